@@ -1,0 +1,27 @@
+package prefixhash
+
+// Key identifies one block inside an index scope: 64 bits, chained, so that
+// equal keys mean equal prefixes. For vLLM's own schemes it is the low 64 bits,
+// big-endian, of the block's digest: the integer form vLLM publishes.
+type Key uint64
+
+// Content is the 64-bit hash of one block's own token ids and extra keys,
+// without its parent. It is what an index may keep of a block whose parent it
+// does not know yet: no token id leaves the hasher.
+type Content uint64
+
+// LoRA names the adapter a block was computed with. The zero value is "no
+// LoRA", which is not the same as an adapter whose name is empty.
+type LoRA struct {
+	Name string
+	Set  bool
+}
+
+// ExtraKey is one of the values vLLM mixes into a block beside its tokens, in
+// the untagged form KV events carry: a LoRA name or a cache salt (ID alone), or
+// a multimodal identifier with its offset relative to the block's start.
+type ExtraKey struct {
+	ID        string
+	Offset    int64
+	HasOffset bool
+}
