@@ -1,0 +1,181 @@
+package envoy
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"text/template"
+	"time"
+)
+
+// Version is the Envoy release the configurations are tested against.
+const Version = "1.40.0"
+
+// Mode is how Envoy hands request bodies to warmroute
+// (envoy.extensions.filters.http.ext_proc.v3.ProcessingMode.BodySendMode).
+type Mode string
+
+const (
+	// Buffered sends a body whole. The default: it fails open and costs least.
+	// Bodies over the listener's buffer limit are answered 413 by Envoy.
+	Buffered Mode = "BUFFERED"
+	// BufferedPartial sends at most the buffer limit and lets the rest pass. It
+	// fails open; a body that was cut gets no hint, and Content-Length is dropped.
+	BufferedPartial Mode = "BUFFERED_PARTIAL"
+	// FullDuplex streams bodies through warmroute. It does not fail open.
+	FullDuplex Mode = "FULL_DUPLEX_STREAMED"
+)
+
+// Options describes one Envoy beside one warmroute.
+type Options struct {
+	Listen         string        // address clients use, host:port; default 0.0.0.0:8080
+	Admin          string        // Envoy's admin address; "" = none
+	ExtProc        string        // warmroute's gRPC address; default 127.0.0.1:9002
+	Replicas       []string      // replica addresses, host:port; at least one
+	Mode           Mode          // default Buffered
+	MessageTimeout time.Duration // most a frozen warmroute can cost; default 200 ms
+	IdleTimeout    time.Duration // stream idle timeout; default 10 min, 0 stays the default
+	BodyLimit      int           // bytes; default 64 MiB
+	Retries        int           // default 2: the ranked list's second and third
+	Served         bool          // report the endpoint that really served (adds the response headers phase)
+}
+
+func (o Options) withDefaults() Options {
+	set := func(s *string, d string) {
+		if *s == "" {
+			*s = d
+		}
+	}
+	set(&o.Listen, "0.0.0.0:8080")
+	set(&o.ExtProc, "127.0.0.1:9002")
+	set((*string)(&o.Mode), string(Buffered))
+	if o.MessageTimeout == 0 {
+		o.MessageTimeout = 200 * time.Millisecond
+	}
+	if o.IdleTimeout == 0 {
+		o.IdleTimeout = 10 * time.Minute
+	}
+	if o.BodyLimit == 0 {
+		o.BodyLimit = 64 << 20
+	}
+	if o.Retries == 0 {
+		o.Retries = 2
+	}
+	return o
+}
+
+// Validate returns every problem of o, one sentence each.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	var errs []error
+	check := func(field, addr string) {
+		if _, err := splitAddr(addr); err != nil {
+			errs = append(errs, fmt.Errorf("envoy.%s: %w", field, err))
+		}
+	}
+	check("listen", o.Listen)
+	check("extproc", o.ExtProc)
+	if o.Admin != "" {
+		check("admin", o.Admin)
+	}
+	if len(o.Replicas) == 0 {
+		errs = append(errs, errors.New("envoy.replicas: there is none, so Envoy would have no upstream"))
+	}
+	for i, r := range o.Replicas {
+		check(fmt.Sprintf("replicas[%d]", i), r)
+	}
+	switch o.Mode {
+	case Buffered, BufferedPartial, FullDuplex:
+	default:
+		errs = append(errs, fmt.Errorf("envoy.mode: %q is none of BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX_STREAMED", o.Mode))
+	}
+	if o.MessageTimeout < 0 || o.MessageTimeout < time.Millisecond {
+		errs = append(errs, fmt.Errorf("envoy.message_timeout: %v is below 1ms", o.MessageTimeout))
+	}
+	if o.IdleTimeout < 0 {
+		errs = append(errs, fmt.Errorf("envoy.idle_timeout: %v is negative", o.IdleTimeout))
+	}
+	if o.BodyLimit < 1<<16 {
+		errs = append(errs, fmt.Errorf("envoy.body_limit: %d bytes is below 65536", o.BodyLimit))
+	}
+	if o.Retries < 0 {
+		errs = append(errs, fmt.Errorf("envoy.retries: %d is negative", o.Retries))
+	}
+	return errors.Join(errs...)
+}
+
+type addr struct {
+	Host string
+	Port int
+}
+
+func splitAddr(s string) (addr, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return addr{}, fmt.Errorf("%q is not host:port", s)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return addr{}, fmt.Errorf("%q has no port between 1 and 65535", s)
+	}
+	if host == "" {
+		host = "0.0.0.0"
+	}
+	return addr{host, int(n)}, nil
+}
+
+//go:embed bootstrap.yaml.tmpl
+var bootstrapText string
+
+var bootstrapTemplate = template.Must(template.New("bootstrap").Parse(bootstrapText))
+
+// WriteBootstrap renders a complete Envoy bootstrap for o as YAML with comments.
+func WriteBootstrap(w io.Writer, o Options) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	o = o.withDefaults()
+	parse := func(s string) addr { a, _ := splitAddr(s); return a } // validated above
+	in := map[string]any{
+		"EnvoyVersion": Version, "Listen": parse(o.Listen), "ExtProc": parse(o.ExtProc), "Mode": string(o.Mode),
+		"MessageTimeout": seconds(o.MessageTimeout), "IdleTimeout": seconds(o.IdleTimeout),
+		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "Owned": Owned[:],
+		"HeaderDestination": HeaderDestination, "MetadataLB": MetadataLB, "MetadataServed": MetadataServed,
+		"MetadataSubset": MetadataSubset, "AttributeUpstream": AttributeUpstream,
+		"ExtProcType": clusterType(o.ExtProc),
+	}
+	var replicas []addr
+	kind := "STATIC"
+	for _, r := range o.Replicas {
+		replicas = append(replicas, parse(r))
+		if clusterType(r) != "STATIC" {
+			kind = "STRICT_DNS"
+		}
+	}
+	in["Replicas"], in["ClusterType"] = replicas, kind
+	if o.Admin != "" {
+		in["Admin"] = parse(o.Admin)
+	}
+	if err := bootstrapTemplate.Execute(w, in); err != nil {
+		return fmt.Errorf("envoy: render bootstrap: %w", err)
+	}
+	return nil
+}
+
+// clusterType is STATIC for an IP address, STRICT_DNS for a name.
+func clusterType(hostport string) string {
+	a, _ := splitAddr(hostport)
+	if _, err := netip.ParseAddr(a.Host); err == nil {
+		return "STATIC"
+	}
+	return "STRICT_DNS"
+}
+
+// seconds is d in the form protobuf's JSON mapping wants.
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+}
