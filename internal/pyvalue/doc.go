@@ -1,0 +1,24 @@
+// Package pyvalue holds JSON documents the way Python sees them, so that what
+// a Python server prints from a request can be printed here byte for byte.
+//
+// A value is one of: nil (None), bool, int64, *big.Int (only outside int64),
+// float64, string, *List, *Tuple and *Dict; other packages add their own types
+// by implementing Object. Strings are valid UTF-8 and stand for Python's
+// sequences of code points.
+//
+// Invariants: an integer has one form (int64 when it fits), a Dict keeps
+// insertion order and treats keys that Python calls equal (1, 1.0, True) as
+// one key.
+//
+// Parse is json.loads, Dumps is json.dumps, Repr and Str are repr() and str(),
+// Equal, Less and Truth are Python's ==, < and bool(); text.go has the str
+// methods. Behaviour is CPython's 3.12, with Unicode 15.0.
+//
+// Values are not safe for concurrent mutation; reading them concurrently is.
+// Strings made by Parse may alias its input, which must not be changed while
+// they are in use.
+//
+// It does not: keep duplicate keys, lone surrogates or invalid UTF-8 (each is
+// an error of its own, because what a server makes of them differs), print
+// memory addresses, or know bytes, sets and complex numbers.
+package pyvalue

@@ -1,0 +1,93 @@
+package pyvalue
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+)
+
+// AppendFloat appends repr(f): the shortest text that reads back as f, with an
+// exponent below 1e-4 and from 1e16 on.
+func AppendFloat(dst []byte, f float64) []byte {
+	switch {
+	case math.IsNaN(f):
+		return append(dst, "nan"...)
+	case math.IsInf(f, 1):
+		return append(dst, "inf"...)
+	case math.IsInf(f, -1):
+		return append(dst, "-inf"...)
+	case f == 0:
+		if math.Signbit(f) {
+			dst = append(dst, '-')
+		}
+		return append(dst, "0.0"...)
+	}
+	if a := math.Abs(f); a >= 1e-4 && a < 1e16 {
+		n := len(dst)
+		dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
+		for _, c := range dst[n:] {
+			if c == '.' {
+				return dst
+			}
+		}
+		return append(dst, ".0"...)
+	}
+	return strconv.AppendFloat(dst, f, 'e', -1, 64) // two exponent digits, as Python
+}
+
+// CompareIntFloat compares exactly, as Python does: -1, 0, 1, or ok false for NaN.
+func CompareIntFloat(i any, f float64) (c int, ok bool) {
+	if math.IsNaN(f) {
+		return 0, false
+	}
+	if math.IsInf(f, 1) {
+		return -1, true
+	}
+	if math.IsInf(f, -1) {
+		return 1, true
+	}
+	if n, isSmall := i.(int64); isSmall && n > -1<<53 && n < 1<<53 {
+		switch g := float64(n); {
+		case g < f:
+			return -1, true
+		case g > f:
+			return 1, true
+		}
+		return 0, true
+	}
+	b := AsBig(i)
+	return new(big.Float).SetInt(b).Cmp(big.NewFloat(f)), true
+}
+
+// AsBig returns an int64, bool or *big.Int as *big.Int (not to be changed).
+func AsBig(v any) *big.Int {
+	switch v := v.(type) {
+	case int64:
+		return big.NewInt(v)
+	case bool:
+		if v {
+			return big.NewInt(1)
+		}
+		return new(big.Int)
+	case *big.Int:
+		return v
+	}
+	return nil
+}
+
+// appendInt appends the decimal text of b, refusing what CPython refuses.
+func appendInt(dst []byte, b *big.Int) ([]byte, error) {
+	// 4300 digits need at least 14281 bits: below that no count is needed.
+	if b.BitLen() > 14280 {
+		s := b.Text(10)
+		n := len(s)
+		if b.Sign() < 0 {
+			n--
+		}
+		if n > MaxDigits {
+			return dst, ErrDigits
+		}
+		return append(dst, s...), nil
+	}
+	return b.Append(dst, 10), nil
+}
