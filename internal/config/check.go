@@ -1,0 +1,311 @@
+package config
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits on the shape of a file. Nothing real comes near them; they bound what
+// aliases can make of a small file.
+const (
+	maxDepth = 64
+	maxNodes = 200_000
+)
+
+var (
+	durationType        = reflect.TypeFor[time.Duration]()
+	unmarshalerType     = reflect.TypeFor[yaml.Unmarshaler]()
+	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// checker walks a document beside the type it will be decoded into and collects
+// what does not fit, with the path of each field. It also expands variables, in
+// place.
+type checker struct {
+	lookup   func(string) (string, bool)
+	problems []error
+	nodes    int
+	full     bool
+	original map[*yaml.Node]string // expanded scalars as they stand in the file
+	bad      []*yaml.Node
+}
+
+// document checks root against what v points to. Afterwards root is free of
+// what was reported, so that the rest decodes and can be validated as well.
+func (c *checker) document(root *yaml.Node, v any) {
+	c.check(root, reflect.TypeOf(v).Elem(), "", 0)
+	for _, n := range c.bad {
+		*n = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+	}
+}
+
+func (c *checker) addf(n *yaml.Node, path, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if path != "" {
+		text = path + ": " + text
+	}
+	c.problems = append(c.problems, fmt.Errorf("%s (line %d)", text, n.Line))
+	c.bad = append(c.bad, n)
+}
+
+func (c *checker) check(n *yaml.Node, t reflect.Type, path string, depth int) {
+	c.nodes++
+	if c.full || depth > maxDepth || c.nodes > maxNodes {
+		if !c.full {
+			c.addf(n, path, "the document is nested too deep or its aliases expand too far")
+			c.full = true
+		}
+		return
+	}
+	if n.Kind == yaml.AliasNode && n.Alias != nil {
+		c.check(n.Alias, t, path, depth+1)
+		return
+	}
+	if n.Kind == yaml.ScalarNode {
+		c.expand(n, path)
+	}
+	if n.ShortTag() == "!!null" {
+		return
+	}
+	if t.Kind() == reflect.Pointer {
+		c.check(n, t.Elem(), path, depth)
+		return
+	}
+	p := reflect.PointerTo(t)
+	switch {
+	case t == durationType:
+		c.duration(n, path)
+	case p.Implements(unmarshalerType), p.Implements(textUnmarshalerType):
+		c.scalar(n, t, path)
+	case t.Kind() == reflect.Struct:
+		c.mapping(n, fieldsOf(t), nil, path, depth)
+	case t.Kind() == reflect.Map:
+		c.mapping(n, nil, t.Elem(), path, depth)
+	case t.Kind() == reflect.Slice || t.Kind() == reflect.Array:
+		c.sequence(n, t.Elem(), path, depth)
+	case t.Kind() == reflect.Interface:
+	default:
+		c.scalar(n, t, path)
+	}
+}
+
+// mapping checks a mapping against a struct's fields, or against one element
+// type when fields is nil.
+func (c *checker) mapping(n *yaml.Node, fields map[string]reflect.Type, elem reflect.Type, path string, depth int) {
+	if n.Kind != yaml.MappingNode {
+		c.addf(n, path, "%s is not a mapping of fields", c.show(n))
+		return
+	}
+	seen := make(map[string]bool, len(n.Content)/2)
+	kept := n.Content[:0:0]
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.ShortTag() == "!!merge" {
+			c.merge(value, fields, elem, path, depth)
+			kept = append(kept, key, value)
+			continue
+		}
+		at := join(path, key.Value)
+		if seen[key.Value] {
+			c.addf(key, at, "is given more than once")
+			continue
+		}
+		seen[key.Value] = true
+		t := elem
+		if fields != nil {
+			if t = fields[key.Value]; t == nil {
+				c.addf(key, at, "is not a known field%s", suggest(key.Value, fields))
+				continue
+			}
+		}
+		c.check(value, t, at, depth+1)
+		kept = append(kept, key, value)
+	}
+	n.Content = kept
+}
+
+// merge checks what "<<:" brings in: a mapping, or a list of them.
+func (c *checker) merge(n *yaml.Node, fields map[string]reflect.Type, elem reflect.Type, path string, depth int) {
+	if c.nodes++; depth > maxDepth || c.nodes > maxNodes {
+		return
+	}
+	switch {
+	case n.Kind == yaml.AliasNode && n.Alias != nil:
+		c.merge(n.Alias, fields, elem, path, depth+1)
+	case n.Kind == yaml.SequenceNode:
+		for _, e := range n.Content {
+			c.merge(e, fields, elem, path, depth+1)
+		}
+	default:
+		c.mapping(n, fields, elem, path, depth+1)
+	}
+}
+
+func (c *checker) sequence(n *yaml.Node, elem reflect.Type, path string, depth int) {
+	if n.Kind != yaml.SequenceNode {
+		c.addf(n, path, "%s is not a list", c.show(n))
+		return
+	}
+	for i, e := range n.Content {
+		c.check(e, elem, path+"["+strconv.Itoa(i)+"]", depth+1)
+	}
+}
+
+func (c *checker) duration(n *yaml.Node, path string) {
+	if n.Kind != yaml.ScalarNode {
+		c.addf(n, path, "%s is not a duration", c.show(n))
+		return
+	}
+	if tag := n.ShortTag(); (tag == "!!int" || tag == "!!float") && strings.Trim(n.Value, "+-0.") != "" {
+		c.addf(n, path, "%s has no unit; a duration is written like %q", c.show(n), "50ms")
+		return
+	}
+	if n.Value == "0" {
+		n.Value, n.Tag = "0s", "!!str" // the decoder takes no bare number
+	}
+	if _, err := time.ParseDuration(n.Value); err != nil {
+		c.addf(n, path, "%s is not a duration like %q", c.show(n), "50ms")
+	}
+}
+
+func (c *checker) scalar(n *yaml.Node, t reflect.Type, path string) {
+	err := n.Decode(reflect.New(t).Interface())
+	if err == nil {
+		return
+	}
+	var typed *yaml.TypeError
+	if errors.As(err, &typed) {
+		c.addf(n, path, "%s is not %s", c.show(n), kindName(t))
+		return
+	}
+	c.addf(n, path, "%s: %v", c.show(n), err)
+}
+
+// show quotes a node's value as it stands in the file, shortened.
+func (c *checker) show(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	text, ok := c.original[n]
+	if !ok {
+		text = n.Value
+	}
+	if r := []rune(text); len(r) > 60 {
+		text = string(r[:60]) + "…"
+	}
+	return strconv.Quote(text)
+}
+
+func kindName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return fmt.Sprintf("a whole number of %d bits", t.Bits())
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return fmt.Sprintf("a whole number ≥ 0 of %d bits", t.Bits())
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.String:
+		return "a string"
+	}
+	return "a " + t.String()
+}
+
+// fieldsOf gives a struct's YAML names, inlined structs included, as the yaml
+// package derives them.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	fields := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, inline, skip := yamlName(f)
+		switch {
+		case skip:
+		case inline:
+			ft := f.Type
+			if ft.Kind() == reflect.Pointer {
+				ft = ft.Elem()
+			}
+			if ft.Kind() == reflect.Struct {
+				for k, v := range fieldsOf(ft) {
+					fields[k] = v
+				}
+			}
+		default:
+			fields[name] = f.Type
+		}
+	}
+	return fields
+}
+
+func yamlName(f reflect.StructField) (name string, inline, skip bool) {
+	tag := f.Tag.Get("yaml")
+	if f.PkgPath != "" && !f.Anonymous || tag == "-" {
+		return "", false, true
+	}
+	name, flags, _ := strings.Cut(tag, ",")
+	if slices.Contains(strings.Split(flags, ","), "inline") {
+		return "", true, false
+	}
+	if name == "" {
+		name = strings.ToLower(f.Name)
+	}
+	return name, false, false
+}
+
+// suggest names the known field that differs least from key, if one is close.
+func suggest(key string, fields map[string]reflect.Type) string {
+	best, least := "", 3 // more than two edits is another word
+	for name := range fields {
+		if d := distance(key, name); d < least || d == least && best != "" && name < best {
+			best, least = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is the Levenshtein distance, over bytes; keys are ASCII words. Words
+// too long to be a typing error of a field name are simply far.
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diagonal := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := diagonal
+			if a[i-1] != b[j-1] {
+				cost++
+			}
+			diagonal = row[j]
+			row[j] = min(cost, row[j]+1, row[j-1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func join(path, field string) string {
+	if path == "" {
+		return field
+	}
+	return path + "." + field
+}

@@ -1,0 +1,112 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+type validator interface{ Validate() error }
+
+// validate calls every Validate method in v, outermost first, and returns the
+// errors with the path of the section in front. The root's own Validate is for
+// rules between sections; any other Validate speaks for all that is below it,
+// so nothing is reported twice.
+func validate(v any) []error {
+	var problems []error
+	root := reflect.ValueOf(v).Elem()
+	if err := callValidate(root); err != nil {
+		problems = appendPrefixed(problems, "", err)
+	}
+	return validateFields(problems, root, "")
+}
+
+func validateValue(problems []error, v reflect.Value, path string) []error {
+	if v.Kind() == reflect.Pointer && v.IsNil() {
+		return problems
+	}
+	if isValidator(v) {
+		if err := callValidate(v); err != nil {
+			return appendPrefixed(problems, path, err)
+		}
+		return problems
+	}
+	return validateFields(problems, v, path)
+}
+
+func validateFields(problems []error, v reflect.Value, path string) []error {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			problems = validateValue(problems, v.Elem(), path)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			name, inline, skip := yamlName(v.Type().Field(i))
+			if skip || !v.Field(i).CanInterface() {
+				continue
+			}
+			at := path
+			if !inline {
+				at = join(path, name)
+			}
+			problems = validateValue(problems, v.Field(i), at)
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			problems = validateValue(problems, v.Index(i), path+"["+strconv.Itoa(i)+"]")
+		}
+	case reflect.Map:
+		for it := v.MapRange(); it.Next(); {
+			problems = validateValue(problems, it.Value(), join(path, fmt.Sprint(it.Key())))
+		}
+	}
+	return problems
+}
+
+func isValidator(v reflect.Value) bool {
+	if !v.CanInterface() {
+		return false
+	}
+	if _, ok := v.Interface().(validator); ok {
+		return true
+	}
+	if v.CanAddr() {
+		_, ok := v.Addr().Interface().(validator)
+		return ok
+	}
+	return false
+}
+
+func callValidate(v reflect.Value) error {
+	if x, ok := v.Interface().(validator); ok {
+		return x.Validate()
+	}
+	if v.CanAddr() {
+		if x, ok := v.Addr().Interface().(validator); ok {
+			return x.Validate()
+		}
+	}
+	return nil
+}
+
+// appendPrefixed takes joined errors apart and puts path in front of each.
+func appendPrefixed(problems []error, path string, err error) []error {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) && err.Error() == errors.Join(joined.Unwrap()...).Error() {
+		for _, e := range joined.Unwrap() {
+			problems = appendPrefixed(problems, path, e)
+		}
+		return problems
+	}
+	switch {
+	case path == "":
+	case strings.HasPrefix(err.Error(), "["):
+		err = fmt.Errorf("%s%w", path, err)
+	default:
+		err = fmt.Errorf("%s.%w", path, err)
+	}
+	return append(problems, err)
+}

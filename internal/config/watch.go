@@ -1,0 +1,78 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+)
+
+// Watch reads the file every f.Every until ctx ends and hands each new, valid
+// value to apply. When the file cannot be read, holds a mistake, or apply
+// refuses it, failed is told once per content and whatever was applied before
+// stays in force. Both functions run on Watch's goroutine, one at a time. Watch
+// returns nil when ctx ends.
+//
+// The content to compare with is what Load read last; without a Load the first
+// content seen counts as new.
+func (f *File[T]) Watch(ctx context.Context, apply func(T) error, failed func(error)) error {
+	every, settle := f.Every, f.Settle
+	if every <= 0 {
+		every = 2 * time.Second
+	}
+	if settle <= 0 {
+		settle = 200 * time.Millisecond
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	readFailed := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		data, err := f.settled(ctx, settle)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			if text := err.Error(); text != readFailed {
+				readFailed = text
+				failed(fmt.Errorf("%w; the previous configuration stays in force", err))
+			}
+			continue
+		}
+		readFailed = ""
+		if bytes.Equal(data, f.last) {
+			continue
+		}
+		f.last = data
+		v, err := f.parse(data)
+		if err == nil {
+			err = apply(v)
+		}
+		if err != nil {
+			failed(fmt.Errorf("%s is not used, the previous configuration stays in force:\n%w", f.Path, err))
+		}
+	}
+}
+
+// settled reads the file until its content is the known one or has stopped
+// changing.
+func (f *File[T]) settled(ctx context.Context, settle time.Duration) ([]byte, error) {
+	data, err := f.read()
+	for err == nil && !bytes.Equal(data, f.last) {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(settle):
+		}
+		again, readErr := f.read()
+		if readErr == nil && bytes.Equal(again, data) {
+			break
+		}
+		data, err = again, readErr
+	}
+	return data, err
+}
