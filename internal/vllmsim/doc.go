@@ -1,0 +1,22 @@
+// Package vllmsim is a simulated vLLM replica: the OpenAI-style HTTP routes, a
+// paged KV cache with vLLM's own allocation, caching and eviction rules, KV
+// events over ZeroMQ with replay, metrics, and a timing model.
+//
+// The invariant: for the same sequence of prompts and generated tokens, a
+// replica publishes the batches a real vLLM publishes, byte for byte but for
+// the time stamp (0.21.0 and 0.32.0; the package's tests replay captures of
+// both). It is written from vLLM's source and shares no code for keys or
+// eviction with the router, so that a mistake there cannot hide here.
+//
+// Units: cache sizes are in blocks, block sizes and rates in tokens and tokens
+// per second. A step of the engine takes
+//
+//	scheduled prompt tokens / PrefillRate + (any decode ? 1 / DecodeRate : 0)
+//
+// so that time to first token grows with uncached prompt length, with the
+// queue and with the batch. What it does not do: compute anything. Answers are
+// made-up words, logits, sampling options and tool calls do not exist.
+//
+// Concurrency: every method of Sim may be called from any goroutine. Run
+// returns after everything it started has ended.
+package vllmsim

@@ -1,0 +1,141 @@
+package vllmsim
+
+// block is one physical KV block. It is in the free queue exactly while refs is
+// 0; a hashed block in the free queue is what prefix caching lives on.
+type block struct {
+	refs       int
+	hashed     bool
+	hash       digest
+	prev, next *block // free queue
+}
+
+// pool is vLLM's BlockPool (vllm/v1/core/block_pool.py): blocks, the order the
+// free ones are reused in, and which block holds which hash. It is not safe for
+// concurrent use.
+type pool struct {
+	all    []block
+	free   int
+	queue  block // sentinel: queue.next is reused first, queue.prev last
+	byHash map[digest][]*block
+	// frontUnhashed is 0.32's order: freed blocks without a hash are reused
+	// first. 0.21 appends every freed block at the end.
+	frontUnhashed bool
+	events        []event
+}
+
+// newPool returns a pool of n blocks, one of which is vLLM's null block and
+// never handed out.
+func newPool(n int, frontUnhashed bool) *pool {
+	p := &pool{all: make([]block, n-1), byHash: map[digest][]*block{}, frontUnhashed: frontUnhashed}
+	p.queue.prev, p.queue.next = &p.queue, &p.queue
+	for i := range p.all {
+		p.insertBefore(&p.queue, &p.all[i])
+	}
+	return p
+}
+
+func (p *pool) insertBefore(at, b *block) {
+	b.prev, b.next = at.prev, at
+	b.prev.next, at.prev = b, b
+	p.free++
+}
+
+func (p *pool) unlink(b *block) {
+	b.prev.next, b.next.prev = b.next, b.prev
+	b.prev, b.next = nil, nil
+	p.free--
+}
+
+// cached is a block with hash d: of several the one cached first.
+func (p *pool) cached(d digest) *block {
+	if bs := p.byHash[d]; len(bs) > 0 {
+		return bs[0]
+	}
+	return nil
+}
+
+// touch takes a reference on cached blocks, out of the free queue if need be.
+func (p *pool) touch(blocks []*block) {
+	for _, b := range blocks {
+		if b.refs == 0 {
+			p.unlink(b)
+		}
+		b.refs++
+	}
+}
+
+// take appends n free blocks to dst, evicting what they held. The caller has
+// checked that n are free.
+func (p *pool) take(dst []*block, n int) []*block {
+	for range n {
+		b := p.queue.next
+		p.unlink(b)
+		p.evict(b)
+		b.refs = 1
+		dst = append(dst, b)
+	}
+	return dst
+}
+
+func (p *pool) evict(b *block) {
+	if !b.hashed {
+		return
+	}
+	b.hashed = false
+	same := p.byHash[b.hash]
+	for i, x := range same {
+		if x == b {
+			same = append(same[:i], same[i+1:]...)
+			break
+		}
+	}
+	if len(same) == 0 {
+		delete(p.byHash, b.hash)
+	} else {
+		p.byHash[b.hash] = same
+	}
+	p.events = append(p.events, event{kind: blockRemoved, hashes: []digest{b.hash}})
+}
+
+// hold caches b under d. Equal content is not merged: two sequences that
+// compute the same block at once each keep theirs.
+func (p *pool) hold(b *block, d digest) {
+	b.hash, b.hashed = d, true
+	p.byHash[d] = append(p.byHash[d], b)
+}
+
+// release drops one reference of each block, last block first, so that the tail
+// of a prefix is evicted before its head.
+func (p *pool) release(blocks []*block) {
+	front := p.queue.next
+	for i := len(blocks) - 1; i >= 0; i-- {
+		b := blocks[i]
+		if b.refs--; b.refs > 0 {
+			continue
+		}
+		if p.frontUnhashed && !b.hashed {
+			p.insertBefore(front, b)
+		} else {
+			p.insertBefore(&p.queue, b)
+			if front == &p.queue {
+				front = b // the queue was empty: hashed blocks stay behind unhashed ones
+			}
+		}
+	}
+}
+
+// reset forgets every hash. It fails while any block is in use, as vLLM does.
+func (p *pool) reset() bool {
+	if p.free != len(p.all) {
+		return false
+	}
+	for i := range p.all {
+		p.all[i].hashed = false
+	}
+	clear(p.byHash)
+	p.events = append(p.events, event{kind: allBlocksCleared})
+	return true
+}
+
+// usage is the share of blocks in use, 0 to 1.
+func (p *pool) usage() float64 { return 1 - float64(p.free)/float64(len(p.all)) }

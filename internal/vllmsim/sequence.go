@@ -1,0 +1,84 @@
+package vllmsim
+
+import (
+	"time"
+)
+
+// adapter is a LoRA with the number vLLM gives it.
+type adapter struct {
+	LoRA
+	id int
+}
+
+// image is one multimodal item's place in a prompt.
+type image struct {
+	id             string
+	offset, length int
+}
+
+// sequence is one prompt and its answer on its way through an engine. The
+// engine owns it from submit until out is closed.
+type sequence struct {
+	// Set by the caller of submit.
+	prompt    int      // prompt tokens
+	tokens    []uint32 // the prompt, later the answer too
+	maxTokens int
+	lora      *adapter
+	salt      string
+	images    []image
+	noRead    bool // as with prompt_logprobs: reads nothing from the cache
+	next      func(n int) uint32
+	out       chan token // cap ≥ maxTokens, so that the engine never waits; closed at the end
+
+	aborted bool // set under the engine's lock
+
+	hashes    []digest // of each full block so far
+	extra     [][]extraKey
+	blocks    []*block
+	held      int // leading blocks that are cached under their hash
+	computed  int // tokens whose KV is there or being computed
+	scheduled int // tokens of the current step
+	admitted  bool
+	preempted bool
+	hit       int // tokens read from the cache at first admission
+
+	arrived, started, firstToken, lastToken time.Time
+}
+
+// token is one token of an answer. What was read from the cache comes with the first.
+type token struct {
+	id      uint32
+	hit     int  // prompt tokens read from the cache
+	created int  // prompt tokens put into the cache, full blocks only
+	last    bool // no more follow
+}
+
+// hashBlocks extends hashes to every full block of tokens.
+func (s *sequence) hashBlocks(h *hasher, blockSize int) {
+	for i := len(s.hashes); (i+1)*blockSize <= len(s.tokens); i++ {
+		parent := &h.root
+		if i > 0 {
+			parent = &s.hashes[i-1]
+		}
+		x := s.extraKeys(i*blockSize, (i+1)*blockSize)
+		s.hashes = append(s.hashes, h.block(parent, s.tokens[i*blockSize:(i+1)*blockSize], x))
+		s.extra = append(s.extra, x)
+	}
+}
+
+// extraKeys are those of the block [start, end), in vLLM's order: LoRA, images
+// that overlap the block, and the salt in the first block only.
+func (s *sequence) extraKeys(start, end int) (keys []extraKey) {
+	if s.lora != nil {
+		keys = append(keys, extraKey{tag: "lora", text: s.lora.Name, path: s.lora.Path})
+	}
+	for _, m := range s.images {
+		if m.offset < end && start < m.offset+m.length {
+			keys = append(keys, extraKey{tag: "mm", text: m.id, offset: m.offset - start})
+		}
+	}
+	if start == 0 && s.salt != "" {
+		keys = append(keys, extraKey{tag: "cache_salt", text: s.salt})
+	}
+	return keys
+}

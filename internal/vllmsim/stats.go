@@ -1,0 +1,78 @@
+package vllmsim
+
+import (
+	"sort"
+	"time"
+)
+
+// histogram counts observations per bucket, as Prometheus does.
+type histogram struct {
+	bounds []float64
+	counts []uint64 // one more than bounds: the last is +Inf
+	sum    float64
+	n      uint64
+}
+
+func newHistogram(bounds []float64) *histogram {
+	return &histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
+}
+
+func (h *histogram) observe(v float64) {
+	h.counts[sort.SearchFloat64s(h.bounds, v)]++
+	h.sum += v
+	h.n++
+}
+
+// vLLM's bucket bounds (vllm/v1/metrics/loggers.py).
+var (
+	ttftBounds      = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	itlBounds       = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
+	latencyBounds   = []float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+	iterationBounds = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
+	tokenBounds     = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000}
+)
+
+// stats are one rank's counters since it started. Guarded by the engine's lock.
+type stats struct {
+	queries, hits                     int // tokens looked up and found in the prefix cache
+	promptTokens, promptHits, outputs int
+	preemptions                       int
+	finished                          map[string]int // by finished_reason
+
+	ttft, itl, e2e, queue, inference, prefill, decode *histogram
+	iteration, prompts, answers                       *histogram
+}
+
+func newStats() stats {
+	return stats{
+		finished: map[string]int{},
+		ttft:     newHistogram(ttftBounds), itl: newHistogram(itlBounds),
+		e2e: newHistogram(latencyBounds), queue: newHistogram(latencyBounds), inference: newHistogram(latencyBounds),
+		prefill: newHistogram(latencyBounds), decode: newHistogram(latencyBounds),
+		iteration: newHistogram(iterationBounds), prompts: newHistogram(tokenBounds), answers: newHistogram(tokenBounds),
+	}
+}
+
+// token books one generated token of s.
+func (t *stats) token(s *sequence, now time.Time, first, last bool) {
+	t.outputs++
+	if first {
+		s.firstToken = now
+		t.promptTokens += s.prompt
+		t.promptHits += s.hit
+		t.ttft.observe(now.Sub(s.arrived).Seconds())
+	} else {
+		t.itl.observe(now.Sub(s.lastToken).Seconds())
+	}
+	s.lastToken = now
+	if !last {
+		return
+	}
+	t.finished["length"]++
+	t.e2e.observe(now.Sub(s.arrived).Seconds())
+	t.inference.observe(now.Sub(s.started).Seconds())
+	t.prefill.observe(s.firstToken.Sub(s.started).Seconds())
+	t.decode.observe(now.Sub(s.firstToken).Seconds())
+	t.prompts.observe(float64(s.prompt))
+	t.answers.observe(float64(len(s.tokens) - s.prompt))
+}
