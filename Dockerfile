@@ -1,0 +1,14 @@
+# A static, non-root image of the router and the sidecar: docker build -t warmroute .
+FROM golang:1.26 AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/extproc ./cmd/kvsub ./cmd/vllmsim
+
+FROM gcr.io/distroless/static-debian12:nonroot
+COPY --from=build /out/ /usr/local/bin/
+USER nonroot:nonroot
+EXPOSE 9002 9090
+ENTRYPOINT ["/usr/local/bin/extproc"]
+CMD ["serve", "-config", "/etc/warmroute/warmroute.yaml"]

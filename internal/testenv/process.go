@@ -1,0 +1,129 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is a running program in a process group of its own.
+type Process struct {
+	Name string
+	Log  string // file with its standard output and error
+	cmd  *exec.Cmd
+	done chan struct{}
+	once sync.Once
+	err  error
+}
+
+// Start runs a program with its output in dir/name.log.
+func Start(dir, name string, env []string, program string, args ...string) (*Process, error) {
+	p := &Process{Name: name, Log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("testenv: start %s: %w", name, err)
+	}
+	defer out.Close()
+	p.cmd = exec.Command(program, args...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("testenv: start %s: %w", name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// PID is the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Signal sends sig to the whole process group.
+func (p *Process) Signal(sig syscall.Signal) error { return syscall.Kill(-p.PID(), sig) }
+
+// Stop ends the process: SIGTERM, and SIGKILL after 10 s. It waits for the end.
+func (p *Process) Stop() {
+	p.once.Do(func() {
+		_ = p.Signal(syscall.SIGCONT)
+		_ = p.Signal(syscall.SIGTERM)
+		select {
+		case <-p.done:
+		case <-time.After(10 * time.Second):
+		}
+		_ = p.Signal(syscall.SIGKILL) // the group may outlive its leader
+		<-p.done
+	})
+}
+
+// Kill ends the process with SIGKILL and waits for the end.
+func (p *Process) Kill() {
+	p.once.Do(func() {
+		_ = p.Signal(syscall.SIGKILL)
+		<-p.done
+	})
+}
+
+// Tail returns the end of the process's log, for error messages.
+func (p *Process) Tail() string {
+	b, err := os.ReadFile(p.Log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-3000):])
+}
+
+// WaitHTTP waits until url answers 200, the process ends, or ctx does.
+func (p *Process) WaitHTTP(ctx context.Context, url string) error {
+	client := http.Client{Timeout: 2 * time.Second}
+	for {
+		resp, err := client.Get(url)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("testenv: %s ended before %s answered: %w\n%s", p.Name, url, errors.Join(p.err), p.Tail())
+		case <-ctx.Done():
+			return fmt.Errorf("testenv: %s: %s did not answer 200: %w\n%s", p.Name, url, ctx.Err(), p.Tail())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// FreePorts returns n TCP ports of the loopback interface that were free a
+// moment ago.
+func FreePorts(n int) ([]int, error) {
+	var ports []int
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			l.Close()
+		}
+	}()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("testenv: find free ports: %w", err)
+		}
+		held = append(held, l)
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

