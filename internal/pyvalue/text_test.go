@@ -1,0 +1,63 @@
+package pyvalue
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// The digests are over every code point, made by CPython (gen/unicode_tables.py).
+func TestTextAgainstCPython(t *testing.T) {
+	pyBool := func(b bool) string {
+		if b {
+			return "True"
+		}
+		return "False"
+	}
+	perRune := func(f func(rune) bool) func(string) string {
+		return func(s string) string { return pyBool(f([]rune(s)[0])) }
+	}
+	perText := func(f func(string) bool) func(string) string {
+		return func(s string) string { return pyBool(f(s)) }
+	}
+	funcs := map[string]func(string) string{
+		"upper": Upper, "lower": Lower, "title": Title, "casefold": CaseFold, "swapcase": SwapCase, "capitalize": Capitalize,
+		"repr":    func(s string) string { return string(AppendQuoted(nil, s)) },
+		"isalpha": perRune(unicode.IsLetter), "isdecimal": perRune(IsDecimal), "isdigit": perRune(IsDigit),
+		"isnumeric": perRune(IsNumeric), "isalnum": perRune(IsAlnum), "isspace": perRune(IsSpace),
+		"islower": perText(IsLowerText), "isupper": perText(IsUpperText), "istitle": perText(IsTitleText),
+		"isprintable": perRune(IsPrintable), "isidentifier": perText(IsIdentifier),
+		"iscontinue": func(s string) string { return pyBool(IsIdentifier("a" + s)) },
+		"sigma":      func(s string) string { return Lower("A" + s + "Σ" + s) },
+	}
+	f, err := os.Open("testdata/unicode.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	seen := 0
+	for sc := bufio.NewScanner(f); sc.Scan(); seen++ {
+		name, want, _ := strings.Cut(sc.Text(), " ")
+		fn := funcs[name]
+		if fn == nil {
+			t.Fatalf("no function for %q", name)
+		}
+		h := sha256.New()
+		for r := rune(0); r <= unicode.MaxRune; r++ {
+			if r < 0xD800 || r >= 0xE000 {
+				fmt.Fprintln(h, fn(string(r)))
+			}
+		}
+		if got := hex.EncodeToString(h.Sum(nil)); got != want {
+			t.Errorf("%s differs from CPython over all code points", name)
+		}
+	}
+	if seen != len(funcs) {
+		t.Errorf("checked %d of %d functions", seen, len(funcs))
+	}
+}
