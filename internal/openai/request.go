@@ -1,0 +1,268 @@
+package openai
+
+import (
+	"strconv"
+	"sync"
+)
+
+// Field names a body field that decides the prompt, or how it is cached.
+type Field uint8
+
+// The fields kept as spans of the body. Not every route has every one.
+const (
+	FieldMessages Field = iota
+	FieldSystem
+	FieldInput
+	FieldInstructions
+	FieldPrompt
+	FieldSuffix
+	FieldPromptEmbeds
+	FieldTools
+	FieldToolChoice
+	FieldChatTemplate
+	FieldChatTemplateKwargs
+	FieldReasoningEffort
+	FieldReasoning
+	FieldThinking
+	FieldOutputConfig
+	FieldDocuments
+	FieldAddGenerationPrompt
+	FieldContinueFinalMessage
+	FieldAddSpecialTokens
+	FieldTruncatePromptTokens
+	FieldTruncationSide
+	FieldTruncation
+	FieldMMProcessorKwargs
+	FieldMediaIOKwargs
+	FieldKVTransferParams
+	FieldPreviousResponseID
+	FieldPreviousInputMessages
+	FieldPromptLogprobs
+	FieldLogprobs
+	FieldTopLogprobs
+	FieldEcho
+	FieldMaxTokens
+	FieldMaxCompletionTokens
+	FieldMaxOutputTokens
+	FieldUseBeamSearch
+	numFields
+)
+
+// fieldNames are the keys of the body, by Field.
+var fieldNames = [numFields]string{
+	"messages", "system", "input", "instructions", "prompt", "suffix", "prompt_embeds", "tools", "tool_choice",
+	"chat_template", "chat_template_kwargs", "reasoning_effort", "reasoning", "thinking", "output_config", "documents",
+	"add_generation_prompt", "continue_final_message", "add_special_tokens", "truncate_prompt_tokens",
+	"truncation_side", "truncation", "mm_processor_kwargs", "media_io_kwargs", "kv_transfer_params",
+	"previous_response_id", "previous_input_messages", "prompt_logprobs", "logprobs", "top_logprobs", "echo",
+	"max_tokens", "max_completion_tokens", "max_output_tokens", "use_beam_search",
+}
+
+// String is the field's key in the body.
+func (f Field) String() string { return fieldNames[f] }
+
+var fieldOf = func() map[string]Field {
+	m := make(map[string]Field, numFields)
+	for i, name := range fieldNames {
+		m[name] = Field(i)
+	}
+	return m
+}()
+
+// Request is what a router needs to know of one body.
+type Request struct {
+	Route  Route
+	Model  string // the model id as the client wrote it, never empty
+	Stream bool
+	// CacheSalt is nil when the body has none (or null).
+	CacheSalt *string
+	// MaxTokens is how many tokens the client wants at most; 0 when the body
+	// does not say.
+	MaxTokens int
+	// TokenPrompts and TextPrompts hold /v1/completions' prompts; one of them
+	// is set.
+	TokenPrompts [][]uint32
+	TextPrompts  []string
+	// Multimodal: a content part is not text (or the prompt is embeddings).
+	Multimodal bool
+	// NoCacheRead: vLLM reads no cache for this request, because it must
+	// compute the prompt's logprobs.
+	NoCacheRead bool
+
+	raw  [numFields][]byte
+	size int
+}
+
+// Raw is the span of the body that holds the field's value, nil when the body
+// has no such field or has null there.
+func (r *Request) Raw(f Field) []byte { return r.raw[f] }
+
+// Size is the body's length in bytes.
+func (r *Request) Size() int { return r.size }
+
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
+
+// Parse reads body, which it neither changes nor copies: the Request's spans
+// point into it. The error is always a *[Error].
+func Parse(route Route, body []byte) (*Request, error) {
+	s := scanners.Get().(*scanner)
+	*s = scanner{b: body, keys: s.keys[:0]}
+	r := &Request{Route: route, size: len(body)}
+	why := r.parse(s)
+	s.b = nil
+	scanners.Put(s)
+	if why != "" {
+		return nil, errorOf[why]
+	}
+	return r, nil
+}
+
+// bom may open a body: Python decodes it as utf-8-sig.
+const bom = "\xef\xbb\xbf"
+
+func (r *Request) parse(s *scanner) Reason {
+	if len(s.b) >= len(bom) && string(s.b[:len(bom)]) == bom {
+		s.i = len(bom)
+	}
+	if s.peek() != '{' {
+		if why := s.value(); why != "" {
+			return why
+		}
+		if s.peek() != 0 || s.i < len(s.b) {
+			return UnreadableJSON
+		}
+		return NotObject
+	}
+	var model, salt []byte
+	why := s.object(func(key []byte) Reason {
+		switch string(key) {
+		case "model":
+			return s.span(&model)
+		case "cache_salt":
+			return s.span(&salt)
+		case "stream":
+			r.Stream = s.peek() == 't'
+			return s.value()
+		}
+		f, ok := fieldOf[string(key)]
+		if !ok {
+			return s.value()
+		}
+		s.watch = f == FieldMessages || f == FieldSystem || f == FieldInput && r.Route == Responses
+		why := s.span(&r.raw[f])
+		s.watch = false
+		return why
+	})
+	if why != "" {
+		return why
+	}
+	if s.space(); s.i < len(s.b) {
+		return UnreadableJSON
+	}
+	r.Multimodal = s.media || r.raw[FieldPromptEmbeds] != nil
+	return r.finish(model, salt)
+}
+
+// span steps over a value and keeps where it was; null leaves nil.
+func (s *scanner) span(to *[]byte) Reason {
+	start := s.i
+	if why := s.value(); why != "" {
+		return why
+	}
+	if v := s.b[start:s.i:s.i]; string(v) != "null" {
+		*to = v
+	}
+	return ""
+}
+
+// finish turns the spans into values once the whole body is known to be good.
+func (r *Request) finish(model, salt []byte) Reason {
+	switch {
+	case model == nil || string(model) == `""`:
+		return NoModel
+	case model[0] != '"':
+		return BadModel
+	}
+	r.Model = stringOf(model)
+	if salt != nil {
+		if salt[0] != '"' || len(salt) == 2 {
+			return BadCacheSalt
+		}
+		text := stringOf(salt)
+		r.CacheSalt = &text
+	}
+	limit := r.raw[FieldMaxTokens]
+	switch r.Route {
+	case Chat:
+		if v := r.raw[FieldMaxCompletionTokens]; v != nil {
+			limit = v
+		}
+	case Responses:
+		limit = r.raw[FieldMaxOutputTokens]
+	}
+	if n, err := strconv.Atoi(string(limit)); err == nil && n > 0 {
+		r.MaxTokens = n
+	}
+	r.NoCacheRead = r.noCacheRead()
+	return r.prompt()
+}
+
+// noCacheRead follows SamplingParams.skip_reading_prefix_cache (vLLM 0.21,
+// 0.32): true when prompt_logprobs is set, 0 included. With echo it falls back
+// to logprobs (completions) or to top_logprobs, whose default is 0 (chat).
+func (r *Request) noCacheRead() bool {
+	switch r.Route {
+	case Completions, Chat:
+	default:
+		return false
+	}
+	if r.raw[FieldPromptLogprobs] != nil {
+		return true
+	}
+	if string(r.raw[FieldEcho]) != "true" {
+		return false
+	}
+	return r.Route == Chat || r.raw[FieldLogprobs] != nil
+}
+
+// prompt checks that the route's prompt is there and of a type vLLM takes.
+func (r *Request) prompt() Reason {
+	switch r.Route {
+	case Chat, Messages:
+		return wants(r.raw[FieldMessages], "[")
+	case Responses:
+		return wants(r.raw[FieldInput], `["`)
+	}
+	v := r.raw[FieldPrompt]
+	if v == nil && r.raw[FieldPromptEmbeds] != nil {
+		return ""
+	}
+	if why := wants(v, `["`); why != "" {
+		return why
+	}
+	return r.completions(v)
+}
+
+// wants checks the first byte of a value.
+func wants(v []byte, first string) Reason {
+	if v == nil {
+		return NoPrompt
+	}
+	for i := range len(first) {
+		if v[0] == first[i] {
+			return ""
+		}
+	}
+	return BadPrompt
+}
+
+// stringOf is the text of a whole string value that was scanned.
+func stringOf(v []byte) string {
+	raw := v[1 : len(v)-1]
+	for _, c := range raw {
+		if c == '\\' {
+			return string(appendText(make([]byte, 0, len(raw)), raw))
+		}
+	}
+	return string(raw)
+}

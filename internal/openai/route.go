@@ -1,0 +1,50 @@
+package openai
+
+import "strings"
+
+// Route is one of the generation endpoints a prompt can arrive on.
+type Route uint8
+
+// The routes whose prompts vLLM's prefix cache serves.
+const (
+	Chat        Route = iota + 1 // POST /v1/chat/completions
+	Completions                  // POST /v1/completions
+	Responses                    // POST /v1/responses
+	Messages                     // POST /v1/messages
+)
+
+// Routes lists every route, in a fixed order.
+var Routes = [...]Route{Chat, Completions, Responses, Messages}
+
+// String returns the route's path.
+func (r Route) String() string {
+	switch r {
+	case Chat:
+		return "/v1/chat/completions"
+	case Completions:
+		return "/v1/completions"
+	case Responses:
+		return "/v1/responses"
+	case Messages:
+		return "/v1/messages"
+	}
+	return "unknown"
+}
+
+// RouteOf names the route of a request line. The query string does not matter;
+// anything but POST, and any other path (a response's own URL, a token count, a
+// batch), is not a route.
+func RouteOf(method, path string) (Route, bool) {
+	if method != "POST" {
+		return 0, false
+	}
+	if i := strings.IndexByte(path, '?'); i >= 0 {
+		path = path[:i]
+	}
+	for _, r := range Routes {
+		if path == r.String() {
+			return r, true
+		}
+	}
+	return 0, false
+}

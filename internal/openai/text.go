@@ -1,0 +1,72 @@
+package openai
+
+// AppendText appends a serialisation of the prompt for the text chain, used
+// when there are no tokens: the same request gives the same bytes in every
+// process, however its JSON is spaced or escaped, and a conversation that goes
+// on only appends to what its shorter form gave.
+//
+// A text prompt is itself (several are separated by a zero byte). Anything else
+// is tools, system text or instructions, then the messages one by one, each as
+// JSON without insignificant white space and with its strings unescaped. It is
+// meant for hashing: it need not be parsed back.
+func (r *Request) AppendText(dst []byte) []byte {
+	if r.Route == Completions {
+		for i, p := range r.TextPrompts {
+			if i > 0 {
+				dst = append(dst, 0)
+			}
+			dst = append(dst, p...)
+		}
+		return dst
+	}
+	for _, f := range [...]Field{FieldTools, FieldSystem, FieldInstructions} {
+		if v := r.raw[f]; v != nil {
+			dst = append(appendCompact(dst, v), '\n')
+		}
+	}
+	v := r.raw[FieldMessages]
+	if r.Route == Responses {
+		v = r.raw[FieldInput]
+	}
+	if len(v) == 0 {
+		return dst
+	}
+	if v[0] != '[' {
+		return append(appendCompact(dst, v), '\n')
+	}
+	s := scanner{b: v}
+	s.array(func() Reason {
+		start := s.i
+		why := s.value()
+		dst = append(appendCompact(dst, s.b[start:s.i]), '\n')
+		return why
+	})
+	return dst
+}
+
+// appendCompact appends JSON that was scanned, without white space between
+// tokens and with strings unescaped.
+func appendCompact(dst, v []byte) []byte {
+	for i := 0; i < len(v); {
+		switch c := v[i]; c {
+		case ' ', '\t', '\n', '\r':
+			i++
+		case '"':
+			j := i + 1
+			for v[j] != '"' {
+				if v[j] == '\\' {
+					j++
+				}
+				j++
+			}
+			dst = append(dst, '"')
+			dst = appendText(dst, v[i+1:j])
+			dst = append(dst, '"')
+			i = j + 1
+		default:
+			dst = append(dst, c)
+			i++
+		}
+	}
+	return dst
+}
