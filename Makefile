@@ -1,0 +1,63 @@
+# warmroute. `make help` lists the targets; `make demo` and `make test` need nothing but Go, Python 3 and npm.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+FUZZTIME ?= 30s
+
+.PHONY: help setup build test test-vllm test-faults fuzz lint vuln bench bench-index bench-policy bench-tokens demo docs proto image
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what tests and the demo need: Envoy, tokenizers, templates, Python oracles
+	@scripts/setup.sh
+
+build: ## compile the binaries into bin/
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+
+test: setup ## unit, golden, race and end-to-end tests with real Envoy
+	go vet ./...
+	go test -race -timeout 20m ./...
+
+test-vllm: setup ## live tests: real vLLM 0.32 and 0.21 behind real Envoy (about 10 minutes)
+	scripts/install-vllm.sh 0.32.0 0.21.0
+	go test -tags vllm -count=1 -timeout 12m -v ./test/vllm
+
+test-faults: ## the long form of the index's fault storms
+	go test -count=1 -timeout 30m -run Storm -v ./test/faults -storm=long
+
+fuzz: ## every fuzz target for FUZZTIME (default 30s)
+	@scripts/fuzz.sh $(FUZZTIME)
+
+lint: ## golangci-lint, formatting and a tidy go.mod
+	go mod tidy -diff
+	go run $(GOLANGCI) run ./...
+
+vuln: ## known vulnerabilities in what we link
+	go run $(VULNCHECK) ./...
+
+bench: ## the cost of the filter beside a no-op filter
+	@scripts/bench-extproc.sh
+
+bench-index: ## the index beside the fastest rival (TRACE=path of a Mooncake trace, else a synthetic stream)
+	@scripts/bench-index.sh "$(TRACE)"
+
+bench-policy: ## routing policies on traces through the simulator (TRACES=paths, else a synthetic trace)
+	@scripts/bench-policy.sh $(TRACES)
+
+bench-tokens: setup ## tokenizing and rendering beside the Rust-backed Python libraries
+	@scripts/bench-tokens.sh
+
+demo: ## plain balancing against warmroute on four simulated replicas behind real Envoy
+	@go run ./cmd/demo
+
+docs: ## rewrite the generated documentation
+	go generate ./...
+
+proto: ## regenerate the gRPC contract of the index
+	@scripts/proto.sh
+
+image: ## the container image
+	docker build -t warmroute .

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# fuzz.sh DURATION: runs every fuzz target of the module for that long, one after the other.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+time=${1:-30s}
+found=0
+while IFS=: read -r file name; do
+  found=$((found + 1))
+  echo "== $name in ./$(dirname "$file")"
+  go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" "./$(dirname "$file")"
+done < <(grep -rHoE "^func Fuzz[A-Za-z0-9_]+" --include="*_test.go" . | sed -E "s/^\.\///; s/func //")
+[ "$found" -gt 0 ] || { echo "fuzz: no targets found" >&2; exit 1; }
