@@ -1,0 +1,140 @@
+package policy
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func fleet(n int) []Candidate {
+	c := make([]Candidate, n)
+	for i := range c {
+		c[i].Hash = mix(uint64(i) + 1)
+	}
+	return c
+}
+
+func pick(t *TTFT, n int, r Request, c []Candidate) []int32 {
+	return t.Pick(nil, n, r, c, make([]Score, len(c)))
+}
+
+func TestPrefillFormula(t *testing.T) {
+	p := DefaultTTFT()
+	// 1,000 tokens of which 400 are cached: 600 computed, each against what stands before it.
+	want := 35e-6*600 + 1e-9*600*(400+300)
+	if got := p.Prefill(1000, 400); math.Abs(got-want) > 1e-15 {
+		t.Errorf("Prefill(1000, 400) = %g, want %g", got, want)
+	}
+	if got, want := p.Prefill(100, 100), p.Prefill(100, 99); got != want {
+		t.Errorf("a full hit costs %g, want %g: the last token is always computed", got, want)
+	}
+}
+
+func TestLongestMatchWinsAmongEquals(t *testing.T) {
+	p, c := DefaultTTFT(), fleet(4)
+	c[2].Matched = 512
+	if got := pick(&p, 3, Request{Input: 1000}, c); got[0] != 2 || len(got) != 3 {
+		t.Errorf("Pick = %v, want 2 first of three", got)
+	}
+}
+
+func TestQueuedPrefillOutweighsAMatch(t *testing.T) {
+	p, c := DefaultTTFT(), fleet(2)
+	c[0].Matched, c[0].Pending = 512, 5
+	if got := pick(&p, 1, Request{Input: 1000}, c); got[0] != 1 {
+		t.Errorf("Pick = %v, want the idle replica", got)
+	}
+}
+
+func TestGuardKeepsAHotPrefixFromPilingUp(t *testing.T) {
+	p, c := DefaultTTFT(), fleet(4)
+	c[0].Matched = 100_000
+	for n := range 64 {
+		got := pick(&p, 1, Request{Input: 100_001, Ordinal: uint64(n)}, c)[0]
+		c[got].InFlight++
+	}
+	if limit := 1.5*16 + 4; float64(c[0].InFlight) > limit+1 {
+		t.Errorf("%d of 64 went to the hot replica, the guard allows %g", c[0].InFlight, limit)
+	}
+}
+
+func TestGuardedAndFailingComeLast(t *testing.T) {
+	p, c := DefaultTTFT(), fleet(4)
+	c[0].Matched, c[0].InFlight = 900, 50
+	c[1].Failing = true
+	scores := make([]Score, 4)
+	got := p.Pick(nil, 4, Request{Input: 1000}, c, scores)
+	if !slices.Equal(got[2:], []int32{0, 1}) {
+		t.Errorf("Pick = %v, want the guarded and the failing last", got)
+	}
+	if scores[0].Verdict != LoadGuarded || scores[1].Verdict != Shunned {
+		t.Errorf("verdicts %v %v", scores[0].Verdict, scores[1].Verdict)
+	}
+}
+
+func TestTiesSpread(t *testing.T) {
+	p, c := DefaultTTFT(), fleet(8)
+	var count [8]int
+	for n := range 8000 {
+		count[pick(&p, 1, Request{Input: 100, Ordinal: uint64(n)}, c)[0]]++
+	}
+	for i, n := range count {
+		if n < 800 || n > 1200 {
+			t.Errorf("replica %d got %d of 8000 equal decisions: %v", i, n, count)
+		}
+	}
+}
+
+// TestRankIsASort compares the insertion of the best n with sorting everything.
+func TestRankIsASort(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	p := DefaultTTFT()
+	for range 2000 {
+		c := fleet(1 + rng.IntN(20))
+		for i := range c {
+			c[i].Matched, c[i].InFlight = rng.IntN(4)*100, rng.IntN(12)
+			c[i].Awaiting, c[i].Live, c[i].Failing = rng.IntN(3), float64(rng.IntN(3)), rng.IntN(5) == 0
+			c[i].Pending = float64(rng.IntN(3))
+		}
+		r := Request{Input: 500, Ordinal: rng.Uint64()}
+		scores := make([]Score, len(c))
+		n := 1 + rng.IntN(4)
+		got := p.Pick([]int32{-7}, n, r, c, scores)
+		all := make([]int32, len(c))
+		for i := range all {
+			all[i] = int32(i)
+		}
+		slices.SortStableFunc(all, func(a, b int32) int {
+			switch {
+			case before(a, b, r.Ordinal, c, scores):
+				return -1
+			case before(b, a, r.Ordinal, c, scores):
+				return 1
+			}
+			return 0
+		})
+		if want := append([]int32{-7}, all[:min(n, len(all))]...); !slices.Equal(got, want) {
+			t.Fatalf("Pick = %v, want %v", got, want)
+		}
+	}
+}
+
+func TestPickAllocatesNothing(t *testing.T) {
+	p, c := DefaultTTFT(), fleet(64)
+	scores, ranked := make([]Score, 64), make([]int32, 0, 3)
+	if n := testing.AllocsPerRun(100, func() { ranked = p.Pick(ranked[:0], 3, Request{Input: 12288}, c, scores) }); n != 0 {
+		t.Errorf("Pick allocates %v times", n)
+	}
+}
+
+func BenchmarkPick64(b *testing.B) {
+	p, c := DefaultTTFT(), fleet(64)
+	for i := range c {
+		c[i].Matched, c[i].Live = i*100, float64(i)
+	}
+	scores, ranked := make([]Score, 64), make([]int32, 0, 3)
+	for b.Loop() {
+		ranked = p.Pick(ranked[:0], 3, Request{Input: 12288}, c, scores)
+	}
+}
