@@ -6,6 +6,11 @@ import (
 	"warmroute/prefixhash"
 )
 
+// SchemeTokens is the scheme of this project's own chain over token ids
+// (prefixhash.TokenRoot, prefixhash.Link). Events of any other scheme carry the
+// keys themselves.
+const SchemeTokens = "tokens"
+
 // Scope is the space keys are compared in. Keys of different scopes never match.
 type Scope struct {
 	Tenant    string          // "" is the shared tenant
@@ -29,6 +34,18 @@ const (
 	TierGPU Tier = iota
 	TierCPU
 	TierStorage
+
+	tiers = 3
+)
+
+// GroupKind says what a cache group holds, where the publisher says so
+// (vLLM's kv_cache_spec_kind, which GPU events do not carry in all versions).
+type GroupKind uint8
+
+const (
+	GroupUnknown GroupKind = iota
+	GroupFull              // full attention: a block is reusable only with all blocks before it
+	GroupOther             // sliding window, Mamba, ...: no prefix of it is a cached prefix
 )
 
 // Kind is the kind of an Event.
@@ -43,14 +60,17 @@ const (
 // Event is one change of a holder's cache, free of token ids.
 //
 // Stored: Engine holds the blocks' engine hashes, each chained on its
-// predecessor, the first on Parent (HasParent) or on the scope's root.
-// Content holds the blocks' contents, the index links them into keys; nil means
-// that only the engine hashes are known (no own keys).
-// Removed: Engine names the blocks, in whatever scope this holder has them.
+// predecessor, the first on Parent when HasParent; without HasParent the first
+// is the first block of a prompt. Content, as long as Engine, holds the blocks'
+// contents, which the index links into keys from the scope's root or the
+// parent's key. Content nil: the engine hashes are the keys.
+// Removed: Engine names the blocks, in whatever scope of Scope.Group this
+// holder has them; the rest of Scope is not read.
 // Cleared: the holder forgets everything.
 type Event struct {
 	Kind      Kind
-	Scope     Scope // Stored only
+	Scope     Scope
+	GroupKind GroupKind // Stored only
 	Tier      Tier
 	HasParent bool
 	Parent    uint64
@@ -60,10 +80,23 @@ type Event struct {
 
 // Batch is what one holder published at once. Events apply in order, before
 // any later batch of the same holder; a batch of an incarnation that is no
-// longer current changes nothing.
+// longer current changes nothing. A batch without events says that the holder
+// is alive.
 type Batch struct {
 	Holder      Holder
 	Incarnation uint64
-	At          time.Time
+	At          time.Time // when it was published; zero means now
+	Full        bool      // the holder re-announces blocks (vLLM's kv_cache_report_mode full): a repeated Stored is not a second copy
 	Events      []Event
+}
+
+// Result counts blocks.
+type Result struct {
+	Stored   int // now held: first copies, joined orphans included
+	Repeated int // announced while held: second copies, or re-announcements when Batch.Full
+	Removed  int // last copies gone
+	Copies   int // removals that left another copy behind
+	Unknown  int // removals of blocks the holder was not known to have
+	Orphaned int // parked until their parent arrives
+	Dropped  int // not indexed: no scheme, malformed event, cap reached, orphan store full
 }

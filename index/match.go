@@ -1,0 +1,32 @@
+package index
+
+import "time"
+
+// HolderID is a small number that stands for a Holder while its replica is known.
+type HolderID int32
+
+// Match is what the index knows of one holder and one prompt. Counts are
+// blocks from the start of the prompt without a gap.
+type Match struct {
+	ID       HolderID
+	Blocks   int32 // on GPU: reported or speculative
+	Reported int32 // on GPU: reported
+	Lower    int32 // Blocks, or a copy in CPU memory
+	Storage  int32 // Lower, or a copy in storage
+	Learned  int32 // Blocks, or learned from where requests went
+
+	// Incomplete: the holder has blocks this index had to forget.
+	Incomplete bool
+	// HybridUnknown: the holder reported several cache groups and nobody said
+	// which one is full attention, so its blocks prove nothing. Counts are 0.
+	HybridUnknown bool
+
+	// Seen is the time of the newest evidence, in Unix nanoseconds: the
+	// holder's last batch.
+	Seen int64
+}
+
+// Age is the age of the evidence, never negative.
+func (m Match) Age(now time.Time) time.Duration {
+	return max(0, time.Duration(now.UnixNano()-m.Seen))
+}

@@ -1,0 +1,72 @@
+package index
+
+import (
+	"fmt"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxScopes      = 1000
+	DefaultMaxScopeBlocks = 32 << 20 // about 1.5 GiB of slots at their usual load
+	DefaultMaxBlocks      = 64 << 20
+	DefaultMaxOrphans     = 64 << 10 // one full replay buffer's worth of one busy replica
+	DefaultMaxLeases      = 8 << 20
+	DefaultSweepEvery     = time.Minute
+	DefaultReplicaTTL     = 20 * time.Minute
+	DefaultLearnedTTL     = 10 * time.Minute
+)
+
+// MaxHolders bounds the holders one (tenant, model) can have at a time: 4,096
+// replicas, with room for the ranks of some of them and for incarnations that
+// have ended but are not swept yet.
+const MaxHolders = 16384
+
+// Options bound an Index. Zero values mean the defaults.
+type Options struct {
+	Now func() time.Time // the clock; nil is time.Now
+
+	MaxScopes      int // scopes with entries
+	MaxScopeBlocks int // distinct blocks per scope
+	MaxBlocks      int // distinct blocks
+	MaxOrphans     int // blocks waiting for their parent
+	MaxLeases      int // speculative, learned and leased entries, (block, holder) pairs
+
+	SweepEvery time.Duration // how often Run sweeps
+	ReplicaTTL time.Duration // a reporter silent for longer is forgotten
+	LearnedTTL time.Duration // how long Learn lasts
+}
+
+// Effective returns o with the defaults filled in, and one sentence for each
+// value that had to be replaced.
+func (o Options) Effective() (Options, []string) {
+	var warnings []string
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	number := func(name string, v *int, def int) {
+		if *v < 0 {
+			warnings = append(warnings, fmt.Sprintf("index: %s is %d, which is not positive; using %d", name, *v, def))
+		}
+		if *v <= 0 {
+			*v = def
+		}
+	}
+	span := func(name string, v *time.Duration, def time.Duration) {
+		if *v < 0 {
+			warnings = append(warnings, fmt.Sprintf("index: %s is %v, which is not positive; using %v", name, *v, def))
+		}
+		if *v <= 0 {
+			*v = def
+		}
+	}
+	number("max_scopes", &o.MaxScopes, DefaultMaxScopes)
+	number("max_scope_blocks", &o.MaxScopeBlocks, DefaultMaxScopeBlocks)
+	number("max_blocks", &o.MaxBlocks, DefaultMaxBlocks)
+	number("max_orphans", &o.MaxOrphans, DefaultMaxOrphans)
+	number("max_leases", &o.MaxLeases, DefaultMaxLeases)
+	span("sweep_every", &o.SweepEvery, DefaultSweepEvery)
+	span("replica_ttl", &o.ReplicaTTL, DefaultReplicaTTL)
+	span("learned_ttl", &o.LearnedTTL, DefaultLearnedTTL)
+	return o, warnings
+}
