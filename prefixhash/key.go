@@ -18,10 +18,12 @@ type LoRA struct {
 }
 
 // ExtraKey is one of the values vLLM mixes into a block beside its tokens, in
-// the untagged form KV events carry: a LoRA name or a cache salt (ID alone), or
-// a multimodal identifier with its offset relative to the block's start.
+// the untagged form KV events carry: a LoRA name or a cache salt (ID alone), a
+// multimodal identifier with its offset relative to the block's start, or the
+// digest of a block's prompt embeddings (ID holds raw bytes, Binary is set).
 type ExtraKey struct {
 	ID        string
 	Offset    int64
 	HasOffset bool
+	Binary    bool
 }

@@ -1,0 +1,54 @@
+package prefixhash
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+)
+
+// Digest is a block's hash as vLLM computes or publishes it: 32 bytes (SHA-256),
+// 16 bytes (XXH3-128), or, of publishers that send integers, only the last 8 of
+// them. It is a comparable value; the zero value is no digest.
+type Digest struct {
+	b [32]byte
+	n uint8
+}
+
+// ParseDigest reads a published hash of 8, 16 or 32 bytes.
+func ParseDigest(b []byte) (Digest, error) {
+	switch len(b) {
+	case 8, 16, 32:
+	default:
+		return Digest{}, fmt.Errorf("block hash: %d bytes, want 8, 16 or 32", len(b))
+	}
+	d := Digest{n: uint8(len(b))}
+	copy(d.b[:], b)
+	return d, nil
+}
+
+// KeyDigest returns the digest of a hash published as an integer.
+func KeyDigest(k Key) Digest {
+	d := Digest{n: 8}
+	binary.BigEndian.PutUint64(d.b[:], uint64(k))
+	return d
+}
+
+// Key returns the low 64 bits, big-endian: the integer vLLM publishes.
+func (d Digest) Key() Key {
+	if d.n < 8 {
+		return 0
+	}
+	return Key(binary.BigEndian.Uint64(d.b[d.n-8 : d.n]))
+}
+
+// Full reports whether d is a whole digest, which alone can be a parent.
+func (d Digest) Full() bool { return d.n >= 16 }
+
+// Bytes returns the digest's bytes in a new slice.
+func (d Digest) Bytes() []byte { return d.AppendTo(nil) }
+
+// AppendTo appends the digest's bytes.
+func (d Digest) AppendTo(dst []byte) []byte { return append(dst, d.b[:d.n]...) }
+
+// String returns the digest in hex.
+func (d Digest) String() string { return hex.EncodeToString(d.b[:d.n]) }

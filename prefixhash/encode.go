@@ -1,0 +1,55 @@
+package prefixhash
+
+// blockEncoder serialises what vLLM hashes for one block, the Python tuple
+//
+//	(parent digest: bytes, token ids: tuple[int], extra keys: tuple | None)
+//
+// into buf. Untagged extra keys are str (LoRA name, salt), bytes (embeddings'
+// digest) and (str, int) (multimodal); tagged ones are ("lora", name, path),
+// ("mm", id, offset), ("cache_salt", salt), ("prompt_embeds", digest).
+type blockEncoder struct {
+	buf      []byte
+	pickle   bool
+	tagged   bool
+	lora     LoRA
+	loraPath string
+}
+
+// keyKind is what an extra key stands for.
+type keyKind uint8
+
+const (
+	keyLoRA keyKind = iota
+	keyMM
+	keySalt
+	keyEmbeds
+)
+
+// tags are the constants vLLM 0.32 puts in front of extra keys.
+var tags = [...]string{keyLoRA: "lora", keyMM: "mm", keySalt: "cache_salt", keyEmbeds: "prompt_embeds"}
+
+// block replaces e.buf by the encoding of one block.
+func (e *blockEncoder) block(parent *Digest, tokens []uint32, keys []ExtraKey) {
+	if e.pickle {
+		p := pickler{buf: e.buf[:0]}
+		p.block(e, parent.b[:parent.n], tokens, keys)
+		e.buf = p.buf
+		return
+	}
+	e.buf = e.appendCBORBlock(e.buf[:0], parent.b[:parent.n], tokens, keys)
+}
+
+// kind classifies the extra key at position i of a block: vLLM puts the
+// adapter's name first in every block of a request that has one, and a bare
+// string elsewhere can only be the salt.
+func (e *blockEncoder) kind(i int, k *ExtraKey) keyKind {
+	switch {
+	case k.HasOffset:
+		return keyMM
+	case k.Binary:
+		return keyEmbeds
+	case i == 0 && e.lora.Set:
+		return keyLoRA
+	}
+	return keySalt
+}

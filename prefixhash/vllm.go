@@ -1,0 +1,206 @@
+package prefixhash
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Algorithm is one of the block hash functions vLLM offers
+// (--prefix-caching-hash-algo; vllm/utils/hashing.py, the same in 0.21 and 0.32).
+type Algorithm uint8
+
+const (
+	SHA256     Algorithm = iota + 1 // SHA-256 of pickle protocol 5
+	SHA256CBOR                      // SHA-256 of canonical CBOR
+	XXHash                          // XXH3-128 of pickle protocol 5
+	XXHashCBOR                      // XXH3-128 of canonical CBOR
+)
+
+var algorithmNames = [...]string{SHA256: "sha256", SHA256CBOR: "sha256_cbor", XXHash: "xxhash", XXHashCBOR: "xxhash_cbor"}
+
+// ParseAlgorithm reads vLLM's name of an algorithm.
+func ParseAlgorithm(name string) (Algorithm, error) {
+	if i := slices.Index(algorithmNames[1:], name); i >= 0 {
+		return Algorithm(i + 1), nil
+	}
+	return 0, fmt.Errorf("hash algorithm %q: want sha256, sha256_cbor, xxhash or xxhash_cbor", name)
+}
+
+func (a Algorithm) String() string {
+	if a.valid() {
+		return algorithmNames[a]
+	}
+	return fmt.Sprintf("Algorithm(%d)", uint8(a))
+}
+
+func (a Algorithm) valid() bool { return a >= SHA256 && a <= XXHashCBOR }
+
+// Generation is how a vLLM writes the extra keys it hashes, and with it what it
+// does without PYTHONHASHSEED.
+type Generation uint8
+
+const (
+	// Untagged: bare values, as in KV events; the first parent is random unless
+	// PYTHONHASHSEED is set. Seen in 0.21.
+	Untagged Generation = iota + 1
+	// Tagged: each value with its kind, and the adapter's path beside its name;
+	// without PYTHONHASHSEED the SHA-256 algorithms start from a fixed seed.
+	// Seen in 0.32.
+	Tagged
+)
+
+// ParseGeneration reads "untagged" or "tagged".
+func ParseGeneration(name string) (Generation, error) {
+	switch name {
+	case "untagged":
+		return Untagged, nil
+	case "tagged":
+		return Tagged, nil
+	}
+	return 0, fmt.Errorf("generation %q: want tagged or untagged", name)
+}
+
+func (g Generation) String() string {
+	switch g {
+	case Untagged:
+		return "untagged"
+	case Tagged:
+		return "tagged"
+	}
+	return fmt.Sprintf("Generation(%d)", uint8(g))
+}
+
+// defaultSeed is what vLLM 0.32 derives the first parent from when
+// PYTHONHASHSEED is not set (DEFAULT_NONE_HASH_SEED).
+const defaultSeed = "vllm-none-hash"
+
+// VLLMOptions says how a replica hashes its blocks.
+type VLLMOptions struct {
+	Algorithm  Algorithm
+	Generation Generation
+	Seed       *string // the replica's PYTHONHASHSEED; nil: not set
+}
+
+// VLLM computes block digests exactly as one configuration of vLLM does. It is
+// immutable.
+type VLLM struct {
+	o    VLLMOptions
+	root Digest
+}
+
+// NewVLLM fails on an algorithm or generation it does not know.
+func NewVLLM(o VLLMOptions) (*VLLM, error) {
+	if !o.Algorithm.valid() {
+		return nil, fmt.Errorf("hash algorithm %v: not known", o.Algorithm)
+	}
+	if o.Generation != Untagged && o.Generation != Tagged {
+		return nil, fmt.Errorf("generation %v: not known", o.Generation)
+	}
+	v := &VLLM{o: o}
+	switch {
+	case o.Seed != nil:
+		v.root = v.seedDigest(*o.Seed)
+	case o.Generation == Tagged && (o.Algorithm == SHA256 || o.Algorithm == SHA256CBOR):
+		v.root = v.seedDigest(defaultSeed)
+	}
+	return v, nil
+}
+
+// Algorithm returns the algorithm v was made with.
+func (v *VLLM) Algorithm() Algorithm { return v.o.Algorithm }
+
+// Generation returns the generation v was made with.
+func (v *VLLM) Generation() Generation { return v.o.Generation }
+
+// Seeded reports whether v was made with a seed.
+func (v *VLLM) Seeded() bool { return v.o.Seed != nil }
+
+// String describes v without its seed, which vLLM keeps secret for the
+// algorithms that do not resist collisions.
+func (v *VLLM) String() string {
+	seed := "no seed"
+	if v.Seeded() {
+		seed = "own seed"
+	}
+	return fmt.Sprintf("%v, %v, %s", v.o.Algorithm, v.o.Generation, seed)
+}
+
+// Root returns the parent of every first block (vLLM's NONE_HASH); false when
+// vLLM draws it at random, so that chains can only be resumed from a digest it
+// has published.
+func (v *VLLM) Root() (Digest, bool) { return v.root, v.root.Full() }
+
+func (v *VLLM) pickles() bool { return v.o.Algorithm == SHA256 || v.o.Algorithm == XXHash }
+
+func (v *VLLM) seedDigest(seed string) Digest {
+	if v.pickles() {
+		return v.sum(appendPickledString(nil, seed))
+	}
+	return v.sum(appendCBORString(nil, seed))
+}
+
+func (v *VLLM) sum(b []byte) Digest {
+	if v.o.Algorithm == SHA256 || v.o.Algorithm == SHA256CBOR {
+		return Digest{b: sha256.Sum256(b), n: sha256.Size}
+	}
+	d := Digest{n: 16}
+	sum := xxh3.Hash128(b).Bytes()
+	copy(d.b[:], sum[:])
+	return d
+}
+
+// stackBuffer holds the encoding of a block of up to about 300 tokens (at most 7
+// bytes each) without touching the heap; longer ones cost one buffer per call.
+const stackBuffer = 2304
+
+// AppendDigests appends the digests of the full blocks of tokens for a request.
+// tokens starts with the first token of block firstBlock, and parent is the
+// digest of the block before it, or Root for firstBlock 0. Nothing is appended
+// if parent is not a full digest.
+func (v *VLLM) AppendDigests(dst []Digest, parent Digest, tokens []uint32, firstBlock, blockSize int, r Request) []Digest {
+	if blockSize <= 0 || firstBlock < 0 || !parent.Full() {
+		return dst
+	}
+	var buf [stackBuffer]byte
+	var keep [8]ExtraKey
+	e := v.encoder(buf[:0], r.LoRA, r.LoRAPath)
+	keys, items := keep[:0], mmCursor{items: byOffset(r.MM)}
+	for start := firstBlock * blockSize; len(tokens) >= blockSize; start += blockSize {
+		keys = r.appendBlock(keys[:0], &items, start, start+blockSize)
+		e.block(&parent, tokens[:blockSize], keys)
+		parent = v.sum(e.buf)
+		dst = append(dst, parent)
+		tokens = tokens[blockSize:]
+	}
+	return dst
+}
+
+// AppendEventDigests is AppendDigests for blocks known from a KV event: extras
+// holds the blocks' extra keys as published (blocks behind its end have none),
+// lora is the adapter the event names, loraPath its path at the replica, which
+// events do not carry and Tagged needs.
+func (v *VLLM) AppendEventDigests(dst []Digest, parent Digest, tokens []uint32, blockSize int, extras [][]ExtraKey, lora LoRA, loraPath string) []Digest {
+	if blockSize <= 0 || !parent.Full() {
+		return dst
+	}
+	var buf [stackBuffer]byte
+	e := v.encoder(buf[:0], lora, loraPath)
+	for i := 0; len(tokens) >= blockSize; i++ {
+		var keys []ExtraKey
+		if i < len(extras) {
+			keys = extras[i]
+		}
+		e.block(&parent, tokens[:blockSize], keys)
+		parent = v.sum(e.buf)
+		dst = append(dst, parent)
+		tokens = tokens[blockSize:]
+	}
+	return dst
+}
+
+func (v *VLLM) encoder(buf []byte, lora LoRA, loraPath string) blockEncoder {
+	return blockEncoder{buf: buf, pickle: v.pickles(), tagged: v.o.Generation == Tagged, lora: lora, loraPath: loraPath}
+}
