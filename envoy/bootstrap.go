@@ -32,16 +32,16 @@ const (
 
 // Options describes one Envoy beside one warmroute.
 type Options struct {
-	Listen         string        // address clients use, host:port; default 0.0.0.0:8080
-	Admin          string        // Envoy's admin address; "" = none
-	ExtProc        string        // warmroute's gRPC address; default 127.0.0.1:9002
-	Replicas       []string      // replica addresses, host:port; at least one
-	Mode           Mode          // default Buffered
-	MessageTimeout time.Duration // most a frozen warmroute can cost; default 200 ms
-	IdleTimeout    time.Duration // stream idle timeout; default 10 min, 0 stays the default
-	BodyLimit      int           // bytes; default 64 MiB
-	Retries        int           // default 2: the ranked list's second and third
-	Served         bool          // report the endpoint that really served (adds the response headers phase)
+	Listen         string        `yaml:"listen"`          // address clients use, host:port; default 0.0.0.0:8080
+	Admin          string        `yaml:"admin"`           // Envoy's admin address; "" = none
+	ExtProc        string        `yaml:"extproc"`         // warmroute's gRPC address; default 127.0.0.1:9002
+	Replicas       []string      `yaml:"replicas"`        // replica addresses, host:port; at least one
+	Mode           Mode          `yaml:"mode"`            // default BUFFERED
+	MessageTimeout time.Duration `yaml:"message_timeout"` // most a frozen warmroute can cost; default 200 ms
+	IdleTimeout    time.Duration `yaml:"idle_timeout"`    // stream idle timeout; default 10 min
+	BodyLimit      int           `yaml:"body_limit"`      // bytes; default 64 MiB
+	Retries        int           `yaml:"retries"`         // default 2: the ranked list's second and third
+	Served         bool          `yaml:"served"`          // report the endpoint that really served (adds the response headers phase)
 }
 
 func (o Options) withDefaults() Options {

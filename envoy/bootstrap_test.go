@@ -1,0 +1,132 @@
+package envoy
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+)
+
+// parse reads a bootstrap into Envoy's own types, unknown fields refused.
+func parse(t *testing.T, y []byte) *bootstrapv3.Bootstrap {
+	t.Helper()
+	var tree any
+	if err := yaml.Unmarshal(y, &tree); err != nil {
+		t.Fatalf("not YAML: %v\n%s", err, y)
+	}
+	j, err := json.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := new(bootstrapv3.Bootstrap)
+	if err := protojson.Unmarshal(j, b); err != nil {
+		t.Fatalf("not an Envoy bootstrap: %v\n%s", err, y)
+	}
+	if err := b.ValidateAll(); err != nil {
+		t.Fatalf("Envoy would refuse it: %v", err)
+	}
+	return b
+}
+
+func render(t *testing.T, o Options) string {
+	t.Helper()
+	var buf bytes.Buffer
+	if err := WriteBootstrap(&buf, o); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String()
+}
+
+func TestEveryModeIsAValidBootstrap(t *testing.T) {
+	for _, mode := range []Mode{Buffered, BufferedPartial, FullDuplex} {
+		for _, served := range []bool{false, true} {
+			o := Options{Mode: mode, Served: served, Admin: "127.0.0.1:9901", Replicas: []string{"127.0.0.1:8000", "[::1]:8001"}}
+			b := parse(t, []byte(render(t, o)))
+			if n := len(b.StaticResources.Clusters[0].LoadAssignment.Endpoints[0].LbEndpoints); n != 2 {
+				t.Errorf("%s: %d replicas, want 2", mode, n)
+			}
+			if got := b.StaticResources.Clusters[0].GetType().String(); got != "STATIC" {
+				t.Errorf("%s: cluster type %s", mode, got)
+			}
+		}
+	}
+}
+
+func TestReplicasByNameAreResolved(t *testing.T) {
+	b := parse(t, []byte(render(t, Options{Replicas: []string{"vllm-0:8000", "10.0.0.2:8000"}, ExtProc: "warmroute:9002"})))
+	for _, c := range b.StaticResources.Clusters {
+		if c.GetType().String() != "STRICT_DNS" {
+			t.Errorf("cluster %s: type %s, want STRICT_DNS", c.Name, c.GetType())
+		}
+	}
+}
+
+func TestOwnedHeadersAreRemovedAheadOfExtProc(t *testing.T) {
+	text := render(t, Options{Replicas: []string{"127.0.0.1:8000"}})
+	ext := strings.Index(text, "envoy.filters.http.ext_proc\n")
+	for _, h := range Owned {
+		at := strings.Index(text, "- remove: "+h)
+		if at < 0 || at > ext {
+			t.Errorf("%s is not removed ahead of ext_proc", h)
+		}
+	}
+}
+
+func TestDuplexSaysItsPriceFirst(t *testing.T) {
+	text := render(t, Options{Mode: FullDuplex, Replicas: []string{"127.0.0.1:8000"}})
+	first, _, _ := strings.Cut(text, "\n")
+	if !strings.HasPrefix(first, "# FAIL-CLOSED") {
+		t.Errorf("first line is %q", first)
+	}
+	if !strings.Contains(text, "request_trailer_mode: SEND") {
+		t.Error("the mode needs trailers to be sent")
+	}
+}
+
+func TestValidateNamesEveryProblem(t *testing.T) {
+	err := Options{Listen: "nope", Mode: "LOUD", Replicas: []string{"10.0.0.1", "h:0"}, BodyLimit: 1, Retries: -1}.Validate()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		`envoy.listen: "nope" is not host:port`,
+		`envoy.replicas[0]: "10.0.0.1" is not host:port`,
+		`envoy.replicas[1]: "h:0" has no port between 1 and 65535`,
+		`envoy.mode: "LOUD" is none of`,
+		`envoy.body_limit: 1 bytes is below 65536`,
+		`envoy.retries: -1 is negative`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("missing %q in:\n%v", want, err)
+		}
+	}
+	if err := (Options{}).Validate(); err == nil || !strings.Contains(err.Error(), "envoy.replicas") {
+		t.Errorf("no replicas: %v", err)
+	}
+}
+
+// TestInstallerInstallsThisVersion holds the installer and Version together.
+func TestInstallerInstallsThisVersion(t *testing.T) {
+	b, err := os.ReadFile("../scripts/install-envoy.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^version=(\S+)`).FindSubmatch(b)
+	if m == nil || string(m[1]) != Version {
+		t.Errorf("scripts/install-envoy.sh installs %q, envoy.Version is %q", m, Version)
+	}
+}
