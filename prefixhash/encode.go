@@ -9,6 +9,7 @@ package prefixhash
 // ("mm", id, offset), ("cache_salt", salt), ("prompt_embeds", digest).
 type blockEncoder struct {
 	buf      []byte
+	keys     []ExtraKey // scratch of a block's extra keys
 	pickle   bool
 	tagged   bool
 	lora     LoRA

@@ -61,9 +61,7 @@ func (p *pickler) block(e *blockEncoder, parent []byte, tokens []uint32, keys []
 	p.memoize()
 	p.object()
 	p.mark(len(tokens))
-	for _, t := range tokens {
-		p.uint(t)
-	}
+	p.tokens(tokens)
 	p.tuple(len(tokens))
 	p.object()
 	if len(keys) == 0 {
@@ -179,30 +177,39 @@ func (p *pickler) tuple(n int) {
 	p.memoize()
 }
 
-func (p *pickler) uint(n uint32) {
-	if n >= 1<<31 {
-		p.object()
-		p.buf = binary.LittleEndian.AppendUint32(append(p.buf, opLong1, 5), n)
-		p.buf = append(p.buf, 0) // the sign
-		return
+// tokens writes a block's token ids, which are most of it: on a local slice,
+// twice as fast as through p.
+func (p *pickler) tokens(tokens []uint32) {
+	buf := p.buf
+	for _, t := range tokens {
+		if len(buf) >= p.limit {
+			p.buf = buf
+			p.object()
+			buf = p.buf
+		}
+		buf = appendPickledUint(buf, t)
 	}
-	p.object()
+	p.buf = buf
+}
+
+func appendPickledUint(dst []byte, n uint32) []byte {
 	switch {
 	case n < 1<<8:
-		p.buf = append(p.buf, opBinInt1, byte(n))
+		return append(dst, opBinInt1, byte(n))
 	case n < 1<<16:
-		p.buf = append(p.buf, opBinInt2, byte(n), byte(n>>8))
-	default:
-		p.buf = binary.LittleEndian.AppendUint32(append(p.buf, opBinInt), n)
+		return append(dst, opBinInt2, byte(n), byte(n>>8))
+	case n < 1<<31:
+		return append(dst, opBinInt, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
 	}
+	return append(dst, opLong1, 5, byte(n), byte(n>>8), byte(n>>16), byte(n>>24), 0) // 0: the sign
 }
 
 func (p *pickler) int(n int64) {
+	p.object()
 	if n >= 0 && n < 1<<32 {
-		p.uint(uint32(n))
+		p.buf = appendPickledUint(p.buf, uint32(n))
 		return
 	}
-	p.object()
 	if n >= -1<<31 && n < 0 {
 		p.buf = binary.LittleEndian.AppendUint32(append(p.buf, opBinInt), uint32(n))
 		return

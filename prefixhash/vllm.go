@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/zeebo/xxh3"
 )
@@ -85,10 +86,11 @@ type VLLMOptions struct {
 }
 
 // VLLM computes block digests exactly as one configuration of vLLM does. It is
-// immutable.
+// immutable but for the buffers it keeps.
 type VLLM struct {
-	o    VLLMOptions
-	root Digest
+	o        VLLMOptions
+	root     Digest
+	encoders sync.Pool // of *blockEncoder
 }
 
 // NewVLLM fails on an algorithm or generation it does not know.
@@ -152,10 +154,6 @@ func (v *VLLM) sum(b []byte) Digest {
 	return d
 }
 
-// stackBuffer holds the encoding of a block of up to about 300 tokens (at most 7
-// bytes each) without touching the heap; longer ones cost one buffer per call.
-const stackBuffer = 2304
-
 // AppendDigests appends the digests of the full blocks of tokens for a request.
 // tokens starts with the first token of block firstBlock, and parent is the
 // digest of the block before it, or Root for firstBlock 0. Nothing is appended
@@ -164,17 +162,16 @@ func (v *VLLM) AppendDigests(dst []Digest, parent Digest, tokens []uint32, first
 	if blockSize <= 0 || firstBlock < 0 || !parent.Full() {
 		return dst
 	}
-	var buf [stackBuffer]byte
-	var keep [8]ExtraKey
-	e := v.encoder(buf[:0], r.LoRA, r.LoRAPath)
-	keys, items := keep[:0], mmCursor{items: byOffset(r.MM)}
+	e := v.encoder(r.LoRA, r.LoRAPath)
+	items := mmCursor{items: byOffset(r.MM)}
 	for start := firstBlock * blockSize; len(tokens) >= blockSize; start += blockSize {
-		keys = r.appendBlock(keys[:0], &items, start, start+blockSize)
-		e.block(&parent, tokens[:blockSize], keys)
+		e.keys = r.appendBlock(e.keys[:0], &items, start, start+blockSize)
+		e.block(&parent, tokens[:blockSize], e.keys)
 		parent = v.sum(e.buf)
 		dst = append(dst, parent)
 		tokens = tokens[blockSize:]
 	}
+	v.release(e)
 	return dst
 }
 
@@ -186,8 +183,7 @@ func (v *VLLM) AppendEventDigests(dst []Digest, parent Digest, tokens []uint32, 
 	if blockSize <= 0 || !parent.Full() {
 		return dst
 	}
-	var buf [stackBuffer]byte
-	e := v.encoder(buf[:0], lora, loraPath)
+	e := v.encoder(lora, loraPath)
 	for i := 0; len(tokens) >= blockSize; i++ {
 		var keys []ExtraKey
 		if i < len(extras) {
@@ -198,9 +194,22 @@ func (v *VLLM) AppendEventDigests(dst []Digest, parent Digest, tokens []uint32, 
 		dst = append(dst, parent)
 		tokens = tokens[blockSize:]
 	}
+	v.release(e)
 	return dst
 }
 
-func (v *VLLM) encoder(buf []byte, lora LoRA, loraPath string) blockEncoder {
-	return blockEncoder{buf: buf, pickle: v.pickles(), tagged: v.o.Generation == Tagged, lora: lora, loraPath: loraPath}
+func (v *VLLM) encoder(lora LoRA, loraPath string) *blockEncoder {
+	e, _ := v.encoders.Get().(*blockEncoder)
+	if e == nil {
+		e = &blockEncoder{pickle: v.pickles(), tagged: v.o.Generation == Tagged}
+	}
+	e.lora, e.loraPath = lora, loraPath
+	return e
+}
+
+// release keeps the encoder for the next call, without the request's strings.
+func (v *VLLM) release(e *blockEncoder) {
+	e.lora, e.loraPath = LoRA{}, ""
+	clear(e.keys[:cap(e.keys)])
+	v.encoders.Put(e)
 }

@@ -1,0 +1,82 @@
+package prefixhash
+
+import "testing"
+
+// Every benchmark hashes a prompt of 8,192 tokens in blocks of 16 and reports
+// the time per block.
+func perBlock(b *testing.B, blocks int, f func()) {
+	b.ReportAllocs()
+	for b.Loop() {
+		f()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(blocks), "ns/block")
+}
+
+func BenchmarkTokenChain(b *testing.B) {
+	tokens := someTokens(8192)
+	salt := "tenant"
+	for _, c := range []struct {
+		name string
+		r    Request
+	}{
+		{"plain", Request{}},
+		{"salt", Request{CacheSalt: &salt}},
+		{"lora", Request{LoRA: LoRA{"sql-lora", true}}},
+		{"image", Request{MM: []MM{{"321564c434b89456ec4120028c8b222df73da43a5e384ff96faab8a9695099f9", 100, 2000}}}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			keys := make([]Key, 0, 512)
+			var extras [][]ExtraKey
+			perBlock(b, 512, func() {
+				extras = c.r.AppendExtras(extras[:0], 512, 16)
+				keys = AppendTokens(keys[:0], 1, tokens, 16, extras)
+			})
+		})
+	}
+	b.Run("contents", func(b *testing.B) {
+		contents := make([]Content, 0, 512)
+		perBlock(b, 512, func() { contents = AppendContents(contents[:0], tokens, 16, nil) })
+	})
+	b.Run("links", func(b *testing.B) {
+		contents, keys := AppendContents(nil, tokens, 16, nil), make([]Key, 0, 512)
+		perBlock(b, 512, func() { keys = AppendLinks(keys[:0], 1, contents) })
+	})
+}
+
+func BenchmarkVLLM(b *testing.B) {
+	tokens := someTokens(8192)
+	seed, salt := "42", "tenant"
+	for a := SHA256; a <= XXHashCBOR; a++ {
+		v, _ := NewVLLM(VLLMOptions{Algorithm: a, Generation: Tagged, Seed: &seed})
+		root, _ := v.Root()
+		for _, c := range []struct {
+			name string
+			r    Request
+		}{{"plain", Request{}}, {"lora", Request{LoRA: LoRA{"sql-lora", true}, LoRAPath: "/adapters/sql-lora", CacheSalt: &salt}}} {
+			b.Run(a.String()+"/"+c.name, func(b *testing.B) {
+				digests := make([]Digest, 0, 512)
+				perBlock(b, 512, func() { digests = v.AppendDigests(digests[:0], root, tokens, 0, 16, c.r) })
+			})
+		}
+	}
+}
+
+func BenchmarkText(b *testing.B) {
+	text := make([]byte, TextWindow*TextWindows)
+	keys := make([]Key, 0, TextWindows)
+	perBlock(b, TextWindows, func() { keys = AppendText(keys[:0], "model", text) })
+}
+
+// BenchmarkDetector observes prompts past its burst: what a busy replica costs.
+func BenchmarkDetector(b *testing.B) {
+	v, _ := NewVLLM(VLLMOptions{Algorithm: SHA256, Generation: Tagged})
+	root, _ := v.Root()
+	candidates, _ := Candidates("42")
+	d, _ := NewDetector(DetectorOptions{Candidates: candidates, Burst: 64})
+	events := publish(v, root, someTokens(8192), Request{}, true, 100)
+	perBlock(b, 512, func() {
+		for _, e := range events {
+			d.Observe(e)
+		}
+	})
+}

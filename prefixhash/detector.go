@@ -1,0 +1,278 @@
+package prefixhash
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Candidates returns the configurations a vLLM may run with: every algorithm in
+// both generations, without a seed and with each of seeds. They are what a
+// Detector is usually given.
+func Candidates(seeds ...string) ([]*VLLM, error) {
+	var all []*VLLM
+	for g := Untagged; g <= Tagged; g++ {
+		for a := SHA256; a <= XXHashCBOR; a++ {
+			for i := -1; i < len(seeds); i++ {
+				o := VLLMOptions{Algorithm: a, Generation: g}
+				if i >= 0 {
+					o.Seed = &seeds[i]
+				}
+				v, err := NewVLLM(o)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, v)
+			}
+		}
+	}
+	return all, nil
+}
+
+// DetectorOptions bound what a Detector costs. Zero values mean the defaults.
+type DetectorOptions struct {
+	Candidates []*VLLM // at least one, at most MaxCandidates
+	Remember   int     // digests kept as parents of later blocks; default 1,024 (about 80 KB)
+	Burst      int     // block hashes to spend at once; default 4,096 (about 1 ms of SHA-256)
+	Every      int     // seen blocks that earn one more block hash; default 16
+}
+
+// MaxCandidates is how many configurations a Detector tells apart.
+const MaxCandidates = 64
+
+// Stored is what one BlockStored event says: consecutive blocks, the first one
+// behind Parent.
+type Stored struct {
+	Parent    Digest   // as published; the zero value: the first block of a prompt
+	Hashes    []Digest // as published, one per block
+	Tokens    []uint32 // len(Hashes) × BlockSize token ids; other lengths cannot be judged
+	BlockSize int
+	Extras    [][]ExtraKey // as published, by block
+	LoRA      LoRA
+	LoRAPath  string // "" if not known: then a Tagged candidate cannot be judged on an adapter's blocks
+}
+
+// State is a Detector's opinion.
+type State uint8
+
+const (
+	// CannotTell: no candidate has reproduced a hash, and at least one was never
+	// judged: its root is random, or no prompt's first block was seen.
+	CannotTell State = iota
+	// Match: a candidate reproduced every hash it was judged on.
+	Match
+	// Mismatch: every candidate failed on some hash. What the replica publishes is
+	// not what any of them computes.
+	Mismatch
+)
+
+func (s State) String() string {
+	switch s {
+	case CannotTell:
+		return "cannot tell"
+	case Match:
+		return "match"
+	case Mismatch:
+		return "mismatch"
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// Verdict is what a Detector knows so far. Counts are in blocks.
+type Verdict struct {
+	State State
+	// Candidates that reproduced every hash they were judged on (State Match).
+	// Several remain as long as they cannot differ: the generations agree on
+	// blocks without extra keys.
+	Candidates []*VLLM
+	Matched    uint64 // reproduced by a candidate
+	Mismatched uint64 // judged and reproduced by none
+	Unjudged   uint64 // passed over: no known parent, incomplete, or over budget
+}
+
+// Detector finds out which candidate computes the hashes one replica publishes,
+// by recomputing some of them. A candidate is dropped at its first failure.
+//
+// A hash published as an integer is no parent: its digest is known only if the
+// chain was recomputed from the prompt's first block on. So the digests of
+// recent blocks are remembered by what was published. Where whole digests are
+// published, any block can be judged, and a candidate without a root too: it is
+// dropped when a candidate with one reproduces a first block. Memory and work are
+// bounded, see DetectorOptions. One goroutine may observe while others ask for
+// the verdict.
+type Detector struct {
+	o DetectorOptions
+
+	mu       sync.Mutex
+	rootless uint64 // candidates whose root is random, by index
+	alive    uint64 // candidates without a failure
+	matched  uint64 // candidates with a success
+	credit   int    // in 1/Every block hashes
+	digests  map[Key]Digest
+	order    []Key // keys of digests in the order they came, a ring
+	oldest   int
+	verdict  Verdict
+	computed []Digest // scratch: one digest
+}
+
+// NewDetector fails without candidates, with more than MaxCandidates, and with
+// negative bounds.
+func NewDetector(o DetectorOptions) (*Detector, error) {
+	if n := len(o.Candidates); n == 0 || n > MaxCandidates {
+		return nil, fmt.Errorf("detector: %d candidates, want 1 to %d", n, MaxCandidates)
+	}
+	for _, b := range []struct {
+		name  string
+		value *int
+		zero  int
+	}{{"Remember", &o.Remember, 1024}, {"Burst", &o.Burst, 4096}, {"Every", &o.Every, 16}} {
+		if *b.value < 0 {
+			return nil, fmt.Errorf("detector: %s is %d, want a positive number", b.name, *b.value)
+		}
+		if *b.value == 0 {
+			*b.value = b.zero
+		}
+	}
+	d := &Detector{o: o}
+	for i, c := range o.Candidates {
+		if !c.root.Full() {
+			d.rootless |= 1 << i
+		}
+	}
+	d.Reset()
+	return d, nil
+}
+
+// Reset forgets everything: the replica has restarted.
+func (d *Detector) Reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.alive = 1<<len(d.o.Candidates) - 1
+	d.matched = 0
+	d.credit = d.o.Burst * d.o.Every
+	d.digests, d.order, d.oldest = make(map[Key]Digest), nil, 0
+	d.verdict = Verdict{}
+}
+
+// Verdict returns what is known so far.
+func (d *Detector) Verdict() Verdict {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v := d.verdict
+	switch sure := d.alive & d.matched; {
+	case sure != 0:
+		v.State = Match
+		for i, c := range d.o.Candidates {
+			if sure>>i&1 == 1 {
+				v.Candidates = append(v.Candidates, c)
+			}
+		}
+	case d.alive == 0:
+		v.State = Mismatch
+	}
+	return v
+}
+
+// Observe judges the candidates by some of an event's blocks.
+func (d *Detector) Observe(s Stored) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.credit = min(d.credit+len(s.Hashes), d.o.Burst*d.o.Every)
+	if s.BlockSize <= 0 || len(s.Tokens) != len(s.Hashes)*s.BlockSize {
+		d.verdict.Unjudged += uint64(len(s.Hashes))
+		return
+	}
+	parent, first := s.Parent, s.Parent == Digest{}
+	for i := range s.Hashes {
+		if !first && !parent.Full() {
+			known, ok := d.digests[parent.Key()]
+			if !ok {
+				d.verdict.Unjudged += uint64(len(s.Hashes) - i)
+				return
+			}
+			parent = known
+		}
+		d.block(&s, i, parent)
+		parent, first = s.Hashes[i], false
+	}
+}
+
+// block judges the candidates by block i, whose parent's digest is given; the
+// zero digest means each candidate's own root.
+func (d *Detector) block(s *Stored, i int, parent Digest) {
+	published := s.Hashes[i]
+	var extras [][]ExtraKey
+	if i < len(s.Extras) {
+		extras = s.Extras[i : i+1]
+	}
+	tokens := s.Tokens[i*s.BlockSize : (i+1)*s.BlockSize]
+	judged, matched := false, false
+	for c, v := range d.o.Candidates {
+		from := parent
+		if from == (Digest{}) {
+			from = v.root
+		}
+		if d.alive>>c&1 == 0 || !from.Full() || !v.canHash(s, extras) || d.credit < d.o.Every {
+			continue
+		}
+		d.credit -= d.o.Every
+		judged = true
+		d.computed = v.AppendEventDigests(d.computed[:0], from, tokens, s.BlockSize, extras, s.LoRA, s.LoRAPath)
+		if !agree(d.computed[0], published) {
+			d.alive &^= 1 << c
+			continue
+		}
+		matched = true
+		d.matched |= 1 << c
+		d.remember(published, d.computed[0])
+	}
+	switch {
+	case matched:
+		if parent == (Digest{}) { // so its root is not random
+			d.alive &^= d.rootless
+		}
+		d.verdict.Matched++
+	case judged:
+		d.verdict.Mismatched++
+	default:
+		d.verdict.Unjudged++
+	}
+}
+
+// canHash reports whether v is given all that it hashes: the adapter's name must
+// be among the extra keys, and Tagged needs its path.
+func (v *VLLM) canHash(s *Stored, extras [][]ExtraKey) bool {
+	if !s.LoRA.Set {
+		return true
+	}
+	named := len(extras) == 1 && len(extras[0]) > 0 && extras[0][0] == ExtraKey{ID: s.LoRA.Name}
+	return named && (v.o.Generation == Untagged || s.LoRAPath != "")
+}
+
+// agree compares a digest with a published hash, of which only the integer may
+// be known.
+func agree(computed, published Digest) bool {
+	if published.Full() {
+		return computed == published
+	}
+	return computed.Key() == published.Key()
+}
+
+// remember keeps a block's digest as a parent for later blocks. A whole
+// published digest needs no keeping.
+func (d *Detector) remember(published, digest Digest) {
+	if published.Full() {
+		return
+	}
+	k := published.Key()
+	if _, ok := d.digests[k]; ok {
+		return
+	}
+	if len(d.order) < d.o.Remember {
+		d.order = append(d.order, k)
+	} else {
+		delete(d.digests, d.order[d.oldest])
+		d.order[d.oldest] = k
+		d.oldest = (d.oldest + 1) % len(d.order)
+	}
+	d.digests[k] = digest
+}

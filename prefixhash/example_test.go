@@ -1,0 +1,92 @@
+package prefixhash_test
+
+import (
+	"fmt"
+
+	"warmroute/prefixhash"
+)
+
+func ExampleAppendTokens() {
+	tokens := make([]uint32, 50) // from a tokenizer, or from a KV event
+	root := prefixhash.TokenRoot("qwen3-8b", prefixhash.LoRA{})
+	keys := prefixhash.AppendTokens(nil, root, tokens, 16, nil)
+	fmt.Println(len(keys), "full blocks")
+
+	// The first 32 tokens alone have the same first keys: a shared prefix.
+	shorter := prefixhash.AppendTokens(nil, root, tokens[:32], 16, nil)
+	fmt.Println(shorter[1] == keys[1])
+	// Output:
+	// 3 full blocks
+	// true
+}
+
+func ExampleRequest_AppendExtras() {
+	salt := "tenant-a"
+	r := prefixhash.Request{
+		CacheSalt: &salt,
+		MM:        []prefixhash.MM{{ID: "image", Offset: 20, Length: 30}},
+	}
+	for i, keys := range r.AppendExtras(nil, 8, 16) {
+		fmt.Println(i, keys)
+	}
+	// Output:
+	// 0 [{tenant-a 0 false false}]
+	// 1 [{image 4 true false}]
+	// 2 [{image -12 true false}]
+	// 3 [{image -28 true false}]
+}
+
+func ExampleVLLM_AppendDigests() {
+	seed := "42" // PYTHONHASHSEED of the replicas
+	v, err := prefixhash.NewVLLM(prefixhash.VLLMOptions{
+		Algorithm:  prefixhash.SHA256CBOR,
+		Generation: prefixhash.Tagged,
+		Seed:       &seed,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	root, known := v.Root()
+	fmt.Println(known)
+	tokens := make([]uint32, 64)
+	digests := v.AppendDigests(nil, root, tokens[:32], 0, 16, prefixhash.Request{})
+
+	// Later, two more blocks: resume behind the second.
+	digests = v.AppendDigests(digests, digests[1], tokens[32:], 2, 16, prefixhash.Request{})
+	whole := v.AppendDigests(nil, root, tokens, 0, 16, prefixhash.Request{})
+	fmt.Println(len(digests), digests[3] == whole[3])
+	// Output:
+	// true
+	// 4 true
+}
+
+func ExampleDetector() {
+	candidates, err := prefixhash.Candidates("42")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	d, err := prefixhash.NewDetector(prefixhash.DetectorOptions{Candidates: candidates})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	// A replica of the newer generation, without a seed of its own, publishes
+	// the block of a request with a cache salt, as an integer.
+	replica, _ := prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256, Generation: prefixhash.Tagged})
+	root, _ := replica.Root()
+	salt, tokens := "tenant-a", make([]uint32, 16)
+	r := prefixhash.Request{CacheSalt: &salt}
+	published := replica.AppendDigests(nil, root, tokens, 0, 16, r)[0].Key()
+
+	d.Observe(prefixhash.Stored{
+		Hashes:    []prefixhash.Digest{prefixhash.KeyDigest(published)},
+		Tokens:    tokens,
+		BlockSize: 16,
+		Extras:    r.AppendExtras(nil, 1, 16),
+	})
+	verdict := d.Verdict()
+	fmt.Println(verdict.State, verdict.Candidates)
+	// Output: match [sha256, tagged, no seed]
+}
