@@ -1,0 +1,195 @@
+package kvevents
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+	"github.com/go-zeromq/zmq4/security/null"
+)
+
+const (
+	// dialTimeout bounds connecting and the ZMTP handshake, each: a replica that
+	// does not answer within it is tried again.
+	dialTimeout = 2 * time.Second
+	// messageLimit bounds one ZeroMQ message. The largest batch a scheduler step
+	// can publish is a few MB (a million token ids at five bytes each).
+	messageLimit = 64 << 20
+	// frameCost is charged per frame beside its bytes, so that endless empty
+	// frames reach messageLimit too.
+	frameCost = 64
+)
+
+var errMessageTooLarge = fmt.Errorf("message above %d MiB", messageLimit>>20)
+
+// conn is one ZMTP connection. zmq4's own sockets are not used: they stop
+// reconnecting when a handshake fails once, wait for a handshake without end,
+// and allocate whatever size a frame's header claims.
+type conn struct {
+	z   *zmq4.Conn
+	raw net.Conn
+}
+
+// dial connects to a tcp:// or ipc:// endpoint and shakes hands. The connection
+// closes when ctx ends.
+func dial(ctx context.Context, endpoint string, kind zmq4.SocketType) (c *conn, err error) {
+	network, address, err := splitEndpoint(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	d := net.Dialer{
+		Timeout: dialTimeout,
+		// A host that vanishes without a word is noticed in 30 s.
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	raw, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	closing := &closer{Conn: newGuarded(raw), stop: stop}
+	defer func() {
+		// zmq4 indexes the peer's handshake metadata unchecked.
+		if r := recover(); r != nil {
+			err = errors.New("malformed handshake")
+		}
+		if err != nil {
+			closing.Close()
+			c, err = nil, fmt.Errorf("%s: %w", endpoint, err)
+		}
+	}()
+	raw.SetDeadline(time.Now().Add(dialTimeout))
+	// The protocol's default security and no identity: the peer makes one up.
+	z, err := zmq4.Open(closing, null.Security(), kind, nil, false, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{z: z, raw: closing}, raw.SetDeadline(time.Time{})
+}
+
+// splitEndpoint splits "tcp://host:port" or "ipc://path" for net.Dial.
+func splitEndpoint(endpoint string) (network, address string, err error) {
+	scheme, rest, ok := strings.Cut(endpoint, "://")
+	switch {
+	case ok && scheme == "ipc" && rest != "":
+		return "unix", rest, nil
+	case ok && scheme == "tcp":
+		host, port, err := net.SplitHostPort(rest)
+		if err != nil {
+			return "", "", fmt.Errorf("endpoint %q: %w", endpoint, err)
+		}
+		if host == "" || host == "*" || port == "" || port == "*" {
+			return "", "", fmt.Errorf("endpoint %q: a host and a port to connect to are needed, not a wildcard to bind", endpoint)
+		}
+		return "tcp", rest, nil
+	}
+	return "", "", fmt.Errorf("endpoint %q: want tcp://host:port or ipc://path", endpoint)
+}
+
+// recv returns the next message's frames. Commands (heartbeats) are answered
+// inside zmq4 and passed over here.
+func (c *conn) recv() ([][]byte, error) {
+	for {
+		m, err := c.z.RecvMsg()
+		if err != nil {
+			return nil, err
+		}
+		if m.Type == zmq4.UsrMsg {
+			return m.Frames, nil
+		}
+	}
+}
+
+func (c *conn) send(frames ...[]byte) error { return c.z.SendMsg(zmq4.NewMsgFrom(frames...)) }
+
+// patience bounds the wait for the next message; zero waits for ever.
+func (c *conn) patience(d time.Duration) {
+	var t time.Time
+	if d > 0 {
+		t = time.Now().Add(d)
+	}
+	c.raw.SetReadDeadline(t)
+}
+
+func (c *conn) close() { c.raw.Close() }
+
+// closer also ends the watch over the context.
+type closer struct {
+	net.Conn
+	stop func() bool
+}
+
+func (c *closer) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
+// guarded reads through a buffer (zmq4 reads headers of two bytes) and follows
+// the ZMTP 3.0 framing as it passes, to refuse a message above messageLimit
+// before memory is taken for it.
+type guarded struct {
+	net.Conn
+	r     *bufio.Reader
+	head  [9]byte // flags and length, 2 or 9 bytes
+	have  int     // bytes of head known
+	left  uint64  // body bytes still to pass
+	total uint64  // of the message under way
+}
+
+const (
+	greetingSize = 64 // ZMTP 3.0: unframed, first on the wire
+	flagMore     = 0x01
+	flagLong     = 0x02
+)
+
+func newGuarded(raw net.Conn) *guarded {
+	// 64 KiB: a batch of a few thousand token ids in one system call.
+	return &guarded{Conn: raw, r: bufio.NewReaderSize(raw, 64<<10), left: greetingSize}
+}
+
+func (g *guarded) Read(p []byte) (int, error) {
+	n, err := g.r.Read(p)
+	if e := g.watch(p[:n]); e != nil {
+		return 0, e
+	}
+	return n, err
+}
+
+func (g *guarded) watch(b []byte) error {
+	for len(b) > 0 {
+		if g.left > 0 {
+			k := min(g.left, uint64(len(b)))
+			g.left -= k
+			b = b[k:]
+			continue
+		}
+		g.head[g.have] = b[0]
+		g.have++
+		b = b[1:]
+		long := g.head[0]&flagLong != 0
+		if g.have < 2 || long && g.have < 9 {
+			continue
+		}
+		size := uint64(g.head[1])
+		if long {
+			size = 0
+			for _, x := range g.head[1:9] {
+				size = size<<8 | uint64(x)
+			}
+		}
+		if size > messageLimit || g.total+size+frameCost > messageLimit {
+			return errMessageTooLarge
+		}
+		g.total += size + frameCost
+		if g.head[0]&flagMore == 0 {
+			g.total = 0
+		}
+		g.left, g.have = size, 0
+	}
+	return nil
+}

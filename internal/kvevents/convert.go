@@ -1,0 +1,157 @@
+package kvevents
+
+import (
+	"strings"
+
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// tierOf maps a medium to a tier. vLLM writes "GPU", "CPU" and "STORAGE"; its
+// connectors also write "cpu" and names of their own, all of them slower than
+// main memory. No medium is the engine's own cache.
+func tierOf(medium string) index.Tier {
+	switch {
+	case medium == "" || strings.EqualFold(medium, "GPU"):
+		return index.TierGPU
+	case strings.EqualFold(medium, "CPU"):
+		return index.TierCPU
+	}
+	return index.TierStorage
+}
+
+// SchemeEngine is the scheme of keys that are the engine's own hashes. Blocks
+// without a key of ours are kept under it too: their removals and children then
+// find them, and no lookup of another scheme does.
+const SchemeEngine = "engine"
+
+// kindOfGroup maps a kv_cache_spec_kind.
+func kindOfGroup(spec string) index.GroupKind {
+	switch spec {
+	case "", "unknown":
+		return index.GroupUnknown
+	case "full_attention", "mla_attention", "sink_full_attention":
+		return index.GroupFull
+	}
+	return index.GroupOther
+}
+
+// counted is what one batch held.
+type counted struct {
+	events, stored, removed, clears, unkeyed, placeholders uint64
+}
+
+// converter turns decoded batches into index batches; it reuses its buffers, so
+// a batch is valid until the next call. Token ids and extra keys end here.
+type converter struct {
+	tenant, model, scheme string
+	lora                  map[string][]prefixhash.ExtraKey // one key per adapter, for extrasOf
+	contents              []prefixhash.Content
+	removed               []uint64
+	rows                  [][]prefixhash.ExtraKey
+	batch                 index.Batch
+}
+
+// convert fills the converter's batch with b's events.
+func (c *converter) convert(b *Batch) (*index.Batch, counted) {
+	c.contents, c.removed = c.contents[:0], c.removed[:0]
+	out := &c.batch
+	out.Events = out.Events[:0]
+	var n counted
+	for i := range b.Events {
+		e := &b.Events[i]
+		n.events++
+		switch e.Kind {
+		case index.Cleared:
+			n.clears++
+			out.Events = append(out.Events, index.Event{Kind: index.Cleared})
+		case index.Removed:
+			n.removed += uint64(len(e.Hashes))
+			c.remove(out, e)
+		case index.Stored:
+			if e.Placeholder() {
+				n.placeholders++
+				continue
+			}
+			n.stored += uint64(len(e.Hashes))
+			scheme, contents := c.scheme, c.contentsOf(e)
+			if contents == nil && scheme == index.SchemeTokens {
+				scheme = SchemeEngine
+				n.unkeyed++
+			}
+			if len(e.Hashes) == 0 {
+				continue
+			}
+			out.Events = append(out.Events, index.Event{
+				Kind: index.Stored,
+				Scope: index.Scope{Tenant: c.tenant, Model: c.model, LoRA: e.LoRA, Scheme: scheme,
+					BlockSize: e.BlockSize, Group: e.Group},
+				GroupKind: kindOfGroup(e.Spec),
+				Tier:      tierOf(e.Medium),
+				HasParent: e.HasParent, Parent: e.Parent,
+				Engine: e.Hashes, Content: contents,
+			})
+		}
+	}
+	return out, n
+}
+
+// remove appends a removal. vLLM publishes one event per evicted block, dozens
+// in a row: neighbours of the same tier and group become one.
+func (c *converter) remove(out *index.Batch, e *Event) {
+	from := len(c.removed)
+	tier := tierOf(e.Medium)
+	if k := len(out.Events); k > 0 {
+		last := &out.Events[k-1]
+		if last.Kind == index.Removed && last.Tier == tier && last.Scope.Group == e.Group {
+			from -= len(last.Engine)
+			c.removed = append(c.removed, e.Hashes...)
+			last.Engine = c.removed[from:]
+			return
+		}
+	}
+	if len(e.Hashes) == 0 {
+		return
+	}
+	c.removed = append(c.removed, e.Hashes...)
+	out.Events = append(out.Events, index.Event{Kind: index.Removed, Tier: tier,
+		Scope: index.Scope{Group: e.Group}, Engine: c.removed[from:]})
+}
+
+// contentsOf hashes the event's blocks. nil means that no key of ours can be
+// right: token ids do not cover the hashes one to one (vLLM skips null, masked
+// and partial blocks), something in them could not be represented, or the
+// adapter has no name.
+func (c *converter) contentsOf(e *Event) []prefixhash.Content {
+	blocks := len(e.Hashes)
+	if c.scheme != index.SchemeTokens || blocks == 0 || e.Unkeyed || e.HasID && !e.LoRA.Set ||
+		len(e.Tokens)%e.BlockSize != 0 || len(e.Tokens)/e.BlockSize != blocks ||
+		e.Extras != nil && len(e.Extras) != blocks {
+		return nil
+	}
+	from := len(c.contents)
+	c.contents = prefixhash.AppendContents(c.contents, e.Tokens, e.BlockSize, c.extrasOf(e))
+	return c.contents[from:]
+}
+
+// extrasOf gives the event's extra keys. Publishers that do not describe them
+// (older than the field, and the CPU offloading connectors of 0.32) still hash
+// the adapter's name into every block, so it is put back.
+func (c *converter) extrasOf(e *Event) [][]prefixhash.ExtraKey {
+	if e.Extras != nil || !e.LoRA.Set {
+		return e.Extras
+	}
+	key, ok := c.lora[e.LoRA.Name]
+	if !ok {
+		if c.lora == nil || len(c.lora) >= internLimit {
+			c.lora = make(map[string][]prefixhash.ExtraKey)
+		}
+		key = []prefixhash.ExtraKey{{ID: e.LoRA.Name}}
+		c.lora[e.LoRA.Name] = key
+	}
+	c.rows = c.rows[:0]
+	for range e.Hashes {
+		c.rows = append(c.rows, key)
+	}
+	return c.rows
+}

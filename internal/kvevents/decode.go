@@ -1,0 +1,500 @@
+package kvevents
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// Batch is one decoded payload. After Decoder.Decode its slices belong to the
+// decoder and to the payload, until the next call.
+type Batch struct {
+	Time    float64 // the publisher's clock, seconds since 1970; 0 when absent or not finite
+	Rank    int     // data_parallel_rank; -1 when absent
+	Events  []Event // in the published order
+	Unknown int     // events skipped because their tag is not known
+}
+
+// Event is one decoded event, token ids included: it must not leave the process.
+type Event struct {
+	Kind index.Kind
+
+	Hashes    []uint64 // low 64 bits, big-endian
+	Parent    uint64   // parent of the first block; the others chain on their predecessor
+	HasParent bool
+
+	Tokens     []uint32 // nil when the decoder skips them
+	TokenCount int
+	BlockSize  int // tokens; 0 only in a placeholder
+
+	LoRA    prefixhash.LoRA
+	HasID   bool // lora_id given
+	Medium  string
+	Extras  [][]prefixhash.ExtraKey // per block; nil when no block has any
+	Group   int                     // KV cache group; 0 when absent
+	Spec    string                  // kv_cache_spec_kind, where the publisher gives it
+	Unkeyed bool                    // a token id or an extra key we cannot represent: no key of ours can be right
+
+	hashes, parent []byte // the msgpack values, for Digests
+}
+
+// Placeholder reports whether the event says nothing but a hash: vLLM's
+// offloading connectors announce blocks of lower tiers they do not describe with
+// block_size 0 and no token ids ("so consumers can ignore them").
+func (e *Event) Placeholder() bool {
+	return e.Kind == index.Stored && e.BlockSize == 0
+}
+
+// Digests returns the hashes as published where they are bytes, else nil. The
+// slices alias the payload.
+func (e *Event) Digests() [][]byte {
+	c := cursor{b: e.hashes}
+	if len(e.hashes) == 0 {
+		return nil
+	}
+	n := c.array()
+	out := make([][]byte, 0, n)
+	for ; n > 0; n-- {
+		if !isBin(c.peek()) {
+			return nil
+		}
+		out = append(out, c.bytes())
+	}
+	return out
+}
+
+// ParentDigest returns the parent's hash as published if it is bytes, else nil.
+func (e *Event) ParentDigest() []byte {
+	c := cursor{b: e.parent}
+	if len(e.parent) == 0 || !isBin(c.peek()) {
+		return nil
+	}
+	return c.bytes()
+}
+
+// Decoder decodes payloads into buffers it reuses. It is not safe for concurrent use.
+type Decoder struct {
+	SkipTokens bool // leave token ids and extra keys alone: for users of engine hashes only
+
+	batch  Batch
+	hashes []uint64
+	tokens []uint32
+	keys   []prefixhash.ExtraKey
+	rows   [][]prefixhash.ExtraKey
+	names  interned // adapters, media: the same few in every batch
+	ids    interned // salts, image identifiers: forgotten with the batch
+}
+
+// interned holds strings already made from bytes, so that a repeated one is not
+// allocated again.
+type interned map[string]string
+
+// internLimit bounds a set of interned strings: far above the adapters one
+// engine serves, small enough to forget and start anew.
+const internLimit = 1024
+
+func (s interned) of(b []byte) string {
+	if v, ok := s[string(b)]; ok {
+		return v
+	}
+	v := string(b)
+	if len(s) < internLimit {
+		s[v] = v
+	}
+	return v
+}
+
+// Decode decodes one payload of either generation. Any malformed part rejects
+// the whole payload: the error wraps one of the package's Err values and names
+// the place. Unknown tags and unknown trailing fields are passed over.
+func Decode(payload []byte) (Batch, error) {
+	var d Decoder
+	b, err := d.Decode(payload)
+	if err != nil {
+		return Batch{}, err
+	}
+	return *b, nil
+}
+
+// Decode is the package's Decode without its allocations: the batch is valid
+// until the next call and while payload is unchanged.
+func (d *Decoder) Decode(payload []byte) (*Batch, error) {
+	if d.names == nil {
+		d.names, d.ids = make(interned), make(interned)
+	}
+	if len(d.names) >= internLimit {
+		clear(d.names)
+	}
+	clear(d.ids)
+	d.hashes, d.tokens, d.keys, d.rows = d.hashes[:0], d.tokens[:0], d.keys[:0], d.rows[:0]
+	b := &d.batch
+	*b = Batch{Rank: -1, Events: b.Events[:0]}
+
+	c := cursor{b: payload}
+	fields := c.array()
+	if c.err == nil && fields < 2 {
+		return nil, fmt.Errorf("batch of %d fields, want at least 2: %w", fields, ErrTruncated)
+	}
+	if !c.null() {
+		b.Time = c.seconds()
+	}
+	if math.IsNaN(b.Time) || math.IsInf(b.Time, 0) {
+		b.Time = 0
+	}
+	events := c.array()
+	if c.err != nil {
+		return nil, fmt.Errorf("batch: %w", c.err)
+	}
+	for i := range events {
+		if where := d.event(&c); c.err != nil {
+			return nil, fmt.Errorf("event %d of %d%s: %w", i+1, events, where, c.err)
+		}
+	}
+	rest := fields - 2
+	if rest > 0 {
+		if !c.null() {
+			b.Rank = c.int31()
+		}
+		rest--
+	}
+	c.skip(rest)
+	if c.err != nil {
+		return nil, fmt.Errorf("batch, after its events: %w", c.err)
+	}
+	if c.i != len(payload) {
+		return nil, ErrTrailing
+	}
+	return b, nil
+}
+
+// field is one field of an event, by its name in vLLM.
+type field uint8
+
+const (
+	other field = iota
+	blockHashes
+	parentHash
+	tokenIDs
+	blockSize
+	loraID
+	medium
+	loraName
+	extraKeys
+	groupIdx
+	specKind
+)
+
+var fieldNames = [...]string{other: "other", blockHashes: "block_hashes", parentHash: "parent_block_hash",
+	tokenIDs: "token_ids", blockSize: "block_size", loraID: "lora_id", medium: "medium", loraName: "lora_name",
+	extraKeys: "extra_keys", groupIdx: "group_idx", specKind: "kv_cache_spec_kind"}
+
+// The order of fields behind the tag in the array-tagged generation; fields
+// behind the last are unknown and passed over.
+var (
+	storedFields  = [...]field{blockHashes, parentHash, tokenIDs, blockSize, loraID, medium, loraName, extraKeys, groupIdx, specKind}
+	removedFields = [...]field{blockHashes, medium, groupIdx}
+)
+
+// Fields an event must have. lora_id, medium and lora_name have no default in
+// vLLM either, but publishers older than them leave them out.
+const (
+	storedRequired  = 1<<blockHashes | 1<<parentHash | 1<<tokenIDs | 1<<blockSize
+	removedRequired = 1 << blockHashes
+)
+
+func fieldOf(name []byte) field {
+	switch string(name) {
+	case "block_hashes":
+		return blockHashes
+	case "parent_block_hash":
+		return parentHash
+	case "token_ids":
+		return tokenIDs
+	case "block_size":
+		return blockSize
+	case "lora_id":
+		return loraID
+	case "medium":
+		return medium
+	case "lora_name":
+		return loraName
+	case "extra_keys":
+		return extraKeys
+	case "group_idx":
+		return groupIdx
+	case "kv_cache_spec_kind":
+		return specKind
+	}
+	return other
+}
+
+func kindOf(tag []byte) (kind index.Kind, required uint16) {
+	switch string(tag) {
+	case "BlockStored":
+		return index.Stored, storedRequired
+	case "BlockRemoved":
+		return index.Removed, removedRequired
+	case "AllBlocksCleared":
+		return index.Cleared, 0
+	}
+	return 0, 0
+}
+
+// event decodes one event and appends it to the batch. where says, for an
+// error, in which field of which kind it was.
+func (d *Decoder) event(c *cursor) (where string) {
+	start := c.i
+	keyed := isMap(c.peek())
+	var n int
+	if keyed {
+		n = c.dict()
+	} else {
+		n = c.array()
+	}
+	tag := d.tag(c, keyed, n)
+	if c.err != nil {
+		return ", its tag"
+	}
+	kind, required := kindOf(tag)
+	if kind == 0 {
+		c.i = start
+		c.skip(1)
+		d.batch.Unknown++
+		return ""
+	}
+	d.batch.Events = append(d.batch.Events, Event{Kind: kind})
+	e := &d.batch.Events[len(d.batch.Events)-1]
+	var seen uint16
+	if keyed {
+		seen, where = d.named(c, e, n)
+	} else {
+		seen, where = d.positional(c, e, n-1)
+	}
+	if c.err != nil {
+		return " (" + string(tag) + where + ")"
+	}
+	if lacking := required &^ seen; lacking != 0 {
+		err := ErrMissing
+		if !keyed {
+			err = ErrTruncated
+		}
+		c.fail(err)
+		return " (" + string(tag) + ", " + firstField(lacking) + ")"
+	}
+	if !d.sane(e) {
+		c.fail(ErrBlockSize)
+		return " (" + string(tag) + ")"
+	}
+	return ""
+}
+
+func firstField(set uint16) string {
+	for f, name := range fieldNames {
+		if set&(1<<f) != 0 {
+			return name
+		}
+	}
+	return "other"
+}
+
+// tag returns the event's tag. An array carries it first; a map usually, in
+// which case the cursor is left behind it, else at the map's first pair.
+func (d *Decoder) tag(c *cursor, keyed bool, n int) []byte {
+	if !keyed {
+		if c.err == nil && n == 0 {
+			c.fail(ErrTruncated)
+		}
+		return c.bytes()
+	}
+	first := c.i
+	for range n {
+		if !isStr(c.peek()) {
+			c.skip(2)
+			continue
+		}
+		if string(c.bytes()) == "type" {
+			tag := c.bytes()
+			if c.err == nil {
+				c.i = first
+			}
+			return tag
+		}
+		c.skip(1)
+	}
+	c.fail(ErrMissing)
+	return nil
+}
+
+func (d *Decoder) named(c *cursor, e *Event, pairs int) (seen uint16, where string) {
+	for ; pairs > 0 && c.err == nil; pairs-- {
+		if !isStr(c.peek()) {
+			c.skip(2)
+			continue
+		}
+		f := fieldOf(c.bytes())
+		d.value(c, e, f)
+		if c.err != nil {
+			return seen, ", " + fieldNames[f]
+		}
+		seen |= 1 << f
+	}
+	return seen, ""
+}
+
+func (d *Decoder) positional(c *cursor, e *Event, n int) (seen uint16, where string) {
+	var order []field
+	switch e.Kind {
+	case index.Stored:
+		order = storedFields[:]
+	case index.Removed:
+		order = removedFields[:]
+	}
+	for i := 0; i < n && c.err == nil; i++ {
+		f := other
+		if i < len(order) {
+			f = order[i]
+		}
+		d.value(c, e, f)
+		if c.err != nil {
+			return seen, ", " + fieldNames[f]
+		}
+		seen |= 1 << f
+	}
+	return seen, ""
+}
+
+// value decodes one field's value into e.
+func (d *Decoder) value(c *cursor, e *Event, f field) {
+	start := c.i
+	switch f {
+	case blockHashes:
+		from := len(d.hashes)
+		d.hashes = c.hashes(d.hashes)
+		e.Hashes = slices.Clip(d.hashes[from:])
+		e.hashes = c.b[start:c.i]
+	case parentHash:
+		if c.null() {
+			return
+		}
+		e.Parent, e.HasParent = c.hash(), true
+		e.parent = c.b[start:c.i]
+	case tokenIDs:
+		d.tokenIDs(c, e)
+	case blockSize:
+		e.BlockSize = c.int31()
+	case loraID:
+		e.HasID = !c.null()
+		if e.HasID {
+			c.skip(1)
+		}
+	case medium:
+		e.Medium = d.optional(c)
+	case loraName:
+		if c.null() {
+			return
+		}
+		e.LoRA = prefixhash.LoRA{Name: d.names.of(c.bytes()), Set: true}
+	case extraKeys:
+		d.extraKeys(c, e)
+	case groupIdx:
+		if c.null() {
+			return
+		}
+		if e.Group = c.int31(); e.Group < 0 {
+			c.fail(ErrType)
+		}
+	case specKind:
+		if isStr(c.peek()) {
+			e.Spec = d.names.of(c.bytes())
+			return
+		}
+		c.skip(1)
+	default:
+		c.skip(1)
+	}
+}
+
+func (d *Decoder) tokenIDs(c *cursor, e *Event) {
+	if d.SkipTokens {
+		start := *c
+		e.TokenCount = start.array()
+		c.skip(1)
+		return
+	}
+	from := len(d.tokens)
+	var ok bool
+	d.tokens, ok = c.tokens(d.tokens)
+	e.Tokens = slices.Clip(d.tokens[from:])
+	e.TokenCount = len(e.Tokens)
+	e.Unkeyed = e.Unkeyed || !ok
+}
+
+// extraKeys reads the per-block extra keys: nil, or a list with nil or a list of
+// keys for each block.
+func (d *Decoder) extraKeys(c *cursor, e *Event) {
+	if c.null() {
+		return
+	}
+	if d.SkipTokens {
+		c.skip(1)
+		return
+	}
+	n := c.array()
+	from := len(d.rows)
+	d.rows = slices.Grow(d.rows, n)
+	for ; n > 0 && c.err == nil; n-- {
+		if c.null() {
+			d.rows = append(d.rows, nil)
+			continue
+		}
+		row := len(d.keys)
+		for k := c.array(); k > 0 && c.err == nil; k-- {
+			key, ok := d.extraKey(c)
+			d.keys = append(d.keys, key)
+			e.Unkeyed = e.Unkeyed || !ok
+		}
+		d.rows = append(d.rows, slices.Clip(d.keys[row:]))
+	}
+	e.Extras = slices.Clip(d.rows[from:])
+}
+
+// extraKey reads one key: text or bytes alone, or [identifier, offset]. Any
+// other shape is passed over, with ok false.
+func (d *Decoder) extraKey(c *cursor) (key prefixhash.ExtraKey, ok bool) {
+	switch t := c.peek(); {
+	case isStr(t) || isBin(t):
+		return prefixhash.ExtraKey{ID: d.ids.of(c.bytes())}, true
+	case isArray(t):
+		start := *c
+		if start.array() == 2 && isStr(start.peek()) {
+			key.ID = d.ids.of(start.bytes())
+			if isInt(start.peek()) {
+				offset, negative := start.integer()
+				if start.err == nil && (negative || offset <= math.MaxInt64) {
+					*c = start
+					key.Offset, key.HasOffset = int64(offset), true
+					return key, true
+				}
+			}
+		}
+	}
+	c.skip(1)
+	return prefixhash.ExtraKey{}, false
+}
+
+// sane reports whether the event's block size is possible: positive, or 0 in a
+// placeholder of a lower tier.
+func (d *Decoder) sane(e *Event) bool {
+	return e.Kind != index.Stored || e.BlockSize > 0 ||
+		e.BlockSize == 0 && e.TokenCount == 0 && tierOf(e.Medium) != index.TierGPU
+}
+
+func (d *Decoder) optional(c *cursor) string {
+	if c.null() {
+		return ""
+	}
+	return d.names.of(c.bytes())
+}

@@ -1,0 +1,27 @@
+// Package kvevents follows the KV-cache events of one vLLM replica's
+// data-parallel rank and hands them, decoded and free of token ids, to a Sink.
+//
+// Invariant: what the Sink has been told since its last Begin is what the
+// publisher published, in the publisher's order, without holes. A batch is
+// applied whole or not at all. Where a hole cannot be filled (the publisher's
+// replay buffer no longer reaches back, there is no replay endpoint, a batch
+// cannot be decoded), Begin makes the Sink forget first, so that it never holds
+// a block whose removal might be in the hole.
+//
+// Wire: ZeroMQ PUB frames [topic, sequence (8 bytes, big-endian), msgpack
+// payload]; both generations of vLLM's events (array-tagged as in 0.21,
+// map-tagged as in 0.32) are understood without being told which. Replay is
+// DEALER to ROUTER. vLLM source: vllm/distributed/kv_events.py.
+//
+// The files: cursor.go reads msgpack, decode.go gives events, convert.go turns
+// them into index batches, sequence.go decides what is applied, forgotten and
+// asked for again (no I/O, no clock), conn.go is one ZMTP connection, replay.go
+// one replay, subscriber.go joins them, status.go is what can be watched.
+//
+// Concurrency: Run owns all state and is the only caller of the Sink; Status
+// may be called from anywhere. Units: token counts in tokens, hashes as the low
+// 64 bits, big-endian, of the engine's digest.
+//
+// It does not discover replicas, does not resolve adapters or aliases, and
+// keeps neither token ids nor cache salts longer than it takes to hash them.
+package kvevents

@@ -1,0 +1,385 @@
+package kvevents
+
+import "github.com/cespare/xxhash/v2"
+
+// frame is one published batch as it came off a socket.
+type frame struct {
+	conn    uint64 // which connection of the event socket; 0 for replayed ones
+	seq     uint64
+	payload []byte
+}
+
+// world is what a sequencer does to the outside.
+type world interface {
+	apply(f frame) error // decode and hand over; an error means nothing was applied
+	forget()             // drop what was applied so far
+}
+
+// purpose says why a replay is asked for, and so how its frames are taken.
+type purpose uint8
+
+const (
+	fresh  purpose = iota + 1 // start over from the oldest batch there is
+	verify                    // after a reconnect: is our last batch still its history?
+	fill                      // from the first batch we lack
+	probe                     // the same, though no hole was seen: a lost tail shows none
+)
+
+// asked is the replay under way.
+type asked struct {
+	id       uint64
+	purpose  purpose
+	from     uint64
+	start    uint64 // what was next when it was asked for
+	attempt  int
+	stalls   int  // times a hole inside the replies was met and asked for again
+	any      bool // a reply has come
+	stalled  bool // behind a hole inside the replies
+	rejected bool // because the live copy could not be decoded
+}
+
+const (
+	// attemptLimit: a replay that fails is tried this often before live events go on without it.
+	attemptLimit = 3
+	// stallLimit: the publisher's ROUTER drops replies above its high-water mark
+	// (1,000 by default), so a hole inside the replies is asked for again, and
+	// each answer brings at least one batch more. After this many, holes are taken for real.
+	stallLimit = 32
+	// heldFrames and heldBytes bound the live frames that wait for a replay. What
+	// comes on top is dropped, and shows as a gap afterwards.
+	heldFrames = 1 << 16
+	heldBytes  = 256 << 20
+	// recentSize frames are remembered by digest, to tell a late copy from a new life.
+	recentSize = 64
+)
+
+// sequencer decides, from sequence numbers alone, what is applied, what is a
+// copy, what is missing and when the publisher has begun a new life. It does no
+// I/O and knows no clock. Its invariant: everything applied since the last
+// forget is, in order and without a hole, what was published from the first of
+// them to next-1.
+type sequencer struct {
+	world   world
+	replays bool // a replay endpoint is known
+
+	next  uint64 // first batch not applied yet
+	based bool   // next means something
+	clean bool   // nothing applied since the last forget
+	whole bool   // applied from sequence 0 on
+	owed  bool   // history could not be had; ask again later
+	first bool   // the first catch-up is over
+
+	conn     uint64 // latest connection of the event socket
+	oldest   uint64 // frames of connections before this belong to an earlier life
+	verified uint64 // up to this connection, the publisher is known to be the one applied
+	seenConn uint64 // of the last live frame taken
+	seenSeq  uint64
+
+	ask      *asked
+	lastID   uint64
+	launch   bool
+	held     []frame
+	heldSize int
+	recent   [recentSize]struct{ seq, sum uint64 }
+
+	count Counters
+}
+
+func newSequencer(w world, replays bool) *sequencer {
+	return &sequencer{world: w, replays: replays, clean: true}
+}
+
+// wanted returns the replay to send now, once.
+func (s *sequencer) wanted() *asked {
+	if !s.launch || s.ask == nil {
+		return nil
+	}
+	s.launch = false
+	s.count.Replays++
+	return s.ask
+}
+
+func (s *sequencer) request(a asked) {
+	s.lastID++
+	a.id, a.start = s.lastID, s.next
+	s.ask, s.launch = &a, true
+}
+
+// connected notes a new connection of the event socket; frames that follow carry conn.
+func (s *sequencer) connected(conn uint64) {
+	s.count.Connects++
+	s.conn = conn
+	switch {
+	case !s.replays:
+		s.first = true
+	case !s.based || s.next == 0 || s.owed || s.ask != nil && s.ask.purpose == fresh:
+		s.request(asked{purpose: fresh})
+	default:
+		s.request(asked{purpose: verify, from: s.next - 1})
+	}
+}
+
+// probe asks for what may have been lost unseen, unless a replay is under way.
+func (s *sequencer) probe() {
+	switch {
+	case !s.replays || s.ask != nil:
+	case s.owed || !s.based:
+		s.request(asked{purpose: fresh, attempt: attemptLimit - 1})
+	default:
+		s.request(asked{purpose: probe, from: s.next, attempt: attemptLimit - 1})
+	}
+}
+
+// live takes a frame from the event socket.
+func (s *sequencer) live(f frame) {
+	if s.ask != nil && s.ask.purpose == probe {
+		if f.seq == s.next {
+			s.step(f)
+			return
+		}
+		s.ask.purpose, s.ask.attempt = fill, 0
+	}
+	if s.ask != nil && (len(s.held) >= heldFrames || s.heldSize+len(f.payload) > heldBytes) {
+		s.count.Overflow++
+		return
+	}
+	s.held = append(s.held, f)
+	s.heldSize += len(f.payload)
+	s.drain()
+}
+
+// drain takes held frames until none is left or one needs a replay.
+func (s *sequencer) drain() {
+	n := 0
+	for n < len(s.held) && s.ask == nil {
+		if !s.step(s.held[n]) {
+			break
+		}
+		s.heldSize -= len(s.held[n].payload)
+		n++
+	}
+	rest := copy(s.held, s.held[n:])
+	clear(s.held[rest:])
+	s.held = s.held[:rest]
+}
+
+// step takes one live frame; false means that a replay has to come first.
+func (s *sequencer) step(f frame) bool {
+	if f.conn < s.oldest {
+		return true
+	}
+	backwards := f.conn == s.seenConn && f.seq <= s.seenSeq
+	switch {
+	case !s.based:
+		s.base(f.seq)
+	case f.seq == s.next:
+	case f.seq > s.next:
+		s.count.Gaps++
+		if s.replays {
+			s.request(asked{purpose: fill, from: s.next})
+			return false
+		}
+		s.lose(f.seq)
+	case s.knows(f) || !backwards && f.conn <= s.verified:
+		s.count.Duplicates++
+		s.seen(f)
+		return true
+	default:
+		if s.restarted(f.conn); s.replays {
+			return false
+		}
+		s.base(f.seq)
+	}
+	s.seen(f)
+	s.accept(f, false)
+	return true
+}
+
+func (s *sequencer) seen(f frame) { s.seenConn, s.seenSeq = f.conn, f.seq }
+
+// base makes seq the next batch, nothing before it known.
+func (s *sequencer) base(seq uint64) {
+	s.next, s.based, s.whole = seq, true, seq == 0
+}
+
+// accept applies the next batch.
+func (s *sequencer) accept(f frame, replayed bool) {
+	err := s.world.apply(f)
+	if err != nil {
+		s.count.Rejected++
+		if !replayed && s.replays {
+			s.request(asked{purpose: fill, from: f.seq, rejected: true})
+			return
+		}
+		s.remember(f)
+		s.lose(f.seq + 1)
+		return
+	}
+	s.clean = false
+	s.remember(f)
+	s.next = f.seq + 1
+	if replayed {
+		s.count.Replayed++
+		s.verified = s.conn
+	}
+}
+
+// lose gives up what lies before next.
+func (s *sequencer) lose(next uint64) {
+	s.count.Lost++
+	s.forget()
+	s.base(next)
+	s.whole = false
+}
+
+func (s *sequencer) forget() {
+	if !s.clean {
+		s.world.forget()
+		s.clean = true
+	}
+}
+
+// restarted starts over with the publisher's new life, of which frames came
+// first on connection conn.
+func (s *sequencer) restarted(conn uint64) {
+	s.count.Restarts++
+	s.forget()
+	s.based, s.whole = false, false
+	s.oldest, s.seenConn = conn, 0
+	if s.replays {
+		s.request(asked{purpose: fresh})
+	}
+}
+
+func (s *sequencer) remember(f frame) {
+	r := &s.recent[f.seq%recentSize]
+	r.seq, r.sum = f.seq, xxhash.Sum64(f.payload)
+}
+
+// knows reports whether f is a copy of a batch taken lately.
+func (s *sequencer) knows(f frame) bool {
+	r := s.recent[f.seq%recentSize]
+	return r.seq == f.seq && r.sum == xxhash.Sum64(f.payload)
+}
+
+// reply takes one frame of the replay with the given id.
+func (s *sequencer) reply(id uint64, f frame) {
+	a := s.ask
+	if a == nil || a.id != id || a.stalled {
+		return
+	}
+	first := !a.any
+	a.any = true
+	switch {
+	case first && a.purpose == fresh:
+		s.forget()
+		s.base(f.seq)
+	case first && a.purpose == verify && f.seq+1 == s.next:
+		if !s.knows(f) {
+			s.restarted(s.conn)
+			return
+		}
+		s.verified = s.conn
+		return
+	case first && a.purpose == verify && f.seq >= s.next:
+		// Our last batch has left the buffer: whatever is next may be another life's.
+		s.lose(f.seq)
+	case f.seq < s.next:
+		return
+	case f.seq > s.next && first, f.seq > s.next && a.stalls >= stallLimit:
+		s.lose(f.seq) // the buffer no longer reaches back
+	case f.seq > s.next:
+		a.stalled = true
+		return
+	}
+	s.accept(f, true)
+}
+
+// replied ends the replay with the given id: err is nil at the end marker.
+func (s *sequencer) replied(id uint64, err error) {
+	a := s.ask
+	if a == nil || a.id != id {
+		return
+	}
+	s.ask = nil
+	if err != nil {
+		s.failed(a)
+	} else {
+		s.ended(a)
+	}
+	if s.ask == nil {
+		s.first = true
+		s.drain()
+	}
+}
+
+// ended goes on after an end marker.
+func (s *sequencer) ended(a *asked) {
+	switch {
+	case a.stalled:
+		s.request(asked{purpose: fill, from: s.next, stalls: a.stalls + 1})
+		return
+	case a.purpose == verify && !a.any:
+		// A publisher always has its own last batch. This one has less than we applied.
+		s.restarted(s.conn)
+		return
+	case a.purpose == fresh:
+		if !a.any {
+			s.forget()
+			s.base(0)
+		}
+		s.owed = false
+		s.verified = s.conn
+	}
+	s.give(a)
+}
+
+// failed tries again, or goes on without.
+func (s *sequencer) failed(a *asked) {
+	s.count.ReplayFails++
+	if s.next != a.start && a.purpose != fresh || a.any && a.purpose == fresh {
+		a.attempt = 0 // it brought something: keep going from there
+	}
+	if a.attempt+1 < attemptLimit {
+		again := *a
+		again.attempt++
+		if a.stalled {
+			again.stalls++
+		}
+		again.any, again.stalled = false, false
+		if a.any && a.purpose != probe {
+			again.purpose = fill
+		}
+		if again.purpose == fill {
+			again.from = s.next
+		}
+		s.request(again)
+		return
+	}
+	if a.purpose == fresh {
+		s.owed = true
+		return
+	}
+	s.give(a)
+}
+
+// give decides, after the last word of a replay, about the hole it was for: if
+// nothing came, the hole stays one and what was applied before it is forgotten.
+func (s *sequencer) give(a *asked) {
+	if !s.based || a.purpose == fresh || s.next != a.start {
+		return
+	}
+	for _, f := range s.held {
+		if f.conn < s.oldest {
+			continue
+		}
+		if f.seq > s.next {
+			s.lose(f.seq)
+			return
+		}
+		break
+	}
+	if a.rejected {
+		s.lose(s.next + 1)
+	}
+}

@@ -1,0 +1,372 @@
+package kvevents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+
+	"warmroute/index"
+)
+
+// Sink is where decoded events go. *index.Index is one. Apply must not keep the
+// batch or anything in it.
+type Sink interface {
+	// Begin forgets what h held and starts a new incarnation.
+	Begin(h index.Holder) (incarnation uint64)
+	// Apply applies one batch.
+	Apply(b *index.Batch) (index.Result, error)
+}
+
+// Options configure a Subscriber.
+type Options struct {
+	Replica string // "ip:port", the holder's name
+	Rank    int    // data-parallel rank behind Endpoint
+
+	Endpoint       string // the publisher's PUB socket, tcp://host:port or ipc://path
+	ReplayEndpoint string // its ROUTER socket; "" = none: holes then cost what was known
+	Topic          string // subscription prefix; "" = all
+
+	Tenant string // "" is the shared tenant
+	Model  string // the base model's canonical name
+	Scheme string // index.SchemeTokens (the default) or SchemeEngine
+	// Full says that the replica re-announces blocks it already holds (vLLM's
+	// kv_cache_report_mode full): they are not counted as second copies.
+	Full bool
+
+	// ProbeEvery is how often a replay of last+1 is asked for, because a lost
+	// last batch leaves no gap. Default 30 s.
+	ProbeEvery time.Duration
+	// ProbeQuiet is how soon after the last event one more such probe is made:
+	// the end of a burst is where a lost batch would stay unseen. Default 1 s.
+	ProbeQuiet time.Duration
+	// ReplayPatience is how long a replay may be silent before it counts as
+	// failed; live events are held that long. Default 3 s: the publisher serves
+	// replays between two batches.
+	ReplayPatience time.Duration
+
+	Now func() time.Time // default time.Now
+	Log *slog.Logger     // default: none. Never given token ids, salts or payloads.
+	// Observe, when set, is called with every batch about to be applied, in
+	// order. The batch is valid during the call only and holds token ids.
+	Observe func(seq uint64, b *Batch)
+}
+
+func (o *Options) validate() error {
+	var problems []error
+	if o.Replica == "" {
+		problems = append(problems, errors.New("replica: must not be empty"))
+	}
+	if o.Rank < 0 {
+		problems = append(problems, fmt.Errorf("rank %d: must not be negative", o.Rank))
+	}
+	if o.Model == "" {
+		problems = append(problems, errors.New("model: must not be empty"))
+	}
+	if _, _, err := splitEndpoint(o.Endpoint); err != nil {
+		problems = append(problems, err)
+	}
+	if o.ReplayEndpoint != "" {
+		if _, _, err := splitEndpoint(o.ReplayEndpoint); err != nil {
+			problems = append(problems, fmt.Errorf("replay %w", err))
+		}
+	}
+	if o.Scheme != index.SchemeTokens && o.Scheme != SchemeEngine {
+		problems = append(problems, fmt.Errorf("scheme %q: want %q or %q", o.Scheme, index.SchemeTokens, SchemeEngine))
+	}
+	return errors.Join(problems...)
+}
+
+func (o *Options) defaults() {
+	positive := func(d *time.Duration, otherwise time.Duration) {
+		if *d <= 0 {
+			*d = otherwise
+		}
+	}
+	positive(&o.ProbeEvery, 30*time.Second)
+	positive(&o.ProbeQuiet, time.Second)
+	positive(&o.ReplayPatience, 3*time.Second)
+	if o.Scheme == "" {
+		o.Scheme = index.SchemeTokens
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+}
+
+// Subscriber follows one publisher. Create it with New, then call Run once.
+type Subscriber struct {
+	o      Options
+	to     Sink
+	holder index.Holder
+
+	// Owned by Run.
+	decoder     Decoder
+	converter   converter
+	sequencer   *sequencer
+	incarnation uint64
+	totals      Counters // what apply counts
+	cancel      context.CancelFunc
+
+	mu     sync.Mutex
+	status Status
+}
+
+// New checks the options, every problem at once.
+func New(o Options, to Sink) (*Subscriber, error) {
+	o.defaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	s := &Subscriber{o: o, to: to, holder: index.Holder{Replica: o.Replica, Rank: o.Rank}}
+	s.decoder.SkipTokens = o.Scheme == SchemeEngine && o.Observe == nil
+	s.converter = converter{tenant: o.Tenant, model: o.Model, scheme: o.Scheme}
+	s.converter.batch.Holder, s.converter.batch.Full = s.holder, o.Full
+	s.sequencer = newSequencer(s, o.ReplayEndpoint != "")
+	return s, nil
+}
+
+// Status returns the subscriber's state; safe to call from anywhere.
+func (s *Subscriber) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// news is what the listener tells Run, in order.
+type news struct {
+	up    bool  // conn is connected and subscribed
+	down  error // it no longer is, or could not be
+	bad   bool  // a message without a sequence
+	frame frame
+}
+
+// Run connects, follows and reconnects until ctx ends, then returns nil, having
+// waited for all it started. A publisher that is not there is waited for. The
+// Sink keeps what it holds.
+func (s *Subscriber) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+
+	s.begin()
+	// 1024 live messages: a second of a very busy replica. Beyond it TCP holds
+	// the publisher back, which drops at its own high-water mark: a gap.
+	live := make(chan news, 1024)
+	replies := make(chan reply, 256)
+	wg.Go(func() { s.listen(ctx, live) })
+
+	// The probe timer: ProbeEvery after the last probe, sooner after an event.
+	due := time.Now().Add(s.o.ProbeEvery)
+	timer := time.NewTimer(s.o.ProbeEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case n := <-live:
+			s.hear(n)
+			if n.down == nil {
+				timer.Reset(min(s.o.ProbeQuiet, max(0, time.Until(due))))
+			}
+		case r := <-replies:
+			if r.end {
+				s.trouble("replay", r.err)
+				s.sequencer.replied(r.id, r.err)
+				s.alive(r.err == nil)
+			} else {
+				s.sequencer.reply(r.id, r.frame)
+			}
+		case <-timer.C:
+			s.sequencer.probe()
+			s.alive(s.o.ReplayEndpoint == "" && s.Status().Connected)
+			due = time.Now().Add(s.o.ProbeEvery)
+			timer.Reset(s.o.ProbeEvery)
+		}
+		if a := s.sequencer.wanted(); a != nil {
+			s.launch(ctx, *a, replies, &wg)
+		}
+		s.publish()
+	}
+}
+
+// launch starts a replay and ends the one before it.
+func (s *Subscriber) launch(ctx context.Context, a asked, replies chan<- reply, wg *sync.WaitGroup) {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	var rctx context.Context
+	rctx, s.cancel = context.WithCancel(ctx)
+	wg.Go(func() { replay(rctx, s.o.ReplayEndpoint, a, s.o.ReplayPatience, replies) })
+}
+
+func (s *Subscriber) hear(n news) {
+	switch {
+	case n.up:
+		s.set(func(st *Status) { st.Connected = true })
+		s.sequencer.connected(n.frame.conn)
+	case n.down != nil:
+		s.set(func(st *Status) { st.Connected = false })
+		s.trouble("events", n.down)
+	case n.bad:
+		s.totals.Malformed++
+		s.trouble("events", errNoSequence)
+	default:
+		s.sequencer.live(n.frame)
+	}
+}
+
+// listen keeps one event socket connected and passes on what it brings.
+func (s *Subscriber) listen(ctx context.Context, out chan<- news) {
+	put := func(n news) bool {
+		select {
+		case out <- n:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for conn := uint64(1); ; {
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			return
+		}
+		up, err := s.follow(ctx, conn, put)
+		if up {
+			conn++
+		}
+		if ctx.Err() != nil || !put(news{down: err}) {
+			return
+		}
+		wait.Reset(retryAfter)
+	}
+}
+
+// follow makes one connection and reads it until it fails.
+func (s *Subscriber) follow(ctx context.Context, number uint64, put func(news) bool) (up bool, err error) {
+	c, err := dial(ctx, s.o.Endpoint, zmq4.Sub)
+	if err != nil {
+		return false, err
+	}
+	defer c.close()
+	// 1 = subscribe, then the topic prefix (ZMTP 3.0).
+	if err := c.send(append([]byte{1}, s.o.Topic...)); err != nil {
+		return false, err
+	}
+	if !put(news{up: true, frame: frame{conn: number}}) {
+		return true, ctx.Err()
+	}
+	for {
+		frames, err := c.recv()
+		if err != nil {
+			return true, err
+		}
+		seq, payload, err := lastTwo(frames)
+		n := news{frame: frame{conn: number, seq: seq, payload: payload}, bad: err != nil}
+		if !put(n) {
+			return true, ctx.Err()
+		}
+	}
+}
+
+// begin starts a new incarnation in the Sink.
+func (s *Subscriber) begin() {
+	s.incarnation = s.to.Begin(s.holder)
+	s.set(func(st *Status) { st.Incarnation, st.HasSeq, st.LastSeq = s.incarnation, false, 0 })
+}
+
+// forget implements world.
+func (s *Subscriber) forget() {
+	s.o.Log.Warn("KV events: forgetting the replica's blocks and learning them anew",
+		"replica", s.o.Replica, "rank", s.o.Rank, "lost", s.sequencer.count.Lost, "restarts", s.sequencer.count.Restarts)
+	s.begin()
+}
+
+// apply implements world: it decodes the whole payload before anything is applied.
+func (s *Subscriber) apply(f frame) error {
+	b, err := s.decoder.Decode(f.payload)
+	if err != nil {
+		err = fmt.Errorf("sequence %d: %w", f.seq, err)
+		s.trouble("payload", err)
+		return err
+	}
+	if s.o.Observe != nil {
+		s.o.Observe(f.seq, b)
+	}
+	batch, n := s.converter.convert(b)
+	batch.Incarnation = s.incarnation
+	batch.At = s.o.Now() // ours: lifetimes must not depend on the publisher's clock
+	result, err := s.to.Apply(batch)
+	if err != nil {
+		s.totals.ApplyErrors++
+		s.trouble("index", err)
+	}
+	t := &s.totals
+	t.Batches++
+	t.Events += n.events
+	t.BlocksStored += n.stored
+	t.BlocksRemoved += n.removed
+	t.Clears += n.clears
+	t.Unkeyed += n.unkeyed
+	t.Placeholders += n.placeholders
+	t.UnknownEvents += uint64(b.Unknown)
+	t.OrphanBlocks += uint64(result.Orphaned)
+	s.set(func(st *Status) { st.HasSeq, st.LastSeq, st.LastBatch = true, f.seq, batch.At })
+	return nil
+}
+
+// alive tells the Sink, by a batch without events, that an idle publisher is
+// there: an answered probe shows it, or, without replay, the open connection.
+func (s *Subscriber) alive(yes bool) {
+	if !yes {
+		return
+	}
+	b := index.Batch{Holder: s.holder, Incarnation: s.incarnation, At: s.o.Now(), Full: s.o.Full}
+	if _, err := s.to.Apply(&b); err != nil {
+		s.totals.ApplyErrors++
+		s.trouble("index", err)
+	}
+}
+
+// trouble notes an error for Status and, once per change, for the log.
+func (s *Subscriber) trouble(what string, err error) {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	text := what + ": " + err.Error()
+	s.mu.Lock()
+	changed := s.status.LastError != text
+	s.status.LastError = text
+	s.mu.Unlock()
+	if changed {
+		s.o.Log.Info("KV events", "replica", s.o.Replica, "rank", s.o.Rank, "trouble", text)
+	}
+}
+
+func (s *Subscriber) set(change func(*Status)) {
+	s.mu.Lock()
+	change(&s.status)
+	s.mu.Unlock()
+}
+
+// publish brings Status up to date after one turn of Run.
+func (s *Subscriber) publish() {
+	q := s.sequencer
+	c := s.totals
+	c.Connects, c.Gaps, c.Lost, c.Restarts, c.Duplicates = q.count.Connects, q.count.Gaps, q.count.Lost, q.count.Restarts, q.count.Duplicates
+	c.Replays, c.ReplayFails, c.Replayed = q.count.Replays, q.count.ReplayFails, q.count.Replayed
+	c.Rejected, c.Overflow = q.count.Rejected, q.count.Overflow
+	s.set(func(st *Status) { st.Synced, st.Complete, st.Counters = q.first, q.first && q.whole, c })
+}
