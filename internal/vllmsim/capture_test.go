@@ -252,7 +252,7 @@ func captureSequences(t *testing.T, step *captureStep, said []uint32, o Options)
 	}
 	for _, p := range prompts {
 		s := &sequence{prompt: len(p), tokens: slices.Clone(p), maxTokens: (u.Completion + u.Output) / len(prompts), salt: body.Salt}
-		s.out = make(chan token, s.maxTokens)
+		s.out = make(chan token, s.maxTokens+1)
 		s.next = func(n int) uint32 {
 			if at := s.prompt + n; at < len(said) {
 				return said[at]

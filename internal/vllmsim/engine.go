@@ -31,7 +31,7 @@ func newEngine(rank int, o Options, publish func([]event)) *engine {
 		wake:   make(chan struct{}, 1),
 		hasher: newHasher(o),
 		pool:   newPool(o.Blocks, o.Version == V032),
-		stats:  newStats(),
+		stats:  newStats(o.MaxModelLen),
 	}
 }
 
@@ -117,7 +117,7 @@ func (e *engine) drain() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range slices.Concat(e.running, e.waiting) {
-		close(s.out)
+		s.out <- token{index: s.index, gone: true}
 	}
 	e.running, e.waiting = nil, nil
 }
@@ -169,7 +169,7 @@ func (e *engine) dropAbortedLocked() {
 		}
 		e.pool.release(s.blocks)
 		e.stats.finished["abort"]++
-		close(s.out)
+		s.out <- token{index: s.index, gone: true}
 		return true
 	}
 	e.running = slices.DeleteFunc(e.running, drop)
@@ -344,7 +344,7 @@ func (e *engine) finishStep() {
 			return false
 		}
 		n := len(s.tokens) - s.prompt
-		t := token{id: s.next(n), hit: s.hit, last: n+1 == s.maxTokens}
+		t := token{index: s.index, id: s.next(n), hit: s.hit, last: n+1 == s.maxTokens}
 		t.created = max(0, s.prompt/e.o.BlockSize*e.o.BlockSize-s.hit)
 		s.tokens = append(s.tokens, t.id)
 		s.hashBlocks(e.hasher, e.o.BlockSize)
@@ -362,8 +362,5 @@ func (e *engine) finishStep() {
 	}
 	for _, o := range out {
 		o.s.out <- o.t
-		if o.t.last {
-			close(o.s.out)
-		}
 	}
 }

@@ -17,7 +17,7 @@ type image struct {
 }
 
 // sequence is one prompt and its answer on its way through an engine. The
-// engine owns it from submit until out is closed.
+// engine owns it from submit until its last token.
 type sequence struct {
 	// Set by the caller of submit.
 	prompt    int      // prompt tokens
@@ -28,7 +28,8 @@ type sequence struct {
 	images    []image
 	noRead    bool // as with prompt_logprobs: reads nothing from the cache
 	next      func(n int) uint32
-	out       chan token // cap ≥ maxTokens, so that the engine never waits; closed at the end
+	index     int        // which of its request's sequences this is
+	out       chan token // shared by a request's sequences, with room for maxTokens+1 of each: the engine never waits
 
 	aborted bool // set under the engine's lock
 
@@ -45,12 +46,14 @@ type sequence struct {
 	arrived, started, firstToken, lastToken time.Time
 }
 
-// token is one token of an answer. What was read from the cache comes with the first.
+// token is one token of an answer, or the news that no more will come.
 type token struct {
+	index   int // its sequence's
 	id      uint32
 	hit     int  // prompt tokens read from the cache
 	created int  // prompt tokens put into the cache, full blocks only
-	last    bool // no more follow
+	last    bool // the answer is complete
+	gone    bool // the sequence was dropped: no id
 }
 
 // hashBlocks extends hashes to every full block of tokens.

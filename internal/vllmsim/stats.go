@@ -29,8 +29,19 @@ var (
 	itlBounds       = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
 	latencyBounds   = []float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
 	iterationBounds = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
-	tokenBounds     = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000}
 )
+
+// tokenBounds are 1, 2, 5, 10, … up to a request's longest.
+func tokenBounds(maxModelLen int) (bounds []float64) {
+	for unit := 1; ; unit *= 10 {
+		for _, m := range []int{1, 2, 5} {
+			if m*unit > maxModelLen {
+				return bounds
+			}
+			bounds = append(bounds, float64(m*unit))
+		}
+	}
+}
 
 // stats are one rank's counters since it started. Guarded by the engine's lock.
 type stats struct {
@@ -43,13 +54,13 @@ type stats struct {
 	iteration, prompts, answers                       *histogram
 }
 
-func newStats() stats {
+func newStats(maxModelLen int) stats {
 	return stats{
 		finished: map[string]int{},
 		ttft:     newHistogram(ttftBounds), itl: newHistogram(itlBounds),
 		e2e: newHistogram(latencyBounds), queue: newHistogram(latencyBounds), inference: newHistogram(latencyBounds),
 		prefill: newHistogram(latencyBounds), decode: newHistogram(latencyBounds),
-		iteration: newHistogram(iterationBounds), prompts: newHistogram(tokenBounds), answers: newHistogram(tokenBounds),
+		iteration: newHistogram(iterationBounds), prompts: newHistogram(tokenBounds(maxModelLen)), answers: newHistogram(tokenBounds(maxModelLen)),
 	}
 }
 

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"warmroute/internal/vllmsim"
+)
+
+func TestParse(t *testing.T) {
+	o, err := parse([]string{
+		"-listen", "127.0.0.1:0", "-events", "*:5557", "-alias", "a", "-alias", "b", "-lora", "sql=/adapters/sql",
+		"-version", "0.21.0", "-hash-seed", "", "-fail-delay-events", "20ms",
+	}, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Events != ":5557" || strings.Join(o.Aliases, " ") != "a b" || o.LoRAs[0].Path != "/adapters/sql" ||
+		o.Version != vllmsim.V021 || o.HashSeed == nil || o.Faults.EventDelay.Milliseconds() != 20 {
+		t.Errorf("parsed %+v", o)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	for want, args := range map[string][]string{
+		"-lora is":        {"-lora", "sql"},
+		"is not a flag":   {"serve"},
+		"BlockSize is -1": {"-block-size=-1", "-blocks", "9"},
+		"not defined":     {"-nonsense"},
+	} {
+		err := run(context.Background(), args, &bytes.Buffer{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+func TestRunStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var said bytes.Buffer
+	if err := run(ctx, []string{"-listen", "127.0.0.1:0"}, &said); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), "address=127.0.0.1:") {
+		t.Errorf("said %q", said.String())
+	}
+}

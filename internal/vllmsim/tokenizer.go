@@ -1,0 +1,129 @@
+package vllmsim
+
+import "strings"
+
+// The simulator's own tokenizer, so that it needs no model files: text is split
+// into words (with the space before them), numbers, punctuation and white
+// space, and each of those from its left into pieces of at most three bytes. A
+// piece's id is its bytes read as a number. So every text has one token
+// sequence, decoding gives the text back, and a text cut after any token of it
+// encodes to the tokens before the cut.
+const (
+	oneByte     = 0
+	twoBytes    = oneByte + 1<<8
+	threeBytes  = twoBytes + 1<<16
+	firstMarker = threeBytes + 1<<24
+)
+
+// markers are the special tokens, with ids from firstMarker on.
+var markers = []string{"<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|image|>"}
+
+const imageMarker = firstMarker + 3
+
+func vocabulary() uint32 { return firstMarker + uint32(len(markers)) }
+
+// markerAt is the index of the special token that s starts with, or -1.
+func markerAt(s string) int {
+	if !strings.HasPrefix(s, "<|") {
+		return -1
+	}
+	for i, m := range markers {
+		if strings.HasPrefix(s, m) {
+			return i
+		}
+	}
+	return -1
+}
+
+type byteClass uint8
+
+const (
+	letters byteClass = iota // and every byte of a non-ASCII character
+	digits
+	spaces
+	others
+)
+
+func classOf(b byte) byteClass {
+	switch {
+	case b >= 0x80, 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z':
+		return letters
+	case '0' <= b && b <= '9':
+		return digits
+	case b == ' ', b == '\n', b == '\t', b == '\r':
+		return spaces
+	}
+	return others
+}
+
+// encode appends the tokens of text. Special tokens written out in text count
+// as such, as with real tokenizers.
+func encode(dst []uint32, text string) []uint32 {
+	for len(text) > 0 {
+		if m := markerAt(text); m >= 0 {
+			dst = append(dst, firstMarker+uint32(m))
+			text = text[len(markers[m]):]
+			continue
+		}
+		n := wordLen(text)
+		for i := 0; i < n; i += 3 {
+			dst = append(dst, pieceID(text[i:min(i+3, n)]))
+		}
+		text = text[n:]
+	}
+	return dst
+}
+
+// wordLen is the length of the first word of text: at most one space, then a
+// run of one class that ends before a special token. White space leaves its
+// last space to the word that follows.
+func wordLen(text string) int {
+	i := 0
+	if text[0] == ' ' && len(text) > 1 && classOf(text[1]) != spaces && markerAt(text[1:]) < 0 {
+		i = 1
+	}
+	class := classOf(text[i])
+	for i++; i < len(text) && classOf(text[i]) == class && markerAt(text[i:]) < 0; {
+		i++
+	}
+	if class == spaces && i > 1 && i < len(text) && text[i-1] == ' ' && markerAt(text[i:]) < 0 {
+		i--
+	}
+	return i
+}
+
+func pieceID(p string) uint32 {
+	switch len(p) {
+	case 1:
+		return oneByte + uint32(p[0])
+	case 2:
+		return twoBytes + uint32(p[0])<<8 + uint32(p[1])
+	}
+	return threeBytes + uint32(p[0])<<16 + uint32(p[1])<<8 + uint32(p[2])
+}
+
+// decode appends the text of one token. Ids beyond the vocabulary, which only
+// prompts of token ids and Options.Generate can hold, have none.
+func decode(dst []byte, id uint32) []byte {
+	switch {
+	case id >= vocabulary():
+		return dst
+	case id >= firstMarker:
+		return append(dst, markers[id-firstMarker]...)
+	case id >= threeBytes:
+		id -= threeBytes
+		return append(dst, byte(id>>16), byte(id>>8), byte(id))
+	case id >= twoBytes:
+		id -= twoBytes
+		return append(dst, byte(id>>8), byte(id))
+	}
+	return append(dst, byte(id))
+}
+
+func decodeAll(ids []uint32) string {
+	var b []byte
+	for _, id := range ids {
+		b = decode(b, id)
+	}
+	return string(b)
+}
