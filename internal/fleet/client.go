@@ -1,0 +1,258 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxAnswer bounds a JSON answer: maxModels ids with vLLM's permission objects.
+const maxAnswer = 4 << 20
+
+// Why a replica is not ready, or left: the closed set used as a metric label.
+const (
+	reasonStarting     = "starting"     // not asked yet
+	reasonUnreachable  = "unreachable"  // no connection, or it broke
+	reasonTimeout      = "timeout"      // no answer in time
+	reasonLoading      = "loading"      // it answers 503
+	reasonUnauthorized = "unauthorized" // it answers 401 or 403
+	reasonNoModels     = "no_models"
+	reasonBadAnswer    = "bad_answer" // anything else
+	reasonRestarted    = "restarted"  // another process answers at its address
+	reasonChanged      = "changed"    // its block size, models or event sources are others
+	reasonRemoved      = "removed"    // no source lists it
+)
+
+// failure is why a question to a replica has no answer.
+type failure struct {
+	reason string
+	err    error
+}
+
+func (f *failure) Error() string {
+	text := f.err.Error()
+	if r := []rune(text); len(r) > 200 { // it may quote what the replica sent
+		text = string(r[:200]) + "…"
+	}
+	return strings.ReplaceAll(f.reason, "_", " ") + ": " + text
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+func reasonOf(err error) string {
+	var f *failure
+	if errors.As(err, &f) {
+		return f.reason
+	}
+	return reasonBadAnswer
+}
+
+// status is an answer other than 200.
+type status int
+
+func (s status) Error() string { return fmt.Sprintf("HTTP status %d", int(s)) }
+
+// isTransient says whether asking again may help: anything but a clear "no".
+func isTransient(err error) bool {
+	if err == nil {
+		return false
+	}
+	var s status
+	return !errors.As(err, &s) || s >= 500 && s != http.StatusNotImplemented || s == http.StatusTooManyRequests
+}
+
+// client asks replicas over HTTP, with bounded answers.
+type client struct {
+	http   *http.Client
+	scheme string
+	token  *token
+}
+
+func newClient(o Options) (*client, error) {
+	c := &client{scheme: "http", token: &token{env: o.HTTP.TokenEnv, file: o.HTTP.TokenFile}}
+	if o.HTTP.TLS {
+		c.scheme = "https"
+	}
+	if _, err := c.token.value(); err != nil {
+		return nil, err
+	}
+	transport := o.Transport
+	if transport == nil {
+		t, err := newTransport(o.HTTP)
+		if err != nil {
+			return nil, err
+		}
+		transport = t
+	}
+	c.http = &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key goes nowhere else
+	}
+	return c, nil
+}
+
+func newTransport(o HTTPOptions) (*http.Transport, error) {
+	t := &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		MaxIdleConnsPerHost:    1, // one worker per replica asks one thing at a time
+		MaxConnsPerHost:        2,
+		IdleConnTimeout:        90 * time.Second,
+		TLSHandshakeTimeout:    3 * time.Second,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression:     true, // compressing costs the replica more than the bytes cost the network
+	}
+	if !o.TLS {
+		return t, nil
+	}
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName, InsecureSkipVerify: o.InsecureSkipVerify}
+	if o.CAFile != "" {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("fleet: http.ca_file: %w", err)
+		}
+		t.TLSClientConfig.RootCAs = x509.NewCertPool()
+		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("fleet: http.ca_file: %q holds no PEM certificate", o.CAFile)
+		}
+	}
+	if o.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
+			return nil, fmt.Errorf("fleet: http.cert_file: %w", err)
+		}
+		t.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile) // read anew: certificates are rotated
+			return &pair, err
+		}
+	}
+	return t, nil
+}
+
+// token is the API key, from the environment or a file.
+type token struct {
+	env, file string
+
+	mu     sync.Mutex
+	last   string
+	readAt time.Time
+}
+
+// value returns the key, "" for none. A file that cannot be read again leaves
+// the last key in use.
+func (t *token) value() (string, error) {
+	switch {
+	case t.env != "":
+		v := os.Getenv(t.env)
+		if v == "" {
+			return "", fmt.Errorf("fleet: http.token_env: the environment variable %s is not set", t.env)
+		}
+		return v, nil
+	case t.file == "":
+		return "", nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last != "" && time.Since(t.readAt) < 30*time.Second { // secrets are rotated by the hour or slower
+		return t.last, nil
+	}
+	data, err := os.ReadFile(t.file)
+	if v := strings.TrimSpace(string(data)); err == nil && v != "" {
+		t.last, t.readAt = v, time.Now()
+	} else if t.last == "" {
+		if err == nil {
+			err = fmt.Errorf("%q is empty", t.file)
+		}
+		return "", fmt.Errorf("fleet: http.token_file: %w", err)
+	}
+	return t.last, nil
+}
+
+// open sends a request and returns the body of a 200, which the caller closes.
+func (c *client) open(ctx context.Context, method, addr, path string, body []byte) (io.ReadCloser, error) {
+	var reader io.Reader
+	if body != nil {
+		reader = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.scheme+"://"+addr+path, reader)
+	if err != nil {
+		return nil, &failure{reasonBadAnswer, err}
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	key, err := c.token.value()
+	if err != nil {
+		return nil, &failure{reasonUnauthorized, err}
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, transportFailure(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // keeps the connection for small answers
+		resp.Body.Close()
+		reason := reasonBadAnswer
+		switch resp.StatusCode {
+		case http.StatusUnauthorized, http.StatusForbidden:
+			reason = reasonUnauthorized
+		case http.StatusServiceUnavailable:
+			reason = reasonLoading
+		}
+		return nil, &failure{reason, fmt.Errorf("%s: %w", path, status(resp.StatusCode))}
+	}
+	return resp.Body, nil
+}
+
+func transportFailure(err error) error {
+	var timeout interface{ Timeout() bool }
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
+		return &failure{reasonTimeout, err}
+	}
+	return &failure{reasonUnreachable, err}
+}
+
+// do sends a request and returns the whole body of a 200.
+func (c *client) do(ctx context.Context, method, addr, path string, body []byte) ([]byte, error) {
+	r, err := c.open(ctx, method, addr, path, body)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	if err != nil {
+		return nil, transportFailure(err)
+	}
+	if len(data) > maxAnswer {
+		return nil, &failure{reasonBadAnswer, fmt.Errorf("%s: more than %d bytes", path, maxAnswer)}
+	}
+	return data, nil
+}
+
+// metrics reads addr's /metrics into p.
+func (c *client) metrics(ctx context.Context, addr string, p *page, limit int64) error {
+	r, err := c.open(ctx, http.MethodGet, addr, "/metrics", nil)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	err = p.read(r, limit)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errPageTooLarge):
+		return &failure{reasonBadAnswer, err}
+	}
+	return transportFailure(err)
+}

@@ -1,0 +1,123 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Resolver is what DNS needs of a net.Resolver.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+	LookupSRV(ctx context.Context, service, proto, name string) (cname string, addrs []*net.SRV, err error)
+}
+
+const (
+	lookupEvery   = 10 * time.Second // Kubernetes' own DNS TTL is 5 to 30 s
+	lookupTimeout = 5 * time.Second  // the resolver's own first timeout
+)
+
+// dns re-resolves one name. A failed lookup, "no such name" included, changes
+// nothing: resolvers fail more often than all replicas vanish, and those that
+// have are noticed by their silence.
+type dns struct {
+	options  DNSOptions
+	resolver Resolver
+	failed   func(error) // told of each failed lookup
+}
+
+func (d *dns) String() string { return "dns " + d.options.Name }
+
+func (d *dns) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
+	every := d.options.Every
+	if every == 0 {
+		every = lookupEvery
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var last []ReplicaOptions
+	for {
+		list, err := d.lookup(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			d.failed(err)
+		case last == nil || !reflect.DeepEqual(list, last):
+			set(list)
+			last = list
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// lookup returns the replicas behind the name, sorted by address, never empty.
+func (d *dns) lookup(ctx context.Context) ([]ReplicaOptions, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	var addrs []netip.AddrPort
+	var err error
+	if d.options.SRV {
+		addrs, err = d.srv(ctx)
+	} else {
+		host, port, _ := net.SplitHostPort(d.options.Name) // validated
+		n, _ := strconv.ParseUint(port, 10, 16)
+		addrs, err = d.host(ctx, host, uint16(n))
+	}
+	if err == nil && len(addrs) == 0 {
+		err = errors.New("no addresses")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fleet: dns %s: %w", d.options.Name, err)
+	}
+	list := make([]ReplicaOptions, 0, len(addrs))
+	for _, a := range addrs {
+		r := d.options.Replica
+		r.Address = a.String()
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b ReplicaOptions) int { return strings.Compare(a.Address, b.Address) })
+	return slices.CompactFunc(list, func(a, b ReplicaOptions) bool { return a.Address == b.Address }), nil
+}
+
+func (d *dns) host(ctx context.Context, host string, port uint16) ([]netip.AddrPort, error) {
+	ips, err := d.resolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.AddrPort
+	for _, ip := range ips {
+		ip = ip.Unmap()
+		if ip.Zone() == "" && !ip.IsUnspecified() && !ip.IsMulticast() {
+			out = append(out, netip.AddrPortFrom(ip, port))
+		}
+	}
+	return out, nil
+}
+
+func (d *dns) srv(ctx context.Context) ([]netip.AddrPort, error) {
+	_, records, err := d.resolver.LookupSRV(ctx, "", "", d.options.Name)
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.AddrPort
+	for _, r := range records {
+		addrs, err := d.host(ctx, r.Target, r.Port)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, addrs...)
+	}
+	return out, nil
+}

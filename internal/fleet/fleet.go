@@ -1,0 +1,332 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// learnSlots bounds how many replicas that are not up are asked at once.
+	// Those that are up never wait for one.
+	learnSlots = 16
+	// publishEvery bounds how often new loads make a new snapshot: scrapes are
+	// once a second per replica, so 100 ms adds little age and saves a fleet of
+	// hundreds most of the rebuilding. Joins and leaves are published at once.
+	publishEvery = 100 * time.Millisecond
+	// sourceRetry is the wait before a source that failed is asked again.
+	sourceRetry = 5 * time.Second
+)
+
+// Hooks are told of joins and leaves, one call at a time, on the goroutine of
+// Run. They must return quickly and must not call SetReplicas or wait for it.
+type Hooks struct {
+	// Joined is called before the replica is offered to requests.
+	Joined func(*Replica)
+	// Left is called exactly once per Joined, after the replica is no longer
+	// offered, with its last values; but not when Run ends.
+	Left func(*Replica)
+}
+
+// Fleet watches replicas; see the package comment. Make it with New.
+type Fleet struct {
+	options Options
+	hooks   Hooks
+	log     *slog.Logger
+	client  *client
+	metrics *metrics
+	static  *static
+	sources []Source
+	running atomic.Bool
+
+	slots    chan struct{}
+	reports  chan report
+	lists    chan listing
+	snapshot atomic.Pointer[Snapshot]
+}
+
+// listing is the complete list of one source.
+type listing struct {
+	source   int
+	replicas []ReplicaOptions
+}
+
+// New checks o and prepares a fleet; nothing is asked before Run.
+func New(o Options, hooks Hooks) (*Fleet, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	o = o.withDefaults()
+	c, err := newClient(o)
+	if err != nil {
+		return nil, err
+	}
+	if hooks.Joined == nil {
+		hooks.Joined = func(*Replica) {}
+	}
+	if hooks.Left == nil {
+		hooks.Left = func(*Replica) {}
+	}
+	f := &Fleet{
+		options: o, hooks: hooks, log: o.Logger, client: c, static: newStatic(o.Replicas),
+		slots: make(chan struct{}, learnSlots), reports: make(chan report), lists: make(chan listing),
+	}
+	f.snapshot.Store(newSnapshot(nil, false))
+	if f.metrics, err = newMetrics(o.Registerer, f); err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	f.sources = append(f.sources, f.static)
+	for _, d := range o.DNS {
+		d := &dns{options: d, resolver: o.Resolver}
+		d.failed = func(err error) { f.sourceFailed(d, err) }
+		f.sources = append(f.sources, d)
+	}
+	f.sources = append(f.sources, o.Sources...)
+	return f, nil
+}
+
+// Snapshot returns the fleet as it is now, never nil.
+func (f *Fleet) Snapshot() *Snapshot { return f.snapshot.Load() }
+
+// SetReplicas replaces the static list, e.g. after the configuration file has
+// changed. Replicas whose settings are unchanged are not disturbed. An error
+// means that nothing has changed.
+func (f *Fleet) SetReplicas(list []ReplicaOptions) error {
+	if err := errors.Join(validateReplicas(list)...); err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	f.static.replace(list)
+	return nil
+}
+
+// Run watches until ctx ends, waits for everything it started, and returns nil.
+// It may be called once.
+func (f *Fleet) Run(ctx context.Context) error {
+	if f.running.Swap(true) {
+		return errors.New("fleet: Run is called twice")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for i, s := range f.sources {
+		wg.Go(func() { f.watch(ctx, i, s) })
+	}
+	r := &roster{fleet: f, ctx: ctx, wg: &wg, entries: map[string]*entry{}, lists: make([]*listing, len(f.sources))}
+	tick := time.NewTicker(publishEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			f.client.http.CloseIdleConnections()
+			return nil
+		case l := <-f.lists:
+			r.list(l)
+		case report := <-f.reports:
+			r.report(report)
+		case <-tick.C:
+			if r.stale {
+				r.publish()
+			}
+		}
+	}
+}
+
+// watch keeps one source going.
+func (f *Fleet) watch(ctx context.Context, i int, s Source) {
+	set := func(list []ReplicaOptions) {
+		select {
+		case f.lists <- listing{i, slices.Clone(list)}:
+		case <-ctx.Done():
+		}
+	}
+	for {
+		err := s.Watch(ctx, set)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("it ended")
+		}
+		f.sourceFailed(s, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(sourceRetry):
+		}
+	}
+}
+
+func (f *Fleet) sourceFailed(s Source, err error) {
+	name := sourceName(s)
+	f.metrics.sourceFailures.WithLabelValues(name).Inc()
+	f.log.Warn("a source of replicas failed; what it listed last stays", "source", name, "error", err)
+}
+
+func sourceName(s Source) string {
+	if named, ok := s.(fmt.Stringer); ok {
+		return named.String()
+	}
+	return fmt.Sprintf("%T", s)
+}
+
+// roster is the state of Run's loop, and belongs to it alone.
+type roster struct {
+	fleet   *Fleet
+	ctx     context.Context // of the workers
+	wg      *sync.WaitGroup
+	entries map[string]*entry // by address
+	lists   []*listing        // by source; nil: it has not spoken
+	joins   uint64
+	stale   bool // entries hold values no snapshot has
+}
+
+// entry is one listed replica.
+type entry struct {
+	worker  *worker
+	cancel  context.CancelFunc
+	current *Replica // Ready from join to leave
+	asked   bool     // it has answered, or failed to, once
+	reason  string   // why it is not ready, of the closed set
+}
+
+// list takes a source's new list: workers are started for new addresses,
+// stopped for those that are gone, and left alone where nothing changed.
+func (r *roster) list(l listing) {
+	r.lists[l.source] = &l
+	wanted := r.wanted()
+	for _, addr := range slices.Sorted(maps.Keys(r.entries)) {
+		e := r.entries[addr]
+		if o, ok := wanted[addr]; ok && reflect.DeepEqual(o, e.worker.options) {
+			delete(wanted, addr)
+			continue
+		}
+		e.cancel()
+		delete(r.entries, addr)
+		r.leave(e, reasonRemoved, "it is no longer listed")
+	}
+	for _, addr := range slices.Sorted(maps.Keys(wanted)) {
+		r.start(addr, wanted[addr])
+	}
+	r.publish()
+}
+
+// wanted merges the sources' lists, the first to name an address counts.
+func (r *roster) wanted() map[string]ReplicaOptions {
+	out := map[string]ReplicaOptions{}
+	ignored := 0
+	for _, l := range r.lists {
+		if l == nil {
+			continue
+		}
+		for _, o := range l.replicas {
+			var p problems
+			addr, err := parseAddress(o.Address)
+			if o.validate(&p, o.Address); err != nil || len(p) > 0 {
+				ignored++
+				r.fleet.log.Warn("a source names a replica that cannot be used", "source", sourceName(r.fleet.sources[l.source]),
+					"replica", o.Address, "error", errors.Join(append(p, err)...))
+				continue
+			}
+			if _, ok := out[addr]; ok {
+				continue
+			}
+			if len(out) >= r.fleet.options.MaxReplicas {
+				ignored++
+				continue
+			}
+			o.Address = addr
+			out[addr] = o
+		}
+	}
+	if ignored > 0 {
+		r.fleet.metrics.ignored.Add(float64(ignored))
+		r.fleet.log.Warn("replicas are left out", "count", ignored, "max_replicas", r.fleet.options.MaxReplicas)
+	}
+	return out
+}
+
+func (r *roster) start(addr string, o ReplicaOptions) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	e := &entry{worker: newWorker(r.fleet, addr, o), cancel: cancel, current: describe(addr, o)}
+	e.current.Why = "starting: it has not been asked yet"
+	r.entries[addr] = e
+	r.wg.Go(func() {
+		defer cancel()
+		e.worker.run(ctx)
+	})
+}
+
+// report takes what a worker says. One that is no longer listed is not heard.
+func (r *roster) report(p report) {
+	e := r.entries[p.from.addr]
+	if e == nil || e.worker != p.from {
+		return
+	}
+	first := !e.asked
+	e.asked = true
+	switch p.kind {
+	case joined:
+		r.join(e, p.replica)
+	case updated:
+		p.replica.Joined = e.current.Joined
+		e.current = p.replica
+		r.stale = true
+	case left:
+		r.leave(e, p.reason, p.why)
+	case failed:
+		if first || e.reason != p.reason { // not for every new wording of it
+			r.fleet.log.Info("replica is not ready", "replica", e.current.Addr, "why", p.why)
+		}
+		e.reason, e.current, r.stale = p.reason, notReady(e, p.why), true
+	}
+}
+
+func (r *roster) join(e *entry, replica *Replica) {
+	r.joins++
+	replica.Joined = r.joins
+	e.current = replica
+	r.fleet.metrics.joins.Inc()
+	r.fleet.log.Info("replica joined", "replica", replica.Addr, "version", replica.Version, "models", len(replica.Models),
+		"block_size", replica.BlockSize, "ranks", len(replica.Ranks), "event_sources", len(replica.Events), "render", replica.Render)
+	r.fleet.hooks.Joined(replica)
+	r.publish()
+}
+
+// leave is the only way out for a replica that has joined: it is first taken
+// from what readers see, then its end is announced. Others are left as they are.
+func (r *roster) leave(e *entry, reason, why string) {
+	if !e.current.Ready {
+		return
+	}
+	last := e.current
+	e.reason, e.current = reason, notReady(e, why)
+	r.publish()
+	r.fleet.metrics.leaves.WithLabelValues(reason).Inc()
+	r.fleet.log.Warn("replica left", "replica", last.Addr, "reason", reason, "why", why)
+	r.fleet.hooks.Left(last)
+}
+
+func notReady(e *entry, why string) *Replica {
+	n := describe(e.worker.addr, e.worker.options)
+	n.Joined, n.Why = e.current.Joined, why
+	return n
+}
+
+// publish makes the entries visible to readers.
+func (r *roster) publish() {
+	settled := !slices.Contains(r.lists, nil)
+	replicas := make([]*Replica, 0, len(r.entries))
+	for _, addr := range slices.Sorted(maps.Keys(r.entries)) {
+		replicas = append(replicas, r.entries[addr].current)
+		settled = settled && r.entries[addr].asked
+	}
+	r.fleet.snapshot.Store(newSnapshot(replicas, settled))
+	r.stale = false
+}

@@ -1,0 +1,309 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// Limits of what a replica may say about itself.
+const (
+	maxModels     = 4096 // ids of one replica; adapters come in hundreds
+	maxNameLength = 1024 // bytes of an id, a path, a version, a topic
+)
+
+// learned is what a replica says about itself, overrides applied.
+type learned struct {
+	version       string
+	models        []Model
+	events        []EventSource
+	blockSize     int
+	hashAlgorithm string
+	render        bool
+	incomplete    bool // an answer failed that may succeed later
+}
+
+// sameCache says whether a and b describe the same KV caches, so that what is
+// known of their blocks still holds.
+func (a learned) sameCache(b learned) bool {
+	return a.blockSize == b.blockSize && slices.Equal(a.events, b.events) && slices.Equal(bases(a.models), bases(b.models))
+}
+
+func bases(models []Model) []string {
+	var out []string
+	for _, m := range models {
+		out = append(out, m.Base)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// decodeModels reads the answer of /v1/models (vLLM's ModelList). Ids that have
+// no parent and the same root are names of one model; the first is the
+// canonical one, which vLLM itself uses for its metrics and as parent of
+// adapters. An id with a parent is an adapter, and its root the adapter's path.
+func decodeModels(data []byte) ([]Model, error) {
+	var list struct {
+		Data []struct {
+			ID     string  `json:"id"`
+			Root   *string `json:"root"`
+			Parent *string `json:"parent"`
+			MaxLen *int    `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("models: %w", err)
+	}
+	if len(list.Data) > maxModels {
+		return nil, fmt.Errorf("models: %d ids are more than %d", len(list.Data), maxModels)
+	}
+	byRoot, byID := map[string]string{}, map[string]Model{}
+	first := ""
+	for _, m := range list.Data {
+		root := deref(m.Root)
+		if m.ID == "" || len(m.ID) > maxNameLength || len(root) > maxNameLength || m.Parent != nil {
+			continue
+		}
+		base := m.ID
+		if root != "" {
+			if canonical, ok := byRoot[root]; ok {
+				base = canonical
+			} else {
+				byRoot[root] = base
+			}
+		}
+		if _, ok := byID[m.ID]; !ok {
+			byID[m.ID] = Model{ID: m.ID, Base: base, MaxLen: max(0, deref(m.MaxLen))}
+			first = cmp.Or(first, m.ID)
+		}
+	}
+	for _, m := range list.Data {
+		root := deref(m.Root)
+		if m.ID == "" || len(m.ID) > maxNameLength || len(root) > maxNameLength || m.Parent == nil {
+			continue
+		}
+		parent, ok := byID[*m.Parent]
+		if !ok || parent.LoRA.Set { // named by its path, say
+			parent = byID[first]
+		}
+		if _, taken := byID[m.ID]; taken || parent.ID == "" {
+			continue
+		}
+		maxLen := max(0, deref(m.MaxLen))
+		byID[m.ID] = Model{ID: m.ID, Base: parent.Base, LoRA: prefixhash.LoRA{Name: m.ID, Set: true},
+			LoRAPath: root, MaxLen: cmp.Or(maxLen, parent.MaxLen)}
+	}
+	return sortedModels(byID), nil
+}
+
+func sortedModels(byID map[string]Model) []Model {
+	out := make([]Model, 0, len(byID))
+	for _, m := range byID {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b Model) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+func deref[T any](p *T) T {
+	var zero T
+	if p == nil {
+		return zero
+	}
+	return *p
+}
+
+// decodeEventSources reads the answer of /kv_event_sources (vLLM ≥ 0.32): an
+// object of KVEventsConfig by data-parallel rank, ports already shifted by rank.
+// host stands in for wildcards. Ranks that publish nothing one can subscribe to
+// over TCP are left out.
+func decodeEventSources(data []byte, host string) ([]EventSource, error) {
+	var byRank map[string]struct {
+		Enabled   *bool   `json:"enable_kv_cache_events"`
+		Publisher *string `json:"publisher"`
+		Endpoint  *string `json:"endpoint"`
+		Replay    *string `json:"replay_endpoint"`
+		Topic     *string `json:"topic"`
+	}
+	if err := json.Unmarshal(data, &byRank); err != nil {
+		return nil, fmt.Errorf("kv_event_sources: %w", err)
+	}
+	var out []EventSource
+	for key, s := range byRank {
+		rank, ok := atoi([]byte(key))
+		if !ok || rank > maxRank {
+			return nil, fmt.Errorf("kv_event_sources: %.20q is not a rank", key)
+		}
+		if s.Enabled != nil && !*s.Enabled || s.Publisher != nil && *s.Publisher != "zmq" {
+			continue
+		}
+		e := EventSource{Rank: rank, Endpoint: deref(s.Endpoint), ReplayEndpoint: deref(s.Replay), Topic: deref(s.Topic)}
+		if len(e.Endpoint)+len(e.ReplayEndpoint)+len(e.Topic) > maxNameLength || !isTCP(e.Endpoint) {
+			continue
+		}
+		if !isTCP(e.ReplayEndpoint) {
+			e.ReplayEndpoint = ""
+		}
+		e.Endpoint, e.ReplayEndpoint = eventEndpoint(e.Endpoint, host), eventEndpoint(e.ReplayEndpoint, host)
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b EventSource) int { return a.Rank - b.Rank })
+	return slices.CompactFunc(out, func(a, b EventSource) bool { return a.Rank == b.Rank }), nil // "1" and "01"
+}
+
+func isTCP(endpoint string) bool {
+	return strings.HasPrefix(endpoint, "tcp://") && checkEndpoint(endpoint) == nil
+}
+
+func decodeVersion(data []byte) (string, error) {
+	var v struct {
+		Version string `json:"version"`
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return "", fmt.Errorf("version: %w", err)
+	}
+	if len(v.Version) > maxNameLength {
+		return "", errors.New("version: too long")
+	}
+	return v.Version, nil
+}
+
+// learn asks a replica for everything that is not configured, /metrics first:
+// its page is left in w.page. before is what was learned last, if anything, and
+// stands in for answers that fail for now.
+func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
+	l := learned{hashAlgorithm: w.options.HashAlgorithm, blockSize: w.options.BlockSize, events: w.overrideEvents()}
+	began := time.Now()
+	scraped := w.scrape(ctx)
+	if scraped == nil {
+		w.answered = began
+		l.blockSize = cmp.Or(l.blockSize, w.page.blockSize)
+		l.hashAlgorithm = cmp.Or(l.hashAlgorithm, knownAlgorithm(w.page.hashAlgo))
+	} else {
+		l.incomplete = isTransient(scraped)
+		if before != nil {
+			l.blockSize = cmp.Or(l.blockSize, before.blockSize)
+			l.hashAlgorithm = cmp.Or(l.hashAlgorithm, before.hashAlgorithm)
+		}
+	}
+	if err := w.learnModels(ctx, &l); err != nil {
+		return l, err
+	}
+	if scraped != nil && len(w.options.Models) > 0 { // nothing has proved it alive yet
+		began = time.Now()
+		if err := w.health(ctx); err != nil {
+			return l, err
+		}
+		w.answered = began
+	}
+	w.learnEvents(ctx, &l, before)
+	if body, err := w.get(ctx, "/version"); err == nil {
+		l.version, _ = decodeVersion(body)
+	} else if isTransient(err) && before != nil {
+		l.version = before.version
+	}
+	w.learnRender(ctx, &l, before)
+	return l, nil
+}
+
+// knownAlgorithm returns the name if it is one of vLLM's, else "".
+func knownAlgorithm(name []byte) string {
+	for _, known := range hashAlgorithms {
+		if string(name) == known {
+			return known
+		}
+	}
+	return ""
+}
+
+// overrideEvents returns the configured event sources, wildcards replaced.
+func (w *worker) overrideEvents() []EventSource {
+	out := slices.Clone(w.options.Events)
+	for i := range out {
+		out[i].Endpoint = eventEndpoint(out[i].Endpoint, w.host)
+		out[i].ReplayEndpoint = eventEndpoint(out[i].ReplayEndpoint, w.host)
+	}
+	slices.SortFunc(out, func(a, b EventSource) int { return a.Rank - b.Rank })
+	return out
+}
+
+func (w *worker) learnModels(ctx context.Context, l *learned) error {
+	if len(w.options.Models) > 0 {
+		byID := map[string]Model{}
+		for _, m := range w.options.Models {
+			byID[m.ID] = Model{ID: m.ID, Base: cmp.Or(m.Base, m.ID), LoRAPath: m.LoRAPath, MaxLen: m.MaxLen}
+			if m.LoRA {
+				model := byID[m.ID]
+				model.LoRA = prefixhash.LoRA{Name: m.ID, Set: true}
+				byID[m.ID] = model
+			}
+		}
+		l.models = sortedModels(byID)
+		return nil
+	}
+	began := time.Now()
+	body, err := w.get(ctx, "/v1/models")
+	if err != nil {
+		return err
+	}
+	l.models, err = decodeModels(body)
+	if err != nil {
+		return &failure{reasonBadAnswer, err}
+	}
+	if len(l.models) == 0 {
+		return &failure{reasonNoModels, errors.New("/v1/models lists none")}
+	}
+	w.answered = began
+	return nil
+}
+
+func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
+	if len(w.options.Events) > 0 {
+		return
+	}
+	body, err := w.get(ctx, "/kv_event_sources")
+	if err == nil {
+		l.events, err = decodeEventSources(body, w.host)
+		if err == nil {
+			return
+		}
+		w.fleet.log.Warn("replica's event sources are not usable", "replica", w.addr, "error", err)
+		return
+	}
+	if isTransient(err) {
+		l.incomplete = true
+		if before != nil {
+			l.events = before.events
+		}
+	}
+}
+
+// renderProbe is the smallest request of a render route; it is rendered on the
+// server's CPU and reaches no engine.
+const renderProbe = `{"model":%s,"prompt":"a"}`
+
+func (w *worker) learnRender(ctx context.Context, l *learned, before *learned) {
+	if w.options.Render != nil {
+		l.render = *w.options.Render
+		return
+	}
+	if before != nil && !before.incomplete {
+		l.render = before.render // a flag of the process: one probe is enough
+		return
+	}
+	id, err := json.Marshal(l.models[0].ID)
+	if err != nil {
+		return
+	}
+	_, err = w.fleet.client.do(ctx, http.MethodPost, w.addr, "/v1/completions/render", fmt.Appendf(nil, renderProbe, id))
+	l.render = err == nil
+	l.incomplete = l.incomplete || isTransient(err)
+}

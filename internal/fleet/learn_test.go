@@ -1,0 +1,108 @@
+package fleet
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"warmroute/prefixhash"
+)
+
+// The answer is vLLM 0.32's with one adapter loaded.
+func TestDecodeModelsOfARealServer(t *testing.T) {
+	data, err := os.ReadFile("testdata/models-lora-0.32.0.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeModels(data)
+	want := []Model{
+		{ID: "qwen-tiny", Base: "qwen-tiny", MaxLen: 4000},
+		{ID: "sql-lora", Base: "qwen-tiny", LoRA: prefixhash.LoRA{Name: "sql-lora", Set: true}, LoRAPath: "/adapters/sql-lora", MaxLen: 4000},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestDecodeModels(t *testing.T) {
+	lora := func(name string) prefixhash.LoRA { return prefixhash.LoRA{Name: name, Set: true} }
+	for _, c := range []struct {
+		name, data string
+		want       []Model
+	}{
+		{"aliases share the first name", `{"data":[{"id":"z","root":"/m"},{"id":"a","root":"/m","parent":null},{"id":"b","root":"/other"}]}`,
+			[]Model{{ID: "a", Base: "z"}, {ID: "b", Base: "b"}, {ID: "z", Base: "z"}}},
+		{"an adapter before its base", `{"data":[{"id":"l","root":"/l","parent":"a"},{"id":"z","root":"/m"},{"id":"a","root":"/m"}]}`,
+			[]Model{{ID: "a", Base: "z"}, {ID: "l", Base: "z", LoRA: lora("l"), LoRAPath: "/l"}, {ID: "z", Base: "z"}}},
+		{"an unknown parent is the first model", `{"data":[{"id":"m","root":"/m"},{"id":"l","root":"/l","parent":"/m"}]}`,
+			[]Model{{ID: "l", Base: "m", LoRA: lora("l"), LoRAPath: "/l"}, {ID: "m", Base: "m"}}},
+		{"other servers say less", `{"object":"list","data":[{"id":"a"},{"id":"b"}]}`, []Model{{ID: "a", Base: "a"}, {ID: "b", Base: "b"}}},
+		{"nameless, repeated and orphaned ids do not count", `{"data":[{"id":""},{"id":"a"},{"id":"a","root":"/x"},{"id":"a","parent":"a"}]}`, []Model{{ID: "a", Base: "a"}}},
+		{"only an adapter", `{"data":[{"id":"l","parent":"gone"}]}`, []Model{}},
+		{"none", `{"data":null}`, []Model{}},
+	} {
+		if got, err := decodeModels([]byte(c.data)); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, %v", c.name, got, err)
+		}
+	}
+	for _, bad := range []string{"", "[]", `{"data":{}}`, `{"data":[{"id":1}]}`, `{"data":[` + strings.Repeat(`{},`, maxModels) + `{}]}`} {
+		if got, err := decodeModels([]byte(bad)); err == nil {
+			t.Errorf("%.40q: %+v", bad, got)
+		}
+	}
+}
+
+func TestDecodeEventSources(t *testing.T) {
+	for _, c := range []struct {
+		name, host, data string
+		want             []EventSource
+	}{
+		{"ranks of vLLM 0.32", "10.0.0.7", `{"1":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5558","replay_endpoint":"tcp://*:5658","buffer_steps":10000,"hwm":100000,"max_queue_size":100000,"topic":"kv"},
+			"0":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":null,"topic":""}}`,
+			[]EventSource{{0, "tcp://10.0.0.7:5557", "", ""}, {1, "tcp://10.0.0.7:5558", "tcp://10.0.0.7:5658", "kv"}}},
+		{"wildcards", "fd00::1", `{"0":{"endpoint":"tcp://0.0.0.0:1"},"1":{"endpoint":"tcp://[::]:2"},"2":{"endpoint":"tcp://:::3"},"3":{"endpoint":"tcp://10.9.9.9:4","replay_endpoint":"inproc://x"}}`,
+			[]EventSource{{0, "tcp://[fd00::1]:1", "", ""}, {1, "tcp://[fd00::1]:2", "", ""}, {2, "tcp://[fd00::1]:3", "", ""}, {3, "tcp://10.9.9.9:4", "", ""}}},
+		{"nothing to subscribe to", "h", `{"0":{"publisher":"null","endpoint":"tcp://*:1"},"1":{"enable_kv_cache_events":false,"endpoint":"tcp://*:1"},"2":{"endpoint":"inproc://a"},"3":{"endpoint":"tcp://*:0"},"4":{},"5":{"endpoint":"ipc:///run/s"}}`, nil},
+		{"a render-only server", "h", `{}`, nil},
+	} {
+		if got, err := decodeEventSources([]byte(c.data), c.host); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, %v", c.name, got, err)
+		}
+	}
+	for _, bad := range []string{"", "[]", `{"x":{}}`, `{"-1":{}}`, `{"9999":{}}`, `{"0":{"endpoint":1}}`} {
+		if got, err := decodeEventSources([]byte(bad), "h"); err == nil {
+			t.Errorf("%q: %+v", bad, got)
+		}
+	}
+}
+
+func FuzzDecodeModels(f *testing.F) {
+	f.Add([]byte(`{"data":[{"id":"a","root":"/m"},{"id":"l","root":"/l","parent":"a","max_model_len":5}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		models, err := decodeModels(data)
+		if err != nil {
+			return
+		}
+		for i, m := range models {
+			if m.ID == "" || m.Base == "" || m.MaxLen < 0 || i > 0 && models[i-1].ID >= m.ID || m.LoRA.Set != (m.LoRA.Name != "") {
+				t.Fatalf("%+v", models)
+			}
+		}
+	})
+}
+
+func FuzzDecodeEventSources(f *testing.F) {
+	f.Add([]byte(`{"0":{"endpoint":"tcp://*:1","replay_endpoint":"tcp://[::]:2"}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		sources, err := decodeEventSources(data, "::1")
+		if err != nil {
+			return
+		}
+		for i, s := range sources {
+			if checkEndpoint(s.Endpoint) != nil || i > 0 && sources[i-1].Rank >= s.Rank || s.ReplayEndpoint != "" && checkEndpoint(s.ReplayEndpoint) != nil {
+				t.Fatalf("%+v", sources)
+			}
+		}
+	})
+}

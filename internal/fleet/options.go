@@ -1,0 +1,374 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options says where replicas come from and how they are watched. The zero
+// value of a duration or limit means its default, see [DefaultOptions].
+type Options struct {
+	Replicas []ReplicaOptions `yaml:"replicas,omitempty"`
+	DNS      []DNSOptions     `yaml:"dns,omitempty"`
+
+	// ScrapeInterval is how often each replica's /metrics is read.
+	ScrapeInterval time.Duration `yaml:"scrape_interval"`
+	// ScrapeTimeout bounds one such request.
+	ScrapeTimeout time.Duration `yaml:"scrape_timeout"`
+	// DeadAfter is how long a replica may answer nothing before it is gone.
+	DeadAfter time.Duration `yaml:"dead_after"`
+	// LearnInterval is how often models, adapters and event sources are asked
+	// for again.
+	LearnInterval time.Duration `yaml:"learn_interval"`
+	// MaxBackoff bounds the wait between two attempts at a replica that does
+	// not answer, and so how late its return is noticed.
+	MaxBackoff time.Duration `yaml:"max_backoff"`
+	// MaxPageBytes bounds what is read of one /metrics page.
+	MaxPageBytes int64 `yaml:"max_page_bytes"`
+	// MaxReplicas bounds the fleet; addresses beyond it are left out and counted.
+	MaxReplicas int `yaml:"max_replicas"`
+
+	HTTP HTTPOptions `yaml:"http,omitempty"`
+
+	Sources    []Source              `yaml:"-"` // further sources
+	Registerer prometheus.Registerer `yaml:"-"` // nil: no metrics
+	Logger     *slog.Logger          `yaml:"-"` // nil: no log
+	Resolver   Resolver              `yaml:"-"` // nil: the system's
+	Transport  http.RoundTripper     `yaml:"-"` // nil: one made from HTTP
+}
+
+// ReplicaOptions is one replica. Address is all that is needed; the rest
+// overrides what would be learned.
+type ReplicaOptions struct {
+	Address            string         `yaml:"address"`          // "ip:port"
+	Tenant             string         `yaml:"tenant,omitempty"` // "": shared
+	Models             []ModelOptions `yaml:"models,omitempty"` // instead of /v1/models
+	BlockSize          int            `yaml:"block_size,omitempty"`
+	Events             []EventSource  `yaml:"events,omitempty"` // instead of /kv_event_sources, e.g. before vLLM 0.32
+	Render             *bool          `yaml:"render,omitempty"`
+	HashAlgorithm      string         `yaml:"hash_algorithm,omitempty"`
+	HashSeed           *string        `yaml:"hash_seed,omitempty"`
+	KVReportFull       bool           `yaml:"kv_report_full,omitempty"`
+	FullAttentionGroup *int           `yaml:"full_attention_group,omitempty"`
+}
+
+// ModelOptions is one model id of a replica.
+type ModelOptions struct {
+	ID       string `yaml:"id"`
+	Base     string `yaml:"base,omitempty"`      // "": ID itself
+	LoRA     bool   `yaml:"lora,omitempty"`      // ID is an adapter of Base
+	LoRAPath string `yaml:"lora_path,omitempty"` // for vLLM's own hash
+	MaxLen   int    `yaml:"max_len,omitempty"`
+}
+
+// DNSOptions is a name that stands for any number of replicas.
+type DNSOptions struct {
+	// Name is "host:port" for A and AAAA records, or with SRV set the full
+	// name of SRV records, e.g. "_http._tcp.vllm.default.svc.cluster.local".
+	Name string `yaml:"name"`
+	SRV  bool   `yaml:"srv,omitempty"`
+	// Every is how often the name is looked up; 0 means 10 s.
+	Every time.Duration `yaml:"every,omitempty"`
+	// Replica holds the settings of every replica found; no address.
+	Replica ReplicaOptions `yaml:"replica,omitempty"`
+}
+
+// HTTPOptions is how replicas are asked. The zero value is plain HTTP.
+type HTTPOptions struct {
+	TLS                bool   `yaml:"tls,omitempty"`
+	CAFile             string `yaml:"ca_file,omitempty"` // PEM; "": the system's
+	CertFile           string `yaml:"cert_file,omitempty"`
+	KeyFile            string `yaml:"key_file,omitempty"`
+	ServerName         string `yaml:"server_name,omitempty"`
+	InsecureSkipVerify bool   `yaml:"insecure_skip_verify,omitempty"`
+	// The API key (vLLM's --api-key), sent as "Authorization: Bearer …". It is
+	// named, never written down: an environment variable, or a file that is
+	// read again every 30 s.
+	TokenEnv  string `yaml:"token_env,omitempty"`
+	TokenFile string `yaml:"token_file,omitempty"`
+}
+
+// DefaultOptions watches at 1 Hz, which the in-flight ledger of the router
+// makes enough, and drops a replica 2.5 s after its last answer: two missed
+// scrapes, and inside the 3 s promised with room for a busy machine.
+func DefaultOptions() Options {
+	return Options{
+		ScrapeInterval: time.Second,
+		ScrapeTimeout:  time.Second,
+		DeadAfter:      2500 * time.Millisecond,
+		LearnInterval:  30 * time.Second, // an adapter loaded at run time is known by then
+		MaxBackoff:     5 * time.Second,
+		MaxPageBytes:   8 << 20, // a hundred times a real page
+		MaxReplicas:    4096,
+	}
+}
+
+// withDefaults fills in zero values.
+func (o Options) withDefaults() Options {
+	d := DefaultOptions()
+	set := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	set(&o.ScrapeInterval, d.ScrapeInterval)
+	set(&o.ScrapeTimeout, d.ScrapeTimeout)
+	set(&o.DeadAfter, d.DeadAfter)
+	set(&o.LearnInterval, d.LearnInterval)
+	set(&o.MaxBackoff, d.MaxBackoff)
+	if o.MaxPageBytes == 0 {
+		o.MaxPageBytes = d.MaxPageBytes
+	}
+	if o.MaxReplicas == 0 {
+		o.MaxReplicas = d.MaxReplicas
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Resolver == nil {
+		o.Resolver = net.DefaultResolver
+	}
+	return o
+}
+
+// problems collects "field: sentence" errors.
+type problems []error
+
+func (p *problems) addf(field, format string, args ...any) {
+	*p = append(*p, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
+}
+
+// Validate returns every problem, joined, each as "field: sentence".
+func (o Options) Validate() error {
+	var p problems
+	positive := func(field string, d time.Duration) {
+		if d < 0 {
+			p.addf(field, "%v is negative", d)
+		}
+	}
+	positive("scrape_timeout", o.ScrapeTimeout)
+	positive("learn_interval", o.LearnInterval)
+	positive("max_backoff", o.MaxBackoff)
+	full := o.withDefaults()
+	if full.ScrapeInterval < 50*time.Millisecond {
+		p.addf("scrape_interval", "%v is shorter than 50ms, which costs more than it tells", o.ScrapeInterval)
+	}
+	if full.DeadAfter < 2*full.ScrapeInterval {
+		p.addf("dead_after", "%v is less than two times scrape_interval (%v): one late answer would drop a replica", full.DeadAfter, full.ScrapeInterval)
+	}
+	if o.MaxPageBytes < 0 {
+		p.addf("max_page_bytes", "%d is negative", o.MaxPageBytes)
+	}
+	if o.MaxReplicas < 0 {
+		p.addf("max_replicas", "%d is negative", o.MaxReplicas)
+	}
+	p = append(p, validateReplicas(o.Replicas)...)
+	for i, d := range o.DNS {
+		d.validate(&p, fmt.Sprintf("dns[%d]", i))
+	}
+	o.HTTP.validate(&p)
+	return errors.Join(p...)
+}
+
+func validateReplicas(list []ReplicaOptions) []error {
+	var p problems
+	seen := map[string]int{}
+	for i, r := range list {
+		at := fmt.Sprintf("replicas[%d]", i)
+		addr, err := parseAddress(r.Address)
+		if err != nil {
+			p.addf(at+".address", "%v", err)
+		} else if first, ok := seen[addr]; ok {
+			p.addf(at+".address", "%q is the same as replicas[%d].address", r.Address, first)
+		} else {
+			seen[addr] = i
+		}
+		r.validate(&p, at)
+	}
+	return p
+}
+
+// parseAddress returns the one spelling of an "ip:port".
+func parseAddress(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("is missing")
+	}
+	ap, err := netip.ParseAddrPort(s)
+	if err == nil {
+		switch {
+		case ap.Port() == 0:
+			return "", fmt.Errorf("%q has port 0", s)
+		case ap.Addr().Zone() != "":
+			return "", fmt.Errorf("%q has a zone, which Envoy cannot dial", s)
+		case ap.Addr().IsUnspecified() || ap.Addr().IsMulticast():
+			return "", fmt.Errorf("%q is not the address of one host", s)
+		}
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String(), nil
+	}
+	if a, err := netip.ParseAddr(s); err == nil {
+		if a.Is6() {
+			return "", fmt.Errorf("%q has no port; an IPv6 address is written like %q", s, "["+s+"]:8000")
+		}
+		return "", fmt.Errorf("%q has no port", s)
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", fmt.Errorf("%q is not of the form ip:port", s)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", fmt.Errorf("%q has a port that is not a number from 1 to 65535", s)
+	}
+	if validHost(host) {
+		return "", fmt.Errorf("%q is a name, not an IP address; list it under dns", s)
+	}
+	return "", fmt.Errorf("%q is not of the form ip:port", s)
+}
+
+// validHost says whether s can be a DNS name (letters, digits, - _ .).
+func validHost(s string) bool {
+	if s == "" || len(s) > 253 {
+		return false
+	}
+	return strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" &&
+		strings.Trim(s, "0123456789.") != "" // all digits is a broken address
+}
+
+// hashAlgorithms are the values of vLLM's --prefix-caching-hash-algo.
+var hashAlgorithms = []string{"sha256", "sha256_cbor", "xxhash", "xxhash_cbor"}
+
+func (r ReplicaOptions) validate(p *problems, at string) {
+	if r.BlockSize < 0 || r.BlockSize > maxBlockSize {
+		p.addf(at+".block_size", "%d is not from 1 to %d tokens", r.BlockSize, maxBlockSize)
+	}
+	if r.FullAttentionGroup != nil && *r.FullAttentionGroup < 0 {
+		p.addf(at+".full_attention_group", "%d is negative", *r.FullAttentionGroup)
+	}
+	if r.HashAlgorithm != "" && !slices.Contains(hashAlgorithms, r.HashAlgorithm) {
+		p.addf(at+".hash_algorithm", "%q is none of %s", r.HashAlgorithm, strings.Join(hashAlgorithms, ", "))
+	}
+	ids := map[string]bool{}
+	for i, m := range r.Models {
+		at := fmt.Sprintf("%s.models[%d]", at, i)
+		switch {
+		case m.ID == "":
+			p.addf(at+".id", "is missing")
+		case ids[m.ID]:
+			p.addf(at+".id", "%q is listed twice", m.ID)
+		}
+		ids[m.ID] = true
+		if m.LoRA && m.Base == "" {
+			p.addf(at+".base", "is missing; an adapter needs the model it adapts")
+		}
+		if m.LoRAPath != "" && !m.LoRA {
+			p.addf(at+".lora_path", "%q is given, but lora is not set", m.LoRAPath)
+		}
+		if m.MaxLen < 0 {
+			p.addf(at+".max_len", "%d is negative", m.MaxLen)
+		}
+	}
+	ranks := map[int]bool{}
+	for i, e := range r.Events {
+		at := fmt.Sprintf("%s.events[%d]", at, i)
+		if e.Rank < 0 || e.Rank > maxRank {
+			p.addf(at+".rank", "%d is not from 0 to %d", e.Rank, maxRank)
+		} else if ranks[e.Rank] {
+			p.addf(at+".rank", "%d is listed twice", e.Rank)
+		}
+		ranks[e.Rank] = true
+		if err := checkEndpoint(e.Endpoint); err != nil {
+			p.addf(at+".endpoint", "%v", err)
+		}
+		if e.ReplayEndpoint != "" {
+			if err := checkEndpoint(e.ReplayEndpoint); err != nil {
+				p.addf(at+".replay_endpoint", "%v", err)
+			}
+		}
+	}
+}
+
+// checkEndpoint accepts tcp://host:port (host may be a wildcard) and ipc://path.
+func checkEndpoint(s string) error {
+	if s == "" {
+		return errors.New("is missing")
+	}
+	if rest, ok := strings.CutPrefix(s, "ipc://"); ok && rest != "" {
+		return nil
+	}
+	rest, ok := strings.CutPrefix(s, "tcp://")
+	if !ok {
+		return fmt.Errorf("%q is not of the form tcp://host:port", s)
+	}
+	i := strings.LastIndexByte(rest, ':') // vLLM also writes tcp://:::5557
+	if i <= 0 {
+		return fmt.Errorf("%q has no port", s)
+	}
+	if n, err := strconv.ParseUint(rest[i+1:], 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%q has a port that is not a number from 1 to %d", s, math.MaxUint16)
+	}
+	return nil
+}
+
+func (d DNSOptions) validate(p *problems, at string) {
+	if d.Every < 0 || d.Every > 0 && d.Every < time.Second {
+		p.addf(at+".every", "%v is shorter than 1s", d.Every)
+	}
+	if d.Replica.Address != "" {
+		p.addf(at+".replica.address", "%q is given, but addresses come from DNS here", d.Replica.Address)
+	}
+	d.Replica.validate(p, at+".replica")
+	if d.SRV {
+		if !validHost(d.Name) {
+			p.addf(at+".name", "%q is not the name of SRV records", d.Name)
+		}
+		return
+	}
+	host, port, err := net.SplitHostPort(d.Name)
+	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 || !validHost(host) {
+		p.addf(at+".name", "%q is not of the form name:port", d.Name)
+	}
+}
+
+func (h HTTPOptions) validate(p *problems) {
+	if !h.TLS {
+		for _, f := range [][2]string{{"ca_file", h.CAFile}, {"cert_file", h.CertFile}, {"key_file", h.KeyFile}, {"server_name", h.ServerName}} {
+			if f[1] != "" {
+				p.addf("http."+f[0], "%q is given, but http.tls is not set", f[1])
+			}
+		}
+		if h.InsecureSkipVerify {
+			p.addf("http.insecure_skip_verify", "is set, but http.tls is not")
+		}
+	}
+	if (h.CertFile == "") != (h.KeyFile == "") {
+		p.addf("http.cert_file", "%q and http.key_file %q must be given together", h.CertFile, h.KeyFile)
+	}
+	if h.TokenEnv != "" && h.TokenFile != "" {
+		p.addf("http.token_env", "%q and http.token_file %q are both given; choose one", h.TokenEnv, h.TokenFile)
+	}
+}
+
+// eventEndpoint puts the replica's own host where a publisher wrote a wildcard
+// ("tcp://*:5557": bound on every interface).
+func eventEndpoint(endpoint, host string) string {
+	rest, ok := strings.CutPrefix(endpoint, "tcp://")
+	i := strings.LastIndexByte(rest, ':')
+	if !ok || i < 0 {
+		return endpoint
+	}
+	switch strings.Trim(rest[:i], "[]") {
+	case "*", "0.0.0.0", "::", "0:0:0:0:0:0:0:0":
+		return "tcp://" + net.JoinHostPort(host, rest[i+1:])
+	}
+	return endpoint
+}

@@ -1,0 +1,146 @@
+package fleet
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/internal/config"
+)
+
+type file struct {
+	Fleet Options `yaml:"fleet"`
+}
+
+func parse(text string) (Options, error) {
+	f, err := config.Parse([]byte(text), file{DefaultOptions()}, func(string) (string, bool) { return "", false })
+	return f.Fleet, err
+}
+
+// Every mistake is named with its field and value, all at once.
+func TestOptionsReportEveryProblem(t *testing.T) {
+	_, err := parse(`
+fleet:
+  scrape_interval: 10ms
+  scrape_timeout: -1s
+  dead_after: 15ms
+  replicas:
+  - address: 10.0.0.1:8000
+    block_size: -1
+    hash_algorithm: md5
+  - {}
+  - address: "10.0.0.1"
+  - address: "fd00::1"
+  - address: "vllm-a:8000"
+  - address: "10.0.0.1:8000"
+  - address: "[::ffff:10.0.0.1]:8000"
+  - address: "10.0.0.1:0"
+  - address: "10.0.0:80"
+  - address: "0.0.0.0:80"
+  - address: "[fe80::1%eth0]:80"
+  - address: "a:99999"
+  - address: 10.0.0.2:8000
+    models: [{}, {id: a}, {id: a, lora: true}, {id: b, lora_path: /x}]
+    events: [{rank: -1}, {endpoint: "udp://x:1"}, {endpoint: "tcp://*"}, {rank: 3, endpoint: "tcp://*:x", replay_endpoint: nonsense}]
+    full_attention_group: -2
+  dns:
+  - {name: "vllm", every: 1ms}
+  - {name: "_http._tcp.vllm:80", srv: true, replica: {address: "1.1.1.1:1"}}
+  http: {ca_file: /x, token_env: A, token_file: B, cert_file: c}
+`)
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	want := []string{
+		`fleet.scrape_timeout: -1s is negative`,
+		`fleet.scrape_interval: 10ms is shorter than 50ms, which costs more than it tells`,
+		`fleet.dead_after: 15ms is less than two times scrape_interval (10ms): one late answer would drop a replica`,
+		`fleet.replicas[0].block_size: -1 is not from 1 to 1048576 tokens`,
+		`fleet.replicas[0].hash_algorithm: "md5" is none of sha256, sha256_cbor, xxhash, xxhash_cbor`,
+		`fleet.replicas[1].address: is missing`,
+		`fleet.replicas[2].address: "10.0.0.1" has no port`,
+		`fleet.replicas[3].address: "fd00::1" has no port; an IPv6 address is written like "[fd00::1]:8000"`,
+		`fleet.replicas[4].address: "vllm-a:8000" is a name, not an IP address; list it under dns`,
+		`fleet.replicas[5].address: "10.0.0.1:8000" is the same as replicas[0].address`,
+		`fleet.replicas[6].address: "[::ffff:10.0.0.1]:8000" is the same as replicas[0].address`,
+		`fleet.replicas[7].address: "10.0.0.1:0" has port 0`,
+		`fleet.replicas[8].address: "10.0.0:80" is not of the form ip:port`,
+		`fleet.replicas[9].address: "0.0.0.0:80" is not the address of one host`,
+		`fleet.replicas[10].address: "[fe80::1%eth0]:80" has a zone, which Envoy cannot dial`,
+		`fleet.replicas[11].address: "a:99999" has a port that is not a number from 1 to 65535`,
+		`fleet.replicas[12].full_attention_group: -2 is negative`,
+		`fleet.replicas[12].models[0].id: is missing`,
+		`fleet.replicas[12].models[2].id: "a" is listed twice`,
+		`fleet.replicas[12].models[2].base: is missing; an adapter needs the model it adapts`,
+		`fleet.replicas[12].models[3].lora_path: "/x" is given, but lora is not set`,
+		`fleet.replicas[12].events[0].rank: -1 is not from 0 to 1023`,
+		`fleet.replicas[12].events[0].endpoint: is missing`,
+		`fleet.replicas[12].events[1].endpoint: "udp://x:1" is not of the form tcp://host:port`,
+		`fleet.replicas[12].events[2].rank: 0 is listed twice`,
+		`fleet.replicas[12].events[2].endpoint: "tcp://*" has no port`,
+		`fleet.replicas[12].events[3].endpoint: "tcp://*:x" has a port that is not a number from 1 to 65535`,
+		`fleet.replicas[12].events[3].replay_endpoint: "nonsense" is not of the form tcp://host:port`,
+		`fleet.dns[0].every: 1ms is shorter than 1s`,
+		`fleet.dns[0].name: "vllm" is not of the form name:port`,
+		`fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses come from DNS here`,
+		`fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
+		`fleet.http.ca_file: "/x" is given, but http.tls is not set`,
+		`fleet.http.cert_file: "c" is given, but http.tls is not set`,
+		`fleet.http.cert_file: "c" and http.key_file "" must be given together`,
+		`fleet.http.token_env: "A" and http.token_file "B" are both given; choose one`,
+	}
+	got := strings.Split(err.Error(), "\n")
+	for i := range max(len(got), len(want)) {
+		g, w := at(got, i), at(want, i)
+		if g != w {
+			t.Errorf("%d:\ngot  %s\nwant %s", i, g, w)
+		}
+	}
+}
+
+func at(s []string, i int) string {
+	if i < len(s) {
+		return s[i]
+	}
+	return "(nothing)"
+}
+
+func TestOptionsFromYAML(t *testing.T) {
+	o, err := parse(`
+fleet:
+  dead_after: 3s
+  replicas:
+  - address: "10.0.0.1:8000"
+  - address: "[fd00::2]:8000"
+    tenant: acme
+    block_size: 16
+    hash_seed: "42"
+    kv_report_full: true
+    full_attention_group: 0
+    render: false
+    models: [{id: m}, {id: l, base: m, lora: true, lora_path: /l}]
+    events: [{endpoint: "tcp://*:5557", replay_endpoint: "tcp://*:5558", topic: kv}, {rank: 1, endpoint: "tcp://*:5559"}]
+  dns:
+  - {name: "vllm.default.svc:8000", every: 30s, replica: {tenant: acme}}
+  - {name: "_http._tcp.vllm.default.svc", srv: true}
+  http: {tls: true, server_name: vllm, token_env: VLLM_API_KEY}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.DeadAfter != 3*time.Second || o.ScrapeInterval != time.Second || len(o.Replicas) != 2 || *o.Replicas[1].HashSeed != "42" ||
+		*o.Replicas[1].FullAttentionGroup != 0 || *o.Replicas[1].Render || o.DNS[0].Replica.Tenant != "acme" {
+		t.Errorf("%+v", o)
+	}
+	out, err := config.Print(file{o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := parse(string(out)); err != nil || !reflect.DeepEqual(back, o) {
+		t.Errorf("printed and read back: %v\n%s", err, out)
+	}
+	if err := (Options{}).Validate(); err != nil {
+		t.Errorf("the zero value is the defaults: %v", err)
+	}
+}

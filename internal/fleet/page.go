@@ -1,0 +1,373 @@
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+)
+
+const (
+	// maxRank bounds data-parallel ranks; vLLM deployments have tens.
+	maxRank = 1023
+	// maxBlockSize bounds tokens per block; vLLM's largest is in the hundreds,
+	// hybrid models use a few thousand.
+	maxBlockSize = 1 << 20
+	// maxBuckets bounds a TTFT histogram; vLLM's has 23.
+	maxBuckets = 64
+	// pageBuffer must hold the longest line we want: cache_config_info is about
+	// 1.5 KB, lora_requests_info grows with the adapters in flight. Longer
+	// lines are skipped, not stored.
+	pageBuffer = 32 << 10
+)
+
+// errPageTooLarge is returned when a /metrics page exceeds its limit.
+var errPageTooLarge = errors.New("the metrics page is larger than the limit")
+
+// page holds the wanted values of one /metrics page in Prometheus text format.
+// It is read as a stream of lines through a fixed buffer: whatever is not
+// wanted costs a search for its newline and no memory. A page is used again and
+// again without allocating; it is not safe for concurrent use.
+type page struct {
+	buf     []byte
+	engines []engine // by ascending rank
+	labels  labels
+
+	start      float64 // process start, seconds since the epoch; 0 when not given
+	blockSize  int     // 0 when not given
+	hashAlgo   []byte
+	loras      []byte  // "running,…" and "waiting,…" joined by a comma
+	lorasStamp float64 // the series with the latest value is the current one
+}
+
+type engine struct {
+	load    Load
+	buckets []Bucket
+}
+
+// labels are the wanted labels of one line; the slices point into the buffer.
+type labels struct {
+	rank             int
+	le               []byte
+	blockSize        []byte
+	hashAlgo         []byte
+	running, waiting []byte
+}
+
+// read replaces p's values by those of the page in r, of which it reads at most
+// limit bytes.
+func (p *page) read(r io.Reader, limit int64) error {
+	p.reset()
+	if p.buf == nil {
+		p.buf = make([]byte, pageBuffer)
+	}
+	have, skipping := 0, false // bytes of a line begun; inside a line too long
+	for {
+		n, err := r.Read(p.buf[have:])
+		if limit -= int64(n); limit < 0 {
+			return errPageTooLarge
+		}
+		data := p.buf[:have+n]
+		for {
+			i := bytes.IndexByte(data, '\n')
+			if i < 0 {
+				break
+			}
+			if !skipping {
+				p.line(data[:i])
+			}
+			skipping = false
+			data = data[i+1:]
+		}
+		have = copy(p.buf, data)
+		if have == len(p.buf) {
+			skipping, have = true, 0
+		}
+		if err == io.EOF {
+			if have > 0 && !skipping {
+				p.line(p.buf[:have])
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (p *page) reset() {
+	for i := range p.engines {
+		p.engines[i].buckets = p.engines[i].buckets[:0]
+		p.engines[i].load = Load{}
+	}
+	p.engines = p.engines[:0]
+	p.start, p.blockSize, p.lorasStamp = 0, 0, 0
+	p.hashAlgo, p.loras = p.hashAlgo[:0], p.loras[:0]
+}
+
+// line takes one line. Lines it does not understand are as if they were not
+// there.
+func (p *page) line(line []byte) {
+	const prefix = "vllm:"
+	if len(line) < len(prefix) || line[0] != 'v' && line[0] != 'p' {
+		return
+	}
+	i := bytes.IndexByte(line, '{')
+	if i < 0 {
+		i = bytes.IndexAny(line, " \t")
+	}
+	if i < 0 {
+		return
+	}
+	name, rest := bytes.TrimRight(line[:i], " \t"), line[i:]
+	switch string(name) {
+	case "vllm:num_requests_running", "vllm:num_requests_waiting",
+		"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
+		"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total",
+		"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total",
+		"vllm:time_to_first_token_seconds_bucket", "vllm:time_to_first_token_seconds_count",
+		"vllm:time_to_first_token_seconds_sum":
+		if v, ok := p.sample(rest); ok {
+			p.add(name, v)
+		}
+	case "vllm:cache_config_info":
+		if _, ok := p.sample(rest); ok && p.blockSize == 0 {
+			if n, ok := atoi(p.labels.blockSize); ok && n > 0 && n <= maxBlockSize {
+				p.blockSize = n
+				p.hashAlgo = append(p.hashAlgo[:0], p.labels.hashAlgo...)
+			}
+		}
+	case "vllm:lora_requests_info":
+		if v, ok := p.sample(rest); ok && v >= p.lorasStamp {
+			p.lorasStamp = v
+			p.loras = append(p.loras[:0], p.labels.running...)
+			p.loras = append(p.loras, ',')
+			p.loras = append(p.loras, p.labels.waiting...)
+		}
+	case "process_start_time_seconds":
+		if v, ok := p.sample(rest); ok {
+			p.start = v
+		}
+	}
+}
+
+// add enters one value of an engine. Several series of one engine (model names,
+// processes) add up, except the usage, of which the highest counts.
+func (p *page) add(name []byte, v float64) {
+	if v < 0 {
+		return
+	}
+	e := p.engine(p.labels.rank)
+	switch string(name) {
+	case "vllm:num_requests_running":
+		e.load.Running += v
+	case "vllm:num_requests_waiting":
+		e.load.Waiting += v
+	case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc":
+		e.load.KVUsage = max(e.load.KVUsage, min(v, 1))
+	case "vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total":
+		e.load.PrefixQueries += v
+	case "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total":
+		e.load.PrefixHits += v
+	case "vllm:time_to_first_token_seconds_count":
+		e.load.TTFTCount += v
+	case "vllm:time_to_first_token_seconds_sum":
+		e.load.TTFTSum += v
+	case "vllm:time_to_first_token_seconds_bucket":
+		if le, ok := number(p.labels.le); ok {
+			e.bucket(le, v)
+		}
+	}
+}
+
+func (e *engine) bucket(le, v float64) {
+	i := len(e.buckets)
+	for i > 0 && e.buckets[i-1].Le >= le { // in order in every real page
+		i--
+	}
+	switch {
+	case i < len(e.buckets) && e.buckets[i].Le == le:
+		e.buckets[i].Count += v
+	case len(e.buckets) < maxBuckets:
+		e.buckets = slices.Insert(e.buckets, i, Bucket{le, v})
+	}
+}
+
+// engine returns the entry of a rank, made if need be.
+func (p *page) engine(rank int) *engine {
+	i := 0
+	for i < len(p.engines) && p.engines[i].load.Rank < rank {
+		i++
+	}
+	if i < len(p.engines) && p.engines[i].load.Rank == rank {
+		return &p.engines[i]
+	}
+	// Grow into the spare entry behind the end, if there is one, for its buckets.
+	if n := len(p.engines); n < cap(p.engines) {
+		p.engines = p.engines[:n+1]
+	} else {
+		p.engines = append(p.engines, engine{})
+	}
+	spare := p.engines[len(p.engines)-1]
+	copy(p.engines[i+1:], p.engines[i:])
+	p.engines[i] = engine{load: Load{Rank: rank}, buckets: spare.buckets[:0]}
+	return &p.engines[i]
+}
+
+// sample reads what follows a metric's name: `{label="value",…} value [time]`.
+// It fills p.labels and returns the value, false if the line is malformed or
+// the value is not a finite number.
+func (p *page) sample(s []byte) (float64, bool) {
+	p.labels = labels{}
+	if len(s) > 0 && s[0] == '{' {
+		var ok bool
+		if s, ok = p.readLabels(s[1:]); !ok {
+			return 0, false
+		}
+	}
+	s = bytes.TrimLeft(s, " \t")
+	if i := bytes.IndexAny(s, " \t\r"); i >= 0 {
+		s = s[:i]
+	}
+	v, ok := number(s)
+	if !ok || v-v != 0 { // infinite or not a number
+		return 0, false
+	}
+	return v, true
+}
+
+// readLabels reads up to the closing brace and returns what follows it.
+func (p *page) readLabels(s []byte) ([]byte, bool) {
+	for {
+		s = bytes.TrimLeft(s, ", \t")
+		if len(s) == 0 {
+			return nil, false
+		}
+		if s[0] == '}' {
+			return s[1:], true
+		}
+		i := bytes.IndexByte(s, '=')
+		if i < 0 || i+1 >= len(s) || s[i+1] != '"' {
+			return nil, false
+		}
+		name := bytes.TrimRight(s[:i], " \t")
+		s = s[i+2:]
+		end := 0
+		for {
+			j := bytes.IndexByte(s[end:], '"')
+			if j < 0 {
+				return nil, false
+			}
+			end += j
+			if !escaped(s[:end]) {
+				break
+			}
+			end++
+		}
+		if !p.label(name, s[:end]) {
+			return nil, false
+		}
+		s = s[end+1:]
+	}
+}
+
+// escaped says whether what follows s is escaped: s ends in an odd number of
+// backslashes.
+func escaped(s []byte) bool {
+	n := 0
+	for n < len(s) && s[len(s)-1-n] == '\\' {
+		n++
+	}
+	return n%2 == 1
+}
+
+// label keeps one label if it is wanted; false when a rank makes no sense.
+// Values are taken as written: none of those wanted has anything to unescape.
+func (p *page) label(name, value []byte) bool {
+	switch string(name) {
+	case "engine":
+		if len(value) == 0 { // info metrics of some versions: the whole process
+			return true
+		}
+		n, ok := atoi(value)
+		if !ok || n > maxRank {
+			return false
+		}
+		p.labels.rank = n
+	case "le":
+		p.labels.le = value
+	case "block_size":
+		p.labels.blockSize = value
+	case "prefix_caching_hash_algo":
+		p.labels.hashAlgo = value
+	case "running_lora_adapters":
+		p.labels.running = value
+	case "waiting_lora_adapters":
+		p.labels.waiting = value
+	}
+	return true
+}
+
+func atoi(b []byte) (int, bool) {
+	if len(b) == 0 || len(b) > 9 {
+		return 0, false
+	}
+	n := 0
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n, true
+}
+
+func number(b []byte) (float64, bool) {
+	if len(b) == 0 || len(b) > 64 {
+		return 0, false
+	}
+	// ParseFloat keeps no reference to its argument (its errors hold a copy).
+	v, err := strconv.ParseFloat(unsafe.String(&b[0], len(b)), 64)
+	return v, err == nil
+}
+
+// loads copies the engines' values out, stamped with at.
+func (p *page) loads(at time.Time) []Load {
+	if len(p.engines) == 0 {
+		return nil
+	}
+	adapters := p.adapters()
+	n := 0
+	for i := range p.engines {
+		n += len(p.engines[i].buckets)
+	}
+	buckets := make([]Bucket, 0, n)
+	out := make([]Load, len(p.engines))
+	for i := range p.engines {
+		out[i] = p.engines[i].load
+		from := len(buckets)
+		buckets = append(buckets, p.engines[i].buckets...)
+		out[i].TTFT = buckets[from:len(buckets):len(buckets)]
+		out[i].LoRAs = adapters
+		out[i].At = at
+	}
+	return out
+}
+
+func (p *page) adapters() []string {
+	if len(p.loras) <= 1 {
+		return nil
+	}
+	var names []string
+	for name := range strings.SplitSeq(string(p.loras), ",") {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

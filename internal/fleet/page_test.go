@@ -1,0 +1,236 @@
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+)
+
+func realPage(t testing.TB, version string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "metrics-"+version+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// The pages were read from running servers of these versions.
+func TestPageOfRealServers(t *testing.T) {
+	at := time.Unix(1, 0)
+	for _, c := range []struct {
+		version, algorithm      string
+		block                   int
+		queries, hits, sum, cnt float64
+		buckets                 int
+	}{
+		{"0.32.0", "sha256", 32, 7381, 1248, 0.2685396671295166, 21, 23},
+		{"0.21.0", "sha256_cbor", 16, 7381, 1296, 0.3783104419708252, 21, 23},
+	} {
+		var p page
+		if err := p.read(bytes.NewReader(realPage(t, c.version)), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		loads := p.loads(at)
+		if p.blockSize != c.block || string(p.hashAlgo) != c.algorithm || p.start != 1.79523166413e+09 || len(loads) != 1 {
+			t.Errorf("%s: block %d, algorithm %q, start %v, %d ranks", c.version, p.blockSize, p.hashAlgo, p.start, len(loads))
+			continue
+		}
+		l := loads[0]
+		if l.PrefixQueries != c.queries || l.PrefixHits != c.hits || l.TTFTSum != c.sum || l.TTFTCount != c.cnt || l.Running != 0 || !l.At.Equal(at) {
+			t.Errorf("%s: %+v", c.version, l)
+		}
+		last := l.TTFT[len(l.TTFT)-1]
+		if len(l.TTFT) != c.buckets || l.TTFT[0].Le != 0.001 || !math.IsInf(last.Le, 1) || last.Count != l.TTFTCount {
+			t.Errorf("%s: %d buckets, last %+v", c.version, len(l.TTFT), last)
+		}
+	}
+}
+
+const busyPage = `# HELP vllm:num_requests_running Number
+vllm:num_requests_running{engine="1",model_name="a\"},engine=\"7"} 3.0
+vllm:num_requests_running{engine="0",model_name="a"} 5
+vllm:num_requests_waiting{model_name="a", engine="1"} 2 1700000000
+vllm:gpu_cache_usage_perc{engine="1"} 0.25
+vllm:kv_cache_usage_perc{engine="0"} 1.5
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 100
+vllm:prefix_cache_queries_total{engine="0"} 1e3
+vllm:prefix_cache_queries_created{engine="0"} 1.7e9
+vllm:lora_requests_info{max_lora="2",running_lora_adapters="old",waiting_lora_adapters=""} 10
+vllm:lora_requests_info{max_lora="2",running_lora_adapters="sql,fr",waiting_lora_adapters="fr,de"} 12
+vllm:lora_requests_info{max_lora="2",running_lora_adapters="older",waiting_lora_adapters=""} 9
+vllm:cache_config_info{block_size="16",engine="",prefix_caching_hash_algo="xxhash"} 1.0
+vllm:time_to_first_token_seconds_bucket{engine="1",le="+Inf"} 4
+vllm:time_to_first_token_seconds_bucket{engine="1",le="0.5"} 1
+vllm:time_to_first_token_seconds_bucket{engine="1",le="0.5",model_name="b"} 1
+`
+
+func TestPageRanksAndAdapters(t *testing.T) {
+	var p page
+	for range 2 { // the second time over what the first left behind
+		if err := p.read(strings.NewReader(busyPage), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		loras := []string{"de", "fr", "sql"}
+		want := []Load{
+			{Rank: 0, Running: 5, KVUsage: 1, PrefixQueries: 1000, LoRAs: loras, TTFT: []Bucket{}},
+			{Rank: 1, Running: 3, Waiting: 2, KVUsage: .25, LoRAs: loras, TTFT: []Bucket{{.5, 2}, {math.Inf(1), 4}}},
+		}
+		if got := p.loads(time.Time{}); !reflect.DeepEqual(got, want) {
+			t.Fatalf("got  %+v\nwant %+v", got, want)
+		}
+		if p.blockSize != 16 || string(p.hashAlgo) != "xxhash" {
+			t.Errorf("block size %d, algorithm %s", p.blockSize, p.hashAlgo)
+		}
+	}
+}
+
+// Lines that make no sense change nothing, whatever is wrong with them.
+func TestPageIgnoresNonsense(t *testing.T) {
+	for _, line := range []string{
+		`vllm:num_requests_running{engine="0"}`, `vllm:num_requests_running`, `vllm:num_requests_running{engine="0" 1`,
+		`vllm:num_requests_running{engine="-1"} 1`, `vllm:num_requests_running{engine="1024"} 1`, `vllm:num_requests_running{engine=0} 1`,
+		`vllm:num_requests_running{engine="0"} NaN`, `vllm:num_requests_running{engine="0"} +Inf`, `vllm:num_requests_running{engine="0"} -1`,
+		`vllm:num_requests_running{engine="0"} many`, `vllm:num_requests_running{engine="x\"} 1`, `vllm:num_requests_running{=""} x`,
+		`vllm:time_to_first_token_seconds_count 1e999`, `vllm:cache_config_info{block_size="None"} 1`, `vllm:cache_config_info{block_size="99999999"} 1`,
+		`vllm:`, `v`, `p`, ``, `process_start_time_seconds`, `process_start_time_seconds x`, "\x00\xff", `vllm:num_requests_running_total 5`,
+	} {
+		var p page
+		if err := p.read(strings.NewReader(line), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		if len(p.loads(time.Time{})) != 0 || p.blockSize != 0 || p.start != 0 {
+			t.Errorf("%q: %+v, block size %d, start %v", line, p.loads(time.Time{}), p.blockSize, p.start)
+		}
+	}
+}
+
+// How the page arrives does not matter, nor do lines longer than the buffer.
+func TestPageInPieces(t *testing.T) {
+	data := realPage(t, "0.32.0")
+	data = append([]byte("vllm:num_requests_running{engine=\"0\",x=\""+strings.Repeat("y", 3*pageBuffer)+"\"} 99\n"), data...)
+	data = append(data, "vllm:num_requests_running{engine=\"0\"} 4"...) // no newline at the end
+	var whole, pieces page
+	if err := whole.read(bytes.NewReader(data), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := pieces.read(iotest.OneByteReader(bytes.NewReader(data)), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := whole.loads(time.Time{}), pieces.loads(time.Time{}); !reflect.DeepEqual(a, b) || a[0].Running != 4 || a[0].PrefixQueries != 7381 {
+		t.Errorf("whole  %+v\npieces %+v", a, b)
+	}
+}
+
+// A hostile page costs its limit in reading and the buffer in memory.
+func TestPageLimits(t *testing.T) {
+	endless := func(line string) io.Reader {
+		return io.MultiReader(strings.NewReader(line), repeat(line))
+	}
+	var p page
+	if err := p.read(endless("x"), 10<<20); !errors.Is(err, errPageTooLarge) {
+		t.Errorf("endless line: %v", err)
+	}
+	if err := p.read(endless("vllm:num_requests_running{engine=\"3\"} 1\n"), 10<<20); !errors.Is(err, errPageTooLarge) {
+		t.Errorf("endless page: %v", err)
+	}
+	var many strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&many, "vllm:num_requests_running{engine=\"%d\"} 1\nvllm:time_to_first_token_seconds_bucket{engine=\"0\",le=\"%d\"} 1\n", i, i)
+	}
+	if err := p.read(strings.NewReader(many.String()), 10<<20); err != nil {
+		t.Fatal(err)
+	}
+	loads := p.loads(time.Time{})
+	if len(loads) != maxRank+1 || len(loads[0].TTFT) != maxBuckets || cap(p.buf) != pageBuffer {
+		t.Errorf("%d ranks, %d buckets, buffer %d", len(loads), len(loads[0].TTFT), cap(p.buf))
+	}
+	if err := p.read(iotest.ErrReader(io.ErrUnexpectedEOF), 1); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a broken answer: %v", err)
+	}
+}
+
+type repeat string
+
+func (r repeat) Read(p []byte) (int, error) {
+	n := 0
+	for n+len(r) <= len(p) {
+		n += copy(p[n:], r)
+	}
+	if n == 0 {
+		n = copy(p, r)
+	}
+	return n, nil
+}
+
+func TestPageDoesNotAllocate(t *testing.T) {
+	for name, data := range map[string][]byte{"real": realPage(t, "0.32.0"), "ranks": []byte(busyPage)} {
+		var p page
+		r := bytes.NewReader(data)
+		if n := testing.AllocsPerRun(100, func() {
+			r.Reset(data)
+			if err := p.read(r, 1<<20); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations per page", name, n)
+		}
+	}
+}
+
+// page41KB is the first 41 KB, whole lines, of a real page: all wanted names
+// are in it but cache_config_info, which is put in front.
+func page41KB(t testing.TB) []byte {
+	data := realPage(t, "0.32.0")
+	i := bytes.Index(data, []byte("\nvllm:cache_config_info{"))
+	line := data[i+1 : i+2+bytes.IndexByte(data[i+1:], '\n')]
+	out := append(bytes.Clone(line), data[:41<<10-len(line)]...)
+	return out[:bytes.LastIndexByte(out, '\n')+1]
+}
+
+func BenchmarkPage41KB(b *testing.B) {
+	data := page41KB(b)
+	var p page
+	r := bytes.NewReader(data)
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Reset(data)
+		if err := p.read(r, 1<<20); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func FuzzPage(f *testing.F) {
+	f.Add([]byte(busyPage))
+	f.Add([]byte("vllm:num_requests_running{engine=\"\\\\\"} 1\n"))
+	f.Add([]byte("process_start_time_seconds 1e9"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var p, q page
+		if err := p.read(bytes.NewReader(data), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.read(iotest.HalfReader(bytes.NewReader(data)), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		a, b := p.loads(time.Time{}), q.loads(time.Time{})
+		if !reflect.DeepEqual(a, b) {
+			t.Fatalf("%+v\n%+v", a, b)
+		}
+		for i, l := range a {
+			if l.Running < 0 || l.KVUsage < 0 || l.KVUsage > 1 || l.Rank < 0 || l.Rank > maxRank || i > 0 && a[i-1].Rank >= l.Rank {
+				t.Fatalf("%+v", l)
+			}
+		}
+	})
+}

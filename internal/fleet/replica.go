@@ -1,0 +1,156 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// Replica is one vLLM server as last seen. It is immutable.
+type Replica struct {
+	Addr   string // "ip:port", IPv6 in brackets: exactly what Envoy dials
+	Tenant string // "" is shared by all tenants
+	Ready  bool   // it is offered to requests
+	Why    string // why it is not ready, e.g. "unreachable: …"; "" when it is
+	Joined uint64 // the number of its latest join; rises with every join of any replica
+
+	Version   string
+	Models    []Model // every id it serves, sorted by ID
+	BlockSize int     // tokens per KV block; 0 when not known
+	Ranks     []int   // data-parallel ranks behind this address, ascending; [0] without data parallelism
+	Events    []EventSource
+	Render    bool   // it answers the …/render routes
+	Load      []Load // one per rank that reports any, ascending
+
+	HashAlgorithm string // prefix_caching_hash_algo as configured or reported, e.g. "sha256"; "" when not known
+
+	// As configured; nothing of this is learned.
+	HashSeed           *string // PYTHONHASHSEED of the replica; nil when not said
+	KVReportFull       bool    // it runs with kv_cache_report_mode full
+	FullAttentionGroup *int    // the KV cache group whose blocks decide a prefix match; nil when not said
+}
+
+// Model is one id of a replica's /v1/models.
+type Model struct {
+	ID       string          // what a request's "model" says
+	Base     string          // the base model's canonical name on this replica: vLLM's first served name
+	LoRA     prefixhash.LoRA // the adapter, or "no LoRA"
+	LoRAPath string          // where the adapter was loaded from; part of vLLM's own hash
+	MaxLen   int             // tokens; 0 when not said
+}
+
+// EventSource is where one data-parallel rank publishes its KV events.
+type EventSource struct {
+	Rank           int    `yaml:"rank,omitempty"`
+	Endpoint       string `yaml:"endpoint"`                  // ZMQ, e.g. "tcp://10.0.0.1:5557"
+	ReplayEndpoint string `yaml:"replay_endpoint,omitempty"` // "" when there is none
+	Topic          string `yaml:"topic,omitempty"`           // prefix of the topics published; "" is all
+}
+
+// Load is what one rank's /metrics said.
+type Load struct {
+	Rank             int
+	Running, Waiting float64 // requests
+	KVUsage          float64 // share of KV blocks in use, 0 to 1
+	PrefixQueries    float64 // prompt tokens looked up in the prefix cache since its start
+	PrefixHits       float64 // of these, tokens found
+	TTFTSum          float64 // seconds
+	TTFTCount        float64
+	TTFT             []Bucket // cumulative, by ascending bound, the last +Inf
+	LoRAs            []string // adapters with running or waiting requests; not told apart by rank
+	At               time.Time
+}
+
+// Bucket is one bucket of a Prometheus histogram.
+type Bucket struct {
+	Le    float64 // upper bound, seconds
+	Count float64 // observations ≤ Le
+}
+
+// LoadOf returns the load of a rank, false when it has not reported any.
+func (r *Replica) LoadOf(rank int) (Load, bool) {
+	for i := range r.Load {
+		if r.Load[i].Rank == rank {
+			return r.Load[i], true
+		}
+	}
+	return Load{}, false
+}
+
+// Model returns the model a request's "model" names, nil when it is not served.
+func (r *Replica) Model(id string) *Model {
+	i, ok := slices.BinarySearchFunc(r.Models, id, func(m Model, id string) int { return strings.Compare(m.ID, id) })
+	if !ok {
+		return nil
+	}
+	return &r.Models[i]
+}
+
+// Candidate is a ready replica that serves the asked model.
+type Candidate struct {
+	Replica *Replica
+	Model   *Model
+}
+
+type serving struct{ model, tenant string }
+
+// Snapshot is the fleet at one moment. It is immutable, and safe for any number
+// of readers.
+type Snapshot struct {
+	Replicas []*Replica // sorted by Addr, ready or not
+	Ready    int        // how many of them are ready
+	// Settled says that every source has spoken and every replica it named has
+	// answered or failed to once.
+	Settled bool
+
+	serving map[serving][]Candidate
+}
+
+// Serving returns the ready replicas that serve model and that tenant may use:
+// its own and the shared ones, sorted by address. It does not allocate; the
+// slice must not be changed.
+func (s *Snapshot) Serving(model, tenant string) []Candidate {
+	if c, ok := s.serving[serving{model, tenant}]; ok {
+		return c
+	}
+	if tenant == "" {
+		return nil
+	}
+	return s.serving[serving{model, ""}] // a tenant without replicas of its own for this model
+}
+
+// Replica returns the replica with that address, nil when there is none.
+func (s *Snapshot) Replica(addr string) *Replica {
+	i, ok := slices.BinarySearchFunc(s.Replicas, addr, func(r *Replica, addr string) int { return strings.Compare(r.Addr, addr) })
+	if !ok {
+		return nil
+	}
+	return s.Replicas[i]
+}
+
+// newSnapshot indexes replicas, which must be sorted by address.
+func newSnapshot(replicas []*Replica, settled bool) *Snapshot {
+	s := &Snapshot{Replicas: replicas, Settled: settled, serving: map[serving][]Candidate{}}
+	for _, r := range replicas {
+		if !r.Ready {
+			continue
+		}
+		s.Ready++
+		for i := range r.Models { // first the lists of exactly one tenant
+			key := serving{r.Models[i].ID, r.Tenant}
+			s.serving[key] = append(s.serving[key], Candidate{r, &r.Models[i]})
+		}
+	}
+	for key, own := range s.serving {
+		shared := s.serving[serving{key.model, ""}]
+		if key.tenant == "" || len(shared) == 0 {
+			continue
+		}
+		all := append(slices.Clone(own), shared...)
+		slices.SortFunc(all, func(a, b Candidate) int { return strings.Compare(a.Replica.Addr, b.Replica.Addr) })
+		s.serving[key] = all
+	}
+	return s
+}

@@ -1,0 +1,297 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// learnTimeout bounds all questions of one attempt to learn a replica that is
+// not up; a busy vLLM answers each in milliseconds, a loading one not at all.
+const learnTimeout = 5 * time.Second
+
+// firstBackoff is the wait after a first failed attempt; it doubles up to
+// Options.MaxBackoff, and half of it is random so that a fleet that died
+// together is not asked in step.
+const firstBackoff = 500 * time.Millisecond
+
+// report is what a worker tells the fleet's loop.
+type report struct {
+	from    *worker
+	kind    reportKind
+	replica *Replica // joined, updated: a new value the worker does not keep
+	reason  string   // left, failed: of the closed set
+	why     string   // the same for people
+}
+
+type reportKind uint8
+
+const (
+	joined  reportKind = iota + 1 // learned, offer it
+	updated                       // the same replica with new values
+	left                          // it was up and is not any more
+	failed                        // it is still not up
+)
+
+// worker does all HTTP of one replica, one request at a time, and decides
+// whether it is up. Everything but the immutable head belongs to its goroutine.
+type worker struct {
+	fleet   *Fleet
+	options ReplicaOptions
+	addr    string
+	host    string // addr without the port
+
+	page      page
+	up        bool
+	answered  time.Time // start of the last request that was answered
+	failures  int       // requests since then that were not
+	known     learned
+	loads     []Load
+	start     float64 // the process start the page gave at the join
+	nextLearn time.Time
+	backoff   time.Duration
+}
+
+func newWorker(f *Fleet, addr string, o ReplicaOptions) *worker {
+	return &worker{fleet: f, options: o, addr: addr, host: netip.MustParseAddrPort(addr).Addr().String()}
+}
+
+// run lives as long as a source lists the replica.
+func (w *worker) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		var wait time.Duration
+		if w.up {
+			wait = w.refresh(ctx)
+		} else {
+			wait = w.join(ctx)
+		}
+		timer.Reset(wait)
+	}
+}
+
+// join tries to learn a replica that is not up and returns the wait until the
+// next step.
+func (w *worker) join(ctx context.Context) time.Duration {
+	select { // those that hang must not add up
+	case w.fleet.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	attempt, cancel := context.WithTimeout(ctx, learnTimeout)
+	w.loads = nil
+	l, err := w.learn(attempt, nil)
+	cancel()
+	<-w.fleet.slots
+	if ctx.Err() != nil {
+		return 0
+	}
+	if err != nil {
+		w.send(ctx, report{kind: failed, reason: reasonOf(err), why: err.Error()})
+		w.backoff = min(max(2*w.backoff, firstBackoff), w.fleet.options.MaxBackoff)
+		return w.backoff/2 + rand.N(w.backoff/2+1)
+	}
+	w.up, w.known, w.failures, w.backoff = true, l, 0, 0
+	w.start = w.page.start
+	w.scheduleLearn()
+	w.send(ctx, report{kind: joined, replica: w.replica()})
+	return rand.N(w.fleet.options.ScrapeInterval) + 1 // spreads the fleet's scrapes over the interval
+}
+
+// refresh scrapes a replica that is up and returns the wait until the next
+// step.
+func (w *worker) refresh(ctx context.Context) time.Duration {
+	o := w.fleet.options
+	began := time.Now()
+	if !began.Before(w.nextLearn) && !w.relearn(ctx) {
+		return 0
+	}
+	began = time.Now()
+	err := w.attempt(ctx, w.scrape)
+	switch {
+	case err == nil:
+		if reason := w.replaced(); reason != "" {
+			w.leave(ctx, reason, errors.New("another process answers at its address"))
+			return 0
+		}
+		w.answered, w.failures = began, 0
+		if size := w.page.blockSize; size != 0 && w.options.BlockSize == 0 && size != w.known.blockSize {
+			w.nextLearn = time.Time{}
+		}
+		w.send(ctx, report{kind: updated, replica: w.replica()})
+	case ctx.Err() != nil:
+		return 0
+	default:
+		w.failures++
+		began := time.Now()
+		if err := w.attempt(ctx, w.health); err == nil {
+			w.answered, w.failures = began, 0
+		} else {
+			w.failures++
+		}
+	}
+	if ctx.Err() != nil {
+		return 0
+	}
+	// Two requests must have failed: a process that was stopped for a while
+	// itself asks before it drops its fleet.
+	dead := w.answered.Add(o.DeadAfter)
+	now := time.Now()
+	if w.failures >= 2 && !now.Before(dead) {
+		w.leave(ctx, reasonOf(err), err)
+		return 0
+	}
+	next := began.Add(o.ScrapeInterval)
+	if w.failures > 0 && dead.Before(next) {
+		next = dead
+	}
+	return max(next.Sub(now), time.Millisecond)
+}
+
+// attempt runs one request with the scrape timeout, and no longer than until
+// the replica counts as gone, give or take what a request needs at least.
+func (w *worker) attempt(ctx context.Context, request func(context.Context) error) error {
+	o := w.fleet.options
+	limit := min(o.ScrapeTimeout, time.Until(w.answered.Add(o.DeadAfter)))
+	ctx, cancel := context.WithTimeout(ctx, max(limit, 50*time.Millisecond))
+	defer cancel()
+	return request(ctx)
+}
+
+// scrape reads /metrics into w.page and w.loads.
+func (w *worker) scrape(ctx context.Context) error {
+	began := time.Now()
+	err := w.fleet.client.metrics(ctx, w.addr, &w.page, w.fleet.options.MaxPageBytes)
+	w.fleet.metrics.scraped(err, time.Since(began))
+	if err != nil {
+		w.page.reset()
+		return err
+	}
+	previous := w.loads
+	if loads := w.page.loads(began); len(loads) > 0 {
+		w.loads = loads
+	}
+	if w.up && wentBack(previous, w.loads) {
+		w.start = -1 // no page says so: replaced sees a difference
+	}
+	return nil
+}
+
+// wentBack says whether a counter is lower than before: another process.
+func wentBack(before, after []Load) bool {
+	for _, a := range after {
+		for _, b := range before {
+			if a.Rank == b.Rank && (a.PrefixQueries < b.PrefixQueries || a.TTFTCount < b.TTFTCount) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// replaced says why the process that answered is not the one that joined.
+func (w *worker) replaced() string {
+	if w.start < 0 || w.start != 0 && w.page.start != 0 && w.page.start != w.start {
+		return reasonRestarted
+	}
+	return ""
+}
+
+// health asks /health; any answer below 500 is a sign of life (a server without
+// that route says 404).
+func (w *worker) health(ctx context.Context) error {
+	_, err := w.get(ctx, "/health")
+	var s status
+	if errors.As(err, &s) && s < 500 {
+		return nil
+	}
+	return err
+}
+
+// relearn asks an up replica again; false when it has left because of it.
+func (w *worker) relearn(ctx context.Context) bool {
+	var l learned
+	err := w.attempt(ctx, func(ctx context.Context) (err error) {
+		l, err = w.learn(ctx, &w.known)
+		return err
+	})
+	if err != nil { // whether it is gone is for the scrapes to say
+		w.scheduleLearn()
+		return ctx.Err() == nil
+	}
+	if w.replaced() != "" || !l.sameCache(w.known) {
+		reason := reasonChanged
+		if w.replaced() != "" {
+			reason = reasonRestarted
+		}
+		w.leave(ctx, reason, errors.New("it serves from other caches than before"))
+		return false
+	}
+	w.known = l
+	w.scheduleLearn()
+	return true
+}
+
+func (w *worker) scheduleLearn() {
+	wait := w.fleet.options.LearnInterval
+	if w.known.incomplete {
+		wait = min(wait, 2*w.fleet.options.ScrapeInterval)
+	}
+	w.nextLearn = time.Now().Add(wait)
+}
+
+func (w *worker) leave(ctx context.Context, reason string, err error) {
+	w.up, w.backoff, w.loads = false, 0, nil
+	w.send(ctx, report{kind: left, reason: reason, why: err.Error()})
+}
+
+func (w *worker) get(ctx context.Context, path string) ([]byte, error) {
+	return w.fleet.client.do(ctx, http.MethodGet, w.addr, path, nil)
+}
+
+func (w *worker) send(ctx context.Context, r report) {
+	r.from = w
+	select {
+	case w.fleet.reports <- r:
+	case <-ctx.Done():
+	}
+}
+
+// replica makes the value readers see; the fleet's loop adds the join number.
+func (w *worker) replica() *Replica {
+	r := describe(w.addr, w.options)
+	r.Ready = true
+	r.Version, r.Models, r.BlockSize = w.known.version, w.known.models, w.known.blockSize
+	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
+	r.Load = w.loads
+	for _, e := range r.Events {
+		r.Ranks = append(r.Ranks, e.Rank)
+	}
+	for _, l := range r.Load {
+		r.Ranks = append(r.Ranks, l.Rank)
+	}
+	if len(r.Ranks) == 0 {
+		r.Ranks = []int{0}
+	}
+	slices.Sort(r.Ranks)
+	r.Ranks = slices.Compact(r.Ranks)
+	return r
+}
+
+// describe returns what the configuration alone says of a replica.
+func describe(addr string, o ReplicaOptions) *Replica {
+	return &Replica{
+		Addr: addr, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,
+		KVReportFull: o.KVReportFull, FullAttentionGroup: o.FullAttentionGroup,
+	}
+}
