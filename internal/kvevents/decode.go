@@ -466,11 +466,11 @@ func (d *Decoder) extraKeys(c *cursor, e *Event) {
 func (d *Decoder) extraKey(c *cursor) (key prefixhash.ExtraKey, ok bool) {
 	switch t := c.peek(); {
 	case isStr(t) || isBin(t):
-		return prefixhash.ExtraKey{ID: d.ids.of(c.bytes())}, true
+		return prefixhash.ExtraKey{ID: d.id(c.bytes())}, true
 	case isArray(t):
 		start := *c
 		if start.array() == 2 && isStr(start.peek()) {
-			key.ID = d.ids.of(start.bytes())
+			key.ID = d.id(start.bytes())
 			if isInt(start.peek()) {
 				offset, negative := start.integer()
 				if start.err == nil && (negative || offset <= math.MaxInt64) {
@@ -497,4 +497,13 @@ func (d *Decoder) optional(c *cursor) string {
 		return ""
 	}
 	return d.names.of(c.bytes())
+}
+
+// id returns an extra key's text: the adapter's name in every block of an
+// adapter, else something that must not outlive the batch.
+func (d *Decoder) id(b []byte) string {
+	if v, ok := d.names[string(b)]; ok {
+		return v
+	}
+	return d.ids.of(b)
 }
