@@ -80,7 +80,10 @@ type sequencer struct {
 	launch   bool
 	held     []frame
 	heldSize int
-	recent   [recentSize]struct{ seq, sum uint64 }
+	recent   [recentSize]struct {
+		seq, sum uint64
+		set      bool
+	}
 
 	count Counters
 }
@@ -113,6 +116,8 @@ func (s *sequencer) connected(conn uint64) {
 	case !s.replays:
 		s.first = true
 	case !s.based || s.next == 0 || s.owed || s.ask != nil && s.ask.purpose == fresh:
+		// What is held from before is in the answer, or of an earlier life.
+		s.oldest = conn
 		s.request(asked{purpose: fresh})
 	default:
 		s.request(asked{purpose: verify, from: s.next - 1})
@@ -158,6 +163,9 @@ func (s *sequencer) drain() {
 		s.heldSize -= len(s.held[n].payload)
 		n++
 	}
+	if n == 0 {
+		return
+	}
 	rest := copy(s.held, s.held[n:])
 	clear(s.held[rest:])
 	s.held = s.held[:rest]
@@ -168,11 +176,10 @@ func (s *sequencer) step(f frame) bool {
 	if f.conn < s.oldest {
 		return true
 	}
-	backwards := f.conn == s.seenConn && f.seq <= s.seenSeq
 	switch {
 	case !s.based:
 		s.base(f.seq)
-	case f.seq == s.next:
+	case f.seq == s.next: // on an unverified connection too: that another life is just here is unlikely
 	case f.seq > s.next:
 		s.count.Gaps++
 		if s.replays {
@@ -180,7 +187,7 @@ func (s *sequencer) step(f frame) bool {
 			return false
 		}
 		s.lose(f.seq)
-	case s.knows(f) || !backwards && f.conn <= s.verified:
+	case s.isCopy(f):
 		s.count.Duplicates++
 		s.seen(f)
 		return true
@@ -246,6 +253,7 @@ func (s *sequencer) restarted(conn uint64) {
 	s.forget()
 	s.based, s.whole = false, false
 	s.oldest, s.seenConn = conn, 0
+	clear(s.recent[:])
 	if s.replays {
 		s.request(asked{purpose: fresh})
 	}
@@ -253,13 +261,26 @@ func (s *sequencer) restarted(conn uint64) {
 
 func (s *sequencer) remember(f frame) {
 	r := &s.recent[f.seq%recentSize]
-	r.seq, r.sum = f.seq, xxhash.Sum64(f.payload)
+	r.seq, r.sum, r.set = f.seq, xxhash.Sum64(f.payload), true
 }
 
-// knows reports whether f is a copy of a batch taken lately.
-func (s *sequencer) knows(f frame) bool {
-	r := s.recent[f.seq%recentSize]
-	return r.seq == f.seq && r.sum == xxhash.Sum64(f.payload)
+// recalls reports whether a batch with f's sequence was taken lately, and
+// whether it was the same.
+func (s *sequencer) recalls(f frame) (taken, same bool) {
+	r := &s.recent[f.seq%recentSize]
+	taken = r.set && r.seq == f.seq
+	return taken, taken && r.sum == xxhash.Sum64(f.payload)
+}
+
+// isCopy tells a late copy of a batch that came by replay from the first batch
+// of a new life: by its digest where that is remembered, else because a
+// connection of the same life never goes backwards.
+func (s *sequencer) isCopy(f frame) bool {
+	if taken, same := s.recalls(f); taken {
+		return same
+	}
+	backwards := f.conn == s.seenConn && f.seq <= s.seenSeq
+	return !backwards && f.conn <= s.verified
 }
 
 // reply takes one frame of the replay with the given id.
@@ -275,7 +296,7 @@ func (s *sequencer) reply(id uint64, f frame) {
 		s.forget()
 		s.base(f.seq)
 	case first && a.purpose == verify && f.seq+1 == s.next:
-		if !s.knows(f) {
+		if _, same := s.recalls(f); !same {
 			s.restarted(s.conn)
 			return
 		}
