@@ -133,7 +133,7 @@ func (e *engine) schedule() (took time.Duration, any bool) {
 	if !preempted {
 		e.scheduleWaitingLocked(&budget)
 	}
-	if budget == e.o.MaxBatchedTokens {
+	if budget == e.o.MaxBatchedTokens && !preempted {
 		return 0, false
 	}
 	return e.stepTimeLocked(), true
