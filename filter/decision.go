@@ -1,0 +1,70 @@
+package filter
+
+import (
+	"strconv"
+	"time"
+
+	"warmroute/internal/openai"
+	"warmroute/internal/policy"
+)
+
+// Query is one request as the router gets it. Body is only read during Route.
+type Query struct {
+	ID     string       // Envoy's x-request-id, for explaining the decision later
+	Route  openai.Route // which API
+	Tenant string       // from the trusted header, "" = shared
+	Subset []string     // endpoints the gateway allows; nil = all
+	Body   []byte
+	Pick   bool // the gateway needs a pick even where there is nothing to judge by
+}
+
+// Decision is the answer to one Query.
+type Decision struct {
+	Reason      Reason
+	Destination string // "ip:port[,ip:port...]", "" = no hint
+	Rank        string // data-parallel rank for the first of them, "" = none
+	Lease       *Lease // charge on the first of them; nil without a hint
+}
+
+// Record is what is kept of a decision to explain it later: names, numbers and
+// verdicts, no text and no token ids. Buffers are reused between records.
+type Record struct {
+	Seq        uint64            `json:"seq"`
+	ID         string            `json:"id,omitempty"`
+	At         time.Time         `json:"at"`
+	Took       time.Duration     `json:"took_ns"`
+	Route      string            `json:"route"`
+	Model      string            `json:"model,omitempty"`
+	Tenant     string            `json:"tenant,omitempty"`
+	Reason     Reason            `json:"reason"`
+	Source     string            `json:"token_source,omitempty"`
+	Prompts    int               `json:"prompts,omitempty"`
+	Tokens     int               `json:"prompt_tokens,omitempty"`
+	Blocks     int               `json:"blocks,omitempty"`
+	Predicted  int               `json:"predicted_cached_tokens"`
+	Chosen     string            `json:"chosen,omitempty"`
+	Input      policy.Request    `json:"request"`
+	Candidates []CandidateRecord `json:"candidates,omitempty"`
+}
+
+// CandidateRecord is one candidate of a Record.
+type CandidateRecord struct {
+	Replica string           `json:"replica"`
+	Rank    int              `json:"rank"`
+	State   policy.Candidate `json:"state"`
+	Score   policy.Score     `json:"score"`
+}
+
+// reset empties r and keeps its buffer.
+func (r *Record) reset() { *r = Record{Candidates: r.Candidates[:0]} }
+
+// rankNames holds the header values of small ranks, so that setting one
+// allocates nothing.
+var rankNames = [...]string{"0", "1", "2", "3", "4", "5", "6", "7"}
+
+func rankName(rank int) string {
+	if rank < len(rankNames) {
+		return rankNames[rank]
+	}
+	return strconv.Itoa(rank)
+}

@@ -1,0 +1,103 @@
+package filter
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/index"
+	"warmroute/internal/fleet"
+	"warmroute/internal/openai"
+	"warmroute/internal/policy"
+	"warmroute/internal/tokens"
+	"warmroute/prefixhash"
+)
+
+// fakeFleet is a fleet that changes when told to.
+type fakeFleet struct{ snap *fleet.Snapshot }
+
+func (f *fakeFleet) Snapshot() *fleet.Snapshot { return f.snap }
+
+// fakeIndex holds a number of blocks of every prompt per holder.
+type fakeIndex struct {
+	mu     sync.Mutex
+	ids    map[index.Holder]index.HolderID
+	blocks map[index.Holder]int
+}
+
+func (x *fakeIndex) ID(h index.Holder) index.HolderID {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	id, ok := x.ids[h]
+	if !ok {
+		id = index.HolderID(len(x.ids))
+		x.ids[h] = id
+	}
+	return id
+}
+
+func (x *fakeIndex) Lookup(dst []index.Match, _ index.Scope, keys []prefixhash.Key) []index.Match {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for h, n := range x.blocks {
+		n := int32(min(n, len(keys)))
+		dst = append(dst, index.Match{ID: x.ids[h], Blocks: n, Reported: n, Lower: n, Storage: n})
+	}
+	return dst
+}
+
+// fakeTokens says that every prompt has n tokens.
+type fakeTokens struct {
+	n   int
+	err error
+}
+
+func (f fakeTokens) Tokens(context.Context, *openai.Request, string) (tokens.Result, error) {
+	ids := make([]uint32, f.n)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	return tokens.Result{Source: "body", Prompts: []tokens.Prompt{{Tokens: ids}}}, f.err
+}
+
+// bench is a router over fakes.
+type bench struct {
+	fleet  *fakeFleet
+	index  *fakeIndex
+	ledger *Ledger
+	ring   *Ring
+	router *Router
+}
+
+const blockSize = 16
+
+func replica(n int, ranks ...int) *fleet.Replica {
+	if ranks == nil {
+		ranks = []int{0}
+	}
+	return &fleet.Replica{
+		Addr: fmt.Sprintf("10.0.0.%d:8000", n), Ready: true, BlockSize: blockSize, Ranks: ranks,
+		Models: []fleet.Model{{ID: "m", Base: "m"}},
+	}
+}
+
+func newBench(t testing.TB, tok tokens.Source, replicas ...*fleet.Replica) *bench {
+	t.Helper()
+	b := &bench{
+		fleet:  &fakeFleet{fleet.NewSnapshot(replicas...)},
+		index:  &fakeIndex{ids: map[index.Holder]index.HolderID{}, blocks: map[index.Holder]int{}},
+		ledger: NewLedger(), ring: NewRing(64),
+	}
+	b.router = NewRouter(b.fleet, b.index, b.ledger, tok, b.ring, NewMetrics(prometheus.NewRegistry()),
+		RouterOptions{Policy: policy.DefaultTTFT(), HintCold: true})
+	return b
+}
+
+func (b *bench) holds(addr string, rank, blocks int) {
+	h := index.Holder{Replica: addr, Rank: rank}
+	b.index.ID(h)
+	b.index.blocks[h] = blocks
+}

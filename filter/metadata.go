@@ -1,0 +1,52 @@
+package filter
+
+import (
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"warmroute/envoy"
+)
+
+// subsetOf reads the gateway's subset hint: a list of strings or one string
+// with commas, "ip:port" or "ip". nil means there is no hint; an empty list
+// means that nothing may be picked. Endpoint-picker protocol 004.
+func subsetOf(md *corev3.Metadata) []string {
+	hint, ok := md.GetFilterMetadata()[envoy.MetadataSubset]
+	if !ok {
+		return nil
+	}
+	v, ok := hint.GetFields()[envoy.KeySubset]
+	if !ok {
+		return nil
+	}
+	subset := []string{}
+	add := func(list string) {
+		for s := range strings.SplitSeq(list, ",") {
+			if s = strings.TrimSpace(s); s != "" {
+				subset = append(subset, s)
+			}
+		}
+	}
+	add(v.GetStringValue())
+	for _, item := range v.GetListValue().GetValues() {
+		add(item.GetStringValue())
+	}
+	return subset
+}
+
+// servedEndpoint reads which upstream really served, from the load balancer's
+// metadata or the upstream.address attribute, "" where Envoy tells neither.
+func servedEndpoint(m *request) string {
+	if lb, ok := m.GetMetadataContext().GetFilterMetadata()[envoy.MetadataLB]; ok {
+		if v, ok := lb.GetFields()[envoy.MetadataServed]; ok && v.GetStringValue() != "" {
+			return v.GetStringValue()
+		}
+	}
+	for _, set := range m.GetAttributes() {
+		if v, ok := set.GetFields()[envoy.AttributeUpstream]; ok {
+			return v.GetStringValue()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,60 @@
+package filter
+
+import "warmroute/internal/openai"
+
+// Reason says why a decision came out as it did. The set is closed: metrics
+// have one series for each, and docs/reasons.md explains every one.
+type Reason string
+
+// Reasons of decisions with a hint.
+const (
+	ReasonWarm    Reason = "warm"    // the best candidate holds a prefix of the prompt
+	ReasonCold    Reason = "cold"    // nobody holds any; least expected time
+	ReasonMoved   Reason = "moved"   // another candidate holds more, but costs more now
+	ReasonGuarded Reason = "guarded" // the deepest match is beyond the load guard
+	ReasonAlways  Reason = "always"  // no tokens to judge by, picked by load because the gateway needs a pick
+)
+
+// Reasons of decisions without a hint.
+const (
+	ReasonNotOurs       Reason = "not_ours"       // not a route that carries a prompt
+	ReasonDisabled      Reason = "disabled"       // routing is off for this model
+	ReasonMode          Reason = "body_mode"      // Envoy streams the body: headers are gone by the time it is known
+	ReasonBodyCut       Reason = "body_cut"       // Envoy handed over only the first part of the body
+	ReasonBodyTooLarge  Reason = "body_too_large" // beyond the configured limit
+	ReasonBodySlow      Reason = "body_slow"      // the body did not arrive in time (duplex mode)
+	ReasonUnknownModel  Reason = "unknown_model"  // no replica serves it
+	ReasonNotReady      Reason = "not_ready"      // replicas serve it, none is ready
+	ReasonEmptySubset   Reason = "empty_subset"   // the gateway's subset leaves no candidate
+	ReasonNoTokens      Reason = "no_tokens"      // no way to know the prompt's token ids
+	ReasonBudget        Reason = "budget"         // token ids did not come in time
+	ReasonNoMatch       Reason = "no_match"       // nothing cached anywhere and cold hints are off
+	ReasonAllGuarded    Reason = "all_guarded"    // every candidate is beyond the guard
+	ReasonSaturated     Reason = "saturated"      // every candidate is beyond the configured time to first token
+	ReasonHybridUnknown Reason = "hybrid_unknown" // replicas keep several cache groups, none is known as full attention
+	ReasonPanic         Reason = "panic"          // a defect of ours, contained
+)
+
+// Reasons returns every Reason: the filter's own and those of bodies that
+// cannot be read (internal/openai), which share one name space.
+func Reasons() []Reason {
+	all := []Reason{
+		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways,
+		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow,
+		ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonNoMatch,
+		ReasonAllGuarded, ReasonSaturated, ReasonHybridUnknown, ReasonPanic,
+	}
+	for _, r := range openai.Reasons {
+		all = append(all, Reason(r))
+	}
+	return all
+}
+
+// Hint reports whether decisions of this reason name a replica.
+func (r Reason) Hint() bool {
+	switch r {
+	case ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways:
+		return true
+	}
+	return false
+}

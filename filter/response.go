@@ -1,0 +1,115 @@
+package filter
+
+import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"warmroute/envoy"
+)
+
+// All ProcessingResponses are built here. The constant ones are shared between
+// streams: nobody may change them.
+var (
+	plainRequestHeaders   = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}}
+	plainRequestBody      = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}}
+	plainRequestTrailers  = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}}
+	plainResponseHeaders  = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}}
+	plainResponseBody     = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}}}
+	plainResponseTrailers = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}
+)
+
+// chunkLimit is the most body bytes one answer carries: ext_proc's streamed
+// answers may hold 64 KiB, and some gateways cap the whole message there.
+const chunkLimit = 62000
+
+// headersHint answers the request headers with d's hint.
+func headersHint(d Decision) *extprocv3.ProcessingResponse {
+	if d.Destination == "" {
+		return plainRequestHeaders
+	}
+	return &extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
+			Response: &extprocv3.CommonResponse{HeaderMutation: hintHeaders(d)},
+		}},
+		DynamicMetadata: hintMetadata(d),
+	}
+}
+
+// bodyHint answers a buffered request body with d's hint.
+func bodyHint(d Decision) *extprocv3.ProcessingResponse {
+	if d.Destination == "" {
+		return plainRequestBody
+	}
+	return &extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
+			Response: &extprocv3.CommonResponse{HeaderMutation: hintHeaders(d)},
+		}},
+		DynamicMetadata: hintMetadata(d),
+	}
+}
+
+func hintHeaders(d Decision) *extprocv3.HeaderMutation {
+	set := make([]*corev3.HeaderValueOption, 1, 2)
+	set[0] = overwrite(envoy.HeaderDestination, d.Destination)
+	if d.Rank != "" {
+		set = append(set, overwrite(envoy.HeaderRank, d.Rank))
+	}
+	return &extprocv3.HeaderMutation{SetHeaders: set}
+}
+
+func overwrite(name, value string) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+		Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
+	}
+}
+
+// hintMetadata is the header's value once more, as envoy.lb dynamic metadata:
+// endpoint-picker protocol 004 wants both, and equal.
+func hintMetadata(d Decision) *structpb.Struct {
+	value := structpb.NewStringValue(d.Destination)
+	lb := &structpb.Struct{Fields: map[string]*structpb.Value{envoy.HeaderDestination: value}}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{envoy.MetadataLB: structpb.NewStructValue(lb)}}
+}
+
+// appendChunks appends the answers that give body bytes back as they came.
+func appendChunks(out []*extprocv3.ProcessingResponse, body []byte, end, request bool) []*extprocv3.ProcessingResponse {
+	for {
+		n := min(len(body), chunkLimit)
+		rest := body[n:]
+		out = append(out, chunk(body[:n], end && len(rest) == 0, request))
+		if body = rest; len(body) == 0 {
+			return out
+		}
+	}
+}
+
+func chunk(body []byte, end, request bool) *extprocv3.ProcessingResponse {
+	common := &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{
+		BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{
+			StreamedResponse: &extprocv3.StreamedBodyResponse{Body: body, EndOfStream: end},
+		}},
+	}}
+	if request {
+		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: common}}
+	}
+	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: common}}
+}
+
+// immediate ends the request with an HTTP status. Endpoint-picker mode only.
+func immediate(status typev3.StatusCode, details string) *extprocv3.ProcessingResponse {
+	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{
+		ImmediateResponse: &extprocv3.ImmediateResponse{Status: &typev3.HttpStatus{Code: status}, Details: details},
+	}}
+}
+
+// reasonHeader answers response headers with the decision's reason for the client.
+func reasonHeader(reason Reason) *extprocv3.ProcessingResponse {
+	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
+		Response: &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{
+			SetHeaders: []*corev3.HeaderValueOption{overwrite(envoy.HeaderReason, string(reason))},
+		}},
+	}}}
+}

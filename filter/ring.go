@@ -1,0 +1,51 @@
+package filter
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Ring keeps the last decisions' records. Writers of different records do not
+// wait for each other.
+type Ring struct {
+	next  atomic.Uint64
+	slots []ringSlot
+}
+
+type ringSlot struct {
+	mu  sync.Mutex
+	rec Record
+}
+
+// NewRing returns a ring of n records; n < 1 counts as 1.
+func NewRing(n int) *Ring { return &Ring{slots: make([]ringSlot, max(1, n))} }
+
+// Put copies rec in and numbers it.
+func (g *Ring) Put(rec *Record) {
+	seq := g.next.Add(1)
+	s := &g.slots[seq%uint64(len(g.slots))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	buf := s.rec.Candidates
+	s.rec = *rec
+	s.rec.Seq = seq
+	s.rec.Candidates = append(buf[:0], rec.Candidates...)
+}
+
+// Last returns copies of the newest n records that match, newest first. A nil
+// match takes all.
+func (g *Ring) Last(n int, match func(*Record) bool) []Record {
+	var out []Record
+	newest := g.next.Load()
+	for seq := newest; seq > 0 && newest-seq < uint64(len(g.slots)) && len(out) < n; seq-- {
+		s := &g.slots[seq%uint64(len(g.slots))]
+		s.mu.Lock()
+		if s.rec.Seq == seq && (match == nil || match(&s.rec)) {
+			rec := s.rec
+			rec.Candidates = append([]CandidateRecord(nil), s.rec.Candidates...)
+			out = append(out, rec)
+		}
+		s.mu.Unlock()
+	}
+	return out
+}

@@ -1,0 +1,187 @@
+package filter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"warmroute/internal/fleet"
+	"warmroute/internal/openai"
+	"warmroute/internal/tokens"
+)
+
+func query() *Query { return &Query{Route: openai.Chat, Body: []byte(chat)} }
+
+func (b *bench) route(q *Query) Decision { return b.router.Route(context.Background(), q) }
+
+func (b *bench) last() Record { return b.ring.Last(1, nil)[0] }
+
+func TestTheReplicaWithTheLongestPrefixIsFirst(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2), replica(3), replica(4))
+	b.holds("10.0.0.3:8000", 0, 40)
+	b.holds("10.0.0.2:8000", 0, 10)
+	d := b.route(query())
+	if !strings.HasPrefix(d.Destination, "10.0.0.3:8000,10.0.0.2:8000,") || d.Reason != ReasonWarm || d.Rank != "" {
+		t.Errorf("decision %+v", d)
+	}
+	if r := b.last(); r.Predicted != 40*blockSize || r.Tokens != 1000 || r.Blocks != 999/blockSize || len(r.Candidates) != 4 || r.Model != "m" {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// TestTheLastTokenIsNeverCached: a prompt of exactly k blocks can hit k-1.
+func TestTheLastTokenIsNeverCached(t *testing.T) {
+	for tokens, want := range map[int]int{160: 144, 161: 160, 16: 0, 17: 16} {
+		b := newBench(t, fakeTokens{n: tokens}, replica(1))
+		b.holds("10.0.0.1:8000", 0, 1000)
+		b.route(query())
+		if got := b.last().Predicted; got != want {
+			t.Errorf("%d tokens: predicted %d, want %d", tokens, got, want)
+		}
+	}
+}
+
+func TestReasonsOfPicks(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
+	if d := b.route(query()); d.Reason != ReasonCold || d.Destination == "" {
+		t.Errorf("nothing cached: %+v", d)
+	}
+	b.holds("10.0.0.1:8000", 0, 20)
+	load := b.router.views.of("m", "").caches[0].load
+	load.pending.Add(9e9)
+	if d := b.route(query()); d.Reason != ReasonMoved || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") {
+		t.Errorf("the warm one is busy: %+v", d)
+	}
+	load.inFlight.Add(100)
+	if d := b.route(query()); d.Reason != ReasonGuarded || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") {
+		t.Errorf("the warm one is beyond the guard: %+v", d)
+	}
+	b.router.o.HintCold = false
+	clear(b.index.blocks)
+	if d := b.route(query()); d.Reason != ReasonNoMatch || d.Destination != "" || d.Lease != nil {
+		t.Errorf("cold hints are off: %+v", d)
+	}
+}
+
+func TestNoHintHasItsOwnReason(t *testing.T) {
+	notReady := replica(1)
+	notReady.Ready = false
+	tests := map[string]struct {
+		tok   tokens.Source
+		fleet *fleet.Replica
+		body  string
+		want  Reason
+	}{
+		"not ready":      {fakeTokens{n: 100}, notReady, chat, ReasonNotReady},
+		"no tokens":      {fakeTokens{err: tokens.ErrNone}, replica(1), chat, ReasonNoTokens},
+		"too slow":       {fakeTokens{err: fmt.Errorf("render: %w", context.DeadlineExceeded)}, replica(1), chat, ReasonBudget},
+		"duplicate key":  {fakeTokens{n: 100}, replica(1), `{"model":"m","model":"m","messages":[]}`, "duplicate_key"},
+		"lone surrogate": {fakeTokens{n: 100}, replica(1), `{"model":"m","messages":[{"role":"user","content":"\ud800"}]}`, "lone_surrogate"},
+		"panic":          {panicking{}, replica(1), chat, ReasonPanic},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, tt.tok, tt.fleet)
+			d := b.route(&Query{Route: openai.Chat, Body: []byte(tt.body)})
+			if d.Reason != tt.want || d.Destination != "" || d.Lease != nil {
+				t.Errorf("decision %+v, want %s", d, tt.want)
+			}
+			if b.last().Reason != tt.want {
+				t.Errorf("recorded as %s", b.last().Reason)
+			}
+		})
+	}
+}
+
+type panicking struct{}
+
+func (panicking) Tokens(context.Context, *openai.Request, string) (tokens.Result, error) {
+	panic("secret prompt text")
+}
+
+func TestRanksAreCandidatesOfTheirOwn(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 1000}, replica(1, 0, 1, 2, 3), replica(2, 0, 1), replica(3))
+	b.holds("10.0.0.1:8000", 3, 40)
+	b.holds("10.0.0.2:8000", 1, 20)
+	d := b.route(query())
+	// 10.0.0.2 has no rank 3 and 10.0.0.3 no ranks: neither may get the retry.
+	if d.Destination != "10.0.0.1:8000" || d.Rank != "3" {
+		t.Errorf("decision %+v", d)
+	}
+	clear(b.index.blocks)
+	b.holds("10.0.0.2:8000", 1, 20)
+	d = b.route(query())
+	if d.Rank != "1" || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") || strings.Count(d.Destination, "10.0.0.1") > 1 {
+		t.Errorf("decision %+v", d)
+	}
+}
+
+func TestDecisionsSeeEachOther(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2), replica(3), replica(4))
+	b.holds("10.0.0.1:8000", 0, 60)
+	var wg sync.WaitGroup
+	leases := make(chan *Lease, 64)
+	for range 64 {
+		wg.Go(func() { leases <- b.route(query()).Lease })
+	}
+	wg.Wait()
+	close(leases)
+	caches := b.router.views.of("m", "").caches
+	total, most := 0, 0
+	for _, c := range caches {
+		total += c.load.InFlight()
+		most = max(most, c.load.InFlight())
+	}
+	if total != 64 || most > 29 { // the guard: 1.5 * 16 + 4, and one past it
+		t.Errorf("%d in flight, %d on one replica", total, most)
+	}
+	for l := range leases {
+		wg.Go(l.Release)
+		wg.Go(func() { l.FirstToken() })
+		wg.Go(l.Release)
+	}
+	wg.Wait()
+	for _, c := range caches {
+		if c.load.InFlight() != 0 || c.load.Awaiting() != 0 || c.load.Pending() != 0 || c.load.Live() != 0 {
+			t.Errorf("%s keeps a charge", c.replica.Addr)
+		}
+	}
+}
+
+func TestClientStringsDoNotGrowTheViews(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	for i := range 100 {
+		b.route(&Query{Route: openai.Chat, Body: []byte(fmt.Sprintf(`{"model":"x%d","messages":[]}`, i))})
+	}
+	n := 0
+	b.router.views.now().models.Range(func(any, any) bool { n++; return true })
+	if n != 0 {
+		t.Errorf("%d views of models nobody serves", n)
+	}
+}
+
+func TestRingKeepsTheNewest(t *testing.T) {
+	g := NewRing(4)
+	for i := range 10 {
+		g.Put(&Record{Tokens: i, Candidates: make([]CandidateRecord, i%3)})
+	}
+	got := g.Last(99, nil)
+	if len(got) != 4 || got[0].Tokens != 9 || got[3].Tokens != 6 {
+		t.Errorf("ring holds %+v", got)
+	}
+	if got := g.Last(1, func(r *Record) bool { return r.Tokens == 7 }); len(got) != 1 || got[0].Seq != 8 {
+		t.Errorf("by match: %+v", got)
+	}
+}
+
+func TestErrorsOfTokensAreNotHints(t *testing.T) {
+	b := newBench(t, fakeTokens{err: errors.New("boom")}, replica(1))
+	q := query()
+	q.Pick = true
+	if d := b.route(q); d.Reason != ReasonAlways || d.Destination == "" {
+		t.Errorf("a gateway that needs a pick got %+v", d)
+	}
+}

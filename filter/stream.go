@@ -1,0 +1,230 @@
+package filter
+
+import (
+	"context"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"warmroute/internal/openai"
+)
+
+// stream is the state of one HTTP request. One goroutine owns it.
+//
+// What each body mode asks of it:
+//
+//	NONE, STREAMED         answer every message plainly: no hint is possible
+//	BUFFERED[_PARTIAL]     answer the headers plainly, the body with the hint
+//	FULL_DUPLEX_STREAMED   hold everything, then answer the headers with the
+//	                       hint and give the body back in the received chunks
+type stream struct {
+	srv  *Server
+	mode modev3.ProcessingMode_BodySendMode // of the request body
+	resp modev3.ProcessingMode_BodySendMode // of the response body
+
+	q       Query
+	ours    bool // the route carries a prompt
+	decided bool
+	d       Decision
+	held    [][]byte // duplex: chunks not given back yet
+	size    int      // bytes in held
+	ended   bool     // the request's end of stream was seen
+}
+
+type (
+	request  = extprocv3.ProcessingRequest
+	response = extprocv3.ProcessingResponse
+)
+
+// step takes one message and appends the answers to out.
+func (st *stream) step(ctx context.Context, m *request, out []*response) []*response {
+	if pc := m.GetProtocolConfig(); pc != nil {
+		st.mode, st.resp = pc.GetRequestBodyMode(), pc.GetResponseBodyMode()
+	}
+	st.latch(m.GetMetadataContext())
+	switch v := m.Request.(type) {
+	case *extprocv3.ProcessingRequest_RequestHeaders:
+		return st.requestHeaders(ctx, v.RequestHeaders, out)
+	case *extprocv3.ProcessingRequest_RequestBody:
+		if st.duplex() {
+			return st.duplexBody(ctx, v.RequestBody, out)
+		}
+		return st.bufferedBody(ctx, v.RequestBody, out)
+	case *extprocv3.ProcessingRequest_RequestTrailers:
+		return st.requestTrailers(ctx, out)
+	case *extprocv3.ProcessingRequest_ResponseHeaders:
+		return append(out, st.responseHeaders(m))
+	case *extprocv3.ProcessingRequest_ResponseBody:
+		if st.resp == modev3.ProcessingMode_FULL_DUPLEX_STREAMED {
+			return appendChunks(out, v.ResponseBody.GetBody(), v.ResponseBody.GetEndOfStream(), false)
+		}
+		return append(out, plainResponseBody)
+	case *extprocv3.ProcessingRequest_ResponseTrailers:
+		return append(out, plainResponseTrailers)
+	}
+	return out
+}
+
+func (st *stream) duplex() bool { return st.mode == modev3.ProcessingMode_FULL_DUPLEX_STREAMED }
+
+func (st *stream) requestHeaders(ctx context.Context, h *extprocv3.HttpHeaders, out []*response) []*response {
+	var method, path string
+	for _, hv := range h.GetHeaders().GetHeaders() {
+		switch hv.GetKey() {
+		case ":method":
+			method = headerValue(hv)
+		case ":path":
+			path = headerValue(hv)
+		case "x-request-id":
+			st.q.ID = headerValue(hv)
+		case st.srv.o.TenantHeader:
+			st.q.Tenant = headerValue(hv)
+		}
+	}
+	path, _, _ = strings.Cut(path, "?")
+	st.q.Route, st.ours = openai.RouteOf(method, path)
+	st.ended = h.GetEndOfStream()
+	switch {
+	case !st.ours || st.ended:
+		st.decide(st.srv.router.Skip(&st.q, ReasonNotOurs))
+	case st.mode == modev3.ProcessingMode_NONE, st.mode == modev3.ProcessingMode_STREAMED:
+		st.decide(st.srv.router.Skip(&st.q, ReasonMode))
+	case st.duplex():
+		return out // held until the body is complete
+	default:
+		return append(out, plainRequestHeaders)
+	}
+	return append(out, st.answer(headersHint))
+}
+
+// answer is build(decision), or the protocol's error status in picker mode.
+func (st *stream) answer(build func(Decision) *response) *response {
+	if code, ok := st.srv.status(st.d.Reason); ok {
+		return immediate(code, "warmroute_"+string(st.d.Reason))
+	}
+	return build(st.d)
+}
+
+func (st *stream) decide(d Decision) { st.d, st.decided = d, true }
+
+func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out []*response) []*response {
+	if st.decided || st.ended {
+		return append(out, plainRequestBody)
+	}
+	st.ended = b.GetEndOfStream()
+	st.q.Body = b.GetBody()
+	switch {
+	case len(st.q.Body) > st.srv.o.MaxBody:
+		st.decide(st.srv.router.Skip(&st.q, ReasonBodyTooLarge))
+	case !st.ended && st.mode == modev3.ProcessingMode_BUFFERED_PARTIAL:
+		st.decide(st.srv.router.Skip(&st.q, ReasonBodyCut))
+	default:
+		st.decide(st.srv.router.Route(ctx, &st.q))
+	}
+	st.q.Body = nil
+	return append(out, st.answer(bodyHint))
+}
+
+func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*response) []*response {
+	if st.ended {
+		return out // Envoy 1.35 to 1.37 repeat the end of stream on large bodies: not ours to answer
+	}
+	st.ended = b.GetEndOfStream()
+	if st.decided {
+		return appendChunks(out, b.GetBody(), st.ended, true)
+	}
+	st.held = append(st.held, b.GetBody())
+	st.size += len(b.GetBody())
+	switch {
+	case st.ended:
+		return st.flush(ctx, out, true)
+	case st.size > st.srv.o.MaxBody:
+		st.decide(st.srv.router.Skip(&st.q, ReasonBodyTooLarge))
+		return st.flush(ctx, out, false)
+	}
+	return out
+}
+
+// flush decides, if that is still to be done, and gives back what was held.
+func (st *stream) flush(ctx context.Context, out []*response, end bool) []*response {
+	if !st.decided {
+		body, done := st.srv.join(st.held, st.size)
+		st.q.Body = body
+		st.decide(st.srv.router.Route(ctx, &st.q))
+		st.q.Body = nil
+		done()
+	}
+	a := st.answer(headersHint)
+	out = append(out, a)
+	held := st.held
+	st.held, st.size = nil, 0
+	if a.GetImmediateResponse() != nil {
+		st.ended = true
+		return out
+	}
+	for i, b := range held {
+		last := i == len(held)-1
+		if len(b) == 0 && !(last && end) {
+			continue
+		}
+		out = appendChunks(out, b, last && end, true)
+	}
+	return out
+}
+
+// expire is called in duplex mode when the body did not arrive in time: the
+// request goes on without a hint.
+func (st *stream) expire(out []*response) []*response {
+	if st.decided || !st.ours {
+		return out
+	}
+	st.decide(st.srv.router.Skip(&st.q, ReasonBodySlow))
+	return st.flush(context.Background(), out, false)
+}
+
+func (st *stream) requestTrailers(ctx context.Context, out []*response) []*response {
+	if st.duplex() && !st.ended {
+		st.ended = true
+		if !st.decided || len(st.held) > 0 {
+			out = st.flush(ctx, out, false)
+		}
+	}
+	return append(out, plainRequestTrailers)
+}
+
+func (st *stream) responseHeaders(m *request) *response {
+	if addr := servedEndpoint(m); addr != "" && st.decided {
+		st.srv.router.Served(&st.d, addr)
+	}
+	if st.srv.o.ReasonHeader && st.decided {
+		return reasonHeader(st.d.Reason)
+	}
+	return plainResponseHeaders
+}
+
+// close releases what the request charged. It is called when Envoy's stream
+// ends, which is when the HTTP request ends, however it ends.
+func (st *stream) close() {
+	if st.d.Lease != nil {
+		st.d.Lease.Release()
+	}
+}
+
+// latch keeps the gateway's subset hint from the first message that has one:
+// Envoy repeats metadata on every message, other proxies send it once.
+func (st *stream) latch(md *corev3.Metadata) {
+	if st.q.Subset != nil || md == nil {
+		return
+	}
+	st.q.Subset = subsetOf(md)
+}
+
+// headerValue is a header's value whichever field Envoy used for it.
+func headerValue(hv *corev3.HeaderValue) string {
+	if raw := hv.GetRawValue(); len(raw) > 0 {
+		return string(raw)
+	}
+	return hv.GetValue()
+}

@@ -1,0 +1,306 @@
+package filter
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"warmroute/envoy"
+)
+
+const (
+	buffered = modev3.ProcessingMode_BUFFERED
+	partial  = modev3.ProcessingMode_BUFFERED_PARTIAL
+	streamed = modev3.ProcessingMode_STREAMED
+	duplex   = modev3.ProcessingMode_FULL_DUPLEX_STREAMED
+)
+
+// Messages as Envoy sends them.
+
+func headers(mode modev3.ProcessingMode_BodySendMode, method, path string, end bool) *request {
+	hs := []*corev3.HeaderValue{
+		{Key: ":method", RawValue: []byte(method)}, {Key: ":path", RawValue: []byte(path)},
+		{Key: "x-request-id", RawValue: []byte("id-1")}, {Key: "x-tenant", RawValue: []byte("blue")},
+	}
+	return &request{
+		ProtocolConfig: &extprocv3.ProtocolConfiguration{RequestBodyMode: mode, ResponseBodyMode: mode},
+		Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{
+			Headers: &corev3.HeaderMap{Headers: hs}, EndOfStream: end,
+		}},
+	}
+}
+
+func body(b string, end bool) *request {
+	return &request{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte(b), EndOfStream: end}}}
+}
+
+func trailers() *request {
+	return &request{Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{}}}
+}
+
+func responseHeaders() *request {
+	return &request{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extprocv3.HttpHeaders{}}}
+}
+
+func responseBody(b string, end bool) *request {
+	return &request{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{Body: []byte(b), EndOfStream: end}}}
+}
+
+func responseTrailers() *request {
+	return &request{Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}}}
+}
+
+// describe writes a response in one word each: what it answers, hint or not,
+// and the body bytes it gives back.
+func describe(r *response) string {
+	hint := ""
+	common := func(c *extprocv3.CommonResponse) string {
+		for _, h := range c.GetHeaderMutation().GetSetHeaders() {
+			if h.AppendAction != corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD {
+				hint += "!append"
+			}
+			hint += "+" + h.Header.Key[strings.LastIndexByte(h.Header.Key, '-')+1:]
+		}
+		if s := c.GetBodyMutation().GetStreamedResponse(); s != nil {
+			hint += fmt.Sprintf("(%d", len(s.Body))
+			if s.EndOfStream {
+				hint += " end"
+			}
+			hint += ")"
+		}
+		return hint
+	}
+	switch v := r.Response.(type) {
+	case *extprocv3.ProcessingResponse_RequestHeaders:
+		return "headers" + common(v.RequestHeaders.Response)
+	case *extprocv3.ProcessingResponse_RequestBody:
+		return "body" + common(v.RequestBody.Response)
+	case *extprocv3.ProcessingResponse_RequestTrailers:
+		return "trailers"
+	case *extprocv3.ProcessingResponse_ResponseHeaders:
+		return "rheaders" + common(v.ResponseHeaders.Response)
+	case *extprocv3.ProcessingResponse_ResponseBody:
+		return "rbody" + common(v.ResponseBody.Response)
+	case *extprocv3.ProcessingResponse_ResponseTrailers:
+		return "rtrailers"
+	case *extprocv3.ProcessingResponse_ImmediateResponse:
+		return fmt.Sprint("immediate", int(v.ImmediateResponse.Status.Code))
+	}
+	return "?"
+}
+
+const chat = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+
+const chatPath = "/v1/chat/completions"
+
+// TestSequences is the protocol: what is answered to every sequence of
+// messages, per body mode. Answers to one message are joined by commas.
+func TestSequences(t *testing.T) {
+	big := strings.Repeat("x", 64<<10)
+	tests := []struct {
+		name   string
+		send   []*request
+		want   string
+		reason Reason
+	}{
+		{"buffered", []*request{headers(buffered, "POST", chatPath, false), body(chat, true)},
+			"headers | body+endpoint", ReasonCold},
+		{"buffered, query string", []*request{headers(buffered, "POST", chatPath+"?x=1", false), body(chat, true)},
+			"headers | body+endpoint", ReasonCold},
+		{"buffered, response phases", []*request{headers(buffered, "POST", chatPath, false), body(chat, true), responseHeaders(), responseTrailers()},
+			"headers | body+endpoint | rheaders | rtrailers", ReasonCold},
+		{"buffered, trailers after the body", []*request{headers(buffered, "POST", chatPath, false), body(chat, false), trailers()},
+			"headers | body+endpoint | trailers", ReasonCold},
+		{"buffered, duplicate end of stream", []*request{headers(buffered, "POST", chatPath, false), body(chat, true), body("", true)},
+			"headers | body+endpoint | body", ReasonCold},
+		{"buffered, unreadable", []*request{headers(buffered, "POST", chatPath, false), body(`{"model":`, true)},
+			"headers | body", "unreadable_json"},
+		{"buffered, empty", []*request{headers(buffered, "POST", chatPath, false), body("", true)},
+			"headers | body", "unreadable_json"},
+		{"buffered, unknown model", []*request{headers(buffered, "POST", chatPath, false), body(strings.Replace(chat, `"m"`, `"x"`, 1), true)},
+			"headers | body", ReasonUnknownModel},
+		{"get", []*request{headers(buffered, "GET", "/v1/models", true)},
+			"headers", ReasonNotOurs},
+		{"post without a body", []*request{headers(buffered, "POST", chatPath, true)},
+			"headers", ReasonNotOurs},
+		{"another route with a body", []*request{headers(buffered, "POST", "/v1/embeddings", false), body(chat, true)},
+			"headers | body", ReasonNotOurs},
+		{"partial, whole", []*request{headers(partial, "POST", chatPath, false), body(chat, true)},
+			"headers | body+endpoint", ReasonCold},
+		{"partial, cut", []*request{headers(partial, "POST", chatPath, false), body(chat[:20], false)},
+			"headers | body", ReasonBodyCut},
+		{"streamed", []*request{headers(streamed, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], true)},
+			"headers | body | body", ReasonMode},
+		{"duplex", []*request{headers(duplex, "POST", chatPath, false), body(chat, true)},
+			" | headers+endpoint,body(57 end)", ReasonCold},
+		{"duplex, chunks", []*request{headers(duplex, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], true)},
+			" |  | headers+endpoint,body(20),body(37 end)", ReasonCold},
+		{"duplex, empty last chunk", []*request{headers(duplex, "POST", chatPath, false), body(chat, false), body("", true)},
+			" |  | headers+endpoint,body(57),body(0 end)", ReasonCold},
+		{"duplex, duplicate end of stream", []*request{headers(duplex, "POST", chatPath, false), body(chat, true), body("x", true), body("", true)},
+			" | headers+endpoint,body(57 end) |  | ", ReasonCold},
+		{"duplex, ended by trailers", []*request{headers(duplex, "POST", chatPath, false), body(chat, false), trailers()},
+			" |  | headers+endpoint,body(57),trailers", ReasonCold},
+		{"duplex, trailers alone", []*request{headers(duplex, "POST", chatPath, false), trailers()},
+			" | headers,trailers", "unreadable_json"},
+		{"duplex, get", []*request{headers(duplex, "GET", "/v1/models", true)},
+			"headers", ReasonNotOurs},
+		{"duplex, another route", []*request{headers(duplex, "POST", "/v1/embeddings", false), body("abc", false), body("", true)},
+			"headers | body(3) | body(0 end)", ReasonNotOurs},
+		{"duplex, large chunk is split", []*request{headers(duplex, "POST", "/v1/embeddings", false), body(big, true)},
+			"headers | body(62000),body(3536 end)", ReasonNotOurs},
+		{"duplex, too large", []*request{headers(duplex, "POST", chatPath, false), body(big, false), body(big, false), body(big, false), body("", true)},
+			" |  | headers,body(62000),body(3536),body(62000),body(3536) | body(62000),body(3536) | body(0 end)", ReasonBodyTooLarge},
+		{"duplex, responses", []*request{headers(duplex, "POST", chatPath, false), body(chat, true), responseHeaders(), responseBody("abc", false), responseBody("", true), responseTrailers()},
+			" | headers+endpoint,body(57 end) | rheaders | rbody(3) | rbody(0 end) | rtrailers", ReasonCold},
+		{"buffered, too large", []*request{headers(buffered, "POST", chatPath, false), body(big+big, true)},
+			"headers | body", ReasonBodyTooLarge},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
+			st := &stream{srv: NewServer(b.router, ServerOptions{MaxBody: 100_000}), mode: buffered}
+			var got []string
+			for _, m := range tt.send {
+				var one []string
+				for _, r := range st.step(context.Background(), m, nil) {
+					one = append(one, describe(r))
+					checkMetadata(t, r)
+				}
+				got = append(got, strings.Join(one, ","))
+			}
+			if s := strings.Join(got, " | "); s != tt.want {
+				t.Errorf("answers\n got %s\nwant %s", s, tt.want)
+			}
+			if st.d.Reason != tt.reason {
+				t.Errorf("reason %q, want %q", st.d.Reason, tt.reason)
+			}
+			st.close()
+			for h, l := range b.ledger.loads {
+				if l.InFlight() != 0 || l.Awaiting() != 0 || l.Pending() != 0 || l.Live() != 0 {
+					t.Errorf("%v keeps a charge after the stream has ended", h)
+				}
+			}
+		})
+	}
+}
+
+// checkMetadata holds header and metadata to the same value.
+func checkMetadata(t *testing.T, r *response) {
+	t.Helper()
+	var header string
+	for _, c := range []*extprocv3.CommonResponse{r.GetRequestHeaders().GetResponse(), r.GetRequestBody().GetResponse()} {
+		for _, h := range c.GetHeaderMutation().GetSetHeaders() {
+			if h.Header.Key == envoy.HeaderDestination {
+				header = string(h.Header.RawValue)
+			}
+		}
+	}
+	meta := r.GetDynamicMetadata().GetFields()[envoy.MetadataLB].GetStructValue().GetFields()[envoy.HeaderDestination].GetStringValue()
+	if meta != header {
+		t.Errorf("metadata %q, header %q", meta, header)
+	}
+}
+
+// TestDuplexGivesBytesBack sends bodies in random chunks and wants the same bytes.
+func FuzzDuplexGivesBytesBack(f *testing.F) {
+	f.Add([]byte(chat), 7)
+	f.Add([]byte(`{"seed":9223372036854775807,"model":"m","model":"n"}`), 1)
+	f.Add([]byte("\xff\xfe{"), 3)
+	f.Add(bytes.Repeat([]byte("y"), 130_000), 65536)
+	f.Fuzz(func(t *testing.T, in []byte, size int) {
+		if size < 1 {
+			size = 1
+		}
+		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		st := &stream{srv: NewServer(b.router, ServerOptions{MaxBody: 1 << 20}), mode: buffered}
+		out := st.step(context.Background(), headers(duplex, "POST", chatPath, false), nil)
+		for at := 0; ; at += size {
+			end := min(at+size, len(in))
+			out = st.step(context.Background(), body(string(in[at:end]), end == len(in)), out)
+			if end == len(in) {
+				break
+			}
+		}
+		var got []byte
+		ended := 0
+		for i, r := range out {
+			s := r.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+			if (s == nil) != (i == 0) {
+				t.Fatalf("answer %d of %d is %s", i, len(out), describe(r))
+			}
+			got = append(got, s.GetBody()...)
+			if s.GetEndOfStream() {
+				ended++
+			}
+		}
+		if !bytes.Equal(got, in) || ended != 1 {
+			t.Fatalf("gave back %d of %d bytes, %d ends", len(got), len(in), ended)
+		}
+	})
+}
+
+func subset(v any) *corev3.Metadata {
+	s, err := structpb.NewStruct(map[string]any{envoy.KeySubset: v})
+	if err != nil {
+		panic(err)
+	}
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.MetadataSubset: s}}
+}
+
+func TestSubsetIsLatchedAtHeaders(t *testing.T) {
+	for name, hint := range map[string]any{
+		"list":        []any{"10.0.0.2:8000"},
+		"string":      "10.0.0.2:8000",
+		"ip":          "10.0.0.2",
+		"list of two": []any{"10.9.9.9:1", "10.0.0.2"},
+		"commas":      "10.9.9.9:1, 10.0.0.2:8000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2), replica(3))
+			b.holds("10.0.0.1:8000", 0, 6)
+			st := &stream{srv: NewServer(b.router, ServerOptions{}), mode: buffered}
+			first := headers(buffered, "POST", chatPath, false)
+			first.MetadataContext = subset(hint)
+			st.step(context.Background(), first, nil)
+			st.step(context.Background(), body(chat, true), nil)
+			if st.d.Destination != "10.0.0.2:8000" {
+				t.Errorf("destination %q", st.d.Destination)
+			}
+		})
+	}
+}
+
+func TestPickerAnswers503WhenTheSubsetIsEmpty(t *testing.T) {
+	for _, mode := range []modev3.ProcessingMode_BodySendMode{buffered, duplex} {
+		for name, hint := range map[string]any{"stranger": []any{"10.9.9.9:1"}, "empty": []any{}} {
+			b := newBench(t, fakeTokens{n: 100}, replica(1))
+			st := &stream{srv: NewServer(b.router, ServerOptions{Picker: true}), mode: mode}
+			first := headers(mode, "POST", chatPath, false)
+			first.MetadataContext = subset(hint)
+			out := st.step(context.Background(), first, nil)
+			out = st.step(context.Background(), body(chat, true), out)
+			if got := describe(out[len(out)-1]); got != "immediate503" {
+				t.Errorf("%v, %s: %s", mode, name, got)
+			}
+		}
+	}
+}
+
+func TestTenantComesFromTheConfiguredHeaderOnly(t *testing.T) {
+	for header, want := range map[string]string{"": "", "x-tenant": "blue", "x-other": ""} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		st := &stream{srv: NewServer(b.router, ServerOptions{TenantHeader: header}), mode: buffered}
+		st.step(context.Background(), headers(buffered, "POST", chatPath, false), nil)
+		if st.q.Tenant != want {
+			t.Errorf("header %q: tenant %q, want %q", header, st.q.Tenant, want)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package filter
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+
+	"warmroute/index"
+	"warmroute/internal/fleet"
+)
+
+// cache is one KV cache as the decision's candidate: a replica's rank.
+type cache struct {
+	replica *fleet.Replica
+	rank    int
+	holder  index.HolderID
+	load    *Load
+	hash    uint64
+	scope   int // index into modelView.scopes
+}
+
+// modelView is everything a decision needs of the fleet for one served model
+// id and tenant, computed once per fleet snapshot. Immutable.
+type modelView struct {
+	model    fleet.Model
+	caches   []cache
+	scopes   []index.Scope // distinct scopes of the caches
+	byHolder []int32       // HolderID → position in caches, -1 = not a candidate
+}
+
+// view is a fleet snapshot prepared for decisions.
+type view struct {
+	snap   *fleet.Snapshot
+	models sync.Map // modelKey → *modelView; only ids that are served, so clients cannot grow it
+}
+
+type modelKey struct{ model, tenant string }
+
+// views hands out the view of the current snapshot.
+type views struct {
+	fleet  Fleet
+	index  Index
+	ledger *Ledger
+	cur    atomic.Pointer[view]
+}
+
+func (v *views) now() *view {
+	snap := v.fleet.Snapshot()
+	cur := v.cur.Load()
+	if cur == nil || cur.snap != snap {
+		cur = &view{snap: snap}
+		v.cur.Store(cur)
+	}
+	return cur
+}
+
+// of returns the view of a served model id, nil when nobody serves it.
+func (v *views) of(model, tenant string) *modelView {
+	cur := v.now()
+	key := modelKey{model, tenant}
+	if mv, ok := cur.models.Load(key); ok {
+		return mv.(*modelView)
+	}
+	serving := cur.snap.Serving(model, tenant)
+	if len(serving) == 0 {
+		return nil // not cached: the name is the client's
+	}
+	key.model, key.tenant = strings.Clone(model), strings.Clone(tenant) // the arguments may alias a request body
+	mv, _ := cur.models.LoadOrStore(key, v.build(serving))
+	return mv.(*modelView)
+}
+
+func (v *views) build(serving []fleet.Candidate) *modelView {
+	mv := &modelView{model: *serving[0].Model}
+	scopes := map[index.Scope]int{}
+	for _, s := range serving {
+		scope := index.Scope{
+			Tenant: s.Replica.Tenant, Model: s.Model.Base, LoRA: s.Model.LoRA,
+			Scheme: index.SchemeTokens, BlockSize: s.Replica.BlockSize,
+		}
+		if g := s.Replica.FullAttentionGroup; g != nil {
+			scope.Group = *g
+		}
+		at, ok := scopes[scope]
+		if !ok {
+			at = len(mv.scopes)
+			scopes[scope] = at
+			mv.scopes = append(mv.scopes, scope)
+		}
+		for _, rank := range s.Replica.Ranks {
+			mv.add(v.cache(s.Replica, rank, at))
+		}
+	}
+	return mv
+}
+
+func (v *views) cache(r *fleet.Replica, rank, scope int) cache {
+	h := index.Holder{Replica: r.Addr, Rank: rank}
+	return cache{
+		replica: r, rank: rank, scope: scope,
+		holder: v.index.ID(h), load: v.ledger.Of(h),
+		hash: xxhash.Sum64String(r.Addr) + uint64(rank)*0x9E3779B97F4A7C15,
+	}
+}
+
+func (mv *modelView) add(c cache) {
+	for len(mv.byHolder) <= int(c.holder) {
+		mv.byHolder = append(mv.byHolder, -1)
+	}
+	mv.byHolder[c.holder] = int32(len(mv.caches))
+	mv.caches = append(mv.caches, c)
+}
+
+// inSubset reports whether addr is named by a subset of "ip:port" or "ip"
+// entries. A nil subset names everybody.
+func inSubset(addr string, subset []string) bool {
+	if subset == nil {
+		return true
+	}
+	host := addr
+	if i := strings.LastIndexByte(addr, ':'); i >= 0 {
+		host = strings.Trim(addr[:i], "[]")
+	}
+	for _, s := range subset {
+		if s == addr || strings.Trim(s, "[]") == host {
+			return true
+		}
+	}
+	return false
+}
+
+// knows reports whether any replica, ready or not, serves model.
+func (v *view) knows(model string) bool {
+	for _, r := range v.snap.Replicas {
+		if r.Model(model) != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,187 @@
+package feed
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/fleet"
+	"warmroute/internal/kvevents"
+)
+
+// Options configures a Feed.
+type Options struct {
+	ProbeEvery  time.Duration // see kvevents.Options; 0 = its default
+	SyncTimeout time.Duration // a replica that has not caught up by then counts as synced anyway; default 10 s
+	Now         func() time.Time
+	Log         *slog.Logger
+	// Gone is called once for every replica that left, after its subscriptions
+	// have ended and the index has forgotten it.
+	Gone func(replica string)
+	// Observe is handed every batch of a rank before it is applied; see
+	// kvevents.Options.
+	Observe func(r *fleet.Replica, rank int) func(seq uint64, b *kvevents.Batch)
+}
+
+// Feed is the index's supply of KV events.
+type Feed struct {
+	o     Options
+	index *index.Index
+
+	ctx    context.Context // ends every subscription
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex // guards replicas, never held while anything waits
+	replicas map[string]*supply
+}
+
+// supply is one replica's subscriptions.
+type supply struct {
+	replica *fleet.Replica
+	joined  time.Time
+	subs    []*kvevents.Subscriber
+	refused error // why a subscription could not be made
+	cancel  context.CancelFunc
+	left    chan struct{} // closed when everything of it is gone
+}
+
+// New returns a feed of x.
+func New(x *index.Index, o Options) *Feed {
+	if o.SyncTimeout == 0 {
+		o.SyncTimeout = 10 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Gone == nil {
+		o.Gone = func(string) {}
+	}
+	f := &Feed{o: o, index: x, replicas: map[string]*supply{}}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	return f
+}
+
+// Join starts the subscriptions of a replica.
+func (f *Feed) Join(r *fleet.Replica) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	s := &supply{replica: r, joined: f.o.Now(), cancel: cancel, left: make(chan struct{})}
+	if g := r.FullAttentionGroup; g != nil {
+		f.index.NameGroup(r.Addr, *g)
+	}
+	s.subs, s.refused = f.subscribers(r)
+	if s.refused != nil {
+		f.o.Log.Warn("feed: no KV events from replica", "replica", r.Addr, "error", s.refused)
+	}
+	f.mu.Lock()
+	before := f.replicas[r.Addr]
+	f.replicas[r.Addr] = s
+	f.mu.Unlock()
+	f.wg.Go(func() { f.supply(ctx, s, before) })
+}
+
+// Leave ends the subscriptions of a replica and has the index forget it.
+func (f *Feed) Leave(r *fleet.Replica) {
+	f.mu.Lock()
+	s := f.replicas[r.Addr]
+	f.mu.Unlock()
+	if s != nil {
+		s.cancel()
+	}
+}
+
+// supply runs a replica's subscriptions until it leaves, then removes it.
+func (f *Feed) supply(ctx context.Context, s, before *supply) {
+	if before != nil {
+		<-before.left
+	}
+	var subs sync.WaitGroup
+	for _, sub := range s.subs {
+		subs.Go(func() {
+			if err := sub.Run(ctx); err != nil && ctx.Err() == nil {
+				f.o.Log.Error("feed: subscription ended", "replica", s.replica.Addr, "error", err)
+			}
+		})
+	}
+	subs.Wait()
+	<-ctx.Done()
+	f.depart(s)
+}
+
+// depart removes a replica everywhere: the one place where that happens.
+func (f *Feed) depart(s *supply) {
+	f.index.Remove(s.replica.Addr)
+	f.o.Gone(s.replica.Addr)
+	f.mu.Lock()
+	if f.replicas[s.replica.Addr] == s {
+		delete(f.replicas, s.replica.Addr)
+	}
+	f.mu.Unlock()
+	close(s.left)
+}
+
+func (f *Feed) subscribers(r *fleet.Replica) ([]*kvevents.Subscriber, error) {
+	var subs []*kvevents.Subscriber
+	if len(r.Models) == 0 {
+		return nil, nil
+	}
+	for _, e := range r.Events {
+		o := kvevents.Options{
+			Replica: r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
+			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens,
+			ProbeEvery: f.o.ProbeEvery, Now: f.o.Now, Log: f.o.Log,
+		}
+		if f.o.Observe != nil {
+			o.Observe = f.o.Observe(r, e.Rank)
+		}
+		sub, err := kvevents.New(o, f.index)
+		if err != nil {
+			return nil, err
+		}
+		subs = append(subs, sub)
+	}
+	return subs, nil
+}
+
+// Run keeps the feed going until ctx ends, then ends every subscription and
+// waits for them.
+func (f *Feed) Run(ctx context.Context) error {
+	<-ctx.Done()
+	f.cancel()
+	f.wg.Wait()
+	return nil
+}
+
+// Replica is the state of one replica's supply.
+type Replica struct {
+	Addr    string
+	Refused error // why there are no subscriptions, nil otherwise
+	Ranks   []kvevents.Status
+	Synced  bool // caught up on every rank, or given up waiting for that
+}
+
+// Status returns every replica's state, sorted by address.
+func (f *Feed) Status() []Replica {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]Replica, 0, len(f.replicas))
+	for addr, s := range f.replicas {
+		r := Replica{Addr: addr, Refused: s.refused, Synced: true}
+		for _, sub := range s.subs {
+			st := sub.Status()
+			r.Ranks = append(r.Ranks, st)
+			r.Synced = r.Synced && st.Synced
+		}
+		r.Synced = r.Synced || f.o.Now().Sub(s.joined) > f.o.SyncTimeout
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b Replica) int { return strings.Compare(a.Addr, b.Addr) })
+	return out
+}

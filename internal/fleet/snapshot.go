@@ -1,0 +1,14 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+)
+
+// NewSnapshot is a settled snapshot of the given replicas, for those who know
+// their fleet already: replays, explanations and tests.
+func NewSnapshot(replicas ...*Replica) *Snapshot {
+	sorted := slices.Clone(replicas)
+	slices.SortFunc(sorted, func(a, b *Replica) int { return strings.Compare(a.Addr, b.Addr) })
+	return newSnapshot(sorted, true)
+}
