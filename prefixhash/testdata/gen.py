@@ -60,6 +60,8 @@ CASES = {
     "salt of 65536 bytes": (16, tokens(32), None, "s" * 65536, None),
     "salt of 70000 bytes, adapter": (16, tokens(32), ["l", "p" * 70000], "é" * 35000, [[IMAGE, 1, 3]]),
     "salt that fills a frame": (16, tokens(32), ["l" * 40000, "p" * 40000], "s" * 40000, [[IMAGE, 1, 3], [IMAGE, 5, 2]]),
+    "two strings outside of frames": (16, tokens(32), ["l" * 70000, "p" * 70000], None, None),
+    "frame filled exactly": (32760, tokens(32760, 1, 200), None, None, None),
     "empty salt": (16, tokens(32), None, "", None),
     "integer bounds": (16, EDGES, None, None, None),
     "integer bounds, with extras": (16, EDGES + EDGES, ["l", "/l"], "s", [[IMAGE, 2, 20]]),
