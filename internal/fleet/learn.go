@@ -32,9 +32,11 @@ type learned struct {
 }
 
 // sameCache says whether a and b describe the same KV caches, so that what is
-// known of their blocks still holds.
+// known of their blocks still holds. A block size that was not known before
+// contradicts nothing.
 func (a learned) sameCache(b learned) bool {
-	return a.blockSize == b.blockSize && slices.Equal(a.events, b.events) && slices.Equal(bases(a.models), bases(b.models))
+	sameSize := a.blockSize == b.blockSize || a.blockSize == 0 || b.blockSize == 0
+	return sameSize && slices.Equal(a.events, b.events) && slices.Equal(bases(a.models), bases(b.models))
 }
 
 func bases(models []Model) []string {
@@ -184,7 +186,6 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	began := time.Now()
 	scraped := w.scrape(ctx)
 	if scraped == nil {
-		w.answered = began
 		l.blockSize = cmp.Or(l.blockSize, w.page.blockSize)
 		l.hashAlgorithm = cmp.Or(l.hashAlgorithm, knownAlgorithm(w.page.hashAlgo))
 	} else {
@@ -194,15 +195,15 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 			l.hashAlgorithm = cmp.Or(l.hashAlgorithm, before.hashAlgorithm)
 		}
 	}
-	if err := w.learnModels(ctx, &l); err != nil {
-		return l, err
-	}
-	if scraped != nil && len(w.options.Models) > 0 { // nothing has proved it alive yet
+	if scraped != nil { // the same sign of life that keeps it up later
 		began = time.Now()
 		if err := w.health(ctx); err != nil {
 			return l, err
 		}
-		w.answered = began
+	}
+	w.answered = began
+	if err := w.learnModels(ctx, &l); err != nil {
+		return l, err
 	}
 	w.learnEvents(ctx, &l, before)
 	if body, err := w.get(ctx, "/version"); err == nil {
@@ -249,7 +250,6 @@ func (w *worker) learnModels(ctx context.Context, l *learned) error {
 		l.models = sortedModels(byID)
 		return nil
 	}
-	began := time.Now()
 	body, err := w.get(ctx, "/v1/models")
 	if err != nil {
 		return err
@@ -261,7 +261,6 @@ func (w *worker) learnModels(ctx context.Context, l *learned) error {
 	if len(l.models) == 0 {
 		return &failure{reasonNoModels, errors.New("/v1/models lists none")}
 	}
-	w.answered = began
 	return nil
 }
 

@@ -1,0 +1,430 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"warmroute/prefixhash"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const a, b = "10.0.0.1:8000", "[fd00::2]:8000"
+
+func TestLearnsFromTheAddressAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, Options{Replicas: list(a, b)}, map[string]*fakeReplica{a: fake(1, 3), b: fake(2, 0)})
+		w.pass(2 * time.Second)
+		s := w.fleet.Snapshot()
+		if !s.Settled || s.Ready != 2 || len(s.Replicas) != 2 {
+			t.Fatalf("%+v", s)
+		}
+		r := s.Replica(a)
+		if r.Version != "0.32.0" || r.BlockSize != 16 || !r.Render || r.HashAlgorithm != "sha256" || r.Why != "" || r.Joined == 0 ||
+			!reflect.DeepEqual(r.Ranks, []int{0}) || !reflect.DeepEqual(r.Models, []Model{{ID: "m", Base: "m"}}) ||
+			!reflect.DeepEqual(r.Events, []EventSource{{0, "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5558", "kv"}}) {
+			t.Errorf("%+v", r)
+		}
+		if l, ok := r.LoadOf(0); !ok || l.Running != 3 || l.PrefixQueries != 100 || time.Since(l.At) > 1200*time.Millisecond {
+			t.Errorf("load %+v", r.Load)
+		}
+		if _, ok := r.LoadOf(1); ok {
+			t.Error("a rank that is not there has a load")
+		}
+		if e := s.Replica(b).Events[0].Endpoint; e != "tcp://[fd00::2]:5557" {
+			t.Errorf("IPv6 endpoint %q", e)
+		}
+		w.expectServing(a, b)
+		if w.serving("other", "") != nil || s.Replica("1.1.1.1:1") != nil || r.Model("x") != nil || r.Model("m") == nil {
+			t.Error("what is not there was found")
+		}
+	})
+}
+
+func TestConfigurationOverridesLearning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		yes, seed, group := true, "42", 1
+		old := fake(1, 0) // as vLLM 0.21
+		delete(old.answer, "/kv_event_sources")
+		delete(old.answer, "/v1/completions/render")
+		w := start(t, Options{Replicas: []ReplicaOptions{{
+			Address: a, Tenant: "acme", BlockSize: 64, Render: &yes, HashAlgorithm: "xxhash", HashSeed: &seed, KVReportFull: true, FullAttentionGroup: &group,
+			Models: []ModelOptions{{ID: "x", MaxLen: 9}, {ID: "l", Base: "x", LoRA: true, LoRAPath: "/l"}},
+			Events: []EventSource{{1, "tcp://*:7", "tcp://*:8", "t"}, {0, "tcp://10.9.9.9:5", "", ""}},
+		}}}, map[string]*fakeReplica{a: old})
+		want := &Replica{
+			Addr: a, Tenant: "acme", Ready: true, Joined: 1, Version: "0.32.0", BlockSize: 64, Ranks: []int{0, 1}, Render: true,
+			Models:        []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Set: true}, LoRAPath: "/l"}, {ID: "x", Base: "x", MaxLen: 9}},
+			Events:        []EventSource{{0, "tcp://10.9.9.9:5", "", ""}, {1, "tcp://10.0.0.1:7", "tcp://10.0.0.1:8", "t"}},
+			HashAlgorithm: "xxhash", HashSeed: &seed, KVReportFull: true, FullAttentionGroup: &group,
+		}
+		got := *w.fleet.Snapshot().Replica(a)
+		got.Load = nil
+		if !reflect.DeepEqual(&got, want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+		if w.serving("x", "") != nil || w.serving("x", "other") != nil || len(w.serving("x", "acme")) != 1 {
+			t.Error("a tenant's replica is its own")
+		}
+	})
+}
+
+// The promise: gone from the candidates within 3 s, Left called once, and back
+// under a new number.
+func TestSilentReplicaLeavesWithin3s(t *testing.T) {
+	for name, fail := range map[string]func(*fakeReplica){
+		"refuses": func(r *fakeReplica) { r.refuse = true },
+		"hangs":   func(r *fakeReplica) { r.hang = true },
+		"503":     func(r *fakeReplica) { r.status["/metrics"], r.status["/health"] = 503, 503 },
+		"half":    func(r *fakeReplica) { r.slow["/metrics"] = true; r.status["/health"] = 500 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for offset := range 10 { // of the failure within the scrape interval
+				synctest.Test(t, func(t *testing.T) {
+					dying, good := fake(1, 0), fake(2, 0)
+					w := start(t, Options{Replicas: list(a, b)}, map[string]*fakeReplica{a: dying, b: good})
+					w.pass(40*time.Second + time.Duration(offset)*100*time.Millisecond)
+					w.take()
+					w.net.change(func() { fail(dying) })
+					died := time.Now()
+					for len(w.serving("m", "")) == 2 {
+						w.pass(10 * time.Millisecond)
+						if time.Since(died) > 3*time.Second {
+							t.Fatal("still offered after 3 s")
+						}
+					}
+					w.expectServing(b)
+					if events := w.take(); len(events) != 1 || !strings.HasPrefix(events[0], "left "+a) {
+						t.Fatalf("events %q", events)
+					}
+					if r := w.fleet.Snapshot().Replica(a); r.Ready || r.Why == "" || r.Load != nil {
+						t.Errorf("%+v", r)
+					}
+					w.pass(time.Minute)
+					w.expect() // nothing more, however long it is away
+					w.net.change(func() { dying.refuse, dying.hang = false, false; clear(dying.status); clear(dying.slow) })
+					w.pass(8 * time.Second) // the backoff, and a learning that hung
+					w.expect("joined " + a + " 3")
+					w.expectServing(a, b)
+				})
+			}
+		})
+	}
+}
+
+// A replica that is slow to tell its load, or has no /metrics, is not gone.
+func TestHealthAloneKeepsAReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fake(1, 3)
+		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+		w.expect("joined " + a + " 1")
+		w.net.change(func() { r.slow["/metrics"] = true })
+		w.pass(20 * time.Second)
+		w.expect()
+		w.expectServing(a)
+		if l, _ := w.fleet.Snapshot().Replica(a).LoadOf(0); time.Since(l.At) < 15*time.Second {
+			t.Errorf("the load is %v old, and must say so", time.Since(l.At))
+		}
+		w.net.change(func() { delete(r.answer, "/metrics"); delete(r.answer, "/health"); clear(r.slow) })
+		w.pass(time.Minute)
+		w.expect()
+	})
+}
+
+// One late answer is not a death.
+func TestShortHangIsForgiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fake(1, 0)
+		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+		w.expect("joined " + a + " 1")
+		for range 20 {
+			w.net.change(func() { r.hang = true })
+			w.pass(1200 * time.Millisecond)
+			w.net.change(func() { r.hang = false })
+			w.pass(2 * time.Second)
+		}
+		w.expect()
+	})
+}
+
+// Another process at the same address is another replica, however quickly it
+// came up.
+func TestRestartIsANewJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fake(1, 0)
+		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+		w.expect("joined " + a + " 1")
+		w.net.change(func() { r.answer["/metrics"] = metricsText(2, 0, 500) })
+		w.pass(2 * time.Second)
+		w.expect("left "+a+" 1", "joined "+a+" 2")
+		w.net.change(func() { r.answer["/metrics"] = metricsText(0, 0, 700) }) // no start time: another kind of server
+		w.pass(2 * time.Second)
+		w.expect()
+		w.net.change(func() { r.answer["/metrics"] = metricsText(0, 0, 699) }) // a counter went back
+		w.pass(2 * time.Second)
+		w.expect("left "+a+" 2", "joined "+a+" 3")
+		w.pass(time.Minute)
+		w.expect()
+		w.expectServing(a)
+	})
+}
+
+// Adapters come and go without disturbing what is cached; another block size,
+// base model or event endpoint is another cache.
+func TestRelearning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fake(1, 0)
+		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+		w.expect("joined " + a + " 1")
+		models := r.answer["/v1/models"]
+		w.net.change(func() {
+			r.answer["/v1/models"] = `{"data":[{"id":"m","root":"/m"},{"id":"l","root":"/l","parent":"m"}]}`
+		})
+		w.pass(32 * time.Second)
+		w.expect()
+		if c := w.fleet.Snapshot().Serving("l", ""); len(c) != 1 || c[0].Model.LoRA.Name != "l" || c[0].Replica.Joined != 1 {
+			t.Errorf("%+v", c)
+		}
+		w.net.change(func() {
+			r.answer["/v1/models"] = models
+			r.status["/kv_event_sources"], r.status["/version"] = 500, 503 // for now
+		})
+		w.pass(60 * time.Second)
+		w.expect()
+		if s := w.fleet.Snapshot(); s.Serving("l", "") != nil || len(s.Replicas[0].Events) != 1 || s.Replicas[0].Version != "0.32.0" {
+			t.Errorf("%+v", s.Replicas[0])
+		}
+		w.net.change(func() {
+			clear(r.status)
+			r.answer["/kv_event_sources"] = `{"0":{"endpoint":"tcp://*:9999"}}`
+		})
+		w.pass(32 * time.Second)
+		w.expect("left "+a+" 1", "joined "+a+" 2")
+		w.net.change(func() { r.answer["/metrics"] = strings.Replace(r.answer["/metrics"], `"16"`, `"32"`, 1) })
+		w.pass(3 * time.Second) // the scrape shows it
+		w.expect("left "+a+" 2", "joined "+a+" 3")
+		w.net.change(func() { r.answer["/v1/models"] = `{"data":[{"id":"n","root":"/n"}]}` })
+		w.pass(32 * time.Second)
+		w.expect("left "+a+" 3", "joined "+a+" 4")
+	})
+}
+
+// What could not be learned at the join is asked again soon.
+func TestIncompleteLearningIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fake(1, 0)
+		r.status["/kv_event_sources"], r.status["/v1/completions/render"] = 500, 500
+		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+		w.expect("joined " + a + " 1")
+		w.net.change(func() { clear(r.status) })
+		w.pass(4 * time.Second)
+		w.expect("left "+a+" 1", "joined "+a+" 2")
+		if r := w.fleet.Snapshot().Replica(a); len(r.Events) != 1 || !r.Render {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestWhyNotReady(t *testing.T) {
+	for want, change := range map[string]func(*fakeReplica){
+		"unreachable: ":                     func(r *fakeReplica) { r.refuse = true },
+		"timeout: ":                         func(r *fakeReplica) { r.hang = true },
+		"loading: ":                         func(r *fakeReplica) { r.status["/v1/models"] = 503 },
+		"unauthorized: ":                    func(r *fakeReplica) { r.status["/v1/models"] = 401 },
+		"no models: ":                       func(r *fakeReplica) { r.answer["/v1/models"] = `{"data":[]}` },
+		"bad answer: ":                      func(r *fakeReplica) { r.answer["/v1/models"] = `nonsense` },
+		"bad answer: /v1/models: HTTP stat": func(r *fakeReplica) { r.status["/v1/models"] = 404 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := fake(1, 0)
+			change(r)
+			w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+			w.pass(6 * time.Second)
+			s := w.fleet.Snapshot()
+			if got := s.Replica(a); got.Ready || !strings.HasPrefix(got.Why, want) || !s.Settled || s.Ready != 0 || len(got.Why) > 250 {
+				t.Errorf("%q: %+v", want, got)
+			}
+			w.expect()
+		})
+	}
+}
+
+// Replicas that never answer are asked less and less, and by few at a time.
+func TestBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dead []string
+		for i := range 100 {
+			dead = append(dead, fmt.Sprintf("10.1.0.%d:1", i+1))
+		}
+		hung := map[string]*fakeReplica{b: fake(1, 0)}
+		for _, d := range dead[:50] {
+			hung[d] = fake(1, 0)
+			hung[d].hang = true
+		}
+		w := start(t, Options{Replicas: list(append(dead, b)...)}, hung)
+		w.pass(10 * time.Minute)
+		if w.serving("m", "") == nil {
+			t.Fatal("the one that answers is not offered")
+		}
+		w.net.change(func() {
+			// two questions (/metrics, /v1/models) per attempt, 2.5 to 5 s apart
+			for _, d := range dead {
+				if n := w.net.asked[d]; n < 30 || n > 2*260 {
+					t.Errorf("%s was asked %d times in 10 min", d, n)
+				}
+			}
+		})
+		w.net.change(func() { w.net.replicas[dead[99]] = fake(1, 0) })
+		w.pass(40 * time.Second)
+		w.expectServing(dead[99], b)
+	})
+}
+
+// Changing the list disturbs only what changed.
+func TestSetReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const c = "10.0.0.3:1"
+		w := start(t, Options{Replicas: list(a, b)}, map[string]*fakeReplica{a: fake(1, 0), b: fake(1, 0), c: fake(1, 0)})
+		w.take()
+		joined := w.fleet.Snapshot().Replica(a).Joined
+		if err := w.fleet.SetReplicas(list(a, "nonsense")); err == nil || !strings.Contains(err.Error(), `replicas[1].address: "nonsense"`) {
+			t.Errorf("a bad list: %v", err)
+		}
+		w.pass(time.Second)
+		w.expect()
+		if err := w.fleet.SetReplicas(list(b, c)); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Second)
+		w.expect(fmt.Sprintf("left %s %d", a, joined), "joined "+c+" 3")
+		w.expectServing(c, b)
+		if w.fleet.Snapshot().Replica(a) != nil {
+			t.Error("a removed replica is still listed")
+		}
+		if err := w.fleet.SetReplicas([]ReplicaOptions{{Address: b, Tenant: "acme"}, {Address: c}}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Second)
+		if events := w.take(); len(events) != 2 || events[1] != "joined "+b+" 4" {
+			t.Errorf("changed settings are a new join: %q", events)
+		}
+		if got := w.serving("m", "acme"); !reflect.DeepEqual(got, []string{c, b}) {
+			t.Errorf("acme may use %q", got)
+		}
+		w.expectServing(c)
+		if err := w.fleet.SetReplicas(nil); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(time.Second)
+		if events := w.take(); len(events) != 2 || len(w.fleet.Snapshot().Replicas) != 0 {
+			t.Errorf("an empty list: %q", events)
+		}
+	})
+}
+
+// flaky is a Source that fails now and then.
+type flaky struct {
+	lists chan []ReplicaOptions
+	fail  chan error
+}
+
+func (f *flaky) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case l := <-f.lists:
+			set(l)
+		case err := <-f.fail:
+			return err
+		}
+	}
+}
+
+func TestSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &flaky{make(chan []ReplicaOptions), make(chan error)}
+		w := start(t, Options{Replicas: []ReplicaOptions{{Address: a, Tenant: "first"}}, Sources: []Source{src}, MaxReplicas: 2},
+			map[string]*fakeReplica{a: fake(1, 0), b: fake(1, 0)})
+		if w.fleet.Snapshot().Settled {
+			t.Error("settled before every source has spoken")
+		}
+		src.lists <- []ReplicaOptions{{Address: a, Tenant: "second"}, {Address: "bad"}, {Address: b}, {Address: "10.0.0.9:1"}}
+		w.pass(time.Second)
+		s := w.fleet.Snapshot()
+		if len(s.Replicas) != 2 || s.Replica(a).Tenant != "first" || !s.Settled {
+			t.Errorf("%d replicas, tenant %q, settled %v", len(s.Replicas), s.Replica(a).Tenant, s.Settled)
+		}
+		w.take()
+		src.fail <- errors.New("lost the API server")
+		w.pass(time.Minute)
+		w.expect() // its list stays
+		src.lists <- nil
+		w.pass(time.Second)
+		w.expect("left " + b + " 2")
+	})
+}
+
+func TestServingDoesNotAllocate(t *testing.T) {
+	mk := func(addr, tenant string) *Replica {
+		return &Replica{Addr: addr, Tenant: tenant, Ready: true, Models: []Model{{ID: "l", Base: "m"}, {ID: "m", Base: "m"}}}
+	}
+	s := newSnapshot([]*Replica{mk("1", ""), mk("2", "acme"), mk("3", ""), mk("4", "beta"), {Addr: "5", Models: []Model{{ID: "m"}}}}, true)
+	for tenant, want := range map[string]string{"": "13", "acme": "123", "beta": "134", "new": "13"} {
+		got := ""
+		for _, c := range s.Serving("m", tenant) {
+			got += c.Replica.Addr
+			if c.Model.ID != "m" {
+				t.Errorf("model %q", c.Model.ID)
+			}
+		}
+		if got != want {
+			t.Errorf("tenant %q may use %q, want %q", tenant, got, want)
+		}
+	}
+	if s.Ready != 4 {
+		t.Errorf("%d ready", s.Ready)
+	}
+	n := 0
+	if allocs := testing.AllocsPerRun(100, func() { n += len(s.Serving("m", "acme")) + len(s.Serving("x", "y")) }); allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+func TestRunOnce(t *testing.T) {
+	f, err := New(Options{}, Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := f.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := f.Run(ctx); err == nil {
+		t.Error("a second Run is accepted")
+	}
+	if _, err := New(Options{MaxReplicas: -1}, Hooks{}); err == nil {
+		t.Error("bad options are accepted")
+	}
+}
+
+// BenchmarkSnapshot is what a publish costs for 100 replicas of 2 models.
+func BenchmarkSnapshot(b *testing.B) {
+	var all []*Replica
+	for i := range 100 {
+		all = append(all, &Replica{Addr: fmt.Sprintf("10.0.0.%03d:1", i), Ready: true, Models: []Model{{ID: "l"}, {ID: "m"}}})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		newSnapshot(all, true)
+	}
+}
