@@ -232,3 +232,28 @@ func checkPool(t *testing.T, e *engine, held map[digest]int) {
 		}
 	}
 }
+
+// TestIdeal: the second turn of a conversation finds all whole blocks of the
+// first one's prompt and answer, unless the pool is too small for both.
+func TestIdeal(t *testing.T) {
+	for blocks, want := range map[int]int{100: 96, 8: 0} { // 7 usable blocks hold one of the two
+		c, err := NewIdeal(Options{MaxModelLen: 112}, blocks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := count(0, 80)
+		if hit, err := c.Serve(first, 17); err != nil || hit != 0 {
+			t.Fatal(hit, err)
+		}
+		s := newSpeech(0, first)
+		for range 17 {
+			first = append(first, s.next())
+		}
+		if _, err := c.Serve(count(5000, 100), 1); err != nil {
+			t.Fatal(err)
+		}
+		if hit, err := c.Serve(append(first, 1, 2, 3), 1); err != nil || hit != want {
+			t.Errorf("%d blocks: %d tokens cached (%v), want %d", blocks, hit, err, want)
+		}
+	}
+}
