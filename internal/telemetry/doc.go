@@ -1,0 +1,14 @@
+// Package telemetry sets up the log and the metrics registry, the same way in
+// every binary.
+//
+// Invariant: telling what happens never gets in the way of what happens. A log
+// line is queued without waiting and without an error; when the queue is full or
+// the line cannot be written (a full disk, a closed pipe, a terminal that is
+// stopped), it is lost and counted.
+//
+// All metrics are named warmroute_…, those of the Go runtime and the process
+// included (warmroute_go_…, warmroute_process_…). Subpackage metricstest checks
+// that and the naming rules of Prometheus in each package's tests.
+//
+// The package knows no metric of the product and opens no port.
+package telemetry

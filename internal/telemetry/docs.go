@@ -1,0 +1,132 @@
+package telemetry
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Catalog is a prometheus.Registerer that remembers what is registered, to
+// document it; it may pass it on. Packages are given one in place of the
+// registry and cannot tell. Not safe for concurrent use.
+type Catalog struct {
+	To      prometheus.Registerer // may be nil
+	metrics map[string]Metric
+}
+
+// Metric is one documented metric.
+type Metric struct {
+	Name, Type, Help string
+	Labels           []string
+}
+
+// Register documents c's metrics.
+func (c *Catalog) Register(m prometheus.Collector) error {
+	if c.To != nil {
+		if err := c.To.Register(m); err != nil {
+			return err
+		}
+	}
+	if c.metrics == nil {
+		c.metrics = map[string]Metric{}
+	}
+	ch := make(chan *prometheus.Desc)
+	go func() {
+		m.Describe(ch)
+		close(ch)
+	}()
+	for d := range ch {
+		described, err := describe(d)
+		if err != nil {
+			return err
+		}
+		described.Type = typeOf(m, described.Name)
+		c.metrics[described.Name] = described
+	}
+	return nil
+}
+
+// MustRegister is Register that panics.
+func (c *Catalog) MustRegister(all ...prometheus.Collector) {
+	for _, m := range all {
+		if err := c.Register(m); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// Unregister takes m back from the registry; it stays documented.
+func (c *Catalog) Unregister(m prometheus.Collector) bool {
+	return c.To != nil && c.To.Unregister(m)
+}
+
+// Metrics returns what was registered, by name.
+func (c *Catalog) Metrics() []Metric {
+	var out []Metric
+	for _, m := range c.metrics {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// description is the String form of a prometheus.Desc, its only view.
+var description = regexp.MustCompile(`^Desc\{fqName: "(.*?)", help: ("(?:[^"\\]|\\.)*"), (?:unit: ".*?", )?constLabels: \{(.*?)\}, variableLabels: \{(.*?)\}\}$`)
+
+func describe(d *prometheus.Desc) (Metric, error) {
+	m := description.FindStringSubmatch(d.String())
+	if m == nil {
+		return Metric{}, fmt.Errorf("telemetry: cannot read the description %s", d)
+	}
+	help, err := strconv.Unquote(m[2])
+	if err != nil {
+		return Metric{}, fmt.Errorf("telemetry: cannot read the description %s: %w", d, err)
+	}
+	out := Metric{Name: m[1], Help: help}
+	for pair := range strings.SplitSeq(m[3], ",") {
+		if name, _, ok := strings.Cut(pair, "="); ok {
+			out.Labels = append(out.Labels, name)
+		}
+	}
+	for name := range strings.SplitSeq(m[4], ",") {
+		if name != "" {
+			out.Labels = append(out.Labels, name)
+		}
+	}
+	return out, nil
+}
+
+// typeOf tells a metric's type from its collector. A collector of several
+// metrics has counters, which end in _total, and gauges.
+func typeOf(c prometheus.Collector, name string) string {
+	switch c.(type) {
+	case *prometheus.HistogramVec, prometheus.Histogram:
+		return "histogram" // we have no summaries, which look the same
+	}
+	if strings.HasSuffix(name, "_total") {
+		return "counter"
+	}
+	return "gauge"
+}
+
+// WriteDocs writes a Markdown table of the metrics.
+func WriteDocs(w io.Writer, metrics []Metric) error {
+	var b strings.Builder
+	b.WriteString("# Metrics\n\nGenerated from the registered metrics by `make docs`; a test keeps it so.\n" +
+		"Beside these, each binary has the Go runtime's and the process's metrics as `warmroute_go_…` and `warmroute_process_…`.\n\n" +
+		"| Name | Type | Labels | Meaning |\n|---|---|---|---|\n")
+	for _, m := range metrics {
+		labels := make([]string, len(m.Labels))
+		for i, l := range m.Labels {
+			labels[i] = "`" + l + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Type, strings.Join(labels, ", "), strings.ReplaceAll(m.Help, "|", `\|`))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,82 @@
+package telemetry
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// Prefix begins the name of every metric.
+const Prefix = "warmroute_"
+
+// Build says what is running.
+type Build struct {
+	Version   string // of the module, "(devel)" when built from a checkout
+	Revision  string // of the version control, "" when not known
+	Modified  bool   // the checkout had changes
+	GoVersion string
+}
+
+// ReadBuild returns what the Go toolchain put into the binary.
+func ReadBuild() Build {
+	b := Build{Version: "(unknown)", GoVersion: runtime.Version()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if info.Main.Version != "" {
+		b.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func (b Build) String() string {
+	s := b.Version + " " + b.GoVersion
+	if b.Revision != "" {
+		s = fmt.Sprintf("%s %.12s", s, b.Revision)
+	}
+	if b.Modified {
+		s += " modified"
+	}
+	return s
+}
+
+// NewRegistry returns a registry with the metrics every binary has: the Go
+// runtime's, the process's, build information, and the lines log has lost (log
+// may be nil).
+func NewRegistry(binary string, b Build, log *LogWriter) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	prefixed := prometheus.WrapRegistererWithPrefix(Prefix, r)
+	prefixed.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(Own(binary, b, log)...)
+	return r
+}
+
+// Own returns the collectors of this package, for the documentation.
+func Own(binary string, b Build, log *LogWriter) []prometheus.Collector {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: Prefix + "build_info", Help: "1; the labels say what is running.",
+		ConstLabels: prometheus.Labels{"binary": binary, "version": b.Version, "revision": b.Revision, "go_version": b.GoVersion},
+	})
+	info.Set(1)
+	lost := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: Prefix + "log_lost_lines_total", Help: "Log lines that could not be written.",
+	}, func() float64 {
+		if log == nil {
+			return 0
+		}
+		return float64(log.Lost())
+	})
+	return []prometheus.Collector{info, lost}
+}

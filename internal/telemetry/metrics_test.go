@@ -1,0 +1,121 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/telemetry"
+	"warmroute/internal/telemetry/metricstest"
+)
+
+func TestRegistryIsClean(t *testing.T) {
+	r := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), nil)
+	metricstest.Lint(t, r)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range families {
+		names = append(names, f.GetName())
+	}
+	all := strings.Join(names, "\n")
+	for _, want := range []string{"warmroute_build_info", "warmroute_log_lost_lines_total", "warmroute_go_goroutines", "warmroute_process_cpu_seconds_total"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+}
+
+func TestBuild(t *testing.T) {
+	b := telemetry.ReadBuild()
+	if b.Version == "" || !strings.HasPrefix(b.GoVersion, "go") {
+		t.Errorf("%+v", b)
+	}
+	if s := (telemetry.Build{Version: "v1", GoVersion: "go1", Revision: "0123456789abcdef", Modified: true}).String(); s != "v1 go1 0123456789ab modified" {
+		t.Error(s)
+	}
+}
+
+// collector reports two metrics of different types.
+type collector struct{}
+
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- prometheus.NewDesc("warmroute_b_total", `A "quoted" | help, with {braces}: and commas.`, []string{"x", "y"}, nil)
+	ch <- prometheus.NewDesc("warmroute_c", "C.", nil, prometheus.Labels{"k": "v"})
+}
+func (collector) Collect(chan<- prometheus.Metric) {}
+
+func TestCatalog(t *testing.T) {
+	var c telemetry.Catalog
+	c.To = prometheus.NewRegistry()
+	c.MustRegister(collector{}, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "warmroute_a_seconds", Help: "A."}, []string{"z"}))
+	if err := c.Register(collector{}); err == nil {
+		t.Error("what the registry refuses is accepted")
+	}
+	want := []telemetry.Metric{
+		{Name: "warmroute_a_seconds", Type: "histogram", Help: "A.", Labels: []string{"z"}},
+		{Name: "warmroute_b_total", Type: "counter", Help: `A "quoted" | help, with {braces}: and commas.`, Labels: []string{"x", "y"}},
+		{Name: "warmroute_c", Type: "gauge", Help: "C.", Labels: []string{"k"}},
+	}
+	if got := c.Metrics(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	var out bytes.Buffer
+	if err := telemetry.WriteDocs(&out, c.Metrics()); err != nil {
+		t.Fatal(err)
+	}
+	if row := "| `warmroute_b_total` | counter | `x`, `y` | A \"quoted\" \\| help, with {braces}: and commas. |\n"; !strings.Contains(out.String(), row) {
+		t.Errorf("no row %s in\n%s", row, out.String())
+	}
+	path := filepath.Join(t.TempDir(), "metrics.md")
+	metricstest.Docs(t, path, c.Metrics(), true)
+	metricstest.Docs(t, path, c.Metrics(), false)
+	if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, out.Bytes()) {
+		t.Errorf("%v", err)
+	}
+}
+
+// recorder is a testing.TB that only notes whether something failed.
+type recorder struct {
+	testing.TB
+	failed bool
+}
+
+func (r *recorder) Helper()               {}
+func (r *recorder) Errorf(string, ...any) { r.failed = true }
+func (r *recorder) Error(...any)          { r.failed = true }
+
+// The helpers fail when they should.
+func TestLintFails(t *testing.T) {
+	for name, c := range map[string]prometheus.Collector{
+		"":          nil,
+		"prefix":    prometheus.NewGauge(prometheus.GaugeOpts{Name: "other", Help: "h"}),
+		"no help":   prometheus.NewGauge(prometheus.GaugeOpts{Name: "warmroute_x"}),
+		"no _total": prometheus.NewCounter(prometheus.CounterOpts{Name: "warmroute_x", Help: "h"}),
+	} {
+		r := prometheus.NewRegistry()
+		if c != nil {
+			r.MustRegister(c)
+		}
+		rec := &recorder{TB: t}
+		metricstest.Lint(rec, r)
+		if !rec.failed {
+			t.Errorf("%q passes", name)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "metrics.md")
+	metrics := []telemetry.Metric{{Name: "warmroute_x"}}
+	metricstest.Docs(t, path, metrics, true)
+	rec := &recorder{TB: t}
+	metricstest.Docs(rec, path, []telemetry.Metric{{Name: "warmroute_y"}}, false)
+	if !rec.failed {
+		t.Error("outdated documentation passes")
+	}
+}

@@ -1,0 +1,70 @@
+// Package metricstest checks metrics in tests: the naming rules of Prometheus,
+// our prefix, and that the documentation is up to date.
+package metricstest
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"warmroute/internal/telemetry"
+)
+
+// Lint fails t for every metric in g that breaks a naming rule, has no help or
+// does not begin with warmroute_, and if there are none at all. Only what has
+// been collected is seen: give vectors a value first.
+func Lint(t testing.TB, g prometheus.Gatherer) {
+	t.Helper()
+	problems, err := testutil.GatherAndLint(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(families) == 0 {
+		t.Error("no metrics")
+	}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), telemetry.Prefix) {
+			t.Errorf("%s: the name does not begin with %s", f.GetName(), telemetry.Prefix)
+		}
+		if f.GetHelp() == "" {
+			t.Errorf("%s: no help", f.GetName())
+		}
+	}
+}
+
+// Docs fails t if the file at path is not the documentation of metrics; with
+// update it writes it.
+func Docs(t testing.TB, path string, metrics []telemetry.Metric, update bool) {
+	t.Helper()
+	if len(metrics) == 0 {
+		t.Fatal("no metrics")
+	}
+	var want bytes.Buffer
+	if err := telemetry.WriteDocs(&want, metrics); err != nil {
+		t.Fatal(err)
+	}
+	if update {
+		if err := os.WriteFile(path, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%s is not up to date; make docs writes it", path)
+	}
+}
