@@ -1,0 +1,102 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// zone is a fake Resolver.
+type zone struct {
+	mu      sync.Mutex
+	ips     map[string][]string
+	records []*net.SRV
+	err     error
+	lookups int
+}
+
+func (z *zone) LookupNetIP(_ context.Context, network, host string) ([]netip.Addr, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.lookups++
+	if z.err != nil {
+		return nil, z.err
+	}
+	if network != "ip" {
+		return nil, errors.New("both families are wanted")
+	}
+	var out []netip.Addr
+	for _, s := range z.ips[host] {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out, nil
+}
+
+func (z *zone) LookupSRV(_ context.Context, service, proto, name string) (string, []*net.SRV, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if service != "" || proto != "" || name != "_http._tcp.vllm" {
+		return "", nil, errors.New("no such name")
+	}
+	return name, z.records, z.err
+}
+
+func (z *zone) set(err error, host string, ips ...string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.err, z.ips[host] = err, ips
+}
+
+func addrs(f *Fleet) []string {
+	var out []string
+	for _, r := range f.Snapshot().Replicas {
+		out = append(out, r.Addr)
+	}
+	return out
+}
+
+func TestDNS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{ips: map[string][]string{"vllm": {"10.0.0.2", "fd00::1", "::ffff:10.0.0.1", "10.0.0.1", "0.0.0.0"}}}
+		w := start(t, Options{Resolver: z, DNS: []DNSOptions{{Name: "vllm:8000", Replica: ReplicaOptions{Tenant: "acme"}}}}, map[string]*fakeReplica{})
+		want := []string{"10.0.0.1:8000", "10.0.0.2:8000", "[fd00::1]:8000"}
+		if got := addrs(w.fleet); !slices.Equal(got, want) || w.fleet.Snapshot().Replicas[0].Tenant != "acme" {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		z.set(nil, "vllm", "10.0.0.2", "10.0.0.3")
+		w.pass(10 * time.Second)
+		want = []string{"10.0.0.2:8000", "10.0.0.3:8000"}
+		if got := addrs(w.fleet); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		// What cannot be looked up keeps its last answer.
+		z.set(&net.DNSError{Err: "no such host", IsNotFound: true}, "vllm")
+		w.pass(time.Minute)
+		z.set(nil, "vllm")
+		w.pass(time.Minute)
+		if got := addrs(w.fleet); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if z.lookups < 10 || z.lookups > 15 {
+			t.Errorf("%d lookups in 130 s", z.lookups)
+		}
+	})
+}
+
+func TestSRV(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{ips: map[string][]string{"a.": {"10.0.0.1"}, "b.": {"10.0.0.2", "fd00::2"}},
+			records: []*net.SRV{{Target: "a.", Port: 8001}, {Target: "b.", Port: 8002}, {Target: "a.", Port: 8003}}}
+		w := start(t, Options{Resolver: z, DNS: []DNSOptions{{Name: "_http._tcp.vllm", SRV: true, Every: time.Minute}}}, map[string]*fakeReplica{})
+		want := []string{"10.0.0.1:8001", "10.0.0.1:8003", "10.0.0.2:8002", "[fd00::2]:8002"}
+		if got := addrs(w.fleet); !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
