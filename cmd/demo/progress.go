@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// progress tells how far the demo is: in place on a terminal, else by a line
+// every tenth of the requests. Safe for concurrent use.
+type progress struct {
+	w        io.Writer
+	total    int
+	terminal bool
+
+	mu   sync.Mutex
+	next time.Time // terminal: not before
+	last int       // not a terminal: requests told of
+}
+
+func newProgress(w io.Writer, total int) *progress {
+	p := &progress{w: w, total: total}
+	if f, ok := w.(*os.File); ok {
+		if st, err := f.Stat(); err == nil {
+			p.terminal = st.Mode()&os.ModeCharDevice != 0
+		}
+	}
+	return p
+}
+
+// say writes a line of its own.
+func (p *progress) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.w, format+"\n", args...)
+	p.last = 0
+}
+
+// count tells that so many requests are done. On a terminal it redraws its line
+// at most ten times a second.
+func (p *progress) count(pass string, done, failed int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	line := fmt.Sprintf("%s: %d of %d requests", pass, done, p.total)
+	if failed > 0 {
+		line += fmt.Sprintf(", %d failed", failed)
+	}
+	switch now := time.Now(); {
+	case p.terminal && done == p.total:
+		fmt.Fprintf(p.w, "\r%s\n", line)
+	case p.terminal && now.After(p.next):
+		fmt.Fprintf(p.w, "\r%s", line)
+		p.next = now.Add(100 * time.Millisecond)
+	case !p.terminal && done-p.last >= max(1, p.total/10):
+		fmt.Fprintln(p.w, line)
+		p.last = done
+	}
+}
