@@ -10,12 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"warmroute/prefixhash"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const a, b = "10.0.0.1:8000", "[fd00::2]:8000"
 
