@@ -1,0 +1,11 @@
+// Package ucd holds Unicode as the reference tokenizer (the Hugging Face
+// `tokenizers` library, 0.23.3) knows it: character classes for its regular
+// expressions (Oniguruma, Unicode 16) and for its Rust code, and the four
+// normalization forms with the older tables of its normalizer. Go's unicode
+// and x/text/unicode/norm know other versions (thousands of code points
+// differ), and one differing code point is a different token.
+//
+// The tables are ucd.bin, written by gen.py out of the reference itself.
+// Units: code points as runes. Everything is immutable once built and safe
+// for concurrent use. The package does no I/O.
+package ucd

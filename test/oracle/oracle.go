@@ -1,0 +1,82 @@
+// Package oracle runs Python reference implementations beside the tests and
+// asks them by JSON lines over a pipe. It is for tests only; the scripts it
+// runs are in this folder, the interpreter is what scripts/fetch-oracle.sh
+// installed. A Process serves one goroutine at a time.
+package oracle
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// Process is a running reference implementation.
+type Process struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// Root is the folder of the module's source.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+// Start runs a script of this folder. It fails with a sentence that says what
+// to run when the interpreter is missing.
+func Start(script string) (*Process, error) {
+	python := filepath.Join(Root(), ".cache", "oracle", "bin", "python")
+	if _, err := os.Stat(python); err != nil {
+		return nil, errors.New("the Python reference is not installed: run scripts/fetch-oracle.sh (make setup does)")
+	}
+	cmd := exec.Command(python, filepath.Join(Root(), "test", "oracle", script))
+	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), "TOKENIZERS_PARALLELISM=false", "RAYON_NUM_THREADS=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", script, err)
+	}
+	return &Process{cmd, in, bufio.NewReaderSize(out, 1<<20)}, nil
+}
+
+// Ask sends one request and decodes its answer. An answer {"error": …} is
+// returned as the error.
+func (p *Process) Ask(request, answer any) error {
+	line, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	if _, err := p.in.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("the reference has stopped: %w", err)
+	}
+	if line, err = p.out.ReadBytes('\n'); err != nil {
+		return fmt.Errorf("the reference has stopped: %w", err)
+	}
+	var failed struct{ Error string }
+	if json.Unmarshal(line, &failed) == nil && failed.Error != "" {
+		return errors.New(failed.Error)
+	}
+	return json.Unmarshal(line, answer)
+}
+
+// Close ends the process and waits for it.
+func (p *Process) Close() error {
+	if err := p.in.Close(); err != nil {
+		return err
+	}
+	return p.cmd.Wait()
+}
