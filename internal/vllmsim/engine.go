@@ -228,6 +228,9 @@ func (e *engine) scheduleWaitingLocked(budget *int) {
 			continue
 		}
 		hits := e.hitsLocked(s)
+		if s.report && len(hits) > 0 { // before anything is evicted for s, and again each time it is tried
+			e.pool.events = append(e.pool.events, e.storedEvent(s, 0, len(hits)))
+		}
 		hit := len(hits) * e.o.BlockSize
 		n := min(len(s.tokens)-hit, *budget)
 		if e.neededLocked(s, hits, len(s.tokens)) > e.pool.free || !e.allocateLocked(s, hits, n) {
@@ -307,20 +310,25 @@ func (e *engine) holdLocked(s *sequence, full int) {
 	if s.held >= full {
 		return
 	}
-	ev := event{
-		kind: blockStored, blockSize: e.o.BlockSize, lora: s.lora,
-		hashes: slices.Clone(s.hashes[s.held:full]),
-		tokens: slices.Clone(s.tokens[s.held*e.o.BlockSize : full*e.o.BlockSize]),
-		extra:  slices.Clone(s.extra[s.held:full]),
-	}
-	if s.held > 0 {
-		ev.parent = s.hashes[s.held-1]
-	}
+	e.pool.events = append(e.pool.events, e.storedEvent(s, s.held, full))
 	for i := s.held; i < full; i++ {
 		e.pool.hold(s.blocks[i], s.hashes[i])
 	}
 	s.held = full
-	e.pool.events = append(e.pool.events, ev)
+}
+
+// storedEvent announces the blocks [from, to) of s.
+func (e *engine) storedEvent(s *sequence, from, to int) event {
+	ev := event{
+		kind: blockStored, blockSize: e.o.BlockSize, lora: s.lora, session: s.session,
+		hashes: slices.Clone(s.hashes[from:to]),
+		tokens: slices.Clone(s.tokens[from*e.o.BlockSize : to*e.o.BlockSize]),
+		extra:  slices.Clone(s.extra[from:to]),
+	}
+	if from > 0 {
+		ev.parent = s.hashes[from-1]
+	}
+	return ev
 }
 
 // finishStep books the step's tokens, frees what is done and publishes the

@@ -22,6 +22,7 @@ type event struct {
 	blockSize int
 	lora      *adapter
 	extra     [][]extraKey // one per hash, nil where a block has none
+	session   string       // 0.32 only
 }
 
 // wire encodes batches as one vLLM release does: events are msgpack arrays in
@@ -63,6 +64,9 @@ func (w wire) appendStored(dst []byte, e *event) []byte {
 	fields := 9
 	if w.maps {
 		fields = 10
+		if e.session != "" {
+			fields++
+		}
 	}
 	dst = w.appendHead(dst, "BlockStored", fields)
 	dst = w.appendHashes(w.field(dst, "block_hashes"), e.hashes)
@@ -94,11 +98,14 @@ func (w wire) appendStored(dst []byte, e *event) []byte {
 	dst = appendInt(w.field(dst, "group_idx"), int64(w.groupIndex))
 	if w.maps {
 		dst = appendText(w.field(dst, "kv_cache_spec_kind"), w.spec)
+		if e.session != "" {
+			dst = appendText(w.field(dst, "session_id"), e.session)
+		}
 	}
 	return dst
 }
 
-// appendHead starts an event of so many fields, its type aside.
+// appendHead starts an event of so many fields (at most 14), its type aside.
 func (w wire) appendHead(dst []byte, name string, fields int) []byte {
 	if w.maps {
 		return appendText(appendText(append(dst, 0x80|byte(fields+1)), "type"), name)

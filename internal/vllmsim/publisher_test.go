@@ -188,6 +188,25 @@ func TestClearTravels(t *testing.T) {
 	}
 }
 
+// TestReportMode: with kv_cache_report_mode "full" the blocks that were hit are
+// announced again, in a batch that also names the session.
+func TestReportMode(t *testing.T) {
+	s := startSim(t, eventOptions())
+	sub := subscribe(t, s, 0, "")
+	body := `{"max_tokens":1,"vllm_xargs":{"kv_cache_report_mode":"full"},"prompt":` + quoted(long) + `}`
+	call(t, s, "/v1/completions", body)
+	first := decodeBatch(t, receive(t, sub)[2]).stored()
+	call(t, s, "/v1/completions", body, sessionHeader, "s-1")
+	b := decodeBatch(t, receive(t, sub)[2])
+	again := b.stored()
+	if len(first) != 1 || len(again) == 0 || len(again[0].hashes) == 0 || again[0].hashes[0] != first[0].hashes[0] {
+		t.Fatalf("%d events, then %v", len(first), b)
+	}
+	if got := b[1].([]any)[0].(map[string]any)["session_id"]; got != "s-1" {
+		t.Errorf("session %v", got)
+	}
+}
+
 // TestEventSources: an address is enough to find a rank's events.
 func TestEventSources(t *testing.T) {
 	o := eventOptions()

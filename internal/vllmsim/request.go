@@ -17,6 +17,7 @@ type generation struct {
 	maxTokens int // 0: not given
 	salt      string
 	noRead    bool
+	report    bool
 	stream    bool
 	dialect   dialect
 }
@@ -29,6 +30,9 @@ type common struct {
 	Model  string  `json:"model"`
 	Stream bool    `json:"stream"`
 	Salt   *string `json:"cache_salt"`
+	XArgs  struct {
+		ReportMode string `json:"kv_cache_report_mode"`
+	} `json:"vllm_xargs"`
 }
 
 // start makes the request's generation from its common fields.
@@ -41,6 +45,7 @@ func (s *Sim) start(c common, idPrefix string) (*generation, error) {
 	if lora != nil {
 		g.model = lora.Name
 	}
+	g.report = s.o.Version == V032 && c.XArgs.ReportMode == "full"
 	if c.Salt != nil {
 		if *c.Salt == "" {
 			return nil, badRequest("cache_salt must be a non-empty string if provided")
@@ -276,7 +281,7 @@ func (s *Sim) sequences(g *generation) ([]*sequence, chan token, error) {
 		for range g.n {
 			q := &sequence{
 				prompt: len(p.tokens), tokens: append(make([]uint32, 0, len(p.tokens)+most), p.tokens...), images: p.images,
-				maxTokens: most, lora: g.lora, salt: g.salt, noRead: g.noRead, index: len(seqs),
+				maxTokens: most, lora: g.lora, salt: g.salt, noRead: g.noRead, report: g.report, index: len(seqs),
 			}
 			q.next = s.answer(p.tokens, len(seqs))
 			seqs = append(seqs, q)
@@ -299,8 +304,12 @@ func (s *Sim) answer(prompt []uint32, index int) func(int) uint32 {
 	return func(int) uint32 { return sp.next() }
 }
 
-// rankHeader chooses the data-parallel rank, as in vLLM.
-const rankHeader = "X-data-parallel-rank"
+// Headers that vLLM reads: the data-parallel rank to use, and a name that 0.32
+// puts into the events a request causes.
+const (
+	rankHeader    = "X-data-parallel-rank"
+	sessionHeader = "X-Session-ID"
+)
 
 // submit hands sequences to the engines: the rank the header names, else each
 // to the least loaded one.
@@ -318,6 +327,7 @@ func (s *Sim) submit(r *http.Request, seqs []*sequence) (engines []*engine, err 
 	}
 	groups := make([][]*sequence, len(s.ranks))
 	for _, q := range seqs {
+		q.session = r.Header.Get(sessionHeader)
 		to := pinned
 		if to < 0 {
 			to = s.leastLoaded(loads)

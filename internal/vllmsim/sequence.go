@@ -27,6 +27,8 @@ type sequence struct {
 	salt      string
 	images    []image
 	noRead    bool // as with prompt_logprobs: reads nothing from the cache
+	session   string
+	report    bool // 0.32's kv_cache_report_mode "full": also announce the blocks that were hit
 	next      func(n int) uint32
 	index     int        // which of its request's sequences this is
 	out       chan token // shared by a request's sequences, with room for maxTokens+1 of each: the engine never waits
