@@ -35,16 +35,18 @@ type Options struct {
 	Listen         string        `yaml:"listen"`          // address clients use, host:port; default 0.0.0.0:8080
 	Admin          string        `yaml:"admin"`           // Envoy's admin address; "" = none
 	ExtProc        string        `yaml:"extproc"`         // warmroute's gRPC address; default 127.0.0.1:9002
-	Replicas       []string      `yaml:"replicas"`        // replica addresses, host:port; at least one
+	Replicas       []string      `yaml:"replicas"`        // replica addresses, host:port
 	Mode           Mode          `yaml:"mode"`            // default BUFFERED
 	MessageTimeout time.Duration `yaml:"message_timeout"` // most a frozen warmroute can cost; default 200 ms
 	IdleTimeout    time.Duration `yaml:"idle_timeout"`    // stream idle timeout; default 10 min
 	BodyLimit      int           `yaml:"body_limit"`      // bytes; default 64 MiB
 	Retries        int           `yaml:"retries"`         // default 2: the ranked list's second and third
+	ServedHeader   bool          `yaml:"served_header"`   // tell clients which replica served, in HeaderServed
 	Served         bool          `yaml:"served"`          // report the endpoint that really served (adds the response headers phase)
 }
 
-func (o Options) withDefaults() Options {
+// WithDefaults returns o with its zero values replaced.
+func (o Options) WithDefaults() Options {
 	set := func(s *string, d string) {
 		if *s == "" {
 			*s = d
@@ -70,11 +72,11 @@ func (o Options) withDefaults() Options {
 
 // Validate returns every problem of o, one sentence each.
 func (o Options) Validate() error {
-	o = o.withDefaults()
+	o = o.WithDefaults()
 	var errs []error
 	check := func(field, addr string) {
 		if _, err := splitAddr(addr); err != nil {
-			errs = append(errs, fmt.Errorf("envoy.%s: %w", field, err))
+			errs = append(errs, fmt.Errorf("%s: %w", field, err))
 		}
 	}
 	check("listen", o.Listen)
@@ -82,28 +84,25 @@ func (o Options) Validate() error {
 	if o.Admin != "" {
 		check("admin", o.Admin)
 	}
-	if len(o.Replicas) == 0 {
-		errs = append(errs, errors.New("envoy.replicas: there is none, so Envoy would have no upstream"))
-	}
 	for i, r := range o.Replicas {
 		check(fmt.Sprintf("replicas[%d]", i), r)
 	}
 	switch o.Mode {
 	case Buffered, BufferedPartial, FullDuplex:
 	default:
-		errs = append(errs, fmt.Errorf("envoy.mode: %q is none of BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX_STREAMED", o.Mode))
+		errs = append(errs, fmt.Errorf("mode: %q is none of BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX_STREAMED", o.Mode))
 	}
 	if o.MessageTimeout < 0 || o.MessageTimeout < time.Millisecond {
-		errs = append(errs, fmt.Errorf("envoy.message_timeout: %v is below 1ms", o.MessageTimeout))
+		errs = append(errs, fmt.Errorf("message_timeout: %v is below 1ms", o.MessageTimeout))
 	}
 	if o.IdleTimeout < 0 {
-		errs = append(errs, fmt.Errorf("envoy.idle_timeout: %v is negative", o.IdleTimeout))
+		errs = append(errs, fmt.Errorf("idle_timeout: %v is negative", o.IdleTimeout))
 	}
 	if o.BodyLimit < 1<<16 {
-		errs = append(errs, fmt.Errorf("envoy.body_limit: %d bytes is below 65536", o.BodyLimit))
+		errs = append(errs, fmt.Errorf("body_limit: %d bytes is below 65536", o.BodyLimit))
 	}
 	if o.Retries < 0 {
-		errs = append(errs, fmt.Errorf("envoy.retries: %d is negative", o.Retries))
+		errs = append(errs, fmt.Errorf("retries: %d is negative", o.Retries))
 	}
 	return errors.Join(errs...)
 }
@@ -136,14 +135,17 @@ var bootstrapTemplate = template.Must(template.New("bootstrap").Parse(bootstrapT
 // WriteBootstrap renders a complete Envoy bootstrap for o as YAML with comments.
 func WriteBootstrap(w io.Writer, o Options) error {
 	if err := o.Validate(); err != nil {
-		return err
+		return fmt.Errorf("envoy: %w", err)
 	}
-	o = o.withDefaults()
+	if len(o.Replicas) == 0 {
+		return errors.New("envoy: replicas: there is none, so Envoy would have no upstream")
+	}
+	o = o.WithDefaults()
 	parse := func(s string) addr { a, _ := splitAddr(s); return a } // validated above
 	in := map[string]any{
 		"EnvoyVersion": Version, "Listen": parse(o.Listen), "ExtProc": parse(o.ExtProc), "Mode": string(o.Mode),
 		"MessageTimeout": seconds(o.MessageTimeout), "IdleTimeout": seconds(o.IdleTimeout),
-		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "Owned": Owned[:],
+		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "ServedHeader": o.ServedHeader, "HeaderServed": HeaderServed, "Owned": Owned[:],
 		"HeaderDestination": HeaderDestination, "MetadataLB": MetadataLB, "MetadataServed": MetadataServed,
 		"MetadataSubset": MetadataSubset, "AttributeUpstream": AttributeUpstream,
 		"ExtProcType": clusterType(o.ExtProc),

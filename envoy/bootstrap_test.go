@@ -3,6 +3,7 @@ package envoy
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -54,7 +55,7 @@ func render(t *testing.T, o Options) string {
 func TestEveryModeIsAValidBootstrap(t *testing.T) {
 	for _, mode := range []Mode{Buffered, BufferedPartial, FullDuplex} {
 		for _, served := range []bool{false, true} {
-			o := Options{Mode: mode, Served: served, Admin: "127.0.0.1:9901", Replicas: []string{"127.0.0.1:8000", "[::1]:8001"}}
+			o := Options{Mode: mode, Served: served, ServedHeader: served, Admin: "127.0.0.1:9901", Replicas: []string{"127.0.0.1:8000", "[::1]:8001"}}
 			b := parse(t, []byte(render(t, o)))
 			if n := len(b.StaticResources.Clusters[0].LoadAssignment.Endpoints[0].LbEndpoints); n != 2 {
 				t.Errorf("%s: %d replicas, want 2", mode, n)
@@ -103,18 +104,18 @@ func TestValidateNamesEveryProblem(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		`envoy.listen: "nope" is not host:port`,
-		`envoy.replicas[0]: "10.0.0.1" is not host:port`,
-		`envoy.replicas[1]: "h:0" has no port between 1 and 65535`,
-		`envoy.mode: "LOUD" is none of`,
-		`envoy.body_limit: 1 bytes is below 65536`,
-		`envoy.retries: -1 is negative`,
+		`listen: "nope" is not host:port`,
+		`replicas[0]: "10.0.0.1" is not host:port`,
+		`replicas[1]: "h:0" has no port between 1 and 65535`,
+		`mode: "LOUD" is none of`,
+		`body_limit: 1 bytes is below 65536`,
+		`retries: -1 is negative`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing %q in:\n%v", want, err)
 		}
 	}
-	if err := (Options{}).Validate(); err == nil || !strings.Contains(err.Error(), "envoy.replicas") {
+	if err := WriteBootstrap(io.Discard, Options{}); err == nil || !strings.Contains(err.Error(), "replicas: ") {
 		t.Errorf("no replicas: %v", err)
 	}
 }

@@ -15,6 +15,10 @@ const (
 	// response, where the operator asked for it.
 	HeaderReason = "x-warmroute-reason"
 
+	// HeaderServed tells the client which replica served. Set by Envoy on the
+	// response where the operator asked for it (Options.ServedHeader).
+	HeaderServed = "x-warmroute-served"
+
 	// MetadataLB is the dynamic metadata namespace of Envoy's load balancers.
 	// warmroute writes HeaderDestination's value under the same key there: the
 	// protocol wants header and metadata never to differ.

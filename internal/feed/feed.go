@@ -163,8 +163,14 @@ func (f *Feed) Run(ctx context.Context) error {
 type Replica struct {
 	Addr    string
 	Refused error // why there are no subscriptions, nil otherwise
-	Ranks   []kvevents.Status
+	Ranks   []Rank
 	Synced  bool // caught up on every rank, or given up waiting for that
+}
+
+// Rank is the state of one rank's subscription.
+type Rank struct {
+	Rank int
+	kvevents.Status
 }
 
 // Status returns every replica's state, sorted by address.
@@ -174,9 +180,9 @@ func (f *Feed) Status() []Replica {
 	out := make([]Replica, 0, len(f.replicas))
 	for addr, s := range f.replicas {
 		r := Replica{Addr: addr, Refused: s.refused, Synced: true}
-		for _, sub := range s.subs {
+		for i, sub := range s.subs {
 			st := sub.Status()
-			r.Ranks = append(r.Ranks, st)
+			r.Ranks = append(r.Ranks, Rank{s.replica.Events[i].Rank, st})
 			r.Synced = r.Synced && st.Synced
 		}
 		r.Synced = r.Synced || f.o.Now().Sub(s.joined) > f.o.SyncTimeout

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+
+	"warmroute/envoy"
+	"warmroute/internal/config"
+	"warmroute/internal/hashcli"
+)
+
+func commands() []command {
+	return []command{
+		{"serve", "run the router (the default)", serveCommand},
+		{"check", "validate a configuration: every problem at once, then the effective values", checkCommand},
+		{"envoy-config", "print an Envoy bootstrap for a configuration", envoyConfigCommand},
+		{"hash", "vLLM's block hashes of requests given as JSON lines", hashCommand},
+		{"help", "this list", nil},
+	}
+}
+
+// usage explains the command line and returns what running it wrongly means.
+func usage(w io.Writer, all []command, name string) error {
+	if name != "help" {
+		fmt.Fprintf(w, "extproc: %q is not a command\n", name)
+	}
+	fmt.Fprintln(w, "usage: extproc COMMAND [flags]; extproc COMMAND -h explains one")
+	for _, c := range all {
+		fmt.Fprintf(w, "  %-14s %s\n", c.name, c.about)
+	}
+	if name == "help" {
+		return nil
+	}
+	return errUsage
+}
+
+// flags parses args, which may hold nothing but flags. done means that the
+// command has nothing more to do.
+func flags(std stdio, name string, args []string, define func(*flag.FlagSet)) error {
+	fs := flag.NewFlagSet("extproc "+name, flag.ContinueOnError)
+	fs.SetOutput(std.err)
+	define(fs)
+	if err := fs.Parse(args); err != nil {
+		return errUsage
+	}
+	if fs.NArg() > 0 {
+		fmt.Fprintf(std.err, "extproc %s: unexpected argument %q\n", name, fs.Arg(0))
+		return errUsage
+	}
+	return nil
+}
+
+// configFlag parses a command line that holds nothing but -config.
+func configFlag(std stdio, name string, args []string) (Config, error) {
+	var path string
+	if err := flags(std, name, args, configFlagVar(&path)); err != nil {
+		return Config{}, err
+	}
+	return loadConfig(path)
+}
+
+func configFlagVar(path *string) func(*flag.FlagSet) {
+	return func(fs *flag.FlagSet) { fs.StringVar(path, "config", "", "configuration `file`") }
+}
+
+func checkCommand(_ context.Context, args []string, std stdio) error {
+	c, err := configFlag(std, "check", args)
+	if err != nil {
+		return err
+	}
+	text, err := config.Print(c)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(std.out, "# valid; the effective configuration:\n%s", text)
+	return nil
+}
+
+func envoyConfigCommand(_ context.Context, args []string, std stdio) error {
+	c, err := configFlag(std, "envoy-config", args)
+	if err != nil {
+		return err
+	}
+	return envoy.WriteBootstrap(std.out, c.envoyOptions())
+}
+
+func hashCommand(_ context.Context, args []string, std stdio) error {
+	if err := flags(std, "hash", args, func(*flag.FlagSet) {}); err != nil {
+		return err
+	}
+	err := hashcli.Run(std.in, std.out)
+	if errors.Is(err, hashcli.ErrBadLine) {
+		return errFailed
+	}
+	return err
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"warmroute/envoy"
+	"warmroute/filter"
+	"warmroute/index"
+	"warmroute/internal/config"
+	"warmroute/internal/fleet"
+	"warmroute/internal/policy"
+	"warmroute/internal/telemetry"
+)
+
+// Config is the router's configuration file. Every field has a default; the
+// smallest useful file names the replicas.
+type Config struct {
+	Listen string               `yaml:"listen"` // gRPC address Envoy dials
+	Admin  AdminConfig          `yaml:"admin"`
+	Log    telemetry.LogOptions `yaml:"log"`
+	Fleet  fleet.Options        `yaml:"fleet"`
+	Index  IndexConfig          `yaml:"index"`
+	Filter FilterConfig         `yaml:"filter"`
+	Policy policy.TTFT          `yaml:"policy"`
+	Envoy  envoy.Options        `yaml:"envoy"` // what `extproc envoy-config` writes
+}
+
+// AdminConfig is the admin server.
+type AdminConfig struct {
+	Listen string `yaml:"listen"` // "" = none
+	Pprof  bool   `yaml:"pprof"`
+}
+
+// IndexConfig bounds the index; see index.Options.
+type IndexConfig struct {
+	MaxScopes      int           `yaml:"max_scopes"`
+	MaxScopeBlocks int           `yaml:"max_scope_blocks"`
+	MaxBlocks      int           `yaml:"max_blocks"`
+	MaxOrphans     int           `yaml:"max_orphans"`
+	SweepEvery     time.Duration `yaml:"sweep_every"`
+	ReplicaTTL     time.Duration `yaml:"replica_ttl"`
+	SyncTimeout    time.Duration `yaml:"sync_timeout"` // a replica that has not caught up by then counts as ready
+	ProbeEvery     time.Duration `yaml:"probe_every"`  // how often a replica is asked for events we may have missed
+}
+
+func (c IndexConfig) options() index.Options {
+	return index.Options{
+		MaxScopes: c.MaxScopes, MaxScopeBlocks: c.MaxScopeBlocks, MaxBlocks: c.MaxBlocks, MaxOrphans: c.MaxOrphans,
+		SweepEvery: c.SweepEvery, ReplicaTTL: c.ReplicaTTL,
+	}
+}
+
+// FilterConfig is how requests are read and decided.
+type FilterConfig struct {
+	TokenBudget  time.Duration `yaml:"token_budget"`   // most a request waits for its token ids
+	Ranked       int           `yaml:"ranked"`         // replicas named per request
+	HintWhenCold bool          `yaml:"hint_when_cold"` // route requests nobody has a prefix of, too
+	MaxBody      int           `yaml:"max_body"`       // bytes of a body that are looked at
+	BodyWait     time.Duration `yaml:"body_wait"`      // FULL_DUPLEX_STREAMED: longest wait for a body
+	TenantHeader string        `yaml:"tenant_header"`  // trusted header with the tenant; "" = all requests are shared
+	ReasonHeader bool          `yaml:"reason_header"`  // tell clients the reason in x-warmroute-reason
+	Picker       bool          `yaml:"picker"`         // endpoint-picker mode: 503 when nothing is ready
+	Decisions    int           `yaml:"decisions"`      // decisions kept for /debug/explain
+}
+
+func defaultConfig() Config {
+	ix, _ := index.Options{}.Effective()
+	return Config{
+		Listen: "127.0.0.1:9002",
+		Admin:  AdminConfig{Listen: "127.0.0.1:9090"},
+		Log:    telemetry.LogOptions{Level: "info", Format: "text"},
+		Fleet:  fleet.DefaultOptions(),
+		Index: IndexConfig{
+			MaxScopes: ix.MaxScopes, MaxScopeBlocks: ix.MaxScopeBlocks, MaxBlocks: ix.MaxBlocks, MaxOrphans: ix.MaxOrphans,
+			SweepEvery: ix.SweepEvery, ReplicaTTL: ix.ReplicaTTL, SyncTimeout: 10 * time.Second, ProbeEvery: 30 * time.Second,
+		},
+		Filter: FilterConfig{
+			TokenBudget: 50 * time.Millisecond, Ranked: 3, HintWhenCold: true, MaxBody: 64 << 20, BodyWait: 5 * time.Second, Decisions: 1024,
+		},
+		Policy: policy.DefaultTTFT(),
+		Envoy:  defaultEnvoy(),
+	}
+}
+
+// Validate returns every problem of the parts that no other package owns.
+func (c Config) Validate() error {
+	var errs []error
+	for field, addr := range map[string]string{"listen": c.Listen, "admin.listen": c.Admin.Listen} {
+		if addr == "" && field == "admin.listen" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %q is not host:port", field, addr))
+		}
+	}
+	positive := func(field string, v int) {
+		if v <= 0 {
+			errs = append(errs, fmt.Errorf("filter.%s: %d is not positive", field, v))
+		}
+	}
+	positive("ranked", c.Filter.Ranked)
+	positive("max_body", c.Filter.MaxBody)
+	positive("decisions", c.Filter.Decisions)
+	for field, d := range map[string]time.Duration{"token_budget": c.Filter.TokenBudget, "body_wait": c.Filter.BodyWait} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("filter.%s: %v is not positive", field, d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var errNoConfig = errors.New("no configuration: name one with -config FILE; `fleet: {replicas: [{address: 10.0.0.1:8000}]}` is enough")
+
+func loadConfig(path string) (Config, error) {
+	if path == "" {
+		return Config{}, errNoConfig
+	}
+	return config.Load(path, defaultConfig)
+}
+
+func (c Config) serverOptions() filter.ServerOptions {
+	return filter.ServerOptions{
+		TenantHeader: c.Filter.TenantHeader, MaxBody: c.Filter.MaxBody, BodyWait: c.Filter.BodyWait,
+		ReasonHeader: c.Filter.ReasonHeader, Picker: c.Filter.Picker,
+	}
+}
+
+// envoyOptions fills in what the rest of the configuration says already.
+func (c Config) envoyOptions() envoy.Options {
+	o := c.Envoy
+	if o.ExtProc == "" {
+		o.ExtProc = c.Listen
+	}
+	if len(o.Replicas) == 0 {
+		for _, r := range c.Fleet.Replicas {
+			o.Replicas = append(o.Replicas, r.Address)
+		}
+		for _, d := range c.Fleet.DNS {
+			if !d.SRV {
+				o.Replicas = append(o.Replicas, d.Name)
+			}
+		}
+	}
+	return o
+}
+
+// defaultEnvoy leaves out what follows from the rest of the configuration.
+func defaultEnvoy() envoy.Options {
+	o := envoy.Options{}.WithDefaults()
+	o.ExtProc = ""
+	return o
+}

@@ -1,0 +1,63 @@
+// Command extproc is warmroute's router: an Envoy external processor that names
+// the vLLM replica a request should go to. See `extproc help`.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// A command is one subcommand. run returns errUsage after it has explained
+// itself.
+type command struct {
+	name, about string
+	run         func(ctx context.Context, args []string, std stdio) error
+}
+
+// stdio is what a command reads and writes.
+type stdio struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+var (
+	errUsage  = errors.New("usage")                  // the command line is wrong and that has been said
+	errFailed = errors.New("some input was refused") // said line by line in the output
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr})
+	stop()
+	switch {
+	case err == nil:
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	case errors.Is(err, errFailed):
+		os.Exit(1)
+	default:
+		fmt.Fprintln(os.Stderr, "extproc:", err)
+		os.Exit(1)
+	}
+}
+
+// run executes the subcommand args name; `serve` where they name none.
+func run(ctx context.Context, args []string, std stdio) error {
+	name := "serve"
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		name, args = args[0], args[1:]
+	}
+	all := commands()
+	i := slices.IndexFunc(all, func(c command) bool { return c.name == name })
+	if i < 0 || all[i].run == nil {
+		return usage(std.err, all, name)
+	}
+	return all[i].run(ctx, args, std)
+}

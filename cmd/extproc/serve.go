@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"warmroute/filter"
+	"warmroute/index"
+	"warmroute/internal/config"
+	"warmroute/internal/feed"
+	"warmroute/internal/fleet"
+	"warmroute/internal/telemetry"
+	"warmroute/internal/tokens"
+)
+
+// drainTime bounds how long requests in flight may go on after SIGTERM: a
+// stream lives as long as its request, and generations are long. Cutting them
+// only costs the release of their charge.
+const drainTime = 10 * time.Second
+
+// maxMessage is what grpc-go receives at most. Its default of 4 MiB would cut
+// multimodal bodies; Envoy's own buffer limit is the one to set.
+const maxMessage = 256 << 20
+
+func serveCommand(ctx context.Context, args []string, std stdio) error {
+	var path string
+	err := flags(std, "serve", args, configFlagVar(&path))
+	if err != nil {
+		return err
+	}
+	file := &config.File[Config]{Path: path, Defaults: defaultConfig}
+	if path == "" {
+		return errNoConfig
+	}
+	c, err := file.Load()
+	if err != nil {
+		return err
+	}
+	telemetry.SurviveClosedPipe()
+	out := telemetry.NewLogWriter(std.err)
+	defer out.Close(time.Second)
+	log, err := telemetry.NewLogger(c.Log, out)
+	if err != nil {
+		return err
+	}
+	r, err := newRouter(c, log, telemetry.NewRegistry("extproc", telemetry.ReadBuild(), out))
+	if err != nil {
+		return err
+	}
+	return r.run(ctx, file)
+}
+
+// router is everything `extproc serve` runs, wired together.
+type router struct {
+	c      Config
+	log    *slog.Logger
+	reg    *prometheus.Registry
+	index  *index.Index
+	feed   *feed.Feed
+	fleet  *fleet.Fleet
+	remote *tokens.Remote
+	ring   *filter.Ring
+	server *filter.Server
+}
+
+func newRouter(c Config, log *slog.Logger, reg *prometheus.Registry) (*router, error) {
+	r := &router{c: c, log: log, reg: reg, ring: filter.NewRing(c.Filter.Decisions)}
+	var err error
+	if r.index, err = index.New(c.Index.options()); err != nil {
+		return nil, err
+	}
+	ledger := filter.NewLedger()
+	metrics := filter.NewMetrics(reg)
+	r.feed = feed.New(r.index, feed.Options{
+		ProbeEvery: c.Index.ProbeEvery, SyncTimeout: c.Index.SyncTimeout, Log: log,
+		Gone: func(replica string) {
+			ledger.Drop(replica)
+			metrics.Forget(replica)
+		},
+	})
+	reg.MustRegister(r.feed)
+	o := c.Fleet
+	o.Registerer, o.Logger = reg, log
+	if r.fleet, err = fleet.New(o, fleet.Hooks{Joined: r.feed.Join, Left: r.feed.Leave}); err != nil {
+		return nil, err
+	}
+	r.remote = tokens.NewRemote(tokens.RemoteOptions{
+		Endpoints: r.renderers, Client: &http.Client{}, Budget: c.Filter.TokenBudget,
+	})
+	source := &tokens.Chooser{Remote: r.remote}
+	router := filter.NewRouter(r.fleet, r.index, ledger, source, r.ring, metrics, filter.RouterOptions{
+		Policy: c.Policy, HintCold: c.Filter.HintWhenCold, Ranked: c.Filter.Ranked, TokenBudget: c.Filter.TokenBudget, Log: log,
+	})
+	r.server = filter.NewServer(router, c.serverOptions())
+	return r, nil
+}
+
+// renderers lists the replicas that can be asked for a model's token ids.
+func (r *router) renderers(model string) []tokens.Endpoint {
+	var out []tokens.Endpoint
+	for _, c := range r.fleet.Snapshot().Serving(model, "") {
+		out = append(out, tokens.Endpoint{URL: "http://" + c.Replica.Addr, Version: c.Replica.Version, Render: c.Replica.Render})
+	}
+	return out
+}
+
+// run serves until ctx ends, then drains: readiness goes first, then requests
+// in flight, then everything that feeds them.
+func (r *router) run(ctx context.Context, file *config.File[Config]) error {
+	listener, err := net.Listen("tcp", r.c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for Envoy: %w", err)
+	}
+	g := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
+	extprocv3.RegisterExternalProcessorServer(g, r.server)
+
+	back, stop := context.WithCancel(context.WithoutCancel(ctx)) // what requests stand on outlives them
+	defer stop()
+	var supply errgroup.Group
+	supply.Go(func() error { return r.fleet.Run(back) })
+	supply.Go(func() error { return r.feed.Run(back) })
+	supply.Go(func() error { return r.index.Run(back) })
+	supply.Go(func() error { return file.Watch(back, r.apply, r.refuse) })
+
+	front, ctx := errgroup.WithContext(ctx)
+	front.Go(func() error { return g.Serve(listener) })
+	front.Go(func() error {
+		<-ctx.Done()
+		drain(g)
+		return nil
+	})
+	r.log.Info("serving", "listen", listener.Addr().String(), "admin", r.c.Admin.Listen, "build", telemetry.ReadBuild().String())
+	err = front.Wait()
+	stop()
+	err = errors.Join(err, supply.Wait())
+	r.remote.Close()
+	r.log.Info("stopped")
+	return err
+}
+
+// apply takes what can change at run time from a new configuration.
+func (r *router) apply(c Config) error {
+	if err := r.fleet.SetReplicas(c.Fleet.Replicas); err != nil {
+		return err
+	}
+	r.log.Info("configuration reloaded", "replicas", len(c.Fleet.Replicas))
+	return nil
+}
+
+func (r *router) refuse(err error) {
+	r.log.Error("configuration refused, the old one stays", "error", err)
+}
+
+// drain ends g gracefully, and by force after drainTime.
+func drain(g *grpc.Server) {
+	forced := time.AfterFunc(drainTime, g.Stop)
+	defer forced.Stop()
+	g.GracefulStop()
+}

@@ -1,0 +1,129 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// VLLM is a running vLLM server.
+type VLLM struct {
+	*Process
+	Addr   string // "127.0.0.1:port"
+	Events string // where it publishes KV events, tcp://127.0.0.1:port
+	Replay string
+}
+
+// VLLMOptions says how to run vLLM.
+type VLLMOptions struct {
+	Version   string // installed by scripts/install-vllm.sh
+	Name      string // of the process and its log
+	Model     string // folder of the model, see TinyModel
+	Served    string // served model name
+	BlockSize int    // tokens; 0.32's CPU attention wants a multiple of 32
+	Flags     []string
+	Env       []string
+}
+
+// StartVLLM starts vLLM without waiting for it: booting takes a minute or two.
+// Wait for /health with WaitHTTP.
+func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := FreePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	v := &VLLM{
+		Addr:   fmt.Sprintf("127.0.0.1:%d", ports[0]),
+		Events: fmt.Sprintf("tcp://127.0.0.1:%d", ports[1]),
+		Replay: fmt.Sprintf("tcp://127.0.0.1:%d", ports[2]),
+	}
+	// "tcp://*:port" binds; an address without a wildcard would connect.
+	events := fmt.Sprintf(`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d","replay_endpoint":"tcp://*:%d","topic":"kv@%s@%s"}`,
+		ports[1], ports[2], v.Addr, o.Served)
+	args := []string{"serve", o.Model, "--served-model-name", o.Served, "--load-format", "dummy",
+		"--host", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--enforce-eager", "--max-model-len", "4000",
+		"--block-size", strconv.Itoa(o.BlockSize), "--enable-prefix-caching", "--enable-prompt-tokens-details", "--kv-events-config", events}
+	if !strings.HasPrefix(o.Version, "0.2") {
+		args = append(args, "--enable-scale-out") // 0.32's /render routes
+	}
+	env := append([]string{"VLLM_SERVER_DEV_MODE=1", "VLLM_HOST_IP=127.0.0.1", "HF_HUB_OFFLINE=1", "VLLM_CPU_KVCACHE_SPACE=1",
+		"VLLM_NO_USAGE_STATS=1", "OMP_NUM_THREADS=1"}, o.Env...)
+	program := filepath.Join(root, ".cache", "vllm", o.Version, "bin", "vllm")
+	if v.Process, err = Start(dir, o.Name, env, program, append(args, o.Flags...)...); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// tinyConfig is a Qwen3 of two layers: real architecture and tokenizer, weights made up at load.
+const tinyConfig = `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":128,"intermediate_size":256,
+"num_hidden_layers":2,"num_attention_heads":2,"num_key_value_heads":2,"head_dim":64,"vocab_size":151936,
+"max_position_embeddings":32768,"rms_norm_eps":1e-6,"rope_theta":1000000.0,"torch_dtype":"bfloat16",
+"tie_word_embeddings":true,"bos_token_id":151643,"eos_token_id":151645,"hidden_act":"silu","attention_bias":false}`
+
+// TinyModel makes a model folder in dir: a tiny Qwen3 with the real Qwen3
+// tokenizer, which scripts/fetch-models.sh has put into .cache/models.
+func TinyModel(dir string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	model := filepath.Join(dir, "tiny-qwen3")
+	if err := os.MkdirAll(model, 0o755); err != nil {
+		return "", fmt.Errorf("testenv: %w", err)
+	}
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		b, err := os.ReadFile(filepath.Join(root, ".cache", "models", "qwen3", name))
+		if err != nil {
+			return "", fmt.Errorf("testenv: the Qwen3 tokenizer is missing, run scripts/fetch-models.sh: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(model, name), b, 0o644); err != nil {
+			return "", fmt.Errorf("testenv: %w", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(model, "config.json"), []byte(tinyConfig), 0o644); err != nil {
+		return "", fmt.Errorf("testenv: %w", err)
+	}
+	return model, nil
+}
+
+// adapterScript writes a LoRA adapter of rank 4 for the tiny model.
+const adapterScript = `
+import json, os, sys, torch
+from safetensors.torch import save_file
+out = sys.argv[1]
+os.makedirs(out, exist_ok=True)
+torch.manual_seed(1)
+weights = {}
+for layer in range(2):
+    base = f"base_model.model.model.layers.{layer}.self_attn."
+    for name, rows in (("q_proj", 128), ("v_proj", 128)):
+        weights[base + name + ".lora_A.weight"] = torch.randn(4, 128, dtype=torch.bfloat16)
+        weights[base + name + ".lora_B.weight"] = torch.randn(rows, 4, dtype=torch.bfloat16)
+save_file(weights, os.path.join(out, "adapter_model.safetensors"))
+json.dump({"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none",
+           "target_modules": ["q_proj", "v_proj"], "base_model_name_or_path": "tiny"}, open(os.path.join(out, "adapter_config.json"), "w"))
+`
+
+// TinyAdapter makes a LoRA adapter for TinyModel's model with the Python of an
+// installed vLLM and returns its folder.
+func TinyAdapter(ctx context.Context, dir, version string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	out := filepath.Join(dir, "tiny-lora")
+	python := filepath.Join(root, ".cache", "vllm", version, "bin", "python")
+	if b, err := exec.CommandContext(ctx, python, "-c", adapterScript, out).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("testenv: make a LoRA adapter: %w\n%s", err, b)
+	}
+	return out, nil
+}

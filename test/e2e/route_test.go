@@ -1,0 +1,209 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"warmroute/internal/vllmsim"
+)
+
+func fast() vllmsim.Options {
+	return vllmsim.Options{PrefillRate: 200_000, DecodeRate: 2000, Blocks: 4096}
+}
+
+// conversation i's first turn: a long text of its own.
+func firstTurn(i int) []message {
+	return []message{{"user", fmt.Sprintf("conversation %d: ", i) + strings.Repeat(fmt.Sprintf("word%d ", i), 120)}}
+}
+
+// TestSecondTurnLandsWhereTheFirstDid: for every conversation, and what was
+// predicted equals what the replica counted.
+func TestSecondTurnLandsWhereTheFirstDid(t *testing.T) {
+	const conversations = 20
+	st := start(t, setup{replicas: 4, sim: fast()})
+	for i := range conversations {
+		first := firstTurn(i)
+		a := st.chat(first, 8)
+		if a.status != 200 || a.replica == "" {
+			t.Fatalf("first turn %d: %+v", i, a)
+		}
+		st.settled()
+		second := append(first, message{"assistant", a.text}, message{"user", "and then?"})
+		predicted := st.predicted()
+		b := st.chat(second, 8)
+		if b.replica != a.replica {
+			t.Errorf("conversation %d: first turn on %s, second on %s", i, a.replica, b.replica)
+		}
+		if got := int(st.predicted() - predicted); got != b.cached || b.cached == 0 {
+			t.Errorf("conversation %d: predicted %d cached tokens, the replica counted %d", i, got, b.cached)
+		}
+	}
+	reasons := st.wantReasons(2*conversations, 1)
+	if reasons["warm"] < conversations {
+		t.Errorf("want every second turn warm: %v", reasons)
+	}
+}
+
+// predicted is the sum of warmroute_predicted_cached_tokens_total.
+func (st *stack) predicted() float64 {
+	sum := 0.0
+	for name, v := range st.metrics() {
+		if strings.HasPrefix(name, "warmroute_predicted_cached_tokens_total") {
+			sum += v
+		}
+	}
+	return sum
+}
+
+// TestUnrelatedPromptsSpread: the negative control.
+func TestUnrelatedPromptsSpread(t *testing.T) {
+	st := start(t, setup{replicas: 4, sim: fast()})
+	count := map[string]int{}
+	for i := range 80 {
+		count[st.chat(firstTurn(i), 1).replica]++
+	}
+	for replica, n := range count {
+		if n < 8 || n > 40 {
+			t.Errorf("%s served %d of 80 unrelated prompts: %v", replica, n, count)
+		}
+	}
+	if len(count) != 4 {
+		t.Errorf("%d of 4 replicas were used: %v", len(count), count)
+	}
+	st.wantReasons(80, 1)
+}
+
+// TestBadBodiesPassUntouched: warmroute has no opinion, the replica answers.
+func TestBadBodiesPassUntouched(t *testing.T) {
+	st := start(t, setup{replicas: 1, sim: fast()})
+	for _, body := range []string{
+		``, `{`, `{"model":"sim"}`, `{"model":"nobody","messages":[]}`,
+		`{"model":"sim","model":"sim","messages":[{"role":"user","content":"x"}]}`,
+		`{"model":"sim","messages":[{"role":"user","content":"\ud800"}]}`,
+		"{\"model\":\"sim\",\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}",
+		`{"model":"sim","messages":7}`, `[]`,
+	} {
+		direct, err := http.Post("http://"+st.sims[0].Addr()+"/v1/chat/completions", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		direct.Body.Close()
+		if a := st.post("/v1/chat/completions", []byte(body)); a.status != direct.StatusCode {
+			t.Errorf("%q: %d through Envoy, %d from the replica", body, a.status, direct.StatusCode)
+		}
+	}
+	st.wantReasons(9, 0)
+}
+
+// TestFailoverAndReturn: a dead replica is never hinted, its requests are
+// served, and it is used again once it is back.
+func TestFailoverAndReturn(t *testing.T) {
+	st := start(t, setup{replicas: 2, sim: fast()})
+	a := st.chat(firstTurn(1), 1)
+	st.settled()
+	var victim *vllmsim.Sim
+	for _, sim := range st.sims {
+		if sim.Addr() == a.replica {
+			victim = sim
+		}
+	}
+	victim.SetFaults(vllmsim.Faults{Stall: true})
+	st.until(10*time.Second, "the stalled replica leaves", func() bool {
+		return st.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 1
+	})
+	b := st.chat(firstTurn(1), 1)
+	if b.status != 200 || b.replica == a.replica {
+		t.Errorf("with its replica stalled: %+v", b)
+	}
+	victim.SetFaults(vllmsim.Faults{})
+	st.until(15*time.Second, "the replica returns", func() bool {
+		return st.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 2
+	})
+	st.wantReasons(2, 1)
+}
+
+func (st *stack) until(most time.Duration, what string, ok func() bool) {
+	st.t.Helper()
+	for end := time.Now().Add(most); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			st.t.Fatalf("not within %v: %s\n%v", most, what, st.metrics())
+		}
+	}
+}
+
+// TestKillingTheRouterFailsNoRequest kills it under load, and starts it again.
+func TestKillingTheRouterFailsNoRequest(t *testing.T) {
+	st := start(t, setup{replicas: 2, sim: fast()})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	status := map[int]int{}
+	for w := range 8 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				a := st.chat(firstTurn(w*1000+i), 1)
+				mu.Lock()
+				status[a.status]++
+				mu.Unlock()
+			}
+		})
+	}
+	served := func() int { mu.Lock(); defer mu.Unlock(); return status[200] }
+	reach := func(n int) { st.until(30*time.Second, fmt.Sprint(n, " served"), func() bool { return served() >= n }) }
+	reach(100)
+	st.extproc.Kill()
+	reach(served() + 200)
+	st.startExtproc()
+	reach(served() + 100)
+	_ = st.extproc.Signal(syscall.SIGSTOP)
+	reach(served() + 50)
+	_ = st.extproc.Signal(syscall.SIGCONT)
+	reach(served() + 50)
+	close(stop)
+	wg.Wait()
+	if len(status) != 1 {
+		t.Errorf("statuses %v", status)
+	}
+}
+
+// TestClientsCannotSteer: a client's own copy of our headers is dropped, with
+// the router alive and dead.
+func TestClientsCannotSteer(t *testing.T) {
+	st := start(t, setup{replicas: 2, sim: fast()})
+	send := func() int {
+		hits := 0
+		for i := range 20 {
+			req, err := http.NewRequest("GET", st.envoy.URL+"/v1/models", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("x-gateway-destination-endpoint", st.sims[i%1].Addr())
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.Header.Get("x-warmroute-served") == st.sims[0].Addr() {
+				hits++
+			}
+		}
+		return hits
+	}
+	if n := send(); n == 20 {
+		t.Error("alive: all 20 requests went where the client said")
+	}
+	st.extproc.Kill()
+	if n := send(); n == 20 {
+		t.Error("dead: all 20 requests went where the client said")
+	}
+}

@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"warmroute/envoy"
+	"warmroute/internal/testenv"
+	"warmroute/internal/vllmsim"
+)
+
+// binary builds extproc once for all tests, with the race detector.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "warmroute-e2e-")
+	if err != nil {
+		return "", err
+	}
+	root, err := testenv.Root()
+	if err != nil {
+		return "", err
+	}
+	return testenv.Build(dir, filepath.Join(root, "cmd", "extproc"), "-race")
+})
+
+// stack is Envoy in front of simulated replicas, with extproc beside it.
+type stack struct {
+	t       *testing.T
+	dir     string
+	sims    []*vllmsim.Sim
+	envoy   *testenv.Envoy
+	extproc *testenv.Process
+	listen  string // of extproc's gRPC
+	admin   string // of extproc
+	config  string // extproc's configuration file
+}
+
+// setup says what stack to build.
+type setup struct {
+	replicas int
+	sim      vllmsim.Options // of every replica; addresses are filled in
+	config   string          // further YAML of extproc's configuration
+	envoy    envoy.Options   // further options; addresses are filled in
+}
+
+func start(t *testing.T, s setup) *stack {
+	t.Helper()
+	st := &stack{t: t, dir: t.TempDir()}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait)
+	t.Cleanup(cancel)
+	for i := range s.replicas {
+		o := s.sim
+		o.Events, o.Replay, o.Seed = "127.0.0.1:0", "127.0.0.1:0", int64(i+1)
+		sim, err := vllmsim.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			if err := sim.Run(ctx); err != nil {
+				t.Errorf("simulated replica %d: %v", i, err)
+			}
+		})
+		st.sims = append(st.sims, sim)
+	}
+	ports, err := testenv.FreePorts(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := func(i int) string { return "127.0.0.1:" + strconv.Itoa(ports[i]) }
+	st.listen, st.admin = local(0), local(1)
+	st.writeConfig(s.config)
+	st.startExtproc()
+	o := s.envoy
+	o.ServedHeader = true
+	o.Listen, o.Admin, o.ExtProc = local(2), local(3), st.listen
+	for _, sim := range st.sims {
+		o.Replicas = append(o.Replicas, sim.Addr())
+	}
+	var boot bytes.Buffer
+	if err := envoy.WriteBootstrap(&boot, o); err != nil {
+		t.Fatal(err)
+	}
+	if st.envoy, err = testenv.StartEnvoy(st.dir, "envoy", boot.Bytes(), o.Listen, o.Admin); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.envoy.Stop)
+	return st
+}
+
+// writeConfig writes extproc's configuration: the replicas' addresses and more.
+func (st *stack) writeConfig(more string) {
+	st.t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nfleet:\n  replicas:\n", st.listen, st.admin)
+	for _, sim := range st.sims {
+		fmt.Fprintf(&b, "  - address: %s\n", sim.Addr())
+		if ep := sim.EventEndpoint(0); ep != "" && strings.Contains(more, "# explicit events") {
+			fmt.Fprintf(&b, "    events: [{endpoint: %q, replay_endpoint: %q}]\n", ep, sim.ReplayEndpoint(0))
+		}
+	}
+	b.WriteString(more)
+	st.config = filepath.Join(st.dir, "warmroute.yaml")
+	if err := os.WriteFile(st.config, []byte(b.String()), 0o644); err != nil {
+		st.t.Fatal(err)
+	}
+}
+
+// startExtproc starts the router and waits until it is ready.
+func (st *stack) startExtproc() {
+	st.t.Helper()
+	path, err := binary()
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	p, err := testenv.Start(st.dir, "extproc", nil, path, "serve", "-config", st.config)
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	st.extproc = p
+	st.t.Cleanup(func() {
+		p.Stop()
+		if tail := p.Tail(); strings.Contains(tail, "DATA RACE") || strings.Contains(tail, "panic") {
+			st.t.Errorf("extproc's log:\n%s", tail)
+		}
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := p.WaitHTTP(ctx, "http://"+st.admin+"/readyz"); err != nil {
+		st.t.Fatal(err)
+	}
+}
+
+// answer is what a client sees of one completion.
+type answer struct {
+	status  int
+	replica string // of the simulated replica that served, "" when unknown
+	cached  int    // the replica's own count of cached prompt tokens
+	prompt  int
+	text    string
+}
+
+// message of a chat.
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// chat sends one chat completion through Envoy.
+func (st *stack) chat(messages []message, maxTokens int) answer {
+	st.t.Helper()
+	body, err := json.Marshal(map[string]any{"model": "sim", "messages": messages, "max_tokens": maxTokens})
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	return st.post("/v1/chat/completions", body)
+}
+
+// post sends a body through Envoy.
+func (st *stack) post(path string, body []byte) answer {
+	st.t.Helper()
+	resp, err := http.Post(st.envoy.URL+path, "application/json", bytes.NewReader(body))
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	a := answer{status: resp.StatusCode, replica: resp.Header.Get(envoy.HeaderServed)}
+	var v struct {
+		Choices []struct {
+			Text    string
+			Message struct{ Content string }
+		}
+		Usage struct {
+			PromptTokens        int `json:"prompt_tokens"`
+			PromptTokensDetails struct {
+				CachedTokens int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
+		}
+	}
+	if json.Unmarshal(raw, &v) == nil && len(v.Choices) > 0 {
+		a.text = v.Choices[0].Message.Content + v.Choices[0].Text
+		a.cached, a.prompt = v.Usage.PromptTokensDetails.CachedTokens, v.Usage.PromptTokens
+	}
+	return a
+}
+
+var sample = regexp.MustCompile(`(?m)^(warmroute_\w+)(\{[^}]*\})? (\S+)$`)
+
+// metrics reads extproc's metrics: name with labels → value.
+func (st *stack) metrics() map[string]float64 {
+	st.t.Helper()
+	resp, err := http.Get("http://" + st.admin + "/metrics")
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, m := range sample.FindAllStringSubmatch(string(b), -1) {
+		v, err := strconv.ParseFloat(m[3], 64)
+		if err != nil {
+			st.t.Fatalf("metric %s: %v", m[0], err)
+		}
+		out[m[1]+m[2]] = v
+	}
+	return out
+}
+
+// reasons returns the count of every reason code that is not zero.
+func (st *stack) reasons() map[string]int {
+	st.t.Helper()
+	out := map[string]int{}
+	for name, v := range st.metrics() {
+		if label, ok := strings.CutPrefix(name, `warmroute_decisions_total{reason="`); ok && v > 0 {
+			out[strings.TrimSuffix(label, `"}`)] = int(v)
+		}
+	}
+	return out
+}
+
+// wantReasons holds a run's reason codes to its requests: they sum up, and at
+// least share of them were hints.
+func (st *stack) wantReasons(requests int, share float64) map[string]int {
+	st.t.Helper()
+	reasons := st.reasons()
+	sum, hints := 0, 0
+	for reason, n := range reasons {
+		sum += n
+		switch reason {
+		case "warm", "cold", "moved", "guarded", "always", "learned":
+			hints += n
+		}
+	}
+	if sum != requests {
+		st.t.Errorf("reason codes sum to %d, requests were %d: %v", sum, requests, reasons)
+	}
+	if float64(hints) < share*float64(requests) {
+		st.t.Errorf("%d of %d requests got a hint, want a share of %.2f: %v", hints, requests, share, reasons)
+	}
+	return reasons
+}
+
+// settled waits until extproc has applied every batch the replicas published.
+func (st *stack) settled() {
+	st.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		want := 0.0
+		for _, sim := range st.sims {
+			want += float64(sim.Published(0))
+		}
+		got := 0.0
+		for name, v := range st.metrics() {
+			if strings.HasPrefix(name, "warmroute_kv_batches_total{") {
+				got += v
+			}
+		}
+		if got >= want {
+			return
+		}
+		if time.Now().After(deadline) {
+			st.t.Fatalf("extproc applied %v of %v event batches", got, want)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
