@@ -73,55 +73,70 @@ func isTransient(err error) bool {
 
 // client asks replicas over HTTP, with bounded answers.
 type client struct {
-	http   *http.Client
-	scheme string
-	token  *token
+	http *http.Client
+	url  func(addr string) string
 }
 
 func newClient(o Options) (*client, error) {
-	c := &client{scheme: "http", token: &token{env: o.HTTP.TokenEnv, file: o.HTTP.TokenFile}}
-	if o.HTTP.TLS {
-		c.scheme = "https"
+	if o.Transport != nil {
+		return &client{http: &http.Client{Transport: o.Transport}, url: o.HTTP.URL}, nil
 	}
-	if _, err := c.token.value(); err != nil {
+	h, err := o.HTTP.Client(1) // one worker per replica asks one thing at a time
+	if err != nil {
 		return nil, err
 	}
-	transport := o.Transport
-	if transport == nil {
-		t, err := newTransport(o.HTTP)
-		if err != nil {
-			return nil, err
-		}
-		transport = t
-	}
-	c.http = &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key goes nowhere else
-	}
-	return c, nil
+	return &client{http: h, url: o.HTTP.URL}, nil
 }
 
-func newTransport(o HTTPOptions) (*http.Transport, error) {
+// URL returns the root of a replica's HTTP API, without a slash at the end.
+func (o HTTPOptions) URL(addr string) string {
+	if o.TLS {
+		return "https://" + addr
+	}
+	return "http://" + addr
+}
+
+// Client returns an HTTP client for replicas that keeps at most idle unused
+// connections to each, sends the API key, and follows no redirects, so that the
+// key goes nowhere else. Errors name the field at fault.
+func (o HTTPOptions) Client(idle int) (*http.Client, error) {
 	t := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-		MaxIdleConnsPerHost:    1, // one worker per replica asks one thing at a time
-		MaxConnsPerHost:        2,
+		MaxIdleConnsPerHost:    idle,
 		IdleConnTimeout:        90 * time.Second,
 		TLSHandshakeTimeout:    3 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true, // compressing costs the replica more than the bytes cost the network
 	}
-	if !o.TLS {
-		return t, nil
+	if o.TLS {
+		var err error
+		if t.TLSClientConfig, err = o.tls(); err != nil {
+			return nil, err
+		}
 	}
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName, InsecureSkipVerify: o.InsecureSkipVerify}
+	h := &http.Client{
+		Transport:     t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if o.TokenEnv != "" || o.TokenFile != "" {
+		a := &authorized{Transport: t, token: &token{env: o.TokenEnv, file: o.TokenFile}}
+		if _, err := a.token.value(); err != nil {
+			return nil, err
+		}
+		h.Transport = a
+	}
+	return h, nil
+}
+
+func (o HTTPOptions) tls() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName, InsecureSkipVerify: o.InsecureSkipVerify}
 	if o.CAFile != "" {
 		pem, err := os.ReadFile(o.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("fleet: http.ca_file: %w", err)
 		}
-		t.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("fleet: http.ca_file: %q holds no PEM certificate", o.CAFile)
 		}
 	}
@@ -129,12 +144,31 @@ func newTransport(o HTTPOptions) (*http.Transport, error) {
 		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
 			return nil, fmt.Errorf("fleet: http.cert_file: %w", err)
 		}
-		t.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile) // read anew: certificates are rotated
 			return &pair, err
 		}
 	}
-	return t, nil
+	return c, nil
+}
+
+// authorized adds the API key to every request.
+type authorized struct {
+	*http.Transport
+	token *token
+}
+
+func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
+	key, err := a.token.value()
+	if err != nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, err
+	}
+	req = req.Clone(req.Context())
+	req.Header.Set("Authorization", "Bearer "+key)
+	return a.Transport.RoundTrip(req)
 }
 
 // token is the API key, from the environment or a file.
@@ -146,18 +180,15 @@ type token struct {
 	readAt time.Time
 }
 
-// value returns the key, "" for none. A file that cannot be read again leaves
+// value returns the key. A file that cannot be read again leaves
 // the last key in use.
 func (t *token) value() (string, error) {
-	switch {
-	case t.env != "":
+	if t.env != "" {
 		v := os.Getenv(t.env)
 		if v == "" {
 			return "", fmt.Errorf("fleet: http.token_env: the environment variable %s is not set", t.env)
 		}
 		return v, nil
-	case t.file == "":
-		return "", nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,19 +213,12 @@ func (c *client) open(ctx context.Context, method, addr, path string, body []byt
 	if body != nil {
 		reader = bytes.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.scheme+"://"+addr+path, reader)
+	req, err := http.NewRequestWithContext(ctx, method, c.url(addr)+path, reader)
 	if err != nil {
 		return nil, &failure{reasonBadAnswer, err}
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
-	}
-	key, err := c.token.value()
-	if err != nil {
-		return nil, &failure{reasonUnauthorized, err}
-	}
-	if key != "" {
-		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
