@@ -1,0 +1,146 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+const (
+	headerTimeout   = 5 * time.Second  // for a client to finish its request header
+	scrapeTimeout   = 10 * time.Second // Prometheus' own default
+	shutdownTimeout = 5 * time.Second  // for answers in flight; a profile may be cut
+	maxScrapes      = 4                // at once; more wait for nothing and get 503
+)
+
+// Options says what is served where.
+type Options struct {
+	Listen   string                  // "host:port"; port 0 takes a free one
+	Pprof    bool                    // serve /debug/pprof/
+	Ready    func() error            // why the binary cannot serve, nil when it can; nil func: always ready
+	Metrics  prometheus.Gatherer     // nil: no /metrics
+	Handlers map[string]http.Handler // by pattern of http.ServeMux, e.g. "GET /explain"
+	Logger   *slog.Logger            // nil: no log
+}
+
+// Server is a listening admin server; make it with Listen.
+type Server struct {
+	listener net.Listener
+	http     *http.Server
+}
+
+// Listen takes the address, so that a taken port is an error now, and prepares
+// the server. Serve it with Run, or give the address back with Close.
+func Listen(o Options) (*Server, error) {
+	mux, err := o.mux()
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("admin: %w", err)
+	}
+	log := o.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{listener: l, http: &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: headerTimeout,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}}, nil
+}
+
+// Addr is the address listened on, "ip:port".
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Close gives the address back without serving.
+func (s *Server) Close() error { return s.listener.Close() }
+
+// Run serves until ctx ends, then lets answers in flight finish for a few
+// seconds and returns nil. Any other error means that serving broke.
+func (s *Server) Run(ctx context.Context) error {
+	failed := make(chan error, 1)
+	go func() { failed <- s.http.Serve(s.listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("admin: %w", err)
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := s.http.Shutdown(end); err != nil {
+		_ = s.http.Close()
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin: %w", err)
+	}
+	return nil
+}
+
+// mux builds the routes. A pattern that conflicts is an error, not a panic.
+func (o Options) mux() (mux *http.ServeMux, err error) {
+	defer func() {
+		if p := recover(); p != nil { // how ServeMux reports it
+			err = fmt.Errorf("admin: %v", p)
+		}
+	}()
+	mux = http.NewServeMux()
+	paths := []string{"/healthz", "/readyz"}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if o.Ready != nil {
+			if err := o.Ready(); err != nil {
+				text(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
+				return
+			}
+		}
+		text(w, http.StatusOK, "ready")
+	})
+	if o.Metrics != nil {
+		paths = append(paths, "/metrics")
+		mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
+			ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,
+		}))
+	}
+	if o.Pprof {
+		paths = append(paths, "/debug/pprof/")
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	for pattern, h := range o.Handlers {
+		paths = append(paths, pattern[strings.IndexByte(pattern, ' ')+1:])
+		mux.Handle(pattern, h)
+	}
+	if slices.Contains(paths, "/") {
+		return mux, nil
+	}
+	slices.Sort(paths)
+	index := strings.Join(slices.Compact(paths), "\n")
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, index) })
+	return mux, nil
+}
+
+func text(w http.ResponseWriter, code int, s string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = io.WriteString(w, s+"\n")
+}

@@ -1,0 +1,37 @@
+package admin
+
+import (
+	"errors"
+	"sync/atomic"
+)
+
+// Gate combines the reasons for not being ready. The zero value is not ready:
+// it has not been opened. It is safe for concurrent use.
+type Gate struct {
+	checks atomic.Pointer[[]func() error]
+	shut   atomic.Pointer[string]
+}
+
+// Open makes the gate ready as soon as every check returns nil. Checks are
+// called on each question, must be quick and safe for concurrent use.
+func (g *Gate) Open(checks ...func() error) { g.checks.Store(&checks) }
+
+// Shut makes the gate not ready for good, e.g. when draining begins or a server
+// has returned. The first reason stays.
+func (g *Gate) Shut(why string) { g.shut.CompareAndSwap(nil, &why) }
+
+// Ready returns why not, all reasons joined, or nil.
+func (g *Gate) Ready() error {
+	if why := g.shut.Load(); why != nil {
+		return errors.New(*why)
+	}
+	checks := g.checks.Load()
+	if checks == nil {
+		return errors.New("starting")
+	}
+	var errs []error
+	for _, check := range *checks {
+		errs = append(errs, check())
+	}
+	return errors.Join(errs...)
+}
