@@ -1,0 +1,516 @@
+package index
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"warmroute/prefixhash"
+)
+
+// ErrIncarnation means that the batch is of an incarnation that is not current:
+// the holder was begun again, removed, or expired. Call Begin and send what the
+// holder has.
+var ErrIncarnation = errors.New("index: the batch's incarnation is not current")
+
+// ErrClosed means that the index is closed.
+var ErrClosed = errors.New("index: closed")
+
+// Apply brings the index up to date with one batch. Lookups may see a part of
+// it while it runs. Errors are ErrIncarnation and ErrClosed; then nothing has
+// changed.
+func (x *Index) Apply(b *Batch) (Result, error) {
+	var res Result
+	if x.closed.Load() {
+		return res, ErrClosed
+	}
+	h := x.known(b.Holder)
+	if h == nil {
+		return res, ErrIncarnation
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.incarnation == 0 || b.Incarnation != h.incarnation {
+		return res, ErrIncarnation
+	}
+	now := x.o.Now()
+	x.see(h.id, now.UnixNano())
+	tick := uint64(now.Unix()/60) & 0xffff
+	for i := range b.Events {
+		ev := &b.Events[i]
+		switch ev.Kind {
+		case Stored:
+			x.stored(h, ev, b.Full, tick, &res)
+		case Removed:
+			x.removed(h, ev, &res)
+		case Cleared:
+			h.clear()
+		default:
+			res.Dropped += len(ev.Engine)
+		}
+	}
+	x.dropped.Add(uint64(res.Dropped))
+	return res, nil
+}
+
+func (x *Index) stored(h *holder, ev *Event, full bool, tick uint64, res *Result) {
+	if ev.Scope.Scheme == "" || ev.Tier >= tiers || ev.Content != nil && len(ev.Content) != len(ev.Engine) {
+		res.Dropped += len(ev.Engine)
+		return
+	}
+	h.sawGroup(ev.Scope, ev.GroupKind)
+	if len(ev.Engine) == 0 || ev.GroupKind == GroupOther {
+		return
+	}
+	sp := x.lockSpace(ev.Scope)
+	if sp == nil {
+		res.Dropped += len(ev.Engine)
+		return
+	}
+	d := sp.d
+	defer d.mu.Unlock()
+	seat, ok := d.seatFor(h)
+	if !ok {
+		res.Dropped += len(ev.Engine)
+		return
+	}
+	before := sp.blocks()
+	r := run{sp: sp, seat: seat, tier: ev.Tier, full: full, tick: tick, engines: ev.Engine, hasParent: ev.HasParent, parent: keyOf(ev.Parent)}
+	if ev.Content == nil {
+		sp.plain = true
+		d.keys = appendKeys(d.keys[:0], ev.Engine)
+		r.keys, r.engines = d.keys, nil
+		d.store(&r, res)
+	} else {
+		d.storeLinked(&r, ev.Content, ev.Parent, res)
+	}
+	x.blocks.Add(int64(sp.blocks() - before))
+	r.cancel(h.id)
+}
+
+// lockSpace returns a scope's tables with their writer's lock held.
+func (x *Index) lockSpace(s Scope) *space {
+	for {
+		sp := x.space(s)
+		if sp == nil {
+			return nil
+		}
+		sp.d.mu.Lock()
+		if !sp.dropped && !x.closed.Load() {
+			return sp
+		}
+		sp.d.mu.Unlock() // drained just now: it will be made anew, or not when closed
+	}
+}
+
+// keyOf is the key of a foreign hash: itself, but never 0, which means "none".
+func keyOf(hash uint64) uint64 {
+	if hash == 0 {
+		return 1
+	}
+	return hash
+}
+
+func appendKeys(dst, hashes []uint64) []uint64 {
+	for _, h := range hashes {
+		dst = append(dst, keyOf(h))
+	}
+	return dst
+}
+
+// storeLinked stores blocks known by engine hash and content, and those that
+// waited for them. Blocks whose parent is not known wait in turn.
+func (d *domain) storeLinked(r *run, contents []prefixhash.Content, parent uint64, res *Result) {
+	root := uint64(r.sp.root)
+	if r.hasParent {
+		entry := d.engines.find(parent)
+		if entry == nil || int(entry.val>>valSpace) != r.sp.index {
+			d.park(r, parent, contents, res)
+			return
+		}
+		root = entry.child
+	}
+	r.parent = root
+	d.keys = linkAll(d.keys[:0], root, contents)
+	r.keys = d.keys
+	d.store(r, res)
+	if len(d.joined) > 0 {
+		stored := *r
+		stored.keys = append([]uint64(nil), r.keys...)
+		d.join(res)
+		*r = stored
+	}
+}
+
+func linkAll(dst []uint64, parent uint64, contents []prefixhash.Content) []uint64 {
+	k := prefixhash.Key(parent)
+	for _, c := range contents {
+		k = prefixhash.Link(k, c)
+		dst = append(dst, uint64(k))
+	}
+	return dst
+}
+
+// run is consecutive blocks of one holder in one tier.
+type run struct {
+	sp        *space
+	seat      int
+	tier      Tier
+	full      bool
+	tick      uint64
+	hasParent bool
+	parent    uint64 // key of the block before the first, when hasParent
+	keys      []uint64
+	engines   []uint64 // nil: stored by key alone
+}
+
+// cancel ends speculation about what was just reported.
+func (r *run) cancel(id HolderID) {
+	if r.tier == TierGPU {
+		r.sp.cancel(id, r.keys)
+	}
+}
+
+// ahead is how many blocks are touched before they are worked on, so that
+// their cache misses overlap; about what a core can have in flight.
+const ahead = 16
+
+func (d *domain) store(r *run, res *Result) {
+	engine := flipper{sets: &d.sets, seat: r.seat}
+	w := storing{d: d, run: r, res: res, flip: flipper{sets: &d.sets, seat: r.seat}}
+	w.start()
+	sink := uint64(0)
+	for i, key := range r.keys {
+		if i%ahead == 0 {
+			for k := i; k < min(i+ahead, len(r.keys)); k++ {
+				sink += r.sp.gpu.touch(r.keys[k])
+				if r.engines != nil {
+					sink += d.engines.touch(r.engines[k])
+				}
+			}
+		}
+		if r.engines != nil {
+			if !d.engines.hold(r.engines[i], key, r.sp.index, &engine) {
+				res.Dropped += len(r.keys) - i
+				break
+			}
+			if d.orphans.blocks > 0 {
+				d.orphans.wake(r.engines[i], &d.joined)
+			}
+		}
+		if !w.block(key) {
+			res.Dropped++
+			d.partial.put(r.seat, true)
+			if r.engines != nil {
+				d.engines.release(d.engines.find(r.engines[i]), &engine)
+			}
+		}
+	}
+	d.sink = sink
+	w.flip.flush()
+	engine.flush()
+}
+
+// storing is the state while a run is stored.
+type storing struct {
+	d    *domain
+	run  *run
+	res  *Result
+	flip flipper
+
+	prev    uint64 // the block before, when linked
+	before  uint64 // and the one before that, while a block is stored
+	linked  bool
+	slot    *slot // its slot, valid while builds stands
+	builds  uint64
+	visible bool // the holder has every block up to prev
+	room    int  // blocks the caps leave
+}
+
+func (w *storing) start() {
+	x, sp := w.d.x, w.run.sp
+	w.room = min(x.o.MaxScopeBlocks-sp.blocks(), x.o.MaxBlocks-int(x.blocks.Load()))
+	w.visible = !w.run.hasParent
+	if w.run.tier != TierGPU || !w.run.hasParent {
+		return
+	}
+	w.prev, w.linked = w.run.parent, true
+	w.slot, _ = sp.gpu.insert(w.prev)
+	w.visible = w.d.slotHas(w.slot, w.run.seat)
+	w.builds = sp.gpu.builds
+}
+
+// block stores the next block; false means there was no room.
+func (w *storing) block(key uint64) bool {
+	d, sp, seat := w.d, w.run.sp, w.run.seat
+	if w.run.tier != TierGPU {
+		return w.beside(&sp.lower[w.run.tier], key)
+	}
+	t := sp.gpu
+	t.pin = w.prev // a rebuild must not lose its links
+	s, made := t.insert(key)
+	if t.builds != w.builds {
+		w.builds = t.builds
+		if w.linked {
+			w.slot = t.find(w.prev)
+		}
+	}
+	cur := setID(s.val & valSet)
+	if made || cur == 0 {
+		switch {
+		case w.linked:
+			sp.adopt(w.slot, key)
+		case w.prev == 0:
+			atomic.StoreUint64(&s.val, s.val|valFirst)
+		}
+	}
+	w.before, w.prev, w.linked, w.slot = w.prev, key, true, s
+	if cur != 0 && d.sets.has(cur, seat) {
+		w.visible = true
+		w.repeat(key)
+		return true
+	}
+	if !w.visible {
+		t.pin = key
+		return w.beside(&sp.stranded, key)
+	}
+	if cur == 0 {
+		if w.room <= 0 && !w.makeRoom(key) {
+			w.visible = false
+			return false
+		}
+		w.room--
+	}
+	to, ok := w.flip.next(cur)
+	if !ok {
+		w.visible = false
+		return false
+	}
+	if cur == 0 {
+		t.live[t.partOf(key)]++
+	}
+	atomic.StoreUint64(&s.val, s.val&(valMulti|valFirst)|uint64(to)|w.run.tick<<valTick)
+	d.info[seat].blocks[TierGPU]++
+	w.res.Stored++
+	if d.info[seat].stranded > 0 {
+		w.flip.flush()
+		d.promote(sp, s, seat)
+	}
+	return true
+}
+
+// beside stores a block in a table without order.
+func (w *storing) beside(p *atomic.Pointer[table], key uint64) bool {
+	d, seat := w.d, w.run.seat
+	t := w.run.sp.flat(p)
+	s, _ := t.insert(key)
+	if d.slotHas(s, seat) {
+		w.repeat(key)
+		return true
+	}
+	if s.val&valSet == 0 {
+		if w.room <= 0 && !w.makeRoom(key) {
+			return false
+		}
+		w.room--
+	}
+	w.flip.flush()
+	if !d.flipSlot(t, s, seat) {
+		return false
+	}
+	d.info[seat].blocks[w.run.tier]++
+	if w.run.tier == TierGPU {
+		d.info[seat].stranded++
+	}
+	w.res.Stored++
+	return true
+}
+
+func (w *storing) repeat(key uint64) {
+	w.res.Repeated++
+	if !w.run.full {
+		w.d.copies[copyKey{int32(w.run.sp.index), int32(w.run.seat), w.run.tier, key}]++
+	}
+}
+
+// makeRoom evicts a block, but never the one about to be stored nor the one it
+// is linked to.
+func (w *storing) makeRoom(key uint64) bool {
+	w.flip.flush()
+	if !w.d.evict(w.run.sp, key, w.before) {
+		return false
+	}
+	w.room++
+	return true
+}
+
+func (x *Index) removed(h *holder, ev *Event, res *Result) {
+	if ev.Tier >= tiers {
+		res.Dropped += len(ev.Engine)
+		return
+	}
+	rest := len(ev.Engine)
+	for _, d := range h.domains {
+		if d.key.group != ev.Scope.Group || rest == 0 {
+			continue
+		}
+		d.mu.Lock()
+		seat, ok := d.seating.seatOf(h.id)
+		if ok {
+			before := d.blocks()
+			rest -= d.remove(seat, ev.Tier, ev.Engine, res)
+			x.blocks.Add(int64(d.blocks() - before))
+		}
+		d.mu.Unlock()
+	}
+	res.Unknown += rest
+}
+
+// remove takes blocks from a holder and returns how many it knew. d.mu is held.
+func (d *domain) remove(seat int, tier Tier, hashes []uint64, res *Result) (known int) {
+	engine := flipper{sets: &d.sets, seat: seat}
+	w := removing{d: d, seat: seat, tier: tier, res: res, flip: flipper{sets: &d.sets, seat: seat}}
+	for _, hash := range hashes {
+		if w.byEngine(hash, &engine) || d.orphans.blocks > 0 && d.orphans.remove(seat, tier, hash) || w.byKey(keyOf(hash)) {
+			known++
+		}
+	}
+	w.flip.flush()
+	engine.flush()
+	return known
+}
+
+// byEngine removes a block known by engine hash.
+func (w *removing) byEngine(hash uint64, engine *flipper) bool {
+	d := w.d
+	entry := d.engines.find(hash)
+	if !d.slotHas(entry, w.seat) {
+		return false
+	}
+	sp, key := d.spaces[entry.val>>valSpace], entry.child
+	found, gone := w.block(sp, key)
+	if gone && w.onlyGPU(sp) || (gone || !found) && !w.holds(sp, key) {
+		d.engines.release(entry, engine)
+	}
+	return found
+}
+
+// byKey removes a block stored by its key alone, from the first space that has it.
+func (w *removing) byKey(key uint64) bool {
+	for _, sp := range w.d.spaces {
+		if sp == nil || !sp.plain {
+			continue
+		}
+		if found, _ := w.block(sp, key); found {
+			return true
+		}
+	}
+	return false
+}
+
+// removing is the state while blocks of one holder are removed.
+type removing struct {
+	d    *domain
+	seat int
+	tier Tier
+	res  *Result
+	flip flipper
+
+	lastGone uint64 // the block removed last: no child of its parent any more
+}
+
+// onlyGPU: nothing but GPU blocks were ever reported in the space.
+func (w *removing) onlyGPU(sp *space) bool {
+	return w.tier == TierGPU && sp.lower[TierCPU].Load() == nil && sp.lower[TierStorage].Load() == nil
+}
+
+func (w *removing) holds(sp *space, key uint64) bool {
+	w.flip.flush()
+	return w.d.holds(sp, key, w.seat)
+}
+
+// block removes one block. gone: it was the last copy in this tier.
+func (w *removing) block(sp *space, key uint64) (found, gone bool) {
+	if w.tier != TierGPU {
+		return w.beside(sp.lower[w.tier].Load(), sp, key)
+	}
+	defer func() {
+		if found {
+			sp.cancelOne(w.d.info[w.seat].holder.id, key)
+		}
+	}()
+	s := sp.gpu.find(key)
+	if s == nil || !w.d.slotHas(s, w.seat) {
+		return w.beside(sp.stranded.Load(), sp, key)
+	}
+	if w.copyLeft(sp, key) {
+		return true, false
+	}
+	to, ok := w.flip.next(setID(s.val & valSet))
+	if !ok {
+		w.d.partial.put(w.seat, true)
+		return true, false
+	}
+	sp.gpu.set(s, to)
+	w.d.info[w.seat].blocks[TierGPU]--
+	w.res.Removed++
+	w.openHole(sp, s)
+	w.lastGone = key
+	return true, true
+}
+
+// openHole strands what the holder has behind the removed block.
+func (w *removing) openHole(sp *space, s *slot) {
+	if s.child == w.lastGone && s.val&valMulti == 0 {
+		return // evictions come leaf first: the usual case
+	}
+	sp.children(s, func(child uint64) bool {
+		if w.d.slotHas(sp.gpu.find(child), w.seat) {
+			w.flip.flush()
+			w.d.strand(sp, child, w.seat)
+		}
+		return true
+	})
+}
+
+func (w *removing) beside(t *table, sp *space, key uint64) (found, gone bool) {
+	if t == nil {
+		return false, false
+	}
+	s := t.find(key)
+	if !w.d.slotHas(s, w.seat) {
+		return false, false
+	}
+	if w.copyLeft(sp, key) {
+		return true, false
+	}
+	w.flip.flush()
+	if !w.d.flipSlot(t, s, w.seat) {
+		return true, false
+	}
+	info := &w.d.info[w.seat]
+	info.blocks[w.tier]--
+	if w.tier == TierGPU {
+		info.stranded--
+	}
+	w.res.Removed++
+	return true, true
+}
+
+// copyLeft takes one of several copies away.
+func (w *removing) copyLeft(sp *space, key uint64) bool {
+	if len(w.d.copies) == 0 {
+		return false
+	}
+	k := copyKey{int32(sp.index), int32(w.seat), w.tier, key}
+	n := w.d.copies[k]
+	if n == 0 {
+		return false
+	}
+	if n == 1 {
+		delete(w.d.copies, k)
+	} else {
+		w.d.copies[k] = n - 1
+	}
+	w.res.Copies++
+	return true
+}

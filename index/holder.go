@@ -1,0 +1,258 @@
+package index
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// holder is what the index keeps of one Holder while its replica is known.
+// Lock order: holder.mu, domain.mu, leases.mu.
+type holder struct {
+	x    *Index
+	self Holder
+	id   HolderID
+
+	mu          sync.Mutex
+	incarnation uint64 // 0: not begun, expired or removed
+	domains     []*domain
+	groups      map[modelKey]*groups
+	named       int // the full-attention group by configuration, -1 = not named
+
+	leaseMu sync.Mutex
+	leased  []*leases // where it may have leases
+}
+
+type modelKey struct{ tenant, model string }
+
+// groups is what a holder said about one model's cache groups.
+type groups struct {
+	seen []int
+	full int // by its kind, -1 = not said
+}
+
+const idsPerPage = 256
+
+// idPage holds what lookups read of a HolderID.
+type idPage struct {
+	holder [idsPerPage]atomic.Pointer[holder]
+	seen   [idsPerPage]atomic.Int64 // Unix nanoseconds of the last batch
+}
+
+// minFreeIDs ids must be free before one is used again, oldest first, so that
+// a reader of an old fleet snapshot does not take one replica for another.
+const minFreeIDs = 4096
+
+func (x *Index) known(h Holder) *holder {
+	if v, ok := x.holders.Load(h); ok {
+		return v.(*holder)
+	}
+	return nil
+}
+
+// intern returns the holder, made when absent.
+func (x *Index) intern(self Holder) *holder {
+	if h := x.known(self); h != nil {
+		return h
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if h := x.known(self); h != nil {
+		return h
+	}
+	h := &holder{x: x, self: self, groups: map[modelKey]*groups{}, named: -1}
+	if g, ok := x.named[self.Replica]; ok {
+		h.named = g
+	}
+	if len(x.freeIDs) > minFreeIDs {
+		h.id = x.freeIDs[0]
+		x.freeIDs = x.freeIDs[1:]
+	} else {
+		h.id = x.nextID
+		x.nextID++
+	}
+	pages := *x.pages.Load()
+	if int(h.id)/idsPerPage >= len(pages) {
+		pages = append(pages, new(idPage))
+		x.pages.Store(&pages)
+	}
+	page := pages[h.id/idsPerPage]
+	page.seen[h.id%idsPerPage].Store(x.o.Now().UnixNano())
+	page.holder[h.id%idsPerPage].Store(h)
+	x.holders.Store(self, h)
+	return h
+}
+
+func (x *Index) byID(id HolderID) *holder {
+	pages := *x.pages.Load()
+	if id < 0 || int(id)/idsPerPage >= len(pages) {
+		return nil
+	}
+	return pages[id/idsPerPage].holder[id%idsPerPage].Load()
+}
+
+func (x *Index) see(id HolderID, now int64) {
+	(*x.pages.Load())[id/idsPerPage].seen[id%idsPerPage].Store(now)
+}
+
+func (x *Index) seen(id HolderID) int64 {
+	return (*x.pages.Load())[id/idsPerPage].seen[id%idsPerPage].Load()
+}
+
+// ID returns the number that stands for h in matches, given at the first call
+// and kept until Remove. It takes no lock that ingest holds.
+func (x *Index) ID(h Holder) HolderID { return x.intern(h).id }
+
+// HolderOf returns the holder a number stands for.
+func (x *Index) HolderOf(id HolderID) (Holder, bool) {
+	if h := x.byID(id); h != nil {
+		return h.self, true
+	}
+	return Holder{}, false
+}
+
+// Begin forgets what h held, at once for lookups that start later, and starts
+// a new incarnation. Batches of earlier ones are refused from now on.
+func (x *Index) Begin(self Holder) (incarnation uint64) {
+	h := x.intern(self)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clear()
+	clear(h.groups)
+	h.incarnation = x.incarnations.Add(1)
+	x.see(h.id, x.o.Now().UnixNano())
+	return h.incarnation
+}
+
+// Touch notes that h is alive and that nothing has changed.
+func (x *Index) Touch(self Holder) {
+	if h := x.known(self); h != nil {
+		x.see(h.id, x.o.Now().UnixNano())
+	}
+}
+
+// Remove forgets a replica with all its ranks, at once for lookups that start
+// later. Batches of it are refused until Begin.
+func (x *Index) Remove(replica string) {
+	x.holders.Range(func(_, v any) bool {
+		h := v.(*holder)
+		if h.self.Replica != replica {
+			return true
+		}
+		h.mu.Lock()
+		h.clear()
+		h.incarnation = 0
+		h.mu.Unlock()
+		x.mu.Lock()
+		if x.holders.CompareAndDelete(h.self, h) {
+			(*x.pages.Load())[h.id/idsPerPage].holder[h.id%idsPerPage].Store(nil)
+			x.freeIDs = append(x.freeIDs, h.id)
+		}
+		x.mu.Unlock()
+		return true
+	})
+}
+
+// clear makes all the holder has invisible and leaves it to the sweeper. h.mu
+// is held.
+func (h *holder) clear() {
+	for _, d := range h.domains {
+		d.mu.Lock()
+		if seat, ok := d.seating.seatOf(h.id); ok {
+			d.seating.kill(seat)
+		}
+		d.mu.Unlock()
+	}
+	h.domains = h.domains[:0]
+	h.leaseMu.Lock()
+	leased := h.leased
+	h.leased = nil
+	h.leaseMu.Unlock()
+	for _, l := range leased {
+		l.kill(h.id)
+	}
+	h.x.wake()
+}
+
+// NameGroup tells which cache group of a replica is full attention, as
+// configured. It outlives incarnations.
+func (x *Index) NameGroup(replica string, group int) {
+	x.mu.Lock()
+	x.named[replica] = group
+	x.mu.Unlock()
+	x.holders.Range(func(_, v any) bool {
+		if h := v.(*holder); h.self.Replica == replica {
+			h.mu.Lock()
+			h.named = group
+			h.judge()
+			h.mu.Unlock()
+		}
+		return true
+	})
+}
+
+// sawGroup notes that the holder reported a cache group. h.mu is held.
+func (h *holder) sawGroup(s Scope, kind GroupKind) {
+	k := modelKey{s.Tenant, s.Model}
+	g := h.groups[k]
+	if g == nil {
+		g = &groups{full: -1}
+		h.groups[k] = g
+	}
+	changed := true
+	for _, seen := range g.seen {
+		if seen == s.Group {
+			changed = false
+		}
+	}
+	if changed {
+		g.seen = append(g.seen, s.Group)
+	}
+	if kind == GroupFull && g.full < 0 {
+		g.full, changed = s.Group, true
+	}
+	if changed && (len(g.seen) > 1 || g.full >= 0) {
+		h.judge()
+	}
+}
+
+// judge applies the verdicts to the seats the holder has. h.mu is held.
+func (h *holder) judge() {
+	for _, d := range h.domains {
+		d.mu.Lock()
+		if seat, ok := d.seating.seatOf(h.id); ok {
+			d.judge(h, seat)
+		}
+		d.mu.Unlock()
+	}
+}
+
+// verdict says whether the holder's blocks of a domain prove a cached prefix.
+// Of several groups only the full-attention one does.
+func (h *holder) verdict(k domainKey) (hybrid, hidden bool) {
+	full := h.named
+	g := h.groups[modelKey{k.tenant, k.model}]
+	if full < 0 && g != nil {
+		full = g.full
+	}
+	if full >= 0 {
+		return false, full != k.group
+	}
+	hybrid = g != nil && len(g.seen) > 1
+	return hybrid, hybrid
+}
+
+// holdings is the blocks a holder has in each tier.
+func (h *holder) holdings() (n [tiers]int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, d := range h.domains {
+		d.mu.Lock()
+		if seat, ok := d.seating.seatOf(h.id); ok {
+			for tier, blocks := range d.info[seat].blocks {
+				n[tier] += blocks
+			}
+		}
+		d.mu.Unlock()
+	}
+	return n
+}

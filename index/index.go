@@ -1,0 +1,144 @@
+package index
+
+import (
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+)
+
+// Index says which holder has which blocks. Its methods may be called at any
+// time from any goroutine. See the package comment for what waits for what.
+type Index struct {
+	o      Options
+	seed   uint64
+	start  int64 // Unix nanoseconds
+	epochs epochs
+
+	spaces  atomic.Pointer[map[Scope]*space] // replaced as a whole
+	pages   atomic.Pointer[[]*idPage]
+	holders sync.Map // Holder → *holder
+
+	mu      sync.Mutex // holders, domains and spaces being made or removed
+	domains map[domainKey]*domain
+	nextID  HolderID
+	freeIDs []HolderID
+	named   map[string]int // full-attention groups by replica
+
+	incarnations atomic.Uint64
+	blocks       atomic.Int64 // keys kept
+	leased       atomic.Int64 // (key, holder) pairs with a deadline
+	dropped      atomic.Uint64
+	evicted      atomic.Uint64
+	closed       atomic.Bool
+	wakeup       chan struct{}
+}
+
+// New makes an empty index. The error is nil; it is there for bounds that
+// cannot be met.
+func New(o Options) (*Index, error) {
+	o, _ = o.Effective()
+	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), domains: map[domainKey]*domain{}, named: map[string]int{}, wakeup: make(chan struct{}, 1)}
+	x.epochs.init()
+	x.spaces.Store(&map[Scope]*space{})
+	x.pages.Store(&[]*idPage{})
+	return x, nil
+}
+
+// space returns a scope's tables, made when absent; nil when there are too
+// many scopes or the index is closed.
+func (x *Index) space(s Scope) *space {
+	if sp := (*x.spaces.Load())[s]; sp != nil {
+		return sp
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	old := *x.spaces.Load()
+	if sp := old[s]; sp != nil || x.closed.Load() || len(old) >= x.o.MaxScopes {
+		return sp
+	}
+	k := domainKey{s.Tenant, s.Model, s.Group}
+	d := x.domains[k]
+	if d == nil {
+		d = newDomain(x, k)
+		x.domains[k] = d
+	}
+	d.mu.Lock()
+	sp := newSpace(d, s)
+	d.mu.Unlock()
+	next := maps.Clone(old)
+	next[s] = sp
+	x.spaces.Store(&next)
+	return sp
+}
+
+// Close forgets everything. Lookups match nothing afterwards, Apply fails with
+// ErrClosed, and the memory outside the Go heap is returned. It may be called
+// more than once; a Run that is still going ends by its context.
+func (x *Index) Close() error {
+	if x.closed.Swap(true) {
+		return nil
+	}
+	x.mu.Lock()
+	x.spaces.Store(&map[Scope]*space{})
+	domains := x.domains
+	x.domains = map[domainKey]*domain{}
+	x.mu.Unlock()
+	for _, d := range domains {
+		d.mu.Lock() // after writers that were at work; later ones see closed
+		for _, sp := range d.spaces {
+			if sp != nil {
+				sp.discard()
+			}
+		}
+		d.spaces = nil
+		d.engines.discard()
+		d.mu.Unlock()
+	}
+	x.epochs.drain()
+	return nil
+}
+
+func (sp *space) discard() {
+	sp.gpu.discard()
+	if t := sp.stranded.Load(); t != nil {
+		t.discard()
+	}
+	for i := range sp.lower {
+		if t := sp.lower[i].Load(); t != nil {
+			t.discard()
+		}
+	}
+	for i := range sp.leases {
+		if l := sp.leases[i].Load(); l != nil {
+			l.close()
+		}
+	}
+}
+
+// wake lets Run sweep soon.
+func (x *Index) wake() {
+	select {
+	case x.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+// FullGroup returns the group of a model that some reporter calls full
+// attention, for callers that do not know which group to look up.
+func (x *Index) FullGroup(tenant, model string) (group int, known bool) {
+	x.holders.Range(func(_, v any) bool {
+		h := v.(*holder)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if g := h.groups[modelKey{tenant, model}]; g != nil {
+			if h.named >= 0 {
+				group, known = h.named, true
+			} else if g.full >= 0 {
+				group, known = g.full, true
+			}
+		}
+		return !known
+	})
+	return group, known
+}

@@ -1,0 +1,384 @@
+package index
+
+import (
+	"container/heap"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// leaseKind is what an entry with a deadline is evidence of.
+type leaseKind int
+
+const (
+	leaseReported    leaseKind = iota // by a reporter that sends no removals
+	leaseSpeculative                  // a request was just sent there
+	leaseLearned                      // requests went there
+
+	leaseKinds
+)
+
+// leases are one scope's entries of one kind that end by themselves. They need
+// no order along a chain. Each claim keeps its keys until its deadline, so
+// nothing is scanned to expire them.
+//
+// Nobody waits for the lock on the request path or at ingest: operations are
+// pushed on a stack, and whoever gets the lock does all that are there.
+type leases struct {
+	x   *Index
+	ops atomic.Pointer[leaseOp]
+
+	mu      sync.Mutex
+	closed  bool
+	seating seating
+	sets    sets
+	table   *table
+	until   map[leaseKey]int64 // Unix nanoseconds
+	claims  claimHeap
+	pending []int        // by seat: claims in the heap
+	next    atomic.Int64 // earliest deadline, 0 = none
+
+	held atomic.Int64 // entries
+}
+
+type leaseKey struct {
+	key  uint64
+	seat int32
+}
+
+// leaseOp is a claim (until > 0) or a withdrawal of keys.
+type leaseOp struct {
+	next  *leaseOp
+	id    HolderID
+	seat  int
+	keys  []uint64
+	until int64
+}
+
+var leaseOps = sync.Pool{New: func() any { return new(leaseOp) }}
+
+type claimHeap []*leaseOp
+
+func (h claimHeap) Len() int           { return len(h) }
+func (h claimHeap) Less(i, j int) bool { return h[i].until < h[j].until }
+func (h claimHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *claimHeap) Push(v any)        { *h = append(*h, v.(*leaseOp)) }
+func (h *claimHeap) Pop() any {
+	old := *h
+	v := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return v
+}
+
+func newLeases(x *Index) *leases {
+	l := &leases{x: x, table: newTable(&x.epochs, x.seed), until: map[leaseKey]int64{}}
+	l.seating.init(&x.epochs)
+	l.sets.init(&x.epochs)
+	return l
+}
+
+// Speculate notes that h will soon hold keys, because a request was sent there:
+// until the deadline they count as Blocks, not as Reported. What h reports
+// about a key, stored or removed, replaces it. Keys that h already reports need
+// not be given but may be. It waits for no lock that ingest holds.
+func (x *Index) Speculate(s Scope, h HolderID, keys []prefixhash.Key, until time.Time) {
+	x.lease(leaseSpeculative, s, h, keys, until.UnixNano())
+}
+
+// Withdraw ends what was speculated about h and keys, by however many requests.
+func (x *Index) Withdraw(s Scope, h HolderID, keys []prefixhash.Key) {
+	x.lease(leaseSpeculative, s, h, keys, 0)
+}
+
+// Learn notes that a request with keys went to h. It lasts for LearnedTTL.
+func (x *Index) Learn(s Scope, h HolderID, keys []prefixhash.Key) {
+	x.lease(leaseLearned, s, h, keys, x.o.Now().Add(x.o.LearnedTTL).UnixNano())
+}
+
+// Report notes that h says it holds keys, and that it may not say when it no
+// longer does: they count as Reported until the deadline.
+func (x *Index) Report(s Scope, h HolderID, keys []prefixhash.Key, until time.Time) {
+	if holder := x.byID(h); holder != nil {
+		x.see(h, x.o.Now().UnixNano())
+	}
+	x.lease(leaseReported, s, h, keys, until.UnixNano())
+}
+
+// Retract ends what was given to Report.
+func (x *Index) Retract(s Scope, h HolderID, keys []prefixhash.Key) {
+	x.lease(leaseReported, s, h, keys, 0)
+}
+
+// lease claims or, with until 0, withdraws.
+func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Key, until int64) {
+	if len(keys) == 0 || s.Scheme == "" || x.closed.Load() || x.byID(id) == nil {
+		return
+	}
+	claim := until > 0
+	sp := (*x.spaces.Load())[s]
+	if sp == nil && claim {
+		sp = x.space(s)
+	}
+	if sp == nil {
+		return
+	}
+	l := sp.leases[kind].Load()
+	if l == nil {
+		if !claim {
+			return
+		}
+		sp.leases[kind].CompareAndSwap(nil, newLeases(x))
+		l = sp.leases[kind].Load()
+	}
+	op := leaseOps.Get().(*leaseOp)
+	op.id, op.until, op.keys = id, until, op.keys[:0]
+	for _, k := range keys {
+		op.keys = append(op.keys, keyOf(uint64(k)))
+	}
+	l.do(op)
+}
+
+// cancel drops speculation about keys that the holder has reported on.
+func (sp *space) cancel(id HolderID, keys []uint64) {
+	l := sp.leases[leaseSpeculative].Load()
+	if l == nil || l.held.Load() == 0 {
+		return
+	}
+	seat, ok := l.seating.seatOf(id)
+	if !ok {
+		return
+	}
+	r := sp.d.x.epochs.enter()
+	var op *leaseOp
+	for _, key := range keys {
+		if id := setID(l.table.get(key) & valSet); id != 0 && l.sets.has(id, seat) {
+			if op == nil {
+				op = leaseOps.Get().(*leaseOp)
+				op.keys = op.keys[:0]
+			}
+			op.keys = append(op.keys, key)
+		}
+	}
+	r.leave()
+	if op != nil {
+		op.id, op.until = id, 0
+		l.do(op)
+	}
+}
+
+func (sp *space) cancelOne(id HolderID, key uint64) {
+	if sp.leases[leaseSpeculative].Load() != nil {
+		sp.cancel(id, []uint64{key})
+	}
+}
+
+// do has op done, here or by whoever holds the lock.
+func (l *leases) do(op *leaseOp) {
+	for {
+		op.next = l.ops.Load()
+		if l.ops.CompareAndSwap(op.next, op) {
+			break
+		}
+	}
+	l.drain()
+}
+
+func (l *leases) drain() {
+	for l.ops.Load() != nil && l.mu.TryLock() {
+		l.drainLocked()
+		l.mu.Unlock()
+	}
+}
+
+func (l *leases) drainLocked() {
+	l.expire(l.x.o.Now().UnixNano())
+	var first *leaseOp
+	for op := l.ops.Swap(nil); op != nil; { // oldest first
+		op.next, op, first = first, op.next, op
+	}
+	for op := first; op != nil; {
+		next := op.next
+		op.next = nil
+		if l.closed || !l.apply(op) {
+			leaseOps.Put(op)
+		}
+		op = next
+	}
+	if len(l.claims) > 0 {
+		if was := l.next.Swap(l.claims[0].until); was == 0 || was > l.claims[0].until {
+			l.x.wake() // Run waits for another time
+		}
+	} else {
+		l.next.Store(0)
+	}
+}
+
+// apply does one operation and says whether it keeps op.
+func (l *leases) apply(op *leaseOp) bool {
+	seat, ok := l.seating.seatOf(op.id)
+	if op.until == 0 {
+		for _, key := range op.keys {
+			if ok {
+				l.end(key, seat)
+			}
+		}
+		return false
+	}
+	if !ok {
+		if seat, ok = l.join(op.id); !ok {
+			return false
+		}
+	}
+	op.seat = seat
+	for int(l.x.leased.Load())+len(op.keys) > l.x.o.MaxLeases && len(l.claims) > 0 {
+		l.popClaim()
+	}
+	deadline := l.x.coarse(op.until)
+	f := flipper{sets: &l.sets, seat: seat}
+	fresh := 0
+	for _, key := range op.keys {
+		k := leaseKey{key, int32(seat)}
+		was, again := l.until[k]
+		if again && was >= op.until {
+			continue
+		}
+		s, _ := l.table.insert(key)
+		cur := setID(s.val & valSet)
+		to := cur
+		if !again {
+			if to, ok = f.next(cur); !ok {
+				break
+			}
+			if cur == 0 {
+				l.table.live[l.table.partOf(key)]++
+			}
+			fresh++
+		}
+		l.until[k] = op.until
+		tick := deadline
+		if cur != 0 {
+			tick = max(tick, s.val>>valTick)
+		}
+		atomic.StoreUint64(&s.val, uint64(to)|tick<<valTick)
+	}
+	f.flush()
+	l.held.Add(int64(fresh))
+	l.x.leased.Add(int64(fresh))
+	l.pending[seat]++
+	heap.Push(&l.claims, op)
+	return true
+}
+
+// join gives a holder a seat, and tells it so that its end reaches these leases.
+func (l *leases) join(id HolderID) (int, bool) {
+	h := l.x.byID(id)
+	if h == nil {
+		return 0, false
+	}
+	seat, ok := l.seating.take(id)
+	if !ok {
+		return 0, false
+	}
+	for len(l.pending) <= seat {
+		l.pending = append(l.pending, 0)
+	}
+	h.leaseMu.Lock()
+	h.leased = append(h.leased, l)
+	h.leaseMu.Unlock()
+	return seat, true
+}
+
+// end takes one entry away.
+func (l *leases) end(key uint64, seat int) {
+	k := leaseKey{key, int32(seat)}
+	if _, ok := l.until[k]; !ok {
+		return
+	}
+	delete(l.until, k)
+	s := l.table.find(key)
+	cur := setID(s.val & valSet)
+	if to, ok := l.sets.flip(cur, seat); ok {
+		l.table.set(s, to)
+		l.sets.drop(cur, 1)
+	}
+	l.held.Add(-1)
+	l.x.leased.Add(-1)
+}
+
+// expire ends the claims whose deadline has come.
+func (l *leases) expire(now int64) {
+	for len(l.claims) > 0 && l.claims[0].until <= now {
+		l.popClaim()
+	}
+}
+
+// popClaim ends the claim with the earliest deadline; entries claimed again
+// until later stay.
+func (l *leases) popClaim() {
+	op := heap.Pop(&l.claims).(*leaseOp)
+	for _, key := range op.keys {
+		if l.until[leaseKey{key, int32(op.seat)}] == op.until {
+			l.end(key, op.seat)
+		}
+	}
+	l.pending[op.seat]--
+	if l.pending[op.seat] == 0 && !l.seating.live.has(op.seat) {
+		l.seating.swept([]int{op.seat})
+	}
+	leaseOps.Put(op)
+}
+
+// kill makes a holder's entries invisible; they end by their deadlines.
+func (l *leases) kill(id HolderID) {
+	l.mu.Lock()
+	l.drainLocked()
+	if seat, ok := l.seating.seatOf(id); ok {
+		l.seating.kill(seat)
+		if l.pending[seat] == 0 {
+			l.seating.swept([]int{seat})
+		}
+	}
+	l.mu.Unlock()
+	l.drain()
+}
+
+// tick expires what is due.
+func (l *leases) tick(now int64) {
+	if next := l.next.Load(); next == 0 || next > now {
+		return
+	}
+	l.mu.Lock()
+	l.drainLocked()
+	l.mu.Unlock()
+	l.drain()
+}
+
+func (l *leases) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.x.leased.Add(-l.held.Swap(0))
+	l.claims, l.until = nil, nil
+	l.next.Store(0)
+	l.table.discard()
+}
+
+// coarse is a deadline in units of about 17 ms since the index was made, rounded
+// up, as slots keep it: 32 bits of it are two years.
+func (x *Index) coarse(at int64) uint64 {
+	return uint64(min(max(0, at-x.start+1<<24-1)>>24, 1<<32-1))
+}
+
+// endLeases closes the space's leases when they have no entries and nobody is
+// about to add one. Later operations on them do nothing.
+func (sp *space) endLeases() bool {
+	for i := range sp.leases {
+		if l := sp.leases[i].Load(); l != nil && (l.held.Load() > 0 || l.ops.Load() != nil) {
+			return false
+		}
+	}
+	return true
+}

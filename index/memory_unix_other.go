@@ -1,0 +1,5 @@
+//go:build unix && !linux && !race
+
+package index
+
+func adviseHuge([]byte) {}

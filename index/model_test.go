@@ -1,0 +1,418 @@
+package index
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// model is the truth, as simple as it can be: for each holder, how many copies
+// of which block it has in which tier.
+type model struct {
+	copies map[Holder]map[place]int
+	spec   map[Holder]map[int]time.Time
+	parked []modelRun
+	linked bool            // blocks are linked by the index; else stored by key
+	stale  map[[2]int]bool // hashes that ended holders knew, until the next sweep
+}
+
+type place struct {
+	tier Tier
+	node int
+}
+
+type modelRun struct {
+	h     Holder
+	tier  Tier
+	nodes []int
+	gone  map[int]bool
+}
+
+func (m *model) knows(t *forest, seed, node int) bool {
+	for h, held := range m.copies {
+		for p, n := range held {
+			if n > 0 && p.node == node && t.seed(h) == seed {
+				return true
+			}
+		}
+	}
+	return m.stale[[2]int{seed, node}]
+}
+
+func (m *model) store(t *forest, h Holder, tier Tier, nodes []int, full bool) {
+	parent := t.parent[nodes[0]]
+	if m.linked && parent >= 0 && !m.knows(t, t.seed(h), parent) {
+		m.parked = append(m.parked, modelRun{h, tier, nodes, map[int]bool{}})
+		return
+	}
+	m.hold(h, tier, nodes, full)
+	var joined []modelRun
+	for again := true; again; {
+		again = false
+		for i, r := range m.parked {
+			if m.knows(t, t.seed(r.h), t.parent[r.nodes[0]]) {
+				m.parked = slices.Delete(m.parked, i, i+1)
+				m.hold(r.h, r.tier, r.nodes, full)
+				joined, again = append(joined, r), true
+				break
+			}
+		}
+	}
+	for _, r := range joined {
+		for n := range r.gone {
+			m.copies[r.h][place{r.tier, n}]--
+		}
+	}
+}
+
+func (m *model) hold(h Holder, tier Tier, nodes []int, full bool) {
+	for _, n := range nodes {
+		if p := (place{tier, n}); m.copies[h][p] == 0 || !full {
+			m.copies[h][p]++
+		}
+		if tier == TierGPU {
+			delete(m.spec[h], n)
+		}
+	}
+}
+
+func (m *model) remove(t *forest, h Holder, tier Tier, n int) {
+	if p := (place{tier, n}); m.copies[h][p] > 0 {
+		m.copies[h][p]--
+		if tier == TierGPU {
+			delete(m.spec[h], n)
+		}
+		return
+	}
+	for i := len(m.parked) - 1; i >= 0; i-- {
+		if r := m.parked[i]; r.h == h && r.tier == tier && slices.Contains(r.nodes, n) && !r.gone[n] {
+			if r.gone[n] = true; len(r.gone) == len(r.nodes) {
+				m.parked = slices.Delete(m.parked, i, i+1)
+			}
+			return
+		}
+	}
+}
+
+func (m *model) clear(t *forest, h Holder) {
+	for p, n := range m.copies[h] {
+		if n > 0 {
+			m.stale[[2]int{t.seed(h), p.node}] = true
+		}
+	}
+	m.copies[h], m.spec[h] = map[place]int{}, map[int]time.Time{}
+	m.parked = slices.DeleteFunc(m.parked, func(r modelRun) bool { return r.h == h })
+}
+
+func (m *model) match(h Holder, nodes []int, now time.Time) (out Match) {
+	run := func(has func(n int) bool) (n int32) {
+		for int(n) < len(nodes) && has(nodes[n]) {
+			n++
+		}
+		return n
+	}
+	gpu := func(n int) bool { return m.copies[h][place{TierGPU, n}] > 0 }
+	spec := func(n int) bool { return gpu(n) || m.spec[h][n].After(now) }
+	cpu := func(n int) bool { return spec(n) || m.copies[h][place{TierCPU, n}] > 0 }
+	out.Reported, out.Blocks, out.Lower = run(gpu), run(spec), run(cpu)
+	out.Storage = run(func(n int) bool { return cpu(n) || m.copies[h][place{TierStorage, n}] > 0 })
+	return out
+}
+
+// forest is a fixed set of blocks. Holders with different seeds give one block
+// different engine hashes, as vLLM does without PYTHONHASHSEED.
+type forest struct {
+	parent  []int
+	content []prefixhash.Content
+	key     []prefixhash.Key
+	kids    map[int][]int
+	scope   Scope
+	seeds   int
+}
+
+func newForest(rng *rand.Rand, n, seeds int, s Scope) *forest {
+	t := &forest{kids: map[int][]int{}, scope: s, seeds: seeds}
+	for i := range n {
+		p := -1
+		switch {
+		case i > 0 && rng.IntN(10) > 1:
+			p = i - 1
+		case i > 0:
+			p = rng.IntN(i+1) - 1
+		}
+		c := prefixhash.Content(rng.Uint64())
+		k := prefixhash.TokenRoot(s.Model, s.LoRA)
+		if p >= 0 {
+			k = t.key[p]
+		}
+		t.parent, t.content, t.key = append(t.parent, p), append(t.content, c), append(t.key, prefixhash.Link(k, c))
+		t.kids[p] = append(t.kids[p], i)
+	}
+	return t
+}
+
+func (t *forest) seed(h Holder) int { return h.Rank % t.seeds }
+
+func (t *forest) engine(h Holder, n int) uint64 {
+	if t.scope.Scheme != SchemeTokens {
+		return uint64(t.key[n])
+	}
+	return uint64(t.key[n])*golden ^ uint64(t.seed(h)+1)<<32
+}
+
+func (t *forest) path(n int) (p []int) {
+	for ; n >= 0; n = t.parent[n] {
+		p = append(p, n)
+	}
+	slices.Reverse(p)
+	return p
+}
+
+func (t *forest) keys(nodes []int) (k []prefixhash.Key) {
+	for _, n := range nodes {
+		k = append(k, t.key[n])
+	}
+	return k
+}
+
+func (t *forest) stored(h Holder, tier Tier, nodes []int) Event {
+	ev := Event{Kind: Stored, Scope: t.scope, Tier: tier}
+	if p := t.parent[nodes[0]]; p >= 0 {
+		ev.HasParent, ev.Parent = true, t.engine(h, p)
+	}
+	for _, n := range nodes {
+		ev.Engine = append(ev.Engine, t.engine(h, n))
+		if t.scope.Scheme == SchemeTokens {
+			ev.Content = append(ev.Content, t.content[n])
+		}
+	}
+	return ev
+}
+
+func (t *forest) removed(h Holder, tier Tier, nodes ...int) Event {
+	ev := Event{Kind: Removed, Tier: tier, Scope: Scope{Group: t.scope.Group}}
+	for _, n := range nodes {
+		ev.Engine = append(ev.Engine, t.engine(h, n))
+	}
+	return ev
+}
+
+type clock struct{ t time.Time }
+
+func (c *clock) now() time.Time { return c.t }
+
+// world drives an index and a model with the same random operations.
+type world struct {
+	t     *testing.T
+	rng   *rand.Rand
+	x     *Index
+	m     *model
+	f     *forest
+	clock *clock
+	inc   map[Holder]uint64
+	tiers int
+	spec  bool
+	full  bool
+}
+
+func newWorld(t *testing.T, seed uint64, seeds int, scheme string) *world {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	c := &clock{time.Unix(1_700_000_000, 0)}
+	x, err := New(Options{Now: c.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { x.Close() })
+	w := &world{
+		t: t, rng: rng, x: x, clock: c, inc: map[Holder]uint64{}, tiers: 1,
+		m: &model{stale: map[[2]int]bool{}, copies: map[Holder]map[place]int{}, spec: map[Holder]map[int]time.Time{}, linked: scheme == SchemeTokens},
+		f: newForest(rng, 80, seeds, Scope{Model: "m", Scheme: scheme, BlockSize: 16}),
+	}
+	for i := range 5 {
+		w.begin(Holder{Replica: fmt.Sprintf("10.0.0.%d:8000", i/2), Rank: i})
+	}
+	return w
+}
+
+func (w *world) begin(h Holder) {
+	w.m.clear(w.f, h)
+	w.inc[h] = w.x.Begin(h)
+}
+
+func (w *world) sweep() {
+	w.x.Sweep()
+	clear(w.m.stale)
+}
+
+func (w *world) holder() Holder {
+	i := w.rng.IntN(5)
+	return Holder{Replica: fmt.Sprintf("10.0.0.%d:8000", i/2), Rank: i}
+}
+
+func (w *world) apply(h Holder, evs ...Event) {
+	w.t.Helper()
+	if _, err := w.x.Apply(&Batch{Holder: h, Incarnation: w.inc[h], Events: evs, Full: w.full}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) step() {
+	h, tier := w.holder(), Tier(w.rng.IntN(w.tiers))
+	switch op := w.rng.IntN(100); {
+	case op < 50:
+		n := w.rng.IntN(len(w.f.parent))
+		if w.rng.IntN(3) == 0 { // a whole prompt
+			n = w.f.path(n)[0]
+		}
+		nodes := []int{n}
+		for range w.rng.IntN(12) {
+			kids := w.f.kids[n]
+			if len(kids) == 0 {
+				break
+			}
+			n = kids[w.rng.IntN(len(kids))]
+			nodes = append(nodes, n)
+		}
+		w.m.store(w.f, h, tier, nodes, w.full)
+		w.apply(h, w.f.stored(h, tier, nodes))
+	case op < 85:
+		var nodes []int
+		for range 1 + w.rng.IntN(4) {
+			if n := w.rng.IntN(len(w.f.parent)); !slices.Contains(nodes, n) {
+				nodes = append(nodes, n)
+				w.m.remove(w.f, h, tier, n)
+			}
+		}
+		w.apply(h, w.f.removed(h, tier, nodes...))
+	case op < 87:
+		w.m.clear(w.f, h)
+		w.apply(h, Event{Kind: Cleared})
+	case op < 88:
+		w.begin(h)
+	case op < 89:
+		w.x.Remove(h.Replica)
+		for o := range w.inc {
+			if o.Replica == h.Replica {
+				if _, err := w.x.Apply(&Batch{Holder: o, Incarnation: w.inc[o], Events: []Event{w.f.stored(o, TierGPU, []int{0})}}); err != ErrIncarnation {
+					w.t.Fatalf("batch of a removed replica: %v, want ErrIncarnation", err)
+				}
+				w.begin(o)
+			}
+		}
+	case op < 93:
+		w.sweep()
+	case op < 98 && w.spec:
+		nodes := w.f.path(w.rng.IntN(len(w.f.parent)))
+		until := w.clock.t.Add(time.Duration(w.rng.IntN(2000)) * time.Millisecond)
+		for _, n := range nodes {
+			if until.After(w.m.spec[h][n]) {
+				w.m.spec[h][n] = until
+			}
+		}
+		w.x.Speculate(w.f.scope, w.x.ID(h), w.f.keys(nodes), until)
+	case w.spec:
+		w.clock.t = w.clock.t.Add(time.Duration(w.rng.IntN(500)) * time.Millisecond)
+		w.x.expireLeases()
+	}
+}
+
+func (w *world) check(step int) {
+	w.t.Helper()
+	for range 3 {
+		w.checkPath(step, w.f.path(w.rng.IntN(len(w.f.parent))))
+	}
+	known := map[[2]int]bool{}
+	for h, held := range w.m.copies {
+		blocks := 0
+		for p, n := range held {
+			if n > 0 {
+				known[[2]int{w.f.seed(h), p.node}] = true
+				if p.tier == TierGPU {
+					blocks++
+				}
+			}
+		}
+		if got := w.x.Holdings(h); got != blocks {
+			w.t.Fatalf("step %d: %v holds %d blocks, want %d", step, h, got, blocks)
+		}
+	}
+	if step%16 != 0 {
+		return
+	}
+	w.sweep()
+	if got := w.x.Stats(); w.m.linked && got.Engines != len(known) || len(w.m.parked) == 0 && got.Orphans != 0 {
+		w.t.Fatalf("step %d: %d engine hashes and %d orphans, want %d and %d runs", step, got.Engines, got.Orphans, len(known), len(w.m.parked))
+	}
+}
+
+func (w *world) checkPath(step int, nodes []int) {
+	w.t.Helper()
+	got := map[HolderID]Match{}
+	for _, m := range w.x.Lookup(nil, w.f.scope, w.f.keys(nodes)) {
+		if _, twice := got[m.ID]; twice {
+			w.t.Fatalf("step %d: holder %d matched twice", step, m.ID)
+		}
+		got[m.ID] = m
+	}
+	for h := range w.inc {
+		want, m := w.m.match(h, nodes, w.clock.t), got[w.x.ID(h)]
+		if m.Blocks != want.Blocks || m.Reported != want.Reported || m.Lower != want.Lower || m.Storage != want.Storage {
+			w.t.Fatalf("step %d: %v of %d blocks: got %+v, want %+v", step, h, len(nodes), m, want)
+		}
+	}
+}
+
+func (w *world) run(steps int) {
+	w.t.Helper()
+	for i := range steps {
+		w.step()
+		w.check(i)
+	}
+}
+
+func TestModelHolesCopiesOrphans(t *testing.T) {
+	for seed := range uint64(20) {
+		newWorld(t, seed, 1, SchemeTokens).run(1500)
+	}
+}
+
+func TestModelRandomRoots(t *testing.T) {
+	for seed := range uint64(10) {
+		newWorld(t, seed, 3, SchemeTokens).run(1500)
+	}
+}
+
+func TestModelEngineKeys(t *testing.T) {
+	for seed := range uint64(10) {
+		newWorld(t, seed, 1, "engine").run(1500)
+	}
+}
+
+func TestModelFullReports(t *testing.T) {
+	for seed := range uint64(5) {
+		w := newWorld(t, seed, 1, SchemeTokens)
+		w.full = true
+		w.run(1500)
+	}
+}
+
+func TestModelTiers(t *testing.T) {
+	for seed := range uint64(10) {
+		w := newWorld(t, seed, 2, SchemeTokens)
+		w.tiers = tiers
+		w.run(1500)
+	}
+}
+
+func TestModelSpeculation(t *testing.T) {
+	for seed := range uint64(10) {
+		w := newWorld(t, seed, 1, SchemeTokens)
+		w.tiers, w.spec = tiers, true
+		w.run(1500)
+	}
+}

@@ -1,0 +1,474 @@
+package index
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Run sweeps every SweepEvery, and soon after a holder ended or a deadline
+// passed, until ctx ends. It returns nil.
+func (x *Index) Run(ctx context.Context) error {
+	next := x.o.Now().Add(x.o.SweepEvery)
+	for {
+		wait := max(0, min(next.Sub(x.o.Now()), x.untilDeadline()))
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-x.wakeup:
+			timer.Stop()
+		case <-timer.C:
+		}
+		if now := x.o.Now(); !now.Before(next) {
+			x.expireSilent(now)
+			x.Sweep()
+			next = now.Add(x.o.SweepEvery)
+			continue
+		}
+		x.sweepDead()
+		x.expireLeases()
+	}
+}
+
+// Sweep does at once what Run does from time to time: forget silent reporters,
+// end what is past its deadline, and clear what holders that ended have left.
+func (x *Index) Sweep() {
+	x.expireSilent(x.o.Now())
+	x.expireLeases()
+	x.sweepDead()
+	for _, d := range x.allDomains() {
+		d.tidy()
+	}
+	x.dropDrained()
+	x.epochs.mu.Lock()
+	x.epochs.collect()
+	x.epochs.mu.Unlock()
+}
+
+// untilDeadline is how long the next lease lasts.
+func (x *Index) untilDeadline() time.Duration {
+	first := int64(0)
+	for _, sp := range *x.spaces.Load() {
+		for i := range sp.leases {
+			if l := sp.leases[i].Load(); l != nil {
+				if n := l.next.Load(); n != 0 && (first == 0 || n < first) {
+					first = n
+				}
+			}
+		}
+	}
+	if first == 0 {
+		return x.o.SweepEvery
+	}
+	return time.Duration(first - x.o.Now().UnixNano())
+}
+
+func (x *Index) expireLeases() {
+	now := x.o.Now().UnixNano()
+	for _, sp := range *x.spaces.Load() {
+		for i := range sp.leases {
+			if l := sp.leases[i].Load(); l != nil {
+				l.tick(now)
+			}
+		}
+	}
+}
+
+// expireSilent forgets the reporters that have been silent for longer than
+// ReplicaTTL. They must Begin again.
+func (x *Index) expireSilent(now time.Time) {
+	x.holders.Range(func(_, v any) bool {
+		h := v.(*holder)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.incarnation != 0 && now.UnixNano()-x.seen(h.id) > int64(x.o.ReplicaTTL) {
+			h.clear()
+			h.incarnation = 0
+		}
+		return true
+	})
+}
+
+func (x *Index) allDomains() []*domain {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := make([]*domain, 0, len(x.domains))
+	for _, d := range x.domains {
+		all = append(all, d)
+	}
+	return all
+}
+
+func (x *Index) sweepDead() {
+	for _, d := range x.allDomains() {
+		d.sweep()
+	}
+}
+
+// sweep takes the killed seats out of all sets, one array at a time so that
+// ingest waits for one array at most.
+func (d *domain) sweep() {
+	d.mu.Lock()
+	dead := slices.Clone(d.seating.dead)
+	spaces := slices.Clone(d.spaces)
+	d.mu.Unlock()
+	if len(dead) == 0 {
+		return
+	}
+	var gone mask
+	for _, seat := range dead {
+		gone.put(seat, true)
+	}
+	s := sweeper{d: d, gone: &gone}
+	pass := func(f func()) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if !d.x.closed.Load() {
+			f()
+		}
+	}
+	for _, sp := range spaces {
+		if sp == nil {
+			continue
+		}
+		for _, t := range sp.tables() {
+			for q := range t.parts {
+				pass(func() {
+					if !sp.dropped {
+						s.table(t, q)
+					}
+				})
+			}
+		}
+	}
+	for q := range d.engines.parts {
+		pass(func() { s.engines(q) })
+	}
+	if s.failed {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for k := range d.copies {
+		if gone.has(int(k.seat)) {
+			delete(d.copies, k)
+		}
+	}
+	for _, p := range slices.Clone(d.orphans.queue) {
+		if len(p.contents) > 0 && gone.has(p.run.seat) {
+			d.orphans.forget(p)
+		}
+	}
+	for _, seat := range dead {
+		d.info[seat] = seatInfo{}
+		d.partial.put(seat, false)
+	}
+	d.seating.swept(dead)
+}
+
+func (sp *space) tables() []*table {
+	all := []*table{sp.gpu}
+	if t := sp.stranded.Load(); t != nil {
+		all = append(all, t)
+	}
+	for i := range sp.lower {
+		if t := sp.lower[i].Load(); t != nil {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// sweeper rewrites sets without some seats. Each distinct set is worked out
+// once per array.
+type sweeper struct {
+	d    *domain
+	gone *mask
+	memo []setID // by set id: 0 = not known yet, else its replacement + 1
+
+	failed bool
+}
+
+// replacement returns the set without the gone seats, pinned for the pass.
+func (s *sweeper) replacement(id setID) setID {
+	if int(id) < len(s.memo) && s.memo[id] != 0 {
+		return s.memo[id] - 1
+	}
+	sets := &s.d.sets
+	to := id
+	sets.take(to, 1)
+	var seats []int
+	sets.each(id, func(seat int) {
+		if s.gone.has(seat) {
+			seats = append(seats, seat)
+		}
+	})
+	for _, seat := range seats {
+		next, ok := sets.flip(to, seat)
+		if !ok {
+			s.failed = true // no ids left: the seats stay dead and are swept again
+			break
+		}
+		sets.drop(to, 1)
+		to = next
+	}
+	for int(id) >= len(s.memo) {
+		s.memo = append(s.memo, make([]setID, int(id)+1-len(s.memo))...)
+	}
+	s.memo[id] = to + 1
+	return to
+}
+
+// begin and end frame a pass: ids the memo knows must not be given away in it.
+func (s *sweeper) begin() {
+	clear(s.memo)
+	s.d.sets.frozen = true
+}
+
+func (s *sweeper) end() {
+	s.d.sets.frozen = false
+	for _, to := range s.memo {
+		if to != 0 {
+			s.d.sets.drop(to-1, 1)
+		}
+	}
+}
+
+func (s *sweeper) table(t *table, q int) {
+	s.begin()
+	defer s.end()
+	p, before := t.parts[q].Load(), t.live[q]
+	for i := range p.n {
+		slot := p.at(i)
+		id := setID(slot.val & valSet)
+		if id == 0 {
+			continue
+		}
+		if to := s.replacement(id); to != id {
+			atomic.StoreUint64(&slot.val, slot.val&^valSet|uint64(to))
+			s.d.sets.take(to, 1)
+			s.d.sets.drop(id, 1)
+			if to == 0 {
+				t.live[q]--
+			}
+		}
+	}
+	s.d.x.blocks.Add(int64(t.live[q] - before))
+	if t.live[q]*4 < int(p.n) && p.n > minPart { // mostly empty: give memory back
+		t.rebuild(q)
+	}
+}
+
+func (s *sweeper) engines(q int) {
+	s.begin()
+	defer s.end()
+	m := s.d.engines
+	for i := 0; i < len(m.parts[q].mem.slots); i++ {
+		slot := &m.parts[q].mem.slots[i]
+		for id := setID(slot.val & valSet); id != 0; id = setID(slot.val & valSet) {
+			to := s.replacement(id)
+			if to == id {
+				break
+			}
+			s.d.sets.take(to, 1)
+			s.d.sets.drop(id, 1)
+			slot.val = slot.val&^valSet | uint64(to)
+			if to != 0 {
+				break
+			}
+			m.unlink(slot) // an entry may have moved here: look again
+		}
+	}
+	m.shrink(q)
+}
+
+// tidy drops the engine hashes of blocks that were evicted.
+func (d *domain) tidy() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.evicted > 0 {
+		d.forgetEvicted()
+	}
+}
+
+// forgetEvicted compares the engine map with the blocks. d.mu is held.
+func (d *domain) forgetEvicted() {
+	d.evicted = 0
+	for q := range d.engines.parts {
+		for i := 0; i < len(d.engines.parts[q].mem.slots); i++ {
+			slot := &d.engines.parts[q].mem.slots[i]
+			for slot.val&valSet != 0 && !d.anyHolds(slot) {
+				id := setID(slot.val & valSet)
+				d.engines.unlink(slot)
+				d.sets.drop(id, 1)
+			}
+		}
+		d.engines.shrink(q)
+	}
+}
+
+func (d *domain) anyHolds(entry *slot) bool {
+	sp := d.spaces[entry.val>>valSpace]
+	if sp == nil {
+		return false
+	}
+	if sp.alive(entry.child) {
+		return true
+	}
+	for i := range sp.lower {
+		if t := sp.lower[i].Load(); t != nil {
+			if s := t.find(entry.child); s != nil && s.val&valSet != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Eviction looks at up to evictLook blocks for one without children, and takes
+// the oldest of the first evictSample it finds.
+const (
+	evictSample = 16
+	evictLook   = 4096
+)
+
+// evict forgets the oldest of some leaves of the space, and marks its holders
+// incomplete. The given keys are spared. false: there is nothing to evict.
+func (d *domain) evict(sp *space, spare ...uint64) bool {
+	if s := sp.oldestLeaf(d.x.o.Now(), spare); s != nil {
+		d.forgetBlock(sp, sp.gpu, s, TierGPU, 0)
+		return true
+	}
+	for i, t := range []*table{sp.stranded.Load(), sp.lower[TierCPU].Load(), sp.lower[TierStorage].Load()} {
+		if t == nil || t.count() == 0 {
+			continue
+		}
+		for q := range t.parts {
+			p := t.parts[q].Load()
+			for k := range p.n {
+				s := p.at(k)
+				if s.val&valSet != 0 && !slices.Contains(spare, s.key) {
+					stranded := 0
+					if i == 0 {
+						stranded = 1
+					}
+					d.forgetBlock(sp, t, s, Tier(i), stranded)
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// oldestLeaf walks on from where the last eviction stopped.
+func (sp *space) oldestLeaf(now time.Time, spare []uint64) (oldest *slot) {
+	tick := uint64(now.Unix()/60) & 0xffff
+	age, found := uint64(0), 0
+	total := 0
+	for q := range sp.gpu.parts {
+		total += int(sp.gpu.parts[q].Load().n)
+	}
+	for range min(total, evictLook*tableParts) {
+		q := sp.hand % tableParts
+		p := sp.gpu.parts[q].Load()
+		s := p.at(sp.hand / tableParts % p.n)
+		sp.hand++
+		if s.val&valSet == 0 || slices.Contains(spare, s.key) || sp.hasChild(s) {
+			continue
+		}
+		if a := (tick - s.val>>valTick) & 0xffff; oldest == nil || a > age {
+			oldest, age = s, a
+		}
+		if found++; found == evictSample {
+			break
+		}
+	}
+	return oldest
+}
+
+// forgetBlock takes a block from all its holders in one table.
+func (d *domain) forgetBlock(sp *space, t *table, s *slot, tier Tier, stranded int) {
+	id := setID(s.val & valSet)
+	d.sets.each(id, func(seat int) {
+		info := &d.info[seat]
+		if info.holder == nil {
+			return
+		}
+		info.blocks[tier]--
+		info.stranded -= stranded
+		d.partial.put(seat, true)
+		delete(d.copies, copyKey{int32(sp.index), int32(seat), tier, s.key})
+	})
+	t.set(s, 0)
+	d.sets.drop(id, 1)
+	d.x.evicted.Add(1)
+	if d.evicted++; d.evicted > d.blocks()/2+4096 { // the hashes of evicted blocks stay within half of the blocks
+		d.forgetEvicted()
+	}
+}
+
+// dropDrained removes the scopes nobody has anything in any more, when scopes
+// run short.
+func (x *Index) dropDrained() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(*x.spaces.Load())*2 < x.o.MaxScopes {
+		return
+	}
+	next := map[Scope]*space{}
+	var drained []*space
+	for k, d := range x.domains {
+		d.mu.Lock()
+		drained = append(drained, d.takeDrained()...)
+		for _, sp := range d.spaces {
+			if sp != nil {
+				next[sp.scope] = sp
+			}
+		}
+		d.mu.Unlock()
+		if d.unused() {
+			delete(x.domains, k)
+		}
+	}
+	x.spaces.Store(&next)
+	for _, sp := range drained {
+		sp.discard()
+	}
+}
+
+// takeDrained takes the empty spaces out of the domain. Both locks are held.
+func (d *domain) takeDrained() (drained []*space) {
+	if d.orphans.blocks > 0 {
+		return nil
+	}
+	for i, sp := range d.spaces {
+		if sp == nil || sp.blocks() > 0 || !sp.endLeases() {
+			continue
+		}
+		sp.dropped = true
+		d.spaces[i] = nil
+		drained = append(drained, sp)
+	}
+	if len(drained) > 0 {
+		d.forgetEvicted()
+	}
+	return drained
+}
+
+// unused says whether nobody can come back to the domain but by x.space.
+func (d *domain) unused() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, sp := range d.spaces {
+		if sp != nil {
+			return false
+		}
+	}
+	idle := len(d.seating.dead) == 0
+	d.seating.each(func(int) { idle = false })
+	return idle
+}

@@ -1,0 +1,230 @@
+package index
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+)
+
+// slot is one key of a table. Readers load key and val; child belongs to the
+// writer.
+type slot struct {
+	key   uint64 // written once per array: 0 → key
+	val   uint64 // see the val constants
+	child uint64 // key of a block known behind this one, 0 = none
+}
+
+// A val holds the set of holders in its low 24 bits, flags, and the time of the
+// last store in coarse ticks (for eviction), from bit 32.
+const (
+	valSet   = 1<<24 - 1
+	valMulti = 1 << 24 // more children are listed in space.kids
+	valFirst = 1 << 25 // first block of a prompt: has no parent
+	valTick  = 32
+)
+
+const (
+	tableParts = 16 // arrays of a table, grown one at a time
+	partBits   = 4
+	minPart    = 8
+
+	// golden is 2^64 / golden ratio, odd: multiplying by it spreads keys that
+	// differ anywhere over the high bits, which choose part and slot.
+	golden = 0x9e3779b97f4a7c15
+)
+
+// table maps keys to vals by open addressing. One writer at a time; readers
+// need no lock: a key never changes within one array, and an array is replaced
+// as a whole and freed when no lookup can see it.
+// An emptied slot (set 0) stays until its array is rebuilt.
+type table struct {
+	epochs *epochs
+	seed   uint64 // secret of the index, so that keys cannot be made to collide
+	parts  [tableParts]atomic.Pointer[part]
+
+	used   [tableParts]int // slots with a key
+	live   [tableParts]int // slots with a set
+	builds uint64          // arrays replaced: slot pointers are valid while it stands still
+
+	// keep says whether a rebuild keeps a slot without a set; nil = no.
+	keep func(*slot) bool
+	pin  uint64 // key whose slot a rebuild keeps in any case
+}
+
+type part struct {
+	base unsafe.Pointer
+	n    uint64
+	mem  memory
+}
+
+func newPart(n int) *part {
+	m := newMemory(n)
+	return &part{base: unsafe.Pointer(&m.slots[0]), n: uint64(n), mem: m}
+}
+
+func (p *part) at(i uint64) *slot {
+	return (*slot)(unsafe.Add(p.base, i*uint64(unsafe.Sizeof(slot{}))))
+}
+
+func newTable(e *epochs, seed uint64) *table {
+	t := &table{epochs: e, seed: seed}
+	for i := range t.parts {
+		t.parts[i].Store(newPart(minPart))
+	}
+	return t
+}
+
+// home returns the array of a key and the index of its first slot there.
+func (t *table) home(key uint64) (*part, uint64) {
+	m := (key ^ t.seed) * golden
+	p := t.parts[m>>(64-partBits)].Load()
+	i, _ := bits.Mul64(m<<partBits, p.n)
+	return p, i
+}
+
+// get returns the val of a key, 0 when absent. Any goroutine that has entered
+// an epoch may call it.
+func (t *table) get(key uint64) uint64 {
+	p, i := t.home(key)
+	for {
+		s := p.at(i)
+		k := atomic.LoadUint64(&s.key)
+		if k == key {
+			return atomic.LoadUint64(&s.val)
+		}
+		if k == 0 {
+			return 0
+		}
+		if i++; i == p.n {
+			i = 0
+		}
+	}
+}
+
+// touch starts loading a key's slot into the cache.
+func (t *table) touch(key uint64) uint64 {
+	p, i := t.home(key)
+	return atomic.LoadUint64(&p.at(i).key)
+}
+
+// find returns the slot of a key, nil when absent. Writer only.
+func (t *table) find(key uint64) *slot {
+	p, i := t.home(key)
+	for {
+		s := p.at(i)
+		if s.key == key {
+			return s
+		}
+		if s.key == 0 {
+			return nil
+		}
+		if i++; i == p.n {
+			i = 0
+		}
+	}
+}
+
+// insert returns the slot of a key, made when absent. A made slot has no set.
+// Writer only; slot pointers are void when builds changed.
+func (t *table) insert(key uint64) (s *slot, made bool) {
+	m := (key ^ t.seed) * golden
+	q := m >> (64 - partBits)
+	for {
+		p := t.parts[q].Load()
+		i, _ := bits.Mul64(m<<partBits, p.n)
+		for s = p.at(i); s.key != 0; s = p.at(i) {
+			if s.key == key {
+				return s, false
+			}
+			if i++; i == p.n {
+				i = 0
+			}
+		}
+		if (t.used[q]+1)*5 <= int(p.n)*4 { // at most 80 % full: 13 probes for an absent key, half of them in one cache line
+			t.used[q]++
+			atomic.StoreUint64(&s.key, key)
+			return s, true
+		}
+		t.rebuild(int(q))
+	}
+}
+
+// rebuild replaces an array by one that is 60 % full and has no emptied slots.
+// Home positions rise with the hash, so both arrays are walked in order.
+func (t *table) rebuild(q int) {
+	old := t.parts[q].Load()
+	held := 0
+	kept := make([]uint64, 0, 8)
+	for i := range old.n {
+		s := old.at(i)
+		switch {
+		case s.key == 0:
+		case s.val&valSet != 0:
+			held++
+		case s.key == t.pin || t.keep != nil && t.keep(s):
+			kept = append(kept, i)
+		}
+	}
+	n := max(minPart, (held+len(kept)+1)*5/3+1)
+	p := newPart(n)
+	move := func(s *slot) {
+		i, _ := bits.Mul64((s.key^t.seed)*golden<<partBits, p.n)
+		for p.at(i).key != 0 {
+			if i++; i == p.n {
+				i = 0
+			}
+		}
+		*p.at(i) = *s
+	}
+	for i := range old.n {
+		if s := old.at(i); s.key != 0 && s.val&valSet != 0 {
+			move(s)
+		}
+	}
+	for _, i := range kept {
+		move(old.at(i))
+	}
+	t.used[q] = held + len(kept)
+	t.builds++
+	t.parts[q].Store(p)
+	t.epochs.discard(old.mem)
+}
+
+// partOf is the array a key lives in.
+func (t *table) partOf(key uint64) uint64 { return (key ^ t.seed) * golden >> (64 - partBits) }
+
+// set changes a slot's set and keeps the count of held keys.
+func (t *table) set(s *slot, id setID) {
+	was := s.val & valSet
+	if was == 0 && id != 0 {
+		t.live[t.partOf(s.key)]++
+	} else if was != 0 && id == 0 {
+		t.live[t.partOf(s.key)]--
+	}
+	atomic.StoreUint64(&s.val, s.val&^valSet|uint64(id))
+}
+
+// count is how many keys are held. Writer only.
+func (t *table) count() (n int) {
+	for _, l := range t.live {
+		n += l
+	}
+	return n
+}
+
+// bytes is the memory of the arrays. Writer only.
+func (t *table) bytes() (n int) {
+	for i := range t.parts {
+		n += int(t.parts[i].Load().n) * int(unsafe.Sizeof(slot{}))
+	}
+	return n
+}
+
+// discard frees everything; nobody may reach the table any more.
+func (t *table) discard() {
+	for i := range t.parts {
+		if p := t.parts[i].Load(); p != nil {
+			t.epochs.discard(p.mem)
+		}
+	}
+}
