@@ -57,7 +57,10 @@ type List struct{ Items []any }
 func NewList(items ...any) *List { return &List{Items: items} }
 
 // Tuple is a Python tuple; Parse never makes one.
-type Tuple struct{ Items []any }
+type Tuple struct {
+	Items []any
+	Names []string // field names when it is a named tuple
+}
 
 // NewTuple returns a tuple that holds items (not a copy).
 func NewTuple(items ...any) *Tuple { return &Tuple{Items: items} }

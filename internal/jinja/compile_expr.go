@@ -1,0 +1,597 @@
+package jinja
+
+import (
+	"warmroute/internal/pyvalue"
+)
+
+func (c *compiler) expr(e expr, sc scope) evalFn {
+	switch e := e.(type) {
+	case *constExpr:
+		v := e.value
+		return func(*state, *frame) any { return v }
+	case *dataExpr:
+		v := any(e.text)
+		return func(*state, *frame) any { return v }
+	case *nameExpr:
+		return c.name(e, sc)
+	case *getattrExpr:
+		object, attr := c.expr(e.object, sc), e.attr
+		return func(st *state, f *frame) any { return st.getattr(object(st, f), attr) }
+	case *getitemExpr:
+		return c.getitem(e, sc)
+	case *binExpr:
+		return c.binary(e, sc)
+	case *unaryExpr:
+		return c.unary(e, sc)
+	case *compareExpr:
+		return c.compare(e, sc)
+	case *condExpr:
+		return c.condExpr(e, sc)
+	case *concatExpr:
+		parts := c.exprs(e.nodes, sc)
+		return func(st *state, f *frame) any {
+			s, _ := st.capture(func() jump {
+				st.concat(f, parts)
+				return jumpNone
+			})
+			st.charge(len(s))
+			return s
+		}
+	case *filterExpr:
+		return c.filter(e, sc)
+	case *testExpr:
+		return c.test(e, sc)
+	case *callExpr:
+		call := c.callParts(e, sc)
+		return func(st *state, f *frame) any {
+			fn, a := call(st, f)
+			return st.call(fn, a)
+		}
+	}
+	return c.container(e, sc)
+}
+
+func (c *compiler) container(e expr, sc scope) evalFn {
+	switch e := e.(type) {
+	case *tupleExpr:
+		items := c.exprs(e.items, sc)
+		return func(st *state, f *frame) any { return &tuple{Items: evalAll(st, f, items)} }
+	case *listExpr:
+		items := c.exprs(e.items, sc)
+		return func(st *state, f *frame) any { return &list{Items: evalAll(st, f, items)} }
+	case *dictExpr:
+		keys, values := c.exprs(e.keys, sc), c.exprs(e.values, sc)
+		return func(st *state, f *frame) any {
+			d := pyvalue.NewDict()
+			for i := range keys {
+				k := keys[i](st, f)
+				st.setItem(d, k, values[i](st, f))
+			}
+			return d
+		}
+	}
+	fail(ErrSyntax, "invalid expression")
+	return nil
+}
+
+func (c *compiler) exprs(es []expr, sc scope) []evalFn {
+	out := make([]evalFn, len(es))
+	for i, e := range es {
+		out[i] = c.expr(e, sc)
+	}
+	return out
+}
+
+func evalAll(st *state, f *frame, fns []evalFn) []any {
+	if len(fns) == 0 {
+		return nil
+	}
+	out := make([]any, len(fns))
+	for i, fn := range fns {
+		out[i] = fn(st, f)
+	}
+	return out
+}
+
+// concat writes str() of every part to the output; the parts are computed
+// first, as Python does.
+func (st *state) concat(f *frame, parts []evalFn) {
+	var few [8]any
+	vals := few[:0]
+	for _, p := range parts {
+		vals = append(vals, p(st, f))
+	}
+	for _, v := range vals {
+		st.writeValue(v)
+	}
+}
+
+func (c *compiler) name(e *nameExpr, sc scope) evalFn {
+	get := c.rawVar(sc.sym.fn, sc.sym, e.name)
+	_, v, _ := sc.sym.find(e.name)
+	if l, ok := sc.sym.findLoad(v); ok && l.kind == loadParam {
+		if n := len(c.pending); n == 0 || !c.pending[n-1][v] {
+			return get // always set: Jinja does not check either
+		}
+	}
+	und := undefinedName(e.name)
+	return func(st *state, f *frame) any {
+		if v := get(st, f); v != missing {
+			return v
+		}
+		return und
+	}
+}
+
+// cond compiles an expression used as a condition.
+func (c *compiler) cond(e expr, sc scope) func(st *state, f *frame) bool {
+	switch e := e.(type) {
+	case *unaryExpr:
+		if e.op == "not" {
+			t := c.cond(e.operand, sc)
+			return func(st *state, f *frame) bool { return !t(st, f) }
+		}
+	case *binExpr:
+		if e.op == "and" || e.op == "or" {
+			l, r, isAnd := c.cond(e.left, sc), c.cond(e.right, sc), e.op == "and"
+			return func(st *state, f *frame) bool {
+				if l(st, f) != isAnd {
+					return !isAnd
+				}
+				return r(st, f)
+			}
+		}
+	}
+	v := c.expr(e, sc)
+	return func(st *state, f *frame) bool { return truth(v(st, f)) }
+}
+
+func truth(v any) bool {
+	if b, ok := v.(bool); ok {
+		return b
+	}
+	return pyvalue.Truth(v)
+}
+
+// emit compiles the printing of an expression, without building the whole
+// string where its parts can be written one by one.
+func (c *compiler) emit(e expr, sc scope) execFn {
+	switch e := e.(type) {
+	case *binExpr:
+		if e.op == "+" {
+			operands := c.exprs(sumOperands(e), sc)
+			return func(st *state, f *frame) jump {
+				st.emitSum(f, operands)
+				return jumpNone
+			}
+		}
+	case *concatExpr:
+		parts := c.exprs(e.nodes, sc)
+		return func(st *state, f *frame) jump {
+			st.concat(f, parts)
+			return jumpNone
+		}
+	case *callExpr:
+		call := c.callParts(e, sc)
+		return func(st *state, f *frame) jump {
+			fn, a := call(st, f)
+			st.writeCall(fn, a)
+			return jumpNone
+		}
+	case *condExpr:
+		soft := sc.softened()
+		test, then := c.cond(e.test, soft), c.emit(e.then, soft)
+		orElse := func(*state, *frame) jump { return jumpNone } // undefined prints nothing
+		if e.orElse != nil {
+			orElse = c.emit(e.orElse, soft)
+		}
+		return func(st *state, f *frame) jump {
+			if test(st, f) {
+				return then(st, f)
+			}
+			return orElse(st, f)
+		}
+	}
+	v := c.expr(e, sc)
+	return func(st *state, f *frame) jump {
+		st.writeValue(v(st, f))
+		return jumpNone
+	}
+}
+
+// sumOperands flattens a + b + c, which nests to the left.
+func sumOperands(e expr) []expr {
+	b, ok := e.(*binExpr)
+	if !ok || b.op != "+" {
+		return []expr{e}
+	}
+	return append(sumOperands(b.left), b.right)
+}
+
+// sum computes a + b + c; strings are joined once instead of pairwise.
+func (st *state) sum(f *frame, operands []evalFn) any {
+	acc := operands[0](st, f)
+	for i := 1; i < len(operands); i++ {
+		s, ok := acc.(string)
+		if !ok {
+			acc = st.add(acc, operands[i](st, f))
+			continue
+		}
+		var few [8]string
+		parts, size := append(few[:0], s), len(s)
+		var odd any
+		isOdd := false
+		for ; i < len(operands); i++ {
+			v := operands[i](st, f)
+			t, ok := v.(string)
+			if !ok {
+				odd, isOdd = v, true
+				break
+			}
+			parts = append(parts, t)
+			size += len(t)
+		}
+		acc = st.joinStrings(parts, size)
+		if isOdd {
+			acc = st.add(acc, odd)
+		}
+	}
+	return acc
+}
+
+// emitSum writes a + b + c when all are strings, else str() of the sum.
+func (st *state) emitSum(f *frame, operands []evalFn) {
+	var few [8]any
+	vals := few[:0]
+	for _, o := range operands {
+		v := o(st, f)
+		if _, ok := v.(string); !ok {
+			st.writeValue(st.sumValues(vals, v, f, operands))
+			return
+		}
+		vals = append(vals, v)
+	}
+	for _, v := range vals {
+		st.write(v.(string))
+	}
+}
+
+// sumValues goes on with a sum after strings, at the first operand that is none.
+func (st *state) sumValues(strs []any, v any, f *frame, operands []evalFn) any {
+	acc := v
+	if len(strs) > 0 {
+		parts, size := make([]string, len(strs)), 0
+		for i, s := range strs {
+			parts[i] = s.(string)
+			size += len(parts[i])
+		}
+		acc = st.add(st.joinStrings(parts, size), v)
+	}
+	for _, o := range operands[len(strs)+1:] {
+		acc = st.add(acc, o(st, f))
+	}
+	return acc
+}
+
+func (st *state) joinStrings(parts []string, size int) string {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	st.charge(size)
+	b := make([]byte, 0, size)
+	for _, p := range parts {
+		b = append(b, p...)
+	}
+	return bytesString(b)
+}
+
+func (c *compiler) binary(e *binExpr, sc scope) evalFn {
+	if e.op == "+" {
+		operands := c.exprs(sumOperands(e), sc)
+		return func(st *state, f *frame) any { return st.sum(f, operands) }
+	}
+	left, right := c.expr(e.left, sc), c.expr(e.right, sc)
+	switch e.op {
+	case "and":
+		return func(st *state, f *frame) any {
+			if v := left(st, f); !truth(v) {
+				return v
+			}
+			return right(st, f)
+		}
+	case "or":
+		return func(st *state, f *frame) any {
+			if v := left(st, f); truth(v) {
+				return v
+			}
+			return right(st, f)
+		}
+	}
+	op := binaryOps[e.op]
+	return func(st *state, f *frame) any {
+		l := left(st, f)
+		return op(st, l, right(st, f))
+	}
+}
+
+func (c *compiler) unary(e *unaryExpr, sc scope) evalFn {
+	if e.op == "not" {
+		t := c.cond(e.operand, sc)
+		return func(st *state, f *frame) any { return !t(st, f) }
+	}
+	v, neg := c.expr(e.operand, sc), e.op == "-"
+	return func(st *state, f *frame) any { return st.signed(v(st, f), neg) }
+}
+
+func (c *compiler) compare(e *compareExpr, sc scope) evalFn {
+	first, rest := c.expr(e.first, sc), c.exprs(e.rest, sc)
+	ops := make([]func(st *state, a, b any) bool, len(e.ops))
+	for i, op := range e.ops {
+		ops[i] = compareOps[op]
+	}
+	if len(ops) == 1 {
+		op, second := ops[0], rest[0]
+		return func(st *state, f *frame) any {
+			a := first(st, f)
+			return op(st, a, second(st, f))
+		}
+	}
+	return func(st *state, f *frame) any {
+		a := first(st, f)
+		for i, op := range ops {
+			b := rest[i](st, f)
+			if !op(st, a, b) {
+				return false
+			}
+			a = b
+		}
+		return true
+	}
+}
+
+func (c *compiler) condExpr(e *condExpr, sc scope) evalFn {
+	sc = sc.softened()
+	test, then := c.cond(e.test, sc), c.expr(e.then, sc)
+	und := undefinedHint("the inline if-expression evaluated to false and no else section was defined.")
+	orElse := func(*state, *frame) any { return und }
+	if e.orElse != nil {
+		orElse = c.expr(e.orElse, sc)
+	}
+	return func(st *state, f *frame) any {
+		if test(st, f) {
+			return then(st, f)
+		}
+		return orElse(st, f)
+	}
+}
+
+func (c *compiler) getitem(e *getitemExpr, sc scope) evalFn {
+	object := c.expr(e.object, sc)
+	if s, ok := e.arg.(*sliceExpr); ok {
+		var parts [3]evalFn
+		for i, p := range []expr{s.start, s.stop, s.step} {
+			if p != nil {
+				parts[i] = c.expr(p, sc)
+			}
+		}
+		return func(st *state, f *frame) any {
+			v := object(st, f)
+			var bounds [3]any
+			for i, p := range parts {
+				if p != nil {
+					bounds[i] = p(st, f)
+				}
+			}
+			return st.slice(v, bounds)
+		}
+	}
+	if k, ok := e.arg.(*constExpr); ok {
+		if key, ok := k.value.(string); ok {
+			return func(st *state, f *frame) any {
+				v := object(st, f)
+				if d, ok := v.(*dict); ok {
+					if x, ok := d.GetString(key); ok {
+						return x
+					}
+				}
+				return st.getitem(v, key)
+			}
+		}
+	}
+	arg := c.expr(e.arg, sc)
+	return func(st *state, f *frame) any {
+		v := object(st, f)
+		return st.getitem(v, arg(st, f))
+	}
+}
+
+// args are the arguments of one call: positional, then keywords in order.
+type args struct {
+	pos   []any
+	names []string
+	vals  []any
+}
+
+var noArgs = &args{}
+
+func (c *compiler) args(n *callArgs, sc scope) func(st *state, f *frame) *args {
+	if len(n.args) == 0 && len(n.kwNames) == 0 && n.dynArgs == nil && n.dynKwargs == nil {
+		return func(*state, *frame) *args { return noArgs }
+	}
+	pos, vals, names := c.exprs(n.args, sc), c.exprs(n.kwValues, sc), n.kwNames
+	var dynArgs, dynKwargs evalFn
+	if n.dynArgs != nil {
+		dynArgs = c.expr(n.dynArgs, sc)
+	}
+	if n.dynKwargs != nil {
+		dynKwargs = c.expr(n.dynKwargs, sc)
+	}
+	return func(st *state, f *frame) *args {
+		a := &args{pos: evalAll(st, f, pos), names: names}
+		a.vals = evalAll(st, f, vals)
+		if dynArgs != nil {
+			a.pos = append(a.pos, st.items(dynArgs(st, f))...)
+		}
+		if dynKwargs != nil {
+			st.spread(a, dynKwargs(st, f))
+		}
+		return a
+	}
+}
+
+// spread adds **v.
+func (st *state) spread(a *args, v any) {
+	d, ok := v.(*dict)
+	if !ok {
+		defined(v)
+		typeError("argument after ** must be a mapping, not %s", pyvalue.TypeName(v))
+	}
+	a.names = append([]string(nil), a.names...)
+	for k, val := range d.All() {
+		name, ok := pyvalue.Text(k)
+		if !ok {
+			typeError("keywords must be strings")
+		}
+		if a.keyword(name) >= 0 {
+			typeError("got multiple values for keyword argument '%s'", name)
+		}
+		a.names = append(a.names, name)
+		a.vals = append(a.vals, val)
+	}
+}
+
+func (a *args) keyword(name string) int {
+	for i, n := range a.names {
+		if n == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (a *args) noKeywords(fn string) {
+	if len(a.names) > 0 {
+		typeError("%s() takes no keyword arguments", fn)
+	}
+}
+
+// absent stands for an argument that was not given.
+var absent any = &missingType{}
+
+var allAbsent = [8]any{absent, absent, absent, absent, absent, absent, absent, absent}
+
+// bind gives each parameter its argument or absent; the first required ones
+// must be given.
+func (a *args) bind(fn string, required int, params ...string) []any {
+	if len(a.pos) == 0 && len(a.names) == 0 && required == 0 {
+		return allAbsent[:len(params)]
+	}
+	if len(a.pos) > len(params) {
+		typeError("%s() takes at most %d arguments (%d given)", fn, len(params), len(a.pos))
+	}
+	out := make([]any, len(params))
+	n := copy(out, a.pos)
+	for i := n; i < len(out); i++ {
+		out[i] = absent
+	}
+	for k, name := range a.names {
+		i := 0
+		for i < len(params) && params[i] != name {
+			i++
+		}
+		if i == len(params) {
+			typeError("%s() got an unexpected keyword argument '%s'", fn, name)
+		}
+		if out[i] != absent {
+			typeError("%s() got multiple values for argument '%s'", fn, name)
+		}
+		out[i] = a.vals[k]
+	}
+	for i := 0; i < required; i++ {
+		if out[i] == absent {
+			typeError("%s() missing required argument: '%s'", fn, params[i])
+		}
+	}
+	return out
+}
+
+// positional is bind for functions that take no keywords.
+func (a *args) positional(fn string, required, most int) []any {
+	a.noKeywords(fn)
+	if len(a.pos) < required || len(a.pos) > most {
+		typeError("%s() takes %d to %d arguments (%d given)", fn, required, most, len(a.pos))
+	}
+	if len(a.pos) == most {
+		return a.pos
+	}
+	out := make([]any, most)
+	n := copy(out, a.pos)
+	for i := n; i < most; i++ {
+		out[i] = absent
+	}
+	return out
+}
+
+func (c *compiler) callParts(e *callExpr, sc scope) func(st *state, f *frame) (any, *args) {
+	fn, bind, line := c.expr(e.fn, sc), c.args(&e.callArgs, sc), e.line
+	return func(st *state, f *frame) (any, *args) {
+		v := fn(st, f)
+		a := bind(st, f)
+		st.at(line)
+		return v, a
+	}
+}
+
+func (c *compiler) filter(e *filterExpr, sc scope) evalFn {
+	run := c.filterCall(e, sc)
+	operand := c.expr(e.operand, sc)
+	return func(st *state, f *frame) any { return run(st, f, operand(st, f)) }
+}
+
+// filterText compiles the filters of a filter or set block: the innermost one
+// gets the block's text.
+func (c *compiler) filterText(e *filterExpr, sc scope) func(st *state, f *frame, text string) any {
+	run := c.filterCall(e, sc)
+	if e.operand == nil {
+		return func(st *state, f *frame, text string) any { return run(st, f, text) }
+	}
+	inner := c.filterText(e.operand.(*filterExpr), sc)
+	return func(st *state, f *frame, text string) any { return run(st, f, inner(st, f, text)) }
+}
+
+func (c *compiler) filterCall(e *filterExpr, sc scope) func(st *state, f *frame, v any) any {
+	fn := filters[e.name]
+	if fn == nil {
+		if !sc.soft {
+			c.fail(e.line, "No filter named '%s'.", e.name)
+		}
+		fn = func(*state, any, *args) any {
+			fail(ErrRuntime, "No filter named '%s' found.", e.name)
+			return nil
+		}
+	}
+	bind := c.args(&e.callArgs, sc)
+	return func(st *state, f *frame, v any) any {
+		a := bind(st, f)
+		st.step()
+		return fn(st, v, a)
+	}
+}
+
+func (c *compiler) test(e *testExpr, sc scope) evalFn {
+	fn := tests[e.name]
+	if fn == nil {
+		if !sc.soft {
+			c.fail(e.line, "No test named '%s'.", e.name)
+		}
+		fn = func(*state, any, *args) any {
+			fail(ErrRuntime, "No test named '%s' found.", e.name)
+			return nil
+		}
+	}
+	operand, bind := c.expr(e.operand, sc), c.args(&e.callArgs, sc)
+	return func(st *state, f *frame) any {
+		v := operand(st, f)
+		return fn(st, v, bind(st, f))
+	}
+}

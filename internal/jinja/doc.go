@@ -1,0 +1,34 @@
+// Package jinja renders chat templates exactly as Python does: Jinja2 3.1.6 in
+// the environment transformers builds for apply_chat_template, that is
+// ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, loop controls
+// (break, continue), the generation tag, tojson without HTML escaping,
+// raise_exception and strftime_now.
+//
+// Compile turns a template into closures once; a Template is immutable and
+// safe for concurrent use. Render either appends the bytes Python would
+// produce or fails wherever Python raises; it never guesses.
+//
+// Names are resolved by Jinja's own scoping rules (symbols.go), undefined
+// values, arithmetic, formatting and string methods follow CPython 3.12.
+//
+// Limits (see Limits): nested calls are counted in Python frames and stop
+// where CPython's recursion limit does; steps and bytes of output are bounded,
+// and what builds large values pays steps for it before building. So no
+// template and no request can stop the process or hold it longer than the step
+// limit's worth. A template's own nesting is bounded when it is compiled.
+//
+// Refused with ErrUnsupported, because the text cannot be predicted: memory
+// addresses (printing a generator, a method, a joiner), the random filter and
+// lipsum, complex numbers, ranges beyond 64 bits, methods that make bytes of
+// numbers, Markup.format. Refused by Compile: autoescape true, \N{...} and
+// surrogate escapes in strings. import, include and extends fail when they are
+// executed, as in Python: a chat template has no loader.
+//
+// Known differences from CPython: two NaNs in equal places of two lists
+// compare as different even when they are one object; `is sameas` compares
+// small values by value; recursion that comes within a few frames of CPython's
+// limit may fail on one side only, since the limit includes the server's stack.
+//
+// Errors are of a closed set of kinds (errors.go). Their Error() never quotes
+// values; Detail has Python's message, which may quote the request.
+package jinja

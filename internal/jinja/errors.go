@@ -1,0 +1,46 @@
+package jinja
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Kinds of error, matched with errors.Is. A *Error wraps exactly one of them.
+var (
+	ErrSyntax      = errors.New("the template does not compile")
+	ErrRaised      = errors.New("the template raised an exception")      // raise_exception()
+	ErrUndefined   = errors.New("an undefined value was used")           // UndefinedError
+	ErrSecurity    = errors.New("the sandbox forbids this access")       // SecurityError
+	ErrRuntime     = errors.New("an operation failed")                   // TypeError, ValueError, KeyError, ...
+	ErrLimit       = errors.New("a render limit was reached")            // depth, steps or output
+	ErrUnsupported = errors.New("the result cannot be predicted")        // memory addresses, random numbers
+	ErrInternal    = errors.New("the template engine failed internally") // a bug here, never Python's error
+)
+
+// Error is what Compile and Render return. Error() never quotes values, so it
+// may be logged; Detail may quote the request.
+type Error struct {
+	Kind   error
+	Line   int    // of the template, 1-based; 0 when unknown
+	Detail string // Python's message or close to it
+}
+
+func (e *Error) Error() string {
+	if e.Line > 0 {
+		return fmt.Sprintf("%v (template line %d)", e.Kind, e.Line)
+	}
+	return e.Kind.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Kind }
+
+// fail raises an error inside Compile and Render, which recover it.
+func fail(kind error, format string, args ...any) {
+	panic(&Error{Kind: kind, Detail: fmt.Sprintf(format, args...)})
+}
+
+// typeError and valueError are the usual two; templates cannot tell them apart
+// except in the int and float filters, which catch both.
+func typeError(format string, args ...any) { fail(ErrRuntime, format, args...) }
+
+func valueError(format string, args ...any) { fail(ErrRuntime, format, args...) }

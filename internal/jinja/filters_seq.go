@@ -1,0 +1,485 @@
+package jinja
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"warmroute/internal/pyvalue"
+)
+
+// attributeParts splits "a.0.b" as Jinja's attribute arguments are written.
+func attributeParts(attr any) []any {
+	s, ok := pyvalue.Text(attr)
+	if !ok {
+		if attr == nil || attr == absent {
+			return nil
+		}
+		return []any{attr}
+	}
+	var parts []any
+	for _, p := range strings.Split(s, ".") {
+		if each(pyvalue.IsDigit)(p) {
+			n, err := strconv.ParseInt(p, 10, 64)
+			if err != nil {
+				fail(ErrUnsupported, "an attribute index beyond 64 bits or not in ASCII")
+			}
+			parts = append(parts, n)
+		} else {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+// attrGetter is Jinja's make_attrgetter. def replaces undefined values unless nil.
+func (st *state) attrGetter(attr, def any) func(any) any {
+	parts := attributeParts(attr)
+	return func(v any) any {
+		for _, p := range parts {
+			v = st.getitem(v, p)
+			if def != nil {
+				if _, ok := v.(*undefined); ok {
+					v = def
+				}
+			}
+		}
+		return v
+	}
+}
+
+func ignoreCase(v any) any {
+	switch s := v.(type) {
+	case string:
+		return pyvalue.Lower(s)
+	case markup:
+		return markup(pyvalue.Lower(string(s)))
+	}
+	return v
+}
+
+func flag(v any) bool { return v != absent && truth(v) }
+
+// sortBy sorts items by key, stably, as Python's sorted does.
+func (st *state) sortBy(items []any, key func(any) any, reverse bool) []any {
+	type keyed struct{ key, value any }
+	pairs := make([]keyed, len(items))
+	for i, v := range items {
+		st.step()
+		pairs[i] = keyed{key(v), v}
+	}
+	if reverse {
+		slices.Reverse(pairs)
+	}
+	slices.SortStableFunc(pairs, func(a, b keyed) int {
+		st.step()
+		if st.less(a.key, b.key) {
+			return -1
+		}
+		if st.less(b.key, a.key) {
+			return 1
+		}
+		return 0
+	})
+	if reverse {
+		slices.Reverse(pairs)
+	}
+	out := make([]any, len(pairs))
+	for i, p := range pairs {
+		out[i] = p.value
+	}
+	return out
+}
+
+func filterSort(st *state, v any, a *args) any {
+	p := a.bind("sort", 0, "reverse", "case_sensitive", "attribute")
+	var attrs []any
+	if s, ok := pyvalue.Text(p[2]); ok {
+		for _, part := range strings.Split(s, ",") {
+			attrs = append(attrs, part)
+		}
+	} else {
+		attrs = []any{p[2]}
+	}
+	getters := make([]func(any) any, len(attrs))
+	for i, attr := range attrs {
+		getters[i] = st.attrGetter(attr, nil)
+	}
+	fold := !flag(p[1])
+	key := func(v any) any {
+		l := &list{Items: make([]any, len(getters))}
+		for i, get := range getters {
+			x := get(v)
+			if fold {
+				x = ignoreCase(x)
+			}
+			l.Items[i] = x
+		}
+		return l
+	}
+	return &list{Items: st.sortBy(st.items(v), key, flag(p[0]))}
+}
+
+func filterDictSort(st *state, v any, a *args) any {
+	p := a.bind("dictsort", 0, "case_sensitive", "by", "reverse")
+	pos := 0
+	if p[1] != absent {
+		switch s, _ := pyvalue.Text(p[1]); s {
+		case "key":
+		case "value":
+			pos = 1
+		default:
+			fail(ErrRuntime, `You can only sort by either "key" or "value"`)
+		}
+	}
+	d, ok := v.(*dict)
+	if !ok {
+		defined(v)
+		typeError("'%s' object has no attribute 'items'", pyvalue.TypeName(v))
+	}
+	fold := !flag(p[0])
+	return &list{Items: st.sortBy(st.items(&dictView{d: d, kind: "dict_items"}), func(v any) any {
+		x := v.(*tuple).Items[pos]
+		if fold {
+			x = ignoreCase(x)
+		}
+		return x
+	}, flag(p[2]))}
+}
+
+// foldedGetter reads an attribute and folds its case unless told not to.
+func (st *state) foldedGetter(attr, caseSensitive, def any) func(any) any {
+	get := st.attrGetter(attr, def)
+	if flag(caseSensitive) {
+		return get
+	}
+	return func(v any) any { return ignoreCase(get(v)) }
+}
+
+func filterUnique(st *state, v any, a *args) any {
+	p := a.bind("unique", 0, "case_sensitive", "attribute")
+	var it iterator
+	var get func(any) any
+	seen := pyvalue.NewDict()
+	return &generator{kind: "generator", pull: func() (any, bool) {
+		if it == nil {
+			get = st.foldedGetter(p[1], p[0], nil)
+			it = st.iterate(v)
+		}
+		for {
+			x, ok := it()
+			if !ok {
+				return nil, false
+			}
+			st.step()
+			k := get(x)
+			st.hashable(k)
+			if _, dup := seen.Get(k); !dup {
+				seen.Set(k, nil)
+				return x, true
+			}
+		}
+	}}
+}
+
+func filterMinMax(isMin bool) filterFn {
+	return func(st *state, v any, a *args) any {
+		p := a.bind("min", 0, "case_sensitive", "attribute")
+		it := st.iterate(v)
+		best, ok := it()
+		if !ok {
+			return undefinedHint("No aggregated item, sequence was empty.")
+		}
+		get := st.foldedGetter(p[1], p[0], nil)
+		bestKey := get(best)
+		for {
+			x, ok := it()
+			if !ok {
+				return best
+			}
+			st.step()
+			k := get(x)
+			better := false
+			if isMin {
+				better = st.less(k, bestKey)
+			} else {
+				better = st.less(bestKey, k)
+			}
+			if better {
+				best, bestKey = x, k
+			}
+		}
+	}
+}
+
+func filterSum(st *state, v any, a *args) any {
+	p := a.bind("sum", 0, "attribute", "start")
+	get := func(v any) any { return v }
+	if p[0] != absent && p[0] != nil {
+		get = st.attrGetter(p[0], nil)
+	}
+	var acc any = int64(0)
+	if p[1] != absent {
+		acc = p[1]
+	}
+	switch acc.(type) {
+	case string, markup:
+		typeError("sum() can't sum strings [use ''.join(seq) instead]")
+	case bytesVal:
+		typeError("sum() can't sum bytes")
+	}
+	it := st.iterate(v)
+	var floats *floatSum
+	for {
+		x, ok := it()
+		if !ok {
+			if floats != nil {
+				return floats.value()
+			}
+			return acc
+		}
+		st.step()
+		x = get(x)
+		if floats != nil {
+			if f, ok := asFloat(x); ok {
+				floats.add(f, x)
+				continue
+			}
+			acc, floats = floats.value(), nil
+		} else if f, ok := acc.(float64); ok {
+			if g, ok := asFloat(x); ok {
+				floats = &floatSum{hi: f}
+				floats.add(g, x)
+				continue
+			}
+		}
+		acc = st.add(acc, x)
+	}
+}
+
+// floatSum is the compensated summation CPython's sum uses for floats from
+// 3.12 on.
+type floatSum struct{ hi, lo float64 }
+
+func (s *floatSum) add(f float64, v any) {
+	if _, isFloat := v.(float64); !isFloat {
+		s.hi += f
+		return
+	}
+	t := s.hi + f
+	if abs(s.hi) >= abs(f) {
+		s.lo += (s.hi - t) + f
+	} else {
+		s.lo += (f - t) + s.hi
+	}
+	s.hi = t
+}
+
+func (s *floatSum) value() any {
+	if s.lo != 0 && s.lo-s.lo == 0 { // finite
+		return s.hi + s.lo
+	}
+	return s.hi
+}
+
+func abs(f float64) float64 {
+	if f < 0 {
+		return -f
+	}
+	return f
+}
+
+func filterBatch(st *state, v any, a *args) any {
+	p := a.bind("batch", 1, "linecount", "fill_with")
+	var it iterator
+	return &generator{kind: "generator", pull: func() (any, bool) {
+		if it == nil {
+			it = st.iterate(v)
+		}
+		n, isInt := asInt(p[0])
+		var row []any
+		for !isInt || !st.equal(int64(len(row)), n) || len(row) == 0 {
+			x, ok := it()
+			if !ok {
+				if len(row) == 0 {
+					return nil, false
+				}
+				if p[1] != absent && p[1] != nil {
+					if !isInt {
+						typeError("'<' not supported between these types")
+					}
+					for st.less(int64(len(row)), n) {
+						st.step()
+						row = append(row, p[1])
+					}
+				}
+				return &list{Items: row}, true
+			}
+			st.step()
+			row = append(row, x)
+		}
+		return &list{Items: row}, true
+	}}
+}
+
+func filterSlice(st *state, v any, a *args) any {
+	p := a.bind("slice", 1, "slices", "fill_with")
+	var items []any
+	started := false
+	n, i, offset := 0, 0, 0
+	return &generator{kind: "generator", pull: func() (any, bool) {
+		if !started {
+			items = st.items(v)
+			if n = intArg("slice", p[0]); n == 0 {
+				fail(ErrRuntime, "integer division or modulo by zero")
+			}
+			started = true
+		}
+		if i >= n {
+			return nil, false
+		}
+		st.step()
+		per, extra := len(items)/n, len(items)%n
+		start := offset + i*per
+		if i < extra {
+			offset++
+		}
+		row := append([]any(nil), items[start:offset+(i+1)*per]...)
+		if p[1] != absent && p[1] != nil && i >= extra {
+			row = append(row, p[1])
+		}
+		i++
+		return &list{Items: row}, true
+	}}
+}
+
+// groupNames are the fields of the named tuples groupby makes.
+var groupNames = []string{"grouper", "list"}
+
+func filterGroupBy(st *state, v any, a *args) any {
+	p := a.bind("groupby", 1, "attribute", "default", "case_sensitive")
+	var def any
+	if p[1] != absent {
+		def = p[1]
+	}
+	key := st.foldedGetter(p[0], p[2], def)
+	plain := st.attrGetter(p[0], def)
+	out := &list{}
+	var group *list
+	var last any
+	for _, x := range st.sortBy(st.items(v), key, false) {
+		k := key(x)
+		if group == nil || !st.equal(last, k) {
+			group = &list{}
+			shown := k
+			if !flag(p[2]) {
+				shown = plain(x)
+			}
+			out.Items = append(out.Items, &tuple{Items: []any{shown, group}, Names: groupNames})
+			last = k
+		}
+		group.Items = append(group.Items, x)
+	}
+	return out
+}
+
+func filterMap(st *state, v any, a *args) any {
+	var it iterator
+	var apply func(any) any
+	done := false
+	return &generator{kind: "generator", pull: func() (any, bool) {
+		if it == nil && !done {
+			if done = !truth(v); done {
+				return nil, false
+			}
+			apply = st.mapper(a)
+			it = st.iterate(v)
+		}
+		x, ok := it()
+		if !ok {
+			return nil, false
+		}
+		st.step()
+		return apply(x), true
+	}}
+}
+
+func (st *state) mapper(a *args) func(any) any {
+	if len(a.pos) == 0 && a.keyword("attribute") >= 0 {
+		var attr, def any
+		for i, name := range a.names {
+			switch name {
+			case "attribute":
+				attr = a.vals[i]
+			case "default":
+				def = a.vals[i]
+			default:
+				fail(ErrRuntime, "Unexpected keyword argument '%s'", name)
+			}
+		}
+		return st.attrGetter(attr, def)
+	}
+	if len(a.pos) == 0 {
+		fail(ErrRuntime, "map requires a filter argument")
+	}
+	name := a.pos[0]
+	rest := &args{pos: a.pos[1:], names: a.names, vals: a.vals}
+	return func(v any) any { return st.byName("filter", filters, name, v, rest) }
+}
+
+// byName calls a filter or test given by a value.
+func (st *state) byName(what string, table map[string]filterFn, name, v any, a *args) any {
+	s, ok := pyvalue.Text(name)
+	if !ok {
+		st.hashable(name)
+	}
+	fn := table[s]
+	if !ok || fn == nil {
+		fail(ErrRuntime, "No %s named %s.", what, st.repr(name))
+	}
+	return fn(st, v, a)
+}
+
+func filterSelect(reject, byAttr bool) filterFn {
+	return func(st *state, v any, a *args) any {
+		var it iterator
+		var keep func(any) bool
+		done := false
+		return &generator{kind: "generator", pull: func() (any, bool) {
+			if it == nil && !done {
+				if done = !truth(v); done {
+					return nil, false
+				}
+				keep = st.selector(a, byAttr)
+				it = st.iterate(v)
+			}
+			for {
+				x, ok := it()
+				if !ok {
+					return nil, false
+				}
+				st.step()
+				if keep(x) != reject {
+					return x, true
+				}
+			}
+		}}
+	}
+}
+
+func (st *state) selector(a *args, byAttr bool) func(any) bool {
+	pos := a.pos
+	get := func(v any) any { return v }
+	if byAttr {
+		if len(pos) == 0 {
+			fail(ErrRuntime, "Missing parameter for attribute name")
+		}
+		get = st.attrGetter(pos[0], nil)
+		pos = pos[1:]
+	}
+	if len(pos) == 0 {
+		return func(v any) bool { return truth(get(v)) }
+	}
+	rest := &args{pos: pos[1:], names: a.names, vals: a.vals}
+	return func(v any) bool { return truth(st.byName("test", tests, pos[0], get(v), rest)) }
+}

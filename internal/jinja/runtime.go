@@ -1,0 +1,399 @@
+package jinja
+
+import (
+	"errors"
+	"strings"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+
+	"warmroute/internal/pyvalue"
+)
+
+// state is one render.
+type state struct {
+	out       []byte // the caller's buffer, the result, and what is being captured
+	base      int    // where the result starts in out
+	vars      *dict  // what the caller passed
+	ctx       *context
+	now       func() time.Time
+	steps     int
+	depth     int // Python frames
+	line      int
+	limits    Limits
+	blocks    map[string]*block
+	frames    map[*function][]*frame
+	outputMax int
+	guard     bool // Options.GuardNamespace
+}
+
+// context is what blocks see beyond the caller's variables: Jinja's exported
+// assignments and the locals of scoped blocks.
+type context struct {
+	vars *dict
+	up   *context
+}
+
+func (st *state) export(name string, v any) {
+	if st.ctx == nil {
+		st.ctx = &context{vars: pyvalue.NewDict()}
+	}
+	st.ctx.vars.Set(name, v)
+}
+
+// resolve looks a name up: exports, the caller's variables, the globals.
+func (st *state) resolve(name string) any {
+	for c := st.ctx; c != nil; c = c.up {
+		if v, ok := c.vars.GetString(name); ok {
+			return v
+		}
+	}
+	if v, ok := st.vars.GetString(name); ok {
+		return v
+	}
+	if g, ok := globals[name]; ok {
+		return g
+	}
+	return missing
+}
+
+func newFrame(fn *function, up *frame) *frame {
+	f := &frame{vars: make([]any, len(fn.slots)), up: up}
+	for i := range f.vars {
+		f.vars[i] = missing
+	}
+	return f
+}
+
+// newFrame reuses frames of functions nothing can hold on to.
+func (st *state) newFrame(fn *function, up *frame) *frame {
+	if free := st.frames[fn]; len(free) > 0 {
+		f := free[len(free)-1]
+		st.frames[fn] = free[:len(free)-1]
+		f.up = up
+		return f
+	}
+	return newFrame(fn, up)
+}
+
+func (st *state) freeFrame(fn *function, f *frame) {
+	if fn.inner {
+		return
+	}
+	for i := range f.vars {
+		f.vars[i] = missing
+	}
+	f.up = nil
+	if st.frames == nil {
+		st.frames = map[*function][]*frame{}
+	}
+	st.frames[fn] = append(st.frames[fn], f)
+}
+
+// at notes where we are and counts a step.
+func (st *state) at(line int) {
+	st.line = line
+	st.step()
+}
+
+func (st *state) step() {
+	if st.steps--; st.steps < 0 {
+		fail(ErrLimit, "more than %d steps", st.limits.Steps)
+	}
+}
+
+// stepBytes is how many bytes of text or items of a sequence may be copied for
+// the price of one step.
+const stepBytes = 128
+
+// charge pays for building n bytes or items, before they are built.
+func (st *state) charge(n int) {
+	if n > st.limits.Output {
+		fail(ErrLimit, "a value of more than %d bytes", st.limits.Output)
+	}
+	if st.steps -= n / stepBytes; st.steps < 0 {
+		fail(ErrLimit, "more than %d steps", st.limits.Steps)
+	}
+}
+
+func (st *state) enterCall(frames int) {
+	if st.depth += frames; st.depth > st.limits.Depth {
+		fail(ErrLimit, "maximum recursion depth exceeded")
+	}
+	st.step()
+}
+
+func (st *state) leaveCall(frames int) { st.depth -= frames }
+
+func (st *state) write(s string) {
+	st.out = append(st.out, s...)
+	if len(st.out) > st.outputMax {
+		fail(ErrLimit, "more than %d bytes of output", st.limits.Output)
+	}
+}
+
+// writeValue writes str(v).
+func (st *state) writeValue(v any) {
+	if s, ok := v.(string); ok {
+		st.write(s)
+		return
+	}
+	var err error
+	st.out, err = pyvalue.AppendStr(st.out, v)
+	st.check(err)
+	st.write("")
+}
+
+// writeCall calls fn and writes str() of the result; macros write directly.
+func (st *state) writeCall(fn any, a *args) {
+	switch fn := fn.(type) {
+	case *macro:
+		fn.call(st, a)
+	case *loopContext:
+		fn.call(st, a)
+	default:
+		st.writeValue(st.call(fn, a))
+	}
+}
+
+// check turns an error of pyvalue into one of ours.
+func (st *state) check(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, pyvalue.ErrAddress):
+		fail(ErrUnsupported, "printing a value whose text is a memory address")
+	case errors.Is(err, pyvalue.ErrDepth):
+		fail(ErrLimit, "maximum recursion depth exceeded")
+	default:
+		fail(ErrRuntime, "%s", err)
+	}
+}
+
+// str is str(v).
+func (st *state) str(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	s, err := pyvalue.Str(v)
+	st.check(err)
+	return s
+}
+
+func (st *state) repr(v any) string {
+	s, err := pyvalue.Repr(v)
+	st.check(err)
+	return s
+}
+
+func (st *state) equal(a, b any) bool {
+	eq, err := pyvalue.Equal(a, b)
+	st.check(err)
+	return eq
+}
+
+// less is a < b, with the undefined's own error.
+func (st *state) less(a, b any) bool {
+	defined(a)
+	defined(b)
+	lt, err := pyvalue.Less(a, b)
+	st.check(err)
+	return lt
+}
+
+// setAttr sets an attribute of a namespace.
+func (st *state) setAttr(n *namespace, name string, v any) {
+	if st.guard {
+		st.guardName(name)
+	}
+	n.attrs.Set(name, v)
+}
+
+func (st *state) guardName(name string) {
+	if strings.HasPrefix(name, "_") {
+		fail(ErrSecurity, "Chat templates cannot store underscore-prefixed attributes on a namespace")
+	}
+}
+
+// setItem is d[k] = v on a dict being built.
+func (st *state) setItem(d *dict, k, v any) {
+	if !pyvalue.Hashable(k) {
+		typeError("unhashable type: '%s'", pyvalue.TypeName(k))
+	}
+	d.Set(k, v)
+}
+
+// bytesString makes a string of b, which must not be used any more.
+func bytesString(b []byte) string {
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// call is the sandbox's call of a value.
+func (st *state) call(fn any, a *args) any {
+	switch fn := fn.(type) {
+	case *builtin:
+		st.step()
+		return fn.fn(st, a)
+	case *macro:
+		s, _ := st.capture(func() jump { fn.call(st, a); return jumpNone })
+		st.charge(len(s))
+		return s
+	case *loopContext:
+		s, _ := st.capture(func() jump { fn.call(st, a); return jumpNone })
+		st.charge(len(s))
+		return s
+	case *joiner:
+		a.positional("joiner", 0, 0)
+		if !fn.used {
+			fn.used = true
+			return ""
+		}
+		return fn.sep
+	case *blockRef:
+		a.positional("block", 0, 0)
+		s, _ := st.capture(func() jump { fn.b.run(st); return jumpNone })
+		return s
+	case *undefined:
+		fn.fail()
+	}
+	typeError("'%s' object is not callable", pyvalue.TypeName(fn))
+	return nil
+}
+
+// blockRef is self.name.
+type blockRef struct{ b *block }
+
+func (*blockRef) PyType() string { return "BlockReference" }
+func (*blockRef) AppendRepr(dst []byte, p *pyvalue.Printer) []byte {
+	return address(dst, p)
+}
+
+func callable(v any) bool {
+	switch v.(type) {
+	case *builtin, *macro, *loopContext, *joiner, *blockRef, *undefined:
+		return true // Undefined has __call__, which fails
+	}
+	return false
+}
+
+// iterator yields values until ok is false.
+type iterator func() (v any, ok bool)
+
+func sliceIterator(items []any) iterator {
+	i := 0
+	return func() (any, bool) {
+		if i >= len(items) {
+			return nil, false
+		}
+		i++
+		return items[i-1], true
+	}
+}
+
+func indexIterator(n int, at func(int) any) iterator {
+	i := 0
+	return func() (any, bool) {
+		if i >= n {
+			return nil, false
+		}
+		i++
+		return at(i - 1), true
+	}
+}
+
+// iterateOK is iter(v); false when v is not iterable.
+func (st *state) iterateOK(v any) (iterator, bool) {
+	switch v := v.(type) {
+	case *list:
+		return sliceIterator(v.Items), true
+	case *tuple:
+		return sliceIterator(v.Items), true
+	case *dict:
+		return indexIterator(v.Len(), func(i int) any { k, _ := v.At(i); return k }), true
+	case string:
+		return runeIterator(v), true
+	case markup:
+		return runeIterator(string(v)), true
+	case *rangeVal:
+		return indexIterator(v.len(), v.at), true
+	case *dictView:
+		return indexIterator(v.d.Len(), v.at), true
+	case bytesVal:
+		return indexIterator(len(v), func(i int) any { return int64(v[i]) }), true
+	case *generator:
+		return v.next, true
+	case *undefined:
+		return func() (any, bool) { return nil, false }, true
+	case *loopContext:
+		return func() (any, bool) {
+			x, ok := v.next()
+			return pyvalue.NewTuple(x, v), ok
+		}, true
+	}
+	return nil, false
+}
+
+func runeIterator(s string) iterator {
+	return func() (any, bool) {
+		if s == "" {
+			return nil, false
+		}
+		_, n := utf8.DecodeRuneInString(s)
+		c := s[:n]
+		s = s[n:]
+		return c, true
+	}
+}
+
+func (st *state) iterate(v any) iterator {
+	it, ok := st.iterateOK(v)
+	if !ok {
+		typeError("'%s' object is not iterable", pyvalue.TypeName(v))
+	}
+	return it
+}
+
+// items is list(v), not to be changed.
+func (st *state) items(v any) []any {
+	switch v := v.(type) {
+	case *list:
+		return v.Items
+	case *tuple:
+		return v.Items
+	}
+	var out []any
+	for it := st.iterate(v); ; {
+		x, ok := it()
+		if !ok {
+			return out
+		}
+		st.step()
+		out = append(out, x)
+	}
+}
+
+// length is len(v); false when v has none.
+func length(v any) (int, bool) {
+	switch v := v.(type) {
+	case string:
+		return pyvalue.Len(v), true
+	case *list:
+		return len(v.Items), true
+	case *dict:
+		return v.Len(), true
+	case *tuple:
+		return len(v.Items), true
+	case markup:
+		return pyvalue.Len(string(v)), true
+	case *rangeVal:
+		return v.len(), true
+	case *dictView:
+		return v.d.Len(), true
+	case bytesVal:
+		return len(v), true
+	case *undefined:
+		return 0, true
+	case *loopContext:
+		return v.len(), true
+	}
+	return 0, false
+}

@@ -1,0 +1,139 @@
+package jinja
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"warmroute/internal/pyvalue"
+)
+
+// Limits bound what one render may use. Zero fields take the defaults.
+type Limits struct {
+	// Depth is the number of nested calls, in Python frames: a macro call is
+	// five. CPython stops at 1000 less what the server's own stack uses.
+	Depth int
+	// Steps counts statements, iterations, calls and filters; copying 128
+	// bytes costs one more. Ordinary requests take about ten per message.
+	Steps int
+	// Output is the size of the result, and of any single value, in bytes.
+	Output int
+}
+
+// Defaults of Limits: depth is CPython's limit less the frames of a small
+// caller; five million steps are about half a second, a thousand times more
+// than the templates in use need for 200 messages; no prompt is near 64 MiB.
+const (
+	DefaultDepth  = 970
+	DefaultSteps  = 5_000_000
+	DefaultOutput = 64 << 20
+)
+
+// MaxTemplate is the size of a template, in bytes: ten times the largest known.
+const MaxTemplate = 1 << 20
+
+// Options are the options of Compile.
+type Options struct {
+	Limits Limits
+	// GuardNamespace refuses namespace attributes that start with an underscore
+	// (SecurityError), as transformers does from 5.23 on (5.19 does not).
+	GuardNamespace bool
+}
+
+// Env is what a render takes from outside.
+type Env struct {
+	// Now is the clock of strftime_now, zone included; nil is time.Now.
+	Now func() time.Time
+}
+
+// Template is a compiled template, safe for concurrent use.
+type Template struct {
+	limits     Limits
+	guard      bool
+	tree       *templateNode
+	fn         *function
+	run        execFn
+	blocks     map[string]*block
+	undeclared map[string]bool
+	states     sync.Pool
+}
+
+// Compile compiles a chat template as transformers' environment does:
+// ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, loop controls
+// and the generation tag. The error is an *Error of kind ErrSyntax.
+func Compile(src string, o Options) (t *Template, err error) {
+	defer rescue(&err, 0)
+	if len(src) > MaxTemplate {
+		fail(ErrSyntax, "the template is larger than %d bytes", MaxTemplate)
+	}
+	l := o.Limits
+	if l.Depth == 0 {
+		l.Depth = DefaultDepth
+	}
+	if l.Steps == 0 {
+		l.Steps = DefaultSteps
+	}
+	if l.Output == 0 {
+		l.Output = DefaultOutput
+	}
+	t = &Template{limits: l, guard: o.GuardNamespace, tree: parse(src)}
+	c := &compiler{undeclared: map[string]bool{}}
+	t.fn, t.run = c.template(t.tree)
+	t.blocks, t.undeclared = c.blocks, c.undeclared
+	return t, nil
+}
+
+// Render appends the text for vars (the keyword arguments of Python's render)
+// to dst. On an error dst is returned as it was. The error is an *Error.
+func (t *Template) Render(dst []byte, vars *pyvalue.Dict, env Env) (out []byte, err error) {
+	st, _ := t.states.Get().(*state)
+	if st == nil {
+		st = &state{}
+	}
+	frames := st.frames
+	*st = state{out: dst, base: len(dst), vars: vars, now: env.Now, steps: t.limits.Steps, limits: t.limits,
+		blocks: t.blocks, frames: frames, guard: t.guard, outputMax: len(dst) + t.limits.Output}
+	if st.now == nil {
+		st.now = time.Now
+	}
+	out = dst
+	defer func() {
+		line := st.line
+		*st = state{frames: st.frames}
+		t.states.Put(st)
+		rescueFrom(recover(), &err, line)
+	}()
+	f := st.newFrame(t.fn, nil)
+	t.run(st, f)
+	st.freeFrame(t.fn, f)
+	return st.out, nil
+}
+
+func rescue(err *error, line int) { rescueFrom(recover(), err, line) }
+
+// rescueFrom turns a panic of this package into the error. Any other panic is
+// a bug here; the request must not take the process with it.
+func rescueFrom(r any, err *error, line int) {
+	if r == nil {
+		return
+	}
+	e, ok := r.(*Error)
+	if !ok {
+		*err = &Error{Kind: ErrInternal, Line: line}
+		return
+	}
+	if e.Line == 0 {
+		e.Line = line
+	}
+	*err = e
+}
+
+// Detail is the message Python would give for err, which may quote the
+// request: for a user's terminal, not for logs.
+func Detail(err error) string {
+	var e *Error
+	if errors.As(err, &e) && e.Detail != "" {
+		return e.Detail
+	}
+	return err.Error()
+}

@@ -1,0 +1,570 @@
+package jinja
+
+import (
+	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"warmroute/internal/pyvalue"
+)
+
+// textFn is a method of str on the text s. self is the receiver as a value.
+type textFn func(st *state, s string, a *args) any
+
+// textMethod is getattr of a str. Results that a Markup receiver wraps are
+// wrapped by markupMethod.
+func textMethod(self any, s, name string) (any, bool) {
+	fn := textMethods[name]
+	if fn == nil {
+		return nil, false
+	}
+	return method(self, name, func(st *state, a *args) any {
+		st.charge(len(s))
+		return fn(st, s, a)
+	}), true
+}
+
+func makeTextMethods() map[string]textFn {
+	m := map[string]textFn{
+		"join": textJoin, "split": textSplit, "rsplit": textRSplit, "splitlines": textSplitLines,
+		"replace": textReplace, "expandtabs": textExpandTabs, "zfill": textZFill, "translate": textTranslate,
+		"maketrans": textMakeTrans, "encode": textEncode, "partition": textPartition, "rpartition": textRPartition,
+		"format": textFormat, "format_map": textFormatMap,
+	}
+	noArgs := func(name string, f func(string) any) {
+		m[name] = func(_ *state, s string, a *args) any {
+			a.positional(name, 0, 0)
+			return f(s)
+		}
+	}
+	for name, f := range map[string]func(string) string{
+		"upper": pyvalue.Upper, "lower": pyvalue.Lower, "title": pyvalue.Title, "capitalize": pyvalue.Capitalize,
+		"casefold": pyvalue.CaseFold, "swapcase": pyvalue.SwapCase,
+	} {
+		noArgs(name, func(s string) any { return f(s) })
+	}
+	for name, f := range map[string]func(string) bool{
+		"isascii": pyvalue.IsASCII, "islower": pyvalue.IsLowerText, "isupper": pyvalue.IsUpperText,
+		"istitle": pyvalue.IsTitleText, "isidentifier": pyvalue.IsIdentifier,
+		"isalpha": each(unicode.IsLetter), "isdecimal": each(pyvalue.IsDecimal), "isdigit": each(pyvalue.IsDigit),
+		"isnumeric": each(pyvalue.IsNumeric), "isalnum": each(pyvalue.IsAlnum), "isspace": each(pyvalue.IsSpace),
+		"isprintable": func(s string) bool { return s == "" || each(pyvalue.IsPrintable)(s) },
+	} {
+		noArgs(name, func(s string) any { return f(s) })
+	}
+	for name, sides := range map[string][2]bool{"strip": {true, true}, "lstrip": {true, false}, "rstrip": {false, true}} {
+		m[name] = func(_ *state, s string, a *args) any {
+			p := a.positional(name, 0, 1)
+			if p[0] == absent || p[0] == nil {
+				return stripSpace(s, sides[0], sides[1])
+			}
+			return stripSet(s, textArg(name, p[0]), sides[0], sides[1])
+		}
+	}
+	for _, name := range []string{"find", "rfind", "index", "rindex", "count"} {
+		m[name] = textFind(name)
+	}
+	for _, name := range []string{"startswith", "endswith"} {
+		m[name] = textAffix(name)
+	}
+	for _, name := range []string{"removeprefix", "removesuffix"} {
+		m[name] = func(_ *state, s string, a *args) any {
+			cut := textArg(name, a.positional(name, 1, 1)[0])
+			if name == "removeprefix" {
+				return strings.TrimPrefix(s, cut)
+			}
+			return strings.TrimSuffix(s, cut)
+		}
+	}
+	for _, name := range []string{"center", "ljust", "rjust"} {
+		m[name] = textJustify(name)
+	}
+	return m
+}
+
+func each(f func(rune) bool) func(string) bool {
+	return func(s string) bool {
+		for _, r := range s {
+			if !f(r) {
+				return false
+			}
+		}
+		return s != ""
+	}
+}
+
+func textArg(fn string, v any) string {
+	s, ok := pyvalue.Text(v)
+	if !ok {
+		defined(v)
+		typeError("%s: expected str, got %s", fn, pyvalue.TypeName(v))
+	}
+	return s
+}
+
+func intArg(fn string, v any) int {
+	i, ok := index(v)
+	if !ok {
+		defined(v)
+		typeError("%s: '%s' object cannot be interpreted as an integer", fn, pyvalue.TypeName(v))
+	}
+	return int(i)
+}
+
+func stripSpace(s string, left, right bool) string {
+	if left {
+		s = pyvalue.LStrip(s)
+	}
+	if right {
+		s = pyvalue.RStrip(s)
+	}
+	return s
+}
+
+func stripSet(s, set string, left, right bool) string {
+	if left {
+		s = strings.TrimLeft(s, set)
+	}
+	if right {
+		s = strings.TrimRight(s, set)
+	}
+	return s
+}
+
+func textJoin(st *state, s string, a *args) any {
+	return st.joinText(s, st.items(a.positional("join", 1, 1)[0]))
+}
+
+// joinText is sep.join(items), which takes strings only.
+func (st *state) joinText(sep string, items []any) string {
+	size := 0
+	parts := make([]string, len(items))
+	for i, v := range items {
+		t, ok := pyvalue.Text(v)
+		if !ok {
+			typeError("sequence item %d: expected str instance, %s found", i, pyvalue.TypeName(v))
+		}
+		parts[i] = t
+		size += len(t) + len(sep)
+	}
+	st.charge(size)
+	return strings.Join(parts, sep)
+}
+
+func strings2list(parts []string) *list {
+	l := &list{Items: make([]any, len(parts))}
+	for i, p := range parts {
+		l.Items[i] = p
+	}
+	return l
+}
+
+// splitArgs reads (sep=None, maxsplit=-1).
+func splitArgs(name string, a *args) (sep string, space bool, limit int) {
+	p := a.bind(name, 0, "sep", "maxsplit")
+	limit = -1
+	if p[1] != absent {
+		limit = intArg(name, p[1])
+	}
+	if p[0] == absent || p[0] == nil {
+		return "", true, limit
+	}
+	if sep = textArg(name, p[0]); sep == "" {
+		valueError("empty separator")
+	}
+	return sep, false, limit
+}
+
+func textSplit(st *state, s string, a *args) any {
+	sep, space, limit := splitArgs("split", a)
+	if space {
+		return strings2list(pyvalue.Fields(s, limit))
+	}
+	n := -1
+	if limit >= 0 && limit < math.MaxInt32 {
+		n = limit + 1
+	}
+	parts := strings.SplitN(s, sep, n)
+	st.charge(16 * len(parts))
+	return strings2list(parts)
+}
+
+func textRSplit(st *state, s string, a *args) any {
+	sep, space, limit := splitArgs("rsplit", a)
+	if space {
+		return strings2list(pyvalue.FieldsRight(s, limit))
+	}
+	var out []string
+	for limit < 0 || len(out) < limit {
+		i := strings.LastIndex(s, sep)
+		if i < 0 {
+			break
+		}
+		out = append(out, s[i+len(sep):])
+		s = s[:i]
+	}
+	out = append(out, s)
+	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
+		out[i], out[j] = out[j], out[i]
+	}
+	return strings2list(out)
+}
+
+func textSplitLines(_ *state, s string, a *args) any {
+	p := a.bind("splitlines", 0, "keepends")
+	return strings2list(pyvalue.SplitLines(s, p[0] != absent && truth(p[0])))
+}
+
+func textReplace(st *state, s string, a *args) any {
+	p := a.positional("replace", 2, 3)
+	count := -1
+	if p[2] != absent {
+		count = intArg("replace", p[2])
+	}
+	return st.replaceText(s, textArg("replace", p[0]), textArg("replace", p[1]), count)
+}
+
+// replaceText is s.replace(old, new, count), paid for before it is done.
+func (st *state) replaceText(s, old, new string, count int) string {
+	n := 0
+	if old == "" {
+		n = pyvalue.Len(s) + 1
+	} else {
+		n = strings.Count(s, old)
+	}
+	if count >= 0 {
+		n = min(n, count)
+	}
+	if n == 0 {
+		return s
+	}
+	st.charge(len(s) + n*max(0, len(new)-len(old)))
+	return strings.Replace(s, old, new, n)
+}
+
+func textExpandTabs(st *state, s string, a *args) any {
+	p := a.bind("expandtabs", 0, "tabsize")
+	size := 8
+	if p[0] != absent {
+		size = intArg("expandtabs", p[0])
+	}
+	st.charge(strings.Count(s, "\t") * max(0, min(size, st.limits.Output)))
+	var b strings.Builder
+	column := 0
+	for _, r := range s {
+		switch {
+		case r == '\t':
+			if size > 0 {
+				n := size - column%size
+				column += n
+				b.WriteString(strings.Repeat(" ", n))
+			}
+		default:
+			column++
+			if r == '\n' || r == '\r' {
+				column = 0
+			}
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func textZFill(st *state, s string, a *args) any {
+	width := intArg("zfill", a.positional("zfill", 1, 1)[0])
+	n := width - pyvalue.Len(s)
+	if n <= 0 {
+		return s
+	}
+	st.charge(n)
+	zeros := strings.Repeat("0", n)
+	if s != "" && (s[0] == '+' || s[0] == '-') {
+		return s[:1] + zeros + s[1:]
+	}
+	return zeros + s
+}
+
+func textJustify(name string) textFn {
+	return func(st *state, s string, a *args) any {
+		p := a.positional(name, 1, 2)
+		fill := " "
+		if p[1] != absent {
+			if fill = textArg(name, p[1]); pyvalue.Len(fill) != 1 {
+				typeError("The fill character must be exactly one character long")
+			}
+		}
+		return st.justify(s, name, intArg(name, p[0]), fill)
+	}
+}
+
+func (st *state) justify(s, how string, width int, fill string) string {
+	n := width - pyvalue.Len(s)
+	if n <= 0 {
+		return s
+	}
+	st.charge(n)
+	left := 0
+	switch how {
+	case "rjust":
+		left = n
+	case "center":
+		left = n/2 + n&width&1
+	}
+	return strings.Repeat(fill, left) + s + strings.Repeat(fill, n-left)
+}
+
+// window is s[start:end] with the optional arguments of find and the like, and
+// the character offset of its start; ok is false when start is past the end.
+func window(name, s string, start, end any) (sub string, offset int, ok bool) {
+	if (start == absent || start == nil) && (end == absent || end == nil) {
+		return s, 0, true
+	}
+	n := pyvalue.Len(s)
+	from, to := 0, n
+	if start != absent && start != nil {
+		i, isInt := index(start)
+		if !isInt {
+			typeError("%s: slice indices must be integers or None or have an __index__ method", name)
+		}
+		if i < 0 {
+			i = max(0, i+int64(n))
+		}
+		if i > int64(n) {
+			return "", 0, false
+		}
+		from = int(i)
+	}
+	if end != absent && end != nil {
+		to = clampIndex(end, n)
+	}
+	if from > to {
+		return "", 0, false
+	}
+	return s[byteOffset(s, from):byteOffset(s, to)], from, true
+}
+
+func textFind(name string) textFn {
+	return func(_ *state, s string, a *args) any {
+		p := a.positional(name, 1, 3)
+		sub := textArg(name, p[0])
+		in, offset, ok := window(name, s, p[1], p[2])
+		if name == "count" {
+			if !ok {
+				return int64(0)
+			}
+			return int64(strings.Count(in, sub))
+		}
+		i := -1
+		if ok {
+			if name[0] == 'r' {
+				i = strings.LastIndex(in, sub)
+			} else {
+				i = strings.Index(in, sub)
+			}
+		}
+		if i >= 0 {
+			return int64(offset + pyvalue.Len(in[:i]))
+		}
+		if strings.HasSuffix(name, "index") {
+			valueError("substring not found")
+		}
+		return int64(-1)
+	}
+}
+
+func textAffix(name string) textFn {
+	has := strings.HasPrefix
+	if name == "endswith" {
+		has = strings.HasSuffix
+	}
+	return func(_ *state, s string, a *args) any {
+		p := a.positional(name, 1, 3)
+		in, _, ok := window(name, s, p[1], p[2])
+		if t, isTuple := p[0].(*tuple); isTuple {
+			for _, x := range t.Items {
+				if affix := textArg(name, x); ok && has(in, affix) {
+					return true
+				}
+			}
+			return false
+		}
+		affix := textArg(name, p[0])
+		return ok && has(in, affix)
+	}
+}
+
+func textPartition(_ *state, s string, a *args) any {
+	sep := textArg("partition", a.positional("partition", 1, 1)[0])
+	if sep == "" {
+		valueError("empty separator")
+	}
+	if before, after, ok := strings.Cut(s, sep); ok {
+		return pyvalue.NewTuple(before, sep, after)
+	}
+	return pyvalue.NewTuple(s, "", "")
+}
+
+func textRPartition(_ *state, s string, a *args) any {
+	sep := textArg("rpartition", a.positional("rpartition", 1, 1)[0])
+	if sep == "" {
+		valueError("empty separator")
+	}
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return pyvalue.NewTuple(s[:i], sep, s[i+len(sep):])
+	}
+	return pyvalue.NewTuple("", "", s)
+}
+
+func textEncode(_ *state, s string, a *args) any {
+	p := a.bind("encode", 0, "encoding", "errors")
+	if p[0] != absent {
+		switch pyvalue.Lower(strings.ReplaceAll(textArg("encode", p[0]), "_", "-")) {
+		case "utf-8", "utf8":
+		case "ascii", "us-ascii":
+			if !pyvalue.IsASCII(s) {
+				if p[1] != absent {
+					fail(ErrUnsupported, "str.encode with an error handler")
+				}
+				valueError("'ascii' codec can't encode characters")
+			}
+		default:
+			fail(ErrUnsupported, "str.encode to this encoding")
+		}
+	}
+	return bytesVal(s)
+}
+
+func textMakeTrans(st *state, _ string, a *args) any {
+	p := a.positional("maketrans", 1, 3)
+	out := pyvalue.NewDict()
+	if p[1] == absent {
+		d, ok := p[0].(*dict)
+		if !ok {
+			typeError("if you give only one argument to maketrans it must be a dict")
+		}
+		for k, v := range d.All() {
+			if s, ok := pyvalue.Text(k); ok {
+				if pyvalue.Len(s) != 1 {
+					valueError("string keys in translate table must be of length 1")
+				}
+				r, _ := utf8.DecodeRuneInString(s)
+				k = int64(r)
+			} else if _, ok := asInt(k); !ok {
+				typeError("keys in translate table must be strings or integers")
+			}
+			out.Set(k, v)
+		}
+		return out
+	}
+	from, to := []rune(textArg("maketrans", p[0])), []rune(textArg("maketrans", p[1]))
+	if len(from) != len(to) {
+		valueError("the first two maketrans arguments must have equal length")
+	}
+	for i, r := range from {
+		out.Set(int64(r), int64(to[i]))
+	}
+	if p[2] != absent {
+		for _, r := range textArg("maketrans", p[2]) {
+			out.Set(int64(r), nil)
+		}
+	}
+	return out
+}
+
+func textTranslate(st *state, s string, a *args) any {
+	table := a.positional("translate", 1, 1)[0]
+	var b strings.Builder
+	for _, r := range s {
+		v, ok := st.subscript(table, int64(r))
+		if !ok {
+			if _, isDict := table.(*dict); !isDict {
+				if _, ok := length(table); !ok {
+					typeError("'%s' object is not subscriptable", pyvalue.TypeName(table))
+				}
+			}
+			b.WriteRune(r)
+			continue
+		}
+		switch x := v.(type) {
+		case nil:
+		case string:
+			b.WriteString(x)
+		case int64:
+			if x < 0 || x > unicode.MaxRune {
+				valueError("character mapping must be in range(0x110000)")
+			}
+			b.WriteRune(rune(x))
+		default:
+			typeError("character mapping must return integer, None or str")
+		}
+		st.charge(b.Len() / 64)
+	}
+	return b.String()
+}
+
+// markupWraps are the methods of Markup that return Markup.
+var markupWraps = wordSet(`upper lower title capitalize casefold swapcase strip lstrip rstrip center ljust rjust zfill
+	expandtabs translate removeprefix removesuffix split rsplit splitlines partition rpartition`)
+
+// markupMethod is getattr of a Markup: text arguments are escaped and text
+// results are Markup again.
+func markupMethod(m markup, name string) (any, bool) {
+	switch name {
+	case "join":
+		return method(m, name, func(st *state, a *args) any {
+			items := st.items(a.positional(name, 1, 1)[0])
+			parts := make([]any, len(items))
+			for i, v := range items {
+				parts[i] = string(st.escape(v))
+			}
+			return markup(st.joinText(string(m), parts))
+		}), true
+	case "replace":
+		return method(m, name, func(st *state, a *args) any {
+			p := a.positional(name, 2, 3)
+			count := -1
+			if p[2] != absent {
+				count = intArg(name, p[2])
+			}
+			return markup(st.replaceText(string(m), textArg(name, p[0]), string(st.escape(p[1])), count))
+		}), true
+	case "format", "format_map":
+		return method(m, name, func(st *state, a *args) any {
+			fail(ErrUnsupported, "Markup.%s", name)
+			return nil
+		}), true
+	case "striptags", "unescape", "escape":
+		return method(m, name, func(st *state, a *args) any {
+			switch name {
+			case "striptags":
+				return stripTags(string(m))
+			case "escape":
+				return st.escape(a.positional(name, 1, 1)[0])
+			}
+			return unescapeHTML(string(m))
+		}), true
+	}
+	v, ok := textMethod(m, string(m), name)
+	if !ok || !markupWraps[name] {
+		return v, ok
+	}
+	fn := v.(*builtin)
+	return method(m, name, func(st *state, a *args) any { return wrapMarkup(fn.fn(st, a)) }), true
+}
+
+func wrapMarkup(v any) any {
+	switch v := v.(type) {
+	case string:
+		return markup(v)
+	case *list:
+		for i := range v.Items {
+			v.Items[i] = wrapMarkup(v.Items[i])
+		}
+	case *tuple:
+		for i := range v.Items {
+			v.Items[i] = wrapMarkup(v.Items[i])
+		}
+	}
+	return v
+}

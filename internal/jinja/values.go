@@ -1,0 +1,350 @@
+package jinja
+
+import (
+	"strconv"
+	"strings"
+
+	"warmroute/internal/pyvalue"
+)
+
+type (
+	list  = pyvalue.List
+	tuple = pyvalue.Tuple
+	dict  = pyvalue.Dict
+)
+
+// missingType marks a variable that was never assigned. Templates see it only
+// where Jinja itself lets its own marker through.
+type missingType struct{}
+
+var missing = &missingType{}
+
+func (*missingType) PyType() string { return "MissingType" }
+func (*missingType) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
+	return append(dst, "missing"...)
+}
+func (u *undefined) PyType() string { return "Undefined" }
+func (u *undefined) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
+	return append(dst, "Undefined"...)
+}
+func (u *undefined) AppendStr(dst []byte) []byte                      { return dst }
+func (u *undefined) PyTruth() bool                                    { return false }
+func (u *undefined) PyEqual(o any) bool                               { _, ok := o.(*undefined); return ok }
+func (u *undefined) PyHash() (any, bool)                              { return (*undefined)(nil), true }
+func (m markup) PyType() string                                       { return "Markup" }
+func (m markup) PyText() string                                       { return string(m) }
+func (m markup) PyTruth() bool                                        { return m != "" }
+func (b bytesVal) PyType() string                                     { return "bytes" }
+func (b bytesVal) PyTruth() bool                                      { return b != "" }
+func (b bytesVal) PyEqual(o any) bool                                 { c, ok := o.(bytesVal); return ok && b == c }
+func (b bytesVal) PyHash() (any, bool)                                { return b, true }
+func (r *rangeVal) PyType() string                                    { return "range" }
+func (r *rangeVal) PyTruth() bool                                     { return r.len() > 0 }
+func (v *dictView) PyType() string                                    { return v.kind }
+func (v *dictView) PyTruth() bool                                     { return v.d.Len() > 0 }
+func (g *generator) PyType() string                                   { return g.kind }
+func (g *generator) AppendRepr(dst []byte, p *pyvalue.Printer) []byte { return address(dst, p) }
+func (b *builtin) PyType() string                                     { return b.kind }
+func (b *builtin) AppendRepr(dst []byte, p *pyvalue.Printer) []byte   { return b.appendRepr(dst, p) }
+func (n *namespace) PyType() string                                   { return "Namespace" }
+func (c *cycler) PyType() string                                      { return "Cycler" }
+func (c *cycler) AppendRepr(dst []byte, p *pyvalue.Printer) []byte    { return address(dst, p) }
+func (j *joiner) PyType() string                                      { return "Joiner" }
+func (j *joiner) AppendRepr(dst []byte, p *pyvalue.Printer) []byte    { return address(dst, p) }
+func (t *templateRef) PyType() string                                 { return "TemplateReference" }
+func (t *templateRef) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
+	return append(dst, "<TemplateReference None>"...)
+}
+
+// address refuses to print what Python prints with a memory address.
+func address(dst []byte, p *pyvalue.Printer) []byte {
+	p.Fail(pyvalue.ErrAddress)
+	return dst
+}
+
+// undefined is jinja2.Undefined: it prints as nothing, is false and empty, and
+// fails on nearly everything else.
+type undefined struct {
+	hint   string
+	object any // what lacks the attribute; only with hasObj
+	hasObj bool
+	name   any
+	kind   error // nil: ErrUndefined
+}
+
+func undefinedName(name string) *undefined { return &undefined{name: name} }
+
+func undefinedHint(hint string) *undefined { return &undefined{hint: hint} }
+
+func undefinedMember(object, name any) *undefined {
+	return &undefined{object: object, hasObj: true, name: name}
+}
+
+func objectTypeRepr(v any) string {
+	switch v.(type) {
+	case nil:
+		return "None"
+	case markup:
+		return "markupsafe.Markup object"
+	case *undefined, *macro, *loopContext:
+		return "jinja2.runtime." + pyvalue.TypeName(v) + " object"
+	case *namespace, *cycler, *joiner:
+		return "jinja2.utils." + pyvalue.TypeName(v) + " object"
+	}
+	return pyvalue.TypeName(v) + " object"
+}
+
+func (u *undefined) message() string {
+	name, _ := pyvalue.Repr(u.name)
+	switch {
+	case u.hint != "":
+		return u.hint
+	case !u.hasObj:
+		return name + " is undefined"
+	}
+	if _, ok := pyvalue.Text(u.name); ok {
+		return "'" + objectTypeRepr(u.object) + "' has no attribute " + name
+	}
+	return objectTypeRepr(u.object) + " has no element " + name
+}
+
+func (u *undefined) fail() {
+	kind := u.kind
+	if kind == nil {
+		kind = ErrUndefined
+	}
+	fail(kind, "%s", u.message())
+}
+
+// defined fails when v is undefined.
+func defined(v any) {
+	if u, ok := v.(*undefined); ok {
+		u.fail()
+	}
+}
+
+// markup is markupsafe.Markup: a str that is safe HTML and escapes what is
+// joined to it.
+type markup string
+
+func (m markup) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
+	dst = append(dst, "Markup("...)
+	dst = pyvalue.AppendQuoted(dst, string(m))
+	return append(dst, ')')
+}
+
+var htmlEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
+
+// escape is markupsafe.escape.
+func (st *state) escape(v any) markup {
+	switch v := v.(type) {
+	case markup:
+		return v
+	case string:
+		return markup(htmlEscaper.Replace(v))
+	}
+	return markup(htmlEscaper.Replace(st.str(v)))
+}
+
+// bytesVal is a Python bytes, as str.encode makes it.
+type bytesVal string
+
+func (b bytesVal) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
+	quote := byte('\'')
+	if strings.IndexByte(string(b), '\'') >= 0 && strings.IndexByte(string(b), '"') < 0 {
+		quote = '"'
+	}
+	dst = append(dst, 'b', quote)
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == quote || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, '\\', 'n')
+		case c == '\r':
+			dst = append(dst, '\\', 'r')
+		case c == '\t':
+			dst = append(dst, '\\', 't')
+		case c < ' ' || c >= 0x7f:
+			const digits = "0123456789abcdef"
+			dst = append(dst, '\\', 'x', digits[c>>4], digits[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, quote)
+}
+
+// rangeVal is a Python range. The sandbox keeps it below maxRange items.
+type rangeVal struct{ start, stop, step int64 }
+
+func (r *rangeVal) len() int {
+	switch {
+	case r.step > 0 && r.start < r.stop:
+		return int((uint64(r.stop)-uint64(r.start)-1)/uint64(r.step)) + 1
+	case r.step < 0 && r.start > r.stop:
+		return int((uint64(r.start)-uint64(r.stop)-1)/uint64(-r.step)) + 1
+	}
+	return 0
+}
+
+func (r *rangeVal) at(i int) any { return r.start + int64(i)*r.step }
+
+func (r *rangeVal) PyEqual(o any) bool {
+	s, ok := o.(*rangeVal)
+	if !ok || r.len() != s.len() {
+		return false
+	}
+	n := r.len()
+	return n == 0 || r.start == s.start && (n == 1 || r.step == s.step)
+}
+
+func (r *rangeVal) PyHash() (any, bool) {
+	n := r.len()
+	switch n {
+	case 0:
+		return rangeVal{}, true
+	case 1:
+		return rangeVal{start: r.start, stop: 1}, true
+	}
+	return rangeVal{start: r.start, stop: int64(n), step: r.step}, true
+}
+
+func (r *rangeVal) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
+	dst = append(dst, "range("...)
+	dst = strconv.AppendInt(dst, r.start, 10)
+	dst = append(dst, ", "...)
+	dst = strconv.AppendInt(dst, r.stop, 10)
+	if r.step != 1 {
+		dst = append(dst, ", "...)
+		dst = strconv.AppendInt(dst, r.step, 10)
+	}
+	return append(dst, ')')
+}
+
+// dictView is d.keys(), d.values() or d.items().
+type dictView struct {
+	d    *dict
+	kind string // dict_keys, dict_values, dict_items
+}
+
+func (v *dictView) at(i int) any {
+	k, val := v.d.At(i)
+	switch v.kind {
+	case "dict_keys":
+		return k
+	case "dict_values":
+		return val
+	}
+	return pyvalue.NewTuple(k, val)
+}
+
+func (v *dictView) PyHash() (any, bool) { return v, v.kind == "dict_values" }
+
+// PyEqual: views of keys and items compare as sets.
+func (v *dictView) PyEqual(o any) bool {
+	w, ok := o.(*dictView)
+	if !ok || v.kind == "dict_values" || w.kind == "dict_values" {
+		return ok && v == w
+	}
+	if v.d.Len() != w.d.Len() {
+		return false
+	}
+	for i := 0; i < v.d.Len(); i++ {
+		found := false
+		for j := 0; j < w.d.Len() && !found; j++ {
+			found, _ = pyvalue.Equal(v.at(i), w.at(j))
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+func (v *dictView) AppendRepr(dst []byte, p *pyvalue.Printer) []byte {
+	l := &list{}
+	for i := 0; i < v.d.Len(); i++ {
+		l.Items = append(l.Items, v.at(i))
+	}
+	dst = append(dst, v.kind...)
+	dst = append(dst, '(')
+	return append(p.Append(dst, l), ')')
+}
+
+// generator is any Python iterator: it is consumed once.
+type generator struct {
+	kind string
+	pull func() (any, bool)
+	done bool
+}
+
+func (g *generator) next() (any, bool) {
+	if g.done {
+		return nil, false
+	}
+	v, ok := g.pull()
+	if !ok {
+		g.done = true
+	}
+	return v, ok
+}
+
+// builtin is a function, bound method or type a template can call.
+type builtin struct {
+	name string
+	kind string // type name: function, builtin_function_or_method, method, type
+	self any
+	fn   func(st *state, a *args) any
+}
+
+func (b *builtin) appendRepr(dst []byte, p *pyvalue.Printer) []byte {
+	if b.kind != "type" {
+		return address(dst, p)
+	}
+	switch b.name {
+	case "dict":
+		return append(dst, "<class 'dict'>"...)
+	case "namespace":
+		return append(dst, "<class 'jinja2.utils.Namespace'>"...)
+	case "cycler":
+		return append(dst, "<class 'jinja2.utils.Cycler'>"...)
+	}
+	return append(dst, "<class 'jinja2.utils.Joiner'>"...)
+}
+
+// PyEqual: bound methods of one object are equal.
+func (b *builtin) PyEqual(o any) bool {
+	c, ok := o.(*builtin)
+	if !ok || b.name != c.name || b.kind != c.kind {
+		return false
+	}
+	if b.self == nil {
+		return c.self == nil
+	}
+	return b.self == c.self
+}
+
+// PyHash matches PyEqual as far as Go can compare the receiver.
+func (b *builtin) PyHash() (any, bool) { return b.name, pyvalue.Hashable(b.self) }
+
+// namespace is jinja2's namespace().
+type namespace struct{ attrs *dict }
+
+func (n *namespace) AppendRepr(dst []byte, p *pyvalue.Printer) []byte {
+	dst = append(dst, "<Namespace "...)
+	return append(p.Append(dst, n.attrs), '>')
+}
+
+type cycler struct {
+	items []any
+	pos   int
+}
+
+type joiner struct {
+	sep  any
+	used bool
+}
+
+// templateRef is `self`: its attributes are the template's blocks.
+type templateRef struct{}
