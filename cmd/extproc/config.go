@@ -30,7 +30,7 @@ type Config struct {
 
 // AdminConfig is the admin server.
 type AdminConfig struct {
-	Listen string `yaml:"listen"` // "" = none
+	Listen string `yaml:"listen"` // loopback unless changed: it has no authentication
 	Pprof  bool   `yaml:"pprof"`
 }
 
@@ -89,9 +89,6 @@ func defaultConfig() Config {
 func (c Config) Validate() error {
 	var errs []error
 	for field, addr := range map[string]string{"listen": c.Listen, "admin.listen": c.Admin.Listen} {
-		if addr == "" && field == "admin.listen" {
-			continue
-		}
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %q is not host:port", field, addr))
 		}

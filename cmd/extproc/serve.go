@@ -16,6 +16,7 @@ import (
 
 	"warmroute/filter"
 	"warmroute/index"
+	"warmroute/internal/admin"
 	"warmroute/internal/config"
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
@@ -121,31 +122,47 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if err != nil {
 		return fmt.Errorf("listen for Envoy: %w", err)
 	}
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
-	extprocv3.RegisterExternalProcessorServer(g, r.server)
-
 	back, stop := context.WithCancel(context.WithoutCancel(ctx)) // what requests stand on outlives them
 	defer stop()
+	var gate admin.Gate
+	g := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
+	extprocv3.RegisterExternalProcessorServer(g, r.server)
+	admin.RegisterHealth(ctx, g, gate.Ready)
+	pages, err := r.pages(&gate)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	var supply errgroup.Group
 	supply.Go(func() error { return r.fleet.Run(back) })
 	supply.Go(func() error { return r.feed.Run(back) })
 	supply.Go(func() error { return r.index.Run(back) })
 	supply.Go(func() error { return file.Watch(back, r.apply, r.refuse) })
+	supply.Go(func() error { return pages.Run(back) })
 
 	front, ctx := errgroup.WithContext(ctx)
 	front.Go(func() error { return g.Serve(listener) })
 	front.Go(func() error {
 		<-ctx.Done()
+		gate.Shut("draining")
 		drain(g)
 		return nil
 	})
-	r.log.Info("serving", "listen", listener.Addr().String(), "admin", r.c.Admin.Listen, "build", telemetry.ReadBuild().String())
+	gate.Open(r.ready)
+	r.log.Info("serving", "listen", listener.Addr().String(), "admin", pages.Addr(), "build", telemetry.ReadBuild().String())
 	err = front.Wait()
 	stop()
 	err = errors.Join(err, supply.Wait())
 	r.remote.Close()
 	r.log.Info("stopped")
 	return err
+}
+
+// pages is the admin server.
+func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
+	return admin.Listen(admin.Options{
+		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Metrics: r.reg, Logger: r.log,
+		Handlers: map[string]http.Handler{"GET /debug/explain": explain(r.ring)},
+	})
 }
 
 // apply takes what can change at run time from a new configuration.

@@ -16,6 +16,18 @@ type VLLM struct {
 	Addr   string // "127.0.0.1:port"
 	Events string // where it publishes KV events, tcp://127.0.0.1:port
 	Replay string
+	start  func(dir string) (*Process, error)
+}
+
+// RestartVLLM starts an ended server again, with the same addresses and flags.
+func RestartVLLM(dir string, old *VLLM) (*VLLM, error) {
+	p, err := old.start(dir)
+	if err != nil {
+		return nil, err
+	}
+	v := *old
+	v.Process = p
+	return &v, nil
 }
 
 // VLLMOptions says how to run vLLM.
@@ -57,7 +69,10 @@ func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
 	env := append([]string{"VLLM_SERVER_DEV_MODE=1", "VLLM_HOST_IP=127.0.0.1", "HF_HUB_OFFLINE=1", "VLLM_CPU_KVCACHE_SPACE=1",
 		"VLLM_NO_USAGE_STATS=1", "OMP_NUM_THREADS=1"}, o.Env...)
 	program := filepath.Join(root, ".cache", "vllm", o.Version, "bin", "vllm")
-	if v.Process, err = Start(dir, o.Name, env, program, append(args, o.Flags...)...); err != nil {
+	v.start = func(dir string) (*Process, error) {
+		return Start(dir, o.Name, env, program, append(args, o.Flags...)...)
+	}
+	if v.Process, err = v.start(dir); err != nil {
 		return nil, err
 	}
 	return v, nil

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"warmroute/filter"
+)
+
+// lastDecisions is how many decisions /debug/explain shows where the query does
+// not say.
+const lastDecisions = 20
+
+// explain answers GET /debug/explain?id=REQUEST_ID&reason=…&n=…: the newest
+// recorded decisions that match, newest first, as {"decisions": [...]}.
+func explain(ring *filter.Ring) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		n := lastDecisions
+		if s := q.Get("n"); s != "" {
+			var err error
+			if n, err = strconv.Atoi(s); err != nil || n < 1 {
+				http.Error(w, fmt.Sprintf("n: %q is not a positive number", s), http.StatusBadRequest)
+				return
+			}
+		}
+		id, reason := q.Get("id"), filter.Reason(q.Get("reason"))
+		found := ring.Last(n, func(rec *filter.Record) bool {
+			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
+		})
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"decisions": found}) // the client has gone
+	})
+}
+
+// ready says why the router cannot judge requests yet: the fleet has not
+// settled, or a replica's events have not been caught up with.
+func (r *router) ready() error {
+	if !r.fleet.Snapshot().Settled {
+		return errors.New("the fleet has not been asked completely yet")
+	}
+	for _, s := range r.feed.Status() {
+		if !s.Synced {
+			return fmt.Errorf("replica %s: KV events have not been caught up with", s.Addr)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,360 @@
+//go:build vllm
+
+package vllm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/envoy"
+	"warmroute/filter"
+	"warmroute/internal/testenv"
+)
+
+const (
+	served  = "qwen-tiny"
+	adapter = "sql-lora"
+)
+
+// version is one vLLM release under test.
+type version struct {
+	name      string
+	blockSize int
+	blocks    int  // KV blocks of a replica: 16,384 tokens
+	adapters  bool // the second replica serves a LoRA adapter
+	sources   bool // it tells its event sources itself
+}
+
+var versions = []version{
+	{name: "0.32.0", blockSize: 32, blocks: 512, adapters: true, sources: true},
+	{name: "0.21.0", blockSize: 16, blocks: 1024},
+}
+
+// fixture is two replicas of a version behind Envoy, with extproc beside it.
+type fixture struct {
+	version
+	t        *testing.T
+	dir      string
+	model    string
+	flags    [2][]string
+	replicas [2]*testenv.VLLM
+	envoy    *testenv.Envoy
+	extproc  *testenv.Process
+	binary   string
+	listen   string
+	admin    string
+	config   string
+	requests int
+}
+
+func boot(t *testing.T, v version) *fixture {
+	t.Helper()
+	f := &fixture{version: v, t: t, dir: t.TempDir()}
+	var err error
+	if f.model, err = testenv.TinyModel(f.dir); err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.flags {
+		f.flags[i] = []string{"--num-gpu-blocks-override", strconv.Itoa(v.blocks)}
+	}
+	if v.adapters {
+		path, err := testenv.TinyAdapter(context.Background(), f.dir, v.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.flags[1] = append(f.flags[1], "--enable-lora", "--max-lora-rank", "8", "--lora-modules", adapter+"="+path)
+	}
+	for i := range f.replicas {
+		f.launch(i)
+	}
+	for i := range f.replicas {
+		f.awaitHealth(i)
+	}
+	ports, err := testenv.FreePorts(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := func(i int) string { return "127.0.0.1:" + strconv.Itoa(ports[i]) }
+	f.listen, f.admin = local(0), local(1)
+	root, err := testenv.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.binary, err = testenv.Build(f.dir, filepath.Join(root, "cmd", "extproc"), "-race"); err != nil {
+		t.Fatal(err)
+	}
+	f.writeConfig()
+	f.startExtproc()
+	var b bytes.Buffer
+	o := envoy.Options{Listen: local(2), Admin: local(3), ExtProc: f.listen, ServedHeader: true,
+		Replicas: []string{f.replicas[0].Addr, f.replicas[1].Addr}}
+	if err := envoy.WriteBootstrap(&b, o); err != nil {
+		t.Fatal(err)
+	}
+	if f.envoy, err = testenv.StartEnvoy(f.dir, "envoy", b.Bytes(), o.Listen, o.Admin); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.envoy.Stop)
+	return f
+}
+
+func (f *fixture) launch(i int) {
+	f.t.Helper()
+	o := testenv.VLLMOptions{
+		Version: f.name, Name: fmt.Sprintf("vllm-%s-%d", f.name, i), Model: f.model, Served: served,
+		BlockSize: f.blockSize, Flags: f.flags[i],
+	}
+	v, err := testenv.StartVLLM(f.dir, o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(v.Stop)
+	f.replicas[i] = v
+}
+
+func (f *fixture) awaitHealth(i int) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if err := f.replicas[i].WaitHTTP(ctx, "http://"+f.replicas[i].Addr+"/health"); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// writeConfig writes extproc's configuration: addresses alone for a vLLM that
+// tells the rest, the event endpoints too for one that does not.
+func (f *fixture) writeConfig() {
+	f.t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\n", f.listen, f.admin)
+	// Budgets are for machines that are not booting Python: here exactness is tested, not speed.
+	fmt.Fprintf(&b, "filter: {token_budget: 2s, decisions: 4096}\nfleet:\n  replicas:\n")
+	for _, r := range f.replicas {
+		fmt.Fprintf(&b, "  - address: %s\n", r.Addr)
+		if !f.sources {
+			fmt.Fprintf(&b, "    events: [{endpoint: %q, replay_endpoint: %q}]\n", r.Events, r.Replay)
+		}
+	}
+	f.config = filepath.Join(f.dir, "warmroute.yaml")
+	if err := os.WriteFile(f.config, []byte(b.String()), 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) startExtproc() {
+	f.t.Helper()
+	p, err := testenv.Start(f.dir, "extproc", nil, f.binary, "serve", "-config", f.config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.extproc = p
+	f.t.Cleanup(func() {
+		p.Stop()
+		if log := p.Tail(); strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic") {
+			f.t.Errorf("extproc's log:\n%s", log)
+		}
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := p.WaitHTTP(ctx, "http://"+f.admin+"/readyz"); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// outcome is a request, what the router predicted and what vLLM counted.
+type outcome struct {
+	status   int
+	replica  string // who served, by Envoy's word
+	text     string
+	reported int // cached tokens in the answer's usage, -1 = not reported
+	hits     int // rise of vllm:prefix_cache_hits_total over all replicas
+	decision filter.Record
+	body     string
+}
+
+// send sends one request alone: it returns when the events it caused have
+// arrived.
+func (f *fixture) send(t *testing.T, path string, body map[string]any) outcome {
+	t.Helper()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.sendRaw(t, path, raw)
+}
+
+func (f *fixture) sendRaw(t *testing.T, path string, raw []byte) outcome {
+	t.Helper()
+	before := f.hits(t)
+	o := f.post(t, path, raw)
+	o.decision = f.decision(t, o.decision.ID)
+	f.quiet(t)
+	o.hits = f.hits(t) - before
+	return o
+}
+
+func (f *fixture) post(t *testing.T, path string, raw []byte) outcome {
+	t.Helper()
+	f.requests++
+	id := fmt.Sprintf("live-%s-%d", f.name, f.requests)
+	req, err := http.NewRequest("POST", f.envoy.URL+path, bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", id)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := outcome{status: resp.StatusCode, replica: resp.Header.Get(envoy.HeaderServed), reported: -1, body: string(answer)}
+	o.decision.ID = id
+	o.read(answer)
+	return o
+}
+
+// read takes text and usage out of an answer of any of the four routes.
+func (o *outcome) read(answer []byte) {
+	var v struct {
+		Choices []struct {
+			Text    string
+			Message struct{ Content string }
+		}
+		Usage *struct {
+			Prompt *struct {
+				Cached *int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
+			Input *struct {
+				Cached *int `json:"cached_tokens"`
+			} `json:"input_tokens_details"`
+			Read *int `json:"cache_read_input_tokens"`
+		}
+	}
+	if json.Unmarshal(answer, &v) != nil {
+		return
+	}
+	if len(v.Choices) > 0 {
+		o.text = v.Choices[0].Message.Content + v.Choices[0].Text
+	}
+	if v.Usage == nil {
+		return
+	}
+	for _, p := range []*int{v.Usage.Read} {
+		if p != nil {
+			o.reported = *p
+		}
+	}
+	if v.Usage.Prompt != nil && v.Usage.Prompt.Cached != nil {
+		o.reported = *v.Usage.Prompt.Cached
+	}
+	if v.Usage.Input != nil && v.Usage.Input.Cached != nil {
+		o.reported = *v.Usage.Input.Cached
+	}
+}
+
+// decision reads what the router recorded of a request.
+func (f *fixture) decision(t *testing.T, id string) filter.Record {
+	t.Helper()
+	resp, err := http.Get("http://" + f.admin + "/debug/explain?id=" + url.QueryEscape(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var v struct{ Decisions []filter.Record }
+	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil || len(v.Decisions) != 1 {
+		t.Fatalf("explain %s: %d decisions, %v", id, len(v.Decisions), err)
+	}
+	return v.Decisions[0]
+}
+
+var sample = regexp.MustCompile(`(?m)^(\w[\w:]*)(\{[^}]*\})? (\S+)$`)
+
+// page reads a metrics page: name with labels → value.
+func page(t *testing.T, addr string) map[string]float64 {
+	t.Helper()
+	resp, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, m := range sample.FindAllStringSubmatch(string(b), -1) {
+		if v, err := strconv.ParseFloat(m[3], 64); err == nil {
+			out[m[1]+m[2]] = v
+		}
+	}
+	return out
+}
+
+func sum(page map[string]float64, name string) float64 {
+	total := 0.0
+	for k, v := range page {
+		if k == name || strings.HasPrefix(k, name+"{") {
+			total += v
+		}
+	}
+	return total
+}
+
+// hits is vLLM's own count of cached prompt tokens, over all replicas.
+func (f *fixture) hits(t *testing.T) int {
+	t.Helper()
+	total := 0.0
+	for _, r := range f.replicas {
+		total += sum(page(t, r.Addr), "vllm:prefix_cache_hits_total")
+	}
+	return int(total)
+}
+
+// quiet waits until the event batches applied have not risen for 200 ms: vLLM
+// publishes a step's events within milliseconds of its output.
+func (f *fixture) quiet(t *testing.T) {
+	t.Helper()
+	const still = 200 * time.Millisecond
+	last, since := -1.0, time.Now()
+	for time.Since(since) < still {
+		if n := sum(page(t, f.admin), "warmroute_kv_batches_total"); n != last {
+			last, since = n, time.Now()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// exact holds a request's prediction to vLLM's own counts.
+func (o outcome) exact(t *testing.T, name string) {
+	t.Helper()
+	switch {
+	case o.status != 200:
+		t.Errorf("%s: status %d: %.300s", name, o.status, o.body)
+	case !o.decision.Reason.Hint():
+		t.Errorf("%s: no hint, reason %s", name, o.decision.Reason)
+	case !strings.HasPrefix(o.decision.Chosen, o.replica):
+		t.Errorf("%s: hinted %s, served by %s", name, o.decision.Chosen, o.replica)
+	case o.decision.Predicted != o.hits:
+		t.Errorf("%s: predicted %d cached tokens, vLLM's counter rose by %d (usage said %d; %d tokens, source %s)",
+			name, o.decision.Predicted, o.hits, o.reported, o.decision.Tokens, o.decision.Source)
+	case o.reported >= 0 && o.decision.Prompts == 1 && o.reported != o.decision.Predicted:
+		t.Errorf("%s: predicted %d cached tokens, the answer's usage says %d", name, o.decision.Predicted, o.reported)
+	}
+}
