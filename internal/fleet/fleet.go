@@ -15,8 +15,9 @@ import (
 
 const (
 	// learnSlots bounds how many replicas that are not up are asked at once.
-	// Those that are up never wait for one.
-	learnSlots = 16
+	// Those that are up never wait for one. One that hangs holds its slot for two
+	// scrape timeouts.
+	learnSlots = 64
 	// publishEvery bounds how often new loads make a new snapshot: scrapes are
 	// once a second per replica, so 100 ms adds little age and saves a fleet of
 	// hundreds most of the rebuilding. Joins and leaves are published at once.
@@ -26,7 +27,7 @@ const (
 )
 
 // Hooks are told of joins and leaves, one call at a time, on the goroutine of
-// Run. They must return quickly and must not call SetReplicas or wait for it.
+// Run, and must return quickly: nothing joins or leaves meanwhile.
 type Hooks struct {
 	// Joined is called before the replica is offered to requests.
 	Joined func(*Replica)

@@ -284,6 +284,30 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
+// A router that was stopped for a while (a debugger, a suspended machine) finds
+// every answer old, and asks before it drops its fleet.
+func TestOwnPauseIsNotTheirDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{replicas: map[string]*fakeReplica{a: fake(1, 0)}, asked: map[string]int{}}
+		f, err := New(Options{Transport: n}, Hooks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newWorker(f, a, ReplicaOptions{Address: a})
+		w.up, w.answered, w.nextLearn = true, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		go w.refresh(t.Context())
+		if r := <-f.reports; r.kind != updated {
+			t.Errorf("%+v", r)
+		}
+		n.change(func() { n.replicas[a].refuse = true })
+		w.answered = time.Now().Add(-time.Hour)
+		go w.refresh(t.Context())
+		if r := <-f.reports; r.kind != left {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // Changing the list disturbs only what changed.
 func TestSetReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -184,7 +184,7 @@ func decodeVersion(data []byte) (string, error) {
 func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	l := learned{hashAlgorithm: w.options.HashAlgorithm, blockSize: w.options.BlockSize, events: w.overrideEvents()}
 	began := time.Now()
-	scraped := w.scrape(ctx)
+	scraped := w.attempt(ctx, w.scrape)
 	if scraped == nil {
 		l.blockSize = cmp.Or(l.blockSize, w.page.blockSize)
 		l.hashAlgorithm = cmp.Or(l.hashAlgorithm, knownAlgorithm(w.page.hashAlgo))
@@ -197,7 +197,7 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	}
 	if scraped != nil { // the same sign of life that keeps it up later
 		began = time.Now()
-		if err := w.health(ctx); err != nil {
+		if err := w.attempt(ctx, w.health); err != nil {
 			return l, err
 		}
 	}

@@ -100,13 +100,14 @@ type HTTPOptions struct {
 }
 
 // DefaultOptions watches at 1 Hz, which the in-flight ledger of the router
-// makes enough, and drops a replica 2.5 s after its last answer: two missed
-// scrapes, and inside the 3 s promised with room for a busy machine.
+// makes enough, and drops a replica 2.9 s after its last answer: the 3 s that
+// are promised, less what the last request may take and a busy machine. A
+// longer time forgives longer pauses of a replica.
 func DefaultOptions() Options {
 	return Options{
 		ScrapeInterval: time.Second,
 		ScrapeTimeout:  time.Second,
-		DeadAfter:      2500 * time.Millisecond,
+		DeadAfter:      2900 * time.Millisecond,
 		LearnInterval:  30 * time.Second, // an adapter loaded at run time is known by then
 		MaxBackoff:     5 * time.Second,
 		MaxPageBytes:   8 << 20, // a hundred times a real page

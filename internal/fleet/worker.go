@@ -111,31 +111,22 @@ func (w *worker) join(ctx context.Context) time.Duration {
 // refresh scrapes a replica that is up and returns the wait until the next
 // step.
 func (w *worker) refresh(ctx context.Context) time.Duration {
-	o := w.fleet.options
-	began := time.Now()
-	if !began.Before(w.nextLearn) && !w.relearn(ctx) {
+	if !time.Now().Before(w.nextLearn) && !w.relearn(ctx) {
 		return 0
 	}
-	began = time.Now()
+	began := time.Now()
 	err := w.attempt(ctx, w.scrape)
-	switch {
-	case err == nil:
-		if reason := w.replaced(); reason != "" {
-			w.leave(ctx, reason, errors.New("another process answers at its address"))
-			return 0
-		}
-		w.answered, w.failures = began, 0
-		if size := w.page.blockSize; size != 0 && w.options.BlockSize == 0 && size != w.known.blockSize {
-			w.nextLearn = time.Time{}
-		}
-		w.send(ctx, report{kind: updated, replica: w.replica()})
-	case ctx.Err() != nil:
+	if err == nil {
+		return w.scraped(ctx, began)
+	}
+	if ctx.Err() != nil {
 		return 0
-	default:
-		w.failures++
-		began := time.Now()
-		if err := w.attempt(ctx, w.health); err == nil {
-			w.answered, w.failures = began, 0
+	}
+	w.failures++
+	if !w.dead() {
+		asked := time.Now()
+		if w.attempt(ctx, w.health) == nil {
+			w.answered, w.failures = asked, 0
 		} else {
 			w.failures++
 		}
@@ -143,26 +134,47 @@ func (w *worker) refresh(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return 0
 	}
-	// Two requests must have failed: a process that was stopped for a while
-	// itself asks before it drops its fleet.
-	dead := w.answered.Add(o.DeadAfter)
-	now := time.Now()
-	if w.failures >= 2 && !now.Before(dead) {
+	if w.dead() {
 		w.leave(ctx, reasonOf(err), err)
 		return 0
 	}
-	next := began.Add(o.ScrapeInterval)
-	if w.failures > 0 && dead.Before(next) {
-		next = dead
+	next := began.Add(w.fleet.options.ScrapeInterval)
+	if end := w.answered.Add(w.fleet.options.DeadAfter); w.failures > 0 && end.Before(next) {
+		next = end
 	}
-	return max(next.Sub(now), time.Millisecond)
+	return max(time.Until(next), time.Millisecond)
 }
 
-// attempt runs one request with the scrape timeout, and no longer than until
-// the replica counts as gone, give or take what a request needs at least.
+// scraped takes the page that a scrape begun at began has read.
+func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
+	if reason := w.replaced(); reason != "" {
+		w.leave(ctx, reason, errors.New("another process answers at its address"))
+		return 0
+	}
+	w.answered, w.failures = began, 0
+	if size := w.page.blockSize; size != 0 && w.options.BlockSize == 0 && size != w.known.blockSize {
+		w.nextLearn = time.Time{}
+	}
+	w.send(ctx, report{kind: updated, replica: w.replica()})
+	return max(time.Until(began.Add(w.fleet.options.ScrapeInterval)), time.Millisecond)
+}
+
+// dead says whether the replica has been silent for long enough. Two requests
+// must have failed: a router that was stopped for a while itself asks before it
+// drops its fleet.
+func (w *worker) dead() bool {
+	return w.failures >= 2 && time.Since(w.answered) >= w.fleet.options.DeadAfter
+}
+
+// attempt runs one request with the scrape timeout, and for a replica that is
+// up no longer than until it counts as gone, give or take what a request needs
+// at least.
 func (w *worker) attempt(ctx context.Context, request func(context.Context) error) error {
 	o := w.fleet.options
-	limit := min(o.ScrapeTimeout, time.Until(w.answered.Add(o.DeadAfter)))
+	limit := o.ScrapeTimeout
+	if w.up {
+		limit = min(limit, time.Until(w.answered.Add(o.DeadAfter)))
+	}
 	ctx, cancel := context.WithTimeout(ctx, max(limit, 50*time.Millisecond))
 	defer cancel()
 	return request(ctx)
