@@ -19,21 +19,24 @@ type world interface {
 type purpose uint8
 
 const (
-	fresh  purpose = iota + 1 // start over from the oldest batch there is
-	verify                    // after a reconnect: is our last batch still its history?
-	fill                      // from the first batch we lack
-	probe                     // the same, though no hole was seen: a lost tail shows none
+	fresh purpose = iota + 1 // start over from the oldest batch there is
+	fill                     // what we lack: after a gap, a reconnect, a bad batch
+	probe                    // the same, though nothing seems to lack: a lost tail shows no gap
 )
 
-// asked is the replay under way.
+// asked is the replay under way. Unless it starts over, it asks from the last
+// batch applied, not from the one after it: if what comes first is not that very
+// batch, the publisher has begun a new life, which its sequence alone need not show.
 type asked struct {
 	id       uint64
 	purpose  purpose
 	from     uint64
+	check    bool   // the first reply must be our last batch
 	start    uint64 // what was next when it was asked for
 	attempt  int
 	stalls   int  // times a hole inside the replies was met and asked for again
 	any      bool // a reply has come
+	taken    bool // one of them was applied
 	stalled  bool // behind a hole inside the replies
 	rejected bool // because the live copy could not be decoded
 }
@@ -80,6 +83,7 @@ type sequencer struct {
 	launch   bool
 	held     []frame
 	heldSize int
+	cut      bool // what is held is in the answer to the replay just asked for, or of an earlier life
 	recent   [recentSize]struct {
 		seq, sum uint64
 		set      bool
@@ -104,7 +108,14 @@ func (s *sequencer) wanted() *asked {
 
 func (s *sequencer) request(a asked) {
 	s.lastID++
-	a.id, a.start = s.lastID, s.next
+	a.id, a.start, a.any, a.taken, a.stalled = s.lastID, s.next, false, false, false
+	a.from, a.check = 0, false
+	if a.purpose != fresh {
+		a.from = s.next
+		if last := &s.recent[(s.next-1)%recentSize]; s.next > 0 && last.set && last.seq == s.next-1 {
+			a.from, a.check = last.seq, true
+		}
+	}
 	s.ask, s.launch = &a, true
 }
 
@@ -120,7 +131,7 @@ func (s *sequencer) connected(conn uint64) {
 		s.oldest = conn
 		s.request(asked{purpose: fresh})
 	default:
-		s.request(asked{purpose: verify, from: s.next - 1})
+		s.request(asked{purpose: fill})
 	}
 }
 
@@ -131,7 +142,7 @@ func (s *sequencer) probe() {
 	case s.owed || !s.based:
 		s.request(asked{purpose: fresh, attempt: attemptLimit - 1})
 	default:
-		s.request(asked{purpose: probe, from: s.next, attempt: attemptLimit - 1})
+		s.request(asked{purpose: probe, attempt: attemptLimit - 1})
 	}
 }
 
@@ -163,6 +174,11 @@ func (s *sequencer) drain() {
 		s.heldSize -= len(s.held[n].payload)
 		n++
 	}
+	if s.cut {
+		clear(s.held)
+		s.held, s.heldSize, s.cut = s.held[:0], 0, false
+		return
+	}
 	if n == 0 {
 		return
 	}
@@ -183,7 +199,7 @@ func (s *sequencer) step(f frame) bool {
 	case f.seq > s.next:
 		s.count.Gaps++
 		if s.replays {
-			s.request(asked{purpose: fill, from: s.next})
+			s.request(asked{purpose: fill})
 			return false
 		}
 		s.lose(f.seq)
@@ -215,7 +231,8 @@ func (s *sequencer) accept(f frame, replayed bool) {
 	if err != nil {
 		s.count.Rejected++
 		if !replayed && s.replays {
-			s.request(asked{purpose: fill, from: f.seq, rejected: true})
+			s.request(asked{purpose: fill, rejected: true})
+			s.remember(f)
 			return
 		}
 		s.remember(f)
@@ -246,8 +263,8 @@ func (s *sequencer) forget() {
 	}
 }
 
-// restarted starts over with the publisher's new life, of which frames came
-// first on connection conn.
+// restarted starts over with the publisher's new life, which showed on
+// connection conn.
 func (s *sequencer) restarted(conn uint64) {
 	s.count.Restarts++
 	s.forget()
@@ -255,6 +272,7 @@ func (s *sequencer) restarted(conn uint64) {
 	s.oldest, s.seenConn = conn, 0
 	clear(s.recent[:])
 	if s.replays {
+		s.cut = true
 		s.request(asked{purpose: fresh})
 	}
 }
@@ -295,24 +313,26 @@ func (s *sequencer) reply(id uint64, f frame) {
 	case first && a.purpose == fresh:
 		s.forget()
 		s.base(f.seq)
-	case first && a.purpose == verify && f.seq+1 == s.next:
+	case first && a.check && f.seq == a.from:
 		if _, same := s.recalls(f); !same {
 			s.restarted(s.conn)
+			s.drain()
 			return
 		}
 		s.verified = s.conn
 		return
-	case first && a.purpose == verify && f.seq >= s.next:
+	case first && a.check && f.seq >= s.next:
 		// Our last batch has left the buffer: whatever is next may be another life's.
 		s.lose(f.seq)
 	case f.seq < s.next:
 		return
-	case f.seq > s.next && first, f.seq > s.next && a.stalls >= stallLimit:
+	case f.seq > s.next && !a.taken, f.seq > s.next && a.stalls >= stallLimit:
 		s.lose(f.seq) // the buffer no longer reaches back
 	case f.seq > s.next:
 		a.stalled = true
 		return
 	}
+	a.taken = true
 	s.accept(f, true)
 }
 
@@ -338,11 +358,12 @@ func (s *sequencer) replied(id uint64, err error) {
 func (s *sequencer) ended(a *asked) {
 	switch {
 	case a.stalled:
-		s.request(asked{purpose: fill, from: s.next, stalls: a.stalls + 1})
+		s.request(asked{purpose: fill, stalls: a.stalls + 1})
 		return
-	case a.purpose == verify && !a.any:
+	case a.check && !a.any:
 		// A publisher always has its own last batch. This one has less than we applied.
 		s.restarted(s.conn)
+		s.drain()
 		return
 	case a.purpose == fresh:
 		if !a.any {
@@ -367,12 +388,8 @@ func (s *sequencer) failed(a *asked) {
 		if a.stalled {
 			again.stalls++
 		}
-		again.any, again.stalled = false, false
-		if a.any && a.purpose != probe {
+		if a.any {
 			again.purpose = fill
-		}
-		if again.purpose == fill {
-			again.from = s.next
 		}
 		s.request(again)
 		return

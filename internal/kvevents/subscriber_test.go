@@ -1,0 +1,464 @@
+package kvevents
+
+import (
+	"context"
+	"maps"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"warmroute/index"
+	"warmroute/internal/kvevents/kvtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a publisher, a subscriber that follows it, and what the sink should hold.
+type rig struct {
+	t    *testing.T
+	pub  *kvtest.Publisher
+	sub  *Subscriber
+	sink *mapSink
+	ctx  context.Context
+	want map[uint64]int
+	next uint64 // hashes not used yet
+}
+
+func publisher(t *testing.T, o kvtest.Options) *kvtest.Publisher {
+	t.Helper()
+	p, err := kvtest.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// options are short-fused: tests wait for events, not for time.
+func options(p *kvtest.Publisher) Options {
+	return Options{Replica: "10.0.0.1:8000", Model: "m", Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint(),
+		ProbeEvery: time.Hour, ProbeQuiet: 10 * time.Millisecond, ReplayPatience: time.Second}
+}
+
+func newRig(t *testing.T, po kvtest.Options, change func(*Options)) *rig {
+	t.Helper()
+	p := publisher(t, po)
+	o := options(p)
+	if change != nil {
+		change(&o)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return &rig{t: t, pub: p, sink: newMapSink(), ctx: ctx, want: map[uint64]int{}, next: 1, sub: subscriber(t, o)}
+}
+
+func subscriber(t *testing.T, o Options) *Subscriber {
+	t.Helper()
+	s, err := New(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// run follows the publisher until the test's end.
+func (r *rig) run() {
+	r.t.Helper()
+	r.sub.to = r.sink
+	ctx, cancel := context.WithCancel(r.ctx)
+	done := make(chan error, 1)
+	go func() { done <- r.sub.Run(ctx) }()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// store publishes n new blocks as one chain from the root.
+func (r *rig) store(n int) {
+	e := kvtest.Event{Kind: kvtest.Stored, BlockSize: 2}
+	for range n {
+		e.Hashes = append(e.Hashes, r.next)
+		e.Tokens = append(e.Tokens, uint32(r.next), 7)
+		r.want[r.next] = 1
+		r.next++
+	}
+	r.pub.Publish(e)
+}
+
+func (r *rig) remove(h uint64) {
+	r.pub.Publish(kvtest.Event{Kind: kvtest.Removed, Hashes: []uint64{h}})
+	delete(r.want, h)
+}
+
+// until waits for a condition over the sink and the status.
+func (r *rig) until(what string, ok func(held map[uint64]int, s Status) bool) {
+	r.t.Helper()
+	stop := context.AfterFunc(r.ctx, func() { r.sink.changed.Broadcast() })
+	defer stop()
+	for r.ctx.Err() == nil {
+		if ok(r.sink.held(), r.sub.Status()) {
+			return
+		}
+		select {
+		case <-time.After(time.Millisecond): // Status has no signal of its own
+		case <-r.ctx.Done():
+		}
+	}
+	r.t.Fatalf("%s: not reached; %d held, want %d; status %+v", what, len(r.sink.held()), len(r.want), r.sub.Status())
+}
+
+func (r *rig) exact(what string) {
+	r.t.Helper()
+	r.until(what, func(held map[uint64]int, s Status) bool { return s.Synced && maps.Equal(held, r.want) })
+}
+
+func (r *rig) subscribed() {
+	r.t.Helper()
+	if err := r.pub.WaitSubscribers(r.ctx, 1); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestSubscriberFollows(t *testing.T) {
+	for name, enc := range generations() {
+		for _, old := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				r := newRig(t, kvtest.Options{Encoding: enc, OldReplies: old, Topic: "kv@a@m"}, func(o *Options) { o.Topic = "kv@a@m" })
+				r.store(3)
+				r.remove(2)
+				r.run()
+				r.exact("history")
+				r.subscribed()
+				r.store(4)
+				r.remove(1)
+				r.pub.Publish(kvtest.Event{Kind: kvtest.Cleared},
+					kvtest.Event{Kind: kvtest.Stored, BlockSize: 2, Hashes: []uint64{900}, Tokens: []uint32{1, 2}})
+				r.want = map[uint64]int{900: 1}
+				r.exact("a clear and a store in one batch")
+				r.until("status", func(_ map[uint64]int, s Status) bool {
+					return s.Connected && s.Complete && s.HasSeq && s.LastSeq == 4 && s.Clears == 1 && s.BlocksStored == 8 &&
+						s.BlocksRemoved == 2 && s.Gaps == 0 && s.Lost == 0 && s.Restarts == 0 && !s.LastBatch.IsZero() && s.Incarnation == 1
+				})
+			})
+		}
+	}
+}
+
+func TestSubscriberTopicFilters(t *testing.T) {
+	r := newRig(t, kvtest.Options{Topic: "kv@b"}, func(o *Options) { o.Topic, o.ReplayEndpoint = "kv@a", "" })
+	r.run()
+	r.subscribed()
+	r.store(1)
+	other := newRig(t, kvtest.Options{Topic: "kv@a@m"}, func(o *Options) { o.Topic, o.ReplayEndpoint = "kv@a", "" })
+	other.run()
+	other.subscribed()
+	other.store(1)
+	other.exact("a topic with the prefix")
+	if len(r.sink.held()) != 0 {
+		t.Error("another topic's events were taken")
+	}
+}
+
+// TestSubscriberWaits: a publisher that is not there yet is normal.
+func TestSubscriberWaits(t *testing.T) {
+	p := publisher(t, kvtest.Options{})
+	address, replay := p.Address(), p.ReplayAddress()
+	p.Close()
+	r := newRig(t, kvtest.Options{}, func(o *Options) {
+		o.Endpoint, o.ReplayEndpoint = "tcp://"+address, "tcp://"+replay
+	})
+	r.run()
+	r.until("a first refusal", func(_ map[uint64]int, s Status) bool { return s.LastError != "" && !s.Connected && !s.Synced })
+	r.pub = publisher(t, kvtest.Options{Address: address, ReplayAddr: replay})
+	r.store(2)
+	r.exact("the publisher came")
+}
+
+func TestSubscriberReconnects(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, nil)
+	r.store(2)
+	r.run()
+	r.exact("history")
+	r.subscribed()
+	for n := range uint64(3) {
+		r.pub.Disconnect()
+		r.store(2) // while nobody listens
+		r.until("a reconnect", func(_ map[uint64]int, s Status) bool { return s.Connects == n+2 })
+		r.exact("after a reconnect")
+	}
+	if s := r.sub.Status(); s.Restarts != 0 || s.Lost != 0 || s.Incarnation != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSubscriberRestart(t *testing.T) {
+	for name, published := range map[string]int{"fewer than before": 1, "as many": 3, "more than before": 9} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, kvtest.Options{}, nil)
+			for range 3 {
+				r.store(2)
+			}
+			r.run()
+			r.exact("first life")
+			r.subscribed()
+			r.pub.Restart()
+			r.want = map[uint64]int{}
+			for range published {
+				r.store(1)
+			}
+			r.exact("second life")
+			r.until("status", func(_ map[uint64]int, s Status) bool { return s.Restarts == 1 && s.Incarnation == 2 && s.Complete })
+		})
+	}
+}
+
+// TestSubscriberRestartToNothing: a new life that has published nothing yet
+// holds nothing, and that is known at the reconnect.
+func TestSubscriberRestartToNothing(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, nil)
+	r.store(3)
+	r.run()
+	r.exact("first life")
+	r.subscribed()
+	r.pub.Restart()
+	r.want = map[uint64]int{}
+	r.exact("nothing")
+}
+
+func TestSubscriberDroppedFrames(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, nil)
+	r.run()
+	r.subscribed()
+	r.exact("nothing")
+	r.pub.Fault(func(seq uint64) kvtest.Verdict {
+		if seq%5 == 2 {
+			return kvtest.Drop
+		}
+		return kvtest.Deliver
+	})
+	for range 53 { // the last, 52, is dropped too: a tail without a gap
+		r.store(1)
+	}
+	r.exact("dropped frames")
+	if s := r.sub.Status(); s.Lost != 0 || s.Replayed == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSubscriberReordered(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, nil)
+	r.run()
+	r.subscribed()
+	r.exact("nothing")
+	r.pub.Fault(func(seq uint64) kvtest.Verdict {
+		if seq%4 == 1 {
+			return kvtest.Hold
+		}
+		return kvtest.Deliver
+	})
+	for range 40 {
+		r.store(1)
+		if r.next%3 == 0 {
+			r.remove(r.next - 1)
+		}
+	}
+	r.exact("reordered frames")
+	if s := r.sub.Status(); s.Lost != 0 || s.Restarts != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestSubscriberShortBuffer: what the replay buffer no longer has may have held
+// removals, so the replica is forgotten and learned anew.
+func TestSubscriberShortBuffer(t *testing.T) {
+	r := newRig(t, kvtest.Options{BufferSteps: 3}, nil)
+	r.store(1)
+	r.run()
+	r.exact("history")
+	r.subscribed()
+	r.pub.Fault(func(uint64) kvtest.Verdict { return kvtest.Drop })
+	for range 6 {
+		r.store(1) // 2..7
+	}
+	r.pub.Fault(nil)
+	r.store(1) // 8; the buffer has 6, 7, 8
+	r.want = map[uint64]int{6: 1, 7: 1, 8: 1}
+	r.exact("what can be known")
+	r.until("status", func(_ map[uint64]int, s Status) bool { return s.Lost == 1 && s.Incarnation == 2 && !s.Complete })
+}
+
+func TestSubscriberWithoutReplay(t *testing.T) {
+	r := newRig(t, kvtest.Options{NoReplay: true}, nil)
+	r.store(1) // nobody will ever hear of it
+	r.run()
+	r.subscribed()
+	r.want = map[uint64]int{}
+	r.store(1)
+	r.exact("live only")
+	r.pub.Fault(func(seq uint64) kvtest.Verdict { return kvtest.Lose })
+	r.store(1)
+	r.pub.Fault(nil)
+	r.want = map[uint64]int{}
+	r.store(1)
+	r.exact("after a gap")
+	if s := r.sub.Status(); s.Gaps != 1 || s.Lost != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestSubscriberRejects: nothing of a batch that cannot be decoded is applied;
+// if replay has it whole, nothing is lost.
+func TestSubscriberRejects(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, nil)
+	r.store(2)
+	r.run()
+	r.exact("history")
+	r.subscribed()
+	good := kvtest.Encoding{}.Batch(1, 0, kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{50}, Tokens: []uint32{1, 2}, BlockSize: 2})
+	bad := pack(stored("BlockStored", []any{60}, nil, []any{1, 2}), stored("BlockStored", []any{nil}))
+	// Live it is broken, in the replay buffer it is whole.
+	r.pub.Fault(func(uint64) kvtest.Verdict { return kvtest.Drop })
+	seq := r.pub.PublishRaw(good)
+	r.pub.Fault(nil)
+	r.pub.SendLive(seq, bad)
+	r.want[50] = 1
+	r.exact("recovered by replay")
+	if s := r.sub.Status(); s.Rejected != 1 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+	// Now it is broken for good.
+	r.pub.PublishRaw(bad)
+	r.want = map[uint64]int{}
+	r.store(1)
+	r.exact("forgotten and learned anew")
+	r.until("status", func(_ map[uint64]int, s Status) bool {
+		return s.Rejected == 3 && s.Lost == 1 && strings.Contains(s.LastError, "nil block hash")
+	})
+}
+
+// TestSubscriberMuteReplay: a replay socket that never answers does not stop live events.
+func TestSubscriberMuteReplay(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, func(o *Options) { o.ReplayPatience, o.ProbeEvery = 30*time.Millisecond, 50*time.Millisecond })
+	r.pub.Mute(true)
+	r.store(1)
+	r.run()
+	r.subscribed()
+	if err := r.pub.WaitRequests(r.ctx, attemptLimit); err != nil {
+		t.Fatal(err)
+	}
+	r.store(1)
+	r.until("live events", func(held map[uint64]int, s Status) bool { return s.Synced && held[2] == 1 && !s.Complete })
+	r.pub.Mute(false) // the next probe gets what was owed
+	r.exact("history after all")
+}
+
+// TestSubscriberProbes asks for what follows the last again and again.
+func TestSubscriberProbes(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, func(o *Options) { o.ProbeEvery, o.ProbeQuiet = 20*time.Millisecond, time.Hour })
+	r.store(1)
+	r.run()
+	r.exact("history")
+	r.subscribed()
+	if err := r.pub.WaitRequests(r.ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	if q := r.pub.Requests(); q[0] != 0 || q[1] != 0 || q[2] != 0 {
+		t.Errorf("asked for %v, want 0, then from the last, 0, on", q)
+	}
+	r.pub.Fault(func(uint64) kvtest.Verdict { return kvtest.Drop })
+	r.store(2)
+	r.exact("a lost tail")
+	if s := r.sub.Status(); s.Gaps != 0 || s.Replayed != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSubscriberMalformedMessages(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, nil)
+	r.run()
+	r.subscribed()
+	r.exact("nothing")
+	r.pub.PublishRaw([]byte("not msgpack"))
+	r.store(1)
+	r.exact("after garbage")
+}
+
+// TestDialHostile: peers that are not publishers give errors, in bounded time
+// and memory.
+func TestDialHostile(t *testing.T) {
+	greeting := append([]byte{0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 0, 'N', 'U', 'L', 'L'}, make([]byte, 48)...)
+	ready := []byte("\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB")
+	cases := map[string][]byte{
+		"an HTTP server":       []byte("HTTP/1.1 400 Bad Request\r\n\r\n" + strings.Repeat(" ", 64)),
+		"closes at once":       {},
+		"broken metadata":      append(greeting[:64:64], "\x04\x0a\x05READY\xffSock"...),
+		"a frame of 2^60":      append(append(greeting[:64:64], ready...), 0x02, 0x10, 0, 0, 0, 0, 0, 0, 0),
+		"endless empty frames": append(append(greeting[:64:64], ready...), []byte(strings.Repeat("\x01\x00", messageLimit/frameCost+1))...),
+	}
+	for name, sent := range cases {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				c.Write(sent)
+				c.(*net.TCPConn).CloseWrite()
+				c.Read(make([]byte, 1<<16))
+			}()
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			c, err := dial(ctx, "tcp://"+l.Addr().String(), "SUB")
+			if err == nil {
+				defer c.close()
+				_, err = c.recv()
+			}
+			if err == nil || ctx.Err() != nil {
+				t.Fatalf("error %v, context %v", err, ctx.Err())
+			}
+			if strings.Contains(name, "frame") && !strings.Contains(err.Error(), "MiB") {
+				t.Errorf("refused for another reason: %v", err)
+			}
+		})
+	}
+}
+
+func TestOptions(t *testing.T) {
+	good := Options{Replica: "r", Model: "m", Endpoint: "tcp://h:1"}
+	cases := map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"replica":  {func(o *Options) { o.Replica = "" }, "replica: must not be empty"},
+		"rank":     {func(o *Options) { o.Rank = -1 }, "rank -1: must not be negative"},
+		"model":    {func(o *Options) { o.Model = "" }, "model: must not be empty"},
+		"wildcard": {func(o *Options) { o.Endpoint = "tcp://*:5557" }, `endpoint "tcp://*:5557": a host and a port`},
+		"no port":  {func(o *Options) { o.Endpoint = "tcp://h" }, `endpoint "tcp://h": `},
+		"udp":      {func(o *Options) { o.Endpoint = "udp://h:1" }, `endpoint "udp://h:1": want tcp://`},
+		"replay":   {func(o *Options) { o.ReplayEndpoint = "x" }, `replay endpoint "x": want tcp://`},
+		"scheme":   {func(o *Options) { o.Scheme = "sha256" }, `scheme "sha256": want "tokens" or "engine"`},
+	}
+	for name, c := range cases {
+		o := good
+		c.change(&o)
+		if _, err := New(o, nullSink{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+	s, err := New(good, nullSink{})
+	if err != nil || s.o.ProbeEvery != 30*time.Second || s.o.Scheme != index.SchemeTokens {
+		t.Errorf("defaults %+v, %v", s.o, err)
+	}
+}
