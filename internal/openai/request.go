@@ -90,15 +90,15 @@ type Request struct {
 	NoCacheRead bool
 
 	raw  [numFields][]byte
-	size int
+	body []byte
 }
 
 // Raw is the span of the body that holds the field's value, nil when the body
 // has no such field or has null there.
 func (r *Request) Raw(f Field) []byte { return r.raw[f] }
 
-// Size is the body's length in bytes.
-func (r *Request) Size() int { return r.size }
+// Body is the whole body, borrowed like every span.
+func (r *Request) Body() []byte { return r.body }
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
@@ -107,7 +107,7 @@ var scanners = sync.Pool{New: func() any { return new(scanner) }}
 func Parse(route Route, body []byte) (*Request, error) {
 	s := scanners.Get().(*scanner)
 	*s = scanner{b: body, keys: s.keys[:0]}
-	r := &Request{Route: route, size: len(body)}
+	r := &Request{Route: route, body: body}
 	why := r.parse(s)
 	s.b = nil
 	scanners.Put(s)

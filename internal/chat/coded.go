@@ -1,0 +1,56 @@
+package chat
+
+// Model is what is known of a model beside its tokenizer, from its config.json
+// and the server's flags. Empty fields are unknown.
+type Model struct {
+	// Type is config.json's model_type.
+	Type string
+	// TokenizerMode is vLLM's --tokenizer-mode ("", "auto" and "hf" mean the
+	// template is used).
+	TokenizerMode string
+	// MistralFormat: the folder has tekken.json or tokenizer.model.v*, which
+	// vLLM prefers in tokenizer mode auto for Mistral's own models.
+	MistralFormat bool
+}
+
+// coded is the one table of what vLLM renders in code, by the tokenizer mode
+// that selects the renderer (renderers/registry.py and tokenizers/registry.py of
+// 0.32) or by the model type. docs/tokens.md shows it; a test keeps them equal.
+var coded = []struct {
+	name     string // as in the documentation
+	mode     string // tokenizer mode that selects it
+	types    []string
+	mistral  bool
+	renderer string
+}{
+	{name: "gpt-oss", types: []string{"gpt_oss"}, renderer: "harmony (openai_harmony)"},
+	{name: "Mistral's own format", mode: "mistral", mistral: true, renderer: "mistral-common"},
+	{name: "DeepSeek V3.2", mode: "deepseek_v32", types: []string{"deepseek_v32"}, renderer: "deepseek_v32_encoding"},
+	{name: "DeepSeek V4", mode: "deepseek_v4", types: []string{"deepseek_v4"}, renderer: "deepseek_v4_encoding"},
+	{name: "DeepSeek V4.1", mode: "deepseek_v41", types: []string{"deepseek_v41"}, renderer: "deepseek_v4_encoding"},
+	{name: "Kimi K3", mode: "kimi_k3", types: []string{"kimi_k3"}, renderer: "kimi_k3"},
+	{name: "Kimi Audio", mode: "kimi_audio", types: []string{"kimi_audio"}, renderer: "template, own tokenizer"},
+	{name: "Cohere", mode: "cohere", renderer: "melody"},
+	{name: "Inkling", mode: "inkling", types: []string{"inkling"}, renderer: "inkling_encoding"},
+	{name: "Terratorch", mode: "terratorch", types: []string{"terratorch"}, renderer: "no text"},
+	{name: "Grok 2", mode: "grok2", types: []string{"grok2"}, renderer: "own tokenizer (0.21)"},
+}
+
+// Coded names the code that renders this model's chats in vLLM; "" when it is
+// the chat template.
+func (m Model) Coded() string {
+	for _, c := range coded {
+		if c.mode != "" && c.mode == m.TokenizerMode {
+			return c.renderer
+		}
+		if c.mistral && m.MistralFormat && (m.TokenizerMode == "" || m.TokenizerMode == "auto") {
+			return c.renderer
+		}
+		for _, t := range c.types {
+			if t == m.Type {
+				return c.renderer
+			}
+		}
+	}
+	return ""
+}

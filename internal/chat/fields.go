@@ -1,0 +1,113 @@
+package chat
+
+import (
+	"warmroute/internal/openai"
+	"warmroute/internal/pyvalue"
+)
+
+// parseField reads a span of the body as Python's json does. A field that is
+// absent or null is nil.
+func parseField(req *openai.Request, f openai.Field) (any, error) {
+	raw := req.Raw(f)
+	if raw == nil {
+		return nil, nil
+	}
+	v, err := pyvalue.Parse(raw)
+	if err != nil {
+		return nil, refuse(Rejected)
+	}
+	return v, nil
+}
+
+// boolField reads a boolean. pydantic also takes 0, "yes" and the like; those
+// are left to vLLM.
+func boolField(req *openai.Request, f openai.Field, absent bool) (bool, error) {
+	switch string(req.Raw(f)) {
+	case "":
+		return absent, nil
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, refuse(UnknownShape)
+}
+
+// textField reads a string; "" when it is absent or null.
+func textField(req *openai.Request, f openai.Field) (string, error) {
+	v, err := parseField(req, f)
+	if v == nil || err != nil {
+		return "", err
+	}
+	s, ok := v.(string)
+	if !ok {
+		return "", refuse(Rejected)
+	}
+	return s, nil
+}
+
+// dictField reads an object; nil when it is absent or null.
+func dictField(req *openai.Request, f openai.Field) (*pyvalue.Dict, error) {
+	v, err := parseField(req, f)
+	if v == nil || err != nil {
+		return nil, err
+	}
+	d, ok := v.(*pyvalue.Dict)
+	if !ok {
+		return nil, refuse(Rejected)
+	}
+	return d, nil
+}
+
+// listField reads an array; nil when it is absent or null.
+func listField(req *openai.Request, f openai.Field) (*pyvalue.List, error) {
+	v, err := parseField(req, f)
+	if v == nil || err != nil {
+		return nil, err
+	}
+	l, ok := v.(*pyvalue.List)
+	if !ok {
+		return nil, refuse(Rejected)
+	}
+	return l, nil
+}
+
+// str gets d[key] when it is a string. ok is false when it is something else;
+// absent and null are "" and ok.
+func str(d *pyvalue.Dict, key string) (s string, ok bool) {
+	v, _ := d.GetString(key)
+	if v == nil {
+		return "", true
+	}
+	s, ok = v.(string)
+	return s, ok
+}
+
+// has reports whether d[key] is there and not null.
+func has(d *pyvalue.Dict, key string) bool {
+	v, _ := d.GetString(key)
+	return v != nil
+}
+
+// dict builds a Dict from pairs of key and value.
+func dict(pairs ...any) *pyvalue.Dict {
+	d := pyvalue.NewDict()
+	for i := 0; i < len(pairs); i += 2 {
+		d.Set(pairs[i], pairs[i+1])
+	}
+	return d
+}
+
+// only reports whether every key of d is one of the allowed.
+func only(d *pyvalue.Dict, allowed ...string) bool {
+	for k := range d.All() {
+		ok := false
+		for _, a := range allowed {
+			ok = ok || k == a
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}

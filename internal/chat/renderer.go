@@ -1,0 +1,376 @@
+package chat
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"warmroute/internal/jinja"
+	"warmroute/internal/openai"
+	"warmroute/internal/pyvalue"
+)
+
+// Formats of message content, vLLM's --chat-template-content-format.
+const (
+	FormatAuto   = "auto"
+	FormatString = "string"
+	FormatOpenAI = "openai"
+)
+
+// Options say how the server renders: the model's files and the flags it was
+// started with.
+type Options struct {
+	Model Model
+	// Template is the source of the chat template: the server's
+	// --chat-template if it has one, else the tokenizer's. ToolTemplate is the
+	// one used when the request has tools ("tool_use" of a tokenizer with
+	// several); empty means Template.
+	Template, ToolTemplate string
+	// ContentFormat is one of the formats; empty means auto.
+	ContentFormat string
+	// SpecialTokens are the tokenizer's named tokens (bos_token, eos_token, …)
+	// as a template sees them.
+	SpecialTokens map[string]string
+	// DefaultKwargs is --default-chat-template-kwargs; nil: none.
+	DefaultKwargs *pyvalue.Dict
+	// ExcludeToolsWhenToolChoiceNone is the flag of that name.
+	ExcludeToolsWhenToolChoiceNone bool
+	// DisabledThinkingEffort is what /v1/messages' thinking.type "disabled"
+	// means: an effort, or empty for vLLM's own probe of the template.
+	DisabledThinkingEffort string
+	// ResponsesToolFields are the fields of the openai package's FunctionTool in
+	// its order: up to 0.21, /v1/responses shows the template a dump of that
+	// class. Empty: requests that need it are refused.
+	ResponsesToolFields []string
+	// Transformers is the version of the server's transformers package, which
+	// prepares messages too: from 5.23 on it drops a message's null fields and
+	// copies its reasoning to thinking, up to 5.19 it does not. Empty: not
+	// known, and both must give the same text.
+	Transformers string
+	// Version is what the replica's /version says; empty means unknown.
+	Version string
+	// Location is the zone strftime_now tells the time in: the replicas'. nil
+	// means UTC.
+	Location *time.Location
+	// Limits bound a template; the zero value means jinja's defaults.
+	Limits jinja.Options
+}
+
+// merging says whether system messages inside /v1/messages are moved to the
+// front, which vLLM finds out by rendering the template.
+type merging uint8
+
+const (
+	mergeNo merging = iota
+	mergeYes
+	mergeUnknown
+)
+
+// Renderer renders one model's requests as one server would.
+type Renderer struct {
+	o              Options
+	coded          bool
+	plain, tooled  *template
+	dialects       []dialect
+	mergeInline    merging
+	disabledEffort string // "" when it cannot be told
+}
+
+// template is a compiled chat template with what is asked of its source.
+type template struct {
+	*jinja.Template
+	source         string
+	loops, loops21 bool // it loops over content, by the newer and the older rules
+	developer      bool // it knows the developer role
+	thinking       bool // it may read a message's thinking
+}
+
+// New compiles the template and finds out what vLLM finds out when it starts. A
+// model that vLLM renders in code needs no template: every chat is then refused
+// with RenderedInCode, and text completions still work.
+func New(o Options) (*Renderer, error) {
+	switch o.ContentFormat {
+	case "":
+		o.ContentFormat = FormatAuto
+	case FormatAuto, FormatString, FormatOpenAI:
+	default:
+		return nil, fmt.Errorf("chat: content format %q is none of auto, string, openai", o.ContentFormat)
+	}
+	if o.Location == nil {
+		o.Location = time.UTC
+	}
+	r := &Renderer{o: o, coded: o.Model.Coded() != "", dialects: dialectsOf(o.Version)}
+	if r.coded || o.Template == "" {
+		return r, nil
+	}
+	var err error
+	if r.plain, err = compile(o.Template, o.Limits); err != nil {
+		return nil, fmt.Errorf("chat template: %w", err)
+	}
+	r.tooled = r.plain
+	if o.ToolTemplate != "" && o.ToolTemplate != o.Template {
+		if r.tooled, err = compile(o.ToolTemplate, o.Limits); err != nil {
+			return nil, fmt.Errorf("chat template for tools: %w", err)
+		}
+	}
+	for _, t := range []*template{r.plain, r.tooled} {
+		t.thinking = t.thinking || r.printsThinking(t)
+	}
+	r.mergeInline = r.probeMerge()
+	r.disabledEffort = o.DisabledThinkingEffort
+	if r.disabledEffort == "" {
+		r.disabledEffort = r.probeEffort()
+	}
+	return r, nil
+}
+
+// readsThinking finds a template that reads message.thinking, which some versions
+// of transformers fill in and others do not. One that prints whole messages is
+// found by trying it.
+var readsThinking = regexp.MustCompile(`\.thinking\b|['"]thinking['"]`)
+
+func compile(source string, o jinja.Options) (*template, error) {
+	t, err := jinja.Compile(source, o)
+	if err != nil {
+		return nil, err
+	}
+	return &template{
+		Template: t, source: source,
+		loops: t.OpenAIContent(false), loops21: t.OpenAIContent(true),
+		developer: strings.Contains(source, `"developer"`) || strings.Contains(source, `'developer'`),
+		thinking:  readsThinking.MatchString(source),
+	}, nil
+}
+
+func (r *Renderer) template(tools bool) *template {
+	if tools {
+		return r.tooled
+	}
+	return r.plain
+}
+
+// openaiFormat resolves the content format for a request with or without tools.
+func (r *Renderer) openaiFormat(tools bool, d dialect) bool {
+	switch t := r.template(tools); {
+	case r.o.ContentFormat != FormatAuto:
+		return r.o.ContentFormat == FormatOpenAI
+	case d.macroContent:
+		return t.loops
+	default:
+		return t.loops21
+	}
+}
+
+// probeMerge does what _detect_merge_inline_system does: it renders a
+// conversation with a second system message, in a bare environment without the
+// special tokens.
+func (r *Renderer) probeMerge() merging {
+	for _, t := range []*template{r.plain, r.tooled} {
+		if strings.Contains(t.source, "strftime_now") {
+			return mergeUnknown // undefined there, defined here
+		}
+		messages := pyvalue.NewList()
+		for _, role := range []string{"system", "user", "system", "user"} {
+			messages.Items = append(messages.Items, dict("role", role, "content", "t"))
+		}
+		vars := dict("messages", messages, "add_generation_prompt", false)
+		if _, err := t.Render(nil, vars, jinja.Env{Now: r.clock(time.Now())}); err != nil ||
+			strings.Contains(t.source, "endgeneration") {
+			return mergeYes
+		}
+	}
+	return mergeNo
+}
+
+// probeEffort does what _probe_disabled_thinking_effort does: "none" when the
+// template tells it from every other effort. Where vLLM would say "low" its own
+// /render does not (0.32), so nothing could verify us, and we do not know.
+func (r *Renderer) probeEffort() string {
+	now := time.Now()
+	render := func(effort string) ([]byte, error) {
+		p := &prompt{defaults: true, generation: true, effort: effort}
+		p.begin(dialect32, true)
+		p.openai = r.openaiFormat(false, dialect32)
+		if err := p.add(dict("role", "user", "content", "Hi")); err != nil {
+			return nil, err
+		}
+		return r.text(nil, p, now, false)
+	}
+	none, err := render("none")
+	if err != nil {
+		return ""
+	}
+	for _, effort := range []string{"low", "medium", "high", "xhigh", "max"} {
+		if text, err := render(effort); err == nil && bytes.Equal(text, none) {
+			return ""
+		}
+	}
+	return "none"
+}
+
+func (r *Renderer) printsThinking(t *template) bool {
+	messages := pyvalue.NewList(dict("role", "user", "content", "t"),
+		dict("role", "assistant", "content", "t", "reasoning", "t", "reasoning_content", "t"))
+	vars := dict("messages", messages, "tools", nil, "documents", nil, "add_generation_prompt", false)
+	env := jinja.Env{Now: r.clock(time.Unix(0, 0))}
+	without, err := t.Render(nil, vars, env)
+	if err != nil {
+		return false
+	}
+	modernise(messages)
+	with, err := t.Render(nil, vars, env)
+	return err != nil || !bytes.Equal(with, without)
+}
+
+func (r *Renderer) clock(now time.Time) func() time.Time {
+	now = now.In(r.o.Location)
+	return func() time.Time { return now }
+}
+
+// Rendered is a prompt's text.
+type Rendered struct {
+	// Text is dst with the prompt appended (nil for /v1/completions, whose
+	// prompts are req.TextPrompts as they stand).
+	Text []byte
+	// AddSpecialTokens: the tokenizer adds BOS and the like around the text.
+	AddSpecialTokens bool
+	// Truncates: vLLM cuts a prompt that is longer than the model's context
+	// instead of refusing it.
+	Truncates bool
+	// Features is what the request uses.
+	Features Features
+}
+
+// Render appends to dst the text vLLM would tokenize for req. now is the
+// server's time, for templates that tell the date. The error is always a
+// [*NotInProcess].
+func (r *Renderer) Render(dst []byte, req *openai.Request, now time.Time) (Rendered, error) {
+	out := Rendered{Features: RouteFeature(req.Route)}
+	if err := common(req); err != nil {
+		return out, err
+	}
+	if req.Route == openai.Completions {
+		var err error
+		out.AddSpecialTokens, err = completion(req)
+		return out, err
+	}
+	switch {
+	case r.coded:
+		return out, refuse(RenderedInCode)
+	case r.plain == nil:
+		return out, refuse(NoTemplate)
+	}
+	base := len(dst)
+	for i, d := range r.dialects {
+		text, p, err := r.render(dst, req, d, now)
+		if err != nil {
+			return out, err
+		}
+		if i > 0 && (!bytes.Equal(text[base:], out.Text[base:]) || p.special != out.AddSpecialTokens) {
+			return out, refuse(VersionDiffers)
+		}
+		out.Text, out.AddSpecialTokens = text, p.special
+		out.Features |= p.features
+		if len(r.dialects) > i+1 {
+			dst = bytes.Clone(dst)
+		}
+	}
+	out.Truncates = req.Route == openai.Responses && string(req.Raw(openai.FieldTruncation)) == `"auto"`
+	return out, nil
+}
+
+func (r *Renderer) render(dst []byte, req *openai.Request, d dialect, now time.Time) ([]byte, *prompt, error) {
+	var p *prompt
+	var err error
+	switch req.Route {
+	case openai.Chat:
+		p, err = r.chat(req, d)
+	case openai.Responses:
+		p, err = r.responses(req, d)
+	case openai.Messages:
+		p, err = r.anthropic(req, d)
+	default:
+		err = refuse(UnknownShape)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(p.messages.Items) == 0 {
+		return nil, nil, refuse(Rejected)
+	}
+	base := len(dst)
+	modern, known := modernTransformers(r.o.Transformers)
+	if !known && (p.nulls || p.reasoning && r.template(p.tools != nil).thinking) {
+		if p.continues {
+			return nil, nil, refuse(TransformersDiffers)
+		}
+		without, err := r.text(bytes.Clone(dst), p, now, false)
+		if err != nil {
+			return nil, nil, err
+		}
+		with, err := r.text(dst, p, now, true)
+		if err == nil && !bytes.Equal(with[base:], without[base:]) {
+			err = refuse(TransformersDiffers)
+		}
+		return without, p, err
+	}
+	text, err := r.text(dst, p, now, modern)
+	return text, p, err
+}
+
+// text runs the template.
+func (r *Renderer) text(dst []byte, p *prompt, now time.Time, modern bool) ([]byte, error) {
+	t := r.template(p.tools != nil)
+	if p.developer && p.d.developerFallback && !t.developer {
+		p.developersToSystem()
+	}
+	if modern {
+		modernise(p.messages)
+	}
+	vars, err := p.variables(&r.o)
+	if err != nil {
+		return nil, err
+	}
+	env := jinja.Env{Now: r.clock(now)}
+	if p.continues {
+		p.features |= FeatureContinue
+		return r.continued(dst, p, t, vars, env)
+	}
+	text, err := t.Render(dst, vars, env)
+	if err != nil {
+		return nil, refuse(TemplateFailed)
+	}
+	return text, nil
+}
+
+// modernTransformers tells what a version of transformers does to messages.
+func modernTransformers(version string) (modern, known bool) {
+	major, minor, ok := majorMinor(version)
+	switch {
+	case !ok || major == 5 && minor > 19 && minor < 23:
+		return false, false
+	case major > 5 || major == 5 && minor >= 23:
+		return true, true
+	}
+	return false, true
+}
+
+// modernise does what apply_chat_template and _alias_reasoning_fields of newer
+// transformers do: no null fields, and thinking beside reasoning_content.
+func modernise(messages *pyvalue.List) {
+	for i, item := range messages.Items {
+		m := pyvalue.NewDict()
+		old := item.(*pyvalue.Dict)
+		if reasoning, _ := old.GetString("reasoning_content"); reasoning != nil {
+			m.Set("thinking", reasoning)
+		}
+		for k, v := range old.All() {
+			if v != nil {
+				m.Set(k, v)
+			}
+		}
+		messages.Items[i] = m
+	}
+}
