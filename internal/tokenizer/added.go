@@ -1,0 +1,224 @@
+package tokenizer
+
+import (
+	"bytes"
+	"sync"
+	"unicode/utf8"
+
+	"warmroute/internal/tokenizer/ucd"
+)
+
+// addedToken is one entry of added_tokens.
+type addedToken struct {
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized bool   `json:"normalized"`
+	Special    bool   `json:"special"`
+	id         uint32
+}
+
+// matcher finds added tokens in a text: leftmost, then longest.
+type matcher struct {
+	tokens []addedToken
+	// A trie over the tokens' bytes; node 0 is the root.
+	nodes []trieNode
+	first [256]bool
+	// one is the only first byte if there is a single one: most models' tokens
+	// all begin with '<', and a search for one byte is ten times faster.
+	one    byte
+	single bool
+	// simple: no token looks beyond its own text.
+	simple bool
+}
+
+type trieNode struct {
+	// children are edges[lo:hi] of the node's bytes, sorted.
+	bytes []byte
+	next  []int32
+	token int32 // -1: none ends here
+}
+
+// Rust's \w and \s, as the reference's single_word, lstrip and rstrip use them.
+var (
+	rustWord  = sync.OnceValue(func() *ucd.Set { return classSet("rust_word") })
+	rustSpace = sync.OnceValue(func() *ucd.Set { return classSet("rust_space") })
+)
+
+func classSet(name string) *ucd.Set {
+	rs, _ := ucd.Class(name)
+	return ucd.NewSet(rs)
+}
+
+// add adds a token found as text; false if that text is a token's already.
+func (m *matcher) add(text []byte, t addedToken) bool {
+	if len(m.nodes) == 0 {
+		m.nodes = []trieNode{{token: -1}}
+		m.simple = true
+	}
+	at := int32(0)
+	for _, b := range text {
+		n := &m.nodes[at]
+		i := bytes.IndexByte(n.bytes, b)
+		if i < 0 {
+			m.nodes = append(m.nodes, trieNode{token: -1})
+			n = &m.nodes[at]
+			n.bytes = append(n.bytes, b)
+			n.next = append(n.next, int32(len(m.nodes)-1))
+			i = len(n.bytes) - 1
+		}
+		at = n.next[i]
+	}
+	if m.nodes[at].token >= 0 {
+		return false
+	}
+	m.nodes[at].token = int32(len(m.tokens))
+	m.tokens = append(m.tokens, t)
+	m.first[text[0]] = true
+	m.simple = m.simple && !t.SingleWord && !t.LStrip && !t.RStrip
+	m.one, m.single = text[0], true
+	for b, may := range m.first {
+		if may && byte(b) != m.one {
+			m.single = false
+		}
+	}
+	return true
+}
+
+// find returns the next token at or after pos, by its own text's bounds.
+func (m *matcher) find(text []byte, pos int) (start, end int, t *addedToken) {
+	for pos < len(text) {
+		if m.single {
+			i := bytes.IndexByte(text[pos:], m.one)
+			if i < 0 {
+				return 0, 0, nil
+			}
+			pos += i
+		} else {
+			for !m.first[text[pos]] {
+				if pos++; pos == len(text) {
+					return 0, 0, nil
+				}
+			}
+		}
+		if end, t := m.longest(text, pos); t != nil {
+			return pos, end, t
+		}
+		pos++
+	}
+	return 0, 0, nil
+}
+
+func (m *matcher) longest(text []byte, pos int) (end int, t *addedToken) {
+	at := int32(0)
+	for i := pos; ; i++ {
+		n := &m.nodes[at]
+		if n.token >= 0 {
+			end, t = i, &m.tokens[n.token]
+		}
+		if i == len(text) {
+			return end, t
+		}
+		j := bytes.IndexByte(n.bytes, text[i])
+		if j < 0 {
+			return end, t
+		}
+		at = n.next[j]
+	}
+}
+
+// cut is one part of a text: a token, or text between tokens (token nil).
+type cut struct {
+	start, end int
+	token      *addedToken
+}
+
+// cutter walks a text part by part, as the reference does, down to its quirk
+// that whitespace a token has stripped on its right can still begin another.
+type cutter struct {
+	m    *matcher
+	text []byte
+	from int // where the search goes on
+	done int // how far the text has been handed out
+	held cut
+}
+
+// next returns the parts in order; false at the end.
+func (c *cutter) next() (cut, bool) {
+	if c.held.token != nil {
+		p := c.held
+		c.held = cut{}
+		return p, true
+	}
+	for c.m != nil && len(c.m.nodes) > 0 {
+		start, end, t := c.m.find(c.text, c.from)
+		if t == nil {
+			break
+		}
+		c.from = end
+		if !c.m.simple {
+			if t.SingleWord && !c.alone(start, end) {
+				continue
+			}
+			if t.LStrip {
+				start = max(c.spacesBefore(start), c.done)
+			}
+			if t.RStrip {
+				end = c.spacesAfter(end)
+			}
+		}
+		before := cut{start: c.done, end: start}
+		c.done = end
+		if before.start < before.end {
+			c.held = cut{start, end, t}
+			return before, true
+		}
+		return cut{start, end, t}, true
+	}
+	c.m = nil
+	if c.done < len(c.text) {
+		p := cut{start: c.done, end: len(c.text)}
+		c.done = len(c.text)
+		return p, true
+	}
+	return cut{}, false
+}
+
+func (c *cutter) alone(start, end int) bool {
+	words := rustWord()
+	if start > 0 {
+		if r, _ := utf8.DecodeLastRune(c.text[:start]); words.Has(r) {
+			return false
+		}
+	}
+	if end < len(c.text) {
+		if r, _ := utf8.DecodeRune(c.text[end:]); words.Has(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// spacesBefore goes back over whitespace, no further than what is handed out.
+func (c *cutter) spacesBefore(i int) int {
+	for i > c.done {
+		r, n := utf8.DecodeLastRune(c.text[:i])
+		if !rustSpace().Has(r) {
+			break
+		}
+		i -= n
+	}
+	return i
+}
+
+func (c *cutter) spacesAfter(i int) int {
+	for i < len(c.text) {
+		r, n := utf8.DecodeRune(c.text[i:])
+		if !rustSpace().Has(r) {
+			break
+		}
+		i += n
+	}
+	return i
+}

@@ -1,0 +1,5 @@
+package tokenizer
+
+type storeScratch struct{}
+
+func (t *Tokenizer) prepareCutPoints() {}
