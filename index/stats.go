@@ -12,6 +12,7 @@ type Stats struct {
 	Leases  int    // speculative, learned and leased entries
 	Sets    int    // distinct sets of two or more holders
 	Bytes   int    // memory of all this, without Go's own overhead
+	OffHeap int    // of Bytes, what all indexes of this process have mapped outside the Go heap
 	Dropped uint64 // blocks not indexed since the start
 	Evicted uint64 // blocks evicted by a cap since the start
 }
@@ -19,7 +20,7 @@ type Stats struct {
 // Stats counts everything. It takes the writers' locks one after the other.
 func (x *Index) Stats() Stats {
 	s := Stats{
-		Scopes: len(*x.spaces.Load()), Leases: int(x.leased.Load()),
+		Scopes: len(*x.spaces.Load()), Leases: int(x.leased.Load()), OffHeap: int(mapped.Load()),
 		Dropped: x.dropped.Load(), Evicted: x.evicted.Load(),
 	}
 	x.holders.Range(func(any, any) bool { s.Holders++; return true })

@@ -1,0 +1,94 @@
+// Command indexbench replays a request trace's cache events through the index
+// and prints what its operations cost, with checksums of all matches.
+//
+//	indexbench [-trace conversation.jsonl] [-r 8,64,512] [-scheme engine,tokens] [-growth] [-out DIR]
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// capacities are the ids (512 tokens) a replica's cache holds, by replicas: 64k,
+// 32k and 8k blocks.
+var capacities = map[int]int{8: 2000, 64: 1000, 512: 250}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "indexbench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	trace := flag.String("trace", "", "Mooncake trace (JSON lines with hash_ids); empty: a seeded synthetic one")
+	replicas := flag.String("r", "8,64,512", "numbers of replicas")
+	schemes := flag.String("scheme", "engine,tokens", `what keys the index: "engine" (hashes as they are) or "tokens" (own chain, with an engine-hash map)`)
+	grows := flag.Bool("growth", false, "also print growth with chain length and replicas")
+	quick := flag.Bool("quick", false, "only the interleaved replay")
+	out := flag.String("out", "", "write the operation files ops-R.bin here and measure nothing")
+	flag.Parse()
+
+	prompts := synthesise(12_000)
+	if *trace != "" {
+		var err error
+		if prompts, err = readTrace(*trace); err != nil {
+			return err
+		}
+	}
+	for _, text := range strings.Split(*replicas, ",") {
+		r, err := strconv.Atoi(text)
+		if err != nil || r < 1 {
+			return fmt.Errorf("-r: %q is not a number of replicas", text)
+		}
+		capacity, ok := capacities[r]
+		if !ok {
+			capacity = 1000
+		}
+		s := simulate(prompts, r, capacity)
+		if *out != "" {
+			if err := writeFile(s, filepath.Join(*out, fmt.Sprintf("ops-%d.bin", r))); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, scheme := range strings.Split(*schemes, ",") {
+			if err := measure(s, scheme, *quick); err != nil {
+				return err
+			}
+		}
+	}
+	if *grows {
+		return growth("engine")
+	}
+	return nil
+}
+
+func writeFile(s *stream, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := s.write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+func measure(s *stream, scheme string, quick bool) error {
+	r := prepare(s, scheme)
+	defer func() { r.x.Close() }()
+	name := "warmroute/" + scheme
+	if err := r.interleaved(name); err != nil || quick {
+		return err
+	}
+	if err := r.memory(name); err != nil {
+		return err
+	}
+	return r.readers(name)
+}
