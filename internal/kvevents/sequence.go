@@ -1,6 +1,14 @@
 package kvevents
 
-import "github.com/cespare/xxhash/v2"
+import (
+	"errors"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// errExpired is a world's answer when it no longer knows of what was applied
+// before: nothing was applied, and history has to come again.
+var errExpired = errors.New("forgotten in the meantime")
 
 // frame is one published batch as it came off a socket.
 type frame struct {
@@ -228,6 +236,14 @@ func (s *sequencer) base(seq uint64) {
 // accept applies the next batch.
 func (s *sequencer) accept(f frame, replayed bool) {
 	err := s.world.apply(f)
+	if errors.Is(err, errExpired) {
+		s.expired()
+		if s.replays {
+			return
+		}
+		s.base(f.seq)
+		err = s.world.apply(f)
+	}
 	if err != nil {
 		s.count.Rejected++
 		if !replayed && s.replays {
@@ -271,6 +287,17 @@ func (s *sequencer) restarted(conn uint64) {
 	s.based, s.whole = false, false
 	s.oldest, s.seenConn = conn, 0
 	clear(s.recent[:])
+	if s.replays {
+		s.cut = true
+		s.request(asked{purpose: fresh})
+	}
+}
+
+// expired starts over because the world let go of what it held.
+func (s *sequencer) expired() {
+	s.clean = false
+	s.forget()
+	s.based, s.whole = false, false
 	if s.replays {
 		s.cut = true
 		s.request(asked{purpose: fresh})
@@ -334,6 +361,9 @@ func (s *sequencer) reply(id uint64, f frame) {
 	}
 	a.taken = true
 	s.accept(f, true)
+	if s.cut {
+		s.drain()
+	}
 }
 
 // replied ends the replay with the given id: err is nil at the end marker.

@@ -15,7 +15,9 @@ import (
 )
 
 // Sink is where decoded events go. *index.Index is one. Apply must not keep the
-// batch or anything in it.
+// batch or anything in it. Apply's index.ErrIncarnation means that the Sink let
+// the holder go (it was silent for too long): it is begun again, so a replica
+// that is to stay removed needs its Subscriber stopped first.
 type Sink interface {
 	// Begin forgets what h held and starts a new incarnation.
 	Begin(h index.Holder) (incarnation uint64)
@@ -309,6 +311,9 @@ func (s *Subscriber) apply(f frame) error {
 	batch.Incarnation = s.incarnation
 	batch.At = s.o.Now() // ours: lifetimes must not depend on the publisher's clock
 	result, err := s.to.Apply(batch)
+	if errors.Is(err, index.ErrIncarnation) {
+		return errExpired
+	}
 	if err != nil {
 		s.totals.ApplyErrors++
 		s.trouble("index", err)
@@ -334,7 +339,10 @@ func (s *Subscriber) alive(yes bool) {
 		return
 	}
 	b := index.Batch{Holder: s.holder, Incarnation: s.incarnation, At: s.o.Now(), Full: s.o.Full}
-	if _, err := s.to.Apply(&b); err != nil {
+	switch _, err := s.to.Apply(&b); {
+	case errors.Is(err, index.ErrIncarnation):
+		s.sequencer.expired()
+	case err != nil:
 		s.totals.ApplyErrors++
 		s.trouble("index", err)
 	}

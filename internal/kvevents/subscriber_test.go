@@ -2,6 +2,7 @@ package kvevents
 
 import (
 	"context"
+	"io"
 	"maps"
 	"net"
 	"strings"
@@ -68,13 +69,19 @@ func subscriber(t *testing.T, o Options) *Subscriber {
 func (r *rig) run() {
 	r.t.Helper()
 	r.sub.to = r.sink
-	ctx, cancel := context.WithCancel(r.ctx)
+	run(r.t, r.sub)
+}
+
+// run runs a subscriber until the test's end.
+func run(t *testing.T, s *Subscriber) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.sub.Run(ctx) }()
-	r.t.Cleanup(func() {
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			r.t.Errorf("Run: %v", err)
+			t.Errorf("Run: %v", err)
 		}
 	})
 }
@@ -397,7 +404,7 @@ func TestDialHostile(t *testing.T) {
 	cases := map[string][]byte{
 		"an HTTP server":       []byte("HTTP/1.1 400 Bad Request\r\n\r\n" + strings.Repeat(" ", 64)),
 		"closes at once":       {},
-		"broken metadata":      append(greeting[:64:64], "\x04\x0a\x05READY\xffSock"...),
+		"broken metadata":      append(greeting[:64:64], "\x04\x0a\x05READY\x04Soc"...),
 		"a frame of 2^60":      append(append(greeting[:64:64], ready...), 0x02, 0x10, 0, 0, 0, 0, 0, 0, 0),
 		"endless empty frames": append(append(greeting[:64:64], ready...), []byte(strings.Repeat("\x01\x00", messageLimit/frameCost+1))...),
 	}
@@ -414,9 +421,10 @@ func TestDialHostile(t *testing.T) {
 					return
 				}
 				defer c.Close()
-				c.Write(sent)
-				c.(*net.TCPConn).CloseWrite()
-				c.Read(make([]byte, 1<<16))
+				if len(sent) > 0 {
+					c.Write(sent)
+					io.Copy(io.Discard, c)
+				}
 			}()
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()

@@ -1,0 +1,155 @@
+package kvevents
+
+import (
+	"maps"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/kvevents/kvtest"
+	"warmroute/prefixhash"
+)
+
+func realIndex(t testing.TB) *index.Index {
+	t.Helper()
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+// TestCaptureIndex: the index itself holds as many blocks as the engine after
+// every frame, and predicts every step.
+func TestCaptureIndex(t *testing.T) {
+	for name, c := range captures(t) {
+		t.Run(name, func(t *testing.T) {
+			x := realIndex(t)
+			p := newPlayer(t, x)
+			want := truth{held: map[uint64]int{}}
+			payloads := make(map[uint64][]byte)
+			for _, f := range c.Frames {
+				payloads[f.Seq] = f.Payload
+			}
+			for _, s := range c.Steps {
+				tokens := s.tokens(t)
+				if tokens != nil && want.size > 0 && s.Name != "after-reset" {
+					if got := lookup(x, p.world.holder, c, s, tokens, want.size); got != s.Usage.cached() {
+						t.Errorf("%s: %d tokens predicted, vLLM reused %d", s.Name, got, s.Usage.cached())
+					}
+				}
+				for _, seq := range s.EventSeqs {
+					want.apply(t, payloads[seq])
+					p.play(t, seq, payloads[seq])
+					if got := x.Holdings(p.world.holder); got != len(want.held) {
+						t.Fatalf("after frame %d: %d blocks held, the engine holds %d", seq, got, len(want.held))
+					}
+				}
+			}
+			if p.world.totals.ApplyErrors != 0 {
+				t.Errorf("the index refused %d batches: %s", p.world.totals.ApplyErrors, p.world.Status().LastError)
+			}
+		})
+	}
+}
+
+func lookup(x *index.Index, h index.Holder, c *capture, s step, tokens []uint32, size int) int {
+	blocks := (len(tokens) - 1) / size
+	r := requestOf(c, s)
+	scope := index.Scope{Model: captureModel, LoRA: r.LoRA, Scheme: index.SchemeTokens, BlockSize: size}
+	keys := prefixhash.AppendTokens(nil, prefixhash.TokenRoot(captureModel, r.LoRA), tokens[:blocks*size], size, r.AppendExtras(nil, blocks, size))
+	for _, m := range x.Lookup(nil, scope, keys) {
+		if m.ID == x.ID(h) {
+			return int(m.Reported) * size
+		}
+	}
+	return 0
+}
+
+// TestIndexFollows: subscriber and index end to end, over a lossy publisher.
+func TestIndexFollows(t *testing.T) {
+	p := publisher(t, kvtest.Options{})
+	p.Fault(func(seq uint64) kvtest.Verdict {
+		if seq%7 == 3 {
+			return kvtest.Drop
+		}
+		return kvtest.Deliver
+	})
+	x := realIndex(t)
+	r := &rig{t: t, pub: p, sink: newMapSink(), ctx: t.Context(), want: map[uint64]int{}, next: 1, sub: subscriber(t, options(p))}
+	r.sub.to = tee{x, r.sink}
+	run(t, r.sub)
+	for range 60 {
+		r.store(3)
+		r.remove(r.next - 1)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for !maps.Equal(r.sink.held(), r.want) || x.Holdings(r.sub.holder) != len(r.want) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d blocks in the index, %d in the reference, want %d; %+v", x.Holdings(r.sub.holder), len(r.sink.held()), len(r.want), r.sub.Status())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if s := r.sub.Status(); s.ApplyErrors != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// tee gives the same to the index and the reference; their incarnations run in step.
+type tee struct {
+	x    *index.Index
+	sink *mapSink
+}
+
+func (s tee) Begin(h index.Holder) uint64 {
+	s.sink.Begin(h)
+	return s.x.Begin(h)
+}
+
+func (s tee) Apply(b *index.Batch) (index.Result, error) {
+	mirror := *b
+	mirror.Incarnation = s.sink.incarnation()
+	if _, err := s.sink.Apply(&mirror); err != nil {
+		return index.Result{}, err
+	}
+	return s.x.Apply(b)
+}
+
+// TestIndexExpiry: an index that let a silent replica go gets its history again.
+func TestIndexExpiry(t *testing.T) {
+	var skew atomic.Int64
+	clock := func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
+	x, err := index.New(index.Options{Now: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	p := publisher(t, kvtest.Options{})
+	o := options(p)
+	o.ProbeQuiet, o.Now = time.Hour, clock
+	r := &rig{t: t, pub: p, sink: newMapSink(), ctx: t.Context(), want: map[uint64]int{}, next: 1, sub: subscriber(t, o)}
+	r.sub.to = x
+	r.store(3)
+	run(t, r.sub)
+	reaches := func(what string, blocks int) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); x.Holdings(r.sub.holder) != blocks; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %d blocks, want %d; %+v", what, x.Holdings(r.sub.holder), blocks, r.sub.Status())
+			}
+		}
+	}
+	reaches("history", 3)
+	r.subscribed()
+	skew.Store(int64(index.DefaultReplicaTTL + time.Minute))
+	x.Sweep()
+	reaches("expired", 0)
+	r.store(2)
+	reaches("learned anew", 5)
+}
