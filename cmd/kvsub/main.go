@@ -1,0 +1,37 @@
+// Command kvsub stands beside one vLLM and follows its KV-cache events. With
+// -print it writes them to standard output as JSON lines, one per event.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kvsub:", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // the deferred stop has run
+	}
+}
+
+// run does what args say until ctx ends.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	return printEvents(ctx, o, stdout, stderr)
+}
