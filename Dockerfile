@@ -6,9 +6,10 @@ RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/extproc ./cmd/kvsub ./cmd/vllmsim
 
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /out/ /usr/local/bin/
-USER nonroot:nonroot
+USER 65532:65532
 EXPOSE 9002 9090
 ENTRYPOINT ["/usr/local/bin/extproc"]
 CMD ["serve", "-config", "/etc/warmroute/warmroute.yaml"]

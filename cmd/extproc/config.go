@@ -88,11 +88,13 @@ func defaultConfig() Config {
 // Validate returns every problem of the parts that no other package owns.
 func (c Config) Validate() error {
 	var errs []error
-	for field, addr := range map[string]string{"listen": c.Listen, "admin.listen": c.Admin.Listen} {
+	address := func(field, addr string) {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %q is not host:port", field, addr))
 		}
 	}
+	address("listen", c.Listen)
+	address("admin.listen", c.Admin.Listen)
 	positive := func(field string, v int) {
 		if v <= 0 {
 			errs = append(errs, fmt.Errorf("filter.%s: %d is not positive", field, v))
@@ -101,11 +103,13 @@ func (c Config) Validate() error {
 	positive("ranked", c.Filter.Ranked)
 	positive("max_body", c.Filter.MaxBody)
 	positive("decisions", c.Filter.Decisions)
-	for field, d := range map[string]time.Duration{"token_budget": c.Filter.TokenBudget, "body_wait": c.Filter.BodyWait} {
+	span := func(field string, d time.Duration) {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("filter.%s: %v is not positive", field, d))
 		}
 	}
+	span("token_budget", c.Filter.TokenBudget)
+	span("body_wait", c.Filter.BodyWait)
 	return errors.Join(errs...)
 }
 

@@ -33,6 +33,10 @@ const drainTime = 10 * time.Second
 // multimodal bodies; Envoy's own buffer limit is the one to set.
 const maxMessage = 256 << 20
 
+// renderConns is how many idle connections per replica are kept for asking it
+// for token ids: as many as questions may be under way at a busy moment.
+const renderConns = 16
+
 func serveCommand(ctx context.Context, args []string, std stdio) error {
 	var path string
 	err := flags(std, "serve", args, configFlagVar(&path))
@@ -95,8 +99,12 @@ func newRouter(c Config, log *slog.Logger, reg *prometheus.Registry) (*router, e
 	if r.fleet, err = fleet.New(o, fleet.Hooks{Joined: r.feed.Join, Left: r.feed.Leave}); err != nil {
 		return nil, err
 	}
+	client, err := c.Fleet.HTTP.Client(renderConns)
+	if err != nil {
+		return nil, err
+	}
 	r.remote = tokens.NewRemote(tokens.RemoteOptions{
-		Endpoints: r.renderers, Client: &http.Client{}, Budget: c.Filter.TokenBudget,
+		Endpoints: r.renderers, Client: client, Budget: c.Filter.TokenBudget,
 	})
 	source := &tokens.Chooser{Remote: r.remote}
 	router := filter.NewRouter(r.fleet, r.index, ledger, source, r.ring, metrics, filter.RouterOptions{
@@ -110,7 +118,7 @@ func newRouter(c Config, log *slog.Logger, reg *prometheus.Registry) (*router, e
 func (r *router) renderers(model string) []tokens.Endpoint {
 	var out []tokens.Endpoint
 	for _, c := range r.fleet.Snapshot().Serving(model, "") {
-		out = append(out, tokens.Endpoint{URL: "http://" + c.Replica.Addr, Version: c.Replica.Version, Render: c.Replica.Render})
+		out = append(out, tokens.Endpoint{URL: r.c.Fleet.HTTP.URL(c.Replica.Addr), Version: c.Replica.Version, Render: c.Replica.Render})
 	}
 	return out
 }

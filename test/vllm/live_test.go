@@ -88,8 +88,8 @@ func (f *fixture) everyRoute(t *testing.T) {
 	}{
 		{"completion text", "/v1/completions", text(object{"prompt": story(100)})},
 		{"completion ids", "/v1/completions", text(object{"prompt": ids})},
-		{"completion of many texts", "/v1/completions", text(object{"prompt": []string{story(101), story(102), story(101) + "again"}})},
-		{"completion of many ids", "/v1/completions", text(object{"prompt": [][]int{ids[:100], ids[:200], ids[50:]}})},
+		{"completion of many texts", "/v1/completions", text(object{"prompt": []string{story(101), story(102), story(110)}})},
+		{"completion of many ids", "/v1/completions", text(object{"prompt": [][]int{ids[100:170], ids[170:250], ids[250:]}})},
 		{"prompt logprobs", "/v1/completions", text(object{"prompt": story(100), "prompt_logprobs": 1})},
 		{"echo with logprobs", "/v1/completions", text(object{"prompt": story(100), "echo": true, "logprobs": 1})},
 		{"salt", "/v1/chat/completions", with(completion(user(story(103))), object{"cache_salt": "blue"})},

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"warmroute/envoy"
+)
+
+var update = flag.Bool("update", false, "rewrite the examples' envoy.yaml")
+
+// TestExamplesLoad: every example's configuration is valid and its Envoy
+// bootstrap is what `extproc envoy-config` prints for it.
+func TestExamplesLoad(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*/warmroute.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("examples: %v, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
+			c, err := loadConfig(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			boot := filepath.Join(filepath.Dir(file), "envoy.yaml")
+			if _, err := os.Stat(boot); os.IsNotExist(err) && !*update {
+				return // a gateway brings its own Envoy
+			}
+			var want bytes.Buffer
+			if err := envoy.WriteBootstrap(&want, c.envoyOptions()); err != nil {
+				t.Fatal(err)
+			}
+			if *update {
+				if err := os.WriteFile(boot, want.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := os.ReadFile(boot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want.Bytes()) {
+				t.Errorf("%s is not what envoy-config prints; run go test ./cmd/extproc -update", boot)
+			}
+		})
+	}
+}
+
+// TestComposeFileHoldsTogether: services and files it names exist, and Envoy's
+// version is the tested one.
+func TestComposeFileHoldsTogether(t *testing.T) {
+	const dir = "../../examples/compose"
+	raw, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		Services map[string]struct {
+			Image   string
+			Build   string
+			Command []string
+			Volumes []string
+		}
+		Volumes map[string]any
+	}
+	if err := yaml.Unmarshal(raw, &c); err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range c.Services {
+		for _, v := range s.Volumes {
+			from, _, _ := strings.Cut(v, ":")
+			if _, named := c.Volumes[from]; named {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(dir, from)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if s.Build != "" {
+			if _, err := os.Stat(filepath.Join(dir, s.Build, "Dockerfile")); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if got := c.Services["envoy"].Image; got != "envoyproxy/envoy:v"+envoy.Version {
+		t.Errorf("compose runs %s, tested is %s", got, envoy.Version)
+	}
+	conf, err := loadConfig(filepath.Join(dir, "warmroute.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range append(conf.envoyOptions().Replicas, conf.envoyOptions().ExtProc) {
+		host, _, _ := strings.Cut(addr, ":")
+		if _, ok := c.Services[host]; !ok {
+			t.Errorf("%s is no service of the compose file", host)
+		}
+	}
+}
