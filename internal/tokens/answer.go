@@ -1,0 +1,106 @@
+package tokens
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"warmroute/internal/openai"
+	"warmroute/prefixhash"
+)
+
+// rendered is the part of vLLM's GenerateRequest that matters here.
+type rendered struct {
+	IDs      []uint32  `json:"token_ids"`
+	Features *features `json:"features"`
+}
+
+// features is vLLM's MultiModalFeatures: per modality, hashes and placeholders
+// in parallel.
+type features struct {
+	Hashes       map[string][]string      `json:"mm_hashes"`
+	Placeholders map[string][]placeholder `json:"mm_placeholders"`
+}
+
+type placeholder struct {
+	Offset int `json:"offset"`
+	Length int `json:"length"`
+}
+
+// parseRender reads an answer of /render: one object, or a list of them for
+// /v1/completions.
+func parseRender(route openai.Route, body []byte, multimodal bool) ([]Prompt, error) {
+	var list []rendered
+	var err error
+	if route == openai.Completions {
+		err = json.Unmarshal(body, &list)
+	} else {
+		list = make([]rendered, 1)
+		err = json.Unmarshal(body, &list[0])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("tokens: /render answered something else than token ids")
+	}
+	prompts := make([]Prompt, 0, len(list))
+	for _, r := range list {
+		p, err := r.prompt(multimodal)
+		if err != nil {
+			return nil, err
+		}
+		prompts = append(prompts, p)
+	}
+	if len(prompts) == 0 {
+		return nil, ErrNone
+	}
+	return prompts, nil
+}
+
+// prompt places the multimodal items. Where an item's hash is not given the
+// prompt ends before that item: its block's key cannot be known.
+func (r rendered) prompt(multimodal bool) (Prompt, error) {
+	p := Prompt{Tokens: r.IDs}
+	if len(r.IDs) == 0 || multimodal && r.Features == nil {
+		return p, ErrNone
+	}
+	if r.Features == nil {
+		return p, nil
+	}
+	end := len(r.IDs)
+	for modality, places := range r.Features.Placeholders {
+		hashes := r.Features.Hashes[modality]
+		for i, at := range places {
+			if at.Offset < 0 || at.Length <= 0 || at.Offset > len(r.IDs)-at.Length {
+				return p, fmt.Errorf("tokens: /render gave a placeholder outside the prompt")
+			}
+			if i >= len(hashes) || hashes[i] == "" {
+				end = min(end, at.Offset)
+				continue
+			}
+			p.MM = append(p.MM, prefixhash.MM{ID: hashes[i], Offset: at.Offset, Length: at.Length})
+		}
+	}
+	slices.SortFunc(p.MM, func(a, b prefixhash.MM) int { return cmp.Compare(a.Offset, b.Offset) })
+	if end < len(r.IDs) {
+		p.Tokens, p.Partial = r.IDs[:end:end], true
+		p.MM = slices.DeleteFunc(p.MM, func(m prefixhash.MM) bool { return m.Offset >= end })
+	}
+	if p.Partial && len(p.Tokens) == 0 {
+		return p, ErrNone
+	}
+	return p, nil
+}
+
+// parseTokenize reads an answer of /tokenize.
+func parseTokenize(body []byte) (Prompt, error) {
+	var answer struct {
+		IDs []uint32 `json:"tokens"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return Prompt{}, fmt.Errorf("tokens: /tokenize answered something else than token ids")
+	}
+	if len(answer.IDs) == 0 {
+		return Prompt{}, ErrNone
+	}
+	return Prompt{Tokens: answer.IDs}, nil
+}

@@ -1,0 +1,78 @@
+package tokens
+
+import (
+	"container/list"
+	"sync"
+	"time"
+)
+
+// cache remembers replicas' answers, the least recently used ones falling out
+// when their size passes the budget.
+type cache struct {
+	limit int
+	ttl   time.Duration
+
+	mu    sync.Mutex // held for map and list operations only
+	size  int
+	order *list.List // of *cached, most recently used first
+	byKey map[key]*list.Element
+}
+
+type cached struct {
+	key    key
+	result Result
+	err    error
+	size   int
+	until  time.Time
+}
+
+func newCache(limit int, ttl time.Duration) *cache {
+	return &cache{limit: limit, ttl: ttl, order: list.New(), byKey: map[key]*list.Element{}}
+}
+
+// get returns what is known of k. ok is false when nothing is.
+func (c *cache) get(k key, now time.Time) (Result, error, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byKey[k]
+	if e == nil {
+		return Result{}, nil, false
+	}
+	v := e.Value.(*cached)
+	if now.After(v.until) {
+		c.drop(e)
+		return Result{}, nil, false
+	}
+	c.order.MoveToFront(e)
+	return v.result, v.err, true
+}
+
+// overhead is about what an entry costs beside its ids: the entry, its list
+// element and its place in the map.
+const overhead = 256
+
+// put remembers an answer, a refusal included, for the time given.
+func (c *cache) put(k key, result Result, err error, now time.Time, ttl time.Duration) {
+	size := overhead
+	for _, p := range result.Prompts {
+		size += 4*len(p.Tokens) + 64*len(p.MM)
+	}
+	if size > c.limit/4 {
+		return // one answer must not push out all others
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byKey[k]; e != nil {
+		c.drop(e)
+	}
+	c.byKey[k] = c.order.PushFront(&cached{k, result, err, size, now.Add(ttl)})
+	for c.size += size; c.size > c.limit; {
+		c.drop(c.order.Back())
+	}
+}
+
+func (c *cache) drop(e *list.Element) {
+	v := c.order.Remove(e).(*cached)
+	delete(c.byKey, v.key)
+	c.size -= v.size
+}

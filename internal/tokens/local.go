@@ -1,0 +1,267 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"warmroute/internal/chat"
+	"warmroute/internal/openai"
+)
+
+// Encoder turns a text into token ids, appended to dst, as the model's
+// tokenizer does.
+type Encoder interface {
+	Encode(dst []uint32, text []byte, addSpecial bool) []uint32
+}
+
+// Model is what computing a model's ids here takes.
+type Model struct {
+	// Chat says how the model's servers render; its Version is not read: the
+	// servers' own is used.
+	Chat    chat.Options
+	Encoder Encoder
+	// MaxLen is the model's context in tokens; 0: not known. A longer prompt
+	// is refused or cut by vLLM, so there are no ids for it.
+	MaxLen int
+}
+
+// LocalOptions configure a Local; zero values mean the defaults.
+type LocalOptions struct {
+	// Reference is asked what is right. nil: nothing can be verified, and only
+	// TrustUnverified makes anything be computed here.
+	Reference *Remote
+	// Endpoints lists the servers of a model; their versions decide how it is
+	// rendered.
+	Endpoints func(model string) []Endpoint
+	// TrustUnverified are features used although no server could be asked
+	// about them. One that was found to differ is never used.
+	TrustUnverified chat.Features
+	// SampleEvery is how many requests there are to one that is checked
+	// against a replica; negative: none. Default DefaultSampleEvery.
+	SampleEvery int
+	// CheckEvery is how often versions are looked at and unverified features
+	// are tried again. Default DefaultCheckEvery.
+	CheckEvery time.Duration
+	Hooks      Hooks
+	Log        *slog.Logger
+	Now        func() time.Time
+}
+
+// Hooks tell metrics; each may be nil.
+type Hooks struct {
+	// Checked: a request was compared with a replica. outcome is one of
+	// Equal, Differs, Unanswered.
+	Checked func(model, outcome string)
+	// Demoted: a feature is not trusted any more.
+	Demoted func(model, feature string)
+	// Refused: a request was not computed here, and why (chat.Why, or
+	// "untrusted", "too_long", "no_model").
+	Refused func(model, why string)
+}
+
+// Outcomes of a check.
+const (
+	Equal      = "equal"
+	Differs    = "differs"
+	Unanswered = "unanswered"
+)
+
+// Defaults of LocalOptions.
+const (
+	// DefaultSampleEvery finds a difference that touches 1 % of the requests
+	// within about 100,000 of them, for 0.1 % more work at the replicas.
+	DefaultSampleEvery = 1000
+	// DefaultCheckEvery is soon enough after a roll-out and costs nothing.
+	DefaultCheckEvery = 5 * time.Second
+	// samplesWaiting bounds what waits to be compared; more are not taken.
+	samplesWaiting = 16
+	// checkTimeout bounds one question of a check, off the request path.
+	checkTimeout = 10 * time.Second
+)
+
+// Local computes ids in this process for the models loaded into it, as far as
+// they are trusted. Safe for concurrent use; Run does the verifying.
+type Local struct {
+	o       LocalOptions
+	models  sync.Map // served model name → *localModel
+	samples chan sample
+	wake    chan struct{}
+	buffers sync.Pool // *[]byte
+}
+
+// localModel is one model; a new one replaces it when its files change.
+type localModel struct {
+	Model
+	name  string
+	trust trust
+	// renderer belongs to version; both are nil and "" until the first check.
+	renderer atomic.Pointer[chat.Renderer]
+	mu       sync.Mutex // one check at a time; guards version and checked
+	version  string
+	checked  bool
+}
+
+// sample is a request to be compared, with a body of its own.
+type sample struct {
+	model    *localModel
+	route    openai.Route
+	body     []byte
+	features chat.Features
+	ids      [][]uint32
+}
+
+// NewLocal returns a Local without models.
+func NewLocal(o LocalOptions) *Local {
+	o.SampleEvery = either(o.SampleEvery, DefaultSampleEvery)
+	o.CheckEvery = either(o.CheckEvery, DefaultCheckEvery)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Endpoints == nil {
+		o.Endpoints = func(string) []Endpoint { return nil }
+	}
+	return &Local{o: o, samples: make(chan sample, samplesWaiting), wake: make(chan struct{}, 1),
+		buffers: sync.Pool{New: func() any { return new([]byte) }}}
+}
+
+// Load makes a model known under a served name. The template is compiled now,
+// so that a broken one is found at start; it is trusted after Run has verified it.
+func (l *Local) Load(name string, m Model) error {
+	m.Chat.Version = ""
+	if _, err := chat.New(m.Chat); err != nil {
+		return fmt.Errorf("model %q: %w", name, err)
+	}
+	l.models.Store(name, &localModel{Model: m, name: name})
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Unload forgets a model.
+func (l *Local) Unload(name string) { l.models.Delete(name) }
+
+// Tokens implements Source: the ids, when every feature of the request is trusted.
+func (l *Local) Tokens(_ context.Context, req *openai.Request, servedModel string) (Result, error) {
+	v, ok := l.models.Load(servedModel)
+	if !ok {
+		return Result{}, l.refused(servedModel, "no_model")
+	}
+	m := v.(*localModel)
+	r := m.renderer.Load()
+	if r == nil || m.trust.nothing(l.o.TrustUnverified) {
+		return Result{}, l.refused(servedModel, "untrusted")
+	}
+	ids, features, err := l.compute(m, r, req)
+	if err != nil {
+		var not *chat.NotInProcess
+		if errors.As(err, &not) {
+			return Result{}, l.refused(servedModel, string(not.Why))
+		}
+		return Result{}, l.refused(servedModel, "too_long")
+	}
+	if !m.trust.all(features, l.o.TrustUnverified) {
+		return Result{}, l.refused(servedModel, "untrusted")
+	}
+	l.sample(m, req, features, ids)
+	result := Result{Prompts: make([]Prompt, len(ids)), Source: FromInProcess}
+	for i := range ids {
+		result.Prompts[i].Tokens = ids[i]
+	}
+	return result, nil
+}
+
+func (l *Local) refused(model, why string) error {
+	if l.o.Hooks.Refused != nil {
+		l.o.Hooks.Refused(model, why)
+	}
+	return ErrNone
+}
+
+// compute renders and encodes, trusted or not.
+func (l *Local) compute(m *localModel, r *chat.Renderer, req *openai.Request) ([][]uint32, chat.Features, error) {
+	buf := l.buffers.Get().(*[]byte)
+	defer l.buffers.Put(buf)
+	out, err := r.Render((*buf)[:0], req, l.o.Now())
+	if err != nil {
+		return nil, out.Features, err
+	}
+	var ids [][]uint32
+	if req.Route == openai.Completions {
+		for _, text := range req.TextPrompts {
+			*buf = append((*buf)[:0], text...)
+			ids = append(ids, m.encode(*buf, out.AddSpecialTokens))
+		}
+	} else {
+		*buf = out.Text
+		ids = [][]uint32{m.encode(out.Text, out.AddSpecialTokens)}
+	}
+	for _, prompt := range ids {
+		if len(prompt) == 0 || m.MaxLen > 0 && len(prompt) > m.MaxLen {
+			return nil, out.Features, ErrNone
+		}
+	}
+	if len(ids) == 0 {
+		return nil, out.Features, ErrNone
+	}
+	return ids, out.Features, nil
+}
+
+// encode gives ids of their own. Four bytes of text a token is the usual rate;
+// three keep the slice from growing.
+func (m *localModel) encode(text []byte, special bool) []uint32 {
+	return slices.Clip(m.Encoder.Encode(make([]uint32, 0, len(text)/3+8), text, special))
+}
+
+// sample sets one request in SampleEvery aside to be compared.
+func (l *Local) sample(m *localModel, req *openai.Request, features chat.Features, ids [][]uint32) {
+	if l.o.SampleEvery < 0 || l.o.Reference == nil || rand.IntN(l.o.SampleEvery) != 0 || len(l.samples) == cap(l.samples) {
+		return
+	}
+	select {
+	case l.samples <- sample{m, req.Route, slices.Clone(req.Body()), features, ids}:
+	default:
+	}
+}
+
+// Run verifies models when they are loaded and when their servers' version
+// changes, and compares samples, until ctx ends.
+func (l *Local) Run(ctx context.Context) error {
+	tick := time.NewTicker(l.o.CheckEvery)
+	defer tick.Stop()
+	for {
+		l.CheckAll(ctx)
+	wait:
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-tick.C:
+				break wait
+			case <-l.wake:
+				break wait
+			case s := <-l.samples:
+				l.compare(ctx, s)
+			}
+		}
+	}
+}
+
+// CheckAll verifies whatever is new or could not be verified yet.
+func (l *Local) CheckAll(ctx context.Context) {
+	l.models.Range(func(_, v any) bool {
+		l.check(ctx, v.(*localModel))
+		return ctx.Err() == nil
+	})
+}

@@ -1,0 +1,308 @@
+package tokens
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/internal/chat"
+	"warmroute/internal/openai"
+)
+
+// byteEncoder's ids are the text's bytes, after a 1 for the special token.
+type byteEncoder struct{}
+
+func (byteEncoder) Encode(dst []uint32, text []byte, special bool) []uint32 {
+	if special {
+		dst = append(dst, 1)
+	}
+	return append(dst, bytesOf(text)...)
+}
+
+const fakeTemplate = `{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}` +
+	`{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}{% if add_generation_prompt %}>{% endif %}`
+
+func fakeModel() Model {
+	return Model{Chat: chat.Options{Template: fakeTemplate, Transformers: "5.19.0"}, Encoder: byteEncoder{}, MaxLen: 4000}
+}
+
+// honest makes the server render as fakeModel does.
+func honest(t *testing.T) func(string, []byte) [][]uint32 {
+	t.Helper()
+	o := fakeModel().Chat
+	o.Version = "0.32.0"
+	r, err := chat.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(path string, body []byte) [][]uint32 {
+		route, ok := openai.RouteOf("POST", strings.TrimSuffix(path, "/render"))
+		if !ok {
+			return nil
+		}
+		req, err := openai.Parse(route, body)
+		if err != nil {
+			return nil
+		}
+		out, err := r.Render(nil, req, time.Now())
+		if err != nil {
+			return nil
+		}
+		if route != openai.Completions {
+			return [][]uint32{byteEncoder{}.Encode(nil, out.Text, out.AddSpecialTokens)}
+		}
+		var prompts [][]uint32
+		for _, text := range req.TextPrompts {
+			prompts = append(prompts, byteEncoder{}.Encode(nil, []byte(text), out.AddSpecialTokens))
+		}
+		return prompts
+	}
+}
+
+type events struct{ demoted, refused, checked []string }
+
+func (e *events) hooks() Hooks {
+	return Hooks{
+		Demoted: func(_, f string) { e.demoted = append(e.demoted, f) },
+		Refused: func(_, why string) { e.refused = append(e.refused, why) },
+		Checked: func(_, outcome string) { e.checked = append(e.checked, outcome) },
+	}
+}
+
+func newLocal(t *testing.T, f *fakeServer, o LocalOptions) (*Local, *events) {
+	t.Helper()
+	seen := &events{}
+	o.Endpoints = f.endpoints(true)
+	o.Hooks = seen.hooks()
+	o.Reference = newRemote(t, RemoteOptions{Endpoints: o.Endpoints})
+	l := NewLocal(o)
+	if err := l.Load("m", fakeModel()); err != nil {
+		t.Fatal(err)
+	}
+	return l, seen
+}
+
+func state(l *Local, feature chat.Features) FeatureStatus {
+	for _, s := range l.Status()[0].Features {
+		if s.Feature == feature.String() {
+			return s
+		}
+	}
+	return FeatureStatus{}
+}
+
+func TestLocalTrustsWhatAReplicaConfirms(t *testing.T) {
+	f := newFakeServer(t)
+	f.answer = honest(t)
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	req := chatRequest(t, "hi")
+	if _, err := l.Tokens(t.Context(), req, "m"); !errors.Is(err, ErrNone) || seen.refused[0] != "untrusted" {
+		t.Fatalf("before it is verified: %v %v", err, seen.refused)
+	}
+	l.CheckAll(t.Context())
+	got, err := l.Tokens(t.Context(), req, "m")
+	if err != nil || got.Source != FromInProcess || len(got.Prompts) != 1 {
+		t.Fatalf("%+v %v; %+v", got, err, l.Status())
+	}
+	if want := bytesOf([]byte("<user>hi>")); fmt.Sprint(got.Prompts[0].Tokens) != fmt.Sprint(want) {
+		t.Errorf("ids %v", got.Prompts[0].Tokens)
+	}
+	for _, feature := range chat.AllFeatures() {
+		if s := state(l, feature); s.State != "trusted" || s.Equal == 0 {
+			t.Errorf("%s is %+v", feature, s)
+		}
+	}
+	if n := f.asked.Load(); n < 30 {
+		t.Errorf("only %d probes", n)
+	}
+	asked := f.asked.Load()
+	l.CheckAll(t.Context())
+	if f.asked.Load() != asked {
+		t.Error("what is verified is not probed again")
+	}
+	if l.Status()[0].Version != "0.32.0" {
+		t.Errorf("version %q", l.Status()[0].Version)
+	}
+}
+
+func TestLocalDemotesTheFeatureThatDiffers(t *testing.T) {
+	f := newFakeServer(t)
+	right := honest(t)
+	f.answer = func(path string, body []byte) [][]uint32 {
+		prompts := right(path, body)
+		if bytes.Contains(body, []byte(`"tools":`)) && prompts != nil {
+			prompts[0][7]++
+		}
+		return prompts
+	}
+	var log bytes.Buffer
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	l.CheckAll(t.Context())
+	if s := state(l, chat.FeatureTools); s.State != "demoted" || s.Position != 7 || s.Differs == 0 {
+		t.Errorf("tools: %+v", s)
+	}
+	for _, feature := range []chat.Features{chat.FeatureChat, chat.FeatureMessages, chat.FeatureResponses, chat.FeatureToolCalls} {
+		if s := state(l, feature); s.State != "trusted" {
+			t.Errorf("%s is %+v", feature, s)
+		}
+	}
+	if len(seen.demoted) != 1 || seen.demoted[0] != "tools" {
+		t.Errorf("demoted %v", seen.demoted)
+	}
+	if !strings.Contains(log.String(), "first_difference_at_token=7") || strings.Contains(log.String(), "Zürich") {
+		t.Errorf("log %s", log.String())
+	}
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); err != nil {
+		t.Errorf("plain chat stays: %v", err)
+	}
+	tools := parse(t, openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}]}`)
+	if _, err := l.Tokens(t.Context(), tools, "m"); !errors.Is(err, ErrNone) {
+		t.Errorf("tools must go to a replica: %v", err)
+	}
+}
+
+func TestLocalSamplesTraffic(t *testing.T) {
+	f := newFakeServer(t)
+	f.answer = honest(t)
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: 1})
+	l.CheckAll(t.Context())
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); err != nil {
+		t.Fatal(err)
+	}
+	l.compare(t.Context(), <-l.samples)
+	if last := seen.checked[len(seen.checked)-1]; last != Equal {
+		t.Fatalf("check %q", last)
+	}
+	// The server changes under us, without a new version.
+	f.answer = func(string, []byte) [][]uint32 { return [][]uint32{{1, 2, 3}} }
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); err != nil {
+		t.Fatal(err)
+	}
+	l.compare(t.Context(), <-l.samples)
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); !errors.Is(err, ErrNone) {
+		t.Errorf("chat must not be trusted any more: %v", err)
+	}
+	if fmt.Sprint(seen.demoted) != "[chat]" {
+		t.Errorf("demoted %v", seen.demoted)
+	}
+}
+
+func TestLocalWithoutAReplica(t *testing.T) {
+	f := newFakeServer(t)
+	f.status.Store(503)
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l.CheckAll(t.Context())
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); !errors.Is(err, ErrNone) {
+		t.Errorf("unverified: %v", err)
+	}
+	f.status.Store(0)
+	f.answer = honest(t)
+	l.CheckAll(t.Context()) // tried again, because nobody had answered
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); err != nil {
+		t.Errorf("verified at last: %v", err)
+	}
+	f.status.Store(503)
+	configured, _ := newLocal(t, f, LocalOptions{SampleEvery: -1, TrustUnverified: chat.FeatureChat})
+	configured.CheckAll(t.Context())
+	if _, err := configured.Tokens(t.Context(), chatRequest(t, "hi"), "m"); err != nil {
+		t.Errorf("configured trust: %v", err)
+	}
+	if s := state(configured, chat.FeatureChat); s.State != "configured" || s.Unanswered == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestLocalVersionChange(t *testing.T) {
+	f := newFakeServer(t)
+	f.answer = honest(t)
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	version := "0.32.0"
+	l.o.Endpoints = func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: version, Render: true}} }
+	l.CheckAll(t.Context())
+	f.answer = func(string, []byte) [][]uint32 { return [][]uint32{{5}} }
+	version = "0.33.0"
+	l.CheckAll(t.Context())
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); !errors.Is(err, ErrNone) {
+		t.Errorf("a new version starts without trust: %v", err)
+	}
+	if got := commonVersion([]Endpoint{{Version: "0.32.0"}, {Version: "0.21.0"}}); got != "" {
+		t.Errorf("mixed versions: %q", got)
+	}
+}
+
+func TestLocalRefusesLongPrompts(t *testing.T) {
+	f := newFakeServer(t)
+	f.answer = honest(t)
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l.CheckAll(t.Context())
+	if _, err := l.Tokens(t.Context(), chatRequest(t, strings.Repeat("x", 5000)), "m"); !errors.Is(err, ErrNone) {
+		t.Error("longer than the context")
+	}
+	if last := seen.refused[len(seen.refused)-1]; last != "too_long" {
+		t.Errorf("refused %q", last)
+	}
+}
+
+func TestRunStops(t *testing.T) {
+	f := newFakeServer(t)
+	f.answer = honest(t)
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	waitFor(t, func() bool { _, err := l.Tokens(ctx, chatRequest(t, "hi"), "m"); return err == nil })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestChooserOrder(t *testing.T) {
+	f := newFakeServer(t)
+	f.answer = honest(t)
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	var counted []string
+	c := &Chooser{Local: l, Remote: l.o.Reference, Counted: func(_, source string) { counted = append(counted, source) }}
+	ask := func(req *openai.Request) { _, _ = c.Tokens(t.Context(), req, "m") }
+	ask(parse(t, openai.Completions, `{"model":"m","prompt":[1,2]}`))
+	ask(chatRequest(t, "before"))
+	l.CheckAll(t.Context())
+	ask(chatRequest(t, "after"))
+	f.status.Store(400)
+	ask(parse(t, openai.Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`))
+	if got := fmt.Sprint(counted); got != "[body render in_process none]" {
+		t.Error(got)
+	}
+}
+
+func TestProbesAreGood(t *testing.T) {
+	o := fakeModel().Chat
+	o.Version = "0.32.0"
+	r, err := chat.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all chat.Features
+	for _, p := range probes(`odd "name"`) {
+		if !json.Valid(p.body) {
+			t.Errorf("not JSON: %s", p.body)
+			continue
+		}
+		out, err := r.Render(nil, parse(t, p.route, string(p.body)), time.Now())
+		if err != nil {
+			t.Errorf("%v: %s", err, p.body)
+		}
+		all |= out.Features
+	}
+	for _, f := range chat.AllFeatures() {
+		if all&f == 0 {
+			t.Errorf("no probe uses %s", f)
+		}
+	}
+}

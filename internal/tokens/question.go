@@ -1,0 +1,91 @@
+package tokens
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"warmroute/internal/openai"
+)
+
+// question is one HTTP request that answers for one or, with /render, all of a
+// request's prompts.
+type question struct {
+	path string
+	body []byte
+}
+
+// maxPrompts bounds how many prompts of one request are asked of /tokenize,
+// which takes one at a time.
+const maxPrompts = 8
+
+// renderQuestion asks the route's own /render: the same code as serving, with
+// the client's body. It copies the body, which the caller only lends.
+func renderQuestion(req *openai.Request) question {
+	q := question{path: req.Route.String() + "/render"}
+	body := req.Body()
+	if req.Multimodal {
+		// Hashes and positions are enough; the tensors would be megabytes. An
+		// older server does not know the field and ignores it.
+		if i := bytes.IndexByte(body, '{'); i >= 0 && !bytes.Contains(body, []byte(`"mm_payload"`)) {
+			q.body = append(append(q.body, body[:i+1]...), `"mm_payload":"none",`...)
+			q.body = append(q.body, body[i+1:]...)
+			return q
+		}
+	}
+	q.body = bytes.Clone(body)
+	return q
+}
+
+// tokenizeQuestions asks /tokenize, for the requests where its answer is equal
+// by construction: it runs the same code (0.21, 0.32) but reads fewer fields.
+// nil: it may differ.
+func tokenizeQuestions(req *openai.Request, model string) []question {
+	switch {
+	case req.Multimodal || uses(req, openai.FieldTruncatePromptTokens, openai.FieldTruncationSide, openai.FieldKVTransferParams,
+		openai.FieldMMProcessorKwargs, openai.FieldMediaIOKwargs):
+		return nil
+	case req.Route == openai.Completions:
+		return completionQuestions(req, model)
+	case req.Route != openai.Chat:
+		return nil // the conversions of the other routes are not behind /tokenize
+	case uses(req, openai.FieldReasoningEffort, openai.FieldDocuments, openai.FieldChatTemplate):
+		return nil // it does not read them, or only when trusted
+	case string(req.Raw(openai.FieldToolChoice)) == `"none"` && uses(req, openai.FieldTools):
+		return nil // a server flag decides whether the tools are shown
+	case bytes.Contains(req.Raw(openai.FieldMessages), []byte("reasoning_content")):
+		return nil // renamed by the chat route alone (0.32)
+	}
+	body := fieldsBody(req, model, openai.FieldMessages, openai.FieldTools, openai.FieldChatTemplateKwargs,
+		openai.FieldAddGenerationPrompt, openai.FieldContinueFinalMessage, openai.FieldAddSpecialTokens)
+	return []question{{path: "/tokenize", body: body}}
+}
+
+func completionQuestions(req *openai.Request, model string) []question {
+	if len(req.TextPrompts) == 0 || len(req.TextPrompts) > maxPrompts || uses(req, openai.FieldSuffix, openai.FieldPromptEmbeds) {
+		return nil
+	}
+	list := make([]question, len(req.TextPrompts))
+	for i, text := range req.TextPrompts {
+		body := fieldsBody(req, model, openai.FieldAddSpecialTokens)
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			return nil
+		}
+		body = append(append(body[:len(body)-1], `,"prompt":`...), quoted...)
+		list[i] = question{path: "/tokenize", body: append(body, '}')}
+	}
+	return list
+}
+
+// fieldsBody is an object of the model and the fields that are there.
+func fieldsBody(req *openai.Request, model string, fields ...openai.Field) []byte {
+	name, _ := json.Marshal(model)
+	body := append([]byte(`{"model":`), name...)
+	for _, f := range fields {
+		if v := req.Raw(f); v != nil {
+			body = append(body, `,"`+f.String()+`":`...)
+			body = append(body, v...)
+		}
+	}
+	return append(body, '}')
+}

@@ -1,0 +1,271 @@
+package tokens
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"warmroute/internal/openai"
+)
+
+// Endpoint is a server that can be asked.
+type Endpoint struct {
+	// URL is the server's base, "http://10.0.0.7:8000".
+	URL string
+	// Version is what its /version says; "" when it is not known.
+	Version string
+	// Render: its /render routes answer.
+	Render bool
+}
+
+// Defaults of RemoteOptions.
+const (
+	// DefaultBudget is how long a request may wait: well below the prefill a
+	// hit saves, and above /render's 1–10 ms for prompts of a few thousand tokens.
+	DefaultBudget = 50 * time.Millisecond
+	// DefaultTimeout lets an answer that came too late for its request still
+	// reach the cache, for the conversation's next try.
+	DefaultTimeout = 2 * time.Second
+	// DefaultFlights bounds questions under way: a fleet that answers slowly
+	// must not be asked more the slower it gets.
+	DefaultFlights = 64
+	// DefaultCacheBytes holds about 16 million ids: 4,000 prompts of 4,000 tokens.
+	DefaultCacheBytes = 64 << 20
+	// DefaultCacheTTL bounds how long a template's date, or a template that was
+	// replaced with its server, lives on.
+	DefaultCacheTTL = 5 * time.Minute
+	// refusalTTL is short: a 4xx may be a replica's configuration, soon mended.
+	refusalTTL = 30 * time.Second
+	// maxAnswer bounds an answer's size in bytes: 10 million ids.
+	maxAnswer = 64 << 20
+)
+
+// RemoteOptions configure a Remote; zero values mean the defaults.
+type RemoteOptions struct {
+	// Endpoints lists who can be asked about a model, now.
+	Endpoints  func(model string) []Endpoint
+	Client     *http.Client
+	Budget     time.Duration
+	Timeout    time.Duration
+	Flights    int
+	CacheBytes int
+	CacheTTL   time.Duration
+	Now        func() time.Time
+}
+
+// Remote asks replicas. It is safe for concurrent use; Close waits for the
+// questions that are under way.
+type Remote struct {
+	o       RemoteOptions
+	keys    keyer
+	cache   *cache
+	slots   chan struct{}
+	turn    atomic.Uint64
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	flights map[key]*flight
+	closed  bool
+}
+
+// flight is one question under way; its result may be read once done is closed.
+type flight struct {
+	done   chan struct{}
+	result Result
+	err    error
+}
+
+// NewRemote returns a Remote.
+func NewRemote(o RemoteOptions) *Remote {
+	if o.Client == nil {
+		o.Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}}
+	}
+	o.Budget = either(o.Budget, DefaultBudget)
+	o.Timeout = either(o.Timeout, DefaultTimeout)
+	o.Flights = either(o.Flights, DefaultFlights)
+	o.CacheBytes = either(o.CacheBytes, DefaultCacheBytes)
+	o.CacheTTL = either(o.CacheTTL, DefaultCacheTTL)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Remote{o: o, keys: newKeyer(), cache: newCache(o.CacheBytes, o.CacheTTL), slots: make(chan struct{}, o.Flights),
+		ctx: ctx, cancel: cancel, flights: map[key]*flight{}}
+}
+
+func either[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// Close stops asking and waits for what was started.
+func (r *Remote) Close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.cancel()
+	r.running.Wait()
+}
+
+// Tokens implements Source. It waits at most the budget.
+func (r *Remote) Tokens(ctx context.Context, req *openai.Request, servedModel string) (Result, error) {
+	k := r.keys.key(req, servedModel)
+	if result, err, ok := r.cache.get(k, r.o.Now()); ok {
+		return result, err
+	}
+	f := r.flight(k, req, servedModel)
+	if f == nil {
+		return Result{}, ErrNone
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.o.Budget)
+	defer cancel()
+	select {
+	case <-f.done:
+		return f.result, f.err
+	case <-ctx.Done():
+		return Result{}, ErrNone
+	}
+}
+
+// flight joins the question k, or starts it. nil: too many are under way, or
+// there is nobody to ask.
+func (r *Remote) flight(k key, req *openai.Request, model string) *flight {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f := r.flights[k]; f != nil || r.closed {
+		return f
+	}
+	ask := r.asker(req, model)
+	if ask == nil {
+		return nil
+	}
+	select {
+	case r.slots <- struct{}{}:
+	default:
+		return nil
+	}
+	f := &flight{done: make(chan struct{})}
+	r.flights[k] = f
+	r.running.Add(1)
+	go func() {
+		defer r.running.Done()
+		ctx, cancel := context.WithTimeout(r.ctx, r.o.Timeout)
+		defer cancel()
+		f.result, f.err = ask(ctx)
+		var refused *RefusedError
+		switch {
+		case f.err == nil:
+			r.cache.put(k, f.result, nil, r.o.Now(), r.cache.ttl)
+		case errors.As(f.err, &refused):
+			r.cache.put(k, Result{}, f.err, r.o.Now(), refusalTTL)
+		}
+		close(f.done)
+		r.mu.Lock()
+		delete(r.flights, k)
+		r.mu.Unlock()
+		<-r.slots
+	}()
+	return f
+}
+
+// asker prepares the questions while the body is still lent to us. nil: nobody
+// can be asked.
+func (r *Remote) asker(req *openai.Request, model string) func(context.Context) (Result, error) {
+	endpoints := r.o.Endpoints(model)
+	if len(endpoints) == 0 {
+		return nil
+	}
+	// Prefer a server with /render, starting at the next in turn.
+	first, chosen := int(r.turn.Add(1)%uint64(len(endpoints))), -1
+	for i := range endpoints {
+		if at := (first + i) % len(endpoints); endpoints[at].Render {
+			chosen = at
+			break
+		}
+	}
+	if chosen >= 0 {
+		e, q, route, multimodal := endpoints[chosen], renderQuestion(req), req.Route, req.Multimodal
+		return func(ctx context.Context) (Result, error) {
+			body, err := r.post(ctx, e, q)
+			if err != nil {
+				return Result{}, err
+			}
+			prompts, err := parseRender(route, body, multimodal)
+			return Result{Prompts: prompts, Source: FromRender}, err
+		}
+	}
+	e, list := endpoints[first], tokenizeQuestions(req, model)
+	if list == nil {
+		return nil
+	}
+	return func(ctx context.Context) (Result, error) {
+		result := Result{Source: FromTokenize}
+		for _, q := range list {
+			body, err := r.post(ctx, e, q)
+			if err != nil {
+				return Result{}, err
+			}
+			p, err := parseTokenize(body)
+			if err != nil {
+				return Result{}, err
+			}
+			result.Prompts = append(result.Prompts, p)
+		}
+		return result, nil
+	}
+}
+
+// Ask asks a replica without budget, cache or sharing, for verification. It may
+// take as long as ctx allows.
+func (r *Remote) Ask(ctx context.Context, req *openai.Request, model string) (Result, error) {
+	ask := r.asker(req, model)
+	if ask == nil {
+		return Result{}, ErrNone
+	}
+	return ask(ctx)
+}
+
+// RefusedError is a 4xx: the server will not serve the request either, or does
+// not have the route.
+type RefusedError struct{ Status int }
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("tokens: the replica refused the request with status %d", e.Status)
+}
+
+// Is makes a refusal match ErrNone: there are no ids.
+func (e *RefusedError) Is(target error) bool { return target == ErrNone }
+
+func (r *Remote) post(ctx context.Context, e Endpoint, q question) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+q.path, bytes.NewReader(q.body))
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %s: %w", e.URL, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := r.o.Client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("tokens: %s%s: %w", e.URL, q.path, err)
+	case resp.StatusCode >= 400 && resp.StatusCode < 500:
+		return nil, &RefusedError{Status: resp.StatusCode}
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("tokens: %s%s answered %s", e.URL, q.path, resp.Status)
+	}
+	return body, nil
+}

@@ -1,0 +1,265 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"warmroute/internal/openai"
+	"warmroute/prefixhash"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newRemote(t *testing.T, o RemoteOptions) *Remote {
+	t.Helper()
+	transport := &http.Transport{}
+	o.Client = &http.Client{Transport: transport}
+	if o.Budget == 0 {
+		o.Budget = 10 * time.Second
+	}
+	r := NewRemote(o)
+	t.Cleanup(func() { r.Close(); transport.CloseIdleConnections() })
+	return r
+}
+
+func TestBody(t *testing.T) {
+	got, err := (Body{}).Tokens(t.Context(), parse(t, openai.Completions, `{"model":"m","prompt":[[1,2],[3]]}`), "m")
+	if err != nil || len(got.Prompts) != 2 || got.Source != FromBody || got.Prompts[1].Tokens[0] != 3 {
+		t.Errorf("%+v %v", got, err)
+	}
+	for _, body := range []string{`{"model":"m","prompt":"x"}`, `{"model":"m","prompt":[1],"truncate_prompt_tokens":1}`} {
+		if _, err := (Body{}).Tokens(t.Context(), parse(t, openai.Completions, body), "m"); !errors.Is(err, ErrNone) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
+func TestRemoteCachesAndSendsTheBody(t *testing.T) {
+	f := newFakeServer(t)
+	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true)})
+	req := chatRequest(t, "hi")
+	for range 3 {
+		got, err := r.Tokens(t.Context(), req, "m")
+		if err != nil || got.Source != FromRender || len(got.Prompts) != 1 || len(got.Prompts[0].Tokens) != len(req.Body()) {
+			t.Fatalf("%+v %v", got, err)
+		}
+	}
+	if n := f.asked.Load(); n != 1 || *f.last.Load() != string(req.Body()) {
+		t.Errorf("asked %d times, last %s", n, *f.last.Load())
+	}
+	// What does not decide the prompt does not ask again; what does, does.
+	for body, want := range map[string]int64{
+		`{"model":"m","messages":[{"role":"user","content":"hi"}],"temperature":0.5,"max_tokens":9}`: 1,
+		`{"model":"m","messages":[{"role":"user","content":"hi"}],"reasoning_effort":"low"}`:         2,
+	} {
+		before := f.asked.Load()
+		if _, err := r.Tokens(t.Context(), parse(t, openai.Chat, body), "m"); err != nil || f.asked.Load()-before != want-1 {
+			t.Errorf("%s: %v, asked %d", body, err, f.asked.Load()-before)
+		}
+	}
+	if _, err := r.Tokens(t.Context(), req, "other model"); err != nil || f.asked.Load() != 3 {
+		t.Errorf("the model must be part of the key: %v, asked %d", err, f.asked.Load())
+	}
+}
+
+func TestRemoteCacheEnds(t *testing.T) {
+	f := newFakeServer(t)
+	now := time.Unix(1000, 0)
+	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true), Now: func() time.Time { return now }})
+	ask := func() { _, _ = r.Tokens(context.Background(), chatRequest(t, "hi"), "m") }
+	ask()
+	now = now.Add(DefaultCacheTTL + time.Second)
+	ask()
+	if f.asked.Load() != 2 {
+		t.Errorf("asked %d times", f.asked.Load())
+	}
+	small := newCache(4000, time.Hour)
+	for i := range uint64(100) {
+		small.put(key{i, 0}, Result{Prompts: []Prompt{{Tokens: make([]uint32, 60)}}}, nil, now, time.Hour)
+	}
+	if small.size > 4000 || len(small.byKey) != small.order.Len() || len(small.byKey) != 4000/(overhead+240) {
+		t.Errorf("size %d, %d entries", small.size, len(small.byKey))
+	}
+	if _, _, ok := small.get(key{0, 0}, now); ok {
+		t.Error("the oldest must have fallen out")
+	}
+}
+
+func TestRemoteOneFlight(t *testing.T) {
+	f := newFakeServer(t)
+	f.block = make(chan struct{})
+	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true), Flights: 2})
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if _, err := r.Tokens(context.Background(), chatRequest(t, "same"), "m"); err != nil {
+				t.Errorf("shared flight: %v", err)
+			}
+		}()
+	}
+	waitFor(t, func() bool { return f.asked.Load() == 1 })
+	// A second question takes the last slot; a third is turned away at once.
+	wg.Add(1)
+	go func() { defer wg.Done(); _, _ = r.Tokens(context.Background(), chatRequest(t, "two"), "m") }()
+	waitFor(t, func() bool { return f.asked.Load() == 2 })
+	if _, err := r.Tokens(t.Context(), chatRequest(t, "three"), "m"); !errors.Is(err, ErrNone) {
+		t.Errorf("over the limit: %v", err)
+	}
+	close(f.block)
+	wg.Wait()
+	if f.asked.Load() != 2 {
+		t.Errorf("asked %d times", f.asked.Load())
+	}
+}
+
+// waitFor polls what another goroutine does over a real socket.
+func waitFor(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatal("timed out")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestRemoteBudgetAndLateAnswer(t *testing.T) {
+	f := newFakeServer(t)
+	f.block = make(chan struct{})
+	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true), Budget: time.Millisecond, Timeout: time.Minute})
+	if _, err := r.Tokens(t.Context(), chatRequest(t, "slow"), "m"); !errors.Is(err, ErrNone) {
+		t.Errorf("past the budget: %v", err)
+	}
+	close(f.block)
+	// The answer still reaches the cache.
+	waitFor(t, func() bool {
+		_, err := r.Tokens(t.Context(), chatRequest(t, "slow"), "m")
+		return err == nil
+	})
+	if f.asked.Load() != 1 {
+		t.Errorf("asked %d times", f.asked.Load())
+	}
+}
+
+func TestRemoteRefusalsAndFailures(t *testing.T) {
+	f := newFakeServer(t)
+	f.status.Store(400)
+	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true)})
+	for range 2 {
+		if _, err := r.Tokens(t.Context(), chatRequest(t, "bad"), "m"); !errors.Is(err, ErrNone) {
+			t.Errorf("refused: %v", err)
+		}
+	}
+	if f.asked.Load() != 1 {
+		t.Errorf("a refusal is remembered; asked %d times", f.asked.Load())
+	}
+	f.status.Store(500)
+	for range 2 {
+		if _, err := r.Tokens(t.Context(), chatRequest(t, "worse"), "m"); err == nil || strings.Contains(err.Error(), "worse") {
+			t.Errorf("failed: %v", err)
+		}
+	}
+	if f.asked.Load() != 3 {
+		t.Errorf("a failure is not remembered; asked %d times", f.asked.Load())
+	}
+	nobody := newRemote(t, RemoteOptions{Endpoints: func(string) []Endpoint { return nil }})
+	if _, err := nobody.Tokens(t.Context(), chatRequest(t, "x"), "m"); !errors.Is(err, ErrNone) {
+		t.Errorf("nobody to ask: %v", err)
+	}
+}
+
+func TestTokenizeOnlyWhereEqual(t *testing.T) {
+	for _, c := range []struct {
+		route openai.Route
+		body  string
+		want  int
+	}{
+		{openai.Chat, `"messages":[{"role":"user","content":"x"}]`, 1},
+		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}],"chat_template_kwargs":{}`, 1},
+		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}],"tool_choice":"none"`, 0},
+		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"reasoning_effort":"low"`, 0},
+		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"documents":[]`, 0},
+		{openai.Chat, `"messages":[{"role":"assistant","content":"x","reasoning_content":"y"}]`, 0},
+		{openai.Chat, `"messages":[{"role":"user","content":[{"type":"image_url"}]}]`, 0},
+		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"truncate_prompt_tokens":5`, 0},
+		{openai.Completions, `"prompt":"x","add_special_tokens":false`, 1},
+		{openai.Completions, `"prompt":["x","y"]`, 2},
+		{openai.Completions, `"prompt":"x","suffix":"y"`, 0},
+		{openai.Responses, `"input":"x"`, 0},
+		{openai.Messages, `"messages":[{"role":"user","content":"x"}]`, 0},
+	} {
+		req := parse(t, c.route, `{"model":"alias",`+c.body+`}`)
+		list := tokenizeQuestions(req, "m")
+		if len(list) != c.want {
+			t.Errorf("%s: %d questions, want %d", c.body, len(list), c.want)
+		}
+		for _, q := range list {
+			if !strings.HasPrefix(string(q.body), `{"model":"m",`) {
+				t.Errorf("body %s", q.body)
+			}
+			if _, err := openai.Parse(openai.Chat, []byte(strings.Replace(string(q.body), `"prompt"`, `"messages":[],"prompt"`, 1))); err != nil {
+				t.Errorf("%s: %v", q.body, err)
+			}
+		}
+	}
+	f := newFakeServer(t)
+	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(false)})
+	got, err := r.Tokens(t.Context(), parse(t, openai.Completions, `{"model":"m","prompt":["x","y"]}`), "m")
+	if err != nil || got.Source != FromTokenize || len(got.Prompts) != 2 {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
+func TestMultimodalAnswers(t *testing.T) {
+	answer := func(features string) string {
+		return `{"token_ids":[1,2,9,9,3,9,9,4],"features":` + features + `}`
+	}
+	both := `{"mm_hashes":{"image":["a","b"]},"mm_placeholders":{"image":[{"offset":2,"length":2},{"offset":5,"length":2}]}}`
+	got, err := parseRender(openai.Chat, []byte(answer(both)), true)
+	if err != nil || len(got) != 1 || got[0].Partial || len(got[0].Tokens) != 8 || len(got[0].MM) != 2 || got[0].MM[1] != (prefixhash.MM{ID: "b", Offset: 5, Length: 2}) {
+		t.Errorf("%+v %v", got, err)
+	}
+	one := `{"mm_hashes":{"image":["a"]},"mm_placeholders":{"image":[{"offset":2,"length":2},{"offset":5,"length":2}]}}`
+	got, err = parseRender(openai.Chat, []byte(answer(one)), true)
+	if err != nil || !got[0].Partial || len(got[0].Tokens) != 5 || len(got[0].MM) != 1 {
+		t.Errorf("up to the first item without a hash: %+v %v", got, err)
+	}
+	if _, err := parseRender(openai.Chat, []byte(answer("null")), true); !errors.Is(err, ErrNone) {
+		t.Errorf("no features: %v", err)
+	}
+	outside := `{"mm_hashes":{"image":["a"]},"mm_placeholders":{"image":[{"offset":7,"length":2}]}}`
+	if _, err := parseRender(openai.Chat, []byte(answer(outside)), true); err == nil {
+		t.Error("a placeholder outside the prompt must be refused")
+	}
+	q := renderQuestion(parse(t, openai.Chat, ` {"model":"m","messages":[{"content":[{"type":"image_url"}]}]}`))
+	if string(q.body) != ` {"mm_payload":"none","model":"m","messages":[{"content":[{"type":"image_url"}]}]}` {
+		t.Errorf("body %s", q.body)
+	}
+}
+
+func FuzzAnswers(f *testing.F) {
+	f.Add([]byte(`{"token_ids":[1],"features":{"mm_hashes":{"i":["a"]},"mm_placeholders":{"i":[{"offset":0,"length":1}]}}}`))
+	f.Add([]byte(`[{"token_ids":[1]}]`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, route := range openai.Routes {
+			prompts, err := parseRender(route, body, len(body)%2 == 0)
+			for _, p := range prompts {
+				for _, m := range p.MM {
+					if err == nil && (m.Offset < 0 || m.Length <= 0 || m.Offset+m.Length > len(p.Tokens) && !p.Partial) {
+						t.Fatalf("%+v", p)
+					}
+				}
+			}
+		}
+		_, _ = parseTokenize(body)
+	})
+}

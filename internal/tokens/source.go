@@ -1,0 +1,96 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+
+	"warmroute/internal/openai"
+	"warmroute/prefixhash"
+)
+
+// Prompt is one prompt of a request as vLLM's token ids. It is shared: nobody
+// may change it.
+type Prompt struct {
+	Tokens []uint32
+	// MM are the multimodal items of the prompt, by offset.
+	MM []prefixhash.MM
+	// Partial: Tokens is only a prefix of the prompt (up to the first
+	// multimodal placeholder, whose hash is not known), so its last token may
+	// be cached too.
+	Partial bool
+}
+
+// Result is what a Source found.
+type Result struct {
+	Prompts []Prompt
+	Source  string
+}
+
+// The sources, as Result.Source and as metric labels.
+const (
+	FromBody      = "body"
+	FromInProcess = "in_process"
+	FromRender    = "render"
+	FromTokenize  = "tokenize"
+	FromNone      = "none"
+)
+
+// ErrNone is returned when there is no way to know a request's token ids.
+var ErrNone = errors.New("tokens: not to be had")
+
+// Source finds the token ids of a request's prompts, within ctx's deadline.
+type Source interface {
+	Tokens(ctx context.Context, req *openai.Request, servedModel string) (Result, error)
+}
+
+// Body reads the ids that are in the body: /v1/completions with token prompts.
+type Body struct{}
+
+// Tokens implements Source.
+func (Body) Tokens(_ context.Context, req *openai.Request, _ string) (Result, error) {
+	if len(req.TokenPrompts) == 0 || req.Raw(openai.FieldTruncatePromptTokens) != nil || req.Raw(openai.FieldPromptEmbeds) != nil {
+		return Result{}, ErrNone
+	}
+	prompts := make([]Prompt, len(req.TokenPrompts))
+	for i, ids := range req.TokenPrompts {
+		prompts[i].Tokens = ids
+	}
+	return Result{Prompts: prompts, Source: FromBody}, nil
+}
+
+// Chooser asks the sources in order: the body, this process where it is
+// trusted, a replica.
+type Chooser struct {
+	Local  *Local  // nil: nothing in process
+	Remote *Remote // nil: no replica is asked
+	// Counted is told where a request's ids came from, FromNone included; nil
+	// means nobody counts.
+	Counted func(model, source string)
+}
+
+// Tokens implements Source.
+func (c *Chooser) Tokens(ctx context.Context, req *openai.Request, servedModel string) (Result, error) {
+	result, err := c.tokens(ctx, req, servedModel)
+	if err != nil {
+		result.Source = FromNone
+	}
+	if c.Counted != nil {
+		c.Counted(servedModel, result.Source)
+	}
+	return result, err
+}
+
+func (c *Chooser) tokens(ctx context.Context, req *openai.Request, servedModel string) (Result, error) {
+	if result, err := (Body{}).Tokens(ctx, req, servedModel); err == nil {
+		return result, nil
+	}
+	if c.Local != nil {
+		if result, err := c.Local.Tokens(ctx, req, servedModel); err == nil {
+			return result, nil
+		}
+	}
+	if c.Remote != nil {
+		return c.Remote.Tokens(ctx, req, servedModel)
+	}
+	return Result{}, ErrNone
+}

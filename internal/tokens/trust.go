@@ -1,0 +1,141 @@
+package tokens
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"warmroute/internal/chat"
+)
+
+// trust is what is known of a model's features. Readers use atomics alone.
+type trust struct {
+	trusted atomic.Uint32 // chat.Features that a replica confirmed
+	demoted atomic.Uint32 // chat.Features that differed, until the server changes
+
+	mu       sync.Mutex // guards evidence; never held while readers wait
+	evidence map[chat.Features]*Evidence
+}
+
+// Evidence is what was seen of one feature.
+type Evidence struct {
+	Equal      int       // comparisons that were equal
+	Unanswered int       // questions no replica answered
+	Differs    int       // comparisons that were not equal
+	Position   int       // first differing token of the first difference
+	At         time.Time // of the first difference
+}
+
+// all reports whether every feature may be used.
+func (t *trust) all(f, unverified chat.Features) bool {
+	return f&^(chat.Features(t.trusted.Load())|unverified) == 0 && f&chat.Features(t.demoted.Load()) == 0
+}
+
+// nothing reports whether no request can be used.
+func (t *trust) nothing(unverified chat.Features) bool {
+	return (chat.Features(t.trusted.Load())|unverified)&^chat.Features(t.demoted.Load()) == 0
+}
+
+// reset forgets everything: the server has changed.
+func (t *trust) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trusted.Store(0)
+	t.demoted.Store(0)
+	t.evidence = nil
+}
+
+// note records an outcome for each of the features.
+func (t *trust) note(f chat.Features, set func(*Evidence)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.evidence == nil {
+		t.evidence = map[chat.Features]*Evidence{}
+	}
+	for _, one := range chat.AllFeatures() {
+		if f&one == 0 {
+			continue
+		}
+		if t.evidence[one] == nil {
+			t.evidence[one] = &Evidence{}
+		}
+		set(t.evidence[one])
+	}
+}
+
+// confirm trusts the features, except those that ever differed.
+func (t *trust) confirm(f chat.Features) {
+	t.note(f, func(e *Evidence) { e.Equal++ })
+	t.trusted.Or(uint32(f))
+}
+
+// demote ends the trust in the features to blame for a difference: those beside
+// the route that are not known to be right, or else all beside the route, or
+// else the route. It returns what was demoted now.
+func (t *trust) demote(f chat.Features, route chat.Features, online bool, at time.Time, position int) chat.Features {
+	blamed := f &^ route
+	if !online {
+		if unproven := f &^ chat.Features(t.trusted.Load()); unproven != 0 {
+			blamed = unproven
+		}
+	}
+	if blamed == 0 {
+		blamed = route
+	}
+	t.note(blamed, func(e *Evidence) {
+		if e.Differs++; e.Differs == 1 {
+			e.At, e.Position = at, position
+		}
+	})
+	return blamed &^ chat.Features(t.demoted.Or(uint32(blamed)))
+}
+
+// FeatureStatus is one line of what an operator is told.
+type FeatureStatus struct {
+	Feature string
+	State   string // "trusted", "unverified", "configured", "demoted"
+	Evidence
+}
+
+// Status is what an operator is told of a model.
+type Status struct {
+	Model    string
+	Version  string // of its servers; "" when they differ or are not known
+	Coded    string // the code that renders its chats in vLLM, "" if a template does
+	Features []FeatureStatus
+}
+
+// Status reports every model, in no order.
+func (l *Local) Status() []Status {
+	var list []Status
+	l.models.Range(func(_, v any) bool {
+		m := v.(*localModel)
+		m.mu.Lock()
+		s := Status{Model: m.name, Version: m.version, Coded: m.Chat.Model.Coded()}
+		m.mu.Unlock()
+		m.trust.mu.Lock()
+		defer m.trust.mu.Unlock()
+		for _, f := range chat.AllFeatures() {
+			line := FeatureStatus{Feature: f.String(), State: m.trust.state(f, l.o.TrustUnverified)}
+			if e := m.trust.evidence[f]; e != nil {
+				line.Evidence = *e
+			}
+			s.Features = append(s.Features, line)
+		}
+		list = append(list, s)
+		return true
+	})
+	return list
+}
+
+func (t *trust) state(f, unverified chat.Features) string {
+	switch {
+	case chat.Features(t.demoted.Load())&f != 0:
+		return "demoted"
+	case chat.Features(t.trusted.Load())&f != 0:
+		return "trusted"
+	case unverified&f != 0:
+		return "configured"
+	}
+	return "unverified"
+}

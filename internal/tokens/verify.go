@@ -1,0 +1,142 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"warmroute/internal/chat"
+	"warmroute/internal/openai"
+)
+
+// check compiles a model's template for the version its servers run, and probes
+// what is not verified. It does nothing when there is nothing to do.
+func (l *Local) check(ctx context.Context, m *localModel) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	version := commonVersion(l.o.Endpoints(m.name))
+	if m.renderer.Load() == nil || version != m.version {
+		o := m.Chat
+		o.Version = version
+		r, err := chat.New(o)
+		if err != nil {
+			l.o.Log.Error("chat template does not compile any more", "model", m.name, "err", err)
+			return
+		}
+		m.trust.reset()
+		m.renderer.Store(r)
+		m.version, m.checked = version, false
+	}
+	if m.checked || l.o.Reference == nil {
+		return
+	}
+	m.checked = l.probe(ctx, m)
+}
+
+// commonVersion is the version all servers run; "" when they differ or one does
+// not say, and rendering must then be right for any.
+func commonVersion(endpoints []Endpoint) string {
+	if len(endpoints) == 0 {
+		return ""
+	}
+	for _, e := range endpoints {
+		if e.Version != endpoints[0].Version {
+			return ""
+		}
+	}
+	return endpoints[0].Version
+}
+
+// probe compares the start-up conversations, simple ones first, so that a
+// difference can be blamed on what the simpler ones did not use. It reports
+// whether a replica answered at all: if not, it is tried again later.
+func (l *Local) probe(ctx context.Context, m *localModel) (answered bool) {
+	for _, p := range probes(m.name) {
+		req, err := openai.Parse(p.route, p.body)
+		if err != nil {
+			l.o.Log.Error("a start-up probe cannot be read", "model", m.name, "err", err)
+			continue
+		}
+		ids, features, err := l.compute(m, m.renderer.Load(), req)
+		if err != nil || m.trust.state(features, 0) == "demoted" {
+			continue // not computed here, or known to be wrong
+		}
+		switch l.verify(ctx, m, req, ids, features, false) {
+		case Equal, Differs:
+			answered = true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+	l.o.Log.Info("in-process tokens verified", "model", m.name, "version", m.version, "answered", answered,
+		"trusted", chat.Features(m.trust.trusted.Load()&^m.trust.demoted.Load()).String(),
+		"demoted", chat.Features(m.trust.demoted.Load()).String())
+	return answered
+}
+
+// compare checks one sample of the traffic.
+func (l *Local) compare(ctx context.Context, s sample) {
+	if req, err := openai.Parse(s.route, s.body); err == nil {
+		l.verify(ctx, s.model, req, s.ids, s.features, true)
+	}
+}
+
+// verify asks a replica for the same request and draws the consequence.
+func (l *Local) verify(ctx context.Context, m *localModel, req *openai.Request, ids [][]uint32, features chat.Features, online bool) string {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	result, err := l.o.Reference.Ask(ctx, req, m.name)
+	outcome := Unanswered
+	switch position, equal := firstDifference(ids, result.Prompts); {
+	case err != nil:
+		m.trust.note(features, func(e *Evidence) { e.Unanswered++ })
+		if !errors.Is(err, ErrNone) && ctx.Err() == nil {
+			l.o.Log.Debug("no replica answered a check", "model", m.name, "err", err)
+		}
+	case equal:
+		outcome = Equal
+		m.trust.confirm(features)
+	default:
+		outcome = Differs
+		l.demote(m, features, chat.RouteFeature(req.Route), online, position, result.Source)
+	}
+	if l.o.Hooks.Checked != nil {
+		l.o.Hooks.Checked(m.name, outcome)
+	}
+	return outcome
+}
+
+func (l *Local) demote(m *localModel, features, route chat.Features, online bool, position int, reference string) {
+	demoted := m.trust.demote(features, route, online, l.o.Now(), position)
+	for _, f := range chat.AllFeatures() {
+		if demoted&f == 0 {
+			continue
+		}
+		l.o.Log.Warn("in-process tokens differ from vLLM's; this feature goes to a replica from now on",
+			"model", m.name, "feature", f.String(), "request_features", features.String(),
+			"first_difference_at_token", position, "reference", reference, "sampled", online)
+		if l.o.Hooks.Demoted != nil {
+			l.o.Hooks.Demoted(m.name, f.String())
+		}
+	}
+}
+
+// firstDifference is the position of the first token that differs, counted over
+// all prompts.
+func firstDifference(ids [][]uint32, prompts []Prompt) (position int, equal bool) {
+	for i, mine := range ids {
+		if i >= len(prompts) {
+			return position, false
+		}
+		theirs := prompts[i].Tokens
+		if !slices.Equal(mine, theirs) {
+			for j := 0; j < len(mine) && j < len(theirs) && mine[j] == theirs[j]; j++ {
+				position++
+			}
+			return position, false
+		}
+		position += len(mine)
+	}
+	return position, len(ids) == len(prompts)
+}
