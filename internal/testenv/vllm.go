@@ -62,7 +62,8 @@ func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
 		ports[1], ports[2], v.Addr, o.Served)
 	args := []string{"serve", o.Model, "--served-model-name", o.Served, "--load-format", "dummy",
 		"--host", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--enforce-eager", "--max-model-len", "4000",
-		"--block-size", strconv.Itoa(o.BlockSize), "--enable-prefix-caching", "--enable-prompt-tokens-details", "--kv-events-config", events}
+		"--block-size", strconv.Itoa(o.BlockSize), "--enable-prefix-caching", "--enable-prompt-tokens-details",
+		"--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--kv-events-config", events}
 	if !strings.HasPrefix(o.Version, "0.2") {
 		args = append(args, "--enable-scale-out") // 0.32's /render routes
 	}
