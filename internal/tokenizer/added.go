@@ -170,11 +170,16 @@ func (c *cutter) next() (cut, bool) {
 		}
 		before := cut{start: c.done, end: start}
 		c.done = end
+		if start >= end { // all of it was stripped by the token before
+			t = nil
+		}
 		if before.start < before.end {
 			c.held = cut{start, end, t}
 			return before, true
 		}
-		return cut{start, end, t}, true
+		if t != nil {
+			return cut{start, end, t}, true
+		}
 	}
 	c.m = nil
 	if c.done < len(c.text) {

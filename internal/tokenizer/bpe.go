@@ -380,6 +380,14 @@ func (m *bpe) prepareCuts(mergesUseBytes bool) {
 	if _, ok := m.vocab.id([]byte(mark)); !ok {
 		return
 	}
+	// Characters that vanish would let the two sides of a cut meet.
+	vanish := !m.byteFallback
+	for _, id := range m.fallback {
+		vanish = vanish || id < 0
+	}
+	if vanish && m.unk < 0 {
+		return
+	}
 	m.cuttable, m.joins = true, map[rune]bool{}
 	for i := range m.vocab.slots {
 		s := &m.vocab.slots[i]

@@ -330,7 +330,7 @@ func (t *Tokenizer) addPreTokenizer(raw []byte, depth int) error {
 	case "BertPreTokenizer":
 		add(setFinder{rustSpace()}, dropped, false)
 		add(setFinder{classSet("rust_punct")}, isolated, false)
-	case "Delimiter", "CharDelimiterSplit":
+	case "CharDelimiterSplit":
 		r, n := utf8.DecodeRuneInString(c.Delimiter)
 		if n == 0 || n != len(c.Delimiter) {
 			return fmt.Errorf("the pre-tokenizer %s has the delimiter %q, not one character", c.Type, c.Delimiter)

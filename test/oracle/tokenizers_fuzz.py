@@ -3,7 +3,7 @@ input, one JSON answer a line on standard output.
 
     {"op": "load", "name": N, "path": P}             -> {"ok": true}            a tokenizer.json
     {"op": "load", "name": N, "json": text}          -> {"ok": true} | {"error"}
-    {"op": "encode", "name": N, "texts": [...], "special": bool}  -> {"ids": [[...]]}
+    {"op": "encode", "name": N, "texts": [...], "special": bool}  -> {"ids": [[...]]}  null where the reference panics
     {"op": "split", "pattern": P, "texts": [...]}    -> {"matches": [[[start, end], ...]]}  byte offsets
     {"op": "time", "name": N, "text": T}             -> {"seconds": best of 5, "first": s, "tokens": n}
     {"op": "norm", "form": "NFC", "texts": [...]}    -> {"texts": [...]}
@@ -17,6 +17,15 @@ from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 loaded = {}
 
 
+def encode(tok, text, special):
+    try:
+        return tok.encode(text, add_special_tokens=special).ids
+    except Exception:
+        raise
+    except BaseException:  # its panics are no Exception
+        return None
+
+
 def answer(q):
     op = q["op"]
     if op == "load":
@@ -28,7 +37,7 @@ def answer(q):
     if op == "encode":
         tok = loaded[q["name"]]
         special = q.get("special", False)
-        return {"ids": [tok.encode(t, add_special_tokens=special).ids for t in q["texts"]]}
+        return {"ids": [encode(tok, t, special) for t in q["texts"]]}
     if op == "split":
         pre = pre_tokenizers.Split(Regex(q["pattern"]), "removed", invert=True)
         out = []

@@ -1,0 +1,167 @@
+package tokenizer
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"warmroute/prefixhash"
+)
+
+// conversation makes a chat of about size bytes in the marks of a template.
+func conversation(r *rand.Rand, size int, open, end string) string {
+	words := strings.Fields("the a request tokens cache prefix block 42 3.14 error: func return if, then. We've measured latency; don't (really) assume 中文 über naïve {\"key\": [1, 2]} == != x_y `code` https://example.com/path?q=1")
+	var b strings.Builder
+	for b.Len() < size {
+		for _, role := range []string{"user", "assistant"} {
+			b.WriteString(open + role + "\n")
+			for range 40 + r.IntN(160) {
+				b.WriteString(words[r.IntN(len(words))])
+				if r.IntN(15) == 0 {
+					b.WriteString(fmt.Sprintf("\n%d. ", r.IntN(10000)))
+				}
+				b.WriteByte(' ')
+			}
+			b.WriteString(end + "\n")
+		}
+	}
+	return b.String() + open + "assistant\n"
+}
+
+var chats = map[string][2]string{
+	"qwen3": {"<|im_start|>", "<|im_end|>"}, "llama3_1": {"<|start_header_id|>", "<|eot_id|>"},
+	"gemma3": {"<start_of_turn>", "<end_of_turn>"}, "deepseek_v3": {"<｜User｜>", "<｜end▁of▁sentence｜>"}, "llama2": {"<s>", "</s>"},
+}
+
+// The store gives what encoding and hashing from scratch give, on growing and
+// branching conversations, whole or evicting.
+func TestStoreEqualsFullEncoding(t *testing.T) {
+	for _, name := range models {
+		tok := model(t, name)
+		for _, limit := range []int64{64 << 20, 200_000, 0} {
+			s, err := NewStore(tok, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := rand.New(rand.NewPCG(5, 6))
+			base := conversation(r, 12_000, chats[name][0], chats[name][1])
+			c := newCorpus(t, 9, tok)
+			text := base
+			for turn := range 60 {
+				switch r.IntN(6) {
+				case 0: // another branch
+					text = base[:r.IntN(len(base))]
+					text = strings.ToValidUTF8(text, "")
+				case 1:
+					text = c.next()
+				}
+				text += c.next() + chats[name][1] + "\n" + chats[name][0] + "user\n" + c.next()
+				o := EncodeOptions{AddSpecial: turn%3 == 0, OmitIDs: turn%5 == 1}
+				if turn%4 != 3 {
+					o.Chain = Chain{Root: prefixhash.Key(7 + turn%2), BlockSize: 16}
+				}
+				for range 2 {
+					checkStore(t, tok, s, text, o)
+				}
+			}
+			if got := s.Stats(); got.Bytes > limit {
+				t.Errorf("%s: %d bytes in a store of %d", name, got.Bytes, limit)
+			} else if limit > 1<<20 && got.Entries == 0 {
+				t.Errorf("%s: the store is empty", name)
+			}
+		}
+	}
+}
+
+func checkStore(t *testing.T, tok *Tokenizer, s *Store, text string, o EncodeOptions) {
+	t.Helper()
+	want := tok.Append(nil, []byte(text), o.AddSpecial)
+	wantKeys := prefixhash.AppendTokens(nil, o.Chain.Root, want, o.Chain.BlockSize, nil)
+	ids, keys, n := s.Append(nil, nil, []byte(text), o)
+	if n != len(want) {
+		t.Fatalf("%d tokens, want %d", n, len(want))
+	}
+	if !slices.Equal(keys, wantKeys) {
+		t.Fatalf("the keys differ, on %d bytes", len(text))
+	}
+	if o.OmitIDs {
+		want = nil
+	}
+	if !slices.Equal(ids, want) {
+		t.Fatalf("the ids differ, on %d bytes", len(text))
+	}
+}
+
+func TestStoreIsShared(t *testing.T) {
+	tok := model(t, "qwen3")
+	s, err := NewStore(tok, 300_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g%2), 1)) // two pairs with the same prompts
+			text := ""
+			for range 15 {
+				text += conversation(r, 2000, "<|im_start|>", "<|im_end|>")
+				want := tok.Append(nil, []byte(text), false)
+				got, _, _ := s.Append(nil, nil, []byte(text), EncodeOptions{Chain: Chain{1, 16}})
+				if !slices.Equal(got, want) {
+					t.Errorf("goroutine %d: the ids differ", g)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Tokens that look beyond themselves must switch cutting off.
+func TestCutPointsAreSound(t *testing.T) {
+	for name, c := range map[string]struct {
+		tokens []any
+		cuts   bool
+	}{
+		"plain":         {[]any{token(0, "<a>", "s"), token(0, "<a", "")}, true},
+		"single word":   {[]any{token(0, "<a>", "s"), token(0, "b", "w")}, false},
+		"strip":         {[]any{token(0, "<a>", "s"), token(0, "<b>", "r")}, true},
+		"strip spaces":  {[]any{token(0, "<a>\n", "s"), token(0, "<b>", "r")}, false},
+		"only normal":   {[]any{token(0, "<a>", "n")}, false},
+		"none":          {nil, false},
+		"spaces, plain": {[]any{token(0, "\n\n", "")}, true},
+	} {
+		tok, err := Parse([]byte(small(true, dict{"pre_tokenizer": byteLevelStep(false, true), "added_tokens": c.tokens}, nil)), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tok.cuts != c.cuts {
+			t.Errorf("%s: cuts %v, want %v", name, tok.cuts, c.cuts)
+		}
+	}
+}
+
+func TestWarmPathAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes sync.Pool drop things at random")
+	}
+	tok := model(t, "qwen3")
+	s, err := NewStore(tok, 64<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := []byte(conversation(rand.New(rand.NewPCG(1, 1)), 20_000, "<|im_start|>", "<|im_end|>"))
+	ids := tok.Append(nil, text, true)
+	keys := make([]prefixhash.Key, 0, len(ids))
+	if n := testing.AllocsPerRun(20, func() { ids = tok.Append(ids[:0], text, true) }); n != 0 {
+		t.Errorf("Append allocates %v times", n)
+	}
+	o := EncodeOptions{Chain: Chain{1, 16}}
+	ids, keys, _ = s.Append(ids[:0], keys, text, o)
+	if n := testing.AllocsPerRun(20, func() { ids, keys, _ = s.Append(ids[:0], keys[:0], text, o) }); n != 0 {
+		t.Errorf("Store.Append allocates %v times", n)
+	}
+}
