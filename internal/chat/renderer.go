@@ -210,18 +210,36 @@ func (r *Renderer) probeEffort() string {
 	return "none"
 }
 
+// printsThinking tries whether a message's thinking shows, wherever the message
+// stands.
 func (r *Renderer) printsThinking(t *template) bool {
-	messages := pyvalue.NewList(dict("role", "user", "content", "t"),
-		dict("role", "assistant", "content", "t", "reasoning", "t", "reasoning_content", "t"))
-	vars := dict("messages", messages, "tools", nil, "documents", nil, "add_generation_prompt", false)
 	env := jinja.Env{Now: r.clock(time.Unix(0, 0))}
-	without, err := t.Render(nil, vars, env)
-	if err != nil {
-		return false
+	render := func(roles []string, modern bool) []byte {
+		messages := pyvalue.NewList()
+		for _, role := range roles {
+			m := dict("role", role, "content", "t")
+			if role == "assistant" {
+				m.Set("reasoning", "t")
+				m.Set("reasoning_content", "t")
+			}
+			messages.Items = append(messages.Items, m)
+		}
+		if modern {
+			modernise(messages)
+		}
+		vars := dict("messages", messages, "tools", nil, "documents", nil, "add_generation_prompt", false)
+		text, err := t.Render(nil, vars, env)
+		if err != nil {
+			return nil
+		}
+		return text
 	}
-	modernise(messages)
-	with, err := t.Render(nil, vars, env)
-	return err != nil || !bytes.Equal(with, without)
+	for _, roles := range [][]string{{"user", "assistant"}, {"assistant"}, {"user", "assistant", "user"}} {
+		if !bytes.Equal(render(roles, true), render(roles, false)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *Renderer) clock(now time.Time) func() time.Time {
