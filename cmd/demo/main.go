@@ -35,13 +35,13 @@ func main() {
 
 // run plays the demo and writes its progress and table to out.
 func run(ctx context.Context, args []string, out, stderr io.Writer) error {
-	f := fleet{blockSize: 16, maxModelLen: 8192, model: "demo"}
+	f := fleet{blockSize: 16, maxModelLen: 4096, model: "demo"}
 	s := shape{systems: 6, systemWords: 700, userWords: 80, window: 20 * time.Second, pause: 1500 * time.Millisecond}
 	keep := false
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.IntVar(&f.replicas, "replicas", 4, "simulated replicas")
-	flags.IntVar(&f.blocks, "blocks", 1024, "KV blocks of 16 tokens per replica")
+	flags.IntVar(&f.blocks, "blocks", 640, "KV blocks of 16 tokens per replica")
 	flags.Float64Var(&f.prefillRate, "prefill-rate", 6000, "prompt tokens per second of a replica")
 	flags.IntVar(&s.talks, "conversations", 60, "conversations")
 	flags.IntVar(&s.turns, "turns", 5, "turns of each conversation")
@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, out, stderr io.Writer) error {
 // play builds the programs, runs both passes and prints the table.
 func play(ctx context.Context, dir string, f fleet, t *traffic, out io.Writer) error {
 	total := t.shape.talks * t.shape.turns
-	fmt.Fprintf(out, "%d requests in %d conversations over %d system prompts, %d replicas of %d blocks; twice, about a minute in all\n",
+	fmt.Fprintf(out, "%d requests in %d conversations over %d system prompts, %d replicas of %d blocks; twice, about a minute and a half in all\n",
 		total, t.shape.talks, t.shape.systems, f.replicas, f.blocks)
 	st := &stage{dir: dir, fleet: f, progress: newProgress(out, total)}
 	if err := st.build(ctx); err != nil {

@@ -52,7 +52,7 @@ type shape struct {
 }
 
 func makeTraffic(s shape) *traffic {
-	r := rand.New(rand.NewPCG(s.seed, 0x74726166)) //nolint:gosec // reproducible traffic
+	r := rand.New(rand.NewPCG(s.seed, 0x74726166)) // reproducible traffic
 	systems := make([]string, s.systems)
 	for i := range systems {
 		systems[i] = prose(r, s.systemWords)

@@ -28,7 +28,7 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		stop()
-		os.Exit(1) //nolint:gocritic // the deferred stop has run
+		os.Exit(1) // the deferred stop has run already
 	}
 }
 

@@ -59,7 +59,7 @@ func newHasher(o Options) *hasher {
 		h.root = h.ofText("vllm-none-hash")
 	default:
 		h.root.n = 32
-		r := rand.New(rand.NewPCG(uint64(o.Seed), 0x6e6f6e65)) //nolint:gosec // a reproducible stand-in for os.urandom
+		r := rand.New(rand.NewPCG(uint64(o.Seed), 0x6e6f6e65)) // a reproducible stand-in for os.urandom
 		for i := 0; i < 32; i += 8 {
 			binary.LittleEndian.PutUint64(h.root.b[i:], r.Uint64())
 		}

@@ -119,7 +119,7 @@ func (s *Sim) metrics(w http.ResponseWriter, _ *http.Request) {
 	p := &page{model: s.o.Model}
 	readings := make([]reading, len(s.ranks))
 	for i, k := range s.ranks {
-		readings[i] = k.engine.read()
+		readings[i] = k.read()
 	}
 	each := func(name, kind, help string, value func(r *reading) float64) {
 		p.family(name, kind, help)

@@ -316,7 +316,7 @@ const (
 func (s *Sim) submit(r *http.Request, seqs []*sequence) (engines []*engine, err error) {
 	loads := make([]int, len(s.ranks))
 	for i, k := range s.ranks {
-		loads[i] = k.engine.load()
+		loads[i] = k.load()
 	}
 	pinned := -1
 	if v, err := strconv.Atoi(r.Header.Get(rankHeader)); err == nil { // vLLM ignores what is no number

@@ -28,7 +28,7 @@ func newSpeech(seed int64, prompt []uint32) *speech {
 		b[0], b[1], b[2], b[3] = byte(t), byte(t>>8), byte(t>>16), byte(t>>24)
 		_, _ = h.Write(b[:])
 	}
-	return &speech{r: rand.New(rand.NewPCG(uint64(seed), h.Sum64()))} //nolint:gosec // made-up words need no secrecy
+	return &speech{r: rand.New(rand.NewPCG(uint64(seed), h.Sum64()))} // made-up words need no secrecy
 }
 
 // next is the next token.
