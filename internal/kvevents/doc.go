@@ -13,8 +13,8 @@
 // map-tagged as in 0.32) are understood without being told which. Replay is
 // DEALER to ROUTER. vLLM source: vllm/distributed/kv_events.py.
 //
-// The files: cursor.go reads msgpack, decode.go gives events, convert.go turns
-// them into index batches, sequence.go decides what is applied, forgotten and
+// The files: cursor.go reads msgpack, decode.go gives the events of event.go,
+// convert.go turns them into index batches, sequence.go decides what is applied, forgotten and
 // asked for again (no I/O, no clock), conn.go is one ZMTP connection, replay.go
 // one replay, subscriber.go joins them, status.go is what can be watched.
 //

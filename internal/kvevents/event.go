@@ -1,0 +1,72 @@
+package kvevents
+
+import (
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// Batch is one decoded payload. After Decoder.Decode its slices belong to the
+// decoder and to the payload, until the next call.
+type Batch struct {
+	Time    float64 // the publisher's clock, seconds since 1970; 0 when absent or not finite
+	Rank    int     // data_parallel_rank; -1 when absent
+	Events  []Event // in the published order
+	Unknown int     // events skipped because their tag is not known
+}
+
+// Event is one decoded event, token ids included: it must not leave the process.
+type Event struct {
+	Kind index.Kind
+
+	Hashes    []uint64 // low 64 bits, big-endian
+	Parent    uint64   // parent of the first block; the others chain on their predecessor
+	HasParent bool
+
+	Tokens     []uint32 // nil when the decoder skips them
+	TokenCount int
+	BlockSize  int // tokens; 0 only in a placeholder
+
+	LoRA    prefixhash.LoRA
+	HasID   bool // lora_id given
+	Medium  string
+	Extras  [][]prefixhash.ExtraKey // per block; nil when no block has any
+	Group   int                     // KV cache group; 0 when absent
+	Spec    string                  // kv_cache_spec_kind, where the publisher gives it
+	Unkeyed bool                    // a token id or an extra key we cannot represent: no key of ours can be right
+
+	hashes, parent []byte // the msgpack values, for Digests
+}
+
+// Placeholder reports whether the event says nothing but a hash: vLLM's
+// offloading connectors announce blocks of lower tiers they do not describe with
+// block_size 0 and no token ids ("so consumers can ignore them").
+func (e *Event) Placeholder() bool {
+	return e.Kind == index.Stored && e.BlockSize == 0
+}
+
+// Digests returns the hashes as published where they are bytes, else nil. The
+// slices alias the payload.
+func (e *Event) Digests() [][]byte {
+	c := cursor{b: e.hashes}
+	if len(e.hashes) == 0 {
+		return nil
+	}
+	n := c.array()
+	out := make([][]byte, 0, n)
+	for ; n > 0; n-- {
+		if !isBin(c.peek()) {
+			return nil
+		}
+		out = append(out, c.bytes())
+	}
+	return out
+}
+
+// ParentDigest returns the parent's hash as published if it is bytes, else nil.
+func (e *Event) ParentDigest() []byte {
+	c := cursor{b: e.parent}
+	if len(e.parent) == 0 || !isBin(c.peek()) {
+		return nil
+	}
+	return c.bytes()
+}
