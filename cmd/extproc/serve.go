@@ -75,21 +75,21 @@ type router struct {
 	fleet  *fleet.Fleet
 	remote *tokens.Remote
 	ring   *filter.Ring
+	ledger *filter.Ledger
 	server *filter.Server
 }
 
 func newRouter(c Config, log *slog.Logger, reg *prometheus.Registry) (*router, error) {
-	r := &router{c: c, log: log, reg: reg, ring: filter.NewRing(c.Filter.Decisions)}
+	r := &router{c: c, log: log, reg: reg, ring: filter.NewRing(c.Filter.Decisions), ledger: filter.NewLedger()}
 	var err error
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
 	}
-	ledger := filter.NewLedger()
 	metrics := filter.NewMetrics(reg)
 	r.feed = feed.New(r.index, feed.Options{
 		ProbeEvery: c.Index.ProbeEvery, SyncTimeout: c.Index.SyncTimeout, Log: log,
 		Gone: func(replica string) {
-			ledger.Drop(replica)
+			r.ledger.Drop(replica)
 			metrics.Forget(replica)
 		},
 	})
@@ -107,7 +107,7 @@ func newRouter(c Config, log *slog.Logger, reg *prometheus.Registry) (*router, e
 		Endpoints: r.renderers, Client: client, Budget: c.Filter.TokenBudget,
 	})
 	source := &tokens.Chooser{Remote: r.remote}
-	router := filter.NewRouter(r.fleet, r.index, ledger, source, r.ring, metrics, filter.RouterOptions{
+	router := filter.NewRouter(r.fleet, r.index, r.ledger, source, r.ring, metrics, filter.RouterOptions{
 		Policy: c.Policy, HintCold: c.Filter.HintWhenCold, Ranked: c.Filter.Ranked, TokenBudget: c.Filter.TokenBudget, Log: log,
 	})
 	r.server = filter.NewServer(router, c.serverOptions())
@@ -169,7 +169,10 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 	return admin.Listen(admin.Options{
 		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Metrics: r.reg, Logger: r.log,
-		Handlers: map[string]http.Handler{"GET /debug/explain": explain(r.ring)},
+		Handlers: map[string]http.Handler{
+			"GET /debug/explain":  explain(r.ring),
+			"GET /debug/replicas": r.replicas(),
+		},
 	})
 }
 

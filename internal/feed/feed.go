@@ -11,6 +11,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
+	"warmroute/prefixhash"
 )
 
 // Options configures a Feed.
@@ -22,9 +23,9 @@ type Options struct {
 	// Gone is called once for every replica that left, after its subscriptions
 	// have ended and the index has forgotten it.
 	Gone func(replica string)
-	// Observe is handed every batch of a rank before it is applied; see
-	// kvevents.Options.
-	Observe func(r *fleet.Replica, rank int) func(seq uint64, b *kvevents.Batch)
+	// Observe, when set, is handed every batch of a rank before it is applied;
+	// see kvevents.Options.
+	Observe func(h index.Holder, b *kvevents.Batch)
 }
 
 // Feed is the index's supply of KV events.
@@ -45,6 +46,7 @@ type supply struct {
 	replica *fleet.Replica
 	joined  time.Time
 	subs    []*kvevents.Subscriber
+	provers []*prover
 	refused error // why a subscription could not be made
 	cancel  context.CancelFunc
 	left    chan struct{} // closed when everything of it is gone
@@ -76,7 +78,7 @@ func (f *Feed) Join(r *fleet.Replica) {
 	if g := r.FullAttentionGroup; g != nil {
 		f.index.NameGroup(r.Addr, *g)
 	}
-	s.subs, s.refused = f.subscribers(r)
+	s.refused = f.subscribe(s)
 	if s.refused != nil {
 		f.o.Log.Warn("feed: no KV events from replica", "replica", r.Addr, "error", s.refused)
 	}
@@ -127,27 +129,36 @@ func (f *Feed) depart(s *supply) {
 	close(s.left)
 }
 
-func (f *Feed) subscribers(r *fleet.Replica) ([]*kvevents.Subscriber, error) {
-	var subs []*kvevents.Subscriber
+// subscribe makes the subscriptions of every rank, or none.
+func (f *Feed) subscribe(s *supply) error {
+	r := s.replica
 	if len(r.Models) == 0 {
-		return nil, nil
+		return nil
 	}
 	for _, e := range r.Events {
-		o := kvevents.Options{
-			Replica: r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
-			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens,
-			ProbeEvery: f.o.ProbeEvery, Now: f.o.Now, Log: f.o.Log,
-		}
-		if f.o.Observe != nil {
-			o.Observe = f.o.Observe(r, e.Rank)
-		}
-		sub, err := kvevents.New(o, f.index)
+		p, err := newProver(r)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		subs = append(subs, sub)
+		holder := index.Holder{Replica: r.Addr, Rank: e.Rank}
+		sub, err := kvevents.New(kvevents.Options{
+			Replica: r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
+			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Full: r.KVReportFull,
+			ProbeEvery: f.o.ProbeEvery, Now: f.o.Now, Log: f.o.Log,
+			Observe: func(seq uint64, b *kvevents.Batch) {
+				p.observe(seq, b)
+				if f.o.Observe != nil {
+					f.o.Observe(holder, b)
+				}
+			},
+		}, f.index)
+		if err != nil {
+			s.subs, s.provers = nil, nil
+			return err
+		}
+		s.subs, s.provers = append(s.subs, sub), append(s.provers, p)
 	}
-	return subs, nil
+	return nil
 }
 
 // Run keeps the feed going until ctx ends, then ends every subscription and
@@ -171,6 +182,7 @@ type Replica struct {
 type Rank struct {
 	Rank int
 	kvevents.Status
+	Hashes prefixhash.Verdict // which of vLLM's hash algorithms it runs
 }
 
 // Status returns every replica's state, sorted by address.
@@ -182,7 +194,7 @@ func (f *Feed) Status() []Replica {
 		r := Replica{Addr: addr, Refused: s.refused, Synced: true}
 		for i, sub := range s.subs {
 			st := sub.Status()
-			r.Ranks = append(r.Ranks, Rank{s.replica.Events[i].Rank, st})
+			r.Ranks = append(r.Ranks, Rank{s.replica.Events[i].Rank, st, s.provers[i].detector.Verdict()})
 			r.Synced = r.Synced && st.Synced
 		}
 		r.Synced = r.Synced || f.o.Now().Sub(s.joined) > f.o.SyncTimeout

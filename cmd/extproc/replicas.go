@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"warmroute/index"
+	"warmroute/internal/feed"
+	"warmroute/internal/fleet"
+	"warmroute/internal/kvevents"
+)
+
+// replicaView is one replica as /debug/replicas shows it.
+type replicaView struct {
+	Address   string     `json:"address"`
+	Tenant    string     `json:"tenant,omitempty"`
+	Ready     bool       `json:"ready"`
+	Why       string     `json:"why,omitempty"` // not ready
+	Joined    uint64     `json:"joined"`
+	Version   string     `json:"version,omitempty"`
+	BlockSize int        `json:"block_size"`
+	Models    []string   `json:"models"`
+	Render    bool       `json:"render"`
+	Synced    bool       `json:"synced"`
+	NoEvents  string     `json:"no_events,omitempty"` // why there is no subscription
+	Ranks     []rankView `json:"ranks"`
+}
+
+// rankView is one data-parallel rank.
+type rankView struct {
+	Rank     int              `json:"rank"`
+	Blocks   int              `json:"blocks"` // held, by the index
+	InFlight int              `json:"in_flight"`
+	Awaiting int              `json:"awaiting_first_token"`
+	Pending  float64          `json:"pending_prefill_seconds"`
+	Running  float64          `json:"running_reported"`
+	Waiting  float64          `json:"waiting_reported"`
+	KVUsage  float64          `json:"kv_usage_reported"`
+	Events   *kvevents.Status `json:"events,omitempty"`
+	Hashes   *hashView        `json:"hashes,omitempty"`
+}
+
+// hashView says which of vLLM's hash algorithms the rank was seen to run.
+type hashView struct {
+	State      string   `json:"state"` // match, mismatch, cannot tell
+	Algorithms []string `json:"algorithms,omitempty"`
+	Matched    uint64   `json:"blocks_matched"`
+	Mismatched uint64   `json:"blocks_mismatched"`
+	Unjudged   uint64   `json:"blocks_unjudged"`
+}
+
+// replicas answers GET /debug/replicas: {"replicas": [...]}.
+func (r *router) replicas() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		supplies := map[string]feed.Replica{}
+		for _, s := range r.feed.Status() {
+			supplies[s.Addr] = s
+		}
+		views := []replicaView{}
+		for _, rep := range r.fleet.Snapshot().Replicas {
+			views = append(views, r.view(rep, supplies[rep.Addr]))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"replicas": views}) // the client has gone
+	})
+}
+
+func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
+	v := replicaView{
+		Address: rep.Addr, Tenant: rep.Tenant, Ready: rep.Ready, Why: rep.Why, Joined: rep.Joined, Version: rep.Version,
+		BlockSize: rep.BlockSize, Models: []string{}, Render: rep.Render, Synced: supply.Synced, Ranks: []rankView{},
+	}
+	if supply.Refused != nil {
+		v.NoEvents = supply.Refused.Error()
+	}
+	for _, m := range rep.Models {
+		v.Models = append(v.Models, m.ID)
+	}
+	for _, rank := range rep.Ranks {
+		h := index.Holder{Replica: rep.Addr, Rank: rank}
+		load := r.ledger.Of(h)
+		rv := rankView{Rank: rank, Blocks: r.index.Holdings(h), InFlight: load.InFlight(), Awaiting: load.Awaiting(), Pending: load.Pending()}
+		if l, ok := rep.LoadOf(rank); ok {
+			rv.Running, rv.Waiting, rv.KVUsage = l.Running, l.Waiting, l.KVUsage
+		}
+		for i := range supply.Ranks {
+			if s := &supply.Ranks[i]; s.Rank == rank {
+				rv.Events, rv.Hashes = &s.Status, hashes(s)
+			}
+		}
+		v.Ranks = append(v.Ranks, rv)
+	}
+	return v
+}
+
+func hashes(s *feed.Rank) *hashView {
+	v := &hashView{
+		State: s.Hashes.State.String(), Matched: s.Hashes.Matched, Mismatched: s.Hashes.Mismatched, Unjudged: s.Hashes.Unjudged,
+	}
+	for _, c := range s.Hashes.Candidates {
+		v.Algorithms = append(v.Algorithms, c.String())
+	}
+	return v
+}

@@ -1,0 +1,80 @@
+package feed
+
+import (
+	"warmroute/index"
+	"warmroute/internal/fleet"
+	"warmroute/internal/kvevents"
+	"warmroute/prefixhash"
+)
+
+// prover recomputes some of the hashes a rank publishes, to say which of vLLM's
+// algorithms and seeds it runs: a live proof that its token ids, block size and
+// extra keys are understood. It belongs to the subscription's goroutine; the
+// verdict may be asked for at any time.
+type prover struct {
+	detector *prefixhash.Detector
+	paths    map[string]string // LoRA name → path, part of vLLM's own hash
+	last     uint64            // sequence seen last
+}
+
+func newProver(r *fleet.Replica) (*prover, error) {
+	var seeds []string
+	if r.HashSeed != nil {
+		seeds = append(seeds, *r.HashSeed)
+	}
+	candidates, err := prefixhash.Candidates(seeds...)
+	if err != nil {
+		return nil, err
+	}
+	d, err := prefixhash.NewDetector(prefixhash.DetectorOptions{Candidates: candidates})
+	if err != nil {
+		return nil, err
+	}
+	p := &prover{detector: d, paths: map[string]string{}}
+	for _, m := range r.Models {
+		if m.LoRA.Set {
+			p.paths[m.LoRA.Name] = m.LoRAPath
+		}
+	}
+	return p, nil
+}
+
+// observe judges the candidates by a batch that is about to be applied.
+func (p *prover) observe(seq uint64, b *kvevents.Batch) {
+	if seq < p.last {
+		p.detector.Reset() // the publisher began a new life
+	}
+	p.last = seq
+	for i := range b.Events {
+		if e := &b.Events[i]; e.Kind == index.Stored && !e.Placeholder() && !e.Unkeyed && len(e.Hashes) > 0 {
+			p.detector.Observe(p.stored(e))
+		}
+	}
+}
+
+func (p *prover) stored(e *kvevents.Event) prefixhash.Stored {
+	s := prefixhash.Stored{
+		Tokens: e.Tokens, BlockSize: e.BlockSize, Extras: e.Extras, LoRA: e.LoRA, LoRAPath: p.paths[e.LoRA.Name],
+		Hashes: make([]prefixhash.Digest, 0, len(e.Hashes)),
+	}
+	if e.HasParent {
+		s.Parent = published(e.Parent, e.ParentDigest())
+	}
+	digests := e.Digests()
+	for i, h := range e.Hashes {
+		var raw []byte
+		if i < len(digests) {
+			raw = digests[i]
+		}
+		s.Hashes = append(s.Hashes, published(h, raw))
+	}
+	return s
+}
+
+// published is a hash as it stood in the event: whole where it was whole.
+func published(low uint64, raw []byte) prefixhash.Digest {
+	if d, err := prefixhash.ParseDigest(raw); err == nil {
+		return d
+	}
+	return prefixhash.KeyDigest(prefixhash.Key(low))
+}
