@@ -33,7 +33,7 @@ func TestPrefillFormula(t *testing.T) {
 
 func TestLongestMatchWinsAmongEquals(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
-	c[2].Matched = 512
+	c[2].Matched, c[2].Reported = 512, 512
 	if got := pick(&p, 3, Request{Input: 1000}, c); got[0] != 2 || len(got) != 3 {
 		t.Errorf("Pick = %v, want 2 first of three", got)
 	}
@@ -41,7 +41,7 @@ func TestLongestMatchWinsAmongEquals(t *testing.T) {
 
 func TestQueuedPrefillOutweighsAMatch(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(2)
-	c[0].Matched, c[0].Pending = 512, 5
+	c[0].Matched, c[0].Reported, c[0].Pending = 512, 512, 5
 	if got := pick(&p, 1, Request{Input: 1000}, c); got[0] != 1 {
 		t.Errorf("Pick = %v, want the idle replica", got)
 	}
@@ -49,7 +49,7 @@ func TestQueuedPrefillOutweighsAMatch(t *testing.T) {
 
 func TestGuardKeepsAHotPrefixFromPilingUp(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
-	c[0].Matched = 100_000
+	c[0].Matched, c[0].Reported = 100_000, 100_000
 	for n := range 64 {
 		got := pick(&p, 1, Request{Input: 100_001, Ordinal: uint64(n)}, c)[0]
 		c[got].InFlight++
@@ -61,7 +61,7 @@ func TestGuardKeepsAHotPrefixFromPilingUp(t *testing.T) {
 
 func TestGuardedAndFailingComeLast(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
-	c[0].Matched, c[0].InFlight = 900, 50
+	c[0].Matched, c[0].Reported, c[0].InFlight = 900, 900, 50
 	c[1].Failing = true
 	scores := make([]Score, 4)
 	got := p.Pick(nil, 4, Request{Input: 1000}, c, scores)
@@ -105,11 +105,12 @@ func TestRankIsASort(t *testing.T) {
 		for i := range all {
 			all[i] = int32(i)
 		}
+		by := ranking{cands: c, scores: scores, ordinal: r.Ordinal, live: true, spread: true}
 		slices.SortStableFunc(all, func(a, b int32) int {
 			switch {
-			case before(a, b, r.Ordinal, c, scores):
+			case by.before(a, b):
 				return -1
-			case before(b, a, r.Ordinal, c, scores):
+			case by.before(b, a):
 				return 1
 			}
 			return 0

@@ -1,0 +1,65 @@
+package policy
+
+import "math"
+
+// Balance is the policy filter-then-score. Candidates are filtered by what they
+// have in flight: at most the least loaded one's plus Abs, and at most that
+// times Rel plus 1. Of the rest, the one with the longest match gets the
+// request if it holds at least MinMatch of the prompt (a hot match); otherwise
+// the one that has cached least lately. Equals go to the least loaded, then
+// spread.
+type Balance struct {
+	MinMatch float64 // share of the prompt, 0 to 1
+	Abs      int     // requests
+	Rel      float64 // 0 = no relative limit
+	Spread   bool    // equals are spread by hash; else the first address wins
+}
+
+// DefaultBalance are the numbers deployments of this policy have settled on.
+func DefaultBalance() Balance { return Balance{MinMatch: 0.3, Abs: 2, Rel: 1.5, Spread: true} }
+
+// Pick does as TTFT.Pick, but appends none where every candidate is filtered
+// out.
+func (b *Balance) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
+	least := math.MaxInt
+	for i := range cands {
+		if !cands[i].Failing {
+			least = min(least, cands[i].InFlight)
+		}
+	}
+	limit := float64(least) + float64(b.Abs)
+	if b.Rel > 0 {
+		limit = min(limit, float64(least)*b.Rel+1)
+	}
+	for i := range cands {
+		c := &cands[i]
+		scores[i] = Score{Cost: b.cost(r, c), Verdict: verdict(c, limit)}
+	}
+	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal, spread: b.Spread}
+	start := len(ranked)
+	ranked = by.best(ranked, n)
+	if len(ranked) > start && scores[ranked[start]].Verdict != Ranked {
+		return ranked[:start]
+	}
+	return ranked
+}
+
+// cost orders hot matches before cold ones, longest first.
+func (b *Balance) cost(r Request, c *Candidate) float64 {
+	if b.Hot(r, c) {
+		return -float64(c.Matched) / r.matchable()
+	}
+	return c.CacheWeight
+}
+
+// Hot reports whether a candidate holds enough of the prompt to be preferred.
+func (b *Balance) Hot(r Request, c *Candidate) bool {
+	return c.Matched > 0 && float64(c.Matched) >= b.MinMatch*r.matchable()
+}
+
+func (r *Request) matchable() float64 {
+	if r.Matchable > 0 {
+		return float64(r.Matchable)
+	}
+	return float64(max(1, r.Input))
+}

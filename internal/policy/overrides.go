@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Overrides is what an operator has set of Settings. What is nil was not set
+// and has its default; an explicit 0 is a value like any other.
+type Overrides struct {
+	RoutePolicy    *Kind               `yaml:"route_policy,omitempty" json:"route_policy,omitempty"`
+	HintWhenCold   *bool               `yaml:"hint_when_cold,omitempty" json:"hint_when_cold,omitempty"`
+	MaxTTFT        *float64            `yaml:"max_ttft_seconds,omitempty" json:"max_ttft_seconds,omitempty"`
+	MinPrefixMatch *float64            `yaml:"min_prefix_match,omitempty" json:"min_prefix_match,omitempty"`
+	BalanceAbs     *int                `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty"`
+	BalanceRel     *float64            `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty"`
+	SpreadTies     *bool               `yaml:"spread_ties,omitempty" json:"spread_ties,omitempty"`
+	TTFT           map[string]*float64 `yaml:"ttft,omitempty" json:"ttft,omitempty"` // constants of the score by name
+}
+
+// Config is the policy section of the configuration: the default policy, and
+// what differs from it per served model id.
+type Config struct {
+	Overrides `yaml:",inline"`
+	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"`
+}
+
+// constants are TTFT's fields by name, each with its smallest valid value; all
+// are finite. The prefill of a token must cost something, or nothing would.
+var constants = map[string]struct {
+	of      func(*TTFT) *float64
+	least   float64
+	greater bool // above least, not at it
+}{
+	"prefill_token": {func(t *TTFT) *float64 { return &t.PrefillToken }, 0, true},
+	"prefill_pair":  {func(t *TTFT) *float64 { return &t.PrefillPair }, 0, false},
+	"decode_token":  {func(t *TTFT) *float64 { return &t.DecodeToken }, 0, false},
+	"lambda":        {func(t *TTFT) *float64 { return &t.Lambda }, 0, false},
+	"kappa":         {func(t *TTFT) *float64 { return &t.Kappa }, 0, false},
+	"beta":          {func(t *TTFT) *float64 { return &t.Beta }, 0, false},
+	"guard":         {func(t *TTFT) *float64 { return &t.Guard }, 0, false},
+	"guard_add":     {func(t *TTFT) *float64 { return &t.GuardAdd }, 0, false},
+	"burst_guard":   {func(t *TTFT) *float64 { return &t.BurstGuard }, 0, false},
+	"burst_add":     {func(t *TTFT) *float64 { return &t.BurstAdd }, 0, false},
+	"lower_tier":    {func(t *TTFT) *float64 { return &t.LowerTier }, 0, false},
+	"adapter_load":  {func(t *TTFT) *float64 { return &t.AdapterLoad }, 0, false},
+}
+
+// Validate returns every problem of c, one sentence each.
+func (c Config) Validate() error {
+	problems := c.Overrides.problems("")
+	for _, model := range slices.Sorted(maps.Keys(c.Models)) {
+		if model == "" {
+			problems = append(problems, errors.New("models: a model id must not be empty"))
+		}
+		problems = append(problems, c.Models[model].problems("models."+model+".")...)
+	}
+	return errors.Join(problems...)
+}
+
+// Validate returns every problem of o, one sentence each.
+func (o Overrides) Validate() error { return errors.Join(o.problems("")...) }
+
+func (o Overrides) problems(at string) []error {
+	var problems []error
+	bad := func(field string, value any, want string) {
+		problems = append(problems, fmt.Errorf("%s%s: %v is not %s", at, field, value, want))
+	}
+	if k := o.RoutePolicy; k != nil && *k != KindTTFT && *k != KindBalance && *k != KindDisabled {
+		problems = append(problems, fmt.Errorf("%sroute_policy: %q is not one of %s, %s, %s", at, *k, KindTTFT, KindBalance, KindDisabled))
+	}
+	if v := o.MaxTTFT; v != nil && !(*v >= 0 && finite(*v)) {
+		bad("max_ttft_seconds", *v, "0 (no limit) or a positive number")
+	}
+	if v := o.MinPrefixMatch; v != nil && !(*v >= 0 && *v <= 1) {
+		bad("min_prefix_match", *v, "from 0 to 1")
+	}
+	if v := o.BalanceAbs; v != nil && *v < 0 {
+		bad("balance_abs_threshold", *v, "0 or more")
+	}
+	if v := o.BalanceRel; v != nil && !(*v == 0 || *v >= 1 && finite(*v)) {
+		bad("balance_rel_threshold", *v, "0 (no relative limit) or at least 1")
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.TTFT)) {
+		c, ok := constants[name]
+		v := o.TTFT[name]
+		switch {
+		case !ok:
+			problems = append(problems, fmt.Errorf("%sttft.%s: there is no such constant; they are %s", at, name,
+				strings.Join(slices.Sorted(maps.Keys(constants)), ", ")))
+		case v == nil:
+		case c.greater && !(*v > c.least && finite(*v)):
+			bad("ttft."+name, *v, "a positive number")
+		case !(*v >= c.least && finite(*v)):
+			bad("ttft."+name, *v, "0 or a positive number")
+		case name == "lower_tier" && *v > 1:
+			bad("ttft."+name, *v, "from 0 to 1")
+		}
+	}
+	return problems
+}
+
+func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
+
+// over lays o over s.
+func (o Overrides) over(s Settings) Settings {
+	lay(&s.Kind, o.RoutePolicy)
+	lay(&s.HintCold, o.HintWhenCold)
+	lay(&s.MaxTTFT, o.MaxTTFT)
+	lay(&s.Balance.MinMatch, o.MinPrefixMatch)
+	lay(&s.Balance.Abs, o.BalanceAbs)
+	lay(&s.Balance.Rel, o.BalanceRel)
+	lay(&s.Balance.Spread, o.SpreadTies)
+	for name, v := range o.TTFT {
+		lay(constants[name].of(&s.TTFT), v)
+	}
+	return s
+}
+
+func lay[T any](to *T, v *T) {
+	if v != nil {
+		*to = *v
+	}
+}
+
+// clone copies o with everything it points to.
+func (o Overrides) clone() Overrides {
+	o.RoutePolicy, o.HintWhenCold, o.MaxTTFT = again(o.RoutePolicy), again(o.HintWhenCold), again(o.MaxTTFT)
+	o.MinPrefixMatch, o.BalanceAbs, o.BalanceRel, o.SpreadTies = again(o.MinPrefixMatch), again(o.BalanceAbs), again(o.BalanceRel), again(o.SpreadTies)
+	constants := make(map[string]*float64, len(o.TTFT))
+	for name, v := range o.TTFT {
+		constants[name] = again(v)
+	}
+	o.TTFT = constants
+	return o
+}
+
+func again[T any](v *T) *T {
+	if v == nil {
+		return nil
+	}
+	w := *v
+	return &w
+}

@@ -1,0 +1,61 @@
+package policy
+
+// Kind names a policy.
+type Kind string
+
+// The policies.
+const (
+	KindTTFT     Kind = "ttft"              // least expected time to first token
+	KindBalance  Kind = "filter-then-score" // longest match among the balanced
+	KindDisabled Kind = "disabled"          // no hint, and nothing is read or counted
+)
+
+// Settings is how requests of one model are judged. It is immutable.
+type Settings struct {
+	Kind     Kind
+	HintCold bool    // name a replica for requests nobody has a prefix of, too
+	MaxTTFT  float64 // seconds to the first token beyond which no replica is named; 0 = no limit
+	Balance  Balance // for filter-then-score; MinMatch also says what counts as a hot match
+	TTFT     TTFT    // for ttft; its prefill constants also price load under filter-then-score
+	Version  uint64  // of the Book it came from
+}
+
+// DefaultSettings are those of a model nobody has set anything for.
+func DefaultSettings() Settings {
+	return Settings{Kind: KindTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT()}
+}
+
+// Pick ranks the candidates by the policy; see TTFT.Pick and Balance.Pick.
+func (s *Settings) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
+	switch s.Kind {
+	case KindBalance:
+		return s.Balance.Pick(ranked, n, r, cands, scores)
+	case KindDisabled:
+		return ranked
+	}
+	return s.TTFT.Pick(ranked, n, r, cands, scores)
+}
+
+// Disturbed reports whether a load guard overrode a hot match: a candidate that
+// holds a good part of the prompt, more than chosen does, was guarded out.
+func (s *Settings) Disturbed(chosen int32, r Request, cands []Candidate, scores []Score) bool {
+	for i := range cands {
+		if scores[i].Verdict == LoadGuarded && cands[i].Matched > cands[chosen].Matched && s.Balance.Hot(r, &cands[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// Saturated reports whether every candidate is beyond MaxTTFT.
+func (s *Settings) Saturated(r Request, cands []Candidate) bool {
+	if s.MaxTTFT <= 0 {
+		return false
+	}
+	for i := range cands {
+		if s.TTFT.Wait(r, &cands[i]) <= s.MaxTTFT {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,86 @@
+package pressure
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+var start = time.Unix(1_700_000_000, 0)
+
+func TestOccurrencesCountForAWindow(t *testing.T) {
+	g := New(Options{Threshold: 2})
+	g.Raise("m", start)
+	if s := g.Of("m", start); s.Recent != 1 || s.Raised {
+		t.Errorf("one of two: %+v", s)
+	}
+	g.Raise("m", start.Add(30*time.Second))
+	for _, at := range []int{30, 45, 58} {
+		if s := g.Of("m", start.Add(time.Duration(at)*time.Second)); s.Recent != 2 || !s.Raised {
+			t.Errorf("after %d s: %+v", at, s)
+		}
+	}
+	if s := g.Of("m", start.Add(61*time.Second)); s.Recent != 1 || s.Raised || s.Total != 2 {
+		t.Errorf("the first is more than a minute old: %+v", s)
+	}
+	if s := g.Of("m", start.Add(time.Hour)); s.Recent != 0 || s.Total != 2 {
+		t.Errorf("an hour later: %+v", s)
+	}
+}
+
+func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
+	g := New(Options{})
+	g.Raise("m", start)
+	for range 3 {
+		if !g.Of("m", start).Raised || !g.All(start)[0].Raised {
+			t.Fatal("reading has drained it")
+		}
+	}
+	g.Reset("m")
+	g.Reset("never raised")
+	if s := g.Of("m", start); s.Raised || s.Total != 1 {
+		t.Errorf("after a reset: %+v", s)
+	}
+	g.Raise("m", start)
+	if !g.Of("m", start).Raised {
+		t.Error("not raised again after a reset")
+	}
+	g.Forget("m")
+	if got := g.All(start); len(got) != 0 {
+		t.Errorf("a model that is gone is still there: %+v", got)
+	}
+}
+
+func TestModelsAreApart(t *testing.T) {
+	g := New(Options{})
+	g.Raise("a", start)
+	if s := g.Of("b", start); s.Raised || len(g.models) != 1 {
+		t.Errorf("reading b: %+v, %d models kept", s, len(g.models))
+	}
+}
+
+func TestALateOccurrenceIsNotAForeignOne(t *testing.T) {
+	g := New(Options{})
+	g.Raise("m", start.Add(time.Minute))
+	g.Raise("m", start) // the clock of another goroutine was read before
+	if s := g.Of("m", start.Add(time.Minute)); s.Recent != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	g := New(Options{})
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for k := range 100 {
+				g.Raise("m", start.Add(time.Duration(i+k)*time.Millisecond))
+				g.All(start)
+			}
+		})
+	}
+	wg.Wait()
+	if s := g.Of("m", start); s.Total != 6400 {
+		t.Errorf("%+v", s)
+	}
+}
