@@ -1,6 +1,310 @@
 package tokenizer
 
-// Config placeholder
-type Config struct{}
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
 
-func ReadConfig(dir string) (Config, error) { return Config{}, nil }
+// Config is what a model folder says beside tokenizer.json, as transformers 5
+// reads it for tokenizers that have one.
+type Config struct {
+	// Templates are the chat templates by name; a single one is "default".
+	Templates map[string]string
+	// Special are the named special tokens by their key: "bos_token",
+	// "eos_token", "image_token", …
+	Special map[string]string
+	// Extra are the additional (extra) special tokens.
+	Extra []string
+	// AddBOS and AddEOS are the file's add_bos_token and add_eos_token, nil if
+	// not set. They tell nothing of this tokenizer: transformers 5 ignores them
+	// for tokenizers with a tokenizer.json, whose post-processor decides.
+	AddBOS, AddEOS *bool
+	// Class is tokenizer_class.
+	Class string
+
+	named   []addedToken
+	extra   []addedToken
+	decoder []addedToken
+}
+
+// Config returns the configuration read by Load; LoadFile and Parse leave it empty.
+func (t *Tokenizer) Config() Config { return t.config }
+
+// specialNames are the special tokens every tokenizer may name, in
+// transformers' order.
+var specialNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
+
+// configLimit bounds each configuration file; Gemma's is 1.2 MB.
+const configLimit = 64 << 20
+
+// ReadConfig reads tokenizer_config.json, special_tokens_map.json and the
+// chat template files of a folder. Files that are missing are not errors.
+func ReadConfig(dir string) (Config, error) {
+	c := Config{Templates: map[string]string{}, Special: map[string]string{}}
+	raw, err := readOptional(filepath.Join(dir, "tokenizer_config.json"))
+	if err != nil {
+		return c, err
+	}
+	fields := map[string]json.RawMessage{}
+	if raw != nil {
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			return c, fmt.Errorf("tokenizer_config.json cannot be read: %w", err)
+		}
+	}
+	if err := c.read(fields); err != nil {
+		return c, fmt.Errorf("tokenizer_config.json: %w", err)
+	}
+	if _, ok := fields["added_tokens_decoder"]; !ok {
+		// Older models keep the special tokens in a file of their own.
+		if raw, err = readOptional(filepath.Join(dir, "special_tokens_map.json")); err != nil {
+			return c, err
+		}
+		if raw != nil {
+			old := map[string]json.RawMessage{}
+			if err := json.Unmarshal(raw, &old); err != nil {
+				return c, fmt.Errorf("special_tokens_map.json cannot be read: %w", err)
+			}
+			if err := c.specials(old); err != nil {
+				return c, fmt.Errorf("special_tokens_map.json: %w", err)
+			}
+		}
+	}
+	return c, c.templates(dir)
+}
+
+func readOptional(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > configLimit {
+		return nil, fmt.Errorf("%s has %d bytes, more than %d", path, info.Size(), configLimit)
+	}
+	return os.ReadFile(path)
+}
+
+func (c *Config) read(fields map[string]json.RawMessage) error {
+	for name, dst := range map[string]any{"add_bos_token": &c.AddBOS, "add_eos_token": &c.AddEOS, "tokenizer_class": &c.Class} {
+		if raw, ok := fields[name]; ok {
+			if err := json.Unmarshal(raw, dst); err != nil {
+				return fmt.Errorf("%s cannot be read: %w", name, err)
+			}
+		}
+	}
+	if raw, ok := fields["chat_template"]; ok && string(raw) != "null" {
+		if err := c.template(raw); err != nil {
+			return err
+		}
+	}
+	var decoder map[string]addedToken
+	if raw, ok := fields["added_tokens_decoder"]; ok {
+		if err := json.Unmarshal(raw, &decoder); err != nil {
+			return fmt.Errorf("added_tokens_decoder cannot be read: %w", err)
+		}
+	}
+	ids := make([]int, 0, len(decoder))
+	for key := range decoder {
+		id, err := strconv.Atoi(key)
+		if err != nil {
+			return fmt.Errorf("added_tokens_decoder has the key %q, not a token id", key)
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		c.decoder = append(c.decoder, decoder[strconv.Itoa(id)])
+	}
+	return c.specials(fields)
+}
+
+// template reads chat_template: one text, or a list of named ones.
+func (c *Config) template(raw json.RawMessage) error {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		c.Templates["default"] = text
+		return nil
+	}
+	var list []struct {
+		Name     *string `json:"name"`
+		Template *string `json:"template"`
+	}
+	if json.Unmarshal(raw, &list) == nil {
+		for i, t := range list {
+			if t.Name == nil || t.Template == nil {
+				return fmt.Errorf("chat_template %d has no name or no template", i)
+			}
+			c.Templates[*t.Name] = *t.Template
+		}
+		return nil
+	}
+	var named map[string]string
+	if err := json.Unmarshal(raw, &named); err != nil {
+		return errors.New("chat_template is neither a text nor a list of named templates")
+	}
+	for name, t := range named {
+		c.Templates[name] = t
+	}
+	return nil
+}
+
+// specials reads the special tokens: the common names first, then the model's
+// own in the order of their keys, then the extra ones.
+func (c *Config) specials(fields map[string]json.RawMessage) error {
+	names := slices.Clone(specialNames)
+	var own []string
+	for name := range fields {
+		if strings.HasSuffix(name, "_token") && !slices.Contains(specialNames, name) && name != "add_bos_token" && name != "add_eos_token" {
+			own = append(own, name)
+		}
+	}
+	slices.Sort(own)
+	for _, name := range append(names, own...) {
+		raw, ok := fields[name]
+		if !ok || string(raw) == "null" || string(raw) == "true" || string(raw) == "false" {
+			continue
+		}
+		a, err := specialToken(raw)
+		if err != nil {
+			return fmt.Errorf("%s %w", name, err)
+		}
+		c.name(name, a)
+	}
+	for _, name := range []string{"additional_special_tokens", "extra_special_tokens"} {
+		if err := c.extras(name, fields[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Config) name(name string, a addedToken) {
+	if _, ok := c.Special[name]; !ok {
+		c.Special[name] = a.Content
+		c.named = append(c.named, a)
+	}
+}
+
+func (c *Config) extras(name string, raw json.RawMessage) error {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) == nil {
+		for _, item := range list {
+			a, err := specialToken(item)
+			if err != nil {
+				return fmt.Errorf("%s: an entry %w", name, err)
+			}
+			if !slices.Contains(c.Extra, a.Content) {
+				c.Extra = append(c.Extra, a.Content)
+				c.extra = append(c.extra, a)
+			}
+		}
+		return nil
+	}
+	var named map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &named); err != nil {
+		return fmt.Errorf("%s is neither a list nor named tokens", name)
+	}
+	keys := make([]string, 0, len(named))
+	for k := range named {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		a, err := specialToken(named[k])
+		if err != nil {
+			return fmt.Errorf("%s: %s %w", name, k, err)
+		}
+		c.name(k, a)
+	}
+	return nil
+}
+
+// specialToken reads a token written as a text or as an object.
+func specialToken(raw json.RawMessage) (addedToken, error) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return addedToken{Content: text, Special: true}, nil
+	}
+	var a struct {
+		addedToken
+		Content    *string `json:"content"`
+		Normalized *bool   `json:"normalized"`
+	}
+	if err := json.Unmarshal(raw, &a); err != nil || a.Content == nil {
+		return addedToken{}, errors.New("is neither a text nor a token with its content")
+	}
+	out := a.addedToken
+	out.Content, out.Special = *a.Content, true
+	out.Normalized = a.Normalized == nil || *a.Normalized
+	return out, nil
+}
+
+// templates reads the template files, which take precedence.
+func (c *Config) templates(dir string) error {
+	raw, err := readOptional(filepath.Join(dir, "chat_template.json"))
+	if err != nil {
+		return err
+	}
+	if raw != nil {
+		var file struct {
+			Template json.RawMessage `json:"chat_template"`
+		}
+		if err := json.Unmarshal(raw, &file); err != nil || file.Template == nil {
+			return errors.New("chat_template.json holds no chat_template")
+		}
+		if err := c.template(file.Template); err != nil {
+			return fmt.Errorf("chat_template.json: %w", err)
+		}
+	}
+	if raw, err = readOptional(filepath.Join(dir, "chat_template.jinja")); err != nil {
+		return err
+	}
+	if raw != nil {
+		c.Templates["default"] = string(raw)
+	}
+	more, err := filepath.Glob(filepath.Join(dir, "additional_chat_templates", "*.jinja"))
+	if err != nil {
+		return err
+	}
+	for _, path := range more {
+		if raw, err = readOptional(path); err != nil {
+			return err
+		}
+		c.Templates[strings.TrimSuffix(filepath.Base(path), ".jinja")] = string(raw)
+	}
+	return nil
+}
+
+// tokens are the added tokens of a model: the file's, then what transformers
+// adds of its configuration, later ones overriding the flags of earlier ones.
+func (c *Config) tokens(file []addedToken) []addedToken {
+	known := map[string]addedToken{}
+	from := c.decoder
+	if len(from) == 0 {
+		from = file
+	}
+	for _, a := range from {
+		known[a.Content] = a
+	}
+	out := append(slices.Clone(file), c.decoder...)
+	for _, a := range c.named {
+		if k, ok := known[a.Content]; ok {
+			a = k
+			a.Special = true
+		}
+		out = append(out, a)
+	}
+	return append(out, c.extra...)
+}

@@ -26,31 +26,30 @@ type Options struct {
 
 // LoadFile loads a tokenizer.json. The error names what it does not support.
 func LoadFile(path string, o Options) (*Tokenizer, error) {
+	return loadFile(path, o, Config{})
+}
+
+func loadFile(path string, o Options, c Config) (*Tokenizer, error) {
 	data, free, err := readAside(path)
 	if err != nil {
 		return nil, fmt.Errorf("load tokenizer: %w", err)
 	}
 	defer free()
-	t, err := Parse(data, o)
+	t, err := parse(data, o, c)
 	if err != nil {
 		return nil, fmt.Errorf("load tokenizer %s: %w", path, err)
 	}
 	return t, nil
 }
 
-// Load loads the tokenizer of a model folder: tokenizer.json, and the special
-// tokens and chat template of the configuration files beside it.
+// Load loads the tokenizer of a model folder as transformers does: its
+// tokenizer.json with the special tokens of the configuration files beside it.
 func Load(dir string, o Options) (*Tokenizer, error) {
 	c, err := ReadConfig(dir)
 	if err != nil {
 		return nil, fmt.Errorf("load tokenizer: %w", err)
 	}
-	t, err := LoadFile(filepath.Join(dir, "tokenizer.json"), o)
-	if err != nil {
-		return nil, err
-	}
-	t.config = c
-	return t, nil
+	return loadFile(filepath.Join(dir, "tokenizer.json"), o, c)
 }
 
 // readAside reads a file into memory outside Go's heap, so that loading a
@@ -85,8 +84,10 @@ func readAside(path string) (data []byte, free func(), err error) {
 }
 
 // Parse makes a tokenizer of the text of a tokenizer.json, which it does not keep.
-func Parse(data []byte, o Options) (*Tokenizer, error) {
-	t := &Tokenizer{}
+func Parse(data []byte, o Options) (*Tokenizer, error) { return parse(data, o, Config{}) }
+
+func parse(data []byte, o Options, c Config) (*Tokenizer, error) {
+	t := &Tokenizer{config: c}
 	fields := map[string][]byte{}
 	r := &reader{b: data}
 	if err := r.object(func(key []byte) error {
@@ -122,7 +123,7 @@ func Parse(data []byte, o Options) (*Tokenizer, error) {
 			return nil, fmt.Errorf("the added_tokens cannot be read: %w", err)
 		}
 	}
-	if err := t.addTokens(added); err != nil {
+	if err := t.addTokens(c.tokens(added)); err != nil {
 		return nil, err
 	}
 	switch {

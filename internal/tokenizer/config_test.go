@@ -1,0 +1,93 @@
+package tokenizer
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A model folder gives the ids of its tokenizer.json, here where the
+// configuration only repeats it.
+func TestFolderEqualsFile(t *testing.T) {
+	texts := goldenStrings(t)
+	for _, name := range models {
+		tok, err := Load(modelDir(t, name), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := readGolden(t, name)
+		for i, text := range texts {
+			if got := tok.Append(nil, []byte(text), false); !slices.Equal(got, g.IDs[i]) {
+				t.Errorf("%s: string %d differs", name, i)
+			}
+		}
+		c := tok.Config()
+		if c.Special["eos_token"] == "" || name != "llama2" && c.Templates["default"] == "" {
+			t.Errorf("%s: no eos token or no chat template in %v", name, c.Special)
+		}
+	}
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "tokenizer.json", small(true, dict{"pre_tokenizer": byteLevelStep(false, true), "added_tokens": []any{token(0, "<s>", "sr"), token(0, "<x>", "sr")}}, nil))
+	write(t, dir, "tokenizer_config.json", `{"bos_token": "<s>", "eos_token": {"__type": "AddedToken", "content": "</s>", "lstrip": true, "normalized": false},
+		"image_token": "<i>", "pad_token": null, "add_bos_token": true, "additional_special_tokens": ["<x>", {"content": "<y>", "normalized": false}],
+		"chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}], "tokenizer_class": "LlamaTokenizerFast"}`)
+	tok, err := Load(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tok.Config()
+	if c.Special["bos_token"] != "<s>" || c.Special["eos_token"] != "</s>" || c.Special["image_token"] != "<i>" || c.Special["pad_token"] != "" {
+		t.Errorf("special tokens %v", c.Special)
+	}
+	if !slices.Equal(c.Extra, []string{"<x>", "<y>"}) || c.Templates["tool_use"] != "T" || c.AddBOS == nil || !*c.AddBOS || c.AddEOS != nil {
+		t.Errorf("config %+v", c)
+	}
+	id := func(s string) uint32 {
+		v, ok := tok.TokenID(s)
+		if !ok {
+			t.Errorf("no token %s", s)
+		}
+		return v
+	}
+	space := id("Ġ")
+	// <s> keeps the file's rstrip, <x> loses it to the configuration, and </s>,
+	// <i> and <y>, missing in the file, are added.
+	got := tok.Append(nil, []byte("<s> <x> </s><i><y>"), true)
+	if want := []uint32{id("<s>"), id("<x>"), id("</s>"), id("<i>"), id("<y>")}; !slices.Equal(got, want) {
+		t.Errorf("ids %v, want %v (a space is %d)", got, want, space)
+	}
+	write(t, dir, "chat_template.json", `{"chat_template": "J"}`)
+	write(t, dir, "additional_chat_templates/rag.jinja", "R")
+	if c, err = ReadConfig(dir); err != nil || c.Templates["default"] != "J" || c.Templates["rag"] != "R" {
+		t.Errorf("templates %v, %v", c.Templates, err)
+	}
+	write(t, dir, "chat_template.jinja", "F")
+	if c, err = ReadConfig(dir); err != nil || c.Templates["default"] != "F" {
+		t.Errorf("templates %v, %v", c.Templates, err)
+	}
+	for file, text := range map[string]string{
+		"tokenizer_config.json": `{"bos_token": 3}`, "chat_template.json": `{}`, "special_tokens_map.json": `{"eos_token": []}`,
+	} {
+		bad := t.TempDir()
+		write(t, bad, file, text)
+		if _, err := ReadConfig(bad); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(file, ".json")) {
+			t.Errorf("%s %s: %v", file, text, err)
+		}
+	}
+}
