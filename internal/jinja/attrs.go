@@ -19,6 +19,9 @@ func (st *state) getattr(v any, name string) any {
 		}
 	}
 	if u, ok := v.(*undefined); ok {
+		if objectDunders[name] || undefinedDunders[name] {
+			return unsafeAttr(v, name)
+		}
 		u.fail()
 	}
 	if x, ok := st.attribute(v, name); ok {
@@ -162,6 +165,12 @@ func unsafeAttr(v any, name string) any {
 var objectDunders = wordSet(`__class__ __delattr__ __dir__ __doc__ __eq__ __format__ __ge__ __getattribute__ __getstate__
 	__gt__ __hash__ __init__ __init_subclass__ __le__ __lt__ __ne__ __new__ __reduce__ __reduce_ex__ __repr__
 	__setattr__ __sizeof__ __str__ __subclasshook__`)
+
+// undefinedDunders are those of Undefined besides: it defines most operators.
+var undefinedDunders = wordSet(`__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __div__ __rdiv__ __truediv__ __rtruediv__
+	__floordiv__ __rfloordiv__ __mod__ __rmod__ __pos__ __neg__ __call__ __getitem__ __int__ __float__ __complex__
+	__pow__ __rpow__ __len__ __iter__ __aiter__ __bool__ __getattr__ __slots__ __module__ _fail_with_undefined_error
+	_undefined_hint _undefined_obj _undefined_name _undefined_exception _undefined_message`)
 
 var containerDunders = wordSet(`__len__ __iter__ __getitem__ __contains__ __add__ __mul__ __rmul__`)
 

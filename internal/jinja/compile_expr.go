@@ -4,7 +4,15 @@ import (
 	"warmroute/internal/pyvalue"
 )
 
+// expr compiles an expression, computing it now when it is constant.
 func (c *compiler) expr(e expr, sc scope) evalFn {
+	if v, ok := c.fold(e, sc); ok && safeRepr(v) {
+		return constantFn(v)
+	}
+	return c.exprOf(e, sc)
+}
+
+func (c *compiler) exprOf(e expr, sc scope) evalFn {
 	switch e := e.(type) {
 	case *constExpr:
 		v := e.value
@@ -156,6 +164,12 @@ func truth(v any) bool {
 // emit compiles the printing of an expression, without building the whole
 // string where its parts can be written one by one.
 func (c *compiler) emit(e expr, sc scope) execFn {
+	if text, ok := c.constantText(e, sc); ok {
+		return func(st *state, _ *frame) jump {
+			st.write(text)
+			return jumpNone
+		}
+	}
 	switch e := e.(type) {
 	case *binExpr:
 		if e.op == "+" {
@@ -374,6 +388,7 @@ func (c *compiler) getitem(e *getitemExpr, sc scope) evalFn {
 				parts[i] = c.expr(p, sc)
 			}
 		}
+		folding := c.folding
 		return func(st *state, f *frame) any {
 			v := object(st, f)
 			var bounds [3]any
@@ -381,6 +396,9 @@ func (c *compiler) getitem(e *getitemExpr, sc scope) evalFn {
 				if p != nil {
 					bounds[i] = p(st, f)
 				}
+			}
+			if folding && !canSlice(v, bounds) {
+				return undefinedHint("no such slice")
 			}
 			return st.slice(v, bounds)
 		}

@@ -106,7 +106,7 @@ func (c *compiler) loopTest(l *loopCode, n *forNode, sc scope) {
 func (l *loopCode) filtered(st *state, up *frame, iterable any) *generator {
 	var f *frame
 	var next iterator
-	return &generator{kind: "generator", pull: func() (any, bool) {
+	return st.generator("generator", func() (any, bool) {
 		if f == nil {
 			f = newFrame(l.testFn, up)
 			l.testEnter(st, f)
@@ -122,7 +122,7 @@ func (l *loopCode) filtered(st *state, up *frame, iterable any) *generator {
 				return v, true
 			}
 		}
-	}}
+	})
 }
 
 // recurse runs a recursive loop's function, which writes to the output.

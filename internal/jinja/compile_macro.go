@@ -244,9 +244,11 @@ func (c *compiler) callBlock(n *callBlockNode, sc scope) execFn {
 		if a.keyword("caller") >= 0 {
 			typeError("got multiple values for keyword argument 'caller'")
 		}
-		a.names = append(a.names[:len(a.names):len(a.names)], "caller")
-		a.vals = append(a.vals[:len(a.vals):len(a.vals)], caller)
-		st.writeCall(fn, a)
+		st.writeCallText(fn, &args{
+			pos:   a.pos,
+			names: append(a.names[:len(a.names):len(a.names)], "caller"),
+			vals:  append(a.vals[:len(a.vals):len(a.vals)], caller),
+		})
 		return jumpNone
 	}
 }

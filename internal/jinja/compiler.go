@@ -54,6 +54,7 @@ const maxBlocks = 20
 type compiler struct {
 	blocks     map[string]*block
 	undeclared map[string]bool     // names some scope looks up in the context
+	folding    bool                // computing a constant
 	pending    []map[variable]bool // macro arguments without a value yet
 }
 
@@ -513,7 +514,7 @@ func (c *compiler) filterBlock(n *filterBlockNode, sc scope) execFn {
 		if j != jumpNone {
 			return j
 		}
-		st.writeValue(filter(st, f, text))
+		st.writeText(filter(st, f, text))
 		leave(f)
 		return jumpNone
 	}

@@ -215,7 +215,7 @@ func filterReverse(st *state, v any, a *args) any {
 		return markup(st.sliceString(string(s), [3]any{nil, nil, int64(-1)}))
 	}
 	if it, ok := st.reversed(v); ok {
-		return &generator{kind: "reversed", pull: it}
+		return st.generator("reversed", it)
 	}
 	if _, ok := st.iterateOK(v); !ok {
 		fail(ErrRuntime, "argument must be iterable")
@@ -248,7 +248,7 @@ func filterList(st *state, v any, a *args) any {
 func filterItems(st *state, v any, a *args) any {
 	a.positional("items", 0, 0)
 	var it iterator
-	return &generator{kind: "generator", pull: func() (any, bool) {
+	return st.generator("generator", func() (any, bool) {
 		if it == nil {
 			switch d := v.(type) {
 			case *undefined:
@@ -260,7 +260,7 @@ func filterItems(st *state, v any, a *args) any {
 			}
 		}
 		return it()
-	}}
+	})
 }
 
 func filterJoin(st *state, v any, a *args) any {

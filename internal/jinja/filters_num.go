@@ -279,7 +279,7 @@ func filterFileSize(st *state, v any, a *args) any {
 		typeError("float() argument must be a string or a real number, not '%s'", pyvalue.TypeName(v))
 	}
 	base, infix := 1000.0, "B"
-	if flag(p[0]) {
+	if given(p[0]) {
 		base, infix = 1024, "iB"
 	}
 	switch {

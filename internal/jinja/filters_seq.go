@@ -58,7 +58,7 @@ func ignoreCase(v any) any {
 	return v
 }
 
-func flag(v any) bool { return v != absent && truth(v) }
+func given(v any) bool { return v != absent && truth(v) }
 
 // sortBy sorts items by key, stably, as Python's sorted does.
 func (st *state) sortBy(items []any, key func(any) any, reverse bool) []any {
@@ -105,7 +105,7 @@ func filterSort(st *state, v any, a *args) any {
 	for i, attr := range attrs {
 		getters[i] = st.attrGetter(attr, nil)
 	}
-	fold := !flag(p[1])
+	fold := !given(p[1])
 	key := func(v any) any {
 		l := &list{Items: make([]any, len(getters))}
 		for i, get := range getters {
@@ -117,7 +117,7 @@ func filterSort(st *state, v any, a *args) any {
 		}
 		return l
 	}
-	return &list{Items: st.sortBy(st.items(v), key, flag(p[0]))}
+	return &list{Items: st.sortBy(st.items(v), key, given(p[0]))}
 }
 
 func filterDictSort(st *state, v any, a *args) any {
@@ -137,20 +137,20 @@ func filterDictSort(st *state, v any, a *args) any {
 		defined(v)
 		typeError("'%s' object has no attribute 'items'", pyvalue.TypeName(v))
 	}
-	fold := !flag(p[0])
+	fold := !given(p[0])
 	return &list{Items: st.sortBy(st.items(&dictView{d: d, kind: "dict_items"}), func(v any) any {
 		x := v.(*tuple).Items[pos]
 		if fold {
 			x = ignoreCase(x)
 		}
 		return x
-	}, flag(p[2]))}
+	}, given(p[2]))}
 }
 
 // foldedGetter reads an attribute and folds its case unless told not to.
 func (st *state) foldedGetter(attr, caseSensitive, def any) func(any) any {
 	get := st.attrGetter(attr, def)
-	if flag(caseSensitive) {
+	if given(caseSensitive) {
 		return get
 	}
 	return func(v any) any { return ignoreCase(get(v)) }
@@ -161,7 +161,7 @@ func filterUnique(st *state, v any, a *args) any {
 	var it iterator
 	var get func(any) any
 	seen := pyvalue.NewDict()
-	return &generator{kind: "generator", pull: func() (any, bool) {
+	return st.generator("generator", func() (any, bool) {
 		if it == nil {
 			get = st.foldedGetter(p[1], p[0], nil)
 			it = st.iterate(v)
@@ -179,7 +179,7 @@ func filterUnique(st *state, v any, a *args) any {
 				return x, true
 			}
 		}
-	}}
+	})
 }
 
 func filterMinMax(isMin bool) filterFn {
@@ -292,7 +292,7 @@ func abs(f float64) float64 {
 func filterBatch(st *state, v any, a *args) any {
 	p := a.bind("batch", 1, "linecount", "fill_with")
 	var it iterator
-	return &generator{kind: "generator", pull: func() (any, bool) {
+	return st.generator("generator", func() (any, bool) {
 		if it == nil {
 			it = st.iterate(v)
 		}
@@ -319,7 +319,7 @@ func filterBatch(st *state, v any, a *args) any {
 			row = append(row, x)
 		}
 		return &list{Items: row}, true
-	}}
+	})
 }
 
 func filterSlice(st *state, v any, a *args) any {
@@ -327,7 +327,7 @@ func filterSlice(st *state, v any, a *args) any {
 	var items []any
 	started := false
 	n, i, offset := 0, 0, 0
-	return &generator{kind: "generator", pull: func() (any, bool) {
+	return st.generator("generator", func() (any, bool) {
 		if !started {
 			items = st.items(v)
 			if n = intArg("slice", p[0]); n == 0 {
@@ -350,7 +350,7 @@ func filterSlice(st *state, v any, a *args) any {
 		}
 		i++
 		return &list{Items: row}, true
-	}}
+	})
 }
 
 // groupNames are the fields of the named tuples groupby makes.
@@ -372,7 +372,7 @@ func filterGroupBy(st *state, v any, a *args) any {
 		if group == nil || !st.equal(last, k) {
 			group = &list{}
 			shown := k
-			if !flag(p[2]) {
+			if !given(p[2]) {
 				shown = plain(x)
 			}
 			out.Items = append(out.Items, &tuple{Items: []any{shown, group}, Names: groupNames})
@@ -387,7 +387,7 @@ func filterMap(st *state, v any, a *args) any {
 	var it iterator
 	var apply func(any) any
 	done := false
-	return &generator{kind: "generator", pull: func() (any, bool) {
+	return st.generator("generator", func() (any, bool) {
 		if it == nil && !done {
 			if done = !truth(v); done {
 				return nil, false
@@ -401,7 +401,7 @@ func filterMap(st *state, v any, a *args) any {
 		}
 		st.step()
 		return apply(x), true
-	}}
+	})
 }
 
 func (st *state) mapper(a *args) func(any) any {
@@ -445,7 +445,7 @@ func filterSelect(reject, byAttr bool) filterFn {
 		var it iterator
 		var keep func(any) bool
 		done := false
-		return &generator{kind: "generator", pull: func() (any, bool) {
+		return st.generator("generator", func() (any, bool) {
 			if it == nil && !done {
 				if done = !truth(v); done {
 					return nil, false
@@ -463,7 +463,7 @@ func filterSelect(reject, byAttr bool) filterFn {
 					return x, true
 				}
 			}
-		}}
+		})
 	}
 }
 

@@ -147,7 +147,7 @@ func filterURLize(st *state, v any, a *args) any {
 			rel[r] = true
 		}
 	}
-	if flag(p[1]) {
+	if given(p[1]) {
 		rel["nofollow"] = true
 	}
 	var rels []string

@@ -550,6 +550,20 @@ func sliceBounds(bounds [3]any, n int) (start, step, count int) {
 	return int(s), int(b[2]), int((s-e-1)/-b[2]) + 1
 }
 
+// canSlice reports whether slice works without a TypeError.
+func canSlice(v any, bounds [3]any) bool {
+	for _, b := range bounds {
+		if _, ok := index(b); b != nil && !ok {
+			return false
+		}
+	}
+	switch v.(type) {
+	case string, markup, *list, *tuple, bytesVal, *rangeVal, *undefined:
+		return true
+	}
+	return false
+}
+
 // slice is v[a:b:c].
 func (st *state) slice(v any, bounds [3]any) any {
 	pick := func(items []any) []any {

@@ -144,6 +144,26 @@ func (st *state) writeValue(v any) {
 	st.write("")
 }
 
+// writeText writes the result of a filter or call block, which Jinja joins
+// without str().
+func (st *state) writeText(v any) {
+	s, ok := pyvalue.Text(v)
+	if !ok {
+		typeError("sequence item 0: expected str instance, %s found", pyvalue.TypeName(v))
+	}
+	st.write(s)
+}
+
+// writeCallText is writeCall for a call block.
+func (st *state) writeCallText(fn any, a *args) {
+	switch fn := fn.(type) {
+	case *macro, *loopContext:
+		st.writeCall(fn, a)
+	default:
+		st.writeText(st.call(fn, a))
+	}
+}
+
 // writeCall calls fn and writes str() of the result; macros write directly.
 func (st *state) writeCall(fn any, a *args) {
 	switch fn := fn.(type) {

@@ -274,16 +274,23 @@ func (v *dictView) AppendRepr(dst []byte, p *pyvalue.Printer) []byte {
 
 // generator is any Python iterator: it is consumed once.
 type generator struct {
+	st   *state
 	kind string
 	pull func() (any, bool)
 	done bool
+}
+
+func (st *state) generator(kind string, pull func() (any, bool)) *generator {
+	return &generator{st: st, kind: kind, pull: pull}
 }
 
 func (g *generator) next() (any, bool) {
 	if g.done {
 		return nil, false
 	}
+	g.st.enterCall(1) // generators over generators nest like calls
 	v, ok := g.pull()
+	g.st.leaveCall(1)
 	if !ok {
 		g.done = true
 	}
