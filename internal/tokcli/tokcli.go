@@ -1,0 +1,140 @@
+// Package tokcli is what `extproc tokenize` does: JSON lines in, token ids
+// out, for people who debug a miss.
+//
+// Each line is {"text": T, "add_special_tokens": B} (B is false unless said)
+// or {"path": P, "body": {…}}, a request as a replica would get it, and gives
+// one line {"ids": […]} or {"error": "…"}; a request of several prompts gives
+// {"prompts": [[…], …]}. A line that cannot be answered does not end the run.
+// Run uses one goroutine and keeps nothing.
+package tokcli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// maxLine bounds a line: a request body of 64 MB.
+const maxLine = 64 << 20
+
+// Encoder turns text into ids; *tokenizer.Tokenizer is one.
+type Encoder interface {
+	Append(dst []uint32, text []byte, addSpecial bool) []uint32
+}
+
+// Requests turns a request body into the ids of each of its prompts.
+type Requests interface {
+	Tokenize(path string, body []byte) ([][]uint32, error)
+}
+
+// Run answers each line of in on out. requests may be nil: lines with a body
+// are then errors. It returns when in ends, with the first error of in or out.
+func Run(in io.Reader, out io.Writer, text Encoder, requests Requests) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	w := bufio.NewWriter(out)
+	for lines.Scan() {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		if _, err := w.Write(answer(line, text, requests)); err != nil {
+			return fmt.Errorf("write the answer: %w", err)
+		}
+		// A caller may wait for each answer before it sends the next line.
+		if err := w.Flush(); err != nil {
+			return fmt.Errorf("write the answer: %w", err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read the next line: %w", err)
+	}
+	return nil
+}
+
+type question struct {
+	Text    *string         `json:"text"`
+	Special bool            `json:"add_special_tokens"`
+	Path    string          `json:"path"`
+	Body    json.RawMessage `json:"body"`
+}
+
+func answer(line []byte, text Encoder, requests Requests) []byte {
+	prompts, err := tokenize(line, text, requests)
+	switch {
+	case err != nil:
+		said, _ := json.Marshal(err.Error()) // a string always marshals
+		return append(append([]byte(`{"error":`), said...), "}\n"...)
+	case len(prompts) == 1:
+		return append(appendIDs([]byte(`{"ids":`), prompts[0]), "}\n"...)
+	}
+	b := []byte(`{"prompts":[`)
+	for i, ids := range prompts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendIDs(b, ids)
+	}
+	return append(b, "]}\n"...)
+}
+
+func tokenize(line []byte, text Encoder, requests Requests) ([][]uint32, error) {
+	var q question
+	if err := json.Unmarshal(line, &q); err != nil {
+		return nil, fmt.Errorf("the line is not a JSON object with text or path and body: %w", err)
+	}
+	switch {
+	case q.Text != nil && q.Body == nil:
+		if loneSurrogate(line) {
+			return nil, errors.New("the text holds half of a surrogate pair, which the reference refuses")
+		}
+		return [][]uint32{text.Append(nil, []byte(*q.Text), q.Special)}, nil
+	case q.Body != nil && q.Text == nil:
+		if requests == nil {
+			return nil, errors.New("request bodies need the model's chat template, which is not loaded")
+		}
+		return requests.Tokenize(q.Path, q.Body)
+	}
+	return nil, errors.New("the line needs either text or path and body")
+}
+
+// loneSurrogate reports whether an escape in JSON text is half of a pair,
+// which Go would quietly replace.
+func loneSurrogate(line []byte) bool {
+	high := false
+	for i := 0; i < len(line); i++ {
+		if line[i] != '\\' || i+1 == len(line) {
+			if high {
+				return true
+			}
+			continue
+		}
+		i++
+		var v uint64
+		if line[i] == 'u' && i+5 <= len(line) {
+			v, _ = strconv.ParseUint(string(line[i+1:i+5]), 16, 32) // checked by the JSON parser before
+			i += 4
+		}
+		isLow := v >= 0xDC00 && v < 0xE000
+		if high != isLow {
+			return true
+		}
+		high = v >= 0xD800 && v < 0xDC00
+	}
+	return high
+}
+
+func appendIDs(dst []byte, ids []uint32) []byte {
+	dst = append(dst, '[')
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(dst, uint64(id), 10)
+	}
+	return append(dst, ']')
+}
