@@ -58,29 +58,32 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRouter(c, log, telemetry.NewRegistry("extproc", telemetry.ReadBuild(), out))
+	reg := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), out)
+	r, err := newRouter(c, log, reg)
 	if err != nil {
 		return err
 	}
+	r.metrics = reg
 	return r.run(ctx, file)
 }
 
 // router is everything `extproc serve` runs, wired together.
 type router struct {
-	c      Config
-	log    *slog.Logger
-	reg    *prometheus.Registry
-	index  *index.Index
-	feed   *feed.Feed
-	fleet  *fleet.Fleet
-	remote *tokens.Remote
-	ring   *filter.Ring
-	ledger *filter.Ledger
-	server *filter.Server
+	c       Config
+	log     *slog.Logger
+	metrics prometheus.Gatherer
+	index   *index.Index
+	feed    *feed.Feed
+	fleet   *fleet.Fleet
+	remote  *tokens.Remote
+	ring    *filter.Ring
+	ledger  *filter.Ledger
+	server  *filter.Server
 }
 
-func newRouter(c Config, log *slog.Logger, reg *prometheus.Registry) (*router, error) {
-	r := &router{c: c, log: log, reg: reg, ring: filter.NewRing(c.Filter.Decisions), ledger: filter.NewLedger()}
+// newRouter makes everything and starts nothing.
+func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, error) {
+	r := &router{c: c, log: log, ring: filter.NewRing(c.Filter.Decisions), ledger: filter.NewLedger()}
 	var err error
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
@@ -168,7 +171,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 // pages is the admin server.
 func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 	return admin.Listen(admin.Options{
-		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Metrics: r.reg, Logger: r.log,
+		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Metrics: r.metrics, Logger: r.log,
 		Handlers: map[string]http.Handler{
 			"GET /debug/explain":  explain(r.ring),
 			"GET /debug/replicas": r.replicas(),

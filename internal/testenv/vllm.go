@@ -68,7 +68,9 @@ func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
 		args = append(args, "--enable-scale-out") // 0.32's /render routes
 	}
 	env := append([]string{"VLLM_SERVER_DEV_MODE=1", "VLLM_HOST_IP=127.0.0.1", "HF_HUB_OFFLINE=1", "VLLM_CPU_KVCACHE_SPACE=1",
-		"VLLM_NO_USAGE_STATS=1", "OMP_NUM_THREADS=1"}, o.Env...)
+		"VLLM_NO_USAGE_STATS=1",
+		// Two replicas share two cores; left to itself each would bind its threads to the same one.
+		"VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1"}, o.Env...)
 	program := filepath.Join(root, ".cache", "vllm", o.Version, "bin", "vllm")
 	v.start = func(dir string) (*Process, error) {
 		return Start(dir, o.Name, env, program, append(args, o.Flags...)...)
