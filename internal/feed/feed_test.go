@@ -1,0 +1,201 @@
+package feed
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"warmroute/index"
+	"warmroute/internal/fleet"
+	"warmroute/internal/telemetry/metricstest"
+	"warmroute/internal/vllmsim"
+)
+
+// harness is a feed over simulated replicas that publish over real sockets.
+type harness struct {
+	t     *testing.T
+	index *index.Index
+	feed  *Feed
+	mu    sync.Mutex
+	gone  []string
+}
+
+func newHarness(t *testing.T) *harness {
+	t.Helper()
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &harness{t: t, index: x}
+	h.feed = New(x, Options{Gone: func(addr string) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.gone = append(h.gone, addr)
+	}})
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = x.Close() })
+	t.Cleanup(wg.Wait)
+	t.Cleanup(cancel)
+	wg.Go(func() { _ = h.feed.Run(ctx) })
+	return h
+}
+
+// sim starts a simulated replica and returns it as the fleet would see it.
+func (h *harness) sim(o vllmsim.Options) (*vllmsim.Sim, *fleet.Replica) {
+	h.t.Helper()
+	o.Events, o.Replay, o.PrefillRate, o.DecodeRate = "127.0.0.1:0", "127.0.0.1:0", -1, -1
+	s, err := vllmsim.New(o)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	h.t.Cleanup(wg.Wait)
+	h.t.Cleanup(cancel)
+	wg.Go(func() { _ = s.Run(ctx) })
+	r := &fleet.Replica{
+		Addr: s.Addr(), Ready: true, BlockSize: 16, Ranks: []int{0}, HashSeed: o.HashSeed,
+		Models: []fleet.Model{{ID: "sim", Base: "sim"}},
+		Events: []fleet.EventSource{{Endpoint: s.EventEndpoint(0), ReplayEndpoint: s.ReplayEndpoint(0)}},
+	}
+	return s, r
+}
+
+// complete sends a prompt of n token ids, none shared with another first.
+func (h *harness) complete(s *vllmsim.Sim, first, n int) {
+	h.t.Helper()
+	ids := make([]int, n)
+	for i := range ids {
+		ids[i] = first*1000 + i
+	}
+	body, err := json.Marshal(map[string]any{"model": "sim", "prompt": ids, "max_tokens": 1})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	resp, err := http.Post("http://"+s.Addr()+"/v1/completions", "application/json", bytes.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		h.t.Fatalf("completion: %s", resp.Status)
+	}
+}
+
+func (h *harness) until(what string, ok func() bool) {
+	h.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			h.t.Fatalf("not within 20 s: %s; %+v", what, h.feed.Status())
+		}
+	}
+}
+
+func (h *harness) holdings(addr string) int { return h.index.Holdings(index.Holder{Replica: addr}) }
+
+func TestReplicasComeGoAndComeBack(t *testing.T) {
+	h := newHarness(t)
+	s, r := h.sim(vllmsim.Options{})
+	h.complete(s, 1, 64) // before anybody listens: learned by replay
+	h.feed.Join(r)
+	h.until("history is replayed", func() bool { return h.holdings(r.Addr) == 4 })
+	h.until("synced", func() bool { st := h.feed.Status(); return len(st) == 1 && st[0].Synced })
+	h.complete(s, 2, 64)
+	h.until("live events", func() bool { return h.holdings(r.Addr) == 8 })
+	h.feed.Leave(r)
+	h.until("forgotten", func() bool { return h.holdings(r.Addr) == 0 && len(h.feed.Status()) == 0 })
+	h.feed.Join(r) // at once, the same address
+	h.until("known again", func() bool { return h.holdings(r.Addr) == 8 })
+	h.feed.Leave(r)
+	h.feed.Join(r) // before the departure is over
+	h.until("known after a quick return", func() bool { return h.holdings(r.Addr) == 8 })
+	h.until("two departures", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return slices.Equal(h.gone, []string{r.Addr, r.Addr}) })
+}
+
+// TestHashesAreProven: the simulator computes vLLM's digests by itself; the
+// prover names the algorithm it runs, and says so when it cannot tell.
+func TestHashesAreProven(t *testing.T) {
+	seed := "42"
+	for name, o := range map[string]vllmsim.Options{
+		"sha256, default":  {},
+		"sha256_cbor 0.21": {Version: vllmsim.V021, HashAlgorithm: "sha256_cbor", HashSeed: &seed},
+		"xxhash, bytes":    {HashAlgorithm: "xxhash", HashBytes: true, HashSeed: &seed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			s, r := h.sim(o)
+			h.feed.Join(r)
+			h.until("synced", func() bool { return h.feed.Status()[0].Synced })
+			h.complete(s, 1, 160)
+			h.until("a verdict", func() bool { return h.feed.Status()[0].Ranks[0].Hashes.Matched > 0 })
+			v := h.feed.Status()[0].Ranks[0].Hashes
+			want := cmpOr(o.HashAlgorithm, "sha256")
+			if v.State.String() != "match" || len(v.Candidates) == 0 || v.Candidates[0].Algorithm().String() != want || v.Mismatched != 0 {
+				t.Errorf("verdict %+v, want %s", v, want)
+			}
+		})
+	}
+}
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func TestAnUnknownSeedIsNoMatch(t *testing.T) {
+	h := newHarness(t)
+	seed := "a secret"
+	s, r := h.sim(vllmsim.Options{HashSeed: &seed})
+	r.HashSeed = nil
+	h.feed.Join(r)
+	h.until("synced", func() bool { return h.feed.Status()[0].Synced })
+	h.complete(s, 1, 160)
+	h.until("its blocks", func() bool { return h.holdings(r.Addr) == 10 })
+	if v := h.feed.Status()[0].Ranks[0].Hashes; v.State.String() == "match" {
+		t.Errorf("verdict %+v", v)
+	}
+}
+
+func TestAReplicaWithoutEventsIsSynced(t *testing.T) {
+	h := newHarness(t)
+	h.feed.Join(&fleet.Replica{Addr: "10.0.0.1:8000", Models: []fleet.Model{{ID: "m", Base: "m"}}})
+	st := h.feed.Status()
+	if len(st) != 1 || !st[0].Synced || len(st[0].Ranks) != 0 {
+		t.Errorf("status %+v", st)
+	}
+}
+
+func TestABadEndpointIsSaidAndLeavesTheReplicaUsable(t *testing.T) {
+	h := newHarness(t)
+	h.feed.Join(&fleet.Replica{
+		Addr: "10.0.0.1:8000", Models: []fleet.Model{{ID: "m", Base: "m"}},
+		Events: []fleet.EventSource{{Endpoint: "nonsense"}},
+	})
+	st := h.feed.Status()
+	if st[0].Refused == nil || !strings.Contains(st[0].Refused.Error(), "nonsense") || !st[0].Synced {
+		t.Errorf("status %+v", st)
+	}
+}
+
+func TestMetricsAreWellNamed(t *testing.T) {
+	h := newHarness(t)
+	_, r := h.sim(vllmsim.Options{})
+	h.feed.Join(r)
+	h.until("synced", func() bool { return h.feed.Status()[0].Synced })
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(h.feed)
+	metricstest.Lint(t, reg)
+}
