@@ -300,6 +300,28 @@ func (r *Renderer) Render(dst []byte, req *openai.Request, now time.Time) (Rende
 }
 
 func (r *Renderer) render(dst []byte, req *openai.Request, d dialect, now time.Time) ([]byte, *prompt, error) {
+	p, err := r.build(req, d)
+	if err != nil {
+		return nil, nil, err
+	}
+	base := len(dst)
+	modern, known := modernTransformers(r.o.Transformers)
+	text, err := r.text(dst, p, now, modern)
+	if err != nil || known || !p.nulls && !(p.reasoning && r.template(p.tools != nil).thinking) {
+		return text, p, err
+	}
+	again, err := r.build(req, d) // rendering changed the messages
+	if err != nil {
+		return nil, nil, err
+	}
+	other, err := r.text(nil, again, now, !modern)
+	if err == nil && !bytes.Equal(other, text[base:]) {
+		err = refuse(TransformersDiffers)
+	}
+	return text, p, err
+}
+
+func (r *Renderer) build(req *openai.Request, d dialect) (*prompt, error) {
 	var p *prompt
 	var err error
 	switch req.Route {
@@ -312,30 +334,10 @@ func (r *Renderer) render(dst []byte, req *openai.Request, d dialect, now time.T
 	default:
 		err = refuse(UnknownShape)
 	}
-	if err != nil {
-		return nil, nil, err
+	if err == nil && len(p.messages.Items) == 0 {
+		err = refuse(Rejected)
 	}
-	if len(p.messages.Items) == 0 {
-		return nil, nil, refuse(Rejected)
-	}
-	base := len(dst)
-	modern, known := modernTransformers(r.o.Transformers)
-	if !known && (p.nulls || p.reasoning && r.template(p.tools != nil).thinking) {
-		if p.continues {
-			return nil, nil, refuse(TransformersDiffers)
-		}
-		without, err := r.text(bytes.Clone(dst), p, now, false)
-		if err != nil {
-			return nil, nil, err
-		}
-		with, err := r.text(dst, p, now, true)
-		if err == nil && !bytes.Equal(with[base:], without[base:]) {
-			err = refuse(TransformersDiffers)
-		}
-		return without, p, err
-	}
-	text, err := r.text(dst, p, now, modern)
-	return text, p, err
+	return p, err
 }
 
 // text runs the template.

@@ -18,7 +18,7 @@ import (
 // Encoder turns a text into token ids, appended to dst, as the model's
 // tokenizer does.
 type Encoder interface {
-	Encode(dst []uint32, text []byte, addSpecial bool) []uint32
+	Append(dst []uint32, text []byte, addSpecial bool) []uint32
 }
 
 // Model is what computing a model's ids here takes.
@@ -221,7 +221,7 @@ func (l *Local) compute(m *localModel, r *chat.Renderer, req *openai.Request) ([
 // encode gives ids of their own. Four bytes of text a token is the usual rate;
 // three keep the slice from growing.
 func (m *localModel) encode(text []byte, special bool) []uint32 {
-	return slices.Clip(m.Encoder.Encode(make([]uint32, 0, len(text)/3+8), text, special))
+	return slices.Clip(m.Encoder.Append(make([]uint32, 0, len(text)/3+8), text, special))
 }
 
 // sample sets one request in SampleEvery aside to be compared.

@@ -18,7 +18,7 @@ import (
 // byteEncoder's ids are the text's bytes, after a 1 for the special token.
 type byteEncoder struct{}
 
-func (byteEncoder) Encode(dst []uint32, text []byte, special bool) []uint32 {
+func (byteEncoder) Append(dst []uint32, text []byte, special bool) []uint32 {
 	if special {
 		dst = append(dst, 1)
 	}
@@ -55,11 +55,11 @@ func honest(t *testing.T) func(string, []byte) [][]uint32 {
 			return nil
 		}
 		if route != openai.Completions {
-			return [][]uint32{byteEncoder{}.Encode(nil, out.Text, out.AddSpecialTokens)}
+			return [][]uint32{byteEncoder{}.Append(nil, out.Text, out.AddSpecialTokens)}
 		}
 		var prompts [][]uint32
 		for _, text := range req.TextPrompts {
-			prompts = append(prompts, byteEncoder{}.Encode(nil, []byte(text), out.AddSpecialTokens))
+			prompts = append(prompts, byteEncoder{}.Append(nil, []byte(text), out.AddSpecialTokens))
 		}
 		return prompts
 	}
