@@ -1,0 +1,133 @@
+package modelfiles
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// ErrNotFound says that a model's tokenizer is neither a folder nor in the cache.
+var ErrNotFound = errors.New("not found")
+
+// Files are what is fetched of a model; only the first must exist.
+var Files = []string{
+	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json", "generation_config.json",
+	"chat_template.jinja", "chat_template.json",
+}
+
+// Hub is a Hugging Face hub and the cache of what came from it.
+type Hub struct {
+	cache    string
+	endpoint string
+	token    string
+	offline  bool
+	client   *http.Client
+}
+
+// responseWait is how long a hub may take to begin an answer.
+const responseWait = 30 * time.Second
+
+// New makes a Hub of the environment's settings; getenv is os.Getenv but in tests.
+func New(getenv func(string) string) (*Hub, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = responseWait
+	h := &Hub{
+		endpoint: strings.TrimRight(getenv("HF_ENDPOINT"), "/"),
+		token:    getenv("HF_TOKEN"),
+		cache:    getenv("HF_HUB_CACHE"),
+		client:   &http.Client{Transport: transport},
+	}
+	if h.endpoint == "" {
+		h.endpoint = "https://huggingface.co"
+	}
+	switch v := strings.ToUpper(getenv("HF_HUB_OFFLINE")); v {
+	case "1", "ON", "YES", "TRUE":
+		h.offline = true
+	}
+	if h.cache != "" {
+		return h, nil
+	}
+	home := getenv("HF_HOME")
+	if home == "" {
+		base := getenv("XDG_CACHE_HOME")
+		if base == "" {
+			user := getenv("HOME")
+			if user == "" {
+				return nil, errors.New("no folder for the Hugging Face cache: set HF_HOME, HF_HUB_CACHE or HOME")
+			}
+			base = filepath.Join(user, ".cache")
+		}
+		home = filepath.Join(base, "huggingface")
+	}
+	h.cache = filepath.Join(home, "hub")
+	return h, nil
+}
+
+// model is a name on a hub, with its revision.
+type model struct{ name, revision string }
+
+var (
+	nameForm     = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)
+	revisionForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./-]*$`)
+	commitForm   = regexp.MustCompile(`^[0-9a-f]{40}$`)
+)
+
+// parseModel reads "name", "owner/name" or either with "@revision".
+func parseModel(ref string) (model, error) {
+	name, revision, ok := strings.Cut(ref, "@")
+	if !ok {
+		revision = "main"
+	}
+	if !nameForm.MatchString(name) || strings.Contains(name, "..") {
+		return model{}, fmt.Errorf("model %q is neither a folder nor a name on a hub", ref)
+	}
+	if !revisionForm.MatchString(revision) || strings.Contains(revision, "..") {
+		return model{}, fmt.Errorf("model %q has the revision %q, which no hub has", ref, revision)
+	}
+	return model{name, revision}, nil
+}
+
+func (h *Hub) folder(m model) string {
+	return filepath.Join(h.cache, "models--"+strings.ReplaceAll(m.name, "/", "--"))
+}
+
+// Find returns the folder with ref's tokenizer.json without using the network:
+// ref itself if it is a folder, else the snapshot in the cache of the model
+// "owner/name" or "owner/name@revision". The error is ErrNotFound if there is
+// neither.
+func (h *Hub) Find(ref string) (string, error) {
+	if info, err := os.Stat(ref); err == nil && info.IsDir() {
+		if _, err := os.Stat(filepath.Join(ref, Files[0])); err != nil {
+			return "", fmt.Errorf("the folder %s has no %s: %w", ref, Files[0], ErrNotFound)
+		}
+		return ref, nil
+	}
+	m, err := parseModel(ref)
+	if err != nil {
+		return "", err
+	}
+	commit := m.revision
+	if !commitForm.MatchString(commit) {
+		raw, err := os.ReadFile(filepath.Join(h.folder(m), "refs", filepath.FromSlash(m.revision)))
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("the model %s is not in the Hugging Face cache %s: %w", ref, h.cache, ErrNotFound)
+		}
+		if err != nil {
+			return "", fmt.Errorf("read the cache's revision of %s: %w", ref, err)
+		}
+		if commit = strings.TrimSpace(string(raw)); !commitForm.MatchString(commit) {
+			return "", fmt.Errorf("the Hugging Face cache names no commit for %s", ref)
+		}
+	}
+	dir := filepath.Join(h.folder(m), "snapshots", commit)
+	if _, err := os.Stat(filepath.Join(dir, Files[0])); err != nil {
+		return "", fmt.Errorf("the Hugging Face cache has no %s of %s: %w", Files[0], ref, ErrNotFound)
+	}
+	return dir, nil
+}
