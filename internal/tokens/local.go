@@ -40,6 +40,9 @@ type LocalOptions struct {
 	// Endpoints lists the servers of a model; their versions decide how it is
 	// rendered.
 	Endpoints func(model string) []Endpoint
+	// Base maps a served id (an alias, an adapter) to the name its model was
+	// loaded under; nil: they are the same.
+	Base func(servedModel string) string
 	// TrustUnverified are features used although no server could be asked
 	// about them. One that was found to differ is never used.
 	TrustUnverified chat.Features
@@ -154,7 +157,11 @@ func (l *Local) Unload(name string) { l.models.Delete(name) }
 
 // Tokens implements Source: the ids, when every feature of the request is trusted.
 func (l *Local) Tokens(_ context.Context, req *openai.Request, servedModel string) (Result, error) {
-	v, ok := l.models.Load(servedModel)
+	name := servedModel
+	if l.o.Base != nil {
+		name = l.o.Base(servedModel)
+	}
+	v, ok := l.models.Load(name)
 	if !ok {
 		return Result{}, l.refused(servedModel, "no_model")
 	}
