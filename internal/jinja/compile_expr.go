@@ -397,6 +397,9 @@ func (c *compiler) getitem(e *getitemExpr, sc scope) evalFn {
 					bounds[i] = p(st, f)
 				}
 			}
+			if folding {
+				defined(v)
+			}
 			if folding && !canSlice(v, bounds) {
 				return undefinedHint("no such slice")
 			}

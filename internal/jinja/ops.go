@@ -492,8 +492,8 @@ func index(v any) (int64, bool) {
 	return math.MaxInt64, true
 }
 
-// sliceBounds is slice(...).indices(n): the first index, the step and how many.
-func sliceBounds(bounds [3]any, n int) (start, step, count int) {
+// sliceIndices is slice(...).indices(n).
+func sliceIndices(bounds [3]any, n int) (start, stop, step int64) {
 	var b [3]int64
 	var given [3]bool
 	for i, v := range bounds {
@@ -531,23 +531,24 @@ func sliceBounds(bounds [3]any, n int) (start, step, count int) {
 		return min(v, high)
 	}
 	if b[2] > 0 {
-		s, e := clamp(0, 0), clamp(1, size)
-		if s >= e {
-			return 0, 1, 0
-		}
-		if b[2] > size {
-			b[2] = size + 1
-		}
-		return int(s), int(b[2]), int((e-s-1)/b[2]) + 1
+		return clamp(0, 0), clamp(1, size), b[2]
 	}
-	s, e := clamp(0, high), clamp(1, low)
-	if s <= e {
-		return 0, 1, 0
+	return clamp(0, high), clamp(1, low), b[2]
+}
+
+// sliceBounds gives the first index, the step and how many.
+func sliceBounds(bounds [3]any, n int) (first, by, count int) {
+	start, stop, step := sliceIndices(bounds, n)
+	size := int64(n)
+	switch {
+	case step > 0 && start < stop:
+		step = min(step, size+1)
+		return int(start), int(step), int((stop-start-1)/step) + 1
+	case step < 0 && start > stop:
+		step = max(step, -size-1)
+		return int(start), int(step), int((start-stop-1)/-step) + 1
 	}
-	if b[2] < -size {
-		b[2] = -size - 1
-	}
-	return int(s), int(b[2]), int((s-e-1)/-b[2]) + 1
+	return 0, 1, 0
 }
 
 // canSlice reports whether slice works without a TypeError.
@@ -592,10 +593,8 @@ func (st *state) slice(v any, bounds [3]any) any {
 		}
 		return bytesVal(out)
 	case *rangeVal:
-		start, step, n := sliceBounds(bounds, v.len())
-		first := v.start + int64(start)*v.step
-		by := v.step * int64(step)
-		return &rangeVal{first, first + by*int64(n), by}
+		start, stop, step := sliceIndices(bounds, v.len())
+		return &rangeVal{v.start + start*v.step, v.start + stop*v.step, v.step * step}
 	case *undefined:
 		v.fail()
 	}

@@ -322,6 +322,9 @@ func window(name, s string, start, end any) (sub string, offset int, ok bool) {
 	}
 	n := pyvalue.Len(s)
 	from, to := 0, n
+	if end != absent && end != nil {
+		to = clampIndex(end, n)
+	}
 	if start != absent && start != nil {
 		i, isInt := index(start)
 		if !isInt {
@@ -334,9 +337,6 @@ func window(name, s string, start, end any) (sub string, offset int, ok bool) {
 			return "", 0, false
 		}
 		from = int(i)
-	}
-	if end != absent && end != nil {
-		to = clampIndex(end, n)
 	}
 	if from > to {
 		return "", 0, false
