@@ -13,6 +13,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/policy"
 	"warmroute/internal/telemetry"
+	"warmroute/internal/tokens"
 )
 
 // Config is the router's configuration file. Every field has a default; the
@@ -24,6 +25,7 @@ type Config struct {
 	Fleet  fleet.Options        `yaml:"fleet"`
 	Index  IndexConfig          `yaml:"index"`
 	Filter FilterConfig         `yaml:"filter"`
+	Tokens TokensConfig         `yaml:"tokens"`
 	Policy policy.TTFT          `yaml:"policy"`
 	Envoy  envoy.Options        `yaml:"envoy"` // what `extproc envoy-config` writes
 }
@@ -80,6 +82,7 @@ func defaultConfig() Config {
 		Filter: FilterConfig{
 			TokenBudget: 50 * time.Millisecond, Ranked: 3, HintWhenCold: true, MaxBody: 64 << 20, BodyWait: 5 * time.Second, Decisions: 1024,
 		},
+		Tokens: TokensConfig{SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery},
 		Policy: policy.DefaultTTFT(),
 		Envoy:  defaultEnvoy(),
 	}

@@ -76,6 +76,8 @@ type router struct {
 	feed    *feed.Feed
 	fleet   *fleet.Fleet
 	remote  *tokens.Remote
+	local   *tokens.Local // nil when no model is configured
+	loading loading
 	ring    *filter.Ring
 	ledger  *filter.Ledger
 	server  *filter.Server
@@ -102,14 +104,10 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	if r.fleet, err = fleet.New(o, fleet.Hooks{Joined: r.feed.Join, Left: r.feed.Leave}); err != nil {
 		return nil, err
 	}
-	client, err := c.Fleet.HTTP.Client(renderConns)
+	source, err := r.newTokens(reg, log)
 	if err != nil {
 		return nil, err
 	}
-	r.remote = tokens.NewRemote(tokens.RemoteOptions{
-		Endpoints: r.renderers, Client: client, Budget: c.Filter.TokenBudget,
-	})
-	source := &tokens.Chooser{Remote: r.remote}
 	router := filter.NewRouter(r.fleet, r.index, r.ledger, source, r.ring, metrics, filter.RouterOptions{
 		Policy: c.Policy, HintCold: c.Filter.HintWhenCold, Ranked: c.Filter.Ranked, TokenBudget: c.Filter.TokenBudget, Log: log,
 	})
@@ -149,6 +147,10 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	supply.Go(func() error { return r.index.Run(back) })
 	supply.Go(func() error { return file.Watch(back, r.apply, r.refuse) })
 	supply.Go(func() error { return pages.Run(back) })
+	supply.Go(func() error { return r.load(back) })
+	if r.local != nil {
+		supply.Go(func() error { return ended(back, r.local.Run(back)) })
+	}
 
 	front, ctx := errgroup.WithContext(ctx)
 	front.Go(func() error { return g.Serve(listener) })
@@ -158,7 +160,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 		drain(g)
 		return nil
 	})
-	gate.Open(r.ready)
+	gate.Open(r.ready, r.loading.ready)
 	r.log.Info("serving", "listen", listener.Addr().String(), "admin", pages.Addr(), "build", telemetry.ReadBuild().String())
 	err = front.Wait()
 	stop()
@@ -190,6 +192,14 @@ func (r *router) apply(c Config) error {
 
 func (r *router) refuse(err error) {
 	r.log.Error("configuration refused, the old one stays", "error", err)
+}
+
+// ended is err, unless it only says that ctx has.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
 }
 
 // drain ends g gracefully, and by force after drainTime.

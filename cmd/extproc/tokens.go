@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/chat"
+	"warmroute/internal/models"
+	"warmroute/internal/tokens"
+)
+
+// TokensConfig is how token ids are found.
+type TokensConfig struct {
+	Models      []models.Options `yaml:"models,omitempty"` // whose ids are computed in process, once a replica has confirmed them
+	SampleEvery int              `yaml:"sample_every"`     // one request in so many is checked against a replica; negative = none
+	CheckEvery  time.Duration    `yaml:"check_every"`      // how often unconfirmed features are tried again
+	Trust       []string         `yaml:"trust,omitempty"`  // features computed in process though no replica can be asked
+}
+
+// Validate returns every problem, joined.
+func (c TokensConfig) Validate() error {
+	var errs []error
+	seen := map[string]bool{}
+	for i, m := range c.Models {
+		if seen[m.ID] {
+			errs = append(errs, fmt.Errorf("models[%d].id: %q is listed twice", i, m.ID))
+		}
+		seen[m.ID] = true
+	}
+	if c.CheckEvery < 0 {
+		errs = append(errs, fmt.Errorf("check_every: %v is negative", c.CheckEvery))
+	}
+	if _, err := c.trusted(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// trusted is Trust as a set.
+func (c TokensConfig) trusted() (chat.Features, error) {
+	var set chat.Features
+	var names []string
+	for _, f := range chat.AllFeatures() {
+		names = append(names, f.String())
+	}
+	for i, name := range c.Trust {
+		at := slices.Index(names, name)
+		if at < 0 {
+			return 0, fmt.Errorf("trust[%d]: %q is none of %s", i, name, strings.Join(names, ", "))
+		}
+		set |= chat.AllFeatures()[at]
+	}
+	return set, nil
+}
+
+// loading is the state of the models whose ids are computed in process.
+type loading struct {
+	mu    sync.Mutex
+	state map[string]error // by model id; see errLoading
+}
+
+var errLoading = errors.New("is being loaded")
+
+// ready says which model is not loaded yet, or could not be.
+func (l *loading) ready() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	for id, err := range l.state {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("tokens of model %q: %w", id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (l *loading) set(id string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state[id] = err
+}
+
+// load loads every configured model, one after the other: off the request path,
+// a second or less each.
+func (r *router) load(ctx context.Context) error {
+	for _, o := range r.c.Tokens.Models {
+		if ctx.Err() != nil {
+			return nil
+		}
+		start := time.Now()
+		m, err := models.Load(o)
+		if err == nil {
+			err = r.local.Load(o.ID, m)
+		}
+		r.loading.set(o.ID, err)
+		if err != nil {
+			r.log.Error("model not loaded; its token ids are asked of replicas", "model", o.ID, "error", err)
+			continue
+		}
+		r.log.Info("model loaded", "model", o.ID, "took", time.Since(start).Round(time.Millisecond).String())
+	}
+	return nil
+}
+
+// newTokens makes the sources of token ids.
+func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.Source, error) {
+	client, err := r.c.Fleet.HTTP.Client(renderConns)
+	if err != nil {
+		return nil, err
+	}
+	r.remote = tokens.NewRemote(tokens.RemoteOptions{Endpoints: r.renderers, Client: client, Budget: r.c.Filter.TokenBudget})
+	if len(r.c.Tokens.Models) == 0 {
+		return &tokens.Chooser{Remote: r.remote}, nil
+	}
+	trusted, err := r.c.Tokens.trusted()
+	if err != nil {
+		return nil, err
+	}
+	r.loading.state = map[string]error{}
+	for _, m := range r.c.Tokens.Models {
+		r.loading.set(m.ID, errLoading)
+	}
+	r.local = tokens.NewLocal(tokens.LocalOptions{
+		Reference: r.remote, Endpoints: r.renderers, Base: r.base, TrustUnverified: trusted,
+		SampleEvery: r.c.Tokens.SampleEvery, CheckEvery: r.c.Tokens.CheckEvery, Hooks: tokenMetrics(reg), Log: log,
+	})
+	return &tokens.Chooser{Local: r.local, Remote: r.remote}, nil
+}
+
+// base is the base model a served id stands for.
+func (r *router) base(served string) string {
+	if all := r.fleet.Snapshot().Serving(served, ""); len(all) > 0 {
+		return all[0].Model.Base
+	}
+	return served
+}
+
+// tokenMetrics registers what is known of in-process token ids.
+func tokenMetrics(reg prometheus.Registerer) tokens.Hooks {
+	vec := func(name, help, label string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"model", label})
+		reg.MustRegister(v)
+		return v
+	}
+	checks := vec("warmroute_token_checks_total", "In-process token ids compared with a replica's, by outcome.", "outcome")
+	demoted := vec("warmroute_token_demotions_total", "Features whose token ids are no longer computed in process, because they differed.", "feature")
+	refused := vec("warmroute_token_refusals_total", "Requests whose token ids were not computed in process, by cause.", "cause")
+	return tokens.Hooks{
+		Checked: func(model, outcome string) { checks.WithLabelValues(model, outcome).Inc() },
+		Demoted: func(model, feature string) { demoted.WithLabelValues(model, feature).Inc() },
+		Refused: func(model, why string) { refused.WithLabelValues(model, why).Inc() },
+	}
+}
