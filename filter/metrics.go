@@ -15,6 +15,8 @@ type Metrics struct {
 	predicted *prometheus.CounterVec
 	streams   prometheus.Gauge
 	elsewhere prometheus.Counter
+	panics    prometheus.Counter
+	anyway    prometheus.Counter
 }
 
 // NewMetrics registers the filter's metrics with reg.
@@ -34,11 +36,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "warmroute_streams", Help: "Requests whose ext_proc stream is open."}),
 		elsewhere: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "warmroute_served_elsewhere_total", Help: "Hinted requests that Envoy served on another replica than the first named."}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "warmroute_stream_panics_total", Help: "Streams ended by a contained defect outside a decision; Envoy then goes on without a hint."}),
+		anyway: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "warmroute_picked_anyway_total", Help: "Requests that could not be judged and were given a ready replica because always_pick is on."}),
 	}
 	for _, r := range Reasons() {
 		m.reasons[r] = decisions.WithLabelValues(string(r))
 	}
-	reg.MustRegister(decisions, m.took, m.sources, m.predicted, m.streams, m.elsewhere)
+	reg.MustRegister(decisions, m.took, m.sources, m.predicted, m.streams, m.elsewhere, m.panics, m.anyway)
 	return m
 }
 

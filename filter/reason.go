@@ -20,6 +20,7 @@ const (
 	ReasonNotOurs       Reason = "not_ours"       // not a route that carries a prompt
 	ReasonDisabled      Reason = "disabled"       // routing is off for this model
 	ReasonMode          Reason = "body_mode"      // Envoy streams the body: headers are gone by the time it is known
+	ReasonStreams       Reason = "streams"        // more requests at once than are followed
 	ReasonBodyCut       Reason = "body_cut"       // Envoy handed over only the first part of the body
 	ReasonBodyTooLarge  Reason = "body_too_large" // beyond the configured limit
 	ReasonBodySlow      Reason = "body_slow"      // the body did not arrive in time (duplex mode)
@@ -40,7 +41,7 @@ const (
 func Reasons() []Reason {
 	all := []Reason{
 		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways,
-		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow,
+		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow,
 		ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonNoMatch,
 		ReasonAllGuarded, ReasonSaturated, ReasonHybridUnknown, ReasonPanic,
 	}

@@ -98,10 +98,14 @@ func chunk(body []byte, end, request bool) *extprocv3.ProcessingResponse {
 	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: common}}
 }
 
-// immediate ends the request with an HTTP status. Endpoint-picker mode only.
-func immediate(status typev3.StatusCode, details string) *extprocv3.ProcessingResponse {
+// immediate ends the request with an HTTP status and the reason as its text.
+// Endpoint-picker mode only.
+func immediate(status typev3.StatusCode, reason Reason) *extprocv3.ProcessingResponse {
 	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{
-		ImmediateResponse: &extprocv3.ImmediateResponse{Status: &typev3.HttpStatus{Code: status}, Details: details},
+		ImmediateResponse: &extprocv3.ImmediateResponse{
+			Status: &typev3.HttpStatus{Code: status}, Body: []byte("warmroute: " + string(reason) + "\n"),
+			Details: "warmroute_" + string(reason), // Envoy's response code details, for access logs
+		},
 	}}
 }
 

@@ -31,6 +31,7 @@ type RouterOptions struct {
 	HintCold    bool          // route requests nobody has a prefix of, too
 	Ranked      int           // length of the ranked list; default 3
 	TokenBudget time.Duration // most a request waits for its token ids; default 50 ms
+	MaxTokens   int           // tokens of a prompt that are looked up, from its start; default 1 Mi
 	Now         func() time.Time
 	Log         *slog.Logger
 }
@@ -41,6 +42,9 @@ func (o RouterOptions) withDefaults() RouterOptions {
 	}
 	if o.TokenBudget == 0 {
 		o.TokenBudget = 50 * time.Millisecond
+	}
+	if o.MaxTokens == 0 {
+		o.MaxTokens = 1 << 20 // beyond every context length there is; 20 ms of hashing
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -189,6 +193,7 @@ func (r *Router) matchPrompt(mv *modelView, req *openai.Request, p *tokens.Promp
 		if !p.Partial {
 			usable--
 		}
+		usable = min(usable, r.o.MaxTokens)
 		if scope.BlockSize <= 0 || usable < scope.BlockSize {
 			continue
 		}

@@ -2,12 +2,17 @@ package filter
 
 import (
 	"errors"
+	"log/slog"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // ServerOptions configures a Server.
@@ -15,8 +20,11 @@ type ServerOptions struct {
 	TenantHeader string        // trusted request header with the tenant, lower case; "" = every request is shared
 	MaxBody      int           // bytes of a body that are looked at; default 64 MiB
 	BodyWait     time.Duration // duplex mode: longest wait for a body; default 5 s
+	MaxStreams   int           // requests followed at once, the others pass without a hint; default 8192
 	ReasonHeader bool          // answer response headers with the reason
-	Picker       bool          // endpoint-picker mode: 503 when nothing is ready
+	Picker       bool          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
+	AlwaysPick   bool          // name a replica even where there is nothing to judge by
+	Log          *slog.Logger  // nil: no log
 }
 
 func (o ServerOptions) withDefaults() ServerOptions {
@@ -25,6 +33,12 @@ func (o ServerOptions) withDefaults() ServerOptions {
 	}
 	if o.BodyWait == 0 {
 		o.BodyWait = 5 * time.Second
+	}
+	if o.MaxStreams == 0 {
+		o.MaxStreams = 8192 // 32 replicas with 256 sequences each
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
 }
@@ -35,7 +49,8 @@ type Server struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	router *Router
 	o      ServerOptions
-	joined sync.Pool // *[]byte, bodies put together from chunks
+	open   atomic.Int64 // streams
+	joined sync.Pool    // *[]byte, bodies put together from chunks
 }
 
 // NewServer returns a server that asks router.
@@ -44,12 +59,15 @@ func NewServer(router *Router, o ServerOptions) *Server {
 }
 
 // Process follows one HTTP request. It returns nil however the stream ends:
-// there is nobody to report an aborted request to.
-func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) error {
+// there is nobody to report an aborted request to. Only a defect of ours is an
+// error, so that Envoy's failure_mode_allow takes over.
+func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err error) {
 	s.router.metrics.streams.Inc()
 	defer s.router.metrics.streams.Dec()
-	st := &stream{srv: s, mode: modev3.ProcessingMode_BUFFERED}
+	st := &stream{srv: s, mode: modev3.ProcessingMode_BUFFERED, crowded: s.open.Add(1) > int64(s.o.MaxStreams)}
+	defer s.open.Add(-1)
 	defer st.close()
+	defer s.contain(&err)
 	var out []*response
 	for {
 		m, err := ss.Recv()
@@ -60,12 +78,27 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) error {
 		if err := sendAll(ss, out); err != nil {
 			return nil
 		}
+		if st.crowded && !st.duplex() {
+			return nil // Envoy goes on by itself, without the body's way through here
+		}
 		if st.duplex() && !st.decided {
 			if err := s.await(ss, st); err != nil {
 				return nil
 			}
 		}
 	}
+}
+
+// contain turns a panic into the end of its stream: a defect in following one
+// request must not end the process that follows all others.
+func (s *Server) contain(err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	s.router.metrics.panics.Inc()
+	s.o.Log.Error("filter: stream panicked", "panic", panicKind(p), "stack", string(debug.Stack())) // a stack holds addresses, no text
+	*err = status.Error(codes.Internal, "contained defect")
 }
 
 func sendAll(ss extprocv3.ExternalProcessor_ProcessServer, out []*response) error {
@@ -133,8 +166,8 @@ func (s *Server) join(chunks [][]byte, size int) (body []byte, done func()) {
 	return *buf, func() { s.joined.Put(buf) }
 }
 
-// status is the HTTP status a decision without a hint means in picker mode.
-func (s *Server) status(reason Reason) (typev3.StatusCode, bool) {
+// refusal is the HTTP status a decision without a hint means in picker mode.
+func (s *Server) refusal(reason Reason) (typev3.StatusCode, bool) {
 	if !s.o.Picker {
 		return 0, false
 	}

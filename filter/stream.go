@@ -25,6 +25,8 @@ type stream struct {
 	resp modev3.ProcessingMode_BodySendMode // of the response body
 
 	q       Query
+	crowded bool // beyond MaxStreams: passes without a hint
+	tenants int  // copies of the tenant header
 	ours    bool // the route carries a prompt
 	decided bool
 	d       Decision
@@ -81,16 +83,23 @@ func (st *stream) requestHeaders(ctx context.Context, h *extprocv3.HttpHeaders, 
 			st.q.ID = headerValue(hv)
 		case st.srv.o.TenantHeader:
 			st.q.Tenant = headerValue(hv)
+			st.tenants++
 		}
+	}
+	if st.tenants > 1 {
+		st.q.Tenant = "" // a gateway that appends lets clients choose: then nobody's replicas are meant
 	}
 	path, _, _ = strings.Cut(path, "?")
 	st.q.Route, st.ours = openai.RouteOf(method, path)
+	st.q.Pick = st.srv.o.AlwaysPick
 	st.ended = h.GetEndOfStream()
 	switch {
 	case !st.ours || st.ended:
-		st.decide(st.srv.router.Skip(&st.q, ReasonNotOurs))
+		st.skip(ReasonNotOurs)
+	case st.crowded:
+		st.skip(ReasonStreams)
 	case st.mode == modev3.ProcessingMode_NONE, st.mode == modev3.ProcessingMode_STREAMED:
-		st.decide(st.srv.router.Skip(&st.q, ReasonMode))
+		st.skip(ReasonMode)
 	case st.duplex():
 		return out // held until the body is complete
 	default:
@@ -101,13 +110,25 @@ func (st *stream) requestHeaders(ctx context.Context, h *extprocv3.HttpHeaders, 
 
 // answer is build(decision), or the protocol's error status in picker mode.
 func (st *stream) answer(build func(Decision) *response) *response {
-	if code, ok := st.srv.status(st.d.Reason); ok {
-		return immediate(code, "warmroute_"+string(st.d.Reason))
+	if code, ok := st.srv.refusal(st.d.Reason); ok {
+		return immediate(code, st.d.Reason)
 	}
 	return build(st.d)
 }
 
-func (st *stream) decide(d Decision) { st.d, st.decided = d, true }
+// decide takes the decision, after a look for any replica where the gateway
+// cannot do without one.
+func (st *stream) decide(d Decision) {
+	if st.srv.o.AlwaysPick && d.Destination == "" {
+		if _, refused := st.srv.refusal(d.Reason); !refused {
+			st.srv.router.Any(&st.q, &d)
+		}
+	}
+	st.d, st.decided = d, true
+}
+
+// skip decides a request that is not judged, and says why.
+func (st *stream) skip(reason Reason) { st.decide(st.srv.router.Skip(&st.q, reason)) }
 
 func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out []*response) []*response {
 	if st.decided || st.ended {
@@ -117,9 +138,9 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 	st.q.Body = b.GetBody()
 	switch {
 	case len(st.q.Body) > st.srv.o.MaxBody:
-		st.decide(st.srv.router.Skip(&st.q, ReasonBodyTooLarge))
+		st.skip(ReasonBodyTooLarge)
 	case !st.ended && st.mode == modev3.ProcessingMode_BUFFERED_PARTIAL:
-		st.decide(st.srv.router.Skip(&st.q, ReasonBodyCut))
+		st.skip(ReasonBodyCut)
 	default:
 		st.decide(st.srv.router.Route(ctx, &st.q))
 	}
@@ -141,7 +162,7 @@ func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*
 	case st.ended:
 		return st.flush(ctx, out, true)
 	case st.size > st.srv.o.MaxBody:
-		st.decide(st.srv.router.Skip(&st.q, ReasonBodyTooLarge))
+		st.skip(ReasonBodyTooLarge)
 		return st.flush(ctx, out, false)
 	}
 	return out
@@ -180,7 +201,7 @@ func (st *stream) expire(out []*response) []*response {
 	if st.decided || !st.ours {
 		return out
 	}
-	st.decide(st.srv.router.Skip(&st.q, ReasonBodySlow))
+	st.skip(ReasonBodySlow)
 	return st.flush(context.Background(), out, false)
 }
 

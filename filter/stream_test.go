@@ -100,16 +100,19 @@ const chat = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 
 const chatPath = "/v1/chat/completions"
 
-// TestSequences is the protocol: what is answered to every sequence of
-// messages, per body mode. Answers to one message are joined by commas.
-func TestSequences(t *testing.T) {
+// sequence is a table entry: what is answered to a sequence of messages.
+// Answers to one message are joined by commas, messages by bars.
+type sequence struct {
+	name   string
+	send   []*request
+	want   string
+	reason Reason
+}
+
+// sequences is the protocol, per body mode.
+func sequences() []sequence {
 	big := strings.Repeat("x", 64<<10)
-	tests := []struct {
-		name   string
-		send   []*request
-		want   string
-		reason Reason
-	}{
+	return []sequence{
 		{"buffered", []*request{headers(buffered, "POST", chatPath, false), body(chat, true)},
 			"headers | body+endpoint", ReasonCold},
 		{"buffered, query string", []*request{headers(buffered, "POST", chatPath+"?x=1", false), body(chat, true)},
@@ -162,8 +165,47 @@ func TestSequences(t *testing.T) {
 			" | headers+endpoint,body(57 end) | rheaders | rbody(3) | rbody(0 end) | rtrailers", ReasonCold},
 		{"buffered, too large", []*request{headers(buffered, "POST", chatPath, false), body(big+big, true)},
 			"headers | body", ReasonBodyTooLarge},
+		{"buffered, empty last chunk", []*request{headers(buffered, "POST", chatPath, false), body(chat, false), body("", true)},
+			"headers | body+endpoint | body", ReasonCold},
+		{"buffered, trailers alone", []*request{headers(buffered, "POST", chatPath, false), trailers()},
+			"headers | trailers", ""},
+		{"buffered, responses streamed", []*request{headers(buffered, "POST", chatPath, false), body(chat, true), responseHeaders(), responseBody("abc", false), responseBody("", true)},
+			"headers | body+endpoint | rheaders | rbody | rbody", ReasonCold},
+		{"answered by Envoy itself", []*request{headers(buffered, "POST", chatPath, false), responseHeaders(), responseBody("abc", true)},
+			"headers | rheaders | rbody", ""},
+		{"none", []*request{headers(modev3.ProcessingMode_NONE, "POST", chatPath, false), responseHeaders()},
+			"headers | rheaders", ReasonMode},
+		{"streamed, trailers", []*request{headers(streamed, "POST", chatPath, false), body(chat, false), trailers()},
+			"headers | body | trailers", ReasonMode},
+		{"partial, trailers", []*request{headers(partial, "POST", chatPath, false), body(chat, false), trailers()},
+			"headers | body | trailers", ReasonBodyCut},
+		{"duplex, three ends", []*request{headers(duplex, "POST", chatPath, false), body(chat, true), body("", true), trailers()},
+			" | headers+endpoint,body(57 end) |  | trailers", ReasonCold},
+		{"duplex, ended by trailers after too much", []*request{headers(duplex, "POST", chatPath, false), body(big, false), body(big, false), trailers()},
+			" |  | headers,body(62000),body(3536),body(62000),body(3536) | trailers", ReasonBodyTooLarge},
+		{"duplex, empty", []*request{headers(duplex, "POST", chatPath, false), body("", true)},
+			" | headers,body(0 end)", "unreadable_json"},
+		{"duplex, one byte at a time", append([]*request{headers(duplex, "POST", chatPath, false)}, bytewise("{}")...),
+			" |  | headers,body(1),body(1 end)", "no_model"},
+		{"duplex, another route ended by trailers", []*request{headers(duplex, "POST", "/v1/embeddings", false), body("abc", false), trailers()},
+			"headers | body(3) | trailers", ReasonNotOurs},
+		{"nothing inside", []*request{{}, headers(buffered, "GET", "/", true)},
+			" | headers", ReasonNotOurs},
 	}
-	for _, tt := range tests {
+}
+
+// bytewise sends s in chunks of one byte.
+func bytewise(s string) []*request {
+	var out []*request
+	for i := range len(s) {
+		out = append(out, body(s[i:i+1], i == len(s)-1))
+	}
+	return out
+}
+
+// TestSequences takes every sequence step by step.
+func TestSequences(t *testing.T) {
+	for _, tt := range sequences() {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
 			st := &stream{srv: NewServer(b.router, ServerOptions{MaxBody: 100_000}), mode: buffered}
@@ -183,12 +225,18 @@ func TestSequences(t *testing.T) {
 				t.Errorf("reason %q, want %q", st.d.Reason, tt.reason)
 			}
 			st.close()
-			for h, l := range b.ledger.loads {
-				if l.InFlight() != 0 || l.Awaiting() != 0 || l.Pending() != 0 || l.Live() != 0 {
-					t.Errorf("%v keeps a charge after the stream has ended", h)
-				}
-			}
+			b.idle(t)
 		})
+	}
+}
+
+// idle fails where a request keeps its charge after its stream has ended.
+func (b *bench) idle(t *testing.T) {
+	t.Helper()
+	for h, l := range b.ledger.loads {
+		if l.InFlight() != 0 || l.Awaiting() != 0 || l.Pending() != 0 || l.Live() != 0 {
+			t.Errorf("%v keeps a charge after the stream has ended", h)
+		}
 	}
 }
 

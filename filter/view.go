@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,9 +68,20 @@ func (v *views) of(model, tenant string) *modelView {
 	if len(serving) == 0 {
 		return nil // not cached: the name is the client's
 	}
-	key.model, key.tenant = strings.Clone(model), strings.Clone(tenant) // the arguments may alias a request body
+	if !owns(serving, tenant) {
+		key.tenant = "" // tenants without replicas of their own share one view, however many there are
+		if mv, ok := cur.models.Load(key); ok {
+			return mv.(*modelView)
+		}
+	}
+	key.model, key.tenant = strings.Clone(model), strings.Clone(key.tenant) // the arguments may alias a request body
 	mv, _ := cur.models.LoadOrStore(key, v.build(serving))
 	return mv.(*modelView)
+}
+
+// owns reports whether any of the candidates is the tenant's own.
+func owns(serving []fleet.Candidate, tenant string) bool {
+	return slices.ContainsFunc(serving, func(c fleet.Candidate) bool { return c.Replica.Tenant == tenant })
 }
 
 func (v *views) build(serving []fleet.Candidate) *modelView {

@@ -1,0 +1,417 @@
+package filter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"warmroute/envoy"
+	"warmroute/internal/fleet"
+)
+
+// dial serves s over TCP and returns a client of it.
+func dial(t *testing.T, s *Server) extprocv3.ExternalProcessorClient {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	extprocv3.RegisterExternalProcessorServer(g, s)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := g.Serve(lis); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(); g.Stop(); wg.Wait() })
+	return extprocv3.NewExternalProcessorClient(conn)
+}
+
+// exchange sends messages on one stream and returns everything answered until
+// the server ends the stream.
+func exchange(t *testing.T, c extprocv3.ExternalProcessorClient, send ...*request) ([]*response, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	st, err := c.Process(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range send {
+		if err := st.Send(m); err != nil {
+			break // the server has ended the stream: Recv says how
+		}
+	}
+	_ = st.CloseSend() // likewise
+	var out []*response
+	for {
+		r, err := st.Recv()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return out, err
+		}
+		out = append(out, r)
+	}
+}
+
+func describeAll(out []*response) string {
+	var words []string
+	for _, r := range out {
+		words = append(words, describe(r))
+	}
+	return strings.Join(words, ",")
+}
+
+// TestSequencesOverGRPC sends every sequence over a real connection. Which
+// answer belongs to which message is not seen there, the order is.
+func TestSequencesOverGRPC(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
+	client := dial(t, NewServer(b.router, ServerOptions{MaxBody: 100_000}))
+	for _, tt := range sequences() {
+		t.Run(tt.name, func(t *testing.T) {
+			out, err := exchange(t, client, tt.send...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			for _, w := range strings.FieldsFunc(strings.ReplaceAll(tt.want, " | ", ","), func(r rune) bool { return r == ',' }) {
+				if w = strings.TrimSpace(w); w != "" {
+					want = append(want, w)
+				}
+			}
+			if got := describeAll(out); got != strings.Join(want, ",") {
+				t.Errorf("answers\n got %s\nwant %s", got, strings.Join(want, ","))
+			}
+		})
+	}
+	b.idle(t)
+}
+
+// TestSlowBodiesGoOnWithoutAHint: a duplex body that stops half way is let go
+// after BodyWait, and what follows passes.
+func TestSlowBodiesGoOnWithoutAHint(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	client := dial(t, NewServer(b.router, ServerOptions{BodyWait: 20 * time.Millisecond}))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	st, err := client.Process(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(m *request) {
+		t.Helper()
+		if err := st.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receive := func(want string) {
+		t.Helper()
+		r, err := st.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := describe(r); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	send(headers(duplex, "POST", chatPath, false))
+	send(body(chat[:20], false))
+	receive("headers")
+	receive("body(20)")
+	send(body(chat[20:], true))
+	receive("body(37 end)")
+	if got := b.last().Reason; got != ReasonBodySlow {
+		t.Errorf("reason %q", got)
+	}
+}
+
+// TestAbortedStreamsLeaveNoCharge ends streams at every point of a request.
+func TestAbortedStreamsLeaveNoCharge(t *testing.T) {
+	for _, mode := range []modev3.ProcessingMode_BodySendMode{buffered, duplex} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		s := NewServer(b.router, ServerOptions{})
+		client := dial(t, s)
+		all := []*request{headers(mode, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], true), responseHeaders()}
+		if mode == buffered {
+			all = []*request{headers(mode, "POST", chatPath, false), body(chat, true), responseHeaders()}
+		}
+		for n := range len(all) + 1 {
+			ctx, cancel := context.WithCancel(context.Background())
+			st, err := client.Process(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range all[:n] {
+				if err := st.Send(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cancel()
+			_, _ = st.Recv() // cancelled
+		}
+		for end := time.Now().Add(10 * time.Second); s.open.Load() > 0; {
+			if time.Now().After(end) {
+				t.Fatalf("%v: %d streams stay open", mode, s.open.Load())
+			}
+			time.Sleep(time.Millisecond) // the server learns of a cancelled stream from its connection
+		}
+		b.idle(t)
+	}
+}
+
+// TestStreamsBeyondTheLimitPass: they are answered without a look at the body,
+// and where Envoy allows it the stream ends with the headers.
+func TestStreamsBeyondTheLimitPass(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	s := NewServer(b.router, ServerOptions{MaxStreams: 1})
+	client := dial(t, s)
+	s.open.Add(1) // somebody else's
+	for mode, want := range map[modev3.ProcessingMode_BodySendMode]string{
+		buffered: "headers", partial: "headers", duplex: "headers,body(57 end)",
+	} {
+		out, err := exchange(t, client, headers(mode, "POST", chatPath, false), body(chat, true))
+		if got := describeAll(out); err != nil || got != want {
+			t.Errorf("%v: %s, %v; want %s", mode, got, err, want)
+		}
+		if got := b.last().Reason; got != ReasonStreams {
+			t.Errorf("%v: reason %q", mode, got)
+		}
+	}
+	s.open.Add(-1)
+	if out, _ := exchange(t, client, headers(buffered, "POST", chatPath, false), body(chat, true)); describeAll(out) != "headers,body+endpoint" {
+		t.Errorf("below the limit: %s", describeAll(out))
+	}
+}
+
+// brokenFleet panics with a text that looks like a prompt.
+type brokenFleet struct{}
+
+func (brokenFleet) Snapshot() *fleet.Snapshot { panic("tell me a secret") }
+
+// TestPanicsEndTheirStreamOnly: the stream fails, which Envoy lets pass, the
+// process goes on, and the log does not quote the panic.
+func TestPanicsEndTheirStreamOnly(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	var log logBuffer
+	s := NewServer(b.router, ServerOptions{AlwaysPick: true, Log: log.logger()})
+	client := dial(t, s)
+	b.router.views.fleet = brokenFleet{}
+	_, err := exchange(t, client, headers(buffered, "GET", "/v1/models", true))
+	if status.Code(err) != codes.Internal {
+		t.Errorf("error %v, want Internal", err)
+	}
+	b.router.views.fleet = b.fleet
+	if out, err := exchange(t, client, headers(buffered, "GET", "/v1/models", true)); err != nil || describeAll(out) != "headers+endpoint" {
+		t.Errorf("afterwards: %s, %v", describeAll(out), err)
+	}
+	var m dto.Metric
+	if err := b.router.metrics.panics.Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
+		t.Errorf("counted %v panics, %v", m.GetCounter().GetValue(), err)
+	}
+	if text := log.String(); !strings.Contains(text, "filter.brokenFleet.Snapshot") || strings.Contains(text, "secret") {
+		t.Errorf("log: %s", text)
+	}
+}
+
+// TestAlwaysPickNamesAReplica for everything that cannot be judged.
+func TestAlwaysPickNamesAReplica(t *testing.T) {
+	down := replica(3)
+	down.Ready = false
+	private := replica(4)
+	private.Tenant = "red"
+	b := newBench(t, fakeTokens{n: 100, err: errors.New("none")}, replica(1), replica(2), down, private)
+	client := dial(t, NewServer(b.router, ServerOptions{AlwaysPick: true, MaxBody: 1000}))
+	for name, send := range map[string][]*request{
+		"get":          {headers(buffered, "GET", "/v1/models", true)},
+		"another":      {headers(duplex, "POST", "/v1/embeddings", false), body("abc", true)},
+		"unreadable":   {headers(buffered, "POST", chatPath, false), body("{", true)},
+		"too large":    {headers(buffered, "POST", chatPath, false), body(strings.Repeat("x", 2000), true)},
+		"unknown":      {headers(duplex, "POST", chatPath, false), body(strings.Replace(chat, `"m"`, `"x"`, 1), true)},
+		"streamed":     {headers(streamed, "POST", chatPath, false), body(chat, true)},
+		"no token ids": {headers(buffered, "POST", chatPath, false), body(chat, true)},
+		"cut":          {headers(partial, "POST", chatPath, false), body(chat[:20], false)},
+	} {
+		used := map[string]bool{}
+		for range 4 {
+			out, err := exchange(t, client, send...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range out {
+				checkMetadata(t, r)
+			}
+			list := strings.Split(destination(out), ",")
+			used[list[0]] = true
+			for _, addr := range list {
+				if addr != "10.0.0.1:8000" && addr != "10.0.0.2:8000" {
+					t.Errorf("%s: destination %q", name, addr)
+				}
+			}
+		}
+		if len(used) != 2 && name != "no token ids" { // that one goes by load
+			t.Errorf("%s: all went to %v", name, used)
+		}
+	}
+	b.idle(t)
+}
+
+// destination is the value of the destination header in out, "" without one.
+func destination(out []*response) string {
+	for _, r := range out {
+		for _, c := range []*extprocv3.CommonResponse{r.GetRequestHeaders().GetResponse(), r.GetRequestBody().GetResponse()} {
+			for _, h := range c.GetHeaderMutation().GetSetHeaders() {
+				if h.GetHeader().GetKey() == envoy.HeaderDestination {
+					return string(h.GetHeader().GetRawValue())
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// TestPickerStatuses: what the endpoint-picker protocol wants where nothing can
+// be named, with and without always_pick, and that the stream is left clean.
+func TestPickerStatuses(t *testing.T) {
+	down := replica(1)
+	down.Ready = false
+	stranger := subset([]any{"10.9.9.9:1"})
+	tests := []struct {
+		name   string
+		with   *fleet.Replica
+		subset *corev3.Metadata
+		want   string
+	}{
+		{"none is ready", down, nil, "immediate503"},
+		{"none in the subset", replica(1), stranger, "immediate503"},
+		{"none in an empty subset", replica(1), subset([]any{}), "immediate503"},
+	}
+	for _, tt := range tests {
+		for _, always := range []bool{false, true} {
+			b := newBench(t, fakeTokens{n: 100}, tt.with)
+			client := dial(t, NewServer(b.router, ServerOptions{Picker: true, AlwaysPick: always}))
+			for mode, first := range map[modev3.ProcessingMode_BodySendMode]string{buffered: "headers,", duplex: ""} {
+				h := headers(mode, "POST", chatPath, false)
+				h.MetadataContext = tt.subset
+				out, err := exchange(t, client, h, body(chat, true))
+				if got := describeAll(out); err != nil || got != first+tt.want {
+					t.Errorf("%s, %v, always %v: %s, %v", tt.name, mode, always, got, err)
+				}
+			}
+			b.idle(t)
+		}
+	}
+	s := NewServer(nil, ServerOptions{Picker: true})
+	if code, ok := s.refusal(ReasonSaturated); !ok || code != 429 {
+		t.Errorf("saturated: %v %v", code, ok)
+	}
+	if _, ok := NewServer(nil, ServerOptions{}).refusal(ReasonSaturated); ok {
+		t.Error("refused outside picker mode")
+	}
+}
+
+// TestServedFeedback reads the endpoint that served from either place.
+func TestServedFeedback(t *testing.T) {
+	text := func(key, v string) *structpb.Struct {
+		return &structpb.Struct{Fields: map[string]*structpb.Value{key: structpb.NewStringValue(v)}}
+	}
+	metadata := responseHeaders()
+	metadata.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.MetadataLB: text(envoy.MetadataServed, "10.0.0.9:8000")}}
+	attribute := responseHeaders()
+	attribute.Attributes = map[string]*structpb.Struct{"envoy.filters.http.ext_proc": text(envoy.AttributeUpstream, "10.0.0.9:8000")}
+	for name, m := range map[string]*request{"metadata": metadata, "attribute": attribute} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		if _, err := exchange(t, dial(t, NewServer(b.router, ServerOptions{})), headers(buffered, "POST", chatPath, false), body(chat, true), m); err != nil {
+			t.Fatal(err)
+		}
+		var got dto.Metric
+		if err := b.router.metrics.elsewhere.Write(&got); err != nil || got.GetCounter().GetValue() != 1 {
+			t.Errorf("%s: served elsewhere %v times, want 1", name, got.GetCounter().GetValue())
+		}
+	}
+}
+
+// TestARepeatedTenantHeaderCountsAsNone: else a client could add one.
+func TestARepeatedTenantHeaderCountsAsNone(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	st := &stream{srv: NewServer(b.router, ServerOptions{TenantHeader: "x-tenant"}), mode: buffered}
+	m := headers(buffered, "POST", chatPath, false)
+	h := m.GetRequestHeaders().Headers
+	h.Headers = append(h.Headers, &corev3.HeaderValue{Key: "x-tenant", RawValue: []byte("red")})
+	st.step(context.Background(), m, nil)
+	if st.q.Tenant != "" {
+		t.Errorf("tenant %q", st.q.Tenant)
+	}
+}
+
+// TestStrangersTenantsShareAView: a flood of tenant names costs no memory.
+func TestStrangersTenantsShareAView(t *testing.T) {
+	own := replica(2)
+	own.Tenant = "blue"
+	b := newBench(t, fakeTokens{n: 100}, replica(1), own)
+	for _, tenant := range []string{"", "blue", "a", "b", "c"} {
+		q := query()
+		q.Tenant = tenant
+		if d := b.route(q); d.Destination == "" {
+			t.Errorf("tenant %q: %+v", tenant, d)
+		}
+	}
+	n := 0
+	b.router.views.now().models.Range(func(any, any) bool { n++; return true })
+	if n != 2 {
+		t.Errorf("%d views, want 2", n)
+	}
+}
+
+func TestOnlyTheFirstTokensAreLookedUp(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 1000}, replica(1))
+	b.router.o.MaxTokens = 10*blockSize + 3
+	b.holds("10.0.0.1:8000", 0, 1000)
+	b.route(query())
+	if r := b.last(); r.Blocks != 10 || r.Predicted != 10*blockSize || r.Tokens != 1000 {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// logBuffer is a log to look at.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
