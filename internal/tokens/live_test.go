@@ -30,6 +30,7 @@ func TestLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := qwen(t)
+	m.MaxLen = 4000 // what the test servers are started with
 	endpoints := func(string) []Endpoint { return []Endpoint{{URL: server, Version: v.Version, Render: true}} }
 	l := NewLocal(LocalOptions{Reference: newRemote(t, RemoteOptions{Endpoints: endpoints}), Endpoints: endpoints, SampleEvery: -1})
 	if err := l.Load("qwen-tiny", m); err != nil {

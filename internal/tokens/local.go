@@ -27,8 +27,8 @@ type Model struct {
 	// servers' own is used.
 	Chat    chat.Options
 	Encoder Encoder
-	// MaxLen is the model's context in tokens; 0: not known. A longer prompt
-	// is refused or cut by vLLM, so there are no ids for it.
+	// MaxLen is the model's context in tokens; 0: what the servers say. A
+	// longer prompt is refused or cut by vLLM, so there are no ids for it.
 	MaxLen int
 }
 
@@ -106,6 +106,7 @@ type localModel struct {
 	trust trust
 	// renderer belongs to version; both are nil and "" until the first check.
 	renderer atomic.Pointer[chat.Renderer]
+	limit    atomic.Int64 // the servers' context in tokens, 0: not known
 	mu       sync.Mutex // one check at a time; guards version and checked
 	version  string
 	checked  bool
@@ -215,7 +216,7 @@ func (l *Local) compute(m *localModel, r *chat.Renderer, req *openai.Request) ([
 		ids = [][]uint32{m.encode(out.Text, out.AddSpecialTokens)}
 	}
 	for _, prompt := range ids {
-		if len(prompt) == 0 || m.MaxLen > 0 && len(prompt) > m.MaxLen {
+		if len(prompt) == 0 || !m.fits(len(prompt), out.Truncates) {
 			return nil, out.Features, ErrNone
 		}
 	}
@@ -223,6 +224,20 @@ func (l *Local) compute(m *localModel, r *chat.Renderer, req *openai.Request) ([
 		return nil, out.Features, ErrNone
 	}
 	return ids, out.Features, nil
+}
+
+// fits reports whether vLLM takes a prompt as it is. One that may be cut is cut
+// to one token less than the context; without the context's length nothing is
+// known of such a one.
+func (m *localModel) fits(tokens int, truncates bool) bool {
+	limit := either(m.MaxLen, int(m.limit.Load()))
+	switch {
+	case truncates:
+		return tokens < limit
+	case limit > 0:
+		return tokens <= limit
+	}
+	return true
 }
 
 // encode gives ids of their own. Four bytes of text a token is the usual rate;

@@ -249,6 +249,24 @@ func TestLocalRefusesLongPrompts(t *testing.T) {
 	}
 }
 
+func TestContextLength(t *testing.T) {
+	if got := shortest([]Endpoint{{}, {MaxLen: 9}, {MaxLen: 7}}); got != 7 {
+		t.Errorf("shortest %d", got)
+	}
+	m := &localModel{}
+	if !m.fits(1<<20, false) || m.fits(1, true) {
+		t.Error("an unknown context: any length, unless it may be cut")
+	}
+	m.limit.Store(10)
+	if !m.fits(10, false) || m.fits(11, false) || !m.fits(9, true) || m.fits(10, true) {
+		t.Error("the servers' context")
+	}
+	m.MaxLen = 20
+	if !m.fits(11, false) {
+		t.Error("what is configured goes first")
+	}
+}
+
 func TestRunStops(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)

@@ -1,8 +1,6 @@
 package tokens
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -10,34 +8,18 @@ import (
 	"warmroute/internal/chat"
 	"warmroute/internal/chat/chattest"
 	"warmroute/internal/openai"
-	"warmroute/internal/tokenizer"
 )
 
-// qwen loads the tokenizer and template the captures were taken with, fetched
-// by `make setup`.
+// qwen loads the model the captures were taken with; make setup fetches it.
 func qwen(t *testing.T) Model {
 	t.Helper()
-	dir := filepath.Join("..", "..", ".cache", "models", "qwen3")
-	raw, err := os.ReadFile(filepath.Join(dir, "tokenizer_config.json"))
-	if err != nil {
-		t.Fatalf("the model's files are not there (make setup fetches them): %v", err)
-	}
-	var config struct {
-		Template string `json:"chat_template"`
-		EOS      string `json:"eos_token"`
-		Pad      string `json:"pad_token"`
-	}
-	if err := json.Unmarshal(raw, &config); err != nil {
-		t.Fatal(err)
-	}
-	tok, err := tokenizer.Load(dir, tokenizer.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Model{Encoder: tok, Chat: chat.Options{
-		Template: config.Template, SpecialTokens: map[string]string{"eos_token": config.EOS, "pad_token": config.Pad},
+	m, err := LoadFolder(filepath.Join("..", "..", ".cache", "models", "qwen3"), Flags{
 		ResponsesToolFields: []string{"name", "parameters", "strict", "type", "allowed_callers", "async_", "defer_loading", "description", "output_schema"},
-	}}
+	})
+	if err != nil {
+		t.Fatalf("make setup fetches the model's files: %v", err)
+	}
+	return m
 }
 
 // TestGoldenIDs compares ids computed here with what vLLM answered.
@@ -53,6 +35,7 @@ func TestGoldenIDs(t *testing.T) {
 				t.Fatalf("%d vectors of %s", len(v.Vectors), v.Version)
 			}
 			m := model
+			m.MaxLen = 8000
 			m.Chat.Version, m.Chat.Transformers = version, transformers
 			compareIDs(t, m, v.Vectors)
 		})

@@ -22,6 +22,8 @@ type Endpoint struct {
 	Version string
 	// Render: its /render routes answer.
 	Render bool
+	// MaxLen is the model's context there in tokens; 0: not known.
+	MaxLen int
 }
 
 // Defaults of RemoteOptions.
@@ -170,11 +172,12 @@ func (r *Remote) flight(k key, req *openai.Request, model string) *flight {
 		case errors.As(f.err, &refused):
 			r.cache.put(k, Result{}, f.err, r.o.Now(), refusalTTL)
 		}
-		close(f.done)
+		// Gone before it is done: who comes later finds the cache, or asks anew.
 		r.mu.Lock()
 		delete(r.flights, k)
 		r.mu.Unlock()
 		<-r.slots
+		close(f.done)
 	}()
 	return f
 }

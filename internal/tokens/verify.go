@@ -14,7 +14,9 @@ import (
 func (l *Local) check(ctx context.Context, m *localModel) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	version := commonVersion(l.o.Endpoints(m.name))
+	endpoints := l.o.Endpoints(m.name)
+	version := commonVersion(endpoints)
+	m.limit.Store(int64(shortest(endpoints)))
 	if m.renderer.Load() == nil || version != m.version {
 		o := m.Chat
 		o.Version = version
@@ -45,6 +47,17 @@ func commonVersion(endpoints []Endpoint) string {
 		}
 	}
 	return endpoints[0].Version
+}
+
+// shortest is the smallest context among the servers that tell; 0: none does.
+func shortest(endpoints []Endpoint) int {
+	limit := 0
+	for _, e := range endpoints {
+		if e.MaxLen > 0 && (limit == 0 || e.MaxLen < limit) {
+			limit = e.MaxLen
+		}
+	}
+	return limit
 }
 
 // probe compares the start-up conversations, simple ones first, so that a

@@ -1,0 +1,165 @@
+package tokens
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"warmroute/internal/chat"
+	"warmroute/internal/openai"
+	"warmroute/internal/pyvalue"
+	"warmroute/internal/tokenizer"
+)
+
+// Flags are what a model's servers were started with, as far as it decides
+// prompts. The zero value is a server with its defaults.
+type Flags struct {
+	// ChatTemplate is a file that replaces the model's own template.
+	ChatTemplate string
+	// ContentFormat is "", "auto", "string" or "openai".
+	ContentFormat string
+	// DefaultKwargs is the JSON object of --default-chat-template-kwargs.
+	DefaultKwargs json.RawMessage
+	// ExcludeTools is --exclude-tools-when-tool-choice-none.
+	ExcludeTools bool
+	// TokenizerMode is --tokenizer-mode.
+	TokenizerMode string
+	// DisabledThinkingEffort, Transformers and ResponsesToolFields are as in
+	// chat.Options.
+	DisabledThinkingEffort string
+	Transformers           string
+	ResponsesToolFields    []string
+	// Location is the servers' time zone; nil means UTC.
+	Location *time.Location
+	// MaxLen is --max-model-len; 0: not known.
+	MaxLen int
+	// StoreBytes bounds what is remembered of prompts' beginnings; 0 means
+	// DefaultStoreBytes, negative nothing.
+	StoreBytes int64
+}
+
+// DefaultStoreBytes remembers about three million tokens of conversations.
+const DefaultStoreBytes = 16 << 20
+
+// LoadFolder loads a model from a folder in the Hugging Face layout:
+// tokenizer.json, tokenizer_config.json, chat templates, and config.json for the
+// model's type.
+func LoadFolder(dir string, f Flags) (Model, error) {
+	tok, err := tokenizer.Load(dir, tokenizer.Options{})
+	if err != nil {
+		return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
+	}
+	m := Model{Encoder: tok, MaxLen: f.MaxLen}
+	if f.StoreBytes >= 0 {
+		store, err := tokenizer.NewStore(tok, either(f.StoreBytes, DefaultStoreBytes))
+		if err != nil {
+			return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
+		}
+		m.Encoder = storeEncoder{store}
+	}
+	config := tok.Config()
+	m.Chat = chat.Options{
+		Template: config.Templates["default"], ToolTemplate: config.Templates["tool_use"], SpecialTokens: config.Special,
+		ContentFormat: f.ContentFormat, ExcludeToolsWhenToolChoiceNone: f.ExcludeTools,
+		DisabledThinkingEffort: f.DisabledThinkingEffort, Transformers: f.Transformers,
+		ResponsesToolFields: f.ResponsesToolFields, Location: f.Location,
+	}
+	if f.ChatTemplate != "" {
+		source, err := os.ReadFile(f.ChatTemplate)
+		if err != nil {
+			return Model{}, fmt.Errorf("chat template: %w", err)
+		}
+		m.Chat.Template, m.Chat.ToolTemplate = string(source), ""
+	}
+	if f.DefaultKwargs != nil {
+		v, err := pyvalue.Parse(f.DefaultKwargs)
+		kwargs, ok := v.(*pyvalue.Dict)
+		if err != nil || !ok {
+			return Model{}, errors.New("default chat template kwargs are not a JSON object")
+		}
+		m.Chat.DefaultKwargs = kwargs
+	}
+	m.Chat.Model, err = modelKind(dir, f.TokenizerMode)
+	if err != nil {
+		return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
+	}
+	return m, nil
+}
+
+// modelKind reads what selects vLLM's renderer. A folder without config.json
+// (a tokenizer alone) has no type.
+func modelKind(dir, mode string) (chat.Model, error) {
+	m := chat.Model{TokenizerMode: mode}
+	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err == nil {
+		var config struct {
+			Type string `json:"model_type"`
+		}
+		if err := json.Unmarshal(raw, &config); err != nil {
+			return m, fmt.Errorf("config.json: %w", err)
+		}
+		m.Type = config.Type
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return m, err
+	}
+	// vLLM also wants consolidated*.safetensors; a router's copy has no weights.
+	for _, pattern := range []string{"tekken.json", "tokenizer.model.v*"} {
+		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
+			m.MistralFormat = true
+		}
+	}
+	return m, nil
+}
+
+// storeEncoder encodes through a prefix store: a conversation's next turn costs
+// its new text.
+type storeEncoder struct{ store *tokenizer.Store }
+
+func (e storeEncoder) Append(dst []uint32, text []byte, addSpecial bool) []uint32 {
+	dst, _, _ = e.store.Append(dst, nil, text, tokenizer.EncodeOptions{AddSpecial: addSpecial})
+	return dst
+}
+
+// Requests computes the ids of whole requests, trusted or not, for a person who
+// asks.
+type Requests struct {
+	local *Local
+	model *localModel
+	chat  *chat.Renderer
+}
+
+// Requests prepares a model for a server of the version ("" : not known), at the
+// time now tells; nil means the clock.
+func (m Model) Requests(version string, now func() time.Time) (*Requests, error) {
+	m.Chat.Version = version
+	r, err := chat.New(m.Chat)
+	if err != nil {
+		return nil, err
+	}
+	return &Requests{NewLocal(LocalOptions{Now: now}), &localModel{Model: m}, r}, nil
+}
+
+// Tokenize gives the ids of each of a request's prompts. The error says why there
+// are none; it never holds text.
+func (r *Requests) Tokenize(path string, body []byte) ([][]uint32, error) {
+	route, ok := openai.RouteOf("POST", path)
+	if !ok {
+		return nil, fmt.Errorf("the path %q is none of the routes with prompts", path)
+	}
+	req, err := openai.Parse(route, body)
+	if err != nil {
+		return nil, err
+	}
+	if len(req.TokenPrompts) > 0 {
+		return req.TokenPrompts, nil
+	}
+	ids, _, err := r.local.compute(r.model, r.chat, req)
+	if errors.Is(err, ErrNone) {
+		return nil, errors.New("the prompt is empty or longer than the model's context")
+	}
+	return ids, err
+}
