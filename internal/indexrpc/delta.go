@@ -1,0 +1,148 @@
+package indexrpc
+
+import (
+	"sync"
+	"time"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+	"warmroute/prefixhash"
+)
+
+// keyOf reads a hash: up to 8 bytes big-endian as they are, of longer ones the
+// last 8, which is what vLLM publishes as an integer of the same digest.
+func keyOf(hash []byte) (prefixhash.Key, bool) {
+	var v uint64
+	for _, b := range hash[max(0, len(hash)-8):] {
+		v = v<<8 | uint64(b)
+	}
+	return prefixhash.Key(v), len(hash) > 0
+}
+
+func loraOf(l *indexpb.Lora) prefixhash.LoRA {
+	return prefixhash.LoRA{Name: l.GetName(), Set: l != nil}
+}
+
+// lease is keys that last until a deadline.
+type lease struct {
+	scope index.Scope
+	keys  []prefixhash.Key
+	until time.Time
+}
+
+// delta is a report, sorted by how the index takes it.
+type delta struct {
+	events       []index.Event
+	leased       []lease
+	leasedBlocks uint64
+	dropped      uint64
+}
+
+// delta reads a report's prefixes. A run with an empty hash is dropped whole:
+// what follows the hole could not be told from another prompt.
+func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
+	now := s.o.Now()
+	for _, p := range q.GetPrefixes() {
+		n := len(p.GetBlockHashes())
+		keys := make([]prefixhash.Key, 0, n)
+		for _, h := range p.GetBlockHashes() {
+			if k, ok := keyOf(h); ok {
+				keys = append(keys, k)
+			}
+		}
+		opaque := p.GetBlockSize() == 0
+		if q.GetHashScheme() == "" || len(keys) < n || opaque && len(p.GetTokenCounts()) != n || p.GetBlockSize() > 1<<31-1 || p.GetGroup() < 0 {
+			d.dropped += uint64(n)
+			continue
+		}
+		if n == 0 {
+			continue
+		}
+		scope := index.Scope{Tenant: q.GetTenant(), Model: q.GetModel(), LoRA: loraOf(p.GetLora()), Scheme: q.GetHashScheme(),
+			BlockSize: int(p.GetBlockSize()), Group: int(p.GetGroup())}
+		until := now.Add(s.o.TTL)
+		if q.GetTtlMs() > 0 {
+			until = now.Add(time.Duration(min(q.GetTtlMs(), int64(s.o.TTL/time.Millisecond))) * time.Millisecond)
+		}
+		switch {
+		case opaque:
+			for i, k := range keys {
+				if !s.opaque.keep(opaqueKey{scope, k}, p.GetTokenCounts()[i], until, now) {
+					d.dropped++
+					continue
+				}
+				d.lease(lease{scope, keys[i : i+1], until})
+			}
+		case q.GetTtlMs() > 0:
+			d.lease(lease{scope, keys, until})
+		default:
+			e := index.Event{Kind: index.Stored, Scope: scope, Tier: index.Tier(p.GetTier()), Engine: make([]uint64, n)}
+			for i, k := range keys {
+				e.Engine[i] = uint64(k)
+			}
+			if parent, ok := keyOf(p.GetParentHash()); ok {
+				e.HasParent, e.Parent = true, uint64(parent)
+			}
+			d.events = append(d.events, e)
+		}
+	}
+	return d
+}
+
+func (d *delta) lease(l lease) {
+	d.leased = append(d.leased, l)
+	d.leasedBlocks += uint64(len(l.keys))
+}
+
+// retract ends leases of an evicted block, in every scope it may be in.
+func (s *Server) retract(q *indexpb.PublishEventRequest, id index.HolderID, key prefixhash.Key) {
+	for st := range s.x.Scopes() {
+		sc := st.Scope
+		if st.Leases > 0 && sc.Tenant == q.GetTenant() && sc.Model == q.GetModel() && sc.Scheme == q.GetHashScheme() && sc.Group == int(q.GetGroup()) {
+			s.x.Retract(sc, id, []prefixhash.Key{key})
+		}
+	}
+}
+
+// opaqueLimit bounds the hashes whose token counts are kept: about 100 MB.
+const opaqueLimit = 1 << 20
+
+// opaque remembers what opaque hashes are worth, in tokens.
+type opaque struct {
+	mu     sync.RWMutex
+	tokens map[opaqueKey]opaqueEntry
+}
+
+type opaqueKey struct {
+	scope index.Scope
+	key   prefixhash.Key
+}
+
+type opaqueEntry struct {
+	tokens uint64
+	until  time.Time
+}
+
+// keep notes a count; false when there is no room, even after the expired ones went.
+func (o *opaque) keep(k opaqueKey, tokens uint64, until, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, known := o.tokens[k]; !known && len(o.tokens) >= opaqueLimit {
+		for k, e := range o.tokens {
+			if e.until.Before(now) {
+				delete(o.tokens, k)
+			}
+		}
+		if len(o.tokens) >= opaqueLimit {
+			return false
+		}
+	}
+	o.tokens[k] = opaqueEntry{tokens, until}
+	return true
+}
+
+func (o *opaque) worth(k opaqueKey) uint64 {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.tokens[k].tokens
+}

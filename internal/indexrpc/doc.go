@@ -1,0 +1,22 @@
+// Package indexrpc serves an index over gRPC (contract: index/indexpb) to
+// reporters and askers outside the router's process.
+//
+// Invariant: what a replica's reports say is applied in the order its calls
+// arrive, each whole; the replica named by the call is the one that counts,
+// whatever its stats say. Reports are deltas and idempotent: repeating one
+// changes nothing, and what one does not mention stays. An empty hash scheme is
+// never stored and never matched.
+//
+// LookupRoute answers at once from what is known and fails open: NO_HINT with a
+// reason of a closed set, never an error.
+//
+// A replica is fed either from here or by the router's own subscriber, not both:
+// whoever begins it last is believed.
+//
+// Concurrency: everything is safe for concurrent use; reports of one replica
+// wait for each other, lookups for nobody. Units: tokens, blocks, milliseconds
+// of Unix time on the wire.
+//
+// It keeps no token ids (none come), does not discover replicas, and does not
+// decide who may connect: it is meant for the loopback or a trusted network.
+package indexrpc

@@ -1,0 +1,157 @@
+package indexrpc
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+	"warmroute/prefixhash"
+)
+
+// defaultTopK is how many routes are given when nothing is asked: as many as a
+// router tries.
+const defaultTopK = 3
+
+// LookupRoute implements the contract. It never returns an error.
+func (s *Server) LookupRoute(_ context.Context, q *indexpb.LookupRouteRequest) (*indexpb.LookupRouteResponse, error) {
+	start := time.Now()
+	out := new(indexpb.LookupRouteResponse)
+	out.Routes, out.Reason = s.routes(q)
+	if out.Reason == indexpb.Reason_MATCHED {
+		out.Hint = indexpb.Hint_USE_HINT
+	}
+	s.metrics.looked(q.GetModel(), out, time.Since(start))
+	return out, nil
+}
+
+func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexpb.Reason) {
+	switch {
+	case !s.ready.Load():
+		return nil, indexpb.Reason_NOT_READY
+	case q.GetHashScheme() == "":
+		return nil, indexpb.Reason_EMPTY_SCHEME
+	case len(q.GetBlockHashes()) == 0:
+		return nil, indexpb.Reason_EMPTY_PREFIX
+	}
+	keys := make([]prefixhash.Key, 0, len(q.GetBlockHashes()))
+	for _, h := range q.GetBlockHashes() {
+		k, ok := keyOf(h)
+		if !ok {
+			return nil, indexpb.Reason_EMPTY_HASH
+		}
+		keys = append(keys, k)
+	}
+	found := s.match(q, q.GetTenant(), keys, nil)
+	if q.GetTenant() != "" {
+		found = s.match(q, "", keys, found)
+	}
+	if len(found) == 0 {
+		return nil, s.why(q)
+	}
+	if found = slices.DeleteFunc(found, func(r *indexpb.Route) bool { return r.GetFreshness() == 0 }); len(found) == 0 {
+		return nil, indexpb.Reason_STALE
+	}
+	slices.SortFunc(found, func(a, b *indexpb.Route) int {
+		return cmp.Or(cmp.Compare(b.GetScore(), a.GetScore()), cmp.Compare(a.GetReplicaId(), b.GetReplicaId()), cmp.Compare(a.GetRank(), b.GetRank()))
+	})
+	found = found[:min(len(found), int(cmp.Or(min(q.GetTopK(), index.MaxHolders), defaultTopK)))]
+	for _, r := range found {
+		r.Stats, _ = s.statsOf(index.Holder{Replica: r.GetReplicaId(), Rank: int(r.GetRank())})
+	}
+	return found, indexpb.Reason_MATCHED
+}
+
+// match appends who holds the keys in one tenant's scope.
+func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []prefixhash.Key, dst []*indexpb.Route) []*indexpb.Route {
+	scope := index.Scope{Tenant: tenant, Model: q.GetModel(), LoRA: loraOf(q.GetLora()), Scheme: q.GetHashScheme(),
+		BlockSize: int(q.GetBlockSize()), Group: int(q.GetGroup())}
+	if scope.BlockSize > 0 {
+		for _, m := range s.x.Lookup(nil, scope, keys) {
+			dst = s.route(dst, m, uint64(m.Reported)*uint64(scope.BlockSize))
+		}
+		return dst
+	}
+	// Opaque: every hash stands for itself; a replica's best one counts.
+	best := make(map[index.HolderID]*indexpb.Route)
+	var buf []index.Match
+	for i := range keys {
+		worth := s.opaque.worth(opaqueKey{scope, keys[i]})
+		buf = s.x.Lookup(buf[:0], scope, keys[i:i+1])
+		for _, m := range buf {
+			if one := s.route(nil, m, worth); len(one) > 0 && (best[m.ID] == nil || best[m.ID].GetMatchedTokens() < worth) {
+				best[m.ID] = one[0]
+			}
+		}
+	}
+	for _, r := range best {
+		dst = append(dst, r)
+	}
+	return dst
+}
+
+func (s *Server) route(dst []*indexpb.Route, m index.Match, tokens uint64) []*indexpb.Route {
+	h, ok := s.x.HolderOf(m.ID)
+	if !ok || m.Reported == 0 || tokens == 0 {
+		return dst
+	}
+	f := freshness(m.Age(s.o.Now()), s.o.TTL)
+	return append(dst, &indexpb.Route{ReplicaId: h.Replica, Rank: int32(h.Rank), MatchedBlocks: uint64(m.Reported),
+		MatchedTokens: tokens, Freshness: f, Score: float64(tokens) * f})
+}
+
+// freshness is 1 for evidence of now and 0 for evidence as old as the TTL;
+// without a TTL nothing ages.
+func freshness(age, ttl time.Duration) float64 {
+	if ttl <= 0 {
+		return 1
+	}
+	return 1 - min(1, max(0, float64(age)/float64(ttl)))
+}
+
+// why tells apart, when nobody matched, what is not known.
+func (s *Server) why(q *indexpb.LookupRouteRequest) indexpb.Reason {
+	reason := indexpb.Reason_UNKNOWN_MODEL
+	for st := range s.x.Scopes() {
+		sc := st.Scope
+		if st.Blocks+st.Leases == 0 || sc.Model != q.GetModel() || sc.Tenant != "" && sc.Tenant != q.GetTenant() {
+			continue
+		}
+		if sc.Scheme == q.GetHashScheme() {
+			return indexpb.Reason_NO_MATCH
+		}
+		reason = indexpb.Reason_SCHEME_MISMATCH
+	}
+	return reason
+}
+
+// GetCacheState implements the contract.
+func (s *Server) GetCacheState(_ context.Context, q *indexpb.GetCacheStateRequest) (*indexpb.GetCacheStateResponse, error) {
+	out := &indexpb.GetCacheStateResponse{Epoch: s.epoch}
+	for st := range s.x.Scopes() {
+		sc := st.Scope
+		if !q.GetAllTenants() && sc.Tenant != q.GetTenant() || q.GetModel() != "" && sc.Model != q.GetModel() {
+			continue
+		}
+		m := &indexpb.ModelState{Tenant: sc.Tenant, Model: sc.Model, HashScheme: sc.Scheme, BlockSize: uint32(sc.BlockSize),
+			Group: int32(sc.Group), Blocks: uint64(st.Blocks + st.Leases)}
+		if sc.LoRA.Set {
+			m.Lora = &indexpb.Lora{Name: sc.LoRA.Name}
+		}
+		out.Models = append(out.Models, m)
+	}
+	for _, h := range s.x.Holders() {
+		r := &indexpb.ReplicaState{ReplicaId: h.Replica, Rank: int32(h.Rank), Blocks: uint64(s.x.Holdings(h))}
+		r.Stats, r.LastSeenMs = s.statsOf(h)
+		out.Replicas = append(out.Replicas, r)
+	}
+	slices.SortFunc(out.Models, func(a, b *indexpb.ModelState) int {
+		return cmp.Or(cmp.Compare(a.GetModel(), b.GetModel()), cmp.Compare(a.GetTenant(), b.GetTenant()), cmp.Compare(a.GetHashScheme(), b.GetHashScheme()), cmp.Compare(a.GetLora().GetName(), b.GetLora().GetName()))
+	})
+	slices.SortFunc(out.Replicas, func(a, b *indexpb.ReplicaState) int {
+		return cmp.Or(cmp.Compare(a.GetReplicaId(), b.GetReplicaId()), cmp.Compare(a.GetRank(), b.GetRank()))
+	})
+	return out, nil
+}

@@ -1,0 +1,285 @@
+package indexrpc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+)
+
+// Options configure a Server.
+type Options struct {
+	// TTL is the age at which evidence is worth nothing in a ranking; it should be
+	// the index's own ReplicaTTL, which is the default.
+	TTL time.Duration
+	Now func() time.Time // default time.Now
+}
+
+// Server serves one index. Create it with New.
+type Server struct {
+	indexpb.UnimplementedCacheIndexServer
+
+	x       *index.Index
+	o       Options
+	epoch   uint64
+	ready   atomic.Bool
+	opaque  opaque
+	metrics *metrics
+
+	mu        sync.RWMutex
+	reporters map[index.Holder]*reporter
+}
+
+// reporter is what is known of one replica's rank beside its blocks.
+type reporter struct {
+	mu          sync.Mutex // held over a report: deltas apply one after the other
+	incarnation uint64
+
+	seen  atomic.Int64 // Unix milliseconds, 0 = never
+	stats atomic.Pointer[indexpb.ReplicaStats]
+}
+
+// drainTime bounds how long calls under way may take when Serve is to end.
+const drainTime = 5 * time.Second
+
+// New makes a server of x.
+func New(x *index.Index, o Options) *Server {
+	o.TTL = cmp.Or(max(o.TTL, 0), index.DefaultReplicaTTL)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Server{x: x, o: o, epoch: rand.Uint64() | 1, reporters: make(map[index.Holder]*reporter)}
+	s.opaque.tokens = make(map[opaqueKey]opaqueEntry)
+	s.metrics = newMetrics(s)
+	return s
+}
+
+// Ready reports whether the server is serving: false before Serve, and again
+// after any return of it.
+func (s *Server) Ready() bool { return s.ready.Load() }
+
+// Serve answers calls on l, with reflection, until ctx ends or l fails.
+func (s *Server) Serve(ctx context.Context, l net.Listener, options ...grpc.ServerOption) error {
+	g := grpc.NewServer(options...)
+	indexpb.RegisterCacheIndexServer(g, s)
+	reflection.Register(g)
+	s.ready.Store(true)
+	defer s.ready.Store(false)
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
+		s.ready.Store(false)
+		force := time.AfterFunc(drainTime, g.Stop)
+		defer force.Stop()
+		g.GracefulStop()
+	})
+	err := g.Serve(l)
+	if !stop() {
+		<-done
+		return nil
+	}
+	g.Stop()
+	return fmt.Errorf("index service: %w", err)
+}
+
+// ReportCacheState implements the contract.
+func (s *Server) ReportCacheState(_ context.Context, q *indexpb.ReportCacheStateRequest) (*indexpb.ReportCacheStateResponse, error) {
+	out := &indexpb.ReportCacheStateResponse{Epoch: s.epoch}
+	if err := s.report(q, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// StreamCacheState implements the contract.
+func (s *Server) StreamCacheState(in grpc.ClientStreamingServer[indexpb.ReportCacheStateRequest, indexpb.ReportCacheStateResponse]) error {
+	out := &indexpb.ReportCacheStateResponse{Epoch: s.epoch}
+	for {
+		q, err := in.Recv()
+		if errors.Is(err, io.EOF) {
+			return in.SendAndClose(out)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.report(q, out); err != nil {
+			return err
+		}
+	}
+}
+
+// report applies one delta and adds what it did to out.
+func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportCacheStateResponse) error {
+	h, err := holderOf(q.GetReplicaId(), q.GetRank())
+	if err != nil {
+		return err
+	}
+	if q.GetModel() == "" && q.GetHashScheme() != "" && len(q.GetPrefixes()) > 0 {
+		return status.Error(codes.InvalidArgument, "model: must not be empty where prefixes are reported")
+	}
+	r := s.reporter(h)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q.GetStats() != nil {
+		r.stats.Store(ownStats(q.GetStats(), h))
+	}
+	d := s.delta(q)
+	batch := index.Batch{Holder: h, At: s.at(q.GetTimestampMs()), Full: true, Events: d.events}
+	result, first, err := s.apply(r, &batch)
+	if err != nil {
+		return err
+	}
+	id := s.x.ID(h)
+	for _, l := range d.leased {
+		s.x.Report(l.scope, id, l.keys, l.until)
+	}
+	out.Stored += uint64(result.Stored) + d.leasedBlocks
+	out.Dropped += uint64(result.Dropped) + d.dropped
+	out.First = out.First || first
+	return nil
+}
+
+// apply applies a batch in the reporter's incarnation, begun now if the index
+// knows none (any more). r.mu is held.
+func (s *Server) apply(r *reporter, b *index.Batch) (result index.Result, first bool, err error) {
+	r.seen.Store(s.o.Now().UnixMilli())
+	for range 2 {
+		if r.incarnation == 0 {
+			r.incarnation, first = s.x.Begin(b.Holder), true
+		}
+		b.Incarnation = r.incarnation
+		result, err = s.x.Apply(b)
+		if !errors.Is(err, index.ErrIncarnation) {
+			break
+		}
+		r.incarnation = 0
+	}
+	if err != nil {
+		return result, first, status.Error(codes.Unavailable, err.Error())
+	}
+	return result, first, nil
+}
+
+// PublishEvent implements the contract.
+func (s *Server) PublishEvent(_ context.Context, q *indexpb.PublishEventRequest) (*indexpb.PublishEventResponse, error) {
+	h, err := holderOf(q.GetReplicaId(), q.GetRank())
+	if err != nil {
+		return nil, err
+	}
+	if q.GetType() == indexpb.EventType_EVENT_UNSPECIFIED || indexpb.EventType_name[int32(q.GetType())] == "" {
+		return nil, status.Errorf(codes.InvalidArgument, "type %d: not an event", q.GetType())
+	}
+	out := &indexpb.PublishEventResponse{Epoch: s.epoch}
+	if q.GetType() == indexpb.EventType_PREFIX_ADDED {
+		return out, nil
+	}
+	batch := index.Batch{Holder: h, At: s.at(q.GetTimestampMs()), Full: true}
+	switch q.GetType() {
+	case indexpb.EventType_PREFIX_EVICTED:
+		key, ok := keyOf(q.GetBlockHash())
+		if !ok {
+			return nil, status.Error(codes.InvalidArgument, "block_hash: must not be empty")
+		}
+		batch.Events = []index.Event{{Kind: index.Removed, Tier: index.Tier(q.GetTier()), Scope: index.Scope{Group: int(q.GetGroup())}, Engine: []uint64{uint64(key)}}}
+		s.retract(q, s.x.ID(h), key)
+	case indexpb.EventType_ALL_CLEARED:
+		batch.Events = []index.Event{{Kind: index.Cleared}}
+		out.Removed = uint64(s.x.Holdings(h))
+	}
+	r := s.reporter(h)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q.GetStats() != nil {
+		r.stats.Store(ownStats(q.GetStats(), h))
+	}
+	result, _, err := s.apply(r, &batch)
+	if err != nil {
+		return nil, err
+	}
+	if q.GetType() == indexpb.EventType_PREFIX_EVICTED {
+		out.Removed = uint64(result.Removed)
+	}
+	return out, nil
+}
+
+// reporter returns what is known of h, made at its first call.
+func (s *Server) reporter(h index.Holder) *reporter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.reporters[h]
+	if r == nil {
+		r = new(reporter)
+		s.reporters[h] = r
+		s.forget()
+	}
+	return r
+}
+
+// forget drops reporters silent for longer than the TTL; their blocks are the
+// index's to expire. s.mu is held; it is called when one is added, so their
+// number stays bounded by those who spoke within a TTL.
+func (s *Server) forget() {
+	oldest := s.o.Now().Add(-s.o.TTL).UnixMilli()
+	for h, r := range s.reporters {
+		if seen := r.seen.Load(); seen != 0 && seen < oldest {
+			delete(s.reporters, h)
+		}
+	}
+}
+
+func (s *Server) statsOf(h index.Holder) (stats *indexpb.ReplicaStats, seenMs int64) {
+	s.mu.RLock()
+	r := s.reporters[h]
+	s.mu.RUnlock()
+	if r == nil {
+		return nil, 0
+	}
+	return r.stats.Load(), r.seen.Load()
+}
+
+// at is a reported time: the server's now where none is given, and never after it.
+func (s *Server) at(ms int64) time.Time {
+	now := s.o.Now()
+	if t := time.UnixMilli(ms); ms > 0 && t.Before(now) {
+		return t
+	}
+	return now
+}
+
+func holderOf(replica string, rank int32) (index.Holder, error) {
+	if replica == "" {
+		return index.Holder{}, status.Error(codes.InvalidArgument, "replica_id: must not be empty")
+	}
+	if rank < 0 {
+		return index.Holder{}, status.Errorf(codes.InvalidArgument, "rank %d: must not be negative", rank)
+	}
+	return index.Holder{Replica: replica, Rank: int(rank)}, nil
+}
+
+// ownStats copies stats under the reporting replica's own name.
+func ownStats(in *indexpb.ReplicaStats, h index.Holder) *indexpb.ReplicaStats {
+	return &indexpb.ReplicaStats{ReplicaId: h.Replica, HitRate: unit(in.GetHitRate()), Pressure: unit(in.GetPressure()),
+		CacheBlocks: in.GetCacheBlocks(), CacheUsage: unit(in.GetCacheUsage()), Running: in.GetRunning(), Waiting: in.GetWaiting()}
+}
+
+// unit clamps to [0, 1]; what is no number is 0.
+func unit(v float64) float64 {
+	if !(v > 0) {
+		return 0
+	}
+	return min(v, 1)
+}
