@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// TestAgainstNoop plays every mode against the do-nothing server.
+func TestAgainstNoop(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _ = serveNoop(ctx, addr, []string{"10.0.0.1:8000", "10.0.0.2:8000"}) }()
+
+	gen := genConfig{size: 40000, count: 10, prefixes: 3, sessions: 5, share: .75, seed: 1, model: "m"}
+	bodies, err := gen.bodies()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, mode := range []string{"duplex", "buffered"} {
+		for _, resp := range []string{"same", "headers", "none"} {
+			rep, err := runClient(ctx, &clientConfig{
+				addr: addr, mode: mode, respMode: resp, bodies: bodies, path: "/v1/chat/completions", subsetOn: "all",
+				workers: 4, conns: 2, total: 100, chunk: 16384, respChunks: 5, timeout: 5 * time.Second, pid: os.Getpid(),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := rep.summary()
+			if len(s.Errors) != 0 || s.BodyChanged != 0 || s.Picks["10.0.0.1:8000"] != 50 || s.Picks["10.0.0.2:8000"] != 50 {
+				t.Errorf("mode %s, response %s: %+v", mode, resp, s)
+			}
+		}
+	}
+}

@@ -1,0 +1,378 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// costOptions say what is measured and for how long.
+type costOptions struct {
+	extproc, profiles, config string
+	seconds                   float64
+	rounds, idleReplicas      int
+	kinds, sizes              string
+}
+
+// costCommand measures the router beside the floor, in the same minutes and by
+// the same client, and prints tables in Markdown.
+func costCommand(ctx context.Context, args []string) error {
+	var o costOptions
+	f := flagSet("cost")
+	f.StringVar(&o.extproc, "extproc", "bin/extproc", "the router's binary")
+	f.StringVar(&o.config, "config", "", "file appended to the router's configuration")
+	f.StringVar(&o.profiles, "profiles", "", "directory to write CPU profiles of the router to")
+	f.StringVar(&o.kinds, "kinds", "ids,chat", "kinds of bodies: ids (/v1/completions with token ids), chat")
+	f.StringVar(&o.sizes, "sizes", "1,16,220", "sizes of bodies in KB")
+	f.Float64Var(&o.seconds, "s", 1.5, "seconds of one measurement")
+	f.IntVar(&o.rounds, "rounds", 3, "measurements of each, floor and router in turn")
+	f.IntVar(&o.idleReplicas, "idle", 100, "replicas of the idle measurement; 0: none")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "extprocbench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b := &bench{o: o, self: self, dir: dir}
+	if o.config != "" {
+		extra, err := os.ReadFile(o.config)
+		if err != nil {
+			return err
+		}
+		b.extra = string(extra)
+	}
+	if err := b.load(ctx); err != nil {
+		return err
+	}
+	if o.idleReplicas == 0 {
+		return nil
+	}
+	return b.idle(ctx)
+}
+
+type bench struct {
+	o                costOptions
+	self, dir, extra string
+
+	replicas []string
+	floor    *process
+	floorAt  string
+	router   *router
+}
+
+// cell is one row: what is sent, and how.
+type cell struct {
+	kind      string
+	kb        int
+	streams   int
+	mode      string // of the request body
+	resp      string // response phase
+	chunks    int    // response chunks
+	duplexing string // how the row is called
+}
+
+func (b *bench) cells() ([]cell, error) {
+	var out []cell
+	for kind := range strings.SplitSeq(b.o.kinds, ",") {
+		for size := range strings.SplitSeq(b.o.sizes, ",") {
+			var kb int
+			if _, err := fmt.Sscan(size, &kb); err != nil {
+				return nil, fmt.Errorf("-sizes: %q is not a number", size)
+			}
+			for _, streams := range []int{1, 16} {
+				out = append(out, cell{kind, kb, streams, "buffered", "none", 1, "BUFFERED"})
+			}
+			if kb == 16 {
+				out = append(out,
+					cell{kind, kb, 16, "buffered", "headers", 200, "BUFFERED, response headers"},
+					cell{kind, kb, 16, "duplex", "none", 1, "FULL_DUPLEX_STREAMED"})
+			}
+		}
+	}
+	return out, nil
+}
+
+// load measures CPU per request in the shipped mode, and beside it in others.
+func (b *bench) load(ctx context.Context) error {
+	fleet, addrs, err := startFleet(b.self, 8)
+	if err != nil {
+		return err
+	}
+	defer fleet.stop()
+	b.replicas = addrs
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	b.floorAt = l.Addr().String()
+	_ = l.Close()
+	if b.floor, err = start(b.self, "noop", "-listen", b.floorAt, "-dests", strings.Join(addrs, ",")); err != nil {
+		return err
+	}
+	defer b.floor.stop()
+	if b.router, err = startRouter(ctx, b.o.extproc, b.dir, addrs, b.extra); err != nil {
+		return err
+	}
+	defer b.router.stop()
+	cells, err := b.cells()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("| body | Envoy's mode | streams | floor CPU-ms | warmroute CPU-ms | × floor | floor p50 / p99 ms | warmroute p50 / p99 ms | requests/s floor / warmroute | RSS MB | warm |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, c := range cells {
+		if err := b.row(ctx, c); err != nil {
+			return fmt.Errorf("%s %d KB, %d streams: %w", c.kind, c.kb, c.streams, err)
+		}
+	}
+	return nil
+}
+
+// sum adds up one side's measurements of a cell.
+type sum struct {
+	cpu, seconds float64
+	requests     int
+	p50, p99     []float64
+	rss          float64
+}
+
+func (s *sum) add(r summary) {
+	s.cpu += r.CPUPerReq * float64(r.Requests)
+	s.requests += r.Requests
+	s.seconds += r.Seconds
+	s.p50, s.p99 = append(s.p50, r.PickMS.P50), append(s.p99, r.PickMS.P99)
+	s.rss = max(s.rss, r.RSSAfterMB)
+}
+
+func (s *sum) perRequest() float64 { return s.cpu / float64(max(1, s.requests)) }
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}
+
+func (b *bench) row(ctx context.Context, c cell) error {
+	g := genConfig{size: c.kb << 10, count: 2048, prefixes: 32, sessions: 256, share: .75, seed: int64(c.kb), model: "sim", ids: c.kind == "ids"}
+	if c.kb > 100 {
+		g.count = 256
+	}
+	bodies, err := g.bodies()
+	if err != nil {
+		return err
+	}
+	cfg := clientConfig{
+		mode: c.mode, respMode: c.resp, respChunks: c.chunks, path: "/v1/chat/completions", subsetOn: "all", bodies: bodies,
+		workers: c.streams, conns: 2, chunk: 16384, timeout: 30 * time.Second,
+		duration: time.Duration(b.o.seconds * float64(time.Second)), warm: 300,
+	}
+	if g.ids {
+		cfg.path = "/v1/completions"
+	}
+	if err := b.seed(ctx, cfg.path, bodies); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var around sync.WaitGroup
+	defer around.Wait()
+	defer stop()
+	around.Go(func() { b.flow(ctx, cfg.path, bodies) })
+	before, err := b.warm()
+	if err != nil {
+		return err
+	}
+	var floor, ours sum
+	for range b.o.rounds {
+		if err := measure(ctx, &floor, cfg, b.floorAt, b.floor.pid()); err != nil {
+			return fmt.Errorf("floor: %w", err)
+		}
+		done := b.profile(ctx, c)
+		if err := measure(ctx, &ours, cfg, b.router.listen, b.router.pid()); err != nil {
+			return err
+		}
+		if err := done(); err != nil {
+			return err
+		}
+	}
+	after, err := b.warm()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("| %s %d KB | %s | %d | %.3f | %.3f | **%.2f** | %.2f / %.1f | %.2f / %.1f | %.0f / %.0f | %.0f | %.0f %% |\n",
+		c.kind, c.kb, c.duplexing, c.streams, floor.perRequest(), ours.perRequest(), ours.perRequest()/floor.perRequest(),
+		median(floor.p50), median(floor.p99), median(ours.p50), median(ours.p99),
+		float64(floor.requests)/floor.seconds, float64(ours.requests)/ours.seconds, ours.rss,
+		100*float64(after-before)/float64(ours.requests+b.o.rounds*cfg.warm))
+	return nil
+}
+
+func measure(ctx context.Context, to *sum, cfg clientConfig, addr string, pid int) error {
+	cfg.addr, cfg.pid = addr, pid
+	rep, err := runClient(ctx, &cfg)
+	if err != nil {
+		return err
+	}
+	s := rep.summary()
+	if len(s.Errors) > 0 || s.BodyChanged > 0 {
+		return fmt.Errorf("%d of %d requests failed: %v; %d bodies changed", s.Requests-len(s.Picks), s.Requests, s.Errors, s.BodyChanged)
+	}
+	to.add(s)
+	return nil
+}
+
+// seed puts every session's prompt into the cache of one replica, so that the
+// router learns of it by KV events.
+func (b *bench) seed(ctx context.Context, path string, bodies [][]byte) error {
+	for i, body := range bodies[:min(64, len(bodies))] {
+		if err := b.post(ctx, i, path, body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) post(ctx context.Context, i int, path string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+b.replicas[i%len(b.replicas)]+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("simulated replica: %s", resp.Status)
+	}
+	return err
+}
+
+// flow keeps KV events coming and the router's metrics scraped until ctx ends.
+func (b *bench) flow(ctx context.Context, path string, bodies [][]byte) {
+	tick := time.NewTicker(50 * time.Millisecond) // 20 requests a second, each with its events
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		_ = b.post(ctx, i, path, bodies[i%len(bodies)]) // what fails shows in the share of warm decisions
+		if i%20 == 0 {
+			_ = get("http://"+b.router.admin+"/metrics", io.Discard)
+		}
+	}
+}
+
+// warm is how many decisions found a prefix, by the router's own count.
+func (b *bench) warm() (n int, err error) {
+	var page bytes.Buffer
+	if err := get("http://"+b.router.admin+"/metrics", &page); err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(page.String()) {
+		for _, reason := range []string{"warm", "moved", "guarded"} {
+			if v, ok := strings.CutPrefix(line, `warmroute_decisions_total{reason="`+reason+`"} `); ok {
+				var x float64
+				if _, err := fmt.Sscan(v, &x); err != nil {
+					return 0, err
+				}
+				n += int(x)
+			}
+		}
+	}
+	return n, nil
+}
+
+// profile takes a CPU profile of the router while a cell is measured; done waits for it.
+func (b *bench) profile(ctx context.Context, c cell) (done func() error) {
+	if b.o.profiles == "" {
+		return func() error { return nil }
+	}
+	result := make(chan error, 1)
+	go func() {
+		name := fmt.Sprintf("cpu-%s-%dk-%d-%s-%s.pprof", c.kind, c.kb, c.streams, c.mode, c.resp)
+		f, err := os.Create(filepath.Join(b.o.profiles, name))
+		if err == nil {
+			err = errors.Join(get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", b.router.admin, max(1, int(b.o.seconds))), f), f.Close())
+		}
+		result <- err
+	}()
+	return func() error { return <-result }
+}
+
+// idle measures what the router costs while nobody asks it anything.
+func (b *bench) idle(ctx context.Context) error {
+	fmt.Printf("\n| replicas, idle | start to ready ms (median of 5) | CPU %% of a core | RSS MB |\n|---|---|---|---|\n")
+	for _, n := range []int{8, b.o.idleReplicas} {
+		if err := b.idleRow(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) idleRow(ctx context.Context, n int) error {
+	fleet, addrs, err := startFleet(b.self, n)
+	if err != nil {
+		return err
+	}
+	defer fleet.stop()
+	var ready []float64
+	for range 4 {
+		r, err := startRouter(ctx, b.o.extproc, b.dir, addrs, b.extra)
+		if err != nil {
+			return err
+		}
+		ready = append(ready, ms(r.ready))
+		r.stop()
+	}
+	r, err := startRouter(ctx, b.o.extproc, b.dir, addrs, b.extra)
+	if err != nil {
+		return err
+	}
+	defer r.stop()
+	ready = append(ready, ms(r.ready))
+	const settle, span = 3 * time.Second, 10 * time.Second
+	if err := sleep(ctx, settle); err != nil {
+		return err
+	}
+	before, err := readProc(r.pid())
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, span); err != nil {
+		return err
+	}
+	after, err := readProc(r.pid())
+	if err != nil {
+		return err
+	}
+	fmt.Printf("| %d | %.0f | %.1f | %.1f |\n", n, median(ready), 100*float64(after.cpu-before.cpu)/float64(span), float64(after.rssKB)/1024)
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// process is a program under measurement, or one that stands by.
+type process struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	out   io.Reader
+}
+
+func start(name string, args ...string) (*process, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &process{cmd, in, out}, cmd.Start()
+}
+
+// stop ends the process and waits for it.
+func (p *process) stop() {
+	_ = p.stdin.Close()
+	_ = p.cmd.Process.Signal(os.Interrupt)
+	_ = p.cmd.Wait() // how it ended says nothing here
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// startFleet starts n simulated replicas and returns their addresses.
+func startFleet(self string, n int) (*process, []string, error) {
+	p, err := start(self, "fleet", "-n", fmt.Sprint(n))
+	if err != nil {
+		return nil, nil, err
+	}
+	addrs, err := readAddrs(p.out)
+	if err != nil {
+		p.stop()
+	}
+	return p, addrs, err
+}
+
+// router is a running extproc.
+type router struct {
+	*process
+	listen, admin string
+	ready         time.Duration // from its start to ready
+}
+
+// startRouter starts extproc for the replicas and waits until it is ready.
+// extra is appended to its configuration.
+func startRouter(ctx context.Context, binary, dir string, replicas []string, extra string) (*router, error) {
+	r := &router{}
+	for _, at := range []*string{&r.listen, &r.admin} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		*at = l.Addr().String()
+		_ = l.Close()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s, pprof: true}\nlog: {level: warn}\n%s\nfleet:\n  replicas:\n", r.listen, r.admin, extra)
+	for _, addr := range replicas {
+		fmt.Fprintf(&b, "  - address: %s\n", addr)
+	}
+	file := filepath.Join(dir, "warmroute.yaml")
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	var err error
+	if r.process, err = start(binary, "serve", "-config", file); err != nil {
+		return nil, err
+	}
+	if err := await(ctx, 60*time.Second, func() bool { return get("http://"+r.admin+"/readyz", io.Discard) == nil }); err != nil {
+		r.stop()
+		return nil, fmt.Errorf("extproc is not ready: %w", err)
+	}
+	r.ready = time.Since(began)
+	return r, nil
+}
+
+// await polls every millisecond until ok.
+func await(ctx context.Context, most time.Duration, ok func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func get(url string, to io.Writer) error {
+	resp, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	_, err = io.Copy(to, resp.Body)
+	return err
+}
