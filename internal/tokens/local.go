@@ -107,7 +107,7 @@ type localModel struct {
 	// renderer belongs to version; both are nil and "" until the first check.
 	renderer atomic.Pointer[chat.Renderer]
 	limit    atomic.Int64 // the servers' context in tokens, 0: not known
-	mu       sync.Mutex // one check at a time; guards version and checked
+	mu       sync.Mutex   // one check at a time; guards version and checked
 	version  string
 	checked  bool
 }
