@@ -18,6 +18,8 @@ func commands() []command {
 		{"check", "validate a configuration: every problem at once, then the effective values", checkCommand},
 		{"envoy-config", "print an Envoy bootstrap for a configuration", envoyConfigCommand},
 		{"hash", "vLLM's block hashes of requests given as JSON lines", hashCommand},
+		{"tokenize", "token ids of texts and requests given as JSON lines", tokenizeCommand},
+		{"render", "chat templates applied to conversations given as JSON lines", renderCommand},
 		{"help", "this list", nil},
 	}
 }

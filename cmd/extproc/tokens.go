@@ -13,16 +13,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/chat"
-	"warmroute/internal/models"
 	"warmroute/internal/tokens"
 )
 
 // TokensConfig is how token ids are found.
 type TokensConfig struct {
-	Models      []models.Options `yaml:"models,omitempty"` // whose ids are computed in process, once a replica has confirmed them
-	SampleEvery int              `yaml:"sample_every"`     // one request in so many is checked against a replica; negative = none
-	CheckEvery  time.Duration    `yaml:"check_every"`      // how often unconfirmed features are tried again
-	Trust       []string         `yaml:"trust,omitempty"`  // features computed in process though no replica can be asked
+	Models      []ModelConfig `yaml:"models,omitempty"` // whose ids are computed in process, once a replica has confirmed them
+	SampleEvery int           `yaml:"sample_every"`     // one request in so many is checked against a replica; negative = none
+	CheckEvery  time.Duration `yaml:"check_every"`      // how often unconfirmed features are tried again
+	Trust       []string      `yaml:"trust,omitempty"`  // features computed in process though no replica can be asked
 }
 
 // Validate returns every problem, joined.
@@ -96,7 +95,7 @@ func (r *router) load(ctx context.Context) error {
 			return nil
 		}
 		start := time.Now()
-		m, err := models.Load(o)
+		m, err := o.load(ctx)
 		if err == nil {
 			err = r.local.Load(o.ID, m)
 		}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"warmroute/internal/modelfiles"
+	"warmroute/internal/pyvalue"
+	"warmroute/internal/tokens"
+)
+
+// ModelConfig names a model's files and says how its servers were started. ID
+// is needed; the rest mirrors vLLM's flags of the same names.
+type ModelConfig struct {
+	ID                     string   `yaml:"id"`                      // the base model's served name
+	Files                  string   `yaml:"files,omitempty"`         // a folder, or a hub's owner/name[@revision]; "" = ID
+	ChatTemplate           string   `yaml:"chat_template,omitempty"` // a file
+	ContentFormat          string   `yaml:"chat_template_content_format,omitempty"`
+	DefaultKwargs          string   `yaml:"default_chat_template_kwargs,omitempty"` // a JSON object
+	ExcludeTools           bool     `yaml:"exclude_tools_when_tool_choice_none,omitempty"`
+	TokenizerMode          string   `yaml:"tokenizer_mode,omitempty"`
+	MaxModelLen            int      `yaml:"max_model_len,omitempty"`            // tokens; 0 = not known
+	Timezone               string   `yaml:"timezone,omitempty"`                 // of the servers, for templates that print the date; "" = UTC
+	Transformers           string   `yaml:"transformers,omitempty"`             // version of the servers' package; "" = not known
+	DisabledThinkingEffort string   `yaml:"disabled_thinking_effort,omitempty"` // what /v1/messages' thinking "disabled" means; "" = asked of the template
+	ResponsesToolFields    []string `yaml:"responses_tool_fields,omitempty"`    // vLLM up to 0.21: the fields of the openai package's FunctionTool
+	StoreMiB               int      `yaml:"store_mib,omitempty"`                // remembers prompts' beginnings; 0 = 16, negative = nothing
+}
+
+// Validate returns every problem that can be seen without loading, joined.
+func (c ModelConfig) Validate() error {
+	var errs []error
+	if c.ID == "" {
+		errs = append(errs, errors.New("id: is missing"))
+	}
+	switch c.ContentFormat {
+	case "", "auto", "string", "openai":
+	default:
+		errs = append(errs, fmt.Errorf("chat_template_content_format: %q is none of auto, string, openai", c.ContentFormat))
+	}
+	if c.DefaultKwargs != "" {
+		if v, err := pyvalue.Parse([]byte(c.DefaultKwargs)); err != nil {
+			errs = append(errs, fmt.Errorf("default_chat_template_kwargs: %w", err))
+		} else if _, ok := v.(*pyvalue.Dict); !ok {
+			errs = append(errs, fmt.Errorf("default_chat_template_kwargs: %q is not a JSON object", c.DefaultKwargs))
+		}
+	}
+	if _, err := time.LoadLocation(c.Timezone); err != nil {
+		errs = append(errs, fmt.Errorf("timezone: %q is not known", c.Timezone))
+	}
+	if c.MaxModelLen < 0 {
+		errs = append(errs, fmt.Errorf("max_model_len: %d is negative", c.MaxModelLen))
+	}
+	return errors.Join(errs...)
+}
+
+func (c ModelConfig) flags() (tokens.Flags, error) {
+	f := tokens.Flags{
+		ChatTemplate: c.ChatTemplate, ContentFormat: c.ContentFormat, ExcludeTools: c.ExcludeTools, TokenizerMode: c.TokenizerMode,
+		DisabledThinkingEffort: c.DisabledThinkingEffort, Transformers: c.Transformers, ResponsesToolFields: c.ResponsesToolFields,
+		MaxLen: c.MaxModelLen, StoreBytes: int64(c.StoreMiB) << 20,
+	}
+	if c.DefaultKwargs != "" {
+		f.DefaultKwargs = json.RawMessage(c.DefaultKwargs)
+	}
+	var err error
+	f.Location, err = time.LoadLocation(c.Timezone)
+	return f, err
+}
+
+// load reads the model's files, which it may have to fetch first.
+func (c ModelConfig) load(ctx context.Context) (tokens.Model, error) {
+	f, err := c.flags()
+	if err != nil {
+		return tokens.Model{}, err
+	}
+	hub, err := modelfiles.New(os.Getenv)
+	if err != nil {
+		return tokens.Model{}, err
+	}
+	dir, err := hub.Find(c.ref())
+	if errors.Is(err, modelfiles.ErrNotFound) {
+		dir, err = hub.Fetch(ctx, c.ref())
+	}
+	if err != nil {
+		return tokens.Model{}, fmt.Errorf("files %q: %w", c.ref(), err)
+	}
+	return tokens.LoadFolder(dir, f)
+}
+
+func (c ModelConfig) ref() string {
+	if c.Files != "" {
+		return c.Files
+	}
+	return c.ID
+}
