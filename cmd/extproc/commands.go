@@ -73,11 +73,15 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
+	notes, err := c.checkFiles()
+	if err != nil {
+		return err
+	}
 	text, err := config.Print(c)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.out, "# valid; the effective configuration:\n%s", text)
+	fmt.Fprintf(std.out, "# valid; the effective configuration:\n%s%s", notes, text)
 	return nil
 }
 

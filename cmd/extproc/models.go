@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"warmroute/internal/modelfiles"
@@ -97,4 +98,26 @@ func (c ModelConfig) ref() string {
 		return c.Files
 	}
 	return c.ID
+}
+
+// checkFiles says where the files of every model are, as comments, or what is
+// wrong with them: every problem at once.
+func (c Config) checkFiles() (notes string, err error) {
+	hub, err := modelfiles.New(os.Getenv)
+	if err != nil {
+		return "", err
+	}
+	var errs []error
+	for i, m := range c.Tokens.Models {
+		dir, err := hub.Find(m.ref())
+		switch {
+		case err == nil:
+			notes += fmt.Sprintf("# model %q: files in %s\n", m.ID, dir)
+		case errors.Is(err, modelfiles.ErrNotFound) && !filepath.IsAbs(m.ref()):
+			notes += fmt.Sprintf("# model %q: files of %q are not on this machine; serve asks the hub for them\n", m.ID, m.ref())
+		default:
+			errs = append(errs, fmt.Errorf("tokens.models[%d].files: %q: %w", i, m.ref(), err))
+		}
+	}
+	return notes, errors.Join(errs...)
 }
