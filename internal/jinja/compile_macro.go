@@ -1,6 +1,10 @@
 package jinja
 
-import "warmroute/internal/pyvalue"
+import (
+	"slices"
+
+	"warmroute/internal/pyvalue"
+)
 
 // macroCode is a compiled macro or call block.
 type macroCode struct {
@@ -236,7 +240,7 @@ func (c *compiler) callBlock(n *callBlockNode, sc scope) execFn {
 			c.fail(n.line, "keyword argument repeated: caller")
 		}
 	}
-	call := c.callParts(n.call, sc)
+	call, static := c.callParts(n.call, sc), len(n.call.kwNames)
 	return func(st *state, f *frame) jump {
 		st.at(n.line)
 		caller := &macro{code: code, up: f}
@@ -244,10 +248,11 @@ func (c *compiler) callBlock(n *callBlockNode, sc scope) execFn {
 		if a.keyword("caller") >= 0 {
 			typeError("got multiple values for keyword argument 'caller'")
 		}
+		// It comes after the keywords that are written out and before **kwargs.
 		st.writeCallText(fn, &args{
 			pos:   a.pos,
-			names: append(a.names[:len(a.names):len(a.names)], "caller"),
-			vals:  append(a.vals[:len(a.vals):len(a.vals)], caller),
+			names: slices.Insert(slices.Clone(a.names), static, "caller"),
+			vals:  slices.Insert(slices.Clone(a.vals), static, any(caller)),
 		})
 		return jumpNone
 	}

@@ -317,12 +317,9 @@ func wrap(words []string, width int, breakLong, hyphens bool) []string {
 		if len(words) > 0 && pyvalue.Len(words[0]) > width {
 			switch {
 			case breakLong:
-				cut := longCut(words[0], max(1, width-n), hyphens)
+				cut := longCut(words[0], width-n, hyphens)
 				line = append(line, words[0][:cut])
 				words = append([]string{words[0][cut:]}, words[1:]...)
-				if words[0] == "" {
-					words = words[1:]
-				}
 			case len(line) == 0:
 				line = append(line, words[0])
 				words = words[1:]

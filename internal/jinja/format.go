@@ -288,6 +288,9 @@ func (st *state) percentInt(c byte, v any, f *spec) string {
 
 // bigText is the digits of |b|.
 func bigText(b *big.Int, base int) string {
+	if base == 10 && b.BitLen() > 14285 {
+		fail(ErrRuntime, "Exceeds the limit (4300 digits) for integer string conversion")
+	}
 	s := new(big.Int).Abs(b).Text(base)
 	if base == 10 && len(s) > pyvalue.MaxDigits {
 		fail(ErrRuntime, "Exceeds the limit (4300 digits) for integer string conversion")

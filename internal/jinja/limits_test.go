@@ -20,7 +20,7 @@ func parseVars(t testing.TB, text string) *pyvalue.Dict {
 }
 
 // hang is ten times more than any bounded render takes on a busy machine.
-const hang = 20 * time.Second
+const hang = 5 * time.Second
 
 // Hostile templates and requests end with a limit's error in bounded time.
 func TestLimits(t *testing.T) {

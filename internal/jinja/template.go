@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -119,7 +120,7 @@ func rescueFrom(r any, err *error, line int) {
 	}
 	e, ok := r.(*Error)
 	if !ok {
-		*err = &Error{Kind: ErrInternal, Line: line}
+		*err = &Error{Kind: ErrInternal, Line: line, Detail: fmt.Sprint(r)}
 		return
 	}
 	if e.Line == 0 {

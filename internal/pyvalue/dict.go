@@ -212,7 +212,7 @@ func hashKey(v any) (any, bool) {
 	case int64:
 		return v, true
 	case *big.Int:
-		return bigKey(v.Text(62)), true
+		return bigHash(v), true
 	case float64:
 		return floatKey(v), true
 	case *Tuple:
@@ -235,7 +235,17 @@ func floatKey(f float64) any {
 		return int64(f)
 	}
 	b, _ := big.NewFloat(f).Int(nil)
-	return bigKey(b.Text(62))
+	return bigHash(b)
+}
+
+func bigHash(b *big.Int) bigKey {
+	key := string(b.Bytes())
+	if b.Sign() < 0 {
+		key = "-" + key
+	} else {
+		key = "+" + key
+	}
+	return bigKey(key)
 }
 
 func tupleHash(t *Tuple) (any, bool) {

@@ -77,17 +77,16 @@ func AsBig(v any) *big.Int {
 
 // appendInt appends the decimal text of b, refusing what CPython refuses.
 func appendInt(dst []byte, b *big.Int) ([]byte, error) {
-	// 4300 digits need at least 14281 bits: below that no count is needed.
-	if b.BitLen() > 14280 {
-		s := b.Text(10)
-		n := len(s)
-		if b.Sign() < 0 {
-			n--
-		}
-		if n > MaxDigits {
+	// 10^4300 has 14285 bits: only near that must the digits be counted, and
+	// beyond it the conversion, which is slow, is not even tried.
+	if bits := b.BitLen(); bits > 14280 {
+		if bits > 14285 {
 			return dst, ErrDigits
 		}
-		return append(dst, s...), nil
+		s := new(big.Int).Abs(b).Text(10)
+		if len(s) > MaxDigits {
+			return dst, ErrDigits
+		}
 	}
 	return b.Append(dst, 10), nil
 }

@@ -1,6 +1,7 @@
 package pyvalue
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/big"
@@ -199,6 +200,12 @@ func (p *parser) str() (string, error) {
 	start := p.pos
 	ascii := true
 	for p.pos < len(p.data) {
+		for p.pos+8 <= len(p.data) && plain8(binary.LittleEndian.Uint64(p.data[p.pos:])) {
+			p.pos += 8
+		}
+		if p.pos == len(p.data) {
+			break
+		}
 		switch c := p.data[p.pos]; {
 		case c == '"':
 			raw := p.data[start:p.pos]
@@ -217,6 +224,15 @@ func (p *parser) str() (string, error) {
 		p.pos++
 	}
 	return "", p.fail(ErrSyntax)
+}
+
+// plain8 reports whether all eight bytes are ASCII that stands for itself in a
+// JSON string: not a control character, quote or backslash. It may say false
+// for bytes that do.
+func plain8(w uint64) bool {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	quote, backslash := w^(ones*'"'), w^(ones*'\\')
+	return (w|(w-ones*' ')|(quote-ones)&^quote|(backslash-ones)&^backslash)&high == 0
 }
 
 // escaped reads on from the first backslash of a string that began at start.

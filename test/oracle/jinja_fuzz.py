@@ -26,6 +26,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 NOW = datetime(2026, 3, 5, 7, 8, 9)
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))  # huge repetitions raise MemoryError instead of swapping
+sys.setrecursionlimit(1000)
 
 
 class Generation(jinja2.ext.Extension):
