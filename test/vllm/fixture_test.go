@@ -147,10 +147,32 @@ func (f *fixture) writeConfig() {
 			fmt.Fprintf(&b, "    events: [{endpoint: %q, replay_endpoint: %q}]\n", r.Events, r.Replay)
 		}
 	}
+	fmt.Fprintf(&b, "tokens:\n  sample_every: 20\n  models:\n  - id: %s\n    files: %s\n    max_model_len: 4000\n    transformers: %q\n", served, f.model, f.transformers())
+	if f.name == "0.21.0" {
+		fmt.Fprintf(&b, "    responses_tool_fields: [%s]\n", toolFields)
+	}
 	f.config = filepath.Join(f.dir, "warmroute.yaml")
 	if err := os.WriteFile(f.config, []byte(b.String()), 0o644); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// toolFields are the fields of the openai package's FunctionTool beside 0.21.0.
+const toolFields = "name, parameters, strict, type, allowed_callers, async_, defer_loading, description, output_schema"
+
+// transformers is the version of the package this vLLM renders with.
+func (f *fixture) transformers() string {
+	f.t.Helper()
+	root, err := testenv.Root()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	found, err := filepath.Glob(filepath.Join(root, ".cache", "vllm", f.name, "lib", "python3*", "site-packages", "transformers-*.dist-info"))
+	if err != nil || len(found) != 1 {
+		f.t.Fatalf("transformers of vLLM %s: %v %v", f.name, found, err)
+	}
+	v := strings.TrimPrefix(filepath.Base(found[0]), "transformers-")
+	return strings.TrimSuffix(v, ".dist-info")
 }
 
 func (f *fixture) startExtproc() {

@@ -1,0 +1,127 @@
+//go:build vllm
+
+package vllm
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/internal/chat/chattest"
+	"warmroute/internal/tokens"
+)
+
+// generatedRequests is how many generated requests are sent to each version.
+const generatedRequests = 220
+
+// generated sends requests of all routes: ids computed in process equal
+// /render's on all of them, predictions equal vLLM's counts, and nearly all text
+// requests are served in process.
+func (f *fixture) generated(t *testing.T) {
+	f.awaitTrust(t)
+	model, err := tokens.LoadFolder(f.model, tokens.Flags{Transformers: f.transformers(), ResponsesToolFields: f.toolFields(), MaxLen: 4000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests, err := model.Requests(f.name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := f.tokenSources(t)
+	equal, refused, sent := 0, 0, 0
+	for _, c := range chattest.Generate(20261121, generatedRequests, served) {
+		answer, err := chattest.Ask(context.Background(), http.DefaultClient, "http://"+f.replicas[0].Addr, c)
+		rendered := err == nil && answer.Status == 0
+		ids, ours := requests.Tokenize(c.Route.String(), []byte(c.Body))
+		switch {
+		case rendered && ours == nil && !slices.EqualFunc(ids, answer.IDs, slices.Equal):
+			t.Errorf("ids differ from /render's: %s %s", c.Route, c.Body)
+		case rendered && ours == nil:
+			equal++
+		case rendered:
+			refused++
+			t.Logf("left to a replica (%v): %s %s", ours, c.Route, c.Body)
+		}
+		body, ok := short(c.Body, c.Route.String())
+		if !rendered || !ok {
+			continue
+		}
+		sent++
+		o := f.sendRaw(t, c.Route.String(), body)
+		if o.status == http.StatusOK {
+			o.exact(t, "generated "+c.Route.String())
+		}
+	}
+	after := f.tokenSources(t)
+	inProcess, all := after["in_process"]-before["in_process"], 0.0
+	for source, n := range after {
+		if source != "body" {
+			all += n - before[source]
+		}
+	}
+	t.Logf("%d of %d rendered requests equal in process, %d refused; %d sent, of %v text requests %v served in process",
+		equal, equal+refused, refused, sent, all, inProcess)
+	if equal < 180 || all < 180 || inProcess < 0.95*all {
+		t.Errorf("%d equal; %v of %v text requests were served in process, want 95%%", equal, inProcess, all)
+	}
+}
+
+func (f *fixture) toolFields() []string {
+	if f.name == "0.21.0" {
+		return strings.Split(toolFields, ", ")
+	}
+	return nil
+}
+
+// awaitTrust waits until the start-up probes have confirmed the in-process path.
+func (f *fixture) awaitTrust(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		if sum(page(t, f.admin), `warmroute_token_checks_total{model="`+served+`",outcome="equal"}`) >= 25 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the in-process path is not confirmed after a minute")
+		}
+	}
+}
+
+// tokenSources are the counts of where token ids came from.
+func (f *fixture) tokenSources(t *testing.T) map[string]float64 {
+	t.Helper()
+	out := map[string]float64{}
+	for name, v := range page(t, f.admin) {
+		if label, ok := strings.CutPrefix(name, `warmroute_token_source_total{source="`); ok {
+			out[strings.TrimSuffix(label, `"}`)] = v
+		}
+	}
+	return out
+}
+
+// short is the body with an answer of one token, so that the run is quick.
+// Number literals and key order of the rest stay as they are.
+func short(body, path string) ([]byte, bool) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(body), &fields); err != nil {
+		return nil, false
+	}
+	limit := "max_tokens"
+	if path == "/v1/responses" {
+		limit = "max_output_tokens"
+	}
+	if _, ok := fields[limit]; ok {
+		return []byte(body), true
+	}
+	if _, ok := fields["max_completion_tokens"]; ok {
+		return []byte(body), true
+	}
+	n := "1"
+	if limit == "max_output_tokens" {
+		n = "16" // its least
+	}
+	return []byte(strings.Replace(body, "{", `{"`+limit+`":`+n+`,`, 1)), true
+}
