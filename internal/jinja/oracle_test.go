@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	oracleConversations = flag.Int("oracle.conversations", 600, "random conversations rendered beside Python's Jinja2")
-	oracleSnippets      = flag.Int("oracle.snippets", 3000, "random template snippets rendered beside Python's Jinja2")
+	oracleConversations = flag.Int("oracle.conversations", 1000, "random conversations rendered beside Python's Jinja2")
+	oracleSnippets      = flag.Int("oracle.snippets", 1000, "random template snippets rendered beside Python's Jinja2")
 	oracleSeed          = flag.Int("oracle.seed", 1, "seed of the random cases")
 )
 
