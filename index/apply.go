@@ -73,6 +73,7 @@ func (x *Index) stored(h *holder, ev *Event, full bool, tick uint64, res *Result
 		res.Dropped += len(ev.Engine)
 		return
 	}
+	d.settle(len(ev.Engine))
 	before := sp.blocks()
 	r := run{sp: sp, seat: seat, tier: ev.Tier, full: full, tick: tick, engines: ev.Engine, hasParent: ev.HasParent, parent: keyOf(ev.Parent)}
 	if ev.Content == nil {
@@ -369,14 +370,41 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 func (d *domain) remove(seat int, tier Tier, hashes []uint64, res *Result) (known int) {
 	engine := flipper{sets: &d.sets, seat: seat}
 	w := removing{d: d, seat: seat, tier: tier, res: res, flip: flipper{sets: &d.sets, seat: seat}}
-	for _, hash := range hashes {
+	for i, hash := range hashes {
+		if i%ahead == 0 && len(hashes) > 1 {
+			d.touch(hashes[i:min(i+ahead, len(hashes))])
+		}
 		if w.byEngine(hash, &engine) || d.orphans.blocks > 0 && d.orphans.remove(seat, tier, hash) || w.byKey(keyOf(hash)) {
 			known++
 		}
 	}
 	w.flip.flush()
 	engine.flush()
+	d.x.epochs.retire() // what is emptied now may be reused after the lookups of now
 	return known
+}
+
+// touch starts loading the slots of blocks about to be removed.
+func (d *domain) touch(hashes []uint64) {
+	sink := uint64(0)
+	if d.engines.count() > 0 {
+		for _, hash := range hashes {
+			sink += d.engines.touch(hash)
+		}
+		for _, hash := range hashes {
+			if entry := d.engines.find(hash); entry != nil {
+				sink += d.spaces[entry.val>>valSpace].gpu.touch(entry.child)
+			}
+		}
+	}
+	for _, sp := range d.spaces {
+		if sp != nil && sp.plain {
+			for _, hash := range hashes {
+				sink += sp.gpu.touch(keyOf(hash))
+			}
+		}
+	}
+	d.sink = sink
 }
 
 // byEngine removes a block known by engine hash.

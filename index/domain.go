@@ -34,7 +34,8 @@ type domain struct {
 	copies  map[copyKey]uint32
 	orphans orphans
 
-	evicted int // blocks since engines were last compared with them
+	unsettled int // blocks stored since tables were settled
+	evicted   int // blocks since engines were last compared with them
 
 	keys   []uint64 // scratch of the writer
 	joined []*parked
@@ -75,8 +76,7 @@ type space struct {
 	dropped  bool // drained and discarded: make another
 	plain    bool // some entries were stored by key, without an engine map
 
-	hand  uint64        // where the next eviction looks
-	hints [hints]uint32 // by first key: where a lookup last lost a holder; a guess that only saves probes
+	hand uint64 // where the next eviction looks
 }
 
 func newDomain(x *Index, key domainKey) *domain {
@@ -318,4 +318,25 @@ func (d *domain) blocks() (n int) {
 		}
 	}
 	return n
+}
+
+// settleEvery is how many blocks are stored between looks at the running
+// lookups: a look costs about as much as storing two.
+const settleEvery = 256
+
+// settle lets the tables reuse what no running lookup can see.
+func (d *domain) settle(stored int) {
+	if d.unsettled += stored; d.unsettled < settleEvery {
+		return
+	}
+	d.unsettled = 0
+	oldest := d.x.epochs.oldest()
+	for _, sp := range d.spaces {
+		if sp == nil {
+			continue
+		}
+		for _, t := range sp.tables() {
+			t.settle(oldest)
+		}
+	}
 }

@@ -14,6 +14,7 @@ type Index struct {
 	seed   uint64
 	start  int64 // Unix nanoseconds
 	epochs epochs
+	hints  hints
 
 	spaces  atomic.Pointer[map[Scope]*space] // replaced as a whole
 	pages   atomic.Pointer[[]*idPage]

@@ -23,11 +23,10 @@ type segment struct {
 }
 
 const (
-	fan        = 8    // probes in a round: their cache misses overlap
-	shortest   = 16   // segments up to this length are walked
-	hints      = 1024 // remembered boundaries of a space
-	maxLadder  = 40   // 2 ends + log2 of a prompt's blocks + 2 for the hint
-	walkFactor = 24   // walk when a boundary is expected every walkFactor blocks: a search spends about fan × 3 levels on each
+	fan        = 8  // probes in a round: their cache misses overlap
+	shortest   = 16 // segments up to this length are walked
+	maxLadder  = 44 // 2 ends, log2 of a prompt's blocks, and 4 for the hint
+	walkFactor = 24 // walk when a boundary is expected every walkFactor blocks: a search spends about fan × 3 levels on each
 )
 
 // Lookup appends one Match for each holder it knows something of: how far each
@@ -39,10 +38,10 @@ func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
 		return dst
 	}
 	r := x.epochs.enter() // before the map is read: Close waits for us
+	defer r.leave()
 	if sp := (*x.spaces.Load())[s]; sp != nil {
 		dst = sp.lookup(r, dst, keys)
 	}
-	r.leave()
 	return dst
 }
 
@@ -96,9 +95,9 @@ func (sp *space) get(k prefixhash.Key) setID { return setID(sp.gpu.get(keyOf(uin
 // closer only where neighbouring probes differ. false: nobody has the first block.
 func (sp *space) search(r *reader, words int, keys []prefixhash.Key) bool {
 	n := len(keys)
-	hint := &sp.hints[uint64(keys[0])%hints]
+	was := sp.d.x.hintFor(keys)
 	var at [maxLadder]int32
-	m := ladder(&at, n, int(atomic.LoadUint32(hint)))
+	m := ladder(&at, n, was)
 	sink := uint64(0)
 	for _, p := range at[:m] {
 		sink += sp.gpu.touch(uint64(keys[p]))
@@ -123,7 +122,7 @@ func (sp *space) search(r *reader, words int, keys []prefixhash.Key) bool {
 			}
 		}
 	}
-	learn := true
+	firstLost := int32(n)
 	for len(stack) > 0 {
 		s := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
@@ -132,43 +131,43 @@ func (sp *space) search(r *reader, words int, keys []prefixhash.Key) bool {
 			continue
 		}
 		end, any := sp.walk(r, words, s, keys)
-		if learn && end > 0 {
-			learn = false
-			if uint32(end) != atomic.LoadUint32(hint) {
-				atomic.StoreUint32(hint, uint32(end))
-			}
+		if end > 0 && firstLost == int32(n) {
+			firstLost = end
 		}
 		if !any {
 			r.stack = stack
+			sp.d.x.remember(keys, was, hint{firstLost, int32(n)})
 			return true
 		}
 	}
 	r.stack = stack
 	sp.endAlive(r, words, int32(n))
+	sp.d.x.remember(keys, was, hint{firstLost, int32(n)})
 	return true
 }
 
 // ladder fills at with rising positions: 0, 1, 3, 7, …, n - 1, and both sides
-// of the place where the last prompt with this first block lost a holder.
-func ladder(at *[maxLadder]int32, n, hint int) int {
-	m := 0
+// of the places a hint names.
+func ladder(at *[maxLadder]int32, n int, h hint) int {
+	m := 1 // at[0] is 0
 	add := func(p int) {
-		if p < n && (m == 0 || int32(p) > at[m-1]) {
+		if p < n && int32(p) > at[m-1] {
 			at[m] = int32(p)
 			m++
 		}
 	}
+	places := [2]int{int(h.lost), int(h.blocks)}
+	k := 0
 	for p := 0; p < n-1; p = 2*p + 1 {
-		if hint <= p && hint > 0 {
-			add(hint - 1)
-			add(hint)
-			hint = 0
+		for ; k < 2 && places[k] <= p; k++ {
+			add(places[k] - 1)
+			add(places[k])
 		}
 		add(p)
 	}
-	if hint > 0 {
-		add(hint - 1)
-		add(hint)
+	for ; k < 2; k++ {
+		add(places[k] - 1)
+		add(places[k])
 	}
 	add(n - 1)
 	return m

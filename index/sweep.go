@@ -3,7 +3,6 @@ package index
 import (
 	"context"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -248,12 +247,9 @@ func (s *sweeper) table(t *table, q int) {
 			continue
 		}
 		if to := s.replacement(id); to != id {
-			atomic.StoreUint64(&slot.val, slot.val&^valSet|uint64(to))
+			t.set(slot, to)
 			s.d.sets.take(to, 1)
 			s.d.sets.drop(id, 1)
-			if to == 0 {
-				t.live[q]--
-			}
 		}
 	}
 	s.d.x.blocks.Add(int64(t.live[q] - before))

@@ -9,7 +9,7 @@ import (
 // slot is one key of a table. Readers load key and val; child belongs to the
 // writer.
 type slot struct {
-	key   uint64 // written once per array: 0 → key
+	key   uint64 // 0: never used in this array; gone: being given to another key
 	val   uint64 // see the val constants
 	child uint64 // key of a block known behind this one, 0 = none
 }
@@ -20,12 +20,15 @@ const (
 	valSet   = 1<<24 - 1
 	valMulti = 1 << 24 // more children are listed in space.kids
 	valFirst = 1 << 25 // first block of a prompt: has no parent
-	valTick  = 32
+	valTick  = 32      // in an emptied slot: the epoch it was emptied in
 )
 
+// gone is no key.
+const gone = ^uint64(0)
+
 const (
-	tableParts = 16 // arrays of a table, grown one at a time
-	partBits   = 4
+	tableParts = 8 // arrays of a table, grown one at a time
+	partBits   = 3
 	minPart    = 8
 
 	// golden is 2^64 / golden ratio, odd: multiplying by it spreads keys that
@@ -34,9 +37,12 @@ const (
 )
 
 // table maps keys to vals by open addressing. One writer at a time; readers
-// need no lock: a key never changes within one array, and an array is replaced
-// as a whole and freed when no lookup can see it.
-// An emptied slot (set 0) stays until its array is rebuilt.
+// need no lock. An emptied slot (set 0) keeps its key until the slot is given to
+// another one, which happens only when every running lookup started after it was
+// emptied: so while a lookup runs, a slot changes its key at most once, and a
+// lookup that finds the key unchanged after it has read the val has the key's
+// val. An array that is full is replaced as a whole and freed when no lookup can
+// see it.
 type table struct {
 	epochs *epochs
 	seed   uint64 // secret of the index, so that keys cannot be made to collide
@@ -46,9 +52,11 @@ type table struct {
 	live   [tableParts]int // slots with a set
 	builds uint64          // arrays replaced: slot pointers are valid while it stands still
 
-	// keep says whether a rebuild keeps a slot without a set; nil = no.
+	settled uint64 // slots emptied in earlier epochs may be reused
+
+	// keep says whether a slot without a set is still of use; nil = no.
 	keep func(*slot) bool
-	pin  uint64 // key whose slot a rebuild keeps in any case
+	pin  uint64 // key whose slot is kept in any case
 }
 
 type part struct {
@@ -90,7 +98,15 @@ func (t *table) get(key uint64) uint64 {
 		s := p.at(i)
 		k := atomic.LoadUint64(&s.key)
 		if k == key {
-			return atomic.LoadUint64(&s.val)
+			v := atomic.LoadUint64(&s.val)
+			if atomic.LoadUint64(&s.key) == key {
+				return v
+			}
+			// Given away under us: the key had been emptied, and may since
+			// have come back in another slot.
+			if p, i = t.home(key); true {
+				continue
+			}
 		}
 		if k == 0 {
 			return 0
@@ -132,16 +148,28 @@ func (t *table) insert(key uint64) (s *slot, made bool) {
 	for {
 		p := t.parts[q].Load()
 		i, _ := bits.Mul64(m<<partBits, p.n)
+		var reuse *slot
 		for s = p.at(i); s.key != 0; s = p.at(i) {
 			if s.key == key {
 				return s, false
+			}
+			if reuse == nil && s.val&valSet == 0 && t.reusable(s) {
+				reuse = s
 			}
 			if i++; i == p.n {
 				i = 0
 			}
 		}
-		if (t.used[q]+1)*5 <= int(p.n)*4 { // at most 80 % full: 13 probes for an absent key, half of them in one cache line
+		if reuse != nil {
+			atomic.StoreUint64(&reuse.key, gone)
+			atomic.StoreUint64(&reuse.val, 0)
+			reuse.child = 0
+			atomic.StoreUint64(&reuse.key, key)
+			return reuse, true
+		}
+		if (t.used[q]+1)*4 <= int(p.n)*3 { // at most 75 % full: 8 probes for an absent key, in about 3 cache lines
 			t.used[q]++
+			s.child = 0
 			atomic.StoreUint64(&s.key, key)
 			return s, true
 		}
@@ -149,7 +177,20 @@ func (t *table) insert(key uint64) (s *slot, made bool) {
 	}
 }
 
-// rebuild replaces an array by one that is 60 % full and has no emptied slots.
+// reusable says whether an emptied slot may change its key. Epochs are compared
+// by their low 32 bits; an older slot than those can tell waits for a rebuild.
+func (t *table) reusable(s *slot) bool {
+	return int32(uint32(t.settled)-uint32(s.val>>valTick)) > 0 && s.key != t.pin && (t.keep == nil || !t.keep(s))
+}
+
+// settle lets slots be reused that were emptied before the oldest running
+// lookup began. The writer calls it before a batch.
+func (t *table) settle(oldest uint64) { t.settled = oldest }
+
+// emptied is what the val of a slot without a set carries.
+func (t *table) emptied() uint64 { return t.epochs.now.Load() << valTick }
+
+// rebuild replaces an array by one that is 57 % full and has no emptied slots.
 // Home positions rise with the hash, so both arrays are walked in order.
 func (t *table) rebuild(q int) {
 	old := t.parts[q].Load()
@@ -165,7 +206,7 @@ func (t *table) rebuild(q int) {
 			kept = append(kept, i)
 		}
 	}
-	n := max(minPart, (held+len(kept)+1)*5/3+1)
+	n := max(minPart, (held+len(kept)+1)*7/4+1)
 	p := newPart(n)
 	move := func(s *slot) {
 		i, _ := bits.Mul64((s.key^t.seed)*golden<<partBits, p.n)
@@ -201,7 +242,11 @@ func (t *table) set(s *slot, id setID) {
 	} else if was != 0 && id == 0 {
 		t.live[t.partOf(s.key)]--
 	}
-	atomic.StoreUint64(&s.val, s.val&^valSet|uint64(id))
+	v := s.val&^valSet | uint64(id)
+	if id == 0 {
+		v = s.val&(valMulti|valFirst) | t.emptied()
+	}
+	atomic.StoreUint64(&s.val, v)
 }
 
 // count is how many keys are held. Writer only.

@@ -19,9 +19,10 @@ import (
 // costOptions say what is measured and for how long.
 type costOptions struct {
 	extproc, profiles, config string
+	modelDir                  string
 	seconds                   float64
 	rounds, idleReplicas      int
-	kinds, sizes              string
+	sizes                     string
 }
 
 // costCommand measures the router beside the floor, in the same minutes and by
@@ -31,8 +32,8 @@ func costCommand(ctx context.Context, args []string) error {
 	f := flagSet("cost")
 	f.StringVar(&o.extproc, "extproc", "bin/extproc", "the router's binary")
 	f.StringVar(&o.config, "config", "", "file appended to the router's configuration")
+	f.StringVar(&o.modelDir, "model", "", "folder of the model whose token ids of chats are computed in process; empty: no chats")
 	f.StringVar(&o.profiles, "profiles", "", "directory to write CPU profiles of the router to")
-	f.StringVar(&o.kinds, "kinds", "ids,chat", "kinds of bodies: ids (/v1/completions with token ids), chat")
 	f.StringVar(&o.sizes, "sizes", "1,16,220", "sizes of bodies in KB")
 	f.Float64Var(&o.seconds, "s", 1.5, "seconds of one measurement")
 	f.IntVar(&o.rounds, "rounds", 3, "measurements of each, floor and router in turn")
@@ -50,12 +51,21 @@ func costCommand(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(dir)
 	b := &bench{o: o, self: self, dir: dir}
+	if o.modelDir != "" {
+		if b.o.modelDir, err = filepath.Abs(o.modelDir); err != nil {
+			return err
+		}
+		if b.model, err = loadModel(b.o.modelDir); err != nil {
+			return err
+		}
+		b.extra = b.model.config()
+	}
 	if o.config != "" {
 		extra, err := os.ReadFile(o.config)
 		if err != nil {
 			return err
 		}
-		b.extra = string(extra)
+		b.extra += string(extra)
 	}
 	if err := b.load(ctx); err != nil {
 		return err
@@ -69,6 +79,7 @@ func costCommand(ctx context.Context, args []string) error {
 type bench struct {
 	o                costOptions
 	self, dir, extra string
+	model            *model // nil: no chats
 
 	replicas []string
 	floor    *process
@@ -78,18 +89,22 @@ type bench struct {
 
 // cell is one row: what is sent, and how.
 type cell struct {
-	kind      string
-	kb        int
-	streams   int
-	mode      string // of the request body
-	resp      string // response phase
-	chunks    int    // response chunks
-	duplexing string // how the row is called
+	kind    string
+	kb      int
+	streams int
+	mode    string // of the request body
+	resp    string // response phase
+	chunks  int    // response chunks
+	title   string // Envoy's mode as the table says it
 }
 
 func (b *bench) cells() ([]cell, error) {
 	var out []cell
-	for kind := range strings.SplitSeq(b.o.kinds, ",") {
+	kinds := []string{"ids"}
+	if b.model != nil {
+		kinds = []string{"chat", "ids"}
+	}
+	for _, kind := range kinds {
 		for size := range strings.SplitSeq(b.o.sizes, ",") {
 			var kb int
 			if _, err := fmt.Sscan(size, &kb); err != nil {
@@ -110,7 +125,7 @@ func (b *bench) cells() ([]cell, error) {
 
 // load measures CPU per request in the shipped mode, and beside it in others.
 func (b *bench) load(ctx context.Context) error {
-	fleet, addrs, err := startFleet(b.self, 8)
+	fleet, addrs, err := b.startFleet(8)
 	if err != nil {
 		return err
 	}
@@ -137,7 +152,7 @@ func (b *bench) load(ctx context.Context) error {
 	fmt.Printf("| body | Envoy's mode | streams | floor CPU-ms | warmroute CPU-ms | × floor | floor p50 / p99 ms | warmroute p50 / p99 ms | requests/s floor / warmroute | RSS MB | warm |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, c := range cells {
 		if err := b.row(ctx, c); err != nil {
-			return fmt.Errorf("%s %d KB, %d streams: %w", c.kind, c.kb, c.streams, err)
+			return fmt.Errorf("%s %d KB, %d streams, %s: %w", c.kind, c.kb, c.streams, c.title, err)
 		}
 	}
 	return nil
@@ -176,21 +191,24 @@ func (b *bench) row(ctx context.Context, c cell) error {
 		return err
 	}
 	cfg := clientConfig{
-		mode: c.mode, respMode: c.resp, respChunks: c.chunks, path: "/v1/chat/completions", subsetOn: "all", bodies: bodies,
+		mode: c.mode, respMode: c.resp, respChunks: c.chunks, path: g.path(), subsetOn: "all", bodies: bodies,
 		workers: c.streams, conns: 2, chunk: 16384, timeout: 30 * time.Second,
 		duration: time.Duration(b.o.seconds * float64(time.Second)), warm: 300,
 	}
-	if g.ids {
-		cfg.path = "/v1/completions"
-	}
-	if err := b.seed(ctx, cfg.path, bodies); err != nil {
+	prompts, err := b.prompts(&g, bodies)
+	if err != nil {
 		return err
+	}
+	for i := range min(64, len(prompts)) { // every prefix, so that the router learns of it by KV events
+		if err := b.post(ctx, i, prompts[i]); err != nil {
+			return err
+		}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var around sync.WaitGroup
 	defer around.Wait()
 	defer stop()
-	around.Go(func() { b.flow(ctx, cfg.path, bodies) })
+	around.Go(func() { b.flow(ctx, prompts) })
 	before, err := b.warm()
 	if err != nil {
 		return err
@@ -213,7 +231,7 @@ func (b *bench) row(ctx context.Context, c cell) error {
 		return err
 	}
 	fmt.Printf("| %s %d KB | %s | %d | %.3f | %.3f | **%.2f** | %.2f / %.1f | %.2f / %.1f | %.0f / %.0f | %.0f | %.0f %% |\n",
-		c.kind, c.kb, c.duplexing, c.streams, floor.perRequest(), ours.perRequest(), ours.perRequest()/floor.perRequest(),
+		c.kind, c.kb, c.title, c.streams, floor.perRequest(), ours.perRequest(), ours.perRequest()/floor.perRequest(),
 		median(floor.p50), median(floor.p99), median(ours.p50), median(ours.p99),
 		float64(floor.requests)/floor.seconds, float64(ours.requests)/ours.seconds, ours.rss,
 		100*float64(after-before)/float64(ours.requests+b.o.rounds*cfg.warm))
@@ -234,19 +252,29 @@ func measure(ctx context.Context, to *sum, cfg clientConfig, addr string, pid in
 	return nil
 }
 
-// seed puts every session's prompt into the cache of one replica, so that the
-// router learns of it by KV events.
-func (b *bench) seed(ctx context.Context, path string, bodies [][]byte) error {
-	for i, body := range bodies[:min(64, len(bodies))] {
-		if err := b.post(ctx, i, path, body); err != nil {
-			return err
-		}
+// prompts are the bodies as what a replica computes: token ids, one token of
+// answer.
+func (b *bench) prompts(g *genConfig, bodies [][]byte) ([][]byte, error) {
+	list := make([]idsBody, len(bodies))
+	if g.ids {
+		list = g.completions()
 	}
-	return nil
+	for i := range list {
+		if !g.ids {
+			var err error
+			if list[i].Prompt, err = b.model.ids(bodies[i]); err != nil {
+				return nil, err
+			}
+		}
+		list[i].Model, list[i].MaxTokens, list[i].Stream = g.model, 1, false
+	}
+	return encode(list)
 }
 
-func (b *bench) post(ctx context.Context, i int, path string, body []byte) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+b.replicas[i%len(b.replicas)]+path, bytes.NewReader(body))
+// post has replica i compute a prompt.
+func (b *bench) post(ctx context.Context, i int, prompt []byte) error {
+	url := "http://" + b.replicas[i%len(b.replicas)] + "/v1/completions"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(prompt))
 	if err != nil {
 		return err
 	}
@@ -256,15 +284,15 @@ func (b *bench) post(ctx context.Context, i int, path string, body []byte) error
 		return err
 	}
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
+	answer, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("simulated replica: %s", resp.Status)
+		err = fmt.Errorf("simulated replica: %s: %.200s", resp.Status, answer)
 	}
 	return err
 }
 
 // flow keeps KV events coming and the router's metrics scraped until ctx ends.
-func (b *bench) flow(ctx context.Context, path string, bodies [][]byte) {
+func (b *bench) flow(ctx context.Context, prompts [][]byte) {
 	tick := time.NewTicker(50 * time.Millisecond) // 20 requests a second, each with its events
 	defer tick.Stop()
 	for i := 0; ; i++ {
@@ -273,7 +301,7 @@ func (b *bench) flow(ctx context.Context, path string, bodies [][]byte) {
 			return
 		case <-tick.C:
 		}
-		_ = b.post(ctx, i, path, bodies[i%len(bodies)]) // what fails shows in the share of warm decisions
+		_ = b.post(ctx, i, prompts[i%len(prompts)]) // what fails shows in the share of warm decisions
 		if i%20 == 0 {
 			_ = get("http://"+b.router.admin+"/metrics", io.Discard)
 		}
@@ -329,7 +357,7 @@ func (b *bench) idle(ctx context.Context) error {
 }
 
 func (b *bench) idleRow(ctx context.Context, n int) error {
-	fleet, addrs, err := startFleet(b.self, n)
+	fleet, addrs, err := b.startFleet(n)
 	if err != nil {
 		return err
 	}

@@ -28,11 +28,19 @@ const realPage = 41 << 10
 func fleetCommand(ctx context.Context, args []string) error {
 	f := flagSet("fleet")
 	n := f.Int("n", 8, "replicas")
-	model := f.String("model", "sim", "served model name")
+	dir := f.String("model", "", "folder of a model whose token ids /render and /tokenize give; empty: the simulator's own")
 	blocks := f.Int("blocks", 16384, "KV blocks of a replica")
 	page := f.Int("page", realPage, "bytes of a /metrics page, at least")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	handler := padded
+	if *dir != "" {
+		m, err := loadModel(*dir)
+		if err != nil {
+			return err
+		}
+		handler = func(addr string, size int) http.Handler { return m.answer(padded(addr, size)) }
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -44,7 +52,7 @@ func fleetCommand(ctx context.Context, args []string) error {
 	var addrs []string
 	for i := range *n {
 		sim, err := vllmsim.New(vllmsim.Options{
-			Model: *model, Blocks: *blocks, MaxModelLen: min(65536, (*blocks-1)*16), Seed: int64(i),
+			Model: "sim", Blocks: *blocks, MaxModelLen: min(65536, (*blocks-1)*16), Seed: int64(i),
 			Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1,
 		})
 		if err != nil {
@@ -55,7 +63,7 @@ func fleetCommand(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		front := &http.Server{Handler: padded(sim.Addr(), *page)}
+		front := &http.Server{Handler: handler(sim.Addr(), *page)}
 		group.Go(func() error { return front.Serve(l) })
 		group.Go(func() error {
 			<-ctx.Done()

@@ -36,6 +36,14 @@ func (g *genConfig) sources() (prefix, session func(i int) *rand.Rand, rest *ran
 	return of(1000003), of(7000003), rand.New(rand.NewSource(g.seed))
 }
 
+// path is the route the bodies are for.
+func (g *genConfig) path() string {
+	if g.ids {
+		return "/v1/completions"
+	}
+	return "/v1/chat/completions"
+}
+
 // bodies makes the set in memory.
 func (g *genConfig) bodies() ([][]byte, error) {
 	if g.ids {

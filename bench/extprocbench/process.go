@@ -44,8 +44,8 @@ func (p *process) stop() {
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
 // startFleet starts n simulated replicas and returns their addresses.
-func startFleet(self string, n int) (*process, []string, error) {
-	p, err := start(self, "fleet", "-n", fmt.Sprint(n))
+func (b *bench) startFleet(n int) (*process, []string, error) {
+	p, err := start(b.self, "fleet", "-n", fmt.Sprint(n), "-model", b.o.modelDir)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -790,7 +790,8 @@ func (x *PublishEventRequest) GetTimestampMs() int64 {
 type PublishEventResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Removed       uint64                 `protobuf:"varint,1,opt,name=removed,proto3" json:"removed,omitempty"` // blocks no longer held
-	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`     // see ReportCacheStateResponse
+	First         bool                   `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"`     // see ReportCacheStateResponse
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -837,6 +838,13 @@ func (x *PublishEventResponse) GetEpoch() uint64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *PublishEventResponse) GetFirst() bool {
+	if x != nil {
+		return x.First
+	}
+	return false
 }
 
 type LookupRouteRequest struct {
@@ -1438,10 +1446,11 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x05group\x18\t \x01(\x05R\x05group\x126\n" +
 	"\x05stats\x18\n" +
 	" \x01(\v2 .warmroute.index.v1.ReplicaStatsR\x05stats\x12!\n" +
-	"\ftimestamp_ms\x18\v \x01(\x03R\vtimestampMs\"F\n" +
+	"\ftimestamp_ms\x18\v \x01(\x03R\vtimestampMs\"\\\n" +
 	"\x14PublishEventResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\x04R\aremoved\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xfe\x01\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05first\x18\x03 \x01(\bR\x05first\"\xfe\x01\n" +
 	"\x12LookupRouteRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1f\n" +

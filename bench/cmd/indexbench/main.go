@@ -1,7 +1,7 @@
 // Command indexbench replays a request trace's cache events through the index
 // and prints what its operations cost, with checksums of all matches.
 //
-//	indexbench [-trace conversation.jsonl] [-r 8,64,512] [-scheme engine,tokens] [-growth] [-out DIR]
+//	indexbench [-trace conversation.jsonl] [-r 8,64,512] [-scheme engine,tokens] [-growth] [-out DIR] [-cpuprofile FILE]
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 )
@@ -31,7 +32,20 @@ func run() error {
 	grows := flag.Bool("growth", false, "also print growth with chain length and replicas")
 	quick := flag.Bool("quick", false, "only the interleaved replay")
 	out := flag.String("out", "", "write the operation files ops-R.bin here and measure nothing")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of the measurements here")
 	flag.Parse()
+
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 
 	prompts := synthesise(12_000)
 	if *trace != "" {

@@ -1,0 +1,172 @@
+// Command tokens measures encoding beside the Rust-backed Python tokenizers,
+// in one run and one thread each, taking turns, and prints a Markdown table.
+//
+// The text is Go's own standard library, source and comments, cut into the
+// turns of conversations: real text, found wherever this compiles, and no
+// part of it used twice. Cold is the best of several conversations that the
+// process has not seen a line of; warm is one encoded again and again; next
+// turn is a conversation of 100 KB that grew by one turn of 1 KB never seen
+// before, with its block keys, from the prefix store.
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"log"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"warmroute/internal/tokenizer"
+	"warmroute/prefixhash"
+	"warmroute/test/oracle"
+)
+
+const (
+	size   = 100_000 // bytes of a conversation
+	rounds = 12      // conversations each way, all different
+)
+
+// models and how each marks a turn's start and end.
+var models = []struct{ name, open, end string }{
+	{"qwen3", "<|im_start|>", "<|im_end|>"}, {"llama3_1", "<|start_header_id|>", "<|eot_id|>"}, {"deepseek_v3", "<｜User｜>", "<｜end▁of▁sentence｜>"},
+	{"gemma3", "<start_of_turn>", "<end_of_turn>"}, {"llama2", "<s>", "</s>"},
+}
+
+func main() {
+	log.SetFlags(0)
+	text, err := corpus()
+	if err != nil {
+		log.Fatal(err)
+	}
+	ref, err := oracle.Start("tokenizers_fuzz.py")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("| tokenizer | load, s | memory, MB | Rust cold, ms | Go cold, ms | times faster | Rust warm, ms | Go warm, ms | times faster | next turn, ms | of the full |")
+	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+	for _, m := range models {
+		if err := measure(ref, m.name, m.open, m.end, text); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := ref.Close(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// corpus is the standard library's source, without what is not text.
+func corpus() (string, error) {
+	var b strings.Builder
+	root := filepath.Join(runtime.GOROOT(), "src")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || b.Len() > 30<<20 || !strings.HasSuffix(path, ".go") || strings.Contains(path, "testdata") || strings.Contains(path, "zerrors") || strings.Contains(path, "tables") {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if err == nil && utf8.Valid(raw) {
+			b.Write(raw)
+		}
+		return err
+	})
+	return b.String(), err
+}
+
+// reader hands out text, each part once, from all over the corpus.
+type reader struct {
+	text string
+	at   int
+}
+
+func (r *reader) take(n int) string {
+	start := r.at % (len(r.text) - 2*n)
+	r.at += n + 1_000_003 // a prime: parts of one conversation come from far apart
+	for !utf8.RuneStart(r.text[start]) {
+		start++
+	}
+	end := start + n
+	for !utf8.RuneStart(r.text[end]) {
+		end++
+	}
+	return r.text[start:end]
+}
+
+func (r *reader) conversation(open, end string) string {
+	var b strings.Builder
+	for b.Len() < size {
+		b.WriteString(open + "user\n" + r.take(1000) + end + "\n")
+	}
+	return b.String()
+}
+
+type timing struct{ Seconds, First float64 }
+
+func measure(ref *oracle.Process, name, open, end, text string) error {
+	path := filepath.Join(oracle.Root(), ".cache", "models", name, "tokenizer.json")
+	debug.FreeOSMemory()
+	before := resident()
+	start := time.Now()
+	tok, err := tokenizer.LoadFile(path, tokenizer.Options{})
+	if err != nil {
+		return err
+	}
+	load := time.Since(start)
+	debug.FreeOSMemory()
+	memory := resident() - before
+	if err := ref.Ask(map[string]any{"op": "load", "name": name, "path": path}, &struct{}{}); err != nil {
+		return err
+	}
+	store, err := tokenizer.NewStore(tok, 64<<20)
+	if err != nil {
+		return err
+	}
+	r := &reader{text: text}
+	rustCold, rustWarm, goCold, goWarm, next := math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)
+	var ids []uint32
+	var keys []prefixhash.Key
+	timed := func(best *float64, f func()) {
+		start := time.Now()
+		f()
+		*best = min(*best, time.Since(start).Seconds()*1e3)
+	}
+	for range rounds {
+		chat := r.conversation(open, end)
+		var t timing
+		if err := ref.Ask(map[string]any{"op": "time", "name": name, "text": chat}, &t); err != nil {
+			return err
+		}
+		rustCold, rustWarm = min(rustCold, t.First*1e3), min(rustWarm, t.Seconds*1e3)
+		raw := []byte(chat)
+		timed(&goCold, func() { ids = tok.Append(ids[:0], raw, false) })
+		for range 5 {
+			timed(&goWarm, func() { ids = tok.Append(ids[:0], raw, false) })
+		}
+		o := tokenizer.EncodeOptions{Chain: tokenizer.Chain{Root: 1, BlockSize: 16}, OmitIDs: true}
+		_, keys, _ = store.Append(nil, keys[:0], raw, o)
+		for range 5 {
+			raw = append(raw, open+"user\n"+r.take(1000)+end+"\n"...)
+			timed(&next, func() { _, keys, _ = store.Append(nil, keys[:0], raw, o) })
+		}
+	}
+	fmt.Printf("| %s | %.2f | %.0f | %.1f | %.2f | %.0f | %.1f | %.2f | %.0f | %.3f | 1/%.0f |\n", name, load.Seconds(), float64(memory)/1e6,
+		rustCold, goCold, rustCold/goCold, rustWarm, goWarm, rustWarm/goWarm, next, goCold/next)
+	return nil
+}
+
+// resident is the memory of this process that is in use, in bytes: Linux only, else 0.
+func resident() int64 {
+	raw, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var total, pages int64
+	if _, err := fmt.Sscan(string(raw), &total, &pages); err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
