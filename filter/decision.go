@@ -16,6 +16,8 @@ type Query struct {
 	Subset []string     // endpoints the gateway allows; nil = all
 	Body   []byte
 	Pick   bool // the gateway needs a pick even where there is nothing to judge by
+
+	Priority int // above 0: never shed for load
 }
 
 // Decision is the answer to one Query.
@@ -37,6 +39,7 @@ type Record struct {
 	Model      string            `json:"model,omitempty"`
 	Tenant     string            `json:"tenant,omitempty"`
 	Reason     Reason            `json:"reason"`
+	Policy     policy.Kind       `json:"policy,omitempty"`
 	Source     string            `json:"token_source,omitempty"`
 	Prompts    int               `json:"prompts,omitempty"`
 	Tokens     int               `json:"prompt_tokens,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -49,6 +50,10 @@ func (x *fakeIndex) Lookup(dst []index.Match, _ index.Scope, keys []prefixhash.K
 	return dst
 }
 
+// Speculate and Withdraw do nothing: the tests of speculation have a real index.
+func (x *fakeIndex) Speculate(index.Scope, index.HolderID, []prefixhash.Key, time.Time) {}
+func (x *fakeIndex) Withdraw(index.Scope, index.HolderID, []prefixhash.Key)             {}
+
 // fakeTokens says that every prompt has n tokens.
 type fakeTokens struct {
 	n   int
@@ -65,11 +70,13 @@ func (f fakeTokens) Tokens(context.Context, *openai.Request, string) (tokens.Res
 
 // bench is a router over fakes.
 type bench struct {
-	fleet  *fakeFleet
-	index  *fakeIndex
-	ledger *Ledger
-	ring   *Ring
-	router *Router
+	fleet   *fakeFleet
+	index   *fakeIndex
+	ledger  *Ledger
+	ring    *Ring
+	book    *policy.Book
+	decider *Decider
+	router  *Router
 }
 
 const blockSize = 16
@@ -80,8 +87,24 @@ func replica(n int, ranks ...int) *fleet.Replica {
 	}
 	return &fleet.Replica{
 		Addr: fmt.Sprintf("10.0.0.%d:8000", n), Ready: true, BlockSize: blockSize, Ranks: ranks,
-		Models: []fleet.Model{{ID: "m", Base: "m"}},
+		Models: []fleet.Model{{ID: "m", Base: "m"}}, Events: eventsOf(ranks),
 	}
+}
+
+func eventsOf(ranks []int) (out []fleet.EventSource) {
+	for _, rank := range ranks {
+		out = append(out, fleet.EventSource{Rank: rank, Endpoint: fmt.Sprintf("tcp://10.0.0.1:%d", 5557+rank)})
+	}
+	return out
+}
+
+func newBook(t testing.TB, c policy.Config) *policy.Book {
+	t.Helper()
+	book, err := policy.NewBook(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return book
 }
 
 func newBench(t testing.TB, tok tokens.Source, replicas ...*fleet.Replica) *bench {
@@ -89,10 +112,10 @@ func newBench(t testing.TB, tok tokens.Source, replicas ...*fleet.Replica) *benc
 	b := &bench{
 		fleet:  &fakeFleet{fleet.NewSnapshot(replicas...)},
 		index:  &fakeIndex{ids: map[index.Holder]index.HolderID{}, blocks: map[index.Holder]int{}},
-		ledger: NewLedger(), ring: NewRing(64),
+		ledger: NewLedger(nil), ring: NewRing(64), book: newBook(t, policy.Config{}),
 	}
-	b.router = NewRouter(b.fleet, b.index, b.ledger, tok, b.ring, NewMetrics(prometheus.NewRegistry()),
-		RouterOptions{Policy: policy.DefaultTTFT(), HintCold: true})
+	b.decider = NewDecider(b.fleet, b.index, b.ledger, b.book, DeciderOptions{})
+	b.router = NewRouter(b.decider, tok, b.ring, NewMetrics(prometheus.NewRegistry()), RouterOptions{})
 	return b
 }
 

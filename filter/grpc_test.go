@@ -219,12 +219,12 @@ func TestPanicsEndTheirStreamOnly(t *testing.T) {
 	var log logBuffer
 	s := NewServer(b.router, ServerOptions{AlwaysPick: true, Log: log.logger()})
 	client := dial(t, s)
-	b.router.views.fleet = brokenFleet{}
+	b.router.decider.views.fleet = brokenFleet{}
 	_, err := exchange(t, client, headers(buffered, "GET", "/v1/models", true))
 	if status.Code(err) != codes.Internal {
 		t.Errorf("error %v, want Internal", err)
 	}
-	b.router.views.fleet = b.fleet
+	b.router.decider.views.fleet = b.fleet
 	if out, err := exchange(t, client, headers(buffered, "GET", "/v1/models", true)); err != nil || describeAll(out) != "headers+endpoint" {
 		t.Errorf("afterwards: %s, %v", describeAll(out), err)
 	}
@@ -380,18 +380,17 @@ func TestStrangersTenantsShareAView(t *testing.T) {
 		}
 	}
 	n := 0
-	b.router.views.now().models.Range(func(any, any) bool { n++; return true })
+	b.router.decider.views.now().models.Range(func(any, any) bool { n++; return true })
 	if n != 2 {
 		t.Errorf("%d views, want 2", n)
 	}
 }
 
 func TestOnlyTheFirstTokensAreLookedUp(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 1000}, replica(1))
-	b.router.o.MaxTokens = 10*blockSize + 3
-	b.holds("10.0.0.1:8000", 0, 1000)
+	b := newBench(t, fakeTokens{n: maxLookup + 1000}, replica(1))
+	b.holds("10.0.0.1:8000", 0, 1<<30)
 	b.route(query())
-	if r := b.last(); r.Blocks != 10 || r.Predicted != 10*blockSize || r.Tokens != 1000 {
+	if r := b.last(); r.Blocks != maxLookup/blockSize || r.Predicted != maxLookup || r.Tokens != maxLookup+1000 {
 		t.Errorf("record %+v", r)
 	}
 }

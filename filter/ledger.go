@@ -1,51 +1,106 @@
 package filter
 
 import (
+	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"warmroute/index"
 )
 
-// Ledger counts what this router has in flight on every KV cache. Entries are
-// charged inside the decision and released when the request's stream ends.
+// Ledger counts what this router has in flight on every KV cache. Requests are
+// charged inside the decision and released when their stream ends.
 type Ledger struct {
-	mu    sync.Mutex // guards loads, taken when fleet views are built, never by a decision
-	loads map[index.Holder]*Load
+	now func() time.Time
+	// deciding makes reading the loads, picking and charging one step. Ingest,
+	// discovery, scraping and ending streams never take it.
+	deciding sync.Mutex
+	seq      int64    // charges so far; guarded by deciding
+	loads    sync.Map // index.Holder → *Load
 }
 
-// NewLedger returns an empty ledger.
-func NewLedger() *Ledger { return &Ledger{loads: map[index.Holder]*Load{}} }
-
-// Load is what is in flight on one KV cache.
-type Load struct {
-	inFlight atomic.Int64 // requests
-	awaiting atomic.Int64 // requests before their first token
-	pending  atomic.Int64 // ns of modelled prefill of the awaiting
-	live     atomic.Int64 // context tokens of the requests in flight
+// NewLedger returns an empty ledger that reads the time from now; nil is
+// time.Now.
+func NewLedger(now func() time.Time) *Ledger {
+	if now == nil {
+		now = time.Now
+	}
+	return &Ledger{now: now}
 }
 
 // Of returns the load of h, which stays the same object until h is dropped.
 func (l *Ledger) Of(h index.Holder) *Load {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	load := l.loads[h]
-	if load == nil {
-		load = &Load{}
-		l.loads[h] = load
+	if v, ok := l.loads.Load(h); ok {
+		return v.(*Load)
 	}
-	return load
+	v, _ := l.loads.LoadOrStore(h, &Load{ledger: l})
+	return v.(*Load)
 }
 
-// Drop forgets a replica's loads. Leases on them release into the void.
-func (l *Ledger) Drop(replica string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for h := range l.loads {
+// All yields every load, in no order.
+func (l *Ledger) All() iter.Seq2[index.Holder, *Load] {
+	return func(yield func(index.Holder, *Load) bool) {
+		l.loads.Range(func(h, load any) bool { return yield(h.(index.Holder), load.(*Load)) })
+	}
+}
+
+// Drop forgets a replica's loads. What is charged to them is released into the
+// void. It returns the numbers of the KV caches that are gone.
+func (l *Ledger) Drop(replica string) (gone []index.HolderID) {
+	for h, load := range l.All() {
 		if h.Replica == replica {
-			delete(l.loads, h)
+			l.loads.Delete(h)
+			gone = append(gone, index.HolderID(load.holder.Load()))
 		}
 	}
+	return gone
+}
+
+// Applied looks for first tokens in a batch that was applied to the index: the
+// block that completes a request's prompt is published when the step ends that
+// also gave its first token. vLLM stores the blocks of one request and step in
+// one event, so only the last block of each event is looked up. It takes no
+// lock.
+func (l *Ledger) Applied(b *index.Batch) {
+	v, ok := l.loads.Load(b.Holder)
+	if !ok {
+		return
+	}
+	load := v.(*Load)
+	if load.marked.Load() == 0 {
+		return
+	}
+	now := l.now().UnixNano()
+	for i := range b.Events {
+		e := &b.Events[i]
+		if e.Kind != index.Stored || e.Tier != index.TierGPU || len(e.Engine) == 0 {
+			continue
+		}
+		if e.Content != nil {
+			load.stored(uint64(e.Content[len(e.Content)-1]), now)
+		} else {
+			load.stored(e.Engine[len(e.Engine)-1], now)
+		}
+	}
+}
+
+// Load is what is in flight on one KV cache, and what was learned of it.
+type Load struct {
+	ledger   *Ledger
+	holder   atomic.Int32 // index.HolderID
+	inFlight atomic.Int64 // requests
+	awaiting atomic.Int64 // requests before their first token
+	pending  atomic.Int64 // ns of expected prefill of the awaiting
+	live     atomic.Int64 // context tokens of the requests in flight
+	marks                 // where first tokens are waited for
+	pace                  // how fast it is
+	health                // how it fails
+
+	// Guarded by Ledger.deciding.
+	queue   []*charge // in the order they were sent; those at the front first
+	scraped scraped   // traffic that came around this router
+	placed  placed    // what was sent there lately
 }
 
 // InFlight is the number of requests in flight.
@@ -54,54 +109,90 @@ func (l *Load) InFlight() int { return int(l.inFlight.Load()) }
 // Awaiting is the number of requests whose first token has not come.
 func (l *Load) Awaiting() int { return int(l.awaiting.Load()) }
 
-// Pending is the modelled prefill of the awaiting requests in seconds.
+// Pending is the expected prefill of the awaiting requests in seconds.
 func (l *Load) Pending() float64 { return float64(max(0, l.pending.Load())) / 1e9 }
 
 // Live is the number of context tokens in flight.
 func (l *Load) Live() int64 { return l.live.Load() }
 
-// A Lease is one request's charge to a Load. The zero Lease charges nothing.
-type Lease struct {
+// charge is one request's weight on one load. Only its state changes after it
+// is made.
+type charge struct {
 	load   *Load
-	nanos  int64 // prefill charged
-	tokens int64 // context charged
+	seq    int64  // order of charges
+	sent   int64  // Unix ns
+	due    int64  // Unix ns by which its first token counts as come at the latest
+	raw    int64  // ns of modelled prefill on a replica of speed 1
+	nanos  int64  // ns of expected prefill
+	tokens int64  // context
+	mark   uint64 // content of the prompt's last full block, 0 = it stores none
 	state  atomic.Int32
 }
 
 const (
-	leaseNone int32 = iota
-	leaseAwaiting
-	leaseDecoding
-	leaseDone
+	chargeNone int32 = iota
+	chargeAwaiting
+	chargeDecoding
+	chargeDone
 )
 
-// charge puts a request with that prefill and context on load.
-func (l *Lease) charge(load *Load, prefill float64, tokens int) {
-	l.load, l.nanos, l.tokens = load, int64(prefill*1e9), int64(tokens)
-	load.inFlight.Add(1)
-	load.awaiting.Add(1)
-	load.pending.Add(l.nanos)
-	load.live.Add(l.tokens)
-	l.state.Store(leaseAwaiting)
+// put makes c count. Ledger.deciding is held.
+func (c *charge) put() {
+	l := c.load
+	l.ledger.seq++
+	c.seq = l.ledger.seq
+	l.scraped.peak = max(l.scraped.peak, l.inFlight.Add(1))
+	l.awaiting.Add(1)
+	l.pending.Add(c.nanos)
+	l.live.Add(c.tokens)
+	c.state.Store(chargeAwaiting)
+	l.queue = append(l.queue, c)
+	if c.mark != 0 && !l.watch(c) {
+		c.mark = 0
+	}
 }
 
-// FirstToken takes the prefill off the load: the first token has come. It
+// first takes the prefill off: the first token has come, or must have. It
 // reports whether this call was the first to say so.
-func (l *Lease) FirstToken() bool {
-	if !l.state.CompareAndSwap(leaseAwaiting, leaseDecoding) {
+func (c *charge) first() bool {
+	if !c.state.CompareAndSwap(chargeAwaiting, chargeDecoding) {
 		return false
 	}
-	l.load.awaiting.Add(-1)
-	l.load.pending.Add(-l.nanos)
+	c.load.awaiting.Add(-1)
+	c.load.pending.Add(-c.nanos)
 	return true
 }
 
-// Release takes the request off the load. Further calls do nothing.
-func (l *Lease) Release() {
-	l.FirstToken()
-	if !l.state.CompareAndSwap(leaseDecoding, leaseDone) {
-		return
+// release takes the request off the load, once. It reports whether its first
+// token had come before.
+func (c *charge) release() (came bool) {
+	came = !c.first()
+	if !c.state.CompareAndSwap(chargeDecoding, chargeDone) {
+		return true
 	}
-	l.load.inFlight.Add(-1)
-	l.load.live.Add(-l.tokens)
+	c.load.inFlight.Add(-1)
+	c.load.live.Add(-c.tokens)
+	c.load.unwatch(c)
+	return came
+}
+
+// settle counts first tokens as come that no event tells of: of requests whose
+// time is over, and, since engines prefill in the order of arrival, of those
+// that stored no block and were sent before one whose first token was seen.
+// Ledger.deciding is held.
+func (l *Load) settle(now int64) {
+	seen := l.latest.Load()
+	n := 0
+	for _, c := range l.queue {
+		if c.state.Load() == chargeAwaiting && now < c.due && (c.mark != 0 || c.seq > seen) {
+			break
+		}
+		c.first()
+		n++
+	}
+	if n > 0 {
+		rest := copy(l.queue, l.queue[n:])
+		clear(l.queue[rest:])
+		l.queue = l.queue[:rest]
+	}
 }

@@ -1,78 +1,208 @@
 package filter
 
 import (
-	"errors"
-	"fmt"
 	"slices"
+	"time"
 
-	"warmroute/internal/openai"
 	"warmroute/internal/policy"
+	"warmroute/prefixhash"
+)
+
+const (
+	// eventGrace is how much later than a first token the event that tells of it
+	// may arrive: a step of a large batch, and the network.
+	eventGrace = 250 * time.Millisecond
+	// lateFactor and lateAdd bound the wait for a first token that events should
+	// tell of: beyond this multiple of the expected time something was lost.
+	lateFactor = 4
+	lateAdd    = 2 * time.Second
 )
 
 // pick ranks the candidates and charges the first.
-func (r *Router) pick(q *Query, mv *modelView, s *scratch) Decision {
-	r.gather(q, mv, s)
-	if len(s.cands) == 0 {
+func (d *Decider) pick(a *Ask, mv *modelView, set *policy.Settings, w *Work) Decision {
+	w.gather(a, mv)
+	if len(w.cands) == 0 {
 		return Decision{Reason: ReasonEmptySubset}
 	}
 	deepest := 0
-	for i := range s.cands {
-		deepest = max(deepest, s.cands[i].Matched)
+	for i := range w.cands {
+		deepest = max(deepest, w.cands[i].Matched)
 	}
-	if deepest == 0 && !r.o.HintCold && !q.Pick {
+	if deepest == 0 && !set.HintCold && !a.Must {
 		return Decision{Reason: ReasonNoMatch}
 	}
-	in := policy.Request{Input: s.rec.Tokens, Ordinal: r.ordinal.Add(1)}
-	lease := new(Lease)
-	r.charge.Lock()
-	for i, at := range s.at {
-		weigh(&s.cands[i], mv.caches[at].load)
+	now := d.now()
+	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.ordinal.Add(1) ^ d.o.Seed}
+	if a.Text != nil {
+		in.Matchable = min(len(a.Text)*textBlockTokens, in.Input)
 	}
-	s.ranked = r.o.Policy.Pick(s.ranked[:0], r.o.Ranked, in, s.cands, s.scores)
-	best := &mv.caches[s.at[s.ranked[0]]]
-	hit := s.cands[s.ranked[0]].Matched
-	lease.charge(best.load, r.o.Policy.Prefill(in.Input, hit), in.Input)
-	r.charge.Unlock()
-	s.rec.Input, s.rec.Predicted = in, hit
-	r.record(mv, s)
-	return Decision{Reason: reasonOf(s, deepest), Destination: s.destination(mv, best), Rank: best.rankHeader(), Lease: lease}
+	w.Record.Input = in
+	lease := &Lease{d: d, mv: mv}
+	lease.own.mark = d.mark(a, mv, w)
+	d.ledger.deciding.Lock()
+	reason := d.choose(a, mv, set, w, lease, now)
+	d.ledger.deciding.Unlock()
+	w.record(mv)
+	if reason != "" {
+		return Decision{Reason: reason}
+	}
+	best := w.ranked[0]
+	d.claim(a, mv, w, lease)
+	if set.Disturbed(best, in, w.cands, w.scores) {
+		d.pressure.Raise(mv.model.ID, now)
+	}
+	w.Record.Predicted = w.cands[best].Matched
+	return Decision{
+		Reason: w.reason(a, deepest), Destination: w.destination(mv, lease.here), Rank: lease.here.rankHeader(), Lease: lease,
+	}
 }
 
-// gather collects the candidates the query may use.
-func (r *Router) gather(q *Query, mv *modelView, s *scratch) {
-	s.cands, s.at = s.cands[:0], s.at[:0]
+// choose reads the loads, ranks, and charges lease on the best. It returns why
+// there is none. Ledger.deciding is held.
+func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, lease *Lease, now time.Time) Reason {
+	w.weigh(mv, now.UnixNano())
+	in := w.Record.Input
+	if a.Priority <= 0 && set.Saturated(in, w.cands) {
+		return ReasonSaturated
+	}
+	w.ranked = set.Pick(w.ranked[:0], d.o.Ranked, in, w.cands, w.scores)
+	if len(w.ranked) == 0 {
+		if !a.Must {
+			return ReasonAllGuarded
+		}
+		w.ranked = set.TTFT.Pick(w.ranked[:0], d.o.Ranked, in, w.cands, w.scores)
+	}
+	best := &w.cands[w.ranked[0]]
+	lease.here = &mv.caches[w.at[w.ranked[0]]]
+	c := &lease.own
+	c.load, c.sent, c.tokens = lease.here.load, now.UnixNano(), int64(in.Input)
+	c.raw = int64(set.TTFT.Prefill(in.Input, best.Matched) * 1e9)
+	cost, wait := set.TTFT.Cost(in, best), set.TTFT.Wait(in, best)
+	c.nanos = int64(cost * 1e9)
+	c.due = c.sent + int64(wait*1e9)
+	if !lease.here.events || best.Matched+mv.scopes[lease.here.scope].BlockSize > in.Input {
+		c.mark = 0 // nothing will be said of it
+	}
+	if c.mark != 0 {
+		c.due += int64((lateFactor-1)*wait*1e9) + int64(lateAdd)
+	}
+	c.put()
+	lease.charge.Store(c)
+	c.load.scraped.sent(cost, wait, in.Input)
+	if n := w.Record.Blocks; n > 0 {
+		c.load.placed.add(n-n*best.Matched/max(1, in.Input), c.sent)
+	}
+	return ""
+}
+
+// mark is what tells of the first token: the last block of the last prompt. It
+// is worked out before the choice, outside the lock, which is possible only
+// where all candidates have one block size.
+func (d *Decider) mark(a *Ask, mv *modelView, w *Work) uint64 {
+	if a.Prompts == nil || a.Prompts.Len() == 0 || !mv.events {
+		return 0
+	}
+	for i := range mv.scopes[1:] {
+		if mv.scopes[i+1].BlockSize != mv.scopes[0].BlockSize {
+			return 0
+		}
+	}
+	mark, _ := a.Prompts.Mark(&mv.scopes[0], a.Prompts.Len()-1)
+	return mark
+}
+
+// claim speculates that the prompts will be cached where the request goes. With
+// a text chain it is noted as served there: should it turn out otherwise, that
+// will be noted then.
+func (d *Decider) claim(a *Ask, mv *modelView, w *Work, lease *Lease) {
+	c := &lease.claim
+	switch {
+	case a.Text != nil:
+		c.text = true
+		c.keys = claimed.Get().(*[]prefixhash.Key)
+		*c.keys = append((*c.keys)[:0], a.Text...)
+		d.learned.Observe(mv.tree, a.Text, lease.here.holder, d.now())
+	case a.Prompts != nil && !a.Cacheless && lease.here.events:
+		w.chain(a, mv, lease.here.scope)
+		keys := w.keys
+		if len(w.ends) == 1 { // what is reported need not be speculated
+			reported := w.cands[w.ranked[0]].Reported / max(1, mv.scopes[lease.here.scope].BlockSize)
+			keys = keys[min(reported, len(keys)):]
+		}
+		if len(keys) == 0 {
+			return
+		}
+		c.keys = claimed.Get().(*[]prefixhash.Key)
+		*c.keys = append((*c.keys)[:0], keys...)
+		lease.speculate(lease.here, time.Unix(0, lease.own.due).Add(eventGrace))
+	}
+}
+
+// gather collects the candidates the request may use.
+func (w *Work) gather(a *Ask, mv *modelView) {
+	w.cands, w.at = w.cands[:0], w.at[:0]
 	for i := range mv.caches {
-		if !inSubset(mv.caches[i].replica.Addr, q.Subset) {
+		c := &mv.caches[i]
+		if a.Subset != nil && !inSubset(c.replica.Addr, a.Subset) {
 			continue
 		}
-		s.at = append(s.at, int32(i))
-		s.cands = append(s.cands, policy.Candidate{
-			Hash: mv.caches[i].hash, Matched: s.matched[i].gpu, Lower: s.matched[i].lower,
+		w.at = append(w.at, int32(i))
+		m := &w.matched[i]
+		w.cands = append(w.cands, policy.Candidate{
+			Hash: c.hash, Matched: m.gpu, Reported: m.reported, Lower: m.lower, CacheWeight: m.weight, Adapter: c.adapter,
 		})
 	}
-	for len(s.scores) < len(s.cands) {
-		s.scores = append(s.scores, policy.Score{})
+	for len(w.scores) < len(w.cands) {
+		w.scores = append(w.scores, policy.Score{})
 	}
-	s.scores = s.scores[:len(s.cands)]
+	w.scores = w.scores[:len(w.cands)]
 }
 
-// weigh reads the load of a candidate.
-func weigh(c *policy.Candidate, l *Load) {
-	c.InFlight, c.Awaiting = l.InFlight(), l.Awaiting()
-	c.Pending, c.Live = l.Pending(), float64(l.Live())
+// weigh reads the loads of the candidates. A replica whose speed is not known
+// yet is taken to be as fast as the others. Ledger.deciding is held.
+func (w *Work) weigh(mv *modelView, now int64) {
+	var speeds, known float64
+	for i, at := range w.at {
+		c, cache := &w.cands[i], &mv.caches[at]
+		l := cache.load
+		if len(l.queue) > 0 {
+			l.settle(now)
+		}
+		c.InFlight, c.Awaiting, c.Pending = l.InFlight(), l.Awaiting(), l.Pending()
+		foreign, tokens := l.scraped.foreign()
+		c.Foreign, c.Live = foreign, float64(l.Live())+tokens
+		c.Failing = l.failing(now)
+		if c.Speed = l.speed(); c.Speed > 0 {
+			speeds, known = speeds+c.Speed, known+1
+		}
+		if c.CacheWeight == 0 && l.placed.blocks > 0 {
+			c.CacheWeight = l.placed.weight(now)
+		}
+	}
+	for i := range w.cands {
+		if w.cands[i].Speed == 0 && known > 0 {
+			w.cands[i].Speed = speeds / known
+		}
+	}
 }
 
-// reasonOf names the outcome of a pick whose first is s.ranked[0].
-func reasonOf(s *scratch, deepest int) Reason {
-	best := s.cands[s.ranked[0]].Matched
+// reason names the outcome of a pick whose first is w.ranked[0].
+func (w *Work) reason(a *Ask, deepest int) Reason {
+	best := w.cands[w.ranked[0]].Matched
 	switch {
+	case a.Prompts == nil && a.Text == nil:
+		return ReasonAlways
+	case deepest == 0 && a.Text != nil:
+		return ReasonLearnedCold
 	case deepest == 0:
 		return ReasonCold
+	case best == deepest && a.Text != nil:
+		return ReasonLearned
 	case best == deepest:
 		return ReasonWarm
 	}
-	for i := range s.cands {
-		if s.cands[i].Matched == deepest && s.scores[i].Verdict == policy.Ranked {
+	for i := range w.cands {
+		if w.cands[i].Matched == deepest && w.scores[i].Verdict == policy.Ranked {
 			return ReasonMoved
 		}
 	}
@@ -82,16 +212,16 @@ func reasonOf(s *scratch, deepest int) Reason {
 // destination is the ranked list in the form Envoy reads: each address once.
 // With a rank header set, only replicas that have that rank may follow: the
 // header travels unchanged with a retry.
-func (s *scratch) destination(mv *modelView, best *cache) string {
-	s.dest = append(s.dest[:0], best.replica.Addr...)
-	for n, i := range s.ranked[1:] {
-		c := &mv.caches[s.at[i]]
-		if !best.follows(c) || s.listed(mv, s.ranked[:n+1], c) {
+func (w *Work) destination(mv *modelView, best *cache) string {
+	w.dest = append(w.dest[:0], best.replica.Addr...)
+	for n, i := range w.ranked[1:] {
+		c := &mv.caches[w.at[i]]
+		if !best.follows(c) || w.listed(mv, w.ranked[:n+1], c) {
 			continue
 		}
-		s.dest = append(append(s.dest, ','), c.replica.Addr...)
+		w.dest = append(append(w.dest, ','), c.replica.Addr...)
 	}
-	return string(s.dest)
+	return string(w.dest)
 }
 
 // follows reports whether a request meant for c may be retried on next.
@@ -99,9 +229,9 @@ func (c *cache) follows(next *cache) bool {
 	return (len(c.replica.Ranks) > 1) == (len(next.replica.Ranks) > 1) && slices.Contains(next.replica.Ranks, c.rank)
 }
 
-func (s *scratch) listed(mv *modelView, ranked []int32, c *cache) bool {
+func (w *Work) listed(mv *modelView, ranked []int32, c *cache) bool {
 	for _, i := range ranked {
-		if mv.caches[s.at[i]].replica == c.replica {
+		if mv.caches[w.at[i]].replica == c.replica {
 			return true
 		}
 	}
@@ -115,23 +245,11 @@ func (c *cache) rankHeader() string {
 	return rankName(c.rank)
 }
 
-func (r *Router) record(mv *modelView, s *scratch) {
-	for i, at := range s.at {
+func (w *Work) record(mv *modelView) {
+	for i, at := range w.at {
 		c := &mv.caches[at]
-		s.rec.Candidates = append(s.rec.Candidates, CandidateRecord{
-			Replica: c.replica.Addr, Rank: c.rank, State: s.cands[i], Score: s.scores[i],
+		w.Record.Candidates = append(w.Record.Candidates, CandidateRecord{
+			Replica: c.replica.Addr, Rank: c.rank, State: w.cands[i], Score: w.scores[i],
 		})
 	}
 }
-
-// parseReason translates why a body could not be read.
-func parseReason(err error) Reason {
-	var e *openai.Error
-	if errors.As(err, &e) {
-		return Reason(e.Reason)
-	}
-	return Reason(openai.UnreadableJSON)
-}
-
-// panicKind describes a panic without its text, which may quote a prompt.
-func panicKind(p any) string { return fmt.Sprintf("%T", p) }

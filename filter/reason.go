@@ -3,7 +3,7 @@ package filter
 import "warmroute/internal/openai"
 
 // Reason says why a decision came out as it did. The set is closed: metrics
-// have one series for each, and docs/reasons.md explains every one.
+// have one series for each, and docs/routing.md explains every one.
 type Reason string
 
 // Reasons of decisions with a hint.
@@ -12,7 +12,11 @@ const (
 	ReasonCold    Reason = "cold"    // nobody holds any; least expected time
 	ReasonMoved   Reason = "moved"   // another candidate holds more, but costs more now
 	ReasonGuarded Reason = "guarded" // the deepest match is beyond the load guard
-	ReasonAlways  Reason = "always"  // no tokens to judge by, picked by load because the gateway needs a pick
+	ReasonAlways  Reason = "always"  // nothing to judge by, picked by load because the gateway needs a pick
+
+	// Where replicas do not say what they cache, or token ids are not to be had.
+	ReasonLearned     Reason = "learned"      // requests with this text's beginning went there
+	ReasonLearnedCold Reason = "learned_cold" // this text is new; least expected time
 )
 
 // Reasons of decisions without a hint.
@@ -40,7 +44,7 @@ const (
 // cannot be read (internal/openai), which share one name space.
 func Reasons() []Reason {
 	all := []Reason{
-		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways,
+		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold,
 		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow,
 		ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonNoMatch,
 		ReasonAllGuarded, ReasonSaturated, ReasonHybridUnknown, ReasonPanic,
@@ -54,7 +58,7 @@ func Reasons() []Reason {
 // Hint reports whether decisions of this reason name a replica.
 func (r Reason) Hint() bool {
 	switch r {
-	case ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways:
+	case ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold:
 		return true
 	}
 	return false

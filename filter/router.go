@@ -3,9 +3,9 @@ package filter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"warmroute/index"
@@ -21,15 +21,13 @@ type Fleet interface{ Snapshot() *fleet.Snapshot }
 
 // Index gives the cached prefix of a key chain per KV cache.
 type Index interface {
+	Speculator
 	ID(h index.Holder) index.HolderID
 	Lookup(dst []index.Match, s index.Scope, keys []prefixhash.Key) []index.Match
 }
 
 // RouterOptions configures a Router.
 type RouterOptions struct {
-	Policy      policy.TTFT
-	HintCold    bool          // route requests nobody has a prefix of, too
-	Ranked      int           // length of the ranked list; default 3
 	TokenBudget time.Duration // most a request waits for its token ids; default 50 ms
 	MaxTokens   int           // tokens of a prompt that are looked up, from its start; default 1 Mi
 	Now         func() time.Time
@@ -37,9 +35,6 @@ type RouterOptions struct {
 }
 
 func (o RouterOptions) withDefaults() RouterOptions {
-	if o.Ranked == 0 {
-		o.Ranked = 3
-	}
 	if o.TokenBudget == 0 {
 		o.TokenBudget = 50 * time.Millisecond
 	}
@@ -55,46 +50,31 @@ func (o RouterOptions) withDefaults() RouterOptions {
 	return o
 }
 
-// Router decides where requests go.
+// Router decides where requests go: it reads bodies, finds their token ids, asks
+// a Decider and keeps the record.
 type Router struct {
 	o       RouterOptions
-	views   views
-	index   Index
+	decider *Decider
 	tokens  tokens.Source
 	ring    *Ring
 	metrics *Metrics
-	ordinal atomic.Uint64
-
-	charge  sync.Mutex // makes reading the loads, picking and charging one step
-	scratch sync.Pool  // *scratch
+	scratch sync.Pool // *scratch
 }
 
-// NewRouter returns a router over a fleet, an index and a source of tokens.
-func NewRouter(f Fleet, x Index, l *Ledger, t tokens.Source, ring *Ring, m *Metrics, o RouterOptions) *Router {
-	r := &Router{o: o.withDefaults(), index: x, tokens: t, ring: ring, metrics: m}
-	r.views = views{fleet: f, index: x, ledger: l}
+// NewRouter returns a router that asks d, with a source of tokens.
+func NewRouter(d *Decider, t tokens.Source, ring *Ring, m *Metrics, o RouterOptions) *Router {
+	r := &Router{o: o.withDefaults(), decider: d, tokens: t, ring: ring, metrics: m}
 	r.scratch.New = func() any { return new(scratch) }
 	return r
 }
 
-// scratch is the memory one decision works in.
+// scratch is the memory one request is judged in.
 type scratch struct {
-	rec     Record
-	keys    []prefixhash.Key
-	extras  [][]prefixhash.ExtraKey
-	matches []index.Match
-	matched []held
-	cands   []policy.Candidate
-	scores  []policy.Score
-	at      []int32 // position in the view of each candidate
-	ranked  []int32
-	dest    []byte
-}
-
-// held is how much of the prompts one KV cache holds, in tokens.
-type held struct {
-	gpu, lower int
-	hybrid     bool
+	work   Work
+	ask    Ask
+	tokens tokenPrompts
+	text   []byte
+	chain  []prefixhash.Key
 }
 
 // Route decides where a request goes. It never fails and never blocks longer
@@ -103,13 +83,14 @@ func (r *Router) Route(ctx context.Context, q *Query) Decision {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
 	start := r.o.Now()
-	s.rec.reset()
-	s.rec.ID, s.rec.At, s.rec.Tenant, s.rec.Route = q.ID, start, q.Tenant, q.Route.String()
+	rec := &s.work.Record
+	rec.reset()
 	d := r.contained(ctx, q, s)
-	s.rec.Reason, s.rec.Chosen = d.Reason, d.Destination
-	s.rec.Took = r.o.Now().Sub(start)
-	r.ring.Put(&s.rec)
-	r.metrics.decided(&s.rec)
+	rec.ID, rec.At, rec.Tenant, rec.Route = q.ID, start, q.Tenant, q.Route.String()
+	rec.Reason, rec.Chosen = d.Reason, d.Destination
+	rec.Took = r.o.Now().Sub(start)
+	r.ring.Put(rec)
+	r.metrics.decided(rec)
 	return d
 }
 
@@ -126,102 +107,110 @@ func (r *Router) contained(ctx context.Context, q *Query, s *scratch) (d Decisio
 }
 
 func (r *Router) decide(ctx context.Context, q *Query, s *scratch) Decision {
+	if r.decider.book.Idle() {
+		return Decision{Reason: ReasonDisabled}
+	}
 	req, err := openai.Parse(q.Route, q.Body)
 	if err != nil {
 		return Decision{Reason: parseReason(err)}
 	}
-	mv := r.views.of(req.Model, q.Tenant)
+	mv, reason := r.decider.find(req.Model, q.Tenant)
 	if mv == nil {
-		if r.views.now().knows(req.Model) {
-			return Decision{Reason: ReasonNotReady}
-		}
-		return Decision{Reason: ReasonUnknownModel}
+		return Decision{Reason: reason}
 	}
-	s.rec.Model = mv.model.ID
+	set := r.decider.settings(mv)
+	s.ask = Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead}
+	if set.Kind != policy.KindDisabled {
+		if reason := r.prompts(ctx, req, mv, s); reason != "" && !q.Pick {
+			s.work.Record.Model = mv.model.ID
+			return Decision{Reason: reason}
+		}
+	}
+	return r.decider.decide(&s.ask, mv, set, &s.work)
+}
+
+// prompts fills s.ask with what there is to judge the request by: its token
+// ids, or, where these are not to be had or the replicas say nothing of their
+// caches, its text. It returns why there is neither.
+func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *modelView, s *scratch) Reason {
 	ctx, cancel := context.WithTimeout(ctx, r.o.TokenBudget)
 	defer cancel()
 	res, err := r.tokens.Tokens(ctx, req, mv.model.ID)
-	if err != nil {
-		return r.withoutTokens(ctx, q, mv, s, err)
+	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
+	switch {
+	case err == nil && mv.events:
+		s.work.Record.Source = res.Source
+		s.tokens.set(mv, req, res.Prompts, r.o.MaxTokens)
+		s.ask.Prompts = &s.tokens
+		return ""
+	case err != nil && late:
+		return ReasonBudget
 	}
-	s.rec.Source, s.rec.Prompts = res.Source, len(res.Prompts)
-	r.match(mv, req, res.Prompts, s)
-	return r.pick(q, mv, s)
+	s.readText(req, mv)
+	if err == nil {
+		s.ask.TextTokens = 0
+		for i := range res.Prompts {
+			s.ask.TextTokens += len(res.Prompts[i].Tokens)
+		}
+	}
+	if len(s.ask.Text) == 0 && err != nil {
+		s.ask.Text = nil
+		return ReasonNoTokens
+	}
+	s.work.Record.Source = sourceText
+	return ""
 }
 
-// withoutTokens is the decision when the prompt's token ids are not to be had.
-func (r *Router) withoutTokens(ctx context.Context, q *Query, mv *modelView, s *scratch, err error) Decision {
-	reason := ReasonNoTokens
-	if errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-		reason = ReasonBudget
+// sourceText is the token source of decisions by the text chain.
+const sourceText = "text"
+
+// readText fills in the text chain. A cache_salt keeps prompts apart, as it
+// keeps them apart in the replicas' caches.
+func (s *scratch) readText(req *openai.Request, mv *modelView) {
+	model := mv.tree.Name
+	if req.CacheSalt != nil {
+		model += "\x00" + *req.CacheSalt
 	}
-	if !q.Pick {
-		return Decision{Reason: reason}
+	s.text = req.AppendText(s.text[:0])
+	s.chain = prefixhash.AppendText(s.chain[:0], model, s.text)
+	if s.chain == nil {
+		s.chain = []prefixhash.Key{}
 	}
-	s.matched = append(s.matched[:0], make([]held, len(mv.caches))...)
-	d := r.pick(q, mv, s)
-	if d.Destination != "" {
-		d.Reason = ReasonAlways
-	}
-	return d
+	s.ask.Text, s.ask.TextTokens = s.chain, len(s.text)/bytesPerToken
 }
 
-// match fills s.matched with the tokens each cache of mv holds of the prompts:
-// with several prompts in one request, their sum decides.
-func (r *Router) match(mv *modelView, req *openai.Request, prompts []tokens.Prompt, s *scratch) {
-	s.matched = s.matched[:0]
-	for range mv.caches {
-		s.matched = append(s.matched, held{})
-	}
-	for i := range prompts {
-		p := &prompts[i]
-		s.rec.Tokens += len(p.Tokens)
-		if !req.NoCacheRead {
-			r.matchPrompt(mv, req, p, s)
-		}
-	}
+// bytesPerToken is what a token is taken for in bytes of text.
+const bytesPerToken = prefixhash.TextWindow / textBlockTokens
+
+// Served takes notice of the endpoint that really served a request.
+func (r *Router) Served(d *Decision, addr string) {
+	r.metrics.served(d, addr)
+	r.decider.Served(d, addr)
 }
 
-func (r *Router) matchPrompt(mv *modelView, req *openai.Request, p *tokens.Prompt, s *scratch) {
-	mix := prefixhash.Request{LoRA: mv.model.LoRA, LoRAPath: mv.model.LoRAPath, CacheSalt: req.CacheSalt, MM: p.MM}
-	root := prefixhash.TokenRoot(mv.model.Base, mv.model.LoRA)
-	hashed := 0 // block size s.keys was made for
-	for i := range mv.scopes {
-		scope := &mv.scopes[i]
-		// vLLM always computes the last prompt token, so it never counts as cached.
-		usable := len(p.Tokens)
-		if !p.Partial {
-			usable--
-		}
-		usable = min(usable, r.o.MaxTokens)
-		if scope.BlockSize <= 0 || usable < scope.BlockSize {
-			continue
-		}
-		if hashed != scope.BlockSize {
-			blocks := usable / scope.BlockSize
-			s.extras = mix.AppendExtras(s.extras[:0], blocks, scope.BlockSize)
-			s.keys = prefixhash.AppendTokens(s.keys[:0], root, p.Tokens[:blocks*scope.BlockSize], scope.BlockSize, s.extras)
-			hashed = scope.BlockSize
-		}
-		s.rec.Blocks = max(s.rec.Blocks, len(s.keys))
-		s.matches = r.index.Lookup(s.matches[:0], *scope, s.keys)
-		for _, m := range s.matches {
-			mv.hold(s.matched, m, scope.BlockSize, i)
-		}
+// Skip records a request that is not judged, and why.
+func (r *Router) Skip(q *Query, reason Reason) Decision {
+	s := r.scratch.Get().(*scratch)
+	defer r.scratch.Put(s)
+	rec := &s.work.Record
+	rec.reset()
+	rec.ID, rec.At, rec.Tenant, rec.Reason = q.ID, r.o.Now(), q.Tenant, reason
+	if reason != ReasonNotOurs {
+		rec.Route = q.Route.String()
+		r.ring.Put(rec)
 	}
+	r.metrics.decided(rec)
+	return Decision{Reason: reason}
 }
 
-// hold adds a match in scope to the cache it belongs to.
-func (mv *modelView) hold(matched []held, m index.Match, blockSize, scope int) {
-	if int(m.ID) >= len(mv.byHolder) || mv.byHolder[m.ID] < 0 {
-		return
+// parseReason translates why a body could not be read.
+func parseReason(err error) Reason {
+	var e *openai.Error
+	if errors.As(err, &e) {
+		return Reason(e.Reason)
 	}
-	at := mv.byHolder[m.ID]
-	if mv.caches[at].scope != scope {
-		return
-	}
-	h := &matched[at]
-	h.gpu += int(m.Blocks) * blockSize
-	h.lower += int(m.Storage) * blockSize
-	h.hybrid = h.hybrid || m.HybridUnknown
+	return Reason(openai.UnreadableJSON)
 }
+
+// panicKind describes a panic without its text, which may quote a prompt.
+func panicKind(p any) string { return fmt.Sprintf("%T", p) }

@@ -50,7 +50,7 @@ func TestReasonsOfPicks(t *testing.T) {
 		t.Errorf("nothing cached: %+v", d)
 	}
 	b.holds("10.0.0.1:8000", 0, 20)
-	load := b.router.views.of("m", "").caches[0].load
+	load := b.decider.views.of("m", "").caches[0].load
 	load.pending.Add(9e9)
 	if d := b.route(query()); d.Reason != ReasonMoved || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") {
 		t.Errorf("the warm one is busy: %+v", d)
@@ -59,7 +59,9 @@ func TestReasonsOfPicks(t *testing.T) {
 	if d := b.route(query()); d.Reason != ReasonGuarded || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") {
 		t.Errorf("the warm one is beyond the guard: %+v", d)
 	}
-	b.router.o.HintCold = false
+	if _, err := b.book.Patch("", []byte(`{"hint_when_cold": false}`)); err != nil {
+		t.Fatal(err)
+	}
 	clear(b.index.blocks)
 	if d := b.route(query()); d.Reason != ReasonNoMatch || d.Destination != "" || d.Lease != nil {
 		t.Errorf("cold hints are off: %+v", d)
@@ -129,7 +131,7 @@ func TestDecisionsSeeEachOther(t *testing.T) {
 	}
 	wg.Wait()
 	close(leases)
-	caches := b.router.views.of("m", "").caches
+	caches := b.decider.views.of("m", "").caches
 	total, most := 0, 0
 	for _, c := range caches {
 		total += c.load.InFlight()
@@ -157,7 +159,7 @@ func TestClientStringsDoNotGrowTheViews(t *testing.T) {
 		b.route(&Query{Route: openai.Chat, Body: []byte(fmt.Sprintf(`{"model":"x%d","messages":[]}`, i))})
 	}
 	n := 0
-	b.router.views.now().models.Range(func(any, any) bool { n++; return true })
+	b.decider.views.now().models.Range(func(any, any) bool { n++; return true })
 	if n != 0 {
 		t.Errorf("%d views of models nobody serves", n)
 	}

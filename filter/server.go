@@ -179,22 +179,3 @@ func (s *Server) refusal(reason Reason) (typev3.StatusCode, bool) {
 	}
 	return 0, false
 }
-
-// Skip records a request that is not judged, and why.
-func (r *Router) Skip(q *Query, reason Reason) Decision {
-	s := r.scratch.Get().(*scratch)
-	defer r.scratch.Put(s)
-	s.rec.reset()
-	s.rec.ID, s.rec.At, s.rec.Tenant, s.rec.Reason = q.ID, r.o.Now(), q.Tenant, reason
-	if reason != ReasonNotOurs {
-		s.rec.Route = q.Route.String()
-		r.ring.Put(&s.rec)
-	}
-	r.metrics.decided(&s.rec)
-	return Decision{Reason: reason}
-}
-
-// Served takes notice of the endpoint that really served a request.
-func (r *Router) Served(d *Decision, addr string) {
-	r.metrics.served(d, addr)
-}

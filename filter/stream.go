@@ -2,6 +2,7 @@ package filter
 
 import (
 	"context"
+	"strconv"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -219,6 +220,9 @@ func (st *stream) responseHeaders(m *request) *response {
 	if addr := servedEndpoint(m); addr != "" && st.decided {
 		st.srv.router.Served(&st.d, addr)
 	}
+	if st.d.Lease != nil {
+		st.d.Lease.Answered(responseStatus(m.GetResponseHeaders()))
+	}
 	if st.srv.o.ReasonHeader && st.decided {
 		return reasonHeader(st.d.Reason)
 	}
@@ -240,6 +244,17 @@ func (st *stream) latch(md *corev3.Metadata) {
 		return
 	}
 	st.q.Subset = subsetOf(md)
+}
+
+// responseStatus is the HTTP status in response headers, 0 when it is not there.
+func responseStatus(h *extprocv3.HttpHeaders) int {
+	for _, hv := range h.GetHeaders().GetHeaders() {
+		if hv.GetKey() == ":status" {
+			n, _ := strconv.Atoi(headerValue(hv))
+			return n
+		}
+	}
+	return 0
 }
 
 // headerValue is a header's value whichever field Envoy used for it.

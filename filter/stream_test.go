@@ -233,7 +233,7 @@ func TestSequences(t *testing.T) {
 // idle fails where a request keeps its charge after its stream has ended.
 func (b *bench) idle(t *testing.T) {
 	t.Helper()
-	for h, l := range b.ledger.loads {
+	for h, l := range b.ledger.All() {
 		if l.InFlight() != 0 || l.Awaiting() != 0 || l.Pending() != 0 || l.Live() != 0 {
 			t.Errorf("%v keeps a charge after the stream has ended", h)
 		}

@@ -10,6 +10,9 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/fleet"
+	"warmroute/internal/learned"
+	"warmroute/internal/policy"
+	"warmroute/prefixhash"
 )
 
 // cache is one KV cache as the decision's candidate: a replica's rank.
@@ -19,7 +22,9 @@ type cache struct {
 	holder  index.HolderID
 	load    *Load
 	hash    uint64
-	scope   int // index into modelView.scopes
+	scope   int  // index into modelView.scopes
+	events  bool // it says what it caches
+	adapter policy.Adapter
 }
 
 // modelView is everything a decision needs of the fleet for one served model
@@ -29,6 +34,8 @@ type modelView struct {
 	caches   []cache
 	scopes   []index.Scope // distinct scopes of the caches
 	byHolder []int32       // HolderID → position in caches, -1 = not a candidate
+	events   bool          // some cache says what it holds
+	tree     learned.Model // where it is learned what the others hold
 }
 
 // view is a fleet snapshot prepared for decisions.
@@ -45,6 +52,16 @@ type views struct {
 	index  Index
 	ledger *Ledger
 	cur    atomic.Pointer[view]
+}
+
+// find returns the cache of a replica and rank, nil when there is none.
+func (mv *modelView) find(addr string, rank int) *cache {
+	for i := range mv.caches {
+		if c := &mv.caches[i]; c.replica.Addr == addr && c.rank == rank {
+			return c
+		}
+	}
+	return nil
 }
 
 func (v *views) now() *view {
@@ -86,6 +103,7 @@ func owns(serving []fleet.Candidate, tenant string) bool {
 
 func (v *views) build(serving []fleet.Candidate) *modelView {
 	mv := &modelView{model: *serving[0].Model}
+	mv.tree = learned.Model{Tenant: serving[0].Replica.Tenant, Name: mv.textModel()}
 	scopes := map[index.Scope]int{}
 	for _, s := range serving {
 		scope := index.Scope{
@@ -102,19 +120,51 @@ func (v *views) build(serving []fleet.Candidate) *modelView {
 			mv.scopes = append(mv.scopes, scope)
 		}
 		for _, rank := range s.Replica.Ranks {
-			mv.add(v.cache(s.Replica, rank, at))
+			mv.add(v.cache(s.Replica, s.Model, rank, at))
 		}
 	}
 	return mv
 }
 
-func (v *views) cache(r *fleet.Replica, rank, scope int) cache {
+func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) cache {
 	h := index.Holder{Replica: r.Addr, Rank: rank}
-	return cache{
+	c := cache{
 		replica: r, rank: rank, scope: scope,
 		holder: v.index.ID(h), load: v.ledger.Of(h),
 		hash: xxhash.Sum64String(r.Addr) + uint64(rank)*0x9E3779B97F4A7C15,
 	}
+	c.load.holder.Store(int32(c.holder))
+	for _, e := range r.Events {
+		c.events = c.events || e.Rank == rank
+	}
+	if page, ok := r.LoadOf(rank); ok {
+		v.ledger.deciding.Lock()
+		c.load.scrape(page, c.events)
+		v.ledger.deciding.Unlock()
+		c.adapter = residency(m.LoRA, page)
+	}
+	return c
+}
+
+// residency says whether a rank has an adapter at hand. vLLM reports the
+// adapters of running and waiting requests.
+func residency(a prefixhash.LoRA, page fleet.Load) policy.Adapter {
+	switch {
+	case !a.Set || slices.Contains(page.LoRAs, a.Name):
+		return policy.AdapterReady
+	case page.MaxLoRAs > 0 && len(page.LoRAs) >= page.MaxLoRAs:
+		return policy.AdapterEvicted
+	}
+	return policy.AdapterFree
+}
+
+// textModel is the name text chains and settings of the model go by: adapters
+// cache apart, aliases of one model together.
+func (mv *modelView) textModel() string {
+	if mv.model.LoRA.Set {
+		return mv.model.ID
+	}
+	return mv.model.Base
 }
 
 func (mv *modelView) add(c cache) {
@@ -123,6 +173,7 @@ func (mv *modelView) add(c cache) {
 	}
 	mv.byHolder[c.holder] = int32(len(mv.caches))
 	mv.caches = append(mv.caches, c)
+	mv.events = mv.events || c.events
 }
 
 // inSubset reports whether addr is named by a subset of "ip:port" or "ip"

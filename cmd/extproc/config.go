@@ -26,7 +26,7 @@ type Config struct {
 	Index  IndexConfig          `yaml:"index"`
 	Filter FilterConfig         `yaml:"filter"`
 	Tokens TokensConfig         `yaml:"tokens"`
-	Policy policy.TTFT          `yaml:"policy"`
+	Policy policy.Config        `yaml:"policy"`
 	Envoy  envoy.Options        `yaml:"envoy"` // what `extproc envoy-config` writes
 }
 
@@ -57,15 +57,14 @@ func (c IndexConfig) options() index.Options {
 
 // FilterConfig is how requests are read and decided.
 type FilterConfig struct {
-	TokenBudget  time.Duration `yaml:"token_budget"`   // most a request waits for its token ids
-	Ranked       int           `yaml:"ranked"`         // replicas named per request
-	HintWhenCold bool          `yaml:"hint_when_cold"` // route requests nobody has a prefix of, too
-	MaxBody      int           `yaml:"max_body"`       // bytes of a body that are looked at
-	BodyWait     time.Duration `yaml:"body_wait"`      // FULL_DUPLEX_STREAMED: longest wait for a body
-	TenantHeader string        `yaml:"tenant_header"`  // trusted header with the tenant; "" = all requests are shared
-	ReasonHeader bool          `yaml:"reason_header"`  // tell clients the reason in x-warmroute-reason
-	Picker       bool          `yaml:"picker"`         // endpoint-picker mode: 503 when nothing is ready
-	Decisions    int           `yaml:"decisions"`      // decisions kept for /debug/explain
+	TokenBudget  time.Duration `yaml:"token_budget"`  // most a request waits for its token ids
+	Ranked       int           `yaml:"ranked"`        // replicas named per request
+	MaxBody      int           `yaml:"max_body"`      // bytes of a body that are looked at
+	BodyWait     time.Duration `yaml:"body_wait"`     // FULL_DUPLEX_STREAMED: longest wait for a body
+	TenantHeader string        `yaml:"tenant_header"` // trusted header with the tenant; "" = all requests are shared
+	ReasonHeader bool          `yaml:"reason_header"` // tell clients the reason in x-warmroute-reason
+	Picker       bool          `yaml:"picker"`        // endpoint-picker mode: 503 when nothing is ready
+	Decisions    int           `yaml:"decisions"`     // decisions kept for /debug/explain
 }
 
 func defaultConfig() Config {
@@ -80,10 +79,9 @@ func defaultConfig() Config {
 			SweepEvery: ix.SweepEvery, ReplicaTTL: ix.ReplicaTTL, SyncTimeout: 10 * time.Second, ProbeEvery: 30 * time.Second,
 		},
 		Filter: FilterConfig{
-			TokenBudget: 50 * time.Millisecond, Ranked: 3, HintWhenCold: true, MaxBody: 64 << 20, BodyWait: 5 * time.Second, Decisions: 1024,
+			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, Decisions: 1024,
 		},
 		Tokens: TokensConfig{SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery},
-		Policy: policy.DefaultTTFT(),
 		Envoy:  defaultEnvoy(),
 	}
 }

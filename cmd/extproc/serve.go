@@ -20,6 +20,7 @@ import (
 	"warmroute/internal/config"
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
+	"warmroute/internal/policy"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 )
@@ -80,12 +81,14 @@ type router struct {
 	loading loading
 	ring    *filter.Ring
 	ledger  *filter.Ledger
+	book    *policy.Book
+	decider *filter.Decider
 	server  *filter.Server
 }
 
 // newRouter makes everything and starts nothing.
 func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, error) {
-	r := &router{c: c, log: log, ring: filter.NewRing(c.Filter.Decisions), ledger: filter.NewLedger()}
+	r := &router{c: c, log: log, ring: filter.NewRing(c.Filter.Decisions), ledger: filter.NewLedger(nil)}
 	var err error
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
@@ -93,8 +96,9 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	metrics := filter.NewMetrics(reg)
 	r.feed = feed.New(r.index, feed.Options{
 		ProbeEvery: c.Index.ProbeEvery, SyncTimeout: c.Index.SyncTimeout, Log: log,
+		Applied: r.ledger.Applied,
 		Gone: func(replica string) {
-			r.ledger.Drop(replica)
+			r.decider.Gone(replica)
 			metrics.Forget(replica)
 		},
 	})
@@ -108,9 +112,11 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	if err != nil {
 		return nil, err
 	}
-	router := filter.NewRouter(r.fleet, r.index, r.ledger, source, r.ring, metrics, filter.RouterOptions{
-		Policy: c.Policy, HintCold: c.Filter.HintWhenCold, Ranked: c.Filter.Ranked, TokenBudget: c.Filter.TokenBudget, Log: log,
-	})
+	if r.book, err = policy.NewBook(c.Policy); err != nil {
+		return nil, err
+	}
+	r.decider = filter.NewDecider(r.fleet, r.index, r.ledger, r.book, filter.DeciderOptions{Ranked: c.Filter.Ranked})
+	router := filter.NewRouter(r.decider, source, r.ring, metrics, filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log})
 	r.server = filter.NewServer(router, c.serverOptions())
 	return r, nil
 }

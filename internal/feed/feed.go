@@ -23,6 +23,9 @@ type Options struct {
 	// Gone is called once for every replica that left, after its subscriptions
 	// have ended and the index has forgotten it.
 	Gone func(replica string)
+	// Applied, when set, is called with every batch after it was applied; the
+	// batch is valid during the call only.
+	Applied func(b *index.Batch)
 	// Observe, when set, is handed every batch of a rank before it is applied;
 	// see kvevents.Options.
 	Observe func(h index.Holder, b *kvevents.Batch)
@@ -151,7 +154,7 @@ func (f *Feed) subscribe(s *supply) error {
 					f.o.Observe(holder, b)
 				}
 			},
-		}, f.index)
+		}, f.sink())
 		if err != nil {
 			s.subs, s.provers = nil, nil
 			return err
@@ -159,6 +162,27 @@ func (f *Feed) subscribe(s *supply) error {
 		s.subs, s.provers = append(s.subs, sub), append(s.provers, p)
 	}
 	return nil
+}
+
+func (f *Feed) sink() kvevents.Sink {
+	if f.o.Applied == nil {
+		return f.index
+	}
+	return told{f.index, f.o.Applied}
+}
+
+// told is the index with somebody who wants to know of what was applied.
+type told struct {
+	*index.Index
+	applied func(b *index.Batch)
+}
+
+func (t told) Apply(b *index.Batch) (index.Result, error) {
+	res, err := t.Index.Apply(b)
+	if err == nil {
+		t.applied(b)
+	}
+	return res, err
 }
 
 // Run keeps the feed going until ctx ends, then ends every subscription and

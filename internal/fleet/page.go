@@ -42,6 +42,7 @@ type page struct {
 	hashAlgo   []byte
 	loras      []byte  // "running,…" and "waiting,…" joined by a comma
 	lorasStamp float64 // the series with the latest value is the current one
+	maxLoRAs   int     // 0 when not given
 }
 
 type engine struct {
@@ -56,6 +57,7 @@ type labels struct {
 	blockSize        []byte
 	hashAlgo         []byte
 	running, waiting []byte
+	maxLoRA          []byte
 }
 
 // read replaces p's values by those of the page in r, of which it reads at most
@@ -105,7 +107,7 @@ func (p *page) reset() {
 		p.engines[i].load = Load{}
 	}
 	p.engines = p.engines[:0]
-	p.start, p.blockSize, p.lorasStamp = 0, 0, 0
+	p.start, p.blockSize, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0
 	p.hashAlgo, p.loras = p.hashAlgo[:0], p.loras[:0]
 }
 
@@ -147,6 +149,7 @@ func (p *page) line(line []byte) {
 			p.loras = append(p.loras[:0], p.labels.running...)
 			p.loras = append(p.loras, ',')
 			p.loras = append(p.loras, p.labels.waiting...)
+			p.maxLoRAs, _ = atoi(p.labels.maxLoRA)
 		}
 	case "process_start_time_seconds":
 		if v, ok := p.sample(rest); ok {
@@ -308,6 +311,8 @@ func (p *page) label(name, value []byte) bool {
 		p.labels.running = value
 	case "waiting_lora_adapters":
 		p.labels.waiting = value
+	case "max_lora":
+		p.labels.maxLoRA = value
 	}
 	return true
 }
@@ -352,7 +357,7 @@ func (p *page) loads(at time.Time) []Load {
 		from := len(buckets)
 		buckets = append(buckets, p.engines[i].buckets...)
 		out[i].TTFT = buckets[from:len(buckets):len(buckets)]
-		out[i].LoRAs = adapters
+		out[i].LoRAs, out[i].MaxLoRAs = adapters, p.maxLoRAs
 		out[i].At = at
 	}
 	return out

@@ -82,8 +82,8 @@ func TestPageRanksAndAdapters(t *testing.T) {
 		}
 		loras := []string{"de", "fr", "sql"}
 		want := []Load{
-			{Rank: 0, Running: 5, KVUsage: 1, PrefixQueries: 1000, LoRAs: loras, TTFT: []Bucket{}},
-			{Rank: 1, Running: 3, Waiting: 2, KVUsage: .25, LoRAs: loras, TTFT: []Bucket{{.5, 2}, {math.Inf(1), 4}}},
+			{Rank: 0, Running: 5, KVUsage: 1, PrefixQueries: 1000, LoRAs: loras, MaxLoRAs: 2, TTFT: []Bucket{}},
+			{Rank: 1, Running: 3, Waiting: 2, KVUsage: .25, LoRAs: loras, MaxLoRAs: 2, TTFT: []Bucket{{.5, 2}, {math.Inf(1), 4}}},
 		}
 		if got := p.loads(time.Time{}); !reflect.DeepEqual(got, want) {
 			t.Fatalf("got  %+v\nwant %+v", got, want)

@@ -60,6 +60,7 @@ type Load struct {
 	TTFTCount        float64
 	TTFT             []Bucket // cumulative, by ascending bound, the last +Inf
 	LoRAs            []string // adapters with running or waiting requests; not told apart by rank
+	MaxLoRAs         int      // adapters it can have loaded at a time (max_lora); 0 when not said
 	At               time.Time
 }
 

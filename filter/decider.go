@@ -1,0 +1,243 @@
+package filter
+
+import (
+	"sync/atomic"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/learned"
+	"warmroute/internal/policy"
+	"warmroute/internal/pressure"
+	"warmroute/prefixhash"
+)
+
+// DeciderOptions configures a Decider. Zero values are the defaults.
+type DeciderOptions struct {
+	Ranked   int              // length of the ranked list; default 3
+	Seed     uint64           // of the hash that spreads ties
+	Now      func() time.Time // default time.Now; the ledger and the index should have the same
+	Learned  *learned.Trees   // prefixes by where requests went; default an empty one
+	Pressure *pressure.Gauge  // told when a guard overrides a hot match; default an empty one
+}
+
+// Decider is the decision without the request's form: from matches and loads to
+// a ranked list, and back from what became of it. The router, `extproc policy`
+// and `extproc replay` all run this code.
+type Decider struct {
+	o        DeciderOptions
+	now      func() time.Time
+	views    views
+	index    Index
+	ledger   *Ledger
+	book     *policy.Book
+	learned  *learned.Trees
+	pressure *pressure.Gauge
+	ordinal  atomic.Uint64
+}
+
+// NewDecider returns a decider over a fleet and an index, by the settings of
+// book.
+func NewDecider(f Fleet, x Index, l *Ledger, book *policy.Book, o DeciderOptions) *Decider {
+	if o.Ranked == 0 {
+		o.Ranked = 3
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Learned == nil {
+		o.Learned = learned.New(learned.Options{})
+	}
+	if o.Pressure == nil {
+		o.Pressure = pressure.New(pressure.Options{})
+	}
+	return &Decider{
+		o: o, now: o.Now, index: x, ledger: l, book: book, learned: o.Learned, pressure: o.Pressure,
+		views: views{fleet: f, index: x, ledger: l},
+	}
+}
+
+// Pressure is the signal of overridden matches.
+func (d *Decider) Pressure() *pressure.Gauge { return d.pressure }
+
+// Gone forgets a replica that left: what it has in flight and what was learned
+// of it. Its index entries are its feed's to remove. It waits for no request.
+func (d *Decider) Gone(replica string) {
+	d.learned.Invalidate(d.now(), d.ledger.Drop(replica)...)
+}
+
+// Ask is one request to be placed. Without Prompts it is placed by Text where
+// that is set, else by load alone.
+type Ask struct {
+	Model, Tenant string
+	Subset        []string // addresses allowed; nil = all
+	Must          bool     // the caller needs a pick even where there is nothing to judge by
+	Priority      int      // above 0: never shed for load
+	Prompts       Prompts
+	Cacheless     bool             // no cache is read for it
+	Text          []prefixhash.Key // text chain
+	TextTokens    int              // estimated length in tokens
+}
+
+// Work is the memory one decision works in, and what it says about itself.
+// After Decide, Record explains it. Not for concurrent use.
+type Work struct {
+	Record Record
+
+	keys    []prefixhash.Key
+	ends    []int // where each prompt's keys end in keys, when keysOf >= 0
+	keysOf  int   // scope that keys is for; -1 = none or several
+	matches []index.Match
+	matched []held
+	cands   []policy.Candidate
+	scores  []policy.Score
+	at      []int32 // position in the view of each candidate
+	ranked  []int32
+	dest    []byte
+}
+
+// held is how much of the prompts one KV cache holds, in tokens.
+type held struct {
+	gpu, reported, lower int
+	hybrid               bool
+	weight               float64
+}
+
+// Decide places a request. It never fails, takes no lock that ingest, discovery
+// or scraping hold, and calls nobody.
+func (d *Decider) Decide(a *Ask, w *Work) Decision {
+	w.Record.reset()
+	mv, reason := d.find(a.Model, a.Tenant)
+	if mv == nil {
+		return Decision{Reason: reason}
+	}
+	return d.decide(a, mv, d.settings(mv), w)
+}
+
+// find returns the view of a model, or why there is none.
+func (d *Decider) find(model, tenant string) (*modelView, Reason) {
+	if mv := d.views.of(model, tenant); mv != nil {
+		return mv, ""
+	}
+	if d.views.now().knows(model) {
+		return nil, ReasonNotReady
+	}
+	return nil, ReasonUnknownModel
+}
+
+func (d *Decider) settings(mv *modelView) *policy.Settings {
+	return d.book.Of(mv.model.ID, mv.model.Base)
+}
+
+func (d *Decider) decide(a *Ask, mv *modelView, set *policy.Settings, w *Work) Decision {
+	w.Record.Model, w.Record.Policy = mv.model.ID, set.Kind
+	if set.Kind == policy.KindDisabled {
+		return Decision{Reason: ReasonDisabled}
+	}
+	w.clear(len(mv.caches))
+	switch {
+	case a.Prompts != nil:
+		d.match(a, mv, w)
+		if w.hybrid() && !a.Must {
+			return Decision{Reason: ReasonHybridUnknown}
+		}
+	case a.Text != nil:
+		d.recall(a, mv, w)
+	}
+	return d.pick(a, mv, set, w)
+}
+
+func (w *Work) clear(caches int) {
+	w.matched = w.matched[:0]
+	for range caches {
+		w.matched = append(w.matched, held{})
+	}
+	w.keys, w.ends, w.keysOf = w.keys[:0], w.ends[:0], -1
+}
+
+// hybrid reports whether no cache's blocks prove anything.
+func (w *Work) hybrid() bool {
+	for i := range w.matched {
+		if !w.matched[i].hybrid {
+			return false
+		}
+	}
+	return len(w.matched) > 0
+}
+
+// match fills w.matched with the tokens each cache of mv holds of the prompts:
+// with several prompts in one request, their sum decides.
+func (d *Decider) match(a *Ask, mv *modelView, w *Work) {
+	for i := range a.Prompts.Len() {
+		w.Record.Tokens += a.Prompts.Tokens(i)
+	}
+	w.Record.Prompts = a.Prompts.Len()
+	if a.Cacheless {
+		return
+	}
+	for scope := range mv.scopes {
+		w.chain(a, mv, scope)
+		from := 0
+		for _, end := range w.ends {
+			d.matchPrompt(mv, scope, w.keys[from:end], w)
+			from = end
+		}
+	}
+}
+
+// chain puts the keys of all prompts for a scope into w.keys, unless they are
+// there: scopes that differ in nothing but the group have the same.
+func (w *Work) chain(a *Ask, mv *modelView, scope int) {
+	s := &mv.scopes[scope]
+	if w.keysOf >= 0 && mv.scopes[w.keysOf].BlockSize == s.BlockSize {
+		w.keysOf = scope
+		return
+	}
+	w.keys, w.ends, w.keysOf = w.keys[:0], w.ends[:0], scope
+	for i := range a.Prompts.Len() {
+		w.keys = a.Prompts.AppendKeys(w.keys, s, i)
+		w.ends = append(w.ends, len(w.keys))
+	}
+}
+
+func (d *Decider) matchPrompt(mv *modelView, scope int, keys []prefixhash.Key, w *Work) {
+	if len(keys) == 0 {
+		return
+	}
+	w.Record.Blocks = max(w.Record.Blocks, len(keys))
+	s := &mv.scopes[scope]
+	w.matches = d.index.Lookup(w.matches[:0], *s, keys)
+	for i := range w.matches {
+		m := &w.matches[i]
+		if int(m.ID) >= len(mv.byHolder) || mv.byHolder[m.ID] < 0 {
+			continue
+		}
+		at := mv.byHolder[m.ID]
+		if mv.caches[at].scope != scope {
+			continue
+		}
+		h := &w.matched[at]
+		h.gpu += int(m.Blocks) * s.BlockSize
+		h.reported += int(m.Reported) * s.BlockSize
+		h.lower += int(m.Storage) * s.BlockSize
+		h.hybrid = h.hybrid || m.HybridUnknown
+	}
+}
+
+// recall fills w.matched with what was learned of where the text's prefixes went.
+func (d *Decider) recall(a *Ask, mv *modelView, w *Work) {
+	now := d.now()
+	w.Record.Tokens, w.Record.Prompts, w.Record.Blocks = a.TextTokens, 1, len(a.Text)
+	d.learned.Match(mv.tree, a.Text, now, func(h index.HolderID, depth int) {
+		if int(h) < len(mv.byHolder) && mv.byHolder[h] >= 0 {
+			tokens := min(depth*textBlockTokens, a.TextTokens)
+			w.matched[mv.byHolder[h]] = held{gpu: tokens, reported: tokens, lower: tokens}
+		}
+	})
+	for i := range mv.caches {
+		w.matched[i].weight = d.learned.Weight(mv.tree, mv.caches[i].holder, now)
+	}
+}
+
+// textBlockTokens is what a window of the text chain is taken for in tokens:
+// four bytes each, as in English.
+const textBlockTokens = prefixhash.TextWindow / 4

@@ -1,0 +1,47 @@
+package filter
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// failStreak is how many failures in a row make a replica a last resort: one
+	// is a request's own fault as often as not.
+	failStreak = 3
+	// failPenalty is how long it stays one at first; it doubles with every
+	// further failure, to failPenaltyMost.
+	failPenalty     = time.Second
+	failPenaltyMost = 30 * time.Second
+	// tooFast is the share of its expected prefill after which a request that
+	// ended without first token counts as failed, and tooFastLeast the least
+	// time: nobody answers in less than an engine step.
+	tooFast      = 0.25
+	tooFastLeast = 5 * time.Millisecond
+)
+
+// health counts failures in a row. A replica that fails at once never has
+// anything in flight: without this it would look idle and get everything.
+type health struct {
+	streak atomic.Int32
+	until  atomic.Int64 // Unix ns until which it is a last resort
+}
+
+func (h *health) failing(now int64) bool { return now < h.until.Load() }
+
+func (h *health) failed(now int64) {
+	n := h.streak.Add(1)
+	if n < failStreak {
+		return
+	}
+	penalty := failPenaltyMost
+	if n < failStreak+5 { // the doubling reaches the bound
+		penalty = min(penalty, failPenalty<<(n-failStreak))
+	}
+	h.until.Store(now + int64(penalty))
+}
+
+func (h *health) succeeded() {
+	h.streak.Store(0)
+	h.until.Store(0)
+}

@@ -1,0 +1,149 @@
+package filter
+
+import (
+	"math"
+	"sync/atomic"
+
+	"warmroute/internal/fleet"
+)
+
+const (
+	// paceShare is the weight of a new first-token time in what was learned:
+	// the last twenty or so decide, as many as a busy replica has in seconds.
+	paceShare = 0.05
+	// pacePrior is the modelled prefill, in seconds, that the guess for a
+	// replica nothing is known of counts as.
+	pacePrior = 0.05
+	// paceMost bounds what is believed: a CPU is a few thousand times slower
+	// than an H100.
+	paceMost = 1e4
+)
+
+// pace learns how the first-token times of one replica compare with the model:
+// the quotient of decaying sums, so that long prefills count more than short
+// ones, which are mostly the engine's step time. One goroutine at a time may
+// observe: ingest where the replica publishes events, else who decides.
+type pace struct {
+	actual, model atomicFloat
+	last          atomic.Int64 // Unix ns of the last first token seen
+}
+
+// speed is actual over modelled first-token time; 0 while nothing is known.
+func (p *pace) speed() float64 {
+	model := p.model.Load()
+	if model == 0 {
+		return 0
+	}
+	return max(1/paceMost, min(paceMost, p.actual.Load()/model))
+}
+
+// observe learns from a first token seen at now. The engine worked on c since it
+// was sent, or since the first token before.
+func (p *pace) observe(c *charge, now int64) {
+	since := max(c.sent, p.last.Load())
+	p.last.Store(now)
+	if now > since {
+		p.learn(float64(now-since)/1e9, float64(c.raw)/1e9, c.guess())
+	}
+}
+
+// guess is the speed c was charged with.
+func (c *charge) guess() float64 { return float64(c.nanos) / float64(max(1, c.raw)) }
+
+func (p *pace) learn(actual, model, guess float64) {
+	a, m := p.actual.Load(), p.model.Load()
+	if m == 0 {
+		a, m = guess*pacePrior, pacePrior
+	}
+	p.actual.Store(a + paceShare*(actual-a))
+	p.model.Store(m + paceShare*(model-m))
+}
+
+// atomicFloat is a float64 that may be read while one goroutine writes it.
+type atomicFloat struct{ bits atomic.Uint64 }
+
+func (f *atomicFloat) Load() float64   { return math.Float64frombits(f.bits.Load()) }
+func (f *atomicFloat) Store(v float64) { f.bits.Store(math.Float64bits(v)) }
+
+// scraped is what a replica's own metrics say beyond what this router knows.
+type scraped struct {
+	at      int64   // Unix ns of the page last looked at
+	peak    int64   // most requests of ours in flight since then
+	cost    float64 // mean expected prefill of ours, s
+	tokens  float64 // mean context of ours
+	wait    float64 // expected first-token time of ours since then, s, summed
+	waits   float64 // number of these
+	waiting float64 // requests of others that wait for their prefill
+	running float64 // requests of others that decode
+	ttftSum float64 // histogram of the page last looked at
+	ttftN   float64
+}
+
+// typicalPrefill is what a stranger's request is taken to cost before any of
+// ours was seen, in seconds: a thousand tokens on an 8B model.
+const typicalPrefill = 0.035
+
+// sent notes what a charge of ours looked like.
+func (s *scraped) sent(cost, wait float64, tokens int) {
+	if s.tokens == 0 {
+		s.cost, s.tokens = cost, float64(tokens)
+	}
+	s.cost += paceShare * (cost - s.cost)
+	s.tokens += paceShare * (float64(tokens) - s.tokens)
+	s.wait += wait
+	s.waits++
+}
+
+// foreign is the prefill of others, in seconds, and their context tokens.
+func (s *scraped) foreign() (seconds, tokens float64) {
+	cost := s.cost
+	if cost == 0 {
+		cost = typicalPrefill
+	}
+	return s.waiting * cost, s.running * s.tokens
+}
+
+// scrape takes a page into account that was not looked at before. What was in
+// flight beyond the most we had since the last page came around this router:
+// that never takes a burst of ours for somebody else's. Where no events tell of
+// first tokens, the histogram calibrates the speed, as long as most requests in
+// it are ours. Ledger.deciding is held.
+func (l *Load) scrape(page fleet.Load, events bool) {
+	s := &l.scraped
+	if page.At.UnixNano() <= s.at {
+		return
+	}
+	if total := page.Running + page.Waiting; total > 0 {
+		others := max(0, total-float64(s.peak))
+		s.waiting, s.running = others*page.Waiting/total, others*page.Running/total
+	} else {
+		s.waiting, s.running = 0, 0
+	}
+	sum, n := page.TTFTSum-s.ttftSum, page.TTFTCount-s.ttftN
+	if !events && s.at != 0 && n > 0 && sum > 0 && s.waits > 0 && n <= 1.5*s.waits+1 {
+		speed := max(l.speed(), 0)
+		if speed == 0 {
+			speed = 1
+		}
+		predicted := s.wait / s.waits
+		l.learn(sum/n*speed/max(predicted, 1e-6), 1, speed)
+	}
+	s.at, s.peak = page.At.UnixNano(), l.inFlight.Load()
+	s.ttftSum, s.ttftN, s.wait, s.waits = page.TTFTSum, page.TTFTCount, 0, 0
+}
+
+// placed is how many blocks were sent somewhere lately, halving every
+// placedHalfLife.
+type placed struct {
+	blocks float64
+	at     int64
+}
+
+// placedHalfLife is the half-life of cache weights in nanoseconds: two minutes.
+const placedHalfLife = 2 * 60 * 1e9
+
+func (p *placed) weight(now int64) float64 {
+	return p.blocks * math.Exp2(-float64(now-p.at)/placedHalfLife)
+}
+
+func (p *placed) add(blocks int, now int64) { p.blocks, p.at = p.weight(now)+float64(blocks), now }
