@@ -206,10 +206,11 @@ func (s *Server) PublishEvent(_ context.Context, q *indexpb.PublishEventRequest)
 	if q.GetStats() != nil {
 		r.stats.Store(ownStats(q.GetStats(), h))
 	}
-	result, _, err := s.apply(r, &batch)
+	result, first, err := s.apply(r, &batch)
 	if err != nil {
 		return nil, err
 	}
+	out.First = first
 	if q.GetType() == indexpb.EventType_PREFIX_EVICTED {
 		out.Removed = uint64(result.Removed)
 	}

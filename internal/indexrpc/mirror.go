@@ -1,0 +1,208 @@
+package indexrpc
+
+import (
+	"cmp"
+	"slices"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+	"warmroute/prefixhash"
+)
+
+// mirror is what one KV cache holds, kept beside it so that an index that has
+// lost everything can be told everything again. It turns the engine's hashes
+// into the keys of the scheme reported. It is not safe for concurrent use.
+type mirror struct {
+	held     map[blockID]*block
+	byEngine map[engineID]*block // any tier's, to resolve parents
+	orphans  map[engineID][]orphan
+	parked   int
+	added    uint64
+}
+
+type engineID struct {
+	hash  uint64
+	group int
+}
+
+type blockID struct {
+	engineID
+	tier index.Tier
+}
+
+type block struct {
+	id     blockID
+	scope  index.Scope
+	key    uint64
+	parent uint64 // key; 0 = first of a prompt
+	depth  uint64 // blocks from the prompt's start, itself included; 0 = not known
+	copies int
+	order  uint64 // when it was added: parents mostly before their children
+}
+
+// orphan is the rest of an event whose parent is not known yet.
+type orphan struct {
+	event index.Event // its slices are the mirror's own
+	full  bool
+}
+
+// orphanLimit bounds the blocks that wait for their parent, as the index does.
+const orphanLimit = index.DefaultMaxOrphans
+
+func newMirror() *mirror {
+	m := new(mirror)
+	m.clear()
+	return m
+}
+
+func (m *mirror) clear() {
+	m.held, m.byEngine, m.orphans, m.parked = make(map[blockID]*block), make(map[engineID]*block), make(map[engineID][]orphan), 0
+}
+
+// store takes a Stored event and calls add for every block that is new.
+func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int) {
+	parent := &block{}
+	if e.HasParent {
+		parent = m.byEngine[engineID{e.Parent, e.Scope.Group}]
+		if parent == nil && e.Content == nil {
+			parent = &block{key: e.Parent} // the engine's hash is the key, wherever it is in the chain
+		}
+		if parent == nil {
+			return m.park(e, full)
+		}
+	}
+	for i, hash := range e.Engine {
+		key := hash
+		if e.Content != nil {
+			from := prefixhash.Key(parent.key)
+			if parent.key == 0 {
+				from = prefixhash.TokenRoot(e.Scope.Model, e.Scope.LoRA)
+			}
+			key = uint64(prefixhash.Link(from, e.Content[i]))
+		}
+		parent = m.add(blockID{engineID{hash, e.Scope.Group}, e.Tier}, e.Scope, key, parent, full, add)
+		dropped += m.join(parent.id.engineID, add)
+	}
+	return dropped
+}
+
+func (m *mirror) add(id blockID, scope index.Scope, key uint64, parent *block, full bool, add func(*block)) *block {
+	if b := m.held[id]; b != nil {
+		if !full {
+			b.copies++
+		}
+		return b
+	}
+	m.added++
+	b := &block{id: id, scope: scope, key: key, parent: parent.key, copies: 1, order: m.added}
+	if parent.key == 0 || parent.depth > 0 {
+		b.depth = parent.depth + 1
+	}
+	m.held[id], m.byEngine[id.engineID] = b, b
+	add(b)
+	return b
+}
+
+func (m *mirror) park(e index.Event, full bool) (dropped int) {
+	if m.parked+len(e.Engine) > orphanLimit {
+		return len(e.Engine)
+	}
+	m.parked += len(e.Engine)
+	e.Engine, e.Content = slices.Clone(e.Engine), slices.Clone(e.Content)
+	at := engineID{e.Parent, e.Scope.Group}
+	m.orphans[at] = append(m.orphans[at], orphan{e, full})
+	return 0
+}
+
+// join stores what waited for a block.
+func (m *mirror) join(id engineID, add func(*block)) (dropped int) {
+	waiting := m.orphans[id]
+	delete(m.orphans, id)
+	for _, o := range waiting {
+		m.parked -= len(o.event.Engine)
+		dropped += m.store(o.event, o.full, add)
+	}
+	return dropped
+}
+
+// remove takes a Removed event and calls gone for every block whose last copy went.
+func (m *mirror) remove(e index.Event, gone func(*block)) {
+	for _, hash := range e.Engine {
+		id := blockID{engineID{hash, e.Scope.Group}, e.Tier}
+		b := m.held[id]
+		if b == nil {
+			m.unpark(id)
+			continue
+		}
+		if b.copies--; b.copies > 0 {
+			continue
+		}
+		delete(m.held, id)
+		if m.byEngine[id.engineID] == b {
+			delete(m.byEngine, id.engineID)
+			for tier := range index.TierStorage + 1 {
+				if other := m.held[blockID{id.engineID, tier}]; other != nil {
+					m.byEngine[id.engineID] = other
+				}
+			}
+		}
+		gone(b)
+	}
+}
+
+// unpark drops a block that is gone before its parent came, and with it what
+// was chained on it in the same event.
+func (m *mirror) unpark(id blockID) {
+	if m.parked == 0 {
+		return
+	}
+	for at, waiting := range m.orphans {
+		for i := range waiting {
+			e := &waiting[i].event
+			if n := slices.Index(e.Engine, id.hash); n >= 0 && e.Scope.Group == id.group && e.Tier == id.tier {
+				m.parked -= len(e.Engine) - n
+				e.Engine, e.Content = e.Engine[:n], e.Content[:n]
+			}
+		}
+		m.orphans[at] = slices.DeleteFunc(waiting, func(o orphan) bool { return len(o.event.Engine) == 0 })
+		if len(m.orphans[at]) == 0 {
+			delete(m.orphans, at)
+		}
+	}
+}
+
+// all returns what is held, in the order it came.
+func (m *mirror) all() []*block {
+	out := make([]*block, 0, len(m.held))
+	for _, b := range m.held {
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(a, b *block) int { return cmp.Compare(a.order, b.order) })
+	return out
+}
+
+// follows reports whether b goes on from the block before it.
+func (b *block) follows(a *block) bool {
+	return b.parent == a.key && b.parent != 0 && b.scope == a.scope && b.id.tier == a.id.tier
+}
+
+// prefix writes a run of blocks, each following the one before.
+func prefix(run []*block) *indexpb.Prefix {
+	first := run[0]
+	p := &indexpb.Prefix{BlockSize: uint32(first.scope.BlockSize), Group: int32(first.scope.Group), Tier: indexpb.Tier(first.id.tier)}
+	if first.scope.LoRA.Set {
+		p.Lora = &indexpb.Lora{Name: first.scope.LoRA.Name}
+	}
+	if first.parent != 0 {
+		p.ParentHash = hashOf(first.parent)
+	}
+	for i, b := range run {
+		depth := b.depth
+		if depth == 0 {
+			depth = uint64(i) + 1 // within the run: the chain is not known
+		}
+		p.BlockHashes = append(p.BlockHashes, hashOf(b.key))
+		p.TokenCounts = append(p.TokenCounts, depth*uint64(b.scope.BlockSize))
+	}
+	return p
+}

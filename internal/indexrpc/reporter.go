@@ -1,0 +1,365 @@
+package indexrpc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+)
+
+// ReporterOptions configure a Reporter.
+type ReporterOptions struct {
+	Window  time.Duration // adds wait this long for company; default 100 ms
+	Timeout time.Duration // of one call, and of the final flush; default 5 s
+	Backoff time.Duration // after a failed call; default 1 s
+	Ping    time.Duration // how often an idle reporter asks whether the index still knows it; default 1 s
+	Log     *slog.Logger
+}
+
+// Reporter reports one KV cache to a remote index. It is a kvevents.Sink:
+// Begin and Apply never wait for the network. What the index did not take, or
+// has forgotten, is reported again whole, from the reporter's own record.
+type Reporter struct {
+	o      ReporterOptions
+	c      indexpb.CacheIndexClient
+	holder index.Holder
+
+	mu          sync.Mutex
+	incarnation uint64
+	mirror      *mirror
+	queue       []change
+	stale       bool // the index must be told everything
+	status      ReporterStatus
+
+	wake  chan struct{}
+	epoch uint64 // of the index last heard; Run's own
+}
+
+// ReporterStatus is what a reporter knows of itself.
+type ReporterStatus struct {
+	Blocks  int    // held, by its own record
+	Flushes uint64 // successful
+	Resyncs uint64 // of them, how many told everything
+	Errors  uint64 // failed calls
+	Dropped uint64 // blocks not reported: too many waited for their parent
+}
+
+// change is one thing to tell: a block that is new or gone, or a clear.
+type change struct {
+	b       block
+	gone    bool
+	cleared bool
+}
+
+// queueLimit bounds what waits for an index that is away; beyond it everything
+// is told anew, from the record.
+const queueLimit = 1 << 18
+
+// prefixesPerMessage bounds a message: 64 runs of at most 256 blocks are about 400 KB.
+const (
+	prefixesPerMessage = 64
+	blocksPerPrefix    = 256
+)
+
+// blocksPerStream bounds what has to arrive within one Timeout: about 1 MB.
+const blocksPerStream = 1 << 16
+
+// NewReporter makes a reporter of h.
+func NewReporter(c indexpb.CacheIndexClient, h index.Holder, o ReporterOptions) *Reporter {
+	positive := func(d *time.Duration, otherwise time.Duration) {
+		if *d <= 0 {
+			*d = otherwise
+		}
+	}
+	positive(&o.Window, 100*time.Millisecond)
+	positive(&o.Timeout, 5*time.Second)
+	positive(&o.Backoff, time.Second)
+	positive(&o.Ping, time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	return &Reporter{o: o, c: c, holder: h, mirror: newMirror(), stale: true, wake: make(chan struct{}, 1)}
+}
+
+// Status returns the reporter's state.
+func (r *Reporter) Status() ReporterStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Blocks = len(r.mirror.held)
+	return r.status
+}
+
+// Begin implements kvevents.Sink.
+func (r *Reporter) Begin(index.Holder) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.incarnation++
+	r.clear()
+	return r.incarnation
+}
+
+// Apply implements kvevents.Sink.
+func (r *Reporter) Apply(b *index.Batch) (res index.Result, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b.Incarnation != r.incarnation {
+		return res, index.ErrIncarnation
+	}
+	for _, e := range b.Events {
+		switch e.Kind {
+		case index.Cleared:
+			r.clear()
+		case index.Removed:
+			r.mirror.remove(e, func(b *block) {
+				res.Removed++
+				r.enqueue(change{b: *b, gone: true})
+			})
+		case index.Stored:
+			res.Dropped += r.mirror.store(e, b.Full, func(b *block) {
+				res.Stored++
+				r.enqueue(change{b: *b})
+			})
+		}
+	}
+	r.status.Dropped += uint64(res.Dropped)
+	return res, nil
+}
+
+// clear forgets everything; it supersedes what waits to be told.
+func (r *Reporter) clear() {
+	r.mirror.clear()
+	r.queue = append(r.queue[:0], change{cleared: true})
+	r.poke()
+}
+
+func (r *Reporter) enqueue(c change) {
+	if r.stale {
+		return // everything will be told
+	}
+	if len(r.queue) >= queueLimit {
+		r.queue, r.stale = nil, true
+		return
+	}
+	r.queue = append(r.queue, c)
+	if c.gone || len(r.queue) == 1 {
+		r.poke()
+	}
+}
+
+func (r *Reporter) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what is to be told now, and whether that is everything.
+func (r *Reporter) take() (changes []change, resync bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stale {
+		r.stale, r.queue = false, nil
+		changes = append(changes, change{cleared: true})
+		for _, b := range r.mirror.all() {
+			changes = append(changes, change{b: *b})
+		}
+		return changes, true
+	}
+	changes, r.queue = r.queue, nil
+	return changes, false
+}
+
+// urgent reports whether something waits that must not: adds alone may gather.
+func (r *Reporter) urgent() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.queue {
+		if c.gone || c.cleared {
+			return true
+		}
+	}
+	return r.stale
+}
+
+// Run reports until ctx ends, then once more, bounded. Errors of the index are
+// logged and counted, never fatal.
+func (r *Reporter) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return r.last()
+		case <-timer.C:
+		case <-r.wake:
+			r.gather(ctx)
+			if ctx.Err() != nil {
+				return r.last()
+			}
+		}
+		wait := r.o.Ping
+		if err := r.Flush(ctx); err != nil && ctx.Err() == nil {
+			wait = r.o.Backoff
+			r.o.Log.Warn("reporting to the index failed; everything is told again when it answers", "replica", r.holder.Replica, "error", err)
+		}
+		timer.Reset(wait)
+	}
+}
+
+// gather lets adds wait for company, until something comes that must not wait.
+func (r *Reporter) gather(ctx context.Context) {
+	window := time.NewTimer(r.o.Window)
+	defer window.Stop()
+	for !r.urgent() {
+		select {
+		case <-r.wake:
+		case <-window.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// last flushes at shutdown, on a context of its own.
+func (r *Reporter) last() error {
+	ctx, cancel := context.WithTimeout(context.Background(), r.o.Timeout)
+	defer cancel()
+	if err := r.Flush(ctx); err != nil {
+		return fmt.Errorf("final report to the index: %w", err)
+	}
+	return nil
+}
+
+// Flush tells what waits, or, if nothing does, asks whether the index is the one
+// it was. It is for callers that do not Run; not for both at once.
+func (r *Reporter) Flush(ctx context.Context) error {
+	changes, resync := r.take()
+	err := r.tell(ctx, changes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.status.Errors++
+		r.stale, r.queue = true, nil
+		return err
+	}
+	if len(changes) > 0 {
+		r.status.Flushes++
+	}
+	if resync {
+		r.status.Resyncs++
+	}
+	return nil
+}
+
+var errForgotten = errors.New("the index has begun anew")
+
+// heard notes the epoch of an answer. Whoever begins with a clear has told
+// everything: then an index that knew nothing is as good as one that did.
+func (r *Reporter) heard(epoch uint64, first, whole bool) error {
+	again := !whole && (r.epoch != epoch || first)
+	r.epoch = epoch
+	if again {
+		r.poke()
+		return errForgotten
+	}
+	return nil
+}
+
+// tell sends changes in order: runs of adds in one stream, each eviction and
+// clear in a call of its own.
+func (r *Reporter) tell(ctx context.Context, changes []change) error {
+	if len(changes) == 0 {
+		return r.event(ctx, indexpb.EventType_REPLICA_UPDATED, block{}, false)
+	}
+	for len(changes) > 0 {
+		c := changes[0]
+		switch {
+		case c.cleared:
+			if err := r.event(ctx, indexpb.EventType_ALL_CLEARED, block{}, true); err != nil {
+				return err
+			}
+			changes = changes[1:]
+		case c.gone:
+			if err := r.event(ctx, indexpb.EventType_PREFIX_EVICTED, c.b, false); err != nil {
+				return err
+			}
+			changes = changes[1:]
+		default:
+			n := 1
+			for n < len(changes) && !changes[n].gone && !changes[n].cleared && n < blocksPerStream {
+				n++
+			}
+			if err := r.add(ctx, changes[:n]); err != nil {
+				return err
+			}
+			changes = changes[n:]
+		}
+	}
+	return nil
+}
+
+func (r *Reporter) event(ctx context.Context, kind indexpb.EventType, b block, whole bool) error {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
+	q := &indexpb.PublishEventRequest{Type: kind, ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank)}
+	if kind == indexpb.EventType_PREFIX_EVICTED {
+		q.Tenant, q.Model, q.HashScheme, q.BlockHash = b.scope.Tenant, b.scope.Model, b.scope.Scheme, hashOf(b.key)
+		q.Tier, q.Group = indexpb.Tier(b.id.tier), int32(b.id.group)
+	}
+	out, err := r.c.PublishEvent(ctx, q)
+	if err != nil {
+		return err
+	}
+	return r.heard(out.GetEpoch(), out.GetFirst(), whole)
+}
+
+// add sends new blocks in one stream, bounded in time.
+func (r *Reporter) add(ctx context.Context, changes []change) error {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
+	stream, err := r.c.StreamCacheState(ctx)
+	if err != nil {
+		return err
+	}
+	for len(changes) > 0 {
+		var q *indexpb.ReportCacheStateRequest
+		q, changes = r.message(changes)
+		if err := stream.Send(q); err != nil {
+			break // the reason comes with CloseAndRecv
+		}
+	}
+	out, err := stream.CloseAndRecv()
+	if err != nil {
+		return err
+	}
+	return r.heard(out.GetEpoch(), out.GetFirst(), false)
+}
+
+// message writes one message of runs that share tenant, model and scheme.
+func (r *Reporter) message(changes []change) (*indexpb.ReportCacheStateRequest, []change) {
+	s := changes[0].b.scope
+	q := &indexpb.ReportCacheStateRequest{ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank), Tenant: s.Tenant, Model: s.Model, HashScheme: s.Scheme}
+	for len(changes) > 0 && len(q.Prefixes) < prefixesPerMessage {
+		first := &changes[0].b
+		if first.scope.Tenant != s.Tenant || first.scope.Model != s.Model || first.scope.Scheme != s.Scheme {
+			break
+		}
+		run := []*block{first}
+		for len(run) < len(changes) && len(run) < blocksPerPrefix && changes[len(run)].b.follows(run[len(run)-1]) {
+			run = append(run, &changes[len(run)].b)
+		}
+		q.Prefixes = append(q.Prefixes, prefix(run))
+		changes = changes[len(run):]
+	}
+	return q, changes
+}
+
+func hashOf(key uint64) []byte { return binary.BigEndian.AppendUint64(nil, key) }

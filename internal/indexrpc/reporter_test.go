@@ -1,0 +1,320 @@
+package indexrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"warmroute/index"
+	pb "warmroute/index/indexpb"
+	"warmroute/prefixhash"
+)
+
+// tap is a client that writes down what is told, in order, and fails on demand.
+type tap struct {
+	pb.CacheIndexClient
+	mu   sync.Mutex
+	told []string
+	down bool
+}
+
+func (c *tap) note(format string, args ...any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down {
+		return status.Error(codes.Unavailable, "the index is away")
+	}
+	c.told = append(c.told, fmt.Sprintf(format, args...))
+	return nil
+}
+
+func (c *tap) set(down bool) {
+	c.mu.Lock()
+	c.down = down
+	c.mu.Unlock()
+}
+
+func (c *tap) take() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := strings.Join(c.told, " ")
+	c.told = nil
+	return out
+}
+
+func (c *tap) PublishEvent(ctx context.Context, q *pb.PublishEventRequest, o ...grpc.CallOption) (*pb.PublishEventResponse, error) {
+	what := map[pb.EventType]string{pb.EventType_ALL_CLEARED: "clear", pb.EventType_REPLICA_UPDATED: "ping"}[q.GetType()]
+	if what == "" {
+		k, _ := keyOf(q.GetBlockHash())
+		what = fmt.Sprintf("-%d", k)
+	}
+	if err := c.note("%s", what); err != nil {
+		return nil, err
+	}
+	return c.CacheIndexClient.PublishEvent(ctx, q, o...)
+}
+
+func (c *tap) StreamCacheState(ctx context.Context, o ...grpc.CallOption) (grpc.ClientStreamingClient[pb.ReportCacheStateRequest, pb.ReportCacheStateResponse], error) {
+	if err := c.note("stream"); err != nil {
+		return nil, err
+	}
+	s, err := c.CacheIndexClient.StreamCacheState(ctx, o...)
+	return &tapStream{s, c}, err
+}
+
+type tapStream struct {
+	grpc.ClientStreamingClient[pb.ReportCacheStateRequest, pb.ReportCacheStateResponse]
+	c *tap
+}
+
+func (s *tapStream) Send(q *pb.ReportCacheStateRequest) error {
+	for _, p := range q.GetPrefixes() {
+		var keys []string
+		for i, h := range p.GetBlockHashes() {
+			k, _ := keyOf(h)
+			keys = append(keys, fmt.Sprintf("%d@%d", k, p.GetTokenCounts()[i]))
+		}
+		if err := s.c.note("+%s", strings.Join(keys, ",")); err != nil {
+			return err
+		}
+	}
+	return s.ClientStreamingClient.Send(q)
+}
+
+var engineScope = index.Scope{Model: "m", Scheme: "engine", BlockSize: 128}
+
+func stored(parent uint64, hashes ...uint64) index.Event {
+	return index.Event{Kind: index.Stored, Scope: engineScope, HasParent: parent != 0, Parent: parent, Engine: hashes}
+}
+
+func removed(hashes ...uint64) index.Event { return index.Event{Kind: index.Removed, Engine: hashes} }
+
+func reporting(t *testing.T, b *bench, o ReporterOptions) (*Reporter, *tap) {
+	t.Helper()
+	c := &tap{CacheIndexClient: b.c}
+	r := NewReporter(c, index.Holder{Replica: "r"}, o)
+	r.Begin(index.Holder{})
+	return r, c
+}
+
+func apply(t *testing.T, r *Reporter, events ...index.Event) {
+	t.Helper()
+	if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, Events: events}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func flush(t *testing.T, r *Reporter) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := r.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReporterOrder(t *testing.T) {
+	b := serve(t)
+	r, c := reporting(t, b, ReporterOptions{})
+	flush(t, r)
+	if got := c.take(); got != "clear" {
+		t.Fatalf("first %q: a new reporter's record replaces whatever the index had", got)
+	}
+	apply(t, r, stored(0, 1, 2), stored(2, 3), removed(3, 2), stored(1, 4), stored(99, 100, 101))
+	flush(t, r)
+	if got, want := c.take(), "stream +1@128,2@256,3@384 -3 -2 stream +4@256 +100@128,101@256"; got != want {
+		t.Errorf("told %q\nwant %q", got, want)
+	}
+	b.want(ask("engine", 1, 2), "r:128")
+	// A second copy is not told, nor is the end of one of two.
+	apply(t, r, stored(0, 1), removed(1))
+	flush(t, r)
+	if got := c.take(); got != "ping" {
+		t.Errorf("told %q, want nothing but a sign of life", got)
+	}
+	apply(t, r, removed(1))
+	flush(t, r)
+	if got := c.take(); got != "-1" {
+		t.Errorf("told %q, want the end of the last copy", got)
+	}
+}
+
+func TestReporterClearSupersedes(t *testing.T) {
+	b := serve(t)
+	r, c := reporting(t, b, ReporterOptions{})
+	flush(t, r)
+	c.take()
+	apply(t, r, stored(0, 1, 2), removed(1), index.Event{Kind: index.Cleared}, stored(0, 5))
+	flush(t, r)
+	if got, want := c.take(), "clear stream +5@128"; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	if s := r.Status(); s.Blocks != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestReporterOutage: after an outage everything is told, from the record.
+func TestReporterOutage(t *testing.T) {
+	b := serve(t)
+	r, c := reporting(t, b, ReporterOptions{})
+	apply(t, r, stored(0, 1, 2, 3))
+	flush(t, r)
+	c.set(true)
+	apply(t, r, removed(3), stored(2, 4))
+	if err := r.Flush(t.Context()); err == nil {
+		t.Fatal("no error while the index is away")
+	}
+	apply(t, r, stored(4, 5))
+	c.set(false)
+	c.take()
+	flush(t, r)
+	if got, want := c.take(), "clear stream +1@128,2@256,4@384,5@512"; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	q := ask("engine", 1, 2)
+	q.BlockHashes = append(q.BlockHashes, hash(4), hash(5))
+	b.want(q, "r:512")
+	if s := r.Status(); s.Errors != 1 || s.Resyncs != 2 || s.Blocks != 4 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestReporterIndexRestart: another index behind the same address is told everything.
+func TestReporterIndexRestart(t *testing.T) {
+	one, two := serve(t), serve(t)
+	r, c := reporting(t, one, ReporterOptions{})
+	apply(t, r, stored(0, 1, 2, 3))
+	flush(t, r)
+	c.CacheIndexClient = two.c
+	if err := r.Flush(t.Context()); !errors.Is(err, errForgotten) {
+		t.Fatalf("error %v, want %v", err, errForgotten)
+	}
+	flush(t, r)
+	two.want(ask("engine", 1, 3), "r:384")
+	// And one that let the replica go, though it lives on.
+	two.x.Remove("r")
+	if err := r.Flush(t.Context()); !errors.Is(err, errForgotten) {
+		t.Fatalf("error %v, want %v", err, errForgotten)
+	}
+	flush(t, r)
+	two.want(ask("engine", 1, 3), "r:384")
+}
+
+// TestReporterTokens: the chain over contents, orphans included, is the index's own.
+func TestReporterTokens(t *testing.T) {
+	b := serve(t)
+	r, _ := reporting(t, b, ReporterOptions{})
+	scope := index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: 2}
+	tokens := []uint32{1, 2, 3, 4, 5, 6, 7, 8}
+	contents := prefixhash.AppendContents(nil, tokens, 2, nil)
+	event := func(parent uint64, from, to int) index.Event {
+		return index.Event{Kind: index.Stored, Scope: scope, HasParent: parent != 0, Parent: parent,
+			Engine: []uint64{11, 12, 13, 14}[from:to], Content: contents[from:to]}
+	}
+	apply(t, r, event(13, 3, 4), event(11, 1, 3)) // children first
+	flush(t, r)
+	keys := prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, 2, nil)
+	held := func() int32 {
+		for _, m := range b.x.Lookup(nil, scope, keys) {
+			return m.Reported
+		}
+		return 0
+	}
+	if held() != 0 || r.Status().Blocks != 0 {
+		t.Error("blocks without a parent are held")
+	}
+	apply(t, r, event(0, 0, 1))
+	flush(t, r)
+	if held() != 4 || r.Status().Blocks != 4 {
+		t.Errorf("%d blocks matched, %+v", held(), r.Status())
+	}
+	apply(t, r, removed(13))
+	flush(t, r)
+	if held() != 2 {
+		t.Errorf("%d blocks matched behind a hole", held())
+	}
+}
+
+// TestReporterRuns: adds gather, a removal does not wait, the end flushes.
+func TestReporterRuns(t *testing.T) {
+	b := serve(t)
+	r, c := reporting(t, b, ReporterOptions{Window: time.Hour, Ping: time.Hour})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	until := func(what string, ok func(told []string) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			c.mu.Lock()
+			told := slices.Clone(c.told)
+			c.mu.Unlock()
+			if ok(told) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: told %v", what, told)
+			}
+		}
+	}
+	until("the first flush", func(told []string) bool { return slices.Contains(told, "clear") })
+	apply(t, r, stored(0, 1, 2))
+	apply(t, r, stored(2, 3), removed(3)) // ends the hour's window
+	until("a removal", func(told []string) bool { return slices.Contains(told, "-3") })
+	apply(t, r, stored(2, 4)) // waits for company that does not come
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := c.take(); !strings.HasSuffix(got, "stream +1@128,2@256,3@384 -3 stream +4@384") {
+		t.Errorf("told %q", got)
+	}
+}
+
+func TestReporterRecovers(t *testing.T) {
+	b := serve(t)
+	r, c := reporting(t, b, ReporterOptions{Window: time.Millisecond, Ping: 5 * time.Millisecond, Backoff: 5 * time.Millisecond})
+	c.set(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	apply(t, r, stored(0, 1, 2))
+	wait := func(ok func(ReporterStatus) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); !ok(r.Status()); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%+v", r.Status())
+			}
+		}
+	}
+	wait(func(s ReporterStatus) bool { return s.Errors >= 2 })
+	c.set(false)
+	wait(func(s ReporterStatus) bool { return s.Resyncs >= 1 })
+	b.want(ask("engine", 1, 2), "r:256")
+	b.x.Remove("r")
+	wait(func(s ReporterStatus) bool { return s.Resyncs >= 2 })
+	b.want(ask("engine", 1, 2), "r:256")
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReporterStaleBatch(t *testing.T) {
+	b := serve(t)
+	r, _ := reporting(t, b, ReporterOptions{})
+	old := r.incarnation
+	r.Begin(index.Holder{})
+	if _, err := r.Apply(&index.Batch{Incarnation: old, Events: []index.Event{stored(0, 1)}}); !errors.Is(err, index.ErrIncarnation) || r.Status().Blocks != 0 {
+		t.Errorf("%v, %+v", err, r.Status())
+	}
+}
