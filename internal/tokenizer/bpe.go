@@ -27,9 +27,11 @@ type bpe struct {
 	ignoreMerges bool
 	prefix       []byte // continuing_subword_prefix
 	suffix       []byte // end_of_word_suffix
-	// cuttable: a word may be cut before ▁ when the character before it is not
-	// in joins, for no merge can join the two sides.
+	// cuttable: a word may be cut between two characters that no token has
+	// side by side, for no merge can join them. joined holds the ASCII pairs
+	// that some token has, joins the characters some token has before ▁.
 	cuttable bool
+	joined   [128][2]uint64
 	joins    map[rune]bool
 	// scanMax is the number of symbols up to which scanning all pairs beats a
 	// heap; 0 if two texts share an id, where only the heap is exact.
@@ -60,30 +62,31 @@ type merge struct {
 
 // append appends the ids of one word, which is not empty.
 func (m *bpe) append(dst []uint32, word []byte, w *work, c *wordCache) []uint32 {
-	h := xxh3.Hash(word)
-	if s := m.vocab.find(word, uint32(h)); s != nil && s.size&whole != 0 {
-		return append(dst, s.id)
-	}
 	if !m.cuttable {
-		return m.cached(dst, word, h, w, c)
+		return m.part(dst, word, w, c)
 	}
 	start := 0
-	for i := 0; ; {
-		j := bytes.Index(word[i:], []byte(mark))
-		if j < 0 {
-			break
-		}
-		if i += j; i > start {
-			if r, _ := utf8.DecodeLastRune(word[start:i]); string(r) != mark && !m.joins[r] {
-				dst = m.part(dst, word[start:i], w, c)
-				start = i
+	for i := 1; i < len(word); i++ {
+		before, b := word[i-1], word[i]
+		switch {
+		case b < utf8.RuneSelf && before < utf8.RuneSelf:
+			if m.joined[before][b>>6]>>(b&63)&1 != 0 {
+				continue
 			}
+		case b == mark[0] && bytes.HasPrefix(word[i:], []byte(mark)):
+			if r, _ := utf8.DecodeLastRune(word[start:i]); string(r) == mark || m.joins[r] {
+				continue
+			}
+		default:
+			continue
 		}
-		i += len(mark)
+		dst = m.part(dst, word[start:i], w, c)
+		start = i
 	}
 	return m.part(dst, word[start:], w, c)
 }
 
+// part encodes what cannot be cut: known as a whole, known from before, or merged.
 func (m *bpe) part(dst []uint32, word []byte, w *work, c *wordCache) []uint32 {
 	h := xxh3.Hash(word)
 	if s := m.vocab.find(word, uint32(h)); s != nil && s.size&whole != 0 {
@@ -372,7 +375,7 @@ func (m *bpe) prepare() {
 	}
 }
 
-// prepareCuts finds the characters that some token has right before ▁.
+// prepareCuts finds the characters that some token has side by side.
 func (m *bpe) prepareCuts(mergesUseBytes bool) {
 	if m.byteLevel || m.ignoreMerges || mergesUseBytes || len(m.prefix)+len(m.suffix) > 0 {
 		return
@@ -389,6 +392,14 @@ func (m *bpe) prepareCuts(mergesUseBytes bool) {
 		return
 	}
 	m.cuttable, m.joins = true, map[rune]bool{}
+	for b := range byte(utf8.RuneSelf) {
+		// Only before a known character is an unknown one before it written out.
+		if _, ok := m.vocab.id([]byte{b}); !ok {
+			for before := range m.joined {
+				m.joined[before][b>>6] |= 1 << (b & 63)
+			}
+		}
+	}
 	for i := range m.vocab.slots {
 		s := &m.vocab.slots[i]
 		if s.size == 0 {
@@ -396,8 +407,11 @@ func (m *bpe) prepareCuts(mergesUseBytes bool) {
 		}
 		last := rune(-1)
 		for _, r := range string(m.vocab.text(s)) {
-			if string(r) == mark && last >= 0 {
+			switch {
+			case string(r) == mark && last >= 0:
 				m.joins[last] = true
+			case r < utf8.RuneSelf && last >= 0 && last < utf8.RuneSelf:
+				m.joined[last][r>>6] |= 1 << (r & 63)
 			}
 			last = r
 		}

@@ -81,27 +81,42 @@ func (v *vocabulary) id(text []byte) (uint32, bool) {
 
 // merges maps a pair of ids to the rank of its merge and the resulting id.
 type merges struct {
-	keys   []uint64 // pair + 1, so that 0 is empty: the pair (2³²-1, 2³²-1) cannot be
-	values []uint64 // rank in the upper half, id in the lower
-	shift  uint
+	slots []mergeSlot
+	shift uint
+	// seen has a bit for each hash of a pair that is there. Most pairs of a
+	// text are not, and the bits fit a processor's cache where slots do not.
+	seen      []uint64
+	seenShift uint
 }
+
+type mergeSlot struct {
+	key   uint64 // pair + 1, so that 0 is empty: the pair (2³²-1, 2³²-1) cannot be
+	value uint64 // rank in the upper half, id in the lower
+}
+
+// seenBits is how many bits of the filter there are to a slot: 8 let about one
+// absent pair in fifteen through.
+const seenBits = 8
 
 func newMerges(n int) *merges {
 	size := tableSize(n)
-	return &merges{make([]uint64, size), make([]uint64, size), uint(64 - bits.TrailingZeros(uint(size)))}
+	shift := uint(64 - bits.TrailingZeros(uint(size)))
+	return &merges{make([]mergeSlot, size), shift, make([]uint64, size*seenBits/64+1), shift - uint(bits.TrailingZeros(seenBits))}
 }
 
-// slot spreads a pair by Fibonacci hashing: the upper bits of its product with 2⁶⁴/φ.
-func (m *merges) slot(key uint64) uint64 { return key * 0x9E3779B97F4A7C15 >> m.shift }
+// pairHash spreads a pair by Fibonacci hashing: the upper bits of its product with 2⁶⁴/φ count.
+func pairHash(key uint64) uint64 { return key * 0x9E3779B97F4A7C15 }
 
 func (m *merges) put(a, b, rank, id uint32) {
 	key := (uint64(a)<<32 | uint64(b)) + 1
-	mask := uint64(len(m.keys) - 1)
-	i := m.slot(key)
-	for m.keys[i] != 0 && m.keys[i] != key {
+	h := pairHash(key)
+	m.seen[h>>m.seenShift/64] |= 1 << (h >> m.seenShift & 63)
+	mask := uint64(len(m.slots) - 1)
+	i := h >> m.shift
+	for m.slots[i].key != 0 && m.slots[i].key != key {
 		i = (i + 1) & mask
 	}
-	m.keys[i], m.values[i] = key, uint64(rank)<<32|uint64(id)
+	m.slots[i] = mergeSlot{key, uint64(rank)<<32 | uint64(id)}
 }
 
 // noMerge is greater than every rank.
@@ -110,11 +125,15 @@ const noMerge = ^uint64(0)
 // get returns the pair's value, or noMerge.
 func (m *merges) get(a, b uint32) uint64 {
 	key := (uint64(a)<<32 | uint64(b)) + 1
-	mask := uint64(len(m.keys) - 1)
-	for i := m.slot(key); ; i = (i + 1) & mask {
-		switch m.keys[i] {
+	h := pairHash(key)
+	if m.seen[h>>m.seenShift/64]>>(h>>m.seenShift&63)&1 == 0 {
+		return noMerge
+	}
+	mask := uint64(len(m.slots) - 1)
+	for i := h >> m.shift; ; i = (i + 1) & mask {
+		switch s := &m.slots[i]; s.key {
 		case key:
-			return m.values[i]
+			return s.value
 		case 0:
 			return noMerge
 		}
