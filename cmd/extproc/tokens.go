@@ -33,6 +33,9 @@ func (c TokensConfig) Validate() error {
 			errs = append(errs, fmt.Errorf("models[%d].id: %q is listed twice", i, m.ID))
 		}
 		seen[m.ID] = true
+		for _, err := range each(m.Validate()) {
+			errs = append(errs, fmt.Errorf("models[%d].%w", i, err))
+		}
 	}
 	if c.CheckEvery < 0 {
 		errs = append(errs, fmt.Errorf("check_every: %v is negative", c.CheckEvery))
@@ -41,6 +44,14 @@ func (c TokensConfig) Validate() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// each is the errors joined in err.
+func each(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself is wanted
+		return joined.Unwrap()
+	}
+	return nil
 }
 
 // trusted is Trust as a set.
