@@ -1,5 +1,6 @@
-// Command kvsub stands beside one vLLM and follows its KV-cache events. With
-// -print it writes them to standard output as JSON lines, one per event.
+// Command kvsub stands beside one vLLM, follows its KV-cache events and reports
+// what they say to an index over gRPC: hashes only, never token ids. With -print
+// it writes the events to standard output instead, as JSON lines.
 package main
 
 import (
@@ -33,5 +34,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return printEvents(ctx, o, stdout, stderr)
+	if o.print {
+		return printEvents(ctx, o, stdout, stderr)
+	}
+	return sidecar(ctx, o, stderr)
 }

@@ -5,6 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/kvevents"
 )
 
 // options are the command line.
@@ -15,9 +19,19 @@ type options struct {
 	endpoint string
 	replay   string
 	topic    string
+
+	index   string
+	replica string
+	rank    int
+	tenant  string
+	model   string
+	scheme  string
+	window  time.Duration
+	full    bool
 }
 
-const usage = `kvsub -print -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-topic PREFIX] [-tokens]
+const usage = `kvsub -replica IP:PORT -model NAME -hash-scheme tokens|engine -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-index HOST:PORT]
+kvsub -print -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-topic PREFIX] [-tokens]
 
 Follows one vLLM's KV-cache events (--kv-events-config, publisher zmq).
 
@@ -32,11 +46,19 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		fmt.Fprint(stderr, usage)
 		f.PrintDefaults()
 	}
-	f.BoolVar(&o.print, "print", false, "write decoded events to standard output as JSON lines")
+	f.BoolVar(&o.print, "print", false, "write decoded events to standard output as JSON lines, report nothing")
 	f.BoolVar(&o.tokens, "tokens", false, "with -print: token ids and extra keys too, not only their number; these are users' prompts")
 	f.StringVar(&o.endpoint, "endpoint", "", "the publisher's event socket, tcp://host:port or ipc://path")
 	f.StringVar(&o.replay, "replay", "", "its replay socket; empty = none, then only what comes from now on is seen")
 	f.StringVar(&o.topic, "topic", "", "take only topics that begin with this; empty = all")
+	f.StringVar(&o.index, "index", "127.0.0.1:9003", "the index's gRPC address")
+	f.StringVar(&o.replica, "replica", "", "the replica's name to the index: ip:port, as the router dials it")
+	f.IntVar(&o.rank, "rank", 0, "the data-parallel rank behind -endpoint")
+	f.StringVar(&o.tenant, "tenant", "", "whose replica it is; empty = shared")
+	f.StringVar(&o.model, "model", "", "the base model's name")
+	f.StringVar(&o.scheme, "hash-scheme", "", "what keys to report: tokens (a chain over token ids, computed here) or engine (the engine's own hashes)")
+	f.DurationVar(&o.window, "window", 100*time.Millisecond, "how long added blocks wait for company")
+	f.BoolVar(&o.full, "kv-report-full", false, "the replica announces blocks again that it holds already (kv_cache_report_mode full)")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -45,14 +67,28 @@ func parse(args []string, stderr io.Writer) (options, error) {
 
 func (o options) validate(rest []string) error {
 	var problems []error
+	need := func(ok bool, text string) {
+		if !ok {
+			problems = append(problems, errors.New(text))
+		}
+	}
 	if len(rest) > 0 {
 		problems = append(problems, fmt.Errorf("argument %q: not understood, everything is a flag", rest[0]))
 	}
-	if !o.print {
-		problems = append(problems, errors.New("-print: must be given, there is no other mode"))
+	need(o.endpoint != "", "-endpoint: must be given, e.g. tcp://127.0.0.1:5557")
+	if o.print {
+		return errors.Join(problems...)
 	}
-	if o.endpoint == "" {
-		problems = append(problems, errors.New("-endpoint: must be given, e.g. tcp://127.0.0.1:5557"))
+	need(!o.tokens, "-tokens: only with -print; token ids are never reported")
+	need(o.replica != "", "-replica: must be given, e.g. 10.0.0.1:8000, as the router dials it")
+	need(o.model != "", "-model: must be given, the base model's name")
+	need(o.index != "", "-index: must not be empty")
+	switch o.scheme {
+	case index.SchemeTokens, kvevents.SchemeEngine:
+	case "":
+		need(false, "-hash-scheme: must be given, tokens or engine")
+	default:
+		problems = append(problems, fmt.Errorf("-hash-scheme %q: want tokens or engine", o.scheme))
 	}
 	return errors.Join(problems...)
 }

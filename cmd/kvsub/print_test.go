@@ -134,7 +134,6 @@ func TestOptions(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-endpoint", "tcp://h:1"}, "-print: must be given"},
 		{[]string{"-print"}, "-endpoint: must be given"},
 		{[]string{"-print", "-endpoint", "tcp://h:1", "x"}, `argument "x"`},
 		{[]string{"-print", "-endpoint", "tcp://*:1"}, `endpoint "tcp://*:1"`},

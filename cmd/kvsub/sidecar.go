@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+	"warmroute/internal/indexrpc"
+	"warmroute/internal/kvevents"
+)
+
+// connecting: a second after the first failure, since the index on the same
+// host or next to it restarts in about that; never longer than five.
+var connecting = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: time.Second, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
+	MinConnectTimeout: 2 * time.Second,
+}
+
+// sidecar reports the publisher's events to the index until ctx ends, then what
+// is left, bounded. Troubles of either side are logged and outlasted.
+func sidecar(ctx context.Context, o options, stderr io.Writer) error {
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	conn, err := grpc.NewClient(o.index, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(connecting))
+	if err != nil {
+		return fmt.Errorf("-index %q: %w", o.index, err)
+	}
+	defer conn.Close()
+	reporter := indexrpc.NewReporter(indexpb.NewCacheIndexClient(conn), index.Holder{Replica: o.replica, Rank: o.rank},
+		indexrpc.ReporterOptions{Window: o.window, Log: log})
+	s, err := kvevents.New(kvevents.Options{
+		Replica: o.replica, Rank: o.rank, Endpoint: o.endpoint, ReplayEndpoint: o.replay, Topic: o.topic,
+		Tenant: o.tenant, Model: o.model, Scheme: o.scheme, Full: o.full, Log: log,
+	}, reporter)
+	if err != nil {
+		return err
+	}
+	log.Info("reporting", "replica", o.replica, "model", o.model, "hash_scheme", o.scheme, "endpoint", o.endpoint, "index", o.index)
+
+	// The reporter outlives the subscriber, so that its last report is the last word.
+	reporting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := reporter.Run(reporting); err != nil {
+			log.Warn("the index did not take the last report", "error", err)
+		}
+	})
+	defer wg.Wait()
+	defer stop()
+	return s.Run(ctx)
+}

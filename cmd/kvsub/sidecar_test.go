@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/indexrpc"
+	"warmroute/internal/kvevents/kvtest"
+	"warmroute/prefixhash"
+)
+
+// served is an index behind gRPC.
+type served struct {
+	x    *index.Index
+	addr string
+	stop func()
+}
+
+func serveIndex(t *testing.T, addr string) served {
+	t.Helper()
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- indexrpc.New(x, indexrpc.Options{}).Serve(ctx, l) }()
+	stopped := false
+	stop := func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(stop)
+	return served{x, l.Addr().String(), stop}
+}
+
+// matched waits until the index matches n blocks of the keys, and says how long it took.
+func matched(t *testing.T, x *index.Index, scope index.Scope, keys []prefixhash.Key, n int32) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		got := int32(0)
+		for _, m := range x.Lookup(nil, scope, keys) {
+			got = m.Reported
+		}
+		if got == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d blocks matched, want %d", got, n)
+		}
+	}
+}
+
+func TestSidecar(t *testing.T) {
+	tokens := []uint32{1, 2, 3, 4, 5, 6, 7, 8}
+	scopes := map[string]index.Scope{
+		"tokens": {Tenant: "a", Model: "m", Scheme: "tokens", BlockSize: 2},
+		"engine": {Tenant: "a", Model: "m", Scheme: "engine", BlockSize: 2},
+	}
+	chains := map[string][]prefixhash.Key{
+		"tokens": prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, 2, nil),
+		"engine": {11, 12, 13, 14},
+	}
+	for scheme, scope := range scopes {
+		t.Run(scheme, func(t *testing.T) {
+			p, err := kvtest.Start(kvtest.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			one := serveIndex(t, "127.0.0.1:0")
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error, 1)
+			go func() {
+				done <- run(ctx, []string{"-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-index", one.addr, "-replica", "10.0.0.1:8000",
+					"-tenant", "a", "-model", "m", "-hash-scheme", scheme, "-window", "5ms"}, io.Discard, io.Discard)
+			}()
+			p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12, 13, 14}, Tokens: tokens, BlockSize: 2})
+			matched(t, one.x, scope, chains[scheme], 4)
+			p.Publish(kvtest.Event{Kind: kvtest.Removed, Hashes: []uint64{13}})
+			matched(t, one.x, scope, chains[scheme], 2)
+
+			// The index goes, the cache changes, another index comes.
+			one.stop()
+			p.Publish(kvtest.Event{Kind: kvtest.Removed, Hashes: []uint64{12}})
+			two := serveIndex(t, one.addr)
+			matched(t, two.x, scope, chains[scheme], 1)
+
+			// The replica's cache is reset; then the sidecar ends with a last word.
+			p.Publish(kvtest.Event{Kind: kvtest.Cleared})
+			matched(t, two.x, scope, chains[scheme], 0)
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestSidecarOptions(t *testing.T) {
+	good := []string{"-endpoint", "tcp://h:1", "-replica", "r:1", "-model", "m", "-hash-scheme", "tokens"}
+	for _, c := range []struct {
+		without string
+		with    []string
+		want    string
+	}{
+		{"-replica", nil, "-replica: must be given"},
+		{"-model", nil, "-model: must be given"},
+		{"-hash-scheme", nil, "-hash-scheme: must be given, tokens or engine"},
+		{"-endpoint", nil, "-endpoint: must be given"},
+		{"", []string{"-hash-scheme", "sha256"}, `-hash-scheme "sha256": want tokens or engine`},
+		{"", []string{"-tokens"}, "-tokens: only with -print"},
+		{"", []string{"-index", ""}, "-index: must not be empty"},
+		{"", []string{"-replay", "h"}, `replay endpoint "h"`},
+		{"", []string{"-rank", "-1"}, "rank -1"},
+	} {
+		var args []string
+		for i := 0; i < len(good); i += 2 {
+			if good[i] != c.without {
+				args = append(args, good[i], good[i+1])
+			}
+		}
+		err := run(t.Context(), append(args, c.with...), io.Discard, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("without %s, with %v: error %v, want %q", c.without, c.with, err, c.want)
+		}
+	}
+	if err := run(t.Context(), nil, io.Discard, io.Discard); err == nil || strings.Count(err.Error(), "\n") != 3 {
+		t.Errorf("%v: want all four problems at once", err)
+	}
+}
