@@ -358,13 +358,13 @@ func filterTruncate(st *state, v any, a *args) any {
 	p := a.bind("truncate", 0, "length", "killwords", "end", "leeway")
 	limit, end, leeway := 255, "...", 5
 	if p[0] != absent {
-		limit = intArg("truncate", p[0])
+		limit = sizeArg("truncate", p[0])
 	}
 	if p[2] != absent {
 		end = textArg("truncate", p[2])
 	}
 	if p[3] != absent && p[3] != nil {
-		leeway = intArg("truncate", p[3])
+		leeway = sizeArg("truncate", p[3])
 	}
 	if limit < pyvalue.Len(end) || leeway < 0 {
 		fail(ErrRuntime, "expected length >= %d, got %d", pyvalue.Len(end), limit)
@@ -373,7 +373,7 @@ func filterTruncate(st *state, v any, a *args) any {
 	if !ok {
 		typeError("object of type '%s' has no len()", pyvalue.TypeName(v))
 	}
-	if n <= limit+leeway {
+	if n <= limit || n-limit <= leeway {
 		return v
 	}
 	s, ok := pyvalue.Text(v)

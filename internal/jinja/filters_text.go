@@ -270,7 +270,7 @@ func filterWordWrap(st *state, v any, a *args) any {
 	p := a.bind("wordwrap", 0, "width", "break_long_words", "wrapstring", "break_on_hyphens")
 	width, breakLong, sep, hyphens := 79, true, "\n", true
 	if p[0] != absent {
-		width = intArg("wordwrap", p[0])
+		width = sizeArg("wordwrap", p[0])
 	}
 	if p[1] != absent {
 		breakLong = truth(p[1])

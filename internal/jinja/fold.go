@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"errors"
 	"math"
 	"math/big"
 
@@ -178,12 +179,24 @@ func constantFn(v any) evalFn {
 	return func(*state, *frame) any { return v }
 }
 
-// constantText is str() of a constant that is printed.
-func (c *compiler) constantText(e expr, sc scope) (string, bool) {
+// constantText compiles the printing of a constant; nil when e is not one.
+func (c *compiler) constantText(e expr, sc scope) execFn {
 	v, ok := c.fold(e, sc)
 	if !ok {
-		return "", false
+		return nil
 	}
-	s, err := pyvalue.Str(v)
-	return s, err == nil
+	text, err := pyvalue.Str(v)
+	switch {
+	case errors.Is(err, pyvalue.ErrAddress):
+		return func(st *state, _ *frame) jump {
+			st.check(err)
+			return jumpNone
+		}
+	case err != nil:
+		return nil
+	}
+	return func(st *state, _ *frame) jump {
+		st.write(text)
+		return jumpNone
+	}
 }

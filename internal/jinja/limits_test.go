@@ -164,3 +164,25 @@ func TestConcurrent(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A warm render of a simple template allocates almost nothing, whatever the
+// length of the conversation.
+func TestRenderAllocations(t *testing.T) {
+	tmpl, err := Compile(loadTemplate(t, "vllm__template_chatml"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vars := parseVars(t, longConversation())
+	buf, err := tmpl.Render(nil, vars, Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocs := testing.AllocsPerRun(20, func() {
+		if buf, err = tmpl.Render(buf[:0], vars, Env{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs > 10 {
+		t.Errorf("%.0f allocations for 200 messages, want at most 10", allocs)
+	}
+}

@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"math"
+	"math/big"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -103,7 +104,17 @@ func textArg(fn string, v any) string {
 	return s
 }
 
+// intArg is an argument CPython stores in a machine word.
 func intArg(fn string, v any) int {
+	if _, isBig := v.(*big.Int); isBig {
+		fail(ErrRuntime, "%s: cannot fit 'int' into an index-sized integer", fn)
+	}
+	return sizeArg(fn, v)
+}
+
+// sizeArg is an integer argument of any size, cut to what an int holds: for
+// what Jinja's own code only compares and slices with.
+func sizeArg(fn string, v any) int {
 	i, ok := index(v)
 	if !ok {
 		defined(v)
@@ -433,138 +444,4 @@ func textEncode(_ *state, s string, a *args) any {
 		}
 	}
 	return bytesVal(s)
-}
-
-func textMakeTrans(st *state, _ string, a *args) any {
-	p := a.positional("maketrans", 1, 3)
-	out := pyvalue.NewDict()
-	if p[1] == absent {
-		d, ok := p[0].(*dict)
-		if !ok {
-			typeError("if you give only one argument to maketrans it must be a dict")
-		}
-		for k, v := range d.All() {
-			if s, ok := pyvalue.Text(k); ok {
-				if pyvalue.Len(s) != 1 {
-					valueError("string keys in translate table must be of length 1")
-				}
-				r, _ := utf8.DecodeRuneInString(s)
-				k = int64(r)
-			} else if _, ok := asInt(k); !ok {
-				typeError("keys in translate table must be strings or integers")
-			}
-			out.Set(k, v)
-		}
-		return out
-	}
-	from, to := []rune(textArg("maketrans", p[0])), []rune(textArg("maketrans", p[1]))
-	if len(from) != len(to) {
-		valueError("the first two maketrans arguments must have equal length")
-	}
-	for i, r := range from {
-		out.Set(int64(r), int64(to[i]))
-	}
-	if p[2] != absent {
-		for _, r := range textArg("maketrans", p[2]) {
-			out.Set(int64(r), nil)
-		}
-	}
-	return out
-}
-
-func textTranslate(st *state, s string, a *args) any {
-	table := a.positional("translate", 1, 1)[0]
-	var b strings.Builder
-	for _, r := range s {
-		v, ok := st.subscript(table, int64(r))
-		if !ok {
-			if _, isDict := table.(*dict); !isDict {
-				if _, ok := length(table); !ok {
-					typeError("'%s' object is not subscriptable", pyvalue.TypeName(table))
-				}
-			}
-			b.WriteRune(r)
-			continue
-		}
-		switch x := v.(type) {
-		case nil:
-		case string:
-			b.WriteString(x)
-		case int64:
-			if x < 0 || x > unicode.MaxRune {
-				valueError("character mapping must be in range(0x110000)")
-			}
-			b.WriteRune(rune(x))
-		default:
-			typeError("character mapping must return integer, None or str")
-		}
-		st.charge(b.Len() / 64)
-	}
-	return b.String()
-}
-
-// markupWraps are the methods of Markup that return Markup.
-var markupWraps = wordSet(`upper lower title capitalize casefold swapcase strip lstrip rstrip center ljust rjust zfill
-	expandtabs translate removeprefix removesuffix split rsplit splitlines partition rpartition`)
-
-// markupMethod is getattr of a Markup: text arguments are escaped and text
-// results are Markup again.
-func markupMethod(m markup, name string) (any, bool) {
-	switch name {
-	case "join":
-		return method(m, name, func(st *state, a *args) any {
-			items := st.items(a.positional(name, 1, 1)[0])
-			parts := make([]any, len(items))
-			for i, v := range items {
-				parts[i] = string(st.escape(v))
-			}
-			return markup(st.joinText(string(m), parts))
-		}), true
-	case "replace":
-		return method(m, name, func(st *state, a *args) any {
-			p := a.positional(name, 2, 3)
-			count := -1
-			if p[2] != absent {
-				count = intArg(name, p[2])
-			}
-			return markup(st.replaceText(string(m), textArg(name, p[0]), string(st.escape(p[1])), count))
-		}), true
-	case "format", "format_map":
-		return method(m, name, func(st *state, a *args) any {
-			fail(ErrUnsupported, "Markup.%s", name)
-			return nil
-		}), true
-	case "striptags", "unescape", "escape":
-		return method(m, name, func(st *state, a *args) any {
-			switch name {
-			case "striptags":
-				return stripTags(string(m))
-			case "escape":
-				return st.escape(a.positional(name, 1, 1)[0])
-			}
-			return unescapeHTML(string(m))
-		}), true
-	}
-	v, ok := textMethod(m, string(m), name)
-	if !ok || !markupWraps[name] {
-		return v, ok
-	}
-	fn := v.(*builtin)
-	return method(m, name, func(st *state, a *args) any { return wrapMarkup(fn.fn(st, a)) }), true
-}
-
-func wrapMarkup(v any) any {
-	switch v := v.(type) {
-	case string:
-		return markup(v)
-	case *list:
-		for i := range v.Items {
-			v.Items[i] = wrapMarkup(v.Items[i])
-		}
-	case *tuple:
-		for i := range v.Items {
-			v.Items[i] = wrapMarkup(v.Items[i])
-		}
-	}
-	return v
 }
