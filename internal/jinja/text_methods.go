@@ -5,7 +5,6 @@ import (
 	"math/big"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"warmroute/internal/pyvalue"
 )
