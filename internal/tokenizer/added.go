@@ -25,6 +25,7 @@ type matcher struct {
 	// A trie over the tokens' bytes; node 0 is the root.
 	nodes []trieNode
 	first [256]bool
+	root  [256]int32 // the root's children by byte, 0 where there is none
 	// one is the only first byte if there is a single one: most models' tokens
 	// all begin with '<', and a search for one byte is ten times faster.
 	one    byte
@@ -76,6 +77,7 @@ func (m *matcher) add(text []byte, t addedToken) bool {
 	m.nodes[at].token = int32(len(m.tokens))
 	m.tokens = append(m.tokens, t)
 	m.first[text[0]] = true
+	m.root[text[0]] = m.nodes[0].next[bytes.IndexByte(m.nodes[0].bytes, text[0])]
 	m.simple = m.simple && !t.SingleWord && !t.LStrip && !t.RStrip
 	m.one, m.single = text[0], true
 	for b, may := range m.first {
@@ -111,18 +113,26 @@ func (m *matcher) find(text []byte, pos int) (start, end int, t *addedToken) {
 }
 
 func (m *matcher) longest(text []byte, pos int) (end int, t *addedToken) {
-	at := int32(0)
-	for i := pos; ; i++ {
+	at := m.root[text[pos]]
+	if at == 0 {
+		return 0, nil
+	}
+	for i := pos + 1; ; i++ {
 		n := &m.nodes[at]
 		if n.token >= 0 {
 			end, t = i, &m.tokens[n.token]
 		}
-		if i == len(text) {
+		if i == len(text) || len(n.bytes) == 0 {
 			return end, t
 		}
-		j := bytes.IndexByte(n.bytes, text[i])
-		if j < 0 {
-			return end, t
+		j := 0
+		if n.bytes[0] != text[i] {
+			if len(n.bytes) == 1 {
+				return end, t
+			}
+			if j = bytes.IndexByte(n.bytes, text[i]); j < 0 {
+				return end, t
+			}
 		}
 		at = n.next[j]
 	}

@@ -18,6 +18,15 @@ import (
 // models are the tokenizers fetched for tests.
 var models = []string{"deepseek_v3", "gemma3", "llama2", "llama3_1", "qwen3"}
 
+// someModels are all, or, under the race detector, which makes loading and
+// encoding ten times slower, one of each kind.
+func someModels() []string {
+	if raceEnabled {
+		return []string{"llama2", "qwen3"}
+	}
+	return models
+}
+
 func modelDir(t testing.TB, name string) string {
 	t.Helper()
 	dir := filepath.Join(oracle.Root(), ".cache", "models", name)
@@ -94,7 +103,7 @@ func goldenStrings(t testing.TB) []string {
 // Every id equals Python tokenizers', on every golden string.
 func TestGolden(t *testing.T) {
 	texts := goldenStrings(t)
-	for _, name := range models {
+	for _, name := range someModels() {
 		t.Run(name, func(t *testing.T) {
 			g := readGolden(t, name)
 			raw, err := os.ReadFile(filepath.Join(modelDir(t, name), "tokenizer.json"))

@@ -40,6 +40,9 @@ const (
 	// part company lose little, large enough that an entry's own 200 bytes do
 	// not outweigh its ids.
 	storeStep = 1024
+	// storeGap is the text between cuts that are considered. Which ones are
+	// depends on the text before them alone, so two prompts agree about theirs.
+	storeGap = 64
 )
 
 type shard struct {
@@ -163,7 +166,7 @@ func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
 	st.cuts = st.cuts[:0]
 	last := 0
 	add := func(at int) {
-		if at == last {
+		if at < last+storeGap {
 			return
 		}
 		d := xxh3.Hash128Seed(text[last:at], s.seed)
