@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
+	"slices"
 	"time"
 
 	"warmroute/index"
@@ -28,6 +30,11 @@ type options struct {
 	scheme  string
 	window  time.Duration
 	full    bool
+
+	metrics   string
+	modelName string
+	tier      string
+	ceiling   int
 }
 
 const usage = `kvsub -replica IP:PORT -model NAME -hash-scheme tokens|engine -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-index HOST:PORT]
@@ -59,6 +66,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.scheme, "hash-scheme", "", "what keys to report: tokens (a chain over token ids, computed here) or engine (the engine's own hashes)")
 	f.DurationVar(&o.window, "window", 100*time.Millisecond, "how long added blocks wait for company")
 	f.BoolVar(&o.full, "kv-report-full", false, "the replica announces blocks again that it holds already (kv_cache_report_mode full)")
+	f.StringVar(&o.metrics, "metrics", "", "vLLM's metrics page, e.g. http://127.0.0.1:8000/metrics; empty = no stats are reported")
+	f.StringVar(&o.modelName, "metrics-model", "", "count only samples with this model_name; empty = all")
+	f.StringVar(&o.tier, "cache-tier", "auto", "which cache's usage to report: kv, gpu, cpu, or auto, the first there is of them")
+	f.IntVar(&o.ceiling, "ceiling", 0, "requests running and waiting that count as full pressure; 0 = report no pressure")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -83,6 +94,13 @@ func (o options) validate(rest []string) error {
 	need(o.replica != "", "-replica: must be given, e.g. 10.0.0.1:8000, as the router dials it")
 	need(o.model != "", "-model: must be given, the base model's name")
 	need(o.index != "", "-index: must not be empty")
+	need(o.ceiling >= 0, fmt.Sprintf("-ceiling %d: must not be negative", o.ceiling))
+	if _, err := url.ParseRequestURI(o.metrics); o.metrics != "" && err != nil {
+		problems = append(problems, fmt.Errorf("-metrics: %w", err))
+	}
+	if !slices.Contains([]string{"auto", "kv", "gpu", "cpu"}, o.tier) {
+		problems = append(problems, fmt.Errorf("-cache-tier %q: want auto, kv, gpu or cpu", o.tier))
+	}
 	switch o.scheme {
 	case index.SchemeTokens, kvevents.SchemeEngine:
 	case "":

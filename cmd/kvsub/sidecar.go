@@ -34,7 +34,8 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 		return fmt.Errorf("-index %q: %w", o.index, err)
 	}
 	defer conn.Close()
-	reporter := indexrpc.NewReporter(indexpb.NewCacheIndexClient(conn), index.Holder{Replica: o.replica, Rank: o.rank},
+	client := indexpb.NewCacheIndexClient(conn)
+	reporter := indexrpc.NewReporter(client, index.Holder{Replica: o.replica, Rank: o.rank},
 		indexrpc.ReporterOptions{Window: o.window, Log: log})
 	s, err := kvevents.New(kvevents.Options{
 		Replica: o.replica, Rank: o.rank, Endpoint: o.endpoint, ReplayEndpoint: o.replay, Topic: o.topic,
@@ -55,5 +56,8 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	})
 	defer wg.Wait()
 	defer stop()
+	if o.metrics != "" {
+		wg.Go(func() { stats(ctx, o, statsEvery, client, log, reporter.Resync) })
+	}
 	return s.Run(ctx)
 }

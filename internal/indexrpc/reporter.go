@@ -139,6 +139,15 @@ func (r *Reporter) clear() {
 	r.poke()
 }
 
+// Resync has everything told again: for whoever learns otherwise that the index
+// has forgotten.
+func (r *Reporter) Resync() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stale, r.queue = true, nil
+	r.poke()
+}
+
 func (r *Reporter) enqueue(c change) {
 	if r.stale {
 		return // everything will be told

@@ -309,6 +309,20 @@ func TestReporterRecovers(t *testing.T) {
 	}
 }
 
+func TestReporterResync(t *testing.T) {
+	b := serve(t)
+	r, c := reporting(t, b, ReporterOptions{})
+	apply(t, r, stored(0, 1))
+	flush(t, r)
+	c.take()
+	r.Resync()
+	apply(t, r, stored(1, 2))
+	flush(t, r)
+	if got, want := c.take(), "clear stream +1@128,2@256"; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
 func TestReporterStaleBatch(t *testing.T) {
 	b := serve(t)
 	r, _ := reporting(t, b, ReporterOptions{})

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"warmroute/index/indexpb"
+)
+
+const (
+	scrapeTimeout = 5 * time.Second
+	statsEvery    = 10 * time.Second
+	// pageLimit bounds a metrics page; vLLM's is about 65 KB.
+	pageLimit = 16 << 20
+)
+
+// page is what is wanted of one vLLM metrics page, summed over engines.
+type page struct {
+	usage            map[string]float64 // by tier: kv, gpu, cpu; the fullest engine's
+	running, waiting float64
+	queries, hits    float64 // tokens, ever
+	counted          bool    // queries was there
+	blocks           float64 // 0 = unknown
+}
+
+// usageNames are the gauges of cache usage, by tier. vLLM renamed
+// gpu_cache_usage_perc to kv_cache_usage_perc.
+var usageNames = map[string]string{
+	"vllm:kv_cache_usage_perc": "kv", "vllm:gpu_cache_usage_perc": "gpu", "vllm:cpu_cache_usage_perc": "cpu",
+}
+
+// parsePage reads Prometheus text. Samples of another model_name are passed
+// over when model is not empty; so is what is not understood.
+func parsePage(in io.Reader, model string) (page, error) {
+	p := page{usage: make(map[string]float64)}
+	lines := bufio.NewScanner(io.LimitReader(in, pageLimit))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		name, labels, value, ok := sample(lines.Text())
+		if !ok {
+			continue
+		}
+		if got, has := labels["model_name"]; has && model != "" && got != model {
+			continue
+		}
+		p.take(name, labels, value)
+	}
+	return p, lines.Err()
+}
+
+func (p *page) take(name string, labels map[string]string, value float64) {
+	switch name {
+	case "vllm:num_requests_running":
+		p.running += value
+	case "vllm:num_requests_waiting":
+		p.waiting += value
+	case "vllm:prefix_cache_queries_total":
+		p.queries, p.counted = p.queries+value, true
+	case "vllm:prefix_cache_hits_total":
+		p.hits += value
+	case "vllm:cache_config_info":
+		if n, err := strconv.ParseFloat(labels["num_gpu_blocks"], 64); err == nil && n > 0 {
+			p.blocks += n
+		}
+	default:
+		if tier, ok := usageNames[name]; ok {
+			p.usage[tier] = max(p.usage[tier], value)
+		}
+	}
+}
+
+// sample splits a line "name{label="value",…} 1.5".
+func sample(line string) (name string, labels map[string]string, value float64, ok bool) {
+	if line == "" || line[0] == '#' {
+		return "", nil, 0, false
+	}
+	end := strings.IndexAny(line, "{ ")
+	if end < 0 {
+		return "", nil, 0, false
+	}
+	name, rest := line[:end], line[end:]
+	if rest[0] == '{' {
+		if labels, rest, ok = labelSet(rest[1:]); !ok {
+			return "", nil, 0, false
+		}
+	}
+	fields := strings.Fields(rest) // a time may follow the value
+	if len(fields) == 0 {
+		return "", nil, 0, false
+	}
+	value, err := strconv.ParseFloat(fields[0], 64)
+	return name, labels, value, err == nil && !math.IsNaN(value) && !math.IsInf(value, 0)
+}
+
+func labelSet(s string) (labels map[string]string, rest string, ok bool) {
+	labels = make(map[string]string)
+	for {
+		s = strings.TrimLeft(s, ", ")
+		if strings.HasPrefix(s, "}") {
+			return labels, s[1:], true
+		}
+		name, after, found := strings.Cut(s, "=")
+		quoted, err := strconv.QuotedPrefix(after)
+		if !found || err != nil {
+			return nil, "", false
+		}
+		value, err := strconv.Unquote(quoted)
+		if err != nil {
+			return nil, "", false
+		}
+		labels[name], s = value, after[len(quoted):]
+	}
+}
+
+// cacheUsage picks a tier's usage; auto is the first there is of kv, gpu, cpu.
+func (p page) cacheUsage(tier string) float64 {
+	if tier != "auto" {
+		return p.usage[tier]
+	}
+	for _, t := range []string{"kv", "gpu", "cpu"} {
+		if v, ok := p.usage[t]; ok {
+			return v
+		}
+	}
+	return 0
+}
+
+// meter turns pages into stats; it remembers the counters of the page before.
+type meter struct {
+	tier    string
+	ceiling int
+	before  *page
+}
+
+func (m *meter) read(p page) *indexpb.ReplicaStats {
+	s := &indexpb.ReplicaStats{CacheUsage: unit(p.cacheUsage(m.tier)), CacheBlocks: uint64(p.blocks),
+		Running: uint64(max(0, p.running)), Waiting: uint64(max(0, p.waiting))}
+	if m.ceiling > 0 {
+		s.Pressure = unit((p.running + p.waiting) / float64(m.ceiling))
+	}
+	// No rate at the first page, nor over a restart, which sets counters back.
+	if b := m.before; b != nil && p.queries > b.queries && p.hits >= b.hits {
+		s.HitRate = unit((p.hits - b.hits) / (p.queries - b.queries))
+	}
+	if p.counted {
+		m.before = &p
+	}
+	return s
+}
+
+func unit(v float64) float64 { return min(1, max(0, v)) }
+
+// stats scrapes and reports until ctx ends. Its failures are its own: they are
+// logged, and events go on. forgotten is called when the index says that it
+// knew nothing of the replica.
+func stats(ctx context.Context, o options, every time.Duration, c indexpb.CacheIndexClient, log *slog.Logger, forgotten func()) {
+	m := meter{tier: o.tier, ceiling: o.ceiling}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if err := reportStats(ctx, o, &m, c, forgotten); err != nil && ctx.Err() == nil {
+			log.Warn("stats not reported", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func reportStats(ctx context.Context, o options, m *meter, c indexpb.CacheIndexClient, forgotten func()) error {
+	p, err := scrape(ctx, o.metrics, o.modelName)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
+	defer cancel()
+	out, err := c.ReportCacheState(ctx, &indexpb.ReportCacheStateRequest{ReplicaId: o.replica, Rank: int32(o.rank), Tenant: o.tenant,
+		Model: o.model, HashScheme: o.scheme, Stats: m.read(p)})
+	if err == nil && out.GetFirst() {
+		forgotten()
+	}
+	return err
+}
+
+func scrape(ctx context.Context, url, model string) (page, error) {
+	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return page{}, fmt.Errorf("-metrics %q: %w", url, err)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Do(q)
+	if err != nil {
+		return page{}, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return page{}, fmt.Errorf("%s: status %d", url, answer.StatusCode)
+	}
+	return parsePage(answer.Body, model)
+}
