@@ -83,7 +83,8 @@ func newLeases(x *Index) *leases {
 // Speculate notes that h will soon hold keys, because a request was sent there:
 // until the deadline they count as Blocks, not as Reported. What h reports
 // about a key, stored or removed, replaces it. Keys that h already reports need
-// not be given but may be. It waits for no lock that ingest holds.
+// not be given but may be. It waits for no lock that ingest holds. Like all
+// deadlines here, this one may come up to 17 ms late for lookups.
 func (x *Index) Speculate(s Scope, h HolderID, keys []prefixhash.Key, until time.Time) {
 	x.lease(leaseSpeculative, s, h, keys, until.UnixNano())
 }

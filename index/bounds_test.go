@@ -1,0 +1,536 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// fixture is a small index with one chain of blocks and a clock.
+type fixture struct {
+	*Index
+	t     *testing.T
+	clock *clock
+	f     *forest
+}
+
+func newFixture(t *testing.T, o Options) *fixture {
+	t.Helper()
+	c := &clock{time.Unix(1_700_000_000, 0)}
+	o.Now = c.now
+	x, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { x.Close() })
+	f := &forest{kids: map[int][]int{}, scope: Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}, seeds: 1}
+	key := prefixhash.TokenRoot("m", prefixhash.LoRA{})
+	for i := range 64 {
+		key = prefixhash.Link(key, prefixhash.Content(i+1))
+		f.parent, f.content, f.key = append(f.parent, i-1), append(f.content, prefixhash.Content(i+1)), append(f.key, key)
+	}
+	return &fixture{x, t, c, f}
+}
+
+func (x *fixture) send(h Holder, inc uint64, evs ...Event) Result {
+	x.t.Helper()
+	res, err := x.Apply(&Batch{Holder: h, Incarnation: inc, Events: evs})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return res
+}
+
+func (x *fixture) all() []int {
+	n := make([]int, len(x.f.parent))
+	for i := range n {
+		n[i] = i
+	}
+	return n
+}
+
+func (x *fixture) match(h Holder) Match {
+	x.t.Helper()
+	for _, m := range x.Lookup(nil, x.f.scope, x.f.key) {
+		if m.ID == x.ID(h) {
+			return m
+		}
+	}
+	return Match{}
+}
+
+func (x *fixture) wantReported(h Holder, want int32) {
+	x.t.Helper()
+	if got := x.match(h).Reported; got != want {
+		x.t.Errorf("%v matches %d blocks, want %d", h, got, want)
+	}
+}
+
+var a, b = Holder{Replica: "10.0.0.1:8000"}, Holder{Replica: "10.0.0.2:8000"}
+
+func TestScopesNeverMatchEachOther(t *testing.T) {
+	x := newFixture(t, Options{})
+	x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all()))
+	x.wantReported(a, 64)
+	for name, change := range map[string]func(*Scope){
+		"tenant":            func(s *Scope) { s.Tenant = "other" },
+		"model":             func(s *Scope) { s.Model = "other" },
+		"scheme":            func(s *Scope) { s.Scheme = "engine" },
+		"empty scheme":      func(s *Scope) { s.Scheme = "" },
+		"block size":        func(s *Scope) { s.BlockSize = 32 },
+		"group":             func(s *Scope) { s.Group = 1 },
+		"adapter, no name":  func(s *Scope) { s.LoRA = prefixhash.LoRA{Set: true} },
+		"adapter of a name": func(s *Scope) { s.LoRA = prefixhash.LoRA{Set: true, Name: "l"} },
+	} {
+		s := x.f.scope
+		change(&s)
+		if got := x.Lookup(nil, s, x.f.key); len(got) != 0 {
+			t.Errorf("another %s matches %+v", name, got)
+		}
+	}
+}
+
+func TestEmptySchemeIsNeverStored(t *testing.T) {
+	x := newFixture(t, Options{})
+	ev := x.f.stored(a, TierGPU, x.all())
+	ev.Scope.Scheme = ""
+	if res := x.send(a, x.Begin(a), ev); res.Dropped != 64 || res.Stored != 0 {
+		t.Errorf("stored without a scheme: %+v, want 64 dropped", res)
+	}
+	if st := x.Stats(); st.Scopes != 0 || st.Blocks != 0 || st.Dropped != 64 {
+		t.Errorf("stats %+v, want nothing kept", st)
+	}
+}
+
+func TestMalformedEventsAreDroppedAndCounted(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	short := x.f.stored(a, TierGPU, x.all())
+	short.Content = short.Content[:3]
+	tier := x.f.stored(a, 9, x.all())
+	for _, ev := range []Event{short, tier, {Kind: 77, Engine: make([]uint64, 64)}} {
+		if res := x.send(a, inc, ev); res.Dropped != 64 {
+			t.Errorf("%+v, want 64 dropped", res)
+		}
+	}
+	if res := x.send(a, inc, Event{Kind: Removed, Engine: []uint64{5}}); res.Unknown != 1 {
+		t.Errorf("removal of nothing: %+v, want 1 unknown", res)
+	}
+}
+
+func TestCopiesAreCountedAndFullReportsAreNot(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		x := newFixture(t, Options{})
+		inc := x.Begin(a)
+		batch := &Batch{Holder: a, Incarnation: inc, Full: full, Events: []Event{
+			x.f.stored(a, TierGPU, x.all()), x.f.stored(a, TierGPU, x.all()), x.f.removed(a, TierGPU, 10)}}
+		if _, err := x.Apply(batch); err != nil {
+			t.Fatal(err)
+		}
+		want := int32(64)
+		if full {
+			want = 10
+		}
+		x.wantReported(a, want)
+	}
+}
+
+func TestLateBatchesOfAnOldIncarnationChangeNothing(t *testing.T) {
+	x := newFixture(t, Options{})
+	old := x.Begin(a)
+	x.send(a, old, x.f.stored(a, TierGPU, x.all()))
+	now := x.Begin(a)
+	x.wantReported(a, 0)
+	if _, err := x.Apply(&Batch{Holder: a, Incarnation: old, Events: []Event{x.f.stored(a, TierGPU, x.all())}}); !errors.Is(err, ErrIncarnation) {
+		t.Errorf("late batch: %v, want ErrIncarnation", err)
+	}
+	x.wantReported(a, 0)
+	x.send(a, now, x.f.stored(a, TierGPU, x.all()[:5]))
+	x.wantReported(a, 5)
+	x.Sweep()
+	x.wantReported(a, 5)
+	x.Remove(a.Replica)
+	if got := x.Lookup(nil, x.f.scope, x.f.key); len(got) != 0 {
+		t.Errorf("a removed replica matches %+v", got)
+	}
+	if _, err := x.Apply(&Batch{Holder: a, Incarnation: now}); !errors.Is(err, ErrIncarnation) {
+		t.Errorf("batch of a removed replica: %v, want ErrIncarnation", err)
+	}
+	x.Sweep()
+	if st := x.Stats(); st.Blocks != 0 || st.Engines != 0 {
+		t.Errorf("after the sweep %+v, want nothing", st)
+	}
+}
+
+func TestClearedTakesWhatFollowsInTheBatch(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
+	x.send(a, inc, Event{Kind: Cleared}, x.f.stored(a, TierGPU, x.all()[:3]))
+	x.wantReported(a, 3)
+}
+
+func TestHybridUnknownUntilTheFullGroupIsKnown(t *testing.T) {
+	group := func(x *fixture, g int, kind GroupKind) Event {
+		ev := x.f.stored(a, TierGPU, x.all())
+		ev.Scope.Group, ev.GroupKind = g, kind
+		return ev
+	}
+	t.Run("named by configuration", func(t *testing.T) {
+		x := newFixture(t, Options{})
+		inc := x.Begin(a)
+		x.send(a, inc, group(x, 0, GroupUnknown))
+		x.wantReported(a, 64)
+		x.send(a, inc, group(x, 1, GroupUnknown))
+		if m := x.match(a); !m.HybridUnknown || m.Blocks != 0 {
+			t.Errorf("two groups of unknown kind: %+v, want hybrid unknown and no blocks", m)
+		}
+		x.NameGroup(a.Replica, 0)
+		x.wantReported(a, 64)
+		x.NameGroup(a.Replica, 1)
+		x.wantReported(a, 0)
+		x.f.scope.Group = 1
+		x.wantReported(a, 64)
+	})
+	t.Run("told by its kind", func(t *testing.T) {
+		x := newFixture(t, Options{})
+		inc := x.Begin(a)
+		x.send(a, inc, group(x, 0, GroupUnknown), group(x, 1, GroupFull))
+		if m := x.match(a); m.HybridUnknown || m.Blocks != 0 {
+			t.Errorf("the other group: %+v, want no match and no doubt", m)
+		}
+		if g, ok := x.FullGroup("", "m"); !ok || g != 1 {
+			t.Errorf("full group %d, %v, want 1", g, ok)
+		}
+		x.f.scope.Group = 1
+		x.wantReported(a, 64)
+	})
+	t.Run("removals name the group", func(t *testing.T) {
+		x := newFixture(t, Options{})
+		x.NameGroup(a.Replica, 0)
+		x.send(a, x.Begin(a), group(x, 0, GroupUnknown), group(x, 1, GroupUnknown),
+			Event{Kind: Removed, Scope: Scope{Group: 1}, Engine: []uint64{x.f.engine(a, 0)}})
+		x.wantReported(a, 64)
+	})
+}
+
+func TestOrphansAreBounded(t *testing.T) {
+	x := newFixture(t, Options{MaxOrphans: 10})
+	inc := x.Begin(a)
+	if res := x.send(a, inc, x.f.stored(a, TierGPU, []int{20, 21, 22, 23})); res.Orphaned != 4 {
+		t.Errorf("%+v, want 4 orphans", res)
+	}
+	if res := x.send(a, inc, x.f.stored(a, TierGPU, x.all()[30:38])); res.Orphaned != 8 || res.Dropped != 4 {
+		t.Errorf("%+v, want 8 orphans and the 4 older ones dropped", res)
+	}
+	if res := x.send(a, inc, x.f.stored(a, TierGPU, x.all()[40:52])); res.Dropped != 12 {
+		t.Errorf("%+v, want a run longer than the store dropped", res)
+	}
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:20]))
+	m := x.match(a)
+	if m.Reported != 20 || !m.Incomplete {
+		t.Errorf("%+v, want 20 blocks, incomplete", m)
+	}
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[20:30]))
+	x.wantReported(a, 38)
+	if st := x.Stats(); st.Orphans != 0 {
+		t.Errorf("%d orphans left, want 0", st.Orphans)
+	}
+}
+
+func TestCapEvictsLeavesAndMarksIncomplete(t *testing.T) {
+	x := newFixture(t, Options{MaxScopeBlocks: 40})
+	x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all()[:40]))
+	if m := x.match(a); m.Reported != 40 || m.Incomplete {
+		t.Fatalf("%+v, want 40 blocks, complete", m)
+	}
+	x.clock.t = x.clock.t.Add(time.Hour)
+	inc := x.Begin(b)
+	rng := rand.New(rand.NewPCG(1, 1))
+	var engines []uint64
+	for i := range 500 {
+		ev := Event{Kind: Stored, Scope: x.f.scope, Engine: []uint64{rng.Uint64()}, Content: []prefixhash.Content{prefixhash.Content(rng.Uint64())}}
+		engines = append(engines, ev.Engine[0])
+		x.send(b, inc, ev)
+		st := x.Stats()
+		if st.Blocks > 40 {
+			t.Fatalf("%d blocks after %d stores, want at most 40", st.Blocks, i)
+		}
+		if m := x.match(a); m.Reported != int32(x.Holdings(a)) { // leaves go first: what is left has no hole
+			t.Fatalf("after %d stores: %d of %d blocks match", i, m.Reported, x.Holdings(a))
+		}
+	}
+	if m := x.match(a); m.Reported > 0 && !m.Incomplete {
+		t.Errorf("%+v, want incomplete", m)
+	}
+	x.Sweep()
+	if st := x.Stats(); st.Engines != st.Blocks || st.Evicted == 0 {
+		t.Errorf("%+v, want as many engine hashes as blocks", st)
+	}
+	x.send(b, inc, Event{Kind: Removed, Engine: engines})
+	if n := x.Holdings(b); n != 0 {
+		t.Errorf("%d blocks held after all were removed", n)
+	}
+}
+
+func TestScopesAreBoundedAndDrainedOnesGiveWay(t *testing.T) {
+	x := newFixture(t, Options{MaxScopes: 4})
+	inc := x.Begin(a)
+	for round := range 3 {
+		for i := range 5 {
+			ev := x.f.stored(a, TierGPU, x.all())
+			ev.Scope.LoRA = prefixhash.LoRA{Set: true, Name: fmt.Sprint(round, i)}
+			want := 64
+			if i == 4 {
+				want = 0
+			}
+			if res := x.send(a, inc, ev); res.Stored != want || res.Dropped != 64-want {
+				t.Errorf("round %d scope %d: %+v, want %d stored", round, i, res, want)
+			}
+			x.send(a, inc, x.f.removed(a, TierGPU, x.all()...))
+		}
+		x.Sweep()
+		if n := x.Stats().Scopes; n != 0 {
+			t.Errorf("%d scopes after the sweep, want 0", n)
+		}
+	}
+}
+
+func TestSilentReplicaExpiresWhenStrictlyOlder(t *testing.T) {
+	x := newFixture(t, Options{ReplicaTTL: time.Minute})
+	inc := x.Begin(a)
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
+	x.clock.t = x.clock.t.Add(time.Minute)
+	x.Sweep()
+	x.wantReported(a, 64)
+	if age := x.match(a).Age(x.clock.t); age != time.Minute {
+		t.Errorf("age %v, want 1m", age)
+	}
+	x.send(a, inc) // alive
+	x.clock.t = x.clock.t.Add(time.Minute)
+	x.Touch(a)
+	x.clock.t = x.clock.t.Add(time.Minute + 1)
+	x.Sweep()
+	x.wantReported(a, 0)
+	if _, err := x.Apply(&Batch{Holder: a, Incarnation: inc}); !errors.Is(err, ErrIncarnation) {
+		t.Errorf("batch after expiry: %v, want ErrIncarnation", err)
+	}
+}
+
+func TestReportedWithDeadlineAnyShape(t *testing.T) {
+	x := newFixture(t, Options{})
+	x.Begin(a)
+	id := x.ID(a)
+	at := func(d time.Duration) time.Time { return x.clock.t.Add(d) }
+	x.Report(x.f.scope, id, x.f.key[5:10], at(time.Minute))
+	x.wantReported(a, 0)
+	x.Report(x.f.scope, id, x.f.key[:5], at(time.Minute))
+	x.Report(x.f.scope, id, x.f.key[:5], at(time.Minute)) // idempotent
+	x.wantReported(a, 10)
+	x.Report(x.f.scope, id, x.f.key[:2], at(2*time.Minute))
+	x.Retract(x.f.scope, id, x.f.key[9:])
+	x.wantReported(a, 9)
+	x.clock.t = x.clock.t.Add(time.Minute)
+	x.Sweep()
+	x.wantReported(a, 2)
+	x.clock.t = x.clock.t.Add(time.Minute + 17*time.Millisecond)
+	x.wantReported(a, 0) // without a sweep
+	x.Sweep()
+	if st := x.Stats(); st.Leases != 0 {
+		t.Errorf("%d leases left", st.Leases)
+	}
+}
+
+func TestLearnedIsApartAndEnds(t *testing.T) {
+	x := newFixture(t, Options{LearnedTTL: time.Minute})
+	id := x.ID(a)
+	x.Learn(x.f.scope, id, x.f.key[:7])
+	if m := x.match(a); m.Learned != 7 || m.Blocks != 0 || m.Storage != 0 {
+		t.Errorf("%+v, want 7 learned and nothing else", m)
+	}
+	x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all()[:3]))
+	x.Learn(x.f.scope, id, x.f.key[3:7])
+	if m := x.match(a); m.Learned != 7 || m.Reported != 3 {
+		t.Errorf("%+v, want 3 reported and 7 learned", m)
+	}
+	x.clock.t = x.clock.t.Add(time.Minute + 17*time.Millisecond)
+	if m := x.match(a); m.Learned != 3 {
+		t.Errorf("%+v, want the learned ones over", m)
+	}
+}
+
+func TestLeasesAreBounded(t *testing.T) {
+	x := newFixture(t, Options{MaxLeases: 100})
+	for i := range 50 {
+		x.Speculate(x.f.scope, x.ID(Holder{Replica: fmt.Sprint(i)}), x.f.key[:10], x.clock.t.Add(time.Duration(i+1)*time.Second))
+		if n := x.Stats().Leases; n > 100 {
+			t.Fatalf("%d leases, want at most 100", n)
+		}
+	}
+	if m := x.match(Holder{Replica: "49"}); m.Blocks != 10 {
+		t.Errorf("%+v, want the newest claim kept", m)
+	}
+}
+
+func TestBeginEndsSpeculation(t *testing.T) {
+	x := newFixture(t, Options{})
+	x.Speculate(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
+	if m := x.match(a); m.Blocks != 64 || m.Reported != 0 {
+		t.Errorf("%+v, want 64 speculative", m)
+	}
+	x.Begin(a)
+	if m := x.match(a); m.Blocks != 0 {
+		t.Errorf("%+v, want none", m)
+	}
+}
+
+func TestOptionsAreClampedWithAWarning(t *testing.T) {
+	o, warnings := Options{MaxScopes: -1, MaxScopeBlocks: -1, MaxBlocks: -1, MaxOrphans: -1, MaxLeases: -1, SweepEvery: -1, ReplicaTTL: -1, LearnedTTL: -1}.Effective()
+	if o.MaxScopes != DefaultMaxScopes || o.MaxScopeBlocks != DefaultMaxScopeBlocks || o.MaxBlocks != DefaultMaxBlocks || o.MaxOrphans != DefaultMaxOrphans ||
+		o.MaxLeases != DefaultMaxLeases || o.SweepEvery != DefaultSweepEvery || o.ReplicaTTL != DefaultReplicaTTL || o.LearnedTTL != DefaultLearnedTTL {
+		t.Errorf("effective options %+v are not the defaults", o)
+	}
+	if len(warnings) != 8 || !strings.Contains(warnings[0], "max_scopes is -1") {
+		t.Errorf("warnings %q, want one for each value", warnings)
+	}
+	if _, none := (Options{}).Effective(); len(none) != 0 {
+		t.Errorf("zero values warn: %q", none)
+	}
+}
+
+func TestCloseIsIdempotentAndFinal(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()), x.f.stored(a, TierCPU, x.all()))
+	x.Speculate(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
+	for range 2 {
+		if err := x.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := x.Lookup(nil, x.f.scope, x.f.key); len(got) != 0 {
+		t.Errorf("a closed index matches %+v", got)
+	}
+	if _, err := x.Apply(&Batch{Holder: a, Incarnation: inc}); !errors.Is(err, ErrClosed) {
+		t.Errorf("apply: %v, want ErrClosed", err)
+	}
+	x.Speculate(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
+	x.Remove(a.Replica)
+	x.Begin(b)
+	x.Sweep()
+	for e := range x.Snapshot() {
+		t.Errorf("a closed index yields %+v", e)
+	}
+	if st := x.Stats(); st.Leases != 0 || st.Blocks != 0 {
+		t.Errorf("%+v, want nothing", st)
+	}
+}
+
+func TestRunSweepsAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, err := New(Options{ReplicaTTL: 3 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFixture(t, Options{}).f
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { x.Run(ctx) })
+		inc := x.Begin(a)
+		x.Apply(&Batch{Holder: a, Incarnation: inc, Events: []Event{f.stored(a, TierGPU, []int{0, 1, 2})}})
+		x.Speculate(f.scope, x.ID(b), f.key, time.Now().Add(1500*time.Millisecond))
+		time.Sleep(1499 * time.Millisecond)
+		if n := x.Stats().Leases; n != 64 {
+			t.Errorf("%d leases before the deadline, want 64", n)
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if n := x.Stats().Leases; n != 0 {
+			t.Errorf("%d leases after the deadline, want 0", n)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if n := x.Stats().Blocks; n != 0 {
+			t.Errorf("%d blocks of a silent replica, want 0", n)
+		}
+		cancel()
+		wg.Wait()
+		x.Close()
+	})
+}
+
+func TestSnapshotRestoresHolesCopiesTiersAndHashes(t *testing.T) {
+	for seed := range uint64(6) {
+		w := newWorld(t, seed, 2, SchemeTokens)
+		w.tiers = tiers
+		for range 800 {
+			w.step()
+		}
+		w.m.parked = nil // orphans are not part of it
+		y, err := New(Options{Now: w.clock.now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { y.Close() })
+		entries := slices.Collect(w.x.Snapshot())
+		if len(entries) == 0 {
+			t.Fatal("an empty snapshot")
+		}
+		if res := y.Restore(slices.Values(entries)); res.Dropped != 0 {
+			t.Fatalf("seed %d: %+v, want nothing dropped", seed, res)
+		}
+		w.x.Close()
+		w.x = y
+		w.sweep()
+		for h := range w.inc {
+			inc, ok := y.Resume(h)
+			if !ok {
+				inc = y.Begin(h)
+			}
+			w.inc[h] = inc
+		}
+		w.check(1)
+		w.run(800)
+	}
+}
+
+func TestNumbersAreStableUntilRemoved(t *testing.T) {
+	x := newFixture(t, Options{})
+	id := x.ID(a)
+	x.Begin(a)
+	x.Begin(a)
+	if x.ID(a) != id || x.ID(b) == id {
+		t.Error("a number changed, or is shared")
+	}
+	if h, ok := x.HolderOf(id); !ok || h != a {
+		t.Errorf("number %d is %v, %v", id, h, ok)
+	}
+	x.Remove(a.Replica)
+	if _, ok := x.HolderOf(id); ok {
+		t.Error("the number of a removed replica stands for somebody")
+	}
+	for _, bad := range []HolderID{-1, 1 << 30} {
+		if _, ok := x.HolderOf(bad); ok {
+			t.Errorf("%d stands for somebody", bad)
+		}
+		x.Speculate(x.f.scope, bad, x.f.key, x.clock.t.Add(time.Minute))
+	}
+	seen := map[HolderID]bool{}
+	for i := range 3 * minFreeIDs {
+		h := Holder{Replica: fmt.Sprint(i)}
+		seen[x.ID(h)] = true
+		x.Remove(h.Replica)
+	}
+	if len(seen) > minFreeIDs+2 {
+		t.Errorf("%d numbers for replicas that come and go, want them used again", len(seen))
+	}
+}
