@@ -29,7 +29,7 @@ type ModelConfig struct {
 	Transformers           string   `yaml:"transformers,omitempty"`             // version of the servers' package; "" = not known
 	DisabledThinkingEffort string   `yaml:"disabled_thinking_effort,omitempty"` // what /v1/messages' thinking "disabled" means; "" = asked of the template
 	ResponsesToolFields    []string `yaml:"responses_tool_fields,omitempty"`    // vLLM up to 0.21: the fields of the openai package's FunctionTool
-	StoreMiB               int      `yaml:"store_mib,omitempty"`                // remembers prompts' beginnings; 0 = 16, negative = nothing
+	StoreMiB               int      `yaml:"store_mib,omitempty"`                // remembers prompts' beginnings; 0 = 64, negative = nothing
 }
 
 // Validate returns every problem that can be seen without loading, joined.

@@ -29,11 +29,10 @@ import (
 type Store struct {
 	t      *Tokenizer
 	seed   uint64 // the process's own: nobody can prepare two texts with one hash
-	shards [storeShards]shard
+	memory memory
 }
 
 const (
-	storeShards = 16
 	// storeMinimum is the text below which encoding is as cheap as looking up.
 	storeMinimum = 256
 	// storeStep is the text between entries: small enough that prompts that
@@ -45,7 +44,10 @@ const (
 	storeGap = 64
 )
 
-type shard struct {
+// memory holds the entries. It has one lock, held for a look-up a prompt: were it
+// split by how prompts begin, prompts with one beginning would have to do with a
+// fraction of the room.
+type memory struct {
 	mu      sync.Mutex
 	entries map[xxh3.Uint128]*entry
 	recent  entry // ring: recent.next is the most recently used
@@ -88,11 +90,9 @@ func NewStore(t *Tokenizer, limit int64) (*Store, error) {
 		return nil, fmt.Errorf("a prefix store of %d bytes", limit)
 	}
 	s := &Store{t: t, seed: rand.Uint64()}
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.entries, sh.limit = map[xxh3.Uint128]*entry{}, limit/storeShards
-		sh.recent.next, sh.recent.prev = &sh.recent, &sh.recent
-	}
+	m := &s.memory
+	m.entries, m.limit = map[xxh3.Uint128]*entry{}, limit
+	m.recent.next, m.recent.prev = &m.recent, &m.recent
 	return s, nil
 }
 
@@ -121,12 +121,10 @@ func (s *Store) Append(ids []uint32, keys []prefixhash.Key, text []byte, o Encod
 	text = sc.utf8(text)
 	st := &sc.store
 	st.ids, st.keys, st.plan, st.count = st.ids[:0], st.keys[:0], st.plan[:0], st.count[:0]
-	var sh *shard
 	var hit *entry
 	if t.cuts && len(text) >= storeMinimum {
-		sh = &s.shards[xxh3.Hash(text[:storeMinimum])%storeShards]
 		s.findCuts(text, o, st)
-		hit = sh.find(st)
+		hit = s.memory.find(st)
 	}
 	tail := 0 // ids of the prefix's last, unfinished block, put before the new ones
 	link := o.Chain.Root
@@ -143,9 +141,7 @@ func (s *Store) Append(ids []uint32, keys []prefixhash.Key, text []byte, o Encod
 	}
 	s.encodeRest(text, o, hit, sc)
 	st.keys = prefixhash.AppendTokens(st.keys, link, st.ids, o.Chain.BlockSize, nil)
-	if sh != nil {
-		sh.remember(hit, st, tail, o.Chain.BlockSize)
-	}
+	s.memory.remember(hit, st, tail, o.Chain.BlockSize)
 	total := len(st.ids) - tail
 	if hit != nil {
 		total += hit.tokens
@@ -198,13 +194,13 @@ func spread(a, b uint64) uint64 {
 
 // find returns the entry of the deepest cut that is known, and makes it and
 // all it builds on the most recent.
-func (sh *shard) find(st *storeScratch) *entry {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+func (m *memory) find(st *storeScratch) *entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for i := len(st.cuts) - 1; i >= 0; i-- {
-		e := sh.entries[st.cuts[i].hash]
+		e := m.entries[st.cuts[i].hash]
 		if e != nil && e.text == st.cuts[i].at {
-			sh.touch(e)
+			m.touch(e)
 			return e
 		}
 	}
@@ -213,19 +209,19 @@ func (sh *shard) find(st *storeScratch) *entry {
 
 // touch keeps parents more recent than their children, so that the least
 // recent entry is always a leaf.
-func (sh *shard) touch(e *entry) {
+func (m *memory) touch(e *entry) {
 	for ; e != nil; e = e.parent {
 		if e.live {
 			e.unlink()
-			sh.front(e)
+			m.front(e)
 		}
 	}
 }
 
 func (e *entry) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
 
-func (sh *shard) front(e *entry) {
-	e.prev, e.next = &sh.recent, sh.recent.next
+func (m *memory) front(e *entry) {
+	e.prev, e.next = &m.recent, m.recent.next
 	e.prev.next, e.next.prev = e, e
 }
 
@@ -257,19 +253,19 @@ func (s *Store) encodeRest(text []byte, o EncodeOptions, hit *entry, sc *scratch
 
 // remember enters the planned cuts behind the hit. The first tail ids of the
 // scratch belong to entries before.
-func (sh *shard) remember(hit *entry, st *storeScratch, tail, blockSize int) {
+func (m *memory) remember(hit *entry, st *storeScratch, tail, blockSize int) {
 	if len(st.plan) == 0 {
 		return
 	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if hit != nil && !hit.live { // evicted meanwhile: its children would be unreachable
 		return
 	}
 	parent, from, block := hit, tail, 0
 	for i, cut := range st.plan {
 		upTo := st.count[i]
-		e := sh.entries[st.cuts[cut].hash]
+		e := m.entries[st.cuts[cut].hash]
 		blocks := 0
 		if blockSize > 0 {
 			blocks = upTo / blockSize
@@ -284,15 +280,15 @@ func (sh *shard) remember(hit *entry, st *storeScratch, tail, blockSize int) {
 				e.tokens, e.blocks = e.tokens+parent.tokens, e.blocks+parent.blocks
 				parent.children++
 			}
-			sh.entries[e.hash] = e
-			sh.front(e)
-			sh.size += e.size()
+			m.entries[e.hash] = e
+			m.front(e)
+			m.size += e.size()
 		}
 		parent, from, block = e, upTo, blocks
 	}
-	sh.touch(parent)
-	for sh.size > sh.limit && sh.recent.prev != &sh.recent {
-		sh.evict(sh.recent.prev)
+	m.touch(parent)
+	for m.size > m.limit && m.recent.prev != &m.recent {
+		m.evict(m.recent.prev)
 	}
 }
 
@@ -308,11 +304,11 @@ func (e *entry) size() int64 {
 	return int64(unsafe.Sizeof(*e)) + 48 + 4*int64(len(e.ids)) + 8*int64(len(e.keys))
 }
 
-func (sh *shard) evict(e *entry) {
+func (m *memory) evict(e *entry) {
 	e.unlink()
 	e.live = false
-	delete(sh.entries, e.hash)
-	sh.size -= e.size()
+	delete(m.entries, e.hash)
+	m.size -= e.size()
 	if e.parent != nil {
 		e.parent.children--
 	}
@@ -365,15 +361,10 @@ type StoreStats struct {
 
 // Stats counts the store's entries and the bytes they take.
 func (s *Store) Stats() StoreStats {
-	var out StoreStats
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		out.Entries += len(sh.entries)
-		out.Bytes += sh.size
-		sh.mu.Unlock()
-	}
-	return out
+	m := &s.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return StoreStats{Entries: len(m.entries), Bytes: m.size}
 }
 
 // prepareCutPoints decides whether the text may be cut at added tokens:

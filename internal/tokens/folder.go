@@ -42,8 +42,10 @@ type Flags struct {
 	StoreBytes int64
 }
 
-// DefaultStoreBytes remembers about three million tokens of conversations.
-const DefaultStoreBytes = 16 << 20
+// DefaultStoreBytes remembers about twelve million tokens of conversations: what
+// a hundred long system prompts and some thousand sessions take. It is used as it
+// fills.
+const DefaultStoreBytes = 64 << 20
 
 // LoadFolder loads a model from a folder in the Hugging Face layout:
 // tokenizer.json, tokenizer_config.json, chat templates, and config.json for the
