@@ -29,7 +29,7 @@ func fleetCommand(ctx context.Context, args []string) error {
 	f := flagSet("fleet")
 	n := f.Int("n", 8, "replicas")
 	dir := f.String("model", "", "folder of a model whose token ids /render and /tokenize give; empty: the simulator's own")
-	blocks := f.Int("blocks", 16384, "KV blocks of a replica")
+	blocks := f.Int("blocks", 32768, "KV blocks of a replica")
 	page := f.Int("page", realPage, "bytes of a /metrics page, at least")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -52,7 +52,7 @@ func fleetCommand(ctx context.Context, args []string) error {
 	var addrs []string
 	for i := range *n {
 		sim, err := vllmsim.New(vllmsim.Options{
-			Model: "sim", Blocks: *blocks, MaxModelLen: min(65536, (*blocks-1)*16), Seed: int64(i),
+			Model: "sim", Blocks: *blocks, MaxModelLen: min(131072, (*blocks-1)*16), Seed: int64(i),
 			Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1,
 		})
 		if err != nil {

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"math/bits"
 	"math/rand"
+	"strconv"
 	"strings"
 )
 
@@ -96,12 +98,13 @@ func (g *genConfig) chats() []chatBody {
 	const overhead = 260 // JSON around the texts
 	shared, session, fresh := g.shares(max(g.size-overhead, 60))
 	ofPrefix, ofSession, rng := g.sources()
+	voc := words()
 	system, first := make([]string, g.prefixes), make([]string, g.sessions)
 	for i := range system {
-		system[i] = text(ofPrefix(i), shared)
+		system[i] = text(ofPrefix(i), voc, shared)
 	}
 	for i := range first {
-		first[i] = text(ofSession(i), session)
+		first[i] = text(ofSession(i), voc, session)
 	}
 	out := make([]chatBody, g.count)
 	for i := range out {
@@ -112,9 +115,9 @@ func (g *genConfig) chats() []chatBody {
 				{"system", system[s%g.prefixes]},
 				{"user", first[s]},
 				{"assistant", "Understood."},
-				{"user", text(rng, fresh)},
+				{"user", text(rng, voc, fresh)},
 			},
-			MaxTokens: 128, Temperature: 0.7, Seed: rng.Int63n(1 << 31), User: "session-" + text(ofSession(s), 8), Stream: true,
+			MaxTokens: 128, Temperature: 0.7, Seed: rng.Int63n(1 << 31), User: "session-" + strconv.Itoa(s), Stream: true,
 		}
 	}
 	return out
@@ -151,17 +154,35 @@ func ids(rng *rand.Rand, dst []uint32, n int) []uint32 {
 	return dst
 }
 
-// text returns n bytes of pronounceable words.
-func text(rng *rand.Rand, n int) string {
+// Texts are made of vocabularySize made-up words, drawn by Zipf's law as the
+// words of any language are.
+const (
+	vocabularySize = 50_000
+	zipf           = 1.07
+)
+
+// words are the vocabulary, short words first as in a language.
+func words() []string {
 	const consonants, vowels = "bcdfghjklmnprstvw", "aeiou"
-	var b strings.Builder
-	b.Grow(n + 12)
-	for b.Len() < n {
-		for range 1 + rng.Intn(4) {
-			b.WriteByte(consonants[rng.Intn(len(consonants))])
-			b.WriteByte(vowels[rng.Intn(len(vowels))])
+	rng := rand.New(rand.NewSource(1))
+	out := make([]string, vocabularySize)
+	for i := range out {
+		var b []byte
+		for range 1 + rng.Intn(1+bits.Len(uint(i))/4) {
+			b = append(b, consonants[rng.Intn(len(consonants))], vowels[rng.Intn(len(vowels))])
 		}
-		b.WriteByte(' ')
+		out[i] = string(b) + " "
+	}
+	return out
+}
+
+// text returns n bytes of words.
+func text(rng *rand.Rand, vocabulary []string, n int) string {
+	z := rand.NewZipf(rng, zipf, 1, vocabularySize-1)
+	var b strings.Builder
+	b.Grow(n + 16)
+	for b.Len() < n {
+		b.WriteString(vocabulary[z.Uint64()])
 	}
 	return b.String()[:n]
 }
