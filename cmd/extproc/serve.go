@@ -125,7 +125,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 func (r *router) renderers(model string) []tokens.Endpoint {
 	var out []tokens.Endpoint
 	for _, c := range r.fleet.Snapshot().Serving(model, "") {
-		out = append(out, tokens.Endpoint{URL: r.c.Fleet.HTTP.URL(c.Replica.Addr), Version: c.Replica.Version, Render: c.Replica.Render})
+		out = append(out, tokens.Endpoint{URL: r.c.Fleet.HTTP.URL(c.Replica.Addr), Version: c.Replica.Version, Render: c.Replica.Render, MaxLen: c.Model.MaxLen})
 	}
 	return out
 }
