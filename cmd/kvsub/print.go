@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -69,7 +70,7 @@ func printEvents(ctx context.Context, o options, out, stderr io.Writer) error {
 	if err := s.Run(ctx); err != nil {
 		return err
 	}
-	if cause := context.Cause(ctx); ctx.Err() != cause {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return nil
@@ -163,8 +164,7 @@ func (p *printer) print(v any) {
 		p.failed(fmt.Errorf("printing: %w", err))
 		return
 	}
-	p.out.Write(text)
-	p.out.WriteByte('\n')
+	_, _ = p.out.Write(append(text, '\n')) // flush tells
 }
 
 // flush ends a batch; bufio keeps the first error of any write for it.

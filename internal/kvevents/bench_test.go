@@ -60,3 +60,27 @@ func BenchmarkIngest(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkIngestIndex is the whole way: payload to searchable index, half the
+// blocks stored anew and half removed.
+func BenchmarkIngestIndex(b *testing.B) {
+	for name, enc := range generations() {
+		payloads, blocks := workload(enc, 256)
+		b.Run(name, func(b *testing.B) {
+			s, err := New(Options{Replica: "r", Model: "m", Endpoint: "tcp://127.0.0.1:1"}, realIndex(b))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				s.begin()
+				for i, p := range payloads {
+					if err := s.apply(frame{seq: uint64(i), payload: p}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.N)*float64(blocks)/b.Elapsed().Seconds(), "blocks/s")
+		})
+	}
+}

@@ -63,7 +63,9 @@ func dial(ctx context.Context, endpoint string, kind zmq4.SocketType) (c *conn, 
 			c, err = nil, fmt.Errorf("%s: %w", endpoint, err)
 		}
 	}()
-	raw.SetDeadline(time.Now().Add(dialTimeout))
+	if err := raw.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
+		return nil, err
+	}
 	// The protocol's default security and no identity: the peer makes one up.
 	z, err := zmq4.Open(closing, null.Security(), kind, nil, false, nil)
 	if err != nil {
@@ -108,12 +110,12 @@ func (c *conn) recv() ([][]byte, error) {
 func (c *conn) send(frames ...[]byte) error { return c.z.SendMsg(zmq4.NewMsgFrom(frames...)) }
 
 // patience bounds the wait for the next message; zero waits for ever.
-func (c *conn) patience(d time.Duration) {
+func (c *conn) patience(d time.Duration) error {
 	var t time.Time
 	if d > 0 {
 		t = time.Now().Add(d)
 	}
-	c.raw.SetReadDeadline(t)
+	return c.raw.SetReadDeadline(t)
 }
 
 func (c *conn) close() { c.raw.Close() }

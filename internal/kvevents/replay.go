@@ -62,7 +62,9 @@ func receive(ctx context.Context, endpoint string, a asked, patience time.Durati
 		return err
 	}
 	for {
-		c.patience(patience)
+		if err := c.patience(patience); err != nil {
+			return err
+		}
 		frames, err := c.recv()
 		if err != nil {
 			return err

@@ -53,7 +53,7 @@ func (p *life) answer(s *sequencer, lose func(frame) bool) bool {
 		return false
 	}
 	for _, f := range p.buffer {
-		if f.seq >= a.from && !(lose != nil && lose(f)) {
+		if f.seq >= a.from && (lose == nil || !lose(f)) {
 			s.reply(a.id, f)
 		}
 	}

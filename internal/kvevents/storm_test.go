@@ -92,7 +92,7 @@ func serve(p *life, s *sequencer, rng *rand.Rand) {
 			s.replied(a.id, errors.New("reset"))
 			return
 		}
-		if f.seq >= a.from && !(dropping && rng.IntN(5) == 0) {
+		if f.seq >= a.from && (!dropping || rng.IntN(5) != 0) {
 			s.reply(a.id, f)
 		}
 	}

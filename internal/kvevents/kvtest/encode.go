@@ -10,6 +10,7 @@ import (
 // Generation is a wire generation of vLLM's KV events.
 type Generation int
 
+// The generations.
 const (
 	Arrays Generation = iota // as vLLM 0.21 and older: the tag is the first element
 	Maps                     // as vLLM 0.32: a "type" key; fields with their default left out
@@ -18,6 +19,7 @@ const (
 // Kind is an event's tag.
 type Kind string
 
+// The tags vLLM knows.
 const (
 	Stored  Kind = "BlockStored"
 	Removed Kind = "BlockRemoved"

@@ -29,6 +29,7 @@ type Options struct {
 // Verdict says what happens to one batch's live copy.
 type Verdict int
 
+// The verdicts.
 const (
 	Deliver Verdict = iota
 	Drop            // never sent live; in the replay buffer
