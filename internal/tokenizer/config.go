@@ -29,6 +29,9 @@ type Config struct {
 	// Class is tokenizer_class.
 	Class string
 
+	legacy   *bool // LlamaTokenizer only: how its pre-tokenizer prepends
+	noPrefix bool  // LlamaTokenizer only: add_prefix_space is false
+
 	named   []addedToken
 	extra   []addedToken
 	decoder []addedToken
@@ -94,13 +97,15 @@ func readOptional(path string) ([]byte, error) {
 }
 
 func (c *Config) read(fields map[string]json.RawMessage) error {
-	for name, dst := range map[string]any{"add_bos_token": &c.AddBOS, "add_eos_token": &c.AddEOS, "tokenizer_class": &c.Class} {
+	var prefix *bool
+	for name, dst := range map[string]any{"legacy": &c.legacy, "add_prefix_space": &prefix, "add_bos_token": &c.AddBOS, "add_eos_token": &c.AddEOS, "tokenizer_class": &c.Class} {
 		if raw, ok := fields[name]; ok {
 			if err := json.Unmarshal(raw, dst); err != nil {
 				return fmt.Errorf("%s cannot be read: %w", name, err)
 			}
 		}
 	}
+	c.noPrefix = prefix != nil && !*prefix
 	if raw, ok := fields["chat_template"]; ok && string(raw) != "null" {
 		if err := c.template(raw); err != nil {
 			return err

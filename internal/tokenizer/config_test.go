@@ -91,3 +91,35 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// The ids transformers 5.19 gives models it takes for LlamaTokenizer.
+func TestLlamaClass(t *testing.T) {
+	texts := goldenStrings(t)
+	for _, name := range []string{"llama2", "deepseek_v3"} {
+		tok, err := Load(modelDir(t, name), Options{Class: "LlamaTokenizer"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := readGoldenFile(t, "class."+name)
+		if len(g.IDs) != len(texts) {
+			t.Fatalf("%d golden id lists for %d strings", len(g.IDs), len(texts))
+		}
+		bad := 0
+		for i, text := range texts {
+			if got := tok.Append(nil, []byte(text), false); !slices.Equal(got, g.IDs[i]) {
+				if bad++; bad < 4 {
+					t.Errorf("%s: string %d %.60q:\n got %v\nwant %v", name, i, text, got, g.IDs[i])
+				}
+			}
+		}
+		if got := tok.Append(nil, []byte("x"), true); !slices.Equal(got, g.Special) {
+			t.Errorf("%s: x with special tokens: %v, want %v", name, got, g.Special)
+		}
+		if bad > 0 {
+			t.Errorf("%s: %d of %d strings differ", name, bad, len(texts))
+		}
+	}
+	if _, err := Parse([]byte(`{}`), Options{Class: "Other"}); err == nil || !strings.Contains(err.Error(), `"Other"`) {
+		t.Errorf("an unknown class: %v", err)
+	}
+}

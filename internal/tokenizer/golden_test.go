@@ -64,7 +64,12 @@ type golden struct {
 
 func readGolden(t *testing.T, name string) golden {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", "golden", "ids."+name+".json.gz"))
+	return readGoldenFile(t, "ids."+name)
+}
+
+func readGoldenFile(t *testing.T, name string) golden {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", "golden", name+".json.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}

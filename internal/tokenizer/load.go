@@ -22,7 +22,15 @@ type Options struct {
 	// WordCache is the number of slots of 128 bytes that remember words, a
 	// power of two; 0 means 32768, negative none.
 	WordCache int
+	// Class, if "LlamaTokenizer", encodes as transformers 5 does for models it
+	// takes for that class (Config.Class, unless the model's type overrules it):
+	// it keeps vocabulary, merges and post-processor of the file and puts its own
+	// pre-tokenizer in place of the rest, which changes ids. Empty: the file counts.
+	Class string
 }
+
+// classLlama is the class that Options.Class may name.
+const classLlama = "LlamaTokenizer"
 
 // LoadFile loads a tokenizer.json. The error names what it does not support.
 func LoadFile(path string, o Options) (*Tokenizer, error) {
@@ -88,6 +96,10 @@ func Parse(data []byte, o Options) (*Tokenizer, error) { return parse(data, o, C
 
 func parse(data []byte, o Options, c Config) (*Tokenizer, error) {
 	t := &Tokenizer{config: c}
+	if o.Class != "" && o.Class != classLlama {
+		return nil, fmt.Errorf("the tokenizer class %q is not supported, only %s", o.Class, classLlama)
+	}
+	llama := o.Class == classLlama
 	fields := map[string][]byte{}
 	r := &reader{b: data}
 	if err := r.object(func(key []byte) error {
@@ -105,16 +117,21 @@ func parse(data []byte, o Options, c Config) (*Tokenizer, error) {
 	if v := fields["version"]; v != nil && (json.Unmarshal(v, &version) != nil || version != "1.0") {
 		return nil, fmt.Errorf("the version %s is not supported, only \"1.0\"", shorten(v))
 	}
-	if err := t.addNormalizer(fields["normalizer"], 0); err != nil {
-		return nil, err
-	}
-	if err := t.addPreTokenizer(fields["pre_tokenizer"], 0); err != nil {
-		return nil, err
+	if llama {
+		always := c.legacy != nil && *c.legacy // the class itself defaults to false
+		t.pre = []preTokenizer{metaspace{[]byte(mark), always && !c.noPrefix, !always && !c.noPrefix}}
+	} else {
+		if err := t.addNormalizer(fields["normalizer"], 0); err != nil {
+			return nil, err
+		}
+		if err := t.addPreTokenizer(fields["pre_tokenizer"], 0); err != nil {
+			return nil, err
+		}
 	}
 	if err := t.addPostProcessor(fields["post_processor"], 0); err != nil {
 		return nil, err
 	}
-	if err := t.loadModel(fields["model"]); err != nil {
+	if err := t.loadModel(fields["model"], llama); err != nil {
 		return nil, err
 	}
 	var added []addedToken
@@ -122,6 +139,9 @@ func parse(data []byte, o Options, c Config) (*Tokenizer, error) {
 		if err := json.Unmarshal(raw, &added); err != nil {
 			return nil, fmt.Errorf("the added_tokens cannot be read: %w", err)
 		}
+	}
+	if llama && len(c.decoder) > 0 {
+		added = nil // the class takes them from the configuration then
 	}
 	if err := t.addTokens(c.tokens(added)); err != nil {
 		return nil, err
@@ -146,7 +166,7 @@ func shorten(b []byte) string {
 
 // loadModel reads the model: its settings first, then vocabulary, then merges,
 // whatever their order in the file.
-func (t *Tokenizer) loadModel(raw []byte) error {
+func (t *Tokenizer) loadModel(raw []byte, llama bool) error {
 	if raw == nil {
 		return errors.New("there is no model")
 	}
@@ -188,6 +208,9 @@ func (t *Tokenizer) loadModel(raw []byte) error {
 	}
 	if fields["vocab"] == nil || fields["merges"] == nil {
 		return errors.New("the model has no vocab or no merges")
+	}
+	if llama {
+		set.FuseUnk, set.ByteFallback, set.IgnoreMerges, set.Unk, set.Prefix, set.Suffix = true, true, false, nil, "", ""
 	}
 	m := &t.model
 	m.fuseUnk, m.byteFallback, m.ignoreMerges = set.FuseUnk, set.ByteFallback, set.IgnoreMerges
