@@ -10,11 +10,8 @@ type (
 	}
 	exprBase struct{}
 
-	templateNode struct {
-		body  []node
-		depth int
-	}
-	outputNode struct {
+	templateNode struct{ body []node }
+	outputNode   struct {
 		nodes []expr
 		line  int
 	}

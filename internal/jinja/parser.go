@@ -22,14 +22,12 @@ type parser struct {
 	tokens []token
 	pos    int
 	depth  int
-	max    int // deepest nesting met
 	tags   []string
 }
 
 func parse(src string) *templateNode {
 	p := &parser{tokens: lex(src)}
-	body := p.subparse(nil)
-	return &templateNode{body: body, depth: p.max}
+	return &templateNode{body: p.subparse(nil)}
 }
 
 func (p *parser) cur() *token { return &p.tokens[p.pos] }
@@ -99,7 +97,6 @@ func (p *parser) expectName(name string) *token {
 // nest counts one level of recursion; the result undoes it.
 func (p *parser) nest() func() {
 	p.depth++
-	p.max = max(p.max, p.depth)
 	if p.depth > maxNest {
 		p.fail(p.cur().line, "nested more than %d deep", maxNest)
 	}

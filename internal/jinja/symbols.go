@@ -9,10 +9,9 @@ package jinja
 // function is one Python function of the compiled template: the root, a macro,
 // a recursive loop, a loop filter or a block.
 type function struct {
-	up     *function
-	slots  map[string]int // by variable: level and name
-	inner  bool           // has functions inside, which may keep its frame
-	paramN int
+	up    *function
+	slots map[string]int // by variable: level and name
+	inner bool           // has functions inside, which may keep its frame
 }
 
 func newFunction(up *function) *function {
