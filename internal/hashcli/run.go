@@ -29,7 +29,7 @@ func Run(in io.Reader, out io.Writer) error {
 		var long bool
 		var err error
 		line, long, err = readLine(r, line[:0])
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return errors.Join(fmt.Errorf("read line %d: %w", n, err), w.Flush())
 		}
 		if long || len(bytes.TrimSpace(line)) > 0 {
@@ -43,12 +43,12 @@ func Run(in io.Reader, out io.Writer) error {
 				return fmt.Errorf("write: %w", err)
 			}
 		}
-		if err == io.EOF || r.Buffered() == 0 {
+		if errors.Is(err, io.EOF) || r.Buffered() == 0 {
 			if err := w.Flush(); err != nil {
 				return fmt.Errorf("write: %w", err)
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 	}
@@ -69,7 +69,7 @@ func readLine(r *bufio.Reader, dst []byte) (line []byte, long bool, err error) {
 		} else if !long {
 			dst = append(dst, part...)
 		}
-		if err == bufio.ErrBufferFull {
+		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
 		return bytes.TrimSuffix(dst, []byte("\n")), long, err
