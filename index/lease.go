@@ -35,17 +35,12 @@ type leases struct {
 	seating seating
 	sets    sets
 	table   *table
-	until   map[leaseKey]int64 // Unix nanoseconds
+	until   deadlines
 	claims  claimHeap
 	pending []int        // by seat: claims in the heap
 	next    atomic.Int64 // earliest deadline, 0 = none
 
 	held atomic.Int64 // entries
-}
-
-type leaseKey struct {
-	key  uint64
-	seat int32
 }
 
 // leaseOp is a claim (until > 0) or a withdrawal of keys.
@@ -74,7 +69,7 @@ func (h *claimHeap) Pop() any {
 }
 
 func newLeases(x *Index) *leases {
-	l := &leases{x: x, table: newTable(&x.epochs, x.seed), until: map[leaseKey]int64{}}
+	l := &leases{x: x, table: newTable(&x.epochs, x.seed), until: newDeadlines(x.seed)}
 	l.seating.init(&x.epochs)
 	l.sets.init(&x.epochs)
 	return l
@@ -241,15 +236,14 @@ func (l *leases) apply(op *leaseOp) bool {
 	f := flipper{sets: &l.sets, seat: seat}
 	fresh := 0
 	for _, key := range op.keys {
-		k := leaseKey{key, int32(seat)}
-		was, again := l.until[k]
-		if again && was >= op.until {
+		was := l.until.get(key, int32(seat))
+		if was >= op.until {
 			continue
 		}
 		s, _ := l.table.insert(key)
 		cur := setID(s.val & valSet)
 		to := cur
-		if !again {
+		if was == 0 {
 			if to, ok = f.next(cur); !ok {
 				break
 			}
@@ -258,7 +252,7 @@ func (l *leases) apply(op *leaseOp) bool {
 			}
 			fresh++
 		}
-		l.until[k] = op.until
+		l.until.set(key, int32(seat), op.until)
 		tick := deadline
 		if cur != 0 {
 			tick = max(tick, s.val>>valTick)
@@ -294,11 +288,9 @@ func (l *leases) join(id HolderID) (int, bool) {
 
 // end takes one entry away.
 func (l *leases) end(key uint64, seat int) {
-	k := leaseKey{key, int32(seat)}
-	if _, ok := l.until[k]; !ok {
+	if !l.until.remove(key, int32(seat)) {
 		return
 	}
-	delete(l.until, k)
 	s := l.table.find(key)
 	cur := setID(s.val & valSet)
 	if to, ok := l.sets.flip(cur, seat); ok {
@@ -321,7 +313,7 @@ func (l *leases) expire(now int64) {
 func (l *leases) popClaim() {
 	op := heap.Pop(&l.claims).(*leaseOp)
 	for _, key := range op.keys {
-		if l.until[leaseKey{key, int32(op.seat)}] == op.until {
+		if l.until.get(key, int32(op.seat)) == op.until {
 			l.end(key, op.seat)
 		}
 	}
@@ -362,7 +354,7 @@ func (l *leases) close() {
 	defer l.mu.Unlock()
 	l.closed = true
 	l.x.leased.Add(-l.held.Swap(0))
-	l.claims, l.until = nil, nil
+	l.claims, l.until = nil, newDeadlines(l.x.seed)
 	l.next.Store(0)
 	l.table.discard()
 }
