@@ -24,7 +24,12 @@ type epochs struct {
 
 	mu      sync.Mutex
 	garbage []garbage
+	spare   []memory // freed arrays, to be used again: fresh pages cost more than clearing
 }
+
+// maxSpare is how many freed arrays are kept: one writer at a time replaces
+// arrays of one size again and again.
+const maxSpare = 2
 
 type garbage struct {
 	tag uint64
@@ -107,7 +112,7 @@ func (e *epochs) collect() {
 	low, kept := e.oldest(), 0
 	for _, g := range e.garbage {
 		if g.tag <= low {
-			g.mem.free()
+			e.recycle(g.mem)
 			continue
 		}
 		e.garbage[kept] = g
@@ -117,6 +122,41 @@ func (e *epochs) collect() {
 	e.garbage = e.garbage[:kept]
 }
 
+func (e *epochs) recycle(m memory) {
+	if len(m.slots) < 4096 { // small ones are the Go heap's
+		m.free()
+		return
+	}
+	if len(e.spare) == maxSpare {
+		e.spare[0].free()
+		e.spare = append(e.spare[:0], e.spare[1:]...)
+	}
+	e.spare = append(e.spare, m)
+}
+
+// memory returns n zeroed slots.
+func (e *epochs) memory(n int) memory {
+	e.mu.Lock()
+	for i, m := range e.spare {
+		if len(m.slots) == n {
+			e.spare = append(e.spare[:i], e.spare[i+1:]...)
+			e.mu.Unlock()
+			clear(m.slots)
+			return m
+		}
+	}
+	e.mu.Unlock()
+	return newMemory(n)
+}
+
+// release frees the spare arrays. The caller holds e.mu.
+func (e *epochs) release() {
+	for _, m := range e.spare {
+		m.free()
+	}
+	e.spare = nil
+}
+
 // drain waits for the running lookups and frees everything discarded.
 func (e *epochs) drain() {
 	e.mu.Lock()
@@ -124,4 +164,5 @@ func (e *epochs) drain() {
 	for e.collect(); len(e.garbage) > 0; e.collect() {
 		runtime.Gosched()
 	}
+	e.release()
 }

@@ -44,6 +44,7 @@ func (x *Index) Sweep() {
 	x.dropDrained()
 	x.epochs.mu.Lock()
 	x.epochs.collect()
+	x.epochs.release()
 	x.epochs.mu.Unlock()
 }
 
@@ -254,7 +255,7 @@ func (s *sweeper) table(t *table, q int) {
 	}
 	s.d.x.blocks.Add(int64(t.live[q] - before))
 	if t.live[q]*4 < int(p.n) && p.n > minPart { // mostly empty: give memory back
-		t.rebuild(q)
+		t.rebuild(q, compact)
 	}
 }
 
@@ -281,12 +282,34 @@ func (s *sweeper) engines(q int) {
 	m.shrink(q)
 }
 
-// tidy drops the engine hashes of blocks that were evicted.
+// tidy drops the engine hashes of blocks that were evicted, and the memory that
+// is no longer needed.
 func (d *domain) tidy() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.x.closed.Load() {
+		return
+	}
 	if d.evicted > 0 {
 		d.forgetEvicted()
+	}
+	for _, sp := range d.spaces {
+		if sp == nil {
+			continue
+		}
+		for _, t := range sp.tables() {
+			t.pin = 0
+			for q := range t.parts {
+				if n := int(t.parts[q].Load().n); n > 4*minPart && t.live[q]*100 < n*(roomy-5) {
+					t.rebuild(q, compact)
+				}
+			}
+		}
+	}
+	for q := range d.engines.parts {
+		if p := &d.engines.parts[q]; len(p.mem.slots) > 4*minPart && p.used*100 < len(p.mem.slots)*roomy {
+			d.engines.resize(p, p.used*100/compact+1)
+		}
 	}
 }
 

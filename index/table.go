@@ -65,8 +65,8 @@ type part struct {
 	mem  memory
 }
 
-func newPart(n int) *part {
-	m := newMemory(n)
+func newPart(e *epochs, n int) *part {
+	m := e.memory(n)
 	return &part{base: unsafe.Pointer(&m.slots[0]), n: uint64(n), mem: m}
 }
 
@@ -77,7 +77,7 @@ func (p *part) at(i uint64) *slot {
 func newTable(e *epochs, seed uint64) *table {
 	t := &table{epochs: e, seed: seed}
 	for i := range t.parts {
-		t.parts[i].Store(newPart(minPart))
+		t.parts[i].Store(newPart(e, minPart))
 	}
 	return t
 }
@@ -160,6 +160,7 @@ func (t *table) insert(key uint64) (s *slot, made bool) {
 				i = 0
 			}
 		}
+		t.trim(int(q), p, i, reuse)
 		if reuse != nil {
 			atomic.StoreUint64(&reuse.key, gone)
 			atomic.StoreUint64(&reuse.val, 0)
@@ -169,11 +170,28 @@ func (t *table) insert(key uint64) (s *slot, made bool) {
 		}
 		if (t.used[q]+1)*4 <= int(p.n)*3 { // at most 75 % full: 8 probes for an absent key, in about 3 cache lines
 			t.used[q]++
-			s.child = 0
 			atomic.StoreUint64(&s.key, key)
 			return s, true
 		}
-		t.rebuild(int(q))
+		t.rebuild(int(q), roomy)
+	}
+}
+
+// trim makes the emptied slots before the empty slot at i empty too: no search
+// needs to pass them.
+func (t *table) trim(q int, p *part, i uint64, spare *slot) {
+	for {
+		if i--; i == ^uint64(0) {
+			i = p.n - 1
+		}
+		s := p.at(i)
+		if s.key == 0 || s.val&valSet != 0 || s == spare || !t.reusable(s) {
+			return
+		}
+		atomic.StoreUint64(&s.val, 0)
+		s.child = 0
+		atomic.StoreUint64(&s.key, 0)
+		t.used[q]--
 	}
 }
 
@@ -190,9 +208,16 @@ func (t *table) settle(oldest uint64) { t.settled = oldest }
 // emptied is what the val of a slot without a set carries.
 func (t *table) emptied() uint64 { return t.epochs.now.Load() << valTick }
 
-// rebuild replaces an array by one that is 57 % full and has no emptied slots.
+// How full rebuilt arrays are, in percent: with room to grow before the next
+// time, or as compact as lookups like it.
+const (
+	roomy   = 57
+	compact = 66
+)
+
+// rebuild replaces an array by one that is so full and has no emptied slots.
 // Home positions rise with the hash, so both arrays are walked in order.
-func (t *table) rebuild(q int) {
+func (t *table) rebuild(q, percent int) {
 	old := t.parts[q].Load()
 	held := 0
 	kept := make([]uint64, 0, 8)
@@ -206,8 +231,10 @@ func (t *table) rebuild(q int) {
 			kept = append(kept, i)
 		}
 	}
-	n := max(minPart, (held+len(kept)+1)*7/4+1)
-	p := newPart(n)
+	n := max(minPart, (held+len(kept)+1)*100/percent+1)
+	step := 1 << max(0, bits.Len(uint(n))-5) // sizes in steps of 3 to 6 %, so that arrays can be used again
+	n = (n + step - 1) / step * step
+	p := newPart(t.epochs, n)
 	move := func(s *slot) {
 		i, _ := bits.Mul64((s.key^t.seed)*golden<<partBits, p.n)
 		for p.at(i).key != 0 {

@@ -1,7 +1,8 @@
 // Command indexbench replays a request trace's cache events through the index
 // and prints what its operations cost, with checksums of all matches.
 //
-//	indexbench [-trace conversation.jsonl] [-r 8,64,512] [-scheme engine,tokens] [-growth] [-out DIR] [-cpuprofile FILE]
+//	indexbench [-trace conversation.jsonl] [-r 8,64,512] [-scheme engine,tokens] [-growth] [-quick] [-out DIR] [-cpuprofile FILE]
+//	indexbench -compare RESULTS
 package main
 
 import (
@@ -32,9 +33,13 @@ func run() error {
 	grows := flag.Bool("growth", false, "also print growth with chain length and replicas")
 	quick := flag.Bool("quick", false, "only the interleaved replay")
 	out := flag.String("out", "", "write the operation files ops-R.bin here and measure nothing")
+	results := flag.String("compare", "", "print medians and ratios of this file of results and measure nothing")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the measurements here")
 	flag.Parse()
 
+	if *results != "" {
+		return compare(*results)
+	}
 	if *profile != "" {
 		f, err := os.Create(*profile)
 		if err != nil {
@@ -54,7 +59,7 @@ func run() error {
 			return err
 		}
 	}
-	for _, text := range strings.Split(*replicas, ",") {
+	for _, text := range strings.FieldsFunc(*replicas, func(c rune) bool { return c == ',' }) {
 		r, err := strconv.Atoi(text)
 		if err != nil || r < 1 {
 			return fmt.Errorf("-r: %q is not a number of replicas", text)

@@ -1,0 +1,97 @@
+package index
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// After many times its content has come and gone, an index takes no more than
+// a tenth more memory than one that was just filled with what is left.
+// WARMROUTE_SOAK_BLOCKS sets how many blocks are stored and removed; the full
+// size is 50,000,000 over 500,000 live ones.
+func TestSoakKeepsNoMemory(t *testing.T) {
+	events := 1_000_000
+	if testing.Short() || raceEnabled {
+		events = 100_000
+	}
+	if text := os.Getenv("WARMROUTE_SOAK_BLOCKS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 10_000 {
+			t.Fatalf("WARMROUTE_SOAK_BLOCKS is %q, want a number of at least 10,000", text)
+		}
+		events = n
+	}
+	live := min(500_000, events/20)
+	x, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	churnPrompts(t, x, events, live)
+	x.Sweep()
+	y, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer y.Close()
+	if res := y.Restore(x.Snapshot()); res.Dropped != 0 {
+		t.Fatalf("restoring: %+v", res)
+	}
+	used, fresh := x.Stats(), y.Stats()
+	if used.Blocks != fresh.Blocks || used.Engines != fresh.Engines {
+		t.Fatalf("%d blocks and %d hashes, restored %d and %d", used.Blocks, used.Engines, fresh.Blocks, fresh.Engines)
+	}
+	t.Logf("%d blocks of %d stored: %d bytes after, %d fresh (%.2f)", used.Blocks, events, used.Bytes, fresh.Bytes, float64(used.Bytes)/float64(fresh.Bytes))
+	if float64(used.Bytes) > 1.1*float64(fresh.Bytes) {
+		t.Errorf("%d bytes for %d blocks, want at most a tenth more than the %d of a fresh index", used.Bytes, used.Blocks, fresh.Bytes)
+	}
+}
+
+// churnPrompts stores prompts and removes the oldest, leaf first.
+func churnPrompts(t *testing.T, x *Index, events, live int) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(5, 5))
+	const replicas = 8
+	s := Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}
+	type prompt struct{ hashes []uint64 }
+	var queues [replicas][]prompt
+	var held [replicas]int
+	b := make([]Batch, replicas)
+	for r := range replicas {
+		h := Holder{Replica: "r" + strconv.Itoa(r)}
+		b[r] = Batch{Holder: h, Incarnation: x.Begin(h)}
+	}
+	end := time.Now().Add(20 * time.Minute)
+	for stored := 0; stored < events; {
+		r := rng.IntN(replicas)
+		ev := Event{Kind: Stored, Scope: s}
+		for range 16 + rng.IntN(112) {
+			v := rng.Uint64()
+			ev.Engine = append(ev.Engine, v|1)
+			ev.Content = append(ev.Content, prefixhash.Content(v))
+		}
+		stored += len(ev.Engine)
+		b[r].Events = []Event{ev}
+		queues[r] = append(queues[r], prompt{ev.Engine})
+		held[r] += len(ev.Engine)
+		for held[r] > live/replicas {
+			old := slices.Clone(queues[r][0].hashes)
+			queues[r] = queues[r][1:]
+			held[r] -= len(old)
+			slices.Reverse(old)
+			b[r].Events = append(b[r].Events, Event{Kind: Removed, Engine: old})
+		}
+		if res, err := x.Apply(&b[r]); err != nil || res.Dropped+res.Unknown > 0 {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("only %d blocks in 20 minutes", stored)
+		}
+	}
+}
