@@ -17,7 +17,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -108,16 +107,15 @@ type timing struct{ Seconds, First float64 }
 
 func measure(ref *oracle.Process, name, open, end, text string) error {
 	path := filepath.Join(oracle.Root(), ".cache", "models", name, "tokenizer.json")
-	debug.FreeOSMemory()
-	before := resident()
+	before := live()
 	start := time.Now()
 	tok, err := tokenizer.LoadFile(path, tokenizer.Options{})
 	if err != nil {
 		return err
 	}
 	load := time.Since(start)
-	debug.FreeOSMemory()
-	memory := resident() - before
+	memory := live() - before
+	runtime.KeepAlive(tok)
 	if err := ref.Ask(map[string]any{"op": "load", "name": name, "path": path}, &struct{}{}); err != nil {
 		return err
 	}
@@ -158,15 +156,11 @@ func measure(ref *oracle.Process, name, open, end, text string) error {
 	return nil
 }
 
-// resident is the memory of this process that is in use, in bytes: Linux only, else 0.
-func resident() int64 {
-	raw, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	var total, pages int64
-	if _, err := fmt.Sscan(string(raw), &total, &pages); err != nil {
-		return 0
-	}
-	return pages * int64(os.Getpagesize())
+// live is the heap in use once garbage is collected, in bytes.
+func live() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
