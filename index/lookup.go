@@ -2,6 +2,7 @@ package index
 
 import (
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"warmroute/prefixhash"
@@ -14,6 +15,10 @@ type scratch struct {
 	ends  []int32  // by seat: blocks without a gap; valid for seats in first
 	stack []segment
 	beside
+
+	spaces *map[Scope]*space // where scope was found as space
+	scope  Scope
+	space  *space
 }
 
 // segment is a stretch of the prompt whose ends are known.
@@ -39,8 +44,12 @@ func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
 	}
 	r := x.epochs.enter() // before the map is read: Close waits for us
 	defer r.leave()
-	if sp := (*x.spaces.Load())[s]; sp != nil {
-		dst = sp.lookup(r, dst, keys)
+	spaces := x.spaces.Load()
+	if spaces != r.spaces || s != r.scope { // mostly the same as the last time: hashing a scope costs more than comparing it
+		r.spaces, r.scope, r.space = spaces, s, (*spaces)[s]
+	}
+	if r.space != nil {
+		dst = r.space.lookup(r, dst, keys)
 	}
 	return dst
 }
@@ -55,18 +64,28 @@ func (sp *space) lookup(r *reader, dst []Match, keys []prefixhash.Key) []Match {
 	if sp.hasBeside() {
 		return sp.lookupBeside(r, dst, words, keys)
 	}
+	return sp.emit(r, dst, words)
+}
+
+// emit appends the matches of a search.
+func (sp *space) emit(r *reader, dst []Match, words int) []Match {
+	d := sp.d
 	ids := *d.seating.ids.Load()
 	pages := *d.x.pages.Load()
 	for i := range words {
-		partial := d.partial.load(i)
-		for w := r.first[i]; w != 0; w &= w - 1 {
-			bit := bits.TrailingZeros64(w)
-			id := ids[i<<6+bit].Load()
-			n := r.ends[i<<6+bit]
-			dst = append(dst, Match{
-				ID: HolderID(id), Blocks: n, Reported: n, Lower: n, Storage: n, Learned: n,
-				Incomplete: partial>>bit&1 != 0, Seen: pages[id/idsPerPage].seen[id%idsPerPage].Load(),
-			})
+		if w := r.first[i]; w != 0 {
+			n := len(dst)
+			dst = slices.Grow(dst, bits.OnesCount64(w))[:n+bits.OnesCount64(w)]
+			partial, ids, ends := d.partial.load(i), ids[i<<6:], r.ends[i<<6:i<<6+64]
+			for out := dst[n:]; w != 0 && len(out) > 0; w &= w - 1 {
+				bit := bits.TrailingZeros64(w)
+				id := HolderID(ids[bit].Load())
+				end, m := ends[bit&63], &out[0]
+				m.ID, m.Blocks, m.Reported, m.Lower, m.Storage, m.Learned = id, end, end, end, end, end
+				m.Incomplete, m.HybridUnknown = partial>>bit&1 != 0, false
+				m.Seen = pages[id/idsPerPage].seen[id%idsPerPage].Load()
+				out = out[1:]
+			}
 		}
 		for w := d.hybrid.load(i) & d.seating.live.load(i); w != 0; w &= w - 1 {
 			id := HolderID(ids[i<<6+bits.TrailingZeros64(w)].Load())

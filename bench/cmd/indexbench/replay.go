@@ -164,6 +164,7 @@ func (r *replayer) memory(name string) error {
 		}
 	}
 	took := time.Since(t)
+	r.x.Sweep() // as Run does every minute
 	after := heap()
 	st := r.x.Stats()
 	live := after - before + int64(st.OffHeap)
