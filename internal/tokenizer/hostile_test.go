@@ -52,7 +52,7 @@ func TestInvalidBytesCountAsReplacement(t *testing.T) {
 // not depend on which is used.
 func TestBothMergesAgree(t *testing.T) {
 	for _, name := range someModels() {
-		tok := *model(t, name) //nolint:govet // the copy's pool and cache are its own below
+		tok := model(t, name)
 		many := tok.model
 		many.scanMax = 0
 		var w work
