@@ -17,7 +17,8 @@ type Query struct {
 	Body   []byte
 	Pick   bool // the gateway needs a pick even where there is nothing to judge by
 
-	Priority int // above 0: never shed for load
+	Priority int  // above 0: never shed for load
+	Dry      bool // only what would be decided; see Router.Explain
 }
 
 // Decision is the answer to one Query.

@@ -14,6 +14,24 @@ const (
 	// pacePrior is the modelled prefill, in seconds, that the guess for a
 	// replica nothing is known of counts as.
 	pacePrior = 0.05
+	// paceLeast is the modelled prefill, in seconds, from which on a request
+	// teaches anything: below, it is the engine's step time that is measured.
+	paceLeast = 0.02
+	// paceJump bounds how far a single first-token time may lie from what was
+	// expected: a prompt that was evicted on its way, or a full KV cache, says
+	// nothing of the replica's speed.
+	paceJump = 3
+	// paceForget is the half-life in nanoseconds of what makes a replica's speed
+	// differ from the others': one that got nothing for being slow is tried again.
+	paceForget = 60e9
+	// stepTime is what an engine step takes beside the prefill in it, in seconds
+	// on a replica of speed 1: weights, scheduling, a few decodes. Without it a
+	// replica that gets short prompts only would look slow, and get no others.
+	stepTime = 0.01
+	// alike is the factor by which a replica's speed must differ from the mean of
+	// all before it is believed to be its own: what it was given lately makes
+	// differences up to this.
+	alike = 1.4
 	// paceMost bounds what is believed: a CPU is a few thousand times slower
 	// than an H100.
 	paceMost = 1e4
@@ -37,14 +55,32 @@ func (p *pace) speed() float64 {
 	return max(1/paceMost, min(paceMost, p.actual.Load()/model))
 }
 
+// among is the speed to count with: the others', until it is clear that this
+// replica's own is different. mean is the harmonic one, which a single slow
+// replica does not move.
+func (p *pace) among(own, mean float64, now int64) float64 {
+	if own == 0 || own < mean*alike && own > mean/alike {
+		return mean
+	}
+	if idle := now - p.last.Load(); idle > paceForget/8 {
+		return mean * math.Pow(own/mean, math.Exp2(-float64(idle)/paceForget))
+	}
+	return own
+}
+
 // observe learns from a first token seen at now. The engine worked on c since it
 // was sent, or since the first token before.
 func (p *pace) observe(c *charge, now int64) {
 	since := max(c.sent, p.last.Load())
 	p.last.Store(now)
-	if now > since {
-		p.learn(float64(now-since)/1e9, float64(c.raw)/1e9, c.guess())
+	model := float64(c.raw) / 1e9
+	if model < paceLeast || now <= since {
+		return
 	}
+	model += stepTime
+	expected := model * c.guess()
+	actual := max(expected/paceJump, min(expected*paceJump, float64(now-since)/1e9))
+	p.learn(actual, model, c.guess())
 }
 
 // guess is the speed c was charged with.

@@ -32,15 +32,19 @@ func (d *Decider) pick(a *Ask, mv *modelView, set *policy.Settings, w *Work) Dec
 		return Decision{Reason: ReasonNoMatch}
 	}
 	now := d.now()
-	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.ordinal.Add(1) ^ d.o.Seed}
+	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.number(a) ^ d.o.Seed}
 	if a.Text != nil {
 		in.Matchable = min(len(a.Text)*textBlockTokens, in.Input)
 	}
 	w.Record.Input = in
+	if a.Dry {
+		return d.consider(a, mv, set, w, deepest, now)
+	}
 	lease := &Lease{d: d, mv: mv}
-	lease.own.mark = d.mark(a, mv, w)
+	mark, blocks := d.mark(a, mv)
 	d.ledger.deciding.Lock()
-	reason := d.choose(a, mv, set, w, lease, now)
+	lease.own.mark = mark
+	reason := d.choose(a, mv, set, w, lease, blocks, now)
 	d.ledger.deciding.Unlock()
 	w.record(mv)
 	if reason != "" {
@@ -57,21 +61,14 @@ func (d *Decider) pick(a *Ask, mv *modelView, set *policy.Settings, w *Work) Dec
 	}
 }
 
-// choose reads the loads, ranks, and charges lease on the best. It returns why
-// there is none. Ledger.deciding is held.
-func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, lease *Lease, now time.Time) Reason {
-	w.weigh(mv, now.UnixNano())
+// choose reads the loads, ranks, and charges lease on the best, which will store
+// what is missing there of so many blocks. It returns why there is none.
+// Ledger.deciding is held.
+func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, lease *Lease, blocks int, now time.Time) Reason {
+	if reason := d.rank(a, mv, set, w, now); reason != "" {
+		return reason
+	}
 	in := w.Record.Input
-	if a.Priority <= 0 && set.Saturated(in, w.cands) {
-		return ReasonSaturated
-	}
-	w.ranked = set.Pick(w.ranked[:0], d.o.Ranked, in, w.cands, w.scores)
-	if len(w.ranked) == 0 {
-		if !a.Must {
-			return ReasonAllGuarded
-		}
-		w.ranked = set.TTFT.Pick(w.ranked[:0], d.o.Ranked, in, w.cands, w.scores)
-	}
 	best := &w.cands[w.ranked[0]]
 	lease.here = &mv.caches[w.at[w.ranked[0]]]
 	c := &lease.own
@@ -80,8 +77,8 @@ func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, l
 	cost, wait := set.TTFT.Cost(in, best), set.TTFT.Wait(in, best)
 	c.nanos = int64(cost * 1e9)
 	c.due = c.sent + int64(wait*1e9)
-	if !lease.here.events || best.Matched+mv.scopes[lease.here.scope].BlockSize > in.Input {
-		c.mark = 0 // nothing will be said of it
+	if !lease.here.events || best.Matched >= blocks*mv.scopes[lease.here.scope].BlockSize {
+		c.mark = 0 // no event will tell
 	}
 	if c.mark != 0 {
 		c.due += int64((lateFactor-1)*wait*1e9) + int64(lateAdd)
@@ -95,20 +92,42 @@ func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, l
 	return ""
 }
 
-// mark is what tells of the first token: the last block of the last prompt. It
-// is worked out before the choice, outside the lock, which is possible only
-// where all candidates have one block size.
-func (d *Decider) mark(a *Ask, mv *modelView, w *Work) uint64 {
-	if a.Prompts == nil || a.Prompts.Len() == 0 || !mv.events {
-		return 0
+// rank reads the loads and ranks the candidates. It returns why there is none.
+// Ledger.deciding is held.
+func (d *Decider) rank(a *Ask, mv *modelView, set *policy.Settings, w *Work, now time.Time) Reason {
+	w.weigh(mv, now.UnixNano())
+	in := w.Record.Input
+	if a.Priority <= 0 && set.Saturated(in, w.cands) {
+		return ReasonSaturated
+	}
+	w.ranked = set.Pick(w.ranked[:0], d.o.Ranked, in, w.cands, w.scores)
+	if len(w.ranked) == 0 {
+		if !a.Must {
+			return ReasonAllGuarded
+		}
+		w.ranked = set.TTFT.Pick(w.ranked[:0], d.o.Ranked, in, w.cands, w.scores)
+	}
+	return ""
+}
+
+// mark is what tells of the first token, the last block of the last prompt, and
+// the number of blocks of all. It is worked out before the choice, outside the
+// lock, which is possible only where all candidates have one block size.
+func (d *Decider) mark(a *Ask, mv *modelView) (mark uint64, blocks int) {
+	if a.Prompts == nil || !mv.events {
+		return 0, 0
 	}
 	for i := range mv.scopes[1:] {
 		if mv.scopes[i+1].BlockSize != mv.scopes[0].BlockSize {
-			return 0
+			return 0, 0
 		}
 	}
-	mark, _ := a.Prompts.Mark(&mv.scopes[0], a.Prompts.Len()-1)
-	return mark
+	for i := range a.Prompts.Len() {
+		n := 0
+		mark, n = a.Prompts.Mark(&mv.scopes[0], i)
+		blocks += n
+	}
+	return mark, blocks
 }
 
 // claim speculates that the prompts will be cached where the request goes. With
@@ -158,10 +177,9 @@ func (w *Work) gather(a *Ask, mv *modelView) {
 	w.scores = w.scores[:len(w.cands)]
 }
 
-// weigh reads the loads of the candidates. A replica whose speed is not known
-// yet is taken to be as fast as the others. Ledger.deciding is held.
+// weigh reads the loads of the candidates. Ledger.deciding is held.
 func (w *Work) weigh(mv *modelView, now int64) {
-	var speeds, known float64
+	var known, times float64
 	for i, at := range w.at {
 		c, cache := &w.cands[i], &mv.caches[at]
 		l := cache.load
@@ -172,17 +190,18 @@ func (w *Work) weigh(mv *modelView, now int64) {
 		foreign, tokens := l.scraped.foreign()
 		c.Foreign, c.Live = foreign, float64(l.Live())+tokens
 		c.Failing = l.failing(now)
-		if c.Speed = l.speed(); c.Speed > 0 {
-			speeds, known = speeds+c.Speed, known+1
-		}
 		if c.CacheWeight == 0 && l.placed.blocks > 0 {
 			c.CacheWeight = l.placed.weight(now)
 		}
-	}
-	for i := range w.cands {
-		if w.cands[i].Speed == 0 && known > 0 {
-			w.cands[i].Speed = speeds / known
+		if c.Speed = l.speed(); c.Speed > 0 {
+			known, times = known+1, times+1/c.Speed
 		}
+	}
+	if known == 0 {
+		return
+	}
+	for i, at := range w.at {
+		w.cands[i].Speed = mv.caches[at].load.among(w.cands[i].Speed, known/times, now)
 	}
 }
 

@@ -119,7 +119,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) Decision {
 		return Decision{Reason: reason}
 	}
 	set := r.decider.settings(mv)
-	s.ask = Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead}
+	s.ask = Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Dry: q.Dry}
 	if set.Kind != policy.KindDisabled {
 		if reason := r.prompts(ctx, req, mv, s); reason != "" && !q.Pick {
 			s.work.Record.Model = mv.model.ID

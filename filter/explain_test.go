@@ -1,0 +1,121 @@
+package filter
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"warmroute/internal/fleet"
+	"warmroute/internal/policy"
+)
+
+// TestARecordSaysTheSameAgain: for a thousand random decisions under random
+// loads, the policy run once more on what the ring recorded, as JSON carries it,
+// names the same winner with the same scores; and what Explain said right before
+// is what was decided.
+func TestARecordSaysTheSameAgain(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	decisions, moved := 0, 0
+	for run := range 20 {
+		tok := fakeTokens{n: 100 + rng.IntN(4000)}
+		var replicas []*fleet.Replica
+		for n := range 1 + rng.IntN(12) {
+			ranks := []int{0}
+			if run%5 == 4 {
+				ranks = []int{0, 1}
+			}
+			replicas = append(replicas, replica(n+1, ranks...))
+		}
+		b := newBench(t, tok, replicas...)
+		if run%4 == 3 {
+			kind := policy.KindBalance
+			if _, err := b.book.Replace(policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var leases []*Lease
+		for range 50 {
+			for _, r := range replicas {
+				for _, rank := range r.Ranks {
+					b.holds(r.Addr, rank, rng.IntN(1+tok.n/blockSize))
+				}
+			}
+			q := query()
+			q.Pick = rng.IntN(3) == 0
+			told := b.router.Explain(context.Background(), q)
+			d := b.route(q)
+			if told.Reason != d.Reason || told.Chosen != d.Destination {
+				t.Fatalf("explained %s %q, decided %s %q", told.Reason, told.Chosen, d.Reason, d.Destination)
+			}
+			checkAgain(t, b, d)
+			decisions++
+			if d.Reason == ReasonMoved || d.Reason == ReasonGuarded {
+				moved++
+			}
+			if d.Lease != nil {
+				leases = append(leases, d.Lease)
+			}
+			for len(leases) > 0 && rng.IntN(2) == 0 {
+				i := rng.IntN(len(leases))
+				leases[i].Release()
+				leases = append(leases[:i], leases[i+1:]...)
+			}
+		}
+	}
+	if decisions != 1000 || moved < 50 {
+		t.Errorf("%d decisions, %d of them against the longest match: not what this test is for", decisions, moved)
+	}
+}
+
+func checkAgain(t *testing.T, b *bench, d Decision) {
+	t.Helper()
+	text, err := json.Marshal(b.last())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rec Record
+	if err := json.Unmarshal(text, &rec); err != nil {
+		t.Fatal(err)
+	}
+	scores, winner := rec.Again(b.book.Of("m"))
+	if winner < 0 {
+		if d.Destination != "" {
+			t.Fatalf("no winner, but %q was chosen", d.Destination)
+		}
+		return
+	}
+	w := rec.Candidates[winner]
+	first, _, _ := strings.Cut(d.Destination, ",")
+	if w.Replica != first || d.Rank != "" && d.Rank != fmt.Sprint(w.Rank) {
+		t.Fatalf("%s rank %d wins again, %q rank %q was chosen", w.Replica, w.Rank, d.Destination, d.Rank)
+	}
+	for i := range scores {
+		if scores[i] != rec.Candidates[i].Score {
+			t.Fatalf("candidate %d: %+v again, %+v recorded", i, scores[i], rec.Candidates[i].Score)
+		}
+	}
+}
+
+// TestExplainLeavesNoTrace: no load, no speculation, no record, no count.
+func TestExplainLeavesNoTrace(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
+	b.holds("10.0.0.2:8000", 0, 40)
+	for range 3 {
+		rec := b.router.Explain(context.Background(), query())
+		if rec.Reason != ReasonWarm || rec.Chosen != "10.0.0.2:8000,10.0.0.1:8000" || rec.Predicted != 640 || rec.Source != "body" || len(rec.Candidates) != 2 {
+			t.Fatalf("explained %+v", rec)
+		}
+		if c := rec.Candidates[1].State; c.InFlight != 0 || c.Pending != 0 || c.Matched != c.Reported {
+			t.Fatalf("an explanation was charged: %+v", c)
+		}
+	}
+	if last := b.ring.Last(1, nil); len(last) != 0 {
+		t.Errorf("an explanation was recorded: %+v", last)
+	}
+	if n := b.decider.ordinal.Load(); n != 0 {
+		t.Errorf("explanations took %d numbers", n)
+	}
+}
