@@ -1,0 +1,237 @@
+// Command polsim compares routing policies by simulation and prints a table of
+// their times to first token, relative to Envoy's P2C balancing. Every run is
+// one policy, trace, replica count, load and seed; means over cells are
+// geometric. See internal/polsim for what is modelled.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+
+	"warmroute/internal/policycli"
+	"warmroute/internal/polsim"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "polsim:", err)
+		os.Exit(1)
+	}
+}
+
+// options is the command line.
+type options struct {
+	traces, policies string
+	replicas, loads  string
+	seeds, jobs      int
+	router           string
+	delay, slow      float64
+	capacity         int
+	verbose          bool
+}
+
+func run(args []string, out, log io.Writer) error {
+	var o options
+	fs := flag.NewFlagSet("polsim", flag.ContinueOnError)
+	fs.SetOutput(log)
+	fs.StringVar(&o.traces, "traces", "seeded", "traces in the Mooncake format, by path, or one of seeded, hot, unique; separated by commas")
+	fs.StringVar(&o.policies, "policies", "p2c,least,localai,sglang,aibrix,gie,llm-d,dynamo,reference,warmroute,oracle,pooled", "policies to run; p2c is always run")
+	fs.StringVar(&o.replicas, "replicas", "8,16", "replica counts")
+	fs.StringVar(&o.loads, "loads", "0.6,0.8,0.95", "offered loads, as shares of what P2C can sustain")
+	fs.IntVar(&o.seeds, "seeds", 3, "runs of each cell")
+	fs.IntVar(&o.jobs, "jobs", 1, "runs at a time")
+	fs.StringVar(&o.router, "router", "", "command that speaks the policy protocol, run as \"warmroute\" (bin/extproc policy); without it the same code is run in this process")
+	fs.Float64Var(&o.delay, "event-delay", 0.01, "delay of KV events in seconds")
+	fs.Float64Var(&o.slow, "slow", 0, "factor by which replica 0 is slower")
+	fs.IntVar(&o.capacity, "capacity", 0, "tokens of KV cache per replica; 0 = what an H100 has")
+	fs.BoolVar(&o.verbose, "v", false, "print every run on standard error")
+	if err := fs.Parse(args); err != nil {
+		return errors.New("bad command line")
+	}
+	cells, err := o.cells(log)
+	if err != nil {
+		return err
+	}
+	results, err := o.runAll(cells, log)
+	if err != nil {
+		return err
+	}
+	return report(out, o.names(), cells, results)
+}
+
+// cell is a trace, a replica count, a load and a seed.
+type cell struct {
+	trace    *polsim.Trace
+	replicas int
+	load     float64
+	seed     int
+	rate     float64 // requests per second
+}
+
+func (o *options) names() []string {
+	names := []string{"p2c"}
+	for name := range strings.SplitSeq(o.policies, ",") {
+		if name != "p2c" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (o *options) hardware() polsim.Hardware {
+	hw := polsim.H100()
+	if o.capacity > 0 {
+		hw.Capacity = o.capacity
+	}
+	return hw
+}
+
+func (o *options) cells(log io.Writer) ([]cell, error) {
+	replicas, err := numbers(o.replicas, strconv.Atoi)
+	if err != nil {
+		return nil, fmt.Errorf("-replicas: %w", err)
+	}
+	loads, err := numbers(o.loads, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+	if err != nil {
+		return nil, fmt.Errorf("-loads: %w", err)
+	}
+	var cells []cell
+	for name := range strings.SplitSeq(o.traces, ",") {
+		for seed := 1; seed <= o.seeds; seed++ {
+			t, err := load(name, uint64(seed))
+			if err != nil {
+				return nil, err
+			}
+			for _, n := range replicas {
+				rate := polsim.Saturation(t, n, o.hardware())
+				fmt.Fprintf(log, "%s, %d replicas, seed %d: P2C sustains %.2f requests/s\n", t.Name, n, seed, rate)
+				for _, l := range loads {
+					cells = append(cells, cell{t, n, l, seed, l * rate})
+				}
+			}
+		}
+	}
+	return cells, nil
+}
+
+func load(name string, seed uint64) (*polsim.Trace, error) {
+	switch name {
+	case "seeded":
+		return polsim.Synthetic(6000, seed), nil
+	case "hot":
+		return polsim.HotBursts(6000, seed), nil
+	case "unique":
+		return polsim.Unique(6000, seed), nil
+	}
+	return polsim.LoadTrace(name, seed)
+}
+
+func numbers[T any](list string, parse func(string) (T, error)) ([]T, error) {
+	var out []T
+	for s := range strings.SplitSeq(list, ",") {
+		v, err := parse(s)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a number", s)
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// runAll runs every policy on every cell; results are by policy, then cell.
+func (o *options) runAll(cells []cell, log io.Writer) (map[string][]polsim.Result, error) {
+	results := map[string][]polsim.Result{}
+	for _, name := range o.names() {
+		results[name] = make([]polsim.Result, len(cells))
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	slots := make(chan struct{}, max(1, o.jobs))
+	for i, c := range cells {
+		for name, of := range results {
+			slots <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				r, err := o.one(name, c)
+				mu.Lock()
+				defer mu.Unlock()
+				of[i], failed = r, errors.Join(failed, err)
+				if o.verbose {
+					fmt.Fprintf(log, "%s\t%d\t%.2f\t%d\t%s\thit %.4f\tmean %.3f\tp50 %.3f\tp99 %.3f\timbalance %.2f\n",
+						c.trace.Name, c.replicas, c.load, c.seed, name, r.Hit, r.Mean, r.P50, r.P99, r.Imbalance)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return results, failed
+}
+
+func (o *options) one(name string, c cell) (polsim.Result, error) {
+	cfg := polsim.Config{Replicas: c.replicas, Hardware: o.hardware(), EventDelay: o.delay, Slow: o.slow, Seed: uint64(c.seed)}
+	if o.delay == 0 {
+		cfg.EventDelay = -1
+	}
+	switch name {
+	case "pooled":
+		cfg.Pooled, cfg.Policy = true, polsim.Rivals["oracle"]
+	case "reference":
+		cfg.Policy = polsim.Reference(2, 20, 1, 1.5, 4)
+	case "warmroute":
+		return o.ours(cfg, c)
+	default:
+		if cfg.Policy = polsim.Rivals[name]; cfg.Policy == nil {
+			return polsim.Result{}, fmt.Errorf("there is no policy %q", name)
+		}
+	}
+	return polsim.New(cfg, c.trace, c.rate).Run(), nil
+}
+
+// ours runs the router's decision, in its own process or in this one.
+func (o *options) ours(cfg polsim.Config, c cell) (polsim.Result, error) {
+	var failed error
+	if o.router == "" {
+		cfg.Policy = func(*polsim.Sim) polsim.Policy {
+			p, err := policycli.Judge(policycli.Options{Replicas: c.replicas, Block: polsim.Block, Seed: uint64(c.seed)})
+			if err != nil {
+				failed = err
+				return polsim.Rivals["p2c"](nil)
+			}
+			return p
+		}
+		s := polsim.New(cfg, c.trace, c.rate)
+		if failed != nil {
+			return polsim.Result{}, failed
+		}
+		return s.Run(), nil
+	}
+	args := strings.Fields(o.router)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return polsim.Result{}, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return polsim.Result{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return polsim.Result{}, err
+	}
+	var ext *polsim.External
+	cfg.Policy = func(s *polsim.Sim) polsim.Policy {
+		ext = polsim.NewExternal(s, in, out)
+		return ext
+	}
+	r := polsim.New(cfg, c.trace, c.rate).Run()
+	return r, errors.Join(ext.Err(), in.Close(), cmd.Wait())
+}

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Judges routing policies by simulation: `extproc policy`, the real decision
+# code, beside the published policies, on the traces named as arguments (paths,
+# Mooncake format) or else on a seeded synthetic one. Prints Markdown.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+traces=$(IFS=,; echo "${*:-seeded}")
+go build -o bin/ ./cmd/extproc ./bench/polsim
+exec nice bin/polsim -router "bin/extproc policy" -traces "$traces" -jobs "$(nproc)"
