@@ -5,6 +5,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 
+	"warmroute/internal/policy"
 	"warmroute/internal/policycli"
 	"warmroute/internal/polsim"
 )
@@ -32,6 +34,7 @@ type options struct {
 	replicas, loads  string
 	seeds, jobs      int
 	router           string
+	settings         string
 	delay, slow      float64
 	capacity         int
 	verbose          bool
@@ -48,6 +51,7 @@ func run(args []string, out, log io.Writer) error {
 	fs.IntVar(&o.seeds, "seeds", 3, "runs of each cell")
 	fs.IntVar(&o.jobs, "jobs", 1, "runs at a time")
 	fs.StringVar(&o.router, "router", "", "command that speaks the policy protocol, run as \"warmroute\" (bin/extproc policy); without it the same code is run in this process")
+	fs.StringVar(&o.settings, "settings", "{}", "policy settings for \"warmroute\" in this process, JSON as for PATCH on the admin port")
 	fs.Float64Var(&o.delay, "event-delay", 0.01, "delay of KV events in seconds")
 	fs.Float64Var(&o.slow, "slow", 0, "factor by which replica 0 is slower")
 	fs.IntVar(&o.capacity, "capacity", 0, "tokens of KV cache per replica; 0 = what an H100 has")
@@ -200,7 +204,11 @@ func (o *options) ours(cfg polsim.Config, c cell) (polsim.Result, error) {
 	var failed error
 	if o.router == "" {
 		cfg.Policy = func(*polsim.Sim) polsim.Policy {
-			p, err := policycli.Judge(policycli.Options{Replicas: c.replicas, Block: polsim.Block, Seed: uint64(c.seed)})
+			var settings policy.Config
+			if failed = json.Unmarshal([]byte(o.settings), &settings.Overrides); failed != nil {
+				return polsim.Rivals["p2c"](nil)
+			}
+			p, err := policycli.Judge(policycli.Options{Replicas: c.replicas, Block: polsim.Block, Seed: uint64(c.seed), Policy: settings})
 			if err != nil {
 				failed = err
 				return polsim.Rivals["p2c"](nil)
