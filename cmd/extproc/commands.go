@@ -17,6 +17,7 @@ func commands() []command {
 		{"serve", "run the router (the default)", serveCommand},
 		{"check", "validate a configuration: every problem at once, then the effective values", checkCommand},
 		{"envoy-config", "print an Envoy bootstrap for a configuration", envoyConfigCommand},
+		{"explain", "ask the running router where a request would go, and why", explainCommand},
 		{"hash", "vLLM's block hashes of requests given as JSON lines", hashCommand},
 		{"tokenize", "token ids of texts and requests given as JSON lines", tokenizeCommand},
 		{"render", "chat templates applied to conversations given as JSON lines", renderCommand},

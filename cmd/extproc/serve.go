@@ -83,6 +83,7 @@ type router struct {
 	ledger  *filter.Ledger
 	book    *policy.Book
 	decider *filter.Decider
+	filter  *filter.Router
 	server  *filter.Server
 }
 
@@ -116,8 +117,8 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 		return nil, err
 	}
 	r.decider = filter.NewDecider(r.fleet, r.index, r.ledger, r.book, filter.DeciderOptions{Ranked: c.Filter.Ranked})
-	router := filter.NewRouter(r.decider, source, r.ring, metrics, filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log})
-	r.server = filter.NewServer(router, c.serverOptions())
+	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log})
+	r.server = filter.NewServer(r.filter, c.serverOptions())
 	return r, nil
 }
 
@@ -182,6 +183,7 @@ func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Metrics: r.metrics, Logger: r.log,
 		Handlers: map[string]http.Handler{
 			"GET /debug/explain":  explain(r.ring),
+			"POST /debug/explain": explainNow(r.filter, r.c.Filter.MaxBody),
 			"GET /debug/replicas": r.replicas(),
 		},
 	})

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"warmroute/filter"
+	"warmroute/internal/openai"
+	"warmroute/internal/policy"
+)
+
+// explainNow answers POST /debug/explain?path=ROUTE&tenant=T&subset=A,B with a
+// request's body: what would be decided about it now, as {"decision": …}. The
+// request is not sent on and nothing is charged.
+func explainNow(router *filter.Router, maxBody int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		path := cmp.Or(query.Get("path"), openai.Chat.String())
+		route, ok := openai.RouteOf(http.MethodPost, path)
+		if !ok {
+			http.Error(w, fmt.Sprintf("path: %q is no route that carries a prompt", path), http.StatusBadRequest)
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(maxBody)))
+		if err != nil {
+			http.Error(w, fmt.Sprintf("the body cannot be read or is larger than %d bytes", maxBody), http.StatusRequestEntityTooLarge)
+			return
+		}
+		q := &filter.Query{Route: route, Tenant: query.Get("tenant"), Body: body}
+		if s := query.Get("subset"); s != "" {
+			q.Subset = strings.Split(s, ",")
+		}
+		rec := router.Explain(r.Context(), q)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"decision": rec}) // the client has gone
+	})
+}
+
+// explainTimeout bounds a question to the router, which may have to ask a
+// replica for token ids itself.
+const explainTimeout = 10 * time.Second
+
+// explainOptions are what `extproc explain` is told.
+type explainOptions struct {
+	config, admin, path, tenant, subset, id string
+	asJSON                                  bool
+}
+
+func explainCommand(ctx context.Context, args []string, std stdio) error {
+	var o explainOptions
+	err := flags(std, "explain", args, func(fs *flag.FlagSet) {
+		fs.StringVar(&o.config, "config", "", "the router's configuration `file`; says where its admin server is")
+		fs.StringVar(&o.admin, "admin", "", "`address` of the router's admin server, instead")
+		fs.StringVar(&o.path, "path", openai.Chat.String(), "`route` the body on standard input is for")
+		fs.StringVar(&o.tenant, "tenant", "", "`tenant` the request is of")
+		fs.StringVar(&o.subset, "subset", "", "comma list of the `addresses` that may be chosen")
+		fs.StringVar(&o.id, "id", "", "explain the recorded decision of the request with this `x-request-id`, not a body; with -config, also by the policy in that file")
+		fs.BoolVar(&o.asJSON, "json", false, "print the record as JSON")
+	})
+	if err != nil {
+		return err
+	}
+	var c Config
+	if o.config != "" || o.admin == "" {
+		if c, err = loadConfig(o.config); err != nil {
+			return err
+		}
+	}
+	base := "http://" + cmp.Or(o.admin, c.Admin.Listen) + "/debug/explain?"
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	rec, err := o.ask(ctx, base, std.in)
+	if err != nil {
+		return err
+	}
+	if o.asJSON {
+		e := json.NewEncoder(std.out)
+		e.SetIndent("", "  ")
+		return e.Encode(rec)
+	}
+	if err := printRecord(std.out, rec); err != nil || o.id == "" || o.config == "" {
+		return err
+	}
+	return o.printAgain(std.out, rec, c.Policy)
+}
+
+// ask gets the record from the router.
+func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (filter.Record, error) {
+	if o.id == "" {
+		query := url.Values{"path": {o.path}, "tenant": {o.tenant}, "subset": {o.subset}}
+		var answer struct{ Decision filter.Record }
+		err := fetch(ctx, http.MethodPost, base+query.Encode(), body, &answer)
+		return answer.Decision, err
+	}
+	var answer struct{ Decisions []filter.Record }
+	if err := fetch(ctx, http.MethodGet, base+url.Values{"id": {o.id}}.Encode(), nil, &answer); err != nil {
+		return filter.Record{}, err
+	}
+	if len(answer.Decisions) == 0 {
+		return filter.Record{}, fmt.Errorf("the router has no decision with id %q, or no longer; filter.decisions is how many it keeps", o.id)
+	}
+	return answer.Decisions[0], nil
+}
+
+func fetch(ctx context.Context, method, url string, body io.Reader, to any) error {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the router: %w", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("ask the router: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the router answered %s: %s", resp.Status, bytes.TrimSpace(text))
+	}
+	return json.Unmarshal(text, to)
+}
+
+// printRecord prints a decision for people: what was known, then the candidates,
+// best first.
+func printRecord(w io.Writer, rec filter.Record) error {
+	chosen, others, _ := strings.Cut(rec.Chosen, ",")
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("reason", "%s", rec.Reason)
+	switch {
+	case chosen == "":
+		line("goes to", "nowhere in particular: no hint is given")
+	case others == "":
+		line("goes to", "%s", chosen)
+	default:
+		line("goes to", "%s, then %s", chosen, strings.ReplaceAll(others, ",", ", "))
+	}
+	line("model", "%s, policy %s", cmp.Or(rec.Model, "not known"), cmp.Or(rec.Policy, "none"))
+	line("tokens", "%d from %s; prompts %d, blocks looked up %d", rec.Tokens, cmp.Or(rec.Source, "nowhere"), rec.Prompts, rec.Blocks)
+	line("cached", "%d tokens predicted", rec.Predicted)
+	line("took", "%s", rec.Took.Round(time.Microsecond))
+	if len(rec.Candidates) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\nreplica\trank\tmatched\treported\tlower tiers\tin flight\tawaiting\tprefill queued\tothers'\tspeed\tcost\tverdict\t")
+	for _, c := range byMerit(rec.Candidates, chosen) {
+		s := c.State
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, s.Matched, s.Reported, s.Lower,
+			s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Speed, c.Score.Cost, c.Score.Verdict)
+	}
+	return t.Flush()
+}
+
+// byMerit puts the winner first, then orders by verdict and cost.
+func byMerit(all []filter.CandidateRecord, chosen string) []filter.CandidateRecord {
+	won := func(c filter.CandidateRecord) int {
+		if c.Replica == chosen {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedStableFunc(slices.Values(all), func(a, b filter.CandidateRecord) int {
+		return cmp.Or(cmp.Compare(won(a), won(b)), cmp.Compare(a.Score.Verdict, b.Score.Verdict), cmp.Compare(a.Score.Cost, b.Score.Cost))
+	})
+}
+
+var errNothingToJudge = errors.New("the decision has no candidates to judge again")
+
+// printAgain says what the policy of a configuration makes of the recorded
+// snapshot.
+func (o *explainOptions) printAgain(w io.Writer, rec filter.Record, c policy.Config) error {
+	if len(rec.Candidates) == 0 {
+		return errNothingToJudge
+	}
+	book, err := policy.NewBook(c)
+	if err != nil {
+		return err
+	}
+	_, winner := rec.Again(book.Of(rec.Model))
+	chosen, _, _ := strings.Cut(rec.Chosen, ",")
+	switch {
+	case winner < 0:
+		fmt.Fprintf(w, "\nby the policy of %s: nobody\n", o.config)
+	case rec.Candidates[winner].Replica == chosen:
+		fmt.Fprintf(w, "\nby the policy of %s: %s, too\n", o.config, chosen)
+	default:
+		fmt.Fprintf(w, "\nby the policy of %s: %s instead\n", o.config, rec.Candidates[winner].Replica)
+	}
+	return nil
+}

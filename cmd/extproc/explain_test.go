@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TestExplainHandler: what is asked about is judged, not kept; what is no
+// request is refused in one sentence.
+func TestExplainHandler(t *testing.T) {
+	c := defaultConfig()
+	c.Filter.MaxBody = 1000
+	r, err := newRouter(c, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := explainNow(r.filter, c.Filter.MaxBody)
+	for _, tc := range []struct {
+		target, body string
+		status       int
+		want         string
+	}{
+		{"/debug/explain", `{"model":"m","messages":[]}`, 200, `"reason":"unknown_model"`},
+		{"/debug/explain?path=/v1/completions", `{"model":"m"}`, 200, `"reason":"no_prompt"`},
+		{"/debug/explain", `{`, 200, `"reason":"unreadable_json"`},
+		{"/debug/explain?path=/v1/embeddings", `{}`, 400, `"/v1/embeddings" is no route`},
+		{"/debug/explain", strings.Repeat(" ", 1001), 413, "larger than 1000 bytes"},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, tc.target, strings.NewReader(tc.body)))
+		if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) {
+			t.Errorf("%s %.40s: %d %s", tc.target, tc.body, w.Code, w.Body)
+		}
+	}
+	if last := r.ring.Last(1, nil); len(last) != 0 {
+		t.Errorf("explaining was recorded: %+v", last)
+	}
+}
+
+// recorded is a decision as the router sends it: the second replica holds more,
+// the first is less loaded and failed, the third holds nothing.
+const recorded = `{"seq":7,"id":"r-1","took_ns":21000,"route":"/v1/chat/completions","model":"m","reason":"warm","policy":"ttft",
+"token_source":"in_process","prompts":1,"prompt_tokens":1000,"blocks":62,"predicted_cached_tokens":960,"chosen":"10.0.0.2:8000,10.0.0.3:8000",
+"request":{"input_tokens":1000,"ordinal":7},"candidates":[
+{"replica":"10.0.0.1:8000","rank":0,"state":{"hash":"1","matched_tokens":96,"reported_tokens":96,"lower_tier_tokens":96,"failing":true},"score":{"cost":0.09,"verdict":"failing"}},
+{"replica":"10.0.0.2:8000","rank":0,"state":{"hash":"2","matched_tokens":960,"reported_tokens":960,"lower_tier_tokens":960,"in_flight":1,"live_tokens":2000},"score":{"cost":0.0063,"verdict":"ranked"}},
+{"replica":"10.0.0.3:8000","rank":0,"state":{"hash":"3"},"score":{"cost":0.1065,"verdict":"ranked"}}]}`
+
+func TestExplainCommand(t *testing.T) {
+	var asked []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+" "+r.URL.RawQuery)
+		switch {
+		case r.Method == http.MethodPost:
+			_, _ = w.Write([]byte(`{"decision":` + recorded + `}`))
+		case r.URL.Query().Get("id") == "r-1":
+			_, _ = w.Write([]byte(`{"decisions":[` + recorded + `]}`))
+		default:
+			_, _ = w.Write([]byte(`{"decisions":[]}`))
+		}
+	}))
+	defer srv.Close()
+	admin := strings.TrimPrefix(srv.URL, "http://")
+	file := filepath.Join(t.TempDir(), "other.yaml")
+	other := "admin: {listen: " + admin + "}\nfleet: {replicas: [{address: 10.0.0.1:8000}]}\npolicy: {route_policy: filter-then-score, balance_abs_threshold: 0, balance_rel_threshold: 1.0}\n"
+	if err := os.WriteFile(file, []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	explain := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		err := run(t.Context(), append([]string{"explain"}, args...), stdio{strings.NewReader("{}"), &out, &out})
+		return out.String(), err
+	}
+	out, err := explain("-admin", admin, "-path", "/v1/completions", "-subset", "10.0.0.2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"reason     warm\n", "goes to    10.0.0.2:8000, then 10.0.0.3:8000\n", "1000 from in_process", "960 tokens predicted", "failing"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	first, second := strings.Index(out, "\n  10.0.0.2:8000"), strings.Index(out, "\n  10.0.0.3:8000")
+	if first < 0 || second < first || strings.Index(out, "\n  10.0.0.1:8000") < second {
+		t.Errorf("not best first:\n%s", out)
+	}
+	if out, err = explain("-config", file, "-id", "r-1"); err != nil || !strings.Contains(out, "by the policy of "+file+": 10.0.0.") {
+		t.Errorf("by another policy: %v\n%s", err, out)
+	}
+	if out, err = explain("-admin", admin, "-json"); err != nil || !strings.Contains(out, `"verdict": "failing"`) {
+		t.Errorf("as JSON: %v\n%s", err, out)
+	}
+	if _, err = explain("-admin", admin, "-id", "gone"); err == nil || !strings.Contains(err.Error(), `no decision with id "gone"`) {
+		t.Errorf("unknown id: %v", err)
+	}
+	if want := "POST path=%2Fv1%2Fcompletions&subset=10.0.0.2&tenant="; asked[0] != want {
+		t.Errorf("asked %q, want %q", asked[0], want)
+	}
+}

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// explained is what the test reads of a decision.
+type explained struct {
+	Reason, Chosen, Model string
+	Source                string `json:"token_source"`
+	Predicted             int    `json:"predicted_cached_tokens"`
+	Candidates            []struct {
+		Replica string
+		State   struct {
+			Matched int `json:"matched_tokens"`
+		}
+	}
+}
+
+func (st *stack) explain(msgs []message) explained {
+	st.t.Helper()
+	body, err := json.Marshal(map[string]any{"model": "sim", "messages": msgs})
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	resp, err := http.Post("http://"+st.admin+"/debug/explain", "application/json", bytes.NewReader(body))
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var answer struct{ Decision explained }
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
+		st.t.Fatalf("explain: %s, %v", resp.Status, err)
+	}
+	return answer.Decision
+}
+
+// TestExplainForetells: what explain says of a request is what then happens to
+// it, to the cached token, and asking changes nothing.
+func TestExplainForetells(t *testing.T) {
+	st := start(t, setup{replicas: 3, sim: fast()})
+	for i := range 6 {
+		first := firstTurn(i)
+		a := st.chat(first, 4)
+		st.settled()
+		second := append(first, message{"assistant", a.text}, message{"user", "and then?"})
+		for range 3 {
+			told := st.explain(second)
+			if told.Reason != "warm" || !strings.HasPrefix(told.Chosen, a.replica) || told.Predicted == 0 || told.Source == "" || len(told.Candidates) != 3 {
+				t.Fatalf("conversation %d was on %s, explained: %+v", i, a.replica, told)
+			}
+		}
+		told := st.explain(second)
+		if b := st.chat(second, 4); b.replica != a.replica || b.cached != told.Predicted {
+			t.Errorf("explained %s with %d cached tokens, happened on %s with %d", told.Chosen, told.Predicted, b.replica, b.cached)
+		}
+	}
+	st.wantReasons(12, 1)
+}
