@@ -172,9 +172,10 @@ func (s *stage) startRouter(ctx context.Context, listen, admin string, replicas 
 		list = append(list, replica{r})
 	}
 	text, err := yaml.Marshal(map[string]any{
-		"listen": listen,
-		"admin":  map[string]any{"listen": admin},
-		"fleet":  map[string]any{"replicas": list},
+		"listen":        listen,
+		"admin":         map[string]any{"listen": admin},
+		"index_service": map[string]any{"listen": ""}, // its port may be taken, and nobody asks
+		"fleet":         map[string]any{"replicas": list},
 	})
 	if err != nil {
 		return err

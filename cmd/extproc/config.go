@@ -24,10 +24,13 @@ type Config struct {
 	Log    telemetry.LogOptions `yaml:"log"`
 	Fleet  fleet.Options        `yaml:"fleet"`
 	Index  IndexConfig          `yaml:"index"`
-	Filter FilterConfig         `yaml:"filter"`
-	Tokens TokensConfig         `yaml:"tokens"`
-	Policy policy.Config        `yaml:"policy"`
-	Envoy  envoy.Options        `yaml:"envoy"` // what `extproc envoy-config` writes
+
+	IndexService IndexServiceConfig `yaml:"index_service"`
+
+	Filter FilterConfig  `yaml:"filter"`
+	Tokens TokensConfig  `yaml:"tokens"`
+	Policy policy.Config `yaml:"policy"`
+	Envoy  envoy.Options `yaml:"envoy"` // what `extproc envoy-config` writes
 }
 
 // AdminConfig is the admin server.
@@ -78,6 +81,7 @@ func defaultConfig() Config {
 			MaxScopes: ix.MaxScopes, MaxScopeBlocks: ix.MaxScopeBlocks, MaxBlocks: ix.MaxBlocks, MaxOrphans: ix.MaxOrphans,
 			SweepEvery: ix.SweepEvery, ReplicaTTL: ix.ReplicaTTL, SyncTimeout: 10 * time.Second, ProbeEvery: 30 * time.Second,
 		},
+		IndexService: IndexServiceConfig{Listen: "127.0.0.1:9003"},
 		Filter: FilterConfig{
 			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, Decisions: 1024,
 		},
@@ -96,6 +100,9 @@ func (c Config) Validate() error {
 	}
 	address("listen", c.Listen)
 	address("admin.listen", c.Admin.Listen)
+	if c.IndexService.Listen != "" {
+		address("index_service.listen", c.IndexService.Listen)
+	}
 	positive := func(field string, v int) {
 		if v <= 0 {
 			errs = append(errs, fmt.Errorf("filter.%s: %d is not positive", field, v))

@@ -20,6 +20,7 @@ import (
 	"warmroute/internal/config"
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
+	"warmroute/internal/indexrpc"
 	"warmroute/internal/policy"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
@@ -85,6 +86,7 @@ type router struct {
 	decider *filter.Decider
 	filter  *filter.Router
 	server  *filter.Server
+	service indexService
 }
 
 // newRouter makes everything and starts nothing.
@@ -94,6 +96,8 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
 	}
+	r.service.Server = indexrpc.New(r.index, indexrpc.Options{TTL: c.Index.ReplicaTTL})
+	reg.MustRegister(r.service.Collector())
 	metrics := filter.NewMetrics(reg)
 	r.feed = feed.New(r.index, feed.Options{
 		ProbeEvery: c.Index.ProbeEvery, SyncTimeout: c.Index.SyncTimeout, Log: log,
@@ -148,12 +152,16 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	if err := r.service.listen(r.c.IndexService); err != nil {
+		return errors.Join(err, listener.Close(), pages.Close())
+	}
 	var supply errgroup.Group
 	supply.Go(func() error { return r.fleet.Run(back) })
 	supply.Go(func() error { return r.feed.Run(back) })
 	supply.Go(func() error { return r.index.Run(back) })
 	supply.Go(func() error { return file.Watch(back, r.apply, r.refuse) })
 	supply.Go(func() error { return pages.Run(back) })
+	supply.Go(func() error { return r.service.run(back, r.log) })
 	supply.Go(func() error { return r.load(back) })
 	if r.local != nil {
 		supply.Go(func() error { return ended(back, r.local.Run(back)) })
@@ -167,7 +175,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 		drain(g)
 		return nil
 	})
-	gate.Open(r.ready, r.loading.ready)
+	gate.Open(r.ready, r.loading.ready, r.service.ready)
 	r.log.Info("serving", "listen", listener.Addr().String(), "admin", pages.Addr(), "build", telemetry.ReadBuild().String())
 	err = front.Wait()
 	stop()

@@ -104,7 +104,7 @@ func start(t *testing.T, s setup) *stack {
 func (st *stack) writeConfig(more string) {
 	st.t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nfleet:\n  replicas:\n", st.listen, st.admin)
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nfleet:\n  replicas:\n", st.listen, st.admin)
 	for _, sim := range st.sims {
 		fmt.Fprintf(&b, "  - address: %s\n", sim.Addr())
 		if ep := sim.EventEndpoint(0); ep != "" && strings.Contains(more, "# explicit events") {

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+	"warmroute/internal/config"
+	"warmroute/internal/testenv"
+	"warmroute/internal/vllmsim"
+	"warmroute/prefixhash"
+)
+
+// TestIndexService: what the router learned of its own replicas is answered over
+// gRPC; a service that breaks leaves the router not ready.
+func TestIndexService(t *testing.T) {
+	sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, sim.Run)
+	ports, err := testenv.FreePorts(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, admin := fmt.Sprint("127.0.0.1:", ports[1]), fmt.Sprint("127.0.0.1:", ports[2])
+	path := filepath.Join(t.TempDir(), "warmroute.yaml")
+	text := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: %q}\nfleet: {replicas: [{address: %q}]}\n",
+		ports[0], admin, service, sim.Addr())
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := &config.File[Config]{Path: path, Defaults: defaultConfig}
+	c, err := file.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	r, err := newRouter(c, slog.New(slog.DiscardHandler), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.metrics = reg
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- r.run(ctx, file) }()
+	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+admin+"/readyz"); return code == http.StatusOK })
+
+	conn, err := grpc.NewClient(service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if names := services(t, conn); !strings.Contains(names, indexpb.CacheIndex_ServiceDesc.ServiceName) {
+		t.Errorf("services by reflection: %s", names)
+	}
+	prompt := make([]uint32, 64)
+	for i := range prompt {
+		prompt[i] = uint32(1000 + i)
+	}
+	complete(t, sim.Addr(), prompt)
+	q := &indexpb.LookupRouteRequest{Model: "sim", HashScheme: index.SchemeTokens, BlockSize: 16}
+	for _, k := range prefixhash.AppendTokens(nil, prefixhash.TokenRoot("sim", prefixhash.LoRA{}), prompt, 16, nil) {
+		q.BlockHashes = append(q.BlockHashes, prefixhash.KeyDigest(k).Bytes())
+	}
+	until(t, "the prompt is found", func() bool {
+		out, err := indexpb.NewCacheIndexClient(conn).LookupRoute(t.Context(), q)
+		return err == nil && len(out.GetRoutes()) == 1 && out.GetRoutes()[0].GetMatchedTokens() == 64 && out.GetRoutes()[0].GetReplicaId() == sim.Addr()
+	})
+	if _, page := get(t, "http://"+admin+"/metrics"); !strings.Contains(page, `warmroute_index_entries{model="sim"} 4`) {
+		t.Error("the metrics page lacks the index's four entries")
+	}
+
+	if err := r.service.listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "not ready without its service", func() bool {
+		code, why := get(t, "http://"+admin+"/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(why, "the index service is not serving")
+	})
+	cancel()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "index service") {
+		t.Errorf("the router ended with %v, want the service's error", err)
+	}
+}
+
+func TestIndexServiceOff(t *testing.T) {
+	var s indexService
+	if err := s.listen(IndexServiceConfig{}); err != nil || s.ready() != nil || s.run(t.Context(), nil) != nil {
+		t.Errorf("a service without an address: %v", err)
+	}
+}
+
+// background runs f until the test ends.
+func background(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// complete sends a prompt of token ids to a replica.
+func complete(t *testing.T, addr string, prompt []uint32) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"model": "sim", "prompt": prompt, "max_tokens": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post("http://"+addr+"/v1/completions", "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("completion: %s", resp.Status)
+	}
+}
+
+func get(t *testing.T, url string) (code int, body string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw)
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+// services lists what a server says it serves.
+func services(t *testing.T, conn *grpc.ClientConn) string {
+	t.Helper()
+	s, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(out.GetListServicesResponse().GetService())
+}
