@@ -27,6 +27,7 @@ type fakeIndex struct {
 	mu     sync.Mutex
 	ids    map[index.Holder]index.HolderID
 	blocks map[index.Holder]int
+	hybrid bool // what it holds proves nothing
 }
 
 func (x *fakeIndex) ID(h index.Holder) index.HolderID {
@@ -45,6 +46,10 @@ func (x *fakeIndex) Lookup(dst []index.Match, _ index.Scope, keys []prefixhash.K
 	defer x.mu.Unlock()
 	for h, n := range x.blocks {
 		n := int32(min(n, len(keys)))
+		if x.hybrid {
+			dst = append(dst, index.Match{ID: x.ids[h], HybridUnknown: true})
+			continue
+		}
 		dst = append(dst, index.Match{ID: x.ids[h], Blocks: n, Reported: n, Lower: n, Storage: n})
 	}
 	return dst

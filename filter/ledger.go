@@ -182,17 +182,25 @@ func (c *charge) release() (came bool) {
 // Ledger.deciding is held.
 func (l *Load) settle(now int64) {
 	seen := l.latest.Load()
-	n := 0
-	for _, c := range l.queue {
-		if c.state.Load() == chargeAwaiting && now < c.due && (c.mark != 0 || c.seq > seen) {
-			break
+	kept, n := 0, 0
+	for ; n < len(l.queue); n++ {
+		c := l.queue[n]
+		switch {
+		case c.state.Load() != chargeAwaiting:
+		case now >= c.due || c.mark == 0 && c.seq < seen:
+			c.first()
+		default:
+			l.queue[kept] = c
+			kept++
 		}
-		c.first()
-		n++
+		if c.seq > seen && kept > 0 {
+			n++
+			break // the rest came later, and is due later
+		}
 	}
-	if n > 0 {
-		rest := copy(l.queue, l.queue[n:])
-		clear(l.queue[rest:])
-		l.queue = l.queue[:rest]
+	if n > kept {
+		end := kept + copy(l.queue[kept:], l.queue[n:])
+		clear(l.queue[end:])
+		l.queue = l.queue[:end]
 	}
 }

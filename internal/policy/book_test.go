@@ -28,15 +28,15 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 
 func TestAModelsSettingsLieOverTheDefaultPolicy(t *testing.T) {
 	b := newBook(t, Config{
-		Overrides: Overrides{BalanceAbs: ptr(7), TTFT: map[string]*float64{"lambda": ptr(3.0)}},
+		Overrides: Overrides{BalanceAbs: ptr(7), TTFT: map[string]*float64{"lambda": ptr(5.0)}},
 		Models: map[string]Overrides{"m": {RoutePolicy: ptr(KindBalance), MinPrefixMatch: ptr(0.0), BalanceAbs: ptr(0),
 			TTFT: map[string]*float64{"kappa": ptr(0.0)}}},
 	})
 	m, other := b.Of("m"), b.Of("unknown")
-	if m.Kind != KindBalance || m.Balance.MinMatch != 0 || m.Balance.Abs != 0 || m.TTFT.Lambda != 3 || m.TTFT.Kappa != 0 {
+	if m.Kind != KindBalance || m.Balance.MinMatch != 0 || m.Balance.Abs != 0 || m.TTFT.Lambda != 5 || m.TTFT.Kappa != 0 {
 		t.Errorf("m: %+v", m)
 	}
-	if other.Kind != KindTTFT || other.Balance.MinMatch != 0.3 || other.Balance.Abs != 7 || other.TTFT.Lambda != 3 || other.TTFT.Kappa != 1 {
+	if other.Kind != KindTTFT || other.Balance.MinMatch != 0.3 || other.Balance.Abs != 7 || other.TTFT.Lambda != 5 || other.TTFT.Kappa != 1 {
 		t.Errorf("a model without settings: %+v", other)
 	}
 	if b.Of("alias", "m") != m {
@@ -57,9 +57,9 @@ func TestPatch(t *testing.T) {
 		{`{"balance_rel_threshold": 0}`, "0 0 0 4 0", "balance_rel_threshold: default -> 0"},
 		{`{}`, "0 0 0 4 0", ""},
 		{`{"balance_rel_threshold": 0}`, "0 0 0 4 0", ""},
-		{`{"min_prefix_match": null, "ttft": {"lambda": null}}`, "0.3 0 0 2 0", "min_prefix_match: 0 -> default, ttft.lambda: 4 -> default"},
-		{`{"ttft": null, "balance_abs_threshold": 1}`, "0.3 1 0 2 20", "balance_abs_threshold: 0 -> 1, ttft.beta: 0 -> default"},
-		{`{"balance_abs_threshold": null, "balance_rel_threshold": null}`, "0.3 2 1.5 2 20",
+		{`{"min_prefix_match": null, "ttft": {"lambda": null}}`, "0.3 0 0 3 0", "min_prefix_match: 0 -> default, ttft.lambda: 4 -> default"},
+		{`{"ttft": null, "balance_abs_threshold": 1}`, "0.3 1 0 3 20", "balance_abs_threshold: 0 -> 1, ttft.beta: 0 -> default"},
+		{`{"balance_abs_threshold": null, "balance_rel_threshold": null}`, "0.3 2 1.5 3 20",
 			"balance_abs_threshold: 1 -> default, balance_rel_threshold: 0 -> default"},
 	}
 	version := b.Of("m").Version

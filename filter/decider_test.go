@@ -1,0 +1,645 @@
+package filter
+
+import (
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/fleet"
+	"warmroute/internal/policy"
+	"warmroute/prefixhash"
+)
+
+// rig is a decider over a real index, on a clock of its own.
+type rig struct {
+	t       testing.TB
+	mu      sync.Mutex
+	now     time.Time
+	fleet   *fakeFleet
+	index   *index.Index
+	ledger  *Ledger
+	book    *policy.Book
+	decider *Decider
+	lives   map[string]uint64
+}
+
+func newRig(t testing.TB, c policy.Config, replicas ...*fleet.Replica) *rig {
+	t.Helper()
+	r := &rig{t: t, now: time.Unix(1_700_000_000, 0), fleet: &fakeFleet{fleet.NewSnapshot(replicas...)}, book: newBook(t, c), lives: map[string]uint64{}}
+	clock := func() time.Time {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.now
+	}
+	var err error
+	if r.index, err = index.New(index.Options{Now: clock}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.index.Close() })
+	for _, rep := range replicas {
+		r.lives[rep.Addr] = r.index.Begin(index.Holder{Replica: rep.Addr})
+	}
+	r.ledger = NewLedger(clock)
+	r.decider = NewDecider(r.fleet, r.index, r.ledger, r.book, DeciderOptions{Now: clock})
+	return r
+}
+
+func (r *rig) wait(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = r.now.Add(d)
+}
+
+// chained are prompts by block numbers.
+type chained struct {
+	blocks []int
+	extra  int // tokens behind the last full block
+}
+
+func (p chained) keys() (keys []prefixhash.Key) {
+	parent := prefixhash.TokenRoot("m", prefixhash.LoRA{})
+	for _, b := range p.blocks {
+		parent = prefixhash.Link(parent, prefixhash.Content(b))
+		keys = append(keys, parent)
+	}
+	return keys
+}
+
+func (p chained) Len() int       { return 1 }
+func (p chained) Tokens(int) int { return len(p.blocks)*blockSize + p.extra }
+func (p chained) AppendKeys(dst []prefixhash.Key, _ *index.Scope, _ int) []prefixhash.Key {
+	return append(dst, p.keys()...)
+}
+func (p chained) Mark(*index.Scope, int) (uint64, int) {
+	return uint64(p.blocks[len(p.blocks)-1]), len(p.blocks)
+}
+
+// prompt is n blocks of which the first are shared with all prompts of that
+// family, and one more token.
+func prompt(family, own, n int) chained {
+	p := chained{extra: 1}
+	for i := range n {
+		p.blocks = append(p.blocks, family*1_000_000+own*1000+i+1)
+	}
+	return p
+}
+
+func (r *rig) ask(p chained) (Decision, *Record) {
+	w := new(Work)
+	d := r.decider.Decide(&Ask{Model: "m", Prompts: p}, w)
+	return d, &w.Record
+}
+
+// stored has a replica publish a prompt's blocks, as vLLM does when the step
+// that completes the prompt ends.
+func (r *rig) stored(addr string, p chained) {
+	r.t.Helper()
+	e := index.Event{Kind: index.Stored, Scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: blockSize}}
+	for _, b := range p.blocks {
+		e.Engine = append(e.Engine, uint64(b))
+		e.Content = append(e.Content, prefixhash.Content(b))
+	}
+	b := &index.Batch{Holder: index.Holder{Replica: addr}, Incarnation: r.lives[addr], Events: []index.Event{e}}
+	if _, err := r.index.Apply(b); err != nil {
+		r.t.Fatal(err)
+	}
+	r.ledger.Applied(b)
+}
+
+func first(d Decision) string {
+	addr, _, _ := strings.Cut(d.Destination, ",")
+	return addr
+}
+
+func (r *rig) load(addr string) *Load { return r.ledger.Of(index.Holder{Replica: addr}) }
+
+// candidate is the state of one candidate in a record.
+func candidate(t *testing.T, rec *Record, addr string) policy.Candidate {
+	t.Helper()
+	for _, c := range rec.Candidates {
+		if c.Replica == addr {
+			return c.State
+		}
+	}
+	t.Fatalf("%s is no candidate", addr)
+	return policy.Candidate{}
+}
+
+func replicas(n int) (out []*fleet.Replica) {
+	for i := range n {
+		out = append(out, replica(i+1))
+	}
+	return out
+}
+
+func TestColdThenObserved(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(4)...)
+	p := prompt(1, 0, 100)
+	d, rec := r.ask(p)
+	if d.Reason != ReasonCold || rec.Predicted != 0 {
+		t.Fatalf("the first: %+v", d)
+	}
+	home := first(d)
+	r.wait(60 * time.Millisecond)
+	r.stored(home, p)
+	d.Lease.Release()
+	d, rec = r.ask(p)
+	if first(d) != home || d.Reason != ReasonWarm || rec.Predicted != 100*blockSize {
+		t.Errorf("the second went to %s with %d cached tokens (%s), the prompt is on %s", first(d), rec.Predicted, d.Reason, home)
+	}
+}
+
+func TestUnrelatedPromptsSpread(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(4)...)
+	count := map[string]int{}
+	for i := range 64 {
+		d, _ := r.ask(prompt(i, i, 50))
+		count[first(d)]++
+	}
+	for addr, n := range count {
+		if n < 14 || n > 18 {
+			t.Errorf("%s got %d of 64 unrelated prompts: %v", addr, n, count)
+		}
+	}
+}
+
+// TestSpeculationLastsUntilEventsTell: from the decision on, the prefix counts
+// where it was sent; the events replace that, and silence ends it.
+func TestSpeculationLastsUntilEventsTell(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	p := prompt(1, 0, 100)
+	d, _ := r.ask(p)
+	home := first(d)
+	_, rec := r.ask(p)
+	if c := candidate(t, rec, home); c.Matched != 100*blockSize || c.Reported != 0 {
+		t.Errorf("just routed: %+v", c)
+	}
+	r.stored(home, p)
+	_, rec = r.ask(p)
+	if c := candidate(t, rec, home); c.Matched != 100*blockSize || c.Reported != 100*blockSize {
+		t.Errorf("reported: %+v", c)
+	}
+	lost := prompt(2, 0, 100)
+	d, _ = r.ask(lost)
+	r.wait(time.Minute)
+	r.index.Begin(index.Holder{Replica: "10.0.0.9:8000"}) // somebody else's batch does not matter
+	if _, rec = r.ask(lost); candidate(t, rec, first(d)).Matched != 0 {
+		t.Errorf("a minute later nothing was stored, but it still counts")
+	}
+}
+
+func TestSpeculationIsWithdrawnWhenTheRequestFails(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	for status, stays := range map[int]bool{200: true, 400: false, 503: false} {
+		p := prompt(status, 0, 100)
+		d, _ := r.ask(p)
+		d.Lease.Answered(status)
+		d.Lease.Release()
+		_, rec := r.ask(p)
+		if got := candidate(t, rec, first(d)).Matched > 0; got != stays {
+			t.Errorf("status %d: still speculated: %v, want %v", status, got, stays)
+		}
+	}
+}
+
+func TestServedElsewhereMovesTheCharge(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(3)...)
+	p := prompt(1, 0, 100)
+	d, _ := r.ask(p)
+	list := strings.Split(d.Destination, ",")
+	r.decider.Served(&d, list[1])
+	from, to := r.load(list[0]), r.load(list[1])
+	if from.InFlight() != 0 || from.Pending() != 0 || to.InFlight() != 1 || to.Live() != int64(p.Tokens(0)) {
+		t.Errorf("in flight %d on the first, %d where it was served", from.InFlight(), to.InFlight())
+	}
+	_, rec := r.ask(p)
+	if candidate(t, rec, list[0]).Matched != 0 || candidate(t, rec, list[1]).Matched == 0 {
+		t.Error("the prefix is expected where it was first sent")
+	}
+	d.Lease.Release()
+	if to.InFlight() > 1 || from.InFlight() > 1 {
+		t.Error("the charge stays")
+	}
+	d, _ = r.ask(prompt(2, 0, 10))
+	r.decider.Served(&d, "10.9.9.9:8000") // not one of ours
+	d.Lease.Release()
+	for addr, l := range r.ledger.All() {
+		if l.streak.Load() > 1 {
+			t.Errorf("%v is blamed for what Envoy does without hints", addr)
+		}
+	}
+}
+
+// TestFirstTokenByEvent: the event that stores the prompt's last block ends the
+// wait, not an earlier block, not the response headers.
+func TestFirstTokenByEvent(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(1)...)
+	p := prompt(1, 0, 1000)
+	d, _ := r.ask(p)
+	load := r.load(first(d))
+	if load.Awaiting() != 1 || load.Pending() < 0.6 {
+		t.Fatalf("awaiting %d, %.3f s", load.Awaiting(), load.Pending())
+	}
+	r.wait(300 * time.Millisecond)
+	half := p
+	half.blocks = p.blocks[:512] // a chunk of 8192 tokens
+	r.stored(first(d), half)
+	d.Lease.Answered(200)
+	if load.Awaiting() != 1 {
+		t.Error("a first chunk or the response headers count as the first token")
+	}
+	r.wait(300 * time.Millisecond)
+	r.stored(first(d), p)
+	if load.Awaiting() != 0 || load.Pending() != 0 || load.InFlight() != 1 {
+		t.Errorf("after the last block: awaiting %d, pending %g, in flight %d", load.Awaiting(), load.Pending(), load.InFlight())
+	}
+	if s := load.speed(); s < 0.8 || s > 1.05 { // 0.6 s where 0.69 were modelled
+		t.Errorf("learned speed %g", s)
+	}
+	d.Lease.Release()
+	if load.InFlight() != 0 || load.Live() != 0 || load.marked.Load() != 0 {
+		t.Errorf("something stays: in flight %d, live %d, marks %d", load.InFlight(), load.Live(), load.marked.Load())
+	}
+}
+
+// TestFirstTokenWithoutEvent: a request that stores nothing new counts as
+// started after its expected time, or when a later one has started.
+func TestFirstTokenWithoutEvent(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(1)...)
+	p := prompt(1, 0, 100)
+	r.stored("10.0.0.1:8000", p)
+	hit, _ := r.ask(p)
+	r.wait(time.Millisecond)
+	if _, rec := r.ask(p); candidate(t, rec, first(hit)).Awaiting > 1 {
+		t.Errorf("one token to compute still awaited after 1 ms: %+v", rec.Candidates)
+	}
+	long, _ := r.ask(prompt(2, 0, 2000))
+	behind, _ := r.ask(p) // waits behind the long one
+	r.wait(10 * time.Millisecond)
+	if _, rec := r.ask(p); candidate(t, rec, first(hit)).Awaiting < 2 {
+		t.Errorf("the hit behind a long prefill counts as started: %+v", rec.Candidates)
+	}
+	later := prompt(3, 0, 10)
+	if d, _ := r.ask(later); d.Lease == nil {
+		t.Fatal("no hint")
+	}
+	r.stored("10.0.0.1:8000", later)
+	r.ask(p)
+	if behind.Lease.own.state.Load() != chargeDecoding {
+		t.Error("a later request has its first token, this one does not")
+	}
+	if long.Lease.own.state.Load() != chargeAwaiting {
+		t.Error("what an event will tell of was guessed")
+	}
+	r.wait(time.Hour) // the event was lost
+	r.ask(p)
+	if long.Lease.own.state.Load() != chargeDecoding {
+		t.Error("a first token is awaited for ever")
+	}
+}
+
+// TestBurstOfOnePrompt is 512 identical prompts at once on 8 replicas.
+func TestBurstOfOnePrompt(t *testing.T) {
+	for _, blocks := range []int{20, 768, 4000} {
+		r := newRig(t, policy.Config{}, replicas(8)...)
+		p := prompt(1, 0, blocks)
+		count, misses := map[string]int{}, 0
+		for n := 1; n <= 512; n++ {
+			d, rec := r.ask(p)
+			count[first(d)]++
+			if rec.Predicted == 0 {
+				misses++
+			}
+			most := 0
+			for _, k := range count {
+				most = max(most, k)
+			}
+			if mean := float64(n) / 8; n >= 64 && float64(most) > 1.3*mean {
+				t.Fatalf("%d blocks: after %d the busiest has %d, %.2f times the mean", blocks, n, most, float64(most)/mean)
+			}
+		}
+		if hits, attainable := 512-misses, 512-8; float64(hits) < 0.9*float64(attainable) {
+			t.Errorf("%d blocks: %d hits of %d attainable", blocks, hits, attainable)
+		}
+	}
+}
+
+// TestAReplicaThatFailsAtOnceGetsNothing: it never has anything in flight, and
+// must not look idle for that.
+func TestAReplicaThatFailsAtOnceGetsNothing(t *testing.T) {
+	for _, status := range []int{503, 0} { // told by Envoy, or only seen to end too soon
+		r := newRig(t, policy.Config{}, replicas(4)...)
+		hole, fell := "10.0.0.2:8000", 0
+		for i := range 400 {
+			d, _ := r.ask(prompt(i, i, 100))
+			r.wait(time.Millisecond)
+			if first(d) == hole {
+				fell++
+				d.Lease.Answered(status)
+				d.Lease.Release()
+			}
+		}
+		if fell > 8 { // three to notice, and one try after each penalty
+			t.Errorf("status %d: the broken replica got %d of 400 requests", status, fell)
+		}
+		r.wait(time.Minute)
+		back := 0
+		for i := range 40 {
+			d, _ := r.ask(prompt(1000+i, i, 100))
+			if first(d) == hole {
+				back++
+				r.wait(100 * time.Millisecond)
+				d.Lease.Answered(200)
+				d.Lease.Release()
+			}
+		}
+		if back == 0 {
+			t.Errorf("status %d: the replica never gets another chance", status)
+		}
+	}
+}
+
+func TestStrangersTrafficCountsAsLoad(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	reps := replicas(2)
+	page := func(running, waiting float64) {
+		r.wait(time.Second)
+		for i := range reps {
+			c := *reps[i]
+			c.Load = []fleet.Load{{At: r.now}}
+			if i == 0 {
+				c.Load[0].Running, c.Load[0].Waiting = running, waiting
+			}
+			reps[i] = &c
+		}
+		r.fleet.snap = fleet.NewSnapshot(reps...)
+	}
+	page(4, 12)
+	d, rec := r.ask(prompt(1, 0, 100))
+	if c := candidate(t, rec, "10.0.0.1:8000"); first(d) != "10.0.0.2:8000" || c.Foreign < 0.3 {
+		t.Errorf("12 requests of others wait there: went to %s, %+v", first(d), c)
+	}
+	// Our own burst is not somebody else's, even when it is over by now.
+	page(0, 0)
+	var ours []Decision
+	for i := range 20 {
+		d, _ := r.ask(prompt(10+i, i, 10))
+		ours = append(ours, d)
+	}
+	for _, d := range ours {
+		d.Lease.Answered(200)
+		d.Lease.Release()
+	}
+	page(8, 2)
+	if _, rec := r.ask(prompt(99, 0, 10)); candidate(t, rec, "10.0.0.1:8000").Foreign != 0 {
+		t.Errorf("our own requests count as others': %+v", rec.Candidates)
+	}
+}
+
+func TestTheHistogramCalibratesWhereThereAreNoEvents(t *testing.T) {
+	rep := replica(1)
+	rep.Events = nil
+	r := newRig(t, policy.Config{}, rep)
+	sum, count := 0.0, 0.0
+	for range 100 {
+		for range 5 {
+			w := new(Work)
+			text := []prefixhash.Key{prefixhash.Key(count + 1)}
+			d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: 1000}, w)
+			r.wait(200 * time.Millisecond)
+			sum, count = sum+3*w.Record.Candidates[0].State.Pending+3*0.0355, count+1 // three times slower than modelled
+			d.Lease.Answered(200)
+			d.Lease.Release()
+		}
+		c := *rep
+		c.Load = []fleet.Load{{At: r.now, TTFTSum: sum, TTFTCount: count}}
+		r.fleet.snap = fleet.NewSnapshot(&c)
+	}
+	if s := r.load(rep.Addr).speed(); s < 2.2 || s > 3.5 {
+		t.Errorf("learned speed %g, the replica is three times slower than modelled", s)
+	}
+}
+
+func TestLoadedAdaptersAreNearer(t *testing.T) {
+	lora := prefixhash.LoRA{Name: "sql", Set: true}
+	var reps []*fleet.Replica
+	for i := range 3 {
+		c := *replica(i + 1)
+		c.Models = []fleet.Model{{ID: "sql", Base: "m", LoRA: lora}}
+		c.Load = []fleet.Load{{MaxLoRAs: 2, At: time.Unix(1, 0)}}
+		reps = append(reps, &c)
+	}
+	reps[0].Load[0].LoRAs = []string{"de", "fr"}
+	reps[1].Load[0].LoRAs = []string{"de"}
+	reps[2].Load[0].LoRAs = []string{"de", "sql"}
+	r := newRig(t, policy.Config{}, reps...)
+	w := new(Work)
+	d := r.decider.Decide(&Ask{Model: "sql", Prompts: prompt(1, 0, 50)}, w)
+	if d.Destination != "10.0.0.3:8000,10.0.0.2:8000,10.0.0.1:8000" {
+		t.Errorf("order %s: want loaded, a free slot, full", d.Destination)
+	}
+}
+
+func TestSheddingIsOffUnlessConfigured(t *testing.T) {
+	limit := 0.69 // of which the first prompt on each replica takes 0.688
+	busy := func(r *rig) Decision {
+		for i := range 20 {
+			r.ask(prompt(i, i, 1000))
+		}
+		d, _ := r.ask(prompt(99, 0, 10))
+		return d
+	}
+	if d := busy(newRig(t, policy.Config{}, replicas(2)...)); d.Destination == "" {
+		t.Errorf("shed by default: %+v", d)
+	}
+	r := newRig(t, policy.Config{Overrides: policy.Overrides{MaxTTFT: &limit}}, replicas(2)...)
+	if d := busy(r); d.Reason != ReasonSaturated || d.Lease != nil {
+		t.Errorf("every replica is seconds behind: %+v", d)
+	}
+	w := new(Work)
+	if d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(98, 0, 10), Priority: 1}, w); d.Destination == "" {
+		t.Errorf("priority: %+v", d)
+	}
+}
+
+func TestDisabledIsANoOp(t *testing.T) {
+	off := policy.KindDisabled
+	for name, c := range map[string]policy.Config{
+		"everywhere": {Overrides: policy.Overrides{RoutePolicy: &off}},
+		"one model":  {Models: map[string]policy.Overrides{"m": {RoutePolicy: &off}}},
+	} {
+		b := newBench(t, panicking{}, replica(1)) // whose tokens nobody may ask for
+		if _, err := b.book.Replace(c); err != nil {
+			t.Fatal(err)
+		}
+		d := b.route(query())
+		if d.Reason != ReasonDisabled || d.Destination != "" || d.Lease != nil {
+			t.Errorf("%s: %+v", name, d)
+		}
+		for h, l := range b.ledger.All() {
+			if l.InFlight() != 0 {
+				t.Errorf("%s: %v was charged", name, h)
+			}
+		}
+	}
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	if _, err := b.book.Replace(policy.Config{Overrides: policy.Overrides{RoutePolicy: &off}}); err != nil {
+		t.Fatal(err)
+	}
+	q := query()
+	q.Body = []byte(`{"this is`) // nothing is parsed: nobody notices
+	if d := b.route(q); d.Reason != ReasonDisabled {
+		t.Errorf("with everything disabled a body was read: %+v", d)
+	}
+}
+
+func TestFilterThenScoreRaisesPressure(t *testing.T) {
+	kind := policy.KindBalance
+	r := newRig(t, policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}, replicas(3)...)
+	p := prompt(1, 0, 100)
+	r.stored("10.0.0.2:8000", p)
+	d, _ := r.ask(p)
+	if first(d) != "10.0.0.2:8000" || d.Reason != ReasonWarm {
+		t.Fatalf("a hot match inside the guard: %+v", d)
+	}
+	if r.decider.Pressure().Of("m", r.now).Raised {
+		t.Error("pressure without a disturbance")
+	}
+	for i := range 6 {
+		r.ask(prompt(50+i, i, 10)) // unique prompts
+	}
+	if r.decider.Pressure().Of("m", r.now).Raised {
+		t.Error("unique prompts raise pressure")
+	}
+	var guarded Decision
+	for range 12 {
+		if guarded, _ = r.ask(p); first(guarded) != "10.0.0.2:8000" {
+			break
+		}
+	}
+	if guarded.Reason != ReasonGuarded || !r.decider.Pressure().Of("m", r.now).Raised {
+		t.Errorf("the guard overrode a hot match: %+v, pressure %+v", guarded, r.decider.Pressure().Of("m", r.now))
+	}
+	// A replica that is not there any more is no disturbance.
+	r.decider.Pressure().Reset("m")
+	gone := replicas(3)
+	gone[1].Ready = false
+	r.fleet.snap = fleet.NewSnapshot(gone...)
+	r.ask(p)
+	if r.decider.Pressure().Of("m", r.now).Raised {
+		t.Error("an offline replica's match counts as a disturbance")
+	}
+}
+
+func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
+	for _, kind := range []policy.Kind{policy.KindTTFT, policy.KindBalance} {
+		reps := replicas(4)
+		for i := range reps {
+			reps[i].Events = nil
+		}
+		r := newRig(t, policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}, reps...)
+		ask := func(text []prefixhash.Key) Decision {
+			return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * textBlockTokens}, new(Work))
+		}
+		text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
+		d := ask(text)
+		if d.Reason != ReasonLearnedCold {
+			t.Fatalf("%s: %+v", kind, d)
+		}
+		home := first(d)
+		d.Lease.Answered(200)
+		d.Lease.Release()
+		d = ask(text)
+		if d.Reason != ReasonLearned || first(d) != home {
+			t.Errorf("%s: the second time %+v, want %s", kind, d, home)
+		}
+		list := strings.Split(d.Destination, ",")
+		r.decider.Served(&d, list[1])
+		d.Lease.Answered(200)
+		d.Lease.Release()
+		if d = ask(text); first(d) != list[1] {
+			t.Errorf("%s: after it was served on %s: %+v", kind, list[1], d)
+		}
+		d.Lease.Release()
+		r.decider.Gone(list[1])
+		if d = ask(text); d.Reason != ReasonLearnedCold {
+			t.Errorf("%s: after that left: %+v", kind, d)
+		}
+	}
+}
+
+func TestHybridUnknownEverywhereIsNoHint(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
+	b.index.hybrid = true
+	b.holds("10.0.0.1:8000", 0, 1)
+	if d := b.route(query()); d.Reason != ReasonCold {
+		t.Errorf("one of two: %+v", d)
+	}
+	b.holds("10.0.0.2:8000", 0, 1)
+	if d := b.route(query()); d.Reason != ReasonHybridUnknown || d.Destination != "" {
+		t.Errorf("all: %+v", d)
+	}
+}
+
+func TestDepartureInvalidatesOnce(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	d, _ := r.ask(prompt(1, 0, 100))
+	old := r.load(first(d))
+	r.index.Remove(first(d))
+	r.decider.Gone(first(d))
+	r.decider.Gone(first(d))
+	d.Lease.Release()
+	if old.InFlight() != 0 {
+		t.Error("the lease did not release into the void")
+	}
+	if r.load(first(d)) == old {
+		t.Error("the replica's load outlived it")
+	}
+}
+
+// TestConcurrentDecisions is 64 goroutines deciding, ending requests and
+// publishing events at once.
+func TestConcurrentDecisions(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(8)...)
+	var wg sync.WaitGroup
+	for g := range 64 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 1))
+			w := new(Work)
+			for i := range 50 {
+				p := prompt(rng.IntN(6), rng.IntN(3), 5+rng.IntN(60))
+				d := r.decider.Decide(&Ask{Model: "m", Prompts: p}, w)
+				if d.Lease == nil {
+					t.Error(d.Reason)
+					return
+				}
+				switch i % 4 {
+				case 0:
+					list := strings.Split(d.Destination, ",")
+					r.decider.Served(&d, list[rng.IntN(len(list))])
+				case 1:
+					r.stored(first(d), p)
+				case 2:
+					d.Lease.FirstToken()
+				}
+				d.Lease.Answered([]int{200, 200, 200, 503}[rng.IntN(4)])
+				d.Lease.Release()
+				r.wait(time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	for h, l := range r.ledger.All() {
+		if l.InFlight() != 0 || l.Awaiting() != 0 || l.Pending() != 0 || l.Live() != 0 || l.marked.Load() != 0 {
+			t.Errorf("%v: in flight %d, awaiting %d, pending %g, live %d, marks %d", h, l.InFlight(), l.Awaiting(), l.Pending(), l.Live(), l.marked.Load())
+		}
+		for i := range l.slots {
+			if l.slots[i].Load() != nil {
+				t.Errorf("%v: slot %d keeps a charge", h, i)
+			}
+		}
+	}
+}
