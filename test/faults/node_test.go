@@ -1,0 +1,159 @@
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/kvevents/kvtest"
+)
+
+// node is one publisher and what its cache truly holds. Its driver is one
+// goroutine; faults are decided under the publisher's own lock.
+type node struct {
+	holder  index.Holder
+	pub     *kvtest.Publisher
+	o       kvtest.Options
+	prompts *prompts
+	truth   *record
+	rng     *rand.Rand
+	lossy   bool // history can be lost for good: the index may know less, never more
+}
+
+// nodeOptions are the eight publishers: both wire generations, hashes as
+// numbers and bytes, whole history, too little of it, and none at all.
+var nodeOptions = []struct {
+	kvtest.Options
+	lossy bool
+}{
+	{Options: kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Maps}}},
+	{Options: kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Maps, Bytes: true}}},
+	{Options: kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Arrays}, OldReplies: true}},
+	{Options: kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Arrays, Bytes: true}, OldReplies: true}},
+	{Options: kvtest.Options{Topic: "kv@cache"}},
+	{Options: kvtest.Options{BufferSteps: 4}, lossy: true},
+	{Options: kvtest.Options{BufferSteps: 32, Encoding: kvtest.Encoding{Generation: kvtest.Maps}}, lossy: true},
+	{Options: kvtest.Options{NoReplay: true}, lossy: true},
+}
+
+func newNode(t *testing.T, i int, seed uint64, p *prompts) *node {
+	t.Helper()
+	o := nodeOptions[i]
+	o.BufferSteps = max(o.BufferSteps, 0)
+	if !o.lossy {
+		o.BufferSteps = 1 << 20 // a storm's whole history
+	}
+	pub, err := kvtest.Start(o.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pub.Close)
+	return &node{
+		holder: index.Holder{Replica: fmt.Sprintf("10.0.0.%d:8000", i+1)}, pub: pub, o: o.Options, prompts: p,
+		truth: newRecord(), rng: rand.New(rand.NewPCG(seed, uint64(i))), lossy: o.lossy,
+	}
+}
+
+func (n *node) source() source {
+	return source{n.holder, n.pub.Endpoint(), n.pub.ReplayEndpoint(), n.o.Topic}
+}
+
+// faulty makes the publisher lose and delay live copies, or ends that.
+func (n *node) faulty(on bool, seed uint64) {
+	if !on {
+		n.pub.Fault(nil)
+		return
+	}
+	rng := rand.New(rand.NewPCG(seed, 99))
+	n.pub.Fault(func(uint64) kvtest.Verdict {
+		switch p := rng.IntN(1000); {
+		case p < 50:
+			return kvtest.Drop
+		case p < 70:
+			return kvtest.Hold
+		case p < 73 && n.lossy:
+			return kvtest.Lose
+		}
+		return kvtest.Deliver
+	})
+}
+
+// step does one thing that a replica does, or one that befalls it.
+func (n *node) step() {
+	switch p := n.rng.IntN(1000); {
+	case p < 4:
+		n.pub.Disconnect()
+	case p < 6 && !n.o.NoReplay: // without replay a new life whose sequence fits cannot be told from the old
+		n.pub.Restart()
+		n.truth.clear(time.Now())
+	case p < 9:
+		n.reset()
+	case p < 350:
+		n.evict()
+	default:
+		n.extend(&n.prompts.chains[n.rng.IntN(chains)])
+	}
+}
+
+// reset clears the cache: the event travels with the batch of the next request.
+func (n *node) reset() {
+	n.truth.clear(time.Now())
+	n.pub.Publish(append([]kvtest.Event{{Kind: kvtest.Cleared}}, n.stored(&n.prompts.chains[n.rng.IntN(chains)])...)...)
+}
+
+// extend serves a prompt: the first blocks missing are stored.
+func (n *node) extend(c *chain) {
+	if events := n.stored(c); events != nil {
+		n.pub.Publish(events...)
+	}
+}
+
+func (n *node) stored(c *chain) []kvtest.Event {
+	from := 0
+	for from < chainLen && n.truth.holds(c.hashes[from]) {
+		from++
+	}
+	to := from
+	for most := from + 1 + n.rng.IntN(chainLen); to < min(most, chainLen) && !n.truth.holds(c.hashes[to]); {
+		to++
+	}
+	if from == to {
+		return nil
+	}
+	e := kvtest.Event{Kind: kvtest.Stored, Hashes: c.hashes[from:to], Tokens: c.tokens[from*blockSize : to*blockSize], BlockSize: blockSize}
+	if from > 0 {
+		e.Parent = &c.hashes[from-1]
+	}
+	n.truth.store(e.Hashes...)
+	return []kvtest.Event{e}
+}
+
+// evict removes a few blocks, wherever in a chain they are.
+func (n *node) evict() {
+	held := n.truth.all()
+	if len(held) == 0 {
+		return
+	}
+	slices.Sort(held)
+	var out []uint64
+	for range 1 + n.rng.IntN(3) {
+		h := held[n.rng.IntN(len(held))]
+		if !slices.Contains(out, h) {
+			out = append(out, h)
+		}
+	}
+	n.truth.remove(time.Now(), out...)
+	n.pub.Publish(kvtest.Event{Kind: kvtest.Removed, Hashes: out})
+}
+
+// nudge publishes one more batch, whatever the cache is like.
+func (n *node) nudge() {
+	if len(n.truth.all()) > 0 {
+		n.evict()
+		return
+	}
+	n.extend(&n.prompts.chains[0])
+}

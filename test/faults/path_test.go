@@ -1,0 +1,281 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+	"warmroute/internal/indexrpc"
+	"warmroute/internal/kvevents"
+	"warmroute/prefixhash"
+)
+
+// window is the sidecar's debounce window, at its default.
+const window = 100 * time.Millisecond
+
+// path leads from publishers to one index: in process, or through reporters and
+// a gRPC service.
+type path struct {
+	t      *testing.T
+	name   string
+	nodes  []*node
+	index  atomic.Pointer[index.Index]
+	follow map[index.Holder]*follower
+
+	// The remote path's.
+	client indexpb.CacheIndexClient
+	addr   string
+	stop   func()
+	// connected has the time of the first connection to the latest service.
+	connected <-chan time.Time
+
+	mu    sync.Mutex
+	heard time.Duration // longest that a hint outlived what the subscriber was told
+	truth time.Duration // longest that a hint outlived the truth at the publisher
+	hints int
+}
+
+// follower is one publisher's subscription on a path.
+type follower struct {
+	view  *record      // what the subscriber handed on
+	pause sync.RWMutex // held while the subscriber stands still
+	stop  func()
+}
+
+// witness notes what a subscriber hands to the index.
+type witness struct {
+	to kvevents.Sink
+	f  *follower
+}
+
+func (w witness) Begin(h index.Holder) uint64 {
+	incarnation := w.to.Begin(h)
+	w.f.view.clear(time.Now())
+	return incarnation
+}
+
+func (w witness) Apply(b *index.Batch) (index.Result, error) {
+	w.f.pause.RLock()
+	defer w.f.pause.RUnlock()
+	for _, e := range b.Events { // what comes may be seen before Apply returns
+		if e.Kind == index.Stored {
+			w.f.view.store(e.Engine...)
+		}
+	}
+	res, err := w.to.Apply(b)
+	if err == nil { // what goes must not be seen afterwards
+		w.f.view.apply(time.Now(), b.Events)
+	}
+	return res, err
+}
+
+// inProcess is the path of the router's own subscribers.
+func inProcess(t *testing.T, nodes []*node) *path {
+	p := &path{t: t, name: "in process", nodes: nodes, follow: make(map[index.Holder]*follower)}
+	p.newIndex()
+	return p
+}
+
+// throughSidecars is the path of kvsub.
+func throughSidecars(t *testing.T, nodes []*node) *path {
+	t.Helper()
+	p := &path{t: t, name: "through sidecars", nodes: nodes, follow: make(map[index.Holder]*follower)}
+	p.serve("127.0.0.1:0")
+	conn, err := grpc.NewClient(p.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.client = indexpb.NewCacheIndexClient(conn)
+	t.Cleanup(func() {
+		_ = conn.Close()
+		p.stop()
+	})
+	return p
+}
+
+func (p *path) newIndex() *index.Index {
+	p.t.Helper()
+	x, err := index.New(index.Options{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = x.Close() })
+	p.index.Store(x)
+	return x
+}
+
+// serve makes a new, empty index behind addr.
+func (p *path) serve(addr string) {
+	p.t.Helper()
+	tcp, err := net.Listen("tcp", addr)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	l := &door{Listener: tcp, opened: make(chan time.Time, 1)}
+	p.addr, p.connected = l.Addr().String(), l.opened
+	s := indexrpc.New(p.newIndex(), indexrpc.Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }()
+	p.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			p.t.Error(err)
+		}
+	}
+}
+
+// door notes when the first connection comes.
+type door struct {
+	net.Listener
+	once   sync.Once
+	opened chan time.Time
+}
+
+func (d *door) Accept() (net.Conn, error) {
+	c, err := d.Listener.Accept()
+	if err == nil {
+		d.once.Do(func() { d.opened <- time.Now() })
+	}
+	return c, err
+}
+
+// source is where a replica publishes.
+type source struct {
+	holder                  index.Holder
+	endpoint, replay, topic string
+}
+
+// join starts a subscription that knows nothing yet.
+func (p *path) join(from source) {
+	p.t.Helper()
+	p.mu.Lock()
+	if p.follow[from.holder] == nil {
+		p.follow[from.holder] = &follower{view: newRecord()}
+	}
+	f := p.follow[from.holder]
+	p.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	reporting, last := context.WithCancel(context.Background())
+	var sink kvevents.Sink = p.index.Load()
+	var subscriber, reporter sync.WaitGroup
+	if p.client != nil {
+		r := indexrpc.NewReporter(p.client, from.holder, indexrpc.ReporterOptions{Window: window})
+		reporter.Go(func() { _ = r.Run(reporting) }) // what it could not tell is told by the next
+		sink = r
+	}
+	s, err := kvevents.New(kvevents.Options{
+		Replica: from.holder.Replica, Endpoint: from.endpoint, ReplayEndpoint: from.replay, Topic: from.topic,
+		Model: scope.Model, Scheme: scope.Scheme,
+	}, witness{sink, f})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	subscriber.Go(func() { _ = s.Run(ctx) })
+	f.stop = func() {
+		cancel()
+		subscriber.Wait()
+		last()
+		reporter.Wait()
+	}
+}
+
+func (p *path) leave(h index.Holder) { p.follow[h].stop() }
+
+// watch looks hints up until ctx ends, as requests do, and measures how long
+// each wrong block outlived its end.
+func (p *path) watch(ctx context.Context, prompts *prompts) {
+	byHolder := make(map[index.Holder]*node)
+	for _, n := range p.nodes {
+		byHolder[n.holder] = n
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	var found []index.Match
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		c, x := &prompts.chains[i%chains], p.index.Load()
+		at := time.Now()
+		found = x.Lookup(found[:0], scope, c.keys)
+		for _, m := range found {
+			h, ok := x.HolderOf(m.ID)
+			if n := byHolder[h]; ok {
+				p.measure(n, c, int(m.Reported), at)
+			}
+		}
+	}
+}
+
+func (p *path) measure(n *node, c *chain, matched int, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hints++
+	for _, h := range c.hashes[:matched] {
+		p.heard = max(p.heard, p.follow[n.holder].view.stale(h, at))
+		p.truth = max(p.truth, n.truth.stale(h, at))
+	}
+}
+
+// wrong says where the index differs from the truth; where history was lost it
+// may know less, unless whole is asked for.
+func (p *path) wrong(whole bool) error {
+	x := p.index.Load()
+	all := contents(x)
+	for _, n := range p.nodes {
+		want := make(map[prefixhash.Key]bool)
+		for _, h := range n.truth.all() {
+			want[n.prompts.key[h]] = true
+		}
+		extra, missing := 0, 0
+		for k := range all[n.holder] {
+			if !want[k] {
+				extra++
+			}
+		}
+		for k := range want {
+			if !all[n.holder][k] {
+				missing++
+			}
+		}
+		if extra > 0 || missing > 0 && (whole || !n.lossy) {
+			return fmt.Errorf("%s: %s: %d blocks too many, %d missing, of %d", p.name, n.holder.Replica, extra, missing, len(want))
+		}
+		if err := p.mismatched(x, n, whole || !n.lossy); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mismatched compares lookups: each match ends at the truth's first hole.
+func (p *path) mismatched(x *index.Index, n *node, whole bool) error {
+	for i := range n.prompts.chains {
+		c := &n.prompts.chains[i]
+		want, got := 0, 0
+		for want < chainLen && n.truth.holds(c.hashes[want]) {
+			want++
+		}
+		for _, m := range x.Lookup(nil, scope, c.keys) {
+			if h, ok := x.HolderOf(m.ID); ok && h == n.holder {
+				got = int(m.Reported)
+			}
+		}
+		if got > want || got < want && whole {
+			return fmt.Errorf("%s: %s: prompt %d matches %d blocks, in truth %d", p.name, n.holder.Replica, i, got, want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package faults
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"warmroute/internal/kvevents/kvtest"
+)
+
+var (
+	form = flag.String("storm", "short", "short, or long for minutes on a machine of its own")
+	seed = flag.Uint64("storm.seed", 0, "repeat the choices of this seed; 0 = a new one")
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// limits of a storm's form.
+type limits struct {
+	rounds  int
+	round   time.Duration
+	pace    time.Duration // between two steps of a publisher
+	settled time.Duration // after the last batch the index equals the truth
+	late    time.Duration // beyond the window, before a hint counts as stale
+}
+
+// limitsOf allows, in the short form, for a machine that other tests and the
+// race detector keep busy; the long form holds to what is promised.
+func limitsOf(t *testing.T) limits {
+	t.Helper()
+	switch *form {
+	case "short":
+		return limits{rounds: 2, round: 2 * time.Second, pace: 8 * time.Millisecond, settled: 20 * time.Second, late: 2 * time.Second}
+	case "long":
+		return limits{rounds: 20, round: 15 * time.Second, pace: 4 * time.Millisecond, settled: 2 * time.Second, late: 150 * time.Millisecond}
+	}
+	t.Fatalf("-storm %q: want short or long", *form)
+	return limits{}
+}
+
+func seeded(t *testing.T) uint64 {
+	t.Helper()
+	s := *seed
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	t.Logf("repeat with -storm=%s -storm.seed=%d", *form, s)
+	return s
+}
+
+// storm is eight publishers and both paths from them.
+type storm struct {
+	t       *testing.T
+	limits  limits
+	prompts *prompts
+	nodes   []*node
+	paths   []*path
+	rng     *rand.Rand
+}
+
+func newStorm(t *testing.T) *storm {
+	t.Helper()
+	s := &storm{t: t, limits: limitsOf(t), prompts: newPrompts()}
+	first := seeded(t)
+	s.rng = rand.New(rand.NewPCG(first, 1000))
+	for i := range nodeOptions {
+		s.nodes = append(s.nodes, newNode(t, i, first, s.prompts))
+	}
+	s.paths = []*path{inProcess(t, s.nodes), throughSidecars(t, s.nodes)}
+	return s
+}
+
+// TestStorm: under all faults at once no hint outlives its event, as the
+// subscriber was told of it, by more than the debounce window, and once the
+// storm is over the index equals the truth within two seconds.
+func TestStorm(t *testing.T) {
+	s := newStorm(t)
+	watching, stop := context.WithCancel(context.Background())
+	var watchers sync.WaitGroup
+	for _, p := range s.paths {
+		watchers.Go(func() { p.watch(watching, s.prompts) })
+	}
+	for round := range s.limits.rounds {
+		s.blow(round)
+		s.calm(round)
+	}
+	stop()
+	watchers.Wait()
+	for _, p := range s.paths {
+		for _, n := range s.nodes {
+			p.leave(n.holder)
+		}
+		allowed := time.Duration(0) // in process it ends before Apply returns
+		if p.client != nil {
+			allowed = window + s.limits.late
+		}
+		t.Logf("%s: %d matches looked at; the longest that one outlived what was told %v, the truth at the publisher %v", p.name, p.hints, p.heard, p.truth)
+		if p.heard > allowed {
+			t.Errorf("%s: a hint outlived its event by %v, more than %v", p.name, p.heard, allowed)
+		}
+		if p.hints == 0 {
+			t.Errorf("%s: nothing was ever matched: nothing was tested", p.name)
+		}
+	}
+}
+
+// blow is one round: publishers are driven, subscribers join late, stand still
+// and are replaced, the index behind the service is lost.
+func (s *storm) blow(round int) {
+	end := time.Now().Add(s.limits.round)
+	var running sync.WaitGroup
+	for _, n := range s.nodes {
+		n.faulty(true, s.rng.Uint64())
+		running.Go(func() {
+			for time.Now().Before(end) {
+				n.step()
+				time.Sleep(s.limits.pace) // the rate of the storm
+			}
+		})
+	}
+	for _, p := range s.paths {
+		rng := rand.New(rand.NewPCG(s.rng.Uint64(), 0))
+		running.Go(func() { s.trouble(p, rng, round, end) })
+	}
+	running.Wait()
+}
+
+// trouble befalls the subscribers of one path until end.
+func (s *storm) trouble(p *path, rng *rand.Rand, round int, end time.Time) {
+	some := func() time.Duration { return time.Duration(rng.Int64N(int64(s.limits.round / 10))) }
+	if round == 0 { // slow joiners: history is there before anybody listens
+		for _, i := range rng.Perm(len(s.nodes)) {
+			time.Sleep(some() / 2)
+			p.join(s.nodes[i].source())
+		}
+	}
+	for time.Now().Add(s.limits.round / 5).Before(end) {
+		n := s.nodes[rng.IntN(len(s.nodes))]
+		switch rng.IntN(5) {
+		case 0, 1: // the subscriber is paused
+			f := p.follow[n.holder]
+			f.pause.Lock()
+			time.Sleep(some())
+			f.pause.Unlock()
+		case 2, 3: // it is replaced
+			p.leave(n.holder)
+			time.Sleep(some())
+			p.join(n.source())
+		case 4: // the index is lost with all it knew
+			if p.client == nil {
+				continue
+			}
+			p.stop()
+			time.Sleep(some())
+			p.serve(p.addr)
+		}
+		time.Sleep(some())
+	}
+}
+
+// calm ends a round: every publisher sends one more batch, of which some are
+// lost; then the truth is asked for. Publishers whose history was lost are
+// reset, and then no difference is left.
+func (s *storm) calm(round int) {
+	s.t.Helper()
+	for i, n := range s.nodes {
+		n.pub.Fault(nil)
+		n.nudge()
+		if !n.lossy && i%2 == 0 { // a lost last batch shows no gap
+			n.pub.Fault(func(uint64) kvtest.Verdict { return kvtest.Drop })
+			n.nudge()
+			n.pub.Fault(nil)
+		}
+	}
+	s.exact(round, "after the last batch", false)
+	for _, n := range s.nodes {
+		if n.lossy {
+			n.reset()
+		}
+	}
+	s.exact(round, "after the resets", true)
+}
+
+func (s *storm) exact(round int, when string, whole bool) {
+	s.t.Helper()
+	last := time.Now()
+	for _, p := range s.paths {
+		var err error
+		for err = p.wrong(whole); err != nil && time.Since(last) < s.limits.settled; err = p.wrong(whole) {
+			time.Sleep(5 * time.Millisecond) // between two looks
+		}
+		took := time.Since(last)
+		if err != nil {
+			s.t.Fatalf("round %d, %v %s: %v", round, took, when, err)
+		}
+		s.t.Logf("round %d, %s: exact %s in %v", round, p.name, when, took.Round(time.Millisecond))
+	}
+}
