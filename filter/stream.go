@@ -146,6 +146,8 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 		st.decide(st.srv.router.Route(ctx, &st.q))
 	}
 	st.q.Body = nil
+	recycle(b.Body)
+	b.Body = nil
 	return append(out, st.answer(bodyHint))
 }
 

@@ -31,10 +31,6 @@ import (
 // only costs the release of their charge.
 const drainTime = 10 * time.Second
 
-// maxMessage is what grpc-go receives at most. Its default of 4 MiB would cut
-// multimodal bodies; Envoy's own buffer limit is the one to set.
-const maxMessage = 256 << 20
-
 // renderConns is how many idle connections per replica are kept for asking it
 // for token ids: as many as questions may be under way at a busy moment.
 const renderConns = 16
@@ -53,6 +49,7 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
+	tuneMemory()
 	telemetry.SurviveClosedPipe()
 	out := telemetry.NewLogWriter(std.err)
 	defer out.Close(time.Second)
@@ -145,7 +142,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	back, stop := context.WithCancel(context.WithoutCancel(ctx)) // what requests stand on outlives them
 	defer stop()
 	var gate admin.Gate
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
+	g := grpc.NewServer(grpcOptions()...)
 	extprocv3.RegisterExternalProcessorServer(g, r.server)
 	admin.RegisterHealth(ctx, g, gate.Ready)
 	pages, err := r.pages(&gate)

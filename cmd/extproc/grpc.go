@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+
+	"warmroute/filter"
+)
+
+const (
+	// maxMessage is what grpc-go receives at most. Its default of 4 MiB would cut
+	// multimodal bodies; Envoy's own buffer limit is the one to set.
+	maxMessage = 256 << 20
+	// streamWindow and connWindow let a usual body come in one flight, without
+	// window updates and the pings that estimate them; the connection's bounds
+	// what one Envoy worker can have under way.
+	streamWindow = 1 << 20
+	connWindow   = 16 << 20
+	// ioBuffer holds a few messages of one connection.
+	ioBuffer = 64 << 10
+	// gcPercent is GOGC where the environment does not set it or a memory limit:
+	// the tokenizers' tables are most of the live heap, and marking them is half
+	// as dear when it is half as often.
+	gcPercent = 200
+)
+
+// grpcOptions are those of the server Envoy dials.
+func grpcOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(filter.NewCodec()),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
+		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer), grpc.SharedWriteBuffer(true),
+	}
+}
+
+// tuneMemory sets what the environment leaves open.
+func tuneMemory() {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}

@@ -1,0 +1,78 @@
+package filter
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+)
+
+// Codec is gRPC's protobuf codec with a faster way for the messages of ext_proc
+// streams: a ProcessingRequest is read without reflection into one copy of its
+// bytes, which its strings and body share; the answers built here are written
+// without reflection, body bytes without a copy. Whatever is unusual goes the
+// usual way, so the result is always that of the protobuf library. Give it to
+// grpc.ForceServerCodecV2.
+type Codec struct{ usual encoding.CodecV2 }
+
+// NewCodec returns a Codec.
+func NewCodec() Codec { return Codec{encoding.GetCodecV2(grpcproto.Name)} }
+
+// Name implements encoding.CodecV2.
+func (c Codec) Name() string { return grpcproto.Name }
+
+// Marshal implements encoding.CodecV2.
+func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
+	if r, ok := v.(*response); ok {
+		if out, ok := encodeResponse(r); ok {
+			return out, nil
+		}
+	}
+	return c.usual.Marshal(v)
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	m, ok := v.(*request)
+	if !ok {
+		return c.usual.Unmarshal(data, v)
+	}
+	buf := bodyBuffer(data.Len())
+	data.CopyTo(buf)
+	if decodeRequest(m, buf) {
+		return nil
+	}
+	m.Reset()
+	return c.usual.Unmarshal(data, v)
+}
+
+const (
+	// pooledLeast is the message size from which memory is used again: below it
+	// a new allocation is as cheap.
+	pooledLeast = 4 << 10
+	// pooledMost bounds what one idle buffer may hold on to.
+	pooledMost = 4 << 20
+)
+
+var bodies sync.Pool // *[]byte
+
+// bodyBuffer returns n bytes.
+func bodyBuffer(n int) []byte {
+	if n >= pooledLeast {
+		if b, _ := bodies.Get().(*[]byte); b != nil && cap(*b) >= n {
+			return (*b)[:n]
+		}
+		return make([]byte, n, n+n/8) // the next body is a little longer
+	}
+	return make([]byte, n)
+}
+
+// recycle gives the memory of a received body to a later one. The caller must
+// be done with it.
+func recycle(body []byte) {
+	if c := cap(body); c >= pooledLeast && c <= pooledMost {
+		body = body[:0]
+		bodies.Put(&body)
+	}
+}

@@ -1,0 +1,257 @@
+package filter
+
+import (
+	"bytes"
+	"iter"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// answers are the shapes that are built for requests; handmade says which are
+// written without the library.
+func answers() (handmade, others []*response) {
+	long := strings.Repeat("10.0.0.1:8000,", 40)
+	for _, d := range []Decision{{Destination: "10.0.0.1:8000"}, {Destination: "10.0.0.1:8000,10.0.0.2:8000", Rank: "3"}, {Destination: long}, {}} {
+		handmade = append(handmade, headersHint(d), bodyHint(d))
+	}
+	for _, size := range []int{0, 1, 100, 127, 128, 16383, 62000} {
+		body := bytes.Repeat([]byte("x"), size)
+		handmade = append(handmade, chunk(body, true, true), chunk(body, false, true), chunk(body, true, false), chunk(body, false, false))
+	}
+	handmade = append(handmade, reasonHeader(ReasonWarm),
+		plainRequestHeaders, plainRequestBody, plainRequestTrailers, plainResponseHeaders, plainResponseBody, plainResponseTrailers)
+	odd := headersHint(Decision{Destination: "a:1"})
+	odd.DynamicMetadata.Fields["more"] = structpb.NewNumberValue(1)
+	drain := headersHint(Decision{Destination: "a:1"})
+	drain.RequestDrain = true
+	remove := headersHint(Decision{Destination: "a:1"})
+	remove.GetRequestHeaders().Response.HeaderMutation.RemoveHeaders = []string{"x"}
+	return handmade, []*response{immediate(503, ReasonNotReady), odd, drain, remove, {}}
+}
+
+// TestAnswersAreAsProtobufWritesThem: byte for byte.
+func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
+	c := NewCodec()
+	handmade, others := answers()
+	for i, r := range append(handmade, others...) {
+		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := encodeResponse(r); ok != (i < len(handmade)) {
+			t.Errorf("%v: written by hand is %v", r, ok)
+		}
+		got, err := c.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i >= len(handmade) { // maps have no order in the usual way
+			var back response
+			if err := proto.Unmarshal(got.Materialize(), &back); err != nil || !proto.Equal(&back, r) {
+				t.Errorf("%v: came back as %v, %v", r, &back, err)
+			}
+		} else if !bytes.Equal(got.Materialize(), want) {
+			t.Errorf("%v:\n got %x\nwant %x", r, got.Materialize(), want)
+		}
+	}
+}
+
+// TestEveryOtherFieldGoesTheUsualWay: whatever else is set in an answer, on any
+// level, is written too.
+func TestEveryOtherFieldGoesTheUsualWay(t *testing.T) {
+	tried := 0
+	for _, base := range []*response{headersHint(Decision{Destination: "a:1"}), chunk([]byte("x"), true, true), reasonHeader(ReasonWarm)} {
+		for path := range levels(base.ProtoReflect()) {
+			fields := path(base.ProtoReflect()).Descriptor().Fields()
+			for i := range fields.Len() {
+				r := proto.Clone(base).(*response)
+				m := path(r.ProtoReflect())
+				f := fields.Get(i)
+				if m.Has(f) || f.ContainingOneof() != nil {
+					continue
+				}
+				setAny(m, f)
+				tried++
+				b, err := NewCodec().Marshal(r)
+				if err != nil {
+					continue // the usual way refuses it
+				}
+				var back response
+				if err := proto.Unmarshal(b.Materialize(), &back); err != nil || !proto.Equal(&back, r) {
+					t.Errorf("%s: %v came back as %v, %v", f.FullName(), r, &back, err)
+				}
+			}
+		}
+	}
+	if tried < 30 {
+		t.Errorf("only %d fields tried", tried)
+	}
+}
+
+// levels are the ways from a message to those in it.
+func levels(m protoreflect.Message) iter.Seq[func(protoreflect.Message) protoreflect.Message] {
+	return func(yield func(func(protoreflect.Message) protoreflect.Message) bool) {
+		if !yield(func(m protoreflect.Message) protoreflect.Message { return m }) {
+			return
+		}
+		for f, v := range m.Range {
+			if f.Kind() != protoreflect.MessageKind || f.IsMap() {
+				continue
+			}
+			step := func(m protoreflect.Message) protoreflect.Message { return m.Mutable(f).Message() }
+			child := v
+			if f.IsList() {
+				step = func(m protoreflect.Message) protoreflect.Message { return m.Mutable(f).List().Get(0).Message() }
+				child = v.List().Get(0)
+			}
+			for next := range levels(child.Message()) {
+				if !yield(func(m protoreflect.Message) protoreflect.Message { return next(step(m)) }) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// setAny gives a field some value that is not its default.
+func setAny(m protoreflect.Message, f protoreflect.FieldDescriptor) {
+	switch {
+	case f.IsList() && f.Kind() == protoreflect.MessageKind:
+		m.Mutable(f).List().AppendMutable()
+	case f.IsList():
+		m.Mutable(f).List().Append(protoreflect.ValueOfString("v"))
+	case f.IsMap():
+		m.Mutable(f).Map().Mutable(protoreflect.ValueOfString("k").MapKey())
+	case f.Kind() == protoreflect.MessageKind:
+		m.Mutable(f)
+	case f.Kind() == protoreflect.BoolKind:
+		m.Set(f, protoreflect.ValueOfBool(true))
+	case f.Kind() == protoreflect.EnumKind:
+		m.Set(f, protoreflect.ValueOfEnum(1))
+	case f.Kind() == protoreflect.StringKind:
+		m.Set(f, protoreflect.ValueOfString("v"))
+	case f.Kind() == protoreflect.BytesKind:
+		m.Set(f, protoreflect.ValueOfBytes([]byte("v")))
+	}
+}
+
+func headerMap(pairs ...string) *extprocv3.HttpHeaders {
+	h := &extprocv3.HttpHeaders{Headers: &corev3.HeaderMap{}}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Headers.Headers = append(h.Headers.Headers, &corev3.HeaderValue{Key: pairs[i], RawValue: []byte(pairs[i+1])})
+	}
+	return h
+}
+
+// messages are what Envoy sends, and what nobody should.
+func messages(t testing.TB) (out [][]byte) {
+	many := headerMap()
+	for range 3*typicalHeaders + 1 {
+		many.Headers.Headers = append(many.Headers.Headers, headerMap("x-many", "v").Headers.Headers...)
+	}
+	end := headerMap(":method", "GET")
+	end.EndOfStream = true
+	odd := headerMap("a", "b")
+	odd.Attributes = map[string]*structpb.Struct{"x": {}}
+	lb, err := structpb.NewStruct(map[string]any{"k": "v"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*request{
+		{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headerMap(":method", "POST", ":path", "/v1/x", "empty", "")},
+			ProtocolConfig: &extprocv3.ProtocolConfiguration{RequestBodyMode: modev3.ProcessingMode_FULL_DUPLEX_STREAMED}},
+		{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: many}},
+		{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: end}, MetadataContext: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": lb}}},
+		{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: odd}},
+		{Request: &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: headerMap(":status", "200")}, Attributes: map[string]*structpb.Struct{"envoy.filters.http.ext_proc": lb}},
+		{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: bytes.Repeat([]byte("body "), 3000), EndOfStream: true}}},
+		{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{}}},
+		{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{EndOfStream: true, EndOfStreamWithoutMessage: true}}},
+		{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{}}, ObservabilityMode: true},
+		{Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{}}},
+		{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{Body: []byte("r")}}},
+		{},
+	} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b)
+	}
+	first := out[0]
+	return append(out, append(bytes.Clone(first), first...), first[:len(first)-1], []byte{0x12, 0xff, 0xff, 0xff, 0xff, 0x0f},
+		[]byte{0x12, 0x06, 0x0a, 0x04, 0x0a, 0x02, 0x0a, 0x00}, []byte{0x12, 0x07, 0x0a, 0x05, 0x0a, 0x03, 0x0a, 0x01, 0xff})
+}
+
+// sameAsProtobuf fails unless the codec reads b as the protobuf library does.
+func sameAsProtobuf(t *testing.T, c Codec, b []byte) {
+	t.Helper()
+	var want, got request
+	wantErr := proto.Unmarshal(b, &want)
+	half := len(b) / 2
+	gotErr := c.Unmarshal(mem.BufferSlice{mem.SliceBuffer(bytes.Clone(b[:half])), mem.SliceBuffer(bytes.Clone(b[half:]))}, &got)
+	if (wantErr == nil) != (gotErr == nil) {
+		t.Fatalf("%x: %v, protobuf says %v", b, gotErr, wantErr)
+	}
+	if wantErr == nil && !proto.Equal(&want, &got) {
+		t.Fatalf("%x: %v, protobuf says %v", b, &got, &want)
+	}
+}
+
+func TestRequestsAreReadAsProtobufReadsThem(t *testing.T) {
+	c := NewCodec()
+	for _, b := range messages(t) {
+		sameAsProtobuf(t, c, b)
+	}
+	quick := 0
+	for _, b := range messages(t) {
+		if decodeRequest(new(request), b) {
+			quick++
+		}
+	}
+	if quick < 6 {
+		t.Errorf("%d messages read without the library: the usual ones should be", quick)
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	for _, b := range messages(f) {
+		f.Add(b)
+	}
+	c := NewCodec()
+	f.Fuzz(func(t *testing.T, b []byte) { sameAsProtobuf(t, c, b) })
+}
+
+// TestBodiesAreNotShared: a body that was recycled is overwritten only by the
+// next message.
+func TestBodiesAreNotShared(t *testing.T) {
+	c := NewCodec()
+	read := func(fill byte, size int) []byte {
+		b, err := proto.Marshal(&request{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: bytes.Repeat([]byte{fill}, size)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m request
+		if err := c.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, &m); err != nil {
+			t.Fatal(err)
+		}
+		return m.GetRequestBody().Body
+	}
+	a := read('a', 20_000)
+	b := read('b', 20_000)
+	recycle(a)
+	d := read('d', 19_000)
+	for name, got := range map[string][]byte{"b": b, "d": d} {
+		if strings.Trim(string(got), name) != "" || len(got) < 19_000 {
+			t.Errorf("body %s was overwritten", name)
+		}
+	}
+}

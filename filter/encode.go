@@ -1,0 +1,250 @@
+package filter
+
+import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Field numbers of what is answered.
+const (
+	fieldAnswerRequestHeaders  = 1 // ProcessingResponse
+	fieldAnswerResponseHeaders = 2
+	fieldAnswerRequestBody     = 3
+	fieldAnswerResponseBody    = 4
+	fieldDynamicMetadata       = 8
+
+	fieldCommon            = 1 // HeadersResponse, BodyResponse
+	fieldHeaderMutation    = 2 // CommonResponse
+	fieldBodyMutation      = 3
+	fieldSetHeaders        = 1 // HeaderMutation
+	fieldOptionHeader      = 1 // HeaderValueOption
+	fieldOptionAction      = 3
+	fieldStreamedResponse  = 3 // BodyMutation
+	fieldStreamedBody      = 1 // StreamedBodyResponse
+	fieldStreamedEnd       = 2
+	fieldStructFields      = 1 // Struct
+	fieldMapKey            = 1
+	fieldMapValue          = 2
+	fieldValueString       = 3 // Value
+	fieldValueStruct       = 5
+	encodedHintSize        = 256 // a hint with three replicas in header and metadata
+	overwriteAction        = uint64(corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
+	wireBytes, wireVarint  = protowire.BytesType, protowire.VarintType
+	oneByteLength          = 1 << 7
+	encodedChunkHeaderSize = 32
+)
+
+// plainAnswers holds the constant answers' bytes. Nobody may change it.
+var plainAnswers = func() map[*response]mem.BufferSlice {
+	all := map[*response]mem.BufferSlice{}
+	for _, r := range []*response{
+		plainRequestHeaders, plainRequestBody, plainRequestTrailers, plainResponseHeaders, plainResponseBody, plainResponseTrailers,
+	} {
+		b, err := proto.Marshal(r)
+		if err != nil {
+			panic(err) // constants of this package
+		}
+		all[r] = mem.BufferSlice{mem.SliceBuffer(b)}
+	}
+	return all
+}()
+
+// encodeResponse writes the answers that response.go builds on the way of every
+// request: plain ones, hints, the reason, chunks. It returns false for others.
+func encodeResponse(r *response) (mem.BufferSlice, bool) {
+	if b, ok := plainAnswers[r]; ok {
+		return append(mem.BufferSlice(nil), b...), true
+	}
+	num, common := phaseOf(r)
+	if common == nil {
+		return nil, false
+	}
+	if s := common.GetBodyMutation().GetStreamedResponse(); s != nil {
+		if common.HeaderMutation != nil || r.DynamicMetadata != nil || s.EndOfStreamWithoutMessage || s.GrpcMessageCompressed || s.DrainComplete {
+			return nil, false
+		}
+		return encodeChunk(num, s), true
+	}
+	if common.BodyMutation != nil {
+		return nil, false
+	}
+	b := make([]byte, 0, encodedHintSize)
+	if r.DynamicMetadata != nil { // goes first: the library writes oneofs last
+		ok := true
+		b = nested(b, fieldDynamicMetadata, func(b []byte) []byte {
+			b, ok = appendStruct(b, r.DynamicMetadata)
+			return b
+		})
+		if !ok {
+			return nil, false
+		}
+	}
+	b = nested(b, num, func(b []byte) []byte {
+		return nested(b, fieldCommon, func(b []byte) []byte {
+			return nested(b, fieldHeaderMutation, func(b []byte) []byte {
+				for _, o := range common.HeaderMutation.SetHeaders {
+					b = appendHeaderOption(b, o)
+				}
+				return b
+			})
+		})
+	})
+	return mem.BufferSlice{mem.SliceBuffer(b)}, true
+}
+
+// phaseOf is the answer's field and its content, nil when it has more than what
+// is written here.
+func phaseOf(r *response) (protowire.Number, *extprocv3.CommonResponse) {
+	var num protowire.Number
+	var common *extprocv3.CommonResponse
+	switch v := r.Response.(type) {
+	case *extprocv3.ProcessingResponse_RequestHeaders:
+		num, common = fieldAnswerRequestHeaders, v.RequestHeaders.GetResponse()
+	case *extprocv3.ProcessingResponse_ResponseHeaders:
+		num, common = fieldAnswerResponseHeaders, v.ResponseHeaders.GetResponse()
+	case *extprocv3.ProcessingResponse_RequestBody:
+		num, common = fieldAnswerRequestBody, v.RequestBody.GetResponse()
+	case *extprocv3.ProcessingResponse_ResponseBody:
+		num, common = fieldAnswerResponseBody, v.ResponseBody.GetResponse()
+	}
+	if common == nil || r.ModeOverride != nil || r.OverrideMessageTimeout != nil || r.ServerWindowUpdate != nil || len(r.TypedDynamicMetadata) > 0 ||
+		r.RequestDrain || r.RequestDrainRequests || r.RequestDrainResponses ||
+		common.Status != 0 || common.Trailers != nil || common.ClearRouteCache || (common.HeaderMutation == nil) == (common.BodyMutation == nil) {
+		return 0, nil
+	}
+	if h := common.HeaderMutation; h != nil && !simple(h) {
+		return 0, nil
+	}
+	return num, common
+}
+
+// simple reports whether a mutation only overwrites headers.
+func simple(h *extprocv3.HeaderMutation) bool {
+	if len(h.RemoveHeaders) > 0 {
+		return false
+	}
+	for _, o := range h.SetHeaders {
+		if o.Append != nil || o.KeepEmptyValue || uint64(o.AppendAction) != overwriteAction || o.Header == nil || o.Header.Value != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// nested appends a message field whose content body appends: the length is put
+// in before it afterwards.
+func nested(b []byte, num protowire.Number, body func([]byte) []byte) []byte {
+	b = protowire.AppendTag(b, num, wireBytes)
+	at := len(b)
+	b = body(append(b, 0))
+	n := len(b) - at - 1
+	if n < oneByteLength {
+		b[at] = byte(n)
+		return b
+	}
+	more := protowire.SizeVarint(uint64(n)) - 1
+	for range more {
+		b = append(b, 0)
+	}
+	copy(b[at+1+more:], b[at+1:at+1+n])
+	protowire.AppendVarint(b[:at], uint64(n))
+	return b
+}
+
+func appendHeaderOption(b []byte, o *corev3.HeaderValueOption) []byte {
+	return nested(b, fieldSetHeaders, func(b []byte) []byte {
+		b = nested(b, fieldOptionHeader, func(b []byte) []byte {
+			b = appendText(b, fieldHeaderKey, o.Header.Key)
+			if len(o.Header.RawValue) > 0 {
+				b = protowire.AppendTag(b, fieldHeaderRawValue, wireBytes)
+				b = protowire.AppendBytes(b, o.Header.RawValue)
+			}
+			return b
+		})
+		b = protowire.AppendTag(b, fieldOptionAction, wireVarint)
+		return protowire.AppendVarint(b, overwriteAction)
+	})
+}
+
+func appendText(b []byte, num protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	b = protowire.AppendTag(b, num, wireBytes)
+	return protowire.AppendString(b, s)
+}
+
+// appendStruct writes a struct of one field, a string or another such struct:
+// with more, the order would be a question.
+func appendStruct(b []byte, s *structpb.Struct) ([]byte, bool) {
+	if len(s.Fields) != 1 {
+		return b, false
+	}
+	ok := true
+	for key, value := range s.Fields {
+		b = nested(b, fieldStructFields, func(b []byte) []byte {
+			b = protowire.AppendTag(b, fieldMapKey, wireBytes)
+			b = protowire.AppendString(b, key)
+			return nested(b, fieldMapValue, func(b []byte) []byte {
+				switch v := value.GetKind().(type) {
+				case *structpb.Value_StringValue:
+					b = protowire.AppendTag(b, fieldValueString, wireBytes)
+					return protowire.AppendString(b, v.StringValue)
+				case *structpb.Value_StructValue:
+					return nested(b, fieldValueStruct, func(b []byte) []byte {
+						b, ok = appendStruct(b, v.StructValue)
+						return b
+					})
+				}
+				ok = false
+				return b
+			})
+		})
+	}
+	return b, ok
+}
+
+// encodeChunk writes an answer that gives a chunk of a body back: its bytes as
+// they are, behind what goes before them.
+func encodeChunk(num protowire.Number, s *extprocv3.StreamedBodyResponse) mem.BufferSlice {
+	end := 0
+	if s.EndOfStream {
+		end = 2
+	}
+	head := 0
+	if len(s.Body) > 0 {
+		head = 1 + protowire.SizeVarint(uint64(len(s.Body)))
+	}
+	inner := head + len(s.Body) + end // StreamedBodyResponse
+	sizes := [...]struct {
+		num protowire.Number
+		n   int
+	}{3: {fieldStreamedResponse, inner}, 2: {num: fieldBodyMutation}, 1: {num: fieldCommon}, 0: {num: num}}
+	for i := len(sizes) - 2; i >= 0; i-- {
+		sizes[i].n = 1 + protowire.SizeBytes(sizes[i+1].n)
+	}
+	b := make([]byte, 0, encodedChunkHeaderSize)
+	for _, s := range sizes {
+		b = protowire.AppendTag(b, s.num, wireBytes)
+		b = protowire.AppendVarint(b, uint64(s.n))
+	}
+	out := mem.BufferSlice{}
+	if len(s.Body) > 0 {
+		b = protowire.AppendTag(b, fieldStreamedBody, wireBytes)
+		b = protowire.AppendVarint(b, uint64(len(s.Body)))
+		out = append(out, mem.SliceBuffer(b), mem.SliceBuffer(s.Body))
+		b = nil
+	}
+	if s.EndOfStream {
+		b = protowire.AppendTag(b, fieldStreamedEnd, wireVarint)
+		b = protowire.AppendVarint(b, 1)
+	}
+	if len(b) > 0 {
+		out = append(out, mem.SliceBuffer(b))
+	}
+	return out
+}
