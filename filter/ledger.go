@@ -112,6 +112,9 @@ func (l *Load) Awaiting() int { return int(l.awaiting.Load()) }
 // Pending is the expected prefill of the awaiting requests in seconds.
 func (l *Load) Pending() float64 { return float64(max(0, l.pending.Load())) / 1e9 }
 
+// ahead is Pending less what the engine has done since the latest news of it.
+func (l *Load) ahead() float64 { return max(0, l.Pending()-l.late.Load()) }
+
 // Live is the number of context tokens in flight.
 func (l *Load) Live() int64 { return l.live.Load() }
 
@@ -121,6 +124,7 @@ type charge struct {
 	load   *Load
 	seq    int64  // order of charges
 	sent   int64  // Unix ns
+	wait   int64  // ns from then to its first token, as expected
 	due    int64  // Unix ns by which its first token counts as come at the latest
 	raw    int64  // ns of modelled prefill on a replica of speed 1
 	nanos  int64  // ns of expected prefill

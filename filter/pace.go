@@ -44,6 +44,7 @@ const (
 type pace struct {
 	actual, model atomicFloat
 	last          atomic.Int64 // Unix ns of the last first token seen
+	late          atomicFloat  // s that news of first tokens take
 }
 
 // speed is actual over modelled first-token time; 0 while nothing is known.
@@ -69,9 +70,10 @@ func (p *pace) among(own, mean float64, now int64) float64 {
 }
 
 // observe learns from a first token seen at now. The engine worked on c since it
-// was sent, or since the first token before.
+// was sent, or since the first token before; news of both are equally late.
 func (p *pace) observe(c *charge, now int64) {
-	since := max(c.sent, p.last.Load())
+	p.lag(float64(now-c.sent-c.wait) / 1e9)
+	since := max(c.sent+int64(p.late.Load()*1e9), p.last.Load())
 	p.last.Store(now)
 	model := float64(c.raw) / 1e9
 	if model < paceLeast || now <= since {
@@ -81,6 +83,27 @@ func (p *pace) observe(c *charge, now int64) {
 	expected := model * c.guess()
 	actual := max(expected/paceJump, min(expected*paceJump, float64(now-since)/1e9))
 	p.learn(actual, model, c.guess())
+}
+
+const (
+	// lagDown and lagUp make the lag settle near the lowest twentieth of what is
+	// seen: what takes longer than that waited for something else.
+	lagDown = 0.2
+	lagUp   = 0.01
+	// lagMost bounds it, in seconds: what is later is not news.
+	lagMost = 5
+)
+
+// lag learns how late news of first tokens are, from a first token whose news
+// came so many seconds later than the token was expected.
+func (p *pace) lag(after float64) {
+	by := after - p.late.Load()
+	if by < 0 {
+		by *= lagDown
+	} else {
+		by *= lagUp
+	}
+	p.late.Store(max(0, min(lagMost, p.late.Load()+by)))
 }
 
 // guess is the speed c was charged with.

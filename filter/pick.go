@@ -76,7 +76,8 @@ func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, l
 	c.raw = int64(set.TTFT.Prefill(in.Input, best.Matched) * 1e9)
 	cost, wait := set.TTFT.Cost(in, best), set.TTFT.Wait(in, best)
 	c.nanos = int64(cost * 1e9)
-	c.due = c.sent + int64(wait*1e9)
+	c.wait = int64(wait * 1e9)
+	c.due = c.sent + c.wait
 	if !lease.here.events || best.Matched >= blocks*mv.scopes[lease.here.scope].BlockSize {
 		c.mark = 0 // no event will tell
 	}
@@ -95,7 +96,7 @@ func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, l
 // rank reads the loads and ranks the candidates. It returns why there is none.
 // Ledger.deciding is held.
 func (d *Decider) rank(a *Ask, mv *modelView, set *policy.Settings, w *Work, now time.Time) Reason {
-	w.weigh(mv, now.UnixNano())
+	w.weigh(mv, set, now.UnixNano())
 	in := w.Record.Input
 	if a.Priority <= 0 && set.Saturated(in, w.cands) {
 		return ReasonSaturated
@@ -178,7 +179,8 @@ func (w *Work) gather(a *Ask, mv *modelView) {
 }
 
 // weigh reads the loads of the candidates. Ledger.deciding is held.
-func (w *Work) weigh(mv *modelView, now int64) {
+func (w *Work) weigh(mv *modelView, set *policy.Settings, now int64) {
+	balance := set.Kind == policy.KindBalance // the only one that asks for cache weights
 	var known, times float64
 	for i, at := range w.at {
 		c, cache := &w.cands[i], &mv.caches[at]
@@ -186,11 +188,11 @@ func (w *Work) weigh(mv *modelView, now int64) {
 		if len(l.queue) > 0 {
 			l.settle(now)
 		}
-		c.InFlight, c.Awaiting, c.Pending = l.InFlight(), l.Awaiting(), l.Pending()
+		c.InFlight, c.Awaiting, c.Pending = l.InFlight(), l.Awaiting(), l.ahead()
 		foreign, tokens := l.scraped.foreign()
 		c.Foreign, c.Live = foreign, float64(l.Live())+tokens
 		c.Failing = l.failing(now)
-		if c.CacheWeight == 0 && l.placed.blocks > 0 {
+		if balance && c.CacheWeight == 0 {
 			c.CacheWeight = l.placed.weight(now)
 		}
 		if c.Speed = l.speed(); c.Speed > 0 {

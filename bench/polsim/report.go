@@ -9,8 +9,8 @@ import (
 	"warmroute/internal/polsim"
 )
 
-// report prints, per policy, the geometric mean over all cells of one load of
-// mean and p99 time to first token relative to P2C, and the mean hit rate.
+// report prints, per policy, the hit rate and, by load, mean and p99 time to
+// first token: as geometric means over all cells, in seconds and relative to P2C.
 func report(out io.Writer, names []string, cells []cell, results map[string][]polsim.Result) error {
 	var loads []float64
 	for _, c := range cells {
@@ -21,8 +21,8 @@ func report(out io.Writer, names []string, cells []cell, results map[string][]po
 	slices.Sort(loads)
 	header, rule := "| policy | hit rate |", "|---|---|"
 	for _, l := range loads {
-		header += fmt.Sprintf(" mean at %.2f | p99 at %.2f |", l, l)
-		rule += "---|---|"
+		header += fmt.Sprintf(" mean at %.2f | of P2C's | p99, of P2C's |", l)
+		rule += "---|---|---|"
 	}
 	fmt.Fprintf(out, "%s\n%s\n", header, rule)
 	for _, name := range names {
@@ -32,7 +32,8 @@ func report(out io.Writer, names []string, cells []cell, results map[string][]po
 		}
 		line := fmt.Sprintf("| %s | %.1f %% |", name, 100*hits)
 		for _, l := range loads {
-			line += fmt.Sprintf(" %.3f | %.3f |",
+			line += fmt.Sprintf(" %.3f s | %.3f | %.3f |",
+				ratio(cells, results[name], nil, l, func(r *polsim.Result) float64 { return r.Mean }),
 				ratio(cells, results[name], results["p2c"], l, func(r *polsim.Result) float64 { return r.Mean }),
 				ratio(cells, results[name], results["p2c"], l, func(r *polsim.Result) float64 { return r.P99 }))
 		}
@@ -43,12 +44,16 @@ func report(out io.Writer, names []string, cells []cell, results map[string][]po
 	return nil
 }
 
-// ratio is the geometric mean of of/to over the cells of a load.
+// ratio is the geometric mean of of/to over the cells of a load; of the values
+// themselves where to is nil.
 func ratio(cells []cell, of, to []polsim.Result, load float64, value func(*polsim.Result) float64) float64 {
 	sum, n := 0.0, 0.0
 	for i, c := range cells {
 		if c.load == load {
-			sum += math.Log(value(&of[i]) / value(&to[i]))
+			sum += math.Log(value(&of[i]))
+			if to != nil {
+				sum -= math.Log(value(&to[i]))
+			}
 			n++
 		}
 	}
