@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"slices"
 	"time"
@@ -35,6 +36,8 @@ type options struct {
 	modelName string
 	tier      string
 	ceiling   int
+
+	admin string
 }
 
 const usage = `kvsub -replica IP:PORT -model NAME -hash-scheme tokens|engine -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-index HOST:PORT]
@@ -70,6 +73,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.modelName, "metrics-model", "", "count only samples with this model_name; empty = all")
 	f.StringVar(&o.tier, "cache-tier", "auto", "which cache's usage to report: kv, gpu, cpu, or auto, the first there is of them")
 	f.IntVar(&o.ceiling, "ceiling", 0, "requests running and waiting that count as full pressure; 0 = report no pressure")
+	f.StringVar(&o.admin, "admin", "", "address of /metrics, /healthz and /readyz, e.g. 127.0.0.1:9091; empty = none")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -97,6 +101,9 @@ func (o options) validate(rest []string) error {
 	need(o.ceiling >= 0, fmt.Sprintf("-ceiling %d: must not be negative", o.ceiling))
 	if _, err := url.ParseRequestURI(o.metrics); o.metrics != "" && err != nil {
 		problems = append(problems, fmt.Errorf("-metrics: %w", err))
+	}
+	if _, _, err := net.SplitHostPort(o.admin); o.admin != "" && err != nil {
+		problems = append(problems, fmt.Errorf("-admin %q: is not host:port", o.admin))
 	}
 	if !slices.Contains([]string{"auto", "kv", "gpu", "cpu"}, o.tier) {
 		problems = append(problems, fmt.Errorf("-cache-tier %q: want auto, kv, gpu or cpu", o.tier))

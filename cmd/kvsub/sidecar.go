@@ -14,6 +14,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/index/indexpb"
+	"warmroute/internal/admin"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents"
 )
@@ -44,6 +45,13 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	counted := new(tally)
+	var pages *admin.Server
+	if o.admin != "" {
+		if pages, err = (gauges{s, reporter, counted}).listen(o.admin, log); err != nil {
+			return err
+		}
+	}
 	log.Info("reporting", "replica", o.replica, "model", o.model, "hash_scheme", o.scheme, "endpoint", o.endpoint, "index", o.index)
 
 	// The reporter outlives the subscriber, so that its last report is the last word.
@@ -57,7 +65,14 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	defer wg.Wait()
 	defer stop()
 	if o.metrics != "" {
-		wg.Go(func() { stats(ctx, o, statsEvery, client, log, reporter.Resync) })
+		wg.Go(func() { stats(ctx, o, statsEvery, client, log, reporter.Resync, counted) })
+	}
+	if pages != nil {
+		wg.Go(func() {
+			if err := pages.Run(ctx); err != nil {
+				log.Warn("the admin pages have ended", "error", err)
+			}
+		})
 	}
 	return s.Run(ctx)
 }

@@ -129,6 +129,7 @@ func TestSidecarOptions(t *testing.T) {
 		{"", []string{"-hash-scheme", "sha256"}, `-hash-scheme "sha256": want tokens or engine`},
 		{"", []string{"-tokens"}, "-tokens: only with -print"},
 		{"", []string{"-index", ""}, "-index: must not be empty"},
+		{"", []string{"-admin", "9091"}, `-admin "9091": is not host:port`},
 		{"", []string{"-replay", "h"}, `replay endpoint "h"`},
 		{"", []string{"-rank", "-1"}, "rank -1"},
 	} {

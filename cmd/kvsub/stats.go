@@ -161,12 +161,16 @@ func unit(v float64) float64 { return min(1, max(0, v)) }
 // stats scrapes and reports until ctx ends. Its failures are its own: they are
 // logged, and events go on. forgotten is called when the index says that it
 // knew nothing of the replica.
-func stats(ctx context.Context, o options, every time.Duration, c indexpb.CacheIndexClient, log *slog.Logger, forgotten func()) {
+func stats(ctx context.Context, o options, every time.Duration, c indexpb.CacheIndexClient, log *slog.Logger, forgotten func(), counted *tally) {
 	m := meter{tier: o.tier, ceiling: o.ceiling}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := reportStats(ctx, o, &m, c, forgotten); err != nil && ctx.Err() == nil {
+		switch err := reportStats(ctx, o, &m, c, forgotten); {
+		case err == nil:
+			counted.reported.Add(1)
+		case ctx.Err() == nil:
+			counted.failed.Add(1)
 			log.Warn("stats not reported", "error", err)
 		}
 		select {

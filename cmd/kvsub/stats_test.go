@@ -96,12 +96,13 @@ func TestStatsFailAlone(t *testing.T) {
 	client := indexpb.NewCacheIndexClient(conn)
 	var said strings.Builder
 	var forgotten atomic.Int32
+	var counted tally
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		o := options{metrics: vllm.URL, replica: "r:1", model: "m", scheme: "tokens", tier: "auto"}
-		stats(ctx, o, time.Millisecond, client, slog.New(slog.NewTextHandler(&said, nil)), func() { forgotten.Add(1) })
+		stats(ctx, o, time.Millisecond, client, slog.New(slog.NewTextHandler(&said, nil)), func() { forgotten.Add(1) }, &counted)
 	}()
 	for ok := false; !ok && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		state, err := client.GetCacheState(ctx, &indexpb.GetCacheStateRequest{AllTenants: true})
@@ -117,6 +118,9 @@ func TestStatsFailAlone(t *testing.T) {
 	<-done
 	if forgotten.Load() != 1 {
 		t.Errorf("%d times told that the index knew nothing, want once", forgotten.Load())
+	}
+	if counted.failed.Load() != 1 || counted.reported.Load() == 0 {
+		t.Errorf("%d failures and %d reports counted", counted.failed.Load(), counted.reported.Load())
 	}
 	if !strings.Contains(said.String(), "status 500") {
 		t.Errorf("the failed scrape was not logged: %s", said.String())

@@ -49,6 +49,7 @@ type ReporterStatus struct {
 	Resyncs uint64 // of them, how many told everything
 	Errors  uint64 // failed calls
 	Dropped uint64 // blocks not reported: too many waited for their parent
+	Behind  bool   // the index has to be told everything (again)
 }
 
 // change is one thing to tell: a block that is new or gone, or a clear.
@@ -92,7 +93,7 @@ func NewReporter(c indexpb.CacheIndexClient, h index.Holder, o ReporterOptions) 
 func (r *Reporter) Status() ReporterStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status.Blocks = len(r.mirror.held)
+	r.status.Blocks, r.status.Behind = len(r.mirror.held), r.stale
 	return r.status
 }
 

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/admin"
+	"warmroute/internal/indexrpc"
+	"warmroute/internal/kvevents"
+	"warmroute/internal/telemetry"
+)
+
+// tally counts attempts to report stats.
+type tally struct{ reported, failed atomic.Uint64 }
+
+// state is all that is known of a sidecar at one moment.
+type state struct {
+	events          kvevents.Status
+	reports         indexrpc.ReporterStatus
+	stats, statsBad uint64
+}
+
+// gauges reads a running sidecar for /metrics and /readyz.
+type gauges struct {
+	subscriber *kvevents.Subscriber
+	reporter   *indexrpc.Reporter
+	stats      *tally
+}
+
+func (g gauges) state() state {
+	return state{g.subscriber.Status(), g.reporter.Status(), g.stats.reported.Load(), g.stats.failed.Load()}
+}
+
+// ready is why the index may not know what the replica holds, nil if it does.
+func (g gauges) ready() error {
+	s := g.state()
+	var problems []error
+	if !s.events.Connected {
+		problems = append(problems, errors.New("the publisher is not connected"))
+	}
+	if !s.events.Synced {
+		problems = append(problems, errors.New("the publisher's history has not been caught up with"))
+	}
+	if s.reports.Behind {
+		problems = append(problems, errors.New("the index has not been told everything"))
+	}
+	return errors.Join(problems...)
+}
+
+const (
+	gauge   = prometheus.GaugeValue
+	counter = prometheus.CounterValue
+)
+
+// series are the metrics, each read from the state. One sidecar serves one rank
+// of one replica: scrapers label it.
+var series = []struct {
+	name, help string
+	kind       prometheus.ValueType
+	value      func(s *state) uint64
+}{
+	{"warmroute_kvsub_connected", "1 while the publisher's event socket is up.", gauge, func(s *state) uint64 { return bit(s.events.Connected) }},
+	{"warmroute_kvsub_synced", "1 once the publisher's history has been caught up with.", gauge, func(s *state) uint64 { return bit(s.events.Synced) }},
+	{"warmroute_kvsub_batches_total", "KV event batches applied.", counter, func(s *state) uint64 { return s.events.Batches }},
+	{"warmroute_kvsub_events_total", "KV events applied.", counter, func(s *state) uint64 { return s.events.Events }},
+	{"warmroute_kvsub_unknown_events_total", "Events of an unknown kind, skipped.", counter, func(s *state) uint64 { return s.events.UnknownEvents }},
+	{"warmroute_kvsub_rejected_batches_total", "Payloads that could not be decoded, applied in no part.", counter, func(s *state) uint64 { return s.events.Rejected }},
+	{"warmroute_kvsub_gaps_total", "Holes seen in the publisher's sequence.", counter, func(s *state) uint64 { return s.events.Gaps }},
+	{"warmroute_kvsub_lost_total", "Holes that replay could not fill: the replica was forgotten and learned again.", counter, func(s *state) uint64 { return s.events.Lost }},
+	{"warmroute_kvsub_restarts_total", "New lives of the publisher.", counter, func(s *state) uint64 { return s.events.Restarts }},
+	{"warmroute_kvsub_replays_total", "Replay requests sent.", counter, func(s *state) uint64 { return s.events.Replays }},
+	{"warmroute_kvsub_replay_failures_total", "Replay requests that did not end properly.", counter, func(s *state) uint64 { return s.events.ReplayFails }},
+	{"warmroute_kvsub_blocks", "Blocks the replica holds, by the sidecar's own record.", gauge, func(s *state) uint64 { return uint64(s.reports.Blocks) }},
+	{"warmroute_kvsub_dropped_blocks_total", "Blocks not reported: too many waited for their parent.", counter, func(s *state) uint64 { return s.reports.Dropped }},
+	{"warmroute_kvsub_behind", "1 while the index has to be told everything again.", gauge, func(s *state) uint64 { return bit(s.reports.Behind) }},
+	{"warmroute_kvsub_flushes_total", "Reports of changes that the index took.", counter, func(s *state) uint64 { return s.reports.Flushes }},
+	{"warmroute_kvsub_resyncs_total", "Of these, how many told everything.", counter, func(s *state) uint64 { return s.reports.Resyncs }},
+	{"warmroute_kvsub_report_errors_total", "Calls of the index that failed.", counter, func(s *state) uint64 { return s.reports.Errors }},
+	{"warmroute_kvsub_stats_reports_total", "Reports of the replica's stats that the index took.", counter, func(s *state) uint64 { return s.stats }},
+	{"warmroute_kvsub_stats_errors_total", "Scrapes of the replica, or reports of its stats, that failed.", counter, func(s *state) uint64 { return s.statsBad }},
+}
+
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Describe implements prometheus.Collector.
+func (g gauges) Describe(ch chan<- *prometheus.Desc) {
+	for i := range series {
+		ch <- prometheus.NewDesc(series[i].name, series[i].help, nil, nil)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g gauges) Collect(ch chan<- prometheus.Metric) {
+	s := g.state()
+	for i := range series {
+		m := &series[i]
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(m.name, m.help, nil, nil), m.kind, float64(m.value(&s)))
+	}
+}
+
+// listen takes the address of the admin pages: /metrics, /healthz, /readyz.
+func (g gauges) listen(addr string, log *slog.Logger) (*admin.Server, error) {
+	reg := telemetry.NewRegistry("kvsub", telemetry.ReadBuild(), nil)
+	if err := reg.Register(g); err != nil {
+		return nil, err
+	}
+	return admin.Listen(admin.Options{Listen: addr, Ready: g.ready, Metrics: reg, Logger: log})
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/index"
+	"warmroute/internal/indexrpc"
+	"warmroute/internal/kvevents"
+	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/telemetry/metricstest"
+	"warmroute/internal/testenv"
+	"warmroute/prefixhash"
+)
+
+// TestAdminPages: a sidecar is ready once the index knows what its replica
+// holds, not ready while the index is away, and counts both.
+func TestAdminPages(t *testing.T) {
+	p, err := kvtest.Start(kvtest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 2})
+	one := serveIndex(t, "127.0.0.1:0")
+	ports, err := testenv.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := fmt.Sprint("127.0.0.1:", ports[0])
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- run(ctx, []string{"-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-index", one.addr, "-replica", "10.0.0.1:8000",
+			"-model", "m", "-hash-scheme", "engine", "-admin", at}, io.Discard, io.Discard)
+	}()
+	page := func(path string) string {
+		resp, err := http.Get("http://" + at + path)
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		raw, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(resp.StatusCode, "\n", string(raw))
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	until := func(path string, want ...string) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			got, missing := page(path), ""
+			for _, w := range want {
+				if !strings.Contains(got, "\n"+w) {
+					missing = w
+				}
+			}
+			if missing == "" {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s lacks %q:\n%s", path, missing, got)
+			}
+		}
+	}
+	until("/readyz", "ready\n")
+	until("/healthz", "ok\n")
+	until("/metrics", "warmroute_kvsub_connected 1\n", "warmroute_kvsub_synced 1\n", "warmroute_kvsub_batches_total 1\n",
+		"warmroute_kvsub_blocks 2\n", "warmroute_kvsub_behind 0\n", "warmroute_kvsub_report_errors_total 0\n")
+	one.stop()
+	until("/readyz", "not ready: the index has not been told everything")
+	until("/metrics", "warmroute_kvsub_behind 1\n")
+	two := serveIndex(t, one.addr)
+	until("/readyz", "ready\n")
+	matched(t, two.x, index.Scope{Model: "m", Scheme: "engine", BlockSize: 2}, []prefixhash.Key{11, 12}, 2)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMetricsAreNamedAndDocumented: by Prometheus' rules, each in the manual.
+func TestMetricsAreNamedAndDocumented(t *testing.T) {
+	reporter := indexrpc.NewReporter(nil, index.Holder{Replica: "r"}, indexrpc.ReporterOptions{})
+	subscriber, err := kvevents.New(kvevents.Options{Replica: "r", Endpoint: "tcp://127.0.0.1:1", Model: "m", Scheme: "engine"}, reporter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(gauges{subscriber, reporter, new(tally)})
+	metricstest.Lint(t, reg)
+	manual, err := os.ReadFile("../../docs/sidecar.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range series {
+		if !strings.Contains(string(manual), fmt.Sprintf("| `%s` | %s |", m.name, m.help)) {
+			t.Errorf("docs/sidecar.md lacks | `%s` | %s |", m.name, m.help)
+		}
+	}
+}
