@@ -8,6 +8,9 @@ import (
 // completions reads the prompt of /v1/completions: a string, a list of strings,
 // token ids, or lists of token ids. v was scanned.
 func (r *Request) completions(v []byte) Reason {
+	if r.TokenPrompts != nil { // read already
+		return ""
+	}
 	if v[0] == '"' {
 		r.TextPrompts = []string{stringOf(v)}
 		return ""
@@ -45,17 +48,42 @@ func (r *Request) completions(v []byte) Reason {
 	return why
 }
 
+// room is memory for the list of ids at s.i. Commas bound the count, so that it
+// is allocated once.
+func (s *scanner) room() []uint32 {
+	rest := s.b[s.i:]
+	if end := bytes.IndexByte(rest, ']'); end >= 0 {
+		rest = rest[:end]
+	}
+	return make([]uint32, 0, bytes.Count(rest, []byte{','})+1)
+}
+
+// tokenPrompt reads a prompt that is one plain list of ids while it is stepped
+// over, so that the longest bodies of all are read once. It returns false for
+// other prompts, having moved nowhere.
+func (r *Request) tokenPrompt(s *scanner) bool {
+	start := s.i
+	if i := start + 1; i == len(s.b) || s.b[i] != ' ' && s.b[i]-'0' > 9 {
+		return false
+	}
+	ids := s.room()
+	if !s.naturals(&ids) {
+		return false
+	}
+	r.raw[FieldPrompt], r.TokenPrompts = s.b[start:s.i:s.i], [][]uint32{ids}
+	return true
+}
+
 // ids reads one list of token ids; an empty one is no prompt.
 func (s *scanner) ids() ([]uint32, Reason) {
 	if s.b[s.i] != '[' {
 		return nil, BadPrompt
 	}
-	// Commas bound the count, so that the slice is allocated once.
-	rest := s.b[s.i:]
-	if end := bytes.IndexByte(rest, ']'); end >= 0 {
-		rest = rest[:end]
+	ids := s.room()
+	if s.naturals(&ids) {
+		return ids, ""
 	}
-	ids := make([]uint32, 0, bytes.Count(rest, []byte{','})+1)
+	ids = ids[:0]
 	why := s.array(func() Reason {
 		start, n := s.i, uint64(0)
 		for s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9' && n <= math.MaxUint32 {

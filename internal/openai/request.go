@@ -148,6 +148,9 @@ func (r *Request) parse(s *scanner) Reason {
 		if !ok {
 			return s.value()
 		}
+		if f == FieldPrompt && r.Route == Completions && s.peek() == '[' && r.tokenPrompt(s) {
+			return ""
+		}
 		s.watch = f == FieldMessages || f == FieldSystem || f == FieldInput && r.Route == Responses
 		why := s.span(&r.raw[f])
 		s.watch = false
