@@ -24,6 +24,9 @@ type Options struct {
 // model is the served model's id.
 const model = "m"
 
+// maxReplicas is as many as an index has room for.
+const maxReplicas = 4096
+
 // scrapeEvery is how often the router reads metrics.
 const scrapeEvery = time.Second
 
@@ -52,8 +55,8 @@ var start = time.Unix(1_700_000_000, 0)
 
 // New returns a brain at time 0.
 func New(o Options) (*Brain, error) {
-	if o.Replicas < 1 || o.Block < 1 {
-		return nil, fmt.Errorf("policy: %d replicas with blocks of %d tokens: both must be positive", o.Replicas, o.Block)
+	if o.Replicas < 1 || o.Replicas > maxReplicas || o.Block < 1 {
+		return nil, fmt.Errorf("policy: %d replicas with blocks of %d tokens: both must be positive, and at most %d replicas", o.Replicas, o.Block, maxReplicas)
 	}
 	book, err := policy.NewBook(o.Policy)
 	if err != nil {
@@ -66,9 +69,9 @@ func New(o Options) (*Brain, error) {
 	}
 	b.ledger = filter.NewLedger(clock)
 	for i := range o.Replicas {
-		// 10.0.0.0/8 in the order of i, so that addresses sort like numbers.
+		// Addresses that sort like numbers.
 		r := &fleet.Replica{
-			Addr: fmt.Sprintf("10.%d.%d.%d:8000", 100+i>>16&127, 100+i>>8&127, 100+i&127), Ready: true, Ranks: []int{0}, BlockSize: o.Block,
+			Addr: fmt.Sprintf("10.0.%d.%d:8000", 100+i/100, 100+i%100), Ready: true, Ranks: []int{0}, BlockSize: o.Block,
 			Models: []fleet.Model{{ID: model, Base: model}}, Events: []fleet.EventSource{{Endpoint: "tcp://virtual"}},
 		}
 		b.replicas = append(b.replicas, r)

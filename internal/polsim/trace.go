@@ -82,11 +82,11 @@ func ReadTrace(r io.Reader, name string, seed uint64) (*Trace, error) {
 		return nil, fmt.Errorf("trace %s: %w", name, errors.New("no requests"))
 	}
 	at := arrivals(rows, rand.New(rand.NewPCG(seed, 1)))
-	b := newBuilder(name)
+	b := NewBuilder(name)
 	for i, v := range rows {
-		b.add(at[i], v.Input, v.Output, v.Hashes)
+		b.Add(at[i], v.Input, v.Output, v.Hashes)
 	}
-	return b.trace(), nil
+	return b.Trace(), nil
 }
 
 // maxTick is the longest time, in ms, that requests of one timestamp are spread
@@ -113,17 +113,20 @@ func arrivals(rows []row, rng *rand.Rand) []float64 {
 	return at
 }
 
-// builder numbers the blocks of a trace from 0.
-type builder struct {
+// Builder numbers the blocks of a trace from 0.
+type Builder struct {
 	t   Trace
 	ids map[int64]int32
 }
 
-func newBuilder(name string) *builder {
-	return &builder{t: Trace{Name: name}, ids: map[int64]int32{}}
+// NewBuilder begins a trace.
+func NewBuilder(name string) *Builder {
+	return &Builder{t: Trace{Name: name}, ids: map[int64]int32{}}
 }
 
-func (b *builder) add(at float64, input, output int, hashes []int64) {
+// Add appends a request that arrives at at, in seconds, no earlier than the one
+// before. hashes are chained block ids of any size.
+func (b *Builder) Add(at float64, input, output int, hashes []int64) {
 	r := Request{ID: len(b.t.Requests), At: at, Input: max(1, input), Output: max(1, output), Blocks: make([]int32, len(hashes))}
 	for i, h := range hashes {
 		id, ok := b.ids[h]
@@ -136,7 +139,8 @@ func (b *builder) add(at float64, input, output int, hashes []int64) {
 	b.t.Requests = append(b.t.Requests, r)
 }
 
-func (b *builder) trace() *Trace {
+// Trace is the trace of at least one request.
+func (b *Builder) Trace() *Trace {
 	t := &b.t
 	t.Blocks = len(b.ids)
 	t.Duration = t.Requests[len(t.Requests)-1].At - t.Requests[0].At
@@ -150,7 +154,7 @@ const Block = 512
 // behind a few shared system prompts, Poisson arrivals, heavy-tailed lengths.
 func Synthetic(n int, seed uint64) *Trace {
 	rng := rand.New(rand.NewPCG(seed, 2))
-	b, fresh := newBuilder("seeded"), int64(1<<40)
+	b, fresh := NewBuilder("seeded"), int64(1<<40)
 	block := func() int64 { fresh++; return fresh }
 	type conversation struct {
 		hashes []int64
@@ -174,20 +178,20 @@ func Synthetic(n int, seed uint64) *Trace {
 			c.hashes = append(c.hashes, block())
 		}
 		input := len(c.hashes)*Block - rng.IntN(Block)
-		b.add(at, input, 1+int(math.Exp(rng.NormFloat64()+5)), slices.Clone(c.hashes))
+		b.Add(at, input, 1+int(math.Exp(rng.NormFloat64()+5)), slices.Clone(c.hashes))
 		if len(c.hashes) < 200 && rng.IntN(4) > 0 { // four turns on average
 			c.next = at + 20 + 60*rng.ExpFloat64()
 			open = append(open, c)
 		}
 	}
-	return b.trace()
+	return b.Trace()
 }
 
 // HotBursts is a seeded trace of n requests half of which come in bursts of 32
 // with one long prefix in common, and little of their own.
 func HotBursts(n int, seed uint64) *Trace {
 	rng := rand.New(rand.NewPCG(seed, 3))
-	b, fresh := newBuilder("hot"), int64(1<<40)
+	b, fresh := NewBuilder("hot"), int64(1<<40)
 	block := func() int64 { fresh++; return fresh }
 	hot := make([]int64, 24)
 	for i := range hot {
@@ -197,12 +201,12 @@ func HotBursts(n int, seed uint64) *Trace {
 	for len(b.t.Requests) < n {
 		at += 32 * rng.ExpFloat64()
 		for range 32 {
-			b.add(at+0.2*rng.Float64(), len(hot)*Block+300, 100+rng.IntN(200), append(slices.Clone(hot), block()))
+			b.Add(at+0.2*rng.Float64(), len(hot)*Block+300, 100+rng.IntN(200), append(slices.Clone(hot), block()))
 			own := make([]int64, 1+rng.IntN(24))
 			for k := range own {
 				own[k] = block()
 			}
-			b.add(at+32*rng.Float64(), len(own)*Block-100, 50+rng.IntN(300), own)
+			b.Add(at+32*rng.Float64(), len(own)*Block-100, 50+rng.IntN(300), own)
 		}
 	}
 	slices.SortFunc(b.t.Requests, func(x, y Request) int {
@@ -217,13 +221,13 @@ func HotBursts(n int, seed uint64) *Trace {
 	for i := range b.t.Requests {
 		b.t.Requests[i].ID = i
 	}
-	return b.trace()
+	return b.Trace()
 }
 
 // Unique is a seeded trace of n requests that share nothing.
 func Unique(n int, seed uint64) *Trace {
 	rng := rand.New(rand.NewPCG(seed, 4))
-	b, fresh := newBuilder("unique"), int64(0)
+	b, fresh := NewBuilder("unique"), int64(0)
 	at := 0.0
 	for range n {
 		at += rng.ExpFloat64()
@@ -232,7 +236,7 @@ func Unique(n int, seed uint64) *Trace {
 			fresh++
 			own[k] = fresh
 		}
-		b.add(at, len(own)*Block-rng.IntN(Block), 1+int(math.Exp(rng.NormFloat64()+5)), own)
+		b.Add(at, len(own)*Block-rng.IntN(Block), 1+int(math.Exp(rng.NormFloat64()+5)), own)
 	}
-	return b.trace()
+	return b.Trace()
 }
