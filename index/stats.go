@@ -78,7 +78,9 @@ func (sp *space) before(n int, key uint64) bool {
 type ScopeStats struct {
 	Scope  Scope
 	Blocks int // distinct blocks, all tiers
-	Leases int
+	Leases int // entries with a deadline: reported, speculative and learned ones
+
+	ReportedLeases int // of Leases, what was given to Report
 }
 
 // Scopes yields the counts of every scope, drained ones with zeros.
@@ -94,6 +96,9 @@ func (x *Index) Scopes() iter.Seq[ScopeStats] {
 			for i := range sp.leases {
 				if l := sp.leases[i].Load(); l != nil {
 					st.Leases += int(l.held.Load())
+					if leaseKind(i) == leaseReported {
+						st.ReportedLeases = int(l.held.Load())
+					}
 				}
 			}
 			if !yield(st) {

@@ -98,7 +98,7 @@ func (d *delta) lease(l lease) {
 func (s *Server) retract(q *indexpb.PublishEventRequest, id index.HolderID, key prefixhash.Key) {
 	for st := range s.x.Scopes() {
 		sc := st.Scope
-		if st.Leases > 0 && sc.Tenant == q.GetTenant() && sc.Model == q.GetModel() && sc.Scheme == q.GetHashScheme() && sc.Group == int(q.GetGroup()) {
+		if st.ReportedLeases > 0 && sc.Tenant == q.GetTenant() && sc.Model == q.GetModel() && sc.Scheme == q.GetHashScheme() && sc.Group == int(q.GetGroup()) {
 			s.x.Retract(sc, id, []prefixhash.Key{key})
 		}
 	}

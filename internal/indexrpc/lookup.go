@@ -116,7 +116,7 @@ func (s *Server) why(q *indexpb.LookupRouteRequest) indexpb.Reason {
 	reason := indexpb.Reason_UNKNOWN_MODEL
 	for st := range s.x.Scopes() {
 		sc := st.Scope
-		if st.Blocks+st.Leases == 0 || sc.Model != q.GetModel() || sc.Tenant != "" && sc.Tenant != q.GetTenant() {
+		if st.Blocks+st.ReportedLeases == 0 || sc.Model != q.GetModel() || sc.Tenant != "" && sc.Tenant != q.GetTenant() {
 			continue
 		}
 		if sc.Scheme == q.GetHashScheme() {
@@ -136,7 +136,7 @@ func (s *Server) GetCacheState(_ context.Context, q *indexpb.GetCacheStateReques
 			continue
 		}
 		m := &indexpb.ModelState{Tenant: sc.Tenant, Model: sc.Model, HashScheme: sc.Scheme, BlockSize: uint32(sc.BlockSize),
-			Group: int32(sc.Group), Blocks: uint64(st.Blocks + st.Leases)}
+			Group: int32(sc.Group), Blocks: uint64(st.Blocks + st.ReportedLeases)}
 		if sc.LoRA.Set {
 			m.Lora = &indexpb.Lora{Name: sc.LoRA.Name}
 		}

@@ -27,7 +27,7 @@ const otherModel = "(unknown)"
 
 func newMetrics(s *Server) *metrics {
 	return &metrics{s: s, models: make(map[string]bool),
-		entries: prometheus.NewDesc("warmroute_index_entries", "Blocks held, distinct per scope, by base model.", []string{"model"}, nil),
+		entries: prometheus.NewDesc("warmroute_index_entries", "Blocks that replicas reported, distinct per scope, by base model.", []string{"model"}, nil),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "warmroute_lookup_route_calls_total",
 			Help: "LookupRoute calls, by reason and whether a hint was given."}, []string{"model", "reason_code", "hint_used"}),
 		// From 10 µs, a short prompt's answer, to 0.1 s, far beyond any budget.
@@ -62,7 +62,7 @@ func (m *metrics) held() map[string]int {
 	defer m.mu.Unlock()
 	out := make(map[string]int)
 	for st := range m.s.x.Scopes() {
-		if n := st.Blocks + st.Leases; n > 0 {
+		if n := st.Blocks + st.ReportedLeases; n > 0 {
 			m.models[st.Scope.Model] = true
 			out[st.Scope.Model] += n
 		}

@@ -23,6 +23,7 @@ import (
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
+	"warmroute/prefixhash"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -450,13 +451,17 @@ func TestMetrics(t *testing.T) {
 	reg.MustRegister(b.s.Collector())
 	gauge := func(want string) {
 		t.Helper()
-		text := "# HELP warmroute_index_entries Blocks held, distinct per scope, by base model.\n# TYPE warmroute_index_entries gauge\n" + want
+		text := "# HELP warmroute_index_entries Blocks that replicas reported, distinct per scope, by base model.\n# TYPE warmroute_index_entries gauge\n" + want
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(text), "warmroute_index_entries"); err != nil {
 			t.Error(err)
 		}
 	}
 	b.report(from("r", "engine", 100, 3))
 	b.report(from("s", "engine", 100, 3))
+	gauge("warmroute_index_entries{model=\"m\"} 3\n")
+	// The router's own guesses are not what replicas hold.
+	b.x.Speculate(engineScope, b.x.ID(index.Holder{Replica: "r"}), []prefixhash.Key{7, 8}, b.clock().Add(time.Minute))
+	b.x.Learn(engineScope, b.x.ID(index.Holder{Replica: "r"}), []prefixhash.Key{9})
 	gauge("warmroute_index_entries{model=\"m\"} 3\n")
 	b.want(ask("engine", 100, 1), "r:128 s:128")
 	other := ask("engine", 100, 1)
