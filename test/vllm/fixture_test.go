@@ -55,6 +55,7 @@ type fixture struct {
 	binary   string
 	listen   string
 	admin    string
+	service  string // extproc's index service
 	config   string
 	requests int
 }
@@ -82,12 +83,12 @@ func boot(t *testing.T, v version) *fixture {
 	for i := range f.replicas {
 		f.awaitHealth(i)
 	}
-	ports, err := testenv.FreePorts(4)
+	ports, err := testenv.FreePorts(5)
 	if err != nil {
 		t.Fatal(err)
 	}
 	local := func(i int) string { return "127.0.0.1:" + strconv.Itoa(ports[i]) }
-	f.listen, f.admin = local(0), local(1)
+	f.listen, f.admin, f.service = local(0), local(1), local(4)
 	root, err := testenv.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +139,7 @@ func (f *fixture) awaitHealth(i int) {
 func (f *fixture) writeConfig() {
 	f.t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\n", f.listen, f.admin)
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: %s}\n", f.listen, f.admin, f.service)
 	// Budgets are for machines that are not booting Python: here exactness is tested, not speed.
 	fmt.Fprintf(&b, "filter: {token_budget: 2s, decisions: 4096}\nfleet:\n  replicas:\n")
 	for _, r := range f.replicas {

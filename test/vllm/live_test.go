@@ -22,6 +22,7 @@ func TestLive(t *testing.T) {
 			t.Run("every route is exact", f.everyRoute)
 			t.Run("adapters", f.adapterRequests)
 			t.Run("generated requests", f.generated)
+			t.Run("sidecar", f.sidecar)
 			t.Run("reset", f.reset)
 			t.Run("router killed under load", f.killRouter)
 			t.Run("replica restart", f.restart)
