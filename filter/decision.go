@@ -49,6 +49,8 @@ type Record struct {
 	Chosen     string            `json:"chosen,omitempty"`
 	Input      policy.Request    `json:"request"`
 	Candidates []CandidateRecord `json:"candidates,omitempty"`
+
+	phases [phases]time.Duration
 }
 
 // CandidateRecord is one candidate of a Record.

@@ -2,6 +2,8 @@ package filter
 
 import (
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,13 +13,40 @@ import (
 type Metrics struct {
 	reasons   map[Reason]prometheus.Counter
 	took      prometheus.Histogram
+	phases    [phases]prometheus.Observer
+	stream    prometheus.Histogram
 	sources   *prometheus.CounterVec
 	predicted *prometheus.CounterVec
+	totals    sync.Map // replica → *total
 	streams   prometheus.Gauge
 	elsewhere prometheus.Counter
 	panics    prometheus.Counter
 	anyway    prometheus.Counter
 }
+
+// total is what was predicted for one replica.
+type total struct {
+	tokens  atomic.Int64
+	counter prometheus.Counter
+}
+
+// A phase is a part of a decision that is timed by itself.
+type phase int
+
+const (
+	phaseParse  phase = iota // reading the body
+	phaseTokens              // finding the token ids, waiting for a replica included
+	phasePlace               // hashing, looking up, ranking
+
+	phases
+)
+
+// String is the phase's label.
+func (p phase) String() string { return [phases]string{"parse", "tokens", "place"}[p] }
+
+// decisionBuckets reach from a body that is refused at once to a replica that
+// was waited for.
+var decisionBuckets = []float64{5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.5}
 
 // NewMetrics registers the filter's metrics with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
@@ -27,7 +56,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		reasons: map[Reason]prometheus.Counter{},
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "warmroute_decision_seconds", Help: "Time from a complete request body to its decision.",
-			Buckets: []float64{5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.5}}),
+			Buckets: decisionBuckets}),
+		stream: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "warmroute_extproc_seconds", Help: "Time a request spent here in all: from receiving each message of its stream to having answered it, added up.",
+			Buckets: decisionBuckets}),
 		sources: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_token_source_total", Help: "Requests whose token ids were known, by where they came from."}, []string{"source"}),
 		predicted: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -41,10 +73,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		anyway: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "warmroute_picked_anyway_total", Help: "Requests that could not be judged and were given a ready replica because always_pick is on."}),
 	}
+	byPhase := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "warmroute_decision_phase_seconds", Help: "Time of a decision by phase: parse, tokens, place.", Buckets: decisionBuckets}, []string{"phase"})
+	for p := range phases {
+		m.phases[p] = byPhase.WithLabelValues(p.String())
+	}
 	for _, r := range Reasons() {
 		m.reasons[r] = decisions.WithLabelValues(string(r))
 	}
-	reg.MustRegister(decisions, m.took, m.sources, m.predicted, m.streams, m.elsewhere, m.panics, m.anyway)
+	reg.MustRegister(decisions, m.took, byPhase, m.stream, m.sources, m.predicted, m.streams, m.elsewhere, m.panics, m.anyway)
 	return m
 }
 
@@ -54,13 +91,37 @@ func (m *Metrics) decided(rec *Record) {
 	if rec.Took > 0 {
 		m.took.Observe(float64(rec.Took) / float64(time.Second))
 	}
+	for p, d := range rec.phases {
+		if d > 0 {
+			m.phases[p].Observe(float64(d) / float64(time.Second))
+		}
+	}
 	if rec.Source != "" {
 		m.sources.WithLabelValues(rec.Source).Inc()
 	}
 	if rec.Predicted > 0 {
 		first, _, _ := strings.Cut(rec.Chosen, ",")
-		m.predicted.WithLabelValues(first).Add(float64(rec.Predicted))
+		t := m.total(first)
+		t.tokens.Add(int64(rec.Predicted))
+		t.counter.Add(float64(rec.Predicted))
 	}
+}
+
+func (m *Metrics) total(replica string) *total {
+	if t, ok := m.totals.Load(replica); ok {
+		return t.(*total)
+	}
+	t, _ := m.totals.LoadOrStore(strings.Clone(replica), &total{counter: m.predicted.WithLabelValues(replica)})
+	return t.(*total)
+}
+
+// Predicted is how many prompt tokens were predicted to be cached on a replica
+// since it joined.
+func (m *Metrics) Predicted(replica string) int64 {
+	if t, ok := m.totals.Load(replica); ok {
+		return t.(*total).tokens.Load()
+	}
+	return 0
 }
 
 // served compares the replica that was named first with the one that served.
@@ -72,4 +133,7 @@ func (m *Metrics) served(d *Decision, addr string) {
 }
 
 // Forget drops the series of a replica that left.
-func (m *Metrics) Forget(replica string) { m.predicted.DeleteLabelValues(replica) }
+func (m *Metrics) Forget(replica string) {
+	m.totals.Delete(replica)
+	m.predicted.DeleteLabelValues(replica)
+}

@@ -110,7 +110,11 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) Decision {
 	if r.decider.book.Idle() {
 		return Decision{Reason: ReasonDisabled}
 	}
+	start := r.o.Now()
 	req, err := openai.Parse(q.Route, q.Body)
+	parsed := r.o.Now()
+	took := &s.work.Record.phases
+	took[phaseParse] = parsed.Sub(start)
 	if err != nil {
 		return Decision{Reason: parseReason(err)}
 	}
@@ -121,12 +125,17 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) Decision {
 	set := r.decider.settings(mv)
 	s.ask = Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Dry: q.Dry}
 	if set.Kind != policy.KindDisabled {
-		if reason := r.prompts(ctx, req, mv, s); reason != "" && !q.Pick {
+		reason := r.prompts(ctx, req, mv, s)
+		now := r.o.Now()
+		took[phaseTokens], parsed = now.Sub(parsed), now
+		if reason != "" && !q.Pick {
 			s.work.Record.Model = mv.model.ID
 			return Decision{Reason: reason}
 		}
 	}
-	return r.decider.decide(&s.ask, mv, set, &s.work)
+	d := r.decider.decide(&s.ask, mv, set, &s.work)
+	took[phasePlace] = r.o.Now().Sub(parsed)
+	return d
 }
 
 // prompts fills s.ask with what there is to judge the request by: its token

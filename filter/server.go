@@ -74,8 +74,7 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 		if err != nil {
 			return nil
 		}
-		out = st.step(ss.Context(), m, out[:0])
-		if err := sendAll(ss, out); err != nil {
+		if out, err = s.answer(ss, st, m, out); err != nil {
 			return nil
 		}
 		if st.crowded && !st.duplex() {
@@ -99,6 +98,16 @@ func (s *Server) contain(err *error) {
 	s.router.metrics.panics.Inc()
 	s.o.Log.Error("filter: stream panicked", "panic", panicKind(p), "stack", string(debug.Stack())) // a stack holds addresses, no text
 	*err = status.Error(codes.Internal, "contained defect")
+}
+
+// answer lets the stream take a step and sends what comes of it, in the memory
+// of out.
+func (s *Server) answer(ss extprocv3.ExternalProcessor_ProcessServer, st *stream, m *request, out []*response) ([]*response, error) {
+	start := s.router.o.Now()
+	out = st.step(ss.Context(), m, out[:0])
+	err := sendAll(ss, out)
+	st.spent += s.router.o.Now().Sub(start)
+	return out, err
 }
 
 func sendAll(ss extprocv3.ExternalProcessor_ProcessServer, out []*response) error {
@@ -140,12 +149,15 @@ func (s *Server) await(ss extprocv3.ExternalProcessor_ProcessServer, st *stream)
 			if !ok {
 				return errStream
 			}
-			out = st.step(ss.Context(), m, out[:0])
+			var err error
+			if out, err = s.answer(ss, st, m, out); err != nil {
+				return errStream
+			}
 		case <-timer.C:
 			out = st.expire(out[:0])
-		}
-		if err := sendAll(ss, out); err != nil {
-			return errStream
+			if err := sendAll(ss, out); err != nil {
+				return errStream
+			}
 		}
 	}
 }

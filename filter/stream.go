@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -34,6 +35,8 @@ type stream struct {
 	held    [][]byte // duplex: chunks not given back yet
 	size    int      // bytes in held
 	ended   bool     // the request's end of stream was seen
+
+	spent time.Duration // answering
 }
 
 type (
@@ -234,6 +237,9 @@ func (st *stream) responseHeaders(m *request) *response {
 // close releases what the request charged. It is called when Envoy's stream
 // ends, which is when the HTTP request ends, however it ends.
 func (st *stream) close() {
+	if st.spent > 0 {
+		st.srv.router.metrics.stream.Observe(st.spent.Seconds())
+	}
 	if st.d.Lease != nil {
 		st.d.Lease.Release()
 	}
