@@ -113,7 +113,7 @@ func (l *Load) Awaiting() int { return int(l.awaiting.Load()) }
 func (l *Load) Pending() float64 { return float64(max(0, l.pending.Load())) / 1e9 }
 
 // ahead is Pending less what the engine has done since the latest news of it.
-func (l *Load) ahead() float64 { return max(0, l.Pending()-l.late.Load()) }
+func (l *Load) ahead() float64 { return max(0, l.Pending()-l.news()) }
 
 // Live is the number of context tokens in flight.
 func (l *Load) Live() int64 { return l.live.Load() }

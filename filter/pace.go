@@ -73,7 +73,7 @@ func (p *pace) among(own, mean float64, now int64) float64 {
 // was sent, or since the first token before; news of both are equally late.
 func (p *pace) observe(c *charge, now int64) {
 	p.lag(float64(now-c.sent-c.wait) / 1e9)
-	since := max(c.sent+int64(p.late.Load()*1e9), p.last.Load())
+	since := max(c.sent+int64(p.news()*1e9), p.last.Load())
 	p.last.Store(now)
 	model := float64(c.raw) / 1e9
 	if model < paceLeast || now <= since {
@@ -90,9 +90,19 @@ const (
 	// seen: what takes longer than that waited for something else.
 	lagDown = 0.2
 	lagUp   = 0.01
-	// lagMost bounds it, in seconds: what is later is not news.
-	lagMost = 5
+	// lagLeast and lagMost bound what is reckoned with, in seconds: less is an
+	// engine step, and more is not news.
+	lagLeast = 0.1
+	lagMost  = 5
 )
+
+// news is how many seconds late first tokens become known.
+func (p *pace) news() float64 {
+	if late := p.late.Load(); late >= lagLeast {
+		return late
+	}
+	return 0
+}
 
 // lag learns how late news of first tokens are, from a first token whose news
 // came so many seconds later than the token was expected.

@@ -21,6 +21,8 @@ func commands() []command {
 		{"hash", "vLLM's block hashes of requests given as JSON lines", hashCommand},
 		{"tokenize", "token ids of texts and requests given as JSON lines", tokenizeCommand},
 		{"render", "chat templates applied to conversations given as JSON lines", renderCommand},
+		{"policy", "the decision behind the simulator's protocol, on stdin and stdout", policyCommand},
+		{"replay", "what each policy would have made of a log of requests", replayCommand},
 		{"help", "this list", nil},
 	}
 }

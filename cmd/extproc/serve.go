@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"reflect"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -118,6 +120,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 		return nil, err
 	}
 	r.decider = filter.NewDecider(r.fleet, r.index, r.ledger, r.book, filter.DeciderOptions{Ranked: c.Filter.Ranked})
+	reg.MustRegister(r.decider)
 	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log})
 	r.server = filter.NewServer(r.filter, c.serverOptions())
 	return r, nil
@@ -184,13 +187,15 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 
 // pages is the admin server.
 func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
+	handlers := r.policyPages()
+	maps.Copy(handlers, map[string]http.Handler{
+		"GET /debug/explain":  explain(r.ring),
+		"POST /debug/explain": explainNow(r.filter, r.c.Filter.MaxBody),
+		"GET /debug/replicas": r.replicas(),
+	})
 	return admin.Listen(admin.Options{
 		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Metrics: r.metrics, Logger: r.log,
-		Handlers: map[string]http.Handler{
-			"GET /debug/explain":  explain(r.ring),
-			"POST /debug/explain": explainNow(r.filter, r.c.Filter.MaxBody),
-			"GET /debug/replicas": r.replicas(),
-		},
+		Handlers: handlers,
 	})
 }
 
@@ -198,6 +203,14 @@ func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 func (r *router) apply(c Config) error {
 	if err := r.fleet.SetReplicas(c.Fleet.Replicas); err != nil {
 		return err
+	}
+	if !reflect.DeepEqual(c.Policy, r.c.Policy) { // else what was patched at run time stays
+		change, err := r.book.Replace(c.Policy)
+		if err != nil {
+			return err
+		}
+		r.c.Policy = c.Policy
+		r.audit(change, "configuration file")
 	}
 	r.log.Info("configuration reloaded", "replicas", len(c.Fleet.Replicas))
 	return nil
