@@ -24,6 +24,15 @@ type replicaView struct {
 	Synced    bool       `json:"synced"`
 	NoEvents  string     `json:"no_events,omitempty"` // why there is no subscription
 	Ranks     []rankView `json:"ranks"`
+	Cached    cachedView `json:"cached_tokens"`
+}
+
+// cachedView holds predictions against the truth, in prompt tokens.
+type cachedView struct {
+	Predicted int64    `json:"predicted"`           // by this router, since the replica joined
+	Reported  float64  `json:"reported_hits"`       // by the replica, since it started, all its traffic
+	Shortfall *float64 `json:"shortfall,omitempty"` // share of the predicted not hit, over the last window judged
+	Suspect   bool     `json:"suspect"`             // it was large for several windows
 }
 
 // rankView is one data-parallel rank.
@@ -75,6 +84,11 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 	}
 	for _, m := range rep.Models {
 		v.Models = append(v.Models, m.ID)
+	}
+	v.Cached.Predicted = r.predicted(rep.Addr)
+	v.Cached.Reported, _ = hitTokens(rep)
+	if s := r.watch.State(rep.Addr); s.Judged {
+		v.Cached.Shortfall, v.Cached.Suspect = &s.Shortfall, s.Flagged
 	}
 	for _, rank := range rep.Ranks {
 		h := index.Holder{Replica: rep.Addr, Rank: rank}

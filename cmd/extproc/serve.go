@@ -24,6 +24,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/policy"
+	"warmroute/internal/shortfall"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 )
@@ -84,8 +85,11 @@ type router struct {
 	book    *policy.Book
 	decider *filter.Decider
 	filter  *filter.Router
+	watch   *shortfall.Watch
 	server  *filter.Server
-	service indexService
+	// predicted is how many tokens were predicted to be cached on a replica.
+	predicted func(replica string) int64
+	service   indexService
 }
 
 // newRouter makes everything and starts nothing.
@@ -98,6 +102,8 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	r.service.Server = indexrpc.New(r.index, indexrpc.Options{TTL: c.Index.ReplicaTTL})
 	reg.MustRegister(r.service.Collector())
 	metrics := filter.NewMetrics(reg)
+	r.predicted, r.watch = metrics.Predicted, shortfall.New(shortfall.Options{})
+	reg.MustRegister(r.watch)
 	r.feed = feed.New(r.index, feed.Options{
 		ProbeEvery: c.Index.ProbeEvery, SyncTimeout: c.Index.SyncTimeout, Log: log,
 		Applied: r.ledger.Applied,
@@ -163,6 +169,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	supply.Go(func() error { return pages.Run(back) })
 	supply.Go(func() error { return r.service.run(back, r.log) })
 	supply.Go(func() error { return r.load(back) })
+	supply.Go(func() error { return r.compare(back) })
 	if r.local != nil {
 		supply.Go(func() error { return ended(back, r.local.Run(back)) })
 	}

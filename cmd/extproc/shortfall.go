@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"warmroute/internal/fleet"
+	"warmroute/internal/shortfall"
+)
+
+// compareEvery is how often predictions are held against what replicas report:
+// a few times per window of the comparison.
+const compareEvery = 10 * time.Second
+
+// compare holds predictions against reported hits until ctx ends.
+func (r *router) compare(ctx context.Context) error {
+	tick := time.NewTicker(compareEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			for _, c := range r.watch.Look(now, r.readings(r.fleet.Snapshot())) {
+				r.say(c)
+			}
+		}
+	}
+}
+
+// readings are the counters of the replicas whose metrics have been read.
+func (r *router) readings(s *fleet.Snapshot) []shortfall.Reading {
+	var out []shortfall.Reading
+	for _, rep := range s.Replicas {
+		hits, ok := hitTokens(rep)
+		if !ok {
+			continue
+		}
+		out = append(out, shortfall.Reading{Replica: rep.Addr, Joined: rep.Joined, Predicted: float64(r.predicted(rep.Addr)), Hits: hits})
+	}
+	return out
+}
+
+// hitTokens is what a replica says it found in its prefix cache, all ranks
+// together.
+func hitTokens(rep *fleet.Replica) (tokens float64, ok bool) {
+	for i := range rep.Load {
+		tokens += rep.Load[i].PrefixHits
+	}
+	return tokens, len(rep.Load) > 0
+}
+
+// say logs a flag that was raised or taken back.
+func (r *router) say(c shortfall.Change) {
+	if c.Flagged {
+		r.log.Warn("a replica hits far less of its cache than predicted: it does not hold what its KV events say, or they are not understood; see /debug/replicas",
+			"replica", c.Replica, "predicted_tokens", int64(c.Predicted), "hit_tokens", int64(c.Hits))
+		return
+	}
+	r.log.Info("a replica's cache hits are as predicted again", "replica", c.Replica)
+}
