@@ -1,0 +1,28 @@
+package main
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/telemetry"
+	"warmroute/internal/telemetry/metricstest"
+)
+
+//go:generate go test . -run TestMetricsAreDocumented -update
+
+// TestMetricsAreDocumented: docs/metrics.md lists what the router registers, and
+// every name follows the rules.
+func TestMetricsAreDocumented(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	catalog := &telemetry.Catalog{To: reg}
+	c := defaultConfig()
+	c.Tokens.Models = []ModelConfig{{ID: "m"}}
+	if _, err := newRouter(c, slog.New(slog.DiscardHandler), catalog); err != nil {
+		t.Fatal(err)
+	}
+	catalog.MustRegister(telemetry.Own("extproc", telemetry.Build{}, nil)...)
+	metricstest.Docs(t, "../../docs/metrics.md", catalog.Metrics(), *update)
+	metricstest.Lint(t, reg)
+}
