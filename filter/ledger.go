@@ -129,6 +129,7 @@ type charge struct {
 	raw    int64  // ns of modelled prefill on a replica of speed 1
 	nanos  int64  // ns of expected prefill
 	tokens int64  // context
+	idle   bool   // nothing was ahead of it
 	mark   uint64 // content of the prompt's last full block, 0 = it stores none
 	state  atomic.Int32
 }
@@ -146,7 +147,7 @@ func (c *charge) put() {
 	l.ledger.seq++
 	c.seq = l.ledger.seq
 	l.scraped.peak = max(l.scraped.peak, l.inFlight.Add(1))
-	l.awaiting.Add(1)
+	c.idle = l.awaiting.Add(1) == 1
 	l.pending.Add(c.nanos)
 	l.live.Add(c.tokens)
 	c.state.Store(chargeAwaiting)

@@ -72,7 +72,9 @@ func (p *pace) among(own, mean float64, now int64) float64 {
 // observe learns from a first token seen at now. The engine worked on c since it
 // was sent, or since the first token before; news of both are equally late.
 func (p *pace) observe(c *charge, now int64) {
-	p.lag(float64(now-c.sent-c.wait) / 1e9)
+	if c.idle {
+		p.lag(float64(now-c.sent-c.wait) / 1e9)
+	}
 	since := max(c.sent+int64(p.news()*1e9), p.last.Load())
 	p.last.Store(now)
 	model := float64(c.raw) / 1e9
@@ -86,10 +88,10 @@ func (p *pace) observe(c *charge, now int64) {
 }
 
 const (
-	// lagDown and lagUp make the lag settle near the lowest twentieth of what is
-	// seen: what takes longer than that waited for something else.
-	lagDown = 0.2
-	lagUp   = 0.01
+	// lagDown and lagUp make the lag follow the lower of what is seen: what takes
+	// longer had more to compute than was known.
+	lagDown = 0.3
+	lagUp   = 0.05
 	// lagLeast and lagMost bound what is reckoned with, in seconds: less is an
 	// engine step, and more is not news.
 	lagLeast = 0.1
@@ -104,8 +106,9 @@ func (p *pace) news() float64 {
 	return 0
 }
 
-// lag learns how late news of first tokens are, from a first token whose news
-// came so many seconds later than the token was expected.
+// lag learns how late news of first tokens are, from a request that found the
+// replica idle: its news came so many seconds later than its first token was
+// expected.
 func (p *pace) lag(after float64) {
 	by := after - p.late.Load()
 	if by < 0 {
