@@ -142,7 +142,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) Decision {
 // ids, or, where these are not to be had or the replicas say nothing of their
 // caches, its text. It returns why there is neither.
 func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *modelView, s *scratch) Reason {
-	ctx, cancel := context.WithTimeout(ctx, r.o.TokenBudget)
+	ctx, cancel := withBudget(ctx, r.o.TokenBudget)
 	defer cancel()
 	res, err := r.tokens.Tokens(ctx, req, mv.model.ID)
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil

@@ -2,6 +2,7 @@ package index
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,7 +131,7 @@ func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Ke
 		l = sp.leases[kind].Load()
 	}
 	op := leaseOps.Get().(*leaseOp)
-	op.id, op.until, op.keys = id, until, op.keys[:0]
+	op.id, op.until, op.keys = id, until, slices.Grow(op.keys[:0], len(keys))
 	for _, k := range keys {
 		op.keys = append(op.keys, keyOf(uint64(k)))
 	}

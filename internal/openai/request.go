@@ -203,8 +203,10 @@ func (r *Request) finish(model, salt []byte) Reason {
 	case Responses:
 		limit = r.raw[FieldMaxOutputTokens]
 	}
-	if n, err := strconv.Atoi(string(limit)); err == nil && n > 0 {
-		r.MaxTokens = n
+	if limit != nil {
+		if n, err := strconv.Atoi(string(limit)); err == nil && n > 0 {
+			r.MaxTokens = n
+		}
 	}
 	r.NoCacheRead = r.noCacheRead()
 	return r.prompt()

@@ -1,0 +1,86 @@
+package filter
+
+import (
+	"context"
+	"testing"
+
+	"warmroute/index"
+	"warmroute/internal/fleet"
+	"warmroute/internal/openai"
+	"warmroute/internal/policy"
+	"warmroute/internal/tokens"
+	"warmroute/prefixhash"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// readyTokens is a source whose ids are there already.
+type readyTokens struct{ result tokens.Result }
+
+func (r *readyTokens) Tokens(context.Context, *openai.Request, string) (tokens.Result, error) {
+	return r.result, nil
+}
+
+// TestRouteAllocates: a decision after warm-up, over a real index and 8
+// replicas, reading the body, hashing 4000 tokens, ranking, charging, recording
+// and releasing. What is left are the parsed request, its budget, the lease, the
+// speculated keys and the header's text; a new allocation must be seen here first.
+func TestRouteAllocates(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector drops pooled memory at random")
+	}
+	const most = 9
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	ids := make([]uint32, 4000)
+	for i := range ids {
+		ids[i] = uint32(i * 7)
+	}
+	var replicas []*fleet.Replica
+	for n := range 8 {
+		replicas = append(replicas, replica(n+1))
+	}
+	ledger := NewLedger(nil)
+	d := NewDecider(&fakeFleet{fleet.NewSnapshot(replicas...)}, x, ledger, newBook(t, policy.Config{}), DeciderOptions{})
+	source := &readyTokens{tokens.Result{Source: tokens.FromBody, Prompts: []tokens.Prompt{{Tokens: ids}}}}
+	r := NewRouter(d, source, NewRing(64), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
+	hold(t, x, replicas[2].Addr, ids[:2000])
+	q := query()
+	one := func() {
+		got := r.Route(context.Background(), q)
+		if got.Lease == nil {
+			t.Fatalf("decision %+v", got)
+		}
+		got.Lease.Answered(200)
+		got.Lease.Release()
+	}
+	for range 100 {
+		one()
+	}
+	if n := testing.AllocsPerRun(500, one); n > most {
+		t.Errorf("%v allocations a decision, at most %d are allowed", n, most)
+	} else {
+		t.Logf("%v allocations a decision", n)
+	}
+}
+
+// hold has a replica report the blocks of ids.
+func hold(t *testing.T, x *index.Index, addr string, ids []uint32) {
+	t.Helper()
+	h := index.Holder{Replica: addr}
+	contents := prefixhash.AppendContents(nil, ids, blockSize, nil)
+	engine := make([]uint64, len(contents))
+	for i := range engine {
+		engine[i] = uint64(i + 1)
+	}
+	_, err := x.Apply(&index.Batch{Holder: h, Incarnation: x.Begin(h), Events: []index.Event{{
+		Kind: index.Stored, Tier: index.TierGPU, Engine: engine, Content: contents,
+		Scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: blockSize},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
