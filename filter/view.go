@@ -137,9 +137,11 @@ func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) cache {
 	for _, e := range r.Events {
 		c.events = c.events || e.Rank == rank
 	}
+	heard := c.events // by us: a sidecar's reports come too late to time first tokens
+	c.events = c.events || r.Sidecar
 	if page, ok := r.LoadOf(rank); ok {
 		v.ledger.deciding.Lock()
-		c.load.scrape(page, c.events)
+		c.load.scrape(page, heard)
 		v.ledger.deciding.Unlock()
 		c.adapter = residency(m.LoRA, page)
 	}

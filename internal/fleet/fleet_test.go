@@ -45,6 +45,21 @@ func TestLearnsFromTheAddressAlone(t *testing.T) {
 	})
 }
 
+// TestSidecar: a replica with a sidecar names its ranks, but nothing to subscribe to.
+func TestSidecar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, Options{Replicas: []ReplicaOptions{{Address: a, Sidecar: true}}}, map[string]*fakeReplica{a: fake(1, 0)})
+		r := w.fleet.Snapshot().Replica(a)
+		if !r.Ready || !r.Sidecar || len(r.Events) != 0 || !reflect.DeepEqual(r.Ranks, []int{0}) {
+			t.Errorf("%+v", r)
+		}
+	})
+	err := Options{Replicas: []ReplicaOptions{{Address: a, Sidecar: true, Events: []EventSource{{Endpoint: "tcp://*:1"}}}}}.Validate()
+	if err == nil || !strings.Contains(err.Error(), "events: 1 are given, but with sidecar set") {
+		t.Errorf("sidecar and events: %v", err)
+	}
+}
+
 func TestConfigurationOverridesLearning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		yes, seed, group := true, "42", 1

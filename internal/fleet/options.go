@@ -55,7 +55,8 @@ type ReplicaOptions struct {
 	Tenant             string         `yaml:"tenant,omitempty"` // "": shared
 	Models             []ModelOptions `yaml:"models,omitempty"` // instead of /v1/models
 	BlockSize          int            `yaml:"block_size,omitempty"`
-	Events             []EventSource  `yaml:"events,omitempty"` // instead of /kv_event_sources, e.g. before vLLM 0.32
+	Events             []EventSource  `yaml:"events,omitempty"`  // instead of /kv_event_sources, e.g. before vLLM 0.32
+	Sidecar            bool           `yaml:"sidecar,omitempty"` // a sidecar reports its events to the index service: no subscription
 	Render             *bool          `yaml:"render,omitempty"`
 	HashAlgorithm      string         `yaml:"hash_algorithm,omitempty"`
 	HashSeed           *string        `yaml:"hash_seed,omitempty"`
@@ -277,6 +278,9 @@ func (r ReplicaOptions) validate(p *problems, at string) {
 		if m.MaxLen < 0 {
 			p.addf(at+".max_len", "%d is negative", m.MaxLen)
 		}
+	}
+	if r.Sidecar && len(r.Events) > 0 {
+		p.addf(at+".events", "%d are given, but with sidecar set nothing subscribes to them", len(r.Events))
 	}
 	ranks := map[int]bool{}
 	for i, e := range r.Events {

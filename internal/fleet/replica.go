@@ -28,6 +28,7 @@ type Replica struct {
 
 	// As configured; nothing of this is learned.
 	HashSeed           *string // PYTHONHASHSEED of the replica; nil when not said
+	Sidecar            bool    // a sidecar reports its KV events to our index; Events is empty
 	KVReportFull       bool    // it runs with kv_cache_report_mode full
 	FullAttentionGroup *int    // the KV cache group whose blocks decide a prefix match; nil when not said
 }

@@ -297,6 +297,9 @@ func (w *worker) replica() *Replica {
 	}
 	slices.Sort(r.Ranks)
 	r.Ranks = slices.Compact(r.Ranks)
+	if r.Sidecar {
+		r.Events = nil // they told the ranks; who follows them is the sidecar
+	}
 	return r
 }
 
@@ -304,6 +307,6 @@ func (w *worker) replica() *Replica {
 func describe(addr string, o ReplicaOptions) *Replica {
 	return &Replica{
 		Addr: addr, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,
-		KVReportFull: o.KVReportFull, FullAttentionGroup: o.FullAttentionGroup,
+		Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, FullAttentionGroup: o.FullAttentionGroup,
 	}
 }

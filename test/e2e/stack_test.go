@@ -104,9 +104,16 @@ func start(t *testing.T, s setup) *stack {
 func (st *stack) writeConfig(more string) {
 	st.t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nfleet:\n  replicas:\n", st.listen, st.admin)
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\n", st.listen, st.admin)
+	if !strings.Contains(more, "index_service:") {
+		b.WriteString("index_service: {listen: \"\"}\n") // stacks of other tests may run
+	}
+	b.WriteString("fleet:\n  replicas:\n")
 	for _, sim := range st.sims {
 		fmt.Fprintf(&b, "  - address: %s\n", sim.Addr())
+		if strings.Contains(more, "# sidecars") {
+			b.WriteString("    sidecar: true\n")
+		}
 		if ep := sim.EventEndpoint(0); ep != "" && strings.Contains(more, "# explicit events") {
 			fmt.Fprintf(&b, "    events: [{endpoint: %q, replay_endpoint: %q}]\n", ep, sim.ReplayEndpoint(0))
 		}
