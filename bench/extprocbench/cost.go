@@ -347,16 +347,19 @@ func (b *bench) profile(ctx context.Context, c cell) (done func() error) {
 
 // idle measures what the router costs while nobody asks it anything.
 func (b *bench) idle(ctx context.Context) error {
-	fmt.Printf("\n| replicas, idle | start to ready ms (median of 5) | CPU %% of a core | RSS MB |\n|---|---|---|---|\n")
+	fmt.Printf("\n| replicas, idle | tokenizer | start to ready ms (median of 5) | CPU %% of a core | RSS MB |\n|---|---|---|---|---|\n")
 	for _, n := range []int{8, b.o.idleReplicas} {
-		if err := b.idleRow(ctx, n); err != nil {
+		if err := b.idleRow(ctx, n, "none", ""); err != nil {
 			return err
 		}
 	}
-	return nil
+	if b.model == nil {
+		return nil
+	}
+	return b.idleRow(ctx, 8, filepath.Base(b.model.dir), b.extra)
 }
 
-func (b *bench) idleRow(ctx context.Context, n int) error {
+func (b *bench) idleRow(ctx context.Context, n int, tokenizer, extra string) error {
 	fleet, addrs, err := b.startFleet(n)
 	if err != nil {
 		return err
@@ -364,14 +367,14 @@ func (b *bench) idleRow(ctx context.Context, n int) error {
 	defer fleet.stop()
 	var ready []float64
 	for range 4 {
-		r, err := startRouter(ctx, b.o.extproc, b.dir, addrs, b.extra)
+		r, err := startRouter(ctx, b.o.extproc, b.dir, addrs, extra)
 		if err != nil {
 			return err
 		}
 		ready = append(ready, ms(r.ready))
 		r.stop()
 	}
-	r, err := startRouter(ctx, b.o.extproc, b.dir, addrs, b.extra)
+	r, err := startRouter(ctx, b.o.extproc, b.dir, addrs, extra)
 	if err != nil {
 		return err
 	}
@@ -392,7 +395,7 @@ func (b *bench) idleRow(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("| %d | %.0f | %.1f | %.1f |\n", n, median(ready), 100*float64(after.cpu-before.cpu)/float64(span), float64(after.rssKB)/1024)
+	fmt.Printf("| %d | %s | %.0f | %.1f | %.1f |\n", n, tokenizer, median(ready), 100*float64(after.cpu-before.cpu)/float64(span), float64(after.rssKB)/1024)
 	return nil
 }
 
