@@ -155,6 +155,7 @@ func (s *storm) trouble(p *path, rng *rand.Rand, round int, end time.Time) {
 			if p.client == nil {
 				continue
 			}
+			p.newIndex() // what is lost answers nobody
 			p.stop()
 			time.Sleep(some())
 			p.serve(p.addr)
@@ -168,8 +169,14 @@ func (s *storm) trouble(p *path, rng *rand.Rand, round int, end time.Time) {
 // reset, and then no difference is left.
 func (s *storm) calm(round int) {
 	s.t.Helper()
+	connected, cancel := context.WithTimeout(context.Background(), s.limits.settled)
+	defer cancel()
 	for i, n := range s.nodes {
 		n.pub.Fault(nil)
+		// What nobody hears and nothing replays stays unknown.
+		if err := n.pub.WaitSubscribers(connected, len(s.paths)); err != nil {
+			s.t.Fatalf("round %d: %s: no subscribers: %v", round, n.holder.Replica, err)
+		}
 		n.nudge()
 		if !n.lossy && i%2 == 0 { // a lost last batch shows no gap
 			n.pub.Fault(func(uint64) kvtest.Verdict { return kvtest.Drop })
