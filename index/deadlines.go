@@ -54,23 +54,28 @@ func (d *deadlines) find(key uint64, seat int32) int {
 }
 
 // set gives an entry a deadline, which must not be 0.
-func (d *deadlines) set(key uint64, seat int32, at int64) {
+func (d *deadlines) set(key uint64, seat int32, at int64) { d.put(d.place(key, seat), key, seat, at) }
+
+// place returns the slot an entry has or, with at 0, would have, until something
+// else changes.
+func (d *deadlines) place(key uint64, seat int32) *deadline {
 	if d.n >= len(d.slots)*3/4 {
 		d.resize(max(deadlinesLeast, 2*len(d.slots)))
 	}
 	mask := len(d.slots) - 1
 	for i := d.home(key, seat); ; i = (i + 1) & mask {
-		s := &d.slots[i]
-		if s.at == 0 {
-			*s = deadline{key, seat, at}
-			d.n++
-			return
-		}
-		if s.key == key && s.seat == seat {
-			s.at = at
-			return
+		if s := &d.slots[i]; s.at == 0 || s.key == key && s.seat == seat {
+			return s
 		}
 	}
+}
+
+// put writes an entry into its place.
+func (d *deadlines) put(s *deadline, key uint64, seat int32, at int64) {
+	if s.at == 0 {
+		d.n++
+	}
+	*s = deadline{key, seat, at}
 }
 
 // remove takes an entry out; it need not be there.

@@ -237,7 +237,8 @@ func (l *leases) apply(op *leaseOp) bool {
 	f := flipper{sets: &l.sets, seat: seat}
 	fresh := 0
 	for _, key := range op.keys {
-		was := l.until.get(key, int32(seat))
+		place := l.until.place(key, int32(seat))
+		was := place.at
 		if was >= op.until {
 			continue
 		}
@@ -253,7 +254,7 @@ func (l *leases) apply(op *leaseOp) bool {
 			}
 			fresh++
 		}
-		l.until.set(key, int32(seat), op.until)
+		l.until.put(place, key, int32(seat), op.until)
 		tick := deadline
 		if cur != 0 {
 			tick = max(tick, s.val>>valTick)
