@@ -82,6 +82,7 @@ type bench struct {
 	model            *model // nil: no chats
 
 	replicas []string
+	seeded   string // what the replicas' caches were filled for
 	floor    *process
 	floorAt  string
 	router   *router
@@ -199,10 +200,15 @@ func (b *bench) row(ctx context.Context, c cell) error {
 	if err != nil {
 		return err
 	}
-	for i := range min(64, len(prompts)) { // every prefix, so that the router learns of it by KV events
-		if err := b.post(ctx, i, prompts[i]); err != nil {
-			return err
+	if set := fmt.Sprint(c.kind, c.kb); b.seeded != set {
+		// One turn of every session was served before, by the replica that its
+		// prefix is on: the router learned of it by KV events.
+		for _, i := range g.firsts() {
+			if err := b.post(ctx, g.drawn[i], prompts[i]); err != nil {
+				return err
+			}
 		}
+		b.seeded = set
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var around sync.WaitGroup

@@ -30,7 +30,7 @@ func fleetCommand(ctx context.Context, args []string) error {
 	f := flagSet("fleet")
 	n := f.Int("n", 8, "replicas")
 	dir := f.String("model", "", "folder of a model whose token ids /render and /tokenize give; empty: the simulator's own")
-	blocks := f.Int("blocks", 32768, "KV blocks of a replica")
+	blocks := f.Int("blocks", 65536, "KV blocks of a replica")
 	page := f.Int("page", realPage, "bytes of a /metrics page, at least")
 	if err := f.Parse(args); err != nil {
 		return err

@@ -20,6 +20,27 @@ type genConfig struct {
 	seed                            int64
 	model                           string
 	ids                             bool // /v1/completions with token ids, not chats
+
+	drawn []int // the session of each body made last
+}
+
+// pick draws the next body's session.
+func (g *genConfig) pick(rng *rand.Rand) int {
+	s := rng.Intn(g.sessions)
+	g.drawn = append(g.drawn, s)
+	return s
+}
+
+// firsts are the places of the first body of every session.
+func (g *genConfig) firsts() (at []int) {
+	seen := map[int]bool{}
+	for i, s := range g.drawn {
+		if !seen[s] {
+			seen[s] = true
+			at = append(at, i)
+		}
+	}
+	return at
 }
 
 // shares are the sizes of a body's shared, session and fresh parts, which add
@@ -48,6 +69,7 @@ func (g *genConfig) path() string {
 
 // bodies makes the set in memory.
 func (g *genConfig) bodies() ([][]byte, error) {
+	g.drawn = nil
 	if g.ids {
 		return encode(g.completions())
 	}
@@ -108,7 +130,7 @@ func (g *genConfig) chats() []chatBody {
 	}
 	out := make([]chatBody, g.count)
 	for i := range out {
-		s := rng.Intn(g.sessions)
+		s := g.pick(rng)
 		out[i] = chatBody{
 			Model: g.model,
 			Messages: []chatMessage{
@@ -138,7 +160,7 @@ func (g *genConfig) completions() []idsBody {
 	ofPrefix, ofSession, rng := g.sources()
 	out := make([]idsBody, g.count)
 	for i := range out {
-		s := rng.Intn(g.sessions)
+		s := g.pick(rng)
 		prompt := ids(ofPrefix(s%g.prefixes), nil, shared)
 		prompt = ids(ofSession(s), prompt, session)
 		out[i] = idsBody{Model: g.model, Prompt: ids(rng, prompt, fresh), MaxTokens: 128, Stream: true}
