@@ -289,6 +289,7 @@ func (r *Reporter) tell(ctx context.Context, changes []change) error {
 	if len(changes) == 0 {
 		return r.event(ctx, indexpb.EventType_REPLICA_UPDATED, block{}, false)
 	}
+	changes = gathered(changes)
 	for len(changes) > 0 {
 		c := changes[0]
 		switch {
@@ -314,6 +315,27 @@ func (r *Reporter) tell(ctx context.Context, changes []change) error {
 		}
 	}
 	return nil
+}
+
+// gathered puts all adds before all removals, so that a burst of both costs one
+// stream, not one for each turn. The last word on a block counts: one that came
+// back is not removed. What a later removal takes is added all the same, for
+// the blocks chained on it. A clear is only ever first.
+func gathered(changes []change) []change {
+	last := make(map[blockID]int, len(changes))
+	for i, c := range changes {
+		last[c.b.id] = i
+	}
+	out, gone := make([]change, 0, len(changes)), []change(nil)
+	for i, c := range changes {
+		switch {
+		case !c.gone:
+			out = append(out, c)
+		case last[c.b.id] == i:
+			gone = append(gone, c)
+		}
+	}
+	return append(out, gone...)
 }
 
 func (r *Reporter) event(ctx context.Context, kind indexpb.EventType, b block, whole bool) error {

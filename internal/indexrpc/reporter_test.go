@@ -131,10 +131,17 @@ func TestReporterOrder(t *testing.T) {
 	}
 	apply(t, r, stored(0, 1, 2), stored(2, 3), removed(3, 2), stored(1, 4), stored(99, 100, 101))
 	flush(t, r)
-	if got, want := c.take(), "stream +1@128,2@256,3@384 -3 -2 stream +4@256 +100@128,101@256"; got != want {
+	if got, want := c.take(), "stream +1@128,2@256,3@384 +4@256 +100@128,101@256 -3 -2"; got != want {
 		t.Errorf("told %q\nwant %q", got, want)
 	}
 	b.want(ask("engine", 1, 2), "r:128")
+	// What came back is not removed.
+	apply(t, r, stored(1, 2), removed(2), stored(1, 2, 3))
+	flush(t, r)
+	if got, want := c.take(), "stream +2@256 +2@256,3@384"; got != want {
+		t.Errorf("told %q, want %q", got, want)
+	}
+	b.want(ask("engine", 1, 3), "r:384")
 	// A second copy is not told, nor is the end of one of two.
 	apply(t, r, stored(0, 1), removed(1))
 	flush(t, r)
