@@ -301,6 +301,23 @@ func TestFirstTokenWithoutEvent(t *testing.T) {
 	}
 }
 
+// TestASidecarTellsOfNoFirstTokens: its reports say what is cached, but nobody
+// waits for them to say that a prefill is over.
+func TestASidecarTellsOfNoFirstTokens(t *testing.T) {
+	rep := replica(1)
+	rep.Events, rep.Sidecar = nil, true
+	r := newRig(t, policy.Config{}, rep)
+	d, rec := r.ask(prompt(1, 0, 100))
+	if d.Reason != ReasonCold || rec.Blocks != 100 {
+		t.Fatalf("not decided by its blocks: %+v", d)
+	}
+	r.wait(70 * time.Millisecond) // 58 ms of prefill
+	r.ask(prompt(2, 0, 100))
+	if d.Lease.own.state.Load() != chargeDecoding {
+		t.Error("its first token is still awaited after the expected time")
+	}
+}
+
 // TestBurstOfOnePrompt is 512 identical prompts at once on 8 replicas.
 func TestBurstOfOnePrompt(t *testing.T) {
 	for _, blocks := range []int{20, 768, 4000} {

@@ -78,7 +78,7 @@ func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, l
 	c.nanos = int64(cost * 1e9)
 	c.wait = int64(wait * 1e9)
 	c.due = c.sent + c.wait
-	if !lease.here.events || best.Matched >= blocks*mv.scopes[lease.here.scope].BlockSize {
+	if !lease.here.heard || best.Matched >= blocks*mv.scopes[lease.here.scope].BlockSize {
 		c.mark = 0 // no event will tell
 	}
 	if c.mark != 0 {

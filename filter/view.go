@@ -24,6 +24,7 @@ type cache struct {
 	hash    uint64
 	scope   int  // index into modelView.scopes
 	events  bool // it says what it caches
+	heard   bool // and its events tell us of first tokens
 	adapter policy.Adapter
 }
 
@@ -137,11 +138,11 @@ func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) cache {
 	for _, e := range r.Events {
 		c.events = c.events || e.Rank == rank
 	}
-	heard := c.events // by us: a sidecar's reports come too late to time first tokens
+	c.heard = c.events // by us: a sidecar's reports come too late to time first tokens
 	c.events = c.events || r.Sidecar
 	if page, ok := r.LoadOf(rank); ok {
 		v.ledger.deciding.Lock()
-		c.load.scrape(page, heard)
+		c.load.scrape(page, c.heard)
 		v.ledger.deciding.Unlock()
 		c.adapter = residency(m.LoRA, page)
 	}
