@@ -12,6 +12,8 @@ type deadlines struct {
 	shift int        // 64 - log2(len(slots))
 	n     int
 	seed  uint64
+
+	removed int // since the last resize
 }
 
 // deadline is one slot; at 0 is an empty one.
@@ -94,7 +96,8 @@ func (d *deadlines) remove(key uint64, seat int32) bool {
 	}
 	d.slots[i] = deadline{}
 	d.n--
-	if len(d.slots) > deadlinesLeast && d.n < len(d.slots)/8 {
+	// What comes and goes with every request must not make the table do so too.
+	if d.removed++; len(d.slots) > deadlinesLeast && d.n < len(d.slots)/8 && d.removed > 4*len(d.slots) {
 		d.resize(len(d.slots) / 2)
 	}
 	return true
@@ -102,6 +105,7 @@ func (d *deadlines) remove(key uint64, seat int32) bool {
 
 func (d *deadlines) resize(size int) {
 	old := d.slots
+	d.removed = 0
 	d.slots, d.shift, d.n = make([]deadline, size), 64-bits.TrailingZeros(uint(size)), 0
 	for _, s := range old {
 		if s.at != 0 {

@@ -240,10 +240,16 @@ func (m *localModel) fits(tokens int, truncates bool) bool {
 	return true
 }
 
-// encode gives ids of their own. Four bytes of text a token is the usual rate;
-// three keep the slice from growing.
+// encoded is memory that ids are written to first.
+var encoded = sync.Pool{New: func() any { return new([]uint32) }}
+
+// encode gives ids of their own, of the exact size: how many there are is known
+// only afterwards.
 func (m *localModel) encode(text []byte, special bool) []uint32 {
-	return slices.Clip(m.Encoder.Append(make([]uint32, 0, len(text)/3+8), text, special))
+	room := encoded.Get().(*[]uint32)
+	defer encoded.Put(room)
+	*room = m.Encoder.Append((*room)[:0], text, special)
+	return append(make([]uint32, 0, len(*room)), *room...)
 }
 
 // sample sets one request in SampleEvery aside to be compared.
