@@ -31,7 +31,7 @@ func answers() (handmade, others []*response) {
 	odd := headersHint(Decision{Destination: "a:1"})
 	odd.DynamicMetadata.Fields["more"] = structpb.NewNumberValue(1)
 	drain := headersHint(Decision{Destination: "a:1"})
-	drain.RequestDrain = true
+	drain.RequestDrain = true //nolint:staticcheck // deprecated, and to be written all the same
 	remove := headersHint(Decision{Destination: "a:1"})
 	remove.GetRequestHeaders().Response.HeaderMutation.RemoveHeaders = []string{"x"}
 	return handmade, []*response{immediate(503, ReasonNotReady), odd, drain, remove, {}}
@@ -160,7 +160,7 @@ func messages(t testing.TB) (out [][]byte) {
 	end := headerMap(":method", "GET")
 	end.EndOfStream = true
 	odd := headerMap("a", "b")
-	odd.Attributes = map[string]*structpb.Struct{"x": {}}
+	odd.Attributes = map[string]*structpb.Struct{"x": {}} //nolint:staticcheck // deprecated, and to be read all the same
 	lb, err := structpb.NewStruct(map[string]any{"k": "v"})
 	if err != nil {
 		t.Fatal(err)

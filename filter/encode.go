@@ -112,7 +112,7 @@ func phaseOf(r *response) (protowire.Number, *extprocv3.CommonResponse) {
 		num, common = fieldAnswerResponseBody, v.ResponseBody.GetResponse()
 	}
 	if common == nil || r.ModeOverride != nil || r.OverrideMessageTimeout != nil || r.ServerWindowUpdate != nil || len(r.TypedDynamicMetadata) > 0 ||
-		r.RequestDrain || r.RequestDrainRequests || r.RequestDrainResponses ||
+		r.RequestDrain || r.RequestDrainRequests || r.RequestDrainResponses || //nolint:staticcheck // deprecated, and to be written all the same
 		common.Status != 0 || common.Trailers != nil || common.ClearRouteCache || (common.HeaderMutation == nil) == (common.BodyMutation == nil) {
 		return 0, nil
 	}
@@ -128,6 +128,7 @@ func simple(h *extprocv3.HeaderMutation) bool {
 		return false
 	}
 	for _, o := range h.SetHeaders {
+		//nolint:staticcheck // Append is deprecated, and to be written all the same
 		if o.Append != nil || o.KeepEmptyValue || uint64(o.AppendAction) != overwriteAction || o.Header == nil || o.Header.Value != "" {
 			return false
 		}

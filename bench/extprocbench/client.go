@@ -186,7 +186,7 @@ func (c *client) do(ctx context.Context) (x exchange) {
 			return err
 		}
 		x.changed = got != nil && !bytes.Equal(got, body)
-		return c.playResponse(st, send, &x)
+		return c.playResponse(st, send)
 	}()
 	x.total = time.Since(start) - c.cfg.hold
 	if x.err != nil && errors.Is(x.err, io.EOF) && x.dest != "" && x.status == 0 {
@@ -266,7 +266,7 @@ func (c *client) awaitBuffered(st extproc.ExternalProcessor_ProcessClient, send 
 }
 
 // playResponse sends the model server's answer through the processor.
-func (c *client) playResponse(st extproc.ExternalProcessor_ProcessClient, send func(*extproc.ProcessingRequest) error, x *exchange) error {
+func (c *client) playResponse(st extproc.ExternalProcessor_ProcessClient, send func(*extproc.ProcessingRequest) error) error {
 	if c.cfg.hold > 0 {
 		time.Sleep(c.cfg.hold)
 	}
@@ -299,8 +299,7 @@ func (c *client) playResponse(st extproc.ExternalProcessor_ProcessClient, send f
 	go func() { recv <- awaitDuplexResponse(st) }()
 	for i := range c.cfg.respChunks {
 		if err := send(responseBody(i, i == c.cfg.respChunks-1)); err != nil {
-			<-recv
-			return err
+			return errors.Join(err, <-recv)
 		}
 	}
 	return <-recv

@@ -224,7 +224,7 @@ func (b *bench) row(ctx context.Context, c cell) error {
 		if err := measure(ctx, &floor, cfg, b.floorAt, b.floor.pid()); err != nil {
 			return fmt.Errorf("floor: %w", err)
 		}
-		done := b.profile(ctx, c)
+		done := b.profile(c)
 		if err := measure(ctx, &ours, cfg, b.router.listen, b.router.pid()); err != nil {
 			return err
 		}
@@ -335,7 +335,7 @@ func (b *bench) warm() (n int, err error) {
 }
 
 // profile takes a CPU profile of the router while a cell is measured; done waits for it.
-func (b *bench) profile(ctx context.Context, c cell) (done func() error) {
+func (b *bench) profile(c cell) (done func() error) {
 	if b.o.profiles == "" {
 		return func() error { return nil }
 	}

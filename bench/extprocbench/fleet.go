@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -84,7 +84,7 @@ func fleetCommand(ctx context.Context, args []string) error {
 // by series that a real page has and the simulator does not.
 func padded(addr string, size int) http.Handler {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: addr})
-	proxy.ErrorLog = log.New(io.Discard, "", 0) // clients that leave are part of the traffic
+	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that leave are part of the traffic
 	proxy.ModifyResponse = func(resp *http.Response) error {
 		if resp.Request.URL.Path != "/metrics" {
 			return nil

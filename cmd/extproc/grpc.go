@@ -32,7 +32,7 @@ func grpcOptions() []grpc.ServerOption {
 		grpc.ForceServerCodecV2(filter.NewCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
-		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer), grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer),
 	}
 }
 
