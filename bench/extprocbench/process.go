@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -23,6 +24,7 @@ type process struct {
 func start(name string, args ...string) (*process, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a measurement that is broken off leaves nothing running
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
