@@ -25,6 +25,8 @@ var mapped atomic.Int64
 type memory struct {
 	slots []slot
 	raw   []byte // the mapping, nil when on the Go heap
+
+	skipped int // bytes of raw that alignment leaves out
 }
 
 func newMemory(n int) memory {
@@ -32,24 +34,29 @@ func newMemory(n int) memory {
 	if size < mapFrom {
 		return memory{slots: make([]slot, n)}
 	}
-	page := os.Getpagesize()
-	size = (size + page - 1) / page * page
+	page, align := os.Getpagesize(), 0
+	if size >= hugeFrom {
+		align = hugeFrom // the kernel backs only aligned ranges with huge pages
+	}
+	size = (size+page-1)/page*page + align
 	raw, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil { // out of mappings: the heap still works
 		return memory{slots: make([]slot, n)}
 	}
-	if size >= hugeFrom {
+	base := unsafe.Pointer(&raw[0])
+	if align > 0 {
 		adviseHuge(raw)
+		base = unsafe.Add(base, (align-int(uintptr(base)%uintptr(align)))%align)
 	}
-	mapped.Add(int64(size))
-	return memory{slots: unsafe.Slice((*slot)(unsafe.Pointer(&raw[0])), n), raw: raw}
+	mapped.Add(int64(size - align)) // what alignment skips is never touched
+	return memory{slots: unsafe.Slice((*slot)(base), n), raw: raw, skipped: align}
 }
 
 func (m memory) free() {
 	if m.raw == nil {
 		return
 	}
-	mapped.Add(-int64(len(m.raw)))
+	mapped.Add(-int64(len(m.raw) - m.skipped))
 	// Fails only for a range that is not a mapping, which would be our bug and
 	// leaves the memory leaked, not wrong.
 	_ = unix.Munmap(m.raw)

@@ -369,6 +369,9 @@ func (w *world) checkPath(step int, nodes []int) {
 
 func (w *world) run(steps int) {
 	w.t.Helper()
+	if raceEnabled {
+		steps /= 10
+	}
 	for i := range steps {
 		w.step()
 		w.check(i)

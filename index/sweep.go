@@ -282,6 +282,9 @@ func (s *sweeper) engines(q int) {
 	m.shrink(q)
 }
 
+// sparse is how full an array must be, in percent, for a sweep to leave it alone.
+const sparse = 58
+
 // tidy drops the engine hashes of blocks that were evicted, and the memory that
 // is no longer needed.
 func (d *domain) tidy() {
@@ -300,14 +303,14 @@ func (d *domain) tidy() {
 		for _, t := range sp.tables() {
 			t.pin = 0
 			for q := range t.parts {
-				if n := int(t.parts[q].Load().n); n > 4*minPart && t.live[q]*100 < n*(roomy-5) {
+				if n := int(t.parts[q].Load().n); n > 4*minPart && t.live[q]*100 < n*sparse {
 					t.rebuild(q, compact)
 				}
 			}
 		}
 	}
 	for q := range d.engines.parts {
-		if p := &d.engines.parts[q]; len(p.mem.slots) > 4*minPart && p.used*100 < len(p.mem.slots)*roomy {
+		if p := &d.engines.parts[q]; len(p.mem.slots) > 4*minPart && p.used*100 < len(p.mem.slots)*sparse {
 			d.engines.resize(p, p.used*100/compact+1)
 		}
 	}

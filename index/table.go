@@ -211,7 +211,7 @@ func (t *table) emptied() uint64 { return t.epochs.now.Load() << valTick }
 // How full rebuilt arrays are, in percent: with room to grow before the next
 // time, or as compact as lookups like it.
 const (
-	roomy   = 57
+	roomy   = 50
 	compact = 66
 )
 

@@ -13,7 +13,7 @@ import (
 )
 
 func fast() vllmsim.Options {
-	return vllmsim.Options{PrefillRate: 200_000, DecodeRate: 2000, Blocks: 4096}
+	return vllmsim.Options{PrefillRate: 20_000, DecodeRate: 1000, Blocks: 4096}
 }
 
 // conversation i's first turn: a long text of its own.
