@@ -163,7 +163,7 @@ func (s *Server) await(ss extprocv3.ExternalProcessor_ProcessServer, st *stream)
 }
 
 // join puts chunks together in pooled memory; done gives it back.
-func (s *Server) join(chunks [][]byte, size int) (body []byte, done func()) {
+func (s *Server) join(chunks [][]byte) (body []byte, done func()) {
 	if len(chunks) == 1 {
 		return chunks[0], func() {}
 	}

@@ -52,7 +52,7 @@ func (st *stream) step(ctx context.Context, m *request, out []*response) []*resp
 	st.latch(m.GetMetadataContext())
 	switch v := m.Request.(type) {
 	case *extprocv3.ProcessingRequest_RequestHeaders:
-		return st.requestHeaders(ctx, v.RequestHeaders, out)
+		return st.requestHeaders(v.RequestHeaders, out)
 	case *extprocv3.ProcessingRequest_RequestBody:
 		if st.duplex() {
 			return st.duplexBody(ctx, v.RequestBody, out)
@@ -75,7 +75,7 @@ func (st *stream) step(ctx context.Context, m *request, out []*response) []*resp
 
 func (st *stream) duplex() bool { return st.mode == modev3.ProcessingMode_FULL_DUPLEX_STREAMED }
 
-func (st *stream) requestHeaders(ctx context.Context, h *extprocv3.HttpHeaders, out []*response) []*response {
+func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*response {
 	var method, path string
 	for _, hv := range h.GetHeaders().GetHeaders() {
 		switch hv.GetKey() {
@@ -177,7 +177,7 @@ func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*
 // flush decides, if that is still to be done, and gives back what was held.
 func (st *stream) flush(ctx context.Context, out []*response, end bool) []*response {
 	if !st.decided {
-		body, done := st.srv.join(st.held, st.size)
+		body, done := st.srv.join(st.held)
 		st.q.Body = body
 		st.decide(st.srv.router.Route(ctx, &st.q))
 		st.q.Body = nil

@@ -80,7 +80,6 @@ func (sp *space) lookupBeside(r *reader, dst []Match, words int, keys []prefixha
 		r.cands = append(r.cands, c)
 		return len(r.cands) - 1
 	}
-	start := len(dst)
 	d.seating.each(func(seat int) {
 		if seat>>6 >= words {
 			return
@@ -113,7 +112,7 @@ func (sp *space) lookupBeside(r *reader, dst []Match, words int, keys []prefixha
 	for i := range r.cands {
 		c := &r.cands[i]
 		if c.match < 0 {
-			c.match = sp.matchOf(&dst, start, c.id)
+			c.match = sp.matchOf(&dst, c.id)
 		}
 		m := &dst[c.match]
 		m.Reported = sp.extend(r, c, c.from, inReported)
@@ -150,7 +149,7 @@ func (sp *space) leaseOnly(consider func(HolderID, int32, int32) int) {
 }
 
 // matchOf returns the place of a holder's match, appended when absent.
-func (sp *space) matchOf(dst *[]Match, start int, id HolderID) int {
+func (sp *space) matchOf(dst *[]Match, id HolderID) int {
 	*dst = append(*dst, Match{ID: id, Seen: sp.d.x.seen(id)})
 	return len(*dst) - 1
 }

@@ -95,8 +95,6 @@ func (e *epochs) oldest() uint64 {
 	return low
 }
 
-func (e *epochs) passed(tag uint64) bool { return e.oldest() >= tag }
-
 // discard frees unreachable memory, now or in a later call, when no lookup can
 // be reading it.
 func (e *epochs) discard(m memory) {

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -298,7 +299,7 @@ func (w *world) step() {
 		w.x.Remove(h.Replica)
 		for o := range w.inc {
 			if o.Replica == h.Replica {
-				if _, err := w.x.Apply(&Batch{Holder: o, Incarnation: w.inc[o], Events: []Event{w.f.stored(o, TierGPU, []int{0})}}); err != ErrIncarnation {
+				if _, err := w.x.Apply(&Batch{Holder: o, Incarnation: w.inc[o], Events: []Event{w.f.stored(o, TierGPU, []int{0})}}); !errors.Is(err, ErrIncarnation) {
 					w.t.Fatalf("batch of a removed replica: %v, want ErrIncarnation", err)
 				}
 				w.begin(o)

@@ -12,9 +12,9 @@ package main
 import (
 	"fmt"
 	"io/fs"
-	"log"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -38,32 +38,36 @@ var models = []struct{ name, open, end string }{
 }
 
 func main() {
-	log.SetFlags(0)
 	text, err := corpus()
 	if err != nil {
-		log.Fatal(err)
+		fail(err)
 	}
 	ref, err := oracle.Start("tokenizers_fuzz.py")
 	if err != nil {
-		log.Fatal(err)
+		fail(err)
 	}
 	fmt.Println("| tokenizer | load, s | memory, MB | Rust cold, ms | Go cold, ms | times faster | Rust warm, ms | Go warm, ms | times faster | next turn, ms | of the full |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, m := range models {
 		if err := measure(ref, m.name, m.open, m.end, text); err != nil {
-			log.Fatal(err)
+			fail(err)
 		}
 	}
 	if err := ref.Close(); err != nil {
-		log.Fatal(err)
+		fail(err)
 	}
 }
 
 // corpus is the standard library's source, without what is not text.
 func corpus() (string, error) {
 	var b strings.Builder
-	root := filepath.Join(runtime.GOROOT(), "src")
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the standard library's source: %w", err)
+	}
+	goroot := strings.TrimSpace(string(out))
+	root := filepath.Join(goroot, "src")
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || b.Len() > 30<<20 || !strings.HasSuffix(path, ".go") || strings.Contains(path, "testdata") || strings.Contains(path, "zerrors") || strings.Contains(path, "tables") {
 			return err
 		}
@@ -163,4 +167,10 @@ func live() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// fail ends the program with an error.
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "tokens:", err)
+	os.Exit(1)
 }

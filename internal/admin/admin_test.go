@@ -65,7 +65,7 @@ func TestServer(t *testing.T) {
 	}
 	expect("/healthz", 200, "ok\n")
 	expect("/readyz", 503, "not ready: starting\n")
-	var why error = errors.New("10.0.0.1:8000 is not synced")
+	why := errors.New("10.0.0.1:8000 is not synced")
 	gate.Open(func() error { return why }, func() error { return nil })
 	expect("/readyz", 503, "not ready: 10.0.0.1:8000 is not synced\n")
 	why = nil

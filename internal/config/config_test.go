@@ -78,7 +78,7 @@ func env(pairs ...string) func(string) (string, bool) {
 }
 
 func TestParseOverDefaults(t *testing.T) {
-	got, err := Parse([]byte(`
+	_, err := Parse([]byte(`
 fleet:
   servers:
   - {address: "${HOST}:80", timeout: 1m, weight: "${W}"}
@@ -91,7 +91,7 @@ log: {level: quiet}
 	if err == nil || !strings.Contains(err.Error(), `fleet.servers[0].weight: "${W}" is not a whole number of 64 bits (line 4)`) {
 		t.Fatalf("a quoted variable is a string: %v", err)
 	}
-	got, err = Parse([]byte(`
+	got, err := Parse([]byte(`
 fleet:
   servers:
   - {address: "${HOST}:80", timeout: 1m, weight: $W}

@@ -22,7 +22,6 @@ type macroCode struct {
 	explicit bool // an argument is called caller
 	enter    func(*state, *frame)
 	body     execFn
-	callBody bool // the body of a {% call %} or {% generation %}
 }
 
 // macro is a macro value: code and the frame it was defined in.

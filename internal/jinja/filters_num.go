@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"errors"
 	"math"
 	"math/big"
 	"strconv"
@@ -107,7 +108,7 @@ func parseFloat(s string) (float64, bool) {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
-	if e, isNum := err.(*strconv.NumError); isNum && e.Err == strconv.ErrRange {
+	if errors.Is(err, strconv.ErrRange) {
 		return f, true
 	}
 	return f, err == nil

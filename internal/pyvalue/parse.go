@@ -247,7 +247,6 @@ func (p *parser) escaped(start int) (string, error) {
 			run = start
 		}
 		buf = append(buf, p.data[run:p.pos]...)
-		start = p.pos
 		if p.pos >= len(p.data) || p.data[p.pos] < ' ' {
 			return "", p.fail(ErrSyntax)
 		}

@@ -280,7 +280,7 @@ func isLower(r rune) bool { return unicode.IsLower(r) || unicode.Is(unicode.Othe
 func isUpper(r rune) bool { return unicode.IsUpper(r) || unicode.Is(unicode.Other_Uppercase, r) }
 func isCased(r rune) bool { return isLower(r) || isUpper(r) || unicode.IsTitle(r) }
 
-// IsDecimal, IsDigit and the like are the str methods of one character.
+// IsDecimal is str.isdecimal of one character.
 func IsDecimal(r rune) bool { return unicode.Is(unicode.Nd, r) }
 
 // IsDigit is str.isdigit of one character.

@@ -97,7 +97,7 @@ func warm(keys []prefixhash.Key) (sum prefixhash.Key) {
 	return sum
 }
 
-var sink prefixhash.Key
+var sink prefixhash.Key //nolint:unused // keeps the compiler from dropping what is timed
 
 // interleaved replays everything in order and prints the checksums.
 func (r *replayer) interleaved(name string) error {

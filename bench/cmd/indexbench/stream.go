@@ -199,13 +199,13 @@ func expand(ids []int) []int {
 // content, u64 engine hash, or for removals u64 engine hash.
 func (s *stream) write(out io.Writer) error {
 	w := bufio.NewWriterSize(out, 1<<20)
-	u32 := func(v int) { binary.Write(w, binary.LittleEndian, uint32(v)) }
+	u32 := func(v int) { _ = binary.Write(w, binary.LittleEndian, uint32(v)) } // Flush returns the first error
 	var b [8]byte
 	u64 := func(v uint64) {
 		binary.LittleEndian.PutUint64(b[:], v)
-		w.Write(b[:])
+		_, _ = w.Write(b[:])
 	}
-	w.WriteString("IDXW0001")
+	_, _ = w.WriteString("IDXW0001")
 	u32(s.replicas)
 	u32(len(s.ops))
 	for _, o := range s.ops {
