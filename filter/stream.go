@@ -2,6 +2,7 @@ package filter
 
 import (
 	"context"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -26,15 +27,16 @@ type stream struct {
 	mode modev3.ProcessingMode_BodySendMode // of the request body
 	resp modev3.ProcessingMode_BodySendMode // of the response body
 
-	q       Query
-	crowded bool // beyond MaxStreams: passes without a hint
-	tenants int  // copies of the tenant header
-	ours    bool // the route carries a prompt
-	decided bool
-	d       Decision
-	held    [][]byte // duplex: chunks not given back yet
-	size    int      // bytes in held
-	ended   bool     // the request's end of stream was seen
+	q        Query
+	crowded  bool // beyond MaxStreams: passes without a hint
+	tenants  int  // copies of the tenant header
+	ours     bool // the route carries a prompt
+	decided  bool
+	d        Decision
+	held     [][]byte // duplex: chunks not given back yet
+	size     int      // bytes in held
+	ended    bool     // the request's end of stream was seen
+	answered bool     // response headers were seen
 
 	spent time.Duration // answering
 }
@@ -227,6 +229,7 @@ func (st *stream) responseHeaders(m *request) *response {
 	}
 	if st.d.Lease != nil {
 		st.d.Lease.Answered(responseStatus(m.GetResponseHeaders()))
+		st.answered = true
 	}
 	if st.srv.o.ReasonHeader && st.decided {
 		return reasonHeader(st.d.Reason)
@@ -234,15 +237,22 @@ func (st *stream) responseHeaders(m *request) *response {
 	return plainResponseHeaders
 }
 
-// close releases what the request charged. It is called when Envoy's stream
+// close releases what the request charged. In FULL_DUPLEX_STREAMED mode without
+// a response phase Envoy 1.40 ends the stream once the request is through, so
+// that its end says nothing of how the request went; the shipped configuration
+// asks for response headers and trailers there. It is called when Envoy's stream
 // ends, which is when the HTTP request ends, however it ends.
 func (st *stream) close() {
 	if st.spent > 0 {
 		st.srv.router.metrics.stream.Observe(st.spent.Seconds())
 	}
-	if st.d.Lease != nil {
-		st.d.Lease.Release()
+	if st.d.Lease == nil {
+		return
 	}
+	if st.duplex() && !st.answered {
+		st.d.Lease.Answered(http.StatusOK)
+	}
+	st.d.Lease.Release()
 }
 
 // latch keeps the gateway's subset hint from the first message that has one:

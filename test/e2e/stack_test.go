@@ -52,6 +52,8 @@ type setup struct {
 	sim      vllmsim.Options // of every replica; addresses are filled in
 	config   string          // further YAML of extproc's configuration
 	envoy    envoy.Options   // further options; addresses are filled in
+	// upstreamOnly: envoy.Replicas stand behind Envoy instead of the simulated ones.
+	upstreamOnly bool
 }
 
 func start(t *testing.T, s setup) *stack {
@@ -87,7 +89,9 @@ func start(t *testing.T, s setup) *stack {
 	o.ServedHeader = true
 	o.Listen, o.Admin, o.ExtProc = local(2), local(3), st.listen
 	for _, sim := range st.sims {
-		o.Replicas = append(o.Replicas, sim.Addr())
+		if !s.upstreamOnly {
+			o.Replicas = append(o.Replicas, sim.Addr())
+		}
 	}
 	var boot bytes.Buffer
 	if err := envoy.WriteBootstrap(&boot, o); err != nil {

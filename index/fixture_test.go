@@ -1,0 +1,70 @@
+package index
+
+import (
+	"testing"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// fixture is a small index with one chain of blocks and a clock.
+type fixture struct {
+	*Index
+	t     *testing.T
+	clock *clock
+	f     *forest
+}
+
+func newFixture(t *testing.T, o Options) *fixture {
+	t.Helper()
+	c := &clock{time.Unix(1_700_000_000, 0)}
+	o.Now = c.now
+	x, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { x.Close() })
+	f := &forest{kids: map[int][]int{}, scope: Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}, seeds: 1}
+	key := prefixhash.TokenRoot("m", prefixhash.LoRA{})
+	for i := range 64 {
+		key = prefixhash.Link(key, prefixhash.Content(i+1))
+		f.parent, f.content, f.key = append(f.parent, i-1), append(f.content, prefixhash.Content(i+1)), append(f.key, key)
+	}
+	return &fixture{x, t, c, f}
+}
+
+func (x *fixture) send(h Holder, inc uint64, evs ...Event) Result {
+	x.t.Helper()
+	res, err := x.Apply(&Batch{Holder: h, Incarnation: inc, Events: evs})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return res
+}
+
+func (x *fixture) all() []int {
+	n := make([]int, len(x.f.parent))
+	for i := range n {
+		n[i] = i
+	}
+	return n
+}
+
+func (x *fixture) match(h Holder) Match {
+	x.t.Helper()
+	for _, m := range x.Lookup(nil, x.f.scope, x.f.key) {
+		if m.ID == x.ID(h) {
+			return m
+		}
+	}
+	return Match{}
+}
+
+func (x *fixture) wantReported(h Holder, want int32) {
+	x.t.Helper()
+	if got := x.match(h).Reported; got != want {
+		x.t.Errorf("%v matches %d blocks, want %d", h, got, want)
+	}
+}
+
+var a, b = Holder{Replica: "10.0.0.1:8000"}, Holder{Replica: "10.0.0.2:8000"}
