@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/envoy"
 	"warmroute/internal/vllmsim"
 )
 
@@ -138,7 +139,26 @@ func (st *stack) until(most time.Duration, what string, ok func() bool) {
 
 // TestKillingTheRouterFailsNoRequest kills it under load, and starts it again.
 func TestKillingTheRouterFailsNoRequest(t *testing.T) {
-	st := start(t, setup{replicas: 2, sim: fast()})
+	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
+		t.Run(string(mode), func(t *testing.T) { killUnderLoad(t, mode) })
+	}
+}
+
+// TestDuplexFailsClosed: what the documentation says of FULL_DUPLEX_STREAMED.
+// When this fails, Envoy has learnt to fail open there: say so.
+func TestDuplexFailsClosed(t *testing.T) {
+	st := start(t, setup{replicas: 1, sim: fast(), envoy: envoy.Options{Mode: envoy.FullDuplex}})
+	if a := st.chat(firstTurn(1), 1); a.status != 200 {
+		t.Fatalf("alive: %+v", a)
+	}
+	st.extproc.Kill()
+	if a := st.chat(firstTurn(2), 1); a.status != 500 {
+		t.Errorf("dead: status %d, the documentation says 500", a.status)
+	}
+}
+
+func killUnderLoad(t *testing.T, mode envoy.Mode) {
+	st := start(t, setup{replicas: 2, sim: fast(), envoy: envoy.Options{Mode: mode}})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -1,0 +1,21 @@
+package envoy
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestProtocolDocNamesEverything: every name shared with Envoy is explained.
+func TestProtocolDocNamesEverything(t *testing.T) {
+	b, err := os.ReadFile("../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(Owned[:], HeaderDestination, HeaderRank, HeaderReason, HeaderServed, MetadataLB, MetadataServed,
+		AttributeUpstream, MetadataSubset, KeySubset) {
+		if !strings.Contains(string(b), "`"+name+"`") {
+			t.Errorf("docs/protocol.md does not explain %s", name)
+		}
+	}
+}
