@@ -54,7 +54,10 @@ func (l *Lease) Release() {
 		return
 	}
 	came := c.release()
-	if l.judge(c, came) {
+	// A request that ends before the event that was to tell of its first token
+	// was refused, or left: nothing will be cached. If the event is only late, it
+	// says the same a moment later.
+	if unheard := !came && c.mark != 0 && l.status == 0; l.judge(c, came) || unheard {
 		l.withdraw(l.here)
 	}
 	l.giveBack()

@@ -12,11 +12,18 @@ import (
 	"time"
 
 	"warmroute/internal/chat/chattest"
+	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
 )
 
-// generatedRequests is how many generated requests are sent to each version.
-const generatedRequests = 220
+// generatedRequests is how many requests are generated for a version. 0.21 has no
+// /render for a third of them, which are sent all the same.
+func (f *fixture) generatedRequests() int {
+	if f.name == "0.21.0" {
+		return 330
+	}
+	return 220
+}
 
 // generated sends requests of all routes: ids computed in process equal
 // /render's on all of them, predictions equal vLLM's counts, and nearly all text
@@ -33,9 +40,10 @@ func (f *fixture) generated(t *testing.T) {
 	}
 	before := f.tokenSources(t)
 	equal, refused, sent := 0, 0, 0
-	for _, c := range chattest.Generate(20261121, generatedRequests, served) {
+	for _, c := range chattest.Generate(20261121, f.generatedRequests(), served) {
 		answer, err := chattest.Ask(context.Background(), http.DefaultClient, "http://"+f.replicas[0].Addr, c)
 		rendered := err == nil && answer.Status == 0
+		noRender := f.name == "0.21.0" && (c.Route == openai.Responses || c.Route == openai.Messages)
 		ids, ours := requests.Tokenize(c.Route.String(), []byte(c.Body))
 		switch {
 		case rendered && ours == nil && !slices.EqualFunc(ids, answer.IDs, slices.Equal):
@@ -47,7 +55,7 @@ func (f *fixture) generated(t *testing.T) {
 			t.Logf("left to a replica (%v): %s %s", ours, c.Route, c.Body)
 		}
 		body, ok := short(c.Body, c.Route.String())
-		if !rendered || !ok {
+		if !ok || !rendered && !noRender || noRender && ours != nil {
 			continue
 		}
 		sent++
@@ -65,7 +73,7 @@ func (f *fixture) generated(t *testing.T) {
 	}
 	t.Logf("%d of %d rendered requests equal in process, %d refused; %d sent, of %v text requests %v served in process",
 		equal, equal+refused, refused, sent, all, inProcess)
-	if equal < 180 || all < 180 || inProcess < 0.95*all {
+	if equal < 180 || all < 200 || inProcess < 0.95*all {
 		t.Errorf("%d equal; %v of %v text requests were served in process, want 95%%", equal, inProcess, all)
 	}
 }
