@@ -1,0 +1,170 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// Options says where a server's TLS comes from. The zero value is no TLS.
+type Options struct {
+	CertFile     string `yaml:"cert_file,omitempty"` // PEM, the chain with the server's own first
+	KeyFile      string `yaml:"key_file,omitempty"`  // PEM
+	SelfSigned   bool   `yaml:"self_signed"`         // instead of files: encryption without identity, what gateways that skip verification expect
+	ClientCAFile string `yaml:"client_ca_file,omitempty"`
+	// Every is how often the files are read; 0 means 10 s: certificates are
+	// renewed days before they end.
+	Every time.Duration `yaml:"every,omitempty"`
+}
+
+// Enabled reports whether o asks for TLS.
+func (o Options) Enabled() bool { return o.CertFile != "" || o.KeyFile != "" || o.SelfSigned }
+
+// Validate returns every problem of o, one sentence each.
+func (o Options) Validate() error {
+	var errs []error
+	switch {
+	case o.SelfSigned && (o.CertFile != "" || o.KeyFile != ""):
+		errs = append(errs, errors.New("self_signed: true excludes cert_file and key_file"))
+	case o.CertFile == "" && o.KeyFile != "":
+		errs = append(errs, errors.New("cert_file: is missing beside key_file"))
+	case o.CertFile != "" && o.KeyFile == "":
+		errs = append(errs, errors.New("key_file: is missing beside cert_file"))
+	}
+	if o.ClientCAFile != "" && !o.Enabled() {
+		errs = append(errs, errors.New("client_ca_file: client certificates need TLS: set cert_file and key_file, or self_signed"))
+	}
+	if o.Every < 0 {
+		errs = append(errs, fmt.Errorf("every: %v is negative", o.Every))
+	}
+	return errors.Join(errs...)
+}
+
+// Source is a server's current TLS configuration.
+type Source struct {
+	o       Options
+	log     *slog.Logger
+	now     func() time.Time
+	current atomic.Pointer[tls.Config]
+	read    [3][]byte // what the files held: certificate, key, client authority
+	renewAt time.Time // of a self-signed certificate
+}
+
+// New reads the files, or makes a self-signed certificate. It fails where Run
+// would keep what it has: there is nothing yet.
+func New(o Options, log *slog.Logger) (*Source, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if !o.Enabled() {
+		return nil, errors.New("certs: no TLS is configured")
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if o.Every == 0 {
+		o.Every = 10 * time.Second
+	}
+	s := &Source{o: o, log: log, now: time.Now}
+	if _, err := s.refresh(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Server is the configuration for a server that speaks protocols (ALPN), for
+// gRPC "h2". Every handshake uses the newest certificate.
+func (s *Source) Server(protocols ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			c := s.current.Load().Clone()
+			c.NextProtos = protocols
+			return c, nil
+		},
+	}
+}
+
+// Run keeps the certificate fresh until ctx ends.
+func (s *Source) Run(ctx context.Context) error {
+	tick := time.NewTicker(s.o.Every)
+	defer tick.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		changed, err := s.refresh()
+		switch {
+		case err != nil && err.Error() != said: // once, not every time
+			said = err.Error()
+			s.log.Error("TLS files are not used, the certificate before stays", "error", err)
+		case err == nil && changed:
+			said = ""
+			s.log.Info("TLS certificate renewed", "not_after", s.notAfter())
+		}
+	}
+}
+
+func (s *Source) notAfter() time.Time {
+	return s.current.Load().Certificates[0].Leaf.NotAfter
+}
+
+// refresh takes new files, or a new self-signed certificate when half of the
+// old one's life is over.
+func (s *Source) refresh() (changed bool, err error) {
+	read := s.read
+	for i, name := range []string{s.o.CertFile, s.o.KeyFile, s.o.ClientCAFile} {
+		if name == "" {
+			continue
+		}
+		if read[i], err = os.ReadFile(name); err != nil {
+			return false, fmt.Errorf("certs: %w", err)
+		}
+	}
+	same := true
+	for i := range read {
+		same = same && bytes.Equal(read[i], s.read[i])
+	}
+	if s.current.Load() != nil && same && (!s.o.SelfSigned || s.now().Before(s.renewAt)) {
+		return false, nil
+	}
+	next := &tls.Config{MinVersion: tls.VersionTLS12}
+	pair, err := s.pair(read)
+	if err != nil {
+		return false, err
+	}
+	next.Certificates = []tls.Certificate{pair}
+	if s.o.ClientCAFile != "" {
+		next.ClientCAs, next.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !next.ClientCAs.AppendCertsFromPEM(read[2]) {
+			return false, fmt.Errorf("certs: client_ca_file: %s holds no certificate", s.o.ClientCAFile)
+		}
+	}
+	s.current.Store(next)
+	s.read = read
+	return true, nil
+}
+
+func (s *Source) pair(read [3][]byte) (tls.Certificate, error) {
+	if s.o.SelfSigned {
+		pair, err := selfSigned(s.now())
+		s.renewAt = s.now().Add(selfSignedLife / 2)
+		return pair, err
+	}
+	pair, err := tls.X509KeyPair(read[0], read[1])
+	if err != nil {
+		return pair, fmt.Errorf("certs: %s and %s: %w", s.o.CertFile, s.o.KeyFile, err)
+	}
+	return pair, nil
+}
