@@ -35,6 +35,8 @@ type Options struct {
 	Listen         string        `yaml:"listen"`          // address clients use, host:port; default 0.0.0.0:8080
 	Admin          string        `yaml:"admin"`           // Envoy's admin address; "" = none
 	ExtProc        string        `yaml:"extproc"`         // warmroute's gRPC address; default 127.0.0.1:9002
+	Standby        string        `yaml:"standby"`         // a second warmroute, used while health checks find the first dead; "" = none
+	TLS            TLS           `yaml:"tls"`             // towards warmroute
 	Replicas       []string      `yaml:"replicas"`        // replica addresses, host:port
 	Mode           Mode          `yaml:"mode"`            // default BUFFERED
 	MessageTimeout time.Duration `yaml:"message_timeout"` // most a frozen warmroute can cost; default 200 ms
@@ -43,6 +45,14 @@ type Options struct {
 	Retries        int           `yaml:"retries"`         // default 2: the ranked list's second and third
 	ServedHeader   bool          `yaml:"served_header"`   // tell clients which replica served, in HeaderServed
 	Served         bool          `yaml:"served"`          // report the endpoint that really served (adds the response headers phase)
+}
+
+// TLS is how Envoy dials warmroute. Files are paths on Envoy's machine.
+type TLS struct {
+	Enabled  bool   `yaml:"enabled"`
+	CAFile   string `yaml:"ca_file,omitempty"`   // who vouches for warmroute; "" = encrypted, not verified, as for a self-signed certificate
+	CertFile string `yaml:"cert_file,omitempty"` // Envoy's own, where warmroute demands one
+	KeyFile  string `yaml:"key_file,omitempty"`
 }
 
 // WithDefaults returns o with its zero values replaced.
@@ -83,6 +93,15 @@ func (o Options) Validate() error {
 	check("extproc", o.ExtProc)
 	if o.Admin != "" {
 		check("admin", o.Admin)
+	}
+	if o.Standby != "" {
+		check("standby", o.Standby)
+	}
+	if (o.TLS.CertFile == "") != (o.TLS.KeyFile == "") {
+		errs = append(errs, errors.New("tls: cert_file and key_file belong together"))
+	}
+	if o.TLS.CAFile+o.TLS.CertFile != "" && !o.TLS.Enabled {
+		errs = append(errs, errors.New("tls: files are named but enabled is false"))
 	}
 	for i, r := range o.Replicas {
 		check(fmt.Sprintf("replicas[%d]", i), r)
@@ -148,7 +167,13 @@ func WriteBootstrap(w io.Writer, o Options) error {
 		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "ServedHeader": o.ServedHeader, "HeaderServed": HeaderServed, "Owned": Owned[:],
 		"HeaderDestination": HeaderDestination, "MetadataLB": MetadataLB, "MetadataServed": MetadataServed,
 		"MetadataSubset": MetadataSubset, "AttributeUpstream": AttributeUpstream,
-		"ExtProcType": clusterType(o.ExtProc),
+		"ExtProcType": clusterType(o.ExtProc), "TLS": o.TLS,
+	}
+	if o.Standby != "" {
+		in["Standby"] = parse(o.Standby)
+		if clusterType(o.Standby) != "STATIC" {
+			in["ExtProcType"] = "STRICT_DNS"
+		}
 	}
 	var replicas []addr
 	kind := "STATIC"

@@ -19,6 +19,7 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 )
 
@@ -63,6 +64,29 @@ func TestEveryModeIsAValidBootstrap(t *testing.T) {
 			if got := b.StaticResources.Clusters[0].GetType().String(); got != "STATIC" {
 				t.Errorf("%s: cluster type %s", mode, got)
 			}
+		}
+	}
+}
+
+func TestStandbyAndTLSAreValid(t *testing.T) {
+	b := parse(t, []byte(render(t, Options{
+		Replicas: []string{"127.0.0.1:8000"}, Standby: "127.0.0.1:9012",
+		TLS: TLS{Enabled: true, CAFile: "ca.pem", CertFile: "cert.pem", KeyFile: "key.pem"},
+	})))
+	c := b.StaticResources.Clusters[1]
+	if len(c.LoadAssignment.Endpoints) != 2 || c.LoadAssignment.Endpoints[1].Priority != 1 || len(c.HealthChecks) != 1 {
+		t.Errorf("standby: %v", c)
+	}
+	if c.TransportSocket.GetName() != "envoy.transport_sockets.tls" {
+		t.Errorf("transport socket %v", c.TransportSocket)
+	}
+	for want, o := range map[string]Options{
+		"tls: cert_file and key_file belong together": {TLS: TLS{Enabled: true, CertFile: "x"}},
+		"tls: files are named but enabled is false":   {TLS: TLS{CAFile: "x"}},
+		`standby: "x" is not host:port`:               {Standby: "x"},
+	} {
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

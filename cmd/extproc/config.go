@@ -3,12 +3,16 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"warmroute/envoy"
 	"warmroute/filter"
 	"warmroute/index"
+	"warmroute/internal/certs"
 	"warmroute/internal/config"
 	"warmroute/internal/fleet"
 	"warmroute/internal/policy"
@@ -20,6 +24,7 @@ import (
 // smallest useful file names the replicas.
 type Config struct {
 	Listen string               `yaml:"listen"` // gRPC address Envoy dials
+	TLS    certs.Options        `yaml:"tls"`    // of that address
 	Admin  AdminConfig          `yaml:"admin"`
 	Log    telemetry.LogOptions `yaml:"log"`
 	Fleet  fleet.Options        `yaml:"fleet"`
@@ -66,7 +71,9 @@ type FilterConfig struct {
 	BodyWait     time.Duration `yaml:"body_wait"`     // FULL_DUPLEX_STREAMED: longest wait for a body
 	TenantHeader string        `yaml:"tenant_header"` // trusted header with the tenant; "" = all requests are shared
 	ReasonHeader bool          `yaml:"reason_header"` // tell clients the reason in x-warmroute-reason
-	Picker       bool          `yaml:"picker"`        // endpoint-picker mode: 503 when nothing is ready
+	Picker       bool          `yaml:"picker"`        // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
+	AlwaysPick   bool          `yaml:"always_pick"`   // name a ready replica for every request: for clusters without a balancer (ORIGINAL_DST)
+	MaxStreams   int           `yaml:"max_streams"`   // requests followed at once, the others pass without a hint
 	Decisions    int           `yaml:"decisions"`     // decisions kept for /debug/explain
 }
 
@@ -83,7 +90,7 @@ func defaultConfig() Config {
 		},
 		IndexService: IndexServiceConfig{Listen: "127.0.0.1:9003"},
 		Filter: FilterConfig{
-			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, Decisions: 1024,
+			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
 		},
 		Tokens: TokensConfig{SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery},
 		Envoy:  defaultEnvoy(),
@@ -110,7 +117,11 @@ func (c Config) Validate() error {
 	}
 	positive("ranked", c.Filter.Ranked)
 	positive("max_body", c.Filter.MaxBody)
+	positive("max_streams", c.Filter.MaxStreams)
 	positive("decisions", c.Filter.Decisions)
+	if err := validateTenantHeader(c.Filter.TenantHeader); err != nil {
+		errs = append(errs, fmt.Errorf("filter.tenant_header: %w", err))
+	}
 	span := func(field string, d time.Duration) {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("filter.%s: %v is not positive", field, d))
@@ -119,6 +130,22 @@ func (c Config) Validate() error {
 	span("token_budget", c.Filter.TokenBudget)
 	span("body_wait", c.Filter.BodyWait)
 	return errors.Join(errs...)
+}
+
+// validateTenantHeader refuses names that can never match, or that somebody
+// else's value is behind: Envoy writes names in lower case.
+func validateTenantHeader(name string) error {
+	switch {
+	case name == "":
+		return nil
+	case name != strings.ToLower(name):
+		return fmt.Errorf("%q is not in lower case, as Envoy writes names", name)
+	case strings.HasPrefix(name, ":") || slices.Contains(envoy.Owned[:], name):
+		return fmt.Errorf("%q is set by Envoy or by warmroute, not by a gateway that knows tenants", name)
+	case strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
+		return fmt.Errorf("%q is not a header's name", name)
+	}
+	return nil
 }
 
 var errNoConfig = errors.New("no configuration: name one with -config FILE; `fleet: {replicas: [{address: 10.0.0.1:8000}]}` is enough")
@@ -130,10 +157,11 @@ func loadConfig(path string) (Config, error) {
 	return config.Load(path, defaultConfig)
 }
 
-func (c Config) serverOptions() filter.ServerOptions {
+func (c Config) serverOptions(log *slog.Logger) filter.ServerOptions {
 	return filter.ServerOptions{
 		TenantHeader: c.Filter.TenantHeader, MaxBody: c.Filter.MaxBody, BodyWait: c.Filter.BodyWait,
 		ReasonHeader: c.Filter.ReasonHeader, Picker: c.Filter.Picker,
+		AlwaysPick: c.Filter.AlwaysPick, MaxStreams: c.Filter.MaxStreams, Log: log,
 	}
 }
 
@@ -143,6 +171,7 @@ func (c Config) envoyOptions() envoy.Options {
 	if o.ExtProc == "" {
 		o.ExtProc = c.Listen
 	}
+	o.TLS.Enabled = o.TLS.Enabled || c.TLS.Enabled()
 	if len(o.Replicas) == 0 {
 		for _, r := range c.Fleet.Replicas {
 			o.Replicas = append(o.Replicas, r.Address)

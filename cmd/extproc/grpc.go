@@ -5,8 +5,10 @@ import (
 	"runtime/debug"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"warmroute/filter"
+	"warmroute/internal/certs"
 )
 
 const (
@@ -27,13 +29,17 @@ const (
 )
 
 // grpcOptions are those of the server Envoy dials.
-func grpcOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{
+func grpcOptions(tls *certs.Source) []grpc.ServerOption {
+	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(filter.NewCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer),
 	}
+	if tls != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(tls.Server("h2"))))
+	}
+	return options
 }
 
 // tuneMemory sets what the environment leaves open.

@@ -19,6 +19,7 @@ import (
 	"warmroute/filter"
 	"warmroute/index"
 	"warmroute/internal/admin"
+	"warmroute/internal/certs"
 	"warmroute/internal/config"
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
@@ -90,6 +91,7 @@ type router struct {
 	// predicted is how many tokens were predicted to be cached on a replica.
 	predicted func(replica string) int64
 	service   indexService
+	certs     *certs.Source // nil without TLS
 }
 
 // newRouter makes everything and starts nothing.
@@ -128,7 +130,12 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	r.decider = filter.NewDecider(r.fleet, r.index, r.ledger, r.book, filter.DeciderOptions{Ranked: c.Filter.Ranked})
 	reg.MustRegister(r.decider)
 	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log})
-	r.server = filter.NewServer(r.filter, c.serverOptions())
+	if c.TLS.Enabled() {
+		if r.certs, err = certs.New(c.TLS, log); err != nil {
+			return nil, err
+		}
+	}
+	r.server = filter.NewServer(r.filter, c.serverOptions(log))
 	return r, nil
 }
 
@@ -151,7 +158,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	back, stop := context.WithCancel(context.WithoutCancel(ctx)) // what requests stand on outlives them
 	defer stop()
 	var gate admin.Gate
-	g := grpc.NewServer(grpcOptions()...)
+	g := grpc.NewServer(grpcOptions(r.certs)...)
 	extprocv3.RegisterExternalProcessorServer(g, r.server)
 	admin.RegisterHealth(ctx, g, gate.Ready)
 	pages, err := r.pages(&gate)
@@ -170,6 +177,9 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	supply.Go(func() error { return r.service.run(back, r.log) })
 	supply.Go(func() error { return r.load(back) })
 	supply.Go(func() error { return r.compare(back) })
+	if r.certs != nil {
+		supply.Go(func() error { return r.certs.Run(back) })
+	}
 	if r.local != nil {
 		supply.Go(func() error { return ended(back, r.local.Run(back)) })
 	}

@@ -12,7 +12,6 @@ import (
 	"encoding/pem"
 	"log/slog"
 	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,27 +91,34 @@ func write(t *testing.T, name string, data []byte) string {
 	return name
 }
 
-// handshake connects a client to a server over a pipe and returns the serial
-// number of the certificate the server showed.
+// handshake connects a client to a server and returns the serial number of the
+// certificate the server showed.
 func handshake(server, client *tls.Config) (serial int64, err error) {
-	a, b := net.Pipe()
-	defer a.Close()
-	defer b.Close()
-	srv, cli := tls.Server(a, server), tls.Client(b, client)
-	done := make(chan error, 1)
-	go func() { done <- srv.Handshake(); srv.Close() }()
-	err = cli.Handshake()
-	if err == nil {
-		_, _ = cli.Read(make([]byte, 1)) // TLS 1.3 tells a refused client certificate only here
-	}
-	cli.Close()
-	if e := <-done; err == nil {
-		err = e
-	}
+	lis, err := tls.Listen("tcp", "127.0.0.1:0", server)
 	if err != nil {
 		return 0, err
 	}
-	return cli.ConnectionState().PeerCertificates[0].SerialNumber.Int64(), nil
+	defer lis.Close()
+	done := make(chan error, 1)
+	go func() {
+		conn, err := lis.Accept()
+		if err == nil {
+			err = conn.(*tls.Conn).Handshake()
+			conn.Close()
+		}
+		done <- err
+	}()
+	conn, err := tls.Dial("tcp", lis.Addr().String(), client)
+	if err != nil {
+		<-done
+		return 0, err
+	}
+	defer conn.Close()
+	_, _ = conn.Read(make([]byte, 1)) // until the server is done: TLS 1.3 refuses a client's certificate late
+	if err := <-done; err != nil {
+		return 0, err
+	}
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(), nil
 }
 
 // TestRenewalWithoutRestart replaces the files under a running Source, with

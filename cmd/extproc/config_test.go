@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"warmroute/envoy"
+	"warmroute/internal/config"
+)
+
+func parseConfig(t *testing.T, text string) (Config, error) {
+	t.Helper()
+	return config.Parse([]byte(text), defaultConfig(), os.LookupEnv)
+}
+
+func TestTenantHeaderIsValidated(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"": true, "x-tenant": true, "x-Tenant": false, ":path": false, "x gap": false, envoy.HeaderDestination: false,
+	} {
+		_, err := parseConfig(t, "filter: {tenant_header: \""+name+"\"}")
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", name, err)
+		} else if err != nil && !strings.Contains(err.Error(), "filter.tenant_header") {
+			t.Errorf("%q: %v does not name the field", name, err)
+		}
+	}
+}
+
+// TestEnvoyConfigDialsTLS where the router's port speaks it.
+func TestEnvoyConfigDialsTLS(t *testing.T) {
+	for text, want := range map[string]bool{"": false, "tls: {self_signed: true}": true} {
+		file := filepath.Join(t.TempDir(), "c.yaml")
+		if err := os.WriteFile(file, []byte("fleet: {replicas: [{address: 10.0.0.1:8000}]}\n"+text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := run(t.Context(), []string{"envoy-config", "-config", file}, stdio{out: &out, err: &out}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "UpstreamTlsContext"); got != want {
+			t.Errorf("%q: Envoy dials with TLS: %v, want %v", text, got, want)
+		}
+	}
+}
