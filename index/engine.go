@@ -139,13 +139,21 @@ func (m *engineMap) unlink(s *slot) {
 			break
 		}
 		_, home := engineHome(next.key, n)
-		if (i-home+n)%n >= (i-hole+n)%n { // its search passes the hole
+		if behind(i, home, n) >= behind(i, hole, n) { // its search passes the hole
 			p.mem.slots[hole] = next
 			hole = i
 		}
 	}
 	p.mem.slots[hole] = slot{}
 	p.used--
+}
+
+// behind is how far slot i is behind slot from, in a ring of n.
+func behind(i, from, n int) int {
+	if i < from {
+		return i - from + n
+	}
+	return i - from
 }
 
 // shrink gives memory back when an array is mostly empty.

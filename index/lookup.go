@@ -165,8 +165,8 @@ func (sp *space) search(r *reader, words int, keys []prefixhash.Key) bool {
 	return true
 }
 
-// ladder fills at with rising positions: 0, 1, 3, 7, …, n - 1, and both sides
-// of the places a hint names.
+// ladder fills at with the first places to probe, rising: both ends, and both
+// sides of the places a hint names or, without one, 1, 3, 7, ….
 func ladder(at *[maxLadder]int32, n int, h hint) int {
 	m := 1 // at[0] is 0
 	add := func(p int) {
@@ -175,18 +175,15 @@ func ladder(at *[maxLadder]int32, n int, h hint) int {
 			m++
 		}
 	}
-	places := [2]int{int(h.lost), int(h.blocks)}
-	k := 0
-	for p := 0; p < n-1; p = 2*p + 1 {
-		for ; k < 2 && places[k] <= p; k++ {
-			add(places[k] - 1)
-			add(places[k])
+	if h.blocks > 0 {
+		add(int(h.lost) - 1)
+		add(int(h.lost))
+		add(int(h.blocks) - 1)
+		add(int(h.blocks))
+	} else {
+		for p := 1; p < n-1; p = 2*p + 1 {
+			add(p)
 		}
-		add(p)
-	}
-	for ; k < 2; k++ {
-		add(places[k] - 1)
-		add(places[k])
 	}
 	add(n - 1)
 	return m
