@@ -20,6 +20,7 @@ build: ## compile the binaries into bin/
 test: setup ## unit, golden, race and end-to-end tests with real Envoy
 	go vet ./...
 	go test -race -timeout 20m ./...
+	go test -run Alloc ./filter ./index ./prefixhash ./internal/... # the race detector allocates: these run without it
 
 test-vllm: setup ## live tests: real vLLM 0.32 and 0.21 behind real Envoy (about 10 minutes)
 	scripts/install-vllm.sh 0.32.0 0.21.0

@@ -1,5 +1,6 @@
 package index
 
+// removed applies a Removed event. h.mu is held.
 func (x *Index) removed(h *holder, ev *Event, res *Result) {
 	if ev.Tier >= tiers {
 		res.Dropped += len(ev.Engine)
