@@ -122,6 +122,9 @@ func (st *stack) writeConfig(more string) {
 			fmt.Fprintf(&b, "    events: [{endpoint: %q, replay_endpoint: %q}]\n", ep, sim.ReplayEndpoint(0))
 		}
 	}
+	if !strings.Contains(more, "filter:") {
+		b.WriteString("filter: {token_budget: 2s}\n") // a busy machine is not what is tested here
+	}
 	b.WriteString(more)
 	st.config = filepath.Join(st.dir, "warmroute.yaml")
 	if err := os.WriteFile(st.config, []byte(b.String()), 0o644); err != nil {
