@@ -24,7 +24,7 @@ test: setup ## unit, golden, race and end-to-end tests with real Envoy
 
 test-vllm: setup ## live tests: real vLLM 0.32 and 0.21 behind real Envoy (about 10 minutes)
 	scripts/install-vllm.sh 0.32.0 0.21.0
-	go test -tags vllm -count=1 -timeout 12m -v ./test/vllm
+	go test -tags vllm -count=1 -timeout 20m -v ./test/vllm
 
 test-faults: ## the long form of the index's fault storms
 	go test -count=1 -timeout 30m -run Storm -v ./test/faults -storm=long
