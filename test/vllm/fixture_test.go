@@ -354,11 +354,11 @@ func (f *fixture) hits(t *testing.T) int {
 	return int(total)
 }
 
-// quiet waits until the event batches applied have not risen for 200 ms: vLLM
+// quiet waits until the event batches applied have not risen for 300 ms: vLLM
 // publishes a step's events within milliseconds of its output.
 func (f *fixture) quiet(t *testing.T) {
 	t.Helper()
-	const still = 200 * time.Millisecond
+	const still = 300 * time.Millisecond
 	last, since := -1.0, time.Now()
 	for time.Since(since) < still {
 		if n := sum(page(t, f.admin), "warmroute_kv_batches_total"); n != last {
