@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 )
 
 func main() {
@@ -35,66 +34,18 @@ func main() {
 
 // run plays the demo and writes its progress and table to out.
 func run(ctx context.Context, args []string, out, stderr io.Writer) error {
-	f := fleet{blockSize: 16, maxModelLen: 4096, model: "demo"}
-	s := shape{systems: 6, systemWords: 700, userWords: 80, window: 20 * time.Second, pause: 1500 * time.Millisecond}
-	keep := false
-	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.IntVar(&f.replicas, "replicas", 4, "simulated replicas")
-	flags.IntVar(&f.blocks, "blocks", 640, "KV blocks of 16 tokens per replica")
-	flags.Float64Var(&f.prefillRate, "prefill-rate", 6000, "prompt tokens per second of a replica")
-	flags.IntVar(&s.talks, "conversations", 60, "conversations")
-	flags.IntVar(&s.turns, "turns", 5, "turns of each conversation")
-	flags.IntVar(&s.answer, "answer", 48, "tokens of each answer")
-	flags.Uint64Var(&s.seed, "seed", 1, "seed of the traffic")
-	flags.BoolVar(&keep, "keep", false, "keep the folder with the logs and configurations")
-	if err := flags.Parse(args); err != nil {
+	o, err := parse(args, stderr)
+	if err != nil {
 		return err
-	}
-	f.answer = s.answer
-	if flags.NArg() > 0 || f.replicas < 1 || s.talks < 1 || s.turns < 1 {
-		return errors.New("-replicas, -conversations and -turns must be at least 1, and there are no arguments")
 	}
 	dir, err := os.MkdirTemp("", "warmroute-demo-")
 	if err != nil {
 		return err
 	}
-	if keep {
+	if o.keep {
 		fmt.Fprintln(out, "logs and configurations are in", dir)
 	} else {
 		defer os.RemoveAll(dir)
 	}
-	return play(ctx, dir, f, makeTraffic(s), out)
-}
-
-// play builds the programs, runs both passes and prints the table.
-func play(ctx context.Context, dir string, f fleet, t *traffic, out io.Writer) error {
-	total := t.shape.talks * t.shape.turns
-	fmt.Fprintf(out, "%d requests in %d conversations over %d system prompts, %d replicas of %d blocks; twice, about a minute and a half in all\n",
-		total, t.shape.talks, t.shape.systems, f.replicas, f.blocks)
-	st := &stage{dir: dir, fleet: f, progress: newProgress(out, total)}
-	if err := st.build(ctx); err != nil {
-		return err
-	}
-	var passes []*pass
-	for _, kind := range []passKind{leastRequest, warmroute} {
-		p, err := st.pass(ctx, kind, t)
-		if err != nil {
-			return err
-		}
-		passes = append(passes, p)
-	}
-	fmt.Fprintln(out)
-	if err := table(out, passes); err != nil {
-		return err
-	}
-	for _, p := range passes {
-		if p.report.failed > 0 {
-			return fmt.Errorf("%s: %d requests failed, one with: %w", p.name, p.report.failed, p.report.firstErr)
-		}
-	}
-	if a, b := passes[0].report.checksum(), passes[1].report.checksum(); a != b {
-		return fmt.Errorf("the passes' traffic differs: checksum %s and %s", a, b)
-	}
-	return nil
+	return play(ctx, dir, o.fleet, makeTraffic(o.shape), out)
 }

@@ -12,6 +12,25 @@ import (
 	"warmroute/internal/hashcli"
 )
 
+// A command is one subcommand. run returns errUsage after it has explained
+// itself.
+type command struct {
+	name, about string
+	run         func(ctx context.Context, args []string, std stdio) error
+}
+
+// stdio is what a command reads and writes.
+type stdio struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+var (
+	errUsage  = errors.New("usage")                  // the command line is wrong and that has been said
+	errFailed = errors.New("some input was refused") // said line by line in the output
+)
+
+// commands are the subcommands, in the order of the help.
 func commands() []command {
 	return []command{
 		{"serve", "run the router (the default)", serveCommand},

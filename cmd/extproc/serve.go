@@ -102,7 +102,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 		return nil, err
 	}
 	r.service.Server = indexrpc.New(r.index, indexrpc.Options{TTL: c.Index.ReplicaTTL})
-	reg.MustRegister(r.service.Collector())
+	reg.MustRegister(r.service.Collectors()...)
 	metrics := filter.NewMetrics(reg)
 	r.predicted, r.watch = metrics.Predicted, shortfall.New(shortfall.Options{})
 	reg.MustRegister(r.watch)

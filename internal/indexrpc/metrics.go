@@ -36,23 +36,19 @@ func newMetrics(s *Server) *metrics {
 	}
 }
 
-// Collector gives the service's metrics to a registry.
-func (s *Server) Collector() prometheus.Collector { return s.metrics }
-
-// Describe implements prometheus.Collector.
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	ch <- m.entries
-	m.calls.Describe(ch)
-	m.latency.Describe(ch)
+// Collectors are the service's metrics, for a registry.
+func (s *Server) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{s.metrics, s.metrics.calls, s.metrics.latency}
 }
+
+// Describe implements prometheus.Collector, for what is counted when it is read.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.entries }
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for model, n := range m.held() {
 		ch <- prometheus.MustNewConstMetric(m.entries, prometheus.GaugeValue, float64(n), model)
 	}
-	m.calls.Collect(ch)
-	m.latency.Collect(ch)
 }
 
 // held counts entries per model, drained ones included. All is read under one

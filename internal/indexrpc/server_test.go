@@ -448,7 +448,7 @@ func TestReflection(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	b := serve(t)
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(b.s.Collector())
+	reg.MustRegister(b.s.Collectors()...)
 	gauge := func(want string) {
 		t.Helper()
 		text := "# HELP warmroute_index_entries Blocks that replicas reported, distinct per scope, by base model.\n# TYPE warmroute_index_entries gauge\n" + want

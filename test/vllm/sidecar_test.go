@@ -111,7 +111,7 @@ func (f *fixture) reportedTo(t *testing.T, kvsub, scheme string) *reported {
 		t.Cleanup(p.Stop)
 	}
 	out := &reported{scheme, dial(t, l.Addr().String()), prometheus.NewRegistry()}
-	out.metrics.MustRegister(s.Collector())
+	out.metrics.MustRegister(s.Collectors()...)
 	return out
 }
 
