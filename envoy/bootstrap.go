@@ -146,6 +146,10 @@ func splitAddr(s string) (addr, error) {
 	return addr{host, int(n)}, nil
 }
 
+// noLimits lifts Envoy's circuit breakers far above what one process carries
+// (a request costs Envoy some 10 kB, so 1e6 of them 10 GB).
+const noLimits = "{max_connections: 1000000, max_pending_requests: 1000000, max_requests: 1000000, max_retries: 1000000}"
+
 //go:embed bootstrap.yaml.tmpl
 var bootstrapText string
 
@@ -167,7 +171,7 @@ func WriteBootstrap(w io.Writer, o Options) error {
 		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "ServedHeader": o.ServedHeader, "HeaderServed": HeaderServed, "Owned": Owned[:],
 		"HeaderDestination": HeaderDestination, "MetadataLB": MetadataLB, "MetadataServed": MetadataServed,
 		"MetadataSubset": MetadataSubset, "AttributeUpstream": AttributeUpstream,
-		"ExtProcType": clusterType(o.ExtProc), "TLS": o.TLS,
+		"ExtProcType": clusterType(o.ExtProc), "TLS": o.TLS, "NoLimits": noLimits,
 	}
 	if o.Standby != "" {
 		in["Standby"] = parse(o.Standby)

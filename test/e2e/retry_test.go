@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"warmroute/envoy"
+	"warmroute/internal/testenv"
+)
+
+// TestRequestsWithoutHintsSurviveDeadReplicas: a request that warmroute says
+// nothing about is balanced by Envoy alone, which knows of dead replicas only
+// by trying them. None may fail: one at a time, and many at once.
+func TestRequestsWithoutHintsSurviveDeadReplicas(t *testing.T) {
+	const requests = 400 // least_request prefers the idle dead: without another host per retry about one in four fails
+	refuses, resets := refusing(t), resetting(t)
+	for name, dead := range map[string][]string{
+		"one refuses": {refuses}, "one resets": {resets}, "two are dead": {refuses, resets},
+	} {
+		for _, at := range []int{1, 64} {
+			t.Run(name+", "+strconv.Itoa(at)+" at once", func(t *testing.T) {
+				st := start(t, setup{replicas: 1, sim: fast(), envoy: envoy.Options{Replicas: dead}})
+				if failed := getModels(t, st.envoy.URL, requests, at); failed > 0 {
+					t.Errorf("%d of %d requests failed", failed, requests)
+				}
+			})
+		}
+	}
+}
+
+// TestEveryReplicaDeadIsAnAnswer: a retry that finds no other host ends in an
+// answer, soon.
+func TestEveryReplicaDeadIsAnAnswer(t *testing.T) {
+	st := start(t, setup{replicas: 1, sim: fast(), upstreamOnly: true, envoy: envoy.Options{Replicas: []string{refusing(t), refusing(t)}}})
+	if failed := getModels(t, st.envoy.URL, 20, 1); failed != 20 {
+		t.Errorf("%d of 20 requests failed, there was nobody to serve them", failed)
+	}
+}
+
+// TestRetriesFollowTheRankedList: the list is walked in its order, whatever was
+// tried before, and behind its end stands every other replica.
+func TestRetriesFollowTheRankedList(t *testing.T) {
+	var live []string
+	for _, name := range []string{"a", "b"} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
+		t.Cleanup(srv.Close)
+		live = append(live, srv.Listener.Addr().String())
+	}
+	dead, reset := refusing(t), resetting(t)
+	url := openEnvoy(t, append([]string{dead, reset}, live...))
+	for _, c := range []struct {
+		list []string
+		want string
+	}{
+		{[]string{live[1]}, "b"},
+		{[]string{dead, live[1], live[0]}, "b"},
+		{[]string{reset, dead, live[0]}, "a"},
+		{[]string{"127.0.0.1:1", dead, live[1]}, "b"}, // Envoy does not know the first
+		{[]string{dead}, "ab"},
+		{[]string{dead, reset}, "ab"},
+	} {
+		for range 20 {
+			req, err := http.NewRequest("POST", url, strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set(envoy.HeaderDestination, strings.Join(c.list, ","))
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			by, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(c.want, string(by)) {
+				t.Fatalf("list %v: status %d by %q, want %q (%v)", c.list, resp.StatusCode, by, c.want, err)
+			}
+		}
+	}
+}
+
+// openEnvoy is an Envoy of the shipped configuration, but for one thing: it
+// believes a client's own list. Nobody answers for warmroute.
+func openEnvoy(t *testing.T, replicas []string) (url string) {
+	t.Helper()
+	listen, admin := refusing(t), refusing(t)
+	var boot bytes.Buffer
+	if err := envoy.WriteBootstrap(&boot, envoy.Options{Listen: listen, Admin: admin, ExtProc: refusing(t), Replicas: replicas}); err != nil {
+		t.Fatal(err)
+	}
+	text, rule := boot.String(), "- remove: "+envoy.HeaderDestination
+	if !strings.Contains(text, rule) {
+		t.Fatal("the configuration does not remove a client's own list")
+	}
+	e, err := testenv.StartEnvoy(t.TempDir(), "envoy", []byte(strings.Replace(text, rule, "- remove: x-nothing", 1)), listen, admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Stop)
+	return e.URL
+}
+
+// getModels sends requests that get no hint, at most at of them at once, and
+// counts those that were not answered with 200.
+func getModels(t *testing.T, url string, requests, at int) int {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: at}}
+	defer client.CloseIdleConnections()
+	work := make(chan struct{}, requests)
+	for range requests {
+		work <- struct{}{}
+	}
+	close(work)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	failed := 0
+	for range at {
+		wg.Go(func() {
+			for range work {
+				resp, err := client.Get(url + "/v1/models")
+				if err == nil {
+					_, err = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+				if err != nil || resp.StatusCode != http.StatusOK {
+					mu.Lock()
+					failed++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+// refusing is an address where nobody listens.
+func refusing(t *testing.T) string {
+	t.Helper()
+	ports, err := testenv.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "127.0.0.1:" + strconv.Itoa(ports[0])
+}
+
+// resetting is a listener that ends every connection at once.
+func resetting(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return l.Addr().String()
+}
