@@ -34,7 +34,7 @@ func answers() (handmade, others []*response) {
 	drain.RequestDrain = true //nolint:staticcheck // deprecated, and to be written all the same
 	remove := headersHint(Decision{Destination: "a:1"})
 	remove.GetRequestHeaders().Response.HeaderMutation.RemoveHeaders = []string{"x"}
-	return handmade, []*response{immediate(503, ReasonNotReady), odd, drain, remove, {}}
+	return handmade, []*response{immediate(503, ReasonNotReady), wholeHint(Decision{Destination: "a:1"}, []byte("{}")), wholeHint(Decision{}, []byte("{}")), odd, drain, remove, {}}
 }
 
 // TestAnswersAreAsProtobufWritesThem: byte for byte.

@@ -321,6 +321,12 @@ func TestPickerStatuses(t *testing.T) {
 					t.Errorf("%s, %v, always %v: %s, %v", tt.name, mode, always, got, err)
 				}
 			}
+			h := headers(duplex, "POST", chatPath, false)
+			h.MetadataContext = tt.subset
+			out, err := exchange(t, client, h, body(chat, false), trailers())
+			if got := describeAll(out); err != nil || got != tt.want {
+				t.Errorf("%s, ended by trailers, always %v: %s, %v", tt.name, always, got, err)
+			}
 			b.idle(t)
 		}
 	}

@@ -37,6 +37,22 @@ func headersHint(d Decision) *extprocv3.ProcessingResponse {
 	}
 }
 
+// wholeHint answers the request headers, the body and the trailers with d's hint
+// and the whole body.
+func wholeHint(d Decision, body []byte) *extprocv3.ProcessingResponse {
+	common := &extprocv3.CommonResponse{
+		Status:       extprocv3.CommonResponse_CONTINUE_AND_REPLACE,
+		BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: body}},
+	}
+	r := &extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{Response: common}},
+	}
+	if d.Destination != "" {
+		common.HeaderMutation, r.DynamicMetadata = hintHeaders(d), hintMetadata(d)
+	}
+	return r
+}
+
 // bodyHint answers a buffered request body with d's hint.
 func bodyHint(d Decision) *extprocv3.ProcessingResponse {
 	if d.Destination == "" {

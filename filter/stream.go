@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"strconv"
@@ -21,7 +22,8 @@ import (
 //	NONE, STREAMED         answer every message plainly: no hint is possible
 //	BUFFERED[_PARTIAL]     answer the headers plainly, the body with the hint
 //	FULL_DUPLEX_STREAMED   hold everything, then answer the headers with the
-//	                       hint and give the body back in the received chunks
+//	                       hint and give the body back in the received chunks,
+//	                       or at once where trailers ended it
 type stream struct {
 	srv  *Server
 	mode modev3.ProcessingMode_BodySendMode // of the request body
@@ -141,16 +143,14 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 		return append(out, plainRequestBody)
 	}
 	st.ended = b.GetEndOfStream()
-	st.q.Body = b.GetBody()
 	switch {
-	case len(st.q.Body) > st.srv.o.MaxBody:
+	case len(b.GetBody()) > st.srv.o.MaxBody:
 		st.skip(ReasonBodyTooLarge)
 	case !st.ended && st.mode == modev3.ProcessingMode_BUFFERED_PARTIAL:
 		st.skip(ReasonBodyCut)
 	default:
-		st.decide(st.srv.router.Route(ctx, &st.q))
+		st.route(ctx, b.GetBody())
 	}
-	st.q.Body = nil
 	recycle(b.Body)
 	b.Body = nil
 	return append(out, st.answer(bodyHint))
@@ -180,15 +180,12 @@ func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*
 func (st *stream) flush(ctx context.Context, out []*response, end bool) []*response {
 	if !st.decided {
 		body, done := st.srv.join(st.held)
-		st.q.Body = body
-		st.decide(st.srv.router.Route(ctx, &st.q))
-		st.q.Body = nil
+		st.route(ctx, body)
 		done()
 	}
 	a := st.answer(headersHint)
 	out = append(out, a)
-	held := st.held
-	st.held, st.size = nil, 0
+	held := st.release()
 	if a.GetImmediateResponse() != nil {
 		st.ended = true
 		return out
@@ -203,6 +200,20 @@ func (st *stream) flush(ctx context.Context, out []*response, end bool) []*respo
 	return out
 }
 
+// route decides a request by its whole body.
+func (st *stream) route(ctx context.Context, body []byte) {
+	st.q.Body = body
+	st.decide(st.srv.router.Route(ctx, &st.q))
+	st.q.Body = nil
+}
+
+// release returns the chunks that were held and forgets them.
+func (st *stream) release() [][]byte {
+	held := st.held
+	st.held, st.size = nil, 0
+	return held
+}
+
 // expire is called in duplex mode when the body did not arrive in time: the
 // request goes on without a hint.
 func (st *stream) expire(out []*response) []*response {
@@ -213,14 +224,22 @@ func (st *stream) expire(out []*response) []*response {
 	return st.flush(context.Background(), out, false)
 }
 
+// requestTrailers answers trailers, which end a body, too. A duplex body that was
+// held until here goes back in one piece with the headers. In chunks it would
+// reach the upstream twice: Envoy's router keeps what it was given for retries,
+// and Envoy 1.40 sends that once more when the trailers are answered
+// (envoyproxy/envoy#46095).
 func (st *stream) requestTrailers(ctx context.Context, out []*response) []*response {
-	if st.duplex() && !st.ended {
-		st.ended = true
-		if !st.decided || len(st.held) > 0 {
-			out = st.flush(ctx, out, false)
-		}
+	if !st.duplex() || st.ended {
+		return append(out, plainRequestTrailers)
 	}
-	return append(out, plainRequestTrailers)
+	st.ended = true
+	if st.decided {
+		return append(out, plainRequestTrailers) // the chunks went back as they came
+	}
+	body := bytes.Join(st.release(), nil)
+	st.route(ctx, body)
+	return append(out, st.answer(func(d Decision) *response { return wholeHint(d, body) })) // answers the trailers, too
 }
 
 func (st *stream) responseHeaders(m *request) *response {

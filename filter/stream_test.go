@@ -75,6 +75,9 @@ func describe(r *response) string {
 			}
 			hint += ")"
 		}
+		if c.GetStatus() == extprocv3.CommonResponse_CONTINUE_AND_REPLACE {
+			hint += fmt.Sprintf("(%d whole)", len(c.GetBodyMutation().GetBody()))
+		}
 		return hint
 	}
 	switch v := r.Response.(type) {
@@ -150,9 +153,13 @@ func sequences() []sequence {
 		{"duplex, duplicate end of stream", []*request{headers(duplex, "POST", chatPath, false), body(chat, true), body("x", true), body("", true)},
 			" | headers+endpoint,body(57 end) |  | ", ReasonCold},
 		{"duplex, ended by trailers", []*request{headers(duplex, "POST", chatPath, false), body(chat, false), trailers()},
-			" |  | headers+endpoint,body(57),trailers", ReasonCold},
+			" |  | headers+endpoint(57 whole)", ReasonCold},
+		{"duplex, chunks ended by trailers", []*request{headers(duplex, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], false), body("", false), trailers()},
+			" |  |  |  | headers+endpoint(57 whole)", ReasonCold},
+		{"duplex, unreadable, ended by trailers", []*request{headers(duplex, "POST", chatPath, false), body("{", false), trailers()},
+			" |  | headers(1 whole)", "unreadable_json"},
 		{"duplex, trailers alone", []*request{headers(duplex, "POST", chatPath, false), trailers()},
-			" | headers,trailers", "unreadable_json"},
+			" | headers(0 whole)", "unreadable_json"},
 		{"duplex, get", []*request{headers(duplex, "GET", "/v1/models", true)},
 			"headers", ReasonNotOurs},
 		{"duplex, another route", []*request{headers(duplex, "POST", "/v1/embeddings", false), body("abc", false), body("", true)},
