@@ -20,6 +20,7 @@ func TestLive(t *testing.T) {
 			f := boot(t, v)
 			t.Run("second turns", f.secondTurns)
 			t.Run("every route is exact", f.everyRoute)
+			t.Run("official clients", f.clients)
 			t.Run("adapters", f.adapterRequests)
 			t.Run("generated requests", f.generated)
 			t.Run("sidecar", f.sidecar)
