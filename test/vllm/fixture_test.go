@@ -208,6 +208,7 @@ type outcome struct {
 	reported int // cached tokens in the answer's usage, -1 = not reported
 	hits     int // rise of vllm:prefix_cache_hits_total over all replicas
 	decision filter.Record
+	refused  bool // vLLM computed nothing of it: an error status, or an error in a stream that had begun with 200
 	body     string
 }
 
@@ -253,6 +254,7 @@ func (f *fixture) post(t *testing.T, path string, raw []byte) outcome {
 	}
 	o := outcome{status: resp.StatusCode, replica: resp.Header.Get(envoy.HeaderServed), reported: -1, body: string(answer)}
 	o.decision.ID = id
+	o.refused = o.status >= 400 || endsInError(answer)
 	o.read(answer)
 	return o
 }
@@ -294,6 +296,25 @@ func (o *outcome) read(answer []byte) {
 	if v.Usage.Input != nil && v.Usage.Input.Cached != nil {
 		o.reported = *v.Usage.Input.Cached
 	}
+}
+
+// endsInError reports whether an answer is a stream with an error in it: a
+// grammar that cannot be compiled is found out after the stream has begun.
+func endsInError(answer []byte) bool {
+	for line := range bytes.Lines(answer) {
+		data, ok := bytes.CutPrefix(line, []byte("data: "))
+		if !ok {
+			continue
+		}
+		var event struct {
+			Type  string
+			Error json.RawMessage
+		}
+		if json.Unmarshal(data, &event) == nil && (event.Type == "error" || event.Type == "response.failed" || len(event.Error) > 0 && string(event.Error) != "null") {
+			return true
+		}
+	}
+	return false
 }
 
 // decision reads what the router recorded of a request.

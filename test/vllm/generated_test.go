@@ -25,12 +25,10 @@ func (f *fixture) generatedRequests() int {
 	return 220
 }
 
-// knownWrong is how many predictions of a run may be wrong, by version.
-var knownWrong = map[string]int{"0.32.0": 0, "0.21.0": 4}
-
 // generated sends requests of all routes: ids computed in process equal
-// /render's on all of them, predictions equal vLLM's counts, and nearly all text
-// requests are served in process.
+// /render's on all of them, predictions equal vLLM's counts for all that it
+// computes, and nearly all text requests are served in process. What it refuses
+// (a tool choice whose schema it cannot compile) has no count to compare with.
 func (f *fixture) generated(t *testing.T) {
 	f.awaitTrust(t)
 	model, err := tokens.LoadFolder(f.model, tokens.Flags{Transformers: f.transformers(), ResponsesToolFields: f.toolFields(), MaxLen: 4000})
@@ -42,7 +40,7 @@ func (f *fixture) generated(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := f.tokenSources(t)
-	equal, refused, sent, wrong := 0, 0, 0, 0
+	equal, left, sent, refused := 0, 0, 0, 0
 	for _, c := range chattest.Generate(20261121, f.generatedRequests(), served) {
 		answer, err := chattest.Ask(context.Background(), http.DefaultClient, "http://"+f.replicas[0].Addr, c)
 		rendered := err == nil && answer.Status == 0
@@ -53,7 +51,7 @@ func (f *fixture) generated(t *testing.T) {
 		case rendered && ours == nil:
 			equal++
 		case rendered:
-			refused++
+			left++
 			t.Logf("left to a replica (%v): %s %s", ours, c.Route, c.Body)
 		}
 		body, ok := short(c.Body, c.Route.String())
@@ -62,10 +60,13 @@ func (f *fixture) generated(t *testing.T) {
 		}
 		sent++
 		o := f.sendRaw(t, c.Route.String(), body)
-		if o.status == http.StatusOK && (o.decision.Predicted != o.hits || !o.decision.Reason.Hint()) {
-			wrong++
-			t.Logf("%s: reason %s, predicted %d cached tokens, vLLM counted %d (%d tokens)",
-				c.Route, o.decision.Reason, o.decision.Predicted, o.hits, o.decision.Tokens)
+		if o.refused {
+			refused++
+			continue
+		}
+		if o.decision.Predicted != o.hits || !o.decision.Reason.Hint() {
+			t.Errorf("%s: reason %s, predicted %d cached tokens, vLLM counted %d (%d tokens): %s: %.300s",
+				c.Route, o.decision.Reason, o.decision.Predicted, o.hits, o.decision.Tokens, body, o.body)
 		}
 	}
 	after := f.tokenSources(t)
@@ -75,12 +76,10 @@ func (f *fixture) generated(t *testing.T) {
 			all += n - before[source]
 		}
 	}
-	t.Logf("%d of %d rendered requests equal in process, %d refused; %d sent, of %v text requests %v served in process",
-		equal, equal+refused, refused, sent, all, inProcess)
-	// On 0.32 none has been seen. On 0.21 one in a hundred or two was, on a busy
-	// machine and with the cache full of other prompts; the cause is not known yet.
-	if wrong > knownWrong[f.name] {
-		t.Errorf("%d predictions were wrong, at most %d are known of", wrong, knownWrong[f.name])
+	t.Logf("%d of %d rendered requests equal in process, %d left to a replica; %d sent, %d refused by vLLM; of %v text requests %v served in process",
+		equal, equal+left, left, sent, refused, all, inProcess)
+	if sent-refused < 180 {
+		t.Errorf("vLLM computed only %d of %d requests", sent-refused, sent)
 	}
 	if equal < 180 || all < 200 || inProcess < 0.95*all {
 		t.Errorf("%d equal; %v of %v text requests were served in process, want 95%%", equal, inProcess, all)

@@ -104,6 +104,9 @@ func (f *fixture) everyRoute(t *testing.T) {
 		{"streamed", "/v1/chat/completions", with(completion(user(story(107))), object{"stream": true})},
 		{"responses", "/v1/responses", object{"model": served, "input": story(108), "max_output_tokens": 16, "temperature": 0}},
 		{"messages", "/v1/messages", object{"model": served, "max_tokens": 1, "messages": []object{user(story(109))}}},
+		// 0.21 does not read the salt of this route: the second salt hits what the first stored.
+		{"messages with salt", "/v1/messages", object{"model": served, "max_tokens": 1, "messages": []object{user(story(111))}, "cache_salt": "blue"}},
+		{"messages with another salt", "/v1/messages", object{"model": served, "max_tokens": 1, "messages": []object{user(story(111))}, "cache_salt": "red"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
