@@ -41,7 +41,7 @@ type tokenPrompts struct {
 func (p *tokenPrompts) set(mv *modelView, req *openai.Request, prompts []tokens.Prompt, most int) {
 	p.prompts, p.most = prompts, most
 	p.root = prefixhash.TokenRoot(mv.model.Base, mv.model.LoRA)
-	p.mix = prefixhash.Request{LoRA: mv.model.LoRA, LoRAPath: mv.model.LoRAPath, CacheSalt: req.CacheSalt}
+	p.mix = prefixhash.Request{LoRA: mv.model.LoRA, LoRAPath: mv.model.LoRAPath, CacheSalt: mv.salt(req)}
 }
 
 func (p *tokenPrompts) Len() int { return len(p.prompts) }

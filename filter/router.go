@@ -177,8 +177,8 @@ const sourceText = "text"
 // keeps them apart in the replicas' caches.
 func (s *scratch) readText(req *openai.Request, mv *modelView) {
 	model := mv.tree.Name
-	if req.CacheSalt != nil {
-		model += "\x00" + *req.CacheSalt
+	if salt := mv.salt(req); salt != nil {
+		model += "\x00" + *salt
 	}
 	s.text = req.AppendText(s.text[:0])
 	s.chain = prefixhash.AppendText(s.chain[:0], model, s.text)

@@ -9,8 +9,10 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"warmroute/index"
+	vllm "warmroute/internal/chat"
 	"warmroute/internal/fleet"
 	"warmroute/internal/learned"
+	"warmroute/internal/openai"
 	"warmroute/internal/policy"
 	"warmroute/prefixhash"
 )
@@ -36,6 +38,7 @@ type modelView struct {
 	scopes   []index.Scope // distinct scopes of the caches
 	byHolder []int32       // HolderID → position in caches, -1 = not a candidate
 	events   bool          // some cache says what it holds
+	unsalted bool          // no replica reads the cache_salt of /v1/messages
 	tree     learned.Model // where it is learned what the others hold
 }
 
@@ -103,10 +106,11 @@ func owns(serving []fleet.Candidate, tenant string) bool {
 }
 
 func (v *views) build(serving []fleet.Candidate) *modelView {
-	mv := &modelView{model: *serving[0].Model}
+	mv := &modelView{model: *serving[0].Model, unsalted: true}
 	mv.tree = learned.Model{Tenant: serving[0].Replica.Tenant, Name: mv.textModel()}
 	scopes := map[index.Scope]int{}
 	for _, s := range serving {
+		mv.unsalted = mv.unsalted && !vllm.ReadsSalt(s.Replica.Version, openai.Messages)
 		scope := index.Scope{
 			Tenant: s.Replica.Tenant, Model: s.Model.Base, LoRA: s.Model.LoRA,
 			Scheme: index.SchemeTokens, BlockSize: s.Replica.BlockSize,
@@ -168,6 +172,16 @@ func (mv *modelView) textModel() string {
 		return mv.model.ID
 	}
 	return mv.model.Base
+}
+
+// salt is the cache_salt that the replicas mix into the request's blocks. Where
+// only some of them read it, it counts: a prompt is then missed, never taken for
+// another's.
+func (mv *modelView) salt(req *openai.Request) *string {
+	if mv.unsalted && req.Route == openai.Messages {
+		return nil
+	}
+	return req.CacheSalt
 }
 
 func (mv *modelView) add(c cache) {

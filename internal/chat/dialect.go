@@ -3,6 +3,8 @@ package chat
 import (
 	"strconv"
 	"strings"
+
+	"warmroute/internal/openai"
 )
 
 // dialect holds what differs between the vLLM versions this package knows.
@@ -33,6 +35,8 @@ type dialect struct {
 	responsesKwargs bool
 	// anthropic32: system messages inside /v1/messages, thinking and effort.
 	anthropic32 bool
+	// saltedMessages: /v1/messages reads cache_salt.
+	saltedMessages bool
 }
 
 var (
@@ -40,7 +44,7 @@ var (
 	dialect32 = dialect{
 		keepPartExtras: true, stripBilling: true, renameReasoning: true, lenientArguments: true,
 		strictTools: true, effortThinks: true, developerFallback: true, macroContent: true,
-		mergeItems: true, responsesKwargs: true, anthropic32: true,
+		mergeItems: true, responsesKwargs: true, anthropic32: true, saltedMessages: true,
 	}
 )
 
@@ -58,6 +62,21 @@ func dialectsOf(version string) []dialect {
 		return []dialect{dialect21}
 	}
 	return []dialect{dialect32, dialect21}
+}
+
+// ReadsSalt reports whether a server of this version keeps the prompts of a
+// route apart by the body's cache_salt, or may do so: only what is known not to
+// be read may be left out of a block's key.
+func ReadsSalt(version string, route openai.Route) bool {
+	if route != openai.Messages {
+		return true
+	}
+	for _, d := range dialectsOf(version) {
+		if d.saltedMessages {
+			return true
+		}
+	}
+	return false
 }
 
 // majorMinor reads the first two numbers of a version.
