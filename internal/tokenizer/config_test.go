@@ -23,6 +23,9 @@ func TestFolderEqualsFile(t *testing.T) {
 				t.Errorf("%s: string %d differs", name, i)
 			}
 		}
+		if slices.Contains(rebuilt, name) {
+			continue // a vocabulary and merges, no configuration
+		}
 		c := tok.Config()
 		if c.Special["eos_token"] == "" || name != "llama2" && c.Templates["default"] == "" {
 			t.Errorf("%s: no eos token or no chat template in %v", name, c.Special)

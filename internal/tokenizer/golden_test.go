@@ -16,7 +16,11 @@ import (
 )
 
 // models are the tokenizers fetched for tests.
-var models = []string{"deepseek_v3", "gemma3", "llama2", "llama3_1", "qwen3"}
+var models = []string{"deepseek_v3", "gemma3", "gpt2", "llama2", "llama3_1", "qwen3"}
+
+// rebuilt are those whose tokenizer.json is put together from a vocabulary and
+// merges: the file differs from the one the golden ids are of, no id may.
+var rebuilt = []string{"gpt2"}
 
 // someModels are all, or, under the race detector, which makes loading and
 // encoding ten times slower, one of each kind.
@@ -115,7 +119,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if sum := sha256.Sum256(raw); hex.EncodeToString(sum[:]) != g.SHA256 {
+			if sum := sha256.Sum256(raw); hex.EncodeToString(sum[:]) != g.SHA256 && !slices.Contains(rebuilt, name) {
 				t.Fatalf("the fetched tokenizer is not the one the golden ids are of")
 			}
 			tok := model(t, name)
