@@ -26,6 +26,8 @@ type Tokenizer struct {
 	after       []uint32
 	templated   bool
 	cuts        bool // Store may cut at added tokens
+	anchor      byte // if anchored: it cuts at those that begin with this byte only
+	anchored    bool
 	cache       *wordCache
 	config      Config
 	pool        sync.Pool

@@ -173,6 +173,10 @@ func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
 			st.cuts = append(st.cuts, storeCut{at, h})
 		}
 	}
+	if s.t.anchored {
+		s.t.raw.anchoredCuts(text, s.t.anchor, add)
+		return
+	}
 	c := cutter{m: &s.t.raw, text: text}
 	for {
 		p, ok := c.next()
@@ -183,6 +187,28 @@ func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
 			add(p.start)
 			add(p.end)
 		}
+	}
+}
+
+// anchoredCuts gives the bounds of the tokens that begin with the anchor, in
+// order: what lies between them need not be searched.
+func (m *matcher) anchoredCuts(text []byte, anchor byte, add func(at int)) {
+	for pos := 0; ; {
+		i := bytes.IndexByte(text[pos:], anchor)
+		if i < 0 {
+			return
+		}
+		pos += i
+		end, t := m.longest(text, pos)
+		if t == nil {
+			pos++
+			continue
+		}
+		if !t.LStrip && !t.RStrip {
+			add(pos)
+			add(end)
+		}
+		pos = end
 	}
 }
 
@@ -389,4 +415,33 @@ func (t *Tokenizer) prepareCutPoints() {
 		spaced = spaced || rustSpace().Has(first) || rustSpace().Has(last) || len(bytes.TrimSpace(b)) < len(b)
 	}
 	t.cuts = len(t.raw.tokens) > 0 && !(strips && spaced)
+	t.anchor, t.anchored = t.raw.anchor()
+}
+
+// anchor is the byte that begins most special tokens (of such, most tokens) and
+// occurs in no token but at its start, if there is one. No other token reaches
+// across such a byte, so whether a token stands at it does not depend on what is
+// before: the other tokens (in some models every run of newlines) need not be
+// found to know that the text can be cut there.
+func (m *matcher) anchor() (b byte, ok bool) {
+	var inside [256]bool
+	var special, all [256]int
+	for i := range m.tokens {
+		a := &m.tokens[i]
+		for j := 1; j < len(a.Content); j++ {
+			inside[a.Content[j]] = true
+		}
+		if all[a.Content[0]]++; a.Special {
+			special[a.Content[0]]++
+		}
+	}
+	for c := range all {
+		if inside[c] || all[c] == 0 {
+			continue
+		}
+		if best := int(b); !ok || special[c] > special[best] || special[c] == special[best] && all[c] > all[best] {
+			b, ok = byte(c), true
+		}
+	}
+	return b, ok
 }
