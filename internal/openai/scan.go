@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 	"slices"
 	"unicode/utf8"
 
@@ -35,7 +36,7 @@ const (
 
 // special has the high bit of every byte that is a quote, a backslash, a
 // control character or not ASCII. A borrow may also set it in a byte above such
-// a one, so it answers "any?", not "which?".
+// a one, so only the lowest tells which.
 func special(x uint64) uint64 {
 	q, s := x^quotes, x^slashs
 	return ((x - spaces) | x | (q - low7) | (s - low7)) & high
@@ -67,7 +68,12 @@ func (s *scanner) text() (raw []byte, escaped bool, why Reason) {
 	s.i++
 	start, ascii := s.i, true
 	for {
-		for s.i+8 <= len(s.b) && special(binary.LittleEndian.Uint64(s.b[s.i:])) == 0 {
+		for s.i+8 <= len(s.b) {
+			found := special(binary.LittleEndian.Uint64(s.b[s.i:]))
+			if found != 0 {
+				s.i += bits.TrailingZeros64(found) / 8
+				break
+			}
 			s.i += 8
 		}
 		if s.i >= len(s.b) {

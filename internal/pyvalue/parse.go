@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"math/bits"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -46,6 +47,7 @@ type parser struct {
 	data []byte
 	pos  int
 	keys [keyCacheSize]any // boxed strings, by a cheap hash of the key
+	free []byte            // room for strings with escapes, behind those that are there
 }
 
 func (p *parser) fail(kind error) error {
@@ -200,10 +202,7 @@ func (p *parser) str() (string, error) {
 	start := p.pos
 	ascii := true
 	for p.pos < len(p.data) {
-		for p.pos+8 <= len(p.data) && plain8(binary.LittleEndian.Uint64(p.data[p.pos:])) {
-			p.pos += 8
-		}
-		if p.pos == len(p.data) {
+		if p.plain(); p.pos == len(p.data) {
 			break
 		}
 		switch c := p.data[p.pos]; {
@@ -220,33 +219,60 @@ func (p *parser) str() (string, error) {
 			return "", p.fail(ErrSyntax)
 		case c >= utf8.RuneSelf:
 			ascii = false
+			for p.pos < len(p.data) && p.data[p.pos] >= utf8.RuneSelf {
+				p.pos++
+			}
+		default:
+			p.pos++
 		}
-		p.pos++
 	}
 	return "", p.fail(ErrSyntax)
 }
 
-// plain8 reports whether all eight bytes are ASCII that stands for itself in a
-// JSON string: not a control character, quote or backslash. It may say false
-// for bytes that do.
-func plain8(w uint64) bool {
+// plain steps over ASCII that stands for itself in a JSON string, eight bytes at
+// a time: up to a control character, a quote, a backslash or a byte beyond ASCII,
+// or to less than eight bytes before the end.
+func (p *parser) plain() {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
-	quote, backslash := w^(ones*'"'), w^(ones*'\\')
-	return (w|(w-ones*' ')|(quote-ones)&^quote|(backslash-ones)&^backslash)&high == 0
+	for p.pos+8 <= len(p.data) {
+		w := binary.LittleEndian.Uint64(p.data[p.pos:])
+		quote, backslash := w^(ones*'"'), w^(ones*'\\')
+		// The lowest bit is exact; a borrow may set some above it.
+		if found := (w | (w - ones*' ') | (quote - ones) | (backslash - ones)) & high; found != 0 {
+			p.pos += bits.TrailingZeros64(found) / 8
+			return
+		}
+		p.pos += 8
+	}
 }
 
-// escaped reads on from the first backslash of a string that began at start.
-func (p *parser) escaped(start int) (string, error) {
-	buf := make([]byte, 0, 2*(p.pos-start)+32)
-	for {
-		run := p.pos
-		for p.pos < len(p.data) && p.data[p.pos] != '"' && p.data[p.pos] != '\\' && p.data[p.pos] >= ' ' {
+// unescaped steps to the next quote, backslash or control character.
+func (p *parser) unescaped() {
+	for p.plain(); p.pos < len(p.data); p.plain() {
+		if c := p.data[p.pos]; c == '"' || c == '\\' || c < ' ' {
+			return
+		}
+		p.pos++
+		for p.pos < len(p.data) && p.data[p.pos] >= utf8.RuneSelf {
 			p.pos++
 		}
-		if len(buf) == 0 {
-			run = start
-		}
-		buf = append(buf, p.data[run:p.pos]...)
+	}
+}
+
+// textBlock is the memory taken at once for strings with escapes, in bytes: some
+// messages' worth, and little beside a document's values.
+const textBlock = 16 << 10
+
+// escaped reads on from the first backslash of a string that began at start. The
+// text is written into memory that a document's strings share.
+func (p *parser) escaped(start int) (string, error) {
+	buf := p.free[:0]
+	if cap(buf) < p.pos-start+utf8.UTFMax {
+		buf = make([]byte, 0, max(p.pos-start+utf8.UTFMax, min(len(p.data)-start, textBlock)))
+	}
+	for {
+		p.unescaped()
+		buf = append(buf, p.data[start:p.pos]...)
 		if p.pos >= len(p.data) || p.data[p.pos] < ' ' {
 			return "", p.fail(ErrSyntax)
 		}
@@ -254,7 +280,8 @@ func (p *parser) escaped(start int) (string, error) {
 			if !utf8.Valid(buf) {
 				return "", p.fail(ErrUTF8)
 			}
-			return string(buf), nil
+			p.free = buf[len(buf):]
+			return unsafe.String(unsafe.SliceData(buf), len(buf)), nil
 		}
 		p.pos++
 		var err error
