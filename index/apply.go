@@ -33,7 +33,7 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 		return res, ErrIncarnation
 	}
 	now := x.o.Now()
-	x.see(h.id, now.UnixNano())
+	x.seeFrom(h.id, b.published(now).UnixNano(), now.UnixNano())
 	tick := uint64(now.Unix()/60) & 0xffff
 	for i := range b.Events {
 		ev := &b.Events[i]

@@ -85,9 +85,17 @@ type Event struct {
 type Batch struct {
 	Holder      Holder
 	Incarnation uint64
-	At          time.Time // when it was published; zero means now
+	At          time.Time // when it was published, the age of the evidence; zero or later than now means now
 	Full        bool      // the holder re-announces blocks (vLLM's kv_cache_report_mode full): a repeated Stored is not a second copy
 	Events      []Event
+}
+
+// published is when the batch was, never after now.
+func (b *Batch) published(now time.Time) time.Time {
+	if b.At.IsZero() || b.At.After(now) {
+		return now
+	}
+	return b.At
 }
 
 // Result counts blocks.

@@ -35,7 +35,8 @@ const idsPerPage = 256
 // idPage holds what lookups read of a HolderID.
 type idPage struct {
 	holder [idsPerPage]atomic.Pointer[holder]
-	seen   [idsPerPage]atomic.Int64 // Unix nanoseconds of the last batch
+	seen   [idsPerPage]atomic.Int64 // Unix nanoseconds: when the newest batch was published
+	heard  [idsPerPage]atomic.Int64 // Unix nanoseconds: when the holder was last heard of
 }
 
 // minFreeIDs ids must be free before one is used again, oldest first, so that
@@ -76,7 +77,9 @@ func (x *Index) intern(self Holder) *holder {
 		x.pages.Store(&pages)
 	}
 	page := pages[h.id/idsPerPage]
-	page.seen[h.id%idsPerPage].Store(x.o.Now().UnixNano())
+	now := x.o.Now().UnixNano()
+	page.seen[h.id%idsPerPage].Store(now)
+	page.heard[h.id%idsPerPage].Store(now)
 	page.holder[h.id%idsPerPage].Store(h)
 	x.holders.Store(self, h)
 	return h
@@ -90,12 +93,24 @@ func (x *Index) byID(id HolderID) *holder {
 	return pages[id/idsPerPage].holder[id%idsPerPage].Load()
 }
 
-func (x *Index) see(id HolderID, now int64) {
-	(*x.pages.Load())[id/idsPerPage].seen[id%idsPerPage].Store(now)
+func (x *Index) see(id HolderID, now int64) { x.seeFrom(id, now, now) }
+
+// seeFrom notes evidence of a time not after now. Late news is no newer than
+// what is known, but shows that the reporter is alive.
+func (x *Index) seeFrom(id HolderID, at, now int64) {
+	p := (*x.pages.Load())[id/idsPerPage]
+	p.heard[id%idsPerPage].Store(now)
+	if seen := &p.seen[id%idsPerPage]; at > seen.Load() {
+		seen.Store(at)
+	}
 }
 
 func (x *Index) seen(id HolderID) int64 {
 	return (*x.pages.Load())[id/idsPerPage].seen[id%idsPerPage].Load()
+}
+
+func (x *Index) heard(id HolderID) int64 {
+	return (*x.pages.Load())[id/idsPerPage].heard[id%idsPerPage].Load()
 }
 
 // ID returns the number that stands for h in matches, given at the first call

@@ -84,7 +84,7 @@ func (x *Index) expireSilent(now time.Time) {
 		h := v.(*holder)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.incarnation != 0 && now.UnixNano()-x.seen(h.id) > int64(x.o.ReplicaTTL) {
+		if h.incarnation != 0 && now.UnixNano()-x.heard(h.id) > int64(x.o.ReplicaTTL) {
 			h.clear()
 			h.incarnation = 0
 		}

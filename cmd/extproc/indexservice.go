@@ -6,34 +6,57 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
+	"warmroute/internal/certs"
 	"warmroute/internal/indexrpc"
 )
 
 // IndexServiceConfig is the index over gRPC, for sidecars that report to it and
 // for whoever asks it.
 type IndexServiceConfig struct {
-	Listen string `yaml:"listen"` // "" = off; loopback unless changed: it has no authentication
+	Listen    string        `yaml:"listen"`               // "" = off; loopback unless changed
+	TLS       certs.Options `yaml:"tls"`                  // of that address; client_ca_file makes it mutual
+	TokenFile string        `yaml:"token_file,omitempty"` // the bearer token every call must carry; "" = none is asked for
 }
 
 // indexService serves the router's index. Without an address it only counts.
 type indexService struct {
 	*indexrpc.Server
 	listener net.Listener // nil when off
+	options  []grpc.ServerOption
+	certs    *certs.Source // nil without TLS
+	open     bool          // beyond the loopback, and whoever connects is let in
 }
 
-// listen takes the address, so that a taken port is an error at the start.
-func (s *indexService) listen(c IndexServiceConfig) error {
+// listen takes the address and reads the files, so that what is wrong with them
+// is an error at the start.
+func (s *indexService) listen(c IndexServiceConfig, log *slog.Logger) (err error) {
 	if c.Listen == "" {
 		return nil
 	}
-	l, err := net.Listen("tcp", c.Listen)
-	if err != nil {
+	s.options = []grpc.ServerOption{grpc.MaxRecvMsgSize(maxReport)}
+	if c.TLS.Enabled() {
+		if s.certs, err = certs.New(c.TLS, log); err != nil {
+			return fmt.Errorf("index_service: %w", err)
+		}
+		s.options = append(s.options, grpc.Creds(credentials.NewTLS(s.certs.Server("h2"))))
+	}
+	if c.TokenFile != "" {
+		token, err := indexrpc.NewToken(c.TokenFile)
+		if err != nil {
+			return fmt.Errorf("index_service: %w", err)
+		}
+		s.options = append(s.options, token.ServerOptions()...)
+	}
+	if s.listener, err = net.Listen("tcp", c.Listen); err != nil {
 		return fmt.Errorf("index_service: %w", err)
 	}
-	s.listener = l
+	at, ok := s.listener.Addr().(*net.TCPAddr)
+	s.open = ok && !at.IP.IsLoopback() && c.TokenFile == "" && c.TLS.ClientCAFile == ""
 	return nil
 }
 
@@ -44,7 +67,18 @@ func (s *indexService) run(ctx context.Context, log *slog.Logger) error {
 		return nil
 	}
 	log.Info("serving the index", "listen", s.listener.Addr().String())
-	err := s.Serve(ctx, s.listener, grpc.MaxRecvMsgSize(maxReport))
+	if s.open {
+		log.Warn("the index service lets in whoever reaches it: set index_service.token_file or index_service.tls.client_ca_file",
+			"listen", s.listener.Addr().String())
+	}
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if s.certs != nil {
+		renewing.Go(func() { _ = s.certs.Run(ctx) }) // ends with ctx, without error
+	}
+	err := s.Serve(ctx, s.listener, s.options...)
 	if err != nil {
 		log.Error("the index service has ended", "error", err)
 	}

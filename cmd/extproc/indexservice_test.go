@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,12 +17,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
 
 	"warmroute/index"
 	"warmroute/index/indexpb"
 	"warmroute/internal/config"
+	"warmroute/internal/indexrpc"
 	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
 	"warmroute/prefixhash"
@@ -103,8 +109,67 @@ func TestIndexService(t *testing.T) {
 
 func TestIndexServiceOff(t *testing.T) {
 	var s indexService
-	if err := s.listen(IndexServiceConfig{}); err != nil || s.ready() != nil || s.run(t.Context(), nil) != nil {
+	if err := s.listen(IndexServiceConfig{}, nil); err != nil || s.ready() != nil || s.run(t.Context(), nil) != nil {
 		t.Errorf("a service without an address: %v", err)
+	}
+}
+
+// TestIndexServiceIsGuarded by what its configuration names, and says so where
+// nothing guards it.
+func TestIndexServiceIsGuarded(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(secret, []byte("s3cret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := parseConfig(t, "index_service: {listen: \"127.0.0.1:0\", tls: {self_signed: true}, token_file: "+secret+"}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	s := indexService{Server: indexrpc.New(x, indexrpc.Options{})}
+	if err := s.listen(c.IndexService, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	background(t, func(ctx context.Context) error { return s.run(ctx, slog.New(slog.DiscardHandler)) })
+	for bearer, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer wrong": codes.Unauthenticated, "Bearer s3cret": codes.OK} {
+		conn, err := grpc.NewClient(s.listener.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", bearer)
+		_, err = indexpb.NewCacheIndexClient(conn).GetCacheState(ctx, &indexpb.GetCacheStateRequest{})
+		if status.Code(err) != want {
+			t.Errorf("authorization %q: %v, want %v", bearer, err, want)
+		}
+		conn.Close()
+	}
+	for text, open := range map[string]bool{
+		"{listen: \"127.0.0.1:0\"}": false, "{listen: \"0.0.0.0:0\"}": true, "{listen: \"0.0.0.0:0\", token_file: " + secret + "}": false,
+		"{listen: \"0.0.0.0:0\", tls: {self_signed: true}}": true,
+	} {
+		c, err := parseConfig(t, "index_service: "+text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s indexService
+		if err := s.listen(c.IndexService, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		if s.open != open {
+			t.Errorf("%s: lets in whoever connects: %v, want %v", text, s.open, open)
+		}
+		s.listener.Close()
+	}
+	var broken indexService
+	if err := broken.listen(IndexServiceConfig{Listen: "127.0.0.1:0", TokenFile: "/nonexistent"}, nil); err == nil || !strings.Contains(err.Error(), "index_service: token_file") {
+		t.Errorf("%v, want the file named", err)
+	}
+	if _, err := parseConfig(t, "index_service: {tls: {key_file: k}}"); err == nil || !strings.Contains(err.Error(), "index_service.tls.cert_file: is missing beside key_file") {
+		t.Errorf("%v, want the field named", err)
 	}
 }
 

@@ -165,7 +165,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	if err := r.service.listen(r.c.IndexService); err != nil {
+	if err := r.service.listen(r.c.IndexService, r.log); err != nil {
 		return errors.Join(err, listener.Close(), pages.Close())
 	}
 	var supply errgroup.Group

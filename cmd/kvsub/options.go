@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/certs"
+	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents"
 )
 
@@ -24,6 +26,7 @@ type options struct {
 	topic    string
 
 	index   string
+	access  indexrpc.Access
 	replica string
 	rank    int
 	tenant  string
@@ -62,6 +65,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.replay, "replay", "", "its replay socket; empty = none, then only what comes from now on is seen")
 	f.StringVar(&o.topic, "topic", "", "take only topics that begin with this; empty = all")
 	f.StringVar(&o.index, "index", "127.0.0.1:9003", "the index's gRPC address")
+	f.BoolVar(&o.access.TLS.Enabled, "index-tls", false, "speak TLS with the index")
+	f.StringVar(&o.access.TLS.CAFile, "index-ca", "", "who may vouch for the index, PEM; empty = the system's authorities")
+	f.StringVar(&o.access.TLS.CertFile, "index-cert", "", "certificate to show the index, PEM, read again at every handshake")
+	f.StringVar(&o.access.TLS.KeyFile, "index-key", "", "its key, PEM")
+	f.StringVar(&o.access.TLS.ServerName, "index-server-name", "", "the name in the index's certificate; empty = the host of -index")
+	f.StringVar(&o.access.TokenFile, "index-token-file", "", "file with the bearer token the index asks for, read again every 10 s")
 	f.StringVar(&o.replica, "replica", "", "the replica's name to the index: ip:port, as the router dials it")
 	f.IntVar(&o.rank, "rank", 0, "the data-parallel rank behind -endpoint")
 	f.StringVar(&o.tenant, "tenant", "", "whose replica it is; empty = shared")
@@ -98,6 +107,7 @@ func (o options) validate(rest []string) error {
 	need(o.replica != "", "-replica: must be given, e.g. 10.0.0.1:8000, as the router dials it")
 	need(o.model != "", "-model: must be given, the base model's name")
 	need(o.index != "", "-index: must not be empty")
+	problems = append(problems, o.accessProblems()...)
 	need(o.ceiling >= 0, fmt.Sprintf("-ceiling %d: must not be negative", o.ceiling))
 	if _, err := url.ParseRequestURI(o.metrics); o.metrics != "" && err != nil {
 		problems = append(problems, fmt.Errorf("-metrics: %w", err))
@@ -116,4 +126,22 @@ func (o options) validate(rest []string) error {
 		problems = append(problems, fmt.Errorf("-hash-scheme %q: want tokens or engine", o.scheme))
 	}
 	return errors.Join(problems...)
+}
+
+// accessProblems says in flags what is wrong with how the index is reached.
+func (o options) accessProblems() (problems []error) {
+	need := func(ok bool, text string) {
+		if !ok {
+			problems = append(problems, errors.New(text))
+		}
+	}
+	t := o.access.TLS
+	need(t.Enabled || t == certs.ClientOptions{}, "-index-tls: must be given where -index-ca, -index-cert, -index-key or -index-server-name are")
+	need((t.CertFile == "") == (t.KeyFile == ""), "-index-cert, -index-key: one is given without the other")
+	if len(problems) == 0 {
+		if err := o.access.Validate(o.index); err != nil {
+			problems = append(problems, fmt.Errorf("-index-token-file: the token would travel to %s in clear, give -index-tls", o.index))
+		}
+	}
+	return problems
 }

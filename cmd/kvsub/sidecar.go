@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"warmroute/index"
 	"warmroute/index/indexpb"
@@ -30,7 +29,7 @@ var connecting = grpc.ConnectParams{
 // is left, bounded. Troubles of either side are logged and outlasted.
 func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	conn, err := grpc.NewClient(o.index, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(connecting))
+	conn, err := indexrpc.Dial(o.index, o.access, grpc.WithConnectParams(connecting))
 	if err != nil {
 		return fmt.Errorf("-index %q: %w", o.index, err)
 	}

@@ -4,11 +4,18 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
 	"warmroute/index"
+	"warmroute/internal/certs"
+	"warmroute/internal/certs/certstest"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/prefixhash"
@@ -21,7 +28,7 @@ type served struct {
 	stop func()
 }
 
-func serveIndex(t *testing.T, addr string) served {
+func serveIndex(t *testing.T, addr string, options ...grpc.ServerOption) served {
 	t.Helper()
 	x, err := index.New(index.Options{})
 	if err != nil {
@@ -33,7 +40,7 @@ func serveIndex(t *testing.T, addr string) served {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- indexrpc.New(x, indexrpc.Options{}).Serve(ctx, l) }()
+	go func() { done <- indexrpc.New(x, indexrpc.Options{}).Serve(ctx, l, options...) }()
 	stopped := false
 	stop := func() {
 		if stopped {
@@ -115,6 +122,44 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
+// TestSidecarIsLetIn where the index asks for a certificate and a token.
+func TestSidecarIsLetIn(t *testing.T) {
+	ca := certstest.New(t)
+	cert, key := ca.Issue("index")
+	source, err := certs.New(certs.Options{CertFile: cert, KeyFile: key, ClientCAFile: ca.CAFile}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(secret, []byte("s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token, err := indexrpc.NewToken(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := serveIndex(t, "127.0.0.1:0", append(token.ServerOptions(), grpc.Creds(credentials.NewTLS(source.Server("h2"))))...)
+	p, err := kvtest.Start(kvtest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	cert, key = ca.Issue("sidecar")
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- run(ctx, []string{"-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-index", served.addr, "-replica", "10.0.0.1:8000",
+			"-model", "m", "-hash-scheme", "engine", "-window", "5ms", "-index-tls", "-index-ca", ca.CAFile, "-index-cert", cert, "-index-key", key,
+			"-index-token-file", secret}, io.Discard, io.Discard)
+	}()
+	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 2})
+	matched(t, served.x, index.Scope{Model: "m", Scheme: "engine", BlockSize: 2}, []prefixhash.Key{11, 12}, 2)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSidecarOptions(t *testing.T) {
 	good := []string{"-endpoint", "tcp://h:1", "-replica", "r:1", "-model", "m", "-hash-scheme", "tokens"}
 	for _, c := range []struct {
@@ -129,6 +174,10 @@ func TestSidecarOptions(t *testing.T) {
 		{"", []string{"-hash-scheme", "sha256"}, `-hash-scheme "sha256": want tokens or engine`},
 		{"", []string{"-tokens"}, "-tokens: only with -print"},
 		{"", []string{"-index", ""}, "-index: must not be empty"},
+		{"", []string{"-index-ca", "ca.pem"}, "-index-tls: must be given"},
+		{"", []string{"-index-tls", "-index-cert", "c.pem"}, "-index-cert, -index-key: one is given without the other"},
+		{"", []string{"-index", "10.0.0.9:9003", "-index-token-file", "t"}, "-index-token-file: the token would travel to 10.0.0.9:9003 in clear"},
+		{"", []string{"-index-token-file", "/nonexistent/token"}, "/nonexistent/token"},
 		{"", []string{"-admin", "9091"}, `-admin "9091": is not host:port`},
 		{"", []string{"-replay", "h"}, `replay endpoint "h"`},
 		{"", []string{"-rank", "-1"}, "rank -1"},

@@ -1387,6 +1387,385 @@ func (x *ReplicaState) GetStats() *ReplicaStats {
 	return nil
 }
 
+type SnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotRequest) Reset() {
+	*x = SnapshotRequest{}
+	mi := &file_index_indexpb_index_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotRequest) ProtoMessage() {}
+
+func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_index_indexpb_index_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_index_indexpb_index_proto_rawDescGZIP(), []int{14}
+}
+
+// Snapshot is one part of a snapshot. Entries refer to the holders of the first
+// part and to all scopes so far, by their places in those lists.
+type Snapshot struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the first part: where every publisher's stream was before the entries
+	// were read. In the last part: the same afterwards, as far as it is known.
+	Holders []*SnapshotHolder `protobuf:"bytes,1,rep,name=holders,proto3" json:"holders,omitempty"`
+	Scopes  []*SnapshotScope  `protobuf:"bytes,2,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	Entries []*SnapshotEntry  `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
+	Last    bool              `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
+	// In the first part: the key of a fixed prompt. Whoever computes another one
+	// has other keys and no use for this snapshot.
+	Chain         uint64 `protobuf:"fixed64,5,opt,name=chain,proto3" json:"chain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Snapshot) Reset() {
+	*x = Snapshot{}
+	mi := &file_index_indexpb_index_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Snapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Snapshot) ProtoMessage() {}
+
+func (x *Snapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_index_indexpb_index_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
+func (*Snapshot) Descriptor() ([]byte, []int) {
+	return file_index_indexpb_index_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Snapshot) GetHolders() []*SnapshotHolder {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
+func (x *Snapshot) GetScopes() []*SnapshotScope {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
+func (x *Snapshot) GetEntries() []*SnapshotEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *Snapshot) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+func (x *Snapshot) GetChain() uint64 {
+	if x != nil {
+		return x.Chain
+	}
+	return 0
+}
+
+type SnapshotHolder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ReplicaId     string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	Rank          int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	Next          uint64                 `protobuf:"varint,3,opt,name=next,proto3" json:"next,omitempty"`               // sequence of the first batch not applied (first part), not begun (last part)
+	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`          // XXH64 of the payload before it
+	Whole         bool                   `protobuf:"varint,5,opt,name=whole,proto3" json:"whole,omitempty"`             // applied from the publisher's start on
+	Incarnation   uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // equal in both parts unless the holder was forgotten meanwhile
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotHolder) Reset() {
+	*x = SnapshotHolder{}
+	mi := &file_index_indexpb_index_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotHolder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotHolder) ProtoMessage() {}
+
+func (x *SnapshotHolder) ProtoReflect() protoreflect.Message {
+	mi := &file_index_indexpb_index_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotHolder.ProtoReflect.Descriptor instead.
+func (*SnapshotHolder) Descriptor() ([]byte, []int) {
+	return file_index_indexpb_index_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SnapshotHolder) GetReplicaId() string {
+	if x != nil {
+		return x.ReplicaId
+	}
+	return ""
+}
+
+func (x *SnapshotHolder) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *SnapshotHolder) GetNext() uint64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+func (x *SnapshotHolder) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+func (x *SnapshotHolder) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *SnapshotHolder) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+type SnapshotScope struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	Lora          *Lora                  `protobuf:"bytes,3,opt,name=lora,proto3" json:"lora,omitempty"`
+	HashScheme    string                 `protobuf:"bytes,4,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
+	BlockSize     uint32                 `protobuf:"varint,5,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
+	Group         int32                  `protobuf:"varint,6,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotScope) Reset() {
+	*x = SnapshotScope{}
+	mi := &file_index_indexpb_index_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotScope) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotScope) ProtoMessage() {}
+
+func (x *SnapshotScope) ProtoReflect() protoreflect.Message {
+	mi := &file_index_indexpb_index_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotScope.ProtoReflect.Descriptor instead.
+func (*SnapshotScope) Descriptor() ([]byte, []int) {
+	return file_index_indexpb_index_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SnapshotScope) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SnapshotScope) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *SnapshotScope) GetLora() *Lora {
+	if x != nil {
+		return x.Lora
+	}
+	return nil
+}
+
+func (x *SnapshotScope) GetHashScheme() string {
+	if x != nil {
+		return x.HashScheme
+	}
+	return ""
+}
+
+func (x *SnapshotScope) GetBlockSize() uint32 {
+	if x != nil {
+		return x.BlockSize
+	}
+	return 0
+}
+
+func (x *SnapshotScope) GetGroup() int32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+// SnapshotEntry is one block, or one of the engines' hashes of a block.
+type SnapshotEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Scope         uint32                 `protobuf:"varint,1,opt,name=scope,proto3" json:"scope,omitempty"`
+	Key           uint64                 `protobuf:"fixed64,2,opt,name=key,proto3" json:"key,omitempty"`
+	HasEngine     bool                   `protobuf:"varint,3,opt,name=has_engine,json=hasEngine,proto3" json:"has_engine,omitempty"`
+	Engine        uint64                 `protobuf:"fixed64,4,opt,name=engine,proto3" json:"engine,omitempty"`
+	First         bool                   `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`               // the block begins prompts
+	Children      []uint64               `protobuf:"fixed64,6,rep,packed,name=children,proto3" json:"children,omitempty"` // blocks that follow it
+	Copies        []uint64               `protobuf:"varint,7,rep,packed,name=copies,proto3" json:"copies,omitempty"`      // holder << 2 | tier; copies beyond the first << 32
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotEntry) Reset() {
+	*x = SnapshotEntry{}
+	mi := &file_index_indexpb_index_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotEntry) ProtoMessage() {}
+
+func (x *SnapshotEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_index_indexpb_index_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotEntry.ProtoReflect.Descriptor instead.
+func (*SnapshotEntry) Descriptor() ([]byte, []int) {
+	return file_index_indexpb_index_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *SnapshotEntry) GetScope() uint32 {
+	if x != nil {
+		return x.Scope
+	}
+	return 0
+}
+
+func (x *SnapshotEntry) GetKey() uint64 {
+	if x != nil {
+		return x.Key
+	}
+	return 0
+}
+
+func (x *SnapshotEntry) GetHasEngine() bool {
+	if x != nil {
+		return x.HasEngine
+	}
+	return false
+}
+
+func (x *SnapshotEntry) GetEngine() uint64 {
+	if x != nil {
+		return x.Engine
+	}
+	return 0
+}
+
+func (x *SnapshotEntry) GetFirst() bool {
+	if x != nil {
+		return x.First
+	}
+	return false
+}
+
+func (x *SnapshotEntry) GetChildren() []uint64 {
+	if x != nil {
+		return x.Children
+	}
+	return nil
+}
+
+func (x *SnapshotEntry) GetCopies() []uint64 {
+	if x != nil {
+		return x.Copies
+	}
+	return nil
+}
+
 var File_index_indexpb_index_proto protoreflect.FileDescriptor
 
 const file_index_indexpb_index_proto_rawDesc = "" +
@@ -1502,7 +1881,40 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x06blocks\x18\x03 \x01(\x04R\x06blocks\x12 \n" +
 	"\flast_seen_ms\x18\x04 \x01(\x03R\n" +
 	"lastSeenMs\x126\n" +
-	"\x05stats\x18\x05 \x01(\v2 .warmroute.index.v1.ReplicaStatsR\x05stats*4\n" +
+	"\x05stats\x18\x05 \x01(\v2 .warmroute.index.v1.ReplicaStatsR\x05stats\"\x11\n" +
+	"\x0fSnapshotRequest\"\xea\x01\n" +
+	"\bSnapshot\x12<\n" +
+	"\aholders\x18\x01 \x03(\v2\".warmroute.index.v1.SnapshotHolderR\aholders\x129\n" +
+	"\x06scopes\x18\x02 \x03(\v2!.warmroute.index.v1.SnapshotScopeR\x06scopes\x12;\n" +
+	"\aentries\x18\x03 \x03(\v2!.warmroute.index.v1.SnapshotEntryR\aentries\x12\x12\n" +
+	"\x04last\x18\x04 \x01(\bR\x04last\x12\x14\n" +
+	"\x05chain\x18\x05 \x01(\x06R\x05chain\"\xa7\x01\n" +
+	"\x0eSnapshotHolder\x12\x1d\n" +
+	"\n" +
+	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x12\n" +
+	"\x04next\x18\x03 \x01(\x04R\x04next\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x14\n" +
+	"\x05whole\x18\x05 \x01(\bR\x05whole\x12 \n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\xc1\x01\n" +
+	"\rSnapshotScope\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12,\n" +
+	"\x04lora\x18\x03 \x01(\v2\x18.warmroute.index.v1.LoraR\x04lora\x12\x1f\n" +
+	"\vhash_scheme\x18\x04 \x01(\tR\n" +
+	"hashScheme\x12\x1d\n" +
+	"\n" +
+	"block_size\x18\x05 \x01(\rR\tblockSize\x12\x14\n" +
+	"\x05group\x18\x06 \x01(\x05R\x05group\"\xb8\x01\n" +
+	"\rSnapshotEntry\x12\x14\n" +
+	"\x05scope\x18\x01 \x01(\rR\x05scope\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\x06R\x03key\x12\x1d\n" +
+	"\n" +
+	"has_engine\x18\x03 \x01(\bR\thasEngine\x12\x16\n" +
+	"\x06engine\x18\x04 \x01(\x06R\x06engine\x12\x14\n" +
+	"\x05first\x18\x05 \x01(\bR\x05first\x12\x1a\n" +
+	"\bchildren\x18\x06 \x03(\x06R\bchildren\x12\x16\n" +
+	"\x06copies\x18\a \x03(\x04R\x06copies*4\n" +
 	"\x04Tier\x12\f\n" +
 	"\bTIER_GPU\x10\x00\x12\f\n" +
 	"\bTIER_CPU\x10\x01\x12\x10\n" +
@@ -1527,14 +1939,16 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x0fSCHEME_MISMATCH\x10\x06\x12\f\n" +
 	"\bNO_MATCH\x10\a\x12\t\n" +
 	"\x05STALE\x10\b\x12\r\n" +
-	"\tNOT_READY\x10\t2\x95\x04\n" +
+	"\tNOT_READY\x10\t2\xd1\x05\n" +
 	"\n" +
 	"CacheIndex\x12m\n" +
 	"\x10ReportCacheState\x12+.warmroute.index.v1.ReportCacheStateRequest\x1a,.warmroute.index.v1.ReportCacheStateResponse\x12o\n" +
 	"\x10StreamCacheState\x12+.warmroute.index.v1.ReportCacheStateRequest\x1a,.warmroute.index.v1.ReportCacheStateResponse(\x01\x12a\n" +
-	"\fPublishEvent\x12'.warmroute.index.v1.PublishEventRequest\x1a(.warmroute.index.v1.PublishEventResponse\x12^\n" +
+	"\fPublishEvent\x12'.warmroute.index.v1.PublishEventRequest\x1a(.warmroute.index.v1.PublishEventResponse\x12c\n" +
+	"\fStreamEvents\x12'.warmroute.index.v1.PublishEventRequest\x1a(.warmroute.index.v1.PublishEventResponse(\x01\x12^\n" +
 	"\vLookupRoute\x12&.warmroute.index.v1.LookupRouteRequest\x1a'.warmroute.index.v1.LookupRouteResponse\x12d\n" +
-	"\rGetCacheState\x12(.warmroute.index.v1.GetCacheStateRequest\x1a).warmroute.index.v1.GetCacheStateResponseB\x19Z\x17warmroute/index/indexpbb\x06proto3"
+	"\rGetCacheState\x12(.warmroute.index.v1.GetCacheStateRequest\x1a).warmroute.index.v1.GetCacheStateResponse\x12U\n" +
+	"\x0eStreamSnapshot\x12#.warmroute.index.v1.SnapshotRequest\x1a\x1c.warmroute.index.v1.Snapshot0\x01B\x19Z\x17warmroute/index/indexpbb\x06proto3"
 
 var (
 	file_index_indexpb_index_proto_rawDescOnce sync.Once
@@ -1549,7 +1963,7 @@ func file_index_indexpb_index_proto_rawDescGZIP() []byte {
 }
 
 var file_index_indexpb_index_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_index_indexpb_index_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_index_indexpb_index_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_index_indexpb_index_proto_goTypes = []any{
 	(Tier)(0),                        // 0: warmroute.index.v1.Tier
 	(EventType)(0),                   // 1: warmroute.index.v1.EventType
@@ -1569,6 +1983,11 @@ var file_index_indexpb_index_proto_goTypes = []any{
 	(*GetCacheStateResponse)(nil),    // 15: warmroute.index.v1.GetCacheStateResponse
 	(*ModelState)(nil),               // 16: warmroute.index.v1.ModelState
 	(*ReplicaState)(nil),             // 17: warmroute.index.v1.ReplicaState
+	(*SnapshotRequest)(nil),          // 18: warmroute.index.v1.SnapshotRequest
+	(*Snapshot)(nil),                 // 19: warmroute.index.v1.Snapshot
+	(*SnapshotHolder)(nil),           // 20: warmroute.index.v1.SnapshotHolder
+	(*SnapshotScope)(nil),            // 21: warmroute.index.v1.SnapshotScope
+	(*SnapshotEntry)(nil),            // 22: warmroute.index.v1.SnapshotEntry
 }
 var file_index_indexpb_index_proto_depIdxs = []int32{
 	6,  // 0: warmroute.index.v1.ReportCacheStateRequest.prefixes:type_name -> warmroute.index.v1.Prefix
@@ -1587,21 +2006,29 @@ var file_index_indexpb_index_proto_depIdxs = []int32{
 	17, // 13: warmroute.index.v1.GetCacheStateResponse.replicas:type_name -> warmroute.index.v1.ReplicaState
 	4,  // 14: warmroute.index.v1.ModelState.lora:type_name -> warmroute.index.v1.Lora
 	7,  // 15: warmroute.index.v1.ReplicaState.stats:type_name -> warmroute.index.v1.ReplicaStats
-	5,  // 16: warmroute.index.v1.CacheIndex.ReportCacheState:input_type -> warmroute.index.v1.ReportCacheStateRequest
-	5,  // 17: warmroute.index.v1.CacheIndex.StreamCacheState:input_type -> warmroute.index.v1.ReportCacheStateRequest
-	9,  // 18: warmroute.index.v1.CacheIndex.PublishEvent:input_type -> warmroute.index.v1.PublishEventRequest
-	11, // 19: warmroute.index.v1.CacheIndex.LookupRoute:input_type -> warmroute.index.v1.LookupRouteRequest
-	14, // 20: warmroute.index.v1.CacheIndex.GetCacheState:input_type -> warmroute.index.v1.GetCacheStateRequest
-	8,  // 21: warmroute.index.v1.CacheIndex.ReportCacheState:output_type -> warmroute.index.v1.ReportCacheStateResponse
-	8,  // 22: warmroute.index.v1.CacheIndex.StreamCacheState:output_type -> warmroute.index.v1.ReportCacheStateResponse
-	10, // 23: warmroute.index.v1.CacheIndex.PublishEvent:output_type -> warmroute.index.v1.PublishEventResponse
-	12, // 24: warmroute.index.v1.CacheIndex.LookupRoute:output_type -> warmroute.index.v1.LookupRouteResponse
-	15, // 25: warmroute.index.v1.CacheIndex.GetCacheState:output_type -> warmroute.index.v1.GetCacheStateResponse
-	21, // [21:26] is the sub-list for method output_type
-	16, // [16:21] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	20, // 16: warmroute.index.v1.Snapshot.holders:type_name -> warmroute.index.v1.SnapshotHolder
+	21, // 17: warmroute.index.v1.Snapshot.scopes:type_name -> warmroute.index.v1.SnapshotScope
+	22, // 18: warmroute.index.v1.Snapshot.entries:type_name -> warmroute.index.v1.SnapshotEntry
+	4,  // 19: warmroute.index.v1.SnapshotScope.lora:type_name -> warmroute.index.v1.Lora
+	5,  // 20: warmroute.index.v1.CacheIndex.ReportCacheState:input_type -> warmroute.index.v1.ReportCacheStateRequest
+	5,  // 21: warmroute.index.v1.CacheIndex.StreamCacheState:input_type -> warmroute.index.v1.ReportCacheStateRequest
+	9,  // 22: warmroute.index.v1.CacheIndex.PublishEvent:input_type -> warmroute.index.v1.PublishEventRequest
+	9,  // 23: warmroute.index.v1.CacheIndex.StreamEvents:input_type -> warmroute.index.v1.PublishEventRequest
+	11, // 24: warmroute.index.v1.CacheIndex.LookupRoute:input_type -> warmroute.index.v1.LookupRouteRequest
+	14, // 25: warmroute.index.v1.CacheIndex.GetCacheState:input_type -> warmroute.index.v1.GetCacheStateRequest
+	18, // 26: warmroute.index.v1.CacheIndex.StreamSnapshot:input_type -> warmroute.index.v1.SnapshotRequest
+	8,  // 27: warmroute.index.v1.CacheIndex.ReportCacheState:output_type -> warmroute.index.v1.ReportCacheStateResponse
+	8,  // 28: warmroute.index.v1.CacheIndex.StreamCacheState:output_type -> warmroute.index.v1.ReportCacheStateResponse
+	10, // 29: warmroute.index.v1.CacheIndex.PublishEvent:output_type -> warmroute.index.v1.PublishEventResponse
+	10, // 30: warmroute.index.v1.CacheIndex.StreamEvents:output_type -> warmroute.index.v1.PublishEventResponse
+	12, // 31: warmroute.index.v1.CacheIndex.LookupRoute:output_type -> warmroute.index.v1.LookupRouteResponse
+	15, // 32: warmroute.index.v1.CacheIndex.GetCacheState:output_type -> warmroute.index.v1.GetCacheStateResponse
+	19, // 33: warmroute.index.v1.CacheIndex.StreamSnapshot:output_type -> warmroute.index.v1.Snapshot
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_index_indexpb_index_proto_init() }
@@ -1615,7 +2042,7 @@ func file_index_indexpb_index_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_index_indexpb_index_proto_rawDesc), len(file_index_indexpb_index_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   14,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

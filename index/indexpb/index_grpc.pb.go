@@ -25,8 +25,10 @@ const (
 	CacheIndex_ReportCacheState_FullMethodName = "/warmroute.index.v1.CacheIndex/ReportCacheState"
 	CacheIndex_StreamCacheState_FullMethodName = "/warmroute.index.v1.CacheIndex/StreamCacheState"
 	CacheIndex_PublishEvent_FullMethodName     = "/warmroute.index.v1.CacheIndex/PublishEvent"
+	CacheIndex_StreamEvents_FullMethodName     = "/warmroute.index.v1.CacheIndex/StreamEvents"
 	CacheIndex_LookupRoute_FullMethodName      = "/warmroute.index.v1.CacheIndex/LookupRoute"
 	CacheIndex_GetCacheState_FullMethodName    = "/warmroute.index.v1.CacheIndex/GetCacheState"
+	CacheIndex_StreamSnapshot_FullMethodName   = "/warmroute.index.v1.CacheIndex/StreamSnapshot"
 )
 
 // CacheIndexClient is the client API for CacheIndex service.
@@ -41,11 +43,18 @@ type CacheIndexClient interface {
 	StreamCacheState(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ReportCacheStateRequest, ReportCacheStateResponse], error)
 	// PublishEvent takes away, or refreshes.
 	PublishEvent(ctx context.Context, in *PublishEventRequest, opts ...grpc.CallOption) (*PublishEventResponse, error)
+	// StreamEvents is PublishEvent for many events, applied in order as they come.
+	// The answer sums up, when the sender is done.
+	StreamEvents(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PublishEventRequest, PublishEventResponse], error)
 	// LookupRoute says which replicas hold the longest part of a prompt. It never
 	// fails for want of knowledge: then the answer is NO_HINT with a reason.
 	LookupRoute(ctx context.Context, in *LookupRouteRequest, opts ...grpc.CallOption) (*LookupRouteResponse, error)
 	// GetCacheState sums up what is held.
 	GetCacheState(ctx context.Context, in *GetCacheStateRequest, opts ...grpc.CallOption) (*GetCacheStateResponse, error)
+	// StreamSnapshot gives everything that is held because of events this index
+	// follows itself, with the place in each publisher's stream, so that another
+	// index can go on from there.
+	StreamSnapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Snapshot], error)
 }
 
 type cacheIndexClient struct {
@@ -89,6 +98,19 @@ func (c *cacheIndexClient) PublishEvent(ctx context.Context, in *PublishEventReq
 	return out, nil
 }
 
+func (c *cacheIndexClient) StreamEvents(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PublishEventRequest, PublishEventResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CacheIndex_ServiceDesc.Streams[1], CacheIndex_StreamEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PublishEventRequest, PublishEventResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CacheIndex_StreamEventsClient = grpc.ClientStreamingClient[PublishEventRequest, PublishEventResponse]
+
 func (c *cacheIndexClient) LookupRoute(ctx context.Context, in *LookupRouteRequest, opts ...grpc.CallOption) (*LookupRouteResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(LookupRouteResponse)
@@ -109,6 +131,25 @@ func (c *cacheIndexClient) GetCacheState(ctx context.Context, in *GetCacheStateR
 	return out, nil
 }
 
+func (c *cacheIndexClient) StreamSnapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Snapshot], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &CacheIndex_ServiceDesc.Streams[2], CacheIndex_StreamSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SnapshotRequest, Snapshot]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CacheIndex_StreamSnapshotClient = grpc.ServerStreamingClient[Snapshot]
+
 // CacheIndexServer is the server API for CacheIndex service.
 // All implementations must embed UnimplementedCacheIndexServer
 // for forward compatibility.
@@ -121,11 +162,18 @@ type CacheIndexServer interface {
 	StreamCacheState(grpc.ClientStreamingServer[ReportCacheStateRequest, ReportCacheStateResponse]) error
 	// PublishEvent takes away, or refreshes.
 	PublishEvent(context.Context, *PublishEventRequest) (*PublishEventResponse, error)
+	// StreamEvents is PublishEvent for many events, applied in order as they come.
+	// The answer sums up, when the sender is done.
+	StreamEvents(grpc.ClientStreamingServer[PublishEventRequest, PublishEventResponse]) error
 	// LookupRoute says which replicas hold the longest part of a prompt. It never
 	// fails for want of knowledge: then the answer is NO_HINT with a reason.
 	LookupRoute(context.Context, *LookupRouteRequest) (*LookupRouteResponse, error)
 	// GetCacheState sums up what is held.
 	GetCacheState(context.Context, *GetCacheStateRequest) (*GetCacheStateResponse, error)
+	// StreamSnapshot gives everything that is held because of events this index
+	// follows itself, with the place in each publisher's stream, so that another
+	// index can go on from there.
+	StreamSnapshot(*SnapshotRequest, grpc.ServerStreamingServer[Snapshot]) error
 	mustEmbedUnimplementedCacheIndexServer()
 }
 
@@ -145,11 +193,17 @@ func (UnimplementedCacheIndexServer) StreamCacheState(grpc.ClientStreamingServer
 func (UnimplementedCacheIndexServer) PublishEvent(context.Context, *PublishEventRequest) (*PublishEventResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PublishEvent not implemented")
 }
+func (UnimplementedCacheIndexServer) StreamEvents(grpc.ClientStreamingServer[PublishEventRequest, PublishEventResponse]) error {
+	return status.Error(codes.Unimplemented, "method StreamEvents not implemented")
+}
 func (UnimplementedCacheIndexServer) LookupRoute(context.Context, *LookupRouteRequest) (*LookupRouteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LookupRoute not implemented")
 }
 func (UnimplementedCacheIndexServer) GetCacheState(context.Context, *GetCacheStateRequest) (*GetCacheStateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetCacheState not implemented")
+}
+func (UnimplementedCacheIndexServer) StreamSnapshot(*SnapshotRequest, grpc.ServerStreamingServer[Snapshot]) error {
+	return status.Error(codes.Unimplemented, "method StreamSnapshot not implemented")
 }
 func (UnimplementedCacheIndexServer) mustEmbedUnimplementedCacheIndexServer() {}
 func (UnimplementedCacheIndexServer) testEmbeddedByValue()                    {}
@@ -215,6 +269,13 @@ func _CacheIndex_PublishEvent_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CacheIndex_StreamEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(CacheIndexServer).StreamEvents(&grpc.GenericServerStream[PublishEventRequest, PublishEventResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CacheIndex_StreamEventsServer = grpc.ClientStreamingServer[PublishEventRequest, PublishEventResponse]
+
 func _CacheIndex_LookupRoute_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(LookupRouteRequest)
 	if err := dec(in); err != nil {
@@ -251,6 +312,17 @@ func _CacheIndex_GetCacheState_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CacheIndex_StreamSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CacheIndexServer).StreamSnapshot(m, &grpc.GenericServerStream[SnapshotRequest, Snapshot]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type CacheIndex_StreamSnapshotServer = grpc.ServerStreamingServer[Snapshot]
+
 // CacheIndex_ServiceDesc is the grpc.ServiceDesc for CacheIndex service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -280,6 +352,16 @@ var CacheIndex_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "StreamCacheState",
 			Handler:       _CacheIndex_StreamCacheState_Handler,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "StreamEvents",
+			Handler:       _CacheIndex_StreamEvents_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "StreamSnapshot",
+			Handler:       _CacheIndex_StreamSnapshot_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "index/indexpb/index.proto",

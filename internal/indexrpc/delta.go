@@ -9,16 +9,6 @@ import (
 	"warmroute/prefixhash"
 )
 
-// keyOf reads a hash: up to 8 bytes big-endian as they are, of longer ones the
-// last 8, which is what vLLM publishes as an integer of the same digest.
-func keyOf(hash []byte) (prefixhash.Key, bool) {
-	var v uint64
-	for _, b := range hash[max(0, len(hash)-8):] {
-		v = v<<8 | uint64(b)
-	}
-	return prefixhash.Key(v), len(hash) > 0
-}
-
 func loraOf(l *indexpb.Lora) prefixhash.LoRA {
 	return prefixhash.LoRA{Name: l.GetName(), Set: l != nil}
 }
@@ -38,15 +28,16 @@ type delta struct {
 	dropped      uint64
 }
 
-// delta reads a report's prefixes. A run with an empty hash is dropped whole:
-// what follows the hole could not be told from another prompt.
+// delta reads a report's prefixes. A run with a hash that has no key (empty, or
+// a foreign one that clashes with another) is dropped whole: what follows the
+// hole could not be told from another prompt.
 func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 	now := s.o.Now()
 	for _, p := range q.GetPrefixes() {
 		n := len(p.GetBlockHashes())
 		keys := make([]prefixhash.Key, 0, n)
 		for _, h := range p.GetBlockHashes() {
-			if k, ok := keyOf(h); ok {
+			if k, ok := s.foreign.Key(h); ok {
 				keys = append(keys, k)
 			}
 		}
@@ -80,7 +71,12 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 			for i, k := range keys {
 				e.Engine[i] = uint64(k)
 			}
-			if parent, ok := keyOf(p.GetParentHash()); ok {
+			if len(p.GetParentHash()) > 0 {
+				parent, ok := s.foreign.Key(p.GetParentHash())
+				if !ok {
+					d.dropped += uint64(n)
+					continue
+				}
 				e.HasParent, e.Parent = true, uint64(parent)
 			}
 			d.events = append(d.events, e)

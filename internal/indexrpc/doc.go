@@ -17,6 +17,6 @@
 // wait for each other, lookups for nobody. Units: tokens, blocks, milliseconds
 // of Unix time on the wire.
 //
-// It keeps no token ids (none come), does not discover replicas, and does not
-// decide who may connect: it is meant for the loopback or a trusted network.
+// It keeps no token ids (none come) and does not discover replicas. Who may
+// connect is decided by what Serve is given: TLS, and a Token's options (access.go).
 package indexrpc

@@ -38,11 +38,19 @@ func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexp
 	}
 	keys := make([]prefixhash.Key, 0, len(q.GetBlockHashes()))
 	for _, h := range q.GetBlockHashes() {
-		k, ok := keyOf(h)
-		if !ok {
+		if len(h) == 0 {
 			return nil, indexpb.Reason_EMPTY_HASH
 		}
-		keys = append(keys, k)
+		k, ok := s.foreign.Find(h)
+		if !ok && q.GetBlockSize() > 0 {
+			break // never reported: nobody holds it, nor what is chained on it
+		}
+		if ok {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, s.why(q)
 	}
 	found := s.match(q, q.GetTenant(), keys, nil)
 	if q.GetTenant() != "" {

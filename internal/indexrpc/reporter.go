@@ -21,6 +21,7 @@ type ReporterOptions struct {
 	Backoff time.Duration // after a failed call; default 1 s
 	Ping    time.Duration // how often an idle reporter asks whether the index still knows it; default 1 s
 	Log     *slog.Logger
+	Now     func() time.Time // default time.Now
 }
 
 // Reporter reports one KV cache to a remote index. It is a kvevents.Sink:
@@ -35,7 +36,8 @@ type Reporter struct {
 	incarnation uint64
 	mirror      *mirror
 	queue       []change
-	stale       bool // the index must be told everything
+	since       int64 // when the first of queue was heard of, Unix milliseconds; 0 = nothing waits
+	stale       bool  // the index must be told everything
 	status      ReporterStatus
 
 	wake  chan struct{}
@@ -85,6 +87,9 @@ func NewReporter(c indexpb.CacheIndexClient, h index.Holder, o ReporterOptions) 
 	positive(&o.Ping, time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	return &Reporter{o: o, c: c, holder: h, mirror: newMirror(), stale: true, wake: make(chan struct{}, 1)}
 }
@@ -136,7 +141,7 @@ func (r *Reporter) Apply(b *index.Batch) (res index.Result, err error) {
 // clear forgets everything; it supersedes what waits to be told.
 func (r *Reporter) clear() {
 	r.mirror.clear()
-	r.queue = append(r.queue[:0], change{cleared: true})
+	r.queue, r.since = append(r.queue[:0], change{cleared: true}), r.o.Now().UnixMilli()
 	r.poke()
 }
 
@@ -157,6 +162,9 @@ func (r *Reporter) enqueue(c change) {
 		r.queue, r.stale = nil, true
 		return
 	}
+	if len(r.queue) == 0 {
+		r.since = r.o.Now().UnixMilli()
+	}
 	r.queue = append(r.queue, c)
 	if c.gone || len(r.queue) == 1 {
 		r.poke()
@@ -170,20 +178,22 @@ func (r *Reporter) poke() {
 	}
 }
 
-// take returns what is to be told now, and whether that is everything.
-func (r *Reporter) take() (changes []change, resync bool) {
+// take returns what is to be told now, since when it waits (0 = as of now) and
+// whether that is everything.
+func (r *Reporter) take() (changes []change, at int64, resync bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	at, r.since = r.since, 0
 	if r.stale {
 		r.stale, r.queue = false, nil
 		changes = append(changes, change{cleared: true})
 		for _, b := range r.mirror.all() {
 			changes = append(changes, change{b: *b})
 		}
-		return changes, true
+		return changes, 0, true
 	}
 	changes, r.queue = r.queue, nil
-	return changes, false
+	return changes, at, false
 }
 
 // urgent reports whether something waits that must not: adds alone may gather.
@@ -251,8 +261,8 @@ func (r *Reporter) last() error {
 // Flush tells what waits, or, if nothing does, asks whether the index is the one
 // it was. It is for callers that do not Run; not for both at once.
 func (r *Reporter) Flush(ctx context.Context) error {
-	changes, resync := r.take()
-	err := r.tell(ctx, changes)
+	changes, at, resync := r.take()
+	err := r.tell(ctx, changes, at)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -283,32 +293,32 @@ func (r *Reporter) heard(epoch uint64, first, whole bool) error {
 	return nil
 }
 
-// tell sends changes in order: runs of adds in one stream, each eviction and
-// clear in a call of its own.
-func (r *Reporter) tell(ctx context.Context, changes []change) error {
+// tell sends changes in order: all adds in one stream, then all evictions in
+// one, each an event of its own. at is when the first of them was heard of, in
+// Unix milliseconds; 0 is the server's now.
+func (r *Reporter) tell(ctx context.Context, changes []change, at int64) error {
 	if len(changes) == 0 {
-		return r.event(ctx, indexpb.EventType_REPLICA_UPDATED, block{}, false)
+		return r.event(ctx, indexpb.EventType_REPLICA_UPDATED, false)
 	}
 	changes = gathered(changes)
 	for len(changes) > 0 {
 		c := changes[0]
 		switch {
 		case c.cleared:
-			if err := r.event(ctx, indexpb.EventType_ALL_CLEARED, block{}, true); err != nil {
-				return err
-			}
-			changes = changes[1:]
-		case c.gone:
-			if err := r.event(ctx, indexpb.EventType_PREFIX_EVICTED, c.b, false); err != nil {
+			if err := r.event(ctx, indexpb.EventType_ALL_CLEARED, true); err != nil {
 				return err
 			}
 			changes = changes[1:]
 		default:
 			n := 1
-			for n < len(changes) && !changes[n].gone && !changes[n].cleared && n < blocksPerStream {
+			for n < len(changes) && changes[n].gone == c.gone && !changes[n].cleared && n < blocksPerStream {
 				n++
 			}
-			if err := r.add(ctx, changes[:n]); err != nil {
+			send := r.add
+			if c.gone {
+				send = r.evict
+			}
+			if err := send(ctx, changes[:n], at); err != nil {
 				return err
 			}
 			changes = changes[n:]
@@ -338,23 +348,44 @@ func gathered(changes []change) []change {
 	return append(out, gone...)
 }
 
-func (r *Reporter) event(ctx context.Context, kind indexpb.EventType, b block, whole bool) error {
+func (r *Reporter) event(ctx context.Context, kind indexpb.EventType, whole bool) error {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
-	q := &indexpb.PublishEventRequest{Type: kind, ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank)}
-	if kind == indexpb.EventType_PREFIX_EVICTED {
-		q.Tenant, q.Model, q.HashScheme, q.BlockHash = b.scope.Tenant, b.scope.Model, b.scope.Scheme, hashOf(b.key)
-		q.Tier, q.Group = indexpb.Tier(b.id.tier), int32(b.id.group)
-	}
-	out, err := r.c.PublishEvent(ctx, q)
+	out, err := r.c.PublishEvent(ctx, &indexpb.PublishEventRequest{Type: kind, ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank)})
 	if err != nil {
 		return err
 	}
 	return r.heard(out.GetEpoch(), out.GetFirst(), whole)
 }
 
+// evict tells of blocks that are gone in one stream, bounded in time.
+func (r *Reporter) evict(ctx context.Context, changes []change, at int64) error {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
+	stream, err := r.c.StreamEvents(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range changes {
+		b := &changes[i].b
+		err := stream.Send(&indexpb.PublishEventRequest{
+			Type: indexpb.EventType_PREFIX_EVICTED, ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank),
+			Tenant: b.scope.Tenant, Model: b.scope.Model, HashScheme: b.scope.Scheme, BlockHash: hashOf(b.key),
+			Tier: indexpb.Tier(b.id.tier), Group: int32(b.id.group), TimestampMs: at,
+		})
+		if err != nil {
+			break // the reason comes with CloseAndRecv
+		}
+	}
+	out, err := stream.CloseAndRecv()
+	if err != nil {
+		return err
+	}
+	return r.heard(out.GetEpoch(), out.GetFirst(), false)
+}
+
 // add sends new blocks in one stream, bounded in time.
-func (r *Reporter) add(ctx context.Context, changes []change) error {
+func (r *Reporter) add(ctx context.Context, changes []change, at int64) error {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	stream, err := r.c.StreamCacheState(ctx)
@@ -364,6 +395,7 @@ func (r *Reporter) add(ctx context.Context, changes []change) error {
 	for len(changes) > 0 {
 		var q *indexpb.ReportCacheStateRequest
 		q, changes = r.message(changes)
+		q.TimestampMs = at
 		if err := stream.Send(q); err != nil {
 			break // the reason comes with CloseAndRecv
 		}

@@ -2,6 +2,7 @@ package indexrpc
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,7 +25,14 @@ type tap struct {
 	pb.CacheIndexClient
 	mu   sync.Mutex
 	told []string
+	ats  []int64 // timestamps of the messages that carry blocks
 	down bool
+}
+
+func (c *tap) at(ms int64) {
+	c.mu.Lock()
+	c.ats = append(c.ats, ms)
+	c.mu.Unlock()
 }
 
 func (c *tap) note(format string, args ...any) error {
@@ -53,15 +61,38 @@ func (c *tap) take() string {
 
 func (c *tap) PublishEvent(ctx context.Context, q *pb.PublishEventRequest, o ...grpc.CallOption) (*pb.PublishEventResponse, error) {
 	what := map[pb.EventType]string{pb.EventType_ALL_CLEARED: "clear", pb.EventType_REPLICA_UPDATED: "ping"}[q.GetType()]
-	if what == "" {
-		k, _ := keyOf(q.GetBlockHash())
-		what = fmt.Sprintf("-%d", k)
-	}
 	if err := c.note("%s", what); err != nil {
 		return nil, err
 	}
 	return c.CacheIndexClient.PublishEvent(ctx, q, o...)
 }
+
+func (c *tap) StreamEvents(ctx context.Context, o ...grpc.CallOption) (grpc.ClientStreamingClient[pb.PublishEventRequest, pb.PublishEventResponse], error) {
+	if err := c.note("events"); err != nil {
+		return nil, err
+	}
+	s, err := c.CacheIndexClient.StreamEvents(ctx, o...)
+	return &tapEvents{s, c}, err
+}
+
+type tapEvents struct {
+	grpc.ClientStreamingClient[pb.PublishEventRequest, pb.PublishEventResponse]
+	c *tap
+}
+
+func (s *tapEvents) Send(q *pb.PublishEventRequest) error {
+	if q.GetType() != pb.EventType_PREFIX_EVICTED {
+		return s.c.note("%v", q.GetType())
+	}
+	s.c.at(q.GetTimestampMs())
+	if err := s.c.note("-%d", number(q.GetBlockHash())); err != nil {
+		return err
+	}
+	return s.ClientStreamingClient.Send(q)
+}
+
+// number reads a hash of 8 bytes.
+func number(hash []byte) uint64 { return binary.BigEndian.Uint64(hash) }
 
 func (c *tap) StreamCacheState(ctx context.Context, o ...grpc.CallOption) (grpc.ClientStreamingClient[pb.ReportCacheStateRequest, pb.ReportCacheStateResponse], error) {
 	if err := c.note("stream"); err != nil {
@@ -77,11 +108,11 @@ type tapStream struct {
 }
 
 func (s *tapStream) Send(q *pb.ReportCacheStateRequest) error {
+	s.c.at(q.GetTimestampMs())
 	for _, p := range q.GetPrefixes() {
 		var keys []string
 		for i, h := range p.GetBlockHashes() {
-			k, _ := keyOf(h)
-			keys = append(keys, fmt.Sprintf("%d@%d", k, p.GetTokenCounts()[i]))
+			keys = append(keys, fmt.Sprintf("%d@%d", number(h), p.GetTokenCounts()[i]))
 		}
 		if err := s.c.note("+%s", strings.Join(keys, ",")); err != nil {
 			return err
@@ -131,7 +162,7 @@ func TestReporterOrder(t *testing.T) {
 	}
 	apply(t, r, stored(0, 1, 2), stored(2, 3), removed(3, 2), stored(1, 4), stored(99, 100, 101))
 	flush(t, r)
-	if got, want := c.take(), "stream +1@128,2@256,3@384 +4@256 +100@128,101@256 -3 -2"; got != want {
+	if got, want := c.take(), "stream +1@128,2@256,3@384 +4@256 +100@128,101@256 events -3 -2"; got != want {
 		t.Errorf("told %q\nwant %q", got, want)
 	}
 	b.want(ask("engine", 1, 2), "r:128")
@@ -150,7 +181,7 @@ func TestReporterOrder(t *testing.T) {
 	}
 	apply(t, r, removed(1))
 	flush(t, r)
-	if got := c.take(); got != "-1" {
+	if got := c.take(); got != "events -1" {
 		t.Errorf("told %q, want the end of the last copy", got)
 	}
 }
@@ -167,6 +198,28 @@ func TestReporterClearSupersedes(t *testing.T) {
 	}
 	if s := r.Status(); s.Blocks != 1 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestReporterTimestamps: a report is as old as the first thing in it, the next
+// one begins anew, and what is told again is told as of now.
+func TestReporterTimestamps(t *testing.T) {
+	b := serve(t)
+	r, c := reporting(t, b, ReporterOptions{Now: b.clock})
+	flush(t, r)
+	first := b.clock().UnixMilli()
+	apply(t, r, stored(0, 1))
+	b.advance(70 * time.Millisecond)
+	apply(t, r, stored(1, 2), removed(1))
+	b.advance(time.Second)
+	flush(t, r)
+	second := b.clock().UnixMilli()
+	apply(t, r, stored(0, 1))
+	flush(t, r)
+	r.Resync()
+	flush(t, r)
+	if want := []int64{first, first, second, 0}; !slices.Equal(c.ats, want) {
+		t.Errorf("timestamps %v, want %v: adds, removals, adds after the flush, everything again", c.ats, want)
 	}
 }
 
@@ -283,7 +336,7 @@ func TestReporterRuns(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if got := c.take(); !strings.HasSuffix(got, "stream +1@128,2@256,3@384 -3 stream +4@384") {
+	if got := c.take(); !strings.HasSuffix(got, "stream +1@128,2@256,3@384 events -3 stream +4@384") {
 		t.Errorf("told %q", got)
 	}
 }

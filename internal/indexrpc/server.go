@@ -38,6 +38,7 @@ type Server struct {
 	epoch   uint64
 	ready   atomic.Bool
 	opaque  opaque
+	foreign index.Foreign
 	metrics *metrics
 
 	mu        sync.RWMutex
@@ -176,29 +177,55 @@ func (s *Server) apply(r *reporter, b *index.Batch) (result index.Result, first 
 
 // PublishEvent implements the contract.
 func (s *Server) PublishEvent(_ context.Context, q *indexpb.PublishEventRequest) (*indexpb.PublishEventResponse, error) {
-	h, err := holderOf(q.GetReplicaId(), q.GetRank())
-	if err != nil {
+	out := &indexpb.PublishEventResponse{Epoch: s.epoch}
+	if err := s.publish(q, out); err != nil {
 		return nil, err
 	}
-	if q.GetType() == indexpb.EventType_EVENT_UNSPECIFIED || indexpb.EventType_name[int32(q.GetType())] == "" {
-		return nil, status.Errorf(codes.InvalidArgument, "type %d: not an event", q.GetType())
-	}
+	return out, nil
+}
+
+// StreamEvents implements the contract.
+func (s *Server) StreamEvents(in grpc.ClientStreamingServer[indexpb.PublishEventRequest, indexpb.PublishEventResponse]) error {
 	out := &indexpb.PublishEventResponse{Epoch: s.epoch}
+	for {
+		q, err := in.Recv()
+		if errors.Is(err, io.EOF) {
+			return in.SendAndClose(out)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.publish(q, out); err != nil {
+			return err
+		}
+	}
+}
+
+// publish applies one event and adds what it did to out.
+func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEventResponse) error {
+	h, err := holderOf(q.GetReplicaId(), q.GetRank())
+	if err != nil {
+		return err
+	}
+	if q.GetType() == indexpb.EventType_EVENT_UNSPECIFIED || indexpb.EventType_name[int32(q.GetType())] == "" {
+		return status.Errorf(codes.InvalidArgument, "type %d: not an event", q.GetType())
+	}
 	if q.GetType() == indexpb.EventType_PREFIX_ADDED {
-		return out, nil
+		return nil
 	}
 	batch := index.Batch{Holder: h, At: s.at(q.GetTimestampMs()), Full: true}
 	switch q.GetType() {
 	case indexpb.EventType_PREFIX_EVICTED:
-		key, ok := keyOf(q.GetBlockHash())
-		if !ok {
-			return nil, status.Error(codes.InvalidArgument, "block_hash: must not be empty")
+		if len(q.GetBlockHash()) == 0 {
+			return status.Error(codes.InvalidArgument, "block_hash: must not be empty")
 		}
-		batch.Events = []index.Event{{Kind: index.Removed, Tier: index.Tier(q.GetTier()), Scope: index.Scope{Group: int(q.GetGroup())}, Engine: []uint64{uint64(key)}}}
-		s.retract(q, s.x.ID(h), key)
+		if key, ok := s.foreign.Find(q.GetBlockHash()); ok { // else it was never reported
+			batch.Events = []index.Event{{Kind: index.Removed, Tier: index.Tier(q.GetTier()), Scope: index.Scope{Group: int(q.GetGroup())}, Engine: []uint64{uint64(key)}}}
+			s.retract(q, s.x.ID(h), key)
+		}
 	case indexpb.EventType_ALL_CLEARED:
 		batch.Events = []index.Event{{Kind: index.Cleared}}
-		out.Removed = uint64(s.x.Holdings(h))
+		out.Removed += uint64(s.x.Holdings(h))
 	}
 	r := s.reporter(h)
 	r.mu.Lock()
@@ -208,13 +235,11 @@ func (s *Server) PublishEvent(_ context.Context, q *indexpb.PublishEventRequest)
 	}
 	result, first, err := s.apply(r, &batch)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	out.First = first
-	if q.GetType() == indexpb.EventType_PREFIX_EVICTED {
-		out.Removed = uint64(result.Removed)
-	}
-	return out, nil
+	out.First = out.First || first
+	out.Removed += uint64(result.Removed)
+	return nil
 }
 
 // reporter returns what is known of h, made at its first call.

@@ -319,6 +319,97 @@ func TestLongHashesMeetIntegers(t *testing.T) {
 	b.want(ask("sha256", 100, 2), "bytes:256 ints:128")
 }
 
+// TestForeignHashesAreVerifiedInFull: long hashes that are no digests of vLLM's
+// match only as a whole.
+func TestForeignHashesAreVerifiedInFull(t *testing.T) {
+	long := func(head byte, tail uint64) []byte { return append([]byte{head, 0, 0, 0}, hash(tail)...) } // 12 bytes
+	b := serve(t)
+	q := from("r", "other", 0, 0)
+	q.Prefixes[0].BlockHashes, q.Prefixes[0].TokenCounts = [][]byte{long(1, 7), long(1, 8)}, []uint64{128, 256}
+	b.report(q)
+	look := ask("other", 0, 0)
+	look.BlockHashes = [][]byte{long(1, 7), long(1, 8)}
+	b.want(look, "r:256")
+	look.BlockHashes = [][]byte{long(1, 7), long(2, 8)}
+	b.want(look, "r:128")
+	look.BlockHashes = [][]byte{long(2, 7), long(1, 8)}
+	b.want(look, "NO_MATCH")
+	// A clash is not stored, and not removed either.
+	q.Prefixes[0].BlockHashes, q.Prefixes[0].TokenCounts = [][]byte{long(2, 8)}, []uint64{128}
+	if out := b.report(q); out.GetDropped() != 1 || out.GetStored() != 0 {
+		t.Errorf("%v, want the clash dropped", out)
+	}
+	if out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "other", BlockHash: long(2, 8)}); out.GetRemoved() != 0 {
+		t.Errorf("%v, want nothing removed", out)
+	}
+	if out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "other", BlockHash: long(1, 8)}); out.GetRemoved() != 1 {
+		t.Errorf("%v, want one removed", out)
+	}
+}
+
+// TestTimestamps: evidence is as old as the report says, never from the future,
+// and an old report is a sign of life.
+func TestTimestamps(t *testing.T) {
+	b := serve(t)
+	fresh := func() float64 {
+		t.Helper()
+		out, err := b.c.LookupRoute(b.ctx(), ask("engine", 100, 1))
+		if err != nil || len(out.GetRoutes()) != 1 {
+			t.Fatalf("%v, %v", out, err)
+		}
+		return out.GetRoutes()[0].GetFreshness()
+	}
+	q := from("r", "engine", 100, 1)
+	b.report(q)
+	b.advance(index.DefaultReplicaTTL / 2)
+	q.TimestampMs = b.clock().Add(-index.DefaultReplicaTTL / 4).UnixMilli()
+	b.report(q)
+	if got := fresh(); got != 0.75 {
+		t.Errorf("freshness %v of a report a quarter of the TTL old", got)
+	}
+	b.advance(index.DefaultReplicaTTL * 3 / 4) // silent for less than the TTL, though its news is as old
+	if out := b.report(from("r", "engine", 100, 1)); out.GetFirst() {
+		t.Error("a replica that reported in time was forgotten")
+	}
+	for _, ms := range []int64{0, -5, b.clock().Add(time.Hour).UnixMilli()} {
+		b.advance(time.Minute)
+		q.TimestampMs = ms
+		b.report(q)
+		if got := fresh(); got != 1 {
+			t.Errorf("freshness %v after a report with timestamp %d, want the server's now", got, ms)
+		}
+	}
+}
+
+// TestStreamEvents: as single events, in order, with one answer.
+func TestStreamEvents(t *testing.T) {
+	b := serve(t)
+	b.report(from("r", "engine", 100, 4))
+	s, err := b.c.StreamEvents(b.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []uint64{103, 102, 102} {
+		if err := s.Send(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "engine", BlockHash: hash(h)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := s.CloseAndRecv()
+	if err != nil || out.GetRemoved() != 2 || out.GetFirst() || out.GetEpoch() == 0 {
+		t.Fatalf("%v, %v: want two removed by a known replica", out, err)
+	}
+	b.want(ask("engine", 100, 4), "r:256")
+	if s, err = b.c.StreamEvents(b.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&pb.PublishEventRequest{ReplicaId: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.CloseAndRecv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("%v, want the bad event refused", err)
+	}
+}
+
 func TestCleared(t *testing.T) {
 	b := serve(t)
 	b.report(from("r", "engine", 100, 3))

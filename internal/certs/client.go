@@ -1,0 +1,68 @@
+package certs
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// ClientOptions says how a client speaks TLS. The zero value is no TLS.
+type ClientOptions struct {
+	Enabled    bool   `yaml:"enabled"`
+	CAFile     string `yaml:"ca_file,omitempty"`     // PEM, who may vouch for the server; "" = the system's authorities
+	CertFile   string `yaml:"cert_file,omitempty"`   // PEM, the client's own certificate, where the server asks for one
+	KeyFile    string `yaml:"key_file,omitempty"`    // PEM
+	ServerName string `yaml:"server_name,omitempty"` // the name in the server's certificate; "" = the host that is dialed
+}
+
+// Validate returns every problem of o, one sentence each.
+func (o ClientOptions) Validate() error {
+	var errs []error
+	if !o.Enabled && o != (ClientOptions{}) {
+		errs = append(errs, errors.New("enabled: is false, but files or a name are given"))
+	}
+	switch {
+	case o.CertFile == "" && o.KeyFile != "":
+		errs = append(errs, errors.New("cert_file: is missing beside key_file"))
+	case o.CertFile != "" && o.KeyFile == "":
+		errs = append(errs, errors.New("key_file: is missing beside cert_file"))
+	}
+	return errors.Join(errs...)
+}
+
+// Client returns the configuration for a client. The authorities are read now;
+// the client's certificate at every handshake, so that a renewed one is used.
+func Client(o ClientOptions) (*tls.Config, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if !o.Enabled {
+		return nil, errors.New("certs: no TLS is configured")
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
+	if o.CAFile != "" {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("certs: %w", err)
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("certs: ca_file: %s holds no certificate", o.CAFile)
+		}
+	}
+	if o.CertFile != "" {
+		pair := func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("certs: %s and %s: %w", o.CertFile, o.KeyFile, err)
+			}
+			return &pair, nil
+		}
+		if _, err := pair(); err != nil {
+			return nil, err
+		}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair() }
+	}
+	return c, nil
+}

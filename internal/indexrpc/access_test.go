@@ -1,0 +1,173 @@
+package indexrpc
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"warmroute/index"
+	pb "warmroute/index/indexpb"
+	"warmroute/internal/certs"
+	"warmroute/internal/certs/certstest"
+)
+
+// guarded serves an index on a real socket with options.
+func guarded(t *testing.T, options ...grpc.ServerOption) (addr string) {
+	t.Helper()
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- New(x, Options{}).Serve(ctx, l, options...) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// try makes a single call and a stream, and returns the code both end with.
+func try(t *testing.T, addr string, a Access) codes.Code {
+	t.Helper()
+	conn, err := Dial(addr, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c := pb.NewCacheIndexClient(conn)
+	_, one := c.GetCacheState(ctx, &pb.GetCacheStateRequest{})
+	s, many := c.StreamEvents(ctx)
+	if many == nil {
+		_, many = s.CloseAndRecv()
+	}
+	if status.Code(one) != status.Code(many) {
+		t.Errorf("a call ends with %v, a stream with %v", one, many)
+	}
+	return status.Code(one)
+}
+
+func writeToken(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestBearerToken(t *testing.T) {
+	path := writeToken(t, "secret\n")
+	token, err := NewToken(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1, 0)
+	token.now, token.readAt = func() time.Time { return now }, now
+	addr := guarded(t, token.ServerOptions()...)
+	if got := try(t, addr, Access{}); got != codes.Unauthenticated {
+		t.Errorf("without a token: %v", got)
+	}
+	if got := try(t, addr, Access{TokenFile: writeToken(t, "secre")}); got != codes.Unauthenticated {
+		t.Errorf("with another token: %v", got)
+	}
+	if got := try(t, addr, Access{TokenFile: writeToken(t, "secret")}); got != codes.OK {
+		t.Errorf("with the token: %v", got)
+	}
+	// A renewed token counts once the one read is old; a lost file changes nothing.
+	renewed := Access{TokenFile: writeToken(t, "renewed")}
+	for _, text := range []string{"renewed", ""} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(tokenEvery)
+		if got := try(t, addr, renewed); got != codes.OK {
+			t.Errorf("with the renewed token, the file holding %q: %v", text, got)
+		}
+	}
+}
+
+func TestMutualTLS(t *testing.T) {
+	ours, others := certstest.New(t), certstest.New(t)
+	cert, key := ours.Issue("server")
+	source, err := certs.New(certs.Options{CertFile: cert, KeyFile: key, ClientCAFile: ours.CAFile}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := guarded(t, grpc.Creds(credentials.NewTLS(source.Server("h2"))))
+	client := certs.ClientOptions{Enabled: true, CAFile: ours.CAFile}
+	if got := try(t, addr, Access{}); got != codes.Unavailable {
+		t.Errorf("in clear: %v", got)
+	}
+	if got := try(t, addr, Access{TLS: client}); got != codes.Unavailable {
+		t.Errorf("without a certificate: %v", got)
+	}
+	client.CertFile, client.KeyFile = others.Issue("stranger")
+	if got := try(t, addr, Access{TLS: client}); got != codes.Unavailable {
+		t.Errorf("with another authority's certificate: %v", got)
+	}
+	client.CertFile, client.KeyFile = ours.Issue("sidecar")
+	if got := try(t, addr, Access{TLS: client}); got != codes.OK {
+		t.Errorf("with a certificate: %v", got)
+	}
+	if got := try(t, addr, Access{TLS: client, TokenFile: writeToken(t, "any")}); got != codes.OK {
+		t.Errorf("with a token nobody asks for: %v", got)
+	}
+	client.CAFile = others.CAFile
+	if got := try(t, addr, Access{TLS: client}); got != codes.Unavailable {
+		t.Errorf("a server nobody vouches for: %v", got)
+	}
+}
+
+func TestAccessIsValidated(t *testing.T) {
+	for _, c := range []struct {
+		addr string
+		a    Access
+		want string
+	}{
+		{"10.0.0.1:9003", Access{TokenFile: "t"}, "token_file: the token would travel to 10.0.0.1:9003 in clear"},
+		{"localhost:9003", Access{TokenFile: "t"}, ""},
+		{"[::1]:9003", Access{TokenFile: "t"}, ""},
+		{"10.0.0.1:9003", Access{TokenFile: "t", TLS: certs.ClientOptions{Enabled: true}}, ""},
+		{"h:1", Access{TLS: certs.ClientOptions{CAFile: "x"}}, "tls.enabled: is false"},
+		{"h:1", Access{TLS: certs.ClientOptions{Enabled: true, KeyFile: "x"}}, "tls.cert_file: is missing"},
+		{"h:1", Access{TLS: certs.ClientOptions{Enabled: true, CertFile: "x"}}, "tls.key_file: is missing"},
+	} {
+		err := c.a.Validate(c.addr)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s %+v: %v, want %q", c.addr, c.a, err, c.want)
+		}
+	}
+	missing := filepath.Join(t.TempDir(), "none")
+	for _, a := range []Access{
+		{TokenFile: missing}, {TokenFile: writeToken(t, "two words")}, {TokenFile: writeToken(t, "\n")},
+		{TLS: certs.ClientOptions{Enabled: true, CAFile: missing}}, {TLS: certs.ClientOptions{Enabled: true, CAFile: writeToken(t, "x")}},
+		{TLS: certs.ClientOptions{Enabled: true, CertFile: missing, KeyFile: missing}},
+	} {
+		if conn, err := Dial("localhost:1", a); err == nil {
+			conn.Close()
+			t.Errorf("%+v: dialed", a)
+		}
+	}
+}
