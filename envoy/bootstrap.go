@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"strconv"
@@ -119,6 +120,9 @@ func (o Options) Validate() error {
 	}
 	if o.BodyLimit < 1<<16 {
 		errs = append(errs, fmt.Errorf("body_limit: %d bytes is below 65536", o.BodyLimit))
+	}
+	if o.BodyLimit > math.MaxInt32 {
+		errs = append(errs, fmt.Errorf("body_limit: %d bytes is above 2147483647, the largest window of HTTP/2", o.BodyLimit))
 	}
 	if o.Retries < 0 {
 		errs = append(errs, fmt.Errorf("retries: %d is negative", o.Retries))

@@ -140,6 +140,9 @@ func TestValidateNamesEveryProblem(t *testing.T) {
 			t.Errorf("missing %q in:\n%v", want, err)
 		}
 	}
+	if err := (Options{BodyLimit: 1 << 31}).Validate(); err == nil || !strings.Contains(err.Error(), "body_limit: 2147483648 bytes is above 2147483647") {
+		t.Errorf("too large a limit: %v", err)
+	}
 	if err := WriteBootstrap(io.Discard, Options{}); err == nil || !strings.Contains(err.Error(), "replicas: ") {
 		t.Errorf("no replicas: %v", err)
 	}

@@ -195,35 +195,3 @@ func killUnderLoad(t *testing.T, mode envoy.Mode) {
 		t.Errorf("statuses %v", status)
 	}
 }
-
-// TestClientsCannotSteer: a client's own copy of our headers is dropped, with
-// the router alive and dead.
-func TestClientsCannotSteer(t *testing.T) {
-	st := start(t, setup{replicas: 2, sim: fast()})
-	send := func() int {
-		hits := 0
-		for range 20 {
-			req, err := http.NewRequest("GET", st.envoy.URL+"/v1/models", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("x-gateway-destination-endpoint", st.sims[0].Addr())
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			if resp.Header.Get("x-warmroute-served") == st.sims[0].Addr() {
-				hits++
-			}
-		}
-		return hits
-	}
-	if n := send(); n == 20 {
-		t.Error("alive: all 20 requests went where the client said")
-	}
-	st.extproc.Kill()
-	if n := send(); n == 20 {
-		t.Error("dead: all 20 requests went where the client said")
-	}
-}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/filter"
 	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
 )
@@ -39,6 +40,7 @@ type stack struct {
 	t       *testing.T
 	dir     string
 	sims    []*vllmsim.Sim
+	addrs   []string // where the replicas are found: the simulated ones', or their fronts'
 	envoy   *testenv.Envoy
 	extproc *testenv.Process
 	listen  string // of extproc's gRPC
@@ -54,6 +56,8 @@ type setup struct {
 	envoy    envoy.Options   // further options; addresses are filled in
 	// upstreamOnly: envoy.Replicas stand behind Envoy instead of the simulated ones.
 	upstreamOnly bool
+	front        func(replica string) string // puts something in front of a simulated replica
+	bootstrap    func(string) string         // changes Envoy's bootstrap
 }
 
 func start(t *testing.T, s setup) *stack {
@@ -76,6 +80,10 @@ func start(t *testing.T, s setup) *stack {
 			}
 		})
 		st.sims = append(st.sims, sim)
+		st.addrs = append(st.addrs, sim.Addr())
+		if s.front != nil {
+			st.addrs[i] = s.front(sim.Addr())
+		}
 	}
 	ports, err := testenv.FreePorts(4)
 	if err != nil {
@@ -88,16 +96,18 @@ func start(t *testing.T, s setup) *stack {
 	o := s.envoy
 	o.ServedHeader = true
 	o.Listen, o.Admin, o.ExtProc = local(2), local(3), st.listen
-	for _, sim := range st.sims {
-		if !s.upstreamOnly {
-			o.Replicas = append(o.Replicas, sim.Addr())
-		}
+	if !s.upstreamOnly {
+		o.Replicas = append(o.Replicas, st.addrs...)
 	}
-	var boot bytes.Buffer
-	if err := envoy.WriteBootstrap(&boot, o); err != nil {
+	var buf bytes.Buffer
+	if err := envoy.WriteBootstrap(&buf, o); err != nil {
 		t.Fatal(err)
 	}
-	if st.envoy, err = testenv.StartEnvoy(st.dir, "envoy", boot.Bytes(), o.Listen, o.Admin); err != nil {
+	boot := buf.String()
+	if s.bootstrap != nil {
+		boot = s.bootstrap(boot)
+	}
+	if st.envoy, err = testenv.StartEnvoy(st.dir, "envoy", []byte(boot), o.Listen, o.Admin); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.envoy.Stop)
@@ -113,8 +123,8 @@ func (st *stack) writeConfig(more string) {
 		b.WriteString("index_service: {listen: \"\"}\n") // stacks of other tests may run
 	}
 	b.WriteString("fleet:\n  replicas:\n")
-	for _, sim := range st.sims {
-		fmt.Fprintf(&b, "  - address: %s\n", sim.Addr())
+	for i, sim := range st.sims {
+		fmt.Fprintf(&b, "  - address: %s\n", st.addrs[i])
 		if strings.Contains(more, "# sidecars") {
 			b.WriteString("    sidecar: true\n")
 		}
@@ -259,8 +269,7 @@ func (st *stack) wantReasons(requests int, share float64) map[string]int {
 	sum, hints := 0, 0
 	for reason, n := range reasons {
 		sum += n
-		switch reason {
-		case "warm", "cold", "moved", "guarded", "always", "learned":
+		if filter.Reason(reason).Hint() {
 			hints += n
 		}
 	}
