@@ -1,6 +1,10 @@
 package index
 
-import "warmroute/prefixhash"
+import (
+	"math/bits"
+
+	"warmroute/prefixhash"
+)
 
 // The tables that a holder's match may go on in, behind its blocks on GPU.
 // They have no order, so they are walked; usually few or none have entries.
@@ -18,10 +22,11 @@ const (
 
 // beside is scratch for them.
 type beside struct {
-	at    [layers]setID // the sets at one position
-	runs  []layerRun
-	cands []candidate
-	sink  uint64
+	at     [layers]setID // the sets at one position
+	runs   []layerRun
+	cands  []candidate
+	probed [probedEnds]probedEnd
+	sink   uint64
 }
 
 // layerRun is a stretch of blocks with equal sets in all tables.
@@ -35,7 +40,17 @@ type candidate struct {
 	id    HolderID
 	from  int32
 	seats [layers]int32 // by layer, -1 = none
-	match int           // index into dst, -1 = not there yet
+	match int           // index into dst
+	ended bool          // the walk has passed its end
+}
+
+// probedEnds is how many places are remembered where blocks of holders end.
+// Holders interleave, and few places are the ends of many.
+const probedEnds = 16
+
+type probedEnd struct {
+	end int32 // 0: none
+	any bool  // somebody has the block there, elsewhere
 }
 
 func (sp *space) hasBeside() bool {
@@ -52,68 +67,33 @@ func (sp *space) hasBeside() bool {
 
 // lookupBeside finishes a lookup in a space that has more than GPU blocks.
 func (sp *space) lookupBeside(r *reader, dst []Match, words int, keys []prefixhash.Key) []Match {
-	d := sp.d
-	now := d.x.coarse(d.x.o.Now().UnixNano() - 1<<24 + 1) // rounded down
-	for i := range words {
-		for seat := i << 6; seat < i<<6+64; seat++ {
-			if r.first[i]>>(seat&63)&1 == 0 {
-				r.ends[seat] = 0
-			}
-		}
-	}
+	now := sp.d.x.coarse(sp.d.x.o.Now().UnixNano() - 1<<24 + 1) // rounded down
+	first := len(dst)
+	dst = sp.emit(r, dst, words)
 	r.cands = r.cands[:0]
+	r.probed = [probedEnds]probedEnd{}
 	from := int32(len(keys))
-	probed := int32(-1)
-	consider := func(id HolderID, seat int32, end int32) int {
-		if end == int32(len(keys)) {
-			return -1
+	for i := first; i < len(dst); i++ {
+		m := &dst[i]
+		if m.HybridUnknown || int(m.Blocks) == len(keys) || !sp.goesOn(r, m.Blocks, keys, now) {
+			continue
 		}
-		if probed != end {
-			probed = end
-			sp.probe(&r.at, keys[end], now)
+		if seat, ok := sp.d.seating.seatOf(m.ID); ok {
+			r.cands = append(r.cands, candidate{id: m.ID, from: m.Blocks, seats: sp.seatsOf(m.ID, int32(seat)), match: i})
+			from = min(from, m.Blocks)
 		}
-		c := candidate{id: id, from: end, match: -1, seats: sp.seatsOf(id, seat)}
-		if !sp.inAny(&r.at, &c, inCPU, inStorage, inReported, inSpeculative, inLearned) {
-			return -1
-		}
-		from = min(from, end)
-		r.cands = append(r.cands, c)
-		return len(r.cands) - 1
 	}
-	d.seating.each(func(seat int) {
-		if seat>>6 >= words {
-			return
+	if r.at = ([layers]setID{}); sp.probeBeside(&r.at, keyOf(uint64(keys[0])), now) {
+		if dst = sp.starting(r, dst, words); len(r.cands) > 0 && r.cands[len(r.cands)-1].from == 0 {
+			from = 0
 		}
-		id := d.seating.id(seat)
-		m := Match{ID: id, Incomplete: d.partial.has(seat), Seen: d.x.seen(id)}
-		switch {
-		case d.hybrid.has(seat):
-			m.HybridUnknown = true
-		case d.hidden.has(seat):
-			return
-		default:
-			n := r.ends[seat]
-			m.Blocks, m.Reported, m.Lower, m.Storage, m.Learned = n, n, n, n, n
-			c := consider(id, int32(seat), n)
-			if n == 0 && c < 0 {
-				return
-			}
-			if c >= 0 {
-				r.cands[c].match = len(dst)
-			}
-		}
-		dst = append(dst, m)
-	})
-	sp.leaseOnly(consider)
+	}
 	if len(r.cands) == 0 {
 		return dst
 	}
 	sp.walkBeside(r, from, keys, now)
 	for i := range r.cands {
 		c := &r.cands[i]
-		if c.match < 0 {
-			c.match = sp.matchOf(&dst, c.id)
-		}
 		m := &dst[c.match]
 		m.Reported = sp.extend(r, c, c.from, inReported)
 		m.Blocks = sp.extend(r, c, m.Reported, inReported, inSpeculative)
@@ -124,34 +104,61 @@ func (sp *space) lookupBeside(r *reader, dst []Match, words int, keys []prefixha
 	return dst
 }
 
-// leaseOnly considers the holders that have leases but no reported blocks.
-func (sp *space) leaseOnly(consider func(HolderID, int32, int32) int) {
-	for kind := range sp.leases {
-		l := sp.leases[kind].Load()
-		if l == nil || l.held.Load() == 0 {
-			continue
-		}
-		l.seating.each(func(seat int) {
-			id := l.seating.id(seat)
-			if _, ok := sp.d.seating.seatOf(id); ok {
-				return
-			}
-			for k := range kind { // seen in an earlier kind
-				if e := sp.leases[k].Load(); e != nil {
-					if _, ok := e.seating.seatOf(id); ok {
-						return
-					}
-				}
-			}
-			consider(id, -1, 0)
-		})
+// goesOn says whether somebody has the block at end elsewhere.
+func (sp *space) goesOn(r *reader, end int32, keys []prefixhash.Key, now uint64) bool {
+	p := &r.probed[uint64(end)*golden>>32%probedEnds]
+	if p.end != end {
+		var at [layers]setID
+		*p = probedEnd{end, sp.probeBeside(&at, keyOf(uint64(keys[end])), now)}
 	}
+	return p.any
 }
 
-// matchOf returns the place of a holder's match, appended when absent.
-func (sp *space) matchOf(dst *[]Match, id HolderID) int {
-	*dst = append(*dst, Match{ID: id, Seen: sp.d.x.seen(id)})
-	return len(*dst) - 1
+// starting appends a match and a candidate for each holder that has the first
+// block elsewhere, by r.at, and not on GPU.
+func (sp *space) starting(r *reader, dst []Match, words int) []Match {
+	for layer := inCPU; layer < layers; layer++ {
+		id := r.at[layer]
+		if id == 0 {
+			continue
+		}
+		sets, seating := sp.layer(layer)
+		for i := range int(seating.words.Load()) {
+			for w := sets.word(id, i) & seating.live.load(i); w != 0; w &= w - 1 {
+				dst = sp.start(r, dst, words, layer, seating.id(i<<6+bits.TrailingZeros64(w)))
+			}
+		}
+	}
+	return dst
+}
+
+// start does so for one holder found in a layer, unless an earlier one had it.
+func (sp *space) start(r *reader, dst []Match, words, layer int, id HolderID) []Match {
+	d := sp.d
+	m, seat := Match{ID: id, Seen: d.x.seen(id)}, int32(-1)
+	if s, ok := d.seating.seatOf(id); ok {
+		if d.hidden.has(s) || s>>6 < words && r.first[s>>6]>>(s&63)&1 != 0 {
+			return dst
+		}
+		seat, m.Incomplete = int32(s), d.partial.has(s)
+	}
+	c := candidate{id: id, match: len(dst), seats: sp.seatsOf(id, seat)}
+	for earlier := inCPU; earlier < layer; earlier++ {
+		if sp.in(&r.at, &c, earlier) {
+			return dst
+		}
+	}
+	r.cands = append(r.cands, c)
+	return append(dst, m)
+}
+
+// layer is what the sets of a layer are made of.
+func (sp *space) layer(layer int) (*sets, *seating) {
+	if layer >= inReported {
+		l := sp.leases[layer-inReported].Load()
+		return &l.sets, &l.seating
+	}
+	return &sp.d.sets, &sp.d.seating
 }
 
 // probe reads the sets of a key in all tables.
@@ -161,11 +168,20 @@ func (sp *space) probe(at *[layers]setID, key prefixhash.Key, now uint64) {
 	if t := sp.stranded.Load(); t != nil {
 		at[inStranded] = setID(t.get(k) & valSet)
 	}
+	sp.probeBeside(at, k, now)
+}
+
+// probeBeside reads the sets of a key in the tables that a match may go on in,
+// into an empty at, and says whether one has it.
+func (sp *space) probeBeside(at *[layers]setID, k uint64, now uint64) bool {
+	any := setID(0)
 	if t := sp.lower[TierCPU].Load(); t != nil {
 		at[inCPU] = setID(t.get(k) & valSet)
+		any |= at[inCPU]
 	}
 	if t := sp.lower[TierStorage].Load(); t != nil {
 		at[inStorage] = setID(t.get(k) & valSet)
+		any |= at[inStorage]
 	}
 	for kind := range sp.leases {
 		l := sp.leases[kind].Load()
@@ -174,8 +190,10 @@ func (sp *space) probe(at *[layers]setID, key prefixhash.Key, now uint64) {
 		}
 		if v := l.table.get(k); v>>valTick > now {
 			at[inReported+kind] = setID(v & valSet)
+			any |= at[inReported+kind]
 		}
 	}
+	return any != 0
 }
 
 // seatsOf returns a holder's seats in all tables.
@@ -212,20 +230,33 @@ func (sp *space) inAny(at *[layers]setID, c *candidate, layers ...int) bool {
 	return false
 }
 
-// walkBeside collects the runs from a position to where nobody has anything.
+// walkBeside collects the runs from a position to where no candidate goes on.
 func (sp *space) walkBeside(r *reader, from int32, keys []prefixhash.Key, now uint64) {
 	r.runs = r.runs[:0]
 	for p := from; p < int32(len(keys)); p++ {
 		sp.probe(&r.at, keys[p], now)
-		if r.at == [layers]setID{} {
-			return
-		}
 		if n := len(r.runs); n > 0 && r.runs[n-1].ids == r.at {
 			r.runs[n-1].to = p + 1
 			continue
 		}
+		if !sp.anyAt(r, p) {
+			return
+		}
 		r.runs = append(r.runs, layerRun{to: p + 1, ids: r.at})
 	}
+}
+
+// anyAt says whether a candidate starts behind p, or has its block, which is r.at,
+// and all before it.
+func (sp *space) anyAt(r *reader, p int32) (any bool) {
+	for i := range r.cands {
+		c := &r.cands[i]
+		if c.from <= p && !c.ended && !sp.inAny(&r.at, c, inGPU, inStranded, inCPU, inStorage, inReported, inSpeculative, inLearned) {
+			c.ended = true
+		}
+		any = any || !c.ended
+	}
+	return any
 }
 
 // extend returns how far a candidate goes on from a position on GPU or in one

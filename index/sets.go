@@ -78,6 +78,20 @@ func (s *sets) has(id setID, seat int) bool {
 	return seat>>6 < len(w) && atomic.LoadUint64(&w[seat>>6])>>(seat&63)&1 != 0
 }
 
+// word is the seats i<<6 … i<<6+63 of a set, as bits.
+func (s *sets) word(id setID, i int) uint64 {
+	if id < firstSet {
+		if seat := int(id) - 1; seat >= 0 && seat>>6 == i {
+			return 1 << (seat & 63)
+		}
+		return 0
+	}
+	if w := s.words(id); i < len(w) {
+		return atomic.LoadUint64(&w[i])
+	}
+	return 0
+}
+
 // size is how many seats a set has. Writer only.
 func (s *sets) size(id setID) int {
 	switch {
