@@ -213,7 +213,7 @@ func (d *Decider) matchPrompt(mv *modelView, scope int, keys []prefixhash.Key, w
 			continue
 		}
 		at := mv.byHolder[m.ID]
-		if mv.caches[at].scope != scope {
+		if len(mv.scopes) > 1 && mv.caches[at].scope != scope {
 			continue
 		}
 		h := &w.matched[at]

@@ -160,18 +160,20 @@ func (d *Decider) claim(a *Ask, mv *modelView, w *Work, lease *Lease) {
 
 // gather collects the candidates the request may use.
 func (w *Work) gather(a *Ask, mv *modelView) {
-	w.cands, w.at = w.cands[:0], w.at[:0]
+	w.at = w.at[:0]
+	w.cands = slices.Grow(w.cands[:0], len(mv.caches))[:len(mv.caches)]
 	for i := range mv.caches {
 		c := &mv.caches[i]
 		if a.Subset != nil && !inSubset(c.replica.Addr, a.Subset) {
 			continue
 		}
+		m, to := &w.matched[i], &w.cands[len(w.at)]
 		w.at = append(w.at, int32(i))
-		m := &w.matched[i]
-		w.cands = append(w.cands, policy.Candidate{
-			Hash: c.hash, Matched: m.gpu, Reported: m.reported, Lower: m.lower, CacheWeight: m.weight, Adapter: c.adapter,
-		})
+		*to = policy.Candidate{}
+		to.Hash, to.Adapter, to.CacheWeight = c.hash, c.adapter, m.weight
+		to.Matched, to.Reported, to.Lower = m.gpu, m.reported, m.lower
 	}
+	w.cands = w.cands[:len(w.at)]
 	for len(w.scores) < len(w.cands) {
 		w.scores = append(w.scores, policy.Score{})
 	}

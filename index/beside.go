@@ -25,7 +25,7 @@ type beside struct {
 	at     [layers]setID // the sets at one position
 	runs   []layerRun
 	cands  []candidate
-	probed [probedEnds]probedEnd
+	probed [1 << probedBits]probedEnd
 	sink   uint64
 }
 
@@ -44,9 +44,9 @@ type candidate struct {
 	ended bool          // the walk has passed its end
 }
 
-// probedEnds is how many places are remembered where blocks of holders end.
-// Holders interleave, and few places are the ends of many.
-const probedEnds = 16
+// probedBits is log2 of how many places are remembered where blocks of holders
+// end. Holders interleave, and few places are the ends of many.
+const probedBits = 4
 
 type probedEnd struct {
 	end int32 // 0: none
@@ -71,7 +71,7 @@ func (sp *space) lookupBeside(r *reader, dst []Match, words int, keys []prefixha
 	first := len(dst)
 	dst = sp.emit(r, dst, words)
 	r.cands = r.cands[:0]
-	r.probed = [probedEnds]probedEnd{}
+	r.probed = [1 << probedBits]probedEnd{}
 	from := int32(len(keys))
 	for i := first; i < len(dst); i++ {
 		m := &dst[i]
@@ -106,7 +106,7 @@ func (sp *space) lookupBeside(r *reader, dst []Match, words int, keys []prefixha
 
 // goesOn says whether somebody has the block at end elsewhere.
 func (sp *space) goesOn(r *reader, end int32, keys []prefixhash.Key, now uint64) bool {
-	p := &r.probed[uint64(end)*golden>>32%probedEnds]
+	p := &r.probed[uint64(end)*golden>>(64-probedBits)]
 	if p.end != end {
 		var at [layers]setID
 		*p = probedEnd{end, sp.probeBeside(&at, keyOf(uint64(keys[end])), now)}
