@@ -5,7 +5,7 @@ import "math/bits"
 // deadlines maps entries with a deadline to it, in Unix nanoseconds: an open
 // addressing table with linear probing that closes gaps on removal, so that
 // entries coming and going forever leave nothing to clean up. A claim of a long
-// prompt does thousands of operations here, a third as dear as in a Go map. Not
+// prompt may do thousands of operations here, a third as dear as in a Go map. Not
 // for concurrent use.
 type deadlines struct {
 	slots []deadline // a power of two, or none
@@ -56,28 +56,19 @@ func (d *deadlines) find(key uint64, seat int32) int {
 }
 
 // set gives an entry a deadline, which must not be 0.
-func (d *deadlines) set(key uint64, seat int32, at int64) { d.put(d.place(key, seat), key, seat, at) }
-
-// place returns the slot an entry has or, with at 0, would have, until something
-// else changes.
-func (d *deadlines) place(key uint64, seat int32) *deadline {
+func (d *deadlines) set(key uint64, seat int32, at int64) {
 	if d.n >= len(d.slots)*3/4 {
 		d.resize(max(deadlinesLeast, 2*len(d.slots)))
 	}
 	mask := len(d.slots) - 1
-	for i := d.home(key, seat); ; i = (i + 1) & mask {
-		if s := &d.slots[i]; s.at == 0 || s.key == key && s.seat == seat {
-			return s
-		}
+	i := d.home(key, seat)
+	for d.slots[i].at != 0 && (d.slots[i].key != key || d.slots[i].seat != seat) {
+		i = (i + 1) & mask
 	}
-}
-
-// put writes an entry into its place.
-func (d *deadlines) put(s *deadline, key uint64, seat int32, at int64) {
-	if s.at == 0 {
+	if d.slots[i].at == 0 {
 		d.n++
 	}
-	*s = deadline{key, seat, at}
+	d.slots[i] = deadline{key, seat, at}
 }
 
 // remove takes an entry out; it need not be there.

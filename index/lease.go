@@ -25,6 +25,9 @@ const (
 // no order along a chain. Each claim keeps its keys until its deadline, so
 // nothing is scanned to expire them.
 //
+// Most keys have one holder: its deadline is in the slot, in child's place. The
+// deadlines of several are in until.
+//
 // Nobody waits for the lock on the request path or at ingest: operations are
 // pushed on a stack, and whoever gets the lock does all that are there.
 type leases struct {
@@ -36,7 +39,8 @@ type leases struct {
 	seating seating
 	sets    sets
 	table   *table
-	until   deadlines
+	until   deadlines // of keys with two and more holders
+	emptied bool      // slots, in this drain
 	claims  claimHeap
 	pending []int        // by seat: claims in the heap
 	next    atomic.Int64 // earliest deadline, 0 = none
@@ -71,6 +75,7 @@ func (h *claimHeap) Pop() any {
 
 func newLeases(x *Index) *leases {
 	l := &leases{x: x, table: newTable(&x.epochs, x.seed), until: newDeadlines(x.seed)}
+	l.table.churns = true
 	l.seating.init(&x.epochs)
 	l.sets.init(&x.epochs)
 	return l
@@ -191,6 +196,7 @@ func (l *leases) drain() {
 }
 
 func (l *leases) drainLocked() {
+	l.table.settle(l.x.epochs.oldest())
 	l.expire(l.x.o.Now().UnixNano())
 	var first *leaseOp
 	for op := l.ops.Swap(nil); op != nil; { // oldest first
@@ -203,6 +209,10 @@ func (l *leases) drainLocked() {
 			leaseOps.Put(op)
 		}
 		op = next
+	}
+	if l.emptied { // what was emptied now may be reused after the lookups of now
+		l.x.epochs.retire()
+		l.emptied = false
 	}
 	if len(l.claims) > 0 {
 		if was := l.next.Swap(l.claims[0].until); was == 0 || was > l.claims[0].until {
@@ -217,10 +227,8 @@ func (l *leases) drainLocked() {
 func (l *leases) apply(op *leaseOp) bool {
 	seat, ok := l.seating.seatOf(op.id)
 	if op.until == 0 {
-		for _, key := range op.keys {
-			if ok {
-				l.end(key, seat)
-			}
+		if ok {
+			l.endAll(op.keys, seat, 0)
 		}
 		return false
 	}
@@ -233,33 +241,17 @@ func (l *leases) apply(op *leaseOp) bool {
 	for int(l.x.leased.Load())+len(op.keys) > l.x.o.MaxLeases && len(l.claims) > 0 {
 		l.popClaim()
 	}
-	deadline := l.x.coarse(op.until)
 	f := flipper{sets: &l.sets, seat: seat}
 	fresh := 0
-	for _, key := range op.keys {
-		place := l.until.place(key, int32(seat))
-		was := place.at
-		if was >= op.until {
-			continue
+	for i, key := range op.keys {
+		if i%ahead == 0 {
+			l.table.touchAll(op.keys[i:min(i+ahead, len(op.keys))])
 		}
-		s, _ := l.table.insert(key)
-		cur := setID(s.val & valSet)
-		to := cur
-		if was == 0 {
-			if to, ok = f.next(cur); !ok {
-				break
-			}
-			if cur == 0 {
-				l.table.live[l.table.partOf(key)]++
-			}
-			fresh++
+		made, ok := l.claim(&f, key, op.until)
+		if !ok {
+			break
 		}
-		l.until.put(place, key, int32(seat), op.until)
-		tick := deadline
-		if cur != 0 {
-			tick = max(tick, s.val>>valTick)
-		}
-		atomic.StoreUint64(&s.val, uint64(to)|tick<<valTick)
+		fresh += made
 	}
 	f.flush()
 	l.held.Add(int64(fresh))
@@ -267,6 +259,55 @@ func (l *leases) apply(op *leaseOp) bool {
 	l.pending[seat]++
 	heap.Push(&l.claims, op)
 	return true
+}
+
+// claim makes an entry last until a deadline at least and returns how many
+// entries it made. It fails when there are too many different sets.
+func (l *leases) claim(f *flipper, key uint64, until int64) (made int, ok bool) {
+	s, _ := l.table.insert(key)
+	cur := setID(s.val & valSet)
+	was := l.deadline(s, f.seat)
+	if was >= until {
+		return 0, true
+	}
+	to := cur
+	switch {
+	case cur == 0:
+		to = setID(f.seat + 1)
+		l.table.live[l.table.partOf(key)]++
+	case !l.sets.has(cur, f.seat):
+		if to, ok = f.next(cur); !ok {
+			return 0, false
+		}
+		if cur < firstSet {
+			l.until.set(key, int32(cur)-1, int64(s.child))
+		}
+	}
+	if to < firstSet {
+		s.child = uint64(until)
+	} else {
+		l.until.set(key, int32(f.seat), until)
+	}
+	tick := l.x.coarse(until)
+	if cur != 0 {
+		tick = max(tick, s.val>>valTick)
+	}
+	atomic.StoreUint64(&s.val, uint64(to)|tick<<valTick)
+	if was == 0 {
+		made = 1
+	}
+	return made, true
+}
+
+// deadline is when a seat's entry in a slot ends, 0 when there is none.
+func (l *leases) deadline(s *slot, seat int) int64 {
+	switch cur := setID(s.val & valSet); {
+	case int(cur) == seat+1:
+		return int64(s.child)
+	case cur < firstSet:
+		return 0
+	}
+	return l.until.get(s.key, int32(seat))
 }
 
 // join gives a holder a seat, and tells it so that its end reaches these leases.
@@ -288,17 +329,41 @@ func (l *leases) join(id HolderID) (int, bool) {
 	return seat, true
 }
 
-// end takes one entry away.
-func (l *leases) end(key uint64, seat int) {
-	if !l.until.remove(key, int32(seat)) {
-		return
+// endAll takes the entries of a seat away, all or those with one deadline.
+func (l *leases) endAll(keys []uint64, seat int, until int64) {
+	for i, key := range keys {
+		if i%ahead == 0 {
+			l.table.touchAll(keys[i:min(i+ahead, len(keys))])
+		}
+		if s := l.table.find(key); s != nil {
+			if at := l.deadline(s, seat); at != 0 && (until == 0 || at == until) {
+				l.end(s, seat)
+			}
+		}
 	}
-	s := l.table.find(key)
+}
+
+// end takes one entry away.
+func (l *leases) end(s *slot, seat int) {
 	cur := setID(s.val & valSet)
-	if to, ok := l.sets.flip(cur, seat); ok {
+	to := setID(0)
+	if cur >= firstSet {
+		l.until.remove(s.key, int32(seat))
+		var ok bool
+		if to, ok = l.sets.flip(cur, seat); !ok {
+			to = cur // too many different sets: it is seen until its tick
+		}
+	}
+	if to != cur {
 		l.table.set(s, to)
 		l.sets.drop(cur, 1)
 	}
+	if to != 0 && to < firstSet { // one is left
+		other := int32(to) - 1
+		s.child = uint64(l.until.get(s.key, other))
+		l.until.remove(s.key, other)
+	}
+	l.emptied = l.emptied || to == 0
 	l.held.Add(-1)
 	l.x.leased.Add(-1)
 }
@@ -314,11 +379,7 @@ func (l *leases) expire(now int64) {
 // until later stay.
 func (l *leases) popClaim() {
 	op := heap.Pop(&l.claims).(*leaseOp)
-	for _, key := range op.keys {
-		if l.until.get(key, int32(op.seat)) == op.until {
-			l.end(key, op.seat)
-		}
-	}
+	l.endAll(op.keys, op.seat, op.until)
 	l.pending[op.seat]--
 	if l.pending[op.seat] == 0 && !l.seating.live.has(op.seat) {
 		l.seating.swept([]int{op.seat})

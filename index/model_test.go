@@ -12,10 +12,10 @@ import (
 )
 
 // model is the truth, as simple as it can be: for each holder, how many copies
-// of which block it has in which tier.
+// of which block it has in which tier, and until when it is said to have others.
 type model struct {
 	copies map[Holder]map[place]int
-	spec   map[Holder]map[int]time.Time
+	leases [leaseKinds]map[Holder]map[int]time.Time
 	parked []modelRun
 	linked bool            // blocks are linked by the index; else stored by key
 	stale  map[[2]int]bool // hashes that ended holders knew, until the next sweep
@@ -76,7 +76,7 @@ func (m *model) hold(h Holder, tier Tier, nodes []int, full bool) {
 			m.copies[h][p]++
 		}
 		if tier == TierGPU {
-			delete(m.spec[h], n)
+			delete(m.leases[leaseSpeculative][h], n)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (m *model) remove(t *forest, h Holder, tier Tier, n int) {
 	if p := (place{tier, n}); m.copies[h][p] > 0 {
 		m.copies[h][p]--
 		if tier == TierGPU {
-			delete(m.spec[h], n)
+			delete(m.leases[leaseSpeculative][h], n)
 		}
 		return
 	}
@@ -105,7 +105,10 @@ func (m *model) clear(t *forest, h Holder) {
 			m.stale[[2]int{t.seed(h), p.node}] = true
 		}
 	}
-	m.copies[h], m.spec[h] = map[place]int{}, map[int]time.Time{}
+	m.copies[h] = map[place]int{}
+	for kind := range m.leases {
+		m.leases[kind][h] = map[int]time.Time{}
+	}
 	m.parked = slices.DeleteFunc(m.parked, func(r modelRun) bool { return r.h == h })
 }
 
@@ -116,10 +119,12 @@ func (m *model) match(h Holder, nodes []int, now time.Time) (out Match) {
 		}
 		return n
 	}
-	gpu := func(n int) bool { return m.copies[h][place{TierGPU, n}] > 0 }
-	spec := func(n int) bool { return gpu(n) || m.spec[h][n].After(now) }
+	leased := func(kind leaseKind, n int) bool { return m.leases[kind][h][n].After(now) }
+	gpu := func(n int) bool { return m.copies[h][place{TierGPU, n}] > 0 || leased(leaseReported, n) }
+	spec := func(n int) bool { return gpu(n) || leased(leaseSpeculative, n) }
 	cpu := func(n int) bool { return spec(n) || m.copies[h][place{TierCPU, n}] > 0 }
 	out.Reported, out.Blocks, out.Lower = run(gpu), run(spec), run(cpu)
+	out.Learned = run(func(n int) bool { return spec(n) || leased(leaseLearned, n) })
 	out.Storage = run(func(n int) bool { return cpu(n) || m.copies[h][place{TierStorage, n}] > 0 })
 	return out
 }
@@ -224,15 +229,18 @@ func newWorld(t *testing.T, seed uint64, seeds int, scheme string) *world {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	c := &clock{time.Unix(1_700_000_000, 0)}
-	x, err := New(Options{Now: c.now})
+	x, err := New(Options{Now: c.now, LearnedTTL: 3 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { x.Close() })
 	w := &world{
 		t: t, rng: rng, x: x, clock: c, inc: map[Holder]uint64{}, tiers: 1,
-		m: &model{stale: map[[2]int]bool{}, copies: map[Holder]map[place]int{}, spec: map[Holder]map[int]time.Time{}, linked: scheme == SchemeTokens},
+		m: &model{stale: map[[2]int]bool{}, copies: map[Holder]map[place]int{}, linked: scheme == SchemeTokens},
 		f: newForest(rng, 80, seeds, Scope{Model: "m", Scheme: scheme, BlockSize: 16}),
+	}
+	for kind := range w.m.leases {
+		w.m.leases[kind] = map[Holder]map[int]time.Time{}
 	}
 	for i := range 5 {
 		w.begin(Holder{Replica: fmt.Sprintf("10.0.0.%d:8000", i/2), Rank: i})
@@ -308,17 +316,42 @@ func (w *world) step() {
 	case op < 93:
 		w.sweep()
 	case op < 98 && w.spec:
-		nodes := w.f.path(w.rng.IntN(len(w.f.parent)))
-		until := w.clock.t.Add(time.Duration(w.rng.IntN(2000)) * time.Millisecond)
-		for _, n := range nodes {
-			if until.After(w.m.spec[h][n]) {
-				w.m.spec[h][n] = until
-			}
-		}
-		w.x.Speculate(w.f.scope, w.x.ID(h), w.f.keys(nodes), until)
+		w.lease(h, leaseKind(w.rng.IntN(int(leaseKinds))))
 	case w.spec:
 		w.clock.t = w.clock.t.Add(time.Duration(w.rng.IntN(500)) * time.Millisecond)
 		w.x.expireLeases()
+	}
+}
+
+// lease claims a path for a holder, or takes it back.
+func (w *world) lease(h Holder, kind leaseKind) {
+	nodes := w.f.path(w.rng.IntN(len(w.f.parent)))
+	held, id, keys := w.m.leases[kind][h], w.x.ID(h), w.f.keys(nodes)
+	if w.rng.IntN(3) == 0 && kind != leaseLearned {
+		for _, n := range nodes {
+			delete(held, n)
+		}
+		if kind == leaseReported {
+			w.x.Retract(w.f.scope, id, keys)
+		} else {
+			w.x.Withdraw(w.f.scope, id, keys)
+		}
+		return
+	}
+	until := w.clock.t.Add(time.Duration(w.rng.IntN(2000)) * time.Millisecond)
+	switch kind {
+	case leaseReported:
+		w.x.Report(w.f.scope, id, keys, until)
+	case leaseSpeculative:
+		w.x.Speculate(w.f.scope, id, keys, until)
+	case leaseLearned:
+		until = w.clock.t.Add(w.x.o.LearnedTTL)
+		w.x.Learn(w.f.scope, id, keys)
+	}
+	for _, n := range nodes {
+		if until.After(held[n]) {
+			held[n] = until
+		}
 	}
 }
 
@@ -362,7 +395,7 @@ func (w *world) checkPath(step int, nodes []int) {
 	}
 	for h := range w.inc {
 		want, m := w.m.match(h, nodes, w.clock.t), got[w.x.ID(h)]
-		if m.Blocks != want.Blocks || m.Reported != want.Reported || m.Lower != want.Lower || m.Storage != want.Storage {
+		if m.Blocks != want.Blocks || m.Reported != want.Reported || m.Lower != want.Lower || m.Storage != want.Storage || m.Learned != want.Learned {
 			w.t.Fatalf("step %d: %v of %d blocks: got %+v, want %+v", step, h, len(nodes), m, want)
 		}
 	}
@@ -413,10 +446,24 @@ func TestModelTiers(t *testing.T) {
 	}
 }
 
-func TestModelSpeculation(t *testing.T) {
+// TestModelLeases: beside what is reported, everything that ends by itself. At
+// the end the clock runs out, and nothing may be left.
+func TestModelLeases(t *testing.T) {
 	for seed := range uint64(10) {
 		w := newWorld(t, seed, 1, SchemeTokens)
-		w.tiers, w.spec = tiers, true
+		w.tiers, w.spec = 1+int(seed)%tiers, true
 		w.run(1500)
+		w.clock.t = w.clock.t.Add(time.Minute)
+		w.x.expireLeases()
+		if st := w.x.Stats(); st.Leases != 0 {
+			t.Errorf("seed %d: %d leases left", seed, st.Leases)
+		}
+		for _, sp := range *w.x.spaces.Load() {
+			for kind := range sp.leases {
+				if l := sp.leases[kind].Load(); l != nil && (l.table.count() != 0 || l.until.n != 0 || len(l.claims) != 0 || len(l.sets.byPrint) != 0) {
+					t.Errorf("seed %d, kind %d: %d keys, %d deadlines, %d claims and %d sets left", seed, kind, l.table.count(), l.until.n, len(l.claims), len(l.sets.byPrint))
+				}
+			}
+		}
 	}
 }

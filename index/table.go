@@ -54,9 +54,13 @@ type table struct {
 
 	settled uint64 // slots emptied in earlier epochs may be reused
 
+	// churns: keys come and go with every request.
+	churns bool
+
 	// keep says whether a slot without a set is still of use; nil = no.
 	keep func(*slot) bool
 	pin  uint64 // key whose slot is kept in any case
+	sink uint64 // keeps touches from being optimised away
 }
 
 type part struct {
@@ -123,6 +127,15 @@ func (t *table) touch(key uint64) uint64 {
 	return atomic.LoadUint64(&p.at(i).key)
 }
 
+// touchAll starts loading the slots of keys. Writer only.
+func (t *table) touchAll(keys []uint64) {
+	sink := uint64(0)
+	for _, key := range keys {
+		sink += t.touch(key)
+	}
+	t.sink = sink
+}
+
 // find returns the slot of a key, nil when absent. Writer only.
 func (t *table) find(key uint64) *slot {
 	p, i := t.home(key)
@@ -173,7 +186,7 @@ func (t *table) insert(key uint64) (s *slot, made bool) {
 			atomic.StoreUint64(&s.key, key)
 			return s, true
 		}
-		t.rebuild(int(q), roomy)
+		t.rebuild(int(q), t.fill(int(q)))
 	}
 }
 
@@ -213,7 +226,22 @@ func (t *table) emptied() uint64 { return t.epochs.now.Load() << valTick }
 const (
 	roomy   = 50
 	compact = 66
+	airy    = 25
 )
+
+// airyMost is how many keys an array that is kept airy may have: 8 arrays are
+// then 6 MB.
+const airyMost = 8192
+
+// fill is how full to rebuild an array that has become full. Where keys come and
+// go, at a quarter full new keys find as many emptied slots as old ones leave
+// (at about 60 % in use), and the array need never be rebuilt again.
+func (t *table) fill(q int) int {
+	if t.churns && t.live[q] <= airyMost {
+		return airy
+	}
+	return roomy
+}
 
 // rebuild replaces an array by one that is so full and has no emptied slots.
 // Home positions rise with the hash, so both arrays are walked in order.
