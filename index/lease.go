@@ -1,7 +1,6 @@
 package index
 
 import (
-	"container/heap"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,11 +21,10 @@ const (
 )
 
 // leases are one scope's entries of one kind that end by themselves. They need
-// no order along a chain. Each claim keeps its keys until its deadline, so
+// no order along a chain. Each entry lasts by the claim with the latest deadline,
+// whose number is in the slot, in child's place, or in owners where a key has
+// several holders. A claim keeps its keys for as long as one lasts by it, so
 // nothing is scanned to expire them.
-//
-// Most keys have one holder: its deadline is in the slot, in child's place. The
-// deadlines of several are in until.
 //
 // Nobody waits for the lock on the request path or at ingest: operations are
 // pushed on a stack, and whoever gets the lock does all that are there.
@@ -39,9 +37,11 @@ type leases struct {
 	seating seating
 	sets    sets
 	table   *table
-	until   deadlines // of keys with two and more holders
-	emptied bool      // slots, in this drain
+	owners  owners // of keys with two and more holders
+	emptied bool   // slots, in this drain
 	claims  claimHeap
+	numbers []*leaseOp   // claims by number - 1
+	free    []int64      // numbers of none
 	pending []int        // by seat: claims in the heap
 	next    atomic.Int64 // earliest deadline, 0 = none
 
@@ -55,26 +55,16 @@ type leaseOp struct {
 	seat  int
 	keys  []uint64
 	until int64
+
+	number int64 // of a claim, above 0
+	left   int   // entries that last by it
+	place  int   // in the heap
 }
 
 var leaseOps = sync.Pool{New: func() any { return new(leaseOp) }}
 
-type claimHeap []*leaseOp
-
-func (h claimHeap) Len() int           { return len(h) }
-func (h claimHeap) Less(i, j int) bool { return h[i].until < h[j].until }
-func (h claimHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *claimHeap) Push(v any)        { *h = append(*h, v.(*leaseOp)) }
-func (h *claimHeap) Pop() any {
-	old := *h
-	v := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return v
-}
-
 func newLeases(x *Index) *leases {
-	l := &leases{x: x, table: newTable(&x.epochs, x.seed), until: newDeadlines(x.seed)}
+	l := &leases{x: x, table: newTable(&x.epochs, x.seed), owners: newOwners(x.seed)}
 	l.table.churns = true
 	l.seating.init(&x.epochs)
 	l.sets.init(&x.epochs)
@@ -228,7 +218,7 @@ func (l *leases) apply(op *leaseOp) bool {
 	seat, ok := l.seating.seatOf(op.id)
 	if op.until == 0 {
 		if ok {
-			l.endAll(op.keys, seat, 0)
+			l.endAll(op.keys, seat, nil)
 		}
 		return false
 	}
@@ -237,77 +227,27 @@ func (l *leases) apply(op *leaseOp) bool {
 			return false
 		}
 	}
-	op.seat = seat
 	for int(l.x.leased.Load())+len(op.keys) > l.x.o.MaxLeases && len(l.claims) > 0 {
 		l.popClaim()
 	}
+	op.seat, op.left = seat, 0
+	l.enter(op)
 	f := flipper{sets: &l.sets, seat: seat}
-	fresh := 0
+	before := l.held.Load()
 	for i, key := range op.keys {
 		if i%ahead == 0 {
 			l.table.touchAll(op.keys[i:min(i+ahead, len(op.keys))])
 		}
-		made, ok := l.claim(&f, key, op.until)
-		if !ok {
+		if !l.claim(&f, key, op) {
 			break
 		}
-		fresh += made
 	}
 	f.flush()
-	l.held.Add(int64(fresh))
-	l.x.leased.Add(int64(fresh))
-	l.pending[seat]++
-	heap.Push(&l.claims, op)
+	l.x.leased.Add(l.held.Load() - before)
+	if op.left == 0 {
+		l.finish(op)
+	}
 	return true
-}
-
-// claim makes an entry last until a deadline at least and returns how many
-// entries it made. It fails when there are too many different sets.
-func (l *leases) claim(f *flipper, key uint64, until int64) (made int, ok bool) {
-	s, _ := l.table.insert(key)
-	cur := setID(s.val & valSet)
-	was := l.deadline(s, f.seat)
-	if was >= until {
-		return 0, true
-	}
-	to := cur
-	switch {
-	case cur == 0:
-		to = setID(f.seat + 1)
-		l.table.live[l.table.partOf(key)]++
-	case !l.sets.has(cur, f.seat):
-		if to, ok = f.next(cur); !ok {
-			return 0, false
-		}
-		if cur < firstSet {
-			l.until.set(key, int32(cur)-1, int64(s.child))
-		}
-	}
-	if to < firstSet {
-		s.child = uint64(until)
-	} else {
-		l.until.set(key, int32(f.seat), until)
-	}
-	tick := l.x.coarse(until)
-	if cur != 0 {
-		tick = max(tick, s.val>>valTick)
-	}
-	atomic.StoreUint64(&s.val, uint64(to)|tick<<valTick)
-	if was == 0 {
-		made = 1
-	}
-	return made, true
-}
-
-// deadline is when a seat's entry in a slot ends, 0 when there is none.
-func (l *leases) deadline(s *slot, seat int) int64 {
-	switch cur := setID(s.val & valSet); {
-	case int(cur) == seat+1:
-		return int64(s.child)
-	case cur < firstSet:
-		return 0
-	}
-	return l.until.get(s.key, int32(seat))
 }
 
 // join gives a holder a seat, and tells it so that its end reaches these leases.
@@ -329,62 +269,11 @@ func (l *leases) join(id HolderID) (int, bool) {
 	return seat, true
 }
 
-// endAll takes the entries of a seat away, all or those with one deadline.
-func (l *leases) endAll(keys []uint64, seat int, until int64) {
-	for i, key := range keys {
-		if i%ahead == 0 {
-			l.table.touchAll(keys[i:min(i+ahead, len(keys))])
-		}
-		if s := l.table.find(key); s != nil {
-			if at := l.deadline(s, seat); at != 0 && (until == 0 || at == until) {
-				l.end(s, seat)
-			}
-		}
-	}
-}
-
-// end takes one entry away.
-func (l *leases) end(s *slot, seat int) {
-	cur := setID(s.val & valSet)
-	to := setID(0)
-	if cur >= firstSet {
-		l.until.remove(s.key, int32(seat))
-		var ok bool
-		if to, ok = l.sets.flip(cur, seat); !ok {
-			to = cur // too many different sets: it is seen until its tick
-		}
-	}
-	if to != cur {
-		l.table.set(s, to)
-		l.sets.drop(cur, 1)
-	}
-	if to != 0 && to < firstSet { // one is left
-		other := int32(to) - 1
-		s.child = uint64(l.until.get(s.key, other))
-		l.until.remove(s.key, other)
-	}
-	l.emptied = l.emptied || to == 0
-	l.held.Add(-1)
-	l.x.leased.Add(-1)
-}
-
 // expire ends the claims whose deadline has come.
 func (l *leases) expire(now int64) {
 	for len(l.claims) > 0 && l.claims[0].until <= now {
 		l.popClaim()
 	}
-}
-
-// popClaim ends the claim with the earliest deadline; entries claimed again
-// until later stay.
-func (l *leases) popClaim() {
-	op := heap.Pop(&l.claims).(*leaseOp)
-	l.endAll(op.keys, op.seat, op.until)
-	l.pending[op.seat]--
-	if l.pending[op.seat] == 0 && !l.seating.live.has(op.seat) {
-		l.seating.swept([]int{op.seat})
-	}
-	leaseOps.Put(op)
 }
 
 // kill makes a holder's entries invisible; they end by their deadlines.
@@ -417,7 +306,7 @@ func (l *leases) close() {
 	defer l.mu.Unlock()
 	l.closed = true
 	l.x.leased.Add(-l.held.Swap(0))
-	l.claims, l.until = nil, newDeadlines(l.x.seed)
+	l.claims, l.numbers, l.owners = nil, nil, newOwners(l.x.seed)
 	l.next.Store(0)
 	l.table.discard()
 }

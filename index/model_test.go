@@ -460,8 +460,8 @@ func TestModelLeases(t *testing.T) {
 		}
 		for _, sp := range *w.x.spaces.Load() {
 			for kind := range sp.leases {
-				if l := sp.leases[kind].Load(); l != nil && (l.table.count() != 0 || l.until.n != 0 || len(l.claims) != 0 || len(l.sets.byPrint) != 0) {
-					t.Errorf("seed %d, kind %d: %d keys, %d deadlines, %d claims and %d sets left", seed, kind, l.table.count(), l.until.n, len(l.claims), len(l.sets.byPrint))
+				if l := sp.leases[kind].Load(); l != nil && (l.table.count() != 0 || l.owners.n != 0 || len(l.claims) != 0 || len(l.sets.byPrint) != 0) {
+					t.Errorf("seed %d, kind %d: %d keys, %d owners, %d claims and %d sets left", seed, kind, l.table.count(), l.owners.n, len(l.claims), len(l.sets.byPrint))
 				}
 			}
 		}

@@ -5,16 +5,16 @@ import (
 	"testing"
 )
 
-// TestDeadlinesAgainstAMap: any sequence of sets and removals leaves what a map
+// TestOwnersAgainstAMap: any sequence of sets and removals leaves what a map
 // holds, with keys that collide as much as they can.
-func TestDeadlinesAgainstAMap(t *testing.T) {
+func TestOwnersAgainstAMap(t *testing.T) {
 	type entry struct {
 		key  uint64
 		seat int32
 	}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		d, want := newDeadlines(rng.Uint64()), map[entry]int64{}
+		d, want := newOwners(rng.Uint64()), map[entry]int64{}
 		size := 1 + rng.IntN(3000)
 		for op := range 40_000 {
 			e := entry{rng.Uint64N(uint64(size)) << (seed % 60), int32(rng.IntN(3))}
@@ -47,7 +47,7 @@ func TestDeadlinesAgainstAMap(t *testing.T) {
 			d.set(1, 0, 1)
 			d.remove(1, 0)
 		}
-		if d.n != 0 || len(d.slots) > deadlinesLeast {
+		if d.n != 0 || len(d.slots) > ownersLeast {
 			t.Errorf("seed %d: %d entries in %d slots after all were removed", seed, d.n, len(d.slots))
 		}
 	}

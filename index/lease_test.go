@@ -1,0 +1,76 @@
+package index
+
+import (
+	"testing"
+	"time"
+)
+
+// TestSpeculationAllocatesNothing: requests come and go, and with them entries
+// of their own; the memory of the first ones does for all.
+func TestSpeculationAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector drops pooled memory at random")
+	}
+	c := newClaims(t)
+	for range 2000 {
+		c.request()
+	}
+	l := (*c.x.spaces.Load())[c.scope].leases[leaseSpeculative].Load()
+	builds := l.table.builds
+	if n := testing.AllocsPerRun(1000, c.request); n != 0 {
+		t.Errorf("a claim of 400 blocks and its withdrawal allocate %v times", n)
+	}
+	if n := l.table.builds - builds; n != 0 {
+		t.Errorf("the table was rebuilt %d times in 1000 requests", n)
+	}
+	if n := len(l.claims); n != len(c.flight) {
+		t.Errorf("%d claims are kept, want those of the %d requests under way", n, len(c.flight))
+	}
+}
+
+// TestReportsEndClaims: a claim is forgotten with its last entry, whatever takes
+// that away, and not before.
+func TestReportsEndClaims(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc, id := x.Begin(a), x.ID(a)
+	claims := func() int {
+		return len((*x.spaces.Load())[x.f.scope].leases[leaseSpeculative].Load().claims)
+	}
+	later := x.clock.t.Add(time.Minute)
+	x.Speculate(x.f.scope, id, x.f.key, later)
+	x.Speculate(x.f.scope, id, x.f.key[:8], later.Add(-time.Second)) // lasts no longer: holds nothing
+	if n := claims(); n != 1 {
+		t.Errorf("%d claims, want 1", n)
+	}
+	x.Speculate(x.f.scope, id, x.f.key[:8], later.Add(time.Second))
+	if n := claims(); n != 2 {
+		t.Errorf("%d claims, want 2", n)
+	}
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:8]))
+	if n := claims(); n != 1 {
+		t.Errorf("%d claims after the first 8 blocks were stored, want 1", n)
+	}
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[8:63]))
+	x.Withdraw(x.f.scope, id, x.f.key[63:])
+	if n, held := claims(), x.Stats().Leases; n != 0 || held != 0 {
+		t.Errorf("%d claims and %d entries at the end, want none", n, held)
+	}
+}
+
+// TestHybridSpeculationProvesNothing: a holder whose groups are not known, or
+// whose full-attention group is another one, matches no speculated block either.
+func TestHybridSpeculationProvesNothing(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	for group, kind := range []GroupKind{GroupUnknown, GroupUnknown, GroupFull} {
+		ev := x.f.stored(a, TierGPU, x.all()[:1])
+		ev.Scope.Group, ev.GroupKind = group, kind
+		x.send(a, inc, ev)
+		x.send(a, inc, x.f.removed(a, TierGPU, 0))
+		x.Speculate(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
+		m := x.match(a)
+		if hybrid := group == 1; m.HybridUnknown != hybrid || group > 0 && m.Blocks != 0 || group == 0 && m.Blocks != 64 {
+			t.Errorf("after group %d: %+v", group, m)
+		}
+	}
+}
