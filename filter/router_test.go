@@ -71,6 +71,8 @@ func TestReasonsOfPicks(t *testing.T) {
 func TestNoHintHasItsOwnReason(t *testing.T) {
 	notReady := replica(1)
 	notReady.Ready = false
+	silent := replica(1) // it has never answered
+	silent.Ready, silent.Models = false, nil
 	tests := map[string]struct {
 		tok   tokens.Source
 		fleet *fleet.Replica
@@ -78,6 +80,7 @@ func TestNoHintHasItsOwnReason(t *testing.T) {
 		want  Reason
 	}{
 		"not ready":      {fakeTokens{n: 100}, notReady, chat, ReasonNotReady},
+		"never ready":    {fakeTokens{n: 100}, silent, chat, ReasonNotReady},
 		"no tokens":      {fakeTokens{err: tokens.ErrNone}, replica(1), chat, ReasonNoTokens},
 		"too slow":       {fakeTokens{err: fmt.Errorf("render: %w", context.DeadlineExceeded)}, replica(1), chat, ReasonBudget},
 		"duplicate key":  {fakeTokens{n: 100}, replica(1), `{"model":"m","model":"m","messages":[]}`, "duplicate_key"},

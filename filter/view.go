@@ -211,8 +211,13 @@ func inSubset(addr string, subset []string) bool {
 	return false
 }
 
-// knows reports whether any replica, ready or not, serves model.
+// knows reports whether any replica, ready or not, serves model: what the ones
+// that are not ready served last. It is also true where none is ready, for then
+// nobody can say.
 func (v *view) knows(model string) bool {
+	if v.snap.Ready == 0 {
+		return true
+	}
 	for _, r := range v.snap.Replicas {
 		if r.Model(model) != nil {
 			return true

@@ -72,9 +72,18 @@ type FilterConfig struct {
 	TenantHeader string        `yaml:"tenant_header"` // trusted header with the tenant; "" = all requests are shared
 	ReasonHeader bool          `yaml:"reason_header"` // tell clients the reason in x-warmroute-reason
 	Picker       bool          `yaml:"picker"`        // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
-	AlwaysPick   bool          `yaml:"always_pick"`   // name a ready replica for every request: for clusters without a balancer (ORIGINAL_DST)
+	AlwaysPick   bool          `yaml:"always_pick"`   // name a ready replica for every request, one and no list: for clusters without a balancer (ORIGINAL_DST)
 	MaxStreams   int           `yaml:"max_streams"`   // requests followed at once, the others pass without a hint
 	Decisions    int           `yaml:"decisions"`     // decisions kept for /debug/explain
+}
+
+// named is how many replicas a request names: a cluster without a balancer takes
+// the header for one address, and a list for none.
+func (c FilterConfig) named() int {
+	if c.AlwaysPick {
+		return 1
+	}
+	return c.Ranked
 }
 
 func defaultConfig() Config {

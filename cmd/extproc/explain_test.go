@@ -28,7 +28,7 @@ func TestExplainHandler(t *testing.T) {
 		status       int
 		want         string
 	}{
-		{"/debug/explain", `{"model":"m","messages":[]}`, 200, `"reason":"unknown_model"`},
+		{"/debug/explain", `{"model":"m","messages":[]}`, 200, `"reason":"not_ready"`}, // there is no replica at all
 		{"/debug/explain?path=/v1/completions", `{"model":"m"}`, 200, `"reason":"no_prompt"`},
 		{"/debug/explain", `{`, 200, `"reason":"unreadable_json"`},
 		{"/debug/explain?path=/v1/embeddings", `{}`, 400, `"/v1/embeddings" is no route`},

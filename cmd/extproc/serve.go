@@ -127,7 +127,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	if r.book, err = policy.NewBook(c.Policy); err != nil {
 		return nil, err
 	}
-	r.decider = filter.NewDecider(r.fleet, r.index, r.ledger, r.book, filter.DeciderOptions{Ranked: c.Filter.Ranked})
+	r.decider = filter.NewDecider(r.fleet, r.index, r.ledger, r.book, filter.DeciderOptions{Ranked: c.Filter.named()})
 	reg.MustRegister(r.decider)
 	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log})
 	if c.TLS.Enabled() {

@@ -316,7 +316,7 @@ func (r *roster) leave(e *entry, reason, why string) {
 
 func notReady(e *entry, why string) *Replica {
 	n := describe(e.worker.addr, e.worker.options)
-	n.Joined, n.Why = e.current.Joined, why
+	n.Joined, n.Why, n.Models = e.current.Joined, why, e.current.Models
 	return n
 }
 

@@ -116,7 +116,7 @@ func TestSilentReplicaLeavesWithin3s(t *testing.T) {
 					if events := w.take(); len(events) != 1 || !strings.HasPrefix(events[0], "left "+a) {
 						t.Fatalf("events %q", events)
 					}
-					if r := w.fleet.Snapshot().Replica(a); r.Ready || r.Why == "" || r.Load != nil {
+					if r := w.fleet.Snapshot().Replica(a); r.Ready || r.Why == "" || r.Load != nil || r.Model("m") == nil {
 						t.Errorf("%+v", r)
 					}
 					w.pass(time.Minute)

@@ -17,7 +17,7 @@ type Replica struct {
 	Joined uint64 // the number of its latest join; rises with every join of any replica
 
 	Version   string
-	Models    []Model // every id it serves, sorted by ID
+	Models    []Model // every id it serves, or served last, sorted by ID
 	BlockSize int     // tokens per KV block; 0 when not known
 	Ranks     []int   // data-parallel ranks behind this address, ascending; [0] without data parallelism
 	Events    []EventSource

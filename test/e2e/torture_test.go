@@ -82,10 +82,11 @@ type sent struct {
 	chunked  bool // without Content-Length; over HTTP/2 the end comes as an empty DATA frame
 	trailers bool // over HTTP/2 the end comes as trailers
 	header   http.Header
-	dropped  bool // the first replica reads it and closes the connection
-	twice    bool // the bytes may arrive twice over HTTP/2: Envoy's own defect, see docs/protocol.md
-	status   int  // default 200
-	hint     bool // a destination must have arrived
+	dropped  bool   // the first replica reads it and closes the connection
+	twice    bool   // the bytes may arrive twice over HTTP/2: Envoy's own defect, see docs/protocol.md
+	status   int    // default 200
+	says     string // what the answer's text begins with
+	hint     bool   // a destination must have arrived
 }
 
 const (
@@ -151,10 +152,13 @@ func (tor *torture) sendBy(t *testing.T, proto string, s sent) []arrival {
 		t.Errorf("%s: %v", proto, err)
 		return nil
 	}
-	answer, _ := io.ReadAll(resp.Body) // for the message
+	answer, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
+	if err != nil {
+		t.Errorf("%s: the answer breaks off: %v", proto, err)
+	}
 	got := tor.seen.take(name)
-	if resp.StatusCode != s.status {
+	if resp.StatusCode != s.status || !strings.HasPrefix(string(answer), s.says) {
 		t.Errorf("%s: status %d, want %d: %.200s", proto, resp.StatusCode, s.status, answer)
 	}
 	if s.status != http.StatusOK {
