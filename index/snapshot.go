@@ -29,6 +29,23 @@ type Copy struct {
 	Extra  int
 }
 
+// Cursor is a place in the stream of batches that a holder publishes, together
+// with how they are read. Between the first and the second read of one, the
+// index held the outcome of every batch before the first's Next and of none from
+// the second's Begun on.
+type Cursor struct {
+	Holder Holder
+	Next   uint64 // sequence of the first batch that is not applied
+	Begun  uint64 // sequence of the first batch whose application has not begun
+	Digest uint64 // XXH64 of the payload of the batch before Next, which tells lives of a publisher apart
+	Whole  bool   // everything since the publisher's start is applied
+
+	Incarnation uint64 // the holder's
+
+	Tenant, Model, Scheme string
+	Full                  bool
+}
+
 // Snapshot yields what the holders have reported, in no order: not what was
 // only speculated, learned, or given to Report, and no orphans. Ingest waits
 // for the collection of a part of a scope at a time; what changes meanwhile may

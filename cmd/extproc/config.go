@@ -31,6 +31,7 @@ type Config struct {
 	Index  IndexConfig          `yaml:"index"`
 
 	IndexService IndexServiceConfig `yaml:"index_service"`
+	WarmUp       WarmUpConfig       `yaml:"warm_up"`
 
 	Filter FilterConfig  `yaml:"filter"`
 	Tokens TokensConfig  `yaml:"tokens"`
@@ -98,6 +99,7 @@ func defaultConfig() Config {
 			SweepEvery: ix.SweepEvery, ReplicaTTL: ix.ReplicaTTL, SyncTimeout: 10 * time.Second, ProbeEvery: 30 * time.Second,
 		},
 		IndexService: IndexServiceConfig{Listen: "127.0.0.1:9003"},
+		WarmUp:       WarmUpConfig{Timeout: 10 * time.Second},
 		Filter: FilterConfig{
 			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
 		},

@@ -101,7 +101,9 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
 	}
-	r.service.Server = indexrpc.New(r.index, indexrpc.Options{TTL: c.Index.ReplicaTTL})
+	r.service.Server = indexrpc.New(r.index, indexrpc.Options{
+		TTL: c.Index.ReplicaTTL, Cursors: func() []index.Cursor { return r.feed.Cursors() },
+	})
 	reg.MustRegister(r.service.Collectors()...)
 	metrics := filter.NewMetrics(reg)
 	r.predicted, r.watch = metrics.Predicted, shortfall.New(shortfall.Options{})
@@ -169,7 +171,10 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 		return errors.Join(err, listener.Close(), pages.Close())
 	}
 	var supply errgroup.Group
-	supply.Go(func() error { return r.fleet.Run(back) })
+	supply.Go(func() error {
+		r.warmUp(back) // before the first replica joins
+		return r.fleet.Run(back)
+	})
 	supply.Go(func() error { return r.feed.Run(back) })
 	supply.Go(func() error { return r.index.Run(back) })
 	supply.Go(func() error { return file.Watch(back, r.apply, r.refuse) })

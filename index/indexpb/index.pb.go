@@ -1506,13 +1506,18 @@ func (x *Snapshot) GetChain() uint64 {
 }
 
 type SnapshotHolder struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ReplicaId     string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
-	Rank          int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
-	Next          uint64                 `protobuf:"varint,3,opt,name=next,proto3" json:"next,omitempty"`               // sequence of the first batch not applied (first part), not begun (last part)
-	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`          // XXH64 of the payload before it
-	Whole         bool                   `protobuf:"varint,5,opt,name=whole,proto3" json:"whole,omitempty"`             // applied from the publisher's start on
-	Incarnation   uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // equal in both parts unless the holder was forgotten meanwhile
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ReplicaId   string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	Rank        int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	Next        uint64                 `protobuf:"varint,3,opt,name=next,proto3" json:"next,omitempty"`               // sequence of the first batch not applied (first part), not begun (last part)
+	Digest      uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`          // XXH64 of the payload before it
+	Whole       bool                   `protobuf:"varint,5,opt,name=whole,proto3" json:"whole,omitempty"`             // applied from the publisher's start on
+	Incarnation uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // equal in both parts unless the holder was forgotten meanwhile
+	// How its events are read; whoever reads them in another way begins anew.
+	Tenant        string `protobuf:"bytes,7,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Model         string `protobuf:"bytes,8,opt,name=model,proto3" json:"model,omitempty"`
+	HashScheme    string `protobuf:"bytes,9,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
+	Full          bool   `protobuf:"varint,10,opt,name=full,proto3" json:"full,omitempty"` // the replica announces blocks again that it holds already
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1587,6 +1592,34 @@ func (x *SnapshotHolder) GetIncarnation() uint64 {
 		return x.Incarnation
 	}
 	return 0
+}
+
+func (x *SnapshotHolder) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SnapshotHolder) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *SnapshotHolder) GetHashScheme() string {
+	if x != nil {
+		return x.HashScheme
+	}
+	return ""
+}
+
+func (x *SnapshotHolder) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
 }
 
 type SnapshotScope struct {
@@ -1888,7 +1921,7 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x06scopes\x18\x02 \x03(\v2!.warmroute.index.v1.SnapshotScopeR\x06scopes\x12;\n" +
 	"\aentries\x18\x03 \x03(\v2!.warmroute.index.v1.SnapshotEntryR\aentries\x12\x12\n" +
 	"\x04last\x18\x04 \x01(\bR\x04last\x12\x14\n" +
-	"\x05chain\x18\x05 \x01(\x06R\x05chain\"\xa7\x01\n" +
+	"\x05chain\x18\x05 \x01(\x06R\x05chain\"\x8a\x02\n" +
 	"\x0eSnapshotHolder\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x12\n" +
@@ -1896,7 +1929,13 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x04next\x18\x03 \x01(\x04R\x04next\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x14\n" +
 	"\x05whole\x18\x05 \x01(\bR\x05whole\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\xc1\x01\n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\x12\x16\n" +
+	"\x06tenant\x18\a \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05model\x18\b \x01(\tR\x05model\x12\x1f\n" +
+	"\vhash_scheme\x18\t \x01(\tR\n" +
+	"hashScheme\x12\x12\n" +
+	"\x04full\x18\n" +
+	" \x01(\bR\x04full\"\xc1\x01\n" +
 	"\rSnapshotScope\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12,\n" +

@@ -40,8 +40,9 @@ type Feed struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu       sync.Mutex // guards replicas, never held while anything waits
+	mu       sync.Mutex // guards what follows, never held while anything waits
 	replicas map[string]*supply
+	resume   map[index.Holder]index.Cursor // restored, and not taken over by a subscription yet
 }
 
 // supply is one replica's subscriptions.
@@ -148,6 +149,8 @@ func (f *Feed) subscribe(s *supply) error {
 			Replica: r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
 			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Full: r.KVReportFull,
 			ProbeEvery: f.o.ProbeEvery, Now: f.o.Now, Log: f.o.Log,
+			Resume:       f.takeOver(index.Cursor{Holder: holder, Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Full: r.KVReportFull}),
+			ResumeWithin: f.o.SyncTimeout,
 			Observe: func(seq uint64, b *kvevents.Batch) {
 				p.observe(seq, b)
 				if f.o.Observe != nil {

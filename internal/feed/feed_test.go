@@ -32,6 +32,12 @@ type harness struct {
 func newHarness(t *testing.T) *harness {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
+	return another(t)
+}
+
+// another is a harness beside the test's first one.
+func another(t *testing.T) *harness {
+	t.Helper()
 	x, err := index.New(index.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,9 @@
 // A replica is fed either from here or by the router's own subscriber, not both:
 // whoever begins it last is believed.
 //
+// A snapshot (StreamSnapshot, Fetch) holds only what the index's own process
+// follows, with the place in every publisher's stream.
+//
 // Concurrency: everything is safe for concurrent use; reports of one replica
 // wait for each other, lookups for nobody. Units: tokens, blocks, milliseconds
 // of Unix time on the wire.

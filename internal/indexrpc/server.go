@@ -27,6 +27,9 @@ type Options struct {
 	// the index's own ReplicaTTL, which is the default.
 	TTL time.Duration
 	Now func() time.Time // default time.Now
+	// Cursors says where the publishers are that the index's own process follows,
+	// for StreamSnapshot; nil = there are none.
+	Cursors func() []index.Cursor
 }
 
 // Server serves one index. Create it with New.

@@ -8,6 +8,9 @@
 // cannot be decoded), Begin makes the Sink forget first, so that it never holds
 // a block whose removal might be in the hole.
 //
+// A subscriber may go on from a Cursor of another one (Options.Resume): the
+// publisher has to show first that it is still the one followed there.
+//
 // Wire: ZeroMQ PUB frames [topic, sequence (8 bytes, big-endian), msgpack
 // payload]; both generations of vLLM's events (array-tagged as in 0.21,
 // map-tagged as in 0.32) are understood without being told which. Replay is

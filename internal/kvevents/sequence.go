@@ -79,6 +79,7 @@ type sequencer struct {
 	whole bool   // applied from sequence 0 on
 	owed  bool   // history could not be had; ask again later
 	first bool   // the first catch-up is over
+	trial bool   // resumed, and the publisher has not shown yet that it is the same
 
 	conn     uint64 // latest connection of the event socket
 	oldest   uint64 // frames of connections before this belong to an earlier life
@@ -273,6 +274,7 @@ func (s *sequencer) lose(next uint64) {
 }
 
 func (s *sequencer) forget() {
+	s.trial = false
 	if !s.clean {
 		s.world.forget()
 		s.clean = true
@@ -346,7 +348,7 @@ func (s *sequencer) reply(id uint64, f frame) {
 			s.drain()
 			return
 		}
-		s.verified = s.conn
+		s.verified, s.trial = s.conn, false
 		return
 	case first && a.check && f.seq >= s.next:
 		// Our last batch has left the buffer: whatever is next may be another life's.
@@ -428,7 +430,42 @@ func (s *sequencer) failed(a *asked) {
 		s.owed = true
 		return
 	}
+	if s.trial {
+		s.giveUpTrial()
+		return
+	}
 	s.give(a)
+}
+
+// resume goes on from a place that an earlier sequencer reached: before next
+// everything is applied, the last of it with this digest. The publisher has to
+// confirm it at its first answer.
+func (s *sequencer) resume(next, digest uint64, whole bool) {
+	s.next, s.based, s.whole, s.clean, s.trial = next, true, whole, false, true
+	last := &s.recent[(next-1)%recentSize]
+	last.seq, last.sum, last.set = next-1, digest, true
+}
+
+// giveUpTrial forgets what was resumed and never confirmed; history is asked for
+// at the next occasion.
+func (s *sequencer) giveUpTrial() {
+	if !s.trial {
+		return
+	}
+	s.forget()
+	s.based, s.whole, s.owed = false, false, true
+	clear(s.recent[:])
+	s.ask = nil
+	s.drain()
+}
+
+// place is where another sequencer could resume.
+func (s *sequencer) place() (next, digest uint64, ok bool) {
+	if !s.based || s.next == 0 || s.trial {
+		return 0, 0, false
+	}
+	last := &s.recent[(s.next-1)%recentSize]
+	return s.next, last.sum, last.set && last.seq == s.next-1
 }
 
 // give decides, after the last word of a replay, about the hole it was for: if

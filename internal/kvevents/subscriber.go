@@ -52,6 +52,14 @@ type Options struct {
 	// replays between two batches.
 	ReplayPatience time.Duration
 
+	// Resume, when set, is the place up to which the Sink holds this publisher's
+	// batches already, under Resume.Incarnation. The publisher must confirm within
+	// ResumeWithin (default 10 s) that it is still the one that published the
+	// batch before, and give what has come since; else the Sink is made to forget
+	// and history comes anew. Ignored without a replay endpoint.
+	Resume       *index.Cursor
+	ResumeWithin time.Duration
+
 	Now func() time.Time // default time.Now
 	Log *slog.Logger     // default: none. Never given token ids, salts or payloads.
 	// Observe, when set, is called with every batch about to be applied, in
@@ -93,6 +101,7 @@ func (o *Options) defaults() {
 	positive(&o.ProbeEvery, 30*time.Second)
 	positive(&o.ProbeQuiet, time.Second)
 	positive(&o.ReplayPatience, 3*time.Second)
+	positive(&o.ResumeWithin, 10*time.Second)
 	if o.Scheme == "" {
 		o.Scheme = index.SchemeTokens
 	}
@@ -115,11 +124,13 @@ type Subscriber struct {
 	converter   converter
 	sequencer   *sequencer
 	incarnation uint64
+	repeats     uint64   // batches before this may be in the Sink already
 	totals      Counters // what apply counts
 	cancel      context.CancelFunc
 
 	mu     sync.Mutex
 	status Status
+	cursor index.Cursor // Next 0: nothing to go on from
 }
 
 // New checks the options, every problem at once.
@@ -160,7 +171,8 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel()
 
-	s.begin()
+	doubt := s.start()
+	defer doubt.Stop()
 	// 1024 live messages: a second of a very busy replica. Beyond it TCP holds
 	// the publisher back, which drops at its own high-water mark: a gap.
 	live := make(chan news, 1024)
@@ -188,6 +200,8 @@ func (s *Subscriber) Run(ctx context.Context) error {
 			} else {
 				s.sequencer.reply(r.id, r.frame)
 			}
+		case <-doubt.C:
+			s.sequencer.giveUpTrial()
 		case <-timer.C:
 			s.sequencer.probe()
 			s.alive(s.o.ReplayEndpoint == "" && s.Status().Connected)
@@ -283,10 +297,37 @@ func (s *Subscriber) follow(ctx context.Context, number uint64, put func(news) b
 	}
 }
 
+// start goes on from where Resume says, or begins anew. The timer ends the wait
+// for the publisher's word that it is still the same.
+func (s *Subscriber) start() (doubt *time.Timer) {
+	doubt = time.NewTimer(s.o.ResumeWithin)
+	c := s.o.Resume
+	if c == nil || c.Next == 0 || s.o.ReplayEndpoint == "" {
+		doubt.Stop()
+		s.begin()
+		return doubt
+	}
+	s.incarnation, s.repeats = c.Incarnation, c.Begun
+	s.sequencer.resume(c.Next, c.Digest, c.Whole)
+	s.set(func(st *Status) { st.Incarnation, st.HasSeq, st.LastSeq = c.Incarnation, true, c.Next-1 })
+	return doubt
+}
+
 // begin starts a new incarnation in the Sink.
 func (s *Subscriber) begin() {
-	s.incarnation = s.to.Begin(s.holder)
-	s.set(func(st *Status) { st.Incarnation, st.HasSeq, st.LastSeq = s.incarnation, false, 0 })
+	s.incarnation, s.repeats = s.to.Begin(s.holder), 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Incarnation, s.status.HasSeq, s.status.LastSeq = s.incarnation, false, 0
+	s.cursor = index.Cursor{}
+}
+
+// Cursor returns the place up to which the Sink holds what was published; false
+// when there is none that another subscriber could go on from.
+func (s *Subscriber) Cursor() (index.Cursor, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cursor, s.cursor.Next > 0
 }
 
 // forget implements world.
@@ -310,6 +351,10 @@ func (s *Subscriber) apply(f frame) error {
 	batch, n := s.converter.convert(b)
 	batch.Incarnation = s.incarnation
 	batch.At = s.o.Now() // ours: lifetimes must not depend on the publisher's clock
+	batch.Full = s.o.Full || f.seq < s.repeats
+	s.mu.Lock()
+	s.cursor.Begun = max(s.cursor.Begun, f.seq+1)
+	s.mu.Unlock()
 	result, err := s.to.Apply(batch)
 	if errors.Is(err, index.ErrIncarnation) {
 		return errExpired
@@ -376,5 +421,14 @@ func (s *Subscriber) publish() {
 	c.Connects, c.Gaps, c.Lost, c.Restarts, c.Duplicates = q.count.Connects, q.count.Gaps, q.count.Lost, q.count.Restarts, q.count.Duplicates
 	c.Replays, c.ReplayFails, c.Replayed = q.count.Replays, q.count.ReplayFails, q.count.Replayed
 	c.Rejected, c.Overflow = q.count.Rejected, q.count.Overflow
-	s.set(func(st *Status) { st.Synced, st.Complete, st.Counters = q.first, q.first && q.whole, c })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Synced, s.status.Complete, s.status.Counters = q.first, q.first && q.whole, c
+	next, digest, ok := q.place()
+	if !ok {
+		s.cursor = index.Cursor{}
+		return
+	}
+	s.cursor = index.Cursor{Holder: s.holder, Next: next, Begun: max(next, s.cursor.Begun), Digest: digest, Whole: q.whole,
+		Incarnation: s.incarnation, Tenant: s.o.Tenant, Model: s.o.Model, Scheme: s.o.Scheme, Full: s.o.Full}
 }

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"warmroute/index/indexpb"
+	"warmroute/internal/indexrpc"
+)
+
+// WarmUpConfig is where a router that starts takes the index from, instead of
+// learning everything anew.
+type WarmUpConfig struct {
+	Peers   []string        `yaml:"peers,omitempty"` // index services of other routers of the same fleet, asked in order
+	Timeout time.Duration   `yaml:"timeout"`         // for all of them
+	Access  indexrpc.Access `yaml:",inline"`
+}
+
+// Validate returns every problem of c, one sentence each.
+func (c WarmUpConfig) Validate() error {
+	var errs []error
+	for i, addr := range c.Peers {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("peers[%d]: %q is not host:port", i, addr))
+			continue
+		}
+		if c.Access.TLS.Validate() == nil {
+			errs = append(errs, c.Access.Validate(addr))
+		}
+	}
+	if err := c.Access.TLS.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("tls.%w", err))
+	}
+	if c.Timeout <= 0 {
+		errs = append(errs, fmt.Errorf("timeout: %v is not positive", c.Timeout))
+	}
+	return errors.Join(errs...)
+}
+
+// warmUp takes the index of the first peer that gives it. Without one the router
+// learns from its replicas, as it does without peers.
+func (r *router) warmUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, r.c.WarmUp.Timeout)
+	defer cancel()
+	for _, peer := range r.c.WarmUp.Peers {
+		start := time.Now()
+		n, blocks, err := r.takeFrom(ctx, peer)
+		if err == nil {
+			r.log.Info("took the index of a peer", "peer", peer, "holders", n, "blocks", blocks, "took", time.Since(start).Round(time.Millisecond))
+			return
+		}
+		r.log.Warn("a peer did not give its index", "peer", peer, "error", err)
+	}
+}
+
+func (r *router) takeFrom(ctx context.Context, peer string) (holders, blocks int, err error) {
+	conn, err := indexrpc.Dial(peer, r.c.WarmUp.Access)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer conn.Close()
+	cursors, res, err := indexrpc.Fetch(ctx, indexpb.NewCacheIndexClient(conn), r.index)
+	if err != nil {
+		return 0, 0, err
+	}
+	r.feed.Resume(cursors)
+	return len(cursors), res.Stored, nil
+}

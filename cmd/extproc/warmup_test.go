@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/index"
+	"warmroute/internal/config"
+	"warmroute/internal/testenv"
+	"warmroute/internal/vllmsim"
+)
+
+// startRouter runs a router until the test ends and waits until it is ready.
+// text is its configuration beside the addresses.
+func startRouter(t *testing.T, text string) (r *router, service string) {
+	t.Helper()
+	ports, err := testenv.FreePorts(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, admin := fmt.Sprint("127.0.0.1:", ports[1]), fmt.Sprint("127.0.0.1:", ports[2])
+	path := filepath.Join(t.TempDir(), "warmroute.yaml")
+	text = fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\n", ports[0], admin) + strings.ReplaceAll(text, "SERVICE", service)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := &config.File[Config]{Path: path, Defaults: defaultConfig}
+	c, err := file.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	if r, err = newRouter(c, slog.New(slog.DiscardHandler), reg); err != nil {
+		t.Fatal(err)
+	}
+	r.metrics = reg
+	background(t, func(ctx context.Context) error { return r.run(ctx, file) })
+	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+admin+"/readyz"); return code == http.StatusOK })
+	return r, service
+}
+
+// TestWarmUp: a router that starts has what its peer knows of replicas whose
+// replay buffers no longer reach back, and what came in between.
+func TestWarmUp(t *testing.T) {
+	sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1, BufferSteps: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, sim.Run)
+	secret := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(secret, []byte("s3cret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fleet := fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr())
+	old, service := startRouter(t, fleet+"index_service: {listen: \"SERVICE\", token_file: "+secret+"}\n")
+	holder := index.Holder{Replica: sim.Addr()}
+	turn := func(n int) {
+		prompt := make([]uint32, 64)
+		for i := range prompt {
+			prompt[i] = uint32(1000*n + i)
+		}
+		complete(t, sim.Addr(), prompt)
+	}
+	for n := range 12 {
+		turn(n + 1)
+	}
+	until(t, "the first router knows twelve prompts", func() bool { return old.index.Holdings(holder) == 48 })
+	until(t, "its place in the stream is known", func() bool { return len(old.feed.Cursors()) == 1 })
+
+	cold, _ := startRouter(t, fleet+"index_service: {listen: \"SERVICE\"}\n")
+	if n := cold.index.Holdings(holder); n >= 48 {
+		t.Fatalf("a router without a peer knows %d blocks: the test shows nothing", n)
+	}
+	warm, _ := startRouter(t, fleet+"index_service: {listen: \"SERVICE\"}\nwarm_up: {peers: [\"127.0.0.1:1\", \""+service+"\"], token_file: "+secret+"}\n")
+	until(t, "the second router knows twelve prompts", func() bool { return warm.index.Holdings(holder) == 48 })
+	turn(13)
+	until(t, "it follows the replica", func() bool { return warm.index.Holdings(holder) == 52 })
+	if st := warm.feed.Status(); st[0].Ranks[0].Lost+st[0].Ranks[0].Restarts > 0 {
+		t.Errorf("%+v: it began anew", st[0].Ranks[0].Status)
+	}
+}
+
+func TestWarmUpIsValidated(t *testing.T) {
+	for text, want := range map[string]string{
+		`{peers: ["10.0.0.8"]}`:                                  `warm_up.peers[0]: "10.0.0.8" is not host:port`,
+		`{timeout: 0s}`:                                          "warm_up.timeout: 0s is not positive",
+		`{peers: ["10.0.0.8:9003"], token_file: t}`:              "warm_up.token_file: the token would travel to 10.0.0.8:9003 in clear",
+		`{tls: {ca_file: c}}`:                                    "warm_up.tls.enabled: is false",
+		`{peers: ["h:1"], tls: {enabled: true, cert_file: "c"}}`: "warm_up.tls.key_file: is missing",
+	} {
+		if _, err := parseConfig(t, "warm_up: "+text); err == nil || strings.Count(err.Error(), "warm_up") != 1 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := parseConfig(t, `warm_up: {peers: ["10.0.0.8:9003"], timeout: 3s, token_file: t, tls: {enabled: true, server_name: peer}}`); err != nil {
+		t.Error(err)
+	}
+}
