@@ -2,18 +2,12 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
-	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -35,13 +29,13 @@ func fleetCommand(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	handler := padded
+	front := func(api http.Handler) http.Handler { return padded(api, *page) }
 	if *dir != "" {
 		m, err := loadModel(*dir)
 		if err != nil {
 			return err
 		}
-		handler = func(addr string, size int) http.Handler { return m.answer(padded(addr, size)) }
+		front = func(api http.Handler) http.Handler { return m.answer(padded(api, *page)) }
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -54,53 +48,49 @@ func fleetCommand(ctx context.Context, args []string) error {
 	for i := range *n {
 		sim, err := vllmsim.New(vllmsim.Options{
 			Model: "sim", Blocks: *blocks, MaxModelLen: min(131072, (*blocks-1)*16), Seed: int64(i),
-			Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1,
+			Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1, Front: front,
 		})
 		if err != nil {
 			return err
 		}
 		group.Go(func() error { return sim.Run(ctx) })
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		front := &http.Server{Handler: handler(sim.Addr(), *page)}
-		group.Go(func() error { return front.Serve(l) })
-		group.Go(func() error {
-			<-ctx.Done()
-			return front.Close()
-		})
-		addrs = append(addrs, l.Addr().String())
+		addrs = append(addrs, sim.Addr())
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(addrs); err != nil {
 		return err
 	}
 	<-ctx.Done()
-	_ = group.Wait() // closed servers say so
-	return nil
+	return group.Wait()
 }
 
-// padded is the replica at addr with its /metrics page brought up to size bytes
-// by series that a real page has and the simulator does not.
-func padded(addr string, size int) http.Handler {
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: addr})
-	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that leave are part of the traffic
-	proxy.ModifyResponse = func(resp *http.Response) error {
-		if resp.Request.URL.Path != "/metrics" {
-			return nil
-		}
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err
-		}
-		for i := 0; len(body) < size; i++ {
-			body = fmt.Appendf(body, "vllm:request_params_max_tokens_bucket{engine=\"0\",le=\"%d.0\",model_name=\"sim\"} %d.0\n", i, i)
-		}
-		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-		resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
-		return nil
+// padded is a replica's API with its /metrics page brought up to size bytes by
+// series that a real page has and the simulator does not.
+func padded(api http.Handler, size int) http.Handler {
+	var more []byte
+	for i := 0; len(more) < size; i++ {
+		more = fmt.Appendf(more, "vllm:request_params_max_tokens_bucket{engine=\"0\",le=\"%d.0\",model_name=\"sim\"} %d.0\n", i, i)
 	}
-	return proxy
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" {
+			api.ServeHTTP(w, r)
+			return
+		}
+		count := counted{ResponseWriter: w}
+		api.ServeHTTP(&count, r)
+		_, _ = w.Write(more[:max(0, size-count.n)]) // the client has gone
+	})
+}
+
+// counted knows how much was written.
+type counted struct {
+	http.ResponseWriter
+	n int
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.n += n
+	return n, err
 }
 
 // readAddrs reads the line that fleetCommand prints.

@@ -42,10 +42,8 @@ func (r *router) ready() error {
 	if !r.fleet.Snapshot().Settled {
 		return errors.New("the fleet has not been asked completely yet")
 	}
-	for _, s := range r.feed.Status() {
-		if !s.Synced {
-			return fmt.Errorf("replica %s: KV events have not been caught up with", s.Addr)
-		}
+	if addr, behind := r.feed.Behind(); behind {
+		return fmt.Errorf("replica %s: KV events have not been caught up with", addr)
 	}
 	return nil
 }

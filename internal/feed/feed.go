@@ -197,6 +197,31 @@ func (f *Feed) Run(ctx context.Context) error {
 	return nil
 }
 
+// Behind names a replica whose events have not been caught up with on every
+// rank, nor given up waiting for, if there is one. It is asked more often than
+// Status is, and makes nothing.
+func (f *Feed) Behind() (addr string, behind bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.o.Now()
+	for addr, s := range f.replicas {
+		if !s.synced(now, f.o.SyncTimeout) {
+			return addr, true
+		}
+	}
+	return "", false
+}
+
+// synced says whether every rank has caught up, or was waited for long enough.
+func (s *supply) synced(now time.Time, timeout time.Duration) bool {
+	for _, sub := range s.subs {
+		if !sub.Status().Synced {
+			return now.Sub(s.joined) > timeout
+		}
+	}
+	return true
+}
+
 // Replica is the state of one replica's supply.
 type Replica struct {
 	Addr    string
@@ -216,15 +241,14 @@ type Rank struct {
 func (f *Feed) Status() []Replica {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	now := f.o.Now()
 	out := make([]Replica, 0, len(f.replicas))
 	for addr, s := range f.replicas {
-		r := Replica{Addr: addr, Refused: s.refused, Synced: true}
+		r := Replica{Addr: addr, Refused: s.refused, Synced: s.synced(now, f.o.SyncTimeout)}
 		for i, sub := range s.subs {
 			st := sub.Status()
 			r.Ranks = append(r.Ranks, Rank{s.replica.Events[i].Rank, st, s.provers[i].detector.Verdict()})
-			r.Synced = r.Synced && st.Synced
 		}
-		r.Synced = r.Synced || f.o.Now().Sub(s.joined) > f.o.SyncTimeout
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b Replica) int { return strings.Compare(a.Addr, b.Addr) })

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unsafe"
 )
@@ -25,6 +26,9 @@ const (
 	pageBuffer = 32 << 10
 )
 
+// pageBuffers are what pages are read through: few are being read at a time.
+var pageBuffers = sync.Pool{New: func() any { return new([pageBuffer]byte) }}
+
 // errPageTooLarge is returned when a /metrics page exceeds its limit.
 var errPageTooLarge = errors.New("the metrics page is larger than the limit")
 
@@ -33,7 +37,6 @@ var errPageTooLarge = errors.New("the metrics page is larger than the limit")
 // wanted costs a search for its newline and no memory. A page is used again and
 // again without allocating; it is not safe for concurrent use.
 type page struct {
-	buf     []byte
 	engines []engine // by ascending rank
 	labels  labels
 
@@ -64,16 +67,15 @@ type labels struct {
 // limit bytes.
 func (p *page) read(r io.Reader, limit int64) error {
 	p.reset()
-	if p.buf == nil {
-		p.buf = make([]byte, pageBuffer)
-	}
+	buf := pageBuffers.Get().(*[pageBuffer]byte)[:]
+	defer pageBuffers.Put((*[pageBuffer]byte)(buf))
 	have, skipping := 0, false // bytes of a line begun; inside a line too long
 	for {
-		n, err := r.Read(p.buf[have:])
+		n, err := r.Read(buf[have:])
 		if limit -= int64(n); limit < 0 {
 			return errPageTooLarge
 		}
-		data := p.buf[:have+n]
+		data := buf[:have+n]
 		for {
 			i := bytes.IndexByte(data, '\n')
 			if i < 0 {
@@ -85,13 +87,13 @@ func (p *page) read(r io.Reader, limit int64) error {
 			skipping = false
 			data = data[i+1:]
 		}
-		have = copy(p.buf, data)
-		if have == len(p.buf) {
+		have = copy(buf, data)
+		if have == len(buf) {
 			skipping, have = true, 0
 		}
 		if err == io.EOF {
 			if have > 0 && !skipping {
-				p.line(p.buf[:have])
+				p.line(buf[:have])
 			}
 			return nil
 		}

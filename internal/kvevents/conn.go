@@ -150,8 +150,9 @@ const (
 )
 
 func newGuarded(raw net.Conn) *guarded {
-	// 64 KiB: a batch of a few thousand token ids in one system call.
-	return &guarded{Conn: raw, r: bufio.NewReaderSize(raw, 64<<10), left: greetingSize}
+	// 4 KiB: the short frames of a message in one system call. What is longer is
+	// read past the buffer, so a larger one would only take memory.
+	return &guarded{Conn: raw, r: bufio.NewReaderSize(raw, 4<<10), left: greetingSize}
 }
 
 func (g *guarded) Read(p []byte) (int, error) {

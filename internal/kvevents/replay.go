@@ -29,11 +29,11 @@ type reply struct {
 
 // replay asks endpoint for every buffered batch from a.from on and sends what
 // comes to out, then exactly one end. patience bounds the wait for each reply.
-func replay(ctx context.Context, endpoint string, a asked, patience time.Duration, out chan<- reply) {
+func replay(ctx context.Context, endpoint string, a asked, patience time.Duration, out chan<- *reply) {
 	put := func(r reply) bool {
 		r.id = a.id
 		select {
-		case out <- r:
+		case out <- &r:
 			return true
 		case <-ctx.Done():
 			return false

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strconv"
 	"time"
 )
@@ -79,6 +80,9 @@ type Options struct {
 	// Generate gives the n-th (from 0) token of the answer to prompt; nil: words
 	// made up from Seed and the prompt.
 	Generate func(prompt []uint32, n int) uint32
+
+	// Front wraps the HTTP API, to answer some of it in another way; nil: as it is.
+	Front func(api http.Handler) http.Handler
 
 	Faults Faults
 }

@@ -133,8 +133,12 @@ func (s *Sim) Run(ctx context.Context) error {
 		}
 	}
 	requests, cancel := context.WithCancel(inner)
+	api := s.handler()
+	if s.o.Front != nil {
+		api = s.o.Front(api)
+	}
 	srv := &http.Server{
-		Handler:           s.handler(),
+		Handler:           api,
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: time.Minute, // a stand-in on a test bed: it only must not leak
 	}
