@@ -1,10 +1,12 @@
 package pyvalue
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // Texts are what CPython prints for repr(json.loads(s)).
@@ -128,6 +130,32 @@ func TestDictAndEquality(t *testing.T) {
 	}
 }
 
+// Strings are what encoding/json reads, wherever in a word of eight bytes their
+// escapes, ends and characters beyond ASCII stand.
+func TestStringsAtEveryOffset(t *testing.T) {
+	for before := range 20 {
+		for _, middle := range []string{``, `\n`, `\"`, `\\`, `é`, `漢字`, `\u00e9`, `\ud83d\ude00`, `\n\n`, `\té\t`, "\x1f", "\x7f", "\x80", `\`} {
+			for after := range 20 {
+				list := `["` + strings.Repeat("a", before) + middle + strings.Repeat("b", after) + `","\t","x"]`
+				var want []any
+				refused := json.Unmarshal([]byte(list), &want) != nil || !utf8.ValidString(list)
+				got, err := Parse([]byte(list))
+				if (err != nil) != refused {
+					t.Fatalf("%q: %v, refused by encoding/json: %v", list, err, refused)
+				}
+				if err != nil {
+					continue
+				}
+				for i, s := range got.(*List).Items {
+					if s != want[i] {
+						t.Fatalf("%q: item %d is %q", list, i, s)
+					}
+				}
+			}
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{`{"a":[1,2.5e3,"x\u00e9\ud83d\ude00",null,true,NaN,-Infinity]}`, `"\ud800"`, "\"\xff\"", `[[[[`, `12345678901234567890`, `{"a":1,"a":2}`} {
 		f.Add([]byte(s))
@@ -136,6 +164,10 @@ func FuzzParse(f *testing.F) {
 		v, err := Parse(data)
 		if err != nil {
 			return
+		}
+		var plain string
+		if s, ok := v.(string); ok && json.Unmarshal(data, &plain) == nil && s != plain {
+			t.Fatalf("%q is read as %q", data, s)
 		}
 		text, err := AppendDumps(nil, v, DefaultDumps())
 		if err != nil {
