@@ -17,7 +17,7 @@ import (
 // readyTokens is a source whose ids are there already.
 type readyTokens struct{ result tokens.Result }
 
-func (r *readyTokens) Tokens(context.Context, *openai.Request, string) (tokens.Result, error) {
+func (r *readyTokens) Tokens(context.Context, *openai.Request, tokens.Served) (tokens.Result, error) {
 	return r.result, nil
 }
 

@@ -65,7 +65,7 @@ type fakeTokens struct {
 	err error
 }
 
-func (f fakeTokens) Tokens(context.Context, *openai.Request, string) (tokens.Result, error) {
+func (f fakeTokens) Tokens(context.Context, *openai.Request, tokens.Served) (tokens.Result, error) {
 	ids := make([]uint32, f.n)
 	for i := range ids {
 		ids[i] = uint32(i)

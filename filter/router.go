@@ -144,7 +144,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) Decision {
 func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *modelView, s *scratch) Reason {
 	ctx, cancel := withBudget(ctx, r.o.TokenBudget)
 	defer cancel()
-	res, err := r.tokens.Tokens(ctx, req, mv.model.ID)
+	res, err := r.tokens.Tokens(ctx, req, tokens.Served{Model: mv.model.ID, Tenant: s.ask.Tenant})
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
 	switch {
 	case err == nil && mv.events:

@@ -103,7 +103,7 @@ func TestNoHintHasItsOwnReason(t *testing.T) {
 
 type panicking struct{}
 
-func (panicking) Tokens(context.Context, *openai.Request, string) (tokens.Result, error) {
+func (panicking) Tokens(context.Context, *openai.Request, tokens.Served) (tokens.Result, error) {
 	panic("secret prompt text")
 }
 

@@ -142,15 +142,6 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	return r, nil
 }
 
-// renderers lists the replicas that can be asked for a model's token ids.
-func (r *router) renderers(model string) []tokens.Endpoint {
-	var out []tokens.Endpoint
-	for _, c := range r.fleet.Snapshot().Serving(model, "") {
-		out = append(out, tokens.Endpoint{URL: r.c.Fleet.HTTP.URL(c.Replica.Addr), Version: c.Replica.Version, Render: c.Replica.Render, MaxLen: c.Model.MaxLen})
-	}
-	return out
-}
-
 // run serves until ctx ends, then drains: readiness goes first, then requests
 // in flight, then everything that feeds them.
 func (r *router) run(ctx context.Context, file *config.File[Config]) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/chat"
+	"warmroute/internal/fleet"
 	"warmroute/internal/tokens"
 )
 
@@ -126,7 +127,8 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 	if err != nil {
 		return nil, err
 	}
-	r.remote = tokens.NewRemote(tokens.RemoteOptions{Endpoints: r.renderers, Client: client, Budget: r.c.Filter.TokenBudget})
+	renderers := func(served tokens.Served) []tokens.Endpoint { return r.renderers(r.fleet.Snapshot(), served) }
+	r.remote = tokens.NewRemote(tokens.RemoteOptions{Endpoints: renderers, Client: client, Budget: r.c.Filter.TokenBudget})
 	if len(r.c.Tokens.Models) == 0 {
 		return &tokens.Chooser{Remote: r.remote}, nil
 	}
@@ -139,18 +141,43 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 		r.loading.set(m.ID, errLoading)
 	}
 	r.local = tokens.NewLocal(tokens.LocalOptions{
-		Reference: r.remote, Endpoints: r.renderers, Base: r.base, TrustUnverified: trusted,
+		Reference: r.remote, Endpoints: func(model string) []tokens.Endpoint { return r.serving(r.fleet.Snapshot(), model) }, Base: r.base, TrustUnverified: trusted,
 		SampleEvery: r.c.Tokens.SampleEvery, CheckEvery: r.c.Tokens.CheckEvery, Hooks: tokenMetrics(reg), Log: log,
 	})
 	return &tokens.Chooser{Local: r.local, Remote: r.remote}, nil
 }
 
+// renderers lists the replicas that can be asked for a request's token ids: those
+// that may serve it.
+func (r *router) renderers(s *fleet.Snapshot, served tokens.Served) []tokens.Endpoint {
+	var out []tokens.Endpoint
+	for _, c := range s.Serving(served.Model, served.Tenant) {
+		out = append(out, r.endpoint(c.Replica, c.Model))
+	}
+	return out
+}
+
+// serving lists the replicas of a model, of whatever tenant.
+func (r *router) serving(s *fleet.Snapshot, model string) []tokens.Endpoint {
+	var out []tokens.Endpoint
+	for _, rep := range s.Replicas {
+		if m := rep.Model(model); m != nil && rep.Ready {
+			out = append(out, r.endpoint(rep, m))
+		}
+	}
+	return out
+}
+
+func (r *router) endpoint(rep *fleet.Replica, m *fleet.Model) tokens.Endpoint {
+	return tokens.Endpoint{URL: r.c.Fleet.HTTP.URL(rep.Addr), Version: rep.Version, Render: rep.Render, MaxLen: m.MaxLen}
+}
+
 // base is the base model a served id stands for.
-func (r *router) base(served string) string {
-	if all := r.fleet.Snapshot().Serving(served, ""); len(all) > 0 {
+func (r *router) base(served tokens.Served) string {
+	if all := r.fleet.Snapshot().Serving(served.Model, served.Tenant); len(all) > 0 {
 		return all[0].Model.Base
 	}
-	return served
+	return served.Model
 }
 
 // tokenMetrics registers what is known of in-process token ids.

@@ -37,6 +37,16 @@ type Config struct {
 	decoder []addedToken
 }
 
+// Classed is the Options.Class by which transformers 5 may encode instead of by
+// the file, "" where there is none. Whether it does also depends on the model's
+// type and on the version, so only a server can tell.
+func (c Config) Classed() string {
+	if strings.TrimSuffix(c.Class, "Fast") == classLlama {
+		return classLlama
+	}
+	return ""
+}
+
 // Config returns the configuration read by Load; LoadFile and Parse leave it empty.
 func (t *Tokenizer) Config() Config { return t.config }
 

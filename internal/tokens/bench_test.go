@@ -55,7 +55,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					result, err := l.Tokens(b.Context(), req, "m")
+					result, err := l.Tokens(b.Context(), req, Served{Model: "m"})
 					if err != nil {
 						b.Fatal(err)
 					}

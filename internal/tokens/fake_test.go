@@ -13,6 +13,9 @@ import (
 	"warmroute/internal/openai"
 )
 
+// someModel is what the tests' requests ask for.
+var someModel = Served{Model: "m"}
+
 // fakeServer answers /render and /tokenize as a replica whose template and
 // tokenizer are those of fakeModel: the text's bytes are the ids.
 type fakeServer struct {
@@ -64,8 +67,8 @@ func (f *fakeServer) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, list[0])
 }
 
-func (f *fakeServer) endpoints(render bool) func(string) []Endpoint {
-	return func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: "0.32.0", Render: render}} }
+func (f *fakeServer) endpoints(render bool) func(Served) []Endpoint {
+	return func(Served) []Endpoint { return []Endpoint{{URL: f.URL, Version: "0.32.0", Render: render}} }
 }
 
 func bytesOf(text []byte) []uint32 {

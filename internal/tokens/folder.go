@@ -51,19 +51,17 @@ const DefaultStoreBytes = 64 << 20
 // tokenizer.json, tokenizer_config.json, chat templates, and config.json for the
 // model's type.
 func LoadFolder(dir string, f Flags) (Model, error) {
-	tok, err := tokenizer.Load(dir, tokenizer.Options{})
+	encoder, config, err := loadEncoder(dir, "", f)
 	if err != nil {
-		return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
+		return Model{}, err
 	}
-	m := Model{Encoder: tok, MaxLen: f.MaxLen}
-	if f.StoreBytes >= 0 {
-		store, err := tokenizer.NewStore(tok, either(f.StoreBytes, DefaultStoreBytes))
-		if err != nil {
-			return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
+	m := Model{Encoder: encoder, MaxLen: f.MaxLen}
+	if class := config.Classed(); class != "" {
+		m.Alternative = func() (Encoder, error) {
+			encoder, _, err := loadEncoder(dir, class, f)
+			return encoder, err
 		}
-		m.Encoder = storeEncoder{store}
 	}
-	config := tok.Config()
 	m.Chat = chat.Options{
 		Template: config.Templates["default"], ToolTemplate: config.Templates["tool_use"], SpecialTokens: config.Special,
 		ContentFormat: f.ContentFormat, ExcludeToolsWhenToolChoiceNone: f.ExcludeTools,
@@ -90,6 +88,22 @@ func LoadFolder(dir string, f Flags) (Model, error) {
 		return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
 	}
 	return m, nil
+}
+
+// loadEncoder loads the folder's tokenizer as its file says, or by a class.
+func loadEncoder(dir, class string, f Flags) (Encoder, tokenizer.Config, error) {
+	tok, err := tokenizer.Load(dir, tokenizer.Options{Class: class})
+	if err != nil {
+		return nil, tokenizer.Config{}, fmt.Errorf("model folder %s: %w", dir, err)
+	}
+	if f.StoreBytes < 0 {
+		return tok, tok.Config(), nil
+	}
+	store, err := tokenizer.NewStore(tok, either(f.StoreBytes, DefaultStoreBytes))
+	if err != nil {
+		return nil, tokenizer.Config{}, fmt.Errorf("model folder %s: %w", dir, err)
+	}
+	return storeEncoder{store}, tok.Config(), nil
 }
 
 // modelKind reads what selects vLLM's renderer. A folder without config.json
@@ -142,7 +156,7 @@ func (m Model) Requests(version string, now func() time.Time) (*Requests, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Requests{NewLocal(LocalOptions{Now: now}), &localModel{Model: m}, r}, nil
+	return &Requests{NewLocal(LocalOptions{Now: now}), newLocalModel("", m), r}, nil
 }
 
 // Tokenize gives the ids of each of a request's prompts. The error says why there
@@ -159,7 +173,7 @@ func (r *Requests) Tokenize(path string, body []byte) ([][]uint32, error) {
 	if len(req.TokenPrompts) > 0 {
 		return req.TokenPrompts, nil
 	}
-	ids, _, err := r.local.compute(r.model, r.chat, req)
+	ids, _, err := r.local.compute(r.model, r.model.Encoder, r.chat, req)
 	if errors.Is(err, ErrNone) {
 		return nil, errors.New("the prompt is empty or longer than the model's context")
 	}

@@ -27,11 +27,13 @@ var deciding = []openai.Field{
 	openai.FieldPreviousResponseID, openai.FieldPreviousInputMessages,
 }
 
-func (k keyer) key(req *openai.Request, model string) key {
-	return key{k.sum(k.hi, req, model), k.sum(k.lo, req, model)}
+// key tells tenants apart: their replicas may differ, and how fast an answer
+// comes must tell nothing of another's requests.
+func (k keyer) key(req *openai.Request, served Served) key {
+	return key{k.sum(k.hi, req, served), k.sum(k.lo, req, served)}
 }
 
-func (k keyer) sum(seed maphash.Seed, req *openai.Request, model string) uint64 {
+func (k keyer) sum(seed maphash.Seed, req *openai.Request, served Served) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	part := func(tag byte, length int) {
@@ -41,8 +43,10 @@ func (k keyer) sum(seed maphash.Seed, req *openai.Request, model string) uint64 
 			length >>= 8
 		}
 	}
-	part(byte(req.Route), len(model))
-	h.WriteString(model)
+	part(byte(req.Route), len(served.Model))
+	h.WriteString(served.Model)
+	part(0, len(served.Tenant))
+	h.WriteString(served.Tenant)
 	for _, f := range deciding {
 		if v := req.Raw(f); v != nil {
 			part(byte(f), len(v))

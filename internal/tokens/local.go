@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,9 @@ type Model struct {
 	// servers' own is used.
 	Chat    chat.Options
 	Encoder Encoder
+	// Alternative loads another reading of the model's files that servers may have
+	// instead of Encoder's; nil: there is none. A replica decides between them.
+	Alternative func() (Encoder, error)
 	// MaxLen is the model's context in tokens; 0: what the servers say. A
 	// longer prompt is refused or cut by vLLM, so there are no ids for it.
 	MaxLen int
@@ -37,12 +41,12 @@ type LocalOptions struct {
 	// Reference is asked what is right. nil: nothing can be verified, and only
 	// TrustUnverified makes anything be computed here.
 	Reference *Remote
-	// Endpoints lists the servers of a model; their versions decide how it is
-	// rendered.
+	// Endpoints lists the servers of a model, of whatever tenant; their versions
+	// decide how it is rendered, and they are asked the start-up conversations.
 	Endpoints func(model string) []Endpoint
 	// Base maps a served id (an alias, an adapter) to the name its model was
 	// loaded under; nil: they are the same.
-	Base func(servedModel string) string
+	Base func(Served) string
 	// TrustUnverified are features used although no server could be asked
 	// about them. One that was found to differ is never used.
 	TrustUnverified chat.Features
@@ -104,17 +108,28 @@ type localModel struct {
 	Model
 	name  string
 	trust trust
+	// encoder is how the model's servers read its files, as far as is known.
+	encoder atomic.Pointer[Encoder]
 	// renderer belongs to version; both are nil and "" until the first check.
 	renderer atomic.Pointer[chat.Renderer]
 	limit    atomic.Int64 // the servers' context in tokens, 0: not known
-	mu       sync.Mutex   // one check at a time; guards version and checked
+	mu       sync.Mutex   // one check at a time; guards what follows
 	version  string
-	checked  bool
+	checked  bool    // the replicas of version have answered
+	chosen   bool    // and which encoder is theirs is decided
+	other    Encoder // the alternative, while it is not decided
+}
+
+func newLocalModel(name string, m Model) *localModel {
+	local := &localModel{Model: m, name: name}
+	local.encoder.Store(&local.Encoder)
+	return local
 }
 
 // sample is a request to be compared, with a body of its own.
 type sample struct {
 	model    *localModel
+	tenant   string // whose replicas may see it
 	route    openai.Route
 	body     []byte
 	features chat.Features
@@ -145,7 +160,7 @@ func (l *Local) Load(name string, m Model) error {
 	if _, err := chat.New(m.Chat); err != nil {
 		return fmt.Errorf("model %q: %w", name, err)
 	}
-	l.models.Store(name, &localModel{Model: m, name: name})
+	l.models.Store(name, newLocalModel(name, m))
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -157,32 +172,32 @@ func (l *Local) Load(name string, m Model) error {
 func (l *Local) Unload(name string) { l.models.Delete(name) }
 
 // Tokens implements Source: the ids, when every feature of the request is trusted.
-func (l *Local) Tokens(_ context.Context, req *openai.Request, servedModel string) (Result, error) {
-	name := servedModel
+func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (Result, error) {
+	name := served.Model
 	if l.o.Base != nil {
-		name = l.o.Base(servedModel)
+		name = l.o.Base(served)
 	}
 	v, ok := l.models.Load(name)
 	if !ok {
-		return Result{}, l.refused(servedModel, "no_model")
+		return Result{}, l.refused(served.Model, "no_model")
 	}
 	m := v.(*localModel)
 	r := m.renderer.Load()
 	if r == nil || m.trust.nothing(l.o.TrustUnverified) {
-		return Result{}, l.refused(servedModel, "untrusted")
+		return Result{}, l.refused(served.Model, "untrusted")
 	}
-	ids, features, err := l.compute(m, r, req)
+	ids, features, err := l.compute(m, *m.encoder.Load(), r, req)
 	if err != nil {
 		var not *chat.NotInProcess
 		if errors.As(err, &not) {
-			return Result{}, l.refused(servedModel, string(not.Why))
+			return Result{}, l.refused(served.Model, string(not.Why))
 		}
-		return Result{}, l.refused(servedModel, "too_long")
+		return Result{}, l.refused(served.Model, "too_long")
 	}
 	if !m.trust.all(features, l.o.TrustUnverified) {
-		return Result{}, l.refused(servedModel, "untrusted")
+		return Result{}, l.refused(served.Model, "untrusted")
 	}
-	l.sample(m, req, features, ids)
+	l.sample(m, served.Tenant, req, features, ids)
 	result := Result{Prompts: make([]Prompt, len(ids)), Source: FromInProcess}
 	for i := range ids {
 		result.Prompts[i].Tokens = ids[i]
@@ -198,7 +213,7 @@ func (l *Local) refused(model, why string) error {
 }
 
 // compute renders and encodes, trusted or not.
-func (l *Local) compute(m *localModel, r *chat.Renderer, req *openai.Request) ([][]uint32, chat.Features, error) {
+func (l *Local) compute(m *localModel, encoder Encoder, r *chat.Renderer, req *openai.Request) ([][]uint32, chat.Features, error) {
 	buf := l.buffers.Get().(*[]byte)
 	defer l.buffers.Put(buf)
 	out, err := r.Render((*buf)[:0], req, l.o.Now())
@@ -209,11 +224,11 @@ func (l *Local) compute(m *localModel, r *chat.Renderer, req *openai.Request) ([
 	if req.Route == openai.Completions {
 		for _, text := range req.TextPrompts {
 			*buf = append((*buf)[:0], text...)
-			ids = append(ids, m.encode(*buf, out.AddSpecialTokens))
+			ids = append(ids, encode(encoder, *buf, out.AddSpecialTokens))
 		}
 	} else {
 		*buf = out.Text
-		ids = [][]uint32{m.encode(out.Text, out.AddSpecialTokens)}
+		ids = [][]uint32{encode(encoder, out.Text, out.AddSpecialTokens)}
 	}
 	for _, prompt := range ids {
 		if len(prompt) == 0 || !m.fits(len(prompt), out.Truncates) {
@@ -245,20 +260,20 @@ var encoded = sync.Pool{New: func() any { return new([]uint32) }}
 
 // encode gives ids of their own, of the exact size: how many there are is known
 // only afterwards.
-func (m *localModel) encode(text []byte, special bool) []uint32 {
+func encode(encoder Encoder, text []byte, special bool) []uint32 {
 	room := encoded.Get().(*[]uint32)
 	defer encoded.Put(room)
-	*room = m.Encoder.Append((*room)[:0], text, special)
+	*room = encoder.Append((*room)[:0], text, special)
 	return append(make([]uint32, 0, len(*room)), *room...)
 }
 
 // sample sets one request in SampleEvery aside to be compared.
-func (l *Local) sample(m *localModel, req *openai.Request, features chat.Features, ids [][]uint32) {
+func (l *Local) sample(m *localModel, tenant string, req *openai.Request, features chat.Features, ids [][]uint32) {
 	if l.o.SampleEvery < 0 || l.o.Reference == nil || rand.IntN(l.o.SampleEvery) != 0 || len(l.samples) == cap(l.samples) {
 		return
 	}
 	select {
-	case l.samples <- sample{m, req.Route, slices.Clone(req.Body()), features, ids}:
+	case l.samples <- sample{m, strings.Clone(tenant), req.Route, slices.Clone(req.Body()), features, ids}:
 	default:
 	}
 }

@@ -41,6 +41,11 @@ func honest(t *testing.T) func(string, []byte) [][]uint32 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return answers(r, byteEncoder{})
+}
+
+// answers is a server that renders by r and encodes by e.
+func answers(r *chat.Renderer, e Encoder) func(string, []byte) [][]uint32 {
 	return func(path string, body []byte) [][]uint32 {
 		route, ok := openai.RouteOf("POST", strings.TrimSuffix(path, "/render"))
 		if !ok {
@@ -55,11 +60,11 @@ func honest(t *testing.T) func(string, []byte) [][]uint32 {
 			return nil
 		}
 		if route != openai.Completions {
-			return [][]uint32{byteEncoder{}.Append(nil, out.Text, out.AddSpecialTokens)}
+			return [][]uint32{e.Append(nil, out.Text, out.AddSpecialTokens)}
 		}
 		var prompts [][]uint32
 		for _, text := range req.TextPrompts {
-			prompts = append(prompts, byteEncoder{}.Append(nil, []byte(text), out.AddSpecialTokens))
+			prompts = append(prompts, e.Append(nil, []byte(text), out.AddSpecialTokens))
 		}
 		return prompts
 	}
@@ -78,9 +83,9 @@ func (e *events) hooks() Hooks {
 func newLocal(t *testing.T, f *fakeServer, o LocalOptions) (*Local, *events) {
 	t.Helper()
 	seen := &events{}
-	o.Endpoints = f.endpoints(true)
+	o.Endpoints = func(model string) []Endpoint { return f.endpoints(true)(Served{Model: model}) }
 	o.Hooks = seen.hooks()
-	o.Reference = newRemote(t, RemoteOptions{Endpoints: o.Endpoints})
+	o.Reference = newRemote(t, RemoteOptions{Endpoints: f.endpoints(true)})
 	l := NewLocal(o)
 	if err := l.Load("m", fakeModel()); err != nil {
 		t.Fatal(err)
@@ -102,11 +107,11 @@ func TestLocalTrustsWhatAReplicaConfirms(t *testing.T) {
 	f.answer = honest(t)
 	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	req := chatRequest(t, "hi")
-	if _, err := l.Tokens(t.Context(), req, "m"); !errors.Is(err, ErrNone) || seen.refused[0] != "untrusted" {
+	if _, err := l.Tokens(t.Context(), req, someModel); !errors.Is(err, ErrNone) || seen.refused[0] != "untrusted" {
 		t.Fatalf("before it is verified: %v %v", err, seen.refused)
 	}
 	l.CheckAll(t.Context())
-	got, err := l.Tokens(t.Context(), req, "m")
+	got, err := l.Tokens(t.Context(), req, someModel)
 	if err != nil || got.Source != FromInProcess || len(got.Prompts) != 1 {
 		t.Fatalf("%+v %v; %+v", got, err, l.Status())
 	}
@@ -158,11 +163,11 @@ func TestLocalDemotesTheFeatureThatDiffers(t *testing.T) {
 	if !strings.Contains(log.String(), "first_difference_at_token=7") || strings.Contains(log.String(), "Zürich") {
 		t.Errorf("log %s", log.String())
 	}
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); err != nil {
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Errorf("plain chat stays: %v", err)
 	}
 	tools := parse(t, openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}]}`)
-	if _, err := l.Tokens(t.Context(), tools, "m"); !errors.Is(err, ErrNone) {
+	if _, err := l.Tokens(t.Context(), tools, someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("tools must go to a replica: %v", err)
 	}
 }
@@ -172,7 +177,7 @@ func TestLocalSamplesTraffic(t *testing.T) {
 	f.answer = honest(t)
 	l, seen := newLocal(t, f, LocalOptions{SampleEvery: 1})
 	l.CheckAll(t.Context())
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); err != nil {
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Fatal(err)
 	}
 	l.compare(t.Context(), <-l.samples)
@@ -181,11 +186,11 @@ func TestLocalSamplesTraffic(t *testing.T) {
 	}
 	// The server changes under us, without a new version.
 	f.answer = func(string, []byte) [][]uint32 { return [][]uint32{{1, 2, 3}} }
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); err != nil {
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Fatal(err)
 	}
 	l.compare(t.Context(), <-l.samples)
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); !errors.Is(err, ErrNone) {
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("chat must not be trusted any more: %v", err)
 	}
 	if fmt.Sprint(seen.demoted) != "[chat]" {
@@ -198,19 +203,19 @@ func TestLocalWithoutAReplica(t *testing.T) {
 	f.status.Store(503)
 	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	l.CheckAll(t.Context())
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); !errors.Is(err, ErrNone) {
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("unverified: %v", err)
 	}
 	f.status.Store(0)
 	f.answer = honest(t)
 	l.CheckAll(t.Context()) // tried again, because nobody had answered
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); err != nil {
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Errorf("verified at last: %v", err)
 	}
 	f.status.Store(503)
 	configured, _ := newLocal(t, f, LocalOptions{SampleEvery: -1, TrustUnverified: chat.FeatureChat})
 	configured.CheckAll(t.Context())
-	if _, err := configured.Tokens(t.Context(), chatRequest(t, "hi"), "m"); err != nil {
+	if _, err := configured.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Errorf("configured trust: %v", err)
 	}
 	if s := state(configured, chat.FeatureChat); s.State != "configured" || s.Unanswered == 0 {
@@ -228,7 +233,7 @@ func TestLocalVersionChange(t *testing.T) {
 	f.answer = func(string, []byte) [][]uint32 { return [][]uint32{{5}} }
 	version = "0.33.0"
 	l.CheckAll(t.Context())
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), "m"); !errors.Is(err, ErrNone) {
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("a new version starts without trust: %v", err)
 	}
 	if got := commonVersion([]Endpoint{{Version: "0.32.0"}, {Version: "0.21.0"}}); got != "" {
@@ -241,7 +246,7 @@ func TestLocalRefusesLongPrompts(t *testing.T) {
 	f.answer = honest(t)
 	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	l.CheckAll(t.Context())
-	if _, err := l.Tokens(t.Context(), chatRequest(t, strings.Repeat("x", 5000)), "m"); !errors.Is(err, ErrNone) {
+	if _, err := l.Tokens(t.Context(), chatRequest(t, strings.Repeat("x", 5000)), someModel); !errors.Is(err, ErrNone) {
 		t.Error("longer than the context")
 	}
 	if last := seen.refused[len(seen.refused)-1]; last != "too_long" {
@@ -274,7 +279,7 @@ func TestRunStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
-	waitFor(t, func() bool { _, err := l.Tokens(ctx, chatRequest(t, "hi"), "m"); return err == nil })
+	waitFor(t, func() bool { _, err := l.Tokens(ctx, chatRequest(t, "hi"), someModel); return err == nil })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Error(err)
@@ -287,7 +292,7 @@ func TestChooserOrder(t *testing.T) {
 	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	var counted []string
 	c := &Chooser{Local: l, Remote: l.o.Reference, Counted: func(_, source string) { counted = append(counted, source) }}
-	ask := func(req *openai.Request) { _, _ = c.Tokens(t.Context(), req, "m") }
+	ask := func(req *openai.Request) { _, _ = c.Tokens(t.Context(), req, someModel) }
 	ask(parse(t, openai.Completions, `{"model":"m","prompt":[1,2]}`))
 	ask(chatRequest(t, "before"))
 	l.CheckAll(t.Context())

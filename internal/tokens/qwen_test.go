@@ -50,7 +50,7 @@ func compareIDs(t *testing.T, m Model, vectors []chattest.Vector) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, local := NewLocal(LocalOptions{}), &localModel{Model: m}
+	l, local := NewLocal(LocalOptions{}), newLocalModel("m", m)
 	answered, refused := 0, 0
 	for _, v := range vectors {
 		route, _ := openai.RouteOf("POST", v.Path)
@@ -62,13 +62,13 @@ func compareIDs(t *testing.T, m Model, vectors []chattest.Vector) {
 			continue
 		}
 		answered++
-		if got, err := (Body{}).Tokens(t.Context(), req, "m"); err == nil {
+		if got, err := (Body{}).Tokens(t.Context(), req, someModel); err == nil {
 			if at, ok := firstDifference(v.IDs, got.Prompts); !ok {
 				t.Errorf("ids of the body differ at %d: %s", at, v.Body)
 			}
 			continue
 		}
-		ids, features, err := l.compute(local, r, req)
+		ids, features, err := l.compute(local, local.Encoder, r, req)
 		if err != nil {
 			refused++
 			t.Logf("left to a replica (%v): %s", err, v.Body)

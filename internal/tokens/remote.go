@@ -50,8 +50,9 @@ const (
 
 // RemoteOptions configure a Remote; zero values mean the defaults.
 type RemoteOptions struct {
-	// Endpoints lists who can be asked about a model, now.
-	Endpoints  func(model string) []Endpoint
+	// Endpoints lists who can be asked about a request, now: nobody but who
+	// would serve it, for they are shown its text.
+	Endpoints  func(Served) []Endpoint
 	Client     *http.Client
 	Budget     time.Duration
 	Timeout    time.Duration
@@ -121,12 +122,12 @@ func (r *Remote) Close() {
 }
 
 // Tokens implements Source. It waits at most the budget.
-func (r *Remote) Tokens(ctx context.Context, req *openai.Request, servedModel string) (Result, error) {
-	k := r.keys.key(req, servedModel)
+func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served) (Result, error) {
+	k := r.keys.key(req, served)
 	if result, err, ok := r.cache.get(k, r.o.Now()); ok {
 		return result, err
 	}
-	f := r.flight(k, req, servedModel)
+	f := r.flight(k, req, served)
 	if f == nil {
 		return Result{}, ErrNone
 	}
@@ -142,13 +143,13 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, servedModel st
 
 // flight joins the question k, or starts it. nil: too many are under way, or
 // there is nobody to ask.
-func (r *Remote) flight(k key, req *openai.Request, model string) *flight {
+func (r *Remote) flight(k key, req *openai.Request, served Served) *flight {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if f := r.flights[k]; f != nil || r.closed {
 		return f
 	}
-	ask := r.asker(req, model)
+	ask := r.asker(req, served.Model, r.o.Endpoints(served))
 	if ask == nil {
 		return nil
 	}
@@ -184,8 +185,7 @@ func (r *Remote) flight(k key, req *openai.Request, model string) *flight {
 
 // asker prepares the questions while the body is still lent to us. nil: nobody
 // can be asked.
-func (r *Remote) asker(req *openai.Request, model string) func(context.Context) (Result, error) {
-	endpoints := r.o.Endpoints(model)
+func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint) func(context.Context) (Result, error) {
 	if len(endpoints) == 0 {
 		return nil
 	}
@@ -229,10 +229,10 @@ func (r *Remote) asker(req *openai.Request, model string) func(context.Context) 
 	}
 }
 
-// Ask asks a replica without budget, cache or sharing, for verification. It may
-// take as long as ctx allows.
-func (r *Remote) Ask(ctx context.Context, req *openai.Request, model string) (Result, error) {
-	ask := r.asker(req, model)
+// Ask asks one of the endpoints without budget, cache or sharing, for
+// verification. It may take as long as ctx allows.
+func (r *Remote) Ask(ctx context.Context, req *openai.Request, model string, endpoints []Endpoint) (Result, error) {
+	ask := r.asker(req, model, endpoints)
 	if ask == nil {
 		return Result{}, ErrNone
 	}

@@ -30,12 +30,12 @@ func newRemote(t *testing.T, o RemoteOptions) *Remote {
 }
 
 func TestBody(t *testing.T) {
-	got, err := (Body{}).Tokens(t.Context(), parse(t, openai.Completions, `{"model":"m","prompt":[[1,2],[3]]}`), "m")
+	got, err := (Body{}).Tokens(t.Context(), parse(t, openai.Completions, `{"model":"m","prompt":[[1,2],[3]]}`), someModel)
 	if err != nil || len(got.Prompts) != 2 || got.Source != FromBody || got.Prompts[1].Tokens[0] != 3 {
 		t.Errorf("%+v %v", got, err)
 	}
 	for _, body := range []string{`{"model":"m","prompt":"x"}`, `{"model":"m","prompt":[1],"truncate_prompt_tokens":1}`} {
-		if _, err := (Body{}).Tokens(t.Context(), parse(t, openai.Completions, body), "m"); !errors.Is(err, ErrNone) {
+		if _, err := (Body{}).Tokens(t.Context(), parse(t, openai.Completions, body), someModel); !errors.Is(err, ErrNone) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestRemoteCachesAndSendsTheBody(t *testing.T) {
 	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true)})
 	req := chatRequest(t, "hi")
 	for range 3 {
-		got, err := r.Tokens(t.Context(), req, "m")
+		got, err := r.Tokens(t.Context(), req, someModel)
 		if err != nil || got.Source != FromRender || len(got.Prompts) != 1 || len(got.Prompts[0].Tokens) != len(req.Body()) {
 			t.Fatalf("%+v %v", got, err)
 		}
@@ -60,11 +60,11 @@ func TestRemoteCachesAndSendsTheBody(t *testing.T) {
 		`{"model":"m","messages":[{"role":"user","content":"hi"}],"reasoning_effort":"low"}`:         2,
 	} {
 		before := f.asked.Load()
-		if _, err := r.Tokens(t.Context(), parse(t, openai.Chat, body), "m"); err != nil || f.asked.Load()-before != want-1 {
+		if _, err := r.Tokens(t.Context(), parse(t, openai.Chat, body), someModel); err != nil || f.asked.Load()-before != want-1 {
 			t.Errorf("%s: %v, asked %d", body, err, f.asked.Load()-before)
 		}
 	}
-	if _, err := r.Tokens(t.Context(), req, "other model"); err != nil || f.asked.Load() != 3 {
+	if _, err := r.Tokens(t.Context(), req, Served{Model: "other model"}); err != nil || f.asked.Load() != 3 {
 		t.Errorf("the model must be part of the key: %v, asked %d", err, f.asked.Load())
 	}
 }
@@ -73,7 +73,7 @@ func TestRemoteCacheEnds(t *testing.T) {
 	f := newFakeServer(t)
 	now := time.Unix(1000, 0)
 	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true), Now: func() time.Time { return now }})
-	ask := func() { _, _ = r.Tokens(context.Background(), chatRequest(t, "hi"), "m") }
+	ask := func() { _, _ = r.Tokens(context.Background(), chatRequest(t, "hi"), someModel) }
 	ask()
 	now = now.Add(DefaultCacheTTL + time.Second)
 	ask()
@@ -101,7 +101,7 @@ func TestRemoteOneFlight(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			if _, err := r.Tokens(context.Background(), chatRequest(t, "same"), "m"); err != nil {
+			if _, err := r.Tokens(context.Background(), chatRequest(t, "same"), someModel); err != nil {
 				t.Errorf("shared flight: %v", err)
 			}
 		}()
@@ -109,9 +109,9 @@ func TestRemoteOneFlight(t *testing.T) {
 	waitFor(t, func() bool { return f.asked.Load() == 1 })
 	// A second question takes the last slot; a third is turned away at once.
 	wg.Add(1)
-	go func() { defer wg.Done(); _, _ = r.Tokens(context.Background(), chatRequest(t, "two"), "m") }()
+	go func() { defer wg.Done(); _, _ = r.Tokens(context.Background(), chatRequest(t, "two"), someModel) }()
 	waitFor(t, func() bool { return f.asked.Load() == 2 })
-	if _, err := r.Tokens(t.Context(), chatRequest(t, "three"), "m"); !errors.Is(err, ErrNone) {
+	if _, err := r.Tokens(t.Context(), chatRequest(t, "three"), someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("over the limit: %v", err)
 	}
 	close(f.block)
@@ -136,13 +136,13 @@ func TestRemoteBudgetAndLateAnswer(t *testing.T) {
 	f := newFakeServer(t)
 	f.block = make(chan struct{})
 	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true), Budget: time.Millisecond, Timeout: time.Minute})
-	if _, err := r.Tokens(t.Context(), chatRequest(t, "slow"), "m"); !errors.Is(err, ErrNone) {
+	if _, err := r.Tokens(t.Context(), chatRequest(t, "slow"), someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("past the budget: %v", err)
 	}
 	close(f.block)
 	// The answer still reaches the cache.
 	waitFor(t, func() bool {
-		_, err := r.Tokens(t.Context(), chatRequest(t, "slow"), "m")
+		_, err := r.Tokens(t.Context(), chatRequest(t, "slow"), someModel)
 		return err == nil
 	})
 	if f.asked.Load() != 1 {
@@ -155,7 +155,7 @@ func TestRemoteRefusalsAndFailures(t *testing.T) {
 	f.status.Store(400)
 	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true)})
 	for range 2 {
-		if _, err := r.Tokens(t.Context(), chatRequest(t, "bad"), "m"); !errors.Is(err, ErrNone) {
+		if _, err := r.Tokens(t.Context(), chatRequest(t, "bad"), someModel); !errors.Is(err, ErrNone) {
 			t.Errorf("refused: %v", err)
 		}
 	}
@@ -164,15 +164,15 @@ func TestRemoteRefusalsAndFailures(t *testing.T) {
 	}
 	f.status.Store(500)
 	for range 2 {
-		if _, err := r.Tokens(t.Context(), chatRequest(t, "worse"), "m"); err == nil || strings.Contains(err.Error(), "worse") {
+		if _, err := r.Tokens(t.Context(), chatRequest(t, "worse"), someModel); err == nil || strings.Contains(err.Error(), "worse") {
 			t.Errorf("failed: %v", err)
 		}
 	}
 	if f.asked.Load() != 3 {
 		t.Errorf("a failure is not remembered; asked %d times", f.asked.Load())
 	}
-	nobody := newRemote(t, RemoteOptions{Endpoints: func(string) []Endpoint { return nil }})
-	if _, err := nobody.Tokens(t.Context(), chatRequest(t, "x"), "m"); !errors.Is(err, ErrNone) {
+	nobody := newRemote(t, RemoteOptions{Endpoints: func(Served) []Endpoint { return nil }})
+	if _, err := nobody.Tokens(t.Context(), chatRequest(t, "x"), someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("nobody to ask: %v", err)
 	}
 }
@@ -213,7 +213,7 @@ func TestTokenizeOnlyWhereEqual(t *testing.T) {
 	}
 	f := newFakeServer(t)
 	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(false)})
-	got, err := r.Tokens(t.Context(), parse(t, openai.Completions, `{"model":"m","prompt":["x","y"]}`), "m")
+	got, err := r.Tokens(t.Context(), parse(t, openai.Completions, `{"model":"m","prompt":["x","y"]}`), someModel)
 	if err != nil || got.Source != FromTokenize || len(got.Prompts) != 2 {
 		t.Errorf("%+v %v", got, err)
 	}
@@ -262,4 +262,46 @@ func FuzzAnswers(f *testing.F) {
 		}
 		_, _ = parseTokenize(body)
 	})
+}
+
+// A tenant's requests are shown to the replicas that may serve it and to no
+// others, in serving and in checking; answers are not shared between tenants.
+func TestTenantsAskTheirOwnReplicas(t *testing.T) {
+	shared, own := newFakeServer(t), newFakeServer(t)
+	shared.answer, own.answer = honest(t), honest(t)
+	r := newRemote(t, RemoteOptions{Endpoints: func(s Served) []Endpoint {
+		if s.Tenant == "acme" {
+			return own.endpoints(true)(s)
+		}
+		return shared.endpoints(true)(s)
+	}})
+	for i, tt := range []struct {
+		tenant      string
+		shared, own int64
+	}{{"", 1, 0}, {"acme", 1, 1}, {"acme", 1, 1}, {"other", 2, 1}, {"", 2, 1}} {
+		if _, err := r.Tokens(t.Context(), chatRequest(t, "hi"), Served{"m", tt.tenant}); err != nil {
+			t.Fatal(err)
+		}
+		if shared.asked.Load() != tt.shared || own.asked.Load() != tt.own {
+			t.Errorf("%d, tenant %q: shared asked %d times, own %d", i, tt.tenant, shared.asked.Load(), own.asked.Load())
+		}
+	}
+	l := NewLocal(LocalOptions{SampleEvery: 1, Reference: r, Endpoints: func(string) []Endpoint {
+		return append(shared.endpoints(true)(Served{}), own.endpoints(true)(Served{})...)
+	}})
+	if err := l.Load("m", fakeModel()); err != nil {
+		t.Fatal(err)
+	}
+	l.CheckAll(t.Context())
+	sharedBefore, ownBefore := shared.asked.Load(), own.asked.Load()
+	if sharedBefore < 10 || ownBefore < 10 {
+		t.Errorf("the start-up conversations asked shared %d, own %d times", sharedBefore, ownBefore)
+	}
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), Served{"m", "acme"}); err != nil {
+		t.Fatal(err)
+	}
+	l.compare(t.Context(), <-l.samples)
+	if shared.asked.Load() != sharedBefore || own.asked.Load() != ownBefore+1 {
+		t.Errorf("the sample was shown to shared %d, own %d times", shared.asked.Load()-sharedBefore, own.asked.Load()-ownBefore)
+	}
 }

@@ -38,16 +38,20 @@ const (
 // ErrNone is returned when there is no way to know a request's token ids.
 var ErrNone = errors.New("tokens: not to be had")
 
+// Served is what a request asks for: a served model id, as the tenant's request;
+// "" is one of no tenant.
+type Served struct{ Model, Tenant string }
+
 // Source finds the token ids of a request's prompts, within ctx's deadline.
 type Source interface {
-	Tokens(ctx context.Context, req *openai.Request, servedModel string) (Result, error)
+	Tokens(ctx context.Context, req *openai.Request, served Served) (Result, error)
 }
 
 // Body reads the ids that are in the body: /v1/completions with token prompts.
 type Body struct{}
 
 // Tokens implements Source.
-func (Body) Tokens(_ context.Context, req *openai.Request, _ string) (Result, error) {
+func (Body) Tokens(_ context.Context, req *openai.Request, _ Served) (Result, error) {
 	if len(req.TokenPrompts) == 0 || req.Raw(openai.FieldTruncatePromptTokens) != nil || req.Raw(openai.FieldPromptEmbeds) != nil {
 		return Result{}, ErrNone
 	}
@@ -69,28 +73,28 @@ type Chooser struct {
 }
 
 // Tokens implements Source.
-func (c *Chooser) Tokens(ctx context.Context, req *openai.Request, servedModel string) (Result, error) {
-	result, err := c.tokens(ctx, req, servedModel)
+func (c *Chooser) Tokens(ctx context.Context, req *openai.Request, served Served) (Result, error) {
+	result, err := c.tokens(ctx, req, served)
 	if err != nil {
 		result.Source = FromNone
 	}
 	if c.Counted != nil {
-		c.Counted(servedModel, result.Source)
+		c.Counted(served.Model, result.Source)
 	}
 	return result, err
 }
 
-func (c *Chooser) tokens(ctx context.Context, req *openai.Request, servedModel string) (Result, error) {
-	if result, err := (Body{}).Tokens(ctx, req, servedModel); err == nil {
+func (c *Chooser) tokens(ctx context.Context, req *openai.Request, served Served) (Result, error) {
+	if result, err := (Body{}).Tokens(ctx, req, served); err == nil {
 		return result, nil
 	}
 	if c.Local != nil {
-		if result, err := c.Local.Tokens(ctx, req, servedModel); err == nil {
+		if result, err := c.Local.Tokens(ctx, req, served); err == nil {
 			return result, nil
 		}
 	}
 	if c.Remote != nil {
-		return c.Remote.Tokens(ctx, req, servedModel)
+		return c.Remote.Tokens(ctx, req, served)
 	}
 	return Result{}, ErrNone
 }

@@ -26,13 +26,17 @@ func (l *Local) check(ctx context.Context, m *localModel) {
 			return
 		}
 		m.trust.reset()
+		m.encoder.Store(&m.Encoder)
 		m.renderer.Store(r)
-		m.version, m.checked = version, false
+		m.version, m.checked, m.chosen = version, false, m.Alternative == nil
 	}
-	if m.checked || l.o.Reference == nil {
+	if m.checked || l.o.Reference == nil || len(endpoints) == 0 {
 		return
 	}
-	m.checked = l.probe(ctx, m)
+	if !m.chosen {
+		l.choose(ctx, m, endpoints)
+	}
+	m.checked = l.probe(ctx, m, endpoints)
 }
 
 // commonVersion is the version all servers run; "" when they differ or one does
@@ -63,18 +67,18 @@ func shortest(endpoints []Endpoint) int {
 // probe compares the start-up conversations, simple ones first, so that a
 // difference can be blamed on what the simpler ones did not use. It reports
 // whether a replica answered at all: if not, it is tried again later.
-func (l *Local) probe(ctx context.Context, m *localModel) (answered bool) {
+func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) (answered bool) {
 	for _, p := range probes(m.name) {
 		req, err := openai.Parse(p.route, p.body)
 		if err != nil {
 			l.o.Log.Error("a start-up probe cannot be read", "model", m.name, "err", err)
 			continue
 		}
-		ids, features, err := l.compute(m, m.renderer.Load(), req)
+		ids, features, err := l.compute(m, *m.encoder.Load(), m.renderer.Load(), req)
 		if err != nil || m.trust.state(features, 0) == "demoted" {
 			continue // not computed here, or known to be wrong
 		}
-		switch l.verify(ctx, m, req, ids, features, false) {
+		switch l.verify(ctx, m, req, ids, features, endpoints, false) {
 		case Equal, Differs:
 			answered = true
 		}
@@ -91,15 +95,16 @@ func (l *Local) probe(ctx context.Context, m *localModel) (answered bool) {
 // compare checks one sample of the traffic.
 func (l *Local) compare(ctx context.Context, s sample) {
 	if req, err := openai.Parse(s.route, s.body); err == nil {
-		l.verify(ctx, s.model, req, s.ids, s.features, true)
+		endpoints := l.o.Reference.o.Endpoints(Served{s.model.name, s.tenant})
+		l.verify(ctx, s.model, req, s.ids, s.features, endpoints, true)
 	}
 }
 
 // verify asks a replica for the same request and draws the consequence.
-func (l *Local) verify(ctx context.Context, m *localModel, req *openai.Request, ids [][]uint32, features chat.Features, online bool) string {
+func (l *Local) verify(ctx context.Context, m *localModel, req *openai.Request, ids [][]uint32, features chat.Features, endpoints []Endpoint, online bool) string {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	result, err := l.o.Reference.Ask(ctx, req, m.name)
+	result, err := l.o.Reference.Ask(ctx, req, m.name, endpoints)
 	outcome := Unanswered
 	switch position, equal := firstDifference(ids, result.Prompts); {
 	case err != nil:

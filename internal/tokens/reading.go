@@ -1,0 +1,74 @@
+package tokens
+
+import (
+	"context"
+	"slices"
+
+	"warmroute/internal/openai"
+)
+
+// choose finds out how the servers read the model's files where there are two
+// ways: the first start-up conversation that the two encode differently, and one
+// of them as a replica does, decides. Where no replica answers, or neither is
+// right, the file counts; it is tried again as the start-up check is. m.mu is held.
+func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint) {
+	if m.other == nil {
+		other, err := m.Alternative()
+		if err != nil {
+			l.o.Log.Warn("the model's files can be read in one way only", "model", m.name, "err", err)
+			m.chosen = true
+			return
+		}
+		m.other = other
+	}
+	differed, answered := false, false
+	for _, p := range probes(m.name) {
+		req, err := openai.Parse(p.route, p.body)
+		if err != nil {
+			continue // said by probe
+		}
+		asLoaded, _, err := l.compute(m, m.Encoder, m.renderer.Load(), req)
+		if err != nil {
+			continue // not computed here
+		}
+		byClass, _, err := l.compute(m, m.other, m.renderer.Load(), req)
+		if err != nil {
+			continue
+		}
+		if slices.EqualFunc(asLoaded, byClass, slices.Equal) {
+			continue
+		}
+		differed = true
+		answer, err := l.ask(ctx, m, req, endpoints)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		answered = true
+		if equalIDs(asLoaded, answer.Prompts) {
+			break
+		}
+		if equalIDs(byClass, answer.Prompts) {
+			other := m.other
+			m.encoder.Store(&other)
+			l.o.Log.Info("the replicas encode by the tokenizer's class, not by its file", "model", m.name)
+			break
+		}
+	}
+	if answered || !differed {
+		m.chosen, m.other = true, nil
+	}
+}
+
+// ask asks a replica for the ids of a start-up conversation.
+func (l *Local) ask(ctx context.Context, m *localModel, req *openai.Request, endpoints []Endpoint) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	return l.o.Reference.Ask(ctx, req, m.name, endpoints)
+}
+
+func equalIDs(ids [][]uint32, prompts []Prompt) bool {
+	return slices.EqualFunc(ids, prompts, func(a []uint32, b Prompt) bool { return slices.Equal(a, b.Tokens) })
+}
