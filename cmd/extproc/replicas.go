@@ -13,6 +13,7 @@ import (
 // replicaView is one replica as /debug/replicas shows it.
 type replicaView struct {
 	Address   string     `json:"address"`
+	Name      string     `json:"name,omitempty"`
 	Tenant    string     `json:"tenant,omitempty"`
 	Ready     bool       `json:"ready"`
 	Why       string     `json:"why,omitempty"` // not ready
@@ -76,7 +77,7 @@ func (r *router) replicas() http.Handler {
 
 func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 	v := replicaView{
-		Address: rep.Addr, Tenant: rep.Tenant, Ready: rep.Ready, Why: rep.Why, Joined: rep.Joined, Version: rep.Version,
+		Address: rep.Addr, Name: rep.Name, Tenant: rep.Tenant, Ready: rep.Ready, Why: rep.Why, Joined: rep.Joined, Version: rep.Version,
 		BlockSize: rep.BlockSize, Models: []string{}, Render: rep.Render, Synced: supply.Synced, Ranks: []rankView{},
 	}
 	if supply.Refused != nil {

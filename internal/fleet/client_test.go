@@ -53,9 +53,11 @@ func TestRealSockets(t *testing.T) {
 	s := serveFake(t, fake(1, 7))
 	registry := prometheus.NewRegistry()
 	catalog := &telemetry.Catalog{To: registry}
-	f := run(t, Options{Replicas: list(hostOf(s), "127.0.0.1:1"), Registerer: catalog}, func(s *Snapshot) bool { return s.Ready == 1 && s.Settled })
+	replicas := list(hostOf(s), "127.0.0.1:1")
+	replicas[0].Name = "vllm-0"
+	f := run(t, Options{Replicas: replicas, Registerer: catalog}, func(s *Snapshot) bool { return s.Ready == 1 && s.Settled })
 	c := f.Snapshot().Serving("m", "")
-	if len(c) != 1 || c[0].Replica.Addr != hostOf(s) || c[0].Replica.Load[0].Running != 7 || c[0].Replica.Events[0].Endpoint != "tcp://127.0.0.1:5557" {
+	if len(c) != 1 || c[0].Replica.Name != "vllm-0" || c[0].Replica.Addr != hostOf(s) || c[0].Replica.Load[0].Running != 7 || c[0].Replica.Events[0].Endpoint != "tcp://127.0.0.1:5557" {
 		t.Errorf("%+v", c)
 	}
 	if dead := f.Snapshot().Replica("127.0.0.1:1"); dead.Ready || !strings.HasPrefix(dead.Why, "unreachable: ") {

@@ -283,7 +283,7 @@ func (r *roster) report(p report) {
 		r.leave(e, p.reason, p.why)
 	case failed:
 		if first || e.reason != p.reason { // not for every new wording of it
-			r.fleet.log.Info("replica is not ready", "replica", e.current.Addr, "why", p.why)
+			r.fleet.log.Info("replica is not ready", "replica", e.current.Addr, named(e.current), "why", p.why)
 		}
 		e.reason, e.current, r.stale = p.reason, notReady(e, p.why), true
 	}
@@ -294,7 +294,7 @@ func (r *roster) join(e *entry, replica *Replica) {
 	replica.Joined = r.joins
 	e.current = replica
 	r.fleet.metrics.joins.Inc()
-	r.fleet.log.Info("replica joined", "replica", replica.Addr, "version", replica.Version, "models", len(replica.Models),
+	r.fleet.log.Info("replica joined", "replica", replica.Addr, named(replica), "version", replica.Version, "models", len(replica.Models),
 		"block_size", replica.BlockSize, "ranks", len(replica.Ranks), "event_sources", len(replica.Events), "render", replica.Render)
 	r.fleet.hooks.Joined(replica)
 	r.publish()
@@ -310,8 +310,16 @@ func (r *roster) leave(e *entry, reason, why string) {
 	e.reason, e.current = reason, notReady(e, why)
 	r.publish()
 	r.fleet.metrics.leaves.WithLabelValues(reason).Inc()
-	r.fleet.log.Warn("replica left", "replica", last.Addr, "reason", reason, "why", why)
+	r.fleet.log.Warn("replica left", "replica", last.Addr, named(last), "reason", reason, "why", why)
 	r.fleet.hooks.Left(last)
+}
+
+// named is the replica's name for a log line, nothing where it has none.
+func named(r *Replica) slog.Attr {
+	if r.Name == "" {
+		return slog.Attr{} // handlers leave it out
+	}
+	return slog.String("name", r.Name)
 }
 
 func notReady(e *entry, why string) *Replica {

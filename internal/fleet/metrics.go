@@ -64,6 +64,7 @@ var (
 
 	descReplicas = prometheus.NewDesc("warmroute_fleet_replicas", "Listed replicas, by whether they are ready.", []string{"state"}, nil)
 	descReady    = prometheus.NewDesc("warmroute_replica_ready", "1 if the replica is offered to requests.", byReplica, nil)
+	descInfo     = prometheus.NewDesc("warmroute_replica_info", "1; the name of a replica that has one, e.g. its pod.", []string{"replica", "name"}, nil)
 	descRunning  = prometheus.NewDesc("warmroute_replica_running_requests", "Requests running, as the replica reports them.", byRank, nil)
 	descWaiting  = prometheus.NewDesc("warmroute_replica_waiting_requests", "Requests waiting, as the replica reports them.", byRank, nil)
 	descUsage    = prometheus.NewDesc("warmroute_replica_kv_cache_usage_ratio", "Share of KV cache blocks in use, as the replica reports it.", byRank, nil)
@@ -73,7 +74,7 @@ var (
 )
 
 func (c *replicaCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descReplicas, descReady, descRunning, descWaiting, descUsage, descQueries, descHits, descAge} {
+	for _, d := range []*prometheus.Desc{descReplicas, descReady, descInfo, descRunning, descWaiting, descUsage, descQueries, descHits, descAge} {
 		ch <- d
 	}
 }
@@ -89,6 +90,9 @@ func (c *replicaCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descReplicas, float64(s.Ready), "ready")
 	gauge(descReplicas, float64(len(s.Replicas)-s.Ready), "not_ready")
 	for _, r := range s.Replicas {
+		if r.Name != "" {
+			gauge(descInfo, 1, r.Addr, r.Name)
+		}
 		if !r.Ready {
 			gauge(descReady, 0, r.Addr)
 			continue

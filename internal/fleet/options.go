@@ -52,6 +52,7 @@ type Options struct {
 // overrides what would be learned.
 type ReplicaOptions struct {
 	Address            string         `yaml:"address"`          // "ip:port"
+	Name               string         `yaml:"name,omitempty"`   // for people: logs, /debug/replicas, one metric; a pod's name
 	Tenant             string         `yaml:"tenant,omitempty"` // "": shared
 	Models             []ModelOptions `yaml:"models,omitempty"` // instead of /v1/models
 	BlockSize          int            `yaml:"block_size,omitempty"`
@@ -148,6 +149,7 @@ func (o Options) withDefaults() Options {
 type problems []error
 
 func (p *problems) addf(field, format string, args ...any) {
+	field = strings.TrimPrefix(field, ".")
 	*p = append(*p, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
 }
 
@@ -199,6 +201,24 @@ func validateReplicas(list []ReplicaOptions) []error {
 		r.validate(&p, at)
 	}
 	return p
+}
+
+// ValidateTemplate checks settings for replicas whose addresses and names come
+// from elsewhere: every problem, joined, each as "field: sentence".
+func (r ReplicaOptions) ValidateTemplate() error {
+	var p problems
+	r.validateTemplate(&p, "")
+	return errors.Join(p...)
+}
+
+func (r ReplicaOptions) validateTemplate(p *problems, at string) {
+	if r.Address != "" {
+		p.addf(at+".address", "%q is given, but addresses are found here", r.Address)
+	}
+	if r.Name != "" {
+		p.addf(at+".name", "%q is given, but it would name every replica found", r.Name)
+	}
+	r.validate(p, at)
 }
 
 // parseAddress returns the one spelling of an "ip:port".
@@ -328,10 +348,7 @@ func (d DNSOptions) validate(p *problems, at string) {
 	if d.Every < 0 || d.Every > 0 && d.Every < time.Second {
 		p.addf(at+".every", "%v is shorter than 1s", d.Every)
 	}
-	if d.Replica.Address != "" {
-		p.addf(at+".replica.address", "%q is given, but addresses come from DNS here", d.Replica.Address)
-	}
-	d.Replica.validate(p, at+".replica")
+	d.Replica.validateTemplate(p, at+".replica")
 	if d.SRV {
 		if !validHost(d.Name) {
 			p.addf(at+".name", "%q is not the name of SRV records", d.Name)

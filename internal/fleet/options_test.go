@@ -83,7 +83,7 @@ fleet:
 		`fleet.replicas[12].events[3].replay_endpoint: "nonsense" is not of the form tcp://host:port`,
 		`fleet.dns[0].every: 1ms is shorter than 1s`,
 		`fleet.dns[0].name: "vllm" is not of the form name:port`,
-		`fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses come from DNS here`,
+		`fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
 		`fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
 		`fleet.http.ca_file: "/x" is given, but http.tls is not set`,
 		`fleet.http.cert_file: "c" is given, but http.tls is not set`,

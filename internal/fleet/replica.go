@@ -10,7 +10,8 @@ import (
 
 // Replica is one vLLM server as last seen. It is immutable.
 type Replica struct {
-	Addr   string // "ip:port", IPv6 in brackets: exactly what Envoy dials
+	Addr   string // "ip:port", IPv6 in brackets: exactly what Envoy dials; its identity everywhere
+	Name   string // what people call it, e.g. its pod; "" when not known
 	Tenant string // "" is shared by all tenants
 	Ready  bool   // it is offered to requests
 	Why    string // why it is not ready, e.g. "unreachable: …"; "" when it is

@@ -306,7 +306,7 @@ func (w *worker) replica() *Replica {
 // describe returns what the configuration alone says of a replica.
 func describe(addr string, o ReplicaOptions) *Replica {
 	return &Replica{
-		Addr: addr, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,
+		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,
 		Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, FullAttentionGroup: o.FullAttentionGroup,
 	}
 }

@@ -1,0 +1,112 @@
+//go:build kube
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// namespaceFile is where a pod finds the namespace of its service account.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// connection is a client of an API server.
+type connection struct {
+	dynamic.Interface
+	namespace string // to look in where none is configured
+	close     func() // ends connections that nobody uses
+}
+
+// connect makes a client; nothing is asked yet.
+func connect(o Options) (*connection, error) {
+	config, namespace, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "warmroute"
+	config.WarningHandler = rest.NoWarnings{} // deprecations of an API version are its administrator's news
+	over, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("kube: %w", err)
+	}
+	client, err := dynamic.NewForConfigAndClient(config, over)
+	if err != nil {
+		return nil, fmt.Errorf("kube: %w", err)
+	}
+	return &connection{client, namespace, func() { utilnet.CloseIdleConnectionsFor(over.Transport) }}, nil
+}
+
+// config finds the API server and its credentials.
+func (o Options) config() (*rest.Config, string, error) {
+	if o.Kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, "", errors.New("kube: kubernetes.kubeconfig is not given, and this is no pod of a cluster")
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("kube: %w", err)
+		}
+		namespace, err := os.ReadFile(namespaceFile)
+		if err != nil && o.Namespace == "" {
+			return nil, "", fmt.Errorf("kube: kubernetes.namespace is not given: %w", err)
+		}
+		return config, strings.TrimSpace(string(namespace)), nil
+	}
+	c := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig},
+		&clientcmd.ConfigOverrides{CurrentContext: o.Context})
+	config, err := c.ClientConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("kube: kubeconfig %s: %w", o.Kubeconfig, err)
+	}
+	namespace, _, err := c.Namespace()
+	if err != nil {
+		return nil, "", fmt.Errorf("kube: kubeconfig %s: %w", o.Kubeconfig, err)
+	}
+	return config, namespace, nil
+}
+
+// poolResource is where pools of a version are.
+func poolResource(version string) schema.GroupVersionResource {
+	group := "inference.networking.k8s.io"
+	if version == V1Alpha2 {
+		group = "inference.networking.x-k8s.io"
+	}
+	return schema.GroupVersionResource{Group: group, Version: version, Resource: "inferencepools"}
+}
+
+func podResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+}
+
+// resultOf sorts a request's end into the closed set metrics use.
+func resultOf(err error) string {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return "ok"
+	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
+		return "forbidden"
+	case apierrors.IsNotFound(err):
+		return "not_found" // the API server knows no such resource
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		return "expired"
+	case apierrors.IsTooManyRequests(err):
+		return "throttled"
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.As(err, &status):
+		return "refused" // any other answer
+	}
+	return "unreachable"
+}

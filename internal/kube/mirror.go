@@ -1,0 +1,168 @@
+//go:build kube
+
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// listTimeout bounds one list; a watch is bounded by the server, and its
+// connection by HTTP/2 pings of the client library.
+const listTimeout = 30 * time.Second
+
+// mirror holds what is left of the objects one reflector follows, by name. It
+// implements cache.ReflectorStore.
+type mirror[T any] struct {
+	read    func(object) T
+	changed func() // called after every change, without the lock
+
+	mu     sync.Mutex
+	items  map[string]T
+	listed bool // it has been complete once
+}
+
+func newMirror[T any](read func(object) T, changed func()) *mirror[T] {
+	return &mirror[T]{read: read, changed: changed, items: map[string]T{}}
+}
+
+// all returns the items by ascending name, false before they were complete.
+func (m *mirror[T]) all() ([]T, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []T
+	for _, name := range slices.Sorted(maps.Keys(m.items)) {
+		out = append(out, m.items[name])
+	}
+	return out, m.listed
+}
+
+// Add implements cache.ReflectorStore.
+func (m *mirror[T]) Add(o any) error { return m.Update(o) }
+
+// Update implements cache.ReflectorStore.
+func (m *mirror[T]) Update(o any) error {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		m.change(func() { m.items[u.GetName()] = m.read(u.Object) })
+	}
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (m *mirror[T]) Delete(o any) error {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		m.change(func() { delete(m.items, u.GetName()) })
+	}
+	return nil
+}
+
+// Replace implements cache.ReflectorStore: a complete list.
+func (m *mirror[T]) Replace(list []any, _ string) error {
+	items := make(map[string]T, len(list))
+	for _, o := range list {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			items[u.GetName()] = m.read(u.Object)
+		}
+	}
+	m.change(func() { m.items, m.listed = items, true })
+	return nil
+}
+
+// Resync implements cache.ReflectorStore; readers take everything anew as it is.
+func (m *mirror[T]) Resync() error { return nil }
+
+func (m *mirror[T]) change(f func()) {
+	m.mu.Lock()
+	f()
+	m.mu.Unlock()
+	m.changed()
+}
+
+// follower is a reflector that runs.
+type follower struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// stop ends it and waits.
+func (f *follower) stop() {
+	f.cancel()
+	<-f.done
+}
+
+// observed lists and watches one resource and tells the status how that went.
+type observed struct {
+	resource string
+	api      dynamic.ResourceInterface
+	narrow   func(*metav1.ListOptions)
+	status   *Status
+	log      *slog.Logger
+	backoff  *wait.Backoff
+}
+
+// follow keeps to in step with the API server until ctx ends: a list, then a
+// watch from there; another watch when that ends; another list when the API
+// server has forgotten where it was. Failures are repeated after 0.8 s, doubled
+// up to 30 s, with as much again at random: the library's own backoff.
+func (o *observed) follow(ctx context.Context, client dynamic.Interface, to cache.ReflectorStore) *follower {
+	ctx, cancel := context.WithCancel(ctx)
+	ctx = klog.NewContext(ctx, logr.Discard()) // what matters is said here, once per change
+	silent := logr.Discard()
+	lw := &cache.ListWatch{ListWithContextFunc: o.list, WatchFuncWithContext: o.watch}
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, client), nil, to,
+		cache.ReflectorOptions{Name: o.resource, TypeDescription: o.resource, Logger: &silent, Backoff: o.backoff})
+	f := &follower{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		r.RunWithContext(ctx)
+	}()
+	return f
+}
+
+func (o *observed) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	o.narrow(&options)
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	list, err := o.api.List(ctx, options)
+	o.asked(ctx, "list", err)
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+func (o *observed) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	o.narrow(&options)
+	w, err := o.api.Watch(ctx, options)
+	o.asked(ctx, "watch", err)
+	return w, err
+}
+
+func (o *observed) asked(ctx context.Context, verb string, err error) {
+	if ctx.Err() == context.Canceled {
+		return // it was given up here
+	}
+	result := resultOf(err)
+	if !o.status.asked(o.resource, verb, result, err) {
+		return
+	}
+	if err == nil {
+		o.log.Info("the Kubernetes API answers", "resource", o.resource)
+	} else {
+		o.log.Warn("the Kubernetes API does not answer; the replicas listed last stay", "resource", o.resource, "verb", verb, "result", result, "error", err)
+	}
+}

@@ -1,0 +1,144 @@
+package kube
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"warmroute/internal/fleet"
+	"warmroute/internal/kube/kubetest"
+)
+
+// recorded reads the objects of a file in testdata.
+func recorded(t testing.TB, file string) []kubetest.Object {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kubetest.Parse(t, string(b))
+}
+
+func TestReadPool(t *testing.T) {
+	for file, want := range map[string]pool{
+		"pool-v1.yaml":       {selector: "app=vllm-qwen3-8b", ports: []uint16{8000}, failOpen: true},
+		"pool-v1alpha2.yaml": {selector: "app=vllm-qwen3-8b", ports: []uint16{8000}},
+		"pool-ranks.yaml":    {selector: "app=vllm-dp,inference.networking.k8s.io/engine-type=vllm", ports: []uint16{8000, 8001, 8002, 8003}},
+	} {
+		version := V1
+		if strings.Contains(file, V1Alpha2) {
+			version = V1Alpha2
+		}
+		got, err := readPool(recorded(t, file)[0], version)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v; want %+v", file, got, err, want)
+		}
+	}
+}
+
+func TestReadPoolRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		`{}`: "spec.selector: it names no label",
+		`{"spec":{"selector":{"matchLabels":{}},"targetPorts":[{"number":1}]}}`:                     "spec.selector: it names no label",
+		`{"spec":{"selector":{"matchLabels":{"a":1}},"targetPorts":[{"number":1}]}}`:                `spec.selector: "a" is not a label with a value`,
+		`{"spec":{"selector":{"matchLabels":{"a,b":"c"}},"targetPorts":[{"number":1}]}}`:            `spec.selector: "a,b" is not a label with a value`,
+		`{"spec":{"selector":{"matchLabels":{"a":"b"}}}}`:                                           "spec: it has 0 target ports",
+		`{"spec":{"selector":{"matchLabels":{"a":"b"}},"targetPorts":[{"number":0}]}}`:              "spec: a target port is 0, not a number from 1 to 65535",
+		`{"spec":{"selector":{"matchLabels":{"a":"b"}},"targetPorts":[{"number":8000.5}]}}`:         "spec: a target port is 8000.5, not a number from 1 to 65535",
+		`{"spec":{"selector":{"matchLabels":{"a":"b"}},"targetPorts":[{"number":65536}]}}`:          "spec: a target port is 65536, not a number from 1 to 65535",
+		`{"spec":{"selector":{"matchLabels":{"a":"b"}},"targetPorts":["http"]}}`:                    "spec: a target port is <nil>, not a number from 1 to 65535",
+		`{"spec":{"selector":{"matchLabels":{"a":"b"}},"targetPorts":[{"number":5},{"number":5}]}}`: "spec: the target port 5 is there twice",
+	} {
+		var o object
+		if err := json.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readPool(o, V1); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestReadPods(t *testing.T) {
+	want := []pod{
+		{name: "vllm-qwen3-8b-7c9d8f6b5-2xk4p", addr: netip.MustParseAddr("10.42.1.17"), ready: true},
+		{name: "vllm-qwen3-8b-7c9d8f6b5-9qzrw", addr: netip.MustParseAddr("fd00:42:2::9"), ready: true},
+		{name: "vllm-qwen3-8b-7c9d8f6b5-b5m2n", addr: netip.MustParseAddr("10.42.1.18")},
+		{name: "vllm-qwen3-8b-6d5f7c8b9-t7x8v", addr: netip.MustParseAddr("10.42.3.5")},
+		{name: "vllm-qwen3-8b-7c9d8f6b5-zz5kd"},
+		{name: "vllm-llama-0", addr: netip.MustParseAddr("10.42.1.99"), ready: true},
+	}
+	for i, o := range recorded(t, "pods.yaml") {
+		if got := readPod(o); !reflect.DeepEqual(got, want[i]) {
+			t.Errorf("%d: got %+v, want %+v", i, got, want[i])
+		}
+	}
+}
+
+func ready(name, ip string) pod { return pod{name: name, addr: netip.MustParseAddr(ip), ready: true} }
+
+func TestReplicas(t *testing.T) {
+	template := fleet.ReplicaOptions{Tenant: "acme", Events: []fleet.EventSource{{Endpoint: "tcp://*:5557"}, {Rank: 1, Endpoint: "tcp://*:5558"}}}
+	inactive := ready("b", "10.0.0.2")
+	inactive.active = []uint16{8001}
+	of := func(name, addr string, events ...fleet.EventSource) fleet.ReplicaOptions {
+		return fleet.ReplicaOptions{Name: name, Address: addr, Tenant: "acme", Events: events}
+	}
+	for name, c := range map[string]struct {
+		ports []uint16
+		pods  []pod
+		want  []fleet.ReplicaOptions
+	}{
+		"one port takes every event source": {[]uint16{8000}, []pod{ready("b", "10.0.0.2"), ready("a", "10.0.0.1")},
+			[]fleet.ReplicaOptions{of("a", "10.0.0.1:8000", template.Events...), of("b", "10.0.0.2:8000", template.Events...)}},
+		"a port per rank": {[]uint16{8000, 8001}, []pod{ready("a", "fd00::1"), inactive, {name: "c"}},
+			[]fleet.ReplicaOptions{of("b-rank-1", "10.0.0.2:8001", template.Events[1]), of("a-rank-0", "[fd00::1]:8000", template.Events[0]), of("a-rank-1", "[fd00::1]:8001", template.Events[1])}},
+		"one address is one replica": {[]uint16{8000}, []pod{ready("z", "10.0.0.1"), ready("y", "10.0.0.1")},
+			[]fleet.ReplicaOptions{of("y", "10.0.0.1:8000", template.Events...)}},
+		"nobody": {[]uint16{8000}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := replicas(pool{ports: c.ports}, c.pods, template); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// FuzzObjects: whatever an API server sends, every replica made of it is one the
+// fleet takes, and a selector has nothing in it but labels.
+func FuzzObjects(f *testing.F) {
+	for _, file := range []string{"pool-v1.yaml", "pool-v1alpha2.yaml", "pool-ranks.yaml", "pods.yaml"} {
+		for _, o := range recorded(f, file) {
+			b, err := json.Marshal(o)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(b, b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		var poolObject, podObject object
+		d := json.NewDecoder(bytes.NewReader(a))
+		if d.Decode(&poolObject) != nil || json.Unmarshal(b, &podObject) != nil {
+			return
+		}
+		for _, version := range []string{V1, V1Alpha2} {
+			p, err := readPool(poolObject, version)
+			if err != nil {
+				p = pool{ports: []uint16{8000, 8001}}
+			} else if strings.Count(p.selector, ",")+1 != strings.Count(p.selector, "=") || strings.ContainsAny(p.selector, " ()!") {
+				t.Fatalf("selector %q", p.selector)
+			}
+			list := replicas(p, []pod{readPod(podObject)}, fleet.ReplicaOptions{})
+			if _, err := fleet.New(fleet.Options{Replicas: list}, fleet.Hooks{}); err != nil {
+				t.Fatalf("%+v: %v", list, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"warmroute/internal/fleet"
+)
+
+// Options names an InferencePool. The zero value asks for nothing.
+type Options struct {
+	Pool       string `yaml:"pool,omitempty"`       // name of the InferencePool; "": no Kubernetes
+	Namespace  string `yaml:"namespace,omitempty"`  // ""; the service account's own, or that of the kubeconfig's context
+	Version    string `yaml:"version,omitempty"`    // of the pool's API: "v1" (default), or "v1alpha2" of the older group
+	Kubeconfig string `yaml:"kubeconfig,omitempty"` // file; "": the service account of the pod it runs in
+	Context    string `yaml:"context,omitempty"`    // of the kubeconfig; "": its current one
+	// Replica holds the settings of every replica found; no address, no name. Where
+	// the pool has several ports, the rank of an event source says which port it
+	// belongs to, counted from 0.
+	Replica fleet.ReplicaOptions `yaml:"replica,omitempty"`
+}
+
+// The API versions of InferencePool.
+const (
+	V1       = "v1"       // inference.networking.k8s.io
+	V1Alpha2 = "v1alpha2" // inference.networking.x-k8s.io
+)
+
+// ErrNotBuilt says that this binary has no Kubernetes client.
+var ErrNotBuilt = errors.New("pool: this binary is built without Kubernetes; take one that is built with `go build -tags kube`, as the container image is")
+
+// Enabled reports whether o names a pool.
+func (o Options) Enabled() bool { return o.Pool != "" }
+
+func (o Options) version() string {
+	if o.Version == "" {
+		return V1
+	}
+	return o.Version
+}
+
+// Validate returns every problem, joined, each as "field: sentence".
+func (o Options) Validate() error {
+	var errs []error
+	addf := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.Pool != "" && !validName(o.Pool, 253) {
+		addf("pool: %q is not the name of an object", o.Pool)
+	}
+	if o.Namespace != "" && !validName(o.Namespace, 63) {
+		addf("namespace: %q is not the name of a namespace", o.Namespace)
+	}
+	switch o.version() {
+	case V1, V1Alpha2:
+	default:
+		addf("version: %q is neither %s nor %s", o.Version, V1, V1Alpha2)
+	}
+	if o.Context != "" && o.Kubeconfig == "" {
+		addf("context: %q is given, but kubeconfig is not", o.Context)
+	}
+	if !o.Enabled() {
+		for field, value := range map[string]string{"namespace": o.Namespace, "version": o.Version, "kubeconfig": o.Kubeconfig} {
+			if value != "" {
+				addf("%s: %q is given, but pool is not", field, value)
+			}
+		}
+	}
+	if err := o.Replica.ValidateTemplate(); err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			addf("replica.%s", line)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// validName says whether s can be an object's name: labels of lower-case
+// letters, digits and -, with dots between.
+func validName(s string, longest int) bool {
+	return len(s) <= longest && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") == "" && strings.Trim(s, "-.") == s
+}

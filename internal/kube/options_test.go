@@ -1,0 +1,46 @@
+package kube
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"warmroute/internal/config"
+)
+
+func TestOptionsValidate(t *testing.T) {
+	type file struct {
+		Kubernetes Options `yaml:"kubernetes"`
+	}
+	for text, want := range map[string][]string{
+		`{}`:                       nil,
+		`kubernetes: {pool: vllm}`: nil,
+		`kubernetes: {pool: vllm, namespace: a, version: v1alpha2, kubeconfig: /k, context: c, replica: {tenant: acme}}`: nil,
+		`kubernetes: {pool: V_llm, namespace: "-a", version: v2, context: c}`: {
+			`kubernetes.context: "c" is given, but kubeconfig is not`,
+			`kubernetes.namespace: "-a" is not the name of a namespace`,
+			`kubernetes.pool: "V_llm" is not the name of an object`,
+			`kubernetes.version: "v2" is neither v1 nor v1alpha2`,
+		},
+		`kubernetes: {namespace: a, kubeconfig: /k}`: {
+			`kubernetes.kubeconfig: "/k" is given, but pool is not`,
+			`kubernetes.namespace: "a" is given, but pool is not`,
+		},
+		`kubernetes: {pool: vllm, replica: {address: "10.0.0.1:1", name: n, block_size: -1, events: [{endpoint: x}]}}`: {
+			`kubernetes.replica.address: "10.0.0.1:1" is given, but addresses are found here`,
+			`kubernetes.replica.block_size: -1 is not from 1 to 1048576 tokens`,
+			`kubernetes.replica.events[0].endpoint: "x" is not of the form tcp://host:port`,
+			`kubernetes.replica.name: "n" is given, but it would name every replica found`,
+		},
+	} {
+		_, err := config.Parse([]byte(text), file{}, func(string) (string, bool) { return "", false })
+		var got []string
+		if err != nil {
+			got = strings.Split(err.Error(), "\n")
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s\ngot  %q\nwant %q", text, got, want)
+		}
+	}
+}

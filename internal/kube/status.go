@@ -1,0 +1,183 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The two things watched, as metrics name them.
+const (
+	resourcePool = "pool"
+	resourcePods = "pods"
+)
+
+// Status is what is known of a source, for readiness and metrics. It says
+// nothing until a source uses it. It is safe for concurrent use.
+type Status struct {
+	now      func() time.Time
+	requests *prometheus.CounterVec // resource, verb, result
+
+	mu       sync.Mutex
+	pool     string // "namespace/name"; "": there is no source
+	watches  map[string]*contact
+	poolWhy  string // why the pool cannot be used; "" when it can
+	listed   bool   // the fleet has been given a list
+	ready    int    // pods
+	notReady int
+}
+
+// contact is how asking for one resource goes.
+type contact struct {
+	up    bool
+	why   string // what the last request failed of; "" when it has not
+	since time.Time
+}
+
+// NewStatus returns a status that no source uses yet.
+func NewStatus() *Status {
+	return &Status{
+		now: time.Now, watches: map[string]*contact{resourcePool: {}, resourcePods: {}},
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "warmroute_kubernetes_requests_total", Help: "Requests to the Kubernetes API, by resource, verb, and result: ok, or why not."},
+			[]string{"resource", "verb", "result"}),
+	}
+}
+
+// use names the pool; from now on there is something to say.
+func (s *Status) use(pool string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pool, s.poolWhy = pool, "it has not been listed yet"
+}
+
+// asked takes the end of a request; result is "ok" or of a closed set, err says
+// why. It reports whether the answer differs from the one before.
+func (s *Status) asked(resource, verb, result string, err error) (changed bool) {
+	s.requests.WithLabelValues(resource, verb, result).Inc()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.watches[resource]
+	if err == nil {
+		changed = !c.up
+		*c = contact{up: true}
+		return changed
+	}
+	if changed = c.why == "" || c.up; changed {
+		c.since = s.now()
+	}
+	c.up, c.why = false, fmt.Sprintf("%s %s: %s", verb, resource, shorten(err.Error()))
+	return changed
+}
+
+// judged takes what the pool says: "" when it can be used, else why not.
+func (s *Status) judged(why string) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed = s.poolWhy != why
+	s.poolWhy = why
+	return changed
+}
+
+// gave notes that the fleet has a list, made of so many pods.
+func (s *Status) gave(ready, notReady int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed, s.ready, s.notReady = true, ready, notReady
+}
+
+// Ready says why there is no list of replicas yet, nil once there has been one
+// or where no pool is asked for.
+func (s *Status) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pool == "" || s.listed {
+		return nil
+	}
+	why := s.troubles()
+	if len(why) == 0 {
+		why = []string{fmt.Sprintf("InferencePool %s: its pods have not been listed yet", s.pool)}
+	}
+	return errors.New(strings.Join(why, "; "))
+}
+
+// Notes says what is wrong while the replicas listed last are in use, nil when
+// nothing is.
+func (s *Status) Notes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pool == "" || !s.listed {
+		return nil
+	}
+	notes := s.troubles()
+	for i := range notes {
+		notes[i] += " (the replicas listed last stay)"
+	}
+	return notes
+}
+
+// troubles needs s.mu.
+func (s *Status) troubles() []string {
+	var out []string
+	for _, resource := range []string{resourcePool, resourcePods} {
+		if c := s.watches[resource]; c.why != "" {
+			out = append(out, fmt.Sprintf("Kubernetes API, for %v: %s", s.now().Sub(c.since).Round(time.Second), c.why))
+		}
+	}
+	if s.poolWhy != "" {
+		out = append(out, fmt.Sprintf("InferencePool %s: %s", s.pool, s.poolWhy))
+	}
+	return out
+}
+
+var (
+	descUp     = prometheus.NewDesc("warmroute_kubernetes_up", "1 while the Kubernetes API answers for a resource, else the replicas listed last stay.", []string{"resource"}, nil)
+	descUsable = prometheus.NewDesc("warmroute_kubernetes_pool_usable", "1 while the InferencePool is there and can be used, else the replicas listed last stay.", nil, nil)
+	descPods   = prometheus.NewDesc("warmroute_kubernetes_pods", "Pods of the InferencePool, by whether they are replicas.", []string{"state"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (s *Status) Describe(ch chan<- *prometheus.Desc) {
+	s.requests.Describe(ch)
+	ch <- descUp
+	ch <- descUsable
+	ch <- descPods
+}
+
+// Collect implements prometheus.Collector.
+func (s *Status) Collect(ch chan<- prometheus.Metric) {
+	s.requests.Collect(ch)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pool == "" {
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for resource, c := range s.watches {
+		gauge(descUp, flag(c.up), resource)
+	}
+	gauge(descUsable, flag(s.poolWhy == ""))
+	gauge(descPods, float64(s.ready), "ready")
+	gauge(descPods, float64(s.notReady), "not_ready")
+}
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// shorten bounds what a server's answer may add to a sentence.
+func shorten(s string) string {
+	if r := []rune(s); len(r) > 300 {
+		return string(r[:300]) + "…"
+	}
+	return s
+}
