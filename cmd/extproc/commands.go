@@ -95,6 +95,9 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
+	if err := c.Kubernetes.Supported(); err != nil {
+		return err
+	}
 	notes, err := c.checkFiles()
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"warmroute/internal/certs"
 	"warmroute/internal/config"
 	"warmroute/internal/fleet"
+	"warmroute/internal/kube"
 	"warmroute/internal/policy"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
@@ -23,12 +24,13 @@ import (
 // Config is the router's configuration file. Every field has a default; the
 // smallest useful file names the replicas.
 type Config struct {
-	Listen string               `yaml:"listen"` // gRPC address Envoy dials
-	TLS    certs.Options        `yaml:"tls"`    // of that address
-	Admin  AdminConfig          `yaml:"admin"`
-	Log    telemetry.LogOptions `yaml:"log"`
-	Fleet  fleet.Options        `yaml:"fleet"`
-	Index  IndexConfig          `yaml:"index"`
+	Listen     string               `yaml:"listen"` // gRPC address Envoy dials
+	TLS        certs.Options        `yaml:"tls"`    // of that address
+	Admin      AdminConfig          `yaml:"admin"`
+	Log        telemetry.LogOptions `yaml:"log"`
+	Fleet      fleet.Options        `yaml:"fleet"`
+	Kubernetes kube.Options         `yaml:"kubernetes,omitempty"` // more replicas: an InferencePool's pods
+	Index      IndexConfig          `yaml:"index"`
 
 	IndexService IndexServiceConfig `yaml:"index_service"`
 	WarmUp       WarmUpConfig       `yaml:"warm_up"`

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"warmroute/internal/kube"
 )
 
 func TestMain(m *testing.M) {
@@ -22,7 +25,13 @@ func TestScripts(t *testing.T) {
 		t.Fatalf("the models' files are not there, run make setup: %v", err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir:   filepath.Join("testdata", "script"),
+		Dir: filepath.Join("testdata", "script"),
+		Condition: func(name string) (bool, error) {
+			if name != "kube" {
+				return false, fmt.Errorf("there is no condition %q", name)
+			}
+			return kube.Built, nil
+		},
 		Setup: func(e *testscript.Env) error { e.Setenv("MODELS", models); return nil },
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
 	"warmroute/internal/indexrpc"
+	"warmroute/internal/kube"
 	"warmroute/internal/policy"
 	"warmroute/internal/shortfall"
 	"warmroute/internal/telemetry"
@@ -79,6 +80,7 @@ type router struct {
 	index   *index.Index
 	feed    *feed.Feed
 	fleet   *fleet.Fleet
+	pool    *kube.Status
 	remote  *tokens.Remote
 	local   *tokens.Local // nil when no model is configured
 	loading loading
@@ -120,6 +122,15 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	reg.MustRegister(r.feed)
 	o := c.Fleet
 	o.Registerer, o.Logger = reg, log
+	r.pool = kube.NewStatus()
+	reg.MustRegister(r.pool)
+	if c.Kubernetes.Enabled() {
+		source, err := kube.New(c.Kubernetes, r.pool, log)
+		if err != nil {
+			return nil, err
+		}
+		o.Sources = append(o.Sources, source)
+	}
 	if r.fleet, err = fleet.New(o, fleet.Hooks{Joined: r.feed.Join, Left: r.feed.Leave}); err != nil {
 		return nil, err
 	}
@@ -190,7 +201,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 		drain(g)
 		return nil
 	})
-	gate.Open(r.ready, r.loading.ready, r.service.ready)
+	gate.Open(r.pool.Ready, r.ready, r.loading.ready, r.service.ready)
 	r.log.Info("serving", "listen", listener.Addr().String(), "admin", pages.Addr(), "build", telemetry.ReadBuild().String())
 	err = front.Wait()
 	stop()
@@ -233,7 +244,7 @@ func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 		"GET /debug/replicas": r.replicas(),
 	})
 	return admin.Listen(admin.Options{
-		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Metrics: r.metrics, Logger: r.log,
+		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Notes: r.pool.Notes, Metrics: r.metrics, Logger: r.log,
 		Handlers: handlers,
 	})
 }

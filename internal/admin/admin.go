@@ -29,6 +29,7 @@ type Options struct {
 	Listen   string                  // "host:port"; port 0 takes a free one
 	Pprof    bool                    // serve /debug/pprof/
 	Ready    func() error            // why the binary cannot serve, nil when it can; nil func: always ready
+	Notes    func() []string         // what is wrong though it can serve, told beside "ready"; nil func: nothing
 	Metrics  prometheus.Gatherer     // nil: no /metrics
 	Handlers map[string]http.Handler // by pattern of http.ServeMux, e.g. "GET /explain"
 	Logger   *slog.Logger            // nil: no log
@@ -107,7 +108,13 @@ func (o Options) mux() (mux *http.ServeMux, err error) {
 				return
 			}
 		}
-		text(w, http.StatusOK, "ready")
+		said := "ready"
+		if o.Notes != nil {
+			for _, note := range o.Notes() {
+				said += "\nnote: " + note
+			}
+		}
+		text(w, http.StatusOK, said)
 	})
 	if o.Metrics != nil {
 		paths = append(paths, "/metrics")

@@ -54,7 +54,7 @@ func TestServer(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "warmroute_x", Help: "X."}))
 	var gate Gate
-	url, stop := serve(t, Options{Metrics: registry, Ready: gate.Ready, Handlers: map[string]http.Handler{
+	url, stop := serve(t, Options{Metrics: registry, Ready: gate.Ready, Notes: func() []string { return []string{"one is stale", "another is"} }, Handlers: map[string]http.Handler{
 		"GET /explain": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "because") }),
 	}})
 	expect := func(path string, code int, body string) {
@@ -69,7 +69,7 @@ func TestServer(t *testing.T) {
 	gate.Open(func() error { return why }, func() error { return nil })
 	expect("/readyz", 503, "not ready: 10.0.0.1:8000 is not synced\n")
 	why = nil
-	expect("/readyz", 200, "ready\n")
+	expect("/readyz", 200, "ready\nnote: one is stale\nnote: another is\n")
 	expect("/metrics", 200, "warmroute_x 0\n")
 	expect("/explain", 200, "because")
 	expect("/", 200, "/explain\n/healthz\n/metrics\n/readyz\n")

@@ -28,10 +28,18 @@ const (
 )
 
 // ErrNotBuilt says that this binary has no Kubernetes client.
-var ErrNotBuilt = errors.New("pool: this binary is built without Kubernetes; take one that is built with `go build -tags kube`, as the container image is")
+var ErrNotBuilt = errors.New("kubernetes.pool: this binary is built without Kubernetes; take one that is built with `go build -tags kube`, as the container image is")
 
 // Enabled reports whether o names a pool.
 func (o Options) Enabled() bool { return o.Pool != "" }
+
+// Supported returns ErrNotBuilt where o asks for what this binary has not.
+func (o Options) Supported() error {
+	if o.Enabled() && !Built {
+		return ErrNotBuilt
+	}
+	return nil
+}
 
 func (o Options) version() string {
 	if o.Version == "" {

@@ -48,3 +48,36 @@ func TestImportsPointOneWay(t *testing.T) {
 		})
 	}
 }
+
+// TestKubernetesIsOnlyExtprocs: without the tag kube nothing links the client
+// library of Kubernetes; with it only internal/kube imports that, and only
+// cmd/extproc imports internal/kube.
+func TestKubernetesIsOnlyExtprocs(t *testing.T) {
+	client := func(pkg string) bool { return strings.HasPrefix(pkg, "k8s.io/") || strings.HasPrefix(pkg, "sigs.k8s.io/") }
+	for dep := range deps(t, "warmroute/...") {
+		if client(dep) {
+			t.Errorf("%s is linked without the tag", dep)
+		}
+	}
+	out, err := exec.Command("go", "list", "-tags", "kube", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "warmroute/...").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, out)
+	}
+	found := 0
+	for line := range strings.Lines(string(out)) {
+		pkg, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+		for imported := range strings.FieldsSeq(imports) {
+			switch {
+			case client(imported) && pkg != "warmroute/internal/kube":
+				t.Errorf("%s imports %s", pkg, imported)
+			case client(imported):
+				found++
+			case imported == "warmroute/internal/kube" && pkg != "warmroute/cmd/extproc":
+				t.Errorf("%s imports %s", pkg, imported)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("internal/kube imports no client: this test looks at the wrong thing")
+	}
+}
