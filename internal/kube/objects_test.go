@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,6 +23,43 @@ func recorded(t testing.TB, file string) []kubetest.Object {
 		t.Fatal(err)
 	}
 	return kubetest.Parse(t, string(b))
+}
+
+// example returns the only object of a kind in a file of the example.
+func example(t testing.TB, file, kind string) kubetest.Object {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "examples", "inference-pool", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range kubetest.Parse(t, string(b)) {
+		if o["kind"] == kind {
+			return o
+		}
+	}
+	t.Fatalf("%s holds no %s", file, kind)
+	return nil
+}
+
+// TestExamplePool: the pool of the example selects the pods of its deployment,
+// on a port they have.
+func TestExamplePool(t *testing.T) {
+	p, err := readPool(example(t, "pool.yaml", "InferencePool"), V1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := section(example(t, "vllm.yaml", "Deployment"), "spec", "template")
+	if want, err := selector(section(template, "metadata", "labels")); err != nil || p.selector != want {
+		t.Errorf("it selects %q, the pods are %q, %v", p.selector, want, err)
+	}
+	containers, _ := section(template, "spec")["containers"].([]any)
+	text, err := json.Marshal(containers)
+	if err != nil || len(p.ports) != 1 || !strings.Contains(string(text), `"containerPort":`+strconv.Itoa(int(p.ports[0]))) {
+		t.Errorf("ports %v of %s, %v", p.ports, text, err)
+	}
+	if !p.failOpen {
+		t.Error("it does not fail open")
+	}
 }
 
 func TestReadPool(t *testing.T) {

@@ -16,14 +16,18 @@ import (
 
 // overHTTP runs a source against a stand-in server with the recorded pool and
 // one ready pod.
-func overHTTP(t *testing.T, f kubetest.Faults) (*kubetest.Server, *watched) {
+func overHTTP(t *testing.T, f kubetest.Faults, changes ...func(*kubetest.Server, *Options)) (*kubetest.Server, *watched) {
 	t.Helper()
 	leakless(t)
 	api := kubetest.New(t)
 	api.Fail(f)
 	api.Put(append(recorded(t, "pool-v1.yaml"), onePod("a", "10.0.0.1", true))...)
 	s := NewStatus()
-	src, err := New(Options{Pool: "vllm-qwen3-8b", Kubeconfig: api.Kubeconfig(t, "inference")}, s, logTo(t))
+	o := Options{Pool: "vllm-qwen3-8b", Kubeconfig: api.Kubeconfig(t, "inference")}
+	for _, change := range changes {
+		change(api, &o)
+	}
+	src, err := New(o, s, logTo(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,6 +193,28 @@ func TestPoolChanges(t *testing.T) {
 	w.until("two watches", func() bool { return api.Watches() == 2 }) // the old selector's has ended
 	if notes := w.status.Notes(); notes != nil {
 		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestExampleRole: the role of the example allows what is asked for, and that is
+// all: a pool with another name is forbidden.
+func TestExampleRole(t *testing.T) {
+	for name, want := range map[string]string{"vllm-qwen3-8b": a, "another": ""} {
+		t.Run(name, func(t *testing.T) {
+			api, w := overHTTP(t, kubetest.Faults{NoStreamLists: true}, func(api *kubetest.Server, o *Options) {
+				api.Enforce(example(t, "rbac.yaml", "Role"))
+				o.Pool = name
+			})
+			if want != "" {
+				w.expect(want)
+				w.until("both watches", func() bool { return api.Watches() == 2 })
+				return
+			}
+			w.until("the reason", func() bool {
+				err := w.status.Ready()
+				return err != nil && strings.Contains(err.Error(), "list pool: kubetest: Forbidden")
+			})
+		})
 	}
 }
 

@@ -53,7 +53,9 @@ func TestImportsPointOneWay(t *testing.T) {
 // library of Kubernetes; with it only internal/kube imports that, and only
 // cmd/extproc imports internal/kube.
 func TestKubernetesIsOnlyExtprocs(t *testing.T) {
-	client := func(pkg string) bool { return strings.HasPrefix(pkg, "k8s.io/") || strings.HasPrefix(pkg, "sigs.k8s.io/") }
+	client := func(pkg string) bool {
+		return strings.HasPrefix(pkg, "k8s.io/") || strings.HasPrefix(pkg, "sigs.k8s.io/")
+	}
 	for dep := range deps(t, "warmroute/...") {
 		if client(dep) {
 			t.Errorf("%s is linked without the tag", dep)

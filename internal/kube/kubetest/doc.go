@@ -6,8 +6,8 @@
 // at which version it was taken; a watch tells every change after the version it
 // names, or answers 410 when that is forgotten; an object that stops matching a
 // watch's selector is a deletion to it; bookmarks; streaming lists
-// (sendInitialEvents) where they are on. What it leaves out: writing over HTTP,
-// authorization beyond a bearer token, paging, server-side schemas.
+// (sendInitialEvents) where they are on; a Role, where one is enforced. What it leaves out: writing over HTTP,
+// paging, server-side schemas.
 //
 // Everything is safe for concurrent use.
 package kubetest

@@ -37,6 +37,7 @@ type Server struct {
 	news    chan struct{}     // closed at each change of anything below or above
 	cut     int               // watches begun before the cut-th disconnection end
 	faults  Faults
+	role    Object         // nil: everybody may do everything
 	counts  map[string]int // requests by verb and resource, "watch pods"
 	watches int            // open now
 }
@@ -220,7 +221,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.counts[verb+" "+resource]++
-	faults := s.faults
+	faults, role := s.faults, s.role
 	s.mu.Unlock()
 	switch {
 	case faults.Down:
@@ -231,6 +232,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, "NotFound")
 	case r.Header.Get("Authorization") != "Bearer "+Token:
 		refuse(w, http.StatusUnauthorized, "Unauthorized")
+	case !allows(role, verb, r.URL):
+		refuse(w, http.StatusForbidden, "Forbidden")
 	case r.Method != http.MethodGet:
 		refuse(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
 	case verb == "watch":

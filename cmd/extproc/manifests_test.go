@@ -1,0 +1,424 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"warmroute/envoy"
+	"warmroute/internal/testenv"
+	"warmroute/internal/vllmsim"
+)
+
+// manifest is a Kubernetes object of an example.
+type manifest = map[string]any
+
+// at returns what is at a path of keys and indexes, nil where nothing is.
+func at(v any, path ...any) any {
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			m, _ := v.(manifest)
+			v = m[step]
+		case int:
+			list, _ := v.([]any)
+			if step >= len(list) {
+				return nil
+			}
+			v = list[step]
+		}
+	}
+	return v
+}
+
+// manifests reads the objects a kustomization lists, by kind and name.
+func manifests(t *testing.T, example string) map[string]manifest {
+	t.Helper()
+	dir := filepath.Join("..", "..", "examples", example)
+	var k struct {
+		APIVersion         string `yaml:"apiVersion"`
+		Kind, Namespace    string
+		Resources          []string
+		ConfigMapGenerator []struct {
+			Name  string
+			Files []string
+		} `yaml:"configMapGenerator"`
+		GeneratorOptions struct {
+			DisableNameSuffixHash bool `yaml:"disableNameSuffixHash"`
+		} `yaml:"generatorOptions"`
+	}
+	decode(t, filepath.Join(dir, "kustomization.yaml"), func(d *yaml.Decoder) error {
+		d.KnownFields(true)
+		return d.Decode(&k)
+	})
+	if len(k.ConfigMapGenerator) != 1 || !slices.Equal(k.ConfigMapGenerator[0].Files, []string{"warmroute.yaml"}) {
+		t.Errorf("config maps: %+v", k.ConfigMapGenerator)
+	}
+	out := map[string]manifest{}
+	for _, file := range k.Resources {
+		decode(t, filepath.Join(dir, file), func(d *yaml.Decoder) error {
+			var m manifest
+			if err := d.Decode(&m); err != nil {
+				return err
+			}
+			name := fmt.Sprint(at(m, "kind"), " ", at(m, "metadata", "name"))
+			if out[name] != nil {
+				t.Errorf("%s is there twice", name)
+			}
+			if at(m, "kind") != "Namespace" && at(m, "metadata", "namespace") != k.Namespace {
+				t.Errorf("%s is in namespace %v, not %s", name, at(m, "metadata", "namespace"), k.Namespace)
+			}
+			out[name] = m
+			return nil
+		})
+	}
+	return out
+}
+
+// decode calls f until the file ends.
+func decode(t *testing.T, file string, f func(*yaml.Decoder) error) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := yaml.NewDecoder(bytes.NewReader(raw)); ; {
+		if err := f(d); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// TestExampleDeployments: the router's Deployment and Service of every cluster
+// example fit each other and its configuration.
+func TestExampleDeployments(t *testing.T) {
+	for _, example := range []string{"inference-pool", "istio", "envoy-gateway"} {
+		t.Run(example, func(t *testing.T) {
+			c, err := loadConfig(filepath.Join("..", "..", "examples", example, "warmroute.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects := manifests(t, example)
+			deployment, service := objects["Deployment warmroute"], objects["Service warmroute"]
+			pod := at(deployment, "spec", "template")
+			container := at(pod, "spec", "containers", 0)
+			equal(t, "pod labels", at(pod, "metadata", "labels"), at(deployment, "spec", "selector", "matchLabels"))
+			equal(t, "service selector", at(service, "spec", "selector"), at(pod, "metadata", "labels"))
+			equal(t, "listen", c.Listen, fmt.Sprint("0.0.0.0:", at(container, "ports", 0, "containerPort")))
+			equal(t, "admin", c.Admin.Listen, fmt.Sprint("0.0.0.0:", at(container, "ports", 1, "containerPort")))
+			equal(t, "target port", at(service, "spec", "ports", 0, "targetPort"), at(container, "ports", 0, "name"))
+			for _, probe := range []string{"readinessProbe", "livenessProbe"} {
+				equal(t, probe, at(container, probe, "httpGet", "port"), at(container, "ports", 1, "name"))
+			}
+			equal(t, "arguments", at(container, "args"), []any{"serve", "-config", fmt.Sprint(at(container, "volumeMounts", 0, "mountPath"), "/warmroute.yaml")})
+			equal(t, "volume", at(pod, "spec", "volumes", 0, "name"), at(container, "volumeMounts", 0, "name"))
+			protocol := "kubernetes.io/h2c"
+			if c.TLS.Enabled() {
+				protocol = "http2"
+			}
+			equal(t, "protocol", at(service, "spec", "ports", 0, "appProtocol"), protocol)
+			if !c.Kubernetes.Enabled() {
+				equal(t, "token", at(pod, "spec", "automountServiceAccountToken"), false)
+			}
+		})
+	}
+}
+
+// TestExampleInferencePool: pool, route, role and configuration name each other.
+func TestExampleInferencePool(t *testing.T) {
+	c, err := loadConfig("../../examples/inference-pool/warmroute.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.Filter.Picker || !c.Filter.AlwaysPick || !c.TLS.SelfSigned {
+		t.Errorf("not as a gateway expects a picker: %+v, %+v", c.Filter, c.TLS)
+	}
+	objects := manifests(t, "inference-pool")
+	pool := objects["InferencePool "+c.Kubernetes.Pool]
+	route := objects["HTTPRoute "+c.Kubernetes.Pool]
+	service := objects["Service "+fmt.Sprint(at(pool, "spec", "endpointPickerRef", "name"))]
+	equal(t, "picker port", at(pool, "spec", "endpointPickerRef", "port", "number"), at(service, "spec", "ports", 0, "port"))
+	equal(t, "backend", at(route, "spec", "rules", 0, "backendRefs"), []any{manifest{
+		"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": c.Kubernetes.Pool}})
+	equal(t, "gateway", objects["Gateway "+fmt.Sprint(at(route, "spec", "parentRefs", 0, "name"))] != nil, true)
+	account := at(objects["Deployment warmroute"], "spec", "template", "spec", "serviceAccountName")
+	binding := objects["RoleBinding warmroute"]
+	equal(t, "account", objects["ServiceAccount "+fmt.Sprint(account)] != nil, true)
+	equal(t, "subject", at(binding, "subjects", 0, "name"), account)
+	equal(t, "role", objects["Role "+fmt.Sprint(at(binding, "roleRef", "name"))] != nil, true)
+	vllm := objects["Deployment "+c.Kubernetes.Pool]
+	equal(t, "vLLM's labels", at(vllm, "spec", "template", "metadata", "labels"), at(pool, "spec", "selector", "matchLabels"))
+}
+
+// TestExampleServices: what the other two examples dial by DNS and route to are
+// services of vLLM's pods, on vLLM's port.
+func TestExampleServices(t *testing.T) {
+	vllm := manifests(t, "inference-pool")["Deployment vllm-qwen3-8b"]
+	for _, example := range []string{"istio", "envoy-gateway"} {
+		c, err := loadConfig(filepath.Join("..", "..", "examples", example, "warmroute.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects := manifests(t, example)
+		route := objects["HTTPRoute vllm"]
+		backend := at(route, "spec", "rules", 0, "backendRefs", 0)
+		equal(t, "gateway", objects["Gateway "+fmt.Sprint(at(route, "spec", "parentRefs", 0, "name"))] != nil, true)
+		for name, headless := range map[string]any{fmt.Sprint(at(backend, "name")): nil, "vllm-pods": "None"} {
+			s := objects["Service "+name]
+			equal(t, name+" selector", at(s, "spec", "selector"), at(vllm, "spec", "template", "metadata", "labels"))
+			equal(t, name+" port", at(s, "spec", "ports", 0, "targetPort"), at(vllm, "spec", "template", "spec", "containers", 0, "ports", 0, "containerPort"))
+			equal(t, name+" cluster IP", at(s, "spec", "clusterIP"), headless)
+		}
+		equal(t, "DNS name", c.Fleet.DNS[0].Name, fmt.Sprintf("vllm-pods.inference.svc.cluster.local:%v", at(backend, "port")))
+	}
+}
+
+// TestExampleEnvoyGateway: the policies hold only fields of Envoy Gateway's
+// types and say what the tested Envoy configuration says.
+func TestExampleEnvoyGateway(t *testing.T) {
+	type target struct{ Group, Kind, Name string }
+	type policy struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   struct{ Name, Namespace string }
+		Spec       struct {
+			TargetRefs []target `yaml:"targetRefs"`
+			Headers    struct {
+				EarlyRequestHeaders struct{ Remove []string } `yaml:"earlyRequestHeaders"`
+			}
+			Connection struct {
+				BufferLimit string `yaml:"bufferLimit"`
+			}
+			ExtProc []struct {
+				BackendRefs []struct {
+					Name string
+					Port int
+				} `yaml:"backendRefs"`
+				FailOpen       bool          `yaml:"failOpen"`
+				MessageTimeout time.Duration `yaml:"messageTimeout"`
+				ProcessingMode struct {
+					Request struct{ Body string }
+				} `yaml:"processingMode"`
+			} `yaml:"extProc"`
+			LoadBalancer struct {
+				Type             string
+				EndpointOverride struct {
+					ExtractFrom []struct{ Header string } `yaml:"extractFrom"`
+				} `yaml:"endpointOverride"`
+			} `yaml:"loadBalancer"`
+			Retry struct {
+				NumRetries int                         `yaml:"numRetries"`
+				RetryOn    struct{ Triggers []string } `yaml:"retryOn"`
+			}
+		}
+	}
+	objects := manifests(t, "envoy-gateway")
+	policies := map[string]policy{}
+	decode(t, "../../examples/envoy-gateway/policies.yaml", func(d *yaml.Decoder) error {
+		var p policy
+		d.KnownFields(true)
+		err := d.Decode(&p)
+		if err == nil {
+			policies[p.Kind] = p
+			equal(t, "version", p.APIVersion, "gateway.envoyproxy.io/v1alpha1")
+			to := p.Spec.TargetRefs[0]
+			equal(t, p.Kind+" target", objects[to.Kind+" "+to.Name] != nil, true)
+		}
+		return err
+	})
+	client, ext, backend := policies["ClientTrafficPolicy"].Spec, policies["EnvoyExtensionPolicy"].Spec, policies["BackendTrafficPolicy"].Spec
+	plain := envoy.Options{}.WithDefaults()
+	equal(t, "removed headers", client.Headers.EarlyRequestHeaders.Remove, envoy.Owned[:])
+	equal(t, "buffer", client.Connection.BufferLimit, fmt.Sprintf("%dMi", plain.BodyLimit>>20))
+	equal(t, "fail open", ext.ExtProc[0].FailOpen, true)
+	equal(t, "timeout", ext.ExtProc[0].MessageTimeout, plain.MessageTimeout)
+	equal(t, "mode", strings.ToUpper(ext.ExtProc[0].ProcessingMode.Request.Body), string(plain.Mode))
+	service := objects["Service "+ext.ExtProc[0].BackendRefs[0].Name]
+	equal(t, "port", at(service, "spec", "ports", 0, "port"), ext.ExtProc[0].BackendRefs[0].Port)
+	equal(t, "balancer", backend.LoadBalancer.Type, "LeastRequest")
+	equal(t, "header", backend.LoadBalancer.EndpointOverride.ExtractFrom[0].Header, envoy.HeaderDestination)
+	equal(t, "retries", backend.Retry.RetryOn.Triggers, []string{"connect-failure", "reset", "refused-stream"})
+}
+
+// patched applies the example's EnvoyFilter to an Envoy bootstrap as Istio would
+// to its gateway's listener and clusters.
+func patched(t *testing.T, bootstrap []byte, filter manifest) []byte {
+	t.Helper()
+	var boot manifest
+	if err := yaml.Unmarshal(bootstrap, &boot); err != nil {
+		t.Fatal(err)
+	}
+	listener := at(boot, "static_resources", "listeners", 0).(manifest)
+	delete(listener, "per_connection_buffer_limit_bytes")
+	manager := at(listener, "filter_chains", 0, "filters", 0, "typed_config").(manifest)
+	all := manager["http_filters"].([]any)
+	router := all[len(all)-1]
+	var before []any
+	clusters := map[string]manifest{}
+	for _, c := range at(boot, "static_resources", "clusters").([]any) {
+		clusters[fmt.Sprint(at(c, "name"))] = c.(manifest)
+	}
+	replicas, picker := clusters["replicas"], clusters["warmroute"]
+	delete(replicas, "load_balancing_policy")
+	delete(replicas, "per_connection_buffer_limit_bytes")
+	replicas["lb_policy"] = "LEAST_REQUEST" // what Istio writes
+	patches := at(filter, "spec", "configPatches").([]any)
+	for _, p := range patches {
+		value := at(p, "patch", "value").(manifest)
+		merge := func(into manifest) {
+			equal(t, "operation", at(p, "patch", "operation"), "MERGE")
+			for k, v := range value {
+				into[k] = v
+			}
+		}
+		switch at(p, "applyTo") {
+		case "LISTENER":
+			merge(listener)
+		case "CLUSTER":
+			equal(t, "cluster", at(p, "match", "cluster"), manifest{"service": "vllm.inference.svc.cluster.local", "portNumber": 8000})
+			merge(replicas)
+		case "HTTP_FILTER":
+			equal(t, "operation", at(p, "patch", "operation"), "INSERT_BEFORE")
+			equal(t, "where", at(p, "match", "listener", "filterChain", "filter", "subFilter", "name"), at(router, "name"))
+			before = append(before, value)
+			if name := at(value, "typed_config", "grpc_service", "envoy_grpc", "cluster_name"); name != nil {
+				equal(t, "picker", name, "outbound|9002||warmroute.inference.svc.cluster.local")
+				picker["name"], picker["load_assignment"].(manifest)["cluster_name"] = name, name
+			}
+		default:
+			t.Errorf("a patch of %v", at(p, "applyTo"))
+		}
+	}
+	manager["http_filters"] = append(before, router)
+	out, err := yaml.Marshal(boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestExampleIstio: real Envoy takes the patches; requests get hints, clients'
+// own hints are not followed, and while the router is away everything is served.
+func TestExampleIstio(t *testing.T) {
+	var o envoy.Options
+	for range 2 {
+		sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0"}) // answers that take no time look like failures
+		if err != nil {
+			t.Fatal(err)
+		}
+		background(t, sim.Run)
+		o.Replicas = append(o.Replicas, sim.Addr())
+	}
+	ports, err := testenv.FreePorts(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
+	o.Listen, o.Admin, o.ExtProc, o.ServedHeader = local(0), local(1), local(2), true
+	var boot bytes.Buffer
+	if err := envoy.WriteBootstrap(&boot, o); err != nil {
+		t.Fatal(err)
+	}
+	e, err := testenv.StartEnvoy(t.TempDir(), "envoy", patched(t, boot.Bytes(), manifests(t, "istio")["EnvoyFilter warmroute"]), o.Listen, o.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Stop)
+
+	config := filepath.Join(t.TempDir(), "warmroute.yaml")
+	text := fmt.Sprintf("listen: %q\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nfilter: {token_budget: 5s}\nfleet: {replicas: [{address: %q}, {address: %q}]}\n",
+		o.ExtProc, local(3), o.Replicas[0], o.Replicas[1])
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"serve", "-config", config}, stdio{out: io.Discard, err: t.Output()})
+	}()
+	waitFor(t, "http://"+local(3)+"/readyz", "ready")
+	waitFor(t, "http://"+o.Admin+"/clusters", "outbound|9002||warmroute.inference.svc.cluster.local::"+o.ExtProc)
+
+	body := fmt.Sprintf(`{"model":"sim","max_tokens":1,"prompt":%q}`, strings.Repeat("a question with a long beginning ", 40))
+	served := ""
+	for i := range 6 {
+		replica := completion(t, e.URL, body, o.Replicas[i%2]) // the client asks for one and the other
+		if served != "" && replica != served {
+			t.Errorf("request %d was served by %s, the prefix is on %s", i, replica, served)
+		}
+		served = replica
+		waitFor(t, "http://"+local(3)+"/metrics", fmt.Sprintf("warmroute_kv_batches_total{rank=\"0\",replica=%q}", replica))
+	}
+	waitFor(t, "http://"+local(3)+"/debug/explain", `"reason":"warm"`)
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for range 6 {
+		completion(t, e.URL, body, "")
+	}
+}
+
+// waitFor polls a page until it holds a text.
+func waitFor(t *testing.T, url, text string) {
+	t.Helper()
+	client := http.Client{Timeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		resp, err := client.Get(url)
+		if err == nil {
+			b, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK && strings.Contains(string(b), text) {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not say %q: %v", url, text, err)
+		}
+	}
+}
+
+// completion sends a completion, with a destination of the client's own, and
+// returns which replica served.
+func completion(t *testing.T, url, body, destination string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if destination != "" {
+		req.Header.Set(envoy.HeaderDestination, destination)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", resp.Status, b, err)
+	}
+	return resp.Header.Get(envoy.HeaderServed)
+}
