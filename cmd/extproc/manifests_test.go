@@ -323,7 +323,7 @@ func patched(t *testing.T, bootstrap []byte, filter manifest) []byte {
 func TestExampleIstio(t *testing.T) {
 	var o envoy.Options
 	for range 2 {
-		sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0"}) // answers that take no time look like failures
+		sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +360,8 @@ func TestExampleIstio(t *testing.T) {
 	waitFor(t, "http://"+local(3)+"/readyz", "ready")
 	waitFor(t, "http://"+o.Admin+"/clusters", "outbound|9002||warmroute.inference.svc.cluster.local::"+o.ExtProc)
 
-	body := fmt.Sprintf(`{"model":"sim","max_tokens":1,"prompt":%q}`, strings.Repeat("a question with a long beginning ", 40))
+	// Four tokens: what ends within 5 ms without a first token looks like a failure.
+	body := fmt.Sprintf(`{"model":"sim","max_tokens":4,"prompt":%q}`, strings.Repeat("a question with a long beginning ", 40))
 	served := ""
 	for i := range 6 {
 		replica := completion(t, e.URL, body, o.Replicas[i%2]) // the client asks for one and the other
