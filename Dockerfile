@@ -4,7 +4,9 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/extproc ./cmd/kvsub ./cmd/vllmsim
+# kube: replicas from an InferencePool. --build-arg TAGS= leaves Kubernetes' client out, for machines without a cluster.
+ARG TAGS=kube
+RUN CGO_ENABLED=0 go build -tags "$TAGS" -trimpath -ldflags="-s -w" -o /out/ ./cmd/extproc ./cmd/kvsub ./cmd/vllmsim
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/

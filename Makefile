@@ -6,7 +6,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME ?= 30s
 
-.PHONY: help setup build test test-vllm test-faults fuzz lint vuln bench bench-index bench-policy bench-tokens demo docs proto image
+.PHONY: help setup build test test-kube test-vllm test-faults fuzz lint vuln bench bench-index bench-policy bench-tokens demo docs proto image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,11 @@ test: setup ## unit, golden, race and end-to-end tests with real Envoy
 	go test -race -timeout 20m ./...
 	go test -run Alloc ./filter ./index ./prefixhash ./internal/... # the race detector allocates: these run without it
 
+test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API server, the whole router
+	go vet -tags kube ./internal/kube ./cmd/extproc
+	go test -tags kube -race -timeout 10m ./internal/kube
+	go test -tags kube -race -timeout 10m -run 'Pool|Scripts/kubernetes' ./cmd/extproc
+
 test-vllm: setup ## live tests: real vLLM 0.32 and 0.21 behind real Envoy (about 10 minutes)
 	scripts/install-vllm.sh 0.32.0 0.21.0
 	go test -tags vllm -count=1 -timeout 20m -v ./test/vllm
@@ -35,9 +40,10 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s)
 lint: ## golangci-lint, formatting and a tidy go.mod
 	go mod tidy -diff
 	go run $(GOLANGCI) run ./...
+	go run $(GOLANGCI) run --build-tags kube ./internal/kube ./cmd/extproc
 
 vuln: ## known vulnerabilities in what we link
-	go run $(VULNCHECK) ./...
+	go run $(VULNCHECK) -tags kube ./...
 
 bench: ## the cost of the filter beside a no-op filter
 	@scripts/bench-extproc.sh
