@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
-	stdlog "log" // what net/http takes
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -63,7 +62,7 @@ func New(t testing.TB) *Server {
 	s := &Server{objects: map[string]Object{}, news: make(chan struct{}), counts: map[string]int{}, version: 100, oldest: 100}
 	s.http = httptest.NewUnstartedServer(s)
 	s.http.EnableHTTP2 = true
-	s.http.Config.ErrorLog = stdlog.New(io.Discard, "", 0) // clients that give up a handshake
+	s.http.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that give up a handshake
 	s.http.StartTLS()
 	s.URL = s.http.URL
 	t.Cleanup(func() {
