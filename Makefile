@@ -6,10 +6,10 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME ?= 30s
 
-.PHONY: help setup build test test-kube test-vllm test-faults fuzz lint vuln bench bench-index bench-policy bench-tokens demo docs proto image
+.PHONY: help setup build test test-e2e test-kube test-vllm test-faults fuzz lint vuln bench bench-index bench-policy bench-tokens demo docs proto image
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what tests and the demo need: Envoy, tokenizers, templates, Python oracles
 	@scripts/setup.sh
@@ -21,6 +21,9 @@ test: setup ## unit, golden, race and end-to-end tests with real Envoy
 	go vet ./...
 	go test -race -timeout 20m ./...
 	go test -run Alloc ./filter ./index ./prefixhash ./internal/... # the race detector allocates: these run without it
+
+test-e2e: setup ## only the end-to-end tests: protocol torture, gateways, failures, each through real Envoy (about 90 s)
+	go test -race -count=1 -timeout 20m ./test/e2e
 
 test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API server, the whole router
 	go vet -tags kube ./internal/kube ./cmd/extproc

@@ -19,11 +19,10 @@ import (
 
 // Places in the bootstrap.
 const (
-	atRoute    = "              routes:\n"
-	atOwned    = "          - name: envoy.filters.http.header_mutation\n"
-	atExtProc  = "          - name: envoy.filters.http.ext_proc\n"
-	atRouter   = "          - name: envoy.filters.http.router\n"
-	atClusters = "  clusters:\n"
+	atRoute       = "              routes:\n"
+	atExtProc     = "          - name: envoy.filters.http.ext_proc\n"
+	atRouter      = "          - name: envoy.filters.http.router\n"
+	atLastCluster = "  - name: warmroute\n"
 )
 
 // insert puts text before the first place of boot.
@@ -145,7 +144,7 @@ func (tor *torture) subset(t *testing.T, header http.Header, want []string) {
 // TestPickerAnswersThroughEnvoy: 503 where nobody is ready and 429 where
 // everybody is too far behind, as Envoy passes them on.
 func TestPickerAnswersThroughEnvoy(t *testing.T) {
-	for _, mode := range judging {
+	for _, mode := range []string{string(envoy.Buffered), string(envoy.FullDuplex)} {
 		t.Run(mode, func(t *testing.T) {
 			busy := startTorture(t, mode, 0, setup{config: picker + "policy: {max_ttft_seconds: 0.001}\n"})
 			busy.send(t, sent{body: chatOf(3000), status: http.StatusTooManyRequests, says: "warmroute: saturated"})

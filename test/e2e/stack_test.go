@@ -149,7 +149,8 @@ func (st *stack) startExtproc() {
 	if err != nil {
 		st.t.Fatal(err)
 	}
-	p, err := testenv.Start(st.dir, "extproc", nil, path, "serve", "-config", st.config)
+	// The race detector would sleep for 1 s at the end of every process.
+	p, err := testenv.Start(st.dir, "extproc", []string{"GORACE=atexit_sleep_ms=20"}, path, "serve", "-config", st.config)
 	if err != nil {
 		st.t.Fatal(err)
 	}
