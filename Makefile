@@ -3,10 +3,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-VULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME ?= 30s
 
-.PHONY: help setup build test test-e2e test-kube test-vllm test-faults fuzz lint vuln bench bench-index bench-policy bench-tokens demo docs proto image
+.PHONY: help setup build test test-e2e test-kube test-vllm test-failopen test-faults fuzz lint vuln bench bench-index bench-policy bench-tokens demo docs proto image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +36,10 @@ test-vllm: setup ## live tests: real vLLM 0.32 and 0.21 behind real Envoy (about
 test-faults: ## the long form of the index's fault storms
 	go test -count=1 -timeout 30m -run Storm -v ./test/faults -storm=long
 
+test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode: what fails (4 minutes)
+	@command -v wrk >/dev/null || { apt-get update -qq && apt-get install -y -qq wrk; } || { echo "wrk is missing; install it and run again" >&2; exit 1; }
+	go test -count=1 -timeout 20m -v ./test/failopen -long
+
 fuzz: ## every fuzz target for FUZZTIME (default 30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
@@ -46,7 +49,7 @@ lint: ## golangci-lint, formatting and a tidy go.mod
 	go run $(GOLANGCI) run --build-tags kube ./internal/kube ./cmd/extproc
 
 vuln: ## known vulnerabilities in what we link
-	go run $(VULNCHECK) -tags kube ./...
+	@scripts/vuln.sh
 
 bench: ## the cost of the filter beside a no-op filter
 	@scripts/bench-extproc.sh

@@ -27,7 +27,8 @@ const (
 	// BufferedPartial sends at most the buffer limit and lets the rest pass. It
 	// fails open; a body that was cut gets no hint, and Content-Length is dropped.
 	BufferedPartial Mode = "BUFFERED_PARTIAL"
-	// FullDuplex streams bodies through warmroute. It does not fail open.
+	// FullDuplex streams bodies through warmroute. Requests in flight are lost
+	// with it; those that come later pass without a hint.
 	FullDuplex Mode = "FULL_DUPLEX_STREAMED"
 )
 

@@ -115,7 +115,7 @@ func TestOwnedHeadersAreRemovedAheadOfExtProc(t *testing.T) {
 func TestDuplexSaysItsPriceFirst(t *testing.T) {
 	text := render(t, Options{Mode: FullDuplex, Replicas: []string{"127.0.0.1:8000"}})
 	first, _, _ := strings.Cut(text, "\n")
-	if !strings.HasPrefix(first, "# FAIL-CLOSED") {
+	if !strings.HasPrefix(first, "# LOSES REQUESTS") {
 		t.Errorf("first line is %q", first)
 	}
 	if !strings.Contains(text, "request_trailer_mode: SEND") {

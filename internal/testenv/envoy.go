@@ -3,8 +3,11 @@ package testenv
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -38,4 +41,41 @@ func StartEnvoy(dir, name string, bootstrap []byte, listen, admin string, args .
 		return nil, err
 	}
 	return &Envoy{Process: p, URL: "http://" + listen, Admin: "http://" + admin}, nil
+}
+
+// WaitHealthy waits until Envoy uses the first host of a cluster that it checks:
+// a router that was away is found again by the next health check.
+func (e *Envoy) WaitHealthy(ctx context.Context, cluster string) error {
+	for {
+		text, err := e.page(ctx, "/clusters?filter=^"+cluster+"$")
+		if err != nil {
+			return err
+		}
+		if _, flags, ok := strings.Cut(text, "::health_flags::"); ok && strings.HasPrefix(flags, "healthy") {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("testenv: Envoy does not use cluster %s: %w\n%s", cluster, ctx.Err(), text)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// page reads one of Envoy's admin pages.
+func (e *Envoy) page(ctx context.Context, path string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.Admin+path, nil)
+	if err != nil {
+		return "", fmt.Errorf("testenv: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("testenv: Envoy's %s: %w", path, err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", fmt.Errorf("testenv: Envoy's %s: %w", path, err)
+	}
+	return string(b), nil
 }

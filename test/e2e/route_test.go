@@ -144,19 +144,6 @@ func TestKillingTheRouterFailsNoRequest(t *testing.T) {
 	}
 }
 
-// TestDuplexFailsClosed: what the documentation says of FULL_DUPLEX_STREAMED.
-// When this fails, Envoy has learnt to fail open there: say so.
-func TestDuplexFailsClosed(t *testing.T) {
-	st := start(t, setup{replicas: 1, sim: fast(), envoy: envoy.Options{Mode: envoy.FullDuplex}})
-	if a := st.chat(firstTurn(1), 1); a.status != 200 {
-		t.Fatalf("alive: %+v", a)
-	}
-	st.extproc.Kill()
-	if a := st.chat(firstTurn(2), 1); a.status != 500 {
-		t.Errorf("dead: status %d, the documentation says 500", a.status)
-	}
-}
-
 func killUnderLoad(t *testing.T, mode envoy.Mode) {
 	st := start(t, setup{replicas: 2, sim: fast(), envoy: envoy.Options{Mode: mode}})
 	stop := make(chan struct{})

@@ -166,6 +166,12 @@ func (st *stack) startExtproc() {
 	if err := p.WaitHTTP(ctx, "http://"+st.admin+"/readyz"); err != nil {
 		st.t.Fatal(err)
 	}
+	if st.envoy == nil {
+		return
+	}
+	if err := st.envoy.WaitHealthy(ctx, "warmroute"); err != nil {
+		st.t.Fatal(err)
+	}
 }
 
 // answer is what a client sees of one completion.

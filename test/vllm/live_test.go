@@ -220,6 +220,9 @@ func (f *fixture) killRouter(t *testing.T) {
 		t.Errorf("statuses %v", status)
 	}
 	f.startExtproc()
+	if err := f.envoy.WaitHealthy(t.Context(), "warmroute"); err != nil {
+		t.Fatal(err)
+	}
 	f.quiet(t)
 	// What was cached while the router was dead is learned by replay.
 	f.send(t, "/v1/chat/completions", completion(user(story(1000)))).exact(t, "after the router's restart")

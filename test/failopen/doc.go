@@ -1,0 +1,13 @@
+// Package failopen breaks everything around Envoy while requests flow, with the
+// configuration that `extproc envoy-config` prints, and counts the requests that
+// fail: the router killed, frozen, without a log, without an index, without KV
+// events, with a broken configuration, and a replica killed.
+//
+// Everything is a process of its own: Envoy, extproc, simulated replicas. A
+// failed request is one that got no answer, or another status than 200; an
+// answer that had begun and did not end is counted as cut. Times are wall clock
+// and are printed, they decide nothing but that nothing hangs.
+//
+// The short form runs with the other tests. `make test-failopen` is the long
+// one: wrk as the client, every body mode, and the standby instance.
+package failopen

@@ -1,0 +1,349 @@
+package failopen
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"warmroute/envoy"
+	"warmroute/internal/testenv"
+)
+
+// binaries builds what the stacks run, once.
+var binaries = sync.OnceValues(func() (map[string]string, error) {
+	dir, err := os.MkdirTemp("", "warmroute-failopen-")
+	if err != nil {
+		return nil, err
+	}
+	root, err := testenv.Root()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, name := range []string{"extproc", "vllmsim"} {
+		if out[name], err = testenv.Build(dir, filepath.Join(root, "cmd", name)); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+})
+
+func binary(t *testing.T, name string) string {
+	t.Helper()
+	all, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[name]
+}
+
+// addresses are n free ones of the loopback interface.
+func addresses(t *testing.T, n int) []string {
+	t.Helper()
+	ports, err := testenv.FreePorts(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, p := range ports {
+		out = append(out, "127.0.0.1:"+strconv.Itoa(p))
+	}
+	return out
+}
+
+// replica is a simulated vLLM in a process of its own, with its event ports
+// behind gates.
+type replica struct {
+	*testenv.Process
+	name           string
+	addr           string
+	events, replay *gate
+	args           []string
+}
+
+func (r *replica) start(t *testing.T, dir string) {
+	t.Helper()
+	var err error
+	if r.Process, err = testenv.Start(dir, r.name, nil, binary(t, "vllmsim"), r.args...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	wait(t, r.Process, "http://"+r.addr+"/health")
+}
+
+// router is extproc, started and ended at will on the same addresses.
+type router struct {
+	*testenv.Process
+	t      *testing.T
+	dir    string
+	name   string
+	listen string
+	admin  string
+	config string // file
+	good   string // its content
+}
+
+func newRouter(t *testing.T, dir, name string, replicas []*replica) *router {
+	a := addresses(t, 2)
+	r := &router{t: t, dir: dir, name: name, listen: a[0], admin: a[1], config: filepath.Join(dir, name+".yaml")}
+	var b strings.Builder
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nfleet:\n  replicas:\n", r.listen, r.admin)
+	for _, rep := range replicas {
+		fmt.Fprintf(&b, "  - address: %s\n    events: [{endpoint: %q, replay_endpoint: %q}]\n", rep.addr, "tcp://"+rep.events.addr, "tcp://"+rep.replay.addr)
+	}
+	r.good = b.String()
+	r.write(r.good)
+	return r
+}
+
+func (r *router) write(config string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.config, []byte(config), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// launch starts the router with its standard error where to says ("" = its log file).
+func (r *router) launch(to string) {
+	r.t.Helper()
+	program, args := binary(r.t, "extproc"), []string{"serve", "-config", r.config}
+	if to != "" {
+		program, args = "sh", append([]string{"-c", `exec "$0" "$@" 2>` + to, program}, args...)
+	}
+	var err error
+	if r.Process, err = testenv.Start(r.dir, r.name, nil, program, args...); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(r.Stop)
+}
+
+func (r *router) start() { r.startTo("") }
+
+func (r *router) startTo(to string) {
+	r.t.Helper()
+	r.launch(to)
+	wait(r.t, r.Process, "http://"+r.admin+"/readyz")
+}
+
+func wait(t *testing.T, p *testenv.Process, url string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := p.WaitHTTP(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stack is Envoy before replicas, with a router beside it, and another one where
+// asked for.
+type stack struct {
+	t        *testing.T
+	dir      string
+	replicas []*replica
+	router   *router
+	standby  *router
+	envoy    *testenv.Envoy
+}
+
+// options says what stack to build.
+type options struct {
+	mode     envoy.Mode
+	standby  bool
+	upstream string // stands behind Envoy in the replicas' place; "" = the replicas do
+}
+
+func start(t *testing.T, o options) *stack {
+	t.Helper()
+	s := &stack{t: t, dir: t.TempDir()}
+	for i := range 3 {
+		a := addresses(t, 3)
+		r := &replica{name: fmt.Sprint("replica-", i), addr: a[0], events: newGate(t, a[1]), replay: newGate(t, a[2])}
+		r.args = []string{"-listen", a[0], "-events", a[1], "-replay", a[2], "-blocks", "4096", "-prefill-rate", "100000", "-decode-rate", "200"}
+		r.start(t, s.dir)
+		s.replicas = append(s.replicas, r)
+	}
+	s.router = newRouter(t, s.dir, "extproc", s.replicas)
+	s.router.start()
+	a := addresses(t, 2)
+	eo := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: s.router.listen, Mode: o.mode}
+	if o.standby {
+		s.standby = newRouter(t, s.dir, "standby", s.replicas)
+		s.standby.start()
+		eo.Standby = s.standby.listen
+	}
+	for _, r := range s.replicas {
+		eo.Replicas = append(eo.Replicas, r.addr)
+	}
+	if o.upstream != "" {
+		eo.Replicas = []string{o.upstream}
+	}
+	if o.mode == streamed {
+		eo.Mode = envoy.Buffered
+	}
+	var boot bytes.Buffer
+	if err := envoy.WriteBootstrap(&boot, eo); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(boot.String(), "request_body_mode: "+string(eo.Mode), "request_body_mode: "+string(o.mode), 1)
+	var err error
+	if s.envoy, err = testenv.StartEnvoy(s.dir, "envoy", []byte(text), a[0], a[1]); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.envoy.Stop)
+	return s
+}
+
+// found waits until Envoy uses the router again.
+func (s *stack) found() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := s.envoy.WaitHealthy(ctx, "warmroute"); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// streamed is the body mode that no configuration of ours has: no hint is
+// possible once the headers are gone.
+const streamed envoy.Mode = "STREAMED"
+
+var line = regexp.MustCompile(`(?m)^(\w+(?:\{[^}]*\})?) (\S+)$`)
+
+// metric is the sum over a router's metrics whose name with labels begins so.
+func (r *router) metric(begin string) float64 {
+	r.t.Helper()
+	sum := 0.0
+	for _, m := range line.FindAllStringSubmatch(get(r.t, "http://"+r.admin+"/metrics"), -1) {
+		if v, err := strconv.ParseFloat(m[2], 64); err == nil && strings.HasPrefix(m[1], begin) {
+			sum += v
+		}
+	}
+	return sum
+}
+
+// stat is one of Envoy's counters.
+func (s *stack) stat(name string) int {
+	s.t.Helper()
+	text := get(s.t, s.envoy.Admin+"/stats?filter="+regexp.QuoteMeta(name)+"$")
+	sum := 0
+	for l := range strings.Lines(text) {
+		if _, v, ok := strings.Cut(strings.TrimSpace(l), ": "); ok {
+			n, err := strconv.Atoi(v)
+			if err != nil {
+				s.t.Fatalf("Envoy's %s", l)
+			}
+			sum += n
+		}
+	}
+	return sum
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	client := http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// until polls for what a fault must have caused.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("not seen within 20 s: %s", what)
+			return
+		}
+	}
+}
+
+// gate is a TCP port before another one that can be closed, with every
+// connection through it, and opened again.
+type gate struct {
+	t    *testing.T
+	addr string
+	to   string
+
+	mu       sync.Mutex
+	listener net.Listener
+	conns    map[net.Conn]bool
+	wg       sync.WaitGroup
+}
+
+func newGate(t *testing.T, to string) *gate {
+	g := &gate{t: t, addr: addresses(t, 1)[0], to: to}
+	g.open()
+	t.Cleanup(g.close)
+	return g
+}
+
+func (g *gate) open() {
+	g.t.Helper()
+	l, err := net.Listen("tcp", g.addr)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.mu.Lock()
+	g.listener, g.conns = l, map[net.Conn]bool{}
+	g.mu.Unlock()
+	g.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			d, err := net.Dial("tcp", g.to)
+			if err != nil {
+				c.Close()
+				continue
+			}
+			g.wg.Go(func() { g.pipe(l, c, d) })
+			g.wg.Go(func() { g.pipe(l, d, c) })
+		}
+	})
+}
+
+func (g *gate) pipe(l net.Listener, from, to net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	g.mu.Lock()
+	open := g.listener == l
+	if open {
+		g.conns[from] = true
+	}
+	g.mu.Unlock()
+	if open {
+		_, _ = io.Copy(to, from)
+	}
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	if g.listener != nil {
+		g.listener.Close()
+	}
+	g.listener = nil
+	for c := range g.conns {
+		c.Close()
+	}
+	g.mu.Unlock()
+	g.wg.Wait()
+}
