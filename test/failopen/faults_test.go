@@ -24,8 +24,12 @@ type fault struct {
 	cuts  bool // answers that had begun may be cut
 }
 
-// messageTimeouts counts the waits of requests that message_timeout ended.
-const messageTimeouts = "ext_proc.message_timeouts"
+const (
+	// messageTimeouts counts the waits of requests that message_timeout ended.
+	messageTimeouts = "ext_proc.message_timeouts"
+	// streamsFailed counts requests that Envoy could not show to the router.
+	streamsFailed = "ext_proc.streams_failed"
+)
 
 // faults are those of a fleet behind the shipped configuration.
 func faults() []fault {
@@ -132,19 +136,16 @@ func fullPipe(t *testing.T) string {
 	return path
 }
 
-// wantHints sends some requests and looks whether they are judged.
+// wantHints waits until requests are judged, or, for false, until Envoy goes on
+// without asking.
 func (s *stack) wantHints(want bool) {
 	s.t.Helper()
-	before := s.stat("ext_proc.streams_failed")
-	closedLoop(s.t, s.envoy.URL, 200*time.Millisecond, func() {})
-	failing := s.stat("ext_proc.streams_failed") > before
-	if failing == want {
-		s.t.Errorf("requests without the router: %v, want %v", failing, !want)
-	}
-	if !want {
-		return
-	}
-	if s.router.hints() == 0 {
+	until(s.t, fmt.Sprintf("requests judged: %v", want), func() bool {
+		failed := s.stat(streamsFailed)
+		closedLoop(s.t, s.envoy.URL, 100*time.Millisecond, func() {})
+		return want != (s.stat(streamsFailed) > failed)
+	})
+	if want && s.router.hints() == 0 {
 		s.t.Error("no request was given a replica")
 	}
 }
