@@ -358,7 +358,7 @@ func TestExampleIstio(t *testing.T) {
 		ended <- run(ctx, []string{"serve", "-config", config}, stdio{out: io.Discard, err: t.Output()})
 	}()
 	waitFor(t, "http://"+local(3)+"/readyz", "ready")
-	waitFor(t, "http://"+o.Admin+"/clusters", "outbound|9002||warmroute.inference.svc.cluster.local::"+o.ExtProc)
+	waitFor(t, "http://"+o.Admin+"/clusters", "outbound|9002||warmroute.inference.svc.cluster.local::"+o.ExtProc+"::health_flags::healthy\n")
 
 	// Four tokens: what ends within 5 ms without a first token looks like a failure.
 	body := fmt.Sprintf(`{"model":"sim","max_tokens":4,"prompt":%q}`, strings.Repeat("a question with a long beginning ", 40))
