@@ -124,11 +124,11 @@ func (d *domain) storeLinked(r *run, contents []prefixhash.Content, parent uint6
 	root := uint64(r.sp.root)
 	if r.hasParent {
 		entry := d.engines.find(parent)
-		if entry == nil || int(entry.val>>valSpace) != r.sp.index {
+		if !entry.found() || entry.space() != r.sp.index {
 			d.park(r, parent, contents, res)
 			return
 		}
-		root = entry.child
+		root = entry.key()
 	}
 	r.parent = root
 	d.keys = linkAll(d.keys[:0], root, contents)
@@ -182,12 +182,7 @@ func (d *domain) store(r *run, res *Result) {
 	sink := uint64(0)
 	for i, key := range r.keys {
 		if i%ahead == 0 {
-			for k := i; k < min(i+ahead, len(r.keys)); k++ {
-				sink += r.sp.gpu.touch(r.keys[k])
-				if r.engines != nil {
-					sink += d.engines.touch(r.engines[k])
-				}
-			}
+			sink += d.prepare(r, i, min(i+ahead, len(r.keys)))
 		}
 		if r.engines != nil {
 			if !d.engines.hold(r.engines[i], key, r.sp.index, &engine) {
@@ -209,6 +204,24 @@ func (d *domain) store(r *run, res *Result) {
 	d.sink = sink
 	w.flip.flush()
 	engine.flush()
+}
+
+// prepare starts loading what storing some blocks will read.
+func (d *domain) prepare(r *run, from, to int) (sink uint64) {
+	if r.engines != nil {
+		for _, hash := range r.engines[from:to] {
+			sink += d.engines.touch(hash)
+		}
+	}
+	for _, key := range r.keys[from:to] {
+		sink += r.sp.gpu.touch(key)
+	}
+	if r.engines != nil {
+		for _, hash := range r.engines[from:to] {
+			sink += d.engines.touchRoom(hash)
+		}
+	}
+	return sink
 }
 
 // storing is the state while a run is stored.

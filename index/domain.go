@@ -83,7 +83,7 @@ func newDomain(x *Index, key domainKey) *domain {
 	d := &domain{x: x, key: key, copies: map[copyKey]uint32{}}
 	d.seating.init(&x.epochs)
 	d.sets.init(&x.epochs)
-	d.engines = newEngineMap(&x.epochs, &d.sets)
+	d.engines = newEngineMap(&d.sets)
 	d.orphans.init()
 	return d
 }

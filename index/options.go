@@ -61,6 +61,10 @@ func (o Options) Effective() (Options, []string) {
 		}
 	}
 	number("max_scopes", &o.MaxScopes, DefaultMaxScopes)
+	if o.MaxScopes > maxSpaces {
+		warnings = append(warnings, fmt.Sprintf("index: max_scopes is %d, more than there can be; using %d", o.MaxScopes, maxSpaces))
+		o.MaxScopes = maxSpaces
+	}
 	number("max_scope_blocks", &o.MaxScopeBlocks, DefaultMaxScopeBlocks)
 	number("max_blocks", &o.MaxBlocks, DefaultMaxBlocks)
 	number("max_orphans", &o.MaxOrphans, DefaultMaxOrphans)

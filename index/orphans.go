@@ -136,13 +136,13 @@ func (d *domain) join(res *Result) {
 			continue
 		}
 		entry := d.engines.find(p.parent)
-		if entry == nil || int(entry.val>>valSpace) != p.run.sp.index {
+		if !entry.found() || entry.space() != p.run.sp.index {
 			res.Dropped += len(contents)
 			continue
 		}
 		r := p.run
-		r.parent = entry.child
-		d.keys = linkAll(d.keys[:0], entry.child, contents)
+		r.parent = entry.key()
+		d.keys = linkAll(d.keys[:0], r.parent, contents)
 		r.keys = d.keys
 		d.store(&r, res)
 		r.cancel(d.info[r.seat].holder.id)

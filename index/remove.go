@@ -49,8 +49,8 @@ func (d *domain) touch(hashes []uint64) {
 			sink += d.engines.touch(hash)
 		}
 		for _, hash := range hashes {
-			if entry := d.engines.find(hash); entry != nil {
-				sink += d.spaces[entry.val>>valSpace].gpu.touch(entry.child)
+			if entry := d.engines.find(hash); entry.found() {
+				sink += d.spaces[entry.space()].gpu.touch(entry.key())
 			}
 		}
 	}
@@ -68,10 +68,10 @@ func (d *domain) touch(hashes []uint64) {
 func (w *removing) byEngine(hash uint64, engine *flipper) bool {
 	d := w.d
 	entry := d.engines.find(hash)
-	if !d.slotHas(entry, w.seat) {
+	if !entry.found() || !d.sets.has(entry.set(), w.seat) {
 		return false
 	}
-	sp, key := d.spaces[entry.val>>valSpace], entry.child
+	sp, key := d.spaces[entry.space()], entry.key()
 	found, gone := w.block(sp, key)
 	if gone && w.onlyGPU(sp) || (gone || !found) && !w.holds(sp, key) {
 		d.engines.release(entry, engine)

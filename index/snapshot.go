@@ -142,15 +142,9 @@ func (d *domain) collect(sp *space, q int) (out []Entry) {
 }
 
 func (d *domain) collectEngines(q int) (out []Entry) {
-	slots := d.engines.parts[q].mem.slots
-	for i := range slots {
-		s := &slots[i]
-		if s.val&valSet == 0 {
-			continue
-		}
-		sp := d.spaces[s.val>>valSpace]
-		e := Entry{Scope: sp.scope, Key: prefixhash.Key(s.child), HasEngine: true, Engine: s.key}
-		d.sets.each(setID(s.val&valSet), func(seat int) {
+	d.engines.each(q, func(at engineAt) {
+		e := Entry{Scope: d.spaces[at.space()].scope, Key: prefixhash.Key(at.key()), HasEngine: true, Engine: at.hash()}
+		d.sets.each(at.set(), func(seat int) {
 			if d.seating.live.has(seat) {
 				e.Copies = append(e.Copies, Copy{Holder: d.info[seat].holder.self})
 			}
@@ -158,7 +152,7 @@ func (d *domain) collectEngines(q int) (out []Entry) {
 		if len(e.Copies) > 0 {
 			out = append(out, e)
 		}
-	}
+	})
 	return out
 }
 

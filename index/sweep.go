@@ -263,22 +263,18 @@ func (s *sweeper) engines(q int) {
 	s.begin()
 	defer s.end()
 	m := s.d.engines
-	for i := 0; i < len(m.parts[q].mem.slots); i++ {
-		slot := &m.parts[q].mem.slots[i]
-		for id := setID(slot.val & valSet); id != 0; id = setID(slot.val & valSet) {
-			to := s.replacement(id)
-			if to == id {
-				break
-			}
-			s.d.sets.take(to, 1)
-			s.d.sets.drop(id, 1)
-			slot.val = slot.val&^valSet | uint64(to)
-			if to != 0 {
-				break
-			}
-			m.unlink(slot) // an entry may have moved here: look again
+	m.each(q, func(e engineAt) {
+		id := e.set()
+		to := s.replacement(id)
+		if to == id {
+			return
 		}
-	}
+		s.d.sets.take(to, 1)
+		s.d.sets.drop(id, 1)
+		if e.g.sets[e.i] = to; to == 0 {
+			m.unlink(e)
+		}
+	})
 	m.shrink(q)
 }
 
@@ -310,9 +306,7 @@ func (d *domain) tidy() {
 		}
 	}
 	for q := range d.engines.parts {
-		if p := &d.engines.parts[q]; len(p.mem.slots) > 4*minPart && p.used*100 < len(p.mem.slots)*sparse {
-			d.engines.resize(p, p.used*100/compact+1)
-		}
+		d.engines.tidy(q)
 	}
 }
 
@@ -320,29 +314,27 @@ func (d *domain) tidy() {
 func (d *domain) forgetEvicted() {
 	d.evicted = 0
 	for q := range d.engines.parts {
-		for i := 0; i < len(d.engines.parts[q].mem.slots); i++ {
-			slot := &d.engines.parts[q].mem.slots[i]
-			for slot.val&valSet != 0 && !d.anyHolds(slot) {
-				id := setID(slot.val & valSet)
-				d.engines.unlink(slot)
-				d.sets.drop(id, 1)
+		d.engines.each(q, func(e engineAt) {
+			if !d.anyHolds(e) {
+				d.sets.drop(e.set(), 1)
+				d.engines.unlink(e)
 			}
-		}
+		})
 		d.engines.shrink(q)
 	}
 }
 
-func (d *domain) anyHolds(entry *slot) bool {
-	sp := d.spaces[entry.val>>valSpace]
+func (d *domain) anyHolds(entry engineAt) bool {
+	sp := d.spaces[entry.space()]
 	if sp == nil {
 		return false
 	}
-	if sp.alive(entry.child) {
+	if sp.alive(entry.key()) {
 		return true
 	}
 	for i := range sp.lower {
 		if t := sp.lower[i].Load(); t != nil {
-			if s := t.find(entry.child); s != nil && s.val&valSet != 0 {
+			if s := t.find(entry.key()); s != nil && s.val&valSet != 0 {
 				return true
 			}
 		}

@@ -34,6 +34,10 @@ type process struct {
 // cacheBlocks of a process: fewer than all prompts have, so that it evicts.
 const cacheBlocks = 150
 
+// historySteps is more batches than a process publishes in the long form: what
+// it holds is read from its whole history.
+const historySteps = 1 << 20
+
 func newProcess(t *testing.T, binary, version string) *process {
 	t.Helper()
 	ports, err := testenv.FreePorts(3)
@@ -45,7 +49,7 @@ func newProcess(t *testing.T, binary, version string) *process {
 		source: source{holder: index.Holder{Replica: at(0)}, endpoint: "tcp://" + at(1), replay: "tcp://" + at(2)},
 		args: []string{"-listen", at(0), "-events", at(1), "-replay", at(2), "-version", version, "-model", scope.Model,
 			"-block-size", fmt.Sprint(blockSize), "-blocks", fmt.Sprint(cacheBlocks), "-prefill-rate", "-1", "-decode-rate", "-1",
-			"-fail-drop-events", "20"}}
+			"-fail-drop-events", "20", "-buffer-steps", fmt.Sprint(historySteps)}}
 	p.launch()
 	t.Cleanup(func() { p.running.Stop() })
 	return p
