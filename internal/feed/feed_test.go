@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -204,4 +205,34 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(h.feed)
 	metricstest.Lint(t, reg)
+}
+
+// TestBehindNamesWhoIsWaitedFor: a publisher that is not there is waited for
+// until SyncTimeout, by a clock that the test turns, whatever others have done.
+func TestBehindNamesWhoIsWaitedFor(t *testing.T) {
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	var late atomic.Int64
+	f := New(x, Options{SyncTimeout: time.Hour, Now: func() time.Time { return time.Unix(late.Load(), 0) }})
+	f.Join(&fleet.Replica{Addr: "10.0.0.1:8000"})
+	if addr, behind := f.Behind(); behind {
+		t.Errorf("%s is waited for, which publishes nothing", addr)
+	}
+	f.Join(&fleet.Replica{
+		Addr: "10.0.0.2:8000", Models: []fleet.Model{{ID: "m", Base: "m"}},
+		Events: []fleet.EventSource{{Endpoint: "ipc:///nonexistent"}},
+	})
+	if addr, behind := f.Behind(); !behind || addr != "10.0.0.2:8000" || f.Status()[1].Synced {
+		t.Errorf("behind %q, %v", addr, behind)
+	}
+	late.Store(3601)
+	if addr, behind := f.Behind(); behind || !f.Status()[1].Synced {
+		t.Errorf("%s is still waited for after an hour", addr)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = f.Run(ctx) // ends the subscription
 }
