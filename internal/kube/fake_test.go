@@ -32,6 +32,7 @@ const hang = 30 * time.Second
 type watched struct {
 	*testing.T
 	status *Status
+	stop   func() // ends the source and waits; may be called twice
 
 	mu    sync.Mutex
 	lists []string // "name address,…" each
@@ -42,6 +43,12 @@ func run(t *testing.T, src fleet.Source, s *Status) *watched {
 	w := &watched{T: t, status: s}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Watch ends with %v", err)
+		}
+	})
 	go func() {
 		done <- src.Watch(ctx, func(list []fleet.ReplicaOptions) {
 			var parts []string
@@ -53,12 +60,7 @@ func run(t *testing.T, src fleet.Source, s *Status) *watched {
 			w.lists = append(w.lists, strings.Join(parts, ","))
 		})
 	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Watch ends with %v", err)
-		}
-	})
+	t.Cleanup(w.stop)
 	return w
 }
 

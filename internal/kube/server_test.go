@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -215,6 +216,22 @@ func TestExampleRole(t *testing.T) {
 				return err != nil && strings.Contains(err.Error(), "list pool: kubetest: Forbidden")
 			})
 		})
+	}
+}
+
+// TestWatchLeavesNothing: when it has ended its connections have too, and what it
+// gave up is no failure.
+func TestWatchLeavesNothing(t *testing.T) {
+	api, w := overHTTP(t, kubetest.Faults{})
+	w.expect(a)
+	w.until("both watches", func() bool { return api.Watches() == 2 })
+	w.stop()
+	w.until("no connections", func() bool { return api.Connections() == 0 })
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	(&observed{resource: resourcePods, status: w.status, log: logTo(t)}).asked(ended, "list", ended.Err())
+	if notes := w.status.Notes(); notes != nil {
+		t.Errorf("notes %q", notes)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -39,6 +40,7 @@ type Server struct {
 	role    Object         // nil: everybody may do everything
 	counts  map[string]int // requests by verb and resource, "watch pods"
 	watches int            // open now
+	conns   int            // likewise
 }
 
 // Faults is what goes wrong; the zero value is nothing.
@@ -63,6 +65,16 @@ func New(t testing.TB) *Server {
 	s.http = httptest.NewUnstartedServer(s)
 	s.http.EnableHTTP2 = true
 	s.http.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that give up a handshake
+	s.http.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch state {
+		case http.StateNew:
+			s.conns++
+		case http.StateClosed, http.StateHijacked:
+			s.conns--
+		}
+	}
 	s.http.StartTLS()
 	s.URL = s.http.URL
 	t.Cleanup(func() {
@@ -182,6 +194,13 @@ func (s *Server) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.watches
+}
+
+// Connections says how many are open.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns
 }
 
 // tell wakes the watches; it needs s.mu.
