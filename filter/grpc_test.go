@@ -360,6 +360,31 @@ func TestServedFeedback(t *testing.T) {
 	}
 }
 
+// TestSubsetIsLatchedAtHeaders: in every shape, from the first message that has
+// it, whatever later ones say.
+func TestSubsetIsLatchedAtHeaders(t *testing.T) {
+	for name, hint := range map[string]any{
+		"list":        []any{"10.0.0.2:8000"},
+		"string":      "10.0.0.2:8000",
+		"ip":          "10.0.0.2",
+		"list of two": []any{"10.9.9.9:1", "10.0.0.2"},
+		"commas":      "10.9.9.9:1, 10.0.0.2:8000",
+	} {
+		for _, mode := range []modev3.ProcessingMode_BodySendMode{buffered, partial, duplex} {
+			for _, later := range []*corev3.Metadata{nil, {}, subset(hint), subset([]any{"10.0.0.1:8000"})} {
+				b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2), replica(3))
+				b.holds("10.0.0.1:8000", 0, 6)
+				first, second := headers(mode, "POST", chatPath, false), body(chat, true)
+				first.MetadataContext, second.MetadataContext = subset(hint), later
+				out, err := exchange(t, dial(t, NewServer(b.router, ServerOptions{})), first, second)
+				if got := destination(out); err != nil || got != "10.0.0.2:8000" {
+					t.Errorf("%s, %v, then %v: destination %q, %v", name, mode, later, got, err)
+				}
+			}
+		}
+	}
+}
+
 // TestARepeatedTenantHeaderCountsAsNone: else a client could add one.
 func TestARepeatedTenantHeaderCountsAsNone(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 100}, replica(1))

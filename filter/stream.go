@@ -39,6 +39,7 @@ type stream struct {
 	size     int      // bytes in held
 	ended    bool     // the request's end of stream was seen
 	answered bool     // response headers were seen
+	refused  bool     // with a status of ours: nothing more may be said
 
 	spent time.Duration // answering
 }
@@ -50,6 +51,9 @@ type (
 
 // step takes one message and appends the answers to out.
 func (st *stream) step(ctx context.Context, m *request, out []*response) []*response {
+	if st.refused {
+		return out // sent before Envoy knew
+	}
 	if pc := m.GetProtocolConfig(); pc != nil {
 		st.mode, st.resp = pc.GetRequestBodyMode(), pc.GetResponseBodyMode()
 	}
@@ -119,6 +123,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 // answer is build(decision), or the protocol's error status in picker mode.
 func (st *stream) answer(build func(Decision) *response) *response {
 	if code, ok := st.srv.refusal(st.d.Reason); ok {
+		st.refused = true
 		return immediate(code, st.d.Reason)
 	}
 	return build(st.d)
@@ -139,7 +144,7 @@ func (st *stream) decide(d Decision) {
 func (st *stream) skip(reason Reason) { st.decide(st.srv.router.Skip(&st.q, reason)) }
 
 func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out []*response) []*response {
-	if st.decided || st.ended {
+	if st.decided || st.ended || !st.ours {
 		return append(out, plainRequestBody)
 	}
 	st.ended = b.GetEndOfStream()
@@ -183,11 +188,9 @@ func (st *stream) flush(ctx context.Context, out []*response, end bool) []*respo
 		st.route(ctx, body)
 		done()
 	}
-	a := st.answer(headersHint)
-	out = append(out, a)
+	out = append(out, st.answer(headersHint))
 	held := st.release()
-	if a.GetImmediateResponse() != nil {
-		st.ended = true
+	if st.refused {
 		return out
 	}
 	for i, b := range held {

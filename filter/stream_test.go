@@ -196,9 +196,39 @@ func sequences() []sequence {
 			" |  | headers,body(1),body(1 end)", "no_model"},
 		{"duplex, another route ended by trailers", []*request{headers(duplex, "POST", "/v1/embeddings", false), body("abc", false), trailers()},
 			"headers | body(3) | trailers", ReasonNotOurs},
+		{"duplex, trailers before the headers' answer, then an end", []*request{headers(duplex, "POST", chatPath, false), trailers(), body("", true)},
+			" | headers(0 whole) | ", "unreadable_json"},
+		{"duplex, empty chunks", []*request{headers(duplex, "POST", chatPath, false), body("", false), body(chat, false), body("", false), body("", true)},
+			" |  |  |  | headers+endpoint,body(57),body(0 end)", ReasonCold},
+		{"duplex, headers end the stream, then trailers", []*request{headers(duplex, "POST", chatPath, true), trailers()},
+			"headers | trailers", ReasonNotOurs},
+		{"buffered, an end over 1 MB twice", []*request{headers(buffered, "POST", chatPath, false), body(chat, true), body(strings.Repeat("x", 1<<20), true)},
+			"headers | body+endpoint | body", ReasonCold},
+		{"duplex, an end over 1 MB twice", []*request{headers(duplex, "POST", chatPath, false), body(chat, true), body(strings.Repeat("x", 1<<20), true)},
+			" | headers+endpoint,body(57 end) | ", ReasonCold},
+		{"partial, duplicate end of stream", []*request{headers(partial, "POST", chatPath, false), body(chat, true), body("", true)},
+			"headers | body+endpoint | body", ReasonCold},
+		{"partial, cut, the rest follows", []*request{headers(partial, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], true)},
+			"headers | body | body", ReasonBodyCut},
+		{"streamed, duplicate end of stream", []*request{headers(streamed, "POST", chatPath, false), body(chat, true), body("", true)},
+			"headers | body | body", ReasonMode},
+		{"streamed, get", []*request{headers(streamed, "GET", "/v1/models", true)},
+			"headers", ReasonNotOurs},
+		{"an Envoy that does not tell its mode", []*request{untold(headers(buffered, "POST", chatPath, false)), body(chat, true)},
+			"headers | body+endpoint", ReasonCold},
+		{"a body without headers", []*request{body(chat, true)},
+			"body", ""},
+		{"trailers without headers", []*request{trailers()},
+			"trailers", ""},
 		{"nothing inside", []*request{{}, headers(buffered, "GET", "/", true)},
 			" | headers", ReasonNotOurs},
 	}
+}
+
+// untold is m as an Envoy without ProtocolConfiguration sends it.
+func untold(m *request) *request {
+	m.ProtocolConfig = nil
+	return m
 }
 
 // bytewise sends s in chunks of one byte.
@@ -302,35 +332,100 @@ func FuzzDuplexGivesBytesBack(f *testing.F) {
 	})
 }
 
+// FuzzSequences sends headers and then messages in any order, one per byte of
+// script, and holds the answers to what Envoy would accept: no panic, no charge left over, in
+// duplex mode never more than was received and one end at most, in the others
+// one answer per message.
+func FuzzSequences(f *testing.F) {
+	f.Add([]byte("hbBtra"), byte(2))
+	f.Add([]byte("hbbbt"), byte(4))
+	f.Add([]byte("hBBBt"), byte(4))
+	f.Add([]byte("HtbBrRT"), byte(4))
+	f.Add([]byte("hxbt"), byte(4))
+	f.Add([]byte("sbBe"), byte(3))
+	modes := []modev3.ProcessingMode_BodySendMode{modev3.ProcessingMode_NONE, streamed, buffered, partial, duplex}
+	f.Fuzz(func(t *testing.T, script []byte, m byte) {
+		mode := modes[int(m)%len(modes)]
+		bench := newBench(t, fakeTokens{n: 100}, replica(1))
+		st := &stream{srv: NewServer(bench.router, ServerOptions{MaxBody: 1000, Picker: true}), mode: mode}
+		var received, given, ends int
+		for i, c := range script {
+			msg, expire := scripted(c, i == 0, mode)
+			var out []*response
+			if expire {
+				if mode == duplex {
+					out = st.expire(nil)
+				}
+			} else {
+				received += len(msg.GetRequestBody().GetBody())
+				out = st.step(context.Background(), msg, nil)
+			}
+			if known := msg != nil && msg.Request != nil; mode != duplex && known && !st.refused && len(out) != 1 {
+				t.Fatalf("%q in %v: %d answers to %q", script, mode, len(out), c)
+			}
+			for _, r := range out {
+				if st.refused && r.GetImmediateResponse() == nil {
+					t.Fatalf("%q: %s after a refusal", script, describe(r))
+				}
+				checkMetadata(t, r)
+				common := r.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+				given += len(common.GetBody()) + len(r.GetRequestHeaders().GetResponse().GetBodyMutation().GetBody())
+				if common.GetEndOfStream() {
+					ends++
+				}
+			}
+		}
+		if given > received || ends > 1 || mode != duplex && given+ends > 0 {
+			t.Fatalf("%q in %v: %d of %d bytes given back, %d ends", script, mode, given, received, ends)
+		}
+		st.close()
+		bench.idle(t)
+	})
+}
+
+// scripted is the message that c stands for, headers as the first one, or the
+// end of a body's wait.
+func scripted(c byte, first bool, mode modev3.ProcessingMode_BodySendMode) (m *request, expire bool) {
+	if first {
+		switch c {
+		case 'H':
+			return headers(mode, "GET", "/v1/models", true), false
+		case 'o':
+			return headers(mode, "POST", "/v1/embeddings", false), false
+		case 's':
+			m = headers(mode, "POST", chatPath, false)
+			m.MetadataContext = subset([]any{"10.9.9.9:1"})
+			return m, false
+		}
+		return headers(mode, "POST", chatPath, false), false
+	}
+	switch c {
+	case 'b':
+		return body(chat, false), false
+	case 'B':
+		return body(chat, true), false
+	case 'l':
+		return body(strings.Repeat("x", 2000), false), false
+	case 'e':
+		return body("", true), false
+	case 't':
+		return trailers(), false
+	case 'r':
+		return responseHeaders(), false
+	case 'R':
+		return responseTrailers(), false
+	case 'x':
+		return nil, true
+	}
+	return &request{}, false
+}
+
 func subset(v any) *corev3.Metadata {
 	s, err := structpb.NewStruct(map[string]any{envoy.KeySubset: v})
 	if err != nil {
 		panic(err)
 	}
 	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.MetadataSubset: s}}
-}
-
-func TestSubsetIsLatchedAtHeaders(t *testing.T) {
-	for name, hint := range map[string]any{
-		"list":        []any{"10.0.0.2:8000"},
-		"string":      "10.0.0.2:8000",
-		"ip":          "10.0.0.2",
-		"list of two": []any{"10.9.9.9:1", "10.0.0.2"},
-		"commas":      "10.9.9.9:1, 10.0.0.2:8000",
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2), replica(3))
-			b.holds("10.0.0.1:8000", 0, 6)
-			st := &stream{srv: NewServer(b.router, ServerOptions{}), mode: buffered}
-			first := headers(buffered, "POST", chatPath, false)
-			first.MetadataContext = subset(hint)
-			st.step(context.Background(), first, nil)
-			st.step(context.Background(), body(chat, true), nil)
-			if st.d.Destination != "10.0.0.2:8000" {
-				t.Errorf("destination %q", st.d.Destination)
-			}
-		})
-	}
 }
 
 func TestPickerAnswers503WhenTheSubsetIsEmpty(t *testing.T) {
