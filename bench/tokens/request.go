@@ -9,6 +9,7 @@ import (
 
 	"warmroute/internal/chat"
 	"warmroute/internal/openai"
+	"warmroute/internal/pyvalue"
 	"warmroute/internal/tokens"
 	"warmroute/test/oracle"
 )
@@ -58,8 +59,14 @@ func requests(ref *oracle.Process, name, text string) error {
 	if err != nil {
 		return err
 	}
+	m.Chat.Version = server
+	renderer, err := chat.New(m.Chat)
+	if err != nil {
+		return err
+	}
 	r := &reader{text: text, at: 7} // other parts than the texts encoded before
 	full, next := math.Inf(1), math.Inf(1)
+	least := steps{scan: math.Inf(1), read: math.Inf(1), render: math.Inf(1), encode: math.Inf(1)}
 	ratio := 0.0 // bytes a token
 	for range rounds {
 		list := r.dialogue(size)
@@ -77,14 +84,67 @@ func requests(ref *oracle.Process, name, text string) error {
 			} else {
 				next = min(next, took)
 			}
-			list = append(list, message{"assistant", r.take(turnSize)}, message{"user", r.take(turnSize)})
+			if turn > 0 {
+				if list, raw, err = r.grown(list); err != nil {
+					return err
+				}
+				if err := least.measure(renderer, m.Encoder, raw); err != nil {
+					return err
+				}
+			}
+			if list, _, err = r.grown(list); err != nil {
+				return err
+			}
 		}
 	}
-	short, err := shortRequests(ref, q, m, r, name, int(requestTokens*ratio))
+	short, err := shortRequests(ref, q, renderer, r, name, int(requestTokens*ratio))
 	if err != nil {
 		return err
 	}
-	fmt.Printf("| %s | %.2f | %.3f | 1/%.0f | %d | %.2f | %.3f | %.3f | %.1f |\n", name, full, next, full/next, short.tokens, short.rust, short.cold, short.warm, short.rust/short.cold)
+	least.render -= least.read // Render reads the messages, too
+	rendered := least.render + least.encode
+	fmt.Printf("| %s | %.2f | %.3f | 1/%.0f | %.3f + %.3f | %.3f + %.3f | 1/%.0f | %d | %.2f | %.3f | %.3f | %.1f |\n", name, full, next, full/next,
+		least.scan, least.read, least.render, least.encode, (full-least.scan-least.read)/rendered, short.tokens, short.rust, short.cold, short.warm, short.rust/short.cold)
+	return nil
+}
+
+// grown is the chat with another turn, and its body.
+func (r *reader) grown(list []message) ([]message, []byte, error) {
+	list = append(list, message{"assistant", r.take(turnSize)}, message{"user", r.take(turnSize)})
+	raw, err := body(list)
+	return list, raw, err
+}
+
+// steps are the least times of the parts of a request in ms: scanning the body,
+// reading its messages, normalising and rendering them, encoding the text.
+type steps struct {
+	scan, read, render, encode float64
+
+	text []byte
+	ids  []uint32
+}
+
+func (s *steps) measure(renderer *chat.Renderer, encoder tokens.Encoder, raw []byte) error {
+	t0 := time.Now()
+	req, err := openai.Parse(route, raw)
+	if err != nil {
+		return err
+	}
+	t1 := time.Now()
+	if _, err := pyvalue.Parse(req.Raw(openai.FieldMessages)); err != nil {
+		return err
+	}
+	t2 := time.Now()
+	rendered, err := renderer.Render(s.text[:0], req, t2)
+	if err != nil {
+		return err
+	}
+	t3 := time.Now()
+	s.text, s.ids = rendered.Text, encoder.Append(s.ids[:0], rendered.Text, rendered.AddSpecialTokens)
+	t4 := time.Now()
+	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
+	s.scan, s.read = min(s.scan, ms(t1.Sub(t0))), min(s.read, ms(t2.Sub(t1)))
+	s.render, s.encode = min(s.render, ms(t3.Sub(t2))), min(s.encode, ms(t4.Sub(t3)))
 	return nil
 }
 
@@ -94,13 +154,8 @@ type shortTimes struct {
 	rust, cold, warm float64
 }
 
-func shortRequests(ref *oracle.Process, q *tokens.Requests, m tokens.Model, r *reader, name string, n int) (shortTimes, error) {
+func shortRequests(ref *oracle.Process, q *tokens.Requests, renderer *chat.Renderer, r *reader, name string, n int) (shortTimes, error) {
 	out := shortTimes{rust: math.Inf(1), cold: math.Inf(1), warm: math.Inf(1)}
-	m.Chat.Version = server
-	renderer, err := chat.New(m.Chat)
-	if err != nil {
-		return out, err
-	}
 	for range 2 * rounds {
 		raw, err := body(r.dialogue(n))
 		if err != nil {

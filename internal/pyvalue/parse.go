@@ -246,19 +246,6 @@ func (p *parser) plain() {
 	}
 }
 
-// unescaped steps to the next quote, backslash or control character.
-func (p *parser) unescaped() {
-	for p.plain(); p.pos < len(p.data); p.plain() {
-		if c := p.data[p.pos]; c == '"' || c == '\\' || c < ' ' {
-			return
-		}
-		p.pos++
-		for p.pos < len(p.data) && p.data[p.pos] >= utf8.RuneSelf {
-			p.pos++
-		}
-	}
-}
-
 // textBlock is the memory taken at once for strings with escapes, in bytes: some
 // messages' worth, and little beside a document's values.
 const textBlock = 16 << 10
@@ -270,68 +257,89 @@ func (p *parser) escaped(start int) (string, error) {
 	if cap(buf) < p.pos-start+utf8.UTFMax {
 		buf = make([]byte, 0, max(p.pos-start+utf8.UTFMax, min(len(p.data)-start, textBlock)))
 	}
+	buf = append(buf, p.data[start:p.pos]...)
 	for {
-		p.unescaped()
-		buf = append(buf, p.data[start:p.pos]...)
-		if p.pos >= len(p.data) || p.data[p.pos] < ' ' {
+		buf = p.copyPlain(buf)
+		if p.pos >= len(p.data) {
 			return "", p.fail(ErrSyntax)
 		}
-		if p.skip('"') {
+		switch c := p.data[p.pos]; {
+		case c == '"':
 			if !utf8.Valid(buf) {
 				return "", p.fail(ErrUTF8)
 			}
+			p.pos++
 			p.free = buf[len(buf):]
 			return unsafe.String(unsafe.SliceData(buf), len(buf)), nil
+		case c == '\\':
+			p.pos++
+			var err error
+			if buf, err = p.escape(buf); err != nil {
+				return "", err
+			}
+		case c < ' ':
+			return "", p.fail(ErrSyntax)
+		default: // less than eight bytes before the document's end
+			buf = append(buf, c)
+			p.pos++
 		}
-		p.pos++
-		var err error
-		if buf, err = p.escape(buf); err != nil {
-			return "", err
-		}
-		start = p.pos
 	}
 }
 
+// copyPlain appends what stands for itself, eight bytes at a time: up to the next
+// quote, backslash or control character, or less than eight bytes before the end.
+func (p *parser) copyPlain(buf []byte) []byte {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	for p.pos+8 <= len(p.data) {
+		w := binary.LittleEndian.Uint64(p.data[p.pos:])
+		buf = binary.LittleEndian.AppendUint64(buf, w)
+		quote, backslash := w^(ones*'"'), w^(ones*'\\')
+		// The lowest bit is exact; a borrow may set some above it.
+		found := ((w-ones*' ')&^w | (quote-ones)&^quote | (backslash-ones)&^backslash) & high
+		if found != 0 {
+			n := bits.TrailingZeros64(found) / 8
+			p.pos += n
+			return buf[:len(buf)-8+n]
+		}
+		p.pos += 8
+	}
+	return buf
+}
+
+// escapes are the characters that a backslash and one byte stand for.
+var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// escape appends what the escape sequence behind the backslash stands for.
 func (p *parser) escape(buf []byte) ([]byte, error) {
 	if p.pos >= len(p.data) {
 		return buf, p.fail(ErrSyntax)
 	}
 	c := p.data[p.pos]
 	p.pos++
-	switch c {
-	case '"', '\\', '/':
-		return append(buf, c), nil
-	case 'b':
-		return append(buf, '\b'), nil
-	case 'f':
-		return append(buf, '\f'), nil
-	case 'n':
-		return append(buf, '\n'), nil
-	case 'r':
-		return append(buf, '\r'), nil
-	case 't':
-		return append(buf, '\t'), nil
-	case 'u':
-		r, ok := p.hex4()
+	if plain := escapes[c]; plain != 0 {
+		return append(buf, plain), nil
+	}
+	if c != 'u' {
+		return buf, p.fail(ErrSyntax)
+	}
+	r, ok := p.hex4()
+	if !ok {
+		return buf, p.fail(ErrSyntax)
+	}
+	if utf16.IsSurrogate(r) {
+		if r >= 0xDC00 || len(p.data)-p.pos < 6 || p.data[p.pos] != '\\' || p.data[p.pos+1] != 'u' {
+			return buf, p.fail(ErrSurrogate)
+		}
+		p.pos += 2
+		low, ok := p.hex4()
 		if !ok {
 			return buf, p.fail(ErrSyntax)
 		}
-		if utf16.IsSurrogate(r) {
-			if r >= 0xDC00 || len(p.data)-p.pos < 6 || p.data[p.pos] != '\\' || p.data[p.pos+1] != 'u' {
-				return buf, p.fail(ErrSurrogate)
-			}
-			p.pos += 2
-			low, ok := p.hex4()
-			if !ok {
-				return buf, p.fail(ErrSyntax)
-			}
-			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
-				return buf, p.fail(ErrSurrogate)
-			}
+		if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+			return buf, p.fail(ErrSurrogate)
 		}
-		return utf8.AppendRune(buf, r), nil
 	}
-	return buf, p.fail(ErrSyntax)
+	return utf8.AppendRune(buf, r), nil
 }
 
 func (p *parser) hex4() (rune, bool) {
