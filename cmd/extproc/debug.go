@@ -15,8 +15,9 @@ import (
 const lastDecisions = 20
 
 // explain answers GET /debug/explain?id=REQUEST_ID&reason=…&n=…: the newest
-// recorded decisions that match, newest first, as {"decisions": [...]}.
-func explain(ring *filter.Ring) http.Handler {
+// recorded decisions that match, newest first, as {"decisions": [...]}, and with
+// them the features whose ids are not computed in process any more, if any.
+func explain(ring *filter.Ring, demoted func() []demotion) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		n := lastDecisions
@@ -32,7 +33,11 @@ func explain(ring *filter.Ring) http.Handler {
 			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
 		})
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"decisions": found}) // the client has gone
+		answer := struct {
+			Decisions []filter.Record `json:"decisions"`
+			Demoted   []demotion      `json:"demoted,omitempty"`
+		}{found, demoted()}
+		_ = json.NewEncoder(w).Encode(answer) // the client has gone
 	})
 }
 

@@ -24,7 +24,7 @@ import (
 // explainNow answers POST /debug/explain?path=ROUTE&tenant=T&subset=A,B with a
 // request's body: what would be decided about it now, as {"decision": …}. The
 // request is not sent on and nothing is charged.
-func explainNow(router *filter.Router, maxBody int) http.Handler {
+func explainNow(router *filter.Router, maxBody int, demoted func() []demotion) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		path := cmp.Or(query.Get("path"), openai.Chat.String())
@@ -44,7 +44,11 @@ func explainNow(router *filter.Router, maxBody int) http.Handler {
 		}
 		rec := router.Explain(r.Context(), q)
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"decision": rec}) // the client has gone
+		answer := struct {
+			Decision filter.Record `json:"decision"`
+			Demoted  []demotion    `json:"demoted,omitempty"`
+		}{rec, demoted()}
+		_ = json.NewEncoder(w).Encode(answer) // the client has gone
 	})
 }
 
@@ -81,7 +85,7 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 	base := "http://" + cmp.Or(o.admin, c.Admin.Listen) + "/debug/explain?"
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
-	rec, err := o.ask(ctx, base, std.in)
+	rec, demoted, err := o.ask(ctx, base, std.in)
 	if err != nil {
 		return err
 	}
@@ -90,28 +94,34 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 		e.SetIndent("", "  ")
 		return e.Encode(rec)
 	}
-	if err := printRecord(std.out, rec); err != nil || o.id == "" || o.config == "" {
+	if err := printRecord(std.out, rec, demoted); err != nil || o.id == "" || o.config == "" {
 		return err
 	}
 	return o.printAgain(std.out, rec, c.Policy)
 }
 
-// ask gets the record from the router.
-func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (filter.Record, error) {
+// ask gets the record from the router, and which features are demoted.
+func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (filter.Record, []demotion, error) {
 	if o.id == "" {
 		query := url.Values{"path": {o.path}, "tenant": {o.tenant}, "subset": {o.subset}}
-		var answer struct{ Decision filter.Record }
+		var answer struct {
+			Decision filter.Record
+			Demoted  []demotion
+		}
 		err := fetch(ctx, http.MethodPost, base+query.Encode(), body, &answer)
-		return answer.Decision, err
+		return answer.Decision, answer.Demoted, err
 	}
-	var answer struct{ Decisions []filter.Record }
+	var answer struct {
+		Decisions []filter.Record
+		Demoted   []demotion
+	}
 	if err := fetch(ctx, http.MethodGet, base+url.Values{"id": {o.id}}.Encode(), nil, &answer); err != nil {
-		return filter.Record{}, err
+		return filter.Record{}, nil, err
 	}
 	if len(answer.Decisions) == 0 {
-		return filter.Record{}, fmt.Errorf("the router has no decision with id %q, or no longer; filter.decisions is how many it keeps", o.id)
+		return filter.Record{}, nil, fmt.Errorf("the router has no decision with id %q, or no longer; filter.decisions is how many it keeps", o.id)
 	}
-	return answer.Decisions[0], nil
+	return answer.Decisions[0], answer.Demoted, nil
 }
 
 func fetch(ctx context.Context, method, url string, body io.Reader, to any) error {
@@ -136,7 +146,7 @@ func fetch(ctx context.Context, method, url string, body io.Reader, to any) erro
 
 // printRecord prints a decision for people: what was known, then the candidates,
 // best first.
-func printRecord(w io.Writer, rec filter.Record) error {
+func printRecord(w io.Writer, rec filter.Record, demoted []demotion) error {
 	chosen, others, _ := strings.Cut(rec.Chosen, ",")
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
@@ -153,6 +163,9 @@ func printRecord(w io.Writer, rec filter.Record) error {
 	line("model", "%s, policy %s", cmp.Or(rec.Model, "not known"), cmp.Or(rec.Policy, "none"))
 	line("tokens", "%d from %s; prompts %d, blocks looked up %d", rec.Tokens, cmp.Or(rec.Source, "nowhere"), rec.Prompts, rec.Blocks)
 	line("cached", "%d tokens predicted", rec.Predicted)
+	for _, d := range demoted {
+		line("demoted", "%s of %s: ids differed from vLLM's at token %d (%s)", d.Feature, d.Model, d.Position, d.At.UTC().Format(time.RFC3339))
+	}
 	line("took", "%s", rec.Took.Round(time.Microsecond))
 	if len(rec.Candidates) == 0 {
 		return nil

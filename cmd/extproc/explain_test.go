@@ -22,7 +22,7 @@ func TestExplainHandler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := explainNow(r.filter, c.Filter.MaxBody)
+	h := explainNow(r.filter, c.Filter.MaxBody, r.demotions)
 	for _, tc := range []struct {
 		target, body string
 		status       int
@@ -60,7 +60,7 @@ func TestExplainCommand(t *testing.T) {
 		asked = append(asked, r.Method+" "+r.URL.RawQuery)
 		switch {
 		case r.Method == http.MethodPost:
-			_, _ = w.Write([]byte(`{"decision":` + recorded + `}`))
+			_, _ = w.Write([]byte(`{"decision":` + recorded + `,"demoted":[{"model":"m","feature":"tools","first_difference_at_token":7,"at":"2026-03-05T07:08:09Z","differences":2}]}`))
 		case r.URL.Query().Get("id") == "r-1":
 			_, _ = w.Write([]byte(`{"decisions":[` + recorded + `]}`))
 		default:
@@ -83,7 +83,7 @@ func TestExplainCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"reason     warm\n", "goes to    10.0.0.2:8000, then 10.0.0.3:8000\n", "1000 from in_process", "960 tokens predicted", "failing"} {
+	for _, want := range []string{"reason     warm\n", "goes to    10.0.0.2:8000, then 10.0.0.3:8000\n", "1000 from in_process", "demoted    tools of m: ids differed from vLLM's at token 7 (2026-03-05T07:08:09Z)\n", "960 tokens predicted", "failing"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

@@ -239,8 +239,8 @@ func trim(ctx context.Context, ready func() error) error {
 func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 	handlers := r.policyPages()
 	maps.Copy(handlers, map[string]http.Handler{
-		"GET /debug/explain":  explain(r.ring),
-		"POST /debug/explain": explainNow(r.filter, r.c.Filter.MaxBody),
+		"GET /debug/explain":  explain(r.ring, r.demotions),
+		"POST /debug/explain": explainNow(r.filter, r.c.Filter.MaxBody, r.demotions),
 		"GET /debug/replicas": r.replicas(),
 	})
 	return admin.Listen(admin.Options{

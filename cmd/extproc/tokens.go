@@ -180,6 +180,31 @@ func (r *router) base(served tokens.Served) string {
 	return served.Model
 }
 
+// demotion is a feature whose ids differed from a replica's: it is not computed
+// in process until the replicas' version changes.
+type demotion struct {
+	Model    string    `json:"model"`
+	Feature  string    `json:"feature"`
+	Position int       `json:"first_difference_at_token"` // of the first difference
+	At       time.Time `json:"at"`                        // of the first difference
+	Differs  int       `json:"differences"`
+}
+
+func (r *router) demotions() []demotion {
+	if r.local == nil {
+		return nil
+	}
+	var out []demotion
+	for _, s := range r.local.Status() {
+		for _, f := range s.Features {
+			if f.State == tokens.Demoted {
+				out = append(out, demotion{s.Model, f.Feature, f.Position, f.At, f.Differs})
+			}
+		}
+	}
+	return out
+}
+
 // tokenMetrics registers what is known of in-process token ids.
 func tokenMetrics(reg prometheus.Registerer) tokens.Hooks {
 	vec := func(name, help, label string) *prometheus.CounterVec {

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/chat"
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokens"
 )
@@ -46,5 +52,72 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 	}
 	if got := fmt.Sprint(urls(r.serving(s, "m"))); got != "[http://10.0.0.1:80 http://10.0.0.2:80 http://10.0.0.4:80]" {
 		t.Errorf("all that serve it: %s", got)
+	}
+}
+
+// runes encodes a text as its code points.
+type runes struct{}
+
+func (runes) Append(dst []uint32, text []byte, _ bool) []uint32 {
+	for _, r := range string(text) {
+		dst = append(dst, uint32(r))
+	}
+	return dst
+}
+
+// A feature that a replica's answer demoted is in the explain output, with where
+// it differed and without any text.
+func TestExplainTellsOfDemotedFeatures(t *testing.T) {
+	r, err := newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(h http.Handler, method, body string) map[string]json.RawMessage {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, "/debug/explain", strings.NewReader(body)))
+		var v map[string]json.RawMessage
+		if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
+			t.Fatalf("%v: %s", err, w.Body)
+		}
+		return v
+	}
+	handlers := map[string]http.Handler{http.MethodGet: explain(r.ring, r.demotions), http.MethodPost: explainNow(r.filter, 1000, r.demotions)}
+	for method, h := range handlers {
+		if v := ask(h, method, "{}"); v["demoted"] != nil {
+			t.Errorf("%s: %s although nothing is demoted", method, v["demoted"])
+		}
+	}
+	// The server agrees on plain chats and gives another fourth id where there are tools.
+	replica := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		var v struct{ Messages []struct{ Content string } }
+		if json.Unmarshal(body, &v) != nil || len(v.Messages) != 1 || req.URL.Path != "/v1/chat/completions/render" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		ids := runes{}.Append(nil, []byte("text:"+v.Messages[0].Content), false)
+		if strings.Contains(string(body), `"tools":`) {
+			ids[3]++
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"token_ids": ids})
+	}))
+	defer replica.Close()
+	endpoints := []tokens.Endpoint{{URL: replica.URL, Version: "0.32.0", Render: true}}
+	remote := tokens.NewRemote(tokens.RemoteOptions{Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }, Client: replica.Client()})
+	defer remote.Close()
+	r.local = tokens.NewLocal(tokens.LocalOptions{Reference: remote, Endpoints: func(string) []tokens.Endpoint { return endpoints }})
+	m := tokens.Model{Encoder: runes{}, Chat: chat.Options{Template: "text:{{ messages[0].content }}", Transformers: "5.19.0"}}
+	if err := r.local.Load("m", m); err != nil {
+		t.Fatal(err)
+	}
+	r.local.CheckAll(t.Context())
+	for method, h := range handlers {
+		var demoted []demotion
+		if err := json.Unmarshal(ask(h, method, "{}")["demoted"], &demoted); err != nil || len(demoted) != 1 {
+			t.Fatalf("%s: %v %+v", method, err, demoted)
+		}
+		if d := demoted[0]; d.Model != "m" || d.Feature != "tools" || d.Position != 3 || d.Differs == 0 || d.At.IsZero() {
+			t.Errorf("%s: %+v", method, d)
+		}
 	}
 }

@@ -90,10 +90,18 @@ func (t *trust) demote(f chat.Features, route chat.Features, online bool, at tim
 	return blamed &^ chat.Features(t.demoted.Or(uint32(blamed)))
 }
 
+// The states of a feature.
+const (
+	Trusted    = "trusted"    // a replica confirmed it
+	Unverified = "unverified" // no replica was asked, or answered
+	Configured = "configured" // unverified, and used because the configuration says so
+	Demoted    = "demoted"    // it differed: not used until the servers change
+)
+
 // FeatureStatus is one line of what an operator is told.
 type FeatureStatus struct {
 	Feature string
-	State   string // "trusted", "unverified", "configured", "demoted"
+	State   string // Trusted, Unverified, Configured or Demoted
 	Evidence
 }
 
@@ -131,11 +139,11 @@ func (l *Local) Status() []Status {
 func (t *trust) state(f, unverified chat.Features) string {
 	switch {
 	case chat.Features(t.demoted.Load())&f != 0:
-		return "demoted"
+		return Demoted
 	case chat.Features(t.trusted.Load())&f != 0:
-		return "trusted"
+		return Trusted
 	case unverified&f != 0:
-		return "configured"
+		return Configured
 	}
-	return "unverified"
+	return Unverified
 }

@@ -75,7 +75,7 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 			continue
 		}
 		ids, features, err := l.compute(m, *m.encoder.Load(), m.renderer.Load(), req)
-		if err != nil || m.trust.state(features, 0) == "demoted" {
+		if err != nil || m.trust.state(features, 0) == Demoted {
 			continue // not computed here, or known to be wrong
 		}
 		switch l.verify(ctx, m, req, ids, features, endpoints, false) {
