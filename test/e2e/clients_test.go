@@ -1,0 +1,168 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/internal/vllmsim"
+)
+
+// What a client sends: no copy of it may be found anywhere afterwards.
+const (
+	secretText = "Xylophonmarmelade"
+	secretIDs  = "4711,4712,4713,4714" // as token ids; also looked for with spaces
+)
+
+// TestNoPromptTextIsKept runs the router at debug level, sends it secrets in
+// every place that a client writes, over requests that succeed, that are broken
+// and whose replicas fail, and finds them in no log, metric or debug page.
+func TestNoPromptTextIsKept(t *testing.T) {
+	st := start(t, setup{replicas: 2, sim: fast(), config: "log: {level: debug}\nfilter: {token_budget: 500ms, tenant_header: x-tenant, reason_header: true}\n"})
+	sent := 0
+	send := func(path, body string) {
+		t.Helper()
+		req, err := http.NewRequest("POST", st.envoy.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+secretText)
+		req.Header.Set("Cookie", secretText)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		sent++
+	}
+	all := func() {
+		for _, body := range secretBodies() {
+			for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v1/embeddings", "/v1/" + secretText} {
+				send(path+"?q="+secretText, body)
+			}
+		}
+	}
+	all()
+	faults(st, vllmsim.Faults{ErrorEvery: 2, NoRender: true})
+	all()
+	faults(st, vllmsim.Faults{})
+	for _, body := range secretBodies() { // the operator's own question
+		resp, err := http.Post("http://"+st.admin+"/debug/explain", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	st.sims = st.sims[:1]
+	st.writeConfig("log: {level: debug}\nfilter: {token_budget: 500ms}\n") // a replica leaves
+	st.until(20*time.Second, "the replica left", func() bool { return st.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 1 })
+
+	pages := map[string]string{"log": readLog(t, st.extproc.Log)}
+	for _, path := range []string{"/metrics", "/debug/explain?n=1000", "/debug/replicas", "/policy", "/pressure", "/readyz", "/healthz"} {
+		pages[path] = page(t, "http://"+st.admin+path)
+	}
+	if n := strings.Count(pages["/debug/explain?n=1000"], `"reason"`); n < sent/2 {
+		t.Errorf("%d decisions are recorded of %d requests", n, sent)
+	}
+	for name, text := range pages {
+		if text == "" {
+			t.Errorf("%s is empty", name)
+		}
+		for _, secret := range []string{secretText, strings.ToLower(secretText), secretIDs, strings.ReplaceAll(secretIDs, ",", " ")} {
+			if i := strings.Index(text, secret); i >= 0 {
+				t.Errorf("%s has what a client wrote: %q", name, text[max(0, i-200):min(len(text), i+100)])
+			}
+		}
+	}
+}
+
+// secretBodies hold the secrets in every field, whole and broken.
+func secretBodies() []string {
+	s, ids := secretText, secretIDs
+	return []string{
+		fmt.Sprintf(`{"model":"sim","max_tokens":1,"messages":[{"role":"system","content":%q},{"role":"user","content":%q}]}`, s, s),
+		fmt.Sprintf(`{"model":"sim","max_tokens":1,"messages":[{"role":%q,"content":[{"type":"image_url","image_url":{"url":"http://%s"}}]}]}`, s, s),
+		fmt.Sprintf(`{"model":"sim","max_tokens":1,"tools":[{"type":%q}],"messages":[{"role":"user","content":"x","name":%q}]}`, s, s),
+		fmt.Sprintf(`{"model":"sim","max_tokens":1,"prompt":%q,"input":%q,"cache_salt":%q,"user":%q}`, strings.Repeat(s+" ", 100), s, s, s),
+		fmt.Sprintf(`{"model":"sim","max_tokens":1,"prompt":[%s,%s,%s,%s,%s],"stream":true}`, ids, ids, ids, ids, ids),
+		fmt.Sprintf(`{"model":%q,"prompt":%q}`, s, s),
+		fmt.Sprintf(`{"model":"sim","prompt":%q`, s),
+		fmt.Sprintf(`{"model":"sim","prompt":{%q:%q},"messages":%q}`, s, s, s),
+		fmt.Sprintf(`{"model":"sim","%s":1,"%s":2,"messages":[{"role":"user","content":"\ud800%s"}]}`, s, s, s),
+		fmt.Sprintf("{\"model\":\"sim\",\"prompt\":\"\xff%s\"}", s),
+		s,
+		strings.Repeat("[", 2000) + fmt.Sprintf("%q", s),
+	}
+}
+
+func faults(st *stack, f vllmsim.Faults) {
+	for _, sim := range st.sims {
+		sim.SetFaults(f)
+	}
+}
+
+func readLog(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func page(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, resp.Status, err)
+	}
+	return string(b)
+}
+
+// TestClientsMakeNoSeries: whatever models, tenants, ids and paths requests
+// name, the metrics have as many series as before.
+func TestClientsMakeNoSeries(t *testing.T) {
+	const requests = 300
+	st := start(t, setup{replicas: 2, sim: fast(), config: "filter: {token_budget: 2s, tenant_header: x-tenant}\n"})
+	send := func(i int) {
+		name := fmt.Sprint("name-", i)
+		for _, model := range []string{"sim", name} {
+			body := fmt.Sprintf(`{"model":%q,"max_tokens":1,"prompt":[%d,2,3],"user":%q,"cache_salt":%q}`, model, i, name, name)
+			for _, path := range []string{"/v1/completions", "/v1/" + name} {
+				req, err := http.NewRequest("POST", st.envoy.URL+path, strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("x-tenant", name)
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		}
+	}
+	for i := range 20 { // every replica has served, every reason has been given
+		send(i)
+	}
+	before := st.metrics()
+	for i := range requests {
+		send(1000 + i)
+	}
+	for name := range st.metrics() {
+		if _, old := before[name]; !old {
+			t.Errorf("requests made the series %s", name)
+		}
+	}
+}
