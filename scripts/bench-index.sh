@@ -1,31 +1,45 @@
 #!/usr/bin/env bash
 # The index beside kv-index 2.0.0 on the same operations, alternating, medians and
-# ratios at the end. Usage: bench-index.sh [trace.jsonl]
-# ROUNDS (5) and REPLICAS ("8 64 512") may be set. Needs cargo.
+# ratios at the end; about six minutes on two idle cores. Needs cargo.
+#   bench-index.sh [trace.jsonl]
+# QUICK=1: one round with 8 replicas, half a minute. In pieces: ROUNDS (5), REPLICAS
+# ("8 64 512"), GROWTH (1 = with chain length and replicas), and RESULTS, a file
+# that is appended to and compared as a whole.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 trace=${1:-}
-rounds=${ROUNDS:-5}
+if [ -n "${QUICK:-}" ]; then
+  rounds=${ROUNDS:-1} replicas=${REPLICAS-8} growth=${GROWTH:-0}
+else
+  rounds=${ROUNDS:-5} replicas=${REPLICAS-8 64 512} growth=${GROWTH:-1}
+fi
+command -v cargo >/dev/null || { echo "bench-index: cargo is needed for the rival; see https://rustup.rs" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+results=${RESULTS:-$work/results}
 go build -o "$work/indexbench" ./bench/cmd/indexbench
 cargo build --quiet --release --manifest-path bench/peers/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-bench/peers/target}"
 peers=${CARGO_TARGET_DIR:-bench/peers/target}/release/peers
 args=()
 if [ -n "$trace" ]; then args+=(-trace "$trace"); fi
-for r in ${REPLICAS:-8 64 512}; do
+for r in $replicas; do
   "$work/indexbench" "${args[@]}" -r "$r" -out "$work"
   for i in $(seq "$rounds"); do
     echo "round $i of $rounds, $r replicas" >&2
-    "$peers" "$work/ops-$r.bin" >>"$work/results"
-    "$work/indexbench" "${args[@]}" -r "$r" -quick >>"$work/results"
+    "$peers" "$work/ops-$r.bin" >>"$results"
+    "$work/indexbench" "${args[@]}" -r "$r" -quick >>"$results"
   done
-  "$peers" "$work/ops-$r.bin" full | grep events >>"$work/results"
-  "$work/indexbench" "${args[@]}" -r "$r" | grep -v replay: | tee -a "$work/results"
+  "$peers" "$work/ops-$r.bin" full | grep events >>"$results"
+  if [ -z "${QUICK:-}" ]; then
+    "$work/indexbench" "${args[@]}" -r "$r" | grep -v replay: | tee -a "$results"
+  fi
   rm -f "$work/ops-$r.bin"
 done
-for i in $(seq "$rounds"); do
-  "$peers" growth >>"$work/results"
-  "$work/indexbench" -growth -r "" >>"$work/results"
-done
-"$work/indexbench" -compare "$work/results"
+if [ "$growth" = 1 ]; then
+  for i in $(seq "$rounds"); do
+    echo "growth, round $i of $rounds" >&2
+    "$peers" growth >>"$results"
+    "$work/indexbench" -growth -r "" >>"$results"
+  done
+fi
+"$work/indexbench" -compare "$results"
