@@ -301,6 +301,61 @@ func TestFirstTokenWithoutEvent(t *testing.T) {
 	}
 }
 
+// TestLateNewsOfFirstTokens: where events come a second late, that is learned
+// from requests that found the engine idle, and what it must have computed in
+// that second is taken off, in order, but no more.
+func TestLateNewsOfFirstTokens(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(1)...)
+	const prefill, late = 350 * time.Millisecond, time.Second // of 9000 tokens, and the news
+	load := r.load("10.0.0.1:8000")
+	next := 0
+	send := func() (Decision, chained) {
+		next++
+		p := prompt(next, 0, 562)
+		d, _ := r.ask(p)
+		return d, p
+	}
+	if send(); load.news() != 0 {
+		t.Fatalf("%.2f s late before there was any news", load.news())
+	}
+	for range 40 {
+		r.wait(5 * time.Second)
+		a, pa := send()
+		b, pb := send()
+		r.wait(prefill + late)
+		r.stored("10.0.0.1:8000", pa)
+		r.wait(prefill) // which tells a replica that is slow from news that are late
+		r.stored("10.0.0.1:8000", pb)
+		a.Lease.Release()
+		b.Lease.Release()
+	}
+	if l := load.news(); l < 0.8 || l > 1.1 {
+		t.Fatalf("the news are %.2f s late, learned %.2f s", late.Seconds(), l)
+	}
+	r.wait(5 * time.Second)
+	a, pa := send()
+	r.wait(100 * time.Millisecond)
+	b, _ := send()
+	left := func(awaiting int, least, most float64) {
+		t.Helper()
+		w := new(Work)
+		r.decider.Decide(&Ask{Model: "m", Prompts: prompt(999, 0, 1), Dry: true}, w)
+		if c := w.Record.Candidates[0].State; c.Awaiting != awaiting || c.Pending < least || c.Pending > most {
+			t.Errorf("%d awaiting, %.3f s ahead; want %d, %.2f to %.2f s", c.Awaiting, c.Pending, awaiting, least, most)
+		}
+	}
+	left(2, 0.5, 0.8) // 0.25 s of the first, all of the second
+	r.wait(400 * time.Millisecond)
+	left(1, 0.1, 0.5) // the first must have come, though nobody said so
+	r.wait(400 * time.Millisecond)
+	left(0, 0, 0)
+	r.stored("10.0.0.1:8000", pa)
+	r.wait(2 * late)
+	left(1, 0.3, 0.5) // news of the second are overdue: it waits still
+	a.Lease.Release()
+	b.Lease.Release()
+}
+
 // TestASidecarTellsOfNoFirstTokens: its reports say what is cached, but nobody
 // waits for them to say that a prefill is over.
 func TestASidecarTellsOfNoFirstTokens(t *testing.T) {

@@ -112,8 +112,34 @@ func (l *Load) Awaiting() int { return int(l.awaiting.Load()) }
 // Pending is the expected prefill of the awaiting requests in seconds.
 func (l *Load) Pending() float64 { return float64(max(0, l.pending.Load())) / 1e9 }
 
-// ahead is Pending less what the engine has done since the latest news of it.
-func (l *Load) ahead() float64 { return max(0, l.Pending()-l.news()) }
+// ahead is Awaiting and Pending, less what the engine has done since the latest
+// news of it where these come late: it worked through the queue in order, at its
+// learned speed, from the last first token that is known of. Ledger.deciding is
+// held.
+func (l *Load) ahead(now int64) (awaiting int, seconds float64) {
+	late := int64(l.news() * 1e9)
+	if late == 0 {
+		return l.Awaiting(), l.Pending()
+	}
+	left, free := int64(0), l.last.Load() // ns of work, and until when the engine is at work
+	for _, c := range l.queue {
+		if c.state.Load() != chargeAwaiting {
+			continue
+		}
+		free = max(free, c.sent) + c.nanos + int64(stepTime*1e9*c.guess())
+		switch {
+		case c.mark != 0 && free < now-2*late:
+			free = now + c.nanos // even late news would be here: it stands still
+		case c.mark != 0:
+			free = max(free, now-late) // had it come before, we would have heard
+		}
+		if free > now {
+			awaiting++
+			left += min(c.nanos, free-now)
+		}
+	}
+	return awaiting, float64(left) / 1e9
+}
 
 // Live is the number of context tokens in flight.
 func (l *Load) Live() int64 { return l.live.Load() }
@@ -124,12 +150,10 @@ type charge struct {
 	load   *Load
 	seq    int64  // order of charges
 	sent   int64  // Unix ns
-	wait   int64  // ns from then to its first token, as expected
 	due    int64  // Unix ns by which its first token counts as come at the latest
 	raw    int64  // ns of modelled prefill on a replica of speed 1
 	nanos  int64  // ns of expected prefill
 	tokens int64  // context
-	idle   bool   // nothing was ahead of it
 	mark   uint64 // content of the prompt's last full block, 0 = it stores none
 	state  atomic.Int32
 }
@@ -147,7 +171,7 @@ func (c *charge) put() {
 	l.ledger.seq++
 	c.seq = l.ledger.seq
 	l.scraped.peak = max(l.scraped.peak, l.inFlight.Add(1))
-	c.idle = l.awaiting.Add(1) == 1
+	l.awaiting.Add(1)
 	l.pending.Add(c.nanos)
 	l.live.Add(c.tokens)
 	c.state.Store(chargeAwaiting)

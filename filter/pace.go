@@ -43,7 +43,8 @@ const (
 // observe: ingest where the replica publishes events, else who decides.
 type pace struct {
 	actual, model atomicFloat
-	last          atomic.Int64 // Unix ns of the last first token seen
+	last          atomic.Int64 // Unix ns of the last first token seen, of the token itself
+	heard         int64        // Unix ns of the news of it
 	late          atomicFloat  // s that news of first tokens take
 }
 
@@ -69,32 +70,46 @@ func (p *pace) among(own, mean float64, now int64) float64 {
 	return own
 }
 
-// observe learns from a first token seen at now. The engine worked on c since it
-// was sent, or since the first token before; news of both are equally late.
+// observe learns from a first token that became known at now. The engine worked
+// on c since it was sent, or since the first token before.
 func (p *pace) observe(c *charge, now int64) {
-	if c.idle {
-		p.lag(float64(now-c.sent-c.wait) / 1e9)
+	model := float64(c.raw)/1e9 + stepTime
+	expected := model * c.guess()
+	if float64(now-p.heard)/1e9 > idleGap*(expected+longStep*c.guess()) {
+		p.lag(float64(now-c.sent)/1e9 - expected)
 	}
-	since := max(c.sent+int64(p.news()*1e9), p.last.Load())
-	p.last.Store(now)
-	model := float64(c.raw) / 1e9
-	if model < paceLeast || now <= since {
+	p.heard = now
+	now -= int64(p.news() * 1e9)
+	since := max(c.sent, p.last.Load())
+	if now <= since {
 		return
 	}
-	model += stepTime
-	expected := model * c.guess()
+	p.last.Store(now)
+	if model < paceLeast+stepTime {
+		return
+	}
 	actual := max(expected/paceJump, min(expected*paceJump, float64(now-since)/1e9))
 	p.learn(actual, model, c.guess())
 }
 
 const (
+	// idleGap is how many times its expected prefill and a long step must lie
+	// between the news of a request and the news before for the engine to have had
+	// nothing else to do.
+	idleGap = 1.5
+	// longStep is what else a step with a request's prefill often holds, in seconds
+	// on a replica of speed 1: half a batch of 8192 tokens. All of it would leave
+	// busy replicas too few requests to learn from.
+	longStep = 0.15
 	// lagDown and lagUp make the lag follow the lower of what is seen: what takes
-	// longer had more to compute than was known.
+	// longer had more to compute than was known. One request raises it by no more
+	// than lagUp of itself and lagLeast.
 	lagDown = 0.3
-	lagUp   = 0.05
-	// lagLeast and lagMost bound what is reckoned with, in seconds: less is an
-	// engine step, and more is not news.
-	lagLeast = 0.1
+	lagUp   = 0.2
+	// lagLeast and lagMost bound what is reckoned with, in seconds: less is within
+	// an engine step, where taking the events as they come is as good, and more is
+	// not news.
+	lagLeast = 0.2
 	lagMost  = 5
 )
 
@@ -106,15 +121,15 @@ func (p *pace) news() float64 {
 	return 0
 }
 
-// lag learns how late news of first tokens are, from a request that found the
-// replica idle: its news came so many seconds later than its first token was
+// lag learns how late news of first tokens are, from a request that the engine
+// took up at once: its news came so many seconds later than its first token was
 // expected.
 func (p *pace) lag(after float64) {
 	by := after - p.late.Load()
 	if by < 0 {
 		by *= lagDown
 	} else {
-		by *= lagUp
+		by = lagUp * min(by, p.late.Load()+lagLeast)
 	}
 	p.late.Store(max(0, min(lagMost, p.late.Load()+by)))
 }

@@ -76,13 +76,12 @@ func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, l
 	c.raw = int64(set.TTFT.Prefill(in.Input, best.Matched) * 1e9)
 	cost, wait := set.TTFT.Cost(in, best), set.TTFT.Wait(in, best)
 	c.nanos = int64(cost * 1e9)
-	c.wait = int64(wait * 1e9)
-	c.due = c.sent + c.wait
+	c.due = c.sent + int64(wait*1e9)
 	if !lease.here.heard || best.Matched >= blocks*mv.scopes[lease.here.scope].BlockSize {
 		c.mark = 0 // no event will tell
 	}
 	if c.mark != 0 {
-		c.due += int64((lateFactor-1)*wait*1e9) + int64(lateAdd)
+		c.due += int64(((lateFactor-1)*wait+lease.here.load.news())*1e9) + int64(lateAdd)
 	}
 	c.put()
 	lease.charge.Store(c)
@@ -190,7 +189,8 @@ func (w *Work) weigh(mv *modelView, set *policy.Settings, now int64) {
 		if len(l.queue) > 0 {
 			l.settle(now)
 		}
-		c.InFlight, c.Awaiting, c.Pending = l.InFlight(), l.Awaiting(), l.ahead()
+		c.InFlight = l.InFlight()
+		c.Awaiting, c.Pending = l.ahead(now)
 		foreign, tokens := l.scraped.foreign()
 		c.Foreign, c.Live = foreign, float64(l.Live())+tokens
 		c.Failing = l.failing(now)

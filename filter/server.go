@@ -17,14 +17,15 @@ import (
 
 // ServerOptions configures a Server.
 type ServerOptions struct {
-	TenantHeader string        // trusted request header with the tenant, lower case; "" = every request is shared
-	MaxBody      int           // bytes of a body that are looked at; default 64 MiB
-	BodyWait     time.Duration // duplex mode: longest wait for a body; default 5 s
-	MaxStreams   int           // requests followed at once, the others pass without a hint; default 8192
-	ReasonHeader bool          // answer response headers with the reason
-	Picker       bool          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
-	AlwaysPick   bool          // name a replica even where there is nothing to judge by
-	Log          *slog.Logger  // nil: no log
+	TenantHeader   string        // trusted request header with the tenant, lower case; "" = every request is shared
+	PriorityHeader string        // trusted request header with a whole number: above 0, the request is never shed for load; lower case, "" = nobody has priority
+	MaxBody        int           // bytes of a body that are looked at; default 64 MiB
+	BodyWait       time.Duration // duplex mode: longest wait for a body; default 5 s
+	MaxStreams     int           // requests followed at once, the others pass without a hint; default 8192
+	ReasonHeader   bool          // answer response headers with the reason
+	Picker         bool          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
+	AlwaysPick     bool          // name a replica even where there is nothing to judge by
+	Log            *slog.Logger  // nil: no log
 }
 
 func (o ServerOptions) withDefaults() ServerOptions {

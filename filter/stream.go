@@ -29,17 +29,18 @@ type stream struct {
 	mode modev3.ProcessingMode_BodySendMode // of the request body
 	resp modev3.ProcessingMode_BodySendMode // of the response body
 
-	q        Query
-	crowded  bool // beyond MaxStreams: passes without a hint
-	tenants  int  // copies of the tenant header
-	ours     bool // the route carries a prompt
-	decided  bool
-	d        Decision
-	held     [][]byte // duplex: chunks not given back yet
-	size     int      // bytes in held
-	ended    bool     // the request's end of stream was seen
-	answered bool     // response headers were seen
-	refused  bool     // with a status of ours: nothing more may be said
+	q          Query
+	crowded    bool // beyond MaxStreams: passes without a hint
+	tenants    int  // copies of the tenant header
+	priorities int  // copies of the priority header
+	ours       bool // the route carries a prompt
+	decided    bool
+	d          Decision
+	held       [][]byte // duplex: chunks not given back yet
+	size       int      // bytes in held
+	ended      bool     // the request's end of stream was seen
+	answered   bool     // response headers were seen
+	refused    bool     // with a status of ours: nothing more may be said
 
 	spent time.Duration // answering
 }
@@ -83,6 +84,15 @@ func (st *stream) step(ctx context.Context, m *request, out []*response) []*resp
 
 func (st *stream) duplex() bool { return st.mode == modev3.ProcessingMode_FULL_DUPLEX_STREAMED }
 
+// priority is a header's whole number, 0 where it is none.
+func priority(value string) int {
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*response {
 	var method, path string
 	for _, hv := range h.GetHeaders().GetHeaders() {
@@ -96,7 +106,13 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		case st.srv.o.TenantHeader:
 			st.q.Tenant = headerValue(hv)
 			st.tenants++
+		case st.srv.o.PriorityHeader:
+			st.q.Priority = priority(headerValue(hv))
+			st.priorities++
 		}
+	}
+	if st.priorities > 1 {
+		st.q.Priority = 0 // as with tenants
 	}
 	if st.tenants > 1 {
 		st.q.Tenant = "" // a gateway that appends lets clients choose: then nobody's replicas are meant

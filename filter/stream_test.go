@@ -454,3 +454,28 @@ func TestTenantComesFromTheConfiguredHeaderOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestPriorityComesFromTheConfiguredHeaderOnly, as one whole number.
+func TestPriorityComesFromTheConfiguredHeaderOnly(t *testing.T) {
+	for _, tc := range []struct {
+		header string
+		values []string
+		want   int
+	}{
+		{"x-priority", []string{"2"}, 2}, {"x-priority", []string{"-1"}, -1}, {"x-priority", []string{"high"}, 0},
+		{"x-priority", []string{"99999999999999999999"}, 0}, {"x-priority", []string{"1", "2"}, 0}, {"x-priority", nil, 0},
+		{"", []string{"2"}, 0}, {"x-other", []string{"2"}, 0},
+	} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		st := &stream{srv: NewServer(b.router, ServerOptions{PriorityHeader: tc.header}), mode: buffered}
+		m := headers(buffered, "POST", chatPath, false)
+		h := m.GetRequestHeaders().Headers
+		for _, v := range tc.values {
+			h.Headers = append(h.Headers, &corev3.HeaderValue{Key: "x-priority", RawValue: []byte(v)})
+		}
+		st.step(context.Background(), m, nil)
+		if st.q.Priority != tc.want {
+			t.Errorf("header %q, values %q: priority %d, want %d", tc.header, tc.values, st.q.Priority, tc.want)
+		}
+	}
+}

@@ -68,16 +68,17 @@ func (c IndexConfig) options() index.Options {
 
 // FilterConfig is how requests are read and decided.
 type FilterConfig struct {
-	TokenBudget  time.Duration `yaml:"token_budget"`  // most a request waits for its token ids
-	Ranked       int           `yaml:"ranked"`        // replicas named per request
-	MaxBody      int           `yaml:"max_body"`      // bytes of a body that are looked at
-	BodyWait     time.Duration `yaml:"body_wait"`     // FULL_DUPLEX_STREAMED: longest wait for a body
-	TenantHeader string        `yaml:"tenant_header"` // trusted header with the tenant; "" = all requests are shared
-	ReasonHeader bool          `yaml:"reason_header"` // tell clients the reason in x-warmroute-reason
-	Picker       bool          `yaml:"picker"`        // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
-	AlwaysPick   bool          `yaml:"always_pick"`   // name a ready replica for every request, one and no list: for clusters without a balancer (ORIGINAL_DST)
-	MaxStreams   int           `yaml:"max_streams"`   // requests followed at once, the others pass without a hint
-	Decisions    int           `yaml:"decisions"`     // decisions kept for /debug/explain
+	TokenBudget    time.Duration `yaml:"token_budget"`    // most a request waits for its token ids
+	Ranked         int           `yaml:"ranked"`          // replicas named per request
+	MaxBody        int           `yaml:"max_body"`        // bytes of a body that are looked at
+	BodyWait       time.Duration `yaml:"body_wait"`       // FULL_DUPLEX_STREAMED: longest wait for a body
+	TenantHeader   string        `yaml:"tenant_header"`   // trusted header with the tenant; "" = all requests are shared
+	PriorityHeader string        `yaml:"priority_header"` // trusted header with a whole number: above 0, never shed for load; "" = nobody has priority
+	ReasonHeader   bool          `yaml:"reason_header"`   // tell clients the reason in x-warmroute-reason
+	Picker         bool          `yaml:"picker"`          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
+	AlwaysPick     bool          `yaml:"always_pick"`     // name a ready replica for every request, one and no list: for clusters without a balancer (ORIGINAL_DST)
+	MaxStreams     int           `yaml:"max_streams"`     // requests followed at once, the others pass without a hint
+	Decisions      int           `yaml:"decisions"`       // decisions kept for /debug/explain
 }
 
 // named is how many replicas a request names: a cluster without a balancer takes
@@ -132,8 +133,14 @@ func (c Config) Validate() error {
 	positive("max_body", c.Filter.MaxBody)
 	positive("max_streams", c.Filter.MaxStreams)
 	positive("decisions", c.Filter.Decisions)
-	if err := validateTenantHeader(c.Filter.TenantHeader); err != nil {
+	if err := validateTrustedHeader(c.Filter.TenantHeader); err != nil {
 		errs = append(errs, fmt.Errorf("filter.tenant_header: %w", err))
+	}
+	if err := validateTrustedHeader(c.Filter.PriorityHeader); err != nil {
+		errs = append(errs, fmt.Errorf("filter.priority_header: %w", err))
+	}
+	if name := c.Filter.PriorityHeader; name != "" && name == c.Filter.TenantHeader {
+		errs = append(errs, fmt.Errorf("filter.priority_header: %q is the tenant header", name))
 	}
 	span := func(field string, d time.Duration) {
 		if d <= 0 {
@@ -145,16 +152,16 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validateTenantHeader refuses names that can never match, or that somebody
+// validateTrustedHeader refuses names that can never match, or that somebody
 // else's value is behind: Envoy writes names in lower case.
-func validateTenantHeader(name string) error {
+func validateTrustedHeader(name string) error {
 	switch {
 	case name == "":
 		return nil
 	case name != strings.ToLower(name):
 		return fmt.Errorf("%q is not in lower case, as Envoy writes names", name)
 	case strings.HasPrefix(name, ":") || slices.Contains(envoy.Owned[:], name):
-		return fmt.Errorf("%q is set by Envoy or by warmroute, not by a gateway that knows tenants", name)
+		return fmt.Errorf("%q is set by Envoy or by warmroute, not by a gateway that is trusted", name)
 	case strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
 		return fmt.Errorf("%q is not a header's name", name)
 	}
@@ -172,7 +179,7 @@ func loadConfig(path string) (Config, error) {
 
 func (c Config) serverOptions(log *slog.Logger) filter.ServerOptions {
 	return filter.ServerOptions{
-		TenantHeader: c.Filter.TenantHeader, MaxBody: c.Filter.MaxBody, BodyWait: c.Filter.BodyWait,
+		TenantHeader: c.Filter.TenantHeader, PriorityHeader: c.Filter.PriorityHeader, MaxBody: c.Filter.MaxBody, BodyWait: c.Filter.BodyWait,
 		ReasonHeader: c.Filter.ReasonHeader, Picker: c.Filter.Picker,
 		AlwaysPick: c.Filter.AlwaysPick, MaxStreams: c.Filter.MaxStreams, Log: log,
 	}

@@ -16,16 +16,21 @@ func parseConfig(t *testing.T, text string) (Config, error) {
 	return config.Parse([]byte(text), defaultConfig(), os.LookupEnv)
 }
 
-func TestTenantHeaderIsValidated(t *testing.T) {
+func TestTrustedHeadersAreValidated(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"": true, "x-tenant": true, "x-Tenant": false, ":path": false, "x gap": false, envoy.HeaderDestination: false,
 	} {
-		_, err := parseConfig(t, "filter: {tenant_header: \""+name+"\"}")
-		if (err == nil) != ok {
-			t.Errorf("%q: %v", name, err)
-		} else if err != nil && !strings.Contains(err.Error(), "filter.tenant_header") {
-			t.Errorf("%q: %v does not name the field", name, err)
+		for _, field := range []string{"tenant_header", "priority_header"} {
+			_, err := parseConfig(t, "filter: {"+field+": \""+name+"\"}")
+			if (err == nil) != ok {
+				t.Errorf("%s %q: %v", field, name, err)
+			} else if err != nil && !strings.Contains(err.Error(), "filter."+field) {
+				t.Errorf("%s %q: %v does not name the field", field, name, err)
+			}
 		}
+	}
+	if _, err := parseConfig(t, "filter: {tenant_header: x-a, priority_header: x-a}"); err == nil {
+		t.Error("one header for two things is taken")
 	}
 }
 

@@ -115,6 +115,7 @@ func (s *Sim) Run() Result {
 		} else if which < 0 {
 			return s.result(spread / max(1, arrived))
 		}
+		s.deliver(at)
 		s.readMetrics(at)
 		s.now = at
 		if !arrival {
@@ -137,9 +138,7 @@ func (s *Sim) endStep(i int) {
 		s.events = append(s.events, event{s.now + s.c.EventDelay, i, c.stored, c.removed})
 		c.stored, c.removed = nil, nil
 	}
-	if s.c.EventDelay == 0 {
-		s.deliver()
-	}
+	s.deliver(s.now) // without delay, it is known before the first token
 	e.end(s.now, s.first, s.done)
 	e.begin(s.now)
 }
@@ -155,7 +154,6 @@ func (s *Sim) done(r *Request) {
 }
 
 func (s *Sim) arrive(r *Request) {
-	s.deliver()
 	r.Replica = s.policy.Route(s.now, r)
 	if r.Replica < 0 || r.Replica >= s.c.Replicas {
 		r.Replica = s.twoChoices()
@@ -178,10 +176,10 @@ func (s *Sim) twoChoices() int {
 	return a
 }
 
-// deliver hands over the events that have arrived.
-func (s *Sim) deliver() {
+// deliver hands over the events that have arrived by t, each at its time.
+func (s *Sim) deliver(t float64) {
 	n := 0
-	for n < len(s.events) && s.events[n].at <= s.now {
+	for n < len(s.events) && s.events[n].at <= t {
 		e := &s.events[n]
 		n++
 		if s.engines[0].pool != nil {

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// policyServer is a router's pages of settings and pressure, and its log.
+func policyServer(t *testing.T) (*router, func(method, target, body string) (int, string), *bytes.Buffer) {
+	t.Helper()
+	log := &bytes.Buffer{}
+	r, err := newRouter(defaultConfig(), slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	for pattern, h := range r.policyPages() {
+		mux.Handle(pattern, h)
+	}
+	return r, func(method, target, body string) (int, string) {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(method, target, strings.NewReader(body)))
+		return w.Code, w.Body.String()
+	}, log
+}
+
+// TestPolicyPages: a patch changes what it names, of one model or all; a wrong
+// one changes nothing, and says in one sentence why; each change is in the log.
+func TestPolicyPages(t *testing.T) {
+	r, do, log := policyServer(t)
+	for i, step := range []struct {
+		method, target, body string
+		status               int
+		want                 string // in the answer
+		minMatch             float64
+		logged               int // changes so far
+	}{
+		{"GET", "/policy", "", 200, `"version":1`, 0.3, 0},
+		{"PATCH", "/policy", `{"min_prefix_match":0}`, 200, "min_prefix_match: default -> 0", 0, 1},
+		{"GET", "/policy", "", 200, `"min_prefix_match":0`, 0, 1},
+		{"PATCH", "/policy", `{"min_prefix_match":2}`, 400, "min_prefix_match: 2 is not from 0 to 1", 0, 1},
+		{"PATCH", "/policy", `{"min_prefix_mach":1}`, 400, "min_prefix_mach: there is no such field", 0, 1},
+		{"PATCH", "/policy", `[]`, 400, "not a JSON object", 0, 1},
+		{"PATCH", "/policy", `{"hint_when_cold":false}` + strings.Repeat(" ", maxPatch), 413, "too large", 0, 1},
+		{"PATCH", "/policy/org/model", `{"min_prefix_match":0.5}`, 200, `"Model":"org/model"`, 0.5, 2},
+		{"PATCH", "/policy/org/model", `{"min_prefix_match":null}`, 200, "min_prefix_match: 0.5 -> default", 0, 3},
+		{"PATCH", "/policy", `{"min_prefix_match":null}`, 200, "min_prefix_match: 0 -> default", 0.3, 4},
+		{"PATCH", "/policy", `{}`, 200, `"Fields":`, 0.3, 4},
+		{"POST", "/policy", `{}`, 405, "", 0.3, 4},
+	} {
+		status, body := do(step.method, step.target, step.body)
+		if status != step.status || !strings.Contains(strings.ReplaceAll(body, "\\u003e", ">"), step.want) {
+			t.Errorf("step %d: %d %s, want %d with %q", i, status, body, step.status, step.want)
+		}
+		if got := r.book.Of("org/model").Balance.MinMatch; got != step.minMatch {
+			t.Errorf("step %d: min_prefix_match %g, want %g", i, got, step.minMatch)
+		}
+		if n := strings.Count(log.String(), "policy changed"); n != step.logged {
+			t.Errorf("step %d: %d changes in the log, want %d", i, n, step.logged)
+		}
+	}
+}
+
+// TestPressurePages: reading drains nothing, the reset does, of one model.
+func TestPressurePages(t *testing.T) {
+	r, do, _ := policyServer(t)
+	now := time.Now()
+	for _, model := range []string{"org/a", "org/a", "b"} {
+		r.decider.Pressure().Raise(model, now)
+	}
+	for range 2 {
+		if status, body := do("GET", "/pressure", ""); status != 200 || !strings.Contains(body, `"model":"org/a","recent":2,"raised":true`) || !strings.Contains(body, `"model":"b","recent":1,"raised":true`) {
+			t.Errorf("pressure: %d %s", status, body)
+		}
+	}
+	if status, _ := do("DELETE", "/pressure/org/a", ""); status != http.StatusNoContent {
+		t.Errorf("reset: %d", status)
+	}
+	if _, body := do("GET", "/pressure", ""); !strings.Contains(body, `"model":"org/a","recent":0,"raised":false,"total":2`) || !strings.Contains(body, `"model":"b","recent":1`) {
+		t.Errorf("after the reset of one model: %s", body)
+	}
+}
