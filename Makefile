@@ -54,7 +54,7 @@ vuln: ## known vulnerabilities in what we link
 bench: ## the cost of the filter beside a no-op filter
 	@scripts/bench-extproc.sh
 
-bench-index: ## the index beside the fastest rival (TRACE=path of a Mooncake trace, else a synthetic stream; QUICK=1: half a minute)
+bench-index: ## the index beside the fastest rival (TRACE=path of a Mooncake trace, else a synthetic stream; QUICK=1: ten seconds)
 	@QUICK="$(QUICK)" scripts/bench-index.sh "$(TRACE)"
 
 bench-policy: ## routing policies on traces through the simulator (TRACES=paths, else a synthetic trace)

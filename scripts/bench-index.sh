@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The index beside kv-index 2.0.0 on the same operations, alternating, medians and
-# ratios at the end; about six minutes on two idle cores. Needs cargo.
+# ratios at the end; about five minutes on two idle cores. Needs cargo.
 #   bench-index.sh [trace.jsonl]
-# QUICK=1: one round with 8 replicas, half a minute. In pieces: ROUNDS (5), REPLICAS
+# QUICK=1: one round with 8 replicas, ten seconds. In pieces: ROUNDS (5), REPLICAS
 # ("8 64 512"), GROWTH (1 = with chain length and replicas), and RESULTS, a file
 # that is appended to and compared as a whole.
 set -euo pipefail
