@@ -434,6 +434,23 @@ func TestAReplicaThatFailsAtOnceGetsNothing(t *testing.T) {
 	}
 }
 
+// TestAQuickAnswerFromTheCacheIsNoFailure: a wholly cached prompt with an answer
+// of one token stores nothing and may end within a millisecond.
+func TestAQuickAnswerFromTheCacheIsNoFailure(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	p := prompt(1, 0, 100)
+	warm := "10.0.0.2:8000"
+	r.stored(warm, p)
+	for i := range 2 * failStreak {
+		d, _ := r.ask(p)
+		if first(d) != warm {
+			t.Fatalf("request %d went to %s", i, first(d))
+		}
+		r.wait(time.Millisecond)
+		d.Lease.Release()
+	}
+}
+
 func TestStrangersTrafficCountsAsLoad(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(2)...)
 	reps := replicas(2)

@@ -88,6 +88,7 @@ func (l *Lease) judge(c *charge, came bool) (failed bool) {
 		return true
 	case l.status > 0, came:
 		c.load.succeeded()
+	case c.cached: // one token from the cache may take less than any bound, and no event tells it from a failure
 	case now-c.sent < max(int64(tooFast*float64(c.nanos)), int64(tooFastLeast)):
 		c.load.failed(now)
 		return true

@@ -154,7 +154,8 @@ type charge struct {
 	raw    int64  // ns of modelled prefill on a replica of speed 1
 	nanos  int64  // ns of expected prefill
 	tokens int64  // context
-	mark   uint64 // content of the prompt's last full block, 0 = it stores none
+	mark   uint64 // content of the prompt's last full block, 0 = no event will tell
+	cached bool   // the replica's events are heard, and this request stores no block
 	state  atomic.Int32
 }
 

@@ -77,8 +77,10 @@ func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, l
 	cost, wait := set.TTFT.Cost(in, best), set.TTFT.Wait(in, best)
 	c.nanos = int64(cost * 1e9)
 	c.due = c.sent + int64(wait*1e9)
-	if !lease.here.heard || best.Matched >= blocks*mv.scopes[lease.here.scope].BlockSize {
-		c.mark = 0 // no event will tell
+	whole := best.Matched >= blocks*mv.scopes[lease.here.scope].BlockSize
+	c.cached = c.mark != 0 && whole && lease.here.heard
+	if whole || !lease.here.heard {
+		c.mark = 0
 	}
 	if c.mark != 0 {
 		c.due += int64(((lateFactor-1)*wait+lease.here.load.news())*1e9) + int64(lateAdd)
