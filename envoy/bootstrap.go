@@ -51,10 +51,12 @@ type Options struct {
 
 // TLS is how Envoy dials warmroute. Files are paths on Envoy's machine.
 type TLS struct {
-	Enabled  bool   `yaml:"enabled"`
-	CAFile   string `yaml:"ca_file,omitempty"`   // who vouches for warmroute; "" = encrypted, not verified, as for a self-signed certificate
-	CertFile string `yaml:"cert_file,omitempty"` // Envoy's own, where warmroute demands one
-	KeyFile  string `yaml:"key_file,omitempty"`
+	Enabled bool   `yaml:"enabled"`
+	CAFile  string `yaml:"ca_file,omitempty"` // who vouches for warmroute; "" = encrypted, not verified, as for a self-signed certificate
+	// ServerName is the DNS name warmroute's certificate must carry; "" = any certificate of CAFile's.
+	ServerName string `yaml:"server_name,omitempty"`
+	CertFile   string `yaml:"cert_file,omitempty"` // Envoy's own, where warmroute demands one
+	KeyFile    string `yaml:"key_file,omitempty"`
 }
 
 // WithDefaults returns o with its zero values replaced.
@@ -104,6 +106,9 @@ func (o Options) Validate() error {
 	}
 	if o.TLS.CAFile+o.TLS.CertFile != "" && !o.TLS.Enabled {
 		errs = append(errs, errors.New("tls: files are named but enabled is false"))
+	}
+	if o.TLS.ServerName != "" && o.TLS.CAFile == "" {
+		errs = append(errs, fmt.Errorf("tls.server_name is %q, but without ca_file nothing is verified", o.TLS.ServerName))
 	}
 	for i, r := range o.Replicas {
 		check(fmt.Sprintf("replicas[%d]", i), r)

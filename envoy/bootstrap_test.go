@@ -82,9 +82,10 @@ func TestStandbyAndTLSAreValid(t *testing.T) {
 		t.Errorf("transport socket %v", c.TransportSocket)
 	}
 	for want, o := range map[string]Options{
-		"tls: cert_file and key_file belong together": {TLS: TLS{Enabled: true, CertFile: "x"}},
-		"tls: files are named but enabled is false":   {TLS: TLS{CAFile: "x"}},
-		`standby: "x" is not host:port`:               {Standby: "x"},
+		"tls: cert_file and key_file belong together":                     {TLS: TLS{Enabled: true, CertFile: "x"}},
+		`tls.server_name is "x", but without ca_file nothing is verified`: {TLS: TLS{Enabled: true, ServerName: "x"}},
+		"tls: files are named but enabled is false":                       {TLS: TLS{CAFile: "x"}},
+		`standby: "x" is not host:port`:                                   {Standby: "x"},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

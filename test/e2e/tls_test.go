@@ -43,7 +43,7 @@ func (a *authority) file(name string) string { return filepath.Join(a.dir, name)
 func (a *authority) leaf(name string, serial int64) {
 	a.t.Helper()
 	a.issue(name, &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name + ".test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	})
 }
@@ -86,6 +86,9 @@ func TestTLSBetweenEnvoyAndTheRouter(t *testing.T) {
 	own := fmt.Sprintf("cert_file: %s, key_file: %s", ours.file("router.pem"), ours.file("router.key"))
 	demand := own + ", client_ca_file: " + ours.file("ca.pem")
 	withCA := envoy.TLS{Enabled: true, CAFile: ours.file("ca.pem")}
+	named := func(name string) envoy.TLS {
+		return envoy.TLS{Enabled: true, CAFile: ours.file("ca.pem"), ServerName: name}
+	}
 	as := func(a *authority) envoy.TLS {
 		return envoy.TLS{Enabled: true, CAFile: ours.file("ca.pem"), CertFile: a.file("envoy.pem"), KeyFile: a.file("envoy.key")}
 	}
@@ -99,6 +102,8 @@ func TestTLSBetweenEnvoyAndTheRouter(t *testing.T) {
 		"own certificate, unverified":  {own, envoy.TLS{Enabled: true}, "", true},
 		"self-signed":                  {"self_signed: true", envoy.TLS{Enabled: true}, "", true},
 		"self-signed, verified":        {"self_signed: true", withCA, "", false},
+		"the name that is expected":    {own, named("router.test"), "", true},
+		"another name":                 {own, named("envoy.test"), "", false},
 		"another authority":            {own, envoy.TLS{Enabled: true, CAFile: others.file("ca.pem")}, "", false},
 		"certificates on both sides":   {demand, as(ours), "", true},
 		"no client certificate":        {demand, withCA, "", false},
