@@ -13,8 +13,8 @@ import (
 )
 
 // TestManyAtOnce: a fleet has more requests at once than Envoy's circuit
-// breakers let through by default, 1,024. All are served, and all are seen by
-// the router for as long as they run.
+// breakers let through by default, 1,024. All are served, and no breaker, of
+// the replicas or of the router, has stopped one.
 func TestManyAtOnce(t *testing.T) {
 	const many = 1500
 	var inside sync.WaitGroup
@@ -47,8 +47,11 @@ func TestManyAtOnce(t *testing.T) {
 	go func() { inside.Wait(); close(all) }()
 	select {
 	case <-all:
-		if n := s.router.metric("warmroute_streams"); n != many {
-			t.Errorf("the router follows %v of %d requests", n, many)
+		// Of the router's streams too; how many it follows is up to the machine, for whom it makes wait goes on without.
+		for _, overflow := range []string{"upstream_rq_pending_overflow", "upstream_cx_overflow", "upstream_rq_retry_overflow"} {
+			if n := s.stat(overflow); n > 0 {
+				t.Errorf("%s: %d", overflow, n)
+			}
 		}
 	case <-time.After(30 * time.Second):
 		t.Errorf("%d requests were answered before all were served", len(status))
