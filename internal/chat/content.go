@@ -70,7 +70,8 @@ func (p part) dict() *pyvalue.Dict {
 func (c *conversation) parts(role string, v any, present bool) ([]part, error) {
 	switch v := v.(type) {
 	case string:
-		return []part{{text: v}}, nil
+		c.one[0] = part{text: v}
+		return c.one[:], nil
 	case nil:
 		if present && c.validated && role != "assistant" && role != "function" {
 			return nil, refuse(Rejected)

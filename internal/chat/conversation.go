@@ -17,6 +17,7 @@ type conversation struct {
 	nulls     bool // a message has a null field
 	developer bool
 	messages  *pyvalue.List
+	one       [1]part // parts of the latest content that was a string
 }
 
 func (c *conversation) addAll(messages *pyvalue.List) error {
@@ -46,7 +47,7 @@ func (c *conversation) add(m *pyvalue.Dict) error {
 	if err != nil {
 		return err
 	}
-	out := dict("role", name, "content", value)
+	out := dict("role", role, "content", value)
 	switch name {
 	case "assistant":
 		err = c.assistant(out, m)

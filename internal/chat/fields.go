@@ -91,7 +91,7 @@ func has(d *pyvalue.Dict, key string) bool {
 
 // dict builds a Dict from pairs of key and value.
 func dict(pairs ...any) *pyvalue.Dict {
-	d := pyvalue.NewDict()
+	d := pyvalue.NewDictOf(len(pairs) / 2)
 	for i := 0; i < len(pairs); i += 2 {
 		d.Set(pairs[i], pairs[i+1])
 	}

@@ -217,7 +217,7 @@ func filterReverse(st *state, v any, a *args) any {
 	if it, ok := st.reversed(v); ok {
 		return st.generator("reversed", it)
 	}
-	if _, ok := st.iterateOK(v); !ok {
+	if !st.iterable(v) {
 		fail(ErrRuntime, "argument must be iterable")
 	}
 	items := append([]any(nil), st.items(v)...)

@@ -454,7 +454,7 @@ func (st *state) contains(c, x any) bool {
 		}
 	case *list, *tuple, *rangeVal, *generator, *undefined, *loopContext:
 	default:
-		if _, ok := st.iterateOK(c); !ok {
+		if !st.iterable(c) {
 			typeError("argument of type '%s' is not iterable", pyvalue.TypeName(c))
 		}
 	}

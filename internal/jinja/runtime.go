@@ -320,6 +320,17 @@ func indexIterator(n int, at func(int) any) iterator {
 	}
 }
 
+// iterable reports whether iter(v) is possible, without making one of what
+// requests are made of.
+func (st *state) iterable(v any) bool {
+	switch v.(type) {
+	case *list, *tuple, *dict, string:
+		return true
+	}
+	_, ok := st.iterateOK(v)
+	return ok
+}
+
 // iterateOK is iter(v); false when v is not iterable.
 func (st *state) iterateOK(v any) (iterator, bool) {
 	switch v := v.(type) {

@@ -19,8 +19,7 @@ func makeTests() map[string]filterFn {
 		},
 		"iterable": func(st *state, v any, a *args) any {
 			a.positional("iterable", 0, 0)
-			_, ok := st.iterateOK(v)
-			return ok
+			return st.iterable(v)
 		},
 		"lower": func(st *state, v any, a *args) any {
 			a.positional("lower", 0, 0)

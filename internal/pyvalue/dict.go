@@ -27,6 +27,21 @@ type Dict struct {
 // NewDict returns an empty dict.
 func NewDict() *Dict { return &Dict{} }
 
+// NewDictOf returns an empty dict with room for n entries, in one piece of
+// memory for the few that a message or a part of one has.
+func NewDictOf(n int) *Dict {
+	const few = 4
+	if n > few {
+		return &Dict{entries: make([]dictEntry, 0, n)}
+	}
+	d := &struct {
+		Dict
+		room [few]dictEntry
+	}{}
+	d.entries = d.room[:0]
+	return &d.Dict
+}
+
 // Len is len(d).
 func (d *Dict) Len() int { return len(d.entries) }
 

@@ -463,6 +463,8 @@ func (t *Tokenizer) addTokens(added []addedToken) error {
 			return fmt.Errorf("the added token %q is found as the same text as another", a.Content)
 		}
 	}
+	t.raw.join()
+	t.afterNormal.join()
 	t.prepareCutPoints()
 	return nil
 }
