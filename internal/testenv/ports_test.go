@@ -1,0 +1,49 @@
+package testenv
+
+import (
+	"net"
+	"strconv"
+	"testing"
+)
+
+// TestProcessesGetPortsOfTheirOwn: a claim stands until its process ends, as
+// two claims of one process do.
+func TestProcessesGetPortsOfTheirOwn(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	a, err := claimBlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := claimBlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.first == b.first {
+		t.Fatalf("two claims of the block at %d", a.first)
+	}
+}
+
+func TestPortsAreFreeAndNotHandedOutTwice(t *testing.T) {
+	b := &portBlock{first: firstPort - blockSize} // one nobody claims
+	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(b.first+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	seen := map[int]bool{b.first + 1: true}
+	for range 3 {
+		got, err := b.take(50)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, port := range got {
+			if seen[port] {
+				t.Fatalf("port %d is taken", port)
+			}
+			seen[port] = true
+		}
+	}
+	if _, err := b.take(blockSize); err == nil {
+		t.Error("more ports than there are free")
+	}
+}
