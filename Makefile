@@ -5,7 +5,7 @@ SHELL := /bin/bash
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 
-.PHONY: help setup build test test-e2e test-kube test-vllm test-failopen test-faults fuzz lint vuln bench bench-index bench-policy bench-tokens demo docs proto image
+.PHONY: help setup build test test-e2e test-kube test-vllm test-failopen test-faults fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-index: ## the index beside the fastest rival (TRACE=path of a Mooncake tra
 
 bench-policy: ## routing policies on traces through the simulator (TRACES=paths, else a synthetic trace)
 	@scripts/bench-policy.sh $(TRACES)
+
+bench-live: setup ## routing policies in time, through real Envoy to four simulated replicas (5 minutes on a machine with nothing else to do)
+	@scripts/bench-live.sh
 
 bench-tokens: setup ## tokenizing and rendering beside the Rust-backed Python libraries
 	@scripts/bench-tokens.sh

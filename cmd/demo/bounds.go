@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 
+	"warmroute/internal/stage"
 	"warmroute/internal/vllmsim"
 )
 
@@ -16,7 +17,7 @@ import (
 // one in the order they were sent: from one cache as large as all replicas'
 // together, and from one that never evicts. They are not bounds on what a
 // router does to the hundredth: an answer still being made is not cached yet.
-func bounds(ctx context.Context, r *report, f fleet, tokenizer string) (pooled, infinite float64, err error) {
+func bounds(ctx context.Context, r *report, f stage.Fleet, answer int, tokenizer string) (pooled, infinite float64, err error) {
 	all := slices.Clone(r.exchanges)
 	slices.SortFunc(all, func(a, b exchange) int { return cmp.Compare(a.sent, b.sent) })
 	prompts := make([][]uint32, len(all))
@@ -25,25 +26,25 @@ func bounds(ctx context.Context, r *report, f fleet, tokenizer string) (pooled, 
 		if prompts[i], err = tokenize(ctx, tokenizer, e.messages); err != nil {
 			return 0, 0, fmt.Errorf("tokenize for the bounds: %w", err)
 		}
-		total += len(prompts[i]) + f.answer
+		total += len(prompts[i]) + answer
 	}
 	// One block of each pool is vLLM's null block, and the last of each sequence may be partial.
-	everything := total/f.blockSize + len(all) + 1
-	if pooled, err = ideal(f, f.replicas*(f.blocks-1)+1, prompts); err != nil {
+	everything := total/f.BlockSize + len(all) + 1
+	if pooled, err = ideal(f, f.Replicas*(f.Blocks-1)+1, answer, prompts); err != nil {
 		return 0, 0, err
 	}
-	infinite, err = ideal(f, everything, prompts)
+	infinite, err = ideal(f, everything, answer, prompts)
 	return pooled, infinite, err
 }
 
-func ideal(f fleet, blocks int, prompts [][]uint32) (float64, error) {
-	c, err := vllmsim.NewIdeal(vllmsim.Options{BlockSize: f.blockSize, Seed: f.seed, MaxModelLen: f.maxModelLen}, blocks)
+func ideal(f stage.Fleet, blocks, answer int, prompts [][]uint32) (float64, error) {
+	c, err := vllmsim.NewIdeal(vllmsim.Options{BlockSize: f.BlockSize, Seed: f.Seed, MaxModelLen: f.MaxModelLen}, blocks)
 	if err != nil {
 		return 0, err
 	}
 	queries, hits := 0, 0
 	for _, p := range prompts {
-		hit, err := c.Serve(p, f.answer)
+		hit, err := c.Serve(p, answer)
 		if err != nil {
 			return 0, err
 		}

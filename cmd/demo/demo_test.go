@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"go.yaml.in/yaml/v3"
 
-	"warmroute/envoy"
+	"warmroute/internal/stage"
 	"warmroute/internal/vllmsim"
 )
 
@@ -21,10 +20,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var small = shape{seed: 3, talks: 6, turns: 3, systems: 2, systemWords: 60, userWords: 10, answer: 9, window: 20 * time.Millisecond, pause: time.Millisecond}
 
 // startReplica runs a simulated replica until the test ends.
-func startReplica(t *testing.T, f fleet) *vllmsim.Sim {
+func startReplica(t *testing.T, f stage.Fleet) *vllmsim.Sim {
 	t.Helper()
 	s, err := vllmsim.New(vllmsim.Options{
-		Model: f.model, Blocks: f.blocks, BlockSize: f.blockSize, MaxModelLen: f.maxModelLen, PrefillRate: -1, DecodeRate: -1, Seed: f.seed,
+		Model: f.Model, Blocks: f.Blocks, BlockSize: f.BlockSize, MaxModelLen: f.MaxModelLen, PrefillRate: -1, DecodeRate: -1, Seed: f.Seed,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +44,7 @@ func startReplica(t *testing.T, f fleet) *vllmsim.Sim {
 // TestTraffic plays the same traffic against two replicas: the same requests,
 // byte for byte, and a hit rate between nothing and the bound.
 func TestTraffic(t *testing.T) {
-	f := fleet{replicas: 1, blocks: 400, blockSize: 16, maxModelLen: 4096, answer: small.answer, model: "demo"}
+	f := stage.Fleet{Replicas: 1, Blocks: 400, BlockSize: 16, MaxModelLen: 4096, Model: "demo"}
 	var sums []string
 	for range 2 {
 		s := startReplica(t, f)
@@ -55,24 +54,24 @@ func TestTraffic(t *testing.T) {
 			t.Fatalf("%d exchanges, %d failed (%v), %d calls of progress", len(r.exchanges), r.failed, r.firstErr, calls)
 		}
 		sums = append(sums, r.checksum())
-		c, err := count(t.Context(), s.Addr())
+		c, err := stage.Count(t.Context(), s.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &pass{report: r, replicas: []replicaCount{c}}
+		p := &pass{report: r, replicas: []stage.Counters{c}}
 		cached := 0
 		for _, e := range r.exchanges {
-			cached += e.cached
+			cached += e.Cached
 		}
-		if c.requests != 18 || float64(cached) != c.hits {
+		if c.Requests != 18 || float64(cached) != c.Hits {
 			t.Errorf("the replica counts %+v, the answers %d cached tokens", c, cached)
 		}
-		pooled, infinite, err := bounds(t.Context(), r, f, s.Addr())
+		pooled, infinite, err := bounds(t.Context(), r, f, small.answer, s.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !(p.hitRate() > 0.3 && p.hitRate() <= infinite && pooled <= infinite && infinite < 1) {
-			t.Errorf("hit rate %v, bounds %v and %v", p.hitRate(), pooled, infinite)
+		if hit := stage.HitRate(p.replicas); !(hit > 0.3 && hit <= infinite && pooled <= infinite && infinite < 1) {
+			t.Errorf("hit rate %v, bounds %v and %v", hit, pooled, infinite)
 		}
 		if p.ttft(0.5) <= 0 || p.ttft(0.99) < p.ttft(0.5) {
 			t.Errorf("TTFT %v and %v", p.ttft(0.5), p.ttft(0.99))
@@ -116,41 +115,12 @@ func TestStops(t *testing.T) {
 	}
 }
 
-func TestWithoutExtProc(t *testing.T) {
-	var b bytes.Buffer
-	if err := envoy.WriteBootstrap(&b, envoy.Options{Replicas: []string{"127.0.0.1:8000"}}); err != nil {
-		t.Fatal(err)
-	}
-	plain, err := withoutExtProc(b.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(string(plain), "ext_proc.v3") || !strings.Contains(string(plain), "least_request") {
-		t.Errorf("bootstrap without ext_proc:\n%s", plain)
-	}
-	var v any
-	if err := yaml.Unmarshal(plain, &v); err != nil {
-		t.Error(err)
-	}
-	if _, err := withoutExtProc(plain); err == nil {
-		t.Error("a bootstrap without the filter was taken for one with it")
-	}
-}
-
-func TestSamples(t *testing.T) {
-	page := "# HELP a x\na{reason=\"b\",z=\"1\"} 2.0\na{reason=\"b\",z=\"2\"} 3\na_total{reason=\"b\"} 9\na 1\n"
-	got := samples(page, "a", "reason")
-	if len(got) != 2 || got["b"] != 5 || got[""] != 1 {
-		t.Error(got)
-	}
-}
-
 func TestTable(t *testing.T) {
-	r := &report{exchanges: []exchange{{ttft: time.Second}, {ttft: 2 * time.Second}}}
+	r := &report{exchanges: []exchange{{Answer: stage.Answer{TTFT: time.Second}}, {Answer: stage.Answer{TTFT: 2 * time.Second}}}}
 	var b bytes.Buffer
 	err := table(&b, []*pass{
-		{name: "least_request", report: r, replicas: []replicaCount{{requests: 2, queries: 10, hits: 1}}},
-		{name: "warmroute", report: r, replicas: []replicaCount{{requests: 2, queries: 10, hits: 9}}, reasons: map[string]int{"cold": 1, "match": 4, "none": 0}},
+		{name: "least_request", report: r, replicas: []stage.Counters{{Requests: 2, Queries: 10, Hits: 1}}},
+		{name: "warmroute", report: r, replicas: []stage.Counters{{Requests: 2, Queries: 10, Hits: 9}}, reasons: map[string]int{"cold": 1, "match": 4, "none": 0}},
 	})
 	if err != nil {
 		t.Fatal(err)

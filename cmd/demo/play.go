@@ -4,20 +4,25 @@ import (
 	"context"
 	"fmt"
 	"io"
+
+	"warmroute/envoy"
+	"warmroute/internal/stage"
 )
 
 // play builds the programs, runs both passes and prints the table.
-func play(ctx context.Context, dir string, f fleet, t *traffic, out io.Writer) error {
+func play(ctx context.Context, dir string, f stage.Fleet, t *traffic, out io.Writer) error {
 	total := t.shape.talks * t.shape.turns
 	fmt.Fprintf(out, "%d requests in %d conversations over %d system prompts, %d replicas of %d blocks; twice, about a minute and a half in all\n",
-		total, t.shape.talks, t.shape.systems, f.replicas, f.blocks)
-	st := &stage{dir: dir, fleet: f, progress: newProgress(out, total)}
-	if err := st.build(ctx); err != nil {
+		total, t.shape.talks, t.shape.systems, f.Replicas, f.Blocks)
+	told := newProgress(out, total)
+	told.say("installing Envoy %s (once) and building", envoy.Version)
+	st := &stage.Stage{Dir: dir, Fleet: f}
+	if err := st.Build(ctx); err != nil {
 		return err
 	}
 	var passes []*pass
 	for _, kind := range []passKind{leastRequest, warmroute} {
-		p, err := st.pass(ctx, kind, t)
+		p, err := playPass(ctx, st, kind, t, told)
 		if err != nil {
 			return err
 		}

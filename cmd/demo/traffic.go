@@ -1,20 +1,18 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"warmroute/internal/stage"
 )
 
 // message is one turn of a conversation.
@@ -84,14 +82,11 @@ func prose(r *rand.Rand, n int) string {
 // exchange is one request as it was served.
 type exchange struct {
 	talk, turn int
-	messages   []message // as sent
-	sum        [32]byte  // of the body sent
-	answer     string
+	messages   []message     // as sent
+	sum        [32]byte      // of the body sent
 	sent       time.Duration // after the traffic's start
-	ttft       time.Duration
-	prompt     int
-	cached     int
-	err        error
+	stage.Answer
+	err error
 }
 
 // report is what one run of the traffic saw.
@@ -134,7 +129,7 @@ func (t *traffic) send(ctx context.Context, url, model string, progress func(don
 					r.firstErr = e.err
 				}
 				progress(len(r.exchanges), r.failed)
-				return e.answer, e.err
+				return e.Text, e.err
 			})
 		})
 	}
@@ -181,8 +176,7 @@ func (t *traffic) body(model string, msgs []message) ([]byte, error) {
 	})
 }
 
-// ask sends one request and reads its stream into e. TTFT is the time to the
-// first chunk with content: headers come at once and the role tells nothing.
+// ask sends one request and notes its answer in e.
 func (t *traffic) ask(ctx context.Context, client *http.Client, url, model string, e *exchange) {
 	body, err := t.body(model, e.messages)
 	if err != nil {
@@ -190,67 +184,5 @@ func (t *traffic) ask(ctx context.Context, client *http.Client, url, model strin
 		return
 	}
 	e.sum = sha256.Sum256(body)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
-	if err != nil {
-		e.err = err
-		return
-	}
-	req.Header.Set("Content-Type", "application/json")
-	began := time.Now()
-	resp, err := client.Do(req)
-	if err != nil {
-		e.err = err
-		return
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(resp.Body, 200))
-		e.err = fmt.Errorf("status %d: %s", resp.StatusCode, b)
-		return
-	}
-	e.err = e.read(resp.Body, began)
-}
-
-// chunk is what matters of a streamed chunk.
-type chunk struct {
-	Choices []struct {
-		Delta struct {
-			Content string `json:"content"`
-		} `json:"delta"`
-	} `json:"choices"`
-	Usage *struct {
-		Prompt  int `json:"prompt_tokens"`
-		Details struct {
-			Cached int `json:"cached_tokens"`
-		} `json:"prompt_tokens_details"`
-	} `json:"usage"`
-}
-
-// read takes in a stream up to its [DONE].
-func (e *exchange) read(stream io.Reader, began time.Time) error {
-	var said strings.Builder
-	for s := bufio.NewScanner(stream); s.Scan(); {
-		data, ok := strings.CutPrefix(s.Text(), "data: ")
-		if !ok {
-			continue
-		}
-		if data == "[DONE]" {
-			e.answer = said.String()
-			return nil
-		}
-		var c chunk
-		if err := json.Unmarshal([]byte(data), &c); err != nil {
-			return fmt.Errorf("a chunk that is no JSON: %w", err)
-		}
-		if len(c.Choices) > 0 && c.Choices[0].Delta.Content != "" {
-			if e.ttft == 0 {
-				e.ttft = time.Since(began)
-			}
-			said.WriteString(c.Choices[0].Delta.Content)
-		}
-		if c.Usage != nil {
-			e.prompt, e.cached = c.Usage.Prompt, c.Usage.Details.Cached
-		}
-	}
-	return io.ErrUnexpectedEOF
+	e.Answer, e.err = stage.Ask(ctx, client, url+"/v1/chat/completions", body)
 }

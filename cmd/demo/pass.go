@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"warmroute/internal/stage"
+)
+
+// passKind is who chooses the replica.
+type passKind string
+
+const (
+	leastRequest passKind = "least_request"
+	warmroute    passKind = "warmroute"
+)
+
+// pass is one run of the traffic and what the replicas say of it.
+type pass struct {
+	name     string
+	report   *report
+	replicas []stage.Counters
+	reasons  map[string]int // warmroute's reason codes; nil: it was not there
+	ideal    [2]float64     // hit rate's bounds: pooled LRU, infinite cache
+}
+
+// ttft is the q-quantile of the times to first token.
+func (p *pass) ttft(q float64) time.Duration {
+	var all []time.Duration
+	for _, e := range p.report.exchanges {
+		if e.err == nil {
+			all = append(all, e.TTFT)
+		}
+	}
+	return stage.Quantile(all, q)
+}
+
+// playPass plays the traffic once, on processes of its own.
+func playPass(ctx context.Context, st *stage.Stage, kind passKind, t *traffic, told *progress) (*pass, error) {
+	told.say("%s: starting", kind)
+	var router *stage.Router
+	if kind == warmroute {
+		router = &stage.Router{}
+	}
+	run, err := st.Start(ctx, string(kind), router)
+	if err != nil {
+		return nil, err
+	}
+	defer run.Close()
+	p := &pass{name: string(kind)}
+	p.report = t.send(ctx, run.URL, st.Fleet.Model, func(done, failed int) { told.count(string(kind), done, failed) })
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return p, p.account(ctx, run, st.Fleet, t.shape.answer)
+}
+
+// account asks the replicas and the router what they did, and works out the bounds.
+func (p *pass) account(ctx context.Context, run *stage.Running, f stage.Fleet, answer int) (err error) {
+	for _, addr := range run.Replicas {
+		c, err := stage.Count(ctx, addr)
+		if err != nil {
+			return err
+		}
+		p.replicas = append(p.replicas, c)
+	}
+	if run.Router != "" {
+		page, err := stage.Get(ctx, "http://"+run.Router+"/metrics")
+		if err != nil {
+			return fmt.Errorf("the router's metrics: %w", err)
+		}
+		p.reasons = map[string]int{}
+		for reason, n := range stage.Samples(page, "warmroute_decisions_total", "reason") {
+			p.reasons[reason] = int(n)
+		}
+	}
+	p.ideal[0], p.ideal[1], err = bounds(ctx, p.report, f, answer, run.Replicas[0])
+	return err
+}
