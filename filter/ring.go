@@ -20,6 +20,9 @@ type ringSlot struct {
 // NewRing returns a ring of n records; n < 1 counts as 1.
 func NewRing(n int) *Ring { return &Ring{slots: make([]ringSlot, max(1, n))} }
 
+// Decisions is how many there have been, those no longer kept included.
+func (g *Ring) Decisions() uint64 { return g.next.Load() }
+
 // Put copies rec in and numbers it.
 func (g *Ring) Put(rec *Record) {
 	seq := g.next.Add(1)

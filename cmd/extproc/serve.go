@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"reflect"
-	"runtime/debug"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -185,7 +184,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	supply.Go(func() error { return r.service.run(back, r.log) })
 	supply.Go(func() error { return r.load(back) })
 	supply.Go(func() error { return r.compare(back) })
-	supply.Go(func() error { return trim(back, gate.Ready) })
+	supply.Go(func() error { return trim(back, gate.Ready, r.ring.Decisions) })
 	if r.certs != nil {
 		supply.Go(func() error { return r.certs.Run(back) })
 	}
@@ -209,30 +208,6 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	r.remote.Close()
 	r.log.Info("stopped")
 	return err
-}
-
-// trimEvery is how often trim looks whether the router is ready: nothing waits
-// for it.
-const trimEvery = 500 * time.Millisecond
-
-// trim gives back, once, what starting took: parsing configuration and
-// tokenizers, and learning all replicas at once, leave two to three times as much
-// garbage as what stays, and the collector would let the heap grow to twice of
-// all that before it looks again.
-func trim(ctx context.Context, ready func() error) error {
-	tick := time.NewTicker(trimEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if ready() == nil {
-			debug.FreeOSMemory()
-			return nil
-		}
-	}
 }
 
 // pages is the admin server.
