@@ -36,7 +36,7 @@ func TestAModelsSettingsLieOverTheDefaultPolicy(t *testing.T) {
 	if m.Kind != KindBalance || m.Balance.MinMatch != 0 || m.Balance.Abs != 0 || m.TTFT.Lambda != 5 || m.TTFT.Kappa != 0 {
 		t.Errorf("m: %+v", m)
 	}
-	if other.Kind != KindTTFT || other.Balance.MinMatch != 0.3 || other.Balance.Abs != 7 || other.TTFT.Lambda != 5 || other.TTFT.Kappa != 1 {
+	if other.Kind != KindTTFT || other.Balance.MinMatch != 0.3 || other.Balance.Abs != 7 || other.TTFT.Lambda != 5 || other.TTFT.Kappa != 0.7 {
 		t.Errorf("a model without settings: %+v", other)
 	}
 	if b.Of("alias", "m") != m {
