@@ -111,7 +111,11 @@ func (s *Server) ReportCacheState(_ context.Context, q *indexpb.ReportCacheState
 
 // StreamCacheState implements the contract.
 func (s *Server) StreamCacheState(in grpc.ClientStreamingServer[indexpb.ReportCacheStateRequest, indexpb.ReportCacheStateResponse]) error {
-	out := &indexpb.ReportCacheStateResponse{Epoch: s.epoch}
+	return collect(in, &indexpb.ReportCacheStateResponse{Epoch: s.epoch}, s.report)
+}
+
+// collect takes every message of a stream and answers once, at its end.
+func collect[Q, R any](in grpc.ClientStreamingServer[Q, R], out *R, take func(*Q, *R) error) error {
 	for {
 		q, err := in.Recv()
 		if errors.Is(err, io.EOF) {
@@ -120,7 +124,7 @@ func (s *Server) StreamCacheState(in grpc.ClientStreamingServer[indexpb.ReportCa
 		if err != nil {
 			return err
 		}
-		if err := s.report(q, out); err != nil {
+		if err := take(q, out); err != nil {
 			return err
 		}
 	}
@@ -189,19 +193,7 @@ func (s *Server) PublishEvent(_ context.Context, q *indexpb.PublishEventRequest)
 
 // StreamEvents implements the contract.
 func (s *Server) StreamEvents(in grpc.ClientStreamingServer[indexpb.PublishEventRequest, indexpb.PublishEventResponse]) error {
-	out := &indexpb.PublishEventResponse{Epoch: s.epoch}
-	for {
-		q, err := in.Recv()
-		if errors.Is(err, io.EOF) {
-			return in.SendAndClose(out)
-		}
-		if err != nil {
-			return err
-		}
-		if err := s.publish(q, out); err != nil {
-			return err
-		}
-	}
+	return collect(in, &indexpb.PublishEventResponse{Epoch: s.epoch}, s.publish)
 }
 
 // publish applies one event and adds what it did to out.
