@@ -6,25 +6,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
 )
 
 // namespaceFile is where a pod finds the namespace of its service account.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
+// dialTimeout is the library's own for a connection to an API server.
+const dialTimeout = 30 * time.Second
+
 // connection is a client of an API server.
 type connection struct {
 	dynamic.Interface
 	namespace string // to look in where none is configured
-	close     func() // ends connections that nobody uses
+	close     func() // ends all connections, a watch's that is just being ended too
 }
 
 // connect makes a client; nothing is asked yet.
@@ -35,6 +40,8 @@ func connect(o Options) (*connection, error) {
 	}
 	config.UserAgent = "warmroute"
 	config.WarningHandler = rest.NoWarnings{} // deprecations of an API version are its administrator's news
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout}).DialContext)
+	config.Dial = dialer.DialContext
 	over, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("kube: %w", err)
@@ -43,7 +50,7 @@ func connect(o Options) (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kube: %w", err)
 	}
-	return &connection{client, namespace, func() { utilnet.CloseIdleConnectionsFor(over.Transport) }}, nil
+	return &connection{client, namespace, dialer.CloseAll}, nil
 }
 
 // config finds the API server and its credentials.
