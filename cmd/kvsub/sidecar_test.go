@@ -125,8 +125,8 @@ func TestSidecar(t *testing.T) {
 // TestSidecarIsLetIn where the index asks for a certificate and a token.
 func TestSidecarIsLetIn(t *testing.T) {
 	ca := certstest.New(t)
-	cert, key := ca.Issue("index")
-	source, err := certs.New(certs.Options{CertFile: cert, KeyFile: key, ClientCAFile: ca.CAFile}, nil)
+	own, sidecar := ca.Issue("index"), ca.Issue("sidecar")
+	source, err := certs.New(certs.Options{CertFile: own.CertFile, KeyFile: own.KeyFile, ClientCAFile: ca.CAFile}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,13 +144,12 @@ func TestSidecarIsLetIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	cert, key = ca.Issue("sidecar")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
 		done <- run(ctx, []string{"-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-index", served.addr, "-replica", "10.0.0.1:8000",
-			"-model", "m", "-hash-scheme", "engine", "-window", "5ms", "-index-tls", "-index-ca", ca.CAFile, "-index-cert", cert, "-index-key", key,
-			"-index-token-file", secret}, io.Discard, io.Discard)
+			"-model", "m", "-hash-scheme", "engine", "-window", "5ms", "-index-tls", "-index-ca", ca.CAFile, "-index-cert", sidecar.CertFile,
+			"-index-key", sidecar.KeyFile, "-index-token-file", secret}, io.Discard, io.Discard)
 	}()
 	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 2})
 	matched(t, served.x, index.Scope{Model: "m", Scheme: "engine", BlockSize: 2}, []prefixhash.Key{11, 12}, 2)

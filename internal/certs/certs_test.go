@@ -3,92 +3,34 @@ package certs
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"log/slog"
-	"math/big"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"warmroute/internal/certs/certstest"
 )
 
-// authority signs certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T, name string) authority {
+// install puts one file in place of another, as whoever renews certificates does.
+func install(t *testing.T, file, renewed string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	data, err := os.ReadFile(renewed)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := authority{key: key}
-	der := a.der(t, name, 1, key, true)
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	return a
+	write(t, file, string(data))
 }
 
-func (a authority) der(t *testing.T, name string, serial int64, key *ecdsa.PrivateKey, ca bool) []byte {
+func write(t *testing.T, file, text string) {
 	t.Helper()
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
-		NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(24 * time.Hour), IsCA: ca, BasicConstraintsValid: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	parent := a.cert
-	if parent == nil {
-		parent = c
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, a.key)
-	if err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return der
-}
-
-// issue returns a certificate and key as PEM.
-func (a authority) issue(t *testing.T, serial int64) (cert, key []byte) {
-	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return toPEM("CERTIFICATE", a.der(t, "leaf", serial, k, false)), toPEM("PRIVATE KEY", raw)
-}
-
-func (a authority) pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(a.cert)
-	return p
-}
-
-func toPEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-}
-
-func write(t *testing.T, name string, data []byte) string {
-	t.Helper()
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return name
 }
 
 // handshake connects a client to a server and returns the serial number of the
@@ -124,19 +66,16 @@ func handshake(server, client *tls.Config) (serial int64, err error) {
 // TestRenewalWithoutRestart replaces the files under a running Source, with
 // garbage in between.
 func TestRenewalWithoutRestart(t *testing.T) {
-	ca := newAuthority(t, "ca")
-	dir := t.TempDir()
-	cert1, key1 := ca.issue(t, 11)
-	cert2, key2 := ca.issue(t, 22)
-	certFile, keyFile := write(t, filepath.Join(dir, "cert"), cert1), write(t, filepath.Join(dir, "key"), key1)
+	ca := certstest.New(t)
+	used, renewed := ca.Issue("used"), ca.Issue("renewed")
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s, err := New(Options{CertFile: certFile, KeyFile: keyFile}, slog.New(slog.NewTextHandler(&log, nil)))
+		s, err := New(Options{CertFile: used.CertFile, KeyFile: used.KeyFile}, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		server := s.Server("h2") // made once, as a gRPC server does
-		client := &tls.Config{RootCAs: ca.pool(), ServerName: "localhost", NextProtos: []string{"h2"}, Time: func() time.Time { return time.Unix(1, 0) }}
+		client := &tls.Config{RootCAs: ca.Pool, ServerName: "localhost", NextProtos: []string{"h2"}, Time: func() time.Time { return time.Unix(1, 0) }}
 		want := func(serial int64) {
 			t.Helper()
 			if got, err := handshake(server, client); err != nil || got != serial {
@@ -151,21 +90,21 @@ func TestRenewalWithoutRestart(t *testing.T) {
 			}
 		})
 		tick := func() { time.Sleep(11 * time.Second); synctest.Wait() }
-		want(11)
-		write(t, certFile, cert2) // the key does not fit yet
+		want(used.Serial)
+		install(t, used.CertFile, renewed.CertFile) // the key does not fit yet
 		tick()
 		tick()
-		want(11)
-		write(t, keyFile, key2)
+		want(used.Serial)
+		install(t, used.KeyFile, renewed.KeyFile)
 		tick()
-		want(22)
-		write(t, certFile, []byte("garbage"))
+		want(renewed.Serial)
+		write(t, used.CertFile, "garbage")
 		tick()
-		if err := os.Remove(keyFile); err != nil {
+		if err := os.Remove(used.KeyFile); err != nil {
 			t.Fatal(err)
 		}
 		tick()
-		want(22)
+		want(renewed.Serial)
 		cancel()
 		wg.Wait()
 		if n := strings.Count(log.String(), "level=ERROR"); n != 3 {
@@ -178,20 +117,15 @@ func TestRenewalWithoutRestart(t *testing.T) {
 }
 
 func TestClientsMustShowACertificate(t *testing.T) {
-	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
-	dir := t.TempDir()
-	cert, key := ca.issue(t, 5)
-	o := Options{
-		CertFile: write(t, filepath.Join(dir, "cert"), cert), KeyFile: write(t, filepath.Join(dir, "key"), key),
-		ClientCAFile: write(t, filepath.Join(dir, "ca"), toPEM("CERTIFICATE", ca.cert.Raw)),
-	}
-	s, err := New(o, nil)
+	ca, other := certstest.New(t), certstest.New(t)
+	server := ca.Issue("server")
+	s, err := New(Options{CertFile: server.CertFile, KeyFile: server.KeyFile, ClientCAFile: ca.CAFile}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair := func(a authority) []tls.Certificate {
-		c, k := a.issue(t, 9)
-		p, err := tls.X509KeyPair(c, k)
+	pair := func(a *certstest.Authority) []tls.Certificate {
+		client := a.Issue("client")
+		p, err := tls.LoadX509KeyPair(client.CertFile, client.KeyFile)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +135,7 @@ func TestClientsMustShowACertificate(t *testing.T) {
 		certs []tls.Certificate
 		ok    bool
 	}{"ours": {pair(ca), true}, "none": {nil, false}, "a stranger's": {pair(other), false}} {
-		_, err := handshake(s.Server("h2"), &tls.Config{RootCAs: ca.pool(), ServerName: "localhost", Certificates: tt.certs})
+		_, err := handshake(s.Server("h2"), &tls.Config{RootCAs: ca.Pool, ServerName: "localhost", Certificates: tt.certs})
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -110,8 +110,8 @@ func TestBearerToken(t *testing.T) {
 
 func TestMutualTLS(t *testing.T) {
 	ours, others := certstest.New(t), certstest.New(t)
-	cert, key := ours.Issue("server")
-	source, err := certs.New(certs.Options{CertFile: cert, KeyFile: key, ClientCAFile: ours.CAFile}, nil)
+	server, stranger, sidecar := ours.Issue("server"), others.Issue("stranger"), ours.Issue("sidecar")
+	source, err := certs.New(certs.Options{CertFile: server.CertFile, KeyFile: server.KeyFile, ClientCAFile: ours.CAFile}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,11 +123,11 @@ func TestMutualTLS(t *testing.T) {
 	if got := try(t, addr, Access{TLS: client}); got != codes.Unavailable {
 		t.Errorf("without a certificate: %v", got)
 	}
-	client.CertFile, client.KeyFile = others.Issue("stranger")
+	client.CertFile, client.KeyFile = stranger.CertFile, stranger.KeyFile
 	if got := try(t, addr, Access{TLS: client}); got != codes.Unavailable {
 		t.Errorf("with another authority's certificate: %v", got)
 	}
-	client.CertFile, client.KeyFile = ours.Issue("sidecar")
+	client.CertFile, client.KeyFile = sidecar.CertFile, sidecar.KeyFile
 	if got := try(t, addr, Access{TLS: client}); got != codes.OK {
 		t.Errorf("with a certificate: %v", got)
 	}

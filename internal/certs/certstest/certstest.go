@@ -17,42 +17,62 @@ import (
 	"time"
 )
 
-// Authority signs certificates for localhost and 127.0.0.1.
+// Authority signs certificates and numbers them: its own is 1. Not for
+// concurrent use.
 type Authority struct {
-	CAFile string // its own certificate, PEM
+	CAFile string         // its own certificate, PEM
+	Pool   *x509.CertPool // the same for clients in process
 
-	t    testing.TB
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	t      testing.TB
+	dir    string
+	cert   *x509.Certificate
+	key    *ecdsa.PrivateKey
+	serial int64 // of the last certificate
+}
+
+// Pair is a certificate and its key, PEM.
+type Pair struct {
+	CertFile, KeyFile string
+	Serial            int64
 }
 
 // New makes an authority.
 func New(t testing.TB) *Authority {
 	t.Helper()
-	a := &Authority{t: t, dir: t.TempDir()}
+	a := &Authority{t: t, dir: t.TempDir(), Pool: x509.NewCertPool()}
 	a.key = a.newKey()
-	der := a.sign("authority", &a.key.PublicKey, true)
+	der := a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, &a.key.PublicKey)
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.cert, a.CAFile = cert, a.write("ca.pem", "CERTIFICATE", der)
+	a.Pool.AddCert(cert)
 	return a
 }
 
-// Issue writes a certificate for servers and clients, and its key.
-func (a *Authority) Issue(name string) (certFile, keyFile string) {
+// Issue writes a certificate for servers and clients, and its key, in place of
+// what was issued by that name before. It is for localhost, 127.0.0.1 and
+// name.test.
+func (a *Authority) Issue(name string) Pair {
 	a.t.Helper()
 	key := a.newKey()
-	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return a.write(name+".pem", "CERTIFICATE", a.sign(name, &key.PublicKey, false)), a.write(name+".key", "PRIVATE KEY", raw)
+	der := a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost", name + ".test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, &key.PublicKey)
+	return Pair{CertFile: a.write(name+".pem", "CERTIFICATE", der), KeyFile: a.write(name+".key", "PRIVATE KEY", secret), Serial: a.serial}
 }
 
 func (a *Authority) newKey() *ecdsa.PrivateKey {
+	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)
@@ -60,18 +80,14 @@ func (a *Authority) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-func (a *Authority) sign(name string, key *ecdsa.PublicKey, ca bool) []byte {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	c := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(24 * time.Hour),
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: ca, BasicConstraintsValid: true,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
+// sign numbers c and signs it with a's key, the first one as its own parent. It
+// is valid from 1970 on, so that clocks of tests may stand anywhere since.
+func (a *Authority) sign(c *x509.Certificate, key *ecdsa.PublicKey) []byte {
+	a.t.Helper()
+	a.serial++
+	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(a.serial), time.Unix(0, 0), time.Now().Add(24*time.Hour)
 	parent := a.cert
-	if ca {
+	if parent == nil {
 		parent = c
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, key, a.key)
@@ -82,6 +98,7 @@ func (a *Authority) sign(name string, key *ecdsa.PublicKey, ca bool) []byte {
 }
 
 func (a *Authority) write(name, kind string, der []byte) string {
+	a.t.Helper()
 	path := filepath.Join(a.dir, name)
 	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
 		a.t.Fatal(err)
