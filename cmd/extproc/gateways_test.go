@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"warmroute/envoy"
+	"warmroute/internal/testenv"
+	"warmroute/internal/vllmsim"
+)
+
+// gatewayLimits are Envoy Gateway's circuit breakers.
+type gatewayLimits struct {
+	MaxConnections      int `yaml:"maxConnections"`
+	MaxPendingRequests  int `yaml:"maxPendingRequests"`
+	MaxParallelRequests int `yaml:"maxParallelRequests"`
+	MaxParallelRetries  int `yaml:"maxParallelRetries"`
+}
+
+// envoy is what Envoy Gateway makes of them.
+func (l gatewayLimits) envoy() manifest {
+	return manifest{"thresholds": []any{manifest{
+		"max_connections": l.MaxConnections, "max_pending_requests": l.MaxPendingRequests,
+		"max_requests": l.MaxParallelRequests, "max_retries": l.MaxParallelRetries,
+	}}}
+}
+
+// gatewayHealth is Envoy Gateway's health checks of a backend.
+type gatewayHealth struct {
+	PanicThreshold *int `yaml:"panicThreshold"`
+	Active         struct {
+		Type               string
+		GRPC               struct{ Service string } `yaml:"grpc"`
+		Interval, Timeout  time.Duration
+		UnhealthyThreshold int `yaml:"unhealthyThreshold"`
+		HealthyThreshold   int `yaml:"healthyThreshold"`
+	}
+	Passive struct {
+		Split    bool          `yaml:"splitExternalLocalOriginErrors"`
+		Local    int           `yaml:"consecutiveLocalOriginFailures"`
+		Server   *int          `yaml:"consecutive5XxErrors"`
+		Gateway  *int          `yaml:"consecutiveGatewayErrors"`
+		Base     time.Duration `yaml:"baseEjectionTime"`
+		MostHost int           `yaml:"maxEjectionPercent"`
+	}
+}
+
+// check holds h to the same as Envoy's cluster says.
+func (h gatewayHealth) check(t *testing.T, cluster manifest) {
+	t.Helper()
+	duration := func(v any) time.Duration {
+		d, err := time.ParseDuration(fmt.Sprint(v))
+		if err != nil {
+			t.Errorf("duration %v: %v", v, err)
+		}
+		return d
+	}
+	never := 0 // Envoy counts from 1
+	equal(t, "panic threshold", h.PanicThreshold, &never)
+	equal(t, "Envoy's panic threshold", at(cluster, "common_lb_config", "healthy_panic_threshold", "value"), never)
+	check, ejection := at(cluster, "health_checks", 0), at(cluster, "outlier_detection")
+	equal(t, "health check", h.Active.Type, "GRPC")
+	equal(t, "health check service", h.Active.GRPC.Service, at(check, "grpc_health_check", "service_name"))
+	equal(t, "health check interval", h.Active.Interval, duration(at(check, "interval")))
+	equal(t, "health check timeout", h.Active.Timeout, duration(at(check, "timeout")))
+	equal(t, "unhealthy threshold", h.Active.UnhealthyThreshold, at(check, "unhealthy_threshold"))
+	equal(t, "healthy threshold", h.Active.HealthyThreshold, at(check, "healthy_threshold"))
+	equal(t, "local errors apart", h.Passive.Split, at(ejection, "split_external_local_origin_errors"))
+	equal(t, "local errors", h.Passive.Local, at(ejection, "consecutive_local_origin_failure"))
+	equal(t, "5xx", h.Passive.Server, &never)
+	equal(t, "gateway errors", h.Passive.Gateway, &never)
+	equal(t, "ejection time", h.Passive.Base, duration(at(ejection, "base_ejection_time")))
+	equal(t, "ejected at most", h.Passive.MostHost, at(ejection, "max_ejection_percent"))
+}
+
+// clustersOf reads the clusters of a bootstrap, by name.
+func clustersOf(boot manifest) map[string]manifest {
+	out := map[string]manifest{}
+	for _, c := range at(boot, "static_resources", "clusters").([]any) {
+		out[fmt.Sprint(at(c, "name"))] = c.(manifest)
+	}
+	return out
+}
+
+// TestExampleEnvoyGateway: the policies hold only fields of Envoy Gateway's
+// types and say what the tested Envoy configuration says.
+func TestExampleEnvoyGateway(t *testing.T) {
+	type target struct{ Group, Kind, Name string }
+	type policy struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   struct{ Name, Namespace string }
+		Spec       struct {
+			TargetRefs []target `yaml:"targetRefs"`
+			Headers    struct {
+				EarlyRequestHeaders struct{ Remove []string } `yaml:"earlyRequestHeaders"`
+			}
+			Connection struct {
+				BufferLimit string `yaml:"bufferLimit"`
+			}
+			ExtProc []struct {
+				BackendRefs []struct {
+					Name string
+					Port int
+				} `yaml:"backendRefs"`
+				BackendSettings struct {
+					CircuitBreaker gatewayLimits `yaml:"circuitBreaker"`
+					HealthCheck    gatewayHealth `yaml:"healthCheck"`
+				} `yaml:"backendSettings"`
+				FailOpen       bool          `yaml:"failOpen"`
+				MessageTimeout time.Duration `yaml:"messageTimeout"`
+				ProcessingMode struct {
+					Request struct{ Body string }
+				} `yaml:"processingMode"`
+			} `yaml:"extProc"`
+			LoadBalancer struct {
+				Type             string
+				EndpointOverride struct {
+					ExtractFrom []struct{ Header string } `yaml:"extractFrom"`
+				} `yaml:"endpointOverride"`
+			} `yaml:"loadBalancer"`
+			CircuitBreaker gatewayLimits `yaml:"circuitBreaker"`
+			Retry          struct {
+				NumRetries int                         `yaml:"numRetries"`
+				RetryOn    struct{ Triggers []string } `yaml:"retryOn"`
+			}
+		}
+	}
+	objects := manifests(t, "envoy-gateway")
+	policies := map[string]policy{}
+	decode(t, "../../examples/envoy-gateway/policies.yaml", func(d *yaml.Decoder) error {
+		var p policy
+		d.KnownFields(true)
+		err := d.Decode(&p)
+		if err == nil {
+			policies[p.Kind] = p
+			equal(t, "version", p.APIVersion, "gateway.envoyproxy.io/v1alpha1")
+			to := p.Spec.TargetRefs[0]
+			equal(t, p.Kind+" target", objects[to.Kind+" "+to.Name] != nil, true)
+		}
+		return err
+	})
+	client, ext, backend := policies["ClientTrafficPolicy"].Spec, policies["EnvoyExtensionPolicy"].Spec, policies["BackendTrafficPolicy"].Spec
+	plain := envoy.Options{}.WithDefaults()
+	clusters := clustersOf(bootstrap(t, envoy.Options{Replicas: []string{"127.0.0.1:8000"}}))
+	ext.ExtProc[0].BackendSettings.HealthCheck.check(t, clusters["warmroute"])
+	equal(t, "limits of warmroute", ext.ExtProc[0].BackendSettings.CircuitBreaker.envoy(), clusters["warmroute"]["circuit_breakers"])
+	equal(t, "limits of the replicas", backend.CircuitBreaker.envoy(), clusters["replicas"]["circuit_breakers"])
+	equal(t, "removed headers", client.Headers.EarlyRequestHeaders.Remove, envoy.Owned[:])
+	equal(t, "buffer", client.Connection.BufferLimit, fmt.Sprintf("%dMi", plain.BodyLimit>>20))
+	equal(t, "fail open", ext.ExtProc[0].FailOpen, true)
+	equal(t, "timeout", ext.ExtProc[0].MessageTimeout, plain.MessageTimeout)
+	equal(t, "mode", strings.ToUpper(ext.ExtProc[0].ProcessingMode.Request.Body), string(plain.Mode))
+	service := objects["Service "+ext.ExtProc[0].BackendRefs[0].Name]
+	equal(t, "port", at(service, "spec", "ports", 0, "port"), ext.ExtProc[0].BackendRefs[0].Port)
+	equal(t, "balancer", backend.LoadBalancer.Type, "LeastRequest")
+	equal(t, "header", backend.LoadBalancer.EndpointOverride.ExtractFrom[0].Header, envoy.HeaderDestination)
+	equal(t, "retries", backend.Retry.RetryOn.Triggers, []string{"connect-failure", "reset", "refused-stream"})
+}
+
+// bootstrap is what `extproc envoy-config` prints.
+func bootstrap(t *testing.T, o envoy.Options) manifest {
+	t.Helper()
+	var raw bytes.Buffer
+	if err := envoy.WriteBootstrap(&raw, o); err != nil {
+		t.Fatal(err)
+	}
+	var boot manifest
+	if err := yaml.Unmarshal(raw.Bytes(), &boot); err != nil {
+		t.Fatal(err)
+	}
+	return boot
+}
+
+// patched applies the example's EnvoyFilter to an Envoy bootstrap as Istio would
+// to its gateway's listener and clusters, which have nothing of ours before.
+func patched(t *testing.T, boot, filter manifest) []byte {
+	t.Helper()
+	listener := at(boot, "static_resources", "listeners", 0).(manifest)
+	delete(listener, "per_connection_buffer_limit_bytes")
+	manager := at(listener, "filter_chains", 0, "filters", 0, "typed_config").(manifest)
+	all := manager["http_filters"].([]any)
+	router := all[len(all)-1]
+	var before []any
+	clusters := clustersOf(boot)
+	replicas, picker := clusters["replicas"], clusters["warmroute"]
+	delete(replicas, "load_balancing_policy")
+	delete(replicas, "per_connection_buffer_limit_bytes")
+	ours := map[string]any{}
+	for _, key := range []string{"health_checks", "outlier_detection", "common_lb_config"} {
+		ours[key] = picker[key]
+		delete(picker, key)
+	}
+	replicas["lb_policy"] = "LEAST_REQUEST" // what Istio writes
+	patches := at(filter, "spec", "configPatches").([]any)
+	for _, p := range patches {
+		value := at(p, "patch", "value").(manifest)
+		merge := func(into manifest) {
+			equal(t, "operation", at(p, "patch", "operation"), "MERGE")
+			for k, v := range value {
+				into[k] = v
+			}
+		}
+		switch at(p, "applyTo") {
+		case "LISTENER":
+			merge(listener)
+		case "CLUSTER":
+			switch cluster := at(p, "match", "cluster"); {
+			case reflect.DeepEqual(cluster, manifest{"service": "vllm.inference.svc.cluster.local", "portNumber": 8000}):
+				merge(replicas)
+			case reflect.DeepEqual(cluster, manifest{"service": "warmroute.inference.svc.cluster.local", "portNumber": 9002}):
+				merge(picker)
+			default:
+				t.Errorf("a patch of cluster %v", cluster)
+			}
+		case "HTTP_FILTER":
+			equal(t, "operation", at(p, "patch", "operation"), "INSERT_BEFORE")
+			equal(t, "where", at(p, "match", "listener", "filterChain", "filter", "subFilter", "name"), at(router, "name"))
+			before = append(before, value)
+			if name := at(value, "typed_config", "grpc_service", "envoy_grpc", "cluster_name"); name != nil {
+				equal(t, "picker", name, "outbound|9002||warmroute.inference.svc.cluster.local")
+				picker["name"], picker["load_assignment"].(manifest)["cluster_name"] = name, name
+			}
+		default:
+			t.Errorf("a patch of %v", at(p, "applyTo"))
+		}
+	}
+	manager["http_filters"] = append(before, router)
+	for key, want := range ours {
+		equal(t, key, picker[key], want)
+	}
+	out, err := yaml.Marshal(boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestExampleIstio: real Envoy takes the patches; requests get hints, clients'
+// own hints are not followed. While the router is away it is left alone and
+// everything is served; when it is back, requests get hints again.
+func TestExampleIstio(t *testing.T) {
+	var o envoy.Options
+	for range 2 {
+		sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		background(t, sim.Run)
+		o.Replicas = append(o.Replicas, sim.Addr())
+	}
+	ports, err := testenv.FreePorts(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
+	o.Listen, o.Admin, o.ExtProc, o.ServedHeader = local(0), local(1), local(2), true
+	e, err := testenv.StartEnvoy(t.TempDir(), "envoy", patched(t, bootstrap(t, o), manifests(t, "istio")["EnvoyFilter warmroute"]), o.Listen, o.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Stop)
+	const picker = "outbound|9002||warmroute.inference.svc.cluster.local"
+	health := picker + "::" + o.ExtProc + "::health_flags::"
+	for round := range 2 {
+		// Four tokens: what ends within 5 ms without a first token looks like a failure.
+		body := fmt.Sprintf(`{"model":"sim","max_tokens":4,"prompt":%q}`, strings.Repeat(fmt.Sprint("question ", round, " with a long beginning "), 40))
+		stop := serveBehind(t, local(3), o)
+		waitFor(t, "http://"+o.Admin+"/clusters", health+"healthy\n")
+		followed(t, e.URL, "http://"+local(3), body, o.Replicas)
+		stop()
+		waitFor(t, "http://"+o.Admin+"/clusters", health+"/failed_active_hc")
+		before := stat(t, o.Admin, "cluster."+picker+".upstream_cx_none_healthy")
+		for range 6 {
+			completion(t, e.URL, body, "")
+		}
+		if n := stat(t, o.Admin, "cluster."+picker+".upstream_cx_none_healthy") - before; n != 6 {
+			t.Errorf("%d of 6 requests left the dead router alone", n)
+		}
+	}
+}
+
+// serveBehind runs the router that Envoy asks until stop is called.
+func serveBehind(t *testing.T, admin string, o envoy.Options) (stop func()) {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "warmroute.yaml")
+	text := fmt.Sprintf("listen: %q\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nfilter: {token_budget: 5s}\nfleet: {replicas: [{address: %q}, {address: %q}]}\n",
+		o.ExtProc, admin, o.Replicas[0], o.Replicas[1])
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"serve", "-config", config}, stdio{out: io.Discard, err: t.Output()})
+	}()
+	waitFor(t, "http://"+admin+"/readyz", "ready")
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// followed sends a prompt six times, each time asking for one replica or the
+// other, and wants all served where the first was.
+func followed(t *testing.T, gateway, admin, body string, replicas []string) {
+	t.Helper()
+	served := ""
+	for i := range 6 {
+		replica := completion(t, gateway, body, replicas[i%2])
+		if served != "" && replica != served {
+			t.Errorf("request %d was served by %s, the prefix is on %s", i, replica, served)
+		}
+		served = replica
+		waitFor(t, admin+"/metrics", fmt.Sprintf("warmroute_kv_batches_total{rank=\"0\",replica=%q}", replica))
+	}
+	waitFor(t, admin+"/debug/explain", `"reason":"warm"`)
+}
+
+// stat is a counter of Envoy.
+func stat(t *testing.T, admin, name string) int {
+	t.Helper()
+	resp, err := http.Get("http://" + admin + "/stats?usedonly")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(page)) {
+		if value, ok := strings.CutPrefix(line, name+": "); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(value))
+			if err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			return n
+		}
+	}
+	return 0
+}
