@@ -191,16 +191,41 @@ func TestSpeculationLastsUntilEventsTell(t *testing.T) {
 	}
 }
 
+// TestSpeculationIsWithdrawnWhenTheRequestFails: by its status, by where its
+// response ended, or because the event that tells of its first token had not
+// come by then. What a replica has reported stays, however the response ended.
 func TestSpeculationIsWithdrawnWhenTheRequestFails(t *testing.T) {
-	r := newRig(t, policy.Config{}, replicas(2)...)
-	for status, stays := range map[int]bool{200: true, 400: false, 503: false} {
-		p := prompt(status, 0, 100)
+	unseen := func(*Lease) {}
+	whole := func(l *Lease) { l.Ended(true) }
+	broken := func(l *Lease) { l.Ended(false) }
+	for i, tt := range []struct {
+		name   string
+		status int
+		ended  func(*Lease)
+		heard  bool
+		stays  bool
+	}{
+		{"whole", 200, whole, false, true},
+		{"broken off", 200, broken, false, false},
+		{"an end that is not seen", 200, unseen, false, false},
+		{"nothing is seen", 0, unseen, false, false},
+		{"refused", 400, whole, false, false},
+		{"an error", 503, whole, false, false},
+		{"stored, then broken off", 200, broken, true, true},
+		{"stored, nothing is seen", 0, unseen, true, true},
+	} {
+		r := newRig(t, policy.Config{}, replicas(2)...)
+		p := prompt(i, 0, 100)
 		d, _ := r.ask(p)
-		d.Lease.Answered(status)
+		if tt.heard {
+			r.stored(first(d), p)
+		}
+		d.Lease.Answered(tt.status)
+		tt.ended(d.Lease)
 		d.Lease.Release()
 		_, rec := r.ask(p)
-		if got := candidate(t, rec, first(d)).Matched > 0; got != stays {
-			t.Errorf("status %d: still speculated: %v, want %v", status, got, stays)
+		if got := candidate(t, rec, first(d)).Matched > 0; got != tt.stays {
+			t.Errorf("%s: counts as cached: %v, want %v", tt.name, got, tt.stays)
 		}
 	}
 }

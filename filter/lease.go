@@ -13,13 +13,14 @@ import (
 
 // A Lease is what one request holds until its stream ends: its charge on a
 // load, and the prefix speculated to arrive there. The zero Lease holds nothing.
-// FirstToken and Release may be called by anybody; Answered and Decider.Served
-// belong to the request's stream.
+// FirstToken and Release may be called by anybody; Answered, Ended and
+// Decider.Served belong to the request's stream.
 type Lease struct {
 	d      *Decider
 	charge atomic.Pointer[charge]
 	done   atomic.Bool
-	status int // the response's, 0 = not seen
+	status int    // the response's, 0 = not seen
+	ending ending // the response's
 
 	here  *cache // where it was sent
 	mv    *modelView
@@ -43,8 +44,26 @@ func (l *Lease) FirstToken() bool {
 	return c != nil && c.first()
 }
 
+// ending is how a response was seen to end.
+type ending uint8
+
+const (
+	endUnseen ending = iota
+	endWhole
+	endBroken
+)
+
 // Answered notes the response's status.
 func (l *Lease) Answered(status int) { l.status = status }
+
+// Ended notes that the response came to its end, or that it broke off before.
+// Where neither is seen, the replica's events are left to judge by.
+func (l *Lease) Ended(whole bool) {
+	l.ending = endBroken
+	if whole {
+		l.ending = endWhole
+	}
+}
 
 // Release takes the request off the load and judges how it ended. Further calls
 // do nothing.
@@ -55,9 +74,10 @@ func (l *Lease) Release() {
 	}
 	came := c.release()
 	// A request that ends before the event that was to tell of its first token
-	// was refused, or left: nothing will be cached. If the event is only late, it
-	// says the same a moment later.
-	if unheard := !came && c.mark != 0 && l.status == 0; l.judge(c, came) || unheard {
+	// was refused, or left, or failed behind a status of 200: nothing will be
+	// cached. If the event is only late, it says the same a moment later.
+	unheard := !came && c.mark != 0 && l.ending != endWhole
+	if failed := l.judge(c, came); failed || unheard || l.ending == endBroken {
 		l.withdraw(l.here)
 	}
 	l.giveBack()

@@ -28,6 +28,7 @@ const (
 	ReasonBodyCut       Reason = "body_cut"       // Envoy handed over only the first part of the body
 	ReasonBodyTooLarge  Reason = "body_too_large" // beyond the configured limit
 	ReasonBodySlow      Reason = "body_slow"      // the body did not arrive in time (duplex mode)
+	ReasonUnfinished    Reason = "unfinished"     // the request ended before its body was complete
 	ReasonUnknownModel  Reason = "unknown_model"  // no replica serves it
 	ReasonNotReady      Reason = "not_ready"      // replicas serve it, none is ready
 	ReasonEmptySubset   Reason = "empty_subset"   // the gateway's subset leaves no candidate
@@ -46,7 +47,7 @@ func Reasons() []Reason {
 	all := []Reason{
 		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold,
 		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow,
-		ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonNoMatch,
+		ReasonUnfinished, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonNoMatch,
 		ReasonAllGuarded, ReasonSaturated, ReasonHybridUnknown, ReasonPanic,
 	}
 	for _, r := range openai.Reasons {

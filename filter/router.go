@@ -122,13 +122,19 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) Decision {
 	if mv == nil {
 		return Decision{Reason: reason}
 	}
+	if ctx.Err() != nil { // nobody waits for an answer: nothing more is computed, and nothing charged
+		return Decision{Reason: ReasonUnfinished}
+	}
 	set := r.decider.settings(mv)
 	s.ask = Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Dry: q.Dry}
 	if set.Kind != policy.KindDisabled {
 		reason := r.prompts(ctx, req, mv, s)
 		now := r.o.Now()
 		took[phaseTokens], parsed = now.Sub(parsed), now
-		if reason != "" && !q.Pick {
+		if ctx.Err() != nil {
+			reason = ReasonUnfinished
+		}
+		if reason != "" && (!q.Pick || reason == ReasonUnfinished) {
 			s.work.Record.Model = mv.model.ID
 			return Decision{Reason: reason}
 		}

@@ -68,7 +68,7 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 	st := &stream{srv: s, mode: modev3.ProcessingMode_BUFFERED, crowded: s.open.Add(1) > int64(s.o.MaxStreams)}
 	defer s.open.Add(-1)
 	defer st.close()
-	defer s.contain(&err)
+	defer s.contain(st, &err)
 	var out []*response
 	for {
 		m, err := ss.Recv()
@@ -91,10 +91,13 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 
 // contain turns a panic into the end of its stream: a defect in following one
 // request must not end the process that follows all others.
-func (s *Server) contain(err *error) {
+func (s *Server) contain(st *stream, err *error) {
 	p := recover()
 	if p == nil {
 		return
+	}
+	if st.ours && !st.decided {
+		st.d, st.decided = s.router.Skip(&st.q, ReasonPanic), true
 	}
 	s.router.metrics.panics.Inc()
 	s.o.Log.Error("filter: stream panicked", "panic", panicKind(p), "stack", string(debug.Stack())) // a stack holds addresses, no text

@@ -40,6 +40,7 @@ type stream struct {
 	size       int      // bytes in held
 	ended      bool     // the request's end of stream was seen
 	answered   bool     // response headers were seen
+	over       bool     // the response's end of stream was seen
 	refused    bool     // with a status of ours: nothing more may be said
 
 	spent time.Duration // answering
@@ -72,11 +73,13 @@ func (st *stream) step(ctx context.Context, m *request, out []*response) []*resp
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
 		return append(out, st.responseHeaders(m))
 	case *extprocv3.ProcessingRequest_ResponseBody:
+		st.over = st.over || v.ResponseBody.GetEndOfStream()
 		if st.resp == modev3.ProcessingMode_FULL_DUPLEX_STREAMED {
 			return appendChunks(out, v.ResponseBody.GetBody(), v.ResponseBody.GetEndOfStream(), false)
 		}
 		return append(out, plainResponseBody)
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
+		st.over = true
 		return append(out, plainResponseTrailers)
 	}
 	return out
@@ -148,12 +151,12 @@ func (st *stream) answer(build func(Decision) *response) *response {
 // decide takes the decision, after a look for any replica where the gateway
 // cannot do without one.
 func (st *stream) decide(d Decision) {
-	if st.srv.o.AlwaysPick && d.Destination == "" {
+	st.d, st.decided = d, true
+	if st.srv.o.AlwaysPick && d.Destination == "" && d.Reason != ReasonUnfinished {
 		if _, refused := st.srv.refusal(d.Reason); !refused {
-			st.srv.router.Any(&st.q, &d)
+			st.srv.router.Any(&st.q, &st.d)
 		}
 	}
-	st.d, st.decided = d, true
 }
 
 // skip decides a request that is not judged, and says why.
@@ -265,9 +268,9 @@ func (st *stream) responseHeaders(m *request) *response {
 	if addr := servedEndpoint(m); addr != "" && st.decided {
 		st.srv.router.Served(&st.d, addr)
 	}
+	st.answered, st.over = true, m.GetResponseHeaders().GetEndOfStream()
 	if st.d.Lease != nil {
 		st.d.Lease.Answered(responseStatus(m.GetResponseHeaders()))
-		st.answered = true
 	}
 	if st.srv.o.ReasonHeader && st.decided {
 		return reasonHeader(st.d.Reason)
@@ -275,22 +278,48 @@ func (st *stream) responseHeaders(m *request) *response {
 	return plainResponseHeaders
 }
 
-// close releases what the request charged. In FULL_DUPLEX_STREAMED mode without
-// a response phase Envoy 1.40 ends the stream once the request is through, so
-// that its end says nothing of how the request went; the shipped configuration
-// asks for response headers and trailers there. It is called when Envoy's stream
-// ends, which is when the HTTP request ends, however it ends.
+// close says why a request was never decided, and releases what it charged. It
+// is called when Envoy's stream ends, which is when the HTTP request ends,
+// however it ends.
 func (st *stream) close() {
 	if st.spent > 0 {
 		st.srv.router.metrics.stream.Observe(st.spent.Seconds())
 	}
-	if st.d.Lease == nil {
-		return
+	if st.ours && !st.decided {
+		st.d, st.decided = st.srv.router.Skip(&st.q, ReasonUnfinished), true
 	}
-	if st.duplex() && !st.answered {
-		st.d.Lease.Answered(http.StatusOK)
+	if st.d.Lease != nil {
+		st.conclude(st.d.Lease)
+		st.d.Lease.Release()
 	}
-	st.d.Lease.Release()
+}
+
+// conclude tells l how the response ended, as far as that was to be seen. Envoy
+// ends the stream of a request that failed as that of one that did not, so that
+// only a phase that is missing says so: the end of a body that was sent here.
+// In FULL_DUPLEX_STREAMED mode without a response phase Envoy 1.40 ends the
+// stream once the request is through, and nothing is known: it is taken for well
+// served. The shipped configuration asks for response headers and trailers there.
+func (st *stream) conclude(l *Lease) {
+	switch {
+	case st.duplex() && !st.answered:
+		l.Answered(http.StatusOK)
+		l.Ended(true)
+	case st.over:
+		l.Ended(true)
+	case st.answered && st.bodied():
+		l.Ended(false)
+	}
+}
+
+// bodied reports whether the end of a response must have been seen here: bodies
+// are sent, and whole ones. (In BUFFERED_PARTIAL mode they may be cut.)
+func (st *stream) bodied() bool {
+	switch st.resp {
+	case modev3.ProcessingMode_STREAMED, modev3.ProcessingMode_BUFFERED, modev3.ProcessingMode_FULL_DUPLEX_STREAMED:
+		return true
+	}
+	return false
 }
 
 // latch keeps the gateway's subset hint from the first message that has one:

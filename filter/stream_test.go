@@ -10,6 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
@@ -175,11 +176,20 @@ func sequences() []sequence {
 		{"buffered, empty last chunk", []*request{headers(buffered, "POST", chatPath, false), body(chat, false), body("", true)},
 			"headers | body+endpoint | body", ReasonCold},
 		{"buffered, trailers alone", []*request{headers(buffered, "POST", chatPath, false), trailers()},
-			"headers | trailers", ""},
+			"headers | trailers", ReasonUnfinished},
 		{"buffered, responses streamed", []*request{headers(buffered, "POST", chatPath, false), body(chat, true), responseHeaders(), responseBody("abc", false), responseBody("", true)},
 			"headers | body+endpoint | rheaders | rbody | rbody", ReasonCold},
 		{"answered by Envoy itself", []*request{headers(buffered, "POST", chatPath, false), responseHeaders(), responseBody("abc", true)},
-			"headers | rheaders | rbody", ""},
+			"headers | rheaders | rbody", ReasonUnfinished},
+		{"the client leaves", []*request{headers(buffered, "POST", chatPath, false)},
+			"headers", ReasonUnfinished},
+		{"partial, the client leaves", []*request{headers(partial, "POST", chatPath, false)},
+			"headers", ReasonUnfinished},
+		{"streamed, the client leaves", []*request{headers(streamed, "POST", chatPath, false), body(chat[:20], false)},
+			"headers | body", ReasonMode},
+		{"duplex, the client leaves", []*request{headers(duplex, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], false)},
+			" |  | ", ReasonUnfinished},
+		{"nothing comes", nil, "", ""},
 		{"none", []*request{headers(modev3.ProcessingMode_NONE, "POST", chatPath, false), responseHeaders()},
 			"headers | rheaders", ReasonMode},
 		{"streamed, trailers", []*request{headers(streamed, "POST", chatPath, false), body(chat, false), trailers()},
@@ -240,7 +250,9 @@ func bytewise(s string) []*request {
 	return out
 }
 
-// TestSequences takes every sequence step by step.
+// TestSequences takes every sequence step by step, to the end of its stream. A
+// request whose headers came has one reason, counted once, and recorded unless
+// its route carries no prompt.
 func TestSequences(t *testing.T) {
 	for _, tt := range sequences() {
 		t.Run(tt.name, func(t *testing.T) {
@@ -258,12 +270,37 @@ func TestSequences(t *testing.T) {
 			if s := strings.Join(got, " | "); s != tt.want {
 				t.Errorf("answers\n got %s\nwant %s", s, tt.want)
 			}
+			st.close()
 			if st.d.Reason != tt.reason {
 				t.Errorf("reason %q, want %q", st.d.Reason, tt.reason)
 			}
-			st.close()
+			b.reasoned(t, tt.reason)
 			b.idle(t)
 		})
+	}
+}
+
+// reasoned fails unless the only request so far was counted with that reason,
+// "" for none, and recorded.
+func (b *bench) reasoned(t *testing.T, want Reason) {
+	t.Helper()
+	for _, r := range Reasons() {
+		var m dto.Metric
+		if err := b.router.metrics.reasons[r].Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.GetCounter().GetValue(); (got == 1) != (r == want) || got > 1 {
+			t.Errorf("%s counted %v times, the reason is %q", r, got, want)
+		}
+	}
+	last := b.ring.Last(2, nil)
+	switch {
+	case want == "" || want == ReasonNotOurs:
+		if len(last) > 0 {
+			t.Errorf("recorded: %+v", last)
+		}
+	case len(last) != 1 || last[0].Reason != want || last[0].ID != "id-1" || last[0].Route == "":
+		t.Errorf("recorded %+v, want one with %s", last, want)
 	}
 }
 
@@ -335,7 +372,7 @@ func FuzzDuplexGivesBytesBack(f *testing.F) {
 // FuzzSequences sends headers and then messages in any order, one per byte of
 // script, and holds the answers to what Envoy would accept: no panic, no charge left over, in
 // duplex mode never more than was received and one end at most, in the others
-// one answer per message.
+// one answer per message; and one reason per request.
 func FuzzSequences(f *testing.F) {
 	f.Add([]byte("hbBtra"), byte(2))
 	f.Add([]byte("hbbbt"), byte(4))
@@ -379,6 +416,7 @@ func FuzzSequences(f *testing.F) {
 			t.Fatalf("%q in %v: %d of %d bytes given back, %d ends", script, mode, given, received, ends)
 		}
 		st.close()
+		bench.reasoned(t, st.d.Reason)
 		bench.idle(t)
 	})
 }

@@ -137,6 +137,7 @@ func (b *Brain) First(id int) {
 func (b *Brain) Done(id int) {
 	if d, ok := b.open[id]; ok {
 		d.Lease.Answered(200)
+		d.Lease.Ended(true)
 		d.Lease.Release()
 		delete(b.open, id)
 	}

@@ -1,0 +1,142 @@
+package filter
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"warmroute/internal/openai"
+	"warmroute/internal/policy"
+	"warmroute/internal/tokens"
+)
+
+// statusHeaders are response headers with a status, as Envoy sends them.
+func statusHeaders(status string, end bool) *request {
+	m := responseHeaders()
+	h := m.GetResponseHeaders()
+	h.Headers = &corev3.HeaderMap{Headers: []*corev3.HeaderValue{{Key: ":status", RawValue: []byte(status)}}}
+	h.EndOfStream = end
+	return m
+}
+
+// TestSpeculationEndsWithABrokenResponse follows streams to their end, over a
+// real index: what was expected to be cached by a request whose first token no
+// event has told of is withdrawn, unless its response was seen to end as it
+// should, or Envoy tells nothing of it.
+func TestSpeculationEndsWithABrokenResponse(t *testing.T) {
+	const none = modev3.ProcessingMode_NONE
+	ok, chunk, last := statusHeaders("200", false), responseBody("data: {}", false), responseBody("", true)
+	for _, tt := range []struct {
+		name      string
+		mode      modev3.ProcessingMode_BodySendMode
+		response  modev3.ProcessingMode_BodySendMode
+		responses []*request
+		stays     bool
+	}{
+		{"no response phase", buffered, none, nil, false},
+		{"headers alone", buffered, none, []*request{ok}, false},
+		{"headers that are all", buffered, none, []*request{statusHeaders("200", true)}, true},
+		{"an error", buffered, none, []*request{statusHeaders("500", true)}, false},
+		{"streamed, whole", buffered, streamed, []*request{ok, chunk, last}, true},
+		{"streamed, broken off", buffered, streamed, []*request{ok, chunk}, false},
+		{"streamed, ended by trailers", buffered, streamed, []*request{ok, chunk, responseTrailers()}, true},
+		{"buffered, whole", buffered, buffered, []*request{ok, responseBody("{}", true)}, true},
+		{"buffered, broken off", buffered, buffered, []*request{ok}, false},
+		{"partial, no response phase", partial, none, nil, false},
+		{"partial, cut by Envoy", partial, partial, []*request{ok, chunk}, false},
+		{"duplex, no response phase", duplex, none, nil, true}, // Envoy ends the stream when the request is through
+		{"duplex, headers alone", duplex, none, []*request{ok}, false},
+		{"duplex, whole", duplex, duplex, []*request{ok, chunk, last}, true},
+		{"duplex, broken off", duplex, duplex, []*request{ok, chunk}, false},
+		{"duplex, ended by trailers", duplex, none, []*request{ok, responseTrailers()}, true},
+	} {
+		r := newRig(t, policy.Config{}, replicas(2)...)
+		router := NewRouter(r.decider, fakeTokens{n: 1000}, NewRing(8), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
+		st := &stream{srv: NewServer(router, ServerOptions{}), mode: tt.mode}
+		h := headers(tt.mode, "POST", chatPath, false)
+		h.ProtocolConfig.ResponseBodyMode = tt.response
+		for _, m := range append([]*request{h, body(chat, true)}, tt.responses...) {
+			st.step(context.Background(), m, nil)
+		}
+		r.wait(50 * time.Millisecond) // no failure for coming too soon
+		st.close()
+		rec := router.Explain(context.Background(), query())
+		if got := candidate(t, &rec, first(st.d)).Matched > 0; got != tt.stays {
+			t.Errorf("%s: counts as cached: %v, want %v", tt.name, got, tt.stays)
+		}
+	}
+}
+
+// leaving is a source of tokens during which the client leaves.
+type leaving struct{ cancel context.CancelFunc }
+
+func (l leaving) Tokens(ctx context.Context, _ *openai.Request, _ tokens.Served) (tokens.Result, error) {
+	l.cancel()
+	<-ctx.Done()
+	return tokens.Result{}, ctx.Err()
+}
+
+// TestClientsThatLeaveDuringTheDecision: nothing is named or charged for them,
+// whether they leave before the token ids are asked for or meanwhile, and where
+// a replica is named for everything, too.
+func TestClientsThatLeaveDuringTheDecision(t *testing.T) {
+	for _, pick := range []bool{false, true} {
+		for _, before := range []bool{false, true} {
+			ctx, cancel := context.WithCancel(context.Background())
+			b := newBench(t, leaving{cancel}, replica(1))
+			if before {
+				cancel()
+			}
+			st := &stream{srv: NewServer(b.router, ServerOptions{AlwaysPick: pick}), mode: buffered}
+			st.step(ctx, headers(buffered, "POST", chatPath, false), nil)
+			st.step(ctx, body(chat, true), nil)
+			if st.d.Destination != "" || st.d.Lease != nil {
+				t.Errorf("pick %v, before %v: decided %+v", pick, before, st.d)
+			}
+			b.idle(t)
+			st.close()
+			b.reasoned(t, ReasonUnfinished)
+		}
+	}
+}
+
+// breaking is a stream whose second message cannot be received without a panic.
+type breaking struct {
+	extprocv3.ExternalProcessor_ProcessServer
+	first *request
+	last  any // what it panics with; nil: it ends
+}
+
+func (b *breaking) Recv() (*request, error) {
+	if m := b.first; m != nil {
+		b.first = nil
+		return m, nil
+	}
+	if b.last != nil {
+		panic(b.last)
+	}
+	return nil, io.EOF
+}
+
+func (b *breaking) Send(*response) error     { return nil }
+func (b *breaking) Context() context.Context { return context.Background() }
+
+// TestStreamsThatEndEarlyHaveAReason, and a defect's is another than a client's.
+func TestStreamsThatEndEarlyHaveAReason(t *testing.T) {
+	for want, last := range map[Reason]any{ReasonUnfinished: nil, ReasonPanic: "defect"} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		err := NewServer(b.router, ServerOptions{}).Process(&breaking{first: headers(buffered, "POST", chatPath, false), last: last})
+		if (status.Code(err) == codes.Internal) != (want == ReasonPanic) {
+			t.Errorf("%s: %v", want, err)
+		}
+		b.reasoned(t, want)
+	}
+}
