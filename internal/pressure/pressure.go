@@ -1,19 +1,10 @@
-// Package pressure counts, per model, how often a load guard sent a request
-// away from the replica that had its prefix: a sign that the model wants more
-// replicas, made for an autoscaler.
-//
-// The invariant: reading drains nothing. An occurrence counts for Window after
-// it happened, or until its model is Reset by whoever has acted on it.
-//
-// All methods are safe for concurrent use. The caller passes the clock's time,
-// which may go backwards a little. Nothing is kept of models that were never
-// raised.
 package pressure
 
 import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,24 +14,33 @@ type Options struct {
 	Threshold int           // occurrences from which on a model is under pressure; default 1
 }
 
-// slices a window is divided into: an occurrence ends at most a sixtieth of the
+// parts a window is divided into: an occurrence ends at most a sixtieth of the
 // window early or late, and a model costs a fixed amount of memory however many
 // there are.
 const parts = 60
+
+// A part's number and count share a word: the number of milliseconds since 1970
+// fits 44 bits until the year 2527, and no model is overridden a million times
+// within one part.
+const (
+	countBits = 20
+	countMask = 1<<countBits - 1
+	leastPart = time.Millisecond
+)
 
 // Gauge is the signal of all models.
 type Gauge struct {
 	o      Options
 	part   time.Duration
-	mu     sync.Mutex
-	models map[string]*window
+	models atomic.Pointer[map[string]*window] // replaced, never changed
+	mu     sync.Mutex                         // held to replace models
 }
 
-// window counts a model's occurrences in parts of the rolling window.
+// window counts a model's occurrences in parts of the rolling window, each in
+// the place of its number modulo parts, which has the number beside the count.
 type window struct {
-	counts [parts]int
-	newest int64 // number of the newest part, in parts since the epoch
-	total  uint64
+	counts [parts]atomic.Uint64
+	total  atomic.Uint64
 }
 
 // New returns a gauge without pressure.
@@ -51,35 +51,52 @@ func New(o Options) *Gauge {
 	if o.Threshold <= 0 {
 		o.Threshold = 1
 	}
-	return &Gauge{o: o, part: max(1, o.Window/parts), models: map[string]*window{}}
+	g := &Gauge{o: o, part: max(leastPart, o.Window/parts)}
+	g.models.Store(&map[string]*window{})
+	return g
 }
 
 // Raise counts an occurrence. model must be one that is served, never just a
 // client's word.
 func (g *Gauge) Raise(model string, now time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	w := g.models[model]
+	w := (*g.models.Load())[model]
 	if w == nil {
-		w = &window{}
-		g.models[model] = w
+		w = g.add(model)
 	}
-	n := g.advance(w, now)
-	w.counts[n%parts]++
-	w.total++
+	n := g.number(now)
+	place := &w.counts[n%parts]
+	for {
+		old := place.Load()
+		next := old
+		switch {
+		case old>>countBits < n: // of a window before
+			next = n<<countBits | 1
+		case old&countMask < countMask:
+			next++
+		}
+		if place.CompareAndSwap(old, next) {
+			break
+		}
+	}
+	w.total.Add(1)
 }
 
-// advance forgets what has left the window and returns the part of now.
-func (g *Gauge) advance(w *window, now time.Time) int64 {
-	n := now.UnixNano() / int64(g.part)
-	if n <= w.newest {
-		return max(n, w.newest-parts+1)
+// number is the number of the part that now is in.
+func (g *Gauge) number(now time.Time) uint64 { return uint64(max(0, now.UnixNano()) / int64(g.part)) }
+
+// add makes a model's window, unless it is there by now.
+func (g *Gauge) add(model string) *window {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	models := *g.models.Load()
+	if w := models[model]; w != nil {
+		return w
 	}
-	for i := max(w.newest+1, n-parts+1); i <= n; i++ {
-		w.counts[i%parts] = 0
-	}
-	w.newest = n
-	return n
+	models = maps.Clone(models)
+	w := &window{}
+	models[model] = w
+	g.models.Store(&models)
+	return w
 }
 
 // State is one model's pressure.
@@ -92,31 +109,26 @@ type State struct {
 
 // All returns the state of every model that was ever raised, by name.
 func (g *Gauge) All(now time.Time) []State {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	out := make([]State, 0, len(g.models))
-	for _, model := range slices.Sorted(maps.Keys(g.models)) {
-		out = append(out, g.state(model, now))
+	models := *g.models.Load()
+	out := make([]State, 0, len(models))
+	for _, model := range slices.Sorted(maps.Keys(models)) {
+		out = append(out, g.Of(model, now))
 	}
 	return out
 }
 
 // Of returns the state of one model.
 func (g *Gauge) Of(model string, now time.Time) State {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.state(model, now)
-}
-
-func (g *Gauge) state(model string, now time.Time) State {
-	w := g.models[model]
+	w := (*g.models.Load())[model]
 	if w == nil {
 		return State{Model: model}
 	}
-	g.advance(w, now)
-	s := State{Model: model, Total: w.total}
-	for _, c := range w.counts {
-		s.Recent += c
+	s := State{Model: model, Total: w.total.Load()}
+	n := g.number(now)
+	for i := range w.counts {
+		if c := w.counts[i].Load(); c>>countBits+parts > n {
+			s.Recent += int(c & countMask)
+		}
 	}
 	s.Raised = s.Recent >= g.o.Threshold
 	return s
@@ -124,10 +136,10 @@ func (g *Gauge) state(model string, now time.Time) State {
 
 // Reset forgets a model's recent occurrences, once somebody has acted on them.
 func (g *Gauge) Reset(model string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if w := g.models[model]; w != nil {
-		w.counts = [parts]int{}
+	if w := (*g.models.Load())[model]; w != nil {
+		for i := range w.counts {
+			w.counts[i].And(^uint64(countMask))
+		}
 	}
 }
 
@@ -135,5 +147,7 @@ func (g *Gauge) Reset(model string) {
 func (g *Gauge) Forget(model string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.models, model)
+	models := maps.Clone(*g.models.Load())
+	delete(models, model)
+	g.models.Store(&models)
 }

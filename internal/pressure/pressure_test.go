@@ -1,6 +1,7 @@
 package pressure
 
 import (
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -54,8 +55,8 @@ func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
 func TestModelsAreApart(t *testing.T) {
 	g := New(Options{})
 	g.Raise("a", start)
-	if s := g.Of("b", start); s.Raised || len(g.models) != 1 {
-		t.Errorf("reading b: %+v, %d models kept", s, len(g.models))
+	if s := g.Of("b", start); s.Raised || len(g.All(start)) != 1 {
+		t.Errorf("reading b: %+v, kept %+v", s, g.All(start))
 	}
 }
 
@@ -82,5 +83,51 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 	if s := g.Of("m", start); s.Total != 6400 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestRaisingWaitsForNobody: not for a scrape, not for models that are added.
+func TestRaisingWaitsForNobody(t *testing.T) {
+	g := New(Options{})
+	g.Raise("m", start)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := testing.AllocsPerRun(100, func() { g.Raise("m", start) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if s := g.Of("m", start); s.Recent != 102 || s.Total != 102 { // AllocsPerRun calls once more
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestCountsAreThoseOfAList: the same as keeping every occurrence, rounded to
+// parts of the window.
+func TestCountsAreThoseOfAList(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	g := New(Options{})
+	var seconds []int64 // parts of the default window
+	now := start
+	for range 5000 {
+		now = now.Add(time.Duration(rng.ExpFloat64() * float64(2*time.Second)))
+		if rng.IntN(500) == 0 {
+			g.Reset("m")
+			seconds = nil
+		}
+		if rng.IntN(100) == 0 {
+			now = now.Add(time.Duration(rng.IntN(90)) * time.Second)
+		}
+		for range rng.IntN(4) {
+			g.Raise("m", now)
+			seconds = append(seconds, now.Unix())
+		}
+		want := 0
+		for _, at := range seconds {
+			if at > now.Unix()-parts {
+				want++
+			}
+		}
+		if s := g.Of("m", now); s.Recent != want {
+			t.Fatalf("%d occurrences within a minute, want %d", s.Recent, want)
+		}
 	}
 }

@@ -1,11 +1,3 @@
-// Package tokcli is what `extproc tokenize` does: JSON lines in, token ids
-// out, for people who debug a miss.
-//
-// Each line is {"text": T, "add_special_tokens": B} (B is false unless said)
-// or {"path": P, "body": {…}}, a request as a replica would get it, and gives
-// one line {"ids": […]} or {"error": "…"}; a request of several prompts gives
-// {"prompts": [[…], …]}. A line that cannot be answered does not end the run.
-// Run uses one goroutine and keeps nothing.
 package tokcli
 
 import (
