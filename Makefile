@@ -33,7 +33,7 @@ test-vllm: setup ## live tests: real vLLM 0.32 and 0.21 behind real Envoy (about
 	scripts/install-vllm.sh 0.32.0 0.21.0
 	go test -tags vllm -count=1 -timeout 20m -v ./test/vllm
 
-test-faults: ## the long form of the index's fault storms
+test-faults: ## the long form of the index's fault storms, round by round (about 12 minutes, on a machine of its own)
 	go test -count=1 -timeout 30m -run Storm -v ./test/faults -storm=long
 
 test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode: what fails (4 minutes)

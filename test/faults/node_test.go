@@ -21,6 +21,18 @@ type node struct {
 	truth   *record
 	rng     *rand.Rand
 	lossy   bool // history can be lost for good: the index may know less, never more
+	tally   tally
+}
+
+// tally is what a publisher did, and what befell it.
+type tally struct {
+	published, dropped, held, lost int // batches; live copies that never came, came late, and are not replayed either
+	cutOff, restarts, resets       int
+}
+
+func (t *tally) add(o tally) {
+	t.published, t.dropped, t.held, t.lost = t.published+o.published, t.dropped+o.dropped, t.held+o.held, t.lost+o.lost
+	t.cutOff, t.restarts, t.resets = t.cutOff+o.cutOff, t.restarts+o.restarts, t.resets+o.resets
 }
 
 // nodeOptions are the eight publishers: both wire generations, hashes as
@@ -39,12 +51,13 @@ var nodeOptions = []struct {
 	{Options: kvtest.Options{NoReplay: true}, lossy: true},
 }
 
-func newNode(t *testing.T, i int, seed uint64, p *prompts) *node {
+// newNode starts a publisher that is driven to so many steps at most, each of
+// one batch: so many are its whole history.
+func newNode(t *testing.T, i int, seed uint64, p *prompts, steps int) *node {
 	t.Helper()
 	o := nodeOptions[i]
-	o.BufferSteps = max(o.BufferSteps, 0)
 	if !o.lossy {
-		o.BufferSteps = 1 << 20 // a storm's whole history
+		o.BufferSteps = steps
 	}
 	pub, err := kvtest.Start(o.Options)
 	if err != nil {
@@ -71,10 +84,13 @@ func (n *node) faulty(on bool, seed uint64) {
 	n.pub.Fault(func(uint64) kvtest.Verdict {
 		switch p := rng.IntN(1000); {
 		case p < 50:
+			n.tally.dropped++
 			return kvtest.Drop
 		case p < 70:
+			n.tally.held++
 			return kvtest.Hold
 		case p < 73 && n.lossy:
+			n.tally.lost++
 			return kvtest.Lose
 		}
 		return kvtest.Deliver
@@ -86,8 +102,10 @@ func (n *node) step() {
 	switch p := n.rng.IntN(1000); {
 	case p < 4:
 		n.pub.Disconnect()
+		n.tally.cutOff++
 	case p < 6 && !n.o.NoReplay: // without replay a new life whose sequence fits cannot be told from the old
 		n.pub.Restart()
+		n.tally.restarts++
 		n.truth.clear(time.Now())
 	case p < 9:
 		n.reset()
@@ -98,16 +116,23 @@ func (n *node) step() {
 	}
 }
 
+// publish is the only way to the publisher: one batch.
+func (n *node) publish(events ...kvtest.Event) {
+	n.pub.Publish(events...)
+	n.tally.published++
+}
+
 // reset clears the cache: the event travels with the batch of the next request.
 func (n *node) reset() {
 	n.truth.clear(time.Now())
-	n.pub.Publish(append([]kvtest.Event{{Kind: kvtest.Cleared}}, n.stored(&n.prompts.chains[n.rng.IntN(chains)])...)...)
+	n.tally.resets++
+	n.publish(append([]kvtest.Event{{Kind: kvtest.Cleared}}, n.stored(&n.prompts.chains[n.rng.IntN(chains)])...)...)
 }
 
 // extend serves a prompt: the first blocks missing are stored.
 func (n *node) extend(c *chain) {
 	if events := n.stored(c); events != nil {
-		n.pub.Publish(events...)
+		n.publish(events...)
 	}
 }
 
@@ -146,7 +171,7 @@ func (n *node) evict() {
 		}
 	}
 	n.truth.remove(time.Now(), out...)
-	n.pub.Publish(kvtest.Event{Kind: kvtest.Removed, Hashes: out})
+	n.publish(kvtest.Event{Kind: kvtest.Removed, Hashes: out})
 }
 
 // nudge publishes one more batch, whatever the cache is like.

@@ -56,10 +56,13 @@ func TestStormOutages(t *testing.T) {
 	}
 }
 
+// changes of every cache between two outages.
+const changes = 40
+
 // change has every cache change, without faults.
 func (s *storm) change() {
 	for _, n := range s.nodes {
-		for range 40 {
+		for range changes {
 			if n.rng.IntN(3) == 0 {
 				n.evict()
 			} else {

@@ -38,6 +38,9 @@ type path struct {
 	// connected has the time of the first connection to the latest service.
 	connected <-chan time.Time
 
+	// What befell its subscribers; the storm's.
+	pauses, replaced, lost int
+
 	mu    sync.Mutex
 	heard time.Duration // longest that a hint outlived what the subscriber was told
 	truth time.Duration // longest that a hint outlived the truth at the publisher

@@ -29,16 +29,19 @@ type process struct {
 	source  source
 	running *testenv.Process
 	lives   int
+	served  int // requests
 }
 
 // cacheBlocks of a process: fewer than all prompts have, so that it evicts.
 const cacheBlocks = 150
 
-// historySteps is more batches than a process publishes in the long form: what
-// it holds is read from its whole history.
-const historySteps = 1 << 20
+// stepBatches is more batches than a request makes a process publish: one per
+// engine step that stores or evicts blocks, and it takes a prefill and a token.
+const stepBatches = 4
 
-func newProcess(t *testing.T, binary, version string) *process {
+// newProcess launches a process that is asked so many times at most: what it
+// holds is read from its whole history.
+func newProcess(t *testing.T, binary, version string, requests int) *process {
 	t.Helper()
 	ports, err := testenv.FreePorts(3)
 	if err != nil {
@@ -49,7 +52,7 @@ func newProcess(t *testing.T, binary, version string) *process {
 		source: source{holder: index.Holder{Replica: at(0)}, endpoint: "tcp://" + at(1), replay: "tcp://" + at(2)},
 		args: []string{"-listen", at(0), "-events", at(1), "-replay", at(2), "-version", version, "-model", scope.Model,
 			"-block-size", fmt.Sprint(blockSize), "-blocks", fmt.Sprint(cacheBlocks), "-prefill-rate", "-1", "-decode-rate", "-1",
-			"-fail-drop-events", "20", "-buffer-steps", fmt.Sprint(historySteps)}}
+			"-fail-drop-events", "20", "-buffer-steps", fmt.Sprint(stepBatches * requests)}}
 	p.launch()
 	t.Cleanup(func() { p.running.Stop() })
 	return p
@@ -91,7 +94,9 @@ func (p *process) ask(c *chain) (cached int, err error) {
 	if resp.StatusCode != http.StatusOK {
 		return 0, fmt.Errorf("completion: %s", resp.Status)
 	}
-	return v.Usage.Details.Cached, json.NewDecoder(resp.Body).Decode(&v)
+	p.served++
+	err = json.NewDecoder(resp.Body).Decode(&v)
+	return v.Usage.Details.Cached, err
 }
 
 // history is what the process's whole replay says that it holds.
@@ -133,7 +138,7 @@ func TestStormProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	processes := []*process{newProcess(t, binary, "0.32.0"), newProcess(t, binary, "0.21.0")}
+	processes := []*process{newProcess(t, binary, "0.32.0", limits.steps()), newProcess(t, binary, "0.21.0", limits.steps())}
 	paths := []*path{inProcess(t, nil), throughSidecars(t, nil)}
 	for _, p := range paths {
 		for _, r := range processes {
@@ -142,7 +147,8 @@ func TestStormProcesses(t *testing.T) {
 		}
 	}
 	all, rng := newPrompts(), rand.New(rand.NewPCG(first, 2000))
-	hits := 0
+	hits, start := 0, time.Now()
+	t.Logf("%d rounds, %v of load and a kill in each", limits.rounds, limits.round)
 	for round := range limits.rounds {
 		killed(processes, all, rng, limits)
 		recent := make(map[*process]*chain)
@@ -153,16 +159,21 @@ func TestStormProcesses(t *testing.T) {
 			}
 		}
 		last := time.Now()
-		for _, p := range paths {
-			for _, r := range processes {
-				agree(t, p, r, recent[r], last, limits.settled)
-				t.Logf("round %d, %s, %s: exact after %v", round, p.name, r.addr, time.Since(last).Round(time.Millisecond))
+		for _, r := range processes {
+			holds := r.holds(recent[r])
+			for _, p := range paths {
+				agree(t, p, r, holds, last, limits.settled)
+				t.Logf("round %d of %d, %s, %s: exact after %v", round+1, limits.rounds, p.name, r.addr, time.Since(last).Round(time.Millisecond))
 			}
 		}
 		for _, r := range processes {
 			hits += predicted(t, paths, r, &all.chains[rng.IntN(chains)])
 		}
 	}
+	for _, r := range processes {
+		t.Logf("%s: %d requests served in %d lives", r.addr, r.served, r.lives)
+	}
+	t.Logf("%d rounds in %v: %d cached tokens predicted and counted", limits.rounds, time.Since(start).Round(time.Second), hits)
 	if hits == 0 {
 		t.Error("no prompt was ever cached: nothing was predicted")
 	}
@@ -189,17 +200,27 @@ func killed(processes []*process, all *prompts, rng *rand.Rand, limits limits) {
 	driving.Wait()
 }
 
-// agree waits until the process has published its recent prompt and the index
-// holds what the process does.
-func agree(t *testing.T, p *path, r *process, recent *chain, last time.Time, within time.Duration) {
-	t.Helper()
-	var want map[prefixhash.Key]bool
-	for {
-		if !want[recent.keys[chainLen-1]] {
-			want = r.history()
+// holds is what the process holds once it has published its recent prompt, which
+// it does within a step. It is not asked for anything meanwhile.
+func (p *process) holds(recent *chain) map[prefixhash.Key]bool {
+	p.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; {
+		if holds := p.history(); holds[recent.keys[chainLen-1]] {
+			return holds
 		}
+		if time.Now().After(end) {
+			p.t.Fatalf("%s does not publish its last prompt", p.addr)
+		}
+	}
+}
+
+// agree waits until the index holds what the process does. Reading a long
+// history may take longer than the index is given: then it must agree at once.
+func agree(t *testing.T, p *path, r *process, want map[prefixhash.Key]bool, last time.Time, within time.Duration) {
+	t.Helper()
+	for {
 		got := contents(p.index.Load())[r.source.holder]
-		if want[recent.keys[chainLen-1]] && maps.Equal(got, want) {
+		if maps.Equal(got, want) {
 			return
 		}
 		if time.Since(last) > within {

@@ -53,6 +53,14 @@ func seeded(t *testing.T) uint64 {
 	return s
 }
 
+// steps is the most that a publisher is driven to: one thing at a time, with a
+// pause behind each, and what is beside the rounds.
+func (l limits) steps() int { return l.rounds * (int(l.round/l.pace) + beside) }
+
+// beside the rounds are, at most: three batches at the end of each, or two
+// prompts; in the outages, three times changes.
+const beside = 3 * changes
+
 // storm is eight publishers and both paths from them.
 type storm struct {
 	t       *testing.T
@@ -69,7 +77,7 @@ func newStorm(t *testing.T) *storm {
 	first := seeded(t)
 	s.rng = rand.New(rand.NewPCG(first, 1000))
 	for i := range nodeOptions {
-		s.nodes = append(s.nodes, newNode(t, i, first, s.prompts))
+		s.nodes = append(s.nodes, newNode(t, i, first, s.prompts, s.limits.steps()))
 	}
 	s.paths = []*path{inProcess(t, s.nodes), throughSidecars(t, s.nodes)}
 	return s
@@ -80,6 +88,8 @@ func newStorm(t *testing.T) *storm {
 // storm is over the index equals the truth within two seconds.
 func TestStorm(t *testing.T) {
 	s := newStorm(t)
+	start := time.Now()
+	t.Logf("%d rounds, %v of faults in each", s.limits.rounds, s.limits.round)
 	watching, stop := context.WithCancel(context.Background())
 	var watchers sync.WaitGroup
 	for _, p := range s.paths {
@@ -91,6 +101,7 @@ func TestStorm(t *testing.T) {
 	}
 	stop()
 	watchers.Wait()
+	s.total(time.Since(start))
 	for _, p := range s.paths {
 		for _, n := range s.nodes {
 			p.leave(n.holder)
@@ -99,13 +110,33 @@ func TestStorm(t *testing.T) {
 		if p.client != nil {
 			allowed = window + s.limits.late
 		}
-		t.Logf("%s: %d matches looked at; the longest that one outlived what was told %v, the truth at the publisher %v", p.name, p.hints, p.heard, p.truth)
+		t.Logf("%s: %d pauses, %d subscribers replaced, %d indexes lost; %d matches looked at; the longest that one outlived what was told %v, the truth at the publisher %v", p.name, p.pauses, p.replaced, p.lost, p.hints, p.heard, p.truth)
 		if p.heard > allowed {
 			t.Errorf("%s: a hint outlived its event by %v, more than %v", p.name, p.heard, allowed)
 		}
 		if p.hints == 0 {
 			t.Errorf("%s: nothing was ever matched: nothing was tested", p.name)
 		}
+	}
+}
+
+// total prints what the publishers have done, and holds those that keep their
+// whole history to having had room for it.
+func (s *storm) total(took time.Duration) {
+	s.t.Helper()
+	var all tally
+	busiest := 0
+	for _, n := range s.nodes {
+		all.add(n.tally)
+		busiest = max(busiest, n.tally.published)
+		if !n.lossy && n.tally.published > n.o.BufferSteps {
+			s.t.Errorf("%s published %d batches and keeps %d: no whole history", n.holder.Replica, n.tally.published, n.o.BufferSteps)
+		}
+	}
+	s.t.Logf("%d rounds in %v: %d batches from %d publishers, %d at most from one, which may keep %d; live copies: %d dropped, %d late, %d gone for good; %d times cut off, %d new lives, %d caches cleared",
+		s.limits.rounds, took.Round(time.Second), all.published, len(s.nodes), busiest, s.limits.steps(), all.dropped, all.held, all.lost, all.cutOff, all.restarts, all.resets)
+	if all.dropped == 0 || all.held == 0 || all.restarts+all.resets+all.cutOff == 0 {
+		s.t.Errorf("no storm: %+v", all)
 	}
 }
 
@@ -147,10 +178,12 @@ func (s *storm) trouble(p *path, rng *rand.Rand, round int, end time.Time) {
 			f.pause.Lock()
 			time.Sleep(some())
 			f.pause.Unlock()
+			p.pauses++
 		case 2, 3: // it is replaced
 			p.leave(n.holder)
 			time.Sleep(some())
 			p.join(n.source())
+			p.replaced++
 		case 4: // the index is lost with all it knew
 			if p.client == nil {
 				continue
@@ -159,6 +192,7 @@ func (s *storm) trouble(p *path, rng *rand.Rand, round int, end time.Time) {
 			p.stop()
 			time.Sleep(some())
 			p.serve(p.addr)
+			p.lost++
 		}
 		time.Sleep(some())
 	}
@@ -175,11 +209,11 @@ func (s *storm) calm(round int) {
 		n.pub.Fault(nil)
 		// What nobody hears and nothing replays stays unknown.
 		if err := n.pub.WaitSubscribers(connected, len(s.paths)); err != nil {
-			s.t.Fatalf("round %d: %s: no subscribers: %v", round, n.holder.Replica, err)
+			s.t.Fatalf("round %d: %s: no subscribers: %v", round+1, n.holder.Replica, err)
 		}
 		n.nudge()
 		if !n.lossy && i%2 == 0 { // a lost last batch shows no gap
-			n.pub.Fault(func(uint64) kvtest.Verdict { return kvtest.Drop })
+			n.pub.Fault(func(uint64) kvtest.Verdict { n.tally.dropped++; return kvtest.Drop })
 			n.nudge()
 			n.pub.Fault(nil)
 		}
@@ -203,8 +237,8 @@ func (s *storm) exact(round int, when string, whole bool) {
 		}
 		took := time.Since(last)
 		if err != nil {
-			s.t.Fatalf("round %d, %v %s: %v", round, took, when, err)
+			s.t.Fatalf("round %d, %v %s: %v", round+1, took, when, err)
 		}
-		s.t.Logf("round %d, %s: exact %s in %v", round, p.name, when, took.Round(time.Millisecond))
+		s.t.Logf("round %d of %d, %s: exact %s in %v", round+1, s.limits.rounds, p.name, when, took.Round(time.Millisecond))
 	}
 }
