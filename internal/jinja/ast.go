@@ -253,6 +253,11 @@ func (n *assignBlockNode) children() []node {
 func (n *scopeNode) children() []node { return n.body }
 func (n *jumpNode) children() []node  { return nil }
 
+// none reports whether a call has no arguments.
+func (a *callArgs) none() bool {
+	return len(a.args) == 0 && len(a.kwNames) == 0 && a.dynArgs == nil && a.dynKwargs == nil
+}
+
 func (a *callArgs) nodes() []node {
 	return exprNodes(a.args, a.kwValues, one(a.dynArgs, a.dynKwargs))
 }

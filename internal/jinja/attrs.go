@@ -10,14 +10,6 @@ import (
 
 // getattr is the sandbox's v.name: a Python attribute first, then v["name"].
 func (st *state) getattr(v any, name string) any {
-	if d, ok := v.(*dict); ok { // the usual case, without building methods
-		if !isDictAttr[name] && !strings.HasPrefix(name, "__") {
-			if x, ok := d.GetString(name); ok {
-				return x
-			}
-			return undefinedMember(v, name)
-		}
-	}
 	if u, ok := v.(*undefined); ok {
 		if objectDunders[name] || undefinedDunders[name] {
 			return unsafeAttr(v, name)

@@ -12,7 +12,7 @@ type args struct {
 var noArgs = &args{}
 
 func (c *compiler) args(n *callArgs, sc scope) func(st *state, f *frame) *args {
-	if len(n.args) == 0 && len(n.kwNames) == 0 && n.dynArgs == nil && n.dynKwargs == nil {
+	if n.none() {
 		return func(*state, *frame) *args { return noArgs }
 	}
 	pos, vals, names := c.exprs(n.args, sc), c.exprs(n.kwValues, sc), n.kwNames
@@ -175,7 +175,12 @@ func (c *compiler) filterCall(e *filterExpr, sc scope) func(st *state, f *frame,
 	}
 }
 
-func (c *compiler) test(e *testExpr, sc scope) evalFn {
+// test compiles a test; all give a bool.
+func (c *compiler) test(e *testExpr, sc scope) condFn {
+	if is := typeTests[e.name]; is != nil && e.callArgs.none() {
+		operand := c.expr(e.operand, sc)
+		return func(st *state, f *frame) bool { return is(operand(st, f)) }
+	}
 	fn := tests[e.name]
 	if fn == nil {
 		if !sc.soft {
@@ -187,8 +192,8 @@ func (c *compiler) test(e *testExpr, sc scope) evalFn {
 		}
 	}
 	operand, bind := c.expr(e.operand, sc), c.args(&e.callArgs, sc)
-	return func(st *state, f *frame) any {
+	return func(st *state, f *frame) bool {
 		v := operand(st, f)
-		return fn(st, v, bind(st, f))
+		return truth(fn(st, v, bind(st, f)))
 	}
 }

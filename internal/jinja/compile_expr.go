@@ -1,6 +1,8 @@
 package jinja
 
 import (
+	"strings"
+
 	"warmroute/internal/pyvalue"
 )
 
@@ -23,8 +25,7 @@ func (c *compiler) exprOf(e expr, sc scope) evalFn {
 	case *nameExpr:
 		return c.name(e, sc)
 	case *getattrExpr:
-		object, attr := c.expr(e.object, sc), e.attr
-		return func(st *state, f *frame) any { return st.getattr(object(st, f), attr) }
+		return c.getattr(e, sc)
 	case *getitemExpr:
 		return c.getitem(e, sc)
 	case *binExpr:
@@ -32,7 +33,8 @@ func (c *compiler) exprOf(e expr, sc scope) evalFn {
 	case *unaryExpr:
 		return c.unary(e, sc)
 	case *compareExpr:
-		return c.compare(e, sc)
+		holds := c.comparison(e, sc)
+		return func(st *state, f *frame) any { return holds(st, f) }
 	case *condExpr:
 		return c.condExpr(e, sc)
 	case *concatExpr:
@@ -48,7 +50,8 @@ func (c *compiler) exprOf(e expr, sc scope) evalFn {
 	case *filterExpr:
 		return c.filter(e, sc)
 	case *testExpr:
-		return c.test(e, sc)
+		holds := c.test(e, sc)
+		return func(st *state, f *frame) any { return holds(st, f) }
 	case *callExpr:
 		call := c.callParts(e, sc)
 		return func(st *state, f *frame) any {
@@ -115,6 +118,7 @@ func (st *state) concat(f *frame, parts []evalFn) {
 }
 
 func (c *compiler) name(e *nameExpr, sc scope) evalFn {
+	slot, hops := place(sc.sym.fn, sc.sym, e.name)
 	get := c.rawVar(sc.sym.fn, sc.sym, e.name)
 	_, v, _ := sc.sym.find(e.name)
 	if l, ok := sc.sym.findLoad(v); ok && l.kind == loadParam {
@@ -123,6 +127,14 @@ func (c *compiler) name(e *nameExpr, sc scope) evalFn {
 		}
 	}
 	und := undefinedName(e.name)
+	if hops == 0 {
+		return func(_ *state, f *frame) any {
+			if v := f.vars[slot]; v != missing {
+				return v
+			}
+			return und
+		}
+	}
 	return func(st *state, f *frame) any {
 		if v := get(st, f); v != missing {
 			return v
@@ -132,7 +144,7 @@ func (c *compiler) name(e *nameExpr, sc scope) evalFn {
 }
 
 // cond compiles an expression used as a condition.
-func (c *compiler) cond(e expr, sc scope) func(st *state, f *frame) bool {
+func (c *compiler) cond(e expr, sc scope) condFn {
 	switch e := e.(type) {
 	case *unaryExpr:
 		if e.op == "not" {
@@ -148,6 +160,14 @@ func (c *compiler) cond(e expr, sc scope) func(st *state, f *frame) bool {
 				}
 				return r(st, f)
 			}
+		}
+	case *compareExpr:
+		if _, constant := c.fold(e, sc); !constant {
+			return c.comparison(e, sc)
+		}
+	case *testExpr:
+		if _, constant := c.fold(e, sc); !constant {
+			return c.test(e, sc)
 		}
 	}
 	v := c.expr(e, sc)
@@ -250,38 +270,30 @@ func (st *state) sum(f *frame, operands []evalFn) any {
 	return acc
 }
 
-// emitSum writes a + b + c when all are strings, else str() of the sum.
+// emitSum writes a + b + c when all are strings, else str() of the sum. Strings
+// are written as they come, and taken back at the first operand that is none.
 func (st *state) emitSum(f *frame, operands []evalFn) {
-	var few [8]any
-	vals := few[:0]
-	for _, o := range operands {
+	start := len(st.out)
+	for i, o := range operands {
 		v := o(st, f)
-		if _, ok := v.(string); !ok {
-			st.writeValue(st.sumValues(vals, v, f, operands))
+		s, ok := v.(string)
+		if !ok {
+			if i > 0 {
+				left := string(st.out[start:])
+				st.out = st.out[:start]
+				if i > 1 {
+					st.charge(len(left))
+				}
+				v = st.add(left, v)
+			}
+			for _, o := range operands[i+1:] {
+				v = st.add(v, o(st, f))
+			}
+			st.writeValue(v)
 			return
 		}
-		vals = append(vals, v)
+		st.write(s)
 	}
-	for _, v := range vals {
-		st.write(v.(string))
-	}
-}
-
-// sumValues goes on with a sum after strings, at the first operand that is none.
-func (st *state) sumValues(strs []any, v any, f *frame, operands []evalFn) any {
-	acc := v
-	if len(strs) > 0 {
-		parts, size := make([]string, len(strs)), 0
-		for i, s := range strs {
-			parts[i] = s.(string)
-			size += len(parts[i])
-		}
-		acc = st.add(st.joinStrings(parts, size), v)
-	}
-	for _, o := range operands[len(strs)+1:] {
-		acc = st.add(acc, o(st, f))
-	}
-	return acc
 }
 
 func (st *state) joinStrings(parts []string, size int) string {
@@ -334,20 +346,30 @@ func (c *compiler) unary(e *unaryExpr, sc scope) evalFn {
 	return func(st *state, f *frame) any { return st.signed(v(st, f), neg) }
 }
 
-func (c *compiler) compare(e *compareExpr, sc scope) evalFn {
+func (c *compiler) comparison(e *compareExpr, sc scope) condFn {
 	first, rest := c.expr(e.first, sc), c.exprs(e.rest, sc)
+	if word, ok := constantString(e.rest[0]); ok && len(rest) == 1 && (e.ops[0] == "==" || e.ops[0] == "!=") {
+		equal := e.ops[0] == "=="
+		return func(st *state, f *frame) bool {
+			v := first(st, f)
+			if s, ok := v.(string); ok {
+				return s == word == equal
+			}
+			return st.equal(v, word) == equal
+		}
+	}
 	ops := make([]func(st *state, a, b any) bool, len(e.ops))
 	for i, op := range e.ops {
 		ops[i] = compareOps[op]
 	}
 	if len(ops) == 1 {
 		op, second := ops[0], rest[0]
-		return func(st *state, f *frame) any {
+		return func(st *state, f *frame) bool {
 			a := first(st, f)
 			return op(st, a, second(st, f))
 		}
 	}
-	return func(st *state, f *frame) any {
+	return func(st *state, f *frame) bool {
 		a := first(st, f)
 		for i, op := range ops {
 			b := rest[i](st, f)
@@ -373,6 +395,37 @@ func (c *compiler) condExpr(e *condExpr, sc scope) evalFn {
 			return then(st, f)
 		}
 		return orElse(st, f)
+	}
+}
+
+func constantString(e expr) (s string, ok bool) {
+	if k, isConst := e.(*constExpr); isConst {
+		s, ok = k.value.(string)
+	}
+	return s, ok
+}
+
+// getattr compiles v.name. First it tries what templates read most: an item of a
+// dict, if no attribute of dicts hides it, and what a loop knows.
+func (c *compiler) getattr(e *getattrExpr, sc scope) evalFn {
+	object, name := c.expr(e.object, sc), e.attr
+	isItem := !isDictAttr[name] && !strings.HasPrefix(name, "__")
+	return func(st *state, f *frame) any {
+		v := object(st, f)
+		switch o := v.(type) {
+		case *dict:
+			if isItem {
+				if x, ok := o.GetString(name); ok {
+					return x
+				}
+				return undefinedMember(v, name)
+			}
+		case *loopContext:
+			if x, ok := o.attr(name); ok {
+				return x
+			}
+		}
+		return st.getattr(v, name)
 	}
 }
 
@@ -403,17 +456,15 @@ func (c *compiler) getitem(e *getitemExpr, sc scope) evalFn {
 			return st.slice(v, bounds)
 		}
 	}
-	if k, ok := e.arg.(*constExpr); ok {
-		if key, ok := k.value.(string); ok {
-			return func(st *state, f *frame) any {
-				v := object(st, f)
-				if d, ok := v.(*dict); ok {
-					if x, ok := d.GetString(key); ok {
-						return x
-					}
+	if key, ok := constantString(e.arg); ok {
+		return func(st *state, f *frame) any {
+			v := object(st, f)
+			if d, ok := v.(*dict); ok {
+				if x, ok := d.GetString(key); ok {
+					return x
 				}
-				return st.getitem(v, key)
 			}
+			return st.getitem(v, key)
 		}
 	}
 	arg := c.expr(e.arg, sc)

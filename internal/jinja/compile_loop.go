@@ -17,7 +17,7 @@ type loopCode struct {
 	testFn            *function
 	testEnter         func(*state, *frame)
 	testTarget        setFn
-	test              func(*state, *frame) bool
+	test              condFn
 	line              int
 	leaveWhenFinished bool
 }
@@ -105,15 +105,15 @@ func (c *compiler) loopTest(l *loopCode, n *forNode, sc scope) {
 // filtered is the generator of the loop's test over iterable.
 func (l *loopCode) filtered(st *state, up *frame, iterable any) *generator {
 	var f *frame
-	var next iterator
+	var it iterator
 	return st.generator("generator", func() (any, bool) {
 		if f == nil {
 			f = newFrame(l.testFn, up)
 			l.testEnter(st, f)
-			next = st.iterate(iterable)
+			it = st.iterate(iterable)
 		}
 		for {
-			v, ok := next()
+			v, ok := it.next()
 			if !ok {
 				return nil, false
 			}
@@ -137,15 +137,20 @@ func (l *loopCode) run(st *state, f, up *frame, iterable any, depth int) jump {
 	if l.hasIf {
 		iterable = l.filtered(st, up, iterable)
 	}
-	next := st.iterate(iterable)
+	it := st.iterate(iterable)
 	var lc *loopContext
 	if l.extended {
-		lc = &loopContext{st: st, iterable: iterable, pull: next, index0: -1, length: -1, code: l, up: up, depth0: depth}
-		next = lc.next
+		lc = &loopContext{st: st, iterable: iterable, rest: it, index0: -1, length: -1, code: l, up: up, depth0: depth}
 	}
 	empty := true // no iteration ran to the end of the body
 	for {
-		v, ok := next()
+		var v any
+		var ok bool
+		if lc != nil {
+			v, ok = lc.next()
+		} else {
+			v, ok = it.next()
+		}
 		if !ok {
 			break
 		}
@@ -176,7 +181,7 @@ func (l *loopCode) run(st *state, f, up *frame, iterable any, depth int) jump {
 type loopContext struct {
 	st         *state
 	iterable   any
-	pull       iterator
+	rest       iterator
 	index0     int
 	length     int // -1: not known yet
 	after      any
@@ -209,7 +214,7 @@ func (l *loopContext) next() (any, bool) {
 		v, l.after, l.hasAfter = l.after, nil, false
 	} else {
 		var ok bool
-		if v, ok = l.pull(); !ok {
+		if v, ok = l.rest.next(); !ok {
 			return nil, false
 		}
 	}
@@ -220,7 +225,7 @@ func (l *loopContext) next() (any, bool) {
 
 func (l *loopContext) peek() (any, bool) {
 	if !l.hasAfter {
-		l.after, l.hasAfter = l.pull()
+		l.after, l.hasAfter = l.rest.next()
 	}
 	return l.after, l.hasAfter
 }
@@ -235,14 +240,14 @@ func (l *loopContext) len() int {
 	}
 	var rest []any
 	for {
-		v, ok := l.pull()
+		v, ok := l.rest.next()
 		if !ok {
 			break
 		}
 		l.st.step()
 		rest = append(rest, v)
 	}
-	l.pull = sliceIterator(rest)
+	l.rest = iterator{items: rest}
 	l.length = len(rest) + l.index0 + 1
 	if l.hasAfter {
 		l.length++

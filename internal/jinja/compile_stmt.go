@@ -37,7 +37,7 @@ func (c *compiler) ifStmt(n *ifNode, sc scope) execFn {
 	sc = sc.softened()
 	test, body, line := c.cond(n.test, sc), c.body(n.body, sc), n.line
 	type branch struct {
-		test func(st *state, f *frame) bool
+		test condFn
 		body execFn
 	}
 	var elifs []branch
@@ -137,7 +137,7 @@ func (st *state) unpack(v any, n int) []any {
 	var items []any
 	it := st.iterate(v)
 	for len(items) <= n {
-		x, ok := it()
+		x, ok := it.next()
 		if !ok {
 			break
 		}

@@ -1,9 +1,13 @@
 package jinja
 
-// A template is compiled to closures. evalFn computes an expression, execFn
-// runs a statement and appends its text to the state's output.
+import "slices"
+
+// A template is compiled to closures. evalFn computes an expression, condFn
+// computes whether one is true, execFn runs a statement and appends its text to
+// the state's output.
 type (
 	evalFn func(st *state, f *frame) any
+	condFn func(st *state, f *frame) bool
 	execFn func(st *state, f *frame) jump
 	jump   uint8
 )
@@ -48,10 +52,10 @@ const maxBlocks = 20
 
 // compiler turns the tree into closures.
 type compiler struct {
-	blocks     map[string]*block
-	undeclared map[string]bool     // names some scope looks up in the context
-	folding    bool                // computing a constant
-	pending    []map[variable]bool // macro arguments without a value yet
+	blocks  map[string]*block
+	names   []string            // those some scope looks up in the context
+	folding bool                // computing a constant
+	pending []map[variable]bool // macro arguments without a value yet
 }
 
 // block is a {% block %}: a function of its own.
@@ -149,7 +153,7 @@ func (c *compiler) enter(s *symbols) func(st *state, f *frame) {
 	type action struct {
 		slot int
 		kind loadKind
-		name string
+		name int // of the compiler's names
 		from evalFn
 	}
 	var actions []action
@@ -158,12 +162,12 @@ func (c *compiler) enter(s *symbols) func(st *state, f *frame) {
 		if l.kind == loadParam {
 			continue
 		}
-		a := action{slot: s.fn.slot(v), kind: l.kind, name: l.source}
+		a := action{slot: s.fn.slot(v), kind: l.kind}
 		switch l.kind {
 		case loadAlias:
 			a.from = c.rawVar(s.fn, l.from, l.source)
 		case loadResolve:
-			c.undeclared[l.source] = true
+			a.name = c.nameIndex(l.source)
 		}
 		actions = append(actions, a)
 	}
@@ -184,6 +188,14 @@ func (c *compiler) enter(s *symbols) func(st *state, f *frame) {
 	}
 }
 
+func (c *compiler) nameIndex(name string) int {
+	if i := slices.Index(c.names, name); i >= 0 {
+		return i
+	}
+	c.names = append(c.names, name)
+	return len(c.names) - 1
+}
+
 // leave compiles what happens when a scope of the same function is left: its
 // variables are gone.
 func (c *compiler) leave(s *symbols) func(f *frame) {
@@ -201,15 +213,7 @@ func (c *compiler) leave(s *symbols) func(f *frame) {
 // rawVar reads a variable of scope s (known there) from code in fn, without
 // turning missing into undefined.
 func (c *compiler) rawVar(fn *function, s *symbols, name string) evalFn {
-	owner, v, ok := s.find(name)
-	if !ok {
-		fail(ErrInternal, "unknown name %s", name)
-	}
-	slot := owner.fn.slot(v)
-	hops := 0
-	for g := fn; g != owner.fn; g = g.up {
-		hops++
-	}
+	slot, hops := place(fn, s, name)
 	switch hops {
 	case 0:
 		return func(_ *state, f *frame) any { return f.vars[slot] }
@@ -222,6 +226,19 @@ func (c *compiler) rawVar(fn *function, s *symbols, name string) evalFn {
 		}
 		return f.vars[slot]
 	}
+}
+
+// place is where code in fn finds a variable of scope s: in which slot, and how
+// many frames up.
+func place(fn *function, s *symbols, name string) (slot, hops int) {
+	owner, v, ok := s.find(name)
+	if !ok {
+		fail(ErrInternal, "unknown name %s", name)
+	}
+	for ; fn != owner.fn; fn = fn.up {
+		hops++
+	}
+	return owner.fn.slot(v), hops
 }
 
 type setFn func(st *state, f *frame, v any)

@@ -160,7 +160,8 @@ func filterString(st *state, v any, a *args) any {
 
 func filterFirst(st *state, v any, a *args) any {
 	a.positional("first", 0, 0)
-	if x, ok := st.iterate(v)(); ok {
+	it := st.iterate(v)
+	if x, ok := it.next(); ok {
 		return x
 	}
 	return undefinedHint("No first item, sequence was empty.")
@@ -189,9 +190,9 @@ func (st *state) reversed(v any) (iterator, bool) {
 	case bytesVal:
 		return back(len(v), func(i int) any { return int64(v[i]) })
 	case *undefined:
-		return sliceIterator(nil), true
+		return iterator{}, true
 	}
-	return nil, false
+	return iterator{}, false
 }
 
 func filterLast(st *state, v any, a *args) any {
@@ -200,7 +201,7 @@ func filterLast(st *state, v any, a *args) any {
 	if !ok {
 		typeError("'%s' object is not reversible", pyvalue.TypeName(v))
 	}
-	if x, ok := it(); ok {
+	if x, ok := it.next(); ok {
 		return x
 	}
 	return undefinedHint("No last item, sequence was empty.")
@@ -215,7 +216,7 @@ func filterReverse(st *state, v any, a *args) any {
 		return markup(st.sliceString(string(s), [3]any{nil, nil, int64(-1)}))
 	}
 	if it, ok := st.reversed(v); ok {
-		return st.generator("reversed", it)
+		return st.generator("reversed", it.next)
 	}
 	if !st.iterable(v) {
 		fail(ErrRuntime, "argument must be iterable")
@@ -247,19 +248,19 @@ func filterList(st *state, v any, a *args) any {
 
 func filterItems(st *state, v any, a *args) any {
 	a.positional("items", 0, 0)
-	var it iterator
+	var it *iterator
 	return st.generator("generator", func() (any, bool) {
 		if it == nil {
 			switch d := v.(type) {
 			case *undefined:
-				it = sliceIterator(nil)
+				it = &iterator{}
 			case *dict:
-				it = st.iterate(&dictView{d: d, kind: "dict_items"})
+				it = new(st.iterate(&dictView{d: d, kind: "dict_items"}))
 			default:
 				typeError("Can only get item pairs from a mapping.")
 			}
 		}
-		return it()
+		return it.next()
 	})
 }
 
@@ -276,7 +277,7 @@ func filterJoin(st *state, v any, a *args) any {
 	var b []byte
 	first := true
 	for it := st.iterate(v); ; first = false {
-		x, ok := it()
+		x, ok := it.next()
 		if !ok {
 			break
 		}
@@ -312,7 +313,11 @@ func filterTrim(st *state, v any, a *args) any {
 	p := a.bind("trim", 0, "chars")
 	s, m := st.softText(v)
 	if p[0] == absent || p[0] == nil {
-		return softResult(pyvalue.Strip(s), m)
+		t := pyvalue.Strip(s)
+		if _, isString := v.(string); isString && len(t) == len(s) {
+			return v // as it is, in the memory it is in
+		}
+		return softResult(t, m)
 	}
 	return softResult(stripSet(s, textArg("strip", p[0]), true, true), m)
 }

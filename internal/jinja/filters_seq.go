@@ -158,16 +158,16 @@ func (st *state) foldedGetter(attr, caseSensitive, def any) func(any) any {
 
 func filterUnique(st *state, v any, a *args) any {
 	p := a.bind("unique", 0, "case_sensitive", "attribute")
-	var it iterator
+	var it *iterator
 	var get func(any) any
 	seen := pyvalue.NewDict()
 	return st.generator("generator", func() (any, bool) {
 		if it == nil {
 			get = st.foldedGetter(p[1], p[0], nil)
-			it = st.iterate(v)
+			it = new(st.iterate(v))
 		}
 		for {
-			x, ok := it()
+			x, ok := it.next()
 			if !ok {
 				return nil, false
 			}
@@ -186,14 +186,14 @@ func filterMinMax(isMin bool) filterFn {
 	return func(st *state, v any, a *args) any {
 		p := a.bind("min", 0, "case_sensitive", "attribute")
 		it := st.iterate(v)
-		best, ok := it()
+		best, ok := it.next()
 		if !ok {
 			return undefinedHint("No aggregated item, sequence was empty.")
 		}
 		get := st.foldedGetter(p[1], p[0], nil)
 		bestKey := get(best)
 		for {
-			x, ok := it()
+			x, ok := it.next()
 			if !ok {
 				return best
 			}
@@ -231,7 +231,7 @@ func filterSum(st *state, v any, a *args) any {
 	it := st.iterate(v)
 	var floats *floatSum
 	for {
-		x, ok := it()
+		x, ok := it.next()
 		if !ok {
 			if floats != nil {
 				return floats.value()
@@ -291,15 +291,15 @@ func abs(f float64) float64 {
 
 func filterBatch(st *state, v any, a *args) any {
 	p := a.bind("batch", 1, "linecount", "fill_with")
-	var it iterator
+	var it *iterator
 	return st.generator("generator", func() (any, bool) {
 		if it == nil {
-			it = st.iterate(v)
+			it = new(st.iterate(v))
 		}
 		n, isInt := asInt(p[0])
 		var row []any
 		for !isInt || !st.equal(int64(len(row)), n) || len(row) == 0 {
-			x, ok := it()
+			x, ok := it.next()
 			if !ok {
 				if len(row) == 0 {
 					return nil, false
@@ -384,7 +384,7 @@ func filterGroupBy(st *state, v any, a *args) any {
 }
 
 func filterMap(st *state, v any, a *args) any {
-	var it iterator
+	var it *iterator
 	var apply func(any) any
 	done := false
 	return st.generator("generator", func() (any, bool) {
@@ -393,9 +393,9 @@ func filterMap(st *state, v any, a *args) any {
 				return nil, false
 			}
 			apply = st.mapper(a)
-			it = st.iterate(v)
+			it = new(st.iterate(v))
 		}
-		x, ok := it()
+		x, ok := it.next()
 		if !ok {
 			return nil, false
 		}
@@ -442,7 +442,7 @@ func (st *state) byName(what string, table map[string]filterFn, name, v any, a *
 
 func filterSelect(reject, byAttr bool) filterFn {
 	return func(st *state, v any, a *args) any {
-		var it iterator
+		var it *iterator
 		var keep func(any) bool
 		done := false
 		return st.generator("generator", func() (any, bool) {
@@ -451,10 +451,10 @@ func filterSelect(reject, byAttr bool) filterFn {
 					return nil, false
 				}
 				keep = st.selector(a, byAttr)
-				it = st.iterate(v)
+				it = new(st.iterate(v))
 			}
 			for {
-				x, ok := it()
+				x, ok := it.next()
 				if !ok {
 					return nil, false
 				}

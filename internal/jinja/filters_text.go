@@ -87,7 +87,7 @@ func filterURLEncode(st *state, v any, a *args) any {
 	}
 	var pairs []string
 	for {
-		x, ok := it()
+		x, ok := it.next()
 		if !ok {
 			return strings.Join(pairs, "&")
 		}

@@ -84,7 +84,7 @@ func (st *state) makeDict(fn string, a *args) *dict {
 			v.fail() // dict() asks for its keys method
 		default:
 			for it := st.iterate(v); ; {
-				x, ok := it()
+				x, ok := it.next()
 				if !ok {
 					break
 				}

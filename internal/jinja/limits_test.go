@@ -165,24 +165,39 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// A warm render of a simple template allocates almost nothing, whatever the
-// length of the conversation.
+// A warm render allocates almost nothing, whatever the length of the conversation:
+// neither for a loop over the messages nor for one over their parts.
 func TestRenderAllocations(t *testing.T) {
-	tmpl, err := Compile(loadTemplate(t, "vllm__template_chatml"), Options{})
-	if err != nil {
-		t.Fatal(err)
+	texts := parseVars(t, longConversation())
+	parts := parseVars(t, longConversation())
+	messages, _ := parts.GetString("messages")
+	for _, m := range messages.(*pyvalue.List).Items {
+		m := m.(*pyvalue.Dict)
+		text, _ := m.GetString("content")
+		part := pyvalue.NewDict()
+		part.Set("type", "text")
+		part.Set("text", strings.TrimSpace(text.(string)))
+		m.Set("content", pyvalue.NewList(part))
 	}
-	vars := parseVars(t, longConversation())
-	buf, err := tmpl.Render(nil, vars, Env{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	allocs := testing.AllocsPerRun(20, func() {
-		if buf, err = tmpl.Render(buf[:0], vars, Env{}); err != nil {
+	for _, c := range []struct {
+		template string
+		vars     *pyvalue.Dict
+	}{{"vllm__template_chatml", texts}, {"hf__gemma3", parts}} {
+		tmpl, err := Compile(loadTemplate(t, c.template), Options{})
+		if err != nil {
 			t.Fatal(err)
 		}
-	})
-	if allocs > 10 {
-		t.Errorf("%.0f allocations for 200 messages, want at most 10", allocs)
+		buf, err := tmpl.Render(nil, c.vars, Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		allocs := testing.AllocsPerRun(20, func() {
+			if buf, err = tmpl.Render(buf[:0], c.vars, Env{}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if allocs > 10 {
+			t.Errorf("%s: %.0f allocations for 200 messages, want at most 10", c.template, allocs)
+		}
 	}
 }

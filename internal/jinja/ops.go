@@ -350,6 +350,11 @@ func (st *state) floorDiv(a, b any) any {
 }
 
 func (st *state) mod(a, b any) any {
+	if i, ok := a.(int64); ok { // the loop's index, mostly
+		if j, ok := b.(int64); ok && i >= 0 && j > 0 {
+			return i % j
+		}
+	}
 	if s, ok := pyvalue.Text(a); ok {
 		_, isMarkup := a.(markup)
 		out := st.percent(s, b, isMarkup)
@@ -459,7 +464,7 @@ func (st *state) contains(c, x any) bool {
 		}
 	}
 	for it := st.iterate(c); ; {
-		v, ok := it()
+		v, ok := it.next()
 		if !ok {
 			return false
 		}

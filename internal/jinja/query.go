@@ -7,7 +7,7 @@ import "sort"
 // chat_template_kwargs among them.
 func (t *Template) Undeclared() []string {
 	var names []string
-	for name := range t.undeclared {
+	for _, name := range t.names {
 		if globals[name] == nil || name == "raise_exception" || name == "strftime_now" {
 			names = append(names, name)
 		}

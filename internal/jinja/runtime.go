@@ -13,7 +13,6 @@ import (
 // state is one render.
 type state struct {
 	out       []byte // the caller's buffer, the result, and what is being captured
-	base      int    // where the result starts in out
 	vars      *dict  // what the caller passed
 	ctx       *context
 	now       func() time.Time
@@ -22,6 +21,8 @@ type state struct {
 	line      int
 	limits    Limits
 	blocks    map[string]*block
+	names     []string   // what the template looks up
+	resolved  []resolved // what they are
 	frames    map[*function][]*frame
 	outputMax int
 	guard     bool // Options.GuardNamespace
@@ -41,8 +42,27 @@ func (st *state) export(name string, v any) {
 	st.ctx.vars.Set(name, v)
 }
 
-// resolve looks a name up: exports, the caller's variables, the globals.
-func (st *state) resolve(name string) any {
+// resolved is what a name is while no context comes before the caller's variables.
+type resolved struct {
+	value any
+	known bool
+}
+
+// resolve gives the value of one of the template's names, which scopes ask for
+// whenever they are entered.
+func (st *state) resolve(i int) any {
+	if st.ctx != nil {
+		return st.lookUp(st.names[i])
+	}
+	r := &st.resolved[i]
+	if !r.known {
+		*r = resolved{st.lookUp(st.names[i]), true}
+	}
+	return r.value
+}
+
+// lookUp looks a name up: exports, the caller's variables, the globals.
+func (st *state) lookUp(name string) any {
 	for c := st.ctx; c != nil; c = c.up {
 		if v, ok := c.vars.GetString(name); ok {
 			return v
@@ -98,8 +118,12 @@ func (st *state) at(line int) {
 
 func (st *state) step() {
 	if st.steps--; st.steps < 0 {
-		fail(ErrLimit, "more than %d steps", st.limits.Steps)
+		st.outOfSteps()
 	}
+}
+
+func (st *state) outOfSteps() {
+	fail(ErrLimit, "more than %d steps", st.limits.Steps)
 }
 
 // stepBytes is how many bytes of text or items of a sequence may be copied for
@@ -112,7 +136,7 @@ func (st *state) charge(n int) {
 		fail(ErrLimit, "a value of more than %d bytes", st.limits.Output)
 	}
 	if st.steps -= n / stepBytes; st.steps < 0 {
-		fail(ErrLimit, "more than %d steps", st.limits.Steps)
+		st.outOfSteps()
 	}
 }
 
@@ -128,8 +152,12 @@ func (st *state) leaveCall(frames int) { st.depth -= frames }
 func (st *state) write(s string) {
 	st.out = append(st.out, s...)
 	if len(st.out) > st.outputMax {
-		fail(ErrLimit, "more than %d bytes of output", st.limits.Output)
+		st.outOfOutput()
 	}
+}
+
+func (st *state) outOfOutput() {
+	fail(ErrLimit, "more than %d bytes of output", st.limits.Output)
 }
 
 // writeValue writes str(v).
@@ -295,29 +323,33 @@ func callable(v any) bool {
 	return false
 }
 
-// iterator yields values until ok is false.
-type iterator func() (v any, ok bool)
+// iterator yields values until ok is false: the items, or what pull gives. The
+// items of a list, which most loops go over, need no memory of their own.
+type iterator struct {
+	items []any
+	pull  func() (v any, ok bool)
+}
 
-func sliceIterator(items []any) iterator {
-	i := 0
-	return func() (any, bool) {
-		if i >= len(items) {
-			return nil, false
-		}
-		i++
-		return items[i-1], true
+func (it *iterator) next() (v any, ok bool) {
+	if it.pull != nil {
+		return it.pull()
 	}
+	if len(it.items) == 0 {
+		return nil, false
+	}
+	v, it.items = it.items[0], it.items[1:]
+	return v, true
 }
 
 func indexIterator(n int, at func(int) any) iterator {
 	i := 0
-	return func() (any, bool) {
+	return iterator{pull: func() (any, bool) {
 		if i >= n {
 			return nil, false
 		}
 		i++
 		return at(i - 1), true
-	}
+	}}
 }
 
 // iterable reports whether iter(v) is possible, without making one of what
@@ -335,9 +367,9 @@ func (st *state) iterable(v any) bool {
 func (st *state) iterateOK(v any) (iterator, bool) {
 	switch v := v.(type) {
 	case *list:
-		return sliceIterator(v.Items), true
+		return iterator{items: v.Items}, true
 	case *tuple:
-		return sliceIterator(v.Items), true
+		return iterator{items: v.Items}, true
 	case *dict:
 		return indexIterator(v.Len(), func(i int) any { k, _ := v.At(i); return k }), true
 	case string:
@@ -351,20 +383,20 @@ func (st *state) iterateOK(v any) (iterator, bool) {
 	case bytesVal:
 		return indexIterator(len(v), func(i int) any { return int64(v[i]) }), true
 	case *generator:
-		return v.next, true
+		return iterator{pull: v.next}, true
 	case *undefined:
-		return func() (any, bool) { return nil, false }, true
+		return iterator{}, true
 	case *loopContext:
-		return func() (any, bool) {
+		return iterator{pull: func() (any, bool) {
 			x, ok := v.next()
 			return pyvalue.NewTuple(x, v), ok
-		}, true
+		}}, true
 	}
-	return nil, false
+	return iterator{}, false
 }
 
 func runeIterator(s string) iterator {
-	return func() (any, bool) {
+	return iterator{pull: func() (any, bool) {
 		if s == "" {
 			return nil, false
 		}
@@ -372,7 +404,7 @@ func runeIterator(s string) iterator {
 		c := s[:n]
 		s = s[n:]
 		return c, true
-	}
+	}}
 }
 
 func (st *state) iterate(v any) iterator {
@@ -393,7 +425,7 @@ func (st *state) items(v any) []any {
 	}
 	var out []any
 	for it := st.iterate(v); ; {
-		x, ok := it()
+		x, ok := it.next()
 		if !ok {
 			return out
 		}

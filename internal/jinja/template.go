@@ -49,14 +49,14 @@ type Env struct {
 
 // Template is a compiled template, safe for concurrent use.
 type Template struct {
-	limits     Limits
-	guard      bool
-	tree       *templateNode
-	fn         *function
-	run        execFn
-	blocks     map[string]*block
-	undeclared map[string]bool
-	states     sync.Pool
+	limits Limits
+	guard  bool
+	tree   *templateNode
+	fn     *function
+	run    execFn
+	blocks map[string]*block
+	names  []string // looked up in the context
+	states sync.Pool
 }
 
 // Compile compiles a chat template as transformers' environment does:
@@ -78,9 +78,9 @@ func Compile(src string, o Options) (t *Template, err error) {
 		l.Output = DefaultOutput
 	}
 	t = &Template{limits: l, guard: o.GuardNamespace, tree: parse(src)}
-	c := &compiler{undeclared: map[string]bool{}}
+	c := &compiler{}
 	t.fn, t.run = c.template(t.tree)
-	t.blocks, t.undeclared = c.blocks, c.undeclared
+	t.blocks, t.names = c.blocks, c.names
 	return t, nil
 }
 
@@ -91,16 +91,19 @@ func (t *Template) Render(dst []byte, vars *pyvalue.Dict, env Env) (out []byte, 
 	if st == nil {
 		st = &state{}
 	}
-	frames := st.frames
-	*st = state{out: dst, base: len(dst), vars: vars, now: env.Now, steps: t.limits.Steps, limits: t.limits,
-		blocks: t.blocks, frames: frames, guard: t.guard, outputMax: len(dst) + t.limits.Output}
+	if st.resolved == nil {
+		st.resolved = make([]resolved, len(t.names))
+	}
+	*st = state{out: dst, vars: vars, now: env.Now, steps: t.limits.Steps, limits: t.limits, blocks: t.blocks,
+		names: t.names, resolved: st.resolved, frames: st.frames, guard: t.guard, outputMax: len(dst) + t.limits.Output}
 	if st.now == nil {
 		st.now = time.Now
 	}
 	out = dst
 	defer func() {
 		line := st.line
-		*st = state{frames: st.frames}
+		clear(st.resolved)
+		*st = state{frames: st.frames, resolved: st.resolved}
 		t.states.Put(st)
 		rescueFrom(recover(), &err, line)
 	}()

@@ -22,8 +22,7 @@ func equal(a, b any, depth int) (bool, error) {
 	case nil:
 		return b == nil, nil
 	case bool, int64, *big.Int, float64:
-		c, ok := compareNumbers(a, b)
-		return ok && c == 0, nil
+		return equalNumbers(a, b), nil
 	case *List:
 		y, ok := b.(*List)
 		if !ok {
@@ -32,6 +31,21 @@ func equal(a, b any, depth int) (bool, error) {
 		return equalItems(x.Items, y.Items, depth)
 	}
 	return equalMore(a, b, depth)
+}
+
+func equalNumbers(a, b any) bool {
+	switch x := a.(type) {
+	case bool:
+		if y, ok := b.(bool); ok {
+			return x == y
+		}
+	case int64:
+		if y, ok := b.(int64); ok {
+			return x == y
+		}
+	}
+	c, ok := compareNumbers(a, b)
+	return ok && c == 0
 }
 
 func equalMore(a, b any, depth int) (bool, error) {
