@@ -28,6 +28,9 @@ type part struct {
 // content builds a message's content from what the request has there: a string
 // in the string format, a list of parts in the openai format.
 func (c *conversation) content(role string, v any, present bool) (any, error) {
+	if _, isText := v.(string); isText && role != "system" {
+		return c.text(v), nil
+	}
 	parts, err := c.parts(role, v, present)
 	if err != nil {
 		return nil, err
@@ -54,6 +57,18 @@ func (c *conversation) content(role string, v any, present bool) (any, error) {
 	return strings.Join(texts, "\n"), nil
 }
 
+// text builds the content that is one text.
+func (c *conversation) text(v any) any {
+	if !c.openai {
+		return v
+	}
+	list, part := c.slab.List(1), c.slab.Dict(2)
+	part.Set("type", "text")
+	part.Set("text", v)
+	list.Items[0] = part
+	return list
+}
+
 func (p part) dict() *pyvalue.Dict {
 	if p.reference {
 		return dict("type", "tool_reference", "name", p.text)
@@ -70,8 +85,7 @@ func (p part) dict() *pyvalue.Dict {
 func (c *conversation) parts(role string, v any, present bool) ([]part, error) {
 	switch v := v.(type) {
 	case string:
-		c.one[0] = part{text: v}
-		return c.one[:], nil
+		return []part{{text: v}}, nil
 	case nil:
 		if present && c.validated && role != "assistant" && role != "function" {
 			return nil, refuse(Rejected)

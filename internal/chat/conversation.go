@@ -2,6 +2,7 @@ package chat
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"warmroute/internal/pyvalue"
@@ -17,10 +18,11 @@ type conversation struct {
 	nulls     bool // a message has a null field
 	developer bool
 	messages  *pyvalue.List
-	one       [1]part // parts of the latest content that was a string
+	slab      pyvalue.Slab // of messages and parts
 }
 
 func (c *conversation) addAll(messages *pyvalue.List) error {
+	c.messages.Items = slices.Grow(c.messages.Items, len(messages.Items))
 	for _, m := range messages.Items {
 		d, ok := m.(*pyvalue.Dict)
 		if !ok {
@@ -35,7 +37,7 @@ func (c *conversation) addAll(messages *pyvalue.List) error {
 
 // add normalises one message: _parse_chat_message_content and
 // _postprocess_messages of vLLM's chat_utils. Fields it does not read are
-// dropped, as there.
+// dropped, as there. m is the conversation's from now on.
 func (c *conversation) add(m *pyvalue.Dict) error {
 	role, ok := m.GetString("role")
 	name, isText := role.(string)
@@ -46,6 +48,11 @@ func (c *conversation) add(m *pyvalue.Dict) error {
 	value, err := c.content(name, content, present)
 	if err != nil {
 		return err
+	}
+	if bare(m) && name != "tool" && name != "developer" {
+		m.Set("content", value)
+		c.messages.Items = append(c.messages.Items, m)
+		return nil
 	}
 	out := dict("role", role, "content", value)
 	switch name {
@@ -75,6 +82,16 @@ func (c *conversation) add(m *pyvalue.Dict) error {
 	}
 	c.messages.Items = append(c.messages.Items, out)
 	return nil
+}
+
+// bare reports whether m is a role and a content, in this order, and nothing else,
+// as most messages are.
+func bare(m *pyvalue.Dict) bool {
+	if m.Len() != 2 {
+		return false
+	}
+	key, _ := m.At(0)
+	return key == "role" && has(m, "content")
 }
 
 func (c *conversation) named(out, m *pyvalue.Dict) error {

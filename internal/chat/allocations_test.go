@@ -1,0 +1,60 @@
+package chat
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/internal/openai"
+)
+
+// Templates that loop over messages, and over their parts too: the two formats
+// that vLLM gives content.
+const (
+	textTemplate = `{% for message in messages %}<{{ message['role'] }}>{{ message['content'] | trim }}{% endfor %}`
+	partTemplate = `{% for message in messages %}<{{ message['role'] }}>{% for part in message['content'] %}{{ part['text'] | trim }}{% endfor %}{% endfor %}`
+)
+
+// longChat is a chat of n messages of 499 bytes, with nothing to trim.
+func longChat(t testing.TB, n int) *openai.Request {
+	type message struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}
+	list := make([]message, n)
+	for i := range list {
+		list[i] = message{[2]string{"user", "assistant"}[i%2], strings.Repeat("Is it\n\t\"so\"? ", 40)[:499]}
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, openai.Chat, `"messages":`+string(raw))
+}
+
+// What a message of a role and a text is made into costs no memory of its own:
+// only reading it does.
+func TestNormalizingAllocations(t *testing.T) {
+	const messages = 200
+	req := longChat(t, messages)
+	for name, source := range map[string]string{"text": textTemplate, "parts": partTemplate} {
+		r := newRenderer(t, Options{Template: source, Version: "0.32.0", Transformers: "5.19.0"})
+		read := testing.AllocsPerRun(20, func() {
+			if _, err := listField(req, openai.FieldMessages); err != nil {
+				t.Fatal(err)
+			}
+		})
+		var text []byte
+		all := testing.AllocsPerRun(20, func() {
+			out, err := r.Render(text[:0], req, time.Unix(0, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = out.Text
+		})
+		if all-read > messages/4 {
+			t.Errorf("%s: %.0f allocations beside the %.0f of reading %d messages, want a quarter as many as messages", name, all-read, read, messages)
+		}
+	}
+}
