@@ -206,7 +206,7 @@ func filterRound(st *state, v any, a *args) any {
 func roundHalfEven(v, precision any) any {
 	n := 0
 	if precision != nil {
-		n = intArg("round", precision)
+		n = sizeArg("round", precision)
 	}
 	if i, ok := asInt(v); ok {
 		return roundInt(i, n)

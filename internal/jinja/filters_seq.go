@@ -292,34 +292,46 @@ func abs(f float64) float64 {
 func filterBatch(st *state, v any, a *args) any {
 	p := a.bind("batch", 1, "linecount", "fill_with")
 	var it *iterator
+	var row []any
 	return st.generator("generator", func() (any, bool) {
 		if it == nil {
 			it = new(st.iterate(v))
 		}
-		n, isInt := asInt(p[0])
-		var row []any
-		for !isInt || !st.equal(int64(len(row)), n) || len(row) == 0 {
+		for {
 			x, ok := it.next()
-			if !ok {
-				if len(row) == 0 {
-					return nil, false
-				}
-				if p[1] != absent && p[1] != nil {
-					if !isInt {
-						typeError("'<' not supported between these types")
-					}
-					for st.less(int64(len(row)), n) {
-						st.step()
-						row = append(row, p[1])
-					}
-				}
-				return &list{Items: row}, true
+			out := row
+			switch {
+			case ok && st.equal(int64(len(row)), p[0]): // an empty row, too, for batches of none
+				st.step()
+				row = []any{x}
+				return &list{Items: out}, true
+			case ok:
+				st.step()
+				row = append(row, x)
+			case len(row) == 0:
+				return nil, false
+			default:
+				row = nil
+				return &list{Items: st.filled(out, p[0], p[1])}, true
 			}
-			st.step()
-			row = append(row, x)
 		}
-		return &list{Items: row}, true
 	})
+}
+
+// filled is the last row of a batch, made n long if there is something to fill it
+// with.
+func (st *state) filled(row []any, n, with any) []any {
+	if with == absent || with == nil || !st.less(int64(len(row)), n) {
+		return row
+	}
+	if _, isInt := asInt(n); !isInt {
+		typeError("can't multiply sequence by non-int of type '%s'", pyvalue.TypeName(n))
+	}
+	for st.less(int64(len(row)), n) {
+		st.step()
+		row = append(row, with)
+	}
+	return row
 }
 
 func filterSlice(st *state, v any, a *args) any {
