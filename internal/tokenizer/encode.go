@@ -25,9 +25,8 @@ type Tokenizer struct {
 	before      []uint32
 	after       []uint32
 	templated   bool
-	cuts        bool // Store may cut at added tokens
-	anchor      byte // if anchored: it cuts at those that begin with this byte only
-	anchored    bool
+	cuts        bool   // Store may cut at added tokens
+	anchor      anchor // if there is one, it cuts at those that begin with it only
 	cache       *wordCache
 	config      Config
 	pool        sync.Pool

@@ -118,13 +118,12 @@ func (s *Store) Append(ids []uint32, keys []prefixhash.Key, text []byte, o Encod
 	t := s.t
 	sc := t.scratch()
 	defer t.release(sc, len(text))
-	text = sc.utf8(text)
 	st := &sc.store
 	st.ids, st.keys, st.plan, st.count = st.ids[:0], st.keys[:0], st.plan[:0], st.count[:0]
-	var hit *entry
-	if t.cuts && len(text) >= storeMinimum {
-		s.findCuts(text, o, st)
-		hit = s.memory.find(st)
+	hit := s.find(text, o, st)
+	if !utf8.Valid(text[hit.length():]) { // what is known is valid
+		text = sc.utf8(text)
+		hit = s.find(text, o, st)
 	}
 	tail := 0 // ids of the prefix's last, unfinished block, put before the new ones
 	link := o.Chain.Root
@@ -152,6 +151,24 @@ func (s *Store) Append(ids []uint32, keys []prefixhash.Key, text []byte, o Encod
 	return ids, append(keys, st.keys...), total
 }
 
+// find lists the cuts of text and returns the entry of the deepest one that is
+// known; nil if none is.
+func (s *Store) find(text []byte, o EncodeOptions, st *storeScratch) *entry {
+	if !s.t.cuts || len(text) < storeMinimum {
+		return nil
+	}
+	s.findCuts(text, o, st)
+	return s.memory.find(st)
+}
+
+// length is how many bytes of text e stands for.
+func (e *entry) length() int {
+	if e == nil {
+		return 0
+	}
+	return e.text
+}
+
 // findCuts lists the cuts of text with the hash of all before each. What else
 // the ids and keys depend on goes into the first hash.
 func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
@@ -173,8 +190,8 @@ func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
 			st.cuts = append(st.cuts, storeCut{at, h})
 		}
 	}
-	if s.t.anchored {
-		s.t.raw.anchoredCuts(text, s.t.anchor, add)
+	if s.t.anchor.ok {
+		s.t.raw.anchoredCuts(text, &s.t.anchor, add)
 		return
 	}
 	c := cutter{m: &s.t.raw, text: text}
@@ -192,13 +209,17 @@ func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
 
 // anchoredCuts gives the bounds of the tokens that begin with the anchor, in
 // order: what lies between them need not be searched.
-func (m *matcher) anchoredCuts(text []byte, anchor byte, add func(at int)) {
+func (m *matcher) anchoredCuts(text []byte, a *anchor, add func(at int)) {
 	for pos := 0; ; {
-		i := bytes.IndexByte(text[pos:], anchor)
+		i := bytes.IndexByte(text[pos:], a.first)
 		if i < 0 {
 			return
 		}
 		pos += i
+		if pos+1 < len(text) && !a.second[text[pos+1]] {
+			pos++
+			continue
+		}
 		end, t := m.longest(text, pos)
 		if t == nil {
 			pos++
@@ -415,7 +436,7 @@ func (t *Tokenizer) prepareCutPoints() {
 		spaced = spaced || rustSpace().Has(first) || rustSpace().Has(last) || len(bytes.TrimSpace(b)) < len(b)
 	}
 	t.cuts = len(t.raw.tokens) > 0 && !(strips && spaced)
-	t.anchor, t.anchored = t.raw.anchor()
+	t.anchor = t.raw.anchor()
 }
 
 // anchor is the byte that begins most special tokens (of such, most tokens) and
@@ -423,7 +444,14 @@ func (t *Tokenizer) prepareCutPoints() {
 // across such a byte, so whether a token stands at it does not depend on what is
 // before: the other tokens (in some models every run of newlines) need not be
 // found to know that the text can be cut there.
-func (m *matcher) anchor() (b byte, ok bool) {
+type anchor struct {
+	ok     bool
+	first  byte
+	second [256]bool // what may follow it in a token; any byte, if it is one itself
+}
+
+func (m *matcher) anchor() anchor {
+	var a anchor
 	var inside [256]bool
 	var special, all [256]int
 	for i := range m.tokens {
@@ -439,9 +467,20 @@ func (m *matcher) anchor() (b byte, ok bool) {
 		if inside[c] || all[c] == 0 {
 			continue
 		}
-		if best := int(b); !ok || special[c] > special[best] || special[c] == special[best] && all[c] > all[best] {
-			b, ok = byte(c), true
+		if best := a.first; !a.ok || special[c] > special[best] || special[c] == special[best] && all[c] > all[best] {
+			a.first, a.ok = byte(c), true
 		}
 	}
-	return b, ok
+	for i := range m.tokens {
+		switch content := m.tokens[i].Content; {
+		case !a.ok || content[0] != a.first:
+		case len(content) > 1:
+			a.second[content[1]] = true
+		default:
+			for b := range a.second {
+				a.second[b] = true
+			}
+		}
+	}
+	return a
 }

@@ -95,6 +95,33 @@ func checkStore(t *testing.T, tok *Tokenizer, s *Store, text string, o EncodeOpt
 	}
 }
 
+// Bytes that are no UTF-8 are replaced wherever they stand: in text that is new,
+// and in text that but for them would be known.
+func TestStoreReplacesInvalidBytes(t *testing.T) {
+	for _, name := range someModels() {
+		tok := model(t, name)
+		s, err := NewStore(tok, 64<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open, end := chats[name][0], chats[name][1]
+		r := rand.New(rand.NewPCG(8, 9))
+		base := conversation(r, 6_000, open, end)
+		o := EncodeOptions{Chain: Chain{Root: 7, BlockSize: 16}}
+		checkStore(t, tok, s, base, o)
+		for _, bad := range []string{"\xff", "\xe4\xb8", "a\x80b", "\xe4" + open, open + "\xb8\xad", strings.Repeat("\xc0", 300)} {
+			at := r.IntN(len(base))
+			for range 2 { // the second time what the first has left is known
+				checkStore(t, tok, s, base+bad, o)
+				checkStore(t, tok, s, base+bad+end+"\n"+open+"user\n"+base[:2000], o)
+				checkStore(t, tok, s, base[:at]+bad+base[at:], o)
+				checkStore(t, tok, s, bad+base, o)
+				checkStore(t, tok, s, strings.ToValidUTF8(base+bad, "\ufffd")+end+"more", o)
+			}
+		}
+	}
+}
+
 func TestStoreIsShared(t *testing.T) {
 	tok := model(t, "qwen3")
 	s, err := NewStore(tok, 300_000)
@@ -161,6 +188,7 @@ func TestAnchors(t *testing.T) {
 		"the same byte twice":     {[]any{token(0, "<<", "s")}, 0, false},
 		"stripping beside it":     {[]any{token(0, "<a>", "s"), token(0, "<b>", "rs"), token(0, "<c>", "ls")}, '<', true},
 		"in the normalized text":  {[]any{token(0, "<a>", "n"), token(0, "b<", "")}, 'b', true},
+		"a token itself":          {[]any{token(0, "<", "s"), token(0, "<a>", "s")}, '<', true},
 		"longer ones before them": {[]any{token(0, "<a", "s"), token(0, "<a>", "s"), token(0, "<a>b", "")}, '<', true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,8 +196,8 @@ func TestAnchors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tok.anchor != c.anchor || tok.anchored != c.anchored {
-				t.Errorf("anchor %q %v, want %q %v", tok.anchor, tok.anchored, c.anchor, c.anchored)
+			if tok.anchor.first != c.anchor || tok.anchor.ok != c.anchored {
+				t.Errorf("anchor %q %v, want %q %v", tok.anchor.first, tok.anchor.ok, c.anchor, c.anchored)
 			}
 			s, err := NewStore(tok, 1<<20)
 			if err != nil {
