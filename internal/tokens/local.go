@@ -186,6 +186,9 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 	if r == nil || m.trust.nothing(l.o.TrustUnverified) {
 		return Result{}, l.refused(served.Model, "untrusted")
 	}
+	if !m.mayFit(req) {
+		return Result{}, l.refused(served.Model, "too_long")
+	}
 	ids, features, err := l.compute(m, *m.encoder.Load(), r, req)
 	if err != nil {
 		var not *chat.NotInProcess
@@ -245,7 +248,7 @@ func (l *Local) compute(m *localModel, encoder Encoder, r *chat.Renderer, req *o
 // to one token less than the context; without the context's length nothing is
 // known of such a one.
 func (m *localModel) fits(tokens int, truncates bool) bool {
-	limit := either(m.MaxLen, int(m.limit.Load()))
+	limit := m.context()
 	switch {
 	case truncates:
 		return tokens < limit
@@ -253,6 +256,28 @@ func (m *localModel) fits(tokens int, truncates bool) bool {
 		return tokens <= limit
 	}
 	return true
+}
+
+// context is the model's in tokens, 0: not known.
+func (m *localModel) context() int { return either(m.MaxLen, int(m.limit.Load())) }
+
+// mostBytes is how many bytes of a body a token stands for at most, over a whole
+// prompt: English has 4 to 5 of them, and 30 where every letter is a \u escape.
+const mostBytes = 64
+
+// mayFit reports whether the prompts may fit the model's context, by their bytes
+// alone. Rendering and encoding 50 MB would take a second, to see that they do
+// not; what may fit takes a hundred milliseconds at most for 100,000 tokens.
+func (m *localModel) mayFit(req *openai.Request) bool {
+	limit := m.context()
+	if limit <= 0 || req.Multimodal { // images are large and no text
+		return true
+	}
+	size := len(req.Raw(openai.FieldMessages)) + len(req.Raw(openai.FieldInput))
+	for _, text := range req.TextPrompts {
+		size = max(size, len(text))
+	}
+	return size/mostBytes <= limit
 }
 
 // encoded is memory that ids are written to first.

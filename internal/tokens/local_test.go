@@ -254,6 +254,59 @@ func TestLocalRefusesLongPrompts(t *testing.T) {
 	}
 }
 
+// countingEncoder counts the texts that it encodes.
+type countingEncoder struct {
+	byteEncoder
+	texts int
+}
+
+func (c *countingEncoder) Append(dst []uint32, text []byte, special bool) []uint32 {
+	c.texts++
+	return c.byteEncoder.Append(dst, text, special)
+}
+
+// TestWhatCannotFitIsNotComputed: a prompt of more bytes than the context's
+// tokens can stand for is refused unread, on every route.
+func TestWhatCannotFitIsNotComputed(t *testing.T) {
+	f := newFakeServer(t)
+	f.answer = honest(t)
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	encoder := new(countingEncoder)
+	m := fakeModel()
+	m.Encoder = encoder
+	if err := l.Load("m", m); err != nil {
+		t.Fatal(err)
+	}
+	l.CheckAll(t.Context())
+	most := m.MaxLen * mostBytes
+	long, larger := strings.Repeat("x", most-1000), strings.Repeat("x", most+1000)
+	for _, tt := range []struct {
+		name     string
+		route    openai.Route
+		body     string
+		computed int // texts
+		why      string
+	}{
+		{"chat, long", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"` + long + `"}]}`, 1, "too_long"},
+		{"chat", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"` + larger + `"}]}`, 0, "too_long"},
+		{"chat, in many messages", openai.Chat, `{"model":"m","messages":[` + strings.Repeat(`{"role":"user","content":"`+larger[:most/8]+`"},`, 8) + `{"role":"user","content":"x"}]}`, 0, "too_long"},
+		{"chat, much beside the prompt", openai.Chat, `{"model":"m","user":"` + larger + `","messages":[{"role":"user","content":"hi"}]}`, 1, ""},
+		{"chat, an image", openai.Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:` + larger + `"}}]}]}`, 0, "multimodal"},
+		{"completions, long", openai.Completions, `{"model":"m","prompt":"` + long + `"}`, 1, "too_long"},
+		{"completions", openai.Completions, `{"model":"m","prompt":"` + larger + `"}`, 0, "too_long"},
+		{"completions, one of two", openai.Completions, `{"model":"m","prompt":["x","` + larger + `"]}`, 0, "too_long"},
+		{"completions, many short ones", openai.Completions, `{"model":"m","prompt":[` + strings.Repeat(`"`+long[:3000]+`",`, 99) + `"x"]}`, 100, ""},
+		{"responses", openai.Responses, `{"model":"m","input":"` + larger + `"}`, 0, "too_long"},
+		{"messages", openai.Messages, `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"` + larger + `"}]}`, 0, "too_long"},
+	} {
+		encoder.texts, seen.refused = 0, nil
+		_, err := l.Tokens(t.Context(), parse(t, tt.route, tt.body), someModel)
+		if why := strings.Join(seen.refused, " "); why != tt.why || (err == nil) != (why == "") || encoder.texts != tt.computed {
+			t.Errorf("%s: refused %q, %v, %d texts encoded; want %q, %d", tt.name, why, err, encoder.texts, tt.why, tt.computed)
+		}
+	}
+}
+
 func TestContextLength(t *testing.T) {
 	if got := shortest([]Endpoint{{}, {MaxLen: 9}, {MaxLen: 7}}); got != 7 {
 		t.Errorf("shortest %d", got)

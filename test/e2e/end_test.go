@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/filter"
+	"warmroute/internal/vllmsim"
 )
 
 // TestABrokenResponseLeavesNothing: a request whose response begins with 200 and
@@ -94,4 +96,27 @@ func breaking(t *testing.T, replica string, breakOff <-chan struct{}) string {
 	}))
 	t.Cleanup(srv.Close)
 	return srv.Listener.Addr().String()
+}
+
+// TestEnvoyWaitsNoLonger: a decision that takes longer than message_timeout costs
+// its request the hint and nothing else; it has a reason, and nothing is charged.
+func TestEnvoyWaitsNoLonger(t *testing.T) {
+	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
+		t.Run(string(mode), func(t *testing.T) {
+			st := start(t, setup{replicas: 2, sim: fast(), config: "filter: {token_budget: 30s}\n", envoy: envoy.Options{Mode: mode, MessageTimeout: 50 * time.Millisecond}})
+			faults(st, vllmsim.Faults{NoRender: true})
+			if a := st.chat(firstTurn(0), 1); a.status != http.StatusOK {
+				t.Errorf("%+v", a)
+			}
+			st.until(20*time.Second, "the stream ends", func() bool { return st.metrics()["warmroute_streams"] == 0 })
+			if r := st.wantReasons(1, 0); r[string(filter.ReasonUnfinished)] != 1 {
+				t.Errorf("reasons %v", r)
+			}
+			for name, v := range st.metrics() {
+				if strings.HasPrefix(name, "warmroute_in_flight_requests{") && v != 0 {
+					t.Errorf("%s is %v", name, v)
+				}
+			}
+		})
+	}
 }
