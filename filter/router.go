@@ -192,6 +192,9 @@ func (s *scratch) readText(req *openai.Request, mv *modelView) {
 		s.chain = []prefixhash.Key{}
 	}
 	s.ask.Text, s.ask.TextTokens = s.chain, len(s.text)/bytesPerToken
+	if most := mv.model.MaxLen; most > 0 { // no prefill is longer; an image is many bytes and few tokens
+		s.ask.TextTokens = min(s.ask.TextTokens, most)
+	}
 }
 
 // bytesPerToken is what a token is taken for in bytes of text.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"warmroute/index"
 	"warmroute/internal/fleet"
 	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
@@ -188,5 +189,25 @@ func TestErrorsOfTokensAreNotHints(t *testing.T) {
 	q.Pick = true
 	if d := b.route(q); d.Reason != ReasonAlways || d.Destination == "" {
 		t.Errorf("a gateway that needs a pick got %+v", d)
+	}
+}
+
+// TestAnEstimateStaysWithinTheContext: where there are no token ids, bytes are
+// counted, and an image in a request has many. It is charged as no more than
+// the model can take.
+func TestAnEstimateStaysWithinTheContext(t *testing.T) {
+	body := `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` +
+		strings.Repeat("iVBORw0K", 200_000) + `"}}]}]}`
+	for most, want := range map[int]int{0: 400_000, 4096: 4096} {
+		rep := replica(1)
+		rep.Models[0].MaxLen = most
+		b := newBench(t, fakeTokens{err: tokens.ErrNone}, rep)
+		d := b.route(&Query{Route: openai.Chat, Body: []byte(body)})
+		if d.Lease == nil || b.last().Tokens/1000 != want/1000 {
+			t.Errorf("context %d: %+v, estimated at %d tokens, want %d", most, d, b.last().Tokens, want)
+		}
+		if pending := b.ledger.Of(index.Holder{Replica: rep.Addr}).Pending(); most > 0 && pending > 1 {
+			t.Errorf("context %d: %.1f s of prefill are expected of it", most, pending)
+		}
 	}
 }

@@ -267,7 +267,7 @@ const mostBytes = 64
 
 // mayFit reports whether the prompts may fit the model's context, by their bytes
 // alone. Rendering and encoding 50 MB would take a second, to see that they do
-// not; what may fit takes a hundred milliseconds at most for 100,000 tokens.
+// not; of a context of 131,072 tokens, what may fit takes 0.17 s at most.
 func (m *localModel) mayFit(req *openai.Request) bool {
 	limit := m.context()
 	if limit <= 0 || req.Multimodal { // images are large and no text
