@@ -5,35 +5,45 @@ package pyvalue
 // is ready. It is not safe for concurrent use; what it has handed out is
 // independent of it.
 type Slab struct {
-	dicts   []Dict
-	lists   []List
-	entries []dictEntry
-	items   []any
+	dicts   piece[Dict]
+	lists   piece[List]
+	entries piece[dictEntry]
+	items   piece[any]
 }
-
-// slabValues is how many values a piece of memory holds: those of some tens of
-// messages, 2 KB at most.
-const slabValues = 64
 
 // Dict returns an empty dict with room for n entries.
 func (s *Slab) Dict(n int) *Dict {
-	d := &carve(&s.dicts, 1)[0]
-	d.entries = carve(&s.entries, n)[:0]
+	d := &s.dicts.carve(1)[0]
+	d.entries = s.entries.carve(n)[:0]
 	return d
 }
 
 // List returns a list of n items, all None.
 func (s *Slab) List(n int) *List {
-	l := &carve(&s.lists, 1)[0]
-	l.Items = carve(&s.items, n)
+	l := &s.lists.carve(1)[0]
+	l.Items = s.items.carve(n)
 	return l
 }
 
-func carve[T any](free *[]T, n int) []T {
-	if len(*free) < n {
-		*free = make([]T, max(n, slabValues))
+// piece is the memory values of one type are carved from.
+type piece[T any] struct {
+	free []T
+	size int // of the piece last taken
+}
+
+// What a piece holds: a few values at first, for most documents are small, and
+// no more than 2 KB of them.
+const (
+	firstPiece = 4
+	fullPiece  = 64
+)
+
+func (p *piece[T]) carve(n int) []T {
+	if len(p.free) < n {
+		p.size = min(max(firstPiece, 2*p.size), fullPiece)
+		p.free = make([]T, max(n, p.size))
 	}
-	out := (*free)[:n:n]
-	*free = (*free)[n:]
+	out := p.free[:n:n]
+	p.free = p.free[n:]
 	return out
 }

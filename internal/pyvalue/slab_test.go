@@ -5,7 +5,7 @@ import "testing"
 // What a slab hands out may outgrow its room without touching its neighbours.
 func TestSlab(t *testing.T) {
 	var s Slab
-	const n = 3 * slabValues
+	const n = 3 * fullPiece
 	var dicts []*Dict
 	var lists []*List
 	for i := range int64(n) {
@@ -27,7 +27,7 @@ func TestSlab(t *testing.T) {
 			t.Fatalf("value %d holds a=%v b=%v and %v", i, a, b, lists[i].Items)
 		}
 	}
-	if l := s.List(slabValues + 1); len(l.Items) != slabValues+1 {
+	if l := s.List(fullPiece + 1); len(l.Items) != fullPiece+1 {
 		t.Errorf("a list of %d items", len(l.Items))
 	}
 }
