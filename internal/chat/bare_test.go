@@ -33,6 +33,29 @@ func longChat(t testing.TB, n int) *openai.Request {
 	return parse(t, openai.Chat, `"messages":`+string(raw))
 }
 
+// Messages that are taken as they are look like those that are built: the role
+// first, no field that vLLM does not know, the content in the model's format.
+func TestBareMessages(t *testing.T) {
+	for _, c := range []struct{ messages, text, parts string }{
+		{`{"role":"user","content":"x"}`, `{"role": "user", "content": "x"}`, `{"role": "user", "content": [{"type": "text", "text": "x"}]}`},
+		{`{"content":"x","role":"user"}`, `{"role": "user", "content": "x"}`, `{"role": "user", "content": [{"type": "text", "text": "x"}]}`},
+		{`{"role":"user","content":"x","odd":1}`, `{"role": "user", "content": "x"}`, `{"role": "user", "content": [{"type": "text", "text": "x"}]}`},
+		{`{"role":"user","content":[{"type":"text","text":"x"},{"type":"text","text":"y"}]}`, `{"role": "user", "content": "x\ny"}`,
+			`{"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "text", "text": "y"}]}`},
+		{`{"role":"assistant","content":null}`, `{"role": "assistant", "content": ""}`, `{"role": "assistant", "content": []}`},
+		{`{"role":"system","content":"x-anthropic-billing-header: 1\nx"}`, `{"role": "system", "content": "x"}`, `{"role": "system", "content": [{"type": "text", "text": "x"}]}`},
+		{`{"role":"tool","content":"x"}`, `{"role": "tool", "content": "x"}`, `{"role": "tool", "content": "x"}`},
+	} {
+		for format, want := range map[string]string{FormatString: c.text, FormatOpenAI: c.parts} {
+			r := newRenderer(t, Options{Template: `{{ messages[0] | tojson }}`, ContentFormat: format, Version: "0.32.0", Transformers: "5.19.0"})
+			out, err := r.Render(nil, parse(t, openai.Chat, `"messages":[`+c.messages+`]`), time.Unix(0, 0))
+			if err != nil || string(out.Text) != want {
+				t.Errorf("%s as %s: %s (%v), want %s", c.messages, format, out.Text, err, want)
+			}
+		}
+	}
+}
+
 // What a message of a role and a text is made into costs no memory of its own:
 // only reading it does.
 func TestNormalizingAllocations(t *testing.T) {
