@@ -9,8 +9,7 @@ import (
 // The tables that a holder's match may go on in, behind its blocks on GPU.
 // They have no order, so they are walked; usually few or none have entries.
 const (
-	inGPU = iota
-	inStranded
+	inStranded = iota
 	inCPU
 	inStorage
 	inReported
@@ -66,14 +65,15 @@ func (sp *space) hasBeside() bool {
 }
 
 // lookupBeside finishes a lookup in a space that has more than GPU blocks.
-func (sp *space) lookupBeside(r *reader, dst []Match, words int, keys []prefixhash.Key) []Match {
+func (sp *space) lookupBeside(r *reader, f *Found, keys []prefixhash.Key) {
 	now := sp.d.x.coarse(sp.d.x.o.Now().UnixNano() - 1<<24 + 1) // rounded down
-	first := len(dst)
-	dst = sp.emit(r, dst, words)
+	f.list = f.AppendTo(f.list[:0])
+	f.listed = true
+	dst := f.list
 	r.cands = r.cands[:0]
 	r.probed = [1 << probedBits]probedEnd{}
 	from := int32(len(keys))
-	for i := first; i < len(dst); i++ {
+	for i := range dst {
 		m := &dst[i]
 		if m.HybridUnknown || int(m.Blocks) == len(keys) || !sp.goesOn(r, m.Blocks, keys, now) {
 			continue
@@ -84,12 +84,13 @@ func (sp *space) lookupBeside(r *reader, dst []Match, words int, keys []prefixha
 		}
 	}
 	if r.at = ([layers]setID{}); sp.probeBeside(&r.at, keyOf(uint64(keys[0])), now) {
-		if dst = sp.starting(r, dst, words); len(r.cands) > 0 && r.cands[len(r.cands)-1].from == 0 {
+		if dst = sp.starting(r, f, dst); len(r.cands) > 0 && r.cands[len(r.cands)-1].from == 0 {
 			from = 0
 		}
 	}
+	f.list = dst
 	if len(r.cands) == 0 {
-		return dst
+		return
 	}
 	sp.walkBeside(r, from, keys, now)
 	for i := range r.cands {
@@ -101,7 +102,6 @@ func (sp *space) lookupBeside(r *reader, dst []Match, words int, keys []prefixha
 		m.Storage = sp.extend(r, c, m.Lower, inReported, inSpeculative, inCPU, inStorage)
 		m.Learned = sp.extend(r, c, m.Blocks, inReported, inSpeculative, inLearned)
 	}
-	return dst
 }
 
 // goesOn says whether somebody has the block at end elsewhere.
@@ -116,7 +116,7 @@ func (sp *space) goesOn(r *reader, end int32, keys []prefixhash.Key, now uint64)
 
 // starting appends a match and a candidate for each holder that has the first
 // block elsewhere, by r.at, and not on GPU.
-func (sp *space) starting(r *reader, dst []Match, words int) []Match {
+func (sp *space) starting(r *reader, f *Found, dst []Match) []Match {
 	for layer := inCPU; layer < layers; layer++ {
 		id := r.at[layer]
 		if id == 0 {
@@ -125,7 +125,7 @@ func (sp *space) starting(r *reader, dst []Match, words int) []Match {
 		sets, seating := sp.layer(layer)
 		for i := range int(seating.words.Load()) {
 			for w := sets.word(id, i) & seating.live.load(i); w != 0; w &= w - 1 {
-				dst = sp.start(r, dst, words, layer, seating.id(i<<6+bits.TrailingZeros64(w)))
+				dst = sp.start(r, f, dst, layer, seating.id(i<<6+bits.TrailingZeros64(w)))
 			}
 		}
 	}
@@ -133,11 +133,11 @@ func (sp *space) starting(r *reader, dst []Match, words int) []Match {
 }
 
 // start does so for one holder found in a layer, unless an earlier one had it.
-func (sp *space) start(r *reader, dst []Match, words, layer int, id HolderID) []Match {
+func (sp *space) start(r *reader, f *Found, dst []Match, layer int, id HolderID) []Match {
 	d := sp.d
 	m, seat := Match{ID: id, Seen: d.x.seen(id)}, int32(-1)
 	if s, ok := d.seating.seatOf(id); ok {
-		if d.hidden.has(s) || s>>6 < words && r.first[s>>6]>>(s&63)&1 != 0 {
+		if d.hidden.has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {
 			return dst
 		}
 		seat, m.Incomplete = int32(s), d.partial.has(s)
@@ -164,7 +164,7 @@ func (sp *space) layer(layer int) (*sets, *seating) {
 // probe reads the sets of a key in all tables.
 func (sp *space) probe(at *[layers]setID, key prefixhash.Key, now uint64) {
 	k := keyOf(uint64(key))
-	*at = [layers]setID{inGPU: setID(sp.gpu.get(k) & valSet)}
+	*at = [layers]setID{}
 	if t := sp.stranded.Load(); t != nil {
 		at[inStranded] = setID(t.get(k) & valSet)
 	}
@@ -198,7 +198,7 @@ func (sp *space) probeBeside(at *[layers]setID, k uint64, now uint64) bool {
 
 // seatsOf returns a holder's seats in all tables.
 func (sp *space) seatsOf(id HolderID, seat int32) (s [layers]int32) {
-	s[inGPU], s[inStranded], s[inCPU], s[inStorage] = seat, seat, seat, seat
+	s[inStranded], s[inCPU], s[inStorage] = seat, seat, seat
 	for kind := range sp.leases {
 		s[inReported+kind] = -1
 		if l := sp.leases[kind].Load(); l != nil {
@@ -251,7 +251,7 @@ func (sp *space) walkBeside(r *reader, from int32, keys []prefixhash.Key, now ui
 func (sp *space) anyAt(r *reader, p int32) (any bool) {
 	for i := range r.cands {
 		c := &r.cands[i]
-		if c.from <= p && !c.ended && !sp.inAny(&r.at, c, inGPU, inStranded, inCPU, inStorage, inReported, inSpeculative, inLearned) {
+		if c.from <= p && !c.ended && !sp.inAny(&r.at, c, inStranded, inCPU, inStorage, inReported, inSpeculative, inLearned) {
 			c.ended = true
 		}
 		any = any || !c.ended
@@ -259,7 +259,7 @@ func (sp *space) anyAt(r *reader, p int32) (any bool) {
 	return any
 }
 
-// extend returns how far a candidate goes on from a position on GPU or in one
+// extend returns how far a candidate goes on from a position, stranded or in one
 // of the given tables.
 func (sp *space) extend(r *reader, c *candidate, p int32, also ...int) int32 {
 	for i := range r.runs {
@@ -267,7 +267,7 @@ func (sp *space) extend(r *reader, c *candidate, p int32, also ...int) int32 {
 		if run.to <= p {
 			continue
 		}
-		if !sp.inAny(&run.ids, c, inGPU, inStranded) && !sp.inAny(&run.ids, c, also...) {
+		if !sp.in(&run.ids, c, inStranded) && !sp.inAny(&run.ids, c, also...) {
 			return p
 		}
 		p = run.to

@@ -428,7 +428,7 @@ func TestSnapshotRestoresHolesCopiesTiersAndHashes(t *testing.T) {
 		}
 		w.x.Close()
 		w.x = y
-		w.sweep()
+		w.x.Sweep()
 		for h := range w.inc {
 			inc, ok := y.Resume(h)
 			if !ok {

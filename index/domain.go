@@ -28,26 +28,35 @@ type domain struct {
 
 	mu      sync.Mutex
 	sets    sets
-	engines *engineMap
+	stems   stems
 	spaces  []*space
 	info    []seatInfo // by seat
 	copies  map[copyKey]uint32
 	orphans orphans
 
 	unsettled int // blocks stored since tables were settled
-	evicted   int // blocks since engines were last compared with them
+	evicted   int // blocks below the GPU, since names were last compared with them
 
-	keys   []uint64 // scratch of the writer
-	joined []*parked
-	stack  []uint64
-	sink   uint64 // keeps touches from being optimised away
+	keys           []uint64 // scratch of the writer
+	joined         []*parked
+	old, out, bare []level
+	sink           uint64 // keeps touches from being optimised away
 }
 
+// seatInfo is what the writer knows of a holder's blocks.
 type seatInfo struct {
-	holder   *holder
-	blocks   [tiers]int // held
-	stranded int        // of the GPU blocks, those behind a block the holder lacks
+	holder *holder
+	blocks [tiers]int // held
+
+	lane     lane          // where the blocks are that it has with all before them, by its names for them
+	kids     lane          // by pos: stems behind that block of which it has the first block
+	lower    map[int]*lane // keys of what it has below the GPU, by its names, by space
+	stranded map[uint64]strandedBlock
+	behind   map[spaceKey][]uint64 // names of stranded blocks by their parents
 }
+
+// maxSpaces is how many scopes a stem can tell apart.
+const maxSpaces = 1 << 16
 
 // copyKey names a block a holder has more than once; the value counts the
 // copies beyond the first.
@@ -57,33 +66,32 @@ type copyKey struct {
 	key         uint64
 }
 
-// space is one scope's tables.
+// space is one scope's blocks.
 //
-// gpu holds, for each holder, only blocks whose predecessors it also holds, so
-// that along a chain the sets only shrink and lookups may search instead of
-// walk. A holder's blocks behind a hole wait in stranded until the hole fills.
+// Stems have, for each holder, only blocks whose predecessors it also holds, so
+// that along a chain the sets only shrink. A holder's blocks behind a hole wait
+// in stranded until the hole fills.
 type space struct {
 	d     *domain
 	scope Scope
 	root  prefixhash.Key
 	index int
 
-	gpu      *table
-	kids     map[uint64][]uint64 // children beyond the first, by parent
+	heads    *table // stems by their first keys
+	held     int    // blocks in stems
 	stranded atomic.Pointer[table]
 	lower    [tiers]atomic.Pointer[table] // [TierCPU], [TierStorage]
 	leases   [leaseKinds]atomic.Pointer[leases]
 	dropped  bool // drained and discarded: make another
-	plain    bool // some entries were stored by key, without an engine map
 
-	hand uint64 // where the next eviction looks
+	hand uint32 // where the next eviction looks
 }
 
 func newDomain(x *Index, key domainKey) *domain {
 	d := &domain{x: x, key: key, copies: map[copyKey]uint32{}}
 	d.seating.init(&x.epochs)
 	d.sets.init(&x.epochs)
-	d.engines = newEngineMap(&d.sets)
+	d.stems.init(&x.epochs)
 	d.orphans.init()
 	return d
 }
@@ -96,11 +104,10 @@ func newSpace(d *domain, s Scope) *space {
 		d.spaces = append(d.spaces, nil)
 	}
 	sp := &space{
-		d: d, scope: s, index: index, kids: map[uint64][]uint64{},
-		root: prefixhash.TokenRoot(s.Model, s.LoRA),
-		gpu:  newTable(&d.x.epochs, d.x.seed),
+		d: d, scope: s, index: index,
+		root:  prefixhash.TokenRoot(s.Model, s.LoRA),
+		heads: newTable(&d.x.epochs, d.x.seed),
 	}
-	sp.gpu.keep = sp.needed
 	d.spaces[index] = sp
 	return sp
 }
@@ -163,143 +170,9 @@ func (d *domain) inTable(p *atomic.Pointer[table], key uint64, seat int) bool {
 	return t != nil && d.slotHas(t.find(key), seat)
 }
 
-// holds says whether the seat has the key in any tier.
-func (d *domain) holds(sp *space, key uint64, seat int) bool {
-	return d.slotHas(sp.gpu.find(key), seat) || d.inTable(&sp.stranded, key, seat) ||
-		d.inTable(&sp.lower[TierCPU], key, seat) || d.inTable(&sp.lower[TierStorage], key, seat)
-}
-
-// adopt notes key as a child of the block in slot s. Links outlive the child;
-// whoever follows one looks whether the child is there.
-func (sp *space) adopt(s *slot, key uint64) {
-	switch {
-	case s.child == key:
-	case s.child == 0 || s.val&valMulti == 0 && !sp.alive(s.child):
-		s.child = key
-	default:
-		list := append(sp.kids[s.key], key)
-		if len(list) >= 8 && len(list)&(len(list)-1) == 0 { // at each power of two: amortised one probe a link
-			list = sp.pruned(list)
-		}
-		sp.kids[s.key] = list
-		if s.val&valMulti == 0 {
-			atomic.StoreUint64(&s.val, s.val|valMulti)
-		}
-	}
-}
-
-// pruned drops links to blocks that are gone, and repeated ones.
-func (sp *space) pruned(list []uint64) []uint64 {
-	seen := make(map[uint64]struct{}, len(list))
-	kept := list[:0]
-	for i, key := range list {
-		if _, again := seen[key]; again || i < len(list)-1 && !sp.alive(key) {
-			continue
-		}
-		seen[key] = struct{}{}
-		kept = append(kept, key)
-	}
-	return kept
-}
-
-// alive says whether somebody holds the block on GPU, visibly or stranded.
-func (sp *space) alive(key uint64) bool {
-	if s := sp.gpu.find(key); s != nil && s.val&valSet != 0 {
-		return true
-	}
-	if t := sp.stranded.Load(); t != nil {
-		s := t.find(key)
-		return s != nil && s.val&valSet != 0
-	}
-	return false
-}
-
-// children calls f for the known children of a block until f returns false.
-func (sp *space) children(s *slot, f func(key uint64) bool) {
-	if s.child == 0 || !f(s.child) || s.val&valMulti == 0 {
-		return
-	}
-	for _, key := range sp.kids[s.key] {
-		if !f(key) {
-			return
-		}
-	}
-}
-
-func (sp *space) hasChild(s *slot) (found bool) {
-	sp.children(s, func(key uint64) bool {
-		found = sp.alive(key)
-		return !found
-	})
-	return found
-}
-
-// needed says whether an empty slot carries links that are still of use: those
-// of a hole, to the stranded blocks behind it.
-func (sp *space) needed(s *slot) bool {
-	t := sp.stranded.Load()
-	if t != nil && t.count() > 0 && (sp.alive(s.key) || sp.hasChild(s)) {
-		return true
-	}
-	if s.val&valMulti != 0 {
-		delete(sp.kids, s.key)
-	}
-	return false
-}
-
-// strand moves the seat's blocks from key on out of the visible table: the
-// block before it is gone.
-func (d *domain) strand(sp *space, key uint64, seat int) {
-	stack := append(d.stack[:0], key)
-	for len(stack) > 0 {
-		key = stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		s := sp.gpu.find(key)
-		if !d.slotHas(s, seat) || !d.flipSlot(sp.gpu, s, seat) {
-			continue
-		}
-		t := sp.flat(&sp.stranded)
-		side, _ := t.insert(key)
-		d.flipSlot(t, side, seat)
-		d.info[seat].stranded++
-		sp.children(s, func(child uint64) bool {
-			stack = append(stack, child)
-			return true
-		})
-	}
-	d.stack = stack
-}
-
-// promote moves the seat's stranded blocks behind s, which has become visible,
-// back.
-func (d *domain) promote(sp *space, s *slot, seat int) {
-	t := sp.stranded.Load()
-	stack := d.stack[:0]
-	push := func(child uint64) bool {
-		stack = append(stack, child)
-		return true
-	}
-	for sp.children(s, push); len(stack) > 0; {
-		key := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		side := t.find(key)
-		if !d.slotHas(side, seat) {
-			continue
-		}
-		child := sp.gpu.find(key) // kept as long as the key is stranded
-		if child == nil || !d.flipSlot(sp.gpu, child, seat) {
-			continue
-		}
-		d.flipSlot(t, side, seat)
-		d.info[seat].stranded--
-		sp.children(child, push)
-	}
-	d.stack = stack
-}
-
 // blocks is how many keys the space keeps. The caller holds d.mu.
 func (sp *space) blocks() int {
-	n := sp.gpu.count()
+	n := sp.held
 	if t := sp.stranded.Load(); t != nil {
 		n += t.count()
 	}

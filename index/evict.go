@@ -1,74 +1,115 @@
 package index
 
-import (
-	"slices"
-	"time"
-)
-
-// Eviction looks at up to evictLook blocks for one without children, and takes
-// the oldest of the first evictSample it finds.
+// evictSample is how many stems are compared to find an old one, and evictShare
+// of a cap is forgotten at once: to forget takes a pass over all names of those
+// who held what goes.
 const (
 	evictSample = 16
-	evictLook   = 4096
+	evictShare  = 256
 )
 
-// evict forgets the oldest of some leaves of the space, and marks its holders
-// incomplete. The given keys are spared. false: there is nothing to evict.
-func (d *domain) evict(sp *space, spare ...uint64) bool {
-	if s := sp.oldestLeaf(d.x.o.Now(), spare); s != nil {
-		d.forgetBlock(sp, sp.gpu, s, TierGPU, 0)
-		return true
-	}
+// evict forgets at least n of a space's blocks, if there are as many: the ends of
+// old stems but of one, then what is stranded or below the GPU. Their holders are
+// marked incomplete. It returns how many went.
+func (d *domain) evict(sp *space, n int, spare uint32) (gone int) {
+	most := min(d.x.o.MaxScopeBlocks, d.x.o.MaxBlocks)
+	gone = d.evictStems(sp, max(n, most/evictShare), spare)
 	for i, t := range []*table{sp.stranded.Load(), sp.lower[TierCPU].Load(), sp.lower[TierStorage].Load()} {
-		if t == nil || t.count() == 0 {
-			continue
-		}
-		for q := range t.parts {
+		for q := 0; t != nil && q < tableParts && gone < n; q++ {
 			p := t.parts[q].Load()
-			for k := range p.n {
-				s := p.at(k)
-				if s.val&valSet != 0 && !slices.Contains(spare, s.key) {
-					stranded := 0
-					if i == 0 {
-						stranded = 1
-					}
-					d.forgetBlock(sp, t, s, Tier(i), stranded)
-					return true
+			for k := uint64(0); k < p.n && gone < n; k++ {
+				if s := p.at(k); s.val&valSet != 0 {
+					d.forgetBlock(sp, t, s, Tier(i), i == 0)
+					gone++
 				}
 			}
 		}
 	}
-	return false
+	return gone
 }
 
-// oldestLeaf walks on from where the last eviction stopped.
-func (sp *space) oldestLeaf(now time.Time, spare []uint64) (oldest *slot) {
-	tick := uint64(now.Unix()/60) & 0xffff
-	age, found := uint64(0), 0
-	total := 0
-	for q := range sp.gpu.parts {
-		total += int(sp.gpu.parts[q].Load().n)
+// evictStems forgets about n blocks at the ends of old stems.
+func (d *domain) evictStems(sp *space, n int, spare uint32) (gone int) {
+	ends := map[uint32]int{} // where stems are to end
+	var seats mask
+	for gone < n {
+		id, end := d.oldestEnd(sp, ends, spare)
+		if id == 0 {
+			break
+		}
+		st := d.stems.at(id)
+		to := max(end, st.blocks()-(n-gone))
+		gone += st.blocks() - to
+		ends[id] = to
+		d.old = st.appendLevels(d.old[:0])
+		for _, l := range d.old {
+			if l.end > to {
+				d.sets.each(l.set, func(seat int) { seats.put(seat, true) })
+			}
+		}
 	}
-	for range min(total, evictLook*tableParts) {
-		q := sp.hand % tableParts
-		p := sp.gpu.parts[q].Load()
-		s := p.at(sp.hand / tableParts % p.n)
-		sp.hand++
-		if s.val&valSet == 0 || slices.Contains(spare, s.key) || sp.hasChild(s) {
+	for seat := range d.info {
+		if seats.has(seat) && d.info[seat].holder != nil {
+			d.forgetEnds(sp, seat, ends)
+		}
+	}
+	d.x.evicted.Add(uint64(gone))
+	return gone
+}
+
+// oldestEnd returns the oldest of some stems that have blocks behind which no
+// stem follows, and how many blocks of it must stay.
+func (d *domain) oldestEnd(sp *space, chosen map[uint32]int, spare uint32) (oldest uint32, end int) {
+	tick := uint16(d.x.o.Now().Unix() / 60)
+	age, found := uint16(0), 0
+	for range d.stems.made {
+		if sp.hand++; sp.hand > d.stems.made {
+			sp.hand = 1
+		}
+		id := sp.hand
+		st := d.stems.at(id)
+		n := st.blocks()
+		if _, again := chosen[id]; again || n == 0 || int(st.space) != sp.index || id == spare {
 			continue
 		}
-		if a := (tick - s.val>>valTick) & 0xffff; oldest == nil || a > age {
-			oldest, age = s, a
+		floor := d.floor(st, 0)
+		if floor == n {
+			continue
+		}
+		if a := tick - st.tick; oldest == 0 || a > age {
+			oldest, age, end = id, a, floor
 		}
 		if found++; found == evictSample {
 			break
 		}
 	}
-	return oldest
+	return oldest, end
+}
+
+// forgetEnds takes the ends of stems from a seat.
+func (d *domain) forgetEnds(sp *space, seat int, ends map[uint32]int) {
+	info := &d.info[seat]
+	l := &info.lane
+	for i := len(l.slots) - 1; i >= 0 && d.seating.live.has(seat); i-- {
+		for l.slots[i].val != 0 { // another may move up
+			p := pos(l.slots[i].val)
+			end, ok := ends[p.stem()]
+			if !ok || p.off() < end {
+				break
+			}
+			delete(d.copies, copyKey{int32(sp.index), int32(seat), TierGPU, d.stems.at(p.stem()).key(p.off())})
+			info.blocks[TierGPU]--
+			d.partial.put(seat, true)
+			l.del(i)
+		}
+	}
+	for id, end := range ends {
+		d.leave(seat, id, end)
+	}
 }
 
 // forgetBlock takes a block from all its holders in one table.
-func (d *domain) forgetBlock(sp *space, t *table, s *slot, tier Tier, stranded int) {
+func (d *domain) forgetBlock(sp *space, t *table, s *slot, tier Tier, stranded bool) {
 	id := setID(s.val & valSet)
 	d.sets.each(id, func(seat int) {
 		info := &d.info[seat]
@@ -76,14 +117,27 @@ func (d *domain) forgetBlock(sp *space, t *table, s *slot, tier Tier, stranded i
 			return
 		}
 		info.blocks[tier]--
-		info.stranded -= stranded
 		d.partial.put(seat, true)
 		delete(d.copies, copyKey{int32(sp.index), int32(seat), tier, s.key})
+		if stranded {
+			d.forgetStranded(seat, spaceKey{sp.index, s.key})
+		}
 	})
 	t.set(s, 0)
 	d.sets.drop(id, 1)
 	d.x.evicted.Add(1)
-	if d.evicted++; d.evicted > d.blocks()/2+4096 { // the hashes of evicted blocks stay within half of the blocks
+	if d.evicted++; d.evicted > d.blocks()/2+4096 { // the names of evicted blocks stay within half of the blocks
 		d.forgetEvicted()
+	}
+}
+
+// forgetStranded drops a holder's name for a stranded block.
+func (d *domain) forgetStranded(seat int, k spaceKey) {
+	info := &d.info[seat]
+	for hash, b := range info.stranded {
+		if b.space == k.space && b.key == k.key {
+			info.wait(hash, b, false)
+			return
+		}
 	}
 }

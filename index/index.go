@@ -14,7 +14,6 @@ type Index struct {
 	seed   uint64
 	start  int64 // Unix nanoseconds
 	epochs epochs
-	hints  hints
 
 	spaces  atomic.Pointer[map[Scope]*space] // replaced as a whole
 	pages   atomic.Pointer[[]*idPage]
@@ -93,7 +92,9 @@ func (x *Index) Close() error {
 			}
 		}
 		d.spaces = nil
-		d.engines.discard()
+		for i := range d.info {
+			d.info[i].discard()
+		}
 		d.mu.Unlock()
 	}
 	x.epochs.drain()
@@ -101,7 +102,7 @@ func (x *Index) Close() error {
 }
 
 func (sp *space) discard() {
-	sp.gpu.discard()
+	sp.heads.discard()
 	if t := sp.stranded.Load(); t != nil {
 		t.discard()
 	}

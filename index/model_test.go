@@ -17,8 +17,7 @@ type model struct {
 	copies map[Holder]map[place]int
 	leases [leaseKinds]map[Holder]map[int]time.Time
 	parked []modelRun
-	linked bool            // blocks are linked by the index; else stored by key
-	stale  map[[2]int]bool // hashes that ended holders knew, until the next sweep
+	linked bool // blocks are linked by the index; else stored by key
 }
 
 type place struct {
@@ -33,20 +32,19 @@ type modelRun struct {
 	gone  map[int]bool
 }
 
-func (m *model) knows(t *forest, seed, node int) bool {
-	for h, held := range m.copies {
-		for p, n := range held {
-			if n > 0 && p.node == node && t.seed(h) == seed {
-				return true
-			}
+// knows says whether a holder has told of a block that it has.
+func (m *model) knows(h Holder, node int) bool {
+	for p, n := range m.copies[h] {
+		if n > 0 && p.node == node {
+			return true
 		}
 	}
-	return m.stale[[2]int{seed, node}]
+	return false
 }
 
 func (m *model) store(t *forest, h Holder, tier Tier, nodes []int, full bool) {
 	parent := t.parent[nodes[0]]
-	if m.linked && parent >= 0 && !m.knows(t, t.seed(h), parent) {
+	if m.linked && parent >= 0 && !m.knows(h, parent) {
 		m.parked = append(m.parked, modelRun{h, tier, nodes, map[int]bool{}})
 		return
 	}
@@ -55,7 +53,7 @@ func (m *model) store(t *forest, h Holder, tier Tier, nodes []int, full bool) {
 	for again := true; again; {
 		again = false
 		for i, r := range m.parked {
-			if m.knows(t, t.seed(r.h), t.parent[r.nodes[0]]) {
+			if m.knows(r.h, t.parent[r.nodes[0]]) {
 				m.parked = slices.Delete(m.parked, i, i+1)
 				m.hold(r.h, r.tier, r.nodes, full)
 				joined, again = append(joined, r), true
@@ -65,7 +63,9 @@ func (m *model) store(t *forest, h Holder, tier Tier, nodes []int, full bool) {
 	}
 	for _, r := range joined {
 		for n := range r.gone {
-			m.copies[r.h][place{r.tier, n}]--
+			if p := (place{r.tier, n}); m.copies[r.h][p] > 0 { // two parked runs may have had the one copy
+				m.copies[r.h][p]--
+			}
 		}
 	}
 }
@@ -99,12 +99,7 @@ func (m *model) remove(t *forest, h Holder, tier Tier, n int) {
 	}
 }
 
-func (m *model) clear(t *forest, h Holder) {
-	for p, n := range m.copies[h] {
-		if n > 0 {
-			m.stale[[2]int{t.seed(h), p.node}] = true
-		}
-	}
+func (m *model) clear(h Holder) {
 	m.copies[h] = map[place]int{}
 	for kind := range m.leases {
 		m.leases[kind][h] = map[int]time.Time{}
@@ -236,7 +231,7 @@ func newWorld(t *testing.T, seed uint64, seeds int, scheme string) *world {
 	t.Cleanup(func() { x.Close() })
 	w := &world{
 		t: t, rng: rng, x: x, clock: c, inc: map[Holder]uint64{}, tiers: 1,
-		m: &model{stale: map[[2]int]bool{}, copies: map[Holder]map[place]int{}, linked: scheme == SchemeTokens},
+		m: &model{copies: map[Holder]map[place]int{}, linked: scheme == SchemeTokens},
 		f: newForest(rng, 80, seeds, Scope{Model: "m", Scheme: scheme, BlockSize: 16}),
 	}
 	for kind := range w.m.leases {
@@ -249,13 +244,8 @@ func newWorld(t *testing.T, seed uint64, seeds int, scheme string) *world {
 }
 
 func (w *world) begin(h Holder) {
-	w.m.clear(w.f, h)
+	w.m.clear(h)
 	w.inc[h] = w.x.Begin(h)
-}
-
-func (w *world) sweep() {
-	w.x.Sweep()
-	clear(w.m.stale)
 }
 
 func (w *world) holder() Holder {
@@ -299,7 +289,7 @@ func (w *world) step() {
 		}
 		w.apply(h, w.f.removed(h, tier, nodes...))
 	case op < 87:
-		w.m.clear(w.f, h)
+		w.m.clear(h)
 		w.apply(h, Event{Kind: Cleared})
 	case op < 88:
 		w.begin(h)
@@ -314,7 +304,7 @@ func (w *world) step() {
 			}
 		}
 	case op < 93:
-		w.sweep()
+		w.x.Sweep()
 	case op < 98 && w.spec:
 		w.lease(h, leaseKind(w.rng.IntN(int(leaseKinds))))
 	case w.spec:
@@ -360,17 +350,18 @@ func (w *world) check(step int) {
 	for range 3 {
 		w.checkPath(step, w.f.path(w.rng.IntN(len(w.f.parent))))
 	}
-	known := map[[2]int]bool{}
+	names := 0
 	for h, held := range w.m.copies {
-		blocks := 0
+		blocks, known := 0, map[int]bool{}
 		for p, n := range held {
 			if n > 0 {
-				known[[2]int{w.f.seed(h), p.node}] = true
+				known[p.node] = true
 				if p.tier == TierGPU {
 					blocks++
 				}
 			}
 		}
+		names += len(known)
 		if got := w.x.Holdings(h); got != blocks {
 			w.t.Fatalf("step %d: %v holds %d blocks, want %d", step, h, got, blocks)
 		}
@@ -378,9 +369,9 @@ func (w *world) check(step int) {
 	if step%16 != 0 {
 		return
 	}
-	w.sweep()
-	if got := w.x.Stats(); w.m.linked && got.Engines != len(known) || len(w.m.parked) == 0 && got.Orphans != 0 {
-		w.t.Fatalf("step %d: %d engine hashes and %d orphans, want %d and %d runs", step, got.Engines, got.Orphans, len(known), len(w.m.parked))
+	w.x.Sweep()
+	if got := w.x.Stats(); got.Engines != names || len(w.m.parked) == 0 && got.Orphans != 0 {
+		w.t.Fatalf("step %d: %d engine hashes and %d orphans, want %d and %d runs", step, got.Engines, got.Orphans, names, len(w.m.parked))
 	}
 }
 

@@ -7,10 +7,10 @@ import (
 )
 
 // orphans are blocks whose parent's key is not known yet: hashes and contents
-// only, by the parent's engine hash, bounded, oldest out first. The domain's
+// only, by what the holder calls the parent, bounded, oldest out first. The domain's
 // writer owns them.
 type orphans struct {
-	waiting map[uint64][]*parked
+	waiting map[orphanBlock][]*parked // by the parent
 	at      map[orphanBlock][]*parked
 	queue   []*parked // oldest first; joined and dropped ones have no blocks
 	blocks  int
@@ -30,7 +30,7 @@ type parked struct {
 }
 
 func (o *orphans) init() {
-	o.waiting = map[uint64][]*parked{}
+	o.waiting = map[orphanBlock][]*parked{}
 	o.at = map[orphanBlock][]*parked{}
 }
 
@@ -55,7 +55,8 @@ func (d *domain) park(r *run, parent uint64, contents []prefixhash.Content, res 
 	p := &parked{run: *r, parent: parent, contents: append([]prefixhash.Content(nil), contents...)}
 	p.run.engines = append([]uint64(nil), r.engines...)
 	p.run.keys = nil
-	o.waiting[parent] = append(o.waiting[parent], p)
+	k := orphanBlock{r.seat, parent}
+	o.waiting[k] = append(o.waiting[k], p)
 	for _, hash := range p.run.engines {
 		k := orphanBlock{r.seat, hash}
 		o.at[k] = append(o.at[k], p)
@@ -67,7 +68,7 @@ func (d *domain) park(r *run, parent uint64, contents []prefixhash.Content, res 
 
 // forget takes a parked run out of all lists but the queue.
 func (o *orphans) forget(p *parked) {
-	without(o.waiting, p.parent, p)
+	without(o.waiting, orphanBlock{p.run.seat, p.parent}, p)
 	o.release(p)
 }
 
@@ -96,11 +97,12 @@ func without[K comparable](m map[K][]*parked, k K, p *parked) {
 	}
 }
 
-// wake moves the runs that waited for hash to list.
-func (o *orphans) wake(hash uint64, list *[]*parked) {
-	if waiting := o.waiting[hash]; waiting != nil {
+// wake moves the runs of a seat that waited for hash to list.
+func (o *orphans) wake(seat int, hash uint64, list *[]*parked) {
+	k := orphanBlock{seat, hash}
+	if waiting := o.waiting[k]; waiting != nil {
 		*list = append(*list, waiting...)
-		delete(o.waiting, hash)
+		delete(o.waiting, k)
 	}
 }
 
@@ -135,14 +137,14 @@ func (d *domain) join(res *Result) {
 		if !d.seating.live.has(p.run.seat) {
 			continue
 		}
-		entry := d.engines.find(p.parent)
-		if !entry.found() || entry.space() != p.run.sp.index {
+		at, known := d.spotOf(p.run.sp, p.run.seat, p.parent)
+		if !known {
 			res.Dropped += len(contents)
 			continue
 		}
 		r := p.run
-		r.parent = entry.key()
-		d.keys = linkAll(d.keys[:0], r.parent, contents)
+		r.parent = at
+		d.keys = linkAll(d.keys[:0], at.key, contents)
 		r.keys = d.keys
 		d.store(&r, res)
 		r.cancel(d.info[r.seat].holder.id)

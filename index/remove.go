@@ -25,71 +25,18 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 
 // remove takes blocks from a holder and returns how many it knew. d.mu is held.
 func (d *domain) remove(seat int, tier Tier, hashes []uint64, res *Result) (known int) {
-	engine := flipper{sets: &d.sets, seat: seat}
-	w := removing{d: d, seat: seat, tier: tier, res: res, flip: flipper{sets: &d.sets, seat: seat}}
+	w := removing{d: d, seat: seat, tier: tier, res: res, info: &d.info[seat]}
 	for i, hash := range hashes {
 		if i%ahead == 0 && len(hashes) > 1 {
-			d.touch(hashes[i:min(i+ahead, len(hashes))])
+			d.sink = w.touch(hashes[i:min(i+ahead, len(hashes))])
 		}
-		if w.byEngine(hash, &engine) || d.orphans.blocks > 0 && d.orphans.remove(seat, tier, hash) || w.byKey(keyOf(hash)) {
+		if w.one(hash) || d.orphans.blocks > 0 && d.orphans.remove(seat, tier, hash) {
 			known++
 		}
 	}
-	w.flip.flush()
-	engine.flush()
+	w.flush()
 	d.x.epochs.retire() // what is emptied now may be reused after the lookups of now
 	return known
-}
-
-// touch starts loading the slots of blocks about to be removed.
-func (d *domain) touch(hashes []uint64) {
-	sink := uint64(0)
-	if d.engines.count() > 0 {
-		for _, hash := range hashes {
-			sink += d.engines.touch(hash)
-		}
-		for _, hash := range hashes {
-			if entry := d.engines.find(hash); entry.found() {
-				sink += d.spaces[entry.space()].gpu.touch(entry.key())
-			}
-		}
-	}
-	for _, sp := range d.spaces {
-		if sp != nil && sp.plain {
-			for _, hash := range hashes {
-				sink += sp.gpu.touch(keyOf(hash))
-			}
-		}
-	}
-	d.sink = sink
-}
-
-// byEngine removes a block known by engine hash.
-func (w *removing) byEngine(hash uint64, engine *flipper) bool {
-	d := w.d
-	entry := d.engines.find(hash)
-	if !entry.found() || !d.sets.has(entry.set(), w.seat) {
-		return false
-	}
-	sp, key := d.spaces[entry.space()], entry.key()
-	found, gone := w.block(sp, key)
-	if gone && w.onlyGPU(sp) || (gone || !found) && !w.holds(sp, key) {
-		d.engines.release(entry, engine)
-	}
-	return found
-}
-
-// byKey removes a block stored by its key alone, from the first space that has it.
-func (w *removing) byKey(key uint64) bool {
-	for _, sp := range w.d.spaces {
-		if sp == nil || !sp.plain {
-			continue
-		}
-		if found, _ := w.block(sp, key); found {
-			return true
-		}
-	}
-	return false
 }
 
 // removing is the state while blocks of one holder are removed.
@@ -98,87 +45,132 @@ type removing struct {
 	seat int
 	tier Tier
 	res  *Result
-	flip flipper
+	info *seatInfo
 
-	lastGone uint64 // the block removed last: no child of its parent any more
+	// What is removed from the end of the holder's blocks of a stem, and not yet
+	// taken out of it.
+	stem     uint32
+	st       *stem
+	from, to int
 }
 
-// onlyGPU: nothing but GPU blocks were ever reported in the space.
-func (w *removing) onlyGPU(sp *space) bool {
-	return w.tier == TierGPU && sp.lower[TierCPU].Load() == nil && sp.lower[TierStorage].Load() == nil
+func (w *removing) touch(hashes []uint64) (sink uint64) {
+	for _, hash := range hashes {
+		sink += w.info.lane.touch(hash)
+	}
+	return sink
 }
 
-func (w *removing) holds(sp *space, key uint64) bool {
-	w.flip.flush()
-	return w.d.holds(sp, key, w.seat)
-}
-
-// block removes one block. gone: it was the last copy in this tier.
-func (w *removing) block(sp *space, key uint64) (found, gone bool) {
+func (w *removing) one(hash uint64) bool {
 	if w.tier != TierGPU {
-		return w.beside(sp.lower[w.tier].Load(), sp, key)
+		return w.beside(hash)
 	}
-	defer func() {
-		if found {
-			sp.cancelOne(w.d.info[w.seat].holder.id, key)
-		}
-	}()
-	s := sp.gpu.find(key)
-	if s == nil || !w.d.slotHas(s, w.seat) {
-		return w.beside(sp.stranded.Load(), sp, key)
+	i := w.info.lane.find(hash)
+	if i < 0 {
+		return w.stranded(hash)
 	}
-	if w.copyLeft(sp, key) {
-		return true, false
+	p := pos(w.info.lane.slots[i].val)
+	id, off := p.stem(), p.off()
+	if id != w.stem {
+		w.turn(id)
 	}
-	to, ok := w.flip.next(setID(s.val & valSet))
-	if !ok {
-		w.d.partial.put(w.seat, true)
-		return true, false
+	sp := w.d.spaces[w.st.space]
+	if len(w.d.copies) > 0 && w.copyLeft(sp, w.st.key(off)) {
+		sp.cancelOne(w.info.holder.id, w.st.key(off))
+		return true
 	}
-	sp.gpu.set(s, to)
-	w.d.info[w.seat].blocks[TierGPU]--
-	w.res.Removed++
-	w.openHole(sp, s)
-	w.lastGone = key
-	return true, true
+	sp.cancelOne(w.info.holder.id, w.st.key(off))
+	w.info.lane.del(i)
+	w.count()
+	if off != w.from-1 || off <= int(w.st.deep) && w.info.kids.get(uint64(p)) > 0 {
+		w.hole(id, off)
+		return true
+	}
+	w.from = off
+	return true
 }
 
-// openHole strands what the holder has behind the removed block.
-func (w *removing) openHole(sp *space, s *slot) {
-	if s.child == w.lastGone && s.val&valMulti == 0 {
-		return // evictions come leaf first: the usual case
+func (w *removing) count() {
+	w.info.blocks[w.tier]--
+	w.res.Removed++
+}
+
+// turn goes on with another stem.
+func (w *removing) turn(id uint32) {
+	w.flush()
+	w.stem, w.st = id, w.d.stems.at(id)
+	w.to = w.d.cutoff(w.st, w.seat)
+	w.from = w.to
+}
+
+// flush takes what was removed out of its stem.
+func (w *removing) flush() {
+	if w.from == w.to {
+		return
 	}
-	sp.children(s, func(child uint64) bool {
-		if w.d.slotHas(sp.gpu.find(child), w.seat) {
-			w.flip.flush()
-			w.d.strand(sp, child, w.seat)
+	parent, stem := w.st.parent, w.stem
+	w.stem = 0
+	if !w.d.flip(stem, w.st, w.from, w.to, w.seat) {
+		w.d.partial.put(w.seat, true)
+	} else if w.from == 0 && parent != 0 {
+		w.info.kids.add(uint64(parent), -1)
+	}
+	w.from, w.to = 0, 0
+}
+
+// hole removes a block before others of the holder, which lack it from now on.
+func (w *removing) hole(id uint32, off int) {
+	w.flush()
+	behind := map[uint32]int{id: off}
+	w.d.follow(w.seat, id, off, behind)
+	w.d.strandBehind(w.seat, behind)
+	w.stem = 0
+}
+
+// stranded removes a block that lacks one before it.
+func (w *removing) stranded(hash uint64) bool {
+	b, ok := w.info.stranded[hash]
+	if !ok {
+		return false
+	}
+	sp := w.d.spaces[b.space]
+	sp.cancelOne(w.info.holder.id, b.key)
+	if !w.copyLeft(sp, b.key) {
+		w.d.unstrand(w.seat, hash, b)
+		w.count()
+	}
+	return true
+}
+
+// beside removes a block from a tier below the GPU.
+func (w *removing) beside(hash uint64) bool {
+	for index, names := range w.info.lower {
+		i := names.find(hash)
+		if i < 0 {
+			continue
+		}
+		sp, key := w.d.spaces[index], names.slots[i].val
+		t := sp.lower[w.tier].Load()
+		if t == nil {
+			continue
+		}
+		s := t.find(key)
+		if !w.d.slotHas(s, w.seat) {
+			continue
+		}
+		if w.copyLeft(sp, key) {
+			return true
+		}
+		if !w.d.flipSlot(t, s, w.seat) {
+			return true
+		}
+		w.count()
+		if !w.d.inTable(&sp.lower[TierCPU], key, w.seat) && !w.d.inTable(&sp.lower[TierStorage], key, w.seat) {
+			names.del(i)
 		}
 		return true
-	})
-}
-
-func (w *removing) beside(t *table, sp *space, key uint64) (found, gone bool) {
-	if t == nil {
-		return false, false
 	}
-	s := t.find(key)
-	if !w.d.slotHas(s, w.seat) {
-		return false, false
-	}
-	if w.copyLeft(sp, key) {
-		return true, false
-	}
-	w.flip.flush()
-	if !w.d.flipSlot(t, s, w.seat) {
-		return true, false
-	}
-	info := &w.d.info[w.seat]
-	info.blocks[w.tier]--
-	if w.tier == TierGPU {
-		info.stranded--
-	}
-	w.res.Removed++
-	return true, true
+	return false
 }
 
 // copyLeft takes one of several copies away.

@@ -28,7 +28,7 @@ func (m *mask) has(seat int) bool { return atomic.LoadUint64(&m[seat>>6])>>(seat
 // bit have ended, the seat is given to somebody else. One writer at a time.
 type seating struct {
 	epochs *epochs
-	ids    atomic.Pointer[[]atomic.Int32] // by seat: HolderID
+	ids    atomic.Pointer[[]HolderID]     // by seat, replaced as a whole
 	bySelf atomic.Pointer[[]atomic.Int32] // by HolderID: live seat + 1, 0 = none
 	live   mask
 	words  atomic.Int32 // words of masks in use
@@ -46,7 +46,7 @@ type restingSeat struct {
 
 func (s *seating) init(e *epochs) {
 	s.epochs = e
-	s.ids.Store(&[]atomic.Int32{})
+	s.ids.Store(&[]HolderID{})
 	s.bySelf.Store(&[]atomic.Int32{})
 }
 
@@ -79,7 +79,10 @@ func (s *seating) take(id HolderID) (seat int, ok bool) {
 	default:
 		return 0, false
 	}
-	grown(&s.ids, seat)[seat].Store(int32(id))
+	ids := make([]HolderID, max(s.made, len(*s.ids.Load())))
+	copy(ids, *s.ids.Load())
+	ids[seat] = id
+	s.ids.Store(&ids)
 	grown(&s.bySelf, int(id))[id].Store(int32(seat) + 1)
 	if w := int32(seat>>6) + 1; w > s.words.Load() {
 		s.words.Store(w)
@@ -112,7 +115,7 @@ func (s *seating) seatOf(id HolderID) (int, bool) {
 	return seat, seat >= 0
 }
 
-func (s *seating) id(seat int) HolderID { return HolderID((*s.ids.Load())[seat].Load()) }
+func (s *seating) id(seat int) HolderID { return (*s.ids.Load())[seat] }
 
 // kill takes a seat out of all lookups.
 func (s *seating) kill(seat int) {

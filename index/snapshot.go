@@ -2,12 +2,12 @@ package index
 
 import (
 	"iter"
-	"slices"
 
 	"warmroute/prefixhash"
 )
 
-// Entry is one block or one engine hash of a Snapshot.
+// Entry is a part of what a Snapshot says of one block, or of one engine hash:
+// several entries may name a block, and are true together.
 type Entry struct {
 	Scope Scope
 	Key   prefixhash.Key
@@ -70,248 +70,120 @@ func (x *Index) Snapshot() iter.Seq[Entry] {
 	}
 }
 
+// collectPages is how many pages of stems are collected at a time.
+const collectPages = 16
+
 // collectors are the parts of a snapshot, each to be called with d.mu held.
 func (d *domain) collectors() (all []func() []Entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, sp := range d.spaces {
-		if sp == nil {
-			continue
-		}
-		for q := range tableParts {
-			all = append(all, func() []Entry { return d.collect(sp, q) })
-		}
+	for page := 0; page < len(*d.stems.pages.Load()); page += collectPages {
+		all = append(all, func() []Entry { return d.collectStems(page) })
 	}
-	for q := range tableParts {
-		all = append(all, func() []Entry { return d.collectEngines(q) })
+	for seat := range d.info {
+		all = append(all, func() []Entry { return d.collectNames(seat) })
+	}
+	for _, sp := range d.spaces {
+		for tier := TierCPU; sp != nil && tier < tiers; tier++ {
+			for q := range tableParts {
+				all = append(all, func() []Entry { return d.collectLower(sp, tier, q) })
+			}
+		}
 	}
 	return all
 }
 
-// collect gathers the blocks of one array of every table.
-func (d *domain) collect(sp *space, q int) (out []Entry) {
-	if sp.dropped {
-		return nil
-	}
-	at := map[uint64]int{}
-	entry := func(key uint64) *Entry {
-		i, ok := at[key]
-		if !ok {
-			i = len(out)
-			at[key] = i
-			out = append(out, Entry{Scope: sp.scope, Key: prefixhash.Key(key)})
-		}
-		return &out[i]
-	}
-	tables := [...]struct {
-		t    *table
-		tier Tier
-	}{
-		{sp.gpu, TierGPU}, {sp.stranded.Load(), TierGPU},
-		{sp.lower[TierCPU].Load(), TierCPU}, {sp.lower[TierStorage].Load(), TierStorage},
-	}
-	for _, from := range tables {
-		if from.t == nil {
+// collectStems gathers the blocks of some stems.
+func (d *domain) collectStems(page int) (out []Entry) {
+	for id := page * stemsPerPage; id < (page+collectPages)*stemsPerPage && id <= int(d.stems.made); id++ {
+		st := d.stems.at(uint32(id))
+		sp, n := d.spaces[st.space], st.blocks()
+		if n == 0 {
 			continue
 		}
-		p := from.t.parts[q].Load()
-		for i := range p.n {
-			s := p.at(i)
-			if s.key == 0 || s.val&valSet == 0 && (from.t != sp.gpu || !sp.needed(s)) {
-				continue
+		base := len(out)
+		keys := st.array()[:n]
+		for off, key := range keys {
+			e := Entry{Scope: sp.scope, Key: prefixhash.Key(key), First: off == 0 && st.parent == 0}
+			if off+1 < n {
+				e.Children = []prefixhash.Key{prefixhash.Key(keys[off+1])}
 			}
-			e := entry(s.key)
-			d.sets.each(setID(s.val&valSet), func(seat int) {
-				if d.seating.live.has(seat) {
-					extra := d.copies[copyKey{int32(sp.index), int32(seat), from.tier, s.key}]
-					e.Copies = append(e.Copies, Copy{d.info[seat].holder.self, from.tier, int(extra)})
-				}
-			})
-			if from.t == sp.gpu {
-				e.First = s.val&valFirst != 0
-				sp.children(s, func(key uint64) bool {
-					if sp.alive(key) && !slices.Contains(e.Children, prefixhash.Key(key)) {
-						e.Children = append(e.Children, prefixhash.Key(key))
-					}
-					return true
-				})
-			}
-		}
-	}
-	return slices.DeleteFunc(out, func(e Entry) bool { return len(e.Copies)+len(e.Children) == 0 })
-}
-
-func (d *domain) collectEngines(q int) (out []Entry) {
-	d.engines.each(q, func(at engineAt) {
-		e := Entry{Scope: d.spaces[at.space()].scope, Key: prefixhash.Key(at.key()), HasEngine: true, Engine: at.hash()}
-		d.sets.each(at.set(), func(seat int) {
-			if d.seating.live.has(seat) {
-				e.Copies = append(e.Copies, Copy{Holder: d.info[seat].holder.self})
-			}
-		})
-		if len(e.Copies) > 0 {
 			out = append(out, e)
 		}
-	})
+		for c := st.child; c != 0; c = d.stems.at(c).next {
+			child := d.stems.at(c)
+			e := &out[base+child.parent.off()]
+			e.Children = append(e.Children, prefixhash.Key(child.key(0)))
+		}
+		from := 0
+		for _, l := range st.appendLevels(nil) {
+			for off := from; off < l.end; off++ {
+				out[base+off].Copies = d.copiesOf(sp, keys[off], l.set, TierGPU)
+			}
+			from = l.end
+		}
+	}
 	return out
 }
 
-// Restore takes the entries of a Snapshot, of another index perhaps, as if
-// their holders had reported them. Holders that have not begun do; those that
-// report here already are left as they are. Entries are kept until all are
-// there, and blocks whose place in a prompt is not among them are dropped. A
-// reporter that goes on where the snapshot ended asks Resume, not Begin.
-func (x *Index) Restore(entries iter.Seq[Entry]) (res Result) {
-	r := restorer{x: x, res: &res, holders: map[Holder]*holder{}, blocks: map[scopedKey]*Entry{}, engines: map[scopedKey][]Entry{}}
-	var first []scopedKey
-	for e := range entries {
-		k := scopedKey{e.Scope, e.Key}
-		if e.HasEngine {
-			r.engines[k] = append(r.engines[k], e)
-			continue
+// copiesOf lists a set's live holders of a block.
+func (d *domain) copiesOf(sp *space, key uint64, set setID, tier Tier) (all []Copy) {
+	d.sets.each(set, func(seat int) {
+		if d.seating.live.has(seat) {
+			extra := d.copies[copyKey{int32(sp.index), int32(seat), tier, key}]
+			all = append(all, Copy{d.info[seat].holder.self, tier, int(extra)})
 		}
-		r.blocks[k] = &e
-		if e.First {
-			first = append(first, k)
+	})
+	return all
+}
+
+// collectNames gathers what a holder calls its blocks, and those of them that
+// are stranded.
+func (d *domain) collectNames(seat int) (out []Entry) {
+	info := &d.info[seat]
+	if !d.seating.live.has(seat) {
+		return nil
+	}
+	name := func(sp *space, hash, key uint64) {
+		out = append(out, Entry{Scope: sp.scope, Key: prefixhash.Key(key), HasEngine: true, Engine: hash, Copies: []Copy{{Holder: info.holder.self}}})
+	}
+	for _, s := range info.lane.slots {
+		if p := pos(s.val); p != 0 {
+			st := d.stems.at(p.stem())
+			name(d.spaces[st.space], s.hash, st.key(p.off()))
 		}
 	}
-	for _, k := range first {
-		r.take(k, 0)
-	}
-	for len(r.ready) > 0 || r.unplaced() {
-		next := r.ready[len(r.ready)-1]
-		r.ready = r.ready[:len(r.ready)-1]
-		r.take(next.scopedKey, next.parent)
-	}
-	for k, e := range r.blocks { // copies beside the GPU need no place in a prompt
-		for _, c := range e.Copies {
-			if c.Tier == TierGPU {
-				res.Dropped++
-				continue
+	for index, l := range info.lower {
+		for _, s := range l.slots {
+			if s.val != 0 && info.lane.find(s.hash) < 0 {
+				name(d.spaces[index], s.hash, s.val)
 			}
-			r.copies(k, 0, c)
 		}
 	}
-	return res
-}
-
-// Resume returns the incarnation of a holder that has begun, for a reporter
-// that goes on where a restored state ended instead of beginning anew.
-func (x *Index) Resume(self Holder) (incarnation uint64, ok bool) {
-	h := x.known(self)
-	if h == nil {
-		return 0, false
+	for hash, b := range info.stranded {
+		sp := d.spaces[b.space]
+		name(sp, hash, b.key)
+		out = append(out,
+			Entry{Scope: sp.scope, Key: prefixhash.Key(b.parent), Children: []prefixhash.Key{prefixhash.Key(b.key)}},
+			Entry{Scope: sp.scope, Key: prefixhash.Key(b.key), Copies: []Copy{{info.holder.self, TierGPU,
+				int(d.copies[copyKey{int32(sp.index), int32(seat), TierGPU, b.key}])}}})
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.incarnation, h.incarnation != 0
+	return out
 }
 
-type scopedKey struct {
-	scope Scope
-	key   prefixhash.Key
-}
-
-type restorer struct {
-	x       *Index
-	res     *Result
-	holders map[Holder]*holder // nil: reports here already
-	blocks  map[scopedKey]*Entry
-	engines map[scopedKey][]Entry
-	ready   []placed
-}
-
-// placed is a block whose parent has been taken.
-type placed struct {
-	scopedKey
-	parent uint64
-}
-
-// unplaced makes the children of holes ready: blocks whose parent is known by
-// name, but by nobody else's child.
-func (r *restorer) unplaced() bool {
-	child := map[scopedKey]bool{}
-	for k, e := range r.blocks {
-		for _, c := range e.Children {
-			child[scopedKey{k.scope, c}] = true
+// collectLower gathers the blocks of one array of a tier below the GPU.
+func (d *domain) collectLower(sp *space, tier Tier, q int) (out []Entry) {
+	t := sp.lower[tier].Load()
+	if t == nil || sp.dropped {
+		return nil
+	}
+	p := t.parts[q].Load()
+	for i := range p.n {
+		if s := p.at(i); s.key != 0 && s.val&valSet != 0 {
+			if copies := d.copiesOf(sp, s.key, setID(s.val&valSet), tier); len(copies) > 0 {
+				out = append(out, Entry{Scope: sp.scope, Key: prefixhash.Key(s.key), Copies: copies})
+			}
 		}
 	}
-	for k, e := range r.blocks {
-		onGPU := slices.ContainsFunc(e.Copies, func(c Copy) bool { return c.Tier == TierGPU })
-		if !onGPU && len(e.Children) > 0 && !child[k] { // a hole at the start of what is known
-			r.take(k, 0)
-		}
-	}
-	return len(r.ready) > 0
-}
-
-func (r *restorer) push(k scopedKey, e *Entry) {
-	for _, c := range e.Children {
-		r.ready = append(r.ready, placed{scopedKey{k.scope, c}, uint64(k.key)})
-	}
-}
-
-// take stores a block behind its parent (0: it is a first one) for all that
-// have it, and makes its children ready.
-func (r *restorer) take(k scopedKey, parent uint64) {
-	e := r.blocks[k]
-	if e == nil {
-		return
-	}
-	delete(r.blocks, k)
-	for _, c := range e.Copies {
-		r.copies(k, parent, c)
-	}
-	r.push(k, e)
-}
-
-func (r *restorer) copies(k scopedKey, parent uint64, c Copy) {
-	h := r.holder(c.Holder)
-	if h == nil || c.Tier >= tiers {
-		return
-	}
-	for range 1 + c.Extra {
-		r.store(h, k, parent, c)
-	}
-}
-
-// holder is the holder to restore copies of, nil when it is not to be touched.
-func (r *restorer) holder(self Holder) *holder {
-	h, ok := r.holders[self]
-	if !ok {
-		if _, begun := r.x.Resume(self); !begun {
-			r.x.Begin(self)
-			h = r.x.intern(self)
-		}
-		r.holders[self] = h
-	}
-	return h
-}
-
-func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.sawGroup(k.scope, GroupUnknown)
-	sp := r.x.lockSpace(k.scope)
-	if sp == nil {
-		r.res.Dropped++
-		return
-	}
-	d := sp.d
-	defer d.mu.Unlock()
-	seat, ok := d.seatFor(h)
-	if !ok {
-		r.res.Dropped++
-		return
-	}
-	one := run{sp: sp, seat: seat, tier: c.Tier, keys: []uint64{keyOf(uint64(k.key))}, hasParent: parent != 0, parent: parent}
-	for _, e := range r.engines[k] {
-		if slices.ContainsFunc(e.Copies, func(o Copy) bool { return o.Holder == c.Holder }) {
-			one.engines = []uint64{e.Engine}
-		}
-	}
-	sp.plain = sp.plain || one.engines == nil
-	before := sp.blocks()
-	d.store(&one, r.res)
-	r.x.blocks.Add(int64(sp.blocks() - before))
+	return out
 }

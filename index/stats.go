@@ -7,7 +7,8 @@ type Stats struct {
 	Scopes  int
 	Holders int    // replicas' ranks known
 	Blocks  int    // distinct blocks kept, all scopes and tiers
-	Engines int    // engine hashes kept
+	Engines int    // engine hashes kept, each for one holder
+	Stems   int    // stretches of blocks
 	Orphans int    // blocks that wait for their parent
 	Leases  int    // speculative, learned and leased entries
 	Sets    int    // distinct sets of two or more holders
@@ -26,10 +27,16 @@ func (x *Index) Stats() Stats {
 	x.holders.Range(func(any, any) bool { s.Holders++; return true })
 	for _, d := range x.allDomains() {
 		d.mu.Lock()
-		s.Engines += d.engines.count()
 		s.Orphans += d.orphans.blocks
 		s.Sets += len(d.sets.byPrint)
-		s.Bytes += d.engines.bytes() + d.sets.bytes()
+		s.Bytes += d.stems.bytes() + d.sets.bytes()
+		d.stems.each(func(uint32, *stem) { s.Stems++ })
+		for i := range d.info {
+			if d.seating.live.has(i) {
+				s.Engines += d.info[i].names()
+				s.Bytes += d.info[i].bytes()
+			}
+		}
 		for _, sp := range d.spaces {
 			if sp == nil {
 				continue
@@ -38,35 +45,68 @@ func (x *Index) Stats() Stats {
 			for _, t := range sp.tables() {
 				s.Bytes += t.bytes()
 			}
-			for _, list := range sp.kids {
-				s.Bytes += 8*cap(list) + 40
-			}
 		}
 		d.mu.Unlock()
 	}
 	return s
 }
 
-// distinct is how many keys somebody holds in some tier. d.mu is held.
-func (sp *space) distinct() int {
-	n := sp.gpu.count()
-	for i, t := range sp.tables()[1:] {
-		for q := range t.parts {
-			p := t.parts[q].Load()
-			for k := range p.n {
-				s := p.at(k)
-				if s.val&valSet != 0 && !sp.before(i+1, s.key) {
-					n++
-				}
+// names is how many hashes a holder uses.
+func (i *seatInfo) names() int {
+	n := i.lane.used + len(i.stranded)
+	for _, l := range i.lower {
+		for k := range l.slots {
+			s := &l.slots[k]
+			if _, waits := i.stranded[s.hash]; s.val != 0 && !waits && i.lane.find(s.hash) < 0 {
+				n++
 			}
 		}
 	}
 	return n
 }
 
-// before says whether one of the first n tables holds the key.
-func (sp *space) before(n int, key uint64) bool {
-	for _, t := range sp.tables()[:n] {
+// bytes is the memory of a holder's names; a stranded one takes about 150 bytes
+// in its two maps.
+func (i *seatInfo) bytes() int {
+	n := i.lane.bytes() + i.kids.bytes() + 150*len(i.stranded)
+	for _, l := range i.lower {
+		n += l.bytes()
+	}
+	return n
+}
+
+// distinct is how many keys somebody holds in some tier. d.mu is held.
+func (sp *space) distinct() int {
+	flats := sp.flats()
+	n := sp.held
+	for i, t := range flats {
+		for q := range t.parts {
+			p := t.parts[q].Load()
+			for k := range p.n {
+				if s := p.at(k); s.val&valSet != 0 && !inAnyOf(flats[:i], s.key) {
+					n++
+				}
+			}
+		}
+	}
+	if len(flats) == 0 || n == sp.held {
+		return n
+	}
+	sp.d.stems.each(func(_ uint32, st *stem) { // those that are also in stems
+		if int(st.space) != sp.index {
+			return
+		}
+		for _, key := range st.array()[:st.blocks()] {
+			if inAnyOf(flats, key) {
+				n--
+			}
+		}
+	})
+	return n
+}
+
+func inAnyOf(tables []*table, key uint64) bool {
+	for _, t := range tables {
 		if s := t.find(key); s != nil && s.val&valSet != 0 {
 			return true
 		}

@@ -108,8 +108,8 @@ func (x *Index) sweepDead() {
 	}
 }
 
-// sweep takes the killed seats out of all sets, one array at a time so that
-// ingest waits for one array at most.
+// sweep takes what killed seats had away, in steps, so that ingest never waits
+// for long.
 func (d *domain) sweep() {
 	d.mu.Lock()
 	dead := slices.Clone(d.seating.dead)
@@ -130,11 +130,17 @@ func (d *domain) sweep() {
 			f()
 		}
 	}
+	for _, seat := range dead {
+		for more := true; more; {
+			more = false
+			pass(func() { more = s.stems(seat) })
+		}
+	}
 	for _, sp := range spaces {
 		if sp == nil {
 			continue
 		}
-		for _, t := range sp.tables() {
+		for _, t := range sp.flats() {
 			for q := range t.parts {
 				pass(func() {
 					if !sp.dropped {
@@ -143,9 +149,6 @@ func (d *domain) sweep() {
 				})
 			}
 		}
-	}
-	for q := range d.engines.parts {
-		pass(func() { s.engines(q) })
 	}
 	if s.failed {
 		return
@@ -163,14 +166,51 @@ func (d *domain) sweep() {
 		}
 	}
 	for _, seat := range dead {
-		d.info[seat] = seatInfo{}
+		d.info[seat].discard()
 		d.partial.put(seat, false)
 	}
 	d.seating.swept(dead)
 }
 
-func (sp *space) tables() []*table {
-	all := []*table{sp.gpu}
+// sweepStep is how many of a holder's names are looked at under the lock at a
+// time: about a tenth of a millisecond.
+const sweepStep = 4096
+
+// stems takes some of a dead seat's blocks out of the stems. false: none are left.
+func (s *sweeper) stems(seat int) (more bool) {
+	d, l := s.d, &s.d.info[seat].lane
+	if len(l.slots) == 0 {
+		return false
+	}
+	before := d.blocks()
+	n := min(sweepStep, len(l.slots))
+	for _, slot := range l.slots[len(l.slots)-n:] {
+		if slot.val == 0 {
+			continue
+		}
+		id := pos(slot.val).stem()
+		st := d.stems.at(id)
+		if held := d.cutoff(st, seat); held > 0 && !d.flip(id, st, 0, held, seat) {
+			s.failed = true // no sets left: the seat stays dead and is swept again
+			return false
+		}
+	}
+	l.slots = l.slots[:len(l.slots)-n]
+	d.x.blocks.Add(int64(d.blocks() - before))
+	return len(l.slots) > 0
+}
+
+func (i *seatInfo) discard() {
+	i.lane.discard()
+	i.kids.discard()
+	for _, l := range i.lower {
+		l.discard()
+	}
+	*i = seatInfo{}
+}
+
+// flats are the tables that have blocks by their keys.
+func (sp *space) flats() (all []*table) {
 	if t := sp.stranded.Load(); t != nil {
 		all = append(all, t)
 	}
@@ -181,6 +221,9 @@ func (sp *space) tables() []*table {
 	}
 	return all
 }
+
+// tables are all of a space.
+func (sp *space) tables() []*table { return append(sp.flats(), sp.heads) }
 
 // sweeper rewrites sets without some seats. Each distinct set is worked out
 // once per array.
@@ -259,30 +302,11 @@ func (s *sweeper) table(t *table, q int) {
 	}
 }
 
-func (s *sweeper) engines(q int) {
-	s.begin()
-	defer s.end()
-	m := s.d.engines
-	m.each(q, func(e engineAt) {
-		id := e.set()
-		to := s.replacement(id)
-		if to == id {
-			return
-		}
-		s.d.sets.take(to, 1)
-		s.d.sets.drop(id, 1)
-		if e.g.sets[e.i] = to; to == 0 {
-			m.unlink(e)
-		}
-	})
-	m.shrink(q)
-}
-
 // sparse is how full an array must be, in percent, for a sweep to leave it alone.
 const sparse = 58
 
-// tidy drops the engine hashes of blocks that were evicted, and the memory that
-// is no longer needed.
+// tidy drops names of blocks that were evicted, and the memory that is no
+// longer needed.
 func (d *domain) tidy() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -297,7 +321,6 @@ func (d *domain) tidy() {
 			continue
 		}
 		for _, t := range sp.tables() {
-			t.pin = 0
 			for q := range t.parts {
 				if n := int(t.parts[q].Load().n); n > 4*minPart && t.live[q]*100 < n*sparse {
 					t.rebuild(q, compact)
@@ -305,41 +328,31 @@ func (d *domain) tidy() {
 			}
 		}
 	}
-	for q := range d.engines.parts {
-		d.engines.tidy(q)
-	}
-}
-
-// forgetEvicted compares the engine map with the blocks. d.mu is held.
-func (d *domain) forgetEvicted() {
-	d.evicted = 0
-	for q := range d.engines.parts {
-		d.engines.each(q, func(e engineAt) {
-			if !d.anyHolds(e) {
-				d.sets.drop(e.set(), 1)
-				d.engines.unlink(e)
-			}
-		})
-		d.engines.shrink(q)
-	}
-}
-
-func (d *domain) anyHolds(entry engineAt) bool {
-	sp := d.spaces[entry.space()]
-	if sp == nil {
-		return false
-	}
-	if sp.alive(entry.key()) {
-		return true
-	}
-	for i := range sp.lower {
-		if t := sp.lower[i].Load(); t != nil {
-			if s := t.find(entry.key()); s != nil && s.val&valSet != 0 {
-				return true
+	for i := range d.info {
+		if info := &d.info[i]; d.seating.live.has(i) {
+			info.lane.tidy()
+			info.kids.tidy()
+			for _, l := range info.lower {
+				l.tidy()
 			}
 		}
 	}
-	return false
+	d.stems.tidy()
+}
+
+// forgetEvicted drops names of blocks below the GPU that nobody keeps. d.mu is held.
+func (d *domain) forgetEvicted() {
+	d.evicted = 0
+	for seat := range d.info {
+		for index, l := range d.info[seat].lower {
+			sp := d.spaces[index]
+			for i := len(l.slots) - 1; i >= 0; i-- {
+				for l.slots[i].val != 0 && !d.inTable(&sp.lower[TierCPU], l.slots[i].val, seat) && !d.inTable(&sp.lower[TierStorage], l.slots[i].val, seat) {
+					l.del(i)
+				}
+			}
+		}
+	}
 }
 
 // dropDrained removes the scopes nobody has anything in any more, when scopes
@@ -384,8 +397,13 @@ func (d *domain) takeDrained() (drained []*space) {
 		d.spaces[i] = nil
 		drained = append(drained, sp)
 	}
-	if len(drained) > 0 {
-		d.forgetEvicted()
+	for i := range d.info { // names of evicted blocks may be left
+		for index, l := range d.info[i].lower {
+			if d.spaces[index] == nil {
+				l.discard()
+				delete(d.info[i].lower, index)
+			}
+		}
 	}
 	return drained
 }

@@ -11,16 +11,14 @@ import (
 type slot struct {
 	key   uint64 // 0: never used in this array; gone: being given to another key
 	val   uint64 // see the val constants
-	child uint64 // key of a block known behind this one, 0 = none
+	child uint64 // of leases: the number of a claim
 }
 
-// A val holds the set of holders in its low 24 bits, flags, and the time of the
-// last store in coarse ticks (for eviction), from bit 32.
+// A val holds the set of holders, or the number of a stem, in its low 24 bits. A
+// claim's deadline is from bit 32 on.
 const (
-	valSet   = 1<<24 - 1
-	valMulti = 1 << 24 // more children are listed in space.kids
-	valFirst = 1 << 25 // first block of a prompt: has no parent
-	valTick  = 32      // in an emptied slot: the epoch it was emptied in
+	valSet  = 1<<24 - 1
+	valTick = 32 // in an emptied slot: the epoch it was emptied in
 )
 
 // gone is no key.
@@ -57,9 +55,6 @@ type table struct {
 	// churns: keys come and go with every request.
 	churns bool
 
-	// keep says whether a slot without a set is still of use; nil = no.
-	keep func(*slot) bool
-	pin  uint64 // key whose slot is kept in any case
 	sink uint64 // keeps touches from being optimised away
 }
 
@@ -211,7 +206,7 @@ func (t *table) trim(q int, p *part, i uint64, spare *slot) {
 // reusable says whether an emptied slot may change its key. Epochs are compared
 // by their low 32 bits; an older slot than those can tell waits for a rebuild.
 func (t *table) reusable(s *slot) bool {
-	return int32(uint32(t.settled)-uint32(s.val>>valTick)) > 0 && s.key != t.pin && (t.keep == nil || !t.keep(s))
+	return int32(uint32(t.settled)-uint32(s.val>>valTick)) > 0
 }
 
 // settle lets slots be reused that were emptied before the oldest running
@@ -247,19 +242,8 @@ func (t *table) fill(q int) int {
 // Home positions rise with the hash, so both arrays are walked in order.
 func (t *table) rebuild(q, percent int) {
 	old := t.parts[q].Load()
-	held := 0
-	kept := make([]uint64, 0, 8)
-	for i := range old.n {
-		s := old.at(i)
-		switch {
-		case s.key == 0:
-		case s.val&valSet != 0:
-			held++
-		case s.key == t.pin || t.keep != nil && t.keep(s):
-			kept = append(kept, i)
-		}
-	}
-	n := max(minPart, (held+len(kept)+1)*100/percent+1)
+	held := t.live[q]
+	n := max(minPart, (held+1)*100/percent+1)
 	step := 1 << max(0, bits.Len(uint(n))-5) // sizes in steps of 3 to 6 %, so that arrays can be used again
 	n = (n + step - 1) / step * step
 	p := newPart(t.epochs, n)
@@ -277,10 +261,7 @@ func (t *table) rebuild(q, percent int) {
 			move(s)
 		}
 	}
-	for _, i := range kept {
-		move(old.at(i))
-	}
-	t.used[q] = held + len(kept)
+	t.used[q] = held
 	t.builds++
 	t.parts[q].Store(p)
 	t.epochs.discard(old.mem)
@@ -299,7 +280,7 @@ func (t *table) set(s *slot, id setID) {
 	}
 	v := s.val&^valSet | uint64(id)
 	if id == 0 {
-		v = s.val&(valMulti|valFirst) | t.emptied()
+		v = t.emptied()
 	}
 	atomic.StoreUint64(&s.val, v)
 }

@@ -1,0 +1,160 @@
+package index
+
+import (
+	"iter"
+	"math/bits"
+	"slices"
+	"sync/atomic"
+)
+
+// Found is what a lookup found, in memory that is used again by the next one. It
+// is not for concurrent use; its zero value is ready. Whoever has a depth each
+// for many holders writes them as one array, so that a prompt that all hold costs
+// no more than a prompt that few do.
+type Found struct {
+	x     *Index
+	words int
+	first []uint64 // seats that hold the first block
+	alive []uint64 // of them, those that held every block so far
+	ends  []int32  // by seat: blocks without a gap; valid for seats in first
+	ids   []HolderID
+
+	partial []uint64   // of first, those with blocks that the index had to forget
+	hybrid  []HolderID // holders whose blocks prove nothing
+
+	list   []Match // all of it, when listed: not only what is on GPU
+	listed bool
+
+	flat [64]int32 // one depth, to be copied
+}
+
+// reset empties f and makes room for seats.
+func (f *Found) reset(x *Index, words int) {
+	f.x, f.words, f.listed, f.list, f.hybrid = x, words, false, f.list[:0], f.hybrid[:0]
+	if len(f.first) < words {
+		n := max(words, 2*len(f.first))
+		f.first, f.alive, f.partial, f.ends = make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]int32, n*64)
+	}
+	clear(f.first[:words])
+}
+
+// Len is how many holders All yields.
+func (f *Found) Len() int {
+	if f.listed {
+		return len(f.list)
+	}
+	n := len(f.hybrid)
+	for _, w := range f.first[:f.words] {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// All yields a Match for each holder the index knows something of, in no order.
+func (f *Found) All() iter.Seq[Match] {
+	return func(yield func(Match) bool) {
+		if f.listed {
+			for i := range f.list {
+				if !yield(f.list[i]) {
+					return
+				}
+			}
+			return
+		}
+		for i, w := range f.first[:f.words] {
+			for ; w != 0; w &= w - 1 {
+				bit := bits.TrailingZeros64(w)
+				end := f.ends[i<<6+bit]
+				if !yield(Match{ID: f.ids[i<<6+bit], Blocks: end, Reported: end, Lower: end, Storage: end, Learned: end,
+					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.seen(f.ids[i<<6+bit])}) {
+					return
+				}
+			}
+		}
+		for _, id := range f.hybrid {
+			if !yield(Match{ID: id, HybridUnknown: true, Seen: f.x.seen(id)}) {
+				return
+			}
+		}
+	}
+}
+
+// AppendTo appends what All yields.
+func (f *Found) AppendTo(dst []Match) []Match {
+	dst = slices.Grow(dst, f.Len())
+	for m := range f.All() {
+		dst = append(dst, m)
+	}
+	return dst
+}
+
+// begin makes first and alive the holders of the first block that count, and
+// says whether there are any.
+func (f *Found) begin(d *domain, set setID) bool {
+	any := uint64(0)
+	for i := range f.words {
+		w := d.sets.word(set, i) & d.seating.live.load(i) &^ d.hidden.load(i)
+		f.first[i], f.alive[i] = w, w
+		f.partial[i] = d.partial.load(i)
+		any |= w
+	}
+	return any != 0
+}
+
+// keep ends the holders that are not in a set at depth p, and says whether
+// others are left.
+func (f *Found) keep(s *sets, set setID, p int32) bool {
+	if set < firstSet {
+		seat := int(set) - 1
+		for i, w := range f.alive[:f.words] {
+			left := uint64(0)
+			if seat >= 0 && seat>>6 == i {
+				left = w & (1 << (seat & 63))
+			}
+			f.end(i, w&^left, p)
+			f.alive[i] = left
+		}
+		return seat >= 0 && f.alive[seat>>6] != 0
+	}
+	any, bits := uint64(0), s.words(set)
+	for i, w := range f.alive[:f.words] {
+		left := uint64(0)
+		if i < len(bits) {
+			left = w & atomic.LoadUint64(&bits[i])
+		}
+		f.end(i, w&^left, p)
+		f.alive[i] = left
+		any |= left
+	}
+	return any != 0
+}
+
+// few holders' ends are written one by one.
+const few = 12
+
+// end notes that holders, 64 to a word, end at depth p.
+func (f *Found) end(word int, gone uint64, p int32) {
+	if gone == 0 {
+		return
+	}
+	ends := f.ends[word<<6 : word<<6+64]
+	if f.alive[word] == f.first[word] && bits.OnesCount64(gone) > few { // none of the word has an end yet
+		if f.flat[0] != p {
+			for i := range f.flat {
+				f.flat[i] = p
+			}
+		}
+		copy(ends, f.flat[:])
+		return
+	}
+	for ; gone != 0; gone &= gone - 1 {
+		ends[bits.TrailingZeros64(gone)&63] = p
+	}
+}
+
+// finish ends the holders that are left.
+func (f *Found) finish(p int32) {
+	for i, w := range f.alive[:f.words] {
+		f.end(i, w, p)
+	}
+}

@@ -1,0 +1,303 @@
+package index
+
+import "sync/atomic"
+
+// level is a stretch of a stem that one set of holders has. Along a stem sets
+// only shrink. In a stem's levels each is a word: where the stretch ends in the
+// low 16 bits, the set above them; the last one ends where the stem does.
+type level struct {
+	end int
+	set setID
+}
+
+const levelEnd = 0xffff // of the last level
+
+func packLevel(l level) uint64        { return uint64(l.end) | uint64(l.set)<<16 }
+func unpackLevel(w uint64) level      { return level{int(w & levelEnd), setID(w >> 16 & valSet)} }
+func levelWord(p *uint64) level       { return unpackLevel(atomic.LoadUint64(p)) }
+func stateOf(n int, set setID) uint64 { return uint64(n) | uint64(set)<<stateSetShift }
+
+// appendLevels appends a stem's levels. Writer only.
+func (st *stem) appendLevels(dst []level) []level {
+	s := st.state.Load()
+	n := stateBlocks(s)
+	if s&stateLevels == 0 {
+		return append(dst, level{n, stateSet(s)})
+	}
+	for _, w := range *st.levels.Load() {
+		dst = append(dst, unpackLevel(w))
+	}
+	dst[len(dst)-1].end = n
+	return dst
+}
+
+// cutoff is how many blocks of a stem a seat holds. Writer only.
+func (d *domain) cutoff(st *stem, seat int) (n int) {
+	s := st.state.Load()
+	if s&stateLevels == 0 {
+		if d.sets.has(stateSet(s), seat) {
+			n = stateBlocks(s)
+		}
+		return n
+	}
+	words := *st.levels.Load()
+	for i, w := range words {
+		l := unpackLevel(w)
+		if !d.sets.has(l.set, seat) {
+			break
+		}
+		if n = l.end; i == len(words)-1 {
+			n = stateBlocks(s)
+		}
+	}
+	return n
+}
+
+// flip gives a seat the blocks from … to - 1 of a stem or takes them. All or
+// none of them are the seat's. Blocks at the end that nobody holds any more go,
+// but those before other stems. false: there are too many different sets, and
+// nothing has changed.
+func (d *domain) flip(id uint32, st *stem, from, to, seat int) bool {
+	s := st.state.Load()
+	n := stateBlocks(s)
+	if s&stateLevels == 0 && from == 0 && to == n {
+		return d.flipWhole(id, st, s, seat)
+	}
+	if d.shorten(id, st, s, from, to, seat) {
+		return true
+	}
+	old := st.appendLevels(d.old[:0])
+	out, ok := d.flipped(d.out[:0], old, from, to, seat)
+	d.old, d.out = old, out
+	if !ok {
+		return false
+	}
+	d.publish(id, st, n, old, out)
+	for _, l := range old {
+		d.sets.drop(l.set, 1)
+	}
+	return true
+}
+
+// flipWhole is flip for all blocks of a stem that have one set.
+func (d *domain) flipWhole(id uint32, st *stem, s uint64, seat int) bool {
+	was := stateSet(s)
+	to, ok := d.sets.flip(was, seat)
+	if !ok {
+		return false
+	}
+	if to == 0 {
+		d.cut(id, st, 0, 0)
+	} else {
+		st.state.Store(s&^(valSet<<stateSetShift) | uint64(to)<<stateSetShift)
+	}
+	d.sets.drop(was, 1)
+	return true
+}
+
+// shorten is flip for the usual removal: a seat is the last one at the end of a
+// stem and loses some of what it has alone.
+func (d *domain) shorten(id uint32, st *stem, s uint64, from, to, seat int) bool {
+	if to != stateBlocks(s) || from == 0 {
+		return false
+	}
+	start, set := 0, stateSet(s)
+	if s&stateLevels != 0 {
+		words := *st.levels.Load()
+		set = unpackLevel(words[len(words)-1]).set
+		start = unpackLevel(words[len(words)-2]).end
+	}
+	if int(set) != seat+1 || from <= start || from < d.floor(st, from) {
+		return false
+	}
+	d.truncate(st, s, from)
+	return true
+}
+
+// truncate takes blocks off the end of a stem, all of one level.
+func (d *domain) truncate(st *stem, s uint64, n int) {
+	d.spaces[st.space].held -= stateBlocks(s) - n
+	st.state.Store(s&^0xffff + 1<<stateVersionShift | uint64(n))
+}
+
+// flipped appends the levels that flip leaves, the last ones perhaps of nobody,
+// with a reference for each.
+func (d *domain) flipped(dst, old []level, from, to, seat int) (_ []level, ok bool) {
+	start := 0
+	add := func(end int, set setID) {
+		if end <= start {
+			return
+		}
+		if k := len(dst); k > 0 && dst[k-1].set == set {
+			d.sets.drop(set, 1)
+			dst[k-1].end = end
+		} else {
+			dst = append(dst, level{end, set})
+		}
+		start = end
+	}
+	same := func(end int, set setID) {
+		if end > start {
+			d.sets.take(set, 1)
+			add(end, set)
+		}
+	}
+	for _, l := range old {
+		same(min(l.end, from), l.set)
+		if end := min(l.end, to); end > start && start >= from {
+			set, ok := d.sets.flip(l.set, seat)
+			if !ok {
+				for _, l := range dst {
+					d.sets.drop(l.set, 1)
+				}
+				return dst[:0], false
+			}
+			add(end, set)
+		}
+		same(l.end, l.set)
+	}
+	return dst, true
+}
+
+// publish makes levels a stem's, which had n blocks.
+func (d *domain) publish(id uint32, st *stem, n int, old, levels []level) {
+	last := len(levels) - 1
+	left := levels[last].end
+	if levels[last].set == 0 {
+		if left = 0; last > 0 {
+			left = levels[last-1].end
+		}
+		if floor := d.floor(st, left); floor > left {
+			left = floor
+			levels[last].end = left
+		} else {
+			levels = levels[:last]
+		}
+	}
+	if len(levels) == 0 {
+		d.cut(id, st, 0, 0)
+		return
+	}
+	s := st.state.Load() &^ (stateLevels | valSet<<stateSetShift)
+	if left < n {
+		d.spaces[st.space].held -= n - left
+		s = s&^0xffff + 1<<stateVersionShift | uint64(left)
+	}
+	if len(levels) == 1 {
+		st.state.Store(s | uint64(levels[0].set)<<stateSetShift)
+		st.levels.Store(nil)
+		return
+	}
+	if st.state.Load()&stateLevels != 0 && moveEnd(*st.levels.Load(), old, levels) {
+		if left < n {
+			st.state.Store(s | stateLevels)
+		}
+		return
+	}
+	words := make([]uint64, len(levels))
+	for i, l := range levels {
+		words[i] = packLevel(l)
+	}
+	words[len(words)-1] |= levelEnd
+	if left < n { // readers of the new levels must see the new end
+		st.state.Store(s | stateLevels)
+		st.levels.Store(&words)
+		return
+	}
+	st.levels.Store(&words)
+	st.state.Store(s | stateLevels)
+}
+
+// moveEnd changes a stem's levels in place, when they differ from what they were
+// in the end of one.
+func moveEnd(words []uint64, old, levels []level) bool {
+	if len(old) != len(levels) {
+		return false
+	}
+	at := -1
+	for i := range levels {
+		if levels[i].set != old[i].set {
+			return false
+		}
+		if i < len(levels)-1 && levels[i].end != old[i].end {
+			if at >= 0 {
+				return false
+			}
+			at = i
+		}
+	}
+	if at >= 0 {
+		atomic.StoreUint64(&words[at], packLevel(levels[at]))
+	}
+	return true
+}
+
+// floor is how many blocks of a stem must stay, at least n: other stems follow
+// the last of them.
+func (d *domain) floor(st *stem, n int) int {
+	if int(st.deep) < n {
+		return n
+	}
+	deep := -1
+	for id := st.child; id != 0; {
+		c := d.stems.at(id)
+		deep = max(deep, c.parent.off())
+		id = c.next
+	}
+	st.deep = int16(deep)
+	return max(n, deep+1)
+}
+
+// cut shortens a stem to n blocks, whose holders all have set: what was there is
+// the caller's to drop. A stem without blocks ends.
+func (d *domain) cut(id uint32, st *stem, n int, set setID) {
+	s := st.state.Load()
+	n = d.floor(st, n)
+	d.spaces[st.space].held -= stateBlocks(s) - n
+	first := st.key(0)
+	st.state.Store(s>>stateVersionShift<<stateVersionShift + 1<<stateVersionShift | stateOf(n, set))
+	st.levels.Store(nil)
+	if n > 0 {
+		return
+	}
+	heads := d.spaces[st.space].heads
+	heads.set(heads.find(first), 0)
+	d.unlink(st)
+	d.stems.rest(id)
+}
+
+// link notes that a stem follows a block.
+func (d *domain) link(id uint32, st *stem, parent pos) {
+	st.parent, st.prev, st.next, st.child, st.deep = parent, 0, 0, 0, -1
+	if parent == 0 {
+		return
+	}
+	p := d.stems.at(parent.stem())
+	if st.next = p.child; st.next != 0 {
+		d.stems.at(st.next).prev = id
+	}
+	p.child = id
+	p.deep = max(p.deep, int16(parent.off()))
+}
+
+// unlink undoes it. The parent's blocks that were kept for it go.
+func (d *domain) unlink(st *stem) {
+	if st.parent == 0 {
+		return
+	}
+	pid := st.parent.stem()
+	p := d.stems.at(pid)
+	if st.next != 0 {
+		d.stems.at(st.next).prev = st.prev
+	}
+	if st.prev != 0 {
+		d.stems.at(st.prev).next = st.next
+	} else {
+		p.child = st.next
+	}
+	levels := p.appendLevels(d.bare[:0])
+	d.bare = levels
+	if levels[len(levels)-1].set == 0 {
+		d.publish(pid, p, p.blocks(), nil, levels)
+	}
+}

@@ -1,0 +1,202 @@
+package index
+
+import (
+	"iter"
+	"slices"
+
+	"warmroute/prefixhash"
+)
+
+// Restore takes the entries of a Snapshot, of another index perhaps, as if
+// their holders had reported them. Holders that have not begun do; those that
+// report here already are left as they are. Entries are kept until all are
+// there, and blocks whose place in a prompt is not among them are dropped. A
+// reporter that goes on where the snapshot ended asks Resume, not Begin.
+func (x *Index) Restore(entries iter.Seq[Entry]) (res Result) {
+	r := restorer{x: x, res: &res, holders: map[Holder]*holder{}, blocks: map[scopedKey]*Entry{}, at: map[scopedKey]pos{}, engines: map[scopedKey][]Entry{}}
+	var first []scopedKey
+	for e := range entries {
+		k := scopedKey{e.Scope, e.Key}
+		if e.HasEngine {
+			r.engines[k] = append(r.engines[k], e)
+			continue
+		}
+		if e.First {
+			first = append(first, k)
+		}
+		r.blocks[k] = merged(r.blocks[k], &e)
+	}
+	for _, k := range first {
+		r.take(k, 0)
+	}
+	for len(r.ready) > 0 || r.unplaced() {
+		next := r.ready[len(r.ready)-1]
+		r.ready = r.ready[:len(r.ready)-1]
+		r.take(next.scopedKey, next.parent)
+	}
+	for k, e := range r.blocks { // copies beside the GPU need no place in a prompt
+		for _, c := range e.Copies {
+			if c.Tier == TierGPU {
+				res.Dropped++
+				continue
+			}
+			r.copies(k, 0, c)
+		}
+	}
+	return res
+}
+
+// Resume returns the incarnation of a holder that has begun, for a reporter
+// that goes on where a restored state ended instead of beginning anew.
+func (x *Index) Resume(self Holder) (incarnation uint64, ok bool) {
+	h := x.known(self)
+	if h == nil {
+		return 0, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.incarnation, h.incarnation != 0
+}
+
+type scopedKey struct {
+	scope Scope
+	key   prefixhash.Key
+}
+
+type restorer struct {
+	x       *Index
+	res     *Result
+	holders map[Holder]*holder // nil: reports here already
+	blocks  map[scopedKey]*Entry
+	engines map[scopedKey][]Entry
+	at      map[scopedKey]pos // where blocks went on GPU
+	ready   []placed
+}
+
+// merged is what two entries say of a block.
+func merged(known, e *Entry) *Entry {
+	if known == nil {
+		return e
+	}
+	known.First = known.First || e.First
+	for _, c := range e.Children {
+		if !slices.Contains(known.Children, c) {
+			known.Children = append(known.Children, c)
+		}
+	}
+	known.Copies = append(known.Copies, e.Copies...)
+	return known
+}
+
+// placed is a block whose parent has been taken.
+type placed struct {
+	scopedKey
+	parent uint64
+}
+
+// unplaced makes the children of holes ready: blocks whose parent is known by
+// name, but by nobody else's child.
+func (r *restorer) unplaced() bool {
+	child := map[scopedKey]bool{}
+	for k, e := range r.blocks {
+		for _, c := range e.Children {
+			child[scopedKey{k.scope, c}] = true
+		}
+	}
+	for k, e := range r.blocks {
+		onGPU := slices.ContainsFunc(e.Copies, func(c Copy) bool { return c.Tier == TierGPU })
+		if !onGPU && len(e.Children) > 0 && !child[k] { // a hole at the start of what is known
+			r.take(k, 0)
+		}
+	}
+	return len(r.ready) > 0
+}
+
+func (r *restorer) push(k scopedKey, e *Entry) {
+	for _, c := range e.Children {
+		r.ready = append(r.ready, placed{scopedKey{k.scope, c}, uint64(k.key)})
+	}
+}
+
+// take stores a block behind its parent (0: it is a first one) for all that
+// have it, and makes its children ready.
+func (r *restorer) take(k scopedKey, parent uint64) {
+	e := r.blocks[k]
+	if e == nil {
+		return
+	}
+	delete(r.blocks, k)
+	for _, c := range e.Copies {
+		r.copies(k, parent, c)
+	}
+	r.push(k, e)
+}
+
+func (r *restorer) copies(k scopedKey, parent uint64, c Copy) {
+	h := r.holder(c.Holder)
+	if h == nil || c.Tier >= tiers {
+		return
+	}
+	for range 1 + c.Extra {
+		r.store(h, k, parent, c)
+	}
+}
+
+// holder is the holder to restore copies of, nil when it is not to be touched.
+func (r *restorer) holder(self Holder) *holder {
+	h, ok := r.holders[self]
+	if !ok {
+		if _, begun := r.x.Resume(self); !begun {
+			r.x.Begin(self)
+			h = r.x.intern(self)
+		}
+		r.holders[self] = h
+	}
+	return h
+}
+
+func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sawGroup(k.scope, GroupUnknown)
+	sp := r.x.lockSpace(k.scope)
+	if sp == nil {
+		r.res.Dropped++
+		return
+	}
+	d := sp.d
+	defer d.mu.Unlock()
+	seat, ok := d.seatFor(h)
+	if !ok {
+		r.res.Dropped++
+		return
+	}
+	key := keyOf(uint64(k.key))
+	one := run{sp: sp, seat: seat, tier: c.Tier, keys: []uint64{key}, engines: []uint64{key}, hasParent: parent != 0}
+	for _, e := range r.engines[k] {
+		if slices.ContainsFunc(e.Copies, func(o Copy) bool { return o.Holder == c.Holder }) {
+			one.engines = []uint64{e.Engine}
+		}
+	}
+	if one.hasParent {
+		one.parent = spot{d.heldAt(sp, seat, r.at[scopedKey{k.scope, prefixhash.Key(parent)}], parent), parent}
+	}
+	before := sp.blocks()
+	d.store(&one, r.res)
+	r.x.blocks.Add(int64(sp.blocks() - before))
+	if p := pos(d.info[seat].lane.get(one.engines[0])); p != 0 && c.Tier == TierGPU {
+		r.at[k] = p
+	}
+}
+
+// heldAt returns p when a seat has the block with a key there, else 0.
+func (d *domain) heldAt(sp *space, seat int, p pos, key uint64) pos {
+	if p == 0 {
+		return 0
+	}
+	st := d.stems.at(p.stem())
+	if int(st.space) != sp.index || d.cutoff(st, seat) <= p.off() || st.key(p.off()) != key {
+		return 0
+	}
+	return p
+}

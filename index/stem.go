@@ -1,0 +1,254 @@
+package index
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"warmroute/prefixhash"
+)
+
+// maxStem bounds the blocks of a stem: an offset has 16 bits in a pos, and an
+// array that is copied to grow stays within 128 KiB.
+const maxStem = 1 << 14
+
+// pos is a block's place: stem number and offset. 0 is none.
+type pos uint64
+
+func posAt(id uint32, off int) pos { return pos(id)<<16 | pos(off) }
+
+func (p pos) stem() uint32 { return uint32(p >> 16) }
+func (p pos) off() int     { return int(p & 0xffff) }
+
+// stem is a stretch of a chain of blocks: their keys in one array, and who holds
+// how much of it. The blocks that follow one of them, other than the next in the
+// array, begin stems of their own.
+//
+// Readers load state, then keys and levels, then state again: as long as its
+// version is the same, nothing they saw was given to other blocks. Keys that a
+// reader may have seen are never overwritten, but replaced with their array.
+type stem struct {
+	state  atomic.Uint64
+	keys   atomic.Pointer[uint64]   // an array: its room, then keys
+	levels atomic.Pointer[[]uint64] // see level; read when state says so
+
+	// The writer's.
+	parent     pos    // the block before the first, 0 = the first begins prompts
+	child      uint32 // one of the stems behind blocks of this one
+	next, prev uint32 // among the stems behind the parent's blocks
+	space      uint16
+	tick       uint16 // of the last store, in minutes
+	seen       uint16 // keys of the array that readers may have seen
+	deep       int16  // no stem follows a block behind this offset, -1 = none follows any
+}
+
+// A state holds the number of blocks, and either the set that holds all of them
+// or stateLevels. Its version counts the times that blocks were taken off the end.
+const (
+	stateSetShift     = 16
+	stateLevels       = 1 << 40
+	stateVersionShift = 41
+)
+
+func stateBlocks(s uint64) int { return int(s & 0xffff) }
+func stateSet(s uint64) setID  { return setID(s >> stateSetShift & valSet) }
+func sameLife(a, b uint64) bool {
+	return a>>stateVersionShift == b>>stateVersionShift
+}
+
+// array is the keys; those beyond the state's blocks mean nothing.
+func (st *stem) array() []uint64 {
+	if p := st.keys.Load(); p != nil {
+		return arrayOf(p)
+	}
+	return nil
+}
+
+func arrayOf(p *uint64) []uint64 { return unsafe.Slice(p, *p+1)[1:] }
+
+// blocks and key are for the writer.
+func (st *stem) blocks() int { return stateBlocks(st.state.Load()) }
+
+func (st *stem) key(off int) uint64 { return st.array()[off] }
+
+// keysBefore is how many keys of two chains are equal from their start. Keys are
+// chained: where two are equal, so are all before them.
+func keysBefore(have []uint64, want []prefixhash.Key) int {
+	n := min(len(have), len(want))
+	if n == 0 {
+		return 0
+	}
+	have, want = have[:n], want[:n]
+	if have[n-1] == uint64(want[n-1]) {
+		return n
+	}
+	lo, hi := -1, n-1 // equal up to lo, different from hi on
+	for hi-lo > fan {
+		d, equal := hi-lo, 0
+		for i := 1; i < fan; i++ { // without a branch on what is found: the loads overlap
+			p := lo + d*i/fan
+			if have[p] == uint64(want[p]) {
+				equal++
+			}
+		}
+		lo, hi = lo+d*equal/fan, lo+d*(equal+1)/fan
+	}
+	for lo+1 < hi && have[lo+1] == uint64(want[lo+1]) {
+		lo++
+	}
+	return lo + 1
+}
+
+// fan is how many parts a search is split in at a time.
+const fan = 8
+
+const stemsPerPage = 64
+
+type stemPage [stemsPerPage]stem
+
+// stems are a domain's, by number from 1. One writer at a time; a number is
+// given again only when no lookup can know it any more.
+type stems struct {
+	epochs *epochs
+	pages  atomic.Pointer[[]*stemPage]
+	made   uint32
+	free   []uint32
+	rests  []restingStem
+	arrays arrays
+}
+
+type restingStem struct {
+	tag uint64
+	id  uint32
+}
+
+func (s *stems) init(e *epochs) {
+	s.epochs = e
+	s.pages.Store(&[]*stemPage{})
+}
+
+func (s *stems) at(id uint32) *stem {
+	return &(*s.pages.Load())[id/stemsPerPage][id%stemsPerPage]
+}
+
+// take returns an unused stem, false when there are as many as a table's val can
+// name.
+func (s *stems) take() (id uint32, st *stem, ok bool) {
+	if len(s.free) == 0 && len(s.rests) >= stemsPerPage {
+		s.wakeUp()
+	}
+	if n := len(s.free); n > 0 {
+		id = s.free[n-1]
+		s.free = s.free[:n-1]
+		return id, s.at(id), true
+	}
+	if s.made == valSet {
+		return 0, nil, false
+	}
+	s.made++
+	if id = s.made; int(id/stemsPerPage) == len(*s.pages.Load()) {
+		pages := append(*s.pages.Load(), new(stemPage)) // readers hold the shorter slice
+		s.pages.Store(&pages)
+	}
+	return id, s.at(id), true
+}
+
+// rest puts a stem without blocks aside until no lookup can be reading it.
+func (s *stems) rest(id uint32) {
+	s.rests = append(s.rests, restingStem{s.epochs.retire(), id})
+}
+
+func (s *stems) wakeUp() {
+	low, kept := s.epochs.oldest(), 0
+	for _, r := range s.rests {
+		if r.tag > low {
+			s.rests[kept] = r
+			kept++
+			continue
+		}
+		st := s.at(r.id)
+		s.arrays.put(st.keys.Swap(nil))
+		st.levels.Store(nil)
+		s.free = append(s.free, r.id)
+	}
+	s.rests = s.rests[:kept]
+}
+
+// tidy gives up the arrays that are kept.
+func (s *stems) tidy() {
+	s.wakeUp()
+	s.arrays = arrays{}
+}
+
+// each calls f for every stem that has blocks.
+func (s *stems) each(f func(id uint32, st *stem)) {
+	for id := uint32(1); id <= s.made; id++ {
+		if st := s.at(id); st.blocks() > 0 {
+			f(id, st)
+		}
+	}
+}
+
+// bytes is the memory of the stems and their arrays.
+func (s *stems) bytes() (n int) {
+	n = len(*s.pages.Load()) * int(unsafe.Sizeof(stemPage{}))
+	for id := uint32(1); id <= s.made; id++ {
+		st := s.at(id)
+		if p := st.keys.Load(); p != nil {
+			n += 8 * int(*p+1)
+		}
+		if l := st.levels.Load(); l != nil {
+			n += 8*cap(*l) + 24
+		}
+	}
+	return n + 8*s.arrays.words
+}
+
+// arrays keeps what stems have left, to be used again: churn is not the
+// collector's work then.
+type arrays struct {
+	free  [40][]*uint64
+	words int
+}
+
+// maxSpareWords bounds what is kept: 8 MiB.
+const maxSpareWords = 1 << 20
+
+// arraySize is the smallest array with room for n keys, in words, and its class:
+// sizes the Go heap has too, in steps of a half and a third.
+func arraySize(n int) (words, class int) {
+	for words = 8; words < n+1; class++ {
+		if words&(words-1) == 0 {
+			words += words / 2
+		} else {
+			words += words / 3
+		}
+	}
+	return words, class
+}
+
+// take returns an array with room for n keys.
+func (a *arrays) take(n int) *uint64 {
+	words, class := arraySize(n)
+	if list := a.free[class]; len(list) > 0 {
+		p := list[len(list)-1]
+		a.free[class] = list[:len(list)-1]
+		a.words -= words
+		return p
+	}
+	p := unsafe.SliceData(make([]uint64, words))
+	*p = uint64(words - 1)
+	return p
+}
+
+// put keeps an array that nobody reads.
+func (a *arrays) put(p *uint64) {
+	if p == nil {
+		return
+	}
+	words, class := arraySize(int(*p))
+	if a.words+words > maxSpareWords {
+		return
+	}
+	a.free[class] = append(a.free[class], p)
+	a.words += words
+}

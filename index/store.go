@@ -1,0 +1,362 @@
+package index
+
+// run is consecutive blocks of one holder in one tier.
+type run struct {
+	sp        *space
+	seat      int
+	tier      Tier
+	full      bool
+	tick      uint16
+	hasParent bool
+	parent    spot     // of the block before the first, when hasParent
+	keys      []uint64 // the blocks
+	engines   []uint64 // what their holder calls them
+}
+
+// spot is where a holder's block is: at pos, when it and all before it are on
+// GPU, else beside them, and only its key is known.
+type spot struct {
+	pos pos
+	key uint64
+}
+
+// cancel ends speculation about what was just reported.
+func (r *run) cancel(id HolderID) {
+	if r.tier == TierGPU {
+		r.sp.cancel(id, r.keys)
+	}
+}
+
+// ahead is how many blocks are touched before they are worked on, so that
+// their cache misses overlap; about what a core can have in flight.
+const ahead = 16
+
+// spotOf finds a block by what its holder calls it, in one space.
+func (d *domain) spotOf(sp *space, seat int, hash uint64) (spot, bool) {
+	info := &d.info[seat]
+	if p := pos(info.lane.get(hash)); p != 0 {
+		st := d.stems.at(p.stem())
+		return spot{p, st.key(p.off())}, int(st.space) == sp.index
+	}
+	if b, ok := info.stranded[hash]; ok {
+		return spot{key: b.key}, b.space == sp.index
+	}
+	if l := info.lower[sp.index]; l != nil {
+		if key := l.get(hash); key != 0 {
+			return spot{key: key}, true
+		}
+	}
+	return spot{}, false
+}
+
+func (d *domain) store(r *run, res *Result) {
+	w := storing{d: d, run: r, res: res, info: &d.info[r.seat], keys: r.keys, hashes: r.engines, at: r.parent.pos}
+	w.room = min(d.x.o.MaxScopeBlocks-r.sp.blocks(), d.x.o.MaxBlocks-int(d.x.blocks.Load()))
+	switch {
+	case r.tier != TierGPU:
+		w.beside()
+	case r.hasParent && r.parent.pos == 0:
+		w.behindHole()
+	default:
+		w.visible()
+	}
+	if n := len(w.keys); n > 0 {
+		res.Dropped += n
+		d.partial.put(r.seat, true)
+	}
+	if d.orphans.blocks > 0 {
+		for _, hash := range r.engines[:len(r.engines)-len(w.keys)] {
+			d.orphans.wake(r.seat, hash, &d.joined)
+		}
+	}
+}
+
+// storing is the state while a run is stored.
+type storing struct {
+	d    *domain
+	run  *run
+	res  *Result
+	info *seatInfo
+
+	keys, hashes []uint64 // what is left to store
+	at           pos      // of the block before
+	room         int      // blocks the caps leave
+	quiet        bool     // the blocks are the holder's already: nothing is counted
+}
+
+// done takes n blocks off the run, which are at p and behind it.
+func (w *storing) done(p pos, n int) {
+	w.keys, w.hashes = w.keys[n:], w.hashes[n:]
+	w.at = p + pos(n-1)
+}
+
+// visible stores blocks behind one that the holder has with all before it.
+func (w *storing) visible() {
+	for len(w.keys) > 0 {
+		if len(w.info.stranded) == 0 {
+			if !w.some(len(w.keys)) {
+				return
+			}
+			continue
+		}
+		key := w.keys[0]
+		if _, taken := w.info.stranded[w.hashes[0]]; taken || !w.some(1) {
+			return
+		}
+		w.promote(w.at, key) // what waits for this block comes before the next
+	}
+}
+
+// some stores at least one of the next n blocks. false: it could not.
+func (w *storing) some(n int) bool {
+	d, key := w.d, w.keys[0]
+	if w.at != 0 {
+		id, off := w.at.stem(), w.at.off()+1
+		st := d.stems.at(id)
+		if end := st.blocks(); off < end && st.key(off) == key {
+			return w.existing(id, st, off, n)
+		} else if head := w.head(key); head != 0 {
+			st := d.stems.at(head)
+			return st.parent == w.at && w.existing(head, st, 0, n)
+		} else if off == end && end < maxStem {
+			return w.extend(id, st, n)
+		}
+		return w.begin(n)
+	}
+	if head := w.head(key); head != 0 {
+		st := d.stems.at(head)
+		return st.parent == 0 && w.existing(head, st, 0, n)
+	}
+	return w.begin(n)
+}
+
+// head is the stem that a key begins, 0 = none.
+func (w *storing) head(key uint64) uint32 {
+	if s := w.run.sp.heads.find(key); s != nil {
+		return uint32(s.val & valSet)
+	}
+	return 0
+}
+
+// existing stores blocks that others have, or the holder itself.
+func (w *storing) existing(id uint32, st *stem, off, n int) bool {
+	d := w.d
+	have := st.array()[off:st.blocks()]
+	n = min(n, len(have))
+	for same := 0; same < n; same++ {
+		if have[same] != w.keys[same] {
+			n = same
+		}
+	}
+	held := d.cutoff(st, w.run.seat)
+	if held < off {
+		return false
+	}
+	if again := min(n, held-off); again > 0 {
+		return w.again(posAt(id, off), again)
+	}
+	p := posAt(id, off)
+	if n = w.name(p, n); n == 0 {
+		return false
+	}
+	if !d.flip(id, st, off, off+n, w.run.seat) {
+		w.unname(n)
+		return false
+	}
+	st.tick = w.run.tick
+	w.stored(st, p, n)
+	return true
+}
+
+// stored counts n blocks that are the holder's now.
+func (w *storing) stored(st *stem, p pos, n int) {
+	if p.off() == 0 && st.parent != 0 {
+		w.info.kids.add(uint64(st.parent), 1)
+	}
+	if !w.quiet {
+		w.info.blocks[TierGPU] += n
+		w.res.Stored += n
+	}
+	w.done(p, n)
+}
+
+// again counts blocks that the holder has at p already.
+func (w *storing) again(p pos, n int) bool {
+	for i := range n {
+		if w.info.lane.get(w.hashes[i]) != uint64(p)+uint64(i) {
+			w.done(p, i) // two names of one block: believe the first
+			return false
+		}
+		w.repeat(w.keys[i])
+	}
+	w.done(p, n)
+	return true
+}
+
+// name notes what the holder calls up to n blocks from p on, and returns how
+// many: a name that stands for another block ends it.
+func (w *storing) name(p pos, n int) int {
+	l, hashes := &w.info.lane, w.hashes[:n]
+	l.room(n)
+	sink := uint64(0)
+	for i, hash := range hashes {
+		if i%ahead == 0 {
+			for _, h := range hashes[i:min(i+ahead, n)] {
+				sink += l.touch(h)
+			}
+		}
+		if l.put(hash, uint64(p)+uint64(i)) != 0 {
+			n = i
+			break
+		}
+	}
+	w.d.sink = sink
+	return n
+}
+
+func (w *storing) unname(n int) {
+	for _, hash := range w.hashes[:n] {
+		if i := w.info.lane.find(hash); i >= 0 {
+			w.info.lane.del(i)
+		}
+	}
+}
+
+// extend stores blocks nobody has behind the end of a stem.
+func (w *storing) extend(id uint32, st *stem, n int) bool {
+	d, end := w.d, st.blocks()
+	n = min(n, maxStem-end)
+	if n = w.makeRoom(n, id); n == 0 {
+		return false
+	}
+	p := posAt(id, end)
+	if n = w.name(p, n); n == 0 {
+		return false
+	}
+	d.grow(st, w.keys[:n], w.run.seat)
+	w.run.sp.held += n
+	st.tick = w.run.tick
+	w.stored(st, p, n)
+	return true
+}
+
+// grow puts keys at the end of a stem, for one seat.
+func (d *domain) grow(st *stem, keys []uint64, seat int) {
+	s := st.state.Load()
+	n := stateBlocks(s)
+	end := n + len(keys)
+	array := st.array()
+	if n < int(st.seen) || end > len(array) {
+		fresh := d.stems.arrays.take(max(end, min(maxStem, n+n/4)))
+		bigger := arrayOf(fresh)
+		copy(bigger, array[:n])
+		copy(bigger[n:], keys)
+		st.keys.Store(fresh)
+	} else {
+		copy(array[n:], keys)
+	}
+	st.seen = uint16(end)
+	last := level{n, stateSet(s)}
+	if s&stateLevels != 0 {
+		levels := *st.levels.Load()
+		last = unpackLevel(levels[len(levels)-1])
+	}
+	if int(last.set) == seat+1 {
+		st.state.Store(s&^0xffff | uint64(end))
+		return
+	}
+	levels := st.appendLevels(d.old[:0])
+	words := make([]uint64, 0, len(levels)+1)
+	for _, l := range levels {
+		words = append(words, packLevel(l))
+	}
+	words = append(words, packLevel(level{levelEnd, setID(seat + 1)}))
+	d.old = levels
+	st.levels.Store(&words)
+	st.state.Store(s&^(0xffff|valSet<<stateSetShift) | stateLevels | uint64(end))
+}
+
+// begin makes a stem of blocks nobody has.
+func (w *storing) begin(n int) bool {
+	d, sp := w.d, w.run.sp
+	spare := uint32(0)
+	if w.at != 0 {
+		spare = w.at.stem()
+	}
+	if n = w.makeRoom(min(n, maxStem), spare); n == 0 {
+		return false
+	}
+	id, st, ok := d.stems.take()
+	if !ok {
+		return false
+	}
+	p := posAt(id, 0)
+	if n = w.name(p, n); n == 0 {
+		d.stems.free = append(d.stems.free, id)
+		return false
+	}
+	array := d.stems.arrays.take(n)
+	copy(arrayOf(array), w.keys)
+	st.space, st.tick, st.seen = uint16(sp.index), w.run.tick, uint16(n)
+	d.link(id, st, w.at)
+	st.keys.Store(array)
+	st.state.Store(st.state.Load()>>stateVersionShift<<stateVersionShift | stateOf(n, setID(w.run.seat+1)))
+	s, _ := sp.heads.insert(w.keys[0])
+	sp.heads.set(s, id)
+	sp.held += n
+	w.stored(st, p, n)
+	return true
+}
+
+// makeRoom returns for how many of n new blocks there is room, and evicts others
+// where there is none, but nothing of one stem.
+func (w *storing) makeRoom(n int, spare uint32) int {
+	if short := n - w.room; short > 0 {
+		w.room += w.d.evict(w.run.sp, short, spare)
+	}
+	n = max(0, min(n, w.room))
+	w.room -= n
+	return n
+}
+
+// beside stores blocks in a tier below the GPU.
+func (w *storing) beside() {
+	d, sp, tier := w.d, w.run.sp, w.run.tier
+	t := sp.flat(&sp.lower[tier])
+	if w.info.lower == nil {
+		w.info.lower = map[int]*lane{}
+	}
+	names := w.info.lower[sp.index]
+	if names == nil {
+		names = new(lane)
+		w.info.lower[sp.index] = names
+	}
+	for ; len(w.keys) > 0; w.keys, w.hashes = w.keys[1:], w.hashes[1:] {
+		key, hash := w.keys[0], w.hashes[0]
+		if was := names.get(hash); was != 0 && was != key {
+			return
+		}
+		s, _ := t.insert(key)
+		if d.slotHas(s, w.run.seat) {
+			w.repeat(key)
+			continue
+		}
+		if s.val&valSet == 0 && w.makeRoom(1, 0) == 0 || !d.flipSlot(t, t.find(key), w.run.seat) {
+			return
+		}
+		names.room(1)
+		names.put(hash, key)
+		w.info.blocks[tier]++
+		w.res.Stored++
+	}
+}
+
+func (w *storing) repeat(key uint64) {
+	if w.quiet {
+		return
+	}
+	w.res.Repeated++
+	if !w.run.full {
+		w.d.copies[copyKey{int32(w.run.sp.index), int32(w.run.seat), w.run.tier, key}]++
+	}
+}
