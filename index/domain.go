@@ -49,10 +49,40 @@ type seatInfo struct {
 	blocks [tiers]int // held
 
 	lane     lane          // where the blocks are that it has with all before them, by its names for them
-	kids     lane          // by pos: stems behind that block of which it has the first block
-	lower    map[int]*lane // keys of what it has below the GPU, by its names, by space
+	odd      dict          // of them, those whose names are not their stems'
+	kids     dict          // by pos: stems behind that block of which it has the first block
+	lower    map[int]*dict // keys of what it has below the GPU, by its names, by space
 	stranded map[uint64]strandedBlock
 	behind   map[spaceKey][]uint64 // names of stranded blocks by their parents
+}
+
+// find is where a block is that the holder has with all before it, by its name;
+// 0 when there is none.
+func (i *seatInfo) find(s *stems, name uint64) pos {
+	if _, p := i.lane.find(s, name); p != 0 || i.odd.used == 0 {
+		return p
+	}
+	return pos(i.odd.get(name))
+}
+
+// take forgets a name, and says where its block is.
+func (i *seatInfo) take(s *stems, name uint64) pos {
+	at, p := i.lane.find(s, name)
+	if p != 0 {
+		i.lane.del(at)
+		return p
+	}
+	if k := i.odd.find(name); k >= 0 {
+		p = pos(i.odd.slots[k].val)
+		i.odd.del(k)
+	}
+	return p
+}
+
+// eachName calls f for every such block.
+func (i *seatInfo) eachName(s *stems, f func(name uint64, p pos)) {
+	eachPos(i.lane.buckets, func(p pos) { f(s.at(p.stem()).name(p.off()), p) })
+	i.odd.each(func(_ int, name, p uint64) { f(name, pos(p)) })
 }
 
 // maxSpaces is how many scopes a stem can tell apart.

@@ -89,19 +89,19 @@ func (d *domain) oldestEnd(sp *space, chosen map[uint32]int, spare uint32) (olde
 // forgetEnds takes the ends of stems from a seat.
 func (d *domain) forgetEnds(sp *space, seat int, ends map[uint32]int) {
 	info := &d.info[seat]
-	l := &info.lane
-	for i := len(l.slots) - 1; i >= 0 && d.seating.live.has(seat); i-- {
-		for l.slots[i].val != 0 { // another may move up
-			p := pos(l.slots[i].val)
-			end, ok := ends[p.stem()]
-			if !ok || p.off() < end {
-				break
+	if d.seating.live.has(seat) { // what a dead one calls its blocks means nothing any more
+		var gone []uint64
+		info.eachName(&d.stems, func(name uint64, p pos) {
+			if end, ok := ends[p.stem()]; ok && p.off() >= end {
+				delete(d.copies, copyKey{int32(sp.index), int32(seat), TierGPU, d.stems.at(p.stem()).key(p.off())})
+				gone = append(gone, name)
 			}
-			delete(d.copies, copyKey{int32(sp.index), int32(seat), TierGPU, d.stems.at(p.stem()).key(p.off())})
-			info.blocks[TierGPU]--
-			d.partial.put(seat, true)
-			l.del(i)
+		})
+		for _, name := range gone {
+			info.take(&d.stems, name)
 		}
+		info.blocks[TierGPU] -= len(gone)
+		d.partial.put(seat, true)
 	}
 	for id, end := range ends {
 		d.leave(seat, id, end)

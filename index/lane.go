@@ -5,157 +5,184 @@ import (
 	"unsafe"
 )
 
-// lane maps a holder's 64-bit hashes to what they stand for there, never 0. The
-// writer's alone. Open addressing, neighbours move up when an entry goes.
+// lane finds a holder's blocks by what the holder calls them: a name is an
+// engine's 64-bit hash. The writer's alone.
+//
+// A lane keeps no name, only a fingerprint and the block's place; the name is
+// the stem's there. So an entry takes a third of what a map takes, and mostly one
+// cache line is touched to add, find or remove one, and none to see that a name is
+// absent. Entries live in buckets of a line. A name has a home bucket, and goes to
+// the next one with room when that is full; every bucket counts the entries that
+// passed it, so that a search ends at one nobody passed, and nothing moves when an
+// entry goes.
 type lane struct {
-	slots []laneSlot
-	mem   memory
-	used  int
+	buckets []laneBucket
+	mem     memory
+	used    int
 }
 
-type laneSlot struct{ hash, val uint64 }
+// laneBucket has in tags a byte for each entry, 0 or 0x80 and seven bits of the
+// name's hash, and in the highest byte how many passed. An entry is a pos in the
+// low posBits and the rest of the fingerprint above.
+type laneBucket struct {
+	tags    uint64
+	entries [laneWidth]uint64
+}
+
+const (
+	laneWidth = 7
+	posBits   = 40
+	posMask   = 1<<posBits - 1
+	everyTag  = 0x0001010101010101
+	everyHigh = 0x0080808080808080
+	onePassed = 1 << 56
+	passMost  = 0xff // a count that stays: nobody knows any more how many passed
+)
 
 // How full a lane is, in percent: it grows from the first on to the second, and
 // a sweep that finds it emptier than the third makes it as full as the fourth.
 const (
 	laneFull   = 62
-	laneRoomy  = 42
+	laneRoomy  = 46
 	laneSparse = 48
-	laneSnug   = 57
+	laneSnug   = 56
 )
 
-const leastLane = 8
-
-func (l *lane) home(hash uint64) int {
-	i, _ := bits.Mul64(hash*golden, uint64(len(l.slots)))
-	return int(i)
+// laneName is what a lane knows of a name. Its tag and print have no part in
+// choosing the bucket.
+type laneName struct {
+	home  int
+	tag   uint64
+	print uint64 // above posBits
 }
 
-// touch starts loading a hash's slot into the cache.
-func (l *lane) touch(hash uint64) uint64 {
-	if len(l.slots) == 0 {
+func (l *lane) of(name uint64) laneName {
+	m := name * golden
+	i, _ := bits.Mul64(m, uint64(len(l.buckets)))
+	return laneName{int(i), m&0x7f | 0x80, m << (posBits - 7) &^ posMask}
+}
+
+// touch starts loading what a name needs.
+func (l *lane) touch(name uint64) uint64 {
+	if len(l.buckets) == 0 {
 		return 0
 	}
-	return l.slots[l.home(hash)].val
+	i, _ := bits.Mul64(name*golden, uint64(len(l.buckets)))
+	return l.buckets[i].tags
 }
 
-// find is the place of a hash, -1 when absent.
-func (l *lane) find(hash uint64) int {
-	slots := l.slots
-	if len(slots) == 0 {
-		return -1
+// tagged has the high bit of each byte that may be tag: of all that are, and
+// seldom of one that differs in its last bit.
+func tagged(tags, tag uint64) uint64 {
+	x := tags ^ tag*everyTag
+	return (x - everyTag) &^ x & everyHigh
+}
+
+// find is the place of a name among the stems' names, none when absent.
+func (l *lane) find(s *stems, name uint64) (at laneAt, p pos) {
+	if len(l.buckets) == 0 {
+		return laneAt{}, 0
 	}
-	for i := l.home(hash); ; {
-		s := &slots[i]
-		if s.val == 0 {
-			return -1
+	return l.search(s, name, l.of(name))
+}
+
+// laneAt is the place of an entry, void when the lane changes.
+type laneAt struct{ home, bucket, k int }
+
+func (l *lane) search(s *stems, name uint64, n laneName) (laneAt, pos) {
+	for i := n.home; ; {
+		b := &l.buckets[i]
+		for t := tagged(b.tags, n.tag); t != 0; t &= t - 1 {
+			k := bits.TrailingZeros64(t) >> 3
+			e := b.entries[k]
+			if p := pos(e & posMask); e&^posMask == n.print && b.tags>>(k*8)&0xff == n.tag && s.at(p.stem()).name(p.off()) == name {
+				return laneAt{n.home, i, k}, p
+			}
 		}
-		if s.hash == hash {
-			return i
+		if b.tags < onePassed {
+			return laneAt{}, 0
 		}
-		if i++; i == len(slots) {
+		if i++; i == len(l.buckets) {
 			i = 0
 		}
 	}
-}
-
-func (l *lane) get(hash uint64) uint64 {
-	if i := l.find(hash); i >= 0 {
-		return l.slots[i].val
-	}
-	return 0
 }
 
 // room makes room for n more entries.
-func (l *lane) room(n int) {
-	if want := l.used + n; want*100 > len(l.slots)*laneFull {
-		l.resize(want * 100 / laneRoomy)
+func (l *lane) room(s *stems, n int) {
+	if want := l.used + n; want*100 > len(l.buckets)*laneWidth*laneFull {
+		l.resize(s, want*100/laneRoomy)
 	}
 }
 
-// put gives an absent hash a val, and returns what a known one has instead, else
-// 0. There is room.
-func (l *lane) put(hash, val uint64) (was uint64) {
-	slots := l.slots
-	for i := l.home(hash); i < len(slots); {
-		s := &slots[i]
-		if s.val == 0 {
-			s.hash, s.val = hash, val
-			l.used++
-			return 0
-		}
-		if s.hash == hash {
-			return s.val
-		}
-		if i++; i == len(slots) {
-			i = 0
+// put gives a name a place, and returns the place a known one has instead, else
+// 0. There is room. The name need not be the stem's yet.
+func (l *lane) put(s *stems, name uint64, p pos) (was pos) {
+	n := l.of(name)
+	i := n.home
+	b := &l.buckets[i]
+	if tagged(b.tags, n.tag) != 0 || b.tags >= onePassed {
+		if _, was := l.search(s, name, n); was != 0 {
+			return was
 		}
 	}
+	for b.tags&everyHigh == everyHigh {
+		if b.tags>>56 < passMost {
+			b.tags += onePassed
+		}
+		if i++; i == len(l.buckets) {
+			i = 0
+		}
+		b = &l.buckets[i]
+	}
+	k := bits.TrailingZeros64(^b.tags&everyHigh) >> 3
+	b.tags |= n.tag << (k * 8)
+	b.entries[k] = n.print | uint64(p)
+	l.used++
 	return 0
 }
 
-// add changes a count by n, up from and down to an absent entry.
-func (l *lane) add(hash uint64, n int) {
-	i := l.find(hash)
-	switch {
-	case i < 0 && n > 0:
-		l.room(1)
-		l.put(hash, uint64(n))
-	case i >= 0:
-		if l.slots[i].val += uint64(n); l.slots[i].val == 0 {
-			l.slots[i].val = 1
-			l.del(i)
+// del takes an entry out.
+func (l *lane) del(at laneAt) {
+	for i := at.home; i != at.bucket; {
+		if b := &l.buckets[i]; b.tags>>56 < passMost {
+			b.tags -= onePassed
+		}
+		if i++; i == len(l.buckets) {
+			i = 0
 		}
 	}
-}
-
-// del empties a place. The entries behind it move up.
-func (l *lane) del(i int) {
-	slots, n := l.slots, len(l.slots)
-	for j := i; ; {
-		if j++; j == n {
-			j = 0
-		}
-		if slots[j].val == 0 {
-			break
-		}
-		home := l.home(slots[j].hash)
-		far, gap := j-home, j-i // how far j is from its home, and from the gap
-		if far < 0 {
-			far += n
-		}
-		if gap < 0 {
-			gap += n
-		}
-		if far >= gap {
-			slots[i] = slots[j]
-			i = j
-		}
-	}
-	slots[i] = laneSlot{}
+	l.buckets[at.bucket].tags &^= 0xff << (at.k * 8)
 	l.used--
 }
 
-// resize gives the lane room for n entries in full.
-func (l *lane) resize(n int) {
-	old := *l
-	n = max(leastLane, n)
-	l.mem = newMemory((n*int(unsafe.Sizeof(laneSlot{})) + int(unsafe.Sizeof(slot{})) - 1) / int(unsafe.Sizeof(slot{})))
-	l.slots, l.used = unsafe.Slice((*laneSlot)(unsafe.Pointer(&l.mem.slots[0])), n), 0
-	for i := range old.slots {
-		if s := &old.slots[i]; s.val != 0 {
-			l.put(s.hash, s.val)
+// eachPos calls f for the entries of some buckets.
+func eachPos(buckets []laneBucket, f func(p pos)) {
+	for i := range buckets {
+		for w := buckets[i].tags & everyHigh; w != 0; w &= w - 1 {
+			f(pos(buckets[i].entries[bits.TrailingZeros64(w)>>3] & posMask))
 		}
 	}
-	if len(old.slots) > 0 {
+}
+
+// resize gives the lane room for n entries in full.
+func (l *lane) resize(s *stems, n int) {
+	old, buckets := *l, n/laneWidth+1
+	const line = int(unsafe.Sizeof(laneBucket{}))
+	l.mem = newMemory(((buckets+1)*line + int(unsafe.Sizeof(slot{})) - 1) / int(unsafe.Sizeof(slot{})))
+	base := unsafe.Pointer(&l.mem.slots[0])
+	base = unsafe.Add(base, (line-int(uintptr(base)%uintptr(line)))%line)
+	l.buckets, l.used = unsafe.Slice((*laneBucket)(base), buckets), 0
+	eachPos(old.buckets, func(p pos) { l.put(s, s.at(p.stem()).name(p.off()), p) })
+	if old.mem.slots != nil {
 		old.mem.free() // nobody else reads it
 	}
 }
 
 // tidy gives memory back.
-func (l *lane) tidy() {
-	if len(l.slots) > leastLane && l.used*100 < len(l.slots)*laneSparse {
-		l.resize(l.used * 100 / laneSnug)
+func (l *lane) tidy(s *stems) {
+	if len(l.buckets) > 1 && l.used*100 < len(l.buckets)*laneWidth*laneSparse {
+		l.resize(s, l.used*100/laneSnug)
 	}
 }
 
@@ -166,4 +193,4 @@ func (l *lane) discard() {
 	*l = lane{}
 }
 
-func (l *lane) bytes() int { return len(l.slots) * int(unsafe.Sizeof(laneSlot{})) }
+func (l *lane) bytes() int { return len(l.buckets) * int(unsafe.Sizeof(laneBucket{})) }

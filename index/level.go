@@ -1,6 +1,9 @@
 package index
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 // level is a stretch of a stem that one set of holders has. Along a stem sets
 // only shrink. In a stem's levels each is a word: where the stretch ends in the
@@ -14,8 +17,25 @@ const levelEnd = 0xffff // of the last level
 
 func packLevel(l level) uint64        { return uint64(l.end) | uint64(l.set)<<16 }
 func unpackLevel(w uint64) level      { return level{int(w & levelEnd), setID(w >> 16 & valSet)} }
-func levelWord(p *uint64) level       { return unpackLevel(atomic.LoadUint64(p)) }
 func stateOf(n int, set setID) uint64 { return uint64(n) | uint64(set)<<stateSetShift }
+
+// levelAt reads one of a stem's levels. The one before it was not the last.
+func levelAt(levels *uint64, i int) level {
+	return unpackLevel(atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(levels), i*8))))
+}
+
+// words are a stem's levels where it has several. Writer only.
+func (st *stem) words() []uint64 {
+	p := st.levels.Load()
+	if p == nil || st.state.Load()&stateLevels == 0 {
+		return nil
+	}
+	n := 1
+	for levelAt(p, n-1).end != levelEnd {
+		n++
+	}
+	return unsafe.Slice(p, n)
+}
 
 // appendLevels appends a stem's levels. Writer only.
 func (st *stem) appendLevels(dst []level) []level {
@@ -24,7 +44,7 @@ func (st *stem) appendLevels(dst []level) []level {
 	if s&stateLevels == 0 {
 		return append(dst, level{n, stateSet(s)})
 	}
-	for _, w := range *st.levels.Load() {
+	for _, w := range st.words() {
 		dst = append(dst, unpackLevel(w))
 	}
 	dst[len(dst)-1].end = n
@@ -40,7 +60,7 @@ func (d *domain) cutoff(st *stem, seat int) (n int) {
 		}
 		return n
 	}
-	words := *st.levels.Load()
+	words := st.words()
 	for i, w := range words {
 		l := unpackLevel(w)
 		if !d.sets.has(l.set, seat) {
@@ -103,7 +123,7 @@ func (d *domain) shorten(id uint32, st *stem, s uint64, from, to, seat int) bool
 	}
 	start, set := 0, stateSet(s)
 	if s&stateLevels != 0 {
-		words := *st.levels.Load()
+		words := st.words()
 		set = unpackLevel(words[len(words)-1]).set
 		start = unpackLevel(words[len(words)-2]).end
 	}
@@ -188,7 +208,7 @@ func (d *domain) publish(id uint32, st *stem, n int, old, levels []level) {
 		st.levels.Store(nil)
 		return
 	}
-	if st.state.Load()&stateLevels != 0 && moveEnd(*st.levels.Load(), old, levels) {
+	if st.state.Load()&stateLevels != 0 && moveEnd(st.words(), old, levels) {
 		if left < n {
 			st.state.Store(s | stateLevels)
 		}
@@ -201,10 +221,10 @@ func (d *domain) publish(id uint32, st *stem, n int, old, levels []level) {
 	words[len(words)-1] |= levelEnd
 	if left < n { // readers of the new levels must see the new end
 		st.state.Store(s | stateLevels)
-		st.levels.Store(&words)
+		st.levels.Store(&words[0])
 		return
 	}
-	st.levels.Store(&words)
+	st.levels.Store(&words[0])
 	st.state.Store(s | stateLevels)
 }
 

@@ -83,12 +83,12 @@ func (sp *space) search(f *Found, keys []prefixhash.Key) {
 		} else if !f.begin(d, set) {
 			return
 		}
-		for i := 1; i < len(levels); i++ {
-			start := levelWord(&levels[i-1]).end
-			if start >= n {
+		for i := 0; levels != nil; i++ {
+			end := levelAt(levels, i).end
+			if end >= n {
 				break
 			}
-			if !f.keep(&d.sets, levelWord(&levels[i]).set, int32(p+start)) {
+			if !f.keep(&d.sets, levelAt(levels, i+1).set, int32(p+end)) {
 				return
 			}
 		}
@@ -99,19 +99,19 @@ func (sp *space) search(f *Found, keys []prefixhash.Key) {
 
 // read returns how many blocks of a prompt from a stem's first on the stem has,
 // who holds the first of them, and its levels when it has several.
-func (st *stem) read(keys []prefixhash.Key) (set setID, levels []uint64, n int) {
+func (st *stem) read(keys []prefixhash.Key) (set setID, levels *uint64, n int) {
 	for {
 		s := st.state.Load()
-		array := st.array()
-		n = keysBefore(array[:min(stateBlocks(s), len(array))], keys)
+		if stateBlocks(s) == 0 {
+			return 0, nil, 0
+		}
+		n = keysBefore(st.array(stateBlocks(s)), keys)
 		set, levels = stateSet(s), nil
 		if s&stateLevels != 0 {
-			l := st.levels.Load()
-			if l == nil {
+			if levels = st.levels.Load(); levels == nil {
 				continue // the state has changed
 			}
-			levels = *l
-			set = levelWord(&levels[0]).set
+			set = levelAt(levels, 0).set
 		}
 		if sameLife(st.state.Load(), s) {
 			return set, levels, n

@@ -65,11 +65,13 @@ func (w *removing) one(hash uint64) bool {
 	if w.tier != TierGPU {
 		return w.beside(hash)
 	}
-	i := w.info.lane.find(hash)
-	if i < 0 {
-		return w.stranded(hash)
+	at, p := w.info.lane.find(&w.d.stems, hash)
+	odd := p == 0
+	if odd {
+		if p = pos(w.info.odd.get(hash)); p == 0 {
+			return w.stranded(hash)
+		}
 	}
-	p := pos(w.info.lane.slots[i].val)
 	id, off := p.stem(), p.off()
 	if id != w.stem {
 		w.turn(id)
@@ -80,7 +82,11 @@ func (w *removing) one(hash uint64) bool {
 		return true
 	}
 	sp.cancelOne(w.info.holder.id, w.st.key(off))
-	w.info.lane.del(i)
+	if odd {
+		w.info.odd.del(w.info.odd.find(hash))
+	} else {
+		w.info.lane.del(at)
+	}
 	w.count()
 	if off != w.from-1 || off <= int(w.st.deep) && w.info.kids.get(uint64(p)) > 0 {
 		w.hole(id, off)
@@ -145,11 +151,11 @@ func (w *removing) stranded(hash uint64) bool {
 // beside removes a block from a tier below the GPU.
 func (w *removing) beside(hash uint64) bool {
 	for index, names := range w.info.lower {
-		i := names.find(hash)
-		if i < 0 {
+		name := names.find(hash)
+		if name < 0 {
 			continue
 		}
-		sp, key := w.d.spaces[index], names.slots[i].val
+		sp, key := w.d.spaces[index], names.slots[name].val
 		t := sp.lower[w.tier].Load()
 		if t == nil {
 			continue
@@ -166,7 +172,7 @@ func (w *removing) beside(hash uint64) bool {
 		}
 		w.count()
 		if !w.d.inTable(&sp.lower[TierCPU], key, w.seat) && !w.d.inTable(&sp.lower[TierStorage], key, w.seat) {
-			names.del(i)
+			names.del(name)
 		}
 		return true
 	}

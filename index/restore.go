@@ -184,7 +184,7 @@ func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
 	before := sp.blocks()
 	d.store(&one, r.res)
 	r.x.blocks.Add(int64(sp.blocks() - before))
-	if p := pos(d.info[seat].lane.get(one.engines[0])); p != 0 && c.Tier == TierGPU {
+	if p := d.info[seat].find(&d.stems, one.engines[0]); p != 0 && c.Tier == TierGPU {
 		r.at[k] = p
 	}
 }

@@ -102,7 +102,7 @@ func (d *domain) collectStems(page int) (out []Entry) {
 			continue
 		}
 		base := len(out)
-		keys := st.array()[:n]
+		keys := st.array(n)
 		for off, key := range keys {
 			e := Entry{Scope: sp.scope, Key: prefixhash.Key(key), First: off == 0 && st.parent == 0}
 			if off+1 < n {
@@ -147,18 +147,16 @@ func (d *domain) collectNames(seat int) (out []Entry) {
 	name := func(sp *space, hash, key uint64) {
 		out = append(out, Entry{Scope: sp.scope, Key: prefixhash.Key(key), HasEngine: true, Engine: hash, Copies: []Copy{{Holder: info.holder.self}}})
 	}
-	for _, s := range info.lane.slots {
-		if p := pos(s.val); p != 0 {
-			st := d.stems.at(p.stem())
-			name(d.spaces[st.space], s.hash, st.key(p.off()))
-		}
-	}
+	info.eachName(&d.stems, func(hash uint64, p pos) {
+		st := d.stems.at(p.stem())
+		name(d.spaces[st.space], hash, st.key(p.off()))
+	})
 	for index, l := range info.lower {
-		for _, s := range l.slots {
-			if s.val != 0 && info.lane.find(s.hash) < 0 {
-				name(d.spaces[index], s.hash, s.val)
+		l.each(func(_ int, hash, key uint64) {
+			if info.find(&d.stems, hash) == 0 {
+				name(d.spaces[index], hash, key)
 			}
-		}
+		})
 	}
 	for hash, b := range info.stranded {
 		sp := d.spaces[b.space]

@@ -33,7 +33,7 @@ func (x *Index) Stats() Stats {
 		d.stems.each(func(uint32, *stem) { s.Stems++ })
 		for i := range d.info {
 			if d.seating.live.has(i) {
-				s.Engines += d.info[i].names()
+				s.Engines += d.info[i].names(&d.stems)
 				s.Bytes += d.info[i].bytes()
 			}
 		}
@@ -52,15 +52,14 @@ func (x *Index) Stats() Stats {
 }
 
 // names is how many hashes a holder uses.
-func (i *seatInfo) names() int {
-	n := i.lane.used + len(i.stranded)
+func (i *seatInfo) names(s *stems) int {
+	n := i.lane.used + i.odd.used + len(i.stranded)
 	for _, l := range i.lower {
-		for k := range l.slots {
-			s := &l.slots[k]
-			if _, waits := i.stranded[s.hash]; s.val != 0 && !waits && i.lane.find(s.hash) < 0 {
+		l.each(func(_ int, hash, _ uint64) {
+			if _, waits := i.stranded[hash]; !waits && i.find(s, hash) == 0 {
 				n++
 			}
-		}
+		})
 	}
 	return n
 }
@@ -68,7 +67,7 @@ func (i *seatInfo) names() int {
 // bytes is the memory of a holder's names; a stranded one takes about 150 bytes
 // in its two maps.
 func (i *seatInfo) bytes() int {
-	n := i.lane.bytes() + i.kids.bytes() + 150*len(i.stranded)
+	n := i.lane.bytes() + i.odd.bytes() + i.kids.bytes() + 150*len(i.stranded)
 	for _, l := range i.lower {
 		n += l.bytes()
 	}
@@ -96,7 +95,7 @@ func (sp *space) distinct() int {
 		if int(st.space) != sp.index {
 			return
 		}
-		for _, key := range st.array()[:st.blocks()] {
+		for _, key := range st.all() {
 			if inAnyOf(flats, key) {
 				n--
 			}

@@ -28,8 +28,8 @@ func (p pos) off() int     { return int(p & 0xffff) }
 // reader may have seen are never overwritten, but replaced with their array.
 type stem struct {
 	state  atomic.Uint64
-	keys   atomic.Pointer[uint64]   // an array: its room, then keys
-	levels atomic.Pointer[[]uint64] // see level; read when state says so
+	keys   atomic.Pointer[uint64] // the first of room keys
+	levels atomic.Pointer[uint64] // see level; read when state says so
 
 	// The writer's.
 	parent     pos    // the block before the first, 0 = the first begins prompts
@@ -37,8 +37,12 @@ type stem struct {
 	next, prev uint32 // among the stems behind the parent's blocks
 	space      uint16
 	tick       uint16 // of the last store, in minutes
-	seen       uint16 // keys of the array that readers may have seen
+	room       uint16 // of keys; never less than it was, so that no reader's state has more blocks
+	seen       uint16 // of keys, those that readers may have seen
 	deep       int16  // no stem follows a block behind this offset, -1 = none follows any
+	plain      bool   // the blocks' names are their keys; else the names are behind the room for keys
+
+	_ [9]byte // to a cache line
 }
 
 // A state holds the number of blocks, and either the set that holds all of them
@@ -55,20 +59,34 @@ func sameLife(a, b uint64) bool {
 	return a>>stateVersionShift == b>>stateVersionShift
 }
 
-// array is the keys; those beyond the state's blocks mean nothing.
-func (st *stem) array() []uint64 {
-	if p := st.keys.Load(); p != nil {
-		return arrayOf(p)
-	}
-	return nil
-}
+// array is the first n keys, or all there is room for.
+func (st *stem) array(n int) []uint64 { return unsafe.Slice(st.keys.Load(), n) }
 
-func arrayOf(p *uint64) []uint64 { return unsafe.Slice(p, *p+1)[1:] }
+// all is the keys of the blocks. Writer only.
+func (st *stem) all() []uint64 { return st.array(st.blocks()) }
 
 // blocks and key are for the writer.
 func (st *stem) blocks() int { return stateBlocks(st.state.Load()) }
 
-func (st *stem) key(off int) uint64 { return st.array()[off] }
+// wide is how many words a block takes. Writer only.
+func (st *stem) wide() int {
+	if st.plain {
+		return 1
+	}
+	return 2
+}
+
+// names is what those who stored the first n blocks first called them. Writer only.
+func (st *stem) names(n int) []uint64 {
+	if st.plain {
+		return st.array(n)
+	}
+	return unsafe.Slice((*uint64)(unsafe.Add(unsafe.Pointer(st.keys.Load()), 8*int(st.room))), n)
+}
+
+func (st *stem) name(off int) uint64 { return st.names(off + 1)[off] }
+
+func (st *stem) key(off int) uint64 { return st.array(off + 1)[off] }
 
 // keysBefore is how many keys of two chains are equal from their start. Keys are
 // chained: where two are equal, so are all before them.
@@ -99,7 +117,7 @@ func keysBefore(have []uint64, want []prefixhash.Key) int {
 }
 
 // fan is how many parts a search is split in at a time.
-const fan = 8
+const fan = 16
 
 const stemsPerPage = 64
 
@@ -166,8 +184,9 @@ func (s *stems) wakeUp() {
 			continue
 		}
 		st := s.at(r.id)
-		s.arrays.put(st.keys.Swap(nil))
+		s.arrays.put(st.keys.Swap(nil), st.wide()*int(st.room))
 		st.levels.Store(nil)
+		st.room = 0
 		s.free = append(s.free, r.id)
 	}
 	s.rests = s.rests[:kept]
@@ -193,11 +212,9 @@ func (s *stems) bytes() (n int) {
 	n = len(*s.pages.Load()) * int(unsafe.Sizeof(stemPage{}))
 	for id := uint32(1); id <= s.made; id++ {
 		st := s.at(id)
-		if p := st.keys.Load(); p != nil {
-			n += 8 * int(*p+1)
-		}
-		if l := st.levels.Load(); l != nil {
-			n += 8*cap(*l) + 24
+		n += 8 * st.wide() * int(st.room)
+		for range st.words() {
+			n += 8
 		}
 	}
 	return n + 8*s.arrays.words
@@ -213,10 +230,10 @@ type arrays struct {
 // maxSpareWords bounds what is kept: 8 MiB.
 const maxSpareWords = 1 << 20
 
-// arraySize is the smallest array with room for n keys, in words, and its class:
-// sizes the Go heap has too, in steps of a half and a third.
+// arraySize is the smallest array of at least n words, and its class: sizes the
+// Go heap has too, in steps of a half and a third.
 func arraySize(n int) (words, class int) {
-	for words = 8; words < n+1; class++ {
+	for words = 8; words < n; class++ {
 		if words&(words-1) == 0 {
 			words += words / 2
 		} else {
@@ -226,29 +243,24 @@ func arraySize(n int) (words, class int) {
 	return words, class
 }
 
-// take returns an array with room for n keys.
-func (a *arrays) take(n int) *uint64 {
+// take returns an array of at least n words.
+func (a *arrays) take(n int) (p *uint64, words int) {
 	words, class := arraySize(n)
 	if list := a.free[class]; len(list) > 0 {
-		p := list[len(list)-1]
+		p = list[len(list)-1]
 		a.free[class] = list[:len(list)-1]
 		a.words -= words
-		return p
+		return p, words
 	}
-	p := unsafe.SliceData(make([]uint64, words))
-	*p = uint64(words - 1)
-	return p
+	return unsafe.SliceData(make([]uint64, words)), words
 }
 
 // put keeps an array that nobody reads.
-func (a *arrays) put(p *uint64) {
-	if p == nil {
+func (a *arrays) put(p *uint64, words int) {
+	if a.words+words > maxSpareWords || p == nil {
 		return
 	}
-	words, class := arraySize(int(*p))
-	if a.words+words > maxSpareWords {
-		return
-	}
+	_, class := arraySize(words)
 	a.free[class] = append(a.free[class], p)
 	a.words += words
 }

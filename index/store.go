@@ -1,5 +1,10 @@
 package index
 
+import (
+	"slices"
+	"unsafe"
+)
+
 // run is consecutive blocks of one holder in one tier.
 type run struct {
 	sp        *space
@@ -34,7 +39,7 @@ const ahead = 16
 // spotOf finds a block by what its holder calls it, in one space.
 func (d *domain) spotOf(sp *space, seat int, hash uint64) (spot, bool) {
 	info := &d.info[seat]
-	if p := pos(info.lane.get(hash)); p != 0 {
+	if p := info.find(&d.stems, hash); p != 0 {
 		st := d.stems.at(p.stem())
 		return spot{p, st.key(p.off())}, int(st.space) == sp.index
 	}
@@ -141,7 +146,7 @@ func (w *storing) head(key uint64) uint32 {
 // existing stores blocks that others have, or the holder itself.
 func (w *storing) existing(id uint32, st *stem, off, n int) bool {
 	d := w.d
-	have := st.array()[off:st.blocks()]
+	have := st.all()[off:]
 	n = min(n, len(have))
 	for same := 0; same < n; same++ {
 		if have[same] != w.keys[same] {
@@ -156,7 +161,7 @@ func (w *storing) existing(id uint32, st *stem, off, n int) bool {
 		return w.again(posAt(id, off), again)
 	}
 	p := posAt(id, off)
-	if n = w.name(p, n); n == 0 {
+	if n = w.name(st, p, n); n == 0 {
 		return false
 	}
 	if !d.flip(id, st, off, off+n, w.run.seat) {
@@ -183,7 +188,7 @@ func (w *storing) stored(st *stem, p pos, n int) {
 // again counts blocks that the holder has at p already.
 func (w *storing) again(p pos, n int) bool {
 	for i := range n {
-		if w.info.lane.get(w.hashes[i]) != uint64(p)+uint64(i) {
+		if w.info.find(&w.d.stems, w.hashes[i]) != p+pos(i) {
 			w.done(p, i) // two names of one block: believe the first
 			return false
 		}
@@ -195,9 +200,9 @@ func (w *storing) again(p pos, n int) bool {
 
 // name notes what the holder calls up to n blocks from p on, and returns how
 // many: a name that stands for another block ends it.
-func (w *storing) name(p pos, n int) int {
-	l, hashes := &w.info.lane, w.hashes[:n]
-	l.room(n)
+func (w *storing) name(st *stem, p pos, n int) int {
+	l, hashes, names := &w.info.lane, w.hashes[:n], st.names(p.off() + n)[p.off():]
+	l.room(&w.d.stems, n)
 	sink := uint64(0)
 	for i, hash := range hashes {
 		if i%ahead == 0 {
@@ -205,20 +210,33 @@ func (w *storing) name(p pos, n int) int {
 				sink += l.touch(h)
 			}
 		}
-		if l.put(hash, uint64(p)+uint64(i)) != 0 {
-			n = i
-			break
+		if names[i] != hash || w.info.odd.used > 0 {
+			if !w.nameOdd(names[i], hash, p+pos(i)) {
+				return i
+			}
+		} else if l.put(&w.d.stems, hash, p+pos(i)) != 0 {
+			return i
 		}
 	}
 	w.d.sink = sink
 	return n
 }
 
+// nameOdd is name for a holder that calls some blocks otherwise than their stems do.
+func (w *storing) nameOdd(stems, hash uint64, p pos) bool {
+	if w.info.find(&w.d.stems, hash) != 0 {
+		return false
+	}
+	if stems == hash {
+		return w.info.lane.put(&w.d.stems, hash, p) == 0
+	}
+	w.info.odd.room(1)
+	return w.info.odd.put(hash, uint64(p)) == 0
+}
+
 func (w *storing) unname(n int) {
 	for _, hash := range w.hashes[:n] {
-		if i := w.info.lane.find(hash); i >= 0 {
-			w.info.lane.del(i)
-		}
+		w.info.take(&w.d.stems, hash)
 	}
 }
 
@@ -230,36 +248,52 @@ func (w *storing) extend(id uint32, st *stem, n int) bool {
 		return false
 	}
 	p := posAt(id, end)
-	if n = w.name(p, n); n == 0 {
+	d.reserve(st, w.keys[:n], w.hashes)
+	if n = w.name(st, p, n); n == 0 {
 		return false
 	}
-	d.grow(st, w.keys[:n], w.run.seat)
+	d.grow(st, n, w.run.seat)
 	w.run.sp.held += n
 	st.tick = w.run.tick
 	w.stored(st, p, n)
 	return true
 }
 
-// grow puts keys at the end of a stem, for one seat.
-func (d *domain) grow(st *stem, keys []uint64, seat int) {
+// reserve writes keys and names behind the end of a stem, where no reader looks.
+func (d *domain) reserve(st *stem, keys, names []uint64) {
+	n := st.blocks()
+	end := n + len(keys)
+	if st.room == 0 {
+		st.plain = slices.Equal(keys, names[:len(keys)])
+	}
+	if n < int(st.seen) || end > int(st.room) {
+		wide := st.wide()
+		fresh, words := d.stems.arrays.take(wide * max(end, min(maxStem, n+n/4), int(st.room)))
+		room := words / wide
+		both := unsafe.Slice(fresh, words)
+		if n > 0 {
+			copy(both, st.all())
+			copy(both[(wide-1)*room:], st.names(n))
+		}
+		st.room, st.seen = uint16(room), uint16(n)
+		st.keys.Store(fresh)
+	}
+	copy(st.array(end)[n:], keys)
+	if !st.plain {
+		copy(st.names(end)[n:], names)
+	}
+}
+
+// grow makes n more blocks of what was reserved a stem's, for one seat.
+func (d *domain) grow(st *stem, more, seat int) {
 	s := st.state.Load()
 	n := stateBlocks(s)
-	end := n + len(keys)
-	array := st.array()
-	if n < int(st.seen) || end > len(array) {
-		fresh := d.stems.arrays.take(max(end, min(maxStem, n+n/4)))
-		bigger := arrayOf(fresh)
-		copy(bigger, array[:n])
-		copy(bigger[n:], keys)
-		st.keys.Store(fresh)
-	} else {
-		copy(array[n:], keys)
-	}
+	end := n + more
 	st.seen = uint16(end)
 	last := level{n, stateSet(s)}
 	if s&stateLevels != 0 {
-		levels := *st.levels.Load()
-		last = unpackLevel(levels[len(levels)-1])
+		words := st.words()
+		last = unpackLevel(words[len(words)-1])
 	}
 	if int(last.set) == seat+1 {
 		st.state.Store(s&^0xffff | uint64(end))
@@ -272,7 +306,7 @@ func (d *domain) grow(st *stem, keys []uint64, seat int) {
 	}
 	words = append(words, packLevel(level{levelEnd, setID(seat + 1)}))
 	d.old = levels
-	st.levels.Store(&words)
+	st.levels.Store(&words[0])
 	st.state.Store(s&^(0xffff|valSet<<stateSetShift) | stateLevels | uint64(end))
 }
 
@@ -291,15 +325,13 @@ func (w *storing) begin(n int) bool {
 		return false
 	}
 	p := posAt(id, 0)
-	if n = w.name(p, n); n == 0 {
-		d.stems.free = append(d.stems.free, id)
+	d.reserve(st, w.keys[:n], w.hashes)
+	if n = w.name(st, p, n); n == 0 {
+		d.stems.rest(id)
 		return false
 	}
-	array := d.stems.arrays.take(n)
-	copy(arrayOf(array), w.keys)
 	st.space, st.tick, st.seen = uint16(sp.index), w.run.tick, uint16(n)
 	d.link(id, st, w.at)
-	st.keys.Store(array)
 	st.state.Store(st.state.Load()>>stateVersionShift<<stateVersionShift | stateOf(n, setID(w.run.seat+1)))
 	s, _ := sp.heads.insert(w.keys[0])
 	sp.heads.set(s, id)
@@ -324,11 +356,11 @@ func (w *storing) beside() {
 	d, sp, tier := w.d, w.run.sp, w.run.tier
 	t := sp.flat(&sp.lower[tier])
 	if w.info.lower == nil {
-		w.info.lower = map[int]*lane{}
+		w.info.lower = map[int]*dict{}
 	}
 	names := w.info.lower[sp.index]
 	if names == nil {
-		names = new(lane)
+		names = new(dict)
 		w.info.lower[sp.index] = names
 	}
 	for ; len(w.keys) > 0; w.keys, w.hashes = w.keys[1:], w.hashes[1:] {

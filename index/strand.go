@@ -59,7 +59,7 @@ func (w *storing) behindHole() {
 	for ; len(w.keys) > 0; w.keys, w.hashes = w.keys[1:], w.hashes[1:] {
 		key, hash := w.keys[0], w.hashes[0]
 		b, known := w.info.stranded[hash]
-		if w.info.lane.find(hash) >= 0 || known && (b.key != key || b.space != sp.index) {
+		if w.info.find(&d.stems, hash) != 0 || known && (b.key != key || b.space != sp.index) {
 			return
 		}
 		if known {
@@ -114,12 +114,10 @@ func (d *domain) strandBehind(seat int, from map[uint32]int) {
 		strandedBlock
 	}
 	var all []moved
-	for i := range info.lane.slots {
-		s := &info.lane.slots[i]
-		p := pos(s.val)
+	info.eachName(&d.stems, func(hash uint64, p pos) {
 		first, ok := from[p.stem()]
-		if s.val == 0 || !ok || p.off() < first {
-			continue
+		if !ok || p.off() < first {
+			return
 		}
 		st := d.stems.at(p.stem())
 		b := strandedBlock{space: int(st.space), key: st.key(p.off())}
@@ -129,13 +127,15 @@ func (d *domain) strandBehind(seat int, from map[uint32]int) {
 		default:
 			b.parent = d.stems.at(st.parent.stem()).key(st.parent.off())
 		}
-		all = append(all, moved{s.hash, b})
+		all = append(all, moved{hash, b})
+	})
+	for _, m := range all {
+		info.take(&d.stems, m.hash)
 	}
 	for id, first := range from {
 		d.leave(seat, id, first)
 	}
 	for _, m := range all {
-		info.lane.del(info.lane.find(m.hash))
 		if !d.strand(seat, m.hash, m.strandedBlock) {
 			info.blocks[TierGPU]--
 			d.partial.put(seat, true)

@@ -172,36 +172,43 @@ func (d *domain) sweep() {
 	d.seating.swept(dead)
 }
 
-// sweepStep is how many of a holder's names are looked at under the lock at a
-// time: about a tenth of a millisecond.
-const sweepStep = 4096
+// sweepStep is how many buckets of a holder's names are looked at under the lock
+// at a time: about a tenth of a millisecond.
+const sweepStep = 1024
 
 // stems takes some of a dead seat's blocks out of the stems. false: none are left.
 func (s *sweeper) stems(seat int) (more bool) {
 	d, l := s.d, &s.d.info[seat].lane
-	if len(l.slots) == 0 {
+	odd := &s.d.info[seat].odd
+	if len(l.buckets) == 0 && len(odd.slots) == 0 {
 		return false
 	}
 	before := d.blocks()
-	n := min(sweepStep, len(l.slots))
-	for _, slot := range l.slots[len(l.slots)-n:] {
-		if slot.val == 0 {
-			continue
-		}
-		id := pos(slot.val).stem()
+	leave := func(p pos) {
+		id := p.stem()
 		st := d.stems.at(id)
 		if held := d.cutoff(st, seat); held > 0 && !d.flip(id, st, 0, held, seat) {
 			s.failed = true // no sets left: the seat stays dead and is swept again
-			return false
 		}
 	}
-	l.slots = l.slots[:len(l.slots)-n]
+	rest, oddRest := max(0, len(l.buckets)-sweepStep), max(0, len(odd.slots)-sweepStep)
+	eachPos(l.buckets[rest:], leave)
+	for _, name := range odd.slots[oddRest:] {
+		if name.val != 0 {
+			leave(pos(name.val))
+		}
+	}
+	if s.failed {
+		return false
+	}
+	l.buckets, odd.slots = l.buckets[:rest], odd.slots[:oddRest]
 	d.x.blocks.Add(int64(d.blocks() - before))
-	return len(l.slots) > 0
+	return rest+oddRest > 0
 }
 
 func (i *seatInfo) discard() {
 	i.lane.discard()
+	i.odd.discard()
 	i.kids.discard()
 	for _, l := range i.lower {
 		l.discard()
@@ -330,7 +337,8 @@ func (d *domain) tidy() {
 	}
 	for i := range d.info {
 		if info := &d.info[i]; d.seating.live.has(i) {
-			info.lane.tidy()
+			info.lane.tidy(&d.stems)
+			info.odd.tidy()
 			info.kids.tidy()
 			for _, l := range info.lower {
 				l.tidy()
@@ -346,11 +354,11 @@ func (d *domain) forgetEvicted() {
 	for seat := range d.info {
 		for index, l := range d.info[seat].lower {
 			sp := d.spaces[index]
-			for i := len(l.slots) - 1; i >= 0; i-- {
-				for l.slots[i].val != 0 && !d.inTable(&sp.lower[TierCPU], l.slots[i].val, seat) && !d.inTable(&sp.lower[TierStorage], l.slots[i].val, seat) {
-					l.del(i)
+			l.each(func(at int, _, key uint64) {
+				if !d.inTable(&sp.lower[TierCPU], key, seat) && !d.inTable(&sp.lower[TierStorage], key, seat) {
+					l.del(at)
 				}
-			}
+			})
 		}
 	}
 }

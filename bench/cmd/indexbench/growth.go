@@ -58,11 +58,11 @@ func grow(scheme string, length, replicas int, staggered bool) error {
 			}
 		}
 	}
-	var dst []index.Match
+	var found index.Found
 	got := 0
 	for _, keys := range r.queries {
-		dst = r.x.Lookup(dst[:0], r.scope, keys)
-		for _, m := range dst {
+		r.x.Find(&found, r.scope, keys)
+		for m := range found.All() {
 			got += int(m.Reported)
 		}
 	}
@@ -74,7 +74,7 @@ func grow(scheme string, length, replicas int, staggered bool) error {
 		keys := r.queries[len(lat)%chains]
 		sink += warm(keys)
 		t := time.Now()
-		dst = r.x.Lookup(dst[:0], r.scope, keys)
+		r.x.Find(&found, r.scope, keys)
 		lat = append(lat, time.Since(t))
 	}
 	shape := "all full"

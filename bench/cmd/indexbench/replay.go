@@ -106,7 +106,7 @@ func (r *replayer) interleaved(name string) error {
 	}
 	var stores, removes []float64
 	var lookups []time.Duration
-	var dst []index.Match
+	var found index.Found
 	var best, total int64
 	queryBlocks, q := 0, 0
 	for i, o := range r.s.ops {
@@ -115,11 +115,11 @@ func (r *replayer) interleaved(name string) error {
 			q++
 			sink += warm(keys)
 			t := time.Now()
-			dst = r.x.Lookup(dst[:0], r.scope, keys)
+			r.x.Find(&found, r.scope, keys)
 			lookups = append(lookups, time.Since(t))
 			queryBlocks += len(keys)
 			most := int32(0)
-			for _, m := range dst {
+			for m := range found.All() {
 				most = max(most, m.Reported)
 				total += int64(m.Reported)
 			}
@@ -184,7 +184,7 @@ func heap() int64 {
 // pass looks every query up once, starting anywhere.
 func (r *replayer) pass(from int, stop *atomic.Bool) []time.Duration {
 	lat := make([]time.Duration, 0, len(r.queries))
-	var dst []index.Match
+	var found index.Found
 	var sum prefixhash.Key
 	for i := range r.queries {
 		if stop != nil && stop.Load() {
@@ -193,7 +193,7 @@ func (r *replayer) pass(from int, stop *atomic.Bool) []time.Duration {
 		keys := r.queries[(from+i)%len(r.queries)]
 		sum += warm(keys)
 		t := time.Now()
-		dst = r.x.Lookup(dst[:0], r.scope, keys)
+		r.x.Find(&found, r.scope, keys)
 		lat = append(lat, time.Since(t))
 	}
 	if sum == 1 {
