@@ -108,6 +108,7 @@ type space struct {
 	index int
 
 	heads    *table // stems by their first keys
+	marks    *table // places of the blocks at every markEvery blocks of a prompt, by their keys
 	held     int    // blocks in stems
 	stranded atomic.Pointer[table]
 	lower    [tiers]atomic.Pointer[table] // [TierCPU], [TierStorage]
@@ -137,6 +138,7 @@ func newSpace(d *domain, s Scope) *space {
 		d: d, scope: s, index: index,
 		root:  prefixhash.TokenRoot(s.Model, s.LoRA),
 		heads: newTable(&d.x.epochs, d.x.seed),
+		marks: newTable(&d.x.epochs, d.x.seed),
 	}
 	d.spaces[index] = sp
 	return sp

@@ -103,6 +103,7 @@ func (x *Index) Close() error {
 
 func (sp *space) discard() {
 	sp.heads.discard()
+	sp.marks.discard()
 	if t := sp.stranded.Load(); t != nil {
 		t.discard()
 	}

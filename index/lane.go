@@ -48,27 +48,28 @@ const (
 	laneSnug   = 56
 )
 
-// laneName is what a lane knows of a name. Its tag and print have no part in
-// choosing the bucket.
+// laneName is what a lane knows of a name.
 type laneName struct {
-	home  int
-	tag   uint64
-	print uint64 // above posBits
+	print uint64 // printBits of its hash, which choose the bucket
+	tag   uint64 // seven more, with the high bit set
 }
 
-func (l *lane) of(name uint64) laneName {
+const printBits = 64 - posBits
+
+func nameOf(name uint64) laneName {
 	m := name * golden
-	i, _ := bits.Mul64(m, uint64(len(l.buckets)))
-	return laneName{int(i), m&0x7f | 0x80, m << (posBits - 7) &^ posMask}
+	return laneName{m >> posBits, m>>(posBits-7)&0x7f | 0x80}
 }
+
+// home is the bucket of a fingerprint; there are never as many as fingerprints.
+func (l *lane) home(print uint64) int { return int(print * uint64(len(l.buckets)) >> printBits) }
 
 // touch starts loading what a name needs.
 func (l *lane) touch(name uint64) uint64 {
 	if len(l.buckets) == 0 {
 		return 0
 	}
-	i, _ := bits.Mul64(name*golden, uint64(len(l.buckets)))
-	return l.buckets[i].tags
+	return l.buckets[l.home(name*golden>>posBits)].tags
 }
 
 // tagged has the high bit of each byte that may be tag: of all that are, and
@@ -83,20 +84,21 @@ func (l *lane) find(s *stems, name uint64) (at laneAt, p pos) {
 	if len(l.buckets) == 0 {
 		return laneAt{}, 0
 	}
-	return l.search(s, name, l.of(name))
+	return l.search(s, name, nameOf(name))
 }
 
 // laneAt is the place of an entry, void when the lane changes.
 type laneAt struct{ home, bucket, k int }
 
 func (l *lane) search(s *stems, name uint64, n laneName) (laneAt, pos) {
-	for i := n.home; ; {
+	home := l.home(n.print)
+	for i := home; ; {
 		b := &l.buckets[i]
 		for t := tagged(b.tags, n.tag); t != 0; t &= t - 1 {
 			k := bits.TrailingZeros64(t) >> 3
 			e := b.entries[k]
-			if p := pos(e & posMask); e&^posMask == n.print && b.tags>>(k*8)&0xff == n.tag && s.at(p.stem()).name(p.off()) == name {
-				return laneAt{n.home, i, k}, p
+			if p := pos(e & posMask); e>>posBits == n.print && b.tags>>(k*8)&0xff == n.tag && s.at(p.stem()).name(p.off()) == name {
+				return laneAt{home, i, k}, p
 			}
 		}
 		if b.tags < onePassed {
@@ -109,23 +111,30 @@ func (l *lane) search(s *stems, name uint64, n laneName) (laneAt, pos) {
 }
 
 // room makes room for n more entries.
-func (l *lane) room(s *stems, n int) {
+func (l *lane) room(n int) {
 	if want := l.used + n; want*100 > len(l.buckets)*laneWidth*laneFull {
-		l.resize(s, want*100/laneRoomy)
+		l.resize(want * 100 / laneRoomy)
 	}
 }
 
 // put gives a name a place, and returns the place a known one has instead, else
 // 0. There is room. The name need not be the stem's yet.
 func (l *lane) put(s *stems, name uint64, p pos) (was pos) {
-	n := l.of(name)
-	i := n.home
-	b := &l.buckets[i]
+	n := nameOf(name)
+	b := &l.buckets[l.home(n.print)]
 	if tagged(b.tags, n.tag) != 0 || b.tags >= onePassed {
 		if _, was := l.search(s, name, n); was != 0 {
 			return was
 		}
 	}
+	l.insert(n, p)
+	return 0
+}
+
+// insert adds an entry.
+func (l *lane) insert(n laneName, p pos) {
+	i := l.home(n.print)
+	b := &l.buckets[i]
 	for b.tags&everyHigh == everyHigh {
 		if b.tags>>56 < passMost {
 			b.tags += onePassed
@@ -137,9 +146,8 @@ func (l *lane) put(s *stems, name uint64, p pos) (was pos) {
 	}
 	k := bits.TrailingZeros64(^b.tags&everyHigh) >> 3
 	b.tags |= n.tag << (k * 8)
-	b.entries[k] = n.print | uint64(p)
+	b.entries[k] = n.print<<posBits | uint64(p)
 	l.used++
-	return 0
 }
 
 // del takes an entry out.
@@ -166,23 +174,29 @@ func eachPos(buckets []laneBucket, f func(p pos)) {
 }
 
 // resize gives the lane room for n entries in full.
-func (l *lane) resize(s *stems, n int) {
+func (l *lane) resize(n int) {
 	old, buckets := *l, n/laneWidth+1
 	const line = int(unsafe.Sizeof(laneBucket{}))
 	l.mem = newMemory(((buckets+1)*line + int(unsafe.Sizeof(slot{})) - 1) / int(unsafe.Sizeof(slot{})))
 	base := unsafe.Pointer(&l.mem.slots[0])
 	base = unsafe.Add(base, (line-int(uintptr(base)%uintptr(line)))%line)
 	l.buckets, l.used = unsafe.Slice((*laneBucket)(base), buckets), 0
-	eachPos(old.buckets, func(p pos) { l.put(s, s.at(p.stem()).name(p.off()), p) })
+	for i := range old.buckets {
+		b := &old.buckets[i]
+		for w := b.tags & everyHigh; w != 0; w &= w - 1 {
+			k := bits.TrailingZeros64(w) >> 3
+			l.insert(laneName{b.entries[k] >> posBits, b.tags >> (k * 8) & 0xff}, pos(b.entries[k]&posMask))
+		}
+	}
 	if old.mem.slots != nil {
 		old.mem.free() // nobody else reads it
 	}
 }
 
 // tidy gives memory back.
-func (l *lane) tidy(s *stems) {
+func (l *lane) tidy() {
 	if len(l.buckets) > 1 && l.used*100 < len(l.buckets)*laneWidth*laneSparse {
-		l.resize(s, l.used*100/laneSnug)
+		l.resize(l.used * 100 / laneSnug)
 	}
 }
 

@@ -136,8 +136,19 @@ func (d *domain) shorten(id uint32, st *stem, s uint64, from, to, seat int) bool
 
 // truncate takes blocks off the end of a stem, all of one level.
 func (d *domain) truncate(st *stem, s uint64, n int) {
-	d.spaces[st.space].held -= stateBlocks(s) - n
+	d.lose(st, stateBlocks(s), n)
 	st.state.Store(s&^0xffff + 1<<stateVersionShift | uint64(n))
+}
+
+// lose counts the blocks behind the first n, of was, which are about to go.
+func (d *domain) lose(st *stem, was, n int) {
+	sp := d.spaces[st.space]
+	sp.held -= was - n
+	st.marks(n, was, func(off int) {
+		if s := sp.marks.find(st.key(off)); s != nil && s.val&valSet != 0 {
+			sp.marks.set(s, 0)
+		}
+	})
 }
 
 // flipped appends the levels that flip leaves, the last ones perhaps of nobody,
@@ -200,7 +211,7 @@ func (d *domain) publish(id uint32, st *stem, n int, old, levels []level) {
 	}
 	s := st.state.Load() &^ (stateLevels | valSet<<stateSetShift)
 	if left < n {
-		d.spaces[st.space].held -= n - left
+		d.lose(st, n, left)
 		s = s&^0xffff + 1<<stateVersionShift | uint64(left)
 	}
 	if len(levels) == 1 {
@@ -273,7 +284,7 @@ func (d *domain) floor(st *stem, n int) int {
 func (d *domain) cut(id uint32, st *stem, n int, set setID) {
 	s := st.state.Load()
 	n = d.floor(st, n)
-	d.spaces[st.space].held -= stateBlocks(s) - n
+	d.lose(st, stateBlocks(s), n)
 	first := st.key(0)
 	st.state.Store(s>>stateVersionShift<<stateVersionShift + 1<<stateVersionShift | stateOf(n, set))
 	st.levels.Store(nil)
@@ -288,11 +299,12 @@ func (d *domain) cut(id uint32, st *stem, n int, set setID) {
 
 // link notes that a stem follows a block.
 func (d *domain) link(id uint32, st *stem, parent pos) {
-	st.parent, st.prev, st.next, st.child, st.deep = parent, 0, 0, 0, -1
+	st.parent, st.depth, st.prev, st.next, st.child, st.deep = parent, 0, 0, 0, 0, -1
 	if parent == 0 {
 		return
 	}
 	p := d.stems.at(parent.stem())
+	st.depth = p.depth + uint32(parent.off()) + 1
 	if st.next = p.child; st.next != 0 {
 		d.stems.at(st.next).prev = id
 	}

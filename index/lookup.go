@@ -2,6 +2,7 @@ package index
 
 import (
 	"math/bits"
+	"slices"
 
 	"warmroute/prefixhash"
 )
@@ -9,6 +10,7 @@ import (
 // scratch is the working memory of one lookup, kept by its reader.
 type scratch struct {
 	found Found
+	path  []stretch
 	beside
 
 	spaces *map[Scope]*space // where scope was found as space
@@ -50,7 +52,7 @@ func (x *Index) find(r *reader, f *Found, s Scope, keys []prefixhash.Key) {
 func (sp *space) lookup(r *reader, f *Found, keys []prefixhash.Key) {
 	d := sp.d
 	f.reset(d.x, int(d.seating.words.Load()))
-	sp.search(f, keys)
+	sp.search(r, f, keys)
 	f.ids = *d.seating.ids.Load() // after the sets were read: it has all their seats
 	for i := range f.words {
 		for w := d.hybrid.load(i) & d.seating.live.load(i); w != 0; w &= w - 1 {
@@ -62,59 +64,149 @@ func (sp *space) lookup(r *reader, f *Found, keys []prefixhash.Key) {
 	}
 }
 
-// search goes from stem to stem and finds where each holder's blocks end. It
-// relies on sets shrinking along a chain, and on keys being chained: what is
-// equal at one place is equal before it.
-func (sp *space) search(f *Found, keys []prefixhash.Key) {
-	d, p := sp.d, 0
+// stretch is the blocks that a prompt and a stem have in common.
+type stretch struct {
+	depth  int32 // blocks of the prompt before them
+	n      int32
+	set    setID   // who holds the first
+	levels *uint64 // when they have several
+}
+
+// search finds where each holder's blocks end. It relies on sets shrinking along
+// a chain, and on keys being chained: where two are equal, so is all before them.
+// So behind the first stem it jumps to the last marked block that is there, looks
+// up which stems lead to it, and compares keys only behind it.
+func (sp *space) search(r *reader, f *Found, keys []prefixhash.Key) {
+	for !sp.follow(r, keys) {
+	}
+	for i := range r.path {
+		one := &r.path[i]
+		if i == 0 && !f.begin(sp.d, one.set) || i > 0 && !f.keep(&sp.d.sets, one.set, one.depth) {
+			return
+		}
+		for k := 0; one.levels != nil; k++ {
+			end := int32(levelAt(one.levels, k).end)
+			if end >= one.n {
+				break
+			}
+			if !f.keep(&sp.d.sets, levelAt(one.levels, k+1).set, one.depth+end) {
+				return
+			}
+		}
+	}
+	if n := len(r.path); n > 0 {
+		f.finish(r.path[n-1].depth + r.path[n-1].n)
+	}
+}
+
+// follow fills r.path with the stems that a prompt goes through, as far as they
+// have it. false: what it went by has gone meanwhile.
+func (sp *space) follow(r *reader, keys []prefixhash.Key) bool {
+	d, p, jumped := sp.d, 0, false
+	r.path = r.path[:0]
 	for p < len(keys) {
 		id := uint32(sp.heads.get(keyOf(uint64(keys[p]))) & valSet)
 		if id == 0 {
 			break
 		}
-		set, levels, n := d.stems.at(id).read(keys[p:])
-		if n == 0 {
-			break
-		}
-		if p > 0 {
-			if !f.keep(&d.sets, set, int32(p)) {
-				return
-			}
-		} else if !f.begin(d, set) {
-			return
-		}
-		for i := 0; levels != nil; i++ {
-			end := levelAt(levels, i).end
-			if end >= n {
-				break
-			}
-			if !f.keep(&d.sets, levelAt(levels, i+1).set, int32(p+end)) {
-				return
+		st, off := d.stems.at(id), 0
+		if p > 0 && !jumped { // more than one stem: there may be many
+			jumped = true
+			if mark := sp.jump(keys, p/markEvery); mark != 0 {
+				id, off = placed(mark)
+				st = d.stems.at(id)
+				if p = int(st.depth); p+off >= len(keys) || !r.climb(&d.stems, st.parent) {
+					return false
+				}
 			}
 		}
-		p += n
+		one := st.read(off, keys[p:])
+		if one.n <= int32(off) { // while it has the block, what leads to it stays
+			return off == 0
+		}
+		one.depth = int32(p)
+		r.path = append(r.path, one)
+		p += int(one.n)
 	}
-	f.finish(int32(p))
+	return true
 }
 
-// read returns how many blocks of a prompt from a stem's first on the stem has,
-// who holds the first of them, and its levels when it has several.
-func (st *stem) read(keys []prefixhash.Key) (set setID, levels *uint64, n int) {
-	for {
-		s := st.state.Load()
-		if stateBlocks(s) == 0 {
-			return 0, nil, 0
+// jump returns the place of the last marked block of a prompt that is there,
+// behind the first lo marks, or 0.
+func (sp *space) jump(keys []prefixhash.Key, lo int) (mark uint64) {
+	key := func(i int) uint64 { return keyOf(uint64(keys[i*markEvery-1])) }
+	for hi := len(keys) / markEvery; lo < hi; {
+		d, from := hi-lo, lo
+		n := min(fan, d)
+		for i := 1; i <= n; i++ { // their cache misses overlap
+			sp.marks.touch(key(from + d*i/n))
 		}
-		n = keysBefore(st.array(stateBlocks(s)), keys)
-		set, levels = stateSet(s), nil
-		if s&stateLevels != 0 {
-			if levels = st.levels.Load(); levels == nil {
-				continue // the state has changed
+		for i := 1; i <= n; i++ {
+			at := from + d*i/n
+			val := sp.marks.get(key(at))
+			if val&valSet == 0 {
+				hi = at - 1
+				break
 			}
-			set = levelAt(levels, 0).set
-		}
-		if sameLife(st.state.Load(), s) {
-			return set, levels, n
+			lo, mark = at, val
 		}
 	}
+	return mark
+}
+
+// climb fills r.path with the stems that lead to a block, the first one first.
+func (r *reader) climb(s *stems, to pos) bool {
+	r.path = r.path[:0]
+	for to != 0 {
+		st := s.at(to.stem())
+		one, n := st.view(), to.off()+1
+		if stateBlocks(one.state) < n || one.levels == nil && one.state&stateLevels != 0 {
+			return false
+		}
+		r.path = append(r.path, stretch{int32(st.depth), int32(n), one.set, one.levels})
+		to = st.parent
+	}
+	slices.Reverse(r.path)
+	return true
+}
+
+// read returns what a stem has of keys, which begin where it does, and are known
+// to be the stem's before an offset.
+func (st *stem) read(off int, keys []prefixhash.Key) (one stretch) {
+	for {
+		v := st.view()
+		n := stateBlocks(v.state)
+		if n <= off {
+			return stretch{}
+		}
+		if v.levels == nil && v.state&stateLevels != 0 {
+			continue // the state has changed
+		}
+		array := st.array(n)
+		end := off + keysBefore(array[off:min(n, off+markEvery)], keys[off:])
+		if end == off+markEvery {
+			end += keysBefore(array[end:], keys[end:])
+		}
+		if sameLife(st.state.Load(), v.state) {
+			return stretch{n: int32(end), set: v.set, levels: v.levels}
+		}
+	}
+}
+
+// stemView is who holds what of a stem.
+type stemView struct {
+	state  uint64
+	set    setID // the first level's
+	levels *uint64
+}
+
+func (st *stem) view() stemView {
+	v := stemView{state: st.state.Load()}
+	v.set = stateSet(v.state)
+	if v.state&stateLevels != 0 {
+		if v.levels = st.levels.Load(); v.levels != nil {
+			v.set = levelAt(v.levels, 0).set
+		}
+	}
+	return v
 }

@@ -70,7 +70,7 @@ type restorer struct {
 	blocks  map[scopedKey]*Entry
 	engines map[scopedKey][]Entry
 	at      map[scopedKey]pos // where blocks went on GPU
-	ready   []placed
+	ready   []waiting
 }
 
 // merged is what two entries say of a block.
@@ -88,8 +88,8 @@ func merged(known, e *Entry) *Entry {
 	return known
 }
 
-// placed is a block whose parent has been taken.
-type placed struct {
+// waiting is a block whose parent has been taken.
+type waiting struct {
 	scopedKey
 	parent uint64
 }
@@ -114,7 +114,7 @@ func (r *restorer) unplaced() bool {
 
 func (r *restorer) push(k scopedKey, e *Entry) {
 	for _, c := range e.Children {
-		r.ready = append(r.ready, placed{scopedKey{k.scope, c}, uint64(k.key)})
+		r.ready = append(r.ready, waiting{scopedKey{k.scope, c}, uint64(k.key)})
 	}
 }
 

@@ -32,7 +32,8 @@ type stem struct {
 	levels atomic.Pointer[uint64] // see level; read when state says so
 
 	// The writer's.
-	parent     pos    // the block before the first, 0 = the first begins prompts
+	parent     pos    // the block before the first, 0 = the first begins prompts; readers too
+	depth      uint32 // blocks before the first; readers too
 	child      uint32 // one of the stems behind blocks of this one
 	next, prev uint32 // among the stems behind the parent's blocks
 	space      uint16
@@ -42,7 +43,19 @@ type stem struct {
 	deep       int16  // no stem follows a block behind this offset, -1 = none follows any
 	plain      bool   // the blocks' names are their keys; else the names are behind the room for keys
 
-	_ [9]byte // to a cache line
+	_ [5]byte // to a cache line
+}
+
+// markEvery is how far apart marked blocks are: a lookup jumps to the last one
+// that is there, and reads on from it; one in so many blocks costs storing little.
+const markEvery = 64
+
+// marks calls f for the offsets from … to - 1 of a stem that are marked.
+func (st *stem) marks(from, to int, f func(off int)) {
+	first := markEvery - 1 - (int(st.depth)+from)%markEvery
+	for off := from + first; off < to; off += markEvery {
+		f(off)
+	}
 }
 
 // A state holds the number of blocks, and either the set that holds all of them

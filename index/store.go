@@ -202,7 +202,7 @@ func (w *storing) again(p pos, n int) bool {
 // many: a name that stands for another block ends it.
 func (w *storing) name(st *stem, p pos, n int) int {
 	l, hashes, names := &w.info.lane, w.hashes[:n], st.names(p.off() + n)[p.off():]
-	l.room(&w.d.stems, n)
+	l.room(n)
 	sink := uint64(0)
 	for i, hash := range hashes {
 		if i%ahead == 0 {
@@ -253,7 +253,7 @@ func (w *storing) extend(id uint32, st *stem, n int) bool {
 		return false
 	}
 	d.grow(st, n, w.run.seat)
-	w.run.sp.held += n
+	w.mark(id, st, end, end+n)
 	st.tick = w.run.tick
 	w.stored(st, p, n)
 	return true
@@ -335,9 +335,20 @@ func (w *storing) begin(n int) bool {
 	st.state.Store(st.state.Load()>>stateVersionShift<<stateVersionShift | stateOf(n, setID(w.run.seat+1)))
 	s, _ := sp.heads.insert(w.keys[0])
 	sp.heads.set(s, id)
-	sp.held += n
+	w.mark(id, st, 0, n)
 	w.stored(st, p, n)
 	return true
+}
+
+// mark counts new blocks, and notes the places of some.
+func (w *storing) mark(id uint32, st *stem, from, to int) {
+	sp := w.run.sp
+	sp.held += to - from
+	st.marks(from, to, func(off int) {
+		if s, _ := sp.marks.insert(st.key(off)); s.val&valSet == 0 {
+			sp.marks.place(s, posAt(id, off))
+		}
+	})
 }
 
 // makeRoom returns for how many of n new blocks there is room, and evicts others

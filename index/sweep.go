@@ -230,7 +230,7 @@ func (sp *space) flats() (all []*table) {
 }
 
 // tables are all of a space.
-func (sp *space) tables() []*table { return append(sp.flats(), sp.heads) }
+func (sp *space) tables() []*table { return append(sp.flats(), sp.heads, sp.marks) }
 
 // sweeper rewrites sets without some seats. Each distinct set is worked out
 // once per array.
@@ -337,7 +337,7 @@ func (d *domain) tidy() {
 	}
 	for i := range d.info {
 		if info := &d.info[i]; d.seating.live.has(i) {
-			info.lane.tidy(&d.stems)
+			info.lane.tidy()
 			info.odd.tidy()
 			info.kids.tidy()
 			for _, l := range info.lower {

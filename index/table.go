@@ -285,6 +285,14 @@ func (t *table) set(s *slot, id setID) {
 	atomic.StoreUint64(&s.val, v)
 }
 
+// place gives an empty slot a block's place.
+func (t *table) place(s *slot, p pos) {
+	t.live[t.partOf(s.key)]++
+	atomic.StoreUint64(&s.val, uint64(p.stem())|uint64(p.off())<<valTick)
+}
+
+func placed(val uint64) (id uint32, off int) { return uint32(val & valSet), int(val >> valTick) }
+
 // count is how many keys are held. Writer only.
 func (t *table) count() (n int) {
 	for _, l := range t.live {
