@@ -34,7 +34,7 @@ func (r *run) cancel(id HolderID) {
 
 // ahead is how many blocks are touched before they are worked on, so that
 // their cache misses overlap; about what a core can have in flight.
-const ahead = 16
+const ahead = 32
 
 // spotOf finds a block by what its holder calls it, in one space.
 func (d *domain) spotOf(sp *space, seat int, hash uint64) (spot, bool) {
