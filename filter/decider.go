@@ -87,7 +87,7 @@ type Work struct {
 	keys    []prefixhash.Key
 	ends    []int // where each prompt's keys end in keys, when keysOf >= 0
 	keysOf  int   // scope that keys is for; -1 = none or several
-	matches []index.Match
+	found   index.Found
 	matched []held
 	cands   []policy.Candidate
 	scores  []policy.Score
@@ -206,9 +206,8 @@ func (d *Decider) matchPrompt(mv *modelView, scope int, keys []prefixhash.Key, w
 	}
 	w.Record.Blocks = max(w.Record.Blocks, len(keys))
 	s := &mv.scopes[scope]
-	w.matches = d.index.Lookup(w.matches[:0], *s, keys)
-	for i := range w.matches {
-		m := &w.matches[i]
+	d.index.Find(&w.found, *s, keys)
+	for m := range w.found.All() {
 		if int(m.ID) >= len(mv.byHolder) || mv.byHolder[m.ID] < 0 {
 			continue
 		}

@@ -41,7 +41,8 @@ func (x *fakeIndex) ID(h index.Holder) index.HolderID {
 	return id
 }
 
-func (x *fakeIndex) Lookup(dst []index.Match, _ index.Scope, keys []prefixhash.Key) []index.Match {
+func (x *fakeIndex) Find(f *index.Found, _ index.Scope, keys []prefixhash.Key) {
+	var dst []index.Match
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for h, n := range x.blocks {
@@ -52,7 +53,7 @@ func (x *fakeIndex) Lookup(dst []index.Match, _ index.Scope, keys []prefixhash.K
 		}
 		dst = append(dst, index.Match{ID: x.ids[h], Blocks: n, Reported: n, Lower: n, Storage: n})
 	}
-	return dst
+	f.Set(dst)
 }
 
 // Speculate and Withdraw do nothing: the tests of speculation have a real index.

@@ -23,7 +23,7 @@ type Fleet interface{ Snapshot() *fleet.Snapshot }
 type Index interface {
 	Speculator
 	ID(h index.Holder) index.HolderID
-	Lookup(dst []index.Match, s index.Scope, keys []prefixhash.Key) []index.Match
+	Find(f *index.Found, s index.Scope, keys []prefixhash.Key)
 }
 
 // RouterOptions configures a Router.
