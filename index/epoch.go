@@ -37,6 +37,7 @@ type garbage struct {
 }
 
 type readerBlock struct {
+	used    atomic.Uint32 // readers from here on never ran
 	readers [readersPerBlock]reader
 	next    atomic.Pointer[readerBlock]
 }
@@ -62,7 +63,11 @@ func (e *epochs) enter() *reader {
 	start := rand.Uint32() & e.procs
 	for b := &e.first; ; {
 		for i := range uint32(readersPerBlock) {
-			r := &b.readers[(start+i)%readersPerBlock]
+			k := (start + i) % readersPerBlock
+			r := &b.readers[k]
+			for n := b.used.Load(); k >= n && !b.used.CompareAndSwap(n, k+1); { // first: a writer looks as far
+				n = b.used.Load()
+			}
 			if r.epoch.Load() == 0 && r.epoch.CompareAndSwap(0, e.now.Load()) {
 				return r
 			}
@@ -86,7 +91,7 @@ func (e *epochs) retire() (tag uint64) { return e.now.Add(1) }
 func (e *epochs) oldest() uint64 {
 	low := e.now.Load()
 	for b := &e.first; b != nil; b = b.next.Load() {
-		for i := range b.readers {
+		for i := range b.used.Load() {
 			if v := b.readers[i].epoch.Load(); v != 0 && v < low {
 				low = v
 			}

@@ -25,7 +25,7 @@ type scratch struct {
 func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
 	r := x.epochs.enter() // before the map is read: Close waits for us
 	defer r.leave()
-	x.find(r, &r.found, s, keys)
+	x.find(r, &r.found, &s, keys)
 	return r.found.AppendTo(dst)
 }
 
@@ -34,13 +34,13 @@ func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
 func (x *Index) Find(f *Found, s Scope, keys []prefixhash.Key) {
 	r := x.epochs.enter()
 	defer r.leave()
-	x.find(r, f, s, keys)
+	x.find(r, f, &s, keys)
 }
 
-func (x *Index) find(r *reader, f *Found, s Scope, keys []prefixhash.Key) {
+func (x *Index) find(r *reader, f *Found, s *Scope, keys []prefixhash.Key) {
 	spaces := x.spaces.Load()
-	if spaces != r.spaces || s != r.scope { // mostly the same as the last time: hashing a scope costs more than comparing it
-		r.spaces, r.scope, r.space = spaces, s, (*spaces)[s]
+	if spaces != r.spaces || *s != r.scope { // mostly the same as the last time: hashing a scope costs more than comparing it
+		r.spaces, r.scope, r.space = spaces, *s, (*spaces)[*s]
 	}
 	if r.space == nil || len(keys) == 0 || s.Scheme == "" {
 		f.reset(x, 0)
