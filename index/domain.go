@@ -166,7 +166,7 @@ func (d *domain) seatFor(h *holder) (int, bool) {
 	for len(d.info) <= seat {
 		d.info = append(d.info, seatInfo{})
 	}
-	d.info[seat] = seatInfo{holder: h}
+	d.info[seat] = seatInfo{holder: h, lane: lane{pool: &d.x.epochs.pool}}
 	d.partial.put(seat, false)
 	h.domains = append(h.domains, d)
 	d.judge(h, seat)

@@ -1,10 +1,12 @@
 package index
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // readersPerBlock readers share one allocation; blocks are added when more
@@ -21,6 +23,8 @@ type epochs struct {
 	now   atomic.Uint64 // starts at 1: 0 means idle in a reader
 	first readerBlock
 	procs uint32 // mask for the starting place of a search
+
+	pool pool // of what is read at random
 
 	mu      sync.Mutex
 	garbage []garbage
@@ -126,19 +130,27 @@ func (e *epochs) collect() {
 }
 
 func (e *epochs) recycle(m memory) {
-	if len(m.slots) < 4096 { // small ones are the Go heap's
+	switch {
+	case m.words != nil:
+		e.pool.release(m.words)
+	case len(m.slots) < 4096: // small ones are the Go heap's
 		m.free()
-		return
-	}
-	if len(e.spare) == maxSpare {
+	case len(e.spare) == maxSpare:
 		e.spare[0].free()
-		e.spare = append(e.spare[:0], e.spare[1:]...)
+		e.spare = append(append(e.spare[:0], e.spare[1:]...), m)
+	default:
+		e.spare = append(e.spare, m)
 	}
-	e.spare = append(e.spare, m)
 }
 
-// memory returns n zeroed slots.
+// memory returns at least n zeroed slots.
 func (e *epochs) memory(n int) memory {
+	const size = int(unsafe.Sizeof(slot{}))
+	if n*size >= leastBlock && n*size <= regionSize {
+		words := e.pool.words(1 << bits.Len(uint(n*size-1)) / 8)
+		clear(words)
+		return memory{slots: unsafe.Slice((*slot)(unsafe.Pointer(&words[0])), len(words)*8/size), words: words}
+	}
 	e.mu.Lock()
 	for i, m := range e.spare {
 		if len(m.slots) == n {
@@ -168,4 +180,5 @@ func (e *epochs) drain() {
 		runtime.Gosched()
 	}
 	e.release()
+	e.pool.discard()
 }

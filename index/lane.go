@@ -16,8 +16,9 @@ import (
 // passed it, so that a search ends at one nobody passed, and nothing moves when an
 // entry goes.
 type lane struct {
-	buckets []laneBucket
-	mem     memory
+	pool    *pool
+	buckets []laneBucket // a power of two of them
+	words   []uint64     // their memory
 	used    int
 }
 
@@ -39,13 +40,11 @@ const (
 	passMost  = 0xff // a count that stays: nobody knows any more how many passed
 )
 
-// How full a lane is, in percent: it grows from the first on to the second, and
-// a sweep that finds it emptier than the third makes it as full as the fourth.
+// laneFull is how full a lane is, in percent, when it is doubled; a sweep halves it
+// to laneSnug at most. Longer searches cost more than memory.
 const (
-	laneFull   = 62
-	laneRoomy  = 46
-	laneSparse = 48
-	laneSnug   = 56
+	laneFull = 64
+	laneSnug = 60
 )
 
 // laneName is what a lane knows of a name.
@@ -112,8 +111,12 @@ func (l *lane) search(s *stems, name uint64, n laneName) (laneAt, pos) {
 
 // room makes room for n more entries.
 func (l *lane) room(n int) {
-	if want := l.used + n; want*100 > len(l.buckets)*laneWidth*laneFull {
-		l.resize(want * 100 / laneRoomy)
+	buckets := max(1, len(l.buckets))
+	for (l.used+n)*100 > buckets*laneWidth*laneFull {
+		buckets *= 2
+	}
+	if buckets > len(l.buckets) {
+		l.resize(buckets)
 	}
 }
 
@@ -173,14 +176,12 @@ func eachPos(buckets []laneBucket, f func(p pos)) {
 	}
 }
 
-// resize gives the lane room for n entries in full.
-func (l *lane) resize(n int) {
-	old, buckets := *l, n/laneWidth+1
-	const line = int(unsafe.Sizeof(laneBucket{}))
-	l.mem = newMemory(((buckets+1)*line + int(unsafe.Sizeof(slot{})) - 1) / int(unsafe.Sizeof(slot{})))
-	base := unsafe.Pointer(&l.mem.slots[0])
-	base = unsafe.Add(base, (line-int(uintptr(base)%uintptr(line)))%line)
-	l.buckets, l.used = unsafe.Slice((*laneBucket)(base), buckets), 0
+// resize gives the lane so many buckets.
+func (l *lane) resize(buckets int) {
+	old := *l
+	l.words = l.pool.words(buckets * int(unsafe.Sizeof(laneBucket{})) / 8)
+	clear(l.words)
+	l.buckets, l.used = unsafe.Slice((*laneBucket)(unsafe.Pointer(&l.words[0])), buckets), 0
 	for i := range old.buckets {
 		b := &old.buckets[i]
 		for w := b.tags & everyHigh; w != 0; w &= w - 1 {
@@ -188,23 +189,25 @@ func (l *lane) resize(n int) {
 			l.insert(laneName{b.entries[k] >> posBits, b.tags >> (k * 8) & 0xff}, pos(b.entries[k]&posMask))
 		}
 	}
-	if old.mem.slots != nil {
-		old.mem.free() // nobody else reads it
-	}
+	old.discard() // nobody else reads it
 }
 
 // tidy gives memory back.
 func (l *lane) tidy() {
-	if len(l.buckets) > 1 && l.used*100 < len(l.buckets)*laneWidth*laneSparse {
-		l.resize(l.used * 100 / laneSnug)
+	n := len(l.buckets)
+	for n > 1 && l.used*100 <= n/2*laneWidth*laneSnug {
+		n /= 2
+	}
+	if n < len(l.buckets) {
+		l.resize(n)
 	}
 }
 
 func (l *lane) discard() {
-	if l.mem.slots != nil {
-		l.mem.free()
+	if l.words != nil {
+		l.pool.release(l.words)
 	}
-	*l = lane{}
+	*l = lane{pool: l.pool}
 }
 
 func (l *lane) bytes() int { return len(l.buckets) * int(unsafe.Sizeof(laneBucket{})) }

@@ -7,7 +7,10 @@ import "sync/atomic"
 var mapped atomic.Int64
 
 // memory is an array of slots on the Go heap, where the race detector sees it.
-type memory struct{ slots []slot }
+type memory struct {
+	slots []slot
+	words []uint64 // of the pool
+}
 
 func newMemory(n int) memory { return memory{slots: make([]slot, n)} }
 

@@ -26,7 +26,8 @@ type memory struct {
 	slots []slot
 	raw   []byte // the mapping, nil when on the Go heap
 
-	skipped int // bytes of raw that alignment leaves out
+	skipped int      // bytes of raw that alignment leaves out
+	words   []uint64 // of the pool
 }
 
 func newMemory(n int) memory {

@@ -143,17 +143,22 @@ type stems struct {
 	pages  atomic.Pointer[[]*stemPage]
 	made   uint32
 	free   []uint32
-	rests  []restingStem
+	rests  []resting
+	enough int // rests to be looked through
 	arrays arrays
 }
 
-type restingStem struct {
-	tag uint64
-	id  uint32
+// resting is what lookups may still be reading: a stem, or an array that one has
+// outgrown.
+type resting struct {
+	tag   uint64
+	id    uint32 // 0: an array
+	words int
+	array *uint64
 }
 
 func (s *stems) init(e *epochs) {
-	s.epochs = e
+	s.epochs, s.arrays.pool = e, &e.pool
 	s.pages.Store(&[]*stemPage{})
 }
 
@@ -164,8 +169,9 @@ func (s *stems) at(id uint32) *stem {
 // take returns an unused stem, false when there are as many as a table's val can
 // name.
 func (s *stems) take() (id uint32, st *stem, ok bool) {
-	if len(s.free) == 0 && len(s.rests) >= stemsPerPage {
+	if len(s.rests) >= s.enough {
 		s.wakeUp()
+		s.enough = len(s.rests) + stemsPerPage
 	}
 	if n := len(s.free); n > 0 {
 		id = s.free[n-1]
@@ -185,7 +191,14 @@ func (s *stems) take() (id uint32, st *stem, ok bool) {
 
 // rest puts a stem without blocks aside until no lookup can be reading it.
 func (s *stems) rest(id uint32) {
-	s.rests = append(s.rests, restingStem{s.epochs.retire(), id})
+	s.rests = append(s.rests, resting{tag: s.epochs.retire(), id: id})
+}
+
+// outgrown puts an array aside.
+func (s *stems) outgrown(p *uint64, words int) {
+	if p != nil {
+		s.rests = append(s.rests, resting{tag: s.epochs.retire(), array: p, words: words})
+	}
 }
 
 func (s *stems) wakeUp() {
@@ -196,19 +209,24 @@ func (s *stems) wakeUp() {
 			kept++
 			continue
 		}
+		if r.id == 0 {
+			s.arrays.put(r.array, r.words)
+			continue
+		}
 		st := s.at(r.id)
 		s.arrays.put(st.keys.Swap(nil), st.wide()*int(st.room))
 		st.levels.Store(nil)
 		st.room = 0
 		s.free = append(s.free, r.id)
 	}
+	clear(s.rests[kept:])
 	s.rests = s.rests[:kept]
 }
 
 // tidy gives up the arrays that are kept.
 func (s *stems) tidy() {
 	s.wakeUp()
-	s.arrays = arrays{}
+	s.arrays.tidy()
 }
 
 // each calls f for every stem that has blocks.
@@ -233,23 +251,32 @@ func (s *stems) bytes() (n int) {
 	return n + 8*s.arrays.words
 }
 
-// arrays keeps what stems have left, to be used again: churn is not the
-// collector's work then.
+// arrays are the memory of stems' keys and names. What stems have left is used
+// again: churn is not the collector's work then.
 type arrays struct {
-	free  [40][]*uint64
-	words int
+	pool  *pool
+	free  [maxClass][]*uint64 // small ones, by class
+	words int                 // in free
 }
 
-// maxSpareWords bounds what is kept: 8 MiB.
-const maxSpareWords = 1 << 20
+// maxClass is the first class that the pool has itself, of 4 KiB: smaller arrays
+// are the Go heap's. maxSpareWords bounds what is kept of those: 8 MiB.
+const (
+	maxClass      = 13
+	maxSpareWords = 1 << 20
+)
 
-// arraySize is the smallest array of at least n words, and its class: sizes the
-// Go heap has too, in steps of a half and a third.
+// arraySize is the smallest array of at least n words, and its class: small ones
+// have sizes the Go heap has too, in steps of a half and a third, others are
+// powers of two.
 func arraySize(n int) (words, class int) {
 	for words = 8; words < n; class++ {
-		if words&(words-1) == 0 {
+		switch {
+		case class >= maxClass-1:
+			words *= 2
+		case words&(words-1) == 0:
 			words += words / 2
-		} else {
+		default:
 			words += words / 3
 		}
 	}
@@ -259,6 +286,9 @@ func arraySize(n int) (words, class int) {
 // take returns an array of at least n words.
 func (a *arrays) take(n int) (p *uint64, words int) {
 	words, class := arraySize(n)
+	if class >= maxClass {
+		return &a.pool.words(words)[0], words
+	}
 	if list := a.free[class]; len(list) > 0 {
 		p = list[len(list)-1]
 		a.free[class] = list[:len(list)-1]
@@ -270,10 +300,16 @@ func (a *arrays) take(n int) (p *uint64, words int) {
 
 // put keeps an array that nobody reads.
 func (a *arrays) put(p *uint64, words int) {
-	if a.words+words > maxSpareWords || p == nil {
-		return
-	}
 	_, class := arraySize(words)
-	a.free[class] = append(a.free[class], p)
-	a.words += words
+	switch {
+	case p == nil:
+	case class >= maxClass:
+		a.pool.release(unsafe.Slice(p, words))
+	case a.words+words <= maxSpareWords:
+		a.free[class] = append(a.free[class], p)
+		a.words += words
+	}
 }
+
+// tidy gives up what is kept.
+func (a *arrays) tidy() { *a = arrays{pool: a.pool} }

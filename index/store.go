@@ -275,6 +275,7 @@ func (d *domain) reserve(st *stem, keys, names []uint64) {
 			copy(both, st.all())
 			copy(both[(wide-1)*room:], st.names(n))
 		}
+		d.stems.outgrown(st.keys.Load(), wide*int(st.room))
 		st.room, st.seen = uint16(room), uint16(n)
 		st.keys.Store(fresh)
 	}

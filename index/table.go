@@ -66,7 +66,7 @@ type part struct {
 
 func newPart(e *epochs, n int) *part {
 	m := e.memory(n)
-	return &part{base: unsafe.Pointer(&m.slots[0]), n: uint64(n), mem: m}
+	return &part{base: unsafe.Pointer(&m.slots[0]), n: uint64(len(m.slots)), mem: m}
 }
 
 func (p *part) at(i uint64) *slot {
