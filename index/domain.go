@@ -107,8 +107,8 @@ type space struct {
 	root  prefixhash.Key
 	index int
 
-	heads    *table // stems by their first keys
-	marks    *table // places of the blocks at every markEvery blocks of a prompt, by their keys
+	heads    places // stems by their first keys
+	marks    places // of the blocks at every markEvery blocks of a prompt
 	held     int    // blocks in stems
 	stranded atomic.Pointer[table]
 	lower    [tiers]atomic.Pointer[table] // [TierCPU], [TierStorage]
@@ -136,10 +136,10 @@ func newSpace(d *domain, s Scope) *space {
 	}
 	sp := &space{
 		d: d, scope: s, index: index,
-		root:  prefixhash.TokenRoot(s.Model, s.LoRA),
-		heads: newTable(&d.x.epochs, d.x.seed),
-		marks: newTable(&d.x.epochs, d.x.seed),
+		root: prefixhash.TokenRoot(s.Model, s.LoRA),
 	}
+	sp.heads.epochs, sp.heads.seed = &d.x.epochs, d.x.seed
+	sp.marks.epochs, sp.marks.seed = &d.x.epochs, d.x.seed
 	d.spaces[index] = sp
 	return sp
 }
@@ -240,7 +240,7 @@ func (d *domain) settle(stored int) {
 		if sp == nil {
 			continue
 		}
-		for _, t := range sp.tables() {
+		for _, t := range sp.flats() {
 			t.settle(oldest)
 		}
 	}

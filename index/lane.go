@@ -167,6 +167,14 @@ func (l *lane) del(at laneAt) {
 	l.used--
 }
 
+// each calls f for what is known of every entry.
+func (b *laneBucket) each(f func(n laneName, p pos)) {
+	for w := b.tags & everyHigh; w != 0; w &= w - 1 {
+		k := bits.TrailingZeros64(w) >> 3
+		f(laneName{b.entries[k] >> posBits, b.tags >> (k * 8) & 0xff}, pos(b.entries[k]&posMask))
+	}
+}
+
 // eachPos calls f for the entries of some buckets.
 func eachPos(buckets []laneBucket, f func(p pos)) {
 	for i := range buckets {
@@ -183,11 +191,7 @@ func (l *lane) resize(buckets int) {
 	clear(l.words)
 	l.buckets, l.used = unsafe.Slice((*laneBucket)(unsafe.Pointer(&l.words[0])), buckets), 0
 	for i := range old.buckets {
-		b := &old.buckets[i]
-		for w := b.tags & everyHigh; w != 0; w &= w - 1 {
-			k := bits.TrailingZeros64(w) >> 3
-			l.insert(laneName{b.entries[k] >> posBits, b.tags >> (k * 8) & 0xff}, pos(b.entries[k]&posMask))
-		}
+		old.buckets[i].each(l.insert)
 	}
 	old.discard() // nobody else reads it
 }

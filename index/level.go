@@ -130,24 +130,22 @@ func (d *domain) shorten(id uint32, st *stem, s uint64, from, to, seat int) bool
 	if int(set) != seat+1 || from <= start || from < d.floor(st, from) {
 		return false
 	}
-	d.truncate(st, s, from)
+	d.truncate(id, st, s, from)
 	return true
 }
 
 // truncate takes blocks off the end of a stem, all of one level.
-func (d *domain) truncate(st *stem, s uint64, n int) {
-	d.lose(st, stateBlocks(s), n)
+func (d *domain) truncate(id uint32, st *stem, s uint64, n int) {
+	d.lose(id, st, stateBlocks(s), n)
 	st.state.Store(s&^0xffff + 1<<stateVersionShift | uint64(n))
 }
 
 // lose counts the blocks behind the first n, of was, which are about to go.
-func (d *domain) lose(st *stem, was, n int) {
+func (d *domain) lose(id uint32, st *stem, was, n int) {
 	sp := d.spaces[st.space]
 	sp.held -= was - n
 	st.marks(n, was, func(off int) {
-		if s := sp.marks.find(st.key(off)); s != nil && s.val&valSet != 0 {
-			sp.marks.set(s, 0)
-		}
+		sp.marks.del(st.key(off), posAt(id, off))
 	})
 }
 
@@ -211,7 +209,7 @@ func (d *domain) publish(id uint32, st *stem, n int, old, levels []level) {
 	}
 	s := st.state.Load() &^ (stateLevels | valSet<<stateSetShift)
 	if left < n {
-		d.lose(st, n, left)
+		d.lose(id, st, n, left)
 		s = s&^0xffff + 1<<stateVersionShift | uint64(left)
 	}
 	if len(levels) == 1 {
@@ -284,15 +282,14 @@ func (d *domain) floor(st *stem, n int) int {
 func (d *domain) cut(id uint32, st *stem, n int, set setID) {
 	s := st.state.Load()
 	n = d.floor(st, n)
-	d.lose(st, stateBlocks(s), n)
+	d.lose(id, st, stateBlocks(s), n)
 	first := st.key(0)
 	st.state.Store(s>>stateVersionShift<<stateVersionShift + 1<<stateVersionShift | stateOf(n, set))
 	st.levels.Store(nil)
 	if n > 0 {
 		return
 	}
-	heads := d.spaces[st.space].heads
-	heads.set(heads.find(first), 0)
+	d.spaces[st.space].heads.del(first, posAt(id, 0))
 	d.unlink(st)
 	d.stems.rest(id)
 }

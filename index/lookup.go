@@ -77,7 +77,8 @@ type stretch struct {
 // So behind the first stem it jumps to the last marked block that is there, looks
 // up which stems lead to it, and compares keys only behind it.
 func (sp *space) search(r *reader, f *Found, keys []prefixhash.Key) {
-	for !sp.follow(r, keys) {
+	if !sp.follow(r, keys, true) {
+		sp.follow(r, keys, false)
 	}
 	for i := range r.path {
 		one := &r.path[i]
@@ -100,26 +101,26 @@ func (sp *space) search(r *reader, f *Found, keys []prefixhash.Key) {
 }
 
 // follow fills r.path with the stems that a prompt goes through, as far as they
-// have it. false: what it went by has gone meanwhile.
-func (sp *space) follow(r *reader, keys []prefixhash.Key) bool {
-	d, p, jumped := sp.d, 0, false
+// have it. Where it may jump and says false, the mark was gone or another's.
+func (sp *space) follow(r *reader, keys []prefixhash.Key, jump bool) bool {
+	d, p := sp.d, 0
 	r.path = r.path[:0]
 	for p < len(keys) {
-		id := uint32(sp.heads.get(keyOf(uint64(keys[p]))) & valSet)
-		if id == 0 {
+		at := sp.heads.find(&d.stems, keyOf(uint64(keys[p])))
+		if at == 0 {
 			break
 		}
-		st, off := d.stems.at(id), 0
-		if p > 0 && !jumped { // more than one stem: there may be many
-			jumped = true
+		if p > 0 && jump { // more than one stem: there may be many
+			jump = false
 			if mark := sp.jump(keys, p/markEvery); mark != 0 {
-				id, off = placed(mark)
-				st = d.stems.at(id)
-				if p = int(st.depth); p+off >= len(keys) || !r.climb(&d.stems, st.parent) {
+				at = mark
+				st := d.stems.at(at.stem())
+				if p = int(st.depth); p+at.off() >= len(keys) || !r.climb(&d.stems, st.parent) {
 					return false
 				}
 			}
 		}
+		st, off := d.stems.at(at.stem()), at.off()
 		one := st.read(off, keys[p:])
 		if one.n <= int32(off) { // while it has the block, what leads to it stays
 			return off == 0
@@ -133,7 +134,7 @@ func (sp *space) follow(r *reader, keys []prefixhash.Key) bool {
 
 // jump returns the place of the last marked block of a prompt that is there,
 // behind the first lo marks, or 0.
-func (sp *space) jump(keys []prefixhash.Key, lo int) (mark uint64) {
+func (sp *space) jump(keys []prefixhash.Key, lo int) (mark pos) {
 	key := func(i int) uint64 { return keyOf(uint64(keys[i*markEvery-1])) }
 	for hi := len(keys) / markEvery; lo < hi; {
 		d, from := hi-lo, lo
@@ -143,12 +144,12 @@ func (sp *space) jump(keys []prefixhash.Key, lo int) (mark uint64) {
 		}
 		for i := 1; i <= n; i++ {
 			at := from + d*i/n
-			val := sp.marks.get(key(at))
-			if val&valSet == 0 {
+			likely := sp.marks.likely(key(at))
+			if likely == 0 {
 				hi = at - 1
 				break
 			}
-			lo, mark = at, val
+			lo, mark = at, likely
 		}
 	}
 	return mark

@@ -52,6 +52,7 @@ type removing struct {
 	stem     uint32
 	st       *stem
 	from, to int
+	watched  bool // there are copies in the domain, or speculation in the stem's space
 }
 
 func (w *removing) touch(hashes []uint64) (sink uint64) {
@@ -76,12 +77,13 @@ func (w *removing) one(hash uint64) bool {
 	if id != w.stem {
 		w.turn(id)
 	}
-	sp := w.d.spaces[w.st.space]
-	if len(w.d.copies) > 0 && w.copyLeft(sp, w.st.key(off)) {
-		sp.cancelOne(w.info.holder.id, w.st.key(off))
-		return true
+	if w.watched {
+		sp, key := w.d.spaces[w.st.space], w.st.key(off)
+		sp.cancelOne(w.info.holder.id, key)
+		if w.copyLeft(sp, key) {
+			return true
+		}
 	}
-	sp.cancelOne(w.info.holder.id, w.st.key(off))
 	if odd {
 		w.info.odd.del(w.info.odd.find(hash))
 	} else {
@@ -107,6 +109,7 @@ func (w *removing) turn(id uint32) {
 	w.stem, w.st = id, w.d.stems.at(id)
 	w.to = w.d.cutoff(w.st, w.seat)
 	w.from = w.to
+	w.watched = len(w.d.copies) > 0 || w.d.spaces[w.st.space].leases[leaseSpeculative].Load() != nil
 }
 
 // flush takes what was removed out of its stem.

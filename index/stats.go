@@ -42,7 +42,8 @@ func (x *Index) Stats() Stats {
 				continue
 			}
 			s.Blocks += sp.distinct()
-			for _, t := range sp.tables() {
+			s.Bytes += sp.heads.bytes() + sp.marks.bytes()
+			for _, t := range sp.flats() {
 				s.Bytes += t.bytes()
 			}
 		}

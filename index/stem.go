@@ -48,7 +48,7 @@ type stem struct {
 
 // markEvery is how far apart marked blocks are: a lookup jumps to the last one
 // that is there, and reads on from it; one in so many blocks costs storing little.
-const markEvery = 64
+const markEvery = 128
 
 // marks calls f for the offsets from … to - 1 of a stem that are marked.
 func (st *stem) marks(from, to int, f func(off int)) {
@@ -164,6 +164,12 @@ func (s *stems) init(e *epochs) {
 
 func (s *stems) at(id uint32) *stem {
 	return &(*s.pages.Load())[id/stemsPerPage][id%stemsPerPage]
+}
+
+// has says whether a stem has a key at a place.
+func (s *stems) has(at pos, key uint64) bool {
+	st := s.at(at.stem())
+	return stateBlocks(st.state.Load()) > at.off() && st.key(at.off()) == key
 }
 
 // take returns an unused stem, false when there are as many as a table's val can

@@ -137,10 +137,7 @@ func (w *storing) some(n int) bool {
 
 // head is the stem that a key begins, 0 = none.
 func (w *storing) head(key uint64) uint32 {
-	if s := w.run.sp.heads.find(key); s != nil {
-		return uint32(s.val & valSet)
-	}
-	return 0
+	return w.run.sp.heads.find(&w.d.stems, key).stem()
 }
 
 // existing stores blocks that others have, or the holder itself.
@@ -334,8 +331,7 @@ func (w *storing) begin(n int) bool {
 	st.space, st.tick, st.seen = uint16(sp.index), w.run.tick, uint16(n)
 	d.link(id, st, w.at)
 	st.state.Store(st.state.Load()>>stateVersionShift<<stateVersionShift | stateOf(n, setID(w.run.seat+1)))
-	s, _ := sp.heads.insert(w.keys[0])
-	sp.heads.set(s, id)
+	sp.heads.put(w.keys[0], p)
 	w.mark(id, st, 0, n)
 	w.stored(st, p, n)
 	return true
@@ -346,9 +342,7 @@ func (w *storing) mark(id uint32, st *stem, from, to int) {
 	sp := w.run.sp
 	sp.held += to - from
 	st.marks(from, to, func(off int) {
-		if s, _ := sp.marks.insert(st.key(off)); s.val&valSet == 0 {
-			sp.marks.place(s, posAt(id, off))
-		}
+		sp.marks.put(st.key(off), posAt(id, off))
 	})
 }
 

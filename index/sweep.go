@@ -229,9 +229,6 @@ func (sp *space) flats() (all []*table) {
 	return all
 }
 
-// tables are all of a space.
-func (sp *space) tables() []*table { return append(sp.flats(), sp.heads, sp.marks) }
-
 // sweeper rewrites sets without some seats. Each distinct set is worked out
 // once per array.
 type sweeper struct {
@@ -327,7 +324,9 @@ func (d *domain) tidy() {
 		if sp == nil {
 			continue
 		}
-		for _, t := range sp.tables() {
+		sp.heads.tidy()
+		sp.marks.tidy()
+		for _, t := range sp.flats() {
 			for q := range t.parts {
 				if n := int(t.parts[q].Load().n); n > 4*minPart && t.live[q]*100 < n*sparse {
 					t.rebuild(q, compact)

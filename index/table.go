@@ -14,8 +14,8 @@ type slot struct {
 	child uint64 // of leases: the number of a claim
 }
 
-// A val holds the set of holders, or the number of a stem, in its low 24 bits. A
-// claim's deadline is from bit 32 on.
+// A val holds the set of holders in its low 24 bits, and of leases a deadline from
+// bit 32 on.
 const (
 	valSet  = 1<<24 - 1
 	valTick = 32 // in an emptied slot: the epoch it was emptied in
@@ -284,14 +284,6 @@ func (t *table) set(s *slot, id setID) {
 	}
 	atomic.StoreUint64(&s.val, v)
 }
-
-// place gives an empty slot a block's place.
-func (t *table) place(s *slot, p pos) {
-	t.live[t.partOf(s.key)]++
-	atomic.StoreUint64(&s.val, uint64(p.stem())|uint64(p.off())<<valTick)
-}
-
-func placed(val uint64) (id uint32, off int) { return uint32(val & valSet), int(val >> valTick) }
 
 // count is how many keys are held. Writer only.
 func (t *table) count() (n int) {
