@@ -40,12 +40,9 @@ const (
 	passMost  = 0xff // a count that stays: nobody knows any more how many passed
 )
 
-// laneFull is how full a lane is, in percent, when it is doubled; a sweep halves it
-// to laneSnug at most. Longer searches cost more than memory.
-const (
-	laneFull = 64
-	laneSnug = 60
-)
+// laneFull is how full a lane may be, in percent: it is doubled then, and halved by
+// a sweep that finds half enough. Longer searches cost more than memory.
+const laneFull = 64
 
 // laneName is what a lane knows of a name.
 type laneName struct {
@@ -199,7 +196,7 @@ func (l *lane) resize(buckets int) {
 // tidy gives memory back.
 func (l *lane) tidy() {
 	n := len(l.buckets)
-	for n > 1 && l.used*100 <= n/2*laneWidth*laneSnug {
+	for n > 1 && l.used*100 <= n/2*laneWidth*laneFull {
 		n /= 2
 	}
 	if n < len(l.buckets) {

@@ -169,7 +169,7 @@ func (p *places) resize(buckets int) *placeArray {
 // tidy gives memory back.
 func (p *places) tidy() {
 	n := p.buckets()
-	for n > 1 && p.used*100 <= n/2*laneWidth*laneSnug {
+	for n > 1 && p.used*100 <= n/2*laneWidth*laneFull {
 		n /= 2
 	}
 	if n < p.buckets() {
