@@ -144,15 +144,20 @@ func (l *dict) resize(n int) {
 	}
 }
 
-// each calls f for every entry. f may delete the one it is given.
+// each calls f for every entry. f may delete the one it is given: each begins
+// before a free place and goes backwards, so what moves up then has had its turn.
 func (l *dict) each(f func(at int, hash, val uint64)) {
-	for i := len(l.slots) - 1; i >= 0; i-- {
-		for tried := uint64(0); l.slots[i].val != 0 && l.slots[i].hash != tried; { // when one goes, another may move up
-			s := l.slots[i]
+	n, free := len(l.slots), 0
+	for free < n && l.slots[free].val != 0 {
+		free++
+	}
+	for k := 1; k < n; k++ {
+		i := free - k
+		if i < 0 {
+			i += n
+		}
+		if s := l.slots[i]; s.val != 0 {
 			f(i, s.hash, s.val)
-			if tried = s.hash; l.slots[i] == s {
-				break
-			}
 		}
 	}
 }
