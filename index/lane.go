@@ -103,6 +103,9 @@ func (l *lane) search(s *stems, name uint64, n laneName) (laneAt, pos) {
 		if i++; i == len(l.buckets) {
 			i = 0
 		}
+		if i == home { // no bucket's count tells any more that nobody passed
+			return laneAt{}, 0
+		}
 	}
 }
 
