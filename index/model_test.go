@@ -347,6 +347,11 @@ func (w *world) lease(h Holder, kind leaseKind) {
 
 func (w *world) check(step int) {
 	w.t.Helper()
+	if step%4 == 0 { // half of the time goes into it
+		if err := w.x.check(); err != nil {
+			w.t.Fatalf("step %d: %v", step, err)
+		}
+	}
 	for range 3 {
 		w.checkPath(step, w.f.path(w.rng.IntN(len(w.f.parent))))
 	}

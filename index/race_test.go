@@ -87,6 +87,9 @@ func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	if err := x.check(); err != nil {
+		t.Error(err)
+	}
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,73 @@
+package index
+
+import (
+	"slices"
+	"testing"
+
+	"warmroute/prefixhash"
+)
+
+// Keys of two chains are equal up to where they part, and different behind it.
+func TestKeysBeforeIsTheLengthInCommon(t *testing.T) {
+	const most = 300
+	have := make([]uint64, most)
+	for i := range have {
+		have[i] = uint64(i+1) * golden
+	}
+	for n := 0; n <= most; n++ {
+		for parts := 0; parts <= n; parts++ {
+			want := make([]prefixhash.Key, n)
+			for i := range want {
+				want[i] = prefixhash.Key(have[i])
+				if i >= parts {
+					want[i]++
+				}
+			}
+			common := 0
+			for common < n && have[common] == uint64(want[common]) {
+				common++
+			}
+			if got := keysBefore(have[:n], want); got != common || common != parts {
+				t.Fatalf("%d keys that part at %d: %d", n, parts, got)
+			}
+			if got := keysBefore(have, want); got != parts { // the stem is longer
+				t.Fatalf("%d of %d keys that part at %d: %d", n, most, parts, got)
+			}
+			if got := keysBefore(have[:n/2], want); got != min(n/2, parts) { // the prompt is longer
+				t.Fatalf("%d keys of a stem of %d that part at %d: %d", n, n/2, parts, got)
+			}
+		}
+	}
+}
+
+// Marked are the blocks that end markEvery blocks of a prompt, wherever their
+// stems begin.
+func TestMarksAreEvenlyAlongThePrompt(t *testing.T) {
+	for depth := range 3*markEvery + 2 {
+		st := stem{depth: uint32(depth)}
+		for _, span := range [][2]int{{0, 0}, {0, 1}, {0, markEvery - 1}, {0, markEvery}, {0, 200}, {1, 64}, {63, 64}, {64, 65}, {37, 300}, {150, 151}} {
+			var want, got []int
+			for off := span[0]; off < span[1]; off++ {
+				if (depth+off+1)%markEvery == 0 {
+					want = append(want, off)
+				}
+			}
+			st.marks(span[0], span[1], func(off int) { got = append(got, off) })
+			if !slices.Equal(got, want) {
+				t.Fatalf("depth %d, offsets %v: %v, want %v", depth, span, got, want)
+			}
+		}
+	}
+}
+
+// An array has the size of a class, which leads back to it, and at most half more
+// than was asked for.
+func TestArraySizesAreClasses(t *testing.T) {
+	for n := 1; n <= 2*maxStem; n++ {
+		words, class := arraySize(n)
+		again, same := arraySize(words)
+		if words < n || n > 8 && words*2 > n*3 || again != words || same != class || class >= len(arrays{}.free) {
+			t.Fatalf("%d words in %d of class %d, which are %d of %d", n, words, class, again, same)
+		}
+	}
+}
