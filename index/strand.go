@@ -14,12 +14,13 @@ type spaceKey struct {
 	key   uint64
 }
 
-// strand keeps a block for a seat. The caller has counted it.
+// strand keeps a block for a seat. The caller has counted it. false: it is kept
+// by another name already, or there are too many different sets.
 func (d *domain) strand(seat int, hash uint64, b strandedBlock) bool {
 	sp, info := d.spaces[b.space], &d.info[seat]
 	t := sp.flat(&sp.stranded)
 	s, _ := t.insert(b.key)
-	if !d.flipSlot(t, s, seat) {
+	if d.slotHas(s, seat) || !d.flipSlot(t, s, seat) {
 		return false
 	}
 	info.wait(hash, b, true)
