@@ -1,0 +1,185 @@
+package index
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// longForest has prompts of several hundred blocks that part at many places, so
+// that stems, marks and levels all matter.
+func longForest(s Scope, seeds int) *forest {
+	t := &forest{kids: map[int][]int{}, scope: s, seeds: seeds}
+	add := func(p, n int) (last int) {
+		for range n {
+			i := len(t.parent)
+			c, k := prefixhash.Content(i+1), prefixhash.TokenRoot(s.Model, s.LoRA)
+			if p >= 0 {
+				k = t.key[p]
+			}
+			t.parent, t.content, t.key = append(t.parent, p), append(t.content, c), append(t.key, prefixhash.Link(k, c))
+			t.kids[p] = append(t.kids[p], i)
+			p = i
+		}
+		return p
+	}
+	trunk := add(-1, 200)
+	add(trunk, 30)
+	for _, from := range []int{0, 62, 63, 64, 100, 127, 198} {
+		add(add(from, 5), 66)
+	}
+	add(add(-1, 64), 1)
+	add(-1, 3)
+	return t
+}
+
+// script reads events from bytes, so that a fuzzer finds short ones.
+type script struct{ data []byte }
+
+func (s *script) byte() int {
+	if len(s.data) == 0 {
+		return 0
+	}
+	b := s.data[0]
+	s.data = s.data[1:]
+	return int(b)
+}
+
+// play brings an index and a model what bytes say, and compares them after each
+// event. In a capped index or one whose holders have several names for a block
+// the model does not hold, but what is always true does.
+func play(t *testing.T, data []byte) {
+	s := script{data}
+	mode := s.byte()
+	scheme, capped, renamed := SchemeTokens, mode&2 != 0, mode&4 != 0
+	if mode&1 != 0 {
+		scheme = "engine"
+	}
+	c := &clock{time.Unix(1_700_000_000, 0)}
+	o := Options{Now: c.now}
+	if capped {
+		o.MaxScopeBlocks = 150
+	}
+	x, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 1)), x: x, clock: c, inc: map[Holder]uint64{}, tiers: 1,
+		m: &model{copies: map[Holder]map[place]int{}, linked: scheme == SchemeTokens},
+		f: longForest(Scope{Model: "m", Scheme: scheme, BlockSize: 16}, 1+mode>>3&1)}
+	for kind := range w.m.leases {
+		w.m.leases[kind] = map[Holder]map[int]time.Time{}
+	}
+	w.full = mode&16 != 0
+	if mode&32 != 0 {
+		w.tiers = tiers
+	}
+	holders := []Holder{{Replica: "r0"}, {Replica: "r1", Rank: 1}, {Replica: "r2"}}
+	for _, h := range holders {
+		w.begin(h)
+	}
+	for step := 0; len(s.data) > 0 && step < 200; step++ {
+		w.played(&s, holders, renamed)
+		if err := x.check(); err != nil {
+			t.Fatalf("event %d: %v", step, err)
+		}
+		if capped || renamed {
+			continue
+		}
+		for _, end := range []int{199, 229, 299, s.byte() * len(w.f.parent) / 256} {
+			w.checkPath(step, w.f.path(end))
+		}
+	}
+}
+
+// played is one event. Its bytes: what and whose, where, how much.
+func (w *world) played(s *script, holders []Holder, renamed bool) {
+	w.t.Helper()
+	op, where, n := s.byte(), s.byte(), s.byte()
+	h, tier := holders[op>>4%len(holders)], Tier(op>>6)%Tier(w.tiers)
+	node := where * len(w.f.parent) / 256
+	down := func(n int) []int {
+		nodes := []int{node}
+		for kids := w.f.kids[node]; len(nodes) < n && len(kids) > 0; kids = w.f.kids[nodes[len(nodes)-1]] {
+			nodes = append(nodes, kids[(op>>2+len(nodes))%len(kids)])
+		}
+		return nodes
+	}
+	remove := func(nodes []int) {
+		for _, n := range nodes {
+			w.m.remove(w.f, h, tier, n)
+		}
+		w.apply(h, w.f.removed(h, tier, nodes...))
+	}
+	switch op & 15 {
+	case 0, 1, 2: // a prompt from its start
+		nodes := w.f.path(node)
+		w.m.store(w.f, h, tier, nodes, w.full)
+		w.apply(h, w.f.stored(h, tier, nodes))
+	case 3, 4, 5: // some blocks, perhaps behind a hole
+		nodes := down(n)
+		ev := w.f.stored(h, tier, nodes)
+		if renamed && n&1 != 0 {
+			for i := range ev.Engine {
+				ev.Engine[i] ^= uint64(n >> 1 & 3)
+			}
+			ev.Parent ^= uint64(n >> 3 & 3)
+		}
+		w.m.store(w.f, h, tier, nodes, w.full)
+		w.apply(h, ev)
+	case 6, 7, 8: // from the end of a prompt, leaf first
+		nodes := w.f.path(node)
+		nodes = nodes[max(0, len(nodes)-1-n):]
+		for i, k := 0, len(nodes)-1; i < k; i, k = i+1, k-1 {
+			nodes[i], nodes[k] = nodes[k], nodes[i]
+		}
+		remove(nodes)
+	case 9, 10: // from its start, each a hole
+		remove(down(n))
+	case 11:
+		remove([]int{node})
+	case 12:
+		w.m.clear(h)
+		w.apply(h, Event{Kind: Cleared})
+	case 13:
+		w.begin(h)
+	default:
+		w.clock.t = w.clock.t.Add(time.Duration(n) * time.Second)
+		w.x.Sweep()
+	}
+}
+
+// FuzzEvents: whatever is reported in whatever order, an index agrees with a
+// model, and its parts with each other.
+func FuzzEvents(f *testing.F) {
+	for mode := range 64 {
+		f.Add([]byte{byte(mode),
+			0x00, 199, 0, 10, 0x10, 120, 0, 20, 0x20, 250, 0, 30, // three holders of prompts that part
+			0x06, 100, 40, 40, 0x13, 90, 70, 50, // an end goes, a middle comes
+			0x1b, 60, 0, 60, 0x13, 55, 30, 70, // a hole, and what fills it
+			0x23, 10, 9, 80, 0x29, 0, 3, 90, 0x0e, 0, 9, 0, 0x0c, 0, 0, 1, 0x00, 150, 0, 2, 0x1d, 0, 0, 3, 0x0f, 0, 0, 4})
+	}
+	f.Fuzz(play)
+}
+
+// TestModelLongPrompts is what the fuzzer does, with events that do not depend
+// on what it learned.
+func TestModelLongPrompts(t *testing.T) {
+	runs := 100
+	if raceEnabled || testing.Short() {
+		runs = 10
+	}
+	for seed := range uint64(runs) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		data := make([]byte, 1+4*120)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		data[0] = byte(seed)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { play(t, data) })
+	}
+}

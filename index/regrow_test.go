@@ -1,0 +1,243 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"warmroute/prefixhash"
+)
+
+// branch is one continuation of a prefix that several continuations share.
+type branch struct {
+	hashes   []uint64
+	contents []prefixhash.Content
+	keys     []prefixhash.Key
+}
+
+// branches have a prefix of some blocks in common, and nothing behind it.
+func branches(n, prefix, length int) (all []branch) {
+	for i := range n {
+		var b branch
+		for k := range length {
+			v := uint64(k + 1)
+			if k >= prefix {
+				v |= uint64(i+1) << 20
+			}
+			b.contents, b.hashes = append(b.contents, prefixhash.Content(v)), append(b.hashes, v*golden)
+		}
+		b.keys = prefixhash.AppendLinks(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), b.contents)
+		all = append(all, b)
+	}
+	return all
+}
+
+// regrower is a holder that has the prefix and one continuation at a time, takes
+// blocks off its end and lets another grow there.
+type regrower struct {
+	x   *Index
+	h   Holder
+	inc uint64
+	s   Scope
+}
+
+func (w *regrower) apply(evs ...Event) error {
+	_, err := w.x.Apply(&Batch{Holder: w.h, Incarnation: w.inc, Events: evs})
+	return err
+}
+
+// stored is the blocks from … to - 1 of a branch.
+func (w *regrower) stored(b *branch, from, to int) Event {
+	ev := Event{Kind: Stored, Scope: w.s, Engine: b.hashes[from:to], Content: b.contents[from:to]}
+	if from > 0 {
+		ev.HasParent, ev.Parent = true, b.hashes[from-1]
+	}
+	return ev
+}
+
+// removed is the blocks from to - 1 down to from.
+func (w *regrower) removed(b *branch, from, to int) Event {
+	ev := Event{Kind: Removed}
+	for k := to - 1; k >= from; k-- {
+		ev.Engine = append(ev.Engine, b.hashes[k])
+	}
+	return ev
+}
+
+// Stems lose their ends and grow again with other blocks, in the same memory if
+// they can. Each holder only ever has blocks of its own branches behind the
+// prefix, so no lookup may ever credit it with more of another's. And what it
+// never gives up, every lookup must find.
+func TestRegrownStemsCreditNobodyElse(t *testing.T) {
+	const (
+		holders, each = 3, 4 // branches of each holder
+		prefix        = 70   // beyond the first mark
+		kept          = 9    // blocks of the prefix that are never removed
+		length        = 150
+	)
+	rounds := 4000
+	if raceEnabled || testing.Short() {
+		rounds = 800
+	}
+	x, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := branches(holders*each, prefix, length)
+	s := Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}
+	owner := map[HolderID]int{}
+	writers := make([]*regrower, holders)
+	for i := range writers {
+		h := Holder{Replica: fmt.Sprint("r", i)}
+		writers[i] = &regrower{x, h, x.Begin(h), s}
+		owner[x.ID(h)] = i
+		if err := writers[i].apply(writers[i].stored(&all[0], 0, kept)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var readers, writing sync.WaitGroup
+	var deep atomic.Int64
+	for r := range 2 {
+		readers.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(r), 7))
+			var dst []Match
+			for ctx.Err() == nil {
+				k := rng.IntN(len(all))
+				n := kept + rng.IntN(length-kept) + 1
+				dst = x.Lookup(dst[:0], s, all[k].keys[:n])
+				if len(dst) != holders {
+					t.Errorf("%d holders match, want %d", len(dst), holders)
+					return
+				}
+				for _, m := range dst {
+					most := n
+					if owner[m.ID] != k/each {
+						most = min(n, prefix)
+					}
+					if int(m.Reported) > most || m.Reported < kept {
+						t.Errorf("holder %d matches %d of the first %d blocks of branch %d, want %d to %d", owner[m.ID], m.Reported, n, k, kept, most)
+						return
+					}
+					if m.Reported > prefix {
+						deep.Add(1)
+					}
+				}
+			}
+		})
+	}
+	for i, w := range writers {
+		writing.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 11))
+			have := kept
+			for range rounds {
+				b := &all[i*each+rng.IntN(each)]
+				grown := have + rng.IntN(length-have) + 1
+				if err := w.apply(w.stored(b, have, grown)); err != nil {
+					t.Error(err)
+					return
+				}
+				left := kept + rng.IntN(prefix-kept+1)
+				if err := w.apply(w.removed(b, left, grown)); err != nil {
+					t.Error(err)
+					return
+				}
+				have = left
+				if rng.IntN(100) == 0 {
+					x.Sweep()
+				}
+			}
+		})
+	}
+	writing.Wait()
+	stop()
+	readers.Wait()
+	if err := x.check(); err != nil {
+		t.Error(err)
+	}
+	if deep.Load() == 0 {
+		t.Error("no lookup saw a continuation")
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// One stem, whose end goes and grows again all the time, once of one holder's
+// branch and once of another's: what a reader sees of it is of one time. This is
+// as tight as it gets, so that a reader often has the stem change under it.
+func TestReadersSeeAStemOfOneTime(t *testing.T) {
+	const prefix, length = 20, 24
+	rounds := 200_000
+	if raceEnabled || testing.Short() {
+		rounds = 20_000
+	}
+	x, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}
+	all := branches(2, prefix, length)
+	var writers [2]*regrower
+	for i := range writers {
+		h := Holder{Replica: fmt.Sprint("r", i)}
+		writers[i] = &regrower{x, h, x.Begin(h), s}
+		if err := writers[i].apply(writers[i].stored(&all[0], 0, prefix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sp := (*x.spaces.Load())[s]
+	id := uint32(sp.heads.get(keyOf(uint64(all[0].keys[0]))) & valSet)
+	st := sp.d.stems.at(id)
+	var done atomic.Bool
+	var readers sync.WaitGroup
+	var deep [2]atomic.Int64
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8)) // threads that are stopped anywhere
+	for r := range 6 {
+		i := r % 2
+		readers.Go(func() {
+			for n := int64(0); !done.Load(); {
+				r := x.epochs.enter()
+				for range 16 {
+					one := st.read(0, all[i].keys)
+					if one.n <= prefix {
+						continue
+					}
+					set, k := one.set, 0
+					for ; one.levels != nil && levelAt(one.levels, k).end < int(one.n); k++ {
+						set = levelAt(one.levels, k+1).set
+					}
+					if n++; set != setID(i+1) {
+						t.Errorf("set %d has %d blocks of branch %d, want set %d", set, one.n, i, i+1)
+						r.leave()
+						return
+					}
+				}
+				r.leave()
+				deep[i].Store(n)
+			}
+		})
+	}
+	for n := 0; n < rounds || deep[0].Load() == 0 || deep[1].Load() == 0; n++ {
+		i := n % 2
+		if err := writers[i].apply(writers[i].stored(&all[i], prefix, length), writers[i].removed(&all[i], prefix, length)); err != nil || t.Failed() {
+			t.Errorf("round %d: %v", n, err)
+			break
+		}
+	}
+	done.Store(true)
+	readers.Wait()
+	if got := sp.heads.get(keyOf(uint64(all[0].keys[0]))) & valSet; got != uint64(id) || st.blocks() != prefix {
+		t.Errorf("the stem is %d now, of %d blocks, want %d of %d", got, st.blocks(), id, prefix)
+	}
+	if err := x.check(); err != nil {
+		t.Error(err)
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
