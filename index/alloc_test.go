@@ -1,0 +1,81 @@
+package index
+
+import (
+	"fmt"
+	"testing"
+
+	"warmroute/prefixhash"
+)
+
+// turnover is a holder at its capacity: each batch stores a prompt's next blocks
+// and removes as many of its oldest, leaf first.
+type turnover struct {
+	x     *Index
+	batch *Batch
+	ring  []uint64 // hashes in the order they were stored
+	next  uint64
+	per   int
+}
+
+func newTurnover(x *Index, h Holder, s Scope, capacity, per int) *turnover {
+	w := &turnover{x: x, per: per, next: 1, batch: &Batch{Holder: h, Incarnation: x.Begin(h), Events: []Event{
+		{Kind: Stored, Scope: s, Engine: make([]uint64, per), Content: make([]prefixhash.Content, per)},
+		{Kind: Removed, Engine: make([]uint64, per)},
+	}}}
+	w.ring = make([]uint64, capacity)
+	return w
+}
+
+// step applies one batch of two events.
+func (w *turnover) step() (Result, error) {
+	for i := range w.per {
+		at := w.next % uint64(len(w.ring))
+		v := w.next*golden | 1
+		w.batch.Events[1].Engine[w.per-1-i] = w.ring[at]
+		w.ring[at] = v
+		w.batch.Events[0].Engine[i], w.batch.Events[0].Content[i] = v, prefixhash.Content(v)
+		w.next++
+	}
+	return w.x.Apply(w.batch)
+}
+
+// A fleet at its capacity costs the collector next to nothing: an event stores or
+// removes blocks in memory that others have left. What is allocated is an object
+// for a batch, another for each event that stores, and a list of tables each
+// settleEvery blocks.
+func TestSteadyIngestAllocatesLittle(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	for _, per := range []int{1, 16, 100} {
+		x, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}
+		var fleet []*turnover
+		for i := range 4 {
+			fleet = append(fleet, newTurnover(x, Holder{Replica: fmt.Sprint("r", i)}, s, 400*per, per))
+		}
+		all := func() {
+			for _, w := range fleet {
+				res, err := w.step()
+				if err != nil || res.Stored != per || res.Dropped != 0 {
+					t.Fatalf("%+v, %v", res, err)
+				}
+			}
+		}
+		for range 4000 { // full, and all arrays grown
+			all()
+		}
+		allocs := testing.AllocsPerRun(2000, all) / float64(2*len(fleet))
+		t.Logf("%d blocks an event: %.3f allocations an event", per, allocs)
+		if most := 1 + 2*float64(per)/settleEvery; allocs > most {
+			t.Errorf("%d blocks an event: %.3f allocations an event, want at most %.3f", per, allocs, most)
+		}
+		if err := x.check(); err != nil {
+			t.Error(err)
+		}
+		x.Close()
+	}
+}
