@@ -17,8 +17,9 @@
 // A block that a holder lost in the middle of a prompt ends its match exactly
 // there. Copies are counted: a block announced twice is gone after two removals,
 // unless the holder is known to announce blocks again (Batch.Full). Copies in
-// CPU memory and storage are kept apart. A block whose parent is not known yet
-// waits for it, in a bounded store. Begin, Remove and Cleared take effect for
+// CPU memory and storage are kept apart. A block's parent is looked up by its name
+// among the same holder's blocks, as names are each holder's own; a block whose
+// parent is not among them yet waits for it, in a bounded store. Begin, Remove and Cleared take effect for
 // every lookup that starts after they return; a batch of an earlier incarnation
 // is refused. A holder that reports several cache groups matches nothing until
 // the full-attention one is known (Match.HybridUnknown). What only a request's
@@ -27,19 +28,43 @@
 //
 // # Structure
 //
-// A scope's blocks are in a hash table of 24-byte slots outside the Go heap: key,
-// number of the set of holders, and a child. Sets are immutable and interned, so
-// equal numbers mean equal sets. The table holds for each holder only blocks
-// whose predecessors it holds too, hence along a chain sets only shrink, and a
-// lookup finds where each holder ends by searching, with about two probes when
-// all agree; where they differ at every block it walks. Blocks behind a hole are
-// kept beside the table and move back when the hole fills.
+// A scope's blocks are kept in stems. A stem is a stretch of a chain of at most
+// 16,384 blocks: their keys in one array, and levels, which say who has how much
+// of it. Where prompts part, stems begin that know the block they follow. A stem
+// is found by its first key (heads), or by one of its marked blocks (marks), every
+// 64th of a prompt. Levels name sets of holders, which are immutable and interned,
+// so that equal numbers mean equal sets. A stem has for each holder only blocks
+// whose predecessors the holder has too, so along a chain sets only shrink: a
+// lookup finds the stem of the first key and, when the prompt goes on behind it,
+// jumps to the last marked block that is there, climbs from it to the stems before,
+// and compares keys only behind it. Who holds what is then read from one level
+// after another, not from blocks.
+//
+// What a holder calls its blocks is in a lane of its own: fingerprints and places
+// in buckets of a cache line, believed when the stem has the name there. Names
+// that are not the stem's, because engines of other seeds stored the block first,
+// are in a dict, with the place of the block. Blocks behind a hole are kept beside
+// the stems, by name and by parent, and move back when the hole fills; to find
+// them, a hole in the middle costs one pass over the holder's names. Blocks below
+// the GPU are in hash tables of 24-byte slots, by key, as are heads and marks. All
+// tables, lanes and dicts of some size are outside the Go heap; stems and their
+// arrays are on it, the arrays without pointers.
+//
+// Where a cap is reached, the ends of stems that nobody has stored in for long go,
+// 1/256 of the cap at a time, and their holders are marked incomplete.
 //
 // # Concurrency
 //
-// Lookups take no lock and wait for nobody. What writers take away is reused
-// only when no lookup that could see it is running. Ingest is serialised per
-// holder and per (tenant, model, group). Speculate, Withdraw, Learn, Report and
-// ID wait for no lock that ingest holds. Run sweeps in the background; the index
-// does no I/O, and its clock is an option. Close returns the memory.
+// Lookups take no lock and wait for nobody. They announce an epoch; what writers
+// take away is reused only when no lookup that could see it is running. A reader
+// of a stem loads its state, its levels and keys, and its state again: the state
+// counts the times that blocks were taken off the end, and as long as it has not
+// changed nothing that was read was given to other blocks. Keys that a reader may
+// have seen are not overwritten, but replaced with their array.
+//
+// Lanes, dicts and all counts are the writer's, who is serialised per holder and
+// per (tenant, model, group). Speculate, Withdraw, Learn, Report and ID wait for
+// no lock that ingest holds. Run sweeps in the background, a thousand buckets of
+// names at a time under the lock; the index does no I/O, and its clock is an
+// option. Close returns the memory.
 package index
