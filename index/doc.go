@@ -19,12 +19,12 @@
 // unless the holder is known to announce blocks again (Batch.Full). Copies in
 // CPU memory and storage are kept apart. A block's parent is looked up by its name
 // among the same holder's blocks, as names are each holder's own; a block whose
-// parent is not among them yet waits for it, in a bounded store. Begin, Remove and Cleared take effect for
-// every lookup that starts after they return; a batch of an earlier incarnation
-// is refused. A holder that reports several cache groups matches nothing until
-// the full-attention one is known (Match.HybridUnknown). What only a request's
-// routing suggests (Speculate, Learn), or what a reporter may not take back
-// (Report), ends at a deadline.
+// parent is not among them yet waits for it, in a bounded store. Begin, Remove and
+// Cleared take effect for every lookup that starts after they return; a batch of
+// an earlier incarnation is refused. A holder that reports several cache groups
+// matches nothing until the full-attention one is known (Match.HybridUnknown).
+// What only a request's routing suggests (Speculate, Learn), or what a reporter
+// may not take back (Report), ends at a deadline.
 //
 // # Structure
 //
