@@ -11,8 +11,8 @@ func TestCheckFindsDamage(t *testing.T) {
 	damages := map[string]func(d *domain, sp *space, st *stem){
 		"a block less": func(d *domain, _ *space, st *stem) { st.state.Store(st.state.Load() - 1) },
 		"held":         func(_ *domain, sp *space, _ *stem) { sp.held++ },
-		"a head":       func(_ *domain, sp *space, st *stem) { sp.heads.set(sp.heads.find(st.key(0)), 0) },
-		"a mark":       func(_ *domain, sp *space, st *stem) { sp.marks.set(sp.marks.find(st.key(63)), 0) },
+		"a head":       func(_ *domain, sp *space, st *stem) { sp.heads.del(st.key(0), posAt(1, 0)) },
+		"a mark":       func(_ *domain, sp *space, st *stem) { sp.marks.del(st.key(63), posAt(1, 63)) },
 		"a reference":  func(d *domain, _ *space, st *stem) { d.sets.take(unpackLevel(st.words()[0]).set, 1) },
 		"levels that grow": func(_ *domain, _ *space, st *stem) {
 			w := st.words()
@@ -45,7 +45,7 @@ func TestCheckFindsDamage(t *testing.T) {
 		"all blocks": func(d *domain, _ *space, _ *stem) { d.x.blocks.Add(1) },
 	}
 	for name, damage := range damages {
-		x := newFixture(t, Options{})
+		x := newFixture(t, Options{markEvery: 64})
 		x.f.parent = append(x.f.parent, 9)
 		x.f.content = append(x.f.content, 999)
 		x.f.key = append(x.f.key, prefixhash.Link(x.f.key[9], 999))

@@ -170,16 +170,16 @@ func (c *checker) deepest(st *stem) int {
 // place: what finds a stem.
 func (c *checker) place(id uint32, st *stem) (err error) {
 	sp := c.d.spaces[st.space]
-	if got := sp.heads.get(st.key(0)) & valSet; got != uint64(id) {
-		return fmt.Errorf("its first key leads to stem %d", got)
+	if got := sp.heads.find(&c.d.stems, st.key(0)); got != posAt(id, 0) {
+		return fmt.Errorf("its first key leads to %x", got)
 	}
 	for off := range st.blocks() {
-		if (int(st.depth)+off+1)%markEvery != 0 {
+		if (int(st.depth)+off+1)%c.d.x.o.markEvery != 0 {
 			continue
 		}
 		c.marks[st.space]++
-		if gotID, gotOff := placed(sp.marks.get(st.key(off))); gotID != id || gotOff != off {
-			err = fmt.Errorf("the mark of offset %d leads to stem %d, offset %d", off, gotID, gotOff)
+		if got := sp.marks.find(&c.d.stems, st.key(off)); got != posAt(id, off) {
+			err = fmt.Errorf("the mark of offset %d leads to %x", off, got)
 		}
 	}
 	return err
@@ -226,10 +226,10 @@ func (c *checker) allSpaces() error {
 		if sp == nil {
 			continue
 		}
-		if sp.held != c.held[i] || sp.heads.count() != c.stems[i] || sp.marks.count() != c.marks[i] {
-			return fmt.Errorf("space %d counts %d blocks, %d heads and %d marks; there are %d, %d and %d", i, sp.held, sp.heads.count(), sp.marks.count(), c.held[i], c.stems[i], c.marks[i])
+		if sp.held != c.held[i] || sp.heads.used != c.stems[i] || sp.marks.used != c.marks[i] {
+			return fmt.Errorf("space %d counts %d blocks, %d heads and %d marks; there are %d, %d and %d", i, sp.held, sp.heads.used, sp.marks.used, c.held[i], c.stems[i], c.marks[i])
 		}
-		for _, t := range sp.tables() {
+		for _, t := range sp.flats() {
 			if n := liveSlots(t); n != t.count() {
 				return fmt.Errorf("space %d: a table counts %d keys, there are %d", i, t.count(), n)
 			}

@@ -37,6 +37,8 @@ func newLaneWorld(t *testing.T, seed uint64, names []uint64) *laneWorld {
 	w := &laneWorld{t: t, rng: rand.New(rand.NewPCG(seed, 1)), m: map[uint64]pos{}, names: names}
 	w.s.init(&e)
 	d := &domain{}
+	d.stems.init(&e)
+	w.l.pool = &e.pool
 	for from := 0; from < len(names); from += 1000 {
 		part := names[from:min(from+1000, len(names))]
 		id, st, _ := w.s.take()
@@ -48,7 +50,10 @@ func newLaneWorld(t *testing.T, seed uint64, names []uint64) *laneWorld {
 		d.reserve(st, keys, part)
 		st.state.Store(stateOf(len(part), 1))
 	}
-	t.Cleanup(func() { w.l.discard() })
+	t.Cleanup(func() {
+		w.l.discard()
+		e.pool.discard()
+	})
 	return w
 }
 
@@ -104,7 +109,11 @@ func (w *laneWorld) run(steps int) {
 		case 0:
 			w.l.tidy()
 		case 1:
-			w.l.resize(w.l.used + 1 + w.rng.IntN(w.l.used+50))
+			buckets := 1
+			for buckets*laneWidth <= w.l.used {
+				buckets *= 2
+			}
+			w.l.resize(buckets << w.rng.IntN(3))
 		case 2:
 			w.same()
 		}
@@ -165,7 +174,7 @@ func TestLaneCountsSaturate(t *testing.T) {
 // Names that come and go can make every bucket's count stay. A search for what is
 // not there ends all the same.
 func TestLaneSearchEndsWhenAllCountsStay(t *testing.T) {
-	const buckets, many = 80, 300
+	const buckets, many = 128, 300
 	names := make([]uint64, 0, buckets*many)
 	for home := range uint64(buckets) {
 		for i := range uint64(many) {
@@ -173,10 +182,7 @@ func TestLaneSearchEndsWhenAllCountsStay(t *testing.T) {
 		}
 	}
 	w := newLaneWorld(t, 1, names)
-	w.l.resize(buckets*laneWidth - 1)
-	if len(w.l.buckets) != buckets {
-		t.Fatalf("%d buckets, want %d", len(w.l.buckets), buckets)
-	}
+	w.l.resize(buckets)
 	for from := 0; from < len(names); from += many {
 		for i := range many {
 			w.put(from + i)

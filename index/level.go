@@ -144,7 +144,7 @@ func (d *domain) truncate(id uint32, st *stem, s uint64, n int) {
 func (d *domain) lose(id uint32, st *stem, was, n int) {
 	sp := d.spaces[st.space]
 	sp.held -= was - n
-	st.marks(n, was, func(off int) {
+	st.marks(sp.d.x.o.markEvery, n, was, func(off int) {
 		sp.marks.del(st.key(off), posAt(id, off))
 	})
 }

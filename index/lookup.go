@@ -103,7 +103,7 @@ func (sp *space) search(r *reader, f *Found, keys []prefixhash.Key) {
 // follow fills r.path with the stems that a prompt goes through, as far as they
 // have it. Where it may jump and says false, the mark was gone or another's.
 func (sp *space) follow(r *reader, keys []prefixhash.Key, jump bool) bool {
-	d, p := sp.d, 0
+	d, p, every := sp.d, 0, sp.d.x.o.markEvery
 	r.path = r.path[:0]
 	for p < len(keys) {
 		at := sp.heads.find(&d.stems, keyOf(uint64(keys[p])))
@@ -112,7 +112,7 @@ func (sp *space) follow(r *reader, keys []prefixhash.Key, jump bool) bool {
 		}
 		if p > 0 && jump { // more than one stem: there may be many
 			jump = false
-			if mark := sp.jump(keys, p/markEvery); mark != 0 {
+			if mark := sp.jump(keys, every, p/every); mark != 0 {
 				at = mark
 				st := d.stems.at(at.stem())
 				if p = int(st.depth); p+at.off() >= len(keys) || !r.climb(&d.stems, st.parent) {
@@ -121,7 +121,7 @@ func (sp *space) follow(r *reader, keys []prefixhash.Key, jump bool) bool {
 			}
 		}
 		st, off := d.stems.at(at.stem()), at.off()
-		one := st.read(off, keys[p:])
+		one := st.read(off, every, keys[p:])
 		if one.n <= int32(off) { // while it has the block, what leads to it stays
 			return off == 0
 		}
@@ -134,9 +134,9 @@ func (sp *space) follow(r *reader, keys []prefixhash.Key, jump bool) bool {
 
 // jump returns the place of the last marked block of a prompt that is there,
 // behind the first lo marks, or 0.
-func (sp *space) jump(keys []prefixhash.Key, lo int) (mark pos) {
-	key := func(i int) uint64 { return keyOf(uint64(keys[i*markEvery-1])) }
-	for hi := len(keys) / markEvery; lo < hi; {
+func (sp *space) jump(keys []prefixhash.Key, every, lo int) (mark pos) {
+	key := func(i int) uint64 { return keyOf(uint64(keys[i*every-1])) }
+	for hi := len(keys) / every; lo < hi; {
 		d, from := hi-lo, lo
 		n := min(fan, d)
 		for i := 1; i <= n; i++ { // their cache misses overlap
@@ -172,8 +172,9 @@ func (r *reader) climb(s *stems, to pos) bool {
 }
 
 // read returns what a stem has of keys, which begin where it does, and are known
-// to be the stem's before an offset.
-func (st *stem) read(off int, keys []prefixhash.Key) (one stretch) {
+// to be the stem's before an offset. The next mark, of one in every blocks, was not
+// there: so far it looks first.
+func (st *stem) read(off, every int, keys []prefixhash.Key) (one stretch) {
 	for {
 		v := st.view()
 		n := stateBlocks(v.state)
@@ -184,8 +185,8 @@ func (st *stem) read(off int, keys []prefixhash.Key) (one stretch) {
 			continue // the state has changed
 		}
 		array := st.array(n)
-		end := off + keysBefore(array[off:min(n, off+markEvery)], keys[off:])
-		if end == off+markEvery {
+		end := off + keysBefore(array[off:min(n, off+every)], keys[off:])
+		if end == off+every {
 			end += keysBefore(array[end:], keys[end:])
 		}
 		if sameLife(st.state.Load(), v.state) {

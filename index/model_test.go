@@ -224,7 +224,7 @@ func newWorld(t *testing.T, seed uint64, seeds int, scheme string) *world {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	c := &clock{time.Unix(1_700_000_000, 0)}
-	x, err := New(Options{Now: c.now, LearnedTTL: 3 * time.Second})
+	x, err := New(Options{Now: c.now, LearnedTTL: 3 * time.Second, markEvery: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,8 @@ type Options struct {
 	SweepEvery time.Duration // how often Run sweeps
 	ReplicaTTL time.Duration // a reporter silent for longer is forgotten
 	LearnedTTL time.Duration // how long Learn lasts
+
+	markEvery int // see defaultMarkEvery
 }
 
 // Effective returns o with the defaults filled in, and one sentence for each
@@ -43,6 +45,9 @@ func (o Options) Effective() (Options, []string) {
 	var warnings []string
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.markEvery == 0 {
+		o.markEvery = defaultMarkEvery
 	}
 	number := func(name string, v *int, def int) {
 		if *v < 0 {

@@ -47,7 +47,8 @@ func (p *places) find(s *stems, key uint64) pos {
 		return 0
 	}
 	n := nameOf(key ^ p.seed)
-	for i := a.home(n.print); ; {
+	home := a.home(n.print)
+	for i := home; ; {
 		b := &a.buckets[i]
 		tags := atomic.LoadUint64(&b.tags)
 		for t := tagged(tags, n.tag); t != 0; t &= t - 1 {
@@ -57,11 +58,11 @@ func (p *places) find(s *stems, key uint64) pos {
 				return at
 			}
 		}
-		if tags < onePassed {
-			return 0
-		}
 		if i++; i == len(a.buckets) {
 			i = 0
+		}
+		if tags < onePassed || i == home { // or counts that stay say no more
+			return 0
 		}
 	}
 }
@@ -113,11 +114,11 @@ func (p *places) del(key uint64, at pos) {
 			a.unpass(home, i)
 			return
 		}
-		if b.tags < onePassed {
-			return
-		}
 		if i++; i == len(a.buckets) {
 			i = 0
+		}
+		if b.tags < onePassed || i == home {
+			return
 		}
 	}
 }

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // removes it from its end, so a match is never longer than what a holder ever
 // stored, and the one holder that never changes always matches in full.
 func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
-	x, err := New(Options{SweepEvery: 5 * time.Millisecond})
+	x, err := New(Options{SweepEvery: 5 * time.Millisecond, markEvery: 5})
 	if err != nil {
 		t.Fatal(err)
 	}

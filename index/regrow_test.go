@@ -191,7 +191,7 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 		}
 	}
 	sp := (*x.spaces.Load())[s]
-	id := uint32(sp.heads.get(keyOf(uint64(all[0].keys[0]))) & valSet)
+	id := sp.heads.find(&sp.d.stems, uint64(all[0].keys[0])).stem()
 	st := sp.d.stems.at(id)
 	var done atomic.Bool
 	var readers sync.WaitGroup
@@ -203,7 +203,7 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 			for n := int64(0); !done.Load(); {
 				r := x.epochs.enter()
 				for range 16 {
-					one := st.read(0, all[i].keys)
+					one := st.read(0, defaultMarkEvery, all[i].keys)
 					if one.n <= prefix {
 						continue
 					}
@@ -231,7 +231,7 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 	}
 	done.Store(true)
 	readers.Wait()
-	if got := sp.heads.get(keyOf(uint64(all[0].keys[0]))) & valSet; got != uint64(id) || st.blocks() != prefix {
+	if got := sp.heads.find(&sp.d.stems, uint64(all[0].keys[0])).stem(); got != id || st.blocks() != prefix {
 		t.Errorf("the stem is %d now, of %d blocks, want %d of %d", got, st.blocks(), id, prefix)
 	}
 	if err := x.check(); err != nil {

@@ -46,14 +46,16 @@ type stem struct {
 	_ [5]byte // to a cache line
 }
 
-// markEvery is how far apart marked blocks are: a lookup jumps to the last one
-// that is there, and reads on from it; one in so many blocks costs storing little.
-const markEvery = 128
+// defaultMarkEvery is how far apart marked blocks are: a lookup jumps to the last
+// one that is there, and reads on from it; one in so many blocks costs storing
+// little, and few lines of the cache hold them all.
+const defaultMarkEvery = 128
 
-// marks calls f for the offsets from … to - 1 of a stem that are marked.
-func (st *stem) marks(from, to int, f func(off int)) {
-	first := markEvery - 1 - (int(st.depth)+from)%markEvery
-	for off := from + first; off < to; off += markEvery {
+// marks calls f for the offsets from … to - 1 of a stem that are marked, one in
+// every.
+func (st *stem) marks(every, from, to int, f func(off int)) {
+	first := every - 1 - (int(st.depth)+from)%every
+	for off := from + first; off < to; off += every {
 		f(off)
 	}
 }
@@ -268,7 +270,7 @@ type arrays struct {
 // maxClass is the first class that the pool has itself, of 4 KiB: smaller arrays
 // are the Go heap's. maxSpareWords bounds what is kept of those: 8 MiB.
 const (
-	maxClass      = 13
+	maxClass      = 12
 	maxSpareWords = 1 << 20
 )
 
@@ -278,7 +280,7 @@ const (
 func arraySize(n int) (words, class int) {
 	for words = 8; words < n; class++ {
 		switch {
-		case class >= maxClass-1:
+		case class >= maxClass:
 			words *= 2
 		case words&(words-1) == 0:
 			words += words / 2

@@ -40,19 +40,20 @@ func TestKeysBeforeIsTheLengthInCommon(t *testing.T) {
 	}
 }
 
-// Marked are the blocks that end markEvery blocks of a prompt, wherever their
+// Marked are the blocks that end so many blocks of a prompt, wherever their
 // stems begin.
 func TestMarksAreEvenlyAlongThePrompt(t *testing.T) {
-	for depth := range 3*markEvery + 2 {
+	const every = 64
+	for depth := range 3*every + 2 {
 		st := stem{depth: uint32(depth)}
-		for _, span := range [][2]int{{0, 0}, {0, 1}, {0, markEvery - 1}, {0, markEvery}, {0, 200}, {1, 64}, {63, 64}, {64, 65}, {37, 300}, {150, 151}} {
+		for _, span := range [][2]int{{0, 0}, {0, 1}, {0, every - 1}, {0, every}, {0, 200}, {1, 64}, {63, 64}, {64, 65}, {37, 300}, {150, 151}} {
 			var want, got []int
 			for off := span[0]; off < span[1]; off++ {
-				if (depth+off+1)%markEvery == 0 {
+				if (depth+off+1)%every == 0 {
 					want = append(want, off)
 				}
 			}
-			st.marks(span[0], span[1], func(off int) { got = append(got, off) })
+			st.marks(every, span[0], span[1], func(off int) { got = append(got, off) })
 			if !slices.Equal(got, want) {
 				t.Fatalf("depth %d, offsets %v: %v, want %v", depth, span, got, want)
 			}
@@ -66,7 +67,11 @@ func TestArraySizesAreClasses(t *testing.T) {
 	for n := 1; n <= 2*maxStem; n++ {
 		words, class := arraySize(n)
 		again, same := arraySize(words)
-		if words < n || n > 8 && words*2 > n*3 || again != words || same != class || class >= len(arrays{}.free) {
+		most := n * 3 / 2 // of small ones
+		if class >= maxClass {
+			most = 2 * n
+		}
+		if words < n || n > 8 && words > most+1 || again != words || same != class || (class < maxClass) != (words*8 < leastBlock) {
 			t.Fatalf("%d words in %d of class %d, which are %d of %d", n, words, class, again, same)
 		}
 	}

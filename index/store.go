@@ -341,7 +341,7 @@ func (w *storing) begin(n int) bool {
 func (w *storing) mark(id uint32, st *stem, from, to int) {
 	sp := w.run.sp
 	sp.held += to - from
-	st.marks(from, to, func(off int) {
+	st.marks(sp.d.x.o.markEvery, from, to, func(off int) {
 		sp.marks.put(st.key(off), posAt(id, off))
 	})
 }

@@ -109,10 +109,29 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// awaitBatches waits until a rank has numbered n batches: the last ones may be
+// dropped for subscribers, who cannot tell then.
+func awaitBatches(t *testing.T, s *Sim, rank int, n uint64) {
+	t.Helper()
+	p := s.ranks[rank].events
+	for deadline := time.Now().Add(zmqTimeout); ; time.Sleep(time.Millisecond) {
+		p.mu.Lock()
+		seq := p.seq
+		p.mu.Unlock()
+		if seq >= n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d batches, want %d", seq, n)
+		}
+	}
+}
+
 // checkReplay asks rank 1 for everything from number 1 on and wants 1 to 3 and
 // the end, in the version's frames.
 func checkReplay(t *testing.T, s *Sim, version Version, payloads map[uint64][]byte) {
 	t.Helper()
+	awaitBatches(t, s, 1, 4)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	dealer := zmq4.NewDealer(ctx)
