@@ -137,6 +137,7 @@ func (d *domain) shorten(id uint32, st *stem, s uint64, from, to, seat int) bool
 // truncate takes blocks off the end of a stem, all of one level.
 func (d *domain) truncate(id uint32, st *stem, s uint64, n int) {
 	d.lose(id, st, stateBlocks(s), n)
+	st.stale = true
 	st.state.Store(s&^0xffff + 1<<stateVersionShift | uint64(n))
 }
 
@@ -217,12 +218,14 @@ func (d *domain) publish(id uint32, st *stem, n int, old, levels []level) {
 		st.levels.Store(nil)
 		return
 	}
-	if st.state.Load()&stateLevels != 0 && moveEnd(st.words(), old, levels) {
+	if st.state.Load()&stateLevels != 0 && moveEnd(st.words(), old, levels, !st.stale) {
 		if left < n {
+			st.stale = true
 			st.state.Store(s | stateLevels)
 		}
 		return
 	}
+	st.stale = false
 	words := make([]uint64, len(levels))
 	for i, l := range levels {
 		words[i] = packLevel(l)
@@ -238,8 +241,8 @@ func (d *domain) publish(id uint32, st *stem, n int, old, levels []level) {
 }
 
 // moveEnd changes a stem's levels in place, when they differ from what they were
-// in the end of one.
-func moveEnd(words []uint64, old, levels []level) bool {
+// in the end of one, which may rise only where up.
+func moveEnd(words []uint64, old, levels []level, up bool) bool {
 	if len(old) != len(levels) {
 		return false
 	}
@@ -249,7 +252,7 @@ func moveEnd(words []uint64, old, levels []level) bool {
 			return false
 		}
 		if i < len(levels)-1 && levels[i].end != old[i].end {
-			if at >= 0 {
+			if at >= 0 || !up && levels[i].end > old[i].end {
 				return false
 			}
 			at = i

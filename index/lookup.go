@@ -185,13 +185,14 @@ func (st *stem) read(off, every int, keys []prefixhash.Key) (one stretch) {
 			continue // the state has changed
 		}
 		array := st.array(n)
+		if !sameLife(st.state.Load(), v.state) { // it may be the array of other blocks, and being written
+			continue
+		}
 		end := off + keysBefore(array[off:min(n, off+every)], keys[off:])
 		if end == off+every {
 			end += keysBefore(array[end:], keys[end:])
 		}
-		if sameLife(st.state.Load(), v.state) {
-			return stretch{n: int32(end), set: v.set, levels: v.levels}
-		}
+		return stretch{n: int32(end), set: v.set, levels: v.levels}
 	}
 }
 

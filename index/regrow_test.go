@@ -241,3 +241,53 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A lookup reads levels after keys. Whatever becomes of the stem in between, no
+// holder is credited with blocks that it has never had: here r1 has what r0 had
+// first up to block 26, and what grew there instead from block 28 on.
+func TestLevelsThatWereReadStayTrue(t *testing.T) {
+	const prefix, length = 20, 32
+	x, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	s := Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}
+	all := branches(2, 28, length)
+	var writers [2]*regrower
+	for i := range writers {
+		h := Holder{Replica: fmt.Sprint("r", i)}
+		writers[i] = &regrower{x, h, x.Begin(h), s}
+		if err := writers[i].apply(writers[i].stored(&all[0], 0, prefix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply := func(w *regrower, evs ...Event) {
+		t.Helper()
+		if err := w.apply(evs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(writers[0], writers[0].stored(&all[0], prefix, length))
+	sp := (*x.spaces.Load())[s]
+	st := sp.d.stems.at(sp.heads.find(&sp.d.stems, uint64(all[0].keys[0])).stem())
+	r := x.epochs.enter()
+	defer r.leave()
+	seen := st.read(0, defaultMarkEvery, all[0].keys) // a lookup that is slow
+	if seen.n != length || seen.levels == nil {
+		t.Fatalf("%d blocks, levels %v, want all of them in levels", seen.n, seen.levels)
+	}
+	apply(writers[0], writers[0].removed(&all[0], 28, length))
+	apply(writers[0], writers[0].stored(&all[1], 28, length))
+	apply(writers[1], writers[1].stored(&all[1], prefix, length-1))
+	credited := int32(0)
+	for k := 0; sp.d.sets.has(levelAt(seen.levels, k).set, 1); k++ {
+		credited = min(seen.n, int32(levelAt(seen.levels, k).end))
+	}
+	if credited > 28 {
+		t.Errorf("r1 is credited with %d blocks of a branch of which it has never had more than 28", credited)
+	}
+	if err := x.check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -42,8 +42,9 @@ type stem struct {
 	seen       uint16 // of keys, those that readers may have seen
 	deep       int16  // no stem follows a block behind this offset, -1 = none follows any
 	plain      bool   // the blocks' names are their keys; else the names are behind the room for keys
+	stale      bool   // blocks were taken off the end since levels were written: readers may take them for those of what was there
 
-	_ [5]byte // to a cache line
+	_ [4]byte // to a cache line
 }
 
 // defaultMarkEvery is how far apart marked blocks are: a lookup jumps to the last

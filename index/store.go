@@ -304,6 +304,7 @@ func (d *domain) grow(st *stem, more, seat int) {
 	}
 	words = append(words, packLevel(level{levelEnd, setID(seat + 1)}))
 	d.old = levels
+	st.stale = false
 	st.levels.Store(&words[0])
 	st.state.Store(s&^(0xffff|valSet<<stateSetShift) | stateLevels | uint64(end))
 }
