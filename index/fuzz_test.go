@@ -59,7 +59,7 @@ func play(t *testing.T, data []byte) {
 		scheme = "engine"
 	}
 	c := &clock{time.Unix(1_700_000_000, 0)}
-	o := Options{Now: c.now}
+	o := Options{Now: c.now, ReplicaTTL: 1000 * time.Hour}
 	if capped {
 		o.MaxScopeBlocks = 150
 	}

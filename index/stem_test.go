@@ -3,6 +3,7 @@ package index
 import (
 	"slices"
 	"testing"
+	"unsafe"
 
 	"warmroute/prefixhash"
 )
@@ -74,5 +75,14 @@ func TestArraySizesAreClasses(t *testing.T) {
 		if words < n || n > 8 && words > most+1 || again != words || same != class || (class < maxClass) != (words*8 < leastBlock) {
 			t.Fatalf("%d words in %d of class %d, which are %d of %d", n, words, class, again, same)
 		}
+	}
+}
+
+func TestAStemIsACacheLine(t *testing.T) {
+	if n := unsafe.Sizeof(stem{}); n != 64 {
+		t.Errorf("%d bytes, want 64", n)
+	}
+	if n := unsafe.Sizeof(laneBucket{}); n != 64 {
+		t.Errorf("%d bytes of a bucket, want 64", n)
 	}
 }
