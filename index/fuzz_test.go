@@ -82,7 +82,12 @@ func play(t *testing.T, data []byte) {
 	for _, h := range holders {
 		w.begin(h)
 	}
+	slow := slowLookup{w: w, holders: holders}
+	defer slow.leave()
 	for step := 0; len(s.data) > 0 && step < 200; step++ {
+		if !capped && !renamed && step%5 == 0 {
+			slow.begin([]int{199, 229, 299}[step/5%3])
+		}
 		w.played(&s, holders, renamed)
 		if err := x.check(); err != nil {
 			t.Fatalf("event %d: %v", step, err)
@@ -90,8 +95,68 @@ func play(t *testing.T, data []byte) {
 		if capped || renamed {
 			continue
 		}
+		slow.end(step)
 		for _, end := range []int{199, 229, 299, s.byte() * len(w.f.parent) / 256} {
 			w.checkPath(step, w.f.path(end))
+		}
+	}
+}
+
+// slowLookup is a lookup that has found its way along a prompt at one time, and
+// reads who has it at later ones.
+type slowLookup struct {
+	w       *world
+	holders []Holder
+	nodes   []int
+	r       *reader
+	sp      *space
+	least   map[Holder]int32 // of the holder's matches since it began
+	most    map[Holder]int32
+}
+
+func (l *slowLookup) leave() {
+	if l.r != nil {
+		l.r.leave()
+	}
+}
+
+func (l *slowLookup) begin(end int) {
+	l.leave()
+	l.r = nil
+	if l.sp = (*l.w.x.spaces.Load())[l.w.f.scope]; l.sp == nil {
+		return
+	}
+	l.nodes, l.least, l.most = l.w.f.path(end), map[Holder]int32{}, map[Holder]int32{}
+	l.r = l.w.x.epochs.enter()
+	if keys := l.w.f.keys(l.nodes); !l.sp.follow(l.r, keys, true) {
+		l.sp.follow(l.r, keys, false)
+	}
+	for _, h := range l.holders {
+		n := l.w.m.match(h, l.nodes, l.w.clock.t).Reported
+		l.least[h], l.most[h] = n, n
+	}
+}
+
+// end: nobody is credited with more than it had at some time, or less than it had
+// at all times.
+func (l *slowLookup) end(step int) {
+	l.w.t.Helper()
+	if l.r == nil {
+		return
+	}
+	var f Found
+	f.reset(l.w.x, int(l.sp.d.seating.words.Load()))
+	l.sp.credit(l.r, &f)
+	f.ids = *l.sp.d.seating.ids.Load()
+	got := map[HolderID]int32{}
+	for m := range f.All() {
+		got[m.ID] = m.Reported
+	}
+	for _, h := range l.holders {
+		n := l.w.m.match(h, l.nodes, l.w.clock.t).Reported
+		l.least[h], l.most[h] = min(l.least[h], n), max(l.most[h], n)
+		if n := got[l.w.x.ID(h)]; n < l.least[h] || n > l.most[h] {
+			l.w.t.Fatalf("event %d: a slow lookup credits %v with %d blocks, it had %d to %d meanwhile", step, h, n, l.least[h], l.most[h])
 		}
 	}
 }

@@ -80,6 +80,11 @@ func (sp *space) search(r *reader, f *Found, keys []prefixhash.Key) {
 	if !sp.follow(r, keys, true) {
 		sp.follow(r, keys, false)
 	}
+	sp.credit(r, f)
+}
+
+// credit finds where each holder's blocks end along r.path.
+func (sp *space) credit(r *reader, f *Found) {
 	for i := range r.path {
 		one := &r.path[i]
 		if i == 0 && !f.begin(sp.d, one.set) || i > 0 && !f.keep(&sp.d.sets, one.set, one.depth) {
