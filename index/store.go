@@ -272,9 +272,9 @@ func (d *domain) reserve(st *stem, keys, names []uint64) {
 			copy(both, st.all())
 			copy(both[(wide-1)*room:], st.names(n))
 		}
-		d.stems.outgrown(st.keys.Load(), wide*int(st.room))
+		old, size := st.keys.Swap(fresh), wide*int(st.room)
+		d.stems.outgrown(old, size) // only now: no lookup that begins later can know it
 		st.room, st.seen = uint16(room), uint16(n)
-		st.keys.Store(fresh)
 	}
 	copy(st.array(end)[n:], keys)
 	if !st.plain {
