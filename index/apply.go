@@ -56,14 +56,18 @@ func (x *Index) stored(h *holder, ev *Event, full bool, tick uint16, res *Result
 		res.Dropped += len(ev.Engine)
 		return
 	}
-	h.sawGroup(ev.Scope, ev.GroupKind)
 	if len(ev.Engine) == 0 || ev.GroupKind == GroupOther {
+		h.sawGroup(ev.Scope, ev.GroupKind)
 		return
 	}
-	sp := x.lockSpace(ev.Scope)
+	sp := h.lockLast(ev)
 	if sp == nil {
-		res.Dropped += len(ev.Engine)
-		return
+		h.sawGroup(ev.Scope, ev.GroupKind)
+		if sp = x.lockSpace(ev.Scope); sp == nil {
+			res.Dropped += len(ev.Engine)
+			return
+		}
+		h.last = lastStored{ev.Scope, ev.GroupKind, sp}
 	}
 	d := sp.d
 	defer d.mu.Unlock()
@@ -82,6 +86,21 @@ func (x *Index) stored(h *holder, ev *Event, full bool, tick uint16, res *Result
 	}
 	x.blocks.Add(int64(sp.blocks() - before))
 	r.cancel(h.id)
+}
+
+// lockLast returns the tables of the event's scope with their writer's lock held,
+// when the event before it was of that scope and kind too, else nil.
+func (h *holder) lockLast(ev *Event) *space {
+	l := &h.last
+	if l.space == nil || ev.GroupKind != l.kind || ev.Scope != l.scope {
+		return nil
+	}
+	l.space.d.mu.Lock()
+	if l.space.dropped || h.x.closed.Load() {
+		l.space.d.mu.Unlock()
+		return nil
+	}
+	return l.space
 }
 
 // lockSpace returns a scope's tables with their writer's lock held.

@@ -128,9 +128,7 @@ func (l *slowLookup) begin(end int) {
 	}
 	l.nodes, l.least, l.most = l.w.f.path(end), map[Holder]int32{}, map[Holder]int32{}
 	l.r = l.w.x.epochs.enter()
-	if keys := l.w.f.keys(l.nodes); !l.sp.follow(l.r, keys, true) {
-		l.sp.follow(l.r, keys, false)
-	}
+	l.sp.trace(l.r, l.w.f.keys(l.nodes))
 	for _, h := range l.holders {
 		n := l.w.m.match(h, l.nodes, l.w.clock.t).Reported
 		l.least[h], l.most[h] = n, n

@@ -17,9 +17,18 @@ type holder struct {
 	domains     []*domain
 	groups      map[modelKey]*groups
 	named       int // the full-attention group by configuration, -1 = not named
+	last        lastStored
 
 	leaseMu sync.Mutex
 	leased  []*leases // where it may have leases
+}
+
+// lastStored is what the last Stored event was of: mostly the next one is of the
+// same, and has nothing new to note. Hashing a scope costs more than comparing it.
+type lastStored struct {
+	scope Scope
+	kind  GroupKind
+	space *space
 }
 
 type modelKey struct{ tenant, model string }
@@ -133,6 +142,7 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	defer h.mu.Unlock()
 	h.clear()
 	clear(h.groups)
+	h.last = lastStored{}
 	h.incarnation = x.incarnations.Add(1)
 	x.see(h.id, x.o.Now().UnixNano())
 	return h.incarnation

@@ -77,10 +77,16 @@ type stretch struct {
 // So behind the first stem it jumps to the last marked block that is there, looks
 // up which stems lead to it, and compares keys only behind it.
 func (sp *space) search(r *reader, f *Found, keys []prefixhash.Key) {
+	sp.trace(r, keys)
+	sp.credit(r, f)
+}
+
+// trace fills r.path with the stems that a prompt goes through, as far as they
+// have it.
+func (sp *space) trace(r *reader, keys []prefixhash.Key) {
 	if !sp.follow(r, keys, true) {
 		sp.follow(r, keys, false)
 	}
-	sp.credit(r, f)
 }
 
 // credit finds where each holder's blocks end along r.path.
@@ -105,25 +111,27 @@ func (sp *space) credit(r *reader, f *Found) {
 	}
 }
 
-// follow fills r.path with the stems that a prompt goes through, as far as they
-// have it. Where it may jump and says false, the mark was gone or another's.
+// follow is trace, with jumps or from stem to stem only. Where it may jump and
+// says false, the mark had gone or was another's.
 func (sp *space) follow(r *reader, keys []prefixhash.Key, jump bool) bool {
 	d, p, every := sp.d, 0, sp.d.x.o.markEvery
 	r.path = r.path[:0]
 	for p < len(keys) {
-		at := sp.heads.find(&d.stems, keyOf(uint64(keys[p])))
-		if at == 0 {
-			break
-		}
+		var at pos
 		if p > 0 && jump { // more than one stem: there may be many
-			jump = false
-			if mark := sp.jump(keys, every, p/every); mark != 0 {
-				at = mark
-				st := d.stems.at(at.stem())
-				if p = int(st.depth); p+at.off() >= len(keys) || !r.climb(&d.stems, st.parent) {
-					return false
-				}
+			if sp.heads.likely(keyOf(uint64(keys[p]))) == 0 {
+				break
 			}
+			jump = false
+			at = sp.jump(keys, every, p/every)
+		}
+		if at != 0 {
+			st := d.stems.at(at.stem())
+			if p = int(st.depth); p+at.off() >= len(keys) || !r.climb(&d.stems, st.parent) {
+				return false
+			}
+		} else if at = sp.heads.find(&d.stems, keyOf(uint64(keys[p]))); at == 0 {
+			break
 		}
 		st, off := d.stems.at(at.stem()), at.off()
 		one := st.read(off, every, keys[p:])
