@@ -59,7 +59,7 @@ func play(t *testing.T, data []byte) {
 		scheme = "engine"
 	}
 	c := &clock{time.Unix(1_700_000_000, 0)}
-	o := Options{Now: c.now, ReplicaTTL: 1000 * time.Hour}
+	o := Options{Now: c.now, ReplicaTTL: 1000 * time.Hour, markEvery: []int{4, 16, 64, 128}[mode>>6]}
 	if capped {
 		o.MaxScopeBlocks = 150
 	}
@@ -219,7 +219,7 @@ func (w *world) played(s *script, holders []Holder, renamed bool) {
 // FuzzEvents: whatever is reported in whatever order, an index agrees with a
 // model, and its parts with each other.
 func FuzzEvents(f *testing.F) {
-	for mode := range 64 {
+	for mode := range 256 {
 		f.Add([]byte{byte(mode),
 			0x00, 199, 0, 10, 0x10, 120, 0, 20, 0x20, 250, 0, 30, // three holders of prompts that part
 			0x06, 100, 40, 40, 0x13, 90, 70, 50, // an end goes, a middle comes
