@@ -18,19 +18,20 @@ var ErrClosed = errors.New("index: closed")
 // it while it runs. Errors are ErrIncarnation and ErrClosed; then nothing has
 // changed.
 func (x *Index) Apply(b *Batch) (Result, error) {
-	var res Result
 	if x.closed.Load() {
-		return res, ErrClosed
+		return Result{}, ErrClosed
 	}
 	h := x.known(b.Holder)
 	if h == nil {
-		return res, ErrIncarnation
+		return Result{}, ErrIncarnation
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.incarnation == 0 || b.Incarnation != h.incarnation {
-		return res, ErrIncarnation
+		return Result{}, ErrIncarnation
 	}
+	h.result = Result{}
+	res := &h.result
 	now := x.o.Now()
 	x.seeFrom(h.id, b.published(now).UnixNano(), now.UnixNano())
 	tick := uint16(now.Unix() / 60)
@@ -38,9 +39,9 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 		ev := &b.Events[i]
 		switch ev.Kind {
 		case Stored:
-			x.stored(h, ev, b.Full, tick, &res)
+			x.stored(h, ev, b.Full, tick, res)
 		case Removed:
-			x.removed(h, ev, &res)
+			x.removed(h, ev, res)
 		case Cleared:
 			h.clear()
 		default:
@@ -48,7 +49,7 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 		}
 	}
 	x.dropped.Add(uint64(res.Dropped))
-	return res, nil
+	return *res, nil
 }
 
 func (x *Index) stored(h *holder, ev *Event, full bool, tick uint16, res *Result) {
@@ -78,11 +79,12 @@ func (x *Index) stored(h *holder, ev *Event, full bool, tick uint16, res *Result
 	}
 	d.settle(len(ev.Engine))
 	before := sp.blocks()
-	r := run{sp: sp, seat: seat, tier: ev.Tier, full: full, tick: tick, engines: ev.Engine, hasParent: ev.HasParent}
+	r := &d.event
+	*r = run{sp: sp, seat: seat, tier: ev.Tier, full: full, tick: tick, engines: ev.Engine, hasParent: ev.HasParent}
 	if ev.Content == nil {
-		d.storePlain(&r, ev.Parent, res)
+		d.storePlain(r, ev.Parent, res)
 	} else {
-		d.storeLinked(&r, ev.Content, ev.Parent, res)
+		d.storeLinked(r, ev.Content, ev.Parent, res)
 	}
 	x.blocks.Add(int64(sp.blocks() - before))
 	r.cancel(h.id)

@@ -25,7 +25,6 @@ type beside struct {
 	runs   []layerRun
 	cands  []candidate
 	probed [1 << probedBits]probedEnd
-	sink   uint64
 }
 
 // layerRun is a stretch of blocks with equal sets in all tables.

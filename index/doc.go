@@ -32,7 +32,7 @@
 // 16,384 blocks: their keys in one array, and levels, which say who has how much
 // of it. Where prompts part, stems begin that know the block they follow. A stem
 // is found by its first key (heads), or by one of its marked blocks (marks), every
-// 64th of a prompt. Levels name sets of holders, which are immutable and interned,
+// 128th of a prompt. Levels name sets of holders, which are immutable and interned,
 // so that equal numbers mean equal sets. A stem has for each holder only blocks
 // whose predecessors the holder has too, so along a chain sets only shrink: a
 // lookup finds the stem of the first key and, when the prompt goes on behind it,
@@ -45,10 +45,11 @@
 // that are not the stem's, because engines of other seeds stored the block first,
 // are in a dict, with the place of the block. Blocks behind a hole are kept beside
 // the stems, by name and by parent, and move back when the hole fills; to find
-// them, a hole in the middle costs one pass over the holder's names. Blocks below
-// the GPU are in hash tables of 24-byte slots, by key, as are heads and marks. All
-// tables, lanes and dicts of some size are outside the Go heap; stems and their
-// arrays are on it, the arrays without pointers.
+// them, a hole in the middle costs one pass over the holder's names. Heads and
+// marks are fingerprints in such buckets too, believed when the stem has the key.
+// Blocks below the GPU are in hash tables of 24-byte slots, by key. Lanes, tables
+// and the larger arrays of stems are outside the Go heap, in huge pages where there
+// are any (pool); stems and small arrays are on it.
 //
 // Where a cap is reached, the ends of stems that nobody has stored in for long go,
 // 1/256 of the cap at a time, and their holders are marked incomplete.
@@ -57,10 +58,10 @@
 //
 // Lookups take no lock and wait for nobody. They announce an epoch; what writers
 // take away is reused only when no lookup that could see it is running. A reader
-// of a stem loads its state, its levels and keys, and its state again: the state
-// counts the times that blocks were taken off the end, and as long as it has not
-// changed nothing that was read was given to other blocks. Keys that a reader may
-// have seen are not overwritten, but replaced with their array.
+// of a stem loads its state, its levels and the place of its keys, and its state
+// again: the state counts the times that blocks were taken off the end, and while
+// that has not changed, the array is of the blocks that the state says. Keys that a
+// reader may have seen are not overwritten, but replaced with their array.
 //
 // Lanes, dicts and all counts are the writer's, who is serialised per holder and
 // per (tenant, model, group). Speculate, Withdraw, Learn, Report and ID wait for

@@ -37,7 +37,8 @@ type domain struct {
 	unsettled int // blocks stored since tables were settled
 	evicted   int // blocks below the GPU, since names were last compared with them
 
-	keys           []uint64 // scratch of the writer
+	event          run // what the writer is at, and its scratch
+	keys           []uint64
 	joined         []*parked
 	old, out, bare []level
 	sink           uint64 // keeps touches from being optimised away

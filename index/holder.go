@@ -18,6 +18,7 @@ type holder struct {
 	groups      map[modelKey]*groups
 	named       int // the full-attention group by configuration, -1 = not named
 	last        lastStored
+	result      Result // of the batch that is being applied
 
 	leaseMu sync.Mutex
 	leased  []*leases // where it may have leases

@@ -8,7 +8,7 @@ import (
 // Defaults of Options.
 const (
 	DefaultMaxScopes      = 1000
-	DefaultMaxScopeBlocks = 32 << 20 // about 1.5 GiB of slots at their usual load
+	DefaultMaxScopeBlocks = 32 << 20 // about 1.4 GiB
 	DefaultMaxBlocks      = 64 << 20
 	DefaultMaxOrphans     = 64 << 10 // one full replay buffer's worth of one busy replica
 	DefaultMaxLeases      = 8 << 20

@@ -4,7 +4,6 @@ package index
 
 import (
 	"math/bits"
-	"os"
 	"sync"
 	"unsafe"
 
@@ -186,7 +185,7 @@ func (p *pool) discard() {
 }
 
 func mapRegion() *region {
-	raw, err := unix.Mmap(-1, 0, 2*regionSize-os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	raw, err := unix.Mmap(-1, 0, 2*regionSize-unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return nil
 	}

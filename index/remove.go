@@ -1,5 +1,7 @@
 package index
 
+import "slices"
+
 // removed applies a Removed event. h.mu is held.
 func (x *Index) removed(h *holder, ev *Event, res *Result) {
 	if ev.Tier >= tiers {
@@ -26,6 +28,11 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 // remove takes blocks from a holder and returns how many it knew. d.mu is held.
 func (d *domain) remove(seat int, tier Tier, hashes []uint64, res *Result) (known int) {
 	w := removing{d: d, seat: seat, tier: tier, res: res, info: &d.info[seat]}
+	if w.rising(hashes) {
+		d.keys = append(d.keys[:0], hashes...)
+		slices.Reverse(d.keys)
+		hashes = d.keys
+	}
 	for i, hash := range hashes {
 		if i%ahead == 0 && len(hashes) > 1 {
 			d.sink = w.touch(hashes[i:min(i+ahead, len(hashes))])
@@ -53,6 +60,17 @@ type removing struct {
 	st       *stem
 	from, to int
 	watched  bool // there are copies in the domain, or speculation in the stem's space
+}
+
+// rising says whether the blocks are named from the first of a stretch to the last:
+// taken one by one, each would leave a hole before the others.
+func (w *removing) rising(hashes []uint64) bool {
+	if w.tier != TierGPU || len(hashes) < 2 {
+		return false
+	}
+	_, first := w.info.lane.find(&w.d.stems, hashes[0])
+	_, second := w.info.lane.find(&w.d.stems, hashes[1])
+	return first != 0 && second == first+1
 }
 
 func (w *removing) touch(hashes []uint64) (sink uint64) {

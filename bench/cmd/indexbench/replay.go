@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -137,12 +136,6 @@ func (r *replayer) interleaved(name string) error {
 		} else if len(o.blocks) >= 64 {
 			stores = append(stores, per)
 		}
-	}
-	if os.Getenv("DBGQ") != "" {
-		for _, q := range []float64{.1, .25, .5, .75, .9, .95, .99} {
-			fmt.Print(quantile(lookups, q), " ")
-		}
-		fmt.Println()
 	}
 	mean := trimmedMean(lookups)
 	fmt.Printf("%s R=%d replay: store %.1f ns/blk, remove %.1f ns/blk, lookup mean %.0f ns p50 %d p99 %d, %.2f ns per queried block, best=%d total=%d\n",
