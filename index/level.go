@@ -327,9 +327,8 @@ func (d *domain) unlink(st *stem) {
 	} else {
 		p.child = st.next
 	}
-	levels := p.appendLevels(d.bare[:0])
-	d.bare = levels
-	if levels[len(levels)-1].set == 0 {
+	if d.bare = p.appendLevels(d.bare[:0]); d.bare[len(d.bare)-1].set == 0 {
+		levels := d.bare
 		d.publish(pid, p, p.blocks(), nil, levels)
 	}
 }

@@ -70,14 +70,11 @@ func (x *Index) Snapshot() iter.Seq[Entry] {
 	}
 }
 
-// collectPages is how many pages of stems are collected at a time.
-const collectPages = 16
-
 // collectors are the parts of a snapshot, each to be called with d.mu held.
 func (d *domain) collectors() (all []func() []Entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for page := 0; page < len(*d.stems.pages.Load()); page += collectPages {
+	for page := 0; page < len(*d.stems.pages.Load()); page++ {
 		all = append(all, func() []Entry { return d.collectStems(page) })
 	}
 	for seat := range d.info {
@@ -93,9 +90,9 @@ func (d *domain) collectors() (all []func() []Entry) {
 	return all
 }
 
-// collectStems gathers the blocks of some stems.
+// collectStems gathers the blocks of one page of stems.
 func (d *domain) collectStems(page int) (out []Entry) {
-	for id := page * stemsPerPage; id < (page+collectPages)*stemsPerPage && id <= int(d.stems.made); id++ {
+	for id := page * stemsPerPage; id < (page+1)*stemsPerPage && id <= int(d.stems.made); id++ {
 		st := d.stems.at(uint32(id))
 		sp, n := d.spaces[st.space], st.blocks()
 		if n == 0 {

@@ -307,7 +307,13 @@ func (s *sweeper) table(t *table, q int) {
 }
 
 // sparse is how full an array must be, in percent, for a sweep to leave it alone.
-const sparse = 58
+// One of the pool can only be halved.
+func (p *part) sparse() int {
+	if p.mem.words != nil {
+		return compact/2 - 4
+	}
+	return compact - 8
+}
 
 // tidy drops names of blocks that were evicted, and the memory that is no
 // longer needed.
@@ -328,7 +334,7 @@ func (d *domain) tidy() {
 		sp.marks.tidy()
 		for _, t := range sp.flats() {
 			for q := range t.parts {
-				if n := int(t.parts[q].Load().n); n > 4*minPart && t.live[q]*100 < n*sparse {
+				if p := t.parts[q].Load(); p.n > 4*minPart && t.live[q]*100 < int(p.n)*p.sparse() {
 					t.rebuild(q, compact)
 				}
 			}
