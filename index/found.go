@@ -107,6 +107,7 @@ func (f *Found) begin(d *domain, set setID) bool {
 // keep ends the holders that are not in a set at depth p, and says whether
 // others are left.
 func (f *Found) keep(s *sets, set setID, p int32) bool {
+	any := uint64(0)
 	if set < firstSet {
 		seat := int(set) - 1
 		for i, w := range f.alive[:f.words] {
@@ -116,10 +117,11 @@ func (f *Found) keep(s *sets, set setID, p int32) bool {
 			}
 			f.end(i, w&^left, p)
 			f.alive[i] = left
+			any |= left
 		}
-		return seat >= 0 && f.alive[seat>>6] != 0
+		return any != 0
 	}
-	any, bits := uint64(0), s.words(set)
+	bits := s.words(set)
 	for i, w := range f.alive[:f.words] {
 		left := uint64(0)
 		if i < len(bits) {
