@@ -73,8 +73,7 @@ func (b *portBlock) take(n int) ([]int, error) {
 		}
 		port := b.first + b.next
 		b.next = (b.next + 1) % blockSize
-		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			l.Close()
+		if isFree(port) {
 			out = append(out, port)
 		}
 	}
@@ -82,4 +81,18 @@ func (b *portBlock) take(n int) ([]int, error) {
 		return out, nil
 	}
 	return nil, fmt.Errorf("testenv: of %d ports only %d are free", blockSize, len(out))
+}
+
+// isFree tries to listen on a port. No process is started meanwhile: a child has
+// the socket too until it runs its program, and the port would be taken for a
+// moment longer.
+func isFree(port int) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
 }
