@@ -45,6 +45,20 @@ type regrower struct {
 	s   Scope
 }
 
+// newRegrowers are n holders that have the first blocks of a branch.
+func newRegrowers(t *testing.T, x *Index, n int, b *branch, blocks int) (all []*regrower) {
+	t.Helper()
+	for i := range n {
+		h := Holder{Replica: fmt.Sprint("r", i)}
+		w := &regrower{x, h, x.Begin(h), Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}}
+		if err := w.apply(w.stored(b, 0, blocks)); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
 func (w *regrower) apply(evs ...Event) error {
 	_, err := w.x.Apply(&Batch{Holder: w.h, Incarnation: w.inc, Events: evs})
 	return err
@@ -83,21 +97,15 @@ func TestRegrownStemsCreditNobodyElse(t *testing.T) {
 	if raceEnabled || testing.Short() {
 		rounds = 800
 	}
-	x, err := New(Options{})
+	x, err := New(Options{markEvery: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := branches(holders*each, prefix, length)
-	s := Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}
-	owner := map[HolderID]int{}
-	writers := make([]*regrower, holders)
-	for i := range writers {
-		h := Holder{Replica: fmt.Sprint("r", i)}
-		writers[i] = &regrower{x, h, x.Begin(h), s}
-		owner[x.ID(h)] = i
-		if err := writers[i].apply(writers[i].stored(&all[0], 0, kept)); err != nil {
-			t.Fatal(err)
-		}
+	writers := newRegrowers(t, x, holders, &all[0], kept)
+	s, owner := writers[0].s, map[HolderID]int{}
+	for i, w := range writers {
+		owner[x.ID(w.h)] = i
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var readers, writing sync.WaitGroup
@@ -180,17 +188,9 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}
 	all := branches(2, prefix, length)
-	var writers [2]*regrower
-	for i := range writers {
-		h := Holder{Replica: fmt.Sprint("r", i)}
-		writers[i] = &regrower{x, h, x.Begin(h), s}
-		if err := writers[i].apply(writers[i].stored(&all[0], 0, prefix)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sp := (*x.spaces.Load())[s]
+	writers := newRegrowers(t, x, 2, &all[0], prefix)
+	sp := (*x.spaces.Load())[writers[0].s]
 	id := sp.heads.find(&sp.d.stems, uint64(all[0].keys[0])).stem()
 	st := sp.d.stems.at(id)
 	var done atomic.Bool
