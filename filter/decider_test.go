@@ -24,11 +24,13 @@ type rig struct {
 	book    *policy.Book
 	decider *Decider
 	lives   map[string]uint64
+	// One publisher at a time per replica, as feed has it: see Ledger.Applied.
+	publishing map[string]*sync.Mutex
 }
 
 func newRig(t testing.TB, c policy.Config, replicas ...*fleet.Replica) *rig {
 	t.Helper()
-	r := &rig{t: t, now: time.Unix(1_700_000_000, 0), fleet: &fakeFleet{fleet.NewSnapshot(replicas...)}, book: newBook(t, c), lives: map[string]uint64{}}
+	r := &rig{t: t, now: time.Unix(1_700_000_000, 0), fleet: &fakeFleet{fleet.NewSnapshot(replicas...)}, book: newBook(t, c), lives: map[string]uint64{}, publishing: map[string]*sync.Mutex{}}
 	clock := func() time.Time {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -41,6 +43,7 @@ func newRig(t testing.TB, c policy.Config, replicas ...*fleet.Replica) *rig {
 	t.Cleanup(func() { r.index.Close() })
 	for _, rep := range replicas {
 		r.lives[rep.Addr] = r.index.Begin(index.Holder{Replica: rep.Addr})
+		r.publishing[rep.Addr] = new(sync.Mutex)
 	}
 	r.ledger = NewLedger(clock)
 	r.decider = NewDecider(r.fleet, r.index, r.ledger, r.book, DeciderOptions{Now: clock})
@@ -102,6 +105,8 @@ func (r *rig) stored(addr string, p chained) {
 		e.Engine = append(e.Engine, uint64(b))
 		e.Content = append(e.Content, prefixhash.Content(b))
 	}
+	r.publishing[addr].Lock()
+	defer r.publishing[addr].Unlock()
 	b := &index.Batch{Holder: index.Holder{Replica: addr}, Incarnation: r.lives[addr], Events: []index.Event{e}}
 	if _, err := r.index.Apply(b); err != nil {
 		r.t.Fatal(err)

@@ -12,6 +12,10 @@
 // metadata always carry the same value; what a decision charges to a replica's
 // load is released exactly once, when its stream ends.
 //
-// Router, Ledger and Ring are safe for concurrent use. Nothing here waits on a
+// Router, Ledger and Ring are safe for concurrent use, with one exception:
+// Ledger.Applied may be called for one holder by one goroutine at a time.
+// kvevents.Subscriber calls it from its Run alone, live and replayed batches
+// alike; feed starts the subscription of a replica's new incarnation after the
+// former one has ended; reports of a sidecar never reach it. Nothing here waits on a
 // lock that KV event ingest, discovery or scraping holds.
 package filter

@@ -61,7 +61,9 @@ func (l *Ledger) Drop(replica string) (gone []index.HolderID) {
 // block that completes a request's prompt is published when the step ends that
 // also gave its first token. vLLM stores the blocks of one request and step in
 // one event, so only the last block of each event is looked up. It takes no
-// lock.
+// lock, and learns the replica's speed without one: batches of one holder come
+// from one goroutine at a time, in the order they were applied. Batches of
+// different holders may come at once.
 func (l *Ledger) Applied(b *index.Batch) {
 	v, ok := l.loads.Load(b.Holder)
 	if !ok {

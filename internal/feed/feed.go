@@ -24,7 +24,8 @@ type Options struct {
 	// have ended and the index has forgotten it.
 	Gone func(replica string)
 	// Applied, when set, is called with every batch after it was applied; the
-	// batch is valid during the call only.
+	// batch is valid during the call only. Calls for one holder never overlap,
+	// also across a replica's departure and return.
 	Applied func(b *index.Batch)
 	// Observe, when set, is handed every batch of a rank before it is applied;
 	// see kvevents.Options.

@@ -28,6 +28,8 @@ type harness struct {
 	feed  *Feed
 	mu    sync.Mutex
 	gone  []string
+	busy  sync.Map      // index.Holder → struct{}: a call of Applied is under way
+	slow  time.Duration // what every call of Applied takes, for a second one to come
 }
 
 func newHarness(t *testing.T) *harness {
@@ -44,7 +46,7 @@ func another(t *testing.T) *harness {
 		t.Fatal(err)
 	}
 	h := &harness{t: t, index: x}
-	h.feed = New(x, Options{Gone: func(addr string) {
+	h.feed = New(x, Options{Applied: h.applied, Gone: func(addr string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.gone = append(h.gone, addr)
@@ -56,6 +58,15 @@ func another(t *testing.T) *harness {
 	t.Cleanup(cancel)
 	wg.Go(func() { _ = h.feed.Run(ctx) })
 	return h
+}
+
+// applied fails the test when two calls for one holder overlap.
+func (h *harness) applied(b *index.Batch) {
+	if _, overlaps := h.busy.LoadOrStore(b.Holder, struct{}{}); overlaps {
+		h.t.Errorf("two batches of %v at once", b.Holder)
+	}
+	time.Sleep(h.slow)
+	h.busy.Delete(b.Holder)
 }
 
 // sim starts a simulated replica and returns it as the fleet would see it.
@@ -113,6 +124,7 @@ func (h *harness) holdings(addr string) int { return h.index.Holdings(index.Hold
 
 func TestReplicasComeGoAndComeBack(t *testing.T) {
 	h := newHarness(t)
+	h.slow = 5 * time.Millisecond
 	s, r := h.sim(vllmsim.Options{})
 	h.complete(s, 1, 64) // before anybody listens: learned by replay
 	h.feed.Join(r)

@@ -131,7 +131,7 @@ func TestARestartedRouterTakesOver(t *testing.T) {
 		p.Publish(prompt(100, 4)) // second copies
 	}
 	for _, r := range replicas[:4] {
-		old.until("the first router knows all", func() bool { return old.holdings(r.Addr) == 40 })
+		old.until("the first router knows all", func() bool { return old.holdings(r.Addr) == 40 && second(old.contents(), r.Addr) == 4 })
 	}
 	old.until("all places are known", func() bool { return len(old.feed.Cursors()) == 4 })
 
@@ -163,6 +163,16 @@ func TestARestartedRouterTakesOver(t *testing.T) {
 	next.until("what nobody confirms is forgotten", func() bool { return next.holdings(r4.Addr) == 0 })
 	wentOn.Publish(removal(100))
 	next.until("a second copy was counted", func() bool { return next.holdings(r1.Addr) == 39 })
+}
+
+// second counts a replica's blocks of which it holds two copies.
+func second(lines []string, addr string) (n int) {
+	for _, l := range of(lines, addr) {
+		if strings.HasSuffix(l, "×2") {
+			n++
+		}
+	}
+	return n
 }
 
 // of is the lines about one replica.

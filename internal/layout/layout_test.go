@@ -6,16 +6,29 @@ import (
 	"testing"
 )
 
+// list is what `go list` prints on its standard output. On its standard error
+// it reports what it downloads.
+func list(t *testing.T, args ...string) (lines []string) {
+	t.Helper()
+	var stderr strings.Builder
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %v: %v\n%s", args, err, stderr.String())
+	}
+	for line := range strings.Lines(string(out)) {
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return lines
+}
+
 // deps lists everything pkg links.
 func deps(t *testing.T, pkg string) map[string]bool {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-deps", pkg).CombinedOutput()
-	if err != nil {
-		t.Fatalf("go list -deps %s: %v\n%s", pkg, err, out)
-	}
 	set := map[string]bool{}
-	for line := range strings.Lines(string(out)) {
-		set[strings.TrimSpace(line)] = true
+	for _, line := range list(t, "-deps", pkg) {
+		set[line] = true
 	}
 	return set
 }
@@ -61,13 +74,9 @@ func TestKubernetesIsOnlyExtprocs(t *testing.T) {
 			t.Errorf("%s is linked without the tag", dep)
 		}
 	}
-	out, err := exec.Command("go", "list", "-tags", "kube", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "warmroute/...").CombinedOutput()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, out)
-	}
 	found := 0
-	for line := range strings.Lines(string(out)) {
-		pkg, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+	for _, line := range list(t, "-tags", "kube", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "warmroute/...") {
+		pkg, imports, _ := strings.Cut(line, " ")
 		for imported := range strings.FieldsSeq(imports) {
 			switch {
 			case client(imported) && pkg != "warmroute/internal/kube":
