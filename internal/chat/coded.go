@@ -1,5 +1,23 @@
 package chat
 
+import (
+	"slices"
+	"time"
+
+	"warmroute/internal/openai"
+)
+
+// coder writes the prompts of models that vLLM renders in code instead of a
+// template. It is immutable, and made for one Renderer.
+type coder interface {
+	// write appends the request's prompt to out.Text: with out.Pieces if vLLM
+	// encodes it in pieces, without them if it encodes the text as a whole, added
+	// tokens found in it. On /v1/completions it may replace out.TextPrompts.
+	// now is the server's time, in its zone; who prints it sets out.Dated.
+	// The error is a *NotInProcess; what vLLM answers with a 4xx is [objection]'s.
+	write(out *Rendered, req *openai.Request, now time.Time) error
+}
+
 // Model is what is known of a model beside its tokenizer, from its config.json
 // and the server's flags. Empty fields are unknown.
 type Model struct {
@@ -22,6 +40,8 @@ var coded = []struct {
 	types    []string
 	mistral  bool
 	renderer string
+	// coder makes the writer of these prompts; nil: none is known here.
+	coder func(*Renderer) coder
 }{
 	{name: "gpt-oss", types: []string{"gpt_oss"}, renderer: "harmony (openai_harmony)"},
 	{name: "Mistral's own format", mode: "mistral", mistral: true, renderer: "mistral-common"},
@@ -39,18 +59,32 @@ var coded = []struct {
 // Coded names the code that renders this model's chats in vLLM; "" when it is
 // the chat template.
 func (m Model) Coded() string {
-	for _, c := range coded {
-		if c.mode != "" && c.mode == m.TokenizerMode {
-			return c.renderer
-		}
-		if c.mistral && m.MistralFormat && (m.TokenizerMode == "" || m.TokenizerMode == "auto") {
-			return c.renderer
-		}
-		for _, t := range c.types {
-			if t == m.Type {
-				return c.renderer
-			}
-		}
+	if i := m.code(); i >= 0 {
+		return coded[i].renderer
 	}
 	return ""
+}
+
+// code finds the model's row of coded; -1: it has none.
+func (m Model) code() int {
+	for i, c := range coded {
+		if c.mode != "" && c.mode == m.TokenizerMode || slices.Contains(c.types, m.Type) ||
+			c.mistral && m.MistralFormat && (m.TokenizerMode == "" || m.TokenizerMode == "auto") {
+			return i
+		}
+	}
+	return -1
+}
+
+// newCoder makes the writer of the model's prompts. isCoded: vLLM renders them in
+// code; the writer is nil when that code is not known here.
+func newCoder(r *Renderer) (c coder, isCoded bool) {
+	i := r.o.Model.code()
+	if i < 0 {
+		return nil, false
+	}
+	if coded[i].coder == nil {
+		return nil, true
+	}
+	return coded[i].coder(r), true
 }

@@ -27,7 +27,12 @@ const (
 )
 
 // NotInProcess is the error of a request that must go to a replica's /render.
-type NotInProcess struct{ Why Why }
+type NotInProcess struct {
+	Why Why
+	// Says is what vLLM objects to when Why is Rejected, as far as it is known
+	// here. It holds no text of the request.
+	Says string
+}
 
 func (e *NotInProcess) Error() string { return ErrNotInProcess.Error() + ": " + string(e.Why) }
 
@@ -35,3 +40,6 @@ func (e *NotInProcess) Error() string { return ErrNotInProcess.Error() + ": " + 
 func (e *NotInProcess) Is(target error) bool { return target == ErrNotInProcess }
 
 func refuse(why Why) error { return &NotInProcess{Why: why} }
+
+// objection is the error of a request that vLLM answers with a 4xx.
+func objection(says string) error { return &NotInProcess{Why: Rejected, Says: says} }

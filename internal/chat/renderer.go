@@ -10,6 +10,7 @@ import (
 	"warmroute/internal/jinja"
 	"warmroute/internal/openai"
 	"warmroute/internal/pyvalue"
+	"warmroute/internal/tokenizer"
 )
 
 // Formats of message content, vLLM's --chat-template-content-format.
@@ -72,6 +73,7 @@ const (
 type Renderer struct {
 	o              Options
 	coded          bool
+	coder          coder // nil: what the model is rendered by is not known here
 	plain, tooled  *template
 	dialects       []dialect
 	mergeInline    merging
@@ -101,7 +103,8 @@ func New(o Options) (*Renderer, error) {
 	if o.Location == nil {
 		o.Location = time.UTC
 	}
-	r := &Renderer{o: o, coded: o.Model.Coded() != "", dialects: dialectsOf(o.Version)}
+	r := &Renderer{o: o, dialects: dialectsOf(o.Version)}
+	r.coder, r.coded = newCoder(r)
 	if r.coded || o.Template == "" {
 		return r, nil
 	}
@@ -242,6 +245,22 @@ func (r *Renderer) printsThinking(t *template) bool {
 	return false
 }
 
+// nearMidnight is how far a replica's clock may be from ours: within it of the
+// turn of a day, either day may be the one a prompt tells.
+const nearMidnight = 5 * time.Minute
+
+// Moments are the times a prompt that tells the date may have been rendered at,
+// the likeliest first: one, or two around the servers' midnight.
+func (r *Renderer) Moments(now time.Time) []time.Time {
+	now = now.In(r.o.Location)
+	for _, other := range []time.Time{now.Add(-nearMidnight), now.Add(nearMidnight)} {
+		if other.Day() != now.Day() {
+			return []time.Time{now, other}
+		}
+	}
+	return []time.Time{now}
+}
+
 func (r *Renderer) clock(now time.Time) func() time.Time {
 	now = now.In(r.o.Location)
 	return func() time.Time { return now }
@@ -249,9 +268,15 @@ func (r *Renderer) clock(now time.Time) func() time.Time {
 
 // Rendered is a prompt's text.
 type Rendered struct {
-	// Text is dst with the prompt appended (nil for /v1/completions, whose
-	// prompts are req.TextPrompts as they stand).
+	// Text is dst with the prompt appended (nil for /v1/completions).
 	Text []byte
+	// Pieces, if there are any, say that the text beyond dst is encoded piece by
+	// piece; their offsets count from there.
+	Pieces []tokenizer.Piece
+	// TextPrompts are the prompts of /v1/completions.
+	TextPrompts []string
+	// Dated: the text tells the date, so it depends on the server's clock.
+	Dated bool
 	// AddSpecialTokens: the tokenizer adds BOS and the like around the text.
 	AddSpecialTokens bool
 	// Truncates: vLLM cuts a prompt that is longer than the model's context
@@ -266,11 +291,16 @@ type Rendered struct {
 // [*NotInProcess].
 func (r *Renderer) Render(dst []byte, req *openai.Request, now time.Time) (Rendered, error) {
 	out := Rendered{Features: RouteFeature(req.Route)}
+	if r.coder != nil {
+		out.Text, out.TextPrompts = dst, req.TextPrompts
+		return out, r.coder.write(&out, req, now.In(r.o.Location))
+	}
 	if err := common(req); err != nil {
 		return out, err
 	}
 	if req.Route == openai.Completions {
 		var err error
+		out.TextPrompts = req.TextPrompts
 		out.AddSpecialTokens, err = completion(req)
 		return out, err
 	}

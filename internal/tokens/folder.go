@@ -140,6 +140,10 @@ func (e storeEncoder) Append(dst []uint32, text []byte, addSpecial bool) []uint3
 	return dst
 }
 
+func (e storeEncoder) AppendPieces(dst []uint32, text []byte, pieces []tokenizer.Piece) ([]uint32, bool) {
+	return e.store.AppendPieces(dst, text, pieces)
+}
+
 // Requests computes the ids of whole requests, trusted or not, for a person who
 // asks.
 type Requests struct {

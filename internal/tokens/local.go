@@ -14,12 +14,19 @@ import (
 
 	"warmroute/internal/chat"
 	"warmroute/internal/openai"
+	"warmroute/internal/tokenizer"
 )
 
 // Encoder turns a text into token ids, appended to dst, as the model's
 // tokenizer does.
 type Encoder interface {
 	Append(dst []uint32, text []byte, addSpecial bool) []uint32
+}
+
+// PieceEncoder is an Encoder that can encode a text piece by piece. known is false
+// when a piece names a token that the vocabulary does not have.
+type PieceEncoder interface {
+	AppendPieces(dst []uint32, text []byte, pieces []tokenizer.Piece) (ids []uint32, known bool)
 }
 
 // Model is what computing a model's ids here takes.
@@ -225,13 +232,17 @@ func (l *Local) compute(m *localModel, encoder Encoder, r *chat.Renderer, req *o
 	}
 	var ids [][]uint32
 	if req.Route == openai.Completions {
-		for _, text := range req.TextPrompts {
+		for _, text := range out.TextPrompts {
 			*buf = append((*buf)[:0], text...)
 			ids = append(ids, encode(encoder, *buf, out.AddSpecialTokens))
 		}
 	} else {
 		*buf = out.Text
-		ids = [][]uint32{encode(encoder, out.Text, out.AddSpecialTokens)}
+		prompt, err := encodeRendered(encoder, out)
+		if err != nil {
+			return nil, out.Features, err
+		}
+		ids = [][]uint32{prompt}
 	}
 	for _, prompt := range ids {
 		if len(prompt) == 0 || !m.fits(len(prompt), out.Truncates) {
@@ -290,6 +301,24 @@ func encode(encoder Encoder, text []byte, special bool) []uint32 {
 	defer encoded.Put(room)
 	*room = encoder.Append((*room)[:0], text, special)
 	return append(make([]uint32, 0, len(*room)), *room...)
+}
+
+// encodeRendered encodes a prompt as a whole or in its pieces. A model whose
+// vocabulary lacks a token of its own code is another model.
+func encodeRendered(encoder Encoder, out chat.Rendered) ([]uint32, error) {
+	if out.Pieces == nil {
+		return encode(encoder, out.Text, out.AddSpecialTokens), nil
+	}
+	pieces, ok := encoder.(PieceEncoder)
+	if !ok {
+		return nil, &chat.NotInProcess{Why: chat.RenderedInCode}
+	}
+	room := encoded.Get().(*[]uint32)
+	defer encoded.Put(room)
+	if *room, ok = pieces.AppendPieces((*room)[:0], out.Text, out.Pieces); !ok {
+		return nil, &chat.NotInProcess{Why: chat.RenderedInCode}
+	}
+	return slices.Clone(*room), nil
 }
 
 // sample sets one request in SampleEvery aside to be compared.
