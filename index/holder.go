@@ -267,11 +267,15 @@ func (h *holder) verdict(k domainKey) (hybrid, hidden bool) {
 	return hybrid, hybrid
 }
 
-// holdings is the blocks a holder has in each tier.
-func (h *holder) holdings() (n [tiers]int) {
+// holdings is the blocks a holder has in each tier, of the tenants and models
+// wanted; nil wants all.
+func (h *holder) holdings(wanted func(tenant, model string) bool) (n [tiers]int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.domains {
+		if wanted != nil && !wanted(d.key.tenant, d.key.model) {
+			continue
+		}
 		d.mu.Lock()
 		if seat, ok := d.seating.seatOf(h.id); ok {
 			for tier, blocks := range d.info[seat].blocks {

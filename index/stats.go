@@ -151,10 +151,18 @@ func (x *Index) Scopes() iter.Seq[ScopeStats] {
 // Holdings is how many GPU blocks h holds, in all scopes.
 func (x *Index) Holdings(h Holder) int { return x.TierHoldings(h, TierGPU) }
 
+// HoldingsOf is how many GPU blocks h holds of the tenants and models wanted.
+func (x *Index) HoldingsOf(h Holder, wanted func(tenant, model string) bool) int {
+	if holder := x.known(h); holder != nil {
+		return holder.holdings(wanted)[TierGPU]
+	}
+	return 0
+}
+
 // TierHoldings is how many blocks h holds in a tier, in all scopes.
 func (x *Index) TierHoldings(h Holder, t Tier) int {
 	if holder := x.known(h); holder != nil && t < tiers {
-		return holder.holdings()[t]
+		return holder.holdings(nil)[t]
 	}
 	return 0
 }

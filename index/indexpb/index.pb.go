@@ -79,8 +79,8 @@ type EventType int32
 const (
 	EventType_EVENT_UNSPECIFIED EventType = 0
 	EventType_PREFIX_ADDED      EventType = 1 // does nothing; blocks are added by ReportCacheState
-	EventType_PREFIX_EVICTED    EventType = 2 // block_hash is gone
-	EventType_REPLICA_UPDATED   EventType = 3 // stats and liveness only
+	EventType_PREFIX_EVICTED    EventType = 2 // block_hash and block_hashes are gone
+	EventType_REPLICA_UPDATED   EventType = 3 // stats and liveness only; with current, the blocks are as fresh as the event
 	EventType_ALL_CLEARED       EventType = 4 // the replica holds nothing
 )
 
@@ -182,27 +182,29 @@ const (
 	Reason_MATCHED            Reason = 1 // the only one with USE_HINT
 	Reason_EMPTY_PREFIX       Reason = 2 // no block hashes asked for
 	Reason_EMPTY_SCHEME       Reason = 3
-	Reason_EMPTY_HASH         Reason = 4 // one of the hashes has no bytes
-	Reason_UNKNOWN_MODEL      Reason = 5 // nothing is held for tenant and model
-	Reason_SCHEME_MISMATCH    Reason = 6 // something is held, under other schemes only
-	Reason_NO_MATCH           Reason = 7 // nobody holds the first block
-	Reason_STALE              Reason = 8 // all evidence is as old as its TTL
-	Reason_NOT_READY          Reason = 9 // the index is starting or going
+	Reason_EMPTY_HASH         Reason = 4  // one of the hashes has no bytes
+	Reason_UNKNOWN_MODEL      Reason = 5  // nothing is held for tenant and model
+	Reason_SCHEME_MISMATCH    Reason = 6  // something is held, under other schemes only
+	Reason_NO_MATCH           Reason = 7  // nobody holds the first block
+	Reason_STALE              Reason = 8  // all evidence is as old as its TTL
+	Reason_NOT_READY          Reason = 9  // the index is starting or going
+	Reason_NO_CANDIDATE       Reason = 10 // somebody holds some of it, but no candidate does
 )
 
 // Enum value maps for Reason.
 var (
 	Reason_name = map[int32]string{
-		0: "REASON_UNSPECIFIED",
-		1: "MATCHED",
-		2: "EMPTY_PREFIX",
-		3: "EMPTY_SCHEME",
-		4: "EMPTY_HASH",
-		5: "UNKNOWN_MODEL",
-		6: "SCHEME_MISMATCH",
-		7: "NO_MATCH",
-		8: "STALE",
-		9: "NOT_READY",
+		0:  "REASON_UNSPECIFIED",
+		1:  "MATCHED",
+		2:  "EMPTY_PREFIX",
+		3:  "EMPTY_SCHEME",
+		4:  "EMPTY_HASH",
+		5:  "UNKNOWN_MODEL",
+		6:  "SCHEME_MISMATCH",
+		7:  "NO_MATCH",
+		8:  "STALE",
+		9:  "NOT_READY",
+		10: "NO_CANDIDATE",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED": 0,
@@ -215,6 +217,7 @@ var (
 		"NO_MATCH":           7,
 		"STALE":              8,
 		"NOT_READY":          9,
+		"NO_CANDIDATE":       10,
 	}
 )
 
@@ -664,18 +667,25 @@ func (x *ReportCacheStateResponse) GetEpoch() uint64 {
 }
 
 type PublishEventRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Type          EventType              `protobuf:"varint,1,opt,name=type,proto3,enum=warmroute.index.v1.EventType" json:"type,omitempty"`
-	ReplicaId     string                 `protobuf:"bytes,2,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
-	Rank          int32                  `protobuf:"varint,3,opt,name=rank,proto3" json:"rank,omitempty"`
-	Tenant        string                 `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	Model         string                 `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
-	HashScheme    string                 `protobuf:"bytes,6,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
-	BlockHash     []byte                 `protobuf:"bytes,7,opt,name=block_hash,json=blockHash,proto3" json:"block_hash,omitempty"`
-	Tier          Tier                   `protobuf:"varint,8,opt,name=tier,proto3,enum=warmroute.index.v1.Tier" json:"tier,omitempty"`
-	Group         int32                  `protobuf:"varint,9,opt,name=group,proto3" json:"group,omitempty"`
-	Stats         *ReplicaStats          `protobuf:"bytes,10,opt,name=stats,proto3" json:"stats,omitempty"`
-	TimestampMs   int64                  `protobuf:"varint,11,opt,name=timestamp_ms,json=timestampMs,proto3" json:"timestamp_ms,omitempty"` // <= 0 = the server's now
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Type        EventType              `protobuf:"varint,1,opt,name=type,proto3,enum=warmroute.index.v1.EventType" json:"type,omitempty"`
+	ReplicaId   string                 `protobuf:"bytes,2,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	Rank        int32                  `protobuf:"varint,3,opt,name=rank,proto3" json:"rank,omitempty"`
+	Tenant      string                 `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Model       string                 `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
+	HashScheme  string                 `protobuf:"bytes,6,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
+	BlockHash   []byte                 `protobuf:"bytes,7,opt,name=block_hash,json=blockHash,proto3" json:"block_hash,omitempty"`
+	Tier        Tier                   `protobuf:"varint,8,opt,name=tier,proto3,enum=warmroute.index.v1.Tier" json:"tier,omitempty"`
+	Group       int32                  `protobuf:"varint,9,opt,name=group,proto3" json:"group,omitempty"`
+	Stats       *ReplicaStats          `protobuf:"bytes,10,opt,name=stats,proto3" json:"stats,omitempty"`
+	TimestampMs int64                  `protobuf:"varint,11,opt,name=timestamp_ms,json=timestampMs,proto3" json:"timestamp_ms,omitempty"` // <= 0 = the server's now
+	// REPLICA_UPDATED: the reporter's own stream of KV events is connected and
+	// whole, so everything it has reported still holds at timestamp_ms. Without it
+	// the event keeps the replica's blocks from expiring, but makes none fresher.
+	Current bool `protobuf:"varint,12,opt,name=current,proto3" json:"current,omitempty"`
+	// PREFIX_EVICTED: more blocks that are gone, with block_hash or in its place,
+	// so that one event takes a whole prefix from one replica.
+	BlockHashes   [][]byte `protobuf:"bytes,13,rep,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -787,6 +797,20 @@ func (x *PublishEventRequest) GetTimestampMs() int64 {
 	return 0
 }
 
+func (x *PublishEventRequest) GetCurrent() bool {
+	if x != nil {
+		return x.Current
+	}
+	return false
+}
+
+func (x *PublishEventRequest) GetBlockHashes() [][]byte {
+	if x != nil {
+		return x.BlockHashes
+	}
+	return nil
+}
+
 type PublishEventResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Removed       uint64                 `protobuf:"varint,1,opt,name=removed,proto3" json:"removed,omitempty"` // blocks no longer held
@@ -856,7 +880,9 @@ type LookupRouteRequest struct {
 	BlockSize     uint32                 `protobuf:"varint,5,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`      // 0 = opaque
 	Lora          *Lora                  `protobuf:"bytes,6,opt,name=lora,proto3" json:"lora,omitempty"`
 	Group         int32                  `protobuf:"varint,7,opt,name=group,proto3" json:"group,omitempty"`
-	TopK          uint32                 `protobuf:"varint,8,opt,name=top_k,json=topK,proto3" json:"top_k,omitempty"` // 0 = 3
+	TopK          uint32                 `protobuf:"varint,8,opt,name=top_k,json=topK,proto3" json:"top_k,omitempty"`                          // 0 = 3
+	Candidates    []string               `protobuf:"bytes,9,rep,name=candidates,proto3" json:"candidates,omitempty"`                           // replica ids; only these may answer, e.g. the ready ones; none = all
+	PromptTokens  uint64                 `protobuf:"varint,10,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"` // the prompt's length, for shares of an opaque lookup; 0 = hashes x block_size
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -947,11 +973,26 @@ func (x *LookupRouteRequest) GetTopK() uint32 {
 	return 0
 }
 
+func (x *LookupRouteRequest) GetCandidates() []string {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *LookupRouteRequest) GetPromptTokens() uint64 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
 type LookupRouteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hint          Hint                   `protobuf:"varint,1,opt,name=hint,proto3,enum=warmroute.index.v1.Hint" json:"hint,omitempty"`
 	Reason        Reason                 `protobuf:"varint,2,opt,name=reason,proto3,enum=warmroute.index.v1.Reason" json:"reason,omitempty"`
-	Routes        []*Route               `protobuf:"bytes,3,rep,name=routes,proto3" json:"routes,omitempty"` // best first
+	Routes        []*Route               `protobuf:"bytes,3,rep,name=routes,proto3" json:"routes,omitempty"`                               // best first
+	TotalTokens   uint64                 `protobuf:"varint,4,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"` // of the prompt: prompt_tokens, or hashes x block_size; 0 = not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1007,6 +1048,13 @@ func (x *LookupRouteResponse) GetRoutes() []*Route {
 	return nil
 }
 
+func (x *LookupRouteResponse) GetTotalTokens() uint64 {
+	if x != nil {
+		return x.TotalTokens
+	}
+	return 0
+}
+
 type Route struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ReplicaId     string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
@@ -1016,6 +1064,7 @@ type Route struct {
 	Freshness     float64                `protobuf:"fixed64,5,opt,name=freshness,proto3" json:"freshness,omitempty"` // 1 - age / TTL, within [0, 1]
 	Score         float64                `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"`         // matched_tokens x freshness
 	Stats         *ReplicaStats          `protobuf:"bytes,7,opt,name=stats,proto3" json:"stats,omitempty"`
+	Share         float64                `protobuf:"fixed64,8,opt,name=share,proto3" json:"share,omitempty"` // matched_tokens / total_tokens, within [0, 1]; 0 where the total is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1099,6 +1148,13 @@ func (x *Route) GetStats() *ReplicaStats {
 	return nil
 }
 
+func (x *Route) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
 type GetCacheStateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"` // with all_tenants, not read
@@ -1160,10 +1216,12 @@ func (x *GetCacheStateRequest) GetModel() string {
 }
 
 type GetCacheStateResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Models        []*ModelState          `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
-	Replicas      []*ReplicaState        `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Models []*ModelState          `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
+	// Replicas that hold blocks of the tenant and model asked for, or whose last
+	// report was about them.
+	Replicas      []*ReplicaState `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Epoch         uint64          `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1315,7 +1373,7 @@ type ReplicaState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ReplicaId     string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
 	Rank          int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
-	Blocks        uint64                 `protobuf:"varint,3,opt,name=blocks,proto3" json:"blocks,omitempty"` // held on the GPU, all models
+	Blocks        uint64                 `protobuf:"varint,3,opt,name=blocks,proto3" json:"blocks,omitempty"` // held on the GPU, of the tenant and model asked for
 	LastSeenMs    int64                  `protobuf:"varint,4,opt,name=last_seen_ms,json=lastSeenMs,proto3" json:"last_seen_ms,omitempty"`
 	Stats         *ReplicaStats          `protobuf:"bytes,5,opt,name=stats,proto3" json:"stats,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1842,7 +1900,7 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x06stored\x18\x01 \x01(\x04R\x06stored\x12\x18\n" +
 	"\adropped\x18\x02 \x01(\x04R\adropped\x12\x14\n" +
 	"\x05first\x18\x03 \x01(\bR\x05first\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\x88\x03\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xc5\x03\n" +
 	"\x13PublishEventRequest\x121\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1d.warmroute.index.v1.EventTypeR\x04type\x12\x1d\n" +
 	"\n" +
@@ -1858,11 +1916,13 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x05group\x18\t \x01(\x05R\x05group\x126\n" +
 	"\x05stats\x18\n" +
 	" \x01(\v2 .warmroute.index.v1.ReplicaStatsR\x05stats\x12!\n" +
-	"\ftimestamp_ms\x18\v \x01(\x03R\vtimestampMs\"\\\n" +
+	"\ftimestamp_ms\x18\v \x01(\x03R\vtimestampMs\x12\x18\n" +
+	"\acurrent\x18\f \x01(\bR\acurrent\x12!\n" +
+	"\fblock_hashes\x18\r \x03(\fR\vblockHashes\"\\\n" +
 	"\x14PublishEventResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\x04R\aremoved\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
-	"\x05first\x18\x03 \x01(\bR\x05first\"\xfe\x01\n" +
+	"\x05first\x18\x03 \x01(\bR\x05first\"\xc3\x02\n" +
 	"\x12LookupRouteRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1f\n" +
@@ -1873,11 +1933,17 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"block_size\x18\x05 \x01(\rR\tblockSize\x12,\n" +
 	"\x04lora\x18\x06 \x01(\v2\x18.warmroute.index.v1.LoraR\x04lora\x12\x14\n" +
 	"\x05group\x18\a \x01(\x05R\x05group\x12\x13\n" +
-	"\x05top_k\x18\b \x01(\rR\x04topK\"\xaa\x01\n" +
+	"\x05top_k\x18\b \x01(\rR\x04topK\x12\x1e\n" +
+	"\n" +
+	"candidates\x18\t \x03(\tR\n" +
+	"candidates\x12#\n" +
+	"\rprompt_tokens\x18\n" +
+	" \x01(\x04R\fpromptTokens\"\xcd\x01\n" +
 	"\x13LookupRouteResponse\x12,\n" +
 	"\x04hint\x18\x01 \x01(\x0e2\x18.warmroute.index.v1.HintR\x04hint\x122\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x1a.warmroute.index.v1.ReasonR\x06reason\x121\n" +
-	"\x06routes\x18\x03 \x03(\v2\x19.warmroute.index.v1.RouteR\x06routes\"\xf4\x01\n" +
+	"\x06routes\x18\x03 \x03(\v2\x19.warmroute.index.v1.RouteR\x06routes\x12!\n" +
+	"\ftotal_tokens\x18\x04 \x01(\x04R\vtotalTokens\"\x8a\x02\n" +
 	"\x05Route\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x12\n" +
@@ -1886,7 +1952,8 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x0ematched_tokens\x18\x04 \x01(\x04R\rmatchedTokens\x12\x1c\n" +
 	"\tfreshness\x18\x05 \x01(\x01R\tfreshness\x12\x14\n" +
 	"\x05score\x18\x06 \x01(\x01R\x05score\x126\n" +
-	"\x05stats\x18\a \x01(\v2 .warmroute.index.v1.ReplicaStatsR\x05stats\"e\n" +
+	"\x05stats\x18\a \x01(\v2 .warmroute.index.v1.ReplicaStatsR\x05stats\x12\x14\n" +
+	"\x05share\x18\b \x01(\x01R\x05share\"e\n" +
 	"\x14GetCacheStateRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1f\n" +
 	"\vall_tenants\x18\x02 \x01(\bR\n" +
@@ -1966,7 +2033,7 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\vALL_CLEARED\x10\x04*!\n" +
 	"\x04Hint\x12\v\n" +
 	"\aNO_HINT\x10\x00\x12\f\n" +
-	"\bUSE_HINT\x10\x01*\xb1\x01\n" +
+	"\bUSE_HINT\x10\x01*\xc3\x01\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aMATCHED\x10\x01\x12\x10\n" +
@@ -1978,7 +2045,9 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x0fSCHEME_MISMATCH\x10\x06\x12\f\n" +
 	"\bNO_MATCH\x10\a\x12\t\n" +
 	"\x05STALE\x10\b\x12\r\n" +
-	"\tNOT_READY\x10\t2\xd1\x05\n" +
+	"\tNOT_READY\x10\t\x12\x10\n" +
+	"\fNO_CANDIDATE\x10\n" +
+	"2\xd1\x05\n" +
 	"\n" +
 	"CacheIndex\x12m\n" +
 	"\x10ReportCacheState\x12+.warmroute.index.v1.ReportCacheStateRequest\x1a,.warmroute.index.v1.ReportCacheStateResponse\x12o\n" +

@@ -90,12 +90,12 @@ func (d *delta) lease(l lease) {
 	d.leasedBlocks += uint64(len(l.keys))
 }
 
-// retract ends leases of an evicted block, in every scope it may be in.
-func (s *Server) retract(q *indexpb.PublishEventRequest, id index.HolderID, key prefixhash.Key) {
+// retract ends leases of evicted blocks, in every scope they may be in.
+func (s *Server) retract(q *indexpb.PublishEventRequest, id index.HolderID, keys []prefixhash.Key) {
 	for st := range s.x.Scopes() {
 		sc := st.Scope
 		if st.ReportedLeases > 0 && sc.Tenant == q.GetTenant() && sc.Model == q.GetModel() && sc.Scheme == q.GetHashScheme() && sc.Group == int(q.GetGroup()) {
-			s.x.Retract(sc, id, []prefixhash.Key{key})
+			s.x.Retract(sc, id, keys)
 		}
 	}
 }

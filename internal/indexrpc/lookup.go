@@ -18,13 +18,23 @@ const defaultTopK = 3
 // LookupRoute implements the contract. It never returns an error.
 func (s *Server) LookupRoute(_ context.Context, q *indexpb.LookupRouteRequest) (*indexpb.LookupRouteResponse, error) {
 	start := time.Now()
-	out := new(indexpb.LookupRouteResponse)
+	out := &indexpb.LookupRouteResponse{TotalTokens: totalTokens(q)}
 	out.Routes, out.Reason = s.routes(q)
+	for _, r := range out.Routes {
+		if out.TotalTokens > 0 {
+			r.Share = min(1, float64(r.GetMatchedTokens())/float64(out.TotalTokens))
+		}
+	}
 	if out.Reason == indexpb.Reason_MATCHED {
 		out.Hint = indexpb.Hint_USE_HINT
 	}
 	s.metrics.looked(q.GetModel(), out, time.Since(start))
 	return out, nil
+}
+
+// totalTokens is the length of the prompt asked for, as far as the question says.
+func totalTokens(q *indexpb.LookupRouteRequest) uint64 {
+	return cmp.Or(q.GetPromptTokens(), uint64(len(q.GetBlockHashes()))*uint64(q.GetBlockSize()))
 }
 
 func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexpb.Reason) {
@@ -59,6 +69,12 @@ func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexp
 	if len(found) == 0 {
 		return nil, s.why(q)
 	}
+	if allowed := q.GetCandidates(); len(allowed) > 0 {
+		found = slices.DeleteFunc(found, func(r *indexpb.Route) bool { return !slices.Contains(allowed, r.GetReplicaId()) })
+		if len(found) == 0 {
+			return nil, indexpb.Reason_NO_CANDIDATE
+		}
+	}
 	if found = slices.DeleteFunc(found, func(r *indexpb.Route) bool { return r.GetFreshness() == 0 }); len(found) == 0 {
 		return nil, indexpb.Reason_STALE
 	}
@@ -67,7 +83,7 @@ func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexp
 	})
 	found = found[:min(len(found), int(cmp.Or(min(q.GetTopK(), index.MaxHolders), defaultTopK)))]
 	for _, r := range found {
-		r.Stats, _ = s.statsOf(index.Holder{Replica: r.GetReplicaId(), Rank: int(r.GetRank())})
+		r.Stats = s.reporterOf(index.Holder{Replica: r.GetReplicaId(), Rank: int(r.GetRank())}).statsOf()
 	}
 	return found, indexpb.Reason_MATCHED
 }
@@ -138,9 +154,12 @@ func (s *Server) why(q *indexpb.LookupRouteRequest) indexpb.Reason {
 // GetCacheState implements the contract.
 func (s *Server) GetCacheState(_ context.Context, q *indexpb.GetCacheStateRequest) (*indexpb.GetCacheStateResponse, error) {
 	out := &indexpb.GetCacheStateResponse{Epoch: s.epoch}
+	wanted := func(tenant, model string) bool {
+		return (q.GetAllTenants() || tenant == q.GetTenant()) && (q.GetModel() == "" || model == q.GetModel())
+	}
 	for st := range s.x.Scopes() {
 		sc := st.Scope
-		if !q.GetAllTenants() && sc.Tenant != q.GetTenant() || q.GetModel() != "" && sc.Model != q.GetModel() {
+		if !wanted(sc.Tenant, sc.Model) {
 			continue
 		}
 		m := &indexpb.ModelState{Tenant: sc.Tenant, Model: sc.Model, HashScheme: sc.Scheme, BlockSize: uint32(sc.BlockSize),
@@ -151,9 +170,9 @@ func (s *Server) GetCacheState(_ context.Context, q *indexpb.GetCacheStateReques
 		out.Models = append(out.Models, m)
 	}
 	for _, h := range s.x.Holders() {
-		r := &indexpb.ReplicaState{ReplicaId: h.Replica, Rank: int32(h.Rank), Blocks: uint64(s.x.Holdings(h))}
-		r.Stats, r.LastSeenMs = s.statsOf(h)
-		out.Replicas = append(out.Replicas, r)
+		if r := s.replicaState(h, q, wanted); r != nil {
+			out.Replicas = append(out.Replicas, r)
+		}
 	}
 	slices.SortFunc(out.Models, func(a, b *indexpb.ModelState) int {
 		return cmp.Or(cmp.Compare(a.GetModel(), b.GetModel()), cmp.Compare(a.GetTenant(), b.GetTenant()), cmp.Compare(a.GetHashScheme(), b.GetHashScheme()), cmp.Compare(a.GetLora().GetName(), b.GetLora().GetName()))
@@ -162,4 +181,20 @@ func (s *Server) GetCacheState(_ context.Context, q *indexpb.GetCacheStateReques
 		return cmp.Or(cmp.Compare(a.GetReplicaId(), b.GetReplicaId()), cmp.Compare(a.GetRank(), b.GetRank()))
 	})
 	return out, nil
+}
+
+// replicaState is what a holder has of the tenants and models wanted; nil if
+// that is nothing and its last report was not about them.
+func (s *Server) replicaState(h index.Holder, q *indexpb.GetCacheStateRequest, wanted func(tenant, model string) bool) *indexpb.ReplicaState {
+	reporter := s.reporterOf(h)
+	out := &indexpb.ReplicaState{ReplicaId: h.Replica, Rank: int32(h.Rank), Blocks: uint64(s.x.HoldingsOf(h, wanted)), Stats: reporter.statsOf()}
+	var about *subject
+	if reporter != nil {
+		out.LastSeenMs, about = reporter.seen.Load(), reporter.about.Load()
+	}
+	everything := q.GetAllTenants() && q.GetModel() == ""
+	if !everything && out.Blocks == 0 && (about == nil || !wanted(about.tenant, about.model)) {
+		return nil
+	}
+	return out
 }

@@ -16,6 +16,8 @@ import (
 
 // ReporterOptions configure a Reporter.
 type ReporterOptions struct {
+	Tenant  string        // whose replica it is, for what carries no blocks
+	Model   string        // its base model, likewise
 	Window  time.Duration // adds wait this long for company; default 100 ms
 	Timeout time.Duration // of one call, and of the final flush; default 5 s
 	Backoff time.Duration // after a failed call; default 1 s
@@ -38,6 +40,7 @@ type Reporter struct {
 	queue       []change
 	since       int64 // when the first of queue was heard of, Unix milliseconds; 0 = nothing waits
 	stale       bool  // the index must be told everything
+	current     int64 // when the subscriber last showed that its stream is whole, Unix milliseconds; 0 = never
 	status      ReporterStatus
 
 	wake  chan struct{}
@@ -118,6 +121,7 @@ func (r *Reporter) Apply(b *index.Batch) (res index.Result, err error) {
 	if b.Incarnation != r.incarnation {
 		return res, index.ErrIncarnation
 	}
+	r.current = b.At.UnixMilli()
 	for _, e := range b.Events {
 		switch e.Kind {
 		case index.Cleared:
@@ -351,7 +355,13 @@ func gathered(changes []change) []change {
 func (r *Reporter) event(ctx context.Context, kind indexpb.EventType, whole bool) error {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
-	out, err := r.c.PublishEvent(ctx, &indexpb.PublishEventRequest{Type: kind, ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank)})
+	q := &indexpb.PublishEventRequest{Type: kind, ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank), Tenant: r.o.Tenant, Model: r.o.Model}
+	if kind == indexpb.EventType_REPLICA_UPDATED {
+		r.mu.Lock()
+		q.Current, q.TimestampMs = r.current > 0, r.current
+		r.mu.Unlock()
+	}
+	out, err := r.c.PublishEvent(ctx, q)
 	if err != nil {
 		return err
 	}

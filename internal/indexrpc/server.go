@@ -19,6 +19,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/index/indexpb"
+	"warmroute/prefixhash"
 )
 
 // Options configure a Server.
@@ -55,7 +56,11 @@ type reporter struct {
 
 	seen  atomic.Int64 // Unix milliseconds, 0 = never
 	stats atomic.Pointer[indexpb.ReplicaStats]
+	about atomic.Pointer[subject] // of the last report or event that named a model; nil = none yet
 }
+
+// subject is whose blocks a report is about.
+type subject struct{ tenant, model string }
 
 // drainTime bounds how long calls under way may take when Serve is to end.
 const drainTime = 5 * time.Second
@@ -145,8 +150,12 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 	if q.GetStats() != nil {
 		r.stats.Store(ownStats(q.GetStats(), h))
 	}
+	r.about.Store(&subject{q.GetTenant(), q.GetModel()})
 	d := s.delta(q)
-	batch := index.Batch{Holder: h, At: s.at(q.GetTimestampMs()), Full: true, Events: d.events}
+	batch := index.Batch{Holder: h, At: aliveOnly, Full: true, Events: d.events}
+	if len(q.GetPrefixes()) > 0 {
+		batch.At = s.at(q.GetTimestampMs())
+	}
 	result, first, err := s.apply(r, &batch)
 	if err != nil {
 		return err
@@ -210,13 +219,22 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	}
 	batch := index.Batch{Holder: h, At: s.at(q.GetTimestampMs()), Full: true}
 	switch q.GetType() {
-	case indexpb.EventType_PREFIX_EVICTED:
-		if len(q.GetBlockHash()) == 0 {
-			return status.Error(codes.InvalidArgument, "block_hash: must not be empty")
+	case indexpb.EventType_REPLICA_UPDATED:
+		if !q.GetCurrent() {
+			batch.At = aliveOnly
 		}
-		if key, ok := s.foreign.Find(q.GetBlockHash()); ok { // else it was never reported
-			batch.Events = []index.Event{{Kind: index.Removed, Tier: index.Tier(q.GetTier()), Scope: index.Scope{Group: int(q.GetGroup())}, Engine: []uint64{uint64(key)}}}
-			s.retract(q, s.x.ID(h), key)
+	case indexpb.EventType_PREFIX_EVICTED:
+		keys, err := s.evicted(q)
+		if err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			e := index.Event{Kind: index.Removed, Tier: index.Tier(q.GetTier()), Scope: index.Scope{Group: int(q.GetGroup())}}
+			for _, key := range keys {
+				e.Engine = append(e.Engine, uint64(key))
+			}
+			batch.Events = []index.Event{e}
+			s.retract(q, s.x.ID(h), keys)
 		}
 	case indexpb.EventType_ALL_CLEARED:
 		batch.Events = []index.Event{{Kind: index.Cleared}}
@@ -225,6 +243,9 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	r := s.reporter(h)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if q.GetModel() != "" || r.about.Load() == nil { // else the last report says it better
+		r.about.Store(&subject{q.GetTenant(), q.GetModel()})
+	}
 	if q.GetStats() != nil {
 		r.stats.Store(ownStats(q.GetStats(), h))
 	}
@@ -235,6 +256,28 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	out.First = out.First || first
 	out.Removed += uint64(result.Removed)
 	return nil
+}
+
+// evicted is the keys of the blocks that an event says are gone. Hashes that
+// were never reported have none.
+func (s *Server) evicted(q *indexpb.PublishEventRequest) ([]prefixhash.Key, error) {
+	hashes := q.GetBlockHashes()
+	if len(q.GetBlockHash()) > 0 {
+		hashes = append([][]byte{q.GetBlockHash()}, hashes...)
+	}
+	if len(hashes) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "block_hash: must not be empty without block_hashes")
+	}
+	var keys []prefixhash.Key
+	for _, hash := range hashes {
+		if len(hash) == 0 {
+			return nil, status.Error(codes.InvalidArgument, "block_hashes: must not have an empty one")
+		}
+		if key, ok := s.foreign.Find(hash); ok {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
 }
 
 // reporter returns what is known of h, made at its first call.
@@ -262,15 +305,24 @@ func (s *Server) forget() {
 	}
 }
 
-func (s *Server) statsOf(h index.Holder) (stats *indexpb.ReplicaStats, seenMs int64) {
+// reporterOf is what is known of h, nil if it has never reported.
+func (s *Server) reporterOf(h index.Holder) *reporter {
 	s.mu.RLock()
-	r := s.reporters[h]
-	s.mu.RUnlock()
-	if r == nil {
-		return nil, 0
-	}
-	return r.stats.Load(), r.seen.Load()
+	defer s.mu.RUnlock()
+	return s.reporters[h]
 }
+
+// statsOf is the last stats of a reporter, nil if it gave none.
+func (r *reporter) statsOf() *indexpb.ReplicaStats {
+	if r == nil {
+		return nil
+	}
+	return r.stats.Load()
+}
+
+// aliveOnly is the time of a batch that shows only that its replica is alive:
+// older than all evidence, so that no block gets fresher by it.
+var aliveOnly = time.Unix(0, 1)
 
 // at is a reported time: the server's now where none is given, and never after it.
 func (s *Server) at(ms int64) time.Time {

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/prototext"
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
@@ -263,20 +264,47 @@ func TestEmptySchemeKeepsStats(t *testing.T) {
 	}
 }
 
-// TestLiveness: stats alone keep a replica's blocks, silence loses them all.
+// TestLiveness: stats alone keep a replica's blocks and make none fresher;
+// silence loses them all.
 func TestLiveness(t *testing.T) {
 	b := serve(t)
 	b.report(from("quiet", "engine", 100, 2))
 	b.report(from("alive", "engine", 100, 1))
-	b.advance(index.DefaultReplicaTTL)
-	b.publish(&pb.PublishEventRequest{Type: pb.EventType_REPLICA_UPDATED, ReplicaId: "alive", Stats: &pb.ReplicaStats{Running: 1}})
-	b.want(ask("engine", 100, 2), "alive:128") // as old as the TTL is worth nothing
-	b.advance(time.Minute)
-	b.want(ask("engine", 100, 2), "alive:128")
+	b.report(from("current", "engine", 100, 1))
+	sign := func(replica string, current bool) {
+		b.publish(&pb.PublishEventRequest{Type: pb.EventType_REPLICA_UPDATED, ReplicaId: replica, Current: current, Stats: &pb.ReplicaStats{Running: 1}})
+	}
+	b.advance(index.DefaultReplicaTTL / 2)
+	sign("alive", false)
+	stats := from("alive", "engine", 0, 0)
+	stats.Prefixes, stats.Stats = nil, &pb.ReplicaStats{Running: 2}
+	b.report(stats)
+	sign("current", true)
+	for replica, want := range map[string]float64{"quiet": 0.5, "alive": 0.5, "current": 1} {
+		q := ask("engine", 100, 1)
+		q.Candidates = []string{replica}
+		out, err := b.c.LookupRoute(b.ctx(), q)
+		if err != nil || len(out.GetRoutes()) != 1 || out.GetRoutes()[0].GetFreshness() != want {
+			t.Errorf("%s: %v %v, want freshness %v", replica, out, err, want)
+		}
+	}
+	b.advance(index.DefaultReplicaTTL/2 + time.Minute)
+	b.want(ask("engine", 100, 2), "current:128") // quiet has expired, what alive reported is as old as the TTL
+	out, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range out.GetReplicas() {
+		if want := map[string]uint64{"alive": 1, "current": 1, "quiet": 0}[r.GetReplicaId()]; r.GetBlocks() != want {
+			t.Errorf("%s holds %d blocks, want %d", r.GetReplicaId(), r.GetBlocks(), want)
+		}
+	}
+	sign("alive", true)
+	b.want(ask("engine", 100, 2), "alive:128 current:128")
 	if out := b.report(from("quiet", "engine", 100, 2)); !out.GetFirst() {
 		t.Errorf("%v: a replica that had expired is to be told so", out)
 	}
-	b.want(ask("engine", 100, 2), "quiet:256 alive:128")
+	b.want(ask("engine", 100, 2), "quiet:256 alive:128 current:128")
 }
 
 func TestPrefixTTL(t *testing.T) {
@@ -416,15 +444,172 @@ func TestCleared(t *testing.T) {
 	leased := from("r", "engine", 500, 1)
 	leased.TtlMs = 60_000
 	b.report(leased)
-	b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_ADDED, ReplicaId: "r", Model: "m", HashScheme: "engine", BlockHash: hash(900)})
 	if out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_ALL_CLEARED, ReplicaId: "r"}); out.GetRemoved() != 3 {
 		t.Errorf("%v", out)
 	}
-	for _, first := range []uint64{100, 500, 900} {
+	for _, first := range []uint64{100, 500} {
 		if got := b.lookup(ask("engine", first, 1)); got != "UNKNOWN_MODEL" && got != "NO_MATCH" {
 			t.Errorf("%d after a clear: %s", first, got)
 		}
 	}
+}
+
+// state is everything the service tells of itself, as text.
+func (b *bench) state() string {
+	b.t.Helper()
+	out, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{AllTenants: true})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return prototext.Format(out)
+}
+
+// TestAddedChangesNothing: blocks are added by reports alone.
+func TestAddedChangesNothing(t *testing.T) {
+	b := serve(t)
+	b.report(from("r", "engine", 100, 2))
+	before := b.state()
+	b.advance(time.Minute)
+	for _, replica := range []string{"r", "new"} {
+		b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_ADDED, ReplicaId: replica, Model: "m", HashScheme: "engine", BlockHash: hash(900),
+			Stats: &pb.ReplicaStats{Running: 1}})
+	}
+	if after := b.state(); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	b.want(ask("engine", 900, 1), "NO_MATCH")
+}
+
+// TestLookupChangesNothing: neither what is held, nor how fresh it is, nor when
+// it expires.
+func TestLookupChangesNothing(t *testing.T) {
+	b := serve(t)
+	b.report(from("r", "engine", 100, 2))
+	leased := from("r", "engine", 500, 1)
+	leased.TtlMs = 120_000
+	b.report(leased)
+	before := b.state()
+	b.advance(time.Minute)
+	unknown := ask("engine", 100, 3)
+	unknown.Tenant, unknown.Model = "made up", "made up"
+	for range 3 {
+		b.want(ask("engine", 100, 3), "r:256")
+		b.want(ask("engine", 500, 1), "r:128")
+		b.want(ask("engine", 900, 1), "NO_MATCH")
+		b.want(ask("other", 100, 1), "SCHEME_MISMATCH")
+		b.want(unknown, "UNKNOWN_MODEL")
+	}
+	if after := b.state(); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	b.advance(time.Minute + time.Second)
+	b.want(ask("engine", 500, 1), "NO_MATCH") // the lookups did not extend it
+	b.advance(index.DefaultReplicaTTL)
+	b.want(ask("engine", 100, 1), "UNKNOWN_MODEL")
+}
+
+// TestCandidates: only the replicas that the caller can use answer, and each
+// with its share of the prompt.
+func TestCandidates(t *testing.T) {
+	b := serve(t)
+	for i, n := range []int{4, 2, 1} {
+		b.report(from(fmt.Sprintf("r%d", i), "engine", 100, n))
+	}
+	q := ask("engine", 100, 8)
+	q.Candidates = []string{"r1", "r2", "elsewhere"}
+	b.want(q, "r1:256 r2:128")
+	out, err := b.c.LookupRoute(b.ctx(), q)
+	if err != nil || out.GetTotalTokens() != 1024 || out.GetRoutes()[0].GetShare() != 0.25 || out.GetRoutes()[1].GetShare() != 0.125 {
+		t.Errorf("%v %v, want shares 0.25 and 0.125 of 1024", out, err)
+	}
+	q.Candidates = []string{"elsewhere"}
+	b.want(q, "NO_CANDIDATE")
+
+	opaque := from("o", "text", 100, 1)
+	opaque.Prefixes[0].BlockSize, opaque.Prefixes[0].TokenCounts = 0, []uint64{300}
+	b.report(opaque)
+	q = &pb.LookupRouteRequest{Model: "m", HashScheme: "text", BlockHashes: chain(100, 1)}
+	if out, err = b.c.LookupRoute(b.ctx(), q); err != nil || out.GetTotalTokens() != 0 || out.GetRoutes()[0].GetShare() != 0 {
+		t.Errorf("%v %v: the length of an opaque prompt is not known", out, err)
+	}
+	q.PromptTokens = 400
+	if out, err = b.c.LookupRoute(b.ctx(), q); err != nil || out.GetTotalTokens() != 400 || out.GetRoutes()[0].GetShare() != 0.75 {
+		t.Errorf("%v %v, want a share of 0.75", out, err)
+	}
+}
+
+// TestOnePrefixOfOneReplica goes in one event; its other prefixes and the other
+// replicas' stay.
+func TestOnePrefixOfOneReplica(t *testing.T) {
+	b := serve(t)
+	for _, r := range []string{"r", "s"} {
+		b.report(from(r, "engine", 100, 3))
+		b.report(from(r, "engine", 500, 2))
+	}
+	out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "engine",
+		BlockHash: hash(100), BlockHashes: [][]byte{hash(101), hash(102), hash(999)}})
+	if out.GetRemoved() != 3 {
+		t.Errorf("%v, want three removed", out)
+	}
+	b.want(ask("engine", 100, 3), "s:384")
+	b.want(ask("engine", 500, 2), "r:256 s:256")
+}
+
+// TestStateIsOfTheTenantAskedFor: replicas, blocks and stats of others do not show.
+func TestStateIsOfTheTenantAskedFor(t *testing.T) {
+	b := serve(t)
+	report := func(tenant, model, replica string, first uint64, n int) {
+		q := from(replica, "engine", first, n)
+		q.Tenant, q.Model, q.Stats = tenant, model, &pb.ReplicaStats{Running: 1}
+		b.report(q)
+	}
+	report("a", "m-a", "one", 100, 2)
+	report("a", "m-b", "one", 300, 5)
+	report("a", "m-b", "two", 300, 5)
+	report("b", "m-a", "theirs", 100, 3)
+	report("", "m-a", "shared", 100, 1)
+	b.publish(&pb.PublishEventRequest{Type: pb.EventType_REPLICA_UPDATED, ReplicaId: "theirs"}) // names no tenant: still theirs
+	b.publish(&pb.PublishEventRequest{Type: pb.EventType_REPLICA_UPDATED, ReplicaId: "idle", Tenant: "b", Model: "m-a", Stats: &pb.ReplicaStats{Running: 9}})
+	ttl := from("lent", "engine", 700, 1)
+	ttl.Tenant, ttl.Model, ttl.TtlMs = "b", "m-a", 60_000
+	b.report(ttl)
+	for _, c := range []struct {
+		q    *pb.GetCacheStateRequest
+		want string
+	}{
+		{&pb.GetCacheStateRequest{Tenant: "a", Model: "m-a"}, "one:2"},
+		{&pb.GetCacheStateRequest{Tenant: "a", Model: "m-b"}, "one:5 two:5"},
+		{&pb.GetCacheStateRequest{Tenant: "a"}, "one:7 two:5"},
+		{&pb.GetCacheStateRequest{Tenant: "b"}, "idle:0 lent:0 theirs:3"},
+		{&pb.GetCacheStateRequest{Tenant: "b", Model: "m-b"}, ""},
+		{&pb.GetCacheStateRequest{}, "shared:1"},
+		{&pb.GetCacheStateRequest{Tenant: "nobody"}, ""},
+		{&pb.GetCacheStateRequest{AllTenants: true, Model: "m-b"}, "one:5 two:5"},
+		{&pb.GetCacheStateRequest{AllTenants: true}, "idle:0 lent:0 one:7 shared:1 theirs:3 two:5"},
+	} {
+		out, err := b.c.GetCacheState(b.ctx(), c.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range out.GetReplicas() {
+			got = append(got, fmt.Sprintf("%s:%d", r.GetReplicaId(), r.GetBlocks()))
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%v: %q, want %q", c.q, text, c.want)
+		}
+		for _, m := range out.GetModels() {
+			if !c.q.GetAllTenants() && m.GetTenant() != c.q.GetTenant() {
+				t.Errorf("%v shows %v", c.q, m)
+			}
+		}
+	}
+	// A lookup and an event name no replica of others either.
+	q := ask("engine", 100, 3)
+	q.Tenant, q.Model = "a", "m-a"
+	b.want(q, "one:256 shared:128")
+	q.Candidates = []string{"theirs"}
+	b.want(q, "NO_CANDIDATE")
 }
 
 func TestStream(t *testing.T) {
@@ -472,6 +657,10 @@ func TestBadRequests(t *testing.T) {
 		},
 		"block_hash": func() error {
 			_, err := b.c.PublishEvent(b.ctx(), &pb.PublishEventRequest{ReplicaId: "r", Type: pb.EventType_PREFIX_EVICTED})
+			return err
+		},
+		"block_hashes": func() error {
+			_, err := b.c.PublishEvent(b.ctx(), &pb.PublishEventRequest{ReplicaId: "r", Type: pb.EventType_PREFIX_EVICTED, BlockHashes: [][]byte{hash(1), {}}})
 			return err
 		},
 	} {
