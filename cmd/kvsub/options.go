@@ -34,16 +34,19 @@ type options struct {
 	scheme  string
 	window  time.Duration
 	full    bool
+	timeout time.Duration // of one call of the index
+	backoff time.Duration // after a failed one
 
-	metrics   string
-	modelName string
-	tier      string
-	ceiling   int
+	metrics    string
+	statsEvery time.Duration
+	modelName  string
+	tier       string
+	ceiling    int
 
 	admin string
 }
 
-const usage = `kvsub -replica IP:PORT -model NAME -hash-scheme tokens|engine -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-index HOST:PORT]
+const usage = `kvsub -replica IP:PORT -model NAME -hash-scheme tokens|engine|engine:NAME -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-index HOST:PORT]
 kvsub -print -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-topic PREFIX] [-tokens]
 
 Follows one vLLM's KV-cache events (--kv-events-config, publisher zmq).
@@ -75,11 +78,14 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.rank, "rank", 0, "the data-parallel rank behind -endpoint")
 	f.StringVar(&o.tenant, "tenant", "", "whose replica it is; empty = shared")
 	f.StringVar(&o.model, "model", "", "the base model's name")
-	f.StringVar(&o.scheme, "hash-scheme", "", "what keys to report: tokens (a chain over token ids, computed here) or engine (the engine's own hashes)")
+	f.StringVar(&o.scheme, "hash-scheme", "", "what keys to report: tokens (a chain over token ids, computed here), engine (the engine's own hashes) or engine:NAME (the same, apart from engines of other names)")
 	f.DurationVar(&o.window, "window", 100*time.Millisecond, "how long added blocks wait for company")
+	f.DurationVar(&o.timeout, "rpc-timeout", 5*time.Second, "how long one call of the index may take, and the last report at the end")
+	f.DurationVar(&o.backoff, "backoff", time.Second, "how long to wait after a failed call of the index")
 	f.BoolVar(&o.full, "kv-report-full", false, "the replica announces blocks again that it holds already (kv_cache_report_mode full)")
 	f.StringVar(&o.metrics, "metrics", "", "vLLM's metrics page, e.g. http://127.0.0.1:8000/metrics; empty = no stats are reported")
-	f.StringVar(&o.modelName, "metrics-model", "", "count only samples with this model_name; empty = all")
+	f.DurationVar(&o.statsEvery, "metrics-every", 10*time.Second, "how often to read the metrics page and report stats")
+	f.StringVar(&o.modelName, "metrics-model", "", "count only samples with this model_name, none without the label; empty = all")
 	f.StringVar(&o.tier, "cache-tier", "auto", "which cache's usage to report: kv, gpu, cpu, or auto, the first there is of them")
 	f.IntVar(&o.ceiling, "ceiling", 0, "requests running and waiting that count as full pressure; 0 = report no pressure")
 	f.StringVar(&o.admin, "admin", "", "address of /metrics, /healthz and /readyz, e.g. 127.0.0.1:9091; empty = none")
@@ -108,6 +114,12 @@ func (o options) validate(rest []string) error {
 	need(o.model != "", "-model: must be given, the base model's name")
 	need(o.index != "", "-index: must not be empty")
 	problems = append(problems, o.accessProblems()...)
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{{"window", o.window}, {"rpc-timeout", o.timeout}, {"backoff", o.backoff}, {"metrics-every", o.statsEvery}} {
+		need(d.value > 0, fmt.Sprintf("-%s %v: must be positive", d.flag, d.value))
+	}
 	need(o.ceiling >= 0, fmt.Sprintf("-ceiling %d: must not be negative", o.ceiling))
 	if _, err := url.ParseRequestURI(o.metrics); o.metrics != "" && err != nil {
 		problems = append(problems, fmt.Errorf("-metrics: %w", err))
@@ -118,12 +130,10 @@ func (o options) validate(rest []string) error {
 	if !slices.Contains([]string{"auto", "kv", "gpu", "cpu"}, o.tier) {
 		problems = append(problems, fmt.Errorf("-cache-tier %q: want auto, kv, gpu or cpu", o.tier))
 	}
-	switch o.scheme {
-	case index.SchemeTokens, kvevents.SchemeEngine:
-	case "":
-		need(false, "-hash-scheme: must be given, tokens or engine")
-	default:
-		problems = append(problems, fmt.Errorf("-hash-scheme %q: want tokens or engine", o.scheme))
+	if o.scheme == "" {
+		need(false, "-hash-scheme: must be given, tokens, engine or engine:NAME")
+	} else if o.scheme != index.SchemeTokens && !kvevents.IsEngineScheme(o.scheme) {
+		problems = append(problems, fmt.Errorf("-hash-scheme %q: want tokens, engine or engine:NAME, NAME of letters, digits, dots, hyphens and underscores", o.scheme))
 	}
 	return errors.Join(problems...)
 }

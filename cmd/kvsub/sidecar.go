@@ -36,7 +36,7 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	defer conn.Close()
 	client := indexpb.NewCacheIndexClient(conn)
 	reporter := indexrpc.NewReporter(client, index.Holder{Replica: o.replica, Rank: o.rank},
-		indexrpc.ReporterOptions{Window: o.window, Log: log})
+		indexrpc.ReporterOptions{Tenant: o.tenant, Model: o.model, Window: o.window, Timeout: o.timeout, Backoff: o.backoff, Log: log})
 	s, err := kvevents.New(kvevents.Options{
 		Replica: o.replica, Rank: o.rank, Endpoint: o.endpoint, ReplayEndpoint: o.replay, Topic: o.topic,
 		Tenant: o.tenant, Model: o.model, Scheme: o.scheme, Full: o.full, Log: log,
@@ -64,7 +64,7 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	defer wg.Wait()
 	defer stop()
 	if o.metrics != "" {
-		wg.Go(func() { stats(ctx, o, statsEvery, client, log, reporter.Resync, counted) })
+		wg.Go(func() { stats(ctx, o, client, log, reporter.Resync, counted) })
 	}
 	if pages != nil {
 		wg.Go(func() {

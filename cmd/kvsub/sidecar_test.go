@@ -81,10 +81,13 @@ func TestSidecar(t *testing.T) {
 	scopes := map[string]index.Scope{
 		"tokens": {Tenant: "a", Model: "m", Scheme: "tokens", BlockSize: 2},
 		"engine": {Tenant: "a", Model: "m", Scheme: "engine", BlockSize: 2},
+		// One of several kinds of engine: askers of another kind match nothing.
+		"engine:sglang-0.5": {Tenant: "a", Model: "m", Scheme: "engine:sglang-0.5", BlockSize: 2},
 	}
 	chains := map[string][]prefixhash.Key{
-		"tokens": prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, 2, nil),
-		"engine": {11, 12, 13, 14},
+		"tokens":            prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, 2, nil),
+		"engine":            {11, 12, 13, 14},
+		"engine:sglang-0.5": {11, 12, 13, 14},
 	}
 	for scheme, scope := range scopes {
 		t.Run(scheme, func(t *testing.T) {
@@ -102,6 +105,11 @@ func TestSidecar(t *testing.T) {
 			}()
 			p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12, 13, 14}, Tokens: tokens, BlockSize: 2})
 			matched(t, one.x, scope, chains[scheme], 4)
+			for other, apart := range scopes {
+				if got := one.x.Lookup(nil, apart, chains[other]); other != scheme && len(got) > 0 {
+					t.Errorf("asked for %s, what was reported as %s answers: %v", other, scheme, got)
+				}
+			}
 			p.Publish(kvtest.Event{Kind: kvtest.Removed, Hashes: []uint64{13}})
 			matched(t, one.x, scope, chains[scheme], 2)
 
@@ -168,9 +176,9 @@ func TestSidecarOptions(t *testing.T) {
 	}{
 		{"-replica", nil, "-replica: must be given"},
 		{"-model", nil, "-model: must be given"},
-		{"-hash-scheme", nil, "-hash-scheme: must be given, tokens or engine"},
+		{"-hash-scheme", nil, "-hash-scheme: must be given, tokens, engine or engine:NAME"},
 		{"-endpoint", nil, "-endpoint: must be given"},
-		{"", []string{"-hash-scheme", "sha256"}, `-hash-scheme "sha256": want tokens or engine`},
+		{"", []string{"-hash-scheme", "sha256"}, `-hash-scheme "sha256": want tokens, engine or engine:NAME`},
 		{"", []string{"-tokens"}, "-tokens: only with -print"},
 		{"", []string{"-index", ""}, "-index: must not be empty"},
 		{"", []string{"-index-ca", "ca.pem"}, "-index-tls: must be given"},

@@ -17,7 +17,6 @@ import (
 
 const (
 	scrapeTimeout = 5 * time.Second
-	statsEvery    = 10 * time.Second
 	// pageLimit bounds a metrics page; vLLM's is about 65 KB.
 	pageLimit = 16 << 20
 )
@@ -31,14 +30,19 @@ type page struct {
 	blocks           float64 // 0 = unknown
 }
 
+// cacheConfig is the info metric whose labels are vLLM's CacheConfig.
+const cacheConfig = "vllm:cache_config_info"
+
 // usageNames are the gauges of cache usage, by tier. vLLM renamed
 // gpu_cache_usage_perc to kv_cache_usage_perc.
 var usageNames = map[string]string{
 	"vllm:kv_cache_usage_perc": "kv", "vllm:gpu_cache_usage_perc": "gpu", "vllm:cpu_cache_usage_perc": "cpu",
 }
 
-// parsePage reads Prometheus text. Samples of another model_name are passed
-// over when model is not empty; so is what is not understood.
+// parsePage reads Prometheus text. When model is not empty, only samples with
+// that model_name count, besides the cache's configuration, which has no such
+// label: it is one cache for all models of a server. What is not understood is
+// passed over.
 func parsePage(in io.Reader, model string) (page, error) {
 	p := page{usage: make(map[string]float64)}
 	lines := bufio.NewScanner(io.LimitReader(in, pageLimit))
@@ -48,7 +52,7 @@ func parsePage(in io.Reader, model string) (page, error) {
 		if !ok {
 			continue
 		}
-		if got, has := labels["model_name"]; has && model != "" && got != model {
+		if model != "" && labels["model_name"] != model && name != cacheConfig {
 			continue
 		}
 		p.take(name, labels, value)
@@ -66,7 +70,7 @@ func (p *page) take(name string, labels map[string]string, value float64) {
 		p.queries, p.counted = p.queries+value, true
 	case "vllm:prefix_cache_hits_total":
 		p.hits += value
-	case "vllm:cache_config_info":
+	case cacheConfig:
 		if n, err := strconv.ParseFloat(labels["num_gpu_blocks"], 64); err == nil && n > 0 {
 			p.blocks += n
 		}
@@ -161,9 +165,9 @@ func unit(v float64) float64 { return min(1, max(0, v)) }
 // stats scrapes and reports until ctx ends. Its failures are its own: they are
 // logged, and events go on. forgotten is called when the index says that it
 // knew nothing of the replica.
-func stats(ctx context.Context, o options, every time.Duration, c indexpb.CacheIndexClient, log *slog.Logger, forgotten func(), counted *tally) {
+func stats(ctx context.Context, o options, c indexpb.CacheIndexClient, log *slog.Logger, forgotten func(), counted *tally) {
 	m := meter{tier: o.tier, ceiling: o.ceiling}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(o.statsEvery)
 	defer tick.Stop()
 	for {
 		switch err := reportStats(ctx, o, &m, c, forgotten); {
@@ -186,7 +190,7 @@ func reportStats(ctx context.Context, o options, m *meter, c indexpb.CacheIndexC
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	out, err := c.ReportCacheState(ctx, &indexpb.ReportCacheStateRequest{ReplicaId: o.replica, Rank: int32(o.rank), Tenant: o.tenant,
 		Model: o.model, HashScheme: o.scheme, Stats: m.read(p)})

@@ -67,9 +67,10 @@ func TestStatsPage(t *testing.T) {
 	if all.GetRunning() != 7 || all.GetWaiting() != 2 || all.GetPressure() != 0.75 || all.GetCacheBlocks() != 128 {
 		t.Errorf("%v", all)
 	}
+	lines = append(lines, `vllm:num_requests_running 100`, `vllm:num_requests_waiting{engine="0"} 100`) // no model's
 	one := read(t, &meter{tier: "auto"}, `a,}"`, lines...)
-	if one.GetRunning() != 3 || one.GetWaiting() != 0 || one.GetPressure() != 0 {
-		t.Errorf("%v", one)
+	if one.GetRunning() != 3 || one.GetWaiting() != 0 || one.GetPressure() != 0 || one.GetCacheBlocks() != 128 {
+		t.Errorf("%v, want one model's samples, and the cache that all share", one)
 	}
 	if over := read(t, &meter{tier: "auto", ceiling: 1}, "", lines...); over.GetPressure() != 1 {
 		t.Errorf("%v", over)
@@ -101,8 +102,8 @@ func TestStatsFailAlone(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		o := options{metrics: vllm.URL, replica: "r:1", model: "m", scheme: "tokens", tier: "auto"}
-		stats(ctx, o, time.Millisecond, client, slog.New(slog.NewTextHandler(&said, nil)), func() { forgotten.Add(1) }, &counted)
+		o := options{metrics: vllm.URL, replica: "r:1", model: "m", scheme: "tokens", tier: "auto", statsEvery: time.Millisecond, timeout: 20 * time.Second}
+		stats(ctx, o, client, slog.New(slog.NewTextHandler(&said, nil)), func() { forgotten.Add(1) }, &counted)
 	}()
 	for ok := false; !ok && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		state, err := client.GetCacheState(ctx, &indexpb.GetCacheStateRequest{AllTenants: true})
@@ -125,6 +126,38 @@ func TestStatsFailAlone(t *testing.T) {
 	if !strings.Contains(said.String(), "status 500") {
 		t.Errorf("the failed scrape was not logged: %s", said.String())
 	}
+}
+
+// deaf takes stats and answers when the caller gives up.
+type deaf struct{ indexpb.CacheIndexClient }
+
+func (deaf) ReportCacheState(ctx context.Context, _ *indexpb.ReportCacheStateRequest, _ ...grpc.CallOption) (*indexpb.ReportCacheStateResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestStatsAreBounded: an index that never answers costs a report of stats the
+// timeout, and the next one is tried.
+func TestStatsAreBounded(t *testing.T) {
+	vllm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "vllm:num_requests_running 5\n") }))
+	defer vllm.Close()
+	var counted tally
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		o := options{metrics: vllm.URL, replica: "r:1", model: "m", scheme: "tokens", tier: "auto", statsEvery: time.Millisecond, timeout: 10 * time.Millisecond}
+		stats(ctx, o, deaf{}, slog.New(slog.DiscardHandler), func() {}, &counted)
+	}()
+	for counted.failed.Load() < 3 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if ctx.Err() != nil {
+		t.Errorf("%d failures: a call of an index that hangs does not end", counted.failed.Load())
+	}
+	cancel()
+	<-done
 }
 
 func FuzzSample(f *testing.F) {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +14,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
@@ -367,6 +370,129 @@ func TestReporterRecovers(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// hanging is an index that takes every call and answers none.
+type hanging struct {
+	pb.UnimplementedCacheIndexServer
+}
+
+func (hanging) PublishEvent(ctx context.Context, _ *pb.PublishEventRequest) (*pb.PublishEventResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (hanging) StreamEvents(s grpc.ClientStreamingServer[pb.PublishEventRequest, pb.PublishEventResponse]) error {
+	<-s.Context().Done()
+	return s.Context().Err()
+}
+
+func (hanging) StreamCacheState(s grpc.ClientStreamingServer[pb.ReportCacheStateRequest, pb.ReportCacheStateResponse]) error {
+	<-s.Context().Done()
+	return s.Context().Err()
+}
+
+// TestReporterIsBounded: an index that takes calls and never answers costs each
+// kind of call the timeout, and the end of the reporter one more.
+func TestReporterIsBounded(t *testing.T) {
+	b := serve(t)
+	l := bufconn.Listen(1 << 20)
+	g := grpc.NewServer()
+	pb.RegisterCacheIndexServer(g, hanging{})
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	conn, err := grpc.NewClient("passthrough:///hanging", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		conn.Close()
+		g.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	stuck := pb.NewCacheIndexClient(conn)
+	for what, change := range map[string]func(r *Reporter, c *tap){
+		"a clear":  func(r *Reporter, c *tap) { r.Resync() },
+		"a report": func(r *Reporter, c *tap) { apply(t, r, stored(2, 3)) },
+		"removals": func(r *Reporter, c *tap) { apply(t, r, removed(2)) },
+		"a ping":   func(r *Reporter, c *tap) {},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r, c := reporting(t, b, ReporterOptions{Timeout: 50 * time.Millisecond})
+			apply(t, r, stored(0, 1, 2))
+			flush(t, r)
+			c.CacheIndexClient = stuck
+			change(r, c)
+			bounded(t, func() {
+				if err := r.Flush(t.Context()); status.Code(err) != codes.DeadlineExceeded {
+					t.Errorf("flush: %v, want the deadline exceeded", err)
+				}
+			})
+			if s := r.Status(); s.Errors != 1 || !s.Behind {
+				t.Errorf("%+v, want one error, and everything to be told again", s)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			bounded(t, func() {
+				if err := r.Run(ctx); status.Code(errors.Unwrap(err)) != codes.DeadlineExceeded {
+					t.Errorf("the last report: %v, want the deadline exceeded", err)
+				}
+			})
+			c.CacheIndexClient = b.c
+			flush(t, r)
+		})
+	}
+}
+
+// bounded fails when f hangs.
+func bounded(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it hangs")
+	}
+}
+
+// TestReporterVouches: an idle reporter's ping says since when its own stream is
+// known to be whole; one whose subscriber has fallen silent makes nothing fresher.
+func TestReporterVouches(t *testing.T) {
+	b := serve(t)
+	r, _ := reporting(t, b, ReporterOptions{Tenant: "a", Model: "m", Now: b.clock})
+	batch := func(events ...index.Event) {
+		t.Helper()
+		if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, At: b.clock(), Events: events}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fresh := func() float64 {
+		t.Helper()
+		out, err := b.c.LookupRoute(b.ctx(), ask("engine", 1, 1))
+		if err != nil || len(out.GetRoutes()) != 1 {
+			t.Fatalf("%v, %v", out, err)
+		}
+		return out.GetRoutes()[0].GetFreshness()
+	}
+	batch(stored(0, 1))
+	flush(t, r)
+	b.advance(index.DefaultReplicaTTL / 2)
+	flush(t, r) // a ping of a sidecar whose subscriber is silent
+	if got := fresh(); got != 0.5 {
+		t.Errorf("freshness %v, want 0.5: the event socket may be dead", got)
+	}
+	batch() // the publisher is there and has nothing new
+	flush(t, r)
+	if got := fresh(); got != 1 {
+		t.Errorf("freshness %v, want 1: the stream is whole", got)
 	}
 }
 

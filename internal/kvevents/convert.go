@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"regexp"
 	"strings"
 
 	"warmroute/index"
@@ -24,6 +25,13 @@ func tierOf(medium string) index.Tier {
 // without a key of ours are kept under it too: their removals and children then
 // find them, and no lookup of another scheme does.
 const SchemeEngine = "engine"
+
+var engineScheme = regexp.MustCompile(`^engine(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$`)
+
+// IsEngineScheme reports whether a scheme's keys are an engine's own hashes:
+// SchemeEngine, or "engine:NAME", which keeps engines whose hashes mean different
+// things apart. NAME is 1 to 64 letters, digits, dots, hyphens and underscores.
+func IsEngineScheme(scheme string) bool { return engineScheme.MatchString(scheme) }
 
 // kindOfGroup maps a kv_cache_spec_kind.
 func kindOfGroup(spec string) index.GroupKind {

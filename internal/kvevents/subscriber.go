@@ -36,7 +36,7 @@ type Options struct {
 
 	Tenant string // "" is the shared tenant
 	Model  string // the base model's canonical name
-	Scheme string // index.SchemeTokens (the default) or SchemeEngine
+	Scheme string // index.SchemeTokens (the default), or an engine's own: see IsEngineScheme
 	// Full says that the replica re-announces blocks it already holds (vLLM's
 	// kv_cache_report_mode full): they are not counted as second copies.
 	Full bool
@@ -86,8 +86,8 @@ func (o *Options) validate() error {
 			problems = append(problems, fmt.Errorf("replay %w", err))
 		}
 	}
-	if o.Scheme != index.SchemeTokens && o.Scheme != SchemeEngine {
-		problems = append(problems, fmt.Errorf("scheme %q: want %q or %q", o.Scheme, index.SchemeTokens, SchemeEngine))
+	if o.Scheme != index.SchemeTokens && !IsEngineScheme(o.Scheme) {
+		problems = append(problems, fmt.Errorf("scheme %q: want %s, %s or %s:NAME", o.Scheme, index.SchemeTokens, SchemeEngine, SchemeEngine))
 	}
 	return errors.Join(problems...)
 }
@@ -140,7 +140,7 @@ func New(o Options, to Sink) (*Subscriber, error) {
 		return nil, err
 	}
 	s := &Subscriber{o: o, to: to, holder: index.Holder{Replica: o.Replica, Rank: o.Rank}}
-	s.decoder.SkipTokens = o.Scheme == SchemeEngine && o.Observe == nil
+	s.decoder.SkipTokens = IsEngineScheme(o.Scheme) && o.Observe == nil
 	s.converter = converter{tenant: o.Tenant, model: o.Model, scheme: o.Scheme}
 	s.converter.batch.Holder, s.converter.batch.Full = s.holder, o.Full
 	s.sequencer = newSequencer(s, o.ReplayEndpoint != "")

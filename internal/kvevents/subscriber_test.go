@@ -456,7 +456,7 @@ func TestOptions(t *testing.T) {
 		"no port":  {func(o *Options) { o.Endpoint = "tcp://h" }, `endpoint "tcp://h": `},
 		"udp":      {func(o *Options) { o.Endpoint = "udp://h:1" }, `endpoint "udp://h:1": want tcp://`},
 		"replay":   {func(o *Options) { o.ReplayEndpoint = "x" }, `replay endpoint "x": want tcp://`},
-		"scheme":   {func(o *Options) { o.Scheme = "sha256" }, `scheme "sha256": want "tokens" or "engine"`},
+		"scheme":   {func(o *Options) { o.Scheme = "sha256" }, `scheme "sha256": want tokens, engine or engine:NAME`},
 	}
 	for name, c := range cases {
 		o := good
