@@ -5,10 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
 	"warmroute/internal/modelfiles"
+	"warmroute/internal/openai"
 	"warmroute/internal/rendercli"
 	"warmroute/internal/tokcli"
 	"warmroute/internal/tokens"
@@ -25,16 +27,25 @@ func folder(model string) (string, error) {
 }
 
 func tokenizeCommand(_ context.Context, args []string, std stdio) error {
-	var model, version string
+	var model, version, route, at string
 	err := flags(std, "tokenize", args, func(fs *flag.FlagSet) {
 		fs.StringVar(&model, "model", "", "`folder` of the model, or owner/name in the Hugging Face cache")
 		fs.StringVar(&version, "vllm", "", "vLLM `version` whose treatment of requests is wanted; default: where all agree")
+		fs.StringVar(&route, "route", "", "`path` of the route that every line is a body of, like /v1/chat/completions; default: a line says what it is")
+		fs.StringVar(&at, "now", "", "local `time` of the replicas, like 2026-03-05T07:08:09; default: the clock")
 	})
 	if err != nil {
 		return err
 	}
 	if model == "" {
 		return errors.New("tokenize: -model is missing")
+	}
+	if _, ok := openai.RouteOf(http.MethodPost, route); route != "" && !ok {
+		return fmt.Errorf("tokenize: -route %q is none of the routes with prompts", route)
+	}
+	now, err := clock(at)
+	if err != nil {
+		return fmt.Errorf("tokenize: %w", err)
 	}
 	dir, err := folder(model)
 	if err != nil {
@@ -44,11 +55,23 @@ func tokenizeCommand(_ context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
-	requests, err := m.Requests(version, nil)
+	requests, err := m.Requests(version, now)
 	if err != nil {
 		return err
 	}
-	return tokcli.Run(std.in, std.out, m.Encoder, requests)
+	return tokcli.Run(std.in, std.out, tokcli.Model{Text: m.Encoder, Requests: requests}, route)
+}
+
+// clock stands still at the time given; nil is the real one.
+func clock(at string) (func() time.Time, error) {
+	if at == "" {
+		return nil, nil
+	}
+	now, err := time.Parse(rendercli.NowLayout, at)
+	if err != nil {
+		return nil, fmt.Errorf("-now %q is not of the form %s", at, rendercli.NowLayout)
+	}
+	return func() time.Time { return now }, nil
 }
 
 func renderCommand(ctx context.Context, args []string, std stdio) error {
@@ -70,10 +93,12 @@ func renderCommand(ctx context.Context, args []string, std stdio) error {
 	if (o.Model == "") == (o.Template == "") {
 		return errors.New("render: give one of -model and -template")
 	}
-	if now != "" {
-		if o.Now, err = time.Parse(rendercli.NowLayout, now); err != nil {
-			return fmt.Errorf("render: -now %q is not of the form %s", now, rendercli.NowLayout)
-		}
+	tells, err := clock(now)
+	if err != nil {
+		return fmt.Errorf("render: %w", err)
+	}
+	if tells != nil {
+		o.Now = tells()
 	}
 	if o.Model != "" {
 		if o.Model, err = folder(o.Model); err != nil {

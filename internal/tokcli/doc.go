@@ -6,6 +6,10 @@
 // one line {"ids": […]} or {"error": "…"}; a request of several prompts gives
 // {"prompts": [[…], …]}.
 //
+// With a route, each line is a request's body as it is sent there, and gives
+// {"ids": […]} (a list of lists for several prompts), {"refused": "reason"} where
+// the ids are not computed in this process, or {"error": "what vLLM objects to"}.
+//
 // The invariant: every line that is not empty gets one answer, in the order of
 // the lines and before the next is looked at; one that cannot be answered does
 // not end the run, one of more than 64 MiB does. Units: token ids as the model

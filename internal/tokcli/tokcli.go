@@ -18,14 +18,26 @@ type Encoder interface {
 	Append(dst []uint32, text []byte, addSpecial bool) []uint32
 }
 
-// Requests turns a request body into the ids of each of its prompts.
+// Requests turns a request body into the ids of each of its prompts. An error
+// with a method Refused says that vLLM may serve the request all the same.
 type Requests interface {
 	Tokenize(path string, body []byte) ([][]uint32, error)
 }
 
-// Run answers each line of in on out. requests may be nil: lines with a body
-// are then errors. It returns when in ends, with the first error of in or out.
-func Run(in io.Reader, out io.Writer, text Encoder, requests Requests) error {
+// Model answers; Requests may be nil: lines with a body are then errors.
+type Model struct {
+	Text     Encoder
+	Requests Requests
+}
+
+// Run answers each line of in on out. With a route every line is a body that is
+// sent there, without one a line says what it is. It returns when in ends, with
+// the first error of in or out.
+func Run(in io.Reader, out io.Writer, m Model, route string) error {
+	answer := m.answer
+	if route != "" {
+		answer = func(line []byte) []byte { return m.request(route, line) }
+	}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
 	w := bufio.NewWriter(out)
@@ -34,7 +46,7 @@ func Run(in io.Reader, out io.Writer, text Encoder, requests Requests) error {
 		if len(line) == 0 {
 			continue
 		}
-		if _, err := w.Write(answer(line, text, requests)); err != nil {
+		if _, err := w.Write(answer(line)); err != nil {
 			return fmt.Errorf("write the answer: %w", err)
 		}
 		// A caller may wait for each answer before it sends the next line.
@@ -55,26 +67,45 @@ type question struct {
 	Body    json.RawMessage `json:"body"`
 }
 
-func answer(line []byte, text Encoder, requests Requests) []byte {
-	prompts, err := tokenize(line, text, requests)
+func (m Model) answer(line []byte) []byte {
+	prompts, err := m.tokenize(line)
 	switch {
 	case err != nil:
-		said, _ := json.Marshal(err.Error()) // a string always marshals
-		return append(append([]byte(`{"error":`), said...), "}\n"...)
+		return said("error", err.Error())
 	case len(prompts) == 1:
 		return append(appendIDs([]byte(`{"ids":`), prompts[0]), "}\n"...)
 	}
-	b := []byte(`{"prompts":[`)
-	for i, ids := range prompts {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendIDs(b, ids)
-	}
-	return append(b, "]}\n"...)
+	return append(appendPrompts([]byte(`{"prompts":`), prompts), "}\n"...)
 }
 
-func tokenize(line []byte, text Encoder, requests Requests) ([][]uint32, error) {
+// request answers for a body: ids (a list of lists where there are several
+// prompts), why they are not computed here, or what vLLM would object to.
+func (m Model) request(route string, body []byte) []byte {
+	if m.Requests == nil {
+		return said("error", errNoRequests.Error())
+	}
+	prompts, err := m.Requests.Tokenize(route, body)
+	var refusal interface{ Refused() string }
+	switch {
+	case errors.As(err, &refusal):
+		return said("refused", refusal.Refused())
+	case err != nil:
+		return said("error", err.Error())
+	case len(prompts) == 1:
+		return append(appendIDs([]byte(`{"ids":`), prompts[0]), "}\n"...)
+	}
+	return append(appendPrompts([]byte(`{"ids":`), prompts), "}\n"...)
+}
+
+// said is an object of one key and one text.
+func said(key, text string) []byte {
+	quoted, _ := json.Marshal(text) // a string always marshals
+	return append(append([]byte(`{"`+key+`":`), quoted...), "}\n"...)
+}
+
+var errNoRequests = errors.New("request bodies need the model's chat template, which is not loaded")
+
+func (m Model) tokenize(line []byte) ([][]uint32, error) {
 	var q question
 	if err := json.Unmarshal(line, &q); err != nil {
 		return nil, fmt.Errorf("the line is not a JSON object with text or path and body: %w", err)
@@ -84,12 +115,12 @@ func tokenize(line []byte, text Encoder, requests Requests) ([][]uint32, error) 
 		if loneSurrogate(line) {
 			return nil, errors.New("the text holds half of a surrogate pair, which the reference refuses")
 		}
-		return [][]uint32{text.Append(nil, []byte(*q.Text), q.Special)}, nil
+		return [][]uint32{m.Text.Append(nil, []byte(*q.Text), q.Special)}, nil
 	case q.Body != nil && q.Text == nil:
-		if requests == nil {
-			return nil, errors.New("request bodies need the model's chat template, which is not loaded")
+		if m.Requests == nil {
+			return nil, errNoRequests
 		}
-		return requests.Tokenize(q.Path, q.Body)
+		return m.Requests.Tokenize(q.Path, q.Body)
 	}
 	return nil, errors.New("the line needs either text or path and body")
 }
@@ -118,6 +149,17 @@ func loneSurrogate(line []byte) bool {
 		high = v >= 0xD800 && v < 0xDC00
 	}
 	return high
+}
+
+func appendPrompts(dst []byte, prompts [][]uint32) []byte {
+	dst = append(dst, '[')
+	for i, ids := range prompts {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendIDs(dst, ids)
+	}
+	return append(dst, ']')
 }
 
 func appendIDs(dst []byte, ids []uint32) []byte {

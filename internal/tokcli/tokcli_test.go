@@ -2,6 +2,7 @@ package tokcli
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -43,7 +44,7 @@ func TestRun(t *testing.T) {
 		{`not JSON`, `{"error":"the line is not`},
 	} {
 		var out strings.Builder
-		if err := Run(strings.NewReader(c.in+"\n\n"+c.in), &out, bytesAsIDs{}, twoPrompts{}); err != nil {
+		if err := Run(strings.NewReader(c.in+"\n\n"+c.in), &out, Model{bytesAsIDs{}, twoPrompts{}}, ""); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
@@ -52,7 +53,41 @@ func TestRun(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := Run(strings.NewReader(`{"path": "/v1/completions", "body": {}}`), &out, bytesAsIDs{}, nil); err != nil || !strings.Contains(out.String(), "chat template") {
+	if err := Run(strings.NewReader(`{"path": "/v1/completions", "body": {}}`), &out, Model{Text: bytesAsIDs{}}, ""); err != nil || !strings.Contains(out.String(), "chat template") {
+		t.Errorf("without requests: %q, %v", out.String(), err)
+	}
+}
+
+type refusal struct{ error }
+
+func (refusal) Refused() string { return "multimodal" }
+
+type routed struct{}
+
+func (routed) Tokenize(path string, body []byte) ([][]uint32, error) {
+	switch string(body) {
+	case "one":
+		return [][]uint32{{1, 2}}, nil
+	case "two":
+		return [][]uint32{{1}, {2}}, nil
+	case "refused":
+		return nil, fmt.Errorf("wrapped: %w", refusal{errors.New("here not")})
+	}
+	return nil, errors.New("no ids for " + path)
+}
+
+func TestRunWithARoute(t *testing.T) {
+	const want = `{"ids":[1,2]}
+{"ids":[[1],[2]]}
+{"refused":"multimodal"}
+{"error":"no ids for /v1/completions"}
+`
+	var out strings.Builder
+	if err := Run(strings.NewReader("one\ntwo\n\nrefused\nother\n"), &out, Model{bytesAsIDs{}, routed{}}, "/v1/completions"); err != nil || out.String() != want {
+		t.Errorf("%v, %q, want %q", err, out.String(), want)
+	}
+	out.Reset()
+	if err := Run(strings.NewReader("{}"), &out, Model{Text: bytesAsIDs{}}, "/v1/completions"); err != nil || !strings.Contains(out.String(), "chat template") {
 		t.Errorf("without requests: %q, %v", out.String(), err)
 	}
 }
@@ -62,7 +97,7 @@ type failing struct{}
 func (failing) Write([]byte) (int, error) { return 0, errors.New("closed") }
 
 func TestRunReportsBrokenPipes(t *testing.T) {
-	if err := Run(strings.NewReader(`{"text": "a"}`), failing{}, bytesAsIDs{}, nil); err == nil || !strings.Contains(err.Error(), "closed") {
+	if err := Run(strings.NewReader(`{"text": "a"}`), failing{}, Model{Text: bytesAsIDs{}}, ""); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"warmroute/internal/chat"
-	"warmroute/internal/openai"
 	"warmroute/internal/pyvalue"
 	"warmroute/internal/tokenizer"
 )
@@ -142,44 +141,4 @@ func (e storeEncoder) Append(dst []uint32, text []byte, addSpecial bool) []uint3
 
 func (e storeEncoder) AppendPieces(dst []uint32, text []byte, pieces []tokenizer.Piece) ([]uint32, bool) {
 	return e.store.AppendPieces(dst, text, pieces)
-}
-
-// Requests computes the ids of whole requests, trusted or not, for a person who
-// asks.
-type Requests struct {
-	local *Local
-	model *localModel
-	chat  *chat.Renderer
-}
-
-// Requests prepares a model for a server of the version ("" : not known), at the
-// time now tells; nil means the clock.
-func (m Model) Requests(version string, now func() time.Time) (*Requests, error) {
-	m.Chat.Version = version
-	r, err := chat.New(m.Chat)
-	if err != nil {
-		return nil, err
-	}
-	return &Requests{NewLocal(LocalOptions{Now: now}), newLocalModel("", m), r}, nil
-}
-
-// Tokenize gives the ids of each of a request's prompts. The error says why there
-// are none; it never holds text.
-func (r *Requests) Tokenize(path string, body []byte) ([][]uint32, error) {
-	route, ok := openai.RouteOf("POST", path)
-	if !ok {
-		return nil, fmt.Errorf("the path %q is none of the routes with prompts", path)
-	}
-	req, err := openai.Parse(route, body)
-	if err != nil {
-		return nil, err
-	}
-	if len(req.TokenPrompts) > 0 {
-		return req.TokenPrompts, nil
-	}
-	ids, _, err := r.local.compute(r.model, r.model.Encoder, r.chat, req)
-	if errors.Is(err, ErrNone) {
-		return nil, errors.New("the prompt is empty or longer than the model's context")
-	}
-	return ids, err
 }

@@ -34,7 +34,7 @@ func TestRequestsForTheCommandLine(t *testing.T) {
 {"path":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"user","content":[{"type":"image_url"}]}]}}
 `
 	var out bytes.Buffer
-	if err := tokcli.Run(strings.NewReader(in), &out, m.Encoder, r); err != nil {
+	if err := tokcli.Run(strings.NewReader(in), &out, tokcli.Model{Text: m.Encoder, Requests: r}, ""); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")

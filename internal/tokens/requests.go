@@ -1,0 +1,83 @@
+package tokens
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"warmroute/internal/chat"
+	"warmroute/internal/openai"
+)
+
+// Requests computes the ids of whole requests, trusted or not, for a person who
+// asks.
+type Requests struct {
+	local *Local
+	model *localModel
+	chat  *chat.Renderer
+}
+
+// Requests prepares a model for a server of the version ("" : not known), at the
+// time now tells; nil means the clock.
+func (m Model) Requests(version string, now func() time.Time) (*Requests, error) {
+	m.Chat.Version = version
+	r, err := chat.New(m.Chat)
+	if err != nil {
+		return nil, err
+	}
+	return &Requests{NewLocal(LocalOptions{Now: now}), newLocalModel("", m), r}, nil
+}
+
+// Refusal is the error of a request whose ids are not computed in this process
+// although vLLM may serve it.
+type Refusal struct{ Why string }
+
+func (e *Refusal) Error() string { return "not computed in this process: " + e.Why }
+
+// Refused is the reason.
+func (e *Refusal) Refused() string { return e.Why }
+
+// errRejected is said where nothing is known of vLLM's own message.
+var errRejected = errors.New("vLLM rejects the request")
+
+// Tokenize gives the ids of each of a request's prompts. The error is a
+// [*Refusal], or says what vLLM objects to; it never holds text.
+func (r *Requests) Tokenize(path string, body []byte) ([][]uint32, error) {
+	route, ok := openai.RouteOf("POST", path)
+	if !ok {
+		return nil, fmt.Errorf("the path %q is none of the routes with prompts", path)
+	}
+	req, err := openai.Parse(route, body)
+	if err != nil {
+		return nil, unread(err)
+	}
+	if len(req.TokenPrompts) > 0 {
+		return req.TokenPrompts, nil
+	}
+	ids, _, err := r.local.compute(r.model, r.model.Encoder, r.chat, req)
+	var not *chat.NotInProcess
+	switch {
+	case errors.Is(err, ErrNone):
+		return nil, errors.New("the prompt is empty or longer than the model's context")
+	case errors.As(err, &not) && not.Why == chat.Rejected && not.Says != "":
+		return nil, errors.New(not.Says)
+	case errors.As(err, &not) && not.Why == chat.Rejected:
+		return nil, errRejected
+	case errors.As(err, &not):
+		return nil, &Refusal{string(not.Why)}
+	}
+	return ids, err
+}
+
+// unread tells bodies that vLLM refuses too from those that only this process
+// does not read.
+func unread(err error) error {
+	var unread *openai.Error
+	if errors.As(err, &unread) {
+		switch unread.Reason {
+		case openai.TooDeep, openai.LoneSurrogate, openai.DuplicateKey:
+			return &Refusal{string(unread.Reason)}
+		}
+	}
+	return err
+}
