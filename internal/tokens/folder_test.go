@@ -44,6 +44,34 @@ func TestRequestsForTheCommandLine(t *testing.T) {
 	}
 }
 
+// With a route, what is not computed here and what vLLM rejects are told apart.
+func TestTokenizeARoute(t *testing.T) {
+	m, err := LoadFolder(filepath.Join("..", "..", ".cache", "models", "qwen3"), Flags{StoreBytes: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := m.Requests("0.32.0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ route, body, want string }{
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, `{"ids":[151644,872,198,6023,151645,198,151644,77091,198]}`},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, `{"refused":"multimodal"}`},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}],"tools":[]}`, `{"error":"vLLM rejects the request"}`},
+		{"/v1/chat/completions", `{"model":"m","model":"m","messages":[]}`, `{"refused":"duplicate_key"}`},
+		{"/v1/chat/completions", `{"model":"m"}`, `{"error":"request body: no_prompt"}`},
+		{"/v1/completions", `{"model":"m","prompt":["hi",""]}`, `{"error":"the prompt is empty or longer than the model's context"}`},
+		{"/v1/completions", `{"model":"m","prompt":["hi","Hi"]}`, `{"ids":[[6023],[13048]]}`},
+		{"/v1/completions", `{"model":"m","prompt":[5,6]}`, `{"ids":[5,6]}`},
+		{"/v1/completions", `{"model":"m","prompt":[5,6],"truncate_prompt_tokens":1}`, `{"refused":"truncation"}`},
+	} {
+		var out bytes.Buffer
+		if err := tokcli.Run(strings.NewReader(c.body), &out, tokcli.Model{Text: m.Encoder, Requests: r}, c.route); err != nil || out.String() != c.want+"\n" {
+			t.Errorf("%s: %v, %s, want %s", c.body, err, out.String(), c.want)
+		}
+	}
+}
+
 func TestLoadFolderFlags(t *testing.T) {
 	dir := filepath.Join("..", "..", ".cache", "models", "qwen3")
 	template := filepath.Join(t.TempDir(), "t.jinja")

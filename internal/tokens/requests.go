@@ -52,6 +52,9 @@ func (r *Requests) Tokenize(path string, body []byte) ([][]uint32, error) {
 		return nil, unread(err)
 	}
 	if len(req.TokenPrompts) > 0 {
+		if req.Raw(openai.FieldTruncatePromptTokens) != nil {
+			return nil, &Refusal{string(chat.Truncation)}
+		}
 		return req.TokenPrompts, nil
 	}
 	ids, _, err := r.local.compute(r.model, r.model.Encoder, r.chat, req)
