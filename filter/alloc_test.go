@@ -4,14 +4,16 @@ import (
 	"context"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"warmroute/index"
+	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/internal/openai"
 	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // readyTokens is a source whose ids are there already.
@@ -43,19 +45,19 @@ func TestRouteAllocates(t *testing.T) {
 	for n := range 8 {
 		replicas = append(replicas, replica(n+1))
 	}
-	ledger := NewLedger(nil)
-	d := NewDecider(&fakeFleet{fleet.NewSnapshot(replicas...)}, x, ledger, newBook(t, policy.Config{}), DeciderOptions{})
+	ledger := load.NewLedger(nil)
+	d := decision.New(&fakeFleet{snap: fleet.NewSnapshot(replicas...)}, x, ledger, newBook(t, policy.Config{}), decision.Options{})
 	source := &readyTokens{tokens.Result{Source: tokens.FromBody, Prompts: []tokens.Prompt{{Tokens: ids}}}}
-	r := NewRouter(d, source, NewRing(64), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
+	r := NewRouter(d, source, decision.NewRing(64), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
 	hold(t, x, replicas[2].Addr, ids[:2000])
 	q := query()
 	one := func() {
 		got := r.Route(context.Background(), q)
-		if got.Lease == nil {
+		if got.Reservation == nil {
 			t.Fatalf("decision %+v", got)
 		}
-		got.Lease.Answered(200)
-		got.Lease.Release()
+		got.Reservation.Answered(200)
+		got.Reservation.Release()
 	}
 	for range 100 {
 		one()

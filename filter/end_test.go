@@ -3,6 +3,8 @@ package filter
 import (
 	"context"
 	"io"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"warmroute/index"
+	"warmroute/internal/decision"
+	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/internal/openai"
 	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
@@ -58,20 +64,33 @@ func TestSpeculationEndsWithABrokenResponse(t *testing.T) {
 		{"duplex, broken off", duplex, duplex, []*request{ok, chunk}, false},
 		{"duplex, ended by trailers", duplex, none, []*request{ok, responseTrailers()}, true},
 	} {
-		r := newRig(t, policy.Config{}, replicas(2)...)
-		router := NewRouter(r.decider, fakeTokens{n: 1000}, NewRing(8), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
+		now := time.Unix(1_700_000_000, 0)
+		clock := func() time.Time { return now }
+		x, err := index.New(index.Options{Now: clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		snap := &fakeFleet{snap: fleet.NewSnapshot(replica(1), replica(2))}
+		d := decision.New(snap, x, load.NewLedger(clock), newBook(t, policy.Config{}), decision.Options{Now: clock})
+		router := NewRouter(d, fakeTokens{n: 1000}, decision.NewRing(8), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
 		st := &stream{srv: NewServer(router, ServerOptions{}), mode: tt.mode}
 		h := headers(tt.mode, "POST", chatPath, false)
 		h.ProtocolConfig.ResponseBodyMode = tt.response
 		for _, m := range append([]*request{h, body(chat, true)}, tt.responses...) {
 			st.step(context.Background(), m, nil)
 		}
-		r.wait(50 * time.Millisecond) // no failure for coming too soon
+		now = now.Add(50 * time.Millisecond) // no failure for coming too soon
 		st.close()
 		rec := router.Explain(context.Background(), query())
-		if got := candidate(t, &rec, first(st.d)).Matched > 0; got != tt.stays {
+		sent, _, _ := strings.Cut(st.d.Destination, ",")
+		at := slices.IndexFunc(rec.Candidates, func(c decision.CandidateRecord) bool { return c.Replica == sent })
+		if at < 0 {
+			t.Fatalf("%s: %q is no candidate", tt.name, sent)
+		}
+		if got := rec.Candidates[at].State.Matched > 0; got != tt.stays {
 			t.Errorf("%s: counts as cached: %v, want %v", tt.name, got, tt.stays)
 		}
+		x.Close()
 	}
 }
 
@@ -98,12 +117,12 @@ func TestClientsThatLeaveDuringTheDecision(t *testing.T) {
 			st := &stream{srv: NewServer(b.router, ServerOptions{AlwaysPick: pick}), mode: buffered}
 			st.step(ctx, headers(buffered, "POST", chatPath, false), nil)
 			st.step(ctx, body(chat, true), nil)
-			if st.d.Destination != "" || st.d.Lease != nil {
+			if st.d.Destination != "" || st.d.Reservation != nil {
 				t.Errorf("pick %v, before %v: decided %+v", pick, before, st.d)
 			}
 			b.idle(t)
 			st.close()
-			b.reasoned(t, ReasonUnfinished)
+			b.reasoned(t, decision.ReasonUnfinished)
 		}
 	}
 }
@@ -131,10 +150,10 @@ func (b *breaking) Context() context.Context { return context.Background() }
 
 // TestStreamsThatEndEarlyHaveAReason, and a defect's is another than a client's.
 func TestStreamsThatEndEarlyHaveAReason(t *testing.T) {
-	for want, last := range map[Reason]any{ReasonUnfinished: nil, ReasonPanic: "defect"} {
+	for want, last := range map[decision.Reason]any{decision.ReasonUnfinished: nil, decision.ReasonPanic: "defect"} {
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
 		err := NewServer(b.router, ServerOptions{}).Process(&breaking{first: headers(buffered, "POST", chatPath, false), last: last})
-		if (status.Code(err) == codes.Internal) != (want == ReasonPanic) {
+		if (status.Code(err) == codes.Internal) != (want == decision.ReasonPanic) {
 			t.Errorf("%s: %v", want, err)
 		}
 		b.reasoned(t, want)

@@ -3,23 +3,22 @@ package filter
 import (
 	"context"
 	"slices"
-	"time"
 
-	"warmroute/internal/policy"
+	"warmroute/internal/decision"
 )
 
 // Explain is Route for somebody who wants to know: the record of what would be
 // decided about q now, by the same code. Nothing is charged, speculated,
 // learned, recorded or counted. A replica may be asked for the token ids, as for
 // a request.
-func (r *Router) Explain(ctx context.Context, q *Query) Record {
+func (r *Router) Explain(ctx context.Context, q *Query) decision.Record {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
 	dry := *q
 	dry.Dry = true
 	start := r.o.Now()
 	rec := &s.work.Record
-	rec.reset()
+	rec.Reset()
 	d := r.contained(ctx, &dry, s)
 	rec.ID, rec.At, rec.Tenant, rec.Route = q.ID, start, q.Tenant, q.Route.String()
 	rec.Reason, rec.Chosen = d.Reason, d.Destination
@@ -29,45 +28,14 @@ func (r *Router) Explain(ctx context.Context, q *Query) Record {
 	return out
 }
 
-// consider ranks the candidates as pick does and leaves no trace.
-func (d *Decider) consider(a *Ask, mv *modelView, set *policy.Settings, w *Work, deepest int, now time.Time) Decision {
-	d.ledger.deciding.Lock()
-	reason := d.rank(a, mv, set, w, now)
-	d.ledger.deciding.Unlock()
-	w.record(mv)
-	if reason != "" {
-		return Decision{Reason: reason}
+// Any names replicas for a request that could not be judged, for gateways that
+// have no balancer of their own. d keeps the reason why it was not judged;
+// nothing changes when there is no such replica.
+func (r *Router) Any(q *Query, d *decision.Decision) {
+	s := r.scratch.Get().(*scratch)
+	defer r.scratch.Put(s)
+	if to := r.decider.Any(q.Tenant, q.Subset, &s.work); to != "" {
+		d.Destination = to
+		r.metrics.anyway.Inc()
 	}
-	best := w.ranked[0]
-	here := &mv.caches[w.at[best]]
-	w.Record.Predicted = w.cands[best].Matched
-	return Decision{Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader()}
-}
-
-// number is the decision's number: the next one, taken only by real decisions.
-func (d *Decider) number(a *Ask) uint64 {
-	if a.Dry {
-		return d.ordinal.Load() + 1
-	}
-	return d.ordinal.Add(1)
-}
-
-// Again runs a policy on the snapshot a decision was made from, and returns the
-// candidates' scores and the place of the winner among them, -1 if there is
-// none. With the settings of the time, it is the decision once more; with
-// others, what they would have made of it.
-func (rec *Record) Again(set *policy.Settings) (scores []policy.Score, winner int) {
-	cands := make([]policy.Candidate, len(rec.Candidates))
-	for i := range rec.Candidates {
-		cands[i] = rec.Candidates[i].State
-	}
-	scores = make([]policy.Score, len(cands))
-	ranked := set.Pick(nil, 1, rec.Input, cands, scores)
-	if len(ranked) == 0 && rec.Chosen != "" { // the caller needed a pick
-		ranked = set.TTFT.Pick(nil, 1, rec.Input, cands, scores)
-	}
-	if len(ranked) == 0 {
-		return scores, -1
-	}
-	return scores, int(ranked[0])
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 	"warmroute/internal/policy"
 )
@@ -36,7 +37,7 @@ func TestARecordSaysTheSameAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var leases []*Lease
+		var leases []*decision.Reservation
 		for range 50 {
 			for _, r := range replicas {
 				for _, rank := range r.Ranks {
@@ -52,11 +53,11 @@ func TestARecordSaysTheSameAgain(t *testing.T) {
 			}
 			checkAgain(t, b, d)
 			decisions++
-			if d.Reason == ReasonMoved || d.Reason == ReasonGuarded {
+			if d.Reason == decision.ReasonMoved || d.Reason == decision.ReasonGuarded {
 				moved++
 			}
-			if d.Lease != nil {
-				leases = append(leases, d.Lease)
+			if d.Reservation != nil {
+				leases = append(leases, d.Reservation)
 			}
 			for len(leases) > 0 && rng.IntN(2) == 0 {
 				i := rng.IntN(len(leases))
@@ -70,13 +71,13 @@ func TestARecordSaysTheSameAgain(t *testing.T) {
 	}
 }
 
-func checkAgain(t *testing.T, b *bench, d Decision) {
+func checkAgain(t *testing.T, b *bench, d decision.Decision) {
 	t.Helper()
 	text, err := json.Marshal(b.last())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rec Record
+	var rec decision.Record
 	if err := json.Unmarshal(text, &rec); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestExplainLeavesNoTrace(t *testing.T) {
 	b.holds("10.0.0.2:8000", 0, 40)
 	for range 3 {
 		rec := b.router.Explain(context.Background(), query())
-		if rec.Reason != ReasonWarm || rec.Chosen != "10.0.0.2:8000,10.0.0.1:8000" || rec.Predicted != 640 || rec.Source != "body" || len(rec.Candidates) != 2 {
+		if rec.Reason != decision.ReasonWarm || rec.Chosen != "10.0.0.2:8000,10.0.0.1:8000" || rec.Predicted != 640 || rec.Source != "body" || len(rec.Candidates) != 2 {
 			t.Fatalf("explained %+v", rec)
 		}
 		if c := rec.Candidates[1].State; c.InFlight != 0 || c.Pending != 0 || c.Matched != c.Reported {
@@ -115,7 +116,8 @@ func TestExplainLeavesNoTrace(t *testing.T) {
 	if last := b.ring.Last(1, nil); len(last) != 0 {
 		t.Errorf("an explanation was recorded: %+v", last)
 	}
-	if n := b.decider.ordinal.Load(); n != 0 {
-		t.Errorf("explanations took %d numbers", n)
+	b.route(query())
+	if n := b.last().Input.Ordinal; n != 1 {
+		t.Errorf("the first decision has number %d: explanations took some", n)
 	}
 }

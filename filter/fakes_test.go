@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/index"
+	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/internal/openai"
 	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
@@ -18,9 +21,17 @@ import (
 )
 
 // fakeFleet is a fleet that changes when told to.
-type fakeFleet struct{ snap *fleet.Snapshot }
+type fakeFleet struct {
+	snap   *fleet.Snapshot
+	broken atomic.Bool // asking panics, with a text that looks like a prompt
+}
 
-func (f *fakeFleet) Snapshot() *fleet.Snapshot { return f.snap }
+func (f *fakeFleet) Snapshot() *fleet.Snapshot {
+	if f.broken.Load() {
+		panic("tell me a secret")
+	}
+	return f.snap
+}
 
 // fakeIndex holds a number of blocks of every prompt per holder.
 type fakeIndex struct {
@@ -78,10 +89,10 @@ func (f fakeTokens) Tokens(context.Context, *openai.Request, tokens.Served) (tok
 type bench struct {
 	fleet   *fakeFleet
 	index   *fakeIndex
-	ledger  *Ledger
-	ring    *Ring
+	ledger  *load.Ledger
+	ring    *decision.Ring
 	book    *policy.Book
-	decider *Decider
+	decider *decision.Decider
 	router  *Router
 }
 
@@ -116,11 +127,11 @@ func newBook(t testing.TB, c policy.Config) *policy.Book {
 func newBench(t testing.TB, tok tokens.Source, replicas ...*fleet.Replica) *bench {
 	t.Helper()
 	b := &bench{
-		fleet:  &fakeFleet{fleet.NewSnapshot(replicas...)},
+		fleet:  &fakeFleet{snap: fleet.NewSnapshot(replicas...)},
 		index:  &fakeIndex{ids: map[index.Holder]index.HolderID{}, blocks: map[index.Holder]int{}},
-		ledger: NewLedger(nil), ring: NewRing(64), book: newBook(t, policy.Config{}),
+		ledger: load.NewLedger(nil), ring: decision.NewRing(64), book: newBook(t, policy.Config{}),
 	}
-	b.decider = NewDecider(b.fleet, b.index, b.ledger, b.book, DeciderOptions{})
+	b.decider = decision.New(b.fleet, b.index, b.ledger, b.book, decision.Options{})
 	b.router = NewRouter(b.decider, tok, b.ring, NewMetrics(prometheus.NewRegistry()), RouterOptions{})
 	return b
 }
@@ -129,4 +140,19 @@ func (b *bench) holds(addr string, rank, blocks int) {
 	h := index.Holder{Replica: addr, Rank: rank}
 	b.index.ID(h)
 	b.index.blocks[h] = blocks
+}
+
+// charge puts n requests on a replica, each with so much prefill to come, or
+// past its first token where there is none.
+func (b *bench) charge(addr string, n int, prefill time.Duration) {
+	b.ledger.Lock()
+	defer b.ledger.Unlock()
+	for range n {
+		now := time.Now().UnixNano()
+		c := new(load.Charge)
+		c.Put(b.ledger.Of(index.Holder{Replica: addr}), load.Terms{Sent: now, Due: now + int64(time.Hour), Expected: int64(prefill)})
+		if prefill == 0 {
+			c.FirstToken()
+		}
+	}
 }

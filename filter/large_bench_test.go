@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	prompts "warmroute/internal/chat"
 	"warmroute/internal/openai"
@@ -58,21 +60,21 @@ func BenchmarkLargeBodies(b *testing.B) {
 
 func decideLarge(b *testing.B, l *tokens.Local, body func() []byte) {
 	bench := newBench(b, &tokens.Chooser{Local: l}, replica(1), replica(2))
-	var sum [phases]time.Duration
 	for b.Loop() {
 		b.StopTimer()
 		q := Query{ID: "id-1", Route: openai.Chat, Body: body()}
 		b.StartTimer()
 		d := bench.router.Route(context.Background(), &q)
-		if d.Lease == nil {
+		if d.Reservation == nil {
 			b.Fatalf("decision %+v", d)
 		}
-		d.Lease.Release()
-		for p, took := range bench.ring.Last(1, nil)[0].phases {
-			sum[p] += took
-		}
+		d.Reservation.Release()
 	}
 	for p := range phases {
-		b.ReportMetric(sum[p].Seconds()*1e3/float64(b.N), "ms-"+p.String())
+		var m dto.Metric
+		if err := bench.router.metrics.phases[p].(prometheus.Metric).Write(&m); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(m.GetHistogram().GetSampleSum()*1e3/float64(b.N), "ms-"+p.String())
 	}
 }

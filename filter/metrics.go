@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/decision"
 )
 
 // Metrics are the filter's metrics.
 type Metrics struct {
-	reasons   map[Reason]prometheus.Counter
+	reasons   map[decision.Reason]prometheus.Counter
 	took      prometheus.Histogram
 	phases    [phases]prometheus.Observer
 	stream    prometheus.Histogram
@@ -53,7 +55,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_decisions_total", Help: "Requests seen, by the reason code of their decision."}, []string{"reason"})
 	m := &Metrics{
-		reasons: map[Reason]prometheus.Counter{},
+		reasons: map[decision.Reason]prometheus.Counter{},
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "warmroute_decision_seconds", Help: "Time from a complete request body to its decision.",
 			Buckets: decisionBuckets}),
@@ -78,7 +80,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for p := range phases {
 		m.phases[p] = byPhase.WithLabelValues(p.String())
 	}
-	for _, r := range Reasons() {
+	for _, r := range decision.Reasons() {
 		m.reasons[r] = decisions.WithLabelValues(string(r))
 	}
 	reg.MustRegister(decisions, m.took, byPhase, m.stream, m.sources, m.predicted, m.streams, m.elsewhere, m.panics, m.anyway)
@@ -86,12 +88,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 }
 
 // decided counts a decision.
-func (m *Metrics) decided(rec *Record) {
+func (m *Metrics) decided(rec *decision.Record, took *[phases]time.Duration) {
 	m.reasons[rec.Reason].Inc()
 	if rec.Took > 0 {
 		m.took.Observe(float64(rec.Took) / float64(time.Second))
 	}
-	for p, d := range rec.phases {
+	for p, d := range took {
 		if d > 0 {
 			m.phases[p].Observe(float64(d) / float64(time.Second))
 		}
@@ -125,7 +127,7 @@ func (m *Metrics) Predicted(replica string) int64 {
 }
 
 // served compares the replica that was named first with the one that served.
-func (m *Metrics) served(d *Decision, addr string) {
+func (m *Metrics) served(d *decision.Decision, addr string) {
 	first, _, _ := strings.Cut(d.Destination, ",")
 	if first != "" && first != addr {
 		m.elsewhere.Inc()

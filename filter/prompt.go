@@ -2,26 +2,11 @@ package filter
 
 import (
 	"warmroute/index"
+	"warmroute/internal/decision"
 	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
 )
-
-// Prompts are the block keys of a request's prompts, for whatever scope they
-// are wanted.
-type Prompts interface {
-	// Len is the number of prompts.
-	Len() int
-	// Tokens is the length of prompt i in tokens.
-	Tokens(i int) int
-	// AppendKeys appends the keys of those blocks of prompt i that a cache can
-	// spare it from computing: all full ones, but never the last token.
-	AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) []prefixhash.Key
-	// Mark is what the event that stores prompt i's last full block says of
-	// that block (its content, or its engine hash where that is the key), and
-	// the number of full blocks; 0 when that cannot be known.
-	Mark(s *index.Scope, i int) (mark uint64, blocks int)
-}
 
 // maxLookup bounds the tokens of a prompt that are hashed, from its start: 1 Mi
 // is beyond every context length there is, and 20 ms of hashing.
@@ -38,10 +23,10 @@ type tokenPrompts struct {
 	contents []prefixhash.Content
 }
 
-func (p *tokenPrompts) set(mv *modelView, req *openai.Request, prompts []tokens.Prompt, most int) {
+func (p *tokenPrompts) set(mv *decision.View, req *openai.Request, prompts []tokens.Prompt, most int) {
 	p.prompts, p.most = prompts, most
-	p.root = prefixhash.TokenRoot(mv.model.Base, mv.model.LoRA)
-	p.mix = prefixhash.Request{LoRA: mv.model.LoRA, LoRAPath: mv.model.LoRAPath, CacheSalt: mv.salt(req)}
+	p.root = prefixhash.TokenRoot(mv.Model().Base, mv.Model().LoRA)
+	p.mix = prefixhash.Request{LoRA: mv.Model().LoRA, LoRAPath: mv.Model().LoRAPath, CacheSalt: mv.Salt(req)}
 }
 
 func (p *tokenPrompts) Len() int { return len(p.prompts) }
@@ -64,7 +49,7 @@ func (p *tokenPrompts) AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) [
 	return prefixhash.AppendTokens(dst, p.root, prompt.Tokens[:blocks*s.BlockSize], s.BlockSize, p.extras)
 }
 
-func (p *tokenPrompts) Mark(s *index.Scope, i int) (mark uint64, blocks int) {
+func (p *tokenPrompts) Sentinel(s *index.Scope, i int) (content uint64, blocks int) {
 	prompt := &p.prompts[i]
 	if prompt.Partial || s.BlockSize <= 0 || len(prompt.Tokens) < s.BlockSize {
 		return 0, 0

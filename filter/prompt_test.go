@@ -36,7 +36,7 @@ func TestSaltCountsWhereItIsRead(t *testing.T) {
 				r.Version = v
 				replicas = append(replicas, r)
 			}
-			mv := newBench(t, nil, replicas...).decider.views.of("m", "")
+			mv, _ := newBench(t, nil, replicas...).decider.Find("m", "")
 			chain := func(salt *string) []uint64 {
 				var p tokenPrompts
 				var out []uint64

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
+	"warmroute/internal/decision"
 )
 
 // All ProcessingResponses are built here. The constant ones are shared between
@@ -25,7 +26,7 @@ var (
 const chunkLimit = 62000
 
 // headersHint answers the request headers with d's hint.
-func headersHint(d Decision) *extprocv3.ProcessingResponse {
+func headersHint(d decision.Decision) *extprocv3.ProcessingResponse {
 	if d.Destination == "" {
 		return plainRequestHeaders
 	}
@@ -39,7 +40,7 @@ func headersHint(d Decision) *extprocv3.ProcessingResponse {
 
 // wholeHint answers the request headers, the body and the trailers with d's hint
 // and the whole body.
-func wholeHint(d Decision, body []byte) *extprocv3.ProcessingResponse {
+func wholeHint(d decision.Decision, body []byte) *extprocv3.ProcessingResponse {
 	common := &extprocv3.CommonResponse{
 		Status:       extprocv3.CommonResponse_CONTINUE_AND_REPLACE,
 		BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: body}},
@@ -54,7 +55,7 @@ func wholeHint(d Decision, body []byte) *extprocv3.ProcessingResponse {
 }
 
 // bodyHint answers a buffered request body with d's hint.
-func bodyHint(d Decision) *extprocv3.ProcessingResponse {
+func bodyHint(d decision.Decision) *extprocv3.ProcessingResponse {
 	if d.Destination == "" {
 		return plainRequestBody
 	}
@@ -66,7 +67,7 @@ func bodyHint(d Decision) *extprocv3.ProcessingResponse {
 	}
 }
 
-func hintHeaders(d Decision) *extprocv3.HeaderMutation {
+func hintHeaders(d decision.Decision) *extprocv3.HeaderMutation {
 	set := make([]*corev3.HeaderValueOption, 1, 2)
 	set[0] = overwrite(envoy.HeaderDestination, d.Destination)
 	if d.Rank != "" {
@@ -84,7 +85,7 @@ func overwrite(name, value string) *corev3.HeaderValueOption {
 
 // hintMetadata is the header's value once more, as envoy.lb dynamic metadata:
 // endpoint-picker protocol 004 wants both, and equal.
-func hintMetadata(d Decision) *structpb.Struct {
+func hintMetadata(d decision.Decision) *structpb.Struct {
 	value := structpb.NewStringValue(d.Destination)
 	lb := &structpb.Struct{Fields: map[string]*structpb.Value{envoy.HeaderDestination: value}}
 	return &structpb.Struct{Fields: map[string]*structpb.Value{envoy.MetadataLB: structpb.NewStructValue(lb)}}
@@ -116,7 +117,7 @@ func chunk(body []byte, end, request bool) *extprocv3.ProcessingResponse {
 
 // immediate ends the request with an HTTP status and the reason as its text.
 // Endpoint-picker mode only.
-func immediate(status typev3.StatusCode, reason Reason) *extprocv3.ProcessingResponse {
+func immediate(status typev3.StatusCode, reason decision.Reason) *extprocv3.ProcessingResponse {
 	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{
 		ImmediateResponse: &extprocv3.ImmediateResponse{
 			Status: &typev3.HttpStatus{Code: status}, Body: []byte("warmroute: " + string(reason) + "\n"),
@@ -126,7 +127,7 @@ func immediate(status typev3.StatusCode, reason Reason) *extprocv3.ProcessingRes
 }
 
 // reasonHeader answers response headers with the decision's reason for the client.
-func reasonHeader(reason Reason) *extprocv3.ProcessingResponse {
+func reasonHeader(reason decision.Reason) *extprocv3.ProcessingResponse {
 	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
 		Response: &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{
 			SetHeaders: []*corev3.HeaderValueOption{overwrite(envoy.HeaderReason, string(reason))},

@@ -7,25 +7,28 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 	"warmroute/internal/openai"
+	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
 )
 
 func query() *Query { return &Query{Route: openai.Chat, Body: []byte(chat)} }
 
-func (b *bench) route(q *Query) Decision { return b.router.Route(context.Background(), q) }
+func (b *bench) route(q *Query) decision.Decision { return b.router.Route(context.Background(), q) }
 
-func (b *bench) last() Record { return b.ring.Last(1, nil)[0] }
+func (b *bench) last() decision.Record { return b.ring.Last(1, nil)[0] }
 
 func TestTheReplicaWithTheLongestPrefixIsFirst(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2), replica(3), replica(4))
 	b.holds("10.0.0.3:8000", 0, 40)
 	b.holds("10.0.0.2:8000", 0, 10)
 	d := b.route(query())
-	if !strings.HasPrefix(d.Destination, "10.0.0.3:8000,10.0.0.2:8000,") || d.Reason != ReasonWarm || d.Rank != "" {
+	if !strings.HasPrefix(d.Destination, "10.0.0.3:8000,10.0.0.2:8000,") || d.Reason != decision.ReasonWarm || d.Rank != "" {
 		t.Errorf("decision %+v", d)
 	}
 	if r := b.last(); r.Predicted != 40*blockSize || r.Tokens != 1000 || r.Blocks != 999/blockSize || len(r.Candidates) != 4 || r.Model != "m" {
@@ -47,24 +50,23 @@ func TestTheLastTokenIsNeverCached(t *testing.T) {
 
 func TestReasonsOfPicks(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
-	if d := b.route(query()); d.Reason != ReasonCold || d.Destination == "" {
+	if d := b.route(query()); d.Reason != decision.ReasonCold || d.Destination == "" {
 		t.Errorf("nothing cached: %+v", d)
 	}
 	b.holds("10.0.0.1:8000", 0, 20)
-	load := b.decider.views.of("m", "").caches[0].load
-	load.pending.Add(9e9)
-	if d := b.route(query()); d.Reason != ReasonMoved || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") {
+	b.charge("10.0.0.1:8000", 1, 9*time.Second)
+	if d := b.route(query()); d.Reason != decision.ReasonMoved || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") {
 		t.Errorf("the warm one is busy: %+v", d)
 	}
-	load.inFlight.Add(100)
-	if d := b.route(query()); d.Reason != ReasonGuarded || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") {
+	b.charge("10.0.0.1:8000", 100, 0)
+	if d := b.route(query()); d.Reason != decision.ReasonGuarded || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") {
 		t.Errorf("the warm one is beyond the guard: %+v", d)
 	}
 	if _, err := b.book.Patch("", []byte(`{"hint_when_cold": false}`)); err != nil {
 		t.Fatal(err)
 	}
 	clear(b.index.blocks)
-	if d := b.route(query()); d.Reason != ReasonNoMatch || d.Destination != "" || d.Lease != nil {
+	if d := b.route(query()); d.Reason != decision.ReasonNoMatch || d.Destination != "" || d.Reservation != nil {
 		t.Errorf("cold hints are off: %+v", d)
 	}
 }
@@ -78,21 +80,21 @@ func TestNoHintHasItsOwnReason(t *testing.T) {
 		tok   tokens.Source
 		fleet *fleet.Replica
 		body  string
-		want  Reason
+		want  decision.Reason
 	}{
-		"not ready":      {fakeTokens{n: 100}, notReady, chat, ReasonNotReady},
-		"never ready":    {fakeTokens{n: 100}, silent, chat, ReasonNotReady},
-		"no tokens":      {fakeTokens{err: tokens.ErrNone}, replica(1), chat, ReasonNoTokens},
-		"too slow":       {fakeTokens{err: fmt.Errorf("render: %w", context.DeadlineExceeded)}, replica(1), chat, ReasonBudget},
+		"not ready":      {fakeTokens{n: 100}, notReady, chat, decision.ReasonNotReady},
+		"never ready":    {fakeTokens{n: 100}, silent, chat, decision.ReasonNotReady},
+		"no tokens":      {fakeTokens{err: tokens.ErrNone}, replica(1), chat, decision.ReasonNoTokens},
+		"too slow":       {fakeTokens{err: fmt.Errorf("render: %w", context.DeadlineExceeded)}, replica(1), chat, decision.ReasonBudget},
 		"duplicate key":  {fakeTokens{n: 100}, replica(1), `{"model":"m","model":"m","messages":[]}`, "duplicate_key"},
 		"lone surrogate": {fakeTokens{n: 100}, replica(1), `{"model":"m","messages":[{"role":"user","content":"\ud800"}]}`, "lone_surrogate"},
-		"panic":          {panicking{}, replica(1), chat, ReasonPanic},
+		"panic":          {panicking{}, replica(1), chat, decision.ReasonPanic},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, tt.tok, tt.fleet)
 			d := b.route(&Query{Route: openai.Chat, Body: []byte(tt.body)})
-			if d.Reason != tt.want || d.Destination != "" || d.Lease != nil {
+			if d.Reason != tt.want || d.Destination != "" || d.Reservation != nil {
 				t.Errorf("decision %+v, want %s", d, tt.want)
 			}
 			if b.last().Reason != tt.want {
@@ -129,17 +131,16 @@ func TestDecisionsSeeEachOther(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2), replica(3), replica(4))
 	b.holds("10.0.0.1:8000", 0, 60)
 	var wg sync.WaitGroup
-	leases := make(chan *Lease, 64)
+	leases := make(chan *decision.Reservation, 64)
 	for range 64 {
-		wg.Go(func() { leases <- b.route(query()).Lease })
+		wg.Go(func() { leases <- b.route(query()).Reservation })
 	}
 	wg.Wait()
 	close(leases)
-	caches := b.decider.views.of("m", "").caches
 	total, most := 0, 0
-	for _, c := range caches {
-		total += c.load.InFlight()
-		most = max(most, c.load.InFlight())
+	for _, a := range b.ledger.All() {
+		total += a.InFlight()
+		most = max(most, a.InFlight())
 	}
 	if total != 64 || most > 29 { // the guard: 1.5 * 16 + 4, and one past it
 		t.Errorf("%d in flight, %d on one replica", total, most)
@@ -150,44 +151,14 @@ func TestDecisionsSeeEachOther(t *testing.T) {
 		wg.Go(l.Release)
 	}
 	wg.Wait()
-	for _, c := range caches {
-		if c.load.InFlight() != 0 || c.load.Awaiting() != 0 || c.load.Pending() != 0 || c.load.Live() != 0 {
-			t.Errorf("%s keeps a charge", c.replica.Addr)
-		}
-	}
-}
-
-func TestClientStringsDoNotGrowTheViews(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 100}, replica(1))
-	for i := range 100 {
-		b.route(&Query{Route: openai.Chat, Body: []byte(fmt.Sprintf(`{"model":"x%d","messages":[]}`, i))})
-	}
-	n := 0
-	b.decider.views.now().models.Range(func(any, any) bool { n++; return true })
-	if n != 0 {
-		t.Errorf("%d views of models nobody serves", n)
-	}
-}
-
-func TestRingKeepsTheNewest(t *testing.T) {
-	g := NewRing(4)
-	for i := range 10 {
-		g.Put(&Record{Tokens: i, Candidates: make([]CandidateRecord, i%3)})
-	}
-	got := g.Last(99, nil)
-	if len(got) != 4 || got[0].Tokens != 9 || got[3].Tokens != 6 {
-		t.Errorf("ring holds %+v", got)
-	}
-	if got := g.Last(1, func(r *Record) bool { return r.Tokens == 7 }); len(got) != 1 || got[0].Seq != 8 {
-		t.Errorf("by match: %+v", got)
-	}
+	b.idle(t)
 }
 
 func TestErrorsOfTokensAreNotHints(t *testing.T) {
 	b := newBench(t, fakeTokens{err: errors.New("boom")}, replica(1))
 	q := query()
 	q.Pick = true
-	if d := b.route(q); d.Reason != ReasonAlways || d.Destination == "" {
+	if d := b.route(q); d.Reason != decision.ReasonAlways || d.Destination == "" {
 		t.Errorf("a gateway that needs a pick got %+v", d)
 	}
 }
@@ -203,11 +174,55 @@ func TestAnEstimateStaysWithinTheContext(t *testing.T) {
 		rep.Models[0].MaxLen = most
 		b := newBench(t, fakeTokens{err: tokens.ErrNone}, rep)
 		d := b.route(&Query{Route: openai.Chat, Body: []byte(body)})
-		if d.Lease == nil || b.last().Tokens/1000 != want/1000 {
+		if d.Reservation == nil || b.last().Tokens/1000 != want/1000 {
 			t.Errorf("context %d: %+v, estimated at %d tokens, want %d", most, d, b.last().Tokens, want)
 		}
 		if pending := b.ledger.Of(index.Holder{Replica: rep.Addr}).Pending(); most > 0 && pending > 1 {
 			t.Errorf("context %d: %.1f s of prefill are expected of it", most, pending)
 		}
+	}
+}
+
+func TestDisabledIsANoOp(t *testing.T) {
+	off := policy.KindDisabled
+	for name, c := range map[string]policy.Config{
+		"everywhere": {Overrides: policy.Overrides{RoutePolicy: &off}},
+		"one model":  {Models: map[string]policy.Overrides{"m": {RoutePolicy: &off}}},
+	} {
+		b := newBench(t, panicking{}, replica(1)) // whose tokens nobody may ask for
+		if _, err := b.book.Replace(c); err != nil {
+			t.Fatal(err)
+		}
+		d := b.route(query())
+		if d.Reason != decision.ReasonDisabled || d.Destination != "" || d.Reservation != nil {
+			t.Errorf("%s: %+v", name, d)
+		}
+		for h, l := range b.ledger.All() {
+			if l.InFlight() != 0 {
+				t.Errorf("%s: %v was charged", name, h)
+			}
+		}
+	}
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	if _, err := b.book.Replace(policy.Config{Overrides: policy.Overrides{RoutePolicy: &off}}); err != nil {
+		t.Fatal(err)
+	}
+	q := query()
+	q.Body = []byte(`{"this is`) // nothing is parsed: nobody notices
+	if d := b.route(q); d.Reason != decision.ReasonDisabled {
+		t.Errorf("with everything disabled a body was read: %+v", d)
+	}
+}
+
+func TestHybridUnknownEverywhereIsNoHint(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
+	b.index.hybrid = true
+	b.holds("10.0.0.1:8000", 0, 1)
+	if d := b.route(query()); d.Reason != decision.ReasonCold {
+		t.Errorf("one of two: %+v", d)
+	}
+	b.holds("10.0.0.2:8000", 0, 1)
+	if d := b.route(query()); d.Reason != decision.ReasonHybridUnknown || d.Destination != "" {
+		t.Errorf("all: %+v", d)
 	}
 }

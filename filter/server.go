@@ -13,6 +13,8 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"warmroute/internal/decision"
 )
 
 // ServerOptions configures a Server.
@@ -97,7 +99,7 @@ func (s *Server) contain(st *stream, err *error) {
 		return
 	}
 	if st.ours && !st.decided {
-		st.d, st.decided = s.router.Skip(&st.q, ReasonPanic), true
+		st.d, st.decided = s.router.Skip(&st.q, decision.ReasonPanic), true
 	}
 	s.router.metrics.panics.Inc()
 	s.o.Log.Error("filter: stream panicked", "panic", panicKind(p), "stack", string(debug.Stack())) // a stack holds addresses, no text
@@ -183,14 +185,14 @@ func (s *Server) join(chunks [][]byte) (body []byte, done func()) {
 }
 
 // refusal is the HTTP status a decision without a hint means in picker mode.
-func (s *Server) refusal(reason Reason) (typev3.StatusCode, bool) {
+func (s *Server) refusal(reason decision.Reason) (typev3.StatusCode, bool) {
 	if !s.o.Picker {
 		return 0, false
 	}
 	switch reason {
-	case ReasonNotReady, ReasonEmptySubset:
+	case decision.ReasonNotReady, decision.ReasonEmptySubset:
 		return typev3.StatusCode_ServiceUnavailable, true
-	case ReasonSaturated:
+	case decision.ReasonSaturated:
 		return typev3.StatusCode_TooManyRequests, true
 	}
 	return 0, false

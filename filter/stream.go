@@ -12,6 +12,8 @@ import (
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
+	"warmroute/internal/decision"
+	"warmroute/internal/extprocwire"
 	"warmroute/internal/openai"
 )
 
@@ -35,7 +37,7 @@ type stream struct {
 	priorities int  // copies of the priority header
 	ours       bool // the route carries a prompt
 	decided    bool
-	d          Decision
+	d          decision.Decision
 	held       [][]byte // duplex: chunks not given back yet
 	size       int      // bytes in held
 	ended      bool     // the request's end of stream was seen
@@ -126,11 +128,11 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 	st.ended = h.GetEndOfStream()
 	switch {
 	case !st.ours || st.ended:
-		st.skip(ReasonNotOurs)
+		st.skip(decision.ReasonNotOurs)
 	case st.crowded:
-		st.skip(ReasonStreams)
+		st.skip(decision.ReasonStreams)
 	case st.mode == modev3.ProcessingMode_NONE, st.mode == modev3.ProcessingMode_STREAMED:
-		st.skip(ReasonMode)
+		st.skip(decision.ReasonMode)
 	case st.duplex():
 		return out // held until the body is complete
 	default:
@@ -140,7 +142,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 }
 
 // answer is build(decision), or the protocol's error status in picker mode.
-func (st *stream) answer(build func(Decision) *response) *response {
+func (st *stream) answer(build func(decision.Decision) *response) *response {
 	if code, ok := st.srv.refusal(st.d.Reason); ok {
 		st.refused = true
 		return immediate(code, st.d.Reason)
@@ -150,9 +152,9 @@ func (st *stream) answer(build func(Decision) *response) *response {
 
 // decide takes the decision, after a look for any replica where the gateway
 // cannot do without one.
-func (st *stream) decide(d Decision) {
+func (st *stream) decide(d decision.Decision) {
 	st.d, st.decided = d, true
-	if st.srv.o.AlwaysPick && d.Destination == "" && d.Reason != ReasonUnfinished {
+	if st.srv.o.AlwaysPick && d.Destination == "" && d.Reason != decision.ReasonUnfinished {
 		if _, refused := st.srv.refusal(d.Reason); !refused {
 			st.srv.router.Any(&st.q, &st.d)
 		}
@@ -160,7 +162,7 @@ func (st *stream) decide(d Decision) {
 }
 
 // skip decides a request that is not judged, and says why.
-func (st *stream) skip(reason Reason) { st.decide(st.srv.router.Skip(&st.q, reason)) }
+func (st *stream) skip(reason decision.Reason) { st.decide(st.srv.router.Skip(&st.q, reason)) }
 
 func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out []*response) []*response {
 	if st.decided || st.ended || !st.ours {
@@ -169,13 +171,13 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 	st.ended = b.GetEndOfStream()
 	switch {
 	case len(b.GetBody()) > st.srv.o.MaxBody:
-		st.skip(ReasonBodyTooLarge)
+		st.skip(decision.ReasonBodyTooLarge)
 	case !st.ended && st.mode == modev3.ProcessingMode_BUFFERED_PARTIAL:
-		st.skip(ReasonBodyCut)
+		st.skip(decision.ReasonBodyCut)
 	default:
 		st.route(ctx, b.GetBody())
 	}
-	recycle(b.Body)
+	extprocwire.Recycle(b.Body)
 	b.Body = nil
 	return append(out, st.answer(bodyHint))
 }
@@ -194,7 +196,7 @@ func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*
 	case st.ended:
 		return st.flush(ctx, out, true)
 	case st.size > st.srv.o.MaxBody:
-		st.skip(ReasonBodyTooLarge)
+		st.skip(decision.ReasonBodyTooLarge)
 		return st.flush(ctx, out, false)
 	}
 	return out
@@ -242,7 +244,7 @@ func (st *stream) expire(out []*response) []*response {
 	if st.decided || !st.ours {
 		return out
 	}
-	st.skip(ReasonBodySlow)
+	st.skip(decision.ReasonBodySlow)
 	return st.flush(context.Background(), out, false)
 }
 
@@ -261,7 +263,7 @@ func (st *stream) requestTrailers(ctx context.Context, out []*response) []*respo
 	}
 	body := bytes.Join(st.release(), nil)
 	st.route(ctx, body)
-	return append(out, st.answer(func(d Decision) *response { return wholeHint(d, body) })) // answers the trailers, too
+	return append(out, st.answer(func(d decision.Decision) *response { return wholeHint(d, body) })) // answers the trailers, too
 }
 
 func (st *stream) responseHeaders(m *request) *response {
@@ -269,8 +271,8 @@ func (st *stream) responseHeaders(m *request) *response {
 		st.srv.router.Served(&st.d, addr)
 	}
 	st.answered, st.over = true, m.GetResponseHeaders().GetEndOfStream()
-	if st.d.Lease != nil {
-		st.d.Lease.Answered(responseStatus(m.GetResponseHeaders()))
+	if st.d.Reservation != nil {
+		st.d.Reservation.Answered(responseStatus(m.GetResponseHeaders()))
 	}
 	if st.srv.o.ReasonHeader && st.decided {
 		return reasonHeader(st.d.Reason)
@@ -286,11 +288,11 @@ func (st *stream) close() {
 		st.srv.router.metrics.stream.Observe(st.spent.Seconds())
 	}
 	if st.ours && !st.decided {
-		st.d, st.decided = st.srv.router.Skip(&st.q, ReasonUnfinished), true
+		st.d, st.decided = st.srv.router.Skip(&st.q, decision.ReasonUnfinished), true
 	}
-	if st.d.Lease != nil {
-		st.conclude(st.d.Lease)
-		st.d.Lease.Release()
+	if st.d.Reservation != nil {
+		st.conclude(st.d.Reservation)
+		st.d.Reservation.Release()
 	}
 }
 
@@ -300,7 +302,7 @@ func (st *stream) close() {
 // In FULL_DUPLEX_STREAMED mode without a response phase Envoy 1.40 ends the
 // stream once the request is through, and nothing is known: it is taken for well
 // served. The shipped configuration asks for response headers and trailers there.
-func (st *stream) conclude(l *Lease) {
+func (st *stream) conclude(l *decision.Reservation) {
 	switch {
 	case st.duplex() && !st.answered:
 		l.Answered(http.StatusOK)

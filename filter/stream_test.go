@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
+	"warmroute/internal/decision"
 )
 
 const (
@@ -110,7 +111,7 @@ type sequence struct {
 	name   string
 	send   []*request
 	want   string
-	reason Reason
+	reason decision.Reason
 }
 
 // sequences is the protocol, per body mode.
@@ -118,120 +119,120 @@ func sequences() []sequence {
 	big := strings.Repeat("x", 64<<10)
 	return []sequence{
 		{"buffered", []*request{headers(buffered, "POST", chatPath, false), body(chat, true)},
-			"headers | body+endpoint", ReasonCold},
+			"headers | body+endpoint", decision.ReasonCold},
 		{"buffered, query string", []*request{headers(buffered, "POST", chatPath+"?x=1", false), body(chat, true)},
-			"headers | body+endpoint", ReasonCold},
+			"headers | body+endpoint", decision.ReasonCold},
 		{"buffered, response phases", []*request{headers(buffered, "POST", chatPath, false), body(chat, true), responseHeaders(), responseTrailers()},
-			"headers | body+endpoint | rheaders | rtrailers", ReasonCold},
+			"headers | body+endpoint | rheaders | rtrailers", decision.ReasonCold},
 		{"buffered, trailers after the body", []*request{headers(buffered, "POST", chatPath, false), body(chat, false), trailers()},
-			"headers | body+endpoint | trailers", ReasonCold},
+			"headers | body+endpoint | trailers", decision.ReasonCold},
 		{"buffered, duplicate end of stream", []*request{headers(buffered, "POST", chatPath, false), body(chat, true), body("", true)},
-			"headers | body+endpoint | body", ReasonCold},
+			"headers | body+endpoint | body", decision.ReasonCold},
 		{"buffered, unreadable", []*request{headers(buffered, "POST", chatPath, false), body(`{"model":`, true)},
 			"headers | body", "unreadable_json"},
 		{"buffered, empty", []*request{headers(buffered, "POST", chatPath, false), body("", true)},
 			"headers | body", "unreadable_json"},
 		{"buffered, unknown model", []*request{headers(buffered, "POST", chatPath, false), body(strings.Replace(chat, `"m"`, `"x"`, 1), true)},
-			"headers | body", ReasonUnknownModel},
+			"headers | body", decision.ReasonUnknownModel},
 		{"get", []*request{headers(buffered, "GET", "/v1/models", true)},
-			"headers", ReasonNotOurs},
+			"headers", decision.ReasonNotOurs},
 		{"post without a body", []*request{headers(buffered, "POST", chatPath, true)},
-			"headers", ReasonNotOurs},
+			"headers", decision.ReasonNotOurs},
 		{"another route with a body", []*request{headers(buffered, "POST", "/v1/embeddings", false), body(chat, true)},
-			"headers | body", ReasonNotOurs},
+			"headers | body", decision.ReasonNotOurs},
 		{"partial, whole", []*request{headers(partial, "POST", chatPath, false), body(chat, true)},
-			"headers | body+endpoint", ReasonCold},
+			"headers | body+endpoint", decision.ReasonCold},
 		{"partial, cut", []*request{headers(partial, "POST", chatPath, false), body(chat[:20], false)},
-			"headers | body", ReasonBodyCut},
+			"headers | body", decision.ReasonBodyCut},
 		{"streamed", []*request{headers(streamed, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], true)},
-			"headers | body | body", ReasonMode},
+			"headers | body | body", decision.ReasonMode},
 		{"duplex", []*request{headers(duplex, "POST", chatPath, false), body(chat, true)},
-			" | headers+endpoint,body(57 end)", ReasonCold},
+			" | headers+endpoint,body(57 end)", decision.ReasonCold},
 		{"duplex, chunks", []*request{headers(duplex, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], true)},
-			" |  | headers+endpoint,body(20),body(37 end)", ReasonCold},
+			" |  | headers+endpoint,body(20),body(37 end)", decision.ReasonCold},
 		{"duplex, empty last chunk", []*request{headers(duplex, "POST", chatPath, false), body(chat, false), body("", true)},
-			" |  | headers+endpoint,body(57),body(0 end)", ReasonCold},
+			" |  | headers+endpoint,body(57),body(0 end)", decision.ReasonCold},
 		{"duplex, duplicate end of stream", []*request{headers(duplex, "POST", chatPath, false), body(chat, true), body("x", true), body("", true)},
-			" | headers+endpoint,body(57 end) |  | ", ReasonCold},
+			" | headers+endpoint,body(57 end) |  | ", decision.ReasonCold},
 		{"duplex, ended by trailers", []*request{headers(duplex, "POST", chatPath, false), body(chat, false), trailers()},
-			" |  | headers+endpoint(57 whole)", ReasonCold},
+			" |  | headers+endpoint(57 whole)", decision.ReasonCold},
 		{"duplex, chunks ended by trailers", []*request{headers(duplex, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], false), body("", false), trailers()},
-			" |  |  |  | headers+endpoint(57 whole)", ReasonCold},
+			" |  |  |  | headers+endpoint(57 whole)", decision.ReasonCold},
 		{"duplex, unreadable, ended by trailers", []*request{headers(duplex, "POST", chatPath, false), body("{", false), trailers()},
 			" |  | headers(1 whole)", "unreadable_json"},
 		{"duplex, trailers alone", []*request{headers(duplex, "POST", chatPath, false), trailers()},
 			" | headers(0 whole)", "unreadable_json"},
 		{"duplex, get", []*request{headers(duplex, "GET", "/v1/models", true)},
-			"headers", ReasonNotOurs},
+			"headers", decision.ReasonNotOurs},
 		{"duplex, another route", []*request{headers(duplex, "POST", "/v1/embeddings", false), body("abc", false), body("", true)},
-			"headers | body(3) | body(0 end)", ReasonNotOurs},
+			"headers | body(3) | body(0 end)", decision.ReasonNotOurs},
 		{"duplex, large chunk is split", []*request{headers(duplex, "POST", "/v1/embeddings", false), body(big, true)},
-			"headers | body(62000),body(3536 end)", ReasonNotOurs},
+			"headers | body(62000),body(3536 end)", decision.ReasonNotOurs},
 		{"duplex, too large", []*request{headers(duplex, "POST", chatPath, false), body(big, false), body(big, false), body(big, false), body("", true)},
-			" |  | headers,body(62000),body(3536),body(62000),body(3536) | body(62000),body(3536) | body(0 end)", ReasonBodyTooLarge},
+			" |  | headers,body(62000),body(3536),body(62000),body(3536) | body(62000),body(3536) | body(0 end)", decision.ReasonBodyTooLarge},
 		{"duplex, responses", []*request{headers(duplex, "POST", chatPath, false), body(chat, true), responseHeaders(), responseBody("abc", false), responseBody("", true), responseTrailers()},
-			" | headers+endpoint,body(57 end) | rheaders | rbody(3) | rbody(0 end) | rtrailers", ReasonCold},
+			" | headers+endpoint,body(57 end) | rheaders | rbody(3) | rbody(0 end) | rtrailers", decision.ReasonCold},
 		{"buffered, too large", []*request{headers(buffered, "POST", chatPath, false), body(big+big, true)},
-			"headers | body", ReasonBodyTooLarge},
+			"headers | body", decision.ReasonBodyTooLarge},
 		{"buffered, empty last chunk", []*request{headers(buffered, "POST", chatPath, false), body(chat, false), body("", true)},
-			"headers | body+endpoint | body", ReasonCold},
+			"headers | body+endpoint | body", decision.ReasonCold},
 		{"buffered, trailers alone", []*request{headers(buffered, "POST", chatPath, false), trailers()},
-			"headers | trailers", ReasonUnfinished},
+			"headers | trailers", decision.ReasonUnfinished},
 		{"buffered, responses streamed", []*request{headers(buffered, "POST", chatPath, false), body(chat, true), responseHeaders(), responseBody("abc", false), responseBody("", true)},
-			"headers | body+endpoint | rheaders | rbody | rbody", ReasonCold},
+			"headers | body+endpoint | rheaders | rbody | rbody", decision.ReasonCold},
 		{"answered by Envoy itself", []*request{headers(buffered, "POST", chatPath, false), responseHeaders(), responseBody("abc", true)},
-			"headers | rheaders | rbody", ReasonUnfinished},
+			"headers | rheaders | rbody", decision.ReasonUnfinished},
 		{"the client leaves", []*request{headers(buffered, "POST", chatPath, false)},
-			"headers", ReasonUnfinished},
+			"headers", decision.ReasonUnfinished},
 		{"partial, the client leaves", []*request{headers(partial, "POST", chatPath, false)},
-			"headers", ReasonUnfinished},
+			"headers", decision.ReasonUnfinished},
 		{"streamed, the client leaves", []*request{headers(streamed, "POST", chatPath, false), body(chat[:20], false)},
-			"headers | body", ReasonMode},
+			"headers | body", decision.ReasonMode},
 		{"duplex, the client leaves", []*request{headers(duplex, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], false)},
-			" |  | ", ReasonUnfinished},
+			" |  | ", decision.ReasonUnfinished},
 		{"nothing comes", nil, "", ""},
 		{"none", []*request{headers(modev3.ProcessingMode_NONE, "POST", chatPath, false), responseHeaders()},
-			"headers | rheaders", ReasonMode},
+			"headers | rheaders", decision.ReasonMode},
 		{"streamed, trailers", []*request{headers(streamed, "POST", chatPath, false), body(chat, false), trailers()},
-			"headers | body | trailers", ReasonMode},
+			"headers | body | trailers", decision.ReasonMode},
 		{"partial, trailers", []*request{headers(partial, "POST", chatPath, false), body(chat, false), trailers()},
-			"headers | body | trailers", ReasonBodyCut},
+			"headers | body | trailers", decision.ReasonBodyCut},
 		{"duplex, three ends", []*request{headers(duplex, "POST", chatPath, false), body(chat, true), body("", true), trailers()},
-			" | headers+endpoint,body(57 end) |  | trailers", ReasonCold},
+			" | headers+endpoint,body(57 end) |  | trailers", decision.ReasonCold},
 		{"duplex, ended by trailers after too much", []*request{headers(duplex, "POST", chatPath, false), body(big, false), body(big, false), trailers()},
-			" |  | headers,body(62000),body(3536),body(62000),body(3536) | trailers", ReasonBodyTooLarge},
+			" |  | headers,body(62000),body(3536),body(62000),body(3536) | trailers", decision.ReasonBodyTooLarge},
 		{"duplex, empty", []*request{headers(duplex, "POST", chatPath, false), body("", true)},
 			" | headers,body(0 end)", "unreadable_json"},
 		{"duplex, one byte at a time", append([]*request{headers(duplex, "POST", chatPath, false)}, bytewise("{}")...),
 			" |  | headers,body(1),body(1 end)", "no_model"},
 		{"duplex, another route ended by trailers", []*request{headers(duplex, "POST", "/v1/embeddings", false), body("abc", false), trailers()},
-			"headers | body(3) | trailers", ReasonNotOurs},
+			"headers | body(3) | trailers", decision.ReasonNotOurs},
 		{"duplex, trailers before the headers' answer, then an end", []*request{headers(duplex, "POST", chatPath, false), trailers(), body("", true)},
 			" | headers(0 whole) | ", "unreadable_json"},
 		{"duplex, empty chunks", []*request{headers(duplex, "POST", chatPath, false), body("", false), body(chat, false), body("", false), body("", true)},
-			" |  |  |  | headers+endpoint,body(57),body(0 end)", ReasonCold},
+			" |  |  |  | headers+endpoint,body(57),body(0 end)", decision.ReasonCold},
 		{"duplex, headers end the stream, then trailers", []*request{headers(duplex, "POST", chatPath, true), trailers()},
-			"headers | trailers", ReasonNotOurs},
+			"headers | trailers", decision.ReasonNotOurs},
 		{"buffered, an end over 1 MB twice", []*request{headers(buffered, "POST", chatPath, false), body(chat, true), body(strings.Repeat("x", 1<<20), true)},
-			"headers | body+endpoint | body", ReasonCold},
+			"headers | body+endpoint | body", decision.ReasonCold},
 		{"duplex, an end over 1 MB twice", []*request{headers(duplex, "POST", chatPath, false), body(chat, true), body(strings.Repeat("x", 1<<20), true)},
-			" | headers+endpoint,body(57 end) | ", ReasonCold},
+			" | headers+endpoint,body(57 end) | ", decision.ReasonCold},
 		{"partial, duplicate end of stream", []*request{headers(partial, "POST", chatPath, false), body(chat, true), body("", true)},
-			"headers | body+endpoint | body", ReasonCold},
+			"headers | body+endpoint | body", decision.ReasonCold},
 		{"partial, cut, the rest follows", []*request{headers(partial, "POST", chatPath, false), body(chat[:20], false), body(chat[20:], true)},
-			"headers | body | body", ReasonBodyCut},
+			"headers | body | body", decision.ReasonBodyCut},
 		{"streamed, duplicate end of stream", []*request{headers(streamed, "POST", chatPath, false), body(chat, true), body("", true)},
-			"headers | body | body", ReasonMode},
+			"headers | body | body", decision.ReasonMode},
 		{"streamed, get", []*request{headers(streamed, "GET", "/v1/models", true)},
-			"headers", ReasonNotOurs},
+			"headers", decision.ReasonNotOurs},
 		{"an Envoy that does not tell its mode", []*request{untold(headers(buffered, "POST", chatPath, false)), body(chat, true)},
-			"headers | body+endpoint", ReasonCold},
+			"headers | body+endpoint", decision.ReasonCold},
 		{"a body without headers", []*request{body(chat, true)},
 			"body", ""},
 		{"trailers without headers", []*request{trailers()},
 			"trailers", ""},
 		{"nothing inside", []*request{{}, headers(buffered, "GET", "/", true)},
-			" | headers", ReasonNotOurs},
+			" | headers", decision.ReasonNotOurs},
 	}
 }
 
@@ -282,9 +283,9 @@ func TestSequences(t *testing.T) {
 
 // reasoned fails unless the only request so far was counted with that reason,
 // "" for none, and recorded.
-func (b *bench) reasoned(t *testing.T, want Reason) {
+func (b *bench) reasoned(t *testing.T, want decision.Reason) {
 	t.Helper()
-	for _, r := range Reasons() {
+	for _, r := range decision.Reasons() {
 		var m dto.Metric
 		if err := b.router.metrics.reasons[r].Write(&m); err != nil {
 			t.Fatal(err)
@@ -295,7 +296,7 @@ func (b *bench) reasoned(t *testing.T, want Reason) {
 	}
 	last := b.ring.Last(2, nil)
 	switch {
-	case want == "" || want == ReasonNotOurs:
+	case want == "" || want == decision.ReasonNotOurs:
 		if len(last) > 0 {
 			t.Errorf("recorded: %+v", last)
 		}

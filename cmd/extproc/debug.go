@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"warmroute/filter"
+	"warmroute/internal/decision"
 )
 
 // lastDecisions is how many decisions /debug/explain shows where the query does
@@ -17,7 +17,7 @@ const lastDecisions = 20
 // explain answers GET /debug/explain?id=REQUEST_ID&reason=…&n=…: the newest
 // recorded decisions that match, newest first, as {"decisions": [...]}, and with
 // them the features whose ids are not computed in process any more, if any.
-func explain(ring *filter.Ring, demoted func() []demotion) http.Handler {
+func explain(ring *decision.Ring, demoted func() []demotion) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		n := lastDecisions
@@ -28,14 +28,14 @@ func explain(ring *filter.Ring, demoted func() []demotion) http.Handler {
 				return
 			}
 		}
-		id, reason := q.Get("id"), filter.Reason(q.Get("reason"))
-		found := ring.Last(n, func(rec *filter.Record) bool {
+		id, reason := q.Get("id"), decision.Reason(q.Get("reason"))
+		found := ring.Last(n, func(rec *decision.Record) bool {
 			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
 		})
 		w.Header().Set("Content-Type", "application/json")
 		answer := struct {
-			Decisions []filter.Record `json:"decisions"`
-			Demoted   []demotion      `json:"demoted,omitempty"`
+			Decisions []decision.Record `json:"decisions"`
+			Demoted   []demotion        `json:"demoted,omitempty"`
 		}{found, demoted()}
 		_ = json.NewEncoder(w).Encode(answer) // the client has gone
 	})

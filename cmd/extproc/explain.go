@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"warmroute/filter"
+	"warmroute/internal/decision"
 	"warmroute/internal/openai"
 	"warmroute/internal/policy"
 )
@@ -45,8 +46,8 @@ func explainNow(router *filter.Router, maxBody int, demoted func() []demotion) h
 		rec := router.Explain(r.Context(), q)
 		w.Header().Set("Content-Type", "application/json")
 		answer := struct {
-			Decision filter.Record `json:"decision"`
-			Demoted  []demotion    `json:"demoted,omitempty"`
+			Decision decision.Record `json:"decision"`
+			Demoted  []demotion      `json:"demoted,omitempty"`
 		}{rec, demoted()}
 		_ = json.NewEncoder(w).Encode(answer) // the client has gone
 	})
@@ -101,25 +102,25 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 }
 
 // ask gets the record from the router, and which features are demoted.
-func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (filter.Record, []demotion, error) {
+func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (decision.Record, []demotion, error) {
 	if o.id == "" {
 		query := url.Values{"path": {o.path}, "tenant": {o.tenant}, "subset": {o.subset}}
 		var answer struct {
-			Decision filter.Record
+			Decision decision.Record
 			Demoted  []demotion
 		}
 		err := fetch(ctx, http.MethodPost, base+query.Encode(), body, &answer)
 		return answer.Decision, answer.Demoted, err
 	}
 	var answer struct {
-		Decisions []filter.Record
+		Decisions []decision.Record
 		Demoted   []demotion
 	}
 	if err := fetch(ctx, http.MethodGet, base+url.Values{"id": {o.id}}.Encode(), nil, &answer); err != nil {
-		return filter.Record{}, nil, err
+		return decision.Record{}, nil, err
 	}
 	if len(answer.Decisions) == 0 {
-		return filter.Record{}, nil, fmt.Errorf("the router has no decision with id %q, or no longer; filter.decisions is how many it keeps", o.id)
+		return decision.Record{}, nil, fmt.Errorf("the router has no decision with id %q, or no longer; filter.decisions is how many it keeps", o.id)
 	}
 	return answer.Decisions[0], answer.Demoted, nil
 }
@@ -146,7 +147,7 @@ func fetch(ctx context.Context, method, url string, body io.Reader, to any) erro
 
 // printRecord prints a decision for people: what was known, then the candidates,
 // best first.
-func printRecord(w io.Writer, rec filter.Record, demoted []demotion) error {
+func printRecord(w io.Writer, rec decision.Record, demoted []demotion) error {
 	chosen, others, _ := strings.Cut(rec.Chosen, ",")
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
@@ -181,14 +182,14 @@ func printRecord(w io.Writer, rec filter.Record, demoted []demotion) error {
 }
 
 // byMerit puts the winner first, then orders by verdict and cost.
-func byMerit(all []filter.CandidateRecord, chosen string) []filter.CandidateRecord {
-	won := func(c filter.CandidateRecord) int {
+func byMerit(all []decision.CandidateRecord, chosen string) []decision.CandidateRecord {
+	won := func(c decision.CandidateRecord) int {
 		if c.Replica == chosen {
 			return 0
 		}
 		return 1
 	}
-	return slices.SortedStableFunc(slices.Values(all), func(a, b filter.CandidateRecord) int {
+	return slices.SortedStableFunc(slices.Values(all), func(a, b decision.CandidateRecord) int {
 		return cmp.Or(cmp.Compare(won(a), won(b)), cmp.Compare(a.Score.Verdict, b.Score.Verdict), cmp.Compare(a.Score.Cost, b.Score.Cost))
 	})
 }
@@ -197,7 +198,7 @@ var errNothingToJudge = errors.New("the decision has no candidates to judge agai
 
 // printAgain says what the policy of a configuration makes of the recorded
 // snapshot.
-func (o *explainOptions) printAgain(w io.Writer, rec filter.Record, c policy.Config) error {
+func (o *explainOptions) printAgain(w io.Writer, rec decision.Record, c policy.Config) error {
 	if len(rec.Candidates) == 0 {
 		return errNothingToJudge
 	}

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
-	"warmroute/filter"
 	"warmroute/internal/certs"
+	"warmroute/internal/extprocwire"
 )
 
 const (
@@ -37,7 +37,7 @@ const (
 // grpcOptions are those of the server Envoy dials.
 func grpcOptions(tls *certs.Source) []grpc.ServerOption {
 	options := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(filter.NewCodec()),
+		grpc.ForceServerCodecV2(extprocwire.NewCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer),

@@ -21,10 +21,12 @@ import (
 	"warmroute/internal/admin"
 	"warmroute/internal/certs"
 	"warmroute/internal/config"
+	"warmroute/internal/decision"
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kube"
+	"warmroute/internal/load"
 	"warmroute/internal/policy"
 	"warmroute/internal/shortfall"
 	"warmroute/internal/telemetry"
@@ -83,10 +85,10 @@ type router struct {
 	remote  *tokens.Remote
 	local   *tokens.Local // nil when no model is configured
 	loading loading
-	ring    *filter.Ring
-	ledger  *filter.Ledger
+	ring    *decision.Ring
+	ledger  *load.Ledger
 	book    *policy.Book
-	decider *filter.Decider
+	decider *decision.Decider
 	filter  *filter.Router
 	watch   *shortfall.Watch
 	server  *filter.Server
@@ -98,7 +100,7 @@ type router struct {
 
 // newRouter makes everything and starts nothing.
 func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, error) {
-	r := &router{c: c, log: log, ring: filter.NewRing(c.Filter.Decisions), ledger: filter.NewLedger(nil)}
+	r := &router{c: c, log: log, ring: decision.NewRing(c.Filter.Decisions), ledger: load.NewLedger(nil)}
 	var err error
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
@@ -140,8 +142,8 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	if r.book, err = policy.NewBook(c.Policy); err != nil {
 		return nil, err
 	}
-	r.decider = filter.NewDecider(r.fleet, r.index, r.ledger, r.book, filter.DeciderOptions{Ranked: c.Filter.named()})
-	reg.MustRegister(r.decider)
+	r.decider = decision.New(r.fleet, r.index, r.ledger, r.book, decision.Options{Ranked: c.Filter.named()})
+	reg.MustRegister(r.decider, r.ledger)
 	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log})
 	if c.TLS.Enabled() {
 		if r.certs, err = certs.New(c.TLS, log); err != nil {

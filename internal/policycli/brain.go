@@ -5,9 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"warmroute/filter"
 	"warmroute/index"
+	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/internal/policy"
 	"warmroute/prefixhash"
 )
@@ -38,14 +39,14 @@ type Brain struct {
 	replicas []*fleet.Replica
 	at       map[string]int // replica by address
 	index    *index.Index
-	ledger   *filter.Ledger
-	decider  *filter.Decider
-	work     filter.Work
-	ask      filter.Ask
+	ledger   *load.Ledger
+	decider  *decision.Decider
+	work     decision.Work
+	ask      decision.Ask
 	prompt   prompt
-	lives    []uint64                // incarnation by replica
-	parents  map[int64]int64         // block → the one before it, as requests have shown; -1 = it is a first one
-	open     map[int]filter.Decision // by request id
+	lives    []uint64                  // incarnation by replica
+	parents  map[int64]int64           // block → the one before it, as requests have shown; -1 = it is a first one
+	open     map[int]decision.Decision // by request id
 	batch    index.Batch
 	scraped  time.Time
 }
@@ -62,12 +63,12 @@ func New(o Options) (*Brain, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Brain{o: o, now: start, at: map[string]int{}, parents: map[int64]int64{}, open: map[int]filter.Decision{}}
+	b := &Brain{o: o, now: start, at: map[string]int{}, parents: map[int64]int64{}, open: map[int]decision.Decision{}}
 	clock := func() time.Time { return b.now }
 	if b.index, err = index.New(index.Options{Now: clock, ReplicaTTL: 10 * 365 * 24 * time.Hour}); err != nil {
 		return nil, err
 	}
-	b.ledger = filter.NewLedger(clock)
+	b.ledger = load.NewLedger(clock)
 	for i := range o.Replicas {
 		// Addresses that sort like numbers.
 		r := &fleet.Replica{
@@ -79,7 +80,7 @@ func New(o Options) (*Brain, error) {
 		b.lives = append(b.lives, b.index.Begin(index.Holder{Replica: r.Addr}))
 	}
 	b.fleet = fleet.NewSnapshot(b.replicas...)
-	b.decider = filter.NewDecider(b, b.index, b.ledger, book, filter.DeciderOptions{Now: clock, Seed: o.Seed})
+	b.decider = decision.New(b, b.index, b.ledger, book, decision.Options{Now: clock, Seed: o.Seed})
 	return b, nil
 }
 
@@ -109,9 +110,9 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 		b.prompt.keys = append(b.prompt.keys, key(block))
 	}
 	b.prompt.input = input
-	b.ask = filter.Ask{Model: model, Prompts: &b.prompt}
+	b.ask = decision.Ask{Model: model, Prompts: &b.prompt}
 	d := b.decider.Decide(&b.ask, &b.work)
-	if d.Lease == nil {
+	if d.Reservation == nil {
 		return -1
 	}
 	b.open[id] = d
@@ -129,16 +130,16 @@ func (b *Brain) Routed(id, replica int) {
 // First says that a request's first token came.
 func (b *Brain) First(id int) {
 	if d, ok := b.open[id]; ok && b.o.Told {
-		d.Lease.FirstToken()
+		d.Reservation.FirstToken()
 	}
 }
 
 // Done says that a request ended well.
 func (b *Brain) Done(id int) {
 	if d, ok := b.open[id]; ok {
-		d.Lease.Answered(200)
-		d.Lease.Ended(true)
-		d.Lease.Release()
+		d.Reservation.Answered(200)
+		d.Reservation.Ended(true)
+		d.Reservation.Release()
 		delete(b.open, id)
 	}
 }
@@ -222,7 +223,7 @@ func (p *prompt) AppendKeys(dst []prefixhash.Key, _ *index.Scope, _ int) []prefi
 	return append(dst, p.keys...)
 }
 
-func (p *prompt) Mark(*index.Scope, int) (mark uint64, blocks int) {
+func (p *prompt) Sentinel(*index.Scope, int) (content uint64, blocks int) {
 	if len(p.keys) == 0 {
 		return 0, 0
 	}

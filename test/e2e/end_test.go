@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/filter"
+	"warmroute/internal/decision"
 	"warmroute/internal/vllmsim"
 )
 
@@ -109,7 +109,7 @@ func TestEnvoyWaitsNoLonger(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 			st.until(20*time.Second, "the stream ends", func() bool { return st.metrics()["warmroute_streams"] == 0 })
-			if r := st.wantReasons(1, 0); r[string(filter.ReasonUnfinished)] != 1 {
+			if r := st.wantReasons(1, 0); r[string(decision.ReasonUnfinished)] != 1 {
 				t.Errorf("reasons %v", r)
 			}
 			for name, v := range st.metrics() {

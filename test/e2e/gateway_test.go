@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
-	"warmroute/filter"
+	"warmroute/internal/decision"
 )
 
 // Places in the bootstrap.
@@ -198,7 +198,7 @@ $1`, envoy.HeaderDestination))
 			tor.idle(t)
 			judged, m := 0, tor.metrics()
 			for reason, n := range tor.reasons() {
-				if filter.Reason(reason).Hint() {
+				if decision.Reason(reason).Hint() {
 					judged += n
 				}
 			}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/filter"
+	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
 )
@@ -276,7 +276,7 @@ func (st *stack) wantReasons(requests int, share float64) map[string]int {
 	sum, hints := 0, 0
 	for reason, n := range reasons {
 		sum += n
-		if filter.Reason(reason).Hint() {
+		if decision.Reason(reason).Hint() {
 			hints += n
 		}
 	}

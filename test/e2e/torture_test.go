@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/filter"
+	"warmroute/internal/decision"
 )
 
 // A torture is one Envoy in one body mode, with replicas that keep what they get.
@@ -403,7 +403,7 @@ func (tor *torture) leftOver(t *testing.T) {
 	reasons := tor.reasons()
 	for reason, n := range reasons {
 		sum += n
-		if filter.Reason(reason).Hint() {
+		if decision.Reason(reason).Hint() {
 			hints += n
 		}
 	}
@@ -414,7 +414,7 @@ func (tor *torture) leftOver(t *testing.T) {
 	if tor.mode == streamed { // decided by the headers
 		unfinished = 0
 	}
-	if got := reasons[string(filter.ReasonUnfinished)]; got != unfinished {
+	if got := reasons[string(decision.ReasonUnfinished)]; got != unfinished {
 		t.Errorf("%d requests are said to be unfinished, want %d: %v", got, unfinished, reasons)
 	}
 	if hints != tor.hinted {

@@ -20,8 +20,10 @@ import (
 
 	"warmroute/filter"
 	"warmroute/index"
+	"warmroute/internal/decision"
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/internal/openai"
 	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
@@ -86,7 +88,7 @@ func TestEventsTellFirstTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	ledger := filter.NewLedger(nil)
+	ledger := load.NewLedger(nil)
 	applied := make(chan struct{}, 1)
 	f := feed.New(x, feed.Options{Applied: func(b *index.Batch) {
 		ledger.Applied(b)
@@ -105,8 +107,8 @@ func TestEventsTellFirstTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := filter.NewDecider(alone{fleet.NewSnapshot(rep)}, x, ledger, book, filter.DeciderOptions{})
-	router := filter.NewRouter(d, tokens.Body{}, filter.NewRing(1), filter.NewMetrics(prometheus.NewRegistry()), filter.RouterOptions{})
+	d := decision.New(alone{fleet.NewSnapshot(rep)}, x, ledger, book, decision.Options{})
+	router := filter.NewRouter(d, tokens.Body{}, decision.NewRing(1), filter.NewMetrics(prometheus.NewRegistry()), filter.RouterOptions{})
 	rng := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
 	warmUp(t, rep, router, applied, rng)
 
@@ -114,7 +116,7 @@ func TestEventsTellFirstTokens(t *testing.T) {
 	for range requests {
 		body := prompt(rep.Models[0].ID, 100+rng.IntN(1400), rng)
 		decision := router.Route(ctx, &filter.Query{Route: openai.Completions, Body: body})
-		if decision.Lease == nil {
+		if decision.Reservation == nil {
 			t.Fatal(decision.Reason)
 		}
 		for len(applied) > 0 {
@@ -137,7 +139,7 @@ func TestEventsTellFirstTokens(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Fatal("no event told of the first token")
 		}
-		decision.Lease.Release()
+		decision.Reservation.Release()
 	}
 	slices.SortFunc(off, func(a, b time.Duration) int { return int(a.Abs() - b.Abs()) })
 	median, worst := off[len(off)/2], off[len(off)-1]
@@ -151,7 +153,7 @@ func TestEventsTellFirstTokens(t *testing.T) {
 func warmUp(t *testing.T, rep *fleet.Replica, router *filter.Router, applied chan struct{}, rng *rand.Rand) {
 	for range 50 {
 		body := prompt(rep.Models[0].ID, 200, rng)
-		router.Route(context.Background(), &filter.Query{Route: openai.Completions, Body: body}).Lease.Release()
+		router.Route(context.Background(), &filter.Query{Route: openai.Completions, Body: body}).Reservation.Release()
 		firstToken(t, rep.Addr, body)
 		select {
 		case <-applied:

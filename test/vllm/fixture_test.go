@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/filter"
+	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
 )
 
@@ -207,7 +207,7 @@ type outcome struct {
 	text     string
 	reported int // cached tokens in the answer's usage, -1 = not reported
 	hits     int // rise of vllm:prefix_cache_hits_total over all replicas
-	decision filter.Record
+	decision decision.Record
 	refused  bool // vLLM computed nothing of it: an error status, or an error in a stream that had begun with 200
 	body     string
 }
@@ -318,14 +318,14 @@ func endsInError(answer []byte) bool {
 }
 
 // decision reads what the router recorded of a request.
-func (f *fixture) decision(t *testing.T, id string) filter.Record {
+func (f *fixture) decision(t *testing.T, id string) decision.Record {
 	t.Helper()
 	resp, err := http.Get("http://" + f.admin + "/debug/explain?id=" + url.QueryEscape(id))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var v struct{ Decisions []filter.Record }
+	var v struct{ Decisions []decision.Record }
 	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil || len(v.Decisions) != 1 {
 		t.Fatalf("explain %s: %d decisions, %v", id, len(v.Decisions), err)
 	}

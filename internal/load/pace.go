@@ -1,10 +1,8 @@
-package filter
+package load
 
 import (
 	"math"
 	"sync/atomic"
-
-	"warmroute/internal/fleet"
 )
 
 const (
@@ -71,16 +69,16 @@ func (p *pace) among(own, mean float64, now int64) float64 {
 }
 
 // observe learns from a first token that became known at now. The engine worked
-// on c since it was sent, or since the first token before.
-func (p *pace) observe(c *charge, now int64) {
-	model := float64(c.raw)/1e9 + stepTime
-	expected := model * c.guess()
-	if float64(now-p.heard)/1e9 > idleGap*(expected+longStep*c.guess()) {
-		p.lag(float64(now-c.sent)/1e9 - expected)
+// on the request since it was sent, or since the first token before.
+func (p *pace) observe(t *Terms, now int64) {
+	model := float64(t.Model)/1e9 + stepTime
+	expected := model * t.guess()
+	if float64(now-p.heard)/1e9 > idleGap*(expected+longStep*t.guess()) {
+		p.learnLag(float64(now-t.Sent)/1e9 - expected)
 	}
 	p.heard = now
-	now -= int64(p.news() * 1e9)
-	since := max(c.sent, p.last.Load())
+	now -= int64(p.lag() * 1e9)
+	since := max(t.Sent, p.last.Load())
 	if now <= since {
 		return
 	}
@@ -89,7 +87,7 @@ func (p *pace) observe(c *charge, now int64) {
 		return
 	}
 	actual := max(expected/paceJump, min(expected*paceJump, float64(now-since)/1e9))
-	p.learn(actual, model, c.guess())
+	p.learn(actual, model, t.guess())
 }
 
 const (
@@ -113,18 +111,18 @@ const (
 	lagMost  = 5
 )
 
-// news is how many seconds late first tokens become known.
-func (p *pace) news() float64 {
+// lag is how many seconds late first tokens become known.
+func (p *pace) lag() float64 {
 	if late := p.late.Load(); late >= lagLeast {
 		return late
 	}
 	return 0
 }
 
-// lag learns how late news of first tokens are, from a request that the engine
+// learnLag learns how late news of first tokens are, from a request that the engine
 // took up at once: its news came so many seconds later than its first token was
 // expected.
-func (p *pace) lag(after float64) {
+func (p *pace) learnLag(after float64) {
 	by := after - p.late.Load()
 	if by < 0 {
 		by *= lagDown
@@ -133,9 +131,6 @@ func (p *pace) lag(after float64) {
 	}
 	p.late.Store(max(0, min(lagMost, p.late.Load()+by)))
 }
-
-// guess is the speed c was charged with.
-func (c *charge) guess() float64 { return float64(c.nanos) / float64(max(1, c.raw)) }
 
 func (p *pace) learn(actual, model, guess float64) {
 	a, m := p.actual.Load(), p.model.Load()
@@ -151,86 +146,3 @@ type atomicFloat struct{ bits atomic.Uint64 }
 
 func (f *atomicFloat) Load() float64   { return math.Float64frombits(f.bits.Load()) }
 func (f *atomicFloat) Store(v float64) { f.bits.Store(math.Float64bits(v)) }
-
-// scraped is what a replica's own metrics say beyond what this router knows.
-type scraped struct {
-	at      int64   // Unix ns of the page last looked at
-	peak    int64   // most requests of ours in flight since then
-	cost    float64 // mean expected prefill of ours, s
-	tokens  float64 // mean context of ours
-	wait    float64 // expected first-token time of ours since then, s, summed
-	waits   float64 // number of these
-	waiting float64 // requests of others that wait for their prefill
-	running float64 // requests of others that decode
-	ttftSum float64 // histogram of the page last looked at
-	ttftN   float64
-}
-
-// typicalPrefill is what a stranger's request is taken to cost before any of
-// ours was seen, in seconds: a thousand tokens on an 8B model.
-const typicalPrefill = 0.035
-
-// sent notes what a charge of ours looked like.
-func (s *scraped) sent(cost, wait float64, tokens int) {
-	if s.tokens == 0 {
-		s.cost, s.tokens = cost, float64(tokens)
-	}
-	s.cost += paceShare * (cost - s.cost)
-	s.tokens += paceShare * (float64(tokens) - s.tokens)
-	s.wait += wait
-	s.waits++
-}
-
-// foreign is the prefill of others, in seconds, and their context tokens.
-func (s *scraped) foreign() (seconds, tokens float64) {
-	cost := s.cost
-	if cost == 0 {
-		cost = typicalPrefill
-	}
-	return s.waiting * cost, s.running * s.tokens
-}
-
-// scrape takes a page into account that was not looked at before. What was in
-// flight beyond the most we had since the last page came around this router:
-// that never takes a burst of ours for somebody else's. Where no events tell of
-// first tokens, the histogram calibrates the speed, as long as most requests in
-// it are ours. Ledger.deciding is held.
-func (l *Load) scrape(page fleet.Load, events bool) {
-	s := &l.scraped
-	if page.At.UnixNano() <= s.at {
-		return
-	}
-	if total := page.Running + page.Waiting; total > 0 {
-		others := max(0, total-float64(s.peak))
-		s.waiting, s.running = others*page.Waiting/total, others*page.Running/total
-	} else {
-		s.waiting, s.running = 0, 0
-	}
-	sum, n := page.TTFTSum-s.ttftSum, page.TTFTCount-s.ttftN
-	if !events && s.at != 0 && n > 0 && sum > 0 && s.waits > 0 && n <= 1.5*s.waits+1 {
-		speed := max(l.speed(), 0)
-		if speed == 0 {
-			speed = 1
-		}
-		predicted := s.wait / s.waits
-		l.learn(sum/n*speed/max(predicted, 1e-6), 1, speed)
-	}
-	s.at, s.peak = page.At.UnixNano(), l.inFlight.Load()
-	s.ttftSum, s.ttftN, s.wait, s.waits = page.TTFTSum, page.TTFTCount, 0, 0
-}
-
-// placed is how many blocks were sent somewhere lately, halving every
-// placedHalfLife.
-type placed struct {
-	blocks float64
-	at     int64
-}
-
-// placedHalfLife is the half-life of cache weights in nanoseconds: two minutes.
-const placedHalfLife = 2 * 60 * 1e9
-
-func (p *placed) weight(now int64) float64 {
-	return p.blocks * math.Exp2(-float64(now-p.at)/placedHalfLife)
-}
-
-func (p *placed) add(blocks int, now int64) { p.blocks, p.at = p.weight(now)+float64(blocks), now }

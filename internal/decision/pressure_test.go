@@ -1,4 +1,4 @@
-package pressure
+package decision
 
 import (
 	"math/rand/v2"
@@ -10,7 +10,7 @@ import (
 var start = time.Unix(1_700_000_000, 0)
 
 func TestOccurrencesCountForAWindow(t *testing.T) {
-	g := New(Options{Threshold: 2})
+	g := NewPressure(PressureOptions{Threshold: 2})
 	g.Raise("m", start)
 	if s := g.Of("m", start); s.Recent != 1 || s.Raised {
 		t.Errorf("one of two: %+v", s)
@@ -30,7 +30,7 @@ func TestOccurrencesCountForAWindow(t *testing.T) {
 }
 
 func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
-	g := New(Options{})
+	g := NewPressure(PressureOptions{})
 	g.Raise("m", start)
 	for range 3 {
 		if !g.Of("m", start).Raised || !g.All(start)[0].Raised {
@@ -53,7 +53,7 @@ func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
 }
 
 func TestModelsAreApart(t *testing.T) {
-	g := New(Options{})
+	g := NewPressure(PressureOptions{})
 	g.Raise("a", start)
 	if s := g.Of("b", start); s.Raised || len(g.All(start)) != 1 {
 		t.Errorf("reading b: %+v, kept %+v", s, g.All(start))
@@ -61,7 +61,7 @@ func TestModelsAreApart(t *testing.T) {
 }
 
 func TestALateOccurrenceIsNotAForeignOne(t *testing.T) {
-	g := New(Options{})
+	g := NewPressure(PressureOptions{})
 	g.Raise("m", start.Add(time.Minute))
 	g.Raise("m", start) // the clock of another goroutine was read before
 	if s := g.Of("m", start.Add(time.Minute)); s.Recent != 2 {
@@ -70,7 +70,7 @@ func TestALateOccurrenceIsNotAForeignOne(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	g := New(Options{})
+	g := NewPressure(PressureOptions{})
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
@@ -88,7 +88,7 @@ func TestConcurrentUse(t *testing.T) {
 
 // TestRaisingWaitsForNobody: not for a scrape, not for models that are added.
 func TestRaisingWaitsForNobody(t *testing.T) {
-	g := New(Options{})
+	g := NewPressure(PressureOptions{})
 	g.Raise("m", start)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,7 +104,7 @@ func TestRaisingWaitsForNobody(t *testing.T) {
 // parts of the window.
 func TestCountsAreThoseOfAList(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	g := New(Options{})
+	g := NewPressure(PressureOptions{})
 	var seconds []int64 // parts of the default window
 	now := start
 	for range 5000 {

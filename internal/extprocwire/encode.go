@@ -1,21 +1,22 @@
-package filter
+package extprocwire
 
 import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // Field numbers of what is answered.
 const (
-	fieldAnswerRequestHeaders  = 1 // ProcessingResponse
-	fieldAnswerResponseHeaders = 2
-	fieldAnswerRequestBody     = 3
-	fieldAnswerResponseBody    = 4
-	fieldDynamicMetadata       = 8
+	fieldAnswerRequestHeaders   = 1 // ProcessingResponse
+	fieldAnswerResponseHeaders  = 2
+	fieldAnswerRequestBody      = 3
+	fieldAnswerResponseBody     = 4
+	fieldAnswerRequestTrailers  = 5
+	fieldAnswerResponseTrailers = 6
+	fieldDynamicMetadata        = 8
 
 	fieldCommon            = 1 // HeadersResponse, BodyResponse
 	fieldHeaderMutation    = 2 // CommonResponse
@@ -38,26 +39,23 @@ const (
 	encodedChunkHeaderSize = 32
 )
 
-// plainAnswers holds the constant answers' bytes. Nobody may change it.
-var plainAnswers = func() map[*response]mem.BufferSlice {
-	all := map[*response]mem.BufferSlice{}
-	for _, r := range []*response{
-		plainRequestHeaders, plainRequestBody, plainRequestTrailers, plainResponseHeaders, plainResponseBody, plainResponseTrailers,
-	} {
-		b, err := proto.Marshal(r)
-		if err != nil {
-			panic(err) // constants of this package
-		}
-		all[r] = mem.BufferSlice{mem.SliceBuffer(b)}
+// plain holds the bytes of the answers that only let the stream go on, by field:
+// an empty message. Nobody may change them.
+var plain = func() (all [fieldAnswerResponseTrailers + 1]mem.SliceBuffer) {
+	for num := range all {
+		all[num] = mem.SliceBuffer(protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(num), wireBytes), nil))
 	}
 	return all
 }()
 
-// encodeResponse writes the answers that response.go builds on the way of every
-// request: plain ones, hints, the reason, chunks. It returns false for others.
+// encodeResponse writes the answers that are given on the way of every request:
+// plain ones, hints, the reason, chunks. It returns false for others.
 func encodeResponse(r *response) (mem.BufferSlice, bool) {
-	if b, ok := plainAnswers[r]; ok {
-		return append(mem.BufferSlice(nil), b...), true
+	if !usual(r) {
+		return nil, false
+	}
+	if num := plainOf(r); num > 0 && r.DynamicMetadata == nil {
+		return mem.BufferSlice{plain[num]}, true
 	}
 	num, common := phaseOf(r)
 	if common == nil {
@@ -111,15 +109,45 @@ func phaseOf(r *response) (protowire.Number, *extprocv3.CommonResponse) {
 	case *extprocv3.ProcessingResponse_ResponseBody:
 		num, common = fieldAnswerResponseBody, v.ResponseBody.GetResponse()
 	}
-	if common == nil || r.ModeOverride != nil || r.OverrideMessageTimeout != nil || r.ServerWindowUpdate != nil || len(r.TypedDynamicMetadata) > 0 ||
-		r.RequestDrain || r.RequestDrainRequests || r.RequestDrainResponses || //nolint:staticcheck // deprecated, and to be written all the same
-		common.Status != 0 || common.Trailers != nil || common.ClearRouteCache || (common.HeaderMutation == nil) == (common.BodyMutation == nil) {
+	if common == nil || common.Status != 0 || common.Trailers != nil || common.ClearRouteCache || (common.HeaderMutation == nil) == (common.BodyMutation == nil) {
 		return 0, nil
 	}
 	if h := common.HeaderMutation; h != nil && !simple(h) {
 		return 0, nil
 	}
 	return num, common
+}
+
+// usual reports whether r has nothing beside its phase and dynamic metadata.
+func usual(r *response) bool {
+	return r.ModeOverride == nil && r.OverrideMessageTimeout == nil && r.ServerWindowUpdate == nil && len(r.TypedDynamicMetadata) == 0 &&
+		!r.RequestDrain && !r.RequestDrainRequests && !r.RequestDrainResponses //nolint:staticcheck // deprecated, and to be written all the same
+}
+
+// plainOf is the field of an answer that says nothing more, 0 for others.
+func plainOf(r *response) protowire.Number {
+	switch v := r.Response.(type) {
+	case *extprocv3.ProcessingResponse_RequestHeaders:
+		return empty(fieldAnswerRequestHeaders, v.RequestHeaders != nil && v.RequestHeaders.Response == nil)
+	case *extprocv3.ProcessingResponse_ResponseHeaders:
+		return empty(fieldAnswerResponseHeaders, v.ResponseHeaders != nil && v.ResponseHeaders.Response == nil)
+	case *extprocv3.ProcessingResponse_RequestBody:
+		return empty(fieldAnswerRequestBody, v.RequestBody != nil && v.RequestBody.Response == nil)
+	case *extprocv3.ProcessingResponse_ResponseBody:
+		return empty(fieldAnswerResponseBody, v.ResponseBody != nil && v.ResponseBody.Response == nil)
+	case *extprocv3.ProcessingResponse_RequestTrailers:
+		return empty(fieldAnswerRequestTrailers, v.RequestTrailers != nil && v.RequestTrailers.HeaderMutation == nil)
+	case *extprocv3.ProcessingResponse_ResponseTrailers:
+		return empty(fieldAnswerResponseTrailers, v.ResponseTrailers != nil && v.ResponseTrailers.HeaderMutation == nil)
+	}
+	return 0
+}
+
+func empty(num protowire.Number, is bool) protowire.Number {
+	if is {
+		return num
+	}
+	return 0
 }
 
 // simple reports whether a mutation only overwrites headers.

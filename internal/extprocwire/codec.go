@@ -1,19 +1,20 @@
-package filter
+package extprocwire
 
 import (
 	"sync"
 
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 )
 
-// Codec is gRPC's protobuf codec with a faster way for the messages of ext_proc
-// streams: a ProcessingRequest is read without reflection into one copy of its
-// bytes, which its strings and body share; the answers built here are written
-// without reflection, body bytes without a copy. Whatever is unusual goes the
-// usual way, so the result is always that of the protobuf library. Give it to
-// grpc.ForceServerCodecV2.
+type (
+	request  = extprocv3.ProcessingRequest
+	response = extprocv3.ProcessingResponse
+)
+
+// Codec implements encoding.CodecV2. Give it to grpc.ForceServerCodecV2.
 type Codec struct{ usual encoding.CodecV2 }
 
 // NewCodec returns a Codec.
@@ -68,9 +69,9 @@ func bodyBuffer(n int) []byte {
 	return make([]byte, n)
 }
 
-// recycle gives the memory of a received body to a later one. The caller must
+// Recycle gives the memory of a received body to a later one. The caller must
 // be done with it.
-func recycle(body []byte) {
+func Recycle(body []byte) {
 	if c := cap(body); c >= pooledLeast && c <= pooledMost {
 		body = body[:0]
 		bodies.Put(&body)

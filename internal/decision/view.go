@@ -1,4 +1,4 @@
-package filter
+package decision
 
 import (
 	"slices"
@@ -12,6 +12,7 @@ import (
 	vllm "warmroute/internal/chat"
 	"warmroute/internal/fleet"
 	"warmroute/internal/learned"
+	"warmroute/internal/load"
 	"warmroute/internal/openai"
 	"warmroute/internal/policy"
 	"warmroute/prefixhash"
@@ -22,7 +23,7 @@ type cache struct {
 	replica *fleet.Replica
 	rank    int
 	holder  index.HolderID
-	load    *Load
+	account *load.Account
 	hash    uint64
 	scope   int  // index into modelView.scopes
 	events  bool // it says what it caches
@@ -30,9 +31,9 @@ type cache struct {
 	adapter policy.Adapter
 }
 
-// modelView is everything a decision needs of the fleet for one served model
+// View is everything a decision needs of the fleet for one served model
 // id and tenant, computed once per fleet snapshot. Immutable.
-type modelView struct {
+type View struct {
 	model    fleet.Model
 	caches   []cache
 	scopes   []index.Scope // distinct scopes of the caches
@@ -45,7 +46,7 @@ type modelView struct {
 // view is a fleet snapshot prepared for decisions.
 type view struct {
 	snap   *fleet.Snapshot
-	models sync.Map // modelKey → *modelView; only ids that are served, so clients cannot grow it
+	models sync.Map // modelKey → *View; only ids that are served, so clients cannot grow it
 }
 
 type modelKey struct{ model, tenant string }
@@ -54,12 +55,12 @@ type modelKey struct{ model, tenant string }
 type views struct {
 	fleet  Fleet
 	index  Index
-	ledger *Ledger
+	ledger *load.Ledger
 	cur    atomic.Pointer[view]
 }
 
 // find returns the cache of a replica and rank, nil when there is none.
-func (mv *modelView) find(addr string, rank int) *cache {
+func (mv *View) find(addr string, rank int) *cache {
 	for i := range mv.caches {
 		if c := &mv.caches[i]; c.replica.Addr == addr && c.rank == rank {
 			return c
@@ -79,11 +80,11 @@ func (v *views) now() *view {
 }
 
 // of returns the view of a served model id, nil when nobody serves it.
-func (v *views) of(model, tenant string) *modelView {
+func (v *views) of(model, tenant string) *View {
 	cur := v.now()
 	key := modelKey{model, tenant}
 	if mv, ok := cur.models.Load(key); ok {
-		return mv.(*modelView)
+		return mv.(*View)
 	}
 	serving := cur.snap.Serving(model, tenant)
 	if len(serving) == 0 {
@@ -92,12 +93,12 @@ func (v *views) of(model, tenant string) *modelView {
 	if !owns(serving, tenant) {
 		key.tenant = "" // tenants without replicas of their own share one view, however many there are
 		if mv, ok := cur.models.Load(key); ok {
-			return mv.(*modelView)
+			return mv.(*View)
 		}
 	}
 	key.model, key.tenant = strings.Clone(model), strings.Clone(key.tenant) // the arguments may alias a request body
 	mv, _ := cur.models.LoadOrStore(key, v.build(serving))
-	return mv.(*modelView)
+	return mv.(*View)
 }
 
 // owns reports whether any of the candidates is the tenant's own.
@@ -105,9 +106,9 @@ func owns(serving []fleet.Candidate, tenant string) bool {
 	return slices.ContainsFunc(serving, func(c fleet.Candidate) bool { return c.Replica.Tenant == tenant })
 }
 
-func (v *views) build(serving []fleet.Candidate) *modelView {
-	mv := &modelView{model: *serving[0].Model, unsalted: true}
-	mv.tree = learned.Model{Tenant: serving[0].Replica.Tenant, Name: mv.textModel()}
+func (v *views) build(serving []fleet.Candidate) *View {
+	mv := &View{model: *serving[0].Model, unsalted: true}
+	mv.tree = learned.Model{Tenant: serving[0].Replica.Tenant, Name: mv.TextModel()}
 	scopes := map[index.Scope]int{}
 	for _, s := range serving {
 		mv.unsalted = mv.unsalted && !vllm.ReadsSalt(s.Replica.Version, openai.Messages)
@@ -135,19 +136,19 @@ func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) cache {
 	h := index.Holder{Replica: r.Addr, Rank: rank}
 	c := cache{
 		replica: r, rank: rank, scope: scope,
-		holder: v.index.ID(h), load: v.ledger.Of(h),
+		holder: v.index.ID(h), account: v.ledger.Of(h),
 		hash: xxhash.Sum64String(r.Addr) + uint64(rank)*0x9E3779B97F4A7C15,
 	}
-	c.load.holder.Store(int32(c.holder))
+	c.account.SetID(c.holder)
 	for _, e := range r.Events {
 		c.events = c.events || e.Rank == rank
 	}
 	c.heard = c.events // by us: a sidecar's reports come too late to time first tokens
 	c.events = c.events || r.Sidecar
 	if page, ok := r.LoadOf(rank); ok {
-		v.ledger.deciding.Lock()
-		c.load.scrape(page, c.heard)
-		v.ledger.deciding.Unlock()
+		v.ledger.Lock()
+		c.account.Scrape(page, c.heard)
+		v.ledger.Unlock()
 		c.adapter = residency(m.LoRA, page)
 	}
 	return c
@@ -165,26 +166,32 @@ func residency(a prefixhash.LoRA, page fleet.Load) policy.Adapter {
 	return policy.AdapterFree
 }
 
-// textModel is the name text chains and settings of the model go by: adapters
+// TextModel is the name text chains and settings of the model go by: adapters
 // cache apart, aliases of one model together.
-func (mv *modelView) textModel() string {
+func (mv *View) TextModel() string {
 	if mv.model.LoRA.Set {
 		return mv.model.ID
 	}
 	return mv.model.Base
 }
 
-// salt is the cache_salt that the replicas mix into the request's blocks. Where
+// Salt is the cache_salt that the replicas mix into the request's blocks. Where
 // only some of them read it, it counts: a prompt is then missed, never taken for
 // another's.
-func (mv *modelView) salt(req *openai.Request) *string {
+func (mv *View) Salt(req *openai.Request) *string {
 	if mv.unsalted && req.Route == openai.Messages {
 		return nil
 	}
 	return req.CacheSalt
 }
 
-func (mv *modelView) add(c cache) {
+// Model is the served model.
+func (mv *View) Model() *fleet.Model { return &mv.model }
+
+// Events reports whether some replica publishes what it holds.
+func (mv *View) Events() bool { return mv.events }
+
+func (mv *View) add(c cache) {
 	for len(mv.byHolder) <= int(c.holder) {
 		mv.byHolder = append(mv.byHolder, -1)
 	}

@@ -1,4 +1,4 @@
-package filter
+package decision
 
 import "warmroute/internal/openai"
 

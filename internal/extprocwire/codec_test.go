@@ -1,4 +1,4 @@
-package filter
+package extprocwire
 
 import (
 	"bytes"
@@ -9,32 +9,95 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// answers are the shapes that are built for requests; handmade says which are
-// written without the library.
+// hint is an answer with headers and dynamic metadata.
+func hint(to, rank string) *response {
+	set := []*corev3.HeaderValueOption{overwritten("x-gateway-destination-endpoint", to)}
+	if rank != "" {
+		set = append(set, overwritten("x-data-parallel-rank", rank))
+	}
+	lb := &structpb.Struct{Fields: map[string]*structpb.Value{"x-gateway-destination-endpoint": structpb.NewStringValue(to)}}
+	return &response{
+		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
+			Response: &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: set}},
+		}},
+		DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{"envoy.lb": structpb.NewStructValue(lb)}},
+	}
+}
+
+func overwritten(name, value string) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD, Header: &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
+	}
+}
+
+// bodyHint is hint in answer to a body.
+func bodyHint(to, rank string) *response {
+	h := hint(to, rank)
+	h.Response = &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{Response: h.GetRequestHeaders().Response}}
+	return h
+}
+
+func reason(text string) *response {
+	return &response{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
+		Response: &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{overwritten("x-reason", text)}}},
+	}}}
+}
+
+// chunk is an answer that gives a part of a body back.
+func chunk(body []byte, end, request bool) *response {
+	b := &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{BodyMutation: &extprocv3.BodyMutation{
+		Mutation: &extprocv3.BodyMutation_StreamedResponse{StreamedResponse: &extprocv3.StreamedBodyResponse{Body: body, EndOfStream: end}},
+	}}}
+	if request {
+		return &response{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: b}}
+	}
+	return &response{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: b}}
+}
+
+// plainAnswers only let the stream go on.
+func plainAnswers() []*response {
+	return []*response{
+		{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}},
+		{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}},
+		{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}},
+		{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}},
+		{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}}},
+		{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}},
+	}
+}
+
+// answers are the shapes that are given to requests; handmade are written without
+// the library.
 func answers() (handmade, others []*response) {
 	long := strings.Repeat("10.0.0.1:8000,", 40)
-	for _, d := range []Decision{{Destination: "10.0.0.1:8000"}, {Destination: "10.0.0.1:8000,10.0.0.2:8000", Rank: "3"}, {Destination: long}, {}} {
-		handmade = append(handmade, headersHint(d), bodyHint(d))
+	for _, d := range [][2]string{{"10.0.0.1:8000", ""}, {"10.0.0.1:8000,10.0.0.2:8000", "3"}, {long, ""}} {
+		handmade = append(handmade, hint(d[0], d[1]), bodyHint(d[0], d[1]))
 	}
 	for _, size := range []int{0, 1, 100, 127, 128, 16383, 62000} {
 		body := bytes.Repeat([]byte("x"), size)
 		handmade = append(handmade, chunk(body, true, true), chunk(body, false, true), chunk(body, true, false), chunk(body, false, false))
 	}
-	handmade = append(handmade, reasonHeader(ReasonWarm),
-		plainRequestHeaders, plainRequestBody, plainRequestTrailers, plainResponseHeaders, plainResponseBody, plainResponseTrailers)
-	odd := headersHint(Decision{Destination: "a:1"})
+	handmade = append(append(handmade, reason("warm")), plainAnswers()...)
+	odd := hint("a:1", "")
 	odd.DynamicMetadata.Fields["more"] = structpb.NewNumberValue(1)
-	drain := headersHint(Decision{Destination: "a:1"})
+	drain := hint("a:1", "")
 	drain.RequestDrain = true //nolint:staticcheck // deprecated, and to be written all the same
-	remove := headersHint(Decision{Destination: "a:1"})
+	remove := hint("a:1", "")
 	remove.GetRequestHeaders().Response.HeaderMutation.RemoveHeaders = []string{"x"}
-	return handmade, []*response{immediate(503, ReasonNotReady), wholeHint(Decision{Destination: "a:1"}, []byte("{}")), wholeHint(Decision{}, []byte("{}")), odd, drain, remove, {}}
+	whole := hint("a:1", "")
+	whole.GetRequestHeaders().Response.Status = extprocv3.CommonResponse_CONTINUE_AND_REPLACE
+	whole.GetRequestHeaders().Response.BodyMutation = &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: []byte("{}")}}
+	refusal := &response{Response: &extprocv3.ProcessingResponse_ImmediateResponse{
+		ImmediateResponse: &extprocv3.ImmediateResponse{Status: &typev3.HttpStatus{Code: 503}, Body: []byte("no\n"), Details: "no"},
+	}}
+	return handmade, []*response{refusal, whole, odd, drain, remove, {}}
 }
 
 // TestAnswersAreAsProtobufWritesThem: byte for byte.
@@ -68,7 +131,7 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 // level, is written too.
 func TestEveryOtherFieldGoesTheUsualWay(t *testing.T) {
 	tried := 0
-	for _, base := range []*response{headersHint(Decision{Destination: "a:1"}), chunk([]byte("x"), true, true), reasonHeader(ReasonWarm)} {
+	for _, base := range append(plainAnswers(), hint("a:1", ""), chunk([]byte("x"), true, true), reason("warm")) {
 		for path := range levels(base.ProtoReflect()) {
 			fields := path(base.ProtoReflect()).Descriptor().Fields()
 			for i := range fields.Len() {
@@ -247,7 +310,7 @@ func TestBodiesAreNotShared(t *testing.T) {
 	}
 	a := read('a', 20_000)
 	b := read('b', 20_000)
-	recycle(a)
+	Recycle(a)
 	d := read('d', 19_000)
 	for name, got := range map[string][]byte{"b": b, "d": d} {
 		if strings.Trim(string(got), name) != "" || len(got) < 19_000 {

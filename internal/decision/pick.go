@@ -1,9 +1,10 @@
-package filter
+package decision
 
 import (
 	"slices"
 	"time"
 
+	"warmroute/internal/load"
 	"warmroute/internal/policy"
 	"warmroute/prefixhash"
 )
@@ -19,7 +20,7 @@ const (
 )
 
 // pick ranks the candidates and charges the first.
-func (d *Decider) pick(a *Ask, mv *modelView, set *policy.Settings, w *Work) Decision {
+func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.gather(a, mv)
 	if len(w.cands) == 0 {
 		return Decision{Reason: ReasonEmptySubset}
@@ -34,69 +35,67 @@ func (d *Decider) pick(a *Ask, mv *modelView, set *policy.Settings, w *Work) Dec
 	now := d.now()
 	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.number(a) ^ d.o.Seed}
 	if a.Text != nil {
-		in.Matchable = min(len(a.Text)*textBlockTokens, in.Input)
+		in.Matchable = min(len(a.Text)*TextBlockTokens, in.Input)
 	}
 	w.Record.Input = in
 	if a.Dry {
 		return d.consider(a, mv, set, w, deepest, now)
 	}
-	lease := &Lease{d: d, mv: mv}
-	mark, blocks := d.mark(a, mv)
-	d.ledger.deciding.Lock()
-	lease.own.mark = mark
-	reason := d.choose(a, mv, set, w, lease, blocks, now)
-	d.ledger.deciding.Unlock()
+	res := &Reservation{d: d, mv: mv}
+	sentinel, blocks := d.sentinel(a, mv)
+	d.ledger.Lock()
+	reason := d.choose(a, mv, set, w, res, sentinel, blocks, now)
+	d.ledger.Unlock()
 	w.record(mv)
 	if reason != "" {
 		return Decision{Reason: reason}
 	}
 	best := w.ranked[0]
-	d.claim(a, mv, w, lease)
+	d.speculate(a, mv, w, res)
 	if set.Disturbed(best, in, w.cands, w.scores) {
 		d.pressure.Raise(mv.model.ID, now)
 	}
 	w.Record.Predicted = w.cands[best].Matched
 	return Decision{
-		Reason: w.reason(a, deepest), Destination: w.destination(mv, lease.here), Rank: lease.here.rankHeader(), Lease: lease,
+		Reason: w.reason(a, deepest), Destination: w.destination(mv, res.here), Rank: res.here.rankHeader(), Reservation: res,
 	}
 }
 
-// choose reads the loads, ranks, and charges lease on the best, which will store
+// choose reads the loads, ranks, and charges res on the best, which will store
 // what is missing there of so many blocks. It returns why there is none.
-// Ledger.deciding is held.
-func (d *Decider) choose(a *Ask, mv *modelView, set *policy.Settings, w *Work, lease *Lease, blocks int, now time.Time) Reason {
+// The ledger is locked.
+func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation, sentinel uint64, blocks int, now time.Time) Reason {
 	if reason := d.rank(a, mv, set, w, now); reason != "" {
 		return reason
 	}
 	in := w.Record.Input
 	best := &w.cands[w.ranked[0]]
-	lease.here = &mv.caches[w.at[w.ranked[0]]]
-	c := &lease.own
-	c.load, c.sent, c.tokens = lease.here.load, now.UnixNano(), int64(in.Input)
-	c.raw = int64(set.TTFT.Prefill(in.Input, best.Matched) * 1e9)
+	res.here = &mv.caches[w.at[w.ranked[0]]]
+	account := res.here.account
 	cost, wait := set.TTFT.Cost(in, best), set.TTFT.Wait(in, best)
-	c.nanos = int64(cost * 1e9)
-	c.due = c.sent + int64(wait*1e9)
-	whole := best.Matched >= blocks*mv.scopes[lease.here.scope].BlockSize
-	c.cached = c.mark != 0 && whole && lease.here.heard
-	if whole || !lease.here.heard {
-		c.mark = 0
+	terms := load.Terms{
+		Sent: now.UnixNano(), Tokens: int64(in.Input), Sentinel: sentinel,
+		Model: int64(set.TTFT.Prefill(in.Input, best.Matched) * 1e9), Expected: int64(cost * 1e9),
 	}
-	if c.mark != 0 {
-		c.due += int64(((lateFactor-1)*wait+lease.here.load.news())*1e9) + int64(lateAdd)
+	terms.Due = terms.Sent + int64(wait*1e9)
+	whole := best.Matched >= blocks*mv.scopes[res.here.scope].BlockSize
+	terms.Cached = sentinel != 0 && whole && res.here.heard
+	if whole || !res.here.heard {
+		terms.Sentinel = 0
 	}
-	c.put()
-	lease.charge.Store(c)
-	c.load.scraped.sent(cost, wait, in.Input)
-	if n := w.Record.Blocks; n > 0 {
-		c.load.placed.add(n-n*best.Matched/max(1, in.Input), c.sent)
+	if terms.Sentinel != 0 {
+		terms.Due += int64(((lateFactor-1)*wait+account.Lag())*1e9) + int64(lateAdd)
 	}
+	res.own.Put(account, terms)
+	res.charge.Store(&res.own)
+	n := w.Record.Blocks
+	res.own.Noted(cost, wait, n-n*best.Matched/max(1, in.Input))
 	return ""
 }
 
 // rank reads the loads and ranks the candidates. It returns why there is none.
-// Ledger.deciding is held.
-func (d *Decider) rank(a *Ask, mv *modelView, set *policy.Settings, w *Work, now time.Time) Reason {
+// The ledger is locked.
+func (d *Decider) rank(a *Ask, mv *View, set *policy.Settings, w *Work, now time.Time) Reason {
 	w.weigh(mv, set, now.UnixNano())
 	in := w.Record.Input
 	if a.Priority <= 0 && set.Saturated(in, w.cands) {
@@ -112,10 +111,10 @@ func (d *Decider) rank(a *Ask, mv *modelView, set *policy.Settings, w *Work, now
 	return ""
 }
 
-// mark is what tells of the first token, the last block of the last prompt, and
-// the number of blocks of all. It is worked out before the choice, outside the
+// sentinel is what tells of the first token, the last block of the last prompt,
+// and the number of blocks of all. It is worked out before the choice, outside the
 // lock, which is possible only where all candidates have one block size.
-func (d *Decider) mark(a *Ask, mv *modelView) (mark uint64, blocks int) {
+func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 	if a.Prompts == nil || !mv.events {
 		return 0, 0
 	}
@@ -126,41 +125,41 @@ func (d *Decider) mark(a *Ask, mv *modelView) (mark uint64, blocks int) {
 	}
 	for i := range a.Prompts.Len() {
 		n := 0
-		mark, n = a.Prompts.Mark(&mv.scopes[0], i)
+		content, n = a.Prompts.Sentinel(&mv.scopes[0], i)
 		blocks += n
 	}
-	return mark, blocks
+	return content, blocks
 }
 
-// claim speculates that the prompts will be cached where the request goes. With
+// speculate expects that the prompts will be cached where the request goes. With
 // a text chain it is noted as served there: should it turn out otherwise, that
 // will be noted then.
-func (d *Decider) claim(a *Ask, mv *modelView, w *Work, lease *Lease) {
-	c := &lease.claim
+func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
+	c := &res.speculation
 	switch {
 	case a.Text != nil:
 		c.text = true
-		c.keys = claimed.Get().(*[]prefixhash.Key)
+		c.keys = speculated.Get().(*[]prefixhash.Key)
 		*c.keys = append((*c.keys)[:0], a.Text...)
-		d.learned.Observe(mv.tree, a.Text, lease.here.holder, d.now())
-	case a.Prompts != nil && !a.Cacheless && lease.here.events:
-		w.chain(a, mv, lease.here.scope)
+		d.learned.Observe(mv.tree, a.Text, res.here.holder, d.now())
+	case a.Prompts != nil && !a.Cacheless && res.here.events:
+		w.chain(a, mv, res.here.scope)
 		keys := w.keys
 		if len(w.ends) == 1 { // what is reported need not be speculated
-			reported := w.cands[w.ranked[0]].Reported / max(1, mv.scopes[lease.here.scope].BlockSize)
+			reported := w.cands[w.ranked[0]].Reported / max(1, mv.scopes[res.here.scope].BlockSize)
 			keys = keys[min(reported, len(keys)):]
 		}
 		if len(keys) == 0 {
 			return
 		}
-		c.keys = claimed.Get().(*[]prefixhash.Key)
+		c.keys = speculated.Get().(*[]prefixhash.Key)
 		*c.keys = append((*c.keys)[:0], keys...)
-		lease.speculate(lease.here, time.Unix(0, lease.own.due).Add(eventGrace))
+		res.speculate(res.here, time.Unix(0, res.own.Terms().Due).Add(eventGrace))
 	}
 }
 
 // gather collects the candidates the request may use.
-func (w *Work) gather(a *Ask, mv *modelView) {
+func (w *Work) gather(a *Ask, mv *View) {
 	w.at = w.at[:0]
 	w.cands = slices.Grow(w.cands[:0], len(mv.caches))[:len(mv.caches)]
 	for i := range mv.caches {
@@ -181,25 +180,18 @@ func (w *Work) gather(a *Ask, mv *modelView) {
 	w.scores = w.scores[:len(w.cands)]
 }
 
-// weigh reads the loads of the candidates. Ledger.deciding is held.
-func (w *Work) weigh(mv *modelView, set *policy.Settings, now int64) {
+// weigh reads the loads of the candidates. The ledger is locked.
+func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 	balance := set.Kind == policy.KindBalance // the only one that asks for cache weights
 	var known, times float64
 	for i, at := range w.at {
-		c, cache := &w.cands[i], &mv.caches[at]
-		l := cache.load
-		if len(l.queue) > 0 {
-			l.settle(now)
-		}
-		c.InFlight = l.InFlight()
-		c.Awaiting, c.Pending = l.ahead(now)
-		foreign, tokens := l.scraped.foreign()
-		c.Foreign, c.Live = foreign, float64(l.Live())+tokens
-		c.Failing = l.failing(now)
+		c, account := &w.cands[i], mv.caches[at].account
+		s := account.State(now)
+		c.InFlight, c.Awaiting, c.Pending, c.Foreign, c.Live, c.Failing, c.Speed = s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Live, s.Failing, s.Speed
 		if balance && c.CacheWeight == 0 {
-			c.CacheWeight = l.placed.weight(now)
+			c.CacheWeight = account.Placed(now)
 		}
-		if c.Speed = l.speed(); c.Speed > 0 {
+		if c.Speed > 0 {
 			known, times = known+1, times+1/c.Speed
 		}
 	}
@@ -207,7 +199,7 @@ func (w *Work) weigh(mv *modelView, set *policy.Settings, now int64) {
 		return
 	}
 	for i, at := range w.at {
-		w.cands[i].Speed = mv.caches[at].load.among(w.cands[i].Speed, known/times, now)
+		w.cands[i].Speed = mv.caches[at].account.SpeedAmong(w.cands[i].Speed, known/times, now)
 	}
 }
 
@@ -237,7 +229,7 @@ func (w *Work) reason(a *Ask, deepest int) Reason {
 // destination is the ranked list in the form Envoy reads: each address once.
 // With a rank header set, only replicas that have that rank may follow: the
 // header travels unchanged with a retry.
-func (w *Work) destination(mv *modelView, best *cache) string {
+func (w *Work) destination(mv *View, best *cache) string {
 	w.dest = append(w.dest[:0], best.replica.Addr...)
 	for n, i := range w.ranked[1:] {
 		c := &mv.caches[w.at[i]]
@@ -254,7 +246,7 @@ func (c *cache) follows(next *cache) bool {
 	return (len(c.replica.Ranks) > 1) == (len(next.replica.Ranks) > 1) && slices.Contains(next.replica.Ranks, c.rank)
 }
 
-func (w *Work) listed(mv *modelView, ranked []int32, c *cache) bool {
+func (w *Work) listed(mv *View, ranked []int32, c *cache) bool {
 	for _, i := range ranked {
 		if mv.caches[w.at[i]].replica == c.replica {
 			return true
@@ -270,7 +262,7 @@ func (c *cache) rankHeader() string {
 	return rankName(c.rank)
 }
 
-func (w *Work) record(mv *modelView) {
+func (w *Work) record(mv *View) {
 	for i, at := range w.at {
 		c := &mv.caches[at]
 		w.Record.Candidates = append(w.Record.Candidates, CandidateRecord{

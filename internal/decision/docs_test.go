@@ -1,4 +1,4 @@
-package filter
+package decision
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 // TestEveryReasonIsDocumented: the table in docs/routing.md has a row for every
 // reason, no others, and those with a hint first.
 func TestEveryReasonIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../docs/routing.md")
+	page, err := os.ReadFile("../../docs/routing.md")
 	if err != nil {
 		t.Fatal(err)
 	}

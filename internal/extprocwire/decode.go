@@ -1,4 +1,4 @@
-package filter
+package extprocwire
 
 import (
 	"unicode/utf8"

@@ -1,4 +1,4 @@
-package filter
+package decision
 
 import (
 	"math/rand/v2"
@@ -9,6 +9,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/internal/policy"
 	"warmroute/prefixhash"
 )
@@ -20,7 +21,7 @@ type rig struct {
 	now     time.Time
 	fleet   *fakeFleet
 	index   *index.Index
-	ledger  *Ledger
+	ledger  *load.Ledger
 	book    *policy.Book
 	decider *Decider
 	lives   map[string]uint64
@@ -45,8 +46,8 @@ func newRig(t testing.TB, c policy.Config, replicas ...*fleet.Replica) *rig {
 		r.lives[rep.Addr] = r.index.Begin(index.Holder{Replica: rep.Addr})
 		r.publishing[rep.Addr] = new(sync.Mutex)
 	}
-	r.ledger = NewLedger(clock)
-	r.decider = NewDecider(r.fleet, r.index, r.ledger, r.book, DeciderOptions{Now: clock})
+	r.ledger = load.NewLedger(clock)
+	r.decider = New(r.fleet, r.index, r.ledger, r.book, Options{Now: clock})
 	return r
 }
 
@@ -76,7 +77,7 @@ func (p chained) Tokens(int) int { return len(p.blocks)*blockSize + p.extra }
 func (p chained) AppendKeys(dst []prefixhash.Key, _ *index.Scope, _ int) []prefixhash.Key {
 	return append(dst, p.keys()...)
 }
-func (p chained) Mark(*index.Scope, int) (uint64, int) {
+func (p chained) Sentinel(*index.Scope, int) (uint64, int) {
 	return uint64(p.blocks[len(p.blocks)-1]), len(p.blocks)
 }
 
@@ -119,7 +120,7 @@ func first(d Decision) string {
 	return addr
 }
 
-func (r *rig) load(addr string) *Load { return r.ledger.Of(index.Holder{Replica: addr}) }
+func (r *rig) account(addr string) *load.Account { return r.ledger.Of(index.Holder{Replica: addr}) }
 
 // candidate is the state of one candidate in a record.
 func candidate(t *testing.T, rec *Record, addr string) policy.Candidate {
@@ -150,7 +151,7 @@ func TestColdThenObserved(t *testing.T) {
 	home := first(d)
 	r.wait(60 * time.Millisecond)
 	r.stored(home, p)
-	d.Lease.Release()
+	d.Reservation.Release()
 	d, rec = r.ask(p)
 	if first(d) != home || d.Reason != ReasonWarm || rec.Predicted != 100*blockSize {
 		t.Errorf("the second went to %s with %d cached tokens (%s), the prompt is on %s", first(d), rec.Predicted, d.Reason, home)
@@ -200,13 +201,13 @@ func TestSpeculationLastsUntilEventsTell(t *testing.T) {
 // response ended, or because the event that tells of its first token had not
 // come by then. What a replica has reported stays, however the response ended.
 func TestSpeculationIsWithdrawnWhenTheRequestFails(t *testing.T) {
-	unseen := func(*Lease) {}
-	whole := func(l *Lease) { l.Ended(true) }
-	broken := func(l *Lease) { l.Ended(false) }
+	unseen := func(*Reservation) {}
+	whole := func(l *Reservation) { l.Ended(true) }
+	broken := func(l *Reservation) { l.Ended(false) }
 	for i, tt := range []struct {
 		name   string
 		status int
-		ended  func(*Lease)
+		ended  func(*Reservation)
 		heard  bool
 		stays  bool
 	}{
@@ -225,9 +226,9 @@ func TestSpeculationIsWithdrawnWhenTheRequestFails(t *testing.T) {
 		if tt.heard {
 			r.stored(first(d), p)
 		}
-		d.Lease.Answered(tt.status)
-		tt.ended(d.Lease)
-		d.Lease.Release()
+		d.Reservation.Answered(tt.status)
+		tt.ended(d.Reservation)
+		d.Reservation.Release()
 		_, rec := r.ask(p)
 		if got := candidate(t, rec, first(d)).Matched > 0; got != tt.stays {
 			t.Errorf("%s: counts as cached: %v, want %v", tt.name, got, tt.stays)
@@ -241,7 +242,7 @@ func TestServedElsewhereMovesTheCharge(t *testing.T) {
 	d, _ := r.ask(p)
 	list := strings.Split(d.Destination, ",")
 	r.decider.Served(&d, list[1])
-	from, to := r.load(list[0]), r.load(list[1])
+	from, to := r.account(list[0]), r.account(list[1])
 	if from.InFlight() != 0 || from.Pending() != 0 || to.InFlight() != 1 || to.Live() != int64(p.Tokens(0)) {
 		t.Errorf("in flight %d on the first, %d where it was served", from.InFlight(), to.InFlight())
 	}
@@ -249,15 +250,15 @@ func TestServedElsewhereMovesTheCharge(t *testing.T) {
 	if candidate(t, rec, list[0]).Matched != 0 || candidate(t, rec, list[1]).Matched == 0 {
 		t.Error("the prefix is expected where it was first sent")
 	}
-	d.Lease.Release()
+	d.Reservation.Release()
 	if to.InFlight() > 1 || from.InFlight() > 1 {
 		t.Error("the charge stays")
 	}
 	d, _ = r.ask(prompt(2, 0, 10))
 	r.decider.Served(&d, "10.9.9.9:8000") // not one of ours
-	d.Lease.Release()
+	d.Reservation.Release()
 	for addr, l := range r.ledger.All() {
-		if l.streak.Load() > 1 {
+		if l.Failures() > 1 {
 			t.Errorf("%v is blamed for what Envoy does without hints", addr)
 		}
 	}
@@ -269,29 +270,29 @@ func TestFirstTokenByEvent(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(1)...)
 	p := prompt(1, 0, 1000)
 	d, _ := r.ask(p)
-	load := r.load(first(d))
-	if load.Awaiting() != 1 || load.Pending() < 0.6 {
-		t.Fatalf("awaiting %d, %.3f s", load.Awaiting(), load.Pending())
+	account := r.account(first(d))
+	if account.Awaiting() != 1 || account.Pending() < 0.6 {
+		t.Fatalf("awaiting %d, %.3f s", account.Awaiting(), account.Pending())
 	}
 	r.wait(300 * time.Millisecond)
 	half := p
 	half.blocks = p.blocks[:512] // a chunk of 8192 tokens
 	r.stored(first(d), half)
-	d.Lease.Answered(200)
-	if load.Awaiting() != 1 {
+	d.Reservation.Answered(200)
+	if account.Awaiting() != 1 {
 		t.Error("a first chunk or the response headers count as the first token")
 	}
 	r.wait(300 * time.Millisecond)
 	r.stored(first(d), p)
-	if load.Awaiting() != 0 || load.Pending() != 0 || load.InFlight() != 1 {
-		t.Errorf("after the last block: awaiting %d, pending %g, in flight %d", load.Awaiting(), load.Pending(), load.InFlight())
+	if account.Awaiting() != 0 || account.Pending() != 0 || account.InFlight() != 1 {
+		t.Errorf("after the last block: awaiting %d, pending %g, in flight %d", account.Awaiting(), account.Pending(), account.InFlight())
 	}
-	if s := load.speed(); s < 0.8 || s > 1.05 { // 0.6 s where 0.69 were modelled
+	if s := account.Speed(); s < 0.8 || s > 1.05 { // 0.6 s where 0.69 were modelled
 		t.Errorf("learned speed %g", s)
 	}
-	d.Lease.Release()
-	if load.InFlight() != 0 || load.Live() != 0 || load.marked.Load() != 0 {
-		t.Errorf("something stays: in flight %d, live %d, marks %d", load.InFlight(), load.Live(), load.marked.Load())
+	d.Reservation.Release()
+	if account.InFlight() != 0 || account.Live() != 0 || account.Watched() != 0 {
+		t.Errorf("something stays: in flight %d, live %d, sentinels %d", account.InFlight(), account.Live(), account.Watched())
 	}
 }
 
@@ -313,20 +314,20 @@ func TestFirstTokenWithoutEvent(t *testing.T) {
 		t.Errorf("the hit behind a long prefill counts as started: %+v", rec.Candidates)
 	}
 	later := prompt(3, 0, 10)
-	if d, _ := r.ask(later); d.Lease == nil {
+	if d, _ := r.ask(later); d.Reservation == nil {
 		t.Fatal("no hint")
 	}
 	r.stored("10.0.0.1:8000", later)
 	r.ask(p)
-	if behind.Lease.own.state.Load() != chargeDecoding {
+	if behind.Reservation.own.Awaiting() {
 		t.Error("a later request has its first token, this one does not")
 	}
-	if long.Lease.own.state.Load() != chargeAwaiting {
+	if !long.Reservation.own.Awaiting() {
 		t.Error("what an event will tell of was guessed")
 	}
 	r.wait(time.Hour) // the event was lost
 	r.ask(p)
-	if long.Lease.own.state.Load() != chargeDecoding {
+	if long.Reservation.own.Awaiting() {
 		t.Error("a first token is awaited for ever")
 	}
 }
@@ -337,7 +338,7 @@ func TestFirstTokenWithoutEvent(t *testing.T) {
 func TestLateNewsOfFirstTokens(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(1)...)
 	const prefill, late = 350 * time.Millisecond, time.Second // of 9000 tokens, and the news
-	load := r.load("10.0.0.1:8000")
+	account := r.account("10.0.0.1:8000")
 	next := 0
 	send := func() (Decision, chained) {
 		next++
@@ -345,8 +346,8 @@ func TestLateNewsOfFirstTokens(t *testing.T) {
 		d, _ := r.ask(p)
 		return d, p
 	}
-	if send(); load.news() != 0 {
-		t.Fatalf("%.2f s late before there was any news", load.news())
+	if send(); account.Lag() != 0 {
+		t.Fatalf("%.2f s late before there was any news", account.Lag())
 	}
 	for range 40 {
 		r.wait(5 * time.Second)
@@ -356,10 +357,10 @@ func TestLateNewsOfFirstTokens(t *testing.T) {
 		r.stored("10.0.0.1:8000", pa)
 		r.wait(prefill) // which tells a replica that is slow from news that are late
 		r.stored("10.0.0.1:8000", pb)
-		a.Lease.Release()
-		b.Lease.Release()
+		a.Reservation.Release()
+		b.Reservation.Release()
 	}
-	if l := load.news(); l < 0.8 || l > 1.1 {
+	if l := account.Lag(); l < 0.8 || l > 1.1 {
 		t.Fatalf("the news are %.2f s late, learned %.2f s", late.Seconds(), l)
 	}
 	r.wait(5 * time.Second)
@@ -382,8 +383,8 @@ func TestLateNewsOfFirstTokens(t *testing.T) {
 	r.stored("10.0.0.1:8000", pa)
 	r.wait(2 * late)
 	left(1, 0.3, 0.5) // news of the second are overdue: it waits still
-	a.Lease.Release()
-	b.Lease.Release()
+	a.Reservation.Release()
+	b.Reservation.Release()
 }
 
 // TestASidecarTellsOfNoFirstTokens: its reports say what is cached, but nobody
@@ -398,7 +399,7 @@ func TestASidecarTellsOfNoFirstTokens(t *testing.T) {
 	}
 	r.wait(70 * time.Millisecond) // 58 ms of prefill
 	r.ask(prompt(2, 0, 100))
-	if d.Lease.own.state.Load() != chargeDecoding {
+	if d.Reservation.own.Awaiting() {
 		t.Error("its first token is still awaited after the expected time")
 	}
 }
@@ -440,8 +441,8 @@ func TestAReplicaThatFailsAtOnceGetsNothing(t *testing.T) {
 			r.wait(time.Millisecond)
 			if first(d) == hole {
 				fell++
-				d.Lease.Answered(status)
-				d.Lease.Release()
+				d.Reservation.Answered(status)
+				d.Reservation.Release()
 			}
 		}
 		if fell > 8 { // three to notice, and one try after each penalty
@@ -454,8 +455,8 @@ func TestAReplicaThatFailsAtOnceGetsNothing(t *testing.T) {
 			if first(d) == hole {
 				back++
 				r.wait(100 * time.Millisecond)
-				d.Lease.Answered(200)
-				d.Lease.Release()
+				d.Reservation.Answered(200)
+				d.Reservation.Release()
 			}
 		}
 		if back == 0 {
@@ -471,13 +472,13 @@ func TestAQuickAnswerFromTheCacheIsNoFailure(t *testing.T) {
 	p := prompt(1, 0, 100)
 	warm := "10.0.0.2:8000"
 	r.stored(warm, p)
-	for i := range 2 * failStreak {
+	for i := range 6 {
 		d, _ := r.ask(p)
 		if first(d) != warm {
 			t.Fatalf("request %d went to %s", i, first(d))
 		}
 		r.wait(time.Millisecond)
-		d.Lease.Release()
+		d.Reservation.Release()
 	}
 }
 
@@ -509,8 +510,8 @@ func TestStrangersTrafficCountsAsLoad(t *testing.T) {
 		ours = append(ours, d)
 	}
 	for _, d := range ours {
-		d.Lease.Answered(200)
-		d.Lease.Release()
+		d.Reservation.Answered(200)
+		d.Reservation.Release()
 	}
 	page(8, 2)
 	if _, rec := r.ask(prompt(99, 0, 10)); candidate(t, rec, "10.0.0.1:8000").Foreign != 0 {
@@ -530,14 +531,14 @@ func TestTheHistogramCalibratesWhereThereAreNoEvents(t *testing.T) {
 			d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: 1000}, w)
 			r.wait(200 * time.Millisecond)
 			sum, count = sum+3*w.Record.Candidates[0].State.Pending+3*0.0355, count+1 // three times slower than modelled
-			d.Lease.Answered(200)
-			d.Lease.Release()
+			d.Reservation.Answered(200)
+			d.Reservation.Release()
 		}
 		c := *rep
 		c.Load = []fleet.Load{{At: r.now, TTFTSum: sum, TTFTCount: count}}
 		r.fleet.snap = fleet.NewSnapshot(&c)
 	}
-	if s := r.load(rep.Addr).speed(); s < 2.2 || s > 3.5 {
+	if s := r.account(rep.Addr).Speed(); s < 2.2 || s > 3.5 {
 		t.Errorf("learned speed %g, the replica is three times slower than modelled", s)
 	}
 }
@@ -575,43 +576,12 @@ func TestSheddingIsOffUnlessConfigured(t *testing.T) {
 		t.Errorf("shed by default: %+v", d)
 	}
 	r := newRig(t, policy.Config{Overrides: policy.Overrides{MaxTTFT: &limit}}, replicas(2)...)
-	if d := busy(r); d.Reason != ReasonSaturated || d.Lease != nil {
+	if d := busy(r); d.Reason != ReasonSaturated || d.Reservation != nil {
 		t.Errorf("every replica is seconds behind: %+v", d)
 	}
 	w := new(Work)
 	if d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(98, 0, 10), Priority: 1}, w); d.Destination == "" {
 		t.Errorf("priority: %+v", d)
-	}
-}
-
-func TestDisabledIsANoOp(t *testing.T) {
-	off := policy.KindDisabled
-	for name, c := range map[string]policy.Config{
-		"everywhere": {Overrides: policy.Overrides{RoutePolicy: &off}},
-		"one model":  {Models: map[string]policy.Overrides{"m": {RoutePolicy: &off}}},
-	} {
-		b := newBench(t, panicking{}, replica(1)) // whose tokens nobody may ask for
-		if _, err := b.book.Replace(c); err != nil {
-			t.Fatal(err)
-		}
-		d := b.route(query())
-		if d.Reason != ReasonDisabled || d.Destination != "" || d.Lease != nil {
-			t.Errorf("%s: %+v", name, d)
-		}
-		for h, l := range b.ledger.All() {
-			if l.InFlight() != 0 {
-				t.Errorf("%s: %v was charged", name, h)
-			}
-		}
-	}
-	b := newBench(t, fakeTokens{n: 100}, replica(1))
-	if _, err := b.book.Replace(policy.Config{Overrides: policy.Overrides{RoutePolicy: &off}}); err != nil {
-		t.Fatal(err)
-	}
-	q := query()
-	q.Body = []byte(`{"this is`) // nothing is parsed: nobody notices
-	if d := b.route(q); d.Reason != ReasonDisabled {
-		t.Errorf("with everything disabled a body was read: %+v", d)
 	}
 }
 
@@ -661,7 +631,7 @@ func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
 		}
 		r := newRig(t, policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}, reps...)
 		ask := func(text []prefixhash.Key) Decision {
-			return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * textBlockTokens}, new(Work))
+			return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work))
 		}
 		text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
 		d := ask(text)
@@ -669,20 +639,20 @@ func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
 			t.Fatalf("%s: %+v", kind, d)
 		}
 		home := first(d)
-		d.Lease.Answered(200)
-		d.Lease.Release()
+		d.Reservation.Answered(200)
+		d.Reservation.Release()
 		d = ask(text)
 		if d.Reason != ReasonLearned || first(d) != home {
 			t.Errorf("%s: the second time %+v, want %s", kind, d, home)
 		}
 		list := strings.Split(d.Destination, ",")
 		r.decider.Served(&d, list[1])
-		d.Lease.Answered(200)
-		d.Lease.Release()
+		d.Reservation.Answered(200)
+		d.Reservation.Release()
 		if d = ask(text); first(d) != list[1] {
 			t.Errorf("%s: after it was served on %s: %+v", kind, list[1], d)
 		}
-		d.Lease.Release()
+		d.Reservation.Release()
 		r.decider.Gone(list[1])
 		if d = ask(text); d.Reason != ReasonLearnedCold {
 			t.Errorf("%s: after that left: %+v", kind, d)
@@ -690,31 +660,18 @@ func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
 	}
 }
 
-func TestHybridUnknownEverywhereIsNoHint(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
-	b.index.hybrid = true
-	b.holds("10.0.0.1:8000", 0, 1)
-	if d := b.route(query()); d.Reason != ReasonCold {
-		t.Errorf("one of two: %+v", d)
-	}
-	b.holds("10.0.0.2:8000", 0, 1)
-	if d := b.route(query()); d.Reason != ReasonHybridUnknown || d.Destination != "" {
-		t.Errorf("all: %+v", d)
-	}
-}
-
 func TestDepartureInvalidatesOnce(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(2)...)
 	d, _ := r.ask(prompt(1, 0, 100))
-	old := r.load(first(d))
+	old := r.account(first(d))
 	r.index.Remove(first(d))
 	r.decider.Gone(first(d))
 	r.decider.Gone(first(d))
-	d.Lease.Release()
+	d.Reservation.Release()
 	if old.InFlight() != 0 {
-		t.Error("the lease did not release into the void")
+		t.Error("the charge on the account that was dropped stays")
 	}
-	if r.load(first(d)) == old {
+	if r.account(first(d)) == old {
 		t.Error("the replica's load outlived it")
 	}
 }
@@ -731,7 +688,7 @@ func TestConcurrentDecisions(t *testing.T) {
 			for i := range 50 {
 				p := prompt(rng.IntN(6), rng.IntN(3), 5+rng.IntN(60))
 				d := r.decider.Decide(&Ask{Model: "m", Prompts: p}, w)
-				if d.Lease == nil {
+				if d.Reservation == nil {
 					t.Error(d.Reason)
 					return
 				}
@@ -742,23 +699,18 @@ func TestConcurrentDecisions(t *testing.T) {
 				case 1:
 					r.stored(first(d), p)
 				case 2:
-					d.Lease.FirstToken()
+					d.Reservation.FirstToken()
 				}
-				d.Lease.Answered([]int{200, 200, 200, 503}[rng.IntN(4)])
-				d.Lease.Release()
+				d.Reservation.Answered([]int{200, 200, 200, 503}[rng.IntN(4)])
+				d.Reservation.Release()
 				r.wait(time.Millisecond)
 			}
 		})
 	}
 	wg.Wait()
 	for h, l := range r.ledger.All() {
-		if l.InFlight() != 0 || l.Awaiting() != 0 || l.Pending() != 0 || l.Live() != 0 || l.marked.Load() != 0 {
-			t.Errorf("%v: in flight %d, awaiting %d, pending %g, live %d, marks %d", h, l.InFlight(), l.Awaiting(), l.Pending(), l.Live(), l.marked.Load())
-		}
-		for i := range l.slots {
-			if l.slots[i].Load() != nil {
-				t.Errorf("%v: slot %d keeps a charge", h, i)
-			}
+		if l.InFlight() != 0 || l.Awaiting() != 0 || l.Pending() != 0 || l.Live() != 0 || l.Watched() != 0 {
+			t.Errorf("%v: in flight %d, awaiting %d, pending %g, live %d, sentinels %d", h, l.InFlight(), l.Awaiting(), l.Pending(), l.Live(), l.Watched())
 		}
 	}
 }

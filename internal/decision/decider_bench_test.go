@@ -1,4 +1,4 @@
-package filter
+package decision
 
 import (
 	"fmt"
@@ -53,16 +53,16 @@ func crowded(t testing.TB) (*rig, *given) {
 
 // rankOnly is a decision up to its ranked list: nothing is charged.
 func rankOnly(d *Decider, a *Ask, w *Work) {
-	w.Record.reset()
-	mv, _ := d.find(a.Model, a.Tenant)
-	set := d.settings(mv)
+	w.Record.Reset()
+	mv, _ := d.Find(a.Model, a.Tenant)
+	set := d.Settings(mv)
 	w.clear(len(mv.caches))
 	d.match(a, mv, w)
 	w.gather(a, mv)
-	d.ledger.deciding.Lock()
+	d.ledger.Lock()
 	w.weigh(mv, set, d.now().UnixNano())
 	w.ranked = set.Pick(w.ranked[:0], d.o.Ranked, policy.Request{Input: w.Record.Tokens}, w.cands, w.scores)
-	d.ledger.deciding.Unlock()
+	d.ledger.Unlock()
 }
 
 func TestRankingAllocatesNothing(t *testing.T) {
@@ -76,10 +76,10 @@ func TestRankingAllocatesNothing(t *testing.T) {
 		t.Errorf("ranking allocates %v times", n)
 	}
 	for range 1000 {
-		r.decider.Decide(a, w).Lease.Release()
+		r.decider.Decide(a, w).Reservation.Release()
 	}
-	// A whole decision makes the lease and the header's value.
-	if n := testing.AllocsPerRun(100, func() { r.decider.Decide(a, w).Lease.Release() }); n > 2 {
+	// A whole decision makes the reservation and the header's value.
+	if n := testing.AllocsPerRun(100, func() { r.decider.Decide(a, w).Reservation.Release() }); n > 2 {
 		t.Errorf("a decision allocates %v times", n)
 	}
 }
@@ -98,7 +98,7 @@ func BenchmarkDecide64Replicas768Blocks(b *testing.B) {
 	a, w := &Ask{Model: "m", Prompts: p}, new(Work)
 	b.ReportAllocs()
 	for b.Loop() {
-		r.decider.Decide(a, w).Lease.Release()
+		r.decider.Decide(a, w).Reservation.Release()
 	}
 }
 

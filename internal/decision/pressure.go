@@ -1,4 +1,4 @@
-package pressure
+package decision
 
 import (
 	"maps"
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Options configures a Gauge. Zero values are the defaults.
-type Options struct {
+// PressureOptions configures a Pressure. Zero values are the defaults.
+type PressureOptions struct {
 	Window    time.Duration // how long an occurrence counts; default 1 min
 	Threshold int           // occurrences from which on a model is under pressure; default 1
 }
@@ -28,37 +28,37 @@ const (
 	leastPart = time.Millisecond
 )
 
-// Gauge is the signal of all models.
-type Gauge struct {
-	o      Options
+// Pressure is the signal of all models.
+type Pressure struct {
+	o      PressureOptions
 	part   time.Duration
-	models atomic.Pointer[map[string]*window] // replaced, never changed
-	mu     sync.Mutex                         // held to replace models
+	models atomic.Pointer[map[string]*pressureWindow] // replaced, never changed
+	mu     sync.Mutex                                 // held to replace models
 }
 
-// window counts a model's occurrences in parts of the rolling window, each in
+// pressureWindow counts a model's occurrences in parts of the rolling window, each in
 // the place of its number modulo parts, which has the number beside the count.
-type window struct {
+type pressureWindow struct {
 	counts [parts]atomic.Uint64
 	total  atomic.Uint64
 }
 
-// New returns a gauge without pressure.
-func New(o Options) *Gauge {
+// NewPressure returns a signal without pressure.
+func NewPressure(o PressureOptions) *Pressure {
 	if o.Window <= 0 {
 		o.Window = time.Minute
 	}
 	if o.Threshold <= 0 {
 		o.Threshold = 1
 	}
-	g := &Gauge{o: o, part: max(leastPart, o.Window/parts)}
-	g.models.Store(&map[string]*window{})
+	g := &Pressure{o: o, part: max(leastPart, o.Window/parts)}
+	g.models.Store(&map[string]*pressureWindow{})
 	return g
 }
 
 // Raise counts an occurrence. model must be one that is served, never just a
 // client's word.
-func (g *Gauge) Raise(model string, now time.Time) {
+func (g *Pressure) Raise(model string, now time.Time) {
 	w := (*g.models.Load())[model]
 	if w == nil {
 		w = g.add(model)
@@ -82,10 +82,12 @@ func (g *Gauge) Raise(model string, now time.Time) {
 }
 
 // number is the number of the part that now is in.
-func (g *Gauge) number(now time.Time) uint64 { return uint64(max(0, now.UnixNano()) / int64(g.part)) }
+func (g *Pressure) number(now time.Time) uint64 {
+	return uint64(max(0, now.UnixNano()) / int64(g.part))
+}
 
 // add makes a model's window, unless it is there by now.
-func (g *Gauge) add(model string) *window {
+func (g *Pressure) add(model string) *pressureWindow {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	models := *g.models.Load()
@@ -93,14 +95,14 @@ func (g *Gauge) add(model string) *window {
 		return w
 	}
 	models = maps.Clone(models)
-	w := &window{}
+	w := &pressureWindow{}
 	models[model] = w
 	g.models.Store(&models)
 	return w
 }
 
-// State is one model's pressure.
-type State struct {
+// PressureState is one model's pressure.
+type PressureState struct {
 	Model  string `json:"model"`
 	Recent int    `json:"recent"` // occurrences within the window, since the last reset
 	Raised bool   `json:"raised"` // Recent has reached the threshold
@@ -108,9 +110,9 @@ type State struct {
 }
 
 // All returns the state of every model that was ever raised, by name.
-func (g *Gauge) All(now time.Time) []State {
+func (g *Pressure) All(now time.Time) []PressureState {
 	models := *g.models.Load()
-	out := make([]State, 0, len(models))
+	out := make([]PressureState, 0, len(models))
 	for _, model := range slices.Sorted(maps.Keys(models)) {
 		out = append(out, g.Of(model, now))
 	}
@@ -118,12 +120,12 @@ func (g *Gauge) All(now time.Time) []State {
 }
 
 // Of returns the state of one model.
-func (g *Gauge) Of(model string, now time.Time) State {
+func (g *Pressure) Of(model string, now time.Time) PressureState {
 	w := (*g.models.Load())[model]
 	if w == nil {
-		return State{Model: model}
+		return PressureState{Model: model}
 	}
-	s := State{Model: model, Total: w.total.Load()}
+	s := PressureState{Model: model, Total: w.total.Load()}
 	n := g.number(now)
 	for i := range w.counts {
 		if c := w.counts[i].Load(); c>>countBits+parts > n {
@@ -135,7 +137,7 @@ func (g *Gauge) Of(model string, now time.Time) State {
 }
 
 // Reset forgets a model's recent occurrences, once somebody has acted on them.
-func (g *Gauge) Reset(model string) {
+func (g *Pressure) Reset(model string) {
 	if w := (*g.models.Load())[model]; w != nil {
 		for i := range w.counts {
 			w.counts[i].And(^uint64(countMask))
@@ -144,7 +146,7 @@ func (g *Gauge) Reset(model string) {
 }
 
 // Forget drops a model that is no longer served.
-func (g *Gauge) Forget(model string) {
+func (g *Pressure) Forget(model string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	models := maps.Clone(*g.models.Load())

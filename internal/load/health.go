@@ -1,4 +1,4 @@
-package filter
+package load
 
 import (
 	"sync/atomic"
@@ -45,3 +45,6 @@ func (h *health) succeeded() {
 	h.streak.Store(0)
 	h.until.Store(0)
 }
+
+// Failures is how many requests in a row have failed.
+func (a *Account) Failures() int { return int(a.health.streak.Load()) }

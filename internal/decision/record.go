@@ -1,32 +1,18 @@
-package filter
+package decision
 
 import (
 	"strconv"
 	"time"
 
-	"warmroute/internal/openai"
 	"warmroute/internal/policy"
 )
 
-// Query is one request as the router gets it. Body is only read during Route.
-type Query struct {
-	ID     string       // Envoy's x-request-id, for explaining the decision later
-	Route  openai.Route // which API
-	Tenant string       // from the trusted header, "" = shared
-	Subset []string     // endpoints the gateway allows; nil = all
-	Body   []byte
-	Pick   bool // the gateway needs a pick even where there is nothing to judge by
-
-	Priority int  // above 0: never shed for load
-	Dry      bool // only what would be decided; see Router.Explain
-}
-
-// Decision is the answer to one Query.
+// Decision is the answer to one Ask.
 type Decision struct {
 	Reason      Reason
-	Destination string // "ip:port[,ip:port...]", "" = no hint
-	Rank        string // data-parallel rank for the first of them, "" = none
-	Lease       *Lease // charge on the first of them; nil without a hint
+	Destination string       // "ip:port[,ip:port...]", "" = no hint
+	Rank        string       // data-parallel rank for the first of them, "" = none
+	Reservation *Reservation // what the request holds on the first of them; nil without a hint
 }
 
 // Record is what is kept of a decision to explain it later: names, numbers and
@@ -49,8 +35,6 @@ type Record struct {
 	Chosen     string            `json:"chosen,omitempty"`
 	Input      policy.Request    `json:"request"`
 	Candidates []CandidateRecord `json:"candidates,omitempty"`
-
-	phases [phases]time.Duration
 }
 
 // CandidateRecord is one candidate of a Record.
@@ -61,8 +45,8 @@ type CandidateRecord struct {
 	Score   policy.Score     `json:"score"`
 }
 
-// reset empties r and keeps its buffer.
-func (r *Record) reset() { *r = Record{Candidates: r.Candidates[:0]} }
+// Reset empties r and keeps its buffer.
+func (r *Record) Reset() { *r = Record{Candidates: r.Candidates[:0]} }
 
 // rankNames holds the header values of small ranks, so that setting one
 // allocates nothing.

@@ -1,43 +1,56 @@
-package filter
+package decision
 
 import (
 	"sync/atomic"
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/fleet"
 	"warmroute/internal/learned"
+	"warmroute/internal/load"
 	"warmroute/internal/policy"
-	"warmroute/internal/pressure"
 	"warmroute/prefixhash"
 )
 
-// DeciderOptions configures a Decider. Zero values are the defaults.
-type DeciderOptions struct {
+// Fleet gives the replicas as an immutable snapshot.
+type Fleet interface{ Snapshot() *fleet.Snapshot }
+
+// Index gives the cached prefix of a key chain per KV cache, and takes the
+// prefixes that are expected to be cached.
+type Index interface {
+	Speculate(s index.Scope, h index.HolderID, keys []prefixhash.Key, until time.Time)
+	Withdraw(s index.Scope, h index.HolderID, keys []prefixhash.Key)
+	ID(h index.Holder) index.HolderID
+	Find(f *index.Found, s index.Scope, keys []prefixhash.Key)
+}
+
+// Options configures a Decider. Zero values are the defaults.
+type Options struct {
 	Ranked   int              // length of the ranked list; default 3
 	Seed     uint64           // of the hash that spreads ties
 	Now      func() time.Time // default time.Now; the ledger and the index should have the same
 	Learned  *learned.Trees   // prefixes by where requests went; default an empty one
-	Pressure *pressure.Gauge  // told when a guard overrides a hot match; default an empty one
+	Pressure *Pressure        // raised when a guard overrides a hot match; default an empty one
 }
 
 // Decider is the decision without the request's form: from matches and loads to
 // a ranked list, and back from what became of it. The router, `extproc policy`
 // and `extproc replay` all run this code.
 type Decider struct {
-	o        DeciderOptions
+	o        Options
 	now      func() time.Time
 	views    views
 	index    Index
-	ledger   *Ledger
+	ledger   *load.Ledger
 	book     *policy.Book
 	learned  *learned.Trees
-	pressure *pressure.Gauge
+	pressure *Pressure
 	ordinal  atomic.Uint64
 }
 
-// NewDecider returns a decider over a fleet and an index, by the settings of
+// New returns a decider over a fleet and an index, by the settings of
 // book.
-func NewDecider(f Fleet, x Index, l *Ledger, book *policy.Book, o DeciderOptions) *Decider {
+func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decider {
 	if o.Ranked == 0 {
 		o.Ranked = 3
 	}
@@ -48,7 +61,7 @@ func NewDecider(f Fleet, x Index, l *Ledger, book *policy.Book, o DeciderOptions
 		o.Learned = learned.New(learned.Options{})
 	}
 	if o.Pressure == nil {
-		o.Pressure = pressure.New(pressure.Options{})
+		o.Pressure = NewPressure(PressureOptions{})
 	}
 	return &Decider{
 		o: o, now: o.Now, index: x, ledger: l, book: book, learned: o.Learned, pressure: o.Pressure,
@@ -57,26 +70,12 @@ func NewDecider(f Fleet, x Index, l *Ledger, book *policy.Book, o DeciderOptions
 }
 
 // Pressure is the signal of overridden matches.
-func (d *Decider) Pressure() *pressure.Gauge { return d.pressure }
+func (d *Decider) Pressure() *Pressure { return d.pressure }
 
 // Gone forgets a replica that left: what it has in flight and what was learned
 // of it. Its index entries are its feed's to remove. It waits for no request.
 func (d *Decider) Gone(replica string) {
 	d.learned.Invalidate(d.now(), d.ledger.Drop(replica)...)
-}
-
-// Ask is one request to be placed. Without Prompts it is placed by Text where
-// that is set, else by load alone.
-type Ask struct {
-	Model, Tenant string
-	Subset        []string // addresses allowed; nil = all
-	Must          bool     // the caller needs a pick even where there is nothing to judge by
-	Dry           bool     // only what would be decided: nothing is charged, speculated or learned
-	Priority      int      // above 0: never shed for load
-	Prompts       Prompts
-	Cacheless     bool             // no cache is read for it
-	Text          []prefixhash.Key // text chain
-	TextTokens    int              // estimated length in tokens
 }
 
 // Work is the memory one decision works in, and what it says about itself.
@@ -106,16 +105,19 @@ type held struct {
 // Decide places a request. It never fails, takes no lock that ingest, discovery
 // or scraping hold, and calls nobody.
 func (d *Decider) Decide(a *Ask, w *Work) Decision {
-	w.Record.reset()
-	mv, reason := d.find(a.Model, a.Tenant)
+	w.Record.Reset()
+	mv, reason := d.Find(a.Model, a.Tenant)
 	if mv == nil {
 		return Decision{Reason: reason}
 	}
-	return d.decide(a, mv, d.settings(mv), w)
+	return d.Place(a, mv, d.Settings(mv), w)
 }
 
-// find returns the view of a model, or why there is none.
-func (d *Decider) find(model, tenant string) (*modelView, Reason) {
+// Idle reports whether routing is off for every model.
+func (d *Decider) Idle() bool { return d.book.Idle() }
+
+// Find returns the view of a model, or why there is none.
+func (d *Decider) Find(model, tenant string) (*View, Reason) {
 	if mv := d.views.of(model, tenant); mv != nil {
 		return mv, ""
 	}
@@ -125,11 +127,14 @@ func (d *Decider) find(model, tenant string) (*modelView, Reason) {
 	return nil, ReasonUnknownModel
 }
 
-func (d *Decider) settings(mv *modelView) *policy.Settings {
+// Settings are those of a model.
+func (d *Decider) Settings(mv *View) *policy.Settings {
 	return d.book.Of(mv.model.ID, mv.model.Base)
 }
 
-func (d *Decider) decide(a *Ask, mv *modelView, set *policy.Settings, w *Work) Decision {
+// Place is Decide where the view and the settings are known. Whoever calls it
+// resets the record.
+func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Kind
 	if set.Kind == policy.KindDisabled {
 		return Decision{Reason: ReasonDisabled}
@@ -167,7 +172,7 @@ func (w *Work) hybrid() bool {
 
 // match fills w.matched with the tokens each cache of mv holds of the prompts:
 // with several prompts in one request, their sum decides.
-func (d *Decider) match(a *Ask, mv *modelView, w *Work) {
+func (d *Decider) match(a *Ask, mv *View, w *Work) {
 	for i := range a.Prompts.Len() {
 		w.Record.Tokens += a.Prompts.Tokens(i)
 	}
@@ -187,7 +192,7 @@ func (d *Decider) match(a *Ask, mv *modelView, w *Work) {
 
 // chain puts the keys of all prompts for a scope into w.keys, unless they are
 // there: scopes that differ in nothing but the group have the same.
-func (w *Work) chain(a *Ask, mv *modelView, scope int) {
+func (w *Work) chain(a *Ask, mv *View, scope int) {
 	s := &mv.scopes[scope]
 	if w.keysOf >= 0 && mv.scopes[w.keysOf].BlockSize == s.BlockSize {
 		w.keysOf = scope
@@ -200,7 +205,7 @@ func (w *Work) chain(a *Ask, mv *modelView, scope int) {
 	}
 }
 
-func (d *Decider) matchPrompt(mv *modelView, scope int, keys []prefixhash.Key, w *Work) {
+func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Work) {
 	if len(keys) == 0 {
 		return
 	}
@@ -224,12 +229,12 @@ func (d *Decider) matchPrompt(mv *modelView, scope int, keys []prefixhash.Key, w
 }
 
 // recall fills w.matched with what was learned of where the text's prefixes went.
-func (d *Decider) recall(a *Ask, mv *modelView, w *Work) {
+func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 	now := d.now()
 	w.Record.Tokens, w.Record.Prompts, w.Record.Blocks = a.TextTokens, 1, len(a.Text)
 	d.learned.Match(mv.tree, a.Text, now, func(h index.HolderID, depth int) {
 		if int(h) < len(mv.byHolder) && mv.byHolder[h] >= 0 {
-			tokens := min(depth*textBlockTokens, a.TextTokens)
+			tokens := min(depth*TextBlockTokens, a.TextTokens)
 			w.matched[mv.byHolder[h]] = held{gpu: tokens, reported: tokens, lower: tokens}
 		}
 	})
@@ -238,6 +243,6 @@ func (d *Decider) recall(a *Ask, mv *modelView, w *Work) {
 	}
 }
 
-// textBlockTokens is what a window of the text chain is taken for in tokens:
-// four bytes each, as in English.
-const textBlockTokens = prefixhash.TextWindow / 4
+// TextBlockTokens is what a window of the text chain is taken for in tokens: four
+// bytes each, as in English.
+const TextBlockTokens = prefixhash.TextWindow / 4

@@ -1,0 +1,16 @@
+package filter
+
+import "warmroute/internal/openai"
+
+// Query is one request as the router gets it. Body is only read during Route.
+type Query struct {
+	ID     string       // Envoy's x-request-id, for explaining the decision later
+	Route  openai.Route // which API
+	Tenant string       // from the trusted header, "" = shared
+	Subset []string     // endpoints the gateway allows; nil = all
+	Body   []byte
+	Pick   bool // the gateway needs a pick even where there is nothing to judge by
+
+	Priority int  // above 0: never shed for load
+	Dry      bool // only what would be decided; see Router.Explain
+}

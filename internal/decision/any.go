@@ -1,0 +1,27 @@
+package decision
+
+// Any names replicas for a request that could not be judged, for gateways that
+// have no balancer of their own to fall back to: the ready ones that the tenant
+// may use within the subset, in turns. It returns "" where there is none.
+func (d *Decider) Any(tenant string, subset []string, w *Work) string {
+	replicas := d.views.now().snap.Replicas
+	if len(replicas) == 0 {
+		return ""
+	}
+	w.dest = w.dest[:0]
+	named, first := 0, int(d.ordinal.Add(1)%uint64(len(replicas)))
+	for i := range replicas {
+		c := replicas[(first+i)%len(replicas)]
+		if !c.Ready || c.Tenant != "" && c.Tenant != tenant || !inSubset(c.Addr, subset) {
+			continue
+		}
+		if named > 0 {
+			w.dest = append(w.dest, ',')
+		}
+		w.dest = append(w.dest, c.Addr...)
+		if named++; named == d.o.Ranked {
+			break
+		}
+	}
+	return string(w.dest)
+}

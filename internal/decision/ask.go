@@ -1,0 +1,36 @@
+package decision
+
+import (
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// Ask is one request to be placed. Without Prompts it is placed by Text where
+// that is set, else by load alone.
+type Ask struct {
+	Model, Tenant string
+	Subset        []string // addresses allowed; nil = all
+	Must          bool     // the caller needs a pick even where there is nothing to judge by
+	Dry           bool     // only what would be decided: nothing is charged, speculated or learned
+	Priority      int      // above 0: never shed for load
+	Prompts       Prompts
+	Cacheless     bool             // no cache is read for it
+	Text          []prefixhash.Key // text chain
+	TextTokens    int              // estimated length in tokens
+}
+
+// Prompts are the block keys of a request's prompts, for whatever scope they
+// are wanted.
+type Prompts interface {
+	// Len is the number of prompts.
+	Len() int
+	// Tokens is the length of prompt i in tokens.
+	Tokens(i int) int
+	// AppendKeys appends the keys of those blocks of prompt i that a cache can
+	// spare it from computing: all full ones, but never the last token.
+	AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) []prefixhash.Key
+	// Sentinel is what the event that stores prompt i's last full block says of
+	// that block (its content, or its engine hash where that is the key), and
+	// the number of full blocks; 0 when that cannot be known.
+	Sentinel(s *index.Scope, i int) (content uint64, blocks int)
+}

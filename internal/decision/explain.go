@@ -1,0 +1,50 @@
+package decision
+
+import (
+	"time"
+
+	"warmroute/internal/policy"
+)
+
+// consider ranks the candidates as pick does and leaves no trace.
+func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deepest int, now time.Time) Decision {
+	d.ledger.Lock()
+	reason := d.rank(a, mv, set, w, now)
+	d.ledger.Unlock()
+	w.record(mv)
+	if reason != "" {
+		return Decision{Reason: reason}
+	}
+	best := w.ranked[0]
+	here := &mv.caches[w.at[best]]
+	w.Record.Predicted = w.cands[best].Matched
+	return Decision{Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader()}
+}
+
+// number is the decision's number: the next one, taken only by real decisions.
+func (d *Decider) number(a *Ask) uint64 {
+	if a.Dry {
+		return d.ordinal.Load() + 1
+	}
+	return d.ordinal.Add(1)
+}
+
+// Again runs a policy on the snapshot a decision was made from, and returns the
+// candidates' scores and the place of the winner among them, -1 if there is
+// none. With the settings of the time, it is the decision once more; with
+// others, what they would have made of it.
+func (rec *Record) Again(set *policy.Settings) (scores []policy.Score, winner int) {
+	cands := make([]policy.Candidate, len(rec.Candidates))
+	for i := range rec.Candidates {
+		cands[i] = rec.Candidates[i].State
+	}
+	scores = make([]policy.Score, len(cands))
+	ranked := set.Pick(nil, 1, rec.Input, cands, scores)
+	if len(ranked) == 0 && rec.Chosen != "" { // the caller needed a pick
+		ranked = set.TTFT.Pick(nil, 1, rec.Input, cands, scores)
+	}
+	if len(ranked) == 0 {
+		return scores, -1
+	}
+	return scores, int(ranked[0])
+}

@@ -1,0 +1,24 @@
+package decision
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var (
+	descRecent = prometheus.NewDesc("warmroute_pressure_recent",
+		"Decisions of the last minute, since the last reset, in which a load guard overrode a hot match. For autoscalers.", []string{"model"}, nil)
+	descDisturbed = prometheus.NewDesc("warmroute_pressure_disturbed_total",
+		"Decisions in which a load guard overrode a hot match.", []string{"model"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (d *Decider) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descRecent
+	ch <- descDisturbed
+}
+
+// Collect implements prometheus.Collector.
+func (d *Decider) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range d.pressure.All(d.now()) {
+		ch <- prometheus.MustNewConstMetric(descRecent, prometheus.GaugeValue, float64(s.Recent), s.Model)
+		ch <- prometheus.MustNewConstMetric(descDisturbed, prometheus.CounterValue, float64(s.Total), s.Model)
+	}
+}

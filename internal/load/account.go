@@ -1,0 +1,142 @@
+package load
+
+import (
+	"sync/atomic"
+
+	"warmroute/index"
+)
+
+// Account is what is in flight on one KV cache, and what was learned of it.
+type Account struct {
+	ledger    *Ledger
+	holder    atomic.Int32 // index.HolderID
+	inFlight  atomic.Int64 // requests
+	awaiting  atomic.Int64 // requests before their first token
+	pending   atomic.Int64 // ns of expected prefill of the awaiting
+	live      atomic.Int64 // context tokens of the requests in flight
+	sentinels sentinels    // where first tokens are waited for
+	pace      pace         // how fast it is
+	health    health       // how it fails
+
+	// Guarded by Ledger.Lock.
+	queue   []*Charge // in the order they were sent; those at the front first
+	scraped scraped   // traffic that came around this router
+	placed  placed    // what was sent there lately
+}
+
+// SetID notes the number the index gave the KV cache.
+func (a *Account) SetID(id index.HolderID) { a.holder.Store(int32(id)) }
+
+// InFlight is the number of requests in flight.
+func (a *Account) InFlight() int { return int(a.inFlight.Load()) }
+
+// Awaiting is the number of requests whose first token has not come.
+func (a *Account) Awaiting() int { return int(a.awaiting.Load()) }
+
+// Pending is the expected prefill of the awaiting requests in seconds.
+func (a *Account) Pending() float64 { return float64(max(0, a.pending.Load())) / 1e9 }
+
+// Live is the number of context tokens in flight.
+func (a *Account) Live() int64 { return a.live.Load() }
+
+// Speed is actual over modelled first-token time; 0 while nothing is known.
+func (a *Account) Speed() float64 { return a.pace.speed() }
+
+// SpeedAmong is the speed to count with: that of the others, mean, until it is
+// clear that the KV cache's own is different. mean is the harmonic one, which a
+// single slow replica does not move.
+func (a *Account) SpeedAmong(own, mean float64, now int64) float64 {
+	return a.pace.among(own, mean, now)
+}
+
+// Lag is how many seconds late first tokens become known; 0 where that is within
+// an engine step.
+func (a *Account) Lag() float64 { return a.pace.lag() }
+
+// Placed is the weight of what was sent there lately, in blocks. Ledger.Lock is
+// held.
+func (a *Account) Placed(now int64) float64 { return a.placed.weight(now) }
+
+// State is an account as a decision reads it.
+type State struct {
+	InFlight int     // requests
+	Awaiting int     // requests whose first token has not come
+	Pending  float64 // s of their prefill that is left
+	Foreign  float64 // s of prefill of requests that came around this router
+	Live     float64 // context tokens, of those requests too
+	Failing  bool    // a last resort
+	Speed    float64 // actual over modelled first-token time; 0 = not known
+}
+
+// State reads the account. Ledger.Lock is held.
+func (a *Account) State(now int64) (s State) {
+	if len(a.queue) > 0 {
+		a.settle(now)
+	}
+	s.InFlight = a.InFlight()
+	s.Awaiting, s.Pending = a.ahead(now)
+	foreign, tokens := a.scraped.foreign()
+	s.Foreign, s.Live = foreign, float64(a.Live())+tokens
+	s.Failing = a.health.failing(now)
+	s.Speed = a.Speed()
+	return s
+}
+
+// ahead is Awaiting and Pending, less what the engine has done since the latest
+// news of it where these come late: it worked through the queue in order, at its
+// learned speed, from the last first token that is known of. Ledger.Lock is
+// held.
+func (a *Account) ahead(now int64) (awaiting int, seconds float64) {
+	late := int64(a.Lag() * 1e9)
+	if late == 0 {
+		return a.Awaiting(), a.Pending()
+	}
+	left, free := int64(0), a.pace.last.Load() // ns of work, and until when the engine is at work
+	for _, c := range a.queue {
+		if !c.Awaiting() {
+			continue
+		}
+		t := &c.terms
+		free = max(free, t.Sent) + t.Expected + int64(stepTime*1e9*t.guess())
+		switch {
+		case t.Sentinel != 0 && free < now-2*late:
+			free = now + t.Expected // even late news would be here: it stands still
+		case t.Sentinel != 0:
+			free = max(free, now-late) // had it come before, we would have heard
+		}
+		if free > now {
+			awaiting++
+			left += min(t.Expected, free-now)
+		}
+	}
+	return awaiting, float64(left) / 1e9
+}
+
+// settle counts first tokens as come that no event tells of: of requests whose
+// time is over, and, since engines prefill in the order of arrival, of those
+// that stored no block and were sent before one whose first token was seen.
+// Ledger.Lock is held.
+func (a *Account) settle(now int64) {
+	seen := a.sentinels.latest.Load()
+	kept, n := 0, 0
+	for ; n < len(a.queue); n++ {
+		c := a.queue[n]
+		switch {
+		case !c.Awaiting():
+		case now >= c.terms.Due || c.terms.Sentinel == 0 && c.seq < seen:
+			c.FirstToken()
+		default:
+			a.queue[kept] = c
+			kept++
+		}
+		if c.seq > seen && kept > 0 {
+			n++
+			break // the rest came later, and is due later
+		}
+	}
+	if n > kept {
+		end := kept + copy(a.queue[kept:], a.queue[n:])
+		clear(a.queue[end:])
+		a.queue = a.queue[:end]
+	}
+}

@@ -1,0 +1,121 @@
+package load
+
+import (
+	"net/http"
+	"sync/atomic"
+)
+
+// Terms are what a request is expected to cost.
+type Terms struct {
+	Sent     int64  // Unix ns
+	Due      int64  // Unix ns by which its first token counts as come at the latest
+	Model    int64  // ns of modelled prefill on a replica of speed 1
+	Expected int64  // ns of expected prefill
+	Tokens   int64  // context
+	Sentinel uint64 // content of the prompt's last full block, 0 = no event will tell of its first token
+	Cached   bool   // the replica's events are heard, and this request stores no block
+}
+
+// guess is the speed the request was charged with.
+func (t *Terms) guess() float64 { return float64(t.Expected) / float64(max(1, t.Model)) }
+
+// Charge is one request's weight on one account. Only its state changes after it
+// is put.
+type Charge struct {
+	account *Account
+	terms   Terms
+	seq     int64 // order of charges
+	state   atomic.Int32
+}
+
+const (
+	chargeNone int32 = iota
+	chargeAwaiting
+	chargeDecoding
+	chargeDone
+)
+
+// Put makes an unused charge count on a. Ledger.Lock is held.
+func (c *Charge) Put(a *Account, t Terms) {
+	c.account, c.terms = a, t
+	a.ledger.seq++
+	c.seq = a.ledger.seq
+	a.scraped.peak = max(a.scraped.peak, a.inFlight.Add(1))
+	a.awaiting.Add(1)
+	a.pending.Add(t.Expected)
+	a.live.Add(t.Tokens)
+	c.state.Store(chargeAwaiting)
+	a.queue = append(a.queue, c)
+	if t.Sentinel != 0 && !a.sentinels.watch(c) {
+		c.terms.Sentinel = 0
+	}
+}
+
+// Account is where the charge was put.
+func (c *Charge) Account() *Account { return c.account }
+
+// Terms are what it was put with. Sentinel is 0 where no more first tokens could
+// be waited for.
+func (c *Charge) Terms() Terms { return c.terms }
+
+// Awaiting reports whether the first token is still to come.
+func (c *Charge) Awaiting() bool { return c.state.Load() == chargeAwaiting }
+
+// FirstToken takes the prefill off: the first token has come, or must have. It
+// reports whether this call was the first to say so.
+func (c *Charge) FirstToken() bool {
+	if !c.state.CompareAndSwap(chargeAwaiting, chargeDecoding) {
+		return false
+	}
+	c.account.awaiting.Add(-1)
+	c.account.pending.Add(-c.terms.Expected)
+	return true
+}
+
+// Release takes the request off the account, once. It reports whether its first
+// token had come before.
+func (c *Charge) Release() (came bool) {
+	came = !c.FirstToken()
+	if !c.state.CompareAndSwap(chargeDecoding, chargeDone) {
+		return true
+	}
+	c.account.inFlight.Add(-1)
+	c.account.live.Add(-c.terms.Tokens)
+	c.account.sentinels.unwatch(c)
+	return came
+}
+
+// Judge counts how the request ended and reports whether it failed. status is
+// the response's, 0 where it was not seen; came is whether the first token had
+// come.
+func (c *Charge) Judge(status int, came bool) (failed bool) {
+	a := c.account
+	now := a.ledger.now().UnixNano()
+	switch {
+	case status >= http.StatusInternalServerError:
+		a.health.failed(now)
+		return true
+	case status >= http.StatusBadRequest: // the client's fault
+		return true
+	case status > 0, came:
+		a.health.succeeded()
+	case c.terms.Cached: // one token from the cache may take less than any bound, and no event tells it from a failure
+	case now-c.terms.Sent < max(int64(tooFast*float64(c.terms.Expected)), int64(tooFastLeast)):
+		a.health.failed(now)
+		return true
+	}
+	return false
+}
+
+// Failed counts a failure that was seen otherwise.
+func (c *Charge) Failed(now int64) { c.account.health.failed(now) }
+
+// Noted takes what the charge looked like into account for later estimates: its
+// expected cost and first-token time in seconds, and how many blocks it will
+// store. Ledger.Lock is held.
+func (c *Charge) Noted(cost, wait float64, blocks int) {
+	c.account.scraped.sent(cost, wait, int(c.terms.Tokens))
+	if blocks > 0 {
+		c.account.placed.add(blocks, c.terms.Sent)
+	}
+}

@@ -1,0 +1,93 @@
+package load
+
+import (
+	"iter"
+	"sync"
+	"time"
+
+	"warmroute/index"
+)
+
+// Ledger holds the accounts of all KV caches. Requests are charged inside the
+// decision and released when their stream ends.
+type Ledger struct {
+	now func() time.Time
+	// deciding makes reading the accounts, picking and charging one step. Ingest,
+	// discovery and ending streams never take it.
+	deciding sync.Mutex
+	seq      int64    // charges so far; guarded by deciding
+	accounts sync.Map // index.Holder → *Account
+}
+
+// NewLedger returns an empty ledger that reads the time from now; nil is
+// time.Now.
+func NewLedger(now func() time.Time) *Ledger {
+	if now == nil {
+		now = time.Now
+	}
+	return &Ledger{now: now}
+}
+
+// Lock begins a step in which the accounts are read and one is charged.
+func (l *Ledger) Lock() { l.deciding.Lock() }
+
+// Unlock ends that step.
+func (l *Ledger) Unlock() { l.deciding.Unlock() }
+
+// Of returns the account of h, which stays the same object until h is dropped.
+func (l *Ledger) Of(h index.Holder) *Account {
+	if v, ok := l.accounts.Load(h); ok {
+		return v.(*Account)
+	}
+	v, _ := l.accounts.LoadOrStore(h, &Account{ledger: l})
+	return v.(*Account)
+}
+
+// All yields every account, in no order.
+func (l *Ledger) All() iter.Seq2[index.Holder, *Account] {
+	return func(yield func(index.Holder, *Account) bool) {
+		l.accounts.Range(func(h, a any) bool { return yield(h.(index.Holder), a.(*Account)) })
+	}
+}
+
+// Drop forgets a replica's accounts. Open charges on them no longer affect any
+// load. It returns the numbers of the KV caches that are gone.
+func (l *Ledger) Drop(replica string) (gone []index.HolderID) {
+	for h, a := range l.All() {
+		if h.Replica == replica {
+			l.accounts.Delete(h)
+			gone = append(gone, index.HolderID(a.holder.Load()))
+		}
+	}
+	return gone
+}
+
+// Applied looks for first tokens in a batch that was applied to the index: the
+// block that completes a request's prompt is published when the step ends that
+// also gave its first token. vLLM stores the blocks of one request and step in
+// one event, so only the last block of each event is looked up. It takes no
+// lock, and learns the replica's speed without one: batches of one holder come
+// from one goroutine at a time, in the order they were applied. Batches of
+// different holders may come at once.
+func (l *Ledger) Applied(b *index.Batch) {
+	v, ok := l.accounts.Load(b.Holder)
+	if !ok {
+		return
+	}
+	a := v.(*Account)
+	if a.sentinels.waiting.Load() == 0 {
+		return
+	}
+	now := l.now().UnixNano()
+	for i := range b.Events {
+		e := &b.Events[i]
+		if e.Kind != index.Stored || e.Tier != index.TierGPU || len(e.Engine) == 0 {
+			continue
+		}
+		if e.Content != nil {
+			a.stored(uint64(e.Content[len(e.Content)-1]), now)
+		} else {
+			a.stored(e.Engine[len(e.Engine)-1], now)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package load
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var (
+	descSpeed = prometheus.NewDesc("warmroute_replica_slowness",
+		"Learned first-token time of a rank over the modelled one; absent until something was learned.", []string{"replica", "rank"}, nil)
+	descLag = prometheus.NewDesc("warmroute_first_token_news_seconds",
+		"Learned delay of the news, by KV events, that a first token came.", []string{"replica", "rank"}, nil)
+	descInFlight = prometheus.NewDesc("warmroute_in_flight_requests",
+		"Hinted requests in flight, by the rank they were sent to.", []string{"replica", "rank"}, nil)
+	descPending = prometheus.NewDesc("warmroute_pending_prefill_seconds",
+		"Expected prefill of the hinted requests whose first token has not come.", []string{"replica", "rank"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (l *Ledger) Describe(ch chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{descSpeed, descLag, descInFlight, descPending} {
+		ch <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (l *Ledger) Collect(ch chan<- prometheus.Metric) {
+	for h, a := range l.All() {
+		gauge := func(desc *prometheus.Desc, v float64) {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, h.Replica, strconv.Itoa(h.Rank))
+		}
+		gauge(descInFlight, float64(a.InFlight()))
+		gauge(descPending, a.Pending())
+		if speed := a.Speed(); speed > 0 {
+			gauge(descSpeed, speed)
+			gauge(descLag, a.pace.late.Load())
+		}
+	}
+}

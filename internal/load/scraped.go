@@ -1,0 +1,90 @@
+package load
+
+import (
+	"math"
+
+	"warmroute/internal/fleet"
+)
+
+// scraped is what a replica's own metrics say beyond what this router knows.
+type scraped struct {
+	at      int64   // Unix ns of the page last looked at
+	peak    int64   // most requests of ours in flight since then
+	cost    float64 // mean expected prefill of ours, s
+	tokens  float64 // mean context of ours
+	wait    float64 // expected first-token time of ours since then, s, summed
+	waits   float64 // number of these
+	waiting float64 // requests of others that wait for their prefill
+	running float64 // requests of others that decode
+	ttftSum float64 // histogram of the page last looked at
+	ttftN   float64
+}
+
+// typicalPrefill is what a stranger's request is taken to cost before any of
+// ours was seen, in seconds: a thousand tokens on an 8B model.
+const typicalPrefill = 0.035
+
+// sent notes what a charge of ours looked like.
+func (s *scraped) sent(cost, wait float64, tokens int) {
+	if s.tokens == 0 {
+		s.cost, s.tokens = cost, float64(tokens)
+	}
+	s.cost += paceShare * (cost - s.cost)
+	s.tokens += paceShare * (float64(tokens) - s.tokens)
+	s.wait += wait
+	s.waits++
+}
+
+// foreign is the prefill of others, in seconds, and their context tokens.
+func (s *scraped) foreign() (seconds, tokens float64) {
+	cost := s.cost
+	if cost == 0 {
+		cost = typicalPrefill
+	}
+	return s.waiting * cost, s.running * s.tokens
+}
+
+// Scrape takes a page into account that was not looked at before. What was in
+// flight beyond the most we had since the last page came around this router:
+// that never takes a burst of ours for somebody else's. Where no events tell of
+// first tokens, the histogram calibrates the speed, as long as most requests in
+// it are ours. Ledger.Lock is held.
+func (a *Account) Scrape(page fleet.Load, events bool) {
+	s := &a.scraped
+	if page.At.UnixNano() <= s.at {
+		return
+	}
+	if total := page.Running + page.Waiting; total > 0 {
+		others := max(0, total-float64(s.peak))
+		s.waiting, s.running = others*page.Waiting/total, others*page.Running/total
+	} else {
+		s.waiting, s.running = 0, 0
+	}
+	sum, n := page.TTFTSum-s.ttftSum, page.TTFTCount-s.ttftN
+	if !events && s.at != 0 && n > 0 && sum > 0 && s.waits > 0 && n <= 1.5*s.waits+1 {
+		speed := max(a.Speed(), 0)
+		if speed == 0 {
+			speed = 1
+		}
+		predicted := s.wait / s.waits
+		a.pace.learn(sum/n*speed/max(predicted, 1e-6), 1, speed)
+	}
+	s.at, s.peak = page.At.UnixNano(), a.inFlight.Load()
+	s.ttftSum, s.ttftN, s.wait, s.waits = page.TTFTSum, page.TTFTCount, 0, 0
+}
+
+// placed is how many blocks were sent somewhere lately, halving every
+// placedHalfLife.
+type placed struct {
+	blocks float64
+	at     int64
+}
+
+// placedHalfLife is the half-life of cache weights in nanoseconds: two minutes.
+const placedHalfLife = 2 * 60 * 1e9
+
+func (p *placed) weight(now int64) float64 {
+	return p.blocks * math.Exp2(-float64(now-p.at)/placedHalfLife)
+}
+
+func (p *placed) add(blocks int, now int64) { p.blocks, p.at = p.weight(now)+float64(blocks), now }

@@ -1,0 +1,77 @@
+package load
+
+import "sync/atomic"
+
+const (
+	// sentinelSlots is how many first tokens of one KV cache can be waited for at
+	// a time: vLLM's default max_num_seqs. Requests beyond that go by their
+	// expected time.
+	sentinelSlots = 256
+	// sentinelWindow is how many neighbouring slots a sentinel may use: with three
+	// quarters of the slots taken, one in ten finds none free.
+	sentinelWindow = 8
+)
+
+// sentinels is a small hash table of charges by the content of the block whose
+// event follows their first token. Requests put charges in and take them out,
+// ingest looks them up; nobody waits.
+type sentinels struct {
+	waiting atomic.Int32 // charges in slots, at most a few too many
+	latest  atomic.Int64 // highest Charge.seq whose first token was seen
+	slots   [sentinelSlots]atomic.Pointer[Charge]
+}
+
+func sentinelSlot(content uint64) uint64 { return content * 0x9E3779B97F4A7C15 >> 32 }
+
+// watch waits for c's sentinel, false when there is no room.
+func (s *sentinels) watch(c *Charge) bool {
+	at := sentinelSlot(c.terms.Sentinel)
+	for i := range uint64(sentinelWindow) {
+		if s.slots[(at+i)%sentinelSlots].CompareAndSwap(nil, c) {
+			s.waiting.Add(1)
+			return true
+		}
+	}
+	return false
+}
+
+// unwatch ends the wait for c.
+func (s *sentinels) unwatch(c *Charge) {
+	if c.terms.Sentinel == 0 {
+		return
+	}
+	at := sentinelSlot(c.terms.Sentinel)
+	for i := range uint64(sentinelWindow) {
+		if s.slots[(at+i)%sentinelSlots].CompareAndSwap(c, nil) {
+			s.waiting.Add(-1)
+		}
+	}
+}
+
+// stored takes notice of a block that was stored at now: it is the first token
+// of every request waiting for it.
+func (a *Account) stored(content uint64, now int64) {
+	s := &a.sentinels
+	at := sentinelSlot(content)
+	for i := range uint64(sentinelWindow) {
+		c := s.slots[(at+i)%sentinelSlots].Load()
+		if c == nil || c.terms.Sentinel != content || !c.FirstToken() {
+			continue
+		}
+		s.unwatch(c)
+		a.pace.observe(&c.terms, now)
+		for seen := s.latest.Load(); c.seq > seen && !s.latest.CompareAndSwap(seen, c.seq); {
+			seen = s.latest.Load()
+		}
+	}
+}
+
+// Watched is how many first tokens events are to tell of.
+func (a *Account) Watched() (n int) {
+	for i := range a.sentinels.slots {
+		if a.sentinels.slots[i].Load() != nil {
+			n++
+		}
+	}
+	return n
+}
