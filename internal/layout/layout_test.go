@@ -44,8 +44,14 @@ func TestImportsPointOneWay(t *testing.T) {
 		"warmroute/internal/policy": {"net", "warmroute/index", "warmroute/filter"},
 		"warmroute/internal/openai": {"net", "warmroute/filter"},
 		"warmroute/filter":          {"warmroute/internal/admin", "warmroute/internal/kvevents", "warmroute/internal/feed", "warmroute/internal/vllmsim"},
-		"warmroute/cmd/kvsub":       {extProc, "warmroute/filter", "warmroute/envoy"},
-		"warmroute/cmd/extproc":     {"warmroute/internal/vllmsim", "warmroute/internal/testenv"},
+		// The simulator and replay decide as the router does, without its server.
+		"warmroute/internal/load":        {"google.golang.org/grpc", "warmroute/filter", "warmroute/internal/decision", "warmroute/internal/policy"},
+		"warmroute/internal/decision":    {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy", "warmroute/internal/tokens"},
+		"warmroute/internal/policycli":   {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
+		"warmroute/internal/replaycli":   {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
+		"warmroute/internal/extprocwire": {"warmroute/index", "warmroute/filter", "warmroute/internal/decision"},
+		"warmroute/cmd/kvsub":            {extProc, "warmroute/filter", "warmroute/envoy"},
+		"warmroute/cmd/extproc":          {"warmroute/internal/vllmsim", "warmroute/internal/testenv"},
 		"warmroute/internal/vllmsim": {"warmroute/prefixhash", "warmroute/index", "warmroute/filter",
 			"warmroute/internal/kvevents"},
 	}
