@@ -1,0 +1,223 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"warmroute/internal/testenv"
+	"warmroute/internal/vllmsim"
+)
+
+const monitoring = "../../examples/monitoring"
+
+// monitoringTool is one of Debian's Prometheus binaries, unpacked by make setup.
+func monitoringTool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs("../../.cache/prometheus/usr/bin/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: run scripts/fetch-prometheus.sh (make setup does)", err)
+	}
+	return path
+}
+
+func readYAML(t *testing.T, file string, v any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(monitoring, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, v); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+// expressions are all queries of the rules and of the dashboard, by where they stand.
+func expressions(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	readYAML(t, "alerts.yaml", &rules)
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			out["alert "+r.Alert] = r.Expr
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(monitoring, "dashboard.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ RefID, Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			out["panel "+p.Title+" "+target.RefID] = strings.ReplaceAll(target.Expr, "$instance", ".*")
+		}
+	}
+	if len(out) < 25 {
+		t.Fatalf("only %d expressions found", len(out))
+	}
+	return out
+}
+
+// TestMonitoringNamesMetrics that exist: docs/metrics.md is made from what the
+// binaries register.
+func TestMonitoringNamesMetrics(t *testing.T) {
+	documented, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`warmroute_[a-z_]+`)
+	histogramPart := regexp.MustCompile(`_(bucket|sum|count)$`)
+	files, err := filepath.Glob(filepath.Join(monitoring, "*"))
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%v %v", files, err)
+	}
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, metric := range name.FindAllString(string(text), -1) {
+			found++
+			if !strings.Contains(string(documented), "`"+metric+"`") && !strings.Contains(string(documented), "`"+histogramPart.ReplaceAllString(metric, "")+"`") {
+				t.Errorf("%s names %s, which there is not", file, metric)
+			}
+		}
+	}
+	if found < 40 {
+		t.Errorf("only %d names found", found)
+	}
+}
+
+// TestAlertRules: promtool takes the rules and their unit tests, and every alert
+// has a case where it fires and one where it is silent.
+func TestAlertRules(t *testing.T) {
+	promtool := monitoringTool(t, "promtool")
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yml"}, {"test", "rules", "alerts_test.yaml"}} {
+		cmd := exec.Command(promtool, args...)
+		cmd.Dir = monitoring
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	var cases struct {
+		Tests []struct {
+			Cases []struct {
+				Alert string           `yaml:"alertname"`
+				Fires []map[string]any `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	readYAML(t, "alerts_test.yaml", &cases)
+	fires, silent := map[string]bool{}, map[string]bool{}
+	for _, test := range cases.Tests {
+		for _, c := range test.Cases {
+			fires[c.Alert] = fires[c.Alert] || len(c.Fires) > 0
+			silent[c.Alert] = silent[c.Alert] || len(c.Fires) == 0
+		}
+	}
+	alerts := 0
+	for where := range expressions(t) {
+		if alert, is := strings.CutPrefix(where, "alert "); is {
+			alerts++
+			if !fires[alert] || !silent[alert] {
+				t.Errorf("%s: tested firing %v, silent %v", alert, fires[alert], silent[alert])
+			}
+		}
+	}
+	if alerts == 0 {
+		t.Error("no alerts found")
+	}
+}
+
+// TestPrometheusScrapes: a real Prometheus scrapes a running router, takes every
+// expression of the rules and of the dashboard, and no alert fires.
+func TestPrometheusScrapes(t *testing.T) {
+	prometheus := monitoringTool(t, "prometheus")
+	sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, sim.Run)
+	r, _ := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr()))
+	complete(t, sim.Addr(), []uint32{1, 2, 3, 4})
+
+	rules, err := filepath.Abs(filepath.Join(monitoring, "alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	config := fmt.Sprintf("global: {scrape_interval: 200ms, evaluation_interval: 200ms}\nrule_files: [%q]\nscrape_configs:\n- job_name: warmroute\n  static_configs: [{targets: [%q]}]\n",
+		rules, r.c.Admin.Listen)
+	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ports, err := testenv.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	cmd := exec.Command(prometheus, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+api, "--log.level=error")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	query := func(expr string) (status string, series int) {
+		code, body := get(t, "http://"+api+"/api/v1/query?query="+url.QueryEscape(expr))
+		var answer struct {
+			Status string
+			Error  string
+			Data   struct{ Result []any }
+		}
+		if code != http.StatusOK || json.Unmarshal([]byte(body), &answer) != nil {
+			return fmt.Sprint(code, " ", body), 0
+		}
+		return answer.Status, len(answer.Data.Result)
+	}
+	until(t, "Prometheus has scraped the router", func() bool {
+		_, series := query(`up{job="warmroute"} == 1 and on (instance) warmroute_fleet_replicas{state="ready"} == 1`)
+		return series == 1
+	})
+	for where, expr := range expressions(t) {
+		if status, _ := query(expr); status != "success" {
+			t.Errorf("%s: %s: %s", where, expr, status)
+		}
+	}
+	// What a router without requests has to show, rates once it was scraped twice.
+	for _, panel := range []string{"Replicas ready A", "KV cache in use A", "Waiting requests A", "Prefix-cache hit rate A", "Blocks stored and removed A"} {
+		expr := expressions(t)["panel "+panel]
+		until(t, panel+" shows something", func() bool { _, series := query(expr); return series > 0 })
+	}
+	if _, firing := query(`ALERTS`); firing != 0 {
+		t.Errorf("%d alerts of a healthy router", firing)
+	}
+}
