@@ -11,7 +11,7 @@ import (
 // conversion to a chat request.
 func (r *Renderer) anthropic(req *openai.Request, d dialect) (*prompt, error) {
 	p := &prompt{defaults: true, generation: true}
-	p.begin(d, true)
+	r.begin(p, d, true)
 	var err error
 	if p.kwargs, err = dictField(req, openai.FieldChatTemplateKwargs); err != nil {
 		return nil, err

@@ -29,15 +29,19 @@ type Model struct {
 	// MistralFormat: the folder has tekken.json or tokenizer.model.v*, which
 	// vLLM prefers in tokenizer mode auto for Mistral's own models.
 	MistralFormat bool
+	// Architecture is the first of config.json's architectures.
+	Architecture string
+	// Vision: config.json describes a part that reads images.
+	Vision bool
 }
 
 // coded is the one table of what vLLM renders in code, by the tokenizer mode
 // that selects the renderer (renderers/registry.py and tokenizers/registry.py of
 // 0.32) or by the model type. docs/tokens.md shows it; a test keeps them equal.
 var coded = []struct {
-	name     string // as in the documentation
-	mode     string // tokenizer mode that selects it
-	types    []string
+	name     string   // as in the documentation
+	mode     string   // tokenizer mode that selects it
+	types    []string // model types and architectures
 	mistral  bool
 	renderer string
 	// coder makes the writer of these prompts; nil: none is known here.
@@ -45,9 +49,12 @@ var coded = []struct {
 }{
 	{name: "gpt-oss", types: []string{"gpt_oss"}, renderer: "harmony (openai_harmony)"},
 	{name: "Mistral's own format", mode: "mistral", mistral: true, renderer: "mistral-common"},
-	{name: "DeepSeek V3.2", mode: "deepseek_v32", types: []string{"deepseek_v32"}, renderer: "deepseek_v32_encoding"},
-	{name: "DeepSeek V4", mode: "deepseek_v4", types: []string{"deepseek_v4"}, renderer: "deepseek_v4_encoding"},
-	{name: "DeepSeek V4.1", mode: "deepseek_v41", types: []string{"deepseek_v41"}, renderer: "deepseek_v4_encoding"},
+	{name: "DeepSeek V3.2", mode: "deepseek_v32", types: []string{"deepseek_v32", "DeepseekV32ForCausalLM"},
+		renderer: "deepseek_v32_encoding", coder: newDeepSeekV32},
+	{name: "DeepSeek V4", mode: "deepseek_v4", types: []string{"deepseek_v4", "DeepseekV4ForCausalLM", "DeepseekV4ForConditionalGeneration"},
+		renderer: "deepseek_v4_encoding", coder: newDeepSeekV4},
+	{name: "DeepSeek V4.1", mode: "deepseek_v41", types: []string{"deepseek_v41", "DeepseekV41ForCausalLM"},
+		renderer: "deepseek_v41_encoding", coder: newDeepSeekV41},
 	{name: "Kimi K3", mode: "kimi_k3", types: []string{"kimi_k3"}, renderer: "kimi_k3"},
 	{name: "Kimi Audio", mode: "kimi_audio", types: []string{"kimi_audio"}, renderer: "template, own tokenizer"},
 	{name: "Cohere", mode: "cohere", renderer: "melody"},
@@ -65,15 +72,20 @@ func (m Model) Coded() string {
 	return ""
 }
 
-// code finds the model's row of coded; -1: it has none.
+// code finds the model's row of coded; -1: it has none. A tokenizer mode that
+// selects a row wins over what the files say.
 func (m Model) code() int {
+	auto := m.TokenizerMode == "" || m.TokenizerMode == "auto"
+	found := -1
 	for i, c := range coded {
-		if c.mode != "" && c.mode == m.TokenizerMode || slices.Contains(c.types, m.Type) ||
-			c.mistral && m.MistralFormat && (m.TokenizerMode == "" || m.TokenizerMode == "auto") {
+		if c.mode != "" && c.mode == m.TokenizerMode {
 			return i
 		}
+		if found < 0 && (slices.Contains(c.types, m.Type) || slices.Contains(c.types, m.Architecture) || c.mistral && m.MistralFormat && auto) {
+			found = i
+		}
 	}
-	return -1
+	return found
 }
 
 // newCoder makes the writer of the model's prompts. isCoded: vLLM renders them in
@@ -87,4 +99,10 @@ func newCoder(r *Renderer) (c coder, isCoded bool) {
 		return nil, true
 	}
 	return coded[i].coder(r), true
+}
+
+// older reports whether the server is known to be of a version whose code is not
+// known here.
+func (r *Renderer) older() bool {
+	return r.o.Version != "" && (len(r.dialects) > 1 || !r.dialects[0].mergeItems)
 }

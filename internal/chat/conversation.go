@@ -18,7 +18,9 @@ type conversation struct {
 	nulls     bool // a message has a null field
 	developer bool
 	messages  *pyvalue.List
-	slab      pyvalue.Slab // of messages and parts
+	keepRaw   bool            // raw is wanted
+	raw       []*pyvalue.Dict // the messages as the client sent them
+	slab      pyvalue.Slab    // of messages and parts
 }
 
 func (c *conversation) addAll(messages *pyvalue.List) error {
@@ -27,6 +29,9 @@ func (c *conversation) addAll(messages *pyvalue.List) error {
 		d, ok := m.(*pyvalue.Dict)
 		if !ok {
 			return refuse(Rejected)
+		}
+		if c.keepRaw {
+			c.raw = append(c.raw, d.Copy())
 		}
 		if err := c.add(d); err != nil {
 			return err

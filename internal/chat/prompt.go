@@ -53,7 +53,7 @@ func common(req *openai.Request) error {
 // OnlineRenderer.render_chat.
 func (r *Renderer) chat(req *openai.Request, d dialect) (*prompt, error) {
 	p := &prompt{defaults: true}
-	p.begin(d, true)
+	r.begin(p, d, true)
 	var err error
 	if p.generation, err = boolField(req, openai.FieldAddGenerationPrompt, true); err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func (r *Renderer) chat(req *openai.Request, d dialect) (*prompt, error) {
 	if p.continues, err = boolField(req, openai.FieldContinueFinalMessage, false); err != nil {
 		return nil, err
 	}
-	if p.continues && p.generation {
-		return nil, refuse(Rejected)
+	if p.continues && p.generation && (r.coder == nil || req.Raw(openai.FieldAddGenerationPrompt) != nil) {
+		return nil, objection("continue_final_message and add_generation_prompt are both set")
 	}
 	if p.special, err = boolField(req, openai.FieldAddSpecialTokens, false); err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func (r *Renderer) chat(req *openai.Request, d dialect) (*prompt, error) {
 	return p, p.addAll(messages)
 }
 
-func (p *prompt) begin(d dialect, validated bool) {
-	p.conversation = conversation{d: d, validated: validated, messages: pyvalue.NewList()}
+func (r *Renderer) begin(p *prompt, d dialect, validated bool) {
+	p.conversation = conversation{d: d, validated: validated, keepRaw: r.keepRaw, messages: pyvalue.NewList()}
 }
 
 func (p *prompt) chatTools(req *openai.Request, exclude bool) error {
@@ -101,7 +101,7 @@ func (p *prompt) chatTools(req *openai.Request, exclude bool) error {
 		return err
 	}
 	if list != nil && len(list.Items) == 0 {
-		return refuse(Rejected)
+		return objection("tools is an empty array")
 	}
 	if list != nil {
 		if p.tools, err = p.d.tools(list); err != nil {

@@ -73,6 +73,7 @@ const (
 type Renderer struct {
 	o              Options
 	coded          bool
+	keepRaw        bool
 	coder          coder // nil: what the model is rendered by is not known here
 	plain, tooled  *template
 	dialects       []dialect
@@ -194,7 +195,7 @@ func (r *Renderer) probeEffort() string {
 	now := time.Now()
 	render := func(effort string) ([]byte, error) {
 		p := &prompt{defaults: true, generation: true, effort: effort}
-		p.begin(dialect32, true)
+		r.begin(p, dialect32, true)
 		p.openai = r.openaiFormat(false, dialect32)
 		if err := p.add(dict("role", "user", "content", "Hi")); err != nil {
 			return nil, err
@@ -292,7 +293,7 @@ type Rendered struct {
 func (r *Renderer) Render(dst []byte, req *openai.Request, now time.Time) (Rendered, error) {
 	out := Rendered{Features: RouteFeature(req.Route)}
 	if r.coder != nil {
-		out.Text, out.TextPrompts = dst, req.TextPrompts
+		out.Text, out.TextPrompts, out.Truncates = dst, req.TextPrompts, truncates(req)
 		return out, r.coder.write(&out, req, now.In(r.o.Location))
 	}
 	if err := common(req); err != nil {
@@ -325,8 +326,12 @@ func (r *Renderer) Render(dst []byte, req *openai.Request, now time.Time) (Rende
 			dst = bytes.Clone(dst)
 		}
 	}
-	out.Truncates = req.Route == openai.Responses && string(req.Raw(openai.FieldTruncation)) == `"auto"`
+	out.Truncates = truncates(req)
 	return out, nil
+}
+
+func truncates(req *openai.Request) bool {
+	return req.Route == openai.Responses && string(req.Raw(openai.FieldTruncation)) == `"auto"`
 }
 
 func (r *Renderer) render(dst []byte, req *openai.Request, d dialect, now time.Time) ([]byte, *prompt, error) {

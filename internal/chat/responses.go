@@ -19,7 +19,7 @@ func (r *Renderer) responses(req *openai.Request, d dialect) (*prompt, error) {
 	}
 	// Special tokens are added on this route: TokenizeParams' default stands.
 	p := &prompt{defaults: d.responsesKwargs, generation: true, special: true}
-	p.begin(d, false)
+	r.begin(p, d, false)
 	if err := p.responsesKnobs(req); err != nil {
 		return nil, err
 	}
