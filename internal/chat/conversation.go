@@ -234,7 +234,7 @@ func (c *conversation) arguments(text string) (any, error) {
 	if text == "" {
 		return pyvalue.NewDict(), nil
 	}
-	v, err := pyvalue.Parse([]byte(text))
+	v, err := pyvalue.ParseLast([]byte(text))
 	switch {
 	case errors.Is(err, pyvalue.ErrSyntax) && c.d.lenientArguments:
 		return pyvalue.NewDict(), nil

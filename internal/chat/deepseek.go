@@ -56,6 +56,9 @@ func (d *deepSeek) write(out *Rendered, req *openai.Request, _ time.Time) error 
 	if err != nil {
 		return err
 	}
+	if err := forcesOne(req, p.tools); err != nil {
+		return err
+	}
 	vars, err := p.variables(&d.r.o)
 	if err != nil {
 		return err
@@ -64,6 +67,32 @@ func (d *deepSeek) write(out *Rendered, req *openai.Request, _ time.Time) error 
 	out.AddSpecialTokens = p.special
 	out.Text, err = d.encode(out.Text, p, vars)
 	return err
+}
+
+// forcesOne objects to a forced tool whose name several tools have: the grammar
+// of these models' answers cannot be made then.
+func forcesOne(req *openai.Request, tools *pyvalue.List) error {
+	if req.Route != openai.Chat || tools == nil {
+		return nil
+	}
+	choice, err := parseField(req, openai.FieldToolChoice)
+	d, ok := choice.(*pyvalue.Dict)
+	if !ok {
+		return err
+	}
+	f, _ := d.GetString("function")
+	function, _ := f.(*pyvalue.Dict) // checked before
+	n := 0
+	for _, item := range tools.Items {
+		f, _ := item.(*pyvalue.Dict).GetString("function")
+		if text(f.(*pyvalue.Dict), "name") == text(function, "name") {
+			n++
+		}
+	}
+	if n > 1 {
+		return objection("Forced tool choice must resolve to exactly one tool.")
+	}
+	return nil
 }
 
 // media: a model that reads no images objects to them.

@@ -11,6 +11,7 @@ import (
 // when it calls apply_chat_template.
 type prompt struct {
 	conversation
+	coded      bool          // vLLM writes the prompt in code
 	tools      *pyvalue.List // nil: no tools
 	kwargs     *pyvalue.Dict // the client's chat_template_kwargs, nil: none
 	defaults   bool          // the server's default kwargs apply
@@ -88,6 +89,7 @@ func (r *Renderer) chat(req *openai.Request, d dialect) (*prompt, error) {
 }
 
 func (r *Renderer) begin(p *prompt, d dialect, validated bool) {
+	p.coded = r.coded
 	p.conversation = conversation{d: d, validated: validated, keepRaw: r.keepRaw, messages: pyvalue.NewList()}
 }
 

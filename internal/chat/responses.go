@@ -94,7 +94,9 @@ func (p *prompt) responsesTools(req *openai.Request, exclude bool, dump []string
 	if list == nil || len(list.Items) == 0 || choice == "none" && (exclude || !p.d.responsesKwargs) {
 		return nil
 	}
-	if !slices.Contains([]any{nil, "none", "auto", "required"}, choice) || !p.d.strictTools && len(dump) == 0 {
+	named, isNamed := choice.(*pyvalue.Dict)
+	if isNamed && !(p.coded && namesOne(named, list)) ||
+		!isNamed && !slices.Contains([]any{nil, "none", "auto", "required"}, choice) || !p.d.strictTools && len(dump) == 0 {
 		return refuse(UnknownShape)
 	}
 	p.tools = pyvalue.NewList()
@@ -104,6 +106,9 @@ func (p *prompt) responsesTools(req *openai.Request, exclude bool, dump []string
 			return refuse(Rejected)
 		}
 		if kind, _ := tool.GetString("type"); kind != "function" {
+			if p.coded && serverTool(tool) {
+				continue
+			}
 			return refuse(UnknownShape)
 		}
 		function, err := p.d.function(tool, nil)
@@ -116,6 +121,49 @@ func (p *prompt) responsesTools(req *openai.Request, exclude bool, dump []string
 		p.tools.Items = append(p.tools.Items, dict("type", "function", "function", function))
 	}
 	return nil
+}
+
+// namesOne reports whether a choice names one of the functions, and one only.
+func namesOne(choice *pyvalue.Dict, tools *pyvalue.List) bool {
+	name, _ := str(choice, "name")
+	if kind, _ := choice.GetString("type"); kind != "function" || name == "" || !only(choice, "type", "name") {
+		return false
+	}
+	n := 0
+	for _, item := range tools.Items {
+		if tool, ok := item.(*pyvalue.Dict); ok && text(tool, "type") == "function" && text(tool, "name") == name {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// serverTool reports whether a tool is one that the server runs, in a shape that
+// is known to pass: it is no function, so only harmony says a word of it.
+func serverTool(tool *pyvalue.Dict) bool {
+	switch text(tool, "type") {
+	case "web_search", "web_search_preview":
+		return only(tool, "type")
+	case "code_interpreter":
+		container, _ := tool.GetString("container")
+		d, ok := container.(*pyvalue.Dict)
+		return only(tool, "type", "container") && ok && only(d, "type") && text(d, "type") == "auto"
+	case "mcp":
+		allowed, _ := tool.GetString("allowed_tools")
+		names, ok := allowed.(*pyvalue.List)
+		return only(tool, "type", "server_label", "server_url", "allowed_tools") && text(tool, "server_label") != "" &&
+			text(tool, "server_url") != "" && (allowed == nil || ok && allTexts(names))
+	}
+	return false
+}
+
+func allTexts(list *pyvalue.List) bool {
+	for _, v := range list.Items {
+		if _, ok := v.(string); !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // dumpTool is model_dump of the openai package's FunctionTool: its fields in its

@@ -25,15 +25,20 @@ const MaxDepth = 512
 //
 // Errors wrap ErrSyntax, ErrDuplicateKey, ErrSurrogate, ErrUTF8, ErrDepth or
 // ErrDigits and name a byte offset, never content.
-func Parse(data []byte) (any, error) {
-	p := parser{data: data}
+func Parse(data []byte) (any, error) { return parse(parser{data: data}) }
+
+// ParseLast is Parse, but a key that an object repeats is no error: it has its
+// first place and its last value, as in Python.
+func ParseLast(data []byte) (any, error) { return parse(parser{data: data, repeats: true}) }
+
+func parse(p parser) (any, error) {
 	p.space()
 	v, err := p.value(0)
 	if err != nil {
 		return nil, err
 	}
 	p.space()
-	if p.pos != len(data) {
+	if p.pos != len(p.data) {
 		return nil, p.fail(ErrSyntax)
 	}
 	return v, nil
@@ -46,8 +51,10 @@ const keyCacheSize = 64
 type parser struct {
 	data []byte
 	pos  int
-	keys [keyCacheSize]any // boxed strings, by a cheap hash of the key
-	free []byte            // room for strings with escapes, behind those that are there
+	// repeats: an object may repeat a key.
+	repeats bool
+	keys    [keyCacheSize]any // boxed strings, by a cheap hash of the key
+	free    []byte            // room for strings with escapes, behind those that are there
 }
 
 func (p *parser) fail(kind error) error {
@@ -164,7 +171,8 @@ func (p *parser) object(depth int) (any, error) {
 		if !p.skip(':') {
 			return nil, p.fail(ErrSyntax)
 		}
-		if _, dup := d.GetString(s); dup {
+		_, repeated := d.GetString(s)
+		if repeated && !p.repeats {
 			return nil, p.fail(ErrDuplicateKey)
 		}
 		p.space()
@@ -172,7 +180,11 @@ func (p *parser) object(depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.add(p.box(s), v)
+		if repeated {
+			d.Set(s, v)
+		} else {
+			d.add(p.box(s), v)
+		}
 		p.space()
 		if p.skip('}') {
 			return d, nil

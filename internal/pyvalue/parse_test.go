@@ -183,3 +183,13 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestParseLast(t *testing.T) {
+	v, err := ParseLast([]byte(`{"a":1,"b":{"c":1,"c":[2]},"a":3}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := AppendDumps(nil, v, DefaultDumps()); string(got) != `{"a": 3, "b": {"c": [2]}}` {
+		t.Errorf("%s", got)
+	}
+}

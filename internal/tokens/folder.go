@@ -112,12 +112,17 @@ func modelKind(dir, mode string) (chat.Model, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err == nil {
 		var config struct {
-			Type string `json:"model_type"`
+			Type          string          `json:"model_type"`
+			Architectures []string        `json:"architectures"`
+			Vision        json.RawMessage `json:"vision_config"`
 		}
 		if err := json.Unmarshal(raw, &config); err != nil {
 			return m, fmt.Errorf("config.json: %w", err)
 		}
-		m.Type = config.Type
+		m.Type, m.Vision = config.Type, config.Vision != nil
+		if len(config.Architectures) > 0 {
+			m.Architecture = config.Architectures[0]
+		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return m, err
 	}

@@ -57,7 +57,7 @@ func TestTokenizeARoute(t *testing.T) {
 	for _, c := range []struct{ route, body, want string }{
 		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, `{"ids":[151644,872,198,6023,151645,198,151644,77091,198]}`},
 		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, `{"refused":"multimodal"}`},
-		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}],"tools":[]}`, `{"error":"vLLM rejects the request"}`},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}],"tools":[]}`, `{"error":"tools is an empty array"}`},
 		{"/v1/chat/completions", `{"model":"m","model":"m","messages":[]}`, `{"refused":"duplicate_key"}`},
 		{"/v1/chat/completions", `{"model":"m"}`, `{"error":"request body: no_prompt"}`},
 		{"/v1/completions", `{"model":"m","prompt":["hi",""]}`, `{"error":"the prompt is empty or longer than the model's context"}`},
