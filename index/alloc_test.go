@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
 )
 
@@ -30,7 +31,7 @@ func newTurnover(x *Index, h Holder, s Scope, capacity, per int) *turnover {
 func (w *turnover) step() (Result, error) {
 	for i := range w.per {
 		at := w.next % uint64(len(w.ring))
-		v := w.next*golden | 1
+		v := w.next*hashtable.Golden | 1
 		w.batch.Events[1].Engine[w.per-1-i] = w.ring[at]
 		w.ring[at] = v
 		w.batch.Events[0].Engine[i], w.batch.Events[0].Content[i] = v, prefixhash.Content(v)

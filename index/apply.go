@@ -3,6 +3,7 @@ package index
 import (
 	"errors"
 
+	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
 )
 
@@ -72,7 +73,7 @@ func (x *Index) stored(h *holder, ev *Event, full bool, tick uint16, res *Result
 	}
 	d := sp.d
 	defer d.mu.Unlock()
-	seat, ok := d.seatFor(h)
+	slot, ok := d.slotFor(h)
 	if !ok {
 		res.Dropped += len(ev.Engine)
 		return
@@ -80,7 +81,7 @@ func (x *Index) stored(h *holder, ev *Event, full bool, tick uint16, res *Result
 	d.settle(len(ev.Engine))
 	before := sp.blocks()
 	r := &d.event
-	*r = run{sp: sp, seat: seat, tier: ev.Tier, full: full, tick: tick, engines: ev.Engine, hasParent: ev.HasParent}
+	*r = run{sp: sp, slot: slot, tier: ev.Tier, full: full, tick: tick, engines: ev.Engine, hasParent: ev.HasParent}
 	if ev.Content == nil {
 		d.storePlain(r, ev.Parent, res)
 	} else {
@@ -120,17 +121,9 @@ func (x *Index) lockSpace(s Scope) *space {
 	}
 }
 
-// keyOf is the key of a foreign hash: itself, but never 0, which means "none".
-func keyOf(hash uint64) uint64 {
-	if hash == 0 {
-		return 1
-	}
-	return hash
-}
-
 func appendKeys(dst, hashes []uint64) []uint64 {
 	for _, h := range hashes {
-		dst = append(dst, keyOf(h))
+		dst = append(dst, hashtable.KeyOf(h))
 	}
 	return dst
 }
@@ -139,8 +132,8 @@ func appendKeys(dst, hashes []uint64) []uint64 {
 func (d *domain) storePlain(r *run, parent uint64, res *Result) {
 	if r.hasParent {
 		var known bool
-		if r.parent, known = d.spotOf(r.sp, r.seat, parent); !known {
-			r.parent = spot{key: keyOf(parent)}
+		if r.parent, known = d.spotOf(r.sp, r.slot, parent); !known {
+			r.parent = spot{key: hashtable.KeyOf(parent)}
 		}
 	}
 	d.keys = appendKeys(d.keys[:0], r.engines)
@@ -153,7 +146,7 @@ func (d *domain) storePlain(r *run, parent uint64, res *Result) {
 func (d *domain) storeLinked(r *run, contents []prefixhash.Content, parent uint64, res *Result) {
 	root := uint64(r.sp.root)
 	if r.hasParent {
-		at, known := d.spotOf(r.sp, r.seat, parent)
+		at, known := d.spotOf(r.sp, r.slot, parent)
 		if !known {
 			d.park(r, parent, contents, res)
 			return
@@ -175,7 +168,7 @@ func linkAll(dst []uint64, parent uint64, contents []prefixhash.Content) []uint6
 	k := prefixhash.Key(parent)
 	for _, c := range contents {
 		k = prefixhash.Link(k, c)
-		dst = append(dst, keyOf(uint64(k)))
+		dst = append(dst, hashtable.KeyOf(uint64(k)))
 	}
 	return dst
 }

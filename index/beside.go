@@ -3,6 +3,8 @@ package index
 import (
 	"math/bits"
 
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
 )
 
@@ -21,7 +23,7 @@ const (
 
 // beside is scratch for them.
 type beside struct {
-	at     [layers]setID // the sets at one position
+	at     [layers]holderset.ID // the sets at one position
 	runs   []layerRun
 	cands  []candidate
 	probed [1 << probedBits]probedEnd
@@ -30,14 +32,14 @@ type beside struct {
 // layerRun is a stretch of blocks with equal sets in all tables.
 type layerRun struct {
 	to  int32 // first position behind it
-	ids [layers]setID
+	ids [layers]holderset.ID
 }
 
 // candidate is a holder that has the block behind its gapless blocks elsewhere.
 type candidate struct {
 	id    HolderID
 	from  int32
-	seats [layers]int32 // by layer, -1 = none
+	slots [layers]int32 // by layer, -1 = none
 	match int           // index into dst
 	ended bool          // the walk has passed its end
 }
@@ -64,7 +66,7 @@ func (sp *space) hasBeside() bool {
 }
 
 // lookupBeside finishes a lookup in a space that has more than GPU blocks.
-func (sp *space) lookupBeside(r *reader, f *Found, keys []prefixhash.Key) {
+func (sp *space) lookupBeside(r *scratch, f *Found, keys []prefixhash.Key) {
 	now := sp.d.x.coarse(sp.d.x.o.Now().UnixNano() - 1<<24 + 1) // rounded down
 	f.list = f.AppendTo(f.list[:0])
 	f.listed = true
@@ -77,12 +79,12 @@ func (sp *space) lookupBeside(r *reader, f *Found, keys []prefixhash.Key) {
 		if m.HybridUnknown || int(m.Blocks) == len(keys) || !sp.goesOn(r, m.Blocks, keys, now) {
 			continue
 		}
-		if seat, ok := sp.d.seating.seatOf(m.ID); ok {
-			r.cands = append(r.cands, candidate{id: m.ID, from: m.Blocks, seats: sp.seatsOf(m.ID, int32(seat)), match: i})
+		if slot, ok := sp.d.slots.Of(int32(m.ID)); ok {
+			r.cands = append(r.cands, candidate{id: m.ID, from: m.Blocks, slots: sp.slotsOf(m.ID, int32(slot)), match: i})
 			from = min(from, m.Blocks)
 		}
 	}
-	if r.at = ([layers]setID{}); sp.probeBeside(&r.at, keyOf(uint64(keys[0])), now) {
+	if r.at = ([layers]holderset.ID{}); sp.probeBeside(&r.at, hashtable.KeyOf(uint64(keys[0])), now) {
 		if dst = sp.starting(r, f, dst); len(r.cands) > 0 && r.cands[len(r.cands)-1].from == 0 {
 			from = 0
 		}
@@ -104,27 +106,27 @@ func (sp *space) lookupBeside(r *reader, f *Found, keys []prefixhash.Key) {
 }
 
 // goesOn says whether somebody has the block at end elsewhere.
-func (sp *space) goesOn(r *reader, end int32, keys []prefixhash.Key, now uint64) bool {
-	p := &r.probed[uint64(end)*golden>>(64-probedBits)]
+func (sp *space) goesOn(r *scratch, end int32, keys []prefixhash.Key, now uint64) bool {
+	p := &r.probed[uint64(end)*hashtable.Golden>>(64-probedBits)]
 	if p.end != end {
-		var at [layers]setID
-		*p = probedEnd{end, sp.probeBeside(&at, keyOf(uint64(keys[end])), now)}
+		var at [layers]holderset.ID
+		*p = probedEnd{end, sp.probeBeside(&at, hashtable.KeyOf(uint64(keys[end])), now)}
 	}
 	return p.any
 }
 
 // starting appends a match and a candidate for each holder that has the first
 // block elsewhere, by r.at, and not on GPU.
-func (sp *space) starting(r *reader, f *Found, dst []Match) []Match {
+func (sp *space) starting(r *scratch, f *Found, dst []Match) []Match {
 	for layer := inCPU; layer < layers; layer++ {
 		id := r.at[layer]
 		if id == 0 {
 			continue
 		}
-		sets, seating := sp.layer(layer)
-		for i := range int(seating.words.Load()) {
-			for w := sets.word(id, i) & seating.live.load(i); w != 0; w &= w - 1 {
-				dst = sp.start(r, f, dst, layer, seating.id(i<<6+bits.TrailingZeros64(w)))
+		sets, slots := sp.layer(layer)
+		for i := range int(slots.Words()) {
+			for w := sets.Word(id, i) & slots.Live.Load(i); w != 0; w &= w - 1 {
+				dst = sp.start(r, f, dst, layer, HolderID(slots.Holder(i<<6+bits.TrailingZeros64(w))))
 			}
 		}
 	}
@@ -132,16 +134,16 @@ func (sp *space) starting(r *reader, f *Found, dst []Match) []Match {
 }
 
 // start does so for one holder found in a layer, unless an earlier one had it.
-func (sp *space) start(r *reader, f *Found, dst []Match, layer int, id HolderID) []Match {
+func (sp *space) start(r *scratch, f *Found, dst []Match, layer int, id HolderID) []Match {
 	d := sp.d
-	m, seat := Match{ID: id, Seen: d.x.seen(id)}, int32(-1)
-	if s, ok := d.seating.seatOf(id); ok {
-		if d.hidden.has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {
+	m, slot := Match{ID: id, Seen: d.x.seen(id)}, int32(-1)
+	if s, ok := d.slots.Of(int32(id)); ok {
+		if d.hidden.Has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {
 			return dst
 		}
-		seat, m.Incomplete = int32(s), d.partial.has(s)
+		slot, m.Incomplete = int32(s), d.partial.Has(s)
 	}
-	c := candidate{id: id, match: len(dst), seats: sp.seatsOf(id, seat)}
+	c := candidate{id: id, match: len(dst), slots: sp.slotsOf(id, slot)}
 	for earlier := inCPU; earlier < layer; earlier++ {
 		if sp.in(&r.at, &c, earlier) {
 			return dst
@@ -152,34 +154,34 @@ func (sp *space) start(r *reader, f *Found, dst []Match, layer int, id HolderID)
 }
 
 // layer is what the sets of a layer are made of.
-func (sp *space) layer(layer int) (*sets, *seating) {
+func (sp *space) layer(layer int) (*holderset.Sets, *holderset.Slots) {
 	if layer >= inReported {
 		l := sp.leases[layer-inReported].Load()
-		return &l.sets, &l.seating
+		return &l.sets, &l.slots
 	}
-	return &sp.d.sets, &sp.d.seating
+	return &sp.d.sets, &sp.d.slots
 }
 
 // probe reads the sets of a key in all tables.
-func (sp *space) probe(at *[layers]setID, key prefixhash.Key, now uint64) {
-	k := keyOf(uint64(key))
-	*at = [layers]setID{}
+func (sp *space) probe(at *[layers]holderset.ID, key prefixhash.Key, now uint64) {
+	k := hashtable.KeyOf(uint64(key))
+	*at = [layers]holderset.ID{}
 	if t := sp.stranded.Load(); t != nil {
-		at[inStranded] = setID(t.get(k) & valSet)
+		at[inStranded] = t.Get(k).Set()
 	}
 	sp.probeBeside(at, k, now)
 }
 
 // probeBeside reads the sets of a key in the tables that a match may go on in,
 // into an empty at, and says whether one has it.
-func (sp *space) probeBeside(at *[layers]setID, k uint64, now uint64) bool {
-	any := setID(0)
+func (sp *space) probeBeside(at *[layers]holderset.ID, k uint64, now uint64) bool {
+	any := holderset.ID(0)
 	if t := sp.lower[TierCPU].Load(); t != nil {
-		at[inCPU] = setID(t.get(k) & valSet)
+		at[inCPU] = t.Get(k).Set()
 		any |= at[inCPU]
 	}
 	if t := sp.lower[TierStorage].Load(); t != nil {
-		at[inStorage] = setID(t.get(k) & valSet)
+		at[inStorage] = t.Get(k).Set()
 		any |= at[inStorage]
 	}
 	for kind := range sp.leases {
@@ -187,21 +189,21 @@ func (sp *space) probeBeside(at *[layers]setID, k uint64, now uint64) bool {
 		if l == nil || l.held.Load() == 0 {
 			continue
 		}
-		if v := l.table.get(k); v>>valTick > now {
-			at[inReported+kind] = setID(v & valSet)
+		if v := l.table.Get(k); v.Tick() > now {
+			at[inReported+kind] = v.Set()
 			any |= at[inReported+kind]
 		}
 	}
 	return any != 0
 }
 
-// seatsOf returns a holder's seats in all tables.
-func (sp *space) seatsOf(id HolderID, seat int32) (s [layers]int32) {
-	s[inStranded], s[inCPU], s[inStorage] = seat, seat, seat
+// slotsOf returns a holder's slots in all tables.
+func (sp *space) slotsOf(id HolderID, slot int32) (s [layers]int32) {
+	s[inStranded], s[inCPU], s[inStorage] = slot, slot, slot
 	for kind := range sp.leases {
 		s[inReported+kind] = -1
 		if l := sp.leases[kind].Load(); l != nil {
-			if n, ok := l.seating.seatOf(id); ok {
+			if n, ok := l.slots.Of(int32(id)); ok {
 				s[inReported+kind] = int32(n)
 			}
 		}
@@ -209,18 +211,18 @@ func (sp *space) seatsOf(id HolderID, seat int32) (s [layers]int32) {
 	return s
 }
 
-func (sp *space) in(at *[layers]setID, c *candidate, layer int) bool {
-	id, seat := at[layer], int(c.seats[layer])
-	if id == 0 || seat < 0 {
+func (sp *space) in(at *[layers]holderset.ID, c *candidate, layer int) bool {
+	id, slot := at[layer], int(c.slots[layer])
+	if id == 0 || slot < 0 {
 		return false
 	}
 	if layer >= inReported {
-		return sp.leases[layer-inReported].Load().sets.has(id, seat)
+		return sp.leases[layer-inReported].Load().sets.Has(id, slot)
 	}
-	return sp.d.sets.has(id, seat)
+	return sp.d.sets.Has(id, slot)
 }
 
-func (sp *space) inAny(at *[layers]setID, c *candidate, layers ...int) bool {
+func (sp *space) inAny(at *[layers]holderset.ID, c *candidate, layers ...int) bool {
 	for _, layer := range layers {
 		if sp.in(at, c, layer) {
 			return true
@@ -230,7 +232,7 @@ func (sp *space) inAny(at *[layers]setID, c *candidate, layers ...int) bool {
 }
 
 // walkBeside collects the runs from a position to where no candidate goes on.
-func (sp *space) walkBeside(r *reader, from int32, keys []prefixhash.Key, now uint64) {
+func (sp *space) walkBeside(r *scratch, from int32, keys []prefixhash.Key, now uint64) {
 	r.runs = r.runs[:0]
 	for p := from; p < int32(len(keys)); p++ {
 		sp.probe(&r.at, keys[p], now)
@@ -247,7 +249,7 @@ func (sp *space) walkBeside(r *reader, from int32, keys []prefixhash.Key, now ui
 
 // anyAt says whether a candidate starts behind p, or has its block, which is r.at,
 // and all before it.
-func (sp *space) anyAt(r *reader, p int32) (any bool) {
+func (sp *space) anyAt(r *scratch, p int32) (any bool) {
 	for i := range r.cands {
 		c := &r.cands[i]
 		if c.from <= p && !c.ended && !sp.inAny(&r.at, c, inStranded, inCPU, inStorage, inReported, inSpeculative, inLearned) {
@@ -260,7 +262,7 @@ func (sp *space) anyAt(r *reader, p int32) (any bool) {
 
 // extend returns how far a candidate goes on from a position, stranded or in one
 // of the given tables.
-func (sp *space) extend(r *reader, c *candidate, p int32, also ...int) int32 {
+func (sp *space) extend(r *scratch, c *candidate, p int32, also ...int) int32 {
 	for i := range r.runs {
 		run := &r.runs[i]
 		if run.to <= p {

@@ -11,9 +11,9 @@ func TestCheckFindsDamage(t *testing.T) {
 	damages := map[string]func(d *domain, sp *space, st *stem){
 		"a block less": func(d *domain, _ *space, st *stem) { st.state.Store(st.state.Load() - 1) },
 		"held":         func(_ *domain, sp *space, _ *stem) { sp.held++ },
-		"a head":       func(_ *domain, sp *space, st *stem) { sp.heads.del(st.key(0), posAt(1, 0)) },
-		"a mark":       func(_ *domain, sp *space, st *stem) { sp.marks.del(st.key(63), posAt(1, 63)) },
-		"a reference":  func(d *domain, _ *space, st *stem) { d.sets.take(unpackLevel(st.words()[0]).set, 1) },
+		"a head":       func(_ *domain, sp *space, st *stem) { sp.heads.Delete(st.key(0), uint64(posAt(1, 0))) },
+		"a mark":       func(_ *domain, sp *space, st *stem) { sp.marks.Delete(st.key(63), uint64(posAt(1, 63))) },
+		"a reference":  func(d *domain, _ *space, st *stem) { d.sets.Retain(unpackLevel(st.words()[0]).set, 1) },
 		"levels that grow": func(_ *domain, _ *space, st *stem) {
 			w := st.words()
 			w[0] = packLevel(level{unpackLevel(w[0]).end, 1})
@@ -32,13 +32,13 @@ func TestCheckFindsDamage(t *testing.T) {
 		"blocks":                   func(d *domain, _ *space, _ *stem) { d.info[0].blocks[TierGPU]++ },
 		"blocks below":             func(d *domain, _ *space, _ *stem) { d.info[0].blocks[TierCPU]++ },
 		"kids": func(d *domain, _ *space, _ *stem) {
-			d.info[0].kids.slots[d.info[0].kids.find(uint64(d.stems.at(2).parent))].val++
+			d.info[0].kids.Add(uint64(d.stems.at(2).parent), 1)
 		},
 		"a stranded block": func(d *domain, _ *space, _ *stem) { clear(d.info[1].stranded) },
 		"what waits":       func(d *domain, _ *space, _ *stem) { clear(d.info[1].behind) },
 		"the stranded table": func(_ *domain, sp *space, _ *stem) {
-			for s := range slotsOf(sp.stranded.Load()) {
-				sp.stranded.Load().set(s, 1)
+			for s := range sp.stranded.Load().All() {
+				sp.stranded.Load().Set(s, 1)
 			}
 		},
 		"a copy":     func(d *domain, _ *space, _ *stem) { d.copies[copyKey{0, 0, TierCPU, 77}] = 1 },

@@ -2,7 +2,9 @@ package index
 
 import (
 	"container/heap"
-	"sync/atomic"
+
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
 )
 
 // claimHeap is the claims that entries last by, the one with the earliest
@@ -32,36 +34,35 @@ func (h *claimHeap) Pop() any {
 
 // claim makes an entry last by a claim, unless it lasts longer. It fails when
 // there are too many different sets.
-func (l *leases) claim(f *flipper, key uint64, c *leaseOp) (ok bool) {
-	s, _ := l.table.insert(key)
-	cur := setID(s.val & valSet)
-	was := l.owner(s, f.seat)
+func (l *leases) claim(f *holderset.Toggler, key uint64, c *leaseOp) (ok bool) {
+	s := l.table.Insert(key)
+	cur := s.Value().Set()
+	was := l.owner(s, f.Slot)
 	if was != nil && was.until >= c.until {
 		return true
 	}
 	to := cur
 	switch {
 	case cur == 0:
-		to = setID(f.seat + 1)
-		l.table.live[l.table.partOf(key)]++
-	case !l.sets.has(cur, f.seat):
-		if to, ok = f.next(cur); !ok {
+		to = holderset.ID(f.Slot + 1)
+	case !l.sets.Has(cur, f.Slot):
+		if to, ok = f.Next(cur); !ok {
 			return false
 		}
-		if cur < firstSet {
-			l.owners.set(key, int32(cur)-1, int64(s.child))
+		if cur < holderset.FirstInterned {
+			l.owners.Set(key, int(cur)-1, s.Owner)
 		}
 	}
-	if to < firstSet {
-		s.child = uint64(c.number)
+	if to < holderset.FirstInterned {
+		s.Owner = c.number
 	} else {
-		l.owners.set(key, int32(f.seat), c.number)
+		l.owners.Set(key, f.Slot, c.number)
 	}
 	tick := l.x.coarse(c.until)
 	if cur != 0 {
-		tick = max(tick, s.val>>valTick)
+		tick = max(tick, s.Value().Tick())
 	}
-	atomic.StoreUint64(&s.val, uint64(to)|tick<<valTick)
+	l.table.SetUntil(s, to, tick)
 	c.left++
 	if was == nil {
 		l.held.Add(1)
@@ -71,15 +72,15 @@ func (l *leases) claim(f *flipper, key uint64, c *leaseOp) (ok bool) {
 	return true
 }
 
-// owner is the claim that a seat's entry in a slot lasts by, nil when there is
+// owner is the claim that a slot's entry in a slot lasts by, nil when there is
 // no entry.
-func (l *leases) owner(s *slot, seat int) *leaseOp {
-	number := int64(0)
-	switch cur := setID(s.val & valSet); {
-	case int(cur) == seat+1:
-		number = int64(s.child)
-	case cur >= firstSet:
-		number = l.owners.get(s.key, int32(seat))
+func (l *leases) owner(s *hashtable.Row, slot int) *leaseOp {
+	number := uint64(0)
+	switch cur := s.Value().Set(); {
+	case int(cur) == slot+1:
+		number = s.Owner
+	case cur >= holderset.FirstInterned:
+		number = l.owners.Get(s.Key(), slot)
 	}
 	if number == 0 {
 		return nil
@@ -94,10 +95,10 @@ func (l *leases) enter(c *leaseOp) {
 		l.free = l.free[:n-1]
 	} else {
 		l.numbers = append(l.numbers, nil)
-		c.number = int64(len(l.numbers))
+		c.number = uint64(len(l.numbers))
 	}
 	l.numbers[c.number-1] = c
-	l.pending[c.seat]++
+	l.pending[c.slot]++
 	heap.Push(&l.claims, c)
 }
 
@@ -113,46 +114,44 @@ func (l *leases) finish(c *leaseOp) {
 	heap.Remove(&l.claims, c.place)
 	l.numbers[c.number-1] = nil
 	l.free = append(l.free, c.number)
-	l.pending[c.seat]--
-	if l.pending[c.seat] == 0 && !l.seating.live.has(c.seat) {
-		l.seating.swept([]int{c.seat})
+	l.pending[c.slot]--
+	if l.pending[c.slot] == 0 && !l.slots.Live.Has(c.slot) {
+		l.slots.Free([]int{c.slot})
 	}
 	leaseOps.Put(c)
 }
 
-// endAll takes the entries of a seat away, all or those that last by one claim.
-func (l *leases) endAll(keys []uint64, seat int, by *leaseOp) {
+// endAll takes the entries of a slot away, all or those that last by one claim.
+func (l *leases) endAll(keys []uint64, slot int, by *leaseOp) {
 	for i, key := range keys {
 		if i%ahead == 0 {
-			l.table.touchAll(keys[i:min(i+ahead, len(keys))])
+			l.table.Touch(keys[i:min(i+ahead, len(keys))])
 		}
-		if s := l.table.find(key); s != nil {
-			if c := l.owner(s, seat); c != nil && (by == nil || c == by) {
-				l.end(s, seat, c)
+		if s := l.table.Find(key); s != nil {
+			if c := l.owner(s, slot); c != nil && (by == nil || c == by) {
+				l.end(s, slot, c)
 			}
 		}
 	}
 }
 
 // end takes one entry away, which lasted by c.
-func (l *leases) end(s *slot, seat int, c *leaseOp) {
-	cur := setID(s.val & valSet)
-	to := setID(0)
-	if cur >= firstSet {
-		l.owners.remove(s.key, int32(seat))
+func (l *leases) end(s *hashtable.Row, slot int, c *leaseOp) {
+	cur := s.Value().Set()
+	to := holderset.ID(0)
+	if cur >= holderset.FirstInterned {
+		l.owners.Delete(s.Key(), slot)
 		var ok bool
-		if to, ok = l.sets.flip(cur, seat); !ok {
+		if to, ok = l.sets.Toggle(cur, slot); !ok {
 			to = cur // too many different sets: it is seen until its tick
 		}
 	}
 	if to != cur {
-		l.table.set(s, to)
-		l.sets.drop(cur, 1)
+		l.table.Set(s, to)
+		l.sets.Release(cur, 1)
 	}
-	if to != 0 && to < firstSet { // one is left
-		other := int32(to) - 1
-		s.child = uint64(l.owners.get(s.key, other))
-		l.owners.remove(s.key, other)
+	if to != 0 && to < holderset.FirstInterned { // one is left
+		s.Owner = l.owners.Delete(s.Key(), int(to)-1)
 	}
 	l.emptied = l.emptied || to == 0
 	l.held.Add(-1)
@@ -165,6 +164,6 @@ func (l *leases) end(s *slot, seat int, c *leaseOp) {
 func (l *leases) popClaim() {
 	c := l.claims[0]
 	c.left++ // is ours while its keys are read
-	l.endAll(c.keys, c.seat, c)
+	l.endAll(c.keys, c.slot, c)
 	l.lose(c)
 }

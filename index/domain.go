@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
 )
 
@@ -21,16 +23,16 @@ type domain struct {
 	x   *Index
 	key domainKey
 
-	seating seating
-	hybrid  mask // seats whose full-attention group is not known
-	hidden  mask // seats that must not match here: hybrid, or another group is the full one
-	partial mask // seats whose blocks were evicted from the index
+	slots   holderset.Slots
+	hybrid  holderset.Mask // slots whose full-attention group is not known
+	hidden  holderset.Mask // slots that must not match here: hybrid, or another group is the full one
+	partial holderset.Mask // slots whose blocks were evicted from the index
 
 	mu      sync.Mutex
-	sets    sets
+	sets    holderset.Sets
 	stems   stems
 	spaces  []*space
-	info    []seatInfo // by seat
+	info    []slotInfo // by slot
 	copies  map[copyKey]uint32
 	orphans orphans
 
@@ -44,46 +46,77 @@ type domain struct {
 	sink           uint64 // keeps touches from being optimised away
 }
 
-// seatInfo is what the writer knows of a holder's blocks.
-type seatInfo struct {
+// slotInfo is what the writer knows of a holder's blocks.
+type slotInfo struct {
 	holder *holder
 	blocks [tiers]int // held
 
-	lane     lane          // where the blocks are that it has with all before them, by its names for them
-	odd      dict          // of them, those whose names are not their stems'
-	kids     dict          // by pos: stems behind that block of which it has the first block
-	lower    map[int]*dict // keys of what it has below the GPU, by its names, by space
+	lane     hashtable.Index        // where the blocks are that it has with all before them, by its names for them
+	odd      hashtable.Map          // of them, those whose names are not their stems'
+	kids     hashtable.Map          // by pos: stems behind that block of which it has the first block
+	lower    map[int]*hashtable.Map // keys of what it has below the GPU, by its names, by space
 	stranded map[uint64]strandedBlock
 	behind   map[spaceKey][]uint64 // names of stranded blocks by their parents
 }
 
+// init makes the names of a holder's blocks empty.
+func (i *slotInfo) init(h *holder, d *domain) {
+	*i = slotInfo{holder: h}
+	i.lane.Init(&d.x.pool)
+	i.odd.Init(&d.x.pool)
+	i.kids.Init(&d.x.pool)
+}
+
 // find is where a block is that the holder has with all before it, by its name;
 // 0 when there is none.
-func (i *seatInfo) find(s *stems, name uint64) pos {
-	if _, p := i.lane.find(s, name); p != 0 || i.odd.used == 0 {
+func (i *slotInfo) find(s *stems, name uint64) pos {
+	if _, p := i.own(s, name); p != 0 || i.odd.Len() == 0 {
 		return p
 	}
-	return pos(i.odd.get(name))
+	return pos(i.odd.Get(name))
+}
+
+// own is where a block is that its stem has by the same name.
+func (i *slotInfo) own(s *stems, name uint64) (hashtable.Position, pos) {
+	at, p := i.lane.Next(name, hashtable.Position{})
+	for p != 0 && s.at(pos(p).stem()).name(pos(p).off()) != name {
+		at, p = i.lane.Next(name, at)
+	}
+	return at, pos(p)
+}
+
+// put gives a name that its stem has there a place, and returns the place of a
+// known one, else 0. There is room. The stem's need not be written yet.
+func (i *slotInfo) put(s *stems, name uint64, p pos) (was pos) {
+	if !i.lane.Lacks(name) {
+		if _, was := i.own(s, name); was != 0 {
+			return was
+		}
+	}
+	i.lane.Put(name, uint64(p))
+	return 0
 }
 
 // take forgets a name, and says where its block is.
-func (i *seatInfo) take(s *stems, name uint64) pos {
-	at, p := i.lane.find(s, name)
+func (i *slotInfo) take(s *stems, name uint64) pos {
+	at, p := i.own(s, name)
 	if p != 0 {
-		i.lane.del(at)
+		i.lane.Delete(name, at)
 		return p
 	}
-	if k := i.odd.find(name); k >= 0 {
-		p = pos(i.odd.slots[k].val)
-		i.odd.del(k)
-	}
-	return p
+	return pos(i.odd.Delete(name))
 }
 
 // eachName calls f for every such block.
-func (i *seatInfo) eachName(s *stems, f func(name uint64, p pos)) {
-	eachPos(i.lane.buckets, func(p pos) { f(s.at(p.stem()).name(p.off()), p) })
-	i.odd.each(func(_ int, name, p uint64) { f(name, pos(p)) })
+func (i *slotInfo) eachName(s *stems, f func(name uint64, p pos)) {
+	i.lane.Each(func(at uint64) {
+		p := pos(at)
+		f(s.at(p.stem()).name(p.off()), p)
+	})
+	i.odd.Each(func(name, p uint64) bool {
+		f(name, pos(p))
+		return true
+	})
 }
 
 // maxSpaces is how many scopes a stem can tell apart.
@@ -92,7 +125,7 @@ const maxSpaces = 1 << 16
 // copyKey names a block a holder has more than once; the value counts the
 // copies beyond the first.
 type copyKey struct {
-	space, seat int32
+	space, slot int32
 	tier        Tier
 	key         uint64
 }
@@ -108,11 +141,11 @@ type space struct {
 	root  prefixhash.Key
 	index int
 
-	heads    places // stems by their first keys
-	marks    places // of the blocks at every markEvery blocks of a prompt
-	held     int    // blocks in stems
-	stranded atomic.Pointer[table]
-	lower    [tiers]atomic.Pointer[table] // [TierCPU], [TierStorage]
+	heads    hashtable.SharedIndex // stems by their first keys
+	marks    hashtable.SharedIndex // of the blocks at every markEvery blocks of a prompt
+	held     int                   // blocks in stems
+	stranded atomic.Pointer[hashtable.Table]
+	lower    [tiers]atomic.Pointer[hashtable.Table] // [TierCPU], [TierStorage]
 	leases   [leaseKinds]atomic.Pointer[leases]
 	dropped  bool // drained and discarded: make another
 
@@ -121,9 +154,9 @@ type space struct {
 
 func newDomain(x *Index, key domainKey) *domain {
 	d := &domain{x: x, key: key, copies: map[copyKey]uint32{}}
-	d.seating.init(&x.epochs)
-	d.sets.init(&x.epochs)
-	d.stems.init(&x.epochs)
+	d.slots.Init(&x.clock)
+	d.sets.Init(&x.clock)
+	d.stems.init(x)
 	d.orphans.init()
 	return d
 }
@@ -139,79 +172,79 @@ func newSpace(d *domain, s Scope) *space {
 		d: d, scope: s, index: index,
 		root: prefixhash.TokenRoot(s.Model, s.LoRA),
 	}
-	sp.heads.epochs, sp.heads.seed = &d.x.epochs, d.x.seed
-	sp.marks.epochs, sp.marks.seed = &d.x.epochs, d.x.seed
+	sp.heads.Init(&d.x.pool, d.x.seed)
+	sp.marks.Init(&d.x.pool, d.x.seed)
 	d.spaces[index] = sp
 	return sp
 }
 
 // flat returns the table behind p, made when absent.
-func (sp *space) flat(p *atomic.Pointer[table]) *table {
+func (sp *space) flat(p *atomic.Pointer[hashtable.Table]) *hashtable.Table {
 	if t := p.Load(); t != nil {
 		return t
 	}
-	t := newTable(&sp.d.x.epochs, sp.d.x.seed)
+	t := hashtable.NewTable(&sp.d.x.clock, &sp.d.x.pool, sp.d.x.seed)
 	p.Store(t)
 	return t
 }
 
-// seatFor returns the holder's live seat here. The caller holds h.mu and d.mu.
-func (d *domain) seatFor(h *holder) (int, bool) {
-	if seat, ok := d.seating.seatOf(h.id); ok {
-		return seat, true
+// slotFor returns the holder's live slot here. The caller holds h.mu and d.mu.
+func (d *domain) slotFor(h *holder) (int, bool) {
+	if slot, ok := d.slots.Of(int32(h.id)); ok {
+		return slot, true
 	}
-	seat, ok := d.seating.take(h.id)
+	slot, ok := d.slots.Take(int32(h.id))
 	if !ok {
 		return 0, false
 	}
-	for len(d.info) <= seat {
-		d.info = append(d.info, seatInfo{})
+	for len(d.info) <= slot {
+		d.info = append(d.info, slotInfo{})
 	}
-	d.info[seat] = seatInfo{holder: h, lane: lane{pool: &d.x.epochs.pool}}
-	d.partial.put(seat, false)
+	d.info[slot].init(h, d)
+	d.partial.Put(slot, false)
 	h.domains = append(h.domains, d)
-	d.judge(h, seat)
-	return seat, true
+	d.judge(h, slot)
+	return slot, true
 }
 
-// judge applies the verdict about a holder's cache groups to its seat.
-func (d *domain) judge(h *holder, seat int) {
+// judge applies the verdict about a holder's cache groups to its slot.
+func (d *domain) judge(h *holder, slot int) {
 	hybrid, hidden := h.verdict(d.key)
-	d.hybrid.put(seat, hybrid)
-	d.hidden.put(seat, hidden)
+	d.hybrid.Put(slot, hybrid)
+	d.hidden.Put(slot, hidden)
 }
 
-// flipSlot adds or takes a seat in one slot, without the shortcut of a flipper.
-func (d *domain) flipSlot(t *table, s *slot, seat int) bool {
-	cur := setID(s.val & valSet)
-	to, ok := d.sets.flip(cur, seat)
+// toggleIn adds or takes a slot in one slot, without the shortcut of a flipper.
+func (d *domain) toggleIn(t *hashtable.Table, s *hashtable.Row, slot int) bool {
+	cur := s.Value().Set()
+	to, ok := d.sets.Toggle(cur, slot)
 	if !ok {
 		return false
 	}
-	t.set(s, to)
-	d.sets.drop(cur, 1)
+	t.Set(s, to)
+	d.sets.Release(cur, 1)
 	return true
 }
 
-func (d *domain) slotHas(s *slot, seat int) bool {
-	return s != nil && d.sets.has(setID(s.val&valSet), seat)
+func (d *domain) rowHas(s *hashtable.Row, slot int) bool {
+	return s != nil && d.sets.Has(holderset.ID(s.Value().Set()), slot)
 }
 
-// inTable says whether a possibly absent table has the key for the seat.
-func (d *domain) inTable(p *atomic.Pointer[table], key uint64, seat int) bool {
+// inTable says whether a possibly absent table has the key for the slot.
+func (d *domain) inTable(p *atomic.Pointer[hashtable.Table], key uint64, slot int) bool {
 	t := p.Load()
-	return t != nil && d.slotHas(t.find(key), seat)
+	return t != nil && d.rowHas(t.Find(key), slot)
 }
 
 // blocks is how many keys the space keeps. The caller holds d.mu.
 func (sp *space) blocks() int {
 	n := sp.held
 	if t := sp.stranded.Load(); t != nil {
-		n += t.count()
+		n += t.Len()
 	}
 	for i := range sp.lower {
 		if t := sp.lower[i].Load(); t != nil {
-			n += t.count()
+			n += t.Len()
 		}
 	}
 	return n
@@ -236,13 +269,13 @@ func (d *domain) settle(stored int) {
 		return
 	}
 	d.unsettled = 0
-	oldest := d.x.epochs.oldest()
+	oldest := d.x.clock.Oldest()
 	for _, sp := range d.spaces {
 		if sp == nil {
 			continue
 		}
 		for _, t := range sp.flats() {
-			t.settle(oldest)
+			t.Settle(oldest)
 		}
 	}
 }

@@ -1,5 +1,10 @@
 package index
 
+import (
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
+)
+
 // evictSample is how many stems are compared to find an old one, and evictShare
 // of a cap is forgotten at once: to forget takes a pass over all names of those
 // who held what goes.
@@ -14,14 +19,14 @@ const (
 func (d *domain) evict(sp *space, n int, spare uint32) (gone int) {
 	most := min(d.x.o.MaxScopeBlocks, d.x.o.MaxBlocks)
 	gone = d.evictStems(sp, max(n, most/evictShare), spare)
-	for i, t := range []*table{sp.stranded.Load(), sp.lower[TierCPU].Load(), sp.lower[TierStorage].Load()} {
-		for q := 0; t != nil && q < tableParts && gone < n; q++ {
-			p := t.parts[q].Load()
-			for k := uint64(0); k < p.n && gone < n; k++ {
-				if s := p.at(k); s.val&valSet != 0 {
-					d.forgetBlock(sp, t, s, Tier(i), i == 0)
-					gone++
+	for i, t := range []*hashtable.Table{sp.stranded.Load(), sp.lower[TierCPU].Load(), sp.lower[TierStorage].Load()} {
+		for q := 0; t != nil && q < hashtable.Parts && gone < n; q++ {
+			for s := range t.Each(q) {
+				if gone >= n {
+					break
 				}
+				d.forgetBlock(sp, t, s, Tier(i), i == 0)
+				gone++
 			}
 		}
 	}
@@ -31,7 +36,7 @@ func (d *domain) evict(sp *space, n int, spare uint32) (gone int) {
 // evictStems forgets about n blocks at the ends of old stems.
 func (d *domain) evictStems(sp *space, n int, spare uint32) (gone int) {
 	ends := map[uint32]int{} // where stems are to end
-	var seats mask
+	var slots holderset.Mask
 	for gone < n {
 		id, end := d.oldestEnd(sp, ends, spare)
 		if id == 0 {
@@ -44,13 +49,13 @@ func (d *domain) evictStems(sp *space, n int, spare uint32) (gone int) {
 		d.old = st.appendLevels(d.old[:0])
 		for _, l := range d.old {
 			if l.end > to {
-				d.sets.each(l.set, func(seat int) { seats.put(seat, true) })
+				d.sets.Each(l.set, func(slot int) { slots.Put(slot, true) })
 			}
 		}
 	}
-	for seat := range d.info {
-		if seats.has(seat) && d.info[seat].holder != nil {
-			d.forgetEnds(sp, seat, ends)
+	for slot := range d.info {
+		if slots.Has(slot) && d.info[slot].holder != nil {
+			d.forgetEnds(sp, slot, ends)
 		}
 	}
 	d.x.evicted.Add(uint64(gone))
@@ -86,14 +91,14 @@ func (d *domain) oldestEnd(sp *space, chosen map[uint32]int, spare uint32) (olde
 	return oldest, end
 }
 
-// forgetEnds takes the ends of stems from a seat.
-func (d *domain) forgetEnds(sp *space, seat int, ends map[uint32]int) {
-	info := &d.info[seat]
-	if d.seating.live.has(seat) { // what a dead one calls its blocks means nothing any more
+// forgetEnds takes the ends of stems from a slot.
+func (d *domain) forgetEnds(sp *space, slot int, ends map[uint32]int) {
+	info := &d.info[slot]
+	if d.slots.Live.Has(slot) { // what a dead one calls its blocks means nothing any more
 		var gone []uint64
 		info.eachName(&d.stems, func(name uint64, p pos) {
 			if end, ok := ends[p.stem()]; ok && p.off() >= end {
-				delete(d.copies, copyKey{int32(sp.index), int32(seat), TierGPU, d.stems.at(p.stem()).key(p.off())})
+				delete(d.copies, copyKey{int32(sp.index), int32(slot), TierGPU, d.stems.at(p.stem()).key(p.off())})
 				gone = append(gone, name)
 			}
 		})
@@ -101,30 +106,30 @@ func (d *domain) forgetEnds(sp *space, seat int, ends map[uint32]int) {
 			info.take(&d.stems, name)
 		}
 		info.blocks[TierGPU] -= len(gone)
-		d.partial.put(seat, true)
+		d.partial.Put(slot, true)
 	}
 	for id, end := range ends {
-		d.leave(seat, id, end)
+		d.leave(slot, id, end)
 	}
 }
 
 // forgetBlock takes a block from all its holders in one table.
-func (d *domain) forgetBlock(sp *space, t *table, s *slot, tier Tier, stranded bool) {
-	id := setID(s.val & valSet)
-	d.sets.each(id, func(seat int) {
-		info := &d.info[seat]
+func (d *domain) forgetBlock(sp *space, t *hashtable.Table, s *hashtable.Row, tier Tier, stranded bool) {
+	id := s.Value().Set()
+	d.sets.Each(id, func(slot int) {
+		info := &d.info[slot]
 		if info.holder == nil {
 			return
 		}
 		info.blocks[tier]--
-		d.partial.put(seat, true)
-		delete(d.copies, copyKey{int32(sp.index), int32(seat), tier, s.key})
+		d.partial.Put(slot, true)
+		delete(d.copies, copyKey{int32(sp.index), int32(slot), tier, s.Key()})
 		if stranded {
-			d.forgetStranded(seat, spaceKey{sp.index, s.key})
+			d.forgetStranded(slot, spaceKey{sp.index, s.Key()})
 		}
 	})
-	t.set(s, 0)
-	d.sets.drop(id, 1)
+	t.Set(s, 0)
+	d.sets.Release(id, 1)
 	d.x.evicted.Add(1)
 	if d.evicted++; d.evicted > d.blocks()/2+4096 { // the names of evicted blocks stay within half of the blocks
 		d.forgetEvicted()
@@ -132,8 +137,8 @@ func (d *domain) forgetBlock(sp *space, t *table, s *slot, tier Tier, stranded b
 }
 
 // forgetStranded drops a holder's name for a stranded block.
-func (d *domain) forgetStranded(seat int, k spaceKey) {
-	info := &d.info[seat]
+func (d *domain) forgetStranded(slot int, k spaceKey) {
+	info := &d.info[slot]
 	for hash, b := range info.stranded {
 		if b.space == k.space && b.key == k.key {
 			info.wait(hash, b, false)

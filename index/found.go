@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 	"sync/atomic"
+
+	"warmroute/index/internal/holderset"
 )
 
 // Found is what a lookup found, in memory that is used again by the next one. It
@@ -14,10 +16,10 @@ import (
 type Found struct {
 	x     *Index
 	words int
-	first []uint64 // seats that hold the first block
+	first []uint64 // slots that hold the first block
 	alive []uint64 // of them, those that held every block so far
-	ends  []int32  // by seat: blocks without a gap; valid for seats in first
-	ids   []HolderID
+	ends  []int32  // by slot: blocks without a gap; valid for slots in first
+	ids   []int32  // HolderIDs by slot
 
 	partial []uint64   // of first, those with blocks that the index had to forget
 	hybrid  []HolderID // holders whose blocks prove nothing
@@ -28,7 +30,7 @@ type Found struct {
 	flat [64]int32 // one depth, to be copied
 }
 
-// reset empties f and makes room for seats.
+// reset empties f and makes room for slots.
 func (f *Found) reset(x *Index, words int) {
 	f.x, f.words, f.listed, f.list, f.hybrid = x, words, false, f.list[:0], f.hybrid[:0]
 	if len(f.first) < words {
@@ -68,8 +70,8 @@ func (f *Found) All() iter.Seq[Match] {
 			for ; w != 0; w &= w - 1 {
 				bit := bits.TrailingZeros64(w)
 				end := f.ends[i<<6+bit]
-				if !yield(Match{ID: f.ids[i<<6+bit], Blocks: end, Reported: end, Lower: end, Storage: end, Learned: end,
-					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.seen(f.ids[i<<6+bit])}) {
+				if !yield(Match{ID: HolderID(f.ids[i<<6+bit]), Blocks: end, Reported: end, Lower: end, Storage: end, Learned: end,
+					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.seen(HolderID(f.ids[i<<6+bit]))}) {
 					return
 				}
 			}
@@ -93,12 +95,12 @@ func (f *Found) AppendTo(dst []Match) []Match {
 
 // begin makes first and alive the holders of the first block that count, and
 // says whether there are any.
-func (f *Found) begin(d *domain, set setID) bool {
+func (f *Found) begin(d *domain, set holderset.ID) bool {
 	any := uint64(0)
 	for i := range f.words {
-		w := d.sets.word(set, i) & d.seating.live.load(i) &^ d.hidden.load(i)
+		w := d.sets.Word(set, i) & d.slots.Live.Load(i) &^ d.hidden.Load(i)
 		f.first[i], f.alive[i] = w, w
-		f.partial[i] = d.partial.load(i)
+		f.partial[i] = d.partial.Load(i)
 		any |= w
 	}
 	return any != 0
@@ -106,14 +108,14 @@ func (f *Found) begin(d *domain, set setID) bool {
 
 // keep ends the holders that are not in a set at depth p, and says whether
 // others are left.
-func (f *Found) keep(s *sets, set setID, p int32) bool {
+func (f *Found) keep(s *holderset.Sets, set holderset.ID, p int32) bool {
 	any := uint64(0)
-	if set < firstSet {
-		seat := int(set) - 1
+	if set < holderset.FirstInterned {
+		slot := int(set) - 1
 		for i, w := range f.alive[:f.words] {
 			left := uint64(0)
-			if seat >= 0 && seat>>6 == i {
-				left = w & (1 << (seat & 63))
+			if slot >= 0 && slot>>6 == i {
+				left = w & (1 << (slot & 63))
 			}
 			f.end(i, w&^left, p)
 			f.alive[i] = left
@@ -121,7 +123,7 @@ func (f *Found) keep(s *sets, set setID, p int32) bool {
 		}
 		return any != 0
 	}
-	bits := s.words(set)
+	bits := s.Words(set)
 	for i, w := range f.alive[:f.words] {
 		left := uint64(0)
 		if i < len(bits) {

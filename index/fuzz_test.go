@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/index/internal/epoch"
 	"warmroute/prefixhash"
 )
 
@@ -108,7 +109,8 @@ type slowLookup struct {
 	w       *world
 	holders []Holder
 	nodes   []int
-	r       *reader
+	reader  *epoch.Reader
+	r       *scratch
 	sp      *space
 	least   map[Holder]int32 // of the holder's matches since it began
 	most    map[Holder]int32
@@ -116,7 +118,7 @@ type slowLookup struct {
 
 func (l *slowLookup) leave() {
 	if l.r != nil {
-		l.r.leave()
+		l.reader.Leave()
 	}
 }
 
@@ -127,7 +129,7 @@ func (l *slowLookup) begin(end int) {
 		return
 	}
 	l.nodes, l.least, l.most = l.w.f.path(end), map[Holder]int32{}, map[Holder]int32{}
-	l.r = l.w.x.epochs.enter()
+	l.reader, l.r = l.w.x.enter()
 	l.sp.trace(l.r, l.w.f.keys(l.nodes))
 	for _, h := range l.holders {
 		n := l.w.m.match(h, l.nodes, l.w.clock.t).Reported
@@ -143,9 +145,9 @@ func (l *slowLookup) end(step int) {
 		return
 	}
 	var f Found
-	f.reset(l.w.x, int(l.sp.d.seating.words.Load()))
+	f.reset(l.w.x, l.sp.d.slots.Words())
 	l.sp.credit(l.r, &f)
-	f.ids = *l.sp.d.seating.ids.Load()
+	f.ids = l.sp.d.slots.Holders()
 	got := map[HolderID]int32{}
 	for m := range f.All() {
 		got[m.ID] = m.Reported

@@ -183,8 +183,8 @@ func (x *Index) Remove(replica string) {
 func (h *holder) clear() {
 	for _, d := range h.domains {
 		d.mu.Lock()
-		if seat, ok := d.seating.seatOf(h.id); ok {
-			d.seating.kill(seat)
+		if slot, ok := d.slots.Of(int32(h.id)); ok {
+			d.slots.Kill(slot)
 		}
 		d.mu.Unlock()
 	}
@@ -241,12 +241,12 @@ func (h *holder) sawGroup(s Scope, kind GroupKind) {
 	}
 }
 
-// judge applies the verdicts to the seats the holder has. h.mu is held.
+// judge applies the verdicts to the slots the holder has. h.mu is held.
 func (h *holder) judge() {
 	for _, d := range h.domains {
 		d.mu.Lock()
-		if seat, ok := d.seating.seatOf(h.id); ok {
-			d.judge(h, seat)
+		if slot, ok := d.slots.Of(int32(h.id)); ok {
+			d.judge(h, slot)
 		}
 		d.mu.Unlock()
 	}
@@ -277,8 +277,8 @@ func (h *holder) holdings(wanted func(tenant, model string) bool) (n [tiers]int)
 			continue
 		}
 		d.mu.Lock()
-		if seat, ok := d.seating.seatOf(h.id); ok {
-			for tier, blocks := range d.info[seat].blocks {
+		if slot, ok := d.slots.Of(int32(h.id)); ok {
+			for tier, blocks := range d.info[slot].blocks {
 				n[tier] += blocks
 			}
 		}

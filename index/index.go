@@ -5,15 +5,19 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+
+	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/offheap"
 )
 
 // Index says which holder has which blocks. Its methods may be called at any
 // time from any goroutine. See the package comment for what waits for what.
 type Index struct {
-	o      Options
-	seed   uint64
-	start  int64 // Unix nanoseconds
-	epochs epochs
+	o     Options
+	seed  uint64
+	start int64 // Unix nanoseconds
+	clock epoch.Clock
+	pool  offheap.Pool
 
 	spaces  atomic.Pointer[map[Scope]*space] // replaced as a whole
 	pages   atomic.Pointer[[]*idPage]
@@ -39,7 +43,8 @@ type Index struct {
 func New(o Options) (*Index, error) {
 	o, _ = o.Effective()
 	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), domains: map[domainKey]*domain{}, named: map[string]int{}, wakeup: make(chan struct{}, 1)}
-	x.epochs.init()
+	x.clock.Init()
+	x.pool.Init(&x.clock)
 	x.spaces.Store(&map[Scope]*space{})
 	x.pages.Store(&[]*idPage{})
 	return x, nil
@@ -97,19 +102,19 @@ func (x *Index) Close() error {
 		}
 		d.mu.Unlock()
 	}
-	x.epochs.drain()
+	x.pool.Close()
 	return nil
 }
 
 func (sp *space) discard() {
-	sp.heads.discard()
-	sp.marks.discard()
+	sp.heads.Discard()
+	sp.marks.Discard()
 	if t := sp.stranded.Load(); t != nil {
-		t.discard()
+		t.Discard()
 	}
 	for i := range sp.lower {
 		if t := sp.lower[i].Load(); t != nil {
-			t.discard()
+			t.Discard()
 		}
 	}
 	for i := range sp.leases {

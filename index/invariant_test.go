@@ -3,7 +3,9 @@ package index
 import (
 	"errors"
 	"fmt"
-	"slices"
+
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
 )
 
 // check says what is wrong with an index that nobody is writing to.
@@ -31,10 +33,10 @@ func (x *Index) check() error {
 func (d *domain) check() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := checker{d: d, refs: map[setID]uint32{}, at: map[spaceKey]pos{}, held: make([]int, len(d.spaces)), stems: make([]int, len(d.spaces)), marks: make([]int, len(d.spaces)),
-		kids: map[uint32]int{}, seats: make([]checkedSeat, len(d.info))}
-	for i := range c.seats {
-		c.seats[i] = checkedSeat{kids: map[uint64]uint64{}, beside: [tiers]map[spaceKey]bool{{}, {}, {}}}
+	c := checker{d: d, refs: map[holderset.ID]uint32{}, at: map[spaceKey]pos{}, held: make([]int, len(d.spaces)), stems: make([]int, len(d.spaces)), marks: make([]int, len(d.spaces)),
+		kids: map[uint32]int{}, slots: make([]checkedSlot, len(d.info))}
+	for i := range c.slots {
+		c.slots[i] = checkedSlot{kids: map[uint64]uint64{}, beside: [tiers]map[spaceKey]bool{{}, {}, {}}}
 	}
 	steps := []func() error{c.allStems, c.allSpaces, c.allSets, c.allCopies, c.orphans}
 	for _, step := range steps {
@@ -42,10 +44,10 @@ func (d *domain) check() error {
 			return err
 		}
 	}
-	for seat := range d.info {
-		if d.seating.live.has(seat) {
-			if err := c.seat(seat); err != nil {
-				return fmt.Errorf("seat %d: %w", seat, err)
+	for slot := range d.info {
+		if d.slots.Live.Has(slot) {
+			if err := c.slot(slot); err != nil {
+				return fmt.Errorf("slot %d: %w", slot, err)
 			}
 		}
 	}
@@ -55,17 +57,17 @@ func (d *domain) check() error {
 // checker gathers what a domain's parts say of each other.
 type checker struct {
 	d     *domain
-	refs  map[setID]uint32 // found
-	at    map[spaceKey]pos // blocks in stems
-	held  []int            // by space
-	stems []int            // by space
-	marks []int            // by space
-	kids  map[uint32]int   // stems that name a stem their parent
-	seats []checkedSeat
+	refs  map[holderset.ID]uint32 // found
+	at    map[spaceKey]pos        // blocks in stems
+	held  []int                   // by space
+	stems []int                   // by space
+	marks []int                   // by space
+	kids  map[uint32]int          // stems that name a stem their parent
+	slots []checkedSlot
 }
 
-// checkedSeat is what stems and tables say of a seat.
-type checkedSeat struct {
+// checkedSlot is what stems and tables say of a slot.
+type checkedSlot struct {
 	inStems int
 	kids    map[uint64]uint64
 	beside  [tiers]map[spaceKey]bool // [TierGPU]: stranded
@@ -75,7 +77,7 @@ func (c *checker) allStems() error {
 	for id := uint32(1); id <= c.d.stems.made; id++ {
 		st := c.d.stems.at(id)
 		if st.blocks() == 0 {
-			if st.state.Load()&(stateLevels|valSet<<stateSetShift) != 0 {
+			if st.state.Load()&(stateLevels|holderset.MaxID<<stateSetShift) != 0 {
 				return fmt.Errorf("stem %d has no blocks but holders", id)
 			}
 			continue
@@ -140,19 +142,19 @@ func (c *checker) levels(id uint32, st *stem) error {
 		if l.set == 0 && (i == 0 || i != len(levels)-1 || c.deepest(st) != n-1) {
 			return fmt.Errorf("levels %v: nobody has blocks that no stem follows (deepest %d)", levels, c.deepest(st))
 		}
-		if l.set >= firstSet {
+		if l.set >= holderset.FirstInterned {
 			c.refs[l.set]++
 		}
-		c.d.sets.each(l.set, func(seat int) { c.seats[seat].inStems += l.end - from })
+		c.d.sets.Each(l.set, func(slot int) { c.slots[slot].inStems += l.end - from })
 		from = l.end
 	}
 	return nil
 }
 
 // covers says whether a set has all of another.
-func (c *checker) covers(all, some setID) bool {
-	for i := range maskWords {
-		if c.d.sets.word(some, i)&^c.d.sets.word(all, i) != 0 {
+func (c *checker) covers(all, some holderset.ID) bool {
+	for i := range holderset.MaskWords {
+		if c.d.sets.Word(some, i)&^c.d.sets.Word(all, i) != 0 {
 			return false
 		}
 	}
@@ -170,7 +172,7 @@ func (c *checker) deepest(st *stem) int {
 // place: what finds a stem.
 func (c *checker) place(id uint32, st *stem) (err error) {
 	sp := c.d.spaces[st.space]
-	if got := sp.heads.find(&c.d.stems, st.key(0)); got != posAt(id, 0) {
+	if got := c.d.stems.find(&sp.heads, st.key(0)); got != posAt(id, 0) {
 		return fmt.Errorf("its first key leads to %x", got)
 	}
 	for off := range st.blocks() {
@@ -178,7 +180,7 @@ func (c *checker) place(id uint32, st *stem) (err error) {
 			continue
 		}
 		c.marks[st.space]++
-		if got := sp.marks.find(&c.d.stems, st.key(off)); got != posAt(id, off) {
+		if got := c.d.stems.find(&sp.marks, st.key(off)); got != posAt(id, off) {
 			err = fmt.Errorf("the mark of offset %d leads to %x", off, got)
 		}
 	}
@@ -212,10 +214,10 @@ func (c *checker) family(id uint32, st *stem) error {
 	}
 	c.kids[st.parent.stem()]++
 	var err error
-	c.d.sets.each(st.appendLevels(nil)[0].set, func(seat int) {
-		c.seats[seat].kids[uint64(st.parent)]++
-		if c.d.seating.live.has(seat) && c.d.cutoff(p, seat) <= off {
-			err = fmt.Errorf("seat %d has it, and %d blocks of stem %d, of which it follows offset %d", seat, c.d.cutoff(p, seat), st.parent.stem(), off)
+	c.d.sets.Each(st.appendLevels(nil)[0].set, func(slot int) {
+		c.slots[slot].kids[uint64(st.parent)]++
+		if c.d.slots.Live.Has(slot) && c.d.cutoff(p, slot) <= off {
+			err = fmt.Errorf("slot %d has it, and %d blocks of stem %d, of which it follows offset %d", slot, c.d.cutoff(p, slot), st.parent.stem(), off)
 		}
 	})
 	return err
@@ -226,92 +228,46 @@ func (c *checker) allSpaces() error {
 		if sp == nil {
 			continue
 		}
-		if sp.held != c.held[i] || sp.heads.used != c.stems[i] || sp.marks.used != c.marks[i] {
-			return fmt.Errorf("space %d counts %d blocks, %d heads and %d marks; there are %d, %d and %d", i, sp.held, sp.heads.used, sp.marks.used, c.held[i], c.stems[i], c.marks[i])
+		if sp.held != c.held[i] || sp.heads.Len() != c.stems[i] || sp.marks.Len() != c.marks[i] {
+			return fmt.Errorf("space %d counts %d blocks, %d heads and %d marks; there are %d, %d and %d", i, sp.held, sp.heads.Len(), sp.marks.Len(), c.held[i], c.stems[i], c.marks[i])
 		}
 		for _, t := range sp.flats() {
-			if n := liveSlots(t); n != t.count() {
-				return fmt.Errorf("space %d: a table counts %d keys, there are %d", i, t.count(), n)
+			if n := rowsWithSets(t); n != t.Len() {
+				return fmt.Errorf("space %d: a table counts %d keys, there are %d", i, t.Len(), n)
 			}
 		}
-		for tier, t := range []*table{sp.stranded.Load(), sp.lower[TierCPU].Load(), sp.lower[TierStorage].Load()} {
-			for s := range slotsOf(t) {
-				set := setID(s.val & valSet)
-				if set >= firstSet {
+		for tier, t := range []*hashtable.Table{sp.stranded.Load(), sp.lower[TierCPU].Load(), sp.lower[TierStorage].Load()} {
+			if t == nil {
+				continue
+			}
+			for s := range t.All() {
+				set := s.Value().Set()
+				if set >= holderset.FirstInterned {
 					c.refs[set]++
 				}
-				c.d.sets.each(set, func(seat int) { c.seats[seat].beside[tier][spaceKey{i, s.key}] = true })
+				c.d.sets.Each(set, func(slot int) { c.slots[slot].beside[tier][spaceKey{i, s.Key()}] = true })
 			}
 		}
 	}
 	return nil
 }
 
-// slotsOf yields a table's slots that stand for something.
-func slotsOf(t *table) func(func(*slot) bool) {
-	return func(yield func(*slot) bool) {
-		if t == nil {
-			return
-		}
-		for q := range t.parts {
-			p := t.parts[q].Load()
-			for i := range p.n {
-				if s := p.at(i); s.val&valSet != 0 && !yield(s) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func liveSlots(t *table) (n int) {
-	for range slotsOf(t) {
+func rowsWithSets(t *hashtable.Table) (n int) {
+	for range t.All() {
 		n++
 	}
 	return n
 }
 
-// allSets: references are what they are counted to be, and no set names a seat
-// that has been given up.
-func (c *checker) allSets() error {
-	s, used := &c.d.sets, 0
-	for k := range s.of {
-		id, o := setID(firstSet+k), &s.of[k]
-		if o.refs != c.refs[id] {
-			return fmt.Errorf("set %d has %d references, counted as %d", id, c.refs[id], o.refs)
-		}
-		if o.refs == 0 {
-			continue
-		}
-		used++
-		size, print := 0, uint64(0)
-		var err error
-		s.each(id, func(seat int) {
-			size, print = size+1, print^zobrist(seat)
-			if !c.d.seating.live.has(seat) && !slices.Contains(c.d.seating.dead, seat) {
-				err = fmt.Errorf("set %d has seat %d, which is nobody's", id, seat)
-			}
-		})
-		if err != nil {
-			return err
-		}
-		if size != int(o.size) || size < 2 || print != o.print || s.byPrint[print] != id {
-			return fmt.Errorf("set %d of %d seats, counted as %d, is interned as %d", id, size, o.size, s.byPrint[print])
-		}
-	}
-	if used != len(s.byPrint) || s.frozen {
-		return fmt.Errorf("%d sets are used, %d interned (frozen %v)", used, len(s.byPrint), s.frozen)
-	}
-	return nil
-}
+func (c *checker) allSets() error { return c.d.sets.Check(&c.d.slots, c.refs) }
 
 func (c *checker) allCopies() error {
 	for k, n := range c.d.copies {
-		if seat := int(k.seat); c.d.seating.live.has(seat) {
+		if slot := int(k.slot); c.d.slots.Live.Has(slot) {
 			at := spaceKey{int(k.space), k.key}
 			p := c.at[at]
-			if n == 0 || !c.seats[seat].beside[k.tier][at] && (k.tier != TierGPU || p == 0 || c.d.cutoff(c.d.stems.at(p.stem()), seat) <= p.off()) {
-				return fmt.Errorf("seat %d has %d more copies of %x in tier %d, which it lacks", seat, n, k.key, k.tier)
+			if n == 0 || !c.slots[slot].beside[k.tier][at] && (k.tier != TierGPU || p == 0 || c.d.cutoff(c.d.stems.at(p.stem()), slot) <= p.off()) {
+				return fmt.Errorf("slot %d has %d more copies of %x in tier %d, which it lacks", slot, n, k.key, k.tier)
 			}
 		}
 	}
@@ -329,26 +285,27 @@ func (c *checker) orphans() error {
 	return nil
 }
 
-// seat: a live seat's names, one for each block it has, and its counts.
-func (c *checker) seat(seat int) error {
-	info, is := &c.d.info[seat], &c.seats[seat]
+// slot: a live slot's names, one for each block it has, and its counts.
+func (c *checker) slot(slot int) error {
+	info, is := &c.d.info[slot], &c.slots[slot]
 	if info.holder == nil {
 		return errors.New("nobody's")
 	}
 	if want := is.inStems + len(info.stranded); info.blocks[TierGPU] != want {
 		return fmt.Errorf("%d blocks on GPU counted, %d in stems and %d stranded", info.blocks[TierGPU], is.inStems, len(info.stranded))
 	}
-	if err := c.names(seat, info, is); err != nil {
+	if err := c.names(slot, info, is); err != nil {
 		return err
 	}
 	kids := 0
-	info.kids.each(func(_ int, at, n uint64) {
+	info.kids.Each(func(at, n uint64) bool {
 		if kids++; is.kids[at] != n {
 			kids = -1 << 30
 		}
+		return true
 	})
-	if kids != len(is.kids) || info.kids.used != len(is.kids) {
-		return fmt.Errorf("%d places counted behind which it goes on, there are %d", info.kids.used, len(is.kids))
+	if kids != len(is.kids) || info.kids.Len() != len(is.kids) {
+		return fmt.Errorf("%d places counted behind which it goes on, there are %d", info.kids.Len(), len(is.kids))
 	}
 	if err := c.stranded(info, is); err != nil {
 		return err
@@ -360,7 +317,7 @@ func (c *checker) seat(seat int) error {
 		for k := range is.beside[tier] {
 			named := false
 			if l := info.lower[k.space]; l != nil {
-				l.each(func(_ int, _, key uint64) { named = named || key == k.key })
+				l.Each(func(_, key uint64) bool { named = named || key == k.key; return true })
 			}
 			if !named {
 				return fmt.Errorf("block %x in tier %d has no name", k.key, tier)
@@ -370,13 +327,13 @@ func (c *checker) seat(seat int) error {
 	return nil
 }
 
-func (c *checker) names(seat int, info *seatInfo, is *checkedSeat) (err error) {
+func (c *checker) names(slot int, info *slotInfo, is *checkedSlot) (err error) {
 	named := map[pos]bool{}
 	look := func(name uint64, p pos) {
 		st := c.d.stems.at(p.stem())
 		switch {
-		case p.off() >= c.d.cutoff(st, seat):
-			err = fmt.Errorf("name %x is offset %d of stem %d, of which it has %d", name, p.off(), p.stem(), c.d.cutoff(st, seat))
+		case p.off() >= c.d.cutoff(st, slot):
+			err = fmt.Errorf("name %x is offset %d of stem %d, of which it has %d", name, p.off(), p.stem(), c.d.cutoff(st, slot))
 		case named[p]:
 			err = fmt.Errorf("two names of offset %d of stem %d", p.off(), p.stem())
 		case info.find(&c.d.stems, name) != p:
@@ -385,18 +342,19 @@ func (c *checker) names(seat int, info *seatInfo, is *checkedSeat) (err error) {
 		named[p] = true
 	}
 	info.eachName(&c.d.stems, look)
-	if err == nil && (len(named) != is.inStems || info.lane.used+info.odd.used != len(named)) {
-		err = fmt.Errorf("%d and %d names counted, %d there are, of %d blocks", info.lane.used, info.odd.used, len(named), is.inStems)
+	if err == nil && (len(named) != is.inStems || info.lane.Len()+info.odd.Len() != len(named)) {
+		err = fmt.Errorf("%d and %d names counted, %d there are, of %d blocks", info.lane.Len(), info.odd.Len(), len(named), is.inStems)
 	}
-	info.odd.each(func(_ int, name, p uint64) {
+	info.odd.Each(func(name, p uint64) bool {
 		if st := c.d.stems.at(pos(p).stem()); st.name(pos(p).off()) == name {
 			err = fmt.Errorf("name %x is the stem's, and kept as another", name)
 		}
+		return true
 	})
 	return err
 }
 
-func (c *checker) stranded(info *seatInfo, is *checkedSeat) error {
+func (c *checker) stranded(info *slotInfo, is *checkedSlot) error {
 	behind := 0
 	for k, hashes := range info.behind {
 		for _, hash := range hashes {

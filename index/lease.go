@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
 )
 
@@ -34,15 +36,15 @@ type leases struct {
 
 	mu      sync.Mutex
 	closed  bool
-	seating seating
-	sets    sets
-	table   *table
-	owners  owners // of keys with two and more holders
-	emptied bool   // slots, in this drain
+	slots   holderset.Slots
+	sets    holderset.Sets
+	table   *hashtable.Table
+	owners  hashtable.Pairs // of keys with two and more holders
+	emptied bool            // slots, in this drain
 	claims  claimHeap
 	numbers []*leaseOp   // claims by number - 1
-	free    []int64      // numbers of none
-	pending []int        // by seat: claims in the heap
+	free    []uint64     // numbers of none
+	pending []int        // by slot: claims in the heap
 	next    atomic.Int64 // earliest deadline, 0 = none
 
 	held atomic.Int64 // entries
@@ -52,22 +54,23 @@ type leases struct {
 type leaseOp struct {
 	next  *leaseOp
 	id    HolderID
-	seat  int
+	slot  int
 	keys  []uint64
 	until int64
 
-	number int64 // of a claim, above 0
-	left   int   // entries that last by it
-	place  int   // in the heap
+	number uint64 // of a claim, above 0
+	left   int    // entries that last by it
+	place  int    // in the heap
 }
 
 var leaseOps = sync.Pool{New: func() any { return new(leaseOp) }}
 
 func newLeases(x *Index) *leases {
-	l := &leases{x: x, table: newTable(&x.epochs, x.seed), owners: newOwners(x.seed)}
-	l.table.churns = true
-	l.seating.init(&x.epochs)
-	l.sets.init(&x.epochs)
+	l := &leases{x: x, table: hashtable.NewTable(&x.clock, &x.pool, x.seed)}
+	l.owners.Init(&x.pool, x.seed)
+	l.table.Churns = true
+	l.slots.Init(&x.clock)
+	l.sets.Init(&x.clock)
 	return l
 }
 
@@ -128,7 +131,7 @@ func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Ke
 	op := leaseOps.Get().(*leaseOp)
 	op.id, op.until, op.keys = id, until, slices.Grow(op.keys[:0], len(keys))
 	for _, k := range keys {
-		op.keys = append(op.keys, keyOf(uint64(k)))
+		op.keys = append(op.keys, hashtable.KeyOf(uint64(k)))
 	}
 	l.do(op)
 }
@@ -139,14 +142,14 @@ func (sp *space) cancel(id HolderID, keys []uint64) {
 	if l == nil || l.held.Load() == 0 {
 		return
 	}
-	seat, ok := l.seating.seatOf(id)
+	slot, ok := l.slots.Of(int32(id))
 	if !ok {
 		return
 	}
-	r := sp.d.x.epochs.enter()
+	r := sp.d.x.clock.Enter()
 	var op *leaseOp
 	for _, key := range keys {
-		if id := setID(l.table.get(key) & valSet); id != 0 && l.sets.has(id, seat) {
+		if id := l.table.Get(key).Set(); id != 0 && l.sets.Has(id, slot) {
 			if op == nil {
 				op = leaseOps.Get().(*leaseOp)
 				op.keys = op.keys[:0]
@@ -154,7 +157,7 @@ func (sp *space) cancel(id HolderID, keys []uint64) {
 			op.keys = append(op.keys, key)
 		}
 	}
-	r.leave()
+	r.Leave()
 	if op != nil {
 		op.id, op.until = id, 0
 		l.do(op)
@@ -186,7 +189,7 @@ func (l *leases) drain() {
 }
 
 func (l *leases) drainLocked() {
-	l.table.settle(l.x.epochs.oldest())
+	l.table.Settle(l.x.clock.Oldest())
 	l.expire(l.x.o.Now().UnixNano())
 	var first *leaseOp
 	for op := l.ops.Swap(nil); op != nil; { // oldest first
@@ -201,7 +204,7 @@ func (l *leases) drainLocked() {
 		op = next
 	}
 	if l.emptied { // what was emptied now may be reused after the lookups of now
-		l.x.epochs.retire()
+		l.x.clock.Retire()
 		l.emptied = false
 	}
 	if len(l.claims) > 0 {
@@ -215,34 +218,34 @@ func (l *leases) drainLocked() {
 
 // apply does one operation and says whether it keeps op.
 func (l *leases) apply(op *leaseOp) bool {
-	seat, ok := l.seating.seatOf(op.id)
+	slot, ok := l.slots.Of(int32(op.id))
 	if op.until == 0 {
 		if ok {
-			l.endAll(op.keys, seat, nil)
+			l.endAll(op.keys, slot, nil)
 		}
 		return false
 	}
 	if !ok {
-		if seat, ok = l.join(op.id); !ok {
+		if slot, ok = l.join(op.id); !ok {
 			return false
 		}
 	}
 	for int(l.x.leased.Load())+len(op.keys) > l.x.o.MaxLeases && len(l.claims) > 0 {
 		l.popClaim()
 	}
-	op.seat, op.left = seat, 0
+	op.slot, op.left = slot, 0
 	l.enter(op)
-	f := flipper{sets: &l.sets, seat: seat}
+	f := holderset.Toggler{Sets: &l.sets, Slot: slot}
 	before := l.held.Load()
 	for i, key := range op.keys {
 		if i%ahead == 0 {
-			l.table.touchAll(op.keys[i:min(i+ahead, len(op.keys))])
+			l.table.Touch(op.keys[i:min(i+ahead, len(op.keys))])
 		}
 		if !l.claim(&f, key, op) {
 			break
 		}
 	}
-	f.flush()
+	f.Flush()
 	l.x.leased.Add(l.held.Load() - before)
 	if op.left == 0 {
 		l.finish(op)
@@ -250,23 +253,23 @@ func (l *leases) apply(op *leaseOp) bool {
 	return true
 }
 
-// join gives a holder a seat, and tells it so that its end reaches these leases.
+// join gives a holder a slot, and tells it so that its end reaches these leases.
 func (l *leases) join(id HolderID) (int, bool) {
 	h := l.x.byID(id)
 	if h == nil {
 		return 0, false
 	}
-	seat, ok := l.seating.take(id)
+	slot, ok := l.slots.Take(int32(id))
 	if !ok {
 		return 0, false
 	}
-	for len(l.pending) <= seat {
+	for len(l.pending) <= slot {
 		l.pending = append(l.pending, 0)
 	}
 	h.leaseMu.Lock()
 	h.leased = append(h.leased, l)
 	h.leaseMu.Unlock()
-	return seat, true
+	return slot, true
 }
 
 // expire ends the claims whose deadline has come.
@@ -280,10 +283,10 @@ func (l *leases) expire(now int64) {
 func (l *leases) kill(id HolderID) {
 	l.mu.Lock()
 	l.drainLocked()
-	if seat, ok := l.seating.seatOf(id); ok {
-		l.seating.kill(seat)
-		if l.pending[seat] == 0 {
-			l.seating.swept([]int{seat})
+	if slot, ok := l.slots.Of(int32(id)); ok {
+		l.slots.Kill(slot)
+		if l.pending[slot] == 0 {
+			l.slots.Free([]int{slot})
 		}
 	}
 	l.mu.Unlock()
@@ -306,9 +309,10 @@ func (l *leases) close() {
 	defer l.mu.Unlock()
 	l.closed = true
 	l.x.leased.Add(-l.held.Swap(0))
-	l.claims, l.numbers, l.owners = nil, nil, newOwners(l.x.seed)
+	l.claims, l.numbers = nil, nil
+	l.owners.Discard()
 	l.next.Store(0)
-	l.table.discard()
+	l.table.Discard()
 }
 
 // coarse is a deadline in units of about 17 ms since the index was made, rounded

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
 )
 
@@ -38,7 +39,7 @@ func newClaims(t testing.TB) *claims {
 // prompt is the keys of the nth prompt.
 func (c *claims) prompt(n uint64) []prefixhash.Key {
 	for i := range c.keys {
-		c.keys[i] = prefixhash.Key(zobrist(int(n)<<10 + i))
+		c.keys[i] = prefixhash.Key((n<<10 + uint64(i) + 1) * hashtable.Golden)
 	}
 	return c.keys
 }

@@ -16,11 +16,11 @@ func TestSpeculationAllocatesNothing(t *testing.T) {
 		c.request()
 	}
 	l := (*c.x.spaces.Load())[c.scope].leases[leaseSpeculative].Load()
-	builds := l.table.builds
+	builds := l.table.Builds()
 	if n := testing.AllocsPerRun(1000, c.request); n != 0 {
 		t.Errorf("a claim of 400 blocks and its withdrawal allocate %v times", n)
 	}
-	if n := l.table.builds - builds; n != 0 {
+	if n := l.table.Builds() - builds; n != 0 {
 		t.Errorf("the table was rebuilt %d times in 1000 requests", n)
 	}
 	if n := len(l.claims); n != len(c.flight) {

@@ -3,6 +3,8 @@ package index
 import (
 	"sync/atomic"
 	"unsafe"
+
+	"warmroute/index/internal/holderset"
 )
 
 // level is a stretch of a stem that one set of holders has. Along a stem sets
@@ -10,14 +12,16 @@ import (
 // low 16 bits, the set above them; the last one ends where the stem does.
 type level struct {
 	end int
-	set setID
+	set holderset.ID
 }
 
 const levelEnd = 0xffff // of the last level
 
-func packLevel(l level) uint64        { return uint64(l.end) | uint64(l.set)<<16 }
-func unpackLevel(w uint64) level      { return level{int(w & levelEnd), setID(w >> 16 & valSet)} }
-func stateOf(n int, set setID) uint64 { return uint64(n) | uint64(set)<<stateSetShift }
+func packLevel(l level) uint64 { return uint64(l.end) | uint64(l.set)<<16 }
+func unpackLevel(w uint64) level {
+	return level{int(w & levelEnd), holderset.ID(w >> 16 & holderset.MaxID)}
+}
+func stateOf(n int, set holderset.ID) uint64 { return uint64(n) | uint64(set)<<stateSetShift }
 
 // levelAt reads one of a stem's levels. The one before it was not the last.
 func levelAt(levels *uint64, i int) level {
@@ -51,11 +55,11 @@ func (st *stem) appendLevels(dst []level) []level {
 	return dst
 }
 
-// cutoff is how many blocks of a stem a seat holds. Writer only.
-func (d *domain) cutoff(st *stem, seat int) (n int) {
+// cutoff is how many blocks of a stem a slot holds. Writer only.
+func (d *domain) cutoff(st *stem, slot int) (n int) {
 	s := st.state.Load()
 	if s&stateLevels == 0 {
-		if d.sets.has(stateSet(s), seat) {
+		if d.sets.Has(stateSet(s), slot) {
 			n = stateBlocks(s)
 		}
 		return n
@@ -63,7 +67,7 @@ func (d *domain) cutoff(st *stem, seat int) (n int) {
 	words := st.words()
 	for i, w := range words {
 		l := unpackLevel(w)
-		if !d.sets.has(l.set, seat) {
+		if !d.sets.Has(l.set, slot) {
 			break
 		}
 		if n = l.end; i == len(words)-1 {
@@ -73,51 +77,51 @@ func (d *domain) cutoff(st *stem, seat int) (n int) {
 	return n
 }
 
-// flip gives a seat the blocks from … to - 1 of a stem or takes them. All or
-// none of them are the seat's. Blocks at the end that nobody holds any more go,
+// flip gives a slot the blocks from … to - 1 of a stem or takes them. All or
+// none of them are the slot's. Blocks at the end that nobody holds any more go,
 // but those before other stems. false: there are too many different sets, and
 // nothing has changed.
-func (d *domain) flip(id uint32, st *stem, from, to, seat int) bool {
+func (d *domain) flip(id uint32, st *stem, from, to, slot int) bool {
 	s := st.state.Load()
 	n := stateBlocks(s)
 	if s&stateLevels == 0 && from == 0 && to == n {
-		return d.flipWhole(id, st, s, seat)
+		return d.flipWhole(id, st, s, slot)
 	}
-	if d.shorten(id, st, s, from, to, seat) {
+	if d.shorten(id, st, s, from, to, slot) {
 		return true
 	}
 	old := st.appendLevels(d.old[:0])
-	out, ok := d.flipped(d.out[:0], old, from, to, seat)
+	out, ok := d.flipped(d.out[:0], old, from, to, slot)
 	d.old, d.out = old, out
 	if !ok {
 		return false
 	}
 	d.publish(id, st, n, old, out)
 	for _, l := range old {
-		d.sets.drop(l.set, 1)
+		d.sets.Release(l.set, 1)
 	}
 	return true
 }
 
 // flipWhole is flip for all blocks of a stem that have one set.
-func (d *domain) flipWhole(id uint32, st *stem, s uint64, seat int) bool {
+func (d *domain) flipWhole(id uint32, st *stem, s uint64, slot int) bool {
 	was := stateSet(s)
-	to, ok := d.sets.flip(was, seat)
+	to, ok := d.sets.Toggle(was, slot)
 	if !ok {
 		return false
 	}
 	if to == 0 {
 		d.cut(id, st, 0, 0)
 	} else {
-		st.state.Store(s&^(valSet<<stateSetShift) | uint64(to)<<stateSetShift)
+		st.state.Store(s&^(holderset.MaxID<<stateSetShift) | uint64(to)<<stateSetShift)
 	}
-	d.sets.drop(was, 1)
+	d.sets.Release(was, 1)
 	return true
 }
 
-// shorten is flip for the usual removal: a seat is the last one at the end of a
+// shorten is flip for the usual removal: a slot is the last one at the end of a
 // stem and loses some of what it has alone.
-func (d *domain) shorten(id uint32, st *stem, s uint64, from, to, seat int) bool {
+func (d *domain) shorten(id uint32, st *stem, s uint64, from, to, slot int) bool {
 	if to != stateBlocks(s) || from == 0 {
 		return false
 	}
@@ -127,7 +131,7 @@ func (d *domain) shorten(id uint32, st *stem, s uint64, from, to, seat int) bool
 		set = unpackLevel(words[len(words)-1]).set
 		start = unpackLevel(words[len(words)-2]).end
 	}
-	if int(set) != seat+1 || from <= start || from < d.floor(st, from) {
+	if int(set) != slot+1 || from <= start || from < d.floor(st, from) {
 		return false
 	}
 	d.truncate(id, st, s, from)
@@ -146,39 +150,39 @@ func (d *domain) lose(id uint32, st *stem, was, n int) {
 	sp := d.spaces[st.space]
 	sp.held -= was - n
 	st.marks(sp.d.x.o.markEvery, n, was, func(off int) {
-		sp.marks.del(st.key(off), posAt(id, off))
+		sp.marks.Delete(st.key(off), uint64(posAt(id, off)))
 	})
 }
 
 // flipped appends the levels that flip leaves, the last ones perhaps of nobody,
 // with a reference for each.
-func (d *domain) flipped(dst, old []level, from, to, seat int) (_ []level, ok bool) {
+func (d *domain) flipped(dst, old []level, from, to, slot int) (_ []level, ok bool) {
 	start := 0
-	add := func(end int, set setID) {
+	add := func(end int, set holderset.ID) {
 		if end <= start {
 			return
 		}
 		if k := len(dst); k > 0 && dst[k-1].set == set {
-			d.sets.drop(set, 1)
+			d.sets.Release(set, 1)
 			dst[k-1].end = end
 		} else {
 			dst = append(dst, level{end, set})
 		}
 		start = end
 	}
-	same := func(end int, set setID) {
+	same := func(end int, set holderset.ID) {
 		if end > start {
-			d.sets.take(set, 1)
+			d.sets.Retain(set, 1)
 			add(end, set)
 		}
 	}
 	for _, l := range old {
 		same(min(l.end, from), l.set)
 		if end := min(l.end, to); end > start && start >= from {
-			set, ok := d.sets.flip(l.set, seat)
+			set, ok := d.sets.Toggle(l.set, slot)
 			if !ok {
 				for _, l := range dst {
-					d.sets.drop(l.set, 1)
+					d.sets.Release(l.set, 1)
 				}
 				return dst[:0], false
 			}
@@ -208,7 +212,7 @@ func (d *domain) publish(id uint32, st *stem, n int, old, levels []level) {
 		d.cut(id, st, 0, 0)
 		return
 	}
-	s := st.state.Load() &^ (stateLevels | valSet<<stateSetShift)
+	s := st.state.Load() &^ (stateLevels | holderset.MaxID<<stateSetShift)
 	if left < n {
 		d.lose(id, st, n, left)
 		s = s&^0xffff + 1<<stateVersionShift | uint64(left)
@@ -282,7 +286,7 @@ func (d *domain) floor(st *stem, n int) int {
 
 // cut shortens a stem to n blocks, whose holders all have set: what was there is
 // the caller's to drop. A stem without blocks ends.
-func (d *domain) cut(id uint32, st *stem, n int, set setID) {
+func (d *domain) cut(id uint32, st *stem, n int, set holderset.ID) {
 	s := st.state.Load()
 	n = d.floor(st, n)
 	d.lose(id, st, stateBlocks(s), n)
@@ -292,7 +296,7 @@ func (d *domain) cut(id uint32, st *stem, n int, set setID) {
 	if n > 0 {
 		return
 	}
-	d.spaces[st.space].heads.del(first, posAt(id, 0))
+	d.spaces[st.space].heads.Delete(first, uint64(posAt(id, 0)))
 	d.unlink(st)
 	d.stems.rest(id)
 }

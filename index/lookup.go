@@ -4,6 +4,9 @@ import (
 	"math/bits"
 	"slices"
 
+	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
 )
 
@@ -18,13 +21,24 @@ type scratch struct {
 	space  *space
 }
 
+// enter announces a lookup, and returns its working memory.
+func (x *Index) enter() (*epoch.Reader, *scratch) {
+	reader := x.clock.Enter()
+	r, ok := reader.Local.(*scratch)
+	if !ok {
+		r = new(scratch)
+		reader.Local = r
+	}
+	return reader, r
+}
+
 // Lookup appends one Match for each holder it knows something of: how far each
 // holds the prompt with these keys. It has no effect on what the index says,
 // takes no lock, allocates nothing but room in dst, and waits for nobody. An
 // unknown scope, no keys, or an empty scheme match nothing.
 func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
-	r := x.epochs.enter() // before the map is read: Close waits for us
-	defer r.leave()
+	reader, r := x.enter() // before the map is read: Close waits for us
+	defer reader.Leave()
 	x.find(r, &r.found, &s, keys)
 	return r.found.AppendTo(dst)
 }
@@ -32,12 +46,12 @@ func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
 // Find is Lookup into f, which can be read without a Match for each holder being
 // written.
 func (x *Index) Find(f *Found, s Scope, keys []prefixhash.Key) {
-	r := x.epochs.enter()
-	defer r.leave()
+	reader, r := x.enter()
+	defer reader.Leave()
 	x.find(r, f, &s, keys)
 }
 
-func (x *Index) find(r *reader, f *Found, s *Scope, keys []prefixhash.Key) {
+func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key) {
 	spaces := x.spaces.Load()
 	if spaces != r.spaces || *s != r.scope { // mostly the same as the last time: hashing a scope costs more than comparing it
 		r.spaces, r.scope, r.space = spaces, *s, (*spaces)[*s]
@@ -49,14 +63,14 @@ func (x *Index) find(r *reader, f *Found, s *Scope, keys []prefixhash.Key) {
 	r.space.lookup(r, f, keys)
 }
 
-func (sp *space) lookup(r *reader, f *Found, keys []prefixhash.Key) {
+func (sp *space) lookup(r *scratch, f *Found, keys []prefixhash.Key) {
 	d := sp.d
-	f.reset(d.x, int(d.seating.words.Load()))
+	f.reset(d.x, int(d.slots.Words()))
 	sp.search(r, f, keys)
-	f.ids = *d.seating.ids.Load() // after the sets were read: it has all their seats
+	f.ids = d.slots.Holders() // after the sets were read: it has all their slots
 	for i := range f.words {
-		for w := d.hybrid.load(i) & d.seating.live.load(i); w != 0; w &= w - 1 {
-			f.hybrid = append(f.hybrid, d.seating.id(i<<6+bits.TrailingZeros64(w)))
+		for w := d.hybrid.Load(i) & d.slots.Live.Load(i); w != 0; w &= w - 1 {
+			f.hybrid = append(f.hybrid, HolderID(d.slots.Holder(i<<6+bits.TrailingZeros64(w))))
 		}
 	}
 	if sp.hasBeside() {
@@ -68,29 +82,29 @@ func (sp *space) lookup(r *reader, f *Found, keys []prefixhash.Key) {
 type stretch struct {
 	depth  int32 // blocks of the prompt before them
 	n      int32
-	set    setID   // who holds the first
-	levels *uint64 // when they have several
+	set    holderset.ID // who holds the first
+	levels *uint64      // when they have several
 }
 
 // search finds where each holder's blocks end. It relies on sets shrinking along
 // a chain, and on keys being chained: where two are equal, so is all before them.
 // So behind the first stem it jumps to the last marked block that is there, looks
 // up which stems lead to it, and compares keys only behind it.
-func (sp *space) search(r *reader, f *Found, keys []prefixhash.Key) {
+func (sp *space) search(r *scratch, f *Found, keys []prefixhash.Key) {
 	sp.trace(r, keys)
 	sp.credit(r, f)
 }
 
 // trace fills r.path with the stems that a prompt goes through, as far as they
 // have it.
-func (sp *space) trace(r *reader, keys []prefixhash.Key) {
+func (sp *space) trace(r *scratch, keys []prefixhash.Key) {
 	if !sp.follow(r, keys, true) {
 		sp.follow(r, keys, false)
 	}
 }
 
 // credit finds where each holder's blocks end along r.path.
-func (sp *space) credit(r *reader, f *Found) {
+func (sp *space) credit(r *scratch, f *Found) {
 	for i := range r.path {
 		one := &r.path[i]
 		if i == 0 && !f.begin(sp.d, one.set) || i > 0 && !f.keep(&sp.d.sets, one.set, one.depth) {
@@ -113,13 +127,13 @@ func (sp *space) credit(r *reader, f *Found) {
 
 // follow is trace, with jumps or from stem to stem only. Where it may jump and
 // says false, the mark had gone or was another's.
-func (sp *space) follow(r *reader, keys []prefixhash.Key, jump bool) bool {
+func (sp *space) follow(r *scratch, keys []prefixhash.Key, jump bool) bool {
 	d, p, every := sp.d, 0, sp.d.x.o.markEvery
 	r.path = r.path[:0]
 	for p < len(keys) {
 		var at pos
 		if p > 0 && jump { // more than one stem: there may be many
-			if sp.heads.likely(keyOf(uint64(keys[p]))) == 0 {
+			if _, likely := sp.heads.View().Next(hashtable.KeyOf(uint64(keys[p])), hashtable.Position{}); likely == 0 {
 				break
 			}
 			jump = false
@@ -130,7 +144,7 @@ func (sp *space) follow(r *reader, keys []prefixhash.Key, jump bool) bool {
 			if p = int(st.depth); p+at.off() >= len(keys) || !r.climb(&d.stems, st.parent) {
 				return false
 			}
-		} else if at = sp.heads.find(&d.stems, keyOf(uint64(keys[p]))); at == 0 {
+		} else if at = d.stems.find(&sp.heads, hashtable.KeyOf(uint64(keys[p]))); at == 0 {
 			break
 		}
 		st, off := d.stems.at(at.stem()), at.off()
@@ -148,28 +162,29 @@ func (sp *space) follow(r *reader, keys []prefixhash.Key, jump bool) bool {
 // jump returns the place of the last marked block of a prompt that is there,
 // behind the first lo marks, or 0.
 func (sp *space) jump(keys []prefixhash.Key, every, lo int) (mark pos) {
-	key := func(i int) uint64 { return keyOf(uint64(keys[i*every-1])) }
+	key := func(i int) uint64 { return hashtable.KeyOf(uint64(keys[i*every-1])) }
+	marks := sp.marks.View()
 	for hi := len(keys) / every; lo < hi; {
 		d, from := hi-lo, lo
 		n := min(fan, d)
 		for i := 1; i <= n; i++ { // their cache misses overlap
-			sp.marks.touch(key(from + d*i/n))
+			marks.Touch(key(from + d*i/n))
 		}
 		for i := 1; i <= n; i++ {
 			at := from + d*i/n
-			likely := sp.marks.likely(key(at))
+			_, likely := marks.Next(key(at), hashtable.Position{})
 			if likely == 0 {
 				hi = at - 1
 				break
 			}
-			lo, mark = at, likely
+			lo, mark = at, pos(likely)
 		}
 	}
 	return mark
 }
 
 // climb fills r.path with the stems that lead to a block, the first one first.
-func (r *reader) climb(s *stems, to pos) bool {
+func (r *scratch) climb(s *stems, to pos) bool {
 	r.path = r.path[:0]
 	for to != 0 {
 		st := s.at(to.stem())
@@ -212,7 +227,7 @@ func (st *stem) read(off, every int, keys []prefixhash.Key) (one stretch) {
 // stemView is who holds what of a stem.
 type stemView struct {
 	state  uint64
-	set    setID // the first level's
+	set    holderset.ID // the first level's
 	levels *uint64
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
 )
 
@@ -162,7 +163,7 @@ func (t *forest) engine(h Holder, n int) uint64 {
 	if t.scope.Scheme != SchemeTokens {
 		return uint64(t.key[n])
 	}
-	return uint64(t.key[n])*golden ^ uint64(t.seed(h)+1)<<32
+	return uint64(t.key[n])*hashtable.Golden ^ uint64(t.seed(h)+1)<<32
 }
 
 func (t *forest) path(n int) (p []int) {
@@ -456,8 +457,8 @@ func TestModelLeases(t *testing.T) {
 		}
 		for _, sp := range *w.x.spaces.Load() {
 			for kind := range sp.leases {
-				if l := sp.leases[kind].Load(); l != nil && (l.table.count() != 0 || l.owners.n != 0 || len(l.claims) != 0 || len(l.sets.byPrint) != 0) {
-					t.Errorf("seed %d, kind %d: %d keys, %d owners, %d claims and %d sets left", seed, kind, l.table.count(), l.owners.n, len(l.claims), len(l.sets.byPrint))
+				if l := sp.leases[kind].Load(); l != nil && (l.table.Len() != 0 || l.owners.Len() != 0 || len(l.claims) != 0 || l.sets.Len() != 0) {
+					t.Errorf("seed %d, kind %d: %d keys, %d owners, %d claims and %d sets left", seed, kind, l.table.Len(), l.owners.Len(), len(l.claims), l.sets.Len())
 				}
 			}
 		}

@@ -3,6 +3,8 @@ package index
 import (
 	"fmt"
 	"time"
+
+	"warmroute/index/internal/holderset"
 )
 
 // Defaults of Options.
@@ -20,7 +22,7 @@ const (
 // MaxHolders bounds the holders one (tenant, model) can have at a time: 4,096
 // replicas, with room for the ranks of some of them and for incarnations that
 // have ended but are not swept yet.
-const MaxHolders = 16384
+const MaxHolders = holderset.MaxSlots
 
 // Options bound an Index. Zero values mean the defaults.
 type Options struct {

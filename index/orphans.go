@@ -17,7 +17,7 @@ type orphans struct {
 }
 
 type orphanBlock struct {
-	seat int
+	slot int
 	hash uint64
 }
 
@@ -40,7 +40,7 @@ func (d *domain) park(r *run, parent uint64, contents []prefixhash.Content, res 
 	n := len(contents)
 	if n > d.x.o.MaxOrphans {
 		res.Dropped += n
-		d.partial.put(r.seat, true)
+		d.partial.Put(r.slot, true)
 		return
 	}
 	for o.blocks+n > d.x.o.MaxOrphans {
@@ -48,17 +48,17 @@ func (d *domain) park(r *run, parent uint64, contents []prefixhash.Content, res 
 		o.queue = o.queue[1:]
 		if m := len(oldest.contents); m > 0 {
 			res.Dropped += m
-			d.partial.put(oldest.run.seat, true)
+			d.partial.Put(oldest.run.slot, true)
 			o.forget(oldest)
 		}
 	}
 	p := &parked{run: *r, parent: parent, contents: append([]prefixhash.Content(nil), contents...)}
 	p.run.engines = append([]uint64(nil), r.engines...)
 	p.run.keys = nil
-	k := orphanBlock{r.seat, parent}
+	k := orphanBlock{r.slot, parent}
 	o.waiting[k] = append(o.waiting[k], p)
 	for _, hash := range p.run.engines {
-		k := orphanBlock{r.seat, hash}
+		k := orphanBlock{r.slot, hash}
 		o.at[k] = append(o.at[k], p)
 	}
 	o.queue = append(o.queue, p)
@@ -68,14 +68,14 @@ func (d *domain) park(r *run, parent uint64, contents []prefixhash.Content, res 
 
 // forget takes a parked run out of all lists but the queue.
 func (o *orphans) forget(p *parked) {
-	without(o.waiting, orphanBlock{p.run.seat, p.parent}, p)
+	without(o.waiting, orphanBlock{p.run.slot, p.parent}, p)
 	o.release(p)
 }
 
 // release ends the accounting of a run; the queue skips it later.
 func (o *orphans) release(p *parked) {
 	for _, hash := range p.run.engines {
-		without(o.at, orphanBlock{p.run.seat, hash}, p)
+		without(o.at, orphanBlock{p.run.slot, hash}, p)
 	}
 	o.blocks -= len(p.contents)
 	p.contents = nil
@@ -97,9 +97,9 @@ func without[K comparable](m map[K][]*parked, k K, p *parked) {
 	}
 }
 
-// wake moves the runs of a seat that waited for hash to list.
-func (o *orphans) wake(seat int, hash uint64, list *[]*parked) {
-	k := orphanBlock{seat, hash}
+// wake moves the runs of a slot that waited for hash to list.
+func (o *orphans) wake(slot int, hash uint64, list *[]*parked) {
+	k := orphanBlock{slot, hash}
 	if waiting := o.waiting[k]; waiting != nil {
 		*list = append(*list, waiting...)
 		delete(o.waiting, k)
@@ -107,8 +107,8 @@ func (o *orphans) wake(seat int, hash uint64, list *[]*parked) {
 }
 
 // remove notes that a parked block was evicted.
-func (o *orphans) remove(seat int, tier Tier, hash uint64) bool {
-	list := o.at[orphanBlock{seat, hash}]
+func (o *orphans) remove(slot int, tier Tier, hash uint64) bool {
+	list := o.at[orphanBlock{slot, hash}]
 	for i := len(list) - 1; i >= 0; i-- {
 		p := list[i]
 		if p.run.tier != tier || p.removed[hash] {
@@ -134,10 +134,10 @@ func (d *domain) join(res *Result) {
 		d.joined = d.joined[:len(d.joined)-1]
 		contents := p.contents
 		d.orphans.release(p)
-		if !d.seating.live.has(p.run.seat) {
+		if !d.slots.Live.Has(p.run.slot) {
 			continue
 		}
-		at, known := d.spotOf(p.run.sp, p.run.seat, p.parent)
+		at, known := d.spotOf(p.run.sp, p.run.slot, p.parent)
 		if !known {
 			res.Dropped += len(contents)
 			continue
@@ -147,7 +147,7 @@ func (d *domain) join(res *Result) {
 		d.keys = linkAll(d.keys[:0], at.key, contents)
 		r.keys = d.keys
 		d.store(&r, res)
-		r.cancel(d.info[r.seat].holder.id)
+		r.cancel(d.info[r.slot].holder.id)
 		if len(p.removed) > 0 {
 			evicted = append(evicted, p)
 		}
@@ -166,6 +166,6 @@ func (d *domain) dropRemoved(p *parked, res *Result) {
 		}
 	}
 	var again Result
-	d.remove(p.run.seat, p.run.tier, hashes, &again)
+	d.remove(p.run.slot, p.run.tier, hashes, &again)
 	res.Stored -= again.Removed
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
 )
 
@@ -144,7 +145,7 @@ func TestLookupAllocatesNothing(t *testing.T) {
 	contents := make([]prefixhash.Content, blocks)
 	hashes := make([]uint64, blocks)
 	for i := range contents {
-		contents[i], hashes[i] = prefixhash.Content(i*7+1), uint64(i+1)*golden
+		contents[i], hashes[i] = prefixhash.Content(i*7+1), uint64(i+1)*hashtable.Golden
 	}
 	keys := prefixhash.AppendLinks(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), contents)
 	for r := range replicas {
@@ -204,7 +205,7 @@ func writeUntil(x *Index, s Scope, stop chan struct{}) {
 		}
 		for i := range 64 {
 			v := n<<8 | uint64(i)
-			b.Events[0].Engine[i], b.Events[1].Engine[63-i] = v*golden, v*golden
+			b.Events[0].Engine[i], b.Events[1].Engine[63-i] = v*hashtable.Golden, v*hashtable.Golden
 			b.Events[0].Content[i] = prefixhash.Content(v)
 		}
 		x.Apply(b)

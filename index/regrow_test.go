@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
 )
 
@@ -28,7 +30,7 @@ func branches(n, prefix, length int) (all []branch) {
 			if k >= prefix {
 				v |= uint64(i+1) << 20
 			}
-			b.contents, b.hashes = append(b.contents, prefixhash.Content(v)), append(b.hashes, v*golden)
+			b.contents, b.hashes = append(b.contents, prefixhash.Content(v)), append(b.hashes, v*hashtable.Golden)
 		}
 		b.keys = prefixhash.AppendLinks(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), b.contents)
 		all = append(all, b)
@@ -191,7 +193,7 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 	all := branches(2, prefix, length)
 	writers := newRegrowers(t, x, 2, &all[0], prefix)
 	sp := (*x.spaces.Load())[writers[0].s]
-	id := sp.heads.find(&sp.d.stems, uint64(all[0].keys[0])).stem()
+	id := sp.d.stems.find(&sp.heads, uint64(all[0].keys[0])).stem()
 	st := sp.d.stems.at(id)
 	var done atomic.Bool
 	var readers sync.WaitGroup
@@ -201,7 +203,7 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 		i := r % 2
 		readers.Go(func() {
 			for n := int64(0); !done.Load(); {
-				r := x.epochs.enter()
+				r := x.clock.Enter()
 				for range 16 {
 					one := st.read(0, defaultMarkEvery, all[i].keys)
 					if one.n <= prefix {
@@ -211,13 +213,13 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 					for ; one.levels != nil && levelAt(one.levels, k).end < int(one.n); k++ {
 						set = levelAt(one.levels, k+1).set
 					}
-					if n++; set != setID(i+1) {
+					if n++; set != holderset.ID(i+1) {
 						t.Errorf("set %d has %d blocks of branch %d, want set %d", set, one.n, i, i+1)
-						r.leave()
+						r.Leave()
 						return
 					}
 				}
-				r.leave()
+				r.Leave()
 				deep[i].Store(n)
 			}
 		})
@@ -231,7 +233,7 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 	}
 	done.Store(true)
 	readers.Wait()
-	if got := sp.heads.find(&sp.d.stems, uint64(all[0].keys[0])).stem(); got != id || st.blocks() != prefix {
+	if got := sp.d.stems.find(&sp.heads, uint64(all[0].keys[0])).stem(); got != id || st.blocks() != prefix {
 		t.Errorf("the stem is %d now, of %d blocks, want %d of %d", got, st.blocks(), id, prefix)
 	}
 	if err := x.check(); err != nil {
@@ -270,9 +272,9 @@ func TestLevelsThatWereReadStayTrue(t *testing.T) {
 	}
 	apply(writers[0], writers[0].stored(&all[0], prefix, length))
 	sp := (*x.spaces.Load())[s]
-	st := sp.d.stems.at(sp.heads.find(&sp.d.stems, uint64(all[0].keys[0])).stem())
-	r := x.epochs.enter()
-	defer r.leave()
+	st := sp.d.stems.at(sp.d.stems.find(&sp.heads, uint64(all[0].keys[0])).stem())
+	r := x.clock.Enter()
+	defer r.Leave()
 	seen := st.read(0, defaultMarkEvery, all[0].keys) // a lookup that is slow
 	if seen.n != length || seen.levels == nil {
 		t.Fatalf("%d blocks, levels %v, want all of them in levels", seen.n, seen.levels)
@@ -281,7 +283,7 @@ func TestLevelsThatWereReadStayTrue(t *testing.T) {
 	apply(writers[0], writers[0].stored(&all[1], 28, length))
 	apply(writers[1], writers[1].stored(&all[1], prefix, length-1))
 	credited := int32(0)
-	for k := 0; sp.d.sets.has(levelAt(seen.levels, k).set, 1); k++ {
+	for k := 0; sp.d.sets.Has(levelAt(seen.levels, k).set, 1); k++ {
 		credited = min(seen.n, int32(levelAt(seen.levels, k).end))
 	}
 	if credited > 28 {

@@ -14,10 +14,10 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 			continue
 		}
 		d.mu.Lock()
-		seat, ok := d.seating.seatOf(h.id)
+		slot, ok := d.slots.Of(int32(h.id))
 		if ok {
 			before := d.blocks()
-			rest -= d.remove(seat, ev.Tier, ev.Engine, res)
+			rest -= d.remove(slot, ev.Tier, ev.Engine, res)
 			x.blocks.Add(int64(d.blocks() - before))
 		}
 		d.mu.Unlock()
@@ -26,8 +26,8 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 }
 
 // remove takes blocks from a holder and returns how many it knew. d.mu is held.
-func (d *domain) remove(seat int, tier Tier, hashes []uint64, res *Result) (known int) {
-	w := removing{d: d, seat: seat, tier: tier, res: res, info: &d.info[seat]}
+func (d *domain) remove(slot int, tier Tier, hashes []uint64, res *Result) (known int) {
+	w := removing{d: d, slot: slot, tier: tier, res: res, info: &d.info[slot]}
 	if w.rising(hashes) {
 		d.keys = append(d.keys[:0], hashes...)
 		slices.Reverse(d.keys)
@@ -37,22 +37,22 @@ func (d *domain) remove(seat int, tier Tier, hashes []uint64, res *Result) (know
 		if i%ahead == 0 && len(hashes) > 1 {
 			d.sink = w.touch(hashes[i:min(i+ahead, len(hashes))])
 		}
-		if w.one(hash) || d.orphans.blocks > 0 && d.orphans.remove(seat, tier, hash) {
+		if w.one(hash) || d.orphans.blocks > 0 && d.orphans.remove(slot, tier, hash) {
 			known++
 		}
 	}
 	w.flush()
-	d.x.epochs.retire() // what is emptied now may be reused after the lookups of now
+	d.x.clock.Retire() // what is emptied now may be reused after the lookups of now
 	return known
 }
 
 // removing is the state while blocks of one holder are removed.
 type removing struct {
 	d    *domain
-	seat int
+	slot int
 	tier Tier
 	res  *Result
-	info *seatInfo
+	info *slotInfo
 
 	// What is removed from the end of the holder's blocks of a stem, and not yet
 	// taken out of it.
@@ -68,14 +68,14 @@ func (w *removing) rising(hashes []uint64) bool {
 	if w.tier != TierGPU || len(hashes) < 2 {
 		return false
 	}
-	_, first := w.info.lane.find(&w.d.stems, hashes[0])
-	_, second := w.info.lane.find(&w.d.stems, hashes[1])
+	_, first := w.info.own(&w.d.stems, hashes[0])
+	_, second := w.info.own(&w.d.stems, hashes[1])
 	return first != 0 && second == first+1
 }
 
 func (w *removing) touch(hashes []uint64) (sink uint64) {
 	for _, hash := range hashes {
-		sink += w.info.lane.touch(hash)
+		sink += w.info.lane.Touch(hash)
 	}
 	return sink
 }
@@ -84,10 +84,10 @@ func (w *removing) one(hash uint64) bool {
 	if w.tier != TierGPU {
 		return w.beside(hash)
 	}
-	at, p := w.info.lane.find(&w.d.stems, hash)
+	at, p := w.info.own(&w.d.stems, hash)
 	odd := p == 0
 	if odd {
-		if p = pos(w.info.odd.get(hash)); p == 0 {
+		if p = pos(w.info.odd.Get(hash)); p == 0 {
 			return w.stranded(hash)
 		}
 	}
@@ -103,12 +103,12 @@ func (w *removing) one(hash uint64) bool {
 		}
 	}
 	if odd {
-		w.info.odd.del(w.info.odd.find(hash))
+		w.info.odd.Delete(hash)
 	} else {
-		w.info.lane.del(at)
+		w.info.lane.Delete(hash, at)
 	}
 	w.count()
-	if off != w.from-1 || off <= int(w.st.deep) && w.info.kids.get(uint64(p)) > 0 {
+	if off != w.from-1 || off <= int(w.st.deep) && w.info.kids.Get(uint64(p)) > 0 {
 		w.hole(id, off)
 		return true
 	}
@@ -125,7 +125,7 @@ func (w *removing) count() {
 func (w *removing) turn(id uint32) {
 	w.flush()
 	w.stem, w.st = id, w.d.stems.at(id)
-	w.to = w.d.cutoff(w.st, w.seat)
+	w.to = w.d.cutoff(w.st, w.slot)
 	w.from = w.to
 	w.watched = len(w.d.copies) > 0 || w.d.spaces[w.st.space].leases[leaseSpeculative].Load() != nil
 }
@@ -137,10 +137,10 @@ func (w *removing) flush() {
 	}
 	parent, stem := w.st.parent, w.stem
 	w.stem = 0
-	if !w.d.flip(stem, w.st, w.from, w.to, w.seat) {
-		w.d.partial.put(w.seat, true)
+	if !w.d.flip(stem, w.st, w.from, w.to, w.slot) {
+		w.d.partial.Put(w.slot, true)
 	} else if w.from == 0 && parent != 0 {
-		w.info.kids.add(uint64(parent), -1)
+		w.info.kids.Add(uint64(parent), -1)
 	}
 	w.from, w.to = 0, 0
 }
@@ -149,8 +149,8 @@ func (w *removing) flush() {
 func (w *removing) hole(id uint32, off int) {
 	w.flush()
 	behind := map[uint32]int{id: off}
-	w.d.follow(w.seat, id, off, behind)
-	w.d.strandBehind(w.seat, behind)
+	w.d.follow(w.slot, id, off, behind)
+	w.d.strandBehind(w.slot, behind)
 	w.stem = 0
 }
 
@@ -163,7 +163,7 @@ func (w *removing) stranded(hash uint64) bool {
 	sp := w.d.spaces[b.space]
 	sp.cancelOne(w.info.holder.id, b.key)
 	if !w.copyLeft(sp, b.key) {
-		w.d.unstrand(w.seat, hash, b)
+		w.d.unstrand(w.slot, hash, b)
 		w.count()
 	}
 	return true
@@ -172,28 +172,28 @@ func (w *removing) stranded(hash uint64) bool {
 // beside removes a block from a tier below the GPU.
 func (w *removing) beside(hash uint64) bool {
 	for index, names := range w.info.lower {
-		name := names.find(hash)
-		if name < 0 {
+		key := names.Get(hash)
+		if key == 0 {
 			continue
 		}
-		sp, key := w.d.spaces[index], names.slots[name].val
+		sp := w.d.spaces[index]
 		t := sp.lower[w.tier].Load()
 		if t == nil {
 			continue
 		}
-		s := t.find(key)
-		if !w.d.slotHas(s, w.seat) {
+		s := t.Find(key)
+		if !w.d.rowHas(s, w.slot) {
 			continue
 		}
 		if w.copyLeft(sp, key) {
 			return true
 		}
-		if !w.d.flipSlot(t, s, w.seat) {
+		if !w.d.toggleIn(t, s, w.slot) {
 			return true
 		}
 		w.count()
-		if !w.d.inTable(&sp.lower[TierCPU], key, w.seat) && !w.d.inTable(&sp.lower[TierStorage], key, w.seat) {
-			names.del(name)
+		if !w.d.inTable(&sp.lower[TierCPU], key, w.slot) && !w.d.inTable(&sp.lower[TierStorage], key, w.slot) {
+			names.Delete(hash)
 		}
 		return true
 	}
@@ -205,7 +205,7 @@ func (w *removing) copyLeft(sp *space, key uint64) bool {
 	if len(w.d.copies) == 0 {
 		return false
 	}
-	k := copyKey{int32(sp.index), int32(w.seat), w.tier, key}
+	k := copyKey{int32(sp.index), int32(w.slot), w.tier, key}
 	n := w.d.copies[k]
 	if n == 0 {
 		return false

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
 )
 
@@ -166,36 +167,36 @@ func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
 	}
 	d := sp.d
 	defer d.mu.Unlock()
-	seat, ok := d.seatFor(h)
+	slot, ok := d.slotFor(h)
 	if !ok {
 		r.res.Dropped++
 		return
 	}
-	key := keyOf(uint64(k.key))
-	one := run{sp: sp, seat: seat, tier: c.Tier, keys: []uint64{key}, engines: []uint64{key}, hasParent: parent != 0}
+	key := hashtable.KeyOf(uint64(k.key))
+	one := run{sp: sp, slot: slot, tier: c.Tier, keys: []uint64{key}, engines: []uint64{key}, hasParent: parent != 0}
 	for _, e := range r.engines[k] {
 		if slices.ContainsFunc(e.Copies, func(o Copy) bool { return o.Holder == c.Holder }) {
 			one.engines = []uint64{e.Engine}
 		}
 	}
 	if one.hasParent {
-		one.parent = spot{d.heldAt(sp, seat, r.at[scopedKey{k.scope, prefixhash.Key(parent)}], parent), parent}
+		one.parent = spot{d.heldAt(sp, slot, r.at[scopedKey{k.scope, prefixhash.Key(parent)}], parent), parent}
 	}
 	before := sp.blocks()
 	d.store(&one, r.res)
 	r.x.blocks.Add(int64(sp.blocks() - before))
-	if p := d.info[seat].find(&d.stems, one.engines[0]); p != 0 && c.Tier == TierGPU {
+	if p := d.info[slot].find(&d.stems, one.engines[0]); p != 0 && c.Tier == TierGPU {
 		r.at[k] = p
 	}
 }
 
-// heldAt returns p when a seat has the block with a key there, else 0.
-func (d *domain) heldAt(sp *space, seat int, p pos, key uint64) pos {
+// heldAt returns p when a slot has the block with a key there, else 0.
+func (d *domain) heldAt(sp *space, slot int, p pos, key uint64) pos {
 	if p == 0 {
 		return 0
 	}
 	st := d.stems.at(p.stem())
-	if int(st.space) != sp.index || d.cutoff(st, seat) <= p.off() || st.key(p.off()) != key {
+	if int(st.space) != sp.index || d.cutoff(st, slot) <= p.off() || st.key(p.off()) != key {
 		return 0
 	}
 	return p

@@ -3,6 +3,8 @@ package index
 import (
 	"iter"
 
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
 )
 
@@ -77,12 +79,12 @@ func (d *domain) collectors() (all []func() []Entry) {
 	for page := 0; page < len(*d.stems.pages.Load()); page++ {
 		all = append(all, func() []Entry { return d.collectStems(page) })
 	}
-	for seat := range d.info {
-		all = append(all, func() []Entry { return d.collectNames(seat) })
+	for slot := range d.info {
+		all = append(all, func() []Entry { return d.collectNames(slot) })
 	}
 	for _, sp := range d.spaces {
 		for tier := TierCPU; sp != nil && tier < tiers; tier++ {
-			for q := range tableParts {
+			for q := range hashtable.Parts {
 				all = append(all, func() []Entry { return d.collectLower(sp, tier, q) })
 			}
 		}
@@ -124,11 +126,11 @@ func (d *domain) collectStems(page int) (out []Entry) {
 }
 
 // copiesOf lists a set's live holders of a block.
-func (d *domain) copiesOf(sp *space, key uint64, set setID, tier Tier) (all []Copy) {
-	d.sets.each(set, func(seat int) {
-		if d.seating.live.has(seat) {
-			extra := d.copies[copyKey{int32(sp.index), int32(seat), tier, key}]
-			all = append(all, Copy{d.info[seat].holder.self, tier, int(extra)})
+func (d *domain) copiesOf(sp *space, key uint64, set holderset.ID, tier Tier) (all []Copy) {
+	d.sets.Each(set, func(slot int) {
+		if d.slots.Live.Has(slot) {
+			extra := d.copies[copyKey{int32(sp.index), int32(slot), tier, key}]
+			all = append(all, Copy{d.info[slot].holder.self, tier, int(extra)})
 		}
 	})
 	return all
@@ -136,9 +138,9 @@ func (d *domain) copiesOf(sp *space, key uint64, set setID, tier Tier) (all []Co
 
 // collectNames gathers what a holder calls its blocks, and those of them that
 // are stranded.
-func (d *domain) collectNames(seat int) (out []Entry) {
-	info := &d.info[seat]
-	if !d.seating.live.has(seat) {
+func (d *domain) collectNames(slot int) (out []Entry) {
+	info := &d.info[slot]
+	if !d.slots.Live.Has(slot) {
 		return nil
 	}
 	name := func(sp *space, hash, key uint64) {
@@ -149,10 +151,11 @@ func (d *domain) collectNames(seat int) (out []Entry) {
 		name(d.spaces[st.space], hash, st.key(p.off()))
 	})
 	for index, l := range info.lower {
-		l.each(func(_ int, hash, key uint64) {
+		l.Each(func(hash, key uint64) bool {
 			if info.find(&d.stems, hash) == 0 {
 				name(d.spaces[index], hash, key)
 			}
+			return true
 		})
 	}
 	for hash, b := range info.stranded {
@@ -161,7 +164,7 @@ func (d *domain) collectNames(seat int) (out []Entry) {
 		out = append(out,
 			Entry{Scope: sp.scope, Key: prefixhash.Key(b.parent), Children: []prefixhash.Key{prefixhash.Key(b.key)}},
 			Entry{Scope: sp.scope, Key: prefixhash.Key(b.key), Copies: []Copy{{info.holder.self, TierGPU,
-				int(d.copies[copyKey{int32(sp.index), int32(seat), TierGPU, b.key}])}}})
+				int(d.copies[copyKey{int32(sp.index), int32(slot), TierGPU, b.key}])}}})
 	}
 	return out
 }
@@ -172,12 +175,9 @@ func (d *domain) collectLower(sp *space, tier Tier, q int) (out []Entry) {
 	if t == nil || sp.dropped {
 		return nil
 	}
-	p := t.parts[q].Load()
-	for i := range p.n {
-		if s := p.at(i); s.key != 0 && s.val&valSet != 0 {
-			if copies := d.copiesOf(sp, s.key, setID(s.val&valSet), tier); len(copies) > 0 {
-				out = append(out, Entry{Scope: sp.scope, Key: prefixhash.Key(s.key), Copies: copies})
-			}
+	for s := range t.Each(q) {
+		if copies := d.copiesOf(sp, s.Key(), s.Value().Set(), tier); len(copies) > 0 {
+			out = append(out, Entry{Scope: sp.scope, Key: prefixhash.Key(s.Key()), Copies: copies})
 		}
 	}
 	return out

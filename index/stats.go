@@ -1,6 +1,11 @@
 package index
 
-import "iter"
+import (
+	"iter"
+
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/offheap"
+)
 
 // Stats are counts of what the index keeps and refused.
 type Stats struct {
@@ -21,18 +26,18 @@ type Stats struct {
 // Stats counts everything. It takes the writers' locks one after the other.
 func (x *Index) Stats() Stats {
 	s := Stats{
-		Scopes: len(*x.spaces.Load()), Leases: int(x.leased.Load()), OffHeap: int(mapped.Load()),
+		Scopes: len(*x.spaces.Load()), Leases: int(x.leased.Load()), OffHeap: int(offheap.Mapped()),
 		Dropped: x.dropped.Load(), Evicted: x.evicted.Load(),
 	}
 	x.holders.Range(func(any, any) bool { s.Holders++; return true })
 	for _, d := range x.allDomains() {
 		d.mu.Lock()
 		s.Orphans += d.orphans.blocks
-		s.Sets += len(d.sets.byPrint)
-		s.Bytes += d.stems.bytes() + d.sets.bytes()
+		s.Sets += d.sets.Len()
+		s.Bytes += d.stems.bytes() + d.sets.Bytes()
 		d.stems.each(func(uint32, *stem) { s.Stems++ })
 		for i := range d.info {
-			if d.seating.live.has(i) {
+			if d.slots.Live.Has(i) {
 				s.Engines += d.info[i].names(&d.stems)
 				s.Bytes += d.info[i].bytes()
 			}
@@ -42,9 +47,9 @@ func (x *Index) Stats() Stats {
 				continue
 			}
 			s.Blocks += sp.distinct()
-			s.Bytes += sp.heads.bytes() + sp.marks.bytes()
+			s.Bytes += sp.heads.Bytes() + sp.marks.Bytes()
 			for _, t := range sp.flats() {
-				s.Bytes += t.bytes()
+				s.Bytes += t.Bytes()
 			}
 		}
 		d.mu.Unlock()
@@ -53,13 +58,14 @@ func (x *Index) Stats() Stats {
 }
 
 // names is how many hashes a holder uses.
-func (i *seatInfo) names(s *stems) int {
-	n := i.lane.used + i.odd.used + len(i.stranded)
+func (i *slotInfo) names(s *stems) int {
+	n := i.lane.Len() + i.odd.Len() + len(i.stranded)
 	for _, l := range i.lower {
-		l.each(func(_ int, hash, _ uint64) {
+		l.Each(func(hash, _ uint64) bool {
 			if _, waits := i.stranded[hash]; !waits && i.find(s, hash) == 0 {
 				n++
 			}
+			return true
 		})
 	}
 	return n
@@ -67,10 +73,10 @@ func (i *seatInfo) names(s *stems) int {
 
 // bytes is the memory of a holder's names; a stranded one takes about 150 bytes
 // in its two maps.
-func (i *seatInfo) bytes() int {
-	n := i.lane.bytes() + i.odd.bytes() + i.kids.bytes() + 150*len(i.stranded)
+func (i *slotInfo) bytes() int {
+	n := i.lane.Bytes() + i.odd.Bytes() + i.kids.Bytes() + 150*len(i.stranded)
 	for _, l := range i.lower {
-		n += l.bytes()
+		n += l.Bytes()
 	}
 	return n
 }
@@ -80,12 +86,9 @@ func (sp *space) distinct() int {
 	flats := sp.flats()
 	n := sp.held
 	for i, t := range flats {
-		for q := range t.parts {
-			p := t.parts[q].Load()
-			for k := range p.n {
-				if s := p.at(k); s.val&valSet != 0 && !inAnyOf(flats[:i], s.key) {
-					n++
-				}
+		for s := range t.All() {
+			if !inAnyOf(flats[:i], s.Key()) {
+				n++
 			}
 		}
 	}
@@ -105,9 +108,9 @@ func (sp *space) distinct() int {
 	return n
 }
 
-func inAnyOf(tables []*table, key uint64) bool {
+func inAnyOf(tables []*hashtable.Table, key uint64) bool {
 	for _, t := range tables {
-		if s := t.find(key); s != nil && s.val&valSet != 0 {
+		if s := t.Find(key); s != nil && s.Value().Set() != 0 {
 			return true
 		}
 	}

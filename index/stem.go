@@ -4,6 +4,10 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
+	"warmroute/index/internal/offheap"
 	"warmroute/prefixhash"
 )
 
@@ -69,8 +73,8 @@ const (
 	stateVersionShift = 41
 )
 
-func stateBlocks(s uint64) int { return int(s & 0xffff) }
-func stateSet(s uint64) setID  { return setID(s >> stateSetShift & valSet) }
+func stateBlocks(s uint64) int       { return int(s & 0xffff) }
+func stateSet(s uint64) holderset.ID { return holderset.ID(s >> stateSetShift & holderset.MaxID) }
 func sameLife(a, b uint64) bool {
 	return a>>stateVersionShift == b>>stateVersionShift
 }
@@ -142,11 +146,10 @@ type stemPage [stemsPerPage]stem
 // stems are a domain's, by number from 1. One writer at a time; a number is
 // given again only when no lookup can know it any more.
 type stems struct {
-	epochs *epochs
 	pages  atomic.Pointer[[]*stemPage]
 	made   uint32
 	free   []uint32
-	rests  []resting
+	rests  epoch.Limbo[resting]
 	enough int // rests to be looked through
 	arrays arrays
 }
@@ -154,14 +157,14 @@ type stems struct {
 // resting is what lookups may still be reading: a stem, or an array that one has
 // outgrown.
 type resting struct {
-	tag   uint64
 	id    uint32 // 0: an array
 	words int
 	array *uint64
 }
 
-func (s *stems) init(e *epochs) {
-	s.epochs, s.arrays.pool = e, &e.pool
+func (s *stems) init(x *Index) {
+	s.arrays.pool = &x.pool
+	s.rests.Init(&x.clock)
 	s.pages.Store(&[]*stemPage{})
 }
 
@@ -175,19 +178,29 @@ func (s *stems) has(at pos, key uint64) bool {
 	return stateBlocks(st.state.Load()) > at.off() && st.key(at.off()) == key
 }
 
+// find is the place of a key, 0 when absent. For lookups.
+func (s *stems) find(x *hashtable.SharedIndex, key uint64) pos {
+	v := x.View()
+	at, p := v.Next(key, hashtable.Position{})
+	for p != 0 && !s.has(pos(p), key) {
+		at, p = v.Next(key, at)
+	}
+	return pos(p)
+}
+
 // take returns an unused stem, false when there are as many as a table's val can
 // name.
 func (s *stems) take() (id uint32, st *stem, ok bool) {
-	if len(s.rests) >= s.enough {
-		s.wakeUp()
-		s.enough = len(s.rests) + stemsPerPage
+	if s.rests.Len() >= s.enough {
+		s.rests.Reclaim(s.wakeUp)
+		s.enough = s.rests.Len() + stemsPerPage
 	}
 	if n := len(s.free); n > 0 {
 		id = s.free[n-1]
 		s.free = s.free[:n-1]
 		return id, s.at(id), true
 	}
-	if s.made == valSet {
+	if s.made == 1<<24-1 {
 		return 0, nil, false
 	}
 	s.made++
@@ -200,41 +213,31 @@ func (s *stems) take() (id uint32, st *stem, ok bool) {
 
 // rest puts a stem without blocks aside until no lookup can be reading it.
 func (s *stems) rest(id uint32) {
-	s.rests = append(s.rests, resting{tag: s.epochs.retire(), id: id})
+	s.rests.Put(resting{id: id})
 }
 
 // outgrown puts an array aside.
 func (s *stems) outgrown(p *uint64, words int) {
 	if p != nil {
-		s.rests = append(s.rests, resting{tag: s.epochs.retire(), array: p, words: words})
+		s.rests.Put(resting{array: p, words: words})
 	}
 }
 
-func (s *stems) wakeUp() {
-	low, kept := s.epochs.oldest(), 0
-	for _, r := range s.rests {
-		if r.tag > low {
-			s.rests[kept] = r
-			kept++
-			continue
-		}
-		if r.id == 0 {
-			s.arrays.put(r.array, r.words)
-			continue
-		}
-		st := s.at(r.id)
-		s.arrays.put(st.keys.Swap(nil), st.wide()*int(st.room))
-		st.levels.Store(nil)
-		st.room = 0
-		s.free = append(s.free, r.id)
+func (s *stems) wakeUp(r resting) {
+	if r.id == 0 {
+		s.arrays.put(r.array, r.words)
+		return
 	}
-	clear(s.rests[kept:])
-	s.rests = s.rests[:kept]
+	st := s.at(r.id)
+	s.arrays.put(st.keys.Swap(nil), st.wide()*int(st.room))
+	st.levels.Store(nil)
+	st.room = 0
+	s.free = append(s.free, r.id)
 }
 
 // tidy gives up the arrays that are kept.
 func (s *stems) tidy() {
-	s.wakeUp()
+	s.rests.Reclaim(s.wakeUp)
 	s.arrays.tidy()
 }
 
@@ -263,7 +266,7 @@ func (s *stems) bytes() (n int) {
 // arrays are the memory of stems' keys and names. What stems have left is used
 // again: churn is not the collector's work then.
 type arrays struct {
-	pool  *pool
+	pool  *offheap.Pool
 	free  [maxClass][]*uint64 // small ones, by class
 	words int                 // in free
 }
@@ -296,7 +299,7 @@ func arraySize(n int) (words, class int) {
 func (a *arrays) take(n int) (p *uint64, words int) {
 	words, class := arraySize(n)
 	if class >= maxClass {
-		return &a.pool.words(words)[0], words
+		return &a.pool.Words(words)[0], words
 	}
 	if list := a.free[class]; len(list) > 0 {
 		p = list[len(list)-1]
@@ -313,7 +316,7 @@ func (a *arrays) put(p *uint64, words int) {
 	switch {
 	case p == nil:
 	case class >= maxClass:
-		a.pool.release(unsafe.Slice(p, words))
+		a.pool.Free(unsafe.Slice(p, words))
 	case a.words+words <= maxSpareWords:
 		a.free[class] = append(a.free[class], p)
 		a.words += words

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/offheap"
 	"warmroute/prefixhash"
 )
 
@@ -13,7 +15,7 @@ func TestKeysBeforeIsTheLengthInCommon(t *testing.T) {
 	const most = 300
 	have := make([]uint64, most)
 	for i := range have {
-		have[i] = uint64(i+1) * golden
+		have[i] = uint64(i+1) * hashtable.Golden
 	}
 	for n := 0; n <= most; n++ {
 		for parts := 0; parts <= n; parts++ {
@@ -72,7 +74,7 @@ func TestArraySizesAreClasses(t *testing.T) {
 		if class >= maxClass {
 			most = 2 * n
 		}
-		if words < n || n > 8 && words > most+1 || again != words || same != class || (class < maxClass) != (words*8 < leastBlock) {
+		if words < n || n > 8 && words > most+1 || again != words || same != class || (class < maxClass) != (words*8 < offheap.LeastBlock) {
 			t.Fatalf("%d words in %d of class %d, which are %d of %d", n, words, class, again, same)
 		}
 	}
@@ -81,8 +83,5 @@ func TestArraySizesAreClasses(t *testing.T) {
 func TestAStemIsACacheLine(t *testing.T) {
 	if n := unsafe.Sizeof(stem{}); n != 64 {
 		t.Errorf("%d bytes, want 64", n)
-	}
-	if n := unsafe.Sizeof(laneBucket{}); n != 64 {
-		t.Errorf("%d bytes of a bucket, want 64", n)
 	}
 }

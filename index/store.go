@@ -3,12 +3,15 @@ package index
 import (
 	"slices"
 	"unsafe"
+
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
 )
 
 // run is consecutive blocks of one holder in one tier.
 type run struct {
 	sp        *space
-	seat      int
+	slot      int
 	tier      Tier
 	full      bool
 	tick      uint16
@@ -37,8 +40,8 @@ func (r *run) cancel(id HolderID) {
 const ahead = 32
 
 // spotOf finds a block by what its holder calls it, in one space.
-func (d *domain) spotOf(sp *space, seat int, hash uint64) (spot, bool) {
-	info := &d.info[seat]
+func (d *domain) spotOf(sp *space, slot int, hash uint64) (spot, bool) {
+	info := &d.info[slot]
 	if p := info.find(&d.stems, hash); p != 0 {
 		st := d.stems.at(p.stem())
 		return spot{p, st.key(p.off())}, int(st.space) == sp.index
@@ -47,7 +50,7 @@ func (d *domain) spotOf(sp *space, seat int, hash uint64) (spot, bool) {
 		return spot{key: b.key}, b.space == sp.index
 	}
 	if l := info.lower[sp.index]; l != nil {
-		if key := l.get(hash); key != 0 {
+		if key := l.Get(hash); key != 0 {
 			return spot{key: key}, true
 		}
 	}
@@ -55,7 +58,7 @@ func (d *domain) spotOf(sp *space, seat int, hash uint64) (spot, bool) {
 }
 
 func (d *domain) store(r *run, res *Result) {
-	w := storing{d: d, run: r, res: res, info: &d.info[r.seat], keys: r.keys, hashes: r.engines, at: r.parent.pos}
+	w := storing{d: d, run: r, res: res, info: &d.info[r.slot], keys: r.keys, hashes: r.engines, at: r.parent.pos}
 	w.room = min(d.x.o.MaxScopeBlocks-r.sp.blocks(), d.x.o.MaxBlocks-int(d.x.blocks.Load()))
 	switch {
 	case r.tier != TierGPU:
@@ -67,11 +70,11 @@ func (d *domain) store(r *run, res *Result) {
 	}
 	if n := len(w.keys); n > 0 {
 		res.Dropped += n
-		d.partial.put(r.seat, true)
+		d.partial.Put(r.slot, true)
 	}
 	if d.orphans.blocks > 0 {
 		for _, hash := range r.engines[:len(r.engines)-len(w.keys)] {
-			d.orphans.wake(r.seat, hash, &d.joined)
+			d.orphans.wake(r.slot, hash, &d.joined)
 		}
 	}
 }
@@ -81,7 +84,7 @@ type storing struct {
 	d    *domain
 	run  *run
 	res  *Result
-	info *seatInfo
+	info *slotInfo
 
 	keys, hashes []uint64 // what is left to store
 	at           pos      // of the block before
@@ -137,7 +140,7 @@ func (w *storing) some(n int) bool {
 
 // head is the stem that a key begins, 0 = none.
 func (w *storing) head(key uint64) uint32 {
-	return w.run.sp.heads.find(&w.d.stems, key).stem()
+	return w.d.stems.find(&w.run.sp.heads, key).stem()
 }
 
 // existing stores blocks that others have, or the holder itself.
@@ -150,7 +153,7 @@ func (w *storing) existing(id uint32, st *stem, off, n int) bool {
 			n = same
 		}
 	}
-	held := d.cutoff(st, w.run.seat)
+	held := d.cutoff(st, w.run.slot)
 	if held < off {
 		return false
 	}
@@ -161,7 +164,7 @@ func (w *storing) existing(id uint32, st *stem, off, n int) bool {
 	if n = w.name(st, p, n); n == 0 {
 		return false
 	}
-	if !d.flip(id, st, off, off+n, w.run.seat) {
+	if !d.flip(id, st, off, off+n, w.run.slot) {
 		w.unname(n)
 		return false
 	}
@@ -173,7 +176,7 @@ func (w *storing) existing(id uint32, st *stem, off, n int) bool {
 // stored counts n blocks that are the holder's now.
 func (w *storing) stored(st *stem, p pos, n int) {
 	if p.off() == 0 && st.parent != 0 {
-		w.info.kids.add(uint64(st.parent), 1)
+		w.info.kids.Add(uint64(st.parent), 1)
 	}
 	if !w.quiet {
 		w.info.blocks[TierGPU] += n
@@ -199,19 +202,19 @@ func (w *storing) again(p pos, n int) bool {
 // many: a name that stands for another block ends it.
 func (w *storing) name(st *stem, p pos, n int) int {
 	l, hashes, names := &w.info.lane, w.hashes[:n], st.names(p.off() + n)[p.off():]
-	l.room(n)
+	l.Reserve(n)
 	sink := uint64(0)
 	for i, hash := range hashes {
 		if i%ahead == 0 {
 			for _, h := range hashes[i:min(i+ahead, n)] {
-				sink += l.touch(h)
+				sink += l.Touch(h)
 			}
 		}
-		if names[i] != hash || w.info.odd.used > 0 {
+		if names[i] != hash || w.info.odd.Len() > 0 {
 			if !w.nameOdd(names[i], hash, p+pos(i)) {
 				return i
 			}
-		} else if l.put(&w.d.stems, hash, p+pos(i)) != 0 {
+		} else if w.info.put(&w.d.stems, hash, p+pos(i)) != 0 {
 			return i
 		}
 	}
@@ -225,10 +228,9 @@ func (w *storing) nameOdd(stems, hash uint64, p pos) bool {
 		return false
 	}
 	if stems == hash {
-		return w.info.lane.put(&w.d.stems, hash, p) == 0
+		return w.info.put(&w.d.stems, hash, p) == 0
 	}
-	w.info.odd.room(1)
-	return w.info.odd.put(hash, uint64(p)) == 0
+	return w.info.odd.Put(hash, uint64(p)) == 0
 }
 
 func (w *storing) unname(n int) {
@@ -249,7 +251,7 @@ func (w *storing) extend(id uint32, st *stem, n int) bool {
 	if n = w.name(st, p, n); n == 0 {
 		return false
 	}
-	d.grow(st, n, w.run.seat)
+	d.grow(st, n, w.run.slot)
 	w.mark(id, st, end, end+n)
 	st.tick = w.run.tick
 	w.stored(st, p, n)
@@ -282,8 +284,8 @@ func (d *domain) reserve(st *stem, keys, names []uint64) {
 	}
 }
 
-// grow makes n more blocks of what was reserved a stem's, for one seat.
-func (d *domain) grow(st *stem, more, seat int) {
+// grow makes n more blocks of what was reserved a stem's, for one slot.
+func (d *domain) grow(st *stem, more, slot int) {
 	s := st.state.Load()
 	n := stateBlocks(s)
 	end := n + more
@@ -293,7 +295,7 @@ func (d *domain) grow(st *stem, more, seat int) {
 		words := st.words()
 		last = unpackLevel(words[len(words)-1])
 	}
-	if int(last.set) == seat+1 {
+	if int(last.set) == slot+1 {
 		st.state.Store(s&^0xffff | uint64(end))
 		return
 	}
@@ -302,11 +304,11 @@ func (d *domain) grow(st *stem, more, seat int) {
 	for _, l := range levels {
 		words = append(words, packLevel(l))
 	}
-	words = append(words, packLevel(level{levelEnd, setID(seat + 1)}))
+	words = append(words, packLevel(level{levelEnd, holderset.ID(slot + 1)}))
 	d.old = levels
 	st.stale = false
 	st.levels.Store(&words[0])
-	st.state.Store(s&^(0xffff|valSet<<stateSetShift) | stateLevels | uint64(end))
+	st.state.Store(s&^(0xffff|holderset.MaxID<<stateSetShift) | stateLevels | uint64(end))
 }
 
 // begin makes a stem of blocks nobody has.
@@ -331,8 +333,8 @@ func (w *storing) begin(n int) bool {
 	}
 	st.space, st.tick, st.seen = uint16(sp.index), w.run.tick, uint16(n)
 	d.link(id, st, w.at)
-	st.state.Store(st.state.Load()>>stateVersionShift<<stateVersionShift | stateOf(n, setID(w.run.seat+1)))
-	sp.heads.put(w.keys[0], p)
+	st.state.Store(st.state.Load()>>stateVersionShift<<stateVersionShift | stateOf(n, holderset.ID(w.run.slot+1)))
+	sp.heads.Put(w.keys[0], uint64(p))
 	w.mark(id, st, 0, n)
 	w.stored(st, p, n)
 	return true
@@ -343,7 +345,7 @@ func (w *storing) mark(id uint32, st *stem, from, to int) {
 	sp := w.run.sp
 	sp.held += to - from
 	st.marks(sp.d.x.o.markEvery, from, to, func(off int) {
-		sp.marks.put(st.key(off), posAt(id, off))
+		sp.marks.Put(st.key(off), uint64(posAt(id, off)))
 	})
 }
 
@@ -363,28 +365,28 @@ func (w *storing) beside() {
 	d, sp, tier := w.d, w.run.sp, w.run.tier
 	t := sp.flat(&sp.lower[tier])
 	if w.info.lower == nil {
-		w.info.lower = map[int]*dict{}
+		w.info.lower = map[int]*hashtable.Map{}
 	}
 	names := w.info.lower[sp.index]
 	if names == nil {
-		names = new(dict)
+		names = new(hashtable.Map)
+		names.Init(&d.x.pool)
 		w.info.lower[sp.index] = names
 	}
 	for ; len(w.keys) > 0; w.keys, w.hashes = w.keys[1:], w.hashes[1:] {
 		key, hash := w.keys[0], w.hashes[0]
-		if was := names.get(hash); was != 0 && was != key {
+		if was := names.Get(hash); was != 0 && was != key {
 			return
 		}
-		s, _ := t.insert(key)
-		if d.slotHas(s, w.run.seat) {
+		s := t.Insert(key)
+		if d.rowHas(s, w.run.slot) {
 			w.repeat(key)
 			continue
 		}
-		if s.val&valSet == 0 && w.makeRoom(1, 0) == 0 || !d.flipSlot(t, t.find(key), w.run.seat) {
+		if s.Value().Set() == 0 && w.makeRoom(1, 0) == 0 || !d.toggleIn(t, t.Find(key), w.run.slot) {
 			return
 		}
-		names.room(1)
-		names.put(hash, key)
+		names.Put(hash, key)
 		w.info.blocks[tier]++
 		w.res.Stored++
 	}
@@ -396,6 +398,6 @@ func (w *storing) repeat(key uint64) {
 	}
 	w.res.Repeated++
 	if !w.run.full {
-		w.d.copies[copyKey{int32(w.run.sp.index), int32(w.run.seat), w.run.tier, key}]++
+		w.d.copies[copyKey{int32(w.run.sp.index), int32(w.run.slot), w.run.tier, key}]++
 	}
 }

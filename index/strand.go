@@ -14,13 +14,13 @@ type spaceKey struct {
 	key   uint64
 }
 
-// strand keeps a block for a seat. The caller has counted it. false: it is kept
+// strand keeps a block for a slot. The caller has counted it. false: it is kept
 // by another name already, or there are too many different sets.
-func (d *domain) strand(seat int, hash uint64, b strandedBlock) bool {
-	sp, info := d.spaces[b.space], &d.info[seat]
+func (d *domain) strand(slot int, hash uint64, b strandedBlock) bool {
+	sp, info := d.spaces[b.space], &d.info[slot]
 	t := sp.flat(&sp.stranded)
-	s, _ := t.insert(b.key)
-	if d.slotHas(s, seat) || !d.flipSlot(t, s, seat) {
+	s := t.Insert(b.key)
+	if d.rowHas(s, slot) || !d.toggleIn(t, s, slot) {
 		return false
 	}
 	info.wait(hash, b, true)
@@ -28,16 +28,16 @@ func (d *domain) strand(seat int, hash uint64, b strandedBlock) bool {
 }
 
 // unstrand takes a stranded block away.
-func (d *domain) unstrand(seat int, hash uint64, b strandedBlock) {
-	info, t := &d.info[seat], d.spaces[b.space].stranded.Load()
-	if s := t.find(b.key); d.slotHas(s, seat) {
-		d.flipSlot(t, s, seat)
+func (d *domain) unstrand(slot int, hash uint64, b strandedBlock) {
+	info, t := &d.info[slot], d.spaces[b.space].stranded.Load()
+	if s := t.Find(b.key); d.rowHas(s, slot) {
+		d.toggleIn(t, s, slot)
 	}
 	info.wait(hash, b, false)
 }
 
 // wait notes that a block waits for its parent, or not any more.
-func (i *seatInfo) wait(hash uint64, b strandedBlock, on bool) {
+func (i *slotInfo) wait(hash uint64, b strandedBlock, on bool) {
 	if i.stranded == nil {
 		i.stranded, i.behind = map[uint64]strandedBlock{}, map[spaceKey][]uint64{}
 	}
@@ -55,7 +55,7 @@ func (i *seatInfo) wait(hash uint64, b strandedBlock, on bool) {
 
 // behindHole stores blocks whose parent the holder lacks, or has beside others.
 func (w *storing) behindHole() {
-	d, sp, seat := w.d, w.run.sp, w.run.seat
+	d, sp, slot := w.d, w.run.sp, w.run.slot
 	parent := w.run.parent.key
 	for ; len(w.keys) > 0; w.keys, w.hashes = w.keys[1:], w.hashes[1:] {
 		key, hash := w.keys[0], w.hashes[0]
@@ -67,10 +67,10 @@ func (w *storing) behindHole() {
 			w.repeat(key)
 		} else {
 			t := sp.flat(&sp.stranded)
-			if s := t.find(key); (s == nil || s.val&valSet == 0) && w.makeRoom(1, 0) == 0 {
+			if s := t.Find(key); (s == nil || s.Value().Set() == 0) && w.makeRoom(1, 0) == 0 {
 				return
 			}
-			if !d.strand(seat, hash, strandedBlock{sp.index, key, parent}) {
+			if !d.strand(slot, hash, strandedBlock{sp.index, key, parent}) {
 				return
 			}
 			w.info.blocks[TierGPU]++
@@ -93,23 +93,23 @@ func (w *storing) promote(p pos, key uint64) {
 		waiting := w.info.behind[spaceKey{sp.index, r.key}]
 		for _, hash := range slices.Clone(waiting) {
 			b := w.info.stranded[hash]
-			d.unstrand(w.run.seat, hash, b)
+			d.unstrand(w.run.slot, hash, b)
 			one := storing{d: d, run: w.run, res: w.res, info: w.info, keys: []uint64{b.key}, hashes: []uint64{hash}, at: r.at, room: max(1, w.room), quiet: true}
 			if one.some(1) {
 				stack = append(stack, ready{one.at, b.key})
 				continue
 			}
 			w.info.blocks[TierGPU]--
-			d.partial.put(w.run.seat, true)
+			d.partial.Put(w.run.slot, true)
 		}
 	}
 }
 
-// strandBehind takes from a seat's visible blocks those behind the given places,
+// strandBehind takes from a slot's visible blocks those behind the given places,
 // by stem and first offset to go: blocks before them are gone. One pass over the
 // holder's names finds them all.
-func (d *domain) strandBehind(seat int, from map[uint32]int) {
-	info := &d.info[seat]
+func (d *domain) strandBehind(slot int, from map[uint32]int) {
+	info := &d.info[slot]
 	type moved struct {
 		hash uint64
 		strandedBlock
@@ -134,45 +134,45 @@ func (d *domain) strandBehind(seat int, from map[uint32]int) {
 		info.take(&d.stems, m.hash)
 	}
 	for id, first := range from {
-		d.leave(seat, id, first)
+		d.leave(slot, id, first)
 	}
 	for _, m := range all {
-		if !d.strand(seat, m.hash, m.strandedBlock) {
+		if !d.strand(slot, m.hash, m.strandedBlock) {
 			info.blocks[TierGPU]--
-			d.partial.put(seat, true)
+			d.partial.Put(slot, true)
 		}
 	}
 }
 
-// leave takes a seat's blocks of a stem from an offset on.
-func (d *domain) leave(seat int, id uint32, from int) {
+// leave takes a slot's blocks of a stem from an offset on.
+func (d *domain) leave(slot int, id uint32, from int) {
 	st := d.stems.at(id)
-	held := d.cutoff(st, seat)
+	held := d.cutoff(st, slot)
 	if held <= from {
 		return
 	}
 	parent := st.parent
-	if !d.flip(id, st, from, held, seat) {
-		d.partial.put(seat, true)
+	if !d.flip(id, st, from, held, slot) {
+		d.partial.Put(slot, true)
 		return
 	}
 	if from == 0 && parent != 0 {
-		d.info[seat].kids.add(uint64(parent), -1)
+		d.info[slot].kids.Add(uint64(parent), -1)
 	}
 }
 
-// follow adds to from the stems behind blocks from an offset on that a seat has
+// follow adds to from the stems behind blocks from an offset on that a slot has
 // blocks of, and those behind them.
-func (d *domain) follow(seat int, id uint32, off int, from map[uint32]int) {
+func (d *domain) follow(slot int, id uint32, off int, from map[uint32]int) {
 	st := d.stems.at(id)
 	if int(st.deep) < off {
 		return
 	}
 	for c := st.child; c != 0; {
 		child := d.stems.at(c)
-		if _, known := from[c]; !known && child.parent.off() >= off && d.cutoff(child, seat) > 0 {
+		if _, known := from[c]; !known && child.parent.off() >= off && d.cutoff(child, slot) > 0 {
 			from[c] = 0
-			d.follow(seat, c, 0, from)
+			d.follow(slot, c, 0, from)
 		}
 		c = child.next
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
 )
 
 // Run sweeps every SweepEvery, and soon after a holder ended or a deadline
@@ -42,10 +45,7 @@ func (x *Index) Sweep() {
 		d.tidy()
 	}
 	x.dropDrained()
-	x.epochs.mu.Lock()
-	x.epochs.collect()
-	x.epochs.release()
-	x.epochs.mu.Unlock()
+	x.pool.Trim()
 }
 
 // untilDeadline is how long the next lease lasts.
@@ -108,19 +108,19 @@ func (x *Index) sweepDead() {
 	}
 }
 
-// sweep takes what killed seats had away, in steps, so that ingest never waits
+// sweep takes what killed slots had away, in steps, so that ingest never waits
 // for long.
 func (d *domain) sweep() {
 	d.mu.Lock()
-	dead := slices.Clone(d.seating.dead)
+	dead := slices.Clone(d.slots.Dead())
 	spaces := slices.Clone(d.spaces)
 	d.mu.Unlock()
 	if len(dead) == 0 {
 		return
 	}
-	var gone mask
-	for _, seat := range dead {
-		gone.put(seat, true)
+	var gone holderset.Mask
+	for _, slot := range dead {
+		gone.Put(slot, true)
 	}
 	s := sweeper{d: d, gone: &gone}
 	pass := func(f func()) {
@@ -130,10 +130,10 @@ func (d *domain) sweep() {
 			f()
 		}
 	}
-	for _, seat := range dead {
+	for _, slot := range dead {
 		for more := true; more; {
 			more = false
-			pass(func() { more = s.stems(seat) })
+			pass(func() { more = s.stems(slot) })
 		}
 	}
 	for _, sp := range spaces {
@@ -141,7 +141,7 @@ func (d *domain) sweep() {
 			continue
 		}
 		for _, t := range sp.flats() {
-			for q := range t.parts {
+			for q := range hashtable.Parts {
 				pass(func() {
 					if !sp.dropped {
 						s.table(t, q)
@@ -156,68 +156,56 @@ func (d *domain) sweep() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k := range d.copies {
-		if gone.has(int(k.seat)) {
+		if gone.Has(int(k.slot)) {
 			delete(d.copies, k)
 		}
 	}
 	for _, p := range slices.Clone(d.orphans.queue) {
-		if len(p.contents) > 0 && gone.has(p.run.seat) {
+		if len(p.contents) > 0 && gone.Has(p.run.slot) {
 			d.orphans.forget(p)
 		}
 	}
-	for _, seat := range dead {
-		d.info[seat].discard()
-		d.partial.put(seat, false)
+	for _, slot := range dead {
+		d.info[slot].discard()
+		d.partial.Put(slot, false)
 	}
-	d.seating.swept(dead)
+	d.slots.Free(dead)
 }
 
 // sweepStep is how many buckets of a holder's names are looked at under the lock
 // at a time: about a tenth of a millisecond.
 const sweepStep = 1024
 
-// stems takes some of a dead seat's blocks out of the stems. false: none are left.
-func (s *sweeper) stems(seat int) (more bool) {
-	d, l := s.d, &s.d.info[seat].lane
-	odd := &s.d.info[seat].odd
-	if len(l.buckets) == 0 && len(odd.slots) == 0 {
-		return false
-	}
-	before := d.blocks()
-	leave := func(p pos) {
-		id := p.stem()
+// stems takes some of a dead slot's blocks out of the stems. false: none are left,
+// or there are too many different sets: the slot stays dead and is swept again.
+func (s *sweeper) stems(slot int) (more bool) {
+	d, info, before := s.d, &s.d.info[slot], s.d.blocks()
+	leave := func(place uint64) bool {
+		id := pos(place).stem()
 		st := d.stems.at(id)
-		if held := d.cutoff(st, seat); held > 0 && !d.flip(id, st, 0, held, seat) {
-			s.failed = true // no sets left: the seat stays dead and is swept again
-		}
+		held := d.cutoff(st, slot)
+		ok := held == 0 || d.flip(id, st, 0, held, slot)
+		s.failed = s.failed || !ok
+		return ok
 	}
-	rest, oddRest := max(0, len(l.buckets)-sweepStep), max(0, len(odd.slots)-sweepStep)
-	eachPos(l.buckets[rest:], leave)
-	for _, name := range odd.slots[oddRest:] {
-		if name.val != 0 {
-			leave(pos(name.val))
-		}
-	}
-	if s.failed {
-		return false
-	}
-	l.buckets, odd.slots = l.buckets[:rest], odd.slots[:oddRest]
+	more = info.lane.Drain(sweepStep, leave)
+	more = info.odd.Drain(sweepStep, leave) || more
 	d.x.blocks.Add(int64(d.blocks() - before))
-	return rest+oddRest > 0
+	return more && !s.failed
 }
 
-func (i *seatInfo) discard() {
-	i.lane.discard()
-	i.odd.discard()
-	i.kids.discard()
+func (i *slotInfo) discard() {
+	i.lane.Discard()
+	i.odd.Discard()
+	i.kids.Discard()
 	for _, l := range i.lower {
-		l.discard()
+		l.Discard()
 	}
-	*i = seatInfo{}
+	*i = slotInfo{}
 }
 
 // flats are the tables that have blocks by their keys.
-func (sp *space) flats() (all []*table) {
+func (sp *space) flats() (all []*hashtable.Table) {
 	if t := sp.stranded.Load(); t != nil {
 		all = append(all, t)
 	}
@@ -229,41 +217,41 @@ func (sp *space) flats() (all []*table) {
 	return all
 }
 
-// sweeper rewrites sets without some seats. Each distinct set is worked out
+// sweeper rewrites sets without some slots. Each distinct set is worked out
 // once per array.
 type sweeper struct {
 	d    *domain
-	gone *mask
-	memo []setID // by set id: 0 = not known yet, else its replacement + 1
+	gone *holderset.Mask
+	memo []holderset.ID // by set id: 0 = not known yet, else its replacement + 1
 
 	failed bool
 }
 
-// replacement returns the set without the gone seats, pinned for the pass.
-func (s *sweeper) replacement(id setID) setID {
+// replacement returns the set without the gone slots, pinned for the pass.
+func (s *sweeper) replacement(id holderset.ID) holderset.ID {
 	if int(id) < len(s.memo) && s.memo[id] != 0 {
 		return s.memo[id] - 1
 	}
 	sets := &s.d.sets
 	to := id
-	sets.take(to, 1)
-	var seats []int
-	sets.each(id, func(seat int) {
-		if s.gone.has(seat) {
-			seats = append(seats, seat)
+	sets.Retain(to, 1)
+	var slots []int
+	sets.Each(id, func(slot int) {
+		if s.gone.Has(slot) {
+			slots = append(slots, slot)
 		}
 	})
-	for _, seat := range seats {
-		next, ok := sets.flip(to, seat)
+	for _, slot := range slots {
+		next, ok := sets.Toggle(to, slot)
 		if !ok {
-			s.failed = true // no ids left: the seats stay dead and are swept again
+			s.failed = true // no ids left: the slots stay dead and are swept again
 			break
 		}
-		sets.drop(to, 1)
+		sets.Release(to, 1)
 		to = next
 	}
 	for int(id) >= len(s.memo) {
-		s.memo = append(s.memo, make([]setID, int(id)+1-len(s.memo))...)
+		s.memo = append(s.memo, make([]holderset.ID, int(id)+1-len(s.memo))...)
 	}
 	s.memo[id] = to + 1
 	return to
@@ -272,47 +260,32 @@ func (s *sweeper) replacement(id setID) setID {
 // begin and end frame a pass: ids the memo knows must not be given away in it.
 func (s *sweeper) begin() {
 	clear(s.memo)
-	s.d.sets.frozen = true
+	s.d.sets.Freeze(true)
 }
 
 func (s *sweeper) end() {
-	s.d.sets.frozen = false
+	s.d.sets.Freeze(false)
 	for _, to := range s.memo {
 		if to != 0 {
-			s.d.sets.drop(to-1, 1)
+			s.d.sets.Release(to-1, 1)
 		}
 	}
 }
 
-func (s *sweeper) table(t *table, q int) {
+func (s *sweeper) table(t *hashtable.Table, part int) {
 	s.begin()
 	defer s.end()
-	p, before := t.parts[q].Load(), t.live[q]
-	for i := range p.n {
-		slot := p.at(i)
-		id := setID(slot.val & valSet)
-		if id == 0 {
-			continue
-		}
+	before := t.Len()
+	for row := range t.Each(part) {
+		id := row.Value().Set()
 		if to := s.replacement(id); to != id {
-			t.set(slot, to)
-			s.d.sets.take(to, 1)
-			s.d.sets.drop(id, 1)
+			t.Set(row, to)
+			s.d.sets.Retain(to, 1)
+			s.d.sets.Release(id, 1)
 		}
 	}
-	s.d.x.blocks.Add(int64(t.live[q] - before))
-	if t.live[q]*4 < int(p.n) && p.n > minPart { // mostly empty: give memory back
-		t.rebuild(q, compact)
-	}
-}
-
-// sparse is how full an array must be, in percent, for a sweep to leave it alone.
-// One of the pool can only be halved.
-func (p *part) sparse() int {
-	if p.mem.words != nil {
-		return compact/2 - 4
-	}
-	return compact - 8
+	s.d.x.blocks.Add(int64(t.Len() - before))
+	t.Shrink(part)
 }
 
 // tidy drops names of blocks that were evicted, and the memory that is no
@@ -330,23 +303,19 @@ func (d *domain) tidy() {
 		if sp == nil {
 			continue
 		}
-		sp.heads.tidy()
-		sp.marks.tidy()
+		sp.heads.Trim()
+		sp.marks.Trim()
 		for _, t := range sp.flats() {
-			for q := range t.parts {
-				if p := t.parts[q].Load(); p.n > 4*minPart && t.live[q]*100 < int(p.n)*p.sparse() {
-					t.rebuild(q, compact)
-				}
-			}
+			t.Trim()
 		}
 	}
 	for i := range d.info {
-		if info := &d.info[i]; d.seating.live.has(i) {
-			info.lane.tidy()
-			info.odd.tidy()
-			info.kids.tidy()
+		if info := &d.info[i]; d.slots.Live.Has(i) {
+			info.lane.Trim()
+			info.odd.Trim()
+			info.kids.Trim()
 			for _, l := range info.lower {
-				l.tidy()
+				l.Trim()
 			}
 		}
 	}
@@ -356,13 +325,11 @@ func (d *domain) tidy() {
 // forgetEvicted drops names of blocks below the GPU that nobody keeps. d.mu is held.
 func (d *domain) forgetEvicted() {
 	d.evicted = 0
-	for seat := range d.info {
-		for index, l := range d.info[seat].lower {
+	for slot := range d.info {
+		for index, l := range d.info[slot].lower {
 			sp := d.spaces[index]
-			l.each(func(at int, _, key uint64) {
-				if !d.inTable(&sp.lower[TierCPU], key, seat) && !d.inTable(&sp.lower[TierStorage], key, seat) {
-					l.del(at)
-				}
+			l.Each(func(_, key uint64) bool {
+				return d.inTable(&sp.lower[TierCPU], key, slot) || d.inTable(&sp.lower[TierStorage], key, slot)
 			})
 		}
 	}
@@ -413,7 +380,7 @@ func (d *domain) takeDrained() (drained []*space) {
 	for i := range d.info { // names of evicted blocks may be left
 		for index, l := range d.info[i].lower {
 			if d.spaces[index] == nil {
-				l.discard()
+				l.Discard()
 				delete(d.info[i].lower, index)
 			}
 		}
@@ -430,7 +397,7 @@ func (d *domain) unused() bool {
 			return false
 		}
 	}
-	idle := len(d.seating.dead) == 0
-	d.seating.each(func(int) { idle = false })
+	idle := len(d.slots.Dead()) == 0
+	d.slots.Each(func(int) { idle = false })
 	return idle
 }

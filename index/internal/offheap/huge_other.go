@@ -1,5 +1,5 @@
 //go:build unix && !linux && !race
 
-package index
+package offheap
 
 func adviseHuge([]byte) {}

@@ -1,0 +1,186 @@
+package hashtable
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"warmroute/index/internal/offheap"
+)
+
+// PlaceBits is the size of the places that an Index leads to.
+const PlaceBits = 40
+
+// bucket is a cache line of entries. In tags each entry has a byte, 0 or 0x80 and
+// seven bits of the key's hash; the highest byte counts the entries that passed.
+// An entry is a place in the low PlaceBits and the rest of the fingerprint above.
+type bucket struct {
+	tags    uint64
+	entries [bucketWidth]uint64
+}
+
+const (
+	bucketWidth = 7
+	placeMask   = 1<<PlaceBits - 1
+	everyTag    = 0x0001010101010101
+	everyHigh   = 0x0080808080808080
+	onePassed   = 1 << 56
+	passedMost  = 0xff // a count that stays: nobody knows any more how many passed
+)
+
+// fullPercent is how full buckets may be: their number is doubled then, and halved
+// where Trim finds half enough. Longer searches cost more than memory.
+const fullPercent = 64
+
+// fingerprint is what an index keeps of a key.
+type fingerprint struct {
+	print uint64 // printBits of its hash, which choose the bucket
+	tag   uint64 // seven more, with the high bit set
+}
+
+const printBits = 64 - PlaceBits
+
+// fingerprintOf is of a key's hash, which is its product with Golden.
+func fingerprintOf(hash uint64) fingerprint {
+	return fingerprint{hash >> PlaceBits, hash>>(PlaceBits-7)&0x7f | 0x80}
+}
+
+// buckets are a power of two of them. A key has a home bucket, and goes to the
+// next one with room when that is full; every bucket counts the entries that
+// passed it, so that a search ends at one nobody passed, and nothing moves when an
+// entry goes. So mostly one cache line is read to add, find or remove an entry.
+//
+// Readers may search while the writer changes shared buckets: an entry is in its
+// bucket before its tag is.
+type buckets []bucket
+
+func newBuckets(p *offheap.Pool, n int) ([]uint64, buckets) {
+	words := p.Zeroed(offheap.Words[bucket](n))
+	return words, offheap.Of[bucket](words)
+}
+
+// home is the bucket of a fingerprint; there are never as many as fingerprints.
+func (b buckets) home(print uint64) int { return int(print * uint64(len(b)) >> printBits) }
+
+// touch starts loading what a hash needs.
+func (b buckets) touch(hash uint64) uint64 {
+	return atomic.LoadUint64(&b[b.home(hash>>PlaceBits)].tags)
+}
+
+// tagged has the high bit of each byte that may be tag: of all that are, and
+// seldom of one that differs in its last bit.
+func tagged(tags, tag uint64) uint64 {
+	x := tags ^ tag*everyTag
+	return (x - everyTag) &^ x & everyHigh
+}
+
+// Position is where a search for a key is, void when entries are changed. The zero
+// value is its start.
+type Position struct{ passed, entry int } // buckets behind the home, entries of the next one
+
+// next goes on with a search for a hash, to the next entry with its fingerprint. It
+// returns the place that leads to, 0 when there is none. Mostly the first one is
+// the key's.
+func (b buckets) next(hash uint64, at Position) (Position, uint64) {
+	if len(b) == 0 {
+		return at, 0
+	}
+	f := fingerprintOf(hash)
+	i := b.home(f.print) + at.passed
+	if i >= len(b) {
+		i -= len(b)
+	}
+	for left := ^uint64(0) << (8 * at.entry); ; left = ^uint64(0) {
+		tags := atomic.LoadUint64(&b[i].tags)
+		for t := tagged(tags, f.tag) & left; t != 0; t &= t - 1 {
+			k := bits.TrailingZeros64(t) >> 3
+			e := atomic.LoadUint64(&b[i].entries[k])
+			if e>>PlaceBits == f.print && tags>>(k*8)&0xff == f.tag {
+				at.entry = k + 1
+				return at, e & placeMask
+			}
+		}
+		if i++; i == len(b) {
+			i = 0
+		}
+		if at.passed++; tags < onePassed || at.passed == len(b) { // nobody passed, or no count tells any more
+			return at, 0
+		}
+	}
+}
+
+// insert adds an entry.
+func (b buckets) insert(hash, place uint64, shared bool) {
+	f := fingerprintOf(hash)
+	i := b.home(f.print)
+	at := &b[i]
+	for at.tags&everyHigh == everyHigh {
+		if at.tags>>56 < passedMost {
+			store(&at.tags, at.tags+onePassed, shared)
+		}
+		if i++; i == len(b) {
+			i = 0
+		}
+		at = &b[i]
+	}
+	k := bits.TrailingZeros64(^at.tags&everyHigh) >> 3
+	store(&at.entries[k], f.print<<PlaceBits|place, shared)
+	store(&at.tags, at.tags|f.tag<<(k*8), shared)
+}
+
+// remove takes out the entry that a search for a hash has found, and back that it
+// passed the buckets before.
+func (b buckets) remove(hash uint64, at Position, shared bool) {
+	i := b.home(hash >> PlaceBits)
+	for range at.passed {
+		if p := &b[i]; p.tags>>56 < passedMost {
+			store(&p.tags, p.tags-onePassed, shared)
+		}
+		if i++; i == len(b) {
+			i = 0
+		}
+	}
+	store(&b[i].tags, b[i].tags&^(0xff<<(at.entry*8-8)), shared)
+}
+
+// store writes a word that readers see only where it is shared: an ordinary store
+// is several times as fast.
+func store(p *uint64, v uint64, shared bool) {
+	if shared {
+		atomic.StoreUint64(p, v)
+	} else {
+		*p = v
+	}
+}
+
+// each calls f for every entry with what is known of its hash.
+func (b buckets) each(f func(hash, place uint64)) {
+	for i := range b {
+		tags := b[i].tags
+		for w := tags & everyHigh; w != 0; w &= w - 1 {
+			k := bits.TrailingZeros64(w) >> 3
+			e := b[i].entries[k]
+			f(e>>PlaceBits<<PlaceBits|tags>>(k*8)&0x7f<<(PlaceBits-7), e&placeMask)
+		}
+	}
+}
+
+// enough is how many buckets have room for n entries: at least as many as there
+// are.
+func (b buckets) enough(n int) int {
+	buckets := max(1, len(b))
+	for n*100 > buckets*bucketWidth*fullPercent {
+		buckets *= 2
+	}
+	return buckets
+}
+
+// fewest is how many have room for n entries: at most as many as there are.
+func (b buckets) fewest(n int) int {
+	buckets := len(b)
+	for buckets > 1 && n*100 <= buckets/2*bucketWidth*fullPercent {
+		buckets /= 2
+	}
+	return buckets
+}
+
+func (b buckets) bytes() int { return len(b) * 64 }

@@ -1,0 +1,102 @@
+package hashtable
+
+import "warmroute/index/internal/offheap"
+
+// Index leads from keys to places, 64 bytes for every 7 entries. It is its
+// writer's alone. Init it first.
+type Index struct {
+	pool    *offheap.Pool
+	buckets buckets
+	words   []uint64 // their memory
+	used    int
+}
+
+// Init makes an empty index.
+func (x *Index) Init(p *offheap.Pool) { *x = Index{pool: p} }
+
+// Touch starts loading what a key needs.
+func (x *Index) Touch(key uint64) uint64 {
+	if len(x.buckets) == 0 {
+		return 0
+	}
+	return x.buckets.touch(key * Golden)
+}
+
+// Next goes on with a search for a key, to the next place where it may be: 0 means
+// that it is absent.
+func (x *Index) Next(key uint64, at Position) (Position, uint64) {
+	return x.buckets.next(key*Golden, at)
+}
+
+// Lacks says whether a key is absent; where it is not sure it says no. There are
+// buckets.
+func (x *Index) Lacks(key uint64) bool {
+	f := fingerprintOf(key * Golden)
+	tags := x.buckets[x.buckets.home(f.print)].tags
+	return tagged(tags, f.tag) == 0 && tags < onePassed
+}
+
+// Reserve makes room for n more entries.
+func (x *Index) Reserve(n int) {
+	if n := x.buckets.enough(x.used + n); n > len(x.buckets) {
+		x.resize(n)
+	}
+}
+
+// Put gives an absent key a place. There is room.
+func (x *Index) Put(key, place uint64) {
+	x.buckets.insert(key*Golden, place, false)
+	x.used++
+}
+
+// Delete takes out the entry where a search for a key is.
+func (x *Index) Delete(key uint64, at Position) {
+	x.buckets.remove(key*Golden, at, false)
+	x.used--
+}
+
+// Len is how many entries there are.
+func (x *Index) Len() int { return x.used }
+
+// Each calls f for every entry's place.
+func (x *Index) Each(f func(place uint64)) {
+	x.buckets.each(func(_, place uint64) { f(place) })
+}
+
+// Drain calls f for the places in the last n buckets, and drops these unless f
+// failed for one; nothing but Drain and Discard may follow. more: some are left.
+func (x *Index) Drain(n int, f func(place uint64) (ok bool)) (more bool) {
+	rest, ok := max(0, len(x.buckets)-n), true
+	x.buckets[rest:].each(func(_, place uint64) { ok = f(place) && ok })
+	if ok {
+		x.buckets = x.buckets[:rest]
+	}
+	return len(x.buckets) > 0
+}
+
+func (x *Index) resize(n int) {
+	old, words := x.buckets, x.words
+	x.words, x.buckets = newBuckets(x.pool, n)
+	old.each(func(hash, place uint64) { x.buckets.insert(hash, place, false) })
+	if words != nil {
+		x.pool.Free(words) // nobody else reads it
+	}
+}
+
+// Trim gives memory back.
+func (x *Index) Trim() {
+	if n := x.buckets.fewest(x.used); n < len(x.buckets) {
+		x.resize(n)
+	}
+}
+
+// Discard empties the index and frees its memory.
+func (x *Index) Discard() {
+	if x.words != nil {
+		x.pool.Free(x.words)
+	}
+	x.Init(x.pool)
+}
+
+// Bytes is the memory of the entries.
+func (x *Index) Bytes() int { return x.buckets.bytes() }

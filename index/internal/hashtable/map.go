@@ -1,0 +1,263 @@
+package hashtable
+
+import (
+	"math/bits"
+
+	"warmroute/index/internal/offheap"
+)
+
+// Map maps keys to values above 0. It is its writer's alone. Linear probing;
+// neighbours move up when an entry goes, so entries that come and go forever leave
+// nothing to clean up. Init it first.
+type Map struct {
+	pool    *offheap.Pool
+	entries []entry
+	words   []uint64 // their memory
+	used    int
+	tag     uint64 // bits of a value that belong to its key
+}
+
+type entry struct{ key, value uint64 }
+
+// How full a map is, in percent: it grows from the first on to the second, and
+// Trim makes one that is emptier than the third as full as the fourth.
+const (
+	mapFull   = 62
+	mapRoomy  = 42
+	mapSparse = 48
+	mapSnug   = 57
+)
+
+const leastMap = 8
+
+// Init makes an empty map.
+func (m *Map) Init(p *offheap.Pool) { *m = Map{pool: p, tag: m.tag} }
+
+func (m *Map) home(key uint64) int {
+	i, _ := bits.Mul64(key*Golden, uint64(len(m.entries)))
+	return int(i)
+}
+
+// find is the index of a key's entry, or of the empty one where its search ends;
+// -1 when there are no entries.
+func (m *Map) find(key, tag uint64) (i int, found bool) {
+	entries := m.entries
+	if len(entries) == 0 {
+		return -1, false
+	}
+	for i = m.home(key); ; {
+		e := &entries[i]
+		if e.value == 0 {
+			return i, false
+		}
+		if e.key == key && (e.value^tag)&m.tag == 0 {
+			return i, true
+		}
+		if i++; i == len(entries) {
+			i = 0
+		}
+	}
+}
+
+// Get is the value of a key, 0 when absent.
+func (m *Map) Get(key uint64) uint64 {
+	if i, ok := m.find(key, 0); ok {
+		return m.entries[i].value
+	}
+	return 0
+}
+
+// Put gives an absent key a value, and returns what a known one has instead, else
+// 0.
+func (m *Map) Put(key, value uint64) (was uint64) {
+	m.reserve(1)
+	i, ok := m.find(key, value)
+	if ok {
+		return m.entries[i].value
+	}
+	m.entries[i] = entry{key, value}
+	m.used++
+	return 0
+}
+
+// Add changes a count by n, up from and down to an absent entry.
+func (m *Map) Add(key uint64, n int) {
+	i, ok := m.find(key, 0)
+	switch {
+	case !ok && n > 0:
+		m.Put(key, uint64(n))
+	case ok && m.entries[i].value+uint64(n) == 0:
+		m.remove(i)
+	case ok:
+		m.entries[i].value += uint64(n)
+	}
+}
+
+// Delete takes a key out and returns its value, 0 when absent.
+func (m *Map) Delete(key uint64) (was uint64) { return m.delete(key, 0) }
+
+func (m *Map) delete(key, tag uint64) (was uint64) {
+	if i, ok := m.find(key, tag); ok {
+		was = m.entries[i].value
+		m.remove(i)
+	}
+	return was
+}
+
+// remove empties an entry. Those behind it move up.
+func (m *Map) remove(i int) {
+	entries, n := m.entries, len(m.entries)
+	for j := i; ; {
+		if j++; j == n {
+			j = 0
+		}
+		if entries[j].value == 0 {
+			break
+		}
+		home := m.home(entries[j].key)
+		far, gap := j-home, j-i // how far j is from its home, and from the gap
+		if far < 0 {
+			far += n
+		}
+		if gap < 0 {
+			gap += n
+		}
+		if far >= gap {
+			entries[i] = entries[j]
+			i = j
+		}
+	}
+	entries[i] = entry{}
+	m.used--
+}
+
+// reserve makes room for n more entries.
+func (m *Map) reserve(n int) {
+	if want := m.used + n; want*100 > len(m.entries)*mapFull {
+		m.resize(want * 100 / mapRoomy)
+	}
+}
+
+// resize gives the map n entries, used ones and empty ones.
+func (m *Map) resize(n int) {
+	old, words := m.entries, m.words
+	m.words = m.pool.Zeroed(offheap.Words[entry](max(leastMap, n)))
+	m.entries = offheap.Of[entry](m.words)
+	for i := range old {
+		if e := old[i]; e.value != 0 {
+			free, _ := m.find(e.key, e.value)
+			m.entries[free] = e
+		}
+	}
+	if words != nil {
+		m.pool.Free(words) // nobody else reads it
+	}
+}
+
+// Len is how many entries there are.
+func (m *Map) Len() int { return m.used }
+
+// Each calls f for every entry and takes those out that it does not keep. It
+// begins before an empty entry and goes backwards, so what moves up has had its
+// turn.
+func (m *Map) Each(f func(key, value uint64) (keep bool)) {
+	n, empty := len(m.entries), 0
+	for empty < n && m.entries[empty].value != 0 {
+		empty++
+	}
+	for k := 1; k < n; k++ {
+		i := empty - k
+		if i < 0 {
+			i += n
+		}
+		if e := m.entries[i]; e.value != 0 && !f(e.key, e.value) {
+			m.remove(i)
+		}
+	}
+}
+
+// Drain calls f for the values of the last n entries, used and empty ones, and
+// drops these unless f failed for one; nothing but Drain and Discard may follow.
+// more: some are left.
+func (m *Map) Drain(n int, f func(value uint64) (ok bool)) (more bool) {
+	rest, ok := max(0, len(m.entries)-n), true
+	for _, e := range m.entries[rest:] {
+		if e.value != 0 {
+			ok = f(e.value) && ok
+		}
+	}
+	if ok {
+		m.entries = m.entries[:rest]
+	}
+	return len(m.entries) > 0
+}
+
+// Trim gives memory back.
+func (m *Map) Trim() {
+	if len(m.entries) > leastMap && m.used*100 < len(m.entries)*mapSparse {
+		m.resize(m.used * 100 / mapSnug)
+	}
+}
+
+// Discard empties the map and frees its memory.
+func (m *Map) Discard() {
+	if m.words != nil {
+		m.pool.Free(m.words)
+	}
+	m.Init(m.pool)
+}
+
+// Bytes is the memory of the entries.
+func (m *Map) Bytes() int { return len(m.entries) * 16 }
+
+// Pairs maps a key and a number below 2^16 to a value above 0 and below 2^48. It
+// is a Map whose values end with that number, and whose keys are combined with it:
+// both together tell what the key was.
+type Pairs struct {
+	m    Map
+	seed uint64 // a secret, so that keys cannot be made to collide
+}
+
+const pairBits = 16
+
+// Init makes an empty map.
+func (p *Pairs) Init(pool *offheap.Pool, seed uint64) {
+	p.seed, p.m.tag = seed, 1<<pairBits-1
+	p.m.Init(pool)
+}
+
+func (p *Pairs) combined(key uint64, number int) uint64 {
+	return key ^ p.seed ^ uint64(number)*Golden
+}
+
+// Get is the value of a pair, 0 when absent.
+func (p *Pairs) Get(key uint64, number int) uint64 {
+	if i, ok := p.m.find(p.combined(key, number), uint64(number)); ok {
+		return p.m.entries[i].value >> pairBits
+	}
+	return 0
+}
+
+// Set gives a pair a value.
+func (p *Pairs) Set(key uint64, number int, value uint64) {
+	p.m.reserve(1)
+	i, ok := p.m.find(p.combined(key, number), uint64(number))
+	if !ok {
+		p.m.used++
+	}
+	p.m.entries[i] = entry{p.combined(key, number), value<<pairBits | uint64(number)}
+}
+
+// Delete takes a pair out and returns its value, 0 when absent.
+func (p *Pairs) Delete(key uint64, number int) (was uint64) {
+	return p.m.delete(p.combined(key, number), uint64(number)) >> pairBits
+}
+
+// Len is how many pairs there are.
+func (p *Pairs) Len() int { return p.m.used }
+
+// Trim gives memory back.
+func (p *Pairs) Trim() { p.m.Trim() }
+
+// Discard empties the map and frees its memory.
+func (p *Pairs) Discard() { p.m.Discard() }

@@ -1,0 +1,306 @@
+package hashtable
+
+import (
+	"iter"
+	"math/bits"
+	"sync/atomic"
+
+	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/offheap"
+)
+
+// Value is what a table has for a key: the number of a set of holders, 0 is the
+// empty one, and a tick.
+type Value uint64
+
+// SetMask is the largest number of a set. MaxTick is the largest tick.
+const (
+	SetMask   = 1<<24 - 1
+	MaxTick   = 1<<32 - 1
+	tickShift = 32
+)
+
+// Set is the number of the set.
+func (v Value) Set() uint32 { return uint32(v & SetMask) }
+
+// Tick is the deadline of an entry that has one.
+func (v Value) Tick() uint64 { return uint64(v >> tickShift) }
+
+// Row is one key of a table. Readers load key and value; the rest belongs to the
+// writer.
+type Row struct {
+	key   uint64 // 0: never used in this array; gone: being given to another key
+	value uint64 // a Value; of a row without a set, with the epoch it was emptied in as tick
+	Owner uint64 // the writer's, 0 in a row that was made
+}
+
+// Key is the key of a row. Writer only, as Value is.
+func (s *Row) Key() uint64 { return s.key }
+
+// Value is the value of a row.
+func (s *Row) Value() Value { return Value(s.value) }
+
+func (s *Row) empty() bool { return s.value&SetMask == 0 }
+
+// gone is no key.
+const gone = ^uint64(0)
+
+// Parts is how many arrays a table has, grown one at a time.
+const (
+	Parts    = 1 << partBits
+	partBits = 3
+	minPart  = 8
+)
+
+// Table maps keys to values by open addressing. One writer at a time; readers need
+// no lock. A row whose set is empty keeps its key until the row is given to
+// another one, which happens only when every running lookup started after it was
+// emptied: so while a lookup runs, a row changes its key at most once, and a
+// lookup that finds the key unchanged after it has read the value has the key's
+// value. An array that is full is replaced as a whole and freed when no lookup can
+// see it.
+type Table struct {
+	clock *epoch.Clock
+	pool  *offheap.Pool
+	seed  uint64 // a secret, so that keys cannot be made to collide
+	parts [Parts]atomic.Pointer[part]
+
+	used   [Parts]int // rows with a key
+	live   [Parts]int // rows with a set
+	builds uint64     // arrays replaced
+
+	settled uint64 // rows emptied in earlier epochs may be reused
+
+	// Churns: keys come and go with every request. Set before the first.
+	Churns bool
+
+	sink uint64 // keeps touches from being optimised away
+}
+
+type part struct {
+	rows  []Row
+	n     uint64
+	words []uint64 // their memory
+}
+
+// NewTable makes an empty table.
+func NewTable(c *epoch.Clock, p *offheap.Pool, seed uint64) *Table {
+	t := &Table{clock: c, pool: p, seed: seed}
+	for i := range t.parts {
+		t.parts[i].Store(t.newPart(minPart))
+	}
+	return t
+}
+
+// newPart makes an array of n rows; one that can be a block of the pool is of the
+// block's size.
+func (t *Table) newPart(n int) *part {
+	words := offheap.Words[Row](n)
+	if size := 8 * words; size >= offheap.LeastBlock && size <= offheap.RegionSize {
+		words = 1 << bits.Len(uint(size-1)) / 8
+	}
+	p := &part{words: t.pool.Zeroed(words)}
+	p.rows = offheap.Of[Row](p.words)
+	p.n = uint64(len(p.rows))
+	return p
+}
+
+// home returns the array of a key and the index of its first row there.
+func (t *Table) home(key uint64) (*part, uint64) {
+	m := (key ^ t.seed) * Golden
+	p := t.parts[m>>(64-partBits)].Load()
+	i, _ := bits.Mul64(m<<partBits, p.n)
+	return p, i
+}
+
+// Get returns the value of a key, 0 when absent. For lookups.
+func (t *Table) Get(key uint64) Value {
+	p, i := t.home(key)
+	for {
+		s := &p.rows[i]
+		k := atomic.LoadUint64(&s.key)
+		if k == key {
+			v := atomic.LoadUint64(&s.value)
+			if atomic.LoadUint64(&s.key) == key {
+				return Value(v)
+			}
+			// Given away under us: the key had been emptied, and may since
+			// have come back in another row.
+			p, i = t.home(key)
+			continue
+		}
+		if k == 0 {
+			return 0
+		}
+		if i++; i == p.n {
+			i = 0
+		}
+	}
+}
+
+// Touch starts loading the rows of keys. Writer only, as all that follow are.
+func (t *Table) Touch(keys []uint64) {
+	sink := uint64(0)
+	for _, key := range keys {
+		p, i := t.home(key)
+		sink += p.rows[i].key
+	}
+	t.sink = sink
+}
+
+// Find returns the row of a key, nil when absent.
+func (t *Table) Find(key uint64) *Row {
+	p, i := t.home(key)
+	for {
+		s := &p.rows[i]
+		if s.key == key {
+			return s
+		}
+		if s.key == 0 {
+			return nil
+		}
+		if i++; i == p.n {
+			i = 0
+		}
+	}
+}
+
+// Insert returns the row of a key, made when absent: other rows are void then. A
+// made row has no set.
+func (t *Table) Insert(key uint64) *Row {
+	m := (key ^ t.seed) * Golden
+	q := int(m >> (64 - partBits))
+	for {
+		p := t.parts[q].Load()
+		i, _ := bits.Mul64(m<<partBits, p.n)
+		var reuse *Row
+		s := &p.rows[i]
+		for ; s.key != 0; s = &p.rows[i] {
+			if s.key == key {
+				return s
+			}
+			if reuse == nil && s.empty() && t.reusable(s) {
+				reuse = s
+			}
+			if i++; i == p.n {
+				i = 0
+			}
+		}
+		t.clearBefore(q, p, i, reuse)
+		if reuse != nil {
+			atomic.StoreUint64(&reuse.key, gone)
+			atomic.StoreUint64(&reuse.value, 0)
+			reuse.Owner = 0
+			atomic.StoreUint64(&reuse.key, key)
+			return reuse
+		}
+		if (t.used[q]+1)*4 <= int(p.n)*3 { // at most 75 % full: 8 probes for an absent key, in about 3 cache lines
+			t.used[q]++
+			atomic.StoreUint64(&s.key, key)
+			return s
+		}
+		t.rebuild(q, t.fill(q))
+	}
+}
+
+// clearBefore takes their keys from the rows without a set before the one without
+// a key at i: no search needs to pass them.
+func (t *Table) clearBefore(q int, p *part, i uint64, spare *Row) {
+	for {
+		if i--; i == ^uint64(0) {
+			i = p.n - 1
+		}
+		s := &p.rows[i]
+		if s.key == 0 || !s.empty() || s == spare || !t.reusable(s) {
+			return
+		}
+		atomic.StoreUint64(&s.value, 0)
+		s.Owner = 0
+		atomic.StoreUint64(&s.key, 0)
+		t.used[q]--
+	}
+}
+
+// reusable says whether a row without a set may change its key. Epochs are
+// compared by their low 32 bits; an older row than those can tell waits for a
+// rebuild.
+func (t *Table) reusable(s *Row) bool {
+	return int32(uint32(t.settled)-uint32(s.value>>tickShift)) > 0
+}
+
+// Settle lets rows be reused that were emptied before the oldest running lookup
+// began, in an epoch. The writer calls it before a batch.
+func (t *Table) Settle(oldest uint64) { t.settled = oldest }
+
+// Set changes a row's set and keeps its tick.
+func (t *Table) Set(s *Row, set uint32) { t.put(s, set, s.value>>tickShift) }
+
+// SetUntil changes a row's set and tick.
+func (t *Table) SetUntil(s *Row, set uint32, tick uint64) { t.put(s, set, tick) }
+
+func (t *Table) put(s *Row, set uint32, tick uint64) {
+	switch was := s.empty(); {
+	case was && set != 0:
+		t.live[t.partOf(s.key)]++
+	case !was && set == 0:
+		t.live[t.partOf(s.key)]--
+	}
+	if set == 0 {
+		tick = t.clock.Now()
+	}
+	atomic.StoreUint64(&s.value, tick<<tickShift|uint64(set))
+}
+
+// partOf is the array a key lives in.
+func (t *Table) partOf(key uint64) uint64 { return (key ^ t.seed) * Golden >> (64 - partBits) }
+
+// Each yields the rows of one array that have a set. Their sets may be changed
+// meanwhile.
+func (t *Table) Each(part int) iter.Seq[*Row] {
+	return func(yield func(*Row) bool) {
+		rows := t.parts[part].Load().rows
+		for i := range rows {
+			if s := &rows[i]; !s.empty() && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// All yields all rows that have a set.
+func (t *Table) All() iter.Seq[*Row] {
+	return func(yield func(*Row) bool) {
+		for q := range t.parts {
+			for s := range t.Each(q) {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Len is how many keys have a set.
+func (t *Table) Len() (n int) {
+	for _, l := range t.live {
+		n += l
+	}
+	return n
+}
+
+// Bytes is the memory of the arrays.
+func (t *Table) Bytes() (n int) {
+	for i := range t.parts {
+		n += 8 * len(t.parts[i].Load().words)
+	}
+	return n
+}
+
+// Discard frees everything; nobody may reach the table any more.
+func (t *Table) Discard() {
+	for i := range t.parts {
+		if p := t.parts[i].Load(); p != nil {
+			t.pool.Retire(p.words)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package hashtable
+
+import (
+	"math/bits"
+
+	"warmroute/index/internal/offheap"
+)
+
+// How full rebuilt arrays are, in percent: with room to grow before the next
+// time, or as compact as lookups like it.
+const (
+	roomy   = 50
+	compact = 66
+	airy    = 25
+)
+
+// airyMost is how many keys an array that is kept airy may have: 8 arrays are
+// then 6 MB.
+const airyMost = 8192
+
+// fill is how full to rebuild an array that has become full. Where keys come and
+// go, at a quarter full new keys find as many emptied rows as old ones leave
+// (at about 60 % in use), and the array need never be rebuilt again.
+func (t *Table) fill(q int) int {
+	if t.Churns && t.live[q] <= airyMost {
+		return airy
+	}
+	return roomy
+}
+
+// rebuild replaces an array by one that is so full and has no rows without a set.
+// Home positions rise with the hash, so both arrays are walked in order.
+func (t *Table) rebuild(q, percent int) {
+	old := t.parts[q].Load()
+	held := t.live[q]
+	n := max(minPart, (held+1)*100/percent+1)
+	step := 1 << max(0, bits.Len(uint(n))-5) // sizes in steps of 3 to 6 %, so that arrays can be used again
+	n = (n + step - 1) / step * step
+	p := t.newPart(n)
+	for s := range t.Each(q) {
+		i, _ := bits.Mul64((s.key^t.seed)*Golden<<partBits, p.n)
+		for p.rows[i].key != 0 {
+			if i++; i == p.n {
+				i = 0
+			}
+		}
+		p.rows[i] = *s
+	}
+	t.used[q] = held
+	t.builds++
+	t.parts[q].Store(p)
+	t.pool.Retire(old.words)
+}
+
+// Shrink gives memory of one array back that is mostly without use.
+func (t *Table) Shrink(part int) {
+	if p := t.parts[part].Load(); t.live[part]*4 < int(p.n) && p.n > minPart {
+		t.rebuild(part, compact)
+	}
+}
+
+// Trim makes arrays compact that are not.
+func (t *Table) Trim() {
+	for q := range t.parts {
+		if p := t.parts[q].Load(); p.n > 4*minPart && t.live[q]*100 < int(p.n)*p.sparse() {
+			t.rebuild(q, compact)
+		}
+	}
+}
+
+// sparse is how full an array must be, in percent, for Trim to leave it alone. One
+// that is a block of the pool can only be halved.
+func (p *part) sparse() int {
+	if size := 8 * len(p.words); size >= offheap.LeastBlock && size <= offheap.RegionSize {
+		return compact/2 - 4
+	}
+	return compact - 8
+}
+
+// Builds is how many times an array was replaced.
+func (t *Table) Builds() uint64 { return t.builds }

@@ -1,0 +1,12 @@
+// Package holderset has immutable sets of holders that are compared by number.
+//
+// A holder that is written to has a slot (Slots), a number small enough for bit
+// sets. Sets interns sets of slots: equal sets have equal IDs while they are used.
+// A holder that ends loses its slot at once for lookups; the sets that name the
+// slot are rewritten later, and only then, and after the lookups that could have
+// read them have ended, is the slot given to another holder.
+//
+// Slots and Sets have one writer at a time. Lookups read them without a lock, in
+// an epoch (package epoch): an ID or a slot means something else only after the
+// lookups that could know it have ended.
+package holderset
