@@ -41,7 +41,7 @@ const (
 
 // plain holds the bytes of the answers that only let the stream go on, by field:
 // an empty message. Nobody may change them.
-var plain = func() (all [fieldAnswerResponseTrailers + 1]mem.SliceBuffer) {
+var plain = func() (all [fieldAnswerResponseTrailers + 1]mem.Buffer) {
 	for num := range all {
 		all[num] = mem.SliceBuffer(protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(num), wireBytes), nil))
 	}
