@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"text/template"
 	"time"
@@ -36,7 +37,7 @@ const (
 type Options struct {
 	Listen         string        `yaml:"listen"`          // address clients use, host:port; default 0.0.0.0:8080
 	Admin          string        `yaml:"admin"`           // Envoy's admin address; "" = none
-	ExtProc        string        `yaml:"extproc"`         // warmroute's gRPC address; default 127.0.0.1:9002
+	ExtProc        []string      `yaml:"extproc"`         // warmroute's gRPC addresses, which share the requests; default 127.0.0.1:9002
 	Standby        string        `yaml:"standby"`         // a second warmroute, used while health checks find the first dead; "" = none
 	TLS            TLS           `yaml:"tls"`             // towards warmroute
 	Replicas       []string      `yaml:"replicas"`        // replica addresses, host:port
@@ -67,7 +68,9 @@ func (o Options) WithDefaults() Options {
 		}
 	}
 	set(&o.Listen, "0.0.0.0:8080")
-	set(&o.ExtProc, "127.0.0.1:9002")
+	if len(o.ExtProc) == 0 {
+		o.ExtProc = []string{"127.0.0.1:9002"}
+	}
 	set((*string)(&o.Mode), string(Buffered))
 	if o.MessageTimeout == 0 {
 		o.MessageTimeout = 200 * time.Millisecond
@@ -94,7 +97,9 @@ func (o Options) Validate() error {
 		}
 	}
 	check("listen", o.Listen)
-	check("extproc", o.ExtProc)
+	for i, a := range o.ExtProc {
+		check(fmt.Sprintf("extproc[%d]", i), a)
+	}
 	if o.Admin != "" {
 		check("admin", o.Admin)
 	}
@@ -174,32 +179,23 @@ func WriteBootstrap(w io.Writer, o Options) error {
 		return errors.New("envoy: replicas: there is none, so Envoy would have no upstream")
 	}
 	o = o.WithDefaults()
-	parse := func(s string) addr { a, _ := splitAddr(s); return a } // validated above
 	in := map[string]any{
-		"EnvoyVersion": Version, "Listen": parse(o.Listen), "ExtProc": parse(o.ExtProc), "Mode": string(o.Mode),
+		"EnvoyVersion": Version, "Listen": parsed(o.Listen), "Mode": string(o.Mode),
 		"MessageTimeout": seconds(o.MessageTimeout), "IdleTimeout": seconds(o.IdleTimeout),
 		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "ServedHeader": o.ServedHeader, "HeaderServed": HeaderServed, "Owned": Owned[:],
 		"HeaderDestination": HeaderDestination, "MetadataLB": MetadataLB, "MetadataServed": MetadataServed,
 		"MetadataSubset": MetadataSubset, "AttributeUpstream": AttributeUpstream,
-		"ExtProcType": clusterType(o.ExtProc), "TLS": o.TLS, "NoLimits": noLimits,
+		"TLS": o.TLS, "NoLimits": noLimits,
 	}
+	routers := o.ExtProc
 	if o.Standby != "" {
-		in["Standby"] = parse(o.Standby)
-		if clusterType(o.Standby) != "STATIC" {
-			in["ExtProcType"] = "STRICT_DNS"
-		}
+		in["Standby"] = parsed(o.Standby)
+		routers = append(slices.Clone(routers), o.Standby)
 	}
-	var replicas []addr
-	kind := "STATIC"
-	for _, r := range o.Replicas {
-		replicas = append(replicas, parse(r))
-		if clusterType(r) != "STATIC" {
-			kind = "STRICT_DNS"
-		}
-	}
-	in["Replicas"], in["ClusterType"] = replicas, kind
+	in["ExtProc"], in["ExtProcType"] = parseAll(o.ExtProc), clusterType(routers)
+	in["Replicas"], in["ClusterType"] = parseAll(o.Replicas), clusterType(o.Replicas)
 	if o.Admin != "" {
-		in["Admin"] = parse(o.Admin)
+		in["Admin"] = parsed(o.Admin)
 	}
 	if err := bootstrapTemplate.Execute(w, in); err != nil {
 		return fmt.Errorf("envoy: render bootstrap: %w", err)
@@ -207,13 +203,25 @@ func WriteBootstrap(w io.Writer, o Options) error {
 	return nil
 }
 
-// clusterType is STATIC for an IP address, STRICT_DNS for a name.
-func clusterType(hostport string) string {
-	a, _ := splitAddr(hostport)
-	if _, err := netip.ParseAddr(a.Host); err == nil {
-		return "STATIC"
+// parsed splits an address that was validated.
+func parsed(s string) addr { a, _ := splitAddr(s); return a }
+
+func parseAll(all []string) (out []addr) {
+	for _, s := range all {
+		out = append(out, parsed(s))
 	}
-	return "STRICT_DNS"
+	return out
+}
+
+// clusterType is STATIC where all addresses have an IP, STRICT_DNS where one has
+// a name.
+func clusterType(all []string) string {
+	for _, s := range all {
+		if _, err := netip.ParseAddr(parsed(s).Host); err != nil {
+			return "STRICT_DNS"
+		}
+	}
+	return "STATIC"
 }
 
 // seconds is d in the form protobuf's JSON mapping wants.

@@ -93,8 +93,19 @@ func TestStandbyAndTLSAreValid(t *testing.T) {
 	}
 }
 
+func TestSeveralRoutersShareOnePriority(t *testing.T) {
+	b := parse(t, []byte(render(t, Options{Replicas: []string{"10.0.0.2:8000"}, ExtProc: []string{"10.0.0.3:9002", "10.0.0.4:9002", "10.0.0.5:9002"}})))
+	c := b.StaticResources.Clusters[1]
+	if all := c.LoadAssignment.Endpoints; len(all) != 1 || len(all[0].LbEndpoints) != 3 || c.GetType().String() != "STATIC" {
+		t.Errorf("%v", c)
+	}
+	if err := (Options{ExtProc: []string{"10.0.0.3:9002", "x"}}).Validate(); err == nil || !strings.Contains(err.Error(), `extproc[1]: "x" is not host:port`) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestReplicasByNameAreResolved(t *testing.T) {
-	b := parse(t, []byte(render(t, Options{Replicas: []string{"vllm-0:8000", "10.0.0.2:8000"}, ExtProc: "warmroute:9002"})))
+	b := parse(t, []byte(render(t, Options{Replicas: []string{"vllm-0:8000", "10.0.0.2:8000"}, ExtProc: []string{"warmroute:9002"}})))
 	for _, c := range b.StaticResources.Clusters {
 		if c.GetType().String() != "STRICT_DNS" {
 			t.Errorf("cluster %s: type %s, want STRICT_DNS", c.Name, c.GetType())

@@ -188,8 +188,8 @@ func (c Config) serverOptions(log *slog.Logger) filter.ServerOptions {
 // envoyOptions fills in what the rest of the configuration says already.
 func (c Config) envoyOptions() envoy.Options {
 	o := c.Envoy
-	if o.ExtProc == "" {
-		o.ExtProc = c.Listen
+	if len(o.ExtProc) == 0 {
+		o.ExtProc = []string{c.Listen}
 	}
 	o.TLS.Enabled = o.TLS.Enabled || c.TLS.Enabled()
 	if len(o.Replicas) == 0 {
@@ -208,6 +208,6 @@ func (c Config) envoyOptions() envoy.Options {
 // defaultEnvoy leaves out what follows from the rest of the configuration.
 func defaultEnvoy() envoy.Options {
 	o := envoy.Options{}.WithDefaults()
-	o.ExtProc = ""
+	o.ExtProc = nil
 	return o
 }

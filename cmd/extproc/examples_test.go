@@ -95,7 +95,7 @@ func TestComposeFileHoldsTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, addr := range append(conf.envoyOptions().Replicas, conf.envoyOptions().ExtProc) {
+	for _, addr := range append(conf.envoyOptions().Replicas, conf.envoyOptions().ExtProc...) {
 		host, _, _ := strings.Cut(addr, ":")
 		if _, ok := c.Services[host]; !ok {
 			t.Errorf("%s is no service of the compose file", host)

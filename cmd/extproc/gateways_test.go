@@ -266,14 +266,14 @@ func TestExampleIstio(t *testing.T) {
 		t.Fatal(err)
 	}
 	local := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
-	o.Listen, o.Admin, o.ExtProc, o.ServedHeader = local(0), local(1), local(2), true
+	o.Listen, o.Admin, o.ExtProc, o.ServedHeader = local(0), local(1), []string{local(2)}, true
 	e, err := testenv.StartEnvoy(t.TempDir(), "envoy", patched(t, bootstrap(t, o), manifests(t, "istio")["EnvoyFilter warmroute"]), o.Listen, o.Admin)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Stop)
 	const picker = "outbound|9002||warmroute.inference.svc.cluster.local"
-	health := picker + "::" + o.ExtProc + "::health_flags::"
+	health := picker + "::" + o.ExtProc[0] + "::health_flags::"
 	for round := range 2 {
 		// Four tokens: what ends within 5 ms without a first token looks like a failure.
 		body := fmt.Sprintf(`{"model":"sim","max_tokens":4,"prompt":%q}`, strings.Repeat(fmt.Sprint("question ", round, " with a long beginning "), 40))
@@ -297,7 +297,7 @@ func serveBehind(t *testing.T, admin string, o envoy.Options) (stop func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "warmroute.yaml")
 	text := fmt.Sprintf("listen: %q\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nfilter: {token_budget: 5s}\nfleet: {replicas: [{address: %q}, {address: %q}]}\n",
-		o.ExtProc, admin, o.Replicas[0], o.Replicas[1])
+		o.ExtProc[0], admin, o.Replicas[0], o.Replicas[1])
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

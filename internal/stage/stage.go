@@ -93,10 +93,10 @@ func (s *Stage) start(ctx context.Context, name string, r *Router, run *Running)
 		return err
 	}
 	local := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
-	o := envoy.Options{Listen: local(0), Admin: local(1), ExtProc: local(2), Replicas: run.Replicas}
+	o := envoy.Options{Listen: local(0), Admin: local(1), ExtProc: []string{local(2)}, Replicas: run.Replicas}
 	if r != nil {
 		run.Router = local(3)
-		if err := s.startRouter(ctx, name, r, o.ExtProc, run); err != nil {
+		if err := s.startRouter(ctx, name, r, o.ExtProc[0], run); err != nil {
 			return err
 		}
 	}

@@ -91,7 +91,7 @@ func openEnvoy(t *testing.T, replicas []string) (url string) {
 	t.Helper()
 	listen, admin := refusing(t), refusing(t)
 	var boot bytes.Buffer
-	if err := envoy.WriteBootstrap(&boot, envoy.Options{Listen: listen, Admin: admin, ExtProc: refusing(t), Replicas: replicas}); err != nil {
+	if err := envoy.WriteBootstrap(&boot, envoy.Options{Listen: listen, Admin: admin, ExtProc: []string{refusing(t)}, Replicas: replicas}); err != nil {
 		t.Fatal(err)
 	}
 	text, rule := boot.String(), "- remove: "+envoy.HeaderDestination

@@ -95,7 +95,7 @@ func start(t *testing.T, s setup) *stack {
 	st.startExtproc()
 	o := s.envoy
 	o.ServedHeader = true
-	o.Listen, o.Admin, o.ExtProc = local(2), local(3), st.listen
+	o.Listen, o.Admin, o.ExtProc = local(2), local(3), []string{st.listen}
 	if !s.upstreamOnly {
 		o.Replicas = append(o.Replicas, st.addrs...)
 	}

@@ -176,7 +176,7 @@ func start(t *testing.T, o options) *stack {
 	s.router = newRouter(t, s.dir, "extproc", s.replicas)
 	s.router.start()
 	a := addresses(t, 2)
-	eo := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: s.router.listen, Mode: o.mode}
+	eo := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: []string{s.router.listen}, Mode: o.mode}
 	if o.standby {
 		s.standby = newRouter(t, s.dir, "standby", s.replicas)
 		s.standby.start()

@@ -99,7 +99,7 @@ func boot(t *testing.T, v version) *fixture {
 	f.writeConfig()
 	f.startExtproc()
 	var b bytes.Buffer
-	o := envoy.Options{Listen: local(2), Admin: local(3), ExtProc: f.listen, ServedHeader: true,
+	o := envoy.Options{Listen: local(2), Admin: local(3), ExtProc: []string{f.listen}, ServedHeader: true,
 		Replicas: []string{f.replicas[0].Addr, f.replicas[1].Addr}}
 	if err := envoy.WriteBootstrap(&b, o); err != nil {
 		t.Fatal(err)
