@@ -482,6 +482,32 @@ func TestAQuickAnswerFromTheCacheIsNoFailure(t *testing.T) {
 	}
 }
 
+// TestAQuickAnswerWhereNothingIsReportedIsNoFailure: the text chain knows the
+// first 16 KiB of a conversation that is cached as a whole, or nothing of it.
+func TestAQuickAnswerWhereNothingIsReportedIsNoFailure(t *testing.T) {
+	reps := replicas(2)
+	for i := range reps {
+		reps[i].Events = nil
+	}
+	r := newRig(t, policy.Config{}, reps...)
+	text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
+	ask := func() Decision {
+		return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: 25600}, new(Work))
+	}
+	home := ""
+	for i := range 10 {
+		d := ask()
+		if home == "" {
+			home = first(d)
+		}
+		if first(d) != home {
+			t.Fatalf("request %d went to %s, the first to %s", i, first(d), home)
+		}
+		r.wait(20 * time.Millisecond) // one engine step, which is seen to end without its status
+		d.Reservation.Release()
+	}
+}
+
 func TestStrangersTrafficCountsAsLoad(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(2)...)
 	reps := replicas(2)

@@ -79,6 +79,7 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 	}
 	terms.Due = terms.Sent + int64(wait*1e9)
 	whole := best.Matched >= blocks*mv.scopes[res.here.scope].BlockSize
+	terms.Guessed = !res.here.events
 	terms.Cached = sentinel != 0 && whole && res.here.heard
 	if whole || !res.here.heard {
 		terms.Sentinel = 0

@@ -14,10 +14,20 @@ type Terms struct {
 	Tokens   int64  // context
 	Sentinel uint64 // content of the prompt's last full block, 0 = no event will tell of its first token
 	Cached   bool   // the replica's events are heard, and this request stores no block
+	Guessed  bool   // the replica reports no blocks: any part of the prompt may be cached there
 }
 
 // guess is the speed the request was charged with.
 func (t *Terms) guess() float64 { return float64(t.Expected) / float64(max(1, t.Model)) }
+
+// soonest is how many ns a request that ends without a first token must have
+// taken at least for not having failed.
+func (t *Terms) soonest() int64 {
+	if t.Guessed {
+		return int64(tooFastLeast)
+	}
+	return max(int64(tooFast*float64(t.Expected)), int64(tooFastLeast))
+}
 
 // Charge is one request's weight on one account. Only its state changes after it
 // is put.
@@ -100,7 +110,7 @@ func (c *Charge) Judge(status int, came bool) (failed bool) {
 	case status > 0, came:
 		a.health.succeeded()
 	case c.terms.Cached: // one token from the cache may take less than any bound, and no event tells it from a failure
-	case now-c.terms.Sent < max(int64(tooFast*float64(c.terms.Expected)), int64(tooFastLeast)):
+	case now-c.terms.Sent < c.terms.soonest():
 		a.health.failed(now)
 		return true
 	}
