@@ -145,7 +145,8 @@ func TestKillingTheRouterFailsNoRequest(t *testing.T) {
 }
 
 func killUnderLoad(t *testing.T, mode envoy.Mode) {
-	st := start(t, setup{replicas: 2, sim: fast(), envoy: envoy.Options{Mode: mode}})
+	frozen := 200 * time.Millisecond // what a frozen router costs a request
+	st := start(t, setup{replicas: 2, sim: fast(), envoy: envoy.Options{Mode: mode, MessageTimeout: frozen}})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex

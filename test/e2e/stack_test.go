@@ -95,6 +95,9 @@ func start(t *testing.T, s setup) *stack {
 	st.startExtproc()
 	o := s.envoy
 	o.ServedHeader = true
+	if o.MessageTimeout == 0 {
+		o.MessageTimeout = 10 * time.Second // a busy machine is not what is tested here
+	}
 	o.Listen, o.Admin, o.ExtProc = local(2), local(3), []string{st.listen}
 	if !s.upstreamOnly {
 		o.Replicas = append(o.Replicas, st.addrs...)
