@@ -61,7 +61,7 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 		o.Learned = learned.New(learned.Options{})
 	}
 	if o.Pressure == nil {
-		o.Pressure = NewPressure(PressureOptions{})
+		o.Pressure = NewPressure(func(model, base string) policy.Pressure { return book.Of(model, base).Pressure })
 	}
 	return &Decider{
 		o: o, now: o.Now, index: x, ledger: l, book: book, learned: o.Learned, pressure: o.Pressure,
@@ -232,7 +232,7 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 	now := d.now()
 	w.Record.Tokens, w.Record.Prompts, w.Record.Blocks = a.TextTokens, 1, len(a.Text)
-	d.learned.Match(mv.tree, a.Text, now, func(h index.HolderID, depth int) {
+	d.learned.Match(mv.tree, a.Text, now, d.Settings(mv).TextTTL, func(h index.HolderID, depth int) {
 		if int(h) < len(mv.byHolder) && mv.byHolder[h] >= 0 {
 			tokens := min(depth*TextBlockTokens, a.TextTokens)
 			w.matched[mv.byHolder[h]] = held{gpu: tokens, reported: tokens, lower: tokens}

@@ -2,6 +2,7 @@ package decision
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,14 +25,20 @@ type rig struct {
 	ledger  *load.Ledger
 	book    *policy.Book
 	decider *Decider
-	lives   map[string]uint64
 	// One publisher at a time per replica, as feed has it: see Ledger.Applied.
-	publishing map[string]*sync.Mutex
+	publishers map[string]*publisher
+}
+
+// publisher is who reports one replica's blocks; mu is held over a batch.
+type publisher struct {
+	mu   sync.Mutex
+	life uint64 // incarnation, 0 = gone
 }
 
 func newRig(t testing.TB, c policy.Config, replicas ...*fleet.Replica) *rig {
 	t.Helper()
-	r := &rig{t: t, now: time.Unix(1_700_000_000, 0), fleet: &fakeFleet{fleet.NewSnapshot(replicas...)}, book: newBook(t, c), lives: map[string]uint64{}, publishing: map[string]*sync.Mutex{}}
+	r := &rig{t: t, now: time.Unix(1_700_000_000, 0), fleet: new(fakeFleet), book: newBook(t, c), publishers: map[string]*publisher{}}
+	r.fleet.set(replicas...)
 	clock := func() time.Time {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -43,8 +50,7 @@ func newRig(t testing.TB, c policy.Config, replicas ...*fleet.Replica) *rig {
 	}
 	t.Cleanup(func() { r.index.Close() })
 	for _, rep := range replicas {
-		r.lives[rep.Addr] = r.index.Begin(index.Holder{Replica: rep.Addr})
-		r.publishing[rep.Addr] = new(sync.Mutex)
+		r.publishers[rep.Addr] = &publisher{life: r.index.Begin(index.Holder{Replica: rep.Addr})}
 	}
 	r.ledger = load.NewLedger(clock)
 	r.decider = New(r.fleet, r.index, r.ledger, r.book, Options{Now: clock})
@@ -106,13 +112,38 @@ func (r *rig) stored(addr string, p chained) {
 		e.Engine = append(e.Engine, uint64(b))
 		e.Content = append(e.Content, prefixhash.Content(b))
 	}
-	r.publishing[addr].Lock()
-	defer r.publishing[addr].Unlock()
-	b := &index.Batch{Holder: index.Holder{Replica: addr}, Incarnation: r.lives[addr], Events: []index.Event{e}}
+	from := r.publishers[addr]
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	if from.life == 0 {
+		return
+	}
+	b := &index.Batch{Holder: index.Holder{Replica: addr}, Incarnation: from.life, Events: []index.Event{e}}
 	if _, err := r.index.Apply(b); err != nil {
 		r.t.Fatal(err)
 	}
 	r.ledger.Applied(b)
+}
+
+// leave is a replica's departure as fleet and feed have it: it is offered no
+// more, its publisher ends, and only then is it forgotten.
+func (r *rig) leave(addr string, remaining ...*fleet.Replica) {
+	r.fleet.set(remaining...)
+	from := r.publishers[addr]
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	from.life = 0
+	r.index.Remove(addr)
+	r.decider.Gone(addr)
+}
+
+// join brings a replica that has left back, with an empty cache.
+func (r *rig) join(addr string, all ...*fleet.Replica) {
+	from := r.publishers[addr]
+	from.mu.Lock()
+	from.life = r.index.Begin(index.Holder{Replica: addr})
+	from.mu.Unlock()
+	r.fleet.set(all...)
 }
 
 func first(d Decision) string {
@@ -521,7 +552,7 @@ func TestStrangersTrafficCountsAsLoad(t *testing.T) {
 			}
 			reps[i] = &c
 		}
-		r.fleet.snap = fleet.NewSnapshot(reps...)
+		r.fleet.set(reps...)
 	}
 	page(4, 12)
 	d, rec := r.ask(prompt(1, 0, 100))
@@ -562,7 +593,7 @@ func TestTheHistogramCalibratesWhereThereAreNoEvents(t *testing.T) {
 		}
 		c := *rep
 		c.Load = []fleet.Load{{At: r.now, TTFTSum: sum, TTFTCount: count}}
-		r.fleet.snap = fleet.NewSnapshot(&c)
+		r.fleet.set(&c)
 	}
 	if s := r.account(rep.Addr).Speed(); s < 2.2 || s > 3.5 {
 		t.Errorf("learned speed %g, the replica is three times slower than modelled", s)
@@ -642,7 +673,7 @@ func TestFilterThenScoreRaisesPressure(t *testing.T) {
 	r.decider.Pressure().Reset("m")
 	gone := replicas(3)
 	gone[1].Ready = false
-	r.fleet.snap = fleet.NewSnapshot(gone...)
+	r.fleet.set(gone...)
 	r.ask(p)
 	if r.decider.Pressure().Of("m", r.now).Raised {
 		t.Error("an offline replica's match counts as a disturbance")
@@ -686,27 +717,73 @@ func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
 	}
 }
 
+// TestDepartureInvalidatesOnce: a departure forgets what was learned of the
+// replica up to it; a departure of nothing, as when a second source reports it
+// too, forgets nothing that was learned since.
 func TestDepartureInvalidatesOnce(t *testing.T) {
-	r := newRig(t, policy.Config{}, replicas(2)...)
-	d, _ := r.ask(prompt(1, 0, 100))
-	old := r.account(first(d))
-	r.index.Remove(first(d))
-	r.decider.Gone(first(d))
-	r.decider.Gone(first(d))
+	all := replicas(2)
+	for i := range all {
+		all[i].Events = nil
+	}
+	r := newRig(t, policy.Config{}, all...)
+	text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
+	ask := func() Decision {
+		t.Helper()
+		return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work))
+	}
+	d := ask()
+	home := first(d)
+	old := r.account(home)
+	r.decider.Gone(home)
 	d.Reservation.Release()
 	if old.InFlight() != 0 {
 		t.Error("the charge on the account that was dropped stays")
 	}
-	if r.account(first(d)) == old {
+	if r.account(home) == old {
 		t.Error("the replica's load outlived it")
 	}
+	if again := ask(); again.Reason != ReasonLearnedCold {
+		t.Errorf("after the departure: %+v, want nothing learned", again)
+	} else {
+		again.Reservation.Release()
+	}
+
+	// The replica is back and has served the text; no request is charged to it.
+	r.decider.Gone(home)
+	r.wait(time.Second)
+	mv, _ := r.decider.Find("m", "")
+	r.decider.learned.Observe(mv.tree, text, r.index.ID(index.Holder{Replica: home}), r.decider.now(), time.Minute)
+	r.wait(time.Second)
+	r.ledger.Drop(home)
+	r.decider.Gone(home) // a second word of the first departure
+	if d = ask(); d.Reason != ReasonLearned || first(d) != home {
+		t.Errorf("%+v, want %s: a departure of nothing has forgotten what was learned since", d, home)
+	}
+	d.Reservation.Release()
 }
 
 // TestConcurrentDecisions is 64 goroutines deciding, ending requests and
-// publishing events at once.
+// publishing events at once, while one replica after the other leaves and returns.
 func TestConcurrentDecisions(t *testing.T) {
-	r := newRig(t, policy.Config{}, replicas(8)...)
+	all := replicas(8)
+	r := newRig(t, policy.Config{}, all...)
 	var wg sync.WaitGroup
+	deciding, departures := make(chan struct{}), make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { departures <- n }()
+		for ; ; n++ {
+			select {
+			case <-deciding:
+				return
+			default:
+			}
+			at := n % len(all)
+			r.leave(all[at].Addr, slices.Concat(all[:at], all[at+1:])...)
+			r.wait(time.Millisecond)
+			r.join(all[at].Addr, all...)
+		}
+	}()
 	for g := range 64 {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), 1))
@@ -734,6 +811,10 @@ func TestConcurrentDecisions(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	close(deciding)
+	if n := <-departures; n == 0 {
+		t.Error("no replica left while requests were decided")
+	}
 	for h, l := range r.ledger.All() {
 		if l.InFlight() != 0 || l.Awaiting() != 0 || l.Pending() != 0 || l.Live() != 0 || l.Watched() != 0 {
 			t.Errorf("%v: in flight %d, awaiting %d, pending %g, live %d, sentinels %d", h, l.InFlight(), l.Awaiting(), l.Pending(), l.Live(), l.Watched())

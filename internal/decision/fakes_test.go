@@ -2,6 +2,7 @@ package decision
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"warmroute/internal/fleet"
@@ -9,9 +10,13 @@ import (
 )
 
 // fakeFleet is a fleet that changes when told to.
-type fakeFleet struct{ snap *fleet.Snapshot }
+type fakeFleet struct {
+	snap atomic.Pointer[fleet.Snapshot]
+}
 
-func (f *fakeFleet) Snapshot() *fleet.Snapshot { return f.snap }
+func (f *fakeFleet) Snapshot() *fleet.Snapshot { return f.snap.Load() }
+
+func (f *fakeFleet) set(replicas ...*fleet.Replica) { f.snap.Store(fleet.NewSnapshot(replicas...)) }
 
 const blockSize = 16
 

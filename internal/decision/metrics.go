@@ -4,7 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 var (
 	descRecent = prometheus.NewDesc("warmroute_pressure_recent",
-		"Decisions of the last minute, since the last reset, in which a load guard overrode a hot match. For autoscalers.", []string{"model"}, nil)
+		"Decisions within pressure_window_seconds, since the last reset, in which a load guard overrode a hot match. For autoscalers.", []string{"model"}, nil)
 	descDisturbed = prometheus.NewDesc("warmroute_pressure_disturbed_total",
 		"Decisions in which a load guard overrode a hot match.", []string{"model"}, nil)
 )

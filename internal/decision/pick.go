@@ -53,7 +53,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	best := w.ranked[0]
 	d.speculate(a, mv, w, res)
 	if set.Disturbed(best, in, w.cands, w.scores) {
-		d.pressure.Raise(mv.model.ID, now)
+		d.pressure.Raise(mv.model.ID, mv.model.Base, now)
 	}
 	w.Record.Predicted = w.cands[best].Matched
 	return Decision{
@@ -142,7 +142,7 @@ func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
 		c.text = true
 		c.keys = speculated.Get().(*[]prefixhash.Key)
 		*c.keys = append((*c.keys)[:0], a.Text...)
-		d.learned.Observe(mv.tree, a.Text, res.here.holder, d.now())
+		d.learned.Observe(mv.tree, a.Text, res.here.holder, d.now(), d.Settings(mv).TextTTL)
 	case a.Prompts != nil && !a.Cacheless && res.here.events:
 		w.chain(a, mv, res.here.scope)
 		keys := w.keys

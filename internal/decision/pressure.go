@@ -6,13 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// PressureOptions configures a Pressure. Zero values are the defaults.
-type PressureOptions struct {
-	Window    time.Duration // how long an occurrence counts; default 1 min
-	Threshold int           // occurrences from which on a model is under pressure; default 1
-}
+	"warmroute/internal/policy"
+)
 
 // parts a window is divided into: an occurrence ends at most a sixtieth of the
 // window early or late, and a model costs a fixed amount of memory however many
@@ -30,8 +26,7 @@ const (
 
 // Pressure is the signal of all models.
 type Pressure struct {
-	o      PressureOptions
-	part   time.Duration
+	limits func(model, base string) policy.Pressure   // those in force now
 	models atomic.Pointer[map[string]*pressureWindow] // replaced, never changed
 	mu     sync.Mutex                                 // held to replace models
 }
@@ -39,31 +34,33 @@ type Pressure struct {
 // pressureWindow counts a model's occurrences in parts of the rolling window, each in
 // the place of its number modulo parts, which has the number beside the count.
 type pressureWindow struct {
+	base   string        // the model's base, whose settings are its own where it has none
+	part   time.Duration // length of a part
 	counts [parts]atomic.Uint64
+	before uint64 // occurrences counted in windows of another length
 	total  atomic.Uint64
 }
 
-// NewPressure returns a signal without pressure.
-func NewPressure(o PressureOptions) *Pressure {
-	if o.Window <= 0 {
-		o.Window = time.Minute
-	}
-	if o.Threshold <= 0 {
-		o.Threshold = 1
-	}
-	g := &Pressure{o: o, part: max(leastPart, o.Window/parts)}
+// NewPressure returns a signal without pressure. limits gives those of a model
+// by its names, as policy.Book.Of does; they may change at any time.
+func NewPressure(limits func(model, base string) policy.Pressure) *Pressure {
+	g := &Pressure{limits: limits}
 	g.models.Store(&map[string]*pressureWindow{})
 	return g
 }
 
+// partOf is the length of the parts of a window.
+func partOf(window time.Duration) time.Duration { return max(leastPart, window/parts) }
+
 // Raise counts an occurrence. model must be one that is served, never just a
-// client's word.
-func (g *Pressure) Raise(model string, now time.Time) {
+// client's word; base is the model it is an adapter or alias of.
+func (g *Pressure) Raise(model, base string, now time.Time) {
+	part := partOf(g.limits(model, base).Window)
 	w := (*g.models.Load())[model]
-	if w == nil {
-		w = g.add(model)
+	if w == nil || w.part != part {
+		w = g.add(model, base, part)
 	}
-	n := g.number(now)
+	n := w.number(now)
 	place := &w.counts[n%parts]
 	for {
 		old := place.Load()
@@ -82,20 +79,25 @@ func (g *Pressure) Raise(model string, now time.Time) {
 }
 
 // number is the number of the part that now is in.
-func (g *Pressure) number(now time.Time) uint64 {
-	return uint64(max(0, now.UnixNano()) / int64(g.part))
+func (w *pressureWindow) number(now time.Time) uint64 {
+	return uint64(max(0, now.UnixNano()) / int64(w.part))
 }
 
-// add makes a model's window, unless it is there by now.
-func (g *Pressure) add(model string) *pressureWindow {
+// add makes a model's window, unless it is there by now. A window of another
+// length begins without occurrences.
+func (g *Pressure) add(model, base string, part time.Duration) *pressureWindow {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	models := *g.models.Load()
-	if w := models[model]; w != nil {
-		return w
+	old := models[model]
+	if old != nil && old.part == part {
+		return old
+	}
+	w := &pressureWindow{base: base, part: part}
+	if old != nil {
+		w.before = old.before + old.total.Load()
 	}
 	models = maps.Clone(models)
-	w := &pressureWindow{}
 	models[model] = w
 	g.models.Store(&models)
 	return w
@@ -125,14 +127,15 @@ func (g *Pressure) Of(model string, now time.Time) PressureState {
 	if w == nil {
 		return PressureState{Model: model}
 	}
-	s := PressureState{Model: model, Total: w.total.Load()}
-	n := g.number(now)
+	limits := g.limits(model, w.base)
+	s := PressureState{Model: model, Total: w.before + w.total.Load()}
+	n, span := w.number(now), uint64(min(parts, limits.Window/w.part))
 	for i := range w.counts {
-		if c := w.counts[i].Load(); c>>countBits+parts > n {
+		if c := w.counts[i].Load(); c>>countBits+span > n {
 			s.Recent += int(c & countMask)
 		}
 	}
-	s.Raised = s.Recent >= g.o.Threshold
+	s.Raised = s.Recent >= limits.Threshold
 	return s
 }
 

@@ -145,7 +145,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	r.here = at
 	switch {
 	case r.speculation.text:
-		d.learned.Observe(r.mv.tree, *r.speculation.keys, at.holder, now)
+		d.learned.Observe(r.mv.tree, *r.speculation.keys, at.holder, now, d.Settings(r.mv).TextTTL)
 	case at.scope == from.scope:
 		r.speculate(at, time.Unix(0, terms.Due))
 	}

@@ -37,8 +37,8 @@ func newTree(o *Options) *tree {
 
 // observe names h on the whole path, deepest first, so that no node becomes
 // newer than its parent.
-func (t *tree) observe(chain []prefixhash.Key, h index.HolderID, now int64) {
-	t.expire(now)
+func (t *tree) observe(chain []prefixhash.Key, h index.HolderID, now int64, ttl time.Duration) {
+	t.expire(now, ttl)
 	added := 0.0
 	for i := len(chain) - 1; i >= 0; i-- {
 		n := t.nodes[chain[i]]
@@ -58,10 +58,10 @@ func (t *tree) observe(chain []prefixhash.Key, h index.HolderID, now int64) {
 	}
 }
 
-// expire drops what is older than TTL. Ancestors go with their last descendant
+// expire drops what is older than ttl. Ancestors go with their last descendant
 // or after it, never before.
-func (t *tree) expire(now int64) {
-	for t.oldest != nil && now-t.oldest.seen > int64(t.o.TTL) {
+func (t *tree) expire(now int64, ttl time.Duration) {
+	for t.oldest != nil && now-t.oldest.seen > int64(ttl) {
 		t.drop(t.oldest, now)
 	}
 }
@@ -69,10 +69,10 @@ func (t *tree) expire(now int64) {
 // match walks down the chain and calls yield with each holder that is named on
 // the path and alive, and the depth it is named at; of one holder the last call
 // is the deepest. It returns how far the path is known.
-func (t *tree) match(chain []prefixhash.Key, now int64, gone map[index.HolderID]int64, yield func(h index.HolderID, depth int)) {
+func (t *tree) match(chain []prefixhash.Key, now int64, ttl time.Duration, gone map[index.HolderID]int64, yield func(h index.HolderID, depth int)) {
 	for i, key := range chain {
 		n := t.nodes[key]
-		if n == nil || now-n.seen > int64(t.o.TTL) {
+		if n == nil || now-n.seen > int64(ttl) {
 			return
 		}
 		if left, ok := gone[n.holder]; ok && n.seen <= left {

@@ -12,15 +12,11 @@ import (
 
 // Options bound Trees. Zero values are the defaults.
 type Options struct {
-	TTL        time.Duration // default 5 min: engines evict what nobody asks for
 	HalfLife   time.Duration // of weights; default 2 min
 	MaxEntries int           // nodes per model; default 65,536, about 8 MiB
 }
 
 func (o Options) withDefaults() Options {
-	if o.TTL <= 0 {
-		o.TTL = 5 * time.Minute
-	}
 	if o.HalfLife <= 0 {
 		o.HalfLife = 2 * time.Minute
 	}
@@ -39,6 +35,8 @@ type Trees struct {
 	mu    sync.Mutex
 	trees map[Model]*tree
 
+	longest atomic.Int64 // TTL of any model so far, nanoseconds
+
 	leave sync.Mutex // one Invalidate at a time
 	gone  atomic.Pointer[map[index.HolderID]int64]
 }
@@ -50,9 +48,9 @@ func New(o Options) *Trees {
 	return t
 }
 
-// Observe notes that h served a request with this chain at now. An empty chain
-// is nothing to note.
-func (t *Trees) Observe(m Model, chain []prefixhash.Key, h index.HolderID, now time.Time) {
+// Observe notes that h served a request with this chain at now, and forgets what
+// is older than ttl, the model's. An empty chain is nothing to note.
+func (t *Trees) Observe(m Model, chain []prefixhash.Key, h index.HolderID, now time.Time, ttl time.Duration) {
 	if len(chain) == 0 {
 		return
 	}
@@ -63,20 +61,21 @@ func (t *Trees) Observe(m Model, chain []prefixhash.Key, h index.HolderID, now t
 		of = newTree(&t.o)
 		t.trees[m] = of
 	}
-	of.observe(chain, h, nanos(now))
+	t.longest.Store(max(t.longest.Load(), int64(ttl)))
+	of.observe(chain, h, nanos(now), ttl)
 }
 
 // Match calls yield, in order of depth, with the holders that are named on the
-// chain's path and how many of its keys lie above: the last call for a holder
-// is the deepest. yield must not call back.
-func (t *Trees) Match(m Model, chain []prefixhash.Key, now time.Time, yield func(h index.HolderID, depth int)) {
+// chain's path, not longer than ttl ago, and how many of its keys lie above: the
+// last call for a holder is the deepest. yield must not call back.
+func (t *Trees) Match(m Model, chain []prefixhash.Key, now time.Time, ttl time.Duration, yield func(h index.HolderID, depth int)) {
 	if len(chain) == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if of := t.trees[m]; of != nil {
-		of.match(chain, nanos(now), *t.gone.Load(), yield)
+		of.match(chain, nanos(now), ttl, *t.gone.Load(), yield)
 	}
 }
 
@@ -97,7 +96,7 @@ func (t *Trees) Invalidate(now time.Time, holders ...index.HolderID) {
 	t.leave.Lock()
 	defer t.leave.Unlock()
 	gone := maps.Clone(*t.gone.Load())
-	maps.DeleteFunc(gone, func(_ index.HolderID, at int64) bool { return nanos(now)-at > int64(t.o.TTL) })
+	maps.DeleteFunc(gone, func(_ index.HolderID, at int64) bool { return nanos(now)-at > t.longest.Load() })
 	for _, h := range holders {
 		gone[h] = nanos(now)
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Overrides is what an operator has set of Settings. What is nil was not set
@@ -19,6 +20,9 @@ type Overrides struct {
 	BalanceAbs     *int                `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty"`
 	BalanceRel     *float64            `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty"`
 	SpreadTies     *bool               `yaml:"spread_ties,omitempty" json:"spread_ties,omitempty"`
+	TextTTL        *float64            `yaml:"text_ttl_seconds,omitempty" json:"text_ttl_seconds,omitempty"`
+	PressureWindow *float64            `yaml:"pressure_window_seconds,omitempty" json:"pressure_window_seconds,omitempty"`
+	PressureFrom   *int                `yaml:"pressure_threshold,omitempty" json:"pressure_threshold,omitempty"`
 	TTFT           map[string]*float64 `yaml:"ttft,omitempty" json:"ttft,omitempty"` // constants of the score by name
 }
 
@@ -85,6 +89,15 @@ func (o Overrides) problems(at string) []error {
 	if v := o.BalanceRel; v != nil && !(*v == 0 || *v >= 1 && finite(*v)) {
 		bad("balance_rel_threshold", *v, "0 (no relative limit) or at least 1")
 	}
+	if v := o.TextTTL; v != nil && !(*v > 0 && *v <= longest) {
+		bad("text_ttl_seconds", *v, "above 0 and at most a week")
+	}
+	if v := o.PressureWindow; v != nil && !(*v >= 1 && *v <= longest) {
+		bad("pressure_window_seconds", *v, "from 1 to a week")
+	}
+	if v := o.PressureFrom; v != nil && *v < 1 {
+		bad("pressure_threshold", *v, "1 or more")
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.TTFT)) {
 		c, ok := constants[name]
 		v := o.TTFT[name]
@@ -104,6 +117,9 @@ func (o Overrides) problems(at string) []error {
 	return problems
 }
 
+// longest is the longest span that can be set, in seconds.
+const longest = 7 * 24 * 3600
+
 func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
 
 // over lays o over s.
@@ -115,6 +131,9 @@ func (o Overrides) over(s Settings) Settings {
 	lay(&s.Balance.Abs, o.BalanceAbs)
 	lay(&s.Balance.Rel, o.BalanceRel)
 	lay(&s.Balance.Spread, o.SpreadTies)
+	laySpan(&s.TextTTL, o.TextTTL)
+	laySpan(&s.Pressure.Window, o.PressureWindow)
+	lay(&s.Pressure.Threshold, o.PressureFrom)
 	for name, v := range o.TTFT {
 		lay(constants[name].of(&s.TTFT), v)
 	}
@@ -127,10 +146,17 @@ func lay[T any](to *T, v *T) {
 	}
 }
 
+func laySpan(to *time.Duration, seconds *float64) {
+	if seconds != nil {
+		*to = time.Duration(*seconds * float64(time.Second))
+	}
+}
+
 // clone copies o with everything it points to.
 func (o Overrides) clone() Overrides {
 	o.RoutePolicy, o.HintWhenCold, o.MaxTTFT = again(o.RoutePolicy), again(o.HintWhenCold), again(o.MaxTTFT)
 	o.MinPrefixMatch, o.BalanceAbs, o.BalanceRel, o.SpreadTies = again(o.MinPrefixMatch), again(o.BalanceAbs), again(o.BalanceRel), again(o.SpreadTies)
+	o.TextTTL, o.PressureWindow, o.PressureFrom = again(o.TextTTL), again(o.PressureWindow), again(o.PressureFrom)
 	constants := make(map[string]*float64, len(o.TTFT))
 	for name, v := range o.TTFT {
 		constants[name] = again(v)

@@ -1,5 +1,7 @@
 package policy
 
+import "time"
+
 // Kind names a policy.
 type Kind string
 
@@ -13,16 +15,26 @@ const (
 // Settings is how requests of one model are judged. It is immutable.
 type Settings struct {
 	Kind     Kind
-	HintCold bool    // name a replica for requests nobody has a prefix of, too
-	MaxTTFT  float64 // seconds to the first token beyond which no replica is named; 0 = no limit
-	Balance  Balance // for filter-then-score; MinMatch also says what counts as a hot match
-	TTFT     TTFT    // for ttft; its prefill constants also price load under filter-then-score
-	Version  uint64  // of the Book it came from
+	HintCold bool          // name a replica for requests nobody has a prefix of, too
+	MaxTTFT  float64       // seconds to the first token beyond which no replica is named; 0 = no limit
+	Balance  Balance       // for filter-then-score; MinMatch also says what counts as a hot match
+	TTFT     TTFT          // for ttft; its prefill constants also price load under filter-then-score
+	TextTTL  time.Duration // how long what was learned of where a text went counts
+	Pressure Pressure
+	Version  uint64 // of the Book it came from
+}
+
+// Pressure says when a model counts as under pressure: when load guards have
+// overridden at least Threshold hot matches within Window.
+type Pressure struct {
+	Window    time.Duration
+	Threshold int
 }
 
 // DefaultSettings are those of a model nobody has set anything for.
 func DefaultSettings() Settings {
-	return Settings{Kind: KindTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT()}
+	return Settings{Kind: KindTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT(),
+		TextTTL: 5 * time.Minute, Pressure: Pressure{Window: time.Minute, Threshold: 1}}
 }
 
 // Pick ranks the candidates by the policy; see TTFT.Pick and Balance.Pick.

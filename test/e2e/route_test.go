@@ -61,7 +61,8 @@ func (st *stack) predicted() float64 {
 	return sum
 }
 
-// TestUnrelatedPromptsSpread: the negative control.
+// TestUnrelatedPromptsSpread: the negative control. Nobody holds any of them,
+// and every decision says so.
 func TestUnrelatedPromptsSpread(t *testing.T) {
 	st := start(t, setup{replicas: 4, sim: fast()})
 	count := map[string]int{}
@@ -76,7 +77,12 @@ func TestUnrelatedPromptsSpread(t *testing.T) {
 	if len(count) != 4 {
 		t.Errorf("%d of 4 replicas were used: %v", len(count), count)
 	}
-	st.wantReasons(80, 1)
+	if reasons := st.wantReasons(80, 1); reasons["cold"] != 80 {
+		t.Errorf("want 80 cold decisions: %v", reasons)
+	}
+	if predicted := st.predicted(); predicted != 0 {
+		t.Errorf("%v cached tokens predicted", predicted)
+	}
 }
 
 // TestBadBodiesPassUntouched: warmroute has no opinion, the replica answers.
