@@ -17,14 +17,14 @@ import (
 
 	"go.uber.org/goleak"
 
-	"warmroute/internal/polsim"
-	"warmroute/internal/stage"
+	"warmroute/internal/simulator"
+	"warmroute/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // prompt is the token ids of a request's body.
-func prompt(t *testing.T, blockSize int, r *polsim.Request) []int32 {
+func prompt(t *testing.T, blockSize int, r *simulator.Request) []int32 {
 	t.Helper()
 	b, err := body("m", blockSize, r)
 	if err != nil {
@@ -53,7 +53,7 @@ func TestTraffic(t *testing.T) {
 			t.Fatalf("request %d differs between two traces of a seed", i)
 		}
 		ids := prompt(t, 16, x)
-		if len(ids) != 16*len(x.Blocks) || x.Input != polsim.Block*len(x.Blocks) {
+		if len(ids) != 16*len(x.Blocks) || x.Input != simulator.Block*len(x.Blocks) {
 			t.Fatalf("request %d has %d ids and %d tokens for %d blocks", i, len(ids), x.Input, len(x.Blocks))
 		}
 		if i == 0 {
@@ -81,11 +81,11 @@ func streams(bad bool, served *atomic.Int64) http.HandlerFunc {
 	}
 }
 
-func testClient(t *testing.T, trace *polsim.Trace, h http.HandlerFunc) *client {
+func testClient(t *testing.T, trace *simulator.Trace, h http.HandlerFunc) *client {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	c, err := newClient(srv.URL, stage.Fleet{Model: "m", BlockSize: 16}, trace)
+	c, err := newClient(srv.URL, testenv.Fleet{Model: "m", BlockSize: 16}, trace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func passes(live, sim [3]int) []*pass {
 	for i, c := range contenders {
 		out = append(out, &pass{
 			policy: c.name, load: 0.7, ttft: []time.Duration{time.Duration(live[i]) * time.Millisecond},
-			sim: polsim.Result{Mean: float64(sim[i]) / 1000},
+			sim: simulator.Result{Mean: float64(sim[i]) / 1000},
 		})
 	}
 	return out
@@ -205,7 +205,7 @@ func TestSimulate(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := makeTrace(600, o.seed)
-	full := polsim.Saturation(trace, o.fleet.Replicas, hardware(o.fleet))
+	full := simulator.Saturation(trace, o.fleet.Replicas, hardware(o.fleet))
 	var p []*pass
 	for _, c := range contenders {
 		r, err := simulate(o.fleet, c, trace, 0.9*full, o.seed)

@@ -6,8 +6,8 @@ import (
 	"io"
 	"time"
 
-	"warmroute/internal/polsim"
-	"warmroute/internal/stage"
+	"warmroute/internal/simulator"
+	"warmroute/internal/testenv"
 )
 
 // pass is one policy at one load, in time and in the simulation.
@@ -18,8 +18,8 @@ type pass struct {
 	failed   int
 	err      error // of a request that failed
 	busy     float64
-	replicas []stage.Counters
-	sim      polsim.Result
+	replicas []testenv.Counters
+	sim      simulator.Result
 }
 
 // mean time to first token in seconds.
@@ -41,7 +41,7 @@ type measurement struct {
 
 // measure calibrates, plays every pass and simulates each.
 func measure(ctx context.Context, dir string, o options, log io.Writer) (*measurement, error) {
-	st := &stage.Stage{Dir: dir, Fleet: o.fleet}
+	st := &testenv.Stage{Dir: dir, Fleet: o.fleet}
 	if err := st.Build(ctx); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ const queued = 32
 const fewest = 8
 
 // calibrate finds the baseline's throughput with every replica's queue filled.
-func (m *measurement) calibrate(ctx context.Context, st *stage.Stage, o options) error {
+func (m *measurement) calibrate(ctx context.Context, st *testenv.Stage, o options) error {
 	run, err := st.Start(ctx, "calibration", nil)
 	if err != nil {
 		return err
@@ -109,10 +109,10 @@ func (m *measurement) calibrate(ctx context.Context, st *stage.Stage, o options)
 }
 
 // play plays the trace once, on processes of its own.
-func play(ctx context.Context, st *stage.Stage, c contender, t *polsim.Trace, rate float64) (*pass, error) {
-	var router *stage.Router
+func play(ctx context.Context, st *testenv.Stage, c contender, t *simulator.Trace, rate float64) (*pass, error) {
+	var router *testenv.Router
 	if c.kind != "" {
-		router = &stage.Router{Policy: c.settings(st.Fleet.PrefillRate)}
+		router = &testenv.Router{Policy: c.settings(st.Fleet.PrefillRate)}
 	}
 	run, err := st.Start(ctx, fmt.Sprintf("%s-%.0f", c.name, rate), router)
 	if err != nil {
@@ -130,7 +130,7 @@ func play(ctx context.Context, st *stage.Stage, c contender, t *polsim.Trace, ra
 	}
 	p := &pass{policy: c.name, ttft: seen.ttft, failed: seen.failed, err: seen.err, busy: busy}
 	for _, addr := range run.Replicas {
-		counted, err := stage.Count(ctx, addr)
+		counted, err := testenv.Count(ctx, addr)
 		if err != nil {
 			return nil, err
 		}

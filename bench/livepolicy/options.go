@@ -6,12 +6,12 @@ import (
 	"io"
 	"time"
 
-	"warmroute/internal/stage"
+	"warmroute/internal/testenv"
 )
 
 // options is the command line: the engines and how long to measure.
 type options struct {
-	fleet     stage.Fleet
+	fleet     testenv.Fleet
 	pass      time.Duration // arrivals of one pass
 	calibrate time.Duration
 	seed      uint64
@@ -24,7 +24,7 @@ var loads = []float64{0.7, 0.9}
 // replicas are the simulation's H100s, a block of 16 tokens for its of 512: as
 // many blocks in the cache, as many in a step. A prompt has 46 on average, which take 0.09 s to compute.
 func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{fleet: stage.Fleet{Replicas: 4, Blocks: 782, BlockSize: 16, MaxModelLen: 12_000, DecodeRate: 200, StepTokens: 256, Model: "live"}}
+	o := options{fleet: testenv.Fleet{Replicas: 4, Blocks: 782, BlockSize: 16, MaxModelLen: 12_000, DecodeRate: 200, StepTokens: 256, Model: "live"}}
 	flags := flag.NewFlagSet("livepolicy", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Float64Var(&o.fleet.PrefillRate, "prefill-rate", 8000, "prompt tokens per second of a replica")

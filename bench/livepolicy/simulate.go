@@ -2,9 +2,9 @@ package main
 
 import (
 	"warmroute/internal/policy"
-	"warmroute/internal/policycli"
-	"warmroute/internal/polsim"
-	"warmroute/internal/stage"
+	"warmroute/internal/simulator"
+	"warmroute/internal/simulator/brain"
+	"warmroute/internal/testenv"
 )
 
 // contender is one policy, through Envoy and in the simulation.
@@ -28,28 +28,28 @@ func (c contender) settings(rate float64) policy.Overrides {
 }
 
 // hardware is the fleet's engine in the simulation's tokens, of which
-// polsim.Block are a block.
-func hardware(f stage.Fleet) polsim.Hardware {
-	scale := float64(polsim.Block) / float64(f.BlockSize)
-	return polsim.Hardware{
+// simulator.Block are a block.
+func hardware(f testenv.Fleet) simulator.Hardware {
+	scale := float64(simulator.Block) / float64(f.BlockSize)
+	return simulator.Hardware{
 		PrefillToken: 1 / f.PrefillRate / scale,
 		Step:         1 / f.DecodeRate,
 		Budget:       int(float64(f.StepTokens) * scale),
 		Sequences:    256, // vLLM's default
-		Capacity:     (f.Blocks - 1) * polsim.Block,
+		Capacity:     (f.Blocks - 1) * simulator.Block,
 	}
 }
 
 // simulate runs the trace through the simulation. Every request counts.
-func simulate(f stage.Fleet, c contender, t *polsim.Trace, rate float64, seed uint64) (polsim.Result, error) {
-	cfg := polsim.Config{Replicas: f.Replicas, Hardware: hardware(f), Seed: seed, Warm: 1e-9, Policy: polsim.Rivals["p2c"]}
+func simulate(f testenv.Fleet, c contender, t *simulator.Trace, rate float64, seed uint64) (simulator.Result, error) {
+	cfg := simulator.Config{Replicas: f.Replicas, Hardware: hardware(f), Seed: seed, Warm: 1e-9, Policy: simulator.Rivals["p2c"]}
 	if c.kind != "" {
 		settings := policy.Config{Overrides: c.settings(1 / cfg.Hardware.PrefillToken)}
-		p, err := policycli.Judge(policycli.Options{Replicas: f.Replicas, Block: polsim.Block, Seed: seed, Policy: settings})
+		p, err := brain.Judge(brain.Options{Replicas: f.Replicas, Block: simulator.Block, Seed: seed, Policy: settings})
 		if err != nil {
-			return polsim.Result{}, err
+			return simulator.Result{}, err
 		}
-		cfg.Policy = func(*polsim.Sim) polsim.Policy { return p }
+		cfg.Policy = func(*simulator.Sim) simulator.Policy { return p }
 	}
-	return polsim.New(cfg, t, rate).Run(), nil
+	return simulator.New(cfg, t, rate).Run(), nil
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"warmroute/internal/stage"
+	"warmroute/internal/testenv"
 )
 
 // table writes Markdown: what was measured, beside what the simulation says.
@@ -20,11 +20,11 @@ func (m *measurement) table(w io.Writer) error {
 	for _, passes := range m.passes {
 		base := passes[0]
 		for _, p := range passes {
-			p50, p99 := stage.Quantile(p.ttft, 0.5), stage.Quantile(p.ttft, 0.99)
+			p50, p99 := testenv.Quantile(p.ttft, 0.5), testenv.Quantile(p.ttft, 0.99)
 			fmt.Fprintf(&b, "| %.0f %% | %s | %.1f %% | %.0f ms | %.3f | %d ms | %d ms | %.3f | %s | %d | %.0f %% | %.1f %% | %.0f ms | %.3f |\n",
-				100*p.load, p.policy, 100*stage.HitRate(p.replicas), 1000*p.mean(), p.mean()/base.mean(),
-				p50.Milliseconds(), p99.Milliseconds(), p99.Seconds()/stage.Quantile(base.ttft, 0.99).Seconds(),
-				stage.Requests(p.replicas), p.failed, 100*p.busy, 100*p.sim.Hit, 1000*p.sim.Mean, p.sim.Mean/base.sim.Mean)
+				100*p.load, p.policy, 100*testenv.HitRate(p.replicas), 1000*p.mean(), p.mean()/base.mean(),
+				p50.Milliseconds(), p99.Milliseconds(), p99.Seconds()/testenv.Quantile(base.ttft, 0.99).Seconds(),
+				testenv.Requests(p.replicas), p.failed, 100*p.busy, 100*p.sim.Hit, 1000*p.sim.Mean, p.sim.Mean/base.sim.Mean)
 		}
 	}
 	b.WriteString("\n")

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"warmroute/internal/polsim"
-	"warmroute/internal/stage"
+	"warmroute/internal/simulator"
+	"warmroute/internal/testenv"
 )
 
 // answerScale makes answers as much shorter as blocks are (512 tokens to 16).
@@ -23,14 +23,14 @@ const lead = 600
 // makeTrace is a part of the simulation's seeded trace, n requests in
 // conversations behind shared system prompts with Poisson arrivals, prompts made
 // of whole blocks.
-func makeTrace(n int, seed uint64) *polsim.Trace {
-	t := polsim.Synthetic(lead+n, seed)
+func makeTrace(n int, seed uint64) *simulator.Trace {
+	t := simulator.Synthetic(lead+n, seed)
 	t.Requests = t.Requests[lead:]
 	t.Duration = t.Requests[n-1].At - t.Requests[0].At
 	for i := range t.Requests {
 		r := &t.Requests[i]
 		r.ID = i
-		r.Input = len(r.Blocks) * polsim.Block
+		r.Input = len(r.Blocks) * simulator.Block
 		r.Output = 1 + r.Output/answerScale
 	}
 	return t
@@ -38,7 +38,7 @@ func makeTrace(n int, seed uint64) *polsim.Trace {
 
 // body is a request for a streamed completion of token ids: each block of the
 // trace is blockSize ids that no other block has.
-func body(model string, blockSize int, r *polsim.Request) ([]byte, error) {
+func body(model string, blockSize int, r *simulator.Request) ([]byte, error) {
 	ids := make([]int32, 0, len(r.Blocks)*blockSize)
 	for _, b := range r.Blocks {
 		for i := range blockSize {
@@ -55,7 +55,7 @@ type client struct {
 	http   *http.Client
 }
 
-func newClient(url string, f stage.Fleet, t *polsim.Trace) (*client, error) {
+func newClient(url string, f testenv.Fleet, t *simulator.Trace) (*client, error) {
 	c := &client{url: url + "/v1/completions", http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: len(t.Requests)}}}
 	for i := range t.Requests {
 		b, err := body(f.Model, f.BlockSize, &t.Requests[i])
@@ -74,7 +74,7 @@ type outcome struct {
 	err    error // of one that failed
 }
 
-func (o *outcome) add(a stage.Answer, err error) {
+func (o *outcome) add(a testenv.Answer, err error) {
 	if err != nil {
 		o.failed++
 		o.err = err
@@ -85,7 +85,7 @@ func (o *outcome) add(a stage.Answer, err error) {
 
 // open sends each request when it is due, at rate requests per second in all,
 // whatever became of the others, and waits for the last answer.
-func (c *client) open(ctx context.Context, t *polsim.Trace, rate float64) *outcome {
+func (c *client) open(ctx context.Context, t *simulator.Trace, rate float64) *outcome {
 	defer c.http.CloseIdleConnections()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -102,7 +102,7 @@ func (c *client) open(ctx context.Context, t *polsim.Trace, rate float64) *outco
 			break
 		}
 		wg.Go(func() {
-			a, err := stage.Ask(ctx, c.http, c.url, c.bodies[i])
+			a, err := testenv.Ask(ctx, c.http, c.url, c.bodies[i])
 			mu.Lock()
 			defer mu.Unlock()
 			o.add(a, err)
@@ -126,7 +126,7 @@ func (c *client) closed(ctx context.Context, inFlight int, d time.Duration) (flo
 	for range inFlight {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(c.bodies)); i = next.Add(1) - 1 {
-				a, err := stage.Ask(ctx, c.http, c.url, c.bodies[i])
+				a, err := testenv.Ask(ctx, c.http, c.url, c.bodies[i])
 				if ctx.Err() != nil {
 					return
 				}
@@ -141,7 +141,7 @@ func (c *client) closed(ctx context.Context, inFlight int, d time.Duration) (flo
 	}
 	wg.Wait()
 	if ctx.Err() == nil {
-		o.add(stage.Answer{}, errors.New("the trace ended before the time"))
+		o.add(testenv.Answer{}, errors.New("the trace ended before the time"))
 	}
 	return float64(counted) / (d * 3 / 4).Seconds(), o
 }

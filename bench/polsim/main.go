@@ -1,7 +1,7 @@
 // Command polsim compares routing policies by simulation and prints a table of
 // their times to first token, relative to Envoy's P2C balancing. Every run is
 // one policy, trace, replica count, load and seed; means over cells are
-// geometric. See internal/polsim for what is modelled.
+// geometric. See internal/simulator for what is modelled.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 	"sync"
 
 	"warmroute/internal/policy"
-	"warmroute/internal/policycli"
-	"warmroute/internal/polsim"
+	"warmroute/internal/simulator"
+	"warmroute/internal/simulator/brain"
 )
 
 func main() {
@@ -72,7 +72,7 @@ func run(args []string, out, log io.Writer) error {
 
 // cell is a trace, a replica count, a load and a seed.
 type cell struct {
-	trace    *polsim.Trace
+	trace    *simulator.Trace
 	replicas int
 	load     float64
 	seed     int
@@ -89,8 +89,8 @@ func (o *options) names() []string {
 	return names
 }
 
-func (o *options) hardware() polsim.Hardware {
-	hw := polsim.H100()
+func (o *options) hardware() simulator.Hardware {
+	hw := simulator.H100()
 	if o.capacity > 0 {
 		hw.Capacity = o.capacity
 	}
@@ -114,7 +114,7 @@ func (o *options) cells(log io.Writer) ([]cell, error) {
 				return nil, err
 			}
 			for _, n := range replicas {
-				rate := polsim.Saturation(t, n, o.hardware())
+				rate := simulator.Saturation(t, n, o.hardware())
 				fmt.Fprintf(log, "%s, %d replicas, seed %d: P2C sustains %.2f requests/s\n", t.Name, n, seed, rate)
 				for _, l := range loads {
 					cells = append(cells, cell{t, n, l, seed, l * rate})
@@ -125,16 +125,16 @@ func (o *options) cells(log io.Writer) ([]cell, error) {
 	return cells, nil
 }
 
-func load(name string, seed uint64) (*polsim.Trace, error) {
+func load(name string, seed uint64) (*simulator.Trace, error) {
 	switch name {
 	case "seeded":
-		return polsim.Synthetic(6000, seed), nil
+		return simulator.Synthetic(6000, seed), nil
 	case "hot":
-		return polsim.HotBursts(6000, seed), nil
+		return simulator.HotBursts(6000, seed), nil
 	case "unique":
-		return polsim.Unique(6000, seed), nil
+		return simulator.Unique(6000, seed), nil
 	}
-	return polsim.LoadTrace(name, seed)
+	return simulator.LoadTrace(name, seed)
 }
 
 func numbers[T any](list string, parse func(string) (T, error)) ([]T, error) {
@@ -150,10 +150,10 @@ func numbers[T any](list string, parse func(string) (T, error)) ([]T, error) {
 }
 
 // runAll runs every policy on every cell; results are by policy, then cell.
-func (o *options) runAll(cells []cell, log io.Writer) (map[string][]polsim.Result, error) {
-	results := map[string][]polsim.Result{}
+func (o *options) runAll(cells []cell, log io.Writer) (map[string][]simulator.Result, error) {
+	results := map[string][]simulator.Result{}
 	for _, name := range o.names() {
-		results[name] = make([]polsim.Result, len(cells))
+		results[name] = make([]simulator.Result, len(cells))
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -179,45 +179,45 @@ func (o *options) runAll(cells []cell, log io.Writer) (map[string][]polsim.Resul
 	return results, failed
 }
 
-func (o *options) one(name string, c cell) (polsim.Result, error) {
-	cfg := polsim.Config{Replicas: c.replicas, Hardware: o.hardware(), EventDelay: o.delay, Slow: o.slow, Seed: uint64(c.seed)}
+func (o *options) one(name string, c cell) (simulator.Result, error) {
+	cfg := simulator.Config{Replicas: c.replicas, Hardware: o.hardware(), EventDelay: o.delay, Slow: o.slow, Seed: uint64(c.seed)}
 	if o.delay == 0 {
 		cfg.EventDelay = -1
 	}
 	switch name {
 	case "pooled":
-		cfg.Pooled, cfg.Policy = true, polsim.Rivals["oracle"]
+		cfg.Pooled, cfg.Policy = true, simulator.Rivals["oracle"]
 	case "reference":
-		cfg.Policy = polsim.Reference(2, 20, 1, 1.5, 4)
+		cfg.Policy = simulator.Reference(2, 20, 1, 1.5, 4)
 	case "warmroute":
 		return o.ours(cfg, c)
 	default:
-		if cfg.Policy = polsim.Rivals[name]; cfg.Policy == nil {
-			return polsim.Result{}, fmt.Errorf("there is no policy %q", name)
+		if cfg.Policy = simulator.Rivals[name]; cfg.Policy == nil {
+			return simulator.Result{}, fmt.Errorf("there is no policy %q", name)
 		}
 	}
-	return polsim.New(cfg, c.trace, c.rate).Run(), nil
+	return simulator.New(cfg, c.trace, c.rate).Run(), nil
 }
 
 // ours runs the router's decision, in its own process or in this one.
-func (o *options) ours(cfg polsim.Config, c cell) (polsim.Result, error) {
+func (o *options) ours(cfg simulator.Config, c cell) (simulator.Result, error) {
 	var failed error
 	if o.router == "" {
-		cfg.Policy = func(*polsim.Sim) polsim.Policy {
+		cfg.Policy = func(*simulator.Sim) simulator.Policy {
 			var settings policy.Config
 			if failed = json.Unmarshal([]byte(o.settings), &settings.Overrides); failed != nil {
-				return polsim.Rivals["p2c"](nil)
+				return simulator.Rivals["p2c"](nil)
 			}
-			p, err := policycli.Judge(policycli.Options{Replicas: c.replicas, Block: polsim.Block, Seed: uint64(c.seed), Policy: settings})
+			p, err := brain.Judge(brain.Options{Replicas: c.replicas, Block: simulator.Block, Seed: uint64(c.seed), Policy: settings})
 			if err != nil {
 				failed = err
-				return polsim.Rivals["p2c"](nil)
+				return simulator.Rivals["p2c"](nil)
 			}
 			return p
 		}
-		s := polsim.New(cfg, c.trace, c.rate)
+		s := simulator.New(cfg, c.trace, c.rate)
 		if failed != nil {
-			return polsim.Result{}, failed
+			return simulator.Result{}, failed
 		}
 		return s.Run(), nil
 	}
@@ -226,20 +226,20 @@ func (o *options) ours(cfg polsim.Config, c cell) (polsim.Result, error) {
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return polsim.Result{}, err
+		return simulator.Result{}, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return polsim.Result{}, err
+		return simulator.Result{}, err
 	}
 	if err := cmd.Start(); err != nil {
-		return polsim.Result{}, err
+		return simulator.Result{}, err
 	}
-	var ext *polsim.External
-	cfg.Policy = func(s *polsim.Sim) polsim.Policy {
-		ext = polsim.NewExternal(s, in, out)
+	var ext *simulator.External
+	cfg.Policy = func(s *simulator.Sim) simulator.Policy {
+		ext = simulator.NewExternal(s, in, out)
 		return ext
 	}
-	r := polsim.New(cfg, c.trace, c.rate).Run()
+	r := simulator.New(cfg, c.trace, c.rate).Run()
 	return r, errors.Join(ext.Err(), in.Close(), cmd.Wait())
 }

@@ -6,12 +6,12 @@ import (
 	"math"
 	"slices"
 
-	"warmroute/internal/polsim"
+	"warmroute/internal/simulator"
 )
 
 // report prints, per policy, the hit rate and, by load, mean and p99 time to
 // first token: as geometric means over all cells, in seconds and relative to P2C.
-func report(out io.Writer, names []string, cells []cell, results map[string][]polsim.Result) error {
+func report(out io.Writer, names []string, cells []cell, results map[string][]simulator.Result) error {
 	var loads []float64
 	for _, c := range cells {
 		if !slices.Contains(loads, c.load) {
@@ -33,9 +33,9 @@ func report(out io.Writer, names []string, cells []cell, results map[string][]po
 		line := fmt.Sprintf("| %s | %.1f %% |", name, 100*hits)
 		for _, l := range loads {
 			line += fmt.Sprintf(" %.3f s | %.3f | %.3f |",
-				ratio(cells, results[name], nil, l, func(r *polsim.Result) float64 { return r.Mean }),
-				ratio(cells, results[name], results["p2c"], l, func(r *polsim.Result) float64 { return r.Mean }),
-				ratio(cells, results[name], results["p2c"], l, func(r *polsim.Result) float64 { return r.P99 }))
+				ratio(cells, results[name], nil, l, func(r *simulator.Result) float64 { return r.Mean }),
+				ratio(cells, results[name], results["p2c"], l, func(r *simulator.Result) float64 { return r.Mean }),
+				ratio(cells, results[name], results["p2c"], l, func(r *simulator.Result) float64 { return r.P99 }))
 		}
 		if _, err := fmt.Fprintln(out, line); err != nil {
 			return err
@@ -46,7 +46,7 @@ func report(out io.Writer, names []string, cells []cell, results map[string][]po
 
 // ratio is the geometric mean of of/to over the cells of a load; of the values
 // themselves where to is nil.
-func ratio(cells []cell, of, to []polsim.Result, load float64, value func(*polsim.Result) float64) float64 {
+func ratio(cells []cell, of, to []simulator.Result, load float64, value func(*simulator.Result) float64) float64 {
 	sum, n := 0.0, 0.0
 	for i, c := range cells {
 		if c.load == load {

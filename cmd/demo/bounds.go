@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"slices"
 
-	"warmroute/internal/stage"
+	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
 )
 
@@ -17,7 +17,7 @@ import (
 // one in the order they were sent: from one cache as large as all replicas'
 // together, and from one that never evicts. They are not bounds on what a
 // router does to the hundredth: an answer still being made is not cached yet.
-func bounds(ctx context.Context, r *report, f stage.Fleet, answer int, tokenizer string) (pooled, infinite float64, err error) {
+func bounds(ctx context.Context, r *report, f testenv.Fleet, answer int, tokenizer string) (pooled, infinite float64, err error) {
 	all := slices.Clone(r.exchanges)
 	slices.SortFunc(all, func(a, b exchange) int { return cmp.Compare(a.sent, b.sent) })
 	prompts := make([][]uint32, len(all))
@@ -37,7 +37,7 @@ func bounds(ctx context.Context, r *report, f stage.Fleet, answer int, tokenizer
 	return pooled, infinite, err
 }
 
-func ideal(f stage.Fleet, blocks, answer int, prompts [][]uint32) (float64, error) {
+func ideal(f testenv.Fleet, blocks, answer int, prompts [][]uint32) (float64, error) {
 	c, err := vllmsim.NewIdeal(vllmsim.Options{BlockSize: f.BlockSize, Seed: f.Seed, MaxModelLen: f.MaxModelLen}, blocks)
 	if err != nil {
 		return 0, err

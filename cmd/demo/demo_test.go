@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"warmroute/internal/stage"
+	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
 )
 
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var small = shape{seed: 3, talks: 6, turns: 3, systems: 2, systemWords: 60, userWords: 10, answer: 9, window: 20 * time.Millisecond, pause: time.Millisecond}
 
 // startReplica runs a simulated replica until the test ends.
-func startReplica(t *testing.T, f stage.Fleet) *vllmsim.Sim {
+func startReplica(t *testing.T, f testenv.Fleet) *vllmsim.Sim {
 	t.Helper()
 	s, err := vllmsim.New(vllmsim.Options{
 		Model: f.Model, Blocks: f.Blocks, BlockSize: f.BlockSize, MaxModelLen: f.MaxModelLen, PrefillRate: -1, DecodeRate: -1, Seed: f.Seed,
@@ -44,7 +44,7 @@ func startReplica(t *testing.T, f stage.Fleet) *vllmsim.Sim {
 // TestTraffic plays the same traffic against two replicas: the same requests,
 // byte for byte, and a hit rate between nothing and the bound.
 func TestTraffic(t *testing.T) {
-	f := stage.Fleet{Replicas: 1, Blocks: 400, BlockSize: 16, MaxModelLen: 4096, Model: "demo"}
+	f := testenv.Fleet{Replicas: 1, Blocks: 400, BlockSize: 16, MaxModelLen: 4096, Model: "demo"}
 	var sums []string
 	for range 2 {
 		s := startReplica(t, f)
@@ -54,11 +54,11 @@ func TestTraffic(t *testing.T) {
 			t.Fatalf("%d exchanges, %d failed (%v), %d calls of progress", len(r.exchanges), r.failed, r.firstErr, calls)
 		}
 		sums = append(sums, r.checksum())
-		c, err := stage.Count(t.Context(), s.Addr())
+		c, err := testenv.Count(t.Context(), s.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &pass{report: r, replicas: []stage.Counters{c}}
+		p := &pass{report: r, replicas: []testenv.Counters{c}}
 		cached := 0
 		for _, e := range r.exchanges {
 			cached += e.Cached
@@ -70,7 +70,7 @@ func TestTraffic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if hit := stage.HitRate(p.replicas); !(hit > 0.3 && hit <= infinite && pooled <= infinite && infinite < 1) {
+		if hit := testenv.HitRate(p.replicas); !(hit > 0.3 && hit <= infinite && pooled <= infinite && infinite < 1) {
 			t.Errorf("hit rate %v, bounds %v and %v", hit, pooled, infinite)
 		}
 		if p.ttft(0.5) <= 0 || p.ttft(0.99) < p.ttft(0.5) {
@@ -116,11 +116,11 @@ func TestStops(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	r := &report{exchanges: []exchange{{Answer: stage.Answer{TTFT: time.Second}}, {Answer: stage.Answer{TTFT: 2 * time.Second}}}}
+	r := &report{exchanges: []exchange{{Answer: testenv.Answer{TTFT: time.Second}}, {Answer: testenv.Answer{TTFT: 2 * time.Second}}}}
 	var b bytes.Buffer
 	err := table(&b, []*pass{
-		{name: "least_request", report: r, replicas: []stage.Counters{{Requests: 2, Queries: 10, Hits: 1}}},
-		{name: "warmroute", report: r, replicas: []stage.Counters{{Requests: 2, Queries: 10, Hits: 9}}, reasons: map[string]int{"cold": 1, "match": 4, "none": 0}},
+		{name: "least_request", report: r, replicas: []testenv.Counters{{Requests: 2, Queries: 10, Hits: 1}}},
+		{name: "warmroute", report: r, replicas: []testenv.Counters{{Requests: 2, Queries: 10, Hits: 9}}, reasons: map[string]int{"cold": 1, "match": 4, "none": 0}},
 	})
 	if err != nil {
 		t.Fatal(err)

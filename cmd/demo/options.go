@@ -6,12 +6,12 @@ import (
 	"io"
 	"time"
 
-	"warmroute/internal/stage"
+	"warmroute/internal/testenv"
 )
 
 // options is the command line: the replicas, the traffic, and what stays.
 type options struct {
-	fleet stage.Fleet
+	fleet testenv.Fleet
 	shape shape
 	keep  bool // the folder with logs and configurations
 }
@@ -19,7 +19,7 @@ type options struct {
 // parse reads the command line; what it does not name is the published demo.
 func parse(args []string, stderr io.Writer) (options, error) {
 	o := options{
-		fleet: stage.Fleet{BlockSize: 16, MaxModelLen: 4096, DecodeRate: 50, StepTokens: 2048, Model: "demo"},
+		fleet: testenv.Fleet{BlockSize: 16, MaxModelLen: 4096, DecodeRate: 50, StepTokens: 2048, Model: "demo"},
 		shape: shape{systems: 6, systemWords: 700, userWords: 80, window: 20 * time.Second, pause: 1500 * time.Millisecond},
 	}
 	f, s := &o.fleet, &o.shape

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"warmroute/internal/stage"
+	"warmroute/internal/testenv"
 )
 
 // passKind is who chooses the replica.
@@ -20,7 +20,7 @@ const (
 type pass struct {
 	name     string
 	report   *report
-	replicas []stage.Counters
+	replicas []testenv.Counters
 	reasons  map[string]int // warmroute's reason codes; nil: it was not there
 	ideal    [2]float64     // hit rate's bounds: pooled LRU, infinite cache
 }
@@ -33,15 +33,15 @@ func (p *pass) ttft(q float64) time.Duration {
 			all = append(all, e.TTFT)
 		}
 	}
-	return stage.Quantile(all, q)
+	return testenv.Quantile(all, q)
 }
 
 // playPass plays the traffic once, on processes of its own.
-func playPass(ctx context.Context, st *stage.Stage, kind passKind, t *traffic, told *progress) (*pass, error) {
+func playPass(ctx context.Context, st *testenv.Stage, kind passKind, t *traffic, told *progress) (*pass, error) {
 	told.say("%s: starting", kind)
-	var router *stage.Router
+	var router *testenv.Router
 	if kind == warmroute {
-		router = &stage.Router{}
+		router = &testenv.Router{}
 	}
 	run, err := st.Start(ctx, string(kind), router)
 	if err != nil {
@@ -57,21 +57,21 @@ func playPass(ctx context.Context, st *stage.Stage, kind passKind, t *traffic, t
 }
 
 // account asks the replicas and the router what they did, and works out the bounds.
-func (p *pass) account(ctx context.Context, run *stage.Running, f stage.Fleet, answer int) (err error) {
+func (p *pass) account(ctx context.Context, run *testenv.Running, f testenv.Fleet, answer int) (err error) {
 	for _, addr := range run.Replicas {
-		c, err := stage.Count(ctx, addr)
+		c, err := testenv.Count(ctx, addr)
 		if err != nil {
 			return err
 		}
 		p.replicas = append(p.replicas, c)
 	}
 	if run.Router != "" {
-		page, err := stage.Get(ctx, "http://"+run.Router+"/metrics")
+		page, err := testenv.Get(ctx, "http://"+run.Router+"/metrics")
 		if err != nil {
 			return fmt.Errorf("the router's metrics: %w", err)
 		}
 		p.reasons = map[string]int{}
-		for reason, n := range stage.Samples(page, "warmroute_decisions_total", "reason") {
+		for reason, n := range testenv.Samples(page, "warmroute_decisions_total", "reason") {
 			p.reasons[reason] = int(n)
 		}
 	}

@@ -6,17 +6,17 @@ import (
 	"io"
 
 	"warmroute/envoy"
-	"warmroute/internal/stage"
+	"warmroute/internal/testenv"
 )
 
 // play builds the programs, runs both passes and prints the table.
-func play(ctx context.Context, dir string, f stage.Fleet, t *traffic, out io.Writer) error {
+func play(ctx context.Context, dir string, f testenv.Fleet, t *traffic, out io.Writer) error {
 	total := t.shape.talks * t.shape.turns
 	fmt.Fprintf(out, "%d requests in %d conversations over %d system prompts, %d replicas of %d blocks; twice, about a minute and a half in all\n",
 		total, t.shape.talks, t.shape.systems, f.Replicas, f.Blocks)
 	told := newProgress(out, total)
 	told.say("installing Envoy %s (once) and building", envoy.Version)
-	st := &stage.Stage{Dir: dir, Fleet: f}
+	st := &testenv.Stage{Dir: dir, Fleet: f}
 	if err := st.Build(ctx); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"warmroute/internal/stage"
+	"warmroute/internal/testenv"
 )
 
 // table writes the outcome of both passes.
@@ -25,12 +25,12 @@ func table(w io.Writer, passes []*pass) error {
 	percent := func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 	millis := func(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
 	row("", func(p *pass) string { return p.name })
-	row("prefix-cache hit rate", func(p *pass) string { return percent(stage.HitRate(p.replicas)) })
+	row("prefix-cache hit rate", func(p *pass) string { return percent(testenv.HitRate(p.replicas)) })
 	row("  bound: one pooled LRU cache", func(p *pass) string { return percent(p.ideal[0]) })
 	row("  bound: infinite cache", func(p *pass) string { return percent(p.ideal[1]) })
 	row("time to first token, p50", func(p *pass) string { return millis(p.ttft(0.5)) })
 	row("time to first token, p99", func(p *pass) string { return millis(p.ttft(0.99)) })
-	row("requests per replica", func(p *pass) string { return stage.Requests(p.replicas) })
+	row("requests per replica", func(p *pass) string { return testenv.Requests(p.replicas) })
 	row("requests failed", func(p *pass) string { return fmt.Sprint(p.report.failed) })
 	row("traffic's checksum", func(p *pass) string { return p.report.checksum() })
 	if err := t.Flush(); err != nil {

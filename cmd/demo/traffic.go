@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"warmroute/internal/stage"
+	"warmroute/internal/testenv"
 )
 
 // message is one turn of a conversation.
@@ -85,7 +85,7 @@ type exchange struct {
 	messages   []message     // as sent
 	sum        [32]byte      // of the body sent
 	sent       time.Duration // after the traffic's start
-	stage.Answer
+	testenv.Answer
 	err error
 }
 
@@ -184,5 +184,5 @@ func (t *traffic) ask(ctx context.Context, client *http.Client, url, model strin
 		return
 	}
 	e.sum = sha256.Sum256(body)
-	e.Answer, e.err = stage.Ask(ctx, client, url+"/v1/chat/completions", body)
+	e.Answer, e.err = testenv.Ask(ctx, client, url+"/v1/chat/completions", body)
 }

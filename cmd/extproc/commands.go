@@ -8,8 +8,8 @@ import (
 	"io"
 
 	"warmroute/envoy"
+	"warmroute/internal/cli/hash"
 	"warmroute/internal/config"
-	"warmroute/internal/hashcli"
 )
 
 // A command is one subcommand. run returns errUsage after it has explained
@@ -122,8 +122,8 @@ func hashCommand(_ context.Context, args []string, std stdio) error {
 	if err := flags(std, "hash", args, func(*flag.FlagSet) {}); err != nil {
 		return err
 	}
-	err := hashcli.Run(std.in, std.out)
-	if errors.Is(err, hashcli.ErrBadLine) {
+	err := hash.Run(std.in, std.out)
+	if errors.Is(err, hash.ErrBadLine) {
 		return errFailed
 	}
 	return err

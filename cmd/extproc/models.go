@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"warmroute/internal/modelfiles"
 	"warmroute/internal/pyvalue"
+	"warmroute/internal/tokenizer/modelfiles"
 	"warmroute/internal/tokens"
 )
 

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"warmroute/internal/cli/replay"
 	"warmroute/internal/policy"
-	"warmroute/internal/policycli"
-	"warmroute/internal/replaycli"
+	"warmroute/internal/simulator/brain"
 )
 
 // maxPatch is far more than every setting takes.
@@ -83,7 +83,7 @@ func policyCommand(ctx context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
-	return policycli.Run(ctx, std.in, std.out, policycli.Options{Policy: o})
+	return brain.Run(ctx, std.in, std.out, brain.Options{Policy: o})
 }
 
 // policyOf is the policy section of a configuration, the default without one.
@@ -97,7 +97,7 @@ func policyOf(path string) (policy.Config, error) {
 
 func replayCommand(ctx context.Context, args []string, std stdio) error {
 	var config, plot, policies string
-	o := replaycli.Options{Progress: std.err}
+	o := replay.Options{Progress: std.err}
 	fs := flag.NewFlagSet("extproc replay", flag.ContinueOnError)
 	fs.SetOutput(std.err)
 	configFlagVar(&config)(fs)
@@ -133,12 +133,12 @@ func replayCommand(ctx context.Context, args []string, std stdio) error {
 		in = f
 	}
 	if plot == "" {
-		return replaycli.Run(ctx, in, std.out, o)
+		return replay.Run(ctx, in, std.out, o)
 	}
 	f, err := os.Create(plot)
 	if err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
 	o.Plot = f
-	return errors.Join(replaycli.Run(ctx, in, std.out, o), f.Close())
+	return errors.Join(replay.Run(ctx, in, std.out, o), f.Close())
 }

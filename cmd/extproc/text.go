@@ -9,10 +9,10 @@ import (
 	"os"
 	"time"
 
-	"warmroute/internal/modelfiles"
+	"warmroute/internal/cli/render"
+	"warmroute/internal/cli/tokenize"
 	"warmroute/internal/openai"
-	"warmroute/internal/rendercli"
-	"warmroute/internal/tokcli"
+	"warmroute/internal/tokenizer/modelfiles"
 	"warmroute/internal/tokens"
 )
 
@@ -59,7 +59,7 @@ func tokenizeCommand(_ context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
-	return tokcli.Run(std.in, std.out, tokcli.Model{Text: m.Encoder, Requests: requests}, route)
+	return tokenize.Run(std.in, std.out, tokenize.Model{Text: m.Encoder, Requests: requests}, route)
 }
 
 // clock stands still at the time given; nil is the real one.
@@ -67,15 +67,15 @@ func clock(at string) (func() time.Time, error) {
 	if at == "" {
 		return nil, nil
 	}
-	now, err := time.Parse(rendercli.NowLayout, at)
+	now, err := time.Parse(render.NowLayout, at)
 	if err != nil {
-		return nil, fmt.Errorf("-now %q is not of the form %s", at, rendercli.NowLayout)
+		return nil, fmt.Errorf("-now %q is not of the form %s", at, render.NowLayout)
 	}
 	return func() time.Time { return now }, nil
 }
 
 func renderCommand(ctx context.Context, args []string, std stdio) error {
-	var o rendercli.Options
+	var o render.Options
 	var now string
 	text := func(p **string) func(string) error {
 		return func(s string) error { *p = &s; return nil }
@@ -105,5 +105,5 @@ func renderCommand(ctx context.Context, args []string, std stdio) error {
 			return err
 		}
 	}
-	return rendercli.Run(ctx, std.in, std.out, o)
+	return render.Run(ctx, std.in, std.out, o)
 }

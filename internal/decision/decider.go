@@ -6,9 +6,9 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/fleet"
-	"warmroute/internal/learned"
 	"warmroute/internal/load"
 	"warmroute/internal/policy"
+	"warmroute/internal/prompttree"
 	"warmroute/prefixhash"
 )
 
@@ -26,11 +26,11 @@ type Index interface {
 
 // Options configures a Decider. Zero values are the defaults.
 type Options struct {
-	Ranked   int              // length of the ranked list; default 3
-	Seed     uint64           // of the hash that spreads ties
-	Now      func() time.Time // default time.Now; the ledger and the index should have the same
-	Learned  *learned.Trees   // prefixes by where requests went; default an empty one
-	Pressure *Pressure        // raised when a guard overrides a hot match; default an empty one
+	Ranked   int               // length of the ranked list; default 3
+	Seed     uint64            // of the hash that spreads ties
+	Now      func() time.Time  // default time.Now; the ledger and the index should have the same
+	Learned  *prompttree.Trees // prefixes by where requests went; default an empty one
+	Pressure *Pressure         // raised when a guard overrides a hot match; default an empty one
 }
 
 // Decider is the decision without the request's form: from matches and loads to
@@ -43,7 +43,7 @@ type Decider struct {
 	index    Index
 	ledger   *load.Ledger
 	book     *policy.Book
-	learned  *learned.Trees
+	learned  *prompttree.Trees
 	pressure *Pressure
 	ordinal  atomic.Uint64
 }
@@ -58,7 +58,7 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 		o.Now = time.Now
 	}
 	if o.Learned == nil {
-		o.Learned = learned.New(learned.Options{})
+		o.Learned = prompttree.New(prompttree.Options{})
 	}
 	if o.Pressure == nil {
 		o.Pressure = NewPressure(func(model, base string) policy.Pressure { return book.Of(model, base).Pressure })

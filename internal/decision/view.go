@@ -11,10 +11,10 @@ import (
 	"warmroute/index"
 	vllm "warmroute/internal/chat"
 	"warmroute/internal/fleet"
-	"warmroute/internal/learned"
 	"warmroute/internal/load"
 	"warmroute/internal/openai"
 	"warmroute/internal/policy"
+	"warmroute/internal/prompttree"
 	"warmroute/prefixhash"
 )
 
@@ -36,11 +36,11 @@ type cache struct {
 type View struct {
 	model    fleet.Model
 	caches   []cache
-	scopes   []index.Scope // distinct scopes of the caches
-	byHolder []int32       // HolderID → position in caches, -1 = not a candidate
-	events   bool          // some cache says what it holds
-	unsalted bool          // no replica reads the cache_salt of /v1/messages
-	tree     learned.Model // where it is learned what the others hold
+	scopes   []index.Scope    // distinct scopes of the caches
+	byHolder []int32          // HolderID → position in caches, -1 = not a candidate
+	events   bool             // some cache says what it holds
+	unsalted bool             // no replica reads the cache_salt of /v1/messages
+	tree     prompttree.Model // where it is learned what the others hold
 }
 
 // view is a fleet snapshot prepared for decisions.
@@ -108,7 +108,7 @@ func owns(serving []fleet.Candidate, tenant string) bool {
 
 func (v *views) build(serving []fleet.Candidate) *View {
 	mv := &View{model: *serving[0].Model, unsalted: true}
-	mv.tree = learned.Model{Tenant: serving[0].Replica.Tenant, Name: mv.TextModel()}
+	mv.tree = prompttree.Model{Tenant: serving[0].Replica.Tenant, Name: mv.TextModel()}
 	scopes := map[index.Scope]int{}
 	for _, s := range serving {
 		mv.unsalted = mv.unsalted && !vllm.ReadsSalt(s.Replica.Version, openai.Messages)

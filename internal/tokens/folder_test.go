@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"warmroute/internal/chat/chattest"
-	"warmroute/internal/tokcli"
+	"warmroute/internal/cli/tokenize"
 )
 
 func TestRequestsForTheCommandLine(t *testing.T) {
@@ -34,7 +34,7 @@ func TestRequestsForTheCommandLine(t *testing.T) {
 {"path":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"user","content":[{"type":"image_url"}]}]}}
 `
 	var out bytes.Buffer
-	if err := tokcli.Run(strings.NewReader(in), &out, tokcli.Model{Text: m.Encoder, Requests: r}, ""); err != nil {
+	if err := tokenize.Run(strings.NewReader(in), &out, tokenize.Model{Text: m.Encoder, Requests: r}, ""); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -66,7 +66,7 @@ func TestTokenizeARoute(t *testing.T) {
 		{"/v1/completions", `{"model":"m","prompt":[5,6],"truncate_prompt_tokens":1}`, `{"refused":"truncation"}`},
 	} {
 		var out bytes.Buffer
-		if err := tokcli.Run(strings.NewReader(c.body), &out, tokcli.Model{Text: m.Encoder, Requests: r}, c.route); err != nil || out.String() != c.want+"\n" {
+		if err := tokenize.Run(strings.NewReader(c.body), &out, tokenize.Model{Text: m.Encoder, Requests: r}, c.route); err != nil || out.String() != c.want+"\n" {
 			t.Errorf("%s: %v, %s, want %s", c.body, err, out.String(), c.want)
 		}
 	}

@@ -1,0 +1,110 @@
+package hash
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"warmroute/prefixhash"
+)
+
+// ErrBadLine is returned by Run when it answered at least one line with an error:
+// the program's exit status is 1.
+var ErrBadLine = errors.New("some lines could not be hashed")
+
+// MaxLine is the longest line in bytes: a few million token ids.
+const MaxLine = 64 << 20
+
+// Run answers every line of in on out, in order, and flushes whenever it would
+// wait for input. It returns ErrBadLine, or the first error of in or out.
+func Run(in io.Reader, out io.Writer) error {
+	r, w := bufio.NewReaderSize(in, 1<<16), bufio.NewWriter(out)
+	var line, answer []byte
+	bad := false
+	for n := 1; ; n++ {
+		var long bool
+		var err error
+		line, long, err = readLine(r, line[:0])
+		if err != nil && !errors.Is(err, io.EOF) {
+			return errors.Join(fmt.Errorf("read line %d: %w", n, err), w.Flush())
+		}
+		if long || len(bytes.TrimSpace(line)) > 0 {
+			var failed error
+			answer, failed = respond(answer[:0], line, long)
+			if failed != nil {
+				bad = true
+				answer = appendError(answer[:0], n, failed)
+			}
+			if _, err := w.Write(answer); err != nil {
+				return fmt.Errorf("write: %w", err)
+			}
+		}
+		if errors.Is(err, io.EOF) || r.Buffered() == 0 {
+			if err := w.Flush(); err != nil {
+				return fmt.Errorf("write: %w", err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+	}
+	if bad {
+		return ErrBadLine
+	}
+	return nil
+}
+
+// readLine appends the next line without its end; of a line longer than MaxLine
+// it drops the rest and says so. It returns io.EOF with the last line, which may
+// be empty.
+func readLine(r *bufio.Reader, dst []byte) (line []byte, long bool, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(dst)+len(part) > MaxLine+1 {
+			long = true
+		} else if !long {
+			dst = append(dst, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		return bytes.TrimSuffix(dst, []byte("\n")), long, err
+	}
+}
+
+// respond appends the answer to one line.
+func respond(dst, line []byte, long bool) ([]byte, error) {
+	if long {
+		return dst, fmt.Errorf("longer than %d bytes", MaxLine)
+	}
+	q, err := parse(line)
+	if err != nil {
+		return dst, err
+	}
+	root, _ := q.hasher.Root()
+	dst = append(dst, `{"hashes":[`...)
+	for i, d := range q.hasher.AppendDigests(nil, root, q.tokens, 0, q.blockSize, q.mixed) {
+		dst = appendHash(dst, i, d)
+	}
+	return append(dst, "]}\n"...), nil
+}
+
+func appendHash(dst []byte, i int, d prefixhash.Digest) []byte {
+	if i > 0 {
+		dst = append(dst, ',')
+	}
+	return append(append(append(dst, '"'), d.String()...), '"')
+}
+
+func appendError(dst []byte, line int, failed error) []byte {
+	text, err := json.Marshal(failed.Error())
+	if err != nil { // a string always marshals
+		text = []byte(`"unknown"`)
+	}
+	dst = strconv.AppendInt(append(dst, `{"line":`...), int64(line), 10)
+	return append(append(append(dst, `,"error":`...), text...), "}\n"...)
+}

@@ -1,0 +1,115 @@
+package prompttree
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// Options bound Trees. Zero values are the defaults.
+type Options struct {
+	HalfLife   time.Duration // of weights; default 2 min
+	MaxEntries int           // nodes per model; default 65,536, about 8 MiB
+}
+
+func (o Options) withDefaults() Options {
+	if o.HalfLife <= 0 {
+		o.HalfLife = 2 * time.Minute
+	}
+	if o.MaxEntries <= 0 {
+		o.MaxEntries = 1 << 16
+	}
+	return o
+}
+
+// Model names a tree.
+type Model struct{ Tenant, Name string }
+
+// Trees holds one tree per model.
+type Trees struct {
+	o     Options
+	mu    sync.Mutex
+	trees map[Model]*tree
+
+	longest atomic.Int64 // TTL of any model so far, nanoseconds
+
+	leave sync.Mutex // one Invalidate at a time
+	gone  atomic.Pointer[map[index.HolderID]int64]
+}
+
+// New returns Trees without a tree.
+func New(o Options) *Trees {
+	t := &Trees{o: o.withDefaults(), trees: map[Model]*tree{}}
+	t.gone.Store(&map[index.HolderID]int64{})
+	return t
+}
+
+// Observe notes that h served a request with this chain at now, and forgets what
+// is older than ttl, the model's. An empty chain is nothing to note.
+func (t *Trees) Observe(m Model, chain []prefixhash.Key, h index.HolderID, now time.Time, ttl time.Duration) {
+	if len(chain) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := t.trees[m]
+	if of == nil {
+		of = newTree(&t.o)
+		t.trees[m] = of
+	}
+	t.longest.Store(max(t.longest.Load(), int64(ttl)))
+	of.observe(chain, h, nanos(now), ttl)
+}
+
+// Match calls yield, in order of depth, with the holders that are named on the
+// chain's path, not longer than ttl ago, and how many of its keys lie above: the
+// last call for a holder is the deepest. yield must not call back.
+func (t *Trees) Match(m Model, chain []prefixhash.Key, now time.Time, ttl time.Duration, yield func(h index.HolderID, depth int)) {
+	if len(chain) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if of := t.trees[m]; of != nil {
+		of.match(chain, nanos(now), ttl, *t.gone.Load(), yield)
+	}
+}
+
+// Weight is the recency-decayed number of a holder's nodes in a model's tree.
+func (t *Trees) Weight(m Model, h index.HolderID, now time.Time) float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := t.trees[m]
+	if of == nil {
+		return 0
+	}
+	return of.weightOf(h, nanos(now))
+}
+
+// Invalidate forgets what holders have served until now: they are gone. It
+// waits for no request.
+func (t *Trees) Invalidate(now time.Time, holders ...index.HolderID) {
+	t.leave.Lock()
+	defer t.leave.Unlock()
+	gone := maps.Clone(*t.gone.Load())
+	maps.DeleteFunc(gone, func(_ index.HolderID, at int64) bool { return nanos(now)-at > t.longest.Load() })
+	for _, h := range holders {
+		gone[h] = nanos(now)
+	}
+	t.gone.Store(&gone)
+}
+
+// Entries is the number of nodes of all trees.
+func (t *Trees) Entries() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for _, of := range t.trees {
+		n += len(of.nodes)
+	}
+	return n
+}

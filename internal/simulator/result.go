@@ -1,0 +1,66 @@
+package simulator
+
+import "slices"
+
+// Result is what a run came to. Times in seconds; the first requests of the run
+// (Config.Warm) count for nothing but balance.
+type Result struct {
+	Hit           float64   // cached share of the prompt tokens
+	Mean          float64   // time to first token
+	P50, P90, P99 float64   // of the same
+	End           float64   // mean time to the last token
+	Imbalance     float64   // most over mean prefill time of a replica
+	Gap           float64   // mean difference between most and least loaded replica, requests
+	Busy          float64   // share of time replicas computed
+	Rate          float64   // requests per second finished between the first and last fifth
+	TTFT          []float64 // every one, ascending
+}
+
+func (s *Sim) result(gap float64) Result {
+	res := Result{Gap: gap}
+	warm := int(s.c.Warm * float64(len(s.requests)))
+	var cached, input float64
+	ends := make([]float64, 0, len(s.requests))
+	for i, r := range s.requests {
+		ends = append(ends, r.Done)
+		if i < warm {
+			continue
+		}
+		cached += float64(r.Hit)
+		input += float64(r.Input)
+		res.TTFT = append(res.TTFT, r.First-r.At)
+		res.Mean += r.First - r.At
+		res.End += r.Done - r.At
+	}
+	n := float64(max(1, len(res.TTFT)))
+	res.Hit, res.Mean, res.End = cached/max(1, input), res.Mean/n, res.End/n
+	slices.Sort(res.TTFT)
+	res.P50, res.P90, res.P99 = quantile(res.TTFT, .5), quantile(res.TTFT, .9), quantile(res.TTFT, .99)
+	slices.Sort(ends)
+	from, to := len(ends)/5, len(ends)*4/5
+	if to > from && ends[to] > ends[from] {
+		res.Rate = float64(to-from) / (ends[to] - ends[from])
+	}
+	var most, sum, busy float64
+	for _, e := range s.engines {
+		v := float64(e.computed) * e.slow
+		most, sum, busy = max(most, v), sum+v, busy+e.busyTime
+	}
+	replicas := float64(len(s.engines))
+	res.Imbalance, res.Busy = most*replicas/max(1, sum), busy/replicas/ends[len(ends)-1]
+	return res
+}
+
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[int(q*float64(len(sorted)-1))]
+}
+
+// Saturation is the rate, in requests per second, that Envoy's P2C balancing
+// can sustain on t: what loads are fractions of.
+func Saturation(t *Trace, replicas int, hw Hardware) float64 {
+	flood := 1e3 * float64(replicas) // more than can be served
+	return New(Config{Replicas: replicas, Hardware: hw, Policy: Rivals["p2c"], Scrape: 1, Seed: 1}, t, flood).Run().Rate
+}

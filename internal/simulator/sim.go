@@ -1,0 +1,318 @@
+package simulator
+
+import (
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+)
+
+// Policy is a router under test. Only Route must decide something; the other
+// methods tell it what a router learns.
+type Policy interface {
+	// Route names a replica for r at now; a number that is none leaves the
+	// choice to the data plane's own balancing (P2C).
+	Route(now float64, r *Request) int
+	Routed(now float64, r *Request) // it went to r.Replica
+	First(now float64, r *Request)  // its first token came
+	Done(now float64, r *Request)
+	Stored(now float64, replica int, blocks []int32)
+	Removed(now float64, replica int, blocks []int32)
+	Scraped(now float64, pages []Page)
+}
+
+// Page is what one replica's metrics say.
+type Page struct {
+	Waiting int     `json:"waiting"`
+	Running int     `json:"running"`
+	KVUsage float64 `json:"kv_usage"` // 0 to 1
+}
+
+// Config is one run. Zero values are the defaults where one is named.
+type Config struct {
+	Replicas   int
+	Hardware   Hardware
+	Policy     func(s *Sim) Policy
+	Pooled     bool    // one cache for all replicas, of their capacity together
+	EventDelay float64 // s; default 10 ms, negative is none
+	Scrape     float64 // s between two readings of metrics; default 50 ms
+	Slow       float64 // factor on the step time of replica 0; 0 = as fast as the others
+	Warm       float64 // share of requests that count for nothing at the start; default 0.1
+	Seed       uint64
+	Progress   func(done, of int) // called after every thousandth request; nil = nobody wants to know
+}
+
+// Sim is one run in progress, as policies see it.
+type Sim struct {
+	c        Config
+	requests []*Request
+	blocks   int
+	engines  []*engine
+	policy   Policy
+	rng      *rand.Rand
+	now      float64
+
+	events []event // published, not yet seen
+	scrape float64 // time of the next
+	pages  []Page
+	router *state
+}
+
+type event struct {
+	at              float64
+	replica         int
+	stored, removed []int32
+}
+
+// New prepares a run of t with arrivals at rate requests per second.
+func New(c Config, t *Trace, rate float64) *Sim {
+	if c.EventDelay == 0 {
+		c.EventDelay = 0.01
+	}
+	c.EventDelay = max(0, c.EventDelay)
+	if c.Scrape == 0 {
+		c.Scrape = 0.05
+	}
+	if c.Warm == 0 {
+		c.Warm = 0.1
+	}
+	s := &Sim{c: c, blocks: t.Blocks, rng: rand.New(rand.NewPCG(c.Seed, 5)), pages: make([]Page, c.Replicas)}
+	scale := float64(len(t.Requests)) / rate / max(t.Duration, 1e-9)
+	for i := range t.Requests {
+		r := t.Requests[i]
+		r.At = (r.At - t.Requests[0].At) * scale
+		s.requests = append(s.requests, &r)
+	}
+	var shared *pool
+	if c.Pooled {
+		shared = newPool(t.Blocks, Block, c.Replicas*c.Hardware.Capacity)
+	}
+	for i := range c.Replicas {
+		e := &engine{hw: &s.c.Hardware, slow: 1, cache: newCache(t.Blocks, Block, c.Hardware.Capacity), pool: shared}
+		if i == 0 && c.Slow > 0 {
+			e.slow = c.Slow
+		}
+		s.engines = append(s.engines, e)
+	}
+	s.router = newState(c.Replicas, t.Blocks)
+	s.policy = c.Policy(s)
+	return s
+}
+
+// Run runs the trace to its end.
+func (s *Sim) Run() Result {
+	next, spread, arrived := 0, 0.0, 0.0
+	for {
+		at, which := math.Inf(1), -1
+		for i, e := range s.engines {
+			if e.busy && e.stepEnd < at {
+				at, which = e.stepEnd, i
+			}
+		}
+		arrival := next < len(s.requests) && s.requests[next].At < at
+		if arrival {
+			at = s.requests[next].At
+		} else if which < 0 {
+			return s.result(spread / max(1, arrived))
+		}
+		s.deliver(at)
+		s.readMetrics(at)
+		s.now = at
+		if !arrival {
+			s.endStep(which)
+			continue
+		}
+		s.arrive(s.requests[next])
+		next++
+		spread += s.gap()
+		arrived++
+		if s.c.Progress != nil && next%1000 == 0 {
+			s.c.Progress(next, len(s.requests))
+		}
+	}
+}
+
+func (s *Sim) endStep(i int) {
+	e := s.engines[i]
+	if c := e.cache; len(c.stored)+len(c.removed) > 0 {
+		s.events = append(s.events, event{s.now + s.c.EventDelay, i, c.stored, c.removed})
+		c.stored, c.removed = nil, nil
+	}
+	s.deliver(s.now) // without delay, it is known before the first token
+	e.end(s.now, s.first, s.done)
+	e.begin(s.now)
+}
+
+func (s *Sim) first(r *Request) {
+	s.router.first(r)
+	s.policy.First(s.now, r)
+}
+
+func (s *Sim) done(r *Request) {
+	s.router.done(r)
+	s.policy.Done(s.now, r)
+}
+
+func (s *Sim) arrive(r *Request) {
+	r.Replica = s.policy.Route(s.now, r)
+	if r.Replica < 0 || r.Replica >= s.c.Replicas {
+		r.Replica = s.twoChoices()
+	}
+	s.router.sent(r)
+	s.policy.Routed(s.now, r)
+	e := s.engines[r.Replica]
+	e.enqueue(r)
+	if !e.busy {
+		e.begin(s.now)
+	}
+}
+
+// twoChoices is Envoy's LEAST_REQUEST: the less loaded of two at random.
+func (s *Sim) twoChoices() int {
+	a, b := s.rng.IntN(s.c.Replicas), s.rng.IntN(s.c.Replicas)
+	if s.router.inFlight[b] < s.router.inFlight[a] {
+		return b
+	}
+	return a
+}
+
+// deliver hands over the events that have arrived by t, each at its time.
+func (s *Sim) deliver(t float64) {
+	n := 0
+	for n < len(s.events) && s.events[n].at <= t {
+		e := &s.events[n]
+		n++
+		if s.engines[0].pool != nil {
+			continue
+		}
+		s.router.apply(e)
+		if len(e.removed) > 0 { // before: a block may come back in the step that evicted it
+			s.policy.Removed(e.at, e.replica, e.removed)
+		}
+		if len(e.stored) > 0 {
+			s.policy.Stored(e.at, e.replica, e.stored)
+		}
+	}
+	s.events = slices.Delete(s.events, 0, n)
+}
+
+// readMetrics reads metrics as of the last time they were due before at.
+func (s *Sim) readMetrics(at float64) {
+	if s.scrape > at {
+		return
+	}
+	for i, e := range s.engines {
+		s.pages[i] = Page{Waiting: len(e.waiting), Running: e.running(), KVUsage: float64(e.cache.pinned) / float64(e.cache.capacity)}
+	}
+	last := s.scrape + s.c.Scrape*math.Floor((at-s.scrape)/s.c.Scrape)
+	s.policy.Scraped(last, s.pages)
+	s.scrape = last + s.c.Scrape
+}
+
+// gap is the difference between the most and the least loaded replica, in requests.
+func (s *Sim) gap() float64 {
+	least, most := math.MaxInt, 0
+	for _, e := range s.engines {
+		n := len(e.waiting) + e.running()
+		least, most = min(least, n), max(most, n)
+	}
+	return float64(most - least)
+}
+
+// state is what a router knows of what it sent, and its index of the events.
+type state struct {
+	inFlight []int
+	awaiting []int
+	pending  []float64 // s of expected prefill of the awaiting
+	uncached []int     // tokens of the same
+	live     []float64 // context tokens of requests in flight
+	active   []map[int32]int
+	index    []uint64    // block → replicas that have it, as events say
+	coming   [][]float64 // replica, block → until when it is expected there
+	matched  []int
+}
+
+func newState(replicas, blocks int) *state {
+	st := &state{
+		inFlight: make([]int, replicas), awaiting: make([]int, replicas), pending: make([]float64, replicas),
+		uncached: make([]int, replicas), live: make([]float64, replicas), active: make([]map[int32]int, replicas),
+		index: make([]uint64, blocks), coming: make([][]float64, replicas), matched: make([]int, replicas),
+	}
+	for i := range st.active {
+		st.active[i] = map[int32]int{}
+	}
+	return st
+}
+
+func (st *state) sent(r *Request) {
+	k := r.Replica
+	st.inFlight[k]++
+	st.awaiting[k]++
+	st.pending[k] += r.cost
+	st.uncached[k] += r.uncached
+	st.live[k] += float64(r.Input)
+	for _, b := range r.Blocks {
+		st.active[k][b]++
+	}
+}
+
+func (st *state) first(r *Request) {
+	st.awaiting[r.Replica]--
+	st.pending[r.Replica] -= r.cost
+	st.uncached[r.Replica] -= r.uncached
+}
+
+func (st *state) done(r *Request) {
+	k := r.Replica
+	st.inFlight[k]--
+	st.live[k] -= float64(r.Input)
+	for _, b := range r.Blocks {
+		if st.active[k][b]--; st.active[k][b] <= 0 {
+			delete(st.active[k], b)
+		}
+	}
+}
+
+func (st *state) apply(e *event) {
+	bit := uint64(1) << e.replica
+	for _, b := range e.removed {
+		st.index[b] &^= bit
+	}
+	for _, b := range e.stored {
+		st.index[b] |= bit
+	}
+}
+
+// matches is the leading blocks each replica has, as events say, and with
+// expected as they were sent there, too.
+func (st *state) matches(blocks []int32, expected bool, now float64) []int {
+	clear(st.matched)
+	alive := uint64(1)<<len(st.matched) - 1
+	for i, b := range blocks {
+		have := st.index[b]
+		for r := 0; expected && r < len(st.coming); r++ {
+			if st.coming[r] != nil && st.coming[r][b] > now {
+				have |= 1 << r
+			}
+		}
+		for gone := alive &^ have; gone != 0; gone &= gone - 1 {
+			st.matched[bits.TrailingZeros64(gone)] = i
+		}
+		if alive &= have; alive == 0 {
+			return st.matched
+		}
+	}
+	for ; alive != 0; alive &= alive - 1 {
+		st.matched[bits.TrailingZeros64(alive)] = len(blocks)
+	}
+	return st.matched
+}
+
+func (st *state) expect(replica int, blocks []int32, until float64) {
+	if st.coming[replica] == nil {
+		st.coming[replica] = make([]float64, len(st.index))
+	}
+	for _, b := range blocks {
+		st.coming[replica][b] = max(st.coming[replica][b], until)
+	}
+}

@@ -1,0 +1,88 @@
+package simulator
+
+import (
+	"math"
+	"testing"
+)
+
+func simulate(t *Trace, c Config, load float64) (*Sim, Result) {
+	c.Replicas, c.Hardware, c.Seed = 4, H100(), 1
+	s := New(c, t, load*Saturation(t, 4, H100()))
+	return s, s.Run()
+}
+
+// TestEveryRequestEnds: in order, with no more cached than there was, and the
+// engines are left with nothing pinned.
+func TestEveryRequestEnds(t *testing.T) {
+	trace := Synthetic(1500, 1)
+	for name, policy := range Rivals {
+		s, res := simulate(trace, Config{Policy: policy}, 0.9)
+		for _, r := range s.requests {
+			if !(r.First > r.At && r.Done >= r.First) || r.Hit >= r.Input || r.Hit < 0 {
+				t.Fatalf("%s: request %+v", name, r)
+			}
+		}
+		for i, e := range s.engines {
+			if e.cache.pinned != 0 || e.running() != 0 || len(e.waiting) != 0 || e.cache.used != e.cache.idle || e.cache.used > e.cache.capacity {
+				t.Errorf("%s: replica %d ends with %d pinned, %d running, %d used, %d idle", name, i, e.cache.pinned, e.running(), e.cache.used, e.cache.idle)
+			}
+		}
+		if len(res.TTFT) != 1350 || res.Busy <= 0 || res.Busy > 1 || res.Imbalance < 1 {
+			t.Errorf("%s: %d times, busy %g, imbalance %g", name, len(res.TTFT), res.Busy, res.Imbalance)
+		}
+	}
+}
+
+// TestASinglePrefillTakesWhatTheModelSays holds the engine to its formula.
+func TestASinglePrefillTakesWhatTheModelSays(t *testing.T) {
+	b := NewBuilder("one")
+	b.Add(0, 1024, 3, []int64{1, 2})
+	b.Add(100, 1024, 1, []int64{1, 2}) // by then all but its last token is cached
+	hw := H100()
+	s := New(Config{Replicas: 1, Hardware: hw, Policy: Rivals["p2c"]}, b.Trace(), 0.02)
+	s.Run()
+	first, second := s.requests[0], s.requests[1]
+	if want := hw.Step + hw.Prefill(1024, 0) + hw.Sequence; math.Abs(first.First-want) > 1e-12 {
+		t.Errorf("first token after %g s, want %g", first.First, want)
+	}
+	decode := func(context float64) float64 { return hw.Step + hw.Weights + hw.DecodeToken*context + hw.Sequence }
+	if want := first.First + decode(1025) + decode(1026); math.Abs(first.Done-want) > 1e-12 {
+		t.Errorf("done after %g s, want %g", first.Done, want)
+	}
+	if want := hw.Step + hw.Weights + hw.PrefillPair*(1023+0.5) + hw.Sequence; second.Hit != 1023 || math.Abs(second.First-second.At-want) > 1e-9 {
+		t.Errorf("a full hit: %d cached, first token after %g s, want %g", second.Hit, second.First-second.At, want)
+	}
+}
+
+func TestARunIsAFunctionOfItsSeed(t *testing.T) {
+	trace := Synthetic(800, 1)
+	for _, name := range []string{"p2c", "llm-d", "dynamo"} {
+		_, a := simulate(trace, Config{Policy: Rivals[name]}, 0.8)
+		_, b := simulate(trace, Config{Policy: Rivals[name]}, 0.8)
+		if a.Mean != b.Mean || a.Hit != b.Hit {
+			t.Errorf("%s: mean %g and %g", name, a.Mean, b.Mean)
+		}
+	}
+}
+
+// TestTheBoundsBound: one shared cache is better than an oracle on separate
+// ones, which is better than balancing that knows no caches.
+func TestTheBoundsBound(t *testing.T) {
+	trace := Synthetic(2500, 1)
+	_, p2c := simulate(trace, Config{Policy: Rivals["p2c"]}, 0.9)
+	_, oracle := simulate(trace, Config{Policy: Rivals["oracle"]}, 0.9)
+	_, pooled := simulate(trace, Config{Policy: Rivals["oracle"], Pooled: true}, 0.9)
+	if !(pooled.Mean <= oracle.Mean && oracle.Mean < p2c.Mean && pooled.Hit >= oracle.Hit && oracle.Hit > p2c.Hit) {
+		t.Errorf("pooled %g (%g), oracle %g (%g), p2c %g (%g)", pooled.Mean, pooled.Hit, oracle.Mean, oracle.Hit, p2c.Mean, p2c.Hit)
+	}
+}
+
+func TestNoHintFallsBackToTwoChoices(t *testing.T) {
+	trace := Synthetic(300, 1)
+	none := func(s *Sim) Policy { return rival{s, func(float64, *Request) int { return -1 }, nil} }
+	_, got := simulate(trace, Config{Policy: none}, 0.5)
+	_, want := simulate(trace, Config{Policy: Rivals["p2c"]}, 0.5)
+	if got.Mean != want.Mean {
+		t.Errorf("mean %g without hints, %g with P2C", got.Mean, want.Mean)
+	}
+}

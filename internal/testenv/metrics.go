@@ -1,0 +1,102 @@
+package testenv
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// Get reads a page whole.
+func Get(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: status %d", url, resp.StatusCode)
+	}
+	return string(b), nil
+}
+
+// Samples are the values of one metric on a page of Prometheus text, by the
+// value of one label ("" for a sample without it; several are added up).
+func Samples(page, metric, label string) map[string]float64 {
+	out := map[string]float64{}
+	for s := bufio.NewScanner(strings.NewReader(page)); s.Scan(); {
+		rest, ok := strings.CutPrefix(s.Text(), metric)
+		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
+			continue
+		}
+		at := strings.LastIndexByte(rest, ' ')
+		v, err := strconv.ParseFloat(rest[at+1:], 64)
+		if err != nil {
+			continue
+		}
+		key := ""
+		if _, after, ok := strings.Cut(rest[:at], label+`="`); ok {
+			key, _, _ = strings.Cut(after, `"`)
+		}
+		out[key] += v
+	}
+	return out
+}
+
+// Counters are one replica's own.
+type Counters struct {
+	Addr          string
+	Requests      int
+	Queries, Hits float64 // prompt tokens asked for in the prefix cache, and found
+}
+
+// Count reads one replica's counters.
+func Count(ctx context.Context, addr string) (Counters, error) {
+	page, err := Get(ctx, "http://"+addr+"/metrics")
+	if err != nil {
+		return Counters{}, fmt.Errorf("replica %s: %w", addr, err)
+	}
+	sum := func(metric string) (v float64) {
+		for _, x := range Samples(page, metric, "engine") {
+			v += x
+		}
+		return v
+	}
+	return Counters{
+		Addr: addr, Requests: int(sum("vllm:request_success_total")),
+		Queries: sum("vllm:prefix_cache_queries_total"), Hits: sum("vllm:prefix_cache_hits_total"),
+	}, nil
+}
+
+// HitRate is the share of prompt tokens that the replicas found cached.
+func HitRate(replicas []Counters) float64 {
+	var queries, hits float64
+	for _, r := range replicas {
+		queries += r.Queries
+		hits += r.Hits
+	}
+	if queries == 0 {
+		return 0
+	}
+	return hits / queries
+}
+
+// Requests lists how many each replica served.
+func Requests(replicas []Counters) string {
+	var out []string
+	for _, r := range replicas {
+		out = append(out, strconv.Itoa(r.Requests))
+	}
+	return strings.Join(out, " ")
+}
