@@ -24,12 +24,14 @@ type ModelConfig struct {
 	DefaultKwargs          string   `yaml:"default_chat_template_kwargs,omitempty"` // a JSON object
 	ExcludeTools           bool     `yaml:"exclude_tools_when_tool_choice_none,omitempty"`
 	TokenizerMode          string   `yaml:"tokenizer_mode,omitempty"`
-	MaxModelLen            int      `yaml:"max_model_len,omitempty"`            // tokens; 0 = not known
-	Timezone               string   `yaml:"timezone,omitempty"`                 // of the servers, for templates that print the date; "" = UTC
-	Transformers           string   `yaml:"transformers,omitempty"`             // version of the servers' package; "" = not known
-	DisabledThinkingEffort string   `yaml:"disabled_thinking_effort,omitempty"` // what /v1/messages' thinking "disabled" means; "" = asked of the template
-	ResponsesToolFields    []string `yaml:"responses_tool_fields,omitempty"`    // vLLM up to 0.21: the fields of the openai package's FunctionTool
-	StoreMiB               int      `yaml:"store_mib,omitempty"`                // remembers prompts' beginnings; 0 = 64, negative = nothing
+	MaxModelLen            int      `yaml:"max_model_len,omitempty"`               // tokens; 0 = not known
+	Timezone               string   `yaml:"timezone,omitempty"`                    // of the servers, for templates that print the date; "" = UTC
+	Transformers           string   `yaml:"transformers,omitempty"`                // version of the servers' package; "" = not known
+	DisabledThinkingEffort string   `yaml:"disabled_thinking_effort,omitempty"`    // what /v1/messages' thinking "disabled" means; "" = asked of the template
+	ResponsesToolFields    []string `yaml:"responses_tool_fields,omitempty"`       // vLLM up to 0.21: the fields of the openai package's FunctionTool
+	StartDate              string   `yaml:"start_date,omitempty"`                  // the servers' VLLM_SYSTEM_START_DATE; "" = the day in their time zone
+	SystemInstructions     bool     `yaml:"harmony_system_instructions,omitempty"` // the servers' VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS
+	StoreMiB               int      `yaml:"store_mib,omitempty"`                   // remembers prompts' beginnings; 0 = 64, negative = nothing
 }
 
 // Validate returns every problem that can be seen without loading, joined.
@@ -63,7 +65,7 @@ func (c ModelConfig) flags() (tokens.Flags, error) {
 	f := tokens.Flags{
 		ChatTemplate: c.ChatTemplate, ContentFormat: c.ContentFormat, ExcludeTools: c.ExcludeTools, TokenizerMode: c.TokenizerMode,
 		DisabledThinkingEffort: c.DisabledThinkingEffort, Transformers: c.Transformers, ResponsesToolFields: c.ResponsesToolFields,
-		MaxLen: c.MaxModelLen, StoreBytes: int64(c.StoreMiB) << 20,
+		StartDate: c.StartDate, SystemInstructions: c.SystemInstructions, MaxLen: c.MaxModelLen, StoreBytes: int64(c.StoreMiB) << 20,
 	}
 	if c.DefaultKwargs != "" {
 		f.DefaultKwargs = json.RawMessage(c.DefaultKwargs)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"warmroute/internal/cli/render"
@@ -51,7 +52,7 @@ func tokenizeCommand(_ context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
-	m, err := tokens.LoadFolder(dir, tokens.Flags{})
+	m, err := tokens.LoadFolder(dir, serversEnvironment(at == "", os.Getenv))
 	if err != nil {
 		return err
 	}
@@ -60,6 +61,17 @@ func tokenizeCommand(_ context.Context, args []string, std stdio) error {
 		return err
 	}
 	return tokenize.Run(std.in, std.out, tokenize.Model{Text: m.Encoder, Requests: requests}, route)
+}
+
+// serversEnvironment reads the variables by which vLLM itself is told what a
+// gpt-oss prompt says. dated: the day may be one of them.
+func serversEnvironment(dated bool, getenv func(string) string) tokens.Flags {
+	on, _ := strconv.Atoi(getenv("VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS"))
+	f := tokens.Flags{SystemInstructions: on != 0}
+	if dated {
+		f.StartDate = getenv("VLLM_SYSTEM_START_DATE")
+	}
+	return f
 }
 
 // clock stands still at the time given; nil is the real one.

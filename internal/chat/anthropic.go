@@ -43,7 +43,8 @@ func (r *Renderer) anthropic(req *openai.Request, d dialect) (*prompt, error) {
 			return nil, err
 		}
 	}
-	return p, p.addAll(a.messages)
+	p.source = a.messages
+	return p, nil
 }
 
 // anthropicTools renames input_schema to parameters, whose type defaults to object.

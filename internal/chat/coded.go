@@ -47,7 +47,7 @@ var coded = []struct {
 	// coder makes the writer of these prompts; nil: none is known here.
 	coder func(*Renderer) coder
 }{
-	{name: "gpt-oss", types: []string{"gpt_oss"}, renderer: "harmony (openai_harmony)"},
+	{name: "gpt-oss", types: []string{"gpt_oss"}, renderer: "harmony (openai_harmony)", coder: newHarmony},
 	{name: "Mistral's own format", mode: "mistral", mistral: true, renderer: "mistral-common"},
 	{name: "DeepSeek V3.2", mode: "deepseek_v32", types: []string{"deepseek_v32", "DeepseekV32ForCausalLM"},
 		renderer: "deepseek_v32_encoding", coder: newDeepSeekV32},

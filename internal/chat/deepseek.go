@@ -117,7 +117,7 @@ func (d *deepSeek) completion(out *Rendered, req *openai.Request) (err error) {
 		return objection("suffix is not supported")
 	}
 	if echo, err := boolField(req, openai.FieldEcho, false); err != nil || echo {
-		return either(err, objection("echo is not supported with suffix"))
+		return either(err != nil, err, objection("echo is not supported with suffix"))
 	}
 	out.TextPrompts = make([]string, len(req.TextPrompts))
 	for i, text := range req.TextPrompts {
@@ -269,8 +269,8 @@ func list(m *pyvalue.Dict, key string) *pyvalue.List {
 	return nil
 }
 
-func either(a, b error) error {
-	if a != nil {
+func either[T any](first bool, a, b T) T {
+	if first {
 		return a
 	}
 	return b

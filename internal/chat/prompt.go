@@ -11,6 +11,7 @@ import (
 // when it calls apply_chat_template.
 type prompt struct {
 	conversation
+	source     *pyvalue.List // the messages before they are normalised
 	coded      bool          // vLLM writes the prompt in code
 	tools      *pyvalue.List // nil: no tools
 	kwargs     *pyvalue.Dict // the client's chat_template_kwargs, nil: none
@@ -80,12 +81,9 @@ func (r *Renderer) chat(req *openai.Request, d dialect) (*prompt, error) {
 	if err := p.chatTools(req, r.o.ExcludeToolsWhenToolChoiceNone); err != nil {
 		return nil, err
 	}
-	messages, err := listField(req, openai.FieldMessages)
-	if err != nil {
-		return nil, err
-	}
 	p.openai = r.openaiFormat(p.tools != nil, d)
-	return p, p.addAll(messages)
+	p.source, err = listField(req, openai.FieldMessages)
+	return p, err
 }
 
 func (r *Renderer) begin(p *prompt, d dialect, validated bool) {

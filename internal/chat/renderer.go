@@ -55,6 +55,12 @@ type Options struct {
 	// Location is the zone strftime_now tells the time in: the replicas'. nil
 	// means UTC.
 	Location *time.Location
+	// StartDate is the servers' VLLM_SYSTEM_START_DATE: the date that harmony
+	// tells. Empty: the day their clock says.
+	StartDate string
+	// SystemInstructions is the servers' VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS:
+	// harmony's instructions stand in the system message.
+	SystemInstructions bool
 	// Limits bound a template; the zero value means jinja's defaults.
 	Limits jinja.Options
 }
@@ -73,7 +79,8 @@ const (
 type Renderer struct {
 	o              Options
 	coded          bool
-	keepRaw        bool
+	keepRaw        bool  // messages are kept as the client sent them, too
+	sourceOnly     bool  // and are not normalised
 	coder          coder // nil: what the model is rendered by is not known here
 	plain, tooled  *template
 	dialects       []dialect
@@ -369,8 +376,11 @@ func (r *Renderer) build(req *openai.Request, d dialect) (*prompt, error) {
 	default:
 		err = refuse(UnknownShape)
 	}
-	if err == nil && len(p.messages.Items) == 0 {
+	if err == nil && (p.source == nil || len(p.source.Items) == 0) {
 		err = refuse(Rejected)
+	}
+	if err == nil && !r.sourceOnly {
+		err = p.addAll(p.source)
 	}
 	return p, err
 }

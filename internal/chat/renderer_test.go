@@ -114,7 +114,10 @@ func TestNoTemplateAndCode(t *testing.T) {
 		want Why
 	}{
 		{Options{}, NoTemplate},
-		{Options{Template: plainTemplate, Model: Model{Type: "gpt_oss"}}, RenderedInCode},
+		{Options{Template: plainTemplate, Model: Model{Type: "kimi_k3"}}, RenderedInCode},
+		{Options{Model: Model{Type: "gpt_oss"}}, ""},
+		{Options{Model: Model{Type: "gpt_oss"}, Version: "0.27.0"}, VersionDiffers},
+		{Options{Model: Model{Architecture: "DeepseekV4ForCausalLM"}, Version: "0.21.0"}, VersionDiffers},
 		{Options{Template: plainTemplate, Model: Model{TokenizerMode: "mistral"}}, RenderedInCode},
 		{Options{Template: plainTemplate, Model: Model{Type: "mistral", MistralFormat: true}}, RenderedInCode},
 		{Options{Template: plainTemplate, Model: Model{Type: "mistral", MistralFormat: true, TokenizerMode: "hf"}}, ""},

@@ -12,10 +12,11 @@ import (
 // construct_input_messages and construct_tool_dicts. Only what is wholly in the
 // body is rendered; stored responses are the replica's.
 func (r *Renderer) responses(req *openai.Request, d dialect) (*prompt, error) {
-	for _, f := range []openai.Field{openai.FieldPreviousResponseID, openai.FieldPreviousInputMessages, openai.FieldPrompt} {
-		if req.Raw(f) != nil {
-			return nil, refuse(StoredState)
-		}
+	if req.Raw(openai.FieldPreviousInputMessages) != nil {
+		return nil, refuse(StoredState)
+	}
+	if err := stored(req); err != nil {
+		return nil, err
 	}
 	// Special tokens are added on this route: TokenizeParams' default stands.
 	p := &prompt{defaults: d.responsesKwargs, generation: true, special: true}
@@ -52,7 +53,16 @@ func (r *Renderer) responses(req *openai.Request, d dialect) (*prompt, error) {
 		p.continues = items.partial
 		p.generation = !items.partial
 	}
-	return p, p.addAll(messages)
+	p.source = messages
+	return p, nil
+}
+
+// stored refuses a prompt that does not begin in the body.
+func stored(req *openai.Request) error {
+	if req.Raw(openai.FieldPreviousResponseID) != nil || req.Raw(openai.FieldPrompt) != nil {
+		return refuse(StoredState)
+	}
+	return nil
 }
 
 func (p *prompt) responsesKnobs(req *openai.Request) error {

@@ -25,6 +25,8 @@ type codedFamily struct {
 }
 
 var codedFamilies = []codedFamily{
+	{name: "gpt_oss", files: "gptoss", config: `{"model_type":"gpt_oss","architectures":["GptOssForCausalLM"]}`, now: "2026-03-05"},
+	{name: "gpt_oss_sysinstr", files: "gptoss", config: `{"model_type":"gpt_oss"}`, flags: Flags{SystemInstructions: true, StartDate: "2025-12-31"}},
 	{name: "deepseek_v32", files: "deepseek_v4", config: `{"model_type":"deepseek_v32","architectures":["DeepseekV32ForCausalLM"]}`},
 	{name: "deepseek_v4", files: "deepseek_v4", config: `{"model_type":"deepseek_v4","architectures":["DeepseekV4ForCausalLM"]}`},
 	{name: "deepseek_v41", files: "deepseek_v4", config: `{"model_type":"deepseek_v41","architectures":["DeepseekV41ForCausalLM"]}`},

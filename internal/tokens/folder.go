@@ -34,6 +34,9 @@ type Flags struct {
 	ResponsesToolFields    []string
 	// Location is the servers' time zone; nil means UTC.
 	Location *time.Location
+	// StartDate and SystemInstructions are as in chat.Options.
+	StartDate          string
+	SystemInstructions bool
 	// MaxLen is --max-model-len; 0: not known.
 	MaxLen int
 	// StoreBytes bounds what is remembered of prompts' beginnings; 0 means
@@ -66,6 +69,7 @@ func LoadFolder(dir string, f Flags) (Model, error) {
 		ContentFormat: f.ContentFormat, ExcludeToolsWhenToolChoiceNone: f.ExcludeTools,
 		DisabledThinkingEffort: f.DisabledThinkingEffort, Transformers: f.Transformers,
 		ResponsesToolFields: f.ResponsesToolFields, Location: f.Location,
+		StartDate: f.StartDate, SystemInstructions: f.SystemInstructions,
 	}
 	if f.ChatTemplate != "" {
 		source, err := os.ReadFile(f.ChatTemplate)

@@ -1,0 +1,392 @@
+package chat
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+
+	"warmroute/internal/pyvalue"
+)
+
+// hTools declares functions as harmony's TypeScript.
+func hTools(tools *pyvalue.List) (string, error) {
+	b := &typescript{}
+	b.add("# Tools\n\n## functions\n\nnamespace functions {\n\n")
+	for _, item := range tools.Items {
+		f, _ := item.(*pyvalue.Dict).GetString("function")
+		function := f.(*pyvalue.Dict) // checked when the tools were read
+		for _, line := range rustLines(text(function, "description")) {
+			b.add("// ", line, "\n")
+		}
+		b.add("type ", text(function, "name"), " = (")
+		if parameters, _ := function.GetString("parameters"); parameters != nil {
+			b.add("_: ", b.of(parameters, ""))
+		}
+		b.add(") => any;\n\n")
+	}
+	b.add("} // namespace functions")
+	if b.unknown {
+		return "", refuse(UnknownShape)
+	}
+	return b.b.String(), nil
+}
+
+// rustLines splits as Rust's str::lines: a line may end in CR LF, and the last
+// may have no end.
+func rustLines(s string) []string {
+	if s == "" {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	for i := range lines {
+		if i < len(lines)-1 || strings.HasSuffix(s, "\n") {
+			lines[i] = strings.TrimSuffix(lines[i], "\r")
+		}
+	}
+	return lines
+}
+
+// typescript writes JSON schemas as TypeScript types, with harmony's habits.
+type typescript struct {
+	b       strings.Builder
+	unknown bool // a value was met that JSON has no form for
+	depth   int
+}
+
+// schemaDepth bounds nesting. The parser bounds it too.
+const schemaDepth = 128
+
+func (t *typescript) add(texts ...string) {
+	for _, s := range texts {
+		t.b.WriteString(s)
+	}
+}
+
+// schemaList gets a schema's list; nil: it has none of that name.
+func schemaList(v any, key string) (*pyvalue.List, bool) {
+	d, ok := v.(*pyvalue.Dict)
+	if !ok {
+		return nil, false
+	}
+	l, _ := d.GetString(key)
+	list, ok := l.(*pyvalue.List)
+	return list, ok
+}
+
+// schemaText gets a schema's text.
+func schemaText(v any, key string) (string, bool) {
+	d, ok := v.(*pyvalue.Dict)
+	if !ok {
+		return "", false
+	}
+	s, _ := d.GetString(key)
+	text, ok := s.(string)
+	return text, ok
+}
+
+func schemaHas(v any, key string) bool {
+	d, ok := v.(*pyvalue.Dict)
+	if !ok {
+		return false
+	}
+	_, ok = d.GetString(key)
+	return ok
+}
+
+func isEnum(v any) bool {
+	list, _ := schemaList(v, "enum")
+	return list != nil && len(list.Items) > 0
+}
+
+// of is the type of a schema.
+func (t *typescript) of(v any, indent string) string {
+	t.depth++
+	defer func() { t.depth-- }()
+	if t.depth > schemaDepth {
+		t.unknown = true
+		return ""
+	}
+	if variants, ok := schemaList(v, "oneOf"); ok {
+		return t.oneOf(variants, indent)
+	}
+	if types, ok := schemaList(v, "type"); ok {
+		var names []string
+		for _, item := range types.Items {
+			if name, ok := item.(string); ok {
+				if name == "integer" {
+					name = "number"
+				}
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			return strings.Join(names, " | ")
+		}
+	}
+	switch kind, _ := schemaText(v, "type"); kind {
+	case "object":
+		return t.object(v, indent)
+	case "string":
+		return stringType(v)
+	case "number", "integer":
+		return "number"
+	case "boolean":
+		return "boolean"
+	case "array":
+		if d := v.(*pyvalue.Dict); schemaHas(d, "items") {
+			items, _ := d.GetString("items")
+			return t.of(items, indent) + "[]"
+		}
+		return "Array<any>"
+	}
+	return "any"
+}
+
+func stringType(v any) string {
+	values, _ := schemaList(v, "enum")
+	if values == nil {
+		return "string"
+	}
+	var names []string
+	for _, item := range values.Items {
+		if s, ok := item.(string); ok {
+			names = append(names, `"`+s+`"`)
+		}
+	}
+	if len(names) == 0 {
+		return "string"
+	}
+	return strings.Join(names, " | ")
+}
+
+// nullable adds null to the type of a schema that allows it.
+func nullable(v any, typ string) string {
+	if d, ok := v.(*pyvalue.Dict); ok {
+		if n, _ := d.GetString("nullable"); n == true && !strings.Contains(typ, "null") {
+			return typ + " | null"
+		}
+	}
+	return typ
+}
+
+func (t *typescript) oneOf(variants *pyvalue.List, indent string) string {
+	var b strings.Builder
+	for _, variant := range variants.Items {
+		b.WriteString("\n" + indent + " | " + nullable(variant, t.of(variant, indent+"   ")))
+		var comments []string
+		if desc, ok := schemaText(variant, "description"); ok {
+			comments = append(comments, desc)
+		}
+		// Here a text that belongs to an enum is JSON.
+		comments = t.appendDefault(comments, variant, true)
+		if len(comments) > 0 {
+			b.WriteString(" // " + strings.Join(comments, " "))
+		}
+	}
+	return b.String()
+}
+
+// appendDefault appends what a schema says of its default: a text in quotes, or
+// bare (or as JSON) if it is one of an enum; anything else as JSON.
+func (t *typescript) appendDefault(comments []string, v any, enumJSON bool) []string {
+	d, ok := v.(*pyvalue.Dict)
+	if !ok {
+		return comments
+	}
+	value, ok := d.GetString("default")
+	if !ok {
+		return comments
+	}
+	s, isText := value.(string)
+	switch {
+	case isText && !isEnum(v):
+		s = `"` + s + `"`
+	case isText && !enumJSON:
+	default:
+		s = t.json(value)
+	}
+	return append(comments, "default: "+s)
+}
+
+func (t *typescript) object(v any, indent string) string {
+	var b strings.Builder
+	if desc, ok := schemaText(v, "description"); ok {
+		b.WriteString(indent + "// " + desc + "\n")
+	}
+	b.WriteString("{\n")
+	properties, _ := v.(*pyvalue.Dict).GetString("properties")
+	if members, ok := properties.(*pyvalue.Dict); ok {
+		required := map[any]bool{}
+		if list, _ := schemaList(v, "required"); list != nil {
+			for _, name := range list.Items {
+				if s, ok := name.(string); ok {
+					required[s] = true
+				}
+			}
+		}
+		for key, member := range members.All() {
+			name := key.(string)
+			if !required[name] {
+				name += "?"
+			}
+			t.member(&b, name, member, indent)
+		}
+	}
+	return b.String() + indent + "}"
+}
+
+func (t *typescript) member(b *strings.Builder, name string, v any, indent string) {
+	if title, ok := schemaText(v, "title"); ok {
+		b.WriteString(indent + "// " + title + "\n" + indent + "//\n")
+	}
+	desc, described := schemaText(v, "description")
+	if described && !schemaHas(v, "oneOf") {
+		b.WriteString(indent + "// " + desc + "\n")
+	}
+	if examples, _ := schemaList(v, "examples"); examples != nil && len(examples.Items) > 0 {
+		b.WriteString(indent + "// Examples:\n")
+		for _, item := range examples.Items {
+			if s, ok := item.(string); ok {
+				b.WriteString(indent + `// - "` + s + "\"\n")
+			}
+		}
+	}
+	if variants, ok := schemaList(v, "oneOf"); ok {
+		t.variants(b, name, v, variants, indent)
+		return
+	}
+	b.WriteString(indent + name + ": " + nullable(v, t.of(v, indent+"    ")) + ",")
+	if !schemaHas(v, "oneOf") {
+		for _, comment := range t.appendDefault(nil, v, false) {
+			b.WriteString(" // " + comment)
+		}
+	}
+	b.WriteString("\n")
+}
+
+// variants writes a member that is one of several types.
+func (t *typescript) variants(b *strings.Builder, name string, v any, variants *pyvalue.List, indent string) {
+	desc, described := schemaText(v, "description")
+	if described && len(variants.Items) > 0 {
+		if first, ok := schemaText(variants.Items[0], "description"); ok && first == desc {
+			described = false
+		}
+	}
+	if described {
+		b.WriteString(indent + "// " + desc + "\n")
+	}
+	for _, comment := range t.appendDefault(nil, v, false) {
+		b.WriteString(indent + "// " + comment + "\n")
+	}
+	b.WriteString(indent + name + ":\n")
+	whole, hasWhole := schemaText(v, "description")
+	for i, variant := range variants.Items {
+		b.WriteString(indent + " | " + nullable(variant, t.of(variant, indent+"   ")))
+		var comments []string
+		if own, ok := schemaText(variant, "description"); ok && !(i == 0 && described) && !(hasWhole && own == whole) {
+			comments = append(comments, own)
+		}
+		if comments = t.appendDefault(comments, variant, false); len(comments) > 0 {
+			b.WriteString(" // " + strings.Join(comments, " "))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString(indent + ",\n")
+}
+
+// json prints a value as Rust's serde_json prints what Python's json wrote.
+func (t *typescript) json(v any) string {
+	return string(t.appendJSON(nil, v))
+}
+
+func (t *typescript) appendJSON(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(dst, "null"...)
+	case bool:
+		return strconv.AppendBool(dst, v)
+	case int64:
+		return strconv.AppendInt(dst, v, 10)
+	case *big.Int:
+		if v.IsUint64() {
+			return v.Append(dst, 10)
+		}
+		f, _ := new(big.Float).SetInt(v).Float64()
+		return t.appendFloat(dst, f)
+	case float64:
+		return t.appendFloat(dst, v)
+	case string:
+		return appendSerdeString(dst, v)
+	case *pyvalue.List:
+		dst = append(dst, '[')
+		for i, item := range v.Items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = t.appendJSON(dst, item)
+		}
+		return append(dst, ']')
+	case *pyvalue.Dict:
+		dst = append(dst, '{')
+		first := true
+		for key, item := range v.All() {
+			if !first {
+				dst = append(dst, ',')
+			}
+			first = false
+			dst = append(appendSerdeString(dst, key.(string)), ':')
+			dst = t.appendJSON(dst, item)
+		}
+		return append(dst, '}')
+	}
+	t.unknown = true
+	return dst
+}
+
+// appendFloat prints the shortest digits that are f: as a decimal from 1e-5 to
+// below 1e16, else with an exponent that has a sign.
+func (t *typescript) appendFloat(dst []byte, f float64) []byte {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		t.unknown = true
+		return dst
+	}
+	if a := math.Abs(f); f == 0 || a >= 1e-5 && a < 1e16 {
+		start := len(dst)
+		dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
+		if !strings.Contains(string(dst[start:]), ".") {
+			dst = append(dst, ".0"...)
+		}
+		return dst
+	}
+	s := strconv.FormatFloat(f, 'e', -1, 64)
+	digits, exponent, _ := strings.Cut(s, "e")
+	sign := exponent[:1]
+	return append(append(append(append(dst, digits...), 'e'), sign...), strings.TrimLeft(exponent[1:], "0")...)
+}
+
+func appendSerdeString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c >= 0x20:
+			dst = append(dst, c)
+		case c == '\b':
+			dst = append(dst, `\b`...)
+		case c == '\f':
+			dst = append(dst, `\f`...)
+		case c == '\n':
+			dst = append(dst, `\n`...)
+		case c == '\r':
+			dst = append(dst, `\r`...)
+		case c == '\t':
+			dst = append(dst, `\t`...)
+		default:
+			const hex = "0123456789abcdef"
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+	}
+	return append(dst, '"')
+}
