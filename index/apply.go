@@ -36,15 +36,26 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 	now := x.o.Now()
 	x.seeFrom(h.id, b.published(now).UnixNano(), now.UnixNano())
 	tick := uint16(now.Unix() / 60)
-	for i := range b.Events {
+	h.learnGroups(b)
+	for i := 0; i < len(b.Events); i++ {
 		ev := &b.Events[i]
+		reported, dense := h.groupEvent(b.Events[i:])
+		if reported > 0 {
+			i += reported - 1
+			continue
+		}
 		switch ev.Kind {
 		case Stored:
+			if !dense {
+				h.sawGroup(ev.Scope, ev.GroupKind)
+				continue
+			}
 			x.stored(h, ev, b.Full, tick, res)
 		case Removed:
 			x.removed(h, ev, res)
 		case Cleared:
 			h.clear()
+			h.clearGroups()
 		default:
 			res.Dropped += len(ev.Engine)
 		}

@@ -76,6 +76,10 @@ type Event struct {
 	Parent    uint64
 	Engine    []uint64
 	Content   []prefixhash.Content
+
+	Spec   string // vLLM's kv_cache_spec_kind, "" when not said
+	Window int    // of a sliding window, tokens; 0 when not said
+	Tokens int    // that the event covers: more than Engine's blocks where some are left out
 }
 
 // Batch is what one holder published at once. Events apply in order, before
@@ -87,6 +91,7 @@ type Batch struct {
 	Incarnation uint64
 	At          time.Time // when it was published, the age of the evidence; zero or later than now means now
 	Full        bool      // the holder re-announces blocks (vLLM's kv_cache_report_mode full): a repeated Stored is not a second copy
+	Chain       Chain     // vLLM's own hashes, as the engine computes them; no Hash when that is not known
 	Events      []Event
 }
 

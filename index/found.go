@@ -24,6 +24,8 @@ type Found struct {
 	partial []uint64   // of first, those with blocks that the index had to forget
 	hybrid  []HolderID // holders whose blocks prove nothing
 
+	grouped []Match // holders whose groups decide; not in first, nor in hybrid
+
 	list   []Match // all of it, when listed: not only what is on GPU
 	listed bool
 
@@ -33,6 +35,7 @@ type Found struct {
 // reset empties f and makes room for slots.
 func (f *Found) reset(x *Index, words int) {
 	f.x, f.words, f.listed, f.list, f.hybrid = x, words, false, f.list[:0], f.hybrid[:0]
+	f.grouped = f.grouped[:0]
 	if len(f.first) < words {
 		n := max(words, 2*len(f.first))
 		f.first, f.alive, f.partial, f.ends = make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]int32, n*64)
@@ -48,7 +51,7 @@ func (f *Found) Len() int {
 	if f.listed {
 		return len(f.list)
 	}
-	n := len(f.hybrid)
+	n := len(f.hybrid) + len(f.grouped)
 	for _, w := range f.first[:f.words] {
 		n += bits.OnesCount64(w)
 	}
@@ -74,6 +77,11 @@ func (f *Found) All() iter.Seq[Match] {
 					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.seen(HolderID(f.ids[i<<6+bit]))}) {
 					return
 				}
+			}
+		}
+		for i := range f.grouped {
+			if !yield(f.grouped[i]) {
+				return
 			}
 		}
 		for _, id := range f.hybrid {

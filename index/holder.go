@@ -18,6 +18,8 @@ type holder struct {
 	groups      map[modelKey]*groups
 	named       int // the full-attention group by configuration, -1 = not named
 	last        lastStored
+	members     []*groupMember // by model
+	seenMembers atomic.Pointer[[]*groupMember]
 	result      Result // of the batch that is being applied
 
 	leaseMu sync.Mutex
@@ -142,6 +144,7 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clear()
+	h.forgetGroups()
 	clear(h.groups)
 	h.last = lastStored{}
 	h.incarnation = x.incarnations.Add(1)
@@ -166,6 +169,7 @@ func (x *Index) Remove(replica string) {
 		}
 		h.mu.Lock()
 		h.clear()
+		h.forgetGroups()
 		h.incarnation = 0
 		h.mu.Unlock()
 		x.mu.Lock()

@@ -29,6 +29,9 @@ type Index struct {
 	freeIDs []HolderID
 	named   map[string]int // full-attention groups by replica
 
+	toldGroups  map[string]*GroupsTold // by replica
+	groupModels atomic.Pointer[map[modelKey]*groupModel]
+
 	incarnations atomic.Uint64
 	blocks       atomic.Int64 // keys kept
 	leased       atomic.Int64 // (key, holder) pairs with a deadline

@@ -14,6 +14,7 @@ import (
 type scratch struct {
 	found Found
 	path  []stretch
+	group groupScratch
 	beside
 
 	spaces *map[Scope]*space // where scope was found as space

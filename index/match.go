@@ -21,6 +21,12 @@ type Match struct {
 	// which one is full attention, so its blocks prove nothing. Counts are 0.
 	HybridUnknown bool
 
+	// Grouped: the holder's cache has several groups, or drops blocks for a draft
+	// model. Hit is then what it really takes from the cache, in tokens, and counts
+	// are whole blocks of that.
+	Grouped bool
+	Hit     int32
+
 	// Seen is the time of the newest evidence, in Unix nanoseconds: the
 	// holder's last batch.
 	Seen int64

@@ -86,6 +86,7 @@ func (x *Index) expireSilent(now time.Time) {
 		defer h.mu.Unlock()
 		if h.incarnation != 0 && now.UnixNano()-x.heard(h.id) > int64(x.o.ReplicaTTL) {
 			h.clear()
+			h.forgetGroups()
 			h.incarnation = 0
 		}
 		return true

@@ -111,6 +111,20 @@ func NewVLLM(o VLLMOptions) (*VLLM, error) {
 	return v, nil
 }
 
+// NewVLLMFrom is NewVLLM for a replica whose NONE_HASH is known instead of its
+// seed.
+func NewVLLMFrom(a Algorithm, g Generation, root Digest) (*VLLM, error) {
+	v, err := NewVLLM(VLLMOptions{Algorithm: a, Generation: g})
+	if err != nil {
+		return nil, err
+	}
+	if !root.Full() {
+		return nil, fmt.Errorf("root of %d bytes: want a whole digest", root.n)
+	}
+	v.root = root
+	return v, nil
+}
+
 // Algorithm returns the algorithm v was made with.
 func (v *VLLM) Algorithm() Algorithm { return v.o.Algorithm }
 

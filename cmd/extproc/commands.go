@@ -9,6 +9,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/cli/hash"
+	"warmroute/internal/cli/predict"
 	"warmroute/internal/config"
 )
 
@@ -42,6 +43,7 @@ func commands() []command {
 		{"render", "chat templates applied to conversations given as JSON lines", renderCommand},
 		{"policy", "the decision behind the simulator's protocol, on stdin and stdout", policyCommand},
 		{"replay", "what each policy would have made of a log of requests", replayCommand},
+		{"predict", "what a vLLM would find cached, from captured KV events as JSON lines", predictCommand},
 		{"help", "this list", nil},
 	}
 }
@@ -116,6 +118,17 @@ func envoyConfigCommand(_ context.Context, args []string, std stdio) error {
 		return err
 	}
 	return envoy.WriteBootstrap(std.out, c.envoyOptions())
+}
+
+func predictCommand(_ context.Context, args []string, std stdio) error {
+	if err := flags(std, "predict", args, func(*flag.FlagSet) {}); err != nil {
+		return err
+	}
+	err := predict.Run(std.in, std.out)
+	if errors.Is(err, predict.ErrBadLine) {
+		return errFailed
+	}
+	return err
 }
 
 func hashCommand(_ context.Context, args []string, std stdio) error {

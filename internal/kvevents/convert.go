@@ -57,6 +57,7 @@ type converter struct {
 	contents              []prefixhash.Content
 	removed               []uint64
 	rows                  [][]prefixhash.ExtraKey
+	chains                chainFinder
 	batch                 index.Batch
 }
 
@@ -66,6 +67,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 	out := &c.batch
 	out.Events = out.Events[:0]
 	var n counted
+	out.Chain = c.chains.observe(b)
 	for i := range b.Events {
 		e := &b.Events[i]
 		n.events++
@@ -83,12 +85,9 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 			}
 			n.stored += uint64(len(e.Hashes))
 			scheme, contents := c.scheme, c.contentsOf(e)
-			if contents == nil && scheme == index.SchemeTokens {
+			if contents == nil && scheme == index.SchemeTokens && len(e.Hashes) > 0 {
 				scheme = SchemeEngine
 				n.unkeyed++
-			}
-			if len(e.Hashes) == 0 {
-				continue
 			}
 			out.Events = append(out.Events, index.Event{
 				Kind: index.Stored,
@@ -98,6 +97,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 				Tier:      tierOf(e.Medium),
 				HasParent: e.HasParent, Parent: e.Parent,
 				Engine: e.Hashes, Content: contents,
+				Spec: e.Spec, Window: e.Window, Tokens: e.TokenCount,
 			})
 		}
 	}

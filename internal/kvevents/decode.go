@@ -119,16 +119,17 @@ const (
 	extraKeys
 	groupIdx
 	specKind
+	specWindow
 )
 
 var fieldNames = [...]string{other: "other", blockHashes: "block_hashes", parentHash: "parent_block_hash",
 	tokenIDs: "token_ids", blockSize: "block_size", loraID: "lora_id", medium: "medium", loraName: "lora_name",
-	extraKeys: "extra_keys", groupIdx: "group_idx", specKind: "kv_cache_spec_kind"}
+	extraKeys: "extra_keys", groupIdx: "group_idx", specKind: "kv_cache_spec_kind", specWindow: "kv_cache_spec_sliding_window"}
 
 // The order of fields behind the tag in the array-tagged generation; fields
 // behind the last are unknown and passed over.
 var (
-	storedFields  = [...]field{blockHashes, parentHash, tokenIDs, blockSize, loraID, medium, loraName, extraKeys, groupIdx, specKind}
+	storedFields  = [...]field{blockHashes, parentHash, tokenIDs, blockSize, loraID, medium, loraName, extraKeys, groupIdx, specKind, specWindow}
 	removedFields = [...]field{blockHashes, medium, groupIdx}
 )
 
@@ -161,6 +162,8 @@ func fieldOf(name []byte) field {
 		return groupIdx
 	case "kv_cache_spec_kind":
 		return specKind
+	case "kv_cache_spec_sliding_window":
+		return specWindow
 	}
 	return other
 }
@@ -343,6 +346,12 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 	case specKind:
 		if isStr(c.peek()) {
 			e.Spec = d.names.of(c.bytes())
+			return
+		}
+		c.skip(1)
+	case specWindow:
+		if isInt(c.peek()) {
+			e.Window = max(0, c.int31())
 			return
 		}
 		c.skip(1)

@@ -240,12 +240,12 @@ func TestConvert(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, n := c.convert(b)
-	if n != (counted{events: 16, stored: 11, removed: 5, clears: 1, unkeyed: 5, placeholders: 1}) {
+	if n != (counted{events: 16, stored: 11, removed: 5, clears: 1, unkeyed: 4, placeholders: 1}) {
 		t.Errorf("counted %+v", n)
 	}
 	e := out.Events
-	if len(e) != 13 {
-		t.Fatalf("%d events, want 13: %+v", len(e), e)
+	if len(e) != 14 {
+		t.Fatalf("%d events, want 14: %+v", len(e), e)
 	}
 	if !slices.Equal(e[0].Engine, []uint64{1, 2, 3}) || e[0].Tier != index.TierGPU ||
 		!slices.Equal(e[1].Engine, []uint64{4}) || e[1].Tier != index.TierCPU || e[2].Scope.Group != 1 || e[3].Kind != index.Cleared {
@@ -256,6 +256,10 @@ func TestConvert(t *testing.T) {
 		!slices.Equal(s.Content, prefixhash.AppendContents(nil, []uint32{1, 2, 3, 4}, 2, nil)) {
 		t.Errorf("stored: %+v", s)
 	}
+	if none := e[7]; len(none.Engine) != 0 || none.Tokens != 2 { // it only shows that there is such a group
+		t.Errorf("nothing stored: %+v", none)
+	}
+	e = slices.Delete(e, 7, 8)
 	for i, want := range []int{2, 1, 1} {
 		if u := e[5+i]; u.Content != nil || u.Scope.Scheme != SchemeEngine || len(u.Engine) != want {
 			t.Errorf("unkeyed %d: %+v", i, u)

@@ -1,0 +1,378 @@
+package index
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"warmroute/index/internal/cachegroups"
+	"warmroute/prefixhash"
+)
+
+// GroupsTold is what is known of a replica's cache groups from elsewhere than its
+// events: configuration, labels, the model's files.
+type GroupsTold = cachegroups.Told
+
+// CacheGroup is one KV cache group as it may be told.
+type CacheGroup = cachegroups.Group
+
+// The generations of vLLM's lookup, for GroupsTold.
+const (
+	GroupRule021 = cachegroups.Rule021
+	GroupRule032 = cachegroups.Rule032
+)
+
+// GroupSpec names a group's kind from vLLM's name of it, for CacheGroup.
+func GroupSpec(index int, spec string, window, chunk int) CacheGroup {
+	return CacheGroup{Index: index, Spec: spec, Kind: cachegroups.KindOf(spec), Window: window, Chunk: chunk}
+}
+
+// Chain is how the boundaries of a prompt's blocks are named: with vLLM's own
+// hashes, or, when Hash is nil, with this project's token chain.
+type Chain struct {
+	Hash *prefixhash.VLLM
+	Unit int // tokens
+}
+
+// Prompt is a prompt that FindPrompt looks up.
+type Prompt interface {
+	// Tokens is its length.
+	Tokens() int
+	// AppendChain appends the keys after each full unit of the prompt, the last
+	// token included; nothing when that chain cannot be computed.
+	AppendChain(dst []prefixhash.Key, c Chain) []prefixhash.Key
+}
+
+// groupModel is the caches of one model that need more than the blocks of full
+// attention to say what they hit.
+type groupModel struct {
+	mu      sync.Mutex // of writers; taken after holder.mu
+	table   groupTable
+	members atomic.Pointer[[]*groupMember] // by seat, nil where free; replaced as a whole
+	free    []int                          // seats, the one free for longest first
+	classes []*groupClass
+}
+
+// groupClass is what members have in common that are looked up alike.
+type groupClass struct {
+	geometry *cachegroups.Geometry
+	assumed  cachegroups.Assumed
+	chain    Chain
+	run      bool // the blocks of its full attention are in the index's stems
+	salt     uint64
+	specs    []uint64 // by spec, what its blocks' keys are mixed with
+	scope    groupScope
+}
+
+// groupScope is where the stems of a full-attention group are.
+type groupScope struct{ group, block int }
+
+// groupMember is one holder's groups of one model. What is not atomic belongs to
+// the writer, under holder.mu.
+type groupMember struct {
+	holder *holder
+	model  *groupModel
+	key    modelKey
+	seat   int          // -1: not looked up
+	sits   atomic.Int32 // seat + 1, for readers
+
+	groups  [cachegroups.MaxGroups]groupSeen
+	told    *GroupsTold
+	held    map[uint64]uint32 // by the engine's hash: the groups that hold it
+	extra   map[groupCopy]uint32
+	names   map[uint64]uint64 // the engine's hash → own key at the chain's unit
+	chain   Chain             // vLLM's own, when it is known
+	root    map[prefixhash.LoRA]uint64
+	guesses *cachegroups.Guesses
+	class   atomic.Pointer[groupClass] // nil: what full attention holds is what it hits
+	alone   atomic.Pointer[groupClass] // the same, of a plain one too
+	guessed atomic.Pointer[guessList]
+	trust   atomic.Pointer[GroupTrust]
+
+	kinds bool // the events name kinds
+	plain bool // one group of full attention: nothing is kept here
+	lost  bool // more was stored than is kept
+	keys  []uint64
+	ends  []uint64
+}
+
+// groupSeen is what events said of one group.
+type groupSeen struct {
+	seen   bool
+	masked bool // blocks were left out
+	spec   string
+	window int
+	block  int // the largest: what is smaller are the ends of prompts
+	least  int
+}
+
+type groupCopy struct {
+	group int
+	hash  uint64
+}
+
+// GroupTrust says how far the prediction for a cache can be relied on.
+type GroupTrust struct {
+	Exact bool
+	Why   string // one sentence, when not
+}
+
+// maxGroupBlocks bounds the blocks kept of one holder, and the names.
+const maxGroupBlocks = 4 << 20
+
+// TellGroups says what is known of a replica's cache groups. It outlives
+// incarnations. nil takes it back.
+func (x *Index) TellGroups(replica string, t *GroupsTold) {
+	x.mu.Lock()
+	if t == nil {
+		delete(x.toldGroups, replica)
+	} else {
+		if x.toldGroups == nil {
+			x.toldGroups = map[string]*GroupsTold{}
+		}
+		x.toldGroups[replica] = t
+	}
+	x.mu.Unlock()
+	x.holders.Range(func(_, v any) bool {
+		if h := v.(*holder); h.self.Replica == replica {
+			h.mu.Lock()
+			for _, m := range h.members {
+				m.told = t
+				m.guesses = nil
+				m.shape()
+			}
+			h.mu.Unlock()
+		}
+		return true
+	})
+}
+
+func (x *Index) groupsTold(replica string) *GroupsTold {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.toldGroups[replica]
+}
+
+// groupModelOf returns a model's caches with groups, made when absent.
+func (x *Index) groupModelOf(k modelKey) *groupModel {
+	if m := x.groupModelAt(k); m != nil {
+		return m
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	old := x.groupModels.Load()
+	next := map[modelKey]*groupModel{}
+	if old != nil {
+		if m := (*old)[k]; m != nil {
+			return m
+		}
+		for k, m := range *old {
+			next[k] = m
+		}
+	}
+	m := &groupModel{}
+	m.members.Store(&[]*groupMember{})
+	m.table.init()
+	next[k] = m
+	x.groupModels.Store(&next)
+	return m
+}
+
+func (x *Index) groupModelAt(k modelKey) *groupModel {
+	if all := x.groupModels.Load(); all != nil {
+		return (*all)[k]
+	}
+	return nil
+}
+
+// member returns the holder's groups of a model, made when absent. h.mu is held.
+func (h *holder) member(k modelKey) *groupMember {
+	for _, m := range h.members {
+		if m.key == k {
+			return m
+		}
+	}
+	m := &groupMember{holder: h, model: h.x.groupModelOf(k), key: k, seat: -1, plain: true, told: h.x.groupsTold(h.self.Replica)}
+	h.members = append(h.members, m)
+	h.noteMembers()
+	return m
+}
+
+// forgetGroups ends the holder's groups: a new life, or none. h.mu is held.
+func (h *holder) forgetGroups() {
+	for _, m := range h.members {
+		m.unseat()
+	}
+	h.members = nil
+	h.noteMembers()
+}
+
+// noteMembers lets readers see the holder's members.
+func (h *holder) noteMembers() {
+	all := slices.Clone(h.members)
+	h.seenMembers.Store(&all)
+}
+
+// clearGroups forgets the blocks, and keeps what was learned. h.mu is held.
+func (h *holder) clearGroups() {
+	for _, m := range h.members {
+		if m.plain {
+			continue
+		}
+		class := m.class.Load()
+		m.unseat()
+		m.held, m.extra, m.names, m.lost = map[uint64]uint32{}, map[groupCopy]uint32{}, map[uint64]uint64{}, false
+		m.enter(class)
+	}
+}
+
+// enter gives the member a seat, and publishes what it holds.
+func (m *groupMember) enter(class *groupClass) {
+	m.class.Store(class)
+	if class == nil {
+		return
+	}
+	g := m.model
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old := *g.members.Load()
+	if n := len(g.free); n > 0 && n > minFreeSeats {
+		m.seat = g.free[0]
+		g.free = g.free[1:]
+	} else {
+		m.seat = len(old)
+	}
+	next := make([]*groupMember, max(len(old), m.seat+1))
+	copy(next, old)
+	next[m.seat] = m
+	for hash, mask := range m.held {
+		m.publish(hash, 0, mask)
+	}
+	m.sits.Store(int32(m.seat) + 1)
+	g.members.Store(&next)
+}
+
+// minFreeSeats must be free before one is used again, so that a lookup that runs
+// meanwhile does not take one member's blocks for another's.
+const minFreeSeats = 64
+
+// unseat takes the member out of all lookups.
+func (m *groupMember) unseat() {
+	if m.seat < 0 {
+		return
+	}
+	g := m.model
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := slices.Clone(*g.members.Load())
+	next[m.seat] = nil
+	g.members.Store(&next)
+	for hash, mask := range m.held {
+		m.publish(hash, mask, 0)
+	}
+	g.free = append(g.free, m.seat)
+	m.seat = -1
+	m.sits.Store(0)
+}
+
+// publish changes which specs hold a block, from one mask of groups to another.
+// model.mu is held.
+func (m *groupMember) publish(hash uint64, was, is uint32) {
+	c := m.class.Load()
+	if c == nil || m.seat < 0 {
+		return
+	}
+	key := hash
+	if c.chain.Hash == nil {
+		var known bool
+		if key, known = m.names[hash]; !known {
+			return
+		}
+	}
+	m.publishKey(c, key, was, is)
+}
+
+func (m *groupMember) publishKey(c *groupClass, key uint64, was, is uint32) {
+	for i := range c.geometry.Specs {
+		if i == 0 && c.run {
+			continue
+		}
+		mask := c.geometry.Specs[i].Mask
+		if had, has := was&mask == mask, is&mask == mask; had != has {
+			m.model.table.flip(mix(key, c.specs[i]), m.seat, has)
+		}
+	}
+}
+
+// mix makes the table's key of a block's key and its spec's salt; it is never 0.
+func mix(key, salt uint64) uint64 {
+	h := (key ^ salt) * 0x9e3779b97f4a7c15 // 2^64 / golden ratio
+	h ^= h >> 32
+	return max(1, h)
+}
+
+// add counts a copy.
+func (m *groupMember) add(group int, hash uint64) {
+	bit := uint32(1) << group
+	was, known := m.held[hash]
+	if was&bit != 0 {
+		m.extra[groupCopy{group, hash}]++
+		return
+	}
+	if !known && len(m.held) >= maxGroupBlocks {
+		m.lost = true
+		return
+	}
+	m.held[hash] = was | bit
+	m.publish(hash, was, was|bit)
+}
+
+// drop takes a copy.
+func (m *groupMember) drop(group int, hash uint64) {
+	bit := uint32(1) << group
+	was := m.held[hash]
+	if was&bit == 0 {
+		return
+	}
+	if c := (groupCopy{group, hash}); len(m.extra) > 0 {
+		if n := m.extra[c]; n > 0 {
+			if m.extra[c] = n - 1; n == 1 {
+				delete(m.extra, c)
+			}
+			return
+		}
+	}
+	m.publish(hash, was, was&^bit)
+	if was &^= bit; was == 0 {
+		delete(m.held, hash)
+	} else {
+		m.held[hash] = was
+	}
+}
+
+// name notes the own key of a block that the engine calls so.
+func (m *groupMember) name(hash, key uint64) {
+	if was, ok := m.names[hash]; ok && was == key {
+		return
+	}
+	if len(m.names) >= maxGroupBlocks {
+		for h := range m.names { // those of blocks that nobody holds go first
+			if _, held := m.held[h]; !held {
+				delete(m.names, h)
+			}
+		}
+		if len(m.names) >= maxGroupBlocks {
+			m.lost = true
+			return
+		}
+	}
+	if mask := m.held[hash]; mask != 0 {
+		m.publish(hash, mask, 0)
+		m.names[hash] = key
+		m.publish(hash, 0, mask)
+		return
+	}
+	m.names[hash] = key
+}
+
+func (m *groupMember) seatNow() int { return int(m.sits.Load()) - 1 }

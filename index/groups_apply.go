@@ -1,0 +1,476 @@
+package index
+
+import (
+	"fmt"
+	"strings"
+
+	"warmroute/index/internal/cachegroups"
+	"warmroute/prefixhash"
+)
+
+// learnGroups takes from a batch what cache groups there are, before any of its
+// events is applied: all groups of one step of the engine are in one batch, and
+// full attention is often the last of them. h.mu is held.
+func (h *holder) learnGroups(b *Batch) {
+	var m *groupMember
+	var changed bool
+	for i := range b.Events {
+		ev := &b.Events[i]
+		if ev.Kind != Stored || ev.Tier != TierGPU {
+			continue
+		}
+		if m == nil || m.key.model != ev.Scope.Model || m.key.tenant != ev.Scope.Tenant {
+			if changed {
+				m.shape()
+			}
+			m, changed = h.member(modelKey{ev.Scope.Tenant, ev.Scope.Model}), false
+		}
+		changed = m.learn(ev) || changed
+	}
+	if m == nil {
+		return
+	}
+	if b.Chain != m.chain {
+		m.chain, changed = b.Chain, true
+	}
+	if changed {
+		m.shape()
+	}
+}
+
+// learn notes what an event says of its group, and whether that was new.
+func (m *groupMember) learn(ev *Event) (changed bool) {
+	if ev.Scope.Group < 0 || ev.Scope.Group >= cachegroups.MaxGroups || ev.Scope.BlockSize <= 0 {
+		return false
+	}
+	g := &m.groups[ev.Scope.Group]
+	if !g.seen {
+		g.seen, changed = true, true
+	}
+	if ev.Spec != "" && g.spec != ev.Spec {
+		g.spec, m.kinds, changed = ev.Spec, true, true
+	}
+	if ev.Window > 0 && g.window != ev.Window {
+		g.window, changed = ev.Window, true
+	}
+	if g.block < ev.Scope.BlockSize {
+		g.block, changed = ev.Scope.BlockSize, true
+	}
+	if g.least == 0 || ev.Scope.BlockSize < g.least {
+		g.least, changed = ev.Scope.BlockSize, true
+	}
+	if masked := ev.Tokens > len(ev.Engine)*ev.Scope.BlockSize; masked && !g.masked {
+		g.masked, changed = true, true
+	}
+	return changed
+}
+
+// shape works out the geometry anew, and publishes what is held as it asks for.
+func (m *groupMember) shape() {
+	var told GroupsTold
+	if m.told != nil {
+		told = *m.told
+	}
+	rule := told.Rule
+	if rule == cachegroups.RuleUnknown {
+		rule = cachegroups.Rule021
+		if m.kinds {
+			rule = cachegroups.Rule032
+		}
+	}
+	groups, unit := m.describe(&told)
+	geometry := cachegroups.NewGeometry(rule, groups, unit)
+	if geometry == nil {
+		return
+	}
+	if m.guesses == nil {
+		m.guesses = cachegroups.NewGuesses(geometry, told)
+	} else {
+		m.guesses.Fit(geometry)
+	}
+	m.guesses.Infer(len(groups) == 1 && groups[0].Spec == "")
+	m.noteFull(geometry)
+	was := m.plain
+	m.plain = geometry.Plain()
+	if was && !m.plain {
+		m.held, m.extra, m.names = map[uint64]uint32{}, map[groupCopy]uint32{}, map[uint64]uint64{}
+	}
+	m.join(geometry)
+}
+
+// describe lists the groups, and tells the unit of hashes (0: not known).
+func (m *groupMember) describe(told *GroupsTold) (groups []cachegroups.Group, unit int) {
+	unit = told.Unit
+	if unit == 0 {
+		unit = m.chain.Unit
+	}
+	for i := range m.groups {
+		s := &m.groups[i]
+		if !s.seen {
+			continue
+		}
+		g := cachegroups.Group{Index: i, Spec: s.spec, Kind: cachegroups.KindOf(s.spec), Block: s.block, Window: s.window}
+		for _, t := range told.Groups {
+			if t.Index != i {
+				continue
+			}
+			if t.Kind != cachegroups.Unknown {
+				g.Kind, g.Spec = t.Kind, t.Spec
+			}
+			if t.Window > 0 {
+				g.Window = t.Window
+			}
+			g.Chunk = t.Chunk
+		}
+		if g.Kind == cachegroups.Chunked && g.Chunk == 0 {
+			g.Chunk = told.Chunk
+		}
+		if told.Unit > 0 && s.block == told.Unit && told.Block > s.block && told.Block%told.Unit == 0 &&
+			(g.Kind == cachegroups.Full || g.Kind == cachegroups.Mamba) {
+			g.Block = told.Block // only the ends of prompts were seen yet
+		}
+		if unit == 0 && s.least < s.block {
+			unit = s.least
+		}
+		groups = append(groups, g)
+	}
+	if len(groups) == 1 && groups[0].Kind == cachegroups.Unknown && groups[0].Spec == "" && !m.groups[groups[0].Index].masked {
+		groups[0].Kind = cachegroups.Full // nothing was ever left out of it
+	}
+	return groups, unit
+}
+
+// noteFull has the rest of the index know which group is full attention.
+func (m *groupMember) noteFull(g *cachegroups.Geometry) {
+	i := g.FullSpec()
+	if i < 0 || len(g.Specs) == 1 {
+		return
+	}
+	h := m.holder
+	s := h.groups[m.key]
+	if s == nil {
+		s = &groups{full: -1}
+		h.groups[m.key] = s
+	}
+	if s.full < 0 {
+		s.full = g.Specs[i].Index
+		h.judge()
+	}
+}
+
+// join chooses how the groups' blocks are joined with prompts, and seats the
+// member accordingly.
+func (m *groupMember) join(g *cachegroups.Geometry) {
+	c := &groupClass{geometry: g, assumed: m.guesses.Assumed()}
+	full := g.FullSpec()
+	switch {
+	case !g.ByTokens() && m.chain.Hash != nil && !m.plain:
+		c.chain = m.chain
+	case full >= 0:
+		c.chain.Unit = g.Specs[full].Block
+		c.run = g.Known
+		c.scope = groupScope{g.Specs[full].Index, g.Specs[full].Block}
+	default:
+		c.chain.Unit = g.Unit
+	}
+	m.judgeTrust(c)
+	m.noteGuesses()
+	m.alone.Store(m.shared(c))
+	if m.plain && c.assumed == (cachegroups.Assumed{}) {
+		m.unseat()
+		m.class.Store(nil)
+		return
+	}
+	was := m.class.Load()
+	if was != nil && m.seat >= 0 && was.geometry.Same(g) && was.chain == c.chain && was.run == c.run {
+		m.class.Store(m.shared(c)) // the same blocks, other assumptions
+		return
+	}
+	m.unseat()
+	m.enter(m.shared(c))
+}
+
+// maxGroupClasses bounds the classes of a model; beyond it members have their own.
+const maxGroupClasses = 256
+
+// shared returns the class that equals c, so that members that are looked up alike
+// have the same one.
+func (m *groupMember) shared(c *groupClass) *groupClass {
+	g := m.model
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, o := range g.classes {
+		if o.assumed == c.assumed && o.chain == c.chain && o.run == c.run && o.geometry.Same(c.geometry) {
+			return o
+		}
+	}
+	for i := range c.geometry.Specs {
+		s := &c.geometry.Specs[i]
+		salt := uint64(s.Mask) | uint64(s.Block)<<32
+		if c.chain.Hash != nil {
+			salt = ^salt
+		}
+		c.specs = append(c.specs, salt*0x9e3779b97f4a7c15)
+	}
+	if len(g.classes) < maxGroupClasses {
+		g.classes = append(g.classes, c)
+	}
+	return c
+}
+
+// judgeTrust says how far predictions can be relied on.
+func (m *groupMember) judgeTrust(c *groupClass) {
+	g := c.geometry
+	told := m.told != nil && m.told.EagleTold
+	t := &GroupTrust{}
+	switch {
+	case !g.Known:
+		t.Why = "the kinds of its cache groups are not known, so a safe lower bound is used: tell the groups, or give the model's config.json"
+	case m.lost:
+		t.Why = "it holds more blocks than are kept of one cache, so less may be credited than is hit"
+	case c.chain.Hash == nil && !m.plain && !g.ByTokens():
+		t.Why = "its blocks lie where only vLLM's own hashes show, and its hash algorithm or seed is not known, so less may be credited than is hit: set hash_seed"
+	case m.chunkOpen(g) && c.assumed.Chunk == 0:
+		t.Why = "the chunk size of its attention is not known yet: tell it, or let it be learned from what the replica reports"
+	case told || m.guesses.Believed():
+		t.Exact = true
+	default:
+		t.Why = "unconfirmed: whether a draft model drops blocks is not told, and what the replica reported has not shown it yet"
+	}
+	if was := m.trust.Load(); was == nil || *was != *t {
+		m.trust.Store(t)
+	}
+}
+
+func (m *groupMember) chunkOpen(g *cachegroups.Geometry) bool {
+	for i := range g.Specs {
+		if g.Specs[i].Kind == cachegroups.Chunked && g.Specs[i].Chunk == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// groupEvent applies an event to the groups. reported events, from the first on,
+// change nothing, because they only repeat what is held; otherwise dense says
+// whether the stems want the event. h.mu is held.
+func (h *holder) groupEvent(events []Event) (reported int, dense bool) {
+	ev := &events[0]
+	switch ev.Kind {
+	case Removed:
+		if ev.Tier == TierGPU && ev.Scope.Group < cachegroups.MaxGroups && ev.Scope.Group >= 0 {
+			for _, m := range h.members {
+				m.removed(ev)
+			}
+		}
+		return 0, true
+	case Stored:
+		if ev.Tier != TierGPU || ev.Scope.Group >= cachegroups.MaxGroups || ev.Scope.Group < 0 {
+			return 0, true
+		}
+		m := h.member(modelKey{ev.Scope.Tenant, ev.Scope.Model})
+		if m.plain || m.held == nil {
+			return m.repeatsPlain(ev), true
+		}
+		if n := m.repeats(events); n > 0 {
+			return n, false
+		}
+		return 0, m.stored(ev)
+	}
+	return 0, true
+}
+
+func (m *groupMember) removed(ev *Event) {
+	if m.plain || m.held == nil {
+		return
+	}
+	m.model.mu.Lock()
+	defer m.model.mu.Unlock()
+	for _, hash := range ev.Engine {
+		m.drop(ev.Scope.Group, hash)
+	}
+}
+
+func (m *groupMember) stored(ev *Event) (dense bool) {
+	c := m.class.Load()
+	if c == nil {
+		return true
+	}
+	m.model.mu.Lock()
+	defer m.model.mu.Unlock()
+	if c.chain.Hash == nil && ev.Content != nil && ev.Scope.BlockSize == c.chain.Unit {
+		m.nameAll(ev)
+	}
+	for _, hash := range ev.Engine {
+		m.add(ev.Scope.Group, hash)
+	}
+	if ev.Scope.BlockSize < m.groups[ev.Scope.Group].block {
+		return false
+	}
+	for i := range c.geometry.Specs {
+		if s := &c.geometry.Specs[i]; s.Mask>>ev.Scope.Group&1 != 0 {
+			return s.Kind == cachegroups.Full || s.Kind == cachegroups.Unknown
+		}
+	}
+	return true
+}
+
+// nameAll notes where the blocks of an event lie that lists all of them.
+func (m *groupMember) nameAll(ev *Event) {
+	var key uint64
+	if ev.HasParent {
+		var known bool
+		if key, known = m.names[ev.Parent]; !known {
+			return
+		}
+	} else {
+		key = m.rootOf(ev.Scope.LoRA)
+	}
+	m.keys = linkAll(m.keys[:0], key, ev.Content)
+	for i, k := range m.keys {
+		m.name(ev.Engine[i], k)
+	}
+}
+
+func (m *groupMember) rootOf(l prefixhash.LoRA) uint64 {
+	if k, ok := m.root[l]; ok {
+		return k
+	}
+	if m.root == nil || len(m.root) > 1024 {
+		m.root = map[prefixhash.LoRA]uint64{}
+	}
+	l.Name = strings.Clone(l.Name)
+	k := uint64(prefixhash.TokenRoot(m.key.model, l))
+	m.root[l] = k
+	return k
+}
+
+// repeats says how many of the events, from the first on, only repeat what a
+// request has hit (kv_cache_report_mode full): they begin at a prompt's start,
+// every group lists every block, and before them these blocks were a hit already.
+func (m *groupMember) repeats(events []Event) int {
+	c := m.class.Load()
+	if c == nil || c.geometry.Rule != cachegroups.Rule032 || !c.geometry.Known {
+		return 0
+	}
+	first := &events[0]
+	n, last, groups, unit := 0, -1, uint32(0), 0
+	for i := range events {
+		e := &events[i]
+		if e.Kind != Stored || e.Tier != TierGPU || e.HasParent || e.Tokens != first.Tokens || e.Scope.Group <= last || e.Scope.Group >= cachegroups.MaxGroups ||
+			e.Scope.BlockSize <= 0 || e.Tokens == 0 || len(e.Engine)*e.Scope.BlockSize != e.Tokens {
+			break
+		}
+		n, last = n+1, e.Scope.Group
+		groups |= 1 << e.Scope.Group
+		if unit == 0 || e.Scope.BlockSize < unit {
+			unit = e.Scope.BlockSize
+		}
+	}
+	for i := range c.geometry.Specs {
+		if mask := c.geometry.Specs[i].Mask; groups&mask != mask {
+			return 0
+		}
+	}
+	p := runProber{m: m, c: c, unit: unit, ends: m.ends[:0]}
+	for i := range n {
+		if e := &events[i]; e.Scope.BlockSize == unit {
+			p.ends = append(p.ends[:0], e.Engine...)
+			break
+		}
+	}
+	m.ends = p.ends
+	if c.geometry.Hit(first.Tokens+1, m.guesses.Assumed(), &p) == 0 {
+		return 0
+	}
+	return n
+}
+
+// repeatsPlain is repeats for a cache of full attention alone, whose blocks are in
+// the stems: 1 when the event changes nothing.
+func (m *groupMember) repeatsPlain(ev *Event) int {
+	c := m.alone.Load()
+	if c == nil || !m.kinds || ev.HasParent || len(ev.Engine) == 0 || c.geometry.Rule != cachegroups.Rule032 || ev.Content == nil {
+		return 0
+	}
+	sp := (*m.holder.x.spaces.Load())[ev.Scope]
+	if sp == nil {
+		return 0
+	}
+	sp.d.mu.Lock()
+	defer sp.d.mu.Unlock()
+	seat, ok := sp.d.slots.Of(int32(m.holder.id))
+	if !ok || sp.dropped {
+		return 0
+	}
+	p := stemProber{d: sp.d, seat: seat, names: ev.Engine}
+	if c.geometry.Hit(len(ev.Engine)*ev.Scope.BlockSize+1, c.assumed, &p) == 0 {
+		return 0
+	}
+	return 1
+}
+
+// stemProber asks for the first blocks of a prompt by the engine's hashes.
+type stemProber struct {
+	d     *domain
+	seat  int
+	names []uint64
+}
+
+func (p *stemProber) Held(int, int) bool { return false }
+
+func (p *stemProber) Run(_, limit int) int {
+	const enough = 2 // to hit one, though one be dropped
+	for k := range min(limit, len(p.names), enough) {
+		if p.d.info[p.seat].find(&p.d.stems, p.names[k]) == 0 {
+			return k
+		}
+	}
+	return min(limit, len(p.names), enough)
+}
+
+// runProber asks for blocks by the engine's hashes.
+type runProber struct {
+	m    *groupMember
+	c    *groupClass
+	unit int
+	ends []uint64
+}
+
+func (p *runProber) Held(spec, end int) bool {
+	at := end / p.unit
+	if end%p.unit != 0 || at < 1 || at > len(p.ends) {
+		return false
+	}
+	mask := p.c.geometry.Specs[spec].Mask
+	return p.m.held[p.ends[at-1]]&mask == mask
+}
+
+func (p *runProber) Run(spec, limit int) int {
+	b := p.c.geometry.Specs[spec].Block
+	for k := range limit {
+		if !p.Held(spec, (k+1)*b) {
+			return k
+		}
+	}
+	return limit
+}
+
+// String describes the geometry for a person.
+func (c *groupClass) String() string {
+	var b strings.Builder
+	for i := range c.geometry.Specs {
+		s := &c.geometry.Specs[i]
+		if i > 0 {
+			b.WriteString(" + ")
+		}
+		if len(s.Groups) > 1 {
+			fmt.Fprintf(&b, "%d×", len(s.Groups))
+		}
+		fmt.Fprintf(&b, "%v %d", s.Kind, s.Block)
+		if s.Window > 0 {
+			fmt.Fprintf(&b, "/w%d", s.Window)
+		}
+	}
+	return b.String()
+}

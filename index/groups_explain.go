@@ -1,0 +1,88 @@
+package index
+
+import "warmroute/prefixhash"
+
+// Groups says what cache groups a holder has, and what a prompt hits in each.
+type Groups struct {
+	Geometry string // for a person
+	Trust    GroupTrust
+	Assumed  string // what events do not tell, as it is assumed
+
+	Group, Block int // full attention's, or the first group's
+
+	Hit      int // tokens that the holder takes from its cache
+	FullOnly int // tokens that full attention holds from the start
+	Specs    []GroupHeld
+}
+
+// GroupHeld is what groups that are looked up together say of a prompt.
+type GroupHeld struct {
+	Groups []int
+	Kind   string
+	Block  int
+	Window int  `json:",omitempty"`
+	Alone  int  // tokens it would hit if all others held everything
+	Cuts   bool // no other would hit less
+}
+
+// ExplainGroups is Groups of one holder and a prompt; ok is false when nothing was
+// heard of its groups. A nil prompt asks for the geometry alone.
+func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool) {
+	m := x.memberOf(id, modelKey{s.Tenant, s.Model})
+	if m == nil {
+		return g, false
+	}
+	c := m.class.Load()
+	if c == nil {
+		c = m.alone.Load()
+	}
+	trust := m.trust.Load()
+	if c == nil || trust == nil {
+		return g, false
+	}
+	g.Geometry, g.Trust, g.Assumed = c.String(), *trust, c.assumed.String()
+	of := 0
+	if full := c.geometry.FullSpec(); full >= 0 {
+		of = full
+	} else {
+		for i := range c.geometry.Specs {
+			if c.geometry.Specs[i].Mask&1 != 0 {
+				of = i
+			}
+		}
+	}
+	g.Group, g.Block = c.geometry.Specs[of].Index, c.geometry.Specs[of].Block
+	if p == nil {
+		return g, true
+	}
+	reader, r := x.enter()
+	defer reader.Leave()
+	b := r.group.alone(x, r, m, c, &s, p)
+	n := p.Tokens()
+	g.Hit = c.geometry.Hit(n, c.assumed, b)
+	g.FullOnly = b.Run(of, max(0, n-1)/g.Block) * g.Block
+	least := n
+	for i := range c.geometry.Specs {
+		spec := &c.geometry.Specs[i]
+		alone := c.geometry.Alone(i, n, c.assumed, b)
+		least = min(least, alone)
+		g.Specs = append(g.Specs, GroupHeld{Groups: spec.Groups, Kind: spec.Kind.String(), Block: spec.Block, Window: spec.Window, Alone: alone})
+	}
+	for i := range g.Specs {
+		g.Specs[i].Cuts = g.Specs[i].Alone == least && least < n-1
+	}
+	return g, true
+}
+
+// alone readies the reader's prober for one member.
+func (q *groupScratch) alone(x *Index, r *scratch, m *groupMember, c *groupClass, s *Scope, p Prompt) *groupProber {
+	q.reset(0)
+	b := &q.prober
+	b.table, b.class, b.seat = &m.model.table, c, m.seatNow()
+	b.keys = q.keys(c.chain, s, []prefixhash.Key(nil), p.Tokens(), p)
+	if c.run {
+		q.one[0] = m
+		b.run = int(q.ends(x, r, c.scope, q.one[:], s, b.keys)[0])
+	}
+	return b
+}

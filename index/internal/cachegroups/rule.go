@@ -1,0 +1,256 @@
+package cachegroups
+
+import "fmt"
+
+// Prober says which blocks a cache holds of the prompt that is looked up.
+type Prober interface {
+	// Held says whether every group of a spec holds the block that ends after so
+	// many tokens.
+	Held(spec, end int) bool
+	// Run is how many blocks of a spec are held from the prompt's start without a
+	// gap, at most limit.
+	Run(spec, limit int) int
+}
+
+// Assumed is what events do not tell of a cache.
+type Assumed struct {
+	Eagle  uint32 // groups that drop a block for a draft model, as bits
+	Chunk  int    // of chunked groups that were not told; 0: none
+	Replay int    // hits of at most so many tokens are computed again
+}
+
+// String describes the assumptions for a person.
+func (a Assumed) String() string {
+	text := "no group drops a block"
+	if a.Eagle != 0 {
+		text = "groups"
+		for i := range MaxGroups {
+			if a.Eagle>>i&1 != 0 {
+				text += fmt.Sprintf(" %d", i)
+			}
+		}
+		text += " drop a block"
+	}
+	if a.Chunk > 0 {
+		text += fmt.Sprintf(", chunks of %d", a.Chunk)
+	}
+	if a.Replay > 0 {
+		text += fmt.Sprintf(", hits of up to %d computed again", a.Replay)
+	}
+	return text
+}
+
+// Alone is how many tokens one spec would have of a prompt of n tokens.
+func (g *Geometry) Alone(spec, n int, a Assumed, p Prober) int {
+	l := lookup{g: g, n: n, p: p, chunk: a.Chunk}
+	if g.Specs[spec].Kind == Unknown {
+		b := g.Specs[spec].Block
+		return p.Run(spec, (n-1)/b) * b
+	}
+	return l.spec(spec, n-1, g.Drops(a.Eagle)>>spec&1 != 0)
+}
+
+// Hit is how many tokens of a prompt of n tokens vLLM takes from the cache.
+func (g *Geometry) Hit(n int, a Assumed, p Prober) int {
+	hit := 0
+	switch {
+	case n <= 1:
+	case !g.Known:
+		hit = g.Bound(n, p)
+	case g.one():
+		l := lookup{g: g, n: n, p: p, chunk: a.Chunk}
+		hit = l.spec(0, n-1, g.Drops(a.Eagle) != 0)
+	default:
+		l := lookup{g: g, n: n, p: p, chunk: a.Chunk, eagle: g.Drops(a.Eagle)}
+		hit = l.settle()
+	}
+	if hit <= a.Replay {
+		return 0
+	}
+	return hit
+}
+
+// Bound is what a cache hits at least, whatever its groups are: the blocks that
+// all of them hold from the start, but one for a draft model.
+func (g *Geometry) Bound(n int, p Prober) int {
+	hit := n - 1
+	for i := range g.Specs {
+		b := g.Specs[i].Block
+		hit = min(hit, p.Run(i, hit/b)*b)
+	}
+	hit -= hit % g.Align
+	return max(0, hit-g.Align)
+}
+
+// lookup is one prompt's way through the specs.
+type lookup struct {
+	g     *Geometry
+	n     int
+	p     Prober
+	chunk int
+	eagle uint32 // specs
+}
+
+// settle asks the specs in turn, each for no more than the one before it found,
+// until nothing changes.
+func (l *lookup) settle() int {
+	g := l.g
+	hit, verified, stored := l.n-1, uint32(0), uint32(0)
+	var found [MaxGroups]int
+	for {
+		cur := hit
+		for i := range g.Specs {
+			s, bit := &g.Specs[i], uint32(1)<<i
+			if s.Kind == Full && stored&bit != 0 {
+				if g.Rule == Rule021 {
+					cur -= cur % s.Block
+				} else {
+					cur = min(cur, found[i])
+				}
+				continue
+			}
+			drop := l.eagle&^verified&bit != 0
+			was := cur
+			cur = l.spec(i, l.limit(s, cur, drop), drop)
+			if drop {
+				verified |= bit
+			} else if cur < was {
+				verified = 0
+			}
+			stored |= bit
+			found[i] = cur
+		}
+		if cur >= hit {
+			return hit
+		}
+		hit = cur
+		if g.full == 1 && len(g.Specs) == 2 {
+			return hit
+		}
+	}
+}
+
+// limit is how far a spec is looked at: where it will drop a block, one block
+// further.
+func (l *lookup) limit(s *Spec, cur int, drop bool) int {
+	switch {
+	case !drop:
+		return cur
+	case l.g.Rule == Rule021:
+		return min(cur+s.Block, l.n-1)
+	case s.Kind == Mamba:
+		return cur
+	case l.g.Partial && s.Kind == Full && s.Block > l.g.Unit:
+		return min(cur+l.g.Unit, l.n/l.g.Unit*l.g.Unit)
+	}
+	return min(cur+s.Block, l.n/l.g.Unit*l.g.Unit)
+}
+
+// spec is the most tokens, at most lim, that one spec has.
+func (l *lookup) spec(i, lim int, drop bool) int {
+	switch l.g.Specs[i].Kind {
+	case Full:
+		return l.full(i, lim, drop)
+	case Window:
+		return l.window(i, lim, drop)
+	case Chunked:
+		return l.chunked(i, lim, drop)
+	case Mamba:
+		return l.mamba(i, lim)
+	}
+	return 0
+}
+
+func (l *lookup) full(i, lim int, drop bool) int {
+	b, step := l.g.Specs[i].Block, l.g.Step
+	n := l.p.Run(i, lim/b)
+	hit := n * b
+	if step < b {
+		top := min(lim, (n+1)*b-1)
+		for end := top - top%step; end > hit; end -= step {
+			if l.p.Held(i, end) {
+				hit = end
+				break
+			}
+		}
+	}
+	if drop && hit > 0 {
+		hit -= min(step, b)
+	}
+	return hit - hit%step
+}
+
+func (l *lookup) window(i, lim int, drop bool) int {
+	b, step := l.g.Specs[i].Block, l.g.Step
+	need := (l.g.Specs[i].Window - 1 + b - 1) / b
+	if drop {
+		need++
+	}
+	run, end := 0, 0
+	for k := lim/b - 1; k >= 0; k-- {
+		if run == 0 && b != step {
+			at := (k + 1) * b
+			if drop {
+				at = k * b
+			}
+			if at%step != 0 {
+				continue
+			}
+		}
+		if !l.p.Held(i, (k+1)*b) {
+			run = 0
+			continue
+		}
+		if run == 0 {
+			end = (k + 1) * b
+		}
+		if run++; run >= need {
+			break
+		}
+	}
+	if run == 0 {
+		return 0
+	}
+	if run < need { // it reaches the prompt's start
+		end = run * b
+		end -= end % step
+	}
+	if drop && end > 0 {
+		end -= b
+		end -= end % step
+	}
+	return max(0, end)
+}
+
+func (l *lookup) chunked(i, lim int, drop bool) int {
+	b, c := l.g.Specs[i].Block, l.g.Specs[i].Chunk
+	if c <= 0 {
+		c = l.chunk
+	}
+	k := 0
+	if c > 0 {
+		k = lim / c * c / b
+	}
+	for k < lim/b && l.p.Held(i, (k+1)*b) {
+		k++
+	}
+	hit := k * b
+	if drop && hit > 0 {
+		hit -= b
+	}
+	return hit - hit%l.g.Step
+}
+
+func (l *lookup) mamba(i, lim int) int {
+	b, step := l.g.Specs[i].Block, l.g.Step
+	each := step
+	if step < b {
+		each = l.g.Unit
+	}
+	for end := lim - lim%each; end > 0; end -= each {
+		if l.p.Held(i, end) {
+			return end
+		}
+	}
+	return 0
+}

@@ -1,0 +1,178 @@
+package predict
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// line is one line of input: a header, a frame, a query or a usage.
+type line struct {
+	Frame *frame `json:"frame"`
+	Query *query `json:"query"`
+	Usage *int   `json:"usage"`
+	header
+}
+
+type frame struct {
+	Topic   string  `json:"topic"`
+	Seq     *uint64 `json:"seq"`
+	Payload []byte  `json:"payload"`
+}
+
+type query struct {
+	Tokens []uint32 `json:"tokens"`
+	Salt   *string  `json:"cache_salt"`
+	LoRA   *string  `json:"lora_name"`
+	Path   string   `json:"lora_path"`
+}
+
+// header is the first line.
+type header struct {
+	Version  string         `json:"version"`
+	Algo     string         `json:"hash_algo"`
+	NoneHash string         `json:"none_hash"`
+	Assume   *assume        `json:"assume"`
+	Labels   map[string]any `json:"cache_config_info"`
+}
+
+// assume is what events do not say. Where it is given, what it leaves out is not
+// there: no draft model, no replayed window.
+type assume struct {
+	Rule       string               `json:"rule"`
+	Eagle      json.RawMessage      `json:"eagle"`
+	Unit       int                  `json:"unit"`
+	Block      int                  `json:"block"`
+	Chunk      int                  `json:"chunk"`
+	Replay     int                  `json:"replay"`
+	ReportFull bool                 `json:"report_full"` // found out by itself
+	Groups     map[string]toldGroup `json:"groups"`
+}
+
+type toldGroup struct {
+	Kind   string `json:"kind"`
+	Window int    `json:"window"`
+	Chunk  int    `json:"chunk"`
+}
+
+// told is what the header says of the groups.
+func (h *header) told() (*index.GroupsTold, error) {
+	t := &index.GroupsTold{Unit: h.number("prefix_match_unit"), Block: h.number("block_size")}
+	if t.Unit == 0 {
+		t.Unit = h.number("hash_block_size")
+	}
+	switch {
+	case strings.HasPrefix(h.Version, "0.21"):
+		t.Rule = index.GroupRule021
+	case strings.HasPrefix(h.Version, "0.32"):
+		t.Rule = index.GroupRule032
+	}
+	a := h.Assume
+	if a == nil {
+		return t, nil
+	}
+	t.EagleTold, t.ReplayTold, t.Chunk, t.Replay = true, true, a.Chunk, a.Replay
+	if a.Unit > 0 {
+		t.Unit = a.Unit
+	}
+	if a.Block > 0 {
+		t.Block = a.Block
+	}
+	switch a.Rule {
+	case "":
+	case "0.21":
+		t.Rule = index.GroupRule021
+	case "0.32":
+		t.Rule = index.GroupRule032
+	default:
+		return nil, fmt.Errorf("assume: rule %q: want 0.21 or 0.32", a.Rule)
+	}
+	for name, g := range a.Groups {
+		i, err := strconv.Atoi(name)
+		if err != nil || i < 0 {
+			return nil, fmt.Errorf("assume: group %q: want a number from 0 on", name)
+		}
+		t.Groups = append(t.Groups, index.GroupSpec(i, g.Kind, g.Window, g.Chunk))
+	}
+	var err error
+	t.Eagle, err = eagle(a.Eagle)
+	return t, err
+}
+
+// number reads a label; labels are text, and "None" where there is none.
+func (h *header) number(label string) int {
+	switch v := h.Labels[label].(type) {
+	case string:
+		n, _ := strconv.Atoi(v)
+		return max(0, n)
+	case float64:
+		return max(0, int(v))
+	}
+	return 0
+}
+
+// eagle reads the groups that drop a block: "0,1", [0,1], 1, "all", "none" or nothing.
+func eagle(raw json.RawMessage) (uint32, error) {
+	text := strings.Trim(strings.TrimSpace(string(raw)), `[]"`)
+	switch text {
+	case "", "null", "none":
+		return 0, nil
+	case "all":
+		return ^uint32(0), nil
+	}
+	mask := uint32(0)
+	for one := range strings.SplitSeq(text, ",") {
+		i, err := strconv.Atoi(strings.Trim(one, ` "`))
+		if err != nil || i < 0 || i > 31 {
+			return 0, fmt.Errorf("assume: eagle %s: want numbers of groups", raw)
+		}
+		mask |= 1 << i
+	}
+	return mask, nil
+}
+
+// hashes are the configurations that the publisher may hash with.
+func (h *header) hashes() ([]*prefixhash.VLLM, error) {
+	if h.NoneHash == "" {
+		all, err := prefixhash.Candidates("0")
+		if err == nil && h.Algo != "" {
+			a, err := prefixhash.ParseAlgorithm(h.Algo)
+			return slices.DeleteFunc(all, func(v *prefixhash.VLLM) bool { return v.Algorithm() != a }), err
+		}
+		return all, err
+	}
+	raw, err := hex.DecodeString(h.NoneHash)
+	if err != nil {
+		return nil, errors.New("none_hash: want hexadecimal digits")
+	}
+	root, err := prefixhash.ParseDigest(raw)
+	if err != nil {
+		return nil, fmt.Errorf("none_hash: %w", err)
+	}
+	algorithms := []prefixhash.Algorithm{prefixhash.SHA256, prefixhash.SHA256CBOR, prefixhash.XXHash, prefixhash.XXHashCBOR}
+	if h.Algo != "" {
+		a, err := prefixhash.ParseAlgorithm(h.Algo)
+		if err != nil {
+			return nil, err
+		}
+		algorithms = []prefixhash.Algorithm{a}
+	}
+	var all []*prefixhash.VLLM
+	for _, a := range algorithms {
+		for _, g := range []prefixhash.Generation{prefixhash.Tagged, prefixhash.Untagged} {
+			v, err := prefixhash.NewVLLMFrom(a, g, root)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, v)
+		}
+	}
+	return all, nil
+}

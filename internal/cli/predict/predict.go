@@ -1,0 +1,221 @@
+package predict
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+
+	"warmroute/index"
+	"warmroute/internal/kvevents"
+	"warmroute/prefixhash"
+)
+
+// Answer is what a query is answered with.
+type Answer struct {
+	Cached   int    `json:"cached"`
+	FullOnly int    `json:"full_attention_only"`
+	Exact    bool   `json:"exact"`
+	Why      string `json:"why,omitempty"`
+}
+
+const model = "model"
+
+// Predictor is the index of one replica, as the router keeps it.
+type Predictor struct {
+	index  *index.Index
+	holder index.Holder
+	id     index.HolderID
+	reader *kvevents.Reader
+	seen   header
+	life   uint64 // incarnation
+	next   uint64 // sequence of the next frame
+	any    bool   // a frame was taken
+	hole   bool   // frames are missing
+
+	last  uint64 // digest of the last frame
+	found index.Found
+	guess index.Guess
+	asked bool // a query, and no usage for it yet
+}
+
+var seed = maphash.MakeSeed()
+
+// New returns a predictor that has been told nothing yet.
+func New() (*Predictor, error) {
+	x, err := index.New(index.Options{})
+	if err != nil {
+		return nil, err
+	}
+	p := &Predictor{index: x, holder: index.Holder{Replica: "replica"}}
+	p.id = x.ID(p.holder)
+	return p, p.start(header{})
+}
+
+// start begins with a header.
+func (p *Predictor) start(h header) error {
+	told, err := h.told()
+	if err != nil {
+		return err
+	}
+	hashes, err := h.hashes()
+	if err != nil {
+		return err
+	}
+	p.seen = h
+	p.index.TellGroups(p.holder.Replica, told)
+	p.reader = kvevents.NewReader(kvevents.ReaderOptions{Model: model, Hashes: hashes, Unit: told.Unit, Presume: h.Algo != ""})
+	p.any, p.hole, p.asked = false, false, false
+	p.life = p.index.Begin(p.holder)
+	return nil
+}
+
+// Take takes one line of input. The answer is nil where none is due.
+func (p *Predictor) Take(text []byte) (*Answer, error) {
+	var l line
+	if err := json.Unmarshal(text, &l); err != nil {
+		return nil, notJSON(err)
+	}
+	switch {
+	case l.Frame != nil:
+		return nil, p.frame(l.Frame)
+	case l.Query != nil:
+		return p.query(l.Query)
+	case l.Usage != nil:
+		return nil, p.usage(*l.Usage)
+	case l.Version != "" || l.Algo != "" || l.NoneHash != "" || l.Assume != nil || l.Labels != nil:
+		if p.any {
+			return nil, errors.New("a header after the first frame is not taken")
+		}
+		return nil, p.start(l.header)
+	}
+	return nil, errors.New("neither a header nor a frame, a query or a usage")
+}
+
+// notJSON says what is wrong with a line without repeating what it holds.
+func notJSON(err error) error {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) && kind.Field != "" {
+		return fmt.Errorf("%s: a JSON %s where another type is wanted", kind.Field, kind.Value)
+	}
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("not JSON at byte %d", syntax.Offset)
+	}
+	return errors.New("not one of the lines that are known")
+}
+
+// frame applies one. What cannot be decoded is not counted: whether it was one of
+// the publisher's shows by the sequence of the next.
+func (p *Predictor) frame(f *frame) error {
+	b, err := p.reader.Read(f.Payload)
+	if err != nil {
+		return fmt.Errorf("frame: %w", err)
+	}
+	digest := maphash.Bytes(seed, f.Payload)
+	var missing error
+	if f.Seq != nil {
+		switch {
+		case !p.any || *f.Seq == p.next:
+		case *f.Seq+1 == p.next && digest == p.last:
+			return nil // a copy
+		case *f.Seq > p.next:
+			missing = fmt.Errorf("frames %d to %d are missing: what was held before them is forgotten", p.next, *f.Seq-1)
+		default:
+			missing = fmt.Errorf("frame %d after frame %d: the publisher began anew", *f.Seq, p.next-1)
+		}
+		p.next = *f.Seq + 1
+	}
+	if missing != nil {
+		p.life, p.hole = p.index.Begin(p.holder), true
+		if b, err = p.reader.Read(f.Payload); err != nil {
+			return fmt.Errorf("frame: %w", err)
+		}
+	}
+	p.any, p.last = true, digest
+	b.Holder, b.Incarnation = p.holder, p.life
+	if _, err := p.index.Apply(b); err != nil {
+		return fmt.Errorf("frame: %w", err)
+	}
+	return missing
+}
+
+func (p *Predictor) query(q *query) (*Answer, error) {
+	t := prompt{tokens: q.Tokens}
+	t.mix.CacheSalt = q.Salt
+	if q.LoRA != nil {
+		t.mix.LoRA, t.mix.LoRAPath = prefixhash.LoRA{Name: *q.LoRA, Set: true}, q.Path
+	}
+	s := index.Scope{Model: model, LoRA: t.mix.LoRA, Scheme: index.SchemeTokens}
+	a := &Answer{}
+	p.asked = true
+	groups, ok := p.index.ExplainGroups(p.id, s, &t)
+	if !ok {
+		a.Why = "no block was announced yet"
+		p.index.Guess(&p.guess, p.id, s, &t)
+		return a, nil
+	}
+	s.Group, s.BlockSize = groups.Group, groups.Block
+	usable := max(0, len(q.Tokens)-1) / s.BlockSize
+	keys := t.AppendChain(nil, index.Chain{Unit: s.BlockSize})
+	p.index.FindPrompt(&p.found, s, keys[:min(usable, len(keys))], &t)
+	for m := range p.found.All() {
+		if m.ID != p.id {
+			continue
+		}
+		a.Cached = int(m.Reported) * s.BlockSize
+		if m.Grouped {
+			a.Cached = int(m.Hit)
+		}
+	}
+	p.index.Guess(&p.guess, p.id, s, &t)
+	a.FullOnly, a.Exact, a.Why = groups.FullOnly, groups.Trust.Exact, groups.Trust.Why
+	if p.hole && a.Exact {
+		a.Exact, a.Why = false, "frames are missing, so less may be credited than is hit"
+	}
+	return a, nil
+}
+
+func (p *Predictor) usage(n int) error {
+	switch {
+	case n < 0:
+		return errors.New("usage: want a number of tokens from 0 on")
+	case !p.asked:
+		return errors.New("usage without a query before it")
+	}
+	p.asked = false
+	p.index.Served(p.holder, index.Scope{Model: model}, &p.guess, n)
+	return nil
+}
+
+// Close returns the index's memory.
+func (p *Predictor) Close() error { return p.index.Close() }
+
+// prompt is a query's tokens with what is mixed into their blocks.
+type prompt struct {
+	tokens []uint32
+	mix    prefixhash.Request
+}
+
+// Tokens implements index.Prompt.
+func (t *prompt) Tokens() int { return len(t.tokens) }
+
+// AppendChain implements index.Prompt.
+func (t *prompt) AppendChain(dst []prefixhash.Key, c index.Chain) []prefixhash.Key {
+	if c.Unit <= 0 {
+		return dst
+	}
+	if c.Hash == nil {
+		blocks := len(t.tokens) / c.Unit
+		extras := t.mix.AppendExtras(nil, blocks, c.Unit)
+		return prefixhash.AppendTokens(dst, prefixhash.TokenRoot(model, t.mix.LoRA), t.tokens, c.Unit, extras)
+	}
+	root, ok := c.Hash.Root()
+	if !ok {
+		return dst
+	}
+	for _, d := range c.Hash.AppendDigests(nil, root, t.tokens, 0, c.Unit, t.mix) {
+		dst = append(dst, d.Key())
+	}
+	return dst
+}

@@ -1,0 +1,97 @@
+package predict
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ErrBadLine is returned by Run when at least one line could not be used.
+var ErrBadLine = errors.New("some lines could not be used")
+
+// MaxLine is the longest line in bytes: a few million token ids.
+const MaxLine = 64 << 20
+
+// failed is what a line that cannot be used is answered with.
+type failed struct {
+	Line  int    `json:"line"`
+	Error string `json:"error"`
+}
+
+// Run answers every query of in on out, in order, and flushes whenever it would
+// wait for input. It returns ErrBadLine, or the first error of in or out.
+func Run(in io.Reader, out io.Writer) (err error) {
+	p, err := New()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	r, w := bufio.NewReaderSize(in, 1<<16), bufio.NewWriter(out)
+	answers := json.NewEncoder(w)
+	bad := false
+	var text []byte
+	for n := 1; ; n++ {
+		var long bool
+		var end error
+		text, long, end = readLine(r, text[:0])
+		if end != nil && !errors.Is(end, io.EOF) {
+			return errors.Join(fmt.Errorf("read line %d: %w", n, end), w.Flush())
+		}
+		if long || len(bytes.TrimSpace(text)) > 0 {
+			if !p.answer(answers, n, text, long) {
+				bad = true
+			}
+		}
+		if errors.Is(end, io.EOF) || r.Buffered() == 0 {
+			if err := w.Flush(); err != nil {
+				return fmt.Errorf("write: %w", err)
+			}
+		}
+		if errors.Is(end, io.EOF) {
+			break
+		}
+	}
+	if bad {
+		return ErrBadLine
+	}
+	return nil
+}
+
+// answer writes what one line asks for, and says whether it could be used. The
+// writer keeps its first error for the flush.
+func (p *Predictor) answer(to *json.Encoder, n int, text []byte, long bool) bool {
+	a, err := (*Answer)(nil), error(nil)
+	if long {
+		err = fmt.Errorf("longer than %d bytes", MaxLine)
+	} else {
+		a, err = p.Take(text)
+	}
+	if err != nil {
+		_ = to.Encode(failed{n, err.Error()})
+		return false
+	}
+	if a != nil {
+		_ = to.Encode(a)
+	}
+	return true
+}
+
+// readLine appends the next line without its end; of one longer than MaxLine it
+// drops the rest and says so.
+func readLine(r *bufio.Reader, dst []byte) (text []byte, long bool, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(dst)+len(part) > MaxLine+1 {
+			long = true
+		} else if !long {
+			dst = append(dst, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		return bytes.TrimSuffix(dst, []byte("\n")), long, err
+	}
+}

@@ -1,0 +1,140 @@
+package kvevents
+
+import (
+	"sync"
+
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+const (
+	chainTries   = 64  // prompts' first blocks that all candidates are tried on at once
+	chainRecheck = 256 // prompts' first blocks between later looks
+	maxFirst     = 1 << 13
+)
+
+// chainFinder finds out which chain of vLLM's own hashes a publisher computes:
+// algorithm, seed and the unit of tokens per hash, by reproducing the hash of a
+// prompt's first block. Where blocks are larger than the unit, their hash is the
+// chain's at their end.
+type chainFinder struct {
+	candidates []*prefixhash.VLLM
+	unit       int  // when told
+	presume    bool // the first candidate of the publisher's generation, with the unit, is the chain until disproved
+
+	chain    index.Chain
+	salted   bool // the generation has been shown by a salted block
+	seen     int
+	computed []prefixhash.Digest
+}
+
+// forget starts over: the publisher may compute others now.
+func (c *chainFinder) forget() { c.chain, c.seen, c.salted = index.Chain{}, 0, false }
+
+// observe returns the chain as far as it is known after a batch.
+func (c *chainFinder) observe(b *Batch) index.Chain {
+	if len(c.candidates) == 0 {
+		return index.Chain{}
+	}
+	for i := range b.Events {
+		e := &b.Events[i]
+		if c.presume && e.Kind == index.Stored && c.chain.Hash == nil && c.seen == 0 && c.unit > 0 {
+			c.presumed(e.Spec != "")
+		}
+		if e.Kind == index.Stored && !e.HasParent && len(e.Hashes) > 0 && !e.Unkeyed && !e.LoRA.Set && !e.HasID &&
+			e.BlockSize > 0 && e.BlockSize <= maxFirst && len(e.Tokens) == len(e.Hashes)*e.BlockSize {
+			c.first(e)
+		}
+	}
+	return c.chain
+}
+
+// presumed takes a chain before any block has shown it.
+func (c *chainFinder) presumed(tagged bool) {
+	for _, v := range c.candidates {
+		if _, ok := v.Root(); ok && (v.Generation() == prefixhash.Tagged) == tagged {
+			c.chain = index.Chain{Hash: shared(v), Unit: c.unit}
+			return
+		}
+	}
+}
+
+// first judges by the first block of a prompt.
+func (c *chainFinder) first(e *Event) {
+	var extras []prefixhash.ExtraKey
+	if len(e.Extras) > 0 {
+		extras = e.Extras[0]
+	}
+	if len(extras) > 1 || len(extras) == 1 && extras[0].HasOffset {
+		return
+	}
+	c.seen++
+	salt := len(extras) > 0 && !c.salted
+	if c.chain.Hash != nil && !salt && c.seen%chainRecheck != 0 || c.chain.Hash == nil && c.seen > chainTries && c.seen%chainRecheck != 0 {
+		return
+	}
+	if c.chain.Hash != nil && c.computes(c.chain, e, extras) {
+		c.salted = c.salted || salt
+		return
+	}
+	if e.BlockSize%max(1, c.chain.Unit) != 0 {
+		return
+	}
+	c.chain = index.Chain{}
+	for pass := range 2 { // what such publishers mostly are, first
+		for _, v := range c.candidates {
+			if likely := (v.Generation() == prefixhash.Tagged) == (e.Spec != ""); likely != (pass == 0) {
+				continue
+			}
+			if c.units(v, e, extras) {
+				c.salted = c.salted || salt
+				return
+			}
+		}
+	}
+}
+
+// units tries the units that a block can consist of.
+func (c *chainFinder) units(v *prefixhash.VLLM, e *Event, extras []prefixhash.ExtraKey) bool {
+	for n := 1; n <= e.BlockSize; n++ {
+		if e.BlockSize%n != 0 || c.unit > 0 && e.BlockSize/n != c.unit {
+			continue
+		}
+		if at := (index.Chain{Hash: v, Unit: e.BlockSize / n}); c.computes(at, e, extras) {
+			c.chain = index.Chain{Hash: shared(v), Unit: at.Unit}
+			return true
+		}
+	}
+	return false
+}
+
+// computes says whether a chain reproduces the event's first hash.
+func (c *chainFinder) computes(at index.Chain, e *Event, extras []prefixhash.ExtraKey) bool {
+	root, ok := at.Hash.Root()
+	if !ok || e.BlockSize%at.Unit != 0 {
+		return false
+	}
+	var rows [][]prefixhash.ExtraKey
+	if len(extras) > 0 {
+		rows = [][]prefixhash.ExtraKey{extras}
+	}
+	c.computed = at.Hash.AppendEventDigests(c.computed[:0], root, e.Tokens[:e.BlockSize], at.Unit, rows, prefixhash.LoRA{}, "")
+	n := len(c.computed)
+	return n > 0 && uint64(c.computed[n-1].Key()) == e.Hashes[0]
+}
+
+// sharedHashes are hash configurations by what they compute, so that replicas of
+// one configuration have one chain, and a prompt's hashes are computed once.
+var sharedHashes sync.Map
+
+type hashIdentity struct {
+	algorithm  prefixhash.Algorithm
+	generation prefixhash.Generation
+	root       prefixhash.Digest
+}
+
+func shared(v *prefixhash.VLLM) *prefixhash.VLLM {
+	root, _ := v.Root()
+	all, _ := sharedHashes.LoadOrStore(hashIdentity{v.Algorithm(), v.Generation(), root}, v)
+	return all.(*prefixhash.VLLM)
+}

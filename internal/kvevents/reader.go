@@ -1,0 +1,38 @@
+package kvevents
+
+import (
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// ReaderOptions say how payloads are read outside of a subscription.
+type ReaderOptions struct {
+	Tenant, Model string
+	Hashes        []*prefixhash.VLLM // which the publisher may compute
+	Unit          int                // tokens per hash, when told
+	Presume       bool               // the first of Hashes is believed until a block disproves it
+}
+
+// Reader turns payloads into index batches as a subscription does, for callers
+// that have them from elsewhere. It is not safe for concurrent use.
+type Reader struct {
+	decoder   Decoder
+	converter converter
+}
+
+// NewReader returns a reader of one publisher's payloads.
+func NewReader(o ReaderOptions) *Reader {
+	return &Reader{converter: converter{tenant: o.Tenant, model: o.Model, scheme: index.SchemeTokens,
+		chains: chainFinder{candidates: o.Hashes, unit: o.Unit, presume: o.Presume}}}
+}
+
+// Read decodes a payload. The batch is valid until the next call; the caller sets
+// its holder and incarnation.
+func (r *Reader) Read(payload []byte) (*index.Batch, error) {
+	b, err := r.decoder.Decode(payload)
+	if err != nil {
+		return nil, err
+	}
+	out, _ := r.converter.convert(b)
+	return out, nil
+}
