@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"warmroute/internal/testenv"
+)
+
+// shellBlocks are the blocks of a document that are marked as shell.
+func shellBlocks(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// TestStandaloneRuns runs the shell block of examples/standalone as it is
+// written, in a copy of the example on free ports: four replicas answer, and the
+// second request of the same prompt finds its prefix on the replica of the first.
+func TestStandaloneRuns(t *testing.T) {
+	root, err := testenv.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := shellBlocks(t, filepath.Join(root, "examples/standalone/README.md"))
+	if len(blocks) == 0 {
+		t.Fatal("no shell block")
+	}
+	onFreePorts := free(t)
+	dir := t.TempDir()
+	for _, file := range []string{"examples/standalone/warmroute.yaml", "examples/standalone/envoy.yaml"} {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(onFreePorts(string(text))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, command := range []string{"extproc", "vllmsim"} { // what make build does
+		if _, err := testenv.Build(filepath.Join(dir, "bin"), "warmroute/cmd/"+command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script, isThere := strings.CutPrefix(blocks[0], "make build\n")
+	if !isThere {
+		t.Fatalf("the block does not begin with make build:\n%s", blocks[0])
+	}
+	script = strings.ReplaceAll(onFreePorts(unrolled(script)), "scripts/", root+"/scripts/")
+	asked := strings.Index(script, "curl -si ")
+	script += "echo\necho again\n" + script[asked:]
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script+"\nkill $(jobs -p)\n")
+	cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what the block started
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out.String(), errs.String())
+	}
+	first, again, _ := strings.Cut(out.String(), "again\n")
+	a, b := answered(t, first), answered(t, again)
+	if a.reason != "cold" || b.reason != "warm" || a.served != b.served || a.served == "" {
+		t.Errorf("first %+v, again %+v: want the second warm, where the first went\n%s", a, b, out.String())
+	}
+	if a.candidates != 4 {
+		t.Errorf("%d replicas were candidates, the block starts 4", a.candidates)
+	}
+}
+
+// free moves the example's fixed ports to free ones, the same in every text.
+func free(t *testing.T) func(string) string {
+	t.Helper()
+	fixed := []string{"9002", "9090", "9901", "8080", "8001", "8002", "8003", "8004", "5601", "5602", "5603", "5604", "5701", "5702", "5703", "5704"}
+	ports, err := testenv.FreePorts(len(fixed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pairs []string
+	for i, port := range fixed {
+		free := fmt.Sprint(ports[i])
+		pairs = append(pairs, "127.0.0.1:"+port, "127.0.0.1:"+free, "port_value: "+port, "port_value: "+free)
+	}
+	return strings.NewReplacer(pairs...).Replace
+}
+
+// unrolled is a script whose loop over $i is written out, so that its ports can be seen.
+func unrolled(script string) string {
+	loop := regexp.MustCompile(`(?ms)^for i in ([0-9 ]+); do\n(.*?)^done\n`)
+	return loop.ReplaceAllStringFunc(script, func(s string) string {
+		m := loop.FindStringSubmatch(s)
+		var b strings.Builder
+		for _, i := range strings.Fields(m[1]) {
+			b.WriteString(strings.ReplaceAll(m[2], "$i", i))
+		}
+		return b.String()
+	})
+}
+
+// reply is what an answer and the record of its decision say.
+type reply struct {
+	served, reason string
+	candidates     int
+}
+
+func answered(t *testing.T, out string) (r reply) {
+	t.Helper()
+	if m := regexp.MustCompile(`(?i)x-warmroute-served: (\S+)`).FindStringSubmatch(out); m != nil {
+		r.served = m[1]
+	}
+	at := max(0, strings.LastIndex(out, `{"decisions"`))
+	var explained struct {
+		Decisions []struct {
+			Reason     string
+			Candidates []any
+		}
+	}
+	if err := json.NewDecoder(strings.NewReader(out[at:])).Decode(&explained); err != nil || len(explained.Decisions) == 0 {
+		t.Fatalf("%v: no record in\n%s", err, out)
+	}
+	r.reason, r.candidates = explained.Decisions[0].Reason, len(explained.Decisions[0].Candidates)
+	return r
+}
