@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"warmroute/internal/openai"
+	"warmroute/internal/tokenizer"
 )
 
 // coder writes the prompts of models that vLLM renders in code instead of a
@@ -31,6 +32,9 @@ type Model struct {
 	MistralFormat bool
 	// Architecture is the first of config.json's architectures.
 	Architecture string
+	// Mistral is what that format's tokenizer file says; its Version is 0 when it
+	// is not known.
+	Mistral tokenizer.Mistral
 	// Vision: config.json describes a part that reads images.
 	Vision bool
 }
@@ -48,7 +52,7 @@ var coded = []struct {
 	coder func(*Renderer) coder
 }{
 	{name: "gpt-oss", types: []string{"gpt_oss"}, renderer: "harmony (openai_harmony)", coder: newHarmony},
-	{name: "Mistral's own format", mode: "mistral", mistral: true, renderer: "mistral-common"},
+	{name: "Mistral's own format", mode: "mistral", mistral: true, renderer: "mistral-common", coder: newMistral},
 	{name: "DeepSeek V3.2", mode: "deepseek_v32", types: []string{"deepseek_v32", "DeepseekV32ForCausalLM"},
 		renderer: "deepseek_v32_encoding", coder: newDeepSeekV32},
 	{name: "DeepSeek V4", mode: "deepseek_v4", types: []string{"deepseek_v4", "DeepseekV4ForCausalLM", "DeepseekV4ForConditionalGeneration"},
@@ -86,6 +90,12 @@ func (m Model) code() int {
 		}
 	}
 	return found
+}
+
+// InMistralFormat: the model's tokenizer is read from Mistral's own files.
+func (m Model) InMistralFormat() bool {
+	i := m.code()
+	return i >= 0 && coded[i].mistral && m.MistralFormat
 }
 
 // newCoder makes the writer of the model's prompts. isCoded: vLLM renders them in

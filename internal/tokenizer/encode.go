@@ -22,6 +22,7 @@ type Tokenizer struct {
 	raw         matcher // added tokens found in the text as it is
 	afterNormal matcher // those found once it is normalized
 	added       map[string]uint32
+	within      bool // added tokens are found inside pieces, too
 	before      []uint32
 	after       []uint32
 	templated   bool

@@ -146,15 +146,7 @@ func parse(data []byte, o Options, c Config) (*Tokenizer, error) {
 	if err := t.addTokens(c.tokens(added)); err != nil {
 		return nil, err
 	}
-	switch {
-	case o.WordCache == 0:
-		t.cache = newWordCache(cacheSlots)
-	case o.WordCache > 0 && o.WordCache&(o.WordCache-1) == 0:
-		t.cache = newWordCache(max(2, o.WordCache))
-	case o.WordCache > 0:
-		return nil, fmt.Errorf("a word cache of %d slots is not a power of two", o.WordCache)
-	}
-	return t, nil
+	return t, t.newCache(o)
 }
 
 func shorten(b []byte) string {

@@ -5,7 +5,7 @@ package tokenizer
 type Piece struct {
 	End int
 	// Token: the piece is the name of one token. Otherwise it is ordinary text, in
-	// which no added token is found.
+	// which no added token is found but a SentencePiece model's user-defined ones.
 	Token bool
 }
 
@@ -18,6 +18,10 @@ func (t *Tokenizer) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids
 	for _, p := range pieces {
 		part := text[start:p.End]
 		start = p.End
+		if !p.Token && t.within {
+			dst = t.piece(dst, s.utf8(part), true, s)
+			continue
+		}
 		if !p.Token {
 			dst = t.words(dst, t.normalized(s.utf8(part), s), true, s)
 			continue

@@ -53,44 +53,53 @@ const DefaultStoreBytes = 64 << 20
 // tokenizer.json, tokenizer_config.json, chat templates, and config.json for the
 // model's type.
 func LoadFolder(dir string, f Flags) (Model, error) {
+	kind, err := modelKind(dir, f.TokenizerMode)
+	if err != nil {
+		return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
+	}
+	if kind.InMistralFormat() {
+		return loadMistral(dir, kind, f)
+	}
 	encoder, config, err := loadEncoder(dir, "", f)
 	if err != nil {
 		return Model{}, err
 	}
-	m := Model{Encoder: encoder, MaxLen: f.MaxLen}
+	m := Model{Encoder: encoder}
 	if class := config.Classed(); class != "" {
 		m.Alternative = func() (Encoder, error) {
 			encoder, _, err := loadEncoder(dir, class, f)
 			return encoder, err
 		}
 	}
-	m.Chat = chat.Options{
-		Template: config.Templates["default"], ToolTemplate: config.Templates["tool_use"], SpecialTokens: config.Special,
-		ContentFormat: f.ContentFormat, ExcludeToolsWhenToolChoiceNone: f.ExcludeTools,
-		DisabledThinkingEffort: f.DisabledThinkingEffort, Transformers: f.Transformers,
-		ResponsesToolFields: f.ResponsesToolFields, Location: f.Location,
-		StartDate: f.StartDate, SystemInstructions: f.SystemInstructions,
-	}
+	return m, m.configure(chat.Options{
+		Template: config.Templates["default"], ToolTemplate: config.Templates["tool_use"], SpecialTokens: config.Special, Model: kind,
+	}, f)
+}
+
+// configure sets how the model's servers render: what its files say in o, and the flags.
+func (m *Model) configure(o chat.Options, f Flags) error {
+	o.ContentFormat, o.ExcludeToolsWhenToolChoiceNone = f.ContentFormat, f.ExcludeTools
+	o.DisabledThinkingEffort, o.Transformers = f.DisabledThinkingEffort, f.Transformers
+	o.ResponsesToolFields, o.Location = f.ResponsesToolFields, f.Location
+	o.StartDate, o.SystemInstructions = f.StartDate, f.SystemInstructions
+	m.MaxLen = f.MaxLen
 	if f.ChatTemplate != "" {
 		source, err := os.ReadFile(f.ChatTemplate)
 		if err != nil {
-			return Model{}, fmt.Errorf("chat template: %w", err)
+			return fmt.Errorf("chat template: %w", err)
 		}
-		m.Chat.Template, m.Chat.ToolTemplate = string(source), ""
+		o.Template, o.ToolTemplate = string(source), ""
 	}
 	if f.DefaultKwargs != nil {
 		v, err := pyvalue.Parse(f.DefaultKwargs)
 		kwargs, ok := v.(*pyvalue.Dict)
 		if err != nil || !ok {
-			return Model{}, errors.New("default chat template kwargs are not a JSON object")
+			return errors.New("default chat template kwargs are not a JSON object")
 		}
-		m.Chat.DefaultKwargs = kwargs
+		o.DefaultKwargs = kwargs
 	}
-	m.Chat.Model, err = modelKind(dir, f.TokenizerMode)
-	if err != nil {
-		return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
-	}
-	return m, nil
+	m.Chat = o
+	return nil
 }
 
 // loadEncoder loads the folder's tokenizer as its file says, or by a class.
