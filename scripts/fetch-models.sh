@@ -31,6 +31,18 @@ if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
   rm -rf "$work"
 fi
 
+# Mistral's own formats, from the Python package that reads them.
+version=1.13.1
+dir=.cache/models/mistral
+if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
+  work=$(mktemp -d)
+  python3 -m pip download -q --disable-pip-version-check --no-deps -d "$work" "mistral-common==$version"
+  mkdir -p "$dir"
+  unzip -o -q -j "$work"/*.whl "mistral_common/data/*" -d "$dir"
+  echo "$version" >"$dir/version"
+  rm -rf "$work"
+fi
+
 # GPT-2 was published before tokenizer.json: the file is put together from its
 # vocabulary and merges as transformers' converter does it.
 version=1.1.4

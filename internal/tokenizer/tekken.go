@@ -80,7 +80,7 @@ func ParseTekken(data []byte, o Options) (*Tokenizer, Mistral, error) {
 	t := &Tokenizer{}
 	split, _ := json.Marshal(map[string]any{"type": "Sequence", "pretokenizers": []any{ // of strings: cannot fail
 		map[string]any{"type": "Split", "pattern": map[string]any{"Regex": f.Config.Pattern}, "behavior": "Isolated"},
-		map[string]any{"type": "ByteLevel", "use_regex": false},
+		map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
 	}})
 	if err := t.addPreTokenizer(split, 0); err != nil {
 		return nil, about, err

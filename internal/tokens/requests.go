@@ -3,6 +3,7 @@ package tokens
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"warmroute/internal/chat"
@@ -18,8 +19,10 @@ type Requests struct {
 }
 
 // Requests prepares a model for a server of the version ("" : not known), at the
-// time now tells; nil means the clock.
+// time now tells; nil means the clock. Where the model's context is not known,
+// every prompt fits it.
 func (m Model) Requests(version string, now func() time.Time) (*Requests, error) {
+	m.MaxLen = either(m.MaxLen, math.MaxInt32)
 	m.Chat.Version = version
 	r, err := chat.New(m.Chat)
 	if err != nil {
