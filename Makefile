@@ -19,7 +19,7 @@ build: ## compile the binaries into bin/
 test: setup ## unit, golden, race and end-to-end tests with real Envoy
 	go vet ./...
 	go test -race -timeout 20m ./...
-	cd test/compose && go test ./... # a module of its own
+	cd test/compose && go test -count=1 ./... # a module of its own
 	go test -run Alloc ./filter ./index ./prefixhash ./internal/... # the race detector allocates: these run without it
 
 test-e2e: setup ## only the end-to-end tests: protocol torture, gateways, failures, each through real Envoy (about 90 s)
