@@ -17,11 +17,14 @@ type engine struct {
 
 	wake chan struct{} // cap 1: there may be work
 
+	layout
+
 	mu      sync.Mutex // guards everything below
 	hasher  *hasher
 	pool    *pool
 	waiting []*sequence
 	running []*sequence
+	fresh   map[cachedHash]bool // Mamba states written in this step: not to be resumed from yet
 	stats   stats
 }
 
@@ -31,6 +34,8 @@ func newEngine(rank int, o Options, publish func([]event)) *engine {
 		wake:   make(chan struct{}, 1),
 		hasher: newHasher(o),
 		pool:   newPool(o.Blocks, o.Version == V032),
+		layout: layoutOf(o),
+		fresh:  map[cachedHash]bool{},
 		stats:  newStats(o.MaxModelLen),
 	}
 }
@@ -41,7 +46,8 @@ func (e *engine) submit(seqs ...*sequence) {
 	e.mu.Lock()
 	for _, s := range seqs {
 		s.arrived = now
-		s.hashBlocks(e.hasher, e.o.BlockSize)
+		s.hashBlocks(e.hasher, e.unit)
+		s.tables = e.tables()
 		e.waiting = append(e.waiting, s)
 	}
 	e.mu.Unlock()
@@ -128,6 +134,7 @@ func (e *engine) schedule() (took time.Duration, any bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.dropAbortedLocked()
+	clear(e.fresh)
 	budget := e.o.MaxBatchedTokens
 	preempted := e.scheduleRunningLocked(&budget)
 	if !preempted {
@@ -167,7 +174,7 @@ func (e *engine) dropAbortedLocked() {
 		if !s.aborted {
 			return false
 		}
-		e.pool.release(s.blocks)
+		e.freeAll(s)
 		e.stats.finished["abort"]++
 		s.out <- token{index: s.index, gone: true}
 		return true
@@ -182,11 +189,11 @@ func (e *engine) scheduleRunningLocked(budget *int) (preempted bool) {
 	for i := 0; i < len(e.running); i++ {
 		s := e.running[i]
 		s.scheduled = 0
-		n := min(len(s.tokens)-s.computed, *budget)
+		n := e.chunk(s, 0, min(len(s.tokens)-s.computed, *budget))
 		if n <= 0 {
 			continue
 		}
-		for !e.allocateLocked(s, nil, n) {
+		for !e.allocateLocked(s, hit{}, n) {
 			last := e.running[len(e.running)-1]
 			e.preemptLocked(last)
 			preempted = true
@@ -205,8 +212,8 @@ func (e *engine) scheduleRunningLocked(budget *int) (preempted bool) {
 // needs room, so it has nothing scheduled in this step yet.
 func (e *engine) preemptLocked(s *sequence) {
 	e.running = e.running[:len(e.running)-1]
-	e.pool.release(s.blocks)
-	s.blocks, s.held, s.computed, s.scheduled = nil, 0, 0, 0
+	e.freeAll(s)
+	s.computed, s.scheduled = 0, 0
 	s.preempted = true
 	e.stats.preemptions++
 	e.waiting = slices.Insert(e.waiting, 0, s)
@@ -227,16 +234,15 @@ func (e *engine) scheduleWaitingLocked(budget *int) {
 			i++ // it would be one adapter too many: later ones may pass it
 			continue
 		}
-		hits := e.hitsLocked(s)
-		if s.report && len(hits) > 0 { // before anything is evicted for s, and again each time it is tried
-			e.pool.events = append(e.pool.events, e.storedEvent(s, 0, len(hits)))
+		h := e.hitLocked(s)
+		if s.report { // before anything is evicted for s, and again each time it is tried
+			e.reportLocked(s, h)
 		}
-		hit := len(hits) * e.o.BlockSize
-		n := min(len(s.tokens)-hit, *budget)
-		if e.neededLocked(s, hits, len(s.tokens)) > e.pool.free || !e.allocateLocked(s, hits, n) {
+		n := e.chunk(s, h.tokens, min(len(s.tokens)-h.tokens, *budget))
+		if n == 0 || e.neededIn(s, h, len(s.tokens), len(s.tokens), true) > e.pool.free || !e.allocateLocked(s, h, n) {
 			return
 		}
-		e.admittedLocked(s, hit)
+		e.admittedLocked(s, h.tokens)
 		s.scheduled = n
 		*budget -= n
 		if s.lora != nil {
@@ -260,75 +266,51 @@ func (e *engine) admittedLocked(s *sequence, hit int) {
 	e.stats.queue.observe(s.started.Sub(s.arrived).Seconds())
 }
 
-// hitsLocked is the longest cached prefix of s. The last token is always
-// computed, for its logits.
-func (e *engine) hitsLocked(s *sequence) (hits []*block) {
+// hitLocked looks s up. The last token is always computed, for its logits.
+func (e *engine) hitLocked(s *sequence) hit {
 	if s.noRead {
-		return nil
+		s.junction = 0
+		return hit{}
 	}
-	for i := range min(len(s.hashes), (len(s.tokens)-1)/e.o.BlockSize) {
-		b := e.pool.cached(s.hashes[i])
-		if b == nil {
-			break
+	h := e.lookup(s, len(s.tokens)-1)
+	s.junction = h.junction
+	if h.tokens == 0 && !h.any() {
+		h.blocks = nil
+	}
+	return h
+}
+
+// reportLocked announces the blocks of a hit again, those it does not need too.
+func (e *engine) reportLocked(s *sequence, h hit) {
+	for g := range h.blocks {
+		if n := len(h.blocks[g]); n > 0 && h.tokens > 0 {
+			ev := e.rangeEvent(s, g, 0, n)
+			for i := range n {
+				e.announce(&ev, s, e.groups[g], i)
+			}
+			e.pool.events = append(e.pool.events, ev)
 		}
-		hits = append(hits, b)
 	}
-	return hits
 }
 
-// neededLocked is how many free blocks it takes for s to have slots for its
-// first total tokens: new ones, and hits that are now free.
-func (e *engine) neededLocked(s *sequence, hits []*block, total int) int {
-	need := max(0, (total+e.o.BlockSize-1)/e.o.BlockSize-len(s.blocks)-len(hits))
-	for _, b := range hits {
-		if b.refs == 0 {
-			need++
-		}
-	}
-	return need
-}
-
-// allocateLocked gives s slots for n more tokens after what is computed or hit,
-// and caches the blocks those fill. It changes nothing if blocks are short.
-func (e *engine) allocateLocked(s *sequence, hits []*block, n int) bool {
-	total := s.computed + len(hits)*e.o.BlockSize + n
-	if e.neededLocked(s, hits, total) > e.pool.free {
-		return false
-	}
-	e.pool.touch(hits)
-	s.blocks = append(s.blocks, hits...)
-	s.held += len(hits)
-	if more := (total+e.o.BlockSize-1)/e.o.BlockSize - len(s.blocks); more > 0 {
-		s.blocks = e.pool.take(s.blocks, more)
-	}
-	e.holdLocked(s, min(total, len(s.tokens))/e.o.BlockSize)
-	return true
-}
-
-// holdLocked caches the blocks of s up to full and says so in one event.
-func (e *engine) holdLocked(s *sequence, full int) {
-	if s.held >= full {
-		return
-	}
-	e.pool.events = append(e.pool.events, e.storedEvent(s, s.held, full))
-	for i := s.held; i < full; i++ {
-		e.pool.hold(s.blocks[i], s.hashes[i])
-	}
-	s.held = full
-}
-
-// storedEvent announces the blocks [from, to) of s.
-func (e *engine) storedEvent(s *sequence, from, to int) event {
+// rangeEvent is the event of the blocks [from, to) of s in group g, none of them
+// announced yet.
+func (e *engine) rangeEvent(s *sequence, g, from, to int) event {
+	grp := e.groups[g]
 	ev := event{
-		kind: blockStored, blockSize: e.o.BlockSize, lora: s.lora, session: s.session,
-		hashes: slices.Clone(s.hashes[from:to]),
-		tokens: slices.Clone(s.tokens[from*e.o.BlockSize : to*e.o.BlockSize]),
-		extra:  slices.Clone(s.extra[from:to]),
+		kind: blockStored, group: g, blockSize: grp.BlockSize, lora: s.lora, session: s.session,
+		tokens: slices.Clone(s.tokens[from*grp.BlockSize : to*grp.BlockSize]),
 	}
 	if from > 0 {
-		ev.parent = s.hashes[from-1]
+		ev.parent = e.hashOf(s, grp, from-1)
 	}
 	return ev
+}
+
+// announce adds block i of s to its range's event.
+func (e *engine) announce(ev *event, s *sequence, g Group, i int) {
+	ev.hashes = append(ev.hashes, e.hashOf(s, g, i))
+	ev.extra = append(ev.extra, s.extraKeys(i*g.BlockSize, (i+1)*g.BlockSize))
 }
 
 // finishStep books the step's tokens, frees what is done and publishes the
@@ -355,11 +337,11 @@ func (e *engine) finishStep() {
 		t := token{index: s.index, id: s.next(n), hit: s.hit, last: n+1 == s.maxTokens}
 		t.created = max(0, s.prompt/e.o.BlockSize*e.o.BlockSize-s.hit)
 		s.tokens = append(s.tokens, t.id)
-		s.hashBlocks(e.hasher, e.o.BlockSize)
+		s.hashBlocks(e.hasher, e.unit)
 		e.stats.token(s, now, n == 0, t.last)
 		out = append(out, outcome{s, t})
 		if t.last {
-			e.pool.release(s.blocks)
+			e.freeAll(s)
 		}
 		return t.last
 	})

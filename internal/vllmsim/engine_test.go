@@ -155,7 +155,7 @@ func TestEngineAgainstModel(t *testing.T) {
 func checkAgainstModel(t *testing.T, v Version, r *rand.Rand) {
 	t.Helper()
 	e, batches := newTestEngine(t, Options{Version: v, BlockSize: 4, Blocks: 24, MaxModelLen: 80, MaxBatchedTokens: 30, MaxRunning: 4})
-	held := map[digest]int{}
+	held := map[cachedHash]int{}
 	var alive []*sequence
 	for range 300 {
 		switch n := r.IntN(10); {
@@ -182,17 +182,18 @@ func checkAgainstModel(t *testing.T, v Version, r *rand.Rand) {
 }
 
 // applyEvents counts, for each hash, the copies a reader knows of.
-func applyEvents(t *testing.T, held map[digest]int, events []event) {
+func applyEvents(t *testing.T, held map[cachedHash]int, events []event) {
 	t.Helper()
 	for _, ev := range events {
 		switch ev.kind {
 		case blockStored:
 			for _, d := range ev.hashes {
-				held[d]++
+				held[cachedHash{ev.group, d}]++
 			}
 		case blockRemoved:
-			if held[ev.hashes[0]]--; held[ev.hashes[0]] == 0 {
-				delete(held, ev.hashes[0])
+			k := cachedHash{ev.group, ev.hashes[0]}
+			if held[k]--; held[k] == 0 {
+				delete(held, k)
 			}
 		default:
 			clear(held)
@@ -200,12 +201,16 @@ func applyEvents(t *testing.T, held map[digest]int, events []event) {
 	}
 }
 
-func checkPool(t *testing.T, e *engine, held map[digest]int) {
+func checkPool(t *testing.T, e *engine, held map[cachedHash]int) {
 	t.Helper()
 	refs := map[*block]int{}
 	for _, s := range slices.Concat(e.running, e.waiting) {
-		for _, b := range s.blocks {
-			refs[b]++
+		for _, t := range s.tables {
+			for _, b := range t.blocks {
+				if b != nil {
+					refs[b]++
+				}
+			}
 		}
 	}
 	free := 0

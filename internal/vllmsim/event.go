@@ -16,6 +16,7 @@ const (
 // event is one KV cache event. Only stored ones have more than hashes.
 type event struct {
 	kind      eventKind
+	group     int
 	hashes    []digest
 	parent    digest // n == 0: none
 	tokens    []uint32
@@ -29,11 +30,10 @@ type event struct {
 // 0.21.0, maps in 0.32.0 (vllm/distributed/kv_events.py; msgspec leaves out
 // fields that have their default value).
 type wire struct {
-	maps       bool
-	hashBytes  bool
-	rank       int
-	spec       string // kv_cache_spec_kind
-	groupIndex int
+	maps      bool
+	hashBytes bool
+	rank      int
+	groups    []Group // for kv_cache_spec_kind and _sliding_window
 }
 
 // append encodes [ts, events, rank], ts in seconds since 1970.
@@ -55,7 +55,7 @@ func (w wire) appendEvent(dst []byte, e *event) []byte {
 		dst = w.appendHead(dst, "BlockRemoved", 3)
 		dst = w.appendHashes(w.field(dst, "block_hashes"), e.hashes)
 		dst = appendText(w.field(dst, "medium"), "GPU")
-		return appendInt(w.field(dst, "group_idx"), int64(w.groupIndex))
+		return appendInt(w.field(dst, "group_idx"), int64(e.group))
 	}
 	return w.appendHead(dst, "AllBlocksCleared", 0)
 }
@@ -63,7 +63,13 @@ func (w wire) appendEvent(dst []byte, e *event) []byte {
 func (w wire) appendStored(dst []byte, e *event) []byte {
 	fields := 9
 	if w.maps {
-		fields = 10
+		fields = 9
+		if len(e.extra) > 0 { // an empty list is left out, as a default is
+			fields++
+		}
+		if w.groups[e.group].Window > 0 {
+			fields++
+		}
 		if e.session != "" {
 			fields++
 		}
@@ -94,10 +100,16 @@ func (w wire) appendStored(dst []byte, e *event) []byte {
 	} else {
 		dst = appendText(dst, e.lora.Name)
 	}
-	dst = appendExtra(w.field(dst, "extra_keys"), e.extra)
-	dst = appendInt(w.field(dst, "group_idx"), int64(w.groupIndex))
+	if !w.maps || len(e.extra) > 0 {
+		dst = appendExtra(w.field(dst, "extra_keys"), e.extra)
+	}
+	dst = appendInt(w.field(dst, "group_idx"), int64(e.group))
 	if w.maps {
-		dst = appendText(w.field(dst, "kv_cache_spec_kind"), w.spec)
+		g := w.groups[e.group]
+		dst = appendText(w.field(dst, "kv_cache_spec_kind"), string(g.Kind))
+		if g.Window > 0 {
+			dst = appendInt(w.field(dst, "kv_cache_spec_sliding_window"), int64(g.Window))
+		}
 		if e.session != "" {
 			dst = appendText(w.field(dst, "session_id"), e.session)
 		}
@@ -215,5 +227,5 @@ func appendInt(dst []byte, v int64) []byte {
 
 // wireOf is how rank of a replica with options o writes its events.
 func wireOf(o Options, rank int) wire {
-	return wire{maps: o.Version == V032, hashBytes: o.HashBytes, rank: rank, spec: "full_attention"}
+	return wire{maps: o.Version == V032, hashBytes: o.HashBytes, rank: rank, groups: o.Groups}
 }

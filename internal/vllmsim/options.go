@@ -22,6 +22,9 @@ const (
 	V032 Version = "0.32.0"
 )
 
+// Dense is the Retention that keeps every block (vLLM's None).
+const Dense = -1
+
 // LoRA is an adapter the replica serves beside its base model.
 type LoRA struct {
 	Name string
@@ -57,6 +60,11 @@ type Options struct {
 	BlockSize   int // tokens per KV block, default 16
 	Blocks      int // KV blocks per data-parallel rank, the reserved null block included (vLLM's num_gpu_blocks), default 2048
 	MaxModelLen int // tokens per request, default 32768 or what fits, if less
+
+	Groups    []Group // KV cache groups, default one of full attention
+	Retention int     // prefix_cache_retention_interval: 0 keeps the latest place to resume at, Dense all; it concerns windows and Mamba
+	Eagle     []int   // groups that drop the last block of a hit, as with EAGLE and MTP
+	Draft     int     // draft tokens that slots are kept for; none is drafted
 
 	HashAlgorithm string  // sha256 (default), sha256_cbor, xxhash, xxhash_cbor
 	HashSeed      *string // PYTHONHASHSEED; nil: vLLM's default root, or one drawn from Seed where vLLM's is random
@@ -106,6 +114,7 @@ func (o Options) withDefaults() Options {
 	setInt(&o.MaxLoRAs, 1)
 	setInt(&o.BlockSize, 16)
 	setInt(&o.Blocks, 2048)
+	o.groupDefaults()
 	setInt(&o.MaxModelLen, min(32768, (o.Blocks-1)*o.BlockSize))
 	setInt(&o.DataParallel, 1)
 	setInt(&o.MaxRunning, 256)
@@ -144,6 +153,9 @@ func (o Options) validate() error {
 		bad("Blocks is %d, it must be at least 2: one is the null block", o.Blocks)
 	} else if o.MaxModelLen < 2 || o.MaxModelLen > (o.Blocks-1)*o.BlockSize {
 		bad("MaxModelLen is %d, it must be between 2 and the cache's %d tokens", o.MaxModelLen, (o.Blocks-1)*o.BlockSize)
+	}
+	if err := o.validateGroups(); err != nil {
+		errs = append(errs, err)
 	}
 	if o.Version != V021 && o.Version != V032 {
 		bad("Version is %q, it must be %q or %q", o.Version, V021, V032)

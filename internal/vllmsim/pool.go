@@ -1,12 +1,21 @@
 package vllmsim
 
+import "slices"
+
 // block is one physical KV block. It is in the free queue exactly while refs is
 // 0; a hashed block in the free queue is what prefix caching lives on.
 type block struct {
 	refs       int
 	hashed     bool
 	hash       digest
+	group      int    // whose hash it is
 	prev, next *block // free queue
+}
+
+// cachedHash is a hash in one group: the same prefix has the same hash in all.
+type cachedHash struct {
+	group int
+	hash  digest
 }
 
 // pool is vLLM's BlockPool (vllm/v1/core/block_pool.py): blocks, the order the
@@ -16,7 +25,7 @@ type pool struct {
 	all    []block
 	free   int
 	queue  block // sentinel: queue.next is reused first, queue.prev last
-	byHash map[digest][]*block
+	byHash map[cachedHash][]*block
 	// frontUnhashed is 0.32's order: freed blocks without a hash are reused
 	// first. 0.21 appends every freed block at the end.
 	frontUnhashed bool
@@ -26,7 +35,7 @@ type pool struct {
 // newPool returns a pool of n blocks, one of which is vLLM's null block and
 // never handed out.
 func newPool(n int, frontUnhashed bool) *pool {
-	p := &pool{all: make([]block, n-1), byHash: map[digest][]*block{}, frontUnhashed: frontUnhashed}
+	p := &pool{all: make([]block, n-1), byHash: map[cachedHash][]*block{}, frontUnhashed: frontUnhashed}
 	p.queue.prev, p.queue.next = &p.queue, &p.queue
 	for i := range p.all {
 		p.insertBefore(&p.queue, &p.all[i])
@@ -46,9 +55,9 @@ func (p *pool) unlink(b *block) {
 	p.free--
 }
 
-// cached is a block with hash d: of several the one cached first.
-func (p *pool) cached(d digest) *block {
-	if bs := p.byHash[d]; len(bs) > 0 {
+// cached is a block of group with hash d: of several the one cached first.
+func (p *pool) cached(group int, d digest) *block {
+	if bs := p.byHash[cachedHash{group, d}]; len(bs) > 0 {
 		return bs[0]
 	}
 	return nil
@@ -57,6 +66,9 @@ func (p *pool) cached(d digest) *block {
 // touch takes a reference on cached blocks, out of the free queue if need be.
 func (p *pool) touch(blocks []*block) {
 	for _, b := range blocks {
+		if b == nil {
+			continue
+		}
 		if b.refs == 0 {
 			p.unlink(b)
 		}
@@ -82,7 +94,8 @@ func (p *pool) evict(b *block) {
 		return
 	}
 	b.hashed = false
-	same := p.byHash[b.hash]
+	key := cachedHash{b.group, b.hash}
+	same := p.byHash[key]
 	for i, x := range same {
 		if x == b {
 			same = append(same[:i], same[i+1:]...)
@@ -90,26 +103,36 @@ func (p *pool) evict(b *block) {
 		}
 	}
 	if len(same) == 0 {
-		delete(p.byHash, b.hash)
+		delete(p.byHash, key)
 	} else {
-		p.byHash[b.hash] = same
+		p.byHash[key] = same
 	}
-	p.events = append(p.events, event{kind: blockRemoved, hashes: []digest{b.hash}})
+	p.events = append(p.events, event{kind: blockRemoved, group: b.group, hashes: []digest{b.hash}})
 }
 
-// hold caches b under d. Equal content is not merged: two sequences that
-// compute the same block at once each keep theirs.
-func (p *pool) hold(b *block, d digest) {
-	b.hash, b.hashed = d, true
-	p.byHash[d] = append(p.byHash[d], b)
+// hold caches b under d in group. Equal content is not merged: two sequences
+// that compute the same block at once each keep theirs.
+func (p *pool) hold(b *block, group int, d digest) {
+	b.group, b.hash, b.hashed = group, d, true
+	key := cachedHash{group, d}
+	p.byHash[key] = append(p.byHash[key], b)
 }
 
 // release drops one reference of each block, last block first, so that the tail
 // of a prefix is evicted before its head.
 func (p *pool) release(blocks []*block) {
+	blocks = slices.Clone(blocks)
+	slices.Reverse(blocks)
+	p.drop(blocks)
+}
+
+// drop drops one reference of each block, in this order.
+func (p *pool) drop(blocks []*block) {
 	front := p.queue.next
-	for i := len(blocks) - 1; i >= 0; i-- {
-		b := blocks[i]
+	for _, b := range blocks {
+		if b == nil {
+			continue
+		}
 		if b.refs--; b.refs > 0 {
 			continue
 		}

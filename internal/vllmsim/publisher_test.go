@@ -196,7 +196,7 @@ func TestClearTravels(t *testing.T) {
 	if status, b := call(t, s, "/reset_prefix_cache", "{}"); status != http.StatusOK || !bytes.Contains(b, []byte("true")) {
 		t.Fatalf("%d %s", status, b)
 	}
-	if got := s.Held(0); len(got) != 0 {
+	if got := s.Held(0, 0); len(got) != 0 {
 		t.Errorf("%d blocks held after the reset", len(got))
 	}
 	oneBlock(t, s, 0)

@@ -35,12 +35,11 @@ type sequence struct {
 
 	aborted bool // set under the engine's lock
 
-	hashes    []digest // of each full block so far
-	extra     [][]extraKey
-	blocks    []*block
-	held      int // leading blocks that are cached under their hash
-	computed  int // tokens whose KV is there or being computed
-	scheduled int // tokens of the current step
+	hashes    []digest // after each hash unit so far
+	tables    []table  // by group
+	junction  int      // see hit
+	computed  int      // tokens whose KV is there or being computed
+	scheduled int      // tokens of the current step
 	admitted  bool
 	preempted bool
 	hit       int // tokens read from the cache at first admission
@@ -58,16 +57,14 @@ type token struct {
 	gone    bool // the sequence was dropped: no id
 }
 
-// hashBlocks extends hashes to every full block of tokens.
-func (s *sequence) hashBlocks(h *hasher, blockSize int) {
-	for i := len(s.hashes); (i+1)*blockSize <= len(s.tokens); i++ {
+// hashBlocks extends hashes to every full unit of tokens.
+func (s *sequence) hashBlocks(h *hasher, unit int) {
+	for i := len(s.hashes); (i+1)*unit <= len(s.tokens); i++ {
 		parent := &h.root
 		if i > 0 {
 			parent = &s.hashes[i-1]
 		}
-		x := s.extraKeys(i*blockSize, (i+1)*blockSize)
-		s.hashes = append(s.hashes, h.block(parent, s.tokens[i*blockSize:(i+1)*blockSize], x))
-		s.extra = append(s.extra, x)
+		s.hashes = append(s.hashes, h.block(parent, s.tokens[i*unit:(i+1)*unit], s.extraKeys(i*unit, (i+1)*unit)))
 	}
 }
 

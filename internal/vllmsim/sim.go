@@ -189,15 +189,17 @@ func (s *Sim) ReplayEndpoint(rank int) string {
 	return ""
 }
 
-// Held are the hashes of the blocks rank has cached, as events name them
-// (their last 8 bytes as an integer), in no order.
-func (s *Sim) Held(rank int) []uint64 {
+// Held are the hashes of the blocks rank has cached in a group, as events name
+// them (their last 8 bytes as an integer), in no order.
+func (s *Sim) Held(rank, group int) []uint64 {
 	e := s.ranks[rank].engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	out := make([]uint64, 0, len(e.pool.byHash))
-	for d := range e.pool.byHash {
-		out = append(out, d.low())
+	for k := range e.pool.byHash {
+		if k.group == group {
+			out = append(out, k.hash.low())
+		}
 	}
 	return out
 }

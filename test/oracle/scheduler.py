@@ -3,7 +3,7 @@ worker, and writes what its cache did: the KV events it published and, between
 them, each prefix cache lookup with what vLLM found.
 
     scheduler.py --list
-    scheduler.py [--requests N] NAME:SEED...   the configurations in order; SEED decides every choice
+    scheduler.py [--requests N] [--script] NAME:SEED...   the configurations in order; SEED decides every choice
 
 Run it with the Python of an installed vLLM (scripts/install-vllm.sh). The
 output is JSON lines, for each NAME:SEED a header first, then in order
@@ -16,6 +16,11 @@ The cache at a query is that after all frames above it. "cached" is what usage
 reports ("lookup" is the raw lookup where it differs), "full_attention_only" the
 longest run of blocks in the full-attention group (without one: in group 0). A
 resumed request is looked up with its prompt and its answer so far.
+
+With --script the output also says what the scheduler was made to do, so that it
+can be done again: {"submit": {"id", "tokens", "answer", "cache_salt"?, "lora"?,
+"report"?}}, {"step": n}, {"abort": id} and {"reset": true}; queries then name their
+request's id alone, and nothing is drafted.
 
 Layers go through vLLM's own grouping (get_kv_cache_configs), which also unifies
 page sizes and marks the groups of a draft model, into a real Scheduler; odd
@@ -171,8 +176,13 @@ class Vllm:
         from vllm.v1.core import kv_cache_utils
         from vllm.v1.core.sched import async_scheduler, scheduler
 
+        try:
+            from vllm.v1.core import kv_cache_planning as planning
+        except ImportError:  # 0.32 and older
+            planning = kv_cache_utils
+        self.planning = planning
         self.torch, self.config, self.specs, self.utils, self.request = torch, vllm_config, kv_cache_interface, kv_cache_utils, request
-        self.version = os.environ.get("ORACLE_VLLM_VERSION") or vllm.__version__.split("+")[0]
+        self.version = vllm.__version__.split("+")[0]
         self.number = number(self.version)
         self.schedulers = {False: scheduler.Scheduler, True: async_scheduler.AsyncScheduler}
         self.folder = tempfile.mkdtemp(prefix="tiny-model-")
@@ -204,6 +214,12 @@ class Vllm:
         if kind == "chunked":
             return s.ChunkedLocalAttentionSpec(attention_chunk_size=layer["chunk"], **common)
         return s.FullAttentionSpec(**common)
+
+    def plan(self, settings, layers):
+        p, groups = self.planning, []
+        if hasattr(p, "get_global_kv_cache_groups"):
+            groups = [p.get_global_kv_cache_groups(settings, [layers])]
+        return p.get_kv_cache_configs(settings, [layers], [1 << 40], *groups)
 
     def settings(self, c, asynchronous):
         """A VllmConfig as the engine would have it after reading the model."""
@@ -275,7 +291,8 @@ class Speculation:
 class Capture:
     """A scheduler under traffic, and the lines that say what it did."""
 
-    def __init__(self, v, name, seed):
+    def __init__(self, v, name, seed, script):
+        self.script, self.steps = script, 0
         self.v, self.name, self.seed, self.c = v, name, seed, CONFIGS[name]
         self.rng = random.Random(f"{name}:{seed}")
         self.lines, self.step_queries, self.seq = [], [], 0
@@ -295,7 +312,7 @@ class Capture:
         os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0" if c.get("bytes") else "1"
         settings = self.settings = v.settings(c, self.asynchronous)
         layers = {f"model.layers.{i}.attn": v.spec(layer, c) for i, layer in enumerate(c["layers"])}
-        worker = v.utils.get_kv_cache_configs(settings, [layers], [1 << 40])
+        worker = v.plan(settings, layers)
         self.kv = v.utils.generate_scheduler_kv_cache_config(worker)
         self.scheduler_block, self.unit = v.utils.resolve_kv_cache_block_sizes(self.kv, settings)
         self.scheduler = v.schedulers[self.asynchronous](
@@ -339,16 +356,20 @@ class Capture:
         self.flush_reported(request)
         if request.skip_reading_prefix_cache:
             return found
-        query = {"tokens": list(request.all_token_ids)}
-        if request.cache_salt:
-            query["cache_salt"] = request.cache_salt
-        if request.lora_request is not None:
-            query["lora"] = [request.lora_request.lora_name, request.lora_request.lora_path]
+        query = {"id": request.request_id} if self.script else self.described(request, list(request.all_token_ids))
         line = {"query": query, "cached": found[1], "full_attention_only": full_only}
         # Events of the lookup itself (report mode) come after it.
         self.lines.insert(len(self.lines) - self.reported, line)
         self.step_queries.append((request, line))
         return found
+
+    def described(self, request, tokens):
+        out = {"tokens": tokens}
+        if request.cache_salt:
+            out["cache_salt"] = request.cache_salt
+        if request.lora_request is not None:
+            out["lora"] = [request.lora_request.lora_name, request.lora_request.lora_path]
+        return out
 
     def flush_reported(self, request):
         before = len(self.lines)
@@ -437,6 +458,12 @@ class Capture:
             lora_request=adapter, cache_salt=salt, block_hasher=self.hasher, **self.request_extras(),
         )
         self.live[request.request_id] = request
+        if self.script:
+            said = {"id": request.request_id, **self.described(request, tokens), "max_tokens": params.max_tokens}
+            if extra:
+                said["report"] = True
+            request.said = said
+            self.lines.append({"submit": said})
         self.scheduler.add_request(request)
         self.prompts.append({"tokens": tokens, "prompt": len(tokens), "salt": salt, "lora": lora, "request": request})
 
@@ -448,6 +475,8 @@ class Capture:
 
     def remember(self, request):
         """The answer belongs to what a next turn extends."""
+        if self.script:
+            request.said["answer"] = list(request.output_token_ids)
         for p in self.prompts:
             if p.get("request") is request:
                 p["tokens"] = list(request.all_token_ids)
@@ -470,7 +499,7 @@ class Capture:
         kwargs = dict(req_ids=ids, req_id_to_index={r: k for k, r in enumerate(ids)}, sampled_token_ids=sampled,
                       logprobs=None, prompt_logprobs_dict={}, pooler_output=[])
         out = self.scheduler.update_from_output(output, ModelRunnerOutput(**kwargs))
-        if self.c.get("spec") and not self.asynchronous:
+        if self.c.get("spec") and not self.asynchronous and not self.script:
             n = self.c["spec"]["tokens"]
             alive = [i for k, i in enumerate(ids) if i in self.scheduler.requests and sampled[k]]
             self.scheduler.update_draft_token_ids(DraftTokenIds(alive, [self.tokens(n) for _ in alive]))
@@ -481,6 +510,9 @@ class Capture:
 
     def schedule(self):
         """A step, and the requests it brings to the end of what is known: for them a token is sampled."""
+        if self.script:
+            self.steps += 1
+            self.lines.append({"step": self.steps})
         output = self.scheduler.schedule()
         self.settle()
         known = self.scheduler.requests
@@ -495,6 +527,7 @@ class Capture:
             if drain and not self.live and not flight:
                 if self.scheduler.reset_prefix_cache():
                     resets.pop(0)
+                    self.lines += [{"reset": True}] if self.script else []
                 else:
                     raise RuntimeError("reset refused on an idle scheduler")
                 drain = False
@@ -518,6 +551,7 @@ class Capture:
     def abort(self, request_id):
         self.scheduler.finish_requests(request_id, self.v.request.RequestStatus.FINISHED_ABORTED)
         self.remember(self.live.pop(request_id))
+        self.lines += [{"abort": request_id}] if self.script else []
 
     # The header.
 
@@ -586,6 +620,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--list", action="store_true", help="the configurations this vLLM supports")
     p.add_argument("--requests", type=int, default=300)
+    p.add_argument("--script", action="store_true", help="say also what was done, for even seeds")
     p.add_argument("captures", nargs="*", metavar="NAME:SEED")
     a = p.parse_args()
     out = os.fdopen(os.dup(1), "w")
@@ -597,7 +632,9 @@ def main():
         name, _, seed = one.rpartition(":")
         if not v.supports(CONFIGS[name]):
             sys.exit(f"scheduler.py: vLLM {v.version} has no {name}")
-        capture = Capture(v, name, int(seed))
+        if a.script and int(seed) % 2:
+            sys.exit(f"scheduler.py: {one}: a script has one batch in flight, so its seed is even")
+        capture = Capture(v, name, int(seed), a.script)
         capture.run(a.requests)
         for line in [capture.header(), *capture.lines]:
             print(json.dumps(line, separators=(",", ":")), file=out)
