@@ -12,6 +12,7 @@ import (
 func TestParse(t *testing.T) {
 	o, err := parse([]string{
 		"-listen", "127.0.0.1:0", "-events", "*:5557", "-alias", "a", "-alias", "b", "-lora", "sql=/adapters/sql",
+		"-group", "sliding_window,window=512,block=32", "-group", "full_attention", "-eagle", "0,1", "-retention=-1",
 		"-version", "0.21.0", "-hash-seed", "", "-fail-delay-events", "20ms",
 	}, &bytes.Buffer{})
 	if err != nil {
@@ -21,6 +22,9 @@ func TestParse(t *testing.T) {
 		o.Version != vllmsim.V021 || o.HashSeed == nil || o.Faults.EventDelay.Milliseconds() != 20 {
 		t.Errorf("parsed %+v", o)
 	}
+	if len(o.Groups) != 2 || o.Groups[0] != (vllmsim.Group{Kind: vllmsim.SlidingWindow, Window: 512, BlockSize: 32}) || len(o.Eagle) != 2 || o.Retention != vllmsim.Dense {
+		t.Errorf("groups %+v, EAGLE in %v, retention %d", o.Groups, o.Eagle, o.Retention)
+	}
 }
 
 func TestRunRefuses(t *testing.T) {
@@ -29,6 +33,11 @@ func TestRunRefuses(t *testing.T) {
 		"is not a flag":   {"serve"},
 		"BlockSize is -1": {"-block-size=-1", "-blocks", "9"},
 		"not defined":     {"-nonsense"},
+		"is not block":    {"-group", "mamba,size=3"},
+		"window of 0":     {"-group", "sliding_window"},
+		"are for version": {"-group", "mamba", "-version", "0.21.0"},
+		"Eagle names":     {"-eagle", "3"},
+		"kind \"other\"":  {"-group", "other"},
 	} {
 		err := run(context.Background(), args, &bytes.Buffer{})
 		if err == nil || !strings.Contains(err.Error(), want) {

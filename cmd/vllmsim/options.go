@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"warmroute/internal/vllmsim"
@@ -18,7 +19,7 @@ func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 // parse reads the command line into the options of one replica.
 func parse(args []string, stderr io.Writer) (vllmsim.Options, error) {
 	var o vllmsim.Options
-	var aliases, loras list
+	var aliases, loras, groups list
 	f := flag.NewFlagSet("vllmsim", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:8000", "HTTP `address`")
@@ -34,6 +35,10 @@ func parse(args []string, stderr io.Writer) (vllmsim.Options, error) {
 	f.IntVar(&o.BlockSize, "block-size", 16, "tokens per KV block")
 	f.IntVar(&o.Blocks, "blocks", 2048, "KV blocks per data-parallel rank, the null block included")
 	f.IntVar(&o.MaxModelLen, "max-model-len", 0, "tokens per request; 0: 32768, or what the cache holds if that is less")
+	f.Var(&groups, "group", "KV cache `group` as kind[,block=N][,window=N][,chunk=N], e.g. sliding_window,window=512 (repeatable, in vLLM's order); none: one of full_attention")
+	f.IntVar(&o.Retention, "retention", 0, "prefix_cache_retention_interval of windows and Mamba states: 0 keeps the latest place to resume at, -1 all")
+	f.Func("eagle", "`groups` that drop the last block of a hit, as with EAGLE or MTP, e.g. 0,1", func(s string) (err error) { o.Eagle, err = numbers(s); return err })
+	f.IntVar(&o.Draft, "draft", 0, "draft tokens that slots are kept for")
 	f.StringVar(&o.HashAlgorithm, "hash", "sha256", "block hash: sha256, sha256_cbor, xxhash or xxhash_cbor")
 	f.BoolVar(&o.HashBytes, "hash-bytes", false, "publish hashes as bytes, not integers")
 	f.Func("hash-seed", "PYTHONHASHSEED; not given: vLLM's default `root`", func(s string) error { o.HashSeed = &s; return nil })
@@ -68,7 +73,49 @@ func parse(args []string, stderr io.Writer) (vllmsim.Options, error) {
 		}
 		o.LoRAs = append(o.LoRAs, vllmsim.LoRA{Name: name, Path: path})
 	}
+	for _, g := range groups {
+		group, err := parseGroup(g)
+		if err != nil {
+			return o, fmt.Errorf("vllmsim: -group is %q: %w", g, err)
+		}
+		o.Groups = append(o.Groups, group)
+	}
 	return o, nil
+}
+
+// parseGroup reads kind[,block=N][,window=N][,chunk=N].
+func parseGroup(s string) (vllmsim.Group, error) {
+	kind, rest, _ := strings.Cut(s, ",")
+	g := vllmsim.Group{Kind: vllmsim.Kind(kind)}
+	for setting := range strings.SplitSeq(rest, ",") {
+		if setting == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(setting, "=")
+		field, ok := map[string]*int{"block": &g.BlockSize, "window": &g.Window, "chunk": &g.Chunk}[name]
+		if !ok {
+			return g, fmt.Errorf("%q is not block, window or chunk", name)
+		}
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return g, fmt.Errorf("%s is %q, it must be a number", name, value)
+		}
+		*field = n
+	}
+	return g, nil
+}
+
+// numbers reads numbers with commas between them.
+func numbers(s string) ([]int, error) {
+	var out []int
+	for part := range strings.SplitSeq(s, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a number", part)
+		}
+		out = append(out, n)
+	}
+	return out, nil
 }
 
 // anyHost lets an address be given as ZeroMQ writes "every interface".

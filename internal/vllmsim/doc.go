@@ -5,7 +5,9 @@
 // The invariant: for the same sequence of prompts and generated tokens, a
 // replica publishes the batches a real vLLM publishes, byte for byte but for
 // the time stamp (0.21.0 and 0.32.0; the package's tests replay captures of
-// both). It is written from vLLM's source and shares no code for keys or
+// both). With several KV cache groups (windows, chunks, Mamba states; 0.32.0) the
+// events of every step and the hits of every request are those of vLLM's own
+// scheduler (TestScripts). It is written from vLLM's source and shares no code for keys or
 // eviction with the router, so that a mistake there cannot hide here.
 //
 // Units: cache sizes are in blocks, block sizes and rates in tokens and tokens

@@ -145,16 +145,25 @@ func TestLoRALimit(t *testing.T) {
 // small cache. At every step the pool must be consistent, and a reader of the
 // events must know exactly what is held.
 func TestEngineAgainstModel(t *testing.T) {
-	for _, v := range []Version{V021, V032} {
+	full := Group{Kind: FullAttention}
+	for _, o := range []Options{
+		{Version: V021},
+		{Version: V032},
+		{Groups: []Group{{Kind: SlidingWindow, Window: 9}, full}},
+		{Groups: []Group{full, {Kind: SlidingWindow, Window: 20}, {Kind: ChunkedAttention, Chunk: 16}}, Retention: Dense},
+		{Groups: []Group{{Kind: Mamba}, {Kind: Mamba}, full}},
+		{Groups: []Group{{Kind: Mamba}, full}, Eagle: []int{1}, Draft: 2, Retention: 8},
+	} {
 		for seed := range uint64(20) {
-			checkAgainstModel(t, v, rand.New(rand.NewPCG(seed, 1)))
+			checkAgainstModel(t, o, rand.New(rand.NewPCG(seed, 1)))
 		}
 	}
 }
 
-func checkAgainstModel(t *testing.T, v Version, r *rand.Rand) {
+func checkAgainstModel(t *testing.T, o Options, r *rand.Rand) {
 	t.Helper()
-	e, batches := newTestEngine(t, Options{Version: v, BlockSize: 4, Blocks: 24, MaxModelLen: 80, MaxBatchedTokens: 30, MaxRunning: 4})
+	o.BlockSize, o.Blocks, o.MaxModelLen, o.MaxBatchedTokens, o.MaxRunning = 4, 2+22*max(1, len(o.Groups)), 80, 30, 4
+	e, batches := newTestEngine(t, o)
 	held := map[cachedHash]int{}
 	var alive []*sequence
 	for range 300 {

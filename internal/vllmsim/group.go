@@ -85,15 +85,11 @@ func layoutOf(o Options) layout {
 			l.drops[i] = s.drop // those that are looked up together drop together
 		}
 	}
-	slices.SortStableFunc(l.specs, func(a, b spec) int { return rank01(!a.full()) - rank01(!b.full()) })
+	// Full attention is looked up first, the others in their order.
+	all := l.specs
+	l.specs = slices.DeleteFunc(slices.Clone(all), func(s spec) bool { return !s.full() })
+	l.specs = append(l.specs, slices.DeleteFunc(all, spec.full)...)
 	return l
-}
-
-func rank01(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func gcd(a, b int) int {

@@ -155,6 +155,9 @@ func (p *player) line(l *scriptLine) {
 	case l.Abort != "":
 		p.endStep()
 		p.e.abort(p.seqs[l.Abort])
+		p.e.mu.Lock()
+		p.e.dropAbortedLocked() // vLLM frees its blocks at once, not with the next step
+		p.e.mu.Unlock()
 	case l.Reset:
 		p.endStep()
 		if !p.e.reset() {

@@ -349,10 +349,10 @@ class Capture:
         if events := self.manager.take_events():
             self.publish(KVEventBatch(ts=0.0, events=events))
 
-    def looked_up(self, request):
+    def looked_up(self, request, *limit):
         self.flush()
         full_only = self.full_attention_only(request)
-        found = self.lookup(request)
+        found = self.lookup(request, *limit)
         self.flush_reported(request)
         if request.skip_reading_prefix_cache:
             return found
@@ -494,7 +494,7 @@ class Capture:
             drafts = output.scheduled_spec_decode_tokens.get(i, ())
             n = 0
             if request is not None and i in ends:
-                n = 1 + (self.rng.randint(0, len(drafts)) if drafts else 0)
+                n = 1 + (self.rng.randint(0, len(drafts)) if drafts and not self.script else 0)
             sampled.append(self.tokens(n))
         kwargs = dict(req_ids=ids, req_id_to_index={r: k for k, r in enumerate(ids)}, sampled_token_ids=sampled,
                       logprobs=None, prompt_logprobs_dict={}, pooler_output=[])
