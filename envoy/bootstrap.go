@@ -1,16 +1,12 @@
 package envoy
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
-	"net/netip"
-	"slices"
 	"strconv"
-	"text/template"
 	"time"
 )
 
@@ -48,6 +44,12 @@ type Options struct {
 	Retries        int           `yaml:"retries"`         // default 2: the ranked list's second and third
 	ServedHeader   bool          `yaml:"served_header"`   // tell clients which replica served, in HeaderServed
 	Served         bool          `yaml:"served"`          // report the endpoint that really served (adds the response headers phase)
+	AccessLog      string        `yaml:"access_log"`      // file of Envoy's access log, one JSON object a line; default /dev/stdout, "none" = none
+	XDS            []string      `yaml:"xds,omitempty"`   // where Envoy finds the routers' xds.listen, one after the other; default this router's
+
+	Fleet        Fleet `yaml:"-"` // instead of Replicas: what is known of them
+	XDSTLS       bool  `yaml:"-"` // the router's xds port speaks TLS, with the files of TLS
+	ReasonHeader bool  `yaml:"-"` // tell clients the reason, in HeaderReason
 }
 
 // TLS is how Envoy dials warmroute. Files are paths on Envoy's machine.
@@ -72,6 +74,7 @@ func (o Options) WithDefaults() Options {
 		o.ExtProc = []string{"127.0.0.1:9002"}
 	}
 	set((*string)(&o.Mode), string(Buffered))
+	set(&o.AccessLog, "/dev/stdout")
 	if o.MessageTimeout == 0 {
 		o.MessageTimeout = 200 * time.Millisecond
 	}
@@ -99,6 +102,9 @@ func (o Options) Validate() error {
 	check("listen", o.Listen)
 	for i, a := range o.ExtProc {
 		check(fmt.Sprintf("extproc[%d]", i), a)
+	}
+	for i, a := range o.XDS {
+		check(fmt.Sprintf("xds[%d]", i), a)
 	}
 	if o.Admin != "" {
 		check("admin", o.Admin)
@@ -161,70 +167,37 @@ func splitAddr(s string) (addr, error) {
 	return addr{host, int(n)}, nil
 }
 
-// noLimits lifts Envoy's circuit breakers far above what one process carries
-// (a request costs Envoy some 10 kB, so 1e6 of them 10 GB).
-const noLimits = "{max_connections: 1000000, max_pending_requests: 1000000, max_requests: 1000000, max_retries: 1000000}"
-
-//go:embed bootstrap.yaml.tmpl
-var bootstrapText string
-
-var bootstrapTemplate = template.Must(template.New("bootstrap").Parse(bootstrapText))
-
 // WriteBootstrap renders a complete Envoy bootstrap for o as YAML with comments.
 func WriteBootstrap(w io.Writer, o Options) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("envoy: %w", err)
 	}
-	if len(o.Replicas) == 0 {
+	if len(o.fleet().Replicas) == 0 {
 		return errors.New("envoy: replicas: there is none, so Envoy would have no upstream")
 	}
-	o = o.WithDefaults()
-	in := map[string]any{
-		"EnvoyVersion": Version, "Listen": parsed(o.Listen), "Mode": string(o.Mode),
-		"MessageTimeout": seconds(o.MessageTimeout), "IdleTimeout": seconds(o.IdleTimeout),
-		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "ServedHeader": o.ServedHeader, "HeaderServed": HeaderServed, "Owned": Owned[:],
-		"HeaderDestination": HeaderDestination, "MetadataLB": MetadataLB, "MetadataServed": MetadataServed,
-		"MetadataSubset": MetadataSubset, "AttributeUpstream": AttributeUpstream,
-		"TLS": o.TLS, "NoLimits": noLimits,
-	}
-	routers := o.ExtProc
-	if o.Standby != "" {
-		in["Standby"] = parsed(o.Standby)
-		routers = append(slices.Clone(routers), o.Standby)
-	}
-	in["ExtProc"], in["ExtProcType"] = parseAll(o.ExtProc), clusterType(routers)
-	in["Replicas"], in["ClusterType"] = parseAll(o.Replicas), clusterType(o.Replicas)
-	if o.Admin != "" {
-		in["Admin"] = parsed(o.Admin)
-	}
-	if err := bootstrapTemplate.Execute(w, in); err != nil {
-		return fmt.Errorf("envoy: render bootstrap: %w", err)
-	}
-	return nil
+	return execute(w, "bootstrap.yaml.tmpl", o.page(""))
 }
 
-// parsed splits an address that was validated.
-func parsed(s string) addr { a, _ := splitAddr(s); return a }
-
-func parseAll(all []string) (out []addr) {
-	for _, s := range all {
-		out = append(out, parsed(s))
+// WriteDynamic renders a bootstrap that takes everything else from d. From ADS
+// it asks the router at o.XDS.
+func WriteDynamic(w io.Writer, o Options, d Discovery) error {
+	if err := o.Validate(); err != nil {
+		return fmt.Errorf("envoy: %w", err)
 	}
-	return out
+	in := o.page(d)
+	if len(o.XDS) == 0 && d == ADS {
+		return errors.New("envoy: xds: there is no address, so Envoy would ask nobody")
+	}
+	tls := o.TLS
+	tls.Enabled = o.XDSTLS
+	in["XDS"], in["XDSType"], in["XDSTLS"], in["IsADS"] = parseAll(o.XDS), clusterType(o.XDS), tls, d == ADS
+	return execute(w, "dynamic.yaml.tmpl", in)
 }
 
-// clusterType is STATIC where all addresses have an IP, STRICT_DNS where one has
-// a name.
-func clusterType(all []string) string {
-	for _, s := range all {
-		if _, err := netip.ParseAddr(parsed(s).Host); err != nil {
-			return "STRICT_DNS"
-		}
+// fleet is the replicas of o.
+func (o Options) fleet() Fleet {
+	if len(o.Fleet.Replicas) > 0 {
+		return o.Fleet
 	}
-	return "STATIC"
-}
-
-// seconds is d in the form protobuf's JSON mapping wants.
-func seconds(d time.Duration) string {
-	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+	return Serving(o.Replicas...)
 }

@@ -13,7 +13,7 @@ func TestProtocolDocNamesEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range append(Owned[:], HeaderDestination, HeaderRank, HeaderReason, HeaderServed, MetadataLB, MetadataServed,
-		AttributeUpstream, MetadataSubset, KeySubset) {
+		AttributeUpstream, MetadataSubset, KeySubset, MetadataOwn, MetadataBody, KeyModel) {
 		if !strings.Contains(string(b), "`"+name+"`") {
 			t.Errorf("docs/protocol.md does not explain %s", name)
 		}

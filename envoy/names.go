@@ -33,6 +33,15 @@ const (
 	// upstream host, the other way to learn what MetadataServed says.
 	AttributeUpstream = "upstream.address"
 
+	// MetadataOwn is the dynamic metadata namespace of what warmroute says of a
+	// request to access logs: reason, model, prompt_tokens, predicted_tokens.
+	MetadataOwn = "warmroute"
+
+	// MetadataBody and KeyModel hold the model a body names, read by Envoy itself
+	// (json_to_metadata) for its own routes; warmroute does not see them.
+	MetadataBody = "warmroute.body"
+	KeyModel     = "model"
+
 	// MetadataSubset and KeySubset hold the gateway's restriction of the pick to
 	// some endpoints. Set by the gateway, read by warmroute on the headers
 	// message and kept from there on.

@@ -78,7 +78,7 @@ func startRouter(ctx context.Context, binary, dir string, replicas []string, ext
 		_ = l.Close()
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s, pprof: true}\nlog: {level: warn}\nindex_service: {listen: \"\"}\n%s\nfleet:\n  replicas:\n", r.listen, r.admin, extra)
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s, pprof: true}\nlog: {level: warn}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\n%s\nfleet:\n  replicas:\n", r.listen, r.admin, extra)
 	for _, addr := range replicas {
 		fmt.Fprintf(&b, "  - address: %s\n", addr)
 	}

@@ -6,11 +6,16 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"slices"
+	"strings"
+	"time"
 
 	"warmroute/envoy"
 	"warmroute/internal/cli/hash"
 	"warmroute/internal/cli/predict"
 	"warmroute/internal/config"
+	"warmroute/internal/xds"
 )
 
 // A command is one subcommand. run returns errUsage after it has explained
@@ -113,11 +118,51 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 }
 
 func envoyConfigCommand(_ context.Context, args []string, std stdio) error {
-	c, err := configFlag(std, "envoy-config", args)
+	var path string
+	var static, files bool
+	err := flags(std, "envoy-config", args, func(fs *flag.FlagSet) {
+		configFlagVar(&path)(fs)
+		fs.BoolVar(&static, "static", false, "write everything down, the replicas of the file too: Envoy does not follow the fleet")
+		fs.BoolVar(&files, "files", false, "have Envoy read the files in xds.state, which it must share with the router")
+	})
 	if err != nil {
 		return err
 	}
-	return envoy.WriteBootstrap(std.out, c.envoyOptions())
+	c, err := loadConfig(path)
+	if err != nil {
+		return err
+	}
+	return c.writeEnvoy(std, static, files)
+}
+
+// writeEnvoy writes the bootstrap that was asked for, or the one that fits.
+func (c Config) writeEnvoy(std stdio, static, files bool) error {
+	o := c.envoyOptions()
+	switch {
+	case static && files:
+		return errors.New("envoy-config: -static and -files exclude each other")
+	case files && c.XDS.State == "":
+		return errors.New("envoy-config: -files needs xds.state, the folder they are in")
+	case static, !c.XDS.Enabled():
+		return envoy.WriteBootstrap(std.out, o)
+	case !files && c.XDS.Listen != "" && xds.Kept(c.XDS.State) && !slices.ContainsFunc(o.XDS, answers):
+		fmt.Fprintf(std.err, "extproc: no router answers at %s: this bootstrap reads what was last written to %s\n", strings.Join(o.XDS, ", "), c.XDS.State)
+		files = true
+	}
+	if files || c.XDS.Listen == "" {
+		return envoy.WriteDynamic(std.out, o, envoy.Discovery(c.XDS.State))
+	}
+	return envoy.WriteDynamic(std.out, o, envoy.ADS)
+}
+
+// answers reports whether somebody listens at addr.
+func answers(addr string) bool {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
 }
 
 func predictCommand(_ context.Context, args []string, std stdio) error {

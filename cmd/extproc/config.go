@@ -19,6 +19,7 @@ import (
 	"warmroute/internal/policy"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
+	"warmroute/internal/xds"
 )
 
 // Config is the router's configuration file. Every field has a default; the
@@ -38,7 +39,8 @@ type Config struct {
 	Filter FilterConfig  `yaml:"filter"`
 	Tokens TokensConfig  `yaml:"tokens"`
 	Policy policy.Config `yaml:"policy"`
-	Envoy  envoy.Options `yaml:"envoy"` // what `extproc envoy-config` writes
+	Envoy  envoy.Options `yaml:"envoy"` // what Envoy is told
+	XDS    xds.Options   `yaml:"xds"`   // where it is told so
 }
 
 // AdminConfig is the admin server.
@@ -108,6 +110,7 @@ func defaultConfig() Config {
 		},
 		Tokens: TokensConfig{SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery},
 		Envoy:  defaultEnvoy(),
+		XDS:    xds.Options{Listen: "127.0.0.1:9004"},
 	}
 }
 
@@ -192,6 +195,11 @@ func (c Config) envoyOptions() envoy.Options {
 		o.ExtProc = []string{c.Listen}
 	}
 	o.TLS.Enabled = o.TLS.Enabled || c.TLS.Enabled()
+	if len(o.XDS) == 0 && c.XDS.Listen != "" {
+		o.XDS = []string{c.XDS.Listen}
+	}
+	o.XDSTLS = c.XDS.TLS.Enabled()
+	o.ReasonHeader = c.Filter.ReasonHeader
 	if len(o.Replicas) == 0 {
 		for _, r := range c.Fleet.Replicas {
 			o.Replicas = append(o.Replicas, r.Address)
@@ -203,6 +211,14 @@ func (c Config) envoyOptions() envoy.Options {
 		}
 	}
 	return o
+}
+
+// xdsSettings is what Envoys are told of the configuration.
+func (c Config) xdsSettings() xds.Settings {
+	o := c.envoyOptions()
+	o.Replicas = nil                                                      // the fleet knows better
+	locked := c.Fleet.HTTP.TokenEnv != "" || c.Fleet.HTTP.TokenFile != "" // replicas ask clients for a key before they list models
+	return xds.Settings{Envoy: o, Listing: !locked}
 }
 
 // defaultEnvoy leaves out what follows from the rest of the configuration.

@@ -296,7 +296,7 @@ func TestExampleIstio(t *testing.T) {
 func serveBehind(t *testing.T, admin string, o envoy.Options) (stop func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "warmroute.yaml")
-	text := fmt.Sprintf("listen: %q\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nfilter: {token_budget: 5s}\nfleet: {replicas: [{address: %q}, {address: %q}]}\n",
+	text := fmt.Sprintf("listen: %q\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfilter: {token_budget: 5s}\nfleet: {replicas: [{address: %q}, {address: %q}]}\n",
 		o.ExtProc[0], admin, o.Replicas[0], o.Replicas[1])
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func TestIndexService(t *testing.T) {
 	}
 	service, admin := fmt.Sprint("127.0.0.1:", ports[1]), fmt.Sprint("127.0.0.1:", ports[2])
 	path := filepath.Join(t.TempDir(), "warmroute.yaml")
-	text := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: %q}\nfleet: {replicas: [{address: %q}]}\n",
+	text := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: %q}\nxds: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n",
 		ports[0], admin, service, sim.Addr())
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ func startCluster(t *testing.T) *cluster {
 	c.api.Put(kubetest.Parse(t, fmt.Sprintf(poolYAML, c.port))...)
 	c.api.Put(c.pod("vllm-0", "127.0.0.2", "True"), c.pod("vllm-1", "127.0.0.3", "True"), c.pod("vllm-2", "127.0.0.4", "False"))
 	path := filepath.Join(t.TempDir(), "warmroute.yaml")
-	text := fmt.Sprintf("listen: %q\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nfilter: {picker: true, always_pick: true, token_budget: 5s}\nkubernetes: {pool: vllm, kubeconfig: %q}\n",
+	text := fmt.Sprintf("listen: %q\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfilter: {picker: true, always_pick: true, token_budget: 5s}\nkubernetes: {pool: vllm, kubeconfig: %q}\n",
 		listen, c.admin, c.api.Kubeconfig(t, "inference"))
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -31,6 +31,7 @@ import (
 	"warmroute/internal/shortfall"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
+	"warmroute/internal/xds"
 )
 
 // drainTime bounds how long requests in flight may go on after SIGTERM: a
@@ -95,7 +96,8 @@ type router struct {
 	// predicted is how many tokens were predicted to be cached on a replica.
 	predicted func(replica string) int64
 	service   indexService
-	certs     *certs.Source // nil without TLS
+	certs     *certs.Source  // nil without TLS
+	xds       *xds.Publisher // nil when off
 }
 
 // newRouter makes everything and starts nothing.
@@ -142,7 +144,12 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	if r.book, err = policy.NewBook(c.Policy); err != nil {
 		return nil, err
 	}
-	r.decider = decision.New(r.fleet, r.index, r.ledger, r.book, decision.Options{Ranked: c.Filter.named()})
+	var known decision.Fleet = r.fleet
+	if c.XDS.Enabled() {
+		r.xds = xds.New(c.XDS, c.xdsSettings(), r.fleet, reg, log)
+		known = r.xds
+	}
+	r.decider = decision.New(known, r.index, r.ledger, r.book, decision.Options{Ranked: c.Filter.named()})
 	reg.MustRegister(r.decider, r.ledger)
 	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log})
 	if c.TLS.Enabled() {
@@ -174,6 +181,12 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if err := r.service.listen(r.c.IndexService, r.log); err != nil {
 		return errors.Join(err, listener.Close(), pages.Close())
 	}
+	var envoys *xds.Listener
+	if r.xds != nil {
+		if envoys, err = r.xds.Listen(); err != nil {
+			return errors.Join(err, listener.Close(), pages.Close())
+		}
+	}
 	var supply errgroup.Group
 	supply.Go(func() error {
 		r.warmUp(back) // before the first replica joins
@@ -187,6 +200,9 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	supply.Go(func() error { return r.load(back) })
 	supply.Go(func() error { return r.compare(back) })
 	supply.Go(func() error { return trim(back, gate.Ready, r.ring.Decisions) })
+	if envoys != nil {
+		supply.Go(func() error { return envoys.Run(back) })
+	}
 	if r.certs != nil {
 		supply.Go(func() error { return r.certs.Run(back) })
 	}
@@ -221,9 +237,18 @@ func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 		"GET /debug/replicas": r.replicas(),
 	})
 	return admin.Listen(admin.Options{
-		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Notes: r.pool.Notes, Metrics: r.metrics, Logger: r.log,
+		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Notes: r.notes, Metrics: r.metrics, Logger: r.log,
 		Handlers: handlers,
 	})
+}
+
+// notes is what is wrong though the router can serve.
+func (r *router) notes() []string {
+	notes := r.pool.Notes()
+	if r.xds != nil {
+		notes = append(notes, r.xds.Notes()...)
+	}
+	return notes
 }
 
 // apply takes what can change at run time from a new configuration.
@@ -238,6 +263,9 @@ func (r *router) apply(c Config) error {
 		}
 		r.c.Policy = c.Policy
 		r.audit(change, "configuration file")
+	}
+	if r.xds != nil {
+		r.xds.Set(c.xdsSettings())
 	}
 	r.log.Info("configuration reloaded", "replicas", len(c.Fleet.Replicas))
 	return nil

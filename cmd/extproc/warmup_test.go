@@ -28,7 +28,7 @@ func startRouter(t *testing.T, text string) (r *router, service string) {
 	}
 	service, admin := fmt.Sprint("127.0.0.1:", ports[1]), fmt.Sprint("127.0.0.1:", ports[2])
 	path := filepath.Join(t.TempDir(), "warmroute.yaml")
-	text = fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\n", ports[0], admin) + strings.ReplaceAll(text, "SERVICE", service)
+	text = fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nxds: {listen: \"\"}\n", ports[0], admin) + strings.ReplaceAll(text, "SERVICE", service)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

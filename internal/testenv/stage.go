@@ -161,6 +161,7 @@ func (s *Stage) startRouter(ctx context.Context, name string, r *Router, listen 
 		"listen":        listen,
 		"admin":         map[string]any{"listen": run.Router},
 		"index_service": map[string]any{"listen": ""}, // its port may be taken, and nobody asks
+		"xds":           map[string]any{"listen": ""},
 		"fleet":         map[string]any{"replicas": list},
 	}
 	if r.Policy != nil {

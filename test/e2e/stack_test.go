@@ -125,6 +125,9 @@ func (st *stack) writeConfig(more string) {
 	if !strings.Contains(more, "index_service:") {
 		b.WriteString("index_service: {listen: \"\"}\n") // stacks of other tests may run
 	}
+	if !strings.Contains(more, "xds:") {
+		b.WriteString("xds: {listen: \"\"}\n")
+	}
 	b.WriteString("fleet:\n  replicas:\n")
 	for i, sim := range st.sims {
 		fmt.Fprintf(&b, "  - address: %s\n", st.addrs[i])

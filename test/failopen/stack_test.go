@@ -98,7 +98,7 @@ func newRouter(t *testing.T, dir, name string, replicas []*replica) *router {
 	a := addresses(t, 2)
 	r := &router{t: t, dir: dir, name: name, listen: a[0], admin: a[1], config: filepath.Join(dir, name+".yaml")}
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nfleet:\n  replicas:\n", r.listen, r.admin)
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfleet:\n  replicas:\n", r.listen, r.admin)
 	for _, rep := range replicas {
 		fmt.Fprintf(&b, "  - address: %s\n    events: [{endpoint: %q, replay_endpoint: %q}]\n", rep.addr, "tcp://"+rep.events.addr, "tcp://"+rep.replay.addr)
 	}

@@ -139,7 +139,7 @@ func (f *fixture) awaitHealth(i int) {
 func (f *fixture) writeConfig() {
 	f.t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: %s}\n", f.listen, f.admin, f.service)
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: %s}\nxds: {listen: \"\"}\n", f.listen, f.admin, f.service)
 	// Budgets are for machines that are not booting Python: here exactness is tested, not speed.
 	fmt.Fprintf(&b, "filter: {token_budget: 2s, decisions: 4096}\nfleet:\n  replicas:\n")
 	for _, r := range f.replicas {

@@ -1,0 +1,69 @@
+package envoy
+
+import (
+	"fmt"
+	"slices"
+)
+
+// AllReplicas is the cluster of every replica: of a fleet with one model the
+// only one, otherwise for requests that name no model, or one nobody serves.
+const AllReplicas = "replicas"
+
+// Fleet is what Envoy is told of the replicas.
+type Fleet struct {
+	Replicas []Endpoint // all of them
+	Groups   []Group    // by what they serve; none where all serve the same
+	// ReadsModel has Envoy read the model of every body though there are no
+	// groups: a listener that changes costs more than a body that is read.
+	ReadsModel bool
+	Listing    string // the answer to GET /v1/models; "" = any replica's
+}
+
+// Group is the replicas that serve some model names, and a cluster of that name.
+type Group struct {
+	Name     string
+	Models   []string // what requests' "model" says
+	Replicas []Endpoint
+}
+
+// Endpoint is a replica in a cluster.
+type Endpoint struct {
+	Addr string // host:port
+	Down bool   // it does not answer: used where no other of the cluster does
+}
+
+// Serving is a fleet of replicas that all serve the same.
+func Serving(addrs ...string) Fleet {
+	var f Fleet
+	for _, a := range addrs {
+		f.Replicas = append(f.Replicas, Endpoint{Addr: a})
+	}
+	return f
+}
+
+// Equal reports whether Envoy is told the same by both.
+func (f Fleet) Equal(g Fleet) bool {
+	return f.SameClusters(g) && slices.Equal(f.Replicas, g.Replicas) &&
+		slices.EqualFunc(f.Groups, g.Groups, func(a, b Group) bool { return slices.Equal(a.Replicas, b.Replicas) })
+}
+
+// SameClusters reports whether both differ in endpoints at most.
+func (f Fleet) SameClusters(g Fleet) bool {
+	return f.Listing == g.Listing && f.ReadsModel == g.ReadsModel &&
+		slices.EqualFunc(f.Groups, g.Groups, func(a, b Group) bool { return a.Name == b.Name && slices.Equal(a.Models, b.Models) })
+}
+
+// all is the clusters of f, the one of all replicas first.
+func (f Fleet) all() []Group {
+	return append([]Group{{Name: AllReplicas, Replicas: f.Replicas}}, f.Groups...)
+}
+
+// validate returns the problems of f's addresses.
+func (f Fleet) validate() (errs []error) {
+	for i, r := range f.Replicas {
+		if _, err := splitAddr(r.Addr); err != nil {
+			errs = append(errs, fmt.Errorf("replicas[%d]: %w", i, err))
+		}
+	}
+	return errs
+}

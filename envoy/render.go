@@ -1,0 +1,142 @@
+package envoy
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"text/template"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+//go:embed *.yaml.tmpl
+var templateFiles embed.FS
+
+var templates = template.Must(template.New("envoy").Funcs(template.FuncMap{
+	"json": quote,
+	"rds":  func(d Discovery) string { return d.source("rds") },
+	"eds":  func(d Discovery, cluster string) string { return d.source(EndpointsOf(cluster)) },
+	"lds":  func(d Discovery) string { return d.source("lds") },
+	"cds":  func(d Discovery) string { return d.source("cds") },
+}).ParseFS(templateFiles, "*.yaml.tmpl"))
+
+// quote is s in quotes, as YAML and JSON read it.
+func quote(s string) (string, error) {
+	b, err := json.Marshal(s)
+	return string(b), err
+}
+
+// Discovery is where Envoy takes resources from that are not written down in
+// its bootstrap: ADS, or a folder with the files of [File].
+type Discovery string
+
+// ADS is the aggregated stream of [WriteDynamic]'s bootstrap.
+const ADS Discovery = "ads"
+
+// File is the file in d that Envoy reads resources of a kind from: lds, rds, cds,
+// or EndpointsOf a cluster.
+func (d Discovery) File(kind string) string { return string(d) + "/" + kind + ".json" }
+
+// EndpointsOf is the kind of a cluster's endpoints: Envoy takes a file with those
+// of one cluster, no more.
+func EndpointsOf(cluster string) string {
+	return "eds-" + strconv.FormatUint(xxhash.Sum64String(cluster), 16)
+}
+
+// source is the config_source of a kind.
+func (d Discovery) source(kind string) string {
+	if d == ADS {
+		return "{ads: {}, resource_api_version: V3}"
+	}
+	path, _ := quote(d.File(kind))
+	return "{path_config_source: {path: " + path + "}, resource_api_version: V3}"
+}
+
+// noLimits lifts Envoy's circuit breakers far above what one process carries
+// (a request costs Envoy some 10 kB, so 1e6 of them 10 GB).
+const noLimits = "{max_connections: 1000000, max_pending_requests: 1000000, max_requests: 1000000, max_retries: 1000000}"
+
+// listenerName is the listener's name, and that of its routes.
+const listenerName = "inference"
+
+// page is what the templates are filled with.
+func (o Options) page(from Discovery) map[string]any {
+	o = o.WithDefaults()
+	fleet := o.fleet()
+	in := map[string]any{
+		"EnvoyVersion": Version, "Listen": parsed(o.Listen), "Mode": string(o.Mode),
+		"MessageTimeout": seconds(o.MessageTimeout), "IdleTimeout": seconds(o.IdleTimeout),
+		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "ServedHeader": o.ServedHeader, "HeaderServed": HeaderServed, "Owned": Owned[:],
+		"HeaderDestination": HeaderDestination, "MetadataLB": MetadataLB, "MetadataServed": MetadataServed,
+		"MetadataSubset": MetadataSubset, "AttributeUpstream": AttributeUpstream,
+		"TLS": o.TLS, "NoLimits": noLimits,
+		"ListenerName": listenerName, "Discovery": from, "AccessLog": o.AccessLog,
+		"ReasonHeader": o.ReasonHeader, "HeaderReason": HeaderReason, "MetadataOwn": MetadataOwn,
+		"MetadataBody": MetadataBody, "KeyModel": KeyModel, "ReadsModel": fleet.ReadsModel || len(fleet.Groups) > 0, "Listing": fleet.Listing,
+	}
+	routers := o.ExtProc
+	if o.Standby != "" {
+		in["Standby"] = parsed(o.Standby)
+		routers = append(slices.Clone(routers), o.Standby)
+	}
+	in["ExtProc"], in["ExtProcType"] = parseAll(o.ExtProc), clusterType(routers)
+	if o.Admin != "" {
+		in["Admin"] = parsed(o.Admin)
+	}
+	var groups []map[string]any
+	for _, g := range fleet.all() {
+		groups = append(groups, g.page(in))
+	}
+	in["Groups"], in["ByModel"], in["Name"] = groups, groups[1:], AllReplicas
+	return in
+}
+
+// page is what the template of one cluster is filled with.
+func (g Group) page(common map[string]any) map[string]any {
+	in := maps.Clone(common)
+	var addrs []string
+	for _, r := range g.Replicas {
+		addrs = append(addrs, r.Addr)
+	}
+	in["Name"], in["Models"], in["Endpoints"], in["ClusterType"] = g.Name, g.Models, parseAll(addrs), clusterType(addrs)
+	return in
+}
+
+func execute(w io.Writer, name string, in map[string]any) error {
+	if err := templates.ExecuteTemplate(w, name, in); err != nil {
+		return fmt.Errorf("envoy: render %s: %w", name, err)
+	}
+	return nil
+}
+
+// parsed splits an address that was validated.
+func parsed(s string) addr { a, _ := splitAddr(s); return a }
+
+func parseAll(all []string) (out []addr) {
+	for _, s := range all {
+		out = append(out, parsed(s))
+	}
+	return out
+}
+
+// clusterType is STATIC where all addresses have an IP, STRICT_DNS where one has
+// a name.
+func clusterType(all []string) string {
+	for _, s := range all {
+		if _, err := netip.ParseAddr(parsed(s).Host); err != nil {
+			return "STRICT_DNS"
+		}
+	}
+	return "STATIC"
+}
+
+// seconds is d in the form protobuf's JSON mapping wants.
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+}

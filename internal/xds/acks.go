@@ -1,0 +1,341 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// nackPause is how long the stream of an Envoy that refused a state of the world
+// is held: the server would send it the same again at once.
+const nackPause = time.Second
+
+// acks follows what each connected Envoy has been sent, took and refused.
+type acks struct {
+	log     *slog.Logger
+	metrics *metrics
+	acked   atomic.Pointer[acked] // nil: no Envoy has taken endpoints
+
+	mu      sync.Mutex
+	envoys  map[int64]*conversation
+	current published
+}
+
+// published is what a reconnecting Envoy may have already.
+type published struct {
+	versions  map[string]string              // by type
+	endpoints map[string]map[string][]string // hash of an assignment → its cluster → addresses
+}
+
+// conversation is one Envoy's stream.
+type conversation struct {
+	who       string
+	sent      map[string]sent    // by nonce, not answered yet
+	refused   map[string]refusal // by type, of the newest
+	endpoints map[string][]string
+}
+
+// refusal is an update that an Envoy does not take.
+type refusal struct {
+	words string
+	has   string // the version it keeps, where the stream says so
+}
+
+// sent is a response that is to be acknowledged.
+type sent struct {
+	typeURL   string
+	endpoints map[string][]string // by cluster
+	removed   []string            // clusters
+	whole     bool                // endpoints is everything
+}
+
+func newAcks(m *metrics, log *slog.Logger) *acks {
+	return &acks{log: log, metrics: m, envoys: map[int64]*conversation{}}
+}
+
+// incremental separates the ids of the two kinds of stream, which count apart.
+const incremental = 1 << 62
+
+// callbacks connect a with go-control-plane's server.
+func (a *acks) callbacks() serverv3.Callbacks {
+	return serverv3.CallbackFuncs{
+		StreamOpenFunc:        func(ctx context.Context, id int64, _ string) error { a.open(ctx, id); return nil },
+		StreamClosedFunc:      func(id int64, _ *corev3.Node) { a.close(id) },
+		DeltaStreamOpenFunc:   func(ctx context.Context, id int64, _ string) error { a.open(ctx, id|incremental); return nil },
+		DeltaStreamClosedFunc: func(id int64, _ *corev3.Node) { a.close(id | incremental) },
+		StreamRequestFunc: func(id int64, r *discoveryv3.DiscoveryRequest) error {
+			if r.GetResponseNonce() == "" && r.GetVersionInfo() != "" {
+				a.resumed(id, r.GetTypeUrl(), r.GetVersionInfo())
+			}
+			refused := refusal{r.GetErrorDetail().GetMessage(), r.GetVersionInfo()}
+			if a.answered(id, r.GetNode(), r.GetResponseNonce(), refused, r.GetErrorDetail() != nil) {
+				time.Sleep(nackPause)
+			}
+			return nil
+		},
+		StreamResponseFunc: func(_ context.Context, id int64, _ *discoveryv3.DiscoveryRequest, r *discoveryv3.DiscoveryResponse) {
+			a.send(id, r.GetNonce(), sent{typeURL: r.GetTypeUrl(), endpoints: assignments(r.GetTypeUrl(), r.GetResources()), whole: true})
+		},
+		StreamDeltaRequestFunc: func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error {
+			id |= incremental
+			if r.GetTypeUrl() == resourcev3.EndpointType && len(r.GetInitialResourceVersions()) > 0 {
+				a.has(id, r.GetInitialResourceVersions())
+			}
+			a.answered(id, r.GetNode(), r.GetResponseNonce(), refusal{words: r.GetErrorDetail().GetMessage()}, r.GetErrorDetail() != nil)
+			return nil
+		},
+		StreamDeltaResponseFunc: func(id int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
+			var all []*anypb.Any
+			for _, res := range r.GetResources() {
+				all = append(all, res.GetResource())
+			}
+			a.send(id|incremental, r.GetNonce(), sent{
+				typeURL: r.GetTypeUrl(), endpoints: assignments(r.GetTypeUrl(), all), removed: r.GetRemovedResources(),
+			})
+		},
+	}
+}
+
+func (a *acks) open(ctx context.Context, id int64) {
+	c := &conversation{sent: map[string]sent{}, refused: map[string]refusal{}}
+	if p, ok := peer.FromContext(ctx); ok {
+		c.who = p.Addr.String()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.envoys[id] = c
+	a.log.Info("an Envoy is connected", "envoy", c.who)
+}
+
+func (a *acks) close(id int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.envoys[id]; c != nil {
+		a.log.Info("an Envoy is gone", "envoy", c.who)
+	}
+	delete(a.envoys, id)
+	a.update()
+}
+
+func (a *acks) send(id int64, nonce string, s sent) {
+	a.metrics.sent.WithLabelValues(short(s.typeURL)).Inc()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c := a.envoys[id]; c != nil {
+		c.sent[nonce] = s
+	}
+}
+
+// answered takes an Envoy's answer to the response with that nonce, and reports
+// whether it was refused.
+func (a *acks) answered(id int64, node *corev3.Node, nonce string, why refusal, refused bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.envoys[id]
+	if c == nil {
+		return false
+	}
+	if n := node.GetId(); n != "" && !strings.HasPrefix(c.who, n) {
+		c.who = n + " at " + c.who
+	}
+	s, ok := c.sent[nonce]
+	if !ok {
+		return false
+	}
+	delete(c.sent, nonce)
+	kind := short(s.typeURL)
+	why.words = strings.TrimSpace(why.words)
+	if refused {
+		a.metrics.refused.WithLabelValues(kind).Inc()
+		if c.refused[kind].words != why.words {
+			a.log.Error("an Envoy refuses an update and keeps what it has", "envoy", c.who, "type", kind, "envoy_says", why.words)
+		}
+		c.refused[kind] = why
+		return true
+	}
+	delete(c.refused, kind)
+	if s.typeURL == resourcev3.EndpointType {
+		c.take(s)
+		a.update()
+	}
+	return false
+}
+
+// take notes endpoints that were acknowledged.
+func (c *conversation) take(s sent) {
+	if c.endpoints == nil || s.whole {
+		c.endpoints = map[string][]string{}
+	}
+	for cluster, addrs := range s.endpoints {
+		c.endpoints[cluster] = addrs
+	}
+	for _, cluster := range s.removed {
+		delete(c.endpoints, cluster)
+	}
+}
+
+// has notes what an Envoy says that it has already, by hashes.
+func (a *acks) has(id int64, versions map[string]string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.envoys[id]
+	if c == nil {
+		return
+	}
+	for _, hash := range versions {
+		if known, ok := a.current.endpoints[hash]; ok {
+			c.take(sent{endpoints: known})
+		}
+	}
+	a.update()
+}
+
+// resumed notes that an Envoy says that it has a version already.
+func (a *acks) resumed(id int64, typeURL, version string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.envoys[id]
+	if c == nil || typeURL != resourcev3.EndpointType || a.current.versions[typeURL] != version {
+		return
+	}
+	for _, known := range a.current.endpoints {
+		c.take(sent{endpoints: known})
+	}
+	a.update()
+}
+
+// publish notes what is published now. An Envoy that has it is not sent it again.
+func (a *acks) publish(p published) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.current = p
+	for _, c := range a.envoys {
+		for typeURL, version := range p.versions {
+			if kind := short(typeURL); c.refused[kind].has == version {
+				delete(c.refused, kind)
+			}
+		}
+	}
+}
+
+// update works out what all Envoys have. a.mu is held.
+func (a *acks) update() {
+	var all map[string]int
+	envoys := 0
+	for _, c := range a.envoys {
+		if c.endpoints == nil {
+			continue // it has taken nothing yet: it serves nobody
+		}
+		if envoys++; all == nil {
+			all = map[string]int{}
+		}
+		seen := map[string]bool{}
+		for _, addrs := range c.endpoints {
+			for _, addr := range addrs {
+				if !seen[addr] {
+					seen[addr] = true
+					all[addr]++
+				}
+			}
+		}
+	}
+	if envoys == 0 {
+		a.acked.Store(nil)
+		return
+	}
+	out := &acked{addrs: map[string]bool{}}
+	for addr, n := range all {
+		if n == envoys {
+			out.addrs[addr] = true
+		}
+	}
+	a.acked.Store(out)
+}
+
+// connected is the number of Envoys.
+func (a *acks) connected() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.envoys)
+}
+
+// pending is the number of Envoys that have an answer to give.
+func (a *acks) pending() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.envoys {
+		if len(c.sent) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// notes says which Envoy refuses what.
+func (a *acks) notes() (out []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.envoys {
+		for kind, why := range c.refused {
+			out = append(out, fmt.Sprintf("Envoy %s refuses an update of its %s and keeps what it has: %s", c.who, kind, why.words))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// short is a resource type as people call it.
+func short(typeURL string) string {
+	switch typeURL {
+	case resourcev3.ListenerType:
+		return "listener"
+	case resourcev3.RouteType:
+		return "routes"
+	case resourcev3.ClusterType:
+		return "clusters"
+	case resourcev3.EndpointType:
+		return "endpoints"
+	}
+	return "other"
+}
+
+// assignments are the addresses by cluster in endpoint resources.
+func assignments(typeURL string, all []*anypb.Any) map[string][]string {
+	if typeURL != resourcev3.EndpointType {
+		return nil
+	}
+	out := map[string][]string{}
+	for _, res := range all {
+		var a endpointv3.ClusterLoadAssignment
+		if err := res.UnmarshalTo(&a); err == nil {
+			out[a.GetClusterName()] = addresses(&a)
+		}
+	}
+	return out
+}
+
+func addresses(a *endpointv3.ClusterLoadAssignment) []string {
+	var out []string
+	for _, l := range a.GetEndpoints() {
+		for _, e := range l.GetLbEndpoints() {
+			s := e.GetEndpoint().GetAddress().GetSocketAddress()
+			out = append(out, net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(s.GetPortValue()), 10)))
+		}
+	}
+	return out
+}

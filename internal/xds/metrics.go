@@ -1,0 +1,31 @@
+package xds
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics counts what Envoys are told and what they say to it.
+type metrics struct {
+	versions prometheus.Counter
+	sent     *prometheus.CounterVec
+	refused  *prometheus.CounterVec
+	failed   prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, p *Publisher) *metrics {
+	m := &metrics{
+		versions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "warmroute_xds_versions_total", Help: "States published to Envoys, each because the fleet or the configuration changed."}),
+		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "warmroute_xds_updates_total", Help: "Updates sent to Envoys, by type: listener, routes, clusters, endpoints."}, []string{"type"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "warmroute_xds_refused_total", Help: "Updates that an Envoy refused, by type; it keeps what it has."}, []string{"type"}),
+		failed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "warmroute_xds_state_failures_total", Help: "Times the published state could not be written to xds.state."}),
+	}
+	reg.MustRegister(m.versions, m.sent, m.refused, m.failed,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "warmroute_xds_envoys", Help: "Envoys that are connected and follow the fleet."}, func() float64 { return float64(p.acks.connected()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "warmroute_xds_unacknowledged_envoys", Help: "Envoys that have not answered the newest update yet."}, func() float64 { return float64(p.acks.pending()) }),
+	)
+	return m
+}

@@ -1,0 +1,39 @@
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"warmroute/internal/certs"
+)
+
+// Options says where Envoys find what they are told.
+type Options struct {
+	Listen string        `yaml:"listen"` // gRPC; "" = off; loopback unless changed
+	TLS    certs.Options `yaml:"tls"`    // of that address; client_ca_file makes it mutual
+	// State is a folder where the last published state is kept, for a router that
+	// restarts, and an Envoy that starts while the router is dead; "" = nowhere.
+	State string `yaml:"state"`
+}
+
+// Enabled reports whether anything is published.
+func (o Options) Enabled() bool { return o.Listen != "" || o.State != "" }
+
+// Validate returns every problem of o, one sentence each.
+func (o Options) Validate() error {
+	var errs []error
+	if o.Listen != "" {
+		if _, _, err := net.SplitHostPort(o.Listen); err != nil {
+			errs = append(errs, fmt.Errorf("listen: %q is not host:port", o.Listen))
+		}
+	}
+	if o.State != "" && !filepath.IsAbs(o.State) {
+		errs = append(errs, fmt.Errorf("state: %q is not an absolute path; Envoy reads files there, too", o.State))
+	}
+	if err := o.TLS.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("tls.%w", err))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,140 @@
+package xds
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"warmroute/envoy"
+	"warmroute/internal/fleet"
+)
+
+// Served is what a replica was seen to serve.
+type Served struct {
+	ID     string `json:"id"`
+	Base   string `json:"base"`
+	LoRA   bool   `json:"lora,omitempty"`
+	MaxLen int    `json:"max_len,omitempty"`
+}
+
+// Memory is what replicas served last, by address: those that are listed and do
+// not answer now, or have not been asked yet, still serve that.
+type Memory map[string][]Served
+
+// Remember returns what is known of s's replicas, by s or by m.
+func (m Memory) Remember(s *fleet.Snapshot) Memory {
+	out := make(Memory, len(s.Replicas))
+	for _, r := range s.Replicas {
+		if len(r.Models) == 0 {
+			if old, ok := m[r.Addr]; ok {
+				out[r.Addr] = old
+			}
+			continue
+		}
+		served := make([]Served, 0, len(r.Models))
+		for _, model := range r.Models {
+			served = append(served, Served{model.ID, model.Base, model.LoRA.Set, model.MaxLen})
+		}
+		out[r.Addr] = served
+	}
+	return out
+}
+
+// Plan is what Envoy is to be told of s: a pure function of its arguments.
+// Replicas are grouped by who serves a model name, so that names for the same
+// replicas (a model, its aliases, and adapters that are everywhere) share a
+// cluster. listing has Envoy answer GET /v1/models where there are groups.
+func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
+	var f envoy.Fleet
+	holders := map[string][]int{} // model name → positions in f.Replicas
+	about := map[string]Served{}
+	private := map[string]bool{} // names that only tenants' own replicas serve
+	for _, r := range s.Replicas {
+		at := len(f.Replicas)
+		// Where nobody answers this router, it knows no better than Envoy.
+		f.Replicas = append(f.Replicas, envoy.Endpoint{Addr: r.Addr, Down: !r.Ready && s.Ready > 0})
+		for _, m := range known[r.Addr] {
+			if _, ok := about[m.ID]; !ok {
+				about[m.ID], private[m.ID] = m, true
+			}
+			holders[m.ID] = append(holders[m.ID], at)
+			private[m.ID] = private[m.ID] && r.Tenant != ""
+		}
+	}
+	f.Groups = groups(f.Replicas, holders, about)
+	if len(f.Groups) < 2 { // one model: nothing to tell apart
+		f.Groups = nil
+		return f
+	}
+	if listing {
+		f.Listing = list(about, private)
+	}
+	return f
+}
+
+// groups joins the names that the same replicas serve.
+func groups(replicas []envoy.Endpoint, holders map[string][]int, about map[string]Served) []envoy.Group {
+	bySet := map[string]*envoy.Group{}
+	var out []*envoy.Group
+	for _, id := range slices.Sorted(maps.Keys(holders)) {
+		var set strings.Builder
+		for _, at := range holders[id] {
+			set.WriteString(replicas[at].Addr + " ")
+		}
+		g := bySet[set.String()]
+		if g == nil {
+			g = &envoy.Group{}
+			for _, at := range holders[id] {
+				g.Replicas = append(g.Replicas, replicas[at])
+			}
+			bySet[set.String()] = g
+			out = append(out, g)
+		}
+		g.Models = append(g.Models, id)
+		if g.Name == "" && about[id].Base == id {
+			g.Name = id
+		}
+	}
+	named := make([]envoy.Group, 0, len(out))
+	for _, g := range out {
+		g.Name = "model:" + cmp.Or(g.Name, g.Models[0])
+		named = append(named, *g)
+	}
+	return named
+}
+
+// list is the body of GET /v1/models: what any client may use.
+func list(about map[string]Served, private map[string]bool) string {
+	type model struct {
+		ID      string  `json:"id"`
+		Object  string  `json:"object"`
+		Created int     `json:"created"`
+		OwnedBy string  `json:"owned_by"`
+		Root    string  `json:"root"`
+		Parent  *string `json:"parent"`
+		MaxLen  *int    `json:"max_model_len"`
+	}
+	var answer struct {
+		Object string  `json:"object"`
+		Data   []model `json:"data"`
+	}
+	answer.Object = "list"
+	for _, id := range slices.Sorted(maps.Keys(about)) {
+		if private[id] {
+			continue
+		}
+		s := about[id]
+		m := model{ID: id, Object: "model", OwnedBy: "vllm", Root: s.Base}
+		if s.LoRA {
+			m.Parent, m.Root = &s.Base, id
+		}
+		if s.MaxLen > 0 {
+			m.MaxLen = &s.MaxLen
+		}
+		answer.Data = append(answer.Data, m)
+	}
+	b, _ := json.Marshal(answer) // strings and numbers
+	return string(b)
+}

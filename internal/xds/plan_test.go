@@ -1,0 +1,104 @@
+package xds
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"warmroute/envoy"
+	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
+)
+
+// replica serves names of a base model; "+name" is an adapter of it.
+func replica(addr string, ready bool, base string, names ...string) *fleet.Replica {
+	r := &fleet.Replica{Addr: addr, Ready: ready, Ranks: []int{0}}
+	for _, n := range names {
+		m := fleet.Model{ID: n, Base: base}
+		if n[0] == '+' {
+			m.ID, m.LoRA = n[1:], prefixhash.LoRA{Set: true, Name: n[1:]}
+		}
+		r.Models = append(r.Models, m)
+	}
+	return r
+}
+
+func plan(replicas ...*fleet.Replica) envoy.Fleet {
+	s := fleet.NewSnapshot(replicas...)
+	return Plan(s, Memory{}.Remember(s), true)
+}
+
+func TestPlan(t *testing.T) {
+	up, down := func(a string) envoy.Endpoint { return envoy.Endpoint{Addr: a} }, func(a string) envoy.Endpoint { return envoy.Endpoint{Addr: a, Down: true} }
+	for name, c := range map[string]struct {
+		in   []*fleet.Replica
+		want envoy.Fleet
+	}{
+		"one model, an alias and an adapter everywhere": {
+			[]*fleet.Replica{replica("1:1", true, "m", "m", "alias", "+lora"), replica("2:1", true, "m", "m", "alias", "+lora")},
+			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1"), up("2:1")}},
+		},
+		"one that was never asked": {
+			[]*fleet.Replica{replica("1:1", true, "m", "m"), replica("2:1", false, "m")},
+			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1"), down("2:1")}},
+		},
+		"nobody answers the router": {
+			[]*fleet.Replica{replica("1:1", false, "m", "m"), replica("2:1", false, "m")},
+			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1"), up("2:1")}},
+		},
+		"an adapter that one replica alone has": {
+			[]*fleet.Replica{replica("1:1", true, "m", "m", "+only"), replica("2:1", true, "m", "m")},
+			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1"), up("2:1")}, Groups: []envoy.Group{
+				{Name: "model:m", Models: []string{"m"}, Replicas: []envoy.Endpoint{up("1:1"), up("2:1")}},
+				{Name: "model:only", Models: []string{"only"}, Replicas: []envoy.Endpoint{up("1:1")}},
+			}},
+		},
+		"two models, one down": {
+			[]*fleet.Replica{replica("1:1", true, "a", "a", "x"), replica("2:1", false, "b", "b")},
+			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1"), down("2:1")}, Groups: []envoy.Group{
+				{Name: "model:a", Models: []string{"a", "x"}, Replicas: []envoy.Endpoint{up("1:1")}},
+				{Name: "model:b", Models: []string{"b"}, Replicas: []envoy.Endpoint{down("2:1")}},
+			}},
+		},
+		"nobody": {nil, envoy.Fleet{}},
+	} {
+		got := plan(c.in...)
+		got.Listing = ""
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s:\n%+v, want\n%+v", name, got, c.want)
+		}
+	}
+}
+
+// TestListing is the union of what any client may use.
+func TestListing(t *testing.T) {
+	own := replica("3:1", true, "secret", "secret")
+	own.Tenant = "t"
+	f := plan(replica("1:1", true, "a", "a", "+lora"), replica("2:1", true, "b", "b"), own)
+	var got struct {
+		Data []struct{ ID, Root, Parent string }
+	}
+	if err := json.Unmarshal([]byte(f.Listing), &got); err != nil {
+		t.Fatalf("%v: %s", err, f.Listing)
+	}
+	want := []struct{ ID, Root, Parent string }{{"a", "a", ""}, {"b", "b", ""}, {"lora", "lora", "a"}}
+	if !reflect.DeepEqual(got.Data, want) {
+		t.Errorf("%+v, want %+v", got.Data, want)
+	}
+	if one := plan(replica("1:1", true, "a", "a")); one.Listing != "" {
+		t.Errorf("with one model Envoy answers for its replicas: %s", one.Listing)
+	}
+}
+
+// TestMemory: a replica that does not answer serves what it served.
+func TestMemory(t *testing.T) {
+	known := Memory{}.Remember(fleet.NewSnapshot(replica("1:1", true, "a", "a"), replica("2:1", true, "b", "b")))
+	later := fleet.NewSnapshot(replica("1:1", true, "a", "a"), replica("2:1", false, ""))
+	if f := Plan(later, known.Remember(later), true); len(f.Groups) != 2 {
+		t.Errorf("a replica's model is forgotten: %+v", f)
+	}
+	gone := fleet.NewSnapshot(replica("1:1", true, "a", "a"))
+	if left := known.Remember(gone); len(left) != 1 {
+		t.Errorf("one that is no longer listed is remembered: %v", left)
+	}
+}

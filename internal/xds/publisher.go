@@ -1,0 +1,261 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/envoy"
+	"warmroute/internal/fleet"
+)
+
+const (
+	// lookEvery is how often the fleet's snapshot is looked at.
+	lookEvery = 50 * time.Millisecond
+	// quiet is how long the fleet must stay the same before it is published, so
+	// that many that join at once are one update, and patience how long that is
+	// waited for.
+	quiet    = 200 * time.Millisecond
+	patience = time.Second
+	// stageLeast and stageMost bound the wait for Envoys between the steps of a
+	// change of clusters. Files are read within the least.
+	stageLeast = 200 * time.Millisecond
+	stageMost  = 3 * time.Second
+)
+
+// Fleet gives the replicas as an immutable snapshot.
+type Fleet interface{ Snapshot() *fleet.Snapshot }
+
+// Publisher tells Envoys what the fleet is; see the package comment. Make it
+// with New.
+type Publisher struct {
+	options Options
+	fleet   Fleet
+	log     *slog.Logger
+	metrics *metrics
+	acks    *acks
+	cache   cachev3.SnapshotCache
+	gated   atomic.Pointer[gated]
+
+	mu       sync.Mutex
+	settings Settings // wanted
+	trouble  string   // why the newest state is not published
+	unkept   string   // why it is not on disk
+
+	// Of Run's goroutine.
+	seen     *fleet.Snapshot // looked at last
+	learned  bool
+	known    Memory
+	wanted   state
+	since    time.Time         // the wanted state is so
+	first    time.Time         // it differs from the target since
+	target   state             // published, or about to be
+	stages   []stage           // left to publish
+	previous *stage            // published last
+	at       time.Time         // and when
+	written  map[string]string // version by file
+	now      func() time.Time
+}
+
+// Settings is what may change while the router runs.
+type Settings struct {
+	Envoy   envoy.Options
+	Listing bool // Envoy answers GET /v1/models where there are several models
+}
+
+// state is what Envoys are told, in the terms of the configuration.
+type state struct {
+	fleet    envoy.Fleet
+	settings Settings
+}
+
+func (s state) equal(t state) bool { return s.sameClusters(t) && s.fleet.Equal(t.fleet) }
+
+// sameClusters reports whether both differ in endpoints at most.
+func (s state) sameClusters(t state) bool {
+	a, b := s.settings.Envoy, t.settings.Envoy
+	return s.settings.Listing == t.settings.Listing && sameOptions(a, b) && s.fleet.SameClusters(t.fleet)
+}
+
+// New returns a publisher that has published nothing. What was kept in o.State
+// is published by Run at once.
+func New(o Options, s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publisher {
+	p := &Publisher{options: o, settings: s, fleet: f, log: log, known: Memory{}, now: time.Now}
+	p.acks = newAcks(nil, log)
+	p.metrics = newMetrics(reg, p)
+	p.acks.metrics = p.metrics
+	p.cache = cachev3.NewSnapshotCache(true, everybody{}, nil)
+	return p
+}
+
+// everybody has all Envoys told the same.
+type everybody struct{}
+
+const fleetNode = "fleet"
+
+func (everybody) ID(*corev3.Node) string { return fleetNode }
+
+// Set takes new settings.
+func (p *Publisher) Set(s Settings) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settings = s
+}
+
+// Notes says what is wrong with what Envoys are told.
+func (p *Publisher) Notes() []string {
+	out := p.acks.notes()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, note := range []string{p.trouble, p.unkept} {
+		if note != "" {
+			out = append(out, note)
+		}
+	}
+	return out
+}
+
+// follow publishes until ctx ends.
+func (p *Publisher) follow(ctx context.Context) error {
+	p.restore()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		p.look()
+		p.step()
+	}
+}
+
+// look works out what Envoys should be told now.
+func (p *Publisher) look() {
+	p.mu.Lock()
+	settings := p.settings
+	p.mu.Unlock()
+	s := p.fleet.Snapshot()
+	p.learned = p.learned || s.Settled
+	if !p.learned {
+		return
+	}
+	next := state{p.wanted.fleet, settings}
+	if s != p.seen || settings.Listing != p.wanted.settings.Listing {
+		p.seen = s
+		p.known = p.known.Remember(s)
+		next.fleet = Plan(s, p.known, settings.Listing)
+		next.fleet.ReadsModel = p.wanted.fleet.ReadsModel || len(next.fleet.Groups) > 0
+	}
+	if next.equal(p.wanted) && !p.since.IsZero() {
+		return
+	}
+	p.wanted, p.since = next, p.now()
+}
+
+// step publishes what is due.
+func (p *Publisher) step() {
+	now := p.now()
+	if len(p.stages) > 0 {
+		if waited := now.Sub(p.at); waited >= stageMost || waited >= stageLeast && p.acks.pending() == 0 {
+			p.advance()
+		}
+		return
+	}
+	if p.since.IsZero() || p.wanted.equal(p.target) {
+		p.first = time.Time{}
+		return
+	}
+	if p.first.IsZero() {
+		p.first = now
+	}
+	if len(p.wanted.fleet.Replicas) == 0 || now.Sub(p.since) < quiet && now.Sub(p.first) < patience {
+		return // a fleet of nobody serves nobody: what Envoys have is no worse
+	}
+	p.first = time.Time{}
+	if err := p.begin(p.wanted); err != nil {
+		p.target = p.wanted // until something changes
+		p.fail(err)
+	}
+}
+
+// begin publishes the first stage of the way from the target to s.
+func (p *Publisher) begin(s state) error {
+	live, files, err := p.render(s)
+	if err != nil {
+		return err
+	}
+	old := p.previous
+	p.stages = []stage{{live, files}}
+	if old != nil && !p.target.sameClusters(s) {
+		p.stages = stages(*old, p.stages[0])
+	}
+	p.target = s
+	p.advance()
+	return nil
+}
+
+// advance publishes the next stage.
+func (p *Publisher) advance() {
+	s := p.stages[0]
+	p.stages = p.stages[1:]
+	p.at = p.now()
+	if err := p.publish(s); err != nil {
+		p.fail(err)
+		return
+	}
+	p.say(&p.trouble, "")
+	if len(p.stages) == 0 {
+		p.metrics.versions.Inc()
+		p.log.Info("Envoys are told of the fleet", "replicas", len(p.target.fleet.Replicas), "models", len(p.target.fleet.Groups))
+		p.keep()
+	}
+}
+
+func (p *Publisher) fail(err error) {
+	p.log.Error("Envoys are not told of a change", "error", err)
+	p.say(&p.trouble, fmt.Sprintf("Envoys are not told of a change: %v", err))
+}
+
+// say sets one of the notes.
+func (p *Publisher) say(note *string, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*note = text
+}
+
+// sameOptions compares what Envoy is told of the configuration.
+func sameOptions(a, b envoy.Options) bool {
+	a.Fleet, b.Fleet = envoy.Fleet{}, envoy.Fleet{}
+	return slices.Equal(a.Replicas, b.Replicas) && fmt.Sprintf("%+v", a) == fmt.Sprintf("%+v", b)
+}
+
+// render makes the resources of s for the stream, and for files if there is a
+// folder for them.
+func (p *Publisher) render(s state) (live, files *envoy.Resources, err error) {
+	o := s.settings.Envoy
+	o.Fleet = s.fleet
+	if live, err = envoy.Render(o, envoy.ADS); err != nil || p.options.State == "" {
+		return live, nil, err
+	}
+	files, err = envoy.Render(o, envoy.Discovery(p.options.State))
+	return live, files, err
+}
+
+// names are those of the clusters of r.
+func names(r *envoy.Resources) map[string]bool {
+	out := map[string]bool{}
+	for _, c := range r.Clusters {
+		out[c.GetName()] = true
+	}
+	return out
+}

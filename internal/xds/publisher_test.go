@@ -1,0 +1,412 @@
+package xds
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
+
+	"warmroute/envoy"
+	"warmroute/internal/fleet"
+	"warmroute/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// some is a fleet that a test changes.
+type some struct{ atomic.Pointer[fleet.Snapshot] }
+
+func (s *some) Snapshot() *fleet.Snapshot { return s.Load() }
+
+// set has the fleet consist of these.
+func (s *some) set(replicas ...*fleet.Replica) { s.Store(fleet.NewSnapshot(replicas...)) }
+
+// bench is a publisher that serves, and the addresses of an Envoy.
+type bench struct {
+	*Publisher
+	t     *testing.T
+	fleet *some
+	log   *bytes.Buffer
+	o     envoy.Options
+	stop  func()
+}
+
+func publish(t *testing.T, f *some, state string) *bench {
+	t.Helper()
+	ports, err := testenv.FreePorts(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := func(i int) string { return "127.0.0.1:" + strconv.Itoa(ports[i]) }
+	b := &bench{t: t, fleet: f, log: new(bytes.Buffer)}
+	b.o = envoy.Options{XDS: []string{local(0)}, Listen: local(1), Admin: local(2), ExtProc: []string{local(3)}, AccessLog: "none"}
+	b.start(state)
+	return b
+}
+
+func (b *bench) start(state string) {
+	b.t.Helper()
+	log := slog.New(slog.NewTextHandler(b.log, nil))
+	b.Publisher = New(Options{Listen: b.o.XDS[0], State: state}, Settings{Envoy: b.o}, b.fleet, prometheus.NewRegistry(), log)
+	l, err := b.Listen()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	stopped := false
+	b.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Error(err)
+		}
+	}
+	b.t.Cleanup(b.stop)
+}
+
+// envoy starts a real one; change may change its bootstrap.
+func (b *bench) envoy(name string, d envoy.Discovery, change func(string) string) *testenv.Envoy {
+	b.t.Helper()
+	var boot bytes.Buffer
+	if err := envoy.WriteDynamic(&boot, b.o, d); err != nil {
+		b.t.Fatal(err)
+	}
+	e, err := testenv.StartEnvoy(b.t.TempDir(), name, []byte(change(boot.String())), b.o.Listen, b.o.Admin)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(e.Stop)
+	return e
+}
+
+func asIs(s string) string { return s }
+
+func (b *bench) until(what string, ok func() bool) {
+	b.t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatalf("not seen: %s; notes %v", what, b.Notes())
+		}
+	}
+}
+
+// ready is how many replicas may be named.
+func (b *bench) ready() int { return b.Snapshot().Ready }
+
+// acknowledged is how many addresses every Envoy has.
+func (b *bench) acknowledged() int {
+	a := b.acks.acked.Load()
+	if a == nil {
+		return 0
+	}
+	return len(a.addrs)
+}
+
+func value(t *testing.T, c prometheus.Metric) float64 {
+	t.Helper()
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
+}
+
+// many are n replicas from the first on, in models of their own by turns.
+func many(first, n, models int) (out []*fleet.Replica) {
+	for i := first; i < first+n; i++ {
+		m := "model-" + strconv.Itoa(i%models)
+		out = append(out, replica(fmt.Sprintf("127.1.%d.%d:8000", i/250, 1+i%250), true, m, m))
+	}
+	return out
+}
+
+// kinds of stream an Envoy may have.
+var streams = map[string]func(string) string{
+	"incremental":        asIs,
+	"state of the world": func(s string) string { return strings.Replace(s, "DELTA_GRPC", "GRPC", 1) },
+}
+
+// TestManyReplicas: 50 of 500 leave and 50 join at once, which is one version,
+// and one update of the endpoints to Envoy, of a fleet of 20 models. None is
+// named before Envoy has it.
+func TestManyReplicas(t *testing.T) {
+	for name, change := range streams {
+		t.Run(name, func(t *testing.T) {
+			f := new(some)
+			f.set(many(0, 500, 20)...)
+			b := publish(t, f, "")
+			e := b.envoy("envoy", envoy.ADS, change)
+			b.until("Envoy has 500", func() bool { return b.acknowledged() == 500 })
+			versions, updates := value(t, b.metrics.versions), value(t, b.metrics.sent.WithLabelValues("endpoints"))
+			used := cpu(t, e.PID())
+			own := cpu(t, os.Getpid())
+			f.set(many(50, 500, 20)...)
+			if n := b.ready(); n != 450 {
+				t.Errorf("%d may be named, Envoy has 450 of them", n)
+			}
+			b.until("Envoy has the new ones", func() bool { return b.acknowledged() == 500 && b.ready() == 500 })
+			if n := value(t, b.metrics.versions) - versions; n != 1 {
+				t.Errorf("%v versions", n)
+			}
+			if n := value(t, b.metrics.sent.WithLabelValues("endpoints")) - updates; n != 1 {
+				t.Errorf("%v updates of the endpoints", n)
+			}
+			for _, kind := range []string{"listener", "routes", "clusters"} {
+				if n := value(t, b.metrics.sent.WithLabelValues(kind)); n > 1 {
+					t.Errorf("%v updates of %s", n, kind)
+				}
+			}
+			t.Logf("CPU of the change: router and test %v, Envoy %v", cpu(t, os.Getpid())-own, cpu(t, e.PID())-used)
+		})
+	}
+}
+
+// cpu is the time a process has used.
+func cpu(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+2:]))
+	ticks := 0
+	for _, i := range []int{11, 12} {
+		n, err := strconv.Atoi(fields[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// TestARefusedUpdate is told in Envoy's own words, and taken back when Envoy
+// takes a later one; what Envoy has stays.
+func TestARefusedUpdate(t *testing.T) {
+	for name, change := range streams {
+		t.Run(name, func(t *testing.T) {
+			f := new(some)
+			f.set(many(0, 2, 1)...)
+			b := publish(t, f, "")
+			b.envoy("envoy", envoy.ADS, change)
+			b.until("Envoy has 2", func() bool { return b.acknowledged() == 2 })
+			taken, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer taken.Close()
+			o := b.o
+			o.Listen = taken.Addr().String()
+			b.Set(Settings{Envoy: o})
+			b.until("a note", func() bool { return len(b.Notes()) == 1 })
+			if note := b.Notes()[0]; !strings.Contains(note, "Address already in use") || !strings.Contains(note, "listener") {
+				t.Errorf("the note is %q", note)
+			}
+			if value(t, b.metrics.refused.WithLabelValues("listener")) == 0 {
+				t.Error("it is not counted")
+			}
+			if conn, err := net.Dial("tcp", b.o.Listen); err != nil {
+				t.Errorf("Envoy has lost what it had: %v", err)
+			} else {
+				conn.Close()
+			}
+			b.Set(Settings{Envoy: b.o})
+			b.until("no note", func() bool { return len(b.Notes()) == 0 })
+		})
+	}
+}
+
+// TestARestartedRouter publishes what was there before it has learned its fleet.
+// Envoy has that; on an incremental stream it says so and is sent nothing.
+func TestARestartedRouter(t *testing.T) {
+	for name, change := range streams {
+		t.Run(name, func(t *testing.T) {
+			state := t.TempDir()
+			f := new(some)
+			f.set(many(0, 6, 2)...)
+			b := publish(t, f, state)
+			e := b.envoy("envoy", envoy.ADS, change)
+			b.until("Envoy has 6", func() bool { return b.acknowledged() == 6 })
+			b.stop()
+			unsettled := *fleet.NewSnapshot()
+			unsettled.Settled = false
+			f.Store(&unsettled)
+			b.start(state)
+			b.until("Envoy is back, and is known to have 6", func() bool { return b.acknowledged() == 6 })
+			if n := value(t, b.metrics.sent.WithLabelValues("endpoints")); n != 0 && name == "incremental" {
+				t.Errorf("%v updates of endpoints that Envoy has", n)
+			}
+			f.set(many(2, 6, 2)...)
+			b.until("the learned fleet", func() bool { return b.acknowledged() == 6 && b.ready() == 6 })
+			e.Stop()
+			b.until("nobody is held back where no Envoy follows", func() bool { return b.acks.connected() == 0 && b.acks.acked.Load() == nil })
+		})
+	}
+}
+
+// TestNothingIsPublishedUnlearned: an Envoy that comes before the fleet is known
+// is told nothing rather than too little.
+func TestNothingIsPublishedUnlearned(t *testing.T) {
+	f := new(some)
+	first := fleet.NewSnapshot(many(0, 1, 1)...)
+	first.Settled = false
+	f.Store(first)
+	p := New(Options{}, Settings{}, f, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	clock := time.Now()
+	p.now = func() time.Time { clock = clock.Add(lookEvery); return clock }
+	turn := func(n int) {
+		for range n {
+			p.look()
+			p.step()
+		}
+	}
+	turn(100)
+	if p.previous != nil {
+		t.Fatal("half a fleet was published")
+	}
+	f.set(many(0, 3, 1)...)
+	turn(100)
+	if p.previous == nil || len(p.target.fleet.Replicas) != 3 {
+		t.Fatalf("the fleet was not published: %+v", p.target)
+	}
+	f.set() // everything is gone from the lists at once
+	turn(100)
+	if len(p.target.fleet.Replicas) != 3 {
+		t.Error("Envoys were told of nobody")
+	}
+}
+
+// TestChangesOfClustersKeepTheOldUntilNothingLeadsThere.
+func TestChangesOfClustersKeepTheOldUntilNothingLeadsThere(t *testing.T) {
+	f := new(some)
+	f.set(many(0, 4, 2)...)
+	p := New(Options{}, Settings{}, f, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	clock := time.Now()
+	p.now = func() time.Time { return clock }
+	var seen []string
+	turn := func(n int) {
+		for range n {
+			clock = clock.Add(lookEvery)
+			p.look()
+			was := p.previous
+			p.step()
+			if p.previous != was {
+				seen = append(seen, describe(p.previous.live))
+			}
+		}
+	}
+	turn(50)
+	f.set(many(0, 6, 3)...) // model-0 and model-1 are others now, model-2 is new
+	seen = nil
+	turn(50)
+	f.set(many(0, 2, 1)...)
+	turn(50)
+	want := []string{
+		"clusters model:model-0 model:model-1 model:model-2; routes model:model-0 model:model-1",
+		"clusters model:model-0 model:model-1 model:model-2; routes model:model-0 model:model-1 model:model-2",
+		"clusters model:model-0 model:model-1 model:model-2; routes model:model-0 model:model-1 model:model-2",
+		"clusters model:model-0 model:model-1 model:model-2; routes model:model-0 model:model-1 model:model-2",
+		"clusters model:model-0 model:model-1 model:model-2; routes",
+		"clusters; routes",
+	}
+	if strings.Join(seen, "\n") != strings.Join(want, "\n") {
+		t.Errorf("published:\n%s\nwant\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// describe names the models' clusters of r, and where its routes lead.
+func describe(r *envoy.Resources) string {
+	clusters, routes := "clusters", "; routes"
+	for _, c := range r.Clusters {
+		if strings.HasPrefix(c.GetName(), "model:") {
+			clusters += " " + c.GetName()
+		}
+	}
+	for _, route := range r.Routes.GetVirtualHosts()[0].GetRoutes() {
+		if name := route.GetRoute().GetCluster(); strings.HasPrefix(name, "model:") {
+			routes += " " + name
+		}
+	}
+	return clusters + routes
+}
+
+// TestFilesThatCannotBeWritten are a note; Envoys that are connected are told
+// all the same.
+func TestFilesThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	blocked := filepath.Join(dir, "state")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := new(some)
+	f.set(many(0, 2, 1)...)
+	b := publish(t, f, blocked)
+	b.until("a note", func() bool { return len(b.Notes()) == 1 && strings.Contains(b.Notes()[0], "xds.state is not written") })
+	if b.previous == nil {
+		t.Error("nothing is published")
+	}
+	if Kept(blocked) {
+		t.Error("there is a state to start with")
+	}
+}
+
+// TestKeptGarbage is not used, and is no reason to stop.
+func TestKeptGarbage(t *testing.T) {
+	for _, text := range []string{"", "{", "[]", "{}", `{"fleet":{"Replicas":[{"Addr":"nonsense"}]}}`} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, fleetFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := new(some)
+		f.set(many(0, 2, 1)...)
+		b := publish(t, f, dir)
+		b.until("the fleet", func() bool { return Kept(dir) })
+		b.stop()
+		if strings.Contains(text, "nonsense") {
+			continue // Envoy is the judge of that
+		}
+		if !strings.Contains(b.log.String(), "is not used") {
+			t.Errorf("%q: nothing is said:\n%s", text, b.log.String())
+		}
+	}
+}
+
+// TestAFrozenEnvoyHoldsNobodyUp: the others are told, and what it has not
+// acknowledged is not named.
+func TestAFrozenEnvoyHoldsNobodyUp(t *testing.T) {
+	f := new(some)
+	f.set(many(0, 2, 1)...)
+	b := publish(t, f, "")
+	e := b.envoy("envoy", envoy.ADS, asIs)
+	b.until("Envoy has 2", func() bool { return b.acknowledged() == 2 })
+	if err := e.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	f.set(many(0, 3, 1)...)
+	b.until("the third is published", func() bool { return value(t, b.metrics.versions) == 2 })
+	if n := b.ready(); n != 2 {
+		t.Errorf("%d may be named, a frozen Envoy has 2", n)
+	}
+	if err := e.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	b.until("Envoy has 3", func() bool { return b.acknowledged() == 3 && b.ready() == 3 })
+}

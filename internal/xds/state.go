@@ -1,0 +1,174 @@
+package xds
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"warmroute/envoy"
+)
+
+// fleetFile is what a router that restarts reads back.
+const fleetFile = "fleet.json"
+
+// kept is the content of fleetFile.
+type kept struct {
+	Fleet  envoy.Fleet `json:"fleet"`
+	Served Memory      `json:"served"`
+}
+
+// kinds are the resource files but for the endpoints, in the order they are
+// written: what others lead to comes first.
+var kinds = []struct{ name, typeURL string }{
+	{"cds", resourcev3.ClusterType}, {"rds", resourcev3.RouteType}, {"lds", resourcev3.ListenerType},
+}
+
+// write writes the files of resources, those that changed. One that cannot be
+// written is a note: the stream says the same.
+func (p *Publisher) write(r *envoy.Resources) {
+	if err := p.writeAll(r); err != nil {
+		p.lost(err)
+		return
+	}
+	p.say(&p.unkept, "")
+}
+
+func (p *Publisher) writeAll(r *envoy.Resources) error {
+	written := map[string]string{}
+	for _, e := range r.Endpoints {
+		if err := p.writeKind(envoy.EndpointsOf(e.GetClusterName()), []types.Resource{e}, written); err != nil {
+			return err
+		}
+	}
+	all := resources(r)
+	for _, k := range kinds {
+		if err := p.writeKind(k.name, all[k.typeURL], written); err != nil {
+			return err
+		}
+	}
+	for kind := range p.written {
+		if _, ok := written[kind]; !ok { // the endpoints of a cluster that is gone
+			if err := os.Remove(envoy.Discovery(p.options.State).File(kind)); err != nil {
+				return err
+			}
+		}
+	}
+	p.written = written
+	return nil
+}
+
+func (p *Publisher) writeKind(kind string, list []types.Resource, written map[string]string) error {
+	version, err := hash(list)
+	if err != nil {
+		return err
+	}
+	if written[kind] = version; p.written[kind] == version {
+		return nil
+	}
+	answer := &discoveryv3.DiscoveryResponse{VersionInfo: version}
+	for _, r := range list {
+		a, err := anypb.New(r)
+		if err != nil {
+			return err
+		}
+		answer.Resources = append(answer.Resources, a)
+	}
+	b, err := protojson.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	return replace(envoy.Discovery(p.options.State).File(kind), b)
+}
+
+// keep writes what a router that restarts reads back.
+func (p *Publisher) keep() {
+	if p.options.State == "" {
+		return
+	}
+	b, err := json.Marshal(kept{p.target.fleet, p.known})
+	if err == nil {
+		err = replace(filepath.Join(p.options.State, fleetFile), b)
+	}
+	if err != nil {
+		p.lost(err)
+	}
+}
+
+func (p *Publisher) lost(err error) {
+	p.metrics.failed.Inc()
+	p.log.Error("what Envoys are told is not kept: an Envoy that starts while the router is dead finds an older state", "error", err)
+	p.say(&p.unkept, fmt.Sprintf("xds.state is not written: %v", err))
+}
+
+// replace writes a file in one step.
+func replace(path string, b []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// restore publishes what was published last, so that an Envoy that comes back
+// before the fleet is learned finds nothing gone.
+func (p *Publisher) restore() {
+	if p.options.State == "" {
+		return
+	}
+	b, err := os.ReadFile(filepath.Join(p.options.State, fleetFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var k kept
+	if err == nil {
+		err = json.Unmarshal(b, &k)
+	}
+	if err == nil && len(k.Fleet.Replicas) == 0 {
+		err = errors.New("it names no replica")
+	}
+	if err == nil {
+		p.known = k.Served
+		p.mu.Lock()
+		s := state{k.Fleet, p.settings}
+		p.mu.Unlock()
+		p.wanted = s
+		err = p.begin(s)
+	}
+	if err != nil {
+		p.log.Warn("the state kept in xds.state is not used", "error", err)
+		p.wanted, p.known = state{}, Memory{}
+	}
+}
+
+// Kept reports whether a folder holds what an Envoy can start with.
+func Kept(folder string) bool {
+	if folder == "" {
+		return false
+	}
+	for _, k := range kinds {
+		if _, err := os.Stat(envoy.Discovery(folder).File(k.name)); err != nil {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"warmroute/internal/testenv"
+	"warmroute/internal/vllmsim"
+)
+
+// follower is a stack whose Envoy takes everything from the router: it is
+// started with what `extproc envoy-config` prints.
+type follower struct {
+	*stack
+	xds, url, page string // addresses: the router's xDS port, Envoy's listener, its admin page
+	state          string // xds.state
+	more           string // further configuration
+	running        sync.WaitGroup
+	ctx            context.Context
+	stops          []context.CancelFunc // by simulated replica
+}
+
+// follow starts replicas, a router, and an Envoy that follows it.
+func follow(t *testing.T, more string, sims ...vllmsim.Options) *follower {
+	t.Helper()
+	f := &follower{stack: &stack{t: t, dir: t.TempDir()}, more: more}
+	var cancel context.CancelFunc
+	f.ctx, cancel = context.WithCancel(context.Background())
+	t.Cleanup(f.running.Wait)
+	t.Cleanup(cancel)
+	ports, err := testenv.FreePorts(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := func(i int) string { return "127.0.0.1:" + strconv.Itoa(ports[i]) }
+	f.listen, f.admin, f.xds, f.url, f.page = local(0), local(1), local(2), local(3), local(4)
+	f.state = filepath.Join(f.dir, "state")
+	for _, o := range sims {
+		f.add(o)
+	}
+	f.write()
+	f.startExtproc()
+	f.startEnvoy()
+	return f
+}
+
+// add starts a simulated replica that is listed with the next write.
+func (f *follower) add(o vllmsim.Options) *vllmsim.Sim {
+	f.t.Helper()
+	if o.PrefillRate == 0 {
+		o.PrefillRate, o.DecodeRate, o.Blocks = fast().PrefillRate, fast().DecodeRate, fast().Blocks
+	}
+	o.Events, o.Replay, o.Seed = "127.0.0.1:0", "127.0.0.1:0", int64(len(f.sims)+1)
+	sim, err := vllmsim.New(o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(f.ctx)
+	f.running.Go(func() {
+		if err := sim.Run(ctx); err != nil {
+			f.t.Errorf("simulated replica: %v", err)
+		}
+	})
+	f.sims, f.addrs, f.stops = append(f.sims, sim), append(f.addrs, sim.Addr()), append(f.stops, stop)
+	return sim
+}
+
+// write writes the configuration anew: the replicas as they are now.
+func (f *follower) write() {
+	f.t.Helper()
+	own := fmt.Sprintf("xds: {listen: %s, state: %s}\nenvoy: {listen: %s, admin: %s, served_header: true, access_log: %s}\n",
+		f.xds, f.state, f.url, f.page, filepath.Join(f.dir, "access.log"))
+	if strings.Contains(f.more, "envoy:") {
+		own = fmt.Sprintf("xds: {listen: %s, state: %s}\n", f.xds, f.state)
+	}
+	f.writeConfig(own + f.more)
+}
+
+// startEnvoy starts Envoy with what the command prints.
+func (f *follower) startEnvoy(flags ...string) {
+	f.t.Helper()
+	boot := f.bootstrapOf(flags...)
+	var err error
+	if f.envoy, err = testenv.StartEnvoy(f.dir, "envoy", boot, f.url, f.page); err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(f.envoy.Stop)
+}
+
+// bootstrapOf is what `extproc envoy-config` prints.
+func (f *follower) bootstrapOf(flags ...string) []byte {
+	f.t.Helper()
+	path, err := binary()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var said strings.Builder
+	cmd := exec.Command(path, append([]string{"envoy-config", "-config", f.config}, flags...)...)
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		f.t.Fatalf("envoy-config: %v\n%s", err, said.String())
+	}
+	return out
+}
+
+// has waits until Envoy has exactly the replicas of the file in a cluster.
+func (f *follower) has(cluster string, addrs ...string) {
+	f.t.Helper()
+	f.until(20*time.Second, fmt.Sprintf("Envoy has %v in %s", addrs, cluster), func() bool {
+		found := map[string]bool{}
+		for line := range strings.Lines(page(f.t, "http://"+f.page+"/clusters")) {
+			rest, ok := strings.CutPrefix(line, cluster+"::")
+			addr, rest, ok2 := strings.Cut(rest, "::")
+			if ok && ok2 && strings.Contains(addr, ":") && strings.HasPrefix(rest, "health_flags::") {
+				found[addr] = true
+			}
+		}
+		if len(found) != len(addrs) {
+			return false
+		}
+		for _, a := range addrs {
+			if !found[a] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestAReplicaThatJoinsIsServed by Envoy, which is not restarted, and one that
+// leaves is not; what is named is what Envoy has, so that no hint is wasted.
+func TestAReplicaThatJoinsIsServed(t *testing.T) {
+	f := follow(t, "", fast(), fast())
+	f.has("replicas", f.addrs...)
+	added := f.add(fast())
+	f.write()
+	written := time.Now()
+	served := map[string]int{}
+	for i := 0; served[added.Addr()] == 0; i++ {
+		a := f.chat(firstTurn(i), 1)
+		if a.status != 200 {
+			t.Fatalf("status %d", a.status)
+		}
+		served[a.replica]++
+		if time.Since(written) > 30*time.Second {
+			t.Fatalf("the new replica is served nothing: %v", served)
+		}
+	}
+	t.Logf("served after %v", time.Since(written)) // reading the file takes up to 2.2 s of it
+	f.has("replicas", f.addrs...)
+	if n := f.metrics()["warmroute_served_elsewhere_total"]; n != 0 {
+		t.Errorf("%v hints were not followed", n)
+	}
+
+	left := f.addrs[0]
+	f.sims, f.addrs = f.sims[1:], f.addrs[1:]
+	f.write()
+	f.has("replicas", f.addrs...)
+	for i := range 40 {
+		if a := f.chat(firstTurn(1000+i), 1); a.status != 200 || a.replica == left {
+			t.Errorf("status %d by %s, which has left", a.status, a.replica)
+		}
+	}
+}
+
+// models are three, with aliases and an adapter that one replica alone has.
+func models() []vllmsim.Options {
+	of := func(model string, aliases []string, loras ...vllmsim.LoRA) vllmsim.Options {
+		o := fast()
+		o.Model, o.Aliases, o.LoRAs = model, aliases, loras
+		return o
+	}
+	sql := vllmsim.LoRA{Name: "sql", Path: "/lora/sql"}
+	only := vllmsim.LoRA{Name: "only", Path: "/lora/only"}
+	return []vllmsim.Options{
+		of("org/a", []string{"a", "gpt"}), of("org/a", []string{"a", "gpt"}),
+		of("b", nil, sql), of("b", nil, sql),
+		of("c", nil, only), of("c", nil),
+	}
+}
+
+// modelNames are all of models, with how many of the replicas serve them.
+var modelNames = map[string]int{"org/a": 2, "a": 2, "gpt": 2, "b": 2, "sql": 2, "c": 2, "only": 1}
+
+// TestEveryModelWhileTheRouterIsDead: requests for each model reach a replica
+// that serves it, with hints, without, and with the router gone.
+func TestEveryModelWhileTheRouterIsDead(t *testing.T) {
+	f := follow(t, "", models()...)
+	f.has("replicas", f.addrs...)
+	f.has("model:org/a", f.addrs[:2]...)
+	ask := func(when string) {
+		t.Helper()
+		for name := range modelNames {
+			for i := range 8 {
+				body := fmt.Sprintf(`{"max_tokens":1,"prompt":[%d,2,3,4],"model":%q}`, i, name)
+				if a := f.post("/v1/completions", []byte(body)); a.status != 200 {
+					t.Errorf("%s: %s: status %d by %s", when, name, a.status, a.replica)
+				}
+				if a := f.post("/v1/embeddings", []byte(body)); a.status == 200 {
+					t.Errorf("%s: the simulated replica has no embeddings", when) // and no hint: balanced by Envoy alone
+				}
+			}
+		}
+		if a := f.post("/v1/completions", []byte(`{"prompt":"x","model":"nobody's"}`)); a.status != http.StatusNotFound {
+			t.Errorf("%s: a model nobody serves: status %d", when, a.status)
+		}
+		listed := page(t, f.envoy.URL+"/v1/models")
+		for name := range modelNames {
+			if !strings.Contains(listed, strconv.Quote(name)) {
+				t.Errorf("%s: /v1/models has no %q: %s", when, name, listed)
+			}
+		}
+	}
+	ask("alive")
+	f.wantReasons(2*8*len(modelNames)+2, 0.4)
+	f.extproc.Kill()
+	ask("dead")
+	f.envoy.Stop()
+	f.startEnvoy() // from what the router wrote last
+	ask("dead, and Envoy restarted")
+	f.startExtproc()
+	ask("alive again")
+	if _, err := os.Stat(filepath.Join(f.state, "fleet.json")); err != nil {
+		t.Error(err)
+	}
+}
