@@ -5,7 +5,7 @@ SHELL := /bin/bash
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 
-.PHONY: help setup build test test-e2e test-kube test-vllm test-failopen test-faults fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-failopen test-faults fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,10 +17,13 @@ build: ## compile the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
 test: setup ## unit, golden, race and end-to-end tests with real Envoy
-	go vet ./...
-	go test -race -timeout 20m ./...
-	cd test/compose && go test -count=1 ./... # a module of its own
-	go test -run Alloc ./filter ./index ./prefixhash ./internal/... # the race detector allocates: these run without it
+	@scripts/test.sh
+
+test-fresh: ## vet, build and the tests that call go, with every cache and the home folder empty
+	@scripts/test-fresh.sh
+
+test-long: setup ## the suite's packages once more, with the race detector where make test goes without, and without it elsewhere
+	@scripts/test.sh long
 
 test-e2e: setup ## only the end-to-end tests: protocol torture, gateways, failures, each through real Envoy (about 90 s)
 	go test -race -count=1 -timeout 20m ./test/e2e

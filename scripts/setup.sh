@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 for tool in go python3 npm; do
   command -v "$tool" >/dev/null || { echo "setup: $tool is missing; install it and run again" >&2; exit 1; }
 done
-scripts/install-envoy.sh >/dev/null
-for part in scripts/fetch-*.sh; do
-  [ -e "$part" ] && "$part"
+for part in scripts/install-envoy.sh scripts/fetch-*.sh; do
+  name=${part##*/*-}
+  echo "setup: ${name%.sh} (${SECONDS}s)"
+  "$part" >/dev/null
 done
