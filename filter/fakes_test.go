@@ -38,7 +38,6 @@ type fakeIndex struct {
 	mu     sync.Mutex
 	ids    map[index.Holder]index.HolderID
 	blocks map[index.Holder]int
-	hybrid bool // what it holds proves nothing
 }
 
 func (x *fakeIndex) ID(h index.Holder) index.HolderID {
@@ -52,16 +51,12 @@ func (x *fakeIndex) ID(h index.Holder) index.HolderID {
 	return id
 }
 
-func (x *fakeIndex) Find(f *index.Found, _ index.Scope, keys []prefixhash.Key) {
+func (x *fakeIndex) FindPrompt(f *index.Found, _ index.Scope, keys []prefixhash.Key, _ index.Prompt) {
 	var dst []index.Match
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for h, n := range x.blocks {
 		n := int32(min(n, len(keys)))
-		if x.hybrid {
-			dst = append(dst, index.Match{ID: x.ids[h], HybridUnknown: true})
-			continue
-		}
 		dst = append(dst, index.Match{ID: x.ids[h], Blocks: n, Reported: n, Lower: n, Storage: n})
 	}
 	f.Set(dst)

@@ -21,6 +21,7 @@ type tokenPrompts struct {
 
 	extras   [][]prefixhash.ExtraKey
 	contents []prefixhash.Content
+	digests  []prefixhash.Digest
 }
 
 func (p *tokenPrompts) set(mv *decision.View, req *openai.Request, prompts []tokens.Prompt, most int) {
@@ -47,6 +48,40 @@ func (p *tokenPrompts) AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) [
 	blocks := usable / s.BlockSize
 	p.fold(prompt, blocks, s.BlockSize)
 	return prefixhash.AppendTokens(dst, p.root, prompt.Tokens[:blocks*s.BlockSize], s.BlockSize, p.extras)
+}
+
+// Length implements decision.Prompts.
+func (p *tokenPrompts) Length(i int) int {
+	n := min(len(p.prompts[i].Tokens), p.most, maxLookup)
+	if p.prompts[i].Partial || n < len(p.prompts[i].Tokens) {
+		n++
+	}
+	return n
+}
+
+// AppendChain implements decision.Prompts.
+func (p *tokenPrompts) AppendChain(dst []prefixhash.Key, c index.Chain, i int) []prefixhash.Key {
+	prompt := &p.prompts[i]
+	n := min(len(prompt.Tokens), p.most, maxLookup)
+	if c.Unit <= 0 || n < c.Unit {
+		return dst
+	}
+	if c.Hash == nil {
+		blocks := n / c.Unit
+		p.fold(prompt, blocks, c.Unit)
+		return prefixhash.AppendTokens(dst, p.root, prompt.Tokens[:blocks*c.Unit], c.Unit, p.extras)
+	}
+	root, ok := c.Hash.Root()
+	if !ok || p.mix.LoRA.Set && p.mix.LoRAPath == "" && c.Hash.Generation() == prefixhash.Tagged {
+		return dst // the adapter's path is in the hash
+	}
+	mix := p.mix
+	mix.MM = prompt.MM
+	p.digests = c.Hash.AppendDigests(p.digests[:0], root, prompt.Tokens[:n], 0, c.Unit, mix)
+	for _, d := range p.digests {
+		dst = append(dst, d.Key())
+	}
+	return dst
 }
 
 func (p *tokenPrompts) Sentinel(s *index.Scope, i int) (content uint64, blocks int) {

@@ -213,16 +213,3 @@ func TestDisabledIsANoOp(t *testing.T) {
 		t.Errorf("with everything disabled a body was read: %+v", d)
 	}
 }
-
-func TestHybridUnknownEverywhereIsNoHint(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
-	b.index.hybrid = true
-	b.holds("10.0.0.1:8000", 0, 1)
-	if d := b.route(query()); d.Reason != decision.ReasonCold {
-		t.Errorf("one of two: %+v", d)
-	}
-	b.holds("10.0.0.2:8000", 0, 1)
-	if d := b.route(query()); d.Reason != decision.ReasonHybridUnknown || d.Destination != "" {
-		t.Errorf("all: %+v", d)
-	}
-}

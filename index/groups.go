@@ -51,6 +51,7 @@ type groupModel struct {
 	members atomic.Pointer[[]*groupMember] // by seat, nil where free; replaced as a whole
 	free    []int                          // seats, the one free for longest first
 	classes []*groupClass
+	claims  groupClaims
 }
 
 // groupClass is what members have in common that are looked up alike.
@@ -373,6 +374,12 @@ func (m *groupMember) name(hash, key uint64) {
 		return
 	}
 	m.names[hash] = key
+}
+
+// plainNow says whether the member is one group of full attention.
+func (m *groupMember) plainNow() bool {
+	c := m.class.Load()
+	return c != nil && c.geometry.Plain()
 }
 
 func (m *groupMember) seatNow() int { return int(m.sits.Load()) - 1 }

@@ -176,7 +176,7 @@ func (m *groupMember) join(g *cachegroups.Geometry) {
 	m.judgeTrust(c)
 	m.noteGuesses()
 	m.alone.Store(m.shared(c))
-	if m.plain && c.assumed == (cachegroups.Assumed{}) {
+	if m.plain && c.assumed.None() && c.scope.group == 0 {
 		m.unseat()
 		m.class.Store(nil)
 		return
@@ -300,6 +300,11 @@ func (m *groupMember) stored(ev *Event) (dense bool) {
 	defer m.model.mu.Unlock()
 	if c.chain.Hash == nil && ev.Content != nil && ev.Scope.BlockSize == c.chain.Unit {
 		m.nameAll(ev)
+	}
+	if !m.kinds && c.chain.Hash == nil && ev.Content == nil && ev.Scope.Scheme == SchemeTokens && ev.Scope.BlockSize == c.chain.Unit {
+		for _, key := range ev.Engine { // a reporter's: the hashes are the keys
+			m.name(key, key)
+		}
 	}
 	for _, hash := range ev.Engine {
 		m.add(ev.Scope.Group, hash)

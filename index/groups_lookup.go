@@ -78,6 +78,7 @@ func (g *groupModel) lookup(x *Index, r *scratch, f *Found, s *Scope, keys []pre
 			}
 		}
 	}
+	g.claims.lookup(x.o.Now().UnixNano(), f, s, keys)
 }
 
 func (q *groupScratch) reset(members int) {
@@ -177,10 +178,18 @@ func (f *Found) replace(x *Index, sp *space, m *groupMember, hit int32, block in
 		blocks = hit / int32(block)
 	}
 	match := Match{ID: id, Blocks: blocks, Reported: blocks, Lower: blocks, Storage: blocks, Learned: blocks,
-		Grouped: true, Hit: hit, Seen: x.seen(id)}
+		Grouped: true, Hit: hit, Coming: hit, Seen: x.seen(id)}
 	if f.listed {
-		f.list = slices.DeleteFunc(f.list, func(o Match) bool { return o.ID == id })
-		f.list = append(f.list, match)
+		i := slices.IndexFunc(f.list, func(o Match) bool { return o.ID == id })
+		if i < 0 {
+			f.list = append(f.list, match)
+			return
+		}
+		if o := &f.list[i]; m.plainNow() && o.Blocks > o.Reported { // speculated behind what is reported
+			match.Coming += (o.Blocks - o.Reported) * int32(block)
+			match.Blocks += o.Blocks - o.Reported
+		}
+		f.list[i] = match
 		return
 	}
 	if sp != nil {

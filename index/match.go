@@ -26,6 +26,7 @@ type Match struct {
 	// are whole blocks of that.
 	Grouped bool
 	Hit     int32
+	Coming  int32 // Hit, or what a prompt that was sent there will leave to be hit
 
 	// Seen is the time of the newest evidence, in Unix nanoseconds: the
 	// holder's last batch.

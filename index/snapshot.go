@@ -128,7 +128,7 @@ func (d *domain) collectStems(page int) (out []Entry) {
 // copiesOf lists a set's live holders of a block.
 func (d *domain) copiesOf(sp *space, key uint64, set holderset.ID, tier Tier) (all []Copy) {
 	d.sets.Each(set, func(slot int) {
-		if d.slots.Live.Has(slot) {
+		if d.slots.Live.Has(slot) && !d.info[slot].holder.grouped() {
 			extra := d.copies[copyKey{int32(sp.index), int32(slot), tier, key}]
 			all = append(all, Copy{d.info[slot].holder.self, tier, int(extra)})
 		}
@@ -140,7 +140,7 @@ func (d *domain) copiesOf(sp *space, key uint64, set holderset.ID, tier Tier) (a
 // are stranded.
 func (d *domain) collectNames(slot int) (out []Entry) {
 	info := &d.info[slot]
-	if !d.slots.Live.Has(slot) {
+	if !d.slots.Live.Has(slot) || info.holder.grouped() {
 		return nil
 	}
 	name := func(sp *space, hash, key uint64) {

@@ -29,6 +29,12 @@ type Prompts interface {
 	// AppendKeys appends the keys of those blocks of prompt i that a cache can
 	// spare it from computing: all full ones, but never the last token.
 	AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) []prefixhash.Key
+	// Length is how many tokens prompt i has at least one more than which a cache
+	// can spare it: its length, and one more where its end is not known.
+	Length(i int) int
+	// AppendChain appends the keys after each full unit of prompt i on a chain,
+	// its last token included; nothing where the chain cannot be computed.
+	AppendChain(dst []prefixhash.Key, c index.Chain, i int) []prefixhash.Key
 	// Sentinel is what the event that stores prompt i's last full block says of
 	// that block (its content, or its engine hash where that is the key), and
 	// the number of full blocks; 0 when that cannot be known.

@@ -21,7 +21,7 @@ type Index interface {
 	Speculate(s index.Scope, h index.HolderID, keys []prefixhash.Key, until time.Time)
 	Withdraw(s index.Scope, h index.HolderID, keys []prefixhash.Key)
 	ID(h index.Holder) index.HolderID
-	Find(f *index.Found, s index.Scope, keys []prefixhash.Key)
+	FindPrompt(f *index.Found, s index.Scope, keys []prefixhash.Key, p index.Prompt)
 }
 
 // Options configures a Decider. Zero values are the defaults.
@@ -87,6 +87,7 @@ type Work struct {
 	ends    []int // where each prompt's keys end in keys, when keysOf >= 0
 	keysOf  int   // scope that keys is for; -1 = none or several
 	found   index.Found
+	prompt  onePrompt
 	matched []held
 	cands   []policy.Candidate
 	scores  []policy.Score
@@ -98,7 +99,6 @@ type Work struct {
 // held is how much of the prompts one KV cache holds, in tokens.
 type held struct {
 	gpu, reported, lower int
-	hybrid               bool
 	weight               float64
 }
 
@@ -143,9 +143,6 @@ func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decisio
 	switch {
 	case a.Prompts != nil:
 		d.match(a, mv, w)
-		if w.hybrid() && !a.Must {
-			return Decision{Reason: ReasonHybridUnknown}
-		}
 	case a.Text != nil:
 		d.recall(a, mv, w)
 	}
@@ -160,14 +157,18 @@ func (w *Work) clear(caches int) {
 	w.keys, w.ends, w.keysOf = w.keys[:0], w.ends[:0], -1
 }
 
-// hybrid reports whether no cache's blocks prove anything.
-func (w *Work) hybrid() bool {
-	for i := range w.matched {
-		if !w.matched[i].hybrid {
-			return false
-		}
-	}
-	return len(w.matched) > 0
+// onePrompt is one of a request's prompts, for the index.
+type onePrompt struct {
+	of Prompts
+	i  int
+}
+
+// Tokens implements index.Prompt.
+func (p *onePrompt) Tokens() int { return p.of.Length(p.i) }
+
+// AppendChain implements index.Prompt.
+func (p *onePrompt) AppendChain(dst []prefixhash.Key, c index.Chain) []prefixhash.Key {
+	return p.of.AppendChain(dst, c, p.i)
 }
 
 // match fills w.matched with the tokens each cache of mv holds of the prompts:
@@ -183,7 +184,8 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 	for scope := range mv.scopes {
 		w.chain(a, mv, scope)
 		from := 0
-		for _, end := range w.ends {
+		for i, end := range w.ends {
+			w.prompt = onePrompt{a.Prompts, i}
 			d.matchPrompt(mv, scope, w.keys[from:end], w)
 			from = end
 		}
@@ -211,7 +213,7 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 	}
 	w.Record.Blocks = max(w.Record.Blocks, len(keys))
 	s := &mv.scopes[scope]
-	d.index.Find(&w.found, *s, keys)
+	d.index.FindPrompt(&w.found, *s, keys, &w.prompt)
 	for m := range w.found.All() {
 		if int(m.ID) >= len(mv.byHolder) || mv.byHolder[m.ID] < 0 {
 			continue
@@ -221,10 +223,16 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 			continue
 		}
 		h := &w.matched[at]
+		if m.Grouped { // what it takes from its cache, which may be no whole number of these blocks
+			h.gpu, h.reported, h.lower = h.gpu+int(m.Hit), h.reported+int(m.Hit), h.lower+int(m.Hit)
+			if m.Coming > m.Hit {
+				h.gpu, h.lower = h.gpu+int(m.Coming-m.Hit), h.lower+int(m.Coming-m.Hit)
+			}
+			continue
+		}
 		h.gpu += int(m.Blocks) * s.BlockSize
 		h.reported += int(m.Reported) * s.BlockSize
 		h.lower += int(m.Storage) * s.BlockSize
-		h.hybrid = h.hybrid || m.HybridUnknown
 	}
 }
 

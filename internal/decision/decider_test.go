@@ -83,6 +83,10 @@ func (p chained) Tokens(int) int { return len(p.blocks)*blockSize + p.extra }
 func (p chained) AppendKeys(dst []prefixhash.Key, _ *index.Scope, _ int) []prefixhash.Key {
 	return append(dst, p.keys()...)
 }
+func (p chained) Length(int) int { return p.Tokens(0) }
+func (p chained) AppendChain(dst []prefixhash.Key, _ index.Chain, _ int) []prefixhash.Key {
+	return append(dst, p.keys()...)
+}
 func (p chained) Sentinel(*index.Scope, int) (uint64, int) {
 	return uint64(p.blocks[len(p.blocks)-1]), len(p.blocks)
 }

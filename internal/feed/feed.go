@@ -83,6 +83,7 @@ func (f *Feed) Join(r *fleet.Replica) {
 	if g := r.FullAttentionGroup; g != nil {
 		f.index.NameGroup(r.Addr, *g)
 	}
+	f.index.TellGroups(r.Addr, toldOf(r))
 	s.refused = f.subscribe(s)
 	if s.refused != nil {
 		f.o.Log.Warn("feed: no KV events from replica", "replica", r.Addr, "error", s.refused)
@@ -141,6 +142,10 @@ func (f *Feed) subscribe(s *supply) error {
 		return nil
 	}
 	for _, e := range r.Events {
+		hashes, presume, err := hashesOf(r)
+		if err != nil {
+			return err
+		}
 		p, err := newProver(r)
 		if err != nil {
 			return err
@@ -149,6 +154,7 @@ func (f *Feed) subscribe(s *supply) error {
 		sub, err := kvevents.New(kvevents.Options{
 			Replica: r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
 			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Full: r.KVReportFull,
+			Hashes: hashes, Unit: unitOf(r), Presume: presume,
 			ProbeEvery: f.o.ProbeEvery, Now: f.o.Now, Log: f.o.Log,
 			Resume:       f.takeOver(index.Cursor{Holder: holder, Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Full: r.KVReportFull}),
 			ResumeWithin: f.o.SyncTimeout,

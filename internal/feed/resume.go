@@ -14,7 +14,7 @@ func (f *Feed) Cursors() (all []index.Cursor) {
 	defer f.mu.Unlock()
 	for _, s := range f.replicas {
 		for _, sub := range s.subs {
-			if c, ok := sub.Cursor(); ok {
+			if c, ok := sub.Cursor(); ok && !f.index.Grouped(c.Holder) { // its groups are not in a snapshot
 				all = append(all, c)
 			}
 		}

@@ -27,6 +27,7 @@ type learned struct {
 	events        []EventSource
 	blockSize     int
 	hashAlgorithm string
+	hashUnit      int
 	render        bool
 	incomplete    bool // an answer failed that may succeed later
 }
@@ -188,11 +189,13 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	if scraped == nil {
 		l.blockSize = cmp.Or(l.blockSize, w.page.blockSize)
 		l.hashAlgorithm = cmp.Or(l.hashAlgorithm, knownAlgorithm(w.page.hashAlgo))
+		l.hashUnit = w.page.hashUnit
 	} else {
 		l.incomplete = isTransient(scraped)
 		if before != nil {
 			l.blockSize = cmp.Or(l.blockSize, before.blockSize)
 			l.hashAlgorithm = cmp.Or(l.hashAlgorithm, before.hashAlgorithm)
+			l.hashUnit = before.hashUnit
 		}
 	}
 	if scraped != nil { // the same sign of life that keeps it up later

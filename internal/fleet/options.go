@@ -63,6 +63,7 @@ type ReplicaOptions struct {
 	HashSeed           *string        `yaml:"hash_seed,omitempty"`
 	KVReportFull       bool           `yaml:"kv_report_full,omitempty"`
 	FullAttentionGroup *int           `yaml:"full_attention_group,omitempty"`
+	Cache              CacheOptions   `yaml:"cache,omitempty"` // what KV events do not tell of its cache groups
 }
 
 // ModelOptions is one model id of a replica.
@@ -276,6 +277,7 @@ func (r ReplicaOptions) validate(p *problems, at string) {
 	if r.FullAttentionGroup != nil && *r.FullAttentionGroup < 0 {
 		p.addf(at+".full_attention_group", "%d is negative", *r.FullAttentionGroup)
 	}
+	r.Cache.validate(p, at+".cache")
 	if r.HashAlgorithm != "" && !slices.Contains(hashAlgorithms, r.HashAlgorithm) {
 		p.addf(at+".hash_algorithm", "%q is none of %s", r.HashAlgorithm, strings.Join(hashAlgorithms, ", "))
 	}

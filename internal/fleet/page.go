@@ -43,6 +43,7 @@ type page struct {
 	start      float64 // process start, seconds since the epoch; 0 when not given
 	blockSize  int     // 0 when not given
 	hashAlgo   []byte
+	hashUnit   int     // prefix_match_unit
 	loras      []byte  // "running,…" and "waiting,…" joined by a comma
 	lorasStamp float64 // the series with the latest value is the current one
 	maxLoRAs   int     // 0 when not given
@@ -59,6 +60,7 @@ type labels struct {
 	le               []byte
 	blockSize        []byte
 	hashAlgo         []byte
+	hashUnit         []byte
 	running, waiting []byte
 	maxLoRA          []byte
 }
@@ -109,7 +111,7 @@ func (p *page) reset() {
 		p.engines[i].load = Load{}
 	}
 	p.engines = p.engines[:0]
-	p.start, p.blockSize, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0
+	p.start, p.blockSize, p.hashUnit, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0, 0
 	p.hashAlgo, p.loras = p.hashAlgo[:0], p.loras[:0]
 }
 
@@ -143,6 +145,7 @@ func (p *page) line(line []byte) {
 			if n, ok := atoi(p.labels.blockSize); ok && n > 0 && n <= maxBlockSize {
 				p.blockSize = n
 				p.hashAlgo = append(p.hashAlgo[:0], p.labels.hashAlgo...)
+				p.hashUnit, _ = atoi(p.labels.hashUnit)
 			}
 		}
 	case "vllm:lora_requests_info":
@@ -309,6 +312,8 @@ func (p *page) label(name, value []byte) bool {
 		p.labels.blockSize = value
 	case "prefix_caching_hash_algo":
 		p.labels.hashAlgo = value
+	case "prefix_match_unit":
+		p.labels.hashUnit = value
 	case "running_lora_adapters":
 		p.labels.running = value
 	case "waiting_lora_adapters":

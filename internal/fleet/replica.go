@@ -27,11 +27,14 @@ type Replica struct {
 
 	HashAlgorithm string // prefix_caching_hash_algo as configured or reported, e.g. "sha256"; "" when not known
 
+	HashUnit int // prefix_match_unit as reported; 0 when not set
+
 	// As configured; nothing of this is learned.
 	HashSeed           *string // PYTHONHASHSEED of the replica; nil when not said
 	Sidecar            bool    // a sidecar reports its KV events to our index; Events is empty
 	KVReportFull       bool    // it runs with kv_cache_report_mode full
-	FullAttentionGroup *int    // the KV cache group whose blocks decide a prefix match; nil when not said
+	Cache              CacheOptions
+	FullAttentionGroup *int // the KV cache group whose blocks decide a prefix match; nil when not said
 }
 
 // Model is one id of a replica's /v1/models.

@@ -285,6 +285,7 @@ func (w *worker) replica() *Replica {
 	r.Ready = true
 	r.Version, r.Models, r.BlockSize = w.known.version, w.known.models, w.known.blockSize
 	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
+	r.HashUnit = w.known.hashUnit
 	r.Load = w.loads
 	for _, e := range r.Events {
 		r.Ranks = append(r.Ranks, e.Rank)
@@ -307,6 +308,6 @@ func (w *worker) replica() *Replica {
 func describe(addr string, o ReplicaOptions) *Replica {
 	return &Replica{
 		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,
-		Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, FullAttentionGroup: o.FullAttentionGroup,
+		Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, FullAttentionGroup: o.FullAttentionGroup, Cache: o.Cache,
 	}
 }

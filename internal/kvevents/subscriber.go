@@ -12,6 +12,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 
 	"warmroute/index"
+	"warmroute/prefixhash"
 )
 
 // Sink is where decoded events go. *index.Index is one. Apply must not keep the
@@ -40,6 +41,13 @@ type Options struct {
 	// Full says that the replica re-announces blocks it already holds (vLLM's
 	// kv_cache_report_mode full): they are not counted as second copies.
 	Full bool
+
+	// Hashes are what the publisher may hash its blocks with, the likeliest first;
+	// which it is shows from its events. Unit is its prefix_match_unit, 0 when not
+	// told; Presume says that the first of Hashes is believed until disproved.
+	Hashes  []*prefixhash.VLLM
+	Unit    int
+	Presume bool
 
 	// ProbeEvery is how often a replay of last+1 is asked for, because a lost
 	// last batch leaves no gap. Default 30 s.
@@ -141,7 +149,8 @@ func New(o Options, to Sink) (*Subscriber, error) {
 	}
 	s := &Subscriber{o: o, to: to, holder: index.Holder{Replica: o.Replica, Rank: o.Rank}}
 	s.decoder.SkipTokens = IsEngineScheme(o.Scheme) && o.Observe == nil
-	s.converter = converter{tenant: o.Tenant, model: o.Model, scheme: o.Scheme}
+	s.converter = converter{tenant: o.Tenant, model: o.Model, scheme: o.Scheme,
+		chains: chainFinder{candidates: o.Hashes, unit: o.Unit, presume: o.Presume}}
 	s.converter.batch.Holder, s.converter.batch.Full = s.holder, o.Full
 	s.sequencer = newSequencer(s, o.ReplayEndpoint != "")
 	return s, nil
@@ -335,6 +344,7 @@ func (s *Subscriber) Cursor() (index.Cursor, bool) {
 func (s *Subscriber) forget() {
 	s.o.Log.Warn("KV events: forgetting the replica's blocks and learning them anew",
 		"replica", s.o.Replica, "rank", s.o.Rank, "lost", s.sequencer.count.Lost, "restarts", s.sequencer.count.Restarts)
+	s.converter.chains.forget()
 	s.begin()
 }
 

@@ -19,6 +19,9 @@ type Assumed struct {
 	Replay int    // hits of at most so many tokens are computed again
 }
 
+// None says whether nothing is assumed.
+func (a Assumed) None() bool { return a == Assumed{} }
+
 // String describes the assumptions for a person.
 func (a Assumed) String() string {
 	text := "no group drops a block"

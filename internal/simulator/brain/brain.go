@@ -223,6 +223,16 @@ func (p *prompt) AppendKeys(dst []prefixhash.Key, _ *index.Scope, _ int) []prefi
 	return append(dst, p.keys...)
 }
 
+func (p *prompt) Length(int) int { return p.input }
+
+// AppendChain implements decision.Prompts: block ids are the only chain.
+func (p *prompt) AppendChain(dst []prefixhash.Key, c index.Chain, _ int) []prefixhash.Key {
+	if c.Hash != nil {
+		return dst
+	}
+	return append(dst, p.keys...)
+}
+
 func (p *prompt) Sentinel(*index.Scope, int) (content uint64, blocks int) {
 	if len(p.keys) == 0 {
 		return 0, 0

@@ -1,0 +1,255 @@
+package index
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// tokensPrompt is a prompt of token ids.
+type tokensPrompt []uint32
+
+func (p tokensPrompt) Tokens() int { return len(p) }
+
+func (p tokensPrompt) AppendChain(dst []prefixhash.Key, c Chain) []prefixhash.Key {
+	if c.Hash != nil {
+		return dst
+	}
+	return prefixhash.AppendTokens(dst, prefixhash.TokenRoot("m", prefixhash.LoRA{}), p, c.Unit, nil)
+}
+
+func somePrompt(n int) tokensPrompt {
+	p := make(tokensPrompt, n)
+	for i := range p {
+		p[i] = uint32(i*7 + 1)
+	}
+	return p
+}
+
+const groupBlock = 16
+
+var groupSpace = Scope{Model: "m", Scheme: SchemeTokens, BlockSize: groupBlock}
+
+// fullAndWindow is a step that stores a prompt in two groups, full attention last:
+// all of it there, and the blocks from keep on in a window of 64 tokens.
+func fullAndWindow(p tokensPrompt, keep int) []Event {
+	contents := prefixhash.AppendContents(nil, p, groupBlock, nil)
+	names := make([]uint64, len(contents))
+	for i, c := range contents {
+		names[i] = uint64(c) | 1
+	}
+	window, full := groupSpace, groupSpace
+	window.Scheme = "engine" // as an event is read that leaves blocks out
+	full.Group = 1
+	return []Event{
+		{Kind: Stored, Scope: window, GroupKind: GroupOther, Spec: "sliding_window", Window: 64, Engine: names[keep:], Tokens: len(names) * groupBlock},
+		{Kind: Stored, Scope: full, GroupKind: GroupFull, Spec: "full_attention", Engine: names, Content: contents, Tokens: len(names) * groupBlock},
+	}
+}
+
+func findOne(t testing.TB, x *Index, h Holder, p tokensPrompt) Match {
+	t.Helper()
+	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	var f Found
+	x.FindPrompt(&f, groupSpace, keys[:(len(p)-1)/groupBlock], p)
+	for m := range f.All() {
+		if m.ID == x.ID(h) {
+			return m
+		}
+	}
+	return Match{}
+}
+
+func newGroups(t testing.TB, now func() time.Time) *Index {
+	t.Helper()
+	x, err := New(Options{Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.Close() })
+	return x
+}
+
+// TestGroupsLife: what a holder with a window hits follows each kind of change:
+// stored, removed copy by copy, cleared, begun anew, removed.
+func TestGroupsLife(t *testing.T) {
+	x := newGroups(t, time.Now)
+	h := Holder{Replica: "a"}
+	life := x.Begin(h)
+	p := somePrompt(16*groupBlock + 1)
+	apply := func(events ...Event) {
+		t.Helper()
+		if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: events}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, want int32) {
+		t.Helper()
+		if m := findOne(t, x, h, p); m.Hit != want || m.Blocks != want/groupBlock {
+			t.Errorf("%s: hits %d tokens, %d blocks, want %d", what, m.Hit, m.Blocks, want)
+		}
+	}
+	check("nothing", 0)
+	stored := fullAndWindow(p[:16*groupBlock], 12)
+	apply(stored...)
+	check("the window's last four", 16*groupBlock)
+	if m := findOne(t, x, h, p[:10*groupBlock]); m.Hit != 0 {
+		t.Errorf("a branch in the middle hits %d", m.Hit)
+	}
+	last := stored[0].Engine[3]
+	gone := Event{Kind: Removed, Engine: []uint64{last}}
+	apply(stored[0])
+	apply(gone)
+	check("one of two copies gone", 16*groupBlock)
+	apply(gone)
+	check("both gone", 0)
+	apply(stored[0])
+	apply(Event{Kind: Cleared})
+	check("cleared", 0)
+	apply(stored...)
+	check("stored again", 16*groupBlock)
+	life = x.Begin(h)
+	check("begun anew", 0)
+	apply(stored...)
+	x.Remove(h.Replica)
+	check("removed", 0)
+}
+
+// TestGroupsSnapshot: what a snapshot cannot say of groups it does not say at all,
+// so that nobody takes the blocks of full attention for hits.
+func TestGroupsSnapshot(t *testing.T) {
+	x := newGroups(t, time.Now)
+	hybrid, dense := Holder{Replica: "hybrid"}, Holder{Replica: "dense"}
+	p := somePrompt(8 * groupBlock)
+	if _, err := x.Apply(&Batch{Holder: hybrid, Incarnation: x.Begin(hybrid), Events: fullAndWindow(p, 7)}); err != nil {
+		t.Fatal(err)
+	}
+	one := fullAndWindow(p, 0)[1]
+	one.Scope.Group = 0
+	if _, err := x.Apply(&Batch{Holder: dense, Incarnation: x.Begin(dense), Events: []Event{one}}); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[Holder]int{}
+	for e := range x.Snapshot() {
+		for _, c := range e.Copies {
+			seen[c.Holder]++
+		}
+	}
+	if seen[hybrid] != 0 || seen[dense] == 0 || !x.Grouped(hybrid) || x.Grouped(dense) {
+		t.Errorf("copies %v, grouped %v and %v", seen, x.Grouped(hybrid), x.Grouped(dense))
+	}
+}
+
+// TestGroupsClaims: a prompt on its way counts for those that continue it, not for
+// those that part before its end, and no longer than it was given.
+func TestGroupsClaims(t *testing.T) {
+	now := time.Unix(1000, 0)
+	x := newGroups(t, func() time.Time { return now })
+	h := Holder{Replica: "a"}
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(somePrompt(groupBlock), 0)}); err != nil {
+		t.Fatal(err)
+	}
+	p := somePrompt(12*groupBlock + 5)
+	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	x.Speculate(groupSpace, x.ID(h), keys, now.Add(time.Second))
+	if m := findOne(t, x, h, p); m.Coming != 12*groupBlock || m.Hit != groupBlock {
+		t.Errorf("the same prompt: %+v", m)
+	}
+	if m := findOne(t, x, h, p[:11*groupBlock]); m.Coming != m.Hit {
+		t.Errorf("a shorter one: %+v", m)
+	}
+	x.Withdraw(groupSpace, x.ID(h), keys)
+	if m := findOne(t, x, h, p); m.Coming != m.Hit {
+		t.Errorf("withdrawn: %+v", m)
+	}
+	x.Speculate(groupSpace, x.ID(h), keys, now.Add(time.Second))
+	now = now.Add(2 * time.Second)
+	if m := findOne(t, x, h, p); m.Coming != m.Hit {
+		t.Errorf("late: %+v", m)
+	}
+}
+
+// TestGroupsConcurrently: lookups run beside changes; what they see is a state that
+// was, and nothing when all is gone.
+func TestGroupsConcurrently(t *testing.T) {
+	x := newGroups(t, time.Now)
+	p := somePrompt(32*groupBlock + 1)
+	events := fullAndWindow(p[:32*groupBlock], 28)
+	var changing, looking sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		looking.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+				var f Found
+				x.FindPrompt(&f, groupSpace, keys, p)
+				for m := range f.All() {
+					if m.Grouped && m.Hit != 0 && m.Hit != 32*groupBlock {
+						t.Errorf("hits %d", m.Hit)
+						return
+					}
+				}
+			}
+		})
+	}
+	for i := range 3 {
+		changing.Go(func() {
+			h := Holder{Replica: fmt.Sprint("r", i)}
+			for round := range 300 {
+				if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
+					t.Error(err)
+				}
+				if round%3 == 0 {
+					x.Remove(h.Replica)
+				}
+			}
+			x.Remove(h.Replica)
+		})
+	}
+	changing.Wait()
+	close(stop)
+	looking.Wait()
+	if m := findOne(t, x, Holder{Replica: "r0"}, p); m.Hit != 0 {
+		t.Errorf("removed, but hits %d", m.Hit)
+	}
+}
+
+// TestGroupsAllocate: a lookup that meets holders with groups allocates nothing.
+func TestGroupsAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	x := newGroups(t, time.Now)
+	p := somePrompt(64*groupBlock + 1)
+	for i := range 8 {
+		h := Holder{Replica: fmt.Sprint("r", i)}
+		if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:(64-i)*groupBlock], 50-i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	var f Found
+	var prompt Prompt = p
+	n := 0
+	look := func() {
+		x.FindPrompt(&f, groupSpace, keys, prompt)
+		for m := range f.All() {
+			n += int(m.Hit)
+		}
+	}
+	look()
+	if n == 0 {
+		t.Fatal("nothing hits")
+	}
+	if got := testing.AllocsPerRun(100, look); got > 0 {
+		t.Errorf("%v allocations per lookup", got)
+	}
+}

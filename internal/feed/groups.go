@@ -1,0 +1,60 @@
+package feed
+
+import (
+	"strings"
+
+	"warmroute/index"
+	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
+)
+
+// toldOf is what is known of a replica's cache groups without its events.
+func toldOf(r *fleet.Replica) *index.GroupsTold {
+	c := r.Cache
+	t := &index.GroupsTold{Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow}
+	switch {
+	case strings.HasPrefix(r.Version, "0.21."):
+		t.Rule = index.GroupRule021
+	case strings.HasPrefix(r.Version, "0.32."):
+		t.Rule = index.GroupRule032
+	}
+	if c.DraftGroups != "" {
+		t.Eagle, _ = c.Drafts() // validated
+		t.EagleTold = true
+	}
+	for _, g := range c.Groups {
+		t.Groups = append(t.Groups, index.GroupSpec(g.Group, g.Kind, g.Window, c.ChunkSize))
+	}
+	if g := r.FullAttentionGroup; g != nil && len(c.Groups) == 0 {
+		t.Groups = append(t.Groups, index.GroupSpec(*g, "full_attention", 0, 0))
+	}
+	return t
+}
+
+func unitOf(r *fleet.Replica) int {
+	if r.Cache.PrefixMatchUnit > 0 {
+		return r.Cache.PrefixMatchUnit
+	}
+	return r.HashUnit
+}
+
+// hashesOf are what a replica may hash its blocks with, what it says it does
+// first; presume says that it is known.
+func hashesOf(r *fleet.Replica) (all []*prefixhash.VLLM, presume bool, err error) {
+	var seeds []string
+	if r.HashSeed != nil {
+		seeds = append(seeds, *r.HashSeed)
+	}
+	candidates, err := prefixhash.Candidates(seeds...)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, likely := range []bool{true, false} {
+		for _, v := range candidates {
+			if is := v.Algorithm().String() == r.HashAlgorithm && v.Seeded() == (r.HashSeed != nil); is == likely {
+				all = append(all, v)
+			}
+		}
+	}
+	return all, r.HashAlgorithm != "", nil
+}

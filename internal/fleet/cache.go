@@ -1,0 +1,83 @@
+package fleet
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// CacheOptions say of a replica's KV cache groups what its events do not tell.
+// All of it may be left out: it is then learned, or predictions err to less.
+type CacheOptions struct {
+	// Groups are the kinds of groups, where events do not name them (vLLM before
+	// 0.32). A group that is not listed stays unknown.
+	Groups []CacheGroup `yaml:"groups,omitempty"`
+	// DraftGroups are the groups that drop a block on every hit because they hold
+	// layers of a draft model (EAGLE, MTP): "none", "all", or numbers, "0,2".
+	// Empty: learned from what the replica hits.
+	DraftGroups string `yaml:"draft_groups,omitempty"`
+	// PrefixMatchUnit is --prefix-match-unit, where the replica does not report it.
+	PrefixMatchUnit int `yaml:"prefix_match_unit,omitempty"`
+	// ChunkSize is the model's attention_chunk_size, 0 when it has none.
+	ChunkSize int `yaml:"attention_chunk_size,omitempty"`
+	// ReplayWindow is the window that is computed again after each hit, in tokens;
+	// of DeepSeek V4.1's groups that are not cached.
+	ReplayWindow int `yaml:"replay_window,omitempty"`
+}
+
+// CacheGroup is the kind of one KV cache group.
+type CacheGroup struct {
+	Group  int    `yaml:"group"`
+	Kind   string `yaml:"kind"`             // vLLM's kv_cache_spec_kind
+	Window int    `yaml:"window,omitempty"` // tokens, of sliding windows
+}
+
+// cacheKinds are the kinds a group can have.
+var cacheKinds = []string{"full_attention", "mla_attention", "sliding_window", "sliding_window_mla", "chunked_local_attention", "mamba"}
+
+// maxCacheGroups is more than any model has.
+const maxCacheGroups = 32
+
+func (c CacheOptions) validate(p *problems, at string) {
+	for i, g := range c.Groups {
+		at := at + ".groups[" + strconv.Itoa(i) + "]"
+		if g.Group < 0 || g.Group >= maxCacheGroups {
+			p.addf(at+".group", "%d is not from 0 to %d", g.Group, maxCacheGroups-1)
+		}
+		if !slices.Contains(cacheKinds, g.Kind) {
+			p.addf(at+".kind", "%q is none of %s", g.Kind, strings.Join(cacheKinds, ", "))
+		}
+		if window := strings.HasPrefix(g.Kind, "sliding_window"); window != (g.Window > 0) {
+			p.addf(at+".window", "%d is given for the kind %q; a sliding window has one, others have none", g.Window, g.Kind)
+		}
+	}
+	if _, ok := c.Drafts(); !ok {
+		p.addf(at+".draft_groups", "%q is none of \"none\", \"all\" and a list of group numbers", c.DraftGroups)
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"prefix_match_unit", c.PrefixMatchUnit}, {"attention_chunk_size", c.ChunkSize}, {"replay_window", c.ReplayWindow}} {
+		if n.value < 0 {
+			p.addf(at+"."+n.name, "%d is negative", n.value)
+		}
+	}
+}
+
+// Drafts are DraftGroups as bits; ok is false when they cannot be read.
+func (c CacheOptions) Drafts() (mask uint32, ok bool) {
+	switch c.DraftGroups {
+	case "", "none":
+		return 0, true
+	case "all":
+		return ^uint32(0), true
+	}
+	for one := range strings.SplitSeq(c.DraftGroups, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(one))
+		if err != nil || n < 0 || n >= maxCacheGroups {
+			return 0, false
+		}
+		mask |= 1 << n
+	}
+	return mask, true
+}
