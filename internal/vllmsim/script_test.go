@@ -21,7 +21,7 @@ type scriptLine struct {
 		Answer []uint32 `json:"answer"`
 		Most   int      `json:"max_tokens"`
 		Salt   string   `json:"cache_salt"`
-		LoRA   []string `json:"lora"`
+		LoRA   string   `json:"lora_name"`
 		Report bool     `json:"report"`
 	} `json:"submit"`
 	Step  int    `json:"step"`
@@ -176,7 +176,7 @@ func (p *player) submit(l *scriptLine) {
 		return 0 // drawn after it was aborted
 	}
 	for i, a := range p.o.LoRAs {
-		if q.LoRA != nil && q.LoRA[0] == a.Name {
+		if q.LoRA == a.Name {
 			s.lora = &adapter{LoRA: a, id: i + 1}
 		}
 	}

@@ -9,7 +9,7 @@ Run it with the Python of an installed vLLM (scripts/install-vllm.sh). The
 output is JSON lines, for each NAME:SEED a header first, then in order
 
     {"frame": {"topic", "seq", "payload"}}     a batch of events as published, base64
-    {"query": {"tokens", "cache_salt"?, "lora"?}, "cached": N, "full_attention_only": M,
+    {"query": {"tokens", "cache_salt"?, "lora_name"?, "lora_path"?}, "cached": N, "full_attention_only": M,
      "resumed"?: true, "lookup"?: n}
 
 The cache at a query is that after all frames above it. "cached" is what usage
@@ -18,8 +18,8 @@ longest run of blocks in the full-attention group (without one: in group 0). A
 resumed request is looked up with its prompt and its answer so far.
 
 With --script the output also says what the scheduler was made to do, so that it
-can be done again: {"submit": {"id", "tokens", "answer", "cache_salt"?, "lora"?,
-"report"?}}, {"step": n}, {"abort": id} and {"reset": true}; queries then name their
+can be done again: {"submit": {"id", "tokens", "answer", "cache_salt"?,
+"lora_name"?, "lora_path"?, "report"?}}, {"step": n}, {"abort": id} and {"reset": true}; queries then name their
 request's id alone, and nothing is drafted.
 
 Layers go through vLLM's own grouping (get_kv_cache_configs), which also unifies
@@ -368,7 +368,7 @@ class Capture:
         if request.cache_salt:
             out["cache_salt"] = request.cache_salt
         if request.lora_request is not None:
-            out["lora"] = [request.lora_request.lora_name, request.lora_request.lora_path]
+            out["lora_name"], out["lora_path"] = request.lora_request.lora_name, request.lora_request.lora_path
         return out
 
     def flush_reported(self, request):

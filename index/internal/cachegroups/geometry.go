@@ -59,6 +59,7 @@ const (
 	RuleUnknown Rule = iota
 	Rule021          // as in vLLM 0.21
 	Rule032          // as in vLLM 0.32
+	Rule027          // as in vLLM 0.27: as 0.32, but a group that drops a block looks no further than the last token but one
 )
 
 // MaxGroups is how many groups a cache may have.
@@ -169,7 +170,7 @@ func (g *Geometry) measure(unit int) {
 			fine = false
 		}
 	}
-	g.Partial = g.Rule == Rule032 && inside && fine
+	g.Partial = g.Rule != Rule021 && inside && fine
 	g.Step = g.Align
 	if g.Partial {
 		g.Step = g.Unit

@@ -136,17 +136,17 @@ func (l *lookup) settle() int {
 // limit is how far a spec is looked at: where it will drop a block, one block
 // further.
 func (l *lookup) limit(s *Spec, cur int, drop bool) int {
+	further, end := s.Block, l.n/l.g.Unit*l.g.Unit
 	switch {
-	case !drop:
-		return cur
-	case l.g.Rule == Rule021:
-		return min(cur+s.Block, l.n-1)
-	case s.Kind == Mamba:
+	case !drop, s.Kind == Mamba && l.g.Rule != Rule021:
 		return cur
 	case l.g.Partial && s.Kind == Full && s.Block > l.g.Unit:
-		return min(cur+l.g.Unit, l.n/l.g.Unit*l.g.Unit)
+		further = l.g.Unit
 	}
-	return min(cur+s.Block, l.n/l.g.Unit*l.g.Unit)
+	if l.g.Rule != Rule032 {
+		end = l.n - 1
+	}
+	return min(cur+further, end)
 }
 
 // spec is the most tokens, at most lim, that one spec has.

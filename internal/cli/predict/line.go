@@ -68,12 +68,7 @@ func (h *header) told() (*index.GroupsTold, error) {
 	if t.Unit == 0 {
 		t.Unit = h.number("hash_block_size")
 	}
-	switch {
-	case strings.HasPrefix(h.Version, "0.21"):
-		t.Rule = index.GroupRule021
-	case strings.HasPrefix(h.Version, "0.32"):
-		t.Rule = index.GroupRule032
-	}
+	t.Rule = ruleOf(h.Version)
 	a := h.Assume
 	if a == nil {
 		return t, nil
@@ -89,10 +84,12 @@ func (h *header) told() (*index.GroupsTold, error) {
 	case "":
 	case "0.21":
 		t.Rule = index.GroupRule021
+	case "0.27":
+		t.Rule = index.GroupRule027
 	case "0.32":
 		t.Rule = index.GroupRule032
 	default:
-		return nil, fmt.Errorf("assume: rule %q: want 0.21 or 0.32", a.Rule)
+		return nil, fmt.Errorf("assume: rule %q: want 0.21, 0.27 or 0.32", a.Rule)
 	}
 	for name, g := range a.Groups {
 		i, err := strconv.Atoi(name)
@@ -104,6 +101,23 @@ func (h *header) told() (*index.GroupsTold, error) {
 	var err error
 	t.Eagle, err = eagle(a.Eagle)
 	return t, err
+}
+
+// ruleOf is the lookup of a vLLM release whose code was read or run.
+func ruleOf(version string) index.GroupRule {
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n < 2 || major != 0 {
+		return index.GroupRuleUnknown
+	}
+	switch {
+	case minor == 21:
+		return index.GroupRule021
+	case minor >= 27 && minor <= 31:
+		return index.GroupRule027
+	case minor == 32 || minor == 33:
+		return index.GroupRule032
+	}
+	return index.GroupRuleUnknown
 }
 
 // number reads a label; labels are text, and "None" where there is none.

@@ -1,0 +1,209 @@
+//go:build vllm
+
+package vllm
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"warmroute/internal/cli/predict"
+	"warmroute/internal/testenv"
+)
+
+// schedulers are the releases whose own scheduler is driven. 0.33.0 is there as
+// Python alone and runs on 0.32.0's libraries.
+var schedulers = []struct{ name, python, path string }{
+	{"0.32.0", "0.32.0", ""},
+	{"0.33.0", "0.32.0", "0.33.0-python"},
+	{"0.27.0", "0.27.0", ""},
+	{"0.21.0", "0.21.0", ""},
+}
+
+const (
+	leastLookups  = 20_000
+	leastConfigs  = 20
+	driveRequests = 150
+)
+
+// TestScheduler drives vLLM's own scheduler and cache manager through random
+// traffic over many kinds of caches (test/oracle/scheduler.py). The router's
+// prediction from the events must equal every lookup.
+func TestScheduler(t *testing.T) {
+	random := 1000 + rand.IntN(1_000_000)
+	t.Logf("random seed %d", random)
+	lookups, configs := make([]int, len(schedulers)), make([]int, len(schedulers))
+	t.Run("versions", func(t *testing.T) {
+		for i, s := range schedulers {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				d := drive{t: t, python: s.python, path: s.path}
+				names := strings.Fields(d.output("--list"))
+				var captures []string
+				for k, name := range names {
+					captures = append(captures, fmt.Sprintf("%s:%d", name, 1+k%2))
+					if k%4 == random%4 {
+						captures = append(captures, fmt.Sprintf("%s:%d", name, random))
+					}
+				}
+				d.run(captures)
+				if len(names) < leastConfigs || d.lookups == 0 || d.captures != len(captures) {
+					t.Errorf("%d configurations, %d captures of %d, %d lookups", len(names), d.captures, len(captures), d.lookups)
+				}
+				t.Logf("%d configurations: %d lookups, %d found something cached; full attention alone: %d right; %d differences",
+					len(names), d.lookups, d.hits, d.fullRight, d.wrong)
+				lookups[i], configs[i] = d.lookups, len(names)
+			})
+		}
+	})
+	total := 0
+	for _, n := range lookups {
+		total += n
+	}
+	if total < leastLookups {
+		t.Errorf("%d lookups over %v configurations, want at least %d", total, configs, leastLookups)
+	}
+	t.Logf("%d lookups", total)
+}
+
+// drive is one run of the driver and what came of it.
+type drive struct {
+	t                                         *testing.T
+	python, path                              string
+	captures, lookups, hits, fullRight, wrong int
+	config                                    string
+	p                                         *predict.Predictor
+}
+
+func (d *drive) command(args ...string) *exec.Cmd {
+	root, err := testenv.Root()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	installed := filepath.Join(root, ".cache", "vllm")
+	cmd := exec.CommandContext(d.t.Context(), filepath.Join(installed, d.python, "bin", "python"),
+		append([]string{filepath.Join(root, "test", "oracle", "scheduler.py")}, args...)...)
+	cmd.Env = os.Environ()
+	if d.path != "" {
+		cmd.Env = append(cmd.Env, "PYTHONPATH="+filepath.Join(installed, d.path))
+	}
+	return cmd
+}
+
+func (d *drive) output(args ...string) string {
+	d.t.Helper()
+	cmd := d.command(args...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		d.t.Fatalf("%v: %v\n%s", cmd, err, said.Bytes())
+	}
+	return string(out)
+}
+
+// run compares what the driver writes while it writes it.
+func (d *drive) run(captures []string) {
+	d.t.Helper()
+	cmd := d.command(append([]string{"--requests", fmt.Sprint(driveRequests)}, captures...)...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.read(out)
+	if err := cmd.Wait(); err != nil {
+		d.t.Fatalf("%v: %v\n%s", cmd, err, said.Bytes())
+	}
+}
+
+func (d *drive) read(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 64<<20)
+	defer func() {
+		if d.p != nil {
+			_ = d.p.Close()
+		}
+	}()
+	for lines.Scan() {
+		d.line(lines.Bytes())
+	}
+	if err := lines.Err(); err != nil {
+		d.t.Error(err)
+	}
+}
+
+// line takes a header, a frame or a query.
+func (d *drive) line(text []byte) {
+	var l struct {
+		Version string `json:"version"`
+		Config  string `json:"config"`
+		Seed    int    `json:"seed"`
+		Cached  int    `json:"cached"`
+		Full    int    `json:"full_attention_only"`
+	}
+	if err := json.Unmarshal(text, &l); err != nil {
+		d.t.Fatal(err)
+	}
+	if l.Version != "" {
+		d.begin(text, fmt.Sprintf("%s %s:%d", l.Version, l.Config, l.Seed))
+		return
+	}
+	a, err := d.p.Take(text)
+	if err != nil {
+		d.t.Fatalf("%s: %v", d.config, err)
+	}
+	if a == nil {
+		return
+	}
+	d.lookups++
+	if l.Cached > 0 {
+		d.hits++
+	}
+	if l.Full == l.Cached {
+		d.fullRight++
+	}
+	if a.Cached != l.Cached || a.FullOnly != l.Full {
+		if d.wrong++; d.wrong <= 20 {
+			d.t.Errorf("%s, lookup %d: predicted %d (full attention %d), vLLM found %d (%d)", d.config, d.lookups, a.Cached, a.FullOnly, l.Cached, l.Full)
+		}
+	}
+}
+
+// begin starts a capture. The predictor is told what an operator can know.
+func (d *drive) begin(header []byte, config string) {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(header, &all); err != nil {
+		d.t.Fatal(err)
+	}
+	told := map[string]json.RawMessage{}
+	for _, field := range []string{"version", "hash_algo", "none_hash", "assume", "cache_config_info"} {
+		told[field] = all[field]
+	}
+	text, err := json.Marshal(told)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if d.p != nil {
+		_ = d.p.Close()
+	}
+	if d.p, err = predict.New(); err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := d.p.Take(text); err != nil {
+		d.t.Fatalf("%s: %v", config, err)
+	}
+	d.captures, d.config = d.captures+1, config
+}
