@@ -262,6 +262,7 @@ class Speculation:
     num_speculative_tokens_per_batch_size = None
     max_num_new_slots_for_drafting = 0
     disable_padded_drafter_batch = False
+    disable_eagle_block_drop = False
     enable_adaptive_verification = False
 
     def __init__(self, spec):
@@ -272,6 +273,8 @@ class Speculation:
 
     def use_eagle_block_drop(self):
         return True
+
+    needs_eagle_block_drop = use_eagle_block_drop
 
     def use_multi_module_mtp(self):
         return self.multi
