@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,20 +52,9 @@ func (h *Hub) Fetch(ctx context.Context, ref string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	commit := ""
-	for i, file := range Files {
-		at := m.revision
-		if commit != "" {
-			at = commit // all files of one commit, even while the branch moves
-		}
-		found, err := h.file(ctx, m, at, file)
-		if errors.Is(err, errAbsent) && i > 0 {
-			continue
-		}
-		if err != nil {
-			return "", fmt.Errorf("fetch %s of %s: %w", file, ref, err)
-		}
-		commit = found.commit
+	commit, err := h.files(ctx, m)
+	if err != nil {
+		return "", fmt.Errorf("fetch %s: %w", ref, err)
 	}
 	// The branch is named last: until then the old snapshot is found.
 	if !commitForm.MatchString(m.revision) {
@@ -74,6 +64,31 @@ func (h *Hub) Fetch(ctx context.Context, ref string) (string, error) {
 		}
 	}
 	return filepath.Join(h.folder(m), "snapshots", commit), nil
+}
+
+// files makes a model's files present in the cache, all of one commit even while
+// its branch moves. A model in Mistral's own format may have no tokenizer.json.
+func (h *Hub) files(ctx context.Context, m model) (commit string, err error) {
+	at, found := m.revision, false
+	for _, file := range slices.Concat(tokenizers, settings) {
+		old := strings.HasPrefix(file, "tokenizer.model")
+		if old && found {
+			continue // what comes first counts
+		}
+		info, err := h.file(ctx, m, at, file)
+		if errors.Is(err, errAbsent) {
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", file, err)
+		}
+		at, commit = info.commit, info.commit
+		found = found || slices.Contains(tokenizers, file)
+	}
+	if !found {
+		return "", fmt.Errorf("%s: %w", tokenizers[0], errAbsent)
+	}
+	return commit, nil
 }
 
 var errAbsent = errors.New("the hub does not have it")

@@ -15,9 +15,13 @@ import (
 // ErrNotFound says that a model's tokenizer is neither a folder nor in the cache.
 var ErrNotFound = errors.New("not found")
 
-// Files are what is fetched of a model; only the first must exist.
-var Files = []string{
-	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json", "generation_config.json",
+// tokenizers are the files that hold a tokenizer; a model has at least one.
+var tokenizers = []string{"tokenizer.json", "tekken.json",
+	"tokenizer.model.v11", "tokenizer.model.v7m1", "tokenizer.model.v7", "tokenizer.model.v3", "tokenizer.model.v2", "tokenizer.model.v1"}
+
+// settings are the other files that are fetched of a model, where it has them.
+var settings = []string{
+	"tokenizer_config.json", "special_tokens_map.json", "config.json", "generation_config.json",
 	"chat_template.jinja", "chat_template.json",
 }
 
@@ -97,14 +101,24 @@ func (h *Hub) folder(m model) string {
 	return filepath.Join(h.cache, "models--"+strings.ReplaceAll(m.name, "/", "--"))
 }
 
-// Find returns the folder with ref's tokenizer.json without using the network:
+// hasTokenizer reports whether a folder holds a tokenizer.
+func hasTokenizer(dir string) bool {
+	for _, name := range tokenizers {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Find returns the folder with ref's tokenizer without using the network:
 // ref itself if it is a folder, else the snapshot in the cache of the model
 // "owner/name" or "owner/name@revision". The error is ErrNotFound if there is
 // neither.
 func (h *Hub) Find(ref string) (string, error) {
 	if info, err := os.Stat(ref); err == nil && info.IsDir() {
-		if _, err := os.Stat(filepath.Join(ref, Files[0])); err != nil {
-			return "", fmt.Errorf("the folder %s has no %s: %w", ref, Files[0], ErrNotFound)
+		if !hasTokenizer(ref) {
+			return "", fmt.Errorf("the folder %s has no %s: %w", ref, tokenizers[0], ErrNotFound)
 		}
 		return ref, nil
 	}
@@ -126,8 +140,8 @@ func (h *Hub) Find(ref string) (string, error) {
 		}
 	}
 	dir := filepath.Join(h.folder(m), "snapshots", commit)
-	if _, err := os.Stat(filepath.Join(dir, Files[0])); err != nil {
-		return "", fmt.Errorf("the Hugging Face cache has no %s of %s: %w", Files[0], ref, ErrNotFound)
+	if !hasTokenizer(dir) {
+		return "", fmt.Errorf("the Hugging Face cache has no %s of %s: %w", tokenizers[0], ref, ErrNotFound)
 	}
 	return dir, nil
 }
