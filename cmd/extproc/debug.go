@@ -16,8 +16,9 @@ const lastDecisions = 20
 
 // explain answers GET /debug/explain?id=REQUEST_ID&reason=…&n=…: the newest
 // recorded decisions that match, newest first, as {"decisions": [...]}, and with
-// them the features whose ids are not computed in process any more, if any.
-func explain(ring *decision.Ring, demoted func() []demotion) http.Handler {
+// them where tokenizers were found, and the features whose ids are not computed in
+// process any more, if any.
+func explain(ring *decision.Ring, view func() tokenView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		n := lastDecisions
@@ -35,8 +36,8 @@ func explain(ring *decision.Ring, demoted func() []demotion) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		answer := struct {
 			Decisions []decision.Record `json:"decisions"`
-			Demoted   []demotion        `json:"demoted,omitempty"`
-		}{found, demoted()}
+			tokenView
+		}{found, view()}
 		_ = json.NewEncoder(w).Encode(answer) // the client has gone
 	})
 }

@@ -25,7 +25,7 @@ import (
 // explainNow answers POST /debug/explain?path=ROUTE&tenant=T&subset=A,B with a
 // request's body: what would be decided about it now, as {"decision": …}. The
 // request is not sent on and nothing is charged.
-func explainNow(router *filter.Router, maxBody int, demoted func() []demotion) http.Handler {
+func explainNow(router *filter.Router, maxBody int, view func() tokenView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		path := cmp.Or(query.Get("path"), openai.Chat.String())
@@ -47,8 +47,8 @@ func explainNow(router *filter.Router, maxBody int, demoted func() []demotion) h
 		w.Header().Set("Content-Type", "application/json")
 		answer := struct {
 			Decision decision.Record `json:"decision"`
-			Demoted  []demotion      `json:"demoted,omitempty"`
-		}{rec, demoted()}
+			tokenView
+		}{rec, view()}
 		_ = json.NewEncoder(w).Encode(answer) // the client has gone
 	})
 }
@@ -86,7 +86,7 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 	base := "http://" + cmp.Or(o.admin, c.Admin.Listen) + "/debug/explain?"
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
-	rec, demoted, err := o.ask(ctx, base, std.in)
+	rec, view, err := o.ask(ctx, base, std.in)
 	if err != nil {
 		return err
 	}
@@ -95,34 +95,34 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 		e.SetIndent("", "  ")
 		return e.Encode(rec)
 	}
-	if err := printRecord(std.out, rec, demoted); err != nil || o.id == "" || o.config == "" {
+	if err := printRecord(std.out, rec, view); err != nil || o.id == "" || o.config == "" {
 		return err
 	}
 	return o.printAgain(std.out, rec, c.Policy)
 }
 
-// ask gets the record from the router, and which features are demoted.
-func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (decision.Record, []demotion, error) {
+// ask gets the record from the router, and what is known of tokenizers.
+func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (decision.Record, tokenView, error) {
 	if o.id == "" {
 		query := url.Values{"path": {o.path}, "tenant": {o.tenant}, "subset": {o.subset}}
 		var answer struct {
 			Decision decision.Record
-			Demoted  []demotion
+			tokenView
 		}
 		err := fetch(ctx, http.MethodPost, base+query.Encode(), body, &answer)
-		return answer.Decision, answer.Demoted, err
+		return answer.Decision, answer.tokenView, err
 	}
 	var answer struct {
 		Decisions []decision.Record
-		Demoted   []demotion
+		tokenView
 	}
 	if err := fetch(ctx, http.MethodGet, base+url.Values{"id": {o.id}}.Encode(), nil, &answer); err != nil {
-		return decision.Record{}, nil, err
+		return decision.Record{}, tokenView{}, err
 	}
 	if len(answer.Decisions) == 0 {
-		return decision.Record{}, nil, fmt.Errorf("the router has no decision with id %q, or no longer; filter.decisions is how many it keeps", o.id)
+		return decision.Record{}, tokenView{}, fmt.Errorf("the router has no decision with id %q, or no longer; filter.decisions is how many it keeps", o.id)
 	}
-	return answer.Decisions[0], answer.Demoted, nil
+	return answer.Decisions[0], answer.tokenView, nil
 }
 
 func fetch(ctx context.Context, method, url string, body io.Reader, to any) error {
@@ -147,7 +147,7 @@ func fetch(ctx context.Context, method, url string, body io.Reader, to any) erro
 
 // printRecord prints a decision for people: what was known, then the candidates,
 // best first.
-func printRecord(w io.Writer, rec decision.Record, demoted []demotion) error {
+func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	chosen, others, _ := strings.Cut(rec.Chosen, ",")
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
@@ -164,7 +164,17 @@ func printRecord(w io.Writer, rec decision.Record, demoted []demotion) error {
 	line("model", "%s, policy %s", cmp.Or(rec.Model, "not known"), cmp.Or(rec.Policy, "none"))
 	line("tokens", "%d from %s; prompts %d, blocks looked up %d", rec.Tokens, cmp.Or(rec.Source, "nowhere"), rec.Prompts, rec.Blocks)
 	line("cached", "%d tokens predicted", rec.Predicted)
-	for _, d := range demoted {
+	for _, found := range view.Tokenizers {
+		switch {
+		case found.Error != "":
+			line("tokenizer", "of %s: none, %s", found.Model, found.Error)
+		case found.Commit != "":
+			line("tokenizer", "of %s: %s (%s, commit %s)", found.Model, found.Folder, found.From, found.Commit)
+		default:
+			line("tokenizer", "of %s: %s (%s)", found.Model, found.Folder, found.From)
+		}
+	}
+	for _, d := range view.Demoted {
 		line("demoted", "%s of %s: ids differed from vLLM's at token %d (%s)", d.Feature, d.Model, d.Position, d.At.UTC().Format(time.RFC3339))
 	}
 	line("took", "%s", rec.Took.Round(time.Microsecond))

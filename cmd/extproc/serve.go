@@ -84,15 +84,17 @@ type router struct {
 	fleet   *fleet.Fleet
 	pool    *kube.Status
 	remote  *tokens.Remote
-	local   *tokens.Local // nil when no model is configured
+	local   *tokens.Local
 	loading loading
-	ring    *decision.Ring
-	ledger  *load.Ledger
-	book    *policy.Book
-	decider *decision.Decider
-	filter  *filter.Router
-	watch   *shortfall.Watch
-	server  *filter.Server
+	// discovery finds the files of models that are not configured.
+	discovery *tokens.Discovery
+	ring      *decision.Ring
+	ledger    *load.Ledger
+	book      *policy.Book
+	decider   *decision.Decider
+	filter    *filter.Router
+	watch     *shortfall.Watch
+	server    *filter.Server
 	// predicted is how many tokens were predicted to be cached on a replica.
 	predicted func(replica string) int64
 	service   indexService
@@ -206,9 +208,8 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if r.certs != nil {
 		supply.Go(func() error { return r.certs.Run(back) })
 	}
-	if r.local != nil {
-		supply.Go(func() error { return ended(back, r.local.Run(back)) })
-	}
+	supply.Go(func() error { return ended(back, r.local.Run(back)) })
+	supply.Go(func() error { return ended(back, r.discovery.Run(back)) })
 
 	front, ctx := errgroup.WithContext(ctx)
 	front.Go(func() error { return g.Serve(listener) })
@@ -232,8 +233,8 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 	handlers := r.policyPages()
 	maps.Copy(handlers, map[string]http.Handler{
-		"GET /debug/explain":  explain(r.ring, r.demotions),
-		"POST /debug/explain": explainNow(r.filter, r.c.Filter.MaxBody, r.demotions),
+		"GET /debug/explain":  explain(r.ring, r.tokenView),
+		"POST /debug/explain": explainNow(r.filter, r.c.Filter.MaxBody, r.tokenView),
 		"GET /debug/replicas": r.replicas(),
 	})
 	return admin.Listen(admin.Options{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,12 +15,14 @@ import (
 
 	"warmroute/internal/chat"
 	"warmroute/internal/fleet"
+	"warmroute/internal/tokenizer/modelfiles"
 	"warmroute/internal/tokens"
 )
 
 // TokensConfig is how token ids are found.
 type TokensConfig struct {
-	Models      []ModelConfig `yaml:"models,omitempty"` // whose ids are computed in process, once a replica has confirmed them
+	Download    bool          `yaml:"download"`         // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
+	Models      []ModelConfig `yaml:"models,omitempty"` // whose files are named and not found by themselves; whose ids are computed in process, once a replica has confirmed them
 	SampleEvery int           `yaml:"sample_every"`     // one request in so many is checked against a replica; negative = none
 	CheckEvery  time.Duration `yaml:"check_every"`      // how often unconfirmed features are tried again
 	Trust       []string      `yaml:"trust,omitempty"`  // features computed in process though no replica can be asked
@@ -129,9 +132,6 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 	}
 	renderers := func(served tokens.Served) []tokens.Endpoint { return r.renderers(r.fleet.Snapshot(), served) }
 	r.remote = tokens.NewRemote(tokens.RemoteOptions{Endpoints: renderers, Client: client, Budget: r.c.Filter.TokenBudget})
-	if len(r.c.Tokens.Models) == 0 {
-		return &tokens.Chooser{Remote: r.remote}, nil
-	}
 	trusted, err := r.c.Tokens.trusted()
 	if err != nil {
 		return nil, err
@@ -144,7 +144,35 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 		Reference: r.remote, Endpoints: func(model string) []tokens.Endpoint { return r.serving(r.fleet.Snapshot(), model) }, Base: r.base, TrustUnverified: trusted,
 		SampleEvery: r.c.Tokens.SampleEvery, CheckEvery: r.c.Tokens.CheckEvery, Hooks: tokenMetrics(reg), Log: log,
 	})
+	r.discovery = r.newDiscovery()
 	return &tokens.Chooser{Local: r.local, Remote: r.remote}, nil
+}
+
+// newDiscovery looks for the files of the models that are served and not configured.
+func (r *router) newDiscovery() *tokens.Discovery {
+	configured := map[string]bool{}
+	for _, m := range r.c.Tokens.Models {
+		configured[m.ID] = true
+	}
+	hub, err := modelfiles.New(os.Getenv)
+	if err != nil {
+		r.log.Warn("model files are looked for by their paths only", "error", err)
+		hub = nil
+	}
+	return tokens.NewDiscovery(tokens.DiscoveryOptions{
+		Served: func() map[string]string {
+			roots := map[string]string{}
+			for _, rep := range r.fleet.Snapshot().Replicas {
+				for _, m := range rep.Models {
+					if rep.Ready && !configured[m.Base] && roots[m.Base] == "" {
+						roots[m.Base] = m.Root
+					}
+				}
+			}
+			return roots
+		},
+		Hub: hub, Download: r.c.Tokens.Download, Local: r.local, Log: r.log,
+	})
 }
 
 // renderers lists the replicas that can be asked for a request's token ids: those
@@ -190,10 +218,18 @@ type demotion struct {
 	Differs  int       `json:"differences"`
 }
 
+// tokenView is what an operator is told beside decisions: features that are demoted,
+// and where tokenizers were found.
+type tokenView struct {
+	Demoted    []demotion     `json:"demoted,omitempty"`
+	Tokenizers []tokens.Found `json:"tokenizers,omitempty"`
+}
+
+func (r *router) tokenView() tokenView {
+	return tokenView{Demoted: r.demotions(), Tokenizers: r.discovery.Found()}
+}
+
 func (r *router) demotions() []demotion {
-	if r.local == nil {
-		return nil
-	}
 	var out []demotion
 	for _, s := range r.local.Status() {
 		for _, f := range s.Features {

@@ -25,7 +25,7 @@ func TestLearnsFromTheAddressAlone(t *testing.T) {
 		}
 		r := s.Replica(a)
 		if r.Version != "0.32.0" || r.BlockSize != 16 || !r.Render || r.HashAlgorithm != "sha256" || r.Why != "" || r.Joined == 0 ||
-			!reflect.DeepEqual(r.Ranks, []int{0}) || !reflect.DeepEqual(r.Models, []Model{{ID: "m", Base: "m"}}) ||
+			!reflect.DeepEqual(r.Ranks, []int{0}) || !reflect.DeepEqual(r.Models, []Model{{ID: "m", Base: "m", Root: "/m"}}) ||
 			!reflect.DeepEqual(r.Events, []EventSource{{0, "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5558", "kv"}}) {
 			t.Errorf("%+v", r)
 		}

@@ -84,7 +84,7 @@ func decodeModels(data []byte) ([]Model, error) {
 			}
 		}
 		if _, ok := byID[m.ID]; !ok {
-			byID[m.ID] = Model{ID: m.ID, Base: base, MaxLen: max(0, deref(m.MaxLen))}
+			byID[m.ID] = Model{ID: m.ID, Base: base, Root: root, MaxLen: max(0, deref(m.MaxLen))}
 			first = cmp.Or(first, m.ID)
 		}
 	}
@@ -101,7 +101,7 @@ func decodeModels(data []byte) ([]Model, error) {
 			continue
 		}
 		maxLen := max(0, deref(m.MaxLen))
-		byID[m.ID] = Model{ID: m.ID, Base: parent.Base, LoRA: prefixhash.LoRA{Name: m.ID, Set: true},
+		byID[m.ID] = Model{ID: m.ID, Base: parent.Base, Root: parent.Root, LoRA: prefixhash.LoRA{Name: m.ID, Set: true},
 			LoRAPath: root, MaxLen: cmp.Or(maxLen, parent.MaxLen)}
 	}
 	return sortedModels(byID), nil

@@ -17,8 +17,8 @@ func TestDecodeModelsOfARealServer(t *testing.T) {
 	}
 	got, err := decodeModels(data)
 	want := []Model{
-		{ID: "qwen-tiny", Base: "qwen-tiny", MaxLen: 4000},
-		{ID: "sql-lora", Base: "qwen-tiny", LoRA: prefixhash.LoRA{Name: "sql-lora", Set: true}, LoRAPath: "/adapters/sql-lora", MaxLen: 4000},
+		{ID: "qwen-tiny", Base: "qwen-tiny", Root: "/models/qwen-tiny", MaxLen: 4000},
+		{ID: "sql-lora", Base: "qwen-tiny", Root: "/models/qwen-tiny", LoRA: prefixhash.LoRA{Name: "sql-lora", Set: true}, LoRAPath: "/adapters/sql-lora", MaxLen: 4000},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
@@ -32,11 +32,11 @@ func TestDecodeModels(t *testing.T) {
 		want       []Model
 	}{
 		{"aliases share the first name", `{"data":[{"id":"z","root":"/m"},{"id":"a","root":"/m","parent":null},{"id":"b","root":"/other"}]}`,
-			[]Model{{ID: "a", Base: "z"}, {ID: "b", Base: "b"}, {ID: "z", Base: "z"}}},
+			[]Model{{ID: "a", Base: "z", Root: "/m"}, {ID: "b", Base: "b", Root: "/other"}, {ID: "z", Base: "z", Root: "/m"}}},
 		{"an adapter before its base", `{"data":[{"id":"l","root":"/l","parent":"a"},{"id":"z","root":"/m"},{"id":"a","root":"/m"}]}`,
-			[]Model{{ID: "a", Base: "z"}, {ID: "l", Base: "z", LoRA: lora("l"), LoRAPath: "/l"}, {ID: "z", Base: "z"}}},
+			[]Model{{ID: "a", Base: "z", Root: "/m"}, {ID: "l", Base: "z", Root: "/m", LoRA: lora("l"), LoRAPath: "/l"}, {ID: "z", Base: "z", Root: "/m"}}},
 		{"an unknown parent is the first model", `{"data":[{"id":"m","root":"/m"},{"id":"l","root":"/l","parent":"/m"}]}`,
-			[]Model{{ID: "l", Base: "m", LoRA: lora("l"), LoRAPath: "/l"}, {ID: "m", Base: "m"}}},
+			[]Model{{ID: "l", Base: "m", Root: "/m", LoRA: lora("l"), LoRAPath: "/l"}, {ID: "m", Base: "m", Root: "/m"}}},
 		{"other servers say less", `{"object":"list","data":[{"id":"a"},{"id":"b"}]}`, []Model{{ID: "a", Base: "a"}, {ID: "b", Base: "b"}}},
 		{"nameless, repeated and orphaned ids do not count", `{"data":[{"id":""},{"id":"a"},{"id":"a","root":"/x"},{"id":"a","parent":"a"}]}`, []Model{{ID: "a", Base: "a"}}},
 		{"only an adapter", `{"data":[{"id":"l","parent":"gone"}]}`, []Model{}},

@@ -41,6 +41,7 @@ type Replica struct {
 type Model struct {
 	ID       string          // what a request's "model" says
 	Base     string          // the base model's canonical name on this replica: vLLM's first served name
+	Root     string          // where the base model was loaded from: a path there, or a hub's name; "" when not said
 	LoRA     prefixhash.LoRA // the adapter, or "no LoRA"
 	LoRAPath string          // where the adapter was loaded from; part of vLLM's own hash
 	MaxLen   int             // tokens; 0 when not said

@@ -82,6 +82,21 @@ var (
 	commitForm   = regexp.MustCompile(`^[0-9a-f]{40}$`)
 )
 
+// Named reports whether ref has the form "owner/name[@revision]": what may be asked
+// of a hub although nobody said so. A path, or an alias without an owner, has not.
+func Named(ref string) bool {
+	_, err := parseModel(ref)
+	return err == nil && strings.Contains(ref, "/")
+}
+
+// Commit is the commit of a folder of the cache, "" for any other.
+func Commit(dir string) string {
+	if commit := filepath.Base(dir); commitForm.MatchString(commit) && filepath.Base(filepath.Dir(dir)) == "snapshots" {
+		return commit
+	}
+	return ""
+}
+
 // parseModel reads "name", "owner/name" or either with "@revision".
 func parseModel(ref string) (model, error) {
 	name, revision, ok := strings.Cut(ref, "@")

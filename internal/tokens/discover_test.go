@@ -1,0 +1,154 @@
+package tokens
+
+import (
+	"crypto/sha1" //nolint:gosec // git's names of files
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"warmroute/internal/tokenizer/modelfiles"
+)
+
+const hubCommit = "0123456789abcdef0123456789abcdef01234567"
+
+// standIn is a hub that has the model own/model, GPT-2's tokenizer.
+func standIn(t *testing.T) (url string, asked *atomic.Int64) {
+	t.Helper()
+	asked = &atomic.Int64{}
+	dir := filepath.Join("..", "..", ".cache", "models", "gpt2")
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		text, err := os.ReadFile(filepath.Join(dir, filepath.Base(r.URL.Path)))
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/own/gated/"):
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		case err != nil || !strings.HasPrefix(r.URL.Path, "/own/model/resolve/"):
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("X-Repo-Commit", hubCommit)
+		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha1.Sum([]byte(fmt.Sprintf("blob %d\x00%s", len(text), text))))) //nolint:gosec // as above
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(text)))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, asked
+}
+
+type discovered struct {
+	*Discovery
+	served map[string]string
+	now    time.Time
+	local  *Local
+}
+
+func newDiscovered(t *testing.T, env map[string]string, download bool) *discovered {
+	t.Helper()
+	hub, err := modelfiles.New(func(k string) string { return env[k] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &discovered{served: map[string]string{}, now: time.Unix(1000, 0), local: NewLocal(LocalOptions{})}
+	d.Discovery = NewDiscovery(DiscoveryOptions{
+		Served: func() map[string]string { return d.served }, Hub: hub, Download: download, Local: d.local,
+		Flags: Flags{StoreBytes: -1}, Now: func() time.Time { return d.now },
+	})
+	return d
+}
+
+func (d *discovered) only(t *testing.T) Found {
+	t.Helper()
+	d.Look(t.Context())
+	all := d.Found()
+	if len(all) != 1 {
+		t.Fatalf("%d models: %+v", len(all), all)
+	}
+	return all[0]
+}
+
+func (d *discovered) loaded(model string) bool {
+	_, ok := d.local.models.Load(model)
+	return ok
+}
+
+func TestDiscoveryFindsAPath(t *testing.T) {
+	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, true)
+	d.served["m"] = dir
+	if f := d.only(t); f.From != FromPath || f.Folder != dir || f.Error != "" || !d.loaded("m") {
+		t.Errorf("%+v", f)
+	}
+	for _, s := range d.local.Status() {
+		for _, f := range s.Features {
+			if f.State != Unverified {
+				t.Errorf("%s is %s before a replica has answered", f.Feature, f.State)
+			}
+		}
+	}
+}
+
+// What is nowhere on this machine is fetched once, found in the cache from then on,
+// and asked of no hub where that is forbidden or the root is no hub's name.
+func TestDiscoveryFetches(t *testing.T) {
+	url, asked := standIn(t)
+	home := t.TempDir()
+	env := map[string]string{"HF_HOME": home, "HF_ENDPOINT": url}
+	for root, says := range map[string]string{"own/model": "tokens.download", "/models/x": "no folder", "alias": "no folder", "": "do not say"} {
+		d := newDiscovered(t, env, false)
+		d.served["m"] = root
+		if f := d.only(t); !strings.Contains(f.Error, says) || d.loaded("m") || asked.Load() != 0 {
+			t.Errorf("%q: %+v, %d questions", root, f, asked.Load())
+		}
+	}
+	offline := newDiscovered(t, map[string]string{"HF_HOME": home, "HF_ENDPOINT": url, "HF_HUB_OFFLINE": "1"}, true)
+	offline.served["m"] = "own/model"
+	if f := offline.only(t); !strings.Contains(f.Error, "HF_HUB_OFFLINE") || asked.Load() != 0 {
+		t.Errorf("offline: %+v, %d questions", f, asked.Load())
+	}
+	d := newDiscovered(t, env, true)
+	d.served["m"] = "own/model"
+	if f := d.only(t); f.From != FromHub || f.Commit != hubCommit || f.Error != "" || !d.loaded("m") {
+		t.Fatalf("%+v", f)
+	}
+	n := asked.Load()
+	if f := d.only(t); f.From != FromHub || asked.Load() != n {
+		t.Errorf("looked for again: %+v", f)
+	}
+	again := newDiscovered(t, env, false)
+	again.served["m"] = "own/model"
+	if f := again.only(t); f.From != FromCache || f.Commit != hubCommit || asked.Load() != n {
+		t.Errorf("the second router: %+v", f)
+	}
+}
+
+// A failed attempt is repeated after a wait that grows; another root counts anew.
+func TestDiscoveryWaitsAfterAFailure(t *testing.T) {
+	url, asked := standIn(t)
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir(), "HF_ENDPOINT": url}, true)
+	d.served["m"] = "own/gated"
+	if f := d.only(t); !strings.Contains(f.Error, "HF_TOKEN") || asked.Load() != 1 {
+		t.Fatalf("%+v, %d questions", f, asked.Load())
+	}
+	for _, c := range []struct {
+		later time.Duration
+		asked int64
+	}{{discoverRetry - 1, 1}, {1, 2}, {2*discoverRetry - 1, 2}, {1, 3}, {3 * discoverRetry, 3}} {
+		d.now = d.now.Add(c.later)
+		if d.only(t); asked.Load() != c.asked {
+			t.Errorf("%v later: %d questions, want %d", c.later, asked.Load(), c.asked)
+		}
+	}
+	d.served["m"] = "own/model"
+	if f := d.only(t); f.From != FromHub || !d.loaded("m") {
+		t.Errorf("another root: %+v", f)
+	}
+}
