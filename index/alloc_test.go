@@ -93,7 +93,7 @@ func TestRisingRemovalsLeaveNoHole(t *testing.T) {
 		t.Errorf("%+v, want %d removed", res, len(rising))
 	}
 	x.wantReported(a, 40)
-	if d := x.allDomains()[0]; d.info[0].stranded != nil {
+	if sh := x.allShards()[0]; sh.info[0].detached != nil {
 		t.Error("blocks were taken to be behind a hole")
 	}
 	if err := x.check(); err != nil {

@@ -2,6 +2,7 @@ package index
 
 import (
 	"errors"
+	"time"
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
@@ -35,7 +36,7 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 	res := &h.result
 	now := x.o.Now()
 	x.seeFrom(h.id, b.published(now).UnixNano(), now.UnixNano())
-	tick := uint16(now.Unix() / 60)
+	tick := minutes(now)
 	h.learnGroups(b)
 	for i := 0; i < len(b.Events); i++ {
 		ev := &b.Events[i]
@@ -73,62 +74,62 @@ func (x *Index) stored(h *holder, ev *Event, full bool, tick uint16, res *Result
 		h.sawGroup(ev.Scope, ev.GroupKind)
 		return
 	}
-	sp := h.lockLast(ev)
-	if sp == nil {
+	ks := h.lockLast(ev)
+	if ks == nil {
 		h.sawGroup(ev.Scope, ev.GroupKind)
-		if sp = x.lockSpace(ev.Scope); sp == nil {
+		if ks = x.lockKeyspace(ev.Scope); ks == nil {
 			res.Dropped += len(ev.Engine)
 			return
 		}
-		h.last = lastStored{ev.Scope, ev.GroupKind, sp}
+		h.last = lastStored{ev.Scope, ev.GroupKind, ks}
 	}
-	d := sp.d
-	defer d.mu.Unlock()
-	slot, ok := d.slotFor(h)
+	sh := ks.sh
+	defer sh.mu.Unlock()
+	slot, ok := sh.slotFor(h)
 	if !ok {
 		res.Dropped += len(ev.Engine)
 		return
 	}
-	d.settle(len(ev.Engine))
-	before := sp.blocks()
-	r := &d.event
-	*r = run{sp: sp, slot: slot, tier: ev.Tier, full: full, tick: tick, engines: ev.Engine, hasParent: ev.HasParent}
+	sh.settle(len(ev.Engine))
+	before := ks.blocks()
+	r := &sh.event
+	*r = segment{ks: ks, slot: slot, tier: ev.Tier, full: full, tick: tick, engines: ev.Engine, hasParent: ev.HasParent}
 	if ev.Content == nil {
-		d.storePlain(r, ev.Parent, res)
+		sh.storePlain(r, ev.Parent, res)
 	} else {
-		d.storeLinked(r, ev.Content, ev.Parent, res)
+		sh.storeLinked(r, ev.Content, ev.Parent, res)
 	}
-	x.blocks.Add(int64(sp.blocks() - before))
+	x.blocks.Add(int64(ks.blocks() - before))
 	r.cancel(h.id)
 }
 
 // lockLast returns the tables of the event's scope with their writer's lock held,
 // when the event before it was of that scope and kind too, else nil.
-func (h *holder) lockLast(ev *Event) *space {
+func (h *holder) lockLast(ev *Event) *keyspace {
 	l := &h.last
-	if l.space == nil || ev.GroupKind != l.kind || ev.Scope != l.scope {
+	if l.keyspace == nil || ev.GroupKind != l.kind || ev.Scope != l.scope {
 		return nil
 	}
-	l.space.d.mu.Lock()
-	if l.space.dropped || h.x.closed.Load() {
-		l.space.d.mu.Unlock()
+	l.keyspace.sh.mu.Lock()
+	if l.keyspace.dropped || h.x.closed.Load() {
+		l.keyspace.sh.mu.Unlock()
 		return nil
 	}
-	return l.space
+	return l.keyspace
 }
 
-// lockSpace returns a scope's tables with their writer's lock held.
-func (x *Index) lockSpace(s Scope) *space {
+// lockKeyspace returns a scope's tables with their writer's lock held.
+func (x *Index) lockKeyspace(s Scope) *keyspace {
 	for {
-		sp := x.space(s)
-		if sp == nil {
+		ks := x.keyspace(s)
+		if ks == nil {
 			return nil
 		}
-		sp.d.mu.Lock()
-		if !sp.dropped && !x.closed.Load() {
-			return sp
+		ks.sh.mu.Lock()
+		if !ks.dropped && !x.closed.Load() {
+			return ks
 		}
-		sp.d.mu.Unlock() // drained just now: it will be made anew, or not when closed
+		ks.sh.mu.Unlock() // drained just now: it will be made anew, or not when closed
 	}
 }
 
@@ -140,37 +141,37 @@ func appendKeys(dst, hashes []uint64) []uint64 {
 }
 
 // storePlain stores blocks whose engine hashes are the keys.
-func (d *domain) storePlain(r *run, parent uint64, res *Result) {
+func (sh *shard) storePlain(r *segment, parent uint64, res *Result) {
 	if r.hasParent {
 		var known bool
-		if r.parent, known = d.spotOf(r.sp, r.slot, parent); !known {
-			r.parent = spot{key: hashtable.KeyOf(parent)}
+		if r.parent, known = sh.resolve(r.ks, r.slot, parent); !known {
+			r.parent = reference{key: hashtable.KeyOf(parent)}
 		}
 	}
-	d.keys = appendKeys(d.keys[:0], r.engines)
-	r.keys = d.keys
-	d.store(r, res)
+	sh.keys = appendKeys(sh.keys[:0], r.engines)
+	r.keys = sh.keys
+	sh.store(r, res)
 }
 
 // storeLinked stores blocks known by engine hash and content, and those that
 // waited for them. Blocks whose parent is not known wait in turn.
-func (d *domain) storeLinked(r *run, contents []prefixhash.Content, parent uint64, res *Result) {
-	root := uint64(r.sp.root)
+func (sh *shard) storeLinked(r *segment, contents []prefixhash.Content, parent uint64, res *Result) {
+	root := uint64(r.ks.root)
 	if r.hasParent {
-		at, known := d.spotOf(r.sp, r.slot, parent)
+		at, known := sh.resolve(r.ks, r.slot, parent)
 		if !known {
-			d.park(r, parent, contents, res)
+			sh.addOrphan(r, parent, contents, res)
 			return
 		}
 		r.parent, root = at, at.key
 	}
-	d.keys = linkAll(d.keys[:0], root, contents)
-	r.keys = d.keys
-	d.store(r, res)
-	if len(d.joined) > 0 {
+	sh.keys = linkAll(sh.keys[:0], root, contents)
+	r.keys = sh.keys
+	sh.store(r, res)
+	if len(sh.joined) > 0 {
 		stored := *r
 		stored.keys = append([]uint64(nil), r.keys...)
-		d.join(res)
+		sh.join(res)
 		*r = stored
 	}
 }
@@ -183,3 +184,6 @@ func linkAll(dst []uint64, parent uint64, contents []prefixhash.Content) []uint6
 	}
 	return dst
 }
+
+// minutes is a time as nodes keep it, to tell old ones from new ones.
+func minutes(t time.Time) uint16 { return uint16(t.Unix() / 60) }

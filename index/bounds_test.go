@@ -268,7 +268,7 @@ func TestReportedWithDeadlineAnyShape(t *testing.T) {
 	x := newFixture(t, Options{})
 	x.Begin(a)
 	id := x.ID(a)
-	at := func(d time.Duration) time.Time { return x.clock.t.Add(d) }
+	at := func(sh time.Duration) time.Time { return x.clock.t.Add(sh) }
 	x.Report(x.f.scope, id, x.f.key[5:10], at(time.Minute))
 	x.wantReported(a, 0)
 	x.Report(x.f.scope, id, x.f.key[:5], at(time.Minute))
@@ -413,7 +413,7 @@ func TestSnapshotRestoresHolesCopiesTiersAndHashes(t *testing.T) {
 		for range 800 {
 			w.step()
 		}
-		w.m.parked = nil // orphans are not part of it
+		w.m.orphan = nil // orphans are not part of it
 		y, err := New(Options{Now: w.clock.now})
 		if err != nil {
 			t.Fatal(err)

@@ -28,37 +28,37 @@
 //
 // # Structure
 //
-// A scope's blocks are kept in stems. A stem is a stretch of a chain of at most
+// A scope's blocks are kept in nodes. A node is a stretch of a chain of at most
 // 16,384 blocks: their keys in one array, and levels, which say who has how much
-// of it. Where prompts part, stems begin that know the block they follow. A stem
+// of it. Where prompts part, nodes begin that know the block they follow. A node
 // is found by its first key (heads), or by one of its marked blocks (marks), every
 // 128th of a prompt. Levels name sets of holders, which are immutable and interned,
-// so that equal numbers mean equal sets. A stem has for each holder only blocks
+// so that equal numbers mean equal sets. A node has for each holder only blocks
 // whose predecessors the holder has too, so along a chain sets only shrink: a
-// lookup finds the stem of the first key and, when the prompt goes on behind it,
-// jumps to the last marked block that is there, climbs from it to the stems before,
+// lookup finds the node of the first key and, when the prompt goes on behind it,
+// jumps to the last marked block that is there, climbs from it to the nodes before,
 // and compares keys only behind it. Who holds what is then read from one level
 // after another, not from blocks.
 //
 // What a holder calls its blocks is in a lane of its own: fingerprints and places
-// in buckets of a cache line, believed when the stem has the name there. Names
-// that are not the stem's, because engines of other seeds stored the block first,
-// are in a dict, with the place of the block. Blocks behind a hole are kept beside
-// the stems, by name and by parent, and move back when the hole fills; to find
+// in buckets of a cache line, believed when the node has the name there. Names
+// that are not the node's, because engines of other seeds stored the block first,
+// are in a dict, with the place of the block. Blocks behind a hole are kept overlay
+// the nodes, by name and by parent, and move back when the hole fills; to find
 // them, a hole in the middle costs one pass over the holder's names. Heads and
-// marks are fingerprints in such buckets too, believed when the stem has the key.
+// marks are fingerprints in such buckets too, believed when the node has the key.
 // Blocks below the GPU are in hash tables of 24-byte slots, by key. Lanes, tables
-// and the larger arrays of stems are outside the Go heap, in huge pages where there
-// are any (pool); stems and small arrays are on it.
+// and the larger arrays of nodes are outside the Go heap, in huge pages where there
+// are any (pool); nodes and small arrays are on it.
 //
-// Where a cap is reached, the ends of stems that nobody has stored in for long go,
+// Where a cap is reached, the ends of nodes that nobody has stored in for long go,
 // 1/256 of the cap at a time, and their holders are marked incomplete.
 //
 // # Concurrency
 //
 // Lookups take no lock and wait for nobody. They announce an epoch; what writers
 // take away is reused only when no lookup that could see it is running. A reader
-// of a stem loads its state, its levels and the place of its keys, and its state
+// of a node loads its state, its levels and the place of its keys, and its state
 // again: the state counts the times that blocks were taken off the end, and while
 // that has not changed, the array is of the blocks that the state says. Keys that a
 // reader may have seen are not overwritten, but replaced with their array.

@@ -11,7 +11,7 @@ import (
 // keys themselves.
 const SchemeTokens = "tokens"
 
-// Scope is the space keys are compared in. Keys of different scopes never match.
+// Scope is the keyspace keys are compared in. Keys of different scopes never match.
 type Scope struct {
 	Tenant    string          // "" is the shared tenant
 	Model     string          // base model, after resolving aliases and adapters
@@ -110,6 +110,6 @@ type Result struct {
 	Removed  int // last copies gone
 	Copies   int // removals that left another copy behind
 	Unknown  int // removals of blocks the holder was not known to have
-	Orphaned int // parked until their parent arrives
+	Orphaned int // orphan until their parent arrives
 	Dropped  int // not indexed: no scheme, malformed event, cap reached, orphan store full
 }

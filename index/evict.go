@@ -3,29 +3,29 @@ package index
 import (
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
+	"warmroute/index/internal/radix"
 )
 
-// evictSample is how many stems are compared to find an old one, and evictShare
+// evictSample is how many nodes are compared to find an old one, and evictShare
 // of a cap is forgotten at once: to forget takes a pass over all names of those
 // who held what goes.
 const (
-	evictSample = 16
-	evictShare  = 256
+	evictShare = 256
 )
 
-// evict forgets at least n of a space's blocks, if there are as many: the ends of
-// old stems but of one, then what is stranded or below the GPU. Their holders are
+// evict forgets at least n of a keyspace's blocks, if there are as many: the ends of
+// old nodes but of one, then what is detached or below the GPU. Their holders are
 // marked incomplete. It returns how many went.
-func (d *domain) evict(sp *space, n int, spare uint32) (gone int) {
-	most := min(d.x.o.MaxScopeBlocks, d.x.o.MaxBlocks)
-	gone = d.evictStems(sp, max(n, most/evictShare), spare)
-	for i, t := range []*hashtable.Table{sp.stranded.Load(), sp.lower[TierCPU].Load(), sp.lower[TierStorage].Load()} {
+func (sh *shard) evict(ks *keyspace, n int, spare uint32) (gone int) {
+	most := min(sh.x.o.MaxScopeBlocks, sh.x.o.MaxBlocks)
+	gone = sh.evictNodes(ks, max(n, most/evictShare), spare)
+	for i, t := range []*hashtable.Table{ks.detached.Load(), ks.lower[TierCPU].Load(), ks.lower[TierStorage].Load()} {
 		for q := 0; t != nil && q < hashtable.Parts && gone < n; q++ {
 			for s := range t.Each(q) {
 				if gone >= n {
 					break
 				}
-				d.forgetBlock(sp, t, s, Tier(i), i == 0)
+				sh.forgetBlock(ks, t, s, Tier(i), i == 0)
 				gone++
 			}
 		}
@@ -33,114 +33,79 @@ func (d *domain) evict(sp *space, n int, spare uint32) (gone int) {
 	return gone
 }
 
-// evictStems forgets about n blocks at the ends of old stems.
-func (d *domain) evictStems(sp *space, n int, spare uint32) (gone int) {
-	ends := map[uint32]int{} // where stems are to end
+// evictNodes forgets about n blocks at the ends of old nodes.
+func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
+	ends := map[uint32]int{} // where nodes are to end
 	var slots holderset.Mask
+	now := minutes(sh.x.o.Now())
 	for gone < n {
-		id, end := d.oldestEnd(sp, ends, spare)
+		id, end := ks.tree.OldestEnd(now, ends, spare)
 		if id == 0 {
 			break
 		}
-		st := d.stems.at(id)
-		to := max(end, st.blocks()-(n-gone))
-		gone += st.blocks() - to
+		to := max(end, sh.nodes.BlocksOf(id)-(n-gone))
+		gone += sh.nodes.Behind(id, to, func(slot int) { slots.Put(slot, true) })
 		ends[id] = to
-		d.old = st.appendLevels(d.old[:0])
-		for _, l := range d.old {
-			if l.end > to {
-				d.sets.Each(l.set, func(slot int) { slots.Put(slot, true) })
-			}
+	}
+	for slot := range sh.info {
+		if slots.Has(slot) && sh.info[slot].holder != nil {
+			sh.forgetEnds(ks, slot, ends)
 		}
 	}
-	for slot := range d.info {
-		if slots.Has(slot) && d.info[slot].holder != nil {
-			d.forgetEnds(sp, slot, ends)
-		}
-	}
-	d.x.evicted.Add(uint64(gone))
+	sh.x.evicted.Add(uint64(gone))
 	return gone
 }
 
-// oldestEnd returns the oldest of some stems that have blocks behind which no
-// stem follows, and how many blocks of it must stay.
-func (d *domain) oldestEnd(sp *space, chosen map[uint32]int, spare uint32) (oldest uint32, end int) {
-	tick := uint16(d.x.o.Now().Unix() / 60)
-	age, found := uint16(0), 0
-	for range d.stems.made {
-		if sp.hand++; sp.hand > d.stems.made {
-			sp.hand = 1
-		}
-		id := sp.hand
-		st := d.stems.at(id)
-		n := st.blocks()
-		if _, again := chosen[id]; again || n == 0 || int(st.space) != sp.index || id == spare {
-			continue
-		}
-		floor := d.floor(st, 0)
-		if floor == n {
-			continue
-		}
-		if a := tick - st.tick; oldest == 0 || a > age {
-			oldest, age, end = id, a, floor
-		}
-		if found++; found == evictSample {
-			break
-		}
-	}
-	return oldest, end
-}
-
-// forgetEnds takes the ends of stems from a slot.
-func (d *domain) forgetEnds(sp *space, slot int, ends map[uint32]int) {
-	info := &d.info[slot]
-	if d.slots.Live.Has(slot) { // what a dead one calls its blocks means nothing any more
+// forgetEnds takes the ends of nodes from a slot.
+func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int) {
+	info := &sh.info[slot]
+	if sh.slots.Live.Has(slot) { // what a dead one calls its blocks means nothing any more
 		var gone []uint64
-		info.eachName(&d.stems, func(name uint64, p pos) {
-			if end, ok := ends[p.stem()]; ok && p.off() >= end {
-				delete(d.copies, copyKey{int32(sp.index), int32(slot), TierGPU, d.stems.at(p.stem()).key(p.off())})
+		info.gpu.Each(func(name uint64, p radix.Place) {
+			if end, ok := ends[p.Node()]; ok && p.Offset() >= end {
+				delete(sh.copies, copyKey{int32(ks.index), int32(slot), TierGPU, sh.nodes.Key(p)})
 				gone = append(gone, name)
 			}
 		})
 		for _, name := range gone {
-			info.take(&d.stems, name)
+			info.gpu.Take(name)
 		}
 		info.blocks[TierGPU] -= len(gone)
-		d.partial.Put(slot, true)
+		sh.partial.Put(slot, true)
 	}
 	for id, end := range ends {
-		d.leave(slot, id, end)
+		sh.leave(slot, id, end)
 	}
 }
 
 // forgetBlock takes a block from all its holders in one table.
-func (d *domain) forgetBlock(sp *space, t *hashtable.Table, s *hashtable.Row, tier Tier, stranded bool) {
+func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row, tier Tier, detached bool) {
 	id := s.Value().Set()
-	d.sets.Each(id, func(slot int) {
-		info := &d.info[slot]
+	sh.sets.Each(id, func(slot int) {
+		info := &sh.info[slot]
 		if info.holder == nil {
 			return
 		}
 		info.blocks[tier]--
-		d.partial.Put(slot, true)
-		delete(d.copies, copyKey{int32(sp.index), int32(slot), tier, s.Key()})
-		if stranded {
-			d.forgetStranded(slot, spaceKey{sp.index, s.Key()})
+		sh.partial.Put(slot, true)
+		delete(sh.copies, copyKey{int32(ks.index), int32(slot), tier, s.Key()})
+		if detached {
+			sh.forgetDetached(slot, keyspaceKey{ks.index, s.Key()})
 		}
 	})
 	t.Set(s, 0)
-	d.sets.Release(id, 1)
-	d.x.evicted.Add(1)
-	if d.evicted++; d.evicted > d.blocks()/2+4096 { // the names of evicted blocks stay within half of the blocks
-		d.forgetEvicted()
+	sh.sets.Release(id, 1)
+	sh.x.evicted.Add(1)
+	if sh.evicted++; sh.evicted > sh.blocks()/2+4096 { // the names of evicted blocks stay within half of the blocks
+		sh.forgetEvicted()
 	}
 }
 
-// forgetStranded drops a holder's name for a stranded block.
-func (d *domain) forgetStranded(slot int, k spaceKey) {
-	info := &d.info[slot]
-	for hash, b := range info.stranded {
-		if b.space == k.space && b.key == k.key {
+// forgetDetached drops a holder's name for a detached block.
+func (sh *shard) forgetDetached(slot int, k keyspaceKey) {
+	info := &sh.info[slot]
+	for hash, b := range info.detached {
+		if b.keyspace == k.keyspace && b.key == k.key {
 			info.wait(hash, b, false)
 			return
 		}

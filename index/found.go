@@ -103,12 +103,12 @@ func (f *Found) AppendTo(dst []Match) []Match {
 
 // begin makes first and alive the holders of the first block that count, and
 // says whether there are any.
-func (f *Found) begin(d *domain, set holderset.ID) bool {
+func (f *Found) begin(sh *shard, set holderset.ID) bool {
 	any := uint64(0)
 	for i := range f.words {
-		w := d.sets.Word(set, i) & d.slots.Live.Load(i) &^ d.hidden.Load(i)
+		w := sh.sets.Word(set, i) & sh.slots.Live.Load(i) &^ sh.hidden.Load(i)
 		f.first[i], f.alive[i] = w, w
-		f.partial[i] = d.partial.Load(i)
+		f.partial[i] = sh.partial.Load(i)
 		any |= w
 	}
 	return any != 0

@@ -11,7 +11,7 @@ import (
 )
 
 // longForest has prompts of several hundred blocks that part at many places, so
-// that stems, marks and levels all matter.
+// that nodes, marks and levels all matter.
 func longForest(s Scope, seeds int) *forest {
 	t := &forest{kids: map[int][]int{}, scope: s, seeds: seeds}
 	add := func(p, n int) (last int) {
@@ -60,7 +60,7 @@ func play(t *testing.T, data []byte) {
 		scheme = "engine"
 	}
 	c := &clock{time.Unix(1_700_000_000, 0)}
-	o := Options{Now: c.now, ReplicaTTL: 1000 * time.Hour, markEvery: []int{4, 16, 64, 128}[mode>>6]}
+	o := Options{Now: c.now, ReplicaTTL: 1000 * time.Hour, checkpointEvery: []int{4, 16, 64, 128}[mode>>6]}
 	if capped {
 		o.MaxScopeBlocks = 150
 	}
@@ -111,7 +111,7 @@ type slowLookup struct {
 	nodes   []int
 	reader  *epoch.Reader
 	r       *scratch
-	sp      *space
+	ks      *keyspace
 	least   map[Holder]int32 // of the holder's matches since it began
 	most    map[Holder]int32
 }
@@ -125,12 +125,12 @@ func (l *slowLookup) leave() {
 func (l *slowLookup) begin(end int) {
 	l.leave()
 	l.r = nil
-	if l.sp = (*l.w.x.spaces.Load())[l.w.f.scope]; l.sp == nil {
+	if l.ks = (*l.w.x.keyspaces.Load())[l.w.f.scope]; l.ks == nil {
 		return
 	}
 	l.nodes, l.least, l.most = l.w.f.path(end), map[Holder]int32{}, map[Holder]int32{}
 	l.reader, l.r = l.w.x.enter()
-	l.sp.trace(l.r, l.w.f.keys(l.nodes))
+	l.r.path = l.ks.tree.Trace(l.r.path, l.w.f.keys(l.nodes))
 	for _, h := range l.holders {
 		n := l.w.m.match(h, l.nodes, l.w.clock.t).Reported
 		l.least[h], l.most[h] = n, n
@@ -145,9 +145,9 @@ func (l *slowLookup) end(step int) {
 		return
 	}
 	var f Found
-	f.reset(l.w.x, l.sp.d.slots.Words())
-	l.sp.credit(l.r, &f)
-	f.ids = l.sp.d.slots.Holders()
+	f.reset(l.w.x, l.ks.sh.slots.Words())
+	l.ks.depths(l.r.path, &f)
+	f.ids = l.ks.sh.slots.Holders()
 	got := map[HolderID]int32{}
 	for m := range f.All() {
 		got[m.ID] = m.Reported

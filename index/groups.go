@@ -66,13 +66,13 @@ type groupClass struct {
 	geometry *cachegroups.Geometry
 	assumed  cachegroups.Assumed
 	chain    Chain
-	run      bool // the blocks of its full attention are in the index's stems
+	run      bool // the blocks of its full attention are in the index's nodes
 	salt     uint64
 	specs    []uint64 // by spec, what its blocks' keys are mixed with
 	scope    groupScope
 }
 
-// groupScope is where the stems of a full-attention group are.
+// groupScope is where the nodes of a full-attention group are.
 type groupScope struct{ group, block int }
 
 // groupMember is one holder's groups of one model. What is not atomic belongs to

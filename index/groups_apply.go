@@ -253,7 +253,7 @@ func (m *groupMember) chunkOpen(g *cachegroups.Geometry) bool {
 
 // groupEvent applies an event to the groups. reported events, from the first on,
 // change nothing, because they only repeat what is held; otherwise dense says
-// whether the stems want the event. h.mu is held.
+// whether the nodes want the event. h.mu is held.
 func (h *holder) groupEvent(events []Event) (reported int, dense bool) {
 	ev := &events[0]
 	switch ev.Kind {
@@ -392,42 +392,42 @@ func (m *groupMember) repeats(events []Event) int {
 }
 
 // repeatsPlain is repeats for a cache of full attention alone, whose blocks are in
-// the stems: 1 when the event changes nothing.
+// the nodes: 1 when the event changes nothing.
 func (m *groupMember) repeatsPlain(ev *Event) int {
 	c := m.alone.Load()
 	if c == nil || !m.kinds || ev.HasParent || len(ev.Engine) == 0 || c.geometry.Rule != cachegroups.Rule032 || ev.Content == nil {
 		return 0
 	}
-	sp := (*m.holder.x.spaces.Load())[ev.Scope]
-	if sp == nil {
+	ks := (*m.holder.x.keyspaces.Load())[ev.Scope]
+	if ks == nil {
 		return 0
 	}
-	sp.d.mu.Lock()
-	defer sp.d.mu.Unlock()
-	seat, ok := sp.d.slots.Of(int32(m.holder.id))
-	if !ok || sp.dropped {
+	ks.sh.mu.Lock()
+	defer ks.sh.mu.Unlock()
+	slot, ok := ks.sh.slots.Of(int32(m.holder.id))
+	if !ok || ks.dropped {
 		return 0
 	}
-	p := stemProber{d: sp.d, seat: seat, names: ev.Engine}
+	p := nodeProber{sh: ks.sh, slot: slot, names: ev.Engine}
 	if c.geometry.Hit(len(ev.Engine)*ev.Scope.BlockSize+1, c.assumed, &p) == 0 {
 		return 0
 	}
 	return 1
 }
 
-// stemProber asks for the first blocks of a prompt by the engine's hashes.
-type stemProber struct {
-	d     *domain
-	seat  int
+// nodeProber asks for the first blocks of a prompt by the engine's hashes.
+type nodeProber struct {
+	sh    *shard
+	slot  int
 	names []uint64
 }
 
-func (p *stemProber) Held(int, int) bool { return false }
+func (p *nodeProber) Held(int, int) bool { return false }
 
-func (p *stemProber) Run(_, limit int) int {
+func (p *nodeProber) Run(_, limit int) int {
 	const enough = 2 // to hit one, though one be dropped
 	for k := range min(limit, len(p.names), enough) {
-		if p.d.info[p.seat].find(&p.d.stems, p.names[k]) == 0 {
+		if p.sh.info[p.slot].gpu.Find(p.names[k]) == 0 {
 			return k
 		}
 	}

@@ -73,7 +73,7 @@ func (g *groupModel) lookup(x *Index, r *scratch, f *Found, s *Scope, keys []pre
 			for w, agree := range q.prober.agree {
 				q.todo[w] &^= agree
 				for ; agree != 0; agree &= agree - 1 {
-					f.replace(x, r.space, members[w<<6+bits.TrailingZeros64(agree)], int32(hit), s.BlockSize)
+					f.replace(x, r.keyspace, members[w<<6+bits.TrailingZeros64(agree)], int32(hit), s.BlockSize)
 				}
 			}
 		}
@@ -152,18 +152,18 @@ func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*grou
 	clear(e.ends)
 	scope := *s
 	scope.Group, scope.BlockSize, scope.Scheme = at.group, at.block, SchemeTokens
-	sp := (*x.spaces.Load())[scope]
-	if sp == nil || len(keys) == 0 {
+	ks := (*x.keyspaces.Load())[scope]
+	if ks == nil || len(keys) == 0 {
 		return e.ends
 	}
 	f := &q.dense
-	f.reset(x, sp.d.slots.Words())
-	sp.search(r, f, keys)
+	f.reset(x, ks.sh.slots.Words())
+	ks.search(r, f, keys)
 	for i, m := range members {
 		if m == nil {
 			continue
 		}
-		if seat, ok := sp.d.slots.Of(int32(m.holder.id)); ok && seat>>6 < f.words && f.first[seat>>6]>>(seat&63)&1 != 0 {
+		if seat, ok := ks.sh.slots.Of(int32(m.holder.id)); ok && seat>>6 < f.words && f.first[seat>>6]>>(seat&63)&1 != 0 {
 			e.ends[i] = f.ends[seat]
 		}
 	}
@@ -171,7 +171,7 @@ func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*grou
 }
 
 // replace makes f say what a member hits, instead of what its full attention holds.
-func (f *Found) replace(x *Index, sp *space, m *groupMember, hit int32, block int) {
+func (f *Found) replace(x *Index, ks *keyspace, m *groupMember, hit int32, block int) {
 	id := m.holder.id
 	blocks := int32(0)
 	if block > 0 {
@@ -192,8 +192,8 @@ func (f *Found) replace(x *Index, sp *space, m *groupMember, hit int32, block in
 		f.list[i] = match
 		return
 	}
-	if sp != nil {
-		if seat, ok := sp.d.slots.Of(int32(id)); ok && seat>>6 < f.words {
+	if ks != nil {
+		if seat, ok := ks.sh.slots.Of(int32(id)); ok && seat>>6 < f.words {
 			f.first[seat>>6] &^= 1 << (seat & 63)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // holder is what the index keeps of one Holder while its replica is known.
-// Lock order: holder.mu, domain.mu, leases.mu.
+// Lock order: holder.mu, shard.mu, leases.mu.
 type holder struct {
 	x    *Index
 	self Holder
@@ -14,7 +14,7 @@ type holder struct {
 
 	mu          sync.Mutex
 	incarnation uint64 // 0: not begun, expired or removed
-	domains     []*domain
+	shards      []*shard
 	groups      map[modelKey]*groups
 	named       int // the full-attention group by configuration, -1 = not named
 	last        lastStored
@@ -29,9 +29,9 @@ type holder struct {
 // lastStored is what the last Stored event was of: mostly the next one is of the
 // same, and has nothing new to note. Hashing a scope costs more than comparing it.
 type lastStored struct {
-	scope Scope
-	kind  GroupKind
-	space *space
+	scope    Scope
+	kind     GroupKind
+	keyspace *keyspace
 }
 
 type modelKey struct{ tenant, model string }
@@ -185,14 +185,14 @@ func (x *Index) Remove(replica string) {
 // clear makes all the holder has invisible and leaves it to the sweeper. h.mu
 // is held.
 func (h *holder) clear() {
-	for _, d := range h.domains {
-		d.mu.Lock()
-		if slot, ok := d.slots.Of(int32(h.id)); ok {
-			d.slots.Kill(slot)
+	for _, sh := range h.shards {
+		sh.mu.Lock()
+		if slot, ok := sh.slots.Of(int32(h.id)); ok {
+			sh.slots.Kill(slot)
 		}
-		d.mu.Unlock()
+		sh.mu.Unlock()
 	}
-	h.domains = h.domains[:0]
+	h.shards = h.shards[:0]
 	h.leaseMu.Lock()
 	leased := h.leased
 	h.leased = nil
@@ -247,18 +247,18 @@ func (h *holder) sawGroup(s Scope, kind GroupKind) {
 
 // judge applies the verdicts to the slots the holder has. h.mu is held.
 func (h *holder) judge() {
-	for _, d := range h.domains {
-		d.mu.Lock()
-		if slot, ok := d.slots.Of(int32(h.id)); ok {
-			d.judge(h, slot)
+	for _, sh := range h.shards {
+		sh.mu.Lock()
+		if slot, ok := sh.slots.Of(int32(h.id)); ok {
+			sh.judge(h, slot)
 		}
-		d.mu.Unlock()
+		sh.mu.Unlock()
 	}
 }
 
-// verdict says whether the holder's blocks of a domain prove a cached prefix.
+// verdict says whether the holder's blocks of a shard prove a cached prefix.
 // Of several groups only the full-attention one does.
-func (h *holder) verdict(k domainKey) (hybrid, hidden bool) {
+func (h *holder) verdict(k shardKey) (hybrid, hidden bool) {
 	full := h.named
 	g := h.groups[modelKey{k.tenant, k.model}]
 	if full < 0 && g != nil {
@@ -276,17 +276,17 @@ func (h *holder) verdict(k domainKey) (hybrid, hidden bool) {
 func (h *holder) holdings(wanted func(tenant, model string) bool) (n [tiers]int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, d := range h.domains {
-		if wanted != nil && !wanted(d.key.tenant, d.key.model) {
+	for _, sh := range h.shards {
+		if wanted != nil && !wanted(sh.key.tenant, sh.key.model) {
 			continue
 		}
-		d.mu.Lock()
-		if slot, ok := d.slots.Of(int32(h.id)); ok {
-			for tier, blocks := range d.info[slot].blocks {
+		sh.mu.Lock()
+		if slot, ok := sh.slots.Of(int32(h.id)); ok {
+			for tier, blocks := range sh.info[slot].blocks {
 				n[tier] += blocks
 			}
 		}
-		d.mu.Unlock()
+		sh.mu.Unlock()
 	}
 	return n
 }

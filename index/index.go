@@ -19,12 +19,12 @@ type Index struct {
 	clock epoch.Clock
 	pool  offheap.Pool
 
-	spaces  atomic.Pointer[map[Scope]*space] // replaced as a whole
-	pages   atomic.Pointer[[]*idPage]
-	holders sync.Map // Holder → *holder
+	keyspaces atomic.Pointer[map[Scope]*keyspace] // replaced as a whole
+	pages     atomic.Pointer[[]*idPage]
+	holders   sync.Map // Holder → *holder
 
-	mu      sync.Mutex // holders, domains and spaces being made or removed
-	domains map[domainKey]*domain
+	mu      sync.Mutex // holders, shards and keyspaces being made or removed
+	shards  map[shardKey]*shard
 	nextID  HolderID
 	freeIDs []HolderID
 	named   map[string]int // full-attention groups by replica
@@ -45,39 +45,39 @@ type Index struct {
 // cannot be met.
 func New(o Options) (*Index, error) {
 	o, _ = o.Effective()
-	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), domains: map[domainKey]*domain{}, named: map[string]int{}, wakeup: make(chan struct{}, 1)}
+	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), shards: map[shardKey]*shard{}, named: map[string]int{}, wakeup: make(chan struct{}, 1)}
 	x.clock.Init()
 	x.pool.Init(&x.clock)
-	x.spaces.Store(&map[Scope]*space{})
+	x.keyspaces.Store(&map[Scope]*keyspace{})
 	x.pages.Store(&[]*idPage{})
 	return x, nil
 }
 
-// space returns a scope's tables, made when absent; nil when there are too
+// keyspace returns a scope's tables, made when absent; nil when there are too
 // many scopes or the index is closed.
-func (x *Index) space(s Scope) *space {
-	if sp := (*x.spaces.Load())[s]; sp != nil {
-		return sp
+func (x *Index) keyspace(s Scope) *keyspace {
+	if ks := (*x.keyspaces.Load())[s]; ks != nil {
+		return ks
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	old := *x.spaces.Load()
-	if sp := old[s]; sp != nil || x.closed.Load() || len(old) >= x.o.MaxScopes {
-		return sp
+	old := *x.keyspaces.Load()
+	if ks := old[s]; ks != nil || x.closed.Load() || len(old) >= x.o.MaxScopes {
+		return ks
 	}
-	k := domainKey{s.Tenant, s.Model, s.Group}
-	d := x.domains[k]
-	if d == nil {
-		d = newDomain(x, k)
-		x.domains[k] = d
+	k := shardKey{s.Tenant, s.Model, s.Group}
+	sh := x.shards[k]
+	if sh == nil {
+		sh = newShard(x, k)
+		x.shards[k] = sh
 	}
-	d.mu.Lock()
-	sp := newSpace(d, s)
-	d.mu.Unlock()
+	sh.mu.Lock()
+	ks := newKeyspace(sh, s)
+	sh.mu.Unlock()
 	next := maps.Clone(old)
-	next[s] = sp
-	x.spaces.Store(&next)
-	return sp
+	next[s] = ks
+	x.keyspaces.Store(&next)
+	return ks
 }
 
 // Close forgets everything. Lookups match nothing afterwards, Apply fails with
@@ -88,40 +88,39 @@ func (x *Index) Close() error {
 		return nil
 	}
 	x.mu.Lock()
-	x.spaces.Store(&map[Scope]*space{})
-	domains := x.domains
-	x.domains = map[domainKey]*domain{}
+	x.keyspaces.Store(&map[Scope]*keyspace{})
+	shards := x.shards
+	x.shards = map[shardKey]*shard{}
 	x.mu.Unlock()
-	for _, d := range domains {
-		d.mu.Lock() // after writers that were at work; later ones see closed
-		for _, sp := range d.spaces {
-			if sp != nil {
-				sp.discard()
+	for _, sh := range shards {
+		sh.mu.Lock() // after writers that were at work; later ones see closed
+		for _, ks := range sh.keyspaces {
+			if ks != nil {
+				ks.discard()
 			}
 		}
-		d.spaces = nil
-		for i := range d.info {
-			d.info[i].discard()
+		sh.keyspaces = nil
+		for i := range sh.info {
+			sh.info[i].discard()
 		}
-		d.mu.Unlock()
+		sh.mu.Unlock()
 	}
 	x.pool.Close()
 	return nil
 }
 
-func (sp *space) discard() {
-	sp.heads.Discard()
-	sp.marks.Discard()
-	if t := sp.stranded.Load(); t != nil {
+func (ks *keyspace) discard() {
+	ks.tree.Discard()
+	if t := ks.detached.Load(); t != nil {
 		t.Discard()
 	}
-	for i := range sp.lower {
-		if t := sp.lower[i].Load(); t != nil {
+	for i := range ks.lower {
+		if t := ks.lower[i].Load(); t != nil {
 			t.Discard()
 		}
 	}
-	for i := range sp.leases {
-		if l := sp.leases[i].Load(); l != nil {
+	for i := range ks.leases {
+		if l := ks.leases[i].Load(); l != nil {
 			l.close()
 		}
 	}

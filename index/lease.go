@@ -116,20 +116,20 @@ func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Ke
 		return
 	}
 	claim := until > 0
-	sp := (*x.spaces.Load())[s]
-	if sp == nil && claim {
-		sp = x.space(s)
+	ks := (*x.keyspaces.Load())[s]
+	if ks == nil && claim {
+		ks = x.keyspace(s)
 	}
-	if sp == nil {
+	if ks == nil {
 		return
 	}
-	l := sp.leases[kind].Load()
+	l := ks.leases[kind].Load()
 	if l == nil {
 		if !claim {
 			return
 		}
-		sp.leases[kind].CompareAndSwap(nil, newLeases(x))
-		l = sp.leases[kind].Load()
+		ks.leases[kind].CompareAndSwap(nil, newLeases(x))
+		l = ks.leases[kind].Load()
 	}
 	op := leaseOps.Get().(*leaseOp)
 	op.id, op.until, op.keys = id, until, slices.Grow(op.keys[:0], len(keys))
@@ -140,8 +140,8 @@ func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Ke
 }
 
 // cancel drops speculation about keys that the holder has reported on.
-func (sp *space) cancel(id HolderID, keys []uint64) {
-	l := sp.leases[leaseSpeculative].Load()
+func (ks *keyspace) cancel(id HolderID, keys []uint64) {
+	l := ks.leases[leaseSpeculative].Load()
 	if l == nil || l.held.Load() == 0 {
 		return
 	}
@@ -149,7 +149,7 @@ func (sp *space) cancel(id HolderID, keys []uint64) {
 	if !ok {
 		return
 	}
-	r := sp.d.x.clock.Enter()
+	r := ks.sh.x.clock.Enter()
 	var op *leaseOp
 	for _, key := range keys {
 		if id := l.table.Get(key).Set(); id != 0 && l.sets.Has(id, slot) {
@@ -167,9 +167,9 @@ func (sp *space) cancel(id HolderID, keys []uint64) {
 	}
 }
 
-func (sp *space) cancelOne(id HolderID, key uint64) {
-	if sp.leases[leaseSpeculative].Load() != nil {
-		sp.cancel(id, []uint64{key})
+func (ks *keyspace) cancelOne(id HolderID, key uint64) {
+	if ks.leases[leaseSpeculative].Load() != nil {
+		ks.cancel(id, []uint64{key})
 	}
 }
 
@@ -324,11 +324,11 @@ func (x *Index) coarse(at int64) uint64 {
 	return uint64(min(max(0, at-x.start+1<<24-1)>>24, 1<<32-1))
 }
 
-// endLeases closes the space's leases when they have no entries and nobody is
+// endLeases closes the keyspace's leases when they have no entries and nobody is
 // about to add one. Later operations on them do nothing.
-func (sp *space) endLeases() bool {
-	for i := range sp.leases {
-		if l := sp.leases[i].Load(); l != nil && (l.held.Load() > 0 || l.ops.Load() != nil) {
+func (ks *keyspace) endLeases() bool {
+	for i := range ks.leases {
+		if l := ks.leases[i].Load(); l != nil && (l.held.Load() > 0 || l.ops.Load() != nil) {
 			return false
 		}
 	}

@@ -15,7 +15,7 @@ func TestSpeculationAllocatesNothing(t *testing.T) {
 	for range 2000 {
 		c.request()
 	}
-	l := (*c.x.spaces.Load())[c.scope].leases[leaseSpeculative].Load()
+	l := (*c.x.keyspaces.Load())[c.scope].leases[leaseSpeculative].Load()
 	builds := l.table.Builds()
 	if n := testing.AllocsPerRun(1000, c.request); n != 0 {
 		t.Errorf("a claim of 400 blocks and its withdrawal allocate %v times", n)
@@ -34,7 +34,7 @@ func TestReportsEndClaims(t *testing.T) {
 	x := newFixture(t, Options{})
 	inc, id := x.Begin(a), x.ID(a)
 	claims := func() int {
-		return len((*x.spaces.Load())[x.f.scope].leases[leaseSpeculative].Load().claims)
+		return len((*x.keyspaces.Load())[x.f.scope].leases[leaseSpeculative].Load().claims)
 	}
 	later := x.clock.t.Add(time.Minute)
 	x.Speculate(x.f.scope, id, x.f.key, later)

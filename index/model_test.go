@@ -17,7 +17,7 @@ import (
 type model struct {
 	copies map[Holder]map[place]int
 	leases [leaseKinds]map[Holder]map[int]time.Time
-	parked []modelRun
+	orphan []modelRun
 	linked bool // blocks are linked by the index; else stored by key
 }
 
@@ -46,16 +46,16 @@ func (m *model) knows(h Holder, node int) bool {
 func (m *model) store(t *forest, h Holder, tier Tier, nodes []int, full bool) {
 	parent := t.parent[nodes[0]]
 	if m.linked && parent >= 0 && !m.knows(h, parent) {
-		m.parked = append(m.parked, modelRun{h, tier, nodes, map[int]bool{}})
+		m.orphan = append(m.orphan, modelRun{h, tier, nodes, map[int]bool{}})
 		return
 	}
 	m.hold(h, tier, nodes, full)
 	var joined []modelRun
 	for again := true; again; {
 		again = false
-		for i, r := range m.parked {
+		for i, r := range m.orphan {
 			if m.knows(r.h, t.parent[r.nodes[0]]) {
-				m.parked = slices.Delete(m.parked, i, i+1)
+				m.orphan = slices.Delete(m.orphan, i, i+1)
 				m.hold(r.h, r.tier, r.nodes, full)
 				joined, again = append(joined, r), true
 				break
@@ -64,7 +64,7 @@ func (m *model) store(t *forest, h Holder, tier Tier, nodes []int, full bool) {
 	}
 	for _, r := range joined {
 		for n := range r.gone {
-			if p := (place{r.tier, n}); m.copies[r.h][p] > 0 { // two parked runs may have had the one copy
+			if p := (place{r.tier, n}); m.copies[r.h][p] > 0 { // two orphan runs may have had the one copy
 				m.copies[r.h][p]--
 			}
 		}
@@ -90,10 +90,10 @@ func (m *model) remove(t *forest, h Holder, tier Tier, n int) {
 		}
 		return
 	}
-	for i := len(m.parked) - 1; i >= 0; i-- {
-		if r := m.parked[i]; r.h == h && r.tier == tier && slices.Contains(r.nodes, n) && !r.gone[n] {
+	for i := len(m.orphan) - 1; i >= 0; i-- {
+		if r := m.orphan[i]; r.h == h && r.tier == tier && slices.Contains(r.nodes, n) && !r.gone[n] {
 			if r.gone[n] = true; len(r.gone) == len(r.nodes) {
-				m.parked = slices.Delete(m.parked, i, i+1)
+				m.orphan = slices.Delete(m.orphan, i, i+1)
 			}
 			return
 		}
@@ -105,7 +105,7 @@ func (m *model) clear(h Holder) {
 	for kind := range m.leases {
 		m.leases[kind][h] = map[int]time.Time{}
 	}
-	m.parked = slices.DeleteFunc(m.parked, func(r modelRun) bool { return r.h == h })
+	m.orphan = slices.DeleteFunc(m.orphan, func(r modelRun) bool { return r.h == h })
 }
 
 func (m *model) match(h Holder, nodes []int, now time.Time) (out Match) {
@@ -225,7 +225,7 @@ func newWorld(t *testing.T, seed uint64, seeds int, scheme string) *world {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	c := &clock{time.Unix(1_700_000_000, 0)}
-	x, err := New(Options{Now: c.now, LearnedTTL: 3 * time.Second, markEvery: 3})
+	x, err := New(Options{Now: c.now, LearnedTTL: 3 * time.Second, checkpointEvery: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,8 +376,8 @@ func (w *world) check(step int) {
 		return
 	}
 	w.x.Sweep()
-	if got := w.x.Stats(); got.Engines != names || len(w.m.parked) == 0 && got.Orphans != 0 {
-		w.t.Fatalf("step %d: %d engine hashes and %d orphans, want %d and %d runs", step, got.Engines, got.Orphans, names, len(w.m.parked))
+	if got := w.x.Stats(); got.Engines != names || len(w.m.orphan) == 0 && got.Orphans != 0 {
+		w.t.Fatalf("step %d: %d engine hashes and %d orphans, want %d and %d runs", step, got.Engines, got.Orphans, names, len(w.m.orphan))
 	}
 }
 
@@ -443,7 +443,7 @@ func TestModelTiers(t *testing.T) {
 	}
 }
 
-// TestModelLeases: beside what is reported, everything that ends by itself. At
+// TestModelLeases: overlay what is reported, everything that ends by itself. At
 // the end the clock runs out, and nothing may be left.
 func TestModelLeases(t *testing.T) {
 	for seed := range uint64(10) {
@@ -455,9 +455,9 @@ func TestModelLeases(t *testing.T) {
 		if st := w.x.Stats(); st.Leases != 0 {
 			t.Errorf("seed %d: %d leases left", seed, st.Leases)
 		}
-		for _, sp := range *w.x.spaces.Load() {
-			for kind := range sp.leases {
-				if l := sp.leases[kind].Load(); l != nil && (l.table.Len() != 0 || l.owners.Len() != 0 || len(l.claims) != 0 || l.sets.Len() != 0) {
+		for _, ks := range *w.x.keyspaces.Load() {
+			for kind := range ks.leases {
+				if l := ks.leases[kind].Load(); l != nil && (l.table.Len() != 0 || l.owners.Len() != 0 || len(l.claims) != 0 || l.sets.Len() != 0) {
 					t.Errorf("seed %d, kind %d: %d keys, %d owners, %d claims and %d sets left", seed, kind, l.table.Len(), l.owners.Len(), len(l.claims), l.sets.Len())
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"warmroute/index/internal/holderset"
+	"warmroute/index/internal/radix"
 )
 
 // Defaults of Options.
@@ -38,7 +39,7 @@ type Options struct {
 	ReplicaTTL time.Duration // a reporter silent for longer is forgotten
 	LearnedTTL time.Duration // how long Learn lasts
 
-	markEvery int // see defaultMarkEvery
+	checkpointEvery int // see radix.DefaultCheckpointEvery
 }
 
 // Effective returns o with the defaults filled in, and one sentence for each
@@ -48,8 +49,8 @@ func (o Options) Effective() (Options, []string) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.markEvery == 0 {
-		o.markEvery = defaultMarkEvery
+	if o.checkpointEvery == 0 {
+		o.checkpointEvery = radix.DefaultCheckpointEvery
 	}
 	number := func(name string, v *int, def int) {
 		if *v < 0 {
@@ -68,9 +69,9 @@ func (o Options) Effective() (Options, []string) {
 		}
 	}
 	number("max_scopes", &o.MaxScopes, DefaultMaxScopes)
-	if o.MaxScopes > maxSpaces {
-		warnings = append(warnings, fmt.Sprintf("index: max_scopes is %d, more than there can be; using %d", o.MaxScopes, maxSpaces))
-		o.MaxScopes = maxSpaces
+	if o.MaxScopes > radix.MaxTrees {
+		warnings = append(warnings, fmt.Sprintf("index: max_scopes is %d, more than there can be; using %d", o.MaxScopes, radix.MaxTrees))
+		o.MaxScopes = radix.MaxTrees
 	}
 	number("max_scope_blocks", &o.MaxScopeBlocks, DefaultMaxScopeBlocks)
 	number("max_blocks", &o.MaxBlocks, DefaultMaxBlocks)

@@ -7,12 +7,12 @@ import (
 )
 
 // orphans are blocks whose parent's key is not known yet: hashes and contents
-// only, by what the holder calls the parent, bounded, oldest out first. The domain's
+// only, by what the holder calls the parent, bounded, oldest out first. The shard's
 // writer owns them.
 type orphans struct {
-	waiting map[orphanBlock][]*parked // by the parent
-	at      map[orphanBlock][]*parked
-	queue   []*parked // oldest first; joined and dropped ones have no blocks
+	waiting map[orphanBlock][]*orphan // by the parent
+	at      map[orphanBlock][]*orphan
+	queue   []*orphan // oldest first; joined and dropped ones have no blocks
 	blocks  int
 }
 
@@ -21,43 +21,43 @@ type orphanBlock struct {
 	hash uint64
 }
 
-// parked is one event's blocks. Removed ones stay to link their successors.
-type parked struct {
-	run      run
+// orphan is one event's blocks. Removed ones stay to link their successors.
+type orphan struct {
+	segment  segment
 	parent   uint64
 	contents []prefixhash.Content
 	removed  map[uint64]bool
 }
 
 func (o *orphans) init() {
-	o.waiting = map[orphanBlock][]*parked{}
-	o.at = map[orphanBlock][]*parked{}
+	o.waiting = map[orphanBlock][]*orphan{}
+	o.at = map[orphanBlock][]*orphan{}
 }
 
-// park keeps a run until its parent is stored. d.mu is held.
-func (d *domain) park(r *run, parent uint64, contents []prefixhash.Content, res *Result) {
-	o := &d.orphans
+// addOrphan keeps a run until its parent is stored. sh.mu is held.
+func (sh *shard) addOrphan(r *segment, parent uint64, contents []prefixhash.Content, res *Result) {
+	o := &sh.orphans
 	n := len(contents)
-	if n > d.x.o.MaxOrphans {
+	if n > sh.x.o.MaxOrphans {
 		res.Dropped += n
-		d.partial.Put(r.slot, true)
+		sh.partial.Put(r.slot, true)
 		return
 	}
-	for o.blocks+n > d.x.o.MaxOrphans {
+	for o.blocks+n > sh.x.o.MaxOrphans {
 		oldest := o.queue[0]
 		o.queue = o.queue[1:]
 		if m := len(oldest.contents); m > 0 {
 			res.Dropped += m
-			d.partial.Put(oldest.run.slot, true)
+			sh.partial.Put(oldest.segment.slot, true)
 			o.forget(oldest)
 		}
 	}
-	p := &parked{run: *r, parent: parent, contents: append([]prefixhash.Content(nil), contents...)}
-	p.run.engines = append([]uint64(nil), r.engines...)
-	p.run.keys = nil
+	p := &orphan{segment: *r, parent: parent, contents: append([]prefixhash.Content(nil), contents...)}
+	p.segment.engines = append([]uint64(nil), r.engines...)
+	p.segment.keys = nil
 	k := orphanBlock{r.slot, parent}
 	o.waiting[k] = append(o.waiting[k], p)
-	for _, hash := range p.run.engines {
+	for _, hash := range p.segment.engines {
 		k := orphanBlock{r.slot, hash}
 		o.at[k] = append(o.at[k], p)
 	}
@@ -66,16 +66,16 @@ func (d *domain) park(r *run, parent uint64, contents []prefixhash.Content, res 
 	res.Orphaned += n
 }
 
-// forget takes a parked run out of all lists but the queue.
-func (o *orphans) forget(p *parked) {
-	without(o.waiting, orphanBlock{p.run.slot, p.parent}, p)
+// forget takes a orphan run out of all lists but the queue.
+func (o *orphans) forget(p *orphan) {
+	without(o.waiting, orphanBlock{p.segment.slot, p.parent}, p)
 	o.release(p)
 }
 
 // release ends the accounting of a run; the queue skips it later.
-func (o *orphans) release(p *parked) {
-	for _, hash := range p.run.engines {
-		without(o.at, orphanBlock{p.run.slot, hash}, p)
+func (o *orphans) release(p *orphan) {
+	for _, hash := range p.segment.engines {
+		without(o.at, orphanBlock{p.segment.slot, hash}, p)
 	}
 	o.blocks -= len(p.contents)
 	p.contents = nil
@@ -85,7 +85,7 @@ func (o *orphans) release(p *parked) {
 }
 
 // without takes p out of one of a map's lists.
-func without[K comparable](m map[K][]*parked, k K, p *parked) {
+func without[K comparable](m map[K][]*orphan, k K, p *orphan) {
 	list := m[k]
 	if i := slices.Index(list, p); i >= 0 {
 		list = slices.Delete(list, i, i+1)
@@ -98,7 +98,7 @@ func without[K comparable](m map[K][]*parked, k K, p *parked) {
 }
 
 // wake moves the runs of a slot that waited for hash to list.
-func (o *orphans) wake(slot int, hash uint64, list *[]*parked) {
+func (o *orphans) wake(slot int, hash uint64, list *[]*orphan) {
 	k := orphanBlock{slot, hash}
 	if waiting := o.waiting[k]; waiting != nil {
 		*list = append(*list, waiting...)
@@ -106,19 +106,19 @@ func (o *orphans) wake(slot int, hash uint64, list *[]*parked) {
 	}
 }
 
-// remove notes that a parked block was evicted.
+// remove notes that a orphan block was evicted.
 func (o *orphans) remove(slot int, tier Tier, hash uint64) bool {
 	list := o.at[orphanBlock{slot, hash}]
 	for i := len(list) - 1; i >= 0; i-- {
 		p := list[i]
-		if p.run.tier != tier || p.removed[hash] {
+		if p.segment.tier != tier || p.removed[hash] {
 			continue
 		}
 		if p.removed == nil {
 			p.removed = map[uint64]bool{}
 		}
 		p.removed[hash] = true
-		if len(p.removed) == len(p.run.engines) {
+		if len(p.removed) == len(p.segment.engines) {
 			o.forget(p)
 		}
 		return true
@@ -127,45 +127,45 @@ func (o *orphans) remove(slot int, tier Tier, hash uint64) bool {
 }
 
 // join stores the woken runs, and those that waited for them in turn.
-func (d *domain) join(res *Result) {
-	var evicted []*parked
-	for len(d.joined) > 0 {
-		p := d.joined[len(d.joined)-1]
-		d.joined = d.joined[:len(d.joined)-1]
+func (sh *shard) join(res *Result) {
+	var evicted []*orphan
+	for len(sh.joined) > 0 {
+		p := sh.joined[len(sh.joined)-1]
+		sh.joined = sh.joined[:len(sh.joined)-1]
 		contents := p.contents
-		d.orphans.release(p)
-		if !d.slots.Live.Has(p.run.slot) {
+		sh.orphans.release(p)
+		if !sh.slots.Live.Has(p.segment.slot) {
 			continue
 		}
-		at, known := d.spotOf(p.run.sp, p.run.slot, p.parent)
+		at, known := sh.resolve(p.segment.ks, p.segment.slot, p.parent)
 		if !known {
 			res.Dropped += len(contents)
 			continue
 		}
-		r := p.run
+		r := p.segment
 		r.parent = at
-		d.keys = linkAll(d.keys[:0], at.key, contents)
-		r.keys = d.keys
-		d.store(&r, res)
-		r.cancel(d.info[r.slot].holder.id)
+		sh.keys = linkAll(sh.keys[:0], at.key, contents)
+		r.keys = sh.keys
+		sh.store(&r, res)
+		r.cancel(sh.info[r.slot].holder.id)
 		if len(p.removed) > 0 {
 			evicted = append(evicted, p)
 		}
 	}
 	for _, p := range evicted { // only now: others were linked through them
-		d.dropRemoved(p, res)
+		sh.dropRemoved(p, res)
 	}
 }
 
 // dropRemoved takes out the blocks that were evicted while they waited.
-func (d *domain) dropRemoved(p *parked, res *Result) {
+func (sh *shard) dropRemoved(p *orphan, res *Result) {
 	var hashes []uint64
-	for _, hash := range p.run.engines {
+	for _, hash := range p.segment.engines {
 		if p.removed[hash] {
 			hashes = append(hashes, hash)
 		}
 	}
 	var again Result
-	d.remove(p.run.slot, p.run.tier, hashes, &again)
+	sh.remove(p.segment.slot, p.segment.tier, hashes, &again)
 	res.Stored -= again.Removed
 }

@@ -16,12 +16,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Lookups run beside everything that writes. What they see must be possible:
+// Lookups run overlay everything that writes. What they see must be possible:
 // the holders are in a fixed order, each stores a chain from its start and
 // removes it from its end, so a match is never longer than what a holder ever
 // stored, and the one holder that never changes always matches in full.
 func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
-	x, err := New(Options{SweepEvery: 5 * time.Millisecond, markEvery: 5})
+	x, err := New(Options{SweepEvery: 5 * time.Millisecond, checkpointEvery: 5})
 	if err != nil {
 		t.Fatal(err)
 	}

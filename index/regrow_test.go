@@ -84,11 +84,11 @@ func (w *regrower) removed(b *branch, from, to int) Event {
 	return ev
 }
 
-// Stems lose their ends and grow again with other blocks, in the same memory if
+// Nodes lose their ends and grow again with other blocks, in the same memory if
 // they can. Each holder only ever has blocks of its own branches behind the
 // prefix, so no lookup may ever credit it with more of another's. And what it
 // never gives up, every lookup must find.
-func TestRegrownStemsCreditNobodyElse(t *testing.T) {
+func TestRegrownNodesCreditNobodyElse(t *testing.T) {
 	const (
 		holders, each = 3, 4 // branches of each holder
 		prefix        = 70   // beyond the first mark
@@ -99,7 +99,7 @@ func TestRegrownStemsCreditNobodyElse(t *testing.T) {
 	if raceEnabled || testing.Short() {
 		rounds = 800
 	}
-	x, err := New(Options{markEvery: 64})
+	x, err := New(Options{checkpointEvery: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,10 +177,10 @@ func TestRegrownStemsCreditNobodyElse(t *testing.T) {
 	}
 }
 
-// One stem, whose end goes and grows again all the time, once of one holder's
+// One node, whose end goes and grows again all the time, once of one holder's
 // branch and once of another's: what a reader sees of it is of one time. This is
-// as tight as it gets, so that a reader often has the stem change under it.
-func TestReadersSeeAStemOfOneTime(t *testing.T) {
+// as tight as it gets, so that a reader often has the node change under it.
+func TestReadersSeeANodeOfOneTime(t *testing.T) {
 	const prefix, length = 20, 24
 	rounds := 200_000
 	if raceEnabled || testing.Short() {
@@ -192,9 +192,8 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 	}
 	all := branches(2, prefix, length)
 	writers := newRegrowers(t, x, 2, &all[0], prefix)
-	sp := (*x.spaces.Load())[writers[0].s]
-	id := sp.d.stems.find(&sp.heads, uint64(all[0].keys[0])).stem()
-	st := sp.d.stems.at(id)
+	ks := (*x.keyspaces.Load())[writers[0].s]
+	id := ks.tree.Head(uint64(all[0].keys[0])).Node()
 	var done atomic.Bool
 	var readers sync.WaitGroup
 	var deep [2]atomic.Int64
@@ -203,23 +202,27 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 		i := r % 2
 		readers.Go(func() {
 			for n := int64(0); !done.Load(); {
-				r := x.clock.Enter()
+				reader, r := x.enter()
 				for range 16 {
-					one := st.read(0, defaultMarkEvery, all[i].keys)
-					if one.n <= prefix {
+					r.path = ks.tree.Trace(r.path, all[i].keys)
+					if len(r.path) != 1 || r.path[0].Len <= prefix {
 						continue
 					}
-					set, k := one.set, 0
-					for ; one.levels != nil && levelAt(one.levels, k).end < int(one.n); k++ {
-						set = levelAt(one.levels, k+1).set
+					set := r.path[0].Set
+					for k := 0; ; k++ {
+						_, next, ok := r.path[0].Change(k)
+						if !ok {
+							break
+						}
+						set = next
 					}
-					if n++; set != holderset.ID(i+1) {
-						t.Errorf("set %d has %d blocks of branch %d, want set %d", set, one.n, i, i+1)
-						r.Leave()
+					if n++; set != holderset.Single(i) {
+						t.Errorf("set %d has %d blocks of branch %d, want set %d", set, r.path[0].Len, i, i+1)
+						reader.Leave()
 						return
 					}
 				}
-				r.Leave()
+				reader.Leave()
 				deep[i].Store(n)
 			}
 		})
@@ -233,8 +236,8 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 	}
 	done.Store(true)
 	readers.Wait()
-	if got := sp.d.stems.find(&sp.heads, uint64(all[0].keys[0])).stem(); got != id || st.blocks() != prefix {
-		t.Errorf("the stem is %d now, of %d blocks, want %d of %d", got, st.blocks(), id, prefix)
+	if got := ks.tree.Head(uint64(all[0].keys[0])).Node(); got != id || ks.tree.Blocks() != prefix {
+		t.Errorf("the node is %d now, of %d blocks, want %d of %d", got, ks.tree.Blocks(), id, prefix)
 	}
 	if err := x.check(); err != nil {
 		t.Error(err)
@@ -244,10 +247,10 @@ func TestReadersSeeAStemOfOneTime(t *testing.T) {
 	}
 }
 
-// A lookup reads levels after keys. Whatever becomes of the stem in between, no
+// A lookup reads runs after keys. Whatever becomes of the node in between, no
 // holder is credited with blocks that it has never had: here r1 has what r0 had
 // first up to block 26, and what grew there instead from block 28 on.
-func TestLevelsThatWereReadStayTrue(t *testing.T) {
+func TestRunsThatWereReadStayTrue(t *testing.T) {
 	const prefix, length = 20, 32
 	x, err := New(Options{})
 	if err != nil {
@@ -271,20 +274,24 @@ func TestLevelsThatWereReadStayTrue(t *testing.T) {
 		}
 	}
 	apply(writers[0], writers[0].stored(&all[0], prefix, length))
-	sp := (*x.spaces.Load())[s]
-	st := sp.d.stems.at(sp.d.stems.find(&sp.heads, uint64(all[0].keys[0])).stem())
+	ks := (*x.keyspaces.Load())[s]
 	r := x.clock.Enter()
 	defer r.Leave()
-	seen := st.read(0, defaultMarkEvery, all[0].keys) // a lookup that is slow
-	if seen.n != length || seen.levels == nil {
-		t.Fatalf("%d blocks, levels %v, want all of them in levels", seen.n, seen.levels)
+	path := ks.tree.Trace(nil, all[0].keys) // a lookup that is slow
+	if _, _, several := path[0].Change(0); len(path) != 1 || path[0].Len != length || !several {
+		t.Fatalf("%+v, want all blocks in several runs", path)
 	}
 	apply(writers[0], writers[0].removed(&all[0], 28, length))
 	apply(writers[0], writers[0].stored(&all[1], 28, length))
 	apply(writers[1], writers[1].stored(&all[1], prefix, length-1))
 	credited := int32(0)
-	for k := 0; sp.d.sets.Has(levelAt(seen.levels, k).set, 1); k++ {
-		credited = min(seen.n, int32(levelAt(seen.levels, k).end))
+	for k, set := 0, path[0].Set; ks.sh.sets.Has(set, 1); k++ {
+		credited = path[0].Len
+		depth, next, ok := path[0].Change(k)
+		if !ok {
+			break
+		}
+		credited, set = depth, next
 	}
 	if credited > 28 {
 		t.Errorf("r1 is credited with %d blocks of a branch of which it has never had more than 28", credited)

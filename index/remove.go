@@ -1,6 +1,10 @@
 package index
 
-import "slices"
+import (
+	"slices"
+
+	"warmroute/index/internal/radix"
+)
 
 // removed applies a Removed event. h.mu is held.
 func (x *Index) removed(h *holder, ev *Event, res *Result) {
@@ -9,57 +13,59 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 		return
 	}
 	rest := len(ev.Engine)
-	for _, d := range h.domains {
-		if d.key.group != ev.Scope.Group || rest == 0 {
+	for _, sh := range h.shards {
+		if sh.key.group != ev.Scope.Group || rest == 0 {
 			continue
 		}
-		d.mu.Lock()
-		slot, ok := d.slots.Of(int32(h.id))
+		sh.mu.Lock()
+		slot, ok := sh.slots.Of(int32(h.id))
 		if ok {
-			before := d.blocks()
-			rest -= d.remove(slot, ev.Tier, ev.Engine, res)
-			x.blocks.Add(int64(d.blocks() - before))
+			before := sh.blocks()
+			rest -= sh.remove(slot, ev.Tier, ev.Engine, res)
+			x.blocks.Add(int64(sh.blocks() - before))
 		}
-		d.mu.Unlock()
+		sh.mu.Unlock()
 	}
 	res.Unknown += rest
 }
 
-// remove takes blocks from a holder and returns how many it knew. d.mu is held.
-func (d *domain) remove(slot int, tier Tier, hashes []uint64, res *Result) (known int) {
-	w := removing{d: d, slot: slot, tier: tier, res: res, info: &d.info[slot]}
+// remove takes blocks from a holder and returns how many it knew. sh.mu is held.
+func (sh *shard) remove(slot int, tier Tier, hashes []uint64, res *Result) (known int) {
+	w := removing{sh: sh, slot: slot, tier: tier, res: res, info: &sh.info[slot]}
 	if w.rising(hashes) {
-		d.keys = append(d.keys[:0], hashes...)
-		slices.Reverse(d.keys)
-		hashes = d.keys
+		sh.keys = append(sh.keys[:0], hashes...)
+		slices.Reverse(sh.keys)
+		hashes = sh.keys
 	}
-	for i, hash := range hashes {
-		if i%ahead == 0 && len(hashes) > 1 {
-			d.sink = w.touch(hashes[i:min(i+ahead, len(hashes))])
+	for len(hashes) > 0 {
+		if n := w.end(hashes); n > 0 {
+			known, hashes = known+n, hashes[n:]
+			continue
 		}
-		if w.one(hash) || d.orphans.blocks > 0 && d.orphans.remove(slot, tier, hash) {
+		if w.one(hashes[0]) || sh.orphans.blocks > 0 && sh.orphans.remove(slot, tier, hashes[0]) {
 			known++
 		}
+		hashes = hashes[1:]
 	}
 	w.flush()
-	d.x.clock.Retire() // what is emptied now may be reused after the lookups of now
+	sh.x.clock.Retire() // what is emptied now may be reused after the lookups of now
 	return known
 }
 
 // removing is the state while blocks of one holder are removed.
 type removing struct {
-	d    *domain
+	sh   *shard
 	slot int
 	tier Tier
 	res  *Result
 	info *slotInfo
 
-	// What is removed from the end of the holder's blocks of a stem, and not yet
+	// What is removed from the end of the holder's blocks of a node, and not yet
 	// taken out of it.
-	stem     uint32
-	st       *stem
+	node     uint32
+	ks       *keyspace
 	from, to int
-	watched  bool // there are copies in the domain, or speculation in the stem's space
+	watched  bool // there are copies in the shard, or speculation in the node's keyspace
 }
 
 // rising says whether the blocks are named from the first of a stretch to the last:
@@ -68,131 +74,119 @@ func (w *removing) rising(hashes []uint64) bool {
 	if w.tier != TierGPU || len(hashes) < 2 {
 		return false
 	}
-	_, first := w.info.own(&w.d.stems, hashes[0])
-	_, second := w.info.own(&w.d.stems, hashes[1])
+	first, second := w.info.gpu.Find(hashes[0]), w.info.gpu.Find(hashes[1])
 	return first != 0 && second == first+1
 }
 
-func (w *removing) touch(hashes []uint64) (sink uint64) {
-	for _, hash := range hashes {
-		sink += w.info.lane.Touch(hash)
+// end removes blocks from the end of what the holder has of the node at hand, and
+// returns how many it could.
+func (w *removing) end(hashes []uint64) (n int) {
+	if w.from > 0 && !w.watched {
+		n = w.info.gpu.ForgetEnd(radix.At(w.node, w.from-1), hashes)
+		w.from -= n
+		w.count(n)
 	}
-	return sink
+	return n
 }
 
+// one removes any block and says whether the holder had it.
 func (w *removing) one(hash uint64) bool {
 	if w.tier != TierGPU {
-		return w.beside(hash)
+		return w.lower(hash)
 	}
-	at, p := w.info.own(&w.d.stems, hash)
-	odd := p == 0
-	if odd {
-		if p = pos(w.info.odd.Get(hash)); p == 0 {
-			return w.stranded(hash)
-		}
+	at, p := w.info.gpu.Locate(hash)
+	if p == 0 {
+		return w.detached(hash)
 	}
-	id, off := p.stem(), p.off()
-	if id != w.stem {
-		w.turn(id)
+	if p.Node() != w.node {
+		w.turn(p)
 	}
 	if w.watched {
-		sp, key := w.d.spaces[w.st.space], w.st.key(off)
-		sp.cancelOne(w.info.holder.id, key)
-		if w.copyLeft(sp, key) {
+		key := w.sh.nodes.Key(p)
+		w.ks.cancelOne(w.info.holder.id, key)
+		if w.copyLeft(w.ks, key) {
 			return true
 		}
 	}
-	if odd {
-		w.info.odd.Delete(hash)
-	} else {
-		w.info.lane.Delete(hash, at)
-	}
-	w.count()
-	if off != w.from-1 || off <= int(w.st.deep) && w.info.kids.Get(uint64(p)) > 0 {
-		w.hole(id, off)
+	w.info.gpu.Forget(hash, at)
+	w.count(1)
+	if p.Offset() != w.from-1 || w.info.gpu.Branches(p) {
+		w.hole(p)
 		return true
 	}
-	w.from = off
+	w.from--
 	return true
 }
 
-func (w *removing) count() {
-	w.info.blocks[w.tier]--
-	w.res.Removed++
+func (w *removing) count(n int) {
+	w.info.blocks[w.tier] -= n
+	w.res.Removed += n
 }
 
-// turn goes on with another stem.
-func (w *removing) turn(id uint32) {
+// turn goes on with another node.
+func (w *removing) turn(p radix.Place) {
 	w.flush()
-	w.stem, w.st = id, w.d.stems.at(id)
-	w.to = w.d.cutoff(w.st, w.slot)
+	w.node, w.ks = p.Node(), w.sh.keyspaces[w.sh.nodes.Tree(p)]
+	w.to = w.info.gpu.Held(w.node)
 	w.from = w.to
-	w.watched = len(w.d.copies) > 0 || w.d.spaces[w.st.space].leases[leaseSpeculative].Load() != nil
+	w.watched = len(w.sh.copies) > 0 || w.ks.leases[leaseSpeculative].Load() != nil
 }
 
-// flush takes what was removed out of its stem.
+// flush takes what was removed out of its node.
 func (w *removing) flush() {
-	if w.from == w.to {
-		return
+	if w.from < w.to {
+		w.sh.leave(w.slot, w.node, w.from)
 	}
-	parent, stem := w.st.parent, w.stem
-	w.stem = 0
-	if !w.d.flip(stem, w.st, w.from, w.to, w.slot) {
-		w.d.partial.Put(w.slot, true)
-	} else if w.from == 0 && parent != 0 {
-		w.info.kids.Add(uint64(parent), -1)
-	}
-	w.from, w.to = 0, 0
+	w.node, w.from, w.to = 0, 0, 0
 }
 
 // hole removes a block before others of the holder, which lack it from now on.
-func (w *removing) hole(id uint32, off int) {
+func (w *removing) hole(p radix.Place) {
 	w.flush()
-	behind := map[uint32]int{id: off}
-	w.d.follow(w.slot, id, off, behind)
-	w.d.strandBehind(w.slot, behind)
-	w.stem = 0
+	behind := map[uint32]int{p.Node(): p.Offset()}
+	w.info.gpu.Follow(p.Node(), p.Offset(), behind)
+	w.sh.detachBehind(w.slot, behind)
 }
 
-// stranded removes a block that lacks one before it.
-func (w *removing) stranded(hash uint64) bool {
-	b, ok := w.info.stranded[hash]
+// detached removes a block that lacks one before it.
+func (w *removing) detached(hash uint64) bool {
+	b, ok := w.info.detached[hash]
 	if !ok {
 		return false
 	}
-	sp := w.d.spaces[b.space]
-	sp.cancelOne(w.info.holder.id, b.key)
-	if !w.copyLeft(sp, b.key) {
-		w.d.unstrand(w.slot, hash, b)
-		w.count()
+	ks := w.sh.keyspaces[b.keyspace]
+	ks.cancelOne(w.info.holder.id, b.key)
+	if !w.copyLeft(ks, b.key) {
+		w.sh.reattach(w.slot, hash, b)
+		w.count(1)
 	}
 	return true
 }
 
-// beside removes a block from a tier below the GPU.
-func (w *removing) beside(hash uint64) bool {
+// lower removes a block from a tier below the GPU.
+func (w *removing) lower(hash uint64) bool {
 	for index, names := range w.info.lower {
 		key := names.Get(hash)
 		if key == 0 {
 			continue
 		}
-		sp := w.d.spaces[index]
-		t := sp.lower[w.tier].Load()
+		ks := w.sh.keyspaces[index]
+		t := ks.lower[w.tier].Load()
 		if t == nil {
 			continue
 		}
 		s := t.Find(key)
-		if !w.d.rowHas(s, w.slot) {
+		if !w.sh.rowHas(s, w.slot) {
 			continue
 		}
-		if w.copyLeft(sp, key) {
+		if w.copyLeft(ks, key) {
 			return true
 		}
-		if !w.d.toggleIn(t, s, w.slot) {
+		if !w.sh.toggleIn(t, s, w.slot) {
 			return true
 		}
-		w.count()
-		if !w.d.inTable(&sp.lower[TierCPU], key, w.slot) && !w.d.inTable(&sp.lower[TierStorage], key, w.slot) {
+		w.count(1)
+		if !w.sh.inTable(&ks.lower[TierCPU], key, w.slot) && !w.sh.inTable(&ks.lower[TierStorage], key, w.slot) {
 			names.Delete(hash)
 		}
 		return true
@@ -201,19 +195,19 @@ func (w *removing) beside(hash uint64) bool {
 }
 
 // copyLeft takes one of several copies away.
-func (w *removing) copyLeft(sp *space, key uint64) bool {
-	if len(w.d.copies) == 0 {
+func (w *removing) copyLeft(ks *keyspace, key uint64) bool {
+	if len(w.sh.copies) == 0 {
 		return false
 	}
-	k := copyKey{int32(sp.index), int32(w.slot), w.tier, key}
-	n := w.d.copies[k]
+	k := copyKey{int32(ks.index), int32(w.slot), w.tier, key}
+	n := w.sh.copies[k]
 	if n == 0 {
 		return false
 	}
 	if n == 1 {
-		delete(w.d.copies, k)
+		delete(w.sh.copies, k)
 	} else {
-		w.d.copies[k] = n - 1
+		w.sh.copies[k] = n - 1
 	}
 	w.res.Copies++
 	return true

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/radix"
 	"warmroute/prefixhash"
 )
 
@@ -14,7 +15,7 @@ import (
 // there, and blocks whose place in a prompt is not among them are dropped. A
 // reporter that goes on where the snapshot ended asks Resume, not Begin.
 func (x *Index) Restore(entries iter.Seq[Entry]) (res Result) {
-	r := restorer{x: x, res: &res, holders: map[Holder]*holder{}, blocks: map[scopedKey]*Entry{}, at: map[scopedKey]pos{}, engines: map[scopedKey][]Entry{}}
+	r := restorer{x: x, res: &res, holders: map[Holder]*holder{}, blocks: map[scopedKey]*Entry{}, at: map[scopedKey]radix.Place{}, engines: map[scopedKey][]Entry{}}
 	var first []scopedKey
 	for e := range entries {
 		k := scopedKey{e.Scope, e.Key}
@@ -35,7 +36,7 @@ func (x *Index) Restore(entries iter.Seq[Entry]) (res Result) {
 		r.ready = r.ready[:len(r.ready)-1]
 		r.take(next.scopedKey, next.parent)
 	}
-	for k, e := range r.blocks { // copies beside the GPU need no place in a prompt
+	for k, e := range r.blocks { // copies overlay the GPU need no place in a prompt
 		for _, c := range e.Copies {
 			if c.Tier == TierGPU {
 				res.Dropped++
@@ -70,7 +71,7 @@ type restorer struct {
 	holders map[Holder]*holder // nil: reports here already
 	blocks  map[scopedKey]*Entry
 	engines map[scopedKey][]Entry
-	at      map[scopedKey]pos // where blocks went on GPU
+	at      map[scopedKey]radix.Place // where blocks went on GPU
 	ready   []waiting
 }
 
@@ -160,43 +161,39 @@ func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sawGroup(k.scope, GroupUnknown)
-	sp := r.x.lockSpace(k.scope)
-	if sp == nil {
+	ks := r.x.lockKeyspace(k.scope)
+	if ks == nil {
 		r.res.Dropped++
 		return
 	}
-	d := sp.d
-	defer d.mu.Unlock()
-	slot, ok := d.slotFor(h)
+	sh := ks.sh
+	defer sh.mu.Unlock()
+	slot, ok := sh.slotFor(h)
 	if !ok {
 		r.res.Dropped++
 		return
 	}
 	key := hashtable.KeyOf(uint64(k.key))
-	one := run{sp: sp, slot: slot, tier: c.Tier, keys: []uint64{key}, engines: []uint64{key}, hasParent: parent != 0}
+	one := segment{ks: ks, slot: slot, tier: c.Tier, keys: []uint64{key}, engines: []uint64{key}, hasParent: parent != 0}
 	for _, e := range r.engines[k] {
 		if slices.ContainsFunc(e.Copies, func(o Copy) bool { return o.Holder == c.Holder }) {
 			one.engines = []uint64{e.Engine}
 		}
 	}
 	if one.hasParent {
-		one.parent = spot{d.heldAt(sp, slot, r.at[scopedKey{k.scope, prefixhash.Key(parent)}], parent), parent}
+		one.parent = reference{sh.heldAt(ks, slot, r.at[scopedKey{k.scope, prefixhash.Key(parent)}], parent), parent}
 	}
-	before := sp.blocks()
-	d.store(&one, r.res)
-	r.x.blocks.Add(int64(sp.blocks() - before))
-	if p := d.info[slot].find(&d.stems, one.engines[0]); p != 0 && c.Tier == TierGPU {
+	before := ks.blocks()
+	sh.store(&one, r.res)
+	r.x.blocks.Add(int64(ks.blocks() - before))
+	if p := sh.info[slot].gpu.Find(one.engines[0]); p != 0 && c.Tier == TierGPU {
 		r.at[k] = p
 	}
 }
 
 // heldAt returns p when a slot has the block with a key there, else 0.
-func (d *domain) heldAt(sp *space, slot int, p pos, key uint64) pos {
-	if p == 0 {
-		return 0
-	}
-	st := d.stems.at(p.stem())
-	if int(st.space) != sp.index || d.cutoff(st, slot) <= p.off() || st.key(p.off()) != key {
+func (sh *shard) heldAt(ks *keyspace, slot int, p radix.Place, key uint64) radix.Place {
+	if !sh.info[slot].gpu.Has(p, key) || sh.nodes.Tree(p) != ks.index {
 		return 0
 	}
 	return p

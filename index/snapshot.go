@@ -5,6 +5,7 @@ import (
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
+	"warmroute/index/internal/radix"
 	"warmroute/prefixhash"
 )
 
@@ -54,14 +55,14 @@ type Cursor struct {
 // or may not be there.
 func (x *Index) Snapshot() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		for _, d := range x.allDomains() {
-			for _, collect := range d.collectors() {
-				d.mu.Lock()
+		for _, sh := range x.allShards() {
+			for _, collect := range sh.collectors() {
+				sh.mu.Lock()
 				var entries []Entry
 				if !x.closed.Load() {
 					entries = collect()
 				}
-				d.mu.Unlock()
+				sh.mu.Unlock()
 				for _, e := range entries {
 					if !yield(e) {
 						return
@@ -72,112 +73,102 @@ func (x *Index) Snapshot() iter.Seq[Entry] {
 	}
 }
 
-// collectors are the parts of a snapshot, each to be called with d.mu held.
-func (d *domain) collectors() (all []func() []Entry) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for page := 0; page < len(*d.stems.pages.Load()); page++ {
-		all = append(all, func() []Entry { return d.collectStems(page) })
+// collectors are the parts of a snapshot, each to be called with sh.mu held.
+func (sh *shard) collectors() (all []func() []Entry) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for page := 0; page < sh.nodes.Pages(); page++ {
+		all = append(all, func() []Entry { return sh.collectNodes(page) })
 	}
-	for slot := range d.info {
-		all = append(all, func() []Entry { return d.collectNames(slot) })
+	for slot := range sh.info {
+		all = append(all, func() []Entry { return sh.collectNames(slot) })
 	}
-	for _, sp := range d.spaces {
-		for tier := TierCPU; sp != nil && tier < tiers; tier++ {
+	for _, ks := range sh.keyspaces {
+		for tier := TierCPU; ks != nil && tier < tiers; tier++ {
 			for q := range hashtable.Parts {
-				all = append(all, func() []Entry { return d.collectLower(sp, tier, q) })
+				all = append(all, func() []Entry { return sh.collectLower(ks, tier, q) })
 			}
 		}
 	}
 	return all
 }
 
-// collectStems gathers the blocks of one page of stems.
-func (d *domain) collectStems(page int) (out []Entry) {
-	for id := page * stemsPerPage; id < (page+1)*stemsPerPage && id <= int(d.stems.made); id++ {
-		st := d.stems.at(uint32(id))
-		sp, n := d.spaces[st.space], st.blocks()
-		if n == 0 {
-			continue
-		}
-		base := len(out)
-		keys := st.array(n)
-		for off, key := range keys {
-			e := Entry{Scope: sp.scope, Key: prefixhash.Key(key), First: off == 0 && st.parent == 0}
-			if off+1 < n {
-				e.Children = []prefixhash.Key{prefixhash.Key(keys[off+1])}
+// collectNodes gathers the blocks of one page of nodes.
+func (sh *shard) collectNodes(page int) (out []Entry) {
+	for node := range sh.nodes.Page(page) {
+		ks, base := sh.keyspaces[node.Tree], len(out)
+		for off, key := range node.Keys {
+			e := Entry{Scope: ks.scope, Key: prefixhash.Key(key), First: off == 0 && node.First}
+			if off+1 < len(node.Keys) {
+				e.Children = []prefixhash.Key{prefixhash.Key(node.Keys[off+1])}
 			}
 			out = append(out, e)
 		}
-		for c := st.child; c != 0; c = d.stems.at(c).next {
-			child := d.stems.at(c)
-			e := &out[base+child.parent.off()]
-			e.Children = append(e.Children, prefixhash.Key(child.key(0)))
+		for _, child := range node.Children {
+			e := &out[base+child.Offset]
+			e.Children = append(e.Children, prefixhash.Key(child.Key))
 		}
 		from := 0
-		for _, l := range st.appendLevels(nil) {
-			for off := from; off < l.end; off++ {
-				out[base+off].Copies = d.copiesOf(sp, keys[off], l.set, TierGPU)
+		for _, r := range node.Runs {
+			for off := from; off < r.End; off++ {
+				out[base+off].Copies = sh.copiesOf(ks, node.Keys[off], r.Set, TierGPU)
 			}
-			from = l.end
+			from = r.End
 		}
 	}
 	return out
 }
 
 // copiesOf lists a set's live holders of a block.
-func (d *domain) copiesOf(sp *space, key uint64, set holderset.ID, tier Tier) (all []Copy) {
-	d.sets.Each(set, func(slot int) {
-		if d.slots.Live.Has(slot) && !d.info[slot].holder.grouped() {
-			extra := d.copies[copyKey{int32(sp.index), int32(slot), tier, key}]
-			all = append(all, Copy{d.info[slot].holder.self, tier, int(extra)})
+func (sh *shard) copiesOf(ks *keyspace, key uint64, set holderset.ID, tier Tier) (all []Copy) {
+	sh.sets.Each(set, func(slot int) {
+		if sh.slots.Live.Has(slot) && !sh.info[slot].holder.grouped() {
+			extra := sh.copies[copyKey{int32(ks.index), int32(slot), tier, key}]
+			all = append(all, Copy{sh.info[slot].holder.self, tier, int(extra)})
 		}
 	})
 	return all
 }
 
 // collectNames gathers what a holder calls its blocks, and those of them that
-// are stranded.
-func (d *domain) collectNames(slot int) (out []Entry) {
-	info := &d.info[slot]
-	if !d.slots.Live.Has(slot) || info.holder.grouped() {
+// are detached.
+func (sh *shard) collectNames(slot int) (out []Entry) {
+	info := &sh.info[slot]
+	if !sh.slots.Live.Has(slot) || info.holder.grouped() {
 		return nil
 	}
-	name := func(sp *space, hash, key uint64) {
-		out = append(out, Entry{Scope: sp.scope, Key: prefixhash.Key(key), HasEngine: true, Engine: hash, Copies: []Copy{{Holder: info.holder.self}}})
+	name := func(ks *keyspace, hash, key uint64) {
+		out = append(out, Entry{Scope: ks.scope, Key: prefixhash.Key(key), HasEngine: true, Engine: hash, Copies: []Copy{{Holder: info.holder.self}}})
 	}
-	info.eachName(&d.stems, func(hash uint64, p pos) {
-		st := d.stems.at(p.stem())
-		name(d.spaces[st.space], hash, st.key(p.off()))
-	})
+	info.gpu.Each(func(hash uint64, p radix.Place) { name(sh.keyspaces[sh.nodes.Tree(p)], hash, sh.nodes.Key(p)) })
 	for index, l := range info.lower {
 		l.Each(func(hash, key uint64) bool {
-			if info.find(&d.stems, hash) == 0 {
-				name(d.spaces[index], hash, key)
+			if info.gpu.Find(hash) == 0 {
+				name(sh.keyspaces[index], hash, key)
 			}
 			return true
 		})
 	}
-	for hash, b := range info.stranded {
-		sp := d.spaces[b.space]
-		name(sp, hash, b.key)
+	for hash, b := range info.detached {
+		ks := sh.keyspaces[b.keyspace]
+		name(ks, hash, b.key)
 		out = append(out,
-			Entry{Scope: sp.scope, Key: prefixhash.Key(b.parent), Children: []prefixhash.Key{prefixhash.Key(b.key)}},
-			Entry{Scope: sp.scope, Key: prefixhash.Key(b.key), Copies: []Copy{{info.holder.self, TierGPU,
-				int(d.copies[copyKey{int32(sp.index), int32(slot), TierGPU, b.key}])}}})
+			Entry{Scope: ks.scope, Key: prefixhash.Key(b.parent), Children: []prefixhash.Key{prefixhash.Key(b.key)}},
+			Entry{Scope: ks.scope, Key: prefixhash.Key(b.key), Copies: []Copy{{info.holder.self, TierGPU,
+				int(sh.copies[copyKey{int32(ks.index), int32(slot), TierGPU, b.key}])}}})
 	}
 	return out
 }
 
 // collectLower gathers the blocks of one array of a tier below the GPU.
-func (d *domain) collectLower(sp *space, tier Tier, q int) (out []Entry) {
-	t := sp.lower[tier].Load()
-	if t == nil || sp.dropped {
+func (sh *shard) collectLower(ks *keyspace, tier Tier, q int) (out []Entry) {
+	t := ks.lower[tier].Load()
+	if t == nil || ks.dropped {
 		return nil
 	}
 	for s := range t.Each(q) {
-		if copies := d.copiesOf(sp, s.Key(), s.Value().Set(), tier); len(copies) > 0 {
-			out = append(out, Entry{Scope: sp.scope, Key: prefixhash.Key(s.Key()), Copies: copies})
+		if copies := sh.copiesOf(ks, s.Key(), s.Value().Set(), tier); len(copies) > 0 {
+			out = append(out, Entry{Scope: ks.scope, Key: prefixhash.Key(s.Key()), Copies: copies})
 		}
 	}
 	return out

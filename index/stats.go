@@ -13,7 +13,7 @@ type Stats struct {
 	Holders int    // replicas' ranks known
 	Blocks  int    // distinct blocks kept, all scopes and tiers
 	Engines int    // engine hashes kept, each for one holder
-	Stems   int    // stretches of blocks
+	Nodes   int    // stretches of blocks
 	Orphans int    // blocks that wait for their parent
 	Leases  int    // speculative, learned and leased entries
 	Sets    int    // distinct sets of two or more holders
@@ -26,43 +26,43 @@ type Stats struct {
 // Stats counts everything. It takes the writers' locks one after the other.
 func (x *Index) Stats() Stats {
 	s := Stats{
-		Scopes: len(*x.spaces.Load()), Leases: int(x.leased.Load()), OffHeap: int(offheap.Mapped()),
+		Scopes: len(*x.keyspaces.Load()), Leases: int(x.leased.Load()), OffHeap: int(offheap.Mapped()),
 		Dropped: x.dropped.Load(), Evicted: x.evicted.Load(),
 	}
 	x.holders.Range(func(any, any) bool { s.Holders++; return true })
-	for _, d := range x.allDomains() {
-		d.mu.Lock()
-		s.Orphans += d.orphans.blocks
-		s.Sets += d.sets.Len()
-		s.Bytes += d.stems.bytes() + d.sets.Bytes()
-		d.stems.each(func(uint32, *stem) { s.Stems++ })
-		for i := range d.info {
-			if d.slots.Live.Has(i) {
-				s.Engines += d.info[i].names(&d.stems)
-				s.Bytes += d.info[i].bytes()
+	for _, sh := range x.allShards() {
+		sh.mu.Lock()
+		s.Orphans += sh.orphans.blocks
+		s.Sets += sh.sets.Len()
+		s.Bytes += sh.nodes.Bytes() + sh.sets.Bytes()
+		s.Nodes += sh.nodes.Len()
+		for i := range sh.info {
+			if sh.slots.Live.Has(i) {
+				s.Engines += sh.info[i].names()
+				s.Bytes += sh.info[i].bytes()
 			}
 		}
-		for _, sp := range d.spaces {
-			if sp == nil {
+		for _, ks := range sh.keyspaces {
+			if ks == nil {
 				continue
 			}
-			s.Blocks += sp.distinct()
-			s.Bytes += sp.heads.Bytes() + sp.marks.Bytes()
-			for _, t := range sp.flats() {
+			s.Blocks += ks.distinct()
+			s.Bytes += ks.tree.Bytes()
+			for _, t := range ks.flats() {
 				s.Bytes += t.Bytes()
 			}
 		}
-		d.mu.Unlock()
+		sh.mu.Unlock()
 	}
 	return s
 }
 
 // names is how many hashes a holder uses.
-func (i *slotInfo) names(s *stems) int {
-	n := i.lane.Len() + i.odd.Len() + len(i.stranded)
+func (i *slotInfo) names() int {
+	n := i.gpu.Len() + len(i.detached)
 	for _, l := range i.lower {
 		l.Each(func(hash, _ uint64) bool {
-			if _, waits := i.stranded[hash]; !waits && i.find(s, hash) == 0 {
+			if _, waits := i.detached[hash]; !waits && i.gpu.Find(hash) == 0 {
 				n++
 			}
 			return true
@@ -71,20 +71,20 @@ func (i *slotInfo) names(s *stems) int {
 	return n
 }
 
-// bytes is the memory of a holder's names; a stranded one takes about 150 bytes
+// bytes is the memory of a holder's names; a detached one takes about 150 bytes
 // in its two maps.
 func (i *slotInfo) bytes() int {
-	n := i.lane.Bytes() + i.odd.Bytes() + i.kids.Bytes() + 150*len(i.stranded)
+	n := i.gpu.Bytes() + 150*len(i.detached)
 	for _, l := range i.lower {
 		n += l.Bytes()
 	}
 	return n
 }
 
-// distinct is how many keys somebody holds in some tier. d.mu is held.
-func (sp *space) distinct() int {
-	flats := sp.flats()
-	n := sp.held
+// distinct is how many keys somebody holds in some tier. sh.mu is held.
+func (ks *keyspace) distinct() int {
+	flats := ks.flats()
+	n := ks.tree.Blocks()
 	for i, t := range flats {
 		for s := range t.All() {
 			if !inAnyOf(flats[:i], s.Key()) {
@@ -92,19 +92,21 @@ func (sp *space) distinct() int {
 			}
 		}
 	}
-	if len(flats) == 0 || n == sp.held {
+	if len(flats) == 0 || n == ks.tree.Blocks() {
 		return n
 	}
-	sp.d.stems.each(func(_ uint32, st *stem) { // those that are also in stems
-		if int(st.space) != sp.index {
-			return
-		}
-		for _, key := range st.all() {
-			if inAnyOf(flats, key) {
-				n--
+	for page := range ks.sh.nodes.Pages() { // those that are also in nodes
+		for node := range ks.sh.nodes.Page(page) {
+			if node.Tree != ks.index {
+				continue
+			}
+			for _, key := range node.Keys {
+				if inAnyOf(flats, key) {
+					n--
+				}
 			}
 		}
-	})
+	}
 	return n
 }
 
@@ -129,15 +131,15 @@ type ScopeStats struct {
 // Scopes yields the counts of every scope, drained ones with zeros.
 func (x *Index) Scopes() iter.Seq[ScopeStats] {
 	return func(yield func(ScopeStats) bool) {
-		for s, sp := range *x.spaces.Load() {
-			sp.d.mu.Lock()
+		for s, ks := range *x.keyspaces.Load() {
+			ks.sh.mu.Lock()
 			st := ScopeStats{Scope: s}
-			if !sp.dropped && !x.closed.Load() {
-				st.Blocks = sp.distinct()
+			if !ks.dropped && !x.closed.Load() {
+				st.Blocks = ks.distinct()
 			}
-			sp.d.mu.Unlock()
-			for i := range sp.leases {
-				if l := sp.leases[i].Load(); l != nil {
+			ks.sh.mu.Unlock()
+			for i := range ks.leases {
+				if l := ks.leases[i].Load(); l != nil {
 					st.Leases += int(l.held.Load())
 					if leaseKind(i) == leaseReported {
 						st.ReportedLeases = int(l.held.Load())

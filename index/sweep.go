@@ -41,8 +41,8 @@ func (x *Index) Sweep() {
 	x.expireSilent(x.o.Now())
 	x.expireLeases()
 	x.sweepDead()
-	for _, d := range x.allDomains() {
-		d.tidy()
+	for _, sh := range x.allShards() {
+		sh.tidy()
 	}
 	x.dropDrained()
 	x.pool.Trim()
@@ -51,9 +51,9 @@ func (x *Index) Sweep() {
 // untilDeadline is how long the next lease lasts.
 func (x *Index) untilDeadline() time.Duration {
 	first := int64(0)
-	for _, sp := range *x.spaces.Load() {
-		for i := range sp.leases {
-			if l := sp.leases[i].Load(); l != nil {
+	for _, ks := range *x.keyspaces.Load() {
+		for i := range ks.leases {
+			if l := ks.leases[i].Load(); l != nil {
 				if n := l.next.Load(); n != 0 && (first == 0 || n < first) {
 					first = n
 				}
@@ -68,9 +68,9 @@ func (x *Index) untilDeadline() time.Duration {
 
 func (x *Index) expireLeases() {
 	now := x.o.Now().UnixNano()
-	for _, sp := range *x.spaces.Load() {
-		for i := range sp.leases {
-			if l := sp.leases[i].Load(); l != nil {
+	for _, ks := range *x.keyspaces.Load() {
+		for i := range ks.leases {
+			if l := ks.leases[i].Load(); l != nil {
 				l.tick(now)
 			}
 		}
@@ -93,29 +93,29 @@ func (x *Index) expireSilent(now time.Time) {
 	})
 }
 
-func (x *Index) allDomains() []*domain {
+func (x *Index) allShards() []*shard {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	all := make([]*domain, 0, len(x.domains))
-	for _, d := range x.domains {
-		all = append(all, d)
+	all := make([]*shard, 0, len(x.shards))
+	for _, sh := range x.shards {
+		all = append(all, sh)
 	}
 	return all
 }
 
 func (x *Index) sweepDead() {
-	for _, d := range x.allDomains() {
-		d.sweep()
+	for _, sh := range x.allShards() {
+		sh.sweep()
 	}
 }
 
 // sweep takes what killed slots had away, in steps, so that ingest never waits
 // for long.
-func (d *domain) sweep() {
-	d.mu.Lock()
-	dead := slices.Clone(d.slots.Dead())
-	spaces := slices.Clone(d.spaces)
-	d.mu.Unlock()
+func (sh *shard) sweep() {
+	sh.mu.Lock()
+	dead := slices.Clone(sh.slots.Dead())
+	keyspaces := slices.Clone(sh.keyspaces)
+	sh.mu.Unlock()
 	if len(dead) == 0 {
 		return
 	}
@@ -123,28 +123,28 @@ func (d *domain) sweep() {
 	for _, slot := range dead {
 		gone.Put(slot, true)
 	}
-	s := sweeper{d: d, gone: &gone}
+	s := sweeper{sh: sh, gone: &gone}
 	pass := func(f func()) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if !d.x.closed.Load() {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		if !sh.x.closed.Load() {
 			f()
 		}
 	}
 	for _, slot := range dead {
 		for more := true; more; {
 			more = false
-			pass(func() { more = s.stems(slot) })
+			pass(func() { more = s.nodes(slot) })
 		}
 	}
-	for _, sp := range spaces {
-		if sp == nil {
+	for _, ks := range keyspaces {
+		if ks == nil {
 			continue
 		}
-		for _, t := range sp.flats() {
+		for _, t := range ks.flats() {
 			for q := range hashtable.Parts {
 				pass(func() {
-					if !sp.dropped {
+					if !ks.dropped {
 						s.table(t, q)
 					}
 				})
@@ -154,51 +154,41 @@ func (d *domain) sweep() {
 	if s.failed {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for k := range d.copies {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for k := range sh.copies {
 		if gone.Has(int(k.slot)) {
-			delete(d.copies, k)
+			delete(sh.copies, k)
 		}
 	}
-	for _, p := range slices.Clone(d.orphans.queue) {
-		if len(p.contents) > 0 && gone.Has(p.run.slot) {
-			d.orphans.forget(p)
+	for _, p := range slices.Clone(sh.orphans.queue) {
+		if len(p.contents) > 0 && gone.Has(p.segment.slot) {
+			sh.orphans.forget(p)
 		}
 	}
 	for _, slot := range dead {
-		d.info[slot].discard()
-		d.partial.Put(slot, false)
+		sh.info[slot].discard()
+		sh.partial.Put(slot, false)
 	}
-	d.slots.Free(dead)
+	sh.slots.Free(dead)
 }
 
 // sweepStep is how many buckets of a holder's names are looked at under the lock
 // at a time: about a tenth of a millisecond.
 const sweepStep = 1024
 
-// stems takes some of a dead slot's blocks out of the stems. false: none are left,
+// nodes takes some of a dead slot's blocks out of the nodes. false: none are left,
 // or there are too many different sets: the slot stays dead and is swept again.
-func (s *sweeper) stems(slot int) (more bool) {
-	d, info, before := s.d, &s.d.info[slot], s.d.blocks()
-	leave := func(place uint64) bool {
-		id := pos(place).stem()
-		st := d.stems.at(id)
-		held := d.cutoff(st, slot)
-		ok := held == 0 || d.flip(id, st, 0, held, slot)
-		s.failed = s.failed || !ok
-		return ok
-	}
-	more = info.lane.Drain(sweepStep, leave)
-	more = info.odd.Drain(sweepStep, leave) || more
-	d.x.blocks.Add(int64(d.blocks() - before))
-	return more && !s.failed
+func (s *sweeper) nodes(slot int) (more bool) {
+	before := s.sh.blocks()
+	more, ok := s.sh.info[slot].gpu.Clear(sweepStep)
+	s.failed = s.failed || !ok
+	s.sh.x.blocks.Add(int64(s.sh.blocks() - before))
+	return more
 }
 
 func (i *slotInfo) discard() {
-	i.lane.Discard()
-	i.odd.Discard()
-	i.kids.Discard()
+	i.gpu.Discard()
 	for _, l := range i.lower {
 		l.Discard()
 	}
@@ -206,12 +196,12 @@ func (i *slotInfo) discard() {
 }
 
 // flats are the tables that have blocks by their keys.
-func (sp *space) flats() (all []*hashtable.Table) {
-	if t := sp.stranded.Load(); t != nil {
+func (ks *keyspace) flats() (all []*hashtable.Table) {
+	if t := ks.detached.Load(); t != nil {
 		all = append(all, t)
 	}
-	for i := range sp.lower {
-		if t := sp.lower[i].Load(); t != nil {
+	for i := range ks.lower {
+		if t := ks.lower[i].Load(); t != nil {
 			all = append(all, t)
 		}
 	}
@@ -221,7 +211,7 @@ func (sp *space) flats() (all []*hashtable.Table) {
 // sweeper rewrites sets without some slots. Each distinct set is worked out
 // once per array.
 type sweeper struct {
-	d    *domain
+	sh   *shard
 	gone *holderset.Mask
 	memo []holderset.ID // by set id: 0 = not known yet, else its replacement + 1
 
@@ -233,7 +223,7 @@ func (s *sweeper) replacement(id holderset.ID) holderset.ID {
 	if int(id) < len(s.memo) && s.memo[id] != 0 {
 		return s.memo[id] - 1
 	}
-	sets := &s.d.sets
+	sets := &s.sh.sets
 	to := id
 	sets.Retain(to, 1)
 	var slots []int
@@ -261,14 +251,14 @@ func (s *sweeper) replacement(id holderset.ID) holderset.ID {
 // begin and end frame a pass: ids the memo knows must not be given away in it.
 func (s *sweeper) begin() {
 	clear(s.memo)
-	s.d.sets.Freeze(true)
+	s.sh.sets.Freeze(true)
 }
 
 func (s *sweeper) end() {
-	s.d.sets.Freeze(false)
+	s.sh.sets.Freeze(false)
 	for _, to := range s.memo {
 		if to != 0 {
-			s.d.sets.Release(to-1, 1)
+			s.sh.sets.Release(to-1, 1)
 		}
 	}
 }
@@ -281,56 +271,52 @@ func (s *sweeper) table(t *hashtable.Table, part int) {
 		id := row.Value().Set()
 		if to := s.replacement(id); to != id {
 			t.Set(row, to)
-			s.d.sets.Retain(to, 1)
-			s.d.sets.Release(id, 1)
+			s.sh.sets.Retain(to, 1)
+			s.sh.sets.Release(id, 1)
 		}
 	}
-	s.d.x.blocks.Add(int64(t.Len() - before))
+	s.sh.x.blocks.Add(int64(t.Len() - before))
 	t.Shrink(part)
 }
 
 // tidy drops names of blocks that were evicted, and the memory that is no
 // longer needed.
-func (d *domain) tidy() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.x.closed.Load() {
+func (sh *shard) tidy() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.x.closed.Load() {
 		return
 	}
-	if d.evicted > 0 {
-		d.forgetEvicted()
+	if sh.evicted > 0 {
+		sh.forgetEvicted()
 	}
-	for _, sp := range d.spaces {
-		if sp == nil {
+	for _, ks := range sh.keyspaces {
+		if ks == nil {
 			continue
 		}
-		sp.heads.Trim()
-		sp.marks.Trim()
-		for _, t := range sp.flats() {
+		for _, t := range ks.flats() {
 			t.Trim()
 		}
 	}
-	for i := range d.info {
-		if info := &d.info[i]; d.slots.Live.Has(i) {
-			info.lane.Trim()
-			info.odd.Trim()
-			info.kids.Trim()
+	for i := range sh.info {
+		if info := &sh.info[i]; sh.slots.Live.Has(i) {
+			info.gpu.Trim()
 			for _, l := range info.lower {
 				l.Trim()
 			}
 		}
 	}
-	d.stems.tidy()
+	sh.nodes.Trim()
 }
 
-// forgetEvicted drops names of blocks below the GPU that nobody keeps. d.mu is held.
-func (d *domain) forgetEvicted() {
-	d.evicted = 0
-	for slot := range d.info {
-		for index, l := range d.info[slot].lower {
-			sp := d.spaces[index]
+// forgetEvicted drops names of blocks below the GPU that nobody keeps. sh.mu is held.
+func (sh *shard) forgetEvicted() {
+	sh.evicted = 0
+	for slot := range sh.info {
+		for index, l := range sh.info[slot].lower {
+			ks := sh.keyspaces[index]
 			l.Each(func(_, key uint64) bool {
-				return d.inTable(&sp.lower[TierCPU], key, slot) || d.inTable(&sp.lower[TierStorage], key, slot)
+				return sh.inTable(&ks.lower[TierCPU], key, slot) || sh.inTable(&ks.lower[TierStorage], key, slot)
 			})
 		}
 	}
@@ -341,64 +327,65 @@ func (d *domain) forgetEvicted() {
 func (x *Index) dropDrained() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(*x.spaces.Load())*2 < x.o.MaxScopes {
+	if len(*x.keyspaces.Load())*2 < x.o.MaxScopes {
 		return
 	}
-	next := map[Scope]*space{}
-	var drained []*space
-	for k, d := range x.domains {
-		d.mu.Lock()
-		drained = append(drained, d.takeDrained()...)
-		for _, sp := range d.spaces {
-			if sp != nil {
-				next[sp.scope] = sp
+	next := map[Scope]*keyspace{}
+	var drained []*keyspace
+	for k, sh := range x.shards {
+		sh.mu.Lock()
+		drained = append(drained, sh.takeDrained()...)
+		for _, ks := range sh.keyspaces {
+			if ks != nil {
+				next[ks.scope] = ks
 			}
 		}
-		d.mu.Unlock()
-		if d.unused() {
-			delete(x.domains, k)
+		sh.mu.Unlock()
+		if sh.unused() {
+			delete(x.shards, k)
 		}
 	}
-	x.spaces.Store(&next)
-	for _, sp := range drained {
-		sp.discard()
+	x.keyspaces.Store(&next)
+	for _, ks := range drained {
+		ks.discard()
 	}
 }
 
-// takeDrained takes the empty spaces out of the domain. Both locks are held.
-func (d *domain) takeDrained() (drained []*space) {
-	if d.orphans.blocks > 0 {
+// takeDrained takes the empty keyspaces out of the shard. Both locks are held.
+func (sh *shard) takeDrained() (drained []*keyspace) {
+	if sh.orphans.blocks > 0 {
 		return nil
 	}
-	for i, sp := range d.spaces {
-		if sp == nil || sp.blocks() > 0 || !sp.endLeases() {
+	for i, ks := range sh.keyspaces {
+		if ks == nil || ks.blocks() > 0 || !ks.endLeases() {
 			continue
 		}
-		sp.dropped = true
-		d.spaces[i] = nil
-		drained = append(drained, sp)
+		ks.dropped = true
+		sh.keyspaces[i] = nil
+		sh.nodes.Drop(&ks.tree)
+		drained = append(drained, ks)
 	}
-	for i := range d.info { // names of evicted blocks may be left
-		for index, l := range d.info[i].lower {
-			if d.spaces[index] == nil {
+	for i := range sh.info { // names of evicted blocks may be left
+		for index, l := range sh.info[i].lower {
+			if sh.keyspaces[index] == nil {
 				l.Discard()
-				delete(d.info[i].lower, index)
+				delete(sh.info[i].lower, index)
 			}
 		}
 	}
 	return drained
 }
 
-// unused says whether nobody can come back to the domain but by x.space.
-func (d *domain) unused() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, sp := range d.spaces {
-		if sp != nil {
+// unused says whether nobody can come back to the shard but by x.keyspace.
+func (sh *shard) unused() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, ks := range sh.keyspaces {
+		if ks != nil {
 			return false
 		}
 	}
-	idle := len(d.slots.Dead()) == 0
-	d.slots.Each(func(int) { idle = false })
+	idle := len(sh.slots.Dead()) == 0
+	sh.slots.Each(func(int) { idle = false })
 	return idle
 }

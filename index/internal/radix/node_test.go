@@ -1,4 +1,4 @@
-package index
+package radix
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 )
 
 // Keys of two chains are equal up to where they part, and different behind it.
-func TestKeysBeforeIsTheLengthInCommon(t *testing.T) {
+func TestCommonKeysIsTheLengthInCommon(t *testing.T) {
 	const most = 300
 	have := make([]uint64, most)
 	for i := range have {
@@ -30,25 +30,25 @@ func TestKeysBeforeIsTheLengthInCommon(t *testing.T) {
 			for common < n && have[common] == uint64(want[common]) {
 				common++
 			}
-			if got := keysBefore(have[:n], want); got != common || common != parts {
+			if got := commonKeys(have[:n], want); got != common || common != parts {
 				t.Fatalf("%d keys that part at %d: %d", n, parts, got)
 			}
-			if got := keysBefore(have, want); got != parts { // the stem is longer
+			if got := commonKeys(have, want); got != parts { // the node is longer
 				t.Fatalf("%d of %d keys that part at %d: %d", n, most, parts, got)
 			}
-			if got := keysBefore(have[:n/2], want); got != min(n/2, parts) { // the prompt is longer
-				t.Fatalf("%d keys of a stem of %d that part at %d: %d", n, n/2, parts, got)
+			if got := commonKeys(have[:n/2], want); got != min(n/2, parts) { // the prompt is longer
+				t.Fatalf("%d keys of a node of %d that part at %d: %d", n, n/2, parts, got)
 			}
 		}
 	}
 }
 
-// Marked are the blocks that end so many blocks of a prompt, wherever their
-// stems begin.
-func TestMarksAreEvenlyAlongThePrompt(t *testing.T) {
+// Checkpoints are the blocks that end so many blocks of a prompt, wherever their
+// nodes begin.
+func TestCheckpointsAreEvenlyAlongThePrompt(t *testing.T) {
 	const every = 64
 	for depth := range 3*every + 2 {
-		st := stem{depth: uint32(depth)}
+		nd := node{depth: uint32(depth)}
 		for _, span := range [][2]int{{0, 0}, {0, 1}, {0, every - 1}, {0, every}, {0, 200}, {1, 64}, {63, 64}, {64, 65}, {37, 300}, {150, 151}} {
 			var want, got []int
 			for off := span[0]; off < span[1]; off++ {
@@ -56,7 +56,7 @@ func TestMarksAreEvenlyAlongThePrompt(t *testing.T) {
 					want = append(want, off)
 				}
 			}
-			st.marks(every, span[0], span[1], func(off int) { got = append(got, off) })
+			nd.checkpoints(every, span[0], span[1], func(off int) { got = append(got, off) })
 			if !slices.Equal(got, want) {
 				t.Fatalf("depth %d, offsets %v: %v, want %v", depth, span, got, want)
 			}
@@ -67,7 +67,7 @@ func TestMarksAreEvenlyAlongThePrompt(t *testing.T) {
 // An array has the size of a class, which leads back to it, and at most half more
 // than was asked for.
 func TestArraySizesAreClasses(t *testing.T) {
-	for n := 1; n <= 2*maxStem; n++ {
+	for n := 1; n <= 2*MaxNode; n++ {
 		words, class := arraySize(n)
 		again, same := arraySize(words)
 		most := n * 3 / 2 // of small ones
@@ -80,8 +80,8 @@ func TestArraySizesAreClasses(t *testing.T) {
 	}
 }
 
-func TestAStemIsACacheLine(t *testing.T) {
-	if n := unsafe.Sizeof(stem{}); n != 64 {
+func TestANodeIsACacheLine(t *testing.T) {
+	if n := unsafe.Sizeof(node{}); n != 64 {
 		t.Errorf("%d bytes, want 64", n)
 	}
 }

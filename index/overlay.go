@@ -11,7 +11,7 @@ import (
 // The tables that a holder's match may go on in, behind its blocks on GPU.
 // They have no order, so they are walked; usually few or none have entries.
 const (
-	inStranded = iota
+	inDetached = iota
 	inCPU
 	inStorage
 	inReported
@@ -21,8 +21,8 @@ const (
 	layers
 )
 
-// beside is scratch for them.
-type beside struct {
+// overlay is scratch for them.
+type overlay struct {
 	at     [layers]holderset.ID // the sets at one position
 	runs   []layerRun
 	cands  []candidate
@@ -53,21 +53,21 @@ type probedEnd struct {
 	any bool  // somebody has the block there, elsewhere
 }
 
-func (sp *space) hasBeside() bool {
-	if sp.lower[TierCPU].Load() != nil || sp.lower[TierStorage].Load() != nil {
+func (ks *keyspace) hasOverlay() bool {
+	if ks.lower[TierCPU].Load() != nil || ks.lower[TierStorage].Load() != nil {
 		return true
 	}
-	for i := range sp.leases {
-		if l := sp.leases[i].Load(); l != nil && l.held.Load() > 0 {
+	for i := range ks.leases {
+		if l := ks.leases[i].Load(); l != nil && l.held.Load() > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// lookupBeside finishes a lookup in a space that has more than GPU blocks.
-func (sp *space) lookupBeside(r *scratch, f *Found, keys []prefixhash.Key) {
-	now := sp.d.x.coarse(sp.d.x.o.Now().UnixNano() - 1<<24 + 1) // rounded down
+// lookupOverlay finishes a lookup in a keyspace that has more than GPU blocks.
+func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
+	now := ks.sh.x.coarse(ks.sh.x.o.Now().UnixNano() - 1<<24 + 1) // rounded down
 	f.list = f.AppendTo(f.list[:0])
 	f.listed = true
 	dst := f.list
@@ -76,16 +76,16 @@ func (sp *space) lookupBeside(r *scratch, f *Found, keys []prefixhash.Key) {
 	from := int32(len(keys))
 	for i := range dst {
 		m := &dst[i]
-		if m.HybridUnknown || int(m.Blocks) == len(keys) || !sp.goesOn(r, m.Blocks, keys, now) {
+		if m.HybridUnknown || int(m.Blocks) == len(keys) || !ks.goesOn(r, m.Blocks, keys, now) {
 			continue
 		}
-		if slot, ok := sp.d.slots.Of(int32(m.ID)); ok {
-			r.cands = append(r.cands, candidate{id: m.ID, from: m.Blocks, slots: sp.slotsOf(m.ID, int32(slot)), match: i})
+		if slot, ok := ks.sh.slots.Of(int32(m.ID)); ok {
+			r.cands = append(r.cands, candidate{id: m.ID, from: m.Blocks, slots: ks.slotsOf(m.ID, int32(slot)), match: i})
 			from = min(from, m.Blocks)
 		}
 	}
-	if r.at = ([layers]holderset.ID{}); sp.probeBeside(&r.at, hashtable.KeyOf(uint64(keys[0])), now) {
-		if dst = sp.starting(r, f, dst); len(r.cands) > 0 && r.cands[len(r.cands)-1].from == 0 {
+	if r.at = ([layers]holderset.ID{}); ks.probeOverlay(&r.at, hashtable.KeyOf(uint64(keys[0])), now) {
+		if dst = ks.starting(r, f, dst); len(r.cands) > 0 && r.cands[len(r.cands)-1].from == 0 {
 			from = 0
 		}
 	}
@@ -93,40 +93,40 @@ func (sp *space) lookupBeside(r *scratch, f *Found, keys []prefixhash.Key) {
 	if len(r.cands) == 0 {
 		return
 	}
-	sp.walkBeside(r, from, keys, now)
+	ks.walkOverlay(r, from, keys, now)
 	for i := range r.cands {
 		c := &r.cands[i]
 		m := &dst[c.match]
-		m.Reported = sp.extend(r, c, c.from, inReported)
-		m.Blocks = sp.extend(r, c, m.Reported, inReported, inSpeculative)
-		m.Lower = sp.extend(r, c, m.Blocks, inReported, inSpeculative, inCPU)
-		m.Storage = sp.extend(r, c, m.Lower, inReported, inSpeculative, inCPU, inStorage)
-		m.Learned = sp.extend(r, c, m.Blocks, inReported, inSpeculative, inLearned)
+		m.Reported = ks.extend(r, c, c.from, inReported)
+		m.Blocks = ks.extend(r, c, m.Reported, inReported, inSpeculative)
+		m.Lower = ks.extend(r, c, m.Blocks, inReported, inSpeculative, inCPU)
+		m.Storage = ks.extend(r, c, m.Lower, inReported, inSpeculative, inCPU, inStorage)
+		m.Learned = ks.extend(r, c, m.Blocks, inReported, inSpeculative, inLearned)
 	}
 }
 
 // goesOn says whether somebody has the block at end elsewhere.
-func (sp *space) goesOn(r *scratch, end int32, keys []prefixhash.Key, now uint64) bool {
+func (ks *keyspace) goesOn(r *scratch, end int32, keys []prefixhash.Key, now uint64) bool {
 	p := &r.probed[uint64(end)*hashtable.Golden>>(64-probedBits)]
 	if p.end != end {
 		var at [layers]holderset.ID
-		*p = probedEnd{end, sp.probeBeside(&at, hashtable.KeyOf(uint64(keys[end])), now)}
+		*p = probedEnd{end, ks.probeOverlay(&at, hashtable.KeyOf(uint64(keys[end])), now)}
 	}
 	return p.any
 }
 
 // starting appends a match and a candidate for each holder that has the first
 // block elsewhere, by r.at, and not on GPU.
-func (sp *space) starting(r *scratch, f *Found, dst []Match) []Match {
+func (ks *keyspace) starting(r *scratch, f *Found, dst []Match) []Match {
 	for layer := inCPU; layer < layers; layer++ {
 		id := r.at[layer]
 		if id == 0 {
 			continue
 		}
-		sets, slots := sp.layer(layer)
+		sets, slots := ks.layer(layer)
 		for i := range int(slots.Words()) {
 			for w := sets.Word(id, i) & slots.Live.Load(i); w != 0; w &= w - 1 {
-				dst = sp.start(r, f, dst, layer, HolderID(slots.Holder(i<<6+bits.TrailingZeros64(w))))
+				dst = ks.start(r, f, dst, layer, HolderID(slots.Holder(i<<6+bits.TrailingZeros64(w))))
 			}
 		}
 	}
@@ -134,18 +134,18 @@ func (sp *space) starting(r *scratch, f *Found, dst []Match) []Match {
 }
 
 // start does so for one holder found in a layer, unless an earlier one had it.
-func (sp *space) start(r *scratch, f *Found, dst []Match, layer int, id HolderID) []Match {
-	d := sp.d
-	m, slot := Match{ID: id, Seen: d.x.seen(id)}, int32(-1)
-	if s, ok := d.slots.Of(int32(id)); ok {
-		if d.hidden.Has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {
+func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id HolderID) []Match {
+	sh := ks.sh
+	m, slot := Match{ID: id, Seen: sh.x.seen(id)}, int32(-1)
+	if s, ok := sh.slots.Of(int32(id)); ok {
+		if sh.hidden.Has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {
 			return dst
 		}
-		slot, m.Incomplete = int32(s), d.partial.Has(s)
+		slot, m.Incomplete = int32(s), sh.partial.Has(s)
 	}
-	c := candidate{id: id, match: len(dst), slots: sp.slotsOf(id, slot)}
+	c := candidate{id: id, match: len(dst), slots: ks.slotsOf(id, slot)}
 	for earlier := inCPU; earlier < layer; earlier++ {
-		if sp.in(&r.at, &c, earlier) {
+		if ks.in(&r.at, &c, earlier) {
 			return dst
 		}
 	}
@@ -154,38 +154,38 @@ func (sp *space) start(r *scratch, f *Found, dst []Match, layer int, id HolderID
 }
 
 // layer is what the sets of a layer are made of.
-func (sp *space) layer(layer int) (*holderset.Sets, *holderset.Slots) {
+func (ks *keyspace) layer(layer int) (*holderset.Sets, *holderset.Slots) {
 	if layer >= inReported {
-		l := sp.leases[layer-inReported].Load()
+		l := ks.leases[layer-inReported].Load()
 		return &l.sets, &l.slots
 	}
-	return &sp.d.sets, &sp.d.slots
+	return &ks.sh.sets, &ks.sh.slots
 }
 
 // probe reads the sets of a key in all tables.
-func (sp *space) probe(at *[layers]holderset.ID, key prefixhash.Key, now uint64) {
+func (ks *keyspace) probe(at *[layers]holderset.ID, key prefixhash.Key, now uint64) {
 	k := hashtable.KeyOf(uint64(key))
 	*at = [layers]holderset.ID{}
-	if t := sp.stranded.Load(); t != nil {
-		at[inStranded] = t.Get(k).Set()
+	if t := ks.detached.Load(); t != nil {
+		at[inDetached] = t.Get(k).Set()
 	}
-	sp.probeBeside(at, k, now)
+	ks.probeOverlay(at, k, now)
 }
 
-// probeBeside reads the sets of a key in the tables that a match may go on in,
+// probeOverlay reads the sets of a key in the tables that a match may go on in,
 // into an empty at, and says whether one has it.
-func (sp *space) probeBeside(at *[layers]holderset.ID, k uint64, now uint64) bool {
+func (ks *keyspace) probeOverlay(at *[layers]holderset.ID, k uint64, now uint64) bool {
 	any := holderset.ID(0)
-	if t := sp.lower[TierCPU].Load(); t != nil {
+	if t := ks.lower[TierCPU].Load(); t != nil {
 		at[inCPU] = t.Get(k).Set()
 		any |= at[inCPU]
 	}
-	if t := sp.lower[TierStorage].Load(); t != nil {
+	if t := ks.lower[TierStorage].Load(); t != nil {
 		at[inStorage] = t.Get(k).Set()
 		any |= at[inStorage]
 	}
-	for kind := range sp.leases {
-		l := sp.leases[kind].Load()
+	for kind := range ks.leases {
+		l := ks.leases[kind].Load()
 		if l == nil || l.held.Load() == 0 {
 			continue
 		}
@@ -198,11 +198,11 @@ func (sp *space) probeBeside(at *[layers]holderset.ID, k uint64, now uint64) boo
 }
 
 // slotsOf returns a holder's slots in all tables.
-func (sp *space) slotsOf(id HolderID, slot int32) (s [layers]int32) {
-	s[inStranded], s[inCPU], s[inStorage] = slot, slot, slot
-	for kind := range sp.leases {
+func (ks *keyspace) slotsOf(id HolderID, slot int32) (s [layers]int32) {
+	s[inDetached], s[inCPU], s[inStorage] = slot, slot, slot
+	for kind := range ks.leases {
 		s[inReported+kind] = -1
-		if l := sp.leases[kind].Load(); l != nil {
+		if l := ks.leases[kind].Load(); l != nil {
 			if n, ok := l.slots.Of(int32(id)); ok {
 				s[inReported+kind] = int32(n)
 			}
@@ -211,36 +211,36 @@ func (sp *space) slotsOf(id HolderID, slot int32) (s [layers]int32) {
 	return s
 }
 
-func (sp *space) in(at *[layers]holderset.ID, c *candidate, layer int) bool {
+func (ks *keyspace) in(at *[layers]holderset.ID, c *candidate, layer int) bool {
 	id, slot := at[layer], int(c.slots[layer])
 	if id == 0 || slot < 0 {
 		return false
 	}
 	if layer >= inReported {
-		return sp.leases[layer-inReported].Load().sets.Has(id, slot)
+		return ks.leases[layer-inReported].Load().sets.Has(id, slot)
 	}
-	return sp.d.sets.Has(id, slot)
+	return ks.sh.sets.Has(id, slot)
 }
 
-func (sp *space) inAny(at *[layers]holderset.ID, c *candidate, layers ...int) bool {
+func (ks *keyspace) inAny(at *[layers]holderset.ID, c *candidate, layers ...int) bool {
 	for _, layer := range layers {
-		if sp.in(at, c, layer) {
+		if ks.in(at, c, layer) {
 			return true
 		}
 	}
 	return false
 }
 
-// walkBeside collects the runs from a position to where no candidate goes on.
-func (sp *space) walkBeside(r *scratch, from int32, keys []prefixhash.Key, now uint64) {
+// walkOverlay collects the runs from a position to where no candidate goes on.
+func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key, now uint64) {
 	r.runs = r.runs[:0]
 	for p := from; p < int32(len(keys)); p++ {
-		sp.probe(&r.at, keys[p], now)
+		ks.probe(&r.at, keys[p], now)
 		if n := len(r.runs); n > 0 && r.runs[n-1].ids == r.at {
 			r.runs[n-1].to = p + 1
 			continue
 		}
-		if !sp.anyAt(r, p) {
+		if !ks.anyAt(r, p) {
 			return
 		}
 		r.runs = append(r.runs, layerRun{to: p + 1, ids: r.at})
@@ -249,10 +249,10 @@ func (sp *space) walkBeside(r *scratch, from int32, keys []prefixhash.Key, now u
 
 // anyAt says whether a candidate starts behind p, or has its block, which is r.at,
 // and all before it.
-func (sp *space) anyAt(r *scratch, p int32) (any bool) {
+func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
 	for i := range r.cands {
 		c := &r.cands[i]
-		if c.from <= p && !c.ended && !sp.inAny(&r.at, c, inStranded, inCPU, inStorage, inReported, inSpeculative, inLearned) {
+		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, inDetached, inCPU, inStorage, inReported, inSpeculative, inLearned) {
 			c.ended = true
 		}
 		any = any || !c.ended
@@ -260,15 +260,15 @@ func (sp *space) anyAt(r *scratch, p int32) (any bool) {
 	return any
 }
 
-// extend returns how far a candidate goes on from a position, stranded or in one
+// extend returns how far a candidate goes on from a position, detached or in one
 // of the given tables.
-func (sp *space) extend(r *scratch, c *candidate, p int32, also ...int) int32 {
+func (ks *keyspace) extend(r *scratch, c *candidate, p int32, also ...int) int32 {
 	for i := range r.runs {
 		run := &r.runs[i]
 		if run.to <= p {
 			continue
 		}
-		if !sp.in(&run.ids, c, inStranded) && !sp.inAny(&run.ids, c, also...) {
+		if !ks.in(&run.ids, c, inDetached) && !ks.inAny(&run.ids, c, also...) {
 			return p
 		}
 		p = run.to

@@ -1,0 +1,98 @@
+package radix
+
+import (
+	"slices"
+	"unsafe"
+
+	"warmroute/index/internal/holderset"
+)
+
+// Reserve writes keys and names at a place behind the last block of a node, where
+// no reader looks.
+func (n *Nodes) Reserve(p Place, keys, names []uint64) { n.reserve(n.at(p.Node()), keys, names) }
+
+func (n *Nodes) reserve(nd *node, keys, names []uint64) {
+	len0 := nd.len()
+	end := len0 + len(keys)
+	if nd.capacity == 0 {
+		nd.plain = slices.Equal(keys, names[:len(keys)])
+	}
+	if len0 < int(nd.published) || end > int(nd.capacity) {
+		width := nd.width()
+		fresh, words := n.arrays.take(width * max(end, min(MaxNode, len0+len0/4), int(nd.capacity)))
+		capacity := words / width
+		both := unsafe.Slice(fresh, words)
+		if len0 > 0 {
+			copy(both, nd.all())
+			copy(both[(width-1)*capacity:], nd.names(len0))
+		}
+		old, size := nd.keys.Swap(fresh), width*int(nd.capacity)
+		if old != nil { // only now: no lookup that begins later can know it
+			n.retired.Put(retired{array: old, words: size})
+		}
+		nd.capacity, nd.published = uint16(capacity), uint16(len0)
+	}
+	copy(nd.array(end)[len0:], keys)
+	if !nd.plain {
+		copy(nd.names(end)[len0:], names)
+	}
+}
+
+// Append makes the first blocks of what was reserved at p the node's, held by one
+// slot, at a tick.
+func (n *Nodes) Append(p Place, blocks, slot int, tick uint16) {
+	nd := n.at(p.Node())
+	n.grow(nd, blocks, slot)
+	n.trees[nd.tree].added(p.Node(), nd, p.Offset(), p.Offset()+blocks)
+	nd.tick = tick
+}
+
+func (n *Nodes) grow(nd *node, more, slot int) {
+	s := nd.state.Load()
+	len0 := lenOf(s)
+	end := len0 + more
+	nd.published = uint16(end)
+	last := setOf(s)
+	if s&stateRuns != 0 {
+		words := nd.runWords()
+		last = unpackRun(words[len(words)-1]).Set
+	}
+	if last == holderset.Single(slot) {
+		nd.state.Store(s&^stateLen | uint64(end))
+		return
+	}
+	n.old = nd.appendRuns(n.old[:0])
+	words := make([]uint64, 0, len(n.old)+1)
+	for _, r := range n.old {
+		words = append(words, packRun(r))
+	}
+	words = append(words, packRun(Run{runEnd, holderset.Single(slot)}))
+	nd.truncated = false
+	nd.runs.Store(&words[0])
+	nd.state.Store(s&^(stateLen|stateSet) | stateRuns | uint64(end))
+}
+
+// New makes a node and writes keys and names in it, where no reader looks. Begin or
+// Cancel it. 0: there are too many.
+func (t *Tree) New(keys, names []uint64) Place {
+	id, nd, ok := t.nodes.take()
+	if !ok {
+		return 0
+	}
+	t.nodes.reserve(nd, keys, names)
+	return At(id, 0)
+}
+
+// Begin makes the first blocks of a new node, which follow a parent, visible.
+func (t *Tree) Begin(p, parent Place, blocks, slot int, tick uint16) {
+	n, id := t.nodes, p.Node()
+	nd := n.at(id)
+	nd.tree, nd.tick, nd.published = uint16(t.number), tick, uint16(blocks)
+	n.link(id, nd, parent)
+	nd.state.Store(versionOf(nd.state.Load()) | newState(blocks, holderset.Single(slot)))
+	t.heads.Put(nd.key(0), uint64(p))
+	t.added(id, nd, 0, blocks)
+}
+
+// Cancel gives a new node up.
+func (t *Tree) Cancel(p Place) { t.nodes.retired.Put(retired{id: p.Node()}) }

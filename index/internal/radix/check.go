@@ -1,0 +1,250 @@
+package radix
+
+import (
+	"errors"
+	"fmt"
+
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
+)
+
+// Census is what Check has found in nodes, to compare with what others count.
+type Census struct {
+	References map[holderset.ID]uint32   // to interned sets
+	Places     []map[uint64]Place        // by tree and key
+	Held       map[int]int               // blocks by slot
+	branches   map[int]map[uint64]uint64 // by slot and place
+	heads      []int                     // nodes by tree
+	checks     []int                     // checkpoints by tree
+	children   map[uint32]int            // nodes that name a node their parent
+}
+
+// Check reports what is wrong with nodes that nobody writes to: what the comments
+// of the package promise, and what is counted against what is there. live says
+// which slots lookups may see. For tests.
+func (n *Nodes) Check(live func(slot int) bool) (*Census, error) {
+	c := &Census{References: map[holderset.ID]uint32{}, Held: map[int]int{}, branches: map[int]map[uint64]uint64{},
+		heads: make([]int, len(n.trees)), checks: make([]int, len(n.trees)), children: map[uint32]int{}}
+	for range n.trees {
+		c.Places = append(c.Places, map[uint64]Place{})
+	}
+	for id := uint32(1); id <= n.made; id++ {
+		nd := n.at(id)
+		if nd.len() == 0 {
+			if nd.state.Load()&(stateRuns|stateSet) != 0 {
+				return nil, fmt.Errorf("node %d has no blocks but holders", id)
+			}
+			continue
+		}
+		for _, look := range []func(uint32, *node) error{n.checker(c).array, n.checker(c).runs, n.checker(c).indexes, n.checker(c).family} {
+			if err := look(id, nd); err != nil {
+				return nil, fmt.Errorf("node %d of %d blocks: %w", id, nd.len(), err)
+			}
+		}
+		for slot, err := range n.checker(c).branches(nd, live) {
+			if err != nil {
+				return nil, fmt.Errorf("node %d, slot %d: %w", id, slot, err)
+			}
+		}
+	}
+	return c, n.checker(c).counts()
+}
+
+type checker struct {
+	n *Nodes
+	c *Census
+}
+
+func (n *Nodes) checker(c *Census) checker { return checker{n, c} }
+
+// array: keys and the memory they are in.
+func (k checker) array(id uint32, nd *node) error {
+	n := nd.len()
+	if n > int(nd.published) || nd.published > nd.capacity || n > MaxNode {
+		return fmt.Errorf("%d published of capacity %d", nd.published, nd.capacity)
+	}
+	if int(nd.tree) >= len(k.n.trees) || k.n.trees[nd.tree] == nil {
+		return fmt.Errorf("tree %d is not there", nd.tree)
+	}
+	k.c.heads[nd.tree]++
+	places := k.c.Places[nd.tree]
+	for off, key := range nd.all() {
+		if other, twice := places[key]; twice || key == 0 {
+			return fmt.Errorf("key %x at %d is also at %d of node %d", key, off, other.Offset(), other.Node())
+		}
+		places[key] = At(id, off)
+		if nd.plain && nd.name(off) != key {
+			return fmt.Errorf("name %x of key %x though names are keys", nd.name(off), key)
+		}
+	}
+	return nil
+}
+
+// runs: they rise, and their sets shrink to no smaller than one holder, or to
+// nobody where another node follows.
+func (k checker) runs(id uint32, nd *node) error {
+	s, n := nd.state.Load(), nd.len()
+	if s&stateRuns != 0 && (len(nd.runWords()) < 2 || setOf(s) != 0) {
+		return fmt.Errorf("state %x with runs %v", s, nd.runWords())
+	}
+	runs, from := nd.appendRuns(nil), 0
+	for i, r := range runs {
+		if r.End <= from || i == len(runs)-1 && r.End != n {
+			return fmt.Errorf("runs %v do not rise to %d", runs, n)
+		}
+		if i > 0 && (r.Set == runs[i-1].Set || !k.covers(runs[i-1].Set, r.Set)) {
+			return fmt.Errorf("runs %v do not shrink", runs)
+		}
+		if r.Set == 0 && (i == 0 || i != len(runs)-1 || k.deepest(nd) != n-1) {
+			return fmt.Errorf("runs %v: nobody has blocks that no node follows (deepest %d)", runs, k.deepest(nd))
+		}
+		if r.Set >= holderset.FirstInterned {
+			k.c.References[r.Set]++
+		}
+		k.n.sets.Each(r.Set, func(slot int) { k.c.Held[slot] += r.End - from })
+		from = r.End
+	}
+	return nil
+}
+
+// covers says whether a set has all of another.
+func (k checker) covers(all, some holderset.ID) bool {
+	for i := range holderset.MaskWords {
+		if k.n.sets.Word(some, i)&^k.n.sets.Word(all, i) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (k checker) deepest(nd *node) int {
+	deepest := -1
+	for id := nd.child; id != 0; id = k.n.at(id).next {
+		deepest = max(deepest, k.n.at(id).parent.Offset())
+	}
+	return deepest
+}
+
+// indexes: what finds a node.
+func (k checker) indexes(id uint32, nd *node) error {
+	t := k.n.trees[nd.tree]
+	if got := k.n.find(&t.heads, nd.key(0)); got != At(id, 0) {
+		return fmt.Errorf("its first key leads to %x", got)
+	}
+	for off := range nd.len() {
+		if (int(nd.depth)+off+1)%k.n.every != 0 {
+			continue
+		}
+		k.c.checks[nd.tree]++
+		if got := k.n.find(&t.checkpoints, nd.key(off)); got != At(id, off) {
+			return fmt.Errorf("the checkpoint of offset %d leads to %x", off, got)
+		}
+	}
+	return nil
+}
+
+// family: parents and children know each other.
+func (k checker) family(id uint32, nd *node) error {
+	listed := uint32(0)
+	for child, prev := nd.child, uint32(0); child != 0; prev, child = child, k.n.at(child).next {
+		c := k.n.at(child)
+		if c.len() == 0 || c.parent.Node() != id || c.prev != prev {
+			return fmt.Errorf("child %d has %d blocks, the parent %x, and %d before it in the list", child, c.len(), c.parent, c.prev)
+		}
+		if c.parent.Offset() > int(nd.deepest) {
+			return fmt.Errorf("child %d follows offset %d, the deepest is said to be %d", child, c.parent.Offset(), nd.deepest)
+		}
+		if listed++; listed > k.n.made {
+			return errors.New("the list of its children is a ring")
+		}
+	}
+	k.c.children[id] -= int(listed)
+	if nd.parent == 0 {
+		if nd.depth != 0 {
+			return fmt.Errorf("it begins prompts at depth %d", nd.depth)
+		}
+		return nil
+	}
+	p, off := k.n.at(nd.parent.Node()), nd.parent.Offset()
+	if off >= p.len() || p.tree != nd.tree || int(nd.depth) != int(p.depth)+off+1 {
+		return fmt.Errorf("it is at depth %d behind offset %d of node %d, which has %d blocks from %d", nd.depth, off, nd.parent.Node(), p.len(), p.depth)
+	}
+	k.c.children[nd.parent.Node()]++
+	return nil
+}
+
+// branches: who has a node has the block before it.
+func (k checker) branches(nd *node, live func(slot int) bool) map[int]error {
+	wrong := map[int]error{}
+	if nd.parent == 0 {
+		return wrong
+	}
+	p, off := k.n.at(nd.parent.Node()), nd.parent.Offset()
+	k.n.sets.Each(nd.appendRuns(nil)[0].Set, func(slot int) {
+		if k.c.branches[slot] == nil {
+			k.c.branches[slot] = map[uint64]uint64{}
+		}
+		k.c.branches[slot][uint64(nd.parent)]++
+		if held := k.n.held(p, slot); live(slot) && held <= off {
+			wrong[slot] = fmt.Errorf("it holds %d blocks of the parent, not offset %d", held, off)
+		}
+	})
+	return wrong
+}
+
+func (k checker) counts() error {
+	for id, more := range k.c.children {
+		if more != 0 {
+			return fmt.Errorf("node %d has %d children that it does not list", id, more)
+		}
+	}
+	for i, t := range k.n.trees {
+		if t == nil {
+			continue
+		}
+		if blocks := len(k.c.Places[i]); t.blocks != blocks || t.heads.Len() != k.c.heads[i] || t.checkpoints.Len() != k.c.checks[i] {
+			return fmt.Errorf("tree %d counts %d blocks, %d heads and %d checkpoints; there are %d, %d and %d",
+				i, t.blocks, t.heads.Len(), t.checkpoints.Len(), blocks, k.c.heads[i], k.c.checks[i])
+		}
+	}
+	return nil
+}
+
+// Check reports what is wrong with a holding, given what its nodes have: one name
+// for each block, which leads to it, and the branches.
+func (h *Holding) Check(c *Census) (err error) {
+	named := map[Place]bool{}
+	h.Each(func(name uint64, p Place) {
+		switch held := h.Held(p.Node()); {
+		case p.Offset() >= held:
+			err = fmt.Errorf("name %x is offset %d of node %d, of which it has %d", name, p.Offset(), p.Node(), held)
+		case named[p]:
+			err = fmt.Errorf("two names of offset %d of node %d", p.Offset(), p.Node())
+		case h.Find(name) != p:
+			err = fmt.Errorf("name %x of offset %d of node %d leads to %x", name, p.Offset(), p.Node(), h.Find(name))
+		}
+		named[p] = true
+	})
+	if err == nil && (len(named) != c.Held[h.slot] || h.Len() != len(named)) {
+		err = fmt.Errorf("%d names counted, %d there are, of %d blocks", h.Len(), len(named), c.Held[h.slot])
+	}
+	h.foreign.Each(func(name, place uint64) bool {
+		if p := Place(place); h.nodes.at(p.Node()).name(p.Offset()) == name {
+			err = fmt.Errorf("name %x is the node's, and kept as foreign", name)
+		}
+		return true
+	})
+	if want := c.branches[h.slot]; err == nil && !sameCounts(&h.branches, want) {
+		err = fmt.Errorf("%d places counted behind which it goes on, there are %d", h.branches.Len(), len(want))
+	}
+	return err
+}
+
+func sameCounts(m *hashtable.Map, want map[uint64]uint64) bool {
+	same := m.Len() == len(want)
+	m.Each(func(place, count uint64) bool {
+		same = same && want[place] == count
+		return true
+	})
+	return same
+}

@@ -1,0 +1,235 @@
+package radix
+
+import (
+	"iter"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
+	"warmroute/index/internal/offheap"
+)
+
+// DefaultCheckpointEvery is how far apart checkpoints are: a lookup jumps to the
+// last one that is there, and reads on from it; one in so many blocks costs storing
+// little, and few lines of the cache hold them all.
+const DefaultCheckpointEvery = 128
+
+const nodesPerPage = 64
+
+type nodePage [nodesPerPage]node
+
+// Nodes are a shard's, by number from 1. A number is given again only when no
+// lookup can know it any more. Init them first.
+type Nodes struct {
+	pages   atomic.Pointer[[]*nodePage]
+	sets    *holderset.Sets
+	every   int     // how far apart checkpoints are
+	trees   []*Tree // by number
+	made    uint32
+	free    []uint32
+	retired epoch.Limbo[retired]
+	enough  int // retired ones to be looked through
+	arrays  arrays
+
+	old, out, bare []Run // scratch
+	sink           uint64
+}
+
+// retired is what lookups may still be reading: a node, or an array that one has
+// outgrown.
+type retired struct {
+	id    uint32 // 0: an array
+	words int
+	array *uint64
+}
+
+// Init makes them empty, held by sets, with a checkpoint every so many blocks.
+func (n *Nodes) Init(c *epoch.Clock, p *offheap.Pool, sets *holderset.Sets, every int) {
+	n.arrays.pool, n.sets, n.every = p, sets, every
+	n.retired.Init(c)
+	n.pages.Store(&[]*nodePage{})
+}
+
+func (n *Nodes) at(id uint32) *node {
+	return &(*n.pages.Load())[id/nodesPerPage][id%nodesPerPage]
+}
+
+// Has says whether a key is at a place.
+func (n *Nodes) Has(p Place, key uint64) bool {
+	nd := n.at(p.Node())
+	return lenOf(nd.state.Load()) > p.Offset() && nd.key(p.Offset()) == key
+}
+
+// find is the place of a key in an index, 0 when absent. For lookups.
+func (n *Nodes) find(x *hashtable.SharedIndex, key uint64) Place {
+	v := x.View()
+	at, p := v.Next(key, hashtable.Position{})
+	for p != 0 && !n.Has(Place(p), key) {
+		at, p = v.Next(key, at)
+	}
+	return Place(p)
+}
+
+// take returns an unused node, false when there is none.
+func (n *Nodes) take() (id uint32, nd *node, ok bool) {
+	if n.retired.Len() >= n.enough {
+		n.retired.Reclaim(n.reuse)
+		n.enough = n.retired.Len() + nodesPerPage
+	}
+	if k := len(n.free); k > 0 {
+		id = n.free[k-1]
+		n.free = n.free[:k-1]
+		return id, n.at(id), true
+	}
+	if n.made == maxNodes {
+		return 0, nil, false
+	}
+	n.made++
+	if id = n.made; int(id/nodesPerPage) == len(*n.pages.Load()) {
+		pages := append(*n.pages.Load(), new(nodePage)) // readers hold the shorter slice
+		n.pages.Store(&pages)
+	}
+	return id, n.at(id), true
+}
+
+func (n *Nodes) reuse(r retired) {
+	if r.id == 0 {
+		n.arrays.put(r.array, r.words)
+		return
+	}
+	nd := n.at(r.id)
+	n.arrays.put(nd.keys.Swap(nil), nd.width()*int(nd.capacity))
+	nd.runs.Store(nil)
+	nd.capacity = 0
+	n.free = append(n.free, r.id)
+}
+
+// Key is the key of a block, Tree the number of its tree. Writer only, as all that
+// follow are.
+func (n *Nodes) Key(p Place) uint64 { return n.at(p.Node()).key(p.Offset()) }
+func (n *Nodes) Tree(p Place) int   { return int(n.at(p.Node()).tree) }
+
+// Before is the block before another, 0 when that is the first of a prompt.
+func (n *Nodes) Before(p Place) Place {
+	if p.Offset() > 0 {
+		return p - 1
+	}
+	return n.at(p.Node()).parent
+}
+
+// Common is how many blocks from a place on have the given keys.
+func (n *Nodes) Common(p Place, keys []uint64) (same int) {
+	have := n.at(p.Node()).all()[p.Offset():]
+	for same < min(len(keys), len(have)) && have[same] == keys[same] {
+		same++
+	}
+	return same
+}
+
+// IsEnd says whether a block is the last one of its node, and there is room for
+// another.
+func (n *Nodes) IsEnd(p Place) bool {
+	len := n.at(p.Node()).len()
+	return p.Offset() == len-1 && len < MaxNode
+}
+
+// BlocksOf is how many blocks a node has.
+func (n *Nodes) BlocksOf(id uint32) int { return n.at(id).len() }
+
+// Len is how many nodes have blocks.
+func (n *Nodes) Len() (nodes int) {
+	for range n.each() {
+		nodes++
+	}
+	return nodes
+}
+
+// each yields every node that has blocks.
+func (n *Nodes) each() iter.Seq2[uint32, *node] {
+	return func(yield func(uint32, *node) bool) {
+		for id := uint32(1); id <= n.made; id++ {
+			if nd := n.at(id); nd.len() > 0 && !yield(id, nd) {
+				return
+			}
+		}
+	}
+}
+
+// Bytes is the memory of the nodes and their arrays.
+func (n *Nodes) Bytes() (bytes int) {
+	bytes = len(*n.pages.Load()) * int(unsafe.Sizeof(nodePage{}))
+	for id := uint32(1); id <= n.made; id++ {
+		nd := n.at(id)
+		bytes += 8*nd.width()*int(nd.capacity) + 8*len(nd.runWords())
+	}
+	return bytes + 8*n.arrays.words
+}
+
+// Trim gives memory back.
+func (n *Nodes) Trim() {
+	n.retired.Reclaim(n.reuse)
+	n.arrays.trim()
+	for _, t := range n.trees {
+		if t != nil {
+			t.heads.Trim()
+			t.checkpoints.Trim()
+		}
+	}
+}
+
+// Stored is what a node has.
+type Stored struct {
+	Tree     int
+	First    bool // begins prompts
+	Keys     []uint64
+	Runs     []Run
+	Children []Child
+}
+
+// Child is a node that follows a block, by its first key.
+type Child struct {
+	Offset int
+	Key    uint64
+}
+
+// Pages is how many pages of nodes there are.
+func (n *Nodes) Pages() int { return len(*n.pages.Load()) }
+
+// Page yields what the nodes of a page have, in memory of the nodes.
+func (n *Nodes) Page(page int) iter.Seq[Stored] {
+	return func(yield func(Stored) bool) {
+		nodes := (*n.pages.Load())[page]
+		for i := range nodes {
+			nd := &nodes[i]
+			if nd.len() == 0 {
+				continue
+			}
+			s := Stored{Tree: int(nd.tree), First: nd.parent == 0, Keys: nd.all(), Runs: nd.appendRuns(nil)}
+			for c := nd.child; c != 0; c = n.at(c).next {
+				s.Children = append(s.Children, Child{n.at(c).parent.Offset(), n.at(c).key(0)})
+			}
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// Add makes a tree.
+func (n *Nodes) Add(t *Tree, seed uint64) {
+	number := slices.Index(n.trees, nil)
+	if number < 0 {
+		number = len(n.trees)
+		n.trees = append(n.trees, nil)
+	}
+	t.nodes, t.number = n, number
+	t.heads.Init(n.arrays.pool, seed)
+	t.checkpoints.Init(n.arrays.pool, seed)
+	n.trees[number] = t
+}
+
+// Drop takes an empty tree out, whose number is given again.
+func (n *Nodes) Drop(t *Tree) { n.trees[t.number] = nil }

@@ -1,0 +1,269 @@
+package radix
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"warmroute/index/internal/holderset"
+)
+
+// Run is a stretch of a node's blocks that one set holds, up to an offset. Along a
+// node sets only shrink. In a node's runs each is a word: the end in the low 16
+// bits, the set above them; the last one ends where the node does.
+type Run struct {
+	End int
+	Set holderset.ID
+}
+
+const runEnd = 0xffff // of the last run
+
+func packRun(r Run) uint64   { return uint64(r.End) | uint64(r.Set)<<16 }
+func unpackRun(w uint64) Run { return Run{int(w & runEnd), holderset.ID(w >> 16 & holderset.MaxID)} }
+
+// runAt reads one of a node's runs. The one before it was not the last.
+func runAt(runs *uint64, i int) Run {
+	return unpackRun(atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(runs), i*8))))
+}
+
+// runWords are a node's runs where it has several. Writer only, as all that follow
+// are.
+func (nd *node) runWords() []uint64 {
+	p := nd.runs.Load()
+	if p == nil || nd.state.Load()&stateRuns == 0 {
+		return nil
+	}
+	n := 1
+	for runAt(p, n-1).End != runEnd {
+		n++
+	}
+	return unsafe.Slice(p, n)
+}
+
+// appendRuns appends a node's runs.
+func (nd *node) appendRuns(dst []Run) []Run {
+	s := nd.state.Load()
+	n := lenOf(s)
+	if s&stateRuns == 0 {
+		return append(dst, Run{n, setOf(s)})
+	}
+	for _, w := range nd.runWords() {
+		dst = append(dst, unpackRun(w))
+	}
+	dst[len(dst)-1].End = n
+	return dst
+}
+
+// held is how many blocks of a node a slot holds.
+func (n *Nodes) held(nd *node, slot int) (blocks int) {
+	s := nd.state.Load()
+	if s&stateRuns == 0 {
+		if n.sets.Has(setOf(s), slot) {
+			blocks = lenOf(s)
+		}
+		return blocks
+	}
+	words := nd.runWords()
+	for i, w := range words {
+		r := unpackRun(w)
+		if !n.sets.Has(r.Set, slot) {
+			break
+		}
+		if blocks = r.End; i == len(words)-1 {
+			blocks = lenOf(s)
+		}
+	}
+	return blocks
+}
+
+// toggle adds or removes a holder's slot on [from, to) of a node; the holder must
+// hold all of the range or none. Blocks at the end that nobody holds any more go,
+// but those before other nodes. false: there are too many different sets, and
+// nothing has changed.
+func (n *Nodes) toggle(id uint32, nd *node, from, to, slot int) bool {
+	s := nd.state.Load()
+	len := lenOf(s)
+	if s&stateRuns == 0 && from == 0 && to == len {
+		return n.toggleAll(id, nd, s, slot)
+	}
+	if n.shorten(id, nd, s, from, to, slot) {
+		return true
+	}
+	old := nd.appendRuns(n.old[:0])
+	out, ok := n.toggled(n.out[:0], old, from, to, slot)
+	n.old, n.out = old, out
+	if !ok {
+		return false
+	}
+	n.publish(id, nd, len, old, out)
+	for _, r := range old {
+		n.sets.Release(r.Set, 1)
+	}
+	return true
+}
+
+// toggleAll is toggle for all blocks of a node that have one set.
+func (n *Nodes) toggleAll(id uint32, nd *node, s uint64, slot int) bool {
+	was := setOf(s)
+	to, ok := n.sets.Toggle(was, slot)
+	if !ok {
+		return false
+	}
+	if to == 0 {
+		n.clear(id, nd)
+	} else {
+		nd.state.Store(s&^stateSet | uint64(to)<<stateSetShift)
+	}
+	n.sets.Release(was, 1)
+	return true
+}
+
+// shorten is toggle for the usual removal: a slot is the last one at the end of a
+// node and loses some of what it has alone.
+func (n *Nodes) shorten(id uint32, nd *node, s uint64, from, to, slot int) bool {
+	if to != lenOf(s) || from == 0 {
+		return false
+	}
+	start, set := 0, setOf(s)
+	if s&stateRuns != 0 {
+		words := nd.runWords()
+		set = unpackRun(words[len(words)-1]).Set
+		start = unpackRun(words[len(words)-2]).End
+	}
+	if set != holderset.Single(slot) || from <= start || from < n.floor(nd, from) {
+		return false
+	}
+	n.trees[nd.tree].removed(id, nd, from, to)
+	nd.truncated = true
+	nd.state.Store(s&^stateLen + stateVersion | uint64(from))
+	return true
+}
+
+// toggled appends the runs that toggle leaves, the last ones perhaps of nobody,
+// with a reference for each.
+func (n *Nodes) toggled(dst, old []Run, from, to, slot int) (_ []Run, ok bool) {
+	start := 0
+	add := func(end int, set holderset.ID) {
+		if end <= start {
+			return
+		}
+		if k := len(dst); k > 0 && dst[k-1].Set == set {
+			n.sets.Release(set, 1)
+			dst[k-1].End = end
+		} else {
+			dst = append(dst, Run{end, set})
+		}
+		start = end
+	}
+	same := func(end int, set holderset.ID) {
+		if end > start {
+			n.sets.Retain(set, 1)
+			add(end, set)
+		}
+	}
+	for _, l := range old {
+		same(min(l.End, from), l.Set)
+		if end := min(l.End, to); end > start && start >= from {
+			set, ok := n.sets.Toggle(l.Set, slot)
+			if !ok {
+				for _, l := range dst {
+					n.sets.Release(l.Set, 1)
+				}
+				return dst[:0], false
+			}
+			add(end, set)
+		}
+		same(l.End, l.Set)
+	}
+	return dst, true
+}
+
+// publish makes runs a node's, which had some before and so many blocks.
+func (n *Nodes) publish(id uint32, nd *node, blocks int, old, runs []Run) {
+	last := len(runs) - 1
+	left := runs[last].End
+	if runs[last].Set == 0 {
+		if left = 0; last > 0 {
+			left = runs[last-1].End
+		}
+		if floor := n.floor(nd, left); floor > left {
+			left = floor
+			runs[last].End = left
+		} else {
+			runs = runs[:last]
+		}
+	}
+	if len(runs) == 0 {
+		n.clear(id, nd)
+		return
+	}
+	s := nd.state.Load() &^ (stateRuns | stateSet)
+	if left < blocks {
+		n.trees[nd.tree].removed(id, nd, left, blocks)
+		s = s&^stateLen + stateVersion | uint64(left)
+	}
+	if len(runs) == 1 {
+		nd.state.Store(s | uint64(runs[0].Set)<<stateSetShift)
+		nd.runs.Store(nil)
+		return
+	}
+	if nd.state.Load()&stateRuns != 0 && moveEnd(nd.runWords(), old, runs, !nd.truncated) {
+		if left < blocks {
+			nd.truncated = true
+			nd.state.Store(s | stateRuns)
+		}
+		return
+	}
+	nd.truncated = false
+	words := make([]uint64, len(runs))
+	for i, l := range runs {
+		words[i] = packRun(l)
+	}
+	words[len(words)-1] |= runEnd
+	if left < blocks { // readers of the new runs must see the new end
+		nd.state.Store(s | stateRuns)
+		nd.runs.Store(&words[0])
+		return
+	}
+	nd.runs.Store(&words[0])
+	nd.state.Store(s | stateRuns)
+}
+
+// moveEnd changes a node's runs in place, when they differ from what they were
+// in the end of one, which may rise only where up.
+func moveEnd(words []uint64, old, runs []Run, up bool) bool {
+	if len(old) != len(runs) {
+		return false
+	}
+	at := -1
+	for i := range runs {
+		if runs[i].Set != old[i].Set {
+			return false
+		}
+		if i < len(runs)-1 && runs[i].End != old[i].End {
+			if at >= 0 || !up && runs[i].End > old[i].End {
+				return false
+			}
+			at = i
+		}
+	}
+	if at >= 0 {
+		atomic.StoreUint64(&words[at], packRun(runs[at]))
+	}
+	return true
+}
+
+// clear takes all blocks from a node, whose sets are the caller's to release, but
+// those before other nodes. A node without blocks ends.
+func (n *Nodes) clear(id uint32, nd *node) {
+	s := nd.state.Load()
+	t, left := n.trees[nd.tree], n.floor(nd, 0)
+	t.removed(id, nd, left, lenOf(s))
+	nd.state.Store(versionOf(s) + stateVersion | newState(left, 0))
+	nd.runs.Store(nil)
+	if left > 0 {
+		return
+	}
+	t.heads.Delete(nd.key(0), uint64(At(id, 0)))
+	n.unlink(nd)
+	n.retired.Put(retired{id: id})
+}

@@ -1,0 +1,163 @@
+package radix
+
+import (
+	"slices"
+
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
+	"warmroute/prefixhash"
+)
+
+// Stretch is the blocks that a prompt and a node have in common.
+type Stretch struct {
+	Depth int32 // blocks of the prompt before them
+	Len   int32
+	Set   holderset.ID // who holds the first
+	runs  *uint64      // when they have several sets
+}
+
+// Change returns the depth at which a stretch's set becomes another for the kth
+// time, from 0. false: it does not.
+func (s *Stretch) Change(k int) (depth int32, set holderset.ID, ok bool) {
+	if s.runs == nil {
+		return 0, 0, false
+	}
+	end := int32(runAt(s.runs, k).End)
+	if end >= s.Len {
+		return 0, 0, false
+	}
+	return s.Depth + end, runAt(s.runs, k+1).Set, true
+}
+
+// Trace fills path with the nodes that a prompt goes through, as far as they have
+// it. It relies on keys being chained: where two are equal, so is all before them.
+// So behind the first node it jumps to the last checkpoint that is there, looks up
+// which nodes lead to it, and compares keys only behind it.
+func (t *Tree) Trace(path []Stretch, keys []prefixhash.Key) []Stretch {
+	path, ok := t.trace(path[:0], keys, true)
+	if !ok { // a checkpoint had gone or was another's
+		path, _ = t.trace(path[:0], keys, false)
+	}
+	return path
+}
+
+// trace is Trace, with jumps or from node to node only.
+func (t *Tree) trace(path []Stretch, keys []prefixhash.Key, jump bool) (_ []Stretch, ok bool) {
+	n := t.nodes
+	for p := 0; p < len(keys); {
+		var at Place
+		key := hashtable.KeyOf(uint64(keys[p]))
+		if p > 0 && jump { // more than one node: there may be many
+			if _, likely := t.heads.View().Next(key, hashtable.Position{}); likely == 0 {
+				break
+			}
+			jump = false
+			at = t.lastCheckpoint(keys, p/n.every)
+		}
+		if at != 0 {
+			nd := n.at(at.Node())
+			if p = int(nd.depth); p+at.Offset() >= len(keys) {
+				return path, false
+			}
+			if path, ok = n.climb(path[:0], nd.parent); !ok {
+				return path, false
+			}
+		} else if at = n.find(&t.heads, key); at == 0 {
+			break
+		}
+		nd, off := n.at(at.Node()), at.Offset()
+		s := nd.read(off, n.every, keys[p:])
+		if s.Len <= int32(off) { // while it has the block, what leads to it stays
+			return path, off == 0
+		}
+		s.Depth = int32(p)
+		path = append(path, s)
+		p += int(s.Len)
+	}
+	return path, true
+}
+
+// lastCheckpoint returns the place of the last checkpoint of a prompt that is there,
+// behind the first lo, or 0.
+func (t *Tree) lastCheckpoint(keys []prefixhash.Key, lo int) (last Place) {
+	v, every := t.checkpoints.View(), t.nodes.every
+	key := func(i int) uint64 { return hashtable.KeyOf(uint64(keys[i*every-1])) }
+	for hi := len(keys) / every; lo < hi; {
+		d, from := hi-lo, lo
+		n := min(fan, d)
+		for i := 1; i <= n; i++ { // their cache misses overlap
+			v.Touch(key(from + d*i/n))
+		}
+		for i := 1; i <= n; i++ {
+			at := from + d*i/n
+			_, likely := v.Next(key(at), hashtable.Position{})
+			if likely == 0 {
+				hi = at - 1
+				break
+			}
+			lo, last = at, Place(likely)
+		}
+	}
+	return last
+}
+
+// climb appends the nodes that lead to a block, the first one first.
+func (n *Nodes) climb(path []Stretch, to Place) (_ []Stretch, ok bool) {
+	for to != 0 {
+		nd := n.at(to.Node())
+		v, len := nd.view(), to.Offset()+1
+		if lenOf(v.state) < len || v.void() {
+			return path, false
+		}
+		path = append(path, Stretch{int32(nd.depth), int32(len), v.set, v.runs})
+		to = nd.parent
+	}
+	slices.Reverse(path)
+	return path, true
+}
+
+// read returns what a node has of keys, which begin where it does, and are known to
+// be the node's before an offset. The next checkpoint, of one in every blocks, was
+// not there: so far it looks first.
+func (nd *node) read(off, every int, keys []prefixhash.Key) Stretch {
+	for {
+		v := nd.view()
+		n := lenOf(v.state)
+		if n <= off {
+			return Stretch{}
+		}
+		if v.void() {
+			continue
+		}
+		array := nd.array(n)
+		if versionOf(nd.state.Load()) != versionOf(v.state) { // it may be the array of other blocks, and being written
+			continue
+		}
+		end := off + commonKeys(array[off:min(n, off+every)], keys[off:])
+		if end == off+every {
+			end += commonKeys(array[end:], keys[end:])
+		}
+		return Stretch{Len: int32(end), Set: v.set, runs: v.runs}
+	}
+}
+
+// view is who holds what of a node.
+type view struct {
+	state uint64
+	set   holderset.ID // the first run's
+	runs  *uint64
+}
+
+func (nd *node) view() view {
+	v := view{state: nd.state.Load()}
+	v.set = setOf(v.state)
+	if v.state&stateRuns != 0 {
+		if v.runs = nd.runs.Load(); v.runs != nil {
+			v.set = runAt(v.runs, 0).Set
+		}
+	}
+	return v
+}
+
+// void says that the state has changed since it was read.
+func (v *view) void() bool { return v.runs == nil && v.state&stateRuns != 0 }

@@ -1,0 +1,148 @@
+package radix
+
+import "warmroute/index/internal/hashtable"
+
+// MaxTrees is how many trees nodes can tell apart.
+const MaxTrees = 1 << 16
+
+// Tree is the nodes of one scope.
+type Tree struct {
+	nodes  *Nodes
+	number int
+
+	heads       hashtable.SharedIndex // nodes by their first keys
+	checkpoints hashtable.SharedIndex // the blocks at every so many blocks of a prompt
+	blocks      int
+
+	hand uint32 // where the next eviction looks
+}
+
+// Number is the tree's among those of its Nodes.
+func (t *Tree) Number() int { return t.number }
+
+// Blocks is how many blocks the nodes have. Writer only.
+func (t *Tree) Blocks() int { return t.blocks }
+
+// Bytes is the memory of the indexes.
+func (t *Tree) Bytes() int { return t.heads.Bytes() + t.checkpoints.Bytes() }
+
+// Discard frees the indexes; nobody may reach the tree any more.
+func (t *Tree) Discard() {
+	t.heads.Discard()
+	t.checkpoints.Discard()
+}
+
+// Head is the block with which a node begins whose first key it is, 0 = none.
+func (t *Tree) Head(key uint64) Place { return t.nodes.find(&t.heads, key) }
+
+// added counts the blocks from … to - 1 of a node, and indexes the checkpoints.
+func (t *Tree) added(id uint32, nd *node, from, to int) {
+	t.blocks += to - from
+	nd.checkpoints(t.nodes.every, from, to, func(off int) {
+		t.checkpoints.Put(nd.key(off), uint64(At(id, off)))
+	})
+}
+
+// removed does so for blocks that are about to go.
+func (t *Tree) removed(id uint32, nd *node, from, to int) {
+	t.blocks -= to - from
+	nd.checkpoints(t.nodes.every, from, to, func(off int) {
+		t.checkpoints.Delete(nd.key(off), uint64(At(id, off)))
+	})
+}
+
+// evictSample is how many nodes are compared to find an old one.
+const evictSample = 16
+
+// OldestEnd returns the oldest of some nodes that have blocks behind which no node
+// follows, but one and those chosen before, and how many blocks of it must stay.
+// now is the tick of now. 0: there is none.
+func (t *Tree) OldestEnd(now uint16, chosen map[uint32]int, except uint32) (oldest uint32, end int) {
+	n, age, found := t.nodes, uint16(0), 0
+	for range n.made {
+		if t.hand++; t.hand > n.made {
+			t.hand = 1
+		}
+		nd := n.at(t.hand)
+		len := nd.len()
+		if _, again := chosen[t.hand]; again || len == 0 || int(nd.tree) != t.number || t.hand == except {
+			continue
+		}
+		floor := n.floor(nd, 0)
+		if floor == len {
+			continue
+		}
+		if a := now - nd.tick; oldest == 0 || a > age {
+			oldest, age, end = t.hand, a, floor
+		}
+		if found++; found == evictSample {
+			break
+		}
+	}
+	return oldest, end
+}
+
+// Behind returns how many blocks a node has behind an offset, and calls f for the
+// slots that hold some of them, perhaps more than once.
+func (n *Nodes) Behind(id uint32, off int, f func(slot int)) (blocks int) {
+	nd := n.at(id)
+	n.old = nd.appendRuns(n.old[:0])
+	for _, r := range n.old {
+		if r.End > off {
+			n.sets.Each(r.Set, f)
+		}
+	}
+	return nd.len() - off
+}
+
+// link notes that a node follows a block.
+func (n *Nodes) link(id uint32, nd *node, parent Place) {
+	nd.parent, nd.depth, nd.prev, nd.next, nd.child, nd.deepest = parent, 0, 0, 0, 0, -1
+	if parent == 0 {
+		return
+	}
+	p := n.at(parent.Node())
+	nd.depth = p.depth + uint32(parent.Offset()) + 1
+	if nd.next = p.child; nd.next != 0 {
+		n.at(nd.next).prev = id
+	}
+	p.child = id
+	p.deepest = max(p.deepest, int16(parent.Offset()))
+}
+
+// unlink undoes it. The parent's blocks that were kept for it go.
+func (n *Nodes) unlink(nd *node) {
+	if nd.parent == 0 {
+		return
+	}
+	id := nd.parent.Node()
+	p := n.at(id)
+	if nd.next != 0 {
+		n.at(nd.next).prev = nd.prev
+	}
+	if nd.prev != 0 {
+		n.at(nd.prev).next = nd.next
+	} else {
+		p.child = nd.next
+	}
+	if n.bare = p.appendRuns(n.bare[:0]); n.bare[len(n.bare)-1].Set == 0 {
+		runs := n.bare
+		n.publish(id, p, p.len(), nil, runs)
+	}
+}
+
+// floor is how many blocks of a node must stay, at least min: other nodes follow
+// the last of them.
+func (n *Nodes) floor(nd *node, least int) int {
+	if int(nd.deepest) < least {
+		return least
+	}
+	deepest := -1
+	for id := nd.child; id != 0; {
+		c := n.at(id)
+		deepest = max(deepest, c.parent.Offset())
+		id = c.next
+	}
+	nd.deepest = int16(deepest)
+	return max(least, deepest+1)
+}

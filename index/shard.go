@@ -1,0 +1,202 @@
+package index
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
+	"warmroute/index/internal/radix"
+	"warmroute/prefixhash"
+)
+
+// shardKey is what engine hashes are resolved in: removals name no adapter and
+// no block size, but the cache group.
+type shardKey struct {
+	tenant, model string
+	group         int
+}
+
+// shard is the scopes of one model's cache group. One lock serialises its
+// writers; lookups never take it.
+type shard struct {
+	x   *Index
+	key shardKey
+
+	slots   holderset.Slots
+	hybrid  holderset.Mask // slots whose full-attention group is not known
+	hidden  holderset.Mask // slots that must not match here: hybrid, or another group is the full one
+	partial holderset.Mask // slots whose blocks were evicted from the index
+
+	mu        sync.Mutex
+	sets      holderset.Sets
+	nodes     radix.Nodes
+	keyspaces []*keyspace
+	info      []slotInfo // by slot
+	copies    map[copyKey]uint32
+	orphans   orphans
+
+	unsettled int // blocks stored since tables were settled
+	evicted   int // blocks below the GPU, since names were last compared with them
+
+	event  segment // what the writer is at, and its scratch
+	keys   []uint64
+	joined []*orphan
+}
+
+// slotInfo is what the writer knows of a holder's blocks.
+type slotInfo struct {
+	holder *holder
+	blocks [tiers]int // held
+
+	gpu      radix.Holding          // what it has on GPU with all blocks before it
+	lower    map[int]*hashtable.Map // keys of what it has below the GPU, by its names, by keyspace
+	detached map[uint64]detachedBlock
+	behind   map[keyspaceKey][]uint64 // names of detached blocks by their parents
+}
+
+// copyKey names a block a holder has more than once; the value counts the
+// copies beyond the first.
+type copyKey struct {
+	keyspace, slot int32
+	tier           Tier
+	key            uint64
+}
+
+// keyspace is one scope's blocks.
+type keyspace struct {
+	sh    *shard
+	scope Scope
+	root  prefixhash.Key
+	index int // of the tree in the shard's nodes
+
+	tree     radix.Tree                             // blocks on GPU, with all before them
+	detached atomic.Pointer[hashtable.Table]        // blocks on GPU behind a gap
+	lower    [tiers]atomic.Pointer[hashtable.Table] // [TierCPU], [TierStorage]
+	leases   [leaseKinds]atomic.Pointer[leases]
+	dropped  bool // drained and discarded: make another
+}
+
+func newShard(x *Index, key shardKey) *shard {
+	sh := &shard{x: x, key: key, copies: map[copyKey]uint32{}}
+	sh.slots.Init(&x.clock)
+	sh.sets.Init(&x.clock)
+	sh.nodes.Init(&x.clock, &x.pool, &sh.sets, x.o.checkpointEvery)
+	sh.orphans.init()
+	return sh
+}
+
+// newKeyspace adds a scope. sh.mu is held.
+func newKeyspace(sh *shard, s Scope) *keyspace {
+	ks := &keyspace{sh: sh, scope: s, root: prefixhash.TokenRoot(s.Model, s.LoRA)}
+	sh.nodes.Add(&ks.tree, sh.x.seed)
+	ks.index = ks.tree.Number()
+	if ks.index == len(sh.keyspaces) {
+		sh.keyspaces = append(sh.keyspaces, nil)
+	}
+	sh.keyspaces[ks.index] = ks
+	return ks
+}
+
+// flat returns the table behind p, made when absent.
+func (ks *keyspace) flat(p *atomic.Pointer[hashtable.Table]) *hashtable.Table {
+	if t := p.Load(); t != nil {
+		return t
+	}
+	t := hashtable.NewTable(&ks.sh.x.clock, &ks.sh.x.pool, ks.sh.x.seed)
+	p.Store(t)
+	return t
+}
+
+// slotFor returns the holder's live slot here. The caller holds h.mu and sh.mu.
+func (sh *shard) slotFor(h *holder) (int, bool) {
+	if slot, ok := sh.slots.Of(int32(h.id)); ok {
+		return slot, true
+	}
+	slot, ok := sh.slots.Take(int32(h.id))
+	if !ok {
+		return 0, false
+	}
+	for len(sh.info) <= slot {
+		sh.info = append(sh.info, slotInfo{})
+	}
+	sh.info[slot] = slotInfo{holder: h}
+	sh.info[slot].gpu.Init(&sh.nodes, slot)
+	sh.partial.Put(slot, false)
+	h.shards = append(h.shards, sh)
+	sh.judge(h, slot)
+	return slot, true
+}
+
+// judge applies the verdict about a holder's cache groups to its slot.
+func (sh *shard) judge(h *holder, slot int) {
+	hybrid, hidden := h.verdict(sh.key)
+	sh.hybrid.Put(slot, hybrid)
+	sh.hidden.Put(slot, hidden)
+}
+
+// toggleIn adds or takes a slot in one slot, without the shortcut of a flipper.
+func (sh *shard) toggleIn(t *hashtable.Table, s *hashtable.Row, slot int) bool {
+	cur := s.Value().Set()
+	to, ok := sh.sets.Toggle(cur, slot)
+	if !ok {
+		return false
+	}
+	t.Set(s, to)
+	sh.sets.Release(cur, 1)
+	return true
+}
+
+func (sh *shard) rowHas(s *hashtable.Row, slot int) bool {
+	return s != nil && sh.sets.Has(holderset.ID(s.Value().Set()), slot)
+}
+
+// inTable says whether a possibly absent table has the key for the slot.
+func (sh *shard) inTable(p *atomic.Pointer[hashtable.Table], key uint64, slot int) bool {
+	t := p.Load()
+	return t != nil && sh.rowHas(t.Find(key), slot)
+}
+
+// blocks is how many keys the keyspace keeps. The caller holds sh.mu.
+func (ks *keyspace) blocks() int {
+	n := ks.tree.Blocks()
+	if t := ks.detached.Load(); t != nil {
+		n += t.Len()
+	}
+	for i := range ks.lower {
+		if t := ks.lower[i].Load(); t != nil {
+			n += t.Len()
+		}
+	}
+	return n
+}
+
+func (sh *shard) blocks() (n int) {
+	for _, ks := range sh.keyspaces {
+		if ks != nil {
+			n += ks.blocks()
+		}
+	}
+	return n
+}
+
+// settleEvery is how many blocks are stored between looks at the running
+// lookups: a look costs about as much as storing two.
+const settleEvery = 256
+
+// settle lets the tables reuse what no running lookup can see.
+func (sh *shard) settle(stored int) {
+	if sh.unsettled += stored; sh.unsettled < settleEvery {
+		return
+	}
+	sh.unsettled = 0
+	oldest := sh.x.clock.Oldest()
+	for _, ks := range sh.keyspaces {
+		if ks == nil {
+			continue
+		}
+		for _, t := range ks.flats() {
+			t.Settle(oldest)
+		}
+	}
+}
