@@ -126,6 +126,10 @@ func (m *Metrics) Predicted(replica string) int64 {
 	return 0
 }
 
+// ServedElsewhere counts a hinted request that another replica served than the
+// first that was named.
+func (m *Metrics) ServedElsewhere() { m.elsewhere.Inc() }
+
 // served compares the replica that was named first with the one that served.
 func (m *Metrics) served(d *decision.Decision, addr string) {
 	first, _, _ := strings.Cut(d.Destination, ",")

@@ -4,7 +4,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
@@ -27,14 +26,17 @@ const chunkLimit = 62000
 
 // headersHint answers the request headers with d's hint.
 func headersHint(d decision.Decision) *extprocv3.ProcessingResponse {
-	if d.Destination == "" {
-		return plainRequestHeaders
+	switch {
+	case d.Destination == "" && d.Model == "":
+		return saying(&saidHeaders, d.Reason, plainRequestHeaders)
+	case d.Destination == "":
+		return &extprocv3.ProcessingResponse{Response: plainRequestHeaders.Response, DynamicMetadata: metadata(d)}
 	}
 	return &extprocv3.ProcessingResponse{
 		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
 			Response: &extprocv3.CommonResponse{HeaderMutation: hintHeaders(d)},
 		}},
-		DynamicMetadata: hintMetadata(d),
+		DynamicMetadata: metadata(d),
 	}
 }
 
@@ -48,22 +50,28 @@ func wholeHint(d decision.Decision, body []byte) *extprocv3.ProcessingResponse {
 	r := &extprocv3.ProcessingResponse{
 		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{Response: common}},
 	}
+	if d.Reason != "" {
+		r.DynamicMetadata = metadata(d)
+	}
 	if d.Destination != "" {
-		common.HeaderMutation, r.DynamicMetadata = hintHeaders(d), hintMetadata(d)
+		common.HeaderMutation = hintHeaders(d)
 	}
 	return r
 }
 
 // bodyHint answers a buffered request body with d's hint.
 func bodyHint(d decision.Decision) *extprocv3.ProcessingResponse {
-	if d.Destination == "" {
-		return plainRequestBody
+	switch {
+	case d.Destination == "" && d.Model == "":
+		return saying(&saidBody, d.Reason, plainRequestBody)
+	case d.Destination == "":
+		return &extprocv3.ProcessingResponse{Response: plainRequestBody.Response, DynamicMetadata: metadata(d)}
 	}
 	return &extprocv3.ProcessingResponse{
 		Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
 			Response: &extprocv3.CommonResponse{HeaderMutation: hintHeaders(d)},
 		}},
-		DynamicMetadata: hintMetadata(d),
+		DynamicMetadata: metadata(d),
 	}
 }
 
@@ -81,14 +89,6 @@ func overwrite(name, value string) *corev3.HeaderValueOption {
 		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
 		Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
 	}
-}
-
-// hintMetadata is the header's value once more, as envoy.lb dynamic metadata:
-// endpoint-picker protocol 004 wants both, and equal.
-func hintMetadata(d decision.Decision) *structpb.Struct {
-	value := structpb.NewStringValue(d.Destination)
-	lb := &structpb.Struct{Fields: map[string]*structpb.Value{envoy.HeaderDestination: value}}
-	return &structpb.Struct{Fields: map[string]*structpb.Value{envoy.MetadataLB: structpb.NewStructValue(lb)}}
 }
 
 // appendChunks appends the answers that give body bytes back as they came.

@@ -79,6 +79,7 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	d := r.contained(ctx, q, s)
 	rec.ID, rec.At, rec.Tenant, rec.Route = q.ID, start, q.Tenant, q.Route.String()
 	rec.Reason, rec.Chosen = d.Reason, d.Destination
+	d.Model, d.Tokens, d.Predicted = rec.Model, rec.Tokens, rec.Predicted
 	rec.Took = r.o.Now().Sub(start)
 	r.ring.Put(rec)
 	r.metrics.decided(rec, &s.took)

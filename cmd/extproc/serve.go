@@ -27,6 +27,7 @@ import (
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kube"
 	"warmroute/internal/load"
+	"warmroute/internal/outcome"
 	"warmroute/internal/policy"
 	"warmroute/internal/shortfall"
 	"warmroute/internal/telemetry"
@@ -97,6 +98,7 @@ type router struct {
 	server    *filter.Server
 	// predicted is how many tokens were predicted to be cached on a replica.
 	predicted func(replica string) int64
+	outcomes  *outcome.Server
 	service   indexService
 	certs     *certs.Source  // nil without TLS
 	xds       *xds.Publisher // nil when off
@@ -114,7 +116,8 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	})
 	reg.MustRegister(r.service.Collectors()...)
 	metrics := filter.NewMetrics(reg)
-	r.predicted, r.watch = metrics.Predicted, shortfall.New(shortfall.Options{})
+	r.predicted, r.outcomes = metrics.Predicted, outcome.New(reg, metrics.ServedElsewhere)
+	r.watch = shortfall.New(shortfall.Options{})
 	reg.MustRegister(r.watch)
 	r.feed = feed.New(r.index, feed.Options{
 		ProbeEvery: c.Index.ProbeEvery, SyncTimeout: c.Index.SyncTimeout, Log: log,
@@ -176,6 +179,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	g := grpc.NewServer(grpcOptions(r.certs)...)
 	extprocv3.RegisterExternalProcessorServer(g, r.server)
 	admin.RegisterHealth(ctx, g, gate.Ready)
+	r.outcomes.Register(ctx, g)
 	pages, err := r.pages(&gate)
 	if err != nil {
 		return errors.Join(err, listener.Close())

@@ -13,6 +13,9 @@ type Decision struct {
 	Destination string       // "ip:port[,ip:port...]", "" = no hint
 	Rank        string       // data-parallel rank for the first of them, "" = none
 	Reservation *Reservation // what the request holds on the first of them; nil without a hint
+
+	Model             string // that was judged, "" = none; not a string of the request
+	Tokens, Predicted int    // of its prompts, and of them expected in the cache of the first
 }
 
 // Record is what is kept of a decision to explain it later: names, numbers and

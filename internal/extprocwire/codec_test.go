@@ -86,7 +86,14 @@ func answers() (handmade, others []*response) {
 	}
 	handmade = append(append(handmade, reason("warm")), plainAnswers()...)
 	odd := hint("a:1", "")
-	odd.DynamicMetadata.Fields["more"] = structpb.NewNumberValue(1)
+	odd.DynamicMetadata.Fields["more"] = structpb.NewBoolValue(true)
+	for _, a := range plainAnswers()[:2] { // what is said of a request without a hint
+		own := &structpb.Struct{Fields: map[string]*structpb.Value{
+			"reason": structpb.NewStringValue("cold"), "model": structpb.NewStringValue("m"), "prompt_tokens": structpb.NewNumberValue(4711), "a": structpb.NewNumberValue(0),
+		}}
+		a.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{"warmroute": structpb.NewStructValue(own), "envoy.lb": hint("a:1", "").DynamicMetadata.Fields["envoy.lb"]}}
+		handmade = append(handmade, a)
+	}
 	drain := hint("a:1", "")
 	drain.RequestDrain = true //nolint:staticcheck // deprecated, and to be written all the same
 	remove := hint("a:1", "")

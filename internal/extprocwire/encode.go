@@ -1,6 +1,9 @@
 package extprocwire
 
 import (
+	"math"
+	"slices"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/mem"
@@ -30,9 +33,11 @@ const (
 	fieldStructFields      = 1 // Struct
 	fieldMapKey            = 1
 	fieldMapValue          = 2
-	fieldValueString       = 3 // Value
+	fieldValueNumber       = 2 // Value
+	fieldValueString       = 3
 	fieldValueStruct       = 5
-	encodedHintSize        = 256 // a hint with three replicas in header and metadata
+	encodedHintSize        = 384 // a hint with three replicas in header and metadata, and what is said of it
+	mostFields             = 8   // of a struct that is written here
 	overwriteAction        = uint64(corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
 	wireBytes, wireVarint  = protowire.BytesType, protowire.VarintType
 	oneByteLength          = 1 << 7
@@ -59,7 +64,12 @@ func encodeResponse(r *response) (mem.BufferSlice, bool) {
 	}
 	num, common := phaseOf(r)
 	if common == nil {
-		return nil, false
+		if num = plainOf(r); num == 0 {
+			return nil, false
+		}
+		b, ok := appendMetadata(make([]byte, 0, encodedHintSize), r.DynamicMetadata)
+		b = protowire.AppendBytes(protowire.AppendTag(b, num, wireBytes), nil)
+		return mem.BufferSlice{mem.SliceBuffer(b)}, ok
 	}
 	if s := common.GetBodyMutation().GetStreamedResponse(); s != nil {
 		if common.HeaderMutation != nil || r.DynamicMetadata != nil || s.EndOfStreamWithoutMessage || s.GrpcMessageCompressed || s.DrainComplete {
@@ -72,12 +82,8 @@ func encodeResponse(r *response) (mem.BufferSlice, bool) {
 	}
 	b := make([]byte, 0, encodedHintSize)
 	if r.DynamicMetadata != nil { // goes first: the library writes oneofs last
-		ok := true
-		b = nested(b, fieldDynamicMetadata, func(b []byte) []byte {
-			b, ok = appendStruct(b, r.DynamicMetadata)
-			return b
-		})
-		if !ok {
+		var ok bool
+		if b, ok = appendMetadata(b, r.DynamicMetadata); !ok {
 			return nil, false
 		}
 	}
@@ -207,34 +213,59 @@ func appendText(b []byte, num protowire.Number, s string) []byte {
 	return protowire.AppendString(b, s)
 }
 
-// appendStruct writes a struct of one field, a string or another such struct:
-// with more, the order would be a question.
+func appendMetadata(b []byte, s *structpb.Struct) (_ []byte, ok bool) {
+	b = nested(b, fieldDynamicMetadata, func(b []byte) []byte {
+		b, ok = appendStruct(b, s)
+		return b
+	})
+	return b, ok
+}
+
+// appendStruct writes a struct of a few fields, strings, numbers and other such
+// structs, by the order of their names, as the library does when it is asked for
+// the same bytes each time.
 func appendStruct(b []byte, s *structpb.Struct) ([]byte, bool) {
-	if len(s.Fields) != 1 {
+	var sorted [mostFields]string
+	if len(s.Fields) == 0 || len(s.Fields) > mostFields {
 		return b, false
 	}
+	names := sorted[:0]
+	for name := range s.Fields {
+		names = append(names, name)
+	}
+	slices.Sort(names)
 	ok := true
-	for key, value := range s.Fields {
+	for _, name := range names {
 		b = nested(b, fieldStructFields, func(b []byte) []byte {
 			b = protowire.AppendTag(b, fieldMapKey, wireBytes)
-			b = protowire.AppendString(b, key)
+			b = protowire.AppendString(b, name)
 			return nested(b, fieldMapValue, func(b []byte) []byte {
-				switch v := value.GetKind().(type) {
-				case *structpb.Value_StringValue:
-					b = protowire.AppendTag(b, fieldValueString, wireBytes)
-					return protowire.AppendString(b, v.StringValue)
-				case *structpb.Value_StructValue:
-					return nested(b, fieldValueStruct, func(b []byte) []byte {
-						b, ok = appendStruct(b, v.StructValue)
-						return b
-					})
-				}
-				ok = false
+				var written bool
+				b, written = appendValue(b, s.Fields[name])
+				ok = ok && written
 				return b
 			})
 		})
 	}
 	return b, ok
+}
+
+func appendValue(b []byte, v *structpb.Value) (_ []byte, ok bool) {
+	switch v := v.GetKind().(type) {
+	case *structpb.Value_StringValue:
+		b = protowire.AppendTag(b, fieldValueString, wireBytes)
+		return protowire.AppendString(b, v.StringValue), true
+	case *structpb.Value_NumberValue:
+		b = protowire.AppendTag(b, fieldValueNumber, protowire.Fixed64Type)
+		return protowire.AppendFixed64(b, math.Float64bits(v.NumberValue)), true
+	case *structpb.Value_StructValue:
+		b = nested(b, fieldValueStruct, func(b []byte) []byte {
+			b, ok = appendStruct(b, v.StructValue)
+			return b
+		})
+		return b, ok
+	}
+	return b, false
 }
 
 // encodeChunk writes an answer that gives a chunk of a body back: its bytes as

@@ -234,3 +234,56 @@ func TestEveryModelWhileTheRouterIsDead(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhatBecomesOfHints, in the shipped mode without a response phase: hints
+// that were not followed are counted, the access log and the client's headers
+// say which request went where and why.
+func TestWhatBecomesOfHints(t *testing.T) {
+	f := follow(t, "filter: {reason_header: true, token_budget: 2s}\n", fast(), fast())
+	f.has("replicas", f.addrs...)
+	first := firstTurn(1)
+	a := f.chat(first, 1)
+	f.settled()
+	resp, err := http.Post(f.envoy.URL+"/v1/completions", "application/json", strings.NewReader(`{"model":"sim","prompt":[1,2,3],"max_tokens":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	id := resp.Header.Get("X-Request-Id")
+	if got := resp.Header.Get("X-Warmroute-Reason"); got != "cold" || id == "" {
+		t.Errorf("the client sees the reason %q and the id %q", got, id)
+	}
+	if explained := page(t, "http://"+f.admin+"/debug/explain?id="+id); !strings.Contains(explained, `"reason":"cold"`) {
+		t.Errorf("explained by its id: %s", explained)
+	}
+	resp, err = http.Get(f.envoy.URL + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if got := resp.Header.Get("X-Warmroute-Reason"); got != "not_ours" {
+		t.Errorf("a request that is not judged: reason %q", got)
+	}
+	f.until(20*time.Second, "two hints were followed", func() bool { return f.metrics()[`warmroute_hint_outcomes_total{served_by="first"}`] == 2 })
+	for i := range f.sims { // the replica that is warm is gone; the router does not know yet
+		if f.addrs[i] == a.replica {
+			f.stops[i]()
+		}
+	}
+	if b := f.chat(first, 1); b.status != 200 || b.replica == a.replica {
+		t.Errorf("status %d by %s", b.status, b.replica)
+	}
+	f.until(20*time.Second, "a hint was not followed", func() bool {
+		m := f.metrics()
+		return m[`warmroute_hint_outcomes_total{served_by="later"}`] == 1 && m["warmroute_served_elsewhere_total"] == 1
+	})
+	f.until(20*time.Second, "Envoy has written its log", func() bool {
+		return strings.Count(readLog(t, filepath.Join(f.dir, "access.log")), "\n") >= 4
+	})
+	log := readLog(t, filepath.Join(f.dir, "access.log"))
+	for _, want := range []string{`"request_id":"` + id + `"`, `"reason":"warm"`, `"reason":"not_ours"`, `"model":"sim"`, `"prompt_tokens":3`, `"hinted":"` + a.replica} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the access log has no %s:\n%s", want, log)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package filter
+
+import (
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"warmroute/envoy"
+	"warmroute/internal/decision"
+)
+
+// said is the dynamic metadata of one answer in one piece of memory: the header's
+// value once more, as envoy.lb (endpoint-picker protocol 004 wants both, and
+// equal), and what access logs may print.
+type said struct {
+	root, lb, own      structpb.Struct
+	inLB, inOwn        structpb.Value
+	lbKind, ownKind    structpb.Value_StructValue
+	texts              [3]structpb.Value
+	textKinds          [3]structpb.Value_StringValue
+	numbers            [2]structpb.Value
+	numberKinds        [2]structpb.Value_NumberValue
+	usedText, usedNums int
+}
+
+// metadata is what is said of d.
+func metadata(d decision.Decision) *structpb.Struct {
+	s := new(said)
+	s.own.Fields = make(map[string]*structpb.Value, 4)
+	s.own.Fields["reason"] = s.text(string(d.Reason))
+	if d.Model != "" {
+		s.own.Fields["model"] = s.text(d.Model)
+		s.own.Fields["prompt_tokens"] = s.number(d.Tokens)
+		s.own.Fields["predicted_tokens"] = s.number(d.Predicted)
+	}
+	s.ownKind.StructValue, s.inOwn.Kind = &s.own, &s.ownKind
+	s.root.Fields = make(map[string]*structpb.Value, 2)
+	s.root.Fields[envoy.MetadataOwn] = &s.inOwn
+	if d.Destination != "" {
+		s.lb.Fields = map[string]*structpb.Value{envoy.HeaderDestination: s.text(d.Destination)}
+		s.lbKind.StructValue, s.inLB.Kind = &s.lb, &s.lbKind
+		s.root.Fields[envoy.MetadataLB] = &s.inLB
+	}
+	return &s.root
+}
+
+func (s *said) text(v string) *structpb.Value {
+	kind, value := &s.textKinds[s.usedText], &s.texts[s.usedText]
+	s.usedText++
+	kind.StringValue, value.Kind = v, kind
+	return value
+}
+
+func (s *said) number(n int) *structpb.Value {
+	kind, value := &s.numberKinds[s.usedNums], &s.numbers[s.usedNums]
+	s.usedNums++
+	kind.NumberValue, value.Kind = float64(n), kind
+	return value
+}
+
+// The answers that say nothing but a reason, by reason; shared between streams.
+var saidHeaders, saidBody = sayings(plainRequestHeaders), sayings(plainRequestBody)
+
+func sayings(plain *extprocv3.ProcessingResponse) map[decision.Reason]*extprocv3.ProcessingResponse {
+	all := map[decision.Reason]*extprocv3.ProcessingResponse{}
+	for _, r := range decision.Reasons() {
+		all[r] = &extprocv3.ProcessingResponse{Response: plain.Response, DynamicMetadata: metadata(decision.Decision{Reason: r})}
+	}
+	return all
+}
+
+// saying is the shared answer for a reason, plain for none.
+func saying(all *map[decision.Reason]*extprocv3.ProcessingResponse, r decision.Reason, plain *extprocv3.ProcessingResponse) *extprocv3.ProcessingResponse {
+	if a, ok := (*all)[r]; ok {
+		return a
+	}
+	return plain
+}

@@ -1,0 +1,108 @@
+package outcome
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	logv3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
+	alsv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"warmroute/envoy"
+)
+
+// What became of a hint: the closed set used as a metric label.
+const (
+	first     = "first"     // served by the replica that was named first
+	later     = "later"     // by another that was named: the first could not be reached
+	elsewhere = "elsewhere" // by one that was not named: Envoy did not know any of them, or could reach none
+	nobody    = "nobody"    // the client left, or no replica could be reached
+)
+
+// Server counts; make it with New.
+type Server struct {
+	alsv3.UnimplementedAccessLogServiceServer
+	ctx      context.Context
+	outcomes *prometheus.CounterVec
+	missed   func()
+}
+
+// New returns a server. missed is told of each request that the replica named
+// first did not serve.
+func New(reg prometheus.Registerer, missed func()) *Server {
+	s := &Server{missed: missed, outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "warmroute_hint_outcomes_total",
+		Help: "Hinted requests by who served them, as Envoy's access log says: first, later or elsewhere of the named replicas, nobody."}, []string{"served_by"})}
+	reg.MustRegister(s.outcomes)
+	return s
+}
+
+// Register adds s to a gRPC server. Its streams, which would hold up a graceful
+// stop, end with ctx.
+func (s *Server) Register(ctx context.Context, to grpc.ServiceRegistrar) {
+	s.ctx = ctx
+	alsv3.RegisterAccessLogServiceServer(to, s)
+}
+
+// StreamAccessLogs takes entries until Envoy or the router ends.
+func (s *Server) StreamAccessLogs(stream alsv3.AccessLogService_StreamAccessLogsServer) error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			for _, e := range m.GetHttpLogs().GetLogEntry() {
+				s.count(e)
+			}
+		}
+	}()
+	select {
+	case <-ended:
+	case <-s.ctx.Done(): // returning ends Recv
+	}
+	return nil
+}
+
+func (s *Server) count(e *logv3.HTTPAccessLogEntry) {
+	common := e.GetCommonProperties()
+	hint := common.GetMetadata().GetFilterMetadata()[envoy.MetadataLB].GetFields()[envoy.HeaderDestination].GetStringValue()
+	if hint == "" {
+		return
+	}
+	served := address(common.GetUpstreamRemoteAddress())
+	outcome := judge(hint, served)
+	s.outcomes.WithLabelValues(outcome).Inc()
+	if outcome == later || outcome == elsewhere {
+		s.missed()
+	}
+}
+
+// judge says what became of a hint.
+func judge(hint, served string) string {
+	if served == "" {
+		return nobody
+	}
+	switch slices.Index(strings.Split(hint, ","), served) {
+	case 0:
+		return first
+	case -1:
+		return elsewhere
+	}
+	return later
+}
+
+func address(a *corev3.Address) string {
+	s := a.GetSocketAddress()
+	if s == nil {
+		return ""
+	}
+	return net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(s.GetPortValue()), 10))
+}
