@@ -1,7 +1,6 @@
 package pyvalue
 
 import (
-	"sort"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -137,11 +136,6 @@ func isLineBreak(r rune) bool {
 	return r >= '\n' && r <= '\r' || r >= 0x1c && r <= 0x1e || r == 0x85 || r == 0x2028 || r == 0x2029
 }
 
-func inRanges(rs []runeRange, r rune) bool {
-	i := sort.Search(len(rs), func(i int) bool { return rs[i].hi >= r })
-	return i < len(rs) && rs[i].lo <= r
-}
-
 // Upper is s.upper().
 func Upper(s string) string { return mapRunes(s, appendUpper) }
 
@@ -152,7 +146,7 @@ func appendUpper(dst []byte, r rune) []byte {
 		}
 		return append(dst, byte(r))
 	}
-	if u, ok := upperSpecial[r]; ok {
+	if u, ok := specialUpper(r); ok {
 		return append(dst, u...)
 	}
 	return utf8.AppendRune(dst, unicode.ToUpper(r))
@@ -206,8 +200,8 @@ func finalSigma(s string, i int) bool {
 		if n == 0 {
 			return false
 		}
-		if !inRanges(ignorableRanges, r) {
-			if !inRanges(casedRanges, r) {
+		if !isIgnorable(r) {
+			if !isCased(r) {
 				return false
 			}
 			break
@@ -215,8 +209,8 @@ func finalSigma(s string, i int) bool {
 		before = before[:len(before)-n]
 	}
 	for _, r := range s[i+len("Σ"):] {
-		if !inRanges(ignorableRanges, r) {
-			return !inRanges(casedRanges, r)
+		if !isIgnorable(r) {
+			return !isCased(r)
 		}
 	}
 	return true
@@ -224,12 +218,7 @@ func finalSigma(s string, i int) bool {
 
 // CaseFold is s.casefold().
 func CaseFold(s string) string {
-	return mapRunes(s, func(dst []byte, r rune) []byte {
-		if f, ok := foldSpecial[r]; ok {
-			return append(dst, f...)
-		}
-		return appendLower(dst, r, "", 0)
-	})
+	return mapRunes(s, appendFold)
 }
 
 // Capitalize is s.capitalize().
@@ -282,12 +271,6 @@ func isCased(r rune) bool { return isLower(r) || isUpper(r) || unicode.IsTitle(r
 
 // IsDecimal is str.isdecimal of one character.
 func IsDecimal(r rune) bool { return unicode.Is(unicode.Nd, r) }
-
-// IsDigit is str.isdigit of one character.
-func IsDigit(r rune) bool { return inRanges(digitRanges, r) }
-
-// IsNumeric is str.isnumeric of one character.
-func IsNumeric(r rune) bool { return inRanges(numericRanges, r) }
 
 // IsAlnum is str.isalnum of one character.
 func IsAlnum(r rune) bool { return unicode.IsLetter(r) || IsNumeric(r) }
@@ -344,7 +327,7 @@ func IsTitleText(s string) bool {
 // IsIdentifier is s.isidentifier().
 func IsIdentifier(s string) bool {
 	for i, r := range s {
-		if i == 0 && !inRanges(idStartRanges, r) || i > 0 && !inRanges(idContinueRanges, r) {
+		if i == 0 && !isIDStart(r) || i > 0 && !isIDContinue(r) {
 			return false
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// The digests are over every code point, made by CPython (gen/unicode_tables.py).
+// The digests are over every code point, made by CPython (gen/unicode_digest.py).
 func TestTextAgainstCPython(t *testing.T) {
 	pyBool := func(b bool) string {
 		if b {
