@@ -111,6 +111,12 @@ func newCoder(r *Renderer) (c coder, isCoded bool) {
 	return coded[i].coder(r), true
 }
 
+// from33 reports whether the server is known to be of version 0.33 or later.
+func (r *Renderer) from33() bool {
+	major, minor, ok := majorMinor(r.o.Version)
+	return ok && (major > 0 || minor >= 33)
+}
+
 // older reports whether the server is known to be of a version whose code is not
 // known here.
 func (r *Renderer) older() bool {

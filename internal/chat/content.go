@@ -140,7 +140,7 @@ func (c *conversation) part(v any) (part, error) {
 		return part{}, refuse(Multimodal)
 	}
 	if c.validated && (kind == "input_text" || kind == "output_text") {
-		return part{}, refuse(Rejected)
+		return part{}, refuse(UnknownShape)
 	}
 	text, ok := d.GetString(key)
 	if text, isText := text.(string); ok && isText {
@@ -165,7 +165,7 @@ func (c *conversation) extras(d *pyvalue.Dict, own string) (*pyvalue.Dict, error
 			return nil, refuse(UnknownShape)
 		case !c.validated:
 			// The Responses API has keys of its own here (annotations).
-			if c.openai && c.d.keepPartExtras {
+			if c.openai && c.d.keepPartExtras && !c.coded {
 				return nil, refuse(UnknownShape)
 			}
 		case c.d.keepPartExtras && c.openai:

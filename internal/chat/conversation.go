@@ -11,6 +11,7 @@ import (
 // conversation collects the messages a template sees.
 type conversation struct {
 	d         dialect
+	coded     bool // vLLM writes the prompt in code
 	openai    bool // content format: list of parts, else string
 	validated bool // messages pass vLLM's chat validation (not on /v1/responses)
 	features  Features

@@ -59,6 +59,9 @@ func encodeV32(dst []byte, p *prompt, vars *pyvalue.Dict) ([]byte, error) {
 	for _, m := range p.messages.Items {
 		all = append(all, m.(*pyvalue.Dict))
 	}
+	if len(all) == 0 {
+		return nil, refuse(UnknownShape)
+	}
 	v.messages = all
 	if v.thinking && text(all[len(all)-1], "role") == "user" {
 		v.messages = dropThinking(all, dsLastUser(all, false), "reasoning")

@@ -2,24 +2,15 @@ package chat
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"warmroute/internal/pyvalue"
 )
 
-// newDeepSeekV4 writes as deepseek_v4_encoding does, newDeepSeekV41 as
-// deepseek_v41_encoding.
+// newDeepSeekV4 writes as deepseek_v4_encoding does.
 func newDeepSeekV4(r *Renderer) coder {
 	d := newDeepSeek(r, FormatOpenAI)
 	d.fim, d.encode = true, encodeV4
-	return d
-}
-
-func newDeepSeekV41(r *Renderer) coder {
-	d := newDeepSeek(r, FormatOpenAI)
-	r.keepRaw = true
-	d.fim, d.encode = true, encodeV41
 	return d
 }
 
@@ -83,6 +74,7 @@ var tasksV4 = map[string]string{"action": "<｜action｜>", "query": "<｜query�
 type v4 struct {
 	dst       []byte
 	v41       bool
+	newer     bool // V4.1 of vLLM 0.33: results of tools alone open no turn
 	thinking  bool
 	drop      bool   // what was thought before the last user message is left out
 	effort    string // what stands before the first message when thinking
@@ -136,90 +128,6 @@ func encodeV4(dst []byte, p *prompt, vars *pyvalue.Dict) ([]byte, error) {
 		}
 	}
 	return v.encode(p, vars)
-}
-
-func encodeV41(dst []byte, p *prompt, vars *pyvalue.Dict) ([]byte, error) {
-	v := &v4{dst: dst, v41: true, thinking: dsThinks(vars, true), tags: tagsV41, toolsText: toolsTextV41}
-	effort, _ := vars.GetString("reasoning_effort")
-	if effort == "none" {
-		v.thinking, effort = false, nil
-	}
-	budget, ok := effortV41(effort)
-	if !ok {
-		return nil, objection("DeepSeek V4.1 reasoning_effort must be low, high, xhigh, max, or an integer within [1, 100] in chat_template_kwargs")
-	}
-	v.effort = "Reasoning Effort: " + strconv.FormatInt(budget, 10) + " (range 1-100, the higher the value, the more thorough the reasoning)\n\n"
-	for i, item := range p.messages.Items {
-		content, err := contentV41(p.raw[i], p.validated)
-		if err != nil {
-			return nil, err
-		}
-		task, _ := p.raw[i].GetString("task")
-		if err := v.add(item.(*pyvalue.Dict), content, task); err != nil {
-			return nil, err
-		}
-		v.messages[len(v.messages)-1].own(p.raw[i])
-	}
-	return v.encode(p, vars)
-}
-
-func effortV41(v any) (budget int64, ok bool) {
-	switch v := v.(type) {
-	case nil:
-		return 75, true
-	case int64:
-		return v, v >= 1 && v <= 100
-	case string:
-		budget, ok = map[string]int64{"low": 50, "high": 75, "xhigh": 75, "max": 100}[v]
-		return budget, ok
-	}
-	return 0, false
-}
-
-// contentV41 is a message's content as the client sent it, its parts joined.
-func contentV41(m *pyvalue.Dict, validated bool) (any, error) {
-	role := text(m, "role")
-	if !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, role) {
-		return nil, objection("a message's role is unknown")
-	}
-	if has(m, "content_blocks") || has(m, "tools") {
-		return nil, refuse(UnknownShape)
-	}
-	v, _ := m.GetString("content")
-	list, ok := v.(*pyvalue.List)
-	if !ok {
-		return v, nil
-	}
-	if validated && len(list.Items) == 0 && lazyContent[role] {
-		return nil, objection("content is an empty array")
-	}
-	texts := make([]string, 0, len(list.Items))
-	for _, item := range list.Items {
-		part, ok := item.(*pyvalue.Dict)
-		if !ok {
-			return nil, refuse(UnknownShape)
-		}
-		switch kind := text(part, "type"); kind {
-		case "text", "input_text", "output_text":
-			texts = append(texts, text(part, "text"))
-		default:
-			return nil, objection("DeepSeek V4.1 supports text and image content only")
-		}
-	}
-	return strings.Join(texts, "\n\n"), nil
-}
-
-// own reads the fields of a message that V4.1's encoder obeys.
-func (t *v4message) own(m *pyvalue.Dict) {
-	switch t.role {
-	case "assistant":
-		v, _ := m.GetString("wo_eos")
-		t.open = pyvalue.Truth(v)
-	case "system", "developer":
-		if v, _ := m.GetString("response_format"); pyvalue.Truth(v) {
-			t.format = v
-		}
-	}
 }
 
 // add appends a message; those of a user and of tools become one.
@@ -353,6 +261,7 @@ func (v *v4) findLastUser() {
 	v.lastUser = -1
 	for i := len(v.messages) - 1; i >= 0; i-- {
 		switch role := v.messages[i].role; {
+		case role == "user" && v.newer && !slices.ContainsFunc(v.messages[i].blocks, func(b v4block) bool { return !b.tool }):
 		case role == "user", role == "developer", role == "system" && v.v41 && i > 0:
 			v.lastUser = i
 			return

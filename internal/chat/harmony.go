@@ -16,12 +16,13 @@ import (
 type harmony struct{ r *Renderer }
 
 // newHarmony prepares r for messages that are read as the client sent them.
-// The effort that disables thinking is "none", which harmony then objects to.
+// The effort that disables thinking is "none", which harmony then objects to; from
+// 0.33 on it is "low".
 func newHarmony(r *Renderer) coder {
 	r.sourceOnly, r.o.ContentFormat = true, FormatOpenAI
 	r.mergeInline = mergeYes
 	if r.disabledEffort = r.o.DisabledThinkingEffort; r.disabledEffort == "" {
-		r.disabledEffort = "none"
+		r.disabledEffort = either(r.from33(), "low", "none")
 	}
 	return harmony{r}
 }
@@ -230,14 +231,14 @@ func (p *hPrompt) piece(s string, token bool) {
 }
 
 // hFlat joins the texts of a content. ok is false when there is none.
-func hFlat(content any) (text string, ok bool, err error) {
+func hFlat(content any, chat bool) (text string, ok bool, err error) {
 	switch content := content.(type) {
 	case nil:
 		return "", false, nil
 	case string:
 		return content, true, nil
 	case *pyvalue.List:
-		texts, err := hTexts(content)
+		texts, err := hTexts(content, chat)
 		if err != nil {
 			return "", false, err
 		}
@@ -247,8 +248,8 @@ func hFlat(content any) (text string, ok bool, err error) {
 	return "", false, refuse(Rejected)
 }
 
-// hTexts are the texts of a content's parts; media count as empty ones.
-func hTexts(list *pyvalue.List) ([]string, error) {
+// hTexts are the texts of a content's parts; what is no text counts as an empty one.
+func hTexts(list *pyvalue.List, chat bool) ([]string, error) {
 	texts := make([]string, len(list.Items))
 	for i, item := range list.Items {
 		part, ok := item.(*pyvalue.Dict)
@@ -256,7 +257,12 @@ func hTexts(list *pyvalue.List) ([]string, error) {
 			return nil, refuse(UnknownShape)
 		}
 		switch text(part, "type") {
-		case "text", "input_text", "output_text":
+		case "input_text", "output_text":
+			if chat {
+				return nil, refuse(UnknownShape) // what becomes of them depends on the role
+			}
+			fallthrough
+		case "text":
 			v, _ := part.GetString("text")
 			if texts[i], ok = v.(string); !ok {
 				return nil, refuse(Rejected)
@@ -264,6 +270,10 @@ func hTexts(list *pyvalue.List) ([]string, error) {
 		case "image_url":
 			url, _ := part.GetString("image_url")
 			if d, ok := url.(*pyvalue.Dict); !ok || text(d, "url") == "" || !only(part, "type", "image_url") {
+				return nil, refuse(UnknownShape)
+			}
+		case "tool_reference":
+			if name, _ := part.GetString("name"); name != nil && text(part, "name") == "" || !only(part, "type", "name") {
 				return nil, refuse(UnknownShape)
 			}
 		case "refusal", "thinking":

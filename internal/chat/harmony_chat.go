@@ -20,9 +20,9 @@ func (p *hPrompt) chat(r *Renderer, req *openai.Request) error {
 		messages[i] = m
 	}
 	var instructions *string
-	if role := text(messages[0], "role"); role == "system" || role == "developer" {
+	if role := hFirstRole(messages); role == "system" || role == "developer" {
 		content, _ := messages[0].GetString("content")
-		flat, ok, err := hFlat(content)
+		flat, ok, err := hFlat(content, true)
 		if err != nil {
 			return err
 		}
@@ -48,6 +48,13 @@ func (p *hPrompt) chat(r *Renderer, req *openai.Request) error {
 	}
 	p.out.Features |= hFeatures(q)
 	return nil
+}
+
+func hFirstRole(messages []*pyvalue.Dict) string {
+	if len(messages) == 0 {
+		return ""
+	}
+	return text(messages[0], "role")
 }
 
 // hFeatures are what a chat request uses.
@@ -170,13 +177,13 @@ func (p *hPrompt) chatMessage(m *pyvalue.Dict, names map[string]string) error {
 	case "assistant":
 		return p.assistant(m, content)
 	case "tool":
-		flat, _, err := hFlat(content)
+		flat, _, err := hFlat(content, true)
 		if err != nil {
 			return err
 		}
 		p.add(hMsg{author: hFunctions + names[text(m, "tool_call_id")], result: true, contents: []string{flat}})
 	case "system", "developer":
-		flat, ok, err := hFlat(content)
+		flat, ok, err := hFlat(content, true)
 		if err != nil {
 			return err
 		}
@@ -184,7 +191,7 @@ func (p *hPrompt) chatMessage(m *pyvalue.Dict, names map[string]string) error {
 			p.add(p.instructed(role, flat))
 		}
 	case "user":
-		contents, err := hContents(content)
+		contents, err := hContents(content, true)
 		if err != nil {
 			return err
 		}
@@ -196,9 +203,9 @@ func (p *hPrompt) chatMessage(m *pyvalue.Dict, names map[string]string) error {
 }
 
 // hContents are the texts of a content one by one.
-func hContents(content any) ([]string, error) {
+func hContents(content any, chat bool) ([]string, error) {
 	if list, ok := content.(*pyvalue.List); ok {
-		return hTexts(list)
+		return hTexts(list, chat)
 	}
 	text, _ := content.(string)
 	return []string{text}, nil
@@ -211,7 +218,7 @@ func (p *hPrompt) assistant(m *pyvalue.Dict, content any) error {
 	}
 	thought := hMsg{author: "assistant", channel: "analysis", contents: []string{reasoning}}
 	if calls := list(m, "tool_calls"); calls != nil {
-		flat, _, err := hFlat(content)
+		flat, _, err := hFlat(content, true)
 		if err != nil {
 			return err
 		}
@@ -232,7 +239,7 @@ func (p *hPrompt) assistant(m *pyvalue.Dict, content any) error {
 	if reasoning != "" {
 		p.add(thought)
 	}
-	contents, err := hContents(content)
+	contents, err := hContents(content, true)
 	if err != nil || len(contents) == 0 || contents[0] == "" {
 		return err
 	}

@@ -44,7 +44,7 @@ func (p *hPrompt) responses(r *Renderer, req *openai.Request) error {
 				return err
 			}
 			content, _ := item.GetString("content")
-			flat, ok, err := hFlat(content)
+			flat, ok, err := hFlat(content, false)
 			if err != nil {
 				return err
 			}
@@ -114,7 +114,7 @@ func (p *hPrompt) previous(list *pyvalue.List) error {
 		switch role {
 		case "system", "developer":
 		case "user", "assistant":
-			contents, err := hContents(content)
+			contents, err := hContents(content, false)
 			if err != nil {
 				return err
 			}
@@ -272,7 +272,7 @@ func (p *hPrompt) itemMessage(item *pyvalue.Dict) error {
 	switch role {
 	case "system", "developer":
 		p.out.Features |= FeatureDeveloper
-		flat, _, err := hFlat(content)
+		flat, _, err := hFlat(content, false)
 		if err == nil && flat != "" {
 			p.add(p.instructed(role, flat))
 		}
@@ -289,7 +289,7 @@ func (p *hPrompt) itemMessage(item *pyvalue.Dict) error {
 	if isList && !texts(list, kind) {
 		return refuse(UnknownShape)
 	}
-	contents, err := hContents(content)
+	contents, err := hContents(content, false)
 	if err == nil {
 		p.add(hMsg{author: role, channel: channel, contents: contents})
 	}

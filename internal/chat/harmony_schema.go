@@ -1,9 +1,6 @@
 package chat
 
 import (
-	"math"
-	"math/big"
-	"strconv"
 	"strings"
 
 	"warmroute/internal/pyvalue"
@@ -293,100 +290,4 @@ func (t *typescript) variants(b *strings.Builder, name string, v any, variants *
 		b.WriteString("\n")
 	}
 	b.WriteString(indent + ",\n")
-}
-
-// json prints a value as Rust's serde_json prints what Python's json wrote.
-func (t *typescript) json(v any) string {
-	return string(t.appendJSON(nil, v))
-}
-
-func (t *typescript) appendJSON(dst []byte, v any) []byte {
-	switch v := v.(type) {
-	case nil:
-		return append(dst, "null"...)
-	case bool:
-		return strconv.AppendBool(dst, v)
-	case int64:
-		return strconv.AppendInt(dst, v, 10)
-	case *big.Int:
-		if v.IsUint64() {
-			return v.Append(dst, 10)
-		}
-		f, _ := new(big.Float).SetInt(v).Float64()
-		return t.appendFloat(dst, f)
-	case float64:
-		return t.appendFloat(dst, v)
-	case string:
-		return appendSerdeString(dst, v)
-	case *pyvalue.List:
-		dst = append(dst, '[')
-		for i, item := range v.Items {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = t.appendJSON(dst, item)
-		}
-		return append(dst, ']')
-	case *pyvalue.Dict:
-		dst = append(dst, '{')
-		first := true
-		for key, item := range v.All() {
-			if !first {
-				dst = append(dst, ',')
-			}
-			first = false
-			dst = append(appendSerdeString(dst, key.(string)), ':')
-			dst = t.appendJSON(dst, item)
-		}
-		return append(dst, '}')
-	}
-	t.unknown = true
-	return dst
-}
-
-// appendFloat prints the shortest digits that are f: as a decimal from 1e-5 to
-// below 1e16, else with an exponent that has a sign.
-func (t *typescript) appendFloat(dst []byte, f float64) []byte {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		t.unknown = true
-		return dst
-	}
-	if a := math.Abs(f); f == 0 || a >= 1e-5 && a < 1e16 {
-		start := len(dst)
-		dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
-		if !strings.Contains(string(dst[start:]), ".") {
-			dst = append(dst, ".0"...)
-		}
-		return dst
-	}
-	s := strconv.FormatFloat(f, 'e', -1, 64)
-	digits, exponent, _ := strings.Cut(s, "e")
-	sign := exponent[:1]
-	return append(append(append(append(dst, digits...), 'e'), sign...), strings.TrimLeft(exponent[1:], "0")...)
-}
-
-func appendSerdeString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c >= 0x20:
-			dst = append(dst, c)
-		case c == '\b':
-			dst = append(dst, `\b`...)
-		case c == '\f':
-			dst = append(dst, `\f`...)
-		case c == '\n':
-			dst = append(dst, `\n`...)
-		case c == '\r':
-			dst = append(dst, `\r`...)
-		case c == '\t':
-			dst = append(dst, `\t`...)
-		default:
-			const hex = "0123456789abcdef"
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		}
-	}
-	return append(dst, '"')
 }

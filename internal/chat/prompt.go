@@ -12,7 +12,6 @@ import (
 type prompt struct {
 	conversation
 	source     *pyvalue.List // the messages before they are normalised
-	coded      bool          // vLLM writes the prompt in code
 	tools      *pyvalue.List // nil: no tools
 	kwargs     *pyvalue.Dict // the client's chat_template_kwargs, nil: none
 	defaults   bool          // the server's default kwargs apply
@@ -87,8 +86,7 @@ func (r *Renderer) chat(req *openai.Request, d dialect) (*prompt, error) {
 }
 
 func (r *Renderer) begin(p *prompt, d dialect, validated bool) {
-	p.coded = r.coded
-	p.conversation = conversation{d: d, validated: validated, keepRaw: r.keepRaw, messages: pyvalue.NewList()}
+	p.conversation = conversation{d: d, coded: r.coded, validated: validated, keepRaw: r.keepRaw, messages: pyvalue.NewList()}
 }
 
 func (p *prompt) chatTools(req *openai.Request, exclude bool) error {

@@ -376,7 +376,7 @@ func (r *Renderer) build(req *openai.Request, d dialect) (*prompt, error) {
 	default:
 		err = refuse(UnknownShape)
 	}
-	if err == nil && (p.source == nil || len(p.source.Items) == 0) {
+	if err == nil && (p.source == nil || len(p.source.Items) == 0 && !r.coded) {
 		err = refuse(Rejected)
 	}
 	if err == nil && !r.sourceOnly {

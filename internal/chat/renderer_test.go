@@ -77,7 +77,7 @@ func TestRefusals(t *testing.T) {
 		{openai.Chat, message(`{"role":"user","content":["a"]}`), Rejected},
 		{openai.Chat, message(`{"role":"tool","content":["a"]}`), ""},
 		{openai.Chat, message(`{"role":"user","content":[{"type":"text","text":null}]}`), Rejected},
-		{openai.Chat, message(`{"role":"user","content":[{"type":"input_text","text":"x"}]}`), Rejected},
+		{openai.Chat, message(`{"role":"user","content":[{"type":"input_text","text":"x"}]}`), UnknownShape},
 		{openai.Chat, message(`{"role":"user","content":[{"type":"text","text":"x","uuid":"u"}]}`), Rejected},
 		{openai.Chat, message(`{"role":"user","content":[{"type":"image_url"}]}`), Multimodal},
 		{openai.Chat, message(`{"role":"user","content":[{"type":"strange"}]}`), Multimodal},

@@ -283,7 +283,7 @@ func (t *items) message(item *pyvalue.Dict, kind string) error {
 func texts(list *pyvalue.List, kind string) bool {
 	for _, v := range list.Items {
 		d, ok := v.(*pyvalue.Dict)
-		if !ok || !only(d, "type", "text", "annotations", "logprobs") {
+		if !ok || !only(d, "type", "text", "annotations", "logprobs", "cache_control") {
 			return false
 		}
 		t, _ := d.GetString("type")

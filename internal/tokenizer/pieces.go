@@ -1,5 +1,11 @@
 package tokenizer
 
+import (
+	"math/bits"
+
+	"github.com/zeebo/xxh3"
+)
+
 // Piece is a stretch of a text that is encoded by itself. It begins where the
 // piece before ends.
 type Piece struct {
@@ -14,10 +20,14 @@ type Piece struct {
 func (t *Tokenizer) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids []uint32, known bool) {
 	s := t.scratch()
 	defer t.release(s, len(text))
-	start := 0
+	return t.pieces(dst, text, 0, pieces, s)
+}
+
+// pieces encodes the pieces of text from a byte on.
+func (t *Tokenizer) pieces(dst []uint32, text []byte, from int, pieces []Piece, s *scratch) (ids []uint32, known bool) {
 	for _, p := range pieces {
-		part := text[start:p.End]
-		start = p.End
+		part := text[from:p.End]
+		from = p.End
 		if !p.Token && t.within {
 			dst = t.piece(dst, s.utf8(part), true, s)
 			continue
@@ -35,7 +45,64 @@ func (t *Tokenizer) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids
 	return dst, true
 }
 
-// AppendPieces is Tokenizer.AppendPieces.
+// AppendPieces is Tokenizer.AppendPieces, for a text that begins like an earlier
+// one at the cost of what is new. Every end of a piece is a cut.
 func (s *Store) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids []uint32, known bool) {
-	return s.t.AppendPieces(dst, text, pieces)
+	t := s.t
+	sc := t.scratch()
+	defer t.release(sc, len(text))
+	st := &sc.store
+	st.ids, st.keys, st.plan, st.count = st.ids[:0], st.keys[:0], st.plan[:0], st.count[:0]
+	s.pieceCuts(text, pieces, st)
+	hit := s.memory.find(st)
+	pos, next := hit.length(), 0
+	stored := pos
+	for i, c := range st.cuts {
+		switch {
+		case c.at < pos:
+			continue
+		case hit != nil && c.at == hit.text:
+			next = c.piece
+			continue
+		case c.at < stored+storeStep && i < len(st.cuts)-1:
+			continue
+		}
+		if st.ids, known = t.pieces(st.ids, text, pos, pieces[next:c.piece], sc); !known {
+			return dst, false
+		}
+		st.plan, st.count = append(st.plan, i), append(st.count, len(st.ids))
+		pos, stored, next = c.at, c.at, c.piece
+	}
+	if st.ids, known = t.pieces(st.ids, text, pos, pieces[next:], sc); !known {
+		return dst, false
+	}
+	s.memory.remember(hit, st, 0, 0)
+	if hit != nil {
+		dst = appendPath(dst, hit, st, func(e *entry) []uint32 { return e.ids })
+	}
+	return append(dst, st.ids...), true
+}
+
+// pieceCuts lists the ends of pieces that are considered as cuts, with the hash
+// of the text and of the pieces' bounds before each.
+func (s *Store) pieceCuts(text []byte, pieces []Piece, st *storeScratch) {
+	st.cuts = st.cuts[:0]
+	h := xxh3.Uint128{Hi: s.seed, Lo: 1 << 63} // no chain of keys has this root
+	last := 0
+	for i, p := range pieces {
+		bound := uint64(p.End) << 1
+		if p.Token {
+			bound |= 1
+		}
+		h.Hi = spread(h.Hi^bound, h.Lo)
+		if p.End < last+storeGap {
+			continue
+		}
+		d := xxh3.Hash128Seed(text[last:p.End], s.seed)
+		h.Hi, h.Lo = spread(h.Hi^d.Lo, s.seed), spread(h.Lo+bits.RotateLeft64(d.Hi, 32), h.Hi)
+		last = p.End
+		if p.End >= storeMinimum {
+			st.cuts = append(st.cuts, storeCut{at: p.End, piece: i + 1, hash: h})
+		}
+	}
 }

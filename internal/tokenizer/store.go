@@ -107,8 +107,9 @@ type storeScratch struct {
 }
 
 type storeCut struct {
-	at   int
-	hash xxh3.Uint128
+	at    int
+	piece int // how many pieces lie before, of a text that is made of them
+	hash  xxh3.Uint128
 }
 
 // Append appends text's ids to ids and its block keys to keys, and returns the
@@ -187,7 +188,7 @@ func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
 		h.Hi, h.Lo = spread(h.Hi^d.Lo, s.seed), spread(h.Lo+bits.RotateLeft64(d.Hi, 32), h.Hi)
 		last = at
 		if at >= storeMinimum {
-			st.cuts = append(st.cuts, storeCut{at, h})
+			st.cuts = append(st.cuts, storeCut{at: at, hash: h})
 		}
 	}
 	if s.t.anchor.ok {

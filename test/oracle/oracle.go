@@ -38,8 +38,22 @@ func Start(script string) (*Process, error) {
 	if _, err := os.Stat(python); err != nil {
 		return nil, errors.New("the Python reference is not installed: run scripts/fetch-oracle.sh (make setup does)")
 	}
-	cmd := exec.Command(python, filepath.Join(Root(), "test", "oracle", script))
-	cmd.Env = append(os.Environ(), "TOKENIZERS_PARALLELISM=false", "RUST_BACKTRACE=0", "RAYON_NUM_THREADS=1")
+	return start(python, nil, script)
+}
+
+// StartVLLM runs a script in an installed vLLM of the version, with variables
+// added to its environment.
+func StartVLLM(version string, env []string, script string, args ...string) (*Process, error) {
+	python := filepath.Join(Root(), ".cache", "vllm", version, "bin", "python")
+	if _, err := os.Stat(python); err != nil {
+		return nil, fmt.Errorf("vLLM %s is not installed: run scripts/install-vllm.sh %s", version, version)
+	}
+	return start(python, env, script, args...)
+}
+
+func start(python string, env []string, script string, args ...string) (*Process, error) {
+	cmd := exec.Command(python, append([]string{filepath.Join(Root(), "test", "oracle", script)}, args...)...)
+	cmd.Env = append(append(os.Environ(), "TOKENIZERS_PARALLELISM=false", "RUST_BACKTRACE=0", "RAYON_NUM_THREADS=1"), env...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -70,6 +84,15 @@ func (p *Process) Ask(request, answer any) error {
 	var failed struct{ Error string }
 	if json.Unmarshal(line, &failed) == nil && failed.Error != "" {
 		return errors.New(failed.Error)
+	}
+	return json.Unmarshal(line, answer)
+}
+
+// Read decodes the next line that the process writes without being asked.
+func (p *Process) Read(answer any) error {
+	line, err := p.out.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("the reference has stopped: %w", err)
 	}
 	return json.Unmarshal(line, answer)
 }

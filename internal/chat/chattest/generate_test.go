@@ -48,3 +48,22 @@ func TestVectorsRoundTrip(t *testing.T) {
 		t.Error("a missing file must be an error")
 	}
 }
+
+func TestGenerateCoded(t *testing.T) {
+	cases := GenerateCoded(1, 400, "m", "<s>")
+	if !reflect.DeepEqual(cases, GenerateCoded(1, 400, "m", "<s>")) {
+		t.Error("the same seed must give the same requests")
+	}
+	routes := map[openai.Route]int{}
+	for _, c := range cases {
+		routes[c.Route]++
+		if _, err := openai.Parse(c.Route, []byte(c.Body)); err != nil || !json.Valid([]byte(c.Body)) {
+			t.Fatalf("%v: %s", err, c.Body)
+		}
+	}
+	for _, r := range openai.Routes {
+		if routes[r] < 40 {
+			t.Errorf("%s: %d of 400", r, routes[r])
+		}
+	}
+}

@@ -1,0 +1,209 @@
+//go:build vllm
+
+package vllm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/internal/chat/chattest"
+	"warmroute/internal/tokens"
+	"warmroute/test/oracle"
+)
+
+// coded is a model that vLLM renders in code.
+type coded struct {
+	name  string
+	files string // the tokenizer's folder in .cache/models
+	kind  string // model_type and architecture
+	flags string
+	env   map[string]string
+	ours  tokens.Flags
+}
+
+var codedModels = []coded{
+	{name: "gpt_oss", files: "gptoss", kind: "gpt_oss GptOssForCausalLM", flags: "--tool-call-parser openai --reasoning-parser openai_gptoss",
+		env: map[string]string{"VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS": "0"}},
+	{name: "gpt_oss_instructed", files: "gptoss", kind: "gpt_oss GptOssForCausalLM", flags: "--tool-call-parser openai",
+		env: map[string]string{"VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS": "1"}, ours: tokens.Flags{SystemInstructions: true}},
+	{name: "deepseek_v32", files: "deepseek_v4", kind: "deepseek_v32 DeepseekV32ForCausalLM",
+		flags: "--tokenizer-mode deepseek_v32 --tool-call-parser deepseek_v32 --reasoning-parser deepseek_v3"},
+	{name: "deepseek_v4", files: "deepseek_v4", kind: "deepseek_v4 DeepseekV4ForCausalLM",
+		flags: "--tokenizer-mode deepseek_v4 --tool-call-parser deepseek_v4 --reasoning-parser deepseek_v4"},
+	{name: "deepseek_v41", files: "deepseek_v4", kind: "deepseek_v41 DeepseekV41ForCausalLM",
+		flags: "--tokenizer-mode deepseek_v41 --tool-call-parser deepseek_v41 --reasoning-parser deepseek_v41"},
+}
+
+// sizes are what a configuration must hold besides; no weights are loaded.
+const sizes = `"hidden_size":64,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":4,"vocab_size":201088,
+"max_position_embeddings":131072,"torch_dtype":"bfloat16","head_dim":16,"num_local_experts":2,"num_experts_per_tok":1,"sliding_window":128,
+"q_lora_rank":32,"kv_lora_rank":32,"qk_nope_head_dim":16,"qk_rope_head_dim":16,"v_head_dim":16,"n_routed_experts":2,"n_shared_experts":1,
+"moe_intermediate_size":64,"first_k_dense_replace":1,"n_group":1,"topk_group":1,"routed_scaling_factor":1.0,"norm_topk_prob":true,
+"scoring_func":"sigmoid","topk_method":"noaux_tc","index_topk":64,"index_head_dim":16,"index_n_heads":4,"rope_theta":10000.0,"rms_norm_eps":1e-6`
+
+func (c coded) folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, file := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		if err := os.Symlink(filepath.Join(oracle.Root(), ".cache", "models", c.files, file), filepath.Join(dir, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kind, architecture, _ := strings.Cut(c.kind, " ")
+	config := fmt.Sprintf(`{"model_type":%q,"architectures":[%q],%s}`, kind, architecture, sizes)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// question and rendering are what render.py is asked and says.
+type question struct {
+	Model string            `json:"model"`
+	Route string            `json:"route"`
+	Body  string            `json:"body"`
+	Env   map[string]string `json:"env,omitempty"`
+}
+
+type rendering struct {
+	IDs    [][]uint32
+	Status int
+	Says   string
+}
+
+// wanted are the models of CODED_MODELS (all), and how many requests each gets:
+// CODED_REQUESTS.
+func wanted(t *testing.T) (models []coded, requests int) {
+	t.Helper()
+	names := os.Getenv("CODED_MODELS")
+	for _, c := range codedModels {
+		if names == "" || slices.Contains(strings.Split(names, ","), c.name) {
+			models = append(models, c)
+		}
+	}
+	requests = 200
+	if n := os.Getenv("CODED_REQUESTS"); n != "" {
+		var err error
+		if requests, err = strconv.Atoi(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return models, requests
+}
+
+// TestCoded holds what is written in process to vLLM's own code: on generated
+// requests the ids are equal, what vLLM refuses has no ids here, and at least 95 %
+// of what it answers is computed.
+func TestCoded(t *testing.T) {
+	models, requests := wanted(t)
+	var args []string
+	folders := map[string]string{}
+	for _, c := range models {
+		folders[c.name] = c.folder(t)
+		args = append(append(args, "--", c.name+"="+folders[c.name], "--max-model-len", "131072", "--enable-auto-tool-choice"), strings.Fields(c.flags)...)
+	}
+	p, err := oracle.StartVLLM("0.32.0", []string{"VLLM_SYSTEM_START_DATE=2026-03-05", "TZ=UTC"}, "render.py", args[1:]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var ready struct{ Ready string }
+	if err := p.Read(&ready); err != nil || ready.Ready == "" {
+		t.Fatalf("%+v %v", ready, err)
+	}
+	seed := uint64(20260305)
+	if s := os.Getenv("CODED_SEED"); s != "" {
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range models {
+		t.Run(c.name, func(t *testing.T) {
+			c.ours.MaxLen, c.ours.StartDate = 131072, "2026-03-05"
+			model, err := tokens.LoadFolder(folders[c.name], c.ours)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours, err := model.Requests("0.32.0", time.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.compare(t, p, ours, chattest.GenerateCoded(seed, requests, "m", "<|start|>", "<|end|>", "<|message|>", "<|channel|>final",
+				"<｜User｜>", "<think>", "</think>", "｜DSML｜", "<｜end▁of▁sentence｜>", "<tool_result>", "<｜System｜>"))
+		})
+	}
+}
+
+func (c coded) compare(t *testing.T, p *oracle.Process, ours *tokens.Requests, cases []chattest.Case) {
+	answered, equal, refused, objected := 0, 0, map[string]int{}, 0
+	for _, q := range cases {
+		var theirs rendering
+		if err := p.Ask(question{c.name, q.Route.String(), q.Body, c.env}, &theirs); err != nil {
+			t.Fatal(err)
+		}
+		ids, err := ours.Tokenize(q.Route.String(), []byte(q.Body))
+		var refusal *tokens.Refusal
+		switch {
+		case theirs.Status >= 500: // its own failure: nothing is served
+		case theirs.Status != 0 && err == nil:
+			c.report(t, fmt.Sprintf("computed what vLLM refuses (%s)", theirs.Says), q, nil, nil)
+		case theirs.Status != 0:
+			objected++
+		case errors.As(err, &refusal):
+			answered++
+			refused[refusal.Why]++
+			c.note(t, "left", q)
+		case err != nil:
+			c.report(t, fmt.Sprintf("vLLM answers what is refused here (%v)", err), q, nil, nil)
+		case slices.EqualFunc(ids, theirs.IDs, slices.Equal):
+			answered++
+			equal++
+		default:
+			c.report(t, "ids differ", q, ids, theirs.IDs)
+		}
+	}
+	t.Logf("%d requests: vLLM answers %d, %d of them equal, left to a replica %v; it refuses %d, as here", len(cases), answered, equal, refused, objected)
+	if equal*100 < answered*95 {
+		t.Errorf("only %d of %d are computed in process", equal, answered)
+	}
+}
+
+// report says what went wrong; CODED_REPORT names a file that gets it as JSON
+// lines, with ids.
+func (c coded) report(t *testing.T, what string, q chattest.Case, ours, theirs [][]uint32) {
+	t.Helper()
+	body := q.Body
+	if len(body) > 2000 {
+		body = body[:2000] + "…"
+	}
+	t.Errorf("%s: %s %s", what, q.Route, body)
+	c.line(t, map[string]any{"kind": what, "route": q.Route.String(), "body": q.Body, "ours": ours, "theirs": theirs})
+}
+
+func (c coded) note(t *testing.T, what string, q chattest.Case) {
+	c.line(t, map[string]any{"kind": what, "route": q.Route.String(), "body": q.Body})
+}
+
+func (c coded) line(t *testing.T, v map[string]any) {
+	name := os.Getenv("CODED_REPORT")
+	if name == "" {
+		return
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	v["model"] = c.name
+	if err := json.NewEncoder(f).Encode(v); err != nil {
+		t.Fatal(err)
+	}
+}
