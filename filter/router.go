@@ -159,16 +159,27 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 			s.ask.TextTokens += len(res.Prompts[i].Tokens)
 		}
 	}
+	slow := errors.Is(err, tokens.ErrTooSlow)
 	if len(s.ask.Text) == 0 && err != nil {
 		s.ask.Text = nil
+		if slow {
+			return decision.ReasonRenderSlow
+		}
 		return decision.ReasonNoTokens
 	}
 	s.work.Record.Source = sourceText
+	if slow {
+		s.work.Record.Source = sourceTextInstead
+	}
 	return ""
 }
 
 // sourceText is the token source of decisions by the text chain.
 const sourceText = "text"
+
+// sourceTextInstead is that of decisions by the text chain because no replica could
+// have told the token ids in time.
+const sourceTextInstead = "text_render_too_slow"
 
 // readText fills in the text chain. A cache_salt keeps prompts apart, as it
 // keeps them apart in the replicas' caches.

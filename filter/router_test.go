@@ -86,6 +86,7 @@ func TestNoHintHasItsOwnReason(t *testing.T) {
 		"never ready":    {fakeTokens{n: 100}, silent, chat, decision.ReasonNotReady},
 		"no tokens":      {fakeTokens{err: tokens.ErrNone}, replica(1), chat, decision.ReasonNoTokens},
 		"too slow":       {fakeTokens{err: fmt.Errorf("render: %w", context.DeadlineExceeded)}, replica(1), chat, decision.ReasonBudget},
+		"not asked":      {fakeTokens{err: tokens.ErrTooSlow}, replica(1), chat, decision.ReasonRenderSlow},
 		"duplicate key":  {fakeTokens{n: 100}, replica(1), `{"model":"m","model":"m","messages":[]}`, "duplicate_key"},
 		"lone surrogate": {fakeTokens{n: 100}, replica(1), `{"model":"m","messages":[{"role":"user","content":"\ud800"}]}`, "lone_surrogate"},
 		"panic":          {panicking{}, replica(1), chat, decision.ReasonPanic},

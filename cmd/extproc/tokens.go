@@ -197,7 +197,11 @@ func (r *router) serving(s *fleet.Snapshot, model string) []tokens.Endpoint {
 }
 
 func (r *router) endpoint(rep *fleet.Replica, m *fleet.Model) tokens.Endpoint {
-	return tokens.Endpoint{URL: r.c.Fleet.HTTP.URL(rep.Addr), Version: rep.Version, Render: rep.Render, MaxLen: m.MaxLen}
+	busy := 0.0
+	for _, l := range rep.Load {
+		busy += l.Running + l.Waiting
+	}
+	return tokens.Endpoint{URL: r.c.Fleet.HTTP.URL(rep.Addr), Version: rep.Version, Render: rep.Render, MaxLen: m.MaxLen, Busy: busy}
 }
 
 // base is the base model a served id stands for.

@@ -21,23 +21,24 @@ const (
 
 // Reasons of decisions without a hint.
 const (
-	ReasonNotOurs      Reason = "not_ours"       // not a route that carries a prompt
-	ReasonDisabled     Reason = "disabled"       // routing is off for this model
-	ReasonMode         Reason = "body_mode"      // Envoy streams the body: headers are gone by the time it is known
-	ReasonStreams      Reason = "streams"        // more requests at once than are followed
-	ReasonBodyCut      Reason = "body_cut"       // Envoy handed over only the first part of the body
-	ReasonBodyTooLarge Reason = "body_too_large" // beyond the configured limit
-	ReasonBodySlow     Reason = "body_slow"      // the body did not arrive in time (duplex mode)
-	ReasonUnfinished   Reason = "unfinished"     // the request ended before its body was complete
-	ReasonUnknownModel Reason = "unknown_model"  // no replica serves it
-	ReasonNotReady     Reason = "not_ready"      // replicas serve it, none is ready
-	ReasonEmptySubset  Reason = "empty_subset"   // the gateway's subset leaves no candidate
-	ReasonNoTokens     Reason = "no_tokens"      // no way to know the prompt's token ids
-	ReasonBudget       Reason = "budget"         // token ids did not come in time
-	ReasonNoMatch      Reason = "no_match"       // nothing cached anywhere and cold hints are off
-	ReasonAllGuarded   Reason = "all_guarded"    // every candidate is beyond the guard
-	ReasonSaturated    Reason = "saturated"      // every candidate is beyond the configured time to first token
-	ReasonPanic        Reason = "panic"          // a defect of ours, contained
+	ReasonNotOurs      Reason = "not_ours"        // not a route that carries a prompt
+	ReasonDisabled     Reason = "disabled"        // routing is off for this model
+	ReasonMode         Reason = "body_mode"       // Envoy streams the body: headers are gone by the time it is known
+	ReasonStreams      Reason = "streams"         // more requests at once than are followed
+	ReasonBodyCut      Reason = "body_cut"        // Envoy handed over only the first part of the body
+	ReasonBodyTooLarge Reason = "body_too_large"  // beyond the configured limit
+	ReasonBodySlow     Reason = "body_slow"       // the body did not arrive in time (duplex mode)
+	ReasonUnfinished   Reason = "unfinished"      // the request ended before its body was complete
+	ReasonUnknownModel Reason = "unknown_model"   // no replica serves it
+	ReasonNotReady     Reason = "not_ready"       // replicas serve it, none is ready
+	ReasonEmptySubset  Reason = "empty_subset"    // the gateway's subset leaves no candidate
+	ReasonNoTokens     Reason = "no_tokens"       // no way to know the prompt's token ids
+	ReasonBudget       Reason = "budget"          // token ids did not come in time
+	ReasonRenderSlow   Reason = "render_too_slow" // no replica can tell them in time, so none was asked
+	ReasonNoMatch      Reason = "no_match"        // nothing cached anywhere and cold hints are off
+	ReasonAllGuarded   Reason = "all_guarded"     // every candidate is beyond the guard
+	ReasonSaturated    Reason = "saturated"       // every candidate is beyond the configured time to first token
+	ReasonPanic        Reason = "panic"           // a defect of ours, contained
 )
 
 // Reasons returns every Reason: the filter's own and those of bodies that
@@ -46,7 +47,7 @@ func Reasons() []Reason {
 	all := []Reason{
 		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold,
 		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow,
-		ReasonUnfinished, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonNoMatch,
+		ReasonUnfinished, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonRenderSlow, ReasonNoMatch,
 		ReasonAllGuarded, ReasonSaturated, ReasonPanic,
 	}
 	for _, r := range openai.Reasons {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ type Endpoint struct {
 	Render bool
 	// MaxLen is the model's context there in tokens; 0: not known.
 	MaxLen int
+	// Busy is the server's load: its requests running and waiting.
+	Busy float64
 }
 
 // Defaults of RemoteOptions.
@@ -70,6 +73,7 @@ type Remote struct {
 	cache   *cache
 	slots   chan struct{}
 	turn    atomic.Uint64
+	paces   paces
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -127,9 +131,9 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served)
 	if result, err, ok := r.cache.get(k, r.o.Now()); ok {
 		return result, err
 	}
-	f := r.flight(k, req, served)
+	f, err := r.flight(k, req, served)
 	if f == nil {
-		return Result{}, ErrNone
+		return Result{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.o.Budget)
 	defer cancel()
@@ -141,22 +145,22 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served)
 	}
 }
 
-// flight joins the question k, or starts it. nil: too many are under way, or
-// there is nobody to ask.
-func (r *Remote) flight(k key, req *openai.Request, served Served) *flight {
+// flight joins the question k, or starts it. nil: too many are under way, there is
+// nobody to ask, or nobody who can answer in time, as the error says.
+func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if f := r.flights[k]; f != nil || r.closed {
-		return f
+		return f, ErrNone
 	}
-	ask := r.asker(req, served.Model, r.o.Endpoints(served))
+	ask, err := r.asker(req, served.Model, r.o.Endpoints(served), r.o.Budget)
 	if ask == nil {
-		return nil
+		return nil, err
 	}
 	select {
 	case r.slots <- struct{}{}:
 	default:
-		return nil
+		return nil, ErrNone
 	}
 	f := &flight{done: make(chan struct{})}
 	r.flights[k] = f
@@ -180,37 +184,42 @@ func (r *Remote) flight(k key, req *openai.Request, served Served) *flight {
 		<-r.slots
 		close(f.done)
 	}()
-	return f
+	return f, nil
 }
 
 // asker prepares the questions while the body is still lent to us. nil: nobody
-// can be asked.
-func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint) func(context.Context) (Result, error) {
+// can be asked, or nobody who answers within the budget (0: it may take as long as
+// it takes).
+func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, budget time.Duration) (func(context.Context) (Result, error), error) {
 	if len(endpoints) == 0 {
-		return nil
+		return nil, ErrNone
 	}
-	// Prefer a server with /render, starting at the next in turn.
-	first, chosen := int(r.turn.Add(1)%uint64(len(endpoints))), -1
-	for i := range endpoints {
-		if at := (first + i) % len(endpoints); endpoints[at].Render {
-			chosen = at
-			break
+	first := int(r.turn.Add(1) % uint64(len(endpoints)))
+	if slices.ContainsFunc(endpoints, func(e Endpoint) bool { return e.Render }) {
+		size := len(req.Body())
+		if req.Multimodal { // what an image takes does not go by its bytes
+			size = 0
 		}
-	}
-	if chosen >= 0 {
-		e, q, route, multimodal := endpoints[chosen], renderQuestion(req), req.Route, req.Multimodal
+		e, ok := r.paces.choose(endpoints, size, budget, r.o.Now(), first)
+		if !ok {
+			return nil, ErrTooSlow
+		}
+		q, route, multimodal := renderQuestion(req), req.Route, req.Multimodal
 		return func(ctx context.Context) (Result, error) {
+			start := r.o.Now()
+			r.paces.begin(e.URL)
 			body, err := r.post(ctx, e, q)
+			r.paces.end(e.URL, size, r.o.Now().Sub(start), r.o.Now(), err)
 			if err != nil {
 				return Result{}, err
 			}
 			prompts, err := parseRender(route, body, multimodal)
 			return Result{Prompts: prompts, Source: FromRender}, err
-		}
+		}, nil
 	}
 	e, list := endpoints[first], tokenizeQuestions(req, model)
 	if list == nil {
-		return nil
+		return nil, ErrNone
 	}
 	return func(ctx context.Context) (Result, error) {
 		result := Result{Source: FromTokenize}
@@ -226,15 +235,15 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint) 
 			result.Prompts = append(result.Prompts, p)
 		}
 		return result, nil
-	}
+	}, nil
 }
 
 // Ask asks one of the endpoints without budget, cache or sharing, for
 // verification. It may take as long as ctx allows.
 func (r *Remote) Ask(ctx context.Context, req *openai.Request, model string, endpoints []Endpoint) (Result, error) {
-	ask := r.asker(req, model, endpoints)
+	ask, err := r.asker(req, model, endpoints, 0)
 	if ask == nil {
-		return Result{}, ErrNone
+		return Result{}, err
 	}
 	return ask(ctx)
 }
