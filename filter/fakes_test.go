@@ -62,6 +62,12 @@ func (x *fakeIndex) FindPrompt(f *index.Found, _ index.Scope, keys []prefixhash.
 	f.Set(dst)
 }
 
+// Expect and ExplainGroups know of no groups.
+func (x *fakeIndex) Expect(index.HolderID, index.Scope, []prefixhash.Key, index.Prompt) {}
+func (x *fakeIndex) ExplainGroups(index.HolderID, index.Scope, index.Prompt) (index.Groups, bool) {
+	return index.Groups{}, false
+}
+
 // Speculate and Withdraw do nothing: the tests of speculation have a real index.
 func (x *fakeIndex) Speculate(index.Scope, index.HolderID, []prefixhash.Key, time.Time) {}
 func (x *fakeIndex) Withdraw(index.Scope, index.HolderID, []prefixhash.Key)             {}

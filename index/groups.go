@@ -96,6 +96,8 @@ type groupMember struct {
 	alone   atomic.Pointer[groupClass] // the same, of a plain one too
 	guessed atomic.Pointer[guessList]
 	trust   atomic.Pointer[GroupTrust]
+	settled atomic.Bool // there is nothing to learn, or it has been learned
+	tally   groupTally
 
 	kinds bool // the events name kinds
 	plain bool // one group of full attention: nothing is kept here
@@ -121,8 +123,20 @@ type groupCopy struct {
 
 // GroupTrust says how far the prediction for a cache can be relied on.
 type GroupTrust struct {
-	Exact bool
-	Why   string // one sentence, when not
+	Exact       bool
+	Unconfirmed bool   // it may be exact, but nothing the replica reported has shown it yet
+	Why         string // one sentence, when not exact
+}
+
+// String is the verdict in one word.
+func (t GroupTrust) String() string {
+	switch {
+	case t.Exact:
+		return "exact"
+	case t.Unconfirmed:
+		return "unconfirmed"
+	}
+	return "inexact"
 }
 
 // maxGroupBlocks bounds the blocks kept of one holder, and the names.

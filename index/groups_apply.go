@@ -235,8 +235,10 @@ func (m *groupMember) judgeTrust(c *groupClass) {
 	case told || m.guesses.Believed():
 		t.Exact = true
 	default:
-		t.Why = "unconfirmed: whether a draft model drops blocks is not told, and what the replica reported has not shown it yet"
+		t.Unconfirmed = true
+		t.Why = "whether a draft model drops blocks is not told, and what the replica reported has not shown it yet"
 	}
+	m.settled.Store(t.Exact || !g.Known)
 	if was := m.trust.Load(); was == nil || *was != *t {
 		m.trust.Store(t)
 	}

@@ -57,7 +57,7 @@ func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool
 	}
 	reader, r := x.enter()
 	defer reader.Leave()
-	b := r.group.alone(x, r, m, c, &s, p)
+	b := r.group.alone(x, r, m, c, &s, nil, p)
 	n := p.Tokens()
 	g.Hit = c.geometry.Hit(n, c.assumed, b)
 	g.FullOnly = b.Run(of, max(0, n-1)/g.Block) * g.Block
@@ -75,11 +75,11 @@ func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool
 }
 
 // alone readies the reader's prober for one member.
-func (q *groupScratch) alone(x *Index, r *scratch, m *groupMember, c *groupClass, s *Scope, p Prompt) *groupProber {
+func (q *groupScratch) alone(x *Index, r *scratch, m *groupMember, c *groupClass, s *Scope, keys []prefixhash.Key, p Prompt) *groupProber {
 	q.reset(0)
 	b := &q.prober
 	b.table, b.class, b.seat = &m.model.table, c, m.seatNow()
-	b.keys = q.keys(c.chain, s, []prefixhash.Key(nil), p.Tokens(), p)
+	b.keys = q.keys(c.chain, s, keys, p.Tokens(), p)
 	if c.run {
 		q.one[0] = m
 		b.run = int(q.ends(x, r, c.scope, q.one[:], s, b.keys)[0])

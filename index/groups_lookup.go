@@ -267,7 +267,7 @@ type Guess struct {
 
 // Guess fills g with what a holder will hit of a prompt by each assumption that is
 // open. It takes no lock. There is nothing in it when nothing is open.
-func (x *Index) Guess(g *Guess, id HolderID, s Scope, p Prompt) {
+func (x *Index) Guess(g *Guess, id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {
 	g.list, g.Hits = nil, g.Hits[:0]
 	m := x.memberOf(id, modelKey{s.Tenant, s.Model})
 	if m == nil || p == nil {
@@ -282,7 +282,7 @@ func (x *Index) Guess(g *Guess, id HolderID, s Scope, p Prompt) {
 	if seated := m.class.Load(); seated != nil {
 		c = seated
 	}
-	b := r.group.alone(x, r, m, c, &s, p)
+	b := r.group.alone(x, r, m, c, &s, keys, p)
 	g.list = list
 	g.Hits = cachegroups.Predict(g.Hits, c.geometry, list.all, p.Tokens(), b)
 }

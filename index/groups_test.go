@@ -253,3 +253,83 @@ func TestGroupsAllocate(t *testing.T) {
 		t.Errorf("%v allocations per lookup", got)
 	}
 }
+
+// TestGroupsLearnFromCounters: a replica drops a block on every hit, which only its
+// counters show. They are read at any time: while prompts are on their way, and
+// with traffic of others among it.
+func TestGroupsLearnFromCounters(t *testing.T) {
+	x := newGroups(t, time.Now)
+	h := Holder{Replica: "a"}
+	p := somePrompt(32*groupBlock + 1)
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:32*groupBlock], 8)}); err != nil {
+		t.Fatal(err)
+	}
+	const dropped = 31 * groupBlock
+	queries, hits := 1000.0, 10.0
+	x.Hits(h, queries, hits)
+	send := func(reported int) {
+		keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+		x.Expect(x.ID(h), groupSpace, keys, p)
+		x.Hits(h, queries, hits) // not looked up yet
+		queries, hits = queries+float64(len(p)), hits+float64(reported)
+	}
+	for range 3 { // a stranger's prompts between ours: nothing can be told
+		send(dropped)
+		queries += 77
+		x.Hits(h, queries, hits)
+	}
+	if m := findOne(t, x, h, p); m.Hit != 32*groupBlock {
+		t.Fatalf("learned from strangers: %+v", m)
+	}
+	for range 4 {
+		send(dropped)
+		send(dropped)
+		x.Hits(h, queries, hits)
+	}
+	if m := findOne(t, x, h, p); m.Hit != dropped {
+		t.Errorf("hits %d tokens, want %d", m.Hit, dropped)
+	}
+	for range 4 {
+		send(dropped)
+		x.Hits(h, queries, hits)
+	}
+	g, ok := x.ExplainGroups(x.ID(h), groupSpace, p)
+	if !ok || !g.Trust.Exact || g.Hit != dropped || g.FullOnly != 32*groupBlock || len(g.Specs) != 2 {
+		t.Errorf("%+v", g)
+	}
+	life := x.Begin(h) // another process: it may be started otherwise
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: fullAndWindow(p[:32*groupBlock], 8)}); err != nil {
+		t.Fatal(err)
+	}
+	if g, _ := x.ExplainGroups(x.ID(h), groupSpace, p); g.Trust.Exact || !g.Trust.Unconfirmed || g.Hit != 32*groupBlock {
+		t.Errorf("after a restart: %+v", g)
+	}
+}
+
+// TestGroupsTold: what is told counts over what is learned, and at once.
+func TestGroupsTold(t *testing.T) {
+	x := newGroups(t, time.Now)
+	h := Holder{Replica: "a"}
+	p := somePrompt(32*groupBlock + 1)
+	events := fullAndWindow(p[:32*groupBlock], 0)
+	for i := range events {
+		events[i].Spec, events[i].Window, events[i].GroupKind = "", 0, GroupUnknown // as 0.21 publishes
+	}
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
+		t.Fatal(err)
+	}
+	if m := findOne(t, x, h, p); m.Hit != 31*groupBlock {
+		t.Errorf("kinds unknown: %+v, want a block less than all groups hold", m)
+	}
+	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why == "" {
+		t.Errorf("kinds unknown: %+v", trust)
+	}
+	told := &GroupsTold{EagleTold: true, Groups: []CacheGroup{GroupSpec(0, "sliding_window", 64, 0), GroupSpec(1, "full_attention", 0, 0)}}
+	x.TellGroups(h.Replica, told)
+	if m := findOne(t, x, h, p); m.Hit != 32*groupBlock {
+		t.Errorf("told: %+v", m)
+	}
+	if trust, _ := x.Trust(x.ID(h), "", "m"); !trust.Exact {
+		t.Errorf("told: %+v", trust)
+	}
+}

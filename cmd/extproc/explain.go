@@ -188,7 +188,34 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, s.Matched, s.Reported, s.Lower,
 			s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Speed, c.Score.Cost, c.Score.Verdict)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printGroups(w, rec)
+}
+
+// printGroups says what the cache groups of each candidate hold of the prompt, and
+// which of them cut the match, where there is more than full attention.
+func printGroups(w io.Writer, rec decision.Record) error {
+	for _, c := range rec.Candidates {
+		g := c.Cache
+		if g == nil || len(g.Specs) < 2 && g.Hit == g.FullOnly && g.Trust.Exact {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s rank %d: %s; hits %d tokens, %s", c.Replica, c.Rank, g.Geometry, g.Hit, g.Trust)
+		if g.Trust.Why != "" {
+			fmt.Fprintf(w, " (%s)", g.Trust.Why)
+		}
+		fmt.Fprintf(w, "; %s\n", g.Assumed)
+		for _, s := range g.Specs {
+			cut := ""
+			if s.Cuts {
+				cut = "  <- cuts the match"
+			}
+			fmt.Fprintf(w, "  groups %v, %s: %d tokens%s\n", s.Groups, s.Kind, s.Alone, cut)
+		}
+	}
+	return nil
 }
 
 // byMerit puts the winner first, then orders by verdict and cost.

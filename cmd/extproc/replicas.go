@@ -48,6 +48,16 @@ type rankView struct {
 	KVUsage  float64          `json:"kv_usage_reported"`
 	Events   *kvevents.Status `json:"events,omitempty"`
 	Hashes   *hashView        `json:"hashes,omitempty"`
+	Cache    *cacheView       `json:"cache,omitempty"`
+}
+
+// cacheView says what cache groups the rank has, and how far predictions of what it
+// hits can be relied on.
+type cacheView struct {
+	Groups  string `json:"groups"`
+	Assumed string `json:"assumed"` // of what events do not tell
+	Trust   string `json:"trust"`   // exact, unconfirmed, inexact
+	Why     string `json:"why,omitempty"`
 }
 
 // hashView says which of vLLM's hash algorithms the rank was seen to run.
@@ -101,6 +111,9 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 		for i := range supply.Ranks {
 			if s := &supply.Ranks[i]; s.Rank == rank {
 				rv.Events, rv.Hashes = &s.Status, hashes(s)
+				if g := s.Groups; g != nil {
+					rv.Cache = &cacheView{Groups: g.Geometry, Assumed: g.Assumed, Trust: g.Trust.String(), Why: g.Trust.Why}
+				}
 			}
 		}
 		v.Ranks = append(v.Ranks, rv)

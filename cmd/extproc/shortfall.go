@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"warmroute/index"
 	"warmroute/internal/fleet"
 	"warmroute/internal/shortfall"
 )
@@ -14,16 +15,32 @@ const compareEvery = 10 * time.Second
 
 // compare holds predictions against reported hits until ctx ends.
 func (r *router) compare(ctx context.Context) error {
-	tick := time.NewTicker(compareEvery)
+	tick, often := time.NewTicker(compareEvery), time.NewTicker(learnEvery)
 	defer tick.Stop()
+	defer often.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-often.C:
+			r.learnFromHits(r.fleet.Snapshot())
 		case now := <-tick.C:
 			for _, c := range r.watch.Look(now, r.readings(r.fleet.Snapshot())) {
 				r.say(c)
 			}
+		}
+	}
+}
+
+// learnEvery is how often what replicas count is given to the index, which learns
+// from it what events do not tell.
+const learnEvery = time.Second
+
+func (r *router) learnFromHits(s *fleet.Snapshot) {
+	for _, rep := range s.Replicas {
+		for i := range rep.Load {
+			l := &rep.Load[i]
+			r.index.Hits(index.Holder{Replica: rep.Addr, Rank: l.Rank}, l.PrefixQueries, l.PrefixHits)
 		}
 	}
 }

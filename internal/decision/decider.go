@@ -21,6 +21,8 @@ type Index interface {
 	Speculate(s index.Scope, h index.HolderID, keys []prefixhash.Key, until time.Time)
 	Withdraw(s index.Scope, h index.HolderID, keys []prefixhash.Key)
 	ID(h index.Holder) index.HolderID
+	Expect(id index.HolderID, s index.Scope, keys []prefixhash.Key, p index.Prompt)
+	ExplainGroups(id index.HolderID, s index.Scope, p index.Prompt) (g index.Groups, ok bool)
 	FindPrompt(f *index.Found, s index.Scope, keys []prefixhash.Key, p index.Prompt)
 }
 

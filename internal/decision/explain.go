@@ -12,6 +12,7 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	reason := d.rank(a, mv, set, w, now)
 	d.ledger.Unlock()
 	w.record(mv)
+	d.explainGroups(a, mv, w)
 	if reason != "" {
 		return Decision{Reason: reason}
 	}
@@ -19,6 +20,21 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	here := &mv.caches[w.at[best]]
 	w.Record.Predicted = w.cands[best].Matched
 	return Decision{Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader()}
+}
+
+// explainGroups says of each candidate what its cache groups hold, where there is
+// one prompt.
+func (d *Decider) explainGroups(a *Ask, mv *View, w *Work) {
+	if a.Prompts == nil || a.Cacheless || a.Prompts.Len() != 1 {
+		return
+	}
+	w.prompt = onePrompt{a.Prompts, 0}
+	for i, at := range w.at {
+		c := &mv.caches[at]
+		if g, ok := d.index.ExplainGroups(c.holder, mv.scopes[c.scope], &w.prompt); ok {
+			w.Record.Candidates[i].Cache = &g
+		}
+	}
 }
 
 // number is the decision's number: the next one, taken only by real decisions.

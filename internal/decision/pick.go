@@ -52,12 +52,28 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	}
 	best := w.ranked[0]
 	d.speculate(a, mv, w, res)
+	d.expect(a, mv, w, res.here)
 	if set.Disturbed(best, in, w.cands, w.scores) {
 		d.pressure.Raise(mv.model.ID, mv.model.Base, now)
 	}
 	w.Record.Predicted = w.cands[best].Matched
 	return Decision{
 		Reason: w.reason(a, deepest), Destination: w.destination(mv, res.here), Rank: res.here.rankHeader(), Reservation: res,
+	}
+}
+
+// expect has the index learn from what becomes of the prompts, where a cache's
+// events do not tell everything.
+func (d *Decider) expect(a *Ask, mv *View, w *Work, at *cache) {
+	if a.Prompts == nil || !at.events {
+		return
+	}
+	w.chain(a, mv, at.scope)
+	from := 0
+	for i, end := range w.ends {
+		w.prompt = onePrompt{a.Prompts, i}
+		d.index.Expect(at.holder, mv.scopes[at.scope], w.keys[from:end], &w.prompt)
+		from = end
 	}
 }
 

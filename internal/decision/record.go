@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"warmroute/index"
 	"warmroute/internal/policy"
 )
 
@@ -46,6 +47,7 @@ type CandidateRecord struct {
 	Rank    int              `json:"rank"`
 	State   policy.Candidate `json:"state"`
 	Score   policy.Score     `json:"score"`
+	Cache   *index.Groups    `json:"cache,omitempty"` // when asked for: what its cache groups hold of the prompt
 }
 
 // Reset empties r and keeps its buffer.

@@ -242,6 +242,7 @@ type Rank struct {
 	Rank int
 	kvevents.Status
 	Hashes prefixhash.Verdict // which of vLLM's hash algorithms it runs
+	Groups *index.Groups      // its cache groups; nil when nothing was heard of them
 }
 
 // Status returns every replica's state, sorted by address.
@@ -254,7 +255,8 @@ func (f *Feed) Status() []Replica {
 		r := Replica{Addr: addr, Refused: s.refused, Synced: s.synced(now, f.o.SyncTimeout)}
 		for i, sub := range s.subs {
 			st := sub.Status()
-			r.Ranks = append(r.Ranks, Rank{s.replica.Events[i].Rank, st, s.provers[i].detector.Verdict()})
+			rank := s.replica.Events[i].Rank
+			r.Ranks = append(r.Ranks, Rank{rank, st, s.provers[i].detector.Verdict(), f.groups(s.replica, rank)})
 		}
 		out = append(out, r)
 	}

@@ -58,3 +58,16 @@ func hashesOf(r *fleet.Replica) (all []*prefixhash.VLLM, presume bool, err error
 	}
 	return all, r.HashAlgorithm != "", nil
 }
+
+// groups is what is known of a rank's cache groups.
+func (f *Feed) groups(r *fleet.Replica, rank int) *index.Groups {
+	if len(r.Models) == 0 {
+		return nil
+	}
+	id := f.index.ID(index.Holder{Replica: r.Addr, Rank: rank})
+	g, ok := f.index.ExplainGroups(id, index.Scope{Tenant: r.Tenant, Model: r.Models[0].Base}, nil)
+	if !ok {
+		return nil
+	}
+	return &g
+}

@@ -47,17 +47,24 @@ var rankDescs = func() []*prometheus.Desc {
 	return descs
 }()
 
+var trustDesc = prometheus.NewDesc("warmroute_prediction_trust",
+	"1 for how far predictions of a rank's cache hits can be relied on: exact, unconfirmed or inexact; /debug/replicas says why.", []string{"replica", "rank", "trust"}, nil)
+
 // Describe implements prometheus.Collector.
 func (f *Feed) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range rankDescs {
 		ch <- d
 	}
+	ch <- trustDesc
 }
 
 // Collect implements prometheus.Collector: it reads every rank's status.
 func (f *Feed) Collect(ch chan<- prometheus.Metric) {
 	for _, r := range f.Status() {
 		for _, rank := range r.Ranks {
+			if g := rank.Groups; g != nil {
+				ch <- prometheus.MustNewConstMetric(trustDesc, prometheus.GaugeValue, 1, r.Addr, strconv.Itoa(rank.Rank), g.Trust.String())
+			}
 			for i, m := range rankMetrics {
 				ch <- prometheus.MustNewConstMetric(rankDescs[i], m.kind, m.value(&rank.Status), r.Addr, strconv.Itoa(rank.Rank))
 			}

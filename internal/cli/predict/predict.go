@@ -152,7 +152,7 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 	groups, ok := p.index.ExplainGroups(p.id, s, &t)
 	if !ok {
 		a.Why = "no block was announced yet"
-		p.index.Guess(&p.guess, p.id, s, &t)
+		p.index.Guess(&p.guess, p.id, s, nil, &t)
 		return a, nil
 	}
 	s.Group, s.BlockSize = groups.Group, groups.Block
@@ -168,7 +168,7 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 			a.Cached = int(m.Hit)
 		}
 	}
-	p.index.Guess(&p.guess, p.id, s, &t)
+	p.index.Guess(&p.guess, p.id, s, keys, &t)
 	a.FullOnly, a.Exact, a.Why = groups.FullOnly, groups.Trust.Exact, groups.Trust.Why
 	if p.hole && a.Exact {
 		a.Exact, a.Why = false, "frames are missing, so less may be credited than is hit"
