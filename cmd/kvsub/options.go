@@ -20,6 +20,7 @@ import (
 type options struct {
 	print  bool
 	tokens bool
+	raw    bool
 
 	endpoint string
 	replay   string
@@ -47,7 +48,7 @@ type options struct {
 }
 
 const usage = `kvsub -replica IP:PORT -model NAME -hash-scheme tokens|engine|engine:NAME -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-index HOST:PORT]
-kvsub -print -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-topic PREFIX] [-tokens]
+kvsub -print -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-topic PREFIX] [-tokens | -raw]
 
 Follows one vLLM's KV-cache events (--kv-events-config, publisher zmq).
 
@@ -78,6 +79,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.rank, "rank", 0, "the data-parallel rank behind -endpoint")
 	f.StringVar(&o.tenant, "tenant", "", "whose replica it is; empty = shared")
 	f.StringVar(&o.model, "model", "", "the base model's name")
+	f.BoolVar(&o.raw, "raw", false, "with -print: the frames as they came, for extproc predict; they hold users' prompts")
 	f.StringVar(&o.scheme, "hash-scheme", "", "what keys to report: tokens (a chain over token ids, computed here), engine (the engine's own hashes) or engine:NAME (the same, apart from engines of other names)")
 	f.DurationVar(&o.window, "window", 100*time.Millisecond, "how long added blocks wait for company")
 	f.DurationVar(&o.timeout, "rpc-timeout", 5*time.Second, "how long one call of the index may take, and the last report at the end")
@@ -109,6 +111,7 @@ func (o options) validate(rest []string) error {
 	if o.print {
 		return errors.Join(problems...)
 	}
+	need(!o.raw, "-raw: only with -print; frames are never reported")
 	need(!o.tokens, "-tokens: only with -print; token ids are never reported")
 	need(o.replica != "", "-replica: must be given, e.g. 10.0.0.1:8000, as the router dials it")
 	need(o.model != "", "-model: must be given, the base model's name")

@@ -43,11 +43,24 @@ type fresh struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
+// rawLine is a frame as extproc predict reads it.
+type rawLine struct {
+	Frame rawFrame `json:"frame"`
+}
+
+type rawFrame struct {
+	Topic   string `json:"topic"`
+	Seq     uint64 `json:"seq"`
+	Payload []byte `json:"payload"`
+}
+
 // printer writes lines. It is the subscriber's Sink and its observer; both are
 // called from one goroutine.
 type printer struct {
 	out    *bufio.Writer
 	tokens bool
+	raw    bool
+	topic  string
 	begun  uint64
 	failed context.CancelCauseFunc
 }
@@ -56,7 +69,7 @@ type printer struct {
 func printEvents(ctx context.Context, o options, out, stderr io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := &printer{out: bufio.NewWriter(out), tokens: o.tokens, failed: cancel}
+	p := &printer{out: bufio.NewWriter(out), tokens: o.tokens, raw: o.raw, topic: o.topic, failed: cancel}
 	s, err := kvevents.New(kvevents.Options{
 		// Names only matter to an index; there is none here.
 		Replica: o.endpoint, Model: "print", Scheme: kvevents.SchemeEngine,
@@ -79,7 +92,7 @@ func printEvents(ctx context.Context, o options, out, stderr io.Writer) error {
 // Begin implements kvevents.Sink.
 func (p *printer) Begin(index.Holder) uint64 {
 	p.begun++
-	if p.begun > 1 {
+	if p.begun > 1 && !p.raw { // among frames, their sequence says so
 		p.print(fresh{Event: "begin", Incarnation: p.begun})
 		p.flush()
 	}
@@ -90,6 +103,11 @@ func (p *printer) Begin(index.Holder) uint64 {
 func (p *printer) Apply(*index.Batch) (index.Result, error) { return index.Result{}, nil }
 
 func (p *printer) observe(seq uint64, b *kvevents.Batch) {
+	if p.raw {
+		p.print(rawLine{rawFrame{p.topic, seq, b.Payload}})
+		p.flush()
+		return
+	}
 	for i := range b.Events {
 		p.print(p.line(seq, b, &b.Events[i]))
 	}

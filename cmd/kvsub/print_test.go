@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"warmroute/internal/cli/predict"
 	"warmroute/internal/kvevents/kvtest"
 )
 
@@ -159,4 +160,25 @@ func TestOptions(t *testing.T) {
 // reportingArgs is a command line that could report, and what is wrong with it.
 func reportingArgs(wrong ...string) []string {
 	return append([]string{"-endpoint", "tcp://h:1", "-replica", "10.0.0.1:8000", "-model", "m", "-hash-scheme", "tokens"}, wrong...)
+}
+
+// TestPrintRaw: frames come as extproc predict reads them, byte for byte.
+func TestPrintRaw(t *testing.T) {
+	enc := kvtest.Encoding{Generation: kvtest.Maps}
+	p, err := kvtest.Start(kvtest.Options{Encoding: enc, Topic: "kv@a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	tokens := make([]uint32, 32)
+	p.PublishRaw(enc.Batch(1.5, 0, kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{1, 2}, Tokens: tokens, BlockSize: 16}))
+	got := lines(t, 1, "-print", "-raw", "-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-topic", "kv@a")
+	in := got[0] + "\n" + `{"query":{"tokens":[` + strings.Repeat("0,", 32) + `0]}}` + "\n"
+	var out strings.Builder
+	if err := predict.Run(strings.NewReader(in), &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), `{"cached":32,`) {
+		t.Errorf("%s\n%s", got[0], out.String())
+	}
 }

@@ -65,7 +65,7 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 	clear(d.ids)
 	d.hashes, d.tokens, d.keys, d.rows = d.hashes[:0], d.tokens[:0], d.keys[:0], d.rows[:0]
 	b := &d.batch
-	*b = Batch{Rank: -1, Events: b.Events[:0]}
+	*b = Batch{Rank: -1, Events: b.Events[:0], Payload: payload}
 
 	c := cursor{b: payload}
 	fields := c.array()

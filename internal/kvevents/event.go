@@ -12,6 +12,7 @@ type Batch struct {
 	Rank    int     // data_parallel_rank; -1 when absent
 	Events  []Event // in the published order
 	Unknown int     // events skipped because their tag is not known
+	Payload []byte  // what was decoded
 }
 
 // Event is one decoded event, token ids included: it must not leave the process.
