@@ -87,27 +87,57 @@ const tinyConfig = `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","
 "max_position_embeddings":32768,"rms_norm_eps":1e-6,"rope_theta":1000000.0,"torch_dtype":"bfloat16",
 "tie_word_embeddings":true,"bos_token_id":151643,"eos_token_id":151645,"hidden_act":"silu","attention_bias":false}`
 
-// TinyModel makes a model folder in dir: a tiny Qwen3 with the real Qwen3
-// tokenizer, which scripts/fetch-models.sh has put into .cache/models.
-func TinyModel(dir string) (string, error) {
+// tinyGemma is a Gemma 3 of four layers: three KV cache groups with a window of
+// 512 tokens and one of full attention.
+const tinyGemma = `{"architectures":["Gemma3ForCausalLM"],"model_type":"gemma3_text","hidden_size":128,"intermediate_size":256,
+"num_hidden_layers":4,"num_attention_heads":2,"num_key_value_heads":2,"head_dim":64,"vocab_size":262208,
+"max_position_embeddings":32768,"rms_norm_eps":1e-6,"rope_theta":1000000.0,"rope_local_base_freq":10000.0,"sliding_window":512,
+"layer_types":["sliding_attention","sliding_attention","sliding_attention","full_attention"],"query_pre_attn_scalar":64,
+"torch_dtype":"bfloat16","tie_word_embeddings":true,"bos_token_id":2,"eos_token_id":1,"pad_token_id":0,
+"hidden_activation":"gelu_pytorch_tanh","attention_bias":false}`
+
+// tinyNext is a Qwen3-Next of four layers: three KV cache groups of Mamba states
+// and one of full attention, in blocks that vLLM widens to 96 tokens.
+const tinyNext = `{"architectures":["Qwen3NextForCausalLM"],"model_type":"qwen3_next","hidden_size":128,"intermediate_size":256,
+"num_hidden_layers":4,"num_attention_heads":2,"num_key_value_heads":2,"head_dim":64,"vocab_size":151936,
+"linear_conv_kernel_dim":4,"linear_key_head_dim":64,"linear_value_head_dim":64,"linear_num_key_heads":2,"linear_num_value_heads":2,
+"num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":128,"shared_expert_intermediate_size":128,"decoder_sparse_step":1,
+"max_position_embeddings":32768,"rms_norm_eps":1e-6,"rope_theta":1000000.0,"partial_rotary_factor":0.25,"full_attention_interval":4,
+"torch_dtype":"bfloat16","tie_word_embeddings":true,"bos_token_id":151643,"eos_token_id":151645,"hidden_act":"silu","attention_bias":false}`
+
+// tiny are the models that TinyModel makes: a configuration and whose tokenizer.
+var tiny = map[string]struct{ config, tokenizer string }{
+	"qwen3":      {tinyConfig, "qwen3"},
+	"gemma3":     {tinyGemma, "gemma3"},
+	"qwen3-next": {tinyNext, "qwen3"},
+}
+
+// TinyModel makes the folder of a tiny model in dir: "qwen3", "gemma3" or
+// "qwen3-next", with its real tokenizer, which scripts/fetch-models.sh has put
+// into .cache/models.
+func TinyModel(dir, architecture string) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
 	}
-	model := filepath.Join(dir, "tiny-qwen3")
+	kind, ok := tiny[architecture]
+	if !ok {
+		return "", fmt.Errorf("testenv: no tiny model %q", architecture)
+	}
+	model := filepath.Join(dir, "tiny-"+architecture)
 	if err := os.MkdirAll(model, 0o755); err != nil {
 		return "", fmt.Errorf("testenv: %w", err)
 	}
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
-		b, err := os.ReadFile(filepath.Join(root, ".cache", "models", "qwen3", name))
+		b, err := os.ReadFile(filepath.Join(root, ".cache", "models", kind.tokenizer, name))
 		if err != nil {
-			return "", fmt.Errorf("testenv: the Qwen3 tokenizer is missing, run scripts/fetch-models.sh: %w", err)
+			return "", fmt.Errorf("testenv: the %s tokenizer is missing, run scripts/fetch-models.sh: %w", kind.tokenizer, err)
 		}
 		if err := os.WriteFile(filepath.Join(model, name), b, 0o644); err != nil {
 			return "", fmt.Errorf("testenv: %w", err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(model, "config.json"), []byte(tinyConfig), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(model, "config.json"), []byte(kind.config), 0o644); err != nil {
 		return "", fmt.Errorf("testenv: %w", err)
 	}
 	return model, nil

@@ -204,6 +204,16 @@ func (s *Sim) Held(rank, group int) []uint64 {
 	return out
 }
 
+// Find is how many tokens of a prompt rank would find cached now.
+func (s *Sim) Find(rank int, prompt []uint32) int {
+	e := s.ranks[rank].engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := &sequence{prompt: len(prompt), tokens: prompt}
+	q.hashBlocks(e.hasher, e.unit)
+	return e.lookup(q, len(prompt)-1).tokens
+}
+
 // Cache are counters of one rank since it started, in tokens.
 type Cache struct {
 	Queries, Hits int // looked up in and found in the prefix cache

@@ -263,6 +263,7 @@ class Speculation:
     max_num_new_slots_for_drafting = 0
     disable_padded_drafter_batch = False
     disable_eagle_block_drop = False
+    disable_lookahead_block_hashes = True  # 0.33 can let a block's hash cover the tokens after it instead of dropping blocks
     enable_adaptive_verification = False
 
     def __init__(self, spec):

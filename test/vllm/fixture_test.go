@@ -35,11 +35,13 @@ type version struct {
 	blocks    int  // KV blocks of a replica: 16,384 tokens
 	adapters  bool // the second replica serves a LoRA adapter
 	sources   bool // it tells its event sources itself
+	model     string
+	second    []string // further flags of the second replica
 }
 
 var versions = []version{
-	{name: "0.32.0", blockSize: 32, blocks: 512, adapters: true, sources: true},
-	{name: "0.21.0", blockSize: 16, blocks: 1024},
+	{name: "0.32.0", model: "qwen3", blockSize: 32, blocks: 512, adapters: true, sources: true},
+	{name: "0.21.0", model: "qwen3", blockSize: 16, blocks: 1024},
 }
 
 // fixture is two replicas of a version behind Envoy, with extproc beside it.
@@ -47,7 +49,7 @@ type fixture struct {
 	version
 	t        *testing.T
 	dir      string
-	model    string
+	folder   string // of the model
 	flags    [2][]string
 	replicas [2]*testenv.VLLM
 	envoy    *testenv.Envoy
@@ -64,12 +66,13 @@ func boot(t *testing.T, v version) *fixture {
 	t.Helper()
 	f := &fixture{version: v, t: t, dir: t.TempDir()}
 	var err error
-	if f.model, err = testenv.TinyModel(f.dir); err != nil {
+	if f.folder, err = testenv.TinyModel(f.dir, v.model); err != nil {
 		t.Fatal(err)
 	}
 	for i := range f.flags {
 		f.flags[i] = []string{"--num-gpu-blocks-override", strconv.Itoa(v.blocks)}
 	}
+	f.flags[1] = append(f.flags[1], v.second...)
 	if v.adapters {
 		path, err := testenv.TinyAdapter(context.Background(), f.dir, v.name)
 		if err != nil {
@@ -114,7 +117,7 @@ func boot(t *testing.T, v version) *fixture {
 func (f *fixture) launch(i int) {
 	f.t.Helper()
 	o := testenv.VLLMOptions{
-		Version: f.name, Name: fmt.Sprintf("vllm-%s-%d", f.name, i), Model: f.model, Served: served,
+		Version: f.name, Name: fmt.Sprintf("vllm-%s-%d", f.name, i), Model: f.folder, Served: served,
 		BlockSize: f.blockSize, Flags: f.flags[i],
 	}
 	v, err := testenv.StartVLLM(f.dir, o)
@@ -127,7 +130,7 @@ func (f *fixture) launch(i int) {
 
 func (f *fixture) awaitHealth(i int) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // two minutes on idle cores
 	defer cancel()
 	if err := f.replicas[i].WaitHTTP(ctx, "http://"+f.replicas[i].Addr+"/health"); err != nil {
 		f.t.Fatal(err)
@@ -152,7 +155,7 @@ func (f *fixture) writeConfig() {
 	if f.name == "0.21.0" {
 		trust = "[responses, messages]" // no /render for these, so nothing can confirm them
 	}
-	fmt.Fprintf(&b, "tokens:\n  sample_every: 20\n  trust: "+trust+"\n  models:\n  - id: %s\n    files: %s\n    max_model_len: 4000\n    transformers: %q\n", served, f.model, f.transformers())
+	fmt.Fprintf(&b, "tokens:\n  sample_every: 20\n  trust: "+trust+"\n  models:\n  - id: %s\n    files: %s\n    max_model_len: 4000\n    transformers: %q\n", served, f.folder, f.transformers())
 	if f.name == "0.21.0" {
 		fmt.Fprintf(&b, "    responses_tool_fields: [%s]\n", toolFields)
 	}

@@ -31,7 +31,7 @@ func (f *fixture) generatedRequests() int {
 // (a tool choice whose schema it cannot compile) has no count to compare with.
 func (f *fixture) generated(t *testing.T) {
 	f.awaitTrust(t)
-	model, err := tokens.LoadFolder(f.model, tokens.Flags{Transformers: f.transformers(), ResponsesToolFields: f.toolFields(), MaxLen: 4000})
+	model, err := tokens.LoadFolder(f.folder, tokens.Flags{Transformers: f.transformers(), ResponsesToolFields: f.toolFields(), MaxLen: 4000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,229 @@
+//go:build vllm
+
+package vllm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+
+	"warmroute/internal/cli/predict"
+)
+
+// hybrids are models whose layers keep different parts of a prompt. One replica
+// of the first drafts with n-grams, which drops no block.
+var hybrids = []version{
+	{name: "0.32.0", model: "gemma3", blockSize: 32, blocks: 2000, sources: true,
+		second: []string{"--speculative-config", `{"method":"ngram","num_speculative_tokens":2,"prompt_lookup_max":3,"prompt_lookup_min":2}`}},
+	{name: "0.32.0", model: "qwen3-next", blockSize: 32, blocks: 400, sources: true},
+}
+
+// TestHybrid: on models with several KV cache groups every prediction equals
+// vLLM's own count, through real Envoy.
+func TestHybrid(t *testing.T) {
+	for _, v := range hybrids {
+		t.Run(v.model, func(t *testing.T) { boot(t, v).conversations(t, 100) })
+	}
+}
+
+// TestOtherRelease runs the first dense test on a release between those of TestLive.
+func TestOtherRelease(t *testing.T) {
+	f := boot(t, version{name: "0.27.0", model: "qwen3", blockSize: 32, blocks: 512})
+	t.Run("second turns", f.secondTurns)
+}
+
+// talk is a conversation so far.
+type talk []object
+
+// conversations sends n requests one after another: first turns, next turns,
+// branches, repeats, some of them after a reset of both caches.
+func (f *fixture) conversations(t *testing.T, n int) {
+	r := rand.New(rand.NewPCG(20261122, uint64(n)))
+	watch := f.watch(t)
+	var talks []talk
+	var lastAnswer = map[int]string{}
+	exact, offline, alone, hit := 0, 0, 0, 0
+	for i := range n {
+		if i == n*2/5 || i == n*3/4 {
+			f.resetAll(t)
+		}
+		kind, c := f.turn(r, talks, lastAnswer)
+		talks = append(talks, c)
+		body := completion(c...)
+		said := watch.ask(t, f.tokenize(t, body))
+		o := f.send(t, "/v1/chat/completions", body)
+		o.exact(t, fmt.Sprintf("request %d, %s", i, kind))
+		lastAnswer[len(talks)-1] = o.text
+		if o.decision.Predicted == o.hits {
+			exact++
+		}
+		if o.hits > 0 {
+			hit++
+		}
+		a := said[o.replica]
+		if a.Cached == o.hits {
+			offline++
+		} else {
+			t.Errorf("request %d, %s: predict says %d cached tokens on %s, vLLM counted %d", i, kind, a.Cached, o.replica, o.hits)
+		}
+		if a.FullOnly == o.hits {
+			alone++
+		}
+	}
+	t.Logf("%d of %d predictions equal vLLM's counts (%d found something cached); predict, from the events alone: %d; full attention alone: %d", exact, n, hit, offline, alone)
+	if hit < n/4 {
+		t.Errorf("only %d of %d requests found something cached", hit, n)
+	}
+}
+
+// turn is the next request: what it is to earlier ones, and its messages.
+func (f *fixture) turn(r *rand.Rand, talks []talk, answers map[int]string) (string, talk) {
+	ask := func() object { return user(fmt.Sprintf("Question %d: %s", r.IntN(1_000_000), words(r, 3+r.IntN(60)))) }
+	if len(talks) > 0 {
+		k := r.IntN(len(talks))
+		old := talks[k]
+		switch p := r.IntN(100); {
+		case p < 30 && len(old) < 7:
+			return "a next turn", append(append(talk{}, old...), assistant(answers[k]), ask())
+		case p < 50:
+			return "a branch", append(append(talk{}, old[:len(old)-1]...), ask())
+		case p < 72:
+			return "a repeat", old
+		}
+	}
+	first := user(words(r, 5+r.IntN(700)))
+	if r.IntN(2) == 0 { // documents that several conversations begin with
+		first = user(words(rand.New(rand.NewPCG(7, r.Uint64()%3)), 500) + fmt.Sprintf(" What is said %d times?", r.IntN(1000)))
+	}
+	return "a first turn", talk{first}
+}
+
+func words(r *rand.Rand, n int) string {
+	list := strings.Fields("stone road river bridge lantern morning wind letter window garden market winter silver paper music harbour valley copper engine signal")
+	out := make([]string, n)
+	for i := range out {
+		out[i] = list[r.IntN(len(list))]
+	}
+	return strings.Join(out, " ")
+}
+
+// resetAll empties both caches, and lets a request too short to be cached carry
+// the news to whoever follows the events.
+func (f *fixture) resetAll(t *testing.T) {
+	t.Helper()
+	for _, rep := range f.replicas {
+		for _, call := range []struct{ path, body string }{
+			{"/reset_prefix_cache", ""},
+			{"/v1/completions", `{"model":"` + served + `","prompt":[5,6,7],"max_tokens":1}`},
+		} {
+			resp, err := http.Post("http://"+rep.Addr+call.path, "application/json", strings.NewReader(call.body))
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %v %v", call.path, resp, err)
+			}
+			_ = resp.Body.Close()
+		}
+	}
+	f.quiet(t)
+}
+
+// watch follows the events of both replicas as they are on the wire.
+type watch struct {
+	mu     sync.Mutex
+	frames map[string][][]byte
+	judges map[string]*predict.Predictor
+}
+
+func (f *fixture) watch(t *testing.T) *watch {
+	t.Helper()
+	w := &watch{frames: map[string][][]byte{}, judges: map[string]*predict.Predictor{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait)
+	t.Cleanup(cancel)
+	for _, rep := range f.replicas {
+		sub := zmq4.NewSub(ctx)
+		t.Cleanup(func() { _ = sub.Close() })
+		if err := sub.Dial(rep.Events); err != nil {
+			t.Fatal(err)
+		}
+		if err := sub.SetOption(zmq4.OptionSubscribe, ""); err != nil {
+			t.Fatal(err)
+		}
+		p, err := predict.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		if _, err := p.Take([]byte(`{"version":"` + f.name + `"}`)); err != nil {
+			t.Fatal(err)
+		}
+		w.judges[rep.Addr] = p
+		running.Go(func() { w.follow(sub, rep.Addr) })
+	}
+	// The first batch a subscription sees comes some time after it was asked for:
+	// until each has seen one, requests too short to leave anything are sent.
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		f.resetAll(t)
+		w.mu.Lock()
+		seen := len(w.frames)
+		w.mu.Unlock()
+		if seen == len(f.replicas) {
+			return w
+		}
+		if time.Now().After(end) {
+			t.Fatal("no events after a minute")
+		}
+	}
+}
+
+func (w *watch) follow(sub zmq4.Socket, addr string) {
+	for {
+		m, err := sub.Recv()
+		if err != nil {
+			return
+		}
+		if len(m.Frames) == 3 {
+			w.mu.Lock()
+			w.frames[addr] = append(w.frames[addr], m.Frames[2])
+			w.mu.Unlock()
+		}
+	}
+}
+
+// ask says what each replica would find cached of a prompt.
+func (w *watch) ask(t *testing.T, tokens []uint32) map[string]predict.Answer {
+	t.Helper()
+	query, err := json.Marshal(object{"query": object{"tokens": tokens}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]predict.Answer{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for addr, p := range w.judges {
+		for _, payload := range w.frames[addr] {
+			frame, err := json.Marshal(object{"frame": object{"payload": payload}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Take(frame); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.frames[addr] = nil
+		a, err := p.Take(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[addr] = *a
+	}
+	return out
+}
