@@ -94,14 +94,16 @@ func (f *fixture) turn(r *rand.Rand, talks []talk, answers map[int]string) (stri
 		case p < 30 && len(old) < 7:
 			return "a next turn", append(append(talk{}, old...), assistant(answers[k]), ask())
 		case p < 50:
-			return "a branch", append(append(talk{}, old[:len(old)-1]...), ask())
+			last := old[len(old)-1]["content"].(string) // another end of the same text
+			cut := strings.LastIndexByte(last[:len(last)*3/4+1], ' ') + 1
+			return "a branch", append(append(talk{}, old[:len(old)-1]...), user(last[:cut]+words(r, 5+r.IntN(40))))
 		case p < 72:
 			return "a repeat", old
 		}
 	}
-	first := user(words(r, 5+r.IntN(700)))
+	first := user(words(r, 5+r.IntN(1100)))
 	if r.IntN(2) == 0 { // documents that several conversations begin with
-		first = user(words(rand.New(rand.NewPCG(7, r.Uint64()%3)), 500) + fmt.Sprintf(" What is said %d times?", r.IntN(1000)))
+		first = user(words(rand.New(rand.NewPCG(7, r.Uint64()%3)), 900) + fmt.Sprintf(" What is said %d times?", r.IntN(1000)))
 	}
 	return "a first turn", talk{first}
 }
