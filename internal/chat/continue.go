@@ -26,7 +26,7 @@ func (r *Renderer) continued(dst []byte, p *prompt, t *template, vars *pyvalue.D
 	base := len(dst)
 	out, err := t.Render(dst, vars, env)
 	if err != nil {
-		return nil, refuse(TemplateFailed)
+		return nil, templateError(err)
 	}
 	text := string(out[base:])
 	tag := strings.TrimRight(continueTag, " ")

@@ -1,6 +1,11 @@
 package chat
 
-import "errors"
+import (
+	"errors"
+	"strings"
+
+	"warmroute/internal/jinja"
+)
 
 // ErrNotInProcess matches every *NotInProcess with errors.Is.
 var ErrNotInProcess = errors.New("not rendered in process")
@@ -38,6 +43,16 @@ func (e *NotInProcess) Error() string { return ErrNotInProcess.Error() + ": " + 
 
 // Is makes errors.Is(err, ErrNotInProcess) true.
 func (e *NotInProcess) Is(target error) bool { return target == ErrNotInProcess }
+
+// templateError is the reason for which a template is not rendered here. The
+// features that jinja refuses are a closed set of their own, counted one by one:
+// template_needs_filter_urlize.
+func templateError(err error) error {
+	if feature := jinja.Refused(err); feature != "" {
+		return refuse(Why("template_needs_" + strings.NewReplacer(" ", "_", ".", "_").Replace(feature)))
+	}
+	return refuse(TemplateFailed)
+}
 
 func refuse(why Why) error { return &NotInProcess{Why: why} }
 

@@ -82,6 +82,7 @@ type Renderer struct {
 	keepRaw        bool  // messages are kept as the client sent them, too
 	sourceOnly     bool  // and are not normalised
 	coder          coder // nil: what the model is rendered by is not known here
+	refused        error // of every chat: a template needs what is not rendered here
 	plain, tooled  *template
 	dialects       []dialect
 	mergeInline    merging
@@ -118,12 +119,12 @@ func New(o Options) (*Renderer, error) {
 	}
 	var err error
 	if r.plain, err = compile(o.Template, o.Limits); err != nil {
-		return nil, fmt.Errorf("chat template: %w", err)
+		return r.without("chat template", err)
 	}
 	r.tooled = r.plain
 	if o.ToolTemplate != "" && o.ToolTemplate != o.Template {
 		if r.tooled, err = compile(o.ToolTemplate, o.Limits); err != nil {
-			return nil, fmt.Errorf("chat template for tools: %w", err)
+			return r.without("chat template for tools", err)
 		}
 	}
 	for _, t := range []*template{r.plain, r.tooled} {
@@ -134,6 +135,16 @@ func New(o Options) (*Renderer, error) {
 	if r.disabledEffort == "" {
 		r.disabledEffort = r.probeEffort()
 	}
+	return r, nil
+}
+
+// without is a renderer that refuses every chat where a template needs what jinja
+// does not render; any other error of a template is returned.
+func (r *Renderer) without(which string, err error) (*Renderer, error) {
+	if jinja.Refused(err) == "" {
+		return nil, fmt.Errorf("%s: %w", which, err)
+	}
+	r.plain, r.tooled, r.refused = nil, nil, templateError(err)
 	return r, nil
 }
 
@@ -315,6 +326,8 @@ func (r *Renderer) Render(dst []byte, req *openai.Request, now time.Time) (Rende
 	switch {
 	case r.coded:
 		return out, refuse(RenderedInCode)
+	case r.refused != nil:
+		return out, r.refused
 	case r.plain == nil:
 		return out, refuse(NoTemplate)
 	}
@@ -405,7 +418,7 @@ func (r *Renderer) text(dst []byte, p *prompt, now time.Time, modern bool) ([]by
 	}
 	text, err := t.Render(dst, vars, env)
 	if err != nil {
-		return nil, refuse(TemplateFailed)
+		return nil, templateError(err)
 	}
 	return text, nil
 }

@@ -36,35 +36,14 @@ type (
 		body     []node
 		line     int
 	}
-	// callBlockNode is {% call %} and, with call nil, {% generation %}.
-	callBlockNode struct {
-		call  *callExpr
-		macro *macroNode // nameless: the caller
+	generationNode struct {
+		macro *macroNode // nameless
 		line  int
-	}
-	filterBlockNode struct {
-		body   []node
-		filter *filterExpr
-		line   int
 	}
 	withNode struct {
 		targets, values []expr
 		body            []node
 		line            int
-	}
-	blockNode struct {
-		name   string
-		body   []node
-		scoped bool
-		line   int
-	}
-	// loadNode is extends, include, import and from: they always fail when
-	// executed, because a chat template has no loader.
-	loadNode struct {
-		tag      string
-		template expr
-		stores   []string
-		line     int
 	}
 	assignNode struct {
 		target, value expr
@@ -76,8 +55,7 @@ type (
 		body   []node
 		line   int
 	}
-	scopeNode struct{ body []node }
-	jumpNode  struct {
+	jumpNode struct {
 		isBreak bool
 		line    int
 	}
@@ -135,7 +113,7 @@ type (
 	}
 	filterExpr struct {
 		exprBase
-		operand expr // nil in a filter block
+		operand expr // nil in a set block
 		name    string
 		callArgs
 		line int
@@ -232,17 +210,9 @@ func (n *macroNode) children() []node {
 	}
 	return join(out, exprNodes(n.defaults), n.body)
 }
-func (n *callBlockNode) children() []node {
-	if n.call == nil {
-		return n.macro.children()
-	}
-	return join([]node{n.call}, n.macro.children())
-}
-func (n *filterBlockNode) children() []node { return join(n.body, []node{n.filter}) }
-func (n *withNode) children() []node        { return join(exprNodes(n.targets, n.values), n.body) }
-func (n *blockNode) children() []node       { return n.body }
-func (n *loadNode) children() []node        { return exprNodes(one(n.template)) }
-func (n *assignNode) children() []node      { return exprNodes(one(n.target, n.value)) }
+func (n *generationNode) children() []node { return n.macro.children() }
+func (n *withNode) children() []node       { return join(exprNodes(n.targets, n.values), n.body) }
+func (n *assignNode) children() []node     { return exprNodes(one(n.target, n.value)) }
 func (n *assignBlockNode) children() []node {
 	out := exprNodes(one(n.target))
 	if n.filter != nil {
@@ -250,8 +220,7 @@ func (n *assignBlockNode) children() []node {
 	}
 	return join(out, n.body)
 }
-func (n *scopeNode) children() []node { return n.body }
-func (n *jumpNode) children() []node  { return nil }
+func (n *jumpNode) children() []node { return nil }
 
 // none reports whether a call has no arguments.
 func (a *callArgs) none() bool {

@@ -78,10 +78,6 @@ func (st *state) subscript(v, key any) (any, bool) {
 		if i, ok := at(v.len()); ok {
 			return v.at(i), true
 		}
-	case *templateRef:
-		if name, ok := key.(string); ok && st.blocks[name] != nil {
-			return &blockRef{st.blocks[name]}, true
-		}
 	}
 	return nil, false
 }
@@ -205,51 +201,20 @@ func (st *state) objectAttr(v any, name string) (any, bool) {
 				t.Items = append(t.Items, a)
 			}
 			return t, true
+		case "caller", "explicit_caller":
+			return false, true
 		case "catch_kwargs":
 			return v.code.kwargs != nil, true
 		case "catch_varargs":
 			return v.code.varargs != nil, true
-		case "caller":
-			return v.code.usesCall, true
-		case "explicit_caller":
-			return v.code.explicit, true
-		}
-	case *cycler:
-		switch name {
-		case "items":
-			return &tuple{Items: v.items}, true
-		case "pos":
-			return int64(v.pos), true
-		case "current":
-			return v.items[v.pos], true
-		case "next":
-			return method(v, name, func(_ *state, a *args) any {
-				a.positional(name, 0, 0)
-				x := v.items[v.pos]
-				v.pos = (v.pos + 1) % len(v.items)
-				return x
-			}), true
-		case "reset":
-			return method(v, name, func(_ *state, a *args) any {
-				a.positional(name, 0, 0)
-				v.pos = 0
-				return nil
-			}), true
 		}
 	case *builtin:
 		if v.kind == "type" && v.name == "dict" && name == "fromkeys" {
 			return dictMethod(pyvalue.NewDict(), name)
 		}
-	case *joiner:
-		switch name {
-		case "sep":
-			return v.sep, true
-		case "used":
-			return v.used, true
-		}
 	case *dictView:
 		if name == "mapping" {
-			fail(ErrUnsupported, "mapping proxies")
+			refuse("mapping proxy")
 		}
 	case bytesVal:
 		if name == "decode" {
@@ -258,7 +223,7 @@ func (st *state) objectAttr(v any, name string) (any, bool) {
 				return string(v)
 			}), true
 		}
-		fail(ErrUnsupported, "bytes.%s", name)
+		refuse("bytes method")
 	}
 	return nil, false
 }

@@ -32,7 +32,7 @@ func (c *compiler) forStmt(n *forNode, sc scope) execFn {
 	if in.loops++; in.loops > maxBlocks {
 		c.fail(n.line, "too many statically nested blocks")
 	}
-	l.extended = n.recursive || findUndeclared(n.body, "loop")["loop"] || hasScopedBlock(n)
+	l.extended = n.recursive || findUndeclared(n.body, "loop")["loop"]
 	if l.extended {
 		in.sym.param("loop")
 	}
@@ -65,17 +65,6 @@ func (c *compiler) forStmt(n *forNode, sc scope) execFn {
 		st.at(l.line)
 		return l.run(st, f, f, iter(st, f), 0)
 	}
-}
-
-func hasScopedBlock(n node) bool {
-	found := false
-	walk(n, func(n node) bool {
-		if b, ok := n.(*blockNode); ok && b.scoped {
-			found = true
-		}
-		return true
-	})
-	return found
 }
 
 func (c *compiler) checkLoopNames(n *forNode) {

@@ -1,12 +1,8 @@
 package jinja
 
-import (
-	"slices"
+import "warmroute/internal/pyvalue"
 
-	"warmroute/internal/pyvalue"
-)
-
-// macroCode is a compiled macro or call block.
+// macroCode is a compiled macro or generation block.
 type macroCode struct {
 	name     string
 	named    bool
@@ -15,11 +11,8 @@ type macroCode struct {
 	setArgs  []setFn
 	getArgs  []evalFn
 	defaults []evalFn // per argument; nil: none
-	caller   setFn    // nil: `caller` is not used or is an argument
 	kwargs   setFn
 	varargs  setFn
-	usesCall bool
-	explicit bool // an argument is called caller
 	enter    func(*state, *frame)
 	body     execFn
 }
@@ -63,7 +56,6 @@ func (c *compiler) macroCode(n *macroNode, sc scope, named bool) *macroCode {
 		m.args = append(m.args, a.name)
 		m.setArgs = append(m.setArgs, c.storeVar(in.sym, a.name))
 	}
-	m.explicit = seen["caller"]
 	c.macroSpecials(m, n, in, seen)
 	analyze()
 	for _, a := range n.args {
@@ -92,21 +84,11 @@ func (c *compiler) macroCode(n *macroNode, sc scope, named bool) *macroCode {
 	return m
 }
 
-// macroSpecials declares caller, kwargs and varargs when the body uses them.
+// macroSpecials declares kwargs and varargs when the body uses them.
 func (c *compiler) macroSpecials(m *macroCode, n *macroNode, in scope, args map[string]bool) {
 	und := findUndeclared(n.body, "caller", "kwargs", "varargs")
-	if und["caller"] {
-		m.usesCall = true
-		if m.explicit {
-			for i, a := range n.args {
-				if a.name == "caller" && i < len(n.args)-len(n.defaults) {
-					c.fail(n.line, `When defining macros or call blocks the special "caller" argument must be omitted or be given a default.`)
-				}
-			}
-		} else {
-			in.sym.param("caller")
-			m.caller = c.storeVar(in.sym, "caller")
-		}
+	if und["caller"] || args["caller"] {
+		refuse("caller")
 	}
 	if und["kwargs"] && !args["kwargs"] {
 		in.sym.param("kwargs")
@@ -121,14 +103,10 @@ func (c *compiler) macroSpecials(m *macroCode, n *macroNode, in scope, args map[
 func (c *compiler) macroStmt(n *macroNode, sc scope) execFn {
 	code := c.macroCode(n, sc, true)
 	set := c.storeVar(sc.sym, n.name)
-	export := sc.toplevel && len(c.blocks) > 0
 	return func(st *state, f *frame) jump {
 		st.step()
 		m := &macro{code: code, up: f}
 		set(st, f, m)
-		if export {
-			st.export(n.name, m)
-		}
 		return jumpNone
 	}
 }
@@ -148,31 +126,13 @@ func (m *macro) call(st *state, a *args) {
 	for i := 0; i < used; i++ {
 		code.setArgs[i](st, f, a.pos[i])
 	}
-	foundCaller := used == n && code.explicit
 	for i := used; i < n; i++ {
 		var v any = missing
 		if k := a.keyword(code.args[i]); k >= 0 {
 			v = a.vals[k]
 			usedKw |= 1 << (k & 63)
 		}
-		if code.args[i] == "caller" {
-			foundCaller = true
-		}
 		code.setArgs[i](st, f, v)
-	}
-	if code.usesCall && !foundCaller {
-		var caller any
-		if k := a.keyword("caller"); k >= 0 {
-			caller = a.vals[k]
-			usedKw |= 1 << (k & 63)
-		}
-		if caller == nil {
-			caller = &undefined{hint: "No caller defined", name: "caller"}
-		}
-		if code.caller == nil {
-			typeError("macro() takes too many arguments")
-		}
-		code.caller(st, f, caller)
 	}
 	m.extras(st, f, a, usedKw)
 	code.enter(st, f)
@@ -223,36 +183,15 @@ func (m *macro) extras(st *state, f *frame, a *args, usedKw uint64) {
 	}
 }
 
-func (c *compiler) callBlock(n *callBlockNode, sc scope) execFn {
+// generation compiles {% generation %}: its text, which is all a render sees of
+// it.
+func (c *compiler) generation(n *generationNode, sc scope) execFn {
 	code := c.macroCode(n.macro, sc, false)
-	if n.call == nil { // {% generation %}: its text, which is all a render sees of it
-		return func(st *state, f *frame) jump {
-			st.at(n.line)
-			st.enterCall(3)
-			(&macro{code: code, up: f}).call(st, &args{})
-			st.leaveCall(3)
-			return jumpNone
-		}
-	}
-	for _, k := range n.call.kwNames {
-		if k == "caller" {
-			c.fail(n.line, "keyword argument repeated: caller")
-		}
-	}
-	call, static := c.callParts(n.call, sc), len(n.call.kwNames)
 	return func(st *state, f *frame) jump {
 		st.at(n.line)
-		caller := &macro{code: code, up: f}
-		fn, a := call(st, f)
-		if a.keyword("caller") >= 0 {
-			typeError("got multiple values for keyword argument 'caller'")
-		}
-		// It comes after the keywords that are written out and before **kwargs.
-		st.writeCallText(fn, &args{
-			pos:   a.pos,
-			names: slices.Insert(slices.Clone(a.names), static, "caller"),
-			vals:  slices.Insert(slices.Clone(a.vals), static, any(caller)),
-		})
+		st.enterCall(3)
+		(&macro{code: code, up: f}).call(st, &args{})
+		st.leaveCall(3)
 		return jumpNone
 	}
 }

@@ -1,7 +1,5 @@
 package jinja
 
-import "warmroute/internal/pyvalue"
-
 // output compiles text and prints. Neighbouring text is joined.
 func (c *compiler) output(n *outputNode, sc scope) execFn {
 	var list []execFn
@@ -88,15 +86,7 @@ func (c *compiler) assign(n *assignNode, sc scope) execFn {
 func (c *compiler) target(e expr, sc scope) setFn {
 	switch e := e.(type) {
 	case *nameExpr:
-		set := c.storeVar(sc.sym, e.name)
-		if sc.toplevel && e.ctx == ctxStore && len(c.blocks) > 0 {
-			name := e.name
-			return func(st *state, f *frame, v any) {
-				set(st, f, v)
-				st.export(name, v)
-			}
-		}
-		return set
+		return c.storeVar(sc.sym, e.name)
 	case *nsRefExpr:
 		ref, attr := c.rawVar(sc.sym.fn, sc.sym, e.name), e.attr
 		return func(st *state, f *frame, v any) {
@@ -185,25 +175,6 @@ func (c *compiler) assignBlock(n *assignBlockNode, sc scope) execFn {
 	}
 }
 
-func (c *compiler) filterBlock(n *filterBlockNode, sc scope) execFn {
-	in := sc.inner(sc.sym.fn)
-	in.sym.analyze(n.body...)
-	in.sym.visit(n.filter)
-	enter, leave := c.enter(in.sym), c.leave(in.sym)
-	body, filter := c.body(n.body, in), c.filterText(n.filter, in)
-	return func(st *state, f *frame) jump {
-		st.at(n.line)
-		enter(st, f)
-		text, j := st.capture(func() jump { return body(st, f) })
-		if j != jumpNone {
-			return j
-		}
-		st.writeText(filter(st, f, text))
-		leave(f)
-		return jumpNone
-	}
-}
-
 func (c *compiler) with(n *withNode, sc scope) execFn {
 	in := sc.inner(sc.sym.fn)
 	for _, t := range n.targets {
@@ -228,48 +199,4 @@ func (c *compiler) with(n *withNode, sc scope) execFn {
 		leave(f)
 		return j
 	}
-}
-
-func (c *compiler) blockStmt(n *blockNode, sc scope) execFn {
-	b := c.blocks[n.name]
-	// A scoped block sees the local variables through the context.
-	type local struct {
-		name string
-		get  evalFn
-	}
-	var locals []local
-	if n.scoped {
-		seen := map[string]bool{}
-		for s := sc.sym; s != nil; s = s.up {
-			for name := range s.stores {
-				if !seen[name] {
-					seen[name] = true
-					locals = append(locals, local{name, c.rawVar(sc.sym.fn, sc.sym, name)})
-				}
-			}
-		}
-	}
-	return func(st *state, f *frame) jump {
-		st.at(n.line)
-		outer := st.ctx
-		if n.scoped {
-			st.ctx = &context{vars: pyvalue.NewDict(), up: outer}
-			for _, l := range locals {
-				if v := l.get(st, f); v != missing {
-					st.ctx.vars.Set(l.name, v)
-				}
-			}
-		}
-		b.run(st)
-		st.ctx = outer
-		return jumpNone
-	}
-}
-
-// run executes a block into the output.
-func (b *block) run(st *state) {
-	st.enterCall(2)
-	defer st.leaveCall(2)
-	f := &frame{vars: make([]any, len(b.fn.slots))}
-	b.body(st, f)
 }

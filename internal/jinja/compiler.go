@@ -26,11 +26,10 @@ type frame struct {
 
 // scope is the compile-time view of a place in the template (Jinja's Frame).
 type scope struct {
-	sym      *symbols
-	toplevel bool // root level, ifs included: assignments are exported
-	soft     bool // in an if: unknown filters fail only when called
-	inLoop   bool // break and continue have a loop in this function
-	loops    int  // for blocks around, in this function
+	sym    *symbols
+	soft   bool // in an if: unknown filters fail only when called
+	inLoop bool // break and continue have a loop in this function
+	loops  int  // for blocks around, in this function
 }
 
 func (s scope) inner(fn *function) scope {
@@ -52,16 +51,9 @@ const maxBlocks = 20
 
 // compiler turns the tree into closures.
 type compiler struct {
-	blocks  map[string]*block
 	names   []string            // those some scope looks up in the context
 	folding bool                // computing a constant
 	pending []map[variable]bool // macro arguments without a value yet
-}
-
-// block is a {% block %}: a function of its own.
-type block struct {
-	fn   *function
-	body execFn
 }
 
 func (c *compiler) fail(line int, format string, args ...any) {
@@ -69,83 +61,18 @@ func (c *compiler) fail(line int, format string, args ...any) {
 }
 
 func (c *compiler) template(t *templateNode) (*function, execFn) {
-	c.findBlocks(t)
-	fn := newFunction(nil)
-	sc := scope{sym: newSymbols(nil, fn), toplevel: true}
-	needSelf := findUndeclared(t.body, "self")["self"]
-	if needSelf {
-		sc.sym.param("self")
+	if findUndeclared(t.body, "self")["self"] {
+		refuse("self")
 	}
-	sc.sym.analyze(t.body...)
-	enter := c.enter(sc.sym)
-	var self setFn
-	if needSelf {
-		self = c.storeVar(sc.sym, "self")
-	}
-	body := c.body(t.body, sc)
-	c.compileBlocks(t)
-	return fn, func(st *state, f *frame) jump {
-		if self != nil {
-			self(st, f, &templateRef{})
-		}
-		enter(st, f)
-		return body(st, f)
-	}
-}
-
-func (c *compiler) findBlocks(t *templateNode) {
-	c.blocks = map[string]*block{}
-	walk(t, func(n node) bool {
-		if b, ok := n.(*blockNode); ok {
-			if c.blocks[b.name] != nil {
-				c.fail(b.line, "block '%s' defined twice", b.name)
-			}
-			c.blocks[b.name] = &block{}
-		}
-		return true
-	})
-}
-
-func (c *compiler) compileBlocks(t *templateNode) {
-	walk(t, func(n node) bool {
-		if b, ok := n.(*blockNode); ok {
-			c.compileBlock(b)
-		}
-		return true
-	})
-}
-
-func (c *compiler) compileBlock(b *blockNode) {
 	fn := newFunction(nil)
 	sc := scope{sym: newSymbols(nil, fn)}
-	und := findUndeclared(b.body, "self", "super")
-	var pre []execFn
-	for _, name := range []string{"self", "super"} {
-		if !und[name] {
-			continue
-		}
-		sc.sym.param(name)
-		set := c.storeVar(sc.sym, name)
-		isSelf := name == "self"
-		pre = append(pre, func(st *state, f *frame) jump {
-			if isSelf {
-				set(st, f, &templateRef{})
-			} else {
-				set(st, f, undefinedHint("there is no parent block called '"+b.name+"'."))
-			}
-			return jumpNone
-		})
-	}
-	sc.sym.analyze(b.body...)
+	sc.sym.analyze(t.body...)
 	enter := c.enter(sc.sym)
-	body := c.body(b.body, sc)
-	*c.blocks[b.name] = block{fn: fn, body: func(st *state, f *frame) jump {
-		for _, p := range pre {
-			p(st, f)
-		}
+	body := c.body(t.body, sc)
+	return fn, func(st *state, f *frame) jump {
 		enter(st, f)
 		return body(st, f)
-	}}
+	}
 }
 
 // enter compiles what happens when a scope is entered: its loads.
@@ -286,16 +213,10 @@ func (c *compiler) stmt(n node, sc scope) execFn {
 		return c.assignBlock(n, sc)
 	case *macroNode:
 		return c.macroStmt(n, sc)
-	case *callBlockNode:
-		return c.callBlock(n, sc)
-	case *filterBlockNode:
-		return c.filterBlock(n, sc)
+	case *generationNode:
+		return c.generation(n, sc)
 	case *withNode:
 		return c.with(n, sc)
-	case *scopeNode:
-		in := sc.inner(sc.sym.fn)
-		in.sym.analyze(n.body...)
-		return c.scoped(in, c.body(n.body, in))
 	case *jumpNode:
 		if !sc.inLoop {
 			c.fail(n.line, "'break' or 'continue' outside loop")
@@ -305,16 +226,6 @@ func (c *compiler) stmt(n node, sc scope) execFn {
 			j = jumpBreak
 		}
 		return func(*state, *frame) jump { return j }
-	case *blockNode:
-		return c.blockStmt(n, sc)
-	case *loadNode:
-		value := c.expr(n.template, sc)
-		return func(st *state, f *frame) jump {
-			st.at(n.line)
-			value(st, f)
-			typeError("no loader for this environment specified")
-			return jumpNone
-		}
 	}
 	fail(ErrInternal, "unknown statement %T", n)
 	return nil

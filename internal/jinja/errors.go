@@ -8,13 +8,13 @@ import (
 // Kinds of error, matched with errors.Is. A *Error wraps exactly one of them.
 var (
 	ErrSyntax      = errors.New("the template does not compile")
-	ErrRaised      = errors.New("the template raised an exception")      // raise_exception()
-	ErrUndefined   = errors.New("an undefined value was used")           // UndefinedError
-	ErrSecurity    = errors.New("the sandbox forbids this access")       // SecurityError
-	ErrRuntime     = errors.New("an operation failed")                   // TypeError, ValueError, KeyError, ...
-	ErrLimit       = errors.New("a render limit was reached")            // depth, steps or output
-	ErrUnsupported = errors.New("the result cannot be predicted")        // memory addresses, random numbers
-	ErrInternal    = errors.New("the template engine failed internally") // a bug here, never Python's error
+	ErrRaised      = errors.New("the template raised an exception")             // raise_exception()
+	ErrUndefined   = errors.New("an undefined value was used")                  // UndefinedError
+	ErrSecurity    = errors.New("the sandbox forbids this access")              // SecurityError
+	ErrRuntime     = errors.New("an operation failed")                          // TypeError, ValueError, KeyError, ...
+	ErrLimit       = errors.New("a render limit was reached")                   // depth, steps or output
+	ErrUnsupported = errors.New("the template needs what is not rendered here") // a Feature
+	ErrInternal    = errors.New("the template engine failed internally")        // a bug here, never Python's error
 )
 
 // Error is what Compile and Render return. Error() never quotes values, so it
@@ -23,9 +23,15 @@ type Error struct {
 	Kind   error
 	Line   int    // of the template, 1-based; 0 when unknown
 	Detail string // Python's message or close to it
+	// Feature names what is not rendered here, of a closed set (refuse); only
+	// with ErrUnsupported.
+	Feature string
 }
 
 func (e *Error) Error() string {
+	if e.Feature != "" {
+		return fmt.Sprintf("%v: %s", e.Kind, e.Feature)
+	}
 	if e.Line > 0 {
 		return fmt.Sprintf("%v (template line %d)", e.Kind, e.Line)
 	}
@@ -37,6 +43,21 @@ func (e *Error) Unwrap() error { return e.Kind }
 // fail raises an error inside Compile and Render, which recover it.
 func fail(kind error, format string, args ...any) {
 	panic(&Error{Kind: kind, Detail: fmt.Sprintf(format, args...)})
+}
+
+// refuse raises ErrUnsupported for a feature, which is named by a constant: it is
+// counted and may be logged.
+func refuse(feature string) {
+	panic(&Error{Kind: ErrUnsupported, Detail: feature, Feature: feature})
+}
+
+// Refused is the feature for which err refuses a template, "" for other errors.
+func Refused(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Feature
+	}
+	return ""
 }
 
 // typeError and valueError are the usual two; templates cannot tell them apart

@@ -11,20 +11,28 @@ type filterFn func(st *state, v any, a *args) any
 
 func makeFilters() map[string]filterFn {
 	return map[string]filterFn{
-		"abs": filterAbs, "attr": filterAttr, "batch": filterBatch, "capitalize": textFilter(pyvalue.Capitalize),
+		"abs": filterAbs, "attr": filterAttr, "batch": refusedFilter("filter batch"), "capitalize": textFilter(pyvalue.Capitalize),
 		"center": filterCenter, "count": filterLength, "d": filterDefault, "default": filterDefault,
-		"dictsort": filterDictSort, "e": filterEscape, "escape": filterEscape, "filesizeformat": filterFileSize,
+		"dictsort": filterDictSort, "e": filterEscape, "escape": filterEscape, "filesizeformat": refusedFilter("filter filesizeformat"),
 		"first": filterFirst, "float": filterFloat, "forceescape": filterForceEscape, "format": filterFormat,
-		"groupby": filterGroupBy, "indent": filterIndent, "int": filterInt, "join": filterJoin, "last": filterLast,
+		"groupby": refusedFilter("filter groupby"), "indent": filterIndent, "int": filterInt, "join": filterJoin, "last": filterLast,
 		"length": filterLength, "list": filterList, "lower": textFilter(pyvalue.Lower), "items": filterItems,
-		"map": filterMap, "min": filterMinMax(true), "max": filterMinMax(false), "pprint": filterPPrint,
-		"random": filterRandom, "reject": filterSelect(true, false), "rejectattr": filterSelect(true, true),
+		"map": filterMap, "min": filterMinMax(true), "max": filterMinMax(false), "pprint": refusedFilter("filter pprint"),
+		"random": refusedFilter("filter random"), "reject": filterSelect(true, false), "rejectattr": filterSelect(true, true),
 		"replace": filterReplace, "reverse": filterReverse, "round": filterRound, "safe": filterSafe,
-		"select": filterSelect(false, false), "selectattr": filterSelect(false, true), "slice": filterSlice,
-		"sort": filterSort, "string": filterString, "striptags": filterStripTags, "sum": filterSum,
+		"select": filterSelect(false, false), "selectattr": filterSelect(false, true), "slice": refusedFilter("filter slice"),
+		"sort": filterSort, "string": filterString, "striptags": refusedFilter("filter striptags"), "sum": filterSum,
 		"title": textFilter(filterTitle), "tojson": filterToJSON, "trim": filterTrim, "truncate": filterTruncate,
-		"unique": filterUnique, "upper": textFilter(pyvalue.Upper), "urlencode": filterURLEncode,
-		"urlize": filterURLize, "wordcount": filterWordCount, "wordwrap": filterWordWrap, "xmlattr": filterXMLAttr,
+		"unique": filterUnique, "upper": textFilter(pyvalue.Upper), "urlencode": refusedFilter("filter urlencode"),
+		"urlize": refusedFilter("filter urlize"), "wordcount": filterWordCount, "wordwrap": refusedFilter("filter wordwrap"), "xmlattr": refusedFilter("filter xmlattr"),
+	}
+}
+
+// refusedFilter stands for a filter that no published chat template uses.
+func refusedFilter(feature string) filterFn {
+	return func(*state, any, *args) any {
+		refuse(feature)
+		return nil
 	}
 }
 
@@ -226,19 +234,6 @@ func filterReverse(st *state, v any, a *args) any {
 		items[i], items[j] = items[j], items[i]
 	}
 	return &list{Items: items}
-}
-
-func filterRandom(st *state, v any, a *args) any {
-	a.positional("random", 0, 0)
-	n, ok := length(v)
-	if !ok {
-		typeError("object of type '%s' has no len()", pyvalue.TypeName(v))
-	}
-	if n == 0 {
-		return undefinedHint("No random item, sequence was empty.")
-	}
-	fail(ErrUnsupported, "the random filter")
-	return nil
 }
 
 func filterList(st *state, v any, a *args) any {

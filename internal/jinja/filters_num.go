@@ -272,33 +272,3 @@ func roundBig(b *big.Int, digits int, rest float64) *big.Int {
 	}
 	return q.Mul(q, unit)
 }
-
-func filterFileSize(st *state, v any, a *args) any {
-	p := a.bind("filesizeformat", 0, "binary")
-	size, ok := toFloat(v)
-	if !ok {
-		typeError("float() argument must be a string or a real number, not '%s'", pyvalue.TypeName(v))
-	}
-	base, infix := 1000.0, "B"
-	if given(p[0]) {
-		base, infix = 1024, "iB"
-	}
-	switch {
-	case size == 1:
-		return "1 Byte"
-	case size < base:
-		return st.str(truncate(size)) + " Bytes"
-	}
-	unit := base
-	prefixes := "kMGTPEZY"
-	if infix == "iB" {
-		prefixes = "KMGTPEZY"
-	}
-	for i := range prefixes {
-		unit *= base
-		if size < unit || i == len(prefixes)-1 {
-			return formatFloat(base*size/unit, 'f', 1, false, 0) + " " + prefixes[i:i+1] + infix
-		}
-	}
-	return ""
-}

@@ -22,7 +22,7 @@ func attributeParts(attr any) []any {
 		if each(pyvalue.IsDigit)(p) {
 			n, err := strconv.ParseInt(p, 10, 64)
 			if err != nil {
-				fail(ErrUnsupported, "an attribute index beyond 64 bits or not in ASCII")
+				refuse("attribute index beyond 64 bits or not in ASCII")
 			}
 			parts = append(parts, n)
 		} else {
@@ -287,112 +287,6 @@ func abs(f float64) float64 {
 		return -f
 	}
 	return f
-}
-
-func filterBatch(st *state, v any, a *args) any {
-	p := a.bind("batch", 1, "linecount", "fill_with")
-	var it *iterator
-	var row []any
-	return st.generator("generator", func() (any, bool) {
-		if it == nil {
-			it = new(st.iterate(v))
-		}
-		for {
-			x, ok := it.next()
-			out := row
-			switch {
-			case ok && st.equal(int64(len(row)), p[0]): // an empty row, too, for batches of none
-				st.step()
-				row = []any{x}
-				return &list{Items: out}, true
-			case ok:
-				st.step()
-				row = append(row, x)
-			case len(row) == 0:
-				return nil, false
-			default:
-				row = nil
-				return &list{Items: st.filled(out, p[0], p[1])}, true
-			}
-		}
-	})
-}
-
-// filled is the last row of a batch, made n long if there is something to fill it
-// with.
-func (st *state) filled(row []any, n, with any) []any {
-	if with == absent || with == nil || !st.less(int64(len(row)), n) {
-		return row
-	}
-	if _, isInt := asInt(n); !isInt {
-		typeError("can't multiply sequence by non-int of type '%s'", pyvalue.TypeName(n))
-	}
-	for st.less(int64(len(row)), n) {
-		st.step()
-		row = append(row, with)
-	}
-	return row
-}
-
-func filterSlice(st *state, v any, a *args) any {
-	p := a.bind("slice", 1, "slices", "fill_with")
-	var items []any
-	started := false
-	n, i, offset := 0, 0, 0
-	return st.generator("generator", func() (any, bool) {
-		if !started {
-			items = st.items(v)
-			if n = intArg("slice", p[0]); n == 0 {
-				fail(ErrRuntime, "integer division or modulo by zero")
-			}
-			started = true
-		}
-		if i >= n {
-			return nil, false
-		}
-		st.step()
-		per, extra := len(items)/n, len(items)%n
-		start := offset + i*per
-		if i < extra {
-			offset++
-		}
-		row := append([]any(nil), items[start:offset+(i+1)*per]...)
-		if p[1] != absent && p[1] != nil && i >= extra {
-			row = append(row, p[1])
-		}
-		i++
-		return &list{Items: row}, true
-	})
-}
-
-// groupNames are the fields of the named tuples groupby makes.
-var groupNames = []string{"grouper", "list"}
-
-func filterGroupBy(st *state, v any, a *args) any {
-	p := a.bind("groupby", 1, "attribute", "default", "case_sensitive")
-	var def any
-	if p[1] != absent {
-		def = p[1]
-	}
-	key := st.foldedGetter(p[0], p[2], def)
-	plain := st.attrGetter(p[0], def)
-	out := &list{}
-	var group *list
-	var last any
-	for _, x := range st.sortBy(st.items(v), key, false) {
-		k := key(x)
-		if group == nil || !st.equal(last, k) {
-			group = &list{}
-			shown := k
-			if !given(p[2]) {
-				shown = plain(x)
-			}
-			out.Items = append(out.Items, &tuple{Items: []any{shown, group}, Names: groupNames})
-			last = k
-		}
-		group.Items = append(group.Items, x)
-	}
-	return out
 }
 
 func filterMap(st *state, v any, a *args) any {

@@ -235,7 +235,7 @@ func charText(v any) string {
 		fail(ErrRuntime, "%%c arg not in range(0x110000)")
 	}
 	if n >= 0xD800 && n < 0xE000 {
-		fail(ErrUnsupported, "a lone surrogate")
+		refuse("lone surrogate")
 	}
 	return string(rune(n))
 }

@@ -49,7 +49,7 @@ func parseSpec(s string) spec {
 	}
 	f.sign = take("+- ")
 	if take("z") != 0 {
-		fail(ErrUnsupported, "format option z")
+		refuse("format option z")
 	}
 	f.alt = take("#") != 0
 	if f.zero = take("0") != 0; f.zero && f.align == 0 {

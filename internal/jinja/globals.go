@@ -14,9 +14,9 @@ var globals = map[string]*builtin{
 	"range":           {name: "safe_range", kind: "function", fn: rangeGlobal},
 	"dict":            {name: "dict", kind: "type", fn: func(st *state, a *args) any { return st.makeDict("dict", a) }},
 	"namespace":       {name: "namespace", kind: "type", fn: namespaceGlobal},
-	"cycler":          {name: "cycler", kind: "type", fn: cyclerGlobal},
-	"joiner":          {name: "joiner", kind: "type", fn: joinerGlobal},
-	"lipsum":          {name: "generate_lorem_ipsum", kind: "function", fn: lipsumGlobal},
+	"cycler":          {name: "cycler", kind: "type", fn: refusedGlobal("cycler")},
+	"joiner":          {name: "joiner", kind: "type", fn: refusedGlobal("joiner")},
+	"lipsum":          {name: "generate_lorem_ipsum", kind: "function", fn: refusedGlobal("lipsum")},
 	"raise_exception": {name: "raise_exception", kind: "function", fn: raiseGlobal},
 	"strftime_now":    {name: "strftime_now", kind: "function", fn: strftimeGlobal},
 }
@@ -35,9 +35,12 @@ func strftimeGlobal(st *state, a *args) any {
 	return strftime(format, st.now())
 }
 
-func lipsumGlobal(*state, *args) any {
-	fail(ErrUnsupported, "lipsum() is random")
-	return nil
+// refusedGlobal stands for a global that no published chat template uses.
+func refusedGlobal(feature string) func(*state, *args) any {
+	return func(*state, *args) any {
+		refuse(feature)
+		return nil
+	}
 }
 
 func rangeGlobal(_ *state, a *args) any {
@@ -49,7 +52,7 @@ func rangeGlobal(_ *state, a *args) any {
 			typeError("range expected 1 to 3 integers")
 		}
 		if _, big := n.(*big.Int); big {
-			fail(ErrUnsupported, "a range beyond 64 bits")
+			refuse("range beyond 64 bits")
 		}
 		v[i] = n.(int64)
 	}
@@ -110,20 +113,4 @@ func namespaceGlobal(st *state, a *args) any {
 		}
 	}
 	return n
-}
-
-func cyclerGlobal(_ *state, a *args) any {
-	a.noKeywords("cycler")
-	if len(a.pos) == 0 {
-		fail(ErrRuntime, "at least one item has to be provided")
-	}
-	return &cycler{items: a.pos}
-}
-
-func joinerGlobal(_ *state, a *args) any {
-	p := a.bind("joiner", 0, "sep")
-	if p[0] == absent {
-		return &joiner{sep: ", "}
-	}
-	return &joiner{sep: p[0]}
 }

@@ -28,18 +28,13 @@ func markupMethod(m markup, name string) (any, bool) {
 		}), true
 	case "format", "format_map":
 		return method(m, name, func(st *state, a *args) any {
-			fail(ErrUnsupported, "Markup.%s", name)
+			refuse("Markup.format")
 			return nil
 		}), true
 	case "striptags", "unescape", "escape":
-		return method(m, name, func(st *state, a *args) any {
-			switch name {
-			case "striptags":
-				return stripTags(string(m))
-			case "escape":
-				return st.escape(a.positional(name, 1, 1)[0])
-			}
-			return unescapeHTML(string(m))
+		return method(m, name, func(*state, *args) any {
+			refuse("Markup." + name)
+			return nil
 		}), true
 	}
 	v, ok := textMethod(m, string(m), name)

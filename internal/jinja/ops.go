@@ -398,7 +398,7 @@ func (st *state) pow(a, b any) any {
 	case f == 0 && g < 0:
 		fail(ErrRuntime, "0.0 cannot be raised to a negative power")
 	case f < 0 && g != math.Trunc(g) && !math.IsInf(f, 0) && !math.IsInf(g, 0):
-		fail(ErrUnsupported, "complex numbers")
+		refuse("complex number")
 	}
 	r := math.Pow(f, g)
 	if math.IsInf(r, 0) && !math.IsInf(f, 0) && !math.IsInf(g, 0) {

@@ -3,8 +3,6 @@ package jinja
 import (
 	"slices"
 	"strings"
-
-	"warmroute/internal/pyvalue"
 )
 
 const (
@@ -182,15 +180,9 @@ func (p *parser) statement() node {
 		return p.parseSet()
 	case "macro":
 		return p.parseMacro()
-	case "call":
-		return p.parseCallBlock()
 	case "generation":
 		p.next()
-		return &callBlockNode{macro: &macroNode{body: p.bodyDrop("endgeneration"), line: t.line}, line: t.line}
-	case "filter":
-		p.next()
-		f := p.filter(nil, true)
-		return &filterBlockNode{filter: f.(*filterExpr), body: p.bodyDrop("endfilter"), line: t.line}
+		return &generationNode{macro: &macroNode{body: p.bodyDrop("endgeneration"), line: t.line}, line: t.line}
 	case "with":
 		return p.parseWith()
 	case "print":
@@ -198,12 +190,8 @@ func (p *parser) statement() node {
 	case "break", "continue":
 		p.next()
 		return &jumpNode{isBreak: t.text == "break", line: t.line}
-	case "block":
-		return p.parseBlock()
-	case "autoescape":
-		return p.parseAutoescape()
-	case "extends", "include", "import", "from":
-		return p.parseLoad()
+	case "call", "filter", "block", "autoescape", "extends", "include", "import", "from":
+		refuse("tag " + t.text) // one of these eight
 	}
 	p.fail(t.line, "Encountered unknown tag '%s'.", t.text)
 	return nil
@@ -283,21 +271,6 @@ func (p *parser) parseMacro() node {
 	return m
 }
 
-func (p *parser) parseCallBlock() node {
-	n := &callBlockNode{macro: &macroNode{}, line: p.next().line}
-	n.macro.line = n.line
-	if p.is("(") {
-		p.signature(n.macro)
-	}
-	call, ok := p.expression().(*callExpr)
-	if !ok {
-		p.fail(n.line, "expected call")
-	}
-	n.call = call
-	n.macro.body = p.bodyDrop("endcall")
-	return n
-}
-
 func (p *parser) parseWith() node {
 	n := &withNode{line: p.next().line}
 	for !p.is(tokBlockEnd) {
@@ -323,99 +296,4 @@ func (p *parser) parsePrint() node {
 		n.nodes = append(n.nodes, p.expression())
 	}
 	return n
-}
-
-func (p *parser) parseBlock() node {
-	n := &blockNode{line: p.next().line}
-	n.name = p.expect(tokName).text
-	n.scoped = p.skipName("scoped")
-	required := p.skipName("required")
-	if p.is("-") {
-		p.fail(p.cur().line, "Block names in Jinja have to be valid Python identifiers and may not contain hyphens, use an underscore instead.")
-	}
-	n.body = p.bodyDrop("endblock")
-	if required {
-		for _, b := range n.body {
-			o, ok := b.(*outputNode)
-			for i := 0; ok && i < len(o.nodes); i++ {
-				var d *dataExpr
-				if d, ok = o.nodes[i].(*dataExpr); ok {
-					ok = pyvalue.Strip(d.text) == ""
-				}
-			}
-			if !ok {
-				p.fail(n.line, "Required blocks can only contain comments or whitespace")
-			}
-		}
-	}
-	p.skipName(n.name)
-	return n
-}
-
-// parseAutoescape accepts only a constant false: escaping would turn every
-// string of the block into markup, which no chat template wants.
-func (p *parser) parseAutoescape() node {
-	line := p.next().line
-	c, ok := p.expression().(*constExpr)
-	if !ok || pyvalue.Truth(c.value) {
-		p.fail(line, "autoescape is not supported")
-	}
-	return &scopeNode{body: p.bodyDrop("endautoescape")}
-}
-
-func (p *parser) parseLoad() node {
-	t := p.next()
-	n := &loadNode{tag: t.text, line: t.line}
-	n.template = p.expression()
-	switch t.text {
-	case "import":
-		p.expectName("as")
-		n.stores = append(n.stores, p.target(targetOpts{nameOnly: true}).(*nameExpr).name)
-	case "from":
-		p.expectName("import")
-		p.importedNames(n)
-	case "include":
-		if p.isName("ignore") && p.peek().text == "missing" {
-			p.next()
-			p.next()
-		}
-	}
-	if t.text != "extends" {
-		p.skipContext()
-	}
-	return n
-}
-
-func (p *parser) skipContext() bool {
-	if (p.isName("with") || p.isName("without")) && p.peek().text == "context" {
-		p.next()
-		p.next()
-		return true
-	}
-	return false
-}
-
-func (p *parser) importedNames(n *loadNode) {
-	for {
-		if len(n.stores) > 0 {
-			p.expect(",")
-		}
-		if !p.is(tokName) {
-			p.expect(tokName)
-		}
-		if p.skipContext() {
-			return
-		}
-		name := p.target(targetOpts{nameOnly: true}).(*nameExpr).name
-		if strings.HasPrefix(name, "_") {
-			p.fail(n.line, "names starting with an underline can not be imported")
-		}
-		if p.skipName("as") {
-			name = p.target(targetOpts{nameOnly: true}).(*nameExpr).name
-		}
-		n.stores = append(n.stores, name)
-		if !p.is(",") {
-			return
-		}
-	}
 }

@@ -25,6 +25,9 @@ func TestOpenAIContent(t *testing.T) {
 	}
 	check := func(name, src, newer, older string) {
 		tmpl, err := Compile(src, Options{})
+		if Refused(err) == "tag call" {
+			return
+		}
 		if err != nil {
 			if newer != "string" || older != "string" {
 				t.Errorf("%s does not compile: %v", name, err)

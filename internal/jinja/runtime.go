@@ -14,13 +14,11 @@ import (
 type state struct {
 	out       []byte // the caller's buffer, the result, and what is being captured
 	vars      *dict  // what the caller passed
-	ctx       *context
 	now       func() time.Time
 	steps     int
 	depth     int // Python frames
 	line      int
 	limits    Limits
-	blocks    map[string]*block
 	names     []string   // what the template looks up
 	resolved  []resolved // what they are
 	frames    map[*function][]*frame
@@ -28,21 +26,7 @@ type state struct {
 	guard     bool // Options.GuardNamespace
 }
 
-// context is what blocks see beyond the caller's variables: Jinja's exported
-// assignments and the locals of scoped blocks.
-type context struct {
-	vars *dict
-	up   *context
-}
-
-func (st *state) export(name string, v any) {
-	if st.ctx == nil {
-		st.ctx = &context{vars: pyvalue.NewDict()}
-	}
-	st.ctx.vars.Set(name, v)
-}
-
-// resolved is what a name is while no context comes before the caller's variables.
+// resolved is what a name is.
 type resolved struct {
 	value any
 	known bool
@@ -51,9 +35,6 @@ type resolved struct {
 // resolve gives the value of one of the template's names, which scopes ask for
 // whenever they are entered.
 func (st *state) resolve(i int) any {
-	if st.ctx != nil {
-		return st.lookUp(st.names[i])
-	}
 	r := &st.resolved[i]
 	if !r.known {
 		*r = resolved{st.lookUp(st.names[i]), true}
@@ -61,13 +42,8 @@ func (st *state) resolve(i int) any {
 	return r.value
 }
 
-// lookUp looks a name up: exports, the caller's variables, the globals.
+// lookUp looks a name up: the caller's variables, the globals.
 func (st *state) lookUp(name string) any {
-	for c := st.ctx; c != nil; c = c.up {
-		if v, ok := c.vars.GetString(name); ok {
-			return v
-		}
-	}
 	if v, ok := st.vars.GetString(name); ok {
 		return v
 	}
@@ -172,26 +148,6 @@ func (st *state) writeValue(v any) {
 	st.write("")
 }
 
-// writeText writes the result of a filter or call block, which Jinja joins
-// without str().
-func (st *state) writeText(v any) {
-	s, ok := pyvalue.Text(v)
-	if !ok {
-		typeError("sequence item 0: expected str instance, %s found", pyvalue.TypeName(v))
-	}
-	st.write(s)
-}
-
-// writeCallText is writeCall for a call block.
-func (st *state) writeCallText(fn any, a *args) {
-	switch fn := fn.(type) {
-	case *macro, *loopContext:
-		st.writeCall(fn, a)
-	default:
-		st.writeText(st.call(fn, a))
-	}
-}
-
 // writeCall calls fn and writes str() of the result; macros write directly.
 func (st *state) writeCall(fn any, a *args) {
 	switch fn := fn.(type) {
@@ -209,7 +165,7 @@ func (st *state) check(err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, pyvalue.ErrAddress):
-		fail(ErrUnsupported, "printing a value whose text is a memory address")
+		refuse("memory address")
 	case errors.Is(err, pyvalue.ErrDepth):
 		fail(ErrLimit, "maximum recursion depth exceeded")
 	default:
@@ -289,17 +245,6 @@ func (st *state) call(fn any, a *args) any {
 		s, _ := st.capture(func() jump { fn.call(st, a); return jumpNone })
 		st.charge(len(s))
 		return s
-	case *joiner:
-		a.positional("joiner", 0, 0)
-		if !fn.used {
-			fn.used = true
-			return ""
-		}
-		return fn.sep
-	case *blockRef:
-		a.positional("block", 0, 0)
-		s, _ := st.capture(func() jump { fn.b.run(st); return jumpNone })
-		return s
 	case *undefined:
 		fn.fail()
 	}
@@ -307,17 +252,9 @@ func (st *state) call(fn any, a *args) any {
 	return nil
 }
 
-// blockRef is self.name.
-type blockRef struct{ b *block }
-
-func (*blockRef) PyType() string { return "BlockReference" }
-func (*blockRef) AppendRepr(dst []byte, p *pyvalue.Printer) []byte {
-	return address(dst, p)
-}
-
 func callable(v any) bool {
 	switch v.(type) {
-	case *builtin, *macro, *loopContext, *joiner, *blockRef, *undefined:
+	case *builtin, *macro, *loopContext, *undefined:
 		return true // Undefined has __call__, which fails
 	}
 	return false

@@ -7,7 +7,7 @@ package jinja
 // frame.
 
 // function is one Python function of the compiled template: the root, a macro,
-// a recursive loop, a loop filter or a block.
+// a recursive loop or a loop filter.
 type function struct {
 	up    *function
 	slots map[string]int // by variable: level and name
@@ -213,29 +213,18 @@ func (s *symbols) visit(n node) {
 		s.visitIf(n)
 	case *macroNode:
 		s.store(n.name)
-	case *loadNode:
-		s.visit(n.template)
-		for _, name := range n.stores {
-			s.store(name)
-		}
 	case *assignNode:
 		s.visit(n.value)
 		s.visit(n.target)
 	case *forNode:
 		s.visit(n.iter)
-	case *callBlockNode:
-		if n.call != nil {
-			s.visit(n.call)
-		}
-	case *filterBlockNode:
-		s.visit(n.filter)
+	case *generationNode:
 	case *withNode:
 		for _, v := range n.values {
 			s.visit(v)
 		}
 	case *assignBlockNode:
 		s.visit(n.target)
-	case *scopeNode, *blockNode:
 	default:
 		for _, c := range n.children() {
 			s.visit(c)
@@ -275,8 +264,6 @@ func findUndeclared(nodes []node, names ...string) map[string]bool {
 			} else {
 				delete(live, n.name)
 			}
-			return
-		case *blockNode:
 			return
 		}
 		for _, c := range n.children() {

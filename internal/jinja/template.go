@@ -54,7 +54,6 @@ type Template struct {
 	tree   *templateNode
 	fn     *function
 	run    execFn
-	blocks map[string]*block
 	names  []string // looked up in the context
 	states sync.Pool
 }
@@ -80,7 +79,7 @@ func Compile(src string, o Options) (t *Template, err error) {
 	t = &Template{limits: l, guard: o.GuardNamespace, tree: parse(src)}
 	c := &compiler{}
 	t.fn, t.run = c.template(t.tree)
-	t.blocks, t.names = c.blocks, c.names
+	t.names = c.names
 	return t, nil
 }
 
@@ -94,7 +93,7 @@ func (t *Template) Render(dst []byte, vars *pyvalue.Dict, env Env) (out []byte, 
 	if st.resolved == nil {
 		st.resolved = make([]resolved, len(t.names))
 	}
-	*st = state{out: dst, vars: vars, now: env.Now, steps: t.limits.Steps, limits: t.limits, blocks: t.blocks,
+	*st = state{out: dst, vars: vars, now: env.Now, steps: t.limits.Steps, limits: t.limits,
 		names: t.names, resolved: st.resolved, frames: st.frames, guard: t.guard, outputMax: len(dst) + t.limits.Output}
 	if st.now == nil {
 		st.now = time.Now

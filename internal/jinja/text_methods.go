@@ -28,8 +28,8 @@ func textMethod(self any, s, name string) (any, bool) {
 func makeTextMethods() map[string]textFn {
 	m := map[string]textFn{
 		"join": textJoin, "split": textSplit, "rsplit": textRSplit, "splitlines": textSplitLines,
-		"replace": textReplace, "expandtabs": textExpandTabs, "zfill": textZFill, "translate": textTranslate,
-		"maketrans": textMakeTrans, "encode": textEncode, "partition": textPartition, "rpartition": textRPartition,
+		"replace": textReplace, "expandtabs": textExpandTabs, "zfill": textZFill, "translate": refusedMethod("str.translate"),
+		"maketrans": refusedMethod("str.maketrans"), "encode": textEncode, "partition": textPartition, "rpartition": textRPartition,
 		"format": textFormat, "format_map": textFormatMap,
 	}
 	noArgs := func(name string, f func(string) any) {
@@ -81,6 +81,14 @@ func makeTextMethods() map[string]textFn {
 		m[name] = textJustify(name)
 	}
 	return m
+}
+
+// refusedMethod stands for a method that no published chat template uses.
+func refusedMethod(feature string) textFn {
+	return func(*state, string, *args) any {
+		refuse(feature)
+		return nil
+	}
 }
 
 func each(f func(rune) bool) func(string) bool {
@@ -434,12 +442,12 @@ func textEncode(_ *state, s string, a *args) any {
 		case "ascii", "us-ascii":
 			if !pyvalue.IsASCII(s) {
 				if p[1] != absent {
-					fail(ErrUnsupported, "str.encode with an error handler")
+					refuse("str.encode with an error handler")
 				}
 				valueError("'ascii' codec can't encode characters")
 			}
 		default:
-			fail(ErrUnsupported, "str.encode to this encoding")
+			refuse("str.encode to this encoding")
 		}
 	}
 	return bytesVal(s)

@@ -47,14 +47,6 @@ func (g *generator) AppendRepr(dst []byte, p *pyvalue.Printer) []byte { return a
 func (b *builtin) PyType() string                                     { return b.kind }
 func (b *builtin) AppendRepr(dst []byte, p *pyvalue.Printer) []byte   { return b.appendRepr(dst, p) }
 func (n *namespace) PyType() string                                   { return "Namespace" }
-func (c *cycler) PyType() string                                      { return "Cycler" }
-func (c *cycler) AppendRepr(dst []byte, p *pyvalue.Printer) []byte    { return address(dst, p) }
-func (j *joiner) PyType() string                                      { return "Joiner" }
-func (j *joiner) AppendRepr(dst []byte, p *pyvalue.Printer) []byte    { return address(dst, p) }
-func (t *templateRef) PyType() string                                 { return "TemplateReference" }
-func (t *templateRef) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
-	return append(dst, "<TemplateReference None>"...)
-}
 
 // address refuses to print what Python prints with a memory address.
 func address(dst []byte, p *pyvalue.Printer) []byte {
@@ -88,7 +80,7 @@ func objectTypeRepr(v any) string {
 		return "markupsafe.Markup object"
 	case *undefined, *macro, *loopContext:
 		return "jinja2.runtime." + pyvalue.TypeName(v) + " object"
-	case *namespace, *cycler, *joiner:
+	case *namespace:
 		return "jinja2.utils." + pyvalue.TypeName(v) + " object"
 	}
 	return pyvalue.TypeName(v) + " object"
@@ -342,16 +334,3 @@ func (n *namespace) AppendRepr(dst []byte, p *pyvalue.Printer) []byte {
 	dst = append(dst, "<Namespace "...)
 	return append(p.Append(dst, n.attrs), '>')
 }
-
-type cycler struct {
-	items []any
-	pos   int
-}
-
-type joiner struct {
-	sep  any
-	used bool
-}
-
-// templateRef is `self`: its attributes are the template's blocks.
-type templateRef struct{}

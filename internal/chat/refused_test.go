@@ -1,0 +1,35 @@
+package chat
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"warmroute/internal/openai"
+)
+
+// TestTemplatesThatAreNotRenderedHere: a model whose template needs what this
+// process does not render is served all the same; its chats are refused by the
+// feature's name.
+func TestTemplatesThatAreNotRenderedHere(t *testing.T) {
+	for template, want := range map[string]Why{
+		"{% call f() %}{% endcall %}{{ messages[0].content }}":             "template_needs_tag_call",
+		"{{ messages[0].content|urlize }}":                                 "template_needs_filter_urlize",
+		"{% if false %}{{ 1|urlize }}{% endif %}{{ messages[0].content }}": "",
+		"{{ 1/0 }}": TemplateFailed,
+	} {
+		r, err := New(Options{Template: template})
+		if err != nil {
+			t.Fatalf("%s: %v", template, err)
+		}
+		req, err := openai.Parse(openai.Chat, []byte(`{"model":"m","messages":[{"role":"user","content":"x"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Render(nil, req, time.Now())
+		var not *NotInProcess
+		if errors.As(err, &not) != (want != "") || want != "" && not.Why != want {
+			t.Errorf("%s: %v, want %q", template, err, want)
+		}
+	}
+}
