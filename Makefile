@@ -5,7 +5,7 @@ SHELL := /bin/bash
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 
-.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-failopen test-faults fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-failopen test-faults test-dashboard fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ test-faults: ## the long form of the index's fault storms, round by round (about
 test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode: what fails (4 minutes)
 	@command -v wrk >/dev/null || { apt-get update -qq && apt-get install -y -qq wrk; } || { echo "wrk is missing; install it and run again" >&2; exit 1; }
 	go test -count=1 -timeout 20m -v ./test/failopen -long
+
+test-dashboard: ## the operator's page in real Chromium; -screenshots rewrites those of the docs
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || { echo "chromium is missing; install it and run again" >&2; exit 1; }
+	cd test/dashboard && go test -count=1 -timeout 10m .
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s)
 	@scripts/fuzz.sh $(FUZZTIME)

@@ -21,6 +21,7 @@ import (
 	"warmroute/internal/admin"
 	"warmroute/internal/certs"
 	"warmroute/internal/config"
+	"warmroute/internal/dashboard"
 	"warmroute/internal/decision"
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
@@ -102,6 +103,7 @@ type router struct {
 	service   indexService
 	certs     *certs.Source  // nil without TLS
 	xds       *xds.Publisher // nil when off
+	history   *dashboard.History
 }
 
 // newRouter makes everything and starts nothing.
@@ -163,6 +165,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 		}
 	}
 	r.server = filter.NewServer(r.filter, c.serverOptions(log))
+	r.history = dashboard.NewHistory(time.Now, r.counters)
 	return r, nil
 }
 
@@ -205,6 +208,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	supply.Go(func() error { return r.service.run(back, r.log) })
 	supply.Go(func() error { return r.load(back) })
 	supply.Go(func() error { return r.compare(back) })
+	supply.Go(func() error { return r.history.Run(back) })
 	supply.Go(func() error { return trim(back, gate.Ready, r.ring.Decisions) })
 	if envoys != nil {
 		supply.Go(func() error { return envoys.Run(back) })
@@ -236,6 +240,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 // pages is the admin server.
 func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 	handlers := r.policyPages()
+	maps.Copy(handlers, r.dashboardPages())
 	maps.Copy(handlers, map[string]http.Handler{
 		"GET /debug/explain":  explain(r.ring, r.tokenView),
 		"POST /debug/explain": explainNow(r.filter, r.c.Filter.MaxBody, r.tokenView),
