@@ -14,7 +14,7 @@ type coder interface {
 	// write appends the request's prompt to out.Text: with out.Pieces if vLLM
 	// encodes it in pieces, without them if it encodes the text as a whole, added
 	// tokens found in it. On /v1/completions it may replace out.TextPrompts.
-	// now is the server's time, in its zone; who prints it sets out.Dated.
+	// now is the server's time, in its zone.
 	// The error is a *NotInProcess; what vLLM answers with a 4xx is [objection]'s.
 	write(out *Rendered, req *openai.Request, now time.Time) error
 }
@@ -117,8 +117,6 @@ func (r *Renderer) from33() bool {
 	return ok && (major > 0 || minor >= 33)
 }
 
-// older reports whether the server is known to be of a version whose code is not
-// known here.
-func (r *Renderer) older() bool {
-	return r.o.Version != "" && (len(r.dialects) > 1 || !r.dialects[0].mergeItems)
-}
+// older reports whether the server may be of a version whose code is not known
+// here: before 0.32.
+func (r *Renderer) older() bool { return len(r.dialects) > 1 || !r.dialects[0].mergeItems }

@@ -18,7 +18,7 @@ func write(t *testing.T, o Options, body string) (Rendered, error) {
 func TestDeepSeekV41OfTwoVersions(t *testing.T) {
 	const body = `"messages":[{"role":"user","content":"a"},{"role":"assistant","reasoning":"THOUGHT","tool_calls":[{"id":"c","type":"function",
 		"function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}]`
-	for version, kept := range map[string]bool{"0.32.0": false, "": false, "0.33.0": true, "0.34.1": true, "1.0.0": true} {
+	for version, kept := range map[string]bool{"0.32.0": false, "0.33.0": true, "0.34.1": true, "1.0.0": true} {
 		out, err := write(t, Options{Model: Model{Type: "deepseek_v41"}, Version: version}, body)
 		if err != nil || strings.Contains(string(out.Text), "THOUGHT") != kept {
 			t.Errorf("%q: %v %s", version, err, out.Text)
@@ -35,16 +35,17 @@ func TestHarmonyTellsTheDay(t *testing.T) {
 	for _, c := range []struct {
 		o     Options
 		day   string
-		dated bool
+		times int
 	}{
-		{Options{}, "2026-03-05", true},
-		{Options{Location: time.FixedZone("", 3600)}, "2026-03-06", true},
-		{Options{StartDate: "2025-12-31"}, "2025-12-31", false},
+		{Options{}, "2026-03-05", 2},
+		{Options{Location: time.FixedZone("", 3600)}, "2026-03-06", 1},
+		{Options{StartDate: "2025-12-31"}, "2025-12-31", 1},
 	} {
-		c.o.Model.Type = "gpt_oss"
+		c.o.Model.Type, c.o.Version = "gpt_oss", "0.32.0"
 		out, err := write(t, c.o, body)
-		if err != nil || out.Dated != c.dated || !strings.Contains(string(out.Text), "\nCurrent date: "+c.day+"\n") {
-			t.Errorf("%+v: %v %v %s", c.o.StartDate, out.Dated, err, out.Text)
+		moments := newRenderer(t, c.o).Moments(time.Date(2026, 3, 5, 23, 58, 0, 0, time.UTC))
+		if err != nil || len(moments) != c.times || !strings.Contains(string(out.Text), "\nCurrent date: "+c.day+"\n") {
+			t.Errorf("%+v: %v %v %s", c.o.StartDate, moments, err, out.Text)
 		}
 	}
 }

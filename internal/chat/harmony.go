@@ -19,6 +19,7 @@ type harmony struct{ r *Renderer }
 // The effort that disables thinking is "none", which harmony then objects to; from
 // 0.33 on it is "low".
 func newHarmony(r *Renderer) coder {
+	r.tellsDay = r.o.StartDate == ""
 	r.sourceOnly, r.o.ContentFormat = true, FormatOpenAI
 	r.mergeInline = mergeYes
 	if r.disabledEffort = r.o.DisabledThinkingEffort; r.disabledEffort == "" {
@@ -64,7 +65,7 @@ func (h harmony) write(out *Rendered, req *openai.Request, now time.Time) error 
 	}
 	p := &hPrompt{o: &h.r.o, out: out, date: h.r.o.StartDate}
 	if p.date == "" {
-		p.date, out.Dated = now.Format(time.DateOnly), true
+		p.date = now.Format(time.DateOnly)
 	}
 	var err error
 	if req.Route == openai.Responses {

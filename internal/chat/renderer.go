@@ -81,6 +81,7 @@ type Renderer struct {
 	coded          bool
 	keepRaw        bool  // messages are kept as the client sent them, too
 	sourceOnly     bool  // and are not normalised
+	tellsDay       bool  // chats depend on the servers' clock
 	coder          coder // nil: what the model is rendered by is not known here
 	refused        error // of every chat: a template needs what is not rendered here
 	plain, tooled  *template
@@ -128,6 +129,7 @@ func New(o Options) (*Renderer, error) {
 		}
 	}
 	for _, t := range []*template{r.plain, r.tooled} {
+		r.tellsDay = r.tellsDay || strings.Contains(t.source, "strftime_now")
 		t.thinking = t.thinking || r.printsThinking(t)
 	}
 	r.mergeInline = r.probeMerge()
@@ -268,10 +270,14 @@ func (r *Renderer) printsThinking(t *template) bool {
 // turn of a day, either day may be the one a prompt tells.
 const nearMidnight = 5 * time.Minute
 
-// Moments are the times a prompt that tells the date may have been rendered at,
-// the likeliest first: one, or two around the servers' midnight.
+// Moments are the times a chat may have been rendered at, as far as that makes a
+// difference, the likeliest first: one, or two around the servers' midnight where
+// prompts tell the day.
 func (r *Renderer) Moments(now time.Time) []time.Time {
 	now = now.In(r.o.Location)
+	if !r.tellsDay {
+		return []time.Time{now}
+	}
 	for _, other := range []time.Time{now.Add(-nearMidnight), now.Add(nearMidnight)} {
 		if other.Day() != now.Day() {
 			return []time.Time{now, other}
@@ -294,8 +300,6 @@ type Rendered struct {
 	Pieces []tokenizer.Piece
 	// TextPrompts are the prompts of /v1/completions.
 	TextPrompts []string
-	// Dated: the text tells the date, so it depends on the server's clock.
-	Dated bool
 	// AddSpecialTokens: the tokenizer adds BOS and the like around the text.
 	AddSpecialTokens bool
 	// Truncates: vLLM cuts a prompt that is longer than the model's context

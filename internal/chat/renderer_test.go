@@ -115,7 +115,8 @@ func TestNoTemplateAndCode(t *testing.T) {
 	}{
 		{Options{}, NoTemplate},
 		{Options{Template: plainTemplate, Model: Model{Type: "kimi_k3"}}, RenderedInCode},
-		{Options{Model: Model{Type: "gpt_oss"}}, ""},
+		{Options{Model: Model{Type: "gpt_oss"}, Version: "0.32.0"}, ""},
+		{Options{Model: Model{Type: "gpt_oss"}}, VersionDiffers},
 		{Options{Model: Model{Type: "gpt_oss"}, Version: "0.27.0"}, VersionDiffers},
 		{Options{Model: Model{Architecture: "DeepseekV4ForCausalLM"}, Version: "0.21.0"}, VersionDiffers},
 		{Options{Template: plainTemplate, Model: Model{TokenizerMode: "mistral"}}, RenderedInCode},

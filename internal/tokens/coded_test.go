@@ -3,6 +3,7 @@ package tokens
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,9 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"warmroute/internal/chat"
+	"warmroute/internal/openai"
 )
 
 // codedFamily is a file of vectors that vLLM's own code made for one of the
@@ -168,4 +172,43 @@ func differs(t *testing.T, r *Requests, v codedVector) string {
 		}
 	}
 	return ""
+}
+
+// TestNearMidnight: a prompt that tells the day is a replica's business while its
+// day may be another.
+func TestNearMidnight(t *testing.T) {
+	model, err := LoadFolder(codedFamilies[0].folder(t), Flags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now time.Time
+	refused := ""
+	l := NewLocal(LocalOptions{TrustUnverified: ^chat.Features(0), Now: func() time.Time { return now },
+		Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0"}} },
+		Hooks:     Hooks{Refused: func(_, why string) { refused = why }}})
+	if err := l.Load("m", model); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(route openai.Route, body string) error {
+		refused = ""
+		req, err := openai.Parse(route, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.Tokens(context.Background(), req, Served{Model: "m"})
+		return err
+	}
+	const chatBody = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+	now = time.Date(2026, 3, 5, 12, 0, 0, 0, time.UTC)
+	l.CheckAll(context.Background())
+	if err := ask(openai.Chat, chatBody); err != nil {
+		t.Errorf("at noon: %v %s", err, refused)
+	}
+	now = time.Date(2026, 3, 5, 23, 57, 0, 0, time.UTC)
+	if err := ask(openai.Chat, chatBody); err == nil || refused != "near_midnight" {
+		t.Errorf("near midnight: %v %q", err, refused)
+	}
+	if err := ask(openai.Completions, `{"model":"m","prompt":"x"}`); err != nil {
+		t.Errorf("a text tells no day: %v %s", err, refused)
+	}
 }

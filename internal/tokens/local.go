@@ -76,7 +76,7 @@ type Hooks struct {
 	// Demoted: a feature is not trusted any more.
 	Demoted func(model, feature string)
 	// Refused: a request was not computed here, and why (chat.Why, or
-	// "untrusted", "too_long", "no_model").
+	// "untrusted", "too_long", "no_model", "near_midnight").
 	Refused func(model, why string)
 }
 
@@ -195,6 +195,9 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 	}
 	if !m.mayFit(req) {
 		return Result{}, l.refused(served.Model, "too_long")
+	}
+	if req.Route != openai.Completions && len(r.Moments(l.o.Now())) > 1 {
+		return Result{}, l.refused(served.Model, "near_midnight")
 	}
 	ids, features, err := l.compute(m, *m.encoder.Load(), r, req)
 	if err != nil {

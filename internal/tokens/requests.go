@@ -18,10 +18,17 @@ type Requests struct {
 	chat  *chat.Renderer
 }
 
-// Requests prepares a model for a server of the version ("" : not known), at the
-// time now tells; nil means the clock. Where the model's context is not known,
-// every prompt fits it.
+// codedVersion is the vLLM whose code is followed where no version is asked for.
+const codedVersion = "0.32.0"
+
+// Requests prepares a model for a server of the version, at the time now tells;
+// nil means the clock. Without a version it is what all versions agree on or, for
+// a model that vLLM renders in code, codedVersion. Where the model's context is
+// not known, every prompt fits it.
 func (m Model) Requests(version string, now func() time.Time) (*Requests, error) {
+	if version == "" && m.Chat.Model.Coded() != "" {
+		version = codedVersion
+	}
 	m.MaxLen = either(m.MaxLen, math.MaxInt32)
 	m.Chat.Version = version
 	r, err := chat.New(m.Chat)

@@ -30,8 +30,8 @@ func (l *Local) check(ctx context.Context, m *localModel) {
 		m.renderer.Store(r)
 		m.version, m.checked, m.chosen = version, false, m.Alternative == nil
 	}
-	if m.checked || l.o.Reference == nil || len(endpoints) == 0 {
-		return
+	if m.checked || l.o.Reference == nil || len(endpoints) == 0 || len(m.renderer.Load().Moments(l.o.Now())) > 1 {
+		return // near midnight a replica may tell another day than we do
 	}
 	if !m.chosen {
 		l.choose(ctx, m, endpoints)
