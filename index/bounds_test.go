@@ -288,24 +288,6 @@ func TestReportedWithDeadlineAnyShape(t *testing.T) {
 	}
 }
 
-func TestLearnedIsApartAndEnds(t *testing.T) {
-	x := newFixture(t, Options{LearnedTTL: time.Minute})
-	id := x.ID(a)
-	x.Learn(x.f.scope, id, x.f.key[:7])
-	if m := x.match(a); m.Learned != 7 || m.Blocks != 0 || m.Storage != 0 {
-		t.Errorf("%+v, want 7 learned and nothing else", m)
-	}
-	x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all()[:3]))
-	x.Learn(x.f.scope, id, x.f.key[3:7])
-	if m := x.match(a); m.Learned != 7 || m.Reported != 3 {
-		t.Errorf("%+v, want 3 reported and 7 learned", m)
-	}
-	x.clock.t = x.clock.t.Add(time.Minute + 17*time.Millisecond)
-	if m := x.match(a); m.Learned != 3 {
-		t.Errorf("%+v, want the learned ones over", m)
-	}
-}
-
 func TestLeasesAreBounded(t *testing.T) {
 	x := newFixture(t, Options{MaxLeases: 100})
 	for i := range 50 {
@@ -332,12 +314,12 @@ func TestBeginEndsSpeculation(t *testing.T) {
 }
 
 func TestOptionsAreClampedWithAWarning(t *testing.T) {
-	o, warnings := Options{MaxScopes: -1, MaxScopeBlocks: -1, MaxBlocks: -1, MaxOrphans: -1, MaxLeases: -1, SweepEvery: -1, ReplicaTTL: -1, LearnedTTL: -1}.Effective()
+	o, warnings := Options{MaxScopes: -1, MaxScopeBlocks: -1, MaxBlocks: -1, MaxOrphans: -1, MaxLeases: -1, SweepEvery: -1, ReplicaTTL: -1}.Effective()
 	if o.MaxScopes != DefaultMaxScopes || o.MaxScopeBlocks != DefaultMaxScopeBlocks || o.MaxBlocks != DefaultMaxBlocks || o.MaxOrphans != DefaultMaxOrphans ||
-		o.MaxLeases != DefaultMaxLeases || o.SweepEvery != DefaultSweepEvery || o.ReplicaTTL != DefaultReplicaTTL || o.LearnedTTL != DefaultLearnedTTL {
+		o.MaxLeases != DefaultMaxLeases || o.SweepEvery != DefaultSweepEvery || o.ReplicaTTL != DefaultReplicaTTL {
 		t.Errorf("effective options %+v are not the defaults", o)
 	}
-	if len(warnings) != 8 || !strings.Contains(warnings[0], "max_scopes is -1") {
+	if len(warnings) != 7 || !strings.Contains(warnings[0], "max_scopes is -1") {
 		t.Errorf("warnings %q, want one for each value", warnings)
 	}
 	if _, none := (Options{}).Effective(); len(none) != 0 {

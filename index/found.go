@@ -73,7 +73,7 @@ func (f *Found) All() iter.Seq[Match] {
 			for ; w != 0; w &= w - 1 {
 				bit := bits.TrailingZeros64(w)
 				end := f.ends[i<<6+bit]
-				if !yield(Match{ID: HolderID(f.ids[i<<6+bit]), Blocks: end, Reported: end, Lower: end, Storage: end, Learned: end,
+				if !yield(Match{ID: HolderID(f.ids[i<<6+bit]), Blocks: end, Reported: end, Lower: end, Storage: end,
 					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.seen(HolderID(f.ids[i<<6+bit]))}) {
 					return
 				}

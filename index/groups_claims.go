@@ -96,7 +96,7 @@ func (f *Found) coming(id HolderID, tokens int32, block int) {
 		if m := &all[i]; m.ID == id && m.Grouped && m.Coming < tokens {
 			m.Coming = tokens
 			m.Blocks = max(m.Blocks, tokens/int32(block))
-			m.Lower, m.Storage, m.Learned = max(m.Lower, m.Blocks), max(m.Storage, m.Blocks), max(m.Learned, m.Blocks)
+			m.Lower, m.Storage = max(m.Lower, m.Blocks), max(m.Storage, m.Blocks)
 		}
 	}
 }

@@ -177,7 +177,7 @@ func (f *Found) replace(x *Index, ks *keyspace, m *groupMember, hit int32, block
 	if block > 0 {
 		blocks = hit / int32(block)
 	}
-	match := Match{ID: id, Blocks: blocks, Reported: blocks, Lower: blocks, Storage: blocks, Learned: blocks,
+	match := Match{ID: id, Blocks: blocks, Reported: blocks, Lower: blocks, Storage: blocks,
 		Grouped: true, Hit: hit, Coming: hit, Seen: x.seen(id)}
 	if f.listed {
 		i := slices.IndexFunc(f.list, func(o Match) bool { return o.ID == id })

@@ -32,6 +32,7 @@ type Index struct {
 	toldGroups  map[string]*GroupsTold // by replica
 	groupModels atomic.Pointer[map[modelKey]*groupModel]
 
+	sweeping     sync.Mutex // one sweep at a time
 	incarnations atomic.Uint64
 	blocks       atomic.Int64 // keys kept
 	leased       atomic.Int64 // (key, holder) pairs with a deadline

@@ -17,7 +17,6 @@ type leaseKind int
 const (
 	leaseReported    leaseKind = iota // by a reporter that sends no removals
 	leaseSpeculative                  // a request was just sent there
-	leaseLearned                      // requests went there
 
 	leaseKinds
 )
@@ -86,11 +85,6 @@ func (x *Index) Speculate(s Scope, h HolderID, keys []prefixhash.Key, until time
 // Withdraw ends what was speculated about h and keys, by however many requests.
 func (x *Index) Withdraw(s Scope, h HolderID, keys []prefixhash.Key) {
 	x.lease(leaseSpeculative, s, h, keys, 0)
-}
-
-// Learn notes that a request with keys went to h. It lasts for LearnedTTL.
-func (x *Index) Learn(s Scope, h HolderID, keys []prefixhash.Key) {
-	x.lease(leaseLearned, s, h, keys, x.o.Now().Add(x.o.LearnedTTL).UnixNano())
 }
 
 // Report notes that h says it holds keys, and that it may not say when it no
@@ -226,6 +220,9 @@ func (l *leases) apply(op *leaseOp) bool {
 		if ok {
 			l.endAll(op.keys, slot, nil)
 		}
+		return false
+	}
+	if op.until <= l.x.o.Now().UnixNano() { // over before it was done: lookups would see it until the next tick
 		return false
 	}
 	if !ok {

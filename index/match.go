@@ -13,7 +13,6 @@ type Match struct {
 	Reported int32 // on GPU: reported
 	Lower    int32 // Blocks, or a copy in CPU memory
 	Storage  int32 // Lower, or a copy in storage
-	Learned  int32 // Blocks, or learned from where requests went
 
 	// Incomplete: the holder has blocks this index had to forget.
 	Incomplete bool

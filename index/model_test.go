@@ -120,7 +120,6 @@ func (m *model) match(h Holder, nodes []int, now time.Time) (out Match) {
 	spec := func(n int) bool { return gpu(n) || leased(leaseSpeculative, n) }
 	cpu := func(n int) bool { return spec(n) || m.copies[h][place{TierCPU, n}] > 0 }
 	out.Reported, out.Blocks, out.Lower = run(gpu), run(spec), run(cpu)
-	out.Learned = run(func(n int) bool { return spec(n) || leased(leaseLearned, n) })
 	out.Storage = run(func(n int) bool { return cpu(n) || m.copies[h][place{TierStorage, n}] > 0 })
 	return out
 }
@@ -225,7 +224,7 @@ func newWorld(t *testing.T, seed uint64, seeds int, scheme string) *world {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	c := &clock{time.Unix(1_700_000_000, 0)}
-	x, err := New(Options{Now: c.now, LearnedTTL: 3 * time.Second, checkpointEvery: 3})
+	x, err := New(Options{Now: c.now, checkpointEvery: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +317,7 @@ func (w *world) step() {
 func (w *world) lease(h Holder, kind leaseKind) {
 	nodes := w.f.path(w.rng.IntN(len(w.f.parent)))
 	held, id, keys := w.m.leases[kind][h], w.x.ID(h), w.f.keys(nodes)
-	if w.rng.IntN(3) == 0 && kind != leaseLearned {
+	if w.rng.IntN(3) == 0 {
 		for _, n := range nodes {
 			delete(held, n)
 		}
@@ -335,9 +334,6 @@ func (w *world) lease(h Holder, kind leaseKind) {
 		w.x.Report(w.f.scope, id, keys, until)
 	case leaseSpeculative:
 		w.x.Speculate(w.f.scope, id, keys, until)
-	case leaseLearned:
-		until = w.clock.t.Add(w.x.o.LearnedTTL)
-		w.x.Learn(w.f.scope, id, keys)
 	}
 	for _, n := range nodes {
 		if until.After(held[n]) {
@@ -392,7 +388,7 @@ func (w *world) checkPath(step int, nodes []int) {
 	}
 	for h := range w.inc {
 		want, m := w.m.match(h, nodes, w.clock.t), got[w.x.ID(h)]
-		if m.Blocks != want.Blocks || m.Reported != want.Reported || m.Lower != want.Lower || m.Storage != want.Storage || m.Learned != want.Learned {
+		if m.Blocks != want.Blocks || m.Reported != want.Reported || m.Lower != want.Lower || m.Storage != want.Storage {
 			w.t.Fatalf("step %d: %v of %d blocks: got %+v, want %+v", step, h, len(nodes), m, want)
 		}
 	}

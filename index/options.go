@@ -17,7 +17,6 @@ const (
 	DefaultMaxLeases      = 8 << 20
 	DefaultSweepEvery     = time.Minute
 	DefaultReplicaTTL     = 20 * time.Minute
-	DefaultLearnedTTL     = 10 * time.Minute
 )
 
 // MaxHolders bounds the holders one (tenant, model) can have at a time: 4,096
@@ -33,11 +32,10 @@ type Options struct {
 	MaxScopeBlocks int // distinct blocks per scope
 	MaxBlocks      int // distinct blocks
 	MaxOrphans     int // blocks waiting for their parent
-	MaxLeases      int // speculative, learned and leased entries, (block, holder) pairs
+	MaxLeases      int // speculative and leased entries, (block, holder) pairs
 
 	SweepEvery time.Duration // how often Run sweeps
 	ReplicaTTL time.Duration // a reporter silent for longer is forgotten
-	LearnedTTL time.Duration // how long Learn lasts
 
 	checkpointEvery int // see radix.DefaultCheckpointEvery
 }
@@ -79,6 +77,5 @@ func (o Options) Effective() (Options, []string) {
 	number("max_leases", &o.MaxLeases, DefaultMaxLeases)
 	span("sweep_every", &o.SweepEvery, DefaultSweepEvery)
 	span("replica_ttl", &o.ReplicaTTL, DefaultReplicaTTL)
-	span("learned_ttl", &o.LearnedTTL, DefaultLearnedTTL)
 	return o, warnings
 }

@@ -16,7 +16,6 @@ const (
 	inStorage
 	inReported
 	inSpeculative
-	inLearned
 
 	layers
 )
@@ -101,7 +100,6 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 		m.Blocks = ks.extend(r, c, m.Reported, inReported, inSpeculative)
 		m.Lower = ks.extend(r, c, m.Blocks, inReported, inSpeculative, inCPU)
 		m.Storage = ks.extend(r, c, m.Lower, inReported, inSpeculative, inCPU, inStorage)
-		m.Learned = ks.extend(r, c, m.Blocks, inReported, inSpeculative, inLearned)
 	}
 }
 
@@ -252,7 +250,7 @@ func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key, n
 func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
 	for i := range r.cands {
 		c := &r.cands[i]
-		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, inDetached, inCPU, inStorage, inReported, inSpeculative, inLearned) {
+		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, inDetached, inCPU, inStorage, inReported, inSpeculative) {
 			c.ended = true
 		}
 		any = any || !c.ended

@@ -50,7 +50,7 @@ type Cursor struct {
 }
 
 // Snapshot yields what the holders have reported, in no order: not what was
-// only speculated, learned, or given to Report, and no orphans. Ingest waits
+// only speculated, or given to Report, and no orphans. Ingest waits
 // for the collection of a part of a scope at a time; what changes meanwhile may
 // or may not be there.
 func (x *Index) Snapshot() iter.Seq[Entry] {

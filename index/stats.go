@@ -15,7 +15,7 @@ type Stats struct {
 	Engines int    // engine hashes kept, each for one holder
 	Nodes   int    // stretches of blocks
 	Orphans int    // blocks that wait for their parent
-	Leases  int    // speculative, learned and leased entries
+	Leases  int    // speculative and leased entries
 	Sets    int    // distinct sets of two or more holders
 	Bytes   int    // memory of all this, without Go's own overhead
 	OffHeap int    // of Bytes, what all indexes of this process have mapped outside the Go heap
@@ -123,7 +123,7 @@ func inAnyOf(tables []*hashtable.Table, key uint64) bool {
 type ScopeStats struct {
 	Scope  Scope
 	Blocks int // distinct blocks, all tiers
-	Leases int // entries with a deadline: reported, speculative and learned ones
+	Leases int // entries with a deadline: reported and speculative ones
 
 	ReportedLeases int // of Leases, what was given to Report
 }

@@ -30,14 +30,24 @@ func (x *Index) Run(ctx context.Context) error {
 			next = now.Add(x.o.SweepEvery)
 			continue
 		}
-		x.sweepDead()
-		x.expireLeases()
+		x.sweepSoon()
 	}
 }
 
+// sweepSoon does what Run does between two sweeps.
+func (x *Index) sweepSoon() {
+	x.sweeping.Lock()
+	defer x.sweeping.Unlock()
+	x.sweepDead()
+	x.expireLeases()
+}
+
 // Sweep does at once what Run does from time to time: forget silent reporters,
-// end what is past its deadline, and clear what holders that ended have left.
+// end what is past its deadline, and clear what holders that ended have left. One
+// sweep runs at a time; another call waits for it.
 func (x *Index) Sweep() {
+	x.sweeping.Lock()
+	defer x.sweeping.Unlock()
 	x.expireSilent(x.o.Now())
 	x.expireLeases()
 	x.sweepDead()
@@ -103,6 +113,8 @@ func (x *Index) allShards() []*shard {
 	return all
 }
 
+// sweepDead clears what holders that ended have left. x.sweeping is held: a slot
+// that two sweeps found dead would be given back twice.
 func (x *Index) sweepDead() {
 	for _, sh := range x.allShards() {
 		sh.sweep()

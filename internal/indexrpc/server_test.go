@@ -741,7 +741,6 @@ func TestMetrics(t *testing.T) {
 	gauge("warmroute_index_entries{model=\"m\"} 3\n")
 	// The router's own guesses are not what replicas hold.
 	b.x.Speculate(engineScope, b.x.ID(index.Holder{Replica: "r"}), []prefixhash.Key{7, 8}, b.clock().Add(time.Minute))
-	b.x.Learn(engineScope, b.x.ID(index.Holder{Replica: "r"}), []prefixhash.Key{9})
 	gauge("warmroute_index_entries{model=\"m\"} 3\n")
 	b.want(ask("engine", 100, 1), "r:128 s:128")
 	other := ask("engine", 100, 1)
