@@ -73,7 +73,7 @@ func TestSpeculationEndsWithABrokenResponse(t *testing.T) {
 		snap := &fakeFleet{snap: fleet.NewSnapshot(replica(1), replica(2))}
 		d := decision.New(snap, x, load.NewLedger(clock), newBook(t, policy.Config{}), decision.Options{Now: clock})
 		router := NewRouter(d, fakeTokens{n: 1000}, decision.NewRing(8), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
-		st := &stream{srv: NewServer(router, ServerOptions{}), mode: tt.mode}
+		st := NewServer(router, ServerOptions{}).stream(tt.mode)
 		h := headers(tt.mode, "POST", chatPath, false)
 		h.ProtocolConfig.ResponseBodyMode = tt.response
 		for _, m := range append([]*request{h, body(chat, true)}, tt.responses...) {
@@ -114,7 +114,7 @@ func TestClientsThatLeaveDuringTheDecision(t *testing.T) {
 			if before {
 				cancel()
 			}
-			st := &stream{srv: NewServer(b.router, ServerOptions{AlwaysPick: pick}), mode: buffered}
+			st := NewServer(b.router, ServerOptions{AlwaysPick: pick}).stream(buffered)
 			st.step(ctx, headers(buffered, "POST", chatPath, false), nil)
 			st.step(ctx, body(chat, true), nil)
 			if st.d.Destination != "" || st.d.Reservation != nil {

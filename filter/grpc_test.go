@@ -327,10 +327,10 @@ func TestPickerStatuses(t *testing.T) {
 		}
 	}
 	s := NewServer(nil, ServerOptions{Picker: true})
-	if code, ok := s.refusal(decision.ReasonSaturated); !ok || code != 429 {
+	if code, ok := s.o.Load().refusal(decision.ReasonSaturated); !ok || code != 429 {
 		t.Errorf("saturated: %v %v", code, ok)
 	}
-	if _, ok := NewServer(nil, ServerOptions{}).refusal(decision.ReasonSaturated); ok {
+	if _, ok := NewServer(nil, ServerOptions{}).o.Load().refusal(decision.ReasonSaturated); ok {
 		t.Error("refused outside picker mode")
 	}
 }
@@ -384,7 +384,7 @@ func TestSubsetIsLatchedAtHeaders(t *testing.T) {
 // TestARepeatedTenantHeaderCountsAsNone: else a client could add one.
 func TestARepeatedTenantHeaderCountsAsNone(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 100}, replica(1))
-	st := &stream{srv: NewServer(b.router, ServerOptions{TenantHeader: "x-tenant"}), mode: buffered}
+	st := NewServer(b.router, ServerOptions{TenantHeader: "x-tenant"}).stream(buffered)
 	m := headers(buffered, "POST", chatPath, false)
 	h := m.GetRequestHeaders().Headers
 	h.Headers = append(h.Headers, &corev3.HeaderValue{Key: "x-tenant", RawValue: []byte("red")})

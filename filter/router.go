@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"warmroute/internal/decision"
@@ -42,6 +43,7 @@ func (o RouterOptions) withDefaults() RouterOptions {
 // Router decides where requests go: it reads bodies, finds their token ids, asks
 // a Decider and keeps the record.
 type Router struct {
+	budget  atomic.Int64 // ns: RouterOptions.TokenBudget, which may change
 	o       RouterOptions
 	decider *decision.Decider
 	tokens  tokens.Source
@@ -53,9 +55,13 @@ type Router struct {
 // NewRouter returns a router that asks d, with a source of tokens.
 func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Metrics, o RouterOptions) *Router {
 	r := &Router{o: o.withDefaults(), decider: d, tokens: t, ring: ring, metrics: m}
+	r.SetBudget(r.o.TokenBudget)
 	r.scratch.New = func() any { return new(scratch) }
 	return r
 }
+
+// SetBudget replaces RouterOptions.TokenBudget, for requests that come from now on.
+func (r *Router) SetBudget(d time.Duration) { r.budget.Store(int64(d)) }
 
 // scratch is the memory one request is judged in.
 type scratch struct {
@@ -139,7 +145,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 // ids, or, where these are not to be had or the replicas say nothing of their
 // caches, its text. It returns why there is neither.
 func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.View, s *scratch) decision.Reason {
-	ctx, cancel := withBudget(ctx, r.o.TokenBudget)
+	ctx, cancel := withBudget(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
 	res, err := r.tokens.Tokens(ctx, req, tokens.Served{Model: mv.Model().ID, Tenant: s.ask.Tenant})
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil

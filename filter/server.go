@@ -19,6 +19,7 @@ import (
 
 // ServerOptions configures a Server.
 type ServerOptions struct {
+	PathPrefixes   []string      // that may stand before the routes of the API, like "/openai"
 	TenantHeader   string        // trusted request header with the tenant, lower case; "" = every request is shared
 	PriorityHeader string        // trusted request header with a whole number: above 0, the request is never shed for load; lower case, "" = nobody has priority
 	MaxBody        int           // bytes of a body that are looked at; default 64 MiB
@@ -51,14 +52,22 @@ func (o ServerOptions) withDefaults() ServerOptions {
 type Server struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	router *Router
-	o      ServerOptions
+	o      atomic.Pointer[ServerOptions]
 	open   atomic.Int64 // streams
 	joined sync.Pool    // *[]byte, bodies put together from chunks
 }
 
 // NewServer returns a server that asks router.
 func NewServer(router *Router, o ServerOptions) *Server {
-	return &Server{router: router, o: o.withDefaults()}
+	s := &Server{router: router}
+	s.Set(o)
+	return s
+}
+
+// Set replaces the options, for requests that come from now on.
+func (s *Server) Set(o ServerOptions) {
+	o = o.withDefaults()
+	s.o.Store(&o)
 }
 
 // Process follows one HTTP request. It returns nil however the stream ends:
@@ -67,7 +76,8 @@ func NewServer(router *Router, o ServerOptions) *Server {
 func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err error) {
 	s.router.metrics.streams.Inc()
 	defer s.router.metrics.streams.Dec()
-	st := &stream{srv: s, mode: modev3.ProcessingMode_BUFFERED, crowded: s.open.Add(1) > int64(s.o.MaxStreams)}
+	st := s.stream(modev3.ProcessingMode_BUFFERED)
+	st.crowded = s.open.Add(1) > int64(st.o.MaxStreams)
 	defer s.open.Add(-1)
 	defer st.close()
 	defer s.contain(st, &err)
@@ -91,6 +101,11 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 	}
 }
 
+// stream is the state of a new request.
+func (s *Server) stream(mode modev3.ProcessingMode_BodySendMode) *stream {
+	return &stream{srv: s, o: s.o.Load(), mode: mode}
+}
+
 // contain turns a panic into the end of its stream: a defect in following one
 // request must not end the process that follows all others.
 func (s *Server) contain(st *stream, err *error) {
@@ -102,7 +117,7 @@ func (s *Server) contain(st *stream, err *error) {
 		st.d, st.decided = s.router.Skip(&st.q, decision.ReasonPanic), true
 	}
 	s.router.metrics.panics.Inc()
-	s.o.Log.Error("filter: stream panicked", "panic", panicKind(p), "stack", string(debug.Stack())) // a stack holds addresses, no text
+	st.o.Log.Error("filter: stream panicked", "panic", panicKind(p), "stack", string(debug.Stack())) // a stack holds addresses, no text
 	*err = status.Error(codes.Internal, "contained defect")
 }
 
@@ -146,7 +161,7 @@ func (s *Server) await(ss extprocv3.ExternalProcessor_ProcessServer, st *stream)
 			}
 		}
 	}()
-	timer := time.NewTimer(s.o.BodyWait)
+	timer := time.NewTimer(st.o.BodyWait)
 	defer timer.Stop()
 	var out []*response
 	for {
@@ -185,8 +200,8 @@ func (s *Server) join(chunks [][]byte) (body []byte, done func()) {
 }
 
 // refusal is the HTTP status a decision without a hint means in picker mode.
-func (s *Server) refusal(reason decision.Reason) (typev3.StatusCode, bool) {
-	if !s.o.Picker {
+func (o *ServerOptions) refusal(reason decision.Reason) (typev3.StatusCode, bool) {
+	if !o.Picker {
 		return 0, false
 	}
 	switch reason {

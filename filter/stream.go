@@ -27,6 +27,7 @@ import (
 //	                       hint and give the body back in the received chunks,
 //	                       or at once where trailers ended it
 type stream struct {
+	o    *ServerOptions // as they were when the request came
 	srv  *Server
 	mode modev3.ProcessingMode_BodySendMode // of the request body
 	resp modev3.ProcessingMode_BodySendMode // of the response body
@@ -108,10 +109,10 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 			path = headerValue(hv)
 		case "x-request-id":
 			st.q.ID = headerValue(hv)
-		case st.srv.o.TenantHeader:
+		case st.o.TenantHeader:
 			st.q.Tenant = headerValue(hv)
 			st.tenants++
-		case st.srv.o.PriorityHeader:
+		case st.o.PriorityHeader:
 			st.q.Priority = priority(headerValue(hv))
 			st.priorities++
 		}
@@ -123,8 +124,14 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		st.q.Tenant = "" // a gateway that appends lets clients choose: then nobody's replicas are meant
 	}
 	path, _, _ = strings.Cut(path, "?")
+	for _, prefix := range st.o.PathPrefixes {
+		if rest, ok := strings.CutPrefix(path, prefix); ok && strings.HasPrefix(rest, "/") {
+			path = rest
+			break
+		}
+	}
 	st.q.Route, st.ours = openai.RouteOf(method, path)
-	st.q.Pick = st.srv.o.AlwaysPick
+	st.q.Pick = st.o.AlwaysPick
 	st.ended = h.GetEndOfStream()
 	switch {
 	case !st.ours || st.ended:
@@ -143,7 +150,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 
 // answer is build(decision), or the protocol's error status in picker mode.
 func (st *stream) answer(build func(decision.Decision) *response) *response {
-	if code, ok := st.srv.refusal(st.d.Reason); ok {
+	if code, ok := st.o.refusal(st.d.Reason); ok {
 		st.refused = true
 		return immediate(code, st.d.Reason)
 	}
@@ -154,8 +161,8 @@ func (st *stream) answer(build func(decision.Decision) *response) *response {
 // cannot do without one.
 func (st *stream) decide(d decision.Decision) {
 	st.d, st.decided = d, true
-	if st.srv.o.AlwaysPick && d.Destination == "" && d.Reason != decision.ReasonUnfinished {
-		if _, refused := st.srv.refusal(d.Reason); !refused {
+	if st.o.AlwaysPick && d.Destination == "" && d.Reason != decision.ReasonUnfinished {
+		if _, refused := st.o.refusal(d.Reason); !refused {
 			st.srv.router.Any(&st.q, &st.d)
 		}
 	}
@@ -170,7 +177,7 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 	}
 	st.ended = b.GetEndOfStream()
 	switch {
-	case len(b.GetBody()) > st.srv.o.MaxBody:
+	case len(b.GetBody()) > st.o.MaxBody:
 		st.skip(decision.ReasonBodyTooLarge)
 	case !st.ended && st.mode == modev3.ProcessingMode_BUFFERED_PARTIAL:
 		st.skip(decision.ReasonBodyCut)
@@ -195,7 +202,7 @@ func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*
 	switch {
 	case st.ended:
 		return st.flush(ctx, out, true)
-	case st.size > st.srv.o.MaxBody:
+	case st.size > st.o.MaxBody:
 		st.skip(decision.ReasonBodyTooLarge)
 		return st.flush(ctx, out, false)
 	}
@@ -274,7 +281,7 @@ func (st *stream) responseHeaders(m *request) *response {
 	if st.d.Reservation != nil {
 		st.d.Reservation.Answered(responseStatus(m.GetResponseHeaders()))
 	}
-	if st.srv.o.ReasonHeader && st.decided {
+	if st.o.ReasonHeader && st.decided {
 		return reasonHeader(st.d.Reason)
 	}
 	return plainResponseHeaders

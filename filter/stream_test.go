@@ -258,7 +258,7 @@ func TestSequences(t *testing.T) {
 	for _, tt := range sequences() {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
-			st := &stream{srv: NewServer(b.router, ServerOptions{MaxBody: 100_000}), mode: buffered}
+			st := NewServer(b.router, ServerOptions{MaxBody: 100_000}).stream(buffered)
 			var got []string
 			for _, m := range tt.send {
 				var one []string
@@ -343,7 +343,7 @@ func FuzzDuplexGivesBytesBack(f *testing.F) {
 			size = 1
 		}
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
-		st := &stream{srv: NewServer(b.router, ServerOptions{MaxBody: 1 << 20}), mode: buffered}
+		st := NewServer(b.router, ServerOptions{MaxBody: 1 << 20}).stream(buffered)
 		out := st.step(context.Background(), headers(duplex, "POST", chatPath, false), nil)
 		for at := 0; ; at += size {
 			end := min(at+size, len(in))
@@ -385,7 +385,7 @@ func FuzzSequences(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte, m byte) {
 		mode := modes[int(m)%len(modes)]
 		bench := newBench(t, fakeTokens{n: 100}, replica(1))
-		st := &stream{srv: NewServer(bench.router, ServerOptions{MaxBody: 1000, Picker: true}), mode: mode}
+		st := NewServer(bench.router, ServerOptions{MaxBody: 1000, Picker: true}).stream(mode)
 		var received, given, ends int
 		for i, c := range script {
 			msg, expire := scripted(c, i == 0, mode)
@@ -471,7 +471,7 @@ func TestPickerAnswers503WhenTheSubsetIsEmpty(t *testing.T) {
 	for _, mode := range []modev3.ProcessingMode_BodySendMode{buffered, duplex} {
 		for name, hint := range map[string]any{"stranger": []any{"10.9.9.9:1"}, "empty": []any{}} {
 			b := newBench(t, fakeTokens{n: 100}, replica(1))
-			st := &stream{srv: NewServer(b.router, ServerOptions{Picker: true}), mode: mode}
+			st := NewServer(b.router, ServerOptions{Picker: true}).stream(mode)
 			first := headers(mode, "POST", chatPath, false)
 			first.MetadataContext = subset(hint)
 			out := st.step(context.Background(), first, nil)
@@ -486,7 +486,7 @@ func TestPickerAnswers503WhenTheSubsetIsEmpty(t *testing.T) {
 func TestTenantComesFromTheConfiguredHeaderOnly(t *testing.T) {
 	for header, want := range map[string]string{"": "", "x-tenant": "blue", "x-other": ""} {
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
-		st := &stream{srv: NewServer(b.router, ServerOptions{TenantHeader: header}), mode: buffered}
+		st := NewServer(b.router, ServerOptions{TenantHeader: header}).stream(buffered)
 		st.step(context.Background(), headers(buffered, "POST", chatPath, false), nil)
 		if st.q.Tenant != want {
 			t.Errorf("header %q: tenant %q, want %q", header, st.q.Tenant, want)
@@ -506,7 +506,7 @@ func TestPriorityComesFromTheConfiguredHeaderOnly(t *testing.T) {
 		{"", []string{"2"}, 0}, {"x-other", []string{"2"}, 0},
 	} {
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
-		st := &stream{srv: NewServer(b.router, ServerOptions{PriorityHeader: tc.header}), mode: buffered}
+		st := NewServer(b.router, ServerOptions{PriorityHeader: tc.header}).stream(buffered)
 		m := headers(buffered, "POST", chatPath, false)
 		h := m.GetRequestHeaders().Headers
 		for _, v := range tc.values {
@@ -515,6 +515,22 @@ func TestPriorityComesFromTheConfiguredHeaderOnly(t *testing.T) {
 		st.step(context.Background(), m, nil)
 		if st.q.Priority != tc.want {
 			t.Errorf("header %q, values %q: priority %d, want %d", tc.header, tc.values, st.q.Priority, tc.want)
+		}
+	}
+}
+
+// TestPathPrefixes: a prefix that is configured, and a slash at the end, change
+// nothing about what a request is; other prefixes make it somebody else's.
+func TestPathPrefixes(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	for path, ours := range map[string]bool{
+		chatPath: true, chatPath + "/": true, "/openai" + chatPath: true, "/openai" + chatPath + "/?x=1": true,
+		"/openaiX" + chatPath: false, "/other" + chatPath: false, "/openai": false, "/openai/openai" + chatPath: false,
+	} {
+		st := NewServer(b.router, ServerOptions{PathPrefixes: []string{"/openai"}}).stream(buffered)
+		st.step(t.Context(), headers(buffered, "POST", path, false), nil)
+		if st.ours != ours {
+			t.Errorf("%s: judged %v, want %v", path, st.ours, ours)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"warmroute/internal/cli/hash"
 	"warmroute/internal/cli/predict"
 	"warmroute/internal/config"
+	"warmroute/internal/telemetry"
 	"warmroute/internal/xds"
 )
 
@@ -49,6 +51,8 @@ func commands() []command {
 		{"policy", "the decision behind the simulator's protocol, on stdin and stdout", policyCommand},
 		{"replay", "what each policy would have made of a log of requests", replayCommand},
 		{"predict", "what a vLLM would find cached, from captured KV events as JSON lines", predictCommand},
+		{"version", "version, commit, Go and build tags", versionCommand},
+		{"completion", "a completion script for bash: source <(extproc completion)", completionCommand},
 		{"help", "this list", nil},
 	}
 }
@@ -74,7 +78,10 @@ func flags(std stdio, name string, args []string, define func(*flag.FlagSet)) er
 	fs := flag.NewFlagSet("extproc "+name, flag.ContinueOnError)
 	fs.SetOutput(std.err)
 	define(fs)
-	if err := fs.Parse(args); err != nil {
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return err
+	case err != nil:
 		return errUsage
 	}
 	if fs.NArg() > 0 {
@@ -98,8 +105,11 @@ func configFlagVar(path *string) func(*flag.FlagSet) {
 }
 
 func checkCommand(_ context.Context, args []string, std stdio) error {
-	c, err := configFlag(std, "check", args)
+	c, err := checkedConfig(std, args)
 	if err != nil {
+		return err
+	}
+	if err := c.sources(); err != nil {
 		return err
 	}
 	if err := c.Kubernetes.Supported(); err != nil {
@@ -114,6 +124,61 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 		return err
 	}
 	fmt.Fprintf(std.out, "# valid; the effective configuration:\n%s%s", notes, text)
+	return nil
+}
+
+// checkedConfig reads the configuration that `check` is given: -config FILE, FILE,
+// or - for standard input.
+func checkedConfig(std stdio, args []string) (Config, error) {
+	if len(args) != 1 || strings.HasPrefix(args[0], "-") && args[0] != "-" {
+		return configFlag(std, "check", args)
+	}
+	if args[0] != "-" {
+		return loadConfig(args[0])
+	}
+	text, err := io.ReadAll(std.in)
+	if err != nil {
+		return Config{}, err
+	}
+	return config.Parse(text, defaultConfig(), os.LookupEnv)
+}
+
+// sources refuses a fleet that nothing is ever added to.
+func (c Config) sources() error {
+	if len(c.Fleet.Replicas)+len(c.Fleet.DNS) > 0 || c.Kubernetes.Enabled() {
+		return nil
+	}
+	return errors.New("fleet: there is no source of replicas; list them under fleet.replicas or fleet.dns, or name a pool under kubernetes")
+}
+
+func versionCommand(_ context.Context, args []string, std stdio) error {
+	if err := flags(std, "version", args, func(*flag.FlagSet) {}); err != nil {
+		return err
+	}
+	fmt.Fprintln(std.out, "extproc", telemetry.ReadBuild())
+	return nil
+}
+
+func completionCommand(_ context.Context, args []string, std stdio) error {
+	if err := flags(std, "completion", args, func(*flag.FlagSet) {}); err != nil {
+		return err
+	}
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	fmt.Fprintf(std.out, `_extproc() {
+  local word=${COMP_WORDS[COMP_CWORD]}
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "%s" -- "$word"))
+  elif [ "${word:0:1}" = - ]; then
+    COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" "${COMP_WORDS[1]}" -h 2>&1 | sed -n 's/^  \(-[a-z-]*\).*/\1/p')" -- "$word"))
+  else
+    COMPREPLY=($(compgen -f -- "$word"))
+  fi
+}
+complete -F _extproc extproc
+`, strings.Join(names, " "))
 	return nil
 }
 

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,17 +72,23 @@ func (c IndexConfig) options() index.Options {
 
 // FilterConfig is how requests are read and decided.
 type FilterConfig struct {
-	TokenBudget    time.Duration `yaml:"token_budget"`    // most a request waits for its token ids
-	Ranked         int           `yaml:"ranked"`          // replicas named per request
-	MaxBody        int           `yaml:"max_body"`        // bytes of a body that are looked at
-	BodyWait       time.Duration `yaml:"body_wait"`       // FULL_DUPLEX_STREAMED: longest wait for a body
-	TenantHeader   string        `yaml:"tenant_header"`   // trusted header with the tenant; "" = all requests are shared
-	PriorityHeader string        `yaml:"priority_header"` // trusted header with a whole number: above 0, never shed for load; "" = nobody has priority
-	ReasonHeader   bool          `yaml:"reason_header"`   // tell clients the reason in x-warmroute-reason
-	Picker         bool          `yaml:"picker"`          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
-	AlwaysPick     bool          `yaml:"always_pick"`     // name a ready replica for every request, one and no list: for clusters without a balancer (ORIGINAL_DST)
-	MaxStreams     int           `yaml:"max_streams"`     // requests followed at once, the others pass without a hint
-	Decisions      int           `yaml:"decisions"`       // decisions kept for /debug/explain
+	TokenBudget time.Duration `yaml:"token_budget"` // most a request waits for its token ids
+	Ranked      int           `yaml:"ranked"`       // replicas named per request
+	MaxBody     int           `yaml:"max_body"`     // bytes of a body that are looked at
+	BodyWait    time.Duration `yaml:"body_wait"`    // FULL_DUPLEX_STREAMED: longest wait for a body
+	// PathPrefixes may stand before the routes of the API, like "/openai".
+	PathPrefixes   []string `yaml:"path_prefixes,omitempty"`
+	TenantHeader   string   `yaml:"tenant_header"`   // trusted header with the tenant; "" = all requests are shared
+	PriorityHeader string   `yaml:"priority_header"` // trusted header with a whole number: above 0, never shed for load; "" = nobody has priority
+	ReasonHeader   bool     `yaml:"reason_header"`   // tell clients the reason in x-warmroute-reason
+	Picker         bool     `yaml:"picker"`          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
+	AlwaysPick     bool     `yaml:"always_pick"`     // name a ready replica for every request, one and no list: for clusters without a balancer (ORIGINAL_DST)
+	MaxStreams     int      `yaml:"max_streams"`     // requests followed at once, the others pass without a hint
+	// ReadyNeedsReplica fails readiness while no replica is ready, in picker mode:
+	// the gateway then asks another router.
+	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
+
+	Decisions int `yaml:"decisions"` // decisions kept for /debug/explain
 }
 
 // named is how many replicas a request names: a cluster without a balancer takes
@@ -118,12 +126,29 @@ func defaultConfig() Config {
 func (c Config) Validate() error {
 	var errs []error
 	address := func(field, addr string) {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
+		_, port, err := net.SplitHostPort(addr)
+		if ip, perr := netip.ParseAddr(addr); perr == nil && ip.Is6() || err != nil && strings.Count(addr, ":") > 1 {
+			errs = append(errs, fmt.Errorf("%s: %q is not host:port; an IPv6 address is written like %q", field, addr, "[::1]:9002"))
+			return
+		}
+		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %q is not host:port", field, addr))
+			return
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %q has no port between 0 and 65535", field, addr))
 		}
 	}
 	address("listen", c.Listen)
 	address("admin.listen", c.Admin.Listen)
+	if c.XDS.Listen != "" {
+		address("xds.listen", c.XDS.Listen)
+	}
+	for i, p := range c.Filter.PathPrefixes {
+		if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/") {
+			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q does not begin, or ends, with a slash", i, p))
+		}
+	}
 	if c.IndexService.Listen != "" {
 		address("index_service.listen", c.IndexService.Listen)
 	}
@@ -182,7 +207,7 @@ func loadConfig(path string) (Config, error) {
 
 func (c Config) serverOptions(log *slog.Logger) filter.ServerOptions {
 	return filter.ServerOptions{
-		TenantHeader: c.Filter.TenantHeader, PriorityHeader: c.Filter.PriorityHeader, MaxBody: c.Filter.MaxBody, BodyWait: c.Filter.BodyWait,
+		PathPrefixes: c.Filter.PathPrefixes, TenantHeader: c.Filter.TenantHeader, PriorityHeader: c.Filter.PriorityHeader, MaxBody: c.Filter.MaxBody, BodyWait: c.Filter.BodyWait,
 		ReasonHeader: c.Filter.ReasonHeader, Picker: c.Filter.Picker,
 		AlwaysPick: c.Filter.AlwaysPick, MaxStreams: c.Filter.MaxStreams, Log: log,
 	}

@@ -60,7 +60,7 @@ const explainTimeout = 10 * time.Second
 // explainOptions are what `extproc explain` is told.
 type explainOptions struct {
 	config, admin, path, tenant, subset, id string
-	asJSON                                  bool
+	last, asJSON                            bool
 }
 
 func explainCommand(ctx context.Context, args []string, std stdio) error {
@@ -72,6 +72,7 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 		fs.StringVar(&o.tenant, "tenant", "", "`tenant` the request is of")
 		fs.StringVar(&o.subset, "subset", "", "comma list of the `addresses` that may be chosen")
 		fs.StringVar(&o.id, "id", "", "explain the recorded decision of the request with this `x-request-id`, not a body; with -config, also by the policy in that file")
+		fs.BoolVar(&o.last, "last", false, "explain the newest recorded decision")
 		fs.BoolVar(&o.asJSON, "json", false, "print the record as JSON")
 	})
 	if err != nil {
@@ -95,7 +96,7 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 		e.SetIndent("", "  ")
 		return e.Encode(rec)
 	}
-	if err := printRecord(std.out, rec, view); err != nil || o.id == "" || o.config == "" {
+	if err := printRecord(std.out, rec, view); err != nil || o.id == "" && !o.last || o.config == "" {
 		return err
 	}
 	return o.printAgain(std.out, rec, c.Policy)
@@ -103,7 +104,7 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 
 // ask gets the record from the router, and what is known of tokenizers.
 func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (decision.Record, tokenView, error) {
-	if o.id == "" {
+	if o.id == "" && !o.last {
 		query := url.Values{"path": {o.path}, "tenant": {o.tenant}, "subset": {o.subset}}
 		var answer struct {
 			Decision decision.Record
@@ -116,8 +117,11 @@ func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (
 		Decisions []decision.Record
 		tokenView
 	}
-	if err := fetch(ctx, http.MethodGet, base+url.Values{"id": {o.id}}.Encode(), nil, &answer); err != nil {
+	if err := fetch(ctx, http.MethodGet, base+url.Values{"id": {o.id}, "n": {"1"}}.Encode(), nil, &answer); err != nil {
 		return decision.Record{}, tokenView{}, err
+	}
+	if len(answer.Decisions) == 0 && o.last {
+		return decision.Record{}, tokenView{}, errors.New("the router has decided nothing yet")
 	}
 	if len(answer.Decisions) == 0 {
 		return decision.Record{}, tokenView{}, fmt.Errorf("the router has no decision with id %q, or no longer; filter.decisions is how many it keeps", o.id)
@@ -179,6 +183,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	}
 	line("took", "%s", rec.Took.Round(time.Microsecond))
 	if len(rec.Candidates) == 0 {
+		fmt.Fprintf(w, "There were no candidates to compare: the decision ended before with the reason %s.\n", rec.Reason)
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -231,13 +236,11 @@ func byMerit(all []decision.CandidateRecord, chosen string) []decision.Candidate
 	})
 }
 
-var errNothingToJudge = errors.New("the decision has no candidates to judge again")
-
 // printAgain says what the policy of a configuration makes of the recorded
 // snapshot.
 func (o *explainOptions) printAgain(w io.Writer, rec decision.Record, c policy.Config) error {
 	if len(rec.Candidates) == 0 {
-		return errNothingToJudge
+		return nil // that was said
 	}
 	book, err := policy.NewBook(c)
 	if err != nil {

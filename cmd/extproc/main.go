@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -18,7 +19,7 @@ func main() {
 	err := run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr})
 	stop()
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, flag.ErrHelp):
 	case errors.Is(err, errUsage):
 		os.Exit(2)
 	case errors.Is(err, errFailed):
@@ -32,6 +33,14 @@ func main() {
 // run executes the subcommand args name; `serve` where they name none.
 func run(ctx context.Context, args []string, std stdio) error {
 	name := "serve"
+	if len(args) > 0 {
+		switch args[0] {
+		case "-h", "-help", "--help", "help":
+			return usage(std.out, commands(), "help")
+		case "-version", "--version":
+			args[0] = "version"
+		}
+	}
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, args = args[0], args[1:]
 	}

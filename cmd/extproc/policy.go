@@ -9,10 +9,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"warmroute/internal/cli/replay"
+	"warmroute/internal/fleet"
 	"warmroute/internal/policy"
 	"warmroute/internal/simulator/brain"
 )
@@ -58,6 +60,10 @@ func (r *router) patchPolicy(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "the patch is too large", http.StatusRequestEntityTooLarge)
 		return
 	}
+	if model := req.PathValue("model"); model != "" && !r.knows(model) {
+		http.Error(w, fmt.Sprintf("model: %q is served by no replica and has no settings", model), http.StatusNotFound)
+		return
+	}
 	change, err := r.book.Patch(req.PathValue("model"), body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -65,6 +71,16 @@ func (r *router) patchPolicy(w http.ResponseWriter, req *http.Request) {
 	}
 	r.audit(change, req.RemoteAddr)
 	answer(w, change)
+}
+
+// knows reports whether a replica serves model, or there are settings for it.
+func (r *router) knows(model string) bool {
+	if c, _ := r.book.Config(); c.Models != nil {
+		if _, ok := c.Models[model]; ok {
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.fleet.Snapshot().Replicas, func(rep *fleet.Replica) bool { return rep.Model(model) != nil })
 }
 
 // audit logs who changed what of the policies.

@@ -10,13 +10,17 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/policy"
 )
 
 // policyServer is a router's pages of settings and pressure, and its log.
 func policyServer(t *testing.T) (*router, func(method, target, body string) (int, string), *bytes.Buffer) {
 	t.Helper()
 	log := &bytes.Buffer{}
-	r, err := newRouter(defaultConfig(), slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
+	c := defaultConfig()
+	c.Policy.Models = map[string]policy.Overrides{"org/model": {}} // else it would have to be served by somebody
+	r, err := newRouter(c, slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,10 +53,11 @@ func TestPolicyPages(t *testing.T) {
 		{"PATCH", "/policy", `{"min_prefix_mach":1}`, 400, "min_prefix_mach: there is no such field", 0, 1},
 		{"PATCH", "/policy", `[]`, 400, "not a JSON object", 0, 1},
 		{"PATCH", "/policy", `{"hint_when_cold":false}` + strings.Repeat(" ", maxPatch), 413, "too large", 0, 1},
-		{"PATCH", "/policy/org/model", `{"min_prefix_match":0.5}`, 200, `"Model":"org/model"`, 0.5, 2},
+		{"PATCH", "/policy/org/model", `{"min_prefix_match":0.5}`, 200, `"model":"org/model"`, 0.5, 2},
 		{"PATCH", "/policy/org/model", `{"min_prefix_match":null}`, 200, "min_prefix_match: 0.5 -> default", 0, 3},
 		{"PATCH", "/policy", `{"min_prefix_match":null}`, 200, "min_prefix_match: 0 -> default", 0.3, 4},
-		{"PATCH", "/policy", `{}`, 200, `"Fields":`, 0.3, 4},
+		{"PATCH", "/policy/org/other", `{"min_prefix_match":0.5}`, 404, "served by no replica", 0.3, 4},
+		{"PATCH", "/policy", `{}`, 200, `"fields":`, 0.3, 4},
 		{"POST", "/policy", `{}`, 405, "", 0.3, 4},
 	} {
 		status, body := do(step.method, step.target, step.body)

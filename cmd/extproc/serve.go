@@ -8,7 +8,9 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"reflect"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -63,7 +65,8 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 	telemetry.SurviveClosedPipe()
 	out := telemetry.NewLogWriter(std.err)
 	defer out.Close(time.Second)
-	log, err := telemetry.NewLogger(c.Log, out)
+	var level slog.LevelVar
+	log, err := telemetry.NewLeveled(c.Log, out, &level)
 	if err != nil {
 		return err
 	}
@@ -72,7 +75,11 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
-	r.metrics = reg
+	r.metrics, r.level = reg, &level
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	file.Now = hangup
 	return r.run(ctx, file)
 }
 
@@ -80,6 +87,8 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 type router struct {
 	c       Config
 	log     *slog.Logger
+	level   *slog.LevelVar // of log
+	reloads *reloads
 	metrics prometheus.Gatherer
 	index   *index.Index
 	feed    *feed.Feed
@@ -108,7 +117,7 @@ type router struct {
 
 // newRouter makes everything and starts nothing.
 func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, error) {
-	r := &router{c: c, log: log, ring: decision.NewRing(c.Filter.Decisions), ledger: load.NewLedger(nil)}
+	r := &router{c: c, log: log, level: new(slog.LevelVar), reloads: newReloads(c, reg), ring: decision.NewRing(c.Filter.Decisions), ledger: load.NewLedger(nil)}
 	var err error
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
@@ -227,7 +236,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 		drain(g)
 		return nil
 	})
-	gate.Open(r.pool.Ready, r.ready, r.loading.ready, r.service.ready)
+	gate.Open(r.pool.Ready, r.ready, r.staffed, r.loading.ready, r.service.ready)
 	r.log.Info("serving", "listen", listener.Addr().String(), "admin", pages.Addr(), "build", telemetry.ReadBuild().String())
 	err = front.Wait()
 	stop()
@@ -258,31 +267,7 @@ func (r *router) notes() []string {
 	if r.xds != nil {
 		notes = append(notes, r.xds.Notes()...)
 	}
-	return notes
-}
-
-// apply takes what can change at run time from a new configuration.
-func (r *router) apply(c Config) error {
-	if err := r.fleet.SetReplicas(c.Fleet.Replicas); err != nil {
-		return err
-	}
-	if !reflect.DeepEqual(c.Policy, r.c.Policy) { // else what was patched at run time stays
-		change, err := r.book.Replace(c.Policy)
-		if err != nil {
-			return err
-		}
-		r.c.Policy = c.Policy
-		r.audit(change, "configuration file")
-	}
-	if r.xds != nil {
-		r.xds.Set(c.xdsSettings())
-	}
-	r.log.Info("configuration reloaded", "replicas", len(c.Fleet.Replicas))
-	return nil
-}
-
-func (r *router) refuse(err error) {
-	r.log.Error("configuration refused, the old one stays", "error", err)
+	return append(append(notes, r.reloads.notes()...), silent(r.fleet.Snapshot())...)
 }
 
 // ended is err, unless it only says that ctx has.

@@ -30,6 +30,9 @@ type File[T any] struct {
 	// it, so that a half-written file is not applied; 0 means 200 ms.
 	Settle time.Duration
 
+	// Now asks Watch for a look at once, as SIGHUP does; nil: nobody asks.
+	Now <-chan os.Signal
+
 	last []byte // the content Load or Watch saw last
 }
 

@@ -31,6 +31,7 @@ func (f *File[T]) Watch(ctx context.Context, apply func(T) error, failed func(er
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-f.Now:
 		}
 		data, err := f.settled(ctx, settle)
 		switch {

@@ -19,7 +19,7 @@ func (d *Decider) Any(tenant string, subset []string, w *Work) string {
 			w.dest = append(w.dest, ',')
 		}
 		w.dest = append(w.dest, c.Addr...)
-		if named++; named == d.o.Ranked {
+		if named++; named == int(d.ranked.Load()) {
 			break
 		}
 	}

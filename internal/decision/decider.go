@@ -48,6 +48,7 @@ type Decider struct {
 	learned  *prompttree.Trees
 	pressure *Pressure
 	ordinal  atomic.Uint64
+	ranked   atomic.Int64 // Options.Ranked, which may change
 }
 
 // New returns a decider over a fleet and an index, by the settings of
@@ -65,11 +66,16 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 	if o.Pressure == nil {
 		o.Pressure = NewPressure(func(model, base string) policy.Pressure { return book.Of(model, base).Pressure })
 	}
-	return &Decider{
+	d := &Decider{
 		o: o, now: o.Now, index: x, ledger: l, book: book, learned: o.Learned, pressure: o.Pressure,
 		views: views{fleet: f, index: x, ledger: l},
 	}
+	d.SetRanked(o.Ranked)
+	return d
 }
+
+// SetRanked replaces Options.Ranked, for decisions from now on.
+func (d *Decider) SetRanked(n int) { d.ranked.Store(int64(n)) }
 
 // Pressure is the signal of overridden matches.
 func (d *Decider) Pressure() *Pressure { return d.pressure }

@@ -118,12 +118,12 @@ func (d *Decider) rank(a *Ask, mv *View, set *policy.Settings, w *Work, now time
 	if a.Priority <= 0 && set.Saturated(in, w.cands) {
 		return ReasonSaturated
 	}
-	w.ranked = set.Pick(w.ranked[:0], d.o.Ranked, in, w.cands, w.scores)
+	w.ranked = set.Pick(w.ranked[:0], int(d.ranked.Load()), in, w.cands, w.scores)
 	if len(w.ranked) == 0 {
 		if !a.Must {
 			return ReasonAllGuarded
 		}
-		w.ranked = set.TTFT.Pick(w.ranked[:0], d.o.Ranked, in, w.cands, w.scores)
+		w.ranked = set.TTFT.Pick(w.ranked[:0], int(d.ranked.Load()), in, w.cands, w.scores)
 	}
 	return ""
 }

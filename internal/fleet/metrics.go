@@ -63,6 +63,7 @@ var (
 	byRank    = []string{"replica", "rank"}
 
 	descReplicas = prometheus.NewDesc("warmroute_fleet_replicas", "Listed replicas, by whether they are ready.", []string{"state"}, nil)
+	descModel    = prometheus.NewDesc("warmroute_fleet_model_replicas", "Replicas of a base model, by whether they are ready.", []string{"model", "state"}, nil)
 	descReady    = prometheus.NewDesc("warmroute_replica_ready", "1 if the replica is offered to requests.", byReplica, nil)
 	descInfo     = prometheus.NewDesc("warmroute_replica_info", "1; the name of a replica that has one, e.g. its pod.", []string{"replica", "name"}, nil)
 	descRunning  = prometheus.NewDesc("warmroute_replica_running_requests", "Requests running, as the replica reports them.", byRank, nil)
@@ -74,7 +75,7 @@ var (
 )
 
 func (c *replicaCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descReplicas, descReady, descInfo, descRunning, descWaiting, descUsage, descQueries, descHits, descAge} {
+	for _, d := range []*prometheus.Desc{descReplicas, descModel, descReady, descInfo, descRunning, descWaiting, descUsage, descQueries, descHits, descAge} {
 		ch <- d
 	}
 }
@@ -89,6 +90,10 @@ func (c *replicaCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descReplicas, float64(s.Ready), "ready")
 	gauge(descReplicas, float64(len(s.Replicas)-s.Ready), "not_ready")
+	for _, m := range s.Models() {
+		gauge(descModel, float64(m.Ready), m.Base, "ready")
+		gauge(descModel, float64(m.All-m.Ready), m.Base, "not_ready")
+	}
 	for _, r := range s.Replicas {
 		if r.Name != "" {
 			gauge(descInfo, 1, r.Addr, r.Name)

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -126,6 +127,41 @@ func (s *Snapshot) Serving(model, tenant string) []Candidate {
 		return nil
 	}
 	return s.serving[serving{model, ""}] // a tenant without replicas of its own for this model
+}
+
+// Served is a base model and how many replicas of it there are.
+type Served struct {
+	Base  string
+	Ready int
+	All   int // ready or not: what they served last counts
+}
+
+// Models counts the replicas of every base model, sorted by name.
+func (s *Snapshot) Models() []Served {
+	count := map[string]*Served{}
+	for _, r := range s.Replicas {
+		seen := map[string]bool{}
+		for _, m := range r.Models {
+			if seen[m.Base] {
+				continue
+			}
+			seen[m.Base] = true
+			c := count[m.Base]
+			if c == nil {
+				c = &Served{Base: m.Base}
+				count[m.Base] = c
+			}
+			c.All++
+			if r.Ready {
+				c.Ready++
+			}
+		}
+	}
+	out := make([]Served, 0, len(count))
+	for _, base := range slices.Sorted(maps.Keys(count)) {
+		out = append(out, *count[base])
+	}
+	return out
 }
 
 // Replica returns the replica with that address, nil when there is none.

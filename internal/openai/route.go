@@ -31,7 +31,8 @@ func (r Route) String() string {
 	return "unknown"
 }
 
-// RouteOf names the route of a request line. The query string does not matter;
+// RouteOf names the route of a request line. The query string and a slash at the
+// end do not matter;
 // anything but POST, and any other path (a response's own URL, a token count, a
 // batch), is not a route.
 func RouteOf(method, path string) (Route, bool) {
@@ -41,6 +42,7 @@ func RouteOf(method, path string) (Route, bool) {
 	if i := strings.IndexByte(path, '?'); i >= 0 {
 		path = path[:i]
 	}
+	path = strings.TrimSuffix(path, "/")
 	for _, r := range Routes {
 		if path == r.String() {
 			return r, true

@@ -32,9 +32,9 @@ type edition struct {
 
 // Change says what a call of Patch or Replace did, for the log.
 type Change struct {
-	Version uint64
-	Model   string   // "" = the default policy, or all of it
-	Fields  []string // "name: old -> new", sorted; empty when nothing changed
+	Version uint64   `json:"version"`
+	Model   string   `json:"model"`  // "" = the default policy, or all of it
+	Fields  []string `json:"fields"` // "name: old -> new", sorted; empty when nothing changed
 }
 
 // NewBook returns a book with c, which it validates.

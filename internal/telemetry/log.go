@@ -50,12 +50,36 @@ func NewLogger(o LogOptions, w io.Writer) (*slog.Logger, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
-	level, _ := o.level()
+	var level slog.LevelVar
+	if err := o.SetLevel(&level); err != nil {
+		return nil, err
+	}
+	return newLogger(o, w, &level), nil
+}
+
+// NewLeveled is NewLogger with a level that can be set later.
+func NewLeveled(o LogOptions, w io.Writer, level *slog.LevelVar) (*slog.Logger, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("telemetry: %w", err)
+	}
+	return newLogger(o, w, level), o.SetLevel(level)
+}
+
+// SetLevel sets v to the level of o.
+func (o LogOptions) SetLevel(v *slog.LevelVar) error {
+	level, err := o.level()
+	if err == nil {
+		v.Set(level)
+	}
+	return err
+}
+
+func newLogger(o LogOptions, w io.Writer, level slog.Leveler) *slog.Logger {
 	h := &slog.HandlerOptions{Level: level}
 	if o.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, h)), nil
+		return slog.New(slog.NewJSONHandler(w, h))
 	}
-	return slog.New(slog.NewTextHandler(w, h)), nil
+	return slog.New(slog.NewTextHandler(w, h))
 }
 
 const (

@@ -3,7 +3,6 @@ package xds
 import (
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 
 	"warmroute/internal/certs"
@@ -24,11 +23,6 @@ func (o Options) Enabled() bool { return o.Listen != "" || o.State != "" }
 // Validate returns every problem of o, one sentence each.
 func (o Options) Validate() error {
 	var errs []error
-	if o.Listen != "" {
-		if _, _, err := net.SplitHostPort(o.Listen); err != nil {
-			errs = append(errs, fmt.Errorf("listen: %q is not host:port", o.Listen))
-		}
-	}
 	if o.State != "" && !filepath.IsAbs(o.State) {
 		errs = append(errs, fmt.Errorf("state: %q is not an absolute path; Envoy reads files there, too", o.State))
 	}

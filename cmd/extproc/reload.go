@@ -1,0 +1,169 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/config"
+	"warmroute/internal/fleet"
+)
+
+// reloads is what became of the configuration file since the start.
+type reloads struct {
+	mu      sync.Mutex
+	running Config   // what is in force
+	waiting []string // fields of the file that are not
+	refused error    // why the file is not used
+
+	total *prometheus.CounterVec
+	ok    prometheus.Gauge
+	at    prometheus.Gauge
+	info  *prometheus.GaugeVec
+}
+
+func newReloads(c Config, reg prometheus.Registerer) *reloads {
+	l := &reloads{
+		running: c,
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "warmroute_config_reloads_total", Help: "Changes of the configuration file, by result: applied, needs_restart (partly applied), refused."}, []string{"result"}),
+		ok: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "warmroute_config_last_reload_successful", Help: "1 if the file as it is now is in force, as far as that is possible without a restart; 0 if it was refused."}),
+		at: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "warmroute_config_last_reload_success_timestamp_seconds", Help: "When a file was taken last, as Unix time."}),
+		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "warmroute_config_info", Help: "1; the version is a hash of the configuration in force."}, []string{"version"}),
+	}
+	reg.MustRegister(l.total, l.ok, l.at, l.info,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "warmroute_config_restart_fields", Help: "Fields of the file that need a restart to take effect."}, func() float64 {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return float64(len(l.waiting))
+		}))
+	l.taken(c)
+	return l
+}
+
+// taken notes that running is in force. l.mu is held, or nobody else knows l.
+func (l *reloads) taken(running Config) {
+	l.running = running
+	l.ok.Set(1)
+	l.at.SetToCurrentTime()
+	l.info.Reset()
+	l.info.WithLabelValues(version(running)).Set(1)
+}
+
+// version is a hash of a configuration's effective values.
+func version(c Config) string {
+	text, err := config.Print(c)
+	if err != nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%016x", xxhash.Sum64(text))
+}
+
+// notes is what people should know of the file.
+func (l *reloads) notes() (out []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refused != nil {
+		out = append(out, "the configuration file is refused, the one before is in force: "+strings.ReplaceAll(l.refused.Error(), "\n", "; "))
+	}
+	if len(l.waiting) > 0 {
+		out = append(out, "needs a restart: "+strings.Join(l.waiting, ", "))
+	}
+	return out
+}
+
+// live is running with all that of c which takes effect without a restart.
+func live(running, c Config) Config {
+	decisions := running.Filter.Decisions
+	running.Log.Level, running.Filter, running.Policy, running.Envoy, running.Fleet.Replicas = c.Log.Level, c.Filter, c.Policy, c.Envoy, c.Fleet.Replicas
+	running.Filter.Decisions = decisions
+	return running
+}
+
+// apply takes what can change at run time from a new configuration, and says
+// what cannot.
+func (r *router) apply(c Config) error {
+	l := r.reloads
+	l.mu.Lock()
+	before := l.running
+	l.mu.Unlock()
+	next := live(before, c)
+	if err := r.fleet.SetReplicas(next.Fleet.Replicas); err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(next.Policy, before.Policy) { // else what was patched at run time stays
+		change, err := r.book.Replace(next.Policy)
+		if err != nil {
+			return err
+		}
+		r.audit(change, "configuration file")
+	}
+	if err := next.Log.SetLevel(r.level); err != nil {
+		return err
+	}
+	r.server.Set(next.serverOptions(r.log))
+	r.filter.SetBudget(next.Filter.TokenBudget)
+	r.decider.SetRanked(next.Filter.named())
+	if r.xds != nil {
+		r.xds.Set(next.xdsSettings())
+	}
+	waiting, err := config.Differences(next, c)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting, l.refused = waiting, nil
+	l.taken(next)
+	if len(waiting) > 0 {
+		l.total.WithLabelValues("needs_restart").Inc()
+		r.log.Warn("configuration reloaded, but not all of it", "needs_a_restart", strings.Join(waiting, ", "), "replicas", len(c.Fleet.Replicas))
+		return nil
+	}
+	l.total.WithLabelValues("applied").Inc()
+	r.log.Info("configuration reloaded", "replicas", len(c.Fleet.Replicas), "version", version(next))
+	return nil
+}
+
+func (r *router) refuse(err error) {
+	l := r.reloads
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused = err
+	l.ok.Set(0)
+	l.total.WithLabelValues("refused").Inc()
+	r.log.Error("configuration refused, the old one stays", "error", err)
+}
+
+// silent says which models no replica can serve now.
+func silent(s *fleet.Snapshot) (out []string) {
+	if s.Ready == 0 {
+		return []string{fmt.Sprintf("no replica is ready, of %d", len(s.Replicas))}
+	}
+	for _, m := range s.Models() {
+		if m.Ready == 0 {
+			out = append(out, fmt.Sprintf("no replica of model %q is ready", m.Base))
+		}
+	}
+	return out
+}
+
+// staffed fails readiness without a replica, where that is asked for.
+func (r *router) staffed() error {
+	r.reloads.mu.Lock()
+	asked := r.reloads.running.Filter.Picker && r.reloads.running.Filter.ReadyNeedsReplica
+	r.reloads.mu.Unlock()
+	if asked && r.fleet.Snapshot().Ready == 0 {
+		return errors.New("no replica is ready")
+	}
+	return nil
+}

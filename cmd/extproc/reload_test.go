@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/config"
+	"warmroute/internal/testenv"
+)
+
+// TestHonestReload: what a changed file changes takes effect on SIGHUP, what
+// needs a restart is named until file and process agree, and a refused file is
+// told.
+func TestHonestReload(t *testing.T) {
+	ports, err := testenv.FreePorts(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, admin := filepath.Join(t.TempDir(), "c.yaml"), fmt.Sprintf("127.0.0.1:%d", ports[1])
+	base := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: 127.0.0.1:%d}\n", ports[0], admin, ports[2])
+	hangup := make(chan os.Signal, 1)
+	file := &config.File[Config]{Path: path, Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const replicas = "fleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n"
+	write(base + replicas)
+	c, err := file.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	r, err := newRouter(c, slog.New(slog.DiscardHandler), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.metrics = reg
+	background(t, func(ctx context.Context) error { return r.run(ctx, file) })
+	page := func(path string) string { _, text := get(t, "http://"+admin+path); return text }
+	until(t, "ready", func() bool { code, _ := get(t, "http://"+admin+"/readyz"); return code == http.StatusOK })
+	reload := func(text, metric string) {
+		t.Helper()
+		write(text)
+		hangup <- syscall.SIGHUP
+		until(t, metric, func() bool { return strings.Contains(page("/metrics"), metric) })
+	}
+	version := page("/metrics")[strings.Index(page("/metrics"), "warmroute_config_info{"):]
+	version, _, _ = strings.Cut(version, "\n")
+
+	reload(base+"log: {level: debug}\nfilter: {ranked: 1, max_streams: 7, token_budget: 1s}\n"+replicas, `warmroute_config_reloads_total{result="applied"} 1`)
+	if got := r.level.Level(); got != slog.LevelDebug {
+		t.Errorf("log level %v", got)
+	}
+	if ready := page("/readyz"); strings.Contains(ready, "restart") {
+		t.Errorf("all is applied: %s", ready)
+	}
+	if strings.Contains(page("/metrics"), version) {
+		t.Error("the version in force is the old one")
+	}
+
+	reload(base+"log: {format: json}\nadmin: {listen: \"127.0.0.1:1\", pprof: true}\n"+replicas, `warmroute_config_last_reload_successful 0`) // admin twice
+	if ready := page("/readyz"); !strings.Contains(ready, "note: the configuration file is refused") || !strings.Contains(ready, "admin: is given more than once") {
+		t.Errorf("a refused file is not told: %s", ready)
+	}
+	reload(strings.Replace(base, admin, "127.0.0.1:2", 1)+"log: {format: json}\nindex: {max_blocks: 5}\n"+replicas, `warmroute_config_reloads_total{result="needs_restart"} 1`)
+	if ready := page("/readyz"); !strings.Contains(ready, "note: needs a restart: admin.listen, index.max_blocks, log.format") || strings.Contains(ready, "refused") {
+		t.Errorf("what needs a restart is not told: %s", ready)
+	}
+	if !strings.Contains(page("/metrics"), "warmroute_config_restart_fields 3") {
+		t.Error("it is not counted")
+	}
+	reload(base+replicas, `warmroute_config_restart_fields 0`)
+	if ready := page("/readyz"); strings.Contains(ready, "restart") || !strings.Contains(ready, "note: no replica is ready, of 1") {
+		t.Errorf("file and process agree again: %s", ready)
+	}
+}
