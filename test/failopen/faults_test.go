@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -69,7 +70,9 @@ func faults() []fault {
 			}},
 		{name: "one replica killed", cuts: true, apply: func(s *stack) { s.replicas[0].Kill() }, heal: func(s *stack) { s.replicas[0].start(s.t, s.dir) },
 			check: func(s *stack) {
-				until(s.t, "one replica less", func() bool { return s.router.metric(`warmroute_fleet_replicas{state="ready"}`) == 2 })
+				until(s.t, "one replica less", func() bool {
+					return s.router.metric(`warmroute_fleet_replicas{state="ready"}`) == float64(len(s.replicas)-1)
+				})
 				s.wantHints(true)
 			}},
 		{name: "configuration garbage", apply: func(s *stack) { s.router.write("\x00{[garbage") }, heal: func(s *stack) { s.router.write(s.router.good) },
@@ -142,7 +145,7 @@ func (s *stack) wantHints(want bool) {
 	s.t.Helper()
 	until(s.t, fmt.Sprintf("requests judged: %v", want), func() bool {
 		failed := s.stat(streamsFailed)
-		closedLoop(s.t, s.envoy.URL, 100*time.Millisecond, func() {})
+		s.send(s.t, s.envoy.URL, 100*time.Millisecond, func() {})
 		return want != (s.stat(streamsFailed) > failed)
 	})
 	if want && s.router.hints() == 0 {
@@ -166,7 +169,47 @@ func TestNothingFails(t *testing.T) {
 	if *long {
 		send, span = wrk, 6*time.Second
 	}
-	s := start(t, options{mode: envoy.Buffered})
+	nothingFails(t, options{mode: envoy.Buffered}, send, span, faults())
+}
+
+// TestNothingFailsBehindXDS: the same where Envoy takes everything from the
+// router, with one model and with three, whose requests go by name, hinted or
+// not. An answer of another model would be a 404.
+func TestNothingFailsBehindXDS(t *testing.T) {
+	for name, o := range map[string]options{
+		"one model": {mode: envoy.Buffered, xds: true}, "three models": {mode: envoy.Buffered, xds: true, models: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !*long {
+				if o.models == 0 {
+					return // the long form's
+				}
+				nothingFails(t, o, nil, 1200*time.Millisecond, some("router killed", "router frozen"))
+				return
+			}
+			nothingFails(t, o, nil, 6*time.Second, faults())
+		})
+	}
+}
+
+// some are the faults of these names.
+func some(names ...string) (out []fault) {
+	for _, f := range faults() {
+		if slices.Contains(names, f.name) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// nothingFails sends a load, the stack's own for nil, while each of faults comes
+// and goes.
+func nothingFails(t *testing.T, o options, send load, span time.Duration, faults []fault) {
+	t.Helper()
+	s := start(t, o)
+	if send == nil {
+		send = s.send
+	}
 	steady := send(t, s.envoy.URL, span, func() {})
 	t.Logf("steady: %v", steady)
 	if steady.failed+steady.cut > 0 {
@@ -177,7 +220,7 @@ func TestNothingFails(t *testing.T) {
 		t.Fatalf("the index holds %v blocks with nothing broken", n)
 	}
 	table := "| What breaks | requests | failed | cut | p50 | p99 | p99 over the steady run's | waited for the router |\n|---|---|---|---|---|---|---|---|\n"
-	for _, f := range faults() {
+	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			at := *s
 			at.t = t

@@ -53,12 +53,13 @@ type load func(t *testing.T, url string, d time.Duration, fault func()) result
 
 // prompts are groups that share a prefix, as token ids.
 type prompts struct {
-	begin []string
-	next  atomic.Uint64
+	models []string // names in requests, in turns
+	begin  []string
+	next   atomic.Uint64
 }
 
-func newPrompts() *prompts {
-	p := &prompts{}
+func newPrompts(models []string) *prompts {
+	p := &prompts{models: models}
 	for g := range groups {
 		p.begin = append(p.begin, tokens(uint64(g), prefix))
 	}
@@ -77,7 +78,7 @@ func tokens(seed uint64, n int) string {
 // body is the next request; every second one wants its answer streamed.
 func (p *prompts) body() string {
 	n := p.next.Add(1)
-	return fmt.Sprintf(`{"model":"sim","max_tokens":%d,"stream":%t,"prompt":[%s,%s]}`, answer, n%2 == 0, p.begin[n%groups], tokens(1000+n, tail))
+	return fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,"prompt":[%s,%s]}`, p.models[n/groups%uint64(len(p.models))], answer, n%2 == 0, p.begin[n%groups], tokens(1000+n, tail))
 }
 
 // sample is one request.
@@ -87,14 +88,27 @@ type sample struct {
 	cut      bool
 }
 
-// closedLoop is a load of clients that each send one request after the other,
+// closedLoop asks for the one model there is.
+func closedLoop(t *testing.T, url string, d time.Duration, fault func()) result {
+	t.Helper()
+	return loop("sim")(t, url, d, fault)
+}
+
+// loop is a load of clients that each send one request after the other,
 // over HTTP/1.1 connections that are kept. Requests under way at the end of d
 // are waited for.
-func closedLoop(t *testing.T, url string, d time.Duration, fault func()) result {
+func loop(models ...string) load {
+	return func(t *testing.T, url string, d time.Duration, fault func()) result {
+		t.Helper()
+		return run(t, models, url, d, fault)
+	}
+}
+
+func run(t *testing.T, models []string, url string, d time.Duration, fault func()) result {
 	t.Helper()
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: clients, DisableCompression: true}}
 	defer client.CloseIdleConnections()
-	p, start := newPrompts(), time.Now()
+	p, start := newPrompts(models), time.Now()
 	p.next.Store(uint64(start.UnixNano()) &^ (groups - 1)) // tails that no earlier load sent
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -154,6 +155,7 @@ type stack struct {
 	router   *router
 	standby  *router
 	envoy    *testenv.Envoy
+	send     load // for every name of every model
 }
 
 // options says what stack to build.
@@ -161,21 +163,39 @@ type options struct {
 	mode     envoy.Mode
 	standby  bool
 	upstream string // stands behind Envoy in the replicas' place; "" = the replicas do
+	xds      bool   // Envoy takes everything from the router
+	models   int    // of two replicas each, with an alias; 0 = one of three
 }
 
 func start(t *testing.T, o options) *stack {
 	t.Helper()
 	s := &stack{t: t, dir: t.TempDir()}
-	for i := range 3 {
+	names, count := []string{"sim"}, 3
+	if o.models > 0 {
+		names, count = nil, 2*o.models
+		for m := range o.models {
+			names = append(names, fmt.Sprint("model-", m), fmt.Sprint("alias-", m))
+		}
+	}
+	s.send = loop(names...)
+	for i := range count {
 		a := addresses(t, 3)
 		r := &replica{name: fmt.Sprint("replica-", i), addr: a[0], events: newGate(t, a[1]), replay: newGate(t, a[2])}
 		r.args = []string{"-listen", a[0], "-events", a[1], "-replay", a[2], "-blocks", "4096", "-prefill-rate", "100000", "-decode-rate", "200"}
+		if o.models > 0 {
+			r.args = append(r.args, "-model", fmt.Sprint("model-", i/2), "-alias", fmt.Sprint("alias-", i/2))
+		}
 		r.start(t, s.dir)
 		s.replicas = append(s.replicas, r)
 	}
 	s.router = newRouter(t, s.dir, "extproc", s.replicas)
+	a := addresses(t, 3)
+	if o.xds {
+		own := fmt.Sprintf("xds: {listen: %s, state: %s}\nenvoy: {listen: %s, admin: %s, mode: %s}\n", a[2], filepath.Join(s.dir, "state"), a[0], a[1], o.mode)
+		s.router.good = strings.Replace(s.router.good, "xds: {listen: \"\"}\n", own, 1)
+		s.router.write(s.router.good)
+	}
 	s.router.start()
-	a := addresses(t, 2)
 	eo := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: []string{s.router.listen}, Mode: o.mode}
 	if o.standby {
 		s.standby = newRouter(t, s.dir, "standby", s.replicas)
@@ -194,6 +214,14 @@ func start(t *testing.T, o options) *stack {
 	var boot bytes.Buffer
 	if err := envoy.WriteBootstrap(&boot, eo); err != nil {
 		t.Fatal(err)
+	}
+	if o.xds {
+		boot.Reset()
+		printed := exec.Command(binary(t, "extproc"), "envoy-config", "-config", s.router.config)
+		printed.Stdout, printed.Stderr = &boot, os.Stderr
+		if err := printed.Run(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	text := strings.Replace(boot.String(), "request_body_mode: "+string(eo.Mode), "request_body_mode: "+string(o.mode), 1)
 	var err error
