@@ -105,6 +105,9 @@ func (c *conversation) parts(role string, v any, present bool) ([]part, error) {
 			}
 			parts = append(parts, p)
 		}
+		if strings > 0 && strings == len(parts) && c.coded {
+			return nil, refuse(UnknownShape) // it depends on the message's other fields
+		}
 		if strings > 0 && strings == len(parts) && lazyContent[role] {
 			return nil, refuse(Rejected)
 		}

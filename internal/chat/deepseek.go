@@ -115,6 +115,8 @@ func (d *deepSeek) completion(out *Rendered, req *openai.Request) (err error) {
 		return err
 	case !d.fim || len(req.TextPrompts) == 0 || req.Raw(openai.FieldPromptEmbeds) != nil:
 		return objection("suffix is not supported")
+	case len(req.TextPrompts) == 1 && req.TextPrompts[0] == "":
+		return objection("the prompt is empty")
 	}
 	if echo, err := boolField(req, openai.FieldEcho, false); err != nil || echo {
 		return either(err != nil, err, objection("echo is not supported with suffix"))

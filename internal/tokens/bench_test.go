@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -63,6 +64,41 @@ func BenchmarkBodyToIDs(b *testing.B) {
 				}
 				b.SetBytes(int64(len(body)))
 				b.ReportMetric(float64(ids), "ids")
+			})
+		}
+	}
+}
+
+// BenchmarkCodedBodyToIDs is the way of 100 KB for the models that vLLM renders in
+// code: a conversation that is new, and the next turn of one that is known.
+func BenchmarkCodedBodyToIDs(b *testing.B) {
+	for _, f := range codedFamilies {
+		for _, next := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/next=%v", f.name, next), func(b *testing.B) {
+				m, err := LoadFolder(f.folder(b), f.flags)
+				if err != nil {
+					b.Fatal(err)
+				}
+				requests, err := m.Requests("", nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				body := conversation(24000, "")
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					b.StopTimer()
+					if !next {
+						body = conversation(24000, fmt.Sprint(" x", i))
+					} else {
+						turn := fmt.Sprintf(`,{"role":"assistant","content":"I see, number %d."},{"role":"user","content":"And now, after %d?"}]}`, i, i)
+						body = append(bytes.TrimSuffix(body, []byte("]}")), turn...)
+					}
+					b.StartTimer()
+					if _, err := requests.Tokenize("/v1/chat/completions", body); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.SetBytes(int64(len(body)))
 			})
 		}
 	}
