@@ -36,6 +36,7 @@ test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API se
 test-vllm: setup ## live tests: real vLLM 0.32 and 0.21 behind real Envoy (about 10 minutes)
 	scripts/install-vllm.sh 0.32.0 0.27.0 0.21.0 0.33.0-python
 	go test -tags vllm -count=1 -timeout 20m -v ./test/vllm
+	go test -tags vllm -count=1 -timeout 60m -run Mistral -v ./internal/tokens
 
 test-faults: ## the long form of the index's fault storms, round by round (about 12 minutes, on a machine of its own)
 	go test -count=1 -timeout 30m -run Storm -v ./test/faults -storm=long

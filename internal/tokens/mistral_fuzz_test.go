@@ -1,0 +1,84 @@
+//go:build vllm
+
+package tokens
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"warmroute/test/oracle"
+)
+
+var mistralCount = flag.Int("mistral", 500, "random conversations for each of Mistral's tokenizers")
+
+// TestMistralAgainstVLLM compares random conversations with vLLM's own code and
+// mistral-common: the same ids, an error where there is one, or a refusal.
+func TestMistralAgainstVLLM(t *testing.T) {
+	python := filepath.Join(oracle.Root(), ".cache", "vllm", "0.32.0", "bin", "python")
+	for _, c := range []struct {
+		version       int
+		sentencepiece bool
+	}{{1, true}, {2, true}, {3, true}, {7, true}, {3, false}, {7, false}, {11, false}, {13, false}, {15, false}} {
+		t.Run(fmt.Sprint(c.version, c.sentencepiece), func(t *testing.T) {
+			dir, out := mistralFolder(t, c.version, c.sentencepiece), filepath.Join(t.TempDir(), "vectors")
+			script := filepath.Join(oracle.Root(), "test", "oracle", "mistral_fuzz.py")
+			if said, err := exec.Command(python, script, dir, fmt.Sprint(*mistralCount), "7", out).CombinedOutput(); err != nil {
+				t.Fatalf("scripts/install-vllm.sh 0.32.0 installs what this needs: %v\n%s", err, said)
+			}
+			compareMistral(t, dir, out)
+		})
+	}
+}
+
+func compareMistral(t *testing.T, dir, vectors string) {
+	t.Helper()
+	model, err := LoadFolder(dir, Flags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := model.Requests("0.32.0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(vectors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 16<<20)
+	equal, refused, all := 0, 0, 0
+	for lines.Scan() {
+		var v struct {
+			Route, Error string
+			Request      json.RawMessage
+			IDs          []uint32
+		}
+		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+			t.Fatal(err)
+		}
+		all++
+		ids, err := r.Tokenize(v.Route, v.Request)
+		var refusal *Refusal
+		switch {
+		case errors.As(err, &refusal):
+			refused++
+		case (err != nil) != (v.Error != ""), err == nil && (len(ids) != 1 || !slices.Equal(ids[0], v.IDs)):
+			t.Errorf("error %v, vLLM %q: %s", err, v.Error, v.Request)
+		case err == nil:
+			equal++
+		}
+	}
+	t.Logf("%d conversations, %d with equal ids, %d refused", all, equal, refused)
+	if lines.Err() != nil || all < *mistralCount*9/10 || equal < all/4 || refused > all/50 {
+		t.Errorf("%d conversations, %d equal, %d refused, %v", all, equal, refused, lines.Err())
+	}
+}
