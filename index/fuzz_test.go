@@ -11,7 +11,7 @@ import (
 )
 
 // longForest has prompts of several hundred blocks that part at many places, so
-// that nodes, marks and levels all matter.
+// that nodes, checkpoints and runs all matter.
 func longForest(s Scope, seeds int) *forest {
 	t := &forest{kids: map[int][]int{}, scope: s, seeds: seeds}
 	add := func(p, n int) (last int) {

@@ -34,7 +34,7 @@ func (o *orphans) init() {
 	o.at = map[orphanBlock][]*orphan{}
 }
 
-// addOrphan keeps a run until its parent is stored. sh.mu is held.
+// addOrphan keeps a segment until its parent is stored. sh.mu is held.
 func (sh *shard) addOrphan(r *segment, parent uint64, contents []prefixhash.Content, res *Result) {
 	o := &sh.orphans
 	n := len(contents)

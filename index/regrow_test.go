@@ -91,7 +91,7 @@ func (w *regrower) removed(b *branch, from, to int) Event {
 func TestRegrownNodesCreditNobodyElse(t *testing.T) {
 	const (
 		holders, each = 3, 4 // branches of each holder
-		prefix        = 70   // beyond the first mark
+		prefix        = 70   // beyond the first checkpoint
 		kept          = 9    // blocks of the prefix that are never removed
 		length        = 150
 	)

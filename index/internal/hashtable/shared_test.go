@@ -8,6 +8,10 @@ import (
 // A SharedIndex beside a map: keys that share buckets, come and go, and are looked
 // up while arrays are replaced.
 func TestSharedIndexIsAMap(t *testing.T) {
+	steps := 20_000
+	if raceEnabled { // one goroutine
+		steps /= 10
+	}
 	for kind, keys := range collidingKeys(1200) {
 		var x SharedIndex
 		x.Init(&newMemory(t).pool, 0)
@@ -20,7 +24,7 @@ func TestSharedIndexIsAMap(t *testing.T) {
 		}
 		held := map[uint64]uint64{}
 		rng := rand.New(rand.NewPCG(4, 4))
-		for step := range 20_000 {
+		for step := range steps {
 			i := rng.IntN(len(keys))
 			key, place := keys[i], uint64(i+1)
 			if got := find(key); got != held[key] {
@@ -29,10 +33,10 @@ func TestSharedIndexIsAMap(t *testing.T) {
 			switch {
 			case rng.IntN(500) == 0:
 				x.Trim()
-			case held[key] == 0 && (rng.IntN(4) > 0) == (step/5000%2 == 0):
+			case held[key] == 0 && (rng.IntN(4) > 0) == (4*step/steps%2 == 0):
 				x.Put(key, place)
 				held[key] = place
-			case held[key] != 0 && (rng.IntN(4) > 0) == (step/5000%2 == 1):
+			case held[key] != 0 && (rng.IntN(4) > 0) == (4*step/steps%2 == 1):
 				x.Delete(key, place)
 				delete(held, key)
 			}
