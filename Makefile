@@ -41,7 +41,7 @@ test-vllm: setup ## live tests: real vLLM 0.32 and 0.21 behind real Envoy (about
 test-faults: ## the long form of the index's fault storms, round by round (about 12 minutes, on a machine of its own)
 	go test -count=1 -timeout 30m -run Storm -v ./test/faults -storm=long
 
-test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode: what fails (4 minutes)
+test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode, and behind xDS with one model and three: what fails (9 minutes)
 	@command -v wrk >/dev/null || { apt-get update -qq && apt-get install -y -qq wrk; } || { echo "wrk is missing; install it and run again" >&2; exit 1; }
 	go test -count=1 -timeout 20m -v ./test/failopen -long
 
