@@ -15,4 +15,4 @@ GOBIN=$bin go install "google.golang.org/grpc/cmd/protoc-gen-go-grpc@$gen_grpc"
 PATH=$bin:$PATH "$venv/bin/python" -m grpc_tools.protoc -I . \
 	--go_out=. --go_opt=module=warmroute \
 	--go-grpc_out=. --go-grpc_opt=module=warmroute \
-	index/indexpb/index.proto
+	index/indexpb/index.proto internal/peers/peerspb/peers.proto

@@ -36,6 +36,8 @@ type options struct {
 	router           string
 	settings         string
 	delay, slow      float64
+	scrape           float64
+	routers, delays  string
 	capacity         int
 	verbose          bool
 }
@@ -55,6 +57,9 @@ func run(args []string, out, log io.Writer) error {
 	fs.Float64Var(&o.delay, "event-delay", 0.01, "delay of KV events in seconds")
 	fs.Float64Var(&o.slow, "slow", 0, "factor by which replica 0 is slower")
 	fs.IntVar(&o.capacity, "capacity", 0, "tokens of KV cache per replica; 0 = what an H100 has")
+	fs.Float64Var(&o.scrape, "scrape", 0, "seconds between two readings of metrics; 0 = 0.05")
+	fs.StringVar(&o.routers, "routers", "", "numbers of routers to compare with one, instead of policies")
+	fs.StringVar(&o.delays, "delays", "0.5,1,5,20,100,1000,none", "with -routers: one-way delays in milliseconds of what routers tell each other; none = nothing is shared")
 	fs.BoolVar(&o.verbose, "v", false, "print every run on standard error")
 	if err := fs.Parse(args); err != nil {
 		return errors.New("bad command line")
@@ -62,6 +67,9 @@ func run(args []string, out, log io.Writer) error {
 	cells, err := o.cells(log)
 	if err != nil {
 		return err
+	}
+	if o.routers != "" {
+		return o.compareRouters(cells, out, log)
 	}
 	results, err := o.runAll(cells, log)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"warmroute/internal/config"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kube"
+	"warmroute/internal/peers"
 	"warmroute/internal/policy"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
@@ -38,6 +39,7 @@ type Config struct {
 	IndexService IndexServiceConfig `yaml:"index_service"`
 	WarmUp       WarmUpConfig       `yaml:"warm_up"`
 
+	Peers  peers.Config  `yaml:"peers"` // other routers of the fleet
 	Filter FilterConfig  `yaml:"filter"`
 	Tokens TokensConfig  `yaml:"tokens"`
 	Policy policy.Config `yaml:"policy"`
@@ -113,6 +115,7 @@ func defaultConfig() Config {
 		},
 		IndexService: IndexServiceConfig{Listen: "127.0.0.1:9003"},
 		WarmUp:       WarmUpConfig{Timeout: 10 * time.Second},
+		Peers:        peers.DefaultConfig(),
 		Filter: FilterConfig{
 			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
 		},

@@ -27,11 +27,15 @@ func (r *router) policyPages() map[string]http.Handler {
 	reset := func(w http.ResponseWriter, req *http.Request) {
 		model := req.PathValue("model")
 		r.decider.Pressure().Reset(model)
+		if r.sharing.outbox != nil {
+			r.sharing.outbox.PressureReset(model)
+		}
 		r.log.Info("pressure reset", "model", model)
 		w.WriteHeader(http.StatusNoContent)
 	}
 	return map[string]http.Handler{
 		"GET /policy":                 http.HandlerFunc(r.showPolicy),
+		"GET /debug/peers":            http.HandlerFunc(r.showPeers),
 		"PATCH /policy":               http.HandlerFunc(r.patchPolicy),
 		"PATCH /policy/{model...}":    http.HandlerFunc(r.patchPolicy),
 		"GET /pressure":               http.HandlerFunc(r.showPressure),
@@ -83,9 +87,10 @@ func (r *router) knows(model string) bool {
 	return slices.ContainsFunc(r.fleet.Snapshot().Replicas, func(rep *fleet.Replica) bool { return rep.Model(model) != nil })
 }
 
-// audit logs who changed what of the policies.
+// audit logs who changed what of the policies, and tells other routers.
 func (r *router) audit(c policy.Change, by string) {
 	if len(c.Fields) > 0 {
+		r.policyChanged()
 		r.log.Info("policy changed", "version", c.Version, "model", c.Model, "changes", strings.Join(c.Fields, "; "), "by", by)
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"warmroute/internal/kube"
 	"warmroute/internal/load"
 	"warmroute/internal/outcome"
+	"warmroute/internal/peers"
 	"warmroute/internal/policy"
 	"warmroute/internal/shortfall"
 	"warmroute/internal/telemetry"
@@ -113,6 +114,7 @@ type router struct {
 	certs     *certs.Source  // nil without TLS
 	xds       *xds.Publisher // nil when off
 	history   *dashboard.History
+	sharing   sharing
 }
 
 // newRouter makes everything and starts nothing.
@@ -165,8 +167,13 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 		r.xds = xds.New(c.XDS, c.xdsSettings(), r.fleet, reg, log)
 		known = r.xds
 	}
-	r.decider = decision.New(known, r.index, r.ledger, r.book, decision.Options{Ranked: c.Filter.named()})
-	reg.MustRegister(r.decider, r.ledger)
+	decide := decision.Options{Ranked: c.Filter.named()}
+	if c.Peers.Enabled() {
+		r.sharing.outbox = peers.NewOutbox()
+		decide.Peers, decide.Seed = r.sharing.outbox, c.Peers.Seed()
+	}
+	r.decider = decision.New(known, r.index, r.ledger, r.book, decide)
+	reg.MustRegister(r.decider, r.ledger, &r.sharing.collector)
 	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log})
 	if c.TLS.Enabled() {
 		if r.certs, err = certs.New(c.TLS, log); err != nil {
@@ -199,6 +206,9 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if err := r.service.listen(r.c.IndexService, r.log); err != nil {
 		return errors.Join(err, listener.Close(), pages.Close())
 	}
+	if err := r.openPeers(); err != nil {
+		return errors.Join(err, listener.Close(), pages.Close())
+	}
 	var envoys *xds.Listener
 	if r.xds != nil {
 		if envoys, err = r.xds.Listen(); err != nil {
@@ -206,6 +216,9 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 		}
 	}
 	var supply errgroup.Group
+	if r.sharing.link != nil {
+		supply.Go(func() error { return r.sharing.link.Run(back) })
+	}
 	supply.Go(func() error {
 		r.warmUp(back) // before the first replica joins
 		return r.fleet.Run(back)
@@ -264,6 +277,9 @@ func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 // notes is what is wrong though the router can serve.
 func (r *router) notes() []string {
 	notes := r.pool.Notes()
+	if r.sharing.link != nil {
+		notes = append(notes, r.sharing.link.Notes()...)
+	}
 	if r.xds != nil {
 		notes = append(notes, r.xds.Notes()...)
 	}

@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,7 @@ type Options struct {
 	Now      func() time.Time  // default time.Now; the ledger and the index should have the same
 	Learned  *prompttree.Trees // prefixes by where requests went; default an empty one
 	Pressure *Pressure         // raised when a guard overrides a hot match; default an empty one
+	Peers    Peers             // other routers of the fleet; nil = there are none
 }
 
 // Decider is the decision without the request's form: from matches and loads to
@@ -49,6 +51,8 @@ type Decider struct {
 	pressure *Pressure
 	ordinal  atomic.Uint64
 	ranked   atomic.Int64 // Options.Ranked, which may change
+	// replicas whose departure another router told of: it need not be told again
+	invalidated sync.Map
 }
 
 // New returns a decider over a fleet and an index, by the settings of
@@ -83,7 +87,11 @@ func (d *Decider) Pressure() *Pressure { return d.pressure }
 // Gone forgets a replica that left: what it has in flight and what was learned
 // of it. Its index entries are its feed's to remove. It waits for no request.
 func (d *Decider) Gone(replica string) {
-	d.learned.Invalidate(d.now(), d.ledger.Drop(replica)...)
+	gone := d.ledger.Drop(replica)
+	d.learned.Invalidate(d.now(), gone...)
+	if _, told := d.invalidated.LoadAndDelete(replica); !told && len(gone) > 0 && d.o.Peers != nil {
+		d.o.Peers.Tell(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: replica}})
+	}
 }
 
 // Work is the memory one decision works in, and what it says about itself.

@@ -13,6 +13,9 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	d.ledger.Unlock()
 	w.record(mv)
 	d.explainGroups(a, mv, w)
+	for i, at := range w.at {
+		w.Record.Candidates[i].Routers = mv.caches[at].account.Others()
+	}
 	if reason != "" {
 		return Decision{Reason: reason}
 	}

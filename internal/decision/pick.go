@@ -158,7 +158,7 @@ func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
 		c.text = true
 		c.keys = speculated.Get().(*[]prefixhash.Key)
 		*c.keys = append((*c.keys)[:0], a.Text...)
-		d.learned.Observe(mv.tree, a.Text, res.here.holder, d.now(), d.Settings(mv).TextTTL)
+		d.observe(mv, a.Text, res.here)
 	case a.Prompts != nil && !a.Cacheless && res.here.events:
 		w.chain(a, mv, res.here.scope)
 		keys := w.keys

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/load"
 	"warmroute/internal/policy"
 )
 
@@ -48,6 +49,9 @@ type CandidateRecord struct {
 	State   policy.Candidate `json:"state"`
 	Score   policy.Score     `json:"score"`
 	Cache   *index.Groups    `json:"cache,omitempty"` // when asked for: what its cache groups hold of the prompt
+	// Routers is the part of the load that other routers of the fleet have there,
+	// by router; in explanations of what would be decided now.
+	Routers map[string]load.Share `json:"other_routers,omitempty"`
 }
 
 // Reset empties r and keeps its buffer.

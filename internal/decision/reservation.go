@@ -101,6 +101,7 @@ func (r *Reservation) withdraw(at *cache) {
 		return
 	}
 	r.d.index.Withdraw(r.mv.scopes[at.scope], at.holder, *r.speculation.keys)
+	r.d.tell(Withdrawn, r.mv, at, *r.speculation.keys, 0)
 }
 
 // speculate expects the prompt to be cached where the request was sent, until the
@@ -110,6 +111,7 @@ func (r *Reservation) speculate(at *cache, until time.Time) {
 		return
 	}
 	r.d.index.Speculate(r.mv.scopes[at.scope], at.holder, *r.speculation.keys, until)
+	r.d.tell(Speculated, r.mv, at, *r.speculation.keys, until.Sub(r.d.now()))
 }
 
 // Served moves the request that dec is about to the replica that really served
@@ -145,7 +147,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	r.here = at
 	switch {
 	case r.speculation.text:
-		d.learned.Observe(r.mv.tree, *r.speculation.keys, at.holder, now, d.Settings(r.mv).TextTTL)
+		d.observe(r.mv, *r.speculation.keys, at)
 	case at.scope == from.scope:
 		r.speculate(at, time.Unix(0, terms.Due))
 	}

@@ -9,6 +9,7 @@ import (
 // Account is what is in flight on one KV cache, and what was learned of it.
 type Account struct {
 	ledger    *Ledger
+	at        index.Holder
 	holder    atomic.Int32 // index.HolderID
 	inFlight  atomic.Int64 // requests
 	awaiting  atomic.Int64 // requests before their first token
@@ -17,11 +18,15 @@ type Account struct {
 	sentinels sentinels    // where first tokens are waited for
 	pace      pace         // how fast it is
 	health    health       // how it fails
+	others    others       // what other routers have in flight
+	sent      atomic.Int64 // requests charged so far
+	work      atomic.Int64 // ns of prefill charged so far
+	told      atomic.Bool  // it is in Ledger.changes
+	scraped   scraped      // traffic that came around the routers
 
 	// Guarded by Ledger.Lock.
-	queue   []*Charge // in the order they were sent; those at the front first
-	scraped scraped   // traffic that came around this router
-	placed  placed    // what was sent there lately
+	queue  []*Charge // in the order they were sent; those at the front first
+	placed placed    // what was sent there lately
 }
 
 // SetID notes the number the index gave the KV cache.
@@ -57,7 +62,8 @@ func (a *Account) Lag() float64 { return a.pace.lag() }
 // held.
 func (a *Account) Placed(now int64) float64 { return a.placed.weight(now) }
 
-// State is an account as a decision reads it.
+// State is an account as a decision reads it: what this router has in flight, and
+// what other routers have.
 type State struct {
 	InFlight int     // requests
 	Awaiting int     // requests whose first token has not come
@@ -73,11 +79,14 @@ func (a *Account) State(now int64) (s State) {
 	if len(a.queue) > 0 {
 		a.settle(now)
 	}
-	s.InFlight = a.InFlight()
+	o := &a.others
+	s.InFlight = a.InFlight() + int(o.requests.Load())
 	s.Awaiting, s.Pending = a.ahead(now)
+	s.Awaiting += int(o.awaiting.Load())
+	s.Pending += float64(o.pending.Load()) / 1e9
 	foreign, tokens := a.scraped.foreign()
-	s.Foreign, s.Live = foreign, float64(a.Live())+tokens
-	s.Failing = a.health.failing(now)
+	s.Foreign, s.Live = foreign, float64(a.Live()+o.live.Load())+tokens
+	s.Failing = a.health.failing(now) || now < o.failing.Load()
 	s.Speed = a.Speed()
 	return s
 }

@@ -50,15 +50,18 @@ func (c *Charge) Put(a *Account, t Terms) {
 	c.account, c.terms = a, t
 	a.ledger.seq++
 	c.seq = a.ledger.seq
-	a.scraped.peak = max(a.scraped.peak, a.inFlight.Add(1))
+	a.scraped.raise(a.inFlight.Add(1) + a.others.requests.Load())
 	a.awaiting.Add(1)
 	a.pending.Add(t.Expected)
 	a.live.Add(t.Tokens)
+	a.sent.Add(1)
+	a.work.Add(t.Expected)
 	c.state.Store(chargeAwaiting)
 	a.queue = append(a.queue, c)
 	if t.Sentinel != 0 && !a.sentinels.watch(c) {
 		c.terms.Sentinel = 0
 	}
+	a.changed()
 }
 
 // Account is where the charge was put.
@@ -79,6 +82,7 @@ func (c *Charge) FirstToken() bool {
 	}
 	c.account.awaiting.Add(-1)
 	c.account.pending.Add(-c.terms.Expected)
+	c.account.changed()
 	return true
 }
 
@@ -92,6 +96,7 @@ func (c *Charge) Release() (came bool) {
 	c.account.inFlight.Add(-1)
 	c.account.live.Add(-c.terms.Tokens)
 	c.account.sentinels.unwatch(c)
+	c.account.changed()
 	return came
 }
 
@@ -103,22 +108,22 @@ func (c *Charge) Judge(status int, came bool) (failed bool) {
 	now := a.ledger.now().UnixNano()
 	switch {
 	case status >= http.StatusInternalServerError:
-		a.health.failed(now)
+		a.failed(now)
 		return true
 	case status >= http.StatusBadRequest: // the client's fault
 		return true
 	case status > 0, came:
-		a.health.succeeded()
+		a.succeeded()
 	case c.terms.Cached: // one token from the cache may take less than any bound, and no event tells it from a failure
 	case now-c.terms.Sent < c.terms.soonest():
-		a.health.failed(now)
+		a.failed(now)
 		return true
 	}
 	return false
 }
 
 // Failed counts a failure that was seen otherwise.
-func (c *Charge) Failed(now int64) { c.account.health.failed(now) }
+func (c *Charge) Failed(now int64) { c.account.failed(now) }
 
 // Noted takes what the charge looked like into account for later estimates: its
 // expected cost and first-token time in seconds, and how many blocks it will

@@ -46,5 +46,18 @@ func (h *health) succeeded() {
 	h.until.Store(0)
 }
 
+func (a *Account) failed(now int64) {
+	a.health.failed(now)
+	a.changed()
+}
+
+func (a *Account) succeeded() {
+	told := a.health.until.Load() != 0
+	a.health.succeeded()
+	if told {
+		a.changed()
+	}
+}
+
 // Failures is how many requests in a row have failed.
 func (a *Account) Failures() int { return int(a.health.streak.Load()) }

@@ -3,6 +3,7 @@ package load
 import (
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"warmroute/index"
@@ -17,6 +18,7 @@ type Ledger struct {
 	deciding sync.Mutex
 	seq      int64    // charges so far; guarded by deciding
 	accounts sync.Map // index.Holder → *Account
+	changes  atomic.Pointer[changes]
 }
 
 // NewLedger returns an empty ledger that reads the time from now; nil is
@@ -39,7 +41,7 @@ func (l *Ledger) Of(h index.Holder) *Account {
 	if v, ok := l.accounts.Load(h); ok {
 		return v.(*Account)
 	}
-	v, _ := l.accounts.LoadOrStore(h, &Account{ledger: l})
+	v, _ := l.accounts.LoadOrStore(h, &Account{ledger: l, at: h})
 	return v.(*Account)
 }
 
@@ -60,6 +62,24 @@ func (l *Ledger) Drop(replica string) (gone []index.HolderID) {
 		}
 	}
 	return gone
+}
+
+// Find returns the account of h, nil where there is none.
+func (l *Ledger) Find(h index.Holder) *Account {
+	if v, ok := l.accounts.Load(h); ok {
+		return v.(*Account)
+	}
+	return nil
+}
+
+// IDs are the numbers the index gave the KV caches of a replica.
+func (l *Ledger) IDs(replica string) (ids []index.HolderID) {
+	for h, a := range l.All() {
+		if h.Replica == replica {
+			ids = append(ids, index.HolderID(a.holder.Load()))
+		}
+	}
+	return ids
 }
 
 // Applied looks for first tokens in a batch that was applied to the index: the

@@ -2,22 +2,30 @@ package load
 
 import (
 	"math"
+	"sync/atomic"
 
 	"warmroute/internal/fleet"
 )
 
 // scraped is what a replica's own metrics say beyond what this router knows.
 type scraped struct {
-	at      int64   // Unix ns of the page last looked at
-	peak    int64   // most requests of ours in flight since then
-	cost    float64 // mean expected prefill of ours, s
-	tokens  float64 // mean context of ours
-	wait    float64 // expected first-token time of ours since then, s, summed
-	waits   float64 // number of these
-	waiting float64 // requests of others that wait for their prefill
-	running float64 // requests of others that decode
-	ttftSum float64 // histogram of the page last looked at
+	at      int64        // Unix ns of the page last looked at
+	peak    atomic.Int64 // most requests of this and other routers in flight since then
+	cost    float64      // mean expected prefill of ours, s
+	tokens  float64      // mean context of ours
+	wait    float64      // expected first-token time of ours since then, s, summed
+	waits   float64      // number of these
+	waiting float64      // requests of others that wait for their prefill
+	running float64      // requests of others that decode
+	ttftSum float64      // histogram of the page last looked at
 	ttftN   float64
+}
+
+// raise notes that so many requests are in flight. It needs no lock.
+func (s *scraped) raise(n int64) {
+	for peak := s.peak.Load(); n > peak && !s.peak.CompareAndSwap(peak, n); {
+		peak = s.peak.Load()
+	}
 }
 
 // typicalPrefill is what a stranger's request is taken to cost before any of
@@ -55,7 +63,7 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 		return
 	}
 	if total := page.Running + page.Waiting; total > 0 {
-		others := max(0, total-float64(s.peak))
+		others := max(0, total-float64(s.peak.Load()))
 		s.waiting, s.running = others*page.Waiting/total, others*page.Running/total
 	} else {
 		s.waiting, s.running = 0, 0
@@ -69,7 +77,8 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 		predicted := s.wait / s.waits
 		a.pace.learn(sum/n*speed/max(predicted, 1e-6), 1, speed)
 	}
-	s.at, s.peak = page.At.UnixNano(), a.inFlight.Load()
+	s.at = page.At.UnixNano()
+	s.peak.Store(a.inFlight.Load() + a.others.requests.Load())
 	s.ttftSum, s.ttftN, s.wait, s.waits = page.TTFTSum, page.TTFTCount, 0, 0
 }
 

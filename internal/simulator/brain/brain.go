@@ -15,11 +15,12 @@ import (
 
 // Options configures a Brain.
 type Options struct {
-	Replicas int           // required
-	Block    int           // tokens per block, required
-	Policy   policy.Config // as in the router's configuration
-	Told     bool          // believe First, instead of finding out by events
-	Seed     uint64        // of ties
+	Replicas int            // required
+	Block    int            // tokens per block, required
+	Policy   policy.Config  // as in the router's configuration
+	Told     bool           // believe First, instead of finding out by events
+	Seed     uint64         // of ties
+	Peers    decision.Peers // other routers; nil = there are none
 }
 
 // model is the served model's id.
@@ -80,7 +81,7 @@ func New(o Options) (*Brain, error) {
 		b.lives = append(b.lives, b.index.Begin(index.Holder{Replica: r.Addr}))
 	}
 	b.fleet = fleet.NewSnapshot(b.replicas...)
-	b.decider = decision.New(b, b.index, b.ledger, book, decision.Options{Now: clock, Seed: o.Seed})
+	b.decider = decision.New(b, b.index, b.ledger, book, decision.Options{Now: clock, Seed: o.Seed, Peers: o.Peers})
 	return b, nil
 }
 

@@ -1,0 +1,93 @@
+package decision
+
+import (
+	"time"
+
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// Peers is told what other routers of the fleet should know. Tell must not block
+// and must copy what it keeps of Keys.
+type Peers interface{ Tell(p Prefix) }
+
+// PrefixKind is what is said about a Prefix.
+type PrefixKind uint8
+
+const (
+	Speculated  PrefixKind = iota + 1 // it is on its way to the KV cache
+	Withdrawn                         // it is not
+	Observed                          // a text's beginning was sent there
+	Invalidated                       // the replica left; Keys are empty
+)
+
+// Prefix is the beginning of a prompt on a KV cache, as routers tell each other.
+type Prefix struct {
+	Kind          PrefixKind
+	Model, Tenant string // a served model's id, and the replica's tenant
+	Holder        index.Holder
+	Keys          []prefixhash.Key
+	Lasts         time.Duration // Speculated: for how long
+}
+
+const (
+	// toldBlocks bounds what is told of one prompt: 32,768 tokens in blocks of 16.
+	toldBlocks = 2048
+	// longestTold bounds how long a peer's word is believed.
+	longestTold = time.Minute
+)
+
+// tell passes on what a reservation says about its keys.
+func (d *Decider) tell(kind PrefixKind, mv *View, at *cache, keys []prefixhash.Key, lasts time.Duration) {
+	if d.o.Peers == nil || len(keys) == 0 {
+		return
+	}
+	d.o.Peers.Tell(Prefix{
+		Kind: kind, Model: mv.model.ID, Tenant: at.replica.Tenant, Holder: index.Holder{Replica: at.replica.Addr, Rank: at.rank},
+		Keys: keys[:min(len(keys), toldBlocks)], Lasts: lasts,
+	})
+}
+
+// Hear takes what another router tells. It is about models and replicas this
+// router knows, or it changes nothing.
+func (d *Decider) Hear(p Prefix) {
+	now := d.now()
+	if p.Kind == Invalidated {
+		if ids := d.ledger.IDs(p.Holder.Replica); len(ids) > 0 {
+			d.learned.Invalidate(now, ids...)
+			d.invalidated.Store(p.Holder.Replica, struct{}{})
+		}
+		return
+	}
+	mv, _ := d.Find(p.Model, p.Tenant)
+	if mv == nil || len(p.Keys) == 0 {
+		return
+	}
+	at := mv.find(p.Holder.Replica, p.Holder.Rank)
+	if at == nil {
+		return
+	}
+	switch p.Kind {
+	case Speculated:
+		d.index.Speculate(mv.scopes[at.scope], at.holder, p.Keys, now.Add(min(p.Lasts, longestTold)))
+	case Withdrawn:
+		d.index.Withdraw(mv.scopes[at.scope], at.holder, p.Keys)
+	case Observed:
+		d.invalidated.Delete(p.Holder.Replica)
+		d.learned.Observe(mv.tree, p.Keys, at.holder, now, d.Settings(mv).TextTTL)
+	}
+}
+
+// Raise counts pressure that another router met.
+func (d *Decider) Raise(model string) {
+	if mv, _ := d.Find(model, ""); mv != nil {
+		d.pressure.Raise(mv.model.ID, mv.model.Base, d.now())
+	}
+}
+
+// observe notes where a text was sent, here and on other routers.
+func (d *Decider) observe(mv *View, keys []prefixhash.Key, at *cache) {
+	d.invalidated.Delete(at.replica.Addr)
+	d.learned.Observe(mv.tree, keys, at.holder, d.now(), d.Settings(mv).TextTTL)
+	d.tell(Observed, mv, at, keys, 0)
+}

@@ -1,0 +1,133 @@
+package load
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"warmroute/index"
+)
+
+// Share is what one router has in flight on one KV cache, as it is told to other
+// routers. The zero Share is nothing.
+type Share struct {
+	Requests int64 `json:"in_flight"`                // requests
+	Awaiting int64 `json:"awaiting"`                 // of these, requests whose first token has not come
+	Pending  int64 `json:"pending_ns"`               // ns of expected prefill of the awaiting
+	Live     int64 `json:"live_tokens"`              // context tokens
+	Sent     int64 `json:"-"`                        // requests charged so far
+	Work     int64 `json:"-"`                        // ns of prefill charged so far
+	Failing  int64 `json:"failing_for_ns,omitempty"` // ns for which it stays a last resort
+}
+
+// Share reads what this router has in flight on the KV cache.
+func (a *Account) Share(now time.Time) Share {
+	return Share{
+		Requests: max(0, a.inFlight.Load()), Awaiting: max(0, a.awaiting.Load()), Pending: max(0, a.pending.Load()), Live: max(0, a.live.Load()),
+		Sent: a.sent.Load(), Work: a.work.Load(), Failing: max(0, a.health.until.Load()-now.UnixNano()),
+	}
+}
+
+// others is what other routers have in flight on one KV cache. The sums are read
+// by decisions, without a lock.
+type others struct {
+	requests, awaiting, pending, live atomic.Int64
+	failing                           atomic.Int64 // Unix ns until which somebody counts it as failing
+
+	mu  sync.Mutex // guards by
+	by  map[string]Share
+	due map[string]int64 // failing, by router
+}
+
+// Hear replaces what the router peer has in flight on the KV cache.
+func (a *Account) Hear(peer string, s Share, now time.Time) {
+	o := &a.others
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.by == nil {
+		o.by, o.due = map[string]Share{}, map[string]int64{}
+	}
+	if s.Requests == 0 && s.Pending == 0 && s.Live == 0 && s.Awaiting == 0 && s.Failing == 0 {
+		delete(o.by, peer)
+		delete(o.due, peer)
+	} else {
+		o.by[peer] = s
+		o.due[peer] = now.UnixNano() + s.Failing
+	}
+	var sum Share
+	failing := int64(0)
+	for p, s := range o.by {
+		sum.Requests += s.Requests
+		sum.Awaiting += s.Awaiting
+		sum.Pending += s.Pending
+		sum.Live += s.Live
+		failing = max(failing, o.due[p])
+	}
+	o.requests.Store(sum.Requests)
+	o.awaiting.Store(sum.Awaiting)
+	o.pending.Store(sum.Pending)
+	o.live.Store(sum.Live)
+	o.failing.Store(failing)
+	a.scraped.raise(a.inFlight.Load() + sum.Requests)
+}
+
+// Others is what other routers have in flight on the KV cache, by router.
+func (a *Account) Others() map[string]Share {
+	a.others.mu.Lock()
+	defer a.others.mu.Unlock()
+	return maps.Clone(a.others.by)
+}
+
+// changes collects the accounts that changed, for whoever tells other routers.
+type changes struct {
+	mu     sync.Mutex // held for an append or a swap
+	list   []*Account
+	notify func()
+}
+
+// Watch has notify called after an account changed, from any goroutine; notify
+// must not block. It is to be called once, before anything is charged.
+func (l *Ledger) Watch(notify func()) { l.changes.Store(&changes{notify: notify}) }
+
+// changed notes that there is news of a to tell.
+func (a *Account) changed() {
+	c := a.ledger.changes.Load()
+	if c == nil || a.told.Swap(true) {
+		return
+	}
+	c.mu.Lock()
+	c.list = append(c.list, a)
+	c.mu.Unlock()
+	c.notify()
+}
+
+// Changed yields the accounts that changed since the last call. spare is memory
+// for it, and the memory to pass the next time is returned.
+func (l *Ledger) Changed(spare []*Account, yield func(h index.Holder, a *Account)) []*Account {
+	c := l.changes.Load()
+	if c == nil {
+		return spare
+	}
+	c.mu.Lock()
+	list := c.list
+	c.list = spare[:0]
+	c.mu.Unlock()
+	for _, a := range list {
+		a.told.Store(false) // before it is read: what changes from here on is told again
+		yield(a.at, a)
+	}
+	clear(list)
+	return list
+}
+
+// Settle counts first tokens as come whose time is over, on every account: a
+// router that decides nothing would otherwise tell of them for ever.
+func (l *Ledger) Settle() {
+	now := l.now().UnixNano()
+	for _, a := range l.All() {
+		l.deciding.Lock()
+		a.settle(now)
+		l.deciding.Unlock()
+	}
+}

@@ -1,0 +1,175 @@
+package peers
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"warmroute/internal/certs"
+)
+
+// DefaultPort is the port routers talk to each other on, where none is named.
+const DefaultPort = "9004"
+
+// Config is the peers section of a router's configuration. Without listen and
+// url nothing is shared.
+type Config struct {
+	ID        string   `yaml:"id"`               // this router's name, unique in its fleet; "" = host name and listen address
+	Fleet     string   `yaml:"fleet"`            // routers of one fleet share, those of others on the same NATS do not
+	Listen    string   `yaml:"listen"`           // embedded NATS server: address for the other routers
+	Routes    []string `yaml:"routes,omitempty"` // embedded: other routers' listen addresses; one that is up is enough
+	DNS       string   `yaml:"dns,omitempty"`    // embedded: a name whose addresses are all routers, host or host:port
+	URL       string   `yaml:"url"`              // instead: a NATS server that runs elsewhere, nats://host:port
+	Creds     string   `yaml:"creds,omitempty"`  // credentials file for it
+	TokenFile string   `yaml:"token_file,omitempty"`
+	TLS       TLS      `yaml:"tls"`
+}
+
+// TLS is how routers prove to each other who they are. Every router shows
+// cert_file and accepts those that ca_file vouches for.
+type TLS struct {
+	CertFile string `yaml:"cert_file,omitempty"`
+	KeyFile  string `yaml:"key_file,omitempty"`
+	CAFile   string `yaml:"ca_file,omitempty"`
+}
+
+// DefaultConfig shares nothing.
+func DefaultConfig() Config { return Config{Fleet: "warmroute"} }
+
+// Enabled reports whether anything is shared.
+func (c Config) Enabled() bool { return c.Listen != "" || c.URL != "" }
+
+// Validate returns every problem of c, one sentence each.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.Fleet == "" || strings.ContainsAny(c.Fleet, " .*>\t\r\n") {
+		bad("fleet: %q must be one word without dots, stars and brackets", c.Fleet)
+	}
+	if strings.ContainsAny(c.ID, " \t\r\n") || len(c.ID) > maxName {
+		bad("id: %q must be one word of at most %d bytes", c.ID, maxName)
+	}
+	switch {
+	case c.Listen != "" && c.URL != "":
+		bad("listen and url: one of them says where NATS is, not both")
+	case c.Listen == "" && len(c.Routes)+len(c.DNS) > 0:
+		bad("routes and dns: they belong to the embedded server, and listen is empty")
+	}
+	if _, err := withPort(c.Listen); c.Listen != "" && err != nil {
+		bad("listen: %w", err)
+	}
+	for i, r := range c.Routes {
+		if _, err := withPort(r); err != nil {
+			bad("routes[%d]: %w", i, err)
+		}
+	}
+	if _, err := withPort(c.DNS); c.DNS != "" && err != nil {
+		bad("dns: %w", err)
+	}
+	if u, err := url.Parse(c.URL); c.URL != "" && (err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls"}, u.Scheme)) {
+		bad("url: %q is not nats://host:port", c.URL)
+	}
+	if c.Creds != "" && c.URL == "" {
+		bad("creds: they are for a NATS server that runs elsewhere, and url is empty")
+	}
+	if t := c.TLS; (t.CertFile == "") != (t.KeyFile == "") {
+		bad("tls: cert_file and key_file belong together")
+	} else if c.Listen != "" && (t.CertFile == "") != (t.CAFile == "") {
+		bad("tls: routers show and check certificates, so cert_file, key_file and ca_file belong together")
+	}
+	return errors.Join(errs...)
+}
+
+// withPort completes an address with DefaultPort.
+func withPort(addr string) (string, error) {
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return addr, nil
+	}
+	full := net.JoinHostPort(strings.Trim(addr, "[]"), DefaultPort)
+	if _, _, err := net.SplitHostPort(full); addr == "" || err != nil || strings.Contains(addr, "/") {
+		return "", fmt.Errorf("%q is not host:port", addr)
+	}
+	return full, nil
+}
+
+// name is this router's name.
+func (c Config) name() string {
+	if c.ID != "" {
+		return c.ID
+	}
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "router"
+	}
+	if c.Listen != "" {
+		return host + "/" + c.Listen
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+// Seed is a number of this router's own, which has it choose another of two equal
+// replicas than its peers.
+func (c Config) Seed() uint64 { return xxhash.Sum64String(c.name()) }
+
+// routes are the addresses an embedded server dials: those that are named, and
+// those behind the DNS name by now. Routers tell each other of the rest.
+func (c Config) routes() []string {
+	all := slices.Clone(c.Routes)
+	if c.DNS != "" {
+		addr, _ := withPort(c.DNS)
+		host, port, _ := net.SplitHostPort(addr)
+		found, err := net.LookupHost(host)
+		if err != nil || len(found) == 0 {
+			found = []string{host} // the server goes on trying
+		}
+		for _, ip := range found {
+			all = append(all, net.JoinHostPort(ip, port))
+		}
+	}
+	for i := range all {
+		all[i], _ = withPort(all[i])
+	}
+	return all
+}
+
+func (c Config) token() (string, error) {
+	if c.TokenFile == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("peers.token_file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("peers.token_file: %s is empty", c.TokenFile)
+	}
+	return token, nil
+}
+
+// config is the TLS of both directions, nil without files.
+func (t TLS) config() (*tls.Config, error) {
+	if t == (TLS{}) {
+		return nil, nil
+	}
+	c, err := certs.Client(certs.ClientOptions{Enabled: true, CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile})
+	if err != nil {
+		return nil, fmt.Errorf("peers.tls: %w", err)
+	}
+	if t.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("peers.tls: %w", err)
+		}
+		c.Certificates, c.GetClientCertificate = []tls.Certificate{pair}, nil
+	}
+	c.ClientCAs, c.ClientAuth = c.RootCAs, tls.RequireAndVerifyClientCert
+	return c, nil
+}

@@ -1,0 +1,45 @@
+package peers
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(content+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestConfigIsValidated(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil || DefaultConfig().Enabled() {
+		t.Errorf("the default: %v", err)
+	}
+	for want, c := range map[string]Config{
+		"fleet:":                    {Fleet: "a.b"},
+		"id:":                       {Fleet: "a", ID: "a b"},
+		"listen and url:":           {Fleet: "a", Listen: ":1", URL: "nats://h:1"},
+		"routes and dns:":           {Fleet: "a", Routes: []string{"h:1"}},
+		"routes[1]:":                {Fleet: "a", Listen: ":1", Routes: []string{"h", "a/b"}},
+		`url: "h:1" is not`:         {Fleet: "a", URL: "h:1"},
+		"creds:":                    {Fleet: "a", Listen: ":1", Creds: "x"},
+		"cert_file and key_file be": {Fleet: "a", Listen: ":1", TLS: TLS{CertFile: "x"}},
+		"ca_file belong together":   {Fleet: "a", Listen: ":1", TLS: TLS{CAFile: "x"}},
+	} {
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", c, err, want)
+		}
+	}
+	good := Config{Fleet: "a", Listen: "0.0.0.0", Routes: []string{"10.0.0.1", "[::1]", "h:1"}}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(good.routes(), " "); got != "10.0.0.1:9004 [::1]:9004 h:1" {
+		t.Errorf("routes %s", got)
+	}
+}

@@ -1,0 +1,72 @@
+package peers
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// embed starts a NATS server in this process that clusters with those of the
+// other routers. Its client port is on loopback, because the server's cluster
+// waits for one, and takes nobody who does not know a secret of this process.
+func embed(o Config, id string) (*server.Server, []nats.Option, error) {
+	listen, err := withPort(o.Listen)
+	if err != nil {
+		return nil, nil, fmt.Errorf("peers.listen: %w", err)
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil, nil, fmt.Errorf("peers.listen: %w", err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return nil, nil, fmt.Errorf("peers.listen: %w", err)
+	}
+	if number == 0 {
+		number = -1 // any
+	}
+	so := &server.Options{
+		ServerName: id, Host: "127.0.0.1", Port: -1, Authorization: rand.Text(), NoSigs: true, NoLog: true, NoSystemAccount: true, MaxPayload: maxMessage, WriteDeadline: writeDeadline,
+		Cluster: server.ClusterOpts{Name: o.Fleet, Host: host, Port: number, PoolSize: -1, ConnectRetries: 1 << 30},
+	}
+	token, err := o.token()
+	if err != nil {
+		return nil, nil, err
+	}
+	var user *url.Userinfo
+	if token != "" {
+		so.Cluster.Username, so.Cluster.Password = clusterUser, token
+		user = url.UserPassword(clusterUser, token)
+	}
+	if so.Cluster.TLSConfig, err = o.TLS.config(); err != nil {
+		return nil, nil, err
+	}
+	so.Cluster.TLSTimeout = handshake.Seconds()
+	for _, to := range o.routes() {
+		so.Routes = append(so.Routes, &url.URL{Scheme: "nats-route", Host: to, User: user})
+	}
+	ns, err := server.NewServer(so)
+	if err != nil {
+		return nil, nil, fmt.Errorf("peers: embedded NATS server: %w", err)
+	}
+	ns.Start()
+	if !ns.ReadyForConnections(startTime) || ns.ClusterAddr() == nil {
+		ns.Shutdown()
+		return nil, nil, errors.New("peers: the embedded NATS server cannot listen on " + o.Listen)
+	}
+	return ns, []nats.Option{nats.InProcessServer(ns), nats.Token(so.Authorization)}, nil
+}
+
+const (
+	clusterUser   = "warmroute"
+	startTime     = 10 * time.Second
+	handshake     = 5 * time.Second
+	writeDeadline = 2 * time.Second // a peer that does not read is cut off, and asks again when it is back
+)

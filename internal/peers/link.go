@@ -1,0 +1,252 @@
+package peers
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"warmroute/internal/decision"
+	"warmroute/internal/load"
+	"warmroute/internal/policy"
+)
+
+const (
+	// inbox is how many messages of other routers may wait to be read. Beyond that
+	// they are dropped, which shows as a gap.
+	inbox = 4096
+	// lookEvery is how often a Link looks at the clock.
+	lookEvery = 100 * time.Millisecond
+	// lostAfter is how long NATS may be out of reach before routers count as split.
+	lostAfter = time.Second
+)
+
+// Link is a Machine on NATS. Open it, hand its Outbox to whoever has something
+// to tell, and Run it.
+type Link struct {
+	c       Config
+	id      string
+	log     *slog.Logger
+	server  *server.Server // nil: NATS runs elsewhere
+	conn    *nats.Conn
+	sub     *nats.Subscription
+	in      chan *nats.Msg
+	subject string
+	outbox  *Outbox
+	told    map[string]bool // what was logged once; belongs to Run
+
+	mu      sync.Mutex // guards what follows
+	machine *Machine
+	lost    time.Time // NATS has been out of reach since; zero = it is not
+	unsent  uint64
+	dropped uint64 // messages of others that were not read in time
+}
+
+// Around is what a Link shares.
+type Around struct {
+	Ledger *load.Ledger
+	Fleet  Fleet
+	Book   *policy.Book
+}
+
+// Open starts or finds NATS. outbox is what the decider tells.
+func Open(c Config, outbox *Outbox, a Around, log *slog.Logger) (*Link, error) {
+	l := &Link{c: c, id: c.name(), log: log, in: make(chan *nats.Msg, inbox), outbox: outbox, subject: "warmroute." + c.Fleet + ".routers", told: map[string]bool{}}
+	options, err := l.options()
+	if err != nil {
+		return nil, err
+	}
+	if c.Listen != "" {
+		ns, local, err := embed(c, l.id)
+		if err != nil {
+			return nil, err
+		}
+		l.server, options = ns, append(options, local...)
+	}
+	if l.conn, err = nats.Connect(c.URL, options...); err != nil {
+		l.stop()
+		return nil, fmt.Errorf("peers: connect to NATS: %w", err)
+	}
+	if l.sub, err = l.conn.ChanSubscribe(l.subject, l.in); err != nil {
+		l.stop()
+		return nil, fmt.Errorf("peers: subscribe: %w", err)
+	}
+	var epoch [8]byte
+	_, _ = rand.Read(epoch[:]) // never fails
+	l.machine = New(Options{ID: l.id, Epoch: binary.LittleEndian.Uint64(epoch[:]), Ledger: a.Ledger, Fleet: a.Fleet, Book: a.Book, Outbox: outbox})
+	return l, nil
+}
+
+func (l *Link) options() ([]nats.Option, error) {
+	lost := func(at time.Time) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lost = at
+	}
+	o := []nats.Option{
+		nats.Name("warmroute " + l.id), nats.NoEcho(), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.RetryOnFailedConnect(true),
+		nats.ReconnectBufSize(-1), // what cannot be sent is not sent later: the next full message says it all
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			lost(time.Now())
+			if err != nil {
+				l.log.Warn("peers: NATS is out of reach, routers do not hear each other", "error", err)
+			}
+		}),
+		nats.ConnectHandler(func(*nats.Conn) { lost(time.Time{}) }),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			lost(time.Time{})
+			l.log.Info("peers: NATS is back")
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrSlowConsumer) {
+				l.mu.Lock()
+				l.dropped++
+				l.mu.Unlock()
+				return
+			}
+			l.log.Warn("peers: NATS", "error", err)
+		}),
+	}
+	if l.c.Listen != "" {
+		return o, nil
+	}
+	if l.c.Creds != "" {
+		o = append(o, nats.UserCredentials(l.c.Creds))
+	}
+	token, err := l.c.token()
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		o = append(o, nats.Token(token))
+	}
+	t, err := l.c.TLS.config()
+	if err != nil {
+		return nil, err
+	}
+	if t != nil {
+		o = append(o, nats.Secure(t))
+	}
+	return o, nil
+}
+
+// Run tells and hears until ctx ends, then takes leave.
+func (l *Link) Run(ctx context.Context) error {
+	defer l.stop()
+	clock := time.NewTicker(lookEvery)
+	defer clock.Stop()
+	l.outbox.Notify()
+	for {
+		select {
+		case <-ctx.Done():
+			l.publish(l.machine.Leave)
+			_ = l.conn.FlushTimeout(time.Second) // a router that cannot say it is gone is gone by its silence
+			return nil
+		case <-l.outbox.Ready():
+			l.publish(l.machine.Write)
+		case m := <-l.in:
+			l.read(m.Data)
+		case now := <-clock.C:
+			l.mu.Lock()
+			due := l.machine.Tick(now)
+			l.mu.Unlock()
+			if due {
+				l.publish(l.machine.Write)
+			}
+		}
+	}
+}
+
+// publish sends what write makes, nil being nothing.
+func (l *Link) publish(write func(time.Time) []byte) {
+	l.mu.Lock()
+	b := write(time.Now())
+	l.mu.Unlock()
+	if b == nil {
+		return
+	}
+	if err := l.conn.Publish(l.subject, b); err != nil {
+		l.mu.Lock()
+		l.unsent++
+		l.mu.Unlock()
+	}
+}
+
+func (l *Link) read(b []byte) {
+	l.mu.Lock()
+	err := l.machine.Read(time.Now(), b)
+	l.mu.Unlock()
+	if err != nil && !errors.Is(err, ErrGarbage) && len(l.told) < maxPeers && !l.told[err.Error()] {
+		l.told[err.Error()] = true // once each
+		l.log.Error(err.Error())
+	}
+}
+
+// stop closes the connection and the embedded server, and waits for both.
+func (l *Link) stop() {
+	if l.conn != nil {
+		l.conn.Close()
+	}
+	if l.server != nil {
+		l.server.Shutdown()
+		l.server.WaitForShutdown()
+	}
+}
+
+// ID is this router's name among its peers.
+func (l *Link) ID() string { return l.id }
+
+// Addr is where the embedded server listens for other routers, "" where NATS runs
+// elsewhere.
+func (l *Link) Addr() string {
+	if l.server == nil {
+		return ""
+	}
+	return l.server.ClusterAddr().String()
+}
+
+// LinkState is a Link as an operator sees it.
+type LinkState struct {
+	State
+	Embedded  string `json:"embedded,omitempty"` // where the embedded server listens
+	Connected bool   `json:"connected"`          // NATS is within reach
+	Unsent    uint64 `json:"unsent_messages"`
+	Dropped   uint64 `json:"dropped_messages"` // of other routers, not read in time
+	Untold    uint64 `json:"untold_prefixes"`
+}
+
+// State describes the link and everything heard over it.
+func (l *Link) State() LinkState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return LinkState{
+		State: l.machine.State(time.Now()), Embedded: l.Addr(), Connected: l.conn.IsConnected(),
+		Unsent: l.unsent, Dropped: l.dropped, Untold: l.outbox.Dropped(),
+	}
+}
+
+// Notes say what is wrong though the router can serve: a router fell silent that
+// did not take leave, or NATS is out of reach.
+func (l *Link) Notes() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var notes []string
+	if !l.lost.IsZero() && time.Since(l.lost) > lostAfter {
+		notes = append(notes, "peers: NATS is out of reach: this router does not see what others have in flight")
+	}
+	for _, id := range slices.Sorted(maps.Keys(l.machine.missing)) {
+		notes = append(notes, fmt.Sprintf("peers: router %q is silent: it is gone, or the routers are split", id))
+	}
+	return notes
+}
+
+var _ Fleet = (*decision.Decider)(nil)

@@ -1,0 +1,224 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"warmroute/internal/decision"
+	"warmroute/internal/load"
+	"warmroute/internal/policy"
+)
+
+// linked is one router with a real Link.
+type linked struct {
+	link   *Link
+	ledger *load.Ledger
+	fleet  *quiet
+	stop   func()
+}
+
+// quiet is a fleet for several goroutines.
+type quiet struct {
+	mu       sync.Mutex
+	prefixes int
+	pressure *decision.Pressure
+}
+
+func (q *quiet) Raise(string)                 {}
+func (q *quiet) Pressure() *decision.Pressure { return q.pressure }
+func (q *quiet) Hear(decision.Prefix) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.prefixes++
+}
+
+// text is a log to look at.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *text) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *text) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func start(t *testing.T, c Config, log *slog.Logger) *linked {
+	t.Helper()
+	book, err := policy.NewBook(policy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &linked{ledger: load.NewLedger(nil), fleet: &quiet{pressure: decision.NewPressure(func(string, string) policy.Pressure { return policy.Pressure{Window: time.Minute, Threshold: 1} })}}
+	for i := range 4 {
+		r.ledger.Of(replica(i))
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if r.link, err = Open(c, NewOutbox(), Around{Ledger: r.ledger, Fleet: r.fleet, Book: book}, log); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := r.link.Run(ctx); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	r.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	t.Cleanup(r.stop)
+	return r
+}
+
+// embedded starts n routers that cluster by themselves; each knows the first.
+func embedded(t *testing.T, n int, change func(*Config)) (all []*linked) {
+	t.Helper()
+	for i := range n {
+		c := DefaultConfig()
+		c.ID, c.Listen = fmt.Sprintf("r%d", i), "127.0.0.1:0"
+		if change != nil {
+			change(&c)
+		}
+		if i > 0 {
+			c.Routes = []string{all[0].link.Addr()}
+		}
+		all = append(all, start(t, c, nil))
+	}
+	return all
+}
+
+// within waits for what must come true; it only hangs where it never does.
+func within(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+func (r *linked) peers() int { return len(r.link.State().Peers) }
+
+func (r *linked) charge(i int) *load.Charge {
+	n := &node{ledger: r.ledger}
+	return n.charge(time.Now(), i)
+}
+
+func (r *linked) others() int64 { return (&node{ledger: r.ledger}).others() }
+
+// checkFleet has every router hear every other, and what it has in flight.
+func checkFleet(t *testing.T, all []*linked) {
+	t.Helper()
+	for i, r := range all {
+		within(t, fmt.Sprintf("router %d hears all others", i), func() bool { return r.peers() == len(all)-1 })
+	}
+	var open []*load.Charge
+	for _, r := range all {
+		r.fleet.mu.Lock()
+		r.fleet.prefixes = 0
+		r.fleet.mu.Unlock()
+	}
+	for i, r := range all {
+		open = append(open, r.charge(i%4))
+		r.link.outbox.Tell(decision.Prefix{Kind: decision.Speculated, Model: "m", Holder: replica(0), Lasts: time.Second})
+	}
+	for i, r := range all {
+		within(t, fmt.Sprintf("router %d counts all requests", i), func() bool { return r.others() == int64(len(all)-1) })
+		within(t, fmt.Sprintf("router %d hears the prefixes", i), func() bool {
+			r.fleet.mu.Lock()
+			defer r.fleet.mu.Unlock()
+			return r.fleet.prefixes == len(all)-1
+		})
+	}
+	for _, c := range open {
+		c.Release()
+	}
+	for i, r := range all {
+		within(t, fmt.Sprintf("router %d counts nothing", i), func() bool { return r.others() == 0 })
+	}
+}
+
+// TestEmbeddedServersFindEachOther: each knows the first alone, and the state
+// lives on without that one.
+func TestEmbeddedServersFindEachOther(t *testing.T) {
+	all := embedded(t, 4, nil)
+	checkFleet(t, all)
+	all[0].charge(1)
+	within(t, "the charge is heard", func() bool { return all[3].others() == 1 })
+	all[0].stop() // it takes leave: what it has in flight is released
+	within(t, "its charge is gone", func() bool { return all[3].others() == 0 })
+	if notes := all[3].link.Notes(); len(notes) != 0 {
+		t.Errorf("a router that took leave is missed: %q", notes)
+	}
+	checkFleet(t, all[1:])
+}
+
+func TestFleetsAreApart(t *testing.T) {
+	ns := external(t)
+	a := start(t, Config{ID: "a", Fleet: "one", URL: ns}, nil)
+	b := start(t, Config{ID: "b", Fleet: "two", URL: ns}, nil)
+	c := start(t, Config{ID: "c", Fleet: "one", URL: ns}, nil)
+	checkFleet(t, []*linked{a, c})
+	if b.peers() != 0 {
+		t.Errorf("a router of another fleet: %+v", b.link.State().Peers)
+	}
+}
+
+// external is a NATS server in this process that routers reach over TCP.
+func external(t *testing.T) string {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	if !ns.ReadyForConnections(30 * time.Second) {
+		t.Fatal("no NATS server")
+	}
+	return ns.ClientURL()
+}
+
+// TestTwoOfOneNameAreReported, once, and neither counts the other's requests.
+func TestTwoOfOneNameAreReported(t *testing.T) {
+	ns := external(t)
+	log := new(text)
+	a := start(t, Config{ID: "twin", Fleet: "one", URL: ns}, slog.New(slog.NewTextHandler(log, nil)))
+	start(t, Config{ID: "twin", Fleet: "one", URL: ns}, nil)
+	within(t, "it is logged", func() bool { return strings.Contains(log.String(), "another router is named") })
+	within(t, "more arrives", func() bool { return a.link.State().Stats.Refused > 3 })
+	if n := strings.Count(log.String(), "another router is named"); n != 1 || a.peers() != 0 {
+		t.Errorf("logged %d times, %d peers", n, a.peers())
+	}
+}
+
+// TestASecretKeepsStrangersOut: routers with another token do not cluster.
+func TestASecretKeepsStrangersOut(t *testing.T) {
+	dir := t.TempDir()
+	all := embedded(t, 2, func(c *Config) { c.TokenFile = write(t, dir, "token", "secret") })
+	checkFleet(t, all)
+	c := DefaultConfig()
+	c.ID, c.Listen, c.Routes, c.TokenFile = "stranger", "127.0.0.1:0", []string{all[0].link.Addr()}, write(t, dir, "other", "guess")
+	stranger := start(t, c, nil)
+	within(t, "it is refused", func() bool { return all[0].link.server.NumRoutes() == 1 && stranger.link.server.NumRoutes() == 0 })
+	all[0].charge(0)
+	within(t, "its friend hears it", func() bool { return all[1].others() == 1 })
+	if stranger.peers() != 0 || stranger.others() != 0 {
+		t.Error("a stranger hears the fleet")
+	}
+}

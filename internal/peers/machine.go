@@ -1,0 +1,192 @@
+package peers
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"warmroute/index"
+	"warmroute/internal/decision"
+	"warmroute/internal/load"
+	"warmroute/internal/peers/peerspb"
+	"warmroute/internal/policy"
+)
+
+const (
+	// Protocol is the version of the contract. Messages of others are refused.
+	Protocol = 1
+	// FullEvery is the time between two full messages.
+	FullEvery = 2 * time.Second
+	// AliveEvery is the longest a router that has nothing to tell stays silent.
+	AliveEvery = 500 * time.Millisecond
+	// Silence is how long a router may be silent before it is gone.
+	Silence = 3 * time.Second
+	// missedFor is how long a router that fell silent is missed.
+	missedFor = 10 * time.Minute
+	// askEvery is the least time between two questions to one router.
+	askEvery = 100 * time.Millisecond
+)
+
+// Fleet takes what other routers expect to be cached. decision.Decider is one.
+type Fleet interface {
+	Hear(p decision.Prefix)
+	Pressure() *decision.Pressure
+	Raise(model string) // an occurrence of pressure on another router
+}
+
+// Options are a Machine's surroundings.
+type Options struct {
+	ID     string // of this router, unique in its fleet
+	Epoch  uint64 // of this process, random
+	Ledger *load.Ledger
+	Fleet  Fleet
+	Book   *policy.Book
+	Outbox *Outbox
+}
+
+// Machine is one router's side of the protocol.
+type Machine struct {
+	o       Options
+	peers   map[string]*peer
+	missing map[string]time.Time // routers that fell silent without taking leave, and when
+	stats   Stats
+
+	seq      uint64
+	sent     time.Time // the last message
+	sentFull time.Time
+	wantFull bool
+	asks     []string // routers to ask for a full message
+	policy   version  // the settings in force
+	out      peerspb.Message
+	letters  letters
+	accounts []*load.Account
+	// raised is how much of each model's pressure came from peers.
+	raised map[string]uint64
+}
+
+// version is one edition of the settings shared by all routers.
+type version struct {
+	number uint64 // 0 = nobody has changed anything at run time
+	by     string
+	config []byte
+}
+
+// after reports whether v replaces w.
+func (v version) after(w version) bool {
+	return v.number > w.number || v.number == w.number && v.by > w.by
+}
+
+// New returns a machine that has said and heard nothing.
+func New(o Options) *Machine {
+	o.Ledger.Watch(o.Outbox.Notify)
+	return &Machine{o: o, peers: map[string]*peer{}, missing: map[string]time.Time{}, wantFull: true, raised: map[string]uint64{}}
+}
+
+// Tick ends what has been silent for too long, and says whether a message is due
+// although nothing happened.
+func (m *Machine) Tick(now time.Time) (due bool) {
+	for id, p := range m.peers {
+		if now.Sub(p.heard) >= Silence {
+			m.forget(id, p, now)
+			m.stats.Expired++
+			if len(m.missing) < maxPeers {
+				m.missing[id] = now
+			}
+		}
+	}
+	for id, since := range m.missing {
+		if now.Sub(since) >= missedFor {
+			delete(m.missing, id)
+		}
+	}
+	return now.Sub(m.sent) >= AliveEvery || now.Sub(m.sentFull) >= FullEvery
+}
+
+// Write returns the next message, nil where there is nothing to tell. It is valid
+// until the next call.
+func (m *Machine) Write(now time.Time) []byte {
+	letters, full, changed := m.o.Outbox.take(m.letters)
+	m.letters = letters
+	if changed != nil {
+		m.policy = version{m.policy.number, "", nil} // whatever was heard meanwhile came before
+		m.adopt(version{m.policy.number + 1, m.o.ID, changed.config})
+	}
+	full = full || m.wantFull || now.Sub(m.sentFull) >= FullEvery
+	out := &m.out
+	out.Accounts, out.Prefixes = out.Accounts[:0], out.Prefixes[:0]
+	out.Pressure, out.Echoes, out.Policy, out.Stamp = nil, nil, nil, 0
+	if full {
+		m.o.Ledger.Settle()
+	}
+	m.accounts = m.o.Ledger.Changed(m.accounts, func(h index.Holder, a *load.Account) {
+		if !full {
+			m.account(h, a.Share(now))
+		}
+	})
+	for i := range letters.prefixes {
+		out.Prefixes = append(out.Prefixes, wirePrefix(&letters.prefixes[i]))
+	}
+	if !full && len(out.Accounts)+len(out.Prefixes)+len(m.asks) == 0 && now.Sub(m.sent) < AliveEvery {
+		return nil
+	}
+	if full {
+		m.fill(now)
+	}
+	return m.encode(now, full)
+}
+
+// Leave returns the last message: this router is gone.
+func (m *Machine) Leave(now time.Time) []byte {
+	m.out = peerspb.Message{Leaving: true}
+	return m.encode(now, false)
+}
+
+// fill puts everything into a full message.
+func (m *Machine) fill(now time.Time) {
+	for h, a := range m.o.Ledger.All() {
+		if s := a.Share(now); s != (load.Share{Sent: s.Sent, Work: s.Work}) {
+			m.account(h, s)
+		}
+	}
+	pressure := m.o.Fleet.Pressure()
+	for _, s := range pressure.All(now) {
+		m.out.Pressure = append(m.out.Pressure, &peerspb.Pressure{
+			Model: s.Model, Raised: s.Total - min(s.Total, m.raised[s.Model]), Resets: m.o.Outbox.resetsOf(s.Model),
+		})
+	}
+	if m.policy.number > 0 {
+		m.out.Policy = &peerspb.Policy{Version: m.policy.number, By: m.policy.by, Config: m.policy.config}
+	}
+	m.out.Stamp = uint64(now.UnixNano())
+	for id, p := range m.peers {
+		if p.stamp != 0 {
+			m.out.Echoes = append(m.out.Echoes, &peerspb.Echo{To: id, Stamp: p.stamp, HeldNs: uint64(now.Sub(p.stamped))})
+		}
+	}
+}
+
+func (m *Machine) account(h index.Holder, s load.Share) {
+	m.out.Accounts = append(m.out.Accounts, &peerspb.Account{
+		Replica: h.Replica, Rank: uint32(h.Rank), Requests: uint64(s.Requests), Awaiting: uint64(s.Awaiting), PendingNs: uint64(s.Pending),
+		Live: uint64(s.Live), Sent: uint64(s.Sent), WorkNs: uint64(s.Work), FailingNs: uint64(s.Failing),
+	})
+}
+
+func (m *Machine) encode(now time.Time, full bool) []byte {
+	m.seq++
+	out := &m.out
+	out.Protocol, out.From, out.Epoch, out.Seq, out.Full = Protocol, m.o.ID, m.o.Epoch, m.seq, full
+	out.Ask, m.asks = m.asks, nil
+	b, err := proto.Marshal(out)
+	if err != nil { // names that are not UTF-8: they came from discovery, which checks them
+		m.stats.Unwritten++
+		return nil
+	}
+	m.sent = now
+	if full {
+		m.sentFull, m.wantFull = now, false
+	}
+	m.stats.Sent++
+	m.stats.SentBytes += uint64(len(b))
+	return b
+}

@@ -1,0 +1,471 @@
+package peers
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"warmroute/index"
+	"warmroute/internal/decision"
+	"warmroute/internal/load"
+	"warmroute/internal/peers/peerspb"
+	"warmroute/internal/policy"
+	"warmroute/prefixhash"
+)
+
+// heard is a fleet that notes what it is told.
+type heard struct {
+	prefixes []decision.Prefix
+	pressure *decision.Pressure
+	now      func() time.Time
+}
+
+func (h *heard) Hear(p decision.Prefix)       { h.prefixes = append(h.prefixes, p) }
+func (h *heard) Raise(model string)           { h.pressure.Raise(model, model, h.now()) }
+func (h *heard) Pressure() *decision.Pressure { return h.pressure }
+
+// node is one router of a mesh, on its clock.
+type node struct {
+	m       *Machine
+	ledger  *load.Ledger
+	outbox  *Outbox
+	fleet   *heard
+	book    *policy.Book
+	charges []*load.Charge
+	cut     bool // hears nobody and is heard by nobody
+}
+
+// mesh is a fleet of routers on virtual time: a message arrives at once unless it
+// is lost.
+type mesh struct {
+	t     *testing.T
+	now   time.Time
+	nodes []*node
+	lose  func() bool
+}
+
+func newMesh(t *testing.T, n int) *mesh {
+	t.Helper()
+	w := &mesh{t: t, now: time.Unix(1_700_000_000, 0), lose: func() bool { return false }}
+	for i := range n {
+		w.nodes = append(w.nodes, w.node(fmt.Sprintf("r%d", i), uint64(i+1)))
+	}
+	return w
+}
+
+func (w *mesh) node(id string, epoch uint64) *node {
+	w.t.Helper()
+	book, err := policy.NewBook(policy.Config{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := &node{
+		ledger: load.NewLedger(func() time.Time { return w.now }), outbox: NewOutbox(), book: book,
+		fleet: &heard{pressure: decision.NewPressure(func(string, string) policy.Pressure { return policy.Pressure{Window: time.Minute, Threshold: 1} }), now: func() time.Time { return w.now }},
+	}
+	for i := range 4 {
+		n.ledger.Of(replica(i))
+	}
+	n.m = New(Options{ID: id, Epoch: epoch, Ledger: n.ledger, Fleet: n.fleet, Book: book, Outbox: n.outbox})
+	return n
+}
+
+func replica(i int) index.Holder { return index.Holder{Replica: fmt.Sprintf("10.0.0.%d:8000", i+1)} }
+
+// charge puts a request on a replica.
+func (n *node) charge(now time.Time, i int) *load.Charge {
+	c := new(load.Charge)
+	n.ledger.Lock()
+	c.Put(n.ledger.Of(replica(i)), load.Terms{Sent: now.UnixNano(), Due: now.Add(time.Hour).UnixNano(), Model: 1e8, Expected: 1e8, Tokens: 1000})
+	n.ledger.Unlock()
+	n.charges = append(n.charges, c)
+	return c
+}
+
+// settle moves messages until nobody has anything to tell.
+func (w *mesh) settle() {
+	w.t.Helper()
+	for range 100 {
+		quiet := true
+		for _, n := range w.nodes {
+			select {
+			case <-n.outbox.Ready():
+			default:
+				if !n.m.Tick(w.now) {
+					continue
+				}
+			}
+			if b := n.m.Write(w.now); b != nil {
+				quiet = false
+				w.send(n, b)
+			}
+		}
+		if quiet {
+			return
+		}
+	}
+	w.t.Fatal("the routers do not stop talking")
+}
+
+func (w *mesh) send(from *node, b []byte) {
+	for _, to := range w.nodes {
+		if to == from || to.cut || from.cut || w.lose() {
+			continue
+		}
+		if err := to.m.Read(w.now, b); err != nil {
+			w.t.Errorf("%v", err)
+		}
+	}
+}
+
+// pass lets time go by in steps.
+func (w *mesh) pass(d time.Duration) {
+	w.t.Helper()
+	for ; d > 0; d -= 100 * time.Millisecond {
+		w.now = w.now.Add(100 * time.Millisecond)
+		w.settle()
+	}
+}
+
+// others is what n counts of other routers' requests in flight on all replicas.
+func (n *node) others() (requests int64) {
+	for _, a := range n.ledger.All() {
+		for _, s := range a.Others() {
+			requests += s.Requests
+		}
+	}
+	return requests
+}
+
+func (n *node) own() (requests int64) {
+	for _, a := range n.ledger.All() {
+		requests += int64(a.InFlight())
+	}
+	return requests
+}
+
+// agree fails unless every router counts all requests of the others.
+func (w *mesh) agree(when string) {
+	w.t.Helper()
+	total := int64(0)
+	for _, n := range w.nodes {
+		total += n.own()
+	}
+	for i, n := range w.nodes {
+		if got, want := n.others(), total-n.own(); got != want {
+			w.t.Errorf("%s: router %d counts %d requests of others, there are %d", when, i, got, want)
+		}
+	}
+}
+
+func TestAChargeIsToldAtOnce(t *testing.T) {
+	w := newMesh(t, 3)
+	w.settle()
+	c := w.nodes[0].charge(w.now, 1)
+	w.settle() // no time goes by
+	a := w.nodes[2].ledger.Of(replica(1))
+	a2 := func() load.State {
+		w.nodes[2].ledger.Lock()
+		defer w.nodes[2].ledger.Unlock()
+		return a.State(w.now.UnixNano())
+	}
+	if s := a2(); s.InFlight != 1 || s.Awaiting != 1 || s.Pending != 0.1 || s.Live != 1000 {
+		t.Fatalf("charged: %+v", s)
+	}
+	c.FirstToken()
+	w.settle()
+	if s := a2(); s.InFlight != 1 || s.Awaiting != 0 || s.Pending != 0 {
+		t.Errorf("first token: %+v", s)
+	}
+	c.Release()
+	w.settle()
+	if s := a2(); s.InFlight != 0 || s.Live != 0 || s.Failing {
+		t.Errorf("released: %+v", s)
+	}
+	for range 3 { // three failures in a row
+		c := w.nodes[0].charge(w.now, 1)
+		c.Judge(503, c.Release())
+	}
+	w.settle()
+	if s := a2(); !s.Failing {
+		t.Errorf("a replica that failed three times on another router: %+v", s)
+	}
+	w.pass(2 * time.Second)
+	if s := a2(); s.Failing {
+		t.Errorf("two seconds later: %+v", s)
+	}
+}
+
+// TestWhatComesUpMeanwhileGoesTogether: a burst between two messages is one.
+func TestWhatComesUpMeanwhileGoesTogether(t *testing.T) {
+	w := newMesh(t, 2)
+	w.settle()
+	n := w.nodes[0]
+	before := n.m.stats.Sent
+	for i := range 1000 {
+		n.charge(w.now, i%4)
+		n.outbox.Tell(decision.Prefix{Kind: decision.Speculated, Model: "m", Holder: replica(i % 4), Keys: []prefixhash.Key{1, 2, 3}, Lasts: time.Second})
+	}
+	w.settle()
+	if got := n.m.stats.Sent - before; got != 1 {
+		t.Errorf("%d messages", got)
+	}
+	if got := w.nodes[1].fleet.prefixes; len(got) != 1000 || !slices.Equal(got[999].Keys, []prefixhash.Key{1, 2, 3}) || got[999].Holder != replica(3) {
+		t.Errorf("%d prefixes, the last %+v", len(got), got[len(got)-1])
+	}
+	w.agree("after the burst")
+}
+
+// TestLostMessagesAreMended: whatever is lost, the state is right after the next
+// message that is not, and nothing stays when all is over.
+func TestLostMessagesAreMended(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		w := newMesh(t, 2+int(seed%4))
+		w.settle()
+		w.lose = func() bool { return rng.IntN(3) == 0 }
+		for range 300 {
+			n := w.nodes[rng.IntN(len(w.nodes))]
+			switch k := len(n.charges); {
+			case k > 0 && rng.IntN(2) == 0:
+				i := rng.IntN(k)
+				if rng.IntN(2) == 0 {
+					n.charges[i].FirstToken()
+				}
+				n.charges[i].Release()
+				n.charges = slices.Delete(n.charges, i, i+1)
+			default:
+				n.charge(w.now, rng.IntN(4))
+			}
+			w.settle()
+			if rng.IntN(10) == 0 {
+				w.pass(200 * time.Millisecond)
+			}
+		}
+		w.lose = func() bool { return false }
+		w.pass(time.Second) // a message or two from everybody, and what they are asked for
+		w.agree(fmt.Sprintf("seed %d, a second later", seed))
+		for _, n := range w.nodes {
+			for _, c := range n.charges {
+				c.Release()
+			}
+		}
+		w.settle()
+		for i, n := range w.nodes {
+			for h, a := range n.ledger.All() {
+				if o := a.Others(); len(o) != 0 || a.InFlight() != 0 {
+					t.Errorf("seed %d: router %d keeps %v and %d of its own on %s", seed, i, o, a.InFlight(), h.Replica)
+				}
+			}
+		}
+	}
+}
+
+func TestASilentRouterIsGoneWithItsCharges(t *testing.T) {
+	w := newMesh(t, 3)
+	w.nodes[0].charge(w.now, 0)
+	w.settle()
+	w.agree("at first")
+	w.nodes[0].cut = true
+	w.pass(Silence - 100*time.Millisecond)
+	if n := w.nodes[1].others(); n != 1 {
+		t.Fatalf("%d requests of a router that is silent for less than %v", n, Silence)
+	}
+	w.pass(200 * time.Millisecond)
+	if n := w.nodes[1].others(); n != 0 || len(w.nodes[1].m.peers) != 1 {
+		t.Errorf("%d requests of a router that is gone, %d peers", n, len(w.nodes[1].m.peers))
+	}
+	w.nodes[1].charge(w.now, 2)
+	w.pass(time.Second)
+	w.nodes[0].cut = false
+	w.pass(time.Second)
+	w.agree("healed")
+}
+
+// TestARestartIsANewEpoch: what the process before had in flight is gone with
+// its first word, and it knows the others' at once.
+func TestARestartIsANewEpoch(t *testing.T) {
+	w := newMesh(t, 3)
+	w.nodes[0].charge(w.now, 0)
+	w.nodes[1].charge(w.now, 1)
+	w.settle()
+	w.nodes[0] = w.node("r0", 99)
+	w.settle()
+	w.agree("after the restart")
+	if n := w.nodes[0].others(); n != 1 {
+		t.Errorf("the new process knows of %d requests", n)
+	}
+}
+
+func TestLeavingReleasesAtOnce(t *testing.T) {
+	w := newMesh(t, 2)
+	w.nodes[0].charge(w.now, 0)
+	w.settle()
+	w.send(w.nodes[0], w.nodes[0].m.Leave(w.now))
+	if n := w.nodes[1].others(); n != 0 || len(w.nodes[1].m.peers) != 0 {
+		t.Errorf("%d requests, %d peers", n, len(w.nodes[1].m.peers))
+	}
+}
+
+// TestAGapAsksForAFullMessage.
+func TestAGapAsksForAFullMessage(t *testing.T) {
+	w := newMesh(t, 2)
+	w.settle()
+	a, b := w.nodes[0], w.nodes[1]
+	w.lose = func() bool { return true }
+	a.charge(w.now, 0)
+	w.settle()
+	w.lose = func() bool { return false }
+	w.now = w.now.Add(100 * time.Millisecond)
+	a.charge(w.now, 1)
+	w.settle()
+	p := b.m.peers["r0"]
+	if p.stats.Gaps != 1 || p.stats.Asked != 1 || !p.whole {
+		t.Errorf("%+v, whole %v", p.stats, p.whole)
+	}
+	w.agree("after the gap")
+}
+
+// TestTheLastWriterOfThePolicyWins.
+func TestTheLastWriterOfThePolicyWins(t *testing.T) {
+	w := newMesh(t, 3)
+	w.settle()
+	set := func(n *node, kind string) {
+		t.Helper()
+		if _, err := n.book.Patch("", []byte(`{"route_policy":"`+kind+`"}`)); err != nil {
+			t.Fatal(err)
+		}
+		c, _ := n.book.Config()
+		n.outbox.PolicyChanged(c)
+	}
+	set(w.nodes[0], "filter-then-score")
+	w.settle()
+	for i, n := range w.nodes {
+		if got := n.book.Of("m").Kind; got != policy.KindBalance || n.m.policy.number != 1 || n.m.policy.by != "r0" {
+			t.Errorf("router %d: %s, %+v", i, got, n.m.policy)
+		}
+	}
+	set(w.nodes[1], "disabled") // at once, by two that have not heard of each other
+	set(w.nodes[2], "ttft")
+	one, two := w.nodes[1].m.Write(w.now), w.nodes[2].m.Write(w.now)
+	w.send(w.nodes[1], one)
+	w.send(w.nodes[2], two)
+	w.settle()
+	for i, n := range w.nodes {
+		if got := n.book.Of("m").Kind; got != policy.KindTTFT || n.m.policy.number != 2 || n.m.policy.by != "r2" {
+			t.Errorf("router %d: %s, %+v", i, got, n.m.policy)
+		}
+	}
+	set(w.nodes[1], "disabled") // one after the other, the second before it could tell
+	set(w.nodes[2], "filter-then-score")
+	w.settle()
+	for i, n := range w.nodes {
+		if got := n.book.Of("m").Kind; got != policy.KindBalance || n.m.policy.number != 4 {
+			t.Errorf("router %d, after both: %s, %+v", i, got, n.m.policy)
+		}
+	}
+	w.nodes[0] = w.node("r0", 99) // and it outlives a restart
+	w.settle()
+	if n := w.nodes[0]; n.m.policy.number != 4 {
+		t.Errorf("the new process has %+v", n.m.policy)
+	}
+}
+
+func TestPressureIsOfTheFleet(t *testing.T) {
+	w := newMesh(t, 3)
+	w.nodes[0].fleet.pressure.Raise("m", "m", w.now) // before anybody knows it
+	w.settle()
+	for range 5 {
+		w.nodes[0].fleet.pressure.Raise("m", "m", w.now)
+	}
+	w.nodes[1].fleet.pressure.Raise("m", "m", w.now)
+	w.pass(FullEvery + 100*time.Millisecond)
+	w.pass(FullEvery + 100*time.Millisecond) // what was heard is not told again
+	for i, want := range []uint64{7, 6, 6} {
+		if got := w.nodes[i].fleet.pressure.Of("m", w.now).Total; got != want {
+			t.Errorf("router %d: %d occurrences, want %d", i, got, want)
+		}
+	}
+	w.nodes[2].fleet.pressure.Reset("m")
+	w.nodes[2].outbox.PressureReset("m")
+	w.settle()
+	if got := w.nodes[0].fleet.pressure.Of("m", w.now).Recent; got != 0 {
+		t.Errorf("after the reset on another router: %d", got)
+	}
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	w := newMesh(t, 1)
+	m := w.nodes[0].m
+	text := func(in *peerspb.Message) []byte {
+		b, err := proto.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	var version *ProtocolError
+	if err := m.Read(w.now, text(&peerspb.Message{Protocol: 2, From: "x", Seq: 1})); !errors.As(err, &version) || version.From != "x" {
+		t.Errorf("another version: %v", err)
+	}
+	var name *NameError
+	if err := m.Read(w.now, text(&peerspb.Message{Protocol: 1, From: "r0", Epoch: 7, Seq: 1})); !errors.As(err, &name) {
+		t.Errorf("another process with this name: %v", err)
+	}
+	for _, b := range [][]byte{nil, []byte("garbage"), text(&peerspb.Message{Protocol: 1, Seq: 1}), text(&peerspb.Message{Protocol: 1, From: "x"})} {
+		if err := m.Read(w.now, b); err == nil {
+			t.Errorf("%q was read", b)
+		}
+	}
+	// A replica this router does not know makes no account.
+	if err := m.Read(w.now, text(&peerspb.Message{Protocol: 1, From: "x", Seq: 1, Accounts: []*peerspb.Account{{Replica: "10.9.9.9:1", Requests: 5}}})); err != nil {
+		t.Error(err)
+	}
+	if w.nodes[0].ledger.Find(index.Holder{Replica: "10.9.9.9:1"}) != nil || w.nodes[0].others() != 0 {
+		t.Error("a stranger's replica has an account")
+	}
+	for i := range 2 * maxPeers {
+		_ = m.Read(w.now, text(&peerspb.Message{Protocol: 1, From: fmt.Sprint("x", i), Seq: 1}))
+	}
+	if len(m.peers) > maxPeers {
+		t.Errorf("%d peers", len(m.peers))
+	}
+}
+
+// FuzzRead: whatever arrives, nothing breaks, and once the sender is silent
+// nothing of it is left.
+func FuzzRead(f *testing.F) {
+	for _, in := range []*peerspb.Message{
+		{Protocol: 1, From: "x", Epoch: 1, Seq: 1, Full: true, Accounts: []*peerspb.Account{{Replica: replica(0).Replica, Requests: 1 << 63, PendingNs: 1 << 63, FailingNs: 1}}},
+		{Protocol: 1, From: "x", Seq: 2, Prefixes: []*peerspb.Prefix{{Kind: 1, Model: "m", Replica: replica(1).Replica, Keys: []uint64{1, 2}}}},
+		{Protocol: 1, From: "x", Seq: 3, Full: true, Policy: &peerspb.Policy{Version: 9, By: "x", Config: []byte(`{"route_policy":"ttft"}`)}, Pressure: []*peerspb.Pressure{{Model: "m", Raised: 3}}},
+		{Protocol: 1, From: "x", Seq: 1, Leaving: true, Ask: []string{"r0"}, Echoes: []*peerspb.Echo{{To: "r0", Stamp: 1, HeldNs: 2}}},
+		{Protocol: 3, From: "y"},
+	} {
+		b, err := proto.Marshal(in)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b, b[:len(b)/2])
+	}
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		w := newMesh(t, 1)
+		n := w.nodes[0]
+		for _, text := range [][]byte{a, b, a} {
+			_ = n.m.Read(w.now, text)
+			w.now = w.now.Add(time.Millisecond)
+			_ = n.m.Write(w.now)
+		}
+		n.m.State(w.now)
+		w.now = w.now.Add(Silence)
+		n.m.Tick(w.now)
+		if n.others() != 0 || len(n.m.peers) != 0 {
+			t.Errorf("%d requests of routers that are gone", n.others())
+		}
+	})
+}

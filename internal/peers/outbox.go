@@ -1,0 +1,119 @@
+package peers
+
+import (
+	"encoding/json"
+	"sync"
+
+	"warmroute/internal/decision"
+	"warmroute/internal/policy"
+	"warmroute/prefixhash"
+)
+
+const (
+	// waitingPrefixes and waitingKeys bound what waits to be told, where a message
+	// cannot be sent: what comes beyond is not told. It costs peers a match.
+	waitingPrefixes = 4096
+	waitingKeys     = 1 << 18
+)
+
+// Outbox holds what requests have to tell until the next message. Its methods
+// hold a lock for as long as a copy takes; it is never held while a message is
+// written.
+type Outbox struct {
+	ready chan struct{} // has a token while there is something to tell
+
+	mu      sync.Mutex
+	waiting letters
+	dropped uint64
+	full    bool // the next message is to be a full one
+	resets  map[string]uint64
+	changed *change
+}
+
+// letters are prefixes and the memory of their keys.
+type letters struct {
+	prefixes []decision.Prefix
+	keys     []prefixhash.Key
+}
+
+// change is a change of settings at run time.
+type change struct{ config []byte }
+
+// NewOutbox returns an empty outbox.
+func NewOutbox() *Outbox {
+	return &Outbox{ready: make(chan struct{}, 1), resets: map[string]uint64{}}
+}
+
+// Ready has something to receive while there is something to tell.
+func (o *Outbox) Ready() <-chan struct{} { return o.ready }
+
+// Notify makes Ready ready. It never blocks.
+func (o *Outbox) Notify() {
+	select {
+	case o.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Tell implements decision.Peers.
+func (o *Outbox) Tell(p decision.Prefix) {
+	o.mu.Lock()
+	w := &o.waiting
+	if len(w.prefixes) >= waitingPrefixes || len(w.keys)+len(p.Keys) > waitingKeys {
+		o.dropped++
+	} else {
+		from := len(w.keys)
+		w.keys = append(w.keys, p.Keys...)
+		p.Keys = w.keys[from:len(w.keys):len(w.keys)]
+		w.prefixes = append(w.prefixes, p)
+	}
+	o.mu.Unlock()
+	o.Notify()
+}
+
+// PolicyChanged tells of settings that were changed here at run time.
+func (o *Outbox) PolicyChanged(c policy.Config) {
+	config, err := json.Marshal(c)
+	if err != nil { // numbers that JSON cannot say were refused before
+		return
+	}
+	o.mu.Lock()
+	o.changed, o.full = &change{config}, true
+	o.mu.Unlock()
+	o.Notify()
+}
+
+// PressureReset tells that somebody acted on a model's pressure.
+func (o *Outbox) PressureReset(model string) {
+	o.mu.Lock()
+	o.resets[model]++
+	o.full = true
+	o.mu.Unlock()
+	o.Notify()
+}
+
+// take swaps what waits for spare, which is emptied memory.
+func (o *Outbox) take(spare letters) (waiting letters, full bool, changed *change) {
+	clear(spare.prefixes)
+	spare.prefixes, spare.keys = spare.prefixes[:0], spare.keys[:0]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	waiting, o.waiting = o.waiting, spare
+	full, changed = o.full, o.changed
+	o.full, o.changed = false, nil
+	return waiting, full, changed
+}
+
+// resetsOf is how often a model's pressure was reset here.
+func (o *Outbox) resetsOf(model string) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.resets[model]
+}
+
+// Dropped is how many prefixes were not told for want of room.
+func (o *Outbox) Dropped() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.dropped
+}

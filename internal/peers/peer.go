@@ -1,0 +1,277 @@
+package peers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"warmroute/index"
+	"warmroute/internal/decision"
+	"warmroute/internal/load"
+	"warmroute/internal/peers/peerspb"
+	"warmroute/internal/policy"
+	"warmroute/prefixhash"
+)
+
+// Bounds of what one message may hold.
+const (
+	maxMessage = 8 << 20 // bytes; NATS' own default is 1 MiB
+	maxPeers   = 256
+	maxName    = 512 // bytes of a name
+	maxCount   = 1 << 40
+)
+
+// peer is another router, as it was last heard.
+type peer struct {
+	epoch   uint64
+	seq     uint64
+	heard   time.Time
+	whole   bool      // nothing was missed since its last full message
+	asked   time.Time // for a full message
+	shares  map[index.Holder]load.Share
+	raised  map[string]uint64 // pressure told so far, by model
+	resets  map[string]uint64
+	stamp   uint64 // its last stamp, and when it was heard
+	stamped time.Time
+	rtt     time.Duration // 0 = not known
+	policy  version
+	stats   PeerStats
+}
+
+// ErrGarbage is a message that is none.
+var ErrGarbage = errors.New("peers: the message cannot be read")
+
+// ProtocolError is a router that speaks another version of the contract.
+type ProtocolError struct {
+	From     string
+	Protocol uint32
+}
+
+func (e *ProtocolError) Error() string {
+	return fmt.Sprintf("peers: router %q speaks version %d of the protocol, this one version %d: it is ignored", e.From, e.Protocol, Protocol)
+}
+
+// NameError is another process with this router's name.
+type NameError struct{ From string }
+
+func (e *NameError) Error() string {
+	return fmt.Sprintf("peers: another router is named %q too: it is ignored until one of them has another peers.id", e.From)
+}
+
+// Read takes a message of another router. It returns an error where the message
+// is ignored.
+func (m *Machine) Read(now time.Time, b []byte) error {
+	var in peerspb.Message
+	if len(b) > maxMessage || proto.Unmarshal(b, &in) != nil {
+		m.stats.Garbage++
+		return ErrGarbage
+	}
+	if in.Protocol != Protocol {
+		m.stats.Refused++
+		return &ProtocolError{From: in.From[:min(len(in.From), maxName)], Protocol: in.Protocol}
+	}
+	if in.From == "" || len(in.From) > maxName || in.Seq == 0 {
+		m.stats.Garbage++
+		return ErrGarbage
+	}
+	if in.From == m.o.ID {
+		if in.Epoch == m.o.Epoch {
+			return nil // our own, come back
+		}
+		m.stats.Refused++
+		return &NameError{From: in.From}
+	}
+	m.stats.Read++
+	m.stats.ReadBytes += uint64(len(b))
+	return m.hear(now, &in, len(b))
+}
+
+func (m *Machine) hear(now time.Time, in *peerspb.Message, size int) error {
+	for _, id := range in.Ask {
+		if id == m.o.ID {
+			m.owe()
+		}
+	}
+	p := m.peers[in.From]
+	delete(m.missing, in.From)
+	if in.Leaving {
+		if p != nil {
+			m.forget(in.From, p, now)
+		}
+		return nil
+	}
+	if p == nil || p.epoch != in.Epoch {
+		if p != nil {
+			m.forget(in.From, p, now)
+		}
+		if len(m.peers) >= maxPeers {
+			m.stats.Refused++
+			return fmt.Errorf("peers: router %q is one too many: %d are known", in.From, len(m.peers))
+		}
+		p = &peer{epoch: in.Epoch, seq: in.Seq - 1, shares: map[index.Holder]load.Share{}}
+		m.peers[in.From] = p
+		m.owe() // it has not heard this router either
+	}
+	p.heard = now
+	p.stats.Read++
+	p.stats.Bytes += uint64(size)
+	if in.Seq <= p.seq {
+		return nil // again
+	}
+	if in.Seq != p.seq+1 {
+		p.stats.Gaps++
+		p.whole = false
+	}
+	p.seq = in.Seq
+	m.accountsOf(in, p, now)
+	for _, x := range in.Prefixes {
+		if prefix, ok := readPrefix(x); ok {
+			m.o.Fleet.Hear(prefix)
+		}
+	}
+	if in.Full {
+		m.fullOf(in, p, now)
+	} else if !p.whole && now.Sub(p.asked) >= askEvery {
+		p.asked = now
+		p.stats.Asked++
+		m.asks = append(m.asks, in.From)
+		m.o.Outbox.Notify()
+	}
+	return nil
+}
+
+// accountsOf takes what p has in flight. In a full message, what is not named is
+// empty.
+func (m *Machine) accountsOf(in *peerspb.Message, p *peer, now time.Time) {
+	var old map[index.Holder]load.Share
+	if in.Full {
+		old, p.shares = p.shares, make(map[index.Holder]load.Share, len(in.Accounts))
+	}
+	for _, x := range in.Accounts {
+		h := index.Holder{Replica: x.Replica, Rank: int(x.Rank)}
+		a := m.o.Ledger.Find(h)
+		if a == nil { // a replica this router does not know
+			continue
+		}
+		s := readShare(x)
+		p.shares[h] = s
+		delete(old, h)
+		a.Hear(in.From, s, now)
+	}
+	for h := range old {
+		if a := m.o.Ledger.Find(h); a != nil {
+			a.Hear(in.From, load.Share{}, now)
+		}
+	}
+}
+
+// fullOf takes what only full messages hold.
+func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) {
+	p.whole = true
+	p.stamp, p.stamped = in.Stamp, now
+	for _, e := range in.Echoes {
+		if took := now.UnixNano() - int64(e.Stamp) - int64(e.HeldNs); e.To == m.o.ID && took >= 0 && took < int64(Silence) {
+			p.rtt = time.Duration(took)
+		}
+	}
+	m.pressureOf(in, p)
+	if x := in.Policy; x != nil && len(x.By) <= maxName {
+		m.adopt(version{x.Version, x.By, x.Config})
+		p.policy = version{number: x.Version, by: x.By}
+	}
+}
+
+// pressureOf raises what p raised since its last full message. What it raised
+// before it was first heard is its own affair.
+func (m *Machine) pressureOf(in *peerspb.Message, p *peer) {
+	pressure, first := m.o.Fleet.Pressure(), p.raised == nil
+	if first {
+		p.raised, p.resets = map[string]uint64{}, map[string]uint64{}
+	}
+	for _, x := range in.Pressure {
+		if len(x.Model) > maxName || len(p.raised) >= maxPeers && p.raised[x.Model] == 0 {
+			continue
+		}
+		if !first && x.Resets > p.resets[x.Model] {
+			pressure.Reset(x.Model)
+		}
+		for n := p.raised[x.Model]; !first && n < x.Raised && x.Raised-n < 1<<16; n++ {
+			m.o.Fleet.Raise(x.Model)
+			m.raised[x.Model]++
+		}
+		p.raised[x.Model], p.resets[x.Model] = x.Raised, x.Resets
+	}
+}
+
+// adopt puts settings into force that were changed on another router later than
+// those in force here.
+func (m *Machine) adopt(v version) {
+	if m.o.Book == nil || !v.after(m.policy) {
+		return
+	}
+	var c policy.Config
+	if json.Unmarshal(v.config, &c) != nil {
+		m.stats.Garbage++
+		return
+	}
+	if _, err := m.o.Book.Replace(c); err != nil {
+		m.stats.Garbage++
+		return
+	}
+	m.policy = v
+	m.stats.Policies++
+}
+
+// owe makes the next message a full one, and due.
+func (m *Machine) owe() {
+	m.wantFull = true
+	m.o.Outbox.Notify()
+}
+
+// forget ends a peer: what it has in flight counts no more.
+func (m *Machine) forget(id string, p *peer, now time.Time) {
+	for h := range p.shares {
+		if a := m.o.Ledger.Find(h); a != nil {
+			a.Hear(id, load.Share{}, now)
+		}
+	}
+	delete(m.peers, id)
+}
+
+func readShare(x *peerspb.Account) load.Share {
+	n := func(v uint64) int64 { return int64(min(v, maxCount)) }
+	ns := func(v uint64) int64 { return int64(min(v, uint64(time.Hour))) }
+	return load.Share{
+		Requests: n(x.Requests), Awaiting: n(x.Awaiting), Pending: ns(x.PendingNs), Live: n(x.Live),
+		Sent: n(x.Sent), Work: int64(x.WorkNs &^ (1 << 63)), Failing: ns(x.FailingNs),
+	}
+}
+
+func wirePrefix(p *decision.Prefix) *peerspb.Prefix {
+	x := &peerspb.Prefix{
+		Kind: peerspb.Prefix_Kind(p.Kind), Model: p.Model, Tenant: p.Tenant, Replica: p.Holder.Replica, Rank: uint32(p.Holder.Rank),
+		LastsNs: uint64(max(0, p.Lasts)), Keys: make([]uint64, len(p.Keys)),
+	}
+	for i, k := range p.Keys {
+		x.Keys[i] = uint64(k)
+	}
+	return x
+}
+
+func readPrefix(x *peerspb.Prefix) (decision.Prefix, bool) {
+	p := decision.Prefix{
+		Kind: decision.PrefixKind(x.Kind), Model: x.Model, Tenant: x.Tenant,
+		Holder: index.Holder{Replica: x.Replica, Rank: int(x.Rank)}, Lasts: time.Duration(min(x.LastsNs, uint64(time.Hour))),
+	}
+	if x.Kind <= peerspb.Prefix_UNKNOWN || x.Kind > peerspb.Prefix_INVALIDATED || len(x.Keys) > waitingKeys {
+		return p, false
+	}
+	p.Keys = make([]prefixhash.Key, len(x.Keys))
+	for i, k := range x.Keys {
+		p.Keys[i] = prefixhash.Key(k)
+	}
+	return p, true
+}

@@ -1,0 +1,3 @@
+// Package peerspb is the contract between routers, generated from peers.proto by
+// `make proto`.
+package peerspb

@@ -1,0 +1,65 @@
+package peers
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"warmroute/internal/load"
+)
+
+// Stats count what a machine did.
+type Stats struct {
+	Sent, SentBytes uint64 // messages
+	Read, ReadBytes uint64
+	Garbage         uint64 // messages, or settings in them, that cannot be read
+	Refused         uint64 // messages of another version, of another router with this name, of too many routers
+	Unwritten       uint64 // messages that could not be written
+	Expired         uint64 // routers that fell silent
+	Policies        uint64 // settings taken over from another router
+}
+
+// PeerStats count what was heard of one router.
+type PeerStats struct {
+	Read  uint64 `json:"messages"`
+	Bytes uint64 `json:"bytes"`
+	Gaps  uint64 `json:"gaps"`  // messages before which others were missed
+	Asked uint64 `json:"asked"` // times it was asked for a full message
+}
+
+// PeerState is another router as it was last heard.
+type PeerState struct {
+	ID       string        `json:"id"`
+	Silent   time.Duration `json:"silent_ns"` // since its last message
+	Whole    bool          `json:"whole"`     // nothing is missing since its last full message
+	RTT      time.Duration `json:"rtt_ns"`    // 0 = not measured yet
+	InFlight load.Share    `json:"load"`
+	Policy   uint64        `json:"policy_version"`
+	PeerStats
+}
+
+// State is a machine as an operator sees it.
+type State struct {
+	ID       string      `json:"id"`
+	Policy   uint64      `json:"policy_version"` // 0 = nobody has changed anything at run time
+	PolicyBy string      `json:"policy_by,omitempty"`
+	Peers    []PeerState `json:"peers"` // by id
+	Stats    Stats       `json:"stats"`
+}
+
+// State describes the machine.
+func (m *Machine) State(now time.Time) State {
+	s := State{ID: m.o.ID, Policy: m.policy.number, PolicyBy: m.policy.by, Stats: m.stats, Peers: []PeerState{}}
+	for _, id := range slices.Sorted(maps.Keys(m.peers)) {
+		p := m.peers[id]
+		one := PeerState{ID: id, Silent: now.Sub(p.heard), Whole: p.whole, RTT: p.rtt, PeerStats: p.stats, Policy: p.policy.number}
+		for _, share := range p.shares {
+			one.InFlight.Requests += share.Requests
+			one.InFlight.Awaiting += share.Awaiting
+			one.InFlight.Pending += share.Pending
+			one.InFlight.Live += share.Live
+		}
+		s.Peers = append(s.Peers, one)
+	}
+	return s
+}
