@@ -33,9 +33,9 @@ test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API se
 	go test -tags kube -race -timeout 10m ./internal/kube
 	go test -tags kube -race -timeout 10m -run 'Pool|Scripts/kubernetes' ./cmd/extproc
 
-test-vllm: setup ## live tests: real vLLM 0.32 and 0.21 behind real Envoy (about 10 minutes)
+test-vllm: setup ## live tests: real vLLM behind real Envoy (0.32 dense and hybrid, 0.27, 0.21), and vLLM's own scheduler against the prediction (about 25 minutes)
 	scripts/install-vllm.sh 0.32.0 0.27.0 0.21.0 0.33.0-python
-	go test -tags vllm -count=1 -timeout 20m -v ./test/vllm
+	go test -tags vllm -count=1 -timeout 60m -v ./test/vllm
 	go test -tags vllm -count=1 -timeout 60m -run Mistral -v ./internal/tokens
 
 test-faults: ## the long form of the index's fault storms, round by round (about 12 minutes, on a machine of its own)

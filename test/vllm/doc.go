@@ -1,5 +1,8 @@
 // Package vllm holds the live tests: two real vLLM replicas per version behind
 // real Envoy with extproc in the shipped body mode. They run with -tags vllm
 // (make test-vllm); one version is booted at a time, one fixture serves all of
-// its tests.
+// its tests. TestHybrid does the same with models of several KV cache groups.
+//
+// TestScheduler boots nothing: it drives vLLM's own scheduler (test/oracle) over
+// many kinds of caches and releases, and holds the router's predictions to it.
 package vllm
