@@ -1,6 +1,7 @@
 package index
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,24 @@ const (
 	GroupRule027 = cachegroups.Rule027
 	GroupRule032 = cachegroups.Rule032
 )
+
+// GroupRuleOf is the lookup of a vLLM release whose code was read or run, else
+// unknown: then the events' form decides.
+func GroupRuleOf(version string) GroupRule {
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n < 2 || major != 0 {
+		return GroupRuleUnknown
+	}
+	switch {
+	case minor == 21:
+		return GroupRule021
+	case minor >= 27 && minor <= 31:
+		return GroupRule027
+	case minor == 32 || minor == 33:
+		return GroupRule032
+	}
+	return GroupRuleUnknown
+}
 
 // GroupSpec names a group's kind from vLLM's name of it, for CacheGroup.
 func GroupSpec(index int, spec string, window, chunk int) CacheGroup {

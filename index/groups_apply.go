@@ -357,7 +357,7 @@ func (m *groupMember) rootOf(l prefixhash.LoRA) uint64 {
 // every group lists every block, and before them these blocks were a hit already.
 func (m *groupMember) repeats(events []Event) int {
 	c := m.class.Load()
-	if c == nil || c.geometry.Rule != cachegroups.Rule032 || !c.geometry.Known {
+	if c == nil || c.geometry.Rule == cachegroups.Rule021 || !c.geometry.Known {
 		return 0
 	}
 	first := &events[0]
@@ -397,7 +397,7 @@ func (m *groupMember) repeats(events []Event) int {
 // the nodes: 1 when the event changes nothing.
 func (m *groupMember) repeatsPlain(ev *Event) int {
 	c := m.alone.Load()
-	if c == nil || !m.kinds || ev.HasParent || len(ev.Engine) == 0 || c.geometry.Rule != cachegroups.Rule032 || ev.Content == nil {
+	if c == nil || !m.kinds || ev.HasParent || len(ev.Engine) == 0 || c.geometry.Rule == cachegroups.Rule021 || ev.Content == nil {
 		return 0
 	}
 	ks := (*m.holder.x.keyspaces.Load())[ev.Scope]

@@ -1,8 +1,6 @@
 package feed
 
 import (
-	"strings"
-
 	"warmroute/index"
 	"warmroute/internal/fleet"
 	"warmroute/prefixhash"
@@ -11,13 +9,7 @@ import (
 // toldOf is what is known of a replica's cache groups without its events.
 func toldOf(r *fleet.Replica) *index.GroupsTold {
 	c := r.Cache
-	t := &index.GroupsTold{Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow}
-	switch {
-	case strings.HasPrefix(r.Version, "0.21."):
-		t.Rule = index.GroupRule021
-	case strings.HasPrefix(r.Version, "0.32."):
-		t.Rule = index.GroupRule032
-	}
+	t := &index.GroupsTold{Rule: index.GroupRuleOf(r.Version), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow}
 	if c.DraftGroups != "" {
 		t.Eagle, _ = c.Drafts() // validated
 		t.EagleTold = true

@@ -68,7 +68,7 @@ func (h *header) told() (*index.GroupsTold, error) {
 	if t.Unit == 0 {
 		t.Unit = h.number("hash_block_size")
 	}
-	t.Rule = ruleOf(h.Version)
+	t.Rule = index.GroupRuleOf(h.Version)
 	a := h.Assume
 	if a == nil {
 		return t, nil
@@ -101,23 +101,6 @@ func (h *header) told() (*index.GroupsTold, error) {
 	var err error
 	t.Eagle, err = eagle(a.Eagle)
 	return t, err
-}
-
-// ruleOf is the lookup of a vLLM release whose code was read or run.
-func ruleOf(version string) index.GroupRule {
-	var major, minor int
-	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n < 2 || major != 0 {
-		return index.GroupRuleUnknown
-	}
-	switch {
-	case minor == 21:
-		return index.GroupRule021
-	case minor >= 27 && minor <= 31:
-		return index.GroupRule027
-	case minor == 32 || minor == 33:
-		return index.GroupRule032
-	}
-	return index.GroupRuleUnknown
 }
 
 // number reads a label; labels are text, and "None" where there is none.
