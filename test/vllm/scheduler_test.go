@@ -31,7 +31,7 @@ var schedulers = []struct{ name, python, path string }{
 const (
 	leastLookups  = 20_000
 	leastConfigs  = 20
-	driveRequests = 150
+	driveRequests = 90
 )
 
 // TestScheduler drives vLLM's own scheduler and cache manager through random
