@@ -16,7 +16,7 @@ import (
 )
 
 // DefaultPort is the port routers talk to each other on, where none is named.
-const DefaultPort = "9004"
+const DefaultPort = "9005"
 
 // Config is the peers section of a router's configuration. Without listen and
 // url nothing is shared.

@@ -39,7 +39,7 @@ func TestConfigIsValidated(t *testing.T) {
 	if err := good.Validate(); err != nil {
 		t.Error(err)
 	}
-	if got := strings.Join(good.routes(), " "); got != "10.0.0.1:9004 [::1]:9004 h:1" {
+	if got := strings.Join(good.routes(), " "); got != "10.0.0.1:9005 [::1]:9005 h:1" {
 		t.Errorf("routes %s", got)
 	}
 }

@@ -1,3 +1,5 @@
+//go:build !noembed
+
 package peers
 
 import (
@@ -16,7 +18,7 @@ import (
 // embed starts a NATS server in this process that clusters with those of the
 // other routers. Its client port is on loopback, because the server's cluster
 // waits for one, and takes nobody who does not know a secret of this process.
-func embed(o Config, id string) (*server.Server, []nats.Option, error) {
+func embed(o Config, id string) (natsServer, []nats.Option, error) {
 	listen, err := withPort(o.Listen)
 	if err != nil {
 		return nil, nil, fmt.Errorf("peers.listen: %w", err)
@@ -61,7 +63,7 @@ func embed(o Config, id string) (*server.Server, []nats.Option, error) {
 		ns.Shutdown()
 		return nil, nil, errors.New("peers: the embedded NATS server cannot listen on " + o.Listen)
 	}
-	return ns, []nats.Option{nats.InProcessServer(ns), nats.Token(so.Authorization)}, nil
+	return embedded{ns}, []nats.Option{nats.InProcessServer(ns), nats.Token(so.Authorization)}, nil
 }
 
 const (
@@ -70,3 +72,14 @@ const (
 	handshake     = 5 * time.Second
 	writeDeadline = 2 * time.Second // a peer that does not read is cut off, and asks again when it is back
 )
+
+// embedded is a running server.
+type embedded struct{ ns *server.Server }
+
+func (e embedded) addr() string { return e.ns.ClusterAddr().String() }
+func (e embedded) routes() int  { return e.ns.NumRoutes() }
+
+func (e embedded) stop() {
+	e.ns.Shutdown()
+	e.ns.WaitForShutdown()
+}

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"warmroute/internal/decision"
@@ -36,7 +35,7 @@ type Link struct {
 	c       Config
 	id      string
 	log     *slog.Logger
-	server  *server.Server // nil: NATS runs elsewhere
+	server  natsServer // nil: NATS runs elsewhere
 	conn    *nats.Conn
 	sub     *nats.Subscription
 	in      chan *nats.Msg
@@ -49,6 +48,13 @@ type Link struct {
 	lost    time.Time // NATS has been out of reach since; zero = it is not
 	unsent  uint64
 	dropped uint64 // messages of others that were not read in time
+}
+
+// natsServer is a NATS server in this process.
+type natsServer interface {
+	addr() string // for the servers of other routers
+	routes() int  // connections to these
+	stop()        // and wait
 }
 
 // Around is what a Link shares.
@@ -197,8 +203,7 @@ func (l *Link) stop() {
 		l.conn.Close()
 	}
 	if l.server != nil {
-		l.server.Shutdown()
-		l.server.WaitForShutdown()
+		l.server.stop()
 	}
 }
 
@@ -211,7 +216,7 @@ func (l *Link) Addr() string {
 	if l.server == nil {
 		return ""
 	}
-	return l.server.ClusterAddr().String()
+	return l.server.addr()
 }
 
 // LinkState is a Link as an operator sees it.

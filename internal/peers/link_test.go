@@ -85,8 +85,8 @@ func start(t *testing.T, c Config, log *slog.Logger) *linked {
 	return r
 }
 
-// embedded starts n routers that cluster by themselves; each knows the first.
-func embedded(t *testing.T, n int, change func(*Config)) (all []*linked) {
+// cluster starts n routers that cluster by themselves; each knows the first.
+func cluster(t *testing.T, n int, change func(*Config)) (all []*linked) {
 	t.Helper()
 	for i := range n {
 		c := DefaultConfig()
@@ -156,7 +156,7 @@ func checkFleet(t *testing.T, all []*linked) {
 // TestEmbeddedServersFindEachOther: each knows the first alone, and the state
 // lives on without that one.
 func TestEmbeddedServersFindEachOther(t *testing.T) {
-	all := embedded(t, 4, nil)
+	all := cluster(t, 4, nil)
 	checkFleet(t, all)
 	all[0].charge(1)
 	within(t, "the charge is heard", func() bool { return all[3].others() == 1 })
@@ -210,12 +210,12 @@ func TestTwoOfOneNameAreReported(t *testing.T) {
 // TestASecretKeepsStrangersOut: routers with another token do not cluster.
 func TestASecretKeepsStrangersOut(t *testing.T) {
 	dir := t.TempDir()
-	all := embedded(t, 2, func(c *Config) { c.TokenFile = write(t, dir, "token", "secret") })
+	all := cluster(t, 2, func(c *Config) { c.TokenFile = write(t, dir, "token", "secret") })
 	checkFleet(t, all)
 	c := DefaultConfig()
 	c.ID, c.Listen, c.Routes, c.TokenFile = "stranger", "127.0.0.1:0", []string{all[0].link.Addr()}, write(t, dir, "other", "guess")
 	stranger := start(t, c, nil)
-	within(t, "it is refused", func() bool { return all[0].link.server.NumRoutes() == 1 && stranger.link.server.NumRoutes() == 0 })
+	within(t, "it is refused", func() bool { return all[0].link.server.routes() == 1 && stranger.link.server.routes() == 0 })
 	all[0].charge(0)
 	within(t, "its friend hears it", func() bool { return all[1].others() == 1 })
 	if stranger.peers() != 0 || stranger.others() != 0 {

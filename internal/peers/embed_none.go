@@ -1,0 +1,13 @@
+//go:build noembed
+
+package peers
+
+import (
+	"errors"
+
+	"github.com/nats-io/nats.go"
+)
+
+func embed(Config, string) (natsServer, []nats.Option, error) {
+	return nil, nil, errors.New("peers.listen: this binary was built without an embedded NATS server (tag noembed); name one that runs elsewhere with peers.url")
+}
