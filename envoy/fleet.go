@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"fmt"
 	"slices"
 )
 
@@ -56,14 +55,4 @@ func (f Fleet) SameClusters(g Fleet) bool {
 // all is the clusters of f, the one of all replicas first.
 func (f Fleet) all() []Group {
 	return append([]Group{{Name: AllReplicas, Replicas: f.Replicas}}, f.Groups...)
-}
-
-// validate returns the problems of f's addresses.
-func (f Fleet) validate() (errs []error) {
-	for i, r := range f.Replicas {
-		if _, err := splitAddr(r.Addr); err != nil {
-			errs = append(errs, fmt.Errorf("replicas[%d]: %w", i, err))
-		}
-	}
-	return errs
 }

@@ -85,8 +85,7 @@ type groupClass struct {
 	geometry *cachegroups.Geometry
 	assumed  cachegroups.Assumed
 	chain    Chain
-	run      bool // the blocks of its full attention are in the index's nodes
-	salt     uint64
+	run      bool     // the blocks of its full attention are in the index's nodes
 	specs    []uint64 // by spec, what its blocks' keys are mixed with
 	scope    groupScope
 }

@@ -143,6 +143,3 @@ func (t *groupTable) rebuild() []groupSlot {
 	t.slots.Store(&slots)
 	return slots
 }
-
-// bytes is the memory of the array, without the sets.
-func (t *groupTable) bytes() int { return len(*t.slots.Load()) * 16 }

@@ -92,7 +92,7 @@ func (m Model) code() int {
 	return found
 }
 
-// InMistralFormat: the model's tokenizer is read from Mistral's own files.
+// InMistralFormat reports whether the model's tokenizer is read from Mistral's own files.
 func (m Model) InMistralFormat() bool {
 	i := m.code()
 	return i >= 0 && coded[i].mistral && m.MistralFormat

@@ -75,6 +75,7 @@ func (s *Sets) Words(id ID) []uint64 {
 	return p.words[o : o+p.width]
 }
 
+// Has reports whether a set has a slot.
 func (s *Sets) Has(id ID, slot int) bool {
 	if id < FirstInterned {
 		return int(id) == slot+1

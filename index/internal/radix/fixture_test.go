@@ -7,7 +7,6 @@ import (
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/index/internal/offheap"
-	"warmroute/prefixhash"
 )
 
 // forest is nodes with one tree and two holdings.
@@ -43,13 +42,6 @@ func chain(from, n int) (keys []uint64) {
 	return keys
 }
 
-func prompt(keys []uint64) (p []prefixhash.Key) {
-	for _, k := range keys {
-		p = append(p, prefixhash.Key(k))
-	}
-	return p
-}
-
 // begin stores a node that nobody has, by its keys as names.
 func (f *forest) begin(slot int, parent Place, keys []uint64) Place {
 	f.t.Helper()
@@ -62,32 +54,11 @@ func (f *forest) begin(slot int, parent Place, keys []uint64) Place {
 	return p
 }
 
-// extend appends blocks to the node that ends at p.
-func (f *forest) extend(slot int, p Place, keys []uint64) {
-	f.t.Helper()
-	f.nodes.Reserve(p+1, keys, keys)
-	if n := f.held[slot].Name(p+1, keys); n != len(keys) {
-		f.t.Fatalf("%d of %d blocks are named", n, len(keys))
-	}
-	f.nodes.Append(p+1, len(keys), slot, 1)
-}
-
 // add gives blocks that are there to a slot.
 func (f *forest) add(slot int, p Place, keys []uint64) {
 	f.t.Helper()
 	if n := f.held[slot].Name(p, keys); n != len(keys) || !f.held[slot].Add(p, n, 1) {
 		f.t.Fatalf("%d of %d blocks are named", n, len(keys))
-	}
-}
-
-// cut takes the blocks of a node from an offset on from a slot.
-func (f *forest) cut(slot int, p Place, keys []uint64) {
-	f.t.Helper()
-	for i := len(keys) - 1; i >= 0; i-- {
-		f.held[slot].Take(keys[i])
-	}
-	if !f.held[slot].Leave(p.Node(), p.Offset()) {
-		f.t.Fatal("too many sets")
 	}
 }
 

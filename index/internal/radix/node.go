@@ -24,9 +24,11 @@ const maxNodes = 1<<(hashtable.PlaceBits-offsetBits) - 1
 // At is the block of a node at an offset.
 func At(node uint32, off int) Place { return Place(node)<<offsetBits | Place(off) }
 
-// Node is the number of the node, Offset the block's offset in it.
+// Node is the number of the node.
 func (p Place) Node() uint32 { return uint32(p >> offsetBits) }
-func (p Place) Offset() int  { return int(p & (1<<offsetBits - 1)) }
+
+// Offset is the block's offset in its node.
+func (p Place) Offset() int { return int(p & (1<<offsetBits - 1)) }
 
 // node is a stretch of a chain of blocks. The blocks that follow one of them, other
 // than the next in the array, begin nodes of their own.

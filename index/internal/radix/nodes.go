@@ -107,10 +107,11 @@ func (n *Nodes) reuse(r retired) {
 	n.free = append(n.free, r.id)
 }
 
-// Key is the key of a block, Tree the number of its tree. Writer only, as all that
-// follow are.
+// Key is the key of a block. Writer only, as all that follow are.
 func (n *Nodes) Key(p Place) uint64 { return n.at(p.Node()).key(p.Offset()) }
-func (n *Nodes) Tree(p Place) int   { return int(n.at(p.Node()).tree) }
+
+// Tree is the number of a block's tree.
+func (n *Nodes) Tree(p Place) int { return int(n.at(p.Node()).tree) }
 
 // Before is the block before another, 0 when that is the first of a prompt.
 func (n *Nodes) Before(p Place) Place {
