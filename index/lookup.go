@@ -91,8 +91,12 @@ func (ks *keyspace) depths(path []radix.Stretch, f *Found) {
 		if i == 0 && !f.begin(ks.sh, one.Set) || i > 0 && !f.keep(sets, one.Set, one.Depth) {
 			return
 		}
-		for k := 0; one.Changes(k); k++ {
-			if depth, set := one.Change(k); !f.keep(sets, set, depth) {
+		for k := 0; ; k++ {
+			depth, set, ok := one.Change(k)
+			if !ok {
+				break
+			}
+			if !f.keep(sets, set, depth) {
 				return
 			}
 		}

@@ -209,8 +209,12 @@ func TestReadersSeeANodeOfOneTime(t *testing.T) {
 						continue
 					}
 					set := r.path[0].Set
-					for k := 0; r.path[0].Changes(k); k++ {
-						_, set = r.path[0].Change(k)
+					for k := 0; ; k++ {
+						_, next, ok := r.path[0].Change(k)
+						if !ok {
+							break
+						}
+						set = next
 					}
 					if n++; set != holderset.Single(i) {
 						t.Errorf("set %d has %d blocks of branch %d, want set %d", set, r.path[0].Len, i, i+1)
@@ -274,7 +278,7 @@ func TestRunsThatWereReadStayTrue(t *testing.T) {
 	r := x.clock.Enter()
 	defer r.Leave()
 	path := ks.tree.Trace(nil, all[0].keys) // a lookup that is slow
-	if len(path) != 1 || path[0].Len != length || !path[0].Changes(0) {
+	if _, _, several := path[0].Change(0); len(path) != 1 || path[0].Len != length || !several {
 		t.Fatalf("%+v, want all blocks in several runs", path)
 	}
 	apply(writers[0], writers[0].removed(&all[0], 28, length))
@@ -282,10 +286,12 @@ func TestRunsThatWereReadStayTrue(t *testing.T) {
 	apply(writers[1], writers[1].stored(&all[1], prefix, length-1))
 	credited := int32(0)
 	for k, set := 0, path[0].Set; ks.sh.sets.Has(set, 1); k++ {
-		if credited = path[0].Len; !path[0].Changes(k) {
+		credited = path[0].Len
+		depth, next, ok := path[0].Change(k)
+		if !ok {
 			break
 		}
-		credited, set = path[0].Change(k)
+		credited, set = depth, next
 	}
 	if credited > 28 {
 		t.Errorf("r1 is credited with %d blocks of a branch of which it has never had more than 28", credited)

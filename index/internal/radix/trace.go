@@ -16,14 +16,18 @@ type Stretch struct {
 	runs  *uint64      // when they have several sets
 }
 
-// Changes says whether a stretch's set becomes another for the kth time, from 0.
-func (s *Stretch) Changes(k int) bool {
-	return s.runs != nil && int32(runAt(s.runs, k).End) < s.Len
-}
-
-// Change is the depth where that is, and the other set.
-func (s *Stretch) Change(k int) (depth int32, set holderset.ID) {
-	return s.Depth + int32(runAt(s.runs, k).End), runAt(s.runs, k+1).Set
+// Change returns the depth at which a stretch's set becomes another for the kth
+// time, from 0, and the other set; false: it does not. A writer may change the run
+// meanwhile, so its end is read once.
+func (s *Stretch) Change(k int) (depth int32, set holderset.ID, ok bool) {
+	if s.runs == nil {
+		return 0, 0, false
+	}
+	end := int32(runAt(s.runs, k).End)
+	if end >= s.Len {
+		return 0, 0, false
+	}
+	return s.Depth + end, runAt(s.runs, k+1).Set, true
 }
 
 // Trace fills path with the nodes that a prompt goes through, as far as they have
