@@ -232,6 +232,8 @@ func (m *groupMember) judgeTrust(c *groupClass) {
 		t.Why = "its blocks lie where only vLLM's own hashes show, and its hash algorithm or seed is not known, so less may be credited than is hit: set hash_seed"
 	case m.chunkOpen(g) && c.assumed.Chunk == 0:
 		t.Why = "the chunk size of its attention is not known yet: tell it, or let it be learned from what the replica reports"
+	case told && m.told.Doubt != "" && !m.guesses.Believed():
+		t.Why = m.told.Doubt
 	case told || m.guesses.Believed():
 		t.Exact = true
 	default:

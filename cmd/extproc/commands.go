@@ -51,7 +51,7 @@ func commands() []command {
 		{"policy", "the decision behind the simulator's protocol, on stdin and stdout", policyCommand},
 		{"replay", "what each policy would have made of a log of requests", replayCommand},
 		{"predict", "what a vLLM would find cached, from captured KV events as JSON lines", predictCommand},
-		{"version", "version, commit, Go and build tags", versionCommand},
+		{"version", "version, Go, commit and build tags", versionCommand},
 		{"completion", "a completion script for bash: source <(extproc completion)", completionCommand},
 		{"help", "this list", nil},
 	}

@@ -1,6 +1,8 @@
 package feed
 
 import (
+	"fmt"
+
 	"warmroute/index"
 	"warmroute/internal/fleet"
 	"warmroute/prefixhash"
@@ -13,6 +15,9 @@ func toldOf(r *fleet.Replica) *index.GroupsTold {
 	if c.DraftGroups != "" {
 		t.Eagle, _ = c.Drafts() // validated
 		t.EagleTold = true
+		if t.Eagle != 0 && looksAhead(r.Version) {
+			t.Doubt = "its vLLM hashes the tokens behind a block where it drafts, which is not followed: set disable_lookahead_block_hashes in its speculative configuration"
+		}
 	}
 	for _, g := range c.Groups {
 		t.Groups = append(t.Groups, index.GroupSpec(g.Group, g.Kind, g.Window, c.ChunkSize))
@@ -21,6 +26,14 @@ func toldOf(r *fleet.Replica) *index.GroupsTold {
 		t.Groups = append(t.Groups, index.GroupSpec(*g, "full_attention", 0, 0))
 	}
 	return t
+}
+
+// looksAhead reports whether a vLLM release with a draft model hashes tokens behind
+// a block by default, in place of dropping one: 0.33 does.
+func looksAhead(version string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return n == 2 && (major > 0 || minor >= 33)
 }
 
 func unitOf(r *fleet.Replica) int {

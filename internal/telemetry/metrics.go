@@ -18,6 +18,7 @@ type Build struct {
 	Revision  string // of the version control, "" when not known
 	Modified  bool   // the checkout had changes
 	GoVersion string
+	Tags      string // build tags, "" without
 }
 
 // ReadBuild returns what the Go toolchain put into the binary.
@@ -36,6 +37,8 @@ func ReadBuild() Build {
 			b.Revision = s.Value
 		case "vcs.modified":
 			b.Modified = s.Value == "true"
+		case "-tags":
+			b.Tags = s.Value
 		}
 	}
 	return b
@@ -48,6 +51,9 @@ func (b Build) String() string {
 	}
 	if b.Modified {
 		s += " modified"
+	}
+	if b.Tags != "" {
+		s += " tags " + b.Tags
 	}
 	return s
 }

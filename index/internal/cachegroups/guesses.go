@@ -14,6 +14,9 @@ type Told struct {
 	Chunk      int
 	Replay     int
 	ReplayTold bool // also when there is none
+	// Doubt is why predictions may be wrong all the same, one sentence. It holds
+	// until the replica's own counts have agreed with them.
+	Doubt string
 }
 
 const (
