@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -48,6 +49,7 @@ type conversation struct {
 	sent      map[string]sent    // by nonce, not answered yet
 	refused   map[string]refusal // by type, of the newest
 	endpoints map[string][]string
+	claims    []string // endpoints that it has from before, by hash or by version, not known yet
 }
 
 // refusal is an update that an Envoy does not take.
@@ -79,8 +81,8 @@ func (a *acks) callbacks() serverv3.Callbacks {
 		DeltaStreamOpenFunc:   func(ctx context.Context, id int64, _ string) error { a.open(ctx, id|incremental); return nil },
 		DeltaStreamClosedFunc: func(id int64, _ *corev3.Node) { a.close(id | incremental) },
 		StreamRequestFunc: func(id int64, r *discoveryv3.DiscoveryRequest) error {
-			if r.GetResponseNonce() == "" && r.GetVersionInfo() != "" {
-				a.resumed(id, r.GetTypeUrl(), r.GetVersionInfo())
+			if r.GetTypeUrl() == resourcev3.EndpointType && r.GetResponseNonce() == "" && r.GetVersionInfo() != "" {
+				a.has(id, r.GetVersionInfo())
 			}
 			refused := refusal{r.GetErrorDetail().GetMessage(), r.GetVersionInfo()}
 			if a.answered(id, r.GetNode(), r.GetResponseNonce(), refused, r.GetErrorDetail() != nil) {
@@ -94,7 +96,7 @@ func (a *acks) callbacks() serverv3.Callbacks {
 		StreamDeltaRequestFunc: func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error {
 			id |= incremental
 			if r.GetTypeUrl() == resourcev3.EndpointType && len(r.GetInitialResourceVersions()) > 0 {
-				a.has(id, r.GetInitialResourceVersions())
+				a.has(id, slices.Collect(maps.Values(r.GetInitialResourceVersions()))...)
 			}
 			a.answered(id, r.GetNode(), r.GetResponseNonce(), refusal{words: r.GetErrorDetail().GetMessage()}, r.GetErrorDetail() != nil)
 			return nil
@@ -170,6 +172,7 @@ func (a *acks) answered(id int64, node *corev3.Node, nonce string, why refusal, 
 	}
 	delete(c.refused, kind)
 	if s.typeURL == resourcev3.EndpointType {
+		c.claims = nil // the answer is newer
 		c.take(s)
 		a.update()
 	}
@@ -189,34 +192,34 @@ func (c *conversation) take(s sent) {
 	}
 }
 
-// has notes what an Envoy says that it has already, by hashes.
-func (a *acks) has(id int64, versions map[string]string) {
+// has notes which endpoints an Envoy says that it has already: the version of all
+// of them, or the hash of each assignment.
+func (a *acks) has(id int64, claims ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := a.envoys[id]
-	if c == nil {
-		return
+	if c := a.envoys[id]; c != nil {
+		c.claims = append(c.claims, claims...)
+		c.resume(a.current)
+		a.update()
 	}
-	for _, hash := range versions {
-		if known, ok := a.current.endpoints[hash]; ok {
-			c.take(sent{endpoints: known})
-		}
-	}
-	a.update()
 }
 
-// resumed notes that an Envoy says that it has a version already.
-func (a *acks) resumed(id int64, typeURL, version string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c := a.envoys[id]
-	if c == nil || typeURL != resourcev3.EndpointType || a.current.versions[typeURL] != version {
-		return
-	}
-	for _, known := range a.current.endpoints {
-		c.take(sent{endpoints: known})
-	}
-	a.update()
+// resume takes for acknowledged what the Envoy has of what is published. An Envoy
+// may come back before anything is: then its claims wait.
+func (c *conversation) resume(p published) {
+	c.claims = slices.DeleteFunc(c.claims, func(claim string) bool {
+		known, ok := p.endpoints[claim]
+		if ok {
+			c.take(sent{endpoints: known})
+		}
+		if all := claim != "" && p.versions[resourcev3.EndpointType] == claim; all {
+			for _, known := range p.endpoints {
+				c.take(sent{endpoints: known})
+			}
+			return true
+		}
+		return ok
+	})
 }
 
 // publish notes what is published now. An Envoy that has it is not sent it again.
@@ -225,12 +228,14 @@ func (a *acks) publish(p published) {
 	defer a.mu.Unlock()
 	a.current = p
 	for _, c := range a.envoys {
+		c.resume(p)
 		for typeURL, version := range p.versions {
 			if kind := short(typeURL); c.refused[kind].has == version {
 				delete(c.refused, kind)
 			}
 		}
 	}
+	a.update()
 }
 
 // update works out what all Envoys have. a.mu is held.
