@@ -71,7 +71,7 @@ func (l *Listener) Run(ctx context.Context) error {
 	if l.certs != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(l.certs.Server("h2"))))
 	}
-	g := grpc.NewServer(options...)
+	g := grpc.NewServer(append(options, grpc.WaitForHandlers(true))...) // Run ends after its streams
 	group, ctx := errgroup.WithContext(ctx)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, serverv3.NewServer(ctx, l.cache, l.acks.callbacks()))
 	if at, ok := l.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() && l.options.TLS.ClientCAFile == "" {
