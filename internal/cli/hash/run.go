@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 
+	"warmroute/internal/cli"
 	"warmroute/prefixhash"
 )
 
@@ -28,7 +29,7 @@ func Run(in io.Reader, out io.Writer) error {
 	for n := 1; ; n++ {
 		var long bool
 		var err error
-		line, long, err = readLine(r, line[:0])
+		line, long, err = cli.ReadLine(r, line[:0], MaxLine)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return errors.Join(fmt.Errorf("read line %d: %w", n, err), w.Flush())
 		}
@@ -56,24 +57,6 @@ func Run(in io.Reader, out io.Writer) error {
 		return ErrBadLine
 	}
 	return nil
-}
-
-// readLine appends the next line without its end; of a line longer than MaxLine
-// it drops the rest and says so. It returns io.EOF with the last line, which may
-// be empty.
-func readLine(r *bufio.Reader, dst []byte) (line []byte, long bool, err error) {
-	for {
-		part, err := r.ReadSlice('\n')
-		if len(dst)+len(part) > MaxLine+1 {
-			long = true
-		} else if !long {
-			dst = append(dst, part...)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		return bytes.TrimSuffix(dst, []byte("\n")), long, err
-	}
 }
 
 // respond appends the answer to one line.

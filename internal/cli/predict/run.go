@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"warmroute/internal/cli"
 )
 
 // ErrBadLine is returned by Run when at least one line could not be used.
@@ -36,7 +38,7 @@ func Run(in io.Reader, out io.Writer) (err error) {
 	for n := 1; ; n++ {
 		var long bool
 		var end error
-		text, long, end = readLine(r, text[:0])
+		text, long, end = cli.ReadLine(r, text[:0], MaxLine)
 		if end != nil && !errors.Is(end, io.EOF) {
 			return errors.Join(fmt.Errorf("read line %d: %w", n, end), w.Flush())
 		}
@@ -77,21 +79,4 @@ func (p *Predictor) answer(to *json.Encoder, n int, text []byte, long bool) bool
 		_ = to.Encode(a)
 	}
 	return true
-}
-
-// readLine appends the next line without its end; of one longer than MaxLine it
-// drops the rest and says so.
-func readLine(r *bufio.Reader, dst []byte) (text []byte, long bool, err error) {
-	for {
-		part, err := r.ReadSlice('\n')
-		if len(dst)+len(part) > MaxLine+1 {
-			long = true
-		} else if !long {
-			dst = append(dst, part...)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		return bytes.TrimSuffix(dst, []byte("\n")), long, err
-	}
 }

@@ -1,0 +1,28 @@
+// Package cli holds what the commands that read lines share. A line is as long as
+// its reader allows; of a longer one the rest is dropped, and the next is read.
+// It has no state.
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+)
+
+// ReadLine appends the next line without its end; of a line longer than most bytes
+// it drops the rest and says so. It returns io.EOF with the last line, which may be
+// empty.
+func ReadLine(r *bufio.Reader, dst []byte, most int) (line []byte, long bool, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(dst)+len(part) > most+1 {
+			long = true
+		} else if !long {
+			dst = append(dst, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		return bytes.TrimSuffix(dst, []byte("\n")), long, err
+	}
+}
