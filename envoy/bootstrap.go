@@ -31,21 +31,21 @@ const (
 
 // Options describes one Envoy beside one warmroute.
 type Options struct {
-	Listen         string        `yaml:"listen"`          // address clients use, host:port; default 0.0.0.0:8080
-	Admin          string        `yaml:"admin"`           // Envoy's admin address; "" = none
-	ExtProc        []string      `yaml:"extproc"`         // warmroute's gRPC addresses, which share the requests; default 127.0.0.1:9002
-	Standby        string        `yaml:"standby"`         // a second warmroute, used while health checks find the first dead; "" = none
-	TLS            TLS           `yaml:"tls"`             // towards warmroute
-	Replicas       []string      `yaml:"replicas"`        // replica addresses, host:port
-	Mode           Mode          `yaml:"mode"`            // default BUFFERED
-	MessageTimeout time.Duration `yaml:"message_timeout"` // most a frozen warmroute can cost; default 200 ms
-	IdleTimeout    time.Duration `yaml:"idle_timeout"`    // stream idle timeout; default 10 min
-	BodyLimit      int           `yaml:"body_limit"`      // bytes; default 64 MiB
-	Retries        int           `yaml:"retries"`         // default 2: the ranked list's second and third
-	ServedHeader   bool          `yaml:"served_header"`   // tell clients which replica served, in HeaderServed
-	Served         bool          `yaml:"served"`          // report the endpoint that really served (adds the response headers phase)
-	AccessLog      string        `yaml:"access_log"`      // file of Envoy's access log, one JSON object a line; default /dev/stdout, "none" = none
-	XDS            []string      `yaml:"xds,omitempty"`   // where Envoy finds the routers' xds.listen, one after the other; default this router's
+	Listen         string        `yaml:"listen"`                        // address clients use, host:port; default 0.0.0.0:8080
+	Admin          string        `yaml:"admin" applies:"envoy"`         // Envoy's admin address; "" = none
+	ExtProc        []string      `yaml:"extproc"`                       // warmroute's gRPC addresses, which share the requests; default 127.0.0.1:9002
+	Standby        string        `yaml:"standby"`                       // a second warmroute, used while health checks find the first dead; "" = none
+	TLS            TLS           `yaml:"tls"`                           // towards warmroute
+	Replicas       []string      `yaml:"replicas"`                      // replica addresses, host:port
+	Mode           Mode          `yaml:"mode"`                          // default BUFFERED
+	MessageTimeout time.Duration `yaml:"message_timeout"`               // most a frozen warmroute can cost; default 200 ms
+	IdleTimeout    time.Duration `yaml:"idle_timeout"`                  // stream idle timeout; default 10 min
+	BodyLimit      int           `yaml:"body_limit"`                    // bytes; default 64 MiB
+	Retries        int           `yaml:"retries"`                       // default 2: the ranked list's second and third
+	ServedHeader   bool          `yaml:"served_header"`                 // tell clients which replica served, in HeaderServed
+	Served         bool          `yaml:"served"`                        // report the endpoint that really served (adds the response headers phase)
+	AccessLog      string        `yaml:"access_log"`                    // file of Envoy's access log, one JSON object a line; default /dev/stdout, "none" = none
+	XDS            []string      `yaml:"xds,omitempty" applies:"envoy"` // where Envoy finds the routers' xds.listen, one after the other; default this router's
 
 	Fleet        Fleet `yaml:"-"` // instead of Replicas: what is known of them
 	XDSTLS       bool  `yaml:"-"` // the router's xds port speaks TLS, with the files of TLS

@@ -28,23 +28,23 @@ import (
 // Config is the router's configuration file. Every field has a default; the
 // smallest useful file names the replicas.
 type Config struct {
-	Listen     string               `yaml:"listen"` // gRPC address Envoy dials
-	TLS        certs.Options        `yaml:"tls"`    // of that address
-	Admin      AdminConfig          `yaml:"admin"`
-	Log        telemetry.LogOptions `yaml:"log"`
-	Fleet      fleet.Options        `yaml:"fleet"`
-	Kubernetes kube.Options         `yaml:"kubernetes,omitempty"` // more replicas: an InferencePool's pods
-	Index      IndexConfig          `yaml:"index"`
+	Listen     string               `yaml:"listen" applies:"restart"` // gRPC address Envoy dials
+	TLS        certs.Options        `yaml:"tls" applies:"restart"`    // of that address
+	Admin      AdminConfig          `yaml:"admin" applies:"restart"`
+	Log        telemetry.LogOptions `yaml:"log" applies:"reload"`
+	Fleet      fleet.Options        `yaml:"fleet" applies:"restart"`
+	Kubernetes kube.Options         `yaml:"kubernetes,omitempty" applies:"restart"` // more replicas: an InferencePool's pods
+	Index      IndexConfig          `yaml:"index" applies:"restart"`
 
-	IndexService IndexServiceConfig `yaml:"index_service"`
-	WarmUp       WarmUpConfig       `yaml:"warm_up"`
+	IndexService IndexServiceConfig `yaml:"index_service" applies:"restart"`
+	WarmUp       WarmUpConfig       `yaml:"warm_up" applies:"restart"`
 
-	Peers  peers.Config  `yaml:"peers"` // other routers of the fleet
-	Filter FilterConfig  `yaml:"filter"`
-	Tokens TokensConfig  `yaml:"tokens"`
-	Policy policy.Config `yaml:"policy"`
-	Envoy  envoy.Options `yaml:"envoy"` // what Envoy is told
-	XDS    xds.Options   `yaml:"xds"`   // where it is told so
+	Peers  peers.Config  `yaml:"peers" applies:"restart"` // other routers of the fleet
+	Filter FilterConfig  `yaml:"filter" applies:"reload"`
+	Tokens TokensConfig  `yaml:"tokens" applies:"restart"`
+	Policy policy.Config `yaml:"policy" applies:"reload"`
+	Envoy  envoy.Options `yaml:"envoy" applies:"reload"` // what Envoy is told
+	XDS    xds.Options   `yaml:"xds" applies:"restart"`  // where it is told so
 }
 
 // AdminConfig is the admin server.
@@ -90,7 +90,7 @@ type FilterConfig struct {
 	// the gateway then asks another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
 
-	Decisions int `yaml:"decisions"` // decisions kept for /debug/explain
+	Decisions int `yaml:"decisions" applies:"restart"` // decisions kept for /debug/explain
 }
 
 // named is how many replicas a request names: a cluster without a balancer takes

@@ -81,14 +81,6 @@ func (l *reloads) notes() (out []string) {
 	return out
 }
 
-// live is running with all that of c which takes effect without a restart.
-func live(running, c Config) Config {
-	decisions := running.Filter.Decisions
-	running.Log.Level, running.Filter, running.Policy, running.Envoy, running.Fleet.Replicas = c.Log.Level, c.Filter, c.Policy, c.Envoy, c.Fleet.Replicas
-	running.Filter.Decisions = decisions
-	return running
-}
-
 // apply takes what can change at run time from a new configuration, and says
 // what cannot.
 func (r *router) apply(c Config) error {
@@ -96,7 +88,7 @@ func (r *router) apply(c Config) error {
 	l.mu.Lock()
 	before := l.running
 	l.mu.Unlock()
-	next := live(before, c)
+	next := config.Live(before, c)
 	if err := r.fleet.SetReplicas(next.Fleet.Replicas); err != nil {
 		return err
 	}

@@ -24,7 +24,8 @@ type File[T any] struct {
 	Defaults func() T
 	// LookupEnv finds the variables of ${NAME}; nil means os.LookupEnv.
 	LookupEnv func(string) (string, bool)
-	// Every is how often Watch reads the file; 0 means 2 s.
+	// Every is how often Watch reads the file; 0 means 500 ms, which costs some
+	// 20 µs each and is not waited for by whoever has added a replica.
 	Every time.Duration
 	// Settle is how long changed content must stay the same before Watch takes
 	// it, so that a half-written file is not applied; 0 means 200 ms.

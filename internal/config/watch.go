@@ -18,7 +18,7 @@ import (
 func (f *File[T]) Watch(ctx context.Context, apply func(T) error, failed func(error)) error {
 	every, settle := f.Every, f.Settle
 	if every <= 0 {
-		every = 2 * time.Second
+		every = 500 * time.Millisecond
 	}
 	if settle <= 0 {
 		settle = 200 * time.Millisecond

@@ -19,7 +19,7 @@ import (
 // Options says where replicas come from and how they are watched. The zero
 // value of a duration or limit means its default, see [DefaultOptions].
 type Options struct {
-	Replicas []ReplicaOptions `yaml:"replicas,omitempty"`
+	Replicas []ReplicaOptions `yaml:"replicas,omitempty" applies:"reload"`
 	DNS      []DNSOptions     `yaml:"dns,omitempty"`
 
 	// ScrapeInterval is how often each replica's /metrics is read.

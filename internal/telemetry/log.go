@@ -14,8 +14,8 @@ import (
 
 // LogOptions says what is logged and how.
 type LogOptions struct {
-	Level  string `yaml:"level"`  // debug, info, warn or error; "" is info
-	Format string `yaml:"format"` // text or json; "" is text
+	Level  string `yaml:"level"`                    // debug, info, warn or error; "" is info
+	Format string `yaml:"format" applies:"restart"` // text or json; "" is text
 }
 
 // Validate returns an error that names the field and its value.
