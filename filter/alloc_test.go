@@ -8,6 +8,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/internal/openai"
@@ -46,7 +47,7 @@ func TestRouteAllocates(t *testing.T) {
 		replicas = append(replicas, replica(n+1))
 	}
 	ledger := load.NewLedger(nil)
-	d := decision.New(&fakeFleet{snap: fleet.NewSnapshot(replicas...)}, x, ledger, newBook(t, policy.Config{}), decision.Options{})
+	d := decision.New(decisiontest.NewFleet(replicas...), x, ledger, newBook(t, policy.Config{}), decision.Options{})
 	source := &readyTokens{tokens.Result{Source: tokens.FromBody, Prompts: []tokens.Prompt{{Tokens: ids}}}}
 	r := NewRouter(d, source, decision.NewRing(64), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
 	hold(t, x, replicas[2].Addr, ids[:2000])

@@ -17,7 +17,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision"
-	"warmroute/internal/fleet"
+	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/load"
 	"warmroute/internal/openai"
 	"warmroute/internal/policy"
@@ -70,7 +70,7 @@ func TestSpeculationEndsWithABrokenResponse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		snap := &fakeFleet{snap: fleet.NewSnapshot(replica(1), replica(2))}
+		snap := decisiontest.NewFleet(replica(1), replica(2))
 		d := decision.New(snap, x, load.NewLedger(clock), newBook(t, policy.Config{}), decision.Options{Now: clock})
 		router := NewRouter(d, fakeTokens{n: 1000}, decision.NewRing(8), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
 		st := NewServer(router, ServerOptions{}).stream(tt.mode)

@@ -2,9 +2,7 @@ package filter
 
 import (
 	"context"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/internal/openai"
@@ -19,19 +18,6 @@ import (
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
 )
-
-// fakeFleet is a fleet that changes when told to.
-type fakeFleet struct {
-	snap   *fleet.Snapshot
-	broken atomic.Bool // asking panics, with a text that looks like a prompt
-}
-
-func (f *fakeFleet) Snapshot() *fleet.Snapshot {
-	if f.broken.Load() {
-		panic("tell me a secret")
-	}
-	return f.snap
-}
 
 // fakeIndex holds a number of blocks of every prompt per holder.
 type fakeIndex struct {
@@ -88,7 +74,7 @@ func (f fakeTokens) Tokens(context.Context, *openai.Request, tokens.Served) (tok
 
 // bench is a router over fakes.
 type bench struct {
-	fleet   *fakeFleet
+	fleet   *decisiontest.Fleet
 	index   *fakeIndex
 	ledger  *load.Ledger
 	ring    *decision.Ring
@@ -97,38 +83,17 @@ type bench struct {
 	router  *Router
 }
 
-const blockSize = 16
+const blockSize = decisiontest.BlockSize
 
-func replica(n int, ranks ...int) *fleet.Replica {
-	if ranks == nil {
-		ranks = []int{0}
-	}
-	return &fleet.Replica{
-		Addr: fmt.Sprintf("10.0.0.%d:8000", n), Ready: true, BlockSize: blockSize, Ranks: ranks,
-		Models: []fleet.Model{{ID: "m", Base: "m"}}, Events: eventsOf(ranks),
-	}
-}
-
-func eventsOf(ranks []int) (out []fleet.EventSource) {
-	for _, rank := range ranks {
-		out = append(out, fleet.EventSource{Rank: rank, Endpoint: fmt.Sprintf("tcp://10.0.0.1:%d", 5557+rank)})
-	}
-	return out
-}
-
-func newBook(t testing.TB, c policy.Config) *policy.Book {
-	t.Helper()
-	book, err := policy.NewBook(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return book
-}
+var (
+	replica = decisiontest.Replica
+	newBook = decisiontest.Book
+)
 
 func newBench(t testing.TB, tok tokens.Source, replicas ...*fleet.Replica) *bench {
 	t.Helper()
 	b := &bench{
-		fleet:  &fakeFleet{snap: fleet.NewSnapshot(replicas...)},
+		fleet:  decisiontest.NewFleet(replicas...),
 		index:  &fakeIndex{ids: map[index.Holder]index.HolderID{}, blocks: map[index.Holder]int{}},
 		ledger: load.NewLedger(nil), ring: decision.NewRing(64), book: newBook(t, policy.Config{}),
 	}

@@ -215,12 +215,12 @@ func TestPanicsEndTheirStreamOnly(t *testing.T) {
 	var log logBuffer
 	s := NewServer(b.router, ServerOptions{AlwaysPick: true, Log: log.logger()})
 	client := dial(t, s)
-	b.fleet.broken.Store(true)
+	b.fleet.Break(true)
 	_, err := exchange(t, client, headers(buffered, "GET", "/v1/models", true))
 	if status.Code(err) != codes.Internal {
 		t.Errorf("error %v, want Internal", err)
 	}
-	b.fleet.broken.Store(false)
+	b.fleet.Break(false)
 	if out, err := exchange(t, client, headers(buffered, "GET", "/v1/models", true)); err != nil || describeAll(out) != "headers+endpoint" {
 		t.Errorf("afterwards: %s, %v", describeAll(out), err)
 	}
@@ -228,7 +228,7 @@ func TestPanicsEndTheirStreamOnly(t *testing.T) {
 	if err := b.router.metrics.panics.Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
 		t.Errorf("counted %v panics, %v", m.GetCounter().GetValue(), err)
 	}
-	if text := log.String(); !strings.Contains(text, "fakeFleet).Snapshot") || strings.Contains(text, "secret") {
+	if text := log.String(); !strings.Contains(text, "decisiontest.(*Fleet).Snapshot") || strings.Contains(text, "secret") {
 		t.Errorf("log: %s", text)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/internal/policy"
@@ -20,7 +21,7 @@ type rig struct {
 	t       testing.TB
 	mu      sync.Mutex
 	now     time.Time
-	fleet   *fakeFleet
+	fleet   *decisiontest.Fleet
 	index   *index.Index
 	ledger  *load.Ledger
 	book    *policy.Book
@@ -37,8 +38,7 @@ type publisher struct {
 
 func newRig(t testing.TB, c policy.Config, replicas ...*fleet.Replica) *rig {
 	t.Helper()
-	r := &rig{t: t, now: time.Unix(1_700_000_000, 0), fleet: new(fakeFleet), book: newBook(t, c), publishers: map[string]*publisher{}}
-	r.fleet.set(replicas...)
+	r := &rig{t: t, now: time.Unix(1_700_000_000, 0), fleet: decisiontest.NewFleet(replicas...), book: newBook(t, c), publishers: map[string]*publisher{}}
 	clock := func() time.Time {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func (r *rig) stored(addr string, p chained) {
 // leave is a replica's departure as fleet and feed have it: it is offered no
 // more, its publisher ends, and only then is it forgotten.
 func (r *rig) leave(addr string, remaining ...*fleet.Replica) {
-	r.fleet.set(remaining...)
+	r.fleet.Set(remaining...)
 	from := r.publishers[addr]
 	from.mu.Lock()
 	defer from.mu.Unlock()
@@ -147,7 +147,7 @@ func (r *rig) join(addr string, all ...*fleet.Replica) {
 	from.mu.Lock()
 	from.life = r.index.Begin(index.Holder{Replica: addr})
 	from.mu.Unlock()
-	r.fleet.set(all...)
+	r.fleet.Set(all...)
 }
 
 func first(d Decision) string {
@@ -556,7 +556,7 @@ func TestStrangersTrafficCountsAsLoad(t *testing.T) {
 			}
 			reps[i] = &c
 		}
-		r.fleet.set(reps...)
+		r.fleet.Set(reps...)
 	}
 	page(4, 12)
 	d, rec := r.ask(prompt(1, 0, 100))
@@ -597,7 +597,7 @@ func TestTheHistogramCalibratesWhereThereAreNoEvents(t *testing.T) {
 		}
 		c := *rep
 		c.Load = []fleet.Load{{At: r.now, TTFTSum: sum, TTFTCount: count}}
-		r.fleet.set(&c)
+		r.fleet.Set(&c)
 	}
 	if s := r.account(rep.Addr).Speed(); s < 2.2 || s > 3.5 {
 		t.Errorf("learned speed %g, the replica is three times slower than modelled", s)
@@ -677,7 +677,7 @@ func TestFilterThenScoreRaisesPressure(t *testing.T) {
 	r.decider.Pressure().Reset("m")
 	gone := replicas(3)
 	gone[1].Ready = false
-	r.fleet.set(gone...)
+	r.fleet.Set(gone...)
 	r.ask(p)
 	if r.decider.Pressure().Of("m", r.now).Raised {
 		t.Error("an offline replica's match counts as a disturbance")
