@@ -1,0 +1,61 @@
+package load
+
+import (
+	"testing"
+	"time"
+)
+
+// TestAheadOfLateNews: where news come a second late, the engine is taken to have
+// worked through its queue since, in order, at its speed, but not past what even
+// late news would have told.
+func TestAheadOfLateNews(t *testing.T) {
+	r := newRig(t)
+	a := r.Of(one)
+	terms := Terms{Model: 49e7, Expected: 98e7, Sentinel: 1} // a second each, with its step, at speed 2
+	r.put(one, terms)
+	terms.Sentinel = 2
+	r.put(one, terms)
+	r.put(one, Terms{Model: 49e7, Expected: 98e7}) // no event will tell of it
+	want := func(awaiting int, pending float64) {
+		t.Helper()
+		if s := r.state(one); s.Awaiting != awaiting || !near(s.Pending, pending) {
+			t.Errorf("at %v: %d await with %g s, want %d with %g", r.now.Sub(time.Unix(1_700_000_000, 0)), s.Awaiting, s.Pending, awaiting, pending)
+		}
+	}
+	want(3, 2.94) // news come at once: what nobody told of is to be done
+	r.wait(500 * time.Millisecond)
+	want(3, 2.94)
+	a.pace.late.Store(1)
+	want(3, 0.5+0.98+0.98)
+	r.wait(time.Second) // 1.5
+	want(2, 0.5+0.98)
+	r.wait(time.Second) // 2.5: the first came at 1.5 at the soonest, or it would be known
+	want(1, 0.98)
+	r.wait(500 * time.Millisecond) // 3.0
+	want(1, 0.98)
+	r.wait(1) // news of the first are overdue, so it stands still
+	want(3, 3*0.98)
+	a.pace.heard = r.nanos()
+	r.stored(one, 1) // it came a second ago
+	r.wait(10 * time.Millisecond)
+	want(1, 0.98)
+	a.pace.last.Store(r.nanos() - 5e8)
+	want(2, 0.5+0.98)
+}
+
+// TestStateOfSpeed: the state has the learned speed.
+func TestStateOfSpeed(t *testing.T) {
+	r := newRig(t)
+	for range 25 {
+		for i := range 8 {
+			r.put(one, Terms{Model: 5e8, Expected: 5e8, Sentinel: uint64(i + 1)})
+		}
+		for i := range 8 {
+			r.wait(970 * time.Millisecond)
+			r.stored(one, uint64(i+1))
+		}
+	}
+	if s := r.state(one); s.Speed < 1.7 || s.Speed > 2.1 || s.Speed != r.Of(one).Speed() {
+		t.Errorf("speed %g of a replica that takes 1.9 times as long", s.Speed)
+	}
+}

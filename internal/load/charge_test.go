@@ -1,0 +1,112 @@
+package load
+
+import (
+	"testing"
+	"time"
+)
+
+// TestSumsOfCharges: what a charge puts on an account is taken off once, the
+// prefill at the first token and the rest when it is released.
+func TestSumsOfCharges(t *testing.T) {
+	r := newRig(t)
+	a := r.put(one, Terms{Expected: 2e9, Tokens: 100, Sentinel: 7})
+	b := r.put(one, Terms{Expected: 1e9, Tokens: 30})
+	r.want(one, sums{2, 2, 3, 130, 1})
+	if a.Account() != r.Of(one) || a.Terms().Tokens != 100 || !a.Awaiting() {
+		t.Errorf("%+v on %p", a.Terms(), a.Account())
+	}
+	if !a.FirstToken() || a.FirstToken() || a.Awaiting() {
+		t.Error("the first token comes once")
+	}
+	r.want(one, sums{2, 1, 1, 130, 1})
+	if !a.Release() {
+		t.Error("released: the first token had come")
+	}
+	r.want(one, sums{1, 1, 1, 30, 0})
+	if b.Release() {
+		t.Error("released: the first token had not come")
+	}
+	r.want(one, sums{})
+	if !a.Release() || !b.Release() {
+		t.Error("released again: nothing is known but that it is over")
+	}
+	r.want(one, sums{})
+	r.want(two, sums{})
+	if s := r.Of(one).Share(r.now); s.Sent != 2 || s.Work != 3e9 {
+		t.Errorf("charged so far: %+v", s)
+	}
+}
+
+// TestJudge: what counts as a failure of the replica, and what ends a row of them.
+func TestJudge(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status int
+		came   bool
+		terms  Terms
+		after  time.Duration
+		failed bool
+		row    int // failures in a row afterwards, of one before
+	}{
+		"answered":                       {200, true, Terms{}, time.Second, false, 0},
+		"answered, no token seen":        {200, false, Terms{}, 0, false, 0},
+		"a redirect":                     {399, true, Terms{}, 0, false, 0},
+		"the client's fault":             {400, true, Terms{}, 0, true, 1},
+		"the client's fault, at most":    {499, true, Terms{}, 0, true, 1},
+		"a server error":                 {500, true, Terms{}, time.Hour, true, 2},
+		"no status, a token came":        {0, true, Terms{}, 0, false, 0},
+		"ended at once":                  {0, false, Terms{}, 0, true, 2},
+		"within a step":                  {0, false, Terms{}, 5*time.Millisecond - 1, true, 2},
+		"after a step":                   {0, false, Terms{}, 5 * time.Millisecond, false, 1},
+		"a long prefill, too soon":       {0, false, Terms{Expected: 4e9}, time.Second - 1, true, 2},
+		"a long prefill, possible":       {0, false, Terms{Expected: 4e9}, time.Second, false, 1},
+		"wholly cached, at once":         {0, false, Terms{Expected: 4e9, Cached: true}, 0, false, 1},
+		"no reports, a long prefill":     {0, false, Terms{Expected: 4e9, Guessed: true}, 5 * time.Millisecond, false, 1},
+		"no reports, sooner than a step": {0, false, Terms{Expected: 4e9, Guessed: true}, 5*time.Millisecond - 1, true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			c := r.put(one, tt.terms)
+			c.Failed(r.nanos())
+			r.wait(tt.after)
+			if failed := c.Judge(tt.status, tt.came); failed != tt.failed {
+				t.Errorf("failed: %v", failed)
+			}
+			if row := r.Of(one).Failures(); row != tt.row {
+				t.Errorf("%d failures in a row, want %d", row, tt.row)
+			}
+		})
+	}
+}
+
+// TestPenalty: a replica that fails three times in a row is a last resort for a
+// second, for twice as long with every further failure, and for half a minute at
+// most; one success ends that.
+func TestPenalty(t *testing.T) {
+	r := newRig(t)
+	c := r.put(one, Terms{})
+	for i, want := range []time.Duration{0, 0, 1, 2, 4, 8, 16, 30, 30, 30} {
+		c.Failed(r.nanos())
+		if got := time.Duration(r.Of(one).Share(r.now).Failing); got != want*time.Second {
+			t.Errorf("failure %d: a last resort for %v, want %v", i+1, got, want*time.Second)
+		}
+	}
+	r.wait(30*time.Second - 1)
+	if !r.state(one).Failing {
+		t.Error("not a last resort any more before its time is over")
+	}
+	r.wait(1)
+	if r.state(one).Failing {
+		t.Error("a last resort after its time")
+	}
+	c.Failed(r.nanos())
+	c.Judge(200, true)
+	if r.state(one).Failing || r.Of(one).Failures() != 0 {
+		t.Error("a success does not end the row")
+	}
+	for range 100 { // the doubling does not overflow
+		c.Failed(r.nanos())
+	}
+	if got := time.Duration(r.Of(one).Share(r.now).Failing); got != failPenaltyMost {
+		t.Errorf("after 100 failures a last resort for %v", got)
+	}
+}
