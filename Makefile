@@ -5,7 +5,7 @@ SHELL := /bin/bash
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 
-.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-schedulers test-failopen test-faults test-dashboard fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-schedulers test-failopen test-faults test-dashboard mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-failopen: setup ## everything around Envoy breaks under wrk's load, in ever
 test-dashboard: ## the operator's page in real Chromium; -screenshots rewrites those of the docs
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || { echo "chromium is missing; install it and run again" >&2; exit 1; }
 	cd test/dashboard && go test -count=1 -timeout 10m .
+
+mutation: ## what a package's tests do not notice (PKG=./internal/load; TESTS=./internal/load,./internal/decision: whose tests are run)
+	go run ./test/mutation -tests "$(TESTS)" $(PKG)
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s)
 	@scripts/fuzz.sh $(FUZZTIME)
