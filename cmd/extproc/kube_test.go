@@ -187,6 +187,25 @@ func (c *cluster) warm(picked string, body []byte) {
 
 func (c *cluster) addr(ip string) string { return net.JoinHostPort(ip, fmt.Sprint(c.port)) }
 
+// TestAReplicaJoinsAndLeavesByPool: Envoy follows a pool's pods, where it is not a
+// gateway that does so itself.
+func TestAReplicaJoinsAndLeavesByPool(t *testing.T) {
+	ports, err := testenv.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{T: t, api: kubetest.New(t), port: ports[0]}
+	c.api.Put(kubetest.Parse(t, fmt.Sprintf(poolYAML, c.port))...)
+	first, second := c.pod("vllm-0", "127.0.0.2", "True"), c.pod("vllm-1", "127.0.0.3", "False")
+	c.api.Put(first, second)
+	f := follow(t, fmt.Sprintf("kubernetes: {pool: vllm, kubeconfig: %q}\n", c.api.Kubeconfig(t, "inference")), nil)
+	f.joins("pool at the start", c.addr("127.0.0.2"))
+	c.api.Put(kubetest.Parse(t, fmt.Sprintf(podYAML, "vllm-1", "127.0.0.3", "True"))...)
+	f.joins("pool", c.addr("127.0.0.3"))
+	c.api.Delete(first)
+	f.leaves(c.addr("127.0.0.2"))
+}
+
 // TestPool: replicas come from a pool's pods, picks follow them, and an API
 // server that goes away changes nothing.
 func TestPool(t *testing.T) {

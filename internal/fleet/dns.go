@@ -20,8 +20,8 @@ type Resolver interface {
 }
 
 const (
-	lookupEvery   = 10 * time.Second // Kubernetes' own DNS TTL is 5 to 30 s
-	lookupTimeout = 5 * time.Second  // the resolver's own first timeout
+	lookupEvery   = time.Second     // who has started a replica waits for it; a local resolver answers from its cache
+	lookupTimeout = 5 * time.Second // the resolver's own first timeout
 )
 
 // dns re-resolves one name. A failed lookup, "no such name" included, changes

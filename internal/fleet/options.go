@@ -81,7 +81,7 @@ type DNSOptions struct {
 	// name of SRV records, e.g. "_http._tcp.vllm.default.svc.cluster.local".
 	Name string `yaml:"name"`
 	SRV  bool   `yaml:"srv,omitempty"`
-	// Every is how often the name is looked up; 0 means 10 s.
+	// Every is how often the name is looked up; 0 means 1 s.
 	Every time.Duration `yaml:"every,omitempty"`
 	// Replica holds the settings of every replica found; no address.
 	Replica ReplicaOptions `yaml:"replica,omitempty"`

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/envoy"
+	"warmroute/internal/config"
+	"warmroute/internal/fleet"
+	"warmroute/internal/testenv"
+	"warmroute/internal/vllmsim"
+)
+
+// following is a router in this process, and a real Envoy that takes everything
+// from it.
+type following struct {
+	t     *testing.T
+	r     *router
+	admin string // of the router
+	envoy *testenv.Envoy
+	sent  int
+}
+
+// follow starts both on a configuration without addresses. Names are resolved by
+// dns, where it is given.
+func follow(t *testing.T, text string, dns fleet.Resolver) *following {
+	t.Helper()
+	ports, err := testenv.FreePorts(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
+	f, dir := &following{t: t, admin: at(1)}, t.TempDir()
+	path := filepath.Join(dir, "warmroute.yaml")
+	text = fmt.Sprintf("listen: %s\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: %q}\nenvoy: {listen: %q, admin: %q, served_header: true, access_log: none}\nfilter: {token_budget: 5s}\n",
+		at(0), at(1), at(2), at(3), at(4)) + text
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := &config.File[Config]{Path: path, Defaults: func() Config {
+		c := defaultConfig()
+		c.Fleet.Resolver = dns
+		return c
+	}}
+	c, err := file.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	if f.r, err = newRouter(c, slog.New(slog.DiscardHandler), reg); err != nil {
+		t.Fatal(err)
+	}
+	f.r.metrics = reg
+	background(t, func(ctx context.Context) error { return f.r.run(ctx, file) })
+	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+f.admin+"/readyz"); return code == http.StatusOK })
+	var boot bytes.Buffer
+	if err := c.writeEnvoy(stdio{out: &boot, err: t.Output()}, false, false); err != nil {
+		t.Fatal(err)
+	}
+	if f.envoy, err = testenv.StartEnvoy(dir, "envoy", boot.Bytes(), at(3), at(4)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.envoy.Stop)
+	return f
+}
+
+// ask sends one request and returns who served it.
+func (f *following) ask() string {
+	f.t.Helper()
+	f.sent++
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	resp, err := client.Post(f.envoy.URL+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"model":"sim","prompt":[%d,2,3],"max_tokens":1}`, f.sent)))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		f.t.Fatalf("%s, %v", resp.Status, err)
+	}
+	return resp.Header.Get(envoy.HeaderServed)
+}
+
+// joins sends requests until addr has served one, and says how long it took.
+func (f *following) joins(how, addr string) {
+	f.t.Helper()
+	start := time.Now()
+	until(f.t, addr+" is served", func() bool { return f.ask() == addr })
+	f.t.Logf("joined by %s: served after %v", how, time.Since(start).Round(time.Millisecond))
+	_, page := get(f.t, "http://"+f.admin+"/metrics")
+	if !strings.Contains(page, "warmroute_served_elsewhere_total 0\n") {
+		f.t.Error("a hint was not followed: it named what Envoy did not have yet")
+	}
+}
+
+// leaves waits until Envoy has dropped addr, and holds it to sending nothing there.
+func (f *following) leaves(addr string) {
+	f.t.Helper()
+	until(f.t, addr+" is gone from Envoy", func() bool {
+		_, page := get(f.t, f.envoy.Admin+"/clusters")
+		return !strings.Contains(page, "::"+addr+"::")
+	})
+	for range 20 {
+		if f.ask() == addr {
+			f.t.Fatalf("%s was served after it had left", addr)
+		}
+	}
+}
+
+// zone answers for one name.
+type zone struct {
+	mu  sync.Mutex
+	ips []netip.Addr
+}
+
+func (z *zone) set(ips ...string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.ips = nil
+	for _, ip := range ips {
+		z.ips = append(z.ips, netip.MustParseAddr(ip))
+	}
+}
+
+func (z *zone) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if host != "vllm.test" {
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	return z.ips, nil
+}
+
+func (z *zone) LookupSRV(context.Context, string, string, string) (string, []*net.SRV, error) {
+	return "", nil, &net.DNSError{Err: "no such record", IsNotFound: true}
+}
+
+// TestAReplicaJoinsAndLeavesByDNS: Envoy follows a name's addresses.
+func TestAReplicaJoinsAndLeavesByDNS(t *testing.T) {
+	ports, err := testenv.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(ip string) string { return fmt.Sprintf("%s:%d", ip, ports[0]) }
+	for _, ip := range []string{"127.0.0.2", "127.0.0.3"} {
+		sim, err := vllmsim.New(vllmsim.Options{Listen: at(ip), Events: ip + ":0", Replay: ip + ":0", PrefillRate: -1, DecodeRate: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		background(t, sim.Run)
+	}
+	var dns zone
+	dns.set("127.0.0.2")
+	f := follow(t, fmt.Sprintf("fleet: {dns: [{name: \"vllm.test:%d\"}]}\n", ports[0]), &dns)
+	f.joins("DNS at the start", at("127.0.0.2"))
+	dns.set("127.0.0.2", "127.0.0.3")
+	f.joins("DNS", at("127.0.0.3"))
+	dns.set("127.0.0.3")
+	f.leaves(at("127.0.0.2"))
+}
