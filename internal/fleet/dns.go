@@ -21,6 +21,7 @@ type Resolver interface {
 
 const (
 	lookupEvery   = time.Second     // who has started a replica waits for it; a local resolver answers from its cache
+	lookupFailed  = 10 * time.Second // least wait after a failure: each is logged
 	lookupTimeout = 5 * time.Second // the resolver's own first timeout
 )
 
@@ -40,24 +41,26 @@ func (d *dns) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
 	if every == 0 {
 		every = lookupEvery
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	var last []ReplicaOptions
 	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		timer.Reset(every)
 		list, err := d.lookup(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
 			d.failed(err)
+			timer.Reset(max(every, lookupFailed))
 		case last == nil || !reflect.DeepEqual(list, last):
 			set(list)
 			last = list
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
 		}
 	}
 }

@@ -83,8 +83,8 @@ func TestDNS(t *testing.T) {
 		if got := addrs(w.fleet); !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		if z.lookups < 10 || z.lookups > 15 {
-			t.Errorf("%d lookups in 130 s", z.lookups)
+		if z.lookups < 20 || z.lookups > 30 { // one a second, one in ten while they fail
+			t.Errorf("%d lookups in 130 s, 120 of which failed", z.lookups)
 		}
 	})
 }
