@@ -20,9 +20,9 @@ type Resolver interface {
 }
 
 const (
-	lookupEvery   = time.Second     // who has started a replica waits for it; a local resolver answers from its cache
+	lookupEvery   = time.Second      // who has started a replica waits for it; a local resolver answers from its cache
 	lookupFailed  = 10 * time.Second // least wait after a failure: each is logged
-	lookupTimeout = 5 * time.Second // the resolver's own first timeout
+	lookupTimeout = 5 * time.Second  // the resolver's own first timeout
 )
 
 // dns re-resolves one name. A failed lookup, "no such name" included, changes
