@@ -31,21 +31,21 @@ const (
 
 // Options describes one Envoy beside one warmroute.
 type Options struct {
-	Listen         string        `yaml:"listen"`                        // address clients use, host:port; default 0.0.0.0:8080
-	Admin          string        `yaml:"admin" applies:"envoy"`         // Envoy's admin address; "" = none
-	ExtProc        []string      `yaml:"extproc"`                       // warmroute's gRPC addresses, which share the requests; default 127.0.0.1:9002
-	Standby        string        `yaml:"standby"`                       // a second warmroute, used while health checks find the first dead; "" = none
-	TLS            TLS           `yaml:"tls"`                           // towards warmroute
-	Replicas       []string      `yaml:"replicas"`                      // replica addresses, host:port
-	Mode           Mode          `yaml:"mode"`                          // default BUFFERED
-	MessageTimeout time.Duration `yaml:"message_timeout"`               // most a frozen warmroute can cost; default 200 ms
-	IdleTimeout    time.Duration `yaml:"idle_timeout"`                  // stream idle timeout; default 10 min
-	BodyLimit      int           `yaml:"body_limit"`                    // bytes; default 64 MiB
-	Retries        int           `yaml:"retries"`                       // default 2: the ranked list's second and third
-	ServedHeader   bool          `yaml:"served_header"`                 // tell clients which replica served, in HeaderServed
-	Served         bool          `yaml:"served"`                        // report the endpoint that really served (adds the response headers phase)
-	AccessLog      string        `yaml:"access_log"`                    // file of Envoy's access log, one JSON object a line; default /dev/stdout, "none" = none
-	XDS            []string      `yaml:"xds,omitempty" applies:"envoy"` // where Envoy finds the routers' xds.listen, one after the other; default this router's
+	Listen         string        `yaml:"listen"`                        // address for clients, host:port
+	Admin          string        `yaml:"admin" applies:"envoy"`         // Envoy's admin address, host:port; "" = none
+	ExtProc        []string      `yaml:"extproc"`                       // `listen` of the routers, as Envoy reaches them, which share the requests; none = this router's
+	Standby        string        `yaml:"standby"`                       // a second router, used while health checks find those of `extproc` dead; "" = none
+	TLS            TLS           `yaml:"tls"`                           // how Envoy dials the router
+	Replicas       []string      `yaml:"replicas"`                      // replicas for `envoy-config -static`, host:port; none = those of `fleet`
+	Mode           Mode          `yaml:"mode"`                          // how Envoy hands bodies over: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
+	MessageTimeout time.Duration `yaml:"message_timeout"`               // longest wait for a decision: the most that a frozen router can cost a request
+	IdleTimeout    time.Duration `yaml:"idle_timeout"`                  // how long a request's stream may be silent
+	BodyLimit      int           `yaml:"body_limit" unit:"bytes"`       // longest body; in BUFFERED mode Envoy answers 413 to longer ones
+	Retries        int           `yaml:"retries" unit:"retries"`        // how often a request that met a dead replica is tried again, first on the next replica named
+	ServedHeader   bool          `yaml:"served_header"`                 // tell clients which replica served, in x-warmroute-served
+	Served         bool          `yaml:"served"`                        // report the replica that served to the router with the response's headers, as endpoint pickers are told
+	AccessLog      string        `yaml:"access_log"`                    // file of Envoy's access log, one JSON object a line; "none" = none
+	XDS            []string      `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's
 
 	Fleet        Fleet `yaml:"-"` // instead of Replicas: what is known of them
 	XDSTLS       bool  `yaml:"-"` // the router's xds port speaks TLS, with the files of TLS
@@ -54,12 +54,11 @@ type Options struct {
 
 // TLS is how Envoy dials warmroute. Files are paths on Envoy's machine.
 type TLS struct {
-	Enabled bool   `yaml:"enabled"`
-	CAFile  string `yaml:"ca_file,omitempty"` // who vouches for warmroute; "" = encrypted, not verified, as for a self-signed certificate
-	// ServerName is the DNS name warmroute's certificate must carry; "" = any certificate of CAFile's.
-	ServerName string `yaml:"server_name,omitempty"`
-	CertFile   string `yaml:"cert_file,omitempty"` // Envoy's own, where warmroute demands one
-	KeyFile    string `yaml:"key_file,omitempty"`
+	Enabled    bool   `yaml:"enabled"`               // dial with TLS; it follows from `tls` where the router's port has it
+	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the authorities that vouch for the router; "" = encrypted and not verified, as for a self-signed certificate
+	ServerName string `yaml:"server_name,omitempty"` // DNS name that the router's certificate must carry; "" = any certificate of `ca_file`
+	CertFile   string `yaml:"cert_file,omitempty"`   // PEM file of Envoy's own certificate, where the router demands one
+	KeyFile    string `yaml:"key_file,omitempty"`    // PEM file of its key
 }
 
 // WithDefaults returns o with its zero values replaced.

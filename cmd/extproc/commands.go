@@ -105,9 +105,12 @@ func configFlagVar(path *string) func(*flag.FlagSet) {
 }
 
 func checkCommand(_ context.Context, args []string, std stdio) error {
-	c, err := checkedConfig(std, args)
+	c, field, err := checkedConfig(std, args)
 	if err != nil {
 		return err
+	}
+	if field != "" {
+		return explainField(std.out, field)
 	}
 	if err := c.sources(); err != nil {
 		return err
@@ -128,19 +131,30 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 }
 
 // checkedConfig reads the configuration that `check` is given: -config FILE, FILE,
-// or - for standard input.
-func checkedConfig(std stdio, args []string) (Config, error) {
+// or - for standard input; or returns the field that is to be explained.
+func checkedConfig(std stdio, args []string) (c Config, field string, err error) {
 	if len(args) != 1 || strings.HasPrefix(args[0], "-") && args[0] != "-" {
-		return configFlag(std, "check", args)
+		var path string
+		err = flags(std, "check", args, func(fs *flag.FlagSet) {
+			configFlagVar(&path)(fs)
+			fs.StringVar(&field, "explain", "", "say what a `field` or a section of the configuration is for")
+		})
+		if err != nil || field != "" {
+			return c, field, err
+		}
+		c, err = loadConfig(path)
+		return c, "", err
 	}
 	if args[0] != "-" {
-		return loadConfig(args[0])
+		c, err = loadConfig(args[0])
+		return c, "", err
 	}
 	text, err := io.ReadAll(std.in)
 	if err != nil {
-		return Config{}, err
+		return c, "", err
 	}
-	return config.Parse(text, defaultConfig(), os.LookupEnv)
+	c, err = config.Parse(text, defaultConfig(), os.LookupEnv)
+	return c, "", err
 }
 
 // sources refuses a fleet that nothing is ever added to.

@@ -28,41 +28,43 @@ import (
 // Config is the router's configuration file. Every field has a default; the
 // smallest useful file names the replicas.
 type Config struct {
-	Listen     string               `yaml:"listen" applies:"restart"` // gRPC address Envoy dials
-	TLS        certs.Options        `yaml:"tls" applies:"restart"`    // of that address
-	Admin      AdminConfig          `yaml:"admin" applies:"restart"`
-	Log        telemetry.LogOptions `yaml:"log" applies:"reload"`
-	Fleet      fleet.Options        `yaml:"fleet" applies:"restart"`
-	Kubernetes kube.Options         `yaml:"kubernetes,omitempty" applies:"restart"` // more replicas: an InferencePool's pods
-	Index      IndexConfig          `yaml:"index" applies:"restart"`
+	Listen string        `yaml:"listen" applies:"restart"` // gRPC address for Envoy's ext_proc filter, its health checks and its access log, host:port
+	TLS    certs.Options `yaml:"tls" applies:"restart"`    // TLS of `listen`
 
-	IndexService IndexServiceConfig `yaml:"index_service" applies:"restart"`
-	WarmUp       WarmUpConfig       `yaml:"warm_up" applies:"restart"`
+	Admin AdminConfig          `yaml:"admin" applies:"restart"` // HTTP for people and Prometheus: metrics, health, debug pages, the dashboard, the policy
+	Log   telemetry.LogOptions `yaml:"log" applies:"reload"`    // what the router logs, on standard error
 
-	Peers  peers.Config  `yaml:"peers" applies:"restart"` // other routers of the fleet
-	Filter FilterConfig  `yaml:"filter" applies:"reload"`
-	Tokens TokensConfig  `yaml:"tokens" applies:"restart"`
-	Policy policy.Config `yaml:"policy" applies:"reload"`
-	Envoy  envoy.Options `yaml:"envoy" applies:"reload"` // what Envoy is told
-	XDS    xds.Options   `yaml:"xds" applies:"restart"`  // where it is told so
+	Fleet      fleet.Options `yaml:"fleet" applies:"restart"`                // which replicas there are, and how they are watched
+	Kubernetes kube.Options  `yaml:"kubernetes,omitempty" applies:"restart"` // replicas from a Gateway API InferencePool, beside those of `fleet`
+
+	Index        IndexConfig        `yaml:"index" applies:"restart"`         // limits of the index of cached blocks
+	IndexService IndexServiceConfig `yaml:"index_service" applies:"restart"` // the index over gRPC, for sidecars and for routers that start
+	WarmUp       WarmUpConfig       `yaml:"warm_up" applies:"restart"`       // where a router that starts takes the index from
+
+	Peers  peers.Config  `yaml:"peers" applies:"restart"`  // other routers of the fleet, with which load and speculation are shared; without `listen` and `url` nothing is
+	Filter FilterConfig  `yaml:"filter" applies:"reload"`  // how requests are read and answered
+	Tokens TokensConfig  `yaml:"tokens" applies:"restart"` // how prompts become token ids
+	Policy policy.Config `yaml:"policy" applies:"reload"`  // how replicas are ranked; what is set here holds for all models
+	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`   // what Envoy is told, by xDS and by `extproc envoy-config`
+	XDS    xds.Options   `yaml:"xds" applies:"restart"`    // where Envoy finds it
 }
 
 // AdminConfig is the admin server.
 type AdminConfig struct {
-	Listen string `yaml:"listen"` // loopback unless changed: it has no authentication
-	Pprof  bool   `yaml:"pprof"`
+	Listen string `yaml:"listen"` // address, host:port; it has no authentication, so leave it on the loopback unless the network is trusted
+	Pprof  bool   `yaml:"pprof"`  // serve Go's profiles under /debug/pprof/
 }
 
 // IndexConfig bounds the index; see index.Options.
 type IndexConfig struct {
-	MaxScopes      int           `yaml:"max_scopes"`
-	MaxScopeBlocks int           `yaml:"max_scope_blocks"`
-	MaxBlocks      int           `yaml:"max_blocks"`
-	MaxOrphans     int           `yaml:"max_orphans"`
-	SweepEvery     time.Duration `yaml:"sweep_every"`
-	ReplicaTTL     time.Duration `yaml:"replica_ttl"`
-	SyncTimeout    time.Duration `yaml:"sync_timeout"` // a replica that has not caught up by then counts as ready
-	ProbeEvery     time.Duration `yaml:"probe_every"`  // how often a replica is asked for events we may have missed
+	MaxScopes      int           `yaml:"max_scopes" unit:"scopes"`       // most scopes: combinations of tenant, model and hash scheme
+	MaxScopeBlocks int           `yaml:"max_scope_blocks" unit:"blocks"` // most distinct blocks of one scope; the default takes about 1.4 GiB when it is full
+	MaxBlocks      int           `yaml:"max_blocks" unit:"blocks"`       // most distinct blocks of all scopes
+	MaxOrphans     int           `yaml:"max_orphans" unit:"blocks"`      // most stored blocks that are kept until their parent is known
+	SweepEvery     time.Duration `yaml:"sweep_every"`                    // how often what has expired is removed
+	ReplicaTTL     time.Duration `yaml:"replica_ttl"`                    // how long a sidecar may be silent before what it reported is forgotten
+	SyncTimeout    time.Duration `yaml:"sync_timeout"`                   // a replica whose KV events have not been caught up with by then counts as ready
+	ProbeEvery     time.Duration `yaml:"probe_every"`                    // how often a silent replica is asked for events that may have been missed
 }
 
 func (c IndexConfig) options() index.Options {
@@ -74,23 +76,23 @@ func (c IndexConfig) options() index.Options {
 
 // FilterConfig is how requests are read and decided.
 type FilterConfig struct {
-	TokenBudget time.Duration `yaml:"token_budget"` // most a request waits for its token ids
-	Ranked      int           `yaml:"ranked"`       // replicas named per request
-	MaxBody     int           `yaml:"max_body"`     // bytes of a body that are looked at
-	BodyWait    time.Duration `yaml:"body_wait"`    // FULL_DUPLEX_STREAMED: longest wait for a body
-	// PathPrefixes may stand before the routes of the API, like "/openai".
+	TokenBudget time.Duration `yaml:"token_budget"`           // the longest that a request waits for its token ids; after that it passes without a hint, or goes by its text
+	Ranked      int           `yaml:"ranked" unit:"replicas"` // most replicas named for one request, best first; Envoy's retries go to the next
+	MaxBody     int           `yaml:"max_body" unit:"bytes"`  // longest body that is read; requests with longer ones pass without a hint
+	BodyWait    time.Duration `yaml:"body_wait"`              // in FULL_DUPLEX_STREAMED mode, the longest wait for the end of a body
+	// PathPrefixes are paths that may stand before the routes of the API, like "/openai".
 	PathPrefixes   []string `yaml:"path_prefixes,omitempty"`
-	TenantHeader   string   `yaml:"tenant_header"`   // trusted header with the tenant; "" = all requests are shared
-	PriorityHeader string   `yaml:"priority_header"` // trusted header with a whole number: above 0, never shed for load; "" = nobody has priority
-	ReasonHeader   bool     `yaml:"reason_header"`   // tell clients the reason in x-warmroute-reason
-	Picker         bool     `yaml:"picker"`          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
-	AlwaysPick     bool     `yaml:"always_pick"`     // name a ready replica for every request, one and no list: for clusters without a balancer (ORIGINAL_DST)
-	MaxStreams     int      `yaml:"max_streams"`     // requests followed at once, the others pass without a hint
-	// ReadyNeedsReplica fails readiness while no replica is ready, in picker mode:
-	// the gateway then asks another router.
+	TenantHeader   string   `yaml:"tenant_header"`               // header with the request's tenant, always overwritten by a gateway that is trusted; "" = all requests are shared
+	PriorityHeader string   `yaml:"priority_header"`             // header with a whole number, always overwritten by a gateway that is trusted: requests above 0 are never refused for load; "" = there are none
+	ReasonHeader   bool     `yaml:"reason_header"`               // tell clients the reason code in x-warmroute-reason
+	Picker         bool     `yaml:"picker"`                      // endpoint-picker mode, for InferencePools: 503 when no replica is ready, 429 when all are saturated
+	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica for every request: for clusters without a balancer of their own (ORIGINAL_DST)
+	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint
+	// ReadyNeedsReplica is whether readiness fails while no replica is ready, in
+	// endpoint-picker mode: the gateway then asks another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
 
-	Decisions int `yaml:"decisions" applies:"restart"` // decisions kept for /debug/explain
+	Decisions int `yaml:"decisions" applies:"restart" unit:"decisions"` // how many of the last decisions are kept for `extproc explain` and the dashboard
 }
 
 // named is how many replicas a request names: a cluster without a balancer takes

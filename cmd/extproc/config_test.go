@@ -50,13 +50,3 @@ func TestEnvoyConfigDialsTLS(t *testing.T) {
 		}
 	}
 }
-
-// TestEveryFieldSaysWhenItApplies: a field that does not could neither be applied
-// nor named as one that needs a restart.
-func TestEveryFieldSaysWhenItApplies(t *testing.T) {
-	for _, f := range config.Fields(defaultConfig()) {
-		if f.Applies == "" {
-			t.Errorf("%s has no tag, nor has a section around it", f.Path)
-		}
-	}
-}

@@ -18,9 +18,9 @@ import (
 // IndexServiceConfig is the index over gRPC, for sidecars that report to it and
 // for whoever asks it.
 type IndexServiceConfig struct {
-	Listen    string        `yaml:"listen"`               // "" = off; loopback unless changed
-	TLS       certs.Options `yaml:"tls"`                  // of that address; client_ca_file makes it mutual
-	TokenFile string        `yaml:"token_file,omitempty"` // the bearer token every call must carry; "" = none is asked for
+	Listen    string        `yaml:"listen"`               // gRPC address, host:port; "" = off
+	TLS       certs.Options `yaml:"tls"`                  // TLS of that address
+	TokenFile string        `yaml:"token_file,omitempty"` // file with the bearer token that every call must carry; "" = none is asked for
 }
 
 // indexService serves the router's index. Without an address it only counts.

@@ -10,7 +10,7 @@ import (
 	"warmroute/internal/telemetry/metricstest"
 )
 
-//go:generate go test . -run TestMetricsAreDocumented -update
+//go:generate go test . -run "AreDocumented|IsDocumented" -update
 
 // TestMetricsAreDocumented: docs/metrics.md lists what the router registers, and
 // every name follows the rules.

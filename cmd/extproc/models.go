@@ -17,21 +17,21 @@ import (
 // ModelConfig names a model's files and says how its servers were started. ID
 // is needed; the rest mirrors vLLM's flags of the same names.
 type ModelConfig struct {
-	ID                     string   `yaml:"id"`                      // the base model's served name
-	Files                  string   `yaml:"files,omitempty"`         // a folder, or a hub's owner/name[@revision]; "" = ID
-	ChatTemplate           string   `yaml:"chat_template,omitempty"` // a file
-	ContentFormat          string   `yaml:"chat_template_content_format,omitempty"`
-	DefaultKwargs          string   `yaml:"default_chat_template_kwargs,omitempty"` // a JSON object
-	ExcludeTools           bool     `yaml:"exclude_tools_when_tool_choice_none,omitempty"`
-	TokenizerMode          string   `yaml:"tokenizer_mode,omitempty"`
-	MaxModelLen            int      `yaml:"max_model_len,omitempty"`               // tokens; 0 = not known
-	Timezone               string   `yaml:"timezone,omitempty"`                    // of the servers, for templates that print the date; "" = UTC
-	Transformers           string   `yaml:"transformers,omitempty"`                // version of the servers' package; "" = not known
-	DisabledThinkingEffort string   `yaml:"disabled_thinking_effort,omitempty"`    // what /v1/messages' thinking "disabled" means; "" = asked of the template
-	ResponsesToolFields    []string `yaml:"responses_tool_fields,omitempty"`       // vLLM up to 0.21: the fields of the openai package's FunctionTool
-	StartDate              string   `yaml:"start_date,omitempty"`                  // the servers' VLLM_SYSTEM_START_DATE; "" = the day in their time zone
-	SystemInstructions     bool     `yaml:"harmony_system_instructions,omitempty"` // the servers' VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS
-	StoreMiB               int      `yaml:"store_mib,omitempty"`                   // remembers prompts' beginnings; 0 = 64, negative = nothing
+	ID                     string   `yaml:"id"`                                            // the base model's served name; it must be given
+	Files                  string   `yaml:"files,omitempty"`                               // folder with the tokenizer and the chat template, or a hub's owner/name[@revision]; "" = `id`
+	ChatTemplate           string   `yaml:"chat_template,omitempty"`                       // file of the servers' --chat-template; "" = the model's own
+	ContentFormat          string   `yaml:"chat_template_content_format,omitempty"`        // the servers' --chat-template-content-format: auto, string or openai; "" = auto
+	DefaultKwargs          string   `yaml:"default_chat_template_kwargs,omitempty"`        // the servers' --default-chat-template-kwargs, a JSON object; "" = none
+	ExcludeTools           bool     `yaml:"exclude_tools_when_tool_choice_none,omitempty"` // the servers run with --exclude-tools-when-tool-choice-none
+	TokenizerMode          string   `yaml:"tokenizer_mode,omitempty"`                      // the servers' --tokenizer-mode; "" = auto
+	MaxModelLen            int      `yaml:"max_model_len,omitempty" unit:"tokens"`         // the servers' --max-model-len; 0 = what they report
+	Timezone               string   `yaml:"timezone,omitempty"`                            // the servers' time zone, for templates that print the date; "" = UTC
+	Transformers           string   `yaml:"transformers,omitempty"`                        // version of the servers' transformers package; "" = not known
+	DisabledThinkingEffort string   `yaml:"disabled_thinking_effort,omitempty"`            // the reasoning effort that thinking "disabled" means on /v1/messages; "" = found out from the template
+	ResponsesToolFields    []string `yaml:"responses_tool_fields,omitempty"`               // for vLLM up to 0.21, the fields of FunctionTool in the servers' openai package
+	StartDate              string   `yaml:"start_date,omitempty"`                          // the servers' VLLM_SYSTEM_START_DATE; "" = the day in their time zone
+	SystemInstructions     bool     `yaml:"harmony_system_instructions,omitempty"`         // the servers' VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS
+	StoreMiB               int      `yaml:"store_mib,omitempty" unit:"MiB" default:"64"`   // memory for the token ids of prompts' beginnings; negative = none
 }
 
 // Validate returns every problem that can be seen without loading, joined.

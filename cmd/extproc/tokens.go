@@ -21,11 +21,11 @@ import (
 
 // TokensConfig is how token ids are found.
 type TokensConfig struct {
-	Download    bool          `yaml:"download"`         // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
-	Models      []ModelConfig `yaml:"models,omitempty"` // whose files are named and not found by themselves; whose ids are computed in process, once a replica has confirmed them
-	SampleEvery int           `yaml:"sample_every"`     // one request in so many is checked against a replica; negative = none
-	CheckEvery  time.Duration `yaml:"check_every"`      // how often unconfirmed features are tried again
-	Trust       []string      `yaml:"trust,omitempty"`  // features computed in process though no replica can be asked
+	Download    bool          `yaml:"download"`                     // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
+	Models      []ModelConfig `yaml:"models,omitempty"`             // models whose files are named here and not found by themselves
+	SampleEvery int           `yaml:"sample_every" unit:"requests"` // one request in so many has its token ids compared with a replica's; negative = none
+	CheckEvery  time.Duration `yaml:"check_every"`                  // how often features that no replica has confirmed yet are compared again
+	Trust       []string      `yaml:"trust,omitempty"`              // features whose token ids are computed in process though no replica can be asked about them
 }
 
 // Validate returns every problem, joined.

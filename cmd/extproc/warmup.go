@@ -14,8 +14,8 @@ import (
 // WarmUpConfig is where a router that starts takes the index from, instead of
 // learning everything anew.
 type WarmUpConfig struct {
-	Peers   []string        `yaml:"peers,omitempty"` // index services of other routers of the same fleet, asked in order
-	Timeout time.Duration   `yaml:"timeout"`         // for all of them
+	Peers   []string        `yaml:"peers,omitempty"` // `index_service` addresses of other routers of the same fleet, asked in order, host:port
+	Timeout time.Duration   `yaml:"timeout"`         // longest wait for all of them together; then the router starts without
 	Access  indexrpc.Access `yaml:",inline"`
 }
 

@@ -16,20 +16,20 @@ type CacheOptions struct {
 	// layers of a draft model (EAGLE, MTP): "none", "all", or numbers, "0,2".
 	// Empty: learned from what the replica hits.
 	DraftGroups string `yaml:"draft_groups,omitempty"`
-	// PrefixMatchUnit is --prefix-match-unit, where the replica does not report it.
-	PrefixMatchUnit int `yaml:"prefix_match_unit,omitempty"`
+	// PrefixMatchUnit is vLLM's --prefix-match-unit, where the replica does not report it.
+	PrefixMatchUnit int `yaml:"prefix_match_unit,omitempty" unit:"tokens"`
 	// ChunkSize is the model's attention_chunk_size, 0 when it has none.
-	ChunkSize int `yaml:"attention_chunk_size,omitempty"`
-	// ReplayWindow is the window that is computed again after each hit, in tokens;
-	// of DeepSeek V4.1's groups that are not cached.
-	ReplayWindow int `yaml:"replay_window,omitempty"`
+	ChunkSize int `yaml:"attention_chunk_size,omitempty" unit:"tokens"`
+	// ReplayWindow is the window that is computed again after each hit, in
+	// DeepSeek V4.1's groups that are not cached.
+	ReplayWindow int `yaml:"replay_window,omitempty" unit:"tokens"`
 }
 
 // CacheGroup is the kind of one KV cache group.
 type CacheGroup struct {
-	Group  int    `yaml:"group"`
-	Kind   string `yaml:"kind"`             // vLLM's kv_cache_spec_kind
-	Window int    `yaml:"window,omitempty"` // tokens, of sliding windows
+	Group  int    `yaml:"group" unit:"cache group"`       // number of the group, from 0
+	Kind   string `yaml:"kind"`                           // vLLM's kv_cache_spec_kind: full_attention, mla_attention, sliding_window, sliding_window_mla, chunked_local_attention or mamba
+	Window int    `yaml:"window,omitempty" unit:"tokens"` // size of the window, of the two kinds with sliding windows
 }
 
 // cacheKinds are the kinds a group can have.

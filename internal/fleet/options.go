@@ -19,27 +19,27 @@ import (
 // Options says where replicas come from and how they are watched. The zero
 // value of a duration or limit means its default, see [DefaultOptions].
 type Options struct {
-	Replicas []ReplicaOptions `yaml:"replicas,omitempty" applies:"reload"`
-	DNS      []DNSOptions     `yaml:"dns,omitempty"`
+	Replicas []ReplicaOptions `yaml:"replicas,omitempty" applies:"reload"` // replicas by address
+	DNS      []DNSOptions     `yaml:"dns,omitempty"`                       // replicas by DNS names
 
 	// ScrapeInterval is how often each replica's /metrics is read.
 	ScrapeInterval time.Duration `yaml:"scrape_interval"`
-	// ScrapeTimeout bounds one such request.
+	// ScrapeTimeout is the longest wait for that page.
 	ScrapeTimeout time.Duration `yaml:"scrape_timeout"`
 	// DeadAfter is how long a replica may answer nothing before it is gone.
 	DeadAfter time.Duration `yaml:"dead_after"`
 	// LearnInterval is how often models, adapters and event sources are asked
 	// for again.
 	LearnInterval time.Duration `yaml:"learn_interval"`
-	// MaxBackoff bounds the wait between two attempts at a replica that does
+	// MaxBackoff is the longest wait between two attempts at a replica that does
 	// not answer, and so how late its return is noticed.
 	MaxBackoff time.Duration `yaml:"max_backoff"`
-	// MaxPageBytes bounds what is read of one /metrics page.
-	MaxPageBytes int64 `yaml:"max_page_bytes"`
-	// MaxReplicas bounds the fleet; addresses beyond it are left out and counted.
-	MaxReplicas int `yaml:"max_replicas"`
+	// MaxPageBytes is how much of one /metrics page is read.
+	MaxPageBytes int64 `yaml:"max_page_bytes" unit:"bytes"`
+	// MaxReplicas is the most replicas there can be; addresses beyond it are left out and counted.
+	MaxReplicas int `yaml:"max_replicas" unit:"replicas"`
 
-	HTTP HTTPOptions `yaml:"http,omitempty"`
+	HTTP HTTPOptions `yaml:"http,omitempty"` // how replicas are asked; plain HTTP unless it says otherwise
 
 	Sources    []Source              `yaml:"-"` // further sources
 	Registerer prometheus.Registerer `yaml:"-"` // nil: no metrics
@@ -51,54 +51,54 @@ type Options struct {
 // ReplicaOptions is one replica. Address is all that is needed; the rest
 // overrides what would be learned.
 type ReplicaOptions struct {
-	Address            string         `yaml:"address"`          // "ip:port"
-	Name               string         `yaml:"name,omitempty"`   // for people: logs, /debug/replicas, one metric; a pod's name
-	Tenant             string         `yaml:"tenant,omitempty"` // "": shared
-	Models             []ModelOptions `yaml:"models,omitempty"` // instead of /v1/models
-	BlockSize          int            `yaml:"block_size,omitempty"`
-	Events             []EventSource  `yaml:"events,omitempty"`  // instead of /kv_event_sources, e.g. before vLLM 0.32
-	Sidecar            bool           `yaml:"sidecar,omitempty"` // a sidecar reports its events to the index service: no subscription
-	Render             *bool          `yaml:"render,omitempty"`
-	HashAlgorithm      string         `yaml:"hash_algorithm,omitempty"`
-	HashSeed           *string        `yaml:"hash_seed,omitempty"`
-	KVReportFull       bool           `yaml:"kv_report_full,omitempty"`
-	FullAttentionGroup *int           `yaml:"full_attention_group,omitempty"`
-	Cache              CacheOptions   `yaml:"cache,omitempty"` // what KV events do not tell of its cache groups
+	Address            string         `yaml:"address"`                                           // IP address and port of its HTTP API; IPv6 as [::1]:8000
+	Name               string         `yaml:"name,omitempty"`                                    // a name for people, in logs, pages and one metric; "" = none
+	Tenant             string         `yaml:"tenant,omitempty"`                                  // the only tenant that it serves; "" = it is shared
+	Models             []ModelOptions `yaml:"models,omitempty"`                                  // the models that it serves, instead of its /v1/models
+	BlockSize          int            `yaml:"block_size,omitempty" unit:"tokens"`                // tokens of one KV block; 0 = what it reports
+	Events             []EventSource  `yaml:"events,omitempty"`                                  // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
+	Sidecar            bool           `yaml:"sidecar,omitempty"`                                 // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
+	Render             *bool          `yaml:"render,omitempty"`                                  // whether it answers /render; none = it is tried
+	HashAlgorithm      string         `yaml:"hash_algorithm,omitempty"`                          // its --prefix-caching-hash-algo, to check its hashes with; "" = what it reports, or found out
+	HashSeed           *string        `yaml:"hash_seed,omitempty"`                               // its PYTHONHASHSEED, to check its hashes with; none = not known
+	KVReportFull       bool           `yaml:"kv_report_full,omitempty"`                          // it runs with kv_cache_report_mode full
+	FullAttentionGroup *int           `yaml:"full_attention_group,omitempty" unit:"cache group"` // number of the cache group with full attention, where its events do not say; none = what they say
+	Cache              CacheOptions   `yaml:"cache,omitempty"`                                   // what its KV events do not tell of its cache groups; all of it may be left out
 }
 
 // ModelOptions is one model id of a replica.
 type ModelOptions struct {
-	ID       string `yaml:"id"`
-	Base     string `yaml:"base,omitempty"`      // "": ID itself
-	LoRA     bool   `yaml:"lora,omitempty"`      // ID is an adapter of Base
-	LoRAPath string `yaml:"lora_path,omitempty"` // for vLLM's own hash
-	MaxLen   int    `yaml:"max_len,omitempty"`
+	ID       string `yaml:"id"`                              // the name that requests give as their model
+	Base     string `yaml:"base,omitempty"`                  // name of the base model; "" = `id` itself
+	LoRA     bool   `yaml:"lora,omitempty"`                  // it is an adapter of `base`
+	LoRAPath string `yaml:"lora_path,omitempty"`             // where the adapter was loaded from, a part of vLLM's own hash
+	MaxLen   int    `yaml:"max_len,omitempty" unit:"tokens"` // longest context; 0 = not known
 }
 
 // DNSOptions is a name that stands for any number of replicas.
 type DNSOptions struct {
-	// Name is "host:port" for A and AAAA records, or with SRV set the full
+	// Name is "host:port" for A and AAAA records, or with `srv` the full
 	// name of SRV records, e.g. "_http._tcp.vllm.default.svc.cluster.local".
 	Name string `yaml:"name"`
-	SRV  bool   `yaml:"srv,omitempty"`
-	// Every is how often the name is looked up; 0 means 1 s.
-	Every time.Duration `yaml:"every,omitempty"`
+	SRV  bool   `yaml:"srv,omitempty"` // the name is one of SRV records, which name the ports
+	// Every is how often the name is looked up.
+	Every time.Duration `yaml:"every,omitempty" default:"1s"`
 	// Replica holds the settings of every replica found; no address.
 	Replica ReplicaOptions `yaml:"replica,omitempty"`
 }
 
 // HTTPOptions is how replicas are asked. The zero value is plain HTTP.
 type HTTPOptions struct {
-	TLS                bool   `yaml:"tls,omitempty"`
-	CAFile             string `yaml:"ca_file,omitempty"` // PEM; "": the system's
-	CertFile           string `yaml:"cert_file,omitempty"`
-	KeyFile            string `yaml:"key_file,omitempty"`
-	ServerName         string `yaml:"server_name,omitempty"`
-	InsecureSkipVerify bool   `yaml:"insecure_skip_verify,omitempty"`
-	// The API key (vLLM's --api-key), sent as "Authorization: Bearer …". It is
-	// named, never written down: an environment variable, or a file that is
-	// read again every 30 s.
-	TokenEnv  string `yaml:"token_env,omitempty"`
+	TLS                bool   `yaml:"tls,omitempty"`                  // ask over HTTPS
+	CAFile             string `yaml:"ca_file,omitempty"`              // PEM file of the authorities that vouch for replicas; "" = the system's
+	CertFile           string `yaml:"cert_file,omitempty"`            // PEM file of the router's own certificate, where replicas ask for one
+	KeyFile            string `yaml:"key_file,omitempty"`             // PEM file of its key
+	ServerName         string `yaml:"server_name,omitempty"`          // the name in the replicas' certificates; "" = their address
+	InsecureSkipVerify bool   `yaml:"insecure_skip_verify,omitempty"` // take any certificate
+	// TokenEnv is the environment variable with the replicas' API key (vLLM's
+	// --api-key), sent as "Authorization: Bearer …".
+	TokenEnv string `yaml:"token_env,omitempty"`
+	// TokenFile is a file with the API key instead, read again every 30 s.
 	TokenFile string `yaml:"token_file,omitempty"`
 }
 

@@ -50,10 +50,10 @@ type Model struct {
 
 // EventSource is where one data-parallel rank publishes its KV events.
 type EventSource struct {
-	Rank           int    `yaml:"rank,omitempty"`
-	Endpoint       string `yaml:"endpoint"`                  // ZMQ, e.g. "tcp://10.0.0.1:5557"
-	ReplayEndpoint string `yaml:"replay_endpoint,omitempty"` // "" when there is none
-	Topic          string `yaml:"topic,omitempty"`           // prefix of the topics published; "" is all
+	Rank           int    `yaml:"rank,omitempty" unit:"data-parallel rank"` // the data-parallel rank that publishes there, from 0
+	Endpoint       string `yaml:"endpoint"`                                 // ZeroMQ address of its KV events, e.g. "tcp://10.0.0.1:5557"
+	ReplayEndpoint string `yaml:"replay_endpoint,omitempty"`                // ZeroMQ address where missed events are asked for; "" = there is none
+	Topic          string `yaml:"topic,omitempty"`                          // beginning of the topics that are subscribed to; "" = all
 }
 
 // Load is what one rank's /metrics said.

@@ -21,23 +21,23 @@ const DefaultPort = "9005"
 // Config is the peers section of a router's configuration. Without listen and
 // url nothing is shared.
 type Config struct {
-	ID        string   `yaml:"id"`               // this router's name, unique in its fleet; "" = host name and listen address
-	Fleet     string   `yaml:"fleet"`            // routers of one fleet share, those of others on the same NATS do not
-	Listen    string   `yaml:"listen"`           // embedded NATS server: address for the other routers
-	Routes    []string `yaml:"routes,omitempty"` // embedded: other routers' listen addresses; one that is up is enough
-	DNS       string   `yaml:"dns,omitempty"`    // embedded: a name whose addresses are all routers, host or host:port
-	URL       string   `yaml:"url"`              // instead: a NATS server that runs elsewhere, nats://host:port
-	Creds     string   `yaml:"creds,omitempty"`  // credentials file for it
-	TokenFile string   `yaml:"token_file,omitempty"`
-	TLS       TLS      `yaml:"tls"`
+	ID        string   `yaml:"id"`                   // this router's name, unique in its fleet; "" = host name and `listen`
+	Fleet     string   `yaml:"fleet"`                // name of the fleet: its routers share, those of others on the same NATS do not
+	Listen    string   `yaml:"listen"`               // address of the embedded NATS server, for the other routers; 9005 where no port is named, "" = none
+	Routes    []string `yaml:"routes,omitempty"`     // other routers' `peers.listen`; one that is up is enough
+	DNS       string   `yaml:"dns,omitempty"`        // a name whose addresses are all routers, host or host:port, instead of `routes` or beside it
+	URL       string   `yaml:"url"`                  // a NATS server that runs elsewhere instead of the embedded one, nats://host:port
+	Creds     string   `yaml:"creds,omitempty"`      // credentials file for that server
+	TokenFile string   `yaml:"token_file,omitempty"` // file with the token that all routers show; "" = none
+	TLS       TLS      `yaml:"tls"`                  // how routers prove to each other who they are
 }
 
 // TLS is how routers prove to each other who they are. Every router shows
 // cert_file and accepts those that ca_file vouches for.
 type TLS struct {
-	CertFile string `yaml:"cert_file,omitempty"`
-	KeyFile  string `yaml:"key_file,omitempty"`
-	CAFile   string `yaml:"ca_file,omitempty"`
+	CertFile string `yaml:"cert_file,omitempty"` // PEM file of the certificate that this router shows
+	KeyFile  string `yaml:"key_file,omitempty"`  // PEM file of its key
+	CAFile   string `yaml:"ca_file,omitempty"`   // PEM file of the authorities that vouch for the other routers
 }
 
 // DefaultConfig shares nothing.

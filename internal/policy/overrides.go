@@ -13,24 +13,41 @@ import (
 // Overrides is what an operator has set of Settings. What is nil was not set
 // and has its default; an explicit 0 is a value like any other.
 type Overrides struct {
-	RoutePolicy    *Kind               `yaml:"route_policy,omitempty" json:"route_policy,omitempty"`
-	HintWhenCold   *bool               `yaml:"hint_when_cold,omitempty" json:"hint_when_cold,omitempty"`
-	MaxTTFT        *float64            `yaml:"max_ttft_seconds,omitempty" json:"max_ttft_seconds,omitempty"`
-	MinPrefixMatch *float64            `yaml:"min_prefix_match,omitempty" json:"min_prefix_match,omitempty"`
-	BalanceAbs     *int                `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty"`
-	BalanceRel     *float64            `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty"`
-	SpreadTies     *bool               `yaml:"spread_ties,omitempty" json:"spread_ties,omitempty"`
-	TextTTL        *float64            `yaml:"text_ttl_seconds,omitempty" json:"text_ttl_seconds,omitempty"`
-	PressureWindow *float64            `yaml:"pressure_window_seconds,omitempty" json:"pressure_window_seconds,omitempty"`
-	PressureFrom   *int                `yaml:"pressure_threshold,omitempty" json:"pressure_threshold,omitempty"`
-	TTFT           map[string]*float64 `yaml:"ttft,omitempty" json:"ttft,omitempty"` // constants of the score by name
+	RoutePolicy    *Kind     `yaml:"route_policy,omitempty" json:"route_policy,omitempty"`                                            // the policy: ttft, filter-then-score or disabled
+	HintWhenCold   *bool     `yaml:"hint_when_cold,omitempty" json:"hint_when_cold,omitempty"`                                        // name a replica also where none has any of the prompt
+	MaxTTFT        *float64  `yaml:"max_ttft_seconds,omitempty" json:"max_ttft_seconds,omitempty" unit:"seconds"`                     // name none (429 in endpoint-picker mode) where the first token is further away everywhere; 0 = no limit
+	MinPrefixMatch *float64  `yaml:"min_prefix_match,omitempty" json:"min_prefix_match,omitempty" unit:"share of the prompt, 0 to 1"` // under filter-then-score, the least match that counts; also the least that `pressure` counts
+	BalanceAbs     *int      `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty" unit:"requests"`          // under filter-then-score, how much more than the least loaded replica one may have in flight
+	BalanceRel     *float64  `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty" unit:"factor"`            // under filter-then-score, how many times as much, plus 1; 0 = no such limit
+	SpreadTies     *bool     `yaml:"spread_ties,omitempty" json:"spread_ties,omitempty"`                                              // under filter-then-score, spread equals by a hash; false = the first address wins
+	TextTTL        *float64  `yaml:"text_ttl_seconds,omitempty" json:"text_ttl_seconds,omitempty" unit:"seconds"`                     // how long it counts where a text went, for models without KV events or token ids; at most a week
+	PressureWindow *float64  `yaml:"pressure_window_seconds,omitempty" json:"pressure_window_seconds,omitempty" unit:"seconds"`       // the time over which a model's pressure is counted; 1 to a week
+	PressureFrom   *int      `yaml:"pressure_threshold,omitempty" json:"pressure_threshold,omitempty" unit:"decisions"`               // how many in that time raise it; 1 or more
+	TTFT           Constants `yaml:"ttft,omitempty" json:"ttft,omitempty"`                                                            // constants of the policy ttft; those left out keep their defaults
+}
+
+// Constants are constants of TTFT by the names of its fields.
+type Constants map[string]*float64
+
+// Keys are the names, with their defaults.
+func (Constants) Keys() any { return DefaultTTFT() }
+
+// DefaultOverrides are those that set every setting to its default.
+func DefaultOverrides() Overrides {
+	s := DefaultSettings()
+	text, window := s.TextTTL.Seconds(), s.Pressure.Window.Seconds()
+	return Overrides{
+		RoutePolicy: &s.Kind, HintWhenCold: &s.HintCold, MaxTTFT: &s.MaxTTFT,
+		MinPrefixMatch: &s.Balance.MinMatch, BalanceAbs: &s.Balance.Abs, BalanceRel: &s.Balance.Rel, SpreadTies: &s.Balance.Spread,
+		TextTTL: &text, PressureWindow: &window, PressureFrom: &s.Pressure.Threshold,
+	}
 }
 
 // Config is the policy section of the configuration: the default policy, and
 // what differs from it per served model id.
 type Config struct {
 	Overrides `yaml:",inline"`
-	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"`
+	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"` // what differs for a model, by its served name; it has no `models` of its own
 }
 
 // constants are TTFT's fields by name, each with its smallest valid value; all

@@ -17,18 +17,18 @@ import "math"
 // BurstGuard*mean+BurstAdd already: a burst of one prompt then warms every
 // replica instead of queueing behind the first.
 type TTFT struct {
-	PrefillToken float64 `yaml:"prefill_token"` // s per uncached token; 35e-6 is an 8B model on an H100
-	PrefillPair  float64 `yaml:"prefill_pair"`  // s per (query, key) pair of attention
-	DecodeToken  float64 `yaml:"decode_token"`  // s per context token and decode step
-	Lambda       float64 `yaml:"lambda"`
-	Kappa        float64 `yaml:"kappa"`
-	Beta         float64 `yaml:"beta"`
-	Guard        float64 `yaml:"guard"` // 0 = no guard
-	GuardAdd     float64 `yaml:"guard_add"`
-	BurstGuard   float64 `yaml:"burst_guard"` // 0 = no burst guard
-	BurstAdd     float64 `yaml:"burst_add"`
-	LowerTier    float64 `yaml:"lower_tier"`   // worth of a token in a lower tier against one on the GPU, 0 to 1
-	AdapterLoad  float64 `yaml:"adapter_load"` // s to load a LoRA adapter; twice that when one is evicted for it
+	PrefillToken float64 `yaml:"prefill_token" unit:"seconds"`    // prefill of one uncached token; the default is an 8B model on an H100
+	PrefillPair  float64 `yaml:"prefill_pair" unit:"seconds"`     // prefill of one (query, key) pair of attention
+	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`     // one decode step for each token of context
+	Lambda       float64 `yaml:"lambda" unit:"factor"`            // price of a request's prefill to those behind it, whoever waits
+	Kappa        float64 `yaml:"kappa" unit:"factor"`             // the same price for each request that waits, on average over the replicas
+	Beta         float64 `yaml:"beta" unit:"decode steps"`        // how many decode steps of what runs there a request pays for
+	Guard        float64 `yaml:"guard" unit:"factor"`             // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = no guard
+	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`       // what the guard adds to the mean
+	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`       // the same for a replica that is still computing the match; 0 = no burst guard
+	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`       // what the burst guard adds to the mean
+	LowerTier    float64 `yaml:"lower_tier" unit:"share, 0 to 1"` // worth of a token in CPU memory or storage against one on the GPU
+	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`     // loading a LoRA adapter; twice that when one is evicted for it
 }
 
 // DefaultTTFT are the constants the simulations were tuned with: an 8B model on

@@ -14,8 +14,8 @@ import (
 
 // LogOptions says what is logged and how.
 type LogOptions struct {
-	Level  string `yaml:"level"`                    // debug, info, warn or error; "" is info
-	Format string `yaml:"format" applies:"restart"` // text or json; "" is text
+	Level  string `yaml:"level"`                    // how much: debug, info, warn or error
+	Format string `yaml:"format" applies:"restart"` // form of a line: text or json
 }
 
 // Validate returns an error that names the field and its value.

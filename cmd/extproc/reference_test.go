@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"warmroute/internal/config"
+	"warmroute/internal/config/configtest"
+	"warmroute/internal/policy"
+)
+
+const referenceIntro = `# Configuration
+
+One YAML file configures the router; what it leaves out has its default. This page is made by ` + "`make docs`" + ` from the comments beside the fields in the source; a test keeps it so. ` + "`extproc check -explain FIELD`" + ` prints the same text for a field or a section, ` + "`extproc check FILE`" + ` every problem of a file at once, or the configuration in effect.
+
+Durations carry a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and `${NAME:-default}`" + ` are replaced from the environment; ` + "`$${`" + ` is a literal ` + "`${`" + `. In field names below, ` + "`[]`" + ` is any element of a list and ` + "`*`" + ` any key.
+
+A change takes effect **at reload**, when the file has been read again (twice a second, and at once on SIGHUP); **at restart** of the router, until when the log and ` + "`/readyz`" + ` name the fields that wait; or **at Envoy's restart**, with a bootstrap that ` + "`extproc envoy-config`" + ` prints anew. What ` + "`envoy-config -static`" + ` prints is fixed as a whole: print it anew after any change of ` + "`envoy`" + `.
+`
+
+// reference is what there is to say of every field of the configuration.
+func reference(t *testing.T) []config.Field {
+	t.Helper()
+	defaults := defaultConfig()
+	defaults.Policy.Overrides = policy.DefaultOverrides()
+	comment := configtest.Comments("../..", "warmroute", "warmroute/cmd/extproc")
+	return config.Reference(defaults, func(owner reflect.Type, field string) string {
+		text, err := comment(owner, field)
+		if err != nil {
+			t.Error(err)
+		}
+		return text
+	})
+}
+
+// TestConfigurationIsDocumented: every field has a sentence, every number a
+// unit, and docs/configuration.md and the text of `check -explain` are up to date.
+func TestConfigurationIsDocumented(t *testing.T) {
+	fields := reference(t)
+	for _, f := range fields {
+		if f.Applies == "" && f.Type != "section" {
+			t.Errorf("%s has no tag that says when a change takes effect, nor has a section around it", f.Path)
+		}
+		if (f.Type == "integer" || f.Type == "number") && f.Unit == "" {
+			t.Errorf("%s is a number without a unit", f.Path)
+		}
+		if len(strings.Fields(f.Meaning)) < 3 {
+			t.Errorf("%s: %q is no sentence", f.Path, f.Meaning)
+		}
+	}
+	var page, text bytes.Buffer
+	if err := config.WriteReference(&page, referenceIntro, fields); err != nil {
+		t.Fatal(err)
+	}
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	if err := e.Encode(fields); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string][]byte{"../../docs/configuration.md": page.Bytes(), "reference.json": text.Bytes()} {
+		if *update && !t.Failed() {
+			if err := os.WriteFile(file, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is not up to date (%v); make docs writes it", file, err)
+		}
+	}
+}
+
+// TestExplainField says the same at the command line.
+func TestExplainField(t *testing.T) {
+	ask := func(name string) (string, error) {
+		var out, errs bytes.Buffer
+		err := run(t.Context(), []string{"check", "-explain", name}, stdio{out: &out, err: &errs})
+		return out.String(), err
+	}
+	for name, want := range map[string][]string{
+		"filter.token_budget":                     {"filter.token_budget: duration, default 50ms, a change takes effect at reload\n"},
+		"fleet.replicas[0].address":               {"fleet.replicas[].address: string, default \"\"", "takes effect at reload"},
+		"fleet.replicas":                          {"fleet.replicas[].address: ", "fleet.replicas[].events: list of sections"},
+		"kubernetes.replica.cache.groups":         {"kubernetes.replica.cache.groups[].kind: string"},
+		"policy":                                  {"policy.route_policy: string, default ttft", "policy.min_prefix_match: number (", "policy.models: mapping of sections"},
+		"policy.ttft.lambda":                      {"policy.ttft.lambda: number (", "default 3"},
+		"policy.models.my-model.max_ttft_seconds": {"policy.models.*.max_ttft_seconds: number (seconds)"},
+		"tls": {"tls: section", "tls.every: duration, default 10s"},
+	} {
+		out, err := ask(name)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%s: no %q in\n%s", name, w, out)
+			}
+		}
+	}
+	for name, near := range map[string]string{"fleet.scrap_interval": "fleet.scrape_interval", "budget": "filter.token_budget", "messagetimeout": "envoy.message_timeout"} {
+		if out, err := ask(name); err == nil || !strings.Contains(err.Error(), near) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %q, %v; want one sentence with %s", name, out, err, near)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Explain writes what the reference says of a field, and of those right below
+// it. A name that is not there is an error that names the nearest.
+func Explain(w io.Writer, fields []Field, name string) error {
+	path := segments(name)
+	i := slices.IndexFunc(fields, func(f Field) bool { return matches(segments(f.Path), path) })
+	if i < 0 {
+		return fmt.Errorf("%q is not a field; the nearest are %s", name, strings.Join(nearest(fields, name), ", "))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n  %s\n", fields[i].Path, fields[i].facts(), fields[i].Meaning)
+	for _, f := range fields[i+1:] {
+		if rest, below := strings.CutPrefix(f.Path, fields[i].Path); below && child.MatchString(rest) {
+			fmt.Fprintf(&b, "\n%s: %s\n  %s\n", f.Path, f.facts(), f.Meaning)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// child matches what the path of a field right below another has more.
+var child = regexp.MustCompile(`^(\[\]|\.\*)?\.[^.\[]+$`)
+
+// facts are a field's type, default and when a change takes effect, in one line.
+func (f Field) facts() string {
+	facts := f.Type
+	if f.Unit != "" {
+		facts += " (" + f.Unit + ")"
+	}
+	if f.Section() {
+		return facts
+	}
+	return facts + ", default " + f.Default + ", a change takes effect " + f.Applies.words()
+}
+
+var index = regexp.MustCompile(`\[[0-9]*\]`)
+
+// segments are a path's names. The indexes of lists do not matter.
+func segments(path string) []string { return strings.Split(index.ReplaceAllString(path, ""), ".") }
+
+// matches reports whether path is the one of a field; * is any key.
+func matches(field, path []string) bool {
+	return slices.EqualFunc(field, path, func(f, p string) bool { return f == p || f == "*" })
+}
+
+// nearest are the three fields whose names differ least from name.
+func nearest(fields []Field, name string) []string {
+	type near struct {
+		path string
+		by   int
+	}
+	var all []near
+	last := func(path string) string { return path[strings.LastIndex(path, ".")+1:] }
+	for _, f := range fields {
+		by := min(distance(name, f.Path), 1+distance(last(name), last(f.Path)))
+		if len(name) > 2 && strings.Contains(f.Path, name) {
+			by = min(by, 2)
+		}
+		all = append(all, near{f.Path, by})
+	}
+	slices.SortStableFunc(all, func(a, b near) int { return a.by - b.by })
+	var out []string
+	for _, n := range all[:min(3, len(all))] {
+		out = append(out, n.path)
+	}
+	return out
+}

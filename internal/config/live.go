@@ -1,0 +1,73 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// When says when a change of a field in the file takes effect. A field has the
+// tag `applies:"…"`; one without has that of the section around it.
+type When string
+
+// The values of the tag.
+const (
+	AtReload  When = "reload"  // as soon as the file has been read again
+	AtRestart When = "restart" // when the process is started anew
+	AtEnvoy   When = "envoy"   // when Envoy is started anew, with what `extproc envoy-config` prints then
+)
+
+const appliesTag = "applies"
+
+// words are when a change takes effect, as the reference says it.
+func (w When) words() string {
+	switch w {
+	case AtReload, AtRestart:
+		return "at " + string(w)
+	case AtEnvoy:
+		return "at Envoy's restart"
+	}
+	return ""
+}
+
+// Live returns running with those fields of next that need no restart of the
+// process.
+func Live[T any](running, next T) T {
+	live(reflect.ValueOf(&running).Elem(), reflect.ValueOf(next), "")
+	return running
+}
+
+// live copies from next to v what needs no restart.
+func live(v, next reflect.Value, when When) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if _, _, skip := yamlName(f); skip || !f.IsExported() {
+			continue
+		}
+		at := applies(f, when)
+		switch {
+		case isSection(f.Type):
+			live(v.Field(i), next.Field(i), at)
+		case at == AtReload || at == AtEnvoy:
+			v.Field(i).Set(next.Field(i))
+		}
+	}
+}
+
+// isSection reports whether t is a mapping of fields of its own, and no value.
+func isSection(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return t.Kind() == reflect.Struct && !p.Implements(unmarshalerType) && !p.Implements(textUnmarshalerType)
+}
+
+// applies is f's own tag, or that of the section around it.
+func applies(f reflect.StructField, around When) When {
+	tag, ok := f.Tag.Lookup(appliesTag)
+	if !ok {
+		return around
+	}
+	switch w := When(tag); w {
+	case AtReload, AtRestart, AtEnvoy:
+		return w
+	}
+	panic(fmt.Sprintf("config: the tag %s of %s is %q", appliesTag, f.Name, tag)) // a mistake in the program
+}

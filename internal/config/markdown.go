@@ -1,0 +1,72 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteReference writes the reference as Markdown: a table for each top-level
+// section, and one for the fields that are in none.
+func WriteReference(w io.Writer, intro string, fields []Field) error {
+	b := &strings.Builder{}
+	b.WriteString(intro)
+	header := func(title, text string) {
+		fmt.Fprintf(b, "\n## %s\n\n", title)
+		if text != "" {
+			fmt.Fprintf(b, "%s\n\n", text)
+		}
+		b.WriteString("| Field | Type | Default | A change takes effect | Meaning |\n|---|---|---|---|---|\n")
+	}
+	top := func(f Field) bool { return !strings.ContainsAny(f.Path, ".[") }
+	header("The top level", "")
+	for _, f := range fields {
+		if top(f) && !f.Section() {
+			row(b, f)
+		}
+	}
+	same := "" // the section whose fields are not written once more
+	for _, f := range fields {
+		switch {
+		case top(f) && f.Section():
+			text := f.Meaning
+			if f.Same != "" {
+				text += " " + f.sameAs()
+			}
+			header("`"+f.Path+"`", text)
+		case top(f), same != "" && below(f.Path, same):
+			continue
+		default:
+			row(b, f)
+		}
+		same = ""
+		if f.Same != "" {
+			same = f.Path
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// below reports whether a path is of a field in a section.
+func below(path, section string) bool {
+	rest, is := strings.CutPrefix(path, section)
+	return is && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "["))
+}
+
+func (f Field) sameAs() string { return fmt.Sprintf("It has the fields of `%s`.", f.Same) }
+
+func row(b *strings.Builder, f Field) {
+	kind, preset, meaning := f.Type, "", f.Meaning
+	if f.Unit != "" {
+		kind += ", " + f.Unit
+	}
+	if f.Default != "" {
+		preset = "`" + f.Default + "`"
+	}
+	if f.Same != "" {
+		meaning += " " + f.sameAs()
+	}
+	cell := strings.NewReplacer("|", `\|`, "\n", " ")
+	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.Path, cell.Replace(kind), cell.Replace(preset), f.Applies.words(), cell.Replace(meaning))
+}

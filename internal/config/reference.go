@@ -1,0 +1,143 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Field is one setting, or a section of settings, as the reference explains it.
+type Field struct {
+	Path    string `json:"path"` // "fleet.replicas[].address"; [] is any element of a list, * any key
+	Type    string `json:"type"`
+	Unit    string `json:"unit,omitempty"` // of a number
+	Default string `json:"default,omitempty"`
+	Meaning string `json:"meaning"`
+	Applies When   `json:"applies,omitempty"` // "" for sections
+	Same    string `json:"same,omitempty"`    // a field that was explained before and has the same fields below it
+}
+
+// Section reports whether f holds other fields and has no value of its own.
+func (f Field) Section() bool { return f.Applies == "" }
+
+// Keys is implemented by maps whose keys are fixed: the struct has them as fields.
+type Keys interface{ Keys() any }
+
+// Reference explains every field of defaults, a struct, in the order of its
+// fields; meaning says what a struct's field is for. A field's `unit` tag is the
+// unit of its number; its `default` tag says what a zero value means.
+func Reference(defaults any, meaning func(owner reflect.Type, field string) string) []Field {
+	r := reference{meaning: meaning, seen: map[reflect.Type]string{}}
+	r.fields(reflect.ValueOf(defaults), "", "", false)
+	return r.out
+}
+
+type reference struct {
+	meaning func(owner reflect.Type, field string) string
+	out     []Field
+	seen    map[reflect.Type]string // what has been explained, by path
+}
+
+// fields explains a struct's. when is the tag of what is around them; in a list
+// or a mapping, which is taken whole, it holds for all of them.
+func (r *reference) fields(v reflect.Value, path string, when When, whole bool) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name, inline, skip := yamlName(f)
+		switch {
+		case skip:
+		case inline:
+			r.seen[f.Type] = path
+			r.fields(v.Field(i), path, when, whole)
+		case whole:
+			r.field(f, v, v.Field(i), join(path, name), when, whole)
+		default:
+			r.field(f, v, v.Field(i), join(path, name), applies(f, when), whole)
+		}
+	}
+}
+
+func (r *reference) field(f reflect.StructField, owner, v reflect.Value, path string, when When, whole bool) {
+	out := Field{Path: path, Type: typeName(f.Type), Unit: f.Tag.Get("unit"), Meaning: r.meaning(owner.Type(), f.Name)}
+	below, step, value := nested(v)
+	if value {
+		out.Applies = when
+		out.Default = defaultOf(v, f.Tag.Get("default"))
+	}
+	if below.IsValid() && below.NumField() > 0 {
+		if first, seen := r.seen[below.Type()]; seen {
+			out.Same = first
+		} else {
+			r.seen[below.Type()] = path
+		}
+	}
+	r.out = append(r.out, out)
+	if below.IsValid() {
+		r.fields(below, path+step, when, whole || value)
+	}
+}
+
+// nested returns the struct whose fields are below v, and what stands for it in
+// a path. value is false where v is nothing but those fields.
+func nested(v reflect.Value) (below reflect.Value, step string, value bool) {
+	if k, is := v.Interface().(Keys); is {
+		return reflect.ValueOf(k.Keys()), "", true
+	}
+	t := v.Type()
+	switch t.Kind() {
+	case reflect.Struct:
+		return v, "", false
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Struct {
+			return reflect.Zero(t.Elem()), "[]", true
+		}
+	case reflect.Map:
+		if t.Elem().Kind() == reflect.Struct {
+			return reflect.Zero(t.Elem()), ".*", true
+		}
+	}
+	return reflect.Value{}, "", true
+}
+
+func typeName(t reflect.Type) string {
+	if t == durationType {
+		return "duration"
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return typeName(t.Elem())
+	case reflect.Struct:
+		return "section"
+	case reflect.Slice:
+		return "list of " + typeName(t.Elem()) + "s"
+	case reflect.Map:
+		return "mapping of " + typeName(t.Elem()) + "s"
+	case reflect.Bool:
+		return "boolean"
+	case reflect.String:
+		return "string"
+	case reflect.Float32, reflect.Float64:
+		return "number"
+	}
+	return "integer"
+}
+
+// defaultOf prints a default as it would stand in the file. zero is what a zero
+// value means, where it does not mean itself.
+func defaultOf(v reflect.Value, zero string) string {
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	switch {
+	case v.IsZero() && zero != "":
+		return zero
+	case v.Kind() == reflect.Pointer, (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0:
+		return "none"
+	}
+	text, err := yaml.Marshal(v.Interface())
+	if err != nil {
+		return "?"
+	}
+	return strings.TrimSpace(string(text))
+}

@@ -1,0 +1,77 @@
+package config
+
+import (
+	"bytes"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+type inner struct {
+	Now   int `yaml:"now" unit:"apples"`
+	Later int `yaml:"later" applies:"restart" default:"7"`
+}
+
+type outer struct {
+	Live   inner            `yaml:"live" applies:"reload"`
+	List   []inner          `yaml:"list" applies:"reload"`
+	ByName map[string]inner `yaml:"by_name" applies:"restart"`
+	Wait   time.Duration    `yaml:"wait" applies:"envoy"`
+	Silent int              `yaml:"silent"`
+	Hidden int              `yaml:"-"`
+}
+
+// explained is the reference of an outer.
+func explained(o outer) []Field {
+	return Reference(o, func(owner reflect.Type, field string) string { return owner.Name() + "." + field + "." })
+}
+
+// TestReferenceAndLive: what the reference lists as taking effect at reload is
+// what Live takes.
+func TestReferenceAndLive(t *testing.T) {
+	before := outer{Live: inner{1, 2}, Wait: time.Second, Hidden: 1}
+	want := []Field{
+		{Path: "live", Type: "section", Meaning: "outer.Live."},
+		{Path: "live.now", Type: "integer", Unit: "apples", Default: "1", Applies: AtReload, Meaning: "inner.Now."},
+		{Path: "live.later", Type: "integer", Default: "2", Applies: AtRestart, Meaning: "inner.Later."},
+		{Path: "list", Type: "list of sections", Default: "none", Applies: AtReload, Same: "live", Meaning: "outer.List."},
+		{Path: "list[].now", Type: "integer", Unit: "apples", Default: "0", Applies: AtReload, Meaning: "inner.Now."},
+		{Path: "list[].later", Type: "integer", Default: "7", Applies: AtReload, Meaning: "inner.Later."},
+		{Path: "by_name", Type: "mapping of sections", Default: "none", Applies: AtRestart, Same: "live", Meaning: "outer.ByName."},
+		{Path: "by_name.*.now", Type: "integer", Unit: "apples", Default: "0", Applies: AtRestart, Meaning: "inner.Now."},
+		{Path: "by_name.*.later", Type: "integer", Default: "7", Applies: AtRestart, Meaning: "inner.Later."},
+		{Path: "wait", Type: "duration", Default: "1s", Applies: AtEnvoy, Meaning: "outer.Wait."},
+		{Path: "silent", Type: "integer", Default: "0", Meaning: "outer.Silent."},
+	}
+	if got := explained(before); !slices.Equal(got, want) {
+		t.Errorf("reference\n%+v, want\n%+v", got, want)
+	}
+	after := outer{Live: inner{3, 4}, List: []inner{{5, 6}}, ByName: map[string]inner{"a": {}}, Wait: time.Minute, Silent: 7, Hidden: 2}
+	live := Live(before, after)
+	if wanted := (outer{Live: inner{3, 2}, List: []inner{{5, 6}}, Wait: time.Minute, Hidden: 1}); !reflect.DeepEqual(live, wanted) {
+		t.Errorf("live %+v", live)
+	}
+}
+
+// TestExplain: a field, a section with what is right below it, and what is neither.
+func TestExplain(t *testing.T) {
+	for name, want := range map[string]string{
+		"live.now":        "live.now: integer (apples), default 0, a change takes effect at reload\n  inner.Now.\n",
+		"list[3].later":   "list[].later: integer, default 7, a change takes effect at reload\n  inner.Later.\n",
+		"by_name.any.now": "by_name.*.now: integer (apples), default 0, a change takes effect at restart\n  inner.Now.\n",
+		"live": "live: section\n  outer.Live.\n\nlive.now: integer (apples), default 0, a change takes effect at reload\n  inner.Now.\n" +
+			"\nlive.later: integer, default 7, a change takes effect at restart\n  inner.Later.\n",
+	} {
+		var out bytes.Buffer
+		if err := Explain(&out, explained(outer{}), name); err != nil || out.String() != want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, out.String(), want)
+		}
+	}
+	for name, near := range map[string]string{"life.now": "live.now", "weight": "wait", "": "live", "list[].": "list"} {
+		if err := Explain(&bytes.Buffer{}, explained(outer{}), name); err == nil || !strings.Contains(err.Error(), near) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
