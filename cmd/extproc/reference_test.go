@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
+	"warmroute/internal/certs"
 	"warmroute/internal/config"
 	"warmroute/internal/config/configtest"
+	"warmroute/internal/fleet"
 	"warmroute/internal/policy"
+	"warmroute/internal/tokens"
 )
 
 const referenceIntro = `# Configuration
@@ -37,6 +41,13 @@ func reference(t *testing.T) []config.Field {
 	})
 }
 
+// zeroMeans are the defaults that stand in tags, because a zero value means them.
+var zeroMeans = map[string]string{
+	"fleet.dns[].every":         fleet.LookupEvery.String(),
+	"tls.every":                 certs.ReadEvery.String(),
+	"tokens.models[].store_mib": strconv.Itoa(tokens.DefaultStoreBytes >> 20),
+}
+
 // TestConfigurationIsDocumented: every field has a sentence, every number a
 // unit, and docs/configuration.md and the text of `check -explain` are up to date.
 func TestConfigurationIsDocumented(t *testing.T) {
@@ -47,6 +58,9 @@ func TestConfigurationIsDocumented(t *testing.T) {
 		}
 		if (f.Type == "integer" || f.Type == "number") && f.Unit == "" {
 			t.Errorf("%s is a number without a unit", f.Path)
+		}
+		if zero, is := zeroMeans[f.Path]; is && f.Default != zero {
+			t.Errorf("%s: the tag says %s, the code %s", f.Path, f.Default, zero)
 		}
 		if len(strings.Fields(f.Meaning)) < 3 {
 			t.Errorf("%s: %q is no sentence", f.Path, f.Meaning)

@@ -13,6 +13,9 @@ import (
 	"time"
 )
 
+// ReadEvery is how often the files are read unless Options say otherwise.
+const ReadEvery = 10 * time.Second
+
 // Options says where a server's TLS comes from. The zero value is no TLS.
 type Options struct {
 	CertFile     string `yaml:"cert_file,omitempty"`      // PEM file of the certificate, the chain with the server's own first; "" = no TLS, unless `self_signed`
@@ -70,7 +73,7 @@ func New(o Options, log *slog.Logger) (*Source, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	if o.Every == 0 {
-		o.Every = 10 * time.Second
+		o.Every = ReadEvery
 	}
 	s := &Source{o: o, log: log, now: time.Now}
 	if _, err := s.refresh(); err != nil {

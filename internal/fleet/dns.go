@@ -20,7 +20,7 @@ type Resolver interface {
 }
 
 const (
-	lookupEvery   = time.Second      // who has started a replica waits for it; a local resolver answers from its cache
+	LookupEvery   = time.Second      // who has started a replica waits for it; a local resolver answers from its cache
 	lookupFailed  = 10 * time.Second // least wait after a failure: each is logged
 	lookupTimeout = 5 * time.Second  // the resolver's own first timeout
 )
@@ -39,7 +39,7 @@ func (d *dns) String() string { return "dns " + d.options.Name }
 func (d *dns) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
 	every := d.options.Every
 	if every == 0 {
-		every = lookupEvery
+		every = LookupEvery
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
