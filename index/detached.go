@@ -143,6 +143,9 @@ func (sh *shard) detachBehind(slot int, from map[uint32]int) {
 
 // leave takes a slot's blocks of a node from an offset on.
 func (sh *shard) leave(slot int, id uint32, from int) {
+	if e := sh.info[slot].ends; e != nil {
+		e.Cut(id, from)
+	}
 	if !sh.info[slot].gpu.Leave(id, from) {
 		sh.partial.Put(slot, true)
 	}

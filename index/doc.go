@@ -72,10 +72,11 @@
 //
 // The structures are packages below internal, which import only those before them:
 // epoch (when memory may be used again), offheap (memory outside the Go heap),
-// hashtable, holderset (sets and slots), radix (nodes, runs, a holder's names).
-// cachegroups, apart from them, has vLLM's lookup rule over several cache groups.
-// This package has the scopes, the holders and their events: what is detached or an
-// orphan, tiers below the GPU, leases, eviction, sweeps and snapshots.
+// hashtable, holderset (sets and slots), radix (nodes, runs, a holder's names), ends
+// (up to where holders with several cache groups hit). cachegroups, apart from them,
+// has vLLM's lookup rule over several cache groups. This package has the scopes, the
+// holders and their events: what is detached or an orphan, tiers below the GPU,
+// leases, eviction, sweeps and snapshots.
 //
 // When a cap is reached, the ends of nodes in which nobody has stored for long are
 // evicted, 1/256 of the cap at a time, and their holders are marked incomplete. A

@@ -24,7 +24,9 @@ type Found struct {
 	partial []uint64   // of first, those with blocks that the index had to forget
 	hybrid  []HolderID // holders whose blocks prove nothing
 
-	grouped []Match // holders whose groups decide; not in first, nor in hybrid
+	narrowed []uint64 // of first, those whose groups decide: ends are what they hit
+	block    int32    // tokens of a block, where there are such
+	grouped  []Match  // the others whose groups decide; not in first, nor in hybrid
 
 	list   []Match // all of it, when listed: not only what is on GPU
 	listed bool
@@ -35,10 +37,11 @@ type Found struct {
 // reset empties f and makes room for slots.
 func (f *Found) reset(x *Index, words int) {
 	f.x, f.words, f.listed, f.list, f.hybrid = x, words, false, f.list[:0], f.hybrid[:0]
-	f.grouped = f.grouped[:0]
+	f.grouped, f.block = f.grouped[:0], 0
 	if len(f.first) < words {
 		n := max(words, 2*len(f.first))
-		f.first, f.alive, f.partial, f.ends = make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]int32, n*64)
+		f.first, f.alive, f.partial, f.narrowed = make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)
+		f.ends = make([]int32, n*64)
 	}
 	clear(f.first[:words])
 }
@@ -73,8 +76,12 @@ func (f *Found) All() iter.Seq[Match] {
 			for ; w != 0; w &= w - 1 {
 				bit := bits.TrailingZeros64(w)
 				end := f.ends[i<<6+bit]
-				if !yield(Match{ID: HolderID(f.ids[i<<6+bit]), Blocks: end, Reported: end, Lower: end, Storage: end,
-					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.seen(HolderID(f.ids[i<<6+bit]))}) {
+				m := Match{ID: HolderID(f.ids[i<<6+bit]), Blocks: end, Reported: end, Lower: end, Storage: end,
+					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.seen(HolderID(f.ids[i<<6+bit]))}
+				if f.block > 0 && f.narrowed[i]>>bit&1 != 0 {
+					m.Incomplete, m.Grouped, m.Hit, m.Coming = false, true, end*f.block, end*f.block
+				}
+				if !yield(m) {
 					return
 				}
 			}
@@ -89,6 +96,14 @@ func (f *Found) All() iter.Seq[Match] {
 				return
 			}
 		}
+	}
+}
+
+// write makes f a list.
+func (f *Found) write() {
+	if !f.listed {
+		f.list = f.AppendTo(f.list[:0])
+		f.listed = true
 	}
 }
 

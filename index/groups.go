@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"warmroute/index/internal/cachegroups"
+	"warmroute/index/internal/ends"
 	"warmroute/prefixhash"
 )
 
@@ -74,10 +75,17 @@ type Prompt interface {
 type groupModel struct {
 	mu      sync.Mutex // of writers; taken after holder.mu
 	table   groupTable
-	members atomic.Pointer[[]*groupMember] // by seat, nil where free; replaced as a whole
-	free    []int                          // seats, the one free for longest first
+	members atomic.Pointer[groupMembers] // replaced as a whole
+	free    []int                        // slots, the one free for longest first
 	classes []*groupClass
 	claims  groupClaims
+}
+
+// groupMembers are a model's members.
+type groupMembers struct {
+	all    []*groupMember // by slot, nil where free
+	ruled  []uint64       // slots for which a lookup runs the rule, as bits
+	scopes []groupScope   // where the others' hits are
 }
 
 // groupClass is what members have in common that are looked up alike.
@@ -88,6 +96,7 @@ type groupClass struct {
 	run      bool     // the blocks of its full attention are in the index's nodes
 	specs    []uint64 // by spec, what its blocks' keys are mixed with
 	scope    groupScope
+	shape    *ends.Shape // up to where its members hit blocks of full attention; nil: the rule says so
 }
 
 // groupScope is where the nodes of a full-attention group are.
@@ -99,8 +108,8 @@ type groupMember struct {
 	holder *holder
 	model  *groupModel
 	key    modelKey
-	seat   int          // -1: not looked up
-	sits   atomic.Int32 // seat + 1, for readers
+	slot   int          // -1: not looked up
+	slots  atomic.Int32 // slot + 1, for readers
 
 	groups  [cachegroups.MaxGroups]groupSeen
 	told    *GroupsTold
@@ -122,6 +131,7 @@ type groupMember struct {
 	lost  bool // more was stored than is kept
 	keys  []uint64
 	ends  []uint64
+	moved []uint64 // blocks whose groups have changed, for the shard's ends
 }
 
 // groupSeen is what events said of one group.
@@ -211,7 +221,7 @@ func (x *Index) groupModelOf(k modelKey) *groupModel {
 		}
 	}
 	m := &groupModel{}
-	m.members.Store(&[]*groupMember{})
+	m.members.Store(&groupMembers{})
 	m.table.init()
 	next[k] = m
 	x.groupModels.Store(&next)
@@ -232,7 +242,7 @@ func (h *holder) member(k modelKey) *groupMember {
 			return m
 		}
 	}
-	m := &groupMember{holder: h, model: h.x.groupModelOf(k), key: k, seat: -1, plain: true, told: h.x.groupsTold(h.self.Replica)}
+	m := &groupMember{holder: h, model: h.x.groupModelOf(k), key: k, slot: -1, plain: true, told: h.x.groupsTold(h.self.Replica)}
 	h.members = append(h.members, m)
 	h.noteMembers()
 	return m
@@ -241,7 +251,7 @@ func (h *holder) member(k modelKey) *groupMember {
 // forgetGroups ends the holder's groups: a new life, or none. h.mu is held.
 func (h *holder) forgetGroups() {
 	for _, m := range h.members {
-		m.unseat()
+		m.leave()
 	}
 	h.members = nil
 	h.noteMembers()
@@ -260,66 +270,87 @@ func (h *holder) clearGroups() {
 			continue
 		}
 		class := m.class.Load()
-		m.unseat()
+		m.leave()
 		m.held, m.extra, m.names, m.lost = map[uint64]uint32{}, map[groupCopy]uint32{}, map[uint64]uint64{}, false
 		m.enter(class)
 	}
 }
 
-// enter gives the member a seat, and publishes what it holds.
+// enter gives the member a slot, and publishes what it holds.
 func (m *groupMember) enter(class *groupClass) {
 	m.class.Store(class)
 	if class == nil {
 		return
 	}
+	if class.shape != nil {
+		m.attach() // before lookups leave it to the shard
+	}
 	g := m.model
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	old := *g.members.Load()
-	if n := len(g.free); n > 0 && n > minFreeSeats {
-		m.seat = g.free[0]
+	all := slices.Clone(g.members.Load().all)
+	if n := len(g.free); n > minFreeSlots {
+		m.slot = g.free[0]
 		g.free = g.free[1:]
 	} else {
-		m.seat = len(old)
+		m.slot = len(all)
+		all = append(all, nil)
 	}
-	next := make([]*groupMember, max(len(old), m.seat+1))
-	copy(next, old)
-	next[m.seat] = m
+	all[m.slot] = m
 	for hash, mask := range m.held {
 		m.publish(hash, 0, mask)
 	}
-	m.sits.Store(int32(m.seat) + 1)
-	g.members.Store(&next)
+	m.slots.Store(int32(m.slot) + 1)
+	g.list(all)
 }
 
-// minFreeSeats must be free before one is used again, so that a lookup that runs
+// minFreeSlots must be free before one is used again, so that a lookup that runs
 // meanwhile does not take one member's blocks for another's.
-const minFreeSeats = 64
+const minFreeSlots = 64
 
-// unseat takes the member out of all lookups.
-func (m *groupMember) unseat() {
-	if m.seat < 0 {
+// leave takes the member out of all lookups.
+func (m *groupMember) leave() {
+	if m.slot < 0 {
 		return
 	}
 	g := m.model
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next := slices.Clone(*g.members.Load())
-	next[m.seat] = nil
-	g.members.Store(&next)
+	all := slices.Clone(g.members.Load().all)
+	all[m.slot] = nil
+	g.list(all)
 	for hash, mask := range m.held {
 		m.publish(hash, mask, 0)
 	}
-	g.free = append(g.free, m.seat)
-	m.seat = -1
-	m.sits.Store(0)
+	g.free = append(g.free, m.slot)
+	m.slot = -1
+	m.slots.Store(0)
+}
+
+// list lets lookups know the members. model.mu is held.
+func (g *groupModel) list(all []*groupMember) {
+	next := &groupMembers{all: all}
+	for slot, m := range all {
+		if m == nil {
+			continue
+		}
+		c := m.class.Load()
+		switch {
+		case c.shape == nil:
+			next.ruled = append(next.ruled, make([]uint64, max(0, slot>>6+1-len(next.ruled)))...)
+			next.ruled[slot>>6] |= 1 << (slot & 63)
+		case !slices.Contains(next.scopes, c.scope):
+			next.scopes = append(next.scopes, c.scope)
+		}
+	}
+	g.members.Store(next)
 }
 
 // publish changes which specs hold a block, from one mask of groups to another.
 // model.mu is held.
 func (m *groupMember) publish(hash uint64, was, is uint32) {
 	c := m.class.Load()
-	if c == nil || m.seat < 0 {
+	if c == nil || m.slot < 0 {
 		return
 	}
 	key := hash
@@ -339,7 +370,7 @@ func (m *groupMember) publishKey(c *groupClass, key uint64, was, is uint32) {
 		}
 		mask := c.geometry.Specs[i].Mask
 		if had, has := was&mask == mask, is&mask == mask; had != has {
-			m.model.table.flip(mix(key, c.specs[i]), m.seat, has)
+			m.model.table.flip(mix(key, c.specs[i]), m.slot, has)
 		}
 	}
 }
@@ -364,7 +395,7 @@ func (m *groupMember) add(group int, hash uint64) {
 		return
 	}
 	m.held[hash] = was | bit
-	m.publish(hash, was, was|bit)
+	m.changed(group, hash, was, was|bit)
 }
 
 // drop takes a copy.
@@ -382,11 +413,19 @@ func (m *groupMember) drop(group int, hash uint64) {
 			return
 		}
 	}
-	m.publish(hash, was, was&^bit)
+	m.changed(group, hash, was, was&^bit)
 	if was &^= bit; was == 0 {
 		delete(m.held, hash)
 	} else {
 		m.held[hash] = was
+	}
+}
+
+// changed publishes a block that a group has stored or removed.
+func (m *groupMember) changed(group int, hash uint64, was, is uint32) {
+	m.publish(hash, was, is)
+	if c := m.class.Load(); c != nil && c.shape != nil && group != c.scope.group {
+		m.moved = append(m.moved, hash)
 	}
 }
 
@@ -421,4 +460,4 @@ func (m *groupMember) plainNow() bool {
 	return c != nil && c.geometry.Plain()
 }
 
-func (m *groupMember) seatNow() int { return int(m.sits.Load()) - 1 }
+func (m *groupMember) slotNow() int { return int(m.slots.Load()) - 1 }

@@ -158,8 +158,8 @@ func (m *groupMember) noteFull(g *cachegroups.Geometry) {
 	}
 }
 
-// join chooses how the groups' blocks are joined with prompts, and seats the
-// member accordingly.
+// join chooses how the groups' blocks are joined with prompts, and has lookups find
+// the member so.
 func (m *groupMember) join(g *cachegroups.Geometry) {
 	c := &groupClass{geometry: g, assumed: m.guesses.Assumed()}
 	full := g.FullSpec()
@@ -176,18 +176,31 @@ func (m *groupMember) join(g *cachegroups.Geometry) {
 	m.judgeTrust(c)
 	m.noteGuesses()
 	m.alone.Store(m.shared(c))
+	m.sit(g, c)
+	m.attach()
+}
+
+// sit gives the member the class, and the slot that it needs.
+func (m *groupMember) sit(g *cachegroups.Geometry, c *groupClass) {
 	if m.plain && c.assumed.None() && c.scope.group == 0 {
-		m.unseat()
+		m.leave()
 		m.class.Store(nil)
 		return
 	}
 	was := m.class.Load()
-	if was != nil && m.seat >= 0 && was.geometry.Same(g) && was.chain == c.chain && was.run == c.run {
-		m.class.Store(m.shared(c)) // the same blocks, other assumptions
+	c = m.shared(c)
+	if was != nil && m.slot >= 0 && was.geometry.Same(g) && was.chain == c.chain && was.run == c.run {
+		m.class.Store(c) // the same blocks, other assumptions
+		if c.shape != nil {
+			m.attach() // before lookups leave it to the shard
+		}
+		m.model.mu.Lock()
+		m.model.list(m.model.members.Load().all)
+		m.model.mu.Unlock()
 		return
 	}
-	m.unseat()
-	m.enter(m.shared(c))
+	m.leave()
+	m.enter(c)
 }
 
 // maxGroupClasses bounds the classes of a model; beyond it members have their own.
@@ -212,6 +225,7 @@ func (m *groupMember) shared(c *groupClass) *groupClass {
 		}
 		c.specs = append(c.specs, salt*0x9e3779b97f4a7c15)
 	}
+	c.shape = c.shapeOf()
 	if len(g.classes) < maxGroupClasses {
 		g.classes = append(g.classes, c)
 	}
@@ -289,10 +303,11 @@ func (m *groupMember) removed(ev *Event) {
 		return
 	}
 	m.model.mu.Lock()
-	defer m.model.mu.Unlock()
 	for _, hash := range ev.Engine {
 		m.drop(ev.Scope.Group, hash)
 	}
+	m.model.mu.Unlock()
+	m.settle()
 }
 
 func (m *groupMember) stored(ev *Event) (dense bool) {
@@ -301,7 +316,6 @@ func (m *groupMember) stored(ev *Event) (dense bool) {
 		return true
 	}
 	m.model.mu.Lock()
-	defer m.model.mu.Unlock()
 	if c.chain.Hash == nil && ev.Content != nil && ev.Scope.BlockSize == c.chain.Unit {
 		m.nameAll(ev)
 	}
@@ -313,6 +327,8 @@ func (m *groupMember) stored(ev *Event) (dense bool) {
 	for _, hash := range ev.Engine {
 		m.add(ev.Scope.Group, hash)
 	}
+	m.model.mu.Unlock()
+	m.settle()
 	if ev.Scope.BlockSize < m.groups[ev.Scope.Group].block {
 		return false
 	}

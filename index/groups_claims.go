@@ -1,6 +1,7 @@
 package index
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"warmroute/prefixhash"
@@ -68,7 +69,8 @@ func (x *Index) claimGroups(s *Scope, id HolderID, keys []prefixhash.Key, until 
 }
 
 // lookup raises what matches say is coming, by the claims a prompt continues.
-func (g *groupClaims) lookup(now int64, f *Found, s *Scope, keys []prefixhash.Key) {
+func (g *groupClaims) lookup(x *Index, f *Found, s *Scope, keys []prefixhash.Key) {
+	now := x.o.Now().UnixNano()
 	if g.until.Load() <= now || s.BlockSize <= 0 {
 		return
 	}
@@ -80,24 +82,24 @@ func (g *groupClaims) lookup(now int64, f *Found, s *Scope, keys []prefixhash.Ke
 			continue
 		}
 		id := HolderID(e.holder.Load())
-		if e.key.Load() == key {
+		if e.key.Load() == key && x.memberOf(id, modelKey{s.Tenant, s.Model}) != nil {
 			f.coming(id, tokens, s.BlockSize)
 		}
 	}
 }
 
-// coming raises a grouped match.
+// coming raises a holder's match.
 func (f *Found) coming(id HolderID, tokens int32, block int) {
-	all := f.grouped
-	if f.listed {
-		all = f.list
+	f.write()
+	i := slices.IndexFunc(f.list, func(m Match) bool { return m.ID == id })
+	if i < 0 {
+		i = len(f.list)
+		f.list = append(f.list, Match{ID: id, Grouped: true, Seen: f.x.seen(id)})
 	}
-	for i := range all {
-		if m := &all[i]; m.ID == id && m.Grouped && m.Coming < tokens {
-			m.Coming = tokens
-			m.Blocks = max(m.Blocks, tokens/int32(block))
-			m.Lower, m.Storage = max(m.Lower, m.Blocks), max(m.Storage, m.Blocks)
-		}
+	if m := &f.list[i]; m.Grouped && m.Coming < tokens {
+		m.Coming = tokens
+		m.Blocks = max(m.Blocks, tokens/int32(block))
+		m.Lower, m.Storage = max(m.Lower, m.Blocks), max(m.Storage, m.Blocks)
 	}
 }
 

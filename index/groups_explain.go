@@ -78,11 +78,11 @@ func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool
 func (q *groupScratch) alone(x *Index, r *scratch, m *groupMember, c *groupClass, s *Scope, keys []prefixhash.Key, p Prompt) *groupProber {
 	q.reset(0)
 	b := &q.prober
-	b.table, b.class, b.seat = &m.model.table, c, m.seatNow()
+	b.table, b.class, b.slot = &m.model.table, c, m.slotNow()
 	b.keys = q.keys(c.chain, s, keys, p.Tokens(), p)
 	if c.run {
 		q.one[0] = m
-		b.run = int(q.ends(x, r, c.scope, q.one[:], s, b.keys)[0])
+		b.run = int(q.ends(x, r, c.scope, q.one[:], s, b.keys, -1)[0])
 	}
 	return b
 }

@@ -11,24 +11,43 @@ import (
 // groupScratch is what a lookup of groups needs, kept by its reader.
 type groupScratch struct {
 	dense  Found // of the scopes of full attention
-	chains []chainKeys
-	scopes []scopeEnds
+	chains memo[Chain, []prefixhash.Key]
+	scopes memo[searched, []int32] // blocks from the start, by slot
 	todo   []uint64
+	decide []uint64
 	prober groupProber
 	one    [1]*groupMember
 }
 
-// chainKeys is the prompt's keys on one chain.
-type chainKeys struct {
-	chain Chain
-	keys  []prefixhash.Key
+// searched is a scope of full attention, and whether what is hit there was looked
+// for or what is held.
+type searched struct {
+	groupScope
+	hits bool
 }
 
-// scopeEnds is how many blocks of full attention each member holds from the
-// start, in one scope.
-type scopeEnds struct {
-	scope groupScope
-	ends  []int32
+// memo is a few values by key, in memory that is used again.
+type memo[K comparable, V any] struct{ all []memoized[K, V] }
+
+type memoized[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+// at is a key's value. Where it is not known, it is what there is room in.
+func (m *memo[K, V]) at(key K) (v *V, known bool) {
+	for i := range m.all {
+		if m.all[i].key == key {
+			return &m.all[i].value, true
+		}
+	}
+	n := len(m.all)
+	if n == cap(m.all) {
+		m.all = append(m.all, memoized[K, V]{})
+	}
+	m.all = m.all[:n+1]
+	m.all[n].key = key
+	return &m.all[n].value, false
 }
 
 // FindPrompt is Find for a prompt whose length and other chains can be asked for:
@@ -37,39 +56,59 @@ type scopeEnds struct {
 func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	reader, r := x.enter()
 	defer reader.Leave()
-	x.find(r, f, &s, keys)
-	if g := x.groupModelAt(modelKey{s.Tenant, s.Model}); g != nil && p != nil {
-		g.lookup(x, r, f, &s, keys, p)
+	g := x.groupModelAt(modelKey{s.Tenant, s.Model})
+	if g == nil || p == nil {
+		x.find(r, f, &s, keys, -1)
+		return
+	}
+	members, n := g.members.Load(), p.Tokens()
+	most := int32(-1)
+	if s.Scheme == SchemeTokens && s.BlockSize > 0 && slices.Contains(members.scopes, groupScope{s.Group, s.BlockSize}) {
+		if usable := max(0, n-1) / s.BlockSize; usable <= len(keys) {
+			most = int32(usable)
+		}
+	}
+	x.find(r, f, &s, keys, most)
+	q := &r.group
+	q.reset(len(members.all))
+	for _, at := range members.scopes {
+		if most < 0 || at.group != s.Group || at.block != s.BlockSize {
+			q.elsewhere(x, r, f, members.all, at, &s, keys, n, p)
+		}
+	}
+	if len(members.ruled) > 0 {
+		copy(q.todo, members.ruled)
+		q.rule(x, r, g, f, members.all, &s, keys, n, p)
+	}
+	g.claims.lookup(x, f, &s, keys)
+}
+
+// elsewhere replaces matches of members whose full attention is in another scope.
+func (q *groupScratch) elsewhere(x *Index, r *scratch, f *Found, members []*groupMember, at groupScope, s *Scope, keys []prefixhash.Key, n int, p Prompt) {
+	hits := q.ends(x, r, at, members, s, q.keys(Chain{Unit: at.block}, s, keys, n, p), int32(max(0, n-1)/at.block))
+	for slot, m := range members {
+		if m == nil {
+			continue
+		}
+		if c := m.class.Load(); c != nil && c.shape != nil && c.scope == at {
+			f.replace(x, r.keyspace, m, hits[slot]*int32(at.block), s.BlockSize)
+		}
 	}
 }
 
-// lookup adds the members' matches to f. All members of a class whose blocks look
-// alike are answered at once: the rule runs for one of them, and whoever has the
-// same answer to every question it asks has the same hit.
-func (g *groupModel) lookup(x *Index, r *scratch, f *Found, s *Scope, keys []prefixhash.Key, p Prompt) {
-	members := *g.members.Load()
-	q := &r.group
-	q.reset(len(members))
-	any := false
-	for seat, m := range members {
-		if m != nil {
-			q.todo[seat>>6] |= 1 << (seat & 63)
-			any = true
-		}
-	}
-	if !any {
-		return
-	}
-	n := p.Tokens()
+// rule replaces the matches of the members in todo. All members of a class whose
+// blocks look alike are answered at once: the rule runs for one of them, and
+// whoever has the same answer to every question it asks has the same hit.
+func (q *groupScratch) rule(x *Index, r *scratch, g *groupModel, f *Found, members []*groupMember, s *Scope, keys []prefixhash.Key, n int, p Prompt) {
 	for i := range q.todo {
 		for q.todo[i] != 0 {
-			seat := i<<6 + bits.TrailingZeros64(q.todo[i])
-			c := members[seat].class.Load()
+			slot := i<<6 + bits.TrailingZeros64(q.todo[i])
+			c := members[slot].class.Load()
 			if c == nil {
-				q.todo[i] &^= 1 << (seat & 63)
+				q.todo[i] &^= 1 << (slot & 63)
 				continue
 			}
-			hit := q.hit(x, r, g, members, seat, c, s, keys, n, p)
+			hit := q.hit(x, r, g, members, slot, c, s, keys, n, p)
 			for w, agree := range q.prober.agree {
 				q.todo[w] &^= agree
 				for ; agree != 0; agree &= agree - 1 {
@@ -78,7 +117,6 @@ func (g *groupModel) lookup(x *Index, r *scratch, f *Found, s *Scope, keys []pre
 			}
 		}
 	}
-	g.claims.lookup(x.o.Now().UnixNano(), f, s, keys)
 }
 
 func (q *groupScratch) reset(members int) {
@@ -88,24 +126,24 @@ func (q *groupScratch) reset(members int) {
 	}
 	q.todo, q.prober.agree = q.todo[:words], q.prober.agree[:words]
 	clear(q.todo)
-	q.chains, q.scopes = q.chains[:0], q.scopes[:0]
+	q.chains.all, q.scopes.all = q.chains.all[:0], q.scopes.all[:0]
 }
 
-// hit runs the rule for a seat. The prober's agree is then who has the same.
-func (q *groupScratch) hit(x *Index, r *scratch, g *groupModel, members []*groupMember, seat int, c *groupClass, s *Scope, keys []prefixhash.Key, n int, p Prompt) int {
+// hit runs the rule for a slot. The prober's agree is then who has the same.
+func (q *groupScratch) hit(x *Index, r *scratch, g *groupModel, members []*groupMember, slot int, c *groupClass, s *Scope, keys []prefixhash.Key, n int, p Prompt) int {
 	b := &q.prober
-	b.table, b.class, b.seat = &g.table, c, seat
+	b.table, b.class, b.slot = &g.table, c, slot
 	b.keys = q.keys(c.chain, s, keys, n, p)
 	var ends []int32
 	if c.run {
-		ends = q.ends(x, r, c.scope, members, s, b.keys)
-		b.run = int(ends[seat])
+		ends = q.ends(x, r, c.scope, members, s, b.keys, -1)
+		b.run = int(ends[slot])
 	}
 	for w := range b.agree {
 		b.agree[w] = 0
 		for left := q.todo[w]; left != 0; left &= left - 1 {
 			at := w<<6 + bits.TrailingZeros64(left)
-			if members[at].class.Load() == c && (ends == nil || ends[at] == ends[seat]) {
+			if members[at].class.Load() == c && (ends == nil || ends[at] == ends[slot]) {
 				b.agree[w] |= 1 << (at & 63)
 			}
 		}
@@ -118,56 +156,70 @@ func (q *groupScratch) keys(c Chain, s *Scope, keys []prefixhash.Key, n int, p P
 	if c.Hash == nil && c.Unit == s.BlockSize && n/c.Unit == len(keys) {
 		return keys
 	}
-	for i := range q.chains {
-		if q.chains[i].chain == c {
-			return q.chains[i].keys
-		}
+	k, known := q.chains.at(c)
+	if !known {
+		*k = p.AppendChain((*k)[:0], c)
 	}
-	if len(q.chains) < cap(q.chains) {
-		q.chains = q.chains[:len(q.chains)+1]
-	} else {
-		q.chains = append(q.chains, chainKeys{})
-	}
-	k := &q.chains[len(q.chains)-1]
-	k.chain = c
-	k.keys = p.AppendChain(k.keys[:0], c)
-	return k.keys
+	return *k
 }
 
-// ends returns how many blocks of full attention the members hold, by seat.
-func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*groupMember, s *Scope, keys []prefixhash.Key) []int32 {
-	for i := range q.scopes {
-		if q.scopes[i].scope == at {
-			return q.scopes[i].ends
-		}
+// ends returns how many blocks of full attention the members hold, by slot; with a
+// limit, how many they hit, at most so many.
+func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*groupMember, s *Scope, keys []prefixhash.Key, limit int32) []int32 {
+	e, known := q.scopes.at(searched{at, limit >= 0})
+	if known {
+		return *e
 	}
-	if len(q.scopes) < cap(q.scopes) {
-		q.scopes = q.scopes[:len(q.scopes)+1]
-	} else {
-		q.scopes = append(q.scopes, scopeEnds{})
-	}
-	e := &q.scopes[len(q.scopes)-1]
-	e.scope = at
-	e.ends = slices.Grow(e.ends[:0], len(members))[:len(members)]
-	clear(e.ends)
+	*e = slices.Grow((*e)[:0], len(members))[:len(members)]
+	ends := *e
+	clear(ends)
 	scope := *s
 	scope.Group, scope.BlockSize, scope.Scheme = at.group, at.block, SchemeTokens
 	ks := (*x.keyspaces.Load())[scope]
 	if ks == nil || len(keys) == 0 {
-		return e.ends
+		return ends
 	}
 	f := &q.dense
 	f.reset(x, ks.sh.slots.Words())
 	ks.search(r, f, keys)
+	if limit >= 0 {
+		ks.narrow(r, f, limit)
+	}
 	for i, m := range members {
 		if m == nil {
 			continue
 		}
-		if seat, ok := ks.sh.slots.Of(int32(m.holder.id)); ok && seat>>6 < f.words && f.first[seat>>6]>>(seat&63)&1 != 0 {
-			e.ends[i] = f.ends[seat]
+		slot, ok := ks.sh.slots.Of(int32(m.holder.id))
+		if ok && slot>>6 < f.words && f.first[slot>>6]>>(slot&63)&1 != 0 && (limit < 0 || f.narrowed[slot>>6]>>(slot&63)&1 != 0) {
+			ends[i] = f.ends[slot]
 		}
 	}
-	return e.ends
+	return ends
+}
+
+// narrow makes f say what holders hit whose groups decide, instead of what their
+// full attention holds: at most limit blocks.
+func (ks *keyspace) narrow(r *scratch, f *Found, limit int32) {
+	f.block = int32(ks.scope.BlockSize)
+	q := &r.group
+	if len(q.decide) < f.words {
+		q.decide = make([]uint64, len(f.first))
+	}
+	decide, any := q.decide[:f.words], uint64(0)
+	for i := range decide {
+		decide[i] = f.first[i] & ks.sh.grouped.Load(i)
+		f.narrowed[i] = decide[i]
+		any |= decide[i]
+	}
+	if any == 0 {
+		return
+	}
+	ks.sh.ends.Narrow(r.path, limit, decide, f.ends)
+	for i, w := range decide {
+		for ; w != 0; w &= w - 1 {
+			f.ends[i<<6+bits.TrailingZeros64(w)] = 0
+		}
+	}
 }
 
 // replace makes f say what a member hits, instead of what its full attention holds.
@@ -193,8 +245,8 @@ func (f *Found) replace(x *Index, ks *keyspace, m *groupMember, hit int32, block
 		return
 	}
 	if ks != nil {
-		if seat, ok := ks.sh.slots.Of(int32(id)); ok && seat>>6 < f.words {
-			f.first[seat>>6] &^= 1 << (seat & 63)
+		if slot, ok := ks.sh.slots.Of(int32(id)); ok && slot>>6 < f.words {
+			f.first[slot>>6] &^= 1 << (slot & 63)
 		}
 	}
 	if i := slices.Index(f.hybrid, id); i >= 0 {
@@ -203,13 +255,13 @@ func (f *Found) replace(x *Index, ks *keyspace, m *groupMember, hit int32, block
 	f.grouped = append(f.grouped, match)
 }
 
-// groupProber asks for the blocks of one seat, and notes who would answer alike.
+// groupProber asks for the blocks of one member, and notes who would answer alike.
 type groupProber struct {
 	table *groupTable
 	class *groupClass
 	keys  []prefixhash.Key
 	run   int
-	seat  int
+	slot  int
 	agree []uint64
 }
 
@@ -224,7 +276,7 @@ func (b *groupProber) Held(spec, end int) bool {
 		return end <= b.run*b.class.scope.block
 	}
 	set := b.table.get(mix(uint64(b.keys[at-1]), b.class.specs[spec]))
-	has := set.has(b.seat)
+	has := set.has(b.slot)
 	for w := range b.agree {
 		if has {
 			b.agree[w] &= set.word(w)
@@ -279,8 +331,8 @@ func (x *Index) Guess(g *Guess, id HolderID, s Scope, keys []prefixhash.Key, p P
 	}
 	reader, r := x.enter()
 	defer reader.Leave()
-	if seated := m.class.Load(); seated != nil {
-		c = seated
+	if inUse := m.class.Load(); inUse != nil {
+		c = inUse
 	}
 	b := r.group.alone(x, r, m, c, &s, keys, p)
 	g.list = list

@@ -188,6 +188,7 @@ func (h *holder) clear() {
 	for _, sh := range h.shards {
 		sh.mu.Lock()
 		if slot, ok := sh.slots.Of(int32(h.id)); ok {
+			sh.release(slot)
 			sh.slots.Kill(slot)
 		}
 		sh.mu.Unlock()

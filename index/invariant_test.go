@@ -42,7 +42,7 @@ func (sh *shard) check() error {
 	for i := range c.slots {
 		c.slots[i] = checkedSlot{tables: [tiers]map[keyspaceKey]bool{{}, {}, {}}}
 	}
-	steps := []func() error{c.keyspaces, c.sets, c.copies, c.orphans}
+	steps := []func() error{c.keyspaces, c.ends, c.sets, c.copies, c.orphans}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -101,6 +101,33 @@ func rowsWithSets(t *hashtable.Table) (n int) {
 		n++
 	}
 	return n
+}
+
+// ends: holders hit only what they hold, in sets that are counted.
+func (c *checker) ends() error {
+	sh := c.sh
+	for node := range sh.ends.Nodes() {
+		at := 0
+		for _, r := range sh.ends.Of(node) {
+			if r.Set == 0 || int(r.From) < at || r.To <= r.From {
+				return fmt.Errorf("node %d: ends %v", node, sh.ends.Of(node))
+			}
+			at = int(r.To)
+			if r.Set >= holderset.FirstInterned {
+				c.census.References[r.Set]++
+			}
+			var err error
+			sh.sets.Each(r.Set, func(slot int) {
+				if !sh.slots.Live.Has(slot) || sh.info[slot].ends == nil || sh.info[slot].gpu.Held(node) < int(r.To) {
+					err = fmt.Errorf("node %d: slot %d hits up to block %d, which it lacks", node, slot, r.To)
+				}
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (c *checker) sets() error { return c.sh.sets.Check(&c.sh.slots, c.census.References) }

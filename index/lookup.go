@@ -38,7 +38,7 @@ func (x *Index) enter() (*epoch.Reader, *scratch) {
 func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
 	reader, r := x.enter() // before the map is read: Close waits for us
 	defer reader.Leave()
-	x.find(r, &r.found, &s, keys)
+	x.find(r, &r.found, &s, keys, -1)
 	return r.found.AppendTo(dst)
 }
 
@@ -47,10 +47,12 @@ func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
 func (x *Index) Find(f *Found, s Scope, keys []prefixhash.Key) {
 	reader, r := x.enter()
 	defer reader.Leave()
-	x.find(r, f, &s, keys)
+	x.find(r, f, &s, keys, -1)
 }
 
-func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key) {
+// find is Find. With a limit, holders whose groups decide are found with what they
+// hit, at most so many blocks.
+func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key, limit int32) {
 	keyspaces := x.keyspaces.Load()
 	if keyspaces != r.keyspaces || *s != r.scope { // mostly the same as the last time: hashing a scope costs more than comparing it
 		r.keyspaces, r.scope, r.keyspace = keyspaces, *s, (*keyspaces)[*s]
@@ -59,10 +61,10 @@ func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key) {
 		f.reset(x, 0)
 		return
 	}
-	r.keyspace.lookup(r, f, keys)
+	r.keyspace.lookup(r, f, keys, limit)
 }
 
-func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key) {
+func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key, limit int32) {
 	sh := ks.sh
 	f.reset(sh.x, sh.slots.Words())
 	ks.search(r, f, keys)
@@ -71,6 +73,9 @@ func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key) {
 		for w := sh.hybrid.Load(i) & sh.slots.Live.Load(i); w != 0; w &= w - 1 {
 			f.hybrid = append(f.hybrid, HolderID(sh.slots.Holder(i<<6+bits.TrailingZeros64(w))))
 		}
+	}
+	if limit >= 0 {
+		ks.narrow(r, f, limit)
 	}
 	if ks.hasOverlay() {
 		ks.lookupOverlay(r, f, keys)

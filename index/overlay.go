@@ -67,15 +67,14 @@ func (ks *keyspace) hasOverlay() bool {
 // lookupOverlay finishes a lookup in a keyspace that has more than GPU blocks.
 func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 	now := ks.sh.x.coarse(ks.sh.x.o.Now().UnixNano() - 1<<24 + 1) // rounded down
-	f.list = f.AppendTo(f.list[:0])
-	f.listed = true
+	f.write()
 	dst := f.list
 	r.cands = r.cands[:0]
 	r.probed = [1 << probedBits]probedEnd{}
 	from := int32(len(keys))
 	for i := range dst {
 		m := &dst[i]
-		if m.HybridUnknown || int(m.Blocks) == len(keys) || !ks.goesOn(r, m.Blocks, keys, now) {
+		if m.HybridUnknown || m.Grouped || int(m.Blocks) == len(keys) || !ks.goesOn(r, m.Blocks, keys, now) {
 			continue
 		}
 		if slot, ok := ks.sh.slots.Of(int32(m.ID)); ok {
@@ -134,6 +133,9 @@ func (ks *keyspace) starting(r *scratch, f *Found, dst []Match) []Match {
 // start does so for one holder found in a layer, unless an earlier one had it.
 func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id HolderID) []Match {
 	sh := ks.sh
+	if f.block > 0 && sh.x.endsDecide(id, &ks.scope) {
+		return dst
+	}
 	m, slot := Match{ID: id, Seen: sh.x.seen(id)}, int32(-1)
 	if s, ok := sh.slots.Of(int32(id)); ok {
 		if sh.hidden.Has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {

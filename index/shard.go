@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"warmroute/index/internal/ends"
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/index/internal/radix"
@@ -27,6 +28,8 @@ type shard struct {
 	hybrid  holderset.Mask // slots whose full-attention group is not known
 	hidden  holderset.Mask // slots that must not match here: hybrid, or another group is the full one
 	partial holderset.Mask // slots whose blocks were evicted from the index
+	grouped holderset.Mask // slots whose hits are in ends
+	ends    ends.Table     // up to where the nodes' blocks are hit, where other groups decide
 
 	mu        sync.Mutex
 	sets      holderset.Sets
@@ -49,7 +52,11 @@ type slotInfo struct {
 	holder *holder
 	blocks [tiers]int // held
 
-	gpu      radix.Holding          // what it has on GPU with all blocks before it
+	gpu radix.Holding // what it has on GPU with all blocks before it
+
+	member   *groupMember           // whose groups decide, nil where full attention is all
+	class    *groupClass            // the member's
+	ends     *ends.Held             // what it has in these groups
 	lower    map[int]*hashtable.Map // keys of what it has below the GPU, by its names, by keyspace
 	detached map[uint64]detachedBlock
 	behind   map[keyspaceKey][]uint64 // names of detached blocks by their parents
@@ -81,6 +88,7 @@ func newShard(x *Index, key shardKey) *shard {
 	sh := &shard{x: x, key: key, copies: map[copyKey]uint32{}}
 	sh.slots.Init(&x.clock)
 	sh.sets.Init(&x.clock)
+	sh.ends.Init(&sh.sets)
 	sh.nodes.Init(&x.clock, &x.pool, &sh.sets, x.o.checkpointEvery)
 	sh.orphans.init()
 	return sh
@@ -123,6 +131,7 @@ func (sh *shard) slotFor(h *holder) (int, bool) {
 	sh.info[slot] = slotInfo{holder: h}
 	sh.info[slot].gpu.Init(&sh.nodes, slot)
 	sh.partial.Put(slot, false)
+	sh.attach(slot, h.memberAt(sh.key))
 	h.shards = append(h.shards, sh)
 	sh.judge(h, slot)
 	return slot, true

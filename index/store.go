@@ -153,6 +153,9 @@ func (w *storing) stored(p radix.Place, n int) {
 		w.info.blocks[TierGPU] += n
 		w.res.Stored += n
 	}
+	if w.info.ends != nil {
+		w.info.follow(p, w.hashes[:n])
+	}
 	w.done(p, n)
 }
 

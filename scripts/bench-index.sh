@@ -4,7 +4,8 @@
 #   bench-index.sh [trace.jsonl]
 # QUICK=1: one round with 8 replicas, ten seconds. In pieces: ROUNDS (5), REPLICAS
 # ("8 64 512"), GROWTH (1 = with chain length and replicas), and RESULTS, a file
-# that is appended to and compared as a whole.
+# that is appended to and compared as a whole. At the end, lookups among holders
+# with several cache groups beside dense ones (indexbench -groups).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 trace=${1:-}
@@ -43,3 +44,5 @@ if [ "$growth" = 1 ]; then
   done
 fi
 "$work/indexbench" -compare "$results"
+echo "holders with cache groups beside dense ones, lookups:"
+"$work/indexbench" -groups ${QUICK:+-quick}

@@ -2,6 +2,7 @@
 // and prints what its operations cost, with checksums of all matches.
 //
 //	indexbench [-trace conversation.jsonl] [-r 8,64,512] [-scheme engine,tokens] [-growth] [-quick] [-out DIR] [-cpuprofile FILE]
+//	indexbench -groups [-quick]
 //	indexbench -compare RESULTS
 package main
 
@@ -31,7 +32,8 @@ func run() error {
 	replicas := flag.String("r", "8,64,512", "numbers of replicas")
 	schemes := flag.String("scheme", "engine,tokens", `what keys the index: "engine" (hashes as they are) or "tokens" (own chain, with an engine-hash map)`)
 	grows := flag.Bool("growth", false, "also print growth with chain length and replicas")
-	quick := flag.Bool("quick", false, "only the interleaved replay")
+	grouped := flag.Bool("groups", false, "only print lookups among holders with several cache groups, beside dense ones")
+	quick := flag.Bool("quick", false, "only the interleaved replay; of -groups fewer rounds and lengths")
 	out := flag.String("out", "", "write the operation files ops-R.bin here and measure nothing")
 	results := flag.String("compare", "", "print medians and ratios of this file of results and measure nothing")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the measurements here")
@@ -52,6 +54,12 @@ func run() error {
 		defer pprof.StopCPUProfile()
 	}
 
+	if *grouped {
+		if *quick {
+			return groups([]int{8, 64, 512}, []int{64, 1024}, 50)
+		}
+		return groups([]int{8, 64, 512}, []int{64, 1024, 8192}, 500)
+	}
 	prompts := synthesise(12_000)
 	if *trace != "" {
 		var err error

@@ -121,6 +121,9 @@ func (n *Nodes) Before(p Place) Place {
 	return n.at(p.Node()).parent
 }
 
+// Depth is how many blocks of a prompt are before a node.
+func (n *Nodes) Depth(id uint32) int { return int(n.at(id).depth) }
+
 // Common is how many blocks from a place on have the given keys.
 func (n *Nodes) Common(p Place, keys []uint64) (same int) {
 	have := n.at(p.Node()).all()[p.Offset():]

@@ -13,7 +13,8 @@ type Stretch struct {
 	Depth int32 // blocks of the prompt before them
 	Len   int32
 	Set   holderset.ID // who holds the first
-	runs  *uint64      // when they have several sets
+	Node  uint32
+	runs  *uint64 // when they have several sets
 }
 
 // Change returns the depth at which a stretch's set becomes another for the kth
@@ -71,7 +72,7 @@ func (t *Tree) trace(path []Stretch, keys []prefixhash.Key, jump bool) (_ []Stre
 		if s.Len <= int32(off) { // while it has the block, what leads to it stays
 			return path, off == 0
 		}
-		s.Depth = int32(p)
+		s.Depth, s.Node = int32(p), at.Node()
 		path = append(path, s)
 		p += int(s.Len)
 	}
@@ -110,7 +111,7 @@ func (n *Nodes) climb(path []Stretch, to Place) (_ []Stretch, ok bool) {
 		if lenOf(v.state) < len || v.void() {
 			return path, false
 		}
-		path = append(path, Stretch{int32(nd.depth), int32(len), v.set, v.runs})
+		path = append(path, Stretch{int32(nd.depth), int32(len), v.set, to.Node(), v.runs})
 		to = nd.parent
 	}
 	slices.Reverse(path)

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+const groupBlock = 16
+
+// groupKinds are the fleets compared: full attention alone, and with other groups
+// beside it; windows are of 128, 256, 512, … tokens.
+var groupKinds = []struct {
+	name    string
+	extra   int
+	windows bool
+}{{"dense", 0, false}, {"3 states", 3, false}, {"5 states", 5, false}, {"3 windows", 3, true}, {"5 windows", 5, true}}
+
+// groups prints what a lookup among holders with cache groups costs, beside one
+// among holders of full attention alone. The replicas hold an eighth, two eighths,
+// … of one prompt, the extra groups the end of that. Lookups of all fleets take
+// turns, so that what else the machine does meets all of them.
+func groups(replicas, blocks []int, rounds int) error {
+	for _, r := range replicas {
+		for _, b := range blocks {
+			if err := groupsOf(r, b, rounds); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// groupFleet is an index that all replicas of one kind are in.
+type groupFleet struct {
+	x      *index.Index
+	scope  index.Scope
+	prompt groupPrompt
+	keys   []prefixhash.Key
+	found  index.Found
+	times  []time.Duration // of one lookup, by round
+}
+
+func groupsOf(replicas, blocks, rounds int) error {
+	const lookups = 20 // each round
+	var fleets []*groupFleet
+	for _, kind := range groupKinds {
+		f, err := newGroupFleet(replicas, blocks, kind.extra, kind.windows)
+		if err != nil {
+			return err
+		}
+		defer f.x.Close()
+		fleets = append(fleets, f)
+	}
+	for round := range rounds + 1 {
+		for _, f := range fleets {
+			start := time.Now()
+			for range lookups {
+				if err := f.lookup(replicas, blocks); err != nil {
+					return err
+				}
+			}
+			if round > 0 { // the first one makes room
+				f.times = append(f.times, time.Since(start)/lookups)
+			}
+		}
+	}
+	fmt.Printf("groups R=%d L=%d:", replicas, blocks)
+	dense := quantile(fleets[0].times, 0.5)
+	for i, f := range fleets {
+		t := quantile(f.times, 0.5)
+		fmt.Printf(" %s %d ns", groupKinds[i].name, t)
+		if i > 0 {
+			fmt.Printf(" (%.2fx)", float64(t)/float64(dense))
+		}
+	}
+	fmt.Println()
+	return nil
+}
+
+func newGroupFleet(replicas, blocks, extra int, windows bool) (*groupFleet, error) {
+	x, err := index.New(index.Options{})
+	if err != nil {
+		return nil, err
+	}
+	f := &groupFleet{x: x, scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: groupBlock, Group: extra}}
+	f.prompt = make(groupPrompt, blocks*groupBlock+1)
+	for i := range f.prompt {
+		f.prompt[i] = uint32(i*7 + 1)
+	}
+	f.keys = f.prompt.AppendChain(nil, index.Chain{Unit: groupBlock})
+	for r := range replicas {
+		h := index.Holder{Replica: fmt.Sprint("r", r)}
+		b := index.Batch{Holder: h, Incarnation: x.Begin(h), Events: groupEvents(f.prompt[:part(r, blocks)*groupBlock], extra, windows)}
+		if _, err := x.Apply(&b); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// part is how many blocks a replica holds.
+func part(replica, blocks int) int { return blocks * (8 - replica%8) / 8 }
+
+// lookup finds the prompt, and says when that is not what is held.
+func (f *groupFleet) lookup(replicas, blocks int) error {
+	f.x.FindPrompt(&f.found, f.scope, f.keys, f.prompt)
+	got, n := 0, 0
+	for m := range f.found.All() {
+		got += int(m.Reported)
+		n++
+	}
+	if want := replicas / 8 * (8 + 1) * blocks / 2; n != replicas || got != want {
+		return fmt.Errorf("%d replicas, %d blocks: %d found with %d blocks, want %d", replicas, blocks, n, got, want)
+	}
+	return nil
+}
+
+// groupEvents stores a prompt in full attention, and its end in extra groups.
+func groupEvents(p groupPrompt, extra int, windows bool) []index.Event {
+	contents := prefixhash.AppendContents(nil, p, groupBlock, nil)
+	names := make([]uint64, len(contents))
+	for i, c := range contents {
+		names[i] = uint64(c) | 1
+	}
+	scope := func(group int, scheme string) index.Scope {
+		return index.Scope{Model: "m", Scheme: scheme, BlockSize: groupBlock, Group: group}
+	}
+	var events []index.Event
+	for g := range extra {
+		e := index.Event{Kind: index.Stored, Scope: scope(g, "engine"), GroupKind: index.GroupOther, Tokens: len(p)}
+		if windows {
+			e.Spec, e.Window, e.Engine = "sliding_window", 128<<g, names[max(0, len(names)-(128<<g+groupBlock-1)/groupBlock):]
+		} else {
+			e.Spec, e.Engine = "mamba", names[len(names)-1:]
+		}
+		events = append(events, e)
+	}
+	full := index.Event{Kind: index.Stored, Scope: scope(extra, index.SchemeTokens), GroupKind: index.GroupFull, Spec: "full_attention", Engine: names, Content: contents, Tokens: len(p)}
+	return slices.Concat(events, []index.Event{full})
+}
+
+// groupPrompt is a prompt of token ids.
+type groupPrompt []uint32
+
+func (p groupPrompt) Tokens() int { return len(p) }
+
+func (p groupPrompt) AppendChain(dst []prefixhash.Key, c index.Chain) []prefixhash.Key {
+	return prefixhash.AppendTokens(dst, prefixhash.TokenRoot("m", prefixhash.LoRA{}), p, c.Unit, nil)
+}

@@ -1,0 +1,148 @@
+package index
+
+import (
+	"warmroute/index/internal/cachegroups"
+	"warmroute/index/internal/ends"
+	"warmroute/index/internal/radix"
+)
+
+// shapeOf is up to which block ends the other groups of a class let a hit go, where
+// that is all it takes: full attention in the nodes, and no group that drops a block
+// for a draft model. Else nil: a lookup then runs the rule.
+func (c *groupClass) shapeOf() *ends.Shape {
+	g := c.geometry
+	if !c.run || !g.ByTokens() || g.FullSpec() != 0 || len(g.Specs) == 1 || c.assumed.Eagle != 0 || c.chain.Hash != nil {
+		return nil
+	}
+	unit := c.scope.block
+	s := &ends.Shape{Step: g.Step / unit, After: c.assumed.Replay / unit}
+	for i := range g.Specs[1:] {
+		p := &g.Specs[i+1]
+		one := ends.Spec{Stride: p.Block / unit, Need: 1}
+		switch p.Kind {
+		case cachegroups.Window:
+			one.Need = max(1, (p.Window-1+p.Block-1)/p.Block)
+		case cachegroups.Chunked:
+			chunk := p.Chunk
+			if chunk <= 0 {
+				chunk = c.assumed.Chunk
+			}
+			if chunk <= 0 || p.Block != g.Step || chunk%p.Block != 0 {
+				return nil
+			}
+			one.Chunk = chunk / unit
+		case cachegroups.Mamba:
+		default:
+			return nil
+		}
+		s.Specs = append(s.Specs, one)
+	}
+	return s
+}
+
+// specsOf is which of the shape's specs hold a block that a mask of groups holds,
+// as bits.
+func (c *groupClass) specsOf(groups uint32) (specs uint32) {
+	for i := range c.geometry.Specs[1:] {
+		if mask := c.geometry.Specs[i+1].Mask; groups&mask == mask {
+			specs |= 1 << i
+		}
+	}
+	return specs
+}
+
+// memberAt is the holder's member whose full attention is in a shard, and whose
+// hits are in the shard's ends; nil when there is none. h.mu is held.
+func (h *holder) memberAt(k shardKey) *groupMember {
+	for _, m := range h.members {
+		if c := m.class.Load(); c != nil && c.shape != nil && m.key == (modelKey{k.tenant, k.model}) && c.scope.group == k.group {
+			return m
+		}
+	}
+	return nil
+}
+
+// attach makes a member's groups decide what a slot hits; nil: none do. The member's
+// holder.mu and sh.mu are held.
+func (sh *shard) attach(slot int, m *groupMember) {
+	sh.release(slot)
+	if m != nil {
+		info := &sh.info[slot]
+		info.member, info.class = m, m.class.Load()
+		info.ends = ends.NewHeld(&sh.ends, &sh.nodes, &info.gpu, slot, info.class.shape)
+		info.gpu.Each(func(name uint64, p radix.Place) { info.ends.Put(p, info.class.specsOf(m.held[name])) })
+		info.ends.Settle()
+	}
+	sh.grouped.Put(slot, m != nil)
+}
+
+// release forgets what a slot holds in groups: it hits nothing from now on.
+func (sh *shard) release(slot int) {
+	info := &sh.info[slot]
+	if info.ends != nil {
+		info.ends.Clear()
+		info.member, info.class, info.ends = nil, nil, nil
+	}
+}
+
+// follow notes what the groups have of blocks that full attention has from now on,
+// by their names.
+func (i *slotInfo) follow(p radix.Place, names []uint64) {
+	for k, name := range names {
+		i.ends.Put(p+radix.Place(k), i.class.specsOf(i.member.held[name]))
+	}
+	i.ends.Settle()
+}
+
+// attach has the shards know the member's class. h.mu is held.
+func (m *groupMember) attach() {
+	m.moved = m.moved[:0]
+	for _, sh := range m.holder.shards {
+		if sh.key.tenant != m.key.tenant || sh.key.model != m.key.model {
+			continue
+		}
+		sh.mu.Lock()
+		if slot, ok := sh.slots.Of(int32(m.holder.id)); ok {
+			to := m.holder.memberAt(sh.key)
+			if info := &sh.info[slot]; info.member != to || to != nil && info.class != to.class.Load() {
+				sh.attach(slot, to)
+			}
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// settle has the ends follow the blocks whose groups have changed. h.mu is held,
+// and no other lock.
+func (m *groupMember) settle() {
+	if len(m.moved) == 0 {
+		return
+	}
+	for _, sh := range m.holder.shards {
+		if m.holder.memberAt(sh.key) != m {
+			continue
+		}
+		sh.mu.Lock()
+		if slot, ok := sh.slots.Of(int32(m.holder.id)); ok && sh.info[slot].ends != nil {
+			info := &sh.info[slot]
+			for _, hash := range m.moved {
+				if p := info.gpu.Find(hash); p != 0 {
+					info.ends.Put(p, info.class.specsOf(m.held[hash]))
+				}
+			}
+			info.ends.Settle()
+		}
+		sh.mu.Unlock()
+	}
+	m.moved = m.moved[:0]
+}
+
+// endsDecide says whether a holder's hits in a scope are in its shard's ends.
+func (x *Index) endsDecide(id HolderID, s *Scope) bool {
+	m := x.memberOf(id, modelKey{s.Tenant, s.Model})
+	if m == nil {
+		return false
+	}
+	c := m.class.Load()
+	return c != nil && c.shape != nil && c.scope == groupScope{s.Group, s.BlockSize}
+}

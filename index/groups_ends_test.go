@@ -1,0 +1,209 @@
+package index
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// hybridCache is a replica with several groups that stores and evicts at random.
+type hybridCache struct {
+	holder Holder
+	life   uint64
+	groups []hybridGroup // the last is full attention
+	names  [][]uint64    // held, by group
+}
+
+type hybridGroup struct {
+	spec   string
+	window int
+	block  int
+}
+
+// endsTraffic is an index with hybrid replicas of each kind, and prompts that share
+// their beginnings.
+type endsTraffic struct {
+	*Index
+	t       *testing.T
+	rnd     *rand.Rand
+	caches  []*hybridCache
+	prompts []tokensPrompt
+	found   Found
+}
+
+var endsCaches = [][]hybridGroup{
+	{{"sliding_window", 64, 16}, {"full_attention", 0, 16}},
+	{{"sliding_window", 33, 16}, {"sliding_window", 200, 16}, {"full_attention", 0, 16}},
+	{{"mamba", 0, 16}, {"mamba", 0, 16}, {"full_attention", 0, 16}},
+	{{"mamba", 0, 64}, {"sliding_window", 70, 32}, {"full_attention", 0, 16}},
+	{{"chunked_local_attention", 0, 16}, {"full_attention", 0, 16}},
+	{{"chunked_local_attention", 0, 16}, {"sliding_window", 48, 16}, {"full_attention", 0, 16}},
+	{{"mamba", 0, 16}, {"full_attention", 0, 16}},
+}
+
+func newEndsTraffic(t *testing.T, seed uint64, max int) *endsTraffic {
+	x, err := New(Options{Now: time.Now, MaxBlocks: max})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = x.Close() })
+	e := &endsTraffic{Index: x, t: t, rnd: rand.New(rand.NewPCG(seed, 1))}
+	for i, groups := range endsCaches {
+		c := &hybridCache{holder: Holder{Replica: fmt.Sprint("r", i)}, groups: groups, names: make([][]uint64, len(groups))}
+		e.tell(c, 96, i == len(endsCaches)-1) // the rule answers for the last one, in one model with the others
+		c.life = x.Begin(c.holder)
+		e.caches = append(e.caches, c)
+	}
+	for range 6 {
+		p := somePrompt(40 * groupBlock)
+		if len(e.prompts) > 0 {
+			from := e.rnd.IntN(len(p))
+			for i := from; i < len(p); i++ {
+				p[i] += uint32(e.rnd.IntN(2)) * 1000
+			}
+		}
+		e.prompts = append(e.prompts, p)
+	}
+	return e
+}
+
+func (e *endsTraffic) tell(c *hybridCache, chunk int, drops bool) {
+	told := &GroupsTold{Chunk: chunk, EagleTold: true}
+	if drops {
+		told.Eagle = 1 << (len(c.groups) - 1)
+	}
+	e.TellGroups(c.holder.Replica, told)
+}
+
+func (e *endsTraffic) names(p tokensPrompt) (names []uint64, contents []prefixhash.Content) {
+	contents = prefixhash.AppendContents(nil, p, groupBlock, nil)
+	for _, k := range prefixhash.AppendTokens(nil, prefixhash.TokenRoot("other", prefixhash.LoRA{}), p, groupBlock, nil) {
+		names = append(names, uint64(k)|1)
+	}
+	return names, contents
+}
+
+// step has one replica store a part of a prompt, remove blocks, or end.
+func (e *endsTraffic) step() {
+	c := e.caches[e.rnd.IntN(len(e.caches))]
+	p := e.prompts[e.rnd.IntN(len(e.prompts))]
+	var events []Event
+	switch r := e.rnd.IntN(100); {
+	case r == 0:
+		events = []Event{{Kind: Cleared}}
+		clear(c.names)
+	case r == 2: // what is told changes, with blocks held
+		e.tell(c, 32<<e.rnd.IntN(3), e.rnd.IntN(3) == 0)
+	case r == 1:
+		c.life = e.Begin(c.holder)
+		clear(c.names)
+	case r < 50:
+		events = e.stored(c, p[:(1+e.rnd.IntN(len(p)/groupBlock))*groupBlock])
+	default:
+		g := e.rnd.IntN(len(c.groups))
+		for range e.rnd.IntN(6) {
+			if n := len(c.names[g]); n > 0 {
+				i := e.rnd.IntN(n)
+				if e.rnd.IntN(2) == 0 {
+					i = n - 1
+				}
+				s := groupSpace
+				s.Group = g
+				events = append(events, Event{Kind: Removed, Scope: s, Engine: []uint64{c.names[g][i]}})
+				c.names[g] = append(c.names[g][:i], c.names[g][i+1:]...)
+			}
+		}
+	}
+	if _, err := e.Apply(&Batch{Holder: c.holder, Incarnation: c.life, Events: events}); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// stored is what a replica announces of a prompt: all of it in full attention, in
+// the others a stretch.
+func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
+	names, contents := e.names(p)
+	for g, group := range c.groups {
+		s := groupSpace
+		s.Group, s.BlockSize = g, group.block
+		ev := Event{Kind: Stored, Scope: s, Spec: group.spec, Window: group.window, Tokens: len(p)}
+		if g == len(c.groups)-1 {
+			ev.GroupKind, ev.Engine, ev.Content = GroupFull, names, contents
+		} else {
+			ev.GroupKind, ev.Scope.Scheme = GroupOther, "engine"
+			stride := group.block / groupBlock
+			n := len(names) / stride
+			from, to := e.rnd.IntN(n+1), n
+			if e.rnd.IntN(3) == 0 {
+				to = from + e.rnd.IntN(n-from+1)
+			}
+			for k := from; k < to; k++ {
+				ev.Engine = append(ev.Engine, names[(k+1)*stride-1])
+			}
+		}
+		c.names[g] = append(c.names[g], ev.Engine...)
+		events = append(events, ev)
+	}
+	return events
+}
+
+// compare asks for a prompt in a scope: everyone hits what the rule says of it.
+func (e *endsTraffic) compare(group int) (hits int) {
+	p := e.prompts[e.rnd.IntN(len(e.prompts))]
+	p = p[:1+e.rnd.IntN(len(p))]
+	s := groupSpace
+	s.Group = group
+	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	if e.rnd.IntN(8) == 0 {
+		keys = keys[:e.rnd.IntN(len(keys)+1)] // the rest is asked for
+	}
+	e.FindPrompt(&e.found, s, keys, p)
+	got := map[HolderID]Match{}
+	for m := range e.found.All() {
+		if _, twice := got[m.ID]; twice {
+			e.t.Fatalf("two matches of %d", m.ID)
+		}
+		got[m.ID] = m
+	}
+	for _, c := range e.caches {
+		id := e.ID(c.holder)
+		g, ok := e.ExplainGroups(id, s, p)
+		m := got[id]
+		if want := int32(g.Hit); ok && (m.Hit != want || m.Blocks != want/groupBlock || want > 0 && !m.Grouped) {
+			e.t.Fatalf("%v, %d tokens: %+v, the rule says %d of %d; %s", c.groups, len(p), m, want, g.FullOnly, g.Assumed)
+		}
+		if m.Hit > 0 && g.Hit < g.FullOnly {
+			hits++
+		}
+	}
+	return hits
+}
+
+// TestEndsFollowTheRule: whatever was stored, removed, evicted and cleared, a lookup
+// that reads ends says what vLLM's rule says, asked block by block.
+func TestEndsFollowTheRule(t *testing.T) {
+	for seed, most := range []int{1 << 20, 1 << 20, 60} { // 60: the index evicts
+		t.Run(fmt.Sprint("blocks ", most, " seed ", seed), func(t *testing.T) {
+			e := newEndsTraffic(t, uint64(seed), most)
+			cut := 0
+			for i := range 4000 {
+				e.step()
+				cut += e.compare([]int{0, 1, 2}[e.rnd.IntN(3)])
+				if i%50 == 0 {
+					if i%500 == 0 {
+						e.Sweep()
+					}
+					if err := e.check(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if cut < 100 {
+				t.Errorf("only %d hits were cut by other groups", cut)
+			}
+		})
+	}
+}

@@ -1,0 +1,60 @@
+package ends
+
+import "math/bits"
+
+// bitmap is a set of offsets; those behind its end are not in it.
+type bitmap []uint64
+
+func (b bitmap) has(i int) bool { return i>>6 < len(b) && b[i>>6]>>(i&63)&1 != 0 }
+
+func (b *bitmap) put(i int, on bool) {
+	if i>>6 >= len(*b) {
+		if !on {
+			return
+		}
+		*b = append(*b, make([]uint64, i>>6+1-len(*b))...)
+	}
+	if on {
+		(*b)[i>>6] |= 1 << (i & 63)
+	} else {
+		(*b)[i>>6] &^= 1 << (i & 63)
+	}
+}
+
+// cut takes everything from i on out.
+func (b *bitmap) cut(i int) {
+	if i>>6 < len(*b) {
+		(*b)[i>>6] &= 1<<(i&63) - 1
+		*b = (*b)[:i>>6+1]
+	}
+	for len(*b) > 0 && (*b)[len(*b)-1] == 0 {
+		*b = (*b)[:len(*b)-1]
+	}
+}
+
+func (b bitmap) empty() bool {
+	for _, w := range b {
+		if w != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// next is the first offset from i on that is in it, or that is not; -1 when there
+// is none that is.
+func (b bitmap) next(i int, in bool) int {
+	for ; i>>6 < len(b); i = (i>>6 + 1) << 6 {
+		w := b[i>>6]
+		if !in {
+			w = ^w
+		}
+		if w = w >> (i & 63) << (i & 63); w != 0 {
+			return i>>6<<6 + bits.TrailingZeros64(w)
+		}
+	}
+	if in {
+		return -1
+	}
+	return i
+}

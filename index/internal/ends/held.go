@@ -1,0 +1,237 @@
+package ends
+
+import (
+	"slices"
+
+	"warmroute/index/internal/radix"
+)
+
+// Held is what one holder has of its groups other than full attention, where it has
+// full attention's blocks too. It is its writer's alone. Begin it with NewHeld, end
+// it with Clear.
+type Held struct {
+	table *Table
+	nodes *radix.Nodes
+	full  *radix.Holding
+	slot  int
+	shape *Shape
+
+	parts  map[uint32]*part    // by node
+	behind map[uint32][]uint32 // by node: those with parts that follow blocks of it
+
+	dirty  []*part
+	counts []int // scratch, by spec
+}
+
+// part is what the holder has along one node.
+type part struct {
+	node   uint32
+	parent radix.Place
+	depth  int
+	specs  []bitmap // by spec: the blocks that end where the node's do
+	ends   bitmap   // what the table says
+
+	from, to int // where bits changed: a dirty one's
+}
+
+// NewHeld begins empty.
+func NewHeld(t *Table, n *radix.Nodes, full *radix.Holding, slot int, s *Shape) *Held {
+	return &Held{table: t, nodes: n, full: full, slot: slot, shape: s,
+		parts: map[uint32]*part{}, behind: map[uint32][]uint32{}, counts: make([]int, len(s.Specs))}
+}
+
+// Shape is what decides.
+func (h *Held) Shape() *Shape { return h.shape }
+
+// Put notes which specs, as bits, hold the block that ends with full attention's at
+// a place, which the holder has. Settle makes it count.
+func (h *Held) Put(p radix.Place, specs uint32) {
+	at := h.parts[p.Node()]
+	if at == nil {
+		if specs == 0 && !h.shape.free() {
+			return
+		}
+		at = h.part(p.Node())
+	}
+	for i := range at.specs {
+		at.specs[i].put(p.Offset(), specs>>i&1 != 0)
+	}
+	if at.to == 0 {
+		h.dirty = append(h.dirty, at)
+		at.from = p.Offset()
+	}
+	at.from, at.to = min(at.from, p.Offset()), max(at.to, p.Offset()+1)
+}
+
+func (h *Held) part(node uint32) *part {
+	p := &part{node: node, parent: h.nodes.Before(radix.At(node, 0)), depth: h.nodes.Depth(node), specs: make([]bitmap, len(h.shape.Specs))}
+	h.parts[node] = p
+	if p.parent != 0 {
+		h.behind[p.parent.Node()] = append(h.behind[p.parent.Node()], node)
+	}
+	return p
+}
+
+// Settle works out the ends that what was Put has changed.
+func (h *Held) Settle() {
+	for _, p := range h.dirty {
+		from, to := p.from, p.to
+		p.from, p.to = 0, 0
+		h.work(p, from, p.depth+to)
+	}
+	h.dirty = h.dirty[:0]
+}
+
+// work works out a part's ends from an offset on, and those of the parts behind it,
+// as far as they depend on blocks before a depth.
+func (h *Held) work(p *part, from, changed int) {
+	for i := range h.shape.Specs {
+		h.counts[i] = h.held(p, from, i)
+	}
+	open := uint32(1)<<len(h.shape.Specs) - 1 // specs that blocks before changed still matter to
+	off, last := from, h.full.Held(p.node)
+	start, was := from, false // what differs from the table, and what the table says there
+	for ; off < last && open != 0; off++ {
+		had := p.ends.has(off)
+		same := h.step(p, off) == had
+		if start < off && (same || had != was) {
+			h.change(p, start, off, !was)
+			start = off
+		}
+		if same {
+			start = off + 1
+		}
+		was = had
+		if p.depth+off >= changed {
+			open &= h.depend(p.depth+off-changed+1, p.depth+off+1)
+		}
+	}
+	if start < off {
+		h.change(p, start, off, !was)
+	}
+	for _, node := range h.behind[p.node] {
+		if c := h.parts[node]; c.parent.Offset() >= from && c.parent.Offset() < off {
+			h.work(c, 0, changed)
+		}
+	}
+}
+
+// depend says which specs, as bits, may need a block that lies so many before the
+// block that was counted last and ends at end.
+func (h *Held) depend(before, end int) (specs uint32) {
+	for i := range h.shape.Specs {
+		s := &h.shape.Specs[i]
+		gap := end%s.Stride == 0 && h.counts[i] == 0
+		if !gap && before < s.reach() && (s.Chunk == 0 || end%s.Chunk != 0) {
+			specs |= 1 << i
+		}
+	}
+	return specs
+}
+
+// step counts the block at an offset, and says whether a hit may end there.
+func (h *Held) step(p *part, off int) bool {
+	end := p.depth + off + 1
+	ok := end%h.shape.Step == 0 && end > h.shape.After
+	for i := range h.shape.Specs {
+		s := &h.shape.Specs[i]
+		if end%s.Stride != 0 {
+			continue
+		}
+		if p.specs[i].has(off) {
+			h.counts[i]++
+		} else {
+			h.counts[i] = 0
+		}
+		ok = ok && h.counts[i] >= s.need(end)
+	}
+	return ok
+}
+
+// held is how many blocks of a spec are held without a gap before an offset, as far
+// as that matters.
+func (h *Held) held(p *part, off, spec int) (n int) {
+	s := &h.shape.Specs[spec]
+	at := (p.depth+off)/s.Stride*s.Stride - 1
+	for most := s.reach() / s.Stride; at >= 0 && n < most; at -= s.Stride {
+		for p != nil && at < p.depth {
+			p = h.parts[p.parent.Node()]
+		}
+		if p == nil || !p.specs[spec].has(at-p.depth) {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+func (h *Held) change(p *part, from, to int, on bool) {
+	for off := from; off < to; off++ {
+		p.ends.put(off, on)
+	}
+	h.table.toggle(p.node, from, to, h.slot, on)
+}
+
+// Cut forgets what there is of a node from an offset on: full attention's blocks
+// there are about to go, and all behind them.
+func (h *Held) Cut(node uint32, from int) {
+	p := h.parts[node]
+	if p == nil {
+		return
+	}
+	if p.to > 0 {
+		h.Settle()
+	}
+	h.hide(p, from)
+	empty := true
+	for i := range p.specs {
+		p.specs[i].cut(from)
+		empty = empty && p.specs[i].empty()
+	}
+	if from > 0 && (!empty || h.shape.free()) {
+		return
+	}
+	delete(h.parts, node)
+	if p.parent == 0 {
+		return
+	}
+	at := p.parent.Node()
+	if h.behind[at] = slices.DeleteFunc(h.behind[at], func(other uint32) bool { return other == node }); len(h.behind[at]) == 0 {
+		delete(h.behind, at)
+	}
+}
+
+// hide takes the holder from a part's ends, from an offset on.
+func (h *Held) hide(p *part, from int) {
+	for off := p.ends.next(from, true); off >= 0; off = p.ends.next(off, true) {
+		to := p.ends.next(off, false)
+		h.table.toggle(p.node, off, to, h.slot, false)
+		off = to
+	}
+	p.ends.cut(from)
+}
+
+// Clear takes the holder from the table.
+func (h *Held) Clear() {
+	for _, p := range h.parts {
+		h.hide(p, 0)
+	}
+	clear(h.parts)
+	clear(h.behind)
+	h.dirty = h.dirty[:0]
+}
+
+// partBytes is about what a part takes without its bits: its struct and its
+// entries in maps.
+const partBytes = 200
+
+// Bytes is the memory of it.
+func (h *Held) Bytes() (n int) {
+	for _, p := range h.parts {
+		n += partBytes + 8*cap(p.ends)
+		for i := range p.specs {
+			n += 24 + 8*cap(p.specs[i])
+		}
+	}
+	return n
+}
