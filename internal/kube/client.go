@@ -22,8 +22,10 @@ import (
 // namespaceFile is where a pod finds the namespace of its service account.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// dialTimeout is the library's own for a connection to an API server.
-const dialTimeout = 30 * time.Second
+// dialTimeout is for a connection to an API server. A machine that is down does
+// not refuse connections: a dial that began before it was up again would wait for
+// the kernel to repeat itself, ever less often.
+const dialTimeout = 3 * time.Second
 
 // connection is a client of an API server.
 type connection struct {

@@ -24,8 +24,8 @@ import (
 	"warmroute/internal/kube/kubetest"
 )
 
-// hang is how long something may take before a test calls it stuck; the client
-// library's first repetition comes after 0.8 to 1.6 s.
+// hang is how long something may take before a test calls it stuck; a failure is
+// repeated within 2 s.
 const hang = 30 * time.Second
 
 // watched runs a source and keeps the lists it gives.

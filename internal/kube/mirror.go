@@ -111,20 +111,27 @@ type observed struct {
 	narrow   func(*metav1.ListOptions)
 	status   *Status
 	log      *slog.Logger
-	backoff  *wait.Backoff
 }
+
+// retry is the delay after a failure: 0.1 s, doubled up to 1 s, with as much
+// again at random. What failed says nothing of how long it will: an API server
+// that has just been started refuses connections, then answers 403 until it has
+// read its roles, then 410 to a watch from before. The library's own delays grow
+// to between 30 and 60 s, for which a pod that is no longer ready would be named.
+// Two watches that are asked for once a second are no load.
+var retry = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 1}
 
 // follow keeps to in step with the API server until ctx ends: a list, then a
 // watch from there; another watch when that ends; another list when the API
-// server has forgotten where it was. Failures are repeated after 0.8 s, doubled
-// up to 30 s, with as much again at random: the library's own backoff.
+// server has forgotten where it was. Every resource has a follower of its own
+// with delays of its own: none waits for another.
 func (o *observed) follow(ctx context.Context, client dynamic.Interface, to cache.ReflectorStore) *follower {
 	ctx, cancel := context.WithCancel(ctx)
 	ctx = klog.NewContext(ctx, logr.Discard()) // what matters is said here, once per change
 	silent := logr.Discard()
 	lw := &cache.ListWatch{ListWithContextFunc: o.list, WatchFuncWithContext: o.watch}
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, client), nil, to,
-		cache.ReflectorOptions{Name: o.resource, TypeDescription: o.resource, Logger: &silent, Backoff: o.backoff})
+		cache.ReflectorOptions{Name: o.resource, TypeDescription: o.resource, Logger: &silent, Backoff: &retry})
 	f := &follower{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)

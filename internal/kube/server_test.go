@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"warmroute/internal/fleet"
 	"warmroute/internal/kube/kubetest"
 )
@@ -32,7 +30,6 @@ func overHTTP(t *testing.T, f kubetest.Faults, changes ...func(*kubetest.Server,
 	if err != nil {
 		t.Fatal(err)
 	}
-	src.(*source).backoff = &wait.Backoff{Duration: 10 * time.Millisecond, Steps: 1 << 30} // the library's begins with a second
 	return api, run(t, src, s)
 }
 
@@ -136,6 +133,56 @@ func TestOutage(t *testing.T) {
 				t.Errorf("lists %q", lists)
 			}
 		})
+	}
+}
+
+// TestPodsFollowedWithoutPool: an API server that was away for long and is back
+// by and by, as a real one is: it refuses to read the pool, and has forgotten
+// where the watch of the pods was, which it says in an answer that begins well.
+// Pods are followed all the same, and soon; the pool is as soon as it can be.
+func TestPodsFollowedWithoutPool(t *testing.T) {
+	api, w := overHTTP(t, kubetest.Faults{NoStreamLists: true})
+	w.expect(a)
+	w.until("both watches", func() bool { return api.Watches() == 2 })
+	before := map[string]int{"watch pods": api.Count("watch pods"), "watch inferencepools": api.Count("watch inferencepools")}
+	api.Fail(kubetest.Faults{Down: true})
+	api.Disconnect()
+	for what, n := range before { // as many failures as take the delay to its longest
+		w.until(what+" repeated", func() bool { return api.Count(what) >= n+6 })
+	}
+	api.Put(onePod("a", "10.0.0.1", false), onePod("b", "10.0.0.2", true))
+	api.Forget()
+	api.Fail(kubetest.Faults{NoStreamLists: true, LateGone: true, Forbidden: "inferencepools"})
+	w.expect(b)
+	w.until("the refusal", func() bool {
+		return slices.ContainsFunc(w.status.Notes(), func(n string) bool { return strings.Contains(n, "pool: kubetest: Forbidden") })
+	})
+	api.Put(onePod("a", "10.0.0.1", true), onePod("b", "10.0.0.2", false))
+	w.expect(a)
+	pool := recorded(t, "pool-v1.yaml")[0]
+	pool["spec"].(kubetest.Object)["targetPorts"] = []any{kubetest.Object{"number": 9000}}
+	api.Put(pool)
+	api.Fail(kubetest.Faults{NoStreamLists: true})
+	w.expect("a 10.0.0.1:9000")
+}
+
+// TestRetry: the delay after a failure grows, and ends growing, after however
+// many failures.
+func TestRetry(t *testing.T) {
+	for range 100 {
+		next := retry.DelayFunc()
+		if first := next(); first < 100*time.Millisecond || first > 200*time.Millisecond {
+			t.Fatalf("the first delay is %v", first)
+		}
+		last := time.Duration(0)
+		for range 1000 {
+			if last = next(); last > 2*time.Second {
+				t.Fatalf("a delay of %v", last)
+			}
+		}
+		if last < time.Second {
+			t.Fatalf("after a thousand failures the delay is %v", last)
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"warmroute/internal/fleet"
@@ -48,8 +47,7 @@ type source struct {
 	client  dynamic.Interface
 	status  *Status
 	log     *slog.Logger
-	close   func()        // what Watch leaves behind
-	backoff *wait.Backoff // between failures; nil: the library's
+	close   func() // what Watch leaves behind
 }
 
 func (s *source) String() string { return "kubernetes" }
@@ -151,7 +149,7 @@ func (s *source) judge(pools *mirror[judgement]) (pool, bool) {
 
 func (s *source) followPool(ctx context.Context, to *mirror[judgement]) *follower {
 	o := &observed{
-		resource: resourcePool, status: s.status, log: s.log, backoff: s.backoff,
+		resource: resourcePool, status: s.status, log: s.log,
 		api:    s.client.Resource(poolResource(s.options.version())).Namespace(s.options.Namespace),
 		narrow: func(l *metav1.ListOptions) { l.FieldSelector = "metadata.name=" + s.options.Pool }, // also what a role for one name asks for
 	}
@@ -161,7 +159,7 @@ func (s *source) followPool(ctx context.Context, to *mirror[judgement]) *followe
 func (s *source) followPods(ctx context.Context, selector string, changed func()) *members {
 	m := &members{selector: selector, mirror: newMirror(readPod, changed)}
 	o := &observed{
-		resource: resourcePods, status: s.status, log: s.log, backoff: s.backoff,
+		resource: resourcePods, status: s.status, log: s.log,
 		api:    s.client.Resource(podResource()).Namespace(s.options.Namespace),
 		narrow: func(l *metav1.ListOptions) { l.LabelSelector = selector },
 	}

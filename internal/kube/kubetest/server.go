@@ -50,6 +50,7 @@ type Faults struct {
 	NoStreamLists bool   // sendInitialEvents is refused, as before Kubernetes 1.32
 	LateGone      bool   // 410 comes as an event of the watch, not as its status
 	NotServed     string // requests for this resource, e.g. "inferencepools", get 404
+	Forbidden     string // requests for this resource get 403
 }
 
 // change is one step of the history.
@@ -248,6 +249,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, faults.Status, "TestFault")
 	case faults.NotServed == resource:
 		refuse(w, http.StatusNotFound, "NotFound")
+	case faults.Forbidden == resource:
+		refuse(w, http.StatusForbidden, "Forbidden")
 	case r.Header.Get("Authorization") != "Bearer "+Token:
 		refuse(w, http.StatusUnauthorized, "Unauthorized")
 	case !allows(role, verb, r.URL):
