@@ -4,6 +4,7 @@ SHELL := /bin/bash
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
+IMAGE ?= warmroute:0.1.0
 
 .PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-schedulers test-failopen test-faults test-dashboard mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
 
@@ -91,5 +92,5 @@ docs: ## rewrite the generated documentation
 proto: ## regenerate the contracts of the index and between routers
 	@scripts/proto.sh
 
-image: ## the container image
-	docker build -t warmroute .
+image: ## the container image, as the examples for clusters name it (IMAGE=registry/name:tag)
+	docker build -t $(IMAGE) .

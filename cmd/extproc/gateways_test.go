@@ -53,8 +53,34 @@ type gatewayHealth struct {
 		Server   *int          `yaml:"consecutive5XxErrors"`
 		Gateway  *int          `yaml:"consecutiveGatewayErrors"`
 		Base     time.Duration `yaml:"baseEjectionTime"`
+		Interval time.Duration // between looks at who has been left alone for long enough
 		MostHost int           `yaml:"maxEjectionPercent"`
 	}
+}
+
+// gatewayConnections is what Envoy Gateway says of connections, to clients or to
+// a backend.
+type gatewayConnections struct {
+	Timeout struct {
+		TCP struct {
+			Connect time.Duration `yaml:"connectTimeout"`
+		} `yaml:"tcp"`
+	}
+	Connection struct {
+		BufferLimit string `yaml:"bufferLimit"`
+	}
+	HTTP2 struct {
+		Stream string `yaml:"initialStreamWindowSize"`
+		Whole  string `yaml:"initialConnectionWindowSize"`
+	} `yaml:"http2"`
+}
+
+// mebibytes is n as a quantity of Kubernetes.
+func mebibytes(n any) string {
+	if n == nil {
+		n = 1 << 20 // Envoy's default where it is a buffer's limit
+	}
+	return fmt.Sprintf("%dMi", n.(int)>>20)
 }
 
 // check holds h to the same as Envoy's cluster says.
@@ -107,17 +133,16 @@ func TestExampleEnvoyGateway(t *testing.T) {
 			Headers    struct {
 				EarlyRequestHeaders struct{ Remove []string } `yaml:"earlyRequestHeaders"`
 			}
-			Connection struct {
-				BufferLimit string `yaml:"bufferLimit"`
-			}
-			ExtProc []struct {
+			gatewayConnections `yaml:",inline"`
+			ExtProc            []struct {
 				BackendRefs []struct {
 					Name string
 					Port int
 				} `yaml:"backendRefs"`
 				BackendSettings struct {
-					CircuitBreaker gatewayLimits `yaml:"circuitBreaker"`
-					HealthCheck    gatewayHealth `yaml:"healthCheck"`
+					CircuitBreaker     gatewayLimits `yaml:"circuitBreaker"`
+					HealthCheck        gatewayHealth `yaml:"healthCheck"`
+					gatewayConnections `yaml:",inline"`
 				} `yaml:"backendSettings"`
 				FailOpen       bool          `yaml:"failOpen"`
 				MessageTimeout time.Duration `yaml:"messageTimeout"`
@@ -132,9 +157,16 @@ func TestExampleEnvoyGateway(t *testing.T) {
 				} `yaml:"endpointOverride"`
 			} `yaml:"loadBalancer"`
 			CircuitBreaker gatewayLimits `yaml:"circuitBreaker"`
+			HealthCheck    gatewayHealth `yaml:"healthCheck"`
 			Retry          struct {
 				NumRetries int                         `yaml:"numRetries"`
 				RetryOn    struct{ Triggers []string } `yaml:"retryOn"`
+				PerRetry   struct {
+					BackOff struct {
+						Base time.Duration `yaml:"baseInterval"`
+						Max  time.Duration `yaml:"maxInterval"`
+					} `yaml:"backOff"`
+				} `yaml:"perRetry"`
 			}
 		}
 	}
@@ -159,7 +191,24 @@ func TestExampleEnvoyGateway(t *testing.T) {
 	equal(t, "limits of warmroute", ext.ExtProc[0].BackendSettings.CircuitBreaker.envoy(), clusters["warmroute"]["circuit_breakers"])
 	equal(t, "limits of the replicas", backend.CircuitBreaker.envoy(), clusters["replicas"]["circuit_breakers"])
 	equal(t, "removed headers", client.Headers.EarlyRequestHeaders.Remove, envoy.Owned[:])
-	equal(t, "buffer", client.Connection.BufferLimit, fmt.Sprintf("%dMi", plain.BodyLimit>>20))
+	equal(t, "buffer", client.Connection.BufferLimit, mebibytes(plain.BodyLimit))
+	equal(t, "window of a request", client.HTTP2.Stream, mebibytes(plain.BodyLimit))
+	equal(t, "window of a client", client.HTTP2.Whole, mebibytes(plain.BodyLimit)) // or it would be the smaller
+	router := ext.ExtProc[0].BackendSettings
+	for what, pair := range map[string]struct {
+		cluster manifest
+		gatewayConnections
+	}{"warmroute": {clusters["warmroute"], router.gatewayConnections}, "the replicas": {clusters["replicas"], backend.gatewayConnections}} {
+		connect, err := time.ParseDuration(fmt.Sprint(pair.cluster["connect_timeout"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "time to connect to "+what, pair.Timeout.TCP.Connect, connect)
+		equal(t, "buffer towards "+what, pair.Connection.BufferLimit, mebibytes(pair.cluster["per_connection_buffer_limit_bytes"]))
+	}
+	http2 := at(clusters["warmroute"], "typed_extension_protocol_options", "envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config", "http2_protocol_options")
+	equal(t, "window of a stream to warmroute", router.HTTP2.Stream, mebibytes(at(http2, "initial_stream_window_size")))
+	equal(t, "window of a connection to warmroute", router.HTTP2.Whole, mebibytes(at(http2, "initial_connection_window_size")))
 	equal(t, "fail open", ext.ExtProc[0].FailOpen, true)
 	equal(t, "timeout", ext.ExtProc[0].MessageTimeout, plain.MessageTimeout)
 	equal(t, "mode", strings.ToUpper(ext.ExtProc[0].ProcessingMode.Request.Body), string(plain.Mode))
@@ -168,6 +217,38 @@ func TestExampleEnvoyGateway(t *testing.T) {
 	equal(t, "balancer", backend.LoadBalancer.Type, "LeastRequest")
 	equal(t, "header", backend.LoadBalancer.EndpointOverride.ExtractFrom[0].Header, envoy.HeaderDestination)
 	equal(t, "retries", backend.Retry.RetryOn.Triggers, []string{"connect-failure", "reset", "refused-stream"})
+	equal(t, "number of retries", backend.Retry.NumRetries, plain.Retries+2) // test/gateways shows why
+	equal(t, "delay of a retry", backend.Retry.PerRetry.BackOff.Base, time.Millisecond)
+	equal(t, "longest delay of a retry", backend.Retry.PerRetry.BackOff.Max, 10*time.Millisecond)
+	equal(t, "replicas left alone at most", backend.HealthCheck.Passive.MostHost, 50)
+	equal(t, "for", backend.HealthCheck.Passive.Base, time.Second)
+	equal(t, "after failed connections", backend.HealthCheck.Passive.Local, 1)
+}
+
+// TestExampleEnvoyGatewayPatch: what the policies cannot say is patched to what
+// the tested Envoy configuration says.
+func TestExampleEnvoyGatewayPatch(t *testing.T) {
+	boot := bootstrap(t, envoy.Options{Replicas: []string{"127.0.0.1:8000"}})
+	warmroute := clustersOf(boot)["warmroute"]
+	retry := at(boot, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config", "route_config", "virtual_hosts", 0, "routes", 0, "route", "retry_policy")
+	want := map[string]any{
+		"/health_checks/0/no_traffic_interval":  at(warmroute, "health_checks", 0, "no_traffic_interval"),
+		"/health_checks/0/unhealthy_interval":   at(warmroute, "health_checks", 0, "unhealthy_interval"),
+		"/common_lb_config/update_merge_window": at(warmroute, "common_lb_config", "update_merge_window"),
+		"/outlier_detection/max_ejection_time":  at(warmroute, "outlier_detection", "max_ejection_time"),
+		"host_selection_retry_max_attempts":     at(retry, "host_selection_retry_max_attempts"),
+	}
+	patches := at(manifests(t, "envoy-gateway")["EnvoyPatchPolicy warmroute"], "spec", "jsonPatches").([]any)
+	for _, p := range patches {
+		path := fmt.Sprint(at(p, "operation", "path"))
+		equal(t, path, at(p, "operation", "value"), want[path])
+		delete(want, path) // the second of one path would be compared with nothing
+		if path == "/outlier_detection/max_ejection_time" {
+			want[path] = at(warmroute, "outlier_detection", "max_ejection_time")
+		}
+	}
+	delete(want, "/outlier_detection/max_ejection_time")
+	equal(t, "left out", want, map[string]any{})
 }
 
 // bootstrap is what `extproc envoy-config` prints.

@@ -110,6 +110,12 @@ func equal(t *testing.T, what string, got, want any) {
 // TestExampleDeployments: the router's Deployment and Service of every cluster
 // example fit each other and its configuration.
 func TestExampleDeployments(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, built, _ := strings.Cut(string(makefile), "\nIMAGE ?= ")
+	built, _, _ = strings.Cut(built, "\n")
 	for _, example := range []string{"inference-pool", "istio", "envoy-gateway"} {
 		t.Run(example, func(t *testing.T) {
 			c, err := loadConfig(filepath.Join("..", "..", "examples", example, "warmroute.yaml"))
@@ -120,6 +126,8 @@ func TestExampleDeployments(t *testing.T) {
 			deployment, service := objects["Deployment warmroute"], objects["Service warmroute"]
 			pod := at(deployment, "spec", "template")
 			container := at(pod, "spec", "containers", 0)
+			equal(t, "image", at(container, "image"), built)
+			equal(t, "pull policy", at(container, "imagePullPolicy"), "IfNotPresent") // an image that is only loaded
 			equal(t, "pod labels", at(pod, "metadata", "labels"), at(deployment, "spec", "selector", "matchLabels"))
 			equal(t, "service selector", at(service, "spec", "selector"), at(pod, "metadata", "labels"))
 			equal(t, "listen", c.Listen, fmt.Sprint("0.0.0.0:", at(container, "ports", 0, "containerPort")))
