@@ -3,7 +3,8 @@
 # goroutines meet, real Envoy end to end. `test.sh long` is what .ci/run adds:
 # everything that test.sh runs with the race detector without it, and the
 # reverse, so that allocation tests and long forms run, and nothing stays
-# unwatched.
+# unwatched. Where COVERAGE names a folder, the runs without the race detector
+# leave coverage profiles in it, for coverage.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
@@ -22,6 +23,7 @@ all=$(go list ./...)
 quick=$(grep -E "^warmroute/($plain)$" <<<"$all")
 raced=$(grep -vE "^warmroute/($plain)$" <<<"$all")
 quick="warmroute/test/e2e $(grep -v '/test/e2e$' <<<"$quick")" # the longest first
+profile() { [ -z "${COVERAGE:-}" ] || echo "-coverprofile=$COVERAGE/$1.out"; }
 run() { go test -timeout 20m "$@" | grep -v '\[no test files\]'; }
 
 case ${1:-} in
@@ -30,8 +32,8 @@ long)
   # shellcheck disable=SC2086
   run -race $(tr ' ' '\n' <<<"$quick" | grep -vE '/(e2e|failopen)$')
   step "without the race detector: allocations, and forms that are too long for it"
-  # shellcheck disable=SC2086
-  run $raced
+  # shellcheck disable=SC2046,SC2086
+  run $(profile long) $raced
   ;;
 "")
   step "go vet"
@@ -42,8 +44,8 @@ long)
   # shellcheck disable=SC2086
   run -race -run "$sharedTests" $shared
   step "real Envoy end to end, golden vectors, Python references: $(wc -w <<<"$quick") packages"
-  # shellcheck disable=SC2086
-  run $quick
+  # shellcheck disable=SC2046,SC2086
+  run $(profile quick) $quick
   step "the compose example, in a module of its own"
   (cd test/compose && run -count=1 ./...)
   step "allocations on the hot paths"

@@ -1,0 +1,203 @@
+package policy
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"testing"
+)
+
+// plain are constants with which costs can be told by heart.
+func plain() TTFT {
+	return TTFT{PrefillToken: 1, PrefillPair: 0, DecodeToken: 3, Lambda: 1, Kappa: 4, Beta: 2, LowerTier: 0.5, AdapterLoad: 7}
+}
+
+// TestScore: every term of the cost, each on its own and all together.
+func TestScore(t *testing.T) {
+	p := plain()
+	r := Request{Input: 100}
+	for name, tt := range map[string]struct {
+		c         Candidate
+		wait, all float64 // expected first token, and cost, with no one awaiting elsewhere
+	}{
+		"nothing":             {Candidate{}, 100, 200},
+		"a match":             {Candidate{Matched: 60, Reported: 60}, 40, 80},
+		"more in lower tiers": {Candidate{Matched: 20, Reported: 20, Lower: 60}, 60, 120},
+		"pending":             {Candidate{Pending: 5}, 105, 205},
+		"strangers":           {Candidate{Foreign: 6}, 106, 206},
+		"slow":                {Candidate{Speed: 2}, 200, 400},
+		"live":                {Candidate{Live: 10}, 100, 200 + 2*3*10},
+		"slow and live":       {Candidate{Speed: 2, Live: 10}, 200, 400 + 2*2*3*10},
+		"an adapter to load":  {Candidate{Adapter: AdapterFree}, 100, 207},
+		"one to evict, too":   {Candidate{Adapter: AdapterEvicted}, 100, 214},
+		"awaiting":            {Candidate{Awaiting: 3}, 100, 100 * (1 + 1 + 4*3)},
+		"all": {Candidate{Matched: 20, Reported: 20, Lower: 60, Pending: 5, Foreign: 6, Speed: 2, Live: 10, Awaiting: 3},
+			11 + 120, 11 + 14*120 + 120},
+	} {
+		if got := p.Wait(r, &tt.c); got != tt.wait {
+			t.Errorf("%s: the first token is expected after %g s, want %g", name, got, tt.wait)
+		}
+		scores := make([]Score, 1)
+		if p.Pick(nil, 1, r, []Candidate{tt.c}, scores); scores[0].Cost != tt.all {
+			t.Errorf("%s: costs %g, want %g", name, scores[0].Cost, tt.all)
+		}
+	}
+	// What waits elsewhere makes work dearer everywhere: the mean counts.
+	scores := make([]Score, 2)
+	p.Pick(nil, 1, r, []Candidate{{}, {Awaiting: 3}}, scores)
+	if want := 100 * (1 + 1 + 4*1.5); scores[0].Cost != want || scores[1].Cost != want {
+		t.Errorf("costs %g and %g, want %g", scores[0].Cost, scores[1].Cost, want)
+	}
+}
+
+// TestGuards: at the guard a candidate is ranked, above it not; the burst guard is
+// for those whose match is not reported yet, and is never above the guard.
+func TestGuards(t *testing.T) {
+	for _, tt := range []struct {
+		guard, add, burst, burstAdd float64
+		inFlight, elsewhere         int
+		coming                      bool // the match is still being computed
+		want                        Verdict
+	}{
+		{0.5, 4, 0, 0, 8, 8, false, Ranked},      // 0.5*8 + 4
+		{0.5, 4, 0, 0, 9, 7, false, LoadGuarded}, //
+		{0.5, 4.5, 0, 0, 9, 9, false, Ranked},    // 0.5*9 + 4.5
+		{0, 4, 0, 0, 99, 0, false, Ranked},       // no guard
+		{0, 0, 0.5, 2, 6, 10, true, Ranked},      // 0.5*8 + 2
+		{0, 0, 0.5, 2, 7, 9, true, LoadGuarded},  //
+		{0, 0, 0.5, 2, 7, 9, false, Ranked},      // what is reported has no burst
+		{0, 0, 0, 2, 99, 0, true, Ranked},        // no burst guard
+		{0.5, 0, 3, 9, 5, 3, true, LoadGuarded},  // the guard, 2, holds for bursts too
+	} {
+		p := plain()
+		p.Guard, p.GuardAdd, p.BurstGuard, p.BurstAdd = tt.guard, tt.add, tt.burst, tt.burstAdd
+		c := fleet(2)
+		c[0].InFlight, c[1].InFlight = tt.inFlight, tt.elsewhere
+		if tt.coming {
+			c[0].Matched = 50
+		}
+		scores := make([]Score, 2)
+		p.Pick(nil, 1, Request{Input: 100}, c, scores)
+		if scores[0].Verdict != tt.want {
+			t.Errorf("%+v: %v", tt, scores[0].Verdict)
+		}
+	}
+}
+
+// TestOrder: verdict, then cost, then context in flight, then requests in flight,
+// then the hash of candidate and decision, or the place.
+func TestOrder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cands  [2]Candidate
+		scores [2]Score
+		balance,
+		first bool // the place decides between equals
+		want []int32
+	}{
+		"verdict before cost":     {scores: [2]Score{{Verdict: LoadGuarded}, {Cost: 9}}, want: []int32{1, 0}},
+		"guarded before failing":  {scores: [2]Score{{Verdict: Shunned}, {Verdict: LoadGuarded, Cost: 9}}, want: []int32{1, 0}},
+		"cost":                    {scores: [2]Score{{Cost: 2}, {Cost: 1}}, cands: [2]Candidate{{}, {Live: 5, InFlight: 5}}, want: []int32{1, 0}},
+		"context in flight":       {cands: [2]Candidate{{Live: 2}, {Live: 1, InFlight: 9}}, want: []int32{1, 0}},
+		"of no matter to balance": {cands: [2]Candidate{{Live: 2}, {Live: 1, InFlight: 9}}, balance: true, want: []int32{0, 1}},
+		"requests in flight":      {cands: [2]Candidate{{Live: 2, InFlight: 3}, {Live: 2, InFlight: 2}}, want: []int32{1, 0}},
+		"of equals the first":     {balance: true, first: true, cands: [2]Candidate{{Hash: 1}, {Hash: 2}}, want: []int32{0, 1}},
+		"swapped":                 {balance: true, first: true, cands: [2]Candidate{{Hash: 2}, {Hash: 1}}, want: []int32{0, 1}},
+	} {
+		r := ranking{cands: tt.cands[:], scores: tt.scores[:], live: !tt.balance, spread: !tt.first}
+		if got := r.best(nil, 2); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+	// The hash decides by decision, and the same way in whatever order they come.
+	swapped := 0
+	for n := range uint64(100) {
+		order := func(hashes ...uint64) uint64 {
+			r := ranking{cands: []Candidate{{Hash: hashes[0]}, {Hash: hashes[1]}}, scores: make([]Score, 2), ordinal: n, spread: true}
+			return hashes[r.best(nil, 1)[0]]
+		}
+		if order(1, 2) != order(2, 1) {
+			t.Fatalf("decision %d depends on the order of the candidates", n)
+		}
+		if order(1, 2) == 2 {
+			swapped++
+		}
+	}
+	if swapped < 30 || swapped > 70 {
+		t.Errorf("%d of 100 equal decisions go to the second", swapped)
+	}
+}
+
+// TestSaturated: at the limit a replica may still be named.
+func TestSaturated(t *testing.T) {
+	for _, tt := range []struct {
+		limit float64
+		want  bool
+	}{{0, false}, {-1, false}, {99, true}, {100, false}, {101, false}} {
+		s := Settings{MaxTTFT: tt.limit, TTFT: plain()}
+		if got := s.Saturated(Request{Input: 100}, []Candidate{{Pending: 50}, {}}); got != tt.want {
+			t.Errorf("limit %g s, the first token after 100: %v", tt.limit, got)
+		}
+	}
+}
+
+// TestDisturbed: a guarded replica with a hot match that is longer than that of the
+// one chosen.
+func TestDisturbed(t *testing.T) {
+	s := DefaultSettings()
+	for name, tt := range map[string]struct {
+		other   int
+		verdict Verdict
+		want    bool
+	}{
+		"longer and hot":     {400, LoadGuarded, true},
+		"as long":            {350, LoadGuarded, false},
+		"longer, but failed": {400, Shunned, false},
+		"longer, but ranked": {400, Ranked, false},
+	} {
+		cands := []Candidate{{Matched: 350}, {Matched: tt.other}}
+		if got := s.Disturbed(0, Request{Input: 1000}, cands, []Score{{}, {Verdict: tt.verdict}}); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if s.Disturbed(0, Request{Input: 1000}, []Candidate{{}, {Matched: 299}}, []Score{{}, {Verdict: LoadGuarded}}) {
+		t.Error("a match that is not hot")
+	}
+}
+
+func TestVerdictsAsText(t *testing.T) {
+	for v, want := range map[Verdict]string{Ranked: "ranked", LoadGuarded: "load_guarded", Shunned: "failing"} {
+		text, err := json.Marshal(v)
+		var back Verdict
+		if err != nil || string(text) != `"`+want+`"` || json.Unmarshal(text, &back) != nil || back != v {
+			t.Errorf("%d is written %s and read as %d", v, text, back)
+		}
+	}
+	var v Verdict
+	if err := v.UnmarshalText([]byte("fine")); err == nil {
+		t.Errorf("read as %v", v)
+	}
+	if s := Verdict(9).String(); s != "unknown" {
+		t.Errorf("an unknown verdict is %s", s)
+	}
+}
+
+// TestBoundsAreAllowed: the least and the most that a field says it takes.
+func TestBoundsAreAllowed(t *testing.T) {
+	const week = 7 * 24 * 3600.0
+	for _, o := range []Overrides{
+		{MaxTTFT: ptr(0.0)}, {MinPrefixMatch: ptr(0.0)}, {MinPrefixMatch: ptr(1.0)}, {BalanceAbs: ptr(0)}, {BalanceRel: ptr(0.0)}, {BalanceRel: ptr(1.0)},
+		{TextTTL: ptr(week)}, {PressureWindow: ptr(1.0)}, {PressureWindow: ptr(week)}, {PressureFrom: ptr(1)},
+		{TTFT: map[string]*float64{"lower_tier": ptr(1.0), "guard": ptr(0.0)}},
+	} {
+		if err := o.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, o := range []Overrides{
+		{MaxTTFT: ptr(math.Inf(1))}, {BalanceRel: ptr(math.NaN())}, {PressureWindow: ptr(week + 1)}, {TTFT: map[string]*float64{"guard": ptr(math.Inf(1))}},
+	} {
+		if o.Validate() == nil {
+			t.Errorf("%+v is valid", o)
+		}
+	}
+}
