@@ -65,18 +65,25 @@ func TestNothingIsDoneWithNothing(t *testing.T) {
 func TestAnEntryExactlyTTLOldLives(t *testing.T) {
 	trees := New(Options{})
 	trees.Observe(model, chain(1, 2), 7, start, ttl)
+	if w := trees.Weight(model, 7, start.Add(2*time.Minute)); w != 1 {
+		t.Errorf("weight %g after a half-life, want half of two nodes", w)
+	}
 	if got := depths(trees, chain(1, 2), start.Add(time.Minute)); got[7] != 2 {
 		t.Errorf("exactly TTL old: %v", got)
 	}
 	if got := depths(trees, chain(1, 2), start.Add(time.Minute+1)); len(got) != 0 {
 		t.Errorf("a nanosecond more: %v", got)
 	}
+	trees.Observe(model, chain(9), 7, start.Add(time.Minute), ttl)
+	if got := depths(trees, chain(1, 2), start.Add(time.Minute)); got[7] != 2 {
+		t.Errorf("exactly TTL old when others were observed: %v", got)
+	}
 	trees.Observe(model, chain(3), 7, start.Add(time.Minute+1), ttl)
-	if n := trees.Entries(); n != 1 {
+	if n := trees.Entries(); n != 2 {
 		t.Errorf("%d entries after the others expired", n)
 	}
-	if w := trees.Weight(model, 7, start.Add(time.Minute+1)); math.Abs(w-1) > 1e-9 {
-		t.Errorf("weight %g, want that of one fresh node", w)
+	if w := trees.Weight(model, 7, start.Add(time.Minute+1)); !(math.Abs(w-2) <= 1e-9) { // which NaN is not
+		t.Errorf("weight %g, want that of two fresh nodes", w)
 	}
 }
 
@@ -143,9 +150,29 @@ func TestInvalidateForgetsWhatAHolderServedBefore(t *testing.T) {
 	if got := depths(trees, chain(1, 2, 3), start.Add(2*time.Second)); got[7] != 2 {
 		t.Errorf("after 7 came back: %v", got)
 	}
+	trees.Observe(model, chain(1, 9), 7, start.Add(2*time.Second), ttl)
+	trees.Invalidate(start.Add(2*time.Second), 7)
+	if got := depths(trees, chain(1, 9), start.Add(2*time.Second)); got[7] != 0 {
+		t.Errorf("what it served up to the moment it went is there: %v", got)
+	}
+	trees.Invalidate(start.Add(2*time.Second+ttl), 9)
+	if gone := *trees.gone.Load(); len(gone) != 2 {
+		t.Errorf("%d holders kept as gone, what the first served may be exactly as old as its TTL", len(gone))
+	}
 	trees.Invalidate(start.Add(time.Hour), 8)
 	if gone := *trees.gone.Load(); len(gone) != 1 {
 		t.Errorf("%d holders kept as gone, the first is past its TTL", len(gone))
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	for _, o := range []Options{{}, {HalfLife: -1, MaxEntries: -1}} {
+		if got := o.withDefaults(); got != (Options{HalfLife: 2 * time.Minute, MaxEntries: 1 << 16}) {
+			t.Errorf("%+v becomes %+v", o, got)
+		}
+	}
+	if o := (Options{HalfLife: 1, MaxEntries: 1}); o.withDefaults() != o {
+		t.Errorf("%+v becomes %+v", o, o.withDefaults())
 	}
 }
 
@@ -173,7 +200,7 @@ func TestWeightsAreTheSumOfDecayedNodes(t *testing.T) {
 			ages = n
 		}
 		for h := range index.HolderID(4) {
-			if got := trees.Weight(model, h, now); math.Abs(got-want[h]) > 1e-3 {
+			if got := trees.Weight(model, h, now); !(math.Abs(got-want[h]) <= 1e-3) {
 				t.Fatalf("holder %d weighs %g, its nodes %g", h, got, want[h])
 			}
 		}
