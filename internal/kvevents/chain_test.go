@@ -83,11 +83,11 @@ func TestWhatShowsNoChain(t *testing.T) {
 	for name, change := range map[string]func(*Event){
 		"another block":         func(e *Event) { e.HasParent = true },
 		"a removal":             func(e *Event) { e.Kind = index.Removed },
-		"no hashes":             func(e *Event) { e.Hashes = nil },
+		"no hashes":             func(e *Event) { e.Hashes, e.Tokens = nil, nil },
 		"what cannot be keyed":  func(e *Event) { e.Unkeyed = true },
 		"an adapter":            func(e *Event) { e.LoRA.Set = true },
 		"an adapter's number":   func(e *Event) { e.HasID = true },
-		"no block size":         func(e *Event) { e.BlockSize = 0 },
+		"no block size":         func(e *Event) { e.BlockSize, e.Tokens = 0, nil },
 		"a block size too many": func(e *Event) { e.BlockSize = maxFirst + 1 },
 		"a token too few":       func(e *Event) { e.Tokens = e.Tokens[1:] },
 		"an image":              func(e *Event) { e.Extras = [][]prefixhash.ExtraKey{{{ID: "x", HasOffset: true}}} },
