@@ -107,6 +107,7 @@ const opaqueLimit = 1 << 20
 type opaque struct {
 	mu     sync.RWMutex
 	tokens map[opaqueKey]opaqueEntry
+	limit  int
 }
 
 type opaqueKey struct {
@@ -123,13 +124,13 @@ type opaqueEntry struct {
 func (o *opaque) keep(k opaqueKey, tokens uint64, until, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if _, known := o.tokens[k]; !known && len(o.tokens) >= opaqueLimit {
+	if _, known := o.tokens[k]; !known && len(o.tokens) >= o.limit {
 		for k, e := range o.tokens {
 			if e.until.Before(now) {
 				delete(o.tokens, k)
 			}
 		}
-		if len(o.tokens) >= opaqueLimit {
+		if len(o.tokens) >= o.limit {
 			return false
 		}
 	}

@@ -72,7 +72,7 @@ func New(x *index.Index, o Options) *Server {
 		o.Now = time.Now
 	}
 	s := &Server{x: x, o: o, epoch: rand.Uint64() | 1, reporters: make(map[index.Holder]*reporter)}
-	s.opaque.tokens = make(map[opaqueKey]opaqueEntry)
+	s.opaque = opaque{tokens: make(map[opaqueKey]opaqueEntry), limit: opaqueLimit}
 	s.metrics = newMetrics(s)
 	return s
 }
