@@ -6,7 +6,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 
-.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-schedulers test-failopen test-faults test-dashboard mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-schedulers test-failopen test-faults test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ test-dashboard: ## the operator's page in real Chromium; -screenshots rewrites t
 
 mutation: ## what a package's tests do not notice (PKG=./internal/load; TESTS=./internal/load,./internal/decision: whose tests are run)
 	go run ./test/mutation -tests "$(TESTS)" $(PKG)
+
+test-tracing: setup ## traces, received by the OpenTelemetry collector's own receiver (which is built first: a minute)
+	cd test/tracing && go test -count=1 -timeout 10m .
 
 fuzz: ## every fuzz target for FUZZTIME (default 30s)
 	@scripts/fuzz.sh $(FUZZTIME)

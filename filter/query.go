@@ -9,7 +9,8 @@ type Query struct {
 	Tenant string       // from the trusted header, "" = shared
 	Subset []string     // endpoints the gateway allows; nil = all
 	Body   []byte
-	Pick   bool // the gateway needs a pick even where there is nothing to judge by
+	Parent string // its traceparent, where that is sampled and decisions are traced
+	Pick   bool   // the gateway needs a pick even where there is nothing to judge by
 
 	Priority int  // above 0: never shed for load
 	Dry      bool // only what would be decided; see Router.Explain

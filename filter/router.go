@@ -22,6 +22,7 @@ type RouterOptions struct {
 	MaxTokens   int           // tokens of a prompt that are looked up, from its start; default 1 Mi
 	Now         func() time.Time
 	Log         *slog.Logger
+	Tracer      Tracer // nil: decisions are not traced
 }
 
 func (o RouterOptions) withDefaults() RouterOptions {
@@ -81,7 +82,7 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	start := r.o.Now()
 	rec := &s.work.Record
 	rec.Reset()
-	s.took = [phases]time.Duration{}
+	s.took, s.work.LookedUp = [phases]time.Duration{}, time.Time{}
 	d := r.contained(ctx, q, s)
 	rec.ID, rec.At, rec.Tenant, rec.Route = q.ID, start, q.Tenant, q.Route.String()
 	rec.Reason, rec.Chosen = d.Reason, d.Destination
@@ -89,6 +90,7 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	rec.Took = r.o.Now().Sub(start)
 	r.ring.Put(rec)
 	r.metrics.decided(rec, &s.took)
+	r.trace(q, s)
 	return d
 }
 
@@ -220,13 +222,16 @@ func (r *Router) Skip(q *Query, reason decision.Reason) decision.Decision {
 	defer r.scratch.Put(s)
 	rec := &s.work.Record
 	rec.Reset()
-	s.took = [phases]time.Duration{}
+	s.took, s.work.LookedUp = [phases]time.Duration{}, time.Time{}
 	rec.ID, rec.At, rec.Tenant, rec.Reason = q.ID, r.o.Now(), q.Tenant, reason
 	if reason != decision.ReasonNotOurs {
 		rec.Route = q.Route.String()
 		r.ring.Put(rec)
 	}
 	r.metrics.decided(rec, &s.took)
+	if reason != decision.ReasonNotOurs {
+		r.trace(q, s)
+	}
 	return decision.Decision{Reason: reason}
 }
 

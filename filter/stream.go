@@ -109,6 +109,10 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 			path = headerValue(hv)
 		case "x-request-id":
 			st.q.ID = headerValue(hv)
+		case "traceparent":
+			if st.srv.router.o.Tracer != nil {
+				st.q.Parent = sampledParent(hv)
+			}
 		case st.o.TenantHeader:
 			st.q.Tenant = headerValue(hv)
 			st.tenants++

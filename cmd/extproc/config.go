@@ -22,6 +22,7 @@ import (
 	"warmroute/internal/policy"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
+	"warmroute/internal/tracing"
 	"warmroute/internal/xds"
 )
 
@@ -47,6 +48,8 @@ type Config struct {
 	Policy policy.Config `yaml:"policy" applies:"reload"`  // how replicas are ranked; what is set here holds for all models
 	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`   // what Envoy is told, by xDS and by `extproc envoy-config`
 	XDS    xds.Options   `yaml:"xds" applies:"restart"`    // where Envoy finds it
+
+	Tracing tracing.Options `yaml:"tracing" applies:"restart"` // OpenTelemetry spans of decisions, for requests whose own trace is sampled
 }
 
 // AdminConfig is the admin server.
@@ -124,6 +127,8 @@ func defaultConfig() Config {
 		Tokens: TokensConfig{Download: true, SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery},
 		Envoy:  defaultEnvoy(),
 		XDS:    xds.Options{Listen: "127.0.0.1:9004"},
+
+		Tracing: tracing.DefaultOptions(),
 	}
 }
 

@@ -19,6 +19,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	catalog := &telemetry.Catalog{To: reg}
 	c := defaultConfig()
 	c.Tokens.Models = []ModelConfig{{ID: "m"}}
+	c.Tracing.Endpoint = "127.0.0.1:4317"
 	if _, err := newRouter(c, slog.New(slog.DiscardHandler), catalog); err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,7 @@ import (
 	"warmroute/internal/shortfall"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
+	"warmroute/internal/tracing"
 	"warmroute/internal/xds"
 )
 
@@ -111,8 +112,9 @@ type router struct {
 	predicted func(replica string) int64
 	outcomes  *outcome.Server
 	service   indexService
-	certs     *certs.Source  // nil without TLS
-	xds       *xds.Publisher // nil when off
+	certs     *certs.Source   // nil without TLS
+	tracer    *tracing.Tracer // nil when off
+	xds       *xds.Publisher  // nil when off
 	history   *dashboard.History
 	sharing   sharing
 }
@@ -174,7 +176,14 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	}
 	r.decider = decision.New(known, r.index, r.ledger, r.book, decide)
 	reg.MustRegister(r.decider, r.ledger, &r.sharing.collector)
-	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log})
+	routing := filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log}
+	if c.Tracing.Enabled() {
+		if r.tracer, err = tracing.New(c.Tracing, telemetry.ReadBuild().Version, reg, log); err != nil {
+			return nil, err
+		}
+		routing.Tracer = r.tracer
+	}
+	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, routing)
 	if c.TLS.Enabled() {
 		if r.certs, err = certs.New(c.TLS, log); err != nil {
 			return nil, err
@@ -232,6 +241,9 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	supply.Go(func() error { return r.compare(back) })
 	supply.Go(func() error { return r.history.Run(back) })
 	supply.Go(func() error { return trim(back, gate.Ready, r.ring.Decisions) })
+	if r.tracer != nil {
+		supply.Go(func() error { return r.tracer.Run(back) })
+	}
 	if envoys != nil {
 		supply.Go(func() error { return envoys.Run(back) })
 	}

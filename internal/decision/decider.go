@@ -97,7 +97,8 @@ func (d *Decider) Gone(replica string) {
 // Work is the memory one decision works in, and what it says about itself.
 // After Decide, Record explains it. Not for concurrent use.
 type Work struct {
-	Record Record
+	Record   Record
+	LookedUp time.Time // when it was known who has what; zero where nothing was asked
 
 	keys    []prefixhash.Key
 	ends    []int // where each prompt's keys end in keys, when keysOf >= 0

@@ -33,6 +33,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		return Decision{Reason: ReasonNoMatch}
 	}
 	now := d.now()
+	w.LookedUp = now
 	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.number(a) ^ d.o.Seed}
 	if a.Text != nil {
 		in.Matchable = min(len(a.Text)*TextBlockTokens, in.Input)

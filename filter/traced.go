@@ -1,0 +1,74 @@
+package filter
+
+import (
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"warmroute/internal/decision"
+)
+
+// Tracer is told of decisions on requests whose trace is sampled. It must not
+// wait, and not keep what it is given.
+type Tracer interface{ Decided(*Traced) }
+
+// Traced is a decision on a request that is traced.
+type Traced struct {
+	Parent string // the request's traceparent
+	Record *decision.Record
+	Phases [4]Phase // in order
+}
+
+// Phase is a part of a decision. One that was not reached has no end.
+type Phase struct {
+	Name string
+	End  time.Time
+}
+
+// trace tells the tracer of the decision in s.
+func (r *Router) trace(q *Query, s *scratch) {
+	if q.Parent == "" {
+		return
+	}
+	rec := &s.work.Record
+	end := rec.At
+	ended := func(took time.Duration) time.Time {
+		if took == 0 {
+			return time.Time{}
+		}
+		end = end.Add(took)
+		return end
+	}
+	t := &Traced{Parent: q.Parent, Record: rec}
+	t.Phases = [...]Phase{{"read", ended(s.took[phaseParse])}, {"tokenize", ended(s.took[phaseTokens])}, {"lookup", s.work.LookedUp}, {"decide", ended(s.took[phasePlace])}}
+	r.o.Tracer.Decided(t)
+}
+
+// sampledParent is the value of a traceparent header whose trace is sampled, and
+// "" of any other, for which nothing is allocated.
+func sampledParent(hv *corev3.HeaderValue) string {
+	if raw := hv.GetRawValue(); len(raw) > 0 {
+		if sampled(raw) {
+			return string(raw)
+		}
+		return ""
+	}
+	if v := hv.GetValue(); sampled(v) {
+		return v
+	}
+	return ""
+}
+
+// sampled reads the flag of a traceparent (version-trace-parent-flags). Whether
+// the rest of it is one is the tracer's to see.
+func sampled[T string | []byte](traceparent T) bool {
+	const flags = 54 // position of its last digit
+	if len(traceparent) <= flags {
+		return false
+	}
+	switch traceparent[flags] {
+	case '1', '3', '5', '7', '9', 'b', 'd', 'f':
+		return true
+	}
+	return false
+}

@@ -1,0 +1,156 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/credentials"
+
+	"warmroute/filter"
+	"warmroute/internal/certs"
+)
+
+// Tracer makes spans of decisions.
+type Tracer struct {
+	o        Options
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	spans    *prometheus.CounterVec
+	made     prometheus.Counter
+}
+
+// New returns a Tracer that sends to o.Endpoint. Nothing is dialed yet, and
+// whether the collector is there does not matter.
+func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger) (*Tracer, error) {
+	options := []otlptracegrpc.Option{
+		otlptracegrpc.WithEndpoint(o.Endpoint), otlptracegrpc.WithTimeout(o.Timeout),
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // what is late is of no use, and the next batch waits for it
+	}
+	if o.TLS.Enabled {
+		c, err := certs.Client(o.TLS)
+		if err != nil {
+			return nil, fmt.Errorf("tracing: %w", err)
+		}
+		options = append(options, otlptracegrpc.WithTLSCredentials(credentials.NewTLS(c)))
+	} else {
+		options = append(options, otlptracegrpc.WithInsecure())
+	}
+	exporter, err := otlptracegrpc.New(context.Background(), options...)
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	t := &Tracer{o: o, spans: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "warmroute_trace_spans_total", Help: "Spans of sampled requests: made, sent to the collector, failed to be sent. What is none of the last two waits or did not fit into the queue."}, []string{"result"})}
+	reg.MustRegister(t.spans)
+	t.made = t.spans.WithLabelValues("made")
+	t.provider = sdktrace.NewTracerProvider(
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())),
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", o.ServiceName), attribute.String("service.version", version))),
+		sdktrace.WithBatcher(&counted{SpanExporter: exporter, log: log, sent: t.spans.WithLabelValues("sent"), failed: t.spans.WithLabelValues("failed")},
+			sdktrace.WithMaxQueueSize(o.Queue), sdktrace.WithMaxExportBatchSize(min(512, o.Queue)), sdktrace.WithExportTimeout(o.Timeout)),
+	)
+	t.tracer = t.provider.Tracer("warmroute")
+	return t, nil
+}
+
+// Run waits for ctx and then sends what is left, as long as one batch may take.
+func (t *Tracer) Run(ctx context.Context) error {
+	<-ctx.Done()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.o.Timeout)
+	defer cancel()
+	_ = t.provider.Shutdown(last) // what could not be sent is counted and logged
+	return nil
+}
+
+// Decided implements filter.Tracer.
+func (t *Tracer) Decided(d *filter.Traced) {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": d.Parent})
+	rec := d.Record
+	_, span := t.tracer.Start(ctx, "route", trace.WithTimestamp(rec.At))
+	if !span.IsRecording() {
+		return // not a trace context, or not sampled
+	}
+	t.made.Inc()
+	span.SetAttributes(attributes(d)...)
+	end := rec.At.Add(rec.Took)
+	for _, e := range d.Phases {
+		if !e.End.IsZero() {
+			span.AddEvent(e.Name, trace.WithTimestamp(e.End))
+		}
+	}
+	span.End(trace.WithTimestamp(end))
+}
+
+// operations are GenAI's names for what the routes of the API do.
+var operations = map[string]string{
+	"/v1/chat/completions": "chat", "/v1/responses": "chat", "/v1/messages": "chat", "/v1/completions": "text_completion",
+}
+
+// attributes are a decision's by the GenAI semantic conventions, and what these
+// have no name for.
+func attributes(d *filter.Traced) []attribute.KeyValue {
+	rec := d.Record
+	out := make([]attribute.KeyValue, 0, 12)
+	out = append(out, attribute.String("warmroute.reason", string(rec.Reason)), attribute.String("http.route", rec.Route))
+	if op := operations[rec.Route]; op != "" {
+		out = append(out, attribute.String("gen_ai.operation.name", op))
+	}
+	if rec.Model != "" {
+		out = append(out, attribute.String("gen_ai.request.model", rec.Model))
+	}
+	if rec.Tokens > 0 {
+		out = append(out, attribute.Int("gen_ai.usage.input_tokens", rec.Tokens), attribute.Int("gen_ai.usage.cache_read.input_tokens", rec.Predicted))
+	}
+	if rec.Source != "" {
+		out = append(out, attribute.String("warmroute.token_source", rec.Source))
+	}
+	if rec.ID != "" {
+		out = append(out, attribute.String("warmroute.request_id", rec.ID))
+	}
+	if rec.Chosen != "" {
+		out = append(out, attribute.String("warmroute.destination", rec.Chosen))
+		first, _, _ := strings.Cut(rec.Chosen, ",")
+		if host, port, err := net.SplitHostPort(first); err == nil {
+			n, _ := strconv.Atoi(port)
+			out = append(out, attribute.String("server.address", host), attribute.Int("server.port", n))
+		}
+	}
+	return out
+}
+
+// counted counts what becomes of spans, and logs when it changes.
+type counted struct {
+	sdktrace.SpanExporter
+	log          *slog.Logger
+	sent, failed prometheus.Counter
+	failing      atomic.Bool
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (c *counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := c.SpanExporter.ExportSpans(ctx, spans)
+	if err == nil {
+		c.sent.Add(float64(len(spans)))
+		if c.failing.Swap(false) {
+			c.log.Info("traces: the collector takes spans again")
+		}
+		return nil
+	}
+	c.failed.Add(float64(len(spans)))
+	if !c.failing.Swap(true) {
+		c.log.Warn("traces: the collector does not take spans; they are lost until it does", "error", err)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package tracing
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+
+	"warmroute/filter"
+	"warmroute/internal/decision"
+)
+
+const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// fake is a collector that answers with answer.
+type fake struct {
+	collector.UnimplementedTraceServiceServer
+	got    chan *spans.Span
+	answer func(context.Context) error
+}
+
+func (f *fake) Export(ctx context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	if err := f.answer(ctx); err != nil {
+		return nil, err
+	}
+	for _, rs := range r.ResourceSpans {
+		for _, ss := range rs.ScopeSpans {
+			for _, s := range ss.Spans {
+				f.got <- s
+			}
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+func serve(t *testing.T, f *fake) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	collector.RegisterTraceServiceServer(g, f)
+	go func() { _ = g.Serve(l) }()
+	t.Cleanup(g.Stop)
+	return l.Addr().String()
+}
+
+// tracer runs a Tracer; stop ends it and waits.
+func tracer(t *testing.T, o Options, log *slog.Logger) (tr *Tracer, stop func()) {
+	t.Helper()
+	tr, err := New(o, "v1", prometheus.NewRegistry(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- tr.Run(ctx) }()
+	return tr, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func decided(id string) *filter.Traced {
+	at := time.Unix(1_700_000_000, 0)
+	return &filter.Traced{Parent: parent, Record: &decision.Record{
+		ID: id, At: at, Took: 90 * time.Microsecond, Route: "/v1/chat/completions", Model: "m", Reason: decision.ReasonWarm,
+		Source: "local", Tokens: 1000, Predicted: 640, Chosen: "10.0.0.3:8000,10.0.0.1:8000",
+	}, Phases: [4]filter.Phase{{Name: "read", End: at.Add(10 * time.Microsecond)}, {Name: "tokenize"}, {Name: "lookup", End: at.Add(50 * time.Microsecond)}, {Name: "decide", End: at.Add(90 * time.Microsecond)}}}
+}
+
+// TestSpanOfADecision: under the request's own span, with its names and numbers,
+// at its times.
+func TestSpanOfADecision(t *testing.T) {
+	f := &fake{got: make(chan *spans.Span, 10), answer: func(context.Context) error { return nil }}
+	o := DefaultOptions()
+	o.Endpoint = serve(t, f)
+	tr, stop := tracer(t, o, slog.New(slog.DiscardHandler))
+	tr.Decided(decided("one"))
+	for _, unsampled := range []string{strings.TrimSuffix(parent, "01") + "00", "00-x-y-01", ""} {
+		d := decided("none")
+		d.Parent = unsampled
+		tr.Decided(d)
+	}
+	stop() // sends what waits
+	s := <-f.got
+	if hex.EncodeToString(s.TraceId) != "0af7651916cd43dd8448eb211c80319c" || hex.EncodeToString(s.ParentSpanId) != "b7ad6b7169203331" || s.Name != "route" {
+		t.Errorf("span %q of %x under %x", s.Name, s.TraceId, s.ParentSpanId)
+	}
+	if start, took := s.StartTimeUnixNano, s.EndTimeUnixNano-s.StartTimeUnixNano; start != 1_700_000_000e9 || took != 90_000 {
+		t.Errorf("from %d for %d ns", start, took)
+	}
+	got := map[string]string{}
+	for _, a := range s.Attributes {
+		got[a.Key] = strings.Trim(strings.SplitN(a.Value.String(), ":", 2)[1], `"`)
+	}
+	for key, want := range map[string]string{
+		"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": "1000", "gen_ai.usage.cache_read.input_tokens": "640",
+		"warmroute.reason": "warm", "warmroute.request_id": "one", "server.address": "10.0.0.3", "server.port": "8000",
+	} {
+		if got[key] != want {
+			t.Errorf("%s is %q, want %q", key, got[key], want)
+		}
+	}
+	var events []string
+	for _, e := range s.Events {
+		events = append(events, e.Name)
+	}
+	if strings.Join(events, " ") != "read lookup decide" {
+		t.Errorf("events %v", events)
+	}
+	if len(f.got) != 0 {
+		t.Error("a request whose trace is not sampled has a span")
+	}
+	if made, sent := testutil.ToFloat64(tr.made), testutil.ToFloat64(tr.spans.WithLabelValues("sent")); made != 1 || sent != 1 {
+		t.Errorf("%v made, %v sent", made, sent)
+	}
+}
+
+// TestCollectorThatDoesNotTake: far more decisions than the queue holds come to
+// their end whether the collector is dead or never answers; Run ends, and the log
+// says once what is wrong.
+func TestCollectorThatDoesNotTake(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	stuck := serve(t, &fake{answer: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+	for name, endpoint := range map[string]string{"dead": closed.Addr().String(), "stuck": stuck} {
+		t.Run(name, func(t *testing.T) {
+			var text bytes.Buffer
+			o := DefaultOptions()
+			o.Endpoint, o.Timeout, o.Queue = endpoint, 100*time.Millisecond, 64
+			tr, stop := tracer(t, o, slog.New(slog.NewTextHandler(&text, nil)))
+			d := decided("x")
+			for range 100 * o.Queue {
+				tr.Decided(d)
+			}
+			stop()
+			if failed, sent := testutil.ToFloat64(tr.spans.WithLabelValues("failed")), testutil.ToFloat64(tr.spans.WithLabelValues("sent")); failed == 0 || sent != 0 {
+				t.Errorf("%v failed, %v sent", failed, sent)
+			}
+			if said := strings.Count(text.String(), "does not take spans"); said != 1 {
+				t.Errorf("said %d times:\n%s", said, text.String())
+			}
+		})
+	}
+}
+
+func TestOptionsAreValidated(t *testing.T) {
+	if err := DefaultOptions().Validate(); err != nil {
+		t.Error(err)
+	}
+	bad := Options{Endpoint: "collector", Queue: -1}
+	bad.TLS.CAFile = "x"
+	err := bad.Validate()
+	for _, field := range []string{"endpoint: ", "service_name: ", "timeout: ", "queue: ", "tls.enabled: "} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("no %q in %v", field, err)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// Package tracing holds the test of traces with the OpenTelemetry collector's own
+// receiver: a module of its own, so that nobody who uses warmroute gets the
+// collector's libraries.
+package tracing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+)
+
+const root = "../.."
+
+// secret stands in the prompt and must be in no span.
+const secret = "ZEBRA-LANTERN-77"
+
+// collect runs the collector's OTLP receiver.
+func collect(t *testing.T, addr string) *consumertest.TracesSink {
+	t.Helper()
+	sink := new(consumertest.TracesSink)
+	factory := otlpreceiver.NewFactory()
+	config := factory.CreateDefaultConfig().(*otlpreceiver.Config)
+	grpc := config.Protocols.GRPC.GetOrInsertDefault()
+	grpc.NetAddr.Endpoint = addr
+	receiver, err := factory.CreateTraces(t.Context(), receivertest.NewNopSettings(factory.Type()), config, sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := receiver.Start(t.Context(), componenttest.NewNopHost()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = receiver.Shutdown(context.Background()) })
+	return sink
+}
+
+// start runs a program until the test ends.
+func start(t *testing.T, bin string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(bin, args...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+func ports(t *testing.T, n int) (out []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		out = append(out, l.Addr().String())
+	}
+	return out
+}
+
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// stack runs a simulated replica, the router, which sends its spans to otlp, and
+// Envoy, whose address it returns.
+func stack(t *testing.T, otlp string) (front string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, command := range []string{"extproc", "vllmsim"} {
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, command), "./cmd/"+command)
+		build.Dir = root
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	envoy, err := exec.Command(filepath.Join(root, "scripts/install-envoy.sh")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := ports(t, 7)
+	start(t, filepath.Join(dir, "vllmsim"), "-listen", p[4], "-events", p[5], "-replay", p[6])
+	file, boot := filepath.Join(dir, "warmroute.yaml"), filepath.Join(dir, "envoy.yaml")
+	config := fmt.Sprintf("listen: %s\nadmin: {listen: %q}\nenvoy: {listen: %q, admin: %q}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\ntracing: {endpoint: %q}\n",
+		p[0], p[1], p[2], p[3], p[4], otlp)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, filepath.Join(dir, "extproc"), "serve", "-config", file)
+	bootstrap, err := exec.Command(filepath.Join(dir, "extproc"), "envoy-config", "-static", "-config", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(boot, bootstrap, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, strings.TrimSpace(string(envoy)), "-c", boot, "--log-level", "error", "--use-dynamic-base-id", "--concurrency", "1")
+	for _, url := range []string{"http://" + p[1] + "/readyz", "http://" + p[3] + "/ready"} {
+		until(t, url, func() bool {
+			answer, err := http.Get(url)
+			if err != nil {
+				return false
+			}
+			answer.Body.Close()
+			return answer.StatusCode == http.StatusOK
+		})
+	}
+	return p[2]
+}
+
+// ask sends a chat with a trace context of these flags.
+func ask(t *testing.T, front, trace, flags string) {
+	t.Helper()
+	body := fmt.Sprintf(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":%q}]}`, strings.Repeat(secret+" ", 50))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("traceparent", "00-"+trace+"-b7ad6b7169203331-"+flags)
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		t.Fatal(answer.Status)
+	}
+}
+
+// TestSpansReachACollector: of requests whose trace is sampled and of no other,
+// under the request's own span, with names and numbers and no text.
+func TestSpansReachACollector(t *testing.T) {
+	otlp := ports(t, 1)[0]
+	front := stack(t, otlp)
+	const early, traced = "11111111111111111111111111111111", "0af7651916cd43dd8448eb211c80319c"
+	ask(t, front, early, "01") // the collector is not there yet
+	sink := collect(t, otlp)
+	until(t, "a span of the sampled request", func() bool { // the first batches may meet the back-off of the connection
+		ask(t, front, "22222222222222222222222222222222", "00")
+		ask(t, front, traced, "01")
+		for _, batch := range sink.AllTraces() {
+			if len(spans(batch)) > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	for _, batch := range sink.AllTraces() {
+		for _, s := range spans(batch) {
+			if id := s.TraceID().String(); id != traced && id != early || s.ParentSpanID().String() != "b7ad6b7169203331" {
+				t.Errorf("a span of trace %s under %s", s.TraceID(), s.ParentSpanID())
+			}
+			for key, want := range map[string]string{"gen_ai.operation.name": "chat", "gen_ai.request.model": "sim"} {
+				if v, ok := s.Attributes().Get(key); !ok || v.Str() != want {
+					t.Errorf("%s is %v", key, v)
+				}
+			}
+			if v, ok := s.Attributes().Get("gen_ai.usage.input_tokens"); !ok || v.Int() < 50 {
+				t.Errorf("input tokens %v", v)
+			}
+			if s.Events().Len() != 4 || s.EndTimestamp() <= s.StartTimestamp() {
+				t.Errorf("%d events, from %v to %v", s.Events().Len(), s.StartTimestamp(), s.EndTimestamp())
+			}
+		}
+		all, err := new(ptrace.JSONMarshaler).MarshalTraces(batch)
+		if err != nil || !json.Valid(all) {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(all), "ZEBRA") {
+			t.Errorf("text of a prompt in %s", all)
+		}
+	}
+}
+
+func spans(batch ptrace.Traces) (out []ptrace.Span) {
+	for _, resource := range batch.ResourceSpans().All() {
+		for _, scope := range resource.ScopeSpans().All() {
+			for _, s := range scope.Spans().All() {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
