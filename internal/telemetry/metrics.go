@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -21,7 +22,11 @@ type Build struct {
 	Tags      string // build tags, "" without
 }
 
-// ReadBuild returns what the Go toolchain put into the binary.
+// A release's build stamps these two (-ldflags -X); elsewhere they are empty.
+var released, commit string
+
+// ReadBuild returns what the release's build or the Go toolchain put into the
+// binary.
 func ReadBuild() Build {
 	b := Build{Version: "(unknown)", GoVersion: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
@@ -40,6 +45,9 @@ func ReadBuild() Build {
 		case "-tags":
 			b.Tags = s.Value
 		}
+	}
+	if released != "" {
+		b.Version, b.Revision, b.Modified = released, commit, strings.HasSuffix(released, "-changed")
 	}
 	return b
 }

@@ -1,0 +1,96 @@
+{{- define "warmroute.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{- else -}}{{ printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "warmroute.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "warmroute.labels" -}}
+{{ include "warmroute.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "warmroute.serviceAccount" -}}
+{{- if .Values.serviceAccount.name -}}{{ .Values.serviceAccount.name }}
+{{- else if .Values.serviceAccount.create -}}{{ include "warmroute.fullname" . }}
+{{- else -}}default
+{{- end -}}
+{{- end -}}
+
+{{- define "warmroute.image" -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+
+{{- define "warmroute.pool.namespace" -}}
+{{ default .Release.Namespace .Values.pool.namespace }}
+{{- end -}}
+
+{{/* The router's file: what the chart sets, and values.config over it. */}}
+{{- define "warmroute.config" -}}
+{{- $own := dict
+  "listen" "0.0.0.0:9002"
+  "admin" (dict "listen" "0.0.0.0:9090")
+  "xds" (dict "listen" "")
+  "index_service" (dict "listen" "") -}}
+{{- if .Values.pool.name -}}
+{{- $_ := set $own "kubernetes" (dict "pool" .Values.pool.name "namespace" (include "warmroute.pool.namespace" .) "version" .Values.pool.version) -}}
+{{- $_ := set $own "tls" (dict "self_signed" true) -}}
+{{- $_ := set $own "filter" (dict "picker" true "always_pick" true) -}}
+{{- end -}}
+{{- if gt (int .Values.routers) 1 -}}
+{{- $peers := dict "listen" (printf "0.0.0.0:%d" (int .Values.peers.port)) "dns" (printf "%s-peers:%d" (include "warmroute.fullname" .) (int .Values.peers.port)) -}}
+{{- if .Values.peers.tokenSecret -}}{{- $_ := set $peers "token_file" "/etc/warmroute-peers/token" -}}{{- end -}}
+{{- $_ := set $own "peers" $peers -}}
+{{- end -}}
+{{- if .Values.sidecar.enabled -}}
+{{- $service := dict "listen" "0.0.0.0:9003" -}}
+{{- if .Values.sidecar.tokenSecret -}}{{- $_ := set $service "token_file" "/etc/warmroute-index/token" -}}{{- end -}}
+{{- $_ := set $own "index_service" $service -}}
+{{- end -}}
+{{- toYaml (mustMergeOverwrite $own (deepCopy .Values.config)) -}}
+{{- end -}}
+
+{{/*
+kvsub's container, for the pod of a replica in another chart that depends on this one:
+  {{ include "warmroute.sidecar" (dict "image" "warmroute:0.1.0" "index" "warmroute:9003" "model" "Qwen/Qwen3-8B" "port" 8000) | nindent 6 }}
+vLLM publishes to tcp://*:5557 and replays from tcp://*:5558 in the same pod.
+*/}}
+{{- define "warmroute.sidecar" -}}
+- name: kvsub
+  image: {{ .image }}
+  command: [/usr/local/bin/kvsub]
+  args:
+  - -replica=$(POD_IP):{{ default 8000 .port }}
+  - -model={{ required "warmroute.sidecar needs model" .model }}
+  - -hash-scheme={{ default "tokens" .scheme }}
+  - -endpoint=tcp://127.0.0.1:5557
+  - -replay=tcp://127.0.0.1:5558
+  - -metrics=http://127.0.0.1:{{ default 8000 .port }}/metrics
+  - -index={{ required "warmroute.sidecar needs index" .index }}
+  - -admin=:9091
+  env:
+  - name: POD_IP
+    valueFrom: {fieldRef: {fieldPath: status.podIP}}
+  ports:
+  - {name: kvsub-admin, containerPort: 9091}
+  livenessProbe:
+    httpGet: {path: /healthz, port: kvsub-admin}
+    periodSeconds: 10
+  resources:
+    requests: {cpu: 50m, memory: 64Mi}
+    limits: {memory: 512Mi}
+  securityContext:
+    runAsNonRoot: true
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities: {drop: [ALL]}
+{{- end -}}

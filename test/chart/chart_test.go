@@ -1,0 +1,199 @@
+// Package chart holds the test of charts/warmroute, read by Helm's own library.
+package chart
+
+import (
+	"bytes"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+)
+
+const dir = "../../charts/warmroute"
+
+// render returns the objects that values make of the chart, each decoded
+// strictly: a field that the API does not have is an error.
+func render(t *testing.T, values string) []runtime.Object {
+	t.Helper()
+	files, err := try(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, monitoring.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, json.SerializerOptions{Yaml: true, Strict: true})
+	var objects []runtime.Object
+	for name, text := range files {
+		for _, document := range strings.Split(text, "\n---") {
+			if !strings.Contains(document, "kind:") {
+				continue
+			}
+			o, _, err := strict.Decode([]byte(document), nil, nil)
+			if err != nil {
+				t.Errorf("%s: %v\n%s", name, err, document)
+				continue
+			}
+			objects = append(objects, o)
+		}
+	}
+	return objects
+}
+
+// try renders the chart's templates, by their file's name.
+func try(values string) (map[string]string, error) {
+	c, err := loader.Load(dir)
+	if err != nil {
+		return nil, err
+	}
+	var given map[string]any
+	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
+		return nil, err
+	}
+	all, err := util.ToRenderValues(c, given, common.ReleaseOptions{Name: "warm", Namespace: "inference", IsInstall: true}, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(c, all)
+	delete(files, "warmroute/templates/NOTES.txt")
+	return files, err
+}
+
+// find returns the only object of a type that has the name.
+func find[T runtime.Object](t *testing.T, objects []runtime.Object, name string) T {
+	t.Helper()
+	var found []T
+	for _, o := range objects {
+		is, ok := o.(T)
+		if meta, has := o.(interface{ GetName() string }); ok && has && meta.GetName() == name {
+			found = append(found, is)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d %T are called %s, want 1", len(found), *new(T), name)
+	}
+	return found[0]
+}
+
+// cases are the uses that docs/installation.md describes, and how many objects
+// each makes.
+var cases = map[string]struct {
+	values  string
+	objects int
+}{
+	"addresses": {`
+config: {fleet: {replicas: [{address: "10.0.0.1:8000"}]}}`, 4},
+	"pool": {`
+pool: {name: vllm-qwen3-8b}
+monitors: {serviceMonitor: true}`, 7},
+	"older pool elsewhere": {`
+pool: {name: vllm, namespace: models, version: v1alpha2}`, 6},
+	"three routers": {`
+routers: 3
+peers: {tokenSecret: between-routers}
+networkPolicy: true
+pool: {name: vllm}
+monitors: {podMonitor: true, labels: {release: prometheus}}`, 10},
+	"sidecars": {`
+sidecar: {enabled: true, tokenSecret: index}
+models: {tokenSecret: hub}
+image: {repository: registry.example/warmroute, pullSecrets: [{name: pull}]}
+nodeSelector: {disk: ssd}
+tolerations: [{key: cpu, operator: Exists}]
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway}]
+affinity: {nodeAffinity: {}}
+priorityClassName: high
+podAnnotations: {a: b}
+podLabels: {c: d}
+service: {annotations: {e: f}}
+serviceAccount: {annotations: {g: h}}
+config: {fleet: {replicas: [{address: "10.0.0.1:8000", sidecar: true}]}}`, 4},
+}
+
+// TestChart: Helm's linter has nothing to say, every object decodes strictly,
+// and the router accepts the configuration that the chart writes.
+func TestChart(t *testing.T) {
+	extproc := filepath.Join(t.TempDir(), "extproc")
+	build := exec.Command("go", "build", "-tags", "kube", "-o", extproc, "./cmd/extproc")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var values map[string]any
+			if err := yaml.Unmarshal([]byte(c.values), &values); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range lint.RunAll(dir, values, "inference").Messages {
+				if m.Severity > support.InfoSev {
+					t.Errorf("lint: %s", m)
+				}
+			}
+			objects := render(t, c.values)
+			if len(objects) != c.objects {
+				t.Errorf("%d objects, want %d", len(objects), c.objects)
+			}
+			config := find[*corev1.ConfigMap](t, objects, "warm-warmroute").Data["warmroute.yaml"]
+			// The token's file is the cluster's; the check is of everything else.
+			token := filepath.Join(t.TempDir(), "token")
+			if out, err := exec.Command("sh", "-c", "echo secret-of-the-test > "+token).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			config = strings.NewReplacer("/etc/warmroute-peers/token", token, "/etc/warmroute-index/token", token).Replace(config)
+			check := exec.Command(extproc, "check", "-")
+			check.Stdin = bytes.NewBufferString(config)
+			if out, err := check.CombinedOutput(); err != nil {
+				t.Errorf("extproc check: %v: %s\n%s", err, out, config)
+			}
+		})
+	}
+}
+
+// TestSecure: the router's pod runs as nobody, on a file system that it cannot
+// write to, and gets the API's token only where it follows a pool.
+func TestSecure(t *testing.T) {
+	for name, c := range cases {
+		pod := find[*appsv1.Deployment](t, render(t, c.values), "warm-warmroute").Spec.Template.Spec
+		s := pod.Containers[0].SecurityContext
+		if !*pod.SecurityContext.RunAsNonRoot || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || len(s.Capabilities.Drop) != 1 || s.Capabilities.Drop[0] != "ALL" {
+			t.Errorf("%s: the pod may do more than it has to: %+v %+v", name, pod.SecurityContext, s)
+		}
+		if follows := strings.Contains(c.values, "pool:"); *pod.AutomountServiceAccountToken != follows {
+			t.Errorf("%s: the API's token is mounted: %v, want %v", name, *pod.AutomountServiceAccountToken, follows)
+		}
+	}
+}
+
+// TestOverride: what config says counts over what the chart sets, and a value
+// that the chart does not know is refused.
+func TestOverride(t *testing.T) {
+	config := find[*corev1.ConfigMap](t, render(t, `{pool: {name: p}, config: {filter: {picker: false}, admin: {listen: "127.0.0.1:9090"}}}`), "warm-warmroute").Data["warmroute.yaml"]
+	for _, want := range []string{"picker: false", "always_pick: true", "listen: 127.0.0.1:9090", "pool: p"} {
+		if !strings.Contains(config, want) {
+			t.Errorf("%q is missing:\n%s", want, config)
+		}
+	}
+	for _, wrong := range []string{`{replicas: 2}`, `{routers: 0}`, `{pool: {version: v2}}`} {
+		if _, err := try(wrong); err == nil {
+			t.Errorf("values %s were taken", wrong)
+		}
+	}
+}
