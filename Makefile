@@ -6,7 +6,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 
-.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-schedulers test-failopen test-faults test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-schedulers test-failopen test-faults test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image release test-release test-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,3 +97,13 @@ proto: ## regenerate the contracts of the index and between routers
 
 image: ## the container image, as the examples for clusters name it (IMAGE=registry/name:tag)
 	docker build -t $(IMAGE) .
+
+release: ## what is published, into dist/: binaries for linux amd64 and arm64, the image, a bill of materials, checksums
+	cd release && go run . -out ../dist
+
+test-release: test-chart ## the last commit's release: built twice with equal bytes, the image run by runc (5 minutes), and the chart
+	@command -v runc >/dev/null || { apt-get update -qq && apt-get install -y -qq runc >/dev/null; } || { echo "runc is missing; install it and run again" >&2; exit 1; }
+	cd release && go test -count=1 -timeout 30m .
+
+test-chart: ## the Helm chart: linted, rendered, every object and the router's configuration checked strictly
+	cd test/chart && go test -count=1 -timeout 10m .
