@@ -18,7 +18,7 @@ import (
 	"warmroute/internal/config"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kube"
-	"warmroute/internal/peers"
+	"warmroute/internal/peers/link"
 	"warmroute/internal/policy"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
@@ -42,7 +42,7 @@ type Config struct {
 	IndexService IndexServiceConfig `yaml:"index_service" applies:"restart"` // the index over gRPC, for sidecars and for routers that start
 	WarmUp       WarmUpConfig       `yaml:"warm_up" applies:"restart"`       // where a router that starts takes the index from
 
-	Peers  peers.Config  `yaml:"peers" applies:"restart"`  // other routers of the fleet, with which load and speculation are shared; without `listen` and `url` nothing is
+	Peers  link.Config   `yaml:"peers" applies:"restart"`  // other routers of the fleet, with which load and speculation are shared; without `listen` and `url` nothing is
 	Filter FilterConfig  `yaml:"filter" applies:"reload"`  // how requests are read and answered
 	Tokens TokensConfig  `yaml:"tokens" applies:"restart"` // how prompts become token ids
 	Policy policy.Config `yaml:"policy" applies:"reload"`  // how replicas are ranked; what is set here holds for all models
@@ -120,7 +120,7 @@ func defaultConfig() Config {
 		},
 		IndexService: IndexServiceConfig{Listen: "127.0.0.1:9003"},
 		WarmUp:       WarmUpConfig{Timeout: 10 * time.Second},
-		Peers:        peers.DefaultConfig(),
+		Peers:        link.DefaultConfig(),
 		Filter: FilterConfig{
 			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
 		},

@@ -4,13 +4,14 @@ import (
 	"net/http"
 
 	"warmroute/internal/peers"
+	"warmroute/internal/peers/link"
 )
 
 // sharing is what this router shares with others of its fleet, if anything.
 type sharing struct {
 	outbox    *peers.Outbox // nil: nothing is shared
-	link      *peers.Link   // nil until run
-	collector peers.Collector
+	link      *link.Link    // nil until run
+	collector link.Collector
 }
 
 // open joins the other routers.
@@ -18,7 +19,7 @@ func (r *router) openPeers() (err error) {
 	if r.sharing.outbox == nil {
 		return nil
 	}
-	r.sharing.link, err = peers.Open(r.c.Peers, r.sharing.outbox, peers.Around{Ledger: r.ledger, Fleet: r.decider, Book: r.book}, r.log)
+	r.sharing.link, err = link.Open(r.c.Peers, r.sharing.outbox, link.Around{Ledger: r.ledger, Fleet: r.decider, Book: r.book}, r.log)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,8 @@ func TestImportsPointOneWay(t *testing.T) {
 		// The simulator and replay decide as the router does, without its server.
 		"warmroute/internal/load":            {"google.golang.org/grpc", "warmroute/filter", "warmroute/internal/decision", "warmroute/internal/policy"},
 		"warmroute/internal/decision":        {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy", "warmroute/internal/tokens"},
-		"warmroute/internal/simulator/brain": {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
+		"warmroute/internal/peers":           {"github.com/nats-io/", "warmroute/filter"},
+		"warmroute/internal/simulator/brain": {"github.com/nats-io/", "google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
 		"warmroute/internal/cli/replay":      {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
 		"warmroute/internal/extprocwire":     {"warmroute/index", "warmroute/filter", "warmroute/internal/decision"},
 		"warmroute/cmd/kvsub":                {extProc, "warmroute/filter", "warmroute/envoy"},

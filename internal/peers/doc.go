@@ -3,8 +3,8 @@
 //
 // A Machine is the protocol, without a network and without a clock: it writes
 // what this router has to tell, reads what others tell, and passes it on to
-// load.Ledger, decision.Decider and policy.Book. Link moves its messages over
-// NATS, from a server it embeds or from one that runs elsewhere.
+// load.Ledger, decision.Decider and policy.Book. Package link moves its messages
+// over NATS; the simulator moves them on virtual time.
 //
 // A message holds the accounts that changed since the last one, as they are now:
 // not what was added, so a message that is lost or read twice does no harm beyond
@@ -20,5 +20,5 @@
 // the router. Tokens and text never travel.
 //
 // Units: nanoseconds for durations on the wire. A Machine belongs to one goroutine
-// at a time; Outbox and Link's methods are safe for concurrent use.
+// at a time; an Outbox is safe for concurrent use.
 package peers

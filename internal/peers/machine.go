@@ -34,6 +34,8 @@ type Fleet interface {
 	Raise(model string) // an occurrence of pressure on another router
 }
 
+var _ Fleet = (*decision.Decider)(nil)
+
 // Options are a Machine's surroundings.
 type Options struct {
 	ID     string // of this router, unique in its fleet
@@ -89,7 +91,7 @@ func (m *Machine) Tick(now time.Time) (due bool) {
 		if now.Sub(p.heard) >= Silence {
 			m.forget(id, p, now)
 			m.stats.Expired++
-			if len(m.missing) < maxPeers {
+			if len(m.missing) < MaxPeers {
 				m.missing[id] = now
 			}
 		}

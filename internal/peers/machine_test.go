@@ -429,10 +429,10 @@ func TestStrangersAreRefused(t *testing.T) {
 	if w.nodes[0].ledger.Find(index.Holder{Replica: "10.9.9.9:1"}) != nil || w.nodes[0].others() != 0 {
 		t.Error("a stranger's replica has an account")
 	}
-	for i := range 2 * maxPeers {
+	for i := range 2 * MaxPeers {
 		_ = m.Read(w.now, text(&peerspb.Message{Protocol: 1, From: fmt.Sprint("x", i), Seq: 1}))
 	}
-	if len(m.peers) > maxPeers {
+	if len(m.peers) > MaxPeers {
 		t.Errorf("%d peers", len(m.peers))
 	}
 }

@@ -18,9 +18,9 @@ import (
 
 // Bounds of what one message may hold.
 const (
-	maxMessage = 8 << 20 // bytes; NATS' own default is 1 MiB
-	maxPeers   = 256
-	maxName    = 512 // bytes of a name
+	MaxMessage = 8 << 20 // bytes; NATS' own default is 1 MiB
+	MaxPeers   = 256
+	MaxName    = 512 // bytes of a name
 	maxCount   = 1 << 40
 )
 
@@ -65,15 +65,15 @@ func (e *NameError) Error() string {
 // is ignored.
 func (m *Machine) Read(now time.Time, b []byte) error {
 	var in peerspb.Message
-	if len(b) > maxMessage || proto.Unmarshal(b, &in) != nil {
+	if len(b) > MaxMessage || proto.Unmarshal(b, &in) != nil {
 		m.stats.Garbage++
 		return ErrGarbage
 	}
 	if in.Protocol != Protocol {
 		m.stats.Refused++
-		return &ProtocolError{From: in.From[:min(len(in.From), maxName)], Protocol: in.Protocol}
+		return &ProtocolError{From: in.From[:min(len(in.From), MaxName)], Protocol: in.Protocol}
 	}
-	if in.From == "" || len(in.From) > maxName || in.Seq == 0 {
+	if in.From == "" || len(in.From) > MaxName || in.Seq == 0 {
 		m.stats.Garbage++
 		return ErrGarbage
 	}
@@ -107,7 +107,7 @@ func (m *Machine) hear(now time.Time, in *peerspb.Message, size int) error {
 		if p != nil {
 			m.forget(in.From, p, now)
 		}
-		if len(m.peers) >= maxPeers {
+		if len(m.peers) >= MaxPeers {
 			m.stats.Refused++
 			return fmt.Errorf("peers: router %q is one too many: %d are known", in.From, len(m.peers))
 		}
@@ -178,7 +178,7 @@ func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) {
 		}
 	}
 	m.pressureOf(in, p)
-	if x := in.Policy; x != nil && len(x.By) <= maxName {
+	if x := in.Policy; x != nil && len(x.By) <= MaxName {
 		m.adopt(version{x.Version, x.By, x.Config})
 		p.policy = version{number: x.Version, by: x.By}
 	}
@@ -192,7 +192,7 @@ func (m *Machine) pressureOf(in *peerspb.Message, p *peer) {
 		p.raised, p.resets = map[string]uint64{}, map[string]uint64{}
 	}
 	for _, x := range in.Pressure {
-		if len(x.Model) > maxName || len(p.raised) >= maxPeers && p.raised[x.Model] == 0 {
+		if len(x.Model) > MaxName || len(p.raised) >= MaxPeers && p.raised[x.Model] == 0 {
 			continue
 		}
 		if !first && x.Resets > p.resets[x.Model] {

@@ -63,3 +63,6 @@ func (m *Machine) State(now time.Time) State {
 	}
 	return s
 }
+
+// Missing are the routers that fell silent without taking leave, by name.
+func (m *Machine) Missing() []string { return slices.Sorted(maps.Keys(m.missing)) }

@@ -1,4 +1,4 @@
-package peers
+package link
 
 import (
 	"sync/atomic"

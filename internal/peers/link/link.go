@@ -1,4 +1,4 @@
-package peers
+package link
 
 import (
 	"context"
@@ -7,15 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"warmroute/internal/decision"
 	"warmroute/internal/load"
+	"warmroute/internal/peers"
 	"warmroute/internal/policy"
 )
 
@@ -29,8 +27,8 @@ const (
 	lostAfter = time.Second
 )
 
-// Link is a Machine on NATS. Open it, hand its Outbox to whoever has something
-// to tell, and Run it.
+// Link is a peers.Machine on NATS. Open it, hand its Outbox to whoever has
+// something to tell, and Run it.
 type Link struct {
 	c       Config
 	id      string
@@ -40,11 +38,11 @@ type Link struct {
 	sub     *nats.Subscription
 	in      chan *nats.Msg
 	subject string
-	outbox  *Outbox
+	outbox  *peers.Outbox
 	told    map[string]bool // what was logged once; belongs to Run
 
 	mu      sync.Mutex // guards what follows
-	machine *Machine
+	machine *peers.Machine
 	lost    time.Time // NATS has been out of reach since; zero = it is not
 	unsent  uint64
 	dropped uint64 // messages of others that were not read in time
@@ -60,12 +58,12 @@ type natsServer interface {
 // Around is what a Link shares.
 type Around struct {
 	Ledger *load.Ledger
-	Fleet  Fleet
+	Fleet  peers.Fleet
 	Book   *policy.Book
 }
 
 // Open starts or finds NATS. outbox is what the decider tells.
-func Open(c Config, outbox *Outbox, a Around, log *slog.Logger) (*Link, error) {
+func Open(c Config, outbox *peers.Outbox, a Around, log *slog.Logger) (*Link, error) {
 	l := &Link{c: c, id: c.name(), log: log, in: make(chan *nats.Msg, inbox), outbox: outbox, subject: "warmroute." + c.Fleet + ".routers", told: map[string]bool{}}
 	options, err := l.options()
 	if err != nil {
@@ -88,7 +86,7 @@ func Open(c Config, outbox *Outbox, a Around, log *slog.Logger) (*Link, error) {
 	}
 	var epoch [8]byte
 	_, _ = rand.Read(epoch[:]) // never fails
-	l.machine = New(Options{ID: l.id, Epoch: binary.LittleEndian.Uint64(epoch[:]), Ledger: a.Ledger, Fleet: a.Fleet, Book: a.Book, Outbox: outbox})
+	l.machine = peers.New(peers.Options{ID: l.id, Epoch: binary.LittleEndian.Uint64(epoch[:]), Ledger: a.Ledger, Fleet: a.Fleet, Book: a.Book, Outbox: outbox})
 	return l, nil
 }
 
@@ -191,7 +189,7 @@ func (l *Link) read(b []byte) {
 	l.mu.Lock()
 	err := l.machine.Read(time.Now(), b)
 	l.mu.Unlock()
-	if err != nil && !errors.Is(err, ErrGarbage) && len(l.told) < maxPeers && !l.told[err.Error()] {
+	if err != nil && !errors.Is(err, peers.ErrGarbage) && len(l.told) < peers.MaxPeers && !l.told[err.Error()] {
 		l.told[err.Error()] = true // once each
 		l.log.Error(err.Error())
 	}
@@ -219,9 +217,9 @@ func (l *Link) Addr() string {
 	return l.server.addr()
 }
 
-// LinkState is a Link as an operator sees it.
-type LinkState struct {
-	State
+// State is a Link as an operator sees it.
+type State struct {
+	peers.State
 	Embedded  string `json:"embedded,omitempty"` // where the embedded server listens
 	Connected bool   `json:"connected"`          // NATS is within reach
 	Unsent    uint64 `json:"unsent_messages"`
@@ -230,10 +228,10 @@ type LinkState struct {
 }
 
 // State describes the link and everything heard over it.
-func (l *Link) State() LinkState {
+func (l *Link) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return LinkState{
+	return State{
 		State: l.machine.State(time.Now()), Embedded: l.Addr(), Connected: l.conn.IsConnected(),
 		Unsent: l.unsent, Dropped: l.dropped, Untold: l.outbox.Dropped(),
 	}
@@ -248,10 +246,8 @@ func (l *Link) Notes() []string {
 	if !l.lost.IsZero() && time.Since(l.lost) > lostAfter {
 		notes = append(notes, "peers: NATS is out of reach: this router does not see what others have in flight")
 	}
-	for _, id := range slices.Sorted(maps.Keys(l.machine.missing)) {
+	for _, id := range l.machine.Missing() {
 		notes = append(notes, fmt.Sprintf("peers: router %q is silent: it is gone, or the routers are split", id))
 	}
 	return notes
 }
-
-var _ Fleet = (*decision.Decider)(nil)

@@ -1,4 +1,4 @@
-package peers
+package link
 
 import (
 	"context"
@@ -11,8 +11,10 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"warmroute/index"
 	"warmroute/internal/decision"
 	"warmroute/internal/load"
+	"warmroute/internal/peers"
 	"warmroute/internal/policy"
 )
 
@@ -70,7 +72,7 @@ func start(t *testing.T, c Config, log *slog.Logger) *linked {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	if r.link, err = Open(c, NewOutbox(), Around{Ledger: r.ledger, Fleet: r.fleet, Book: book}, log); err != nil {
+	if r.link, err = Open(c, peers.NewOutbox(), Around{Ledger: r.ledger, Fleet: r.fleet, Book: book}, log); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -114,12 +116,26 @@ func within(t *testing.T, what string, is func() bool) {
 
 func (r *linked) peers() int { return len(r.link.State().Peers) }
 
+func replica(i int) index.Holder { return index.Holder{Replica: fmt.Sprintf("10.0.0.%d:8000", i+1)} }
+
+// charge puts a request on a replica.
 func (r *linked) charge(i int) *load.Charge {
-	n := &node{ledger: r.ledger}
-	return n.charge(time.Now(), i)
+	c, now := new(load.Charge), time.Now()
+	r.ledger.Lock()
+	defer r.ledger.Unlock()
+	c.Put(r.ledger.Of(replica(i)), load.Terms{Sent: now.UnixNano(), Due: now.Add(time.Hour).UnixNano(), Model: 1e8, Expected: 1e8, Tokens: 1000})
+	return c
 }
 
-func (r *linked) others() int64 { return (&node{ledger: r.ledger}).others() }
+// others is what r counts of other routers' requests in flight on all replicas.
+func (r *linked) others() (requests int64) {
+	for _, a := range r.ledger.All() {
+		for _, s := range a.Others() {
+			requests += s.Requests
+		}
+	}
+	return requests
+}
 
 // checkFleet has every router hear every other, and what it has in flight.
 func checkFleet(t *testing.T, all []*linked) {

@@ -1,4 +1,4 @@
-package peers
+package link
 
 import (
 	"crypto/tls"
@@ -13,6 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"warmroute/internal/certs"
+	"warmroute/internal/peers"
 )
 
 // DefaultPort is the port routers talk to each other on, where none is named.
@@ -53,8 +54,8 @@ func (c Config) Validate() error {
 	if c.Fleet == "" || strings.ContainsAny(c.Fleet, " .*>\t\r\n") {
 		bad("fleet: %q must be one word without dots, stars and brackets", c.Fleet)
 	}
-	if strings.ContainsAny(c.ID, " \t\r\n") || len(c.ID) > maxName {
-		bad("id: %q must be one word of at most %d bytes", c.ID, maxName)
+	if strings.ContainsAny(c.ID, " \t\r\n") || len(c.ID) > peers.MaxName {
+		bad("id: %q must be one word of at most %d bytes", c.ID, peers.MaxName)
 	}
 	switch {
 	case c.Listen != "" && c.URL != "":

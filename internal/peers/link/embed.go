@@ -1,6 +1,6 @@
 //go:build !noembed
 
-package peers
+package link
 
 import (
 	"crypto/rand"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"warmroute/internal/peers"
 )
 
 // embed starts a NATS server in this process that clusters with those of the
@@ -35,7 +37,7 @@ func embed(o Config, id string) (natsServer, []nats.Option, error) {
 		number = -1 // any
 	}
 	so := &server.Options{
-		ServerName: id, Host: "127.0.0.1", Port: -1, Authorization: rand.Text(), NoSigs: true, NoLog: true, NoSystemAccount: true, MaxPayload: maxMessage, WriteDeadline: writeDeadline,
+		ServerName: id, Host: "127.0.0.1", Port: -1, Authorization: rand.Text(), NoSigs: true, NoLog: true, NoSystemAccount: true, MaxPayload: peers.MaxMessage, WriteDeadline: writeDeadline,
 		Cluster: server.ClusterOpts{Name: o.Fleet, Host: host, Port: number, PoolSize: -1, ConnectRetries: 1 << 30},
 	}
 	token, err := o.token()

@@ -1,6 +1,6 @@
 //go:build noembed
 
-package peers
+package link
 
 import (
 	"errors"
