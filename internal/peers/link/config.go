@@ -25,8 +25,9 @@ type Config struct {
 	ID        string   `yaml:"id"`                   // this router's name, unique in its fleet; "" = host name and `listen`
 	Fleet     string   `yaml:"fleet"`                // name of the fleet: its routers share, those of others on the same NATS do not
 	Listen    string   `yaml:"listen"`               // address of the embedded NATS server, for the other routers; 9005 where no port is named, "" = none
-	Routes    []string `yaml:"routes,omitempty"`     // other routers' `peers.listen`; one that is up is enough
-	DNS       string   `yaml:"dns,omitempty"`        // a name whose addresses are all routers, host or host:port, instead of `routes` or beside it
+	Routes    []string `yaml:"routes,omitempty"`     // the other routers' `peers.listen`
+	DNS       string   `yaml:"dns,omitempty"`        // a name whose addresses are all routers, looked up every 5 s, host or host:port, instead of `routes` or beside it
+	Advertise string   `yaml:"advertise,omitempty"`  // address that other routers are told to reach this one at, where it is not `listen`; "" = `listen`
 	URL       string   `yaml:"url"`                  // a NATS server that runs elsewhere instead of the embedded one, nats://host:port
 	Creds     string   `yaml:"creds,omitempty"`      // credentials file for that server
 	TokenFile string   `yaml:"token_file,omitempty"` // file with the token that all routers show; "" = none
@@ -60,11 +61,14 @@ func (c Config) Validate() error {
 	switch {
 	case c.Listen != "" && c.URL != "":
 		bad("listen and url: one of them says where NATS is, not both")
-	case c.Listen == "" && len(c.Routes)+len(c.DNS) > 0:
-		bad("routes and dns: they belong to the embedded server, and listen is empty")
+	case c.Listen == "" && len(c.Routes)+len(c.DNS)+len(c.Advertise) > 0:
+		bad("routes, dns and advertise: they belong to the embedded server, and listen is empty")
 	}
 	if _, err := withPort(c.Listen); c.Listen != "" && err != nil {
 		bad("listen: %w", err)
+	}
+	if _, err := withPort(c.Advertise); c.Advertise != "" && err != nil {
+		bad("advertise: %w", err)
 	}
 	for i, r := range c.Routes {
 		if _, err := withPort(r); err != nil {
@@ -118,27 +122,6 @@ func (c Config) name() string {
 // Seed is a number of this router's own, which has it choose another of two equal
 // replicas than its peers.
 func (c Config) Seed() uint64 { return xxhash.Sum64String(c.name()) }
-
-// routes are the addresses an embedded server dials: those that are named, and
-// those behind the DNS name by now. Routers tell each other of the rest.
-func (c Config) routes() []string {
-	all := slices.Clone(c.Routes)
-	if c.DNS != "" {
-		addr, _ := withPort(c.DNS)
-		host, port, _ := net.SplitHostPort(addr)
-		found, err := net.LookupHost(host)
-		if err != nil || len(found) == 0 {
-			found = []string{host} // the server goes on trying
-		}
-		for _, ip := range found {
-			all = append(all, net.JoinHostPort(ip, port))
-		}
-	}
-	for i := range all {
-		all[i], _ = withPort(all[i])
-	}
-	return all
-}
 
 func (c Config) token() (string, error) {
 	if c.TokenFile == "" {

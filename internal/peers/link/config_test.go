@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func write(t *testing.T, dir, name, content string) string {
@@ -24,7 +25,7 @@ func TestConfigIsValidated(t *testing.T) {
 		"fleet:":                    {Fleet: "a.b"},
 		"id:":                       {Fleet: "a", ID: "a b"},
 		"listen and url:":           {Fleet: "a", Listen: ":1", URL: "nats://h:1"},
-		"routes and dns:":           {Fleet: "a", Routes: []string{"h:1"}},
+		"routes, dns and advertise:":           {Fleet: "a", Routes: []string{"h:1"}},
 		"routes[1]:":                {Fleet: "a", Listen: ":1", Routes: []string{"h", "a/b"}},
 		`url: "h:1" is not`:         {Fleet: "a", URL: "h:1"},
 		"creds:":                    {Fleet: "a", Listen: ":1", Creds: "x"},
@@ -39,7 +40,8 @@ func TestConfigIsValidated(t *testing.T) {
 	if err := good.Validate(); err != nil {
 		t.Error(err)
 	}
-	if got := strings.Join(good.routes(), " "); got != "10.0.0.1:9005 [::1]:9005 h:1" {
+	routes, _ := newDiscovery(good).routes(t.Context(), time.Now())
+	if got := strings.Join(routes, " "); got != "10.0.0.1:9005 [::1]:9005 h:1" {
 		t.Errorf("routes %s", got)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // embed starts a NATS server in this process that clusters with those of the
 // other routers. Its client port is on loopback, because the server's cluster
 // waits for one, and takes nobody who does not know a secret of this process.
-func embed(o Config, id string) (natsServer, []nats.Option, error) {
+func embed(o Config, id string, routes []string) (natsServer, []nats.Option, error) {
 	listen, err := withPort(o.Listen)
 	if err != nil {
 		return nil, nil, fmt.Errorf("peers.listen: %w", err)
@@ -53,9 +53,12 @@ func embed(o Config, id string) (natsServer, []nats.Option, error) {
 		return nil, nil, err
 	}
 	so.Cluster.TLSTimeout = handshake.Seconds()
-	for _, to := range o.routes() {
-		so.Routes = append(so.Routes, &url.URL{Scheme: "nats-route", Host: to, User: user})
+	if o.Advertise != "" {
+		if so.Cluster.Advertise, err = withPort(o.Advertise); err != nil {
+			return nil, nil, fmt.Errorf("peers.advertise: %w", err)
+		}
 	}
+	so.Routes = routeURLs(routes, user)
 	ns, err := server.NewServer(so)
 	if err != nil {
 		return nil, nil, fmt.Errorf("peers: embedded NATS server: %w", err)
@@ -65,7 +68,7 @@ func embed(o Config, id string) (natsServer, []nats.Option, error) {
 		ns.Shutdown()
 		return nil, nil, errors.New("peers: the embedded NATS server cannot listen on " + o.Listen)
 	}
-	return embedded{ns}, []nats.Option{nats.InProcessServer(ns), nats.Token(so.Authorization)}, nil
+	return &embedded{ns: ns, options: so, user: user}, []nats.Option{nats.InProcessServer(ns), nats.Token(so.Authorization)}, nil
 }
 
 const (
@@ -75,13 +78,33 @@ const (
 	writeDeadline = 2 * time.Second // a peer that does not read is cut off, and asks again when it is back
 )
 
+func routeURLs(routes []string, user *url.Userinfo) (urls []*url.URL) {
+	for _, to := range routes {
+		urls = append(urls, &url.URL{Scheme: "nats-route", Host: to, User: user})
+	}
+	return urls
+}
+
 // embedded is a running server.
-type embedded struct{ ns *server.Server }
+type embedded struct {
+	ns      *server.Server
+	options *server.Options // that it was started with
+	user    *url.Userinfo   // that routes are dialed as
+}
 
-func (e embedded) addr() string { return e.ns.ClusterAddr().String() }
-func (e embedded) routes() int  { return e.ns.NumRoutes() }
+func (e *embedded) addr() string { return e.ns.ClusterAddr().String() }
+func (e *embedded) routes() int  { return e.ns.NumRoutes() }
 
-func (e embedded) stop() {
+func (e *embedded) dial(routes []string) error {
+	next := e.options.Clone()
+	next.Routes = routeURLs(routes, e.user)
+	if err := e.ns.ReloadOptions(next); err != nil {
+		return fmt.Errorf("peers: dial other routers: %w", err)
+	}
+	return nil
+}
+
+func (e *embedded) stop() {
 	e.ns.Shutdown()
 	e.ns.WaitForShutdown()
 }

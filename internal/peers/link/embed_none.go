@@ -8,6 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-func embed(Config, string) (natsServer, []nats.Option, error) {
+func embed(Config, string, []string) (natsServer, []nats.Option, error) {
 	return nil, nil, errors.New("peers.listen: this binary was built without an embedded NATS server (tag noembed); name one that runs elsewhere with peers.url")
 }

@@ -34,6 +34,7 @@ type Link struct {
 	id      string
 	log     *slog.Logger
 	server  natsServer // nil: NATS runs elsewhere
+	found   *discovery // of the servers of other routers
 	conn    *nats.Conn
 	sub     *nats.Subscription
 	in      chan *nats.Msg
@@ -45,14 +46,14 @@ type Link struct {
 	machine *peers.Machine
 	lost    time.Time // NATS has been out of reach since; zero = it is not
 	unsent  uint64
-	dropped uint64 // messages of others that were not read in time
 }
 
 // natsServer is a NATS server in this process.
 type natsServer interface {
-	addr() string // for the servers of other routers
-	routes() int  // connections to these
-	stop()        // and wait
+	addr() string               // for the servers of other routers
+	routes() int                // connections to these
+	dial(routes []string) error // instead of what was dialed so far
+	stop()                      // and wait
 }
 
 // Around is what a Link shares.
@@ -64,13 +65,21 @@ type Around struct {
 
 // Open starts or finds NATS. outbox is what the decider tells.
 func Open(c Config, outbox *peers.Outbox, a Around, log *slog.Logger) (*Link, error) {
-	l := &Link{c: c, id: c.name(), log: log, in: make(chan *nats.Msg, inbox), outbox: outbox, subject: "warmroute." + c.Fleet + ".routers", told: map[string]bool{}}
+	return open(c, newDiscovery(c), outbox, a, log)
+}
+
+func open(c Config, found *discovery, outbox *peers.Outbox, a Around, log *slog.Logger) (*Link, error) {
+	l := &Link{
+		c: c, id: c.name(), log: log, found: found, in: make(chan *nats.Msg, inbox), outbox: outbox,
+		subject: "warmroute." + c.Fleet + ".routers", told: map[string]bool{},
+	}
 	options, err := l.options()
 	if err != nil {
 		return nil, err
 	}
 	if c.Listen != "" {
-		ns, local, err := embed(c, l.id)
+		routes, _ := l.found.routes(context.Background(), time.Now())
+		ns, local, err := embed(c, l.id, routes)
 		if err != nil {
 			return nil, err
 		}
@@ -83,6 +92,9 @@ func Open(c Config, outbox *peers.Outbox, a Around, log *slog.Logger) (*Link, er
 	if l.sub, err = l.conn.ChanSubscribe(l.subject, l.in); err != nil {
 		l.stop()
 		return nil, fmt.Errorf("peers: subscribe: %w", err)
+	}
+	if !l.conn.IsConnected() {
+		l.lost = time.Now()
 	}
 	var epoch [8]byte
 	_, _ = rand.Read(epoch[:]) // never fails
@@ -111,10 +123,7 @@ func (l *Link) options() ([]nats.Option, error) {
 			l.log.Info("peers: NATS is back")
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrSlowConsumer) {
-				l.mu.Lock()
-				l.dropped++
-				l.mu.Unlock()
+			if errors.Is(err, nats.ErrSlowConsumer) { // State says how many messages were dropped
 				return
 			}
 			l.log.Warn("peers: NATS", "error", err)
@@ -146,6 +155,11 @@ func (l *Link) options() ([]nats.Option, error) {
 // Run tells and hears until ctx ends, then takes leave.
 func (l *Link) Run(ctx context.Context) error {
 	defer l.stop()
+	if l.server != nil {
+		var found sync.WaitGroup
+		defer found.Wait() // before the server stops
+		found.Go(func() { l.found.run(ctx, l.server.dial, l.log) })
+	}
 	clock := time.NewTicker(lookEvery)
 	defer clock.Stop()
 	l.outbox.Notify()
@@ -229,11 +243,12 @@ type State struct {
 
 // State describes the link and everything heard over it.
 func (l *Link) State() State {
+	dropped, _ := l.sub.Dropped() // fails once the connection is closed
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return State{
 		State: l.machine.State(time.Now()), Embedded: l.Addr(), Connected: l.conn.IsConnected(),
-		Unsent: l.unsent, Dropped: l.dropped, Untold: l.outbox.Dropped(),
+		Unsent: l.unsent, Dropped: uint64(max(0, dropped)), Untold: l.outbox.Dropped(),
 	}
 }
 

@@ -61,6 +61,11 @@ func (l *text) String() string {
 
 func start(t *testing.T, c Config, log *slog.Logger) *linked {
 	t.Helper()
+	return startWith(t, c, newDiscovery(c), log)
+}
+
+func startWith(t *testing.T, c Config, found *discovery, log *slog.Logger) *linked {
+	t.Helper()
 	book, err := policy.NewBook(policy.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +77,7 @@ func start(t *testing.T, c Config, log *slog.Logger) *linked {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	if r.link, err = Open(c, peers.NewOutbox(), Around{Ledger: r.ledger, Fleet: r.fleet, Book: book}, log); err != nil {
+	if r.link, err = open(c, found, peers.NewOutbox(), Around{Ledger: r.ledger, Fleet: r.fleet, Book: book}, log); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
