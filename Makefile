@@ -43,12 +43,13 @@ test-vllm: setup ## live tests: real vLLM behind real Envoy (0.32 dense and hybr
 	go test -tags vllm -count=1 -timeout 60m -skip TestScheduler -v ./test/vllm
 	go test -tags vllm -count=1 -timeout 60m -run Mistral -v ./internal/tokens
 
-test-faults: ## the long form of the index's fault storms, round by round (about 12 minutes, on a machine of its own)
+test-faults: setup ## the long form of the index's fault storms, and routers killed, frozen and cut off from each other (about 15 minutes, on a machine of its own)
 	go test -count=1 -timeout 30m -run Storm -v ./test/faults -storm=long
+	go test -count=1 -timeout 10m -run Routers -v ./test/failopen -long
 
 test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode, and behind xDS with one model and three: what fails (9 minutes)
 	@command -v wrk >/dev/null || { apt-get update -qq && apt-get install -y -qq wrk; } || { echo "wrk is missing; install it and run again" >&2; exit 1; }
-	go test -count=1 -timeout 20m -v ./test/failopen -long
+	go test -count=1 -timeout 20m -skip Routers -v ./test/failopen -long
 
 test-dashboard: ## the operator's page in real Chromium; -screenshots rewrites those of the docs
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || { echo "chromium is missing; install it and run again" >&2; exit 1; }

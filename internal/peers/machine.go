@@ -19,8 +19,9 @@ const (
 	FullEvery = 2 * time.Second
 	// AliveEvery is the longest a router that has nothing to tell stays silent.
 	AliveEvery = 500 * time.Millisecond
-	// Silence is how long a router may be silent before it is gone.
-	Silence = 3 * time.Second
+	// Silence is how long a router may be silent before it is gone: with the time
+	// until somebody looks at the clock, its charges are gone 3 s after its end.
+	Silence = 2800 * time.Millisecond
 	// missedFor is how long a router that fell silent is missed.
 	missedFor = 10 * time.Minute
 	// askEvery is the least time between two questions to one router.

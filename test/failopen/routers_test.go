@@ -1,0 +1,229 @@
+package failopen
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/proto"
+
+	"warmroute/internal/peers"
+	"warmroute/internal/peers/peerspb"
+	"warmroute/internal/testenv"
+)
+
+// onePrompt takes a replica two seconds: that long, a burst of it is one that
+// comes at once, on whatever machine. What is reported as cached may pile up
+// further.
+func onePrompt(int) string { return tokens(7, 8192) }
+
+func ownPrompt(i int) string { return tokens(50_000+uint64(i), prefix) }
+
+// spread fails where the replica with the most has more than 1.3 times the mean.
+func spread(t *testing.T, at []float64) {
+	t.Helper()
+	sum := 0.0
+	for _, n := range at {
+		sum += n
+	}
+	ratio := slices.Max(at) / (sum / float64(len(at)))
+	t.Logf("in flight %v: most over mean %.2f", at, ratio)
+	if ratio > 1.3 || math.IsNaN(ratio) {
+		t.Errorf("in flight %v: most over mean %.2f", at, ratio)
+	}
+}
+
+// TestRouters breaks routers and what is between them, with embedded NATS servers.
+func TestRouters(t *testing.T) {
+	f := startRouters(t, "")
+	span := 2 * time.Second
+	if *long {
+		span = 8 * time.Second
+	}
+	victim := f.all[1]
+	step := func(name string, do func(f *routers)) {
+		t.Run(name, func(t *testing.T) {
+			at := *f
+			at.t = t
+			do(&at)
+		})
+	}
+	step("one prompt 512 times at once", func(f *routers) {
+		at, end := f.hold(512, onePrompt)
+		spread(f.t, at)
+		f.whole()
+		for _, r := range f.all {
+			if r.own() == 0 {
+				f.t.Errorf("%s has none of them", r.name)
+			}
+		}
+		end()
+		f.empty()
+	})
+	step("a router killed and restarted", func(f *routers) {
+		_, end := f.hold(24, ownPrompt)
+		f.whole()
+		var killed time.Time
+		f.under(span, func() { killed = time.Now(); victim.Kill() })
+		f.took("its charges are gone", killed, 3*time.Second, func() bool { return f.gone(victim) })
+		f.under(span, func() { f.back(victim) })
+		end()
+		f.empty()
+	})
+	step("a router frozen", func(f *routers) {
+		var frozen time.Time
+		f.under(span, func() { frozen = time.Now(); _ = victim.Signal(syscall.SIGSTOP) })
+		f.took("its charges are gone", frozen, 3*time.Second, func() bool { return f.gone(victim) })
+		f.under(span, func() { _ = victim.Signal(syscall.SIGCONT) })
+		f.empty()
+	})
+	step("the network between them cut", func(f *routers) {
+		_, end := f.hold(24, ownPrompt)
+		f.whole()
+		f.under(span, func() { f.cut((*gate).close) })
+		if *long {
+			f.under(10*time.Second-span, func() {})
+		}
+		for _, r := range f.all {
+			until(f.t, r.name+" misses the others", func() bool {
+				p := f.peers(r)
+				return p != nil && len(p.Link.Peers) == 0 && len(p.Notes) == len(f.all)-1 && r.metric("warmroute_peer_in_flight_requests{") == 0
+			})
+			if text := get(f.t, "http://"+r.admin+"/readyz"); !strings.Contains(text, "the routers are split") {
+				f.t.Errorf("/readyz of %s: %s", r.name, text)
+			}
+		}
+		f.cut((*gate).open)
+		healed := time.Now()
+		f.took("the state is equal again", healed, 1200*time.Millisecond, f.equal) // NATS servers dial each other once a second
+		f.under(span/2, func() {})
+		end()
+		f.empty()
+	})
+	step("strangers on the subject", func(f *routers) { f.strangers() })
+	step("a router leaves", func(f *routers) {
+		_, end := f.hold(24, ownPrompt)
+		f.whole()
+		end() // it drains first
+		f.under(span/2, func() { victim.Stop() })
+		since := time.Now()
+		f.took("it is gone", since, time.Second, func() bool { return f.gone(victim) })
+		for _, r := range f.all {
+			if p := f.peers(r); r != victim && (p == nil || len(p.Notes) > 0) {
+				f.t.Errorf("%s misses a router that took leave: %+v", r.name, p)
+			}
+		}
+		f.back(victim)
+		f.empty()
+	})
+}
+
+func (f *routers) cut(do func(*gate)) {
+	for _, g := range f.gates {
+		do(g)
+	}
+}
+
+// strangers joins the routers' cluster and says what they must refuse.
+func (f *routers) strangers() {
+	t := f.t
+	ns, err := server.NewServer(&server.Options{
+		ServerName: "stranger", Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true,
+		Cluster: server.ClusterOpts{Name: "warmroute", Host: "127.0.0.1", Port: -1, PoolSize: -1},
+		Routes:  server.RoutesFromStr("nats://" + f.gates[0].addr),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	defer func() { ns.Shutdown(); ns.WaitForShutdown() }()
+	if !ns.ReadyForConnections(30 * time.Second) {
+		t.Fatal("no NATS server")
+	}
+	conn, err := nats.Connect(ns.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	next, err := proto.Marshal(&peerspb.Message{Protocol: peers.Protocol + 1, From: "from-the-future", Seq: 1, Full: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := func(r *router, what string) float64 {
+		return r.metric(fmt.Sprintf("warmroute_peers_messages_total{what=%q}", what))
+	}
+	for _, r := range f.all {
+		until(t, r.name+" hears the stranger", func() bool {
+			_ = conn.Publish("warmroute.warmroute.routers", []byte("garbage"))
+			_ = conn.Publish("warmroute.warmroute.routers", next)
+			_ = conn.Flush()
+			return heard(r, "garbage") >= 3 && heard(r, "refused") >= 3
+		})
+		log, err := os.ReadFile(r.Log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf(`router \"from-the-future\" speaks version %d of the protocol, this one version %d: it is ignored`, peers.Protocol+1, peers.Protocol)
+		if n := strings.Count(string(log), want); n != 1 {
+			t.Errorf("%s logged %d times: %s", r.name, n, want)
+		}
+		if p := f.peers(r); p == nil || p.of("from-the-future") != -1 {
+			t.Errorf("%s counts it as a peer", r.name)
+		}
+	}
+	f.under(500*time.Millisecond, func() {})
+	f.empty()
+}
+
+// natsServer builds nats-server from the module that is linked, and starts it.
+func natsServer(t *testing.T, dir, addr string) *testenv.Process {
+	t.Helper()
+	binary := filepath.Join(dir, "nats-server")
+	if _, err := os.Stat(binary); err != nil {
+		build := exec.Command("go", "build", "-o", binary, "github.com/nats-io/nats-server/v2")
+		if text, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build nats-server: %v\n%s", err, text)
+		}
+	}
+	host, port, _ := strings.Cut(addr, ":")
+	p, err := testenv.Start(dir, "nats-server", nil, binary, "-a", host, "-p", port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	return p
+}
+
+// TestRoutersOnExternalNATS: the same over a NATS server of its own, which dies
+// and comes back.
+func TestRoutersOnExternalNATS(t *testing.T) {
+	dir, addr := t.TempDir(), addresses(t, 1)[0]
+	ns := natsServer(t, dir, addr)
+	f := startRouters(t, addr)
+	at, end := f.hold(512, onePrompt)
+	spread(t, at)
+	f.whole()
+	f.under(time.Second, ns.Kill)
+	for _, r := range f.all {
+		until(t, r.name+" says that NATS is away", func() bool {
+			p := f.peers(r)
+			return p != nil && !p.Link.Connected && len(p.Link.Peers) == 0 && slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "NATS is out of reach") })
+		})
+	}
+	natsServer(t, dir, addr)
+	f.took("the state is equal again", time.Now(), 2*time.Second, f.equal)
+	f.under(time.Second, f.all[2].Kill)
+	f.took("its charges are gone", time.Now(), 3*time.Second, func() bool { return f.gone(f.all[2]) })
+	f.back(f.all[2])
+	end()
+	f.empty()
+}
