@@ -4,9 +4,9 @@ import "github.com/prometheus/client_golang/prometheus"
 
 var (
 	descRecent = prometheus.NewDesc("warmroute_pressure_recent",
-		"Decisions within pressure_window_seconds, since the last reset, in which a load guard overrode a hot match. For autoscalers.", []string{"model"}, nil)
+		"Decisions within pressure_window_seconds, since the last reset, in which a load guard overrode a hot match; with peers, those of all routers. For autoscalers.", []string{"model"}, nil)
 	descDisturbed = prometheus.NewDesc("warmroute_pressure_disturbed_total",
-		"Decisions in which a load guard overrode a hot match.", []string{"model"}, nil)
+		"Decisions in which a load guard overrode a hot match; with peers, those of all routers since this one started.", []string{"model"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -34,7 +34,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	}
 	now := d.now()
 	w.LookedUp = now
-	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.number(a) ^ d.o.Seed}
+	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.number(a) ^ d.o.Seed, Unheard: d.ledger.Unheard()}
 	if a.Text != nil {
 		in.Matchable = min(len(a.Text)*TextBlockTokens, in.Input)
 	}

@@ -19,6 +19,7 @@ type Ledger struct {
 	seq      int64    // charges so far; guarded by deciding
 	accounts sync.Map // index.Holder → *Account
 	changes  atomic.Pointer[changes]
+	unheard  atomicFloat // s of prefill of other routers
 }
 
 // NewLedger returns an empty ledger that reads the time from now; nil is

@@ -79,6 +79,13 @@ func (a *Account) Others() map[string]Share {
 	return maps.Clone(a.others.by)
 }
 
+// Expect notes the prefill in seconds that other routers are likely to have sent
+// without this one having heard of it yet.
+func (l *Ledger) Expect(seconds float64) { l.unheard.Store(seconds) }
+
+// Unheard is what Expect noted last.
+func (l *Ledger) Unheard() float64 { return l.unheard.Load() }
+
 // changes collects the accounts that changed, for whoever tells other routers.
 type changes struct {
 	mu     sync.Mutex // held for an append or a swap

@@ -102,6 +102,7 @@ func (m *Machine) Tick(now time.Time) (due bool) {
 			delete(m.missing, id)
 		}
 	}
+	m.reckon(now)
 	return now.Sub(m.sent) >= AliveEvery || now.Sub(m.sentFull) >= FullEvery
 }
 

@@ -437,6 +437,34 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
+// TestPeersAreReckonedWith: what a peer sends per second, for as long as its
+// messages take, and no longer once it has stopped.
+func TestPeersAreReckonedWith(t *testing.T) {
+	w := newMesh(t, 2)
+	a, b := w.nodes[0], w.nodes[1]
+	w.pass(FullEvery)
+	for range 100 { // ten requests of 0.1 s a second
+		a.charge(w.now, 0)
+		w.pass(100 * time.Millisecond)
+	}
+	if got := b.ledger.Unheard(); got != 0 {
+		t.Errorf("%g s are on their way, and messages take no time", got)
+	}
+	b.m.peers["r0"].rtt = 40 * time.Millisecond
+	b.m.Tick(w.now)
+	if got := b.ledger.Unheard(); got < 0.9*0.02 || got > 1.1*0.02 {
+		t.Errorf("%g s are on their way, of a router that sends 1 s a second and is 20 ms away", got)
+	}
+	if got := a.ledger.Unheard(); got != 0 {
+		t.Errorf("%g s are on their way from a router that sends nothing", got)
+	}
+	w.now = w.now.Add(10 * time.Second)
+	b.m.Tick(w.now)
+	if got := b.ledger.Unheard(); got != 0 {
+		t.Errorf("%g s are on their way from a router that is gone", got)
+	}
+}
+
 // FuzzRead: whatever arrives, nothing breaks, and once the sender is silent
 // nothing of it is left.
 func FuzzRead(f *testing.F) {

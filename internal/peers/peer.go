@@ -37,6 +37,7 @@ type peer struct {
 	stamp   uint64 // its last stamp, and when it was heard
 	stamped time.Time
 	rtt     time.Duration // 0 = not known
+	pace    pace
 	policy  version
 	stats   PeerStats
 }
@@ -111,7 +112,7 @@ func (m *Machine) hear(now time.Time, in *peerspb.Message, size int) error {
 			m.stats.Refused++
 			return fmt.Errorf("peers: router %q is one too many: %d are known", in.From, len(m.peers))
 		}
-		p = &peer{epoch: in.Epoch, seq: in.Seq - 1, shares: map[index.Holder]load.Share{}}
+		p = &peer{epoch: in.Epoch, seq: in.Seq - 1, shares: map[index.Holder]load.Share{}, pace: pace{work: map[index.Holder]int64{}}}
 		m.peers[in.From] = p
 		m.owe() // it has not heard this router either
 	}
@@ -127,6 +128,7 @@ func (m *Machine) hear(now time.Time, in *peerspb.Message, size int) error {
 	}
 	p.seq = in.Seq
 	m.accountsOf(in, p, now)
+	m.reckon(now)
 	for _, x := range in.Prefixes {
 		if prefix, ok := readPrefix(x); ok {
 			m.o.Fleet.Hear(prefix)
@@ -158,6 +160,7 @@ func (m *Machine) accountsOf(in *peerspb.Message, p *peer, now time.Time) {
 		}
 		s := readShare(x)
 		p.shares[h] = s
+		p.pace.sent(h, s.Work, now)
 		delete(old, h)
 		a.Hear(in.From, s, now)
 	}

@@ -34,6 +34,9 @@ type Request struct {
 	Input     int    `json:"input_tokens"`               // prompt tokens; an estimate where there are no token ids
 	Matchable int    `json:"matchable_tokens,omitempty"` // of these, tokens a match can cover; 0 = all
 	Ordinal   uint64 `json:"ordinal"`                    // number of the decision in this process, spreads ties
+	// Unheard is the prefill in seconds that other routers are likely to have sent
+	// somewhere without this one having heard of it yet.
+	Unheard float64 `json:"unheard_seconds,omitempty"`
 }
 
 // Verdict says what became of a candidate.

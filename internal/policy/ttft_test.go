@@ -139,3 +139,33 @@ func BenchmarkPick64(b *testing.B) {
 		ranked = p.Pick(ranked[:0], 3, Request{Input: 12288}, c, scores)
 	}
 }
+
+// TestRoutersSpread: of nearly equal candidates, routers that decide at the same
+// instant choose different ones; a clear winner is everybody's choice, and so is
+// the best where nothing is on its way.
+func TestRoutersSpread(t *testing.T) {
+	cfg := DefaultTTFT()
+	cands := make([]Candidate, 16)
+	for i := range cands {
+		cands[i] = Candidate{Hash: mix(uint64(i)), Pending: 0.1 + 0.001*float64(i)}
+	}
+	scores := make([]Score, len(cands))
+	chosen := func(unheard float64) map[int32]int {
+		by := map[int32]int{}
+		for router := range uint64(8) {
+			ranked := cfg.Pick(nil, 1, Request{Input: 4000, Ordinal: 1 ^ mix(1000+router), Unheard: unheard}, cands, scores)
+			by[ranked[0]]++
+		}
+		return by
+	}
+	if got := chosen(0); got[0] != 8 {
+		t.Errorf("nothing on its way: %v", got)
+	}
+	if got := chosen(0.05); len(got) < 4 {
+		t.Errorf("eight routers chose among %d nearly equal replicas: %v", len(got), got)
+	}
+	cands[5].Pending = -1 // beyond what any hash makes of 0.05 s
+	if got := chosen(0.05); got[5] != 8 {
+		t.Errorf("a clear winner: %v", got)
+	}
+}

@@ -1,0 +1,48 @@
+package peers
+
+import (
+	"math"
+	"time"
+
+	"warmroute/index"
+)
+
+// pace is how much prefill a peer has sent of late.
+type pace struct {
+	work map[index.Holder]int64 // ns of prefill so far
+	rate float64                // s of prefill per second
+	at   time.Time
+}
+
+// recent is the time that the rate of a peer is taken over.
+const recent = 2 * time.Second
+
+// sent notes how much work the peer has sent to a KV cache so far. What it had
+// sent before it was first heard of is no rate.
+func (p *pace) sent(h index.Holder, work int64, now time.Time) {
+	before, known := p.work[h]
+	p.work[h] = work
+	if !known && p.at.IsZero() {
+		return
+	}
+	p.decay(now)
+	p.rate += float64(max(0, work-before)) / float64(recent)
+}
+
+func (p *pace) decay(now time.Time) {
+	if d := now.Sub(p.at); d > 0 {
+		p.rate *= math.Exp(-d.Seconds() / recent.Seconds())
+		p.at = now
+	}
+}
+
+// reckon has the ledger expect what peers are likely to have sent since the
+// messages that have arrived: their recent rate, for as long as a message takes.
+func (m *Machine) reckon(now time.Time) {
+	unheard := 0.0
+	for _, p := range m.peers {
+		p.pace.decay(now)
+		unheard += p.pace.rate * (p.rtt / 2).Seconds()
+	}
+	m.o.Ledger.Expect(unheard)
+}
