@@ -22,15 +22,15 @@ func TestConfigIsValidated(t *testing.T) {
 		t.Errorf("the default: %v", err)
 	}
 	for want, c := range map[string]Config{
-		"fleet:":                    {Fleet: "a.b"},
-		"id:":                       {Fleet: "a", ID: "a b"},
-		"listen and url:":           {Fleet: "a", Listen: ":1", URL: "nats://h:1"},
-		"routes, dns and advertise:":           {Fleet: "a", Routes: []string{"h:1"}},
-		"routes[1]:":                {Fleet: "a", Listen: ":1", Routes: []string{"h", "a/b"}},
-		`url: "h:1" is not`:         {Fleet: "a", URL: "h:1"},
-		"creds:":                    {Fleet: "a", Listen: ":1", Creds: "x"},
-		"cert_file and key_file be": {Fleet: "a", Listen: ":1", TLS: TLS{CertFile: "x"}},
-		"ca_file belong together":   {Fleet: "a", Listen: ":1", TLS: TLS{CAFile: "x"}},
+		"fleet:":                     {Fleet: "a.b"},
+		"id:":                        {Fleet: "a", ID: "a b"},
+		"listen and url:":            {Fleet: "a", Listen: ":1", URL: "nats://h:1"},
+		"routes, dns and advertise:": {Fleet: "a", Routes: []string{"h:1"}},
+		"routes[1]:":                 {Fleet: "a", Listen: ":1", Routes: []string{"h", "a/b"}},
+		`url: "h:1" is not`:          {Fleet: "a", URL: "h:1"},
+		"creds:":                     {Fleet: "a", Listen: ":1", Creds: "x"},
+		"cert_file and key_file be":  {Fleet: "a", Listen: ":1", TLS: TLS{CertFile: "x"}},
+		"ca_file belong together":    {Fleet: "a", Listen: ":1", TLS: TLS{CAFile: "x"}},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", c, err, want)
