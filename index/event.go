@@ -48,6 +48,17 @@ const (
 	GroupOther             // sliding window, Mamba, ...: no prefix of it is a cached prefix
 )
 
+// GroupKindOf is the kind that a kv_cache_spec_kind stands for.
+func GroupKindOf(spec string) GroupKind {
+	switch spec {
+	case "", "unknown":
+		return GroupUnknown
+	case "full_attention", "mla_attention", "sink_full_attention":
+		return GroupFull
+	}
+	return GroupOther
+}
+
 // Kind is the kind of an Event.
 type Kind uint8
 

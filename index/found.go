@@ -75,13 +75,14 @@ func (f *Found) All() iter.Seq[Match] {
 		for i, w := range f.first[:f.words] {
 			for ; w != 0; w &= w - 1 {
 				bit := bits.TrailingZeros64(w)
-				end := f.ends[i<<6+bit]
-				m := Match{ID: HolderID(f.ids[i<<6+bit]), Blocks: end, Reported: end, Lower: end, Storage: end,
-					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.seen(HolderID(f.ids[i<<6+bit]))}
+				end, id := f.ends[i<<6+bit], HolderID(f.ids[i<<6+bit])
 				if f.block > 0 && f.narrowed[i]>>bit&1 != 0 {
-					m.Incomplete, m.Grouped, m.Hit, m.Coming = false, true, end*f.block, end*f.block
-				}
-				if !yield(m) {
+					if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end,
+						Grouped: true, Hit: end * f.block, Coming: end * f.block, Seen: f.x.seen(id)}) {
+						return
+					}
+				} else if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end,
+					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.seen(id)}) {
 					return
 				}
 			}

@@ -319,12 +319,14 @@ func (m *groupMember) stored(ev *Event) (dense bool) {
 	if c.chain.Hash == nil && ev.Content != nil && ev.Scope.BlockSize == c.chain.Unit {
 		m.nameAll(ev)
 	}
-	if !m.kinds && c.chain.Hash == nil && ev.Content == nil && ev.Scope.Scheme == SchemeTokens && ev.Scope.BlockSize == c.chain.Unit {
-		for _, key := range ev.Engine { // a reporter's: the hashes are the keys
-			m.name(key, key)
-		}
-	}
+	reported := ev.Content == nil && ev.Scope.Scheme == SchemeTokens
 	for _, hash := range ev.Engine {
+		if reported { // the hashes are the keys, and copies are the reporter's to count
+			m.name(hash, hash)
+			if m.held[hash]>>ev.Scope.Group&1 != 0 {
+				continue
+			}
+		}
 		m.add(ev.Scope.Group, hash)
 	}
 	m.model.mu.Unlock()

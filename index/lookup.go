@@ -93,7 +93,7 @@ func (ks *keyspace) depths(path []radix.Stretch, f *Found) {
 	sets := &ks.sh.sets
 	for i := range path {
 		one := &path[i]
-		if i == 0 && !f.begin(ks.sh, one.Set) || i > 0 && !f.keep(sets, one.Set, one.Depth) {
+		if i == 0 && !f.begin(ks.sh, one.Set()) || i > 0 && !f.keep(sets, one.Set(), one.Depth) {
 			return
 		}
 		for k := 0; ; k++ {

@@ -416,11 +416,17 @@ type Prefix struct {
 	// Cumulative tokens up to each block's end, one per hash: from the prompt's
 	// start where the reporter knows the chain, else from this run's start, e.g.
 	// [128, 256]. What counts for an opaque run; else block_size does.
-	TokenCounts   []uint64 `protobuf:"varint,3,rep,packed,name=token_counts,json=tokenCounts,proto3" json:"token_counts,omitempty"`
-	BlockSize     uint32   `protobuf:"varint,4,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"` // tokens per block; 0 = opaque: each hash stands for itself, worth its token_count
-	Lora          *Lora    `protobuf:"bytes,5,opt,name=lora,proto3" json:"lora,omitempty"`
-	Tier          Tier     `protobuf:"varint,6,opt,name=tier,proto3,enum=warmroute.index.v1.Tier" json:"tier,omitempty"`
-	Group         int32    `protobuf:"varint,7,opt,name=group,proto3" json:"group,omitempty"` // KV cache group
+	TokenCounts []uint64 `protobuf:"varint,3,rep,packed,name=token_counts,json=tokenCounts,proto3" json:"token_counts,omitempty"`
+	BlockSize   uint32   `protobuf:"varint,4,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"` // tokens per block; 0 = opaque: each hash stands for itself, worth its token_count
+	Lora        *Lora    `protobuf:"bytes,5,opt,name=lora,proto3" json:"lora,omitempty"`
+	Tier        Tier     `protobuf:"varint,6,opt,name=tier,proto3,enum=warmroute.index.v1.Tier" json:"tier,omitempty"`
+	Group       int32    `protobuf:"varint,7,opt,name=group,proto3" json:"group,omitempty"` // KV cache group
+	// vLLM's kv_cache_spec_kind of the group, "" where its events do not name kinds.
+	// Groups other than full attention are looked up by vLLM's rule over groups
+	// (docs/hybrid.md): their blocks are named by the key of full attention's block
+	// that ends where they do, in any order. Without blocks, only the group is told.
+	SpecKind      string `protobuf:"bytes,8,opt,name=spec_kind,json=specKind,proto3" json:"spec_kind,omitempty"`
+	Window        uint32 `protobuf:"varint,9,opt,name=window,proto3" json:"window,omitempty"` // of a sliding window, tokens
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -500,6 +506,20 @@ func (x *Prefix) GetTier() Tier {
 func (x *Prefix) GetGroup() int32 {
 	if x != nil {
 		return x.Group
+	}
+	return 0
+}
+
+func (x *Prefix) GetSpecKind() string {
+	if x != nil {
+		return x.SpecKind
+	}
+	return ""
+}
+
+func (x *Prefix) GetWindow() uint32 {
+	if x != nil {
+		return x.Window
 	}
 	return 0
 }
@@ -1875,7 +1895,7 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\ftimestamp_ms\x18\x06 \x01(\x03R\vtimestampMs\x126\n" +
 	"\bprefixes\x18\a \x03(\v2\x1a.warmroute.index.v1.PrefixR\bprefixes\x126\n" +
 	"\x05stats\x18\b \x01(\v2 .warmroute.index.v1.ReplicaStatsR\x05stats\x12\x15\n" +
-	"\x06ttl_ms\x18\t \x01(\x03R\x05ttlMs\"\x80\x02\n" +
+	"\x06ttl_ms\x18\t \x01(\x03R\x05ttlMs\"\xb5\x02\n" +
 	"\x06Prefix\x12!\n" +
 	"\fblock_hashes\x18\x01 \x03(\fR\vblockHashes\x12\x1f\n" +
 	"\vparent_hash\x18\x02 \x01(\fR\n" +
@@ -1885,7 +1905,9 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"block_size\x18\x04 \x01(\rR\tblockSize\x12,\n" +
 	"\x04lora\x18\x05 \x01(\v2\x18.warmroute.index.v1.LoraR\x04lora\x12,\n" +
 	"\x04tier\x18\x06 \x01(\x0e2\x18.warmroute.index.v1.TierR\x04tier\x12\x14\n" +
-	"\x05group\x18\a \x01(\x05R\x05group\"\xdc\x01\n" +
+	"\x05group\x18\a \x01(\x05R\x05group\x12\x1b\n" +
+	"\tspec_kind\x18\b \x01(\tR\bspecKind\x12\x16\n" +
+	"\x06window\x18\t \x01(\rR\x06window\"\xdc\x01\n" +
 	"\fReplicaStats\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x19\n" +

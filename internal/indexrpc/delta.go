@@ -42,11 +42,11 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 			}
 		}
 		opaque := p.GetBlockSize() == 0
-		if q.GetHashScheme() == "" || len(keys) < n || opaque && len(p.GetTokenCounts()) != n || p.GetBlockSize() > 1<<31-1 || p.GetGroup() < 0 {
+		if q.GetHashScheme() == "" || len(keys) < n || opaque && len(p.GetTokenCounts()) != n || p.GetBlockSize() > 1<<31-1 || p.GetGroup() < 0 || p.GetWindow() > 1<<31-1 {
 			d.dropped += uint64(n)
 			continue
 		}
-		if n == 0 {
+		if n == 0 && p.GetSpecKind() == "" {
 			continue
 		}
 		scope := index.Scope{Tenant: q.GetTenant(), Model: q.GetModel(), LoRA: loraOf(p.GetLora()), Scheme: q.GetHashScheme(),
@@ -67,7 +67,8 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 		case q.GetTtlMs() > 0:
 			d.lease(lease{scope, keys, until})
 		default:
-			e := index.Event{Kind: index.Stored, Scope: scope, Tier: index.Tier(p.GetTier()), Engine: make([]uint64, n)}
+			e := index.Event{Kind: index.Stored, Scope: scope, Tier: index.Tier(p.GetTier()), Engine: make([]uint64, n),
+				GroupKind: index.GroupKindOf(p.GetSpecKind()), Spec: p.GetSpecKind(), Window: int(p.GetWindow())}
 			for i, k := range keys {
 				e.Engine[i] = uint64(k)
 			}

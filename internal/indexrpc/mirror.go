@@ -18,6 +18,17 @@ type mirror struct {
 	orphans  map[engineID][]orphan
 	parked   int
 	added    uint64
+
+	groups  []*cacheGroup       // that events named
+	full    int                 // of full attention, -1 = none was named
+	waiting map[uint64][]*block // loose blocks without a key, by the engine's hash
+}
+
+// cacheGroup is what events say of one cache group.
+type cacheGroup struct {
+	scope  index.Scope
+	spec   string
+	window int
 }
 
 type engineID struct {
@@ -38,6 +49,9 @@ type block struct {
 	depth  uint64 // blocks from the prompt's start, itself included; 0 = not known
 	copies int
 	order  uint64 // when it was added: parents mostly before their children
+
+	group *cacheGroup // nil = its events name no kind
+	loose bool        // in no order: its key is that of full attention's block of the same hash, 0 = there is none yet
 }
 
 // orphan is the rest of an event whose parent is not known yet.
@@ -57,10 +71,40 @@ func newMirror() *mirror {
 
 func (m *mirror) clear() {
 	m.held, m.byEngine, m.orphans, m.parked = make(map[blockID]*block), make(map[engineID]*block), make(map[engineID][]orphan), 0
+	m.groups, m.full, m.waiting = nil, -1, make(map[uint64][]*block)
 }
 
-// store takes a Stored event and calls add for every block that is new.
+// noteGroup notes the cache group of a Stored event, and calls add when it is new.
+func (m *mirror) noteGroup(e index.Event, add func(*cacheGroup)) {
+	if e.Spec == "" || m.groupOf(e) != nil {
+		return
+	}
+	g := &cacheGroup{scope: e.Scope, spec: e.Spec, window: e.Window}
+	g.scope.LoRA = prefixhash.LoRA{}
+	m.groups = append(m.groups, g)
+	if e.GroupKind == index.GroupFull {
+		m.full = e.Scope.Group
+	}
+	add(g)
+}
+
+func (m *mirror) groupOf(e index.Event) *cacheGroup {
+	for _, g := range m.groups {
+		if g.scope.Group == e.Scope.Group && g.scope.BlockSize == e.Scope.BlockSize && g.spec == e.Spec && g.window == e.Window {
+			return g
+		}
+	}
+	return nil
+}
+
+// store takes a Stored event and calls add for every block that is new and has a
+// key.
 func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int) {
+	group := m.groupOf(e)
+	if e.GroupKind == index.GroupOther && (m.full >= 0 || e.Content == nil) {
+		m.storeLoose(e, group, full, add)
+		return 0
+	}
 	parent := &block{}
 	if e.HasParent {
 		parent = m.byEngine[engineID{e.Parent, e.Scope.Group}]
@@ -80,13 +124,13 @@ func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int)
 			}
 			key = uint64(prefixhash.Link(from, e.Content[i]))
 		}
-		parent = m.add(blockID{engineID{hash, e.Scope.Group}, e.Tier}, e.Scope, key, parent, full, add)
+		parent = m.add(blockID{engineID{hash, e.Scope.Group}, e.Tier}, e.Scope, key, parent, group, full, add)
 		dropped += m.join(parent.id.engineID, add)
 	}
 	return dropped
 }
 
-func (m *mirror) add(id blockID, scope index.Scope, key uint64, parent *block, full bool, add func(*block)) *block {
+func (m *mirror) add(id blockID, scope index.Scope, key uint64, parent *block, group *cacheGroup, full bool, add func(*block)) *block {
 	if b := m.held[id]; b != nil {
 		if !full {
 			b.copies++
@@ -94,13 +138,43 @@ func (m *mirror) add(id blockID, scope index.Scope, key uint64, parent *block, f
 		return b
 	}
 	m.added++
-	b := &block{id: id, scope: scope, key: key, parent: parent.key, copies: 1, order: m.added}
+	b := &block{id: id, scope: scope, key: key, parent: parent.key, copies: 1, order: m.added, group: group}
 	if parent.key == 0 || parent.depth > 0 {
 		b.depth = parent.depth + 1
 	}
 	m.held[id], m.byEngine[id.engineID] = b, b
 	add(b)
+	if id.group == m.full {
+		for _, l := range m.waiting[id.hash] {
+			l.key, l.scope.Scheme = b.key, b.scope.Scheme
+			add(l)
+		}
+		delete(m.waiting, id.hash)
+	}
 	return b
+}
+
+// storeLoose takes blocks of a group other than full attention. An event may leave
+// some of them out, so only their hashes say where they lie.
+func (m *mirror) storeLoose(e index.Event, group *cacheGroup, full bool, add func(*block)) {
+	for _, hash := range e.Engine {
+		id := blockID{engineID{hash, e.Scope.Group}, e.Tier}
+		if b := m.held[id]; b != nil {
+			if !full {
+				b.copies++
+			}
+			continue
+		}
+		m.added++
+		b := &block{id: id, scope: e.Scope, copies: 1, order: m.added, group: group, loose: true}
+		m.held[id] = b
+		if of := m.byEngine[engineID{hash, m.full}]; of != nil {
+			b.key, b.scope.Scheme = of.key, of.scope.Scheme
+			add(b)
+		} else {
+			m.waiting[hash] = append(m.waiting[hash], b)
+		}
+	}
 }
 
 func (m *mirror) park(e index.Event, full bool) (dropped int) {
@@ -146,7 +220,19 @@ func (m *mirror) remove(e index.Event, gone func(*block)) {
 				}
 			}
 		}
+		if b.loose && b.key == 0 {
+			m.unwait(b)
+			continue
+		}
 		gone(b)
+	}
+}
+
+// unwait drops a loose block that never had a key.
+func (m *mirror) unwait(b *block) {
+	hash := b.id.hash
+	if m.waiting[hash] = slices.DeleteFunc(m.waiting[hash], func(o *block) bool { return o == b }); len(m.waiting[hash]) == 0 {
+		delete(m.waiting, hash)
 	}
 }
 
@@ -171,11 +257,13 @@ func (m *mirror) unpark(id blockID) {
 	}
 }
 
-// all returns what is held, in the order it came.
+// all returns what is held and has a key, in the order it came.
 func (m *mirror) all() []*block {
 	out := make([]*block, 0, len(m.held))
 	for _, b := range m.held {
-		out = append(out, b)
+		if b.key != 0 || !b.loose {
+			out = append(out, b)
+		}
 	}
 	slices.SortFunc(out, func(a, b *block) int { return cmp.Compare(a.order, b.order) })
 	return out
@@ -183,13 +271,27 @@ func (m *mirror) all() []*block {
 
 // follows reports whether b goes on from the block before it.
 func (b *block) follows(a *block) bool {
-	return b.parent == a.key && b.parent != 0 && b.scope == a.scope && b.id.tier == a.id.tier
+	if b.scope != a.scope || b.id.tier != a.id.tier || b.group != a.group || b.loose != a.loose {
+		return false
+	}
+	return b.loose || b.parent == a.key && b.parent != 0
+}
+
+// announcement writes that there is a group.
+func (g *cacheGroup) announcement() *indexpb.Prefix {
+	return &indexpb.Prefix{BlockSize: uint32(g.scope.BlockSize), Group: int32(g.scope.Group), SpecKind: g.spec, Window: uint32(g.window)}
 }
 
 // prefix writes a run of blocks, each following the one before.
 func prefix(run []*block) *indexpb.Prefix {
 	first := run[0]
+	if first.loose {
+		return looseBlocks(run)
+	}
 	p := &indexpb.Prefix{BlockSize: uint32(first.scope.BlockSize), Group: int32(first.scope.Group), Tier: indexpb.Tier(first.id.tier)}
+	if first.group != nil {
+		p.SpecKind, p.Window = first.group.spec, uint32(first.group.window)
+	}
 	if first.scope.LoRA.Set {
 		p.Lora = &indexpb.Lora{Name: first.scope.LoRA.Name}
 	}
@@ -203,6 +305,16 @@ func prefix(run []*block) *indexpb.Prefix {
 		}
 		p.BlockHashes = append(p.BlockHashes, hashOf(b.key))
 		p.TokenCounts = append(p.TokenCounts, depth*uint64(b.scope.BlockSize))
+	}
+	return p
+}
+
+// looseBlocks writes blocks that follow no order.
+func looseBlocks(run []*block) *indexpb.Prefix {
+	p := run[0].group.announcement()
+	p.Tier = indexpb.Tier(run[0].id.tier)
+	for _, b := range run {
+		p.BlockHashes = append(p.BlockHashes, hashOf(b.key))
 	}
 	return p
 }

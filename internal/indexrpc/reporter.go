@@ -57,8 +57,10 @@ type ReporterStatus struct {
 	Behind  bool   // the index has to be told everything (again)
 }
 
-// change is one thing to tell: a block that is new or gone, or a clear.
+// change is one thing to tell: a cache group, a block that is new or gone, or a
+// clear.
 type change struct {
+	group   *cacheGroup
 	b       block
 	gone    bool
 	cleared bool
@@ -122,6 +124,11 @@ func (r *Reporter) Apply(b *index.Batch) (res index.Result, err error) {
 		return res, index.ErrIncarnation
 	}
 	r.current = b.At.UnixMilli()
+	for i := range b.Events { // full attention is often the last one of a batch
+		if e := &b.Events[i]; e.Kind == index.Stored {
+			r.mirror.noteGroup(*e, func(g *cacheGroup) { r.enqueue(change{group: g}) })
+		}
+	}
 	for _, e := range b.Events {
 		switch e.Kind {
 		case index.Cleared:
@@ -191,6 +198,9 @@ func (r *Reporter) take() (changes []change, at int64, resync bool) {
 	if r.stale {
 		r.stale, r.queue = false, nil
 		changes = append(changes, change{cleared: true})
+		for _, g := range r.mirror.groups {
+			changes = append(changes, change{group: g})
+		}
 		for _, b := range r.mirror.all() {
 			changes = append(changes, change{b: *b})
 		}
@@ -417,17 +427,30 @@ func (r *Reporter) add(ctx context.Context, changes []change, at int64) error {
 	return r.heard(out.GetEpoch(), out.GetFirst(), false)
 }
 
+// scope is the scope of what is told.
+func (c *change) scope() index.Scope {
+	if c.group != nil {
+		return c.group.scope
+	}
+	return c.b.scope
+}
+
 // message writes one message of runs that share tenant, model and scheme.
 func (r *Reporter) message(changes []change) (*indexpb.ReportCacheStateRequest, []change) {
-	s := changes[0].b.scope
+	s := changes[0].scope()
 	q := &indexpb.ReportCacheStateRequest{ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank), Tenant: s.Tenant, Model: s.Model, HashScheme: s.Scheme}
 	for len(changes) > 0 && len(q.Prefixes) < prefixesPerMessage {
-		first := &changes[0].b
-		if first.scope.Tenant != s.Tenant || first.scope.Model != s.Model || first.scope.Scheme != s.Scheme {
+		if of := changes[0].scope(); of.Tenant != s.Tenant || of.Model != s.Model || of.Scheme != s.Scheme {
 			break
 		}
+		if g := changes[0].group; g != nil {
+			q.Prefixes = append(q.Prefixes, g.announcement())
+			changes = changes[1:]
+			continue
+		}
+		first := &changes[0].b
 		run := []*block{first}
-		for len(run) < len(changes) && len(run) < blocksPerPrefix && changes[len(run)].b.follows(run[len(run)-1]) {
+		for len(run) < len(changes) && len(run) < blocksPerPrefix && changes[len(run)].group == nil && changes[len(run)].b.follows(run[len(run)-1]) {
 			run = append(run, &changes[len(run)].b)
 		}
 		q.Prefixes = append(q.Prefixes, prefix(run))

@@ -33,17 +33,6 @@ var engineScheme = regexp.MustCompile(`^engine(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})
 // things apart. NAME is 1 to 64 letters, digits, dots, hyphens and underscores.
 func IsEngineScheme(scheme string) bool { return engineScheme.MatchString(scheme) }
 
-// kindOfGroup maps a kv_cache_spec_kind.
-func kindOfGroup(spec string) index.GroupKind {
-	switch spec {
-	case "", "unknown":
-		return index.GroupUnknown
-	case "full_attention", "mla_attention", "sink_full_attention":
-		return index.GroupFull
-	}
-	return index.GroupOther
-}
-
 // counted is what one batch held.
 type counted struct {
 	events, stored, removed, clears, unkeyed, placeholders uint64
@@ -93,7 +82,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 				Kind: index.Stored,
 				Scope: index.Scope{Tenant: c.tenant, Model: c.model, LoRA: e.LoRA, Scheme: scheme,
 					BlockSize: e.BlockSize, Group: e.Group},
-				GroupKind: kindOfGroup(e.Spec),
+				GroupKind: index.GroupKindOf(e.Spec),
 				Tier:      tierOf(e.Medium),
 				HasParent: e.HasParent, Parent: e.Parent,
 				Engine: e.Hashes, Content: contents,

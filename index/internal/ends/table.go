@@ -59,7 +59,7 @@ func (t *Table) Bytes() int { return t.bytes + 8*len(*t.pages.Load()) }
 func (t *Table) Narrow(path []radix.Stretch, limit int32, decide []uint64, by []int32) {
 	for i := len(path) - 1; i >= 0; i-- {
 		at := &path[i]
-		runs := t.Of(at.Node)
+		runs := t.Of(at.Node())
 		for k := len(runs) - 1; k >= 0; k-- {
 			r := &runs[k]
 			from, to := at.Depth+int32(r.From), min(at.Depth+min(int32(r.To), at.Len), limit)

@@ -8,14 +8,20 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Stretch is the blocks that a prompt and a node have in common.
+// Stretch is the blocks that a prompt and a node have in common. It has four fields,
+// no more: so many the compiler keeps in registers.
 type Stretch struct {
 	Depth int32 // blocks of the prompt before them
 	Len   int32
-	Set   holderset.ID // who holds the first
-	Node  uint32
+	of    uint64  // the node's number << 32 | the set
 	runs  *uint64 // when they have several sets
 }
+
+// Set is who holds the first block.
+func (s *Stretch) Set() holderset.ID { return holderset.ID(s.of) }
+
+// Node is the node's number.
+func (s *Stretch) Node() uint32 { return uint32(s.of >> 32) }
 
 // Change returns the depth at which a stretch's set becomes another for the kth
 // time, from 0, and the other set; false: it does not. A writer may change the run
@@ -72,7 +78,8 @@ func (t *Tree) trace(path []Stretch, keys []prefixhash.Key, jump bool) (_ []Stre
 		if s.Len <= int32(off) { // while it has the block, what leads to it stays
 			return path, off == 0
 		}
-		s.Depth, s.Node = int32(p), at.Node()
+		s.Depth = int32(p)
+		s.of |= uint64(at.Node()) << 32
 		path = append(path, s)
 		p += int(s.Len)
 	}
@@ -111,7 +118,7 @@ func (n *Nodes) climb(path []Stretch, to Place) (_ []Stretch, ok bool) {
 		if lenOf(v.state) < len || v.void() {
 			return path, false
 		}
-		path = append(path, Stretch{int32(nd.depth), int32(len), v.set, to.Node(), v.runs})
+		path = append(path, Stretch{int32(nd.depth), int32(len), uint64(to.Node())<<32 | uint64(v.set), v.runs})
 		to = nd.parent
 	}
 	slices.Reverse(path)
@@ -139,7 +146,7 @@ func (nd *node) read(off, every int, keys []prefixhash.Key) Stretch {
 		if end == off+every {
 			end += commonKeys(array[end:], keys[end:])
 		}
-		return Stretch{Len: int32(end), Set: v.set, runs: v.runs}
+		return Stretch{Len: int32(end), of: uint64(v.set), runs: v.runs}
 	}
 }
 

@@ -105,6 +105,12 @@ func (c *capture) play(t *testing.T, head []byte, usage bool) (s score) {
 		t.Fatal(err)
 	}
 	defer p.Close()
+	return c.ask(t, p, head, usage)
+}
+
+// ask is play with a predictor.
+func (c *capture) ask(t *testing.T, p *Predictor, head []byte, usage bool) (s score) {
+	t.Helper()
 	if _, err := p.Take(head); err != nil {
 		t.Fatal(err)
 	}

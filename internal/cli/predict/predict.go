@@ -24,6 +24,7 @@ const model = "model"
 // Predictor is the index of one replica, as the router keeps it.
 type Predictor struct {
 	index  *index.Index
+	sink   sink
 	holder index.Holder
 	id     index.HolderID
 	reader *kvevents.Reader
@@ -39,6 +40,12 @@ type Predictor struct {
 	asked bool // a query, and no usage for it yet
 }
 
+// sink is what batches are given to: the index itself, in tests a sidecar before it.
+type sink interface {
+	Begin(index.Holder) uint64
+	Apply(*index.Batch) (index.Result, error)
+}
+
 var seed = maphash.MakeSeed()
 
 // New returns a predictor that has been told nothing yet.
@@ -47,7 +54,7 @@ func New() (*Predictor, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Predictor{index: x, holder: index.Holder{Replica: "replica"}}
+	p := &Predictor{index: x, sink: x, holder: index.Holder{Replica: "replica"}}
 	p.id = x.ID(p.holder)
 	return p, p.start(header{})
 }
@@ -66,7 +73,7 @@ func (p *Predictor) start(h header) error {
 	p.index.TellGroups(p.holder.Replica, told)
 	p.reader = kvevents.NewReader(kvevents.ReaderOptions{Model: model, Hashes: hashes, Unit: told.Unit, Presume: h.Algo != ""})
 	p.any, p.hole, p.asked = false, false, false
-	p.life = p.index.Begin(p.holder)
+	p.life = p.sink.Begin(p.holder)
 	return nil
 }
 
@@ -127,14 +134,14 @@ func (p *Predictor) frame(f *frame) error {
 		p.next = *f.Seq + 1
 	}
 	if missing != nil {
-		p.life, p.hole = p.index.Begin(p.holder), true
+		p.life, p.hole = p.sink.Begin(p.holder), true
 		if b, err = p.reader.Read(f.Payload); err != nil {
 			return fmt.Errorf("frame: %w", err)
 		}
 	}
 	p.any, p.last = true, digest
 	b.Holder, b.Incarnation = p.holder, p.life
-	if _, err := p.index.Apply(b); err != nil {
+	if _, err := p.sink.Apply(b); err != nil {
 		return fmt.Errorf("frame: %w", err)
 	}
 	return missing

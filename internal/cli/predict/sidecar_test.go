@@ -1,0 +1,89 @@
+package predict
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+	"warmroute/internal/indexrpc"
+)
+
+// sidecar gives batches to the index as kvsub does, over the index service.
+type sidecar struct {
+	*indexrpc.Reporter
+	batches int
+	again   int // everything is told again behind so many batches
+}
+
+func (s *sidecar) Apply(b *index.Batch) (index.Result, error) {
+	r, err := s.Reporter.Apply(b)
+	if s.batches++; s.batches == s.again {
+		s.Resync()
+	}
+	if err == nil {
+		err = s.Flush(context.Background())
+	}
+	return r, err
+}
+
+func newSidecar(t *testing.T, p *Predictor, again int) *sidecar {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	ctx, cancel := context.WithCancel(context.Background())
+	server, served := indexrpc.New(p.index, indexrpc.Options{}), make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := grpc.NewClient("passthrough:index", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &sidecar{Reporter: indexrpc.NewReporter(indexpb.NewCacheIndexClient(conn), p.holder, indexrpc.ReporterOptions{Model: model}), again: again}
+}
+
+// TestCapturesThroughASidecar: what a sidecar tells of a replica's cache groups is
+// as good as its events, where these name kinds and full attention shows where
+// blocks lie; elsewhere less is credited. A repeated report counts as a copy there.
+func TestCapturesThroughASidecar(t *testing.T) {
+	exact := 0
+	for name, c := range captures(t) {
+		t.Run(name, func(t *testing.T) {
+			p, err := New()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			p.sink = newSidecar(t, p, len(c.lines)/2)
+			s := c.ask(t, p, c.head(t, "version", "hash_algo", "none_hash", "assume", "cache_config_info"), false)
+			if strings.Contains(name, "reportfull") {
+				return
+			}
+			if s.over > 0 {
+				t.Errorf("%d of %d credited too much", s.over, s.queries)
+			}
+			if c.untold(t) || s.exact == 0 {
+				return
+			}
+			exact++
+			if s.right != s.queries || s.exact < s.queries*9/10 {
+				t.Errorf("%d of %d right, %d called exact", s.right, s.queries, s.exact)
+			}
+		})
+	}
+	if exact < 28 {
+		t.Errorf("only %d captures are called exact", exact)
+	}
+}
