@@ -208,7 +208,7 @@ func TestReadersSeeANodeOfOneTime(t *testing.T) {
 					if len(r.path) != 1 || r.path[0].Len <= prefix {
 						continue
 					}
-					set := r.path[0].Set
+					set := r.path[0].Set()
 					for k := 0; ; k++ {
 						_, next, ok := r.path[0].Change(k)
 						if !ok {
@@ -285,7 +285,7 @@ func TestRunsThatWereReadStayTrue(t *testing.T) {
 	apply(writers[0], writers[0].stored(&all[1], 28, length))
 	apply(writers[1], writers[1].stored(&all[1], prefix, length-1))
 	credited := int32(0)
-	for k, set := 0, path[0].Set; ks.sh.sets.Has(set, 1); k++ {
+	for k, set := 0, path[0].Set(); ks.sh.sets.Has(set, 1); k++ {
 		credited = path[0].Len
 		depth, next, ok := path[0].Change(k)
 		if !ok {
