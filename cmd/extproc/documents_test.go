@@ -1,0 +1,294 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"warmroute/internal/config"
+	"warmroute/internal/testenv"
+	"warmroute/internal/vllmsim"
+)
+
+// block is a fenced block of a document.
+type block struct {
+	file       string // from the root of the checkout
+	line       int
+	lang, text string
+}
+
+func (b block) String() string { return fmt.Sprintf("%s:%d", b.file, b.line) }
+
+// fence matches a fenced block, also inside a list, where it is indented.
+var fence = regexp.MustCompile("(?ms)^( *)```([a-z]*)\n(.*?)^ *```$")
+
+// blocks are those of everything a user reads.
+func blocks(t *testing.T) (out []block) {
+	t.Helper()
+	root, err := testenv.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md", "examples/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, _ := filepath.Rel(root, file)
+			for _, m := range fence.FindAllSubmatchIndex(text, -1) {
+				indent := string(text[m[2]:m[3]])
+				body := strings.ReplaceAll("\n"+string(text[m[6]:m[7]]), "\n"+indent, "\n")[1:]
+				out = append(out, block{name, bytes.Count(text[:m[0]], []byte("\n")) + 1, string(text[m[4]:m[5]]), body})
+			}
+		}
+	}
+	if len(out) < 20 {
+		t.Fatalf("only %d blocks found", len(out))
+	}
+	return out
+}
+
+// excluded matches the first line of a block that no test runs or loads, with the reason.
+var excluded = regexp.MustCompile(`^# not (run|loaded) by the tests: (\S+ ){2,}`)
+
+// runElsewhere are shell blocks with a test of their own, by a text in them.
+var runElsewhere = map[string]string{
+	"bin/vllmsim -listen":        "TestStandaloneRuns",
+	"ask ReportCacheState '{":    "TestWorkedExample, in internal/indexrpc",
+	"examples/standalone/envoy.": "TestExamplesLoad, which compares the file with what the command prints",
+}
+
+// TestBlocksOfDocumentsLoad: YAML is a configuration that `extproc check` takes,
+// JSON is JSON, and every other block says that it is a command or mere text.
+func TestBlocksOfDocumentsLoad(t *testing.T) {
+	loaded := 0
+	for _, b := range blocks(t) {
+		switch b.lang {
+		case "text", "sh":
+		case "json":
+			if !json.Valid([]byte(b.text)) {
+				t.Errorf("%s: is no JSON", b)
+			}
+		case "yaml":
+			if excluded.MatchString(b.text) {
+				continue
+			}
+			if _, err := config.Parse([]byte(b.text), defaultConfig(), os.LookupEnv); err != nil {
+				t.Errorf("%s: %v", b, err)
+			}
+			loaded++
+		default:
+			t.Errorf("%s: %q is none of sh, yaml, json, text", b, b.lang)
+		}
+	}
+	if loaded < 8 {
+		t.Errorf("only %d configurations found", loaded)
+	}
+}
+
+// TestMakeTargetsExist: whatever a document says to make.
+func TestMakeTargetsExist(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile("(?m)(?:`|^)make ([a-z][a-z0-9-]*)")
+	found := 0
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/decisions/*.md", "../../examples/*/*.md", "../../bench/*.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range said.FindAllSubmatch(text, -1) {
+				found++
+				if !regexp.MustCompile(`(?m)^` + string(m[1]) + `:`).Match(makefile) {
+					t.Errorf("%s: there is no make %s", file, m[1])
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d found", found)
+	}
+}
+
+// TestExampleEnvoysAreValid: real Envoy takes the examples' bootstraps.
+func TestExampleEnvoysAreValid(t *testing.T) {
+	envoy, err := testenv.EnvoyBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../../examples/*/envoy.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if out, err := exec.Command(envoy, "--mode", "validate", "-c", file).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", file, err, out)
+		}
+	}
+}
+
+// TestShellBlocksRun runs every shell block of the documents that is not excluded
+// and has no test of its own, as it stands but for addresses, beside a simulated
+// replica and a router. A block that ends in a server has run once that answers.
+func TestShellBlocksRun(t *testing.T) {
+	s := newSandbox(t)
+	answers := map[string]string{ // by document: what its servers answer in the end
+		"docs/sidecar.md": "http://127.0.0.1:9091/healthz",
+	}
+	ran := 0
+	for _, b := range blocks(t) {
+		if b.lang != "sh" || excluded.MatchString(b.text) || elsewhere(b) != "" {
+			continue
+		}
+		ran++
+		t.Run(strings.ReplaceAll(b.String(), "/", "_"), func(t *testing.T) { s.run(t, b, answers[b.file]) })
+	}
+	if ran < 5 {
+		t.Errorf("only %d blocks ran", ran)
+	}
+}
+
+func elsewhere(b block) string {
+	for text, test := range runElsewhere {
+		if strings.Contains(b.text, text) {
+			return test
+		}
+	}
+	return ""
+}
+
+// sandbox is a folder with what the documents' commands find, and addresses in
+// place of theirs.
+type sandbox struct {
+	dir       string
+	addresses *strings.Replacer
+}
+
+func newSandbox(t *testing.T) *sandbox {
+	t.Helper()
+	ports, err := testenv.FreePorts(9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
+	sim, err := vllmsim.New(vllmsim.Options{Events: at(7), Replay: at(8), PrefillRate: -1, DecodeRate: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, sim.Run)
+	r, service := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}]}\nindex_service: {listen: \"SERVICE\"}\n", sim.Addr()))
+	s := &sandbox{dir: t.TempDir()}
+	s.addresses = strings.NewReplacer(
+		"10.0.0.1:8000", sim.Addr(), "http://127.0.0.1:8000", "http://"+sim.Addr(), "10.0.0.2:8000", at(0),
+		"10.0.0.1:5557", at(7), "127.0.0.1:5557", at(7), "10.0.0.1:5558", at(8), "127.0.0.1:5558", at(8),
+		"10.0.0.9:9003", service, "localhost:9090", r.c.Admin.Listen, "127.0.0.1:9091", at(1), "localhost:8080", at(2),
+		"policy/small-model", "policy/sim", "explain -config warmroute.yaml", "explain -config running.yaml", // a served model, the router that runs
+		"make build\n", "", "timeout --preserve-status 60", "timeout --preserve-status 2",
+	)
+	for _, command := range []string{"extproc", "kvsub"} { // what make build does
+		if _, err := testenv.Build(filepath.Join(s.dir, "bin"), "warmroute/cmd/"+command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	envoy, err := testenv.EnvoyBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "bin/envoy"), []byte("#!/bin/sh\nexec "+envoy+" --use-dynamic-base-id --log-level error --concurrency 1 \"$@\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// The README's own file, which names no ports, on free ones.
+	var readme string
+	for _, b := range blocks(t) {
+		if b.file == "README.md" && b.lang == "yaml" && readme == "" {
+			readme = b.text
+		}
+	}
+	var c map[string]any
+	if err := yaml.Unmarshal([]byte(s.addresses.Replace(readme)), &c); err != nil {
+		t.Fatal(err)
+	}
+	c["listen"], c["admin"], c["xds"], c["index_service"] = at(3), map[string]string{"listen": at(4)}, map[string]string{"listen": at(5)}, map[string]string{"listen": at(6)}
+	c["envoy"] = map[string]string{"listen": at(2)}
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"warmroute.yaml": string(text), "running.yaml": fmt.Sprintf("admin: {listen: %q}\n", r.c.Admin.Listen), "body.json": `{"model": "sim", "prompt": [1, 2, 3, 4], "max_tokens": 1}`} {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// run runs a block until it ends well, or answers.
+func (s *sandbox) run(t *testing.T, b block, answers string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "curl() { command curl -sSf \"$@\"; }\n"+s.addresses.Replace(b.text))
+	cmd.Dir, cmd.SysProcAttr = s.dir, &syscall.SysProcAttr{Setpgid: true}
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"))
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = kill
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			_ = kill() // what the block left running
+			if err != nil || answers != "" {
+				said, _ := os.ReadFile(log.Name())
+				t.Fatalf("%s: %v\n%s", b, err, said)
+			}
+			return
+		case <-time.After(50 * time.Millisecond):
+			if answers == "" {
+				continue
+			}
+			answer, err := http.Get(s.addresses.Replace(answers))
+			if err != nil {
+				continue
+			}
+			answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				_ = kill()
+				<-ended
+				return
+			}
+		}
+	}
+}
