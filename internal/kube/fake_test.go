@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic/fake"
 	kubetesting "k8s.io/client-go/testing"
 
@@ -179,6 +180,22 @@ func TestPodsComeAndGo(t *testing.T) {
 func watching(api *fake.FakeDynamicClient, resource string) bool {
 	return slices.ContainsFunc(api.Actions(), func(a kubetesting.Action) bool {
 		return a.GetVerb() == "watch" && a.GetResource().Resource == resource
+	})
+}
+
+// TestClosedUnanswered: a watch whose connection is closed before there is an
+// answer is no watch, though the client library says so.
+func TestClosedUnanswered(t *testing.T) {
+	leakless(t)
+	api := fakeAPI(append(recorded(t, "pool-v1.yaml"), onePod("a", "10.0.0.1", true))...)
+	api.PrependWatchReactor("pods", func(kubetesting.Action) (bool, watch.Interface, error) {
+		return true, watch.NewEmptyWatch(), nil
+	})
+	s := NewStatus()
+	w := run(t, newSource(qwen, api, s, logTo(t)), s)
+	w.expect("a 10.0.0.1:8000")
+	w.until("a note", func() bool {
+		return slices.ContainsFunc(s.Notes(), func(n string) bool { return strings.Contains(n, "watch pods: the connection was closed") })
 	})
 }
 

@@ -4,8 +4,10 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -155,9 +157,21 @@ func (o *observed) list(ctx context.Context, options metav1.ListOptions) (runtim
 func (o *observed) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	o.narrow(&options)
 	w, err := o.api.Watch(ctx, options)
+	if err == nil && reflect.TypeOf(w) == unanswered {
+		err = errClosed
+	}
 	o.asked(ctx, "watch", err)
 	return w, err
 }
+
+// unanswered is what the client library calls a watch whose connection was
+// closed before there was an answer, as by a balancer with no API server behind
+// it: one without an error, over as it begins. Taken for a watch, it would be
+// asked for again without a delay, and the outage would not be known.
+var (
+	unanswered = reflect.TypeOf(watch.NewEmptyWatch())
+	errClosed  = errors.New("the connection was closed before there was an answer")
+)
 
 func (o *observed) asked(ctx context.Context, verb string, err error) {
 	if ctx.Err() == context.Canceled {
