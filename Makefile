@@ -6,7 +6,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 
-.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-schedulers test-failopen test-faults test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image release test-release test-chart
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-schedulers test-failopen test-faults test-gateways test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image release test-release test-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ test-vllm: setup ## live tests: real vLLM behind real Envoy (0.32 dense and hybr
 test-faults: setup ## the long form of the index's fault storms, and routers killed, frozen and cut off from each other (about 15 minutes, on a machine of its own)
 	go test -count=1 -timeout 30m -run Storm -v ./test/faults -storm=long
 	go test -count=1 -timeout 10m -run Routers -v ./test/failopen -long
+
+test-gateways: setup ## the examples for clusters: real Envoy Gateway, a real Kubernetes API (as root; about 6 minutes, the first time 20 CPU minutes more to build them)
+	scripts/install-gateways.sh
+	go test -tags gateways -count=1 -timeout 30m -v ./test/gateways
 
 test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode, and behind xDS with one model and three: what fails (9 minutes)
 	@command -v wrk >/dev/null || { apt-get update -qq && apt-get install -y -qq wrk; } || { echo "wrk is missing; install it and run again" >&2; exit 1; }

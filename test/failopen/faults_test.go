@@ -63,7 +63,7 @@ func faults() []fault {
 					s.t.Errorf("the index holds %v blocks", n)
 				}
 			}},
-		{name: "every event port dead", apply: func(s *stack) { s.gates((*gate).close) }, heal: func(s *stack) { s.gates((*gate).open) },
+		{name: "every event port dead", apply: func(s *stack) { s.gates((*gate).Close) }, heal: func(s *stack) { s.gates((*gate).open) },
 			check: func(s *stack) {
 				until(s.t, "every event connection down", func() bool { return s.router.metric("warmroute_kv_connected") == 0 })
 				s.wantHints(true)

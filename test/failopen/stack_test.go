@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -101,7 +100,7 @@ func newRouter(t *testing.T, dir, name string, replicas []*replica) *router {
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfleet:\n  replicas:\n", r.listen, r.admin)
 	for _, rep := range replicas {
-		fmt.Fprintf(&b, "  - address: %s\n    events: [{endpoint: %q, replay_endpoint: %q}]\n", rep.addr, "tcp://"+rep.events.addr, "tcp://"+rep.replay.addr)
+		fmt.Fprintf(&b, "  - address: %s\n    events: [{endpoint: %q, replay_endpoint: %q}]\n", rep.addr, "tcp://"+rep.events.Addr, "tcp://"+rep.replay.Addr)
 	}
 	r.good = b.String()
 	r.write(r.good)
@@ -303,75 +302,25 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// gate is a TCP port before another one that can be closed, with every
-// connection through it, and opened again.
+// gate is a port before another one that a test closes and opens.
 type gate struct {
-	t    *testing.T
-	addr string
-	to   string
-
-	mu       sync.Mutex
-	listener net.Listener
-	conns    map[net.Conn]bool
-	wg       sync.WaitGroup
+	*testenv.Gate
+	t *testing.T
 }
 
 func newGate(t *testing.T, to string) *gate {
-	g := &gate{t: t, addr: addresses(t, 1)[0], to: to}
-	g.open()
-	t.Cleanup(g.close)
-	return g
+	t.Helper()
+	g, err := testenv.NewGate(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return &gate{g, t}
 }
 
 func (g *gate) open() {
 	g.t.Helper()
-	l, err := net.Listen("tcp", g.addr)
-	if err != nil {
+	if err := g.Open(); err != nil {
 		g.t.Fatal(err)
 	}
-	g.mu.Lock()
-	g.listener, g.conns = l, map[net.Conn]bool{}
-	g.mu.Unlock()
-	g.wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			d, err := net.Dial("tcp", g.to)
-			if err != nil {
-				c.Close()
-				continue
-			}
-			g.wg.Go(func() { g.pipe(l, c, d) })
-			g.wg.Go(func() { g.pipe(l, d, c) })
-		}
-	})
-}
-
-func (g *gate) pipe(l net.Listener, from, to net.Conn) {
-	defer to.Close()
-	defer from.Close()
-	g.mu.Lock()
-	open := g.listener == l
-	if open {
-		g.conns[from] = true
-	}
-	g.mu.Unlock()
-	if open {
-		_, _ = io.Copy(to, from)
-	}
-}
-
-func (g *gate) close() {
-	g.mu.Lock()
-	if g.listener != nil {
-		g.listener.Close()
-	}
-	g.listener = nil
-	for c := range g.conns {
-		c.Close()
-	}
-	g.mu.Unlock()
-	g.wg.Wait()
 }

@@ -1,0 +1,163 @@
+//go:build gateways
+
+package gateways
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/envoy"
+)
+
+// TestEnvoyGateway: the example through Envoy Gateway and the Envoy that it
+// starts, while the router and replicas come and go.
+func TestEnvoyGateway(t *testing.T) {
+	g := startGateway(t, true)
+
+	t.Run("Envoy starts before the router", func(t *testing.T) {
+		lines := g.under(t, nil, some, false, func() {})
+		if hinted, _, _ := hints(lines); hinted > 0 {
+			t.Errorf("%d hints from nobody", hinted)
+		}
+		// Envoy looks for the router again and again; without the patch it would in a minute.
+		seen := g.stat("health_check.attempt")
+		until(t, "three more health checks", func() bool { return g.stat("health_check.attempt") >= seen+3 })
+		g.router.start()
+		g.found()
+	})
+
+	t.Run("hints are followed", func(t *testing.T) {
+		lines := g.under(t, nil, some, false, func() {})
+		if hinted, followed, _ := hints(lines); hinted < len(lines)*9/10 || followed != hinted {
+			t.Errorf("of %d requests %d had a hint, %d followed it", len(lines), hinted, followed)
+		}
+		served := map[string]bool{}
+		for _, l := range lines {
+			served[l.served] = true
+		}
+		if len(served) != len(g.replicas) {
+			t.Errorf("only %v served", served)
+		}
+	})
+
+	own := map[string]string{envoy.HeaderDestination: g.replicas[0].addr(), envoy.HeaderRank: "7"}
+	t.Run("clients' own hints are removed", func(t *testing.T) {
+		g.router.Kill()
+		elsewhere := 0
+		for _, l := range g.under(t, own, some, false, func() {}) {
+			if l.hint != "-" {
+				t.Fatalf("the hint %s of a client went through", l.hint)
+			}
+			if l.served != g.replicas[0].addr() {
+				elsewhere++
+			}
+		}
+		if elsewhere == 0 {
+			t.Error("every request went where its client said")
+		}
+		g.router.start()
+		g.found()
+		for _, l := range g.under(t, own, some, false, func() {}) {
+			if l.served != strings.Split(l.hint, ",")[0] {
+				t.Fatalf("the router said %s, %s served", l.hint, l.served)
+			}
+		}
+	})
+
+	t.Run("long bodies", func(t *testing.T) {
+		two := newClient()
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		two.Transport.(*http.Transport).Protocols = protocols
+		defer two.CloseIdleConnections()
+		one := newClient()
+		defer one.CloseIdleConnections()
+		for name, client := range map[string]*http.Client{"HTTP/1.1": one, "HTTP/2": two} {
+			for _, size := range []int{200 << 10, 4 << 20} {
+				n := lastNumber.Add(1)
+				body := prompt(n)
+				body = append(body[:len(body)-1], fmt.Sprintf(`,"user":%q}`, bytes.Repeat([]byte("x"), size))...)
+				before := g.intact()
+				if _, why := post(client, g.url, n, body, nil); why != "" {
+					t.Errorf("%d KiB over %s: %s", size>>10, name, why)
+				} else if g.intact() != before+1 {
+					t.Errorf("%d KiB over %s did not arrive as they were sent", size>>10, name)
+				}
+			}
+		}
+	})
+
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) { g.survives(t, f) })
+	}
+}
+
+// fault is something that breaks, and its end.
+type fault struct {
+	name         string
+	breaks, ends func(*gateway)
+	lost         bool   // a replica dies: some of what was hinted is served by the next of the list, and answers are cut
+	sent         uint64 // requests while it lasts; 0: some
+}
+
+// some requests tell whether something works.
+const some = 300
+
+var faults = []fault{
+	{name: "router killed", breaks: func(g *gateway) { g.router.Kill() }, ends: func(g *gateway) { g.router.start() }},
+	{name: "router frozen", breaks: func(g *gateway) { g.router.freeze() }, ends: func(g *gateway) { g.router.thaw() }},
+	{name: "replica killed", breaks: func(g *gateway) { g.replicas[0].kill() }, ends: func(g *gateway) { g.replicas[0].start() }, lost: true},
+	{name: "router and replica killed", lost: true, sent: 4000, // a retry that finds the dead one again is rare
+		breaks: func(g *gateway) { g.router.Kill(); g.replicas[1].kill() },
+		ends:   func(g *gateway) { g.replicas[1].start(); g.router.start() }},
+}
+
+// survives sends load while f comes, and while it goes: nothing fails, and hints
+// are followed again.
+func (g *gateway) survives(t *testing.T, f fault) {
+	t.Helper()
+	g.under(t, nil, max(some, f.sent), f.lost, func() { f.breaks(g) })
+	lines := g.under(t, nil, some, f.lost, func() { f.ends(g); g.found() })
+	hinted, followed, next := hints(lines)
+	if hinted == 0 || !f.lost && followed != hinted || followed+next != hinted {
+		t.Errorf("healed: %d hinted, %d followed, %d served by the next", hinted, followed, next)
+	}
+}
+
+// TestSilentReplica: one of four endpoints answers no connection, and the router
+// that would know is dead. A connection that is not answered costs a second, not
+// ten, and not every request.
+func TestSilentReplica(t *testing.T) {
+	g := startGateway(t, true, silentIP+":8000")
+	l := startLoad(g.url, nil)
+	defer l.stop()
+	time.Sleep(5 * time.Second) // the load, not a wait for something
+	s := l.stop()
+	t.Log(s)
+	if len(s.failed)+s.cut > 0 {
+		t.Errorf("requests failed: %v, cut: %d", s.failed, s.cut)
+	}
+	tried := g.stat("upstream_cx_connect_timeout")
+	if tried == 0 {
+		t.Error("no connection to the silent replica was tried")
+	}
+	if s.longest > 8*time.Second {
+		t.Errorf("a request took %v", s.longest)
+	}
+}
+
+// TestWithoutPatches: Envoy Gateway as it comes allows no patches. The example
+// works, and nothing fails.
+func TestWithoutPatches(t *testing.T) {
+	g := startGateway(t, false)
+	g.router.start()
+	g.found()
+	if dump := g.page("/config_dump?resource=dynamic_active_clusters"); !strings.Contains(dump, "extproc") || strings.Contains(dump, "no_traffic_interval") {
+		t.Error("patched though it is not allowed, or no router")
+	}
+	g.survives(t, faults[len(faults)-1])
+}
