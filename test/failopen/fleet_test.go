@@ -38,7 +38,7 @@ func startRouters(t *testing.T, external string) *routers {
 	f := &routers{stack: stack{t: t, dir: t.TempDir(), send: closedLoop}}
 	for i := range fleetReplicas {
 		a := addresses(t, 3)
-		r := &replica{name: fmt.Sprint("replica-", i), addr: a[0], events: &gate{addr: a[1]}, replay: &gate{addr: a[2]}} // nothing cuts these
+		r := &replica{name: fmt.Sprint("replica-", i), addr: a[0], events: &gate{Gate: &testenv.Gate{Addr: a[1]}}, replay: &gate{Gate: &testenv.Gate{Addr: a[2]}}} // nothing cuts these
 		r.args = []string{"-listen", a[0], "-events", a[1], "-replay", a[2], "-blocks", "8192", "-prefill-rate", "4000", "-decode-rate", "100"}
 		r.start(t, f.dir)
 		f.replicas = append(f.replicas, r)
@@ -60,15 +60,15 @@ func startRouters(t *testing.T, external string) *routers {
 	for i, r := range f.all {
 		var sharing string
 		if external != "" {
-			sharing = fmt.Sprintf("peers: {id: %s, url: \"nats://%s\"}\n", r.name, f.gates[0].addr)
+			sharing = fmt.Sprintf("peers: {id: %s, url: \"nats://%s\"}\n", r.name, f.gates[0].Addr)
 		} else {
 			var others []string
 			for j, g := range f.gates {
 				if j != i {
-					others = append(others, g.addr)
+					others = append(others, g.Addr)
 				}
 			}
-			sharing = fmt.Sprintf("peers: {id: %s, listen: %s, advertise: %s, routes: [%s]}\n", r.name, listen[i], f.gates[i].addr, strings.Join(others, ", "))
+			sharing = fmt.Sprintf("peers: {id: %s, listen: %s, advertise: %s, routes: [%s]}\n", r.name, listen[i], f.gates[i].Addr, strings.Join(others, ", "))
 		}
 		var warm []string
 		for j, a := range index {

@@ -89,7 +89,7 @@ func TestRouters(t *testing.T) {
 	step("the network between them cut", func(f *routers) {
 		_, end := f.hold(24, ownPrompt)
 		f.whole()
-		f.under(span, func() { f.cut((*gate).close) })
+		f.under(span, func() { f.cut((*gate).Close) })
 		if *long {
 			f.under(10*time.Second-span, func() {})
 		}
@@ -139,7 +139,7 @@ func (f *routers) strangers() {
 	ns, err := server.NewServer(&server.Options{
 		ServerName: "stranger", Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true,
 		Cluster: server.ClusterOpts{Name: "warmroute", Host: "127.0.0.1", Port: -1, PoolSize: -1},
-		Routes:  server.RoutesFromStr("nats://" + f.gates[0].addr),
+		Routes:  server.RoutesFromStr("nats://" + f.gates[0].Addr),
 	})
 	if err != nil {
 		t.Fatal(err)
