@@ -73,12 +73,12 @@ type Prompt interface {
 // groupModel is the caches of one model that need more than the blocks of full
 // attention to say what they hit.
 type groupModel struct {
-	mu      sync.Mutex // of writers; taken after holder.mu
-	table   groupTable
-	members atomic.Pointer[groupMembers] // replaced as a whole
-	free    []int                        // slots, the one free for longest first
-	classes []*groupClass
-	claims  groupClaims
+	mu       sync.Mutex // of writers; taken after holder.mu
+	table    groupTable
+	members  atomic.Pointer[groupMembers] // replaced as a whole
+	free     []int                        // slots, the one free for longest first
+	classes  []*groupClass
+	arrivals arrivals
 }
 
 // groupMembers are a model's members.
@@ -167,9 +167,6 @@ func (t GroupTrust) String() string {
 	return "inexact"
 }
 
-// maxGroupBlocks bounds the blocks kept of one holder, and the names.
-const maxGroupBlocks = 4 << 20
-
 // TellGroups says what is known of a replica's cache groups. It outlives
 // incarnations. nil takes it back.
 func (x *Index) TellGroups(replica string, t *GroupsTold) {
@@ -252,6 +249,7 @@ func (h *holder) member(k modelKey) *groupMember {
 func (h *holder) forgetGroups() {
 	for _, m := range h.members {
 		m.leave()
+		m.empty()
 	}
 	h.members = nil
 	h.noteMembers()
@@ -271,9 +269,21 @@ func (h *holder) clearGroups() {
 		}
 		class := m.class.Load()
 		m.leave()
-		m.held, m.extra, m.names, m.lost = map[uint64]uint32{}, map[groupCopy]uint32{}, map[uint64]uint64{}, false
+		m.empty()
 		m.enter(class)
 	}
+}
+
+// empty forgets the blocks. The member is in no lookup.
+func (m *groupMember) empty() {
+	m.holder.x.grouped.Add(-int64(len(m.held)))
+	m.held, m.extra, m.names, m.lost = map[uint64]uint32{}, map[groupCopy]uint32{}, map[uint64]uint64{}, false
+}
+
+// bytes is about the memory of what the member holds: Go's maps keep seven of
+// eight entries full at most, and half of that behind growth.
+func (m *groupMember) bytes() int {
+	return 20*len(m.held) + 24*len(m.names) + 28*len(m.extra)
 }
 
 // enter gives the member a slot, and publishes what it holds.
@@ -390,9 +400,12 @@ func (m *groupMember) add(group int, hash uint64) {
 		m.extra[groupCopy{group, hash}]++
 		return
 	}
-	if !known && len(m.held) >= maxGroupBlocks {
-		m.lost = true
-		return
+	if !known {
+		if x := m.holder.x; x.grouped.Add(1) > int64(x.o.MaxBlocks) {
+			x.grouped.Add(-1)
+			m.lost = true
+			return
+		}
 	}
 	m.held[hash] = was | bit
 	m.changed(group, hash, was, was|bit)
@@ -416,6 +429,7 @@ func (m *groupMember) drop(group int, hash uint64) {
 	m.changed(group, hash, was, was&^bit)
 	if was &^= bit; was == 0 {
 		delete(m.held, hash)
+		m.holder.x.grouped.Add(-1)
 	} else {
 		m.held[hash] = was
 	}
@@ -434,13 +448,14 @@ func (m *groupMember) name(hash, key uint64) {
 	if was, ok := m.names[hash]; ok && was == key {
 		return
 	}
-	if len(m.names) >= maxGroupBlocks {
+	most := m.holder.x.o.MaxBlocks
+	if len(m.names) >= most {
 		for h := range m.names { // those of blocks that nobody holds go first
 			if _, held := m.held[h]; !held {
 				delete(m.names, h)
 			}
 		}
-		if len(m.names) >= maxGroupBlocks {
+		if len(m.names) >= most {
 			m.lost = true
 			return
 		}

@@ -93,7 +93,7 @@ func (m *groupMember) shape() {
 	was := m.plain
 	m.plain = geometry.Plain()
 	if was && !m.plain {
-		m.held, m.extra, m.names = map[uint64]uint32{}, map[groupCopy]uint32{}, map[uint64]uint64{}
+		m.empty()
 	}
 	m.join(geometry)
 }

@@ -80,7 +80,7 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 		copy(q.todo, members.ruled)
 		q.rule(x, r, g, f, members.all, &s, keys, n, p)
 	}
-	g.claims.lookup(x, f, &s, keys)
+	g.arrivals.lookup(x, f, &s, keys)
 }
 
 // elsewhere replaces matches of members whose full attention is in another scope.

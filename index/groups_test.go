@@ -143,9 +143,9 @@ func TestGroupsSnapshot(t *testing.T) {
 	}
 }
 
-// TestGroupsClaims: a prompt on its way counts for those that continue it, not for
+// TestGroupsArrivals: a prompt on its way counts for those that continue it, not for
 // those that part before its end, and no longer than it was given.
-func TestGroupsClaims(t *testing.T) {
+func TestGroupsArrivals(t *testing.T) {
 	now := time.Unix(1000, 0)
 	x := newGroups(t, func() time.Time { return now })
 	h := Holder{Replica: "a"}

@@ -36,6 +36,7 @@ type Index struct {
 	incarnations atomic.Uint64
 	blocks       atomic.Int64 // keys kept
 	leased       atomic.Int64 // (key, holder) pairs with a deadline
+	grouped      atomic.Int64 // blocks of members, by their names
 	dropped      atomic.Uint64
 	evicted      atomic.Uint64
 	closed       atomic.Bool

@@ -106,7 +106,7 @@ func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Ke
 	if len(keys) == 0 || s.Scheme == "" || x.closed.Load() || x.byID(id) == nil {
 		return
 	}
-	if kind == leaseSpeculative && x.claimGroups(&s, id, keys, until) {
+	if kind == leaseSpeculative && x.arrive(&s, id, keys, until) {
 		return
 	}
 	claim := until > 0

@@ -30,7 +30,7 @@ type Options struct {
 
 	MaxScopes      int // scopes with entries
 	MaxScopeBlocks int // distinct blocks per scope
-	MaxBlocks      int // distinct blocks
+	MaxBlocks      int // distinct blocks; and as many, each holder's by itself, of holders with several cache groups
 	MaxOrphans     int // blocks waiting for their parent
 	MaxLeases      int // speculative and leased entries, (block, holder) pairs
 

@@ -16,6 +16,7 @@ type Stats struct {
 	Nodes   int    // stretches of blocks
 	Orphans int    // blocks that wait for their parent
 	Leases  int    // speculative and leased entries
+	Grouped int    // blocks of holders with several cache groups, each holder's by itself
 	Sets    int    // distinct sets of two or more holders
 	Bytes   int    // memory of all this, without Go's own overhead
 	OffHeap int    // of Bytes, what all indexes of this process have mapped outside the Go heap
@@ -26,15 +27,24 @@ type Stats struct {
 // Stats counts everything. It takes the writers' locks one after the other.
 func (x *Index) Stats() Stats {
 	s := Stats{
-		Scopes: len(*x.keyspaces.Load()), Leases: int(x.leased.Load()), OffHeap: int(offheap.Mapped()),
+		Scopes: len(*x.keyspaces.Load()), Leases: int(x.leased.Load()), Grouped: int(x.grouped.Load()), OffHeap: int(offheap.Mapped()),
 		Dropped: x.dropped.Load(), Evicted: x.evicted.Load(),
 	}
-	x.holders.Range(func(any, any) bool { s.Holders++; return true })
+	x.holders.Range(func(_, v any) bool {
+		s.Holders++
+		s.Bytes += v.(*holder).groupBytes()
+		return true
+	})
+	if all := x.groupModels.Load(); all != nil {
+		for _, g := range *all {
+			s.Bytes += g.bytes()
+		}
+	}
 	for _, sh := range x.allShards() {
 		sh.mu.Lock()
 		s.Orphans += sh.orphans.blocks
 		s.Sets += sh.sets.Len()
-		s.Bytes += sh.nodes.Bytes() + sh.sets.Bytes()
+		s.Bytes += sh.nodes.Bytes() + sh.sets.Bytes() + sh.ends.Bytes()
 		s.Nodes += sh.nodes.Len()
 		for i := range sh.info {
 			if sh.slots.Live.Has(i) {
@@ -57,6 +67,24 @@ func (x *Index) Stats() Stats {
 	return s
 }
 
+// groupBytes is the memory of what the holder has in cache groups.
+func (h *holder) groupBytes() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range h.members {
+		n += m.bytes()
+	}
+	return n
+}
+
+// bytes is about the memory of the table of the groups' blocks, whose rows mostly
+// share their sets with neighbours.
+func (g *groupModel) bytes() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return 16 * len(*g.table.rows.Load())
+}
+
 // names is how many hashes a holder uses.
 func (i *slotInfo) names() int {
 	n := i.gpu.Len() + len(i.detached)
@@ -75,6 +103,9 @@ func (i *slotInfo) names() int {
 // in its two maps.
 func (i *slotInfo) bytes() int {
 	n := i.gpu.Bytes() + 150*len(i.detached)
+	if i.ends != nil {
+		n += i.ends.Bytes()
+	}
 	for _, l := range i.lower {
 		n += l.Bytes()
 	}

@@ -62,7 +62,7 @@ type AdminConfig struct {
 type IndexConfig struct {
 	MaxScopes      int           `yaml:"max_scopes" unit:"scopes"`       // most scopes: combinations of tenant, model and hash scheme
 	MaxScopeBlocks int           `yaml:"max_scope_blocks" unit:"blocks"` // most distinct blocks of one scope; the default takes about 1.4 GiB when it is full
-	MaxBlocks      int           `yaml:"max_blocks" unit:"blocks"`       // most distinct blocks of all scopes
+	MaxBlocks      int           `yaml:"max_blocks" unit:"blocks"`       // most distinct blocks of all scopes; as many again of replicas with several cache groups, counted for each replica by itself
 	MaxOrphans     int           `yaml:"max_orphans" unit:"blocks"`      // most stored blocks that are kept until their parent is known
 	SweepEvery     time.Duration `yaml:"sweep_every"`                    // how often what has expired is removed
 	ReplicaTTL     time.Duration `yaml:"replica_ttl"`                    // how long a sidecar may be silent before what it reported is forgotten

@@ -7,30 +7,30 @@ import (
 	"warmroute/prefixhash"
 )
 
-// groupClaims is what prompts that are on their way to members will leave to be
+// arrivals is what prompts that are on their way to members will leave to be
 // hit. A cache with several groups does not keep every block of a prompt: what is
-// sure to be kept is the prompt's end, rounded down to where hits may be. So a
-// claim holds that one key; a prompt that has it at that place will hit so much,
-// one that parts before will not. The oldest claims are overwritten.
-type groupClaims struct {
+// sure to be kept is the prompt's end, rounded down to where hits may be. So an
+// arrival is that one key; a prompt that has it at that place will hit so much,
+// one that parts before will not. The oldest arrivals are overwritten.
+type arrivals struct {
 	until atomic.Int64 // when the last one ends, Unix nanoseconds
 	next  atomic.Uint32
-	all   [maxGroupClaims]groupClaim
+	all   [maxArrivals]arrival
 }
 
-// maxGroupClaims bounds the claims of a model: prompts that wait for prefill.
-const maxGroupClaims = 512
+// maxArrivals bounds the arrivals of a model: prompts that wait for prefill.
+const maxArrivals = 512
 
-type groupClaim struct {
+type arrival struct {
 	key    atomic.Uint64 // 0: none; written last
 	holder atomic.Int32
 	tokens atomic.Int32
 	until  atomic.Int64
 }
 
-// claim notes or, with until 0, takes back the end of a prompt with these keys. It
+// arrive notes or, with until 0, takes back the end of a prompt with these keys. It
 // says whether the holder is a member whose groups decide.
-func (x *Index) claimGroups(s *Scope, id HolderID, keys []prefixhash.Key, until int64) bool {
+func (x *Index) arrive(s *Scope, id HolderID, keys []prefixhash.Key, until int64) bool {
 	m := x.memberOf(id, modelKey{s.Tenant, s.Model})
 	if m == nil {
 		return false
@@ -45,7 +45,7 @@ func (x *Index) claimGroups(s *Scope, id HolderID, keys []prefixhash.Key, until 
 		return true
 	}
 	key := uint64(keys[tokens/s.BlockSize-1])
-	g := &m.model.claims
+	g := &m.model.arrivals
 	if until == 0 {
 		for i := range g.all {
 			if e := &g.all[i]; e.key.Load() == key && e.holder.Load() == int32(id) {
@@ -54,7 +54,7 @@ func (x *Index) claimGroups(s *Scope, id HolderID, keys []prefixhash.Key, until 
 		}
 		return true
 	}
-	e := &g.all[g.next.Add(1)%maxGroupClaims]
+	e := &g.all[g.next.Add(1)%maxArrivals]
 	e.key.Store(0)
 	e.holder.Store(int32(id))
 	e.tokens.Store(int32(tokens))
@@ -68,8 +68,8 @@ func (x *Index) claimGroups(s *Scope, id HolderID, keys []prefixhash.Key, until 
 	}
 }
 
-// lookup raises what matches say is coming, by the claims a prompt continues.
-func (g *groupClaims) lookup(x *Index, f *Found, s *Scope, keys []prefixhash.Key) {
+// lookup raises what matches say is coming, by the arrivals that a prompt continues.
+func (g *arrivals) lookup(x *Index, f *Found, s *Scope, keys []prefixhash.Key) {
 	now := x.o.Now().UnixNano()
 	if g.until.Load() <= now || s.BlockSize <= 0 {
 		return

@@ -1,0 +1,50 @@
+package index
+
+import (
+	"testing"
+	"time"
+)
+
+// TestGroupsAreCounted: the blocks of cache groups have a bound and take memory,
+// which goes with them; what is beyond the bound makes predictions inexact, and
+// less is credited, not more.
+func TestGroupsAreCounted(t *testing.T) {
+	x, err := New(Options{Now: time.Now, MaxBlocks: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	a, b := Holder{Replica: "a"}, Holder{Replica: "b"}
+	p := somePrompt(30*groupBlock + 1)
+	life := x.Begin(a)
+	if _, err := x.Apply(&Batch{Holder: a, Incarnation: life, Events: fullAndWindow(p[:30*groupBlock], 20)}); err != nil {
+		t.Fatal(err)
+	}
+	st := x.Stats()
+	if st.Grouped != 30 || findOne(t, x, a, p).Hit != 30*groupBlock {
+		t.Errorf("%d blocks counted, %+v", st.Grouped, findOne(t, x, a, p))
+	}
+	if _, err := x.Apply(&Batch{Holder: b, Incarnation: x.Begin(b), Events: fullAndWindow(p[:30*groupBlock], 0)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.Stats(); got.Grouped != 40 || got.Bytes <= st.Bytes {
+		t.Errorf("%d blocks in %d bytes, before %d in %d", got.Grouped, got.Bytes, st.Grouped, st.Bytes)
+	}
+	if m := findOne(t, x, b, p); m.Hit > 10*groupBlock {
+		t.Errorf("more is credited than is kept: %+v", m)
+	}
+	x.TellGroups(b.Replica, &GroupsTold{EagleTold: true})
+	if trust, _ := x.Trust(x.ID(b), "", "m"); trust.Exact {
+		t.Errorf("what is not kept is called exact: %+v", trust)
+	}
+	if _, err := x.Apply(&Batch{Holder: a, Incarnation: life, Events: []Event{{Kind: Cleared}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.Stats().Grouped; got != 10 {
+		t.Errorf("%d blocks counted after a clear, want 10", got)
+	}
+	x.Remove(b.Replica)
+	if got := x.Stats().Grouped; got != 0 {
+		t.Errorf("%d blocks counted at the end", got)
+	}
+}

@@ -1,0 +1,149 @@
+package cachegroups
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// held is a cache of blocks by spec and end.
+type held struct {
+	g    *Geometry
+	ends []map[int]bool
+}
+
+func (h *held) Held(spec, end int) bool { return h.ends[spec][end] }
+
+func (h *held) Run(spec, limit int) int {
+	for k := range limit {
+		if !h.ends[spec][(k+1)*h.g.Specs[spec].Block] {
+			return k
+		}
+	}
+	return limit
+}
+
+// satisfied says whether a hit may end there as far as one spec goes, by what its
+// layers read.
+func (h *held) satisfied(spec, end int) bool {
+	s := &h.g.Specs[spec]
+	from := 0
+	switch s.Kind {
+	case Window:
+		from = max(0, end-(s.Window-1))
+	case Chunked:
+		from = end / s.Chunk * s.Chunk
+	case Mamba:
+		from = end - s.Block
+	}
+	for at := end; at > from; at -= s.Block {
+		if !h.ends[spec][at] {
+			return false
+		}
+	}
+	return true
+}
+
+// TestHitIsTheLastEndThatAllAllow: where no group drops a block, the fixed point is
+// the longest aligned end short of the prompt's for which every group has what its
+// layers read.
+func TestHitIsTheLastEndThatAllAllow(t *testing.T) {
+	geometries := [][]Group{
+		{{Spec: "full_attention", Kind: Full, Block: 16}, {Index: 1, Kind: Window, Block: 16, Window: 64}},
+		{{Spec: "full_attention", Kind: Full, Block: 16}, {Index: 1, Kind: Window, Block: 32, Window: 70}, {Index: 2, Kind: Window, Block: 16, Window: 33}},
+		{{Kind: Mamba, Block: 16}, {Index: 1, Kind: Full, Block: 16}, {Index: 2, Kind: Chunked, Block: 16, Chunk: 64}},
+		{{Kind: Full, Block: 64}, {Index: 1, Kind: Mamba, Block: 64}, {Index: 2, Kind: Mamba, Block: 64}},
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for _, rule := range []Rule{Rule021, Rule027, Rule032} {
+		for i, groups := range geometries {
+			g := NewGeometry(rule, groups, 0)
+			hits := 0
+			for range 2000 {
+				n := 1 + rnd.IntN(400)
+				h := &held{g: g}
+				for s := range g.Specs {
+					ends := map[int]bool{}
+					for end := g.Specs[s].Block; end <= n; end += g.Specs[s].Block {
+						ends[end] = rnd.IntN(12) > 0
+					}
+					h.ends = append(h.ends, ends)
+				}
+				want := 0
+				for end := g.Step; end < n; end += g.Step {
+					all := true
+					for s := range g.Specs {
+						all = all && h.satisfied(s, end)
+					}
+					if all {
+						want = end
+					}
+				}
+				if got := g.Hit(n, Assumed{}, h); got != want {
+					t.Fatalf("rule %d, geometry %d, %d tokens: hits %d, want %d", rule, i, n, got, want)
+				}
+				if bound := g.Bound(n, h); bound > want && g.Known && i == 3 {
+					t.Fatalf("the bound %d is above %d", bound, want)
+				}
+				if want > 0 {
+					hits++
+				}
+			}
+			if hits < 500 {
+				t.Errorf("rule %d, geometry %d: only %d hits", rule, i, hits)
+			}
+		}
+	}
+}
+
+// TestDropsABlock: with a draft model a full-attention cache hits a block less, a
+// replayed window nothing up to its length.
+func TestDropsABlock(t *testing.T) {
+	g := NewGeometry(Rule032, []Group{{Spec: "full_attention", Kind: Full, Block: 16}}, 0)
+	h := &held{g: g, ends: []map[int]bool{{16: true, 32: true, 48: true}}}
+	for _, c := range []struct {
+		n    int
+		a    Assumed
+		want int
+	}{
+		{100, Assumed{}, 48}, {48, Assumed{}, 32}, {1, Assumed{}, 0}, {100, Assumed{Eagle: 1}, 32}, {17, Assumed{Eagle: 1}, 0},
+		{100, Assumed{Replay: 47}, 48}, {100, Assumed{Replay: 48}, 0},
+	} {
+		if got := g.Hit(c.n, c.a, h); got != c.want {
+			t.Errorf("%d tokens, %v: hits %d, want %d", c.n, c.a, got, c.want)
+		}
+	}
+}
+
+// TestGuessesSwitchOnEvidence: what was reported chooses the assumption, a single
+// report does not.
+func TestGuessesSwitchOnEvidence(t *testing.T) {
+	g := NewGeometry(Rule032, []Group{{Spec: "full_attention", Kind: Full, Block: 16}}, 0)
+	s := NewGuesses(g, Told{})
+	all := s.List(nil)
+	predicted := make([]int32, len(all))
+	for i, a := range all {
+		predicted[i] = 48
+		if a.Eagle != 0 {
+			predicted[i] = 32
+		}
+	}
+	if s.Learn(predicted, 32) || s.Assumed().Eagle != 0 || s.Believed() {
+		t.Fatal("one report is no evidence")
+	}
+	switched := 0
+	for range 5 {
+		if s.Learn(predicted, 32) {
+			switched++
+			predicted[0], predicted[1] = 32, 48 // what is in use comes first
+			for i, a := range s.List(nil) {
+				predicted[i] = 48
+				if a.Eagle != 0 {
+					predicted[i] = 32
+				}
+			}
+		}
+	}
+	if switched != 1 || s.Assumed().Eagle == 0 || !s.Believed() {
+		t.Errorf("switched %d times to %v, believed %v", switched, s.Assumed(), s.Believed())
+	}
+}

@@ -1,0 +1,110 @@
+package ends
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/holderset"
+)
+
+// TestTableIsWhatWasToggled: a node's runs say of each end who has it, ascend, join
+// where they can, and leave no set behind.
+func TestTableIsWhatWasToggled(t *testing.T) {
+	var clock epoch.Clock
+	clock.Init()
+	var sets holderset.Sets
+	sets.Init(&clock)
+	var table Table
+	table.Init(&sets)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	const nodes, slots, blocks = 3, 70, 40
+	var has [nodes][slots][blocks]bool
+	check := func() error {
+		for node := range nodes {
+			runs := table.Of(uint32(node * nodesPerPage))
+			for off := range blocks {
+				var set holderset.ID
+				for i, r := range runs {
+					if i > 0 && (r.From < runs[i-1].To || r.From == runs[i-1].To && r.Set == runs[i-1].Set) || r.From >= r.To {
+						return fmt.Errorf("runs %v", runs)
+					}
+					if off >= int(r.From) && off < int(r.To) {
+						set = r.Set
+					}
+				}
+				for slot := range slots {
+					if got := set != 0 && sets.Has(set, slot); got != has[node][slot][off] {
+						return fmt.Errorf("node %d, slot %d, block %d: %v", node, slot, off, got)
+					}
+				}
+			}
+		}
+		return nil
+	}
+	toggle := func(node, slot, from, to int, on bool) {
+		for off := from; off < to; off++ {
+			has[node][slot][off] = on
+		}
+		table.toggle(uint32(node*nodesPerPage), from, to, slot, on)
+	}
+	for i := range 3000 {
+		from := rnd.IntN(blocks)
+		toggle(rnd.IntN(nodes), rnd.IntN(slots), from, from+1+rnd.IntN(blocks-from), rnd.IntN(2) == 0)
+		if i%20 == 0 {
+			if err := check(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for node := range nodes {
+		for slot := range slots {
+			toggle(node, slot, 0, blocks, false)
+		}
+	}
+	if err := check(); err != nil {
+		t.Fatal(err)
+	}
+	if sets.Len() != 0 || table.Bytes() != nodes*pageBytes+8*int(table.Nodes())/nodesPerPage {
+		t.Errorf("%d sets and %d bytes are left", sets.Len(), table.Bytes())
+	}
+}
+
+func TestBitmap(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	var b bitmap
+	var want [300]bool
+	next := func(i int, in bool) int {
+		for ; i < len(want); i++ {
+			if want[i] == in {
+				return i
+			}
+		}
+		if in {
+			return -1
+		}
+		return i
+	}
+	for range 3000 {
+		i := rnd.IntN(len(want))
+		switch rnd.IntN(40) {
+		case 0:
+			b.cut(i)
+			for ; i < len(want); i++ {
+				want[i] = false
+			}
+		default:
+			on := rnd.IntN(3) > 0
+			b.put(i, on)
+			want[i] = on
+		}
+		i = rnd.IntN(len(want))
+		if b.has(i) != want[i] || b.empty() != (next(0, true) < 0) || b.next(i, true) != next(i, true) {
+			t.Fatalf("at %d: %v, %v, next %d; want %v, next %d", i, b.has(i), b.empty(), b.next(i, true), want[i], next(i, true))
+		}
+		if got, want := b.next(i, false), next(i, false); got != want && want < 300 {
+			t.Fatalf("at %d: next that is not in it %d, want %d", i, got, want)
+		}
+	}
+}
