@@ -1,0 +1,180 @@
+package filter
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"warmroute/index"
+	"warmroute/internal/decision"
+	"warmroute/internal/openai"
+	"warmroute/internal/tokens"
+	"warmroute/prefixhash"
+)
+
+// promptOf is a prompt of n tokens in blocks of four.
+func promptOf(t *testing.T, n, most int, partial bool, change func(*tokenPrompts)) *tokenPrompts {
+	t.Helper()
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(i + 1)
+	}
+	mv, _ := newBench(t, nil, replica(1)).decider.Find("m", "")
+	p := new(tokenPrompts)
+	p.set(mv, &openai.Request{}, []tokens.Prompt{{Tokens: ids, Partial: partial}}, most)
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+// TestLengthsOfPrompts: how much of a prompt a cache may spare, of one that is
+// whole, one whose end is not known, and one that is cut.
+func TestLengthsOfPrompts(t *testing.T) {
+	four := &index.Scope{BlockSize: 4}
+	for name, tt := range map[string]struct {
+		n, most          int
+		partial          bool
+		keys, length     int
+		chain, lastBlock int // blocks of four tokens
+	}{
+		"whole blocks and one more":   {9, 100, false, 2, 9, 2, 2},
+		"whole blocks":                {8, 100, false, 1, 8, 2, 2},
+		"whole blocks, the end open":  {8, 100, true, 2, 9, 2, 0},
+		"cut":                         {20, 8, false, 2, 9, 2, 5},
+		"one block, the end open":     {4, 100, true, 1, 5, 1, 0},
+		"one block":                   {4, 100, false, 0, 4, 1, 1},
+		"less than a block":           {3, 100, false, 0, 3, 0, 0},
+		"less than a block, end open": {3, 100, true, 0, 4, 0, 0},
+	} {
+		p := promptOf(t, tt.n, tt.most, tt.partial, nil)
+		if keys := p.AppendKeys(nil, four, 0); len(keys) != tt.keys {
+			t.Errorf("%s: %d keys, want %d", name, len(keys), tt.keys)
+		}
+		if p.Length(0) != tt.length || p.Tokens(0) != tt.n {
+			t.Errorf("%s: length %d of %d tokens, want %d", name, p.Length(0), p.Tokens(0), tt.length)
+		}
+		if keys := p.AppendChain(nil, index.Chain{Unit: 4}, 0); len(keys) != tt.chain || !slices.Equal(p.AppendKeys(nil, four, 0), keys[:tt.keys]) {
+			t.Errorf("%s: a chain of %d, want %d that begins with the blocks' keys", name, len(keys), tt.chain)
+		}
+		content, blocks := p.Sentinel(four, 0)
+		if blocks != tt.lastBlock || (content != 0) != (tt.lastBlock > 0) {
+			t.Errorf("%s: %d blocks, the last is %d", name, blocks, content)
+		}
+		if last := tt.lastBlock; last > 0 {
+			ids := p.prompts[0].Tokens[4*(last-1) : 4*last]
+			if want := prefixhash.AppendContents(nil, ids, 4, nil)[0]; content != uint64(want) {
+				t.Errorf("%s: the last block's content is %d, want %d", name, content, want)
+			}
+		}
+		none := &index.Scope{}
+		if n, _ := p.Sentinel(none, 0); n != 0 || p.AppendKeys(nil, none, 0) != nil || p.AppendChain(nil, index.Chain{}, 0) != nil {
+			t.Errorf("%s: keys of blocks without a size", name)
+		}
+	}
+}
+
+// TestSentinelOfASaltedPrompt: the salt is in the first block alone.
+func TestSentinelOfASaltedPrompt(t *testing.T) {
+	four := &index.Scope{BlockSize: 4}
+	content := func(n int, salt string) uint64 {
+		v, _ := promptOf(t, n, 100, false, func(p *tokenPrompts) {
+			if salt != "" {
+				p.mix.CacheSalt = &salt
+			}
+		}).Sentinel(four, 0)
+		return v
+	}
+	if content(4, "") == content(4, "blue") {
+		t.Error("the only block takes no notice of the salt")
+	}
+	if content(8, "") != content(8, "blue") {
+		t.Error("the second block has the salt, too")
+	}
+}
+
+// TestChainsOfVLLM are the engine's own hashes; none where they cannot be computed.
+func TestChainsOfVLLM(t *testing.T) {
+	seed := "0"
+	hashing := func(g prefixhash.Generation, seed *string) *prefixhash.VLLM {
+		v, err := prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256CBOR, Generation: g, Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	adapter := func(path string) func(*tokenPrompts) {
+		return func(p *tokenPrompts) {
+			p.mix.LoRA, p.mix.LoRAPath = prefixhash.LoRA{Name: "sql", Set: true}, path
+		}
+	}
+	for name, tt := range map[string]struct {
+		hash   *prefixhash.VLLM
+		change func(*tokenPrompts)
+		units  int
+	}{
+		"seeded":                       {hashing(prefixhash.Untagged, &seed), nil, 2},
+		"tagged":                       {hashing(prefixhash.Tagged, &seed), nil, 2},
+		"the root is not known":        {hashing(prefixhash.Untagged, nil), nil, 0},
+		"an adapter":                   {hashing(prefixhash.Untagged, &seed), adapter(""), 2},
+		"an adapter whose path counts": {hashing(prefixhash.Tagged, &seed), adapter(""), 0},
+		"an adapter, its path known":   {hashing(prefixhash.Tagged, &seed), adapter("/sql"), 2},
+	} {
+		p := promptOf(t, 10, 100, false, tt.change)
+		got := p.AppendChain(nil, index.Chain{Hash: tt.hash, Unit: 4}, 0)
+		if len(got) != tt.units {
+			t.Errorf("%s: %d hashes, want %d", name, len(got), tt.units)
+			continue
+		}
+		if tt.units == 0 {
+			continue
+		}
+		root, _ := tt.hash.Root()
+		want := tt.hash.AppendDigests(nil, root, p.prompts[0].Tokens, 0, 4, p.mix)
+		for i := range got {
+			if got[i] != want[i].Key() {
+				t.Errorf("%s: hash %d differs", name, i)
+			}
+		}
+	}
+}
+
+// TestWhatADecisionCounts: times that were taken, the source of the tokens, and
+// what was predicted on the first of the list.
+func TestWhatADecisionCounts(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m := NewMetrics(reg)
+	var took [phases]time.Duration
+	took[0] = 2 * time.Second
+	m.decided(&decision.Record{Reason: decision.ReasonWarm, Took: 3 * time.Second, Source: "body", Predicted: 64, Chosen: "a:1,b:2"}, &took)
+	m.decided(&decision.Record{Reason: decision.ReasonDisabled}, new([phases]time.Duration))
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	histograms := 0
+	for _, f := range families {
+		for _, series := range f.GetMetric() {
+			h := series.GetHistogram()
+			if h.GetSampleCount() == 0 {
+				continue
+			}
+			histograms++
+			if h.GetSampleCount() != 1 || h.GetSampleSum() != 2 && h.GetSampleSum() != 3 {
+				t.Errorf("%s: %d observations of %g s", f.GetName(), h.GetSampleCount(), h.GetSampleSum())
+			}
+		}
+	}
+	if histograms != 2 {
+		t.Errorf("%d histograms have observations, want the decision's and its phase's", histograms)
+	}
+	if n := testutil.CollectAndCount(m.sources); n != 1 || testutil.ToFloat64(m.sources.WithLabelValues("body")) != 1 {
+		t.Errorf("%d sources", n)
+	}
+	if testutil.ToFloat64(m.predicted.WithLabelValues("a:1")) != 64 || testutil.CollectAndCount(m.predicted) != 1 {
+		t.Error("64 tokens were predicted on the first alone")
+	}
+}
