@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -599,8 +600,17 @@ func TestTheHistogramCalibratesWhereThereAreNoEvents(t *testing.T) {
 		c.Load = []fleet.Load{{At: r.now, TTFTSum: sum, TTFTCount: count}}
 		r.fleet.Set(&c)
 	}
-	if s := r.account(rep.Addr).Speed(); s < 2.2 || s > 3.5 {
-		t.Errorf("learned speed %g, the replica is three times slower than modelled", s)
+	learned := r.account(rep.Addr).Speed()
+	if learned < 2.2 || learned > 3.5 {
+		t.Errorf("learned speed %g, the replica is three times slower than modelled", learned)
+	}
+	stranger := replica(2) // of which nothing is known: it counts as those that are
+	stranger.Events = nil
+	r.fleet.Set(rep, stranger)
+	w := new(Work)
+	r.decider.Decide(&Ask{Model: "m", Text: []prefixhash.Key{1}, TextTokens: 1000, Dry: true}, w)
+	if got := candidate(t, &w.Record, stranger.Addr).Speed; math.Abs(got-learned) > 1e-9 {
+		t.Errorf("a new replica counts with speed %g, want %g", got, learned)
 	}
 }
 
