@@ -47,6 +47,12 @@ func (z *zone) LookupSRV(_ context.Context, service, proto, name string) (string
 	return name, z.records, z.err
 }
 
+func (z *zone) count() int {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.lookups
+}
+
 func (z *zone) set(err error, host string, ips ...string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()

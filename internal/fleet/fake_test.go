@@ -129,6 +129,13 @@ func start(t *testing.T, o Options, replicas map[string]*fakeReplica) *world {
 	return w
 }
 
+// count is how many requests addr has got.
+func (n *network) count(addr string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked[addr]
+}
+
 func (w *world) event(what string, r *Replica) {
 	// The order the package promises: offered only between Joined and Left.
 	if c := w.fleet.Snapshot().Replica(r.Addr); c != nil && c.Ready {

@@ -38,14 +38,13 @@ type Hooks struct {
 
 // Fleet watches replicas; see the package comment. Make it with New.
 type Fleet struct {
-	options Options
 	hooks   Hooks
 	log     *slog.Logger
-	client  *client
 	metrics *metrics
 	static  *static
-	sources []Source
 	running atomic.Bool
+	current atomic.Pointer[asking]
+	changed chan struct{} // capacity 1: current is another
 
 	slots    chan struct{}
 	reports  chan report
@@ -53,9 +52,15 @@ type Fleet struct {
 	snapshot atomic.Pointer[Snapshot]
 }
 
+// asking is how replicas are found and asked. Immutable.
+type asking struct {
+	options Options
+	client  *client
+}
+
 // listing is the complete list of one source.
 type listing struct {
-	source   int
+	from     *watched
 	replicas []ReplicaOptions
 }
 
@@ -76,34 +81,53 @@ func New(o Options, hooks Hooks) (*Fleet, error) {
 		hooks.Left = func(*Replica) {}
 	}
 	f := &Fleet{
-		options: o, hooks: hooks, log: o.Logger, client: c, static: newStatic(o.Replicas),
+		hooks: hooks, log: o.Logger, static: newStatic(o.Replicas), changed: make(chan struct{}, 1),
 		slots: make(chan struct{}, learnSlots), reports: make(chan report), lists: make(chan listing),
 	}
+	f.current.Store(&asking{o, c})
 	f.snapshot.Store(newSnapshot(nil, false))
 	if f.metrics, err = newMetrics(o.Registerer, f); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
-	f.sources = append(f.sources, f.static)
-	for _, d := range o.DNS {
-		d := &dns{options: d, resolver: o.Resolver}
-		d.failed = func(err error) { f.sourceFailed(d, err) }
-		f.sources = append(f.sources, d)
-	}
-	f.sources = append(f.sources, o.Sources...)
 	return f, nil
 }
+
+// now is the options in force.
+func (f *Fleet) now() *Options { return &f.current.Load().options }
+
+// client asks replicas.
+func (f *Fleet) client() *client { return f.current.Load().client }
 
 // Snapshot returns the fleet as it is now, never nil.
 func (f *Fleet) Snapshot() *Snapshot { return f.snapshot.Load() }
 
-// SetReplicas replaces the static list, e.g. after the configuration file has
-// changed. Replicas whose settings are unchanged are not disturbed. An error
-// means that nothing has changed.
-func (f *Fleet) SetReplicas(list []ReplicaOptions) error {
-	if err := errors.Join(validateReplicas(list)...); err != nil {
+// Set takes other options, e.g. after the configuration file has changed. Replicas
+// whose own settings are unchanged are not disturbed. What a program alone can set
+// (sources, metrics, the log, the resolver, the transport) stays. An error means
+// that nothing has changed.
+func (f *Fleet) Set(o Options) error {
+	if err := o.Validate(); err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	f.static.replace(list)
+	old := f.current.Load()
+	own := old.options
+	o.Sources, o.Registerer, o.Logger, o.Resolver, o.Transport = own.Sources, own.Registerer, own.Logger, own.Resolver, own.Transport
+	next := &asking{o.withDefaults(), old.client}
+	if next.options.HTTP != own.HTTP {
+		var err error
+		if next.client, err = newClient(next.options); err != nil {
+			return err
+		}
+	}
+	f.current.Store(next)
+	if next.client != old.client {
+		old.client.http.CloseIdleConnections()
+	}
+	f.static.replace(o.Replicas)
+	select {
+	case f.changed <- struct{}{}:
+	default: // one note is enough: Run reads the latest
+	}
 	return nil
 }
 
@@ -117,19 +141,24 @@ func (f *Fleet) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	for i, s := range f.sources {
-		wg.Go(func() { f.watch(ctx, i, s) })
-	}
-	r := &roster{fleet: f, ctx: ctx, wg: &wg, entries: map[string]*entry{}, lists: make([]*listing, len(f.sources))}
+	r := &roster{fleet: f, ctx: ctx, wg: &wg, entries: map[string]*entry{}}
+	r.follow()
 	tick := time.NewTicker(publishEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			f.client.http.CloseIdleConnections()
+			f.client().http.CloseIdleConnections()
 			return nil
+		case <-f.changed:
+			r.follow()
+			r.sources[0].list = f.now().Replicas // with what else has changed: one that moves between sources stays
+			r.list()
 		case l := <-f.lists:
-			r.list(l)
+			l.from.list, l.from.spoken = l.replicas, true
+			if slices.Contains(r.sources, l.from) {
+				r.list()
+			}
 		case report := <-f.reports:
 			r.report(report)
 		case <-tick.C:
@@ -141,10 +170,11 @@ func (f *Fleet) Run(ctx context.Context) error {
 }
 
 // watch keeps one source going.
-func (f *Fleet) watch(ctx context.Context, i int, s Source) {
+func (f *Fleet) watch(ctx context.Context, w *watched) {
+	s := w.source
 	set := func(list []ReplicaOptions) {
 		select {
-		case f.lists <- listing{i, slices.Clone(list)}:
+		case f.lists <- listing{w, slices.Clone(list)}:
 		case <-ctx.Done():
 		}
 	}
@@ -183,7 +213,7 @@ type roster struct {
 	ctx     context.Context // of the workers
 	wg      *sync.WaitGroup
 	entries map[string]*entry // by address
-	lists   []*listing        // by source; nil: it has not spoken
+	sources []*watched        // the earlier one's settings count
 	joins   uint64
 	stale   bool // entries hold values no snapshot has
 }
@@ -197,10 +227,9 @@ type entry struct {
 	reason  string   // why it is not ready, of the closed set
 }
 
-// list takes a source's new list: workers are started for new addresses,
+// list takes what the sources name now: workers are started for new addresses,
 // stopped for those that are gone, and left alone where nothing changed.
-func (r *roster) list(l listing) {
-	r.lists[l.source] = &l
+func (r *roster) list() {
 	wanted := r.wanted()
 	for _, addr := range slices.Sorted(maps.Keys(r.entries)) {
 		e := r.entries[addr]
@@ -222,23 +251,20 @@ func (r *roster) list(l listing) {
 func (r *roster) wanted() map[string]ReplicaOptions {
 	out := map[string]ReplicaOptions{}
 	ignored := 0
-	for _, l := range r.lists {
-		if l == nil {
-			continue
-		}
-		for _, o := range l.replicas {
+	for _, w := range r.sources {
+		for _, o := range w.list {
 			var p problems
 			addr, err := parseAddress(o.Address)
 			if o.validate(&p, o.Address); err != nil || len(p) > 0 {
 				ignored++
-				r.fleet.log.Warn("a source names a replica that cannot be used", "source", sourceName(r.fleet.sources[l.source]),
+				r.fleet.log.Warn("a source names a replica that cannot be used", "source", sourceName(w.source),
 					"replica", o.Address, "error", errors.Join(append(p, err)...))
 				continue
 			}
 			if _, ok := out[addr]; ok {
 				continue
 			}
-			if len(out) >= r.fleet.options.MaxReplicas {
+			if len(out) >= r.fleet.now().MaxReplicas {
 				ignored++
 				continue
 			}
@@ -248,7 +274,7 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 	}
 	if ignored > 0 {
 		r.fleet.metrics.ignored.Add(float64(ignored))
-		r.fleet.log.Warn("replicas are left out", "count", ignored, "max_replicas", r.fleet.options.MaxReplicas)
+		r.fleet.log.Warn("replicas are left out", "count", ignored, "max_replicas", r.fleet.now().MaxReplicas)
 	}
 	return out
 }
@@ -330,7 +356,7 @@ func notReady(e *entry, why string) *Replica {
 
 // publish makes the entries visible to readers.
 func (r *roster) publish() {
-	settled := !slices.Contains(r.lists, nil)
+	settled := !slices.ContainsFunc(r.sources, func(w *watched) bool { return !w.spoken })
 	replicas := make([]*Replica, 0, len(r.entries))
 	for _, addr := range slices.Sorted(maps.Keys(r.entries)) {
 		replicas = append(replicas, r.entries[addr].current)

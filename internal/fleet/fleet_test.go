@@ -324,18 +324,18 @@ func TestOwnPauseIsNotTheirDeath(t *testing.T) {
 }
 
 // Changing the list disturbs only what changed.
-func TestSetReplicas(t *testing.T) {
+func TestSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const c = "10.0.0.3:1"
 		w := start(t, Options{Replicas: list(a, b)}, map[string]*fakeReplica{a: fake(1, 0), b: fake(1, 0), c: fake(1, 0)})
 		w.take()
 		joined := w.fleet.Snapshot().Replica(a).Joined
-		if err := w.fleet.SetReplicas(list(a, "nonsense")); err == nil || !strings.Contains(err.Error(), `replicas[1].address: "nonsense"`) {
+		if err := w.fleet.Set(Options{Replicas: list(a, "nonsense")}); err == nil || !strings.Contains(err.Error(), `replicas[1].address: "nonsense"`) {
 			t.Errorf("a bad list: %v", err)
 		}
 		w.pass(time.Second)
 		w.expect()
-		if err := w.fleet.SetReplicas(list(b, c)); err != nil {
+		if err := w.fleet.Set(Options{Replicas: list(b, c)}); err != nil {
 			t.Fatal(err)
 		}
 		w.pass(time.Second)
@@ -344,7 +344,7 @@ func TestSetReplicas(t *testing.T) {
 		if w.fleet.Snapshot().Replica(a) != nil {
 			t.Error("a removed replica is still listed")
 		}
-		if err := w.fleet.SetReplicas([]ReplicaOptions{{Address: b, Tenant: "acme"}, {Address: c}}); err != nil {
+		if err := w.fleet.Set(Options{Replicas: []ReplicaOptions{{Address: b, Tenant: "acme"}, {Address: c}}}); err != nil {
 			t.Fatal(err)
 		}
 		w.pass(time.Second)
@@ -355,7 +355,7 @@ func TestSetReplicas(t *testing.T) {
 			t.Errorf("acme may use %q", got)
 		}
 		w.expectServing(c)
-		if err := w.fleet.SetReplicas(nil); err != nil {
+		if err := w.fleet.Set(Options{Replicas: nil}); err != nil {
 			t.Fatal(err)
 		}
 		w.pass(time.Second)

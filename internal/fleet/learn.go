@@ -305,7 +305,7 @@ func (w *worker) learnRender(ctx context.Context, l *learned, before *learned) {
 	if err != nil {
 		return
 	}
-	_, err = w.fleet.client.do(ctx, http.MethodPost, w.addr, "/v1/completions/render", fmt.Appendf(nil, renderProbe, id))
+	_, err = w.fleet.client().do(ctx, http.MethodPost, w.addr, "/v1/completions/render", fmt.Appendf(nil, renderProbe, id))
 	l.render = err == nil
 	l.incomplete = l.incomplete || isTransient(err)
 }

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"reflect"
+	"slices"
 	"sync"
 )
 
@@ -15,6 +17,70 @@ import (
 // static list, then DNS names in order, then Options.Sources.
 type Source interface {
 	Watch(ctx context.Context, set func([]ReplicaOptions)) error
+}
+
+// watched is a source that is being watched. All but source belongs to the
+// goroutine of Fleet.Run.
+type watched struct {
+	source Source
+	stop   context.CancelFunc
+	spoken bool // it has named its replicas
+	list   []ReplicaOptions
+}
+
+// follow watches the sources of the options in force, and none other.
+func (r *roster) follow() {
+	f, o := r.fleet, r.fleet.now()
+	first, old := r.sources == nil, r.sources
+	r.sources = nil
+	keep := func(same func(Source) bool, source func() Source) {
+		if i := slices.IndexFunc(old, func(w *watched) bool { return same(w.source) }); i >= 0 {
+			r.sources = append(r.sources, old[i])
+			old = slices.Delete(slices.Clone(old), i, i+1)
+			return
+		}
+		ctx, stop := context.WithCancel(r.ctx)
+		w := &watched{source: source(), stop: stop, spoken: !first} // one that comes later is not waited for
+		r.sources = append(r.sources, w)
+		r.wg.Go(func() { f.watch(ctx, w) })
+	}
+	is := func(s Source) func(Source) bool { return func(t Source) bool { return s == t } }
+	keep(is(f.static), func() Source { return f.static })
+	for _, options := range o.DNS {
+		keep(func(s Source) bool {
+			d, ok := s.(*dns)
+			return ok && reflect.DeepEqual(d.options, options)
+		}, func() Source {
+			d := &dns{options: options, resolver: o.Resolver}
+			d.failed = func(err error) { f.sourceFailed(d, err) }
+			return d
+		})
+	}
+	for _, s := range o.Sources {
+		keep(is(s), func() Source { return s })
+	}
+	for _, gone := range old {
+		gone.stop()
+		r.inherit(gone)
+	}
+}
+
+// inherit has the source that asks for the same name, in another way, list what
+// the one before it did until it has an answer.
+func (r *roster) inherit(gone *watched) {
+	before, ok := gone.source.(*dns)
+	if !ok {
+		return
+	}
+	for _, w := range r.sources {
+		if d, ok := w.source.(*dns); ok && w.list == nil && d.options.Name == before.options.Name && d.options.SRV == before.options.SRV {
+			for _, o := range gone.list {
+				settings := d.options.Replica
+				settings.Address = o.Address
+				w.list = append(w.list, settings)
+			}
+		}
+	}
 }
 
 // static is the list from the configuration, which may be replaced.

@@ -98,14 +98,14 @@ func (w *worker) join(ctx context.Context) time.Duration {
 	}
 	if err != nil {
 		w.send(ctx, report{kind: failed, reason: reasonOf(err), why: err.Error()})
-		w.backoff = min(max(2*w.backoff, firstBackoff), w.fleet.options.MaxBackoff)
+		w.backoff = min(max(2*w.backoff, firstBackoff), w.fleet.now().MaxBackoff)
 		return w.backoff/2 + rand.N(w.backoff/2+1)
 	}
 	w.up, w.known, w.failures, w.backoff = true, l, 0, 0
 	w.start = w.page.start
 	w.scheduleLearn()
 	w.send(ctx, report{kind: joined, replica: w.replica()})
-	return rand.N(w.fleet.options.ScrapeInterval) + 1 // spreads the fleet's scrapes over the interval
+	return rand.N(w.fleet.now().ScrapeInterval) + 1 // spreads the fleet's scrapes over the interval
 }
 
 // refresh scrapes a replica that is up and returns the wait until the next
@@ -138,8 +138,8 @@ func (w *worker) refresh(ctx context.Context) time.Duration {
 		w.leave(ctx, reasonOf(err), err)
 		return 0
 	}
-	next := began.Add(w.fleet.options.ScrapeInterval)
-	if end := w.answered.Add(w.fleet.options.DeadAfter); w.failures > 0 && end.Before(next) {
+	next := began.Add(w.fleet.now().ScrapeInterval)
+	if end := w.answered.Add(w.fleet.now().DeadAfter); w.failures > 0 && end.Before(next) {
 		next = end
 	}
 	return max(time.Until(next), time.Millisecond)
@@ -156,21 +156,21 @@ func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
 		w.nextLearn = time.Time{}
 	}
 	w.send(ctx, report{kind: updated, replica: w.replica()})
-	return max(time.Until(began.Add(w.fleet.options.ScrapeInterval)), time.Millisecond)
+	return max(time.Until(began.Add(w.fleet.now().ScrapeInterval)), time.Millisecond)
 }
 
 // dead says whether the replica has been silent for long enough. Two requests
 // must have failed: a router that was stopped for a while itself asks before it
 // drops its fleet.
 func (w *worker) dead() bool {
-	return w.failures >= 2 && time.Since(w.answered) >= w.fleet.options.DeadAfter
+	return w.failures >= 2 && time.Since(w.answered) >= w.fleet.now().DeadAfter
 }
 
 // attempt runs one request with the scrape timeout, and for a replica that is
 // up no longer than until it counts as gone, give or take what a request needs
 // at least.
 func (w *worker) attempt(ctx context.Context, request func(context.Context) error) error {
-	o := w.fleet.options
+	o := w.fleet.now()
 	limit := o.ScrapeTimeout
 	if w.up {
 		limit = min(limit, time.Until(w.answered.Add(o.DeadAfter)))
@@ -183,7 +183,7 @@ func (w *worker) attempt(ctx context.Context, request func(context.Context) erro
 // scrape reads /metrics into w.page and w.loads.
 func (w *worker) scrape(ctx context.Context) error {
 	began := time.Now()
-	err := w.fleet.client.metrics(ctx, w.addr, &w.page, w.fleet.options.MaxPageBytes)
+	err := w.fleet.client().metrics(ctx, w.addr, &w.page, w.fleet.now().MaxPageBytes)
 	w.fleet.metrics.scraped(err, time.Since(began))
 	if err != nil {
 		w.page.reset()
@@ -255,9 +255,9 @@ func (w *worker) relearn(ctx context.Context) bool {
 }
 
 func (w *worker) scheduleLearn() {
-	wait := w.fleet.options.LearnInterval
+	wait := w.fleet.now().LearnInterval
 	if w.known.incomplete {
-		wait = min(wait, 2*w.fleet.options.ScrapeInterval)
+		wait = min(wait, 2*w.fleet.now().ScrapeInterval)
 	}
 	w.nextLearn = time.Now().Add(wait)
 }
@@ -268,7 +268,7 @@ func (w *worker) leave(ctx context.Context, reason string, err error) {
 }
 
 func (w *worker) get(ctx context.Context, path string) ([]byte, error) {
-	return w.fleet.client.do(ctx, http.MethodGet, w.addr, path, nil)
+	return w.fleet.client().do(ctx, http.MethodGet, w.addr, path, nil)
 }
 
 func (w *worker) send(ctx context.Context, r report) {
