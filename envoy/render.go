@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"text/template"
 	"time"
 
@@ -43,10 +44,19 @@ const ADS Discovery = "ads"
 // or EndpointsOf a cluster.
 func (d Discovery) File(kind string) string { return string(d) + "/" + kind + ".json" }
 
+// EndpointsFile reports whether a file of that name holds endpoints, and of which
+// kind.
+func EndpointsFile(name string) (kind string, ok bool) {
+	kind, ok = strings.CutSuffix(name, ".json")
+	return kind, ok && strings.HasPrefix(kind, endpointsBegin)
+}
+
+const endpointsBegin = "eds-"
+
 // EndpointsOf is the kind of a cluster's endpoints: Envoy takes a file with those
 // of one cluster, no more.
 func EndpointsOf(cluster string) string {
-	return "eds-" + strconv.FormatUint(xxhash.Sum64String(cluster), 16)
+	return endpointsBegin + strconv.FormatUint(xxhash.Sum64String(cluster), 16)
 }
 
 // source is the config_source of a kind.

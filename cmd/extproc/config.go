@@ -35,19 +35,19 @@ type Config struct {
 	Admin AdminConfig          `yaml:"admin" applies:"restart"` // HTTP for people and Prometheus: metrics, health, debug pages, the dashboard, the policy
 	Log   telemetry.LogOptions `yaml:"log" applies:"reload"`    // what the router logs, on standard error
 
-	Fleet      fleet.Options `yaml:"fleet" applies:"restart"`                // which replicas there are, and how they are watched
+	Fleet      fleet.Options `yaml:"fleet" applies:"reload"`                 // which replicas there are, and how they are watched
 	Kubernetes kube.Options  `yaml:"kubernetes,omitempty" applies:"restart"` // replicas from a Gateway API InferencePool, beside those of `fleet`
 
 	Index        IndexConfig        `yaml:"index" applies:"restart"`         // limits of the index of cached blocks
 	IndexService IndexServiceConfig `yaml:"index_service" applies:"restart"` // the index over gRPC, for sidecars and for routers that start
 	WarmUp       WarmUpConfig       `yaml:"warm_up" applies:"restart"`       // where a router that starts takes the index from
 
-	Peers  link.Config   `yaml:"peers" applies:"restart"`  // other routers of the fleet, with which load and speculation are shared; without `listen` and `url` nothing is
-	Filter FilterConfig  `yaml:"filter" applies:"reload"`  // how requests are read and answered
-	Tokens TokensConfig  `yaml:"tokens" applies:"restart"` // how prompts become token ids
-	Policy policy.Config `yaml:"policy" applies:"reload"`  // how replicas are ranked; what is set here holds for all models
-	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`   // what Envoy is told, by xDS and by `extproc envoy-config`
-	XDS    xds.Options   `yaml:"xds" applies:"restart"`    // where Envoy finds it
+	Peers  link.Config   `yaml:"peers" applies:"restart"` // other routers of the fleet, with which load and speculation are shared; without `listen` and `url` nothing is
+	Filter FilterConfig  `yaml:"filter" applies:"reload"` // how requests are read and answered
+	Tokens TokensConfig  `yaml:"tokens" applies:"reload"` // how prompts become token ids
+	Policy policy.Config `yaml:"policy" applies:"reload"` // how replicas are ranked; what is set here holds for all models
+	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`  // what Envoy is told, by xDS and by `extproc envoy-config`
+	XDS    xds.Options   `yaml:"xds" applies:"reload"`    // where Envoy finds it
 
 	Tracing tracing.Options `yaml:"tracing" applies:"restart"` // OpenTelemetry spans of decisions, for requests whose own trace is sampled
 }
@@ -95,7 +95,7 @@ type FilterConfig struct {
 	// endpoint-picker mode: the gateway then asks another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
 
-	Decisions int `yaml:"decisions" applies:"restart" unit:"decisions"` // how many of the last decisions are kept for `extproc explain` and the dashboard
+	Decisions int `yaml:"decisions" unit:"decisions"` // how many of the last decisions are kept for `extproc explain` and the dashboard
 }
 
 // named is how many replicas a request names: a cluster without a balancer takes
@@ -253,7 +253,7 @@ func (c Config) xdsSettings() xds.Settings {
 	o := c.envoyOptions()
 	o.Replicas = nil                                                      // the fleet knows better
 	locked := c.Fleet.HTTP.TokenEnv != "" || c.Fleet.HTTP.TokenFile != "" // replicas ask clients for a key before they list models
-	return xds.Settings{Envoy: o, Listing: !locked}
+	return xds.Settings{At: c.XDS, Envoy: o, Listing: !locked}
 }
 
 // defaultEnvoy leaves out what follows from the rest of the configuration.

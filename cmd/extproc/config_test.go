@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +48,53 @@ func TestEnvoyConfigDialsTLS(t *testing.T) {
 		}
 		if got := strings.Contains(out.String(), "UpstreamTlsContext"); got != want {
 			t.Errorf("%q: Envoy dials with TLS: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// sections joins paths to the sections all of whose settings are among them.
+func sections(t *testing.T, when config.When) string {
+	t.Helper()
+	in, all := map[string]int{}, map[string]int{}
+	var fields []config.Field
+	for _, f := range reference(t) {
+		if f.Section() || strings.ContainsAny(f.Path, "[*") {
+			continue
+		}
+		fields = append(fields, f)
+		top, _, _ := strings.Cut(f.Path, ".")
+		all[top]++
+		if f.Applies == when {
+			in[top]++
+		}
+	}
+	var paths []string
+	for _, f := range fields {
+		if f.Applies != when {
+			continue
+		}
+		path := f.Path
+		if top, _, nested := strings.Cut(path, "."); nested && in[top] == all[top] {
+			path = top
+		} else if at := strings.LastIndex(path, ".tls."); at > 0 {
+			path = path[:at+len(".tls")]
+		}
+		if path = "`" + path + "`"; !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	return strings.Join(paths, ", ")
+}
+
+// TestDocsSayWhatNeedsARestart: the lists in the operations guide are the code's.
+func TestDocsSayWhatNeedsARestart(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for when, begin := range map[config.When]string{config.AtRestart: "- with a restart of the router: ", config.AtEnvoy: "prints then: "} {
+		if want := begin + sections(t, when) + "."; !strings.Contains(string(text), want) {
+			t.Errorf("docs/operations.md does not say %q", want)
 		}
 	}
 }

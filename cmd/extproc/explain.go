@@ -25,7 +25,7 @@ import (
 // explainNow answers POST /debug/explain?path=ROUTE&tenant=T&subset=A,B with a
 // request's body: what would be decided about it now, as {"decision": …}. The
 // request is not sent on and nothing is charged.
-func explainNow(router *filter.Router, maxBody int, view func() tokenView) http.Handler {
+func explainNow(router *filter.Router, maxBody func() int, view func() tokenView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		path := cmp.Or(query.Get("path"), openai.Chat.String())
@@ -34,9 +34,9 @@ func explainNow(router *filter.Router, maxBody int, view func() tokenView) http.
 			http.Error(w, fmt.Sprintf("path: %q is no route that carries a prompt", path), http.StatusBadRequest)
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(maxBody)))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(maxBody())))
 		if err != nil {
-			http.Error(w, fmt.Sprintf("the body cannot be read or is larger than %d bytes", maxBody), http.StatusRequestEntityTooLarge)
+			http.Error(w, fmt.Sprintf("the body cannot be read or is larger than %d bytes", maxBody()), http.StatusRequestEntityTooLarge)
 			return
 		}
 		q := &filter.Query{Route: route, Tenant: query.Get("tenant"), Body: body}

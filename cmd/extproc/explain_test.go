@@ -22,7 +22,7 @@ func TestExplainHandler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := explainNow(r.filter, c.Filter.MaxBody, r.tokenView)
+	h := explainNow(r.filter, func() int { return c.Filter.MaxBody }, r.tokenView)
 	for _, tc := range []struct {
 		target, body string
 		status       int

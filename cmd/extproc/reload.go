@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"strings"
 	"sync"
@@ -68,6 +69,13 @@ func version(c Config) string {
 	return fmt.Sprintf("%016x", xxhash.Sum64(text))
 }
 
+// inForce is the configuration that is.
+func (l *reloads) inForce() Config {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running
+}
+
 // notes is what people should know of the file.
 func (l *reloads) notes() (out []string) {
 	l.mu.Lock()
@@ -85,13 +93,20 @@ func (l *reloads) notes() (out []string) {
 // what cannot.
 func (r *router) apply(c Config) error {
 	l := r.reloads
-	l.mu.Lock()
-	before := l.running
-	l.mu.Unlock()
+	before := l.inForce()
 	next := config.Live(before, c)
-	if err := r.fleet.SetReplicas(next.Fleet.Replicas); err != nil {
+	var renders *http.Client // who is asked for token ids
+	if next.Fleet.HTTP != before.Fleet.HTTP {
+		var err error
+		if renders, err = next.Fleet.HTTP.Client(renderConns); err != nil {
+			return err
+		}
+	}
+	if err := r.fleet.Set(next.Fleet); err != nil {
 		return err
 	}
+	r.remote.Set(renders, next.Filter.TokenBudget)
+	r.setTokens(next.Tokens)
 	if !reflect.DeepEqual(next.Policy, before.Policy) { // else what was patched at run time stays
 		change, err := r.book.Replace(next.Policy)
 		if err != nil {
@@ -99,18 +114,26 @@ func (r *router) apply(c Config) error {
 		}
 		r.audit(change, "configuration file")
 	}
-	if err := next.Log.SetLevel(r.level); err != nil {
+	if err := r.dial.Set(next.Log); err != nil {
 		return err
 	}
 	r.server.Set(next.serverOptions(r.log))
 	r.filter.SetBudget(next.Filter.TokenBudget)
 	r.decider.SetRanked(next.Filter.named())
-	if r.xds != nil {
-		r.xds.Set(next.xdsSettings())
+	if next.Filter.Decisions != before.Filter.Decisions {
+		r.ring.Resize(next.Filter.Decisions)
 	}
+	r.xds.Set(next.xdsSettings())
 	waiting, err := config.Differences(next, c)
 	if err != nil {
 		return err
+	}
+	changed, err := config.Differences(before, next)
+	if err != nil {
+		return err
+	}
+	if printed := config.Of(next, config.AtEnvoy, changed); len(printed) > 0 {
+		r.log.Warn("Envoy knows these from its bootstrap: print it anew with `extproc envoy-config` and restart Envoy", "fields", strings.Join(printed, ", "))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,10 +174,7 @@ func silent(s *fleet.Snapshot) (out []string) {
 
 // staffed fails readiness without a replica, where that is asked for.
 func (r *router) staffed() error {
-	r.reloads.mu.Lock()
-	asked := r.reloads.running.Filter.Picker && r.reloads.running.Filter.ReadyNeedsReplica
-	r.reloads.mu.Unlock()
-	if asked && r.fleet.Snapshot().Ready == 0 {
+	if o := r.reloads.inForce().Filter; o.Picker && o.ReadyNeedsReplica && r.fleet.Snapshot().Ready == 0 {
 		return errors.New("no replica is ready")
 	}
 	return nil

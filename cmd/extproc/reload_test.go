@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,7 +23,7 @@ import (
 // needs a restart is named until file and process agree, and a refused file is
 // told.
 func TestHonestReload(t *testing.T) {
-	ports, err := testenv.FreePorts(3)
+	ports, err := testenv.FreePorts(4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,9 +61,26 @@ func TestHonestReload(t *testing.T) {
 	version := page("/metrics")[strings.Index(page("/metrics"), "warmroute_config_info{"):]
 	version, _, _ = strings.Cut(version, "\n")
 
-	reload(base+"log: {level: debug}\nfilter: {ranked: 1, max_streams: 7, token_budget: 1s}\n"+replicas, `warmroute_config_reloads_total{result="applied"} 1`)
-	if got := r.level.Level(); got != slog.LevelDebug {
+	moved := fmt.Sprintf("127.0.0.1:%d", ports[3])
+	reload(strings.Replace(base, fmt.Sprint("127.0.0.1:", ports[2]), moved, 1)+"log: {level: debug, format: json}\nfilter: {ranked: 1, max_streams: 7, token_budget: 1s, decisions: 3}\n"+
+		"tokens: {download: false, sample_every: 5, trust: [chat], models: [{id: m, files: /nowhere}]}\nenvoy: {admin: \"127.0.0.1:9901\"}\n"+
+		"fleet: {replicas: [{address: \"127.0.0.1:1\"}], scrape_interval: 300ms, dns: [{name: \"nobody.invalid:1\"}], http: {token_env: PATH}}\n", `warmroute_config_reloads_total{result="applied"} 1`)
+	if got := r.dial.Level(); got != slog.LevelDebug {
 		t.Errorf("log level %v", got)
+	}
+	if r.download.Load() || !r.loading.configured("m") {
+		t.Error("tokens were not reloaded")
+	}
+	until(t, "xDS has moved", func() bool {
+		conn, err := net.Dial("tcp", moved)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	until(t, "the model that came is loaded or refused", func() bool { return strings.Contains(page("/readyz"), `note: tokens of model "m": files "/nowhere"`) })
+	if code, text := get(t, "http://"+admin+"/readyz"); code != http.StatusOK {
+		t.Errorf("a reload has made the router unready: %s", text)
 	}
 	if ready := page("/readyz"); strings.Contains(ready, "restart") {
 		t.Errorf("all is applied: %s", ready)
@@ -75,11 +93,11 @@ func TestHonestReload(t *testing.T) {
 	if ready := page("/readyz"); !strings.Contains(ready, "note: the configuration file is refused") || !strings.Contains(ready, "admin: is given more than once") {
 		t.Errorf("a refused file is not told: %s", ready)
 	}
-	reload(strings.Replace(base, admin, "127.0.0.1:2", 1)+"log: {format: json}\nindex: {max_blocks: 5}\n"+replicas, `warmroute_config_reloads_total{result="needs_restart"} 1`)
-	if ready := page("/readyz"); !strings.Contains(ready, "note: needs a restart: admin.listen, index.max_blocks, log.format") || strings.Contains(ready, "refused") {
+	reload(strings.Replace(base, admin, "127.0.0.1:2", 1)+"index: {max_blocks: 5}\n"+replicas, `warmroute_config_reloads_total{result="needs_restart"} 1`)
+	if ready := page("/readyz"); !strings.Contains(ready, "note: needs a restart: admin.listen, index.max_blocks") || strings.Contains(ready, "refused") {
 		t.Errorf("what needs a restart is not told: %s", ready)
 	}
-	if !strings.Contains(page("/metrics"), "warmroute_config_restart_fields 3") {
+	if !strings.Contains(page("/metrics"), "warmroute_config_restart_fields 2") {
 		t.Error("it is not counted")
 	}
 	reload(base+replicas, `warmroute_config_restart_fields 0`)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -67,17 +68,17 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 	telemetry.SurviveClosedPipe()
 	out := telemetry.NewLogWriter(std.err)
 	defer out.Close(time.Second)
-	var level slog.LevelVar
-	log, err := telemetry.NewLeveled(c.Log, out, &level)
-	if err != nil {
+	var dial telemetry.LogDial
+	if err := dial.Set(c.Log); err != nil {
 		return err
 	}
+	log := dial.Logger(out)
 	reg := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), out)
 	r, err := newRouter(c, log, reg)
 	if err != nil {
 		return err
 	}
-	r.metrics, r.level = reg, &level
+	r.metrics, r.dial = reg, &dial
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
@@ -87,18 +88,19 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 
 // router is everything `extproc serve` runs, wired together.
 type router struct {
-	c       Config
-	log     *slog.Logger
-	level   *slog.LevelVar // of log
-	reloads *reloads
-	metrics prometheus.Gatherer
-	index   *index.Index
-	feed    *feed.Feed
-	fleet   *fleet.Fleet
-	pool    *kube.Status
-	remote  *tokens.Remote
-	local   *tokens.Local
-	loading loading
+	c        Config
+	log      *slog.Logger
+	dial     *telemetry.LogDial // of log
+	reloads  *reloads
+	metrics  prometheus.Gatherer
+	index    *index.Index
+	feed     *feed.Feed
+	fleet    *fleet.Fleet
+	pool     *kube.Status
+	remote   *tokens.Remote
+	local    *tokens.Local
+	loading  *loading
+	download atomic.Bool // tokens.download
 	// discovery finds the files of models that are not configured.
 	discovery *tokens.Discovery
 	ring      *decision.Ring
@@ -114,14 +116,14 @@ type router struct {
 	service   indexService
 	certs     *certs.Source   // nil without TLS
 	tracer    *tracing.Tracer // nil when off
-	xds       *xds.Publisher  // nil when off
+	xds       *xds.Publisher
 	history   *dashboard.History
 	sharing   sharing
 }
 
 // newRouter makes everything and starts nothing.
 func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, error) {
-	r := &router{c: c, log: log, level: new(slog.LevelVar), reloads: newReloads(c, reg), ring: decision.NewRing(c.Filter.Decisions), ledger: load.NewLedger(nil)}
+	r := &router{c: c, log: log, dial: new(telemetry.LogDial), reloads: newReloads(c, reg), ring: decision.NewRing(c.Filter.Decisions), ledger: load.NewLedger(nil)}
 	var err error
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
@@ -164,17 +166,13 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	if r.book, err = policy.NewBook(c.Policy); err != nil {
 		return nil, err
 	}
-	var known decision.Fleet = r.fleet
-	if c.XDS.Enabled() {
-		r.xds = xds.New(c.XDS, c.xdsSettings(), r.fleet, reg, log)
-		known = r.xds
-	}
+	r.xds = xds.New(c.xdsSettings(), r.fleet, reg, log)
 	decide := decision.Options{Ranked: c.Filter.named()}
 	if c.Peers.Enabled() {
 		r.sharing.outbox = peers.NewOutbox()
 		decide.Peers, decide.Seed = r.sharing.outbox, c.Peers.Seed()
 	}
-	r.decider = decision.New(known, r.index, r.ledger, r.book, decide)
+	r.decider = decision.New(r.xds, r.index, r.ledger, r.book, decide)
 	reg.MustRegister(r.decider, r.ledger, &r.sharing.collector)
 	routing := filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log}
 	if c.Tracing.Enabled() {
@@ -218,11 +216,8 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if err := r.openPeers(); err != nil {
 		return errors.Join(err, listener.Close(), pages.Close())
 	}
-	var envoys *xds.Listener
-	if r.xds != nil {
-		if envoys, err = r.xds.Listen(); err != nil {
-			return errors.Join(err, listener.Close(), pages.Close())
-		}
+	if err := r.xds.Listen(); err != nil {
+		return errors.Join(err, listener.Close(), pages.Close())
 	}
 	var supply errgroup.Group
 	if r.sharing.link != nil {
@@ -244,9 +239,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if r.tracer != nil {
 		supply.Go(func() error { return r.tracer.Run(back) })
 	}
-	if envoys != nil {
-		supply.Go(func() error { return envoys.Run(back) })
-	}
+	supply.Go(func() error { return r.xds.Run(back) })
 	if r.certs != nil {
 		supply.Go(func() error { return r.certs.Run(back) })
 	}
@@ -277,7 +270,7 @@ func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 	maps.Copy(handlers, r.dashboardPages())
 	maps.Copy(handlers, map[string]http.Handler{
 		"GET /debug/explain":  explain(r.ring, r.tokenView),
-		"POST /debug/explain": explainNow(r.filter, r.c.Filter.MaxBody, r.tokenView),
+		"POST /debug/explain": explainNow(r.filter, func() int { return r.reloads.inForce().Filter.MaxBody }, r.tokenView),
 		"GET /debug/replicas": r.replicas(),
 	})
 	return admin.Listen(admin.Options{
@@ -292,9 +285,7 @@ func (r *router) notes() []string {
 	if r.sharing.link != nil {
 		notes = append(notes, r.sharing.link.Notes()...)
 	}
-	if r.xds != nil {
-		notes = append(notes, r.xds.Notes()...)
-	}
+	notes = append(append(notes, r.xds.Notes()...), r.loading.notes()...)
 	return append(append(notes, r.reloads.notes()...), silent(r.fleet.Snapshot())...)
 }
 

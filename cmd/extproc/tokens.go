@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -75,53 +73,10 @@ func (c TokensConfig) trusted() (chat.Features, error) {
 	return set, nil
 }
 
-// loading is the state of the models whose ids are computed in process.
-type loading struct {
-	mu    sync.Mutex
-	state map[string]error // by model id; see errLoading
-}
-
-var errLoading = errors.New("is being loaded")
-
-// ready says which model is not loaded yet, or could not be.
-func (l *loading) ready() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var errs []error
-	for id, err := range l.state {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("tokens of model %q: %w", id, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (l *loading) set(id string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.state[id] = err
-}
-
-// load loads every configured model, one after the other: off the request path,
-// a second or less each.
-func (r *router) load(ctx context.Context) error {
-	for _, o := range r.c.Tokens.Models {
-		if ctx.Err() != nil {
-			return nil
-		}
-		start := time.Now()
-		m, err := o.load(ctx)
-		if err == nil {
-			err = r.local.Load(o.ID, m)
-		}
-		r.loading.set(o.ID, err)
-		if err != nil {
-			r.log.Error("model not loaded; its token ids are asked of replicas", "model", o.ID, "error", err)
-			continue
-		}
-		r.log.Info("model loaded", "model", o.ID, "took", time.Since(start).Round(time.Millisecond).String())
-	}
-	return nil
+// settings are those of computing ids in process.
+func (c TokensConfig) settings() (tokens.LocalSettings, error) {
+	trusted, err := c.trusted()
+	return tokens.LocalSettings{TrustUnverified: trusted, SampleEvery: c.SampleEvery, CheckEvery: c.CheckEvery}, err
 }
 
 // newTokens makes the sources of token ids.
@@ -132,17 +87,14 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 	}
 	renderers := func(served tokens.Served) []tokens.Endpoint { return r.renderers(r.fleet.Snapshot(), served) }
 	r.remote = tokens.NewRemote(tokens.RemoteOptions{Endpoints: renderers, Client: client, Budget: r.c.Filter.TokenBudget})
-	trusted, err := r.c.Tokens.trusted()
+	settings, err := r.c.Tokens.settings()
 	if err != nil {
 		return nil, err
 	}
-	r.loading.state = map[string]error{}
-	for _, m := range r.c.Tokens.Models {
-		r.loading.set(m.ID, errLoading)
-	}
+	r.loading = newLoading(r.c.Tokens.Models)
 	r.local = tokens.NewLocal(tokens.LocalOptions{
-		Reference: r.remote, Endpoints: func(model string) []tokens.Endpoint { return r.serving(r.fleet.Snapshot(), model) }, Base: r.base, TrustUnverified: trusted,
-		SampleEvery: r.c.Tokens.SampleEvery, CheckEvery: r.c.Tokens.CheckEvery, Hooks: tokenMetrics(reg), Log: log,
+		Reference: r.remote, Endpoints: func(model string) []tokens.Endpoint { return r.serving(r.fleet.Snapshot(), model) }, Base: r.base,
+		LocalSettings: settings, Hooks: tokenMetrics(reg), Log: log,
 	})
 	r.discovery = r.newDiscovery()
 	return &tokens.Chooser{Local: r.local, Remote: r.remote}, nil
@@ -150,10 +102,7 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 
 // newDiscovery looks for the files of the models that are served and not configured.
 func (r *router) newDiscovery() *tokens.Discovery {
-	configured := map[string]bool{}
-	for _, m := range r.c.Tokens.Models {
-		configured[m.ID] = true
-	}
+	r.download.Store(r.c.Tokens.Download)
 	hub, err := modelfiles.New(os.Getenv)
 	if err != nil {
 		r.log.Warn("model files are looked for by their paths only", "error", err)
@@ -164,14 +113,14 @@ func (r *router) newDiscovery() *tokens.Discovery {
 			roots := map[string]string{}
 			for _, rep := range r.fleet.Snapshot().Replicas {
 				for _, m := range rep.Models {
-					if rep.Ready && !configured[m.Base] && roots[m.Base] == "" {
+					if rep.Ready && !r.loading.configured(m.Base) && roots[m.Base] == "" {
 						roots[m.Base] = m.Root
 					}
 				}
 			}
 			return roots
 		},
-		Hub: hub, Download: r.c.Tokens.Download, Local: r.local, Log: r.log,
+		Hub: hub, Download: r.download.Load, Local: r.local, Log: r.log,
 	})
 }
 
@@ -201,7 +150,7 @@ func (r *router) endpoint(rep *fleet.Replica, m *fleet.Model) tokens.Endpoint {
 	for _, l := range rep.Load {
 		busy += l.Running + l.Waiting
 	}
-	return tokens.Endpoint{URL: r.c.Fleet.HTTP.URL(rep.Addr), Version: rep.Version, Render: rep.Render, MaxLen: m.MaxLen, Busy: busy}
+	return tokens.Endpoint{URL: r.fleet.URL(rep.Addr), Version: rep.Version, Render: rep.Render, MaxLen: m.MaxLen, Busy: busy}
 }
 
 // base is the base model a served id stands for.

@@ -81,7 +81,7 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 		}
 		return v
 	}
-	handlers := map[string]http.Handler{http.MethodGet: explain(r.ring, r.tokenView), http.MethodPost: explainNow(r.filter, 1000, r.tokenView)}
+	handlers := map[string]http.Handler{http.MethodGet: explain(r.ring, r.tokenView), http.MethodPost: explainNow(r.filter, func() int { return 1000 }, r.tokenView)}
 	for method, h := range handlers {
 		if v := ask(h, method, "{}"); v["demoted"] != nil {
 			t.Errorf("%s: %s although nothing is demoted", method, v["demoted"])

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"slices"
 )
 
 // When says when a change of a field in the file takes effect. A field has the
@@ -13,7 +14,7 @@ type When string
 const (
 	AtReload  When = "reload"  // as soon as the file has been read again
 	AtRestart When = "restart" // when the process is started anew
-	AtEnvoy   When = "envoy"   // when Envoy is started anew, with what `extproc envoy-config` prints then
+	AtEnvoy   When = "envoy"   // in the process at reload, in Envoy when it is started with what `extproc envoy-config` prints then
 )
 
 const appliesTag = "applies"
@@ -27,6 +28,16 @@ func (w When) words() string {
 		return "at Envoy's restart"
 	}
 	return ""
+}
+
+// Of returns those of paths that name settings of v which take effect at w.
+func Of(v any, w When, paths []string) (out []string) {
+	for _, f := range Reference(v, func(reflect.Type, string) string { return "" }) {
+		if f.Applies == w && slices.Contains(paths, f.Path) {
+			out = append(out, f.Path)
+		}
+	}
+	return out
 }
 
 // Live returns running with those fields of next that need no restart of the

@@ -9,7 +9,7 @@ import (
 // wait for each other.
 type Ring struct {
 	next  atomic.Uint64
-	slots []ringSlot
+	slots atomic.Pointer[[]ringSlot]
 }
 
 type ringSlot struct {
@@ -18,7 +18,23 @@ type ringSlot struct {
 }
 
 // NewRing returns a ring of n records; n < 1 counts as 1.
-func NewRing(n int) *Ring { return &Ring{slots: make([]ringSlot, max(1, n))} }
+func NewRing(n int) *Ring {
+	g := &Ring{}
+	g.Resize(n)
+	return g
+}
+
+// Resize makes room for n records. The newest that fit are kept; one that is put
+// at the same time may be lost.
+func (g *Ring) Resize(n int) {
+	slots := make([]ringSlot, max(1, n))
+	if g.slots.Load() != nil {
+		for _, rec := range g.Last(len(slots), nil) {
+			slots[rec.Seq%uint64(len(slots))].rec = rec
+		}
+	}
+	g.slots.Store(&slots)
+}
 
 // Decisions is how many there have been, those no longer kept included.
 func (g *Ring) Decisions() uint64 { return g.next.Load() }
@@ -26,7 +42,8 @@ func (g *Ring) Decisions() uint64 { return g.next.Load() }
 // Put copies rec in and numbers it.
 func (g *Ring) Put(rec *Record) {
 	seq := g.next.Add(1)
-	s := &g.slots[seq%uint64(len(g.slots))]
+	slots := *g.slots.Load()
+	s := &slots[seq%uint64(len(slots))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	buf := s.rec.Candidates
@@ -39,9 +56,9 @@ func (g *Ring) Put(rec *Record) {
 // match takes all.
 func (g *Ring) Last(n int, match func(*Record) bool) []Record {
 	var out []Record
-	newest := g.next.Load()
-	for seq := newest; seq > 0 && newest-seq < uint64(len(g.slots)) && len(out) < n; seq-- {
-		s := &g.slots[seq%uint64(len(g.slots))]
+	newest, slots := g.next.Load(), *g.slots.Load()
+	for seq := newest; seq > 0 && newest-seq < uint64(len(slots)) && len(out) < n; seq-- {
+		s := &slots[seq%uint64(len(slots))]
 		s.mu.Lock()
 		if s.rec.Seq == seq && (match == nil || match(&s.rec)) {
 			rec := s.rec

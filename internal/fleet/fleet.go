@@ -95,6 +95,9 @@ func New(o Options, hooks Hooks) (*Fleet, error) {
 // now is the options in force.
 func (f *Fleet) now() *Options { return &f.current.Load().options }
 
+// URL returns the root of a replica's HTTP API, without a slash at the end.
+func (f *Fleet) URL(addr string) string { return f.now().HTTP.URL(addr) }
+
 // client asks replicas.
 func (f *Fleet) client() *client { return f.current.Load().client }
 

@@ -19,8 +19,8 @@ import (
 // Options says where replicas come from and how they are watched. The zero
 // value of a duration or limit means its default, see [DefaultOptions].
 type Options struct {
-	Replicas []ReplicaOptions `yaml:"replicas,omitempty" applies:"reload"` // replicas by address
-	DNS      []DNSOptions     `yaml:"dns,omitempty"`                       // replicas by DNS names
+	Replicas []ReplicaOptions `yaml:"replicas,omitempty"` // replicas by address
+	DNS      []DNSOptions     `yaml:"dns,omitempty"`      // replicas by DNS names
 
 	// ScrapeInterval is how often each replica's /metrics is read.
 	ScrapeInterval time.Duration `yaml:"scrape_interval"`

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,8 +15,8 @@ import (
 
 // LogOptions says what is logged and how.
 type LogOptions struct {
-	Level  string `yaml:"level"`                    // how much: debug, info, warn or error
-	Format string `yaml:"format" applies:"restart"` // form of a line: text or json
+	Level  string `yaml:"level"`  // how much: debug, info, warn or error
+	Format string `yaml:"format"` // form of a line: text or json
 }
 
 // Validate returns an error that names the field and its value.
@@ -50,36 +51,57 @@ func NewLogger(o LogOptions, w io.Writer) (*slog.Logger, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
-	var level slog.LevelVar
-	if err := o.SetLevel(&level); err != nil {
-		return nil, err
-	}
-	return newLogger(o, w, &level), nil
+	var d LogDial
+	return d.Logger(w), d.Set(o)
 }
 
-// NewLeveled is NewLogger with a level that can be set later.
-func NewLeveled(o LogOptions, w io.Writer, level *slog.LevelVar) (*slog.Logger, error) {
-	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("telemetry: %w", err)
-	}
-	return newLogger(o, w, level), o.SetLevel(level)
+// LogDial sets what a logger writes and how, also later.
+type LogDial struct {
+	level slog.LevelVar
+	json  atomic.Bool
 }
 
-// SetLevel sets v to the level of o.
-func (o LogOptions) SetLevel(v *slog.LevelVar) error {
+// Set takes o.
+func (d *LogDial) Set(o LogOptions) error {
 	level, err := o.level()
-	if err == nil {
-		v.Set(level)
+	if err != nil {
+		return err
 	}
-	return err
+	d.level.Set(level)
+	d.json.Store(o.Format == "json")
+	return nil
 }
 
-func newLogger(o LogOptions, w io.Writer, level slog.Leveler) *slog.Logger {
-	h := &slog.HandlerOptions{Level: level}
-	if o.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, h))
+// Level is what is logged at least.
+func (d *LogDial) Level() slog.Level { return d.level.Level() }
+
+// Logger returns a logger to w that follows d, one Write per line.
+func (d *LogDial) Logger(w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: &d.level}
+	return slog.New(formats{d, slog.NewTextHandler(w, o), slog.NewJSONHandler(w, o)})
+}
+
+// formats is one of two handlers, as the dial stands.
+type formats struct {
+	dial       *LogDial
+	text, json slog.Handler
+}
+
+func (h formats) Enabled(_ context.Context, level slog.Level) bool { return level >= h.dial.Level() }
+
+func (h formats) Handle(ctx context.Context, r slog.Record) error {
+	if h.dial.json.Load() {
+		return h.json.Handle(ctx, r)
 	}
-	return slog.New(slog.NewTextHandler(w, h))
+	return h.text.Handle(ctx, r)
+}
+
+func (h formats) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return formats{h.dial, h.text.WithAttrs(attrs), h.json.WithAttrs(attrs)}
+}
+
+func (h formats) WithGroup(name string) slog.Handler {
+	return formats{h.dial, h.text.WithGroup(name), h.json.WithGroup(name)}
 }
 
 const (

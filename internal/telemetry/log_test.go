@@ -190,3 +190,23 @@ func writeToClosedPipe() {
 	}
 	_, _ = os.Stdout.WriteString("3 lost")
 }
+
+// TestLogDial: loggers made before follow level and format.
+func TestLogDial(t *testing.T) {
+	var out bytes.Buffer
+	var d LogDial
+	log := d.Logger(&out).With("a", 1).WithGroup("g")
+	log.Debug("not said")
+	log.Info("one", "b", 2)
+	if err := d.Set(LogOptions{Level: "debug", Format: "json"}); err != nil {
+		t.Fatal(err)
+	}
+	log.Debug("two", "b", 3)
+	if err := d.Set(LogOptions{Level: "loud"}); err == nil || d.Level() != slog.LevelDebug {
+		t.Errorf("%v, %v", err, d.Level())
+	}
+	text := out.String()
+	if !strings.Contains(text, `msg=one a=1 g.b=2`) || !strings.Contains(text, `"msg":"two","a":1,"g":{"b":3}}`) || strings.Contains(text, "not said") {
+		t.Error(text)
+	}
+}

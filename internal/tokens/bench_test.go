@@ -37,7 +37,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				l := NewLocal(LocalOptions{TrustUnverified: chat.FeatureChat, SampleEvery: -1,
+				l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: chat.FeatureChat, SampleEvery: -1},
 					Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0", MaxLen: 1 << 20}} }})
 				if err := l.Load("m", m); err != nil {
 					b.Fatal(err)

@@ -183,7 +183,7 @@ func TestNearMidnight(t *testing.T) {
 	}
 	var now time.Time
 	refused := ""
-	l := NewLocal(LocalOptions{TrustUnverified: ^chat.Features(0), Now: func() time.Time { return now },
+	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^chat.Features(0)}, Now: func() time.Time { return now },
 		Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0"}} },
 		Hooks:     Hooks{Refused: func(_, why string) { refused = why }}})
 	if err := l.Load("m", model); err != nil {

@@ -33,8 +33,8 @@ type DiscoveryOptions struct {
 	Served func() map[string]string
 	// Hub is the cache of this machine and the hub behind it; nil: paths alone.
 	Hub *modelfiles.Hub
-	// Download allows to ask the hub.
-	Download bool
+	// Download allows to ask the hub; it may change.
+	Download func() bool
 	// Local computes the ids of what was found, once a replica has confirmed them.
 	Local *Local
 	Flags Flags
@@ -66,7 +66,7 @@ const (
 type Discovery struct {
 	o  DiscoveryOptions
 	mu sync.Mutex
-	// attempts are by model; guarded by mu, written by Run alone.
+	// attempts are by model; guarded by mu.
 	attempts map[string]*attempt
 }
 
@@ -150,6 +150,18 @@ func (d *Discovery) note(a *attempt, err error) {
 	d.mu.Unlock()
 }
 
+// Forget has a model that is served looked for anew: its files were configured
+// until now, or what it was refused for has changed. "" is all that was not found.
+func (d *Discovery) Forget(model string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if model != "" {
+		delete(d.attempts, model)
+		return
+	}
+	maps.DeleteFunc(d.attempts, func(_ string, a *attempt) bool { return a.Error != "" })
+}
+
 // find finds, fetches and loads.
 func (d *Discovery) find(ctx context.Context, a *attempt) error {
 	if err := d.folder(ctx, a); err != nil {
@@ -179,7 +191,7 @@ func (d *Discovery) folder(ctx context.Context, a *attempt) (err error) {
 	if !modelfiles.Named(a.Root) {
 		return fmt.Errorf("its root is no folder with a tokenizer here, nor a hub's name of the form owner/name")
 	}
-	if !d.o.Download {
+	if !d.o.Download() {
 		return fmt.Errorf("%w; tokens.download forbids to fetch it", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)

@@ -56,7 +56,7 @@ func newDiscovered(t *testing.T, env map[string]string, download bool) *discover
 	}
 	d := &discovered{served: map[string]string{}, now: time.Unix(1000, 0), local: NewLocal(LocalOptions{})}
 	d.Discovery = NewDiscovery(DiscoveryOptions{
-		Served: func() map[string]string { return d.served }, Hub: hub, Download: download, Local: d.local,
+		Served: func() map[string]string { return d.served }, Hub: hub, Download: func() bool { return download }, Local: d.local,
 		Flags: Flags{StoreBytes: -1}, Now: func() time.Time { return d.now },
 	})
 	return d

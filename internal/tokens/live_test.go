@@ -33,7 +33,7 @@ func TestLive(t *testing.T) {
 	m.MaxLen = 4000 // what the test servers are started with
 	endpoints := func(string) []Endpoint { return []Endpoint{{URL: server, Version: v.Version, Render: true}} }
 	asked := func(s Served) []Endpoint { return endpoints(s.Model) }
-	l := NewLocal(LocalOptions{Reference: newRemote(t, RemoteOptions{Endpoints: asked}), Endpoints: endpoints, SampleEvery: -1})
+	l := NewLocal(LocalOptions{Reference: newRemote(t, RemoteOptions{Endpoints: asked}), Endpoints: endpoints, LocalSettings: LocalSettings{SampleEvery: -1}})
 	if err := l.Load("qwen-tiny", m); err != nil {
 		t.Fatal(err)
 	}

@@ -54,6 +54,14 @@ type LocalOptions struct {
 	// Base maps a served id (an alias, an adapter) to the name its model was
 	// loaded under; nil: they are the same.
 	Base func(Served) string
+	LocalSettings
+	Hooks Hooks
+	Log   *slog.Logger
+	Now   func() time.Time
+}
+
+// LocalSettings are those of LocalOptions that may change later.
+type LocalSettings struct {
 	// TrustUnverified are features used although no server could be asked
 	// about them. One that was found to differ is never used.
 	TrustUnverified chat.Features
@@ -63,9 +71,6 @@ type LocalOptions struct {
 	// CheckEvery is how often versions are looked at and unverified features
 	// are tried again. Default DefaultCheckEvery.
 	CheckEvery time.Duration
-	Hooks      Hooks
-	Log        *slog.Logger
-	Now        func() time.Time
 }
 
 // Hooks tell metrics; each may be nil.
@@ -104,7 +109,8 @@ const (
 // they are trusted. Safe for concurrent use; Run does the verifying.
 type Local struct {
 	o       LocalOptions
-	models  sync.Map // served model name → *localModel
+	set     atomic.Pointer[LocalSettings] // in force
+	models  sync.Map                      // served model name → *localModel
 	samples chan sample
 	wake    chan struct{}
 	buffers sync.Pool // *[]byte
@@ -145,8 +151,6 @@ type sample struct {
 
 // NewLocal returns a Local without models.
 func NewLocal(o LocalOptions) *Local {
-	o.SampleEvery = either(o.SampleEvery, DefaultSampleEvery)
-	o.CheckEvery = either(o.CheckEvery, DefaultCheckEvery)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -156,8 +160,30 @@ func NewLocal(o LocalOptions) *Local {
 	if o.Endpoints == nil {
 		o.Endpoints = func(string) []Endpoint { return nil }
 	}
-	return &Local{o: o, samples: make(chan sample, samplesWaiting), wake: make(chan struct{}, 1),
+	l := &Local{o: o, samples: make(chan sample, samplesWaiting), wake: make(chan struct{}, 1),
 		buffers: sync.Pool{New: func() any { return new([]byte) }}}
+	l.set.Store(o.LocalSettings.withDefaults())
+	return l
+}
+
+func (s LocalSettings) withDefaults() *LocalSettings {
+	s.SampleEvery = either(s.SampleEvery, DefaultSampleEvery)
+	s.CheckEvery = either(s.CheckEvery, DefaultCheckEvery)
+	return &s
+}
+
+// Set takes other settings.
+func (l *Local) Set(s LocalSettings) {
+	l.set.Store(s.withDefaults())
+	l.look()
+}
+
+// look has Run check what is due.
+func (l *Local) look() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Load makes a model known under a served name. The template is compiled now,
@@ -168,10 +194,7 @@ func (l *Local) Load(name string, m Model) error {
 		return fmt.Errorf("model %q: %w", name, err)
 	}
 	l.models.Store(name, newLocalModel(name, m))
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.look()
 	return nil
 }
 
@@ -190,7 +213,7 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 	}
 	m := v.(*localModel)
 	r := m.renderer.Load()
-	if r == nil || m.trust.nothing(l.o.TrustUnverified) {
+	if r == nil || m.trust.nothing(l.set.Load().TrustUnverified) {
 		return Result{}, l.refused(served.Model, "untrusted")
 	}
 	if !m.mayFit(req) {
@@ -207,7 +230,7 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 		}
 		return Result{}, l.refused(served.Model, "too_long")
 	}
-	if !m.trust.all(features, l.o.TrustUnverified) {
+	if !m.trust.all(features, l.set.Load().TrustUnverified) {
 		return Result{}, l.refused(served.Model, "untrusted")
 	}
 	l.sample(m, served.Tenant, req, features, ids)
@@ -326,7 +349,8 @@ func encodeRendered(encoder Encoder, out chat.Rendered) ([]uint32, error) {
 
 // sample sets one request in SampleEvery aside to be compared.
 func (l *Local) sample(m *localModel, tenant string, req *openai.Request, features chat.Features, ids [][]uint32) {
-	if l.o.SampleEvery < 0 || l.o.Reference == nil || rand.IntN(l.o.SampleEvery) != 0 || len(l.samples) == cap(l.samples) {
+	every := l.set.Load().SampleEvery
+	if every < 0 || l.o.Reference == nil || rand.IntN(every) != 0 || len(l.samples) == cap(l.samples) {
 		return
 	}
 	select {
@@ -338,10 +362,11 @@ func (l *Local) sample(m *localModel, tenant string, req *openai.Request, featur
 // Run verifies models when they are loaded and when their servers' version
 // changes, and compares samples, until ctx ends.
 func (l *Local) Run(ctx context.Context) error {
-	tick := time.NewTicker(l.o.CheckEvery)
+	tick := time.NewTicker(l.set.Load().CheckEvery)
 	defer tick.Stop()
 	for {
 		l.CheckAll(ctx)
+		tick.Reset(l.set.Load().CheckEvery)
 	wait:
 		for {
 			select {

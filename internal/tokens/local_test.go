@@ -105,7 +105,7 @@ func state(l *Local, feature chat.Features) FeatureStatus {
 func TestLocalTrustsWhatAReplicaConfirms(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	req := chatRequest(t, "hi")
 	if _, err := l.Tokens(t.Context(), req, someModel); !errors.Is(err, ErrNone) || seen.refused[0] != "untrusted" {
 		t.Fatalf("before it is verified: %v %v", err, seen.refused)
@@ -147,7 +147,7 @@ func TestLocalDemotesTheFeatureThatDiffers(t *testing.T) {
 		return prompts
 	}
 	var log bytes.Buffer
-	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	l.CheckAll(t.Context())
 	if s := state(l, chat.FeatureTools); s.State != "demoted" || s.Position != 7 || s.Differs == 0 {
 		t.Errorf("tools: %+v", s)
@@ -175,7 +175,7 @@ func TestLocalDemotesTheFeatureThatDiffers(t *testing.T) {
 func TestLocalSamplesTraffic(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, seen := newLocal(t, f, LocalOptions{SampleEvery: 1})
+	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1}})
 	l.CheckAll(t.Context())
 	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestLocalSamplesTraffic(t *testing.T) {
 func TestLocalWithoutAReplica(t *testing.T) {
 	f := newFakeServer(t)
 	f.status.Store(503)
-	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	l.CheckAll(t.Context())
 	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("unverified: %v", err)
@@ -213,7 +213,7 @@ func TestLocalWithoutAReplica(t *testing.T) {
 		t.Errorf("verified at last: %v", err)
 	}
 	f.status.Store(503)
-	configured, _ := newLocal(t, f, LocalOptions{SampleEvery: -1, TrustUnverified: chat.FeatureChat})
+	configured, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1, TrustUnverified: chat.FeatureChat}})
 	configured.CheckAll(t.Context())
 	if _, err := configured.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Errorf("configured trust: %v", err)
@@ -226,7 +226,7 @@ func TestLocalWithoutAReplica(t *testing.T) {
 func TestLocalVersionChange(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	version := "0.32.0"
 	l.o.Endpoints = func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: version, Render: true}} }
 	l.CheckAll(t.Context())
@@ -244,7 +244,7 @@ func TestLocalVersionChange(t *testing.T) {
 func TestLocalRefusesLongPrompts(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	l.CheckAll(t.Context())
 	if _, err := l.Tokens(t.Context(), chatRequest(t, strings.Repeat("x", 5000)), someModel); !errors.Is(err, ErrNone) {
 		t.Error("longer than the context")
@@ -270,7 +270,7 @@ func (c *countingEncoder) Append(dst []uint32, text []byte, special bool) []uint
 func TestWhatCannotFitIsNotComputed(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	encoder := new(countingEncoder)
 	m := fakeModel()
 	m.Encoder = encoder
@@ -328,7 +328,7 @@ func TestContextLength(t *testing.T) {
 func TestRunStops(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
@@ -342,7 +342,7 @@ func TestRunStops(t *testing.T) {
 func TestChooserOrder(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	var counted []string
 	c := &Chooser{Local: l, Remote: l.o.Reference, Counted: func(_, source string) { counted = append(counted, source) }}
 	ask := func(req *openai.Request) { _, _ = c.Tokens(t.Context(), req, someModel) }

@@ -52,7 +52,7 @@ func TestAReplicaDecidesHowFilesAreRead(t *testing.T) {
 				}
 				return marked(right(path, body), tt.mark)
 			}
-			l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
+			l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 			loads := 0
 			if err := l.Load("m", twoReadings(&loads)); err != nil {
 				t.Fatal(err)
@@ -97,7 +97,7 @@ func TestReadingIsDecidedPerVersion(t *testing.T) {
 		}
 		return marked(right(path, body), mark)
 	}
-	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	version, loads := "0.32.0", 0
 	l.o.Endpoints = func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: version, Render: true}} }
 	if err := l.Load("m", twoReadings(&loads)); err != nil {
@@ -152,7 +152,7 @@ func TestFolderWithTwoReadings(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.answer = answers(r, byClass)
-	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
+	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	if err := l.Load("m", m); err != nil {
 		t.Fatal(err)
 	}

@@ -69,6 +69,8 @@ type RemoteOptions struct {
 // questions that are under way.
 type Remote struct {
 	o       RemoteOptions
+	client  atomic.Pointer[http.Client]
+	budget  atomic.Int64 // nanoseconds
 	keys    keyer
 	cache   *cache
 	slots   chan struct{}
@@ -104,8 +106,20 @@ func NewRemote(o RemoteOptions) *Remote {
 		o.Now = time.Now
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Remote{o: o, keys: newKeyer(), cache: newCache(o.CacheBytes, o.CacheTTL), slots: make(chan struct{}, o.Flights),
+	r := &Remote{o: o, keys: newKeyer(), cache: newCache(o.CacheBytes, o.CacheTTL), slots: make(chan struct{}, o.Flights),
 		ctx: ctx, cancel: cancel, flights: map[key]*flight{}}
+	r.client.Store(o.Client)
+	r.budget.Store(int64(o.Budget))
+	return r
+}
+
+// Set has later questions asked through client, nil for the same as before, and
+// waited for as long as budget.
+func (r *Remote) Set(client *http.Client, budget time.Duration) {
+	if client != nil {
+		r.client.Swap(client).CloseIdleConnections()
+	}
+	r.budget.Store(int64(either(budget, DefaultBudget)))
 }
 
 func either[T comparable](v, def T) T {
@@ -135,7 +149,7 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served)
 	if f == nil {
 		return Result{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.o.Budget)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
 	select {
 	case <-f.done:
@@ -153,7 +167,7 @@ func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, err
 	if f := r.flights[k]; f != nil || r.closed {
 		return f, ErrNone
 	}
-	ask, err := r.asker(req, served.Model, r.o.Endpoints(served), r.o.Budget)
+	ask, err := r.asker(req, served.Model, r.o.Endpoints(served), time.Duration(r.budget.Load()))
 	if ask == nil {
 		return nil, err
 	}
@@ -265,7 +279,7 @@ func (r *Remote) post(ctx context.Context, e Endpoint, q question) ([]byte, erro
 		return nil, fmt.Errorf("tokens: %s: %w", e.URL, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := r.o.Client.Do(req)
+	resp, err := r.client.Load().Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}

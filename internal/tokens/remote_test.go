@@ -286,7 +286,7 @@ func TestTenantsAskTheirOwnReplicas(t *testing.T) {
 			t.Errorf("%d, tenant %q: shared asked %d times, own %d", i, tt.tenant, shared.asked.Load(), own.asked.Load())
 		}
 	}
-	l := NewLocal(LocalOptions{SampleEvery: 1, Reference: r, Endpoints: func(string) []Endpoint {
+	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1}, Reference: r, Endpoints: func(string) []Endpoint {
 		return append(shared.endpoints(true)(Served{}), own.endpoints(true)(Served{})...)
 	}})
 	if err := l.Load("m", fakeModel()); err != nil {

@@ -124,7 +124,7 @@ func (l *Local) Status() []Status {
 		m.trust.mu.Lock()
 		defer m.trust.mu.Unlock()
 		for _, f := range chat.AllFeatures() {
-			line := FeatureStatus{Feature: f.String(), State: m.trust.state(f, l.o.TrustUnverified)}
+			line := FeatureStatus{Feature: f.String(), State: m.trust.state(f, l.set.Load().TrustUnverified)}
 			if e := m.trust.evidence[f]; e != nil {
 				line.Evidence = *e
 			}

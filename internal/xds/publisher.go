@@ -37,7 +37,6 @@ type Fleet interface{ Snapshot() *fleet.Snapshot }
 // Publisher tells Envoys what the fleet is; see the package comment. Make it
 // with New.
 type Publisher struct {
-	options Options
 	fleet   Fleet
 	log     *slog.Logger
 	metrics *metrics
@@ -46,11 +45,15 @@ type Publisher struct {
 	gated   atomic.Pointer[gated]
 
 	mu       sync.Mutex
-	settings Settings // wanted
-	trouble  string   // why the newest state is not published
-	unkept   string   // why it is not on disk
+	settings Settings      // wanted
+	trouble  string        // why the newest state is not published
+	unkept   string        // why it is not on disk
+	unbound  string        // why it is not told at the wanted address
+	moved    chan struct{} // capacity 1: settings are others
 
-	// Of Run's goroutine.
+	bound *port // taken by Listen, for Run
+
+	// Of follow's goroutine.
 	seen     *fleet.Snapshot // looked at last
 	learned  bool
 	known    Memory
@@ -61,12 +64,14 @@ type Publisher struct {
 	stages   []stage           // left to publish
 	previous *stage            // published last
 	at       time.Time         // and when
-	written  map[string]string // version by file
+	written  map[string]string // version by file of folder
+	folder   string
 	now      func() time.Time
 }
 
 // Settings is what may change while the router runs.
 type Settings struct {
+	At      Options
 	Envoy   envoy.Options
 	Listing bool // Envoy answers GET /v1/models where there are several models
 }
@@ -82,13 +87,13 @@ func (s state) equal(t state) bool { return s.sameClusters(t) && s.fleet.Equal(t
 // sameClusters reports whether both differ in endpoints at most.
 func (s state) sameClusters(t state) bool {
 	a, b := s.settings.Envoy, t.settings.Envoy
-	return s.settings.Listing == t.settings.Listing && sameOptions(a, b) && s.fleet.SameClusters(t.fleet)
+	return s.settings.Listing == t.settings.Listing && s.settings.At.State == t.settings.At.State && sameOptions(a, b) && s.fleet.SameClusters(t.fleet)
 }
 
-// New returns a publisher that has published nothing. What was kept in o.State
+// New returns a publisher that has published nothing. What was kept in s.At.State
 // is published by Run at once.
-func New(o Options, s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publisher {
-	p := &Publisher{options: o, settings: s, fleet: f, log: log, known: Memory{}, now: time.Now}
+func New(s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publisher {
+	p := &Publisher{settings: s, fleet: f, log: log, known: Memory{}, now: time.Now, moved: make(chan struct{}, 1)}
 	p.acks = newAcks(nil, log)
 	p.metrics = newMetrics(reg, p)
 	p.acks.metrics = p.metrics
@@ -106,8 +111,19 @@ func (everybody) ID(*corev3.Node) string { return fleetNode }
 // Set takes new settings.
 func (p *Publisher) Set(s Settings) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.settings = s
+	p.mu.Unlock()
+	select {
+	case p.moved <- struct{}{}:
+	default:
+	}
+}
+
+// wants is the settings in force.
+func (p *Publisher) wants() Settings {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.settings
 }
 
 // Notes says what is wrong with what Envoys are told.
@@ -115,7 +131,7 @@ func (p *Publisher) Notes() []string {
 	out := p.acks.notes()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, note := range []string{p.trouble, p.unkept} {
+	for _, note := range []string{p.trouble, p.unkept, p.unbound} {
 		if note != "" {
 			out = append(out, note)
 		}
@@ -141,12 +157,10 @@ func (p *Publisher) follow(ctx context.Context) error {
 
 // look works out what Envoys should be told now.
 func (p *Publisher) look() {
-	p.mu.Lock()
-	settings := p.settings
-	p.mu.Unlock()
+	settings := p.wants()
 	s := p.fleet.Snapshot()
 	p.learned = p.learned || s.Settled
-	if !p.learned {
+	if !p.learned || !settings.At.Enabled() {
 		return
 	}
 	next := state{p.wanted.fleet, settings}
@@ -200,6 +214,9 @@ func (p *Publisher) begin(s state) error {
 		p.stages = stages(*old, p.stages[0])
 	}
 	p.target = s
+	if folder := s.settings.At.State; folder != p.folder {
+		p.folder, p.written = folder, nil
+	}
 	p.advance()
 	return nil
 }
@@ -244,10 +261,10 @@ func sameOptions(a, b envoy.Options) bool {
 func (p *Publisher) render(s state) (live, files *envoy.Resources, err error) {
 	o := s.settings.Envoy
 	o.Fleet = s.fleet
-	if live, err = envoy.Render(o, envoy.ADS); err != nil || p.options.State == "" {
+	if live, err = envoy.Render(o, envoy.ADS); err != nil || s.settings.At.State == "" {
 		return live, nil, err
 	}
-	files, err = envoy.Render(o, envoy.Discovery(p.options.State))
+	files, err = envoy.Render(o, envoy.Discovery(s.settings.At.State))
 	return live, files, err
 }
 

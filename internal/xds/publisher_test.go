@@ -41,6 +41,7 @@ type bench struct {
 	fleet *some
 	log   *bytes.Buffer
 	o     envoy.Options
+	at    Options
 	stop  func()
 }
 
@@ -60,14 +61,14 @@ func publish(t *testing.T, f *some, state string) *bench {
 func (b *bench) start(state string) {
 	b.t.Helper()
 	log := slog.New(slog.NewTextHandler(b.log, nil))
-	b.Publisher = New(Options{Listen: b.o.XDS[0], State: state}, Settings{Envoy: b.o}, b.fleet, prometheus.NewRegistry(), log)
-	l, err := b.Listen()
-	if err != nil {
+	b.at = Options{Listen: b.o.XDS[0], State: state}
+	b.Publisher = New(Settings{At: b.at, Envoy: b.o}, b.fleet, prometheus.NewRegistry(), log)
+	if err := b.Listen(); err != nil {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx) }()
+	go func() { done <- b.Run(ctx) }()
 	stopped := false
 	b.stop = func() {
 		if stopped {
@@ -215,7 +216,7 @@ func TestARefusedUpdate(t *testing.T) {
 			defer taken.Close()
 			o := b.o
 			o.Listen = taken.Addr().String()
-			b.Set(Settings{Envoy: o})
+			b.Set(Settings{At: b.at, Envoy: o})
 			b.until("a note", func() bool { return len(b.Notes()) == 1 })
 			if note := b.Notes()[0]; !strings.Contains(note, "Address already in use") || !strings.Contains(note, "listener") {
 				t.Errorf("the note is %q", note)
@@ -228,7 +229,7 @@ func TestARefusedUpdate(t *testing.T) {
 			} else {
 				conn.Close()
 			}
-			b.Set(Settings{Envoy: b.o})
+			b.Set(Settings{At: b.at, Envoy: b.o})
 			b.until("no note", func() bool { return len(b.Notes()) == 0 })
 		})
 	}
@@ -269,7 +270,7 @@ func TestNothingIsPublishedUnlearned(t *testing.T) {
 	first := fleet.NewSnapshot(many(0, 1, 1)...)
 	first.Settled = false
 	f.Store(first)
-	p := New(Options{}, Settings{}, f, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	p := New(Settings{At: Options{Listen: "127.0.0.1:0"}}, f, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	clock := time.Now()
 	p.now = func() time.Time { clock = clock.Add(lookEvery); return clock }
 	turn := func(n int) {
@@ -298,7 +299,7 @@ func TestNothingIsPublishedUnlearned(t *testing.T) {
 func TestChangesOfClustersKeepTheOldUntilNothingLeadsThere(t *testing.T) {
 	f := new(some)
 	f.set(many(0, 4, 2)...)
-	p := New(Options{}, Settings{}, f, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	p := New(Settings{At: Options{Listen: "127.0.0.1:0"}}, f, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	clock := time.Now()
 	p.now = func() time.Time { return clock }
 	var seen []string

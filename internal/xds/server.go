@@ -2,9 +2,9 @@ package xds
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -25,73 +25,141 @@ const (
 	askFor    = 5 * time.Second
 )
 
-// Listener is the port of a Publisher.
-type Listener struct {
-	*Publisher
-	net.Listener               // nil where only files are written
-	certs        *certs.Source // nil without TLS
+// port is where Envoys are told.
+type port struct {
+	net.Listener
+	at    Options
+	certs *certs.Source // nil without TLS
 }
+
+// bindAgain is the wait before an address that could not be taken is tried again.
+const bindAgain = 5 * time.Second
 
 // Listen takes the address, if there is one, so that what is wrong with it is an
-// error at the start.
-func (p *Publisher) Listen() (*Listener, error) {
-	l := &Listener{Publisher: p}
-	if p.options.Listen == "" {
-		return l, nil
+// error at the start. Run serves there.
+func (p *Publisher) Listen() (err error) {
+	p.bound, err = p.open(p.wants().At)
+	return err
+}
+
+// open listens where o says; nil where it says nowhere.
+func (p *Publisher) open(o Options) (*port, error) {
+	next := &port{at: o}
+	if o.Listen == "" {
+		return next, nil
 	}
 	var err error
-	if p.options.TLS.Enabled() {
-		if l.certs, err = certs.New(p.options.TLS, p.log); err != nil {
-			return nil, fmt.Errorf("xds: %w", err)
+	if next.certs, err = p.identity(o); err != nil {
+		return nil, err
+	}
+	if next.Listener, err = net.Listen("tcp", o.Listen); err != nil {
+		return nil, fmt.Errorf("xds.listen: %w; a second router on one machine needs an address of its own, or `xds: {listen: \"\"}` if no Envoy is to follow it", err)
+	}
+	return next, nil
+}
+
+// identity reads the certificates that o names, if any.
+func (p *Publisher) identity(o Options) (*certs.Source, error) {
+	if !o.TLS.Enabled() {
+		return nil, nil //nolint:nilnil // there is none, and that is well
+	}
+	c, err := certs.New(o.TLS, p.log)
+	if err != nil {
+		return nil, fmt.Errorf("xds.tls: %w", err)
+	}
+	return c, nil
+}
+
+// Run publishes and serves until ctx ends. It moves to another address when Set
+// says so.
+func (p *Publisher) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.follow(ctx) })
+	group.Go(func() error { p.serve(ctx); return nil })
+	return group.Wait()
+}
+
+// serve serves on one port after the other.
+func (p *Publisher) serve(ctx context.Context) {
+	now := p.bound
+	if now == nil {
+		now = &port{}
+	}
+	stop := p.start(ctx, now)
+	defer func() { stop() }()
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.moved:
+		case <-again:
 		}
+		again = nil
+		want := p.wants().At
+		if want.Listen == now.at.Listen && want.TLS == now.at.TLS {
+			p.say(&p.unbound, "")
+			continue
+		}
+		_, err := p.identity(want)
+		if err == nil && want.Listen == now.at.Listen { // it must be free to be taken again
+			stop()
+			now, stop = &port{}, func() {}
+		}
+		next := now
+		if err == nil {
+			next, err = p.open(want)
+		}
+		if err != nil {
+			p.log.Error("Envoys are not told at the address of the configuration", "error", err)
+			p.say(&p.unbound, err.Error())
+			again = time.After(bindAgain)
+			continue
+		}
+		stop() // Envoys keep what they have
+		now, stop = next, p.start(ctx, next)
+		p.say(&p.unbound, "")
 	}
-	if l.Listener, err = net.Listen("tcp", p.options.Listen); err != nil {
-		return nil, fmt.Errorf("xds: %w", err)
-	}
-	return l, nil
 }
 
-// Close gives the address back without serving.
-func (l *Listener) Close() error {
-	if l.Listener == nil {
-		return nil
-	}
-	return l.Listener.Close()
-}
-
-// Run publishes and serves until ctx ends.
-func (l *Listener) Run(ctx context.Context) error {
-	if l.Listener == nil {
-		return l.follow(ctx)
+// start serves at a port until the function it returns is called, which waits for
+// the end.
+func (p *Publisher) start(ctx context.Context, at *port) (stop func()) {
+	if at.Listener == nil {
+		return func() {}
 	}
 	options := []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: askAfter, Timeout: askFor}),
+		grpc.WaitForHandlers(true), // it ends after its streams
 	}
-	if l.certs != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(l.certs.Server("h2"))))
+	if at.certs != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(at.certs.Server("h2"))))
 	}
-	g := grpc.NewServer(append(options, grpc.WaitForHandlers(true))...) // Run ends after its streams
-	group, ctx := errgroup.WithContext(ctx)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, serverv3.NewServer(ctx, l.cache, l.acks.callbacks()))
-	if at, ok := l.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() && l.options.TLS.ClientCAFile == "" {
-		l.log.Warn("whoever reaches the xDS port may read what Envoy is told: set xds.tls.client_ca_file", "listen", l.Addr().String())
+	ctx, cancel := context.WithCancel(ctx)
+	g := grpc.NewServer(options...)
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, serverv3.NewServer(ctx, p.cache, p.acks.callbacks()))
+	if a, ok := at.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && at.at.TLS.ClientCAFile == "" {
+		p.log.Warn("whoever reaches the xDS port may read what Envoy is told: set xds.tls.client_ca_file", "listen", a.String())
 	}
-	l.log.Info("serving xDS", "listen", l.Addr().String())
-	group.Go(func() error { return l.follow(ctx) })
-	if l.certs != nil {
-		group.Go(func() error { return l.certs.Run(ctx) })
-	}
-	group.Go(func() error {
-		<-ctx.Done()
-		g.Stop() // Envoys keep what they have
-		return nil
-	})
-	group.Go(func() error {
-		if err := g.Serve(l.Listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			return fmt.Errorf("xds: %w", err)
+	p.log.Info("serving xDS", "listen", at.Addr().String())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := g.Serve(at.Listener); err != nil {
+			p.log.Error("xDS is no longer served", "error", err)
+			p.say(&p.unbound, fmt.Sprintf("xDS is no longer served: %v", err))
 		}
-		return nil
 	})
-	return group.Wait()
+	if at.certs != nil {
+		running.Go(func() {
+			if err := at.certs.Run(ctx); err != nil {
+				p.log.Error("certificates are no longer read anew", "error", err)
+			}
+		})
+	}
+	return sync.OnceFunc(func() {
+		cancel()
+		g.Stop()
+		running.Wait()
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
@@ -55,14 +56,27 @@ func (p *Publisher) writeAll(r *envoy.Resources) error {
 			return err
 		}
 	}
-	for kind := range p.written {
-		if _, ok := written[kind]; !ok { // the endpoints of a cluster that is gone
-			if err := os.Remove(envoy.Discovery(p.options.State).File(kind)); err != nil {
-				return err
-			}
+	p.written = written
+	return p.clean()
+}
+
+// clean removes the endpoints of clusters that are gone, also those that an earlier
+// process wrote, and what it left half-written.
+func (p *Publisher) clean() error {
+	entries, err := os.ReadDir(p.folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		kind, of := envoy.EndpointsFile(e.Name())
+		_, ours := p.written[kind]
+		if !of && !strings.HasPrefix(e.Name(), unfinished) || ours {
+			continue
+		}
+		if err := os.Remove(filepath.Join(p.folder, e.Name())); err != nil {
+			return err
 		}
 	}
-	p.written = written
 	return nil
 }
 
@@ -86,17 +100,17 @@ func (p *Publisher) writeKind(kind string, list []types.Resource, written map[st
 	if err != nil {
 		return err
 	}
-	return replace(envoy.Discovery(p.options.State).File(kind), b)
+	return replace(envoy.Discovery(p.folder).File(kind), b)
 }
 
 // keep writes what a router that restarts reads back.
 func (p *Publisher) keep() {
-	if p.options.State == "" {
+	if p.folder == "" {
 		return
 	}
 	b, err := json.Marshal(kept{p.target.fleet, p.known})
 	if err == nil {
-		err = replace(filepath.Join(p.options.State, fleetFile), b)
+		err = replace(filepath.Join(p.folder, fleetFile), b)
 	}
 	if err != nil {
 		p.lost(err)
@@ -109,12 +123,15 @@ func (p *Publisher) lost(err error) {
 	p.say(&p.unkept, fmt.Sprintf("xds.state is not written: %v", err))
 }
 
+// unfinished begins the names of files that are being written.
+const unfinished = ".new-"
+
 // replace writes a file in one step.
 func replace(path string, b []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	f, err := os.CreateTemp(filepath.Dir(path), unfinished+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
@@ -132,10 +149,11 @@ func replace(path string, b []byte) error {
 // restore publishes what was published last, so that an Envoy that comes back
 // before the fleet is learned finds nothing gone.
 func (p *Publisher) restore() {
-	if p.options.State == "" {
+	settings := p.wants()
+	if settings.At.State == "" {
 		return
 	}
-	b, err := os.ReadFile(filepath.Join(p.options.State, fleetFile))
+	b, err := os.ReadFile(filepath.Join(settings.At.State, fleetFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
@@ -148,9 +166,7 @@ func (p *Publisher) restore() {
 	}
 	if err == nil {
 		p.known = k.Served
-		p.mu.Lock()
-		s := state{k.Fleet, p.settings}
-		p.mu.Unlock()
+		s := state{k.Fleet, settings}
 		p.wanted = s
 		err = p.begin(s)
 	}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+)
+
+// loading is the configured models whose ids are computed in process.
+type loading struct {
+	mu     sync.Mutex
+	models []*loadingModel // in the order of the file
+	wake   chan struct{}   // capacity 1: there is one to load
+}
+
+// loadingModel is one of them.
+type loadingModel struct {
+	config ModelConfig
+	late   bool  // it came with a reload: readiness does not wait for it
+	err    error // errWaiting, errLoading, why it is not loaded, or nil
+}
+
+var (
+	errWaiting = errors.New("waits to be loaded")
+	errLoading = errors.New("is being loaded")
+)
+
+func newLoading(list []ModelConfig) *loading {
+	l := &loading{wake: make(chan struct{}, 1)}
+	l.set(list, false)
+	return l
+}
+
+// set takes another list of models and returns the ids that it no longer has.
+// Those whose settings are the same are left alone.
+func (l *loading) set(list []ModelConfig, late bool) (gone []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.models
+	l.models = nil
+	for _, c := range list {
+		i := slices.IndexFunc(old, func(m *loadingModel) bool { return reflect.DeepEqual(m.config, c) })
+		if i >= 0 {
+			l.models = append(l.models, old[i])
+			continue
+		}
+		l.models = append(l.models, &loadingModel{c, late, errWaiting})
+	}
+	for _, m := range old {
+		if !slices.ContainsFunc(list, func(c ModelConfig) bool { return c.ID == m.config.ID }) {
+			gone = append(gone, m.config.ID)
+		}
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return gone
+}
+
+// next is a model to load, nil when there is none.
+func (l *loading) next() *loadingModel {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.models {
+		if errors.Is(m.err, errWaiting) {
+			m.err = errLoading
+			return m
+		}
+	}
+	return nil
+}
+
+// wanted reports whether m is still configured.
+func (l *loading) wanted(m *loadingModel) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.models, m)
+}
+
+func (l *loading) done(m *loadingModel, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m.err = err
+}
+
+// ready says which model of the start is not loaded yet, or could not be.
+func (l *loading) ready() error { return errors.Join(l.missing(false)...) }
+
+// notes says the same of those that came with a reload.
+func (l *loading) notes() (out []string) {
+	for _, err := range l.missing(true) {
+		out = append(out, err.Error())
+	}
+	return out
+}
+
+func (l *loading) missing(late bool) (out []error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.models {
+		if m.err != nil && m.late == late {
+			out = append(out, fmt.Errorf("tokens of model %q: %w", m.config.ID, m.err))
+		}
+	}
+	return out
+}
+
+// configured reports whether a model's files are named in the configuration.
+func (l *loading) configured(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.models, func(m *loadingModel) bool { return m.config.ID == id })
+}
+
+// load loads models as they are configured, one after the other: off the request
+// path, a second or less each.
+func (r *router) load(ctx context.Context) error {
+	for {
+		m := r.loading.next()
+		if m == nil {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-r.loading.wake:
+			}
+			continue
+		}
+		start := time.Now()
+		files, err := m.config.load(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil && r.loading.wanted(m) {
+			err = r.local.Load(m.config.ID, files)
+		}
+		r.loading.done(m, err)
+		if err != nil {
+			r.log.Error("model not loaded; its token ids are asked of replicas", "model", m.config.ID, "error", err)
+			continue
+		}
+		r.log.Info("model loaded", "model", m.config.ID, "took", time.Since(start).Round(time.Millisecond).String())
+	}
+}
+
+// setTokens has the sources of token ids follow another configuration.
+func (r *router) setTokens(next TokensConfig) {
+	settings, _ := next.settings() // validated
+	r.local.Set(settings)
+	for _, id := range r.loading.set(next.Models, true) {
+		r.local.Unload(id)
+		r.discovery.Forget(id)
+	}
+	if r.download.Swap(next.Download) != next.Download {
+		r.discovery.Forget("")
+	}
+}
