@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -171,6 +172,7 @@ func (r *replica) start() {
 	}
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: behind})
 	proxy.FlushInterval = -1
+	proxy.ErrorLog = log.New(io.Discard, "", 0)                                                          // of answers that a replica's death cuts
 	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // no answer of its own
 	r.tap = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.look(req)
