@@ -89,7 +89,7 @@ func (d *Decider) Pressure() *Pressure { return d.pressure }
 func (d *Decider) Gone(replica string) {
 	gone := d.ledger.Drop(replica)
 	d.learned.Invalidate(d.now(), gone...)
-	if _, told := d.invalidated.LoadAndDelete(replica); !told && len(gone) > 0 && d.o.Peers != nil {
+	if _, told := d.invalidated.LoadAndDelete(replica); !told && len(gone) > 0 && d.o.Peers != nil && d.learned.Entries() > 0 {
 		d.o.Peers.Tell(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: replica}})
 	}
 }

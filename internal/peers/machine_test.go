@@ -43,13 +43,13 @@ type node struct {
 // mesh is a fleet of routers on virtual time: a message arrives at once unless it
 // is lost.
 type mesh struct {
-	t     *testing.T
+	t     testing.TB
 	now   time.Time
 	nodes []*node
 	lose  func() bool
 }
 
-func newMesh(t *testing.T, n int) *mesh {
+func newMesh(t testing.TB, n int) *mesh {
 	t.Helper()
 	w := &mesh{t: t, now: time.Unix(1_700_000_000, 0), lose: func() bool { return false }}
 	for i := range n {

@@ -1,0 +1,168 @@
+package link
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+
+	"warmroute/internal/certs/certstest"
+)
+
+// TestCertificatesKeepStrangersOut: routers whose certificates one authority
+// vouches for cluster; one without, or with another authority's, does not.
+func TestCertificatesKeepStrangersOut(t *testing.T) {
+	ours, theirs := certstest.New(t), certstest.New(t)
+	of := func(a *certstest.Authority, name string) TLS {
+		p := a.Issue(name)
+		return TLS{CertFile: p.CertFile, KeyFile: p.KeyFile, CAFile: a.CAFile}
+	}
+	n := 0
+	all := cluster(t, 3, func(c *Config) { n++; c.TLS = of(ours, fmt.Sprint("router-", n)) })
+	checkFleet(t, all)
+	for name, tls := range map[string]TLS{"other": of(theirs, "stranger"), "none": {}} {
+		c := DefaultConfig()
+		c.ID, c.Listen, c.Routes, c.TLS = "stranger-"+name, "127.0.0.1:0", []string{all[0].link.Addr()}, tls
+		stranger := start(t, c, nil)
+		c.ID, c.TLS = "friend-"+name, of(ours, "friend")
+		all = append(all, start(t, c, nil)) // it dials after the stranger
+		checkFleet(t, all)
+		charge := all[0].charge(0)
+		within(t, "a friend hears it", func() bool { return all[1].others() == 1 })
+		if stranger.peers() != 0 || stranger.others() != 0 || all[0].peers() != len(all)-1 {
+			t.Errorf("%s: a stranger hears the fleet", name)
+		}
+		charge.Release()
+	}
+}
+
+// serve starts a NATS server with o in this process.
+func serve(t *testing.T, o *server.Options) *server.Server {
+	t.Helper()
+	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", -1, true, true
+	ns, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	if !ns.ReadyForConnections(30 * time.Second) {
+		t.Fatal("no NATS server")
+	}
+	return ns
+}
+
+// TestSecretsOfAnExternalServer: a token, TLS and a credentials file are shown to
+// a NATS server that runs elsewhere, and without them nothing is shared, which the
+// router says and outlives.
+func TestSecretsOfAnExternalServer(t *testing.T) {
+	dir := t.TempDir()
+	authority := certstest.New(t)
+	pair := authority.Issue("nats")
+	tlsOf, err := TLS{CertFile: pair.CertFile, KeyFile: pair.KeyFile, CAFile: authority.CAFile}.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator, creds := credentials(t)
+	for name, one := range map[string]struct {
+		server *server.Options
+		right  Config
+	}{
+		"token": {&server.Options{Authorization: "secret"}, Config{TokenFile: write(t, dir, "token", "secret")}},
+		"tls": {&server.Options{TLSConfig: tlsOf, TLS: true, TLSVerify: true, TLSTimeout: 30},
+			Config{TLS: TLS{CertFile: pair.CertFile, KeyFile: pair.KeyFile, CAFile: authority.CAFile}}},
+		"creds": {operator, Config{Creds: write(t, dir, "creds", creds)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := serve(t, one.server)
+			c := one.right
+			c.Fleet, c.URL = "one", strings.Replace(ns.ClientURL(), "tls://", "nats://", 1)
+			if err := c.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			var all []*linked
+			for i := range 2 {
+				c.ID = fmt.Sprint("r", i)
+				all = append(all, start(t, c, nil))
+			}
+			checkFleet(t, all)
+			log := new(text)
+			stranger := start(t, Config{ID: "stranger", Fleet: "one", URL: c.URL}, slog.New(slog.NewTextHandler(log, nil)))
+			charge := all[0].charge(0)
+			within(t, "its friend hears it", func() bool { return all[1].others() == 1 })
+			within(t, "the stranger says that it is alone", func() bool { return len(stranger.link.Notes()) == 1 })
+			if stranger.peers() != 0 || stranger.others() != 0 || stranger.link.State().Connected {
+				t.Error("a stranger hears the fleet")
+			}
+			charge.Release()
+		})
+	}
+}
+
+// credentials are a NATS server whose users have to show a JWT that is signed by
+// its operator's account, and such a user's credentials file.
+func credentials(t *testing.T) (*server.Options, string) {
+	t.Helper()
+	pair := func(kind func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
+		k, err := kind()
+		if err != nil {
+			t.Fatal(err)
+		}
+		public, err := k.PublicKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k, public
+	}
+	must := func(s string, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	operator, operatorKey := pair(nkeys.CreateOperator)
+	account, accountKey := pair(nkeys.CreateAccount)
+	user, userKey := pair(nkeys.CreateUser)
+	accountJWT := must(jwt.NewAccountClaims(accountKey).Encode(operator))
+	userJWT := must(jwt.NewUserClaims(userKey).Encode(account))
+	seed, err := user.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := jwt.FormatUserConfig(userJWT, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolver := &server.MemAccResolver{}
+	if err := resolver.Store(accountKey, accountJWT); err != nil {
+		t.Fatal(err)
+	}
+	return &server.Options{TrustedKeys: []string{operatorKey}, AccountResolver: resolver}, string(file)
+}
+
+// TestAServerThatDies: a router whose embedded server is gone says so, is gone
+// from the others within Silence, and leaves nothing behind.
+func TestAServerThatDies(t *testing.T) {
+	all := cluster(t, 3, nil)
+	checkFleet(t, all)
+	open := []interface{ Release() bool }{all[0].charge(0), all[1].charge(1)}
+	within(t, "all hear it", func() bool { return all[0].others() == 1 && all[1].others() == 1 && all[2].others() == 2 })
+	all[0].link.server.stop()
+	within(t, "the others forget it", func() bool { return all[1].others() == 0 && all[2].others() == 1 })
+	within(t, "it forgets the others", func() bool { return all[0].others() == 0 && all[0].peers() == 0 })
+	within(t, "it says so", func() bool {
+		return strings.Contains(strings.Join(all[0].link.Notes(), "\n"), "NATS is out of reach")
+	})
+	open = append(open, all[0].charge(2)) // it decides on
+	for _, c := range open {
+		c.Release()
+	}
+	checkFleet(t, all[1:])
+	all[0].stop() // which nothing hangs on
+}
