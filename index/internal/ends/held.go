@@ -40,9 +40,6 @@ func NewHeld(t *Table, n *radix.Nodes, full *radix.Holding, slot int, s *Shape) 
 		parts: map[uint32]*part{}, behind: map[uint32][]uint32{}, counts: make([]int, len(s.Specs))}
 }
 
-// Shape is what decides.
-func (h *Held) Shape() *Shape { return h.shape }
-
 // Put notes which specs, as bits, hold the block that ends with full attention's at
 // a place, which the holder has. Settle makes it count.
 func (h *Held) Put(p radix.Place, specs uint32) {
