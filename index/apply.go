@@ -54,6 +54,7 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 			x.stored(h, ev, b.Full, tick, res)
 		case Removed:
 			x.removed(h, ev, res)
+			h.review(ev)
 		case Cleared:
 			h.clear()
 			h.clearGroups()

@@ -1,7 +1,6 @@
 package index
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -33,17 +32,13 @@ const (
 
 // GroupRuleOf is the lookup of a vLLM release whose code was read or run, else
 // unknown: then the events' form decides.
-func GroupRuleOf(version string) GroupRule {
-	var major, minor int
-	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n < 2 || major != 0 {
-		return GroupRuleUnknown
-	}
+func GroupRuleOf(r prefixhash.Release) GroupRule {
 	switch {
-	case minor == 21:
+	case r.Between(21, 21):
 		return GroupRule021
-	case minor >= 27 && minor <= 31:
+	case r.Between(27, 31):
 		return GroupRule027
-	case minor == 32 || minor == 33:
+	case r.Between(32, 33):
 		return GroupRule032
 	}
 	return GroupRuleUnknown
@@ -129,9 +124,11 @@ type groupMember struct {
 	kinds bool // the events name kinds
 	plain bool // one group of full attention: nothing is kept here
 	lost  bool // more was stored than is kept
-	keys  []uint64
-	ends  []uint64
-	moved []uint64 // blocks whose groups have changed, for the shard's ends
+
+	reports reports
+	keys    []uint64
+	ends    []uint64
+	moved   []uint64 // blocks whose groups have changed, for the shard's ends
 }
 
 // groupSeen is what events said of one group.
@@ -154,6 +151,8 @@ type GroupTrust struct {
 	Exact       bool
 	Unconfirmed bool   // it may be exact, but nothing the replica reported has shown it yet
 	Why         string // one sentence, when not exact
+
+	repeats bool // the reason is blocks that were announced again: other prompts are exact
 }
 
 // String is the verdict in one word.
@@ -264,6 +263,10 @@ func (h *holder) noteMembers() {
 // clearGroups forgets the blocks, and keeps what was learned. h.mu is held.
 func (h *holder) clearGroups() {
 	for _, m := range h.members {
+		m.reports.forget()
+		if c := m.alone.Load(); c != nil {
+			m.judgeTrust(c)
+		}
 		if m.plain {
 			continue
 		}

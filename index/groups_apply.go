@@ -78,6 +78,9 @@ func (m *groupMember) shape() {
 			rule = cachegroups.Rule032
 		}
 	}
+	if told.Reports {
+		m.reports.seen, m.reports.told = true, true
+	}
 	groups, unit := m.describe(&told)
 	geometry := cachegroups.NewGeometry(rule, groups, unit)
 	if geometry == nil {
@@ -248,6 +251,9 @@ func (m *groupMember) judgeTrust(c *groupClass) {
 		t.Why = "the chunk size of its attention is not known yet: tell it, or let it be learned from what the replica reports"
 	case told && m.told.Doubt != "" && !m.guesses.Believed():
 		t.Why = m.told.Doubt
+	case (told || m.guesses.Believed()) && m.reports.doubt():
+		t.repeats = true
+		t.Why = "it announces blocks again that requests have hit (kv_cache_report_mode full), which cannot always be told from copies, so less may be credited than is hit"
 	case told || m.guesses.Believed():
 		t.Exact = true
 	default:
@@ -288,12 +294,15 @@ func (h *holder) groupEvent(events []Event) (reported int, dense bool) {
 		}
 		m := h.member(modelKey{ev.Scope.Tenant, ev.Scope.Model})
 		if m.plain || m.held == nil {
-			return m.repeatsPlain(ev), true
+			reported = m.repeatsPlain(events)
+		} else {
+			reported = m.repeats(events)
 		}
-		if n := m.repeats(events); n > 0 {
-			return n, false
+		if reported > 0 {
+			return reported, false
 		}
-		return 0, m.stored(ev)
+		m.again(ev.Scope.Group, ev.Engine)
+		return 0, m.plain || m.held == nil || m.stored(ev)
 	}
 	return 0, true
 }
@@ -370,117 +379,6 @@ func (m *groupMember) rootOf(l prefixhash.LoRA) uint64 {
 	k := uint64(prefixhash.TokenRoot(m.key.model, l))
 	m.root[l] = k
 	return k
-}
-
-// repeats says how many of the events, from the first on, only repeat what a
-// request has hit (kv_cache_report_mode full): they begin at a prompt's start,
-// every group lists every block, and before them these blocks were a hit already.
-func (m *groupMember) repeats(events []Event) int {
-	c := m.class.Load()
-	if c == nil || c.geometry.Rule == cachegroups.Rule021 || !c.geometry.Known {
-		return 0
-	}
-	first := &events[0]
-	n, last, groups, unit := 0, -1, uint32(0), 0
-	for i := range events {
-		e := &events[i]
-		if e.Kind != Stored || e.Tier != TierGPU || e.HasParent || e.Tokens != first.Tokens || e.Scope.Group <= last || e.Scope.Group >= cachegroups.MaxGroups ||
-			e.Scope.BlockSize <= 0 || e.Tokens == 0 || len(e.Engine)*e.Scope.BlockSize != e.Tokens {
-			break
-		}
-		n, last = n+1, e.Scope.Group
-		groups |= 1 << e.Scope.Group
-		if unit == 0 || e.Scope.BlockSize < unit {
-			unit = e.Scope.BlockSize
-		}
-	}
-	for i := range c.geometry.Specs {
-		if mask := c.geometry.Specs[i].Mask; groups&mask != mask {
-			return 0
-		}
-	}
-	p := runProber{m: m, c: c, unit: unit, ends: m.ends[:0]}
-	for i := range n {
-		if e := &events[i]; e.Scope.BlockSize == unit {
-			p.ends = append(p.ends[:0], e.Engine...)
-			break
-		}
-	}
-	m.ends = p.ends
-	if c.geometry.Hit(first.Tokens+1, m.guesses.Assumed(), &p) == 0 {
-		return 0
-	}
-	return n
-}
-
-// repeatsPlain is repeats for a cache of full attention alone, whose blocks are in
-// the nodes: 1 when the event changes nothing.
-func (m *groupMember) repeatsPlain(ev *Event) int {
-	c := m.alone.Load()
-	if c == nil || !m.kinds || ev.HasParent || len(ev.Engine) == 0 || c.geometry.Rule == cachegroups.Rule021 || ev.Content == nil {
-		return 0
-	}
-	ks := (*m.holder.x.keyspaces.Load())[ev.Scope]
-	if ks == nil {
-		return 0
-	}
-	ks.sh.mu.Lock()
-	defer ks.sh.mu.Unlock()
-	slot, ok := ks.sh.slots.Of(int32(m.holder.id))
-	if !ok || ks.dropped {
-		return 0
-	}
-	p := nodeProber{sh: ks.sh, slot: slot, names: ev.Engine}
-	if c.geometry.Hit(len(ev.Engine)*ev.Scope.BlockSize+1, c.assumed, &p) == 0 {
-		return 0
-	}
-	return 1
-}
-
-// nodeProber asks for the first blocks of a prompt by the engine's hashes.
-type nodeProber struct {
-	sh    *shard
-	slot  int
-	names []uint64
-}
-
-func (p *nodeProber) Held(int, int) bool { return false }
-
-func (p *nodeProber) Run(_, limit int) int {
-	const enough = 2 // to hit one, though one be dropped
-	for k := range min(limit, len(p.names), enough) {
-		if p.sh.info[p.slot].gpu.Find(p.names[k]) == 0 {
-			return k
-		}
-	}
-	return min(limit, len(p.names), enough)
-}
-
-// runProber asks for blocks by the engine's hashes.
-type runProber struct {
-	m    *groupMember
-	c    *groupClass
-	unit int
-	ends []uint64
-}
-
-func (p *runProber) Held(spec, end int) bool {
-	at := end / p.unit
-	if end%p.unit != 0 || at < 1 || at > len(p.ends) {
-		return false
-	}
-	mask := p.c.geometry.Specs[spec].Mask
-	return p.m.held[p.ends[at-1]]&mask == mask
-}
-
-func (p *runProber) Run(spec, limit int) int {
-	b := p.c.geometry.Specs[spec].Block
-	for k := range limit {
-		if !p.Held(spec, (k+1)*b) {
-			return k
-		}
-	}
-	return limit
 }
 
 // String describes the geometry for a person.

@@ -59,6 +59,9 @@ func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool
 	defer reader.Leave()
 	b := r.group.alone(x, r, m, c, &s, nil, p)
 	n := p.Tokens()
+	if trust.repeats && !m.concerns(c, b.keys) {
+		g.Trust = GroupTrust{Exact: true}
+	}
 	g.Hit = c.geometry.Hit(n, c.assumed, b)
 	g.FullOnly = b.Run(of, max(0, n-1)/g.Block) * g.Block
 	least := n

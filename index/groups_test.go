@@ -345,7 +345,7 @@ func TestGroupRuleOf(t *testing.T) {
 		"0.21.0": GroupRule021, "0.27.1": GroupRule027, "0.31.0+cpu": GroupRule027, "0.32.0": GroupRule032, "0.33.0": GroupRule032,
 		"0.24.0": GroupRuleUnknown, "1.27.0": GroupRuleUnknown, "": GroupRuleUnknown, "main": GroupRuleUnknown,
 	} {
-		if got := GroupRuleOf(version); got != want {
+		if got := GroupRuleOf(prefixhash.ParseRelease(version)); got != want {
 			t.Errorf("%q: %v, want %v", version, got, want)
 		}
 	}

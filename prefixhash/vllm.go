@@ -45,11 +45,12 @@ type Generation uint8
 
 const (
 	// Untagged: bare values, as in KV events; the first parent is random unless
-	// PYTHONHASHSEED is set. Seen in 0.21.
+	// PYTHONHASHSEED is set. Seen in 0.21 and 0.27; 0.29 and 0.30 have Tagged's fixed
+	// seed already.
 	Untagged Generation = iota + 1
 	// Tagged: each value with its kind, and the adapter's path beside its name;
 	// without PYTHONHASHSEED the SHA-256 algorithms start from a fixed seed.
-	// Seen in 0.32.
+	// Since 0.31.
 	Tagged
 )
 
@@ -74,7 +75,7 @@ func (g Generation) String() string {
 	return fmt.Sprintf("Generation(%d)", uint8(g))
 }
 
-// defaultSeed is what vLLM 0.32 derives the first parent from when
+// defaultSeed is what vLLM from 0.29 on derives the first parent from when
 // PYTHONHASHSEED is not set (DEFAULT_NONE_HASH_SEED).
 const defaultSeed = "vllm-none-hash"
 
@@ -131,8 +132,8 @@ func (v *VLLM) Algorithm() Algorithm { return v.o.Algorithm }
 // Generation returns the generation v was made with.
 func (v *VLLM) Generation() Generation { return v.o.Generation }
 
-// Seeded reports whether v was made with a seed.
-func (v *VLLM) Seeded() bool { return v.o.Seed != nil }
+// Seeded reports whether v was made with a seed of its own.
+func (v *VLLM) Seeded() bool { return v.o.Seed != nil && *v.o.Seed != defaultSeed }
 
 // String describes v without its seed, which vLLM keeps secret for the
 // algorithms that do not resist collisions.

@@ -1,8 +1,6 @@
 package feed
 
 import (
-	"fmt"
-
 	"warmroute/index"
 	"warmroute/internal/fleet"
 	"warmroute/prefixhash"
@@ -11,11 +9,12 @@ import (
 // toldOf is what is known of a replica's cache groups without its events.
 func toldOf(r *fleet.Replica) *index.GroupsTold {
 	c := r.Cache
-	t := &index.GroupsTold{Rule: index.GroupRuleOf(r.Version), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow}
+	release := prefixhash.ParseRelease(r.Version)
+	t := &index.GroupsTold{Rule: index.GroupRuleOf(release), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow}
 	if c.DraftGroups != "" {
 		t.Eagle, _ = c.Drafts() // validated
 		t.EagleTold = true
-		if t.Eagle != 0 && looksAhead(r.Version) {
+		if t.Eagle != 0 && release.LooksAhead() {
 			t.Doubt = "its vLLM hashes the tokens behind a block where it drafts, which is not followed: set disable_lookahead_block_hashes in its speculative configuration"
 		}
 	}
@@ -26,14 +25,6 @@ func toldOf(r *fleet.Replica) *index.GroupsTold {
 		t.Groups = append(t.Groups, index.GroupSpec(*g, "full_attention", 0, 0))
 	}
 	return t
-}
-
-// looksAhead reports whether a vLLM release with a draft model hashes tokens behind
-// a block by default, in place of dropping one: 0.33 does.
-func looksAhead(version string) bool {
-	var major, minor int
-	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
-	return n == 2 && (major > 0 || minor >= 33)
 }
 
 func unitOf(r *fleet.Replica) int {
@@ -50,7 +41,7 @@ func hashesOf(r *fleet.Replica) (all []*prefixhash.VLLM, presume bool, err error
 	if r.HashSeed != nil {
 		seeds = append(seeds, *r.HashSeed)
 	}
-	candidates, err := prefixhash.Candidates(seeds...)
+	candidates, err := prefixhash.ParseRelease(r.Version).Candidates(seeds...)
 	if err != nil {
 		return nil, false, err
 	}

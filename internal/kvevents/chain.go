@@ -66,14 +66,21 @@ func (c *chainFinder) unitOf(b *Batch) int {
 	return unit
 }
 
-// presumed takes a chain before any block has shown it.
+// presumed takes a chain before any block has shown it: of the candidates of the
+// generation that such events mostly come from, if there are any.
 func (c *chainFinder) presumed(tagged bool, unit int) {
 	if unit <= 0 {
 		return
 	}
 	for _, v := range c.candidates {
-		if _, ok := v.Root(); ok && (v.Generation() == prefixhash.Tagged) == tagged {
+		if _, ok := v.Root(); !ok {
+			continue
+		}
+		likely := (v.Generation() == prefixhash.Tagged) == tagged
+		if c.chain.Hash == nil || likely {
 			c.chain = index.Chain{Hash: shared(v), Unit: unit}
+		}
+		if likely {
 			return
 		}
 	}

@@ -14,6 +14,7 @@ type Told struct {
 	Chunk      int
 	Replay     int
 	ReplayTold bool // also when there is none
+	Reports    bool // requests have what they hit announced again
 	// Doubt is why predictions may be wrong all the same, one sentence. It holds
 	// until the replica's own counts have agreed with them.
 	Doubt string
@@ -76,6 +77,19 @@ func (s *Guesses) Fit(g *Geometry) {
 
 // Assumed is what is in use.
 func (s *Guesses) Assumed() Assumed { return s.use }
+
+// Least is what lets a prompt hit least of all that may be: what was not told is
+// taken for the worst.
+func (s *Guesses) Least() Assumed {
+	a := s.use
+	if !s.told.EagleTold {
+		a.Eagle = ^uint32(0)
+	}
+	if s.told.Replay == 0 && !s.told.ReplayTold && a.Replay == 0 && s.geometry.mayReplay() {
+		a.Replay = maxAlign
+	}
+	return a
+}
 
 // spread lists the guesses around the ones in use.
 func (s *Guesses) spread() {

@@ -52,7 +52,7 @@ type assume struct {
 	Block      int                  `json:"block"`
 	Chunk      int                  `json:"chunk"`
 	Replay     int                  `json:"replay"`
-	ReportFull bool                 `json:"report_full"` // found out by itself
+	ReportFull bool                 `json:"report_full"` // else found out by itself
 	Groups     map[string]toldGroup `json:"groups"`
 }
 
@@ -68,12 +68,13 @@ func (h *header) told() (*index.GroupsTold, error) {
 	if t.Unit == 0 {
 		t.Unit = h.number("hash_block_size")
 	}
-	t.Rule = index.GroupRuleOf(h.Version)
+	t.Rule = index.GroupRuleOf(prefixhash.ParseRelease(h.Version))
 	a := h.Assume
 	if a == nil {
 		return t, nil
 	}
 	t.EagleTold, t.ReplayTold, t.Chunk, t.Replay = true, true, a.Chunk, a.Replay
+	t.Reports = a.ReportFull
 	if a.Unit > 0 {
 		t.Unit = a.Unit
 	}
@@ -137,8 +138,9 @@ func eagle(raw json.RawMessage) (uint32, error) {
 
 // hashes are the configurations that the publisher may hash with.
 func (h *header) hashes() ([]*prefixhash.VLLM, error) {
+	release := prefixhash.ParseRelease(h.Version)
 	if h.NoneHash == "" {
-		all, err := prefixhash.Candidates("0")
+		all, err := release.Candidates("0")
 		if err == nil && h.Algo != "" {
 			a, err := prefixhash.ParseAlgorithm(h.Algo)
 			return slices.DeleteFunc(all, func(v *prefixhash.VLLM) bool { return v.Algorithm() != a }), err
@@ -164,6 +166,9 @@ func (h *header) hashes() ([]*prefixhash.VLLM, error) {
 	var all []*prefixhash.VLLM
 	for _, a := range algorithms {
 		for _, g := range []prefixhash.Generation{prefixhash.Tagged, prefixhash.Untagged} {
+			if is := release.Generation(); is != 0 && g != is {
+				continue
+			}
 			v, err := prefixhash.NewVLLMFrom(a, g, root)
 			if err != nil {
 				return nil, err

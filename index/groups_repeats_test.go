@@ -1,0 +1,83 @@
+package index
+
+import (
+	"testing"
+	"time"
+)
+
+// fullAlone is a step that stores a prompt in a cache of full attention alone.
+func fullAlone(p tokensPrompt) []Event {
+	ev := fullAndWindow(p, 0)[1]
+	ev.Scope.Group = 0
+	return []Event{ev}
+}
+
+// TestReports: a run from a prompt's start is a report of what was hit, or blocks
+// that were computed again.
+func TestReports(t *testing.T) {
+	for name, stored := range map[string]func(tokensPrompt) []Event{
+		"full attention alone": fullAlone,
+		"with a window":        func(p tokensPrompt) []Event { return fullAndWindow(p, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newGroups(t, time.Now)
+			h := Holder{Replica: "a"}
+			x.TellGroups(h.Replica, &GroupsTold{EagleTold: true})
+			life := x.Begin(h)
+			apply := func(events ...Event) {
+				t.Helper()
+				if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: events}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			remove := func(p tokensPrompt) {
+				t.Helper()
+				for _, ev := range stored(p) {
+					apply(Event{Kind: Removed, Scope: Scope{Group: ev.Scope.Group}, Engine: ev.Engine})
+				}
+			}
+			long, one := somePrompt(3*groupBlock), somePrompt(groupBlock)
+			hits := func(what string, want int32, exact bool) {
+				t.Helper()
+				m := findOne(t, x, h, append(somePrompt(3*groupBlock), 1))
+				if hit := max(m.Hit, m.Blocks*groupBlock); hit != want {
+					t.Errorf("%s: hits %d tokens, want %d", what, hit, want)
+				}
+				if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact != exact {
+					t.Errorf("%s: %+v", what, trust)
+				}
+			}
+
+			apply(stored(one)...)
+			apply(stored(one)...)
+			remove(one)
+			hits("a prompt of one block, computed twice, one copy gone", groupBlock, true)
+			remove(one)
+			hits("both gone", 0, true)
+
+			apply(stored(one)...)
+			apply(stored(one)...) // a copy or a report: counted
+			apply(stored(long)...)
+			remove(long)
+			remove(one)
+			hits("two of three copies gone", groupBlock, true)
+			remove(one)
+
+			apply(stored(one)...)
+			apply(stored(one)...)
+			apply(stored(long)...)
+			apply(stored(long)...) // a report: a prompt of three blocks hits two
+			hits("reported", 3*groupBlock, true)
+			remove(long)
+			remove(one)
+			hits("what may have been a report is taken back", 0, false)
+			apply(stored(one)...)
+			apply(stored(one)...)
+			remove(one)
+			hits("the holder reports, so this may have been a report too", 0, false)
+			apply(Event{Kind: Cleared})
+			apply(stored(one)...)
+			hits("cleared, and stored once", groupBlock, true)
+		})
+	}
+}

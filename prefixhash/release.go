@@ -1,0 +1,49 @@
+package prefixhash
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Release is a release of vLLM, in what differs between releases for those who
+// follow its cache. The zero value is one that is not known.
+type Release struct{ major, minor int }
+
+// ParseRelease reads what vLLM says at /version.
+func ParseRelease(version string) Release {
+	var r Release
+	if n, _ := fmt.Sscanf(version, "%d.%d", &r.major, &r.minor); n < 2 || r.major < 0 || r.minor < 0 {
+		return Release{}
+	}
+	return r
+}
+
+// Between says whether it is one of 0.first to 0.last.
+func (r Release) Between(first, last int) bool {
+	return r.major == 0 && first <= r.minor && r.minor <= last
+}
+
+// Generation is how the release writes extra keys, 0 where nobody has looked.
+func (r Release) Generation() Generation {
+	switch {
+	case r.Between(21, 21), r.Between(27, 30):
+		return Untagged
+	case r.Between(31, 33):
+		return Tagged
+	}
+	return 0
+}
+
+// LooksAhead says whether the release, where it drafts, hashes the tokens behind a
+// block by default, in place of dropping one.
+func (r Release) LooksAhead() bool { return r.major > 0 || r.minor >= 33 }
+
+// Candidates are those of the function of this name that the release may run with.
+func (r Release) Candidates(seeds ...string) ([]*VLLM, error) {
+	g := r.Generation()
+	if r.Between(29, 30) {
+		seeds = append([]string{defaultSeed}, seeds...)
+	}
+	all, err := Candidates(seeds...)
+	return slices.DeleteFunc(all, func(v *VLLM) bool { return g != 0 && v.Generation() != g }), err
+}
