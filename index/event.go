@@ -91,6 +91,7 @@ type Event struct {
 	Spec   string // vLLM's kv_cache_spec_kind, "" when not said
 	Window int    // of a sliding window, tokens; 0 when not said
 	Tokens int    // that the event covers: more than Engine's blocks where some are left out
+	Ahead  bool   // the blocks' hashes cover tokens behind them too
 }
 
 // Batch is what one holder published at once. Events apply in order, before

@@ -122,6 +122,7 @@ type groupMember struct {
 	tally   groupTally
 
 	kinds bool // the events name kinds
+	ahead bool // hashes cover tokens behind their block
 	plain bool // one group of full attention: nothing is kept here
 	lost  bool // more was stored than is kept
 

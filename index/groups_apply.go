@@ -50,6 +50,9 @@ func (m *groupMember) learn(ev *Event) (changed bool) {
 	if ev.Spec != "" && g.spec != ev.Spec {
 		g.spec, m.kinds, changed = ev.Spec, true, true
 	}
+	if ev.Ahead && !m.ahead {
+		m.ahead, changed = true, true
+	}
 	if ev.Window > 0 && g.window != ev.Window {
 		g.window, changed = ev.Window, true
 	}
@@ -165,6 +168,9 @@ func (m *groupMember) noteFull(g *cachegroups.Geometry) {
 // the member so.
 func (m *groupMember) join(g *cachegroups.Geometry) {
 	c := &groupClass{geometry: g, assumed: m.guesses.Assumed()}
+	if m.ahead {
+		c.assumed.Eagle = ^uint32(0) // a block is found only if the prompt goes on as it did: one less is sure
+	}
 	full := g.FullSpec()
 	switch {
 	case !g.ByTokens() && m.chain.Hash != nil && !m.plain:
@@ -249,6 +255,8 @@ func (m *groupMember) judgeTrust(c *groupClass) {
 		t.Why = "its blocks lie where only vLLM's own hashes show, and its hash algorithm or seed is not known, so less may be credited than is hit: set hash_seed"
 	case m.chunkOpen(g) && c.assumed.Chunk == 0:
 		t.Why = "the chunk size of its attention is not known yet: tell it, or let it be learned from what the replica reports"
+	case m.ahead:
+		t.Why = "its blocks' hashes cover the tokens behind them, which is not followed, so less may be credited than is hit: set disable_lookahead_block_hashes in its speculative configuration"
 	case told && m.told.Doubt != "" && !m.guesses.Believed():
 		t.Why = m.told.Doubt
 	case (told || m.guesses.Believed()) && m.reports.doubt():

@@ -81,3 +81,23 @@ func TestReports(t *testing.T) {
 		})
 	}
 }
+
+// TestHashesThatLookAhead: where a block is found only if the prompt goes on as it
+// did, one block less is credited, and the holder is inexact whatever is told.
+func TestHashesThatLookAhead(t *testing.T) {
+	x := newGroups(t, time.Now)
+	h := Holder{Replica: "a"}
+	x.TellGroups(h.Replica, &GroupsTold{EagleTold: true})
+	p := somePrompt(4*groupBlock + 1)
+	events := fullAlone(p[:4*groupBlock])
+	events[0].Ahead = true
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
+		t.Fatal(err)
+	}
+	if m := findOne(t, x, h, p); m.Hit != 3*groupBlock {
+		t.Errorf("hits %+v, want three of four blocks", m)
+	}
+	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed {
+		t.Errorf("%+v", trust)
+	}
+}

@@ -86,7 +86,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 				Tier:      tierOf(e.Medium),
 				HasParent: e.HasParent, Parent: e.Parent,
 				Engine: e.Hashes, Content: contents,
-				Spec: e.Spec, Window: e.Window, Tokens: e.TokenCount,
+				Spec: e.Spec, Window: e.Window, Tokens: e.TokenCount, Ahead: e.Ahead,
 			})
 		}
 	}

@@ -120,11 +120,13 @@ const (
 	groupIdx
 	specKind
 	specWindow
+	lookahead
 )
 
 var fieldNames = [...]string{other: "other", blockHashes: "block_hashes", parentHash: "parent_block_hash",
 	tokenIDs: "token_ids", blockSize: "block_size", loraID: "lora_id", medium: "medium", loraName: "lora_name",
-	extraKeys: "extra_keys", groupIdx: "group_idx", specKind: "kv_cache_spec_kind", specWindow: "kv_cache_spec_sliding_window"}
+	extraKeys: "extra_keys", groupIdx: "group_idx", specKind: "kv_cache_spec_kind", specWindow: "kv_cache_spec_sliding_window",
+	lookahead: "lookahead_token_ids"}
 
 // The order of fields behind the tag in the array-tagged generation; fields
 // behind the last are unknown and passed over.
@@ -164,6 +166,8 @@ func fieldOf(name []byte) field {
 		return specKind
 	case "kv_cache_spec_sliding_window":
 		return specWindow
+	case "lookahead_token_ids":
+		return lookahead
 	}
 	return other
 }
@@ -325,6 +329,11 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 	case loraID:
 		e.HasID = !c.null()
 		if e.HasID {
+			c.skip(1)
+		}
+	case lookahead:
+		e.Ahead = !c.null()
+		if e.Ahead {
 			c.skip(1)
 		}
 	case medium:

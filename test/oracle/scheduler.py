@@ -5,7 +5,8 @@ them, each prefix cache lookup with what vLLM found.
     scheduler.py --list
     scheduler.py [--requests N] [--script] NAME:SEED...   the configurations in order; SEED decides every choice
 
-Run it with the Python of an installed vLLM (scripts/install-vllm.sh). The
+Run it with the Python of an installed vLLM (scripts/install-vllm.sh), and with
+PYTHONHASHSEED set, so that equal seeds make equal captures. The
 output is JSON lines, for each NAME:SEED a header first, then in order
 
     {"frame": {"topic", "seq", "payload"}}     a batch of events as published, base64
@@ -30,6 +31,7 @@ is a stand-in that answers what the scheduler asks.
 
 import argparse
 import base64
+import importlib.metadata
 import json
 import os
 import random
@@ -130,6 +132,8 @@ CONFIGS = {
     "two-windows": config(interleaved(window(64), window(256), full(), times=3), 460, [16, 63, 65, 255, 257, 700]),
     "gemma3-eagle": config(GEMMA3, 1400, [16, 496, 511, 512, 513, 528, 900], spec=EAGLE),
     "two-windows-eagle": config(interleaved(window(64), window(256), full(), times=3), 460, [16, 63, 65, 255, 257, 700], spec=EAGLE),
+    "full-eagle-ahead": config([full()] * 2, 280, [16, 17, 256, 700], spec={**EAGLE, "ahead": True}, since="0.33"),
+    "gptoss-eagle-ahead": config(GPTOSS, 400, GPTOSS_LENGTHS, spec={**EAGLE, "ahead": True}, since="0.33"),
     "windows-only-eagle": config([window(128)] * 4, 200, GPTOSS_LENGTHS, spec=EAGLE),
     "mla-mtp": config([mla(64)] * 3, 90, [64, 65, 256, 900], spec=MTP),
     "mamba-window": config(interleaved(mamba(64), window(128, 64), full(64), times=3), 120, [64, 65, 127, 128, 192, 500, 700]),
@@ -165,6 +169,12 @@ def number(version):
     return tuple(int(p) for p in version.split("+")[0].split(".")[:2])
 
 
+def supported():
+    """The configurations that the installed vLLM has."""
+    has = number(importlib.metadata.version("vllm"))
+    return [name for name, c in CONFIGS.items() if has >= number(c["since"])]
+
+
 class Vllm:
     """The installed vLLM, imported once."""
 
@@ -185,12 +195,10 @@ class Vllm:
         self.version = vllm.__version__.split("+")[0]
         self.number = number(self.version)
         self.schedulers = {False: scheduler.Scheduler, True: async_scheduler.AsyncScheduler}
-        self.folder = tempfile.mkdtemp(prefix="tiny-model-")
+        self.made = tempfile.TemporaryDirectory(prefix="tiny-model-")
+        self.folder = self.made.name
         with open(os.path.join(self.folder, "config.json"), "w") as f:
             json.dump(TINY, f)
-
-    def supports(self, c):
-        return self.number >= number(c["since"])
 
     def spec(self, layer, c):
         s, torch = self.specs, self.torch
@@ -263,11 +271,12 @@ class Speculation:
     max_num_new_slots_for_drafting = 0
     disable_padded_drafter_batch = False
     disable_eagle_block_drop = False
-    disable_lookahead_block_hashes = True  # 0.33 can let a block's hash cover the tokens after it instead of dropping blocks
     enable_adaptive_verification = False
 
     def __init__(self, spec):
         self.method, self.num_speculative_tokens, self.multi = spec["method"], spec["tokens"], spec.get("multi", False)
+        # 0.33 lets a block's hash cover the tokens after it instead of dropping blocks, if not told otherwise.
+        self.disable_lookahead_block_hashes = not spec.get("ahead", False)
 
     def use_eagle(self):
         return True
@@ -326,7 +335,8 @@ class Capture:
         hash_fn = get_hash_fn_by_name(c.get("algo", "sha256"))
         v.utils.init_none_hash(hash_fn)
         self.none_hash = v.utils.NONE_HASH
-        self.hasher = v.utils.get_request_block_hasher(self.unit, hash_fn)
+        ahead = getattr(self.scheduler, "num_hash_lookahead_tokens", 0)
+        self.hasher = v.utils.get_request_block_hasher(self.unit, hash_fn, *[ahead] if ahead else [])
         self.scheduler.kv_event_publisher = self
         self.manager = self.scheduler.kv_cache_manager
         self.lookup = self.manager.get_computed_blocks
@@ -629,12 +639,13 @@ def main():
     a = p.parse_args()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # vLLM prints; standard output is for captures alone
-    v = Vllm()
+    names = supported()
     if a.list:
-        print("\n".join(n for n, c in CONFIGS.items() if v.supports(c)), file=out)
+        print("\n".join(names), file=out)
+    v = Vllm() if a.captures else None
     for one in a.captures:
         name, _, seed = one.rpartition(":")
-        if not v.supports(CONFIGS[name]):
+        if name not in names:
             sys.exit(f"scheduler.py: vLLM {v.version} has no {name}")
         if a.script and int(seed) % 2:
             sys.exit(f"scheduler.py: {one}: a script has one batch in flight, so its seed is even")

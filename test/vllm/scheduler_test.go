@@ -32,21 +32,23 @@ var schedulers = []struct{ name, python, path string }{
 const (
 	leastLookups  = 20_000
 	leastConfigs  = 20
-	driveRequests = 150
+	driveRequests = 120
 )
 
-// schedulerSeed is the seed of the captures beside those of fixed seeds.
-var schedulerSeed = flag.Int("scheduler.seed", 396550, "seed of the captures beside those of fixed seeds; 0 draws one")
+var (
+	schedulerSeed  = flag.Int("scheduler.seed", 396550, "first seed of the captures; 0 draws one")
+	schedulerSeeds = flag.Int("scheduler.seeds", 1, "captures of each configuration, with consecutive seeds")
+)
 
 // TestScheduler drives vLLM's own scheduler and cache manager through random
 // traffic over many kinds of caches (test/oracle/scheduler.py). The router's
 // prediction from the events must equal every lookup.
 func TestScheduler(t *testing.T) {
-	random := *schedulerSeed
-	if random == 0 {
-		random = 1000 + rand.IntN(1_000_000)
+	first := *schedulerSeed
+	if first == 0 {
+		first = 1000 + rand.IntN(1_000_000)
 	}
-	t.Logf("seed %d", random)
+	t.Logf("seeds %d to %d", first, first+*schedulerSeeds-1)
 	lookups, configs := make([]int, len(schedulers)), make([]int, len(schedulers))
 	t.Run("versions", func(t *testing.T) {
 		for i, s := range schedulers {
@@ -55,18 +57,17 @@ func TestScheduler(t *testing.T) {
 				d := drive{t: t, python: s.python, path: s.path}
 				names := strings.Fields(d.output("--list"))
 				var captures []string
-				for k, name := range names {
-					captures = append(captures, fmt.Sprintf("%s:%d", name, 1+k%2))
-					if k%4 == random%4 {
-						captures = append(captures, fmt.Sprintf("%s:%d", name, random))
+				for seed := range *schedulerSeeds {
+					for k, name := range names { // odd seeds have two batches in flight
+						captures = append(captures, fmt.Sprintf("%s:%d", name, first+seed+k%2))
 					}
 				}
 				d.run(captures)
 				if len(names) < leastConfigs || d.lookups == 0 || d.captures != len(captures) {
 					t.Errorf("%d configurations, %d captures of %d, %d lookups", len(names), d.captures, len(captures), d.lookups)
 				}
-				t.Logf("%d configurations: %d lookups, %d found something cached; full attention alone: %d right; %d differences",
-					len(names), d.lookups, d.hits, d.fullRight, d.wrong)
+				t.Logf("%d configurations: %d lookups, %d found something cached; full attention alone: %d right; %d differences; %d less, and said so",
+					len(names), d.lookups, d.hits, d.fullRight, d.wrong, d.less)
 				lookups[i], configs[i] = d.lookups, len(names)
 			})
 		}
@@ -86,6 +87,8 @@ type drive struct {
 	t                                         *testing.T
 	python, path                              string
 	captures, lookups, hits, fullRight, wrong int
+	less                                      int // where events cannot tell: called inexact, and less than vLLM found
+	reports, ahead                            bool
 	config                                    string
 	p                                         *predict.Predictor
 }
@@ -98,7 +101,7 @@ func (d *drive) command(args ...string) *exec.Cmd {
 	installed := filepath.Join(root, ".cache", "vllm")
 	cmd := exec.CommandContext(d.t.Context(), filepath.Join(installed, d.python, "bin", "python"),
 		append([]string{filepath.Join(root, "test", "oracle", "scheduler.py")}, args...)...)
-	cmd.Env = os.Environ()
+	cmd.Env = append(os.Environ(), "PYTHONHASHSEED=0")
 	if d.path != "" {
 		cmd.Env = append(cmd.Env, "PYTHONPATH="+filepath.Join(installed, d.path))
 	}
@@ -182,7 +185,13 @@ func (d *drive) line(text []byte) {
 	if l.Full == l.Cached {
 		d.fullRight++
 	}
-	if a.Cached != l.Cached || a.FullOnly != l.Full {
+	switch {
+	case a.Cached == l.Cached && a.FullOnly == l.Full:
+	case d.ahead && a.Cached > l.Cached || d.ahead && a.Exact:
+		d.t.Errorf("%s, lookup %d: predicted %d (%+v) where hashes look ahead, vLLM found %d", d.config, d.lookups, a.Cached, a, l.Cached)
+	case d.ahead, d.reports && !a.Exact && a.Cached <= l.Cached: // a report looks like a prompt of whole blocks that is computed again
+		d.less++
+	default:
 		if d.wrong++; d.wrong <= 20 {
 			d.t.Errorf("%s, lookup %d: predicted %d (full attention %d), vLLM found %d (%d)", d.config, d.lookups, a.Cached, a.FullOnly, l.Cached, l.Full)
 		}
@@ -195,6 +204,7 @@ func (d *drive) begin(header []byte, config string) {
 	if err := json.Unmarshal(header, &all); err != nil {
 		d.t.Fatal(err)
 	}
+	d.reports, d.ahead = strings.Contains(config, "-report:"), strings.Contains(config, "-ahead:")
 	told := map[string]json.RawMessage{}
 	for _, field := range []string{"version", "hash_algo", "none_hash", "assume", "cache_config_info"} {
 		told[field] = all[field]
