@@ -90,6 +90,13 @@ func TestBlocksOfDocumentsLoad(t *testing.T) {
 			if excluded.MatchString(b.text) {
 				continue
 			}
+			var object struct {
+				APIVersion string `yaml:"apiVersion"`
+				Kind       string
+			}
+			if err := yaml.Unmarshal([]byte(b.text), &object); err == nil && object.APIVersion != "" && object.Kind != "" {
+				continue // test/gateways gives it to those who take it
+			}
 			if _, err := config.Parse([]byte(b.text), defaultConfig(), os.LookupEnv); err != nil {
 				t.Errorf("%s: %v", b, err)
 			}

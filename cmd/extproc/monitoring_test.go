@@ -59,6 +59,15 @@ func expressions(t *testing.T) map[string]string {
 			out["alert "+r.Alert] = r.Expr
 		}
 	}
+	var scaled struct {
+		Spec struct {
+			Triggers []struct{ Metadata struct{ Query string } }
+		}
+	}
+	readYAML(t, "autoscaling.yaml", &scaled)
+	for i, trigger := range scaled.Spec.Triggers {
+		out[fmt.Sprint("trigger ", i)] = trigger.Metadata.Query
+	}
 	text, err := os.ReadFile(filepath.Join(monitoring, "dashboard.json"))
 	if err != nil {
 		t.Fatal(err)

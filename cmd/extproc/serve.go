@@ -159,6 +159,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	if r.fleet, err = fleet.New(o, fleet.Hooks{Joined: r.feed.Join, Left: r.feed.Leave}); err != nil {
 		return nil, err
 	}
+	r.ledger.Model = func(replica string) string { return r.fleet.Snapshot().Base(replica) }
 	source, err := r.newTokens(reg, log)
 	if err != nil {
 		return nil, err

@@ -116,6 +116,16 @@ type Snapshot struct {
 	serving map[serving][]Candidate
 }
 
+// Base is the base model of the replica at addr, "" where there is none or it
+// has not said.
+func (s *Snapshot) Base(addr string) string {
+	i, found := slices.BinarySearchFunc(s.Replicas, addr, func(r *Replica, addr string) int { return strings.Compare(r.Addr, addr) })
+	if !found || len(s.Replicas[i].Models) == 0 {
+		return ""
+	}
+	return s.Replicas[i].Models[0].Base
+}
+
 // Serving returns the ready replicas that serve model and that tenant may use:
 // its own and the shared ones, sorted by address. It does not allocate; the
 // slice must not be changed.

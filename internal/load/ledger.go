@@ -12,6 +12,9 @@ import (
 // Ledger holds the accounts of all KV caches. Requests are charged inside the
 // decision and released when their stream ends.
 type Ledger struct {
+	// Model names a replica's base model, for metrics; nil: not known.
+	Model func(replica string) string
+
 	now func() time.Time
 	// deciding makes reading the accounts, picking and charging one step. Ingest,
 	// discovery and ending streams never take it.

@@ -14,7 +14,7 @@ var (
 	descInFlight = prometheus.NewDesc("warmroute_in_flight_requests",
 		"Hinted requests in flight, by the rank they were sent to.", []string{"replica", "rank"}, nil)
 	descPending = prometheus.NewDesc("warmroute_pending_prefill_seconds",
-		"Expected prefill of the hinted requests whose first token has not come.", []string{"replica", "rank"}, nil)
+		"Expected prefill of the hinted requests whose first token has not come, by the base model of the replica. For autoscalers.", []string{"model", "replica", "rank"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -31,7 +31,11 @@ func (l *Ledger) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, h.Replica, strconv.Itoa(h.Rank))
 		}
 		gauge(descInFlight, float64(a.InFlight()))
-		gauge(descPending, a.Pending())
+		model := ""
+		if l.Model != nil {
+			model = l.Model(h.Replica)
+		}
+		ch <- prometheus.MustNewConstMetric(descPending, prometheus.GaugeValue, a.Pending(), model, h.Replica, strconv.Itoa(h.Rank))
 		if speed := a.Speed(); speed > 0 {
 			gauge(descSpeed, speed)
 			gauge(descLag, a.pace.late.Load())

@@ -11,6 +11,7 @@ import (
 // TestMetrics: speed and lag are absent until something was learned.
 func TestMetrics(t *testing.T) {
 	r := newRig(t)
+	r.Model = func(string) string { return "m" }
 	r.put(one, Terms{Expected: 15e8})
 	r.put(one, Terms{Expected: 5e8}).FirstToken()
 	if n := testutil.CollectAndCount(r); n != 2 {
@@ -20,9 +21,9 @@ func TestMetrics(t *testing.T) {
 # HELP warmroute_in_flight_requests Hinted requests in flight, by the rank they were sent to.
 # TYPE warmroute_in_flight_requests gauge
 warmroute_in_flight_requests{rank="0",replica="10.0.0.1:8000"} 2
-# HELP warmroute_pending_prefill_seconds Expected prefill of the hinted requests whose first token has not come.
+# HELP warmroute_pending_prefill_seconds Expected prefill of the hinted requests whose first token has not come, by the base model of the replica. For autoscalers.
 # TYPE warmroute_pending_prefill_seconds gauge
-warmroute_pending_prefill_seconds{rank="0",replica="10.0.0.1:8000"} 1.5
+warmroute_pending_prefill_seconds{model="m",rank="0",replica="10.0.0.1:8000"} 1.5
 `
 	if err := testutil.CollectAndCompare(r, strings.NewReader(want), "warmroute_in_flight_requests", "warmroute_pending_prefill_seconds"); err != nil {
 		t.Error(err)
