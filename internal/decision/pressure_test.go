@@ -19,11 +19,8 @@ func limits(window time.Duration, threshold int) func(string, string) policy.Pre
 // TestPressureIsSetPerModelAtRunTime: a threshold and a shorter window count at
 // once, a window of another length from the next occurrence on; totals stay.
 func TestPressureIsSetPerModelAtRunTime(t *testing.T) {
-	book, err := policy.NewBook(policy.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := NewPressure(func(model, base string) policy.Pressure { return book.Of(model, base).Pressure })
+	r := newRig(t, policy.Config{}, replica(1))
+	book, g := r.book, r.decider.Pressure()
 	patch := func(body string) {
 		t.Helper()
 		if _, err := book.Patch("base", []byte(body)); err != nil {
