@@ -48,6 +48,7 @@ type Router struct {
 	o       RouterOptions
 	decider *decision.Decider
 	tokens  tokens.Source
+	bodies  *openai.Reader
 	ring    *decision.Ring
 	metrics *Metrics
 	scratch sync.Pool // *scratch
@@ -55,7 +56,7 @@ type Router struct {
 
 // NewRouter returns a router that asks d, with a source of tokens.
 func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Metrics, o RouterOptions) *Router {
-	r := &Router{o: o.withDefaults(), decider: d, tokens: t, ring: ring, metrics: m}
+	r := &Router{o: o.withDefaults(), decider: d, tokens: t, bodies: openai.NewReader(openai.DefaultMemory), ring: ring, metrics: m}
 	r.SetBudget(r.o.TokenBudget)
 	r.scratch.New = func() any { return new(scratch) }
 	return r
@@ -70,6 +71,7 @@ type scratch struct {
 	ask    decision.Ask
 	took   [phases]time.Duration
 	tokens tokenPrompts
+	other  tokenPrompts // what the prompts may be instead
 	text   []byte
 	chain  []prefixhash.Key
 }
@@ -111,7 +113,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 		return decision.Decision{Reason: decision.ReasonDisabled}
 	}
 	start := r.o.Now()
-	req, err := openai.Parse(q.Route, q.Body)
+	req, err := r.bodies.Parse(q.Route, q.Body)
 	parsed := r.o.Now()
 	s.took[phaseParse] = parsed.Sub(start)
 	if err != nil {
@@ -156,6 +158,10 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 		s.work.Record.Source = res.Source
 		s.tokens.set(mv, req, res.Prompts, r.o.MaxTokens)
 		s.ask.Prompts = &s.tokens
+		if res.Other != nil {
+			s.other.set(mv, req, res.Other, r.o.MaxTokens)
+			s.ask.Other = &s.other
+		}
 		return ""
 	case err != nil && late:
 		return decision.ReasonBudget

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Encoding beside the Rust-backed Python tokenizers: one table on standard output.
+# Encoding, rendering and chats written in code beside the Python and Rust that they replace: three tables on standard output; -only NAME prints one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/fetch-models.sh
 scripts/fetch-oracle.sh
-go run ./bench/tokens
+scripts/install-vllm.sh 0.32.0
+go run ./bench/tokens "$@"

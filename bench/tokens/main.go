@@ -7,10 +7,12 @@
 // process has not seen a line of; warm is one encoded again and again; next
 // turn is a conversation of 100 KB that grew by one turn of 1 KB never seen
 // before, with its block keys, from the prefix store. A second table is of whole
-// requests: from a body's bytes to ids, rendering included.
+// requests: from a body's bytes to ids, rendering included. A third is of the models
+// whose chats vLLM writes in code, beside that code.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io/fs"
 	"math"
@@ -33,32 +35,55 @@ const (
 )
 
 // models and how each marks a turn's start and end.
-var models = []struct{ name, open, end string }{
+var templated = []struct{ name, open, end string }{
 	{"qwen3", "<|im_start|>", "<|im_end|>"}, {"llama3_1", "<|start_header_id|>", "<|eot_id|>"}, {"deepseek_v3", "<｜User｜>", "<｜end▁of▁sentence｜>"},
 	{"gemma3", "<start_of_turn>", "<end_of_turn>"}, {"llama2", "<s>", "</s>"},
 }
 
 func main() {
+	only := flag.String("only", "", "one of the tables: encoding, templates or coded")
+	flag.Parse()
 	text, err := corpus()
 	if err != nil {
 		fail(err)
 	}
+	if *only != "coded" {
+		templates(text, *only)
+	}
+	if *only == "" || *only == "coded" {
+		if err := coded(text); err != nil {
+			fail(err)
+		}
+	}
+}
+
+// templates prints the tables of the models that have a chat template.
+func templates(text, only string) {
 	ref, err := oracle.Start("tokenizers_fuzz.py")
 	if err != nil {
 		fail(err)
 	}
-	fmt.Println("| tokenizer | load, s | memory, MB | Rust cold, ms | Go cold, ms | times faster | Rust warm, ms | Go warm, ms | times faster | next turn, ms | of the full |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-	for _, m := range models {
-		if err := measure(ref, m.name, m.open, m.end, text); err != nil {
-			fail(err)
+	if only != "templates" {
+		fmt.Println("| tokenizer | load, s | memory, MB | Rust cold, ms | Go cold, ms | times faster | Rust warm, ms | Go warm, ms | times faster | next turn, ms | of the full |")
+		fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+		for _, m := range templated {
+			if err := measure(ref, m.name, m.open, m.end, text); err != nil {
+				fail(err)
+			}
 		}
 	}
-	fmt.Println("\n| tokenizer | body of 100 KB to ids, ms | its next turn, ms | of the full | of it scanning and reading JSON | rendering and encoding | of the full without JSON | short body, tokens | Rust, its text alone, ms | bytes to ids cold, ms | warm, ms | times faster |")
-	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-	for _, m := range models {
-		if err := requests(ref, m.name, text); err != nil {
-			fail(err)
+	if only != "encoding" {
+		fmt.Println("\n| tokenizer | body of 100 KB to ids, ms | its next turn, ms | of the full | of it scanning and reading JSON | rendering and encoding | of the full without JSON | short body, tokens | Rust, its text alone, ms | bytes to ids cold, ms | warm, ms | times faster |")
+		fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+		for _, m := range templated {
+			if only == "templates" { // not loaded for the table before
+				if err := ref.Ask(map[string]any{"op": "load", "name": m.name, "path": filepath.Join(models, m.name, "tokenizer.json")}, &struct{}{}); err != nil {
+					fail(err)
+				}
+			}
+			if err := requests(ref, m.name, text); err != nil {
+				fail(err)
+			}
 		}
 	}
 	if err := ref.Close(); err != nil {
@@ -115,10 +140,13 @@ func (r *reader) conversation(open, end string) string {
 	return b.String()
 }
 
+// models is the folder of the models' files.
+var models = filepath.Join(oracle.Root(), ".cache", "models")
+
 type timing struct{ Seconds, First float64 }
 
 func measure(ref *oracle.Process, name, open, end, text string) error {
-	path := filepath.Join(oracle.Root(), ".cache", "models", name, "tokenizer.json")
+	path := filepath.Join(models, name, "tokenizer.json")
 	before := live()
 	start := time.Now()
 	tok, err := tokenizer.LoadFile(path, tokenizer.Options{})

@@ -47,7 +47,7 @@ func body(list []message) ([]byte, error) {
 // requests measures whole requests: from a body's bytes to ids, scanning,
 // normalising and rendering included, through the model's own template.
 func requests(ref *oracle.Process, name, text string) error {
-	m, err := tokens.LoadFolder(filepath.Join(oracle.Root(), ".cache", "models", name), tokens.Flags{Transformers: transformers})
+	m, err := tokens.LoadFolder(filepath.Join(models, name), tokens.Flags{Transformers: transformers})
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func requests(ref *oracle.Process, name, text string) error {
 	}
 	r := &reader{text: text, at: 7} // other parts than the texts encoded before
 	full, next := math.Inf(1), math.Inf(1)
-	least := steps{scan: math.Inf(1), read: math.Inf(1), render: math.Inf(1), encode: math.Inf(1)}
+	least := steps{scan: math.Inf(1), read: math.Inf(1), render: math.Inf(1), encode: math.Inf(1), bodies: openai.NewReader(openai.DefaultMemory)}
 	ratio := 0.0 // bytes a token
 	for range rounds {
 		list := r.dialogue(size)
@@ -120,18 +120,20 @@ func (r *reader) grown(list []message) ([]message, []byte, error) {
 type steps struct {
 	scan, read, render, encode float64
 
+	bodies *openai.Reader
+
 	text []byte
 	ids  []uint32
 }
 
 func (s *steps) measure(renderer *chat.Renderer, encoder tokens.Encoder, raw []byte) error {
 	t0 := time.Now()
-	req, err := openai.Parse(route, raw)
+	req, err := s.bodies.Parse(route, raw)
 	if err != nil {
 		return err
 	}
 	t1 := time.Now()
-	if _, err := pyvalue.Parse(req.Raw(openai.FieldMessages)); err != nil {
+	if _, err := pyvalue.ParseArray(req.Raw(openai.FieldMessages), req.Structure(openai.FieldMessages)); err != nil {
 		return err
 	}
 	t2 := time.Now()

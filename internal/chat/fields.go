@@ -12,7 +12,13 @@ func parseField(req *openai.Request, f openai.Field) (any, error) {
 	if raw == nil {
 		return nil, nil
 	}
-	v, err := pyvalue.Parse(raw)
+	var v any
+	var err error
+	if s := req.Structure(f); s != nil {
+		v, err = pyvalue.ParseArray(raw, s)
+	} else {
+		v, err = pyvalue.Parse(raw)
+	}
 	if err != nil {
 		return nil, refuse(Rejected)
 	}

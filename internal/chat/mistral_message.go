@@ -191,6 +191,9 @@ func dumpUnicode(v any) (string, error) {
 // joinContents merges the contents of messages of one role: texts between which no
 // thought lies become one.
 func joinContents(messages []mistralMessage, between, within string) mistralContent {
+	if len(messages) == 1 && !messages[0].content.list {
+		return messages[0].content
+	}
 	var chunks []mistralChunk
 	var text strings.Builder
 	started := false // text holds a part, be it empty

@@ -14,9 +14,12 @@ type Ask struct {
 	Dry           bool     // only what would be decided: nothing is charged, speculated or learned
 	Priority      int      // above 0: never shed for load
 	Prompts       Prompts
-	Cacheless     bool             // no cache is read for it
-	Text          []prefixhash.Key // text chain
-	TextTokens    int              // estimated length in tokens
+	// Other, if there is one, is what Prompts may be instead: of the two, the one that
+	// more is cached of is placed, and stays in Prompts.
+	Other      Prompts
+	Cacheless  bool             // no cache is read for it
+	Text       []prefixhash.Key // text chain
+	TextTokens int              // estimated length in tokens
 }
 
 // Prompts are the block keys of a request's prompts, for whatever scope they

@@ -160,10 +160,35 @@ func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decisio
 	switch {
 	case a.Prompts != nil:
 		d.match(a, mv, w)
+		if a.Other != nil && !a.Cacheless {
+			d.matchOther(a, mv, w)
+		}
 	case a.Text != nil:
 		d.recall(a, mv, w)
 	}
 	return d.pick(a, mv, set, w)
+}
+
+// matchOther matches what the prompts may be instead, and keeps what more is cached of.
+func (d *Decider) matchOther(a *Ask, mv *View, w *Work) {
+	first := w.most()
+	for range 2 {
+		a.Prompts, a.Other = a.Other, a.Prompts
+		w.Record.Tokens, w.Record.Blocks = 0, 0
+		w.clear(len(mv.caches))
+		if d.match(a, mv, w); w.most() > first {
+			return
+		}
+		first = -1 // the first ones again
+	}
+}
+
+// most is how many tokens of the prompts the cache holds that holds most of them.
+func (w *Work) most() (tokens int) {
+	for i := range w.matched {
+		tokens = max(tokens, w.matched[i].gpu)
+	}
+	return tokens
 }
 
 func (w *Work) clear(caches int) {

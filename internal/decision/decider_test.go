@@ -108,6 +108,32 @@ func (r *rig) ask(p chained) (Decision, *Record) {
 	return d, &w.Record
 }
 
+// Of two readings of a request the one that more is cached of is placed, whichever
+// comes first; with nothing to choose between them, the first.
+func TestOtherPrompts(t *testing.T) {
+	r := newRig(t, policy.Config{}, decisiontest.Replica(1), decisiontest.Replica(2))
+	today, yesterday, never := prompt(1, 0, 20), prompt(2, 0, 24), prompt(3, 0, 22)
+	r.stored("10.0.0.1:8000", prompt(1, 0, 5))
+	r.stored("10.0.0.2:8000", yesterday)
+	for _, c := range []struct {
+		first, other, want chained
+		matched            int
+	}{
+		{today, yesterday, yesterday, 24 * blockSize}, {yesterday, today, yesterday, 24 * blockSize},
+		{today, never, today, 5 * blockSize}, {never, never, never, 0}, {never, prompt(4, 0, 30), never, 0},
+	} {
+		w := new(Work)
+		a := &Ask{Model: "m", Prompts: c.first, Other: c.other, Dry: true}
+		d := r.decider.Decide(a, w)
+		if w.Record.Tokens != c.want.Tokens(0) || w.Record.Predicted != c.matched || w.Record.Blocks != len(c.want.blocks) && c.matched > 0 {
+			t.Errorf("%+v: %d tokens, %d blocks, %d predicted (%v)", c, w.Record.Tokens, w.Record.Blocks, w.Record.Predicted, d.Reason)
+		}
+		if a.Prompts.Tokens(0) != c.want.Tokens(0) {
+			t.Error("the prompts that were placed are not those that stay")
+		}
+	}
+}
+
 // stored has a replica publish a prompt's blocks, as vLLM does when the step
 // that completes the prompt ends.
 func (r *rig) stored(addr string, p chained) {

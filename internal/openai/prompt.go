@@ -67,9 +67,11 @@ func (r *Request) tokenPrompt(s *scanner) bool {
 		return false
 	}
 	ids := s.room()
-	if !s.naturals(&ids) {
+	end, ok := naturals(s.b, start, &ids)
+	if !ok {
 		return false
 	}
+	s.i = end
 	r.raw[FieldPrompt], r.TokenPrompts = s.b[start:s.i:s.i], [][]uint32{ids}
 	return true
 }
@@ -80,7 +82,8 @@ func (s *scanner) ids() ([]uint32, Reason) {
 		return nil, BadPrompt
 	}
 	ids := s.room()
-	if s.naturals(&ids) {
+	if end, ok := naturals(s.b, s.i, &ids); ok {
+		s.i = end
 		return ids, ""
 	}
 	ids = ids[:0]

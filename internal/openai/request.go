@@ -3,6 +3,8 @@ package openai
 import (
 	"strconv"
 	"sync"
+
+	"warmroute/internal/jsontext"
 )
 
 // Field names a body field that decides the prompt, or how it is cached.
@@ -91,11 +93,22 @@ type Request struct {
 
 	raw  [numFields][]byte
 	body []byte
+	list jsontext.Structure  // of the route's messages, if they are an array
+	one  [1]jsontext.Stretch // memory for it
 }
 
 // Raw is the span of the body that holds the field's value, nil when the body
 // has no such field or has null there.
 func (r *Request) Raw(f Field) []byte { return r.raw[f] }
+
+// Structure is the structure of an array of messages or input, whose text Raw gives;
+// nil where none was kept.
+func (r *Request) Structure(f Field) jsontext.Structure {
+	if f != r.Route.list() {
+		return nil
+	}
+	return r.list
+}
 
 // Body is the whole body, borrowed like every span.
 func (r *Request) Body() []byte { return r.body }
@@ -104,12 +117,17 @@ var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 // Parse reads body, which it neither changes nor copies: the Request's spans
 // point into it. The error is always a *[Error].
-func Parse(route Route, body []byte) (*Request, error) {
+func Parse(route Route, body []byte) (*Request, error) { return (*Reader)(nil).Parse(route, body) }
+
+// Parse is Parse, at the cost of what is new in a body whose messages begin as
+// those of an earlier one.
+func (m *Reader) Parse(route Route, body []byte) (*Request, error) {
 	s := scanners.Get().(*scanner)
-	*s = scanner{b: body, keys: s.keys[:0]}
+	*s = scanner{b: body, keys: s.keys[:0], structure: s.structure}
 	r := &Request{Route: route, body: body}
-	why := r.parse(s)
+	why := r.parse(s, m)
 	s.b = nil
+	s.structure.reset()
 	scanners.Put(s)
 	if why != "" {
 		return nil, errorOf[why]
@@ -120,7 +138,7 @@ func Parse(route Route, body []byte) (*Request, error) {
 // bom may open a body: Python decodes it as utf-8-sig.
 const bom = "\xef\xbb\xbf"
 
-func (r *Request) parse(s *scanner) Reason {
+func (r *Request) parse(s *scanner, m *Reader) Reason {
 	if len(s.b) >= len(bom) && string(s.b[:len(bom)]) == bom {
 		s.i = len(bom)
 	}
@@ -152,6 +170,13 @@ func (r *Request) parse(s *scanner) Reason {
 			return ""
 		}
 		s.watch = f == FieldMessages || f == FieldSystem || f == FieldInput && r.Route == Responses
+		if f == r.Route.list() && s.peek() == '[' {
+			start := s.i
+			why := m.list(s, r)
+			s.watch = false
+			r.raw[f] = s.b[start:s.i:s.i]
+			return why
+		}
 		why := s.span(&r.raw[f])
 		s.watch = false
 		return why
@@ -266,7 +291,7 @@ func stringOf(v []byte) string {
 	raw := v[1 : len(v)-1]
 	for _, c := range raw {
 		if c == '\\' {
-			return string(appendText(make([]byte, 0, len(raw)), raw))
+			return string(jsontext.AppendText(nil, raw))
 		}
 	}
 	return string(raw)

@@ -31,6 +31,17 @@ func (r Route) String() string {
 	return "unknown"
 }
 
+// list is the field that holds the route's messages; /v1/completions has none.
+func (r Route) list() Field {
+	switch r {
+	case Chat, Messages:
+		return FieldMessages
+	case Responses:
+		return FieldInput
+	}
+	return numFields
+}
+
 // RouteOf names the route of a request line. The query string and a slash at the
 // end do not matter;
 // anything but POST, and any other path (a response's own URL, a token count, a

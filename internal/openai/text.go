@@ -1,5 +1,7 @@
 package openai
 
+import "warmroute/internal/jsontext"
+
 // AppendText appends a serialisation of the prompt for the text chain, used
 // when there are no tokens: the same request gives the same bytes in every
 // process, however its JSON is spaced or escaped, and a conversation that goes
@@ -24,23 +26,16 @@ func (r *Request) AppendText(dst []byte) []byte {
 			dst = append(appendCompact(dst, v), '\n')
 		}
 	}
-	v := r.raw[FieldMessages]
-	if r.Route == Responses {
-		v = r.raw[FieldInput]
-	}
+	v := r.raw[r.Route.list()]
 	if len(v) == 0 {
 		return dst
 	}
 	if v[0] != '[' {
 		return append(appendCompact(dst, v), '\n')
 	}
-	s := scanner{b: v}
-	s.array(func() Reason {
-		start := s.i
-		why := s.value()
-		dst = append(appendCompact(dst, s.b[start:s.i]), '\n')
-		return why
-	})
+	for element := range r.list.Each {
+		dst = append(appendCompact(dst, v[element.Nodes[0].Start:element.Nodes[0].End]), '\n')
+	}
 	return dst
 }
 
@@ -60,7 +55,7 @@ func appendCompact(dst, v []byte) []byte {
 				j++
 			}
 			dst = append(dst, '"')
-			dst = appendText(dst, v[i+1:j])
+			dst = jsontext.AppendText(dst, v[i+1:j])
 			dst = append(dst, '"')
 			i = j + 1
 		default:

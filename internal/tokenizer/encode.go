@@ -97,34 +97,29 @@ func (s *scratch) utf8(text []byte) []byte {
 
 // encode appends the ids of text. start says that the text begins the prompt.
 func (t *Tokenizer) encode(dst []uint32, text []byte, start bool, s *scratch) []uint32 {
-	c := cutter{m: &t.raw, text: text}
-	for {
-		p, ok := c.next()
-		if !ok {
-			return dst
-		}
-		if p.token != nil {
-			dst = append(dst, p.token.id)
-			continue
-		}
-		dst = t.piece(dst, text[p.start:p.end], start && p.start == 0, s)
-	}
+	return t.cut(dst, &t.raw, text, start, s, (*Tokenizer).piece)
 }
 
 // piece encodes text that holds no added token as it is.
 func (t *Tokenizer) piece(dst []uint32, text []byte, start bool, s *scratch) []uint32 {
-	text = t.normalized(text, s)
-	c := cutter{m: &t.afterNormal, text: text}
+	return t.cut(dst, &t.afterNormal, t.normalized(text, s), start, s, (*Tokenizer).words)
+}
+
+// cut appends the ids of the added tokens that m finds in text, and what rest makes
+// of the text between them.
+func (t *Tokenizer) cut(dst []uint32, m *matcher, text []byte, start bool, s *scratch,
+	rest func(t *Tokenizer, dst []uint32, text []byte, start bool, s *scratch) []uint32) []uint32 {
+	c := cutter{m: m, text: text}
 	for {
 		p, ok := c.next()
-		if !ok {
+		switch {
+		case !ok:
 			return dst
-		}
-		if p.token != nil {
+		case p.token != nil:
 			dst = append(dst, p.token.id)
-			continue
+		default:
+			dst = rest(t, dst, text[p.start:p.end], start && p.start == 0, s)
 		}
-		dst = t.words(dst, text[p.start:p.end], start && p.start == 0, s)
 	}
 }
 

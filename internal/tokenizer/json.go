@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"unicode/utf16"
-	"unicode/utf8"
+
+	"warmroute/internal/jsontext"
 )
 
 // reader walks JSON text in place. The vocabulary and the merges make up a
@@ -24,13 +24,8 @@ var errJSON = errors.New("not valid JSON")
 func (r *reader) fail() error { return fmt.Errorf("%w at byte %d", errJSON, r.i) }
 
 func (r *reader) peek() byte {
-	for r.i < len(r.b) {
-		switch c := r.b[r.i]; c {
-		case ' ', '\t', '\n', '\r':
-			r.i++
-		default:
-			return c
-		}
+	if r.i = jsontext.Space(r.b, r.i); r.i < len(r.b) {
+		return r.b[r.i]
 	}
 	return 0
 }
@@ -45,106 +40,20 @@ func (r *reader) expect(c byte) error {
 
 // str reads a string. The result is valid until the next call.
 func (r *reader) str() ([]byte, error) {
-	if err := r.expect('"'); err != nil {
-		return nil, err
+	if r.peek() != '"' {
+		return nil, r.fail()
 	}
-	start := r.i
-	for r.i < len(r.b) {
-		switch c := r.b[r.i]; {
-		case c == '"':
-			s := r.b[start:r.i]
-			r.i++
-			if !utf8.Valid(s) {
-				return nil, r.fail()
-			}
-			return s, nil
-		case c == '\\':
-			return r.escaped(start)
-		case c < 0x20:
-			return nil, r.fail()
-		}
-		r.i++
+	end, escaped, problem := jsontext.String(r.b, r.i, nil)
+	if problem != jsontext.OK {
+		return nil, r.fail()
 	}
-	return nil, r.fail()
-}
-
-func (r *reader) escaped(start int) ([]byte, error) {
-	r.buf = append(r.buf[:0], r.b[start:r.i]...)
-	for r.i < len(r.b) {
-		c := r.b[r.i]
-		r.i++
-		switch {
-		case c == '"':
-			if !utf8.Valid(r.buf) {
-				return nil, r.fail()
-			}
-			return r.buf, nil
-		case c < 0x20:
-			return nil, r.fail()
-		case c != '\\':
-			r.buf = append(r.buf, c)
-			continue
-		}
-		if r.i >= len(r.b) {
-			break
-		}
-		c = r.b[r.i]
-		r.i++
-		switch c {
-		case '"', '\\', '/':
-			r.buf = append(r.buf, c)
-		case 'b':
-			r.buf = append(r.buf, '\b')
-		case 'f':
-			r.buf = append(r.buf, '\f')
-		case 'n':
-			r.buf = append(r.buf, '\n')
-		case 'r':
-			r.buf = append(r.buf, '\r')
-		case 't':
-			r.buf = append(r.buf, '\t')
-		case 'u':
-			c, err := r.unicode()
-			if err != nil {
-				return nil, err
-			}
-			r.buf = utf8.AppendRune(r.buf, c)
-		default:
-			return nil, r.fail()
-		}
+	text := r.b[r.i+1 : end-1]
+	r.i = end
+	if !escaped {
+		return text, nil
 	}
-	return nil, r.fail()
-}
-
-func (r *reader) hex4() (rune, error) {
-	if r.i+4 > len(r.b) {
-		return 0, r.fail()
-	}
-	v, err := strconv.ParseUint(string(r.b[r.i:r.i+4]), 16, 16)
-	if err != nil {
-		return 0, r.fail()
-	}
-	r.i += 4
-	return rune(v), nil
-}
-
-func (r *reader) unicode() (rune, error) {
-	c, err := r.hex4()
-	if err != nil || !utf16.IsSurrogate(c) {
-		return c, err
-	}
-	if r.i+2 > len(r.b) || r.b[r.i] != '\\' || r.b[r.i+1] != 'u' {
-		return 0, r.fail()
-	}
-	r.i += 2
-	low, err := r.hex4()
-	if err != nil {
-		return 0, err
-	}
-	if c = utf16.DecodeRune(c, low); c == utf8.RuneError {
-		return 0, r.fail()
-	}
-	return c, nil
+	r.buf = jsontext.AppendText(r.buf[:0], text)
+	return r.buf, nil
 }
 
 // object calls field with each key; field must read the value.

@@ -1,10 +1,6 @@
 package tokenizer
 
-import (
-	"math/bits"
-
-	"github.com/zeebo/xxh3"
-)
+import "warmroute/internal/prefixcache"
 
 // Piece is a stretch of a text that is encoded by itself. It begins where the
 // piece before ends.
@@ -54,14 +50,14 @@ func (s *Store) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids []u
 	st := &sc.store
 	st.ids, st.keys, st.plan, st.count = st.ids[:0], st.keys[:0], st.plan[:0], st.count[:0]
 	s.pieceCuts(text, pieces, st)
-	hit := s.memory.find(st)
-	pos, next := hit.length(), 0
+	hit := s.known(st)
+	pos, next := length(hit), 0
 	stored := pos
 	for i, c := range st.cuts {
 		switch {
 		case c.at < pos:
 			continue
-		case hit != nil && c.at == hit.text:
+		case hit != nil && c.at == hit.Value.text:
 			next = c.piece
 			continue
 		case c.at < stored+storeStep && i < len(st.cuts)-1:
@@ -76,9 +72,9 @@ func (s *Store) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids []u
 	if st.ids, known = t.pieces(st.ids, text, pos, pieces[next:], sc); !known {
 		return dst, false
 	}
-	s.memory.remember(hit, st, 0, 0)
+	s.remember(hit, st, 0, 0)
 	if hit != nil {
-		dst = appendPath(dst, hit, st, func(e *entry) []uint32 { return e.ids })
+		dst = appendPath(dst, hit, st, func(e *encoded) []uint32 { return e.ids })
 	}
 	return append(dst, st.ids...), true
 }
@@ -87,20 +83,18 @@ func (s *Store) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids []u
 // of the text and of the pieces' bounds before each.
 func (s *Store) pieceCuts(text []byte, pieces []Piece, st *storeScratch) {
 	st.cuts = st.cuts[:0]
-	h := xxh3.Uint128{Hi: s.seed, Lo: 1 << 63} // no chain of keys has this root
+	h := prefixcache.Hash{Hi: uint64(s.seed), Lo: 1 << 63} // no chain of keys has this root
 	last := 0
 	for i, p := range pieces {
 		bound := uint64(p.End) << 1
 		if p.Token {
 			bound |= 1
 		}
-		h.Hi = spread(h.Hi^bound, h.Lo)
+		h.Hi = prefixcache.Spread(h.Hi^bound, h.Lo)
 		if p.End < last+storeGap {
 			continue
 		}
-		d := xxh3.Hash128Seed(text[last:p.End], s.seed)
-		h.Hi, h.Lo = spread(h.Hi^d.Lo, s.seed), spread(h.Lo+bits.RotateLeft64(d.Hi, 32), h.Hi)
-		last = p.End
+		h, last = s.seed.Add(h, text[last:p.End]), p.End
 		if p.End >= storeMinimum {
 			st.cuts = append(st.cuts, storeCut{at: p.End, piece: i + 1, hash: h})
 		}

@@ -3,14 +3,9 @@ package tokenizer
 import (
 	"bytes"
 	"fmt"
-	"math/bits"
-	"math/rand/v2"
-	"sync"
 	"unicode/utf8"
-	"unsafe"
 
-	"github.com/zeebo/xxh3"
-
+	"warmroute/internal/prefixcache"
 	"warmroute/prefixhash"
 )
 
@@ -23,13 +18,12 @@ import (
 // a text are those of its prefix up to a cut followed by those of the rest.
 // prepareCutPoints says when that holds.
 //
-// Entries form a tree: each holds what it adds to its parent. The least
-// recently used leaf goes first when the store is full. A Store is safe for
-// concurrent use; its locks are held for look-ups only, never while encoding.
+// A Store is safe for concurrent use; its lock is held for look-ups only, never
+// while encoding.
 type Store struct {
-	t      *Tokenizer
-	seed   uint64 // the process's own: nobody can prepare two texts with one hash
-	memory memory
+	t     *Tokenizer
+	seed  prefixcache.Seed
+	cache *prefixcache.Cache[encoded]
 }
 
 const (
@@ -44,28 +38,15 @@ const (
 	storeGap = 64
 )
 
-// memory holds the entries. It has one lock, held for a look-up a prompt: were it
-// split by how prompts begin, prompts with one beginning would have to do with a
-// fraction of the room.
-type memory struct {
-	mu      sync.Mutex
-	entries map[xxh3.Uint128]*entry
-	recent  entry // ring: recent.next is the most recently used
-	size    int64
-	limit   int64
-}
-
-type entry struct {
-	hash           xxh3.Uint128
-	parent         *entry
-	children       int
-	prev, next     *entry
-	live           bool
+// encoded is what a beginning became.
+type encoded struct {
 	ids            []uint32         // beyond the parent's
 	keys           []prefixhash.Key // beyond the parent's
 	tokens, blocks int              // in all
 	text           int              // bytes of text in all
 }
+
+type entry = prefixcache.Entry[encoded]
 
 // Chain is a chain of block keys: what the first block links on and how many
 // tokens a block has. The zero value asks for no keys. Blocks with extra keys
@@ -89,11 +70,7 @@ func NewStore(t *Tokenizer, limit int64) (*Store, error) {
 	if limit < 0 {
 		return nil, fmt.Errorf("a prefix store of %d bytes", limit)
 	}
-	s := &Store{t: t, seed: rand.Uint64()}
-	m := &s.memory
-	m.entries, m.limit = map[xxh3.Uint128]*entry{}, limit
-	m.recent.next, m.recent.prev = &m.recent, &m.recent
-	return s, nil
+	return &Store{t: t, seed: prefixcache.NewSeed(), cache: prefixcache.New[encoded](limit)}, nil
 }
 
 // storeScratch is the memory one call works in.
@@ -109,7 +86,7 @@ type storeScratch struct {
 type storeCut struct {
 	at    int
 	piece int // how many pieces lie before, of a text that is made of them
-	hash  xxh3.Uint128
+	hash  prefixcache.Hash
 }
 
 // Append appends text's ids to ids and its block keys to keys, and returns the
@@ -122,7 +99,7 @@ func (s *Store) Append(ids []uint32, keys []prefixhash.Key, text []byte, o Encod
 	st := &sc.store
 	st.ids, st.keys, st.plan, st.count = st.ids[:0], st.keys[:0], st.plan[:0], st.count[:0]
 	hit := s.find(text, o, st)
-	if !utf8.Valid(text[hit.length():]) { // what is known is valid
+	if !utf8.Valid(text[length(hit):]) { // what is known is valid
 		text = sc.utf8(text)
 		hit = s.find(text, o, st)
 	}
@@ -130,21 +107,21 @@ func (s *Store) Append(ids []uint32, keys []prefixhash.Key, text []byte, o Encod
 	link := o.Chain.Root
 	if hit != nil {
 		if o.Chain.BlockSize > 0 {
-			tail = hit.tokens % o.Chain.BlockSize
-			st.ids = hit.appendTail(st.ids, tail)
+			tail = hit.Value.tokens % o.Chain.BlockSize
+			st.ids = appendTail(st.ids, hit, tail)
 		}
-		link = hit.lastKey(link)
+		link = lastKey(hit, link)
 		if !o.OmitIDs {
-			ids = appendPath(ids, hit, st, func(e *entry) []uint32 { return e.ids })
+			ids = appendPath(ids, hit, st, func(e *encoded) []uint32 { return e.ids })
 		}
-		keys = appendPath(keys, hit, st, func(e *entry) []prefixhash.Key { return e.keys })
+		keys = appendPath(keys, hit, st, func(e *encoded) []prefixhash.Key { return e.keys })
 	}
 	s.encodeRest(text, o, hit, sc)
 	st.keys = prefixhash.AppendTokens(st.keys, link, st.ids, o.Chain.BlockSize, nil)
-	s.memory.remember(hit, st, tail, o.Chain.BlockSize)
+	s.remember(hit, st, tail, o.Chain.BlockSize)
 	total := len(st.ids) - tail
 	if hit != nil {
-		total += hit.tokens
+		total += hit.Value.tokens
 	}
 	if !o.OmitIDs {
 		ids = append(ids, st.ids[tail:]...)
@@ -159,21 +136,21 @@ func (s *Store) find(text []byte, o EncodeOptions, st *storeScratch) *entry {
 		return nil
 	}
 	s.findCuts(text, o, st)
-	return s.memory.find(st)
+	return s.known(st)
 }
 
 // length is how many bytes of text e stands for.
-func (e *entry) length() int {
+func length(e *entry) int {
 	if e == nil {
 		return 0
 	}
-	return e.text
+	return e.Value.text
 }
 
 // findCuts lists the cuts of text with the hash of all before each. What else
 // the ids and keys depend on goes into the first hash.
 func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
-	h := xxh3.Uint128{Hi: uint64(o.Chain.Root), Lo: uint64(o.Chain.BlockSize) << 1}
+	h := prefixcache.Hash{Hi: uint64(o.Chain.Root), Lo: uint64(o.Chain.BlockSize) << 1}
 	if o.AddSpecial {
 		h.Lo |= 1
 	}
@@ -183,10 +160,7 @@ func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
 		if at < last+storeGap {
 			return
 		}
-		d := xxh3.Hash128Seed(text[last:at], s.seed)
-		// The step to the next hash: order and both halves matter.
-		h.Hi, h.Lo = spread(h.Hi^d.Lo, s.seed), spread(h.Lo+bits.RotateLeft64(d.Hi, 32), h.Hi)
-		last = at
+		h, last = s.seed.Add(h, text[last:at]), at
 		if at >= storeMinimum {
 			st.cuts = append(st.cuts, storeCut{at: at, hash: h})
 		}
@@ -234,43 +208,10 @@ func (m *matcher) anchoredCuts(text []byte, a *anchor, add func(at int)) {
 	}
 }
 
-// spread mixes two words into one: the halves of their 128-bit product.
-func spread(a, b uint64) uint64 {
-	hi, lo := bits.Mul64(a^0x9E3779B97F4A7C15, b|1)
-	return hi ^ lo ^ bits.RotateLeft64(a, 23)
-}
-
-// find returns the entry of the deepest cut that is known, and makes it and
-// all it builds on the most recent.
-func (m *memory) find(st *storeScratch) *entry {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := len(st.cuts) - 1; i >= 0; i-- {
-		e := m.entries[st.cuts[i].hash]
-		if e != nil && e.text == st.cuts[i].at {
-			m.touch(e)
-			return e
-		}
-	}
-	return nil
-}
-
-// touch keeps parents more recent than their children, so that the least
-// recent entry is always a leaf.
-func (m *memory) touch(e *entry) {
-	for ; e != nil; e = e.parent {
-		if e.live {
-			e.unlink()
-			m.front(e)
-		}
-	}
-}
-
-func (e *entry) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
-
-func (m *memory) front(e *entry) {
-	e.prev, e.next = &m.recent, m.recent.next
-	e.prev.next, e.next.prev = e, e
+// known is the entry of the deepest cut that is known.
+func (s *Store) known(st *storeScratch) *entry {
+	return s.cache.Deepest(len(st.cuts), func(i int) prefixcache.Hash { return st.cuts[i].hash },
+		func(v *encoded, i int) bool { return v.text == st.cuts[i].at })
 }
 
 // encodeRest appends the ids of what lies beyond the hit and notes, for the
@@ -279,7 +220,7 @@ func (s *Store) encodeRest(text []byte, o EncodeOptions, hit *entry, sc *scratch
 	st := &sc.store
 	pos, stored := 0, 0
 	if hit != nil {
-		pos, stored = hit.text, hit.text
+		pos, stored = hit.Value.text, hit.Value.text
 	} else if o.AddSpecial {
 		st.ids = append(st.ids, s.t.before...)
 	}
@@ -301,43 +242,28 @@ func (s *Store) encodeRest(text []byte, o EncodeOptions, hit *entry, sc *scratch
 
 // remember enters the planned cuts behind the hit. The first tail ids of the
 // scratch belong to entries before.
-func (m *memory) remember(hit *entry, st *storeScratch, tail, blockSize int) {
-	if len(st.plan) == 0 {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if hit != nil && !hit.live { // evicted meanwhile: its children would be unreachable
-		return
-	}
-	parent, from, block := hit, tail, 0
-	for i, cut := range st.plan {
-		upTo := st.count[i]
-		e := m.entries[st.cuts[cut].hash]
-		blocks := 0
-		if blockSize > 0 {
-			blocks = upTo / blockSize
-		}
-		if e == nil {
-			e = &entry{
-				hash: st.cuts[cut].hash, parent: parent, live: true, text: st.cuts[cut].at,
-				ids: exactClone(st.ids[from:upTo]), keys: exactClone(st.keys[block:blocks]),
+func (s *Store) remember(hit *entry, st *storeScratch, tail, blockSize int) {
+	from, block := tail, 0
+	s.cache.Remember(hit, len(st.plan), func(i int) prefixcache.Hash { return st.cuts[st.plan[i]].hash },
+		func(i int, before *encoded) (encoded, int64) {
+			if i > 0 {
+				from, block = st.count[i-1], blocksOf(st.count[i-1], blockSize)
 			}
+			e := encoded{text: st.cuts[st.plan[i]].at, ids: exactClone(st.ids[from:st.count[i]]),
+				keys: exactClone(st.keys[block:blocksOf(st.count[i], blockSize)])}
 			e.tokens, e.blocks = len(e.ids), len(e.keys)
-			if parent != nil {
-				e.tokens, e.blocks = e.tokens+parent.tokens, e.blocks+parent.blocks
-				parent.children++
+			if before != nil {
+				e.tokens, e.blocks = e.tokens+before.tokens, e.blocks+before.blocks
 			}
-			m.entries[e.hash] = e
-			m.front(e)
-			m.size += e.size()
-		}
-		parent, from, block = e, upTo, blocks
+			return e, 4*int64(len(e.ids)) + 8*int64(len(e.keys))
+		})
+}
+
+func blocksOf(tokens, size int) int {
+	if size <= 0 {
+		return 0
 	}
-	m.touch(parent)
-	for m.size > m.limit && m.recent.prev != &m.recent {
-		m.evict(m.recent.prev)
-	}
+	return tokens / size
 }
 
 func exactClone[T any](s []T) []T {
@@ -347,40 +273,26 @@ func exactClone[T any](s []T) []T {
 	return append(make([]T, 0, len(s)), s...)
 }
 
-// size is what an entry costs: itself, its place in the map, its contents.
-func (e *entry) size() int64 {
-	return int64(unsafe.Sizeof(*e)) + 48 + 4*int64(len(e.ids)) + 8*int64(len(e.keys))
-}
-
-func (m *memory) evict(e *entry) {
-	e.unlink()
-	e.live = false
-	delete(m.entries, e.hash)
-	m.size -= e.size()
-	if e.parent != nil {
-		e.parent.children--
-	}
-}
-
 // appendTail appends the last n ids of the prefix.
-func (e *entry) appendTail(dst []uint32, n int) []uint32 {
+func appendTail(dst []uint32, e *entry, n int) []uint32 {
 	start := len(dst)
 	for range n {
 		dst = append(dst, 0)
 	}
 	for e != nil && n > 0 {
-		k := min(n, len(e.ids))
-		copy(dst[start+n-k:], e.ids[len(e.ids)-k:])
+		k := min(n, len(e.Value.ids))
+		copy(dst[start+n-k:], e.Value.ids[len(e.Value.ids)-k:])
 		n -= k
-		e = e.parent
+		e = e.Parent
 	}
 	return dst
 }
 
-func (e *entry) lastKey(root prefixhash.Key) prefixhash.Key {
-	for ; e != nil; e = e.parent {
-		if n := len(e.keys); n > 0 {
-			return e.keys[n-1]
+// lastKey is the last key up to e, or the root.
+func lastKey(e *entry, root prefixhash.Key) prefixhash.Key {
+	for ; e != nil; e = e.Parent {
+		if n := len(e.Value.keys); n > 0 {
+			return e.Value.keys[n-1]
 		}
 	}
 	return root
@@ -388,13 +300,13 @@ func (e *entry) lastKey(root prefixhash.Key) prefixhash.Key {
 
 // appendPath appends what the entries from the first to e hold. Entries never
 // change once they can be found, so no lock is needed.
-func appendPath[T any](dst []T, e *entry, st *storeScratch, of func(*entry) []T) []T {
+func appendPath[T any](dst []T, e *entry, st *storeScratch, of func(*encoded) []T) []T {
 	path := st.path[:0]
-	for ; e != nil; e = e.parent {
+	for ; e != nil; e = e.Parent {
 		path = append(path, e)
 	}
 	for i := len(path) - 1; i >= 0; i-- {
-		dst = append(dst, of(path[i])...)
+		dst = append(dst, of(&path[i].Value)...)
 	}
 	clear(path) // or the scratch would keep what is evicted
 	st.path = path
@@ -409,10 +321,8 @@ type StoreStats struct {
 
 // Stats counts the store's entries and the bytes they take.
 func (s *Store) Stats() StoreStats {
-	m := &s.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return StoreStats{Entries: len(m.entries), Bytes: m.size}
+	entries, bytes := s.cache.Stats()
+	return StoreStats{Entries: entries, Bytes: bytes}
 }
 
 // prepareCutPoints decides whether the text may be cut at added tokens:

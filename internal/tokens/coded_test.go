@@ -174,41 +174,64 @@ func differs(t *testing.T, r *Requests, v codedVector) string {
 	return ""
 }
 
-// TestNearMidnight: a prompt that tells the day is a replica's business while its
-// day may be another.
+// TestNearMidnight: while the servers' day may be another than ours, a prompt that
+// tells the day has the ids of both days, the likelier first.
 func TestNearMidnight(t *testing.T) {
 	model, err := LoadFolder(codedFamilies[0].folder(t), Flags{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var now time.Time
-	refused := ""
-	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^chat.Features(0)}, Now: func() time.Time { return now },
-		Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0"}} },
-		Hooks:     Hooks{Refused: func(_, why string) { refused = why }}})
+	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^chat.Features(0), SampleEvery: 1}, Now: func() time.Time { return now },
+		Reference: NewRemote(RemoteOptions{}), Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0"}} }})
 	if err := l.Load("m", model); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(route openai.Route, body string) error {
-		refused = ""
+	ask := func(route openai.Route, body string, at time.Time) Result {
+		t.Helper()
+		now = at
 		req, err := openai.Parse(route, []byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = l.Tokens(context.Background(), req, Served{Model: "m"})
-		return err
+		result, err := l.Tokens(context.Background(), req, Served{Model: "m"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
 	}
 	const chatBody = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
-	now = time.Date(2026, 3, 5, 12, 0, 0, 0, time.UTC)
-	l.CheckAll(context.Background())
-	if err := ask(openai.Chat, chatBody); err != nil {
-		t.Errorf("at noon: %v %s", err, refused)
+	day := func(d int) []uint32 {
+		t.Helper()
+		r := ask(openai.Chat, chatBody, time.Date(2026, 3, d, 12, 0, 0, 0, time.UTC))
+		if r.Other != nil {
+			t.Error("at noon there are two days")
+		}
+		return r.Prompts[0].Tokens
 	}
 	now = time.Date(2026, 3, 5, 23, 57, 0, 0, time.UTC)
-	if err := ask(openai.Chat, chatBody); err == nil || refused != "near_midnight" {
-		t.Errorf("near midnight: %v %q", err, refused)
+	l.CheckAll(context.Background()) // asks nobody: a replica may tell another day
+	fifth, sixth := day(5), day(6)
+	sampled := len(l.samples)
+	if slices.Equal(fifth, sixth) || sampled != 2 {
+		t.Fatalf("the days are equal, or not sampled: %d", sampled)
 	}
-	if err := ask(openai.Completions, `{"model":"m","prompt":"x"}`); err != nil {
-		t.Errorf("a text tells no day: %v %s", err, refused)
+	for _, c := range []struct {
+		at           time.Time
+		first, other []uint32
+	}{
+		{time.Date(2026, 3, 5, 23, 57, 0, 0, time.UTC), fifth, sixth},
+		{time.Date(2026, 3, 6, 0, 3, 0, 0, time.UTC), sixth, fifth},
+	} {
+		r := ask(openai.Chat, chatBody, c.at)
+		if !slices.Equal(r.Prompts[0].Tokens, c.first) || len(r.Other) != 1 || !slices.Equal(r.Other[0].Tokens, c.other) {
+			t.Errorf("%v: not the ids of both days", c.at)
+		}
+		if r := ask(openai.Completions, `{"model":"m","prompt":"x"}`, c.at); r.Other != nil {
+			t.Errorf("%v: a text tells no day", c.at)
+		}
+	}
+	if got := len(l.samples) - sampled; got != 2 { // the texts
+		t.Errorf("%d requests near midnight wait to be compared with a replica, want 2", got)
 	}
 }

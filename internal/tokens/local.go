@@ -81,7 +81,7 @@ type Hooks struct {
 	// Demoted: a feature is not trusted any more.
 	Demoted func(model, feature string)
 	// Refused: a request was not computed here, and why (chat.Why, or
-	// "untrusted", "too_long", "no_model", "near_midnight").
+	// "untrusted", "too_long", "no_model").
 	Refused func(model, why string)
 }
 
@@ -219,10 +219,15 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 	if !m.mayFit(req) {
 		return Result{}, l.refused(served.Model, "too_long")
 	}
-	if req.Route != openai.Completions && len(r.Moments(l.o.Now())) > 1 {
-		return Result{}, l.refused(served.Model, "near_midnight")
+	moments := r.Moments(l.o.Now())
+	if req.Route == openai.Completions {
+		moments = moments[:1] // a text tells no day
 	}
-	ids, features, err := l.compute(m, *m.encoder.Load(), r, req)
+	ids, features, err := l.compute(m, *m.encoder.Load(), r, req, moments[0])
+	var other [][]uint32
+	if err == nil && len(moments) > 1 {
+		other, _, err = l.compute(m, *m.encoder.Load(), r, req, moments[1])
+	}
 	if err != nil {
 		var not *chat.NotInProcess
 		if errors.As(err, &not) {
@@ -233,12 +238,21 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 	if !m.trust.all(features, l.set.Load().TrustUnverified) {
 		return Result{}, l.refused(served.Model, "untrusted")
 	}
-	l.sample(m, served.Tenant, req, features, ids)
-	result := Result{Prompts: make([]Prompt, len(ids)), Source: FromInProcess}
-	for i := range ids {
-		result.Prompts[i].Tokens = ids[i]
+	result := Result{Prompts: prompts(ids), Source: FromInProcess}
+	if len(moments) == 1 { // a replica's clock may tell another day than ours
+		l.sample(m, served.Tenant, req, features, ids)
+	} else if !slices.EqualFunc(ids, other, slices.Equal) {
+		result.Other = prompts(other)
 	}
 	return result, nil
+}
+
+func prompts(ids [][]uint32) []Prompt {
+	out := make([]Prompt, len(ids))
+	for i := range ids {
+		out[i].Tokens = ids[i]
+	}
+	return out
 }
 
 func (l *Local) refused(model, why string) error {
@@ -248,11 +262,11 @@ func (l *Local) refused(model, why string) error {
 	return ErrNone
 }
 
-// compute renders and encodes, trusted or not.
-func (l *Local) compute(m *localModel, encoder Encoder, r *chat.Renderer, req *openai.Request) ([][]uint32, chat.Features, error) {
+// compute renders as at a moment and encodes, trusted or not.
+func (l *Local) compute(m *localModel, encoder Encoder, r *chat.Renderer, req *openai.Request, now time.Time) ([][]uint32, chat.Features, error) {
 	buf := l.buffers.Get().(*[]byte)
 	defer l.buffers.Put(buf)
-	out, err := r.Render((*buf)[:0], req, l.o.Now())
+	out, err := r.Render((*buf)[:0], req, now)
 	if err != nil {
 		return nil, out.Features, err
 	}
@@ -320,13 +334,13 @@ func (m *localModel) mayFit(req *openai.Request) bool {
 // encoded is memory that ids are written to first.
 var encoded = sync.Pool{New: func() any { return new([]uint32) }}
 
-// encode gives ids of their own, of the exact size: how many there are is known
-// only afterwards.
+// encode gives ids of their own, of no more than their size: how many there are is
+// known only afterwards.
 func encode(encoder Encoder, text []byte, special bool) []uint32 {
 	room := encoded.Get().(*[]uint32)
 	defer encoded.Put(room)
 	*room = encoder.Append((*room)[:0], text, special)
-	return append(make([]uint32, 0, len(*room)), *room...)
+	return slices.Clone(*room)
 }
 
 // encodeRendered encodes a prompt as a whole or in its pieces. A model whose

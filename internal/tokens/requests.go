@@ -13,9 +13,10 @@ import (
 // Requests computes the ids of whole requests, trusted or not, for a person who
 // asks.
 type Requests struct {
-	local *Local
-	model *localModel
-	chat  *chat.Renderer
+	local  *Local
+	model  *localModel
+	chat   *chat.Renderer
+	bodies *openai.Reader
 }
 
 // codedVersion is the vLLM whose code is followed where no version is asked for.
@@ -35,7 +36,7 @@ func (m Model) Requests(version string, now func() time.Time) (*Requests, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Requests{NewLocal(LocalOptions{Now: now}), newLocalModel("", m), r}, nil
+	return &Requests{NewLocal(LocalOptions{Now: now}), newLocalModel("", m), r, openai.NewReader(openai.DefaultMemory)}, nil
 }
 
 // Refusal is the error of a request whose ids are not computed in this process
@@ -57,7 +58,7 @@ func (r *Requests) Tokenize(path string, body []byte) ([][]uint32, error) {
 	if !ok {
 		return nil, fmt.Errorf("the path %q is none of the routes with prompts", path)
 	}
-	req, err := openai.Parse(route, body)
+	req, err := r.bodies.Parse(route, body)
 	if err != nil {
 		return nil, unread(err)
 	}
@@ -67,7 +68,7 @@ func (r *Requests) Tokenize(path string, body []byte) ([][]uint32, error) {
 		}
 		return req.TokenPrompts, nil
 	}
-	ids, _, err := r.local.compute(r.model, r.model.Encoder, r.chat, req)
+	ids, _, err := r.local.compute(r.model, r.model.Encoder, r.chat, req, r.local.o.Now())
 	var not *chat.NotInProcess
 	switch {
 	case errors.Is(err, ErrNone):

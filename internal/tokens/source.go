@@ -23,7 +23,10 @@ type Prompt struct {
 // Result is what a Source found.
 type Result struct {
 	Prompts []Prompt
-	Source  string
+	// Other is what the prompts may be instead, where they tell the day and the
+	// servers' clock may be beyond midnight already, or not yet; nil elsewhere.
+	Other  []Prompt
+	Source string
 }
 
 // The sources, as Result.Source and as metric labels.

@@ -24,7 +24,8 @@ type hub struct {
 	mu     sync.Mutex
 	files  map[string]string
 	large  *httptest.Server
-	cutAt  int // break the first large download off after so many bytes
+	cutAt  int    // break the first large download off after so many bytes
+	stall  func() // once: called in the middle of a large download, which then stands still
 	ranges []string
 	asked  int
 	auth   []string
@@ -67,6 +68,15 @@ func (h *hub) serveLarge(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, text[:h.cutAt])
 		h.cutAt = 0
 		panic(http.ErrAbortHandler)
+	}
+	if stall := h.stall; stall != nil {
+		h.stall = nil
+		w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+		fmt.Fprint(w, text[:30_000])
+		_ = http.NewResponseController(w).Flush()
+		stall()
+		<-r.Context().Done()
+		return
 	}
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(text))
 }
@@ -152,6 +162,45 @@ func TestDownloadGoesOnWhereItBroke(t *testing.T) {
 	}
 	if len(fake.ranges) != 2 || fake.ranges[0] != "" || !strings.HasPrefix(fake.ranges[1], "bytes=") || fake.ranges[1] == "bytes=0-" {
 		t.Errorf("downloads asked for %q, want the whole and then the rest", fake.ranges)
+	}
+}
+
+// A hub that stands still is left when the attempt's time is up; the next attempt
+// does not lose what had come.
+func TestSlowHub(t *testing.T) {
+	fake, h, home := newHub(t)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	up := errors.New("the attempt's time is up")
+	arrived := func() int64 {
+		files, _ := filepath.Glob(filepath.Join(home, "hub", "*", "blobs", "*.incomplete"))
+		for _, f := range files {
+			if info, err := os.Stat(f); err == nil {
+				return info.Size()
+			}
+		}
+		return 0
+	}
+	fake.stall = func() { cancel(up) }
+	if _, err := h.Fetch(ctx, "own/model"); !errors.Is(err, context.Canceled) && !errors.Is(err, up) {
+		t.Fatalf("error %v", err)
+	}
+	if _, err := h.Find("own/model"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("half a model is found: %v", err)
+	}
+	before := arrived()
+	dir, err := h.Fetch(context.Background(), "own/model")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "tokenizer.json")); err != nil || string(got) != fake.files["tokenizer.json"] {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	want := ""
+	if before > 0 { // it depends on who was faster how much had come
+		want = fmt.Sprintf("bytes=%d-", before)
+	}
+	if last := fake.ranges[len(fake.ranges)-1]; last != want {
+		t.Errorf("of %d bytes that had come the next attempt asks for %q", before, last)
 	}
 }
 

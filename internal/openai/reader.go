@@ -1,0 +1,237 @@
+package openai
+
+import (
+	"slices"
+
+	"warmroute/internal/jsontext"
+	"warmroute/internal/prefixcache"
+)
+
+// A Reader parses bodies and remembers the structure of what their arrays of
+// messages begin with: where strings, numbers and messages lie, and nothing of what
+// they are. Of a conversation's next turn it reads the new messages. It is safe for
+// concurrent use; a nil Reader remembers nothing.
+//
+// An array is hashed in strides, from its opening bracket on. The entry of the k-th
+// stride stands for all bytes up to its end and holds the messages that end in it:
+// equal bytes have an equal structure, whatever follows.
+type Reader struct {
+	seed  prefixcache.Seed
+	cache *prefixcache.Cache[known]
+}
+
+// known is what a stride adds to those before.
+type known struct {
+	jsontext.Stretch      // of the messages that end in it
+	end              int  // where the last message so far ends; 0: none does
+	media            bool // one of them is not text alone
+}
+
+type knownEntry = prefixcache.Entry[known]
+
+const (
+	// stride is what a next turn reads again at most, beside an unfinished message.
+	stride = 2048
+	// mostStrides is how many are remembered of one array: 4 MB of text are more than
+	// any context, and an image that is larger must not push out all else.
+	mostStrides = 2048
+	// ahead is how many strides are hashed before they are looked up.
+	ahead = 32
+	// DefaultMemory is enough for the structure of 50 MB of conversations.
+	DefaultMemory = 16 << 20
+)
+
+// NewReader returns a Reader that remembers at most limit bytes of structure.
+func NewReader(limit int64) *Reader {
+	return &Reader{seed: prefixcache.NewSeed(), cache: prefixcache.New[known](limit)}
+}
+
+// structure is the memory one array is kept in.
+type structure struct {
+	keep   bool
+	base   int // of the array in the body
+	nodes  []jsontext.Node
+	gaps   jsontext.Gaps
+	marks  []mark // of the elements that were read
+	hashes []prefixcache.Hash
+	path   []*knownEntry
+	fresh  []known
+}
+
+// mark is the end of an element, in bytes of the array, in nodes and in gaps, and
+// whether it or one before is not text alone.
+type mark struct {
+	end, nodes, gaps int
+	media            bool
+}
+
+// mostNodes bounds what a pooled structure keeps.
+const mostNodes = 1 << 16
+
+func (t *structure) reset() {
+	if cap(t.nodes) > mostNodes || cap(t.gaps) > mostNodes {
+		t.nodes, t.gaps = nil, nil
+	}
+	clear(t.path)
+	clear(t.fresh)
+	*t = structure{nodes: t.nodes[:0], gaps: t.gaps[:0], marks: t.marks[:0], hashes: t.hashes[:0], path: t.path[:0], fresh: t.fresh[:0]}
+}
+
+// leaf steps to the end of a value without parts, and keeps it; its gaps begin at
+// gaps.
+func (s *scanner) leaf(kind jsontext.Kind, end, gaps int) {
+	if s.keep {
+		s.nodes = append(s.nodes, jsontext.Node{Start: uint32(s.i - s.base), End: uint32(end - s.base), More: uint32(gaps), Kind: kind})
+	}
+	s.i = end
+}
+
+// open keeps the beginning of an object or array, close its end and steps over it.
+func (s *scanner) open(kind jsontext.Kind) (at int) {
+	if s.keep {
+		s.nodes = append(s.nodes, jsontext.Node{Start: uint32(s.i - s.base), Kind: kind})
+	}
+	return len(s.nodes) - 1
+}
+
+func (s *scanner) close(at int) {
+	s.i++
+	s.depth--
+	if s.keep && at >= 0 {
+		n := &s.nodes[at]
+		n.End, n.More = uint32(s.i-s.base), uint32(len(s.nodes)-at)
+	}
+}
+
+// list steps over the route's array of messages and keeps its structure.
+func (m *Reader) list(s *scanner, r *Request) Reason {
+	s.reset()
+	s.keep, s.base = true, s.i
+	media := s.media
+	s.media = false
+	at := m.resume(s)
+	s.depth++
+	if at == 0 {
+		s.i++
+	} else {
+		s.i += at
+	}
+	why := Reason("")
+	switch c := s.peek(); {
+	case c == ']':
+		s.close(-1)
+	case at > 0 && c != ',':
+		return UnreadableJSON
+	default:
+		if at > 0 {
+			s.i++
+		}
+		why = s.elements(-1, func() Reason {
+			why := s.value()
+			s.marks = append(s.marks, mark{s.i - s.base, len(s.nodes), len(s.gaps), s.media})
+			return why
+		})
+	}
+	s.keep = false
+	if why == "" {
+		m.keepList(s, r)
+	}
+	s.media = s.media || media
+	return why
+}
+
+// resume finds the strides that are known and returns where the last message in
+// them ends; 0: there is none.
+func (m *Reader) resume(s *scanner) (at int) {
+	if m == nil {
+		return 0
+	}
+	text := s.b[s.base:]
+	for len(s.path) == len(s.hashes) {
+		from := len(s.hashes)
+		if m.hash(s, text, from+ahead); len(s.hashes) == from {
+			break
+		}
+		s.path = m.cache.Path(s.path, s.hashes[from:])
+	}
+	if n := len(s.path); n > 0 {
+		last := &s.path[n-1].Value
+		s.media = last.media
+		return last.end
+	}
+	return 0
+}
+
+// hash extends the strides' hashes to at most n.
+func (m *Reader) hash(s *scanner, text []byte, n int) {
+	var h prefixcache.Hash
+	if k := len(s.hashes); k > 0 {
+		h = s.hashes[k-1]
+	}
+	n = min(n, mostStrides)
+	for i := len(s.hashes); i < n && (i+1)*stride <= len(text); i++ {
+		h = m.seed.Add(h, text[i*stride:(i+1)*stride])
+		s.hashes = append(s.hashes, h)
+	}
+}
+
+// keepList gives the request the structure of its messages, and remembers what of
+// it is new.
+func (m *Reader) keepList(s *scanner, r *Request) {
+	r.list = r.one[:0]
+	if m == nil {
+		r.list = append(r.list, s.stretch(mark{}, s.all()))
+		return
+	}
+	strides, before := min((s.i-s.base)/stride, mostStrides), known{}
+	m.hash(s, s.b[s.base:s.i], strides)
+	if strides > 0 {
+		r.list = make(jsontext.Structure, 0, strides+1)
+	}
+	var parent *knownEntry
+	for _, parent = range s.path {
+		before = parent.Value
+		r.list = add(r.list, before.Stretch)
+	}
+	from := mark{end: before.end, media: before.media}
+	for i, k := 0, len(s.path); k < strides; k++ {
+		to := from
+		for ; i < len(s.marks) && s.marks[i].end <= (k+1)*stride; i++ {
+			to = s.marks[i]
+		}
+		next := known{Stretch: s.stretch(from, to), end: to.end, media: to.media}
+		r.list = add(r.list, next.Stretch)
+		s.fresh = append(s.fresh, next)
+		from = to
+	}
+	r.list = add(r.list, s.stretch(from, s.all()))
+	m.cache.Remember(parent, len(s.fresh), func(i int) prefixcache.Hash { return s.hashes[len(s.path)+i] },
+		func(i int, _ *known) (known, int64) { return s.fresh[i], s.fresh[i].Bytes() })
+}
+
+// all is the mark behind everything that was read.
+func (t *structure) all() mark { return mark{nodes: len(t.nodes), gaps: len(t.gaps)} }
+
+// stretch is what lies between two marks, in memory of its own.
+func (t *structure) stretch(from, to mark) jsontext.Stretch {
+	if to.nodes == from.nodes {
+		return jsontext.Stretch{}
+	}
+	out := jsontext.Stretch{Nodes: slices.Clone(t.nodes[from.nodes:to.nodes])}
+	if to.gaps > from.gaps {
+		out.Gaps = slices.Clone(t.gaps[from.gaps:to.gaps])
+	}
+	for i := range out.Nodes {
+		if n := &out.Nodes[i]; n.Kind == jsontext.Escaped {
+			n.More -= uint32(from.gaps)
+		}
+	}
+	return out
+}
+
+func add(list jsontext.Structure, s jsontext.Stretch) jsontext.Structure {
+	if len(s.Nodes) == 0 {
+		return list
+	}
+	return append(list, s)
+}
