@@ -6,71 +6,176 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/fleet"
 	"warmroute/internal/policy"
 )
 
-// told notes what peers are told.
-type told []Prefix
+// colleagues are what was told to other routers.
+type colleagues struct{ told []Prefix }
 
-func (o *told) Tell(p Prefix) {
+func (c *colleagues) Tell(p Prefix) {
 	p.Keys = slices.Clone(p.Keys)
-	*o = append(*o, p)
+	c.told = append(c.told, p)
 }
 
-func (o *told) of(kind PrefixKind) (n int) {
-	for _, p := range *o {
-		if p.Kind == kind {
-			n++
-		}
-	}
-	return n
-}
-
-// TestADepartureIsToldOnce: where a text went is told as it is learned, and a
-// replica's departure once, by a router that has something to forget and was not
-// told of it before.
-func TestADepartureIsToldOnce(t *testing.T) {
+// routers are two of them, and what the first has told.
+func routers(t *testing.T, events bool) (one, other *rig, told *colleagues) {
 	all := replicas(2)
 	for i := range all {
-		all[i].Events = nil
+		if !events {
+			all[i].Events = nil
+		}
 	}
-	r, out := newRig(t, policy.Config{}, all...), new(told)
-	r.decider.o.Peers = out
+	one, other, told = newRig(t, policy.Config{}, all...), newRig(t, policy.Config{}, all...), new(colleagues)
+	one.decider.o.Peers = told
+	return one, other, told
+}
+
+// pass has the other router hear what was told, which must be of these kinds.
+func (c *colleagues) pass(t *testing.T, to *rig, kinds ...PrefixKind) {
+	t.Helper()
+	var got []PrefixKind
+	for _, p := range c.told {
+		got = append(got, p.Kind)
+		to.decider.Hear(p)
+	}
+	if c.told = nil; !slices.Equal(got, kinds) {
+		t.Errorf("told %v, want %v", got, kinds)
+	}
+}
+
+// dry is what the router would decide now.
+func (r *rig) dry(p chained) (Decision, *Record) {
+	w := new(Work)
+	return r.decider.Decide(&Ask{Model: "m", Prompts: p, Dry: true}, w), &w.Record
+}
+
+// TestRoutersShareSpeculation: what one router has just sent somewhere counts on
+// the other, until it is withdrawn or its time is over.
+func TestRoutersShareSpeculation(t *testing.T) {
+	one, other, told := routers(t, true)
+	p := prompt(1, 0, 100)
+	d, _ := one.ask(p)
+	home := first(d)
+	if told.told[0].Lasts <= 0 || told.told[0].Holder.Replica != home || told.told[0].Model != "m" {
+		t.Errorf("told %+v", told.told[0])
+	}
+	told.pass(t, other, Speculated)
+	if d, rec := other.dry(p); first(d) != home || rec.Predicted != 100*blockSize {
+		t.Errorf("the other router sends it to %s with %d tokens expected", first(d), rec.Predicted)
+	}
+	d.Reservation.Answered(503)
+	d.Reservation.Release()
+	told.pass(t, other, Withdrawn)
+	if _, rec := other.dry(p); rec.Predicted != 0 {
+		t.Errorf("withdrawn, and %d tokens are expected", rec.Predicted)
+	}
+	long := Prefix{Kind: Speculated, Model: "m", Holder: index.Holder{Replica: home}, Keys: p.keys(), Lasts: time.Hour}
+	other.decider.Hear(long)
+	other.wait(longestTold - time.Second)
+	if _, rec := other.dry(p); rec.Predicted == 0 {
+		t.Error("forgotten before its time")
+	}
+	other.wait(2 * time.Second)
+	if _, rec := other.dry(p); rec.Predicted != 0 {
+		t.Error("a peer's word is believed for longer than a minute")
+	}
+	big := prompt(2, 0, toldBlocks+500)
+	one.ask(big)
+	if n := len(told.told[0].Keys); n != toldBlocks {
+		t.Errorf("%d blocks are told of a prompt of %d", n, toldBlocks+500)
+	}
+}
+
+// returned has all replicas discovered anew.
+func (r *rig) returned() {
+	r.fleet.Set(r.fleet.Snapshot().Replicas...)
+	r.decider.Find("m", "")
+}
+
+// TestRoutersShareTexts: where a text was sent counts on the other router, until
+// that replica leaves; a departure is told once.
+func TestRoutersShareTexts(t *testing.T) {
+	one, other, told := routers(t, false)
 	text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
-	ask := func() (home string) {
-		t.Helper()
-		d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work))
-		d.Reservation.Release()
-		return first(d)
+	ask := func(r *rig) Decision {
+		return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens, Dry: true}, new(Work))
 	}
-	r.decider.Find("m", "") // the replicas have accounts
-	r.decider.Gone(all[0].Addr)
-	if len(*out) != 0 {
-		t.Errorf("told of a departure before anything was learned: %+v", *out)
+	d := one.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work))
+	home := first(d)
+	told.pass(t, other, Observed)
+	if again := ask(other); first(again) != home || again.Reason != ReasonLearned {
+		t.Errorf("the other router: %+v, want %s", again, home)
 	}
-	r.fleet.Set(all...) // it is back
-	home := ask()
-	if n := out.of(Observed); n != 1 || !slices.Equal((*out)[0].Keys, text) || (*out)[0].Holder.Replica != home {
-		t.Errorf("%d texts told: %+v", n, *out)
+	one.wait(time.Second)
+	other.wait(time.Second)
+	one.decider.Gone(home)
+	told.pass(t, other, Invalidated)
+	if again := ask(other); again.Reason != ReasonLearnedCold {
+		t.Errorf("after the departure: %+v", again)
 	}
-	r.decider.Gone(home)
-	r.decider.Gone(home)
-	if n := out.of(Invalidated); n != 1 {
-		t.Errorf("a departure that two sources report was told %d times", n)
+	other.decider.o.Peers = told
+	other.decider.Gone(home)
+	told.pass(t, one) // it was told already
+	one.decider.Gone(home)
+	told.pass(t, one) // of which nothing is known any more
+	one.returned()
+	one.decider.Gone(home)
+	told.pass(t, other, Invalidated)
+	other.returned()
+	other.decider.Hear(Prefix{Kind: Observed, Model: "m", Holder: index.Holder{Replica: home}, Keys: text})
+	other.decider.Gone(home)
+	told.pass(t, one, Invalidated)
+}
+
+// TestHearingOfStrangers changes nothing: models, replicas and ranks this router
+// does not know, and prefixes without a block.
+func TestHearingOfStrangers(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	p := prompt(1, 0, 10)
+	here := index.Holder{Replica: "10.0.0.1:8000"}
+	for _, kind := range []PrefixKind{Speculated, Withdrawn, Observed} {
+		for _, told := range []Prefix{
+			{Kind: kind, Model: "x", Holder: here, Keys: p.keys(), Lasts: time.Minute},
+			{Kind: kind, Model: "m", Holder: index.Holder{Replica: "10.9.9.9:8000"}, Keys: p.keys(), Lasts: time.Minute},
+			{Kind: kind, Model: "m", Holder: index.Holder{Replica: here.Replica, Rank: 7}, Keys: p.keys(), Lasts: time.Minute},
+			{Kind: kind, Model: "m", Holder: here, Lasts: time.Minute},
+			{Kind: Invalidated, Holder: index.Holder{Replica: "10.9.9.9:8000"}},
+		} {
+			r.decider.Hear(told)
+		}
 	}
-	r.wait(time.Second)
-	r.fleet.Set(all...)
-	home = ask()
-	*out = nil
-	r.decider.Hear(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: home}}) // another router saw it first
-	if d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work)); d.Reason != ReasonLearnedCold {
-		t.Errorf("after another router told of the departure: %s", d.Reason)
-	} else {
-		r.decider.Hear(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: home}})
-		d.Reservation.Release()
+	if d, rec := r.dry(p); rec.Predicted != 0 || d.Reason != ReasonCold {
+		t.Errorf("decided %+v with %d tokens expected", d, rec.Predicted)
 	}
-	r.decider.Gone(home)
-	if n := out.of(Invalidated); n != 0 {
-		t.Errorf("what another router told was told again, %d times", n)
+	if _, noted := r.decider.invalidated.Load("10.9.9.9:8000"); noted {
+		t.Error("the departure of a replica nobody knows is noted for ever")
+	}
+	r.decider.Raise("x")
+	r.decider.Raise("m")
+	if r.decider.Pressure().Of("x", r.now).Raised || !r.decider.Pressure().Of("m", r.now).Raised {
+		t.Error("pressure counts for the models that are served")
+	}
+}
+
+// TestTenantsOfPeers: a prefix of a tenant's own replica is heard for that tenant.
+func TestTenantsOfPeers(t *testing.T) {
+	shared, own := replica(1), replica(2)
+	own.Tenant = "blue"
+	r := newRig(t, policy.Config{}, []*fleet.Replica{shared, own}...)
+	p := prompt(1, 0, 10)
+	keys := func(tenant string) Prefix {
+		return Prefix{Kind: Speculated, Model: "m", Tenant: tenant, Holder: index.Holder{Replica: own.Addr}, Keys: p.keys(), Lasts: time.Minute}
+	}
+	predicted := func() int {
+		w := new(Work)
+		r.decider.Decide(&Ask{Model: "m", Tenant: "blue", Prompts: p, Dry: true}, w)
+		return w.Record.Predicted
+	}
+	if r.decider.Hear(keys("red")); predicted() != 0 {
+		t.Error("another tenant's word counts")
+	}
+	if r.decider.Hear(keys("blue")); predicted() == 0 {
+		t.Error("the tenant's word does not count")
 	}
 }
