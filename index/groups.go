@@ -149,9 +149,9 @@ type groupCopy struct {
 
 // GroupTrust says how far the prediction for a cache can be relied on.
 type GroupTrust struct {
-	Exact       bool
-	Unconfirmed bool   // it may be exact, but nothing the replica reported has shown it yet
-	Why         string // one sentence, when not exact
+	Exact       bool   `json:"exact"`
+	Unconfirmed bool   `json:"unconfirmed"` // it may be exact, but nothing the replica reported has shown it yet
+	Why         string `json:"why"`         // one sentence, when not exact
 
 	repeats bool // the reason is blocks that were announced again: other prompts are exact
 }

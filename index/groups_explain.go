@@ -4,25 +4,26 @@ import "warmroute/prefixhash"
 
 // Groups says what cache groups a holder has, and what a prompt hits in each.
 type Groups struct {
-	Geometry string // for a person
-	Trust    GroupTrust
-	Assumed  string // what events do not tell, as it is assumed
+	Geometry string     `json:"geometry"` // for a person
+	Trust    GroupTrust `json:"trust"`
+	Assumed  string     `json:"assumed"` // what events do not tell, as it is assumed
 
-	Group, Block int // full attention's, or the first group's
+	Group int `json:"group"` // full attention's, or the first group's
+	Block int `json:"block"` // its tokens a block
 
-	Hit      int // tokens that the holder takes from its cache
-	FullOnly int // tokens that full attention holds from the start
-	Specs    []GroupHeld
+	Hit      int         `json:"hit"`       // tokens that the holder takes from its cache
+	FullOnly int         `json:"full_only"` // tokens that full attention holds from the start
+	Specs    []GroupHeld `json:"specs"`
 }
 
 // GroupHeld is what groups that are looked up together say of a prompt.
 type GroupHeld struct {
-	Groups []int
-	Kind   string
-	Block  int
-	Window int  `json:",omitempty"`
-	Alone  int  // tokens it would hit if all others held everything
-	Cuts   bool // no other would hit less
+	Groups []int  `json:"groups"`
+	Kind   string `json:"kind"`
+	Block  int    `json:"block"`
+	Window int    `json:"window,omitempty"`
+	Alone  int    `json:"alone"` // tokens it would hit if all others held everything
+	Cuts   bool   `json:"cuts"`  // no other would hit less
 }
 
 // ExplainGroups is Groups of one holder and a prompt; ok is false when nothing was

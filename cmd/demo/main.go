@@ -15,6 +15,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"warmroute/internal/telemetry"
 )
 
 func main() {
@@ -34,6 +36,9 @@ func main() {
 
 // run plays the demo and writes its progress and table to out.
 func run(ctx context.Context, args []string, out, stderr io.Writer) error {
+	if telemetry.SayVersion(out, "demo", args) {
+		return nil
+	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err

@@ -35,12 +35,6 @@ func explain(ring *decision.Ring, view func() tokenView) http.Handler {
 			http.Error(w, fmt.Sprintf("reason: %q is no reason code", reason), http.StatusBadRequest)
 			return
 		}
-		for name := range q {
-			if name != "id" && name != "reason" && name != "n" {
-				http.Error(w, fmt.Sprintf("%q is not a parameter; id, reason and n are", name), http.StatusBadRequest)
-				return
-			}
-		}
 		found := ring.Last(n, func(rec *decision.Record) bool {
 			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
 		})

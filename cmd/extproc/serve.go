@@ -276,7 +276,9 @@ func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 	})
 	return admin.Listen(admin.Options{
 		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Notes: r.notes, Metrics: r.metrics, Logger: r.log,
-		Handlers: handlers,
+		Handlers: handlers, Query: map[string][]string{
+			"GET /debug/explain": {"id", "reason", "n"}, "POST /debug/explain": {"path", "tenant", "subset"},
+		},
 	})
 }
 

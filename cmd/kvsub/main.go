@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"warmroute/internal/telemetry"
 )
 
 func main() {
@@ -30,6 +32,9 @@ func main() {
 
 // run does what args say until ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if telemetry.SayVersion(stdout, "kvsub", args) {
+		return nil
+	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err

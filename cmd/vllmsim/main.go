@@ -14,13 +14,14 @@ import (
 	"os/signal"
 	"syscall"
 
+	"warmroute/internal/telemetry"
 	"warmroute/internal/vllmsim"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, os.Args[1:], os.Stderr)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -32,7 +33,10 @@ func main() {
 }
 
 // run serves until ctx ends. What it says goes to stderr.
-func run(ctx context.Context, args []string, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if telemetry.SayVersion(stdout, "vllmsim", args) {
+		return nil
+	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"strings"
 	"testing"
 
@@ -39,9 +40,19 @@ func TestRunRefuses(t *testing.T) {
 		"Eagle names":     {"-eagle", "3"},
 		"kind \"other\"":  {"-group", "other"},
 	} {
-		err := run(context.Background(), args, &bytes.Buffer{})
+		err := run(context.Background(), args, io.Discard, &bytes.Buffer{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// TestVersion: "-version" alone is the program's own; with a release it is vLLM's.
+func TestVersion(t *testing.T) {
+	for _, arg := range []string{"version", "-version"} {
+		var out bytes.Buffer
+		if err := run(t.Context(), []string{arg}, &out, io.Discard); err != nil || !strings.HasPrefix(out.String(), "vllmsim ") || !strings.Contains(out.String(), " go1.") {
+			t.Errorf("%s: %q, %v", arg, out.String(), err)
 		}
 	}
 }
@@ -50,7 +61,7 @@ func TestRunStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var said bytes.Buffer
-	if err := run(ctx, []string{"-listen", "127.0.0.1:0"}, &said); err != nil {
+	if err := run(ctx, []string{"-listen", "127.0.0.1:0"}, io.Discard, &said); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(said.String(), "address=127.0.0.1:") {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ type Options struct {
 	Notes    func() []string         // what is wrong though it can serve, told beside "ready"; nil func: nothing
 	Metrics  prometheus.Gatherer     // nil: no /metrics
 	Handlers map[string]http.Handler // by pattern of http.ServeMux, e.g. "GET /explain"
+	Query    map[string][]string     // the query parameters of a handler, by its pattern; any other is a 400
 	Logger   *slog.Logger            // nil: no log
 }
 
@@ -100,8 +102,9 @@ func (o Options) mux() (mux *http.ServeMux, err error) {
 	}()
 	mux = http.NewServeMux()
 	paths := []string{"/healthz", "/readyz"}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	own := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, asks(nil, h)) }
+	own("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok") })
+	own("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if o.Ready != nil {
 			if err := o.Ready(); err != nil {
 				text(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
@@ -133,15 +136,44 @@ func (o Options) mux() (mux *http.ServeMux, err error) {
 	}
 	for pattern, h := range o.Handlers {
 		paths = append(paths, pattern[strings.IndexByte(pattern, ' ')+1:])
-		mux.Handle(pattern, h)
+		mux.Handle(pattern, asks(o.Query[pattern], h))
 	}
 	if slices.Contains(paths, "/") {
 		return mux, nil
 	}
 	slices.Sort(paths)
 	index := strings.Join(slices.Compact(paths), "\n")
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, index) })
+	own("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, index) })
 	return mux, nil
+}
+
+// asks lets requests pass whose query has none but these parameters: a misspelt one
+// would be answered as if it had not been given.
+func asks(parameters []string, h http.Handler) http.Handler {
+	if h == nil {
+		return nil // for the mux to refuse
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			http.Error(w, "the query cannot be read", http.StatusBadRequest)
+			return
+		}
+		for name, values := range query {
+			switch {
+			case !slices.Contains(parameters, name) && len(parameters) == 0:
+				http.Error(w, fmt.Sprintf("%q is not a parameter; this page has none", name), http.StatusBadRequest)
+				return
+			case !slices.Contains(parameters, name):
+				http.Error(w, fmt.Sprintf("%q is not a parameter; this page has %s", name, strings.Join(parameters, ", ")), http.StatusBadRequest)
+				return
+			case len(values) > 1:
+				http.Error(w, fmt.Sprintf("%s: is given %d times", name, len(values)), http.StatusBadRequest)
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 func text(w http.ResponseWriter, code int, s string) {

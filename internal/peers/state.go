@@ -10,13 +10,15 @@ import (
 
 // Stats count what a machine did.
 type Stats struct {
-	Sent, SentBytes uint64 // messages
-	Read, ReadBytes uint64
-	Garbage         uint64 // messages, or settings in them, that cannot be read
-	Refused         uint64 // messages of another version, of another router with this name, of too many routers
-	Unwritten       uint64 // messages that could not be written
-	Expired         uint64 // routers that fell silent
-	Policies        uint64 // settings taken over from another router
+	Sent      uint64 `json:"sent"` // messages
+	SentBytes uint64 `json:"sent_bytes"`
+	Read      uint64 `json:"read"`
+	ReadBytes uint64 `json:"read_bytes"`
+	Garbage   uint64 `json:"garbage"`   // messages, or settings in them, that cannot be read
+	Refused   uint64 `json:"refused"`   // messages of another version, of another router with this name, of too many routers
+	Unwritten uint64 `json:"unwritten"` // messages that could not be written
+	Expired   uint64 `json:"expired"`   // routers that fell silent
+	Policies  uint64 `json:"policies"`  // settings taken over from another router
 }
 
 // PeerStats count what was heard of one router.

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -64,6 +65,16 @@ func (b Build) String() string {
 		s += " tags " + b.Tags
 	}
 	return s
+}
+
+// SayVersion writes what is running if that is all that args ask for: "version",
+// or "-version" with no value. It reports whether it did.
+func SayVersion(w io.Writer, binary string, args []string) bool {
+	if len(args) != 1 || args[0] != "version" && args[0] != "-version" && args[0] != "--version" {
+		return false
+	}
+	fmt.Fprintln(w, binary, ReadBuild())
+	return true
 }
 
 // NewRegistry returns a registry with the metrics every binary has: the Go
