@@ -1,8 +1,6 @@
 package load
 
 import (
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -37,30 +35,6 @@ func TestSumsOfCharges(t *testing.T) {
 	if s := r.Of(one).Share(r.now); s.Sent != 2 || s.Work != 3e9 {
 		t.Errorf("charged so far: %+v", s)
 	}
-}
-
-// TestFirstTokensAtOnce: an event, the response and the end of a request may all
-// report the first token at once; one of them is first.
-func TestFirstTokensAtOnce(t *testing.T) {
-	r := newRig(t)
-	for range 2000 {
-		c := r.put(one, Terms{Expected: 1e9, Tokens: 3})
-		var firsts atomic.Int32
-		var reports sync.WaitGroup
-		for range 3 {
-			reports.Go(func() {
-				if c.FirstToken() {
-					firsts.Add(1)
-				}
-			})
-		}
-		reports.Wait()
-		c.Release()
-		if firsts.Load() != 1 {
-			t.Fatalf("%d were first", firsts.Load())
-		}
-	}
-	r.want(one, sums{})
 }
 
 // TestJudge: what counts as a failure of the replica, and what ends a row of them.
