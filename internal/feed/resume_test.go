@@ -73,12 +73,25 @@ func (h *harness) contents() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// follows: every subscription has caught up with its publisher's history, so
-// that what is published from now on comes live.
+// follows: every subscription has caught up with its publisher's history; what is
+// published from now on comes live where the publisher has heard of it, too.
 func (h *harness) follows() bool {
 	return !slices.ContainsFunc(h.feed.Status(), func(r Replica) bool {
 		return slices.ContainsFunc(r.Ranks, func(k Rank) bool { return !k.Connected || !k.Status.Synced })
 	})
+}
+
+// heard waits until a publisher knows of its subscriber: a replay answers before
+// that, and what is published in between is lost once the short buffer is full.
+func heard(t *testing.T, publishers ...*kvtest.Publisher) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for _, p := range publishers {
+		if err := p.WaitSubscribers(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // publisher is a replica whose events the test writes.
@@ -124,6 +137,7 @@ func TestARestartedRouterTakesOver(t *testing.T) {
 		old.feed.Join(r)
 	}
 	old.until("the first router follows all", old.follows)
+	heard(t, publishers...)
 	for _, p := range publishers {
 		for i := range uint64(10) {
 			p.Publish(prompt(100*(i+1), 4))
@@ -197,6 +211,7 @@ func TestWhatNobodyTakesOverIsForgotten(t *testing.T) {
 		old.feed.Join(r)
 	}
 	old.until("the first router follows both", old.follows)
+	heard(t, gone, other)
 	for _, p := range []*kvtest.Publisher{gone, other} {
 		p.Publish(prompt(100, 4))
 		p.Publish(prompt(200, 4))
