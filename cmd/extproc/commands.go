@@ -91,15 +91,6 @@ func flags(std stdio, name string, args []string, define func(*flag.FlagSet)) er
 	return nil
 }
 
-// configFlag parses a command line that holds nothing but -config.
-func configFlag(std stdio, name string, args []string) (Config, error) {
-	var path string
-	if err := flags(std, name, args, configFlagVar(&path)); err != nil {
-		return Config{}, err
-	}
-	return loadConfig(path)
-}
-
 func configFlagVar(path *string) func(*flag.FlagSet) {
 	return func(fs *flag.FlagSet) { fs.StringVar(path, "config", "", "configuration `file`") }
 }

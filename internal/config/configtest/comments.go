@@ -7,7 +7,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -44,13 +43,20 @@ func Comments(root, module, main string) func(owner reflect.Type, field string) 
 }
 
 func comments(dir string) (map[string]string, error) {
-	parsed, err := parser.ParseDir(token.NewFileSet(), dir, func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, parser.ParseComments)
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return nil, fmt.Errorf("configtest: %w", err)
 	}
 	out := map[string]string{}
-	for _, pkg := range parsed {
-		ast.Inspect(pkg, func(n ast.Node) bool {
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+		if err != nil {
+			return nil, fmt.Errorf("configtest: %w", err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
 			spec, is := n.(*ast.TypeSpec)
 			if !is {
 				return true
