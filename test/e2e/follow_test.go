@@ -84,7 +84,13 @@ func (f *follower) add(o vllmsim.Options) *vllmsim.Sim {
 			f.t.Errorf("simulated replica: %v", err)
 		}
 	})
-	f.sims, f.addrs, f.stops = append(f.sims, sim), append(f.addrs, f.holding(sim.Addr())), append(f.stops, stop)
+	front := f.holding(sim.Addr())
+	f.sims, f.addrs = append(f.sims, sim), append(f.addrs, front.Listener.Addr().String())
+	f.stops = append(f.stops, func() { // nobody answers at its address any more
+		front.CloseClientConnections()
+		front.Close()
+		stop()
+	})
 	return sim
 }
 
@@ -226,7 +232,7 @@ func (f *follower) held(addr string, n int) (answers []io.ReadCloser, release fu
 
 // holding stands before a simulated replica: GET /hold begins an answer that ends
 // when the channel is closed. Everything else is the replica's.
-func (f *follower) holding(sim string) string {
+func (f *follower) holding(sim string) *httptest.Server {
 	f.t.Helper()
 	until := make(chan struct{})
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: sim})
@@ -245,9 +251,8 @@ func (f *follower) holding(sim string) string {
 		}
 	}))
 	f.t.Cleanup(srv.Close)
-	addr := srv.Listener.Addr().String()
-	f.holds[addr] = until
-	return addr
+	f.holds[srv.Listener.Addr().String()] = until
+	return srv
 }
 
 // TestXDSOverTLS: where the xDS port asks for certificates, an Envoy with one
