@@ -140,6 +140,14 @@ func (m *groupMember) describe(told *GroupsTold) (groups []cachegroups.Group, un
 		}
 		groups = append(groups, g)
 	}
+	if told.Rule == cachegroups.Rule021 && len(groups) > 0 {
+		for _, t := range told.Groups { // nothing was long enough for its blocks yet, so it holds none
+			if t.Index >= 0 && t.Index < cachegroups.MaxGroups && !m.groups[t.Index].seen {
+				t.Block = groups[0].Block
+				groups = append(groups, t)
+			}
+		}
+	}
 	if len(groups) == 1 && groups[0].Kind == cachegroups.Unknown && groups[0].Spec == "" && !m.groups[groups[0].Index].masked {
 		groups[0].Kind = cachegroups.Full // nothing was ever left out of it
 	}
