@@ -18,5 +18,5 @@ go vet ./...
 step "build"
 go build -o "$fresh/.fresh-bin/" ./cmd/...
 step "the tests that call go"
-go test -count=1 ./internal/layout ./cmd/kvsub
+go test -count=1 ./test/layout ./cmd/kvsub
 step "passed: $(find "$GOMODCACHE/cache/download" -name '*.zip' | wc -l) modules fetched, $(ls "$fresh/.fresh-bin" | wc -l) binaries built"

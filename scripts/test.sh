@@ -15,7 +15,7 @@ step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 # end-to-end suites run here as well: the router they start is built with the
 # race detector, only the test's own client is not. Every other package, also a
 # new one, gets the race detector.
-plain='internal/(chat|cli|jinja|layout|openai|pyvalue|simulator|tokens)(/.*)?|internal/tokenizer(/(onig|ucd))?|test/(e2e|failopen|oracle)|bench/.*'
+plain='internal/(chat|cli|jinja|openai|pyvalue|simulator|tokens)(/.*)?|internal/tokenizer(/(onig|ucd))?|test/(e2e|failopen|layout|oracle)|bench/.*'
 shared='./internal/chat ./internal/jinja ./internal/tokenizer ./internal/tokens'
 sharedTests='Concurrent|Shared|Remote|Local'
 

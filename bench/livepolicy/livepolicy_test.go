@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"warmroute/internal/simulator"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

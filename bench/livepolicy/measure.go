@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"warmroute/internal/simulator"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // pass is one policy at one load, in time and in the simulation.

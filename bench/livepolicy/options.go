@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // options is the command line: the engines and how long to measure.

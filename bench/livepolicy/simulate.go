@@ -4,7 +4,7 @@ import (
 	"warmroute/internal/policy"
 	"warmroute/internal/simulator"
 	"warmroute/internal/simulator/brain"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // contender is one policy, through Envoy and in the simulation.

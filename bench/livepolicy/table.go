@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // table writes Markdown: what was measured, beside what the simulation says.

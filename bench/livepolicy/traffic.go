@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"warmroute/internal/simulator"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // answerScale makes answers as much shorter as blocks are (512 tokens to 16).

@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"slices"
 
-	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/testenv"
 )
 
 // bounds are the best hit rates possible for the requests of r, served one by

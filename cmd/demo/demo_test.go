@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

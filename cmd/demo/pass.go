@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // passKind is who chooses the replica.

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"warmroute/envoy"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // play builds the programs, runs both passes and prints the table.

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // table writes the outcome of both passes.

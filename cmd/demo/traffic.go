@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // message is one turn of a conversation.

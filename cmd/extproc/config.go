@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"warmroute/cmd/extproc/internal/tracing"
 	"warmroute/envoy"
 	"warmroute/filter"
 	"warmroute/index"
@@ -22,7 +23,6 @@ import (
 	"warmroute/internal/policy"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
-	"warmroute/internal/tracing"
 	"warmroute/internal/xds"
 )
 

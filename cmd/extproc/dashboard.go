@@ -3,8 +3,8 @@ package main
 import (
 	"net/http"
 
+	"warmroute/cmd/extproc/internal/dashboard"
 	"warmroute/index"
-	"warmroute/internal/dashboard"
 )
 
 // dashboardPages are the operator's page and what only it asks for.

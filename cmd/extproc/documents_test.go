@@ -18,8 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/internal/config"
-	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/testenv"
 )
 
 // block is a fenced block of a document.

@@ -21,8 +21,8 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/config"
 	"warmroute/internal/fleet"
-	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/testenv"
 )
 
 // following is a router in this process, and a real Envoy that takes everything

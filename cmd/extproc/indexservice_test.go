@@ -28,9 +28,9 @@ import (
 	"warmroute/index/indexpb"
 	"warmroute/internal/config"
 	"warmroute/internal/indexrpc"
-	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
 	"warmroute/prefixhash"
+	"warmroute/test/testenv"
 )
 
 // TestIndexService: what the router learned of its own replicas is answered over

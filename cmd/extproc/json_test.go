@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/dashboard"
+	"warmroute/cmd/extproc/internal/dashboard"
 	"warmroute/internal/decision"
 	"warmroute/internal/peers"
 	"warmroute/internal/policy"

@@ -26,8 +26,8 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/admin"
 	"warmroute/internal/kube/kubetest"
-	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/testenv"
 )
 
 // cluster is a router that knows nothing but a kubeconfig, beside a stand-in API

@@ -14,8 +14,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/testenv"
 )
 
 const monitoring = "../../examples/monitoring"

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/config"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // TestHonestReload: what a changed file changes takes effect on SIGHUP, what

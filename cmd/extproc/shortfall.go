@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
+	"warmroute/cmd/extproc/internal/shortfall"
 	"warmroute/index"
 	"warmroute/internal/fleet"
-	"warmroute/internal/shortfall"
 )
 
 // compareEvery is how often predictions are held against what replicas report:

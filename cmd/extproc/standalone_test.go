@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // shellBlocks are the blocks of a document that are marked as shell.

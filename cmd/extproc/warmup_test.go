@@ -14,8 +14,8 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/config"
-	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/testenv"
 )
 
 // startRouter runs a router until the test ends and waits until it is ready.

@@ -17,8 +17,8 @@ import (
 	"warmroute/internal/kvevents"
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/internal/telemetry/metricstest"
-	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
+	"warmroute/test/testenv"
 )
 
 // TestAdminPages: a sidecar is ready once the index knows what its replica

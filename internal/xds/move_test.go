@@ -10,7 +10,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // TestThePortAndTheFolderMove while Envoys follow: what cannot be had is a note,

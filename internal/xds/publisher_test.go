@@ -21,7 +21,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/fleet"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -19,8 +19,8 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/certs/certstest"
-	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/testenv"
 )
 
 // follower is a stack whose Envoy takes everything from the router: it is

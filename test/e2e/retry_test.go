@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // TestRequestsWithoutHintsSurviveDeadReplicas: a request that warmroute says

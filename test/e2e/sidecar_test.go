@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // TestSidecarsFeedTheRouter: replicas that the router does not subscribe to

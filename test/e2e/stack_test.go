@@ -18,8 +18,8 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
-	"warmroute/internal/testenv"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/testenv"
 )
 
 // binary builds extproc once for all tests, with the race detector.

@@ -9,7 +9,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/certs/certstest"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // TestEveryPrintedVariantLoads: real Envoy takes what is printed, for every kind

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 const (

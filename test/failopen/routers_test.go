@@ -18,7 +18,7 @@ import (
 
 	"warmroute/internal/peers"
 	"warmroute/internal/peers/peerspb"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // onePrompt takes a replica two seconds: that long, a burst of it is one that

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // binaries builds what the stacks run, once.

@@ -15,8 +15,8 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/kvevents"
-	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
+	"warmroute/test/testenv"
 )
 
 // process is a simulated vLLM in a process of its own, always on the same ports.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // cluster is an API server with its etcd, and no kubelet.

@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // object is a Kubernetes object.

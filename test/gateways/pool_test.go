@@ -19,7 +19,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 func insecure() *http.Transport {

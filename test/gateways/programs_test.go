@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // hang is how long something may take before a test calls it stuck.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // clients: the official OpenAI and Anthropic clients, which vLLM installs beside

@@ -20,7 +20,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 const (

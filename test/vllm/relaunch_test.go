@@ -5,7 +5,7 @@ package vllm
 import (
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // relaunch starts a killed replica again with the same addresses and waits

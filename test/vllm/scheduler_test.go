@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"warmroute/internal/cli/predict"
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // schedulers are the releases whose own scheduler is driven. 0.33.0 is there as

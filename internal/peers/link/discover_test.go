@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/testenv"
+	"warmroute/test/testenv"
 )
 
 // zone is a DNS name that a test changes.

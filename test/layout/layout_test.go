@@ -52,7 +52,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"warmroute/internal/cli/replay":      {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
 		"warmroute/internal/extprocwire":     {"warmroute/index", "warmroute/filter", "warmroute/internal/decision"},
 		"warmroute/cmd/kvsub":                {extProc, "warmroute/filter", "warmroute/envoy"},
-		"warmroute/cmd/extproc":              {"warmroute/internal/vllmsim", "warmroute/internal/testenv"},
+		"warmroute/cmd/extproc":              {"warmroute/internal/vllmsim", "warmroute/test/testenv"},
 		"warmroute/internal/vllmsim": {"warmroute/prefixhash", "warmroute/index", "warmroute/filter",
 			"warmroute/internal/kvevents"},
 	}
