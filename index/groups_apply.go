@@ -265,6 +265,8 @@ func (m *groupMember) judgeTrust(c *groupClass) {
 		t.Why = "the chunk size of its attention is not known yet: tell it, or let it be learned from what the replica reports"
 	case m.ahead:
 		t.Why = "its blocks' hashes cover the tokens behind them, which is not followed, so less may be credited than is hit: set disable_lookahead_block_hashes in its speculative configuration"
+	case m.told != nil && m.told.Limit != "" && !g.Plain():
+		t.Why = m.told.Limit
 	case told && m.told.Doubt != "" && !m.guesses.Believed():
 		t.Why = m.told.Doubt
 	case (told || m.guesses.Believed()) && m.reports.doubt():

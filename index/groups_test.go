@@ -338,6 +338,20 @@ func TestGroupsTold(t *testing.T) {
 	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why != "a reason" {
 		t.Errorf("told with a doubt: %+v", trust)
 	}
+	limited := *told
+	limited.Limit = "a limit"
+	x.TellGroups(h.Replica, &limited)
+	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why != "a limit" {
+		t.Errorf("told with a limit: %+v", trust)
+	}
+	dense := Holder{Replica: "dense"}
+	x.TellGroups(dense.Replica, &GroupsTold{EagleTold: true, Limit: "a limit"})
+	if _, err := x.Apply(&Batch{Holder: dense, Incarnation: x.Begin(dense), Events: fullAndWindow(p[:groupBlock], 0)[1:]}); err != nil {
+		t.Fatal(err)
+	}
+	if trust, ok := x.Trust(x.ID(dense), "", "m"); ok && !trust.Exact {
+		t.Errorf("one group of full attention: %+v", trust)
+	}
 }
 
 func TestGroupRuleOf(t *testing.T) {

@@ -18,6 +18,12 @@ func toldOf(r *fleet.Replica) *index.GroupsTold {
 			t.Doubt = "its vLLM hashes the tokens behind a block where it drafts, which is not followed: set disable_lookahead_block_hashes in its speculative configuration"
 		}
 	}
+	switch {
+	case r.Sidecar && r.KVReportFull:
+		t.Limit = "its events come through a sidecar, where blocks that are announced again (kv_report_full) are not told from copies, so more may be credited than is hit: let the router subscribe to it"
+	case r.Sidecar && t.Rule == index.GroupRule021:
+		t.Limit = "its events come through a sidecar, and those of its vLLM do not name the kinds of cache groups, so less may be credited than is hit: let the router subscribe to it"
+	}
 	for _, g := range c.Groups {
 		t.Groups = append(t.Groups, index.GroupSpec(g.Group, g.Kind, g.Window, c.ChunkSize))
 	}

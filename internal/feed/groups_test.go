@@ -22,3 +22,22 @@ func TestDraftModelsThatLookAheadAreDoubted(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatASidecarCannotTellIsALimit: where a sidecar stands between, reports in
+// full and the groups of vLLM 0.21 are never called exact.
+func TestWhatASidecarCannotTellIsALimit(t *testing.T) {
+	for _, c := range []struct {
+		replica fleet.Replica
+		limited bool
+	}{
+		{fleet.Replica{Sidecar: true, Version: "0.32.0"}, false},
+		{fleet.Replica{Sidecar: true, Version: "0.32.0", KVReportFull: true}, true},
+		{fleet.Replica{Version: "0.32.0", KVReportFull: true}, false},
+		{fleet.Replica{Sidecar: true, Version: "0.21.0"}, true},
+		{fleet.Replica{Version: "0.21.0"}, false},
+	} {
+		if got := toldOf(&c.replica).Limit; (got != "") != c.limited {
+			t.Errorf("sidecar %v, vLLM %s, full reports %v: %q", c.replica.Sidecar, c.replica.Version, c.replica.KVReportFull, got)
+		}
+	}
+}

@@ -18,6 +18,9 @@ type Told struct {
 	// Doubt is why predictions may be wrong all the same, one sentence. It holds
 	// until the replica's own counts have agreed with them.
 	Doubt string
+	// Limit is the same of what no count can clear away. It is of caches that have
+	// more than one group of full attention.
+	Limit string
 }
 
 const (
