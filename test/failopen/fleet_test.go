@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -185,7 +186,7 @@ func (f *routers) hold(n int, prompt func(i int) string) (at []float64, end func
 	var wg sync.WaitGroup
 	end = sync.OnceFunc(func() { cancel(); wg.Wait(); client.CloseIdleConnections() })
 	f.t.Cleanup(end)
-	before := f.running()
+	until(f.t, "idle replicas", func() bool { return slices.Max(f.running()) == 0 }) // they may hear late that clients have left
 	for i := range n {
 		body := fmt.Sprintf(`{"model":"sim","stream":true,"max_tokens":20000,"prompt":[%s]}`, prompt(i))
 		url := f.sides[i%len(f.sides)].URL + "/v1/completions"
@@ -205,9 +206,8 @@ func (f *routers) hold(n int, prompt func(i int) string) (at []float64, end func
 	until(f.t, fmt.Sprintf("%d requests on the replicas", n), func() bool {
 		at = f.running()
 		sum := 0.0
-		for i := range at {
-			at[i] -= before[i]
-			sum += at[i]
+		for _, n := range at {
+			sum += n
 		}
 		return int(sum) == n
 	})
