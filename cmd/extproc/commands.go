@@ -103,12 +103,6 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 	if field != "" {
 		return explainField(std.out, field)
 	}
-	if err := c.sources(); err != nil {
-		return err
-	}
-	if err := c.Kubernetes.Supported(); err != nil {
-		return err
-	}
 	notes, err := c.checkFiles()
 	if err != nil {
 		return err
@@ -124,27 +118,30 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 // checkedConfig reads the configuration that `check` is given: -config FILE, FILE,
 // or - for standard input; or returns the field that is to be explained.
 func checkedConfig(std stdio, args []string) (c Config, field string, err error) {
+	var path string
 	if len(args) != 1 || strings.HasPrefix(args[0], "-") && args[0] != "-" {
-		var path string
 		err = flags(std, "check", args, func(fs *flag.FlagSet) {
 			configFlagVar(&path)(fs)
 			fs.StringVar(&field, "explain", "", "say what a `field` or a section of the configuration is for")
 		})
-		if err != nil || field != "" {
+		switch {
+		case err != nil || field != "":
 			return c, field, err
+		case path == "":
+			return c, "", errNoConfig
 		}
-		c, err = loadConfig(path)
-		return c, "", err
+	} else {
+		path = args[0]
 	}
-	if args[0] != "-" {
-		c, err = loadConfig(args[0])
+	if path != "-" {
+		c, err = config.Load(path, completeConfig)
 		return c, "", err
 	}
 	text, err := io.ReadAll(std.in)
 	if err != nil {
 		return c, "", err
 	}
-	c, err = config.Parse(text, defaultConfig(), os.LookupEnv)
+	c, err = config.Parse(text, completeConfig(), os.LookupEnv)
 	return c, "", err
 }
 

@@ -50,6 +50,8 @@ type Config struct {
 	XDS    xds.Options   `yaml:"xds" applies:"reload"`    // where Envoy finds it
 
 	Tracing tracing.Options `yaml:"tracing" applies:"restart"` // OpenTelemetry spans of decisions, for requests whose own trace is sampled
+
+	complete bool // replicas must come from somewhere, by what this binary has
 }
 
 // AdminConfig is the admin server.
@@ -187,7 +189,10 @@ func (c Config) Validate() error {
 	}
 	span("token_budget", c.Filter.TokenBudget)
 	span("body_wait", c.Filter.BodyWait)
-	return errors.Join(errs...)
+	if c.complete {
+		errs = append(errs, c.sources(), c.Kubernetes.Supported())
+	}
+	return errors.Join(append(errs, c.dependencies()...)...)
 }
 
 // validateTrustedHeader refuses names that can never match, or that somebody
@@ -213,6 +218,13 @@ func loadConfig(path string) (Config, error) {
 		return Config{}, errNoConfig
 	}
 	return config.Load(path, defaultConfig)
+}
+
+// completeConfig is defaultConfig for a file that is to be served.
+func completeConfig() Config {
+	c := defaultConfig()
+	c.complete = true
+	return c
 }
 
 func (c Config) serverOptions(log *slog.Logger) filter.ServerOptions {

@@ -36,6 +36,7 @@ type checker struct {
 	full     bool
 	original map[*yaml.Node]string // expanded scalars as they stand in the file
 	bad      []*yaml.Node
+	lines    lines
 }
 
 // document checks root against what v points to. Afterwards root is free of
@@ -104,6 +105,7 @@ func (c *checker) mapping(n *yaml.Node, fields map[string]reflect.Type, elem ref
 		c.addf(n, path, "%s is not a mapping of fields", c.show(n))
 		return
 	}
+	c.lines.note(n, path)
 	seen := make(map[string]bool, len(n.Content)/2)
 	kept := n.Content[:0:0]
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -155,7 +157,9 @@ func (c *checker) sequence(n *yaml.Node, elem reflect.Type, path string, depth i
 		return
 	}
 	for i, e := range n.Content {
-		c.check(e, elem, path+"["+strconv.Itoa(i)+"]", depth+1)
+		at := path + "[" + strconv.Itoa(i) + "]"
+		c.lines[at] = e.Line
+		c.check(e, elem, at, depth+1)
 	}
 }
 

@@ -165,10 +165,10 @@ other: "${}"
 		`level: is given more than once (line 13)`,
 		`log.level: the environment variable LEVEL is not set (line 14)`,
 		`other: is not a known field (line 15)`,
-		`ratio: must be above 0 when on is set`,
-		`fleet.servers[0].address: "10.0.0.1" has no port`,
-		`fleet.servers[1].address: "" has no port`,
-		`level: "loud" is not a level`,
+		`ratio: must be above 0 when on is set (line 8)`,
+		`fleet.servers[0].address: "10.0.0.1" has no port (line 3)`,
+		`fleet.servers[1].address: "" has no port (line 4)`,
+		`level: "loud" is not a level (line 12)`,
 	}
 	if got := strings.Split(err.Error(), "\n"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -177,7 +177,7 @@ other: "${}"
 
 func TestParsePrefixesNestedValidators(t *testing.T) {
 	_, err := Parse([]byte("log: {level: loud}\nlevel: loud\n"), defaults(), env())
-	want := "log.level: \"loud\" is not a level\nlevel: \"loud\" is not a level"
+	want := "log.level: \"loud\" is not a level (line 1)\nlevel: \"loud\" is not a level (line 2)"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

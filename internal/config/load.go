@@ -89,7 +89,8 @@ func (f *File[T]) read() ([]byte, error) {
 // Parse lays the YAML document in data over defaults and validates the result.
 // Unknown and repeated keys, values of the wrong type, variables that are not
 // set, numbers where a duration is meant, and whatever the Validate methods
-// return are all reported together, each as one error of an errors.Join. An
+// return are all reported together, each as one error of an errors.Join, with
+// the lines of the fields that it names as far as the file has them. An
 // empty document is the defaults. T must be a struct; maps inside defaults are
 // written into.
 func Parse[T any](data []byte, defaults T, lookup func(string) (string, bool)) (T, error) {
@@ -99,16 +100,17 @@ func Parse[T any](data []byte, defaults T, lookup func(string) (string, bool)) (
 		return zero, err
 	}
 	v := defaults
-	var problems []error
+	c := checker{lookup: lookup, original: map[*yaml.Node]string{}, lines: lines{}}
 	if root != nil {
-		c := checker{lookup: lookup, original: map[*yaml.Node]string{}}
 		c.document(root, &v)
-		problems = c.problems
-		if err := root.Decode(&v); err != nil && len(problems) == 0 {
+		if err := root.Decode(&v); err != nil && len(c.problems) == 0 {
 			return zero, fmt.Errorf("config: %w", err)
 		}
 	}
-	problems = append(problems, validate(&v)...)
+	problems := c.problems
+	for _, err := range validate(&v) {
+		problems = append(problems, c.lines.locate(err))
+	}
 	if len(problems) > 0 {
 		return zero, errors.Join(problems...)
 	}

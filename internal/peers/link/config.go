@@ -84,6 +84,16 @@ func (c Config) Validate() error {
 	if c.Creds != "" && c.URL == "" {
 		bad("creds: they are for a NATS server that runs elsewhere, and url is empty")
 	}
+	if !c.Enabled() {
+		for _, f := range []struct {
+			name  string
+			given bool
+		}{{"id", c.ID != ""}, {"fleet", c.Fleet != DefaultConfig().Fleet}, {"token_file", c.TokenFile != ""}, {"tls", c.TLS != TLS{}}} {
+			if f.given {
+				bad("%s: is given, but listen and url are empty, so that nothing is shared", f.name)
+			}
+		}
+	}
 	if t := c.TLS; (t.CertFile == "") != (t.KeyFile == "") {
 		bad("tls: cert_file and key_file belong together")
 	} else if c.Listen != "" && (t.CertFile == "") != (t.CAFile == "") {

@@ -43,6 +43,9 @@ func (o Options) Validate() error {
 	if o.Queue <= 0 {
 		errs = append(errs, fmt.Errorf("queue: %d is not positive", o.Queue))
 	}
+	if o.Endpoint == "" && o.TLS.Enabled {
+		errs = append(errs, errors.New("tls: is given, but endpoint is empty, so that there are no traces"))
+	}
 	if err := o.TLS.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("tls.%w", err))
 	}

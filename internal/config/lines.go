@@ -1,0 +1,79 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// lines says on which line of the file each field stands, by its path.
+type lines map[string]int
+
+// note takes the keys of a mapping. What "<<:" brings in comes after them, and
+// does not replace them.
+func (l lines) note(n *yaml.Node, path string) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		at := join(path, n.Content[i].Value)
+		if _, known := l[at]; !known {
+			l[at] = n.Content[i].Line
+		}
+	}
+}
+
+// locate adds to what a Validate method says, "field: sentence", the lines of the
+// fields that it is about.
+func (l lines) locate(err error) error {
+	switch at := l.of(err.Error()); len(at) {
+	case 0:
+		return err
+	case 1:
+		return fmt.Errorf("%w (line %d)", err, at[0])
+	default:
+		return fmt.Errorf("%w (lines %s and %d)", err, strings.Trim(strings.ReplaceAll(fmt.Sprint(at[:len(at)-1]), " ", ", "), "[]"), at[len(at)-1])
+	}
+}
+
+var (
+	quoted = regexp.MustCompile(`"[^"]*"`)
+	word   = regexp.MustCompile(`[A-Za-z0-9_\-][A-Za-z0-9_.\-\[\]/]*`)
+)
+
+// of finds the first field that text names, or the section that would hold it,
+// and the others: beside it or further up, before the colon by any name, behind
+// it by one that is no English word.
+func (l lines) of(text string) (out []int) {
+	head, sentence, _ := strings.Cut(quoted.ReplaceAllString(text, ""), ": ")
+	names := word.FindAllString(head, -1)
+	if len(names) == 0 {
+		return nil
+	}
+	first := names[0]
+	for at := first; at != ""; at = parent(at) {
+		if line, ok := l[at]; ok {
+			out = append(out, line)
+			break
+		}
+	}
+	for _, name := range word.FindAllString(sentence, -1) {
+		if strings.ContainsAny(name, "_.") {
+			names = append(names, strings.TrimRight(name, "."))
+		}
+	}
+	for _, name := range names[1:] {
+		for at := first; at != ""; {
+			at = parent(at)
+			if line, ok := l[join(at, name)]; ok {
+				out = append(out, line)
+				break
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// parent is the path of what holds a field; "" is the document.
+func parent(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }
