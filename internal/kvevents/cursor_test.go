@@ -177,8 +177,10 @@ func TestInternedStringsAreBounded(t *testing.T) {
 	s := interned{}
 	for i := range internLimit + 10 {
 		b := []byte{byte(i), byte(i >> 8)}
-		if s.of(b) != string(b) || s.of(b) != string(b) {
-			t.Fatal("another string")
+		for range 2 { // new, then perhaps kept
+			if s.of(b) != string(b) {
+				t.Fatal("another string")
+			}
 		}
 	}
 	if len(s) != internLimit {
