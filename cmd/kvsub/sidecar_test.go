@@ -168,6 +168,8 @@ func TestSidecarIsLetIn(t *testing.T) {
 }
 
 func TestSidecarOptions(t *testing.T) {
+	ended, end := context.WithCancel(t.Context()) // what is not refused ends at once, without an error
+	end()
 	good := []string{"-endpoint", "tcp://h:1", "-replica", "r:1", "-model", "m", "-hash-scheme", "tokens"}
 	for _, c := range []struct {
 		without string
@@ -195,12 +197,12 @@ func TestSidecarOptions(t *testing.T) {
 				args = append(args, good[i], good[i+1])
 			}
 		}
-		err := run(t.Context(), append(args, c.with...), io.Discard, io.Discard)
+		err := run(ended, append(args, c.with...), io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("without %s, with %v: error %v, want %q", c.without, c.with, err, c.want)
 		}
 	}
-	if err := run(t.Context(), nil, io.Discard, io.Discard); err == nil || strings.Count(err.Error(), "\n") != 3 {
+	if err := run(ended, nil, io.Discard, io.Discard); err == nil || strings.Count(err.Error(), "\n") != 3 {
 		t.Errorf("%v: want all four problems at once", err)
 	}
 }
