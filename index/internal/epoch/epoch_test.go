@@ -60,3 +60,15 @@ func TestEveryLookupCounts(t *testing.T) {
 		t.Errorf("the oldest epoch is %d with no lookup in epoch %d", c.Oldest(), c.Now())
 	}
 }
+
+// A lookup that runs alone counts, whatever reader it has.
+func TestTheFirstLookupCounts(t *testing.T) {
+	for range 3 * readersPerBlock {
+		var c Clock
+		c.Init()
+		c.Enter()
+		if c.Retire(); c.Oldest() != 1 {
+			t.Fatalf("the oldest epoch is %d while a lookup of epoch 1 runs", c.Oldest())
+		}
+	}
+}

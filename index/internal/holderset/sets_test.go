@@ -108,6 +108,14 @@ func TestTogglerCounts(t *testing.T) {
 	if err := sets.Check(&slots, refs); err != nil || len(refs) != 2 {
 		t.Errorf("%v: %v", refs, err)
 	}
+	f := Toggler{Sets: &sets, Slot: 9}
+	for i, id := range []ID{Single(1), Single(2), Single(2), Single(1)} {
+		to, ok := f.Next(id)
+		if other := int(id) - 1; !ok || sets.Size(to) != 2 || !sets.Has(to, 9) || !sets.Has(to, other) {
+			t.Errorf("neighbour %d: slot 9 beside %d is set %d of %d slots", i, other, to, sets.Size(to))
+		}
+	}
+	f.Flush()
 }
 
 // TestSlotsAreGivenAgainLate: a slot is given again only when it was freed and no
@@ -139,5 +147,117 @@ func TestSlotsAreGivenAgainLate(t *testing.T) {
 	slots.Each(func(int) { live++ })
 	if live != 3 || slots.Words() != 1 {
 		t.Errorf("%d live slots in %d words", live, slots.Words())
+	}
+}
+
+// TestHoldersAreFound: by any number, those of slots in later words too, and no
+// holder that there is not.
+func TestHoldersAreFound(t *testing.T) {
+	var clock epoch.Clock
+	clock.Init()
+	var slots Slots
+	slots.Init(&clock)
+	var want []int
+	for i := range 70 {
+		holder := int32(1000 - 7*i)
+		if i == 69 {
+			holder = 0
+		}
+		slot, ok := slots.Take(holder)
+		if got, found := slots.Of(holder); !ok || !found || got != slot || slots.Holder(slot) != holder {
+			t.Fatalf("holder %d took slot %d, has %d (%v)", holder, slot, got, found)
+		}
+		want = append(want, slot)
+	}
+	var got []int
+	slots.Each(func(slot int) { got = append(got, slot) })
+	if !slices.Equal(got, want) || slots.Words() != 2 {
+		t.Errorf("live are %v in %d words", got, slots.Words())
+	}
+	for holder := int32(1001); holder < 4100; holder++ {
+		if slot, ok := slots.Of(holder); ok {
+			t.Fatalf("holder %d, whom there is not, has slot %d", holder, slot)
+		}
+	}
+	if _, ok := slots.Of(-1); ok {
+		t.Error("holder -1 has a slot")
+	}
+}
+
+// TestSlotsEnd: there are MaxSlots, and no more.
+func TestSlotsEnd(t *testing.T) {
+	var clock epoch.Clock
+	clock.Init()
+	var slots Slots
+	slots.Init(&clock)
+	for holder := range int32(MaxSlots) {
+		if slot, ok := slots.Take(holder); !ok || slot != int(holder) {
+			t.Fatalf("holder %d: slot %d, %v", holder, slot, ok)
+		}
+	}
+	if slot, ok := slots.Take(MaxSlots); ok {
+		t.Errorf("one more: slot %d", slot)
+	}
+}
+
+// TestSetsEnd: where no number is left, a set is refused.
+func TestSetsEnd(t *testing.T) {
+	var clock epoch.Clock
+	clock.Init()
+	var sets Sets
+	sets.Init(&clock)
+	pages := make([]*page, maxSets/setsPerPage)
+	sets.pages.Store(&pages)
+	if id, ok := sets.Toggle(Single(1), 2); ok {
+		t.Errorf("set %d behind the last one, %d", id, MaxID)
+	}
+}
+
+// TestSetsTakeTheRoomTheyNeed: a word for 64 slots, a page for 256 sets, and sets
+// that nobody refers to any more make room for others, once no lookup sees them.
+func TestSetsTakeTheRoomTheyNeed(t *testing.T) {
+	var clock epoch.Clock
+	clock.Init()
+	var sets Sets
+	sets.Init(&clock)
+	if one, ok := sets.Toggle(0, 5); !ok || one != Single(5) || sets.Bytes() != 0 {
+		t.Errorf("the set of slot 5 is %d in %d bytes, want %d in none", one, sets.Bytes(), Single(5))
+	}
+	// pairs makes 63 sets, the last one of slots 0 and 63.
+	pairs := func() (ids []ID) {
+		for slot := 1; slot < 64; slot++ {
+			id, ok := sets.Toggle(Single(slot), 0)
+			if !ok || len(sets.Words(id)) != 1 {
+				t.Fatalf("slots 0 and %d take %d words", slot, len(sets.Words(id)))
+			}
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	release := func(ids []ID) {
+		for _, id := range ids {
+			sets.Release(id, 1)
+		}
+	}
+	const page = setsPerPage * (8 + 16) // a word and an info for each set
+	ids := pairs()
+	if got := sets.Bytes(); got != page+32*len(ids) {
+		t.Errorf("%d sets take %d bytes, want %d", len(ids), got, page+32*len(ids))
+	}
+	release(ids)
+	reader := clock.Enter()
+	for range 16 { // 1,008 sets that a lookup may see, beside the 63 before
+		release(pairs())
+	}
+	reader.Leave()
+	most := sets.Bytes()
+	if most != 4*page {
+		t.Errorf("1,008 sets have %d bytes of pages, want 4 pages of %d", most, page)
+	}
+	for range 100 {
+		release(pairs())
+	}
+	if sets.Bytes() != most {
+		t.Errorf("%d bytes, %d before: sets are not given again", sets.Bytes(), most)
 	}
 }

@@ -4,6 +4,8 @@ package offheap
 
 import (
 	"math/rand/v2"
+	"os"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -61,6 +63,90 @@ func TestPoolBlocksAreApartAndJoinAgain(t *testing.T) {
 	p.Words(1 << 19)
 	if p.Close(); mapped.Load() != before {
 		t.Errorf("%d bytes are mapped after Close", mapped.Load()-before)
+	}
+}
+
+// A region is cut without loss: all its smallest blocks are apart, and the next one
+// needs another region.
+func TestRegionsAreCutWithoutLoss(t *testing.T) {
+	before := mapped.Load()
+	var c epoch.Clock
+	c.Init()
+	var p Pool
+	p.Init(&c)
+	var all [][]uint64
+	for i := range uint64(RegionSize / LeastBlock) {
+		w := p.Words(LeastBlock / 8)
+		w[0], w[len(w)-1] = i, i
+		all = append(all, w)
+	}
+	if got := mapped.Load() - before; len(p.regions) != 1 || got != RegionSize {
+		t.Fatalf("%d regions, %d bytes mapped, want one of %d", len(p.regions), got, RegionSize)
+	}
+	p.Free(all[0])
+	if all[0] = p.Words(LeastBlock / 8); len(p.regions) != 1 {
+		t.Fatalf("%d regions: the block that was freed is not used again", len(p.regions))
+	}
+	all[0][0], all[0][LeastBlock/8-1] = 0, 0
+	all = append(all, p.Words(LeastBlock/8))
+	if len(p.regions) != 2 {
+		t.Fatalf("%d regions for a region's blocks and one more", len(p.regions))
+	}
+	for i, w := range all[:RegionSize/LeastBlock] {
+		if w[0] != uint64(i) || w[len(w)-1] != uint64(i) {
+			t.Fatalf("block %d was written as block %d", i, w[0])
+		}
+	}
+	for _, w := range all {
+		p.Free(w)
+	}
+	if len(p.regions) != 0 || mapped.Load() != before {
+		t.Errorf("%d regions are left", len(p.regions))
+	}
+}
+
+// What is smaller than a page of the pool's, or no power of two, is the Go heap's
+// up to a bound; a freed mapping is used again for the same size, and no other.
+func TestWhatIsMapped(t *testing.T) {
+	before := mapped.Load()
+	var c epoch.Clock
+	c.Init()
+	var p Pool
+	p.Init(&c)
+	page := int64(os.Getpagesize())
+	grows := func(words int, by int64) []uint64 {
+		t.Helper()
+		was := mapped.Load()
+		w := p.Words(words)
+		if got := mapped.Load() - was; got != by {
+			t.Errorf("%d words map %d bytes, want %d", words, got, by)
+		}
+		return w
+	}
+	grows(LeastBlock/8-1, 0)
+	grows(LeastBlock/8+1, 0)
+	grows(LeastBlock/8, RegionSize)
+	large := grows(mapFrom/8+1, mapFrom+page)
+	grows(mapFrom/8-1, 0)
+	p.Free(large)
+	grows(mapFrom/8+2*int(page)/8, mapFrom+2*page)
+	if again := grows(mapFrom/8+2, 0); &again[0] != &large[0] {
+		t.Error("a mapping that was freed is not used again")
+	}
+	grows(RegionSize/8, RegionSize)
+	if p.Close(); mapped.Load() != before {
+		t.Errorf("%d bytes are mapped after Close", mapped.Load()-before)
+	}
+}
+
+// Words are rounded up, and their view has what fits.
+func TestViews(t *testing.T) {
+	if got := []int{Words[uint32](2), Words[uint32](3), Words[uint64](3), Words[[3]uint64](2)}; !slices.Equal(got, []int{1, 2, 3, 6}) {
+		t.Errorf("words %v", got)
+	}
+	words := make([]uint64, 6)
+	if a, b := len(Of[uint32](words)), len(Of[[3]uint64](words)); a != 12 || b != 2 {
+		t.Errorf("%d and %d elements", a, b)
 	}
 }
 

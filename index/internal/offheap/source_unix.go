@@ -33,14 +33,13 @@ type region struct {
 // freeBlocks is a bit for each block of an order, lowest first.
 type freeBlocks struct {
 	bits [RegionSize / LeastBlock / 64]uint64
-	n    int
 }
 
-func (f *freeBlocks) put(i int) { f.bits[i>>6] |= 1 << (i & 63); f.n++ }
+func (f *freeBlocks) put(i int) { f.bits[i>>6] |= 1 << (i & 63) }
 
 func (f *freeBlocks) has(i int) bool { return f.bits[i>>6]>>(i&63)&1 != 0 }
 
-func (f *freeBlocks) drop(i int) { f.bits[i>>6] &^= 1 << (i & 63); f.n-- }
+func (f *freeBlocks) drop(i int) { f.bits[i>>6] &^= 1 << (i & 63) }
 
 func (f *freeBlocks) first() int {
 	for w, b := range f.bits {
