@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/config"
+	"warmroute/internal/vllmsim"
+	"warmroute/test/testenv"
+)
+
+// TestReadinessFollowsReplicas: a model whose replicas are gone is a note and a
+// number; where all are gone a picker that needs one is not ready, others are.
+func TestReadinessFollowsReplicas(t *testing.T) {
+	ports, err := testenv.FreePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := fmt.Sprintf("127.0.0.1:%d", ports[1])
+	text := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfilter: {picker: true, ready_needs_replica: true}\n"+
+		"fleet:\n  scrape_interval: 100ms\n  dead_after: 500ms\n  replicas:\n", ports[0], admin)
+	stops := map[string]context.CancelFunc{}
+	for _, model := range []string{"org/a", "b"} {
+		sim, err := vllmsim.New(vllmsim.Options{Model: model, PrefillRate: -1, DecodeRate: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		over, stop := context.WithCancel(context.Background())
+		stops[model] = stop
+		background(t, func(ctx context.Context) error {
+			defer context.AfterFunc(ctx, stop)()
+			return sim.Run(over)
+		})
+		text += fmt.Sprintf("  - address: %q\n", sim.Addr())
+	}
+	path, hangup := filepath.Join(t.TempDir(), "c.yaml"), make(chan os.Signal, 1)
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text)
+	file := &config.File[Config]{Path: path, Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
+	c, err := file.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	r, err := newRouter(c, slog.New(slog.DiscardHandler), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.metrics = reg
+	background(t, func(ctx context.Context) error { return r.run(ctx, file) })
+	state := func(what string, code int, says string, metrics ...string) {
+		t.Helper()
+		until(t, what, func() bool {
+			got, page := get(t, "http://"+admin+"/readyz")
+			_, counts := get(t, "http://"+admin+"/metrics")
+			for _, m := range metrics {
+				if !strings.Contains(counts, "warmroute_fleet_model_replicas"+m) {
+					return false
+				}
+			}
+			return got == code && strings.Contains(page, says) && (says != "" || !strings.Contains(page, "note:"))
+		})
+	}
+	state("both serve", http.StatusOK, "", `{model="b",state="ready"} 1`, `{model="org/a",state="ready"} 1`)
+	stops["b"]()
+	state("b is missed", http.StatusOK, `note: no replica of model "b" is ready`, `{model="b",state="ready"} 0`, `{model="org/a",state="ready"} 1`)
+	stops["org/a"]()
+	state("nobody serves", http.StatusServiceUnavailable, "no replica is ready", `{model="b",state="ready"} 0`, `{model="org/a",state="ready"} 0`)
+	write(strings.Replace(text, ", ready_needs_replica: true", "", 1))
+	hangup <- syscall.SIGHUP
+	state("it is asked for no longer", http.StatusOK, "note: no replica is ready, of 2")
+}
