@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -34,6 +35,7 @@ type follower struct {
 	ctx            context.Context
 	stops          []context.CancelFunc     // by simulated replica
 	holds          map[string]chan struct{} // by address; see holding
+	arrived        sync.Map                 // paths and bodies of POST requests, as replicas got them
 }
 
 // follow starts replicas, a router, and an Envoy that follows it.
@@ -231,7 +233,8 @@ func (f *follower) held(addr string, n int) (answers []io.ReadCloser, release fu
 }
 
 // holding stands before a simulated replica: GET /hold begins an answer that ends
-// when the channel is closed. Everything else is the replica's.
+// when the channel is closed. Everything else is the replica's, and bodies are
+// kept as they came.
 func (f *follower) holding(sim string) *httptest.Server {
 	f.t.Helper()
 	until := make(chan struct{})
@@ -239,6 +242,10 @@ func (f *follower) holding(sim string) *httptest.Server {
 	proxy.FlushInterval = -1
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/hold" {
+			if body, err := io.ReadAll(r.Body); err == nil {
+				f.arrived.Store(r.URL.Path+" "+string(body), true)
+				r.Body = io.NopCloser(bytes.NewReader(body))
+			}
 			proxy.ServeHTTP(w, r)
 			return
 		}
@@ -371,7 +378,8 @@ func models() []vllmsim.Options {
 var modelNames = map[string]int{"org/a": 2, "a": 2, "gpt": 2, "b": 2, "sql": 2, "c": 2, "only": 1}
 
 // TestEveryModelWhileTheRouterIsDead: requests for each model reach a replica
-// that serves it, with hints, without, and with the router gone.
+// that serves it, with hints, without, and with the router gone; their bodies
+// arrive byte for byte, whichever filters read them.
 func TestEveryModelWhileTheRouterIsDead(t *testing.T) {
 	f := follow(t, "", models()...)
 	f.has("replicas", f.addrs...)
@@ -380,12 +388,22 @@ func TestEveryModelWhileTheRouterIsDead(t *testing.T) {
 		t.Helper()
 		for name := range modelNames {
 			for i := range 8 {
-				body := fmt.Sprintf(`{"max_tokens":1,"prompt":[%d,2,3,4],"model":%q}`, i, name)
+				long := ""
+				if i == 0 { // in many frames
+					long = strings.Repeat("\\u00e9 ", 30_000)
+				}
+				// As no serializer writes it: spaces, escapes, a number's digits, a line behind.
+				body := fmt.Sprintf(" {\"max_tokens\" :1,\"temperature\":1.00e0,\"user\":\"%s\\/ %s\", \"prompt\":[%d,2,3,4]\t,\"mod\\u0065l\":%q}\r\n", when, long, i, name)
 				if a := f.post("/v1/completions", []byte(body)); a.status != 200 {
 					t.Errorf("%s: %s: status %d by %s", when, name, a.status, a.replica)
 				}
 				if a := f.post("/v1/embeddings", []byte(body)); a.status == 200 {
 					t.Errorf("%s: the simulated replica has no embeddings", when) // and no hint: balanced by Envoy alone
+				}
+				for _, path := range []string{"/v1/completions", "/v1/embeddings"} {
+					if _, same := f.arrived.Load(path + " " + body); !same {
+						t.Errorf("%s: %s: body %d did not arrive at %s as it was sent", when, name, i, path)
+					}
 				}
 			}
 		}
