@@ -16,3 +16,4 @@ fi
 echo "$(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)), load $(cut -d' ' -f1-3 /proc/loadavg), $(go env GOVERSION)"
 echo
 "$work/extprocbench" cost "${args[@]}" "$@"
+"$work/extprocbench" several
