@@ -77,6 +77,20 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 		})
 	}
 	state("both serve", http.StatusOK, "", `{model="b",state="ready"} 1`, `{model="org/a",state="ready"} 1`)
+	for model, want := range map[string]int{"org/a": http.StatusOK, "org/x": http.StatusNotFound} { // its settings can be changed, those of a model that nobody serves cannot
+		req, err := http.NewRequest(http.MethodPatch, "http://"+admin+"/policy/"+model, strings.NewReader(`{"min_prefix_match":0.5}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("PATCH of %s: %s, want %d", model, resp.Status, want)
+		}
+	}
 	stops["b"]()
 	state("b is missed", http.StatusOK, `note: no replica of model "b" is ready`, `{model="b",state="ready"} 0`, `{model="org/a",state="ready"} 1`)
 	stops["org/a"]()
