@@ -147,3 +147,35 @@ func TestGuessesSwitchOnEvidence(t *testing.T) {
 		t.Errorf("switched %d times to %v, believed %v", switched, s.Assumed(), s.Believed())
 	}
 }
+
+// TestAlone: what one group would have of a prompt by itself, one of an unknown
+// kind the blocks it holds from the start.
+func TestAlone(t *testing.T) {
+	g := NewGeometry(Rule032, []Group{{Spec: "full_attention", Kind: Full, Block: 16}, {Index: 1, Block: 16}}, 0)
+	h := &held{g: g, ends: []map[int]bool{{16: true, 32: true, 48: true}, {16: true, 32: true, 64: true}}}
+	for _, c := range []struct {
+		spec, n int
+		eagle   uint32
+		want    int
+	}{
+		{0, 100, 0, 48}, {0, 49, 0, 48}, {0, 48, 0, 32}, {0, 100, 1, 32}, {0, 100, 2, 48},
+		{1, 100, 0, 32}, {1, 33, 0, 32}, {1, 32, 0, 16}, {1, 100, 2, 32},
+	} {
+		if got := g.Alone(c.spec, c.n, Assumed{Eagle: c.eagle}, h); got != c.want {
+			t.Errorf("spec %d, %d tokens, groups %b drop a block: %d, want %d", c.spec, c.n, c.eagle, got, c.want)
+		}
+	}
+}
+
+func TestAssumptionsInWords(t *testing.T) {
+	for want, a := range map[string]Assumed{
+		"no group drops a block":                                 {},
+		"groups 0 3 drop a block":                                {Eagle: 1 | 1<<3},
+		"no group drops a block, chunks of 1":                    {Chunk: 1},
+		"no group drops a block, hits of up to 1 computed again": {Replay: 1},
+	} {
+		if got := a.String(); got != want || a.None() != (a == Assumed{}) {
+			t.Errorf("%q (none: %v), want %q", got, a.None(), want)
+		}
+	}
+}
