@@ -86,7 +86,7 @@ func differ(envoys [2]*testenv.Envoy) error {
 			return err
 		}
 		if asked, read := strings.Contains(page.String(), "streams_started: "), strings.Contains(page.String(), "rq.success: "); !asked || read != (i == 1) {
-			return fmt.Errorf("Envoy %d: ext_proc asked %v, models read %v: %s", i, asked, read, page.String())
+			return fmt.Errorf("envoy %d: ext_proc asked %v, models read %v: %s", i, asked, read, page.String())
 		}
 	}
 	return nil
