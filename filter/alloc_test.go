@@ -15,6 +15,7 @@ import (
 	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
+	"warmroute/test/race"
 )
 
 // readyTokens is a source whose ids are there already.
@@ -29,7 +30,7 @@ func (r *readyTokens) Tokens(context.Context, *openai.Request, tokens.Served) (t
 // and releasing. What is left are the parsed request, its budget, the lease, the
 // speculated keys and the header's text; a new allocation must be seen here first.
 func TestRouteAllocates(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector drops pooled memory at random")
 	}
 	const most = 9

@@ -8,6 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"warmroute/internal/decision"
+	"warmroute/test/race"
 )
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -73,7 +74,7 @@ func TestTracerIsToldOfSampledRequests(t *testing.T) {
 // TestUntracedDecisionsAllocateNothingMore: with a tracer, a request that is not
 // sampled costs what it costs without.
 func TestUntracedDecisionsAllocateNothingMore(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector drops pooled memory at random")
 	}
 	b := newBench(t, fakeTokens{n: 1000}, replica(1))

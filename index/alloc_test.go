@@ -6,6 +6,7 @@ import (
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
+	"warmroute/test/race"
 )
 
 // turnover is a holder at its capacity: each batch stores a prompt's next blocks
@@ -43,7 +44,7 @@ func (w *turnover) step() (Result, error) {
 // A fleet at its capacity costs the collector nothing: an event stores or removes
 // blocks in memory that others have left.
 func TestSteadyIngestAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for _, per := range []int{1, 16, 100} {

@@ -8,6 +8,7 @@ import (
 
 	"warmroute/index/internal/epoch"
 	"warmroute/prefixhash"
+	"warmroute/test/race"
 )
 
 // longForest has prompts of several hundred blocks that part at many places, so
@@ -235,7 +236,7 @@ func FuzzEvents(f *testing.F) {
 // on what it learned.
 func TestModelLongPrompts(t *testing.T) {
 	runs := 100
-	if raceEnabled || testing.Short() {
+	if race.Enabled || testing.Short() {
 		runs = 10
 	}
 	for seed := range uint64(runs) {

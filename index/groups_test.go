@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
+	"warmroute/test/race"
 )
 
 // tokensPrompt is a prompt of token ids.
@@ -224,7 +225,7 @@ func TestGroupsConcurrently(t *testing.T) {
 
 // TestGroupsAllocate: a lookup that meets holders with groups allocates nothing.
 func TestGroupsAllocate(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	x := newGroups(t, time.Now)

@@ -3,12 +3,14 @@ package index
 import (
 	"testing"
 	"time"
+
+	"warmroute/test/race"
 )
 
 // TestSpeculationAllocatesNothing: requests come and go, and with them entries
 // of their own; the memory of the first ones does for all.
 func TestSpeculationAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector drops pooled memory at random")
 	}
 	c := newClaims(t)

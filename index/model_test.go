@@ -10,6 +10,7 @@ import (
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
+	"warmroute/test/race"
 )
 
 // model is the truth, as simple as it can be: for each holder, how many copies
@@ -396,7 +397,7 @@ func (w *world) checkPath(step int, nodes []int) {
 
 func (w *world) run(steps int) {
 	w.t.Helper()
-	if raceEnabled {
+	if race.Enabled {
 		steps /= 10
 	}
 	for i := range steps {

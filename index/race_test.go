@@ -12,6 +12,7 @@ import (
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
+	"warmroute/test/race"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -135,7 +136,7 @@ func churn(t *testing.T, x *Index, f *forest, paths [][]int, h Holder, seed uint
 // Two lookups on other goroutines, a writer that never stops, and holes: a
 // lookup allocates nothing.
 func TestLookupAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	x, _ := New(Options{})

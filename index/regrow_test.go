@@ -12,6 +12,7 @@ import (
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
+	"warmroute/test/race"
 )
 
 // branch is one continuation of a prefix that several continuations share.
@@ -96,7 +97,7 @@ func TestRegrownNodesCreditNobodyElse(t *testing.T) {
 		length        = 150
 	)
 	rounds := 4000
-	if raceEnabled || testing.Short() {
+	if race.Enabled || testing.Short() {
 		rounds = 800
 	}
 	x, err := New(Options{checkpointEvery: 64})
@@ -183,7 +184,7 @@ func TestRegrownNodesCreditNobodyElse(t *testing.T) {
 func TestReadersSeeANodeOfOneTime(t *testing.T) {
 	const prefix, length = 20, 24
 	rounds := 200_000
-	if raceEnabled || testing.Short() {
+	if race.Enabled || testing.Short() {
 		rounds = 20_000
 	}
 	x, err := New(Options{})

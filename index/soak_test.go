@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
+	"warmroute/test/race"
 )
 
 // After many times its content has come and gone, an index takes no more than
@@ -17,7 +18,7 @@ import (
 // size is 50,000,000 over 500,000 live ones.
 func TestSoakKeepsNoMemory(t *testing.T) {
 	events := 1_000_000
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		events = 100_000
 	}
 	if text := os.Getenv("WARMROUTE_SOAK_BLOCKS"); text != "" {

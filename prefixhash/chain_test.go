@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"warmroute/test/race"
 )
 
 func someTokens(n int) []uint32 {
@@ -229,7 +231,7 @@ func TestNoAllocations(t *testing.T) {
 	for _, size := range []int{16, 64, 256} {
 		none("AppendTokens", func() { keys = AppendTokens(keys[:0], 1, tokens, size, extras) })
 		none("AppendContents", func() { contents = AppendContents(contents[:0], tokens, size, extras) })
-		for a := SHA256; a <= XXHashCBOR && !raceDetector; a++ {
+		for a := SHA256; a <= XXHashCBOR && !race.Enabled; a++ {
 			v, _ := NewVLLM(VLLMOptions{Algorithm: a, Generation: Tagged, Seed: &salt})
 			root, _ := v.Root()
 			none(v.String(), func() { digests = v.AppendDigests(digests[:0], root, tokens, 0, size, r) })

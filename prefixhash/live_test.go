@@ -1,11 +1,10 @@
 package prefixhash
 
 import (
-	"compress/gzip"
 	"encoding/hex"
-	"encoding/json"
-	"os"
 	"testing"
+
+	"warmroute/test/golden"
 )
 
 // liveServer is what one real server published: its BlockStored events in order.
@@ -26,18 +25,10 @@ type liveServer struct {
 
 func liveServers(t *testing.T) []liveServer {
 	t.Helper()
-	f, err := os.Open("testdata/live/stored.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var servers []liveServer
-	if err := json.NewDecoder(z).Decode(&servers); err != nil || len(servers) != 4 {
-		t.Fatalf("%d servers, want 4: %v", len(servers), err)
+	golden.Read(t, "testdata/live/stored.json.gz", &servers)
+	if len(servers) != 4 {
+		t.Fatalf("%d servers, want 4", len(servers))
 	}
 	return servers
 }

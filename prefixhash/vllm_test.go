@@ -1,15 +1,14 @@
 package prefixhash
 
 import (
-	"compress/gzip"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"warmroute/test/golden"
 )
 
 // vector is one request hashed by vLLM's own functions (testdata/*.json.gz).
@@ -38,22 +37,11 @@ func vectors(t testing.TB, pattern string) []vector {
 	}
 	var all []vector
 	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var file struct {
 			VLLM    string
 			Vectors []vector
 		}
-		if err := json.NewDecoder(z).Decode(&file); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		golden.Read(t, name, &file)
 		if len(file.Vectors) == 0 {
 			t.Fatalf("%s: no vectors", name)
 		}

@@ -1,8 +1,6 @@
 package chat
 
 import (
-	"bufio"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"os"
@@ -13,6 +11,7 @@ import (
 
 	"warmroute/internal/openai"
 	"warmroute/internal/tokenizer"
+	"warmroute/test/golden"
 )
 
 // pieces are a vocabulary's pieces of text, by their ids.
@@ -170,25 +169,14 @@ func routeOf(t *testing.T, path string) openai.Route {
 // codedVectors reads a file of vectors; the first line says how they were made.
 func codedVectors(t *testing.T, name string, take func(path string, body []byte, ids []uint32, failed string)) {
 	t.Helper()
-	f, err := os.Open(filepath.Join("..", "tokens", "testdata", name+".jsonl.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(z)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
+	for line := range golden.Lines(t, filepath.Join("..", "tokens", "testdata", name+".jsonl.gz")) {
 		var v struct {
 			Route   string
 			Request json.RawMessage
 			IDs     json.RawMessage
 			Error   string
 		}
-		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+		if err := json.Unmarshal(line, &v); err != nil {
 			t.Fatal(err)
 		}
 		var ids []uint32
@@ -196,8 +184,5 @@ func codedVectors(t *testing.T, name string, take func(path string, body []byte,
 			continue
 		}
 		take(v.Route, v.Request, ids, v.Error)
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -1,8 +1,6 @@
 package jinja
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"warmroute/internal/pyvalue"
+	"warmroute/test/golden"
 )
 
 const (
@@ -96,18 +95,8 @@ func conversationVars(c *pyvalue.Dict) *pyvalue.Dict {
 
 func loadRendered(t testing.TB) map[string]map[string]goldenRender {
 	t.Helper()
-	data, err := os.ReadFile("testdata/rendered.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	zr, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out map[string]map[string]goldenRender
-	if err := json.NewDecoder(zr).Decode(&out); err != nil {
-		t.Fatal(err)
-	}
+	golden.Read(t, "testdata/rendered.json.gz", &out)
 	if len(out) != goldenTemplates {
 		t.Fatalf("%d templates, want %d", len(out), goldenTemplates)
 	}

@@ -2,11 +2,9 @@ package kvevents
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -14,6 +12,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/prefixhash"
+	"warmroute/test/golden"
 )
 
 // capture is real traffic of one vLLM server: the requests, and what it
@@ -87,18 +86,8 @@ func captures(t testing.TB) map[string]*capture {
 	}
 	out := make(map[string]*capture)
 	for _, p := range paths {
-		raw, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		z, err := gzip.NewReader(bytes.NewReader(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
 		c := new(capture)
-		if err := json.NewDecoder(z).Decode(c); err != nil {
-			t.Fatalf("%s: %v", p, err)
-		}
+		golden.Read(t, p, c)
 		if len(c.Frames) == 0 || len(c.Steps) == 0 {
 			t.Fatalf("%s: empty", p)
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"warmroute/test/race"
 )
 
 // chatBody is a conversation of about n bytes: sentences, line breaks, quotes.
@@ -42,6 +44,25 @@ func BenchmarkParse(b *testing.B) {
 			}
 		}
 	})
+}
+
+func TestParseAllocates(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector drops pooled memory at random")
+	}
+	body := chatBody(220 << 10)
+	if _, err := Parse(Chat, body); err != nil {
+		t.Fatal(err)
+	}
+	// The Request and the model's name; the rest is pooled or points into the body.
+	if n := testing.AllocsPerRun(50, func() { _, _ = Parse(Chat, body) }); n > 4 {
+		t.Errorf("Parse allocates %v times", n)
+	}
+	r, _ := Parse(Chat, body)
+	dst := r.AppendText(nil)
+	if n := testing.AllocsPerRun(50, func() { dst = r.AppendText(dst[:0]) }); n > 2 { // its scanner and closure
+		t.Errorf("AppendText allocates %v times", n)
+	}
 }
 
 func FuzzParse(f *testing.F) {

@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -12,7 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"warmroute/test/golden"
 	"warmroute/test/oracle"
+	"warmroute/test/race"
 )
 
 // models are the tokenizers fetched for tests.
@@ -25,7 +26,7 @@ var rebuilt = []string{"gpt2"}
 // someModels are all, or, under the race detector, which makes loading and
 // encoding ten times slower, one of each kind.
 func someModels() []string {
-	if raceEnabled {
+	if race.Enabled {
 		return []string{"llama2", "qwen3"}
 	}
 	return models
@@ -55,7 +56,7 @@ func model(t testing.TB, name string) *Tokenizer {
 	return tok
 }
 
-type golden struct {
+type vectors struct {
 	Tokenizer string
 	SHA256    string     `json:"tokenizer_sha256"`
 	IDs       [][]uint32 `json:"ids"`
@@ -66,26 +67,15 @@ type golden struct {
 	Special []uint32 `json:"encode_x_with_special"`
 }
 
-func readGolden(t *testing.T, name string) golden {
+func readGolden(t *testing.T, name string) vectors {
 	t.Helper()
 	return readGoldenFile(t, "ids."+name)
 }
 
-func readGoldenFile(t *testing.T, name string) golden {
+func readGoldenFile(t *testing.T, name string) vectors {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", "golden", name+".json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var g golden
-	if err := json.NewDecoder(z).Decode(&g); err != nil {
-		t.Fatal(err)
-	}
+	var g vectors
+	golden.Read(t, filepath.Join("testdata", "golden", name+".json.gz"), &g)
 	return g
 }
 
@@ -146,7 +136,7 @@ func TestGolden(t *testing.T) {
 
 // bigDocuments checks the golden documents when their folder is given: they
 // are other people's text and not kept here.
-func bigDocuments(t *testing.T, tok *Tokenizer, g golden) {
+func bigDocuments(t *testing.T, tok *Tokenizer, g vectors) {
 	dir := os.Getenv("WARMROUTE_GOLDEN_DOCUMENTS")
 	if dir == "" {
 		return

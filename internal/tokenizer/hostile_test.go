@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"warmroute/test/race"
 )
 
 // steps is what encoding a text takes: merging and matching together.
@@ -19,7 +21,7 @@ func steps(tok *Tokenizer, text string) int {
 // tokenizer; and no text takes seconds.
 func TestHostileTextIsBounded(t *testing.T) {
 	n := 1 << 17
-	if raceEnabled {
+	if race.Enabled {
 		n >>= 3
 	}
 	for _, name := range someModels() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"warmroute/prefixhash"
+	"warmroute/test/race"
 )
 
 // conversation makes a chat of about size bytes in the marks of a template.
@@ -223,7 +224,7 @@ func TestAnchors(t *testing.T) {
 }
 
 func TestWarmPathAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector makes sync.Pool drop things at random")
 	}
 	tok := model(t, "qwen3")

@@ -1,8 +1,6 @@
 package tokens
 
 import (
-	"bufio"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +14,7 @@ import (
 
 	"warmroute/internal/chat"
 	"warmroute/internal/openai"
+	"warmroute/test/golden"
 )
 
 // codedFamily is a file of vectors that vLLM's own code made for one of the
@@ -81,29 +80,18 @@ func (v codedVector) prompts(t *testing.T) [][]uint32 {
 
 func readCoded(t *testing.T, name string) []codedVector {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", name+".jsonl.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(z)
-	lines.Buffer(nil, 16<<20)
 	var all []codedVector
-	for lines.Scan() {
+	for line := range golden.Lines(t, filepath.Join("testdata", name+".jsonl.gz")) {
 		var v codedVector
-		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+		if err := json.Unmarshal(line, &v); err != nil {
 			t.Fatal(err)
 		}
 		if v.Route != "" { // the first line says how the others were made
 			all = append(all, v)
 		}
 	}
-	if err := lines.Err(); err != nil || len(all) < 150 {
-		t.Fatalf("%d vectors, %v", len(all), err)
+	if len(all) < 150 {
+		t.Fatalf("%d vectors", len(all))
 	}
 	return all
 }

@@ -2,15 +2,15 @@ package vllmsim
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
+
+	"warmroute/test/golden"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -47,19 +47,8 @@ type captureStep struct {
 
 func loadCapture(t *testing.T, file string) *capture {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := &capture{}
-	if err := json.NewDecoder(z).Decode(c); err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
+	golden.Read(t, file, c)
 	if len(c.Steps) == 0 || len(c.Frames) == 0 {
 		t.Fatalf("%s: no steps or no frames", file)
 	}

@@ -1,15 +1,14 @@
 package vllmsim
 
 import (
-	"bufio"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"warmroute/test/golden"
 )
 
 // scriptLine is one line of a script (test/oracle/scheduler.py --script): what
@@ -81,33 +80,25 @@ func TestScripts(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl.gz"), func(t *testing.T) {
 			t.Parallel()
-			f, err := os.Open(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			z, err := gzip.NewReader(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines := bufio.NewScanner(z)
-			lines.Buffer(nil, 64<<20)
-			lines.Scan()
-			var h scriptHeader
-			if err := json.Unmarshal(lines.Bytes(), &h); err != nil {
-				t.Fatal(err)
-			}
-			p := newPlayer(t, h)
-			for lines.Scan() {
+			var p *player
+			for line := range golden.Lines(t, file) {
+				if p == nil {
+					var h scriptHeader
+					if err := json.Unmarshal(line, &h); err != nil {
+						t.Fatal(err)
+					}
+					p = newPlayer(t, h)
+					continue
+				}
 				var l scriptLine
-				if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+				if err := json.Unmarshal(line, &l); err != nil {
 					t.Fatal(err)
 				}
 				p.line(&l)
 			}
 			p.endStep()
-			if lines.Err() != nil || p.found == 0 || p.events == 0 {
-				t.Fatalf("%d hits, %d events, %v", p.found, p.events, lines.Err())
+			if p.found == 0 || p.events == 0 {
+				t.Fatalf("%d hits, %d events", p.found, p.events)
 			}
 		})
 	}

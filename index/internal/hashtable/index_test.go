@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"unsafe"
+
+	"warmroute/test/race"
 )
 
 func TestABucketIsACacheLine(t *testing.T) {
@@ -104,7 +106,7 @@ func (w *indexWorld) run(steps int) {
 
 func TestIndexIsAMap(t *testing.T) {
 	steps := 20_000
-	if raceEnabled {
+	if race.Enabled {
 		steps /= 10
 	}
 	for kind, keys := range collidingKeys(400) {

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
+
+	"warmroute/test/race"
 )
 
 // mapKeys are keys of which many want the same places, also about the end.
@@ -21,7 +23,7 @@ func mapKeys(n int) map[string][]uint64 {
 
 func TestMapIsAMap(t *testing.T) {
 	steps := 40_000
-	if raceEnabled {
+	if race.Enabled {
 		steps /= 10
 	}
 	for kind, keys := range mapKeys(150) {

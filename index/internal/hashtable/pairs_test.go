@@ -3,6 +3,8 @@ package hashtable
 import (
 	"math/rand/v2"
 	"testing"
+
+	"warmroute/test/race"
 )
 
 // TestPairsAreAMap: any sequence of sets and removals leaves what a map
@@ -13,7 +15,7 @@ func TestPairsAreAMap(t *testing.T) {
 		number int
 	}
 	ops := 40_000
-	if raceEnabled { // one goroutine
+	if race.Enabled { // one goroutine
 		ops /= 10
 	}
 	pool := &newMemory(t).pool

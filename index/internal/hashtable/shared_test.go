@@ -3,13 +3,15 @@ package hashtable
 import (
 	"math/rand/v2"
 	"testing"
+
+	"warmroute/test/race"
 )
 
 // A SharedIndex beside a map: keys that share buckets, come and go, and are looked
 // up while arrays are replaced.
 func TestSharedIndexIsAMap(t *testing.T) {
 	steps := 20_000
-	if raceEnabled { // one goroutine
+	if race.Enabled { // one goroutine
 		steps /= 10
 	}
 	for kind, keys := range collidingKeys(1200) {

@@ -2,16 +2,16 @@ package hash
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"warmroute/test/golden"
 )
 
 // TestVectors asks for every hash vLLM's own functions computed, in one run.
@@ -24,22 +24,11 @@ func TestVectors(t *testing.T) {
 		t.Fatalf("%d vector files", len(files))
 	}
 	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var file struct {
 			VLLM    string
 			Vectors []map[string]any
 		}
-		if err := json.NewDecoder(z).Decode(&file); err != nil {
-			t.Fatal(err)
-		}
+		golden.Read(t, name, &file)
 		version, _, _ := strings.Cut(file.VLLM, "+")
 		for _, v := range file.Vectors {
 			if v["embeds"] == true { // no such field

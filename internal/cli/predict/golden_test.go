@@ -1,13 +1,13 @@
 package predict
 
 import (
-	"bufio"
-	"compress/gzip"
+	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"warmroute/test/golden"
 )
 
 // capture is one golden file: what vLLM's own scheduler published, and what it
@@ -39,21 +39,10 @@ func captures(t *testing.T) map[string]*capture {
 
 func readCapture(t *testing.T, name string) *capture {
 	t.Helper()
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := bufio.NewScanner(z)
-	r.Buffer(nil, 64<<20)
 	c := &capture{}
-	for r.Scan() {
+	for line := range golden.Lines(t, name) {
 		if c.header == nil {
-			if err := json.Unmarshal(r.Bytes(), &c.header); err != nil {
+			if err := json.Unmarshal(line, &c.header); err != nil {
 				t.Fatal(err)
 			}
 			continue
@@ -63,13 +52,10 @@ func readCapture(t *testing.T, name string) *capture {
 			Cached int             `json:"cached"`
 			Full   int             `json:"full_attention_only"`
 		}
-		if err := json.Unmarshal(r.Bytes(), &l); err != nil {
+		if err := json.Unmarshal(line, &l); err != nil {
 			t.Fatal(err)
 		}
-		c.lines = append(c.lines, captured{append([]byte(nil), r.Bytes()...), l.Query != nil, l.Cached, l.Full})
-	}
-	if err := r.Err(); err != nil {
-		t.Fatal(err)
+		c.lines = append(c.lines, captured{bytes.Clone(line), l.Query != nil, l.Cached, l.Full})
 	}
 	return c
 }

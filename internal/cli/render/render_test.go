@@ -2,7 +2,6 @@ package render
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"os"
@@ -10,9 +9,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"warmroute/test/golden"
 )
 
-const golden = "../../jinja/testdata"
+const vectors = "../../jinja/testdata"
 
 type rendered struct {
 	Text  *string
@@ -22,25 +23,15 @@ type rendered struct {
 func loadGolden(t *testing.T, template string) (requests []byte, want []json.RawMessage) {
 	t.Helper()
 	var conversations []map[string]json.RawMessage
-	data, err := os.ReadFile(filepath.Join(golden, "conversations.json"))
+	data, err := os.ReadFile(filepath.Join(vectors, "conversations.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(data, &conversations); err != nil {
 		t.Fatal(err)
 	}
-	data, err = os.ReadFile(filepath.Join(golden, "rendered.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	zr, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all map[string]map[string]json.RawMessage
-	if err := json.NewDecoder(zr).Decode(&all); err != nil {
-		t.Fatal(err)
-	}
+	golden.Read(t, filepath.Join(vectors, "rendered.json.gz"), &all)
 	for _, c := range conversations {
 		var name string
 		if err := json.Unmarshal(c["name"], &name); err != nil {

@@ -1,5 +1,0 @@
-//go:build !race
-
-package hashtable
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package prefixhash
-
-const raceDetector = false
