@@ -68,8 +68,9 @@ test-tracing: setup ## traces, received by the OpenTelemetry collector's own rec
 fuzz: ## every fuzz target for FUZZTIME (default 30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
-lint: ## golangci-lint, formatting and a tidy go.mod
+lint: ## golangci-lint, formatting (nested modules too) and a tidy go.mod
 	go mod tidy -diff
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')) && [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted" >&2; exit 1; }
 	go run $(GOLANGCI) run ./...
 	go run $(GOLANGCI) run --build-tags kube ./internal/kube ./cmd/extproc
 

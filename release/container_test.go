@@ -78,7 +78,6 @@ func loadImage(t *testing.T, file string) v1.Image {
 	return i
 }
 
-
 // serve starts the image's command in a container and asks for its health, its
 // version and its user; SIGTERM ends it in order.
 func serve(t *testing.T, bundle string, image v1.Config) {

@@ -51,13 +51,16 @@ func newReloads(c Config, reg prometheus.Registerer) *reloads {
 	return l
 }
 
-// taken notes that running is in force. l.mu is held, or nobody else knows l.
-func (l *reloads) taken(running Config) {
+// taken notes that running is in force, and returns its version. l.mu is held, or
+// nobody else knows l.
+func (l *reloads) taken(running Config) string {
 	l.running = running
 	l.ok.Set(1)
 	l.at.SetToCurrentTime()
 	l.info.Reset()
-	l.info.WithLabelValues(version(running)).Set(1)
+	v := version(running)
+	l.info.WithLabelValues(v).Set(1)
+	return v
 }
 
 // version is a hash of a configuration's effective values.
@@ -138,14 +141,14 @@ func (r *router) apply(c Config) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting, l.refused = waiting, nil
-	l.taken(next)
+	v := l.taken(next)
 	if len(waiting) > 0 {
 		l.total.WithLabelValues("needs_restart").Inc()
 		r.log.Warn("configuration reloaded, but not all of it", "needs_a_restart", strings.Join(waiting, ", "), "replicas", len(c.Fleet.Replicas))
 		return nil
 	}
 	l.total.WithLabelValues("applied").Inc()
-	r.log.Info("configuration reloaded", "replicas", len(c.Fleet.Replicas), "version", version(next))
+	r.log.Info("configuration reloaded", "replicas", len(c.Fleet.Replicas), "version", v)
 	return nil
 }
 

@@ -18,8 +18,8 @@ type Told struct {
 	// Doubt is why predictions may be wrong all the same, one sentence. It holds
 	// until the replica's own counts have agreed with them.
 	Doubt string
-	// Limit is the same of what no count can clear away. It is of caches that have
-	// more than one group of full attention.
+	// Limit is the same where no count can clear the doubt away. It does not matter
+	// for a cache that is one group of full attention alone.
 	Limit string
 }
 
