@@ -279,8 +279,12 @@ func (b *bench) prompts(g *genConfig, bodies [][]byte) ([][]byte, error) {
 
 // post has replica i compute a prompt.
 func (b *bench) post(ctx context.Context, i int, prompt []byte) error {
-	url := "http://" + b.replicas[i%len(b.replicas)] + "/v1/completions"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(prompt))
+	return post(ctx, "http://"+b.replicas[i%len(b.replicas)]+"/v1/completions", prompt)
+}
+
+// post sends a body and reads the answer, which must be 200.
+func post(ctx context.Context, url string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -292,7 +296,7 @@ func (b *bench) post(ctx context.Context, i int, prompt []byte) error {
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("simulated replica: %s: %.200s", resp.Status, answer)
+		err = fmt.Errorf("%s: %s: %.200s", url, resp.Status, answer)
 	}
 	return err
 }

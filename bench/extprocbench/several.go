@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -107,7 +106,7 @@ func severalRow(ctx context.Context, envoys [2]*testenv.Envoy, kb int, ids bool,
 				return err
 			}
 			for end := time.Now().Add(span); time.Now().Before(end); requests[i]++ {
-				if err := through(ctx, e.URL+g.path(), bodies[requests[i]%len(bodies)]); err != nil {
+				if err := post(ctx, e.URL+g.path(), bodies[requests[i]%len(bodies)]); err != nil {
 					return err
 				}
 			}
@@ -122,22 +121,4 @@ func severalRow(ctx context.Context, envoys [2]*testenv.Envoy, kb int, ids bool,
 	kind := map[bool]string{false: "chat", true: "ids"}[ids]
 	fmt.Printf("| %s %d KB | %.3f | %.3f | %.3f | **%.2f** |\n", kind, kb, one, several, several-one, several/one)
 	return nil
-}
-
-// through sends one body and reads the answer.
-func through(ctx context.Context, url string, body []byte) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	if resp.StatusCode != http.StatusOK {
-		err = errors.Join(err, fmt.Errorf("%s: %s", url, resp.Status))
-	}
-	return errors.Join(err, resp.Body.Close())
 }

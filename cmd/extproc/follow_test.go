@@ -5,18 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/envoy"
 	"warmroute/internal/config"
@@ -45,26 +41,15 @@ func follow(t *testing.T, text string, dns fleet.Resolver) *following {
 	}
 	at := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
 	f, dir := &following{t: t, admin: at(1)}, t.TempDir()
-	path := filepath.Join(dir, "warmroute.yaml")
 	text = fmt.Sprintf("listen: %s\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: %q}\nenvoy: {listen: %q, admin: %q, served_header: true, access_log: none}\nfilter: {token_budget: 5s}\n",
 		at(0), at(1), at(2), at(3), at(4)) + text
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file := &config.File[Config]{Path: path, Defaults: func() Config {
+	file := &config.File[Config]{Path: filepath.Join(dir, "warmroute.yaml"), Defaults: func() Config {
 		c := defaultConfig()
 		c.Fleet.Resolver = dns
 		return c
 	}}
-	c, err := file.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	reg := prometheus.NewRegistry()
-	if f.r, err = newRouter(c, slog.New(slog.DiscardHandler), reg); err != nil {
-		t.Fatal(err)
-	}
-	f.r.metrics = reg
+	r, c := routerOf(t, file, text)
+	f.r = r
 	background(t, func(ctx context.Context) error { return f.r.run(ctx, file) })
 	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+f.admin+"/readyz"); return code == http.StatusOK })
 	var boot bytes.Buffer

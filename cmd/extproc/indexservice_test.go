@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -46,23 +45,10 @@ func TestIndexService(t *testing.T) {
 		t.Fatal(err)
 	}
 	service, admin := fmt.Sprint("127.0.0.1:", ports[1]), fmt.Sprint("127.0.0.1:", ports[2])
-	path := filepath.Join(t.TempDir(), "warmroute.yaml")
 	text := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: %q}\nxds: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n",
 		ports[0], admin, service, sim.Addr())
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file := &config.File[Config]{Path: path, Defaults: defaultConfig}
-	c, err := file.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	reg := prometheus.NewRegistry()
-	r, err := newRouter(c, slog.New(slog.DiscardHandler), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.metrics = reg
+	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "warmroute.yaml"), Defaults: defaultConfig}
+	r, _ := routerOf(t, file, text)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 1)

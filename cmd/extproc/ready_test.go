@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/config"
 	"warmroute/internal/vllmsim"
@@ -43,25 +40,9 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 		})
 		text += fmt.Sprintf("  - address: %q\n", sim.Addr())
 	}
-	path, hangup := filepath.Join(t.TempDir(), "c.yaml"), make(chan os.Signal, 1)
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(text)
-	file := &config.File[Config]{Path: path, Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
-	c, err := file.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	reg := prometheus.NewRegistry()
-	r, err := newRouter(c, slog.New(slog.DiscardHandler), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.metrics = reg
+	hangup := make(chan os.Signal, 1)
+	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "c.yaml"), Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
+	r, _ := routerOf(t, file, text)
 	background(t, func(ctx context.Context) error { return r.run(ctx, file) })
 	state := func(what string, code int, says string, metrics ...string) {
 		t.Helper()
@@ -95,7 +76,7 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 	state("b is missed", http.StatusOK, `note: no replica of model "b" is ready`, `{model="b",state="ready"} 0`, `{model="org/a",state="ready"} 1`)
 	stops["org/a"]()
 	state("nobody serves", http.StatusServiceUnavailable, "no replica is ready", `{model="b",state="ready"} 0`, `{model="org/a",state="ready"} 0`)
-	write(strings.Replace(text, ", ready_needs_replica: true", "", 1))
+	rewrite(t, file, strings.Replace(text, ", ready_needs_replica: true", "", 1))
 	hangup <- syscall.SIGHUP
 	state("it is asked for no longer", http.StatusOK, "note: no replica is ready, of 2")
 }

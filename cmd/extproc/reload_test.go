@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"warmroute/internal/config"
 	"warmroute/test/testenv"
 )
@@ -27,34 +25,18 @@ func TestHonestReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, admin := filepath.Join(t.TempDir(), "c.yaml"), fmt.Sprintf("127.0.0.1:%d", ports[1])
+	admin := fmt.Sprintf("127.0.0.1:%d", ports[1])
 	base := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: 127.0.0.1:%d}\n", ports[0], admin, ports[2])
 	hangup := make(chan os.Signal, 1)
-	file := &config.File[Config]{Path: path, Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "c.yaml"), Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
 	const replicas = "fleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n"
-	write(base + replicas)
-	c, err := file.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	reg := prometheus.NewRegistry()
-	r, err := newRouter(c, slog.New(slog.DiscardHandler), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.metrics = reg
+	r, _ := routerOf(t, file, base+replicas)
 	background(t, func(ctx context.Context) error { return r.run(ctx, file) })
 	page := func(path string) string { _, text := get(t, "http://"+admin+path); return text }
 	until(t, "ready", func() bool { code, _ := get(t, "http://"+admin+"/readyz"); return code == http.StatusOK })
 	reload := func(text, metric string) {
 		t.Helper()
-		write(text)
+		rewrite(t, file, text)
 		hangup <- syscall.SIGHUP
 		until(t, metric, func() bool { return strings.Contains(page("/metrics"), metric) })
 	}

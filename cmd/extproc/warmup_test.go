@@ -18,6 +18,32 @@ import (
 	"warmroute/test/testenv"
 )
 
+// rewrite makes text what a configuration file says.
+func rewrite(t *testing.T, file *config.File[Config], text string) {
+	t.Helper()
+	if err := os.WriteFile(file.Path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// routerOf writes a configuration file and makes the router that it says, which
+// answers for its metrics.
+func routerOf(t *testing.T, file *config.File[Config], text string) (*router, Config) {
+	t.Helper()
+	rewrite(t, file, text)
+	c, err := file.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	r, err := newRouter(c, slog.New(slog.DiscardHandler), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.metrics = reg
+	return r, c
+}
+
 // startRouter runs a router until the test ends and waits until it is ready.
 // text is its configuration beside the addresses.
 func startRouter(t *testing.T, text string) (r *router, service string) {
@@ -27,21 +53,9 @@ func startRouter(t *testing.T, text string) (r *router, service string) {
 		t.Fatal(err)
 	}
 	service, admin := fmt.Sprint("127.0.0.1:", ports[1]), fmt.Sprint("127.0.0.1:", ports[2])
-	path := filepath.Join(t.TempDir(), "warmroute.yaml")
 	text = fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nxds: {listen: \"\"}\n", ports[0], admin) + strings.ReplaceAll(text, "SERVICE", service)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file := &config.File[Config]{Path: path, Defaults: defaultConfig}
-	c, err := file.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	reg := prometheus.NewRegistry()
-	if r, err = newRouter(c, slog.New(slog.DiscardHandler), reg); err != nil {
-		t.Fatal(err)
-	}
-	r.metrics = reg
+	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "warmroute.yaml"), Defaults: defaultConfig}
+	r, _ = routerOf(t, file, text)
 	background(t, func(ctx context.Context) error { return r.run(ctx, file) })
 	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+admin+"/readyz"); return code == http.StatusOK })
 	return r, service
