@@ -18,6 +18,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/manifest"
 	"warmroute/test/testenv"
 )
 
@@ -30,8 +31,8 @@ type gatewayLimits struct {
 }
 
 // envoy is what Envoy Gateway makes of them.
-func (l gatewayLimits) envoy() manifest {
-	return manifest{"thresholds": []any{manifest{
+func (l gatewayLimits) envoy() object {
+	return object{"thresholds": []any{object{
 		"max_connections": l.MaxConnections, "max_pending_requests": l.MaxPendingRequests,
 		"max_requests": l.MaxParallelRequests, "max_retries": l.MaxParallelRetries,
 	}}}
@@ -84,7 +85,7 @@ func mebibytes(n any) string {
 }
 
 // check holds h to the same as Envoy's cluster says.
-func (h gatewayHealth) check(t *testing.T, cluster manifest) {
+func (h gatewayHealth) check(t *testing.T, cluster object) {
 	t.Helper()
 	duration := func(v any) time.Duration {
 		d, err := time.ParseDuration(fmt.Sprint(v))
@@ -112,10 +113,10 @@ func (h gatewayHealth) check(t *testing.T, cluster manifest) {
 }
 
 // clustersOf reads the clusters of a bootstrap, by name.
-func clustersOf(boot manifest) map[string]manifest {
-	out := map[string]manifest{}
+func clustersOf(boot object) map[string]object {
+	out := map[string]object{}
 	for _, c := range at(boot, "static_resources", "clusters").([]any) {
-		out[fmt.Sprint(at(c, "name"))] = c.(manifest)
+		out[fmt.Sprint(at(c, "name"))] = c.(object)
 	}
 	return out
 }
@@ -172,7 +173,7 @@ func TestExampleEnvoyGateway(t *testing.T) {
 	}
 	objects := manifests(t, "envoy-gateway")
 	policies := map[string]policy{}
-	decode(t, "../../examples/envoy-gateway/policies.yaml", func(d *yaml.Decoder) error {
+	manifest.Decode(t, "../../examples/envoy-gateway/policies.yaml", func(d *yaml.Decoder) error {
 		var p policy
 		d.KnownFields(true)
 		err := d.Decode(&p)
@@ -196,7 +197,7 @@ func TestExampleEnvoyGateway(t *testing.T) {
 	equal(t, "window of a client", client.HTTP2.Whole, mebibytes(plain.BodyLimit)) // or it would be the smaller
 	router := ext.ExtProc[0].BackendSettings
 	for what, pair := range map[string]struct {
-		cluster manifest
+		cluster object
 		gatewayConnections
 	}{"warmroute": {clusters["warmroute"], router.gatewayConnections}, "the replicas": {clusters["replicas"], backend.gatewayConnections}} {
 		connect, err := time.ParseDuration(fmt.Sprint(pair.cluster["connect_timeout"]))
@@ -252,13 +253,13 @@ func TestExampleEnvoyGatewayPatch(t *testing.T) {
 }
 
 // bootstrap is what `extproc envoy-config` prints.
-func bootstrap(t *testing.T, o envoy.Options) manifest {
+func bootstrap(t *testing.T, o envoy.Options) object {
 	t.Helper()
 	var raw bytes.Buffer
 	if err := envoy.WriteBootstrap(&raw, o); err != nil {
 		t.Fatal(err)
 	}
-	var boot manifest
+	var boot object
 	if err := yaml.Unmarshal(raw.Bytes(), &boot); err != nil {
 		t.Fatal(err)
 	}
@@ -267,11 +268,11 @@ func bootstrap(t *testing.T, o envoy.Options) manifest {
 
 // patched applies the example's EnvoyFilter to an Envoy bootstrap as Istio would
 // to its gateway's listener and clusters, which have nothing of ours before.
-func patched(t *testing.T, boot, filter manifest) []byte {
+func patched(t *testing.T, boot, filter object) []byte {
 	t.Helper()
-	listener := at(boot, "static_resources", "listeners", 0).(manifest)
+	listener := at(boot, "static_resources", "listeners", 0).(object)
 	delete(listener, "per_connection_buffer_limit_bytes")
-	manager := at(listener, "filter_chains", 0, "filters", 0, "typed_config").(manifest)
+	manager := at(listener, "filter_chains", 0, "filters", 0, "typed_config").(object)
 	all := manager["http_filters"].([]any)
 	router := all[len(all)-1]
 	var before []any
@@ -287,8 +288,8 @@ func patched(t *testing.T, boot, filter manifest) []byte {
 	replicas["lb_policy"] = "LEAST_REQUEST" // what Istio writes
 	patches := at(filter, "spec", "configPatches").([]any)
 	for _, p := range patches {
-		value := at(p, "patch", "value").(manifest)
-		merge := func(into manifest) {
+		value := at(p, "patch", "value").(object)
+		merge := func(into object) {
 			equal(t, "operation", at(p, "patch", "operation"), "MERGE")
 			for k, v := range value {
 				into[k] = v
@@ -299,9 +300,9 @@ func patched(t *testing.T, boot, filter manifest) []byte {
 			merge(listener)
 		case "CLUSTER":
 			switch cluster := at(p, "match", "cluster"); {
-			case reflect.DeepEqual(cluster, manifest{"service": "vllm.inference.svc.cluster.local", "portNumber": 8000}):
+			case reflect.DeepEqual(cluster, object{"service": "vllm.inference.svc.cluster.local", "portNumber": 8000}):
 				merge(replicas)
-			case reflect.DeepEqual(cluster, manifest{"service": "warmroute.inference.svc.cluster.local", "portNumber": 9002}):
+			case reflect.DeepEqual(cluster, object{"service": "warmroute.inference.svc.cluster.local", "portNumber": 9002}):
 				merge(picker)
 			default:
 				t.Errorf("a patch of cluster %v", cluster)
@@ -312,7 +313,7 @@ func patched(t *testing.T, boot, filter manifest) []byte {
 			before = append(before, value)
 			if name := at(value, "typed_config", "grpc_service", "envoy_grpc", "cluster_name"); name != nil {
 				equal(t, "picker", name, "outbound|9002||warmroute.inference.svc.cluster.local")
-				picker["name"], picker["load_assignment"].(manifest)["cluster_name"] = name, name
+				picker["name"], picker["load_assignment"].(object)["cluster_name"] = name, name
 			}
 		default:
 			t.Errorf("a patch of %v", at(p, "applyTo"))

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,31 +15,16 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
+	"warmroute/test/manifest"
 )
 
-// manifest is a Kubernetes object of an example.
-type manifest = map[string]any
+// object is a Kubernetes object of an example.
+type object = manifest.Object
 
-// at returns what is at a path of keys and indexes, nil where nothing is.
-func at(v any, path ...any) any {
-	for _, step := range path {
-		switch step := step.(type) {
-		case string:
-			m, _ := v.(manifest)
-			v = m[step]
-		case int:
-			list, _ := v.([]any)
-			if step >= len(list) {
-				return nil
-			}
-			v = list[step]
-		}
-	}
-	return v
-}
+var at = manifest.At
 
 // manifests reads the objects a kustomization lists, by kind and name.
-func manifests(t *testing.T, example string) map[string]manifest {
+func manifests(t *testing.T, example string) map[string]object {
 	t.Helper()
 	dir := filepath.Join("..", "..", "examples", example)
 	var k struct {
@@ -56,20 +39,16 @@ func manifests(t *testing.T, example string) map[string]manifest {
 			DisableNameSuffixHash bool `yaml:"disableNameSuffixHash"`
 		} `yaml:"generatorOptions"`
 	}
-	decode(t, filepath.Join(dir, "kustomization.yaml"), func(d *yaml.Decoder) error {
+	manifest.Decode(t, filepath.Join(dir, "kustomization.yaml"), func(d *yaml.Decoder) error {
 		d.KnownFields(true)
 		return d.Decode(&k)
 	})
 	if len(k.ConfigMapGenerator) != 1 || !slices.Equal(k.ConfigMapGenerator[0].Files, []string{"warmroute.yaml"}) {
 		t.Errorf("config maps: %+v", k.ConfigMapGenerator)
 	}
-	out := map[string]manifest{}
+	out := map[string]object{}
 	for _, file := range k.Resources {
-		decode(t, filepath.Join(dir, file), func(d *yaml.Decoder) error {
-			var m manifest
-			if err := d.Decode(&m); err != nil {
-				return err
-			}
+		for _, m := range manifest.Objects(t, filepath.Join(dir, file)) {
 			name := fmt.Sprint(at(m, "kind"), " ", at(m, "metadata", "name"))
 			if out[name] != nil {
 				t.Errorf("%s is there twice", name)
@@ -78,26 +57,9 @@ func manifests(t *testing.T, example string) map[string]manifest {
 				t.Errorf("%s is in namespace %v, not %s", name, at(m, "metadata", "namespace"), k.Namespace)
 			}
 			out[name] = m
-			return nil
-		})
-	}
-	return out
-}
-
-// decode calls f until the file ends.
-func decode(t *testing.T, file string, f func(*yaml.Decoder) error) {
-	t.Helper()
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for d := yaml.NewDecoder(bytes.NewReader(raw)); ; {
-		if err := f(d); errors.Is(err, io.EOF) {
-			return
-		} else if err != nil {
-			t.Fatalf("%s: %v", file, err)
 		}
 	}
+	return out
 }
 
 func equal(t *testing.T, what string, got, want any) {
@@ -164,7 +126,7 @@ func TestExampleInferencePool(t *testing.T) {
 	route := objects["HTTPRoute "+c.Kubernetes.Pool]
 	service := objects["Service "+fmt.Sprint(at(pool, "spec", "endpointPickerRef", "name"))]
 	equal(t, "picker port", at(pool, "spec", "endpointPickerRef", "port", "number"), at(service, "spec", "ports", 0, "port"))
-	equal(t, "backend", at(route, "spec", "rules", 0, "backendRefs"), []any{manifest{
+	equal(t, "backend", at(route, "spec", "rules", 0, "backendRefs"), []any{object{
 		"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": c.Kubernetes.Pool}})
 	equal(t, "gateway", objects["Gateway "+fmt.Sprint(at(route, "spec", "parentRefs", 0, "name"))] != nil, true)
 	account := at(objects["Deployment warmroute"], "spec", "template", "spec", "serviceAccountName")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"warmroute/test/testenv"
 )
 
 const (
@@ -61,24 +62,15 @@ type prompts struct {
 func newPrompts(models []string) *prompts {
 	p := &prompts{models: models}
 	for g := range groups {
-		p.begin = append(p.begin, tokens(uint64(g), prefix))
+		p.begin = append(p.begin, testenv.Tokens(uint64(g), prefix))
 	}
 	return p
-}
-
-func tokens(seed uint64, n int) string {
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	ids := make([]string, n)
-	for i := range ids {
-		ids[i] = strconv.Itoa(10 + rnd.IntN(30_000))
-	}
-	return strings.Join(ids, ",")
 }
 
 // body is the next request; every second one wants its answer streamed.
 func (p *prompts) body() string {
 	n := p.next.Add(1)
-	return fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,"prompt":[%s,%s]}`, p.models[n/groups%uint64(len(p.models))], answer, n%2 == 0, p.begin[n%groups], tokens(1000+n, tail))
+	return fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,"prompt":[%s,%s]}`, p.models[n/groups%uint64(len(p.models))], answer, n%2 == 0, p.begin[n%groups], testenv.Tokens(1000+n, tail))
 }
 
 // sample is one request.

@@ -24,9 +24,9 @@ import (
 // onePrompt takes a replica two seconds: that long, a burst of it is one that
 // comes at once, on whatever machine. What is reported as cached may pile up
 // further.
-func onePrompt(int) string { return tokens(7, 8192) }
+func onePrompt(int) string { return testenv.Tokens(7, 8192) }
 
-func ownPrompt(i int) string { return tokens(50_000+uint64(i), prefix) }
+func ownPrompt(i int) string { return testenv.Tokens(50_000+uint64(i), prefix) }
 
 // spread fails where the replica with the most has more than 1.3 times the mean.
 func spread(t *testing.T, at []float64) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/test/manifest"
 	"warmroute/test/testenv"
 )
 
@@ -190,7 +191,7 @@ func (c *cluster) define(folders ...string) {
 			c.Fatalf("no resource definitions of %s: %v", folder, err)
 		}
 		for _, file := range files {
-			for _, o := range documents(c.T, file) {
+			for _, o := range manifest.Objects(c.T, file) {
 				if o["kind"] != "CustomResourceDefinition" {
 					continue
 				}
@@ -272,7 +273,7 @@ func inReadme(t *testing.T, name string) (out []object) {
 		if err := os.WriteFile(file, []byte(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, documents(t, file)...)
+		out = append(out, manifest.Objects(t, file)...)
 	}
 	return out
 }

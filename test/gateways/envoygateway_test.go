@@ -4,9 +4,7 @@ package gateways
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -18,29 +16,14 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
+	"warmroute/test/manifest"
 	"warmroute/test/testenv"
 )
 
 // object is a Kubernetes object.
-type object = map[string]any
+type object = manifest.Object
 
-// at returns what is at a path of keys and indexes, nil where nothing is.
-func at(v any, path ...any) any {
-	for _, step := range path {
-		switch step := step.(type) {
-		case string:
-			m, _ := v.(object)
-			v = m[step]
-		case int:
-			list, _ := v.([]any)
-			if step >= len(list) {
-				return nil
-			}
-			v = list[step]
-		}
-	}
-	return v
-}
+var at = manifest.At
 
 // example reads the objects an example's kustomization makes.
 func example(t *testing.T, name string) (out []object) {
@@ -50,9 +33,9 @@ func example(t *testing.T, name string) (out []object) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(root, "examples", name)
-	k := documents(t, filepath.Join(dir, "kustomization.yaml"))[0]
+	k := manifest.Objects(t, filepath.Join(dir, "kustomization.yaml"))[0]
 	for _, file := range k["resources"].([]any) {
-		out = append(out, documents(t, filepath.Join(dir, file.(string)))...)
+		out = append(out, manifest.Objects(t, filepath.Join(dir, file.(string)))...)
 	}
 	config, err := os.ReadFile(filepath.Join(dir, "warmroute.yaml"))
 	if err != nil {
@@ -62,23 +45,6 @@ func example(t *testing.T, name string) (out []object) {
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": at(k, "configMapGenerator", 0, "name"), "namespace": k["namespace"]},
 		"data": object{"warmroute.yaml": string(config)},
 	})
-}
-
-func documents(t *testing.T, file string) (out []object) {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {
-		var o object
-		if err := d.Decode(&o); errors.Is(err, io.EOF) {
-			return out
-		} else if err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		out = append(out, o)
-	}
 }
 
 // backends turns the example's Services into Backends, which the file provider

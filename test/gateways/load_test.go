@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/test/testenv"
 )
 
 const (
@@ -38,24 +38,15 @@ var (
 	lastNumber atomic.Uint64
 	begins     = sync.OnceValue(func() (out []string) {
 		for g := range groups {
-			out = append(out, tokens(uint64(g), 768))
+			out = append(out, testenv.Tokens(uint64(g), 768))
 		}
 		return out
 	})
 )
 
-func tokens(seed uint64, n int) string {
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	ids := make([]string, n)
-	for i := range ids {
-		ids[i] = strconv.Itoa(10 + rnd.IntN(30_000))
-	}
-	return strings.Join(ids, ",")
-}
-
 // prompt is the body of the n-th request: a shared prefix and a tail of its own.
 func prompt(n uint64) []byte {
-	return fmt.Appendf(nil, `{"model":"sim","max_tokens":4,"stream":%t,"prompt":[%s,%s]}`, n%2 == 0, begins()[n%groups], tokens(1000+n, 64))
+	return fmt.Appendf(nil, `{"model":"sim","max_tokens":4,"stream":%t,"prompt":[%s,%s]}`, n%2 == 0, begins()[n%groups], testenv.Tokens(1000+n, 64))
 }
 
 // post sends a body and reads the answer whole. served is who Envoy says it was,

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
+	"warmroute/test/manifest"
 	"warmroute/test/testenv"
 )
 
@@ -101,7 +102,7 @@ func (p *pool) configuration() string {
 	if err != nil {
 		p.Fatal(err)
 	}
-	config := documents(p.T, filepath.Join(root, "examples", "inference-pool", "warmroute.yaml"))[0]
+	config := manifest.Objects(p.T, filepath.Join(root, "examples", "inference-pool", "warmroute.yaml"))[0]
 	config["kubernetes"].(object)["kubeconfig"] = kubeconfig
 	file := filepath.Join(p.dir, "warmroute.yaml")
 	write(p.T, file, config)
