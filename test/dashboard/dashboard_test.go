@@ -6,15 +6,15 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"warmroute/test/testenv"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
@@ -25,37 +25,8 @@ import (
 
 var screenshots = flag.Bool("screenshots", false, "rewrite the screenshots in docs/images")
 
-const root = "../.."
-
 // secret stands in every prompt and must not be on the page.
 const secret = "ZEBRA-LANTERN-77"
-
-// start runs a program of the project until the test ends.
-func start(t *testing.T, bin string, args ...string) {
-	t.Helper()
-	cmd := exec.Command(bin, args...)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-}
-
-func ports(t *testing.T, n int) (out []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		out = append(out, l.Addr().String())
-	}
-	return out
-}
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -67,53 +38,11 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 // stack runs two simulated replicas, the router and Envoy, and returns Envoy's
-// address and the admin port's.
+// URL and the admin port's address.
 func stack(t *testing.T) (front, admin string) {
 	t.Helper()
-	dir := t.TempDir()
-	for _, command := range []string{"extproc", "vllmsim"} {
-		build := exec.Command("go", "build", "-o", filepath.Join(dir, command), "./cmd/"+command)
-		build.Dir = root
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	envoy, err := exec.Command(filepath.Join(root, "scripts/install-envoy.sh")).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := ports(t, 11)
-	config := fmt.Sprintf("listen: %s\nadmin: {listen: %q}\nenvoy: {listen: %q, admin: %q}\nindex_service: {listen: %q}\nfleet:\n  replicas:\n", p[0], p[1], p[2], p[3], p[10])
-	for i := range 2 {
-		at := p[4+3*i:]
-		start(t, filepath.Join(dir, "vllmsim"), "-listen", at[0], "-events", at[1], "-replay", at[2], "-prefill-rate", "20000", "-decode-rate", "500")
-		config += fmt.Sprintf("  - address: %q\n", at[0])
-	}
-	file := filepath.Join(dir, "warmroute.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start(t, filepath.Join(dir, "extproc"), "serve", "-config", file)
-	bootstrap, err := exec.Command(filepath.Join(dir, "extproc"), "envoy-config", "-config", file).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	boot := filepath.Join(dir, "envoy.yaml")
-	if err := os.WriteFile(boot, bootstrap, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start(t, strings.TrimSpace(string(envoy)), "-c", boot, "--log-level", "error", "--use-dynamic-base-id", "--concurrency", "2")
-	for _, url := range []string{"http://" + p[1] + "/readyz", "http://" + p[3] + "/ready"} {
-		until(t, url, func() bool {
-			answer, err := http.Get(url)
-			if err != nil {
-				return false
-			}
-			answer.Body.Close()
-			return answer.StatusCode == http.StatusOK
-		})
-	}
-	return p[2], p[1]
+	site := testenv.StartSite(t, testenv.Fleet{Replicas: 2, Blocks: 2048, BlockSize: 16, Model: "sim", PrefillRate: 20000, DecodeRate: 500, StepTokens: 2048}, "")
+	return site.URL, site.Admin
 }
 
 // lastID is the request id of the last decision, as Envoy gave it.
@@ -135,7 +64,7 @@ func lastID(t *testing.T, admin string) string {
 func chat(t *testing.T, front, text string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"model":"sim","max_tokens":4,"messages":[{"role":"user","content":%q}]}`, text)
-	answer, err := http.Post("http://"+front+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	answer, err := http.Post(front+"/v1/chat/completions", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +223,7 @@ func (b *browser) shoot(t *testing.T, name string) {
 	t.Helper()
 	var png []byte
 	b.do(t, chromedp.Sleep(2*time.Second), chromedp.CaptureScreenshot(&png))
-	if err := os.WriteFile(filepath.Join(root, "docs/images", name), png, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join("../..", "docs/images", name), png, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

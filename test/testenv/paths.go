@@ -9,19 +9,20 @@ import (
 	"strings"
 )
 
-// Root is the checkout's top folder: the nearest one above with a go.mod.
+// Root is the checkout's top folder: the nearest one above with the scripts, so
+// that it is the same in the modules below.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("testenv: find the checkout: %w", err)
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "scripts", "install-envoy.sh")); err == nil {
 			return dir, nil
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", errors.New("testenv: no go.mod above the working folder")
+			return "", errors.New("testenv: no checkout above the working folder")
 		}
 		dir = up
 	}
@@ -45,9 +46,17 @@ func EnvoyBinary() (string, error) {
 
 // Build compiles one of the project's commands into dir and returns its path.
 func Build(dir, pkg string, flags ...string) (string, error) {
-	out := filepath.Join(dir, filepath.Base(pkg))
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	out, err := filepath.Abs(filepath.Join(dir, filepath.Base(pkg)))
+	if err != nil {
+		return "", fmt.Errorf("testenv: build %s: %w", pkg, err)
+	}
 	args := append(append([]string{"build"}, flags...), "-o", out, pkg)
 	cmd := exec.Command("go", args...)
+	cmd.Dir = root
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("testenv: build %s: %w\n%s", pkg, err, b)
 	}

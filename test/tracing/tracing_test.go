@@ -7,14 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"warmroute/test/testenv"
 
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
@@ -22,8 +20,6 @@ import (
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 )
-
-const root = "../.."
 
 // secret stands in the prompt and must be in no span.
 const secret = "ZEBRA-LANTERN-77"
@@ -47,33 +43,6 @@ func collect(t *testing.T, addr string) *consumertest.TracesSink {
 	return sink
 }
 
-// start runs a program until the test ends.
-func start(t *testing.T, bin string, args ...string) {
-	t.Helper()
-	cmd := exec.Command(bin, args...)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-}
-
-func ports(t *testing.T, n int) (out []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		out = append(out, l.Addr().String())
-	}
-	return out
-}
-
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
@@ -83,57 +52,11 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// stack runs a simulated replica, the router, which sends its spans to otlp, and
-// Envoy, whose address it returns.
-func stack(t *testing.T, otlp string) (front string) {
-	t.Helper()
-	dir := t.TempDir()
-	for _, command := range []string{"extproc", "vllmsim"} {
-		build := exec.Command("go", "build", "-o", filepath.Join(dir, command), "./cmd/"+command)
-		build.Dir = root
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	envoy, err := exec.Command(filepath.Join(root, "scripts/install-envoy.sh")).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := ports(t, 7)
-	start(t, filepath.Join(dir, "vllmsim"), "-listen", p[4], "-events", p[5], "-replay", p[6])
-	file, boot := filepath.Join(dir, "warmroute.yaml"), filepath.Join(dir, "envoy.yaml")
-	config := fmt.Sprintf("listen: %s\nadmin: {listen: %q}\nenvoy: {listen: %q, admin: %q}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\ntracing: {endpoint: %q}\n",
-		p[0], p[1], p[2], p[3], p[4], otlp)
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start(t, filepath.Join(dir, "extproc"), "serve", "-config", file)
-	bootstrap, err := exec.Command(filepath.Join(dir, "extproc"), "envoy-config", "-static", "-config", file).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(boot, bootstrap, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start(t, strings.TrimSpace(string(envoy)), "-c", boot, "--log-level", "error", "--use-dynamic-base-id", "--concurrency", "1")
-	for _, url := range []string{"http://" + p[1] + "/readyz", "http://" + p[3] + "/ready"} {
-		until(t, url, func() bool {
-			answer, err := http.Get(url)
-			if err != nil {
-				return false
-			}
-			answer.Body.Close()
-			return answer.StatusCode == http.StatusOK
-		})
-	}
-	return p[2]
-}
-
 // ask sends a chat with a trace context of these flags.
 func ask(t *testing.T, front, trace, flags string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":%q}]}`, strings.Repeat(secret+" ", 50))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,8 +75,13 @@ func ask(t *testing.T, front, trace, flags string) {
 // TestSpansReachACollector: of requests whose trace is sampled and of no other,
 // under the request's own span, with names and numbers and no text.
 func TestSpansReachACollector(t *testing.T) {
-	otlp := ports(t, 1)[0]
-	front := stack(t, otlp)
+	ports, err := testenv.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	otlp := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	site := testenv.StartSite(t, testenv.Fleet{Replicas: 1, Blocks: 2048, BlockSize: 16, Model: "sim", StepTokens: 2048}, fmt.Sprintf("tracing: {endpoint: %q}\n", otlp))
+	front := site.URL
 	const early, traced = "11111111111111111111111111111111", "0af7651916cd43dd8448eb211c80319c"
 	ask(t, front, early, "01") // the collector is not there yet
 	sink := collect(t, otlp)
