@@ -105,7 +105,7 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 	}
 	notes, err := c.checkFiles()
 	if err != nil {
-		return err
+		return err // of the environment: those of the file are known by now
 	}
 	text, err := config.Print(c)
 	if err != nil {
@@ -141,7 +141,7 @@ func checkedConfig(std stdio, args []string) (c Config, field string, err error)
 	if err != nil {
 		return c, "", err
 	}
-	c, err = config.Parse(text, completeConfig(), os.LookupEnv)
+	c, err = config.Parse("stdin", text, completeConfig(), os.LookupEnv)
 	return c, "", err
 }
 

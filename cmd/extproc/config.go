@@ -190,7 +190,8 @@ func (c Config) Validate() error {
 	span("token_budget", c.Filter.TokenBudget)
 	span("body_wait", c.Filter.BodyWait)
 	if c.complete {
-		errs = append(errs, c.sources(), c.Kubernetes.Supported())
+		_, files := c.checkFiles()
+		errs = append(errs, c.sources(), c.Kubernetes.Supported(), files)
 	}
 	return errors.Join(append(errs, c.dependencies()...)...)
 }

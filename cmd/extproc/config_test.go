@@ -14,7 +14,7 @@ import (
 
 func parseConfig(t *testing.T, text string) (Config, error) {
 	t.Helper()
-	return config.Parse([]byte(text), defaultConfig(), os.LookupEnv)
+	return config.Parse("f", []byte(text), defaultConfig(), os.LookupEnv)
 }
 
 func TestTrustedHeadersAreValidated(t *testing.T) {

@@ -12,17 +12,23 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"warmroute/internal/config"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr})
 	stop()
+	var problem *config.Problem
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	case errors.Is(err, errUsage):
 		os.Exit(2)
 	case errors.Is(err, errFailed):
+		os.Exit(1)
+	case errors.As(err, &problem):
+		fmt.Fprintln(os.Stderr, err) // FILE:LINE: first, for editors
 		os.Exit(1)
 	default:
 		fmt.Fprintln(os.Stderr, "extproc:", err)

@@ -76,7 +76,7 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 	reg := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), out)
 	r, err := newRouter(c, log, reg)
 	if err != nil {
-		return err
+		return file.Locate(err)
 	}
 	r.metrics, r.dial = reg, &dial
 	hangup := make(chan os.Signal, 1)

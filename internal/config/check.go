@@ -30,8 +30,9 @@ var (
 // what does not fit, with the path of each field. It also expands variables, in
 // place.
 type checker struct {
+	file     string
 	lookup   func(string) (string, bool)
-	problems []error
+	problems []*Problem
 	nodes    int
 	full     bool
 	original map[*yaml.Node]string // expanded scalars as they stand in the file
@@ -53,7 +54,7 @@ func (c *checker) addf(n *yaml.Node, path, format string, args ...any) {
 	if path != "" {
 		text = path + ": " + text
 	}
-	c.problems = append(c.problems, fmt.Errorf("%s (line %d)", text, n.Line))
+	c.problems = append(c.problems, &Problem{File: c.file, Line: n.Line, Err: errors.New(text)})
 	c.bad = append(c.bad, n)
 }
 

@@ -78,7 +78,7 @@ func env(pairs ...string) func(string) (string, bool) {
 }
 
 func TestParseOverDefaults(t *testing.T) {
-	_, err := Parse([]byte(`
+	_, err := Parse("f", []byte(`
 fleet:
   servers:
   - {address: "${HOST}:80", timeout: 1m, weight: "${W}"}
@@ -88,10 +88,10 @@ byte: ${W}
 bind: "[::1]:70"
 log: {level: quiet}
 `), defaults(), env("HOST", "ten: {x", "W", "7"))
-	if err == nil || !strings.Contains(err.Error(), `fleet.servers[0].weight: "${W}" is not a whole number of 64 bits (line 4)`) {
+	if err == nil || !strings.Contains(err.Error(), `f:4: fleet.servers[0].weight: "${W}" is not a whole number of 64 bits`) {
 		t.Fatalf("a quoted variable is a string: %v", err)
 	}
-	got, err := Parse([]byte(`
+	got, err := Parse("f", []byte(`
 fleet:
   servers:
   - {address: "${HOST}:80", timeout: 1m, weight: $W}
@@ -99,7 +99,7 @@ fleet:
 	if err == nil {
 		t.Fatalf("only ${NAME} is expanded, got %+v", got)
 	}
-	got, err = Parse([]byte(`
+	got, err = Parse("f", []byte(`
 fleet:
   servers:
   - {address: "${HOST}:80", timeout: 1m, weight: 3}
@@ -124,7 +124,7 @@ log: {level: quiet}
 
 func TestParseEmptyIsDefaults(t *testing.T) {
 	for _, doc := range []string{"", "# nothing\n", "---\n", "null\n", "fleet:\nwait: ~\n"} {
-		got, err := Parse([]byte(doc), defaults(), env())
+		got, err := Parse("f", []byte(doc), defaults(), env())
 		if err != nil || !reflect.DeepEqual(got, defaults()) {
 			t.Errorf("%q: %+v, %v", doc, got, err)
 		}
@@ -133,7 +133,7 @@ func TestParseEmptyIsDefaults(t *testing.T) {
 
 // Every problem is reported at once, each in a sentence with path and value.
 func TestParseReportsEverything(t *testing.T) {
-	_, err := Parse([]byte(`fleet:
+	_, err := Parse("f", []byte(`fleet:
   servers:
   - {address: "10.0.0.1", timeout: 5}
   - {adress: "10.0.0.1:1", timeout: soon}
@@ -153,22 +153,22 @@ other: "${}"
 		t.Fatal("no error")
 	}
 	want := []string{
-		`fleet.servers[0].timeout: "5" has no unit; a duration is written like "50ms" (line 3)`,
-		`fleet.servers[1].adress: is not a known field; did you mean "address"? (line 4)`,
-		`fleet.servers[1].timeout: "soon" is not a duration like "50ms" (line 4)`,
-		`fleet.servrs: is not a known field; did you mean "servers"? (line 5)`,
-		`labels: a list is not a mapping of fields (line 6)`,
-		`bind: "nowhere": not an ip:port (line 7)`,
-		`ratio: "much" is not a number (line 8)`,
-		`byte: "300" is not a whole number ≥ 0 of 8 bits (line 10)`,
-		`wait: a list is not a duration (line 11)`,
-		`level: is given more than once (line 13)`,
-		`log.level: the environment variable LEVEL is not set (line 14)`,
-		`other: is not a known field (line 15)`,
-		`ratio: must be above 0 when on is set (line 8)`,
-		`fleet.servers[0].address: "10.0.0.1" has no port (line 3)`,
-		`fleet.servers[1].address: "" has no port (line 4)`,
-		`level: "loud" is not a level (line 12)`,
+		`f:3: fleet.servers[0].timeout: "5" has no unit; a duration is written like "50ms"`,
+		`f:3: fleet.servers[0].address: "10.0.0.1" has no port`,
+		`f:4: fleet.servers[1].adress: is not a known field; did you mean "address"?`,
+		`f:4: fleet.servers[1].timeout: "soon" is not a duration like "50ms"`,
+		`f:4: fleet.servers[1].address: "" has no port`,
+		`f:5: fleet.servrs: is not a known field; did you mean "servers"?`,
+		`f:6: labels: a list is not a mapping of fields`,
+		`f:7: bind: "nowhere": not an ip:port`,
+		`f:8: ratio: "much" is not a number`,
+		`f:8: ratio: must be above 0 when on is set`,
+		`f:10: byte: "300" is not a whole number ≥ 0 of 8 bits`,
+		`f:11: wait: a list is not a duration`,
+		`f:12: level: "loud" is not a level`,
+		`f:13: level: is given more than once`,
+		`f:14: log.level: the environment variable LEVEL is not set`,
+		`f:15: other: is not a known field`,
 	}
 	if got := strings.Split(err.Error(), "\n"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -176,8 +176,8 @@ other: "${}"
 }
 
 func TestParsePrefixesNestedValidators(t *testing.T) {
-	_, err := Parse([]byte("log: {level: loud}\nlevel: loud\n"), defaults(), env())
-	want := "log.level: \"loud\" is not a level (line 1)\nlevel: \"loud\" is not a level (line 2)"
+	_, err := Parse("f", []byte("log: {level: loud}\nlevel: loud\n"), defaults(), env())
+	want := "f:1: log.level: \"loud\" is not a level\nf:2: level: \"loud\" is not a level"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
@@ -185,20 +185,20 @@ func TestParsePrefixesNestedValidators(t *testing.T) {
 
 func TestParseDocuments(t *testing.T) {
 	for doc, want := range map[string]string{
-		"a: 1\n---\nb: 2\n": "one YAML document",
+		"a: 1\n---\nb: 2\n": "must hold one",
 		"- 1\n":             "is not a mapping",
-		"a: [\n":            "config: ",
+		"a: [\n":            "is not YAML: ",
 		"a: &x [*x]\n":      "a",
-		"\x00":              "config: ",
+		"\x00":              "is not YAML: ",
 	} {
-		if _, err := Parse([]byte(doc), defaults(), env()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Parse("f", []byte(doc), defaults(), env()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", doc, err, want)
 		}
 	}
 }
 
 func TestParseAnchorsAndMerge(t *testing.T) {
-	got, err := Parse([]byte(`
+	got, err := Parse("f", []byte(`
 fleet:
   servers:
   - &one {address: "a:1", timeout: 1s}
@@ -208,7 +208,7 @@ fleet:
 	if err != nil || len(got.Fleet.Servers) != 3 || got.Fleet.Servers[1] != (server{"a:1", 2, time.Second}) {
 		t.Errorf("%+v, %v", got.Fleet, err)
 	}
-	if _, err := Parse([]byte("fleet:\n  servers:\n  - &one {address: 'a:1', tmeout: 1s}\n  - {<<: *one}\n"), defaults(), env()); err == nil ||
+	if _, err := Parse("f", []byte("fleet:\n  servers:\n  - &one {address: 'a:1', tmeout: 1s}\n  - {<<: *one}\n"), defaults(), env()); err == nil ||
 		!strings.Contains(err.Error(), `fleet.servers[0].tmeout: is not a known field`) {
 		t.Errorf("a merged unknown key: %v", err)
 	}
@@ -230,7 +230,7 @@ func TestParseAliasBomb(t *testing.T) {
 		X [][][][][][][][][][][][]int `yaml:"x"`
 	}
 	start := time.Now()
-	if _, err := Parse([]byte(b.String()), any2{}, env()); err == nil {
+	if _, err := Parse("f", []byte(b.String()), any2{}, env()); err == nil {
 		t.Error("accepted")
 	}
 	if d := time.Since(start); d > 10*time.Second {
@@ -248,7 +248,7 @@ func TestPrintRoundTrip(t *testing.T) {
 	if !strings.Contains(string(out), "wait: 50ms") {
 		t.Errorf("durations print with their unit:\n%s", out)
 	}
-	back, err := Parse(out, settings{}, env())
+	back, err := Parse("f", out, settings{}, env())
 	if err != nil || !reflect.DeepEqual(back, v) {
 		t.Errorf("got %+v, %v from\n%s", back, err, out)
 	}
@@ -284,7 +284,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		v, err := Parse(data, settings{}, env("X", "2s"))
+		v, err := Parse("f", data, settings{}, env("X", "2s"))
 		if err != nil {
 			return
 		}
@@ -292,7 +292,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := Parse(out, settings{}, env())
+		back, err := Parse("f", out, settings{}, env())
 		if err != nil {
 			t.Fatalf("%v from\n%s", err, out)
 		}

@@ -7,9 +7,10 @@
 //
 // The package knows no field of the product: each package owns its Options
 // struct with a Validate method that returns errors (joined) of the form
-// "field: sentence", and config puts the path of the section in front, e.g.
+// "field: sentence", and config puts the place and the path of the section in
+// front, e.g.
 //
-//	fleet.replicas[2].address: "10.0.0.1" has no port
+//	warmroute.yaml:12: fleet.replicas[2].address: "10.0.0.1" has no port
 //
 // Durations are written with a unit ("50ms", "2m"). ${NAME} and
 // ${NAME:-default} are expanded inside string values only, after parsing, so a

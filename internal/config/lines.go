@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,17 +22,16 @@ func (l lines) note(n *yaml.Node, path string) {
 	}
 }
 
-// locate adds to what a Validate method says, "field: sentence", the lines of the
-// fields that it is about.
-func (l lines) locate(err error) error {
-	switch at := l.of(err.Error()); len(at) {
-	case 0:
-		return err
-	case 1:
-		return fmt.Errorf("%w (line %d)", err, at[0])
-	default:
-		return fmt.Errorf("%w (lines %s and %d)", err, strings.Trim(strings.ReplaceAll(fmt.Sprint(at[:len(at)-1]), " ", ", "), "[]"), at[len(at)-1])
+// locate makes [Problem]s of what Validate methods say, "field: sentence".
+func (l lines) locate(file string, said []error) (out []*Problem) {
+	for _, err := range said {
+		p := &Problem{File: file, Err: err}
+		if at := l.of(err.Error()); len(at) > 0 {
+			p.Line, p.Also = at[0], at[1:]
+		}
+		out = append(out, p)
 	}
+	return out
 }
 
 var (
@@ -42,8 +40,8 @@ var (
 )
 
 // of finds the first field that text names, or the section that would hold it,
-// and the others: beside it or further up, before the colon by any name, behind
-// it by one that is no English word.
+// and then the others: beside it or further up, before the colon by any name,
+// behind it by one that is no English word.
 func (l lines) of(text string) (out []int) {
 	head, sentence, _ := strings.Cut(quoted.ReplaceAllString(text, ""), ": ")
 	names := word.FindAllString(head, -1)
@@ -66,13 +64,14 @@ func (l lines) of(text string) (out []int) {
 		for at := first; at != ""; {
 			at = parent(at)
 			if line, ok := l[join(at, name)]; ok {
-				out = append(out, line)
+				if !slices.Contains(out, line) {
+					out = append(out, line)
+				}
 				break
 			}
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
 }
 
 // parent is the path of what holds a field; "" is the document.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"sort"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -34,11 +36,11 @@ type File[T any] struct {
 	// Now asks Watch for a look at once, as SIGHUP does; nil: nobody asks.
 	Now <-chan os.Signal
 
-	last []byte // the content Load or Watch saw last
+	last  []byte // the content Load or Watch saw last
+	lines lines  // of last
 }
 
-// Load reads path over defaults. The error joins every problem found, one
-// sentence each; see [Parse].
+// Load reads path over defaults; see [Parse].
 func Load[T any](path string, defaults func() T) (T, error) {
 	f := File[T]{Path: path, Defaults: defaults}
 	return f.Load()
@@ -64,7 +66,15 @@ func (f *File[T]) parse(data []byte) (T, error) {
 	if f.Defaults != nil {
 		v = f.Defaults()
 	}
-	return Parse(data, v, lookup)
+	v, at, err := parse(f.Path, data, v, lookup)
+	f.lines = at
+	return v, err
+}
+
+// Locate makes [Problem]s of what is found wrong with the values of the file that
+// was read last, errors of the form "field: sentence".
+func (f *File[T]) Locate(err error) error {
+	return ordered(f.lines.locate(f.Path, split(err)))
 }
 
 func (f *File[T]) read() ([]byte, error) {
@@ -86,35 +96,37 @@ func (f *File[T]) read() ([]byte, error) {
 	return data, nil
 }
 
-// Parse lays the YAML document in data over defaults and validates the result.
+// Parse lays the YAML document in data, which people know as file, over defaults
+// and validates the result.
 // Unknown and repeated keys, values of the wrong type, variables that are not
 // set, numbers where a duration is meant, and whatever the Validate methods
-// return are all reported together, each as one error of an errors.Join, with
-// the lines of the fields that it names as far as the file has them. An
-// empty document is the defaults. T must be a struct; maps inside defaults are
-// written into.
-func Parse[T any](data []byte, defaults T, lookup func(string) (string, bool)) (T, error) {
+// return are all reported together, as an errors.Join of [Problem]s. An empty
+// document is the defaults. T must be a struct; maps inside defaults are written
+// into.
+func Parse[T any](file string, data []byte, defaults T, lookup func(string) (string, bool)) (T, error) {
+	v, _, err := parse(file, data, defaults, lookup)
+	return v, err
+}
+
+// parse is Parse, and says where the fields are.
+func parse[T any](file string, data []byte, defaults T, lookup func(string) (string, bool)) (T, lines, error) {
 	var zero T
 	root, err := document(data)
 	if err != nil {
-		return zero, err
+		return zero, nil, &Problem{File: file, Line: badLine(data, err), Err: err}
 	}
 	v := defaults
-	c := checker{lookup: lookup, original: map[*yaml.Node]string{}, lines: lines{}}
+	c := checker{file: file, lookup: lookup, original: map[*yaml.Node]string{}, lines: lines{}}
 	if root != nil {
 		c.document(root, &v)
 		if err := root.Decode(&v); err != nil && len(c.problems) == 0 {
-			return zero, fmt.Errorf("config: %w", err)
+			return zero, nil, &Problem{File: file, Err: err}
 		}
 	}
-	problems := c.problems
-	for _, err := range validate(&v) {
-		problems = append(problems, c.lines.locate(err))
+	if err := ordered(append(c.problems, c.lines.locate(file, validate(&v))...)); err != nil {
+		return zero, nil, err
 	}
-	if len(problems) > 0 {
-		return zero, errors.Join(problems...)
-	}
-	return v, nil
+	return v, c.lines, nil
 }
 
 // document returns the root of the only document in data, nil if it is empty.
@@ -124,13 +136,37 @@ func document(data []byte) (*yaml.Node, error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, nil
 	} else if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
+		return nil, notYAML(err)
 	}
-	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, errors.New("config: the file must hold one YAML document, it holds more")
-	}
-	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
-		return nil, errors.New("config: the file holds no YAML document")
+	if err := dec.Decode(&second); err == nil {
+		return nil, errSecond
+	} else if !errors.Is(err, io.EOF) {
+		return nil, notYAML(err)
 	}
 	return doc.Content[0], nil
+}
+
+var errSecond = errors.New("a second YAML document begins; the file must hold one")
+
+var yamlPlace = regexp.MustCompile(`^yaml: (line \d+: )?`)
+
+// notYAML is an error of the YAML library without the line it names, which is
+// often that before, or of where the collection around begins.
+func notYAML(err error) error {
+	return errors.New("is not YAML: " + yamlPlace.ReplaceAllString(err.Error(), ""))
+}
+
+// badLine is the line with which data begins to be wrong in the way that bad says.
+func badLine(data []byte, bad error) int {
+	var ends []int
+	for line := range bytes.Lines(data) {
+		ends = append(ends, len(line))
+		if n := len(ends); n > 1 {
+			ends[n-1] += ends[n-2]
+		}
+	}
+	return 1 + sort.Search(len(ends)-1, func(i int) bool {
+		_, err := document(data[:ends[i]])
+		return err != nil && err.Error() == bad.Error()
+	})
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -94,19 +93,15 @@ func callValidate(v reflect.Value) error {
 
 // appendPrefixed takes joined errors apart and puts path in front of each.
 func appendPrefixed(problems []error, path string, err error) []error {
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) && err.Error() == errors.Join(joined.Unwrap()...).Error() {
-		for _, e := range joined.Unwrap() {
-			problems = appendPrefixed(problems, path, e)
+	for _, e := range split(err) {
+		switch {
+		case path == "":
+		case strings.HasPrefix(e.Error(), "["):
+			e = fmt.Errorf("%s%w", path, e)
+		default:
+			e = fmt.Errorf("%s.%w", path, e)
 		}
-		return problems
+		problems = append(problems, e)
 	}
-	switch {
-	case path == "":
-	case strings.HasPrefix(err.Error(), "["):
-		err = fmt.Errorf("%s%w", path, err)
-	default:
-		err = fmt.Errorf("%s.%w", path, err)
-	}
-	return append(problems, err)
+	return problems
 }

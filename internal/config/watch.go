@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -40,7 +39,7 @@ func (f *File[T]) Watch(ctx context.Context, apply func(T) error, failed func(er
 		case err != nil:
 			if text := err.Error(); text != readFailed {
 				readFailed = text
-				failed(fmt.Errorf("%w; the previous configuration stays in force", err))
+				failed(err)
 			}
 			continue
 		}
@@ -51,10 +50,10 @@ func (f *File[T]) Watch(ctx context.Context, apply func(T) error, failed func(er
 		f.last = data
 		v, err := f.parse(data)
 		if err == nil {
-			err = apply(v)
+			err = f.Locate(apply(v))
 		}
 		if err != nil {
-			failed(fmt.Errorf("%s is not used, the previous configuration stays in force:\n%w", f.Path, err))
+			failed(err)
 		}
 	}
 }

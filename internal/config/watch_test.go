@@ -89,22 +89,22 @@ func TestWatchKeepsTheOldOnABadFile(t *testing.T) {
 		w.pass(3 * time.Second)
 		w.write("ratio: much\n")
 		w.pass(20 * time.Second) // a mistake is told once
-		mistake := `ratio: "much" is not a number`
+		mistake := "c.yaml:1: ratio: \"much\" is not a number"
 		w.expect([]float64{2}, mistake)
 		if err := os.Remove(filepath.Join(dir, "c.yaml")); err != nil {
 			t.Fatal(err)
 		}
 		w.pass(20 * time.Second) // and so is a missing file
-		missing := "no such file or directory; the previous configuration stays"
+		missing := "no such file or directory"
 		w.expect([]float64{2}, mistake, missing)
 		w.write("ratio: 3\n")
 		w.pass(3 * time.Second)
 		w.mu.Lock()
-		w.refuse = errors.New("fleet: cannot change that")
+		w.refuse = errors.New("ratio: cannot change that")
 		w.mu.Unlock()
-		w.write("ratio: 4\n")
+		w.write("# four\nratio: 4\n")
 		w.pass(20 * time.Second)
-		w.expect([]float64{2, 3}, mistake, missing, "cannot change that")
+		w.expect([]float64{2, 3}, mistake, missing, "c.yaml:2: ratio: cannot change that")
 	})
 }
 

@@ -133,16 +133,16 @@ func (o HTTPOptions) tls() (*tls.Config, error) {
 	if o.CAFile != "" {
 		pem, err := os.ReadFile(o.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("fleet: http.ca_file: %w", err)
+			return nil, fmt.Errorf("fleet.http.ca_file: %w", err)
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("fleet: http.ca_file: %q holds no PEM certificate", o.CAFile)
+			return nil, fmt.Errorf("fleet.http.ca_file: %q holds no PEM certificate", o.CAFile)
 		}
 	}
 	if o.CertFile != "" {
 		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
-			return nil, fmt.Errorf("fleet: http.cert_file: %w", err)
+			return nil, fmt.Errorf("fleet.http.cert_file: %w", err)
 		}
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile) // read anew: certificates are rotated
@@ -186,7 +186,7 @@ func (t *token) value() (string, error) {
 	if t.env != "" {
 		v := os.Getenv(t.env)
 		if v == "" {
-			return "", fmt.Errorf("fleet: http.token_env: the environment variable %s is not set", t.env)
+			return "", fmt.Errorf("fleet.http.token_env: the environment variable %s is not set", t.env)
 		}
 		return v, nil
 	}
@@ -202,7 +202,7 @@ func (t *token) value() (string, error) {
 		if err == nil {
 			err = fmt.Errorf("%q is empty", t.file)
 		}
-		return "", fmt.Errorf("fleet: http.token_file: %w", err)
+		return "", fmt.Errorf("fleet.http.token_file: %w", err)
 	}
 	return t.last, nil
 }

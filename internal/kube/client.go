@@ -60,14 +60,14 @@ func (o Options) config() (*rest.Config, string, error) {
 	if o.Kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, "", errors.New("kube: kubernetes.kubeconfig is not given, and this is no pod of a cluster")
+			return nil, "", errors.New("kubernetes.kubeconfig is not given, and this is no pod of a cluster")
 		}
 		if err != nil {
 			return nil, "", fmt.Errorf("kube: %w", err)
 		}
 		namespace, err := os.ReadFile(namespaceFile)
 		if err != nil && o.Namespace == "" {
-			return nil, "", fmt.Errorf("kube: kubernetes.namespace is not given: %w", err)
+			return nil, "", fmt.Errorf("kubernetes.namespace is not given: %w", err)
 		}
 		return config, strings.TrimSpace(string(namespace)), nil
 	}
@@ -76,11 +76,11 @@ func (o Options) config() (*rest.Config, string, error) {
 		&clientcmd.ConfigOverrides{CurrentContext: o.Context})
 	config, err := c.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("kube: kubeconfig %s: %w", o.Kubeconfig, err)
+		return nil, "", fmt.Errorf("kubernetes.kubeconfig: %q: %w", o.Kubeconfig, err)
 	}
 	namespace, _, err := c.Namespace()
 	if err != nil {
-		return nil, "", fmt.Errorf("kube: kubeconfig %s: %w", o.Kubeconfig, err)
+		return nil, "", fmt.Errorf("kubernetes.kubeconfig: %q: %w", o.Kubeconfig, err)
 	}
 	return config, namespace, nil
 }

@@ -17,23 +17,23 @@ func TestOptionsValidate(t *testing.T) {
 		`kubernetes: {pool: vllm}`: nil,
 		`kubernetes: {pool: vllm, namespace: a, version: v1alpha2, kubeconfig: /k, context: c, replica: {tenant: acme}}`: nil,
 		`kubernetes: {pool: V_llm, namespace: "-a", version: v2, context: c}`: {
-			`kubernetes.context: "c" is given, but kubeconfig is not (line 1)`,
-			`kubernetes.namespace: "-a" is not the name of a namespace (line 1)`,
-			`kubernetes.pool: "V_llm" is not the name of an object (line 1)`,
-			`kubernetes.version: "v2" is neither v1 nor v1alpha2 (line 1)`,
+			`f:1: kubernetes.context: "c" is given, but kubeconfig is not`,
+			`f:1: kubernetes.namespace: "-a" is not the name of a namespace`,
+			`f:1: kubernetes.pool: "V_llm" is not the name of an object`,
+			`f:1: kubernetes.version: "v2" is neither v1 nor v1alpha2`,
 		},
 		`kubernetes: {namespace: a, kubeconfig: /k}`: {
-			`kubernetes.kubeconfig: "/k" is given, but pool is not (line 1)`,
-			`kubernetes.namespace: "a" is given, but pool is not (line 1)`,
+			`f:1: kubernetes.kubeconfig: "/k" is given, but pool is not`,
+			`f:1: kubernetes.namespace: "a" is given, but pool is not`,
 		},
 		`kubernetes: {pool: vllm, replica: {address: "10.0.0.1:1", name: n, block_size: -1, events: [{endpoint: x}]}}`: {
-			`kubernetes.replica.address: "10.0.0.1:1" is given, but addresses are found here (line 1)`,
-			`kubernetes.replica.block_size: -1 is not from 1 to 1048576 tokens (line 1)`,
-			`kubernetes.replica.events[0].endpoint: "x" is not of the form tcp://host:port (line 1)`,
-			`kubernetes.replica.name: "n" is given, but it would name every replica found (line 1)`,
+			`f:1: kubernetes.replica.address: "10.0.0.1:1" is given, but addresses are found here`,
+			`f:1: kubernetes.replica.block_size: -1 is not from 1 to 1048576 tokens`,
+			`f:1: kubernetes.replica.events[0].endpoint: "x" is not of the form tcp://host:port`,
+			`f:1: kubernetes.replica.name: "n" is given, but it would name every replica found`,
 		},
 	} {
-		_, err := config.Parse([]byte(text), file{}, func(string) (string, bool) { return "", false })
+		_, err := config.Parse("f", []byte(text), file{}, func(string) (string, bool) { return "", false })
 		var got []string
 		if err != nil {
 			got = strings.Split(err.Error(), "\n")

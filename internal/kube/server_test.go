@@ -286,8 +286,8 @@ func TestWatchLeavesNothing(t *testing.T) {
 func TestNewSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for o, want := range map[*Options]string{
-		{Pool: "p"}:                         "kube: kubernetes.kubeconfig is not given, and this is no pod of a cluster",
-		{Pool: "p", Kubeconfig: "/nowhere"}: "kube: kubeconfig /nowhere: ",
+		{Pool: "p"}:                         "kubernetes.kubeconfig is not given, and this is no pod of a cluster",
+		{Pool: "p", Kubeconfig: "/nowhere"}: `kubernetes.kubeconfig: "/nowhere": `,
 		{Pool: "p", Kubeconfig: kubetest.New(t).Kubeconfig(t, "x"), Context: "absent"}: "context \"absent\" does not exist",
 	} {
 		var src fleet.Source
