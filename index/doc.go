@@ -42,7 +42,7 @@
 //   - orphan: reported, but the parent's key is not known yet
 //   - overlay: blocks below the GPU, reported with a deadline, or speculated, on
 //     which a match goes on
-//   - lease: an entry with a deadline; a claim is what one call gave one
+//   - lease: entries of one holder with one deadline, given by one call
 //   - epoch: a number that rises; memory is used again when no lookup of an earlier
 //     one runs
 //
@@ -72,11 +72,11 @@
 //
 // The structures are packages below internal, which import only those before them:
 // epoch (when memory may be used again), offheap (memory outside the Go heap),
-// hashtable, holderset (sets and slots), radix (nodes, runs, a holder's names), ends
-// (up to where holders with several cache groups hit). cachegroups, apart from them,
-// has vLLM's lookup rule over several cache groups. This package has the scopes, the
-// holders and their events: what is detached or an orphan, tiers below the GPU,
-// leases, eviction, sweeps and snapshots.
+// hashtable, holderset (sets and slots), expiry (entries with deadlines), radix
+// (nodes, runs, a holder's names), ends (up to where holders with several cache
+// groups hit). cachegroups, apart from them, has vLLM's lookup rule over several
+// cache groups. This package has the scopes, the holders and their events: what is
+// detached or an orphan, tiers below the GPU, leases, eviction, sweeps and snapshots.
 //
 // When a cap is reached, the ends of nodes in which nobody has stored for long are
 // evicted, 1/256 of the cap at a time, and their holders are marked incomplete. A

@@ -3,10 +3,12 @@ package index
 import (
 	"sync"
 	"sync/atomic"
+
+	"warmroute/index/internal/expiry"
 )
 
 // holder is what the index keeps of one Holder while its replica is known.
-// Lock order: holder.mu, shard.mu, leases.mu.
+// Lock order: holder.mu, shard.mu, the lock of an expiry.Table, leaseMu.
 type holder struct {
 	x    *Index
 	self Holder
@@ -23,7 +25,7 @@ type holder struct {
 	result      Result // of the batch that is being applied
 
 	leaseMu sync.Mutex
-	leased  []*leases // where it may have leases
+	leased  []*expiry.Table // where it may have leases
 }
 
 // lastStored is what the last Stored event was of: mostly the next one is of the
@@ -199,7 +201,7 @@ func (h *holder) clear() {
 	h.leased = nil
 	h.leaseMu.Unlock()
 	for _, l := range leased {
-		l.kill(h.id)
+		l.Kill(int32(h.id))
 	}
 	h.x.wake()
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/expiry"
 	"warmroute/index/internal/offheap"
 )
 
@@ -18,6 +19,8 @@ type Index struct {
 	start int64 // Unix nanoseconds
 	clock epoch.Clock
 	pool  offheap.Pool
+
+	expiries expiry.Shared // of all scopes
 
 	keyspaces atomic.Pointer[map[Scope]*keyspace] // replaced as a whole
 	pages     atomic.Pointer[[]*idPage]
@@ -35,7 +38,6 @@ type Index struct {
 	sweeping     sync.Mutex // one sweep at a time
 	incarnations atomic.Uint64
 	blocks       atomic.Int64 // keys kept
-	leased       atomic.Int64 // (key, holder) pairs with a deadline
 	grouped      atomic.Int64 // blocks of members, by their names
 	dropped      atomic.Uint64
 	evicted      atomic.Uint64
@@ -50,6 +52,7 @@ func New(o Options) (*Index, error) {
 	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), shards: map[shardKey]*shard{}, named: map[string]int{}, wakeup: make(chan struct{}, 1)}
 	x.clock.Init()
 	x.pool.Init(&x.clock)
+	x.expiries = expiry.Shared{Clock: &x.clock, Pool: &x.pool, Seed: x.seed, Now: o.Now, Start: x.start, Max: o.MaxLeases, Join: x.joined, Wake: x.wake}
 	x.keyspaces.Store(&map[Scope]*keyspace{})
 	x.pages.Store(&[]*idPage{})
 	return x, nil
@@ -121,10 +124,8 @@ func (ks *keyspace) discard() {
 			t.Discard()
 		}
 	}
-	for i := range ks.leases {
-		if l := ks.leases[i].Load(); l != nil {
-			l.close()
-		}
+	for _, l := range ks.allLeases {
+		l.Close()
 	}
 }
 

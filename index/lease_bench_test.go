@@ -8,11 +8,10 @@ import (
 	"warmroute/prefixhash"
 )
 
-// claims drives what requests do to speculation: of prompts with 400 blocks that
-// nobody has, 16 are under way at a time, on 8 holders; the oldest is taken back
-// for each new one. A millisecond passes with each, and a claim lasts three
-// seconds.
-type claims struct {
+// requests drives what requests do to speculation: of prompts with 400 blocks that
+// nobody has, 16 are under way at a time, on 8 holders; the oldest is withdrawn for
+// each new one. A millisecond passes with each, and a lease lasts three seconds.
+type requests struct {
 	x      *Index
 	at     *clock
 	scope  Scope
@@ -22,8 +21,8 @@ type claims struct {
 	flight [16]uint64
 }
 
-func newClaims(t testing.TB) *claims {
-	c := &claims{at: &clock{time.Unix(1_700_000_000, 0)}, scope: Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}, keys: make([]prefixhash.Key, 400)}
+func newRequests(t testing.TB) *requests {
+	c := &requests{at: &clock{time.Unix(1_700_000_000, 0)}, scope: Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}, keys: make([]prefixhash.Key, 400)}
 	x, err := New(Options{Now: c.at.now})
 	if err != nil {
 		t.Fatal(err)
@@ -37,16 +36,16 @@ func newClaims(t testing.TB) *claims {
 }
 
 // prompt is the keys of the nth prompt.
-func (c *claims) prompt(n uint64) []prefixhash.Key {
+func (c *requests) prompt(n uint64) []prefixhash.Key {
 	for i := range c.keys {
 		c.keys[i] = prefixhash.Key((n<<10 + uint64(i) + 1) * hashtable.Golden)
 	}
 	return c.keys
 }
 
-func (c *claims) id(n uint64) HolderID { return c.ids[n%8] }
+func (c *requests) id(n uint64) HolderID { return c.ids[n%8] }
 
-func (c *claims) request() {
+func (c *requests) request() {
 	old := &c.flight[c.next%16]
 	if *old != 0 {
 		c.x.Withdraw(c.scope, c.id(*old), c.prompt(*old))
@@ -58,7 +57,7 @@ func (c *claims) request() {
 }
 
 func BenchmarkSpeculateAndWithdraw400(b *testing.B) {
-	c := newClaims(b)
+	c := newRequests(b)
 	for range 5000 {
 		c.request()
 	}

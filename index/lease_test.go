@@ -13,49 +13,49 @@ func TestSpeculationAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector drops pooled memory at random")
 	}
-	c := newClaims(t)
+	c := newRequests(t)
 	for range 2000 {
 		c.request()
 	}
 	l := (*c.x.keyspaces.Load())[c.scope].leases[leaseSpeculative].Load()
-	builds := l.table.Builds()
+	builds := l.Counts().Builds
 	if n := testing.AllocsPerRun(1000, c.request); n != 0 {
-		t.Errorf("a claim of 400 blocks and its withdrawal allocate %v times", n)
+		t.Errorf("a lease of 400 blocks and its withdrawal allocate %v times", n)
 	}
-	if n := l.table.Builds() - builds; n != 0 {
+	if n := l.Counts().Builds - builds; n != 0 {
 		t.Errorf("the table was rebuilt %d times in 1000 requests", n)
 	}
-	if n := len(l.claims); n != len(c.flight) {
-		t.Errorf("%d claims are kept, want those of the %d requests under way", n, len(c.flight))
+	if n := l.Counts().Leases; n != len(c.flight) {
+		t.Errorf("%d leases are kept, want those of the %d requests under way", n, len(c.flight))
 	}
 }
 
-// TestReportsEndClaims: a claim is forgotten with its last entry, whatever takes
-// that away, and not before.
-func TestReportsEndClaims(t *testing.T) {
+// TestReportsEndLeases: a lease ends with its last entry, for whatever reason that
+// ends, and not before.
+func TestReportsEndLeases(t *testing.T) {
 	x := newFixture(t, Options{})
 	inc, id := x.Begin(a), x.ID(a)
-	claims := func() int {
-		return len((*x.keyspaces.Load())[x.f.scope].leases[leaseSpeculative].Load().claims)
+	leases := func() int {
+		return (*x.keyspaces.Load())[x.f.scope].leases[leaseSpeculative].Load().Counts().Leases
 	}
 	later := x.clock.t.Add(time.Minute)
 	x.Speculate(x.f.scope, id, x.f.key, later)
 	x.Speculate(x.f.scope, id, x.f.key[:8], later.Add(-time.Second)) // lasts no longer: holds nothing
-	if n := claims(); n != 1 {
-		t.Errorf("%d claims, want 1", n)
+	if n := leases(); n != 1 {
+		t.Errorf("%d leases, want 1", n)
 	}
 	x.Speculate(x.f.scope, id, x.f.key[:8], later.Add(time.Second))
-	if n := claims(); n != 2 {
-		t.Errorf("%d claims, want 2", n)
+	if n := leases(); n != 2 {
+		t.Errorf("%d leases, want 2", n)
 	}
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:8]))
-	if n := claims(); n != 1 {
-		t.Errorf("%d claims after the first 8 blocks were stored, want 1", n)
+	if n := leases(); n != 1 {
+		t.Errorf("%d leases after the first 8 blocks were stored, want 1", n)
 	}
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[8:63]))
 	x.Withdraw(x.f.scope, id, x.f.key[63:])
-	if n, held := claims(), x.Stats().Leases; n != 0 || held != 0 {
-		t.Errorf("%d claims and %d entries at the end, want none", n, held)
+	if n, held := leases(), x.Stats().Leases; n != 0 || held != 0 {
+		t.Errorf("%d leases and %d entries at the end, want none", n, held)
 	}
 }
 

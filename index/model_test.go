@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/index/internal/expiry"
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
 	"warmroute/test/race"
@@ -314,7 +315,7 @@ func (w *world) step() {
 	}
 }
 
-// lease claims a path for a holder, or takes it back.
+// lease leases a path for a holder, or takes it back.
 func (w *world) lease(h Holder, kind leaseKind) {
 	nodes := w.f.path(w.rng.IntN(len(w.f.parent)))
 	held, id, keys := w.m.leases[kind][h], w.x.ID(h), w.f.keys(nodes)
@@ -453,9 +454,10 @@ func TestModelLeases(t *testing.T) {
 			t.Errorf("seed %d: %d leases left", seed, st.Leases)
 		}
 		for _, ks := range *w.x.keyspaces.Load() {
-			for kind := range ks.leases {
-				if l := ks.leases[kind].Load(); l != nil && (l.table.Len() != 0 || l.owners.Len() != 0 || len(l.claims) != 0 || l.sets.Len() != 0) {
-					t.Errorf("seed %d, kind %d: %d keys, %d owners, %d claims and %d sets left", seed, kind, l.table.Len(), l.owners.Len(), len(l.claims), l.sets.Len())
+			for kind, l := range ks.allLeases {
+				left := l.Counts()
+				if left.Builds = 0; left != (expiry.Counts{}) {
+					t.Errorf("seed %d, kind %d: %+v left", seed, kind, left)
 				}
 			}
 		}

@@ -56,8 +56,8 @@ func (ks *keyspace) hasOverlay() bool {
 	if ks.lower[TierCPU].Load() != nil || ks.lower[TierStorage].Load() != nil {
 		return true
 	}
-	for i := range ks.leases {
-		if l := ks.leases[i].Load(); l != nil && l.held.Load() > 0 {
+	for _, l := range ks.allLeases {
+		if l.Len() > 0 {
 			return true
 		}
 	}
@@ -66,7 +66,7 @@ func (ks *keyspace) hasOverlay() bool {
 
 // lookupOverlay finishes a lookup in a keyspace that has more than GPU blocks.
 func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
-	now := ks.sh.x.coarse(ks.sh.x.o.Now().UnixNano() - 1<<24 + 1) // rounded down
+	now := ks.sh.x.expiries.Tick()
 	f.write()
 	dst := f.list
 	r.cands = r.cands[:0]
@@ -157,7 +157,7 @@ func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id Holde
 func (ks *keyspace) layer(layer int) (*holderset.Sets, *holderset.Slots) {
 	if layer >= inReported {
 		l := ks.leases[layer-inReported].Load()
-		return &l.sets, &l.slots
+		return l.Sets(), l.Slots()
 	}
 	return &ks.sh.sets, &ks.sh.slots
 }
@@ -186,13 +186,11 @@ func (ks *keyspace) probeOverlay(at *[layers]holderset.ID, k uint64, now uint64)
 	}
 	for kind := range ks.leases {
 		l := ks.leases[kind].Load()
-		if l == nil || l.held.Load() == 0 {
+		if l == nil || l.Len() == 0 {
 			continue
 		}
-		if v := l.table.Get(k); v.Tick() > now {
-			at[inReported+kind] = v.Set()
-			any |= at[inReported+kind]
-		}
+		at[inReported+kind] = l.Get(k, now)
+		any |= at[inReported+kind]
 	}
 	return any != 0
 }
@@ -203,7 +201,7 @@ func (ks *keyspace) slotsOf(id HolderID, slot int32) (s [layers]int32) {
 	for kind := range ks.leases {
 		s[inReported+kind] = -1
 		if l := ks.leases[kind].Load(); l != nil {
-			if n, ok := l.slots.Of(int32(id)); ok {
+			if n, ok := l.Slots().Of(int32(id)); ok {
 				s[inReported+kind] = int32(n)
 			}
 		}
@@ -217,7 +215,7 @@ func (ks *keyspace) in(at *[layers]holderset.ID, c *candidate, layer int) bool {
 		return false
 	}
 	if layer >= inReported {
-		return ks.leases[layer-inReported].Load().sets.Has(id, slot)
+		return ks.leases[layer-inReported].Load().Sets().Has(id, slot)
 	}
 	return ks.sh.sets.Has(id, slot)
 }

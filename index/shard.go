@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"warmroute/index/internal/ends"
+	"warmroute/index/internal/expiry"
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/index/internal/radix"
@@ -80,7 +81,7 @@ type keyspace struct {
 	tree     radix.Tree                             // blocks on GPU, with all before them
 	detached atomic.Pointer[hashtable.Table]        // blocks on GPU behind a gap
 	lower    [tiers]atomic.Pointer[hashtable.Table] // [TierCPU], [TierStorage]
-	leases   [leaseKinds]atomic.Pointer[leases]
+	leases   [leaseKinds]atomic.Pointer[expiry.Table]
 	dropped  bool // drained and discarded: make another
 }
 

@@ -27,7 +27,7 @@ type Stats struct {
 // Stats counts everything. It takes the writers' locks one after the other.
 func (x *Index) Stats() Stats {
 	s := Stats{
-		Scopes: len(*x.keyspaces.Load()), Leases: int(x.leased.Load()), Grouped: int(x.grouped.Load()), OffHeap: int(offheap.Mapped()),
+		Scopes: len(*x.keyspaces.Load()), Leases: x.expiries.Len(), Grouped: int(x.grouped.Load()), OffHeap: int(offheap.Mapped()),
 		Dropped: x.dropped.Load(), Evicted: x.evicted.Load(),
 	}
 	x.holders.Range(func(_, v any) bool {
@@ -169,12 +169,11 @@ func (x *Index) Scopes() iter.Seq[ScopeStats] {
 				st.Blocks = ks.distinct()
 			}
 			ks.sh.mu.Unlock()
-			for i := range ks.leases {
-				if l := ks.leases[i].Load(); l != nil {
-					st.Leases += int(l.held.Load())
-					if leaseKind(i) == leaseReported {
-						st.ReportedLeases = int(l.held.Load())
-					}
+			for kind, l := range ks.allLeases {
+				n := l.Len()
+				st.Leases += n
+				if kind == leaseReported {
+					st.ReportedLeases = n
 				}
 			}
 			if !yield(st) {

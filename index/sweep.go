@@ -62,11 +62,9 @@ func (x *Index) Sweep() {
 func (x *Index) untilDeadline() time.Duration {
 	first := int64(0)
 	for _, ks := range *x.keyspaces.Load() {
-		for i := range ks.leases {
-			if l := ks.leases[i].Load(); l != nil {
-				if n := l.next.Load(); n != 0 && (first == 0 || n < first) {
-					first = n
-				}
+		for _, l := range ks.allLeases {
+			if n := l.Next(); n != 0 && (first == 0 || n < first) {
+				first = n
 			}
 		}
 	}
@@ -79,10 +77,8 @@ func (x *Index) untilDeadline() time.Duration {
 func (x *Index) expireLeases() {
 	now := x.o.Now().UnixNano()
 	for _, ks := range *x.keyspaces.Load() {
-		for i := range ks.leases {
-			if l := ks.leases[i].Load(); l != nil {
-				l.tick(now)
-			}
+		for _, l := range ks.allLeases {
+			l.Expire(now)
 		}
 	}
 }
@@ -369,7 +365,7 @@ func (sh *shard) takeDrained() (drained []*keyspace) {
 		return nil
 	}
 	for i, ks := range sh.keyspaces {
-		if ks == nil || ks.blocks() > 0 || !ks.endLeases() {
+		if ks == nil || ks.blocks() > 0 || !ks.idleLeases() {
 			continue
 		}
 		ks.dropped = true

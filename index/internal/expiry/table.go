@@ -1,0 +1,225 @@
+package expiry
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/hashtable"
+	"warmroute/index/internal/holderset"
+	"warmroute/index/internal/offheap"
+	"warmroute/prefixhash"
+)
+
+// Shared is what the tables of one index have in common.
+type Shared struct {
+	Clock *epoch.Clock
+	Pool  *offheap.Pool
+	Seed  uint64
+	Now   func() time.Time
+	Start int64 // ticks count from here
+	Max   int   // entries of all tables
+
+	// Join is called before the first entry of a holder in a table, which must be
+	// killed with the holder. false: the holder is not known.
+	Join func(holder int32, t *Table) bool
+	// Wake is called when a table's next deadline comes earlier than before.
+	Wake func()
+
+	held atomic.Int64
+}
+
+// Len is how many entries all tables have.
+func (s *Shared) Len() int { return int(s.held.Load()) }
+
+// tickShift is log2 of a tick in nanoseconds: 32 bits of ticks are two years.
+const tickShift = 24
+
+// tick is the first tick that is not before a deadline.
+func (s *Shared) tick(at int64) uint64 {
+	return uint64(min(max(0, at-s.Start+1<<tickShift-1)>>tickShift, hashtable.MaxTick))
+}
+
+// Tick is the tick that it is.
+func (s *Shared) Tick() uint64 { return s.tick(s.Now().UnixNano() - 1<<tickShift + 1) }
+
+// Table is the entries of one scope and one kind.
+type Table struct {
+	s   *Shared
+	ops atomic.Pointer[lease] // the newest first
+
+	mu      sync.Mutex
+	closed  bool
+	slots   holderset.Slots
+	sets    holderset.Sets
+	rows    *hashtable.Table // Owner: the lease of the only holder
+	owners  hashtable.Pairs  // leases of keys with two and more holders
+	emptied bool             // rows, in this drain
+	heap    leaseHeap
+	leases  []*lease     // by number - 1
+	free    []uint64     // numbers of none
+	pending []int        // leases in the heap, by slot
+	next    atomic.Int64 // earliest deadline, 0 = none
+
+	held atomic.Int64 // entries
+}
+
+// NewTable makes an empty table.
+func NewTable(s *Shared) *Table {
+	t := &Table{s: s, rows: hashtable.NewTable(s.Clock, s.Pool, s.Seed)}
+	t.owners.Init(s.Pool, s.Seed)
+	t.rows.Churns = true
+	t.slots.Init(s.Clock)
+	t.sets.Init(s.Clock)
+	return t
+}
+
+// Len is how many entries there are.
+func (t *Table) Len() int { return int(t.held.Load()) }
+
+// Counts is what a table keeps, for tests.
+type Counts struct {
+	Keys, Owners, Leases, Sets int
+	Builds                     uint64 // arrays replaced
+}
+
+// Counts counts what the table keeps.
+func (t *Table) Counts() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Counts{t.rows.Len(), t.owners.Len(), len(t.heap), t.sets.Len(), t.rows.Builds()}
+}
+
+// Idle reports whether there are no entries and no operations that are not done.
+func (t *Table) Idle() bool { return t.held.Load() == 0 && t.ops.Load() == nil }
+
+// Next is the earliest deadline, 0 when there is none.
+func (t *Table) Next() int64 { return t.next.Load() }
+
+// Get is the set of slots that have a key at a tick.
+func (t *Table) Get(key, tick uint64) holderset.ID {
+	if v := t.rows.Get(key); v.Tick() > tick {
+		return v.Set()
+	}
+	return 0
+}
+
+// Sets are what Get's numbers stand for.
+func (t *Table) Sets() *holderset.Sets { return &t.sets }
+
+// Slots are the slots of the holders with entries.
+func (t *Table) Slots() *holderset.Slots { return &t.slots }
+
+// Set makes a holder's entries of keys last until a deadline, those that last
+// longer as they are.
+func (t *Table) Set(holder int32, keys []prefixhash.Key, until int64) {
+	t.do(newLease(holder, keys, until))
+}
+
+// End ends a holder's entries of keys.
+func (t *Table) End(holder int32, keys []prefixhash.Key) { t.do(newLease(holder, keys, 0)) }
+
+// EndHeld is End for keys, as KeyOf gives them, of which the holder mostly has none.
+func (t *Table) EndHeld(holder int32, keys []uint64) {
+	if t.held.Load() == 0 {
+		return
+	}
+	slot, ok := t.slots.Of(holder)
+	if !ok {
+		return
+	}
+	r := t.s.Clock.Enter()
+	var op *lease
+	for _, key := range keys {
+		if id := t.rows.Get(key).Set(); id != 0 && t.sets.Has(id, slot) {
+			if op == nil {
+				op = newLease(holder, nil, 0)
+			}
+			op.keys = append(op.keys, key)
+		}
+	}
+	r.Leave()
+	if op != nil {
+		t.do(op)
+	}
+}
+
+// do pushes an operation and drains the stack, unless another goroutine does.
+func (t *Table) do(op *lease) {
+	for {
+		op.next = t.ops.Load()
+		if t.ops.CompareAndSwap(op.next, op) {
+			break
+		}
+	}
+	t.drain()
+}
+
+func (t *Table) drain() {
+	for t.ops.Load() != nil && t.mu.TryLock() {
+		t.drainLocked()
+		t.mu.Unlock()
+	}
+}
+
+func (t *Table) drainLocked() {
+	t.rows.Settle(t.s.Clock.Oldest())
+	t.expire(t.s.Now().UnixNano())
+	var first *lease
+	for op := t.ops.Swap(nil); op != nil; { // oldest first
+		op.next, op, first = first, op.next, op
+	}
+	for op := first; op != nil; {
+		next := op.next
+		op.next = nil
+		if t.closed || !t.apply(op) {
+			leases.Put(op)
+		}
+		op = next
+	}
+	if t.emptied { // what was emptied now may be reused after the lookups of now
+		t.s.Clock.Retire()
+		t.emptied = false
+	}
+	if len(t.heap) == 0 {
+		t.next.Store(0)
+	} else if was := t.next.Swap(t.heap[0].until); was == 0 || was > t.heap[0].until {
+		t.s.Wake()
+	}
+}
+
+// Kill hides a holder's entries; they end by their deadlines.
+func (t *Table) Kill(holder int32) {
+	t.mu.Lock()
+	t.drainLocked()
+	if slot, ok := t.slots.Of(holder); ok {
+		t.slots.Kill(slot)
+		t.freeIdle(slot)
+	}
+	t.mu.Unlock()
+	t.drain()
+}
+
+// Expire ends the entries that are due.
+func (t *Table) Expire(now int64) {
+	if next := t.next.Load(); next == 0 || next > now {
+		return
+	}
+	t.mu.Lock()
+	t.drainLocked()
+	t.mu.Unlock()
+	t.drain()
+}
+
+// Close ends all entries; later operations do nothing.
+func (t *Table) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	t.s.held.Add(-t.held.Swap(0))
+	t.heap, t.leases = nil, nil
+	t.owners.Discard()
+	t.next.Store(0)
+	t.rows.Discard()
+}
