@@ -40,7 +40,7 @@ test-schedulers: setup ## every lookup of vLLM's own schedulers against the pred
 
 test-vllm: setup ## live tests: real vLLM behind real Envoy (0.32 dense and hybrid, 0.27, 0.21) (about 20 minutes)
 	scripts/install-vllm.sh 0.32.0 0.27.0 0.21.0 0.33.0-python
-	go test -tags vllm -count=1 -timeout 60m -v ./test/vllm
+	go test -tags vllm -count=1 -timeout 60m -parallel 2 -v ./test/vllm
 	go test -tags vllm -count=1 -timeout 60m -run Mistral -v ./internal/tokens
 
 test-faults: setup ## the long form of the index's fault storms, and routers killed, frozen and cut off from each other (about 15 minutes, on a machine of its own)

@@ -228,7 +228,7 @@ func nothingFails(t *testing.T, o options, send load, span time.Duration, faults
 			broken := send(t, s.envoy.URL, span, func() { f.apply(&at) })
 			waits = at.stat(messageTimeouts) - waits
 			f.check(&at)
-			healed := send(t, s.envoy.URL, span, func() { f.heal(&at) })
+			healed := send(t, s.envoy.URL, span/2, func() { f.heal(&at) })
 			at.found()
 			t.Logf("broken: %v", broken)
 			t.Logf("healed: %v", healed)

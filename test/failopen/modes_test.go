@@ -40,7 +40,7 @@ func TestModes(t *testing.T) {
 				hinted := s.standbyHints()
 				broken := closedLoop(t, s.envoy.URL, span, func() { f.apply(s) })
 				hinted = s.standbyHints() - hinted
-				healed := closedLoop(t, s.envoy.URL, span, func() { f.heal(s) })
+				healed := closedLoop(t, s.envoy.URL, span/2, func() { f.heal(s) })
 				s.found()
 				t.Logf("%s: %v", f.name, broken)
 				t.Logf("over: %v", healed)

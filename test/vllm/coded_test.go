@@ -103,6 +103,7 @@ func wanted(t *testing.T) (models []coded, requests int) {
 // requests the ids are equal, what vLLM refuses has no ids here, and at least 95 %
 // of what it answers is computed.
 func TestCoded(t *testing.T) {
+	t.Parallel()
 	models, requests := wanted(t)
 	var args []string
 	folders := map[string]string{}

@@ -29,13 +29,18 @@ var hybrids = []version{
 // TestHybrid: on models with several KV cache groups every prediction equals
 // vLLM's own count, through real Envoy.
 func TestHybrid(t *testing.T) {
+	t.Parallel()
 	for _, v := range hybrids {
-		t.Run(v.model, func(t *testing.T) { boot(t, v).conversations(t, 100) })
+		t.Run(v.model, func(t *testing.T) {
+			t.Parallel()
+			boot(t, v).conversations(t, 100)
+		})
 	}
 }
 
 // TestOtherRelease runs the first dense test on a release between those of TestLive.
 func TestOtherRelease(t *testing.T) {
+	t.Parallel()
 	f := boot(t, version{name: "0.27.0", model: "qwen3", blockSize: 32, blocks: 512})
 	t.Run("second turns", f.secondTurns)
 }

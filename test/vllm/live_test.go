@@ -15,8 +15,10 @@ import (
 
 // TestLive boots each version once and runs everything on it.
 func TestLive(t *testing.T) {
+	t.Parallel()
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
 			f := boot(t, v)
 			t.Run("second turns", f.secondTurns)
 			t.Run("every route is exact", f.everyRoute)

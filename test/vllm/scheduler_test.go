@@ -44,6 +44,7 @@ var (
 // traffic over many kinds of caches (test/oracle/scheduler.py). The router's
 // prediction from the events must equal every lookup.
 func TestScheduler(t *testing.T) {
+	t.Parallel()
 	first := *schedulerSeed
 	if first == 0 {
 		first = 1000 + rand.IntN(1_000_000)
