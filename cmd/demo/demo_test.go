@@ -120,12 +120,13 @@ func TestTable(t *testing.T) {
 	var b bytes.Buffer
 	err := table(&b, []*pass{
 		{name: "least_request", report: r, replicas: []testenv.Counters{{Requests: 2, Queries: 10, Hits: 1}}},
-		{name: "warmroute", report: r, replicas: []testenv.Counters{{Requests: 2, Queries: 10, Hits: 9}}, reasons: map[string]int{"cold": 1, "match": 4, "none": 0}},
+		{name: "warmroute", report: r, replicas: []testenv.Counters{{Requests: 2, Queries: 10, Hits: 9}}, reasons: map[string]int{"cold": 1, "match": 4, "none": 0},
+			sources: map[string]int{"in_process": 5}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"10.0 %", "90.0 %", "2000 ms", "warmroute's reason codes: match 4, cold 1\n"} {
+	for _, want := range []string{"10.0 %", "90.0 %", "2000 ms", "warmroute's reason codes: match 4, cold 1\n", "came from: in_process 5;"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

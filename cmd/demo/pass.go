@@ -22,6 +22,7 @@ type pass struct {
 	report   *report
 	replicas []testenv.Counters
 	reasons  map[string]int // warmroute's reason codes; nil: it was not there
+	sources  map[string]int // requests by where warmroute had their token ids from
 	ideal    [2]float64     // hit rate's bounds: pooled LRU, infinite cache
 }
 
@@ -48,6 +49,11 @@ func playPass(ctx context.Context, st *testenv.Stage, kind passKind, t *traffic,
 		return nil, err
 	}
 	defer run.Close()
+	if router != nil {
+		if err := run.AwaitTokens(ctx); err != nil {
+			return nil, err
+		}
+	}
 	p := &pass{name: string(kind)}
 	p.report = t.send(ctx, run.URL, st.Fleet.Model, func(done, failed int) { told.count(string(kind), done, failed) })
 	if ctx.Err() != nil {
@@ -70,11 +76,18 @@ func (p *pass) account(ctx context.Context, run *testenv.Running, f testenv.Flee
 		if err != nil {
 			return fmt.Errorf("the router's metrics: %w", err)
 		}
-		p.reasons = map[string]int{}
-		for reason, n := range testenv.Samples(page, "warmroute_decisions_total", "reason") {
-			p.reasons[reason] = int(n)
-		}
+		p.reasons = counts(page, "warmroute_decisions_total", "reason")
+		p.sources = counts(page, "warmroute_token_source_total", "source")
 	}
 	p.ideal[0], p.ideal[1], err = bounds(ctx, p.report, f, answer, run.Replicas[0])
 	return err
+}
+
+// counts are a metric's values by one label.
+func counts(page, metric, label string) map[string]int {
+	out := map[string]int{}
+	for name, n := range testenv.Samples(page, metric, label) {
+		out[name] = int(n)
+	}
+	return out
 }

@@ -40,18 +40,24 @@ func table(w io.Writer, passes []*pass) error {
 		if p.reasons == nil {
 			continue
 		}
-		var codes []string
-		for _, code := range slices.SortedFunc(maps.Keys(p.reasons), func(a, b string) int {
-			if p.reasons[a] != p.reasons[b] {
-				return p.reasons[b] - p.reasons[a]
-			}
-			return strings.Compare(a, b)
-		}) {
-			if p.reasons[code] > 0 {
-				codes = append(codes, fmt.Sprintf("%s %d", code, p.reasons[code]))
-			}
-		}
-		fmt.Fprintf(w, "%s's reason codes: %s\n", p.name, strings.Join(codes, ", "))
+		fmt.Fprintf(w, "%s's reason codes: %s\n", p.name, ranked(p.reasons))
+		fmt.Fprintf(w, "%s's token ids, by where they came from: %s; the tokenizer was found by itself\n", p.name, ranked(p.sources))
 	}
 	return nil
+}
+
+// ranked lists counts, the largest first.
+func ranked(counts map[string]int) string {
+	var list []string
+	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		if counts[a] != counts[b] {
+			return counts[b] - counts[a]
+		}
+		return strings.Compare(a, b)
+	}) {
+		if counts[name] > 0 {
+			list = append(list, fmt.Sprintf("%s %d", name, counts[name]))
+		}
+	}
+	return strings.Join(list, ", ")
 }

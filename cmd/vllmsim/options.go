@@ -29,6 +29,7 @@ func parse(args []string, stderr io.Writer) (vllmsim.Options, error) {
 	f.IntVar(&o.BufferSteps, "buffer-steps", 10_000, "event batches kept for replay")
 	f.StringVar((*string)(&o.Version), "version", string(vllmsim.V032), "vLLM release to behave as: 0.21.0 or 0.32.0")
 	f.StringVar(&o.Model, "model", "sim", "served model `name`")
+	f.StringVar(&o.Root, "root", "", "`folder` that the model was loaded from, by its word; empty: /models/NAME")
 	f.Var(&aliases, "alias", "further `name` of the model (repeatable)")
 	f.Var(&loras, "lora", "adapter as `name=path` (repeatable)")
 	f.IntVar(&o.MaxLoRAs, "max-loras", 1, "adapters in one batch")

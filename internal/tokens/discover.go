@@ -175,11 +175,8 @@ func (d *Discovery) find(ctx context.Context, a *attempt) error {
 }
 
 func (d *Discovery) folder(ctx context.Context, a *attempt) (err error) {
-	switch {
-	case a.Root == "":
+	if a.Root == "" {
 		return errors.New("its replicas do not say what they loaded it from")
-	case d.o.Hub == nil:
-		return errors.New("there is no Hugging Face cache on this machine")
 	}
 	if a.Folder, err = d.o.Hub.Find(a.Root); err == nil {
 		a.From, a.Commit = FromCache, modelfiles.Commit(a.Folder)
@@ -187,6 +184,9 @@ func (d *Discovery) folder(ctx context.Context, a *attempt) (err error) {
 			a.From = FromPath
 		}
 		return nil
+	}
+	if d.o.Hub == nil {
+		return err
 	}
 	if !modelfiles.Named(a.Root) {
 		return fmt.Errorf("its root is no folder with a tokenizer here, nor a hub's name of the form owner/name")

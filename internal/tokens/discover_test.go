@@ -96,6 +96,24 @@ func TestDiscoveryFindsAPath(t *testing.T) {
 	}
 }
 
+// Without a cache (no HOME) a path is found all the same, and a name is not.
+func TestDiscoveryWithoutACache(t *testing.T) {
+	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, true)
+	d.o.Hub = nil
+	d.served["m"] = dir
+	if f := d.only(t); f.From != FromPath || f.Folder != dir || !d.loaded("m") {
+		t.Errorf("%+v", f)
+	}
+	d.served["m"] = "own/model"
+	if f := d.only(t); !strings.Contains(f.Error, "no Hugging Face cache") {
+		t.Errorf("%+v", f)
+	}
+}
+
 // What is nowhere on this machine is fetched once, found in the cache from then on,
 // and asked of no hub where that is forbidden or the root is no hub's name.
 func TestDiscoveryFetches(t *testing.T) {

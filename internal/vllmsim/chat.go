@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"strings"
+
+	"warmroute/internal/pyvalue"
 )
 
 // prompt is one prompt as tokens.
@@ -17,17 +19,45 @@ type prompt struct {
 type message struct {
 	Role      string          `json:"role"`
 	Content   json.RawMessage `json:"content"`
-	ToolCalls json.RawMessage `json:"tool_calls"`
+	ToolCalls []toolCall      `json:"tool_calls"`
+}
+
+// toolCall is one call of an assistant's message.
+type toolCall struct {
+	Function function `json:"function"`
+}
+
+// function is a tool, or a call of one.
+type function struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+	Arguments   string          `json:"arguments"` // JSON
+}
+
+// tool is a function that may be called.
+type tool struct {
+	Function function `json:"function"`
 }
 
 // chatRequest holds what /v1/chat/completions and /tokenize have in common.
 type chatRequest struct {
-	Messages            []message       `json:"messages"`
-	Tools               json.RawMessage `json:"tools"`
-	AddGenerationPrompt *bool           `json:"add_generation_prompt"`
+	Messages            []message `json:"messages"`
+	Tools               []tool    `json:"tools"`
+	AddGenerationPrompt *bool     `json:"add_generation_prompt"`
+	ContinueFinal       bool      `json:"continue_final_message"`
+	ReasoningEffort     string    `json:"reasoning_effort"`
 	TemplateKwargs      struct {
 		EnableThinking *bool `json:"enable_thinking"`
 	} `json:"chat_template_kwargs"`
+}
+
+// thoughtless reports whether the assistant's turn opens with an empty thought.
+func (r *chatRequest) thoughtless() bool {
+	if think := r.TemplateKwargs.EnableThinking; think != nil {
+		return !*think
+	}
+	return r.ReasoningEffort == "none"
 }
 
 // part is one piece of a message's content, in the dialects of all routes.
@@ -48,7 +78,12 @@ func (p *part) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// template renders conversations in the ChatML form. Text is encoded when an
+// empty reports whether a part is a text of nothing, which vLLM leaves out.
+func (p part) empty() bool {
+	return p.Text == "" && (p.Type == "text" || p.Type == "input_text" || p.Type == "output_text")
+}
+
+// template renders conversations in the ChatML form, as chatTemplate says. Text is encoded when an
 // image or the end makes it final, so that words never join across an image.
 type template struct {
 	p           prompt
@@ -85,10 +120,15 @@ func (t *template) content(raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &parts); err != nil {
 		return badRequest("a message's content must be a string or a list of parts")
 	}
-	for i, p := range parts {
-		if i > 0 {
+	first := true
+	for _, p := range parts {
+		if p.empty() {
+			continue
+		}
+		if !first {
 			t.text.WriteByte('\n')
 		}
+		first = false
 		switch p.Type {
 		case "text", "input_text", "output_text":
 			t.text.WriteString(p.Text)
@@ -103,21 +143,51 @@ func (t *template) content(raw json.RawMessage) error {
 	return nil
 }
 
-func (t *template) turn(m message) error {
+// turn writes one message. The last one may be left open, for the answer to go on.
+func (t *template) turn(m message, open bool) error {
 	t.text.WriteString("<|im_start|>" + m.Role + "\n")
 	if err := t.content(m.Content); err != nil {
 		return err
 	}
-	t.json(m.ToolCalls)
-	t.text.WriteString("<|im_end|>\n")
+	for _, c := range m.ToolCalls {
+		t.text.WriteString("\n" + c.Function.Name + " ")
+		arguments, err := pyvalue.Parse([]byte(c.Function.Arguments))
+		if _, ok := arguments.(*pyvalue.Dict); err != nil || !ok {
+			arguments = pyvalue.NewDict()
+		}
+		if err := t.json(arguments); err != nil {
+			return err
+		}
+	}
+	if !open {
+		t.text.WriteString("<|im_end|>\n")
+	}
 	return nil
 }
 
-func (t *template) json(raw json.RawMessage) {
-	if given(raw) {
-		t.text.WriteByte('\n')
-		t.text.Write(raw)
+// json writes what Python's json.dumps does without escaping letters.
+func (t *template) json(v any) error {
+	o := pyvalue.DefaultDumps()
+	o.EnsureASCII = false
+	b, err := pyvalue.AppendDumps(nil, v, o)
+	if err != nil {
+		return badRequest("%v", err)
 	}
+	t.text.Write(b)
+	return nil
+}
+
+// tool writes one tool's declaration.
+func (t *template) tool(f function) error {
+	t.text.WriteString("\n" + f.Name + ": " + f.Description + " ")
+	var parameters any
+	if given(f.Parameters) {
+		var err error
+		if parameters, err = pyvalue.Parse(f.Parameters); err != nil {
+			return badRequest("a tool's parameters: %v", err)
+		}
+	}
+	return t.json(parameters)
 }
 
 // chatPrompt renders a conversation: tools after the system message's text,
@@ -128,7 +198,7 @@ func (s *Sim) chatPrompt(req *chatRequest) (prompt, error) {
 	}
 	t := template{imageTokens: s.o.ImageTokens}
 	msgs := req.Messages
-	if given(req.Tools) && string(req.Tools) != "[]" {
+	if len(req.Tools) > 0 {
 		t.text.WriteString("<|im_start|>system\n")
 		if msgs[0].Role == "system" {
 			if err := t.content(msgs[0].Content); err != nil {
@@ -136,20 +206,24 @@ func (s *Sim) chatPrompt(req *chatRequest) (prompt, error) {
 			}
 			msgs = msgs[1:]
 		}
-		t.json(req.Tools)
+		for _, tool := range req.Tools {
+			if err := t.tool(tool.Function); err != nil {
+				return prompt{}, err
+			}
+		}
 		t.text.WriteString("<|im_end|>\n")
 	}
-	for _, m := range msgs {
+	for i, m := range msgs {
 		if m.Role == "" {
 			return prompt{}, badRequest("a message has no role")
 		}
-		if err := t.turn(m); err != nil {
+		if err := t.turn(m, req.ContinueFinal && i == len(msgs)-1); err != nil {
 			return prompt{}, err
 		}
 	}
 	if req.AddGenerationPrompt == nil || *req.AddGenerationPrompt {
 		t.text.WriteString("<|im_start|>assistant\n")
-		if think := req.TemplateKwargs.EnableThinking; think != nil && !*think {
+		if req.thoughtless() {
 			t.text.WriteString("<think>\n\n</think>\n\n")
 		}
 	}

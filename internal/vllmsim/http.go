@@ -121,7 +121,7 @@ func (s *Sim) models(w http.ResponseWriter, _ *http.Request) {
 	var cards []card
 	now := s.started.Unix()
 	for _, name := range append([]string{s.o.Model}, s.o.Aliases...) {
-		cards = append(cards, card{name, "model", now, "vllm", "/models/" + s.o.Model, nil, &s.o.MaxModelLen, []any{}})
+		cards = append(cards, card{name, "model", now, "vllm", s.o.Root, nil, &s.o.MaxModelLen, []any{}})
 	}
 	for _, l := range s.o.LoRAs {
 		cards = append(cards, card{l.Name, "model", now, "vllm", l.Path, &s.o.Model, nil, []any{}})

@@ -53,6 +53,7 @@ type Options struct {
 
 	Version  Version  // default V032
 	Model    string   // served model name, default "sim"
+	Root     string   // what the model was loaded from, as /v1/models says it, default "/models/" + Model
 	Aliases  []string // further names of the same model
 	LoRAs    []LoRA   // adapters
 	MaxLoRAs int      // adapters in one batch, default 1 (vLLM's)
@@ -109,6 +110,7 @@ func (o Options) withDefaults() Options {
 	setString(&o.Listen, "127.0.0.1:0")
 	setString((*string)(&o.Version), string(V032))
 	setString(&o.Model, "sim")
+	setString(&o.Root, "/models/"+o.Model)
 	setString(&o.HashAlgorithm, "sha256")
 	setInt(&o.BufferSteps, 10_000)
 	setInt(&o.MaxLoRAs, 1)

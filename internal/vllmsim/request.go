@@ -153,11 +153,14 @@ func (s *Sim) completionPrompts(raw json.RawMessage) ([]prompt, error) {
 func (s *Sim) parseResponses(r *http.Request) (*generation, error) {
 	var req struct {
 		common
-		Input              json.RawMessage `json:"input"`
-		Instructions       string          `json:"instructions"`
-		Tools              json.RawMessage `json:"tools"`
-		MaxOutputTokens    *int            `json:"max_output_tokens"`
-		PreviousResponseID string          `json:"previous_response_id"`
+		Input        json.RawMessage `json:"input"`
+		Instructions string          `json:"instructions"`
+		Tools        []responsesTool `json:"tools"`
+		Reasoning    struct {
+			Effort string `json:"effort"`
+		} `json:"reasoning"`
+		MaxOutputTokens    *int   `json:"max_output_tokens"`
+		PreviousResponseID string `json:"previous_response_id"`
 	}
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
@@ -169,30 +172,13 @@ func (s *Sim) parseResponses(r *http.Request) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	var chat chatRequest
+	chat := chatRequest{Tools: convert(req.Tools, responsesTool.tool), ReasoningEffort: req.Reasoning.Effort}
 	if req.Instructions != "" {
 		chat.Messages = append(chat.Messages, message{Role: "system", Content: quote(req.Instructions)})
 	}
-	var text string
-	var items []json.RawMessage
-	switch {
-	case given(req.Input) && json.Unmarshal(req.Input, &text) == nil:
-		chat.Messages = append(chat.Messages, message{Role: "user", Content: quote(text)})
-	case json.Unmarshal(req.Input, &items) == nil && len(items) > 0:
-		for _, raw := range items {
-			var m message
-			if err := json.Unmarshal(raw, &m); err != nil {
-				return nil, badRequest("input: %v", err)
-			}
-			if m.Role == "" { // a function call or its output
-				m = message{Role: "tool", Content: quote(string(raw))}
-			}
-			chat.Messages = append(chat.Messages, m)
-		}
-	default:
-		return nil, badRequest("input must be a string or a list of items")
+	if err := chat.input(req.Input); err != nil {
+		return nil, err
 	}
-	chat.Tools = req.Tools
 	p, err := s.chatPrompt(&chat)
 	if err != nil {
 		return nil, err
@@ -207,7 +193,7 @@ func (s *Sim) parseMessages(r *http.Request) (*generation, error) {
 		common
 		System    json.RawMessage `json:"system"`
 		Messages  []message       `json:"messages"`
-		Tools     json.RawMessage `json:"tools"`
+		Tools     []messagesTool  `json:"tools"`
 		MaxTokens *int            `json:"max_tokens"`
 	}
 	if err := readJSON(r, &req); err != nil {
@@ -220,9 +206,14 @@ func (s *Sim) parseMessages(r *http.Request) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	chat := chatRequest{Messages: req.Messages, Tools: req.Tools}
-	if given(req.System) {
-		chat.Messages = append([]message{{Role: "system", Content: req.System}}, req.Messages...)
+	chat := chatRequest{Tools: convert(req.Tools, messagesTool.tool)}
+	if err := chat.system(req.System); err != nil {
+		return nil, err
+	}
+	for _, m := range req.Messages {
+		if err := chat.blocks(m); err != nil {
+			return nil, err
+		}
 	}
 	p, err := s.chatPrompt(&chat)
 	if err != nil {

@@ -2,18 +2,39 @@ package vllmsim
 
 import "strings"
 
-// The simulator's own tokenizer, so that it needs no model files: text is split
-// into words (with the space before them), numbers, punctuation and white
-// space, and each of those from its left into pieces of at most three bytes. A
-// piece's id is its bytes read as a number. So every text has one token
-// sequence, decoding gives the text back, and a text cut after any token of it
-// encodes to the tokens before the cut.
+// The simulator's own tokenizer: text is split into words (with the space before
+// them), numbers, punctuation and white space, and each of those from its left
+// into pieces: three bytes of lower-case letters, digits and spaces, or at most
+// two of anything. A piece's id is its bytes read as a number. So every text has
+// one token sequence, decoding gives the text back, and a text cut after any token
+// of it encodes to the tokens before the cut. No files are needed; WriteModel
+// writes those that tell others the same.
 const (
 	oneByte     = 0
 	twoBytes    = oneByte + 1<<8
 	threeBytes  = twoBytes + 1<<16
-	firstMarker = threeBytes + 1<<24
+	firstMarker = threeBytes + dense*dense*dense
 )
+
+// dense is how many bytes there are of which three make a piece; denseBytes are
+// these bytes.
+const (
+	dense      = uint32(len(denseBytes))
+	denseBytes = " 0123456789abcdefghijklmnopqrstuvwxyz"
+)
+
+// denseAt is the place of b among the dense bytes, or -1.
+func denseAt(b byte) int {
+	switch {
+	case b == ' ':
+		return 0
+	case '0' <= b && b <= '9':
+		return int(b-'0') + 1
+	case 'a' <= b && b <= 'z':
+		return int(b-'a') + 11
+	}
+	return -1
+}
 
 // markers are the special tokens, with ids from firstMarker on.
 var markers = []string{"<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|image|>"}
@@ -66,8 +87,10 @@ func encode(dst []uint32, text string) []uint32 {
 			continue
 		}
 		n := wordLen(text)
-		for i := 0; i < n; i += 3 {
-			dst = append(dst, pieceID(text[i:min(i+3, n)]))
+		for i := 0; i < n; {
+			size := pieceLen(text[i:n])
+			dst = append(dst, pieceID(text[i:i+size]))
+			i += size
 		}
 		text = text[n:]
 	}
@@ -92,6 +115,14 @@ func wordLen(text string) int {
 	return i
 }
 
+// pieceLen is the length of a word's first piece.
+func pieceLen(word string) int {
+	if len(word) >= 3 && denseAt(word[0]) >= 0 && denseAt(word[1]) >= 0 && denseAt(word[2]) >= 0 {
+		return 3
+	}
+	return min(len(word), 2)
+}
+
 func pieceID(p string) uint32 {
 	switch len(p) {
 	case 1:
@@ -99,7 +130,11 @@ func pieceID(p string) uint32 {
 	case 2:
 		return twoBytes + uint32(p[0])<<8 + uint32(p[1])
 	}
-	return threeBytes + uint32(p[0])<<16 + uint32(p[1])<<8 + uint32(p[2])
+	id := uint32(0)
+	for i := range 3 {
+		id = id*dense + uint32(denseAt(p[i]))
+	}
+	return threeBytes + id
 }
 
 // decode appends the text of one token. Ids beyond the vocabulary, which only
@@ -112,7 +147,7 @@ func decode(dst []byte, id uint32) []byte {
 		return append(dst, markers[id-firstMarker]...)
 	case id >= threeBytes:
 		id -= threeBytes
-		return append(dst, byte(id>>16), byte(id>>8), byte(id))
+		return append(dst, denseBytes[id/dense/dense], denseBytes[id/dense%dense], denseBytes[id%dense])
 	case id >= twoBytes:
 		id -= twoBytes
 		return append(dst, byte(id>>8), byte(id))

@@ -14,7 +14,7 @@ func TestTokenizer(t *testing.T) {
 		"x\n\n y":                  "x|\n\n| y",
 		"end.<|im_end|>\n":         "end|.|<|im_end|>|\n",
 		" <|im_start|>user\nHi 42": " |<|im_start|>|use|r|\n|Hi| 42",
-		"naïve":                    "na\xc3|\xafve",
+		"naïve":                    "na|\xc3\xaf|ve",
 	} {
 		var pieces []string
 		for _, id := range encode(nil, text) {

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
+	"warmroute/internal/vllmsim"
 )
 
 // Fleet is what the replicas have in common. Zero rates and a zero step size are
@@ -33,11 +34,19 @@ type Stage struct {
 	Fleet Fleet
 
 	simulator, router string // binaries
+	model             string // folder that the replicas say they loaded their model from
 }
 
-// Build installs Envoy, once, and compiles what runs beside it.
+// Build installs Envoy, once, compiles what runs beside it, and writes the
+// simulated model's files, which the router finds by the replicas' word.
 func (s *Stage) Build(ctx context.Context) (err error) {
 	if _, err := EnvoyBinary(); err != nil {
+		return err
+	}
+	if s.model, err = filepath.Abs(filepath.Join(s.Dir, "model")); err != nil {
+		return fmt.Errorf("testenv: %w", err)
+	}
+	if err := vllmsim.WriteModel(s.model); err != nil {
 		return err
 	}
 	if s.simulator, err = Build(s.Dir, "warmroute/cmd/vllmsim"); err != nil {
@@ -102,6 +111,27 @@ func (s *Stage) start(ctx context.Context, name string, r *Router, run *Running)
 	return s.startEnvoy(name, o, run)
 }
 
+// AwaitTokens waits until replicas have confirmed the token ids that the router
+// computes in process.
+func (r *Running) AwaitTokens(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		page, err := Get(ctx, "http://"+r.Router+"/metrics")
+		if err != nil {
+			return fmt.Errorf("the router's metrics: %w", err)
+		}
+		if Samples(page, "warmroute_token_checks_total", "outcome")["equal"] > 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("no replica has confirmed the router's token ids: %w", ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
 // startTimeout is how long a program may take to answer on a busy machine.
 const startTimeout = 30 * time.Second
 
@@ -127,7 +157,7 @@ func (s *Stage) startReplicas(ctx context.Context, name string, keep func(*Proce
 	for i := range f.Replicas {
 		local := func(j int) string { return fmt.Sprintf("127.0.0.1:%d", ports[3*i+j]) }
 		args := []string{
-			"-listen", local(0), "-events", local(1), "-replay", local(2), "-topic", "kv@" + local(0) + "@" + f.Model, "-model", f.Model,
+			"-listen", local(0), "-events", local(1), "-replay", local(2), "-topic", "kv@" + local(0) + "@" + f.Model, "-model", f.Model, "-root", s.model,
 			"-blocks", fmt.Sprint(f.Blocks), "-block-size", fmt.Sprint(f.BlockSize), "-max-model-len", fmt.Sprint(f.MaxModelLen),
 			"-prefill-rate", fmt.Sprint(f.PrefillRate), "-decode-rate", fmt.Sprint(f.DecodeRate),
 			"-max-batched-tokens", fmt.Sprint(f.StepTokens), "-seed", fmt.Sprint(f.Seed),

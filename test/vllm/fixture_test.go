@@ -139,7 +139,8 @@ func (f *fixture) awaitHealth(i int) {
 }
 
 // writeConfig writes extproc's configuration: addresses alone for a vLLM that
-// tells the rest, the event endpoints too for one that does not.
+// tells the rest, the event endpoints too for one that does not. The tokenizer's
+// files are found by what the replicas say they loaded the model from.
 func (f *fixture) writeConfig() {
 	f.t.Helper()
 	var b strings.Builder
@@ -152,13 +153,9 @@ func (f *fixture) writeConfig() {
 			fmt.Fprintf(&b, "    events: [{endpoint: %q, replay_endpoint: %q}]\n", r.Events, r.Replay)
 		}
 	}
-	trust := "[]"
 	if f.name == "0.21.0" {
-		trust = "[responses, messages]" // no /render for these, so nothing can confirm them
-	}
-	fmt.Fprintf(&b, "tokens:\n  sample_every: 20\n  trust: "+trust+"\n  models:\n  - id: %s\n    files: %s\n    max_model_len: 4000\n    transformers: %q\n", served, f.folder, f.transformers())
-	if f.name == "0.21.0" {
-		fmt.Fprintf(&b, "    responses_tool_fields: [%s]\n", toolFields)
+		// It has no /render for these routes, so nothing can confirm them.
+		b.WriteString("tokens: {trust: [responses, messages]}\n")
 	}
 	f.config = filepath.Join(f.dir, "warmroute.yaml")
 	if err := os.WriteFile(f.config, []byte(b.String()), 0o644); err != nil {

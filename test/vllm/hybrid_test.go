@@ -42,7 +42,10 @@ func TestHybrid(t *testing.T) {
 func TestOtherRelease(t *testing.T) {
 	t.Parallel()
 	f := boot(t, version{name: "0.27.0", model: "qwen3", blockSize: 32, blocks: 512})
+	f.awaitTrust(t)
+	before := f.tokenSources(t)
 	t.Run("second turns", f.secondTurns)
+	f.mostlyInProcess(t, before)
 }
 
 // talk is a conversation so far.
@@ -53,6 +56,9 @@ type talk []object
 func (f *fixture) conversations(t *testing.T, n int) {
 	r := rand.New(rand.NewPCG(20261122, uint64(n)))
 	watch := f.watch(t)
+	f.awaitTrust(t)
+	before := f.tokenSources(t)
+	defer f.mostlyInProcess(t, before)
 	var talks []talk
 	var lastAnswer = map[int]string{}
 	exact, offline, alone, hit := 0, 0, 0, 0

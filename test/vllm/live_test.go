@@ -20,10 +20,13 @@ func TestLive(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
 			f := boot(t, v)
+			f.awaitTrust(t)
+			before := f.tokenSources(t)
 			t.Run("second turns", f.secondTurns)
 			t.Run("every route is exact", f.everyRoute)
 			t.Run("official clients", f.clients)
 			t.Run("adapters", f.adapterRequests)
+			f.mostlyInProcess(t, before)
 			t.Run("generated requests", f.generated)
 			t.Run("sidecar", f.sidecar)
 			t.Run("reset", f.reset)

@@ -128,14 +128,17 @@ func hasTokenizer(dir string) bool {
 
 // Find returns the folder with ref's tokenizer without using the network:
 // ref itself if it is a folder, else the snapshot in the cache of the model
-// "owner/name" or "owner/name@revision". The error is ErrNotFound if there is
-// neither.
+// "owner/name" or "owner/name@revision". A nil Hub has no cache. The error is
+// ErrNotFound if there is neither.
 func (h *Hub) Find(ref string) (string, error) {
 	if info, err := os.Stat(ref); err == nil && info.IsDir() {
 		if !hasTokenizer(ref) {
 			return "", fmt.Errorf("the folder %s has no %s: %w", ref, tokenizers[0], ErrNotFound)
 		}
 		return ref, nil
+	}
+	if h == nil {
+		return "", fmt.Errorf("there is no folder %s, and no Hugging Face cache on this machine: %w", ref, ErrNotFound)
 	}
 	m, err := parseModel(ref)
 	if err != nil {
