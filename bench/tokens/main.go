@@ -26,6 +26,7 @@ import (
 
 	"warmroute/internal/tokenizer"
 	"warmroute/prefixhash"
+	"warmroute/test/checkout"
 	"warmroute/test/oracle"
 )
 
@@ -141,7 +142,7 @@ func (r *reader) conversation(open, end string) string {
 }
 
 // models is the folder of the models' files.
-var models = filepath.Join(oracle.Root(), ".cache", "models")
+var models = filepath.Join(checkout.Root(), ".cache", "models")
 
 type timing struct{ Seconds, First float64 }
 

@@ -19,6 +19,7 @@ import (
 
 	"warmroute/internal/config"
 	"warmroute/internal/vllmsim"
+	"warmroute/test/checkout"
 	"warmroute/test/testenv"
 )
 
@@ -37,10 +38,7 @@ var fence = regexp.MustCompile("(?ms)^( *)```([a-z]*)\n(.*?)^ *```$")
 // blocks are those of everything a user reads.
 func blocks(t *testing.T) (out []block) {
 	t.Helper()
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := checkout.Root()
 	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md", "examples/*/*.md"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(files) == 0 {
@@ -197,12 +195,8 @@ type sandbox struct {
 
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
-	ports, err := testenv.FreePorts(9)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
-	sim, err := vllmsim.New(vllmsim.Options{Events: at(7), Replay: at(8), PrefillRate: -1, DecodeRate: -1})
+	at := testenv.Addresses(t, 9)
+	sim, err := vllmsim.New(vllmsim.Options{Events: at[7], Replay: at[8], PrefillRate: -1, DecodeRate: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,9 +204,9 @@ func newSandbox(t *testing.T) *sandbox {
 	r, service := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}]}\nindex_service: {listen: \"SERVICE\"}\n", sim.Addr()))
 	s := &sandbox{dir: t.TempDir()}
 	s.addresses = strings.NewReplacer(
-		"10.0.0.1:8000", sim.Addr(), "http://127.0.0.1:8000", "http://"+sim.Addr(), "10.0.0.2:8000", at(0),
-		"10.0.0.1:5557", at(7), "127.0.0.1:5557", at(7), "10.0.0.1:5558", at(8), "127.0.0.1:5558", at(8),
-		"10.0.0.9:9003", service, "localhost:9090", r.c.Admin.Listen, "127.0.0.1:9091", at(1), "localhost:8080", at(2),
+		"10.0.0.1:8000", sim.Addr(), "http://127.0.0.1:8000", "http://"+sim.Addr(), "10.0.0.2:8000", at[0],
+		"10.0.0.1:5557", at[7], "127.0.0.1:5557", at[7], "10.0.0.1:5558", at[8], "127.0.0.1:5558", at[8],
+		"10.0.0.9:9003", service, "localhost:9090", r.c.Admin.Listen, "127.0.0.1:9091", at[1], "localhost:8080", at[2],
 		"policy/small-model", "policy/sim", "explain -config warmroute.yaml", "explain -config running.yaml", // a served model, the router that runs
 		"make build\n", "", "timeout --preserve-status 60", "timeout --preserve-status 2",
 	)
@@ -239,8 +233,8 @@ func newSandbox(t *testing.T) *sandbox {
 	if err := yaml.Unmarshal([]byte(s.addresses.Replace(readme)), &c); err != nil {
 		t.Fatal(err)
 	}
-	c["listen"], c["admin"], c["xds"], c["index_service"] = at(3), map[string]string{"listen": at(4)}, map[string]string{"listen": at(5)}, map[string]string{"listen": at(6)}
-	c["envoy"] = map[string]string{"listen": at(2)}
+	c["listen"], c["admin"], c["xds"], c["index_service"] = at[3], map[string]string{"listen": at[4]}, map[string]string{"listen": at[5]}, map[string]string{"listen": at[6]}
+	c["envoy"] = map[string]string{"listen": at[2]}
 	text, err := yaml.Marshal(c)
 	if err != nil {
 		t.Fatal(err)

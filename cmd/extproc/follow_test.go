@@ -35,14 +35,10 @@ type following struct {
 // dns, where it is given.
 func follow(t *testing.T, text string, dns fleet.Resolver) *following {
 	t.Helper()
-	ports, err := testenv.FreePorts(5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
-	f, dir := &following{t: t, admin: at(1)}, t.TempDir()
+	at := testenv.Addresses(t, 5)
+	f, dir := &following{t: t, admin: at[1]}, t.TempDir()
 	text = fmt.Sprintf("listen: %s\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: %q}\nenvoy: {listen: %q, admin: %q, served_header: true, access_log: none}\nfilter: {token_budget: 5s}\n",
-		at(0), at(1), at(2), at(3), at(4)) + text
+		at[0], at[1], at[2], at[3], at[4]) + text
 	file := &config.File[Config]{Path: filepath.Join(dir, "warmroute.yaml"), Defaults: func() Config {
 		c := defaultConfig()
 		c.Fleet.Resolver = dns
@@ -56,7 +52,8 @@ func follow(t *testing.T, text string, dns fleet.Resolver) *following {
 	if err := c.writeEnvoy(stdio{out: &boot, err: t.Output()}, false, false); err != nil {
 		t.Fatal(err)
 	}
-	if f.envoy, err = testenv.StartEnvoy(dir, "envoy", boot.Bytes(), at(3), at(4)); err != nil {
+	var err error
+	if f.envoy, err = testenv.StartEnvoy(dir, "envoy", boot.Bytes(), at[3], at[4]); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.envoy.Stop)

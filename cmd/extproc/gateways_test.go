@@ -343,12 +343,8 @@ func TestExampleIstio(t *testing.T) {
 		background(t, sim.Run)
 		o.Replicas = append(o.Replicas, sim.Addr())
 	}
-	ports, err := testenv.FreePorts(4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
-	o.Listen, o.Admin, o.ExtProc, o.ServedHeader = local(0), local(1), []string{local(2)}, true
+	local := testenv.Addresses(t, 4)
+	o.Listen, o.Admin, o.ExtProc, o.ServedHeader = local[0], local[1], []string{local[2]}, true
 	e, err := testenv.StartEnvoy(t.TempDir(), "envoy", patched(t, bootstrap(t, o), manifests(t, "istio")["EnvoyFilter warmroute"]), o.Listen, o.Admin)
 	if err != nil {
 		t.Fatal(err)
@@ -359,9 +355,9 @@ func TestExampleIstio(t *testing.T) {
 	for round := range 2 {
 		// Four tokens: what ends within 5 ms without a first token looks like a failure.
 		body := fmt.Sprintf(`{"model":"sim","max_tokens":4,"prompt":%q}`, strings.Repeat(fmt.Sprint("question ", round, " with a long beginning "), 40))
-		stop := serveBehind(t, local(3), o)
+		stop := serveBehind(t, local[3], o)
 		waitFor(t, "http://"+o.Admin+"/clusters", health+"healthy\n")
-		followed(t, e.URL, "http://"+local(3), body, o.Replicas)
+		followed(t, e.URL, "http://"+local[3], body, o.Replicas)
 		stop()
 		waitFor(t, "http://"+o.Admin+"/clusters", health+"/failed_active_hc")
 		before := stat(t, o.Admin, "cluster."+picker+".upstream_cx_none_healthy")

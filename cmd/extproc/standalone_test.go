@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/test/checkout"
 	"warmroute/test/testenv"
 )
 
@@ -35,10 +36,7 @@ func shellBlocks(t *testing.T, file string) []string {
 // written, in a copy of the example on free ports: four replicas answer, and the
 // second request of the same prompt finds its prefix on the replica of the first.
 func TestStandaloneRuns(t *testing.T) {
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := checkout.Root()
 	blocks := shellBlocks(t, filepath.Join(root, "examples/standalone/README.md"))
 	if len(blocks) == 0 {
 		t.Fatal("no shell block")
@@ -77,7 +75,7 @@ func TestStandaloneRuns(t *testing.T) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err = cmd.Run()
+	err := cmd.Run()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what the block started
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, out.String(), errs.String())

@@ -31,11 +31,7 @@ func TestAdminPages(t *testing.T) {
 	defer p.Close()
 	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 2})
 	one := serveIndex(t, "127.0.0.1:0")
-	ports, err := testenv.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := fmt.Sprint("127.0.0.1:", ports[0])
+	at := testenv.Addresses(t, 1)[0]
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {

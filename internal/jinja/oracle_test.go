@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"warmroute/internal/pyvalue"
+	"warmroute/test/checkout"
 	"warmroute/test/oracle"
 )
 
@@ -86,7 +87,7 @@ func oraclePaths(t *testing.T) []string {
 	t.Helper()
 	dir, want := *oracleTemplates, 1
 	if dir == "" {
-		dir, want = filepath.Join(oracle.Root(), ".cache", "templates"), goldenTemplates
+		dir, want = filepath.Join(checkout.Root(), ".cache", "templates"), goldenTemplates
 	}
 	paths, err := filepath.Glob(filepath.Join(dir, "*.jinja"))
 	if err != nil || len(paths) < want {

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"warmroute/test/checkout"
 	"warmroute/test/golden"
-	"warmroute/test/oracle"
 	"warmroute/test/race"
 )
 
@@ -34,7 +34,7 @@ func someModels() []string {
 
 func modelDir(t testing.TB, name string) string {
 	t.Helper()
-	dir := filepath.Join(oracle.Root(), ".cache", "models", name)
+	dir := filepath.Join(checkout.Root(), ".cache", "models", name)
 	if _, err := os.Stat(filepath.Join(dir, "tokenizer.json")); err != nil {
 		t.Fatalf("the tokenizer %s is not there: run scripts/fetch-models.sh (make setup does)", name)
 	}

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"testing"
 
-	"warmroute/test/oracle"
+	"warmroute/test/checkout"
 )
 
 var mistralCount = flag.Int("mistral", 500, "random conversations for each of Mistral's tokenizers")
@@ -22,14 +22,14 @@ var mistralCount = flag.Int("mistral", 500, "random conversations for each of Mi
 // TestMistralAgainstVLLM compares random conversations with vLLM's own code and
 // mistral-common: the same ids, an error where there is one, or a refusal.
 func TestMistralAgainstVLLM(t *testing.T) {
-	python := filepath.Join(oracle.Root(), ".cache", "vllm", "0.32.0", "bin", "python")
+	python := filepath.Join(checkout.Root(), ".cache", "vllm", "0.32.0", "bin", "python")
 	for _, c := range []struct {
 		version       int
 		sentencepiece bool
 	}{{1, true}, {2, true}, {3, true}, {7, true}, {3, false}, {7, false}, {11, false}, {13, false}, {15, false}} {
 		t.Run(fmt.Sprint(c.version, c.sentencepiece), func(t *testing.T) {
 			dir, out := mistralFolder(t, c.version, c.sentencepiece), filepath.Join(t.TempDir(), "vectors")
-			script := filepath.Join(oracle.Root(), "test", "oracle", "mistral_fuzz.py")
+			script := filepath.Join(checkout.Root(), "test", "oracle", "mistral_fuzz.py")
 			if said, err := exec.Command(python, script, dir, fmt.Sprint(*mistralCount), "7", out).CombinedOutput(); err != nil {
 				t.Fatalf("scripts/install-vllm.sh 0.32.0 installs what this needs: %v\n%s", err, said)
 			}

@@ -47,13 +47,9 @@ type bench struct {
 
 func publish(t *testing.T, f *some, state string) *bench {
 	t.Helper()
-	ports, err := testenv.FreePorts(4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := func(i int) string { return "127.0.0.1:" + strconv.Itoa(ports[i]) }
+	local := testenv.Addresses(t, 4)
 	b := &bench{t: t, fleet: f, log: new(bytes.Buffer)}
-	b.o = envoy.Options{XDS: []string{local(0)}, Listen: local(1), Admin: local(2), ExtProc: []string{local(3)}, AccessLog: "none"}
+	b.o = envoy.Options{XDS: []string{local[0]}, Listen: local[1], Admin: local[2], ExtProc: []string{local[3]}, AccessLog: "none"}
 	b.start(state)
 	return b
 }

@@ -54,12 +54,8 @@ func unfollowed(t *testing.T, more string, sims ...vllmsim.Options) *follower {
 	f.ctx, cancel = context.WithCancel(context.Background())
 	t.Cleanup(f.running.Wait)
 	t.Cleanup(cancel)
-	ports, err := testenv.FreePorts(5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := func(i int) string { return "127.0.0.1:" + strconv.Itoa(ports[i]) }
-	f.listen, f.admin, f.xds, f.url, f.page = local(0), local(1), local(2), local(3), local(4)
+	local := testenv.Addresses(t, 5)
+	f.listen, f.admin, f.xds, f.url, f.page = local[0], local[1], local[2], local[3], local[4]
 	f.state = filepath.Join(f.dir, "state")
 	for _, o := range sims {
 		f.add(o)

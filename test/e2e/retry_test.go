@@ -143,11 +143,7 @@ func getModels(t *testing.T, url string, requests, at int) int {
 // refusing is an address where nobody listens.
 func refusing(t *testing.T) string {
 	t.Helper()
-	ports, err := testenv.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return "127.0.0.1:" + strconv.Itoa(ports[0])
+	return testenv.Addresses(t, 1)[0]
 }
 
 // resetting is a listener that ends every connection at once.

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,17 +14,9 @@ import (
 // are exact, as if the router had subscribed itself.
 func TestSidecarsFeedTheRouter(t *testing.T) {
 	const conversations = 4
-	ports, err := testenv.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	service := "127.0.0.1:" + strconv.Itoa(ports[0])
+	service := testenv.Addresses(t, 1)[0]
 	st := start(t, setup{replicas: 2, sim: fast(), config: fmt.Sprintf("index_service: {listen: %q} # sidecars\n", service)})
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kvsub, err := testenv.Build(t.TempDir(), filepath.Join(root, "cmd", "kvsub"))
+	kvsub, err := testenv.Build(t.TempDir(), "warmroute/cmd/kvsub")
 	if err != nil {
 		t.Fatal(err)
 	}

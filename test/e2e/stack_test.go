@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,11 +26,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	root, err := testenv.Root()
-	if err != nil {
-		return "", err
-	}
-	return testenv.Build(dir, filepath.Join(root, "cmd", "extproc"), "-race")
+	return testenv.Build(dir, "warmroute/cmd/extproc", "-race")
 })
 
 // stack is Envoy in front of simulated replicas, with extproc beside it.
@@ -85,12 +79,8 @@ func start(t *testing.T, s setup) *stack {
 			st.addrs[i] = s.front(sim.Addr())
 		}
 	}
-	ports, err := testenv.FreePorts(4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := func(i int) string { return "127.0.0.1:" + strconv.Itoa(ports[i]) }
-	st.listen, st.admin = local(0), local(1)
+	local := testenv.Addresses(t, 4)
+	st.listen, st.admin = local[0], local[1]
 	st.writeConfig(s.config)
 	st.startExtproc()
 	o := s.envoy
@@ -98,7 +88,7 @@ func start(t *testing.T, s setup) *stack {
 	if o.MessageTimeout == 0 {
 		o.MessageTimeout = 10 * time.Second // a busy machine is not what is tested here
 	}
-	o.Listen, o.Admin, o.ExtProc = local(2), local(3), []string{st.listen}
+	o.Listen, o.Admin, o.ExtProc = local[2], local[3], []string{st.listen}
 	if !s.upstreamOnly {
 		o.Replicas = append(o.Replicas, st.addrs...)
 	}
@@ -110,6 +100,7 @@ func start(t *testing.T, s setup) *stack {
 	if s.bootstrap != nil {
 		boot = s.bootstrap(boot)
 	}
+	var err error
 	if st.envoy, err = testenv.StartEnvoy(st.dir, "envoy", []byte(boot), o.Listen, o.Admin); err != nil {
 		t.Fatal(err)
 	}
@@ -161,12 +152,7 @@ func (st *stack) startExtproc() {
 		st.t.Fatal(err)
 	}
 	st.extproc = p
-	st.t.Cleanup(func() {
-		p.Stop()
-		if tail := p.Tail(); strings.Contains(tail, "DATA RACE") || strings.Contains(tail, "panic") {
-			st.t.Errorf("extproc's log:\n%s", tail)
-		}
-	})
+	p.StopAfter(st.t)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := p.WaitHTTP(ctx, "http://"+st.admin+"/readyz"); err != nil {
@@ -237,29 +223,10 @@ func (st *stack) post(path string, body []byte) answer {
 	return a
 }
 
-var sample = regexp.MustCompile(`(?m)^(warmroute_\w+)(\{[^}]*\})? (\S+)$`)
-
 // metrics reads extproc's metrics: name with labels → value.
 func (st *stack) metrics() map[string]float64 {
 	st.t.Helper()
-	resp, err := http.Get("http://" + st.admin + "/metrics")
-	if err != nil {
-		st.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		st.t.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, m := range sample.FindAllStringSubmatch(string(b), -1) {
-		v, err := strconv.ParseFloat(m[3], 64)
-		if err != nil {
-			st.t.Fatalf("metric %s: %v", m[0], err)
-		}
-		out[m[1]+m[2]] = v
-	}
-	return out
+	return testenv.Metrics(st.t, st.admin)
 }
 
 // reasons returns the count of every reason code that is not zero.

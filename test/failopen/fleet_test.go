@@ -38,20 +38,20 @@ func startRouters(t *testing.T, external string) *routers {
 	t.Helper()
 	f := &routers{stack: stack{t: t, dir: t.TempDir(), send: closedLoop}}
 	for i := range fleetReplicas {
-		a := addresses(t, 3)
+		a := testenv.Addresses(t, 3)
 		r := &replica{name: fmt.Sprint("replica-", i), addr: a[0], events: &gate{Gate: &testenv.Gate{Addr: a[1]}}, replay: &gate{Gate: &testenv.Gate{Addr: a[2]}}} // nothing cuts these
 		r.args = []string{"-listen", a[0], "-events", a[1], "-replay", a[2], "-blocks", "8192", "-prefill-rate", "4000", "-decode-rate", "100"}
 		r.start(t, f.dir)
 		f.replicas = append(f.replicas, r)
 	}
-	listen := addresses(t, fleetRouters)
+	listen := testenv.Addresses(t, fleetRouters)
 	if external != "" {
 		f.gates = []*gate{newGate(t, external)}
 	}
 	var index []string
 	for i := range fleetRouters {
 		r := newRouter(t, f.dir, fmt.Sprint("router-", i), f.replicas)
-		index = append(index, addresses(t, 1)[0])
+		index = append(index, testenv.Addresses(t, 1)[0])
 		f.all = append(f.all, r)
 		if external == "" {
 			f.gates = append(f.gates, newGate(t, listen[i]))
@@ -83,7 +83,7 @@ func startRouters(t *testing.T, external string) *routers {
 	}
 	f.router = f.all[0]
 	for i := range fleetEnvoys {
-		a := addresses(t, 2)
+		a := testenv.Addresses(t, 2)
 		o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: f.lists, Mode: envoy.Buffered}
 		for _, r := range f.replicas {
 			o.Replicas = append(o.Replicas, r.addr)

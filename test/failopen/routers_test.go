@@ -206,7 +206,7 @@ func natsServer(t *testing.T, dir, addr string) *testenv.Process {
 // TestRoutersOnExternalNATS: the same over a NATS server of its own, which dies
 // and comes back.
 func TestRoutersOnExternalNATS(t *testing.T) {
-	dir, addr := t.TempDir(), addresses(t, 1)[0]
+	dir, addr := t.TempDir(), testenv.Addresses(t, 1)[0]
 	ns := natsServer(t, dir, addr)
 	f := startRouters(t, addr)
 	at, end := f.hold(512, onePrompt)

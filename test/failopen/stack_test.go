@@ -26,13 +26,9 @@ var binaries = sync.OnceValues(func() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := testenv.Root()
-	if err != nil {
-		return nil, err
-	}
 	out := map[string]string{}
 	for _, name := range []string{"extproc", "vllmsim"} {
-		if out[name], err = testenv.Build(dir, filepath.Join(root, "cmd", name)); err != nil {
+		if out[name], err = testenv.Build(dir, "warmroute/cmd/"+name); err != nil {
 			return nil, err
 		}
 	}
@@ -46,20 +42,6 @@ func binary(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return all[name]
-}
-
-// addresses are n free ones of the loopback interface.
-func addresses(t *testing.T, n int) []string {
-	t.Helper()
-	ports, err := testenv.FreePorts(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, p := range ports {
-		out = append(out, "127.0.0.1:"+strconv.Itoa(p))
-	}
-	return out
 }
 
 // replica is a simulated vLLM in a process of its own, with its event ports
@@ -95,7 +77,7 @@ type router struct {
 }
 
 func newRouter(t *testing.T, dir, name string, replicas []*replica) *router {
-	a := addresses(t, 2)
+	a := testenv.Addresses(t, 2)
 	r := &router{t: t, dir: dir, name: name, listen: a[0], admin: a[1], config: filepath.Join(dir, name+".yaml")}
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfleet:\n  replicas:\n", r.listen, r.admin)
@@ -178,7 +160,7 @@ func start(t *testing.T, o options) *stack {
 	}
 	s.send = loop(names...)
 	for i := range count {
-		a := addresses(t, 3)
+		a := testenv.Addresses(t, 3)
 		r := &replica{name: fmt.Sprint("replica-", i), addr: a[0], events: newGate(t, a[1]), replay: newGate(t, a[2])}
 		r.args = []string{"-listen", a[0], "-events", a[1], "-replay", a[2], "-blocks", "4096", "-prefill-rate", "100000", "-decode-rate", "200"}
 		if o.models > 0 {
@@ -188,7 +170,7 @@ func start(t *testing.T, o options) *stack {
 		s.replicas = append(s.replicas, r)
 	}
 	s.router = newRouter(t, s.dir, "extproc", s.replicas)
-	a := addresses(t, 3)
+	a := testenv.Addresses(t, 3)
 	if o.xds {
 		own := fmt.Sprintf("xds: {listen: %s, state: %s}\nenvoy: {listen: %s, admin: %s, mode: %s}\n", a[2], filepath.Join(s.dir, "state"), a[0], a[1], o.mode)
 		s.router.good = strings.Replace(s.router.good, "xds: {listen: \"\"}\n", own, 1)
@@ -245,14 +227,12 @@ func (s *stack) found() {
 // possible once the headers are gone.
 const streamed envoy.Mode = "STREAMED"
 
-var line = regexp.MustCompile(`(?m)^(\w+(?:\{[^}]*\})?) (\S+)$`)
-
 // metric is the sum over a router's metrics whose name with labels begins so.
 func (r *router) metric(begin string) float64 {
 	r.t.Helper()
 	sum := 0.0
-	for _, m := range line.FindAllStringSubmatch(get(r.t, "http://"+r.admin+"/metrics"), -1) {
-		if v, err := strconv.ParseFloat(m[2], 64); err == nil && strings.HasPrefix(m[1], begin) {
+	for name, v := range testenv.Metrics(r.t, r.admin) {
+		if strings.HasPrefix(name, begin) {
 			sum += v
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -43,14 +42,10 @@ const stepBatches = 4
 // holds is read from its whole history.
 func newProcess(t *testing.T, binary, version string, requests int) *process {
 	t.Helper()
-	ports, err := testenv.FreePorts(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(i int) string { return fmt.Sprint("127.0.0.1:", ports[i]) }
-	p := &process{t: t, dir: t.TempDir(), binary: binary, addr: at(0),
-		source: source{holder: index.Holder{Replica: at(0)}, endpoint: "tcp://" + at(1), replay: "tcp://" + at(2)},
-		args: []string{"-listen", at(0), "-events", at(1), "-replay", at(2), "-version", version, "-model", scope.Model,
+	at := testenv.Addresses(t, 3)
+	p := &process{t: t, dir: t.TempDir(), binary: binary, addr: at[0],
+		source: source{holder: index.Holder{Replica: at[0]}, endpoint: "tcp://" + at[1], replay: "tcp://" + at[2]},
+		args: []string{"-listen", at[0], "-events", at[1], "-replay", at[2], "-version", version, "-model", scope.Model,
 			"-block-size", fmt.Sprint(blockSize), "-blocks", fmt.Sprint(cacheBlocks), "-prefill-rate", "-1", "-decode-rate", "-1",
 			"-fail-drop-events", "20", "-buffer-steps", fmt.Sprint(stepBatches * requests)}}
 	p.launch()
@@ -129,11 +124,7 @@ func (p *process) history() map[prefixhash.Key]bool {
 // prompt is what the replica counts.
 func TestStormProcesses(t *testing.T) {
 	limits, first := limitsOf(t), seeded(t)
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, err := testenv.Build(t.TempDir(), filepath.Join(root, "cmd", "vllmsim"))
+	binary, err := testenv.Build(t.TempDir(), "warmroute/cmd/vllmsim")
 	if err != nil {
 		t.Fatal(err)
 	}

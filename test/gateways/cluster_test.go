@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/test/checkout"
 	"warmroute/test/manifest"
 	"warmroute/test/testenv"
 )
@@ -256,10 +257,7 @@ func TestAdmission(t *testing.T) {
 // inReadme reads the objects in blocks of YAML in an example's README.
 func inReadme(t *testing.T, name string) (out []object) {
 	t.Helper()
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := checkout.Root()
 	text, err := os.ReadFile(filepath.Join(root, "examples", name, "README.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
+	"warmroute/test/checkout"
 	"warmroute/test/manifest"
 	"warmroute/test/testenv"
 )
@@ -28,10 +29,7 @@ var at = manifest.At
 // example reads the objects an example's kustomization makes.
 func example(t *testing.T, name string) (out []object) {
 	t.Helper()
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := checkout.Root()
 	dir := filepath.Join(root, "examples", name)
 	k := manifest.Objects(t, filepath.Join(dir, "kustomization.yaml"))[0]
 	for _, file := range k["resources"].([]any) {
@@ -126,10 +124,7 @@ type gateway struct {
 func startGateway(t *testing.T, patches bool, more ...string) *gateway {
 	t.Helper()
 	dir := t.TempDir()
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := checkout.Root()
 	g := &gateway{T: t, dir: dir, url: "http://127.0.0.1:80", log: filepath.Join(dir, "access.log")}
 	g.router = &router{t: t, dir: dir, file: filepath.Join(root, "examples", "envoy-gateway", "warmroute.yaml")}
 	var addrs []string

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
+	"warmroute/test/checkout"
 	"warmroute/test/manifest"
 	"warmroute/test/testenv"
 )
@@ -98,10 +99,7 @@ func (p *pool) configuration() string {
 		"users":    []any{object{"name": "c", "user": object{"tokenFile": filepath.Join(p.dir, "token")}}},
 		"contexts": []any{object{"name": "c", "context": object{"cluster": "c", "user": "c", "namespace": "inference"}}},
 	})
-	root, err := testenv.Root()
-	if err != nil {
-		p.Fatal(err)
-	}
+	root := checkout.Root()
 	config := manifest.Objects(p.T, filepath.Join(root, "examples", "inference-pool", "warmroute.yaml"))[0]
 	config["kubernetes"].(object)["kubeconfig"] = kubeconfig
 	file := filepath.Join(p.dir, "warmroute.yaml")

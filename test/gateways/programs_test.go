@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/test/checkout"
 	"warmroute/test/testenv"
 )
 
@@ -40,10 +41,7 @@ func until(t *testing.T, what string, ok func() bool) {
 // installed is the path of what scripts/install-gateways.sh built.
 func installed(t *testing.T, name string) string {
 	t.Helper()
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := checkout.Root()
 	path := filepath.Join(root, ".cache", "gateways", name)
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%v: run scripts/install-gateways.sh", err)

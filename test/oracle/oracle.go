@@ -13,7 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+
+	"warmroute/test/checkout"
 )
 
 // Process is a running reference implementation.
@@ -23,18 +24,12 @@ type Process struct {
 	out *bufio.Reader
 }
 
-// Root is the folder of the module's source.
-func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
-}
-
 // Start runs a script and drops its standard error, where the references' own
 // panics go; what they fail at is in their answers.
 // The script is of this folder. It fails with a sentence that says what
 // to run when the interpreter is missing.
 func Start(script string) (*Process, error) {
-	python := filepath.Join(Root(), ".cache", "oracle", "bin", "python")
+	python := filepath.Join(checkout.Root(), ".cache", "oracle", "bin", "python")
 	if _, err := os.Stat(python); err != nil {
 		return nil, errors.New("the Python reference is not installed: run scripts/fetch-oracle.sh (make setup does)")
 	}
@@ -44,7 +39,7 @@ func Start(script string) (*Process, error) {
 // StartVLLM runs a script in an installed vLLM of the version, with variables
 // added to its environment.
 func StartVLLM(version string, env []string, script string, args ...string) (*Process, error) {
-	python := filepath.Join(Root(), ".cache", "vllm", version, "bin", "python")
+	python := filepath.Join(checkout.Root(), ".cache", "vllm", version, "bin", "python")
 	if _, err := os.Stat(python); err != nil {
 		return nil, fmt.Errorf("vLLM %s is not installed: run scripts/install-vllm.sh %s", version, version)
 	}
@@ -52,7 +47,7 @@ func StartVLLM(version string, env []string, script string, args ...string) (*Pr
 }
 
 func start(python string, env []string, script string, args ...string) (*Process, error) {
-	cmd := exec.Command(python, append([]string{filepath.Join(Root(), "test", "oracle", script)}, args...)...)
+	cmd := exec.Command(python, append([]string{filepath.Join(checkout.Root(), "test", "oracle", script)}, args...)...)
 	cmd.Env = append(append(os.Environ(), "TOKENIZERS_PARALLELISM=false", "RUST_BACKTRACE=0", "RAYON_NUM_THREADS=1"), env...)
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"testing"
 )
 
 // Get reads a page whole.
@@ -52,6 +53,34 @@ func Samples(page, metric, label string) map[string]float64 {
 		out[key] += v
 	}
 	return out
+}
+
+// Metrics are all samples of a process's metrics page, by name with labels.
+func Metrics(t testing.TB, addr string) map[string]float64 {
+	t.Helper()
+	page, err := Get(context.Background(), "http://"+addr+"/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for line := range strings.Lines(page) {
+		name, value, ok := cutLast(strings.TrimSuffix(line, "\n"))
+		if !ok || strings.HasPrefix(name, "#") {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatalf("metric %s: %v", line, err)
+		}
+		out[name] = v
+	}
+	return out
+}
+
+// cutLast cuts a sample before its value.
+func cutLast(line string) (name, value string, ok bool) {
+	at := strings.LastIndexByte(line, ' ')
+	return line[:max(at, 0)], line[at+1:], at > 0
 }
 
 // Counters are one replica's own.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"testing"
 )
 
 // Ports that tests listen on are taken from below the range the kernel takes
@@ -40,6 +41,19 @@ func FreePorts(n int) ([]int, error) {
 		return nil, err
 	}
 	return b.take(n)
+}
+
+// Addresses are n free addresses of the loopback interface.
+func Addresses(t testing.TB, n int) (out []string) {
+	t.Helper()
+	ports, err := FreePorts(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range ports {
+		out = append(out, "127.0.0.1:"+strconv.Itoa(p))
+	}
+	return out
 }
 
 // claimBlock locks a block's file. The descriptor is left open on purpose: it

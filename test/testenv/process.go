@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -65,6 +67,17 @@ func (p *Process) Stop() {
 		}
 		_ = p.Signal(syscall.SIGKILL) // the group may outlive its leader
 		<-p.done
+	})
+}
+
+// StopAfter stops the process when the test ends, which fails if the log reports a
+// data race or a panic.
+func (p *Process) StopAfter(t testing.TB) {
+	t.Cleanup(func() {
+		p.Stop()
+		if tail := p.Tail(); strings.Contains(tail, "DATA RACE") || strings.Contains(tail, "panic") {
+			t.Errorf("%s's log:\n%s", p.Name, tail)
+		}
 	})
 }
 

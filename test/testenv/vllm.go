@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"warmroute/test/checkout"
 )
 
 // VLLM is a running vLLM server.
@@ -44,10 +46,7 @@ type VLLMOptions struct {
 // StartVLLM starts vLLM without waiting for it: booting takes a minute or two.
 // Wait for /health with WaitHTTP.
 func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
-	root, err := Root()
-	if err != nil {
-		return nil, err
-	}
+	root := checkout.Root()
 	ports, err := FreePorts(3)
 	if err != nil {
 		return nil, err
@@ -116,10 +115,7 @@ var tiny = map[string]struct{ config, tokenizer string }{
 // "qwen3-next", with its real tokenizer, which scripts/fetch-models.sh has put
 // into .cache/models.
 func TinyModel(dir, architecture string) (string, error) {
-	root, err := Root()
-	if err != nil {
-		return "", err
-	}
+	root := checkout.Root()
 	kind, ok := tiny[architecture]
 	if !ok {
 		return "", fmt.Errorf("testenv: no tiny model %q", architecture)
@@ -164,10 +160,7 @@ json.dump({"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 4, "lora_alpha": 
 // TinyAdapter makes a LoRA adapter for TinyModel's model with the Python of an
 // installed vLLM and returns its folder.
 func TinyAdapter(ctx context.Context, dir, version string) (string, error) {
-	root, err := Root()
-	if err != nil {
-		return "", err
-	}
+	root := checkout.Root()
 	out := filepath.Join(dir, "tiny-lora")
 	python := filepath.Join(root, ".cache", "vllm", version, "bin", "python")
 	if b, err := exec.CommandContext(ctx, python, "-c", adapterScript, out).CombinedOutput(); err != nil {

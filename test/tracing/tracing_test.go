@@ -75,11 +75,7 @@ func ask(t *testing.T, front, trace, flags string) {
 // TestSpansReachACollector: of requests whose trace is sampled and of no other,
 // under the request's own span, with names and numbers and no text.
 func TestSpansReachACollector(t *testing.T) {
-	ports, err := testenv.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	otlp := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	otlp := testenv.Addresses(t, 1)[0]
 	site := testenv.StartSite(t, testenv.Fleet{Replicas: 1, Blocks: 2048, BlockSize: 16, Model: "sim", StepTokens: 2048}, fmt.Sprintf("tracing: {endpoint: %q}\n", otlp))
 	front := site.URL
 	const early, traced = "11111111111111111111111111111111", "0af7651916cd43dd8448eb211c80319c"

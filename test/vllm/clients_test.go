@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/testenv"
+	"warmroute/test/checkout"
 )
 
 // clients: the official OpenAI and Anthropic clients, which vLLM installs beside
@@ -54,10 +54,7 @@ type clientAnswer struct {
 // startClients runs clients.py with the Python of the vLLM under test.
 func (f *fixture) startClients(t *testing.T) func(clientCall) clientAnswer {
 	t.Helper()
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := checkout.Root()
 	// A client that hangs is killed with the test's patience for one version.
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, filepath.Join(root, ".cache", "vllm", f.name, "bin", "python"),

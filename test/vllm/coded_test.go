@@ -16,6 +16,7 @@ import (
 
 	"warmroute/internal/chat/chattest"
 	"warmroute/internal/tokens"
+	"warmroute/test/checkout"
 	"warmroute/test/oracle"
 )
 
@@ -53,7 +54,7 @@ func (c coded) folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, file := range []string{"tokenizer.json", "tokenizer_config.json"} {
-		if err := os.Symlink(filepath.Join(oracle.Root(), ".cache", "models", c.files, file), filepath.Join(dir, file)); err != nil {
+		if err := os.Symlink(filepath.Join(checkout.Root(), ".cache", "models", c.files, file), filepath.Join(dir, file)); err != nil {
 			t.Fatal(err)
 		}
 	}

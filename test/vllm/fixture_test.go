@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/test/checkout"
 	"warmroute/test/testenv"
 )
 
@@ -86,23 +86,15 @@ func boot(t *testing.T, v version) *fixture {
 	for i := range f.replicas {
 		f.awaitHealth(i)
 	}
-	ports, err := testenv.FreePorts(5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := func(i int) string { return "127.0.0.1:" + strconv.Itoa(ports[i]) }
-	f.listen, f.admin, f.service = local(0), local(1), local(4)
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f.binary, err = testenv.Build(f.dir, filepath.Join(root, "cmd", "extproc"), "-race"); err != nil {
+	local := testenv.Addresses(t, 5)
+	f.listen, f.admin, f.service = local[0], local[1], local[4]
+	if f.binary, err = testenv.Build(f.dir, "warmroute/cmd/extproc", "-race"); err != nil {
 		t.Fatal(err)
 	}
 	f.writeConfig()
 	f.startExtproc()
 	var b bytes.Buffer
-	o := envoy.Options{Listen: local(2), Admin: local(3), ExtProc: []string{f.listen}, ServedHeader: true,
+	o := envoy.Options{Listen: local[2], Admin: local[3], ExtProc: []string{f.listen}, ServedHeader: true,
 		MessageTimeout: 3 * time.Second, // above the router's own budget, see writeConfig
 		Replicas:       []string{f.replicas[0].Addr, f.replicas[1].Addr}}
 	if err := envoy.WriteBootstrap(&b, o); err != nil {
@@ -169,10 +161,7 @@ const toolFields = "name, parameters, strict, type, allowed_callers, async_, def
 // transformers is the version of the package this vLLM renders with.
 func (f *fixture) transformers() string {
 	f.t.Helper()
-	root, err := testenv.Root()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	root := checkout.Root()
 	found, err := filepath.Glob(filepath.Join(root, ".cache", "vllm", f.name, "lib", "python3*", "site-packages", "transformers-*.dist-info"))
 	if err != nil || len(found) != 1 {
 		f.t.Fatalf("transformers of vLLM %s: %v %v", f.name, found, err)
@@ -188,12 +177,7 @@ func (f *fixture) startExtproc() {
 		f.t.Fatal(err)
 	}
 	f.extproc = p
-	f.t.Cleanup(func() {
-		p.Stop()
-		if log := p.Tail(); strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic") {
-			f.t.Errorf("extproc's log:\n%s", log)
-		}
-	})
+	p.StopAfter(f.t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := p.WaitHTTP(ctx, "http://"+f.admin+"/readyz"); err != nil {
@@ -333,29 +317,6 @@ func (f *fixture) decision(t *testing.T, id string) decision.Record {
 	return v.Decisions[0]
 }
 
-var sample = regexp.MustCompile(`(?m)^(\w[\w:]*)(\{[^}]*\})? (\S+)$`)
-
-// page reads a metrics page: name with labels → value.
-func page(t *testing.T, addr string) map[string]float64 {
-	t.Helper()
-	resp, err := http.Get("http://" + addr + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, m := range sample.FindAllStringSubmatch(string(b), -1) {
-		if v, err := strconv.ParseFloat(m[3], 64); err == nil {
-			out[m[1]+m[2]] = v
-		}
-	}
-	return out
-}
-
 func sum(page map[string]float64, name string) float64 {
 	total := 0.0
 	for k, v := range page {
@@ -371,7 +332,7 @@ func (f *fixture) hits(t *testing.T) int {
 	t.Helper()
 	total := 0.0
 	for _, r := range f.replicas {
-		total += sum(page(t, r.Addr), "vllm:prefix_cache_hits_total")
+		total += sum(testenv.Metrics(t, r.Addr), "vllm:prefix_cache_hits_total")
 	}
 	return int(total)
 }
@@ -383,7 +344,7 @@ func (f *fixture) quiet(t *testing.T) {
 	const still = 300 * time.Millisecond
 	last, since := -1.0, time.Now()
 	for time.Since(since) < still {
-		if n := sum(page(t, f.admin), "warmroute_kv_batches_total"); n != last {
+		if n := sum(testenv.Metrics(t, f.admin), "warmroute_kv_batches_total"); n != last {
 			last, since = n, time.Now()
 		}
 		time.Sleep(20 * time.Millisecond)

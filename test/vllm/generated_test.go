@@ -13,6 +13,7 @@ import (
 
 	"warmroute/internal/chat/chattest"
 	"warmroute/internal/tokens"
+	"warmroute/test/testenv"
 )
 
 // generatedRequests is how many requests are generated for a version. 0.21 has no
@@ -120,7 +121,7 @@ const startProbes = 33
 func (f *fixture) awaitTrust(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		checks := page(t, f.admin)
+		checks := testenv.Metrics(t, f.admin)
 		if n := sum(checks, `warmroute_token_checks_total{model="`+served+`",outcome="differs"}`); n > 0 {
 			t.Fatalf("%v in-process ids differed", n)
 		}
@@ -137,7 +138,7 @@ func (f *fixture) awaitTrust(t *testing.T) {
 func (f *fixture) tokenSources(t *testing.T) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
-	for name, v := range page(t, f.admin) {
+	for name, v := range testenv.Metrics(t, f.admin) {
 		if label, ok := strings.CutPrefix(name, `warmroute_token_source_total{source="`); ok {
 			out[strings.TrimSuffix(label, `"}`)] = v
 		}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"warmroute/test/testenv"
 )
 
 // TestLive boots each version once and runs everything on it.
@@ -154,7 +156,7 @@ func (f *fixture) adapterRequests(t *testing.T) {
 // so at most the one request that carries it is mispredicted.
 func (f *fixture) reset(t *testing.T) {
 	f.send(t, "/v1/chat/completions", completion(user(story(300)))).exact(t, "before")
-	clears := sum(page(t, f.admin), "warmroute_kv_clears_total")
+	clears := sum(testenv.Metrics(t, f.admin), "warmroute_kv_clears_total")
 	for _, r := range f.replicas {
 		resp, err := http.Post("http://"+r.Addr+"/reset_prefix_cache", "", nil)
 		if err != nil || resp.StatusCode != 200 {
@@ -174,7 +176,7 @@ func (f *fixture) reset(t *testing.T) {
 		}
 		o.exact(t, fmt.Sprintf("after, %d", i))
 	}
-	if got := sum(page(t, f.admin), "warmroute_kv_clears_total") - clears; got != float64(len(carried)) {
+	if got := sum(testenv.Metrics(t, f.admin), "warmroute_kv_clears_total") - clears; got != float64(len(carried)) {
 		t.Errorf("%v clears were counted, %d replicas carried one", got, len(carried))
 	}
 }
@@ -249,7 +251,7 @@ func (f *fixture) restart(t *testing.T) {
 	}
 	body := completion(user(story(400)))
 	f.replicas[0].Kill()
-	for end := time.Now().Add(10 * time.Second); sum(page(t, f.admin), `warmroute_fleet_replicas{state="ready"}`) != 1; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); sum(testenv.Metrics(t, f.admin), `warmroute_fleet_replicas{state="ready"}`) != 1; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the dead replica is still ready after 10 s")
 		}

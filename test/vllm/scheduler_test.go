@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"warmroute/internal/cli/predict"
-	"warmroute/test/testenv"
+	"warmroute/test/checkout"
 )
 
 // schedulers are the releases whose own scheduler is driven. 0.33.0 is there as
@@ -95,10 +95,7 @@ type drive struct {
 }
 
 func (d *drive) command(args ...string) *exec.Cmd {
-	root, err := testenv.Root()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	root := checkout.Root()
 	installed := filepath.Join(root, ".cache", "vllm")
 	cmd := exec.CommandContext(d.t.Context(), filepath.Join(installed, d.python, "bin", "python"),
 		append([]string{filepath.Join(root, "test", "oracle", "scheduler.py")}, args...)...)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -37,11 +36,7 @@ type reported struct {
 // by its own events, under either scheme; a second turn's prefix is looked up on
 // the replica that has it, and vLLM then hits exactly as many tokens.
 func (f *fixture) sidecar(t *testing.T) {
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kvsub, err := testenv.Build(t.TempDir(), filepath.Join(root, "cmd", "kvsub"))
+	kvsub, err := testenv.Build(t.TempDir(), "warmroute/cmd/kvsub")
 	if err != nil {
 		t.Fatal(err)
 	}

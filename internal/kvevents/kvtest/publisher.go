@@ -163,17 +163,6 @@ func (p *Publisher) SendLive(seq uint64, payload []byte) {
 	p.send(batch{seq, payload})
 }
 
-// Amend replaces a batch in the replay buffer.
-func (p *Publisher) Amend(seq uint64, payload []byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range p.buffer {
-		if p.buffer[i].seq == seq {
-			p.buffer[i].payload = payload
-		}
-	}
-}
-
 func (p *Publisher) send(b batch) {
 	for q := range p.peers {
 		if q.subscribed && strings.HasPrefix(p.o.Topic, q.topic) {
