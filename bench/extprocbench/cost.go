@@ -51,14 +51,8 @@ func costCommand(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(dir)
 	b := &bench{o: o, self: self, dir: dir}
-	if o.modelDir != "" {
-		if b.o.modelDir, err = filepath.Abs(o.modelDir); err != nil {
-			return err
-		}
-		if b.model, err = loadModel(b.o.modelDir); err != nil {
-			return err
-		}
-		b.extra = b.model.config()
+	if err := b.withModel(); err != nil {
+		return err
 	}
 	if o.config != "" {
 		extra, err := os.ReadFile(o.config)
@@ -74,6 +68,21 @@ func costCommand(ctx context.Context, args []string) error {
 		return nil
 	}
 	return b.idle(ctx)
+}
+
+// withModel loads the model where one is named.
+func (b *bench) withModel() (err error) {
+	if b.o.modelDir == "" {
+		return nil
+	}
+	if b.o.modelDir, err = filepath.Abs(b.o.modelDir); err != nil {
+		return err
+	}
+	if b.model, err = loadModel(b.o.modelDir); err != nil {
+		return err
+	}
+	b.extra = b.model.config()
+	return nil
 }
 
 type bench struct {
@@ -182,39 +191,48 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-func (b *bench) row(ctx context.Context, c cell) error {
+// prepare makes a cell's bodies and has the replicas and, by their KV events, the
+// routers know of their beginnings. KV events go on coming until stop.
+func (b *bench) prepare(ctx context.Context, c cell) (cfg clientConfig, stop func(), err error) {
 	g := genConfig{size: c.kb << 10, count: 2048, prefixes: 32, sessions: 256, share: .75, seed: int64(c.kb), model: "sim", ids: c.kind == "ids"}
 	if c.kb > 100 {
 		g.count = 256
 	}
 	bodies, err := g.bodies()
 	if err != nil {
-		return err
+		return cfg, nil, err
 	}
-	cfg := clientConfig{
+	cfg = clientConfig{
 		mode: c.mode, respMode: c.resp, respChunks: c.chunks, path: g.path(), subsetOn: "all", bodies: bodies,
 		workers: c.streams, conns: 2, chunk: 16384, timeout: 30 * time.Second,
 		duration: time.Duration(b.o.seconds * float64(time.Second)), warm: 300,
 	}
 	prompts, err := b.prompts(&g, bodies)
 	if err != nil {
-		return err
+		return cfg, nil, err
 	}
 	if set := fmt.Sprint(c.kind, c.kb); b.seeded != set {
 		// One turn of every session was served before, by the replica that its
 		// prefix is on: the router learned of it by KV events.
 		for _, i := range g.firsts() {
 			if err := b.post(ctx, g.drawn[i], prompts[i]); err != nil {
-				return err
+				return cfg, nil, err
 			}
 		}
 		b.seeded = set
 	}
-	ctx, stop := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	var around sync.WaitGroup
-	defer around.Wait()
-	defer stop()
 	around.Go(func() { b.flow(ctx, prompts) })
+	return cfg, func() { cancel(); around.Wait() }, nil
+}
+
+func (b *bench) row(ctx context.Context, c cell) error {
+	cfg, stop, err := b.prepare(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	before, err := b.warm()
 	if err != nil {
 		return err
@@ -224,7 +242,7 @@ func (b *bench) row(ctx context.Context, c cell) error {
 		if err := measure(ctx, &floor, cfg, b.floorAt, b.floor.pid()); err != nil {
 			return fmt.Errorf("floor: %w", err)
 		}
-		done := b.profile(c)
+		done := b.profile(c, "", b.router)
 		if err := measure(ctx, &ours, cfg, b.router.listen, b.router.pid()); err != nil {
 			return err
 		}
@@ -338,17 +356,17 @@ func (b *bench) warm() (n int, err error) {
 	return n, nil
 }
 
-// profile takes a CPU profile of the router while a cell is measured; done waits for it.
-func (b *bench) profile(c cell) (done func() error) {
+// profile takes a CPU profile of r, which name is of, while a cell is measured; done waits for it.
+func (b *bench) profile(c cell, name string, r *router) (done func() error) {
 	if b.o.profiles == "" {
 		return func() error { return nil }
 	}
 	result := make(chan error, 1)
 	go func() {
-		name := fmt.Sprintf("cpu-%s-%dk-%d-%s-%s.pprof", c.kind, c.kb, c.streams, c.mode, c.resp)
-		f, err := os.Create(filepath.Join(b.o.profiles, name))
+		file := fmt.Sprintf("cpu%s-%s-%dk-%d-%s-%s.pprof", name, c.kind, c.kb, c.streams, c.mode, c.resp)
+		f, err := os.Create(filepath.Join(b.o.profiles, file))
 		if err == nil {
-			err = errors.Join(get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", b.router.admin, max(1, int(b.o.seconds))), f), f.Close())
+			err = errors.Join(get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", r.admin, max(1, int(b.o.seconds))), f), f.Close())
 		}
 		result <- err
 	}()

@@ -6,6 +6,7 @@
 //	extprocbench load -addr 127.0.0.1:9002 -bodies bodies.jsonl measure one server
 //	extprocbench fleet -n 8                                     serve simulated replicas
 //	extprocbench cost -extproc bin/extproc                      the router beside the floor, as a table
+//	extprocbench routers -extproc bin/extproc                   what sharing with other routers costs, as tables
 //	extprocbench several                                        what Envoy pays where a fleet has several models
 package main
 
@@ -22,7 +23,7 @@ import (
 )
 
 var commands = map[string]func(ctx context.Context, args []string) error{
-	"gen": genCommand, "noop": noopCommand, "load": loadCommand, "fleet": fleetCommand, "cost": costCommand, "several": severalCommand,
+	"gen": genCommand, "noop": noopCommand, "load": loadCommand, "fleet": fleetCommand, "cost": costCommand, "several": severalCommand, "routers": routersCommand,
 }
 
 func main() {
@@ -33,7 +34,7 @@ func main() {
 	}
 	run, ok := commands[name]
 	if !ok {
-		fmt.Fprintln(os.Stderr, "usage: extprocbench gen|noop|load|fleet|cost|several [flags]; -h after one explains it")
+		fmt.Fprintln(os.Stderr, "usage: extprocbench gen|noop|load|fleet|cost|several|routers [flags]; -h after one explains it")
 		os.Exit(2)
 	}
 	err := run(ctx, os.Args[2:])

@@ -8,8 +8,8 @@
 //
 // A message holds the accounts that changed since the last one, as they are now:
 // not what was added, so a message that is lost or read twice does no harm beyond
-// its age. A message leaves as soon as there is something to tell; what comes up
-// while one is being written goes with the next. Messages are numbered within an
+// its age. A message leaves as soon as there is something to tell, unless another
+// has just left: what comes up then goes together. Messages are numbered within an
 // epoch, which is one process's life. A gap, or an epoch whose beginning was not
 // heard, has the router ask for a full message; a full message also comes every
 // FullEvery. A router that is silent for Silence is gone, and its charges with it.

@@ -60,7 +60,8 @@ type Machine struct {
 	wantFull bool
 	asks     []string // routers to ask for a full message
 	policy   version  // the settings in force
-	out      peerspb.Message
+	out      peerspb.Message // and its accounts and prefixes, which are used again
+	buf      []byte          // the last message
 	letters  letters
 	accounts []*load.Account
 	// raised is how much of each model's pressure came from peers.
@@ -128,7 +129,7 @@ func (m *Machine) Write(now time.Time) []byte {
 		}
 	})
 	for i := range letters.prefixes {
-		out.Prefixes = append(out.Prefixes, wirePrefix(&letters.prefixes[i]))
+		putPrefix(next(&out.Prefixes), &letters.prefixes[i])
 	}
 	if !full && len(out.Accounts)+len(out.Prefixes)+len(m.asks) == 0 && now.Sub(m.sent) < AliveEvery {
 		return nil
@@ -170,10 +171,25 @@ func (m *Machine) fill(now time.Time) {
 }
 
 func (m *Machine) account(h index.Holder, s load.Share) {
-	m.out.Accounts = append(m.out.Accounts, &peerspb.Account{
-		Replica: h.Replica, Rank: uint32(h.Rank), Requests: uint64(s.Requests), Awaiting: uint64(s.Awaiting), PendingNs: uint64(s.Pending),
-		Live: uint64(s.Live), Sent: uint64(s.Sent), WorkNs: uint64(s.Work), FailingNs: uint64(s.Failing),
-	})
+	x := next(&m.out.Accounts)
+	x.Replica, x.Rank = h.Replica, uint32(h.Rank)
+	x.Requests, x.Awaiting, x.PendingNs, x.Live = uint64(s.Requests), uint64(s.Awaiting), uint64(s.Pending), uint64(s.Live)
+	x.Sent, x.WorkNs, x.FailingNs = uint64(s.Sent), uint64(s.Work), uint64(s.Failing)
+}
+
+// next lengthens a list by an element, which is one that was in it before where
+// there is one.
+func next[T any](list *[]*T) *T {
+	n := len(*list)
+	if n < cap(*list) {
+		*list = (*list)[:n+1]
+	} else {
+		*list = append(*list, nil)
+	}
+	if (*list)[n] == nil {
+		(*list)[n] = new(T)
+	}
+	return (*list)[n]
 }
 
 func (m *Machine) encode(now time.Time, full bool) []byte {
@@ -181,12 +197,12 @@ func (m *Machine) encode(now time.Time, full bool) []byte {
 	out := &m.out
 	out.Protocol, out.From, out.Epoch, out.Seq, out.Full = Protocol, m.o.ID, m.o.Epoch, m.seq, full
 	out.Ask, m.asks = m.asks, nil
-	b, err := proto.Marshal(out)
+	b, err := proto.MarshalOptions{}.MarshalAppend(m.buf[:0], out)
 	if err != nil { // names that are not UTF-8: they came from discovery, which checks them
 		m.stats.Unwritten++
 		return nil
 	}
-	m.sent = now
+	m.sent, m.buf = now, b
 	if full {
 		m.sentFull, m.wantFull = now, false
 	}

@@ -253,15 +253,13 @@ func readShare(x *peerspb.Account) load.Share {
 	}
 }
 
-func wirePrefix(p *decision.Prefix) *peerspb.Prefix {
-	x := &peerspb.Prefix{
-		Kind: peerspb.Prefix_Kind(p.Kind), Model: p.Model, Tenant: p.Tenant, Replica: p.Holder.Replica, Rank: uint32(p.Holder.Rank),
-		LastsNs: uint64(max(0, p.Lasts)), Keys: make([]uint64, len(p.Keys)),
+func putPrefix(x *peerspb.Prefix, p *decision.Prefix) {
+	x.Kind, x.Model, x.Tenant = peerspb.Prefix_Kind(p.Kind), p.Model, p.Tenant
+	x.Replica, x.Rank, x.LastsNs = p.Holder.Replica, uint32(p.Holder.Rank), uint64(max(0, p.Lasts))
+	x.Keys = x.Keys[:0]
+	for _, k := range p.Keys {
+		x.Keys = append(x.Keys, uint64(k))
 	}
-	for i, k := range p.Keys {
-		x.Keys[i] = uint64(k)
-	}
-	return x
 }
 
 func readPrefix(x *peerspb.Prefix) (decision.Prefix, bool) {

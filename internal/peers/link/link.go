@@ -23,6 +23,11 @@ const (
 	inbox = 4096
 	// lookEvery is how often a Link looks at the clock.
 	lookEvery = 100 * time.Millisecond
+	// rest is the least time between two messages: the first leaves at once, and
+	// what comes up in this time leaves together. Messages cost by their number, not
+	// by what they hold: without a rest a busy router would spend a third more on
+	// each request.
+	rest = 5 * time.Millisecond
 	// lostAfter is how long NATS may be out of reach before routers count as split.
 	lostAfter = time.Second
 )
@@ -163,14 +168,26 @@ func (l *Link) Run(ctx context.Context) error {
 	clock := time.NewTicker(lookEvery)
 	defer clock.Stop()
 	l.outbox.Notify()
+	ready, rested := l.outbox.Ready(), time.NewTimer(rest)
+	defer rested.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			l.publish(l.machine.Leave)
 			_ = l.conn.FlushTimeout(time.Second) // a router that cannot say it is gone is gone by its silence
 			return nil
-		case <-l.outbox.Ready():
+		case <-ready:
 			l.publish(l.machine.Write)
+			ready = nil
+			rested.Reset(rest)
+		case <-rested.C:
+			select { // nobody had to wake this goroutine for it
+			case <-l.outbox.Ready():
+				l.publish(l.machine.Write)
+				rested.Reset(rest)
+			default:
+				ready = l.outbox.Ready()
+			}
 		case m := <-l.in:
 			l.read(m.Data)
 		case now := <-clock.C:

@@ -189,6 +189,28 @@ func TestEmbeddedServersFindEachOther(t *testing.T) {
 	checkFleet(t, all[1:])
 }
 
+// TestABurstGoesTogether: however much there is to tell, messages leave a rest
+// apart, and the last one tells how it ended.
+func TestABurstGoesTogether(t *testing.T) {
+	all := cluster(t, 2, nil)
+	checkFleet(t, all)
+	teller, before, began := all[0], all[0].link.State().Stats.Sent, time.Now()
+	var open []*load.Charge
+	for i := range 2000 {
+		open = append(open, teller.charge(i%4))
+	}
+	within(t, "all is heard", func() bool { return all[1].others() == 2000 })
+	for _, c := range open {
+		c.Release()
+	}
+	within(t, "the end is heard", func() bool { return all[1].others() == 0 })
+	sent, took := teller.link.State().Stats.Sent-before, time.Since(began)
+	most := uint64(took/rest) + 2 + 2*uint64(took/peers.AliveEvery+1) // the first, and those that the clock asks for
+	if sent > most {
+		t.Errorf("%d messages in %v, want at most %d", sent, took, most)
+	}
+}
+
 func TestFleetsAreApart(t *testing.T) {
 	ns := external(t)
 	a := start(t, Config{ID: "a", Fleet: "one", URL: ns}, nil)

@@ -114,7 +114,7 @@ func (rs *Routers) send(now float64, r *router) {
 		return
 	}
 	if text := r.machine.Write(r.b.now); text != nil {
-		rs.wire = append(rs.wire, letter{now + rs.delay, r, text})
+		rs.wire = append(rs.wire, letter{now + rs.delay, r, slices.Clone(text)})
 		rs.Messages++
 		rs.Bytes += len(text)
 	}

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// routersCommand measures what sharing costs: one router that shares nothing
+// beside one of several that are connected, in turn, and what the others pay for
+// listening.
+func routersCommand(ctx context.Context, args []string) error {
+	o := costOptions{}
+	f := flagSet("routers")
+	f.StringVar(&o.extproc, "extproc", "bin/extproc", "the router's binary")
+	f.StringVar(&o.modelDir, "model", "", "folder of the model whose token ids of chats are computed in process; empty: no chats")
+	f.StringVar(&o.profiles, "profiles", "", "directory to write CPU profiles of both routers to")
+	f.StringVar(&o.sizes, "sizes", "16", "sizes of bodies in KB")
+	f.Float64Var(&o.seconds, "s", 2, "seconds of one measurement")
+	f.IntVar(&o.rounds, "rounds", 6, "measurements of each, in turn")
+	several := f.Int("n", 3, "routers that share, of which one serves")
+	many := f.Int("many", 8, "routers of the second table, of which all but one serve; 0: none")
+	rate := f.Float64("rate", 2000, "requests a second of the second table, over all routers that serve")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "extprocbench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b := &bench{o: o, self: self, dir: dir}
+	if err := b.withModel(); err != nil {
+		return err
+	}
+	fleet, addrs, err := b.startFleet(8)
+	if err != nil {
+		return err
+	}
+	defer fleet.stop()
+	b.replicas = addrs
+	if err := b.beside(ctx, *several); err != nil || *many == 0 {
+		return err
+	}
+	return b.listening(ctx, *many, *rate)
+}
+
+// startRouters starts n routers that share, and waits until each hears the others.
+func (b *bench) startRouters(ctx context.Context, n int) (all []*router, err error) {
+	defer func() {
+		if err != nil {
+			stopAll(all)
+		}
+	}()
+	var at []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		at = append(at, l.Addr().String())
+		_ = l.Close()
+	}
+	for i := range n {
+		dir := filepath.Join(b.dir, fmt.Sprint("router-", n, "-", i))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return all, err
+		}
+		share := fmt.Sprintf("%speers: {id: r%d, listen: %s, routes: [%s]}\n", b.extra, i, at[i], strings.Join(at, ", "))
+		r, err := startRouter(ctx, b.o.extproc, dir, b.replicas, share)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, r)
+	}
+	for _, r := range all {
+		if err := await(ctx, time.Minute, func() bool { n, _ := r.metric("warmroute_peers "); return int(n) == len(all)-1 }); err != nil {
+			return all, fmt.Errorf("the routers do not hear each other: %w", err)
+		}
+	}
+	return all, nil
+}
+
+func stopAll(all []*router) {
+	for _, r := range all {
+		r.stop()
+	}
+}
+
+// metric is the sum of the router's series whose name with labels begins so.
+func (r *router) metric(begin string) (sum float64, err error) {
+	var page bytes.Buffer
+	if err := get("http://"+r.admin+"/metrics", &page); err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(page.String()) {
+		if strings.HasPrefix(line, begin) {
+			var x float64
+			if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &x); err != nil {
+				return 0, err
+			}
+			sum += x
+		}
+	}
+	return sum, nil
+}
+
+// spent is what listeners cost in some turns.
+type spent struct {
+	cpu     time.Duration
+	seconds float64
+}
+
+// during adds what all routers spend while do runs, each.
+func (s *spent) during(all []*router, do func() error) error {
+	read := func() (sum time.Duration, err error) {
+		for _, r := range all {
+			p, err := readProc(r.pid())
+			if err != nil {
+				return 0, err
+			}
+			sum += p.cpu
+		}
+		return sum / time.Duration(len(all)), nil
+	}
+	before, err := read()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := do(); err != nil {
+		return err
+	}
+	after, err := read()
+	s.cpu += after - before
+	s.seconds += time.Since(began).Seconds()
+	return err
+}
+
+// core is the share of a core.
+func (s *spent) core() float64 { return s.cpu.Seconds() / s.seconds }
+
+// beside is the first table: one router, and the one of n that serves.
+func (b *bench) beside(ctx context.Context, n int) error {
+	dir := filepath.Join(b.dir, "alone")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	alone, err := startRouter(ctx, b.o.extproc, dir, b.replicas, b.extra)
+	if err != nil {
+		return err
+	}
+	defer alone.stop()
+	all, err := b.startRouters(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer stopAll(all)
+	b.router = all[0] // whose share of warm decisions is asked for
+	fmt.Printf("| body | streams | alone CPU-ms | one of %d CPU-ms | × | listening, CPU-ms a request | messages a request | bytes a request | requests/s alone / sharing |\n|---|---|---|---|---|---|---|---|---|\n", n)
+	cells, err := b.cells()
+	if err != nil {
+		return err
+	}
+	for _, c := range cells {
+		if c.mode != "buffered" {
+			continue
+		}
+		if err := b.besideRow(ctx, c, alone, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) besideRow(ctx context.Context, c cell, alone *router, all []*router) error {
+	cfg, stop, err := b.prepare(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var one, sharing sum
+	var idle, heard spent
+	sent := func(what string) float64 {
+		v, _ := all[0].metric("warmroute_peers_" + what + `_total{what="sent"}`)
+		return v
+	}
+	messages, bytes := sent("messages"), sent("bytes")
+	turns := []func() error{
+		func() error {
+			return idle.during(all[1:], func() error { return b.profiled(ctx, c, "alone", alone, &one, cfg) })
+		},
+		func() error {
+			return heard.during(all[1:], func() error {
+				done := b.profile(c, "listening", all[1])
+				return errors.Join(b.profiled(ctx, c, "sharing", all[0], &sharing, cfg), done())
+			})
+		},
+	}
+	for i := range 2 * b.o.rounds { // alone, sharing, sharing, alone, …
+		if err := turns[(i+1)/2%2](); err != nil {
+			return err
+		}
+	}
+	messages, bytes = sent("messages")-messages, sent("bytes")-bytes
+	requests := float64(sharing.requests + b.o.rounds*cfg.warm)
+	fmt.Printf("| %s %d KB%s | %d | %.4f | %.4f | **%.3f** | %.4f | %.2f | %.0f | %.0f / %.0f |\n", c.kind, c.kb, strings.TrimPrefix(c.title, "BUFFERED"), c.streams,
+		one.perRequest(), sharing.perRequest(), sharing.perRequest()/one.perRequest(),
+		1000*(heard.core()-idle.core())*heard.seconds/requests, messages/requests, bytes/requests,
+		float64(one.requests)/one.seconds, float64(sharing.requests)/sharing.seconds)
+	return nil
+}
+
+// profiled measures one side, and takes a profile where these are wanted.
+func (b *bench) profiled(ctx context.Context, c cell, name string, r *router, to *sum, cfg clientConfig) error {
+	done := b.profile(c, name, r)
+	return errors.Join(measure(ctx, to, cfg, r.listen, r.pid()), done())
+}
+
+// listening is the second table: n routers, all but one of which serve.
+func (b *bench) listening(ctx context.Context, n int, rate float64) error {
+	all, err := b.startRouters(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer stopAll(all)
+	b.router, b.seeded = all[0], ""
+	fmt.Printf("\n| body | routers | requests/s | listening alone, %% of a core | serving, %% of a core | messages a request | bytes a request | idle, %% of a core |\n|---|---|---|---|---|---|---|---|\n")
+	for _, c := range []cell{{"ids", 16, 16, "buffered", "headers", 1, ""}} {
+		cfg, stop, err := b.prepare(ctx, c)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		cfg.rate, cfg.hold, cfg.workers, cfg.conns = rate/float64(n-1), 20*time.Millisecond, 32, 1
+		cfg.duration = time.Duration(float64(b.o.rounds) * b.o.seconds * float64(time.Second))
+		var idle, listen, serve spent
+		last := all[n-1:]
+		if err := idle.during(last, func() error { return sleep(ctx, cfg.duration) }); err != nil {
+			return err
+		}
+		count := func(what string) (sum float64) {
+			for _, r := range all[:n-1] {
+				v, _ := r.metric("warmroute_peers_" + what + `_total{what="sent"}`)
+				sum += v
+			}
+			return sum
+		}
+		messages, bytes := count("messages"), count("bytes")
+		sums := make([]sum, n-1)
+		err = listen.during(last, func() error {
+			return serve.during(all[:n-1], func() error {
+				var wg sync.WaitGroup
+				errs := make([]error, n-1)
+				for i, r := range all[:n-1] {
+					wg.Go(func() { errs[i] = measure(ctx, &sums[i], cfg, r.listen, r.pid()) })
+				}
+				wg.Wait()
+				return errors.Join(errs...)
+			})
+		})
+		if err != nil {
+			return err
+		}
+		messages, bytes = count("messages")-messages, count("bytes")-bytes
+		requests := 0.0
+		for _, s := range sums {
+			requests += float64(s.requests + cfg.warm)
+		}
+		fmt.Printf("| %s %d KB | %d | %.0f | %.1f | %.1f | %.2f | %.0f | %.1f |\n", c.kind, c.kb, n, requests/listen.seconds, 100*listen.core(), 100*serve.core(), messages/requests, bytes/requests, 100*idle.core())
+	}
+	return nil
+}
