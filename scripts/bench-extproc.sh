@@ -17,3 +17,4 @@ echo "$(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)), 
 echo
 "$work/extprocbench" cost "${args[@]}" "$@"
 "$work/extprocbench" several
+"$work/extprocbench" routers -extproc "$work/extproc" -model .cache/models/qwen3

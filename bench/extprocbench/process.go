@@ -68,6 +68,11 @@ type router struct {
 // startRouter starts extproc for the replicas and waits until it is ready.
 // extra is appended to its configuration.
 func startRouter(ctx context.Context, binary, dir string, replicas []string, extra string) (*router, error) {
+	return startRouterBy(ctx, []string{binary}, dir, replicas, extra)
+}
+
+// startRouterBy is startRouter by a command that has the router's flags after it.
+func startRouterBy(ctx context.Context, command []string, dir string, replicas []string, extra string) (*router, error) {
 	r := &router{}
 	for _, at := range []*string{&r.listen, &r.admin} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -88,7 +93,7 @@ func startRouter(ctx context.Context, binary, dir string, replicas []string, ext
 	}
 	began := time.Now()
 	var err error
-	if r.process, err = start(binary, "serve", "-config", file); err != nil {
+	if r.process, err = start(command[0], append(command[1:], "serve", "-config", file)...); err != nil {
 		return nil, err
 	}
 	if err := await(ctx, 60*time.Second, func() bool { return get("http://"+r.admin+"/readyz", io.Discard) == nil }); err != nil {

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -56,6 +58,17 @@ func routersCommand(ctx context.Context, args []string) error {
 	return b.listening(ctx, *many, *rate)
 }
 
+// pinned is the router's command on a processor that those that listen have not:
+// routers of a fleet run on machines of their own, and do not take each other's
+// caches.
+func (b *bench) pinned(listens bool) []string {
+	cpu := 0
+	if listens {
+		cpu = runtime.NumCPU() - 1
+	}
+	return []string{"env", "GOMAXPROCS=2", "taskset", "-c", strconv.Itoa(cpu), b.o.extproc}
+}
+
 // startRouters starts n routers that share, and waits until each hears the others.
 func (b *bench) startRouters(ctx context.Context, n int) (all []*router, err error) {
 	defer func() {
@@ -78,7 +91,7 @@ func (b *bench) startRouters(ctx context.Context, n int) (all []*router, err err
 			return all, err
 		}
 		share := fmt.Sprintf("%speers: {id: r%d, listen: %s, routes: [%s]}\n", b.extra, i, at[i], strings.Join(at, ", "))
-		r, err := startRouter(ctx, b.o.extproc, dir, b.replicas, share)
+		r, err := startRouterBy(ctx, b.pinned(i > 0), dir, b.replicas, share)
 		if err != nil {
 			return all, err
 		}
@@ -157,7 +170,7 @@ func (b *bench) beside(ctx context.Context, n int) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	alone, err := startRouter(ctx, b.o.extproc, dir, b.replicas, b.extra)
+	alone, err := startRouterBy(ctx, b.pinned(false), dir, b.replicas, b.extra)
 	if err != nil {
 		return err
 	}
