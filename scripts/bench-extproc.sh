@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What warmroute costs beside a no-op ext_proc server, in the same minutes: tables
 # in Markdown. Usage: bench-extproc.sh [flags of extprocbench cost]
-# PROFILES=DIR keeps CPU profiles of every row. About four minutes.
+# PROFILES=DIR keeps CPU profiles of every row. About seven minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/fetch-models.sh

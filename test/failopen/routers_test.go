@@ -1,8 +1,12 @@
 package failopen
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"math"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,14 +46,23 @@ func spread(t *testing.T, at []float64) {
 	}
 }
 
+// beside lets tests that wait more than they compute run beside each other, in the
+// short form: the long one is held to the clock.
+func beside(t *testing.T) {
+	if !*long {
+		t.Parallel()
+	}
+}
+
 // TestRouters breaks routers and what is between them, with embedded NATS servers.
 func TestRouters(t *testing.T) {
+	beside(t)
 	f := startRouters(t, "")
-	span := 2 * time.Second
+	span, cutFor := time.Second, time.Second
 	if *long {
-		span = 8 * time.Second
+		span, cutFor = 8*time.Second, 13*time.Second // 10 s after the cut
 	}
-	victim := f.all[1]
+	victim, frozen := f.all[1], f.all[2]
 	step := func(name string, do func(f *routers)) {
 		t.Run(name, func(t *testing.T) {
 			at := *f
@@ -65,34 +78,29 @@ func TestRouters(t *testing.T) {
 			if r.own() == 0 {
 				f.t.Errorf("%s has none of them", r.name)
 			}
+			f.explained(r)
 		}
 		end()
 		f.empty()
 	})
-	step("a router killed and restarted", func(f *routers) {
+	step("settings changed at run time", func(f *routers) { f.settings() })
+	step("a router killed, another frozen", func(f *routers) {
 		_, end := f.hold(24, ownPrompt)
 		f.whole()
-		var killed time.Time
-		f.under(span, func() { killed = time.Now(); victim.Kill() })
-		f.took("its charges are gone", killed, 3*time.Second, func() bool { return f.gone(victim) })
-		f.under(span, func() { f.back(victim) })
+		f.under(span, func() {
+			victim.Kill()
+			_ = frozen.Signal(syscall.SIGSTOP)
+			f.took("their charges are gone", time.Now(), 3*time.Second, func() bool { return f.gone(victim, frozen) })
+		})
+		f.under(span/2, func() { _ = frozen.Signal(syscall.SIGCONT); f.back(victim) })
+		f.has(victim, changedLast) // while it was away nobody changed the settings
 		end()
-		f.empty()
-	})
-	step("a router frozen", func(f *routers) {
-		var frozen time.Time
-		f.under(span, func() { frozen = time.Now(); _ = victim.Signal(syscall.SIGSTOP) })
-		f.took("its charges are gone", frozen, 3*time.Second, func() bool { return f.gone(victim) })
-		f.under(span, func() { _ = victim.Signal(syscall.SIGCONT) })
 		f.empty()
 	})
 	step("the network between them cut", func(f *routers) {
 		_, end := f.hold(24, ownPrompt)
 		f.whole()
-		f.under(span, func() { f.cut((*gate).Close) })
-		if *long {
-			f.under(10*time.Second-span, func() {})
-		}
+		f.under(max(span, cutFor), func() { f.cut((*gate).Close) })
 		for _, r := range f.all {
 			until(f.t, r.name+" misses the others", func() bool {
 				p := f.peers(r)
@@ -114,9 +122,10 @@ func TestRouters(t *testing.T) {
 		_, end := f.hold(24, ownPrompt)
 		f.whole()
 		end() // it drains first
-		f.under(span/2, func() { victim.Stop() })
-		since := time.Now()
-		f.took("it is gone", since, time.Second, func() bool { return f.gone(victim) })
+		f.under(span/2, func() {
+			victim.Stop()
+			f.took("it is gone", time.Now(), time.Second, func() bool { return f.gone(victim) })
+		})
 		for _, r := range f.all {
 			if p := f.peers(r); r != victim && (p == nil || len(p.Notes) > 0) {
 				f.t.Errorf("%s misses a router that took leave: %+v", r.name, p)
@@ -125,6 +134,100 @@ func TestRouters(t *testing.T) {
 		f.back(victim)
 		f.empty()
 	})
+}
+
+// explained fails unless explain says of r how much each other router has on each
+// replica: in all what that one has in flight.
+func (f *routers) explained(r *router) {
+	f.t.Helper()
+	var answer struct {
+		Decision struct {
+			Candidates []struct {
+				Routers map[string]struct {
+					InFlight int `json:"in_flight"`
+				} `json:"other_routers"`
+			}
+		}
+	}
+	f.ask(http.MethodPost, "http://"+r.admin+"/debug/explain?path=/v1/completions", `{"model":"sim","prompt":[`+ownPrompt(0)+`]}`, &answer)
+	told := map[string]int{}
+	for _, c := range answer.Decision.Candidates {
+		for id, share := range c.Routers {
+			told[id] += share.InFlight
+		}
+	}
+	want := map[string]int{}
+	for _, other := range f.all {
+		if other != r {
+			want[other.name] = other.own()
+		}
+	}
+	if len(answer.Decision.Candidates) != fleetReplicas || !maps.Equal(told, want) {
+		f.t.Errorf("%s explains %d candidates with %v of other routers in flight, which have %v", r.name, len(answer.Decision.Candidates), told, want)
+	}
+}
+
+// changedLast is the setting that settings leaves in force.
+const changedLast = 17
+
+// settings changes one setting on one router after the other: the last change is
+// in force on all of them.
+func (f *routers) settings() {
+	for i, r := range f.all {
+		beta := changedLast - len(f.all) + 1 + i
+		f.ask(http.MethodPatch, "http://"+r.admin+"/policy", fmt.Sprintf(`{"ttft":{"beta":%d}}`, beta), nil)
+		for _, other := range f.all {
+			f.has(other, beta)
+		}
+	}
+	// At once: everywhere the same one of them wins.
+	for i, r := range f.all[:2] {
+		f.ask(http.MethodPatch, "http://"+r.admin+"/policy", fmt.Sprintf(`{"ttft":{"beta":%d}}`, 30+i), nil)
+	}
+	until(f.t, "all routers have the same settings", func() bool {
+		first := f.beta(f.all[0])
+		return first >= 30 && first == f.beta(f.all[1]) && first == f.beta(f.all[2])
+	})
+	f.ask(http.MethodPatch, "http://"+f.all[2].admin+"/policy", fmt.Sprintf(`{"ttft":{"beta":%d}}`, changedLast), nil)
+	f.has(f.all[0], changedLast)
+}
+
+// beta is one of the settings in force on r.
+func (f *routers) beta(r *router) int {
+	var page struct {
+		Default struct{ TTFT struct{ Beta int } }
+	}
+	f.ask(http.MethodGet, "http://"+r.admin+"/policy", "", &page)
+	return page.Default.TTFT.Beta
+}
+
+// has waits until a setting is in force on r.
+func (f *routers) has(r *router, beta int) {
+	f.t.Helper()
+	until(f.t, fmt.Sprintf("%s has beta %d", r.name, beta), func() bool { return f.beta(r) == beta })
+}
+
+// ask sends a request to an admin port and reads the answer into to.
+func (f *routers) ask(method, url, body string, to any) {
+	f.t.Helper()
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		f.t.Fatalf("%s %s: %s %s, %v", method, url, resp.Status, text, err)
+	}
+	if to != nil {
+		if err := json.Unmarshal(text, to); err != nil {
+			f.t.Fatalf("%s %s: %v", method, url, err)
+		}
+	}
 }
 
 func (f *routers) cut(do func(*gate)) {
@@ -206,6 +309,7 @@ func natsServer(t *testing.T, dir, addr string) *testenv.Process {
 // TestRoutersOnExternalNATS: the same over a NATS server of its own, which dies
 // and comes back.
 func TestRoutersOnExternalNATS(t *testing.T) {
+	beside(t)
 	dir, addr := t.TempDir(), testenv.Addresses(t, 1)[0]
 	ns := natsServer(t, dir, addr)
 	f := startRouters(t, addr)
@@ -221,8 +325,10 @@ func TestRoutersOnExternalNATS(t *testing.T) {
 	}
 	natsServer(t, dir, addr)
 	f.took("the state is equal again", time.Now(), 2*time.Second, f.equal)
-	f.under(time.Second, f.all[2].Kill)
-	f.took("its charges are gone", time.Now(), 3*time.Second, func() bool { return f.gone(f.all[2]) })
+	f.under(time.Second, func() {
+		f.all[2].Kill()
+		f.took("its charges are gone", time.Now(), 3*time.Second, func() bool { return f.gone(f.all[2]) })
+	})
 	f.back(f.all[2])
 	end()
 	f.empty()

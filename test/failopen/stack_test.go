@@ -56,11 +56,22 @@ type replica struct {
 
 func (r *replica) start(t *testing.T, dir string) {
 	t.Helper()
+	r.launch(t, dir)
+	r.wait(t)
+}
+
+// launch starts the replica, wait waits until it answers.
+func (r *replica) launch(t *testing.T, dir string) {
+	t.Helper()
 	var err error
 	if r.Process, err = testenv.Start(dir, r.name, nil, binary(t, "vllmsim"), r.args...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Stop)
+}
+
+func (r *replica) wait(t *testing.T) {
+	t.Helper()
 	wait(t, r.Process, "http://"+r.addr+"/health")
 }
 
