@@ -58,8 +58,8 @@ type Machine struct {
 	sent     time.Time // the last message
 	sentFull time.Time
 	wantFull bool
-	asks     []string // routers to ask for a full message
-	policy   version  // the settings in force
+	asks     []string        // routers to ask for a full message
+	policy   version         // the settings in force
 	out      peerspb.Message // and its accounts and prefixes, which are used again
 	buf      []byte          // the last message
 	letters  letters
