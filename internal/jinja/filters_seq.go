@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -156,14 +157,16 @@ func (st *state) foldedGetter(attr, caseSensitive, def any) func(any) any {
 	return func(v any) any { return ignoreCase(get(v)) }
 }
 
-func filterUnique(st *state, v any, a *args) any {
-	p := a.bind("unique", 0, "case_sensitive", "attribute")
+// passing yields what a function returns of v's items, for those that it passes.
+// The function is made by begin when the first item is needed; nil passes none.
+func (st *state) passing(v any, begin func() func(x any) (any, bool)) any {
 	var it *iterator
-	var get func(any) any
-	seen := pyvalue.NewDict()
+	var pass func(any) (any, bool)
 	return st.generator("generator", func() (any, bool) {
 		if it == nil {
-			get = st.foldedGetter(p[1], p[0], nil)
+			if pass = begin(); pass == nil {
+				return nil, false
+			}
 			it = new(st.iterate(v))
 		}
 		for {
@@ -172,12 +175,25 @@ func filterUnique(st *state, v any, a *args) any {
 				return nil, false
 			}
 			st.step()
+			if out, ok := pass(x); ok {
+				return out, true
+			}
+		}
+	})
+}
+
+func filterUnique(st *state, v any, a *args) any {
+	p := a.bind("unique", 0, "case_sensitive", "attribute")
+	return st.passing(v, func() func(any) (any, bool) {
+		get, seen := st.foldedGetter(p[1], p[0], nil), pyvalue.NewDict()
+		return func(x any) (any, bool) {
 			k := get(x)
 			st.hashable(k)
-			if _, dup := seen.Get(k); !dup {
+			_, dup := seen.Get(k)
+			if !dup {
 				seen.Set(k, nil)
-				return x, true
 			}
+			return x, !dup
 		}
 	})
 }
@@ -199,13 +215,11 @@ func filterMinMax(isMin bool) filterFn {
 			}
 			st.step()
 			k := get(x)
-			better := false
-			if isMin {
-				better = st.less(k, bestKey)
-			} else {
-				better = st.less(bestKey, k)
+			less, than := k, bestKey
+			if !isMin {
+				less, than = bestKey, k
 			}
-			if better {
+			if st.less(less, than) {
 				best, bestKey = x, k
 			}
 		}
@@ -267,7 +281,7 @@ func (s *floatSum) add(f float64, v any) {
 		return
 	}
 	t := s.hi + f
-	if abs(s.hi) >= abs(f) {
+	if math.Abs(s.hi) >= math.Abs(f) {
 		s.lo += (s.hi - t) + f
 	} else {
 		s.lo += (f - t) + s.hi
@@ -282,31 +296,13 @@ func (s *floatSum) value() any {
 	return s.hi
 }
 
-func abs(f float64) float64 {
-	if f < 0 {
-		return -f
-	}
-	return f
-}
-
 func filterMap(st *state, v any, a *args) any {
-	var it *iterator
-	var apply func(any) any
-	done := false
-	return st.generator("generator", func() (any, bool) {
-		if it == nil && !done {
-			if done = !truth(v); done {
-				return nil, false
-			}
-			apply = st.mapper(a)
-			it = new(st.iterate(v))
+	return st.passing(v, func() func(any) (any, bool) {
+		if !truth(v) {
+			return nil
 		}
-		x, ok := it.next()
-		if !ok {
-			return nil, false
-		}
-		st.step()
-		return apply(x), true
+		apply := st.mapper(a)
+		return func(x any) (any, bool) { return apply(x), true }
 	})
 }
 
@@ -348,27 +344,12 @@ func (st *state) byName(what string, table map[string]filterFn, name, v any, a *
 
 func filterSelect(reject, byAttr bool) filterFn {
 	return func(st *state, v any, a *args) any {
-		var it *iterator
-		var keep func(any) bool
-		done := false
-		return st.generator("generator", func() (any, bool) {
-			if it == nil && !done {
-				if done = !truth(v); done {
-					return nil, false
-				}
-				keep = st.selector(a, byAttr)
-				it = new(st.iterate(v))
+		return st.passing(v, func() func(any) (any, bool) {
+			if !truth(v) {
+				return nil
 			}
-			for {
-				x, ok := it.next()
-				if !ok {
-					return nil, false
-				}
-				st.step()
-				if keep(x) != reject {
-					return x, true
-				}
-			}
+			keep := st.selector(a, byAttr)
+			return func(x any) (any, bool) { return x, keep(x) != reject }
 		})
 	}
 }

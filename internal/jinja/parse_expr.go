@@ -1,6 +1,9 @@
 package jinja
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 type targetOpts struct {
 	nameOnly, namespace bool
@@ -110,20 +113,45 @@ func (p *parser) expression() expr {
 	return e
 }
 
-func (p *parser) or() expr {
-	left := p.and()
-	for n := 0; p.skipName("or"); p.chain(&n) {
-		left = &binExpr{op: "or", left: left, right: p.and()}
+// chained parses operands joined by operators that bind to the left. operator takes
+// the next one; "" is none.
+func (p *parser) chained(operand func() expr, operator func() string) expr {
+	left := operand()
+	for n := 0; ; p.chain(&n) {
+		op := operator()
+		if op == "" {
+			return left
+		}
+		left = &binExpr{op: op, left: left, right: operand()}
 	}
-	return left
 }
 
-func (p *parser) and() expr {
-	left := p.not()
-	for n := 0; p.skipName("and"); p.chain(&n) {
-		left = &binExpr{op: "and", left: left, right: p.not()}
+// word takes a name that is an operator.
+func (p *parser) word(name string) func() string {
+	return func() string {
+		if p.skipName(name) {
+			return name
+		}
+		return ""
 	}
-	return left
+}
+
+// sign takes one of some signs.
+func (p *parser) sign(of ...tokenKind) func() string {
+	return func() string {
+		if slices.ContainsFunc(of, p.is) {
+			return string(p.next().kind)
+		}
+		return ""
+	}
+}
+
+func (p *parser) or() expr    { return p.chained(p.and, p.word("or")) }
+func (p *parser) and() expr   { return p.chained(p.not, p.word("and")) }
+func (p *parser) math1() expr { return p.chained(p.concat, p.sign("+", "-")) }
+func (p *parser) math2() expr { return p.chained(p.pow, p.sign("*", "/", "//", "%")) }
+func (p *parser) pow() expr {
+	return p.chained(func() expr { return p.unary(true) }, p.sign("**"))
 }
 
 func (p *parser) not() expr {
@@ -159,15 +187,6 @@ func (p *parser) compare() expr {
 	}
 }
 
-func (p *parser) math1() expr {
-	left := p.concat()
-	for n := 0; p.is("+") || p.is("-"); p.chain(&n) {
-		op := string(p.next().kind)
-		left = &binExpr{op: op, left: left, right: p.concat()}
-	}
-	return left
-}
-
 func (p *parser) concat() expr {
 	args := []expr{p.math2()}
 	for p.skip("~") {
@@ -177,23 +196,6 @@ func (p *parser) concat() expr {
 		return args[0]
 	}
 	return &concatExpr{nodes: args}
-}
-
-func (p *parser) math2() expr {
-	left := p.pow()
-	for n := 0; p.is("*") || p.is("/") || p.is("//") || p.is("%"); p.chain(&n) {
-		op := string(p.next().kind)
-		left = &binExpr{op: op, left: left, right: p.pow()}
-	}
-	return left
-}
-
-func (p *parser) pow() expr {
-	left := p.unary(true)
-	for n := 0; p.skip("**"); p.chain(&n) {
-		left = &binExpr{op: "**", left: left, right: p.unary(true)}
-	}
-	return left
 }
 
 func (p *parser) unary(withFilter bool) expr {
@@ -245,41 +247,35 @@ func (p *parser) primary(namespace bool) expr {
 		p.expect(")")
 		return e
 	case "[":
-		defer p.nest()()
 		l := &listExpr{}
-		for !p.is("]") {
-			if len(l.items) > 0 {
-				if p.expect(","); p.is("]") {
-					break
-				}
-			}
-			l.items = append(l.items, p.expression())
-		}
-		p.expect("]")
+		p.items("]", func() { l.items = append(l.items, p.expression()) })
 		return l
 	case "{":
-		return p.dict()
+		d := &dictExpr{}
+		p.items("}", func() {
+			d.keys = append(d.keys, p.expression())
+			p.expect(":")
+			d.values = append(d.values, p.expression())
+		})
+		return d
 	default:
 		p.fail(t.line, "unexpected '%s'", describe(t))
 	}
 	return nil
 }
 
-func (p *parser) dict() expr {
+// items parses what commas separate, up to an end that a comma may precede.
+func (p *parser) items(end tokenKind, one func()) {
 	defer p.nest()()
-	d := &dictExpr{}
-	for !p.is("}") {
-		if len(d.keys) > 0 {
-			if p.expect(","); p.is("}") {
+	for first := true; !p.is(end); first = false {
+		if !first {
+			if p.expect(","); p.is(end) {
 				break
 			}
 		}
-		d.keys = append(d.keys, p.expression())
-		p.expect(":")
-		d.values = append(d.values, p.expression())
+		one()
 	}
-	p.expect("}")
-	return d
+	p.expect(end)
 }
 
 func (p *parser) postfix(e expr) expr {
@@ -361,19 +357,13 @@ func (p *parser) subscribed() expr {
 
 func (p *parser) callArgs() callArgs {
 	open := p.expect("(")
-	defer p.nest()()
 	var a callArgs
 	ensure := func(ok bool) {
 		if !ok {
 			p.fail(open.line, "invalid syntax for function call expression")
 		}
 	}
-	for first := true; !p.is(")"); first = false {
-		if !first {
-			if p.expect(","); p.is(")") {
-				break
-			}
-		}
+	p.items(")", func() {
 		switch {
 		case p.is("*"):
 			ensure(a.dynArgs == nil && a.dynKwargs == nil)
@@ -387,10 +377,8 @@ func (p *parser) callArgs() callArgs {
 			ensure(a.dynKwargs == nil)
 			name := p.next().text
 			p.next()
-			for _, k := range a.kwNames {
-				if k == name {
-					p.fail(open.line, "keyword argument repeated: %s", name)
-				}
+			if slices.Contains(a.kwNames, name) {
+				p.fail(open.line, "keyword argument repeated: %s", name)
 			}
 			a.kwNames = append(a.kwNames, name)
 			a.kwValues = append(a.kwValues, p.expression())
@@ -398,8 +386,7 @@ func (p *parser) callArgs() callArgs {
 			ensure(a.dynArgs == nil && a.dynKwargs == nil && len(a.kwNames) == 0)
 			a.args = append(a.args, p.expression())
 		}
-	}
-	p.expect(")")
+	})
 	return a
 }
 
