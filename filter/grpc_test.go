@@ -62,7 +62,7 @@ func exchange(t *testing.T, c extprocv3.ExternalProcessorClient, send ...*reques
 	}
 	for _, m := range send {
 		if err := st.Send(m); err != nil {
-			break // the server has ended the stream: Recv says how
+			break // the server has ended the stream: Recv states how
 		}
 	}
 	_ = st.CloseSend() // likewise

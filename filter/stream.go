@@ -291,7 +291,7 @@ func (st *stream) responseHeaders(m *request) *response {
 	return plainResponseHeaders
 }
 
-// close says why a request was never decided, and releases what it charged. It
+// close states why a request was never decided, and releases what it charged. It
 // is called when Envoy's stream ends, which is when the HTTP request ends,
 // however it ends.
 func (st *stream) close() {

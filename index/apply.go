@@ -186,5 +186,5 @@ func linkAll(dst []uint64, parent uint64, contents []prefixhash.Content) []uint6
 	return dst
 }
 
-// minutes is a time as nodes keep it, to tell old ones from new ones.
+// minutes is a time as nodes keep it, to compare their ages.
 func minutes(t time.Time) uint16 { return uint16(t.Unix() / 60) }

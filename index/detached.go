@@ -6,8 +6,8 @@ import (
 	"warmroute/index/internal/radix"
 )
 
-// detachedBlock is a block on GPU that lacks one before it. It waits by its
-// holder's name for it, and by its parent's key for the parent.
+// detachedBlock is a block on GPU whose holder lacks a block before it. It is found
+// by its holder's name, and by its parent's key when the parent is stored.
 type detachedBlock struct {
 	keyspace    int
 	key, parent uint64
@@ -18,8 +18,8 @@ type keyspaceKey struct {
 	key      uint64
 }
 
-// detach keeps a block for a slot. The caller has counted it. false: it is kept
-// by another name already, or there are too many different sets.
+// detach keeps a block for a slot. The caller has counted it. It fails when the
+// slot has the block by another name, or there are too many different sets.
 func (sh *shard) detach(slot int, hash uint64, b detachedBlock) bool {
 	ks, info := sh.keyspaces[b.keyspace], &sh.info[slot]
 	t := ks.flat(&ks.detached)
@@ -31,7 +31,7 @@ func (sh *shard) detach(slot int, hash uint64, b detachedBlock) bool {
 	return true
 }
 
-// reattach takes a detached block away.
+// reattach removes a detached block.
 func (sh *shard) reattach(slot int, hash uint64, b detachedBlock) {
 	info, t := &sh.info[slot], sh.keyspaces[b.keyspace].detached.Load()
 	if s := t.Find(b.key); sh.rowHas(s, slot) {
@@ -40,7 +40,7 @@ func (sh *shard) reattach(slot int, hash uint64, b detachedBlock) {
 	info.wait(hash, b, false)
 }
 
-// wait notes that a block waits for its parent, or not any more.
+// wait records that a block waits for its parent, or no longer does.
 func (i *slotInfo) wait(hash uint64, b detachedBlock, on bool) {
 	if i.detached == nil {
 		i.detached, i.behind = map[uint64]detachedBlock{}, map[keyspaceKey][]uint64{}
@@ -57,7 +57,8 @@ func (i *slotInfo) wait(hash uint64, b detachedBlock, on bool) {
 	}
 }
 
-// behindHole stores blocks whose parent the holder lacks, or has overlay others.
+// behindHole stores blocks whose parent the holder lacks or has only detached or
+// below the GPU.
 func (w *storing) behindHole() {
 	sh, ks, slot := w.sh, w.segment.ks, w.segment.slot
 	parent := w.segment.parent.key
@@ -109,9 +110,9 @@ func (w *storing) promote(p radix.Place, key uint64) {
 	}
 }
 
-// detachBehind takes from a slot's visible blocks those behind the given places,
-// by node and first offset to go: blocks before them are gone. One pass over the
-// holder's names finds them all.
+// detachBehind detaches a slot's visible blocks from the given offsets of nodes on,
+// because the blocks before them are gone. One pass over the holder's names finds
+// them all.
 func (sh *shard) detachBehind(slot int, from map[uint32]int) {
 	info := &sh.info[slot]
 	type moved struct {
@@ -141,7 +142,7 @@ func (sh *shard) detachBehind(slot int, from map[uint32]int) {
 	}
 }
 
-// leave takes a slot's blocks of a node from an offset on.
+// leave removes a slot from a node's blocks, from an offset on.
 func (sh *shard) leave(slot int, id uint32, from int) {
 	if e := sh.info[slot].ends; e != nil {
 		e.Cut(id, from)

@@ -1,4 +1,4 @@
-// Package index knows which KV cache holds which block of which prompt.
+// Package index records which KV cache holds which block of which prompt.
 //
 // Caches are Holders (a replica's data-parallel rank). They report what they
 // store, remove and clear in Batches (Apply). Find and Lookup return, for the chain

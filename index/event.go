@@ -27,7 +27,7 @@ type Holder struct {
 	Rank    int
 }
 
-// Tier says where a copy lives.
+// Tier is where a copy is.
 type Tier uint8
 
 const (
@@ -38,7 +38,7 @@ const (
 	tiers = 3
 )
 
-// GroupKind says what a cache group holds, where the publisher says so
+// GroupKind is what a cache group holds, where the publisher reports it
 // (vLLM's kv_cache_spec_kind, which GPU events do not carry in all versions).
 type GroupKind uint8
 
@@ -77,7 +77,7 @@ const (
 // parent's key. Content nil: the engine hashes are the keys.
 // Removed: Engine names the blocks, in whatever scope of Scope.Group this
 // holder has them; the rest of Scope is not read.
-// Cleared: the holder forgets everything.
+// Cleared: the holder has dropped everything.
 type Event struct {
 	Kind      Kind
 	Scope     Scope
@@ -88,8 +88,8 @@ type Event struct {
 	Engine    []uint64
 	Content   []prefixhash.Content
 
-	Spec   string // vLLM's kv_cache_spec_kind, "" when not said
-	Window int    // of a sliding window, tokens; 0 when not said
+	Spec   string // vLLM's kv_cache_spec_kind, "" when not reported
+	Window int    // of a sliding window, tokens; 0 when not reported
 	Tokens int    // that the event covers: more than Engine's blocks where some are left out
 	Ahead  bool   // the blocks' hashes cover tokens behind them too
 }

@@ -6,16 +6,13 @@ import (
 	"warmroute/index/internal/radix"
 )
 
-// evictSample is how many nodes are compared to find an old one, and evictShare
-// of a cap is forgotten at once: to forget takes a pass over all names of those
-// who held what goes.
-const (
-	evictShare = 256
-)
+// evictShare is the part of a cap that is evicted at once: an eviction reads all
+// names of the holders of the evicted blocks.
+const evictShare = 256
 
-// evict forgets at least n of a keyspace's blocks, if there are as many: the ends of
-// old nodes but of one, then what is detached or below the GPU. Their holders are
-// marked incomplete. It returns how many went.
+// evict drops at least n of a keyspace's blocks, if there are as many: the ends of old
+// nodes except the spared one, then detached blocks and those below the GPU. Their
+// holders are marked incomplete. It returns how many were dropped.
 func (sh *shard) evict(ks *keyspace, n int, spare uint32) (gone int) {
 	most := min(sh.x.o.MaxScopeBlocks, sh.x.o.MaxBlocks)
 	gone = sh.evictNodes(ks, max(n, most/evictShare), spare)
@@ -33,7 +30,7 @@ func (sh *shard) evict(ks *keyspace, n int, spare uint32) (gone int) {
 	return gone
 }
 
-// evictNodes forgets about n blocks at the ends of old nodes.
+// evictNodes drops about n blocks at the ends of old nodes.
 func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
 	ends := map[uint32]int{} // where nodes are to end
 	var slots holderset.Mask
@@ -56,10 +53,10 @@ func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
 	return gone
 }
 
-// forgetEnds takes the ends of nodes from a slot.
+// forgetEnds removes a slot from the ends of nodes.
 func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int) {
 	info := &sh.info[slot]
-	if sh.slots.Live.Has(slot) { // what a dead one calls its blocks means nothing any more
+	if sh.slots.Live.Has(slot) { // the names of a dead slot are not read any more
 		var gone []uint64
 		info.gpu.Each(func(name uint64, p radix.Place) {
 			if end, ok := ends[p.Node()]; ok && p.Offset() >= end {
@@ -78,7 +75,7 @@ func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int) {
 	}
 }
 
-// forgetBlock takes a block from all its holders in one table.
+// forgetBlock removes a block of one table from all its holders.
 func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row, tier Tier, detached bool) {
 	id := s.Value().Set()
 	sh.sets.Each(id, func(slot int) {

@@ -29,7 +29,7 @@ type arrival struct {
 }
 
 // arrive notes or, with until 0, takes back the end of a prompt with these keys. It
-// says whether the holder is a member whose groups decide.
+// reports whether the holder is a member whose groups decide.
 func (x *Index) arrive(s *Scope, id HolderID, keys []prefixhash.Key, until int64) bool {
 	m := x.memberOf(id, modelKey{s.Tenant, s.Model})
 	if m == nil {
@@ -103,7 +103,7 @@ func (f *Found) coming(id HolderID, tokens int32, block int) {
 	}
 }
 
-// Grouped says whether a holder's blocks of full attention alone do not tell what
+// Grouped reports whether a holder's blocks of full attention alone do not tell what
 // it hits. Such a holder is left out of snapshots: its groups are not in them.
 func (x *Index) Grouped(self Holder) bool {
 	h := x.known(self)

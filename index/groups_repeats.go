@@ -34,12 +34,12 @@ const maxOpen = 1 << 14
 // forget begins anew with the blocks.
 func (r *reports) forget() { *r = reports{seen: r.seen, told: r.told} }
 
-// doubt says why less than is held may be counted.
+// doubt states why less than is held may be counted.
 func (r *reports) doubt() bool {
 	return r.seen && (r.lost || len(r.maybe) > 0)
 }
 
-// concerns says whether a block that may be held is among a prompt's. keys are the
+// concerns reports whether a block that may be held is among a prompt's. keys are the
 // prompt's on the class's chain. Where no names are kept, it may always be.
 func (m *groupMember) concerns(c *groupClass, keys []prefixhash.Key) bool {
 	h := m.holder
@@ -69,7 +69,7 @@ const (
 	runEither           // a copy or a report
 )
 
-// judge says what a run is that lists all blocks of so many tokens in all groups.
+// judge states what a run is that lists all blocks of so many tokens in all groups.
 func (m *groupMember) judge(c *groupClass, tokens int, p cachegroups.Prober) verdict {
 	if c.geometry.Hit(tokens+1, cachegroups.Assumed{Chunk: c.assumed.Chunk}, p) < tokens {
 		return runStored
@@ -80,7 +80,7 @@ func (m *groupMember) judge(c *groupClass, tokens int, p cachegroups.Prober) ver
 	return runEither
 }
 
-// reported notes a verdict, and says whether the run is left out.
+// reported notes a verdict, and reports whether the run is left out.
 func (m *groupMember) reported(v verdict, run []Event) bool {
 	r := &m.reports
 	switch {
@@ -106,7 +106,7 @@ func (m *groupMember) reported(v verdict, run []Event) bool {
 	return r.seen
 }
 
-// reporting notes that the holder reports, and takes back the copies that were
+// reporting records that the holder reports, and takes back the copies that were
 // counted for runs that may have been reports.
 func (m *groupMember) reporting() {
 	m.reports.seen = true
@@ -154,7 +154,7 @@ func (m *groupMember) review(c groupCopy) {
 	}
 }
 
-// holds says whether a counted copy is left.
+// holds reports whether a counted copy is left.
 func (m *groupMember) holds(c groupCopy) bool {
 	if !m.plain && m.held != nil {
 		return m.held[c.hash]>>c.group&1 != 0
@@ -178,7 +178,7 @@ func (m *groupMember) holds(c groupCopy) bool {
 	return false
 }
 
-// again notes that blocks are held for sure.
+// again records that blocks are held for sure.
 func (m *groupMember) again(group int, hashes []uint64) {
 	r := &m.reports
 	if len(r.maybe) == 0 {
@@ -190,7 +190,7 @@ func (m *groupMember) again(group int, hashes []uint64) {
 	m.judgeTrust(m.alone.Load())
 }
 
-// repeats says how many of the events, from the first on, only repeat what a
+// repeats states how many of the events, from the first on, only repeat what a
 // request has hit.
 func (m *groupMember) repeats(events []Event) int {
 	c := m.class.Load()

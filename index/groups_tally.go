@@ -26,7 +26,7 @@ type groupTally struct {
 // will not come to cover just them any more.
 const maxTally = 256
 
-// Expect notes that a prompt was sent to a holder, to learn from what the holder
+// Expect records that a prompt was sent to a holder, to learn from what the holder
 // reports (Report hits by Hits) what its events do not tell. keys are the prompt's
 // as for FindPrompt. It allocates nothing and waits for no lock that ingest holds.
 func (x *Index) Expect(id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {

@@ -28,8 +28,8 @@ type holder struct {
 	leased  []*expiry.Table // where it may have leases
 }
 
-// lastStored is what the last Stored event was of: mostly the next one is of the
-// same, and has nothing new to note. Hashing a scope costs more than comparing it.
+// lastStored is the scope and kind of the last Stored event. The next one mostly has
+// the same; comparing a scope costs less than hashing it.
 type lastStored struct {
 	scope    Scope
 	kind     GroupKind
@@ -38,19 +38,19 @@ type lastStored struct {
 
 type modelKey struct{ tenant, model string }
 
-// groups is what a holder said about one model's cache groups.
+// groups is what a holder reported about one model's cache groups.
 type groups struct {
 	seen []int
-	full int // by its kind, -1 = not said
+	full int // by its kind, -1 = not reported
 }
 
 const idsPerPage = 256
 
-// idPage holds what lookups read of a HolderID.
+// idPage holds what lookups read about a HolderID.
 type idPage struct {
 	holder [idsPerPage]atomic.Pointer[holder]
 	seen   [idsPerPage]atomic.Int64 // Unix nanoseconds: when the newest batch was published
-	heard  [idsPerPage]atomic.Int64 // Unix nanoseconds: when the holder was last heard of
+	heard  [idsPerPage]atomic.Int64 // Unix nanoseconds: when the holder last reported or was touched
 }
 
 // minFreeIDs ids must be free before one is used again, oldest first, so that
@@ -109,8 +109,8 @@ func (x *Index) byID(id HolderID) *holder {
 
 func (x *Index) see(id HolderID, now int64) { x.seeFrom(id, now, now) }
 
-// seeFrom notes evidence of a time not after now. Late news is no newer than
-// what is known, but shows that the reporter is alive.
+// seeFrom records evidence published at a time not after now. A batch that arrives
+// late does not make the evidence newer, but shows that the reporter is alive.
 func (x *Index) seeFrom(id HolderID, at, now int64) {
 	p := (*x.pages.Load())[id/idsPerPage]
 	p.heard[id%idsPerPage].Store(now)
@@ -139,8 +139,8 @@ func (x *Index) HolderOf(id HolderID) (Holder, bool) {
 	return Holder{}, false
 }
 
-// Begin forgets what h held, at once for lookups that start later, and starts
-// a new incarnation. Batches of earlier ones are refused from now on.
+// Begin drops what h held, at once for lookups that start later, and starts a new
+// incarnation. Batches of earlier incarnations are refused from then on.
 func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h := x.intern(self)
 	h.mu.Lock()
@@ -154,15 +154,15 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	return h.incarnation
 }
 
-// Touch notes that h is alive and that nothing has changed.
+// Touch records that h is alive and that nothing has changed.
 func (x *Index) Touch(self Holder) {
 	if h := x.known(self); h != nil {
 		x.see(h.id, x.o.Now().UnixNano())
 	}
 }
 
-// Remove forgets a replica with all its ranks, at once for lookups that start
-// later. Batches of it are refused until Begin.
+// Remove drops a replica with all its ranks, at once for lookups that start later.
+// Its batches are refused until Begin.
 func (x *Index) Remove(replica string) {
 	x.holders.Range(func(_, v any) bool {
 		h := v.(*holder)
@@ -184,7 +184,7 @@ func (x *Index) Remove(replica string) {
 	})
 }
 
-// clear makes all the holder has invisible and leaves it to the sweeper. h.mu
+// clear makes all that the holder has invisible; the sweeper removes it later. h.mu
 // is held.
 func (h *holder) clear() {
 	for _, sh := range h.shards {
@@ -206,8 +206,8 @@ func (h *holder) clear() {
 	h.x.wake()
 }
 
-// NameGroup tells which cache group of a replica is full attention, as
-// configured. It outlives incarnations.
+// NameGroup sets which cache group of a replica is full attention, as configured.
+// It stays set through incarnations.
 func (x *Index) NameGroup(replica string, group int) {
 	x.mu.Lock()
 	x.named[replica] = group
@@ -223,7 +223,7 @@ func (x *Index) NameGroup(replica string, group int) {
 	})
 }
 
-// sawGroup notes that the holder reported a cache group. h.mu is held.
+// sawGroup records that the holder reported a cache group. h.mu is held.
 func (h *holder) sawGroup(s Scope, kind GroupKind) {
 	k := modelKey{s.Tenant, s.Model}
 	g := h.groups[k]
@@ -248,7 +248,7 @@ func (h *holder) sawGroup(s Scope, kind GroupKind) {
 	}
 }
 
-// judge applies the verdicts to the slots the holder has. h.mu is held.
+// judge applies the verdicts to all slots of the holder. h.mu is held.
 func (h *holder) judge() {
 	for _, sh := range h.shards {
 		sh.mu.Lock()
@@ -259,7 +259,7 @@ func (h *holder) judge() {
 	}
 }
 
-// verdict says whether the holder's blocks of a shard prove a cached prefix.
+// verdict reports whether the holder's blocks of a shard prove a cached prefix.
 // Of several groups only the full-attention one does.
 func (h *holder) verdict(k shardKey) (hybrid, hidden bool) {
 	full := h.named

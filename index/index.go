@@ -11,7 +11,7 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
-// Index says which holder has which blocks. Its methods may be called at any
+// Index records which holder has which blocks. Its methods may be called at any
 // time from any goroutine. See the package comment for what waits for what.
 type Index struct {
 	o     Options
@@ -85,7 +85,7 @@ func (x *Index) keyspace(s Scope) *keyspace {
 	return ks
 }
 
-// Close forgets everything. Lookups match nothing afterwards, Apply fails with
+// Close drops everything. Lookups match nothing afterwards, Apply fails with
 // ErrClosed, and the memory outside the Go heap is returned. It may be called
 // more than once; a Run that is still going ends by its context.
 func (x *Index) Close() error {

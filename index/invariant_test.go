@@ -9,7 +9,7 @@ import (
 	"warmroute/index/internal/radix"
 )
 
-// check says what is wrong with an index that nobody is writing to.
+// check states what is wrong with an index that nobody is writing to.
 func (x *Index) check() error {
 	if x.closed.Load() {
 		return nil
@@ -29,7 +29,7 @@ func (x *Index) check() error {
 	return nil
 }
 
-// check says what is wrong with a shard: what the types' comments promise, and
+// check states what is wrong with a shard: what the types' comments promise, and
 // what is counted against what is there.
 func (sh *shard) check() error {
 	sh.mu.Lock()

@@ -31,10 +31,10 @@ func (x *Index) enter() (*epoch.Reader, *scratch) {
 	return reader, r
 }
 
-// Lookup appends one Match for each holder it knows something of: how far each
-// holds the prompt with these keys. It has no effect on what the index says,
-// takes no lock, allocates nothing but room in dst, and waits for nobody. An
-// unknown scope, no keys, or an empty scheme match nothing.
+// Lookup appends one Match for each holder that has a part of the prompt with these
+// keys: how far it holds it. It changes nothing, takes no lock, allocates nothing but
+// room in dst, and does not wait. An unknown scope, no keys, or an empty scheme
+// match nothing.
 func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
 	reader, r := x.enter() // before the map is read: Close waits for us
 	defer reader.Leave()

@@ -5,7 +5,7 @@ import "time"
 // HolderID is a small number that stands for a Holder while its replica is known.
 type HolderID int32
 
-// Match is what the index knows of one holder and one prompt. Counts are
+// Match is how much of one prompt one holder has. Counts are
 // blocks from the start of the prompt without a gap.
 type Match struct {
 	ID       HolderID
@@ -14,10 +14,10 @@ type Match struct {
 	Lower    int32 // Blocks, or a copy in CPU memory
 	Storage  int32 // Lower, or a copy in storage
 
-	// Incomplete: the holder has blocks this index had to forget.
+	// Incomplete: the holder has blocks that this index had to drop.
 	Incomplete bool
-	// HybridUnknown: the holder reported several cache groups and nobody said
-	// which one is full attention, so its blocks prove nothing. Counts are 0.
+	// HybridUnknown: the holder reported several cache groups, and which one is
+	// full attention is not known, so its blocks prove nothing. Counts are 0.
 	HybridUnknown bool
 
 	// Grouped: the holder's cache has several groups, or drops blocks for a draft

@@ -6,13 +6,13 @@ import (
 	"warmroute/prefixhash"
 )
 
-// orphans are blocks whose parent's key is not known yet: hashes and contents
-// only, by what the holder calls the parent, bounded, oldest out first. The shard's
-// writer owns them.
+// orphans holds blocks whose parent's key is not known yet: their hashes and
+// contents, by the parent's name. It is bounded and drops the oldest first. The
+// shard's writer owns it.
 type orphans struct {
 	waiting map[orphanBlock][]*orphan // by the parent
 	at      map[orphanBlock][]*orphan
-	queue   []*orphan // oldest first; joined and dropped ones have no blocks
+	queue   []*orphan // oldest first; joined and dropped orphans have no blocks
 	blocks  int
 }
 
@@ -21,7 +21,7 @@ type orphanBlock struct {
 	hash uint64
 }
 
-// orphan is one event's blocks. Removed ones stay to link their successors.
+// orphan is the blocks of one event. Removed blocks stay, to link their successors.
 type orphan struct {
 	segment  segment
 	parent   uint64
@@ -66,13 +66,13 @@ func (sh *shard) addOrphan(r *segment, parent uint64, contents []prefixhash.Cont
 	res.Orphaned += n
 }
 
-// forget takes a orphan run out of all lists but the queue.
+// forget removes an orphan from all lists but the queue.
 func (o *orphans) forget(p *orphan) {
 	without(o.waiting, orphanBlock{p.segment.slot, p.parent}, p)
 	o.release(p)
 }
 
-// release ends the accounting of a run; the queue skips it later.
+// release ends the accounting of an orphan; the queue skips it later.
 func (o *orphans) release(p *orphan) {
 	for _, hash := range p.segment.engines {
 		without(o.at, orphanBlock{p.segment.slot, hash}, p)
@@ -84,7 +84,7 @@ func (o *orphans) release(p *orphan) {
 	}
 }
 
-// without takes p out of one of a map's lists.
+// without removes p from one of a map's lists.
 func without[K comparable](m map[K][]*orphan, k K, p *orphan) {
 	list := m[k]
 	if i := slices.Index(list, p); i >= 0 {
@@ -97,7 +97,7 @@ func without[K comparable](m map[K][]*orphan, k K, p *orphan) {
 	}
 }
 
-// wake moves the runs of a slot that waited for hash to list.
+// wake moves the orphans of a slot that waited for hash to list.
 func (o *orphans) wake(slot int, hash uint64, list *[]*orphan) {
 	k := orphanBlock{slot, hash}
 	if waiting := o.waiting[k]; waiting != nil {
@@ -106,7 +106,7 @@ func (o *orphans) wake(slot int, hash uint64, list *[]*orphan) {
 	}
 }
 
-// remove notes that a orphan block was evicted.
+// remove records that an orphan's block was evicted.
 func (o *orphans) remove(slot int, tier Tier, hash uint64) bool {
 	list := o.at[orphanBlock{slot, hash}]
 	for i := len(list) - 1; i >= 0; i-- {
@@ -126,7 +126,7 @@ func (o *orphans) remove(slot int, tier Tier, hash uint64) bool {
 	return false
 }
 
-// join stores the woken runs, and those that waited for them in turn.
+// join stores the woken orphans, and those that waited for them in turn.
 func (sh *shard) join(res *Result) {
 	var evicted []*orphan
 	for len(sh.joined) > 0 {
@@ -157,7 +157,7 @@ func (sh *shard) join(res *Result) {
 	}
 }
 
-// dropRemoved takes out the blocks that were evicted while they waited.
+// dropRemoved removes the blocks that were evicted while they waited.
 func (sh *shard) dropRemoved(p *orphan, res *Result) {
 	var hashes []uint64
 	for _, hash := range p.segment.engines {

@@ -29,7 +29,7 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 	res.Unknown += rest
 }
 
-// remove takes blocks from a holder and returns how many it knew. sh.mu is held.
+// remove removes blocks of a holder and returns how many it had. sh.mu is held.
 func (sh *shard) remove(slot int, tier Tier, hashes []uint64, res *Result) (known int) {
 	w := removing{sh: sh, slot: slot, tier: tier, res: res, info: &sh.info[slot]}
 	if w.rising(hashes) {
@@ -60,15 +60,15 @@ type removing struct {
 	res  *Result
 	info *slotInfo
 
-	// What is removed from the end of the holder's blocks of a node, and not yet
-	// taken out of it.
+	// The blocks removed from the end of the holder's part of a node, of which the
+	// node has not been updated yet.
 	node     uint32
 	ks       *keyspace
 	from, to int
 	watched  bool // there are copies in the shard, or speculation in the node's keyspace
 }
 
-// rising says whether the blocks are named from the first of a stretch to the last:
+// rising reports whether the blocks are named from the first of a stretch to the last:
 // taken one by one, each would leave a hole before the others.
 func (w *removing) rising(hashes []uint64) bool {
 	if w.tier != TierGPU || len(hashes) < 2 {
@@ -78,8 +78,8 @@ func (w *removing) rising(hashes []uint64) bool {
 	return first != 0 && second == first+1
 }
 
-// end removes blocks from the end of what the holder has of the node at hand, and
-// returns how many it could.
+// end removes blocks from the end of the holder's part of the current node, and
+// returns how many.
 func (w *removing) end(hashes []uint64) (n int) {
 	if w.from > 0 && !w.watched {
 		n = w.info.gpu.ForgetEnd(radix.At(w.node, w.from-1), hashes)
@@ -89,7 +89,7 @@ func (w *removing) end(hashes []uint64) (n int) {
 	return n
 }
 
-// one removes any block and says whether the holder had it.
+// one removes any block and reports whether the holder had it.
 func (w *removing) one(hash uint64) bool {
 	if w.tier != TierGPU {
 		return w.lower(hash)
@@ -123,7 +123,7 @@ func (w *removing) count(n int) {
 	w.res.Removed += n
 }
 
-// turn goes on with another node.
+// turn continues with another node.
 func (w *removing) turn(p radix.Place) {
 	w.flush()
 	w.node, w.ks = p.Node(), w.sh.keyspaces[w.sh.nodes.Tree(p)]
@@ -132,7 +132,7 @@ func (w *removing) turn(p radix.Place) {
 	w.watched = len(w.sh.copies) > 0 || w.ks.leases[leaseSpeculative].Load() != nil
 }
 
-// flush takes what was removed out of its node.
+// flush removes the holder from the removed blocks in their node.
 func (w *removing) flush() {
 	if w.from < w.to {
 		w.sh.leave(w.slot, w.node, w.from)
@@ -140,7 +140,7 @@ func (w *removing) flush() {
 	w.node, w.from, w.to = 0, 0, 0
 }
 
-// hole removes a block before others of the holder, which lack it from now on.
+// hole removes a block that others of the holder follow, which become detached.
 func (w *removing) hole(p radix.Place) {
 	w.flush()
 	behind := map[uint32]int{p.Node(): p.Offset()}
@@ -148,7 +148,7 @@ func (w *removing) hole(p radix.Place) {
 	w.sh.detachBehind(w.slot, behind)
 }
 
-// detached removes a block that lacks one before it.
+// detached removes a detached block.
 func (w *removing) detached(hash uint64) bool {
 	b, ok := w.info.detached[hash]
 	if !ok {
@@ -194,7 +194,7 @@ func (w *removing) lower(hash uint64) bool {
 	return false
 }
 
-// copyLeft takes one of several copies away.
+// copyLeft removes one of several copies, and reports whether there were several.
 func (w *removing) copyLeft(ks *keyspace, key uint64) bool {
 	if len(w.sh.copies) == 0 {
 		return false

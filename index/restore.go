@@ -9,11 +9,11 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Restore takes the entries of a Snapshot, of another index perhaps, as if
-// their holders had reported them. Holders that have not begun do; those that
-// report here already are left as they are. Entries are kept until all are
-// there, and blocks whose place in a prompt is not among them are dropped. A
-// reporter that goes on where the snapshot ended asks Resume, not Begin.
+// Restore stores the entries of a Snapshot, perhaps of another index, as if
+// their holders had reported them. It begins the holders that have not begun, and
+// skips those that have. It reads all entries before it stores any, and drops
+// blocks whose position in a prompt the entries do not give. A reporter that
+// continues where the snapshot ended calls Resume instead of Begin.
 func (x *Index) Restore(entries iter.Seq[Entry]) (res Result) {
 	r := restorer{x: x, res: &res, holders: map[Holder]*holder{}, blocks: map[scopedKey]*Entry{}, at: map[scopedKey]radix.Place{}, engines: map[scopedKey][]Entry{}}
 	var first []scopedKey
@@ -29,14 +29,14 @@ func (x *Index) Restore(entries iter.Seq[Entry]) (res Result) {
 		r.blocks[k] = merged(r.blocks[k], &e)
 	}
 	for _, k := range first {
-		r.take(k, 0)
+		r.place(k, 0)
 	}
 	for len(r.ready) > 0 || r.unplaced() {
 		next := r.ready[len(r.ready)-1]
 		r.ready = r.ready[:len(r.ready)-1]
-		r.take(next.scopedKey, next.parent)
+		r.place(next.scopedKey, next.parent)
 	}
-	for k, e := range r.blocks { // copies overlay the GPU need no place in a prompt
+	for k, e := range r.blocks { // copies below the GPU need no position in a prompt
 		for _, c := range e.Copies {
 			if c.Tier == TierGPU {
 				res.Dropped++
@@ -49,7 +49,7 @@ func (x *Index) Restore(entries iter.Seq[Entry]) (res Result) {
 }
 
 // Resume returns the incarnation of a holder that has begun, for a reporter
-// that goes on where a restored state ended instead of beginning anew.
+// that continues where a restored state ended.
 func (x *Index) Resume(self Holder) (incarnation uint64, ok bool) {
 	h := x.known(self)
 	if h == nil {
@@ -68,14 +68,14 @@ type scopedKey struct {
 type restorer struct {
 	x       *Index
 	res     *Result
-	holders map[Holder]*holder // nil: reports here already
+	holders map[Holder]*holder // nil: had begun before, is skipped
 	blocks  map[scopedKey]*Entry
 	engines map[scopedKey][]Entry
-	at      map[scopedKey]radix.Place // where blocks went on GPU
-	ready   []waiting
+	at      map[scopedKey]radix.Place // places of the blocks restored on GPU
+	ready   []waiting                 // their parents are stored
 }
 
-// merged is what two entries say of a block.
+// merged joins two entries of one block.
 func merged(known, e *Entry) *Entry {
 	if known == nil {
 		return e
@@ -90,14 +90,14 @@ func merged(known, e *Entry) *Entry {
 	return known
 }
 
-// waiting is a block whose parent has been taken.
+// waiting is a block whose parent has been stored.
 type waiting struct {
 	scopedKey
 	parent uint64
 }
 
-// unplaced makes the children of holes ready: blocks whose parent is known by
-// name, but by nobody else's child.
+// unplaced makes ready the children of holes. A hole is a block of which the
+// entries have only the key, and which is no block's child.
 func (r *restorer) unplaced() bool {
 	child := map[scopedKey]bool{}
 	for k, e := range r.blocks {
@@ -107,8 +107,8 @@ func (r *restorer) unplaced() bool {
 	}
 	for k, e := range r.blocks {
 		onGPU := slices.ContainsFunc(e.Copies, func(c Copy) bool { return c.Tier == TierGPU })
-		if !onGPU && len(e.Children) > 0 && !child[k] { // a hole at the start of what is known
-			r.take(k, 0)
+		if !onGPU && len(e.Children) > 0 && !child[k] { // a hole at the start of a chain
+			r.place(k, 0)
 		}
 	}
 	return len(r.ready) > 0
@@ -120,9 +120,9 @@ func (r *restorer) push(k scopedKey, e *Entry) {
 	}
 }
 
-// take stores a block behind its parent (0: it is a first one) for all that
-// have it, and makes its children ready.
-func (r *restorer) take(k scopedKey, parent uint64) {
+// place stores a block after its parent (0: it begins prompts) for all its
+// holders, and makes its children ready.
+func (r *restorer) place(k scopedKey, parent uint64) {
 	e := r.blocks[k]
 	if e == nil {
 		return
@@ -144,7 +144,7 @@ func (r *restorer) copies(k scopedKey, parent uint64, c Copy) {
 	}
 }
 
-// holder is the holder to restore copies of, nil when it is not to be touched.
+// holder returns the holder to restore copies of, nil when it had begun before.
 func (r *restorer) holder(self Holder) *holder {
 	h, ok := r.holders[self]
 	if !ok {
@@ -191,7 +191,7 @@ func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
 	}
 }
 
-// heldAt returns p when a slot has the block with a key there, else 0.
+// heldAt returns p if a slot holds the block with a key there, else 0.
 func (sh *shard) heldAt(ks *keyspace, slot int, p radix.Place, key uint64) radix.Place {
 	if !sh.info[slot].gpu.Has(p, key) || sh.nodes.Tree(p) != ks.index {
 		return 0

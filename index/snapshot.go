@@ -9,8 +9,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Entry is a part of what a Snapshot says of one block, or of one engine hash:
-// several entries may name a block, and are true together.
+// Entry is a part of a Snapshot about one block or one engine hash. Several
+// entries may be about one block; they add up.
 type Entry struct {
 	Scope Scope
 	Key   prefixhash.Key
@@ -25,7 +25,7 @@ type Entry struct {
 	Copies   []Copy
 }
 
-// Copy says that a holder has a block in a tier, more than once when Extra > 0.
+// Copy records that a holder has a block in a tier, Extra times more than once.
 type Copy struct {
 	Holder Holder
 	Tier   Tier
@@ -40,7 +40,7 @@ type Cursor struct {
 	Holder Holder
 	Next   uint64 // sequence of the first batch that is not applied
 	Begun  uint64 // sequence of the first batch whose application has not begun
-	Digest uint64 // XXH64 of the payload of the batch before Next, which tells lives of a publisher apart
+	Digest uint64 // XXH64 of the payload of the batch before Next, which differs between two lives of a publisher
 	Whole  bool   // everything since the publisher's start is applied
 
 	Incarnation uint64 // the holder's
@@ -49,10 +49,9 @@ type Cursor struct {
 	Full                  bool
 }
 
-// Snapshot yields what the holders have reported, in no order: not what was
-// only speculated, or given to Report, and no orphans. Ingest waits
-// for the collection of a part of a scope at a time; what changes meanwhile may
-// or may not be there.
+// Snapshot yields what the holders have reported, in no order. It leaves out
+// leases and orphans. Ingest waits while one part of a scope is collected; changes
+// made meanwhile may or may not be included.
 func (x *Index) Snapshot() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for _, sh := range x.allShards() {
@@ -73,7 +72,7 @@ func (x *Index) Snapshot() iter.Seq[Entry] {
 	}
 }
 
-// collectors are the parts of a snapshot, each to be called with sh.mu held.
+// collectors returns functions that each collect a part, with sh.mu held.
 func (sh *shard) collectors() (all []func() []Entry) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -130,8 +129,7 @@ func (sh *shard) copiesOf(ks *keyspace, key uint64, set holderset.ID, tier Tier)
 	return all
 }
 
-// collectNames gathers what a holder calls its blocks, and those of them that
-// are detached.
+// collectNames gathers a holder's names of its blocks, and its detached blocks.
 func (sh *shard) collectNames(slot int) (out []Entry) {
 	info := &sh.info[slot]
 	if !sh.slots.Live.Has(slot) || info.holder.grouped() {

@@ -15,7 +15,7 @@ type segment struct {
 	hasParent bool
 	parent    reference // of the block before the first, when hasParent
 	keys      []uint64  // the blocks
-	engines   []uint64  // what their holder calls them
+	engines   []uint64  // their holder's names of them
 }
 
 // reference is where a holder's block is: at place, when it and all before it are
@@ -36,7 +36,7 @@ func (r *segment) cancel(id HolderID) {
 // their cache misses overlap; about what a core can have in flight.
 const ahead = 32
 
-// resolve finds a block by what its holder calls it, in one keyspace.
+// resolve finds a block by its holder's name, in one keyspace.
 func (sh *shard) resolve(ks *keyspace, slot int, hash uint64) (reference, bool) {
 	info := &sh.info[slot]
 	if p := info.gpu.Find(hash); p != 0 {
@@ -75,7 +75,7 @@ func (sh *shard) store(r *segment, res *Result) {
 	}
 }
 
-// storing is the state while a run is stored.
+// storing is the state while a segment is stored.
 type storing struct {
 	sh      *shard
 	segment *segment
@@ -85,16 +85,16 @@ type storing struct {
 	keys, hashes []uint64    // what is left to store
 	at           radix.Place // of the block before
 	room         int         // blocks the caps leave
-	quiet        bool        // the blocks are the holder's already: nothing is counted
+	quiet        bool        // the blocks are counted already
 }
 
-// done takes n blocks off the segment, which are at p and behind it.
+// done removes n blocks from the segment, which are stored from p on.
 func (w *storing) done(p radix.Place, n int) {
 	w.keys, w.hashes = w.keys[n:], w.hashes[n:]
 	w.at = p + radix.Place(n-1)
 }
 
-// visible stores blocks behind one that the holder has with all before it.
+// visible stores blocks after one that the holder has with all blocks before it.
 func (w *storing) visible() {
 	for len(w.keys) > 0 {
 		if len(w.info.detached) == 0 {
@@ -111,7 +111,7 @@ func (w *storing) visible() {
 	}
 }
 
-// some stores at least one of the next n blocks. false: it could not.
+// some stores at least one of the next n blocks, or returns false.
 func (w *storing) some(n int) bool {
 	nodes, key := &w.sh.nodes, w.keys[0]
 	if w.at != 0 && nodes.Has(w.at+1, key) {
@@ -126,7 +126,7 @@ func (w *storing) some(n int) bool {
 	return w.begin(n)
 }
 
-// existing stores blocks that others have from p on, or the holder itself.
+// existing stores blocks that are in the nodes from p on.
 func (w *storing) existing(p radix.Place, n int) bool {
 	n = w.sh.nodes.Common(p, w.keys[:n])
 	held := w.info.gpu.Held(p.Node()) - p.Offset()
@@ -172,7 +172,7 @@ func (w *storing) again(p radix.Place, n int) bool {
 	return true
 }
 
-// extend stores blocks nobody has behind the end of a node.
+// extend appends new blocks to the end of a node.
 func (w *storing) extend(n int) bool {
 	p := w.at + 1
 	n = w.makeRoom(min(n, radix.MaxNode-p.Offset()), p.Node())
@@ -188,7 +188,7 @@ func (w *storing) extend(n int) bool {
 	return true
 }
 
-// begin makes a node of blocks nobody has.
+// begin makes a node of new blocks.
 func (w *storing) begin(n int) bool {
 	n = w.makeRoom(min(n, radix.MaxNode), w.at.Node())
 	if n == 0 {
@@ -209,8 +209,8 @@ func (w *storing) begin(n int) bool {
 	return true
 }
 
-// makeRoom returns for how many of n new blocks there is room, and evicts others
-// where there is none, but nothing of one node.
+// makeRoom returns for how many of n new blocks there is room. It evicts others where
+// there is none, but none of the spared node.
 func (w *storing) makeRoom(n int, spare uint32) int {
 	if short := n - w.room; short > 0 {
 		w.room += w.sh.evict(w.segment.ks, short, spare)

@@ -42,9 +42,9 @@ func (x *Index) sweepSoon() {
 	x.expireLeases()
 }
 
-// Sweep does at once what Run does from time to time: forget silent reporters,
-// end what is past its deadline, and clear what holders that ended have left. One
-// sweep runs at a time; another call waits for it.
+// Sweep does at once what Run does periodically: it drops silent reporters, ends
+// leases past their deadline, and removes the blocks of ended holders. One sweep
+// runs at a time; another call waits for it.
 func (x *Index) Sweep() {
 	x.sweeping.Lock()
 	defer x.sweeping.Unlock()
@@ -58,7 +58,7 @@ func (x *Index) Sweep() {
 	x.pool.Trim()
 }
 
-// untilDeadline is how long the next lease lasts.
+// untilDeadline is the time until the next lease ends.
 func (x *Index) untilDeadline() time.Duration {
 	first := int64(0)
 	for _, ks := range *x.keyspaces.Load() {
@@ -83,8 +83,8 @@ func (x *Index) expireLeases() {
 	}
 }
 
-// expireSilent forgets the reporters that have been silent for longer than
-// ReplicaTTL. They must Begin again.
+// expireSilent drops the reporters that have been silent for longer than ReplicaTTL.
+// They must Begin again.
 func (x *Index) expireSilent(now time.Time) {
 	x.holders.Range(func(_, v any) bool {
 		h := v.(*holder)
@@ -109,15 +109,15 @@ func (x *Index) allShards() []*shard {
 	return all
 }
 
-// sweepDead clears what holders that ended have left. x.sweeping is held: a slot
-// that two sweeps found dead would be given back twice.
+// sweepDead removes the blocks of ended holders. x.sweeping is held: two sweeps at
+// once would free a dead slot twice.
 func (x *Index) sweepDead() {
 	for _, sh := range x.allShards() {
 		sh.sweep()
 	}
 }
 
-// sweep takes what killed slots had away, in steps, so that ingest never waits
+// sweep removes the blocks of killed slots, in steps, so that ingest never waits
 // for long.
 func (sh *shard) sweep() {
 	sh.mu.Lock()
@@ -181,12 +181,13 @@ func (sh *shard) sweep() {
 	sh.slots.Free(dead)
 }
 
-// sweepStep is how many buckets of a holder's names are looked at under the lock
-// at a time: about a tenth of a millisecond.
+// sweepStep is how many buckets of a holder's names are read under the lock at a
+// time: about a tenth of a millisecond.
 const sweepStep = 1024
 
-// nodes takes some of a dead slot's blocks out of the nodes. false: none are left,
-// or there are too many different sets: the slot stays dead and is swept again.
+// nodes removes some of a dead slot's blocks from the nodes. It returns false when
+// none are left, and when there are too many different sets: then the slot stays
+// dead and is swept again.
 func (s *sweeper) nodes(slot int) (more bool) {
 	before := s.sh.blocks()
 	more, ok := s.sh.info[slot].gpu.Clear(sweepStep)
@@ -203,7 +204,7 @@ func (i *slotInfo) discard() {
 	*i = slotInfo{}
 }
 
-// flats are the tables that have blocks by their keys.
+// flats returns the tables that hold blocks by key.
 func (ks *keyspace) flats() (all []*hashtable.Table) {
 	if t := ks.detached.Load(); t != nil {
 		all = append(all, t)
@@ -216,12 +217,12 @@ func (ks *keyspace) flats() (all []*hashtable.Table) {
 	return all
 }
 
-// sweeper rewrites sets without some slots. Each distinct set is worked out
-// once per array.
+// sweeper rewrites sets without some slots. It computes each distinct set once per
+// array.
 type sweeper struct {
 	sh   *shard
 	gone *holderset.Mask
-	memo []holderset.ID // by set id: 0 = not known yet, else its replacement + 1
+	memo []holderset.ID // by set id: 0 = not computed, else its replacement + 1
 
 	failed bool
 }
@@ -256,7 +257,7 @@ func (s *sweeper) replacement(id holderset.ID) holderset.ID {
 	return to
 }
 
-// begin and end frame a pass: ids the memo knows must not be given away in it.
+// begin and end enclose a pass, in which no id in the memo may be reused.
 func (s *sweeper) begin() {
 	clear(s.memo)
 	s.sh.sets.Freeze(true)
@@ -287,8 +288,7 @@ func (s *sweeper) table(t *hashtable.Table, part int) {
 	t.Shrink(part)
 }
 
-// tidy drops names of blocks that were evicted, and the memory that is no
-// longer needed.
+// tidy drops the names of evicted blocks, and memory that is no longer needed.
 func (sh *shard) tidy() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -317,7 +317,8 @@ func (sh *shard) tidy() {
 	sh.nodes.Trim()
 }
 
-// forgetEvicted drops names of blocks below the GPU that nobody keeps. sh.mu is held.
+// forgetEvicted drops the names of blocks below the GPU that are in no tier any more.
+// sh.mu is held.
 func (sh *shard) forgetEvicted() {
 	sh.evicted = 0
 	for slot := range sh.info {
@@ -330,8 +331,7 @@ func (sh *shard) forgetEvicted() {
 	}
 }
 
-// dropDrained removes the scopes nobody has anything in any more, when scopes
-// run short.
+// dropDrained removes the empty scopes, when more than half of MaxScopes are used.
 func (x *Index) dropDrained() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -359,7 +359,7 @@ func (x *Index) dropDrained() {
 	}
 }
 
-// takeDrained takes the empty keyspaces out of the shard. Both locks are held.
+// takeDrained removes the empty keyspaces from the shard. Both locks are held.
 func (sh *shard) takeDrained() (drained []*keyspace) {
 	if sh.orphans.blocks > 0 {
 		return nil
@@ -384,7 +384,7 @@ func (sh *shard) takeDrained() (drained []*keyspace) {
 	return drained
 }
 
-// unused says whether nobody can come back to the shard but by x.keyspace.
+// unused reports whether only x.keyspace can reach the shard.
 func (sh *shard) unused() bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

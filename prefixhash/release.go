@@ -18,7 +18,7 @@ func ParseRelease(version string) Release {
 	return r
 }
 
-// Between says whether it is one of 0.first to 0.last.
+// Between reports whether it is one of 0.first to 0.last.
 func (r Release) Between(first, last int) bool {
 	return r.major == 0 && first <= r.minor && r.minor <= last
 }
@@ -34,7 +34,7 @@ func (r Release) Generation() Generation {
 	return 0
 }
 
-// LooksAhead says whether the release, where it drafts, hashes the tokens behind a
+// LooksAhead reports whether the release, where it drafts, hashes the tokens behind a
 // block by default, in place of dropping one.
 func (r Release) LooksAhead() bool { return r.major > 0 || r.minor >= 33 }
 

@@ -79,7 +79,7 @@ func (g Generation) String() string {
 // PYTHONHASHSEED is not set (DEFAULT_NONE_HASH_SEED).
 const defaultSeed = "vllm-none-hash"
 
-// VLLMOptions says how a replica hashes its blocks.
+// VLLMOptions states how a replica hashes its blocks.
 type VLLMOptions struct {
 	Algorithm  Algorithm
 	Generation Generation

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// clientConfig says what to send and how.
+// clientConfig states what to send and how.
 type clientConfig struct {
 	addr, mode, respMode, path, subsetOn string
 	bodies                               [][]byte

@@ -36,7 +36,7 @@ type traffic struct {
 	shape shape
 }
 
-// shape says how much traffic there is. Words are about 1.8 tokens.
+// shape states how much traffic there is. Words are about 1.8 tokens.
 type shape struct {
 	seed        uint64
 	talks       int

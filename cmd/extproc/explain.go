@@ -199,7 +199,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	return printGroups(w, rec)
 }
 
-// printGroups says what the cache groups of each candidate hold of the prompt, and
+// printGroups states what the cache groups of each candidate hold of the prompt, and
 // which of them cut the match, where there is more than full attention.
 func printGroups(w io.Writer, rec decision.Record) error {
 	for _, c := range rec.Candidates {
@@ -236,7 +236,7 @@ func byMerit(all []decision.CandidateRecord, chosen string) []decision.Candidate
 	})
 }
 
-// printAgain says what the policy of a configuration makes of the recorded
+// printAgain states what the policy of a configuration makes of the recorded
 // snapshot.
 func (o *explainOptions) printAgain(w io.Writer, rec decision.Record, c policy.Config) error {
 	if len(rec.Candidates) == 0 {

@@ -76,7 +76,7 @@ func (f *following) ask() string {
 	return resp.Header.Get(envoy.HeaderServed)
 }
 
-// joins sends requests until addr has served one, and says how long it took.
+// joins sends requests until addr has served one, and states how long it took.
 func (f *following) joins(how, addr string) {
 	f.t.Helper()
 	start := time.Now()

@@ -15,7 +15,7 @@ import (
 //go:embed reference.json
 var referenceFile []byte
 
-// explainField says what a field of the configuration, or a section, is for.
+// explainField states what a field of the configuration, or a section, is for.
 func explainField(w io.Writer, name string) error {
 	var fields []config.Field
 	if err := json.Unmarshal(referenceFile, &fields); err != nil {

@@ -51,7 +51,7 @@ func newReloads(c Config, reg prometheus.Registerer) *reloads {
 	return l
 }
 
-// taken notes that running is in force, and returns its version. l.mu is held, or
+// taken records that running is in force, and returns its version. l.mu is held, or
 // nobody else knows l.
 func (l *reloads) taken(running Config) string {
 	l.running = running
@@ -162,7 +162,7 @@ func (r *router) refuse(err error) {
 	r.log.Error("configuration refused, the old one stays", "error", err)
 }
 
-// silent says which models no replica can serve now.
+// silent states which models no replica can serve now.
 func silent(s *fleet.Snapshot) (out []string) {
 	if s.Ready == 0 {
 		return []string{fmt.Sprintf("no replica is ready, of %d", len(s.Replicas))}

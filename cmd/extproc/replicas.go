@@ -51,7 +51,7 @@ type rankView struct {
 	Cache    *cacheView       `json:"cache,omitempty"`
 }
 
-// cacheView says what cache groups the rank has, and how far predictions of what it
+// cacheView states what cache groups the rank has, and how far predictions of what it
 // hits can be relied on.
 type cacheView struct {
 	Groups  string `json:"groups"`
@@ -60,7 +60,7 @@ type cacheView struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// hashView says which of vLLM's hash algorithms the rank was seen to run.
+// hashView states which of vLLM's hash algorithms the rank was seen to run.
 type hashView struct {
 	State      string   `json:"state"` // match, mismatch, cannot tell
 	Algorithms []string `json:"algorithms,omitempty"`

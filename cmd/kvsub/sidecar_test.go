@@ -59,7 +59,7 @@ func serveIndex(t *testing.T, addr string, options ...grpc.ServerOption) served 
 	return served{x, l.Addr().String(), stop}
 }
 
-// matched waits until the index matches n blocks of the keys, and says how long it took.
+// matched waits until the index matches n blocks of the keys, and states how long it took.
 func matched(t *testing.T, x *index.Index, scope index.Scope, keys []prefixhash.Key, n int32) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {

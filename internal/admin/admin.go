@@ -25,7 +25,7 @@ const (
 	maxScrapes      = 4                // at once; more wait for nothing and get 503
 )
 
-// Options says what is served where.
+// Options states what is served where.
 type Options struct {
 	Listen   string                  // "host:port"; port 0 takes a free one
 	Pprof    bool                    // serve /debug/pprof/

@@ -16,7 +16,7 @@ import (
 // ReadEvery is how often the files are read unless Options say otherwise.
 const ReadEvery = 10 * time.Second
 
-// Options says where a server's TLS comes from. The zero value is no TLS.
+// Options states where a server's TLS comes from. The zero value is no TLS.
 type Options struct {
 	CertFile     string `yaml:"cert_file,omitempty"`      // PEM file of the certificate, the chain with the server's own first; "" = no TLS, unless `self_signed`
 	KeyFile      string `yaml:"key_file,omitempty"`       // PEM file of its key

@@ -166,7 +166,7 @@ func routeOf(t *testing.T, path string) openai.Route {
 	return route
 }
 
-// codedVectors reads a file of vectors; the first line says how they were made.
+// codedVectors reads a file of vectors; the first line states how they were made.
 func codedVectors(t *testing.T, name string, take func(path string, body []byte, ids []uint32, failed string)) {
 	t.Helper()
 	for line := range golden.Lines(t, filepath.Join("..", "tokens", "testdata", name+".jsonl.gz")) {

@@ -8,7 +8,7 @@ import (
 )
 
 // continueTag marks where the final message's text ends. The space at its end
-// tells whether the template trims.
+// reports whether the template trims.
 const continueTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
 // continued renders a conversation whose last message is to be continued, as

@@ -10,7 +10,7 @@ import (
 // ErrNotInProcess matches every *NotInProcess with errors.Is.
 var ErrNotInProcess = errors.New("not rendered in process")
 
-// Why says why a request is not rendered here. The set is closed; the strings
+// Why states why a request is not rendered here. The set is closed; the strings
 // are metric labels.
 type Why string
 

@@ -65,7 +65,7 @@ type Options struct {
 	Limits jinja.Options
 }
 
-// merging says whether system messages inside /v1/messages are moved to the
+// merging reports whether system messages inside /v1/messages are moved to the
 // front, which vLLM finds out by rendering the template.
 type merging uint8
 

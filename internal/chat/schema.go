@@ -15,7 +15,7 @@ const maxSchemaDepth = 32
 // errSchema is what an invalid JSON schema meets.
 var errSchema = objection("the tool's parameters are not a valid JSON schema")
 
-// schemaKind says what the value of a draft-7 keyword must be; nil: anything.
+// schemaKind states what the value of a draft-7 keyword must be; nil: anything.
 func schemaKind(keyword string) func(v any, depth int) error {
 	switch keyword {
 	case "$id", "$schema", "$ref", "$comment", "title", "description", "format", "contentMediaType", "contentEncoding":

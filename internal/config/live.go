@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// When says when a change of a field in the file takes effect. A field has the
+// When states when a change of a field in the file takes effect. A field has the
 // tag `applies:"…"`; one without has that of the section around it.
 type When string
 

@@ -2,7 +2,7 @@ package decision
 
 import "warmroute/internal/openai"
 
-// Reason says why a decision came out as it did. The set is closed: metrics
+// Reason states why a decision came out as it did. The set is closed: metrics
 // have one series for each, and docs/routing.md explains every one.
 type Reason string
 

@@ -35,7 +35,7 @@ type speculation struct {
 
 var speculated = sync.Pool{New: func() any { return new([]prefixhash.Key) }}
 
-// FirstToken notes that the first token has come, from better knowledge than KV
+// FirstToken records that the first token has come, from better knowledge than KV
 // events. It reports whether that was news.
 func (r *Reservation) FirstToken() bool {
 	c := r.charge.Load()
@@ -54,7 +54,7 @@ const (
 // Answered notes the response's status.
 func (r *Reservation) Answered(status int) { r.status = status }
 
-// Ended notes that the response came to its end, or that it broke off before.
+// Ended records that the response came to its end, or that it broke off before.
 // Where neither is seen, the replica's events are left to judge by.
 func (r *Reservation) Ended(whole bool) {
 	r.ending = endBroken

@@ -26,7 +26,7 @@ type cache struct {
 	account *load.Account
 	hash    uint64
 	scope   int  // index into modelView.scopes
-	events  bool // it says what it caches
+	events  bool // it states what it caches
 	heard   bool // and its events tell us of first tokens
 	adapter policy.Adapter
 }
@@ -154,7 +154,7 @@ func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) cache {
 	return c
 }
 
-// residency says whether a rank has an adapter at hand. vLLM reports the
+// residency reports whether a rank has an adapter at hand. vLLM reports the
 // adapters of running and waiting requests.
 func residency(a prefixhash.LoRA, page fleet.Load) policy.Adapter {
 	switch {

@@ -62,7 +62,7 @@ type status int
 
 func (s status) Error() string { return fmt.Sprintf("HTTP status %d", int(s)) }
 
-// isTransient says whether asking again may help: anything but a clear "no".
+// isTransient reports whether asking again may help: anything but a clear "no".
 func isTransient(err error) bool {
 	if err == nil {
 		return false

@@ -32,7 +32,7 @@ type learned struct {
 	incomplete    bool // an answer failed that may succeed later
 }
 
-// sameCache says whether a and b describe the same KV caches, so that what is
+// sameCache reports whether a and b describe the same KV caches, so that what is
 // known of their blocks still holds. A block size that was not known before
 // contradicts nothing.
 func (a learned) sameCache(b learned) bool {

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Options says where replicas come from and how they are watched. The zero
+// Options states where replicas come from and how they are watched. The zero
 // value of a duration or limit means its default, see [DefaultOptions].
 type Options struct {
 	Replicas []ReplicaOptions `yaml:"replicas,omitempty"` // replicas by address
@@ -258,7 +258,7 @@ func parseAddress(s string) (string, error) {
 	return "", fmt.Errorf("%q is not of the form ip:port", s)
 }
 
-// validHost says whether s can be a DNS name (letters, digits, - _ .).
+// validHost reports whether s can be a DNS name (letters, digits, - _ .).
 func validHost(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false

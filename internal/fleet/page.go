@@ -283,7 +283,7 @@ func (p *page) readLabels(s []byte) ([]byte, bool) {
 	}
 }
 
-// escaped says whether what follows s is escaped: s ends in an odd number of
+// escaped reports whether what follows s is escaped: s ends in an odd number of
 // backslashes.
 func escaped(s []byte) bool {
 	n := 0

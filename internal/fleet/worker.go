@@ -159,7 +159,7 @@ func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
 	return max(time.Until(began.Add(w.fleet.now().ScrapeInterval)), time.Millisecond)
 }
 
-// dead says whether the replica has been silent for long enough. Two requests
+// dead reports whether the replica has been silent for long enough. Two requests
 // must have failed: a router that was stopped for a while itself asks before it
 // drops its fleet.
 func (w *worker) dead() bool {
@@ -199,7 +199,7 @@ func (w *worker) scrape(ctx context.Context) error {
 	return nil
 }
 
-// wentBack says whether a counter is lower than before: another process.
+// wentBack reports whether a counter is lower than before: another process.
 func wentBack(before, after []Load) bool {
 	for _, a := range after {
 		for _, b := range before {
@@ -211,7 +211,7 @@ func wentBack(before, after []Load) bool {
 	return false
 }
 
-// replaced says why the process that answered is not the one that joined.
+// replaced states why the process that answered is not the one that joined.
 func (w *worker) replaced() string {
 	if w.start < 0 || w.start != 0 && w.page.start != 0 && w.page.start != w.start {
 		return reasonRestarted

@@ -9,7 +9,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// mirrored notes what a mirror says was added and went, by engine hash.
+// mirrored records what a mirror says was added and went, by engine hash.
 type mirrored struct {
 	*mirror
 	said []string

@@ -28,7 +28,7 @@ type Options struct {
 	// the index's own ReplicaTTL, which is the default.
 	TTL time.Duration
 	Now func() time.Time // default time.Now
-	// Cursors says where the publishers are that the index's own process follows,
+	// Cursors states where the publishers are that the index's own process follows,
 	// for StreamSnapshot; nil = there are none.
 	Cursors func() []index.Cursor
 }

@@ -61,7 +61,7 @@ type (
 	}
 )
 
-// nameCtx says what a name does.
+// nameCtx states what a name does.
 type nameCtx uint8
 
 const (

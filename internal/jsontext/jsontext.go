@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Problem says why a text cannot be read.
+// Problem states why a text cannot be read.
 type Problem uint8
 
 // The problems; OK is none.
@@ -171,7 +171,7 @@ func AppendText(dst, raw []byte) []byte {
 	return out[:o]
 }
 
-// Gaps says where the escapes of strings are: for each string with escapes the bytes
+// Gaps states where the escapes of strings are: for each string with escapes the bytes
 // before its first, those between it and the next, and so on, and those behind the
 // last. A gap is the sum of bytes up to one that is not 255.
 type Gaps []byte

@@ -81,7 +81,7 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// validName says whether s can be an object's name: labels of lower-case
+// validName reports whether s can be an object's name: labels of lower-case
 // letters, digits and -, with dots between.
 func validName(s string, longest int) bool {
 	return len(s) <= longest && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") == "" && strings.Trim(s, "-.") == s

@@ -83,14 +83,14 @@ func (s *Status) judged(why string) (changed bool) {
 	return changed
 }
 
-// gave notes that the fleet has a list, made of so many pods.
+// gave records that the fleet has a list, made of so many pods.
 func (s *Status) gave(ready, notReady int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listed, s.ready, s.notReady = true, ready, notReady
 }
 
-// Ready says why there is no list of replicas yet, nil once there has been one
+// Ready states why there is no list of replicas yet, nil once there has been one
 // or where no pool is asked for.
 func (s *Status) Ready() error {
 	s.mu.Lock()
@@ -105,7 +105,7 @@ func (s *Status) Ready() error {
 	return errors.New(strings.Join(why, "; "))
 }
 
-// Notes says what is wrong while the replicas listed last are in use, nil when
+// Notes states what is wrong while the replicas listed last are in use, nil when
 // nothing is.
 func (s *Status) Notes() []string {
 	s.mu.Lock()

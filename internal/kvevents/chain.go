@@ -135,7 +135,7 @@ func (c *chainFinder) units(v *prefixhash.VLLM, e *Event, extras []prefixhash.Ex
 	return false
 }
 
-// computes says whether a chain reproduces the event's first hash.
+// computes reports whether a chain reproduces the event's first hash.
 func (c *chainFinder) computes(at index.Chain, e *Event, extras []prefixhash.ExtraKey) bool {
 	root, ok := at.Hash.Root()
 	if !ok || e.BlockSize%at.Unit != 0 {

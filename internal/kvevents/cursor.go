@@ -176,7 +176,7 @@ func (c *cursor) bytes() []byte {
 	return nil
 }
 
-// integer reads any msgpack integer as its 64 bits; negative says how to take them.
+// integer reads any msgpack integer as its 64 bits; negative states how to take them.
 func (c *cursor) integer() (bits uint64, negative bool) {
 	t := c.tag()
 	switch {

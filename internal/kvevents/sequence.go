@@ -23,7 +23,7 @@ type world interface {
 	forget()             // drop what was applied so far
 }
 
-// purpose says why a replay is asked for, and so how its frames are taken.
+// purpose states why a replay is asked for, and so how its frames are taken.
 type purpose uint8
 
 const (

@@ -21,7 +21,7 @@ type scraped struct {
 	ttftN   float64
 }
 
-// raise notes that so many requests are in flight. It needs no lock.
+// raise records that so many requests are in flight. It needs no lock.
 func (s *scraped) raise(n int64) {
 	for peak := s.peak.Load(); n > peak && !s.peak.CompareAndSwap(peak, n); {
 		peak = s.peak.Load()
@@ -32,7 +32,7 @@ func (s *scraped) raise(n int64) {
 // ours was seen, in seconds: a thousand tokens on an 8B model.
 const typicalPrefill = 0.035
 
-// sent notes what a charge of ours looked like.
+// sent records what a charge of ours looked like.
 func (s *scraped) sent(cost, wait float64, tokens int) {
 	if s.tokens == 0 {
 		s.cost, s.tokens = cost, float64(tokens)

@@ -97,7 +97,7 @@ type changes struct {
 // must not block. It is to be called once, before anything is charged.
 func (l *Ledger) Watch(notify func()) { l.changes.Store(&changes{notify: notify}) }
 
-// changed notes that there is news of a to tell.
+// changed records that there is news of a to tell.
 func (a *Account) changed() {
 	c := a.ledger.changes.Load()
 	if c == nil || a.told.Swap(true) {

@@ -1,6 +1,6 @@
 package openai
 
-// Reason says why a body gives no hint. The set is closed; the strings are
+// Reason states why a body gives no hint. The set is closed; the strings are
 // metric labels.
 type Reason string
 

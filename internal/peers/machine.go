@@ -86,7 +86,7 @@ func New(o Options) *Machine {
 	return &Machine{o: o, peers: map[string]*peer{}, missing: map[string]time.Time{}, wantFull: true, raised: map[string]uint64{}}
 }
 
-// Tick ends what has been silent for too long, and says whether a message is due
+// Tick ends what has been silent for too long, and reports whether a message is due
 // although nothing happened.
 func (m *Machine) Tick(now time.Time) (due bool) {
 	for id, p := range m.peers {

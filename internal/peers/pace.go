@@ -17,7 +17,7 @@ type pace struct {
 // recent is the time that the rate of a peer is taken over.
 const recent = 2 * time.Second
 
-// sent notes how much work the peer has sent to a KV cache so far. What it had
+// sent records how much work the peer has sent to a KV cache so far. What it had
 // sent before it was first heard of is no rate.
 func (p *pace) sent(h index.Holder, work int64, now time.Time) {
 	before, known := p.work[h]

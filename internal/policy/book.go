@@ -30,7 +30,7 @@ type edition struct {
 	idle    bool // every policy is disabled
 }
 
-// Change says what a call of Patch or Replace did, for the log.
+// Change states what a call of Patch or Replace did, for the log.
 type Change struct {
 	Version uint64   `json:"version"`
 	Model   string   `json:"model"`  // "" = the default policy, or all of it

@@ -24,7 +24,7 @@ type Settings struct {
 	Version  uint64 // of the Book it came from
 }
 
-// Pressure says when a model counts as under pressure: when load guards have
+// Pressure states when a model counts as under pressure: when load guards have
 // overridden at least Threshold hot matches within Window.
 type Pressure struct {
 	Window    time.Duration

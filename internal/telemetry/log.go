@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// LogOptions says what is logged and how.
+// LogOptions states what is logged and how.
 type LogOptions struct {
 	Level  string `yaml:"level"`  // how much: debug, info, warn or error
 	Format string `yaml:"format"` // form of a line: text or json

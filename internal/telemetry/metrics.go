@@ -14,7 +14,7 @@ import (
 // Prefix begins the name of every metric.
 const Prefix = "warmroute_"
 
-// Build says what is running.
+// Build states what is running.
 type Build struct {
 	Version   string // of the module, "(devel)" when built from a checkout
 	Revision  string // of the version control, "" when not known

@@ -139,7 +139,7 @@ func (f mappedFinder) find(dst []found, text []byte, s *scratch) []found {
 	return dst
 }
 
-// behavior says what becomes of the matches of a Split.
+// behavior states what becomes of the matches of a Split.
 type behavior uint8
 
 const (

@@ -12,7 +12,7 @@ import (
 type Mistral struct {
 	// Version numbers the instruct format: 1, 2, 3, 7, 11, 13 or 15.
 	Version int
-	// Settings: the file says how model settings are built (version 15).
+	// Settings: the file states how model settings are built (version 15).
 	Settings bool
 	// Efforts are the reasoning efforts the model takes; nil: it prints none.
 	// Effort is the one that counts where a request names none.

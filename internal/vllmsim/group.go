@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Kind says what attention the layers of a KV cache group do, in the words of
+// Kind states what attention the layers of a KV cache group do, in the words of
 // vLLM's events.
 type Kind string
 

@@ -56,7 +56,7 @@ func (s *Sim) start(c common, idPrefix string) (*generation, error) {
 	return g, nil
 }
 
-// streamOptions say whether a stream ends with a chunk that has the usage.
+// streamOptions report whether a stream ends with a chunk that has the usage.
 type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }

@@ -36,7 +36,7 @@ type scriptLine struct {
 	Resumed bool `json:"resumed"`
 }
 
-// scriptHeader says how the scheduler was set up.
+// scriptHeader states how the scheduler was set up.
 type scriptHeader struct {
 	Algorithm string `json:"hash_algo"`
 	Format    string `json:"hash_format"`

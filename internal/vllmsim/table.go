@@ -230,7 +230,7 @@ func (e *engine) cacheable(n, g int) int {
 	return reach
 }
 
-// worth says which blocks [from, to) of s in group g a later request could
+// worth states which blocks [from, to) of s in group g a later request could
 // resume from under the replica's retention; nil: all of them.
 func (e *engine) worth(s *sequence, g, from, to int) []bool {
 	grp := e.groups[g]

@@ -192,7 +192,7 @@ func (c *conversation) take(s sent) {
 	}
 }
 
-// has notes which endpoints an Envoy says that it has already: the version of all
+// has records which endpoints an Envoy says that it has already: the version of all
 // of them, or the hash of each assignment.
 func (a *acks) has(id int64, claims ...string) {
 	a.mu.Lock()
@@ -222,7 +222,7 @@ func (c *conversation) resume(p published) {
 	})
 }
 
-// publish notes what is published now. An Envoy that has it is not sent it again.
+// publish records what is published now. An Envoy that has it is not sent it again.
 func (a *acks) publish(p published) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -291,7 +291,7 @@ func (a *acks) pending() (n int) {
 	return n
 }
 
-// notes says which Envoy refuses what.
+// notes states which Envoy refuses what.
 func (a *acks) notes() (out []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"warmroute/internal/certs"
 )
 
-// Options says where Envoys find what they are told.
+// Options states where Envoys find what they are told.
 type Options struct {
 	Listen string        `yaml:"listen" applies:"envoy"` // gRPC address for Envoys, host:port; "" = off
 	TLS    certs.Options `yaml:"tls" applies:"envoy"`    // TLS of that address

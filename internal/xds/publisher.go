@@ -126,7 +126,7 @@ func (p *Publisher) wants() Settings {
 	return p.settings
 }
 
-// Notes says what is wrong with what Envoys are told.
+// Notes states what is wrong with what Envoys are told.
 func (p *Publisher) Notes() []string {
 	out := p.acks.notes()
 	p.mu.Lock()

@@ -43,7 +43,7 @@ func newArrivals() *arrivals {
 	return &arrivals{by: map[string][]arrival{}, drop: map[string]bool{}}
 }
 
-// add keeps an arrival and says whether to answer it.
+// add keeps an arrival and reports whether to answer it.
 func (a *arrivals) add(name string, one arrival) (answer bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

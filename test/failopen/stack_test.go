@@ -150,7 +150,7 @@ type stack struct {
 	send     load // for every name of every model
 }
 
-// options says what stack to build.
+// options states what stack to build.
 type options struct {
 	mode     envoy.Mode
 	standby  bool

@@ -54,7 +54,7 @@ type follower struct {
 	stop  func()
 }
 
-// witness notes what a subscriber hands to the index.
+// witness records what a subscriber hands to the index.
 type witness struct {
 	to kvevents.Sink
 	f  *follower
@@ -137,7 +137,7 @@ func (p *path) serve(addr string) {
 	}
 }
 
-// door notes when the first connection comes.
+// door records when the first connection comes.
 type door struct {
 	net.Listener
 	once   sync.Once
@@ -232,7 +232,7 @@ func (p *path) measure(n *node, c *chain, matched int, at time.Time) {
 	}
 }
 
-// wrong says where the index differs from the truth; where history was lost it
+// wrong states where the index differs from the truth; where history was lost it
 // may know less, unless whole is asked for.
 func (p *path) wrong(whole bool) error {
 	x := p.index.Load()

@@ -50,7 +50,7 @@ func prompt(n uint64) []byte {
 }
 
 // post sends a body and reads the answer whole. served is who Envoy says it was,
-// where it does; why says how the request failed, "" when it did not.
+// where it does; why states how the request failed, "" when it did not.
 func post(client *http.Client, url string, n uint64, body []byte, headers map[string]string) (served, why string) {
 	req, err := http.NewRequest(http.MethodPost, url+"/v1/completions", bytes.NewReader(body))
 	if err != nil {

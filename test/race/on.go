@@ -2,5 +2,5 @@
 
 package race
 
-// Enabled says whether the tests were built with the race detector.
+// Enabled reports whether the tests were built with the race detector.
 const Enabled = true

@@ -58,7 +58,7 @@ func (s *Stage) Build(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// Router says how the router is configured, beyond its addresses and the fleet.
+// Router states how the router is configured, beyond its addresses and the fleet.
 type Router struct {
 	Policy any // section of its configuration file; nil: the defaults
 }

@@ -32,7 +32,7 @@ func RestartVLLM(dir string, old *VLLM) (*VLLM, error) {
 	return &v, nil
 }
 
-// VLLMOptions says how to run vLLM.
+// VLLMOptions states how to run vLLM.
 type VLLMOptions struct {
 	Version   string // installed by scripts/install-vllm.sh
 	Name      string // of the process and its log

@@ -178,7 +178,7 @@ func (c coded) compare(t *testing.T, p *oracle.Process, ours *tokens.Requests, c
 	}
 }
 
-// report says what went wrong; CODED_REPORT names a file that gets it as JSON
+// report states what went wrong; CODED_REPORT names a file that gets it as JSON
 // lines, with ids.
 func (c coded) report(t *testing.T, what string, q chattest.Case, ours, theirs [][]uint32) {
 	t.Helper()

@@ -177,10 +177,10 @@ func (g *Geometry) measure(unit int) {
 	}
 }
 
-// one says whether the cache is a single group, which vLLM looks up by itself.
+// one reports whether the cache is a single group, which vLLM looks up by itself.
 func (g *Geometry) one() bool { return len(g.Specs) == 1 && len(g.Specs[0].Groups) == 1 }
 
-// Plain says whether the cache is one group of full attention: whatever is held
+// Plain reports whether the cache is one group of full attention: whatever is held
 // from the start is hit.
 func (g *Geometry) Plain() bool { return g.one() && g.Specs[0].Kind == Full }
 
@@ -193,7 +193,7 @@ func (g *Geometry) FullSpec() int {
 	return -1
 }
 
-// ByTokens says whether the blocks of full attention show where all others lie,
+// ByTokens reports whether the blocks of full attention show where all others lie,
 // so that no hash of vLLM is needed: their boundaries are the finest there are.
 func (g *Geometry) ByTokens() bool {
 	if !g.Known || g.full == 0 || g.Partial {
@@ -211,7 +211,7 @@ func (g *Geometry) ByTokens() bool {
 	return g.full == 1
 }
 
-// Drops says which specs drop a block when the groups in a mask have a draft
+// Drops states which specs drop a block when the groups in a mask have a draft
 // model's layers, as bits.
 func (g *Geometry) Drops(groups uint32) (specs uint32) {
 	for i := range g.Specs {
@@ -222,7 +222,7 @@ func (g *Geometry) Drops(groups uint32) (specs uint32) {
 	return specs
 }
 
-// Same says whether two geometries are one.
+// Same reports whether two geometries are one.
 func (g *Geometry) Same(o *Geometry) bool {
 	if g == nil || o == nil {
 		return g == o

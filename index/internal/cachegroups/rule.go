@@ -2,9 +2,9 @@ package cachegroups
 
 import "fmt"
 
-// Prober says which blocks a cache holds of the prompt that is looked up.
+// Prober states which blocks a cache holds of the prompt that is looked up.
 type Prober interface {
-	// Held says whether every group of a spec holds the block that ends after so
+	// Held reports whether every group of a spec holds the block that ends after so
 	// many tokens.
 	Held(spec, end int) bool
 	// Run is how many blocks of a spec are held from the prompt's start without a
@@ -19,7 +19,7 @@ type Assumed struct {
 	Replay int    // hits of at most so many tokens are computed again
 }
 
-// None says whether nothing is assumed.
+// None reports whether nothing is assumed.
 func (a Assumed) None() bool { return a == Assumed{} }
 
 // String describes the assumptions for a person.

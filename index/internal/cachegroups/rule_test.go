@@ -22,7 +22,7 @@ func (h *held) Run(spec, limit int) int {
 	return limit
 }
 
-// satisfied says whether a hit may end there as far as one spec goes, by what its
+// satisfied reports whether a hit may end there as far as one spec goes, by what its
 // layers read.
 func (h *held) satisfied(spec, end int) bool {
 	s := &h.g.Specs[spec]

@@ -40,7 +40,7 @@ func NewHeld(t *Table, n *radix.Nodes, full *radix.Holding, slot int, s *Shape) 
 		parts: map[uint32]*part{}, behind: map[uint32][]uint32{}, counts: make([]int, len(s.Specs))}
 }
 
-// Put notes which specs, as bits, hold the block that ends with full attention's at
+// Put records which specs, as bits, hold the block that ends with full attention's at
 // a place, which the holder has. Settle makes it count.
 func (h *Held) Put(p radix.Place, specs uint32) {
 	at := h.parts[p.Node()]
@@ -113,7 +113,7 @@ func (h *Held) work(p *part, from, changed int) {
 	}
 }
 
-// depend says which specs, as bits, may need a block that lies so many before the
+// depend states which specs, as bits, may need a block that lies so many before the
 // block that was counted last and ends at end.
 func (h *Held) depend(before, end int) (specs uint32) {
 	for i := range h.shape.Specs {
@@ -126,7 +126,7 @@ func (h *Held) depend(before, end int) (specs uint32) {
 	return specs
 }
 
-// step counts the block at an offset, and says whether a hit may end there.
+// step counts the block at an offset, and reports whether a hit may end there.
 func (h *Held) step(p *part, off int) bool {
 	end := p.depth + off + 1
 	ok := end%h.shape.Step == 0 && end > h.shape.After

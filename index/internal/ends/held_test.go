@@ -73,7 +73,7 @@ func (g *grove) put(b *branch, off int, rnd *rand.Rand) {
 	g.held.Put(b.at+radix.Place(off), specs)
 }
 
-// holds says whether a spec's block that ends after so many of a branch's path is held.
+// holds reports whether a spec's block that ends after so many of a branch's path is held.
 func (g *grove) holds(b *branch, spec, end int) bool {
 	for g.depth(b) >= end {
 		b = g.branches[b.parent]

@@ -31,7 +31,7 @@ func (s *Spec) reach() int {
 	return s.Need * s.Stride
 }
 
-// free says whether there may be ends before which no block is needed.
+// free reports whether there may be ends before which no block is needed.
 func (s *Shape) free() bool {
 	for i := range s.Specs {
 		if s.Specs[i].Chunk == 0 {

@@ -28,7 +28,7 @@ func (x *Index) Next(key uint64, at Position) (Position, uint64) {
 	return x.buckets.next(key*Golden, at)
 }
 
-// Lacks says whether a key is absent; where it is not sure it says no. There are
+// Lacks reports whether a key is absent; where it is not sure it says no. There are
 // buckets.
 func (x *Index) Lacks(key uint64) bool {
 	f := fingerprintOf(key * Golden)

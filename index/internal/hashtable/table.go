@@ -221,7 +221,7 @@ func (t *Table) clearBefore(q int, p *part, i uint64, spare *Row) {
 	}
 }
 
-// reusable says whether a row without a set may change its key. Epochs are
+// reusable reports whether a row without a set may change its key. Epochs are
 // compared by their low 32 bits; an older row than those can tell waits for a
 // rebuild.
 func (t *Table) reusable(s *Row) bool {

@@ -54,7 +54,7 @@ func (s *Sets) Init(c *epoch.Clock) {
 	s.pages.Store(&[]*page{})
 }
 
-// Freeze says whether IDs that are released stay unused, because the writer
+// Freeze reports whether IDs that are released stay unused, because the writer
 // remembers some.
 func (s *Sets) Freeze(on bool) { s.frozen = on }
 

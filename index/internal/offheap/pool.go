@@ -64,7 +64,7 @@ func (p *Pool) words(n int) (w []uint64, fresh bool) {
 	return w, fresh
 }
 
-// shared says whether a size is that of a region's blocks.
+// shared reports whether a size is that of a region's blocks.
 func shared(size int) bool {
 	return size >= LeastBlock && size <= RegionSize && size&(size-1) == 0
 }

@@ -107,7 +107,7 @@ func (k checker) runs(id uint32, nd *node) error {
 	return nil
 }
 
-// covers says whether a set has all of another.
+// covers reports whether a set has all of another.
 func (k checker) covers(all, some holderset.ID) bool {
 	for i := range holderset.MaskWords {
 		if k.n.sets.Word(some, i)&^k.n.sets.Word(all, i) != 0 {

@@ -102,7 +102,7 @@ func (h *Holding) Take(name uint64) {
 	}
 }
 
-// Name notes what the holder calls the blocks from p on, and returns how many: a
+// Name records what the holder calls the blocks from p on, and returns how many: a
 // name that stands for another block ends it.
 func (h *Holding) Name(p Place, names []uint64) int {
 	nd := h.nodes.at(p.Node())
@@ -157,7 +157,7 @@ func (h *Holding) Unname(names []uint64) {
 // Held is how many blocks of a node the holder has.
 func (h *Holding) Held(node uint32) int { return h.nodes.held(h.nodes.at(node), h.slot) }
 
-// Has says whether the holder has the block with a key at a place.
+// Has reports whether the holder has the block with a key at a place.
 func (h *Holding) Has(p Place, key uint64) bool {
 	return p != 0 && h.nodes.Has(p, key) && h.Held(p.Node()) > p.Offset()
 }
@@ -200,7 +200,7 @@ func (h *Holding) leave(node uint32, nd *node, from, held int) bool {
 	return true
 }
 
-// Branches says whether the holder goes on behind a block in another node.
+// Branches reports whether the holder goes on behind a block in another node.
 func (h *Holding) Branches(p Place) bool {
 	return p.Offset() <= int(h.nodes.at(p.Node()).deepest) && h.branches.Get(uint64(p)) > 0
 }

@@ -57,7 +57,7 @@ func (n *Nodes) at(id uint32) *node {
 	return &(*n.pages.Load())[id/nodesPerPage][id%nodesPerPage]
 }
 
-// Has says whether a key is at a place.
+// Has reports whether a key is at a place.
 func (n *Nodes) Has(p Place, key uint64) bool {
 	nd := n.at(p.Node())
 	return lenOf(nd.state.Load()) > p.Offset() && nd.key(p.Offset()) == key
@@ -133,7 +133,7 @@ func (n *Nodes) Common(p Place, keys []uint64) (same int) {
 	return same
 }
 
-// IsEnd says whether a block is the last one of its node, and there is room for
+// IsEnd reports whether a block is the last one of its node, and there is room for
 // another.
 func (n *Nodes) IsEnd(p Place) bool {
 	len := n.at(p.Node()).len()

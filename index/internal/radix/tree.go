@@ -95,7 +95,7 @@ func (n *Nodes) Behind(id uint32, off int, f func(slot int)) (blocks int) {
 	return nd.len() - off
 }
 
-// link notes that a node follows a block.
+// link records that a node follows a block.
 func (n *Nodes) link(id uint32, nd *node, parent Place) {
 	nd.parent, nd.depth, nd.prev, nd.next, nd.child, nd.deepest = parent, 0, 0, 0, 0, -1
 	if parent == 0 {

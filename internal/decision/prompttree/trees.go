@@ -48,7 +48,7 @@ func New(o Options) *Trees {
 	return t
 }
 
-// Observe notes that h served a request with this chain at now, and forgets what
+// Observe records that h served a request with this chain at now, and forgets what
 // is older than ttl, the model's. An empty chain is nothing to note.
 func (t *Trees) Observe(m Model, chain []prefixhash.Key, h index.HolderID, now time.Time, ttl time.Duration) {
 	if len(chain) == 0 {

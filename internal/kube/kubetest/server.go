@@ -183,21 +183,21 @@ func (s *Server) Fail(f Faults) {
 	s.faults = f
 }
 
-// Count says how many requests there were, e.g. "list pods".
+// Count states how many requests there were, e.g. "list pods".
 func (s *Server) Count(what string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts[what]
 }
 
-// Watches says how many are open.
+// Watches states how many are open.
 func (s *Server) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.watches
 }
 
-// Connections says how many are open.
+// Connections states how many are open.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

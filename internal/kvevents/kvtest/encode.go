@@ -41,7 +41,7 @@ type Event struct {
 	Trailing  []string // unknown fields of a later version, behind all others
 }
 
-// Encoding says how events are written.
+// Encoding states how events are written.
 type Encoding struct {
 	Generation Generation
 	Bytes      bool // hashes as 32 bytes whose last eight are the number, not as ints

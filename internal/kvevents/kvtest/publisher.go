@@ -26,7 +26,7 @@ type Options struct {
 	ReplayAddr  string // of the ROUTER socket; "" = a free port of 127.0.0.1
 }
 
-// Verdict says what happens to one batch's live copy.
+// Verdict states what happens to one batch's live copy.
 type Verdict int
 
 // The verdicts.

@@ -128,7 +128,7 @@ func (l *Link) options() ([]nats.Option, error) {
 			l.log.Info("peers: NATS is back")
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrSlowConsumer) { // State says how many messages were dropped
+			if errors.Is(err, nats.ErrSlowConsumer) { // State states how many messages were dropped
 				return
 			}
 			l.log.Warn("peers: NATS", "error", err)

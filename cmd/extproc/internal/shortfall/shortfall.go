@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Options says when a replica is flagged. Zero values are the defaults.
+// Options states when a replica is flagged. Zero values are the defaults.
 type Options struct {
 	// Window is the least time predictions are added up for before they are
 	// judged; default 1 min. Predictions count when a request is placed and hits

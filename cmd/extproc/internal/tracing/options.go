@@ -9,7 +9,7 @@ import (
 	"warmroute/internal/certs"
 )
 
-// Options says where spans go. The zero value is nowhere.
+// Options states where spans go. The zero value is nowhere.
 type Options struct {
 	Endpoint    string              `yaml:"endpoint"`           // OTLP/gRPC address of an OpenTelemetry collector, host:port; "" = no traces
 	TLS         certs.ClientOptions `yaml:"tls,omitempty"`      // TLS towards the collector; without it spans travel in clear
