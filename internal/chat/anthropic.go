@@ -150,7 +150,7 @@ type blocks struct {
 func (a *blocks) push(m *pyvalue.Dict) { a.messages.Items = append(a.messages.Items, m) }
 
 // system writes the leading system message, with the inline ones when the
-// template wants a single one in front.
+// template allows a single one, in front.
 func (a *blocks) system(v any, messages *pyvalue.List) error {
 	text, given, err := systemBlocks(v)
 	if err != nil {
@@ -262,7 +262,7 @@ func (a *blocks) add(m *pyvalue.Dict) error {
 }
 
 // blocks converts one message's blocks. A user's tool results become messages
-// of their own, before what else the user says.
+// of their own, before the rest of the user's message.
 func (a *blocks) blocks(out *pyvalue.Dict, role string, list *pyvalue.List) error {
 	parts, calls := pyvalue.NewList(), pyvalue.NewList()
 	reasoning, thought := "", false

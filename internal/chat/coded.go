@@ -19,7 +19,7 @@ type coder interface {
 	write(out *Rendered, req *openai.Request, now time.Time) error
 }
 
-// Model is what is known of a model beside its tokenizer, from its config.json
+// Model has facts about a model beside its tokenizer, from its config.json
 // and the server's flags. Empty fields are unknown.
 type Model struct {
 	// Type is config.json's model_type.
@@ -32,8 +32,8 @@ type Model struct {
 	MistralFormat bool
 	// Architecture is the first of config.json's architectures.
 	Architecture string
-	// Mistral is what that format's tokenizer file says; its Version is 0 when it
-	// is not known.
+	// Mistral has the settings in that format's tokenizer file; its Version is 0 when
+	// it is unknown.
 	Mistral tokenizer.Mistral
 	// Vision: config.json describes a part that reads images.
 	Vision bool
@@ -48,7 +48,7 @@ var coded = []struct {
 	types    []string // model types and architectures
 	mistral  bool
 	renderer string
-	// coder makes the writer of these prompts; nil: none is known here.
+	// coder makes the writer of these prompts; nil: there is none here.
 	coder func(*Renderer) coder
 }{
 	{name: "gpt-oss", types: []string{"gpt_oss"}, renderer: "harmony (openai_harmony)", coder: newHarmony},
@@ -77,7 +77,7 @@ func (m Model) Coded() string {
 }
 
 // code finds the model's row of coded; -1: it has none. A tokenizer mode that
-// selects a row wins over what the files say.
+// selects a row takes precedence over the files.
 func (m Model) code() int {
 	auto := m.TokenizerMode == "" || m.TokenizerMode == "auto"
 	found := -1
@@ -99,7 +99,7 @@ func (m Model) InMistralFormat() bool {
 }
 
 // newCoder makes the writer of the model's prompts. isCoded: vLLM renders them in
-// code; the writer is nil when that code is not known here.
+// code; the writer is nil when that code is not written here.
 func newCoder(r *Renderer) (c coder, isCoded bool) {
 	i := r.o.Model.code()
 	if i < 0 {

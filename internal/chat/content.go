@@ -10,7 +10,7 @@ import (
 // Its value changes with every request, so vLLM drops it.
 const billingHeader = "x-anthropic-billing-header"
 
-// partFields are the keys vLLM knows in a content part
+// partFields are the keys of a content part that vLLM accepts
 // (_KNOWN_CONTENT_PART_FIELDS, 0.32); any other is an extra.
 var partFields = map[string]bool{
 	"audio_embeds": true, "audio_url": true, "closed": true, "data": true, "file": true, "image_embeds": true,
@@ -153,7 +153,7 @@ func (c *conversation) part(v any) (part, error) {
 	return part{}, refuse(Rejected)
 }
 
-// extras are the keys of a part that vLLM does not know.
+// extras are the other keys of a part.
 func (c *conversation) extras(d *pyvalue.Dict, own string) (*pyvalue.Dict, error) {
 	var extras *pyvalue.Dict
 	for k, v := range d.All() {

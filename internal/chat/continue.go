@@ -8,7 +8,7 @@ import (
 )
 
 // continueTag marks where the final message's text ends. The space at its end
-// reports whether the template trims.
+// shows whether the template trims.
 const continueTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
 // continued renders a conversation whose last message is to be continued, as

@@ -103,7 +103,7 @@ func (d *deepSeek) media(req *openai.Request, err error) error {
 	return err
 }
 
-// completion joins a prompt and its suffix where the model knows the form.
+// completion joins a prompt and its suffix where the model has such a form.
 func (d *deepSeek) completion(out *Rendered, req *openai.Request) (err error) {
 	if req.Raw(openai.FieldSuffix) == nil {
 		out.AddSpecialTokens, err = completion(req)
@@ -129,7 +129,7 @@ func (d *deepSeek) completion(out *Rendered, req *openai.Request) (err error) {
 	return err
 }
 
-// dsThinks reads the kwargs that turn thinking on: absent is what neither says.
+// dsThinks reads the kwargs that turn thinking on; absent is the value without them.
 func dsThinks(vars *pyvalue.Dict, absent bool) bool {
 	a, hasA := vars.GetString("thinking")
 	b, hasB := vars.GetString("enable_thinking")

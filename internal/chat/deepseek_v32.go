@@ -111,7 +111,7 @@ func (v *v32) add(texts ...string) {
 	}
 }
 
-// think opens the model's thoughts, or says that there are none.
+// think writes the start of the model's thoughts, or that there are none.
 func (v *v32) think(open bool) {
 	if open && v.thinking {
 		v.add(dsThink)
@@ -175,7 +175,7 @@ func (v *v32) assistant(i int, m *pyvalue.Dict, content string) (err error) {
 }
 
 // dsLastUser is the index of the last user or developer message; a system message
-// that is not the first counts too where mid says so. -1: none.
+// that is not the first counts too if mid is set. -1: none.
 func dsLastUser(messages []*pyvalue.Dict, mid bool) int {
 	for i := len(messages) - 1; i >= 0; i-- {
 		switch text(messages[i], "role") {
@@ -190,7 +190,7 @@ func dsLastUser(messages []*pyvalue.Dict, mid bool) int {
 	return -1
 }
 
-// dropThinking leaves out what was thought before the last user message, and the
+// dropThinking leaves out thoughts before the last user message, and the
 // developer messages there.
 func dropThinking(messages []*pyvalue.Dict, lastUser int, key string) []*pyvalue.Dict {
 	out := make([]*pyvalue.Dict, 0, len(messages))

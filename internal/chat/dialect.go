@@ -7,7 +7,7 @@ import (
 	"warmroute/internal/openai"
 )
 
-// dialect holds what differs between the vLLM versions this package knows.
+// dialect holds what differs between the vLLM versions that this package follows.
 type dialect struct {
 	// keepPartExtras: unknown keys of a content part (cache_control) reach the
 	// template.
@@ -24,14 +24,14 @@ type dialect struct {
 	// effortThinks: reasoning_effort also sets enable_thinking.
 	effortThinks bool
 	// developerFallback: developer messages become the system message when the
-	// template does not know that role.
+	// template does not handle that role.
 	developerFallback bool
 	// macroContent: content-format detection looks through macros.
 	macroContent bool
 	// mergeItems: Responses items of one assistant turn become one message.
 	mergeItems bool
 	// responsesKwargs: /v1/responses reads chat_template_kwargs and the
-	// server's defaults, and shows tools to the template unless told not to.
+	// server's defaults, and gives tools to the template unless a flag excludes them.
 	responsesKwargs bool
 	// anthropic32: system messages inside /v1/messages, thinking and effort.
 	anthropic32 bool
@@ -48,7 +48,7 @@ var (
 	}
 )
 
-// dialectsOf lists the dialects a server of this version may speak. Versions
+// dialectsOf lists the dialects that a server of this version may have. Versions
 // before 0.21 and after 0.32 are taken for their neighbours (and verified
 // against a replica before they are trusted); between them it may be either.
 func dialectsOf(version string) []dialect {

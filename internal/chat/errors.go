@@ -10,7 +10,7 @@ import (
 // ErrNotInProcess matches every *NotInProcess with errors.Is.
 var ErrNotInProcess = errors.New("not rendered in process")
 
-// Why states why a request is not rendered here. The set is closed; the strings
+// Why is the reason why a request is not rendered here. The set is closed; the strings
 // are metric labels.
 type Why string
 
@@ -18,7 +18,7 @@ type Why string
 const (
 	RenderedInCode      Why = "rendered_in_code"     // vLLM has no template for this model, but code
 	NoTemplate          Why = "no_template"          // neither the model nor the server's flags have one
-	Multimodal          Why = "multimodal"           // media become placeholders only vLLM knows
+	Multimodal          Why = "multimodal"           // media become placeholders that only vLLM computes
 	Rejected            Why = "rejected"             // vLLM would answer 4xx
 	UnknownShape        Why = "unknown_shape"        // valid perhaps, but not known to be rendered equally
 	RequestTemplate     Why = "request_template"     // the request brings its own template

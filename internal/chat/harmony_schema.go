@@ -184,7 +184,7 @@ func (t *typescript) oneOf(variants *pyvalue.List, indent string) string {
 	return b.String()
 }
 
-// appendDefault appends what a schema says of its default: a text in quotes, or
+// appendDefault appends the default of a schema: a text in quotes, or
 // bare (or as JSON) if it is one of an enum; anything else as JSON.
 func (t *typescript) appendDefault(comments []string, v any, enumJSON bool) []string {
 	d, ok := v.(*pyvalue.Dict)

@@ -32,7 +32,7 @@ type Options struct {
 	// ContentFormat is one of the formats; empty means auto.
 	ContentFormat string
 	// SpecialTokens are the tokenizer's named tokens (bos_token, eos_token, …)
-	// as a template sees them.
+	// as a template reads them.
 	SpecialTokens map[string]string
 	// DefaultKwargs is --default-chat-template-kwargs; nil: none.
 	DefaultKwargs *pyvalue.Dict
@@ -50,13 +50,12 @@ type Options struct {
 	// copies its reasoning to thinking, up to 5.19 it does not. Empty: not
 	// known, and both must give the same text.
 	Transformers string
-	// Version is what the replica's /version says; empty means unknown.
+	// Version is the replica's /version; empty means unknown.
 	Version string
-	// Location is the zone strftime_now tells the time in: the replicas'. nil
-	// means UTC.
+	// Location is the replicas' time zone, for strftime_now. nil means UTC.
 	Location *time.Location
-	// StartDate is the servers' VLLM_SYSTEM_START_DATE: the date that harmony
-	// tells. Empty: the day their clock says.
+	// StartDate is the servers' VLLM_SYSTEM_START_DATE: the date in harmony's system
+	// message. Empty: the date by their clock.
 	StartDate string
 	// SystemInstructions is the servers' VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS:
 	// harmony's instructions stand in the system message.
@@ -66,7 +65,7 @@ type Options struct {
 }
 
 // merging reports whether system messages inside /v1/messages are moved to the
-// front, which vLLM finds out by rendering the template.
+// front, which vLLM determines by rendering the template.
 type merging uint8
 
 const (
@@ -82,24 +81,24 @@ type Renderer struct {
 	keepRaw        bool  // messages are kept as the client sent them, too
 	sourceOnly     bool  // and are not normalised
 	tellsDay       bool  // chats depend on the servers' clock
-	coder          coder // nil: what the model is rendered by is not known here
+	coder          coder // nil: the model has a template, or code that is not written here
 	refused        error // of every chat: a template needs what is not rendered here
 	plain, tooled  *template
 	dialects       []dialect
 	mergeInline    merging
-	disabledEffort string // "" when it cannot be told
+	disabledEffort string // "" when it is unknown
 }
 
-// template is a compiled chat template with what is asked of its source.
+// template is a compiled chat template with properties of its source.
 type template struct {
 	*jinja.Template
 	source         string
 	loops, loops21 bool // it loops over content, by the newer and the older rules
-	developer      bool // it knows the developer role
+	developer      bool // it handles the developer role
 	thinking       bool // it may read a message's thinking
 }
 
-// New compiles the template and finds out what vLLM finds out when it starts. A
+// New compiles the template and probes it as vLLM does when it starts. A
 // model that vLLM renders in code needs no template: every chat is then refused
 // with RenderedInCode, and text completions still work.
 func New(o Options) (*Renderer, error) {
@@ -209,8 +208,9 @@ func (r *Renderer) probeMerge() merging {
 }
 
 // probeEffort does what _probe_disabled_thinking_effort does: "none" when the
-// template tells it from every other effort. Where vLLM would say "low" its own
-// /render does not (0.32), so nothing could verify us, and we do not know.
+// template renders it differently from every other effort. Where vLLM's probe gives
+// "low", its own /render does not (0.32), so nothing could verify the text, and the
+// effort is unknown.
 func (r *Renderer) probeEffort() string {
 	now := time.Now()
 	render := func(effort string) ([]byte, error) {
@@ -234,7 +234,7 @@ func (r *Renderer) probeEffort() string {
 	return "none"
 }
 
-// printsThinking tries whether a message's thinking shows, wherever the message
+// printsThinking renders to find whether a message's thinking shows, wherever the message
 // stands.
 func (r *Renderer) printsThinking(t *template) bool {
 	env := jinja.Env{Now: r.clock(time.Unix(0, 0))}
@@ -266,13 +266,13 @@ func (r *Renderer) printsThinking(t *template) bool {
 	return false
 }
 
-// nearMidnight is how far a replica's clock may be from ours: within it of the
-// turn of a day, either day may be the one a prompt tells.
+// nearMidnight is how far a replica's clock may be from the router's: within it of
+// midnight, a prompt may have either day.
 const nearMidnight = 5 * time.Minute
 
 // Moments are the times a chat may have been rendered at, as far as that makes a
 // difference, the likeliest first: one, or two around the servers' midnight where
-// prompts tell the day.
+// prompts contain the day.
 func (r *Renderer) Moments(now time.Time) []time.Time {
 	now = now.In(r.o.Location)
 	if !r.tellsDay {
@@ -295,8 +295,8 @@ func (r *Renderer) clock(now time.Time) func() time.Time {
 type Rendered struct {
 	// Text is dst with the prompt appended (nil for /v1/completions).
 	Text []byte
-	// Pieces, if there are any, say that the text beyond dst is encoded piece by
-	// piece; their offsets count from there.
+	// Pieces, if there are any, are the parts of the text beyond dst, each encoded by
+	// itself; their offsets count from there.
 	Pieces []tokenizer.Piece
 	// TextPrompts are the prompts of /v1/completions.
 	TextPrompts []string
@@ -310,7 +310,7 @@ type Rendered struct {
 }
 
 // Render appends to dst the text vLLM would tokenize for req. now is the
-// server's time, for templates that tell the date. The error is always a
+// server's time, for templates that print the date. The error is always a
 // [*NotInProcess].
 func (r *Renderer) Render(dst []byte, req *openai.Request, now time.Time) (Rendered, error) {
 	out := Rendered{Features: RouteFeature(req.Route)}
@@ -427,7 +427,7 @@ func (r *Renderer) text(dst []byte, p *prompt, now time.Time, modern bool) ([]by
 	return text, nil
 }
 
-// modernTransformers tells what a version of transformers does to messages.
+// modernTransformers reports what a version of transformers does to messages.
 func modernTransformers(version string) (modern, known bool) {
 	major, minor, ok := majorMinor(version)
 	switch {

@@ -149,7 +149,7 @@ func namesOne(choice *pyvalue.Dict, tools *pyvalue.List) bool {
 }
 
 // serverTool reports whether a tool is one that the server runs, in a shape that
-// is known to pass: it is no function, so only harmony says a word of it.
+// that vLLM accepts: it is no function, so only harmony mentions it.
 func serverTool(tool *pyvalue.Dict) bool {
 	switch text(tool, "type") {
 	case "web_search", "web_search_preview":
@@ -262,7 +262,7 @@ func (t *items) message(item *pyvalue.Dict, kind string) error {
 	}
 	text, ok := content.(string)
 	if list, isList := content.(*pyvalue.List); isList {
-		// Only an item that says it is a message may hold output text; vLLM
+		// Only an item of type message may hold output text; vLLM
 		// takes the first part and no other.
 		if kind == "" || len(list.Items) == 0 || !texts(list, "output_text") {
 			return refuse(UnknownShape)

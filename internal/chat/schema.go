@@ -8,14 +8,14 @@ import (
 	"warmroute/internal/pyvalue"
 )
 
-// maxSchemaDepth is how deep a schema is looked at; Python's checker itself gives
-// up somewhere beyond.
+// maxSchemaDepth bounds the depth of a schema; Python's checker fails somewhere
+// beyond it.
 const maxSchemaDepth = 32
 
-// errSchema is what an invalid JSON schema meets.
+// errSchema is the error of an invalid JSON schema.
 var errSchema = objection("the tool's parameters are not a valid JSON schema")
 
-// schemaKind states what the value of a draft-7 keyword must be; nil: anything.
+// schemaKind is the type of a draft-7 keyword's value; nil: any.
 func schemaKind(keyword string) func(v any, depth int) error {
 	switch keyword {
 	case "$id", "$schema", "$ref", "$comment", "title", "description", "format", "contentMediaType", "contentEncoding":
@@ -77,7 +77,7 @@ func isPatternMap(v any, depth int) error {
 }
 
 // checkSchema reports what jsonschema's check against draft 7 objects to, and
-// refuses what is not known here: regular expressions that Python may read
+// refuses what this package cannot check: regular expressions that Python may read
 // otherwise, schemas of great depth.
 func checkSchema(v any) error { return isSchema(v, 0) }
 
@@ -239,7 +239,7 @@ func eachValue(v any, check func(any) error) error {
 }
 
 // isPattern takes regular expressions that Go and Python read alike and refuses
-// the rest: which of them Python's re takes is not known here.
+// the rest: which of them Python's re accepts is not checked here.
 func isPattern(v any, _ int) error {
 	text, ok := v.(string)
 	if !ok {

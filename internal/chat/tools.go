@@ -2,7 +2,7 @@ package chat
 
 import "warmroute/internal/pyvalue"
 
-// tools gives the tools as the template sees them: pydantic's model_dump of
+// tools returns the tools as the template reads them: pydantic's model_dump of
 // ChatCompletionToolsParam, with its order of fields and null for a description
 // or parameters that are not set. What is inside parameters is the client's.
 func (d dialect) tools(list *pyvalue.List) (*pyvalue.List, error) {

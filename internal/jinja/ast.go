@@ -61,7 +61,7 @@ type (
 	}
 )
 
-// nameCtx states what a name does.
+// nameCtx is the use of a name: read, assigned or a parameter.
 type nameCtx uint8
 
 const (

@@ -171,7 +171,7 @@ func wordSet(s string) map[string]bool {
 }
 
 // hasPrivate reports whether v has the attribute, which starts with an
-// underscore: the sandbox then hides it, and without it the item is looked up.
+// underscore: the sandbox then hides it. If v does not have it, the item is looked up.
 func hasPrivate(v any, name string) bool {
 	switch v := v.(type) {
 	case *namespace:

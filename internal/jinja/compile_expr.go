@@ -271,7 +271,7 @@ func (st *state) sum(f *frame, operands []evalFn) any {
 }
 
 // emitSum writes a + b + c when all are strings, else str() of the sum. Strings
-// are written as they come, and taken back at the first operand that is none.
+// are written as they come, and removed at the first operand that is not a string.
 func (st *state) emitSum(f *frame, operands []evalFn) {
 	start := len(st.out)
 	for i, o := range operands {

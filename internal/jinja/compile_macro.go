@@ -151,7 +151,7 @@ func (m *macro) call(st *state, a *args) {
 	st.leaveCall(macroFrames)
 }
 
-// extras passes on or refuses what the arguments did not take.
+// extras passes the surplus arguments to varargs and kwargs, or refuses them.
 func (m *macro) extras(st *state, f *frame, a *args, usedKw uint64) {
 	code := m.code
 	if len(a.names) > 64 {
@@ -183,8 +183,7 @@ func (m *macro) extras(st *state, f *frame, a *args, usedKw uint64) {
 	}
 }
 
-// generation compiles {% generation %}: its text, which is all a render sees of
-// it.
+// generation compiles {% generation %}, which renders as its text.
 func (c *compiler) generation(n *generationNode, sc scope) execFn {
 	code := c.macroCode(n.macro, sc, false)
 	return func(st *state, f *frame) jump {

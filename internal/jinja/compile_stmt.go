@@ -139,7 +139,7 @@ func (st *state) unpack(v any, n int) []any {
 	return items
 }
 
-// capture runs fn and takes back what it wrote.
+// capture runs fn and returns its output instead of keeping it.
 func (st *state) capture(fn func() jump) (string, jump) {
 	start := len(st.out)
 	j := fn()

@@ -51,7 +51,7 @@ const maxBlocks = 20
 
 // compiler turns the tree into closures.
 type compiler struct {
-	names   []string            // those some scope looks up in the context
+	names   []string            // names that a scope looks up in the context
 	folding bool                // computing a constant
 	pending []map[variable]bool // macro arguments without a value yet
 }
@@ -75,7 +75,7 @@ func (c *compiler) template(t *templateNode) (*function, execFn) {
 	}
 }
 
-// enter compiles what happens when a scope is entered: its loads.
+// enter compiles the start of a scope: the loads of its variables.
 func (c *compiler) enter(s *symbols) func(st *state, f *frame) {
 	type action struct {
 		slot int
@@ -123,8 +123,7 @@ func (c *compiler) nameIndex(name string) int {
 	return len(c.names) - 1
 }
 
-// leave compiles what happens when a scope of the same function is left: its
-// variables are gone.
+// leave compiles the end of a scope of the same function: its variables are cleared.
 func (c *compiler) leave(s *symbols) func(f *frame) {
 	var slots []int
 	for _, v := range s.order {
@@ -137,7 +136,7 @@ func (c *compiler) leave(s *symbols) func(f *frame) {
 	}
 }
 
-// rawVar reads a variable of scope s (known there) from code in fn, without
+// rawVar reads a variable that scope s has, from code in fn, without
 // turning missing into undefined.
 func (c *compiler) rawVar(fn *function, s *symbols, name string) evalFn {
 	slot, hops := place(fn, s, name)
@@ -155,8 +154,8 @@ func (c *compiler) rawVar(fn *function, s *symbols, name string) evalFn {
 	}
 }
 
-// place is where code in fn finds a variable of scope s: in which slot, and how
-// many frames up.
+// place returns where code in fn finds a variable of scope s: its slot, and the
+// number of frames up.
 func place(fn *function, s *symbols, name string) (slot, hops int) {
 	owner, v, ok := s.find(name)
 	if !ok {
@@ -231,7 +230,7 @@ func (c *compiler) stmt(n node, sc scope) execFn {
 	return nil
 }
 
-// scoped wraps a body in the entering and leaving of its scope.
+// scoped wraps a body in enter and leave of its scope.
 func (c *compiler) scoped(in scope, body execFn) execFn {
 	enter, leave := c.enter(in.sym), c.leave(in.sym)
 	return func(st *state, f *frame) jump {

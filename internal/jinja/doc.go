@@ -11,11 +11,11 @@
 // Names are resolved by Jinja's own scoping rules (symbols.go), undefined
 // values, arithmetic, formatting and string methods follow CPython 3.12.
 //
-// Limits (see Limits): nested calls are counted in Python frames and stop
-// where CPython's recursion limit does; steps and bytes of output are bounded,
-// and what builds large values pays steps for it before building. So no
-// template and no request can stop the process or hold it longer than the step
-// limit's worth. A template's own nesting is bounded when it is compiled.
+// Limits (see Limits): nested calls are counted in Python frames and fail at
+// CPython's recursion limit. Steps and bytes of output are bounded; an operation
+// that builds a large value counts its steps before it builds the value. So no
+// template and no request stops the process or occupies it for longer than the step
+// limit allows. The nesting of a template is bounded when it is compiled.
 //
 // Refused with ErrUnsupported and the feature's name (Refused), because none of
 // a hundred published chat templates uses it: the tags call, filter, block,
@@ -28,7 +28,7 @@
 // bits, methods that make bytes of numbers, Markup.format. \N{...} and surrogate
 // escapes in strings do not compile.
 //
-// Known differences from CPython: two NaNs in equal places of two lists
+// Known differences from CPython: two NaNs at equal positions of two lists
 // compare as different even when they are one object; `is sameas` compares
 // small values by value; recursion that comes within a few frames of CPython's
 // limit may fail on one side only, since the limit includes the server's stack.

@@ -60,8 +60,8 @@ func Refused(err error) string {
 	return ""
 }
 
-// typeError and valueError are the usual two; templates cannot tell them apart
-// except in the int and float filters, which catch both.
+// typeError and valueError raise Python's exceptions of these names. Templates cannot
+// distinguish them; the int and float filters catch both.
 func typeError(format string, args ...any) { fail(ErrRuntime, format, args...) }
 
 func valueError(format string, args ...any) { fail(ErrRuntime, format, args...) }

@@ -148,7 +148,7 @@ func filterDictSort(st *state, v any, a *args) any {
 	}, given(p[2]))}
 }
 
-// foldedGetter reads an attribute and folds its case unless told not to.
+// foldedGetter reads an attribute and, unless caseSensitive is given, folds its case.
 func (st *state) foldedGetter(attr, caseSensitive, def any) func(any) any {
 	get := st.attrGetter(attr, def)
 	if given(caseSensitive) {

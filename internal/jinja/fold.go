@@ -17,7 +17,7 @@ import (
 var contextFilters = wordSet("map select reject selectattr rejectattr random")
 
 // constant reports whether Jinja would fold e: everything that is evaluated is
-// constant, whatever stands in branches that are not.
+// constant; branches that are not evaluated need not be.
 func (c *compiler) constant(e expr, sc scope) bool {
 	switch x := e.(type) {
 	case *constExpr, *dataExpr:
@@ -104,8 +104,8 @@ func (c *compiler) evaluate(e expr, sc scope) (v any, ok bool) {
 	return c.exprOf(e, sc)(st, nil), true
 }
 
-// What folding one constant may cost; past it the expression is left for the
-// render, whose own limits apply.
+// The bounds of folding one constant. An expression beyond them is computed by each
+// render, within the render's limits.
 const (
 	foldSteps  = 10_000
 	foldOutput = 1 << 16

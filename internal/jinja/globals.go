@@ -9,7 +9,7 @@ import (
 // maxRange is the sandbox's limit on the length of a range.
 const maxRange = 100000
 
-// globals are the names every template knows.
+// globals are the names that every template has.
 var globals = map[string]*builtin{
 	"range":           {name: "safe_range", kind: "function", fn: rangeGlobal},
 	"dict":            {name: "dict", kind: "type", fn: func(st *state, a *args) any { return st.makeDict("dict", a) }},
@@ -84,7 +84,7 @@ func (st *state) makeDict(fn string, a *args) *dict {
 		case *dict:
 			d = v.Copy()
 		case *undefined:
-			v.fail() // dict() asks for its keys method
+			v.fail() // dict() reads its keys method
 		default:
 			for it := st.iterate(v); ; {
 				x, ok := it.next()

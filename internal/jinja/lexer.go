@@ -150,7 +150,7 @@ func rawBegin(s string, i int) int {
 	return -1
 }
 
-// data emits the text before a tag, stripped as the tag's sign asks.
+// data emits the text before a tag, stripped by the tag's sign.
 func (l *lexer) data(text string, sign byte, lstrip bool) {
 	switch {
 	case sign == '-':

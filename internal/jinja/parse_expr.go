@@ -113,8 +113,8 @@ func (p *parser) expression() expr {
 	return e
 }
 
-// chained parses operands joined by operators that bind to the left. operator takes
-// the next one; "" is none.
+// chained parses operands joined by left-associative operators. operator consumes the
+// next one and returns it, "" if there is none.
 func (p *parser) chained(operand func() expr, operator func() string) expr {
 	left := operand()
 	for n := 0; ; p.chain(&n) {
@@ -126,7 +126,7 @@ func (p *parser) chained(operand func() expr, operator func() string) expr {
 	}
 }
 
-// word takes a name that is an operator.
+// word consumes an operator that is a name.
 func (p *parser) word(name string) func() string {
 	return func() string {
 		if p.skipName(name) {
@@ -136,7 +136,7 @@ func (p *parser) word(name string) func() string {
 	}
 }
 
-// sign takes one of some signs.
+// sign consumes one of some signs.
 func (p *parser) sign(of ...tokenKind) func() string {
 	return func() string {
 		if slices.ContainsFunc(of, p.is) {
@@ -264,7 +264,7 @@ func (p *parser) primary(namespace bool) expr {
 	return nil
 }
 
-// items parses what commas separate, up to an end that a comma may precede.
+// items parses items separated by commas up to an end; a comma may precede the end.
 func (p *parser) items(end tokenKind, one func()) {
 	defer p.nest()()
 	for first := true; !p.is(end); first = false {

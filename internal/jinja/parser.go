@@ -7,8 +7,8 @@ import (
 
 const (
 	// maxNest bounds how deeply expressions and blocks nest in a template.
-	// Jinja's recursive parser stops at about 70 parentheses; beyond either
-	// limit nobody writes templates.
+	// Jinja's recursive parser fails at about 70 parentheses; no published template
+	// comes near either limit.
 	maxNest = 100
 	// maxChain bounds operators in a row (a+b+c…), which nest to the left in
 	// the tree. CPython refuses to compile them from 200 on.

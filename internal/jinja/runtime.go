@@ -32,7 +32,7 @@ type resolved struct {
 	known bool
 }
 
-// resolve gives the value of one of the template's names, which scopes ask for
+// resolve returns the value of one of the template's names, which scopes look up
 // whenever they are entered.
 func (st *state) resolve(i int) any {
 	r := &st.resolved[i]

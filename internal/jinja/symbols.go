@@ -1,7 +1,7 @@
 package jinja
 
 // Jinja compiles a template to Python functions and turns every name into a
-// local variable of one of them, with rules for what a scope sees of the one
+// local variable of one of them, with rules for which variables a scope reads from the one
 // around it (jinja2/idtracking.py). Templates depend on the corner cases, so
 // the same analysis is done here; a variable becomes a slot of a function's
 // frame.
@@ -100,7 +100,7 @@ func (s *symbols) define(name string, l load) {
 	s.setLoad(v, l)
 }
 
-// find returns the scope that knows name and its variable there.
+// find returns the scope that has name, and its variable there.
 func (s *symbols) find(name string) (*symbols, variable, bool) {
 	for ; s != nil; s = s.up {
 		if v, ok := s.refs[name]; ok {

@@ -115,7 +115,7 @@ func (t *Template) Render(dst []byte, vars *pyvalue.Dict, env Env) (out []byte, 
 func rescue(err *error, line int) { rescueFrom(recover(), err, line) }
 
 // rescueFrom turns a panic of this package into the error. Any other panic is
-// a bug here; the request must not take the process with it.
+// a bug here, which must not end the process.
 func rescueFrom(r any, err *error, line int) {
 	if r == nil {
 		return

@@ -1,5 +1,5 @@
-// Package pyvalue holds JSON documents the way Python sees them, so that what
-// a Python server prints from a request can be printed here byte for byte.
+// Package pyvalue holds JSON documents as Python values, so that what a Python
+// server prints from a request can be printed here byte for byte.
 //
 // A value is one of: nil (None), bool, int64, *big.Int (only outside int64),
 // float64, string, *List, *Tuple and *Dict; other packages add their own types
@@ -18,7 +18,7 @@
 // Strings made by Parse may alias its input, which must not be changed while
 // they are in use.
 //
-// It does not: keep duplicate keys, lone surrogates or invalid UTF-8 (each is
-// an error of its own, because what a server makes of them differs), print
-// memory addresses, or know bytes, sets and complex numbers.
+// Duplicate keys, lone surrogates and invalid UTF-8 are errors, each of its own kind,
+// because servers treat them differently. Memory addresses are not printed. There are
+// no bytes, sets or complex numbers.
 package pyvalue

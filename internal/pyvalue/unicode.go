@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// What CPython 3.12's str knows about characters beyond Go's unicode package;
-// both hold Unicode 15.0. The digests in testdata/unicode.txt, which
+// The properties of characters that CPython 3.12's str uses and Go's unicode package
+// lacks; both have Unicode 15.0. The digests in testdata/unicode.txt, which
 // gen/unicode_digest.py makes with CPython, prove every function here over all
 // code points.
 
@@ -97,8 +97,8 @@ func IsNumeric(r rune) bool {
 	return unicode.IsNumber(r) || r >= 0x3405 && strings.ContainsRune(numerals, r)
 }
 
-// isIgnorable is Case_Ignorable: what stands inside a word without being a letter
-// of either case, for the final sigma.
+// isIgnorable is Case_Ignorable: characters inside words that are no letters of either
+// case, for the final sigma.
 func isIgnorable(r rune) bool {
 	return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) ||
 		strings.ContainsRune("'.:·\u0387\u055f\u05f4\u2018\u2019\u2024\u2027\ufe13\ufe52\ufe55\uff07\uff0e\uff1a", r)

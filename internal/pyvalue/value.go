@@ -27,7 +27,7 @@ const MaxDigits = 4300
 // its recursion limit of 1000 frames, less those of the caller.
 const maxNesting = 900
 
-// Object is a value of another package that lives among Python values.
+// Object is a value of another package among Python values.
 type Object interface {
 	// PyType is the type's name as Python prints it in messages.
 	PyType() string
