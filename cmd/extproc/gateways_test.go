@@ -2,14 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"path/filepath"
-	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
-	"warmroute/internal/vllmsim"
 	"warmroute/test/manifest"
-	"warmroute/test/testenv"
 )
 
 // gatewayLimits are Envoy Gateway's circuit breakers.
@@ -264,171 +255,4 @@ func bootstrap(t *testing.T, o envoy.Options) object {
 		t.Fatal(err)
 	}
 	return boot
-}
-
-// patched applies the example's EnvoyFilter to an Envoy bootstrap as Istio would
-// to its gateway's listener and clusters, which have nothing of ours before.
-func patched(t *testing.T, boot, filter object) []byte {
-	t.Helper()
-	listener := at(boot, "static_resources", "listeners", 0).(object)
-	delete(listener, "per_connection_buffer_limit_bytes")
-	manager := at(listener, "filter_chains", 0, "filters", 0, "typed_config").(object)
-	all := manager["http_filters"].([]any)
-	router := all[len(all)-1]
-	var before []any
-	clusters := clustersOf(boot)
-	replicas, picker := clusters["replicas"], clusters["warmroute"]
-	delete(replicas, "load_balancing_policy")
-	delete(replicas, "per_connection_buffer_limit_bytes")
-	ours := map[string]any{}
-	for _, key := range []string{"health_checks", "outlier_detection", "common_lb_config"} {
-		ours[key] = picker[key]
-		delete(picker, key)
-	}
-	replicas["lb_policy"] = "LEAST_REQUEST" // what Istio writes
-	patches := at(filter, "spec", "configPatches").([]any)
-	for _, p := range patches {
-		value := at(p, "patch", "value").(object)
-		merge := func(into object) {
-			equal(t, "operation", at(p, "patch", "operation"), "MERGE")
-			for k, v := range value {
-				into[k] = v
-			}
-		}
-		switch at(p, "applyTo") {
-		case "LISTENER":
-			merge(listener)
-		case "CLUSTER":
-			switch cluster := at(p, "match", "cluster"); {
-			case reflect.DeepEqual(cluster, object{"service": "vllm.inference.svc.cluster.local", "portNumber": 8000}):
-				merge(replicas)
-			case reflect.DeepEqual(cluster, object{"service": "warmroute.inference.svc.cluster.local", "portNumber": 9002}):
-				merge(picker)
-			default:
-				t.Errorf("a patch of cluster %v", cluster)
-			}
-		case "HTTP_FILTER":
-			equal(t, "operation", at(p, "patch", "operation"), "INSERT_BEFORE")
-			equal(t, "where", at(p, "match", "listener", "filterChain", "filter", "subFilter", "name"), at(router, "name"))
-			before = append(before, value)
-			if name := at(value, "typed_config", "grpc_service", "envoy_grpc", "cluster_name"); name != nil {
-				equal(t, "picker", name, "outbound|9002||warmroute.inference.svc.cluster.local")
-				picker["name"], picker["load_assignment"].(object)["cluster_name"] = name, name
-			}
-		default:
-			t.Errorf("a patch of %v", at(p, "applyTo"))
-		}
-	}
-	manager["http_filters"] = append(before, router)
-	for key, want := range ours {
-		equal(t, key, picker[key], want)
-	}
-	out, err := yaml.Marshal(boot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// TestExampleIstio: real Envoy takes the patches; requests get hints, clients'
-// own hints are not followed. While the router is away it is left alone and
-// everything is served; when it is back, requests get hints again.
-func TestExampleIstio(t *testing.T) {
-	var o envoy.Options
-	for range 2 {
-		sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		background(t, sim.Run)
-		o.Replicas = append(o.Replicas, sim.Addr())
-	}
-	local := testenv.Addresses(t, 4)
-	o.Listen, o.Admin, o.ExtProc, o.ServedHeader = local[0], local[1], []string{local[2]}, true
-	e, err := testenv.StartEnvoy(t.TempDir(), "envoy", patched(t, bootstrap(t, o), manifests(t, "istio")["EnvoyFilter warmroute"]), o.Listen, o.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Stop)
-	const picker = "outbound|9002||warmroute.inference.svc.cluster.local"
-	health := picker + "::" + o.ExtProc[0] + "::health_flags::"
-	for round := range 2 {
-		// Four tokens: what ends within 5 ms without a first token looks like a failure.
-		body := fmt.Sprintf(`{"model":"sim","max_tokens":4,"prompt":%q}`, strings.Repeat(fmt.Sprint("question ", round, " with a long beginning "), 40))
-		stop := serveBehind(t, local[3], o)
-		waitFor(t, "http://"+o.Admin+"/clusters", health+"healthy\n")
-		followed(t, e.URL, "http://"+local[3], body, o.Replicas)
-		stop()
-		waitFor(t, "http://"+o.Admin+"/clusters", health+"/failed_active_hc")
-		before := stat(t, o.Admin, "cluster."+picker+".upstream_cx_none_healthy")
-		for range 6 {
-			completion(t, e.URL, body, "")
-		}
-		if n := stat(t, o.Admin, "cluster."+picker+".upstream_cx_none_healthy") - before; n != 6 {
-			t.Errorf("%d of 6 requests left the dead router alone", n)
-		}
-	}
-}
-
-// serveBehind runs the router that Envoy asks until stop is called.
-func serveBehind(t *testing.T, admin string, o envoy.Options) (stop func()) {
-	t.Helper()
-	config := filepath.Join(t.TempDir(), "warmroute.yaml")
-	text := fmt.Sprintf("listen: %q\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfilter: {token_budget: 5s}\nfleet: {replicas: [{address: %q}, {address: %q}]}\n",
-		o.ExtProc[0], admin, o.Replicas[0], o.Replicas[1])
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(ctx, []string{"serve", "-config", config}, stdio{out: io.Discard, err: t.Output()})
-	}()
-	waitFor(t, "http://"+admin+"/readyz", "ready")
-	return func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// followed sends a prompt six times, each time asking for one replica or the
-// other, and wants all served where the first was.
-func followed(t *testing.T, gateway, admin, body string, replicas []string) {
-	t.Helper()
-	served := ""
-	for i := range 6 {
-		replica := completion(t, gateway, body, replicas[i%2])
-		if served != "" && replica != served {
-			t.Errorf("request %d was served by %s, the prefix is on %s", i, replica, served)
-		}
-		served = replica
-		waitFor(t, admin+"/metrics", fmt.Sprintf("warmroute_kv_batches_total{rank=\"0\",replica=%q}", replica))
-	}
-	waitFor(t, admin+"/debug/explain", `"reason":"warm"`)
-}
-
-// stat is a counter of Envoy.
-func stat(t *testing.T, admin, name string) int {
-	t.Helper()
-	resp, err := http.Get("http://" + admin + "/stats?usedonly")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(page)) {
-		if value, ok := strings.CutPrefix(line, name+": "); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(value))
-			if err != nil {
-				t.Fatalf("%q: %v", line, err)
-			}
-			return n
-		}
-	}
-	return 0
 }

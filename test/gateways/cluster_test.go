@@ -228,7 +228,7 @@ func TestAdmission(t *testing.T) {
 	c.put(object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "inference"}})
 	for _, name := range []string{"inference-pool", "istio", "envoy-gateway"} {
 		t.Run(name, func(t *testing.T) {
-			objects := example(t, name)
+			objects := append(example(t, name), beside(t, name)...)
 			for _, o := range inReadme(t, name) {
 				if o["kind"] != "EnvoyGateway" { // a configuration file, which TestEnvoyGateway reads
 					objects = append(objects, o)
@@ -252,6 +252,20 @@ func TestAdmission(t *testing.T) {
 			}
 		})
 	}
+}
+
+// beside reads the objects in an example's istio.yaml, which is applied by itself.
+func beside(t *testing.T, name string) []object {
+	t.Helper()
+	root, err := testenv.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(root, "examples", name, "istio.yaml")
+	if _, err := os.Stat(file); err != nil {
+		return nil
+	}
+	return manifest.Objects(t, file)
 }
 
 // inReadme reads the objects in blocks of YAML in an example's README.

@@ -183,18 +183,14 @@ func (g *gateway) configure(replicas []string, patches bool) {
 	objects := append([]object{
 		{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": object{"name": "eg"}, "spec": object{
 			"controllerName": "gateway.envoyproxy.io/gatewayclass-controller",
-			"parametersRef":  object{"group": "gateway.envoyproxy.io", "kind": "EnvoyProxy", "name": "host", "namespace": "inference"},
 		}},
 		{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "inference"}},
-		{"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "EnvoyProxy", "metadata": object{"name": "host", "namespace": "inference"}, "spec": object{
-			"provider":  object{"type": "Host", "host": object{"envoyVersion": envoy.Version}},
-			"extraArgs": []any{"--file-flush-interval-msec", "200"},
-			"telemetry": object{"accessLog": object{"settings": []any{object{
-				"format": object{"type": "Text", "text": accessLog},
-				"sinks":  []any{object{"type": "File", "file": object{"path": g.log}}},
-			}}}},
-		}},
 	}, backends(g.T, replicas)...)
+	for _, o := range objects {
+		if o["kind"] == "EnvoyProxy" {
+			g.onHost(o["spec"].(object))
+		}
+	}
 	write(g.T, filepath.Join(g.dir, "objects", "all.yaml"), objects...)
 	homes := object{}
 	for key, name := range map[string]string{"configHome": "config", "dataHome": "data", "stateHome": "state", "runtimeDir": "run"} {
@@ -213,6 +209,18 @@ func (g *gateway) configure(replicas []string, patches bool) {
 		}},
 		"extensionApis": extensions,
 	})
+}
+
+// onHost has the proxy run beside Envoy Gateway, and its log on standard output
+// written to a file, as the tests read it.
+func (g *gateway) onHost(proxy object) {
+	proxy["provider"] = object{"type": "Host", "host": object{"envoyVersion": envoy.Version}}
+	proxy["extraArgs"] = []any{"--file-flush-interval-msec", "200"}
+	for _, setting := range at(proxy, "telemetry", "accessLog", "settings").([]any) {
+		if file, ok := at(setting, "sinks", 0, "file").(object); ok {
+			file["path"], setting.(object)["format"] = g.log, object{"type": "Text", "text": accessLog}
+		}
+	}
 }
 
 func write(t *testing.T, file string, objects ...object) {
@@ -279,6 +287,12 @@ func (g *gateway) found() {
 	})
 }
 
+// ready waits until the router has n ready replicas.
+func (g *gateway) ready(t *testing.T, n int) {
+	t.Helper()
+	until(t, fmt.Sprint(n, " replicas"), func() bool { return g.router.metric(t, "warmroute_fleet_replicas", "state", "ready") == float64(n) })
+}
+
 // decisions is how many requests the router has judged.
 func (g *gateway) decisions() (sum float64) {
 	page, err := testenv.Get(g.Context(), routerAdmin+"/metrics")
@@ -289,6 +303,23 @@ func (g *gateway) decisions() (sum float64) {
 		sum += n
 	}
 	return sum
+}
+
+// counted waits until the router has counted what the access log says of the
+// hints of all requests since the from-th, and returns how many were not followed.
+func (g *gateway) counted(t *testing.T, from uint64) (missed int) {
+	t.Helper()
+	to := lastNumber.Load()
+	lines := logged(t, g.log, tally{from: from, to: to, sent: int(to - from)})
+	hinted, followed, next := hints(lines)
+	t.Logf("of %d requests %d had a hint, %d followed it, %d were served by the next of the list", len(lines), hinted, followed, next)
+	const outcomes = "warmroute_hint_outcomes_total"
+	for outcome, want := range map[string]int{"first": followed, "later": next, "elsewhere": hinted - followed - next} {
+		until(t, fmt.Sprint(want, " hints counted as ", outcome), func() bool { return g.router.metric(t, outcomes, "served_by", outcome) == float64(want) })
+	}
+	missed = hinted - followed
+	until(t, "hints not followed counted", func() bool { return g.router.metric(t, "warmroute_served_elsewhere_total", "", "") == float64(missed) })
+	return missed
 }
 
 // intact is how many bodies arrived as they were sent.

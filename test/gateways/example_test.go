@@ -17,6 +17,7 @@ import (
 // starts, while the router and replicas come and go.
 func TestEnvoyGateway(t *testing.T) {
 	g := startGateway(t, true)
+	var started uint64 // the last request before the router
 
 	t.Run("Envoy starts before the router", func(t *testing.T) {
 		lines := g.under(t, nil, some, false, func() {})
@@ -26,6 +27,7 @@ func TestEnvoyGateway(t *testing.T) {
 		// Envoy looks for the router again and again; without the patch it would in a minute.
 		seen := g.stat("health_check.attempt")
 		until(t, "three more health checks", func() bool { return g.stat("health_check.attempt") >= seen+3 })
+		started = lastNumber.Load()
 		g.router.start()
 		g.found()
 	})
@@ -42,6 +44,21 @@ func TestEnvoyGateway(t *testing.T) {
 		if len(served) != len(g.replicas) {
 			t.Errorf("only %v served", served)
 		}
+		if missed := g.counted(t, started); missed > 0 {
+			t.Errorf("%d hints were not followed", missed)
+		}
+	})
+
+	t.Run("hints are not followed, and that is counted", func(t *testing.T) {
+		stranger := newReplica(t, g.dir, podIP(4))
+		resolve(t, stranger.ip) // all that the router knows, and Envoy does not
+		g.ready(t, 1)
+		g.under(t, nil, some, false, func() {})
+		if missed := g.counted(t, started); missed < some {
+			t.Errorf("only %d hints were not followed", missed)
+		}
+		resolve(t, podIPs...)
+		g.ready(t, len(podIPs))
 	})
 
 	own := map[string]string{envoy.HeaderDestination: g.replicas[0].addr(), envoy.HeaderRank: "7"}

@@ -17,11 +17,8 @@ import (
 // inside marks the process that has the network of its own.
 const inside = "WARMROUTE_GATEWAYS_INSIDE"
 
-// hosts are the names that a cluster's DNS would know.
-var hosts = map[string][]string{
-	"localhost":                             {"127.0.0.1"},
-	"vllm-pods.inference.svc.cluster.local": {podIP(1), podIP(2), podIP(3)},
-}
+// podIPs are the replicas that a cluster's DNS would know.
+var podIPs = []string{podIP(1), podIP(2), podIP(3)}
 
 // podIP is the address of the i-th simulated replica, from 1.
 func podIP(i int) string { return fmt.Sprintf("10.244.0.%d", 10+i) }
@@ -57,6 +54,23 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// names are the lines of /etc/hosts, with these addresses of the replicas.
+func names(pods ...string) []byte {
+	lines := bytes.NewBufferString("127.0.0.1 localhost\n")
+	for _, ip := range pods {
+		fmt.Fprintln(lines, ip, "vllm-pods.inference.svc.cluster.local")
+	}
+	return lines.Bytes()
+}
+
+// resolve has the replicas' name stand for other addresses.
+func resolve(t *testing.T, pods ...string) {
+	t.Helper()
+	if err := os.WriteFile("/etc/hosts", names(pods...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // furnish makes the network and the names.
 func furnish() error {
 	lines := []string{"link set lo up"}
@@ -71,18 +85,12 @@ func furnish() error {
 	if out, err := batch.CombinedOutput(); err != nil {
 		return fmt.Errorf("make a network: %w: %s", err, out)
 	}
-	var names bytes.Buffer
-	for name, ips := range hosts {
-		for _, ip := range ips {
-			fmt.Fprintln(&names, ip, name)
-		}
-	}
 	file, err := os.CreateTemp("", "warmroute-hosts-")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(file.Name())
-	if _, err := file.Write(names.Bytes()); err != nil {
+	if _, err := file.Write(names(podIPs...)); err != nil {
 		return err
 	}
 	if err := file.Close(); err != nil {

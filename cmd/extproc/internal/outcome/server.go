@@ -77,6 +77,9 @@ func (s *Server) StreamAccessLogs(stream alsv3.AccessLogService_StreamAccessLogs
 func (s *Server) count(e *logv3.HTTPAccessLogEntry) {
 	common := e.GetCommonProperties()
 	hint := common.GetMetadata().GetFilterMetadata()[envoy.MetadataLB].GetFields()[envoy.HeaderDestination].GetStringValue()
+	if hint == "" { // a gateway that does not take the metadata logs the header
+		hint = e.GetRequest().GetRequestHeaders()[envoy.HeaderDestination]
+	}
 	if hint == "" {
 		return
 	}
