@@ -23,10 +23,22 @@ func firstTurn(i int) []message {
 }
 
 // TestSecondTurnLandsWhereTheFirstDid: for every conversation, and what was
-// predicted equals what the replica counted.
+// predicted equals what the replica counted; also where the second comes on a path
+// with a configured prefix, or with a slash at its end, which Envoy rewrites.
 func TestSecondTurnLandsWhereTheFirstDid(t *testing.T) {
 	const conversations = 20
-	st := start(t, setup{replicas: 4, sim: fast()})
+	const route = "/v1/chat/completions"
+	paths := []string{route, "/openai" + route, route + "/", "/openai" + route + "/"}
+	st := start(t, setup{
+		replicas: 4, sim: fast(), config: "filter: {token_budget: 2s, path_prefixes: [/openai]}\n",
+		bootstrap: func(boot string) string {
+			rewritten := strings.Replace(boot, "                route:\n", "                route:\n                  regex_rewrite: {pattern: {regex: \"^(/[a-z]+)?(/v1/.*[^/])/?$\"}, substitution: \"\\\\2\"}\n", 1)
+			if rewritten == boot {
+				t.Fatal("no route in the bootstrap")
+			}
+			return rewritten
+		},
+	})
 	for i := range conversations {
 		first := firstTurn(i)
 		a := st.chat(first, 8)
@@ -36,7 +48,7 @@ func TestSecondTurnLandsWhereTheFirstDid(t *testing.T) {
 		st.settled()
 		second := append(first, message{"assistant", a.text}, message{"user", "and then?"})
 		predicted := st.predicted()
-		b := st.chat(second, 8)
+		b := st.post(paths[i%len(paths)], chatBody(t, second, 8))
 		if b.replica != a.replica {
 			t.Errorf("conversation %d: first turn on %s, second on %s", i, a.replica, b.replica)
 		}
@@ -47,6 +59,12 @@ func TestSecondTurnLandsWhereTheFirstDid(t *testing.T) {
 	reasons := st.wantReasons(2*conversations, 1)
 	if reasons["warm"] < conversations {
 		t.Errorf("want every second turn warm: %v", reasons)
+	}
+	if a := st.post("/other"+route, chatBody(t, firstTurn(0), 1)); a.status != http.StatusOK {
+		t.Errorf("on a path with a prefix that is not configured: %+v", a)
+	}
+	if again := st.reasons()["not_ours"]; again != reasons["not_ours"]+1 {
+		t.Errorf("it is taken for one of the API: %v", st.reasons())
 	}
 }
 

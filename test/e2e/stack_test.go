@@ -184,11 +184,16 @@ type message struct {
 // chat sends one chat completion through Envoy.
 func (st *stack) chat(messages []message, maxTokens int) answer {
 	st.t.Helper()
+	return st.post("/v1/chat/completions", chatBody(st.t, messages, maxTokens))
+}
+
+func chatBody(t *testing.T, messages []message, maxTokens int) []byte {
+	t.Helper()
 	body, err := json.Marshal(map[string]any{"model": "sim", "messages": messages, "max_tokens": maxTokens})
 	if err != nil {
-		st.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return st.post("/v1/chat/completions", body)
+	return body
 }
 
 // post sends a body through Envoy.
