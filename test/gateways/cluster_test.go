@@ -257,11 +257,7 @@ func TestAdmission(t *testing.T) {
 // beside reads the objects in an example's istio.yaml, which is applied by itself.
 func beside(t *testing.T, name string) []object {
 	t.Helper()
-	root, err := testenv.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(root, "examples", name, "istio.yaml")
+	file := filepath.Join(checkout.Root(), "examples", name, "istio.yaml")
 	if _, err := os.Stat(file); err != nil {
 		return nil
 	}
