@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,6 +210,38 @@ func TestABurstGoesTogether(t *testing.T) {
 	if sent > most {
 		t.Errorf("%d messages in %v, want at most %d", sent, took, most)
 	}
+}
+
+// TestARouterThatCannotKeepUp drops what it does not read, which holds up nobody,
+// and asks for everything once it reads on.
+func TestARouterThatCannotKeepUp(t *testing.T) {
+	all := cluster(t, 3, nil)
+	checkFleet(t, all)
+	teller, slow := all[0], all[1]
+	slow.link.mu.Lock() // it reads no more
+	flood := func() {
+		for range inbox {
+			_ = teller.link.conn.Publish(teller.link.subject, nil)
+		}
+		_ = teller.link.conn.Flush()
+	}
+	dropped := func() int { n, _ := slow.link.sub.Dropped(); return n }
+	within(t, "it drops messages", func() bool { flood(); return dropped() > 0 })
+	charge := teller.charge(1)
+	within(t, "the others hear it", func() bool { return all[2].others() == 1 })
+	before := dropped()
+	within(t, "it has dropped what they heard", func() bool { flood(); return dropped() > before+inbox })
+	if slow.others() != 0 {
+		t.Error("it heard what it could not read")
+	}
+	slow.link.mu.Unlock()
+	within(t, "it hears of the request", func() bool { return slow.others() == 1 })
+	s := slow.link.State()
+	if i := slices.IndexFunc(s.Peers, func(p peers.PeerState) bool { return p.ID == teller.link.ID() }); i < 0 || s.Peers[i].Gaps == 0 || s.Dropped == 0 {
+		t.Errorf("no gap is counted: %+v", s)
+	}
+	charge.Release()
+	checkFleet(t, all)
 }
 
 func TestFleetsAreApart(t *testing.T) {
