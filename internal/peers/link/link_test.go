@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/index"
 	"warmroute/internal/decision"
@@ -212,6 +212,25 @@ func TestABurstGoesTogether(t *testing.T) {
 	}
 }
 
+// metrics are r's, series of one name added up.
+func (r *linked) metrics(t *testing.T) map[string]float64 {
+	t.Helper()
+	c, reg := new(Collector), prometheus.NewPedanticRegistry()
+	c.Of(r.link)
+	reg.MustRegister(c)
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, f := range all {
+		for _, m := range f.Metric {
+			sums[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return sums
+}
+
 // TestARouterThatCannotKeepUp drops what it does not read, which holds up nobody,
 // and asks for everything once it reads on.
 func TestARouterThatCannotKeepUp(t *testing.T) {
@@ -236,9 +255,14 @@ func TestARouterThatCannotKeepUp(t *testing.T) {
 	}
 	slow.link.mu.Unlock()
 	within(t, "it hears of the request", func() bool { return slow.others() == 1 })
-	s := slow.link.State()
-	if i := slices.IndexFunc(s.Peers, func(p peers.PeerState) bool { return p.ID == teller.link.ID() }); i < 0 || s.Peers[i].Gaps == 0 || s.Dropped == 0 {
-		t.Errorf("no gap is counted: %+v", s)
+	n := slow.metrics(t)
+	for _, name := range []string{"warmroute_peer_gaps_total", "warmroute_peer_bytes_total", "warmroute_peer_silent_seconds", "warmroute_peer_in_flight_requests", "warmroute_peers_messages_total", "warmroute_peers_bytes_total"} {
+		if n[name] <= 0 {
+			t.Errorf("%s: %v", name, n[name])
+		}
+	}
+	if n["warmroute_peers"] != 2 || n["warmroute_peers_connected"] != 1 {
+		t.Errorf("%v peers, connected %v", n["warmroute_peers"], n["warmroute_peers_connected"])
 	}
 	charge.Release()
 	checkFleet(t, all)
