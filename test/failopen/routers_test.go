@@ -158,8 +158,8 @@ func (f *routers) explained(r *router) {
 	}
 	want := map[string]int{}
 	for _, other := range f.all {
-		if other != r {
-			want[other.name] = other.own()
+		if n := other.own(); other != r && n > 0 {
+			want[other.name] = n
 		}
 	}
 	if len(answer.Decision.Candidates) != fleetReplicas || !maps.Equal(told, want) {
