@@ -25,6 +25,7 @@ type Found struct {
 	hybrid  []HolderID // holders whose blocks prove nothing
 
 	narrowed []uint64 // of first, those whose groups decide: ends are what they hit
+	whole    []int32  // by slot, of narrowed: blocks of full attention without a gap
 	block    int32    // tokens of a block, where there are such
 	grouped  []Match  // the others whose groups decide; not in first, nor in hybrid
 
@@ -41,7 +42,7 @@ func (f *Found) reset(x *Index, words int) {
 	if len(f.first) < words {
 		n := max(words, 2*len(f.first))
 		f.first, f.alive, f.partial, f.narrowed = make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)
-		f.ends = make([]int32, n*64)
+		f.ends, f.whole = make([]int32, n*64), make([]int32, n*64)
 	}
 	clear(f.first[:words])
 }
@@ -78,7 +79,7 @@ func (f *Found) All() iter.Seq[Match] {
 				end, id := f.ends[i<<6+bit], HolderID(f.ids[i<<6+bit])
 				if f.block > 0 && f.narrowed[i]>>bit&1 != 0 {
 					if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end,
-						Grouped: true, Hit: end * f.block, Coming: end * f.block, Seen: f.x.seen(id)}) {
+						Grouped: true, Hit: end * f.block, Coming: end * f.block, Whole: f.whole[i<<6+bit] * f.block, Seen: f.x.seen(id)}) {
 						return
 					}
 				} else if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end,

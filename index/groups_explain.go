@@ -86,7 +86,7 @@ func (q *groupScratch) alone(x *Index, r *scratch, m *groupMember, c *groupClass
 	b.keys = q.keys(c.chain, s, keys, p.Tokens(), p)
 	if c.run {
 		q.one[0] = m
-		b.run = int(q.ends(x, r, c.scope, q.one[:], s, b.keys, -1)[0])
+		b.run = int(q.ends(x, r, c.scope, q.one[:], s, b.keys, -1).ends[0])
 	}
 	return b
 }

@@ -12,7 +12,7 @@ import (
 type groupScratch struct {
 	dense  Found // of the scopes of full attention
 	chains memo[Chain, []prefixhash.Key]
-	scopes memo[searched, []int32] // blocks from the start, by slot
+	scopes memo[searched, depths]
 	todo   []uint64
 	decide []uint64
 	prober groupProber
@@ -25,6 +25,10 @@ type searched struct {
 	groupScope
 	hits bool
 }
+
+// depths are blocks from the start, by slot: what was searched for, and what full
+// attention holds.
+type depths struct{ ends, whole []int32 }
 
 // memo is a few values by key, in memory that is used again.
 type memo[K comparable, V any] struct{ all []memoized[K, V] }
@@ -91,7 +95,7 @@ func (q *groupScratch) elsewhere(x *Index, r *scratch, f *Found, members []*grou
 			continue
 		}
 		if c := m.class.Load(); c != nil && c.shape != nil && c.scope == at {
-			f.replace(x, r.keyspace, m, hits[slot]*int32(at.block), s.BlockSize)
+			f.replace(x, r.keyspace, m, hits.ends[slot]*int32(at.block), hits.whole[slot]*int32(at.block), s.BlockSize)
 		}
 	}
 }
@@ -109,10 +113,14 @@ func (q *groupScratch) rule(x *Index, r *scratch, g *groupModel, f *Found, membe
 				continue
 			}
 			hit := q.hit(x, r, g, members, slot, c, s, keys, n, p)
+			whole := 0
+			if c.run {
+				whole = q.prober.run * c.scope.block
+			}
 			for w, agree := range q.prober.agree {
 				q.todo[w] &^= agree
 				for ; agree != 0; agree &= agree - 1 {
-					f.replace(x, r.keyspace, members[w<<6+bits.TrailingZeros64(agree)], int32(hit), s.BlockSize)
+					f.replace(x, r.keyspace, members[w<<6+bits.TrailingZeros64(agree)], int32(hit), int32(whole), s.BlockSize)
 				}
 			}
 		}
@@ -136,7 +144,7 @@ func (q *groupScratch) hit(x *Index, r *scratch, g *groupModel, members []*group
 	b.keys = q.keys(c.chain, s, keys, n, p)
 	var ends []int32
 	if c.run {
-		ends = q.ends(x, r, c.scope, members, s, b.keys, -1)
+		ends = q.ends(x, r, c.scope, members, s, b.keys, -1).ends
 		b.run = int(ends[slot])
 	}
 	for w := range b.agree {
@@ -163,21 +171,22 @@ func (q *groupScratch) keys(c Chain, s *Scope, keys []prefixhash.Key, n int, p P
 	return *k
 }
 
-// ends returns how many blocks of full attention the members hold, by slot; with a
-// limit, how many they hit, at most so many.
-func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*groupMember, s *Scope, keys []prefixhash.Key, limit int32) []int32 {
+// ends returns how many blocks of full attention the members hold; with a limit,
+// how many they hit, at most so many, too.
+func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*groupMember, s *Scope, keys []prefixhash.Key, limit int32) depths {
 	e, known := q.scopes.at(searched{at, limit >= 0})
 	if known {
 		return *e
 	}
-	*e = slices.Grow((*e)[:0], len(members))[:len(members)]
-	ends := *e
-	clear(ends)
+	e.ends = slices.Grow(e.ends[:0], len(members))[:len(members)]
+	e.whole = slices.Grow(e.whole[:0], len(members))[:len(members)]
+	clear(e.ends)
+	clear(e.whole)
 	scope := *s
 	scope.Group, scope.BlockSize, scope.Scheme = at.group, at.block, SchemeTokens
 	ks := (*x.keyspaces.Load())[scope]
 	if ks == nil || len(keys) == 0 {
-		return ends
+		return *e
 	}
 	f := &q.dense
 	f.reset(x, ks.sh.slots.Words())
@@ -190,11 +199,15 @@ func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*grou
 			continue
 		}
 		slot, ok := ks.sh.slots.Of(int32(m.holder.id))
-		if ok && slot>>6 < f.words && f.first[slot>>6]>>(slot&63)&1 != 0 && (limit < 0 || f.narrowed[slot>>6]>>(slot&63)&1 != 0) {
-			ends[i] = f.ends[slot]
+		switch {
+		case !ok || slot>>6 >= f.words || f.first[slot>>6]>>(slot&63)&1 == 0:
+		case limit < 0:
+			e.ends[i], e.whole[i] = f.ends[slot], f.ends[slot]
+		case f.narrowed[slot>>6]>>(slot&63)&1 != 0:
+			e.ends[i], e.whole[i] = f.ends[slot], f.whole[slot]
 		}
 	}
-	return ends
+	return *e
 }
 
 // narrow makes f say what holders hit whose groups decide, instead of what their
@@ -214,6 +227,7 @@ func (ks *keyspace) narrow(r *scratch, f *Found, limit int32) {
 	if any == 0 {
 		return
 	}
+	copy(f.whole, f.ends[:f.words<<6])
 	ks.sh.ends.Narrow(r.path, limit, decide, f.ends)
 	for i, w := range decide {
 		for ; w != 0; w &= w - 1 {
@@ -222,15 +236,15 @@ func (ks *keyspace) narrow(r *scratch, f *Found, limit int32) {
 	}
 }
 
-// replace makes f say what a member hits, instead of what its full attention holds.
-func (f *Found) replace(x *Index, ks *keyspace, m *groupMember, hit int32, block int) {
+// replace makes f say what a member hits, and what its full attention holds, in tokens.
+func (f *Found) replace(x *Index, ks *keyspace, m *groupMember, hit, whole int32, block int) {
 	id := m.holder.id
 	blocks := int32(0)
 	if block > 0 {
 		blocks = hit / int32(block)
 	}
 	match := Match{ID: id, Blocks: blocks, Reported: blocks, Lower: blocks, Storage: blocks,
-		Grouped: true, Hit: hit, Coming: hit, Seen: x.seen(id)}
+		Grouped: true, Hit: hit, Coming: hit, Whole: whole, Seen: x.seen(id)}
 	if f.listed {
 		i := slices.IndexFunc(f.list, func(o Match) bool { return o.ID == id })
 		if i < 0 {

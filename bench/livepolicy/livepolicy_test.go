@@ -205,7 +205,7 @@ func TestSimulate(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := makeTrace(600, o.seed)
-	full := simulator.Saturation(trace, o.fleet.Replicas, hardware(o.fleet))
+	full := simulator.Saturation(trace, simulator.Config{Replicas: o.fleet.Replicas, Hardware: hardware(o.fleet)})
 	var p []*pass
 	for _, c := range contenders {
 		r, err := simulate(o.fleet, c, trace, 0.9*full, o.seed)

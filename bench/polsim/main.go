@@ -19,6 +19,7 @@ import (
 	"warmroute/internal/policy"
 	"warmroute/internal/simulator"
 	"warmroute/internal/simulator/brain"
+	"warmroute/internal/simulator/hybrid"
 )
 
 func main() {
@@ -38,6 +39,8 @@ type options struct {
 	delay, slow      float64
 	scrape           float64
 	routers, delays  string
+	engine           string
+	model            *hybrid.Model // of the engine; nil = full attention alone
 	capacity         int
 	verbose          bool
 }
@@ -60,9 +63,13 @@ func run(args []string, out, log io.Writer) error {
 	fs.Float64Var(&o.scrape, "scrape", 0, "seconds between two readings of metrics; 0 = 0.05")
 	fs.StringVar(&o.routers, "routers", "", "numbers of routers to compare with one, instead of policies")
 	fs.StringVar(&o.delays, "delays", "0.5,1,5,20,100,1000,none", "with -routers: one-way delays in milliseconds of what routers tell each other; none = nothing is shared")
+	fs.StringVar(&o.engine, "engine", "", "replicas' model, where their caches have several groups: gemma3 or qwen3-next. Policies are then those that look at no more than full attention, and \"full-attention\" is \"warmroute\" that does so too")
 	fs.BoolVar(&o.verbose, "v", false, "print every run on standard error")
 	if err := fs.Parse(args); err != nil {
 		return errors.New("bad command line")
+	}
+	if err := o.hybrid(); err != nil {
+		return err
 	}
 	cells, err := o.cells(log)
 	if err != nil {
@@ -102,7 +109,36 @@ func (o *options) hardware() simulator.Hardware {
 	if o.capacity > 0 {
 		hw.Capacity = o.capacity
 	}
+	if o.model != nil {
+		hw = o.model.Hardware(hw)
+	}
 	return hw
+}
+
+// config is what simulations of n replicas have in common.
+func (o *options) config(n int) simulator.Config {
+	cfg := simulator.Config{Replicas: n, Hardware: o.hardware()}
+	if o.model != nil {
+		cfg.Scheduler = func() simulator.Scheduler { return o.model.New(cfg.Hardware) }
+	}
+	return cfg
+}
+
+// hybrid finds the model of -engine, and tells the router what a step takes there,
+// unless the command line does.
+func (o *options) hybrid() error {
+	if o.engine == "" {
+		return nil
+	}
+	m, ok := hybrid.Models[o.engine]
+	if !ok {
+		return fmt.Errorf("-engine: there is no model %q", o.engine)
+	}
+	o.model = &m
+	if hw := o.hardware(); o.settings == "{}" {
+		o.settings = fmt.Sprintf(`{"ttft":{"prefill_pair":%g,"decode_token":%g}}`, hw.PrefillPair, hw.DecodeToken)
+	}
+	return nil
 }
 
 func (o *options) cells(log io.Writer) ([]cell, error) {
@@ -122,7 +158,7 @@ func (o *options) cells(log io.Writer) ([]cell, error) {
 				return nil, err
 			}
 			for _, n := range replicas {
-				rate := simulator.Saturation(t, n, o.hardware())
+				rate := simulator.Saturation(t, o.config(n))
 				fmt.Fprintf(log, "%s, %d replicas, seed %d: P2C sustains %.2f requests/s\n", t.Name, n, seed, rate)
 				for _, l := range loads {
 					cells = append(cells, cell{t, n, l, seed, l * rate})
@@ -188,7 +224,8 @@ func (o *options) runAll(cells []cell, log io.Writer) (map[string][]simulator.Re
 }
 
 func (o *options) one(name string, c cell) (simulator.Result, error) {
-	cfg := simulator.Config{Replicas: c.replicas, Hardware: o.hardware(), EventDelay: o.delay, Slow: o.slow, Seed: uint64(c.seed)}
+	cfg := o.config(c.replicas)
+	cfg.EventDelay, cfg.Slow, cfg.Seed = o.delay, o.slow, uint64(c.seed)
 	if o.delay == 0 {
 		cfg.EventDelay = -1
 	}
@@ -198,7 +235,13 @@ func (o *options) one(name string, c cell) (simulator.Result, error) {
 	case "reference":
 		cfg.Policy = simulator.Reference(2, 20, 1, 1.5, 4)
 	case "warmroute":
-		return o.ours(cfg, c)
+		groups := brain.OneGroup
+		if o.model != nil {
+			groups = brain.EveryGroup
+		}
+		return o.ours(cfg, c, groups)
+	case "full-attention":
+		return o.ours(cfg, c, brain.FullGroup)
 	default:
 		if cfg.Policy = simulator.Rivals[name]; cfg.Policy == nil {
 			return simulator.Result{}, fmt.Errorf("there is no policy %q", name)
@@ -208,15 +251,15 @@ func (o *options) one(name string, c cell) (simulator.Result, error) {
 }
 
 // ours runs the router's decision, in its own process or in this one.
-func (o *options) ours(cfg simulator.Config, c cell) (simulator.Result, error) {
+func (o *options) ours(cfg simulator.Config, c cell, groups brain.Groups) (simulator.Result, error) {
 	var failed error
-	if o.router == "" {
+	if o.router == "" || o.model != nil { // the protocol knows of one group only
 		cfg.Policy = func(*simulator.Sim) simulator.Policy {
 			var settings policy.Config
 			if failed = json.Unmarshal([]byte(o.settings), &settings.Overrides); failed != nil {
 				return simulator.Rivals["p2c"](nil)
 			}
-			p, err := brain.Judge(brain.Options{Replicas: c.replicas, Block: simulator.Block, Seed: uint64(c.seed), Policy: settings})
+			p, err := brain.Judge(brain.Options{Replicas: c.replicas, Block: simulator.Block, Seed: uint64(c.seed), Policy: settings, Groups: groups})
 			if err != nil {
 				failed = err
 				return simulator.Rivals["p2c"](nil)

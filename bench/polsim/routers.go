@@ -123,8 +123,9 @@ func (o *options) severalRouters(k sharing, c cell) (r simulator.Result, told st
 		return r, "", err
 	}
 	defer rs.Close()
-	cfg := simulator.Config{Replicas: c.replicas, Hardware: o.hardware(), EventDelay: o.delay, Scrape: o.scrape, Slow: o.slow, Seed: uint64(c.seed),
-		Policy: func(*simulator.Sim) simulator.Policy { return rs }}
+	cfg := o.config(c.replicas)
+	cfg.EventDelay, cfg.Scrape, cfg.Slow, cfg.Seed = o.delay, o.scrape, o.slow, uint64(c.seed)
+	cfg.Policy = func(*simulator.Sim) simulator.Policy { return rs }
 	r = simulator.New(cfg, c.trace, c.rate).Run()
 	n := float64(len(c.trace.Requests))
 	return r, fmt.Sprintf("%.1f messages and %.0f bytes a request", float64(rs.Messages)/n, float64(rs.Bytes)/n), nil

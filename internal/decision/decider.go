@@ -116,6 +116,7 @@ type Work struct {
 // held is how much of the prompts one KV cache holds, in tokens.
 type held struct {
 	gpu, reported, lower int
+	whole                int // of full attention, where other groups cut the match
 	weight               float64
 }
 
@@ -267,6 +268,7 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 		h := &w.matched[at]
 		if m.Grouped { // what it takes from its cache, which may be no whole number of these blocks
 			h.gpu, h.reported, h.lower = h.gpu+int(m.Hit), h.reported+int(m.Hit), h.lower+int(m.Hit)
+			h.whole += int(m.Whole)
 			if m.Coming > m.Hit {
 				h.gpu, h.lower = h.gpu+int(m.Coming-m.Hit), h.lower+int(m.Coming-m.Hit)
 			}

@@ -189,7 +189,7 @@ func (w *Work) gather(a *Ask, mv *View) {
 		w.at = append(w.at, int32(i))
 		*to = policy.Candidate{}
 		to.Hash, to.Adapter, to.CacheWeight = c.hash, c.adapter, m.weight
-		to.Matched, to.Reported, to.Lower = m.gpu, m.reported, m.lower
+		to.Matched, to.Reported, to.Lower, to.Whole = m.gpu, m.reported, m.lower, m.whole
 	}
 	w.cands = w.cands[:len(w.at)]
 	for len(w.scores) < len(w.cands) {

@@ -5,19 +5,20 @@ import "fmt"
 // Candidate is one KV cache (a replica's data-parallel rank) as the decision
 // sees it.
 type Candidate struct {
-	Hash        uint64  `json:"hash,string"`       // identity, spreads ties; equal for the same replica and rank in every process
-	Matched     int     `json:"matched_tokens"`    // prompt tokens held on the GPU, reported or just routed there
-	Reported    int     `json:"reported_tokens"`   // of these, tokens it reported
-	Lower       int     `json:"lower_tier_tokens"` // prompt tokens held when lower tiers count too; at least Matched
-	InFlight    int     `json:"in_flight"`         // requests this router has there
-	Awaiting    int     `json:"awaiting"`          // of these, requests whose first token has not come
-	Pending     float64 `json:"pending_seconds"`   // seconds of prefill of the awaiting requests
-	Live        float64 `json:"live_tokens"`       // context tokens of the requests in flight, and of those that came around this router
-	Foreign     float64 `json:"foreign_seconds"`   // seconds of queued prefill that came around this router, from scraped metrics
-	Speed       float64 `json:"speed"`             // actual over modelled first-token time, learned; 0 counts as 1
-	CacheWeight float64 `json:"cache_weight"`      // recency-decayed size of what was placed there lately, in blocks
-	Failing     bool    `json:"failing"`           // it failed requests lately: last resort
-	Adapter     Adapter `json:"adapter"`           // residency of the request's LoRA adapter
+	Hash        uint64  `json:"hash,string"`                     // identity, spreads ties; equal for the same replica and rank in every process
+	Matched     int     `json:"matched_tokens"`                  // prompt tokens held on the GPU, reported or just routed there
+	Reported    int     `json:"reported_tokens"`                 // of these, tokens it reported
+	Lower       int     `json:"lower_tier_tokens"`               // prompt tokens held when lower tiers count too; at least Matched
+	Whole       int     `json:"full_attention_tokens,omitempty"` // prompt tokens that full attention holds, where other cache groups cut the match
+	InFlight    int     `json:"in_flight"`                       // requests this router has there
+	Awaiting    int     `json:"awaiting"`                        // of these, requests whose first token has not come
+	Pending     float64 `json:"pending_seconds"`                 // seconds of prefill of the awaiting requests
+	Live        float64 `json:"live_tokens"`                     // context tokens of the requests in flight, and of those that came around this router
+	Foreign     float64 `json:"foreign_seconds"`                 // seconds of queued prefill that came around this router, from scraped metrics
+	Speed       float64 `json:"speed"`                           // actual over modelled first-token time, learned; 0 counts as 1
+	CacheWeight float64 `json:"cache_weight"`                    // recency-decayed size of what was placed there lately, in blocks
+	Failing     bool    `json:"failing"`                         // it failed requests lately: last resort
+	Adapter     Adapter `json:"adapter"`                         // residency of the request's LoRA adapter
 }
 
 // Adapter says whether a candidate has the request's LoRA adapter at hand.

@@ -68,6 +68,7 @@ var constants = map[string]struct {
 	"burst_guard":   {func(t *TTFT) *float64 { return &t.BurstGuard }, 0, false},
 	"burst_add":     {func(t *TTFT) *float64 { return &t.BurstAdd }, 0, false},
 	"lower_tier":    {func(t *TTFT) *float64 { return &t.LowerTier }, 0, false},
+	"junction":      {func(t *TTFT) *float64 { return &t.Junction }, 0, false},
 	"adapter_load":  {func(t *TTFT) *float64 { return &t.AdapterLoad }, 0, false},
 }
 

@@ -8,7 +8,12 @@ import "math"
 //	P = speed * (PrefillToken*u + PrefillPair*u*(h + u/2))    the request's own prefill
 //	W = Pending + Foreign                                     prefill queued ahead of it
 //	L = Lambda + Kappa * mean(Awaiting)                       price of its work to those behind
-//	cost = W + (1+L)*P + speed*Beta*DecodeToken*Live
+//	cost = W + (1+L)*P + speed*Beta*DecodeToken*Live - Junction*J
+//
+// J is the prefill of the tokens that full attention holds there and other cache
+// groups do not (windows, Mamba states): vLLM computes them again, and this time
+// keeps what a prompt that parts there needs. Without it such prompts never go
+// where their beginning is, and no replica ever comes to hold it whole.
 //
 // Where other routers are likely to have sent work that this one has not heard of
 // yet (Request.Unheard), each adds a part of it to its candidates' costs by a hash
@@ -33,6 +38,7 @@ type TTFT struct {
 	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`       // the same for a replica that is still computing the match; 0 = no burst guard
 	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`       // what the burst guard adds to the mean
 	LowerTier    float64 `yaml:"lower_tier" unit:"share, 0 to 1"` // worth of a token in CPU memory or storage against one on the GPU
+	Junction     float64 `yaml:"junction" unit:"factor"`          // worth of prefill that leaves a cache of several groups whole where it is now cut
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`     // loading a LoRA adapter; twice that when one is evicted for it
 }
 
@@ -44,7 +50,7 @@ func DefaultTTFT() TTFT {
 	return TTFT{
 		PrefillToken: 35e-6, PrefillPair: 1e-9, DecodeToken: 5.2e-8,
 		Lambda: 3, Kappa: 0.7, Beta: 20, Guard: 1.5, GuardAdd: 4, BurstGuard: 1.05, BurstAdd: 1.25,
-		LowerTier: 0.75, AdapterLoad: 0.05,
+		LowerTier: 0.75, Junction: 0.5, AdapterLoad: 0.05,
 	}
 }
 
@@ -112,6 +118,9 @@ func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores 
 
 func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
 	cost := c.Pending + c.Foreign + (1+lambda)*t.Cost(r, c) + c.speed()*t.Beta*t.DecodeToken*c.Live
+	if c.Whole > c.Matched {
+		cost -= t.Junction * c.speed() * (t.Prefill(r.Input, c.Matched) - t.Prefill(r.Input, c.Whole))
+	}
 	switch c.Adapter {
 	case AdapterFree:
 		cost += t.AdapterLoad

@@ -2,6 +2,9 @@
 // to measure routing policies. Its other half, internal/simulator/brain, is the
 // router's real decision as one of these policies.
 //
+// Replicas whose models have several KV cache groups are internal/simulator/hybrid:
+// batches and cache are then vllmsim's.
+//
 // The replicas are modelled at the level of engine steps: continuous batching
 // with chunked prefill, first come first served, a prefix cache with vLLM's
 // eviction order, KV events published when a step ends. Not modelled:

@@ -4,10 +4,15 @@ import "container/heap"
 
 // engine is one replica.
 type engine struct {
-	hw    *Hardware
-	slow  float64 // factor on the time of its steps
-	cache *cache
-	pool  *pool // instead of the cache's contents, for upper bounds
+	hw        *Hardware
+	slow      float64 // factor on the time of its steps
+	cache     *cache
+	pool      *pool         // instead of the cache's contents, for upper bounds
+	scheduler Scheduler     // instead of both, and of the batches
+	copies    map[int32]int // of full attention's blocks, in its cache
+	changes   []Change      // what its last batch came to
+	first     []*Request
+	done      []*Request
 
 	waiting    []*sequence
 	prefilling []*sequence
@@ -45,13 +50,30 @@ func (d *decodes) Pop() any {
 func hit(blocks, input, block int) int { return max(0, min(blocks*block, input-1)) }
 
 func (e *engine) match(blocks []int32) int {
+	if e.scheduler != nil {
+		panic("simulator: the caches of this engine cannot be looked into")
+	}
 	if e.pool != nil {
 		return e.pool.match(blocks)
 	}
 	return e.cache.match(blocks)
 }
 
-func (e *engine) enqueue(r *Request) { e.waiting = append(e.waiting, &sequence{r: r}) }
+func (e *engine) enqueue(r *Request) {
+	if e.scheduler != nil {
+		e.scheduler.Enqueue(r)
+		return
+	}
+	e.waiting = append(e.waiting, &sequence{r: r})
+}
+
+// page is what the engine's metrics say.
+func (e *engine) page() Page {
+	if e.scheduler != nil {
+		return e.scheduler.Load()
+	}
+	return Page{Waiting: len(e.waiting), Running: e.running(), KVUsage: float64(e.cache.pinned) / float64(e.cache.capacity)}
+}
 
 func (e *engine) running() int { return len(e.prefilling) + len(e.decoding) }
 
@@ -89,6 +111,10 @@ func (e *engine) release(s *sequence) {
 // begin forms a batch at now: decodes first, then prefills in order of arrival,
 // in chunks. It does nothing while there is nothing to do.
 func (e *engine) begin(now float64) {
+	if e.scheduler != nil {
+		e.beginScheduled(now)
+		return
+	}
 	hw := e.hw
 	budget := max(0, hw.Budget-len(e.decoding))
 	tokens, attention := len(e.decoding), 0.0
@@ -115,10 +141,14 @@ func (e *engine) begin(now float64) {
 	if e.busy = tokens > 0; !e.busy {
 		return
 	}
-	took := hw.Step + max(hw.Weights, hw.PrefillToken*float64(tokens)) + attention + hw.DecodeToken*e.context + hw.Sequence*float64(e.running())
-	took *= e.slow
-	e.busyTime += took
-	e.stepEnd = now + took
+	e.took(now, hw.Step+max(hw.Weights, hw.PrefillToken*float64(tokens))+attention+hw.DecodeToken*e.context+hw.Sequence*float64(e.running()))
+}
+
+// took has the batch that begins now take so many seconds on a replica that is not slow.
+func (e *engine) took(now, seconds float64) {
+	seconds *= e.slow
+	e.busyTime += seconds
+	e.stepEnd = now + seconds
 }
 
 // show makes the blocks that a sequence has computed visible.
@@ -140,6 +170,17 @@ func (e *engine) show(s *sequence) {
 
 // end completes the batch.
 func (e *engine) end(now float64, first, done func(*Request)) {
+	for _, r := range e.first {
+		r.First = now
+		first(r)
+	}
+	for _, r := range e.done {
+		r.Done = now
+		done(r)
+	}
+	if e.scheduler != nil {
+		return
+	}
 	e.step++
 	e.context += float64(len(e.decoding))
 	for len(e.decoding) > 0 && e.decoding[0].last <= e.step {

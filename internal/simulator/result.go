@@ -58,9 +58,10 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[int(q*float64(len(sorted)-1))]
 }
 
-// Saturation is the rate, in requests per second, that Envoy's P2C balancing
-// can sustain on t: what loads are fractions of.
-func Saturation(t *Trace, replicas int, hw Hardware) float64 {
-	flood := 1e3 * float64(replicas) // more than can be served
-	return New(Config{Replicas: replicas, Hardware: hw, Policy: Rivals["p2c"], Scrape: 1, Seed: 1}, t, flood).Run().Rate
+// Saturation is the rate, in requests per second, that Envoy's P2C balancing can
+// sustain on t over the replicas of c: what loads are fractions of.
+func Saturation(t *Trace, c Config) float64 {
+	flood := 1e3 * float64(c.Replicas) // more than can be served
+	c.Policy, c.Scrape, c.Seed = Rivals["p2c"], 1, 1
+	return New(c, t, flood).Run().Rate
 }

@@ -21,6 +21,12 @@ type Policy interface {
 	Scraped(now float64, pages []Page)
 }
 
+// GroupPolicy is a Policy that follows every KV cache group of the replicas. It
+// hears Changed in place of Stored and Removed where they have several.
+type GroupPolicy interface {
+	Changed(now float64, replica int, changes []Change)
+}
+
 // Page is what one replica's metrics say.
 type Page struct {
 	Waiting int     `json:"waiting"`
@@ -32,6 +38,7 @@ type Page struct {
 type Config struct {
 	Replicas   int
 	Hardware   Hardware
+	Scheduler  func() Scheduler // of each replica; nil = this package's own, with a cache of full attention alone
 	Policy     func(s *Sim) Policy
 	Pooled     bool    // one cache for all replicas, of their capacity together
 	EventDelay float64 // s; default 10 ms, negative is none
@@ -62,6 +69,7 @@ type event struct {
 	at              float64
 	replica         int
 	stored, removed []int32
+	changes         []Change
 }
 
 // New prepares a run of t with arrivals at rate requests per second.
@@ -89,6 +97,9 @@ func New(c Config, t *Trace, rate float64) *Sim {
 	}
 	for i := range c.Replicas {
 		e := &engine{hw: &s.c.Hardware, slow: 1, cache: newCache(t.Blocks, Block, c.Hardware.Capacity), pool: shared}
+		if c.Scheduler != nil {
+			e.scheduler, e.copies = c.Scheduler(), map[int32]int{}
+		}
 		if i == 0 && c.Slow > 0 {
 			e.slow = c.Slow
 		}
@@ -134,8 +145,11 @@ func (s *Sim) Run() Result {
 
 func (s *Sim) endStep(i int) {
 	e := s.engines[i]
-	if c := e.cache; len(c.stored)+len(c.removed) > 0 {
-		s.events = append(s.events, event{s.now + s.c.EventDelay, i, c.stored, c.removed})
+	if e.scheduler != nil {
+		e.publish()
+	}
+	if c := e.cache; len(c.stored)+len(c.removed)+len(e.changes) > 0 {
+		s.events = append(s.events, event{s.now + s.c.EventDelay, i, c.stored, c.removed, e.changes})
 		c.stored, c.removed = nil, nil
 	}
 	s.deliver(s.now) // without delay, it is known before the first token
@@ -186,6 +200,10 @@ func (s *Sim) deliver(t float64) {
 			continue
 		}
 		s.router.apply(e)
+		if g, ok := s.policy.(GroupPolicy); ok && len(e.changes) > 0 {
+			g.Changed(e.at, e.replica, e.changes)
+			continue
+		}
 		if len(e.removed) > 0 { // before: a block may come back in the step that evicted it
 			s.policy.Removed(e.at, e.replica, e.removed)
 		}
@@ -202,7 +220,7 @@ func (s *Sim) readMetrics(at float64) {
 		return
 	}
 	for i, e := range s.engines {
-		s.pages[i] = Page{Waiting: len(e.waiting), Running: e.running(), KVUsage: float64(e.cache.pinned) / float64(e.cache.capacity)}
+		s.pages[i] = e.page()
 	}
 	last := s.scrape + s.c.Scrape*math.Floor((at-s.scrape)/s.c.Scrape)
 	s.policy.Scraped(last, s.pages)
@@ -213,7 +231,8 @@ func (s *Sim) readMetrics(at float64) {
 func (s *Sim) gap() float64 {
 	least, most := math.MaxInt, 0
 	for _, e := range s.engines {
-		n := len(e.waiting) + e.running()
+		p := e.page()
+		n := p.Waiting + p.Running
 		least, most = min(least, n), max(most, n)
 	}
 	return float64(most - least)

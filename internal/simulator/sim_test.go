@@ -7,7 +7,7 @@ import (
 
 func simulate(t *Trace, c Config, load float64) (*Sim, Result) {
 	c.Replicas, c.Hardware, c.Seed = 4, H100(), 1
-	s := New(c, t, load*Saturation(t, 4, H100()))
+	s := New(c, t, load*Saturation(t, Config{Replicas: 4, Hardware: H100()}))
 	return s, s.Run()
 }
 

@@ -318,12 +318,25 @@ func (e *engine) announce(ev *event, s *sequence, g Group, i int) {
 func (e *engine) finishStep() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := time.Now()
-	type outcome struct {
-		s *sequence
-		t token
+	out := e.bookLocked()
+	if events := e.pool.events; len(events) > 0 {
+		e.pool.events = nil
+		e.publish(events)
 	}
-	var out []outcome
+	for _, o := range out {
+		o.s.out <- o.t
+	}
+}
+
+// outcome is a token that a step gave a sequence.
+type outcome struct {
+	s *sequence
+	t token
+}
+
+// bookLocked books the step's tokens and frees what is done.
+func (e *engine) bookLocked() (out []outcome) {
+	now := time.Now()
 	stepTokens := 0
 	e.running = slices.DeleteFunc(e.running, func(s *sequence) bool {
 		stepTokens += s.scheduled
@@ -346,11 +359,5 @@ func (e *engine) finishStep() {
 		return t.last
 	})
 	e.stats.iteration.observe(float64(stepTokens))
-	if events := e.pool.events; len(events) > 0 {
-		e.pool.events = nil
-		e.publish(events)
-	}
-	for _, o := range out {
-		o.s.out <- o.t
-	}
+	return out
 }

@@ -19,6 +19,7 @@ type Options struct {
 	Block    int            // tokens per block, required
 	Policy   policy.Config  // as in the router's configuration
 	Told     bool           // believe First, instead of finding out by events
+	Groups   Groups         // what is followed of replicas with several KV cache groups
 	Seed     uint64         // of ties
 	Peers    decision.Peers // other routers; nil = there are none
 }
@@ -78,6 +79,9 @@ func New(o Options) (*Brain, error) {
 		}
 		b.replicas = append(b.replicas, r)
 		b.at[r.Addr] = i
+		if o.Groups == EveryGroup {
+			b.index.TellGroups(r.Addr, &index.GroupsTold{Rule: index.GroupRule032, EagleTold: true, ReplayTold: true})
+		}
 		b.lives = append(b.lives, b.index.Begin(index.Holder{Replica: r.Addr}))
 	}
 	b.fleet = fleet.NewSnapshot(b.replicas...)
@@ -110,7 +114,10 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 		parent = block
 		b.prompt.keys = append(b.prompt.keys, key(block))
 	}
-	b.prompt.input = input
+	b.prompt.input, b.prompt.last = input, 0
+	if b.o.Groups != OneGroup {
+		b.prompt.chain(b.o.Block)
+	}
 	b.ask = decision.Ask{Model: model, Prompts: &b.prompt}
 	d := b.decider.Decide(&b.ask, &b.work)
 	if d.Reservation == nil {
@@ -209,34 +216,4 @@ func (b *Brain) Scraped(running, waiting []float64) {
 // none is 0.
 func key(block int64) prefixhash.Key {
 	return prefixhash.Key(uint64(block+1) * 0x9E3779B97F4A7C15)
-}
-
-// prompt is a prompt whose keys are known.
-type prompt struct {
-	keys  []prefixhash.Key
-	input int
-}
-
-func (p *prompt) Len() int       { return 1 }
-func (p *prompt) Tokens(int) int { return p.input }
-
-func (p *prompt) AppendKeys(dst []prefixhash.Key, _ *index.Scope, _ int) []prefixhash.Key {
-	return append(dst, p.keys...)
-}
-
-func (p *prompt) Length(int) int { return p.input }
-
-// AppendChain implements decision.Prompts: block ids are the only chain.
-func (p *prompt) AppendChain(dst []prefixhash.Key, c index.Chain, _ int) []prefixhash.Key {
-	if c.Hash != nil {
-		return dst
-	}
-	return append(dst, p.keys...)
-}
-
-func (p *prompt) Sentinel(*index.Scope, int) (content uint64, blocks int) {
-	if len(p.keys) == 0 {
-		return 0, 0
-	}
-	return uint64(p.keys[len(p.keys)-1]), len(p.keys)
 }

@@ -17,7 +17,11 @@ func Judge(o Options) (simulator.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &judged{b: b, running: make([]float64, o.Replicas), waiting: make([]float64, o.Replicas)}, nil
+	p := &judged{b: b, running: make([]float64, o.Replicas), waiting: make([]float64, o.Replicas)}
+	if o.Groups != OneGroup {
+		return grouped{p}, nil
+	}
+	return p, nil
 }
 
 func (p *judged) ids(blocks []int32) []int64 {

@@ -13,7 +13,7 @@ import (
 
 // simulate runs t with a policy at a share of what P2C sustains on 4 replicas.
 func simulate(t *simulator.Trace, load float64, policy func(s *simulator.Sim) simulator.Policy) simulator.Result {
-	rate := load * simulator.Saturation(t, 4, simulator.H100())
+	rate := load * simulator.Saturation(t, simulator.Config{Replicas: 4, Hardware: simulator.H100()})
 	return simulator.New(simulator.Config{Replicas: 4, Hardware: simulator.H100(), Policy: policy, Seed: 1}, t, rate).Run()
 }
 

@@ -1,0 +1,114 @@
+// Package hybrid gives simulated engines the scheduler and the KV cache of
+// internal/vllmsim, for models with several KV cache groups: what they store,
+// evict and hit is what vLLM's own code does with such a model.
+//
+// The invariant: a Replica hits what its caches hold, by vLLM's rule over all
+// groups, and its Changes are its KV events, those of generated blocks left out.
+//
+// Units: tokens. A Replica belongs to one goroutine.
+package hybrid
+
+import (
+	"fmt"
+
+	"warmroute/internal/simulator"
+	"warmroute/internal/vllmsim"
+)
+
+// Model is a kind of model by its KV cache groups.
+type Model struct {
+	Name   string
+	Groups []vllmsim.Group
+	Full   float64 // share of the layers that attend to all tokens before
+}
+
+// Models are those that simulations know by name. Blocks are of simulator.Block
+// tokens, so the windows are two blocks.
+var Models = map[string]Model{
+	"gemma3":     {"Gemma 3 12B: 40 layers with windows of 1024 tokens, 8 of full attention", groups(vllmsim.Group{Kind: vllmsim.SlidingWindow, Window: 1024}, 5), 1. / 6},
+	"qwen3-next": {"Qwen3-Next: 36 layers with Mamba states, 12 of full attention", groups(vllmsim.Group{Kind: vllmsim.Mamba}, 3), 1. / 4},
+}
+
+func groups(g vllmsim.Group, n int) (all []vllmsim.Group) {
+	for range n {
+		all = append(all, g)
+	}
+	return append(all, vllmsim.Group{Kind: vllmsim.FullAttention})
+}
+
+// Hardware is h for the model: only its layers of full attention read all of the
+// context. It is one with the model's size and memory otherwise.
+func (m Model) Hardware(h simulator.Hardware) simulator.Hardware {
+	h.PrefillPair *= m.Full
+	h.DecodeToken *= m.Full
+	return h
+}
+
+// Replica is one engine of a simulation.
+type Replica struct {
+	s    *vllmsim.Stepper
+	open map[int]*simulator.Request
+}
+
+// New returns a replica of the model with the batches and the memory that h says.
+// A block of a group takes its share of the layers' memory: each group is as
+// large as the others, as vLLM makes them. It panics where h has no room for a model.
+func (m Model) New(h simulator.Hardware) *Replica {
+	blocks := h.Capacity / simulator.Block * len(m.Groups)
+	s, err := vllmsim.NewStepper(vllmsim.Options{
+		BlockSize: simulator.Block, Groups: m.Groups, Blocks: blocks, MaxModelLen: h.Capacity / simulator.Block * simulator.Block / 2,
+		MaxRunning: h.Sequences, MaxBatchedTokens: h.Budget,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return &Replica{s: s, open: map[int]*simulator.Request{}}
+}
+
+// Enqueue implements simulator.Scheduler. It panics where the trace has a prompt
+// that no replica has room for.
+func (r *Replica) Enqueue(q *simulator.Request) {
+	var names []uint64
+	for _, b := range q.Blocks[:min(len(q.Blocks), q.Input/simulator.Block)] {
+		names = append(names, uint64(b))
+	}
+	if err := r.s.Submit(q.ID, q.Input, q.Output, names); err != nil {
+		panic(fmt.Sprintf("hybrid: %v", err))
+	}
+	r.open[q.ID] = q
+}
+
+// Begin implements simulator.Scheduler.
+func (r *Replica) Begin() (simulator.Batch, bool) {
+	b, any := r.s.Begin()
+	return simulator.Batch(b), any
+}
+
+// End implements simulator.Scheduler.
+func (r *Replica) End() (changes []simulator.Change, first, done []*simulator.Request) {
+	res := r.s.End()
+	for i := range res.Changes {
+		c := &res.Changes[i]
+		to := simulator.Change{Group: c.Group, Kind: string(c.Kind), Window: c.Window, Removed: c.Removed, HasParent: c.HasParent, Parent: int32(c.Parent), Tokens: c.Tokens}
+		for _, b := range c.Blocks {
+			to.Blocks = append(to.Blocks, int32(b))
+		}
+		changes = append(changes, to)
+	}
+	for _, a := range res.First {
+		q := r.open[a.ID]
+		q.Hit = a.Hit
+		first = append(first, q)
+	}
+	for _, a := range res.Done {
+		done = append(done, r.open[a.ID])
+		delete(r.open, a.ID)
+	}
+	return changes, first, done
+}
+
+// Load implements simulator.Scheduler.
+func (r *Replica) Load() simulator.Page {
+	waiting, running, usage := r.s.Load()
+	return simulator.Page{Waiting: waiting, Running: running, KVUsage: usage}
+}
