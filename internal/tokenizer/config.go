@@ -29,8 +29,12 @@ type Config struct {
 	// Class is tokenizer_class.
 	Class string
 
-	legacy   *bool // LlamaTokenizer only: how its pre-tokenizer prepends
-	noPrefix bool  // LlamaTokenizer only: add_prefix_space is false
+	legacy       *bool // LlamaTokenizer only: how its pre-tokenizer prepends
+	prefix       *bool // add_prefix_space
+	splitSpecial bool  // split_special_tokens
+	fixMistral   bool  // fix_mistral_regex
+
+	alike []string // classes that give the ids that the file gives
 
 	named   []addedToken
 	extra   []addedToken
@@ -38,13 +42,39 @@ type Config struct {
 }
 
 // Classed is the Options.Class by which transformers 5 may encode instead of by
-// the file, "" where there is none. Whether it does also depends on the model's
-// type and on the version, so only a server can tell.
-func (c Config) Classed() string {
-	if strings.TrimSuffix(c.Class, "Fast") == classLlama {
-		return classLlama
+// the file, "" where there is none or the ids are the same. Whether it does also
+// depends on the version, so only a server can tell. modelType is config.json's:
+// that of Qwen 2 counts more than the class.
+func (c Config) Classed(modelType string) string {
+	name := strings.TrimSuffix(c.Class, "Fast")
+	if modelType == "qwen2" {
+		name = classQwen
+	}
+	if _, ok := classes[name]; ok && !slices.Contains(c.alike, name) {
+		return name
 	}
 	return ""
+}
+
+// noteAlike keeps which of the classes that may be asked for need no reading of
+// their own.
+func (c *Config) noteAlike(fields map[string][]byte, file modelSettings, added []addedToken) {
+	for _, name := range []string{strings.TrimSuffix(c.Class, "Fast"), classQwen} {
+		if k, ok := classes[name]; ok && k.alike(fields, *c, file, added) {
+			c.alike = append(c.alike, name)
+		}
+	}
+}
+
+// supported refuses settings that change how tokenizer.json is read.
+func (c Config) supported() error {
+	switch {
+	case c.splitSpecial:
+		return errors.New("split_special_tokens of tokenizer_config.json is not supported")
+	case c.fixMistral:
+		return errors.New("fix_mistral_regex of tokenizer_config.json is not supported")
+	}
+	return nil
 }
 
 // Config returns the configuration read by Load; LoadFile and Parse leave it empty.
@@ -107,15 +137,14 @@ func readOptional(path string) ([]byte, error) {
 }
 
 func (c *Config) read(fields map[string]json.RawMessage) error {
-	var prefix *bool
-	for name, dst := range map[string]any{"legacy": &c.legacy, "add_prefix_space": &prefix, "add_bos_token": &c.AddBOS, "add_eos_token": &c.AddEOS, "tokenizer_class": &c.Class} {
+	for name, dst := range map[string]any{"legacy": &c.legacy, "add_prefix_space": &c.prefix, "split_special_tokens": &c.splitSpecial,
+		"fix_mistral_regex": &c.fixMistral, "add_bos_token": &c.AddBOS, "add_eos_token": &c.AddEOS, "tokenizer_class": &c.Class} {
 		if raw, ok := fields[name]; ok {
 			if err := json.Unmarshal(raw, dst); err != nil {
 				return fmt.Errorf("%s cannot be read: %w", name, err)
 			}
 		}
 	}
-	c.noPrefix = prefix != nil && !*prefix
 	if raw, ok := fields["chat_template"]; ok && string(raw) != "null" {
 		if err := c.template(raw); err != nil {
 			return err

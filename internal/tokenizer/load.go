@@ -22,15 +22,12 @@ type Options struct {
 	// WordCache is the number of slots of 128 bytes that remember words, a
 	// power of two; 0 means 32768, negative none.
 	WordCache int
-	// Class, if "LlamaTokenizer", encodes as transformers 5 does for models it
-	// takes for that class (Config.Class, unless the model's type overrules it):
-	// it keeps vocabulary, merges and post-processor of the file and puts its own
-	// pre-tokenizer in place of the rest, which changes ids. Empty: the file counts.
+	// Class is one of the classes (Config.Classed) by which transformers 5 encodes
+	// models that it takes for them: it keeps vocabulary, merges and post-processor
+	// of the file and puts the class's own parts in place of the rest, which may
+	// change ids. Empty: the file counts.
 	Class string
 }
-
-// classLlama is the class that Options.Class may name.
-const classLlama = "LlamaTokenizer"
 
 // LoadFile loads a tokenizer.json. The error names what it does not support.
 func LoadFile(path string, o Options) (*Tokenizer, error) {
@@ -96,10 +93,13 @@ func Parse(data []byte, o Options) (*Tokenizer, error) { return parse(data, o, C
 
 func parse(data []byte, o Options, c Config) (*Tokenizer, error) {
 	t := &Tokenizer{config: c}
-	if o.Class != "" && o.Class != classLlama {
-		return nil, fmt.Errorf("the tokenizer class %q is not supported, only %s", o.Class, classLlama)
+	by, known := classes[o.Class]
+	if o.Class != "" && !known {
+		return nil, fmt.Errorf("the tokenizer class %q is not supported", o.Class)
 	}
-	llama := o.Class == classLlama
+	if err := c.supported(); err != nil {
+		return nil, err
+	}
 	fields := map[string][]byte{}
 	r := &reader{b: data}
 	if err := r.object(func(key []byte) error {
@@ -117,21 +117,20 @@ func parse(data []byte, o Options, c Config) (*Tokenizer, error) {
 	if v := fields["version"]; v != nil && (json.Unmarshal(v, &version) != nil || version != "1.0") {
 		return nil, fmt.Errorf("the version %s is not supported, only \"1.0\"", shorten(v))
 	}
-	if llama {
-		always := c.legacy != nil && *c.legacy // the class itself defaults to false
-		t.pre = []preTokenizer{metaspace{[]byte(mark), always && !c.noPrefix, !always && !c.noPrefix}}
-	} else {
-		if err := t.addNormalizer(fields["normalizer"], 0); err != nil {
-			return nil, err
-		}
-		if err := t.addPreTokenizer(fields["pre_tokenizer"], 0); err != nil {
-			return nil, err
-		}
+	if o.Class != "" {
+		by.replace(fields, c)
+	}
+	if err := t.addNormalizer(fields["normalizer"], 0); err != nil {
+		return nil, err
+	}
+	if err := t.addPreTokenizer(fields["pre_tokenizer"], 0); err != nil {
+		return nil, err
 	}
 	if err := t.addPostProcessor(fields["post_processor"], 0); err != nil {
 		return nil, err
 	}
-	if err := t.loadModel(fields["model"], llama); err != nil {
+	set, err := t.loadModel(fields["model"], by.model)
+	if err != nil {
 		return nil, err
 	}
 	var added []addedToken
@@ -140,7 +139,10 @@ func parse(data []byte, o Options, c Config) (*Tokenizer, error) {
 			return nil, fmt.Errorf("the added_tokens cannot be read: %w", err)
 		}
 	}
-	if llama && len(c.decoder) > 0 {
+	if o.Class == "" {
+		t.config.noteAlike(fields, set, added)
+	}
+	if o.Class != "" && len(c.decoder) > 0 {
 		added = nil // the class takes them from the configuration then
 	}
 	if err := t.addTokens(c.tokens(added)); err != nil {
@@ -156,11 +158,23 @@ func shorten(b []byte) string {
 	return string(b)
 }
 
-// loadModel reads the model: its settings first, then vocabulary, then merges,
-// whatever their order in the file.
-func (t *Tokenizer) loadModel(raw []byte, llama bool) error {
+// modelSettings are what a model says beside its vocabulary and merges.
+type modelSettings struct {
+	Type         string
+	Dropout      *float64
+	Unk          *string
+	Prefix       string
+	Suffix       string
+	FuseUnk      bool
+	ByteFallback bool
+	IgnoreMerges bool
+}
+
+// loadModel reads the model: its settings first (or by, those of a class), then
+// vocabulary, then merges, whatever their order in the file.
+func (t *Tokenizer) loadModel(raw []byte, by *modelSettings) (set modelSettings, err error) {
 	if raw == nil {
-		return errors.New("there is no model")
+		return set, errors.New("there is no model")
 	}
 	fields := map[string][]byte{}
 	r := &reader{b: raw}
@@ -170,17 +184,7 @@ func (t *Tokenizer) loadModel(raw []byte, llama bool) error {
 		fields[name] = v
 		return err
 	}); err != nil {
-		return err
-	}
-	var set struct {
-		Type         string   `json:"type"`
-		Dropout      *float64 `json:"dropout"`
-		Unk          *string  `json:"unk_token"`
-		Prefix       string   `json:"continuing_subword_prefix"`
-		Suffix       string   `json:"end_of_word_suffix"`
-		FuseUnk      bool     `json:"fuse_unk"`
-		ByteFallback bool     `json:"byte_fallback"`
-		IgnoreMerges bool     `json:"ignore_merges"`
+		return set, err
 	}
 	for name, dst := range map[string]any{
 		"type": &set.Type, "dropout": &set.Dropout, "unk_token": &set.Unk, "continuing_subword_prefix": &set.Prefix,
@@ -188,45 +192,45 @@ func (t *Tokenizer) loadModel(raw []byte, llama bool) error {
 	} {
 		if v := fields[name]; v != nil {
 			if err := json.Unmarshal(v, dst); err != nil {
-				return fmt.Errorf("the model's %s cannot be read: %w", name, err)
+				return set, fmt.Errorf("the model's %s cannot be read: %w", name, err)
 			}
 		}
 	}
 	if set.Type != "BPE" && !(set.Type == "" && fields["merges"] != nil) {
-		return fmt.Errorf("the model %q is not supported, only BPE", set.Type)
+		return set, fmt.Errorf("the model %q is not supported, only BPE", set.Type)
 	}
 	if set.Dropout != nil && *set.Dropout != 0 {
-		return fmt.Errorf("the model's dropout %v makes tokens random and is not supported", *set.Dropout)
+		return set, fmt.Errorf("the model's dropout %v makes tokens random and is not supported", *set.Dropout)
 	}
 	if fields["vocab"] == nil || fields["merges"] == nil {
-		return errors.New("the model has no vocab or no merges")
+		return set, errors.New("the model has no vocab or no merges")
 	}
-	if llama {
-		set.FuseUnk, set.ByteFallback, set.IgnoreMerges, set.Unk, set.Prefix, set.Suffix = true, true, false, nil, "", ""
+	if by != nil {
+		set = *by
 	}
 	m := &t.model
 	m.fuseUnk, m.byteFallback, m.ignoreMerges = set.FuseUnk, set.ByteFallback, set.IgnoreMerges
 	l := &modelLoader{m: m, prefix: []byte(set.Prefix)}
 	if err := l.affixes(set.Prefix, set.Suffix); err != nil {
-		return err
+		return set, err
 	}
 	if err := l.vocab(fields["vocab"]); err != nil {
-		return err
+		return set, err
 	}
 	if err := l.specials(set.Unk); err != nil {
-		return err
+		return set, err
 	}
 	if err := l.merges(fields["merges"]); err != nil {
-		return err
+		return set, err
 	}
 	t.modelSize = l.size
 	t.foreign = l.foreign
 	m.prepare()
 	m.prepareCuts(l.mergesUseBytes)
 	if m.byteLevel && !m.plain && set.Unk != nil && m.unk < 0 {
-		return fmt.Errorf("the model's unk_token %q is not in its vocabulary", *set.Unk)
+		return set, fmt.Errorf("the model's unk_token %q is not in its vocabulary", *set.Unk)
 	}
-	return nil
+	return set, nil
 }
 
 // modelLoader fills a bpe.

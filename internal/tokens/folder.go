@@ -65,7 +65,7 @@ func LoadFolder(dir string, f Flags) (Model, error) {
 		return Model{}, err
 	}
 	m := Model{Encoder: encoder}
-	if class := config.Classed(); class != "" {
+	if class := config.Classed(kind.Type); class != "" {
 		m.Alternative = func() (Encoder, error) {
 			encoder, _, err := loadEncoder(dir, class, f)
 			return encoder, err

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"testing"
 
+	"warmroute/internal/chat/chattest"
 	"warmroute/test/checkout"
 )
 
@@ -28,7 +29,7 @@ func TestMistralAgainstVLLM(t *testing.T) {
 		sentencepiece bool
 	}{{1, true}, {2, true}, {3, true}, {7, true}, {3, false}, {7, false}, {11, false}, {13, false}, {15, false}} {
 		t.Run(fmt.Sprint(c.version, c.sentencepiece), func(t *testing.T) {
-			dir, out := mistralFolder(t, c.version, c.sentencepiece), filepath.Join(t.TempDir(), "vectors")
+			dir, out := chattest.MistralFolder(t, c.version, c.sentencepiece), filepath.Join(t.TempDir(), "vectors")
 			script := filepath.Join(checkout.Root(), "test", "oracle", "mistral_fuzz.py")
 			if said, err := exec.Command(python, script, dir, fmt.Sprint(*mistralCount), "7", out).CombinedOutput(); err != nil {
 				t.Fatalf("scripts/install-vllm.sh 0.32.0 installs what this needs: %v\n%s", err, said)

@@ -4,7 +4,8 @@ weights: the application of `vllm launch render`, asked in process.
     render.py NAME=FOLDER [FLAG ...] -- NAME=FOLDER [FLAG ...] ...
 
 Run it with the Python of an installed vLLM (scripts/install-vllm.sh). When all
-models stand it prints {"ready": VERSION}. A line {"model": NAME, "route": PATH,
+models stand it prints {"ready": VERSION, "urls": {NAME: URL}}: each is served on a
+port of its own, too. A line {"model": NAME, "route": PATH,
 "body": TEXT} on the input gives one line: {"ids": [[...], ...]}, or {"status":
 CODE, "says": TEXT} for what vLLM refuses. "env" in a line sets variables first;
 VLLM_SYSTEM_START_DATE and TZ are the caller's.
@@ -23,6 +24,7 @@ answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
 os.dup2(2, 1)  # whatever libraries print is no answer
 
 import httpx  # noqa: E402
+import uvicorn  # noqa: E402
 from vllm import AsyncEngineArgs, __version__, envs  # noqa: E402
 from vllm.config import VllmConfig  # noqa: E402
 from vllm.entrypoints.launchers.app import build_app  # noqa: E402
@@ -46,7 +48,13 @@ async def server(folder, flags):
                         structured_outputs_config=engine.create_structured_outputs_config())
     app = build_app(args, ("render",))
     await init_render_app_state(config, app.state, args)
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app, raise_app_exceptions=False), base_url="http://render")
+    listening = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
+    serving = asyncio.create_task(listening.serve())
+    while not listening.started:
+        await asyncio.sleep(0.01)
+    url = "http://127.0.0.1:%d" % listening.servers[0].sockets[0].getsockname()[1]
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app=app, raise_app_exceptions=False), base_url="http://render")
+    return client, url, serving
 
 
 async def answer(client, question):
@@ -66,12 +74,13 @@ async def main():
         named, *flags = group
         name, folder = named.split("=", 1)
         servers[name] = await server(folder, flags)
-    say({"ready": __version__})
+    say({"ready": __version__, "urls": {name: url for name, (_, url, _) in servers.items()}})
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         question = json.loads(line)
         os.environ.update(question.get("env") or {})
-        say(await answer(servers[question["model"]], question))
+        say(await answer(servers[question["model"]][0], question))
+    os._exit(0)  # nothing is to be saved, and the ports are open
 
 
 asyncio.run(main())

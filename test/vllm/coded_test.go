@@ -28,6 +28,10 @@ type coded struct {
 	flags string
 	env   map[string]string
 	ours  tokens.Flags
+	// mistral is the version of a folder in Mistral's own format, sentencepiece that
+	// it has a SentencePiece model and no tekken.json.
+	mistral       int
+	sentencepiece bool
 }
 
 var codedModels = []coded{
@@ -41,7 +45,17 @@ var codedModels = []coded{
 		flags: "--tokenizer-mode deepseek_v4 --tool-call-parser deepseek_v4 --reasoning-parser deepseek_v4"},
 	{name: "deepseek_v41", files: "deepseek_v4", kind: "deepseek_v41 DeepseekV41ForCausalLM",
 		flags: "--tokenizer-mode deepseek_v41 --tool-call-parser deepseek_v41 --reasoning-parser deepseek_v41"},
+	{name: "mistral_spm_v3", mistral: 3, sentencepiece: true},
+	{name: "mistral_spm_v7", mistral: 7, sentencepiece: true},
+	{name: "mistral_tekken_v3", mistral: 3},
+	{name: "mistral_tekken_v11", mistral: 11},
+	{name: "mistral_tekken_v13", mistral: 13},
+	{name: "mistral_tekken_v15", mistral: 15},
 }
+
+// mistralFlags are without a tool parser: that of 0.32 answers 400 to every request
+// where mistral-common is of version 1.13. Ids do not depend on it.
+const mistralFlags = "--tokenizer-mode mistral --config-format hf"
 
 // sizes are what a configuration must hold besides; no weights are loaded.
 const sizes = `"hidden_size":64,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":4,"vocab_size":201088,
@@ -52,18 +66,28 @@ const sizes = `"hidden_size":64,"intermediate_size":64,"num_hidden_layers":2,"nu
 
 func (c coded) folder(t *testing.T) string {
 	t.Helper()
+	if c.mistral > 0 {
+		dir := chattest.MistralFolder(t, c.mistral, c.sentencepiece)
+		c.writeConfig(t, dir, "mistral MistralForCausalLM")
+		return dir
+	}
 	dir := t.TempDir()
 	for _, file := range []string{"tokenizer.json", "tokenizer_config.json"} {
 		if err := os.Symlink(filepath.Join(checkout.Root(), ".cache", "models", c.files, file), filepath.Join(dir, file)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	kind, architecture, _ := strings.Cut(c.kind, " ")
+	c.writeConfig(t, dir, c.kind)
+	return dir
+}
+
+func (c coded) writeConfig(t *testing.T, dir, kind string) {
+	t.Helper()
+	kind, architecture, _ := strings.Cut(kind, " ")
 	config := fmt.Sprintf(`{"model_type":%q,"architectures":[%q],%s}`, kind, architecture, sizes)
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return dir
 }
 
 // question and rendering are what render.py is asked and says.
@@ -110,14 +134,17 @@ func TestCoded(t *testing.T) {
 	folders := map[string]string{}
 	for _, c := range models {
 		folders[c.name] = c.folder(t)
-		args = append(append(args, "--", c.name+"="+folders[c.name], "--max-model-len", "131072", "--enable-auto-tool-choice"), strings.Fields(c.flags)...)
+		args = append(append(args, "--", c.name+"="+folders[c.name], "--max-model-len", "131072"), c.arguments()...)
 	}
 	p, err := oracle.StartVLLM("0.32.0", []string{"VLLM_SYSTEM_START_DATE=2026-03-05", "TZ=UTC"}, "render.py", args[1:]...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	var ready struct{ Ready string }
+	var ready struct {
+		Ready string
+		URLs  map[string]string
+	}
 	if err := p.Read(&ready); err != nil || ready.Ready == "" {
 		t.Fatalf("%+v %v", ready, err)
 	}
@@ -134,6 +161,7 @@ func TestCoded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			c.confirmed(t, p, model, ready.URLs[c.name])
 			ours, err := model.Requests("0.32.0", time.Now)
 			if err != nil {
 				t.Fatal(err)
@@ -141,6 +169,47 @@ func TestCoded(t *testing.T) {
 			c.compare(t, p, ours, chattest.GenerateCoded(seed, requests, "m", "<|start|>", "<|end|>", "<|message|>", "<|channel|>final",
 				"<｜User｜>", "<think>", "</think>", "｜DSML｜", "<｜end▁of▁sentence｜>", "<tool_result>", "<｜System｜>"))
 		})
+	}
+}
+
+// arguments are the flags of the model's server.
+func (c coded) arguments() []string {
+	if c.mistral > 0 {
+		return strings.Fields(mistralFlags)
+	}
+	return append(strings.Fields(c.flags), "--enable-auto-tool-choice")
+}
+
+// confirmed has the router's start-up check ask the model's render server: it
+// confirms what is written here, and nothing differs.
+func (c coded) confirmed(t *testing.T, p *oracle.Process, model tokens.Model, url string) {
+	t.Helper()
+	// The environment is the process's; a line that is answered has set it.
+	if err := p.Ask(question{c.name, "/v1/completions", `{"model":"m","prompt":"x"}`, c.env}, &rendering{}); err != nil {
+		t.Fatal(err)
+	}
+	endpoints := []tokens.Endpoint{{URL: url, Version: "0.32.0", Render: true}}
+	remote := tokens.NewRemote(tokens.RemoteOptions{Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }})
+	defer remote.Close()
+	outcomes := map[string]int{}
+	local := tokens.NewLocal(tokens.LocalOptions{Reference: remote, Endpoints: func(string) []tokens.Endpoint { return endpoints }, Hooks: tokens.Hooks{
+		Checked: func(_, outcome string) { outcomes[outcome]++ },
+		Demoted: func(_, feature string) { t.Errorf("the start-up check: %s differs", feature) },
+	}})
+	if err := local.Load("m", model); err != nil {
+		t.Fatal(err)
+	}
+	local.CheckAll(t.Context())
+	t.Logf("the start-up check: %v", outcomes)
+	if outcomes[tokens.Equal] < 15 {
+		t.Errorf("the start-up check confirmed only %d conversations", outcomes[tokens.Equal])
+	}
+	for _, s := range local.Status() {
+		for _, f := range s.Features {
+			if (f.Feature == "chat" || f.Feature == "completions") && f.State != tokens.Trusted {
+				t.Errorf("%s is %s after the start-up check", f.Feature, f.State)
+			}
+		}
 	}
 }
 
