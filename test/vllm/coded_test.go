@@ -124,9 +124,10 @@ func wanted(t *testing.T) (models []coded, requests int) {
 	return models, requests
 }
 
-// TestCoded holds what is written in process to vLLM's own code: on generated
-// requests the ids are equal, what vLLM refuses has no ids here, and at least 95 %
-// of what it answers is computed.
+// TestCoded holds what is written in process to vLLM's own code, with a render server
+// for each model: the router's start-up check confirms the ids, on generated
+// requests they are equal, what vLLM refuses has no ids here, and at least 95 % of
+// what it answers is computed.
 func TestCoded(t *testing.T) {
 	t.Parallel()
 	models, requests := wanted(t)
@@ -166,10 +167,19 @@ func TestCoded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.compare(t, p, ours, chattest.GenerateCoded(seed, requests, "m", "<|start|>", "<|end|>", "<|message|>", "<|channel|>final",
+			c.compare(t, p, ours, chattest.GenerateCoded(seed, c.requests(requests), "m", "<|start|>", "<|end|>", "<|message|>", "<|channel|>final",
 				"<｜User｜>", "<think>", "</think>", "｜DSML｜", "<｜end▁of▁sentence｜>", "<tool_result>", "<｜System｜>"))
 		})
 	}
+}
+
+// requests is how many are made where n were asked for: of those to Mistral, which is
+// strict about roles and ids, vLLM answers one in nine.
+func (c coded) requests(n int) int {
+	if c.mistral > 0 {
+		return 5 * n
+	}
+	return n
 }
 
 // arguments are the flags of the model's server.
