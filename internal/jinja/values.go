@@ -141,30 +141,13 @@ func (st *state) escape(v any) markup {
 // bytesVal is a Python bytes, as str.encode makes it.
 type bytesVal string
 
+// AppendRepr: a byte is escaped as the character of its number is in ASCII.
 func (b bytesVal) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
-	quote := byte('\'')
-	if strings.IndexByte(string(b), '\'') >= 0 && strings.IndexByte(string(b), '"') < 0 {
-		quote = '"'
+	latin1 := make([]rune, len(b))
+	for i := range len(b) {
+		latin1[i] = rune(b[i])
 	}
-	dst = append(dst, 'b', quote)
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case c == quote || c == '\\':
-			dst = append(dst, '\\', c)
-		case c == '\n':
-			dst = append(dst, '\\', 'n')
-		case c == '\r':
-			dst = append(dst, '\\', 'r')
-		case c == '\t':
-			dst = append(dst, '\\', 't')
-		case c < ' ' || c >= 0x7f:
-			const digits = "0123456789abcdef"
-			dst = append(dst, '\\', 'x', digits[c>>4], digits[c&15])
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return append(dst, quote)
+	return pyvalue.AppendASCII(append(dst, 'b'), string(latin1))
 }
 
 // rangeVal is a Python range. The sandbox keeps it below maxRange items.
