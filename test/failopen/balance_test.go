@@ -1,7 +1,6 @@
 package failopen
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/envoy"
 	"warmroute/test/testenv"
 )
 
@@ -79,27 +77,12 @@ func median(d []time.Duration) time.Duration {
 func (f *routers) stand(w *balance) {
 	f.t.Helper()
 	for i := range fleetEnvoys {
-		a := testenv.Addresses(f.t, 2)
-		o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: f.lists[:w.routers], Mode: envoy.Buffered}
-		for _, r := range f.replicas {
-			o.Replicas = append(o.Replicas, r.addr)
-		}
-		var boot bytes.Buffer
-		if err := envoy.WriteBootstrap(&boot, o); err != nil {
-			f.t.Fatal(err)
-		}
-		text := boot.String()
-		if w.least {
-			if text = strings.Replace(text, "  - name: warmroute\n", "  - name: warmroute\n    lb_policy: LEAST_REQUEST\n", 1); text == boot.String() {
-				f.t.Fatal("the cluster of routers is not found")
+		w.sides = append(w.sides, f.startEnvoy(fmt.Sprint(strings.ReplaceAll(w.name, " ", "-"), "-", i), f.lists[:w.routers], func(text string) string {
+			if w.least {
+				return strings.Replace(text, "  - name: warmroute\n", "  - name: warmroute\n    lb_policy: LEAST_REQUEST\n", 1)
 			}
-		}
-		e, err := testenv.StartEnvoy(f.dir, fmt.Sprint(strings.ReplaceAll(w.name, " ", "-"), "-", i), []byte(text), a[0], a[1])
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		f.t.Cleanup(e.Stop)
-		w.sides = append(w.sides, e)
+			return text
+		}))
 	}
 }
 

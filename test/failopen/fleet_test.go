@@ -25,7 +25,8 @@ const (
 // routers are several routers that share what they have in flight, behind two
 // Envoys that share them, before eight replicas.
 type routers struct {
-	stack // of the first Envoy
+	stack            // of the first Envoy
+	test  *testing.T // the whole one, at whose end what was started is stopped
 	all   []*router
 	gates []*gate // before each router's embedded NATS server, or before the one that runs elsewhere
 	lists []string
@@ -36,7 +37,7 @@ type routers struct {
 // elsewhere, "" for embedded ones.
 func startRouters(t *testing.T, external string) *routers {
 	t.Helper()
-	f := &routers{stack: stack{t: t, dir: t.TempDir(), send: closedLoop}}
+	f := &routers{test: t, stack: stack{t: t, dir: t.TempDir(), send: closedLoop}}
 	for i := range fleetReplicas {
 		a := testenv.Addresses(t, 3)
 		r := &replica{name: fmt.Sprint("replica-", i), addr: a[0], events: &gate{Gate: &testenv.Gate{Addr: a[1]}}, replay: &gate{Gate: &testenv.Gate{Addr: a[2]}}} // nothing cuts these
@@ -83,21 +84,7 @@ func startRouters(t *testing.T, external string) *routers {
 	}
 	f.router = f.all[0]
 	for i := range fleetEnvoys {
-		a := testenv.Addresses(t, 2)
-		o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: f.lists, Mode: envoy.Buffered}
-		for _, r := range f.replicas {
-			o.Replicas = append(o.Replicas, r.addr)
-		}
-		var boot bytes.Buffer
-		if err := envoy.WriteBootstrap(&boot, o); err != nil {
-			t.Fatal(err)
-		}
-		e, err := testenv.StartEnvoy(f.dir, fmt.Sprint("envoy-", i), boot.Bytes(), a[0], a[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(e.Stop)
-		f.sides = append(f.sides, e)
+		f.sides = append(f.sides, f.startEnvoy(fmt.Sprint("envoy-", i), f.lists, func(text string) string { return text }))
 	}
 	f.envoy = f.sides[0]
 	for _, r := range f.replicas {
@@ -108,6 +95,27 @@ func startRouters(t *testing.T, external string) *routers {
 	}
 	f.whole()
 	return f
+}
+
+// startEnvoy starts an Envoy that asks the routers of a list, on the printed
+// configuration as edit returns it.
+func (f *routers) startEnvoy(name string, list []string, edit func(string) string) *testenv.Envoy {
+	f.t.Helper()
+	a := testenv.Addresses(f.t, 2)
+	o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: list, Mode: envoy.Buffered}
+	for _, r := range f.replicas {
+		o.Replicas = append(o.Replicas, r.addr)
+	}
+	var boot bytes.Buffer
+	if err := envoy.WriteBootstrap(&boot, o); err != nil {
+		f.t.Fatal(err)
+	}
+	e, err := testenv.StartEnvoy(f.dir, name, []byte(edit(boot.String())), a[0], a[1])
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.test.Cleanup(e.Stop)
+	return e
 }
 
 // page is what GET /debug/peers says.

@@ -117,6 +117,22 @@ func TestRouters(t *testing.T) {
 		end()
 		f.empty()
 	})
+	step("an Envoy replaced", func(f *routers) {
+		_, end := f.hold(24, ownPrompt)
+		f.whole()
+		f.sides[1].Kill()
+		until(f.t, "the requests that went through it are released", func() bool {
+			sum := 0
+			for _, r := range f.all {
+				sum += r.own()
+			}
+			return sum == 12 && f.equal()
+		})
+		f.sides[1] = f.startEnvoy("envoy-again", f.lists, func(text string) string { return text })
+		f.under(span/2, func() {})
+		end()
+		f.empty()
+	})
 	step("strangers on the subject", func(f *routers) { f.strangers() })
 	step("a router leaves", func(f *routers) {
 		_, end := f.hold(24, ownPrompt)
