@@ -73,6 +73,7 @@ lint: ## golangci-lint, formatting (nested modules too) and a tidy go.mod
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')) && [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted" >&2; exit 1; }
 	go run $(GOLANGCI) run ./...
 	go run $(GOLANGCI) run --build-tags kube ./internal/kube ./cmd/extproc
+	go vet -tags noembed ./internal/peers/link ./cmd/extproc
 
 vuln: ## known vulnerabilities in what we link
 	@scripts/vuln.sh

@@ -93,7 +93,7 @@ func TestRouters(t *testing.T) {
 			f.took("their charges are gone", time.Now(), 3*time.Second, func() bool { return f.gone(victim, frozen) })
 		})
 		f.under(span/2, func() { _ = frozen.Signal(syscall.SIGCONT); f.back(victim) })
-		f.has(victim, changedLast) // while it was away nobody changed the settings
+		f.has(victim, f.beta(f.all[0])) // it hears of the settings that were changed before
 		end()
 		f.empty()
 	})
