@@ -69,8 +69,8 @@ const (
 	runEither           // a copy or a report
 )
 
-// judge states what a run is that lists all blocks of so many tokens in all groups.
-func (m *groupMember) judge(c *groupClass, tokens int, p cachegroups.Prober) verdict {
+// classify states what a run is that lists all blocks of so many tokens in all groups.
+func (m *groupMember) classify(c *groupClass, tokens int, p cachegroups.Prober) verdict {
 	if c.geometry.Hit(tokens+1, cachegroups.Assumed{Chunk: c.assumed.Chunk}, p) < tokens {
 		return runStored
 	}
@@ -224,7 +224,7 @@ func (m *groupMember) repeats(events []Event) int {
 		}
 	}
 	m.ends = p.ends
-	if m.reported(m.judge(c, first.Tokens, &p), events[:n]) {
+	if m.reported(m.classify(c, first.Tokens, &p), events[:n]) {
 		return n
 	}
 	return 0
@@ -238,13 +238,13 @@ func (m *groupMember) repeatsPlain(events []Event) int {
 	if c == nil || !m.kinds || ev.HasParent || len(ev.Engine) == 0 || c.geometry.Rule == cachegroups.Rule021 || ev.Content == nil {
 		return 0
 	}
-	if m.reported(m.judgePlain(c, ev), events[:1]) {
+	if m.reported(m.classifyPlain(c, ev), events[:1]) {
 		return 1
 	}
 	return 0
 }
 
-func (m *groupMember) judgePlain(c *groupClass, ev *Event) verdict {
+func (m *groupMember) classifyPlain(c *groupClass, ev *Event) verdict {
 	ks := (*m.holder.x.keyspaces.Load())[ev.Scope]
 	if ks == nil {
 		return runStored
@@ -255,7 +255,7 @@ func (m *groupMember) judgePlain(c *groupClass, ev *Event) verdict {
 	if !ok || ks.dropped {
 		return runStored
 	}
-	return m.judge(c, len(ev.Engine)*ev.Scope.BlockSize, &nodeProber{sh: ks.sh, slot: slot, names: ev.Engine})
+	return m.classify(c, len(ev.Engine)*ev.Scope.BlockSize, &nodeProber{sh: ks.sh, slot: slot, names: ev.Engine})
 }
 
 // nodeProber asks for the first blocks of a prompt by the engine's hashes.

@@ -40,8 +40,8 @@ func (c mistralCheck) messages(messages []mistralMessage) error {
 	if err := paired(messages[1:]); err != nil {
 		return err
 	}
-	for i, m := range messages {
-		if err := c.message(m, i == len(messages)-1); err != nil {
+	for _, m := range messages {
+		if err := c.message(m); err != nil {
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func (c mistralCheck) matched(messages []mistralMessage) error {
 	return nil
 }
 
-func (c mistralCheck) message(m mistralMessage, last bool) error {
+func (c mistralCheck) message(m mistralMessage) error {
 	switch m.role {
 	case "system":
 		if m.content.thinks() && (c.version < 7 || c.version >= 15) {

@@ -84,15 +84,15 @@ func (s *Server) count(e *logv3.HTTPAccessLogEntry) {
 		return
 	}
 	served := address(common.GetUpstreamRemoteAddress())
-	outcome := judge(hint, served)
+	outcome := classify(hint, served)
 	s.outcomes.WithLabelValues(outcome).Inc()
 	if outcome == later || outcome == elsewhere {
 		s.missed()
 	}
 }
 
-// judge says what became of a hint.
-func judge(hint, served string) string {
+// classify returns the outcome of a hint.
+func classify(hint, served string) string {
 	if served == "" {
 		return nobody
 	}

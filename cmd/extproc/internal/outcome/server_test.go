@@ -10,7 +10,7 @@ func TestJudge(t *testing.T) {
 		{"10.0.0.1:8000", "10.0.0.11:8000", elsewhere},
 		{"10.0.0.1:8000", "", nobody},
 	} {
-		if got := judge(c.hint, c.served); got != c.want {
+		if got := classify(c.hint, c.served); got != c.want {
 			t.Errorf("hint %s, served by %q: %s, want %s", c.hint, c.served, got, c.want)
 		}
 	}

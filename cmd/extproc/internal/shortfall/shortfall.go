@@ -96,7 +96,7 @@ func (w *Watch) Look(now time.Time, all []Reading) (changes []Change) {
 			w.replicas[r.Replica] = &replica{joined: r.Joined, since: now, from: r}
 		case r.Hits < known.from.Hits || r.Predicted < known.from.Predicted: // restarted
 			known.since, known.from = now, r
-		case w.judge(known, now, r):
+		case w.check(known, now, r):
 			changes = append(changes, Change{r.Replica, known.State})
 		}
 	}
@@ -108,8 +108,8 @@ func (w *Watch) Look(now time.Time, all []Reading) (changes []Change) {
 	return changes
 }
 
-// judge closes the window if it is due, and reports whether the flag changed.
-func (w *Watch) judge(k *replica, now time.Time, r Reading) bool {
+// check closes the window if it is due, and reports whether the flag changed.
+func (w *Watch) check(k *replica, now time.Time, r Reading) bool {
 	predicted, hits := r.Predicted-k.from.Predicted, r.Hits-k.from.Hits
 	if now.Sub(k.since) < w.o.Window || predicted < w.o.Least {
 		return false
