@@ -18,7 +18,9 @@
 // A replica is gone when neither /metrics nor /health has been answered for
 // Options.DeadAfter, counted from the start of the last request that was; when
 // its process start time or counters show another process; or when its source
-// no longer lists it. It comes back by being learned anew.
+// no longer lists it. Where that would leave a model without a ready replica while
+// others come in its place, it waits until one of those is ready, a second at most.
+// A replica that is gone comes back by being learned anew.
 //
 // Units: times are seconds where they are float64, prefix queries and hits are
 // tokens, KV usage is a share from 0 to 1.

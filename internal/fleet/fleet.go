@@ -164,7 +164,9 @@ func (f *Fleet) Run(ctx context.Context) error {
 			}
 		case report := <-f.reports:
 			r.report(report)
+			r.replace()
 		case <-tick.C:
+			r.replace()
 			if r.stale {
 				r.publish()
 			}
@@ -218,6 +220,7 @@ type roster struct {
 	entries map[string]*entry // by address
 	sources []*watched        // the earlier one's settings count
 	joins   uint64
+	going   int  // entries that are no longer listed
 	stale   bool // entries hold values no snapshot has
 }
 
@@ -225,28 +228,37 @@ type roster struct {
 type entry struct {
 	worker  *worker
 	cancel  context.CancelFunc
-	current *Replica // Ready from join to leave
-	asked   bool     // it has answered, or failed to, once
-	reason  string   // why it is not ready, of the closed set
+	current *Replica  // Ready from join to leave
+	asked   bool      // it has answered, or failed to, once
+	reason  string    // why it is not ready, of the closed set
+	until   time.Time // not listed any more, it goes then at the latest; zero: it is listed
 }
+
+// addresses are those of all entries, in order.
+func (r *roster) addresses() []string { return slices.Sorted(maps.Keys(r.entries)) }
 
 // list takes what the sources name now: workers are started for new addresses,
 // stopped for those that are gone, and left alone where nothing changed.
 func (r *roster) list() {
 	wanted := r.wanted()
-	for _, addr := range slices.Sorted(maps.Keys(r.entries)) {
+	var gone []*entry
+	for _, addr := range r.addresses() {
 		e := r.entries[addr]
-		if o, ok := wanted[addr]; ok && reflect.DeepEqual(o, e.worker.options) {
+		o, ok := wanted[addr]
+		switch {
+		case !ok:
+			gone = append(gone, e)
+		case reflect.DeepEqual(o, e.worker.options):
+			e.until = time.Time{}
 			delete(wanted, addr)
-			continue
+		default:
+			r.remove(addr, e)
 		}
-		e.cancel()
-		delete(r.entries, addr)
-		r.leave(e, reasonRemoved, "it is no longer listed")
 	}
 	for _, addr := range slices.Sorted(maps.Keys(wanted)) {
 		r.start(addr, wanted[addr])
 	}
+	r.overlap(gone)
 	r.publish()
 }
 
@@ -361,7 +373,7 @@ func notReady(e *entry, why string) *Replica {
 func (r *roster) publish() {
 	settled := !slices.ContainsFunc(r.sources, func(w *watched) bool { return !w.spoken })
 	replicas := make([]*Replica, 0, len(r.entries))
-	for _, addr := range slices.Sorted(maps.Keys(r.entries)) {
+	for _, addr := range r.addresses() {
 		replicas = append(replicas, r.entries[addr].current)
 		settled = settled && r.entries[addr].asked
 	}

@@ -1,9 +1,9 @@
 package xds
 
 import (
+	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -13,13 +13,11 @@ import (
 	"warmroute/test/testenv"
 )
 
-// TestThePortAndTheFolderMove while Envoys follow: what cannot be had is a note,
-// and files of clusters that are gone do not stay.
+// TestThePortAndTheFolderMove while Envoys follow, at the address before and at
+// the new one: what cannot be had is a note, and files of clusters that are gone
+// do not stay.
 func TestThePortAndTheFolderMove(t *testing.T) {
-	ports, err := testenv.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	addrs := testenv.Addresses(t, 2)
 	f := &some{}
 	f.set(many(0, 4, 2)...)
 	b := publish(t, f, filepath.Join(t.TempDir(), "first"))
@@ -27,7 +25,7 @@ func TestThePortAndTheFolderMove(t *testing.T) {
 	b.until("an Envoy follows", func() bool { return b.acknowledged() == 4 })
 
 	moved := b.at
-	moved.Listen, moved.State = "127.0.0.1:"+strconv.Itoa(ports[0]), filepath.Join(t.TempDir(), "second")
+	moved.Listen, moved.State = addrs[0], filepath.Join(t.TempDir(), "second")
 	if err := os.Mkdir(moved.State, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -39,14 +37,26 @@ func TestThePortAndTheFolderMove(t *testing.T) {
 	o := b.o
 	o.XDS = []string{moved.Listen}
 	b.Set(Settings{At: moved, Envoy: o})
-	b.until("the Envoy at the old address is cut off", func() bool { return b.acks.connected() == 0 })
-	first.Stop() // it kept what it had
+	b.until("it is said who is told elsewhere", func() bool {
+		return strings.Contains(strings.Join(b.Notes(), "\n"), "Envoys that were started with "+b.at.Listen+" are told there")
+	})
 	b.o = o
+	b.o.Admin = addrs[1] // the listener they share
 	b.envoy("second", envoy.ADS, asIs)
-	b.until("an Envoy follows at the new address", func() bool { return b.acknowledged() == 4 })
+	b.until("an Envoy follows at the new address, one at the old", func() bool { return b.acks.connected() == 2 })
+	f.set(many(0, 5, 2)...)
+	b.until("both have what joined since", func() bool { return b.acknowledged() == 5 && b.acks.pending() == 0 })
+	if n := b.acks.connected(); n != 2 {
+		t.Errorf("%d Envoys are connected, not 2", n)
+	}
+	first.Stop()
+	b.until("it is gone", func() bool { return b.acks.connected() == 1 })
 	b.until("the new folder is written", func() bool {
 		return Kept(moved.State)
 	})
+	if !Kept(b.at.State) {
+		t.Error("the folder before is gone, which Envoys may start with")
+	}
 	b.until("what was stale there is gone", func() bool {
 		entries, err := os.ReadDir(moved.State)
 		if err != nil {
@@ -74,9 +84,13 @@ func TestThePortAndTheFolderMove(t *testing.T) {
 	secured := moved
 	secured.TLS = certs.Options{CertFile: own.CertFile, KeyFile: own.KeyFile}
 	b.Set(Settings{At: secured, Envoy: o})
-	b.until("who speaks no TLS is cut off", func() bool { return b.acks.connected() == 0 && len(b.Notes()) == 0 })
+	b.until("who speaks no TLS is cut off", func() bool { return b.acks.connected() == 0 && len(b.Notes()) == 0 }) // and the address before is closed, which asked for none
+	if conn, err := net.Dial("tcp", b.at.Listen); err == nil {
+		conn.Close()
+		t.Error("the address without certificates is still open")
+	}
 	b.Set(Settings{At: moved, Envoy: o})
-	b.until("it follows again", func() bool { return b.acknowledged() == 4 })
+	b.until("it follows again", func() bool { return b.acknowledged() == 5 })
 	b.Set(Settings{Envoy: o})
-	b.until("xDS is off", func() bool { return b.acks.connected() == 0 && b.ready() == 4 })
+	b.until("xDS is off", func() bool { return b.acks.connected() == 0 && b.ready() == 5 })
 }

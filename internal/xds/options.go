@@ -14,7 +14,7 @@ type Options struct {
 	TLS    certs.Options `yaml:"tls" applies:"envoy"`    // TLS of that address
 	// State is a folder where the last published state is kept, for a router that
 	// restarts, and an Envoy that starts while the router is dead; "" = nowhere.
-	State string `yaml:"state"`
+	State string `yaml:"state" applies:"envoy"`
 }
 
 // Enabled reports whether anything is published.

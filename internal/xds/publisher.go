@@ -49,6 +49,7 @@ type Publisher struct {
 	trouble  string        // why the newest state is not published
 	unkept   string        // why it is not on disk
 	unbound  string        // why it is not told at the wanted address
+	former   string        // who is told at another
 	moved    chan struct{} // capacity 1: settings are others
 
 	bound *port // taken by Listen, for Run
@@ -131,7 +132,7 @@ func (p *Publisher) Notes() []string {
 	out := p.acks.notes()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, note := range []string{p.trouble, p.unkept, p.unbound} {
+	for _, note := range []string{p.trouble, p.unkept, p.unbound, p.former} {
 		if note != "" {
 			out = append(out, note)
 		}
@@ -215,6 +216,9 @@ func (p *Publisher) begin(s state) error {
 	}
 	p.target = s
 	if folder := s.settings.At.State; folder != p.folder {
+		if p.folder != "" {
+			p.log.Warn("xds.state is another folder: what is in the one before stays, and grows old; remove it once no Envoy's bootstrap reads it", "before", p.folder)
+		}
 		p.folder, p.written = folder, nil
 	}
 	p.advance()

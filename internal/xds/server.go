@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +32,7 @@ type port struct {
 	net.Listener
 	at    Options
 	certs *certs.Source // nil without TLS
+	stop  func()
 }
 
 // bindAgain is the wait before an address that could not be taken is tried again.
@@ -70,8 +73,8 @@ func (p *Publisher) identity(o Options) (*certs.Source, error) {
 	return c, nil
 }
 
-// Run publishes and serves until ctx ends. It moves to another address when Set
-// says so.
+// Run publishes and serves until ctx ends. It opens another address when Set says
+// so.
 func (p *Publisher) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.follow(ctx) })
@@ -79,14 +82,14 @@ func (p *Publisher) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serve serves on one port after the other.
+// serve serves at the address of the configuration, and at those before it: Envoys
+// know them from their bootstraps.
 func (p *Publisher) serve(ctx context.Context) {
-	now := p.bound
-	if now == nil {
-		now = &port{}
+	var open []*port // the last is that of the configuration
+	if p.bound != nil && p.bound.Listener != nil {
+		open = []*port{p.start(ctx, p.bound)}
 	}
-	stop := p.start(ctx, now)
-	defer func() { stop() }()
+	defer func() { shut(open) }()
 	var again <-chan time.Time
 	for {
 		select {
@@ -96,38 +99,69 @@ func (p *Publisher) serve(ctx context.Context) {
 		case <-again:
 		}
 		again = nil
-		want := p.wants().At
-		if want.Listen == now.at.Listen && want.TLS == now.at.TLS {
-			p.say(&p.unbound, "")
-			continue
-		}
-		_, err := p.identity(want)
-		if err == nil && want.Listen == now.at.Listen { // it must be free to be taken again
-			stop()
-			now, stop = &port{}, func() {}
-		}
-		next := now
-		if err == nil {
-			next, err = p.open(want)
-		}
-		if err != nil {
+		var err error
+		if open, err = p.move(ctx, open, p.wants().At); err != nil {
 			p.log.Error("Envoys are not told at the address of the configuration", "error", err)
 			p.say(&p.unbound, err.Error())
 			again = time.After(bindAgain)
 			continue
 		}
-		stop() // Envoys keep what they have
-		now, stop = next, p.start(ctx, next)
 		p.say(&p.unbound, "")
+		p.say(&p.former, former(open))
 	}
 }
 
-// start serves at a port until the function it returns is called, which waits for
-// the end.
-func (p *Publisher) start(ctx context.Context, at *port) (stop func()) {
-	if at.Listener == nil {
-		return func() {}
+// move opens the address of o beside those that are open, and closes those that
+// ask Envoys for other certificates; all where there is none.
+func (p *Publisher) move(ctx context.Context, open []*port, o Options) ([]*port, error) {
+	if o.Listen == "" {
+		shut(open)
+		return nil, nil
 	}
+	if i := slices.IndexFunc(open, func(at *port) bool { return at.at.Listen == o.Listen && at.at.TLS == o.TLS }); i >= 0 {
+		at := open[i]
+		return append(slices.Delete(open, i, i+1), at), nil
+	}
+	if _, err := p.identity(o); err != nil {
+		return open, err
+	}
+	open = keep(open, func(at *port) bool { return at.at.Listen != o.Listen }) // it must be free to be taken again
+	next, err := p.open(o)
+	if err != nil {
+		return open, err
+	}
+	open = keep(open, func(at *port) bool { return at.at.TLS == o.TLS })
+	return append(open, p.start(ctx, next)), nil
+}
+
+// keep shuts the ports that stays does not hold for. Envoys keep what they have.
+func keep(open []*port, stays func(*port) bool) []*port {
+	return slices.DeleteFunc(open, func(at *port) bool {
+		if stays(at) {
+			return false
+		}
+		at.stop()
+		return true
+	})
+}
+
+func shut(open []*port) { keep(open, func(*port) bool { return false }) }
+
+// former says what Envoys at an address before that of the configuration need.
+func former(open []*port) string {
+	if len(open) < 2 {
+		return ""
+	}
+	var addrs []string
+	for _, at := range open[:len(open)-1] {
+		addrs = append(addrs, at.at.Listen)
+	}
+	return fmt.Sprintf("xds.listen is another: Envoys that were started with %s are told there until the router restarts; print their bootstrap anew with `extproc envoy-config` and restart them",
+		strings.Join(addrs, " or "))
+}
+
+// start serves at a port until its stop is called, which waits for the end.
+func (p *Publisher) start(ctx context.Context, at *port) *port {
 	options := []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: askAfter, Timeout: askFor}),
@@ -157,9 +191,10 @@ func (p *Publisher) start(ctx context.Context, at *port) (stop func()) {
 			}
 		})
 	}
-	return sync.OnceFunc(func() {
+	at.stop = func() {
 		cancel()
 		g.Stop()
 		running.Wait()
-	})
+	}
+	return at
 }

@@ -255,6 +255,7 @@ func TestInferencePool(t *testing.T) {
 		{"history is compacted", p.compacted},
 		{"the token expires", p.tokenExpires},
 		{"the API server is killed", p.serverKilled},
+		{"the pool's port changes", p.portChanges},
 	} {
 		t.Logf("%s, after %d requests", step.name, lastNumber.Load())
 		step.run()
@@ -267,7 +268,6 @@ func TestInferencePool(t *testing.T) {
 	if len(s.failed)+s.cut > 0 {
 		t.Errorf("requests failed: %v, cut: %d", s.failed, s.cut)
 	}
-	p.portChanges()
 	for i := range 3 {
 		p.ready(i+1, false)
 	}
