@@ -63,6 +63,8 @@ func TestExplainCommand(t *testing.T) {
 			_, _ = w.Write([]byte(`{"decision":` + recorded + `,"demoted":[{"model":"m","feature":"tools","first_difference_at_token":7,"at":"2026-03-05T07:08:09Z","differences":2}]}`))
 		case r.URL.Query().Get("id") == "r-1":
 			_, _ = w.Write([]byte(`{"decisions":[` + recorded + `]}`))
+		case r.URL.Query().Get("id") == "":
+			_, _ = w.Write([]byte(`{"decisions":[{"seq":8,"id":"r-2","reason":"unknown_model"}]}`))
 		default:
 			_, _ = w.Write([]byte(`{"decisions":[]}`))
 		}
@@ -97,6 +99,12 @@ func TestExplainCommand(t *testing.T) {
 	}
 	if out, err = explain("-admin", admin, "-json"); err != nil || !strings.Contains(out, `"verdict": "failing"`) {
 		t.Errorf("as JSON: %v\n%s", err, out)
+	}
+	const none = "\nThere were no candidates to compare: the decision ended before with the reason unknown_model.\n"
+	for _, args := range [][]string{{"-admin", admin, "-last"}, {"-config", file, "-last"}} {
+		if out, err = explain(args...); err != nil || !strings.HasSuffix(out, none) {
+			t.Errorf("%v, which has no candidates: %v\n%s", args, err, out)
+		}
 	}
 	if _, err = explain("-admin", admin, "-id", "gone"); err == nil || !strings.Contains(err.Error(), `no decision with id "gone"`) {
 		t.Errorf("unknown id: %v", err)
