@@ -70,6 +70,7 @@ type scratch struct {
 	work   decision.Work
 	ask    decision.Ask
 	took   [phases]time.Duration
+	result tokens.Result
 	tokens tokenPrompts
 	other  tokenPrompts // what the prompts may be instead
 	text   []byte
@@ -86,6 +87,7 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	rec.Reset()
 	s.took, s.work.LookedUp = [phases]time.Duration{}, time.Time{}
 	d := r.contained(ctx, q, s)
+	s.result.Release()
 	rec.ID, rec.At, rec.Tenant, rec.Route = q.ID, start, q.Tenant, q.Route.String()
 	rec.Reason, rec.Chosen = d.Reason, d.Destination
 	d.Model, d.Tokens, d.Predicted = rec.Model, rec.Tokens, rec.Predicted
@@ -152,6 +154,7 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 	ctx, cancel := withBudget(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
 	res, err := r.tokens.Tokens(ctx, req, tokens.Served{Model: mv.Model().ID, Tenant: s.ask.Tenant})
+	s.result = res // until the decision is taken
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
 	switch {
 	case err == nil && mv.Events():

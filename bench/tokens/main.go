@@ -8,7 +8,8 @@
 // turn is a conversation of 100 KB that grew by one turn of 1 KB never seen
 // before, with its block keys, from the prefix store. A second table is of whole
 // requests: from a body's bytes to ids, rendering included. A third is of the models
-// whose chats vLLM writes in code, beside that code.
+// whose chats vLLM writes in code, beside that code. A fourth compares next turns with
+// first ones in processor time, for every dialect.
 package main
 
 import (
@@ -42,17 +43,22 @@ var templated = []struct{ name, open, end string }{
 }
 
 func main() {
-	only := flag.String("only", "", "one of the tables: encoding, templates or coded")
+	only := flag.String("only", "", "one of the tables: encoding, templates, coded or turns")
 	flag.Parse()
 	text, err := corpus()
 	if err != nil {
 		fail(err)
 	}
-	if *only != "coded" {
+	if *only != "coded" && *only != "turns" {
 		templates(text, *only)
 	}
 	if *only == "" || *only == "coded" {
 		if err := coded(text); err != nil {
+			fail(err)
+		}
+	}
+	if *only == "" || *only == "turns" {
+		if err := turns(text); err != nil {
 			fail(err)
 		}
 	}

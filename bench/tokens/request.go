@@ -191,10 +191,13 @@ func shortRequests(ref *oracle.Process, q *tokens.Requests, renderer *chat.Rende
 	return out, nil
 }
 
+// room is memory for ids, which a router uses again as well.
+var room []uint32
+
 // ask computes a body's ids: how long it took in ms, and how many they are.
 func ask(q *tokens.Requests, raw []byte) (ms float64, n int, err error) {
 	start := time.Now()
-	ids, err := q.Tokenize(route.String(), raw)
+	ids, err := q.TokenizeInto(&room, route.String(), raw)
 	ms = time.Since(start).Seconds() * 1e3
 	if err != nil {
 		return 0, 0, err

@@ -26,19 +26,33 @@ type conversation struct {
 
 func (c *conversation) addAll(messages *pyvalue.List) error {
 	c.messages.Items = slices.Grow(c.messages.Items, len(messages.Items))
+	if c.keepRaw {
+		c.raw = slices.Grow(c.raw, len(messages.Items))
+	}
 	for _, m := range messages.Items {
 		d, ok := m.(*pyvalue.Dict)
 		if !ok {
 			return refuse(Rejected)
 		}
 		if c.keepRaw {
-			c.raw = append(c.raw, d.Copy())
+			c.raw = append(c.raw, c.original(d))
 		}
 		if err := c.add(d); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// original is m as it stays: a copy where add may change m.
+func (c *conversation) original(m *pyvalue.Dict) *pyvalue.Dict {
+	content, _ := m.GetString("content")
+	if _, isText := content.(string); isText && !c.openai && bare(m) {
+		if role, _ := m.GetString("role"); role != "system" { // of which a line may be dropped
+			return m
+		}
+	}
+	return m.Copy()
 }
 
 // add normalises one message: _parse_chat_message_content and

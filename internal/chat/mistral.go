@@ -149,6 +149,9 @@ func cutIDs(messages []*pyvalue.Dict) {
 // mistral-common: calls with their arguments as mappings, and reasoning.
 func (p *prompt) read() {
 	for i, m := range p.raw {
+		if bare(m) {
+			continue
+		}
 		normal := p.messages.Items[i].(*pyvalue.Dict)
 		for _, key := range []string{"tool_calls", "reasoning"} {
 			m.Delete(key)

@@ -83,6 +83,7 @@ func (c *mistral) merge(r *mistralRequest, messages []mistralMessage) error {
 		}
 		r.system, r.hasSys = strings.Join(texts, between), len(texts) > 0
 	}
+	r.messages = make([]mistralMessage, 0, len(messages)+1)
 	var ids []string // of the calls that await results
 	for start, end := 0, 0; start < len(messages); start = end {
 		for end = start; end < len(messages) && messages[end].role == messages[start].role; end++ {

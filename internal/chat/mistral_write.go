@@ -41,6 +41,7 @@ func (w *mistralWriter) request(r *mistralRequest) error {
 			return err
 		}
 	}
+	w.out.Pieces = make([]tokenizer.Piece, 0, 4*len(r.messages)+8)
 	w.token("<s>")
 	for i, m := range r.messages {
 		var err error

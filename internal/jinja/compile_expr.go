@@ -409,6 +409,7 @@ func constantString(e expr) (s string, ok bool) {
 // dict, if no attribute of dicts hides it, and what a loop knows.
 func (c *compiler) getattr(e *getattrExpr, sc scope) evalFn {
 	object, name := c.expr(e.object, sc), e.attr
+	boxed := any(name)
 	isItem := !isDictAttr[name] && !strings.HasPrefix(name, "__")
 	return func(st *state, f *frame) any {
 		v := object(st, f)
@@ -418,7 +419,7 @@ func (c *compiler) getattr(e *getattrExpr, sc scope) evalFn {
 				if x, ok := o.GetString(name); ok {
 					return x
 				}
-				return undefinedMember(v, name)
+				return undefinedMember(v, boxed)
 			}
 		case *loopContext:
 			if x, ok := o.attr(name); ok {

@@ -35,8 +35,6 @@ const (
 	// mostStrides is how many are remembered of one array: 4 MB of text are more than
 	// any context, and an image that is larger must not push out all else.
 	mostStrides = 2048
-	// ahead is how many strides are hashed before they are looked up.
-	ahead = 32
 	// DefaultMemory is enough for the structure of 50 MB of conversations.
 	DefaultMemory = 16 << 20
 )
@@ -146,30 +144,23 @@ func (m *Reader) resume(s *scanner) (at int) {
 	if m == nil {
 		return 0
 	}
-	text := s.b[s.base:]
-	for len(s.path) == len(s.hashes) {
-		from := len(s.hashes)
-		if m.hash(s, text, from+ahead); len(s.hashes) == from {
-			break
-		}
-		s.path = m.cache.Path(s.path, s.hashes[from:])
+	m.hash(s, s.b[s.base:])
+	last := m.cache.Deepest(len(s.hashes), func(i int) prefixcache.Hash { return s.hashes[i] })
+	for e := last; e != nil; e = e.Parent {
+		s.path = append(s.path, e)
 	}
-	if n := len(s.path); n > 0 {
-		last := &s.path[n-1].Value
-		s.media = last.media
-		return last.end
+	slices.Reverse(s.path)
+	if last == nil {
+		return 0
 	}
-	return 0
+	s.media = last.Value.media
+	return last.Value.end
 }
 
-// hash extends the strides' hashes to at most n.
-func (m *Reader) hash(s *scanner, text []byte, n int) {
+// hash hashes the strides of a text.
+func (m *Reader) hash(s *scanner, text []byte) {
 	var h prefixcache.Hash
-	if k := len(s.hashes); k > 0 {
-		h = s.hashes[k-1]
-	}
-	n = min(n, mostStrides)
-	for i := len(s.hashes); i < n && (i+1)*stride <= len(text); i++ {
+	for i := range min(len(text)/stride, mostStrides) {
 		h = m.seed.Add(h, text[i*stride:(i+1)*stride])
 		s.hashes = append(s.hashes, h)
 	}
@@ -184,7 +175,6 @@ func (m *Reader) keepList(s *scanner, r *Request) {
 		return
 	}
 	strides, before := min((s.i-s.base)/stride, mostStrides), known{}
-	m.hash(s, s.b[s.base:s.i], strides)
 	if strides > 0 {
 		r.list = make(jsontext.Structure, 0, strides+1)
 	}

@@ -75,36 +75,18 @@ func New[V any](limit int64) *Cache[V] {
 	return c
 }
 
-// Deepest returns the entry of the last of the hashes that is known and that is
-// says is meant, and makes it and its ancestors the most recent; nil if there is
-// none.
-func (c *Cache[V]) Deepest(n int, hash func(i int) Hash, is func(v *V, i int) bool) *Entry[V] {
+// Deepest returns the entry of the last of n hashes that is known, and makes it and
+// its ancestors the most recent; nil if none is.
+func (c *Cache[V]) Deepest(n int, hash func(i int) Hash) *Entry[V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := n - 1; i >= 0; i-- {
-		if e := c.entries[hash(i)]; e != nil && is(&e.Value, i) {
+		if e := c.entries[hash(i)]; e != nil {
 			c.touch(e)
 			return e
 		}
 	}
 	return nil
-}
-
-// Path appends the entries of the first hashes, as far as each is known.
-func (c *Cache[V]) Path(dst []*Entry[V], hashes []Hash) []*Entry[V] {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, h := range hashes {
-		e := c.entries[h]
-		if e == nil {
-			break
-		}
-		dst = append(dst, e)
-	}
-	if n := len(dst); n > 0 {
-		c.touch(dst[n-1])
-	}
-	return dst
 }
 
 // touch keeps parents more recent than their children, so that the least recent

@@ -34,16 +34,21 @@ func TestTree(t *testing.T) {
 			path[i] = byte(r.IntN(3))
 		}
 		all := hashes(path)
-		known := c.Path(nil, all)
+		deepest := c.Deepest(len(all), func(i int) Hash { return all[i] })
+		var known []*Entry[int]
+		for e := deepest; e != nil; e = e.Parent {
+			known = append([]*Entry[int]{e}, known...)
+		}
 		for i, e := range known {
 			if e.Value != sum(path[:i+1]) {
 				t.Fatalf("%v holds another's value", path[:i+1])
 			}
 		}
 		found += len(known)
-		deepest := c.Deepest(len(all), func(i int) Hash { return all[i] }, func(v *int, i int) bool { return *v == sum(path[:i+1]) })
-		if len(known) > 0 && deepest != known[len(known)-1] || len(known) == 0 && deepest != nil {
-			t.Fatal("an entry is there without its ancestors")
+		for i, h := range all {
+			if e := c.entries[h]; (e != nil) != (i < len(known)) || e != nil && e != known[i] {
+				t.Fatal("an entry is there without its ancestors")
+			}
 		}
 		rest := all[len(known):]
 		c.Remember(deepest, len(rest), func(i int) Hash { return rest[i] }, func(i int, before *int) (int, int64) {

@@ -46,8 +46,15 @@ func (b *builder) build(nodes []jsontext.Node) (any, error) {
 		b.pos = int(n.Start)
 		return b.value(0)
 	}
-	return b.string(n), nil
+	s := b.string(n)
+	if len(s) <= shortText {
+		return b.box(s), nil
+	}
+	return s, nil
 }
+
+// shortText is the length of texts that are likely to be there twice: roles and types.
+const shortText = 12
 
 func (b *builder) string(n jsontext.Node) string {
 	raw := b.data[n.Start+1 : n.End-1]

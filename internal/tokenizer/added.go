@@ -17,6 +17,7 @@ type addedToken struct {
 	Normalized bool   `json:"normalized"`
 	Special    bool   `json:"special"`
 	id         uint32
+	longest    bool // no other token begins with it
 }
 
 // matcher finds added tokens in a text: leftmost, then longest.
@@ -99,6 +100,9 @@ func (m *matcher) join() {
 	for i := range m.nodes {
 		n := &m.nodes[i]
 		n.way, n.end = nil, int32(i)
+		if n.token >= 0 {
+			m.tokens[n.token].longest = len(n.bytes) == 0
+		}
 		for at := n; len(at.bytes) == 1; {
 			n.way, n.end = append(n.way, at.bytes[0]), at.next[0]
 			if at = &m.nodes[n.end]; at.token >= 0 {

@@ -73,10 +73,7 @@ func (s *Store) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids []u
 		return dst, false
 	}
 	s.remember(hit, st, 0, 0)
-	if hit != nil {
-		dst = appendPath(dst, hit, st, func(e *encoded) []uint32 { return e.ids })
-	}
-	return append(dst, st.ids...), true
+	return s.appendIDs(dst, hit, st.ids, st), true
 }
 
 // pieceCuts lists the ends of pieces that are considered as cuts, with the hash

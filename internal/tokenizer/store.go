@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"warmroute/internal/prefixcache"
@@ -105,28 +106,22 @@ func (s *Store) Append(ids []uint32, keys []prefixhash.Key, text []byte, o Encod
 	}
 	tail := 0 // ids of the prefix's last, unfinished block, put before the new ones
 	link := o.Chain.Root
-	if hit != nil {
-		if o.Chain.BlockSize > 0 {
-			tail = hit.Value.tokens % o.Chain.BlockSize
-			st.ids = appendTail(st.ids, hit, tail)
-		}
+	if hit != nil && o.Chain.BlockSize > 0 {
+		tail = hit.Value.tokens % o.Chain.BlockSize
+		st.ids = appendTail(st.ids, hit, tail)
 		link = lastKey(hit, link)
-		if !o.OmitIDs {
-			ids = appendPath(ids, hit, st, func(e *encoded) []uint32 { return e.ids })
-		}
 		keys = appendPath(keys, hit, st, func(e *encoded) []prefixhash.Key { return e.keys })
 	}
 	s.encodeRest(text, o, hit, sc)
 	st.keys = prefixhash.AppendTokens(st.keys, link, st.ids, o.Chain.BlockSize, nil)
 	s.remember(hit, st, tail, o.Chain.BlockSize)
-	total := len(st.ids) - tail
-	if hit != nil {
-		total += hit.Value.tokens
+	keys = append(keys, st.keys...)
+	if o.OmitIDs {
+		return ids, keys, tokens(hit) + len(st.ids) - tail
 	}
-	if !o.OmitIDs {
-		ids = append(ids, st.ids[tail:]...)
-	}
-	return ids, append(keys, st.keys...), total
+	before := len(ids)
+	ids = s.appendIDs(ids, hit, st.ids[tail:], st)
+	return ids, keys, len(ids) - before
 }
 
 // find lists the cuts of text and returns the entry of the deepest one that is
@@ -145,6 +140,21 @@ func length(e *entry) int {
 		return 0
 	}
 	return e.Value.text
+}
+
+// tokens is how many of them e stands for.
+func tokens(e *entry) int {
+	if e == nil {
+		return 0
+	}
+	return e.Value.tokens
+}
+
+// appendIDs appends the ids that the hit stands for and those of the rest.
+func (s *Store) appendIDs(dst []uint32, hit *entry, rest []uint32, st *storeScratch) []uint32 {
+	dst = slices.Grow(dst, tokens(hit)+len(rest))
+	dst = appendPath(dst, hit, st, func(e *encoded) []uint32 { return e.ids })
+	return append(dst, rest...)
 }
 
 // findCuts lists the cuts of text with the hash of all before each. What else
@@ -185,6 +195,7 @@ func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
 // anchoredCuts gives the bounds of the tokens that begin with the anchor, in
 // order: what lies between them need not be searched.
 func (m *matcher) anchoredCuts(text []byte, a *anchor, add func(at int)) {
+	var last [2]*addedToken // found before, of those that are longest wherever they stand: a template has few
 	for pos := 0; ; {
 		i := bytes.IndexByte(text[pos:], a.first)
 		if i < 0 {
@@ -195,7 +206,12 @@ func (m *matcher) anchoredCuts(text []byte, a *anchor, add func(at int)) {
 			pos++
 			continue
 		}
-		end, t := m.longest(text, pos)
+		end, t := known(text, pos, last)
+		if t == nil {
+			if end, t = m.longest(text, pos); t != nil && t.longest {
+				last[0], last[1] = t, last[0]
+			}
+		}
 		if t == nil {
 			pos++
 			continue
@@ -208,10 +224,19 @@ func (m *matcher) anchoredCuts(text []byte, a *anchor, add func(at int)) {
 	}
 }
 
+// known returns which of the tokens begins at pos, and its end.
+func known(text []byte, pos int, tokens [2]*addedToken) (end int, t *addedToken) {
+	for _, t := range tokens {
+		if t != nil && len(text)-pos >= len(t.Content) && string(text[pos:pos+len(t.Content)]) == t.Content {
+			return pos + len(t.Content), t
+		}
+	}
+	return 0, nil
+}
+
 // known is the entry of the deepest cut that is known.
 func (s *Store) known(st *storeScratch) *entry {
-	return s.cache.Deepest(len(st.cuts), func(i int) prefixcache.Hash { return st.cuts[i].hash },
-		func(v *encoded, i int) bool { return v.text == st.cuts[i].at })
+	return s.cache.Deepest(len(st.cuts), func(i int) prefixcache.Hash { return st.cuts[i].hash })
 }
 
 // encodeRest appends the ids of what lies beyond the hit and notes, for the

@@ -18,7 +18,8 @@ import (
 )
 
 // Encoder turns a text into token ids, appended to dst, as the model's
-// tokenizer does.
+// tokenizer does. It is given no memory for them, so it should know how many they
+// are before it asks for some.
 type Encoder interface {
 	Append(dst []uint32, text []byte, addSpecial bool) []uint32
 }
@@ -223,10 +224,11 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 	if req.Route == openai.Completions {
 		moments = moments[:1] // a text tells no day
 	}
-	ids, features, err := l.compute(m, *m.encoder.Load(), r, req, moments[0])
+	room := rooms.Get().(*[]uint32)
+	ids, features, err := l.compute(m, *m.encoder.Load(), r, req, moments[0], room)
 	var other [][]uint32
 	if err == nil && len(moments) > 1 {
-		other, _, err = l.compute(m, *m.encoder.Load(), r, req, moments[1])
+		other, _, err = l.compute(m, *m.encoder.Load(), r, req, moments[1], new([]uint32))
 	}
 	if err != nil {
 		var not *chat.NotInProcess
@@ -238,9 +240,11 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 	if !m.trust.all(features, l.set.Load().TrustUnverified) {
 		return Result{}, l.refused(served.Model, "untrusted")
 	}
-	result := Result{Prompts: prompts(ids), Source: FromInProcess}
+	result := Result{Prompts: prompts(ids), Source: FromInProcess, room: room}
 	if len(moments) == 1 { // a replica's clock may tell another day than ours
-		l.sample(m, served.Tenant, req, features, ids)
+		if l.sample(m, served.Tenant, req, features, ids) {
+			result.room = nil // the sample's now
+		}
 	} else if !slices.EqualFunc(ids, other, slices.Equal) {
 		result.Other = prompts(other)
 	}
@@ -262,8 +266,9 @@ func (l *Local) refused(model, why string) error {
 	return ErrNone
 }
 
-// compute renders as at a moment and encodes, trusted or not.
-func (l *Local) compute(m *localModel, encoder Encoder, r *chat.Renderer, req *openai.Request, now time.Time) ([][]uint32, chat.Features, error) {
+// compute renders as at a moment and encodes, trusted or not. The ids are in room, as
+// far as they are of one prompt.
+func (l *Local) compute(m *localModel, encoder Encoder, r *chat.Renderer, req *openai.Request, now time.Time, room *[]uint32) ([][]uint32, chat.Features, error) {
 	buf := l.buffers.Get().(*[]byte)
 	defer l.buffers.Put(buf)
 	out, err := r.Render((*buf)[:0], req, now)
@@ -274,15 +279,14 @@ func (l *Local) compute(m *localModel, encoder Encoder, r *chat.Renderer, req *o
 	if req.Route == openai.Completions {
 		for _, text := range out.TextPrompts {
 			*buf = append((*buf)[:0], text...)
-			ids = append(ids, encode(encoder, *buf, out.AddSpecialTokens))
+			ids = append(ids, encoder.Append(nil, *buf, out.AddSpecialTokens))
 		}
 	} else {
 		*buf = out.Text
-		prompt, err := encodeRendered(encoder, out)
-		if err != nil {
+		if *room, err = encodeRendered((*room)[:0], encoder, out); err != nil {
 			return nil, out.Features, err
 		}
-		ids = [][]uint32{prompt}
+		ids = [][]uint32{*room}
 	}
 	for _, prompt := range ids {
 		if len(prompt) == 0 || !m.fits(len(prompt), out.Truncates) {
@@ -331,45 +335,35 @@ func (m *localModel) mayFit(req *openai.Request) bool {
 	return size/mostBytes <= limit
 }
 
-// encoded is memory that ids are written to first.
-var encoded = sync.Pool{New: func() any { return new([]uint32) }}
-
-// encode gives ids of their own, of no more than their size: how many there are is
-// known only afterwards.
-func encode(encoder Encoder, text []byte, special bool) []uint32 {
-	room := encoded.Get().(*[]uint32)
-	defer encoded.Put(room)
-	*room = encoder.Append((*room)[:0], text, special)
-	return slices.Clone(*room)
-}
-
 // encodeRendered encodes a prompt as a whole or in its pieces. A model whose
 // vocabulary lacks a token of its own code is another model.
-func encodeRendered(encoder Encoder, out chat.Rendered) ([]uint32, error) {
+func encodeRendered(dst []uint32, encoder Encoder, out chat.Rendered) ([]uint32, error) {
 	if out.Pieces == nil {
-		return encode(encoder, out.Text, out.AddSpecialTokens), nil
+		return encoder.Append(dst, out.Text, out.AddSpecialTokens), nil
 	}
 	pieces, ok := encoder.(PieceEncoder)
 	if !ok {
-		return nil, &chat.NotInProcess{Why: chat.RenderedInCode}
+		return dst, &chat.NotInProcess{Why: chat.RenderedInCode}
 	}
-	room := encoded.Get().(*[]uint32)
-	defer encoded.Put(room)
-	if *room, ok = pieces.AppendPieces((*room)[:0], out.Text, out.Pieces); !ok {
-		return nil, &chat.NotInProcess{Why: chat.RenderedInCode}
+	ids, ok := pieces.AppendPieces(dst, out.Text, out.Pieces)
+	if !ok {
+		return dst, &chat.NotInProcess{Why: chat.RenderedInCode}
 	}
-	return slices.Clone(*room), nil
+	return ids, nil
 }
 
-// sample sets one request in SampleEvery aside to be compared.
-func (l *Local) sample(m *localModel, tenant string, req *openai.Request, features chat.Features, ids [][]uint32) {
+// sample sets one request in SampleEvery aside to be compared, and says whether it
+// did: the ids are kept then.
+func (l *Local) sample(m *localModel, tenant string, req *openai.Request, features chat.Features, ids [][]uint32) bool {
 	every := l.set.Load().SampleEvery
 	if every < 0 || l.o.Reference == nil || rand.IntN(every) != 0 || len(l.samples) == cap(l.samples) {
-		return
+		return false
 	}
 	select {
 	case l.samples <- sample{m, strings.Clone(tenant), req.Route, slices.Clone(req.Body()), features, ids}:
+		return true
 	default:
+		return false
 	}
 }
 

@@ -68,7 +68,7 @@ func compareIDs(t *testing.T, m Model, vectors []chattest.Vector) {
 			}
 			continue
 		}
-		ids, features, err := l.compute(local, local.Encoder, r, req, l.o.Now())
+		ids, features, err := l.compute(local, local.Encoder, r, req, l.o.Now(), new([]uint32))
 		if err != nil {
 			refused++
 			t.Logf("left to a replica (%v): %s", err, v.Body)

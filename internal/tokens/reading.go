@@ -27,11 +27,11 @@ func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint)
 		if err != nil {
 			continue // said by probe
 		}
-		asLoaded, _, err := l.compute(m, m.Encoder, m.renderer.Load(), req, l.o.Now())
+		asLoaded, _, err := l.compute(m, m.Encoder, m.renderer.Load(), req, l.o.Now(), new([]uint32))
 		if err != nil {
 			continue // not computed here
 		}
-		byClass, _, err := l.compute(m, m.other, m.renderer.Load(), req, l.o.Now())
+		byClass, _, err := l.compute(m, m.other, m.renderer.Load(), req, l.o.Now(), new([]uint32))
 		if err != nil {
 			continue
 		}

@@ -54,6 +54,12 @@ var errRejected = errors.New("vLLM rejects the request")
 // Tokenize gives the ids of each of a request's prompts. The error is a
 // [*Refusal], or says what vLLM objects to; it never holds text.
 func (r *Requests) Tokenize(path string, body []byte) ([][]uint32, error) {
+	return r.TokenizeInto(new([]uint32), path, body)
+}
+
+// TokenizeInto is Tokenize with memory for the ids: those of one prompt are in room,
+// as long as it is not used again.
+func (r *Requests) TokenizeInto(room *[]uint32, path string, body []byte) ([][]uint32, error) {
 	route, ok := openai.RouteOf("POST", path)
 	if !ok {
 		return nil, fmt.Errorf("the path %q is none of the routes with prompts", path)
@@ -68,7 +74,7 @@ func (r *Requests) Tokenize(path string, body []byte) ([][]uint32, error) {
 		}
 		return req.TokenPrompts, nil
 	}
-	ids, _, err := r.local.compute(r.model, r.model.Encoder, r.chat, req, r.local.o.Now())
+	ids, _, err := r.local.compute(r.model, r.model.Encoder, r.chat, req, r.local.o.Now(), room)
 	var not *chat.NotInProcess
 	switch {
 	case errors.Is(err, ErrNone):

@@ -3,6 +3,7 @@ package tokens
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"warmroute/internal/openai"
 	"warmroute/prefixhash"
@@ -27,6 +28,24 @@ type Result struct {
 	// servers' clock may be beyond midnight already, or not yet; nil elsewhere.
 	Other  []Prompt
 	Source string
+
+	room *[]uint32 // memory of Prompts' ids that Release gives back; nil: nobody's
+}
+
+// rooms are memory for ids: those of a long prompt are hundreds of kilobytes, which
+// to find and to clear takes longer than to copy ids into.
+var rooms = sync.Pool{New: func() any { return new([]uint32) }}
+
+// mostRoom bounds the ids that memory is kept for.
+const mostRoom = 1 << 18
+
+// Release gives the memory of the ids back; nobody may look at them from then on. It
+// need not be called.
+func (r *Result) Release() {
+	if r.room != nil && cap(*r.room) <= mostRoom {
+		rooms.Put(r.room)
+	}
+	*r = Result{}
 }
 
 // The sources, as Result.Source and as metric labels.

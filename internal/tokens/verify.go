@@ -74,7 +74,7 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 			l.o.Log.Error("a start-up probe cannot be read", "model", m.name, "err", err)
 			continue
 		}
-		ids, features, err := l.compute(m, *m.encoder.Load(), m.renderer.Load(), req, l.o.Now())
+		ids, features, err := l.compute(m, *m.encoder.Load(), m.renderer.Load(), req, l.o.Now(), new([]uint32))
 		if err != nil || m.trust.state(features, 0) == Demoted {
 			continue // not computed here, or known to be wrong
 		}

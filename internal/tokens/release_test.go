@@ -1,0 +1,64 @@
+package tokens
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"warmroute/internal/chat"
+	"warmroute/internal/chat/chattest"
+	"warmroute/internal/openai"
+)
+
+// The memory of ids is used again once they are released, and not that of ids which
+// wait to be compared with a replica's.
+func TestRelease(t *testing.T) {
+	m, err := LoadFolder(chattest.MistralFolder(t, 7, true), Flags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, every := range []int{-1, 1} {
+		l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^chat.Features(0), SampleEvery: every},
+			Reference: NewRemote(RemoteOptions{}), Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0", MaxLen: 1 << 20}} }})
+		if err := l.Load("m", m); err != nil {
+			t.Fatal(err)
+		}
+		l.CheckAll(t.Context())
+		ask := func(text string) Result {
+			t.Helper()
+			req, err := openai.Parse(openai.Chat, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}]}`, text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, err := l.Tokens(t.Context(), req, Served{Model: "m"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return result
+		}
+		first := ask(strings.Repeat("one two three ", 3000))
+		ids := slices.Clone(first.Prompts[0].Tokens)
+		memory := first.Prompts[0].Tokens
+		first.Release()
+		reused := false
+		for range 50 { // a pool may forget
+			second := ask("four five six")
+			reused = reused || &second.Prompts[0].Tokens[0] == &memory[0]
+			memory = second.Prompts[0].Tokens
+			second.Release()
+			if every == 1 {
+				break
+			}
+		}
+		if every < 0 {
+			if !reused {
+				t.Error("released memory is not used again")
+			}
+			continue
+		}
+		if s := <-l.samples; reused || !slices.Equal(s.ids[0], ids) {
+			t.Error("ids that wait to be compared were overwritten")
+		}
+	}
+}
