@@ -49,7 +49,7 @@ type Group struct {
 	Kind   Kind
 	Block  int // tokens per block
 	Window int // of Window
-	Chunk  int // of Chunked; 0: not known, then blocks before the chunk are wanted too
+	Chunk  int // of Chunked; 0: unknown; blocks before the chunk are then required too
 }
 
 // Rule is a generation of vLLM's lookup.
@@ -144,7 +144,7 @@ const maxAlign = 1 << 30
 
 func (g *Geometry) measure(unit int) {
 	g.Align, g.Unit, g.finest = 1, 0, g.Specs[0].Block
-	fine := true // every group may be asked inside blocks, or has blocks of one unit
+	fine := true // every group can be probed inside blocks, or has blocks of one unit
 	inside := false
 	for i := range g.Specs {
 		b := g.Specs[i].Block
@@ -211,7 +211,7 @@ func (g *Geometry) ByTokens() bool {
 	return g.full == 1
 }
 
-// Drops states which specs drop a block when the groups in a mask have a draft
+// Drops returns which specs drop a block when the groups in a mask have a draft
 // model's layers, as bits.
 func (g *Geometry) Drops(groups uint32) (specs uint32) {
 	for i := range g.Specs {

@@ -2,7 +2,7 @@ package cachegroups
 
 import "fmt"
 
-// Prober states which blocks a cache holds of the prompt that is looked up.
+// Prober reports which blocks of the looked-up prompt a cache holds.
 type Prober interface {
 	// Held reports whether every group of a spec holds the block that ends after so
 	// many tokens.
@@ -12,10 +12,10 @@ type Prober interface {
 	Run(spec, limit int) int
 }
 
-// Assumed is what events do not tell of a cache.
+// Assumed is the settings of a cache that events lack.
 type Assumed struct {
 	Eagle  uint32 // groups that drop a block for a draft model, as bits
-	Chunk  int    // of chunked groups that were not told; 0: none
+	Chunk  int    // of chunked groups whose chunk is not configured; 0: none
 	Replay int    // hits of at most so many tokens are computed again
 }
 
@@ -53,7 +53,7 @@ func (g *Geometry) Alone(spec, n int, a Assumed, p Prober) int {
 	return l.spec(spec, n-1, g.Drops(a.Eagle)>>spec&1 != 0)
 }
 
-// Hit is how many tokens of a prompt of n tokens vLLM takes from the cache.
+// Hit is how many tokens of a prompt of n tokens vLLM reuses from the cache.
 func (g *Geometry) Hit(n int, a Assumed, p Prober) int {
 	hit := 0
 	switch {
@@ -94,7 +94,7 @@ type lookup struct {
 	eagle uint32 // specs
 }
 
-// settle asks the specs in turn, each for no more than the one before it found,
+// settle evaluates the specs in turn, each for no more than the one before it found,
 // until nothing changes.
 func (l *lookup) settle() int {
 	g := l.g

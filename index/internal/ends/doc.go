@@ -1,4 +1,4 @@
-// Package ends keeps where hits may end in caches that have more groups than full
+// Package ends records where hits may end in caches that have more groups than full
 // attention.
 //
 // Such a cache hits a prompt up to a block's end at which all its groups have what
@@ -14,7 +14,7 @@
 // holder's Shape is satisfied, and writes them into the Table that all holders of a
 // shard share: for each node, stretches of ends with the set of holders for which
 // they are satisfied. So a lookup reads sets, from a prompt's end backwards, until
-// every holder is decided (Table.Narrow); it asks for no block.
+// every holder is decided (Table.Narrow); it probes no block.
 //
 // Invariants: a holder is at an end in the Table only while it has the block before
 // it in full attention; the stretches of a node ascend, do not overlap, and have

@@ -29,7 +29,7 @@ type part struct {
 	parent radix.Place
 	depth  int
 	specs  []bitmap // by spec: the blocks that end where the node's do
-	ends   bitmap   // what the table says
+	ends   bitmap   // as in the table
 
 	from, to int // where bits changed: a dirty one's
 }
@@ -87,7 +87,7 @@ func (h *Held) work(p *part, from, changed int) {
 	}
 	open := uint32(1)<<len(h.shape.Specs) - 1 // specs that blocks before changed still matter to
 	off, last := from, h.full.Held(p.node)
-	start, was := from, false // what differs from the table, and what the table says there
+	start, was := from, false // the range that differs from the table, and the table's value there
 	for ; off < last && open != 0; off++ {
 		had := p.ends.has(off)
 		same := h.step(p, off) == had
@@ -113,7 +113,7 @@ func (h *Held) work(p *part, from, changed int) {
 	}
 }
 
-// depend states which specs, as bits, may need a block that lies so many before the
+// depend returns which specs, as bits, may need a block that lies so many before the
 // block that was counted last and ends at end.
 func (h *Held) depend(before, end int) (specs uint32) {
 	for i := range h.shape.Specs {
@@ -169,7 +169,7 @@ func (h *Held) change(p *part, from, to int, on bool) {
 	h.table.toggle(p.node, from, to, h.slot, on)
 }
 
-// Cut forgets what there is of a node from an offset on: full attention's blocks
+// Cut drops a node's bits from an offset on: full attention's blocks
 // there are about to go, and all behind them.
 func (h *Held) Cut(node uint32, from int) {
 	p := h.parts[node]
@@ -198,7 +198,7 @@ func (h *Held) Cut(node uint32, from int) {
 	}
 }
 
-// hide takes the holder from a part's ends, from an offset on.
+// hide removes the holder from a part's ends, from an offset on.
 func (h *Held) hide(p *part, from int) {
 	for off := p.ends.next(from, true); off >= 0; off = p.ends.next(off, true) {
 		to := p.ends.next(off, false)
@@ -208,7 +208,7 @@ func (h *Held) hide(p *part, from int) {
 	p.ends.cut(from)
 }
 
-// Clear takes the holder from the table.
+// Clear removes the holder from the table.
 func (h *Held) Clear() {
 	for _, p := range h.parts {
 		h.hide(p, 0)
@@ -218,7 +218,7 @@ func (h *Held) Clear() {
 	h.dirty = h.dirty[:0]
 }
 
-// partBytes is about what a part takes without its bits: its struct and its
+// partBytes is about the size of a part without its bits: its struct and its
 // entries in maps.
 const partBytes = 200
 

@@ -1,6 +1,7 @@
 package ends
 
-// Shape says at which ends a cache's groups other than full attention allow a hit.
+// Shape is the rule for the ends at which a cache's groups other than full attention
+// allow a hit.
 // It is immutable.
 type Shape struct {
 	Step  int // hits are multiples of it

@@ -54,7 +54,7 @@ func (t *Table) Nodes() uint32 { return uint32(len(*t.pages.Load()) * nodesPerPa
 func (t *Table) Bytes() int { return t.bytes + 8*len(*t.pages.Load()) }
 
 // Narrow turns how many blocks of a path holders have without a gap into how many
-// of them they hit, at most limit. decide has the slots that are asked for, and
+// of them they hit, at most limit. decide has the slots in question, and
 // keeps those that hit nothing. by is by slot.
 func (t *Table) Narrow(path []radix.Stretch, limit int32, decide []uint64, by []int32) {
 	for i := len(path) - 1; i >= 0; i-- {
@@ -90,8 +90,8 @@ func (t *Table) narrow(set holderset.ID, from, to int32, decide []uint64, by []i
 	return left
 }
 
-// toggle adds or takes a slot at the ends of the blocks from … to - 1 of a node.
-// Where there are too many different sets, nobody has these ends any more: less is
+// toggle adds or removes a slot at the ends of the blocks from … to - 1 of a node.
+// Where there are too many different sets, the ends lose all holders: less is
 // credited than is hit then.
 func (t *Table) toggle(node uint32, from, to, slot int, on bool) {
 	old := t.Of(node)

@@ -24,7 +24,7 @@ const (
 	everyTag    = 0x0001010101010101
 	everyHigh   = 0x0080808080808080
 	onePassed   = 1 << 56
-	passedMost  = 0xff // a count that stays: nobody knows any more how many passed
+	passedMost  = 0xff // a saturated count, which stays: how many passed is unknown
 )
 
 // fullPercent is how full buckets may be: their number is doubled then, and halved
@@ -46,7 +46,7 @@ func fingerprintOf(hash uint64) fingerprint {
 
 // buckets are a power of two of them. A key has a home bucket, and goes to the
 // next one with room when that is full; every bucket counts the entries that
-// passed it, so that a search ends at one nobody passed, and nothing moves when an
+// passed it, so that a search ends at one that none passed, and nothing moves when an
 // entry goes. So mostly one cache line is read to add, find or remove an entry.
 //
 // Readers may search while the writer changes shared buckets: an entry is in its
@@ -102,7 +102,7 @@ func (b buckets) next(hash uint64, at Position) (Position, uint64) {
 		if i++; i == len(b) {
 			i = 0
 		}
-		if at.passed++; tags < onePassed || at.passed == len(b) { // nobody passed, or no count tells any more
+		if at.passed++; tags < onePassed || at.passed == len(b) { // none passed, or the counts are saturated
 			return at, 0
 		}
 	}
@@ -127,7 +127,7 @@ func (b buckets) insert(hash, place uint64, shared bool) {
 	store(&at.tags, at.tags|f.tag<<(k*8), shared)
 }
 
-// remove takes out the entry that a search for a hash has found, and back that it
+// remove removes the entry that a search for a hash has found, and undoes that it
 // passed the buckets before.
 func (b buckets) remove(hash uint64, at Position, shared bool) {
 	i := b.home(hash >> PlaceBits)
@@ -152,7 +152,7 @@ func store(p *uint64, v uint64, shared bool) {
 	}
 }
 
-// each calls f for every entry with what is known of its hash.
+// each calls f for every entry with the known bits of its hash.
 func (b buckets) each(f func(hash, place uint64)) {
 	for i := range b {
 		tags := b[i].tags

@@ -4,8 +4,8 @@
 //   - Table maps keys to sets of holders, with deadlines. Lookups read it without
 //     a lock.
 //   - SharedIndex leads from keys to places of 40 bits. It keeps a fingerprint
-//     for a key, so it returns candidates: who knows the keys at places tells which
-//     is right. Lookups read it without a lock.
+//     for a key, so it returns candidates, which the caller compares with the keys at the
+//     places. Lookups read it without a lock.
 //   - Index is the same for its writer alone.
 //   - Map maps keys to numbers, for its writer alone; Pairs does for keys with a
 //     number of 16 bits.

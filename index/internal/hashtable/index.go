@@ -28,8 +28,7 @@ func (x *Index) Next(key uint64, at Position) (Position, uint64) {
 	return x.buckets.next(key*Golden, at)
 }
 
-// Lacks reports whether a key is absent; where it is not sure it says no. There are
-// buckets.
+// Lacks reports whether a key is surely absent. The index has buckets.
 func (x *Index) Lacks(key uint64) bool {
 	f := fingerprintOf(key * Golden)
 	tags := x.buckets[x.buckets.home(f.print)].tags
@@ -49,7 +48,7 @@ func (x *Index) Put(key, place uint64) {
 	x.used++
 }
 
-// Delete takes out the entry where a search for a key is.
+// Delete removes the entry where a search for a key is.
 func (x *Index) Delete(key uint64, at Position) {
 	x.buckets.remove(key*Golden, at, false)
 	x.used--
@@ -79,7 +78,7 @@ func (x *Index) resize(n int) {
 	x.words, x.buckets = newBuckets(x.pool, n)
 	old.each(func(hash, place uint64) { x.buckets.insert(hash, place, false) })
 	if words != nil {
-		x.pool.Free(words) // nobody else reads it
+		x.pool.Free(words) // no other goroutine reads it
 	}
 }
 

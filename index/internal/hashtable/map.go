@@ -67,7 +67,7 @@ func (m *Map) Get(key uint64) uint64 {
 	return 0
 }
 
-// Put gives an absent key a value, and returns what a known one has instead, else
+// Put gives an absent key a value. It returns the value that a present key has, else
 // 0.
 func (m *Map) Put(key, value uint64) (was uint64) {
 	m.reserve(1)
@@ -93,7 +93,7 @@ func (m *Map) Add(key uint64, n int) {
 	}
 }
 
-// Delete takes a key out and returns its value, 0 when absent.
+// Delete removes a key and returns its value, 0 when absent.
 func (m *Map) Delete(key uint64) (was uint64) { return m.delete(key, 0) }
 
 func (m *Map) delete(key, tag uint64) (was uint64) {
@@ -150,14 +150,14 @@ func (m *Map) resize(n int) {
 		}
 	}
 	if words != nil {
-		m.pool.Free(words) // nobody else reads it
+		m.pool.Free(words) // no other goroutine reads it
 	}
 }
 
 // Len is how many entries there are.
 func (m *Map) Len() int { return m.used }
 
-// Each calls f for every entry and takes those out that it does not keep. It
+// Each calls f for every entry and removes those for which f returns false. It
 // begins before an empty entry and goes backwards, so what moves up has had its
 // turn.
 func (m *Map) Each(f func(key, value uint64) (keep bool)) {
@@ -212,7 +212,7 @@ func (m *Map) Bytes() int { return len(m.entries) * 16 }
 
 // Pairs maps a key and a number below 2^16 to a value above 0 and below 2^48. It
 // is a Map whose values end with that number, and whose keys are combined with it:
-// both together tell what the key was.
+// both together determine the key.
 type Pairs struct {
 	m    Map
 	seed uint64 // a secret, so that keys cannot be made to collide
@@ -248,7 +248,7 @@ func (p *Pairs) Set(key uint64, number int, value uint64) {
 	p.m.entries[i] = entry{p.combined(key, number), value<<pairBits | uint64(number)}
 }
 
-// Delete takes a pair out and returns its value, 0 when absent.
+// Delete removes a pair and returns its value, 0 when absent.
 func (p *Pairs) Delete(key uint64, number int) (was uint64) {
 	return p.m.delete(p.combined(key, number), uint64(number)) >> pairBits
 }

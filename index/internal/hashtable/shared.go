@@ -56,7 +56,7 @@ func (x *SharedIndex) Put(key, place uint64) {
 	x.used++
 }
 
-// Delete takes out that a key is at a place, if it is there.
+// Delete removes the entry of a key at a place, if there is one.
 func (x *SharedIndex) Delete(key, place uint64) {
 	v := x.View()
 	at, found := v.Next(key, Position{})
@@ -100,7 +100,7 @@ func (x *SharedIndex) Trim() {
 	}
 }
 
-// Discard frees everything; nobody may use the index any more.
+// Discard frees everything; the index must not be used any more.
 func (x *SharedIndex) Discard() { x.replace(&View{}) }
 
 // Bytes is the memory of the entries.

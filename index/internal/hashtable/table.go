@@ -203,7 +203,7 @@ func (t *Table) Insert(key uint64) *Row {
 	}
 }
 
-// clearBefore takes their keys from the rows without a set before the one without
+// clearBefore clears the keys of the rows without a set before the one without
 // a key at i: no search needs to pass them.
 func (t *Table) clearBefore(q int, p *part, i uint64, spare *Row) {
 	for {
@@ -222,7 +222,7 @@ func (t *Table) clearBefore(q int, p *part, i uint64, spare *Row) {
 }
 
 // reusable reports whether a row without a set may change its key. Epochs are
-// compared by their low 32 bits; an older row than those can tell waits for a
+// compared by their low 32 bits; a row older than those can express waits for a
 // rebuild.
 func (t *Table) reusable(s *Row) bool {
 	return int32(uint32(t.settled)-uint32(s.value>>tickShift)) > 0
@@ -296,7 +296,7 @@ func (t *Table) Bytes() (n int) {
 	return n
 }
 
-// Discard frees everything; nobody may reach the table any more.
+// Discard frees everything; the table must not be reachable any more.
 func (t *Table) Discard() {
 	for i := range t.parts {
 		if p := t.parts[i].Load(); p != nil {

@@ -8,5 +8,5 @@
 //
 // Slots and Sets have one writer at a time. Lookups read them without a lock, in
 // an epoch (package epoch): an ID or a slot means something else only after the
-// lookups that could know it have ended.
+// lookups that could have read it have ended.
 package holderset

@@ -54,8 +54,7 @@ func (s *Sets) Init(c *epoch.Clock) {
 	s.pages.Store(&[]*page{})
 }
 
-// Freeze reports whether IDs that are released stay unused, because the writer
-// remembers some.
+// Freeze sets whether released IDs stay unused, because the writer keeps some.
 func (s *Sets) Freeze(on bool) { s.frozen = on }
 
 // zobrist is the random word of a slot (splitmix64 of its number): a set's

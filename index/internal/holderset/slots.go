@@ -89,7 +89,7 @@ func (s *Slots) Holders() []int32 { return *s.holders.Load() }
 // Words is how many words of a Mask are in use.
 func (s *Slots) Words() int { return int(s.words.Load()) }
 
-// Kill takes a slot out of all lookups that start later.
+// Kill hides a slot from all lookups that start later.
 func (s *Slots) Kill(slot int) {
 	if !s.Live.Has(slot) {
 		return

@@ -51,7 +51,7 @@ func (p *Pool) Zeroed(n int) []uint64 {
 	return w
 }
 
-// words also reports whether nobody has used them before.
+// words also reports whether they are unused so far.
 func (p *Pool) words(n int) (w []uint64, fresh bool) {
 	if !offHeap(n * 8) {
 		return make([]uint64, n), true
@@ -71,7 +71,7 @@ func shared(size int) bool {
 
 func offHeap(size int) bool { return shared(size) || size >= mapFrom }
 
-// Free takes back words that nobody uses.
+// Free takes back words that are not used.
 func (p *Pool) Free(w []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -143,7 +143,7 @@ func (k checker) indexes(id uint32, nd *node) error {
 	return nil
 }
 
-// family: parents and children know each other.
+// family: parents and children refer to each other.
 func (k checker) family(id uint32, nd *node) error {
 	listed := uint32(0)
 	for child, prev := nd.child, uint32(0); child != 0; prev, child = child, k.n.at(child).next {

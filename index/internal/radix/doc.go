@@ -5,13 +5,13 @@
 // array, and the names that engines gave them first. Where chains part, nodes
 // begin that know the block they follow (parent). A node has for each holder only
 // blocks whose predecessors the holder has too, so along a chain the sets of
-// holders only shrink, and a node's runs say where: each run is a stretch that one
+// holders only shrink, and a node's runs record where: each run is a stretch that one
 // set holds. A Tree is the nodes of one scope; it finds a node by its first key
 // (heads) or by a checkpoint, one block in so many along a prompt. Nodes are all
 // nodes of a shard. A Holding is what one holder has of them: by its own names,
 // and behind which blocks it goes on in another node.
 //
-// Blocks that nobody holds any more go from the end of a node, but not those
+// Blocks without holders are removed from the end of a node, but not those
 // before other nodes.
 //
 // One writer at a time changes nodes, trees and holdings. Tree.Trace is for
@@ -21,7 +21,7 @@
 //
 // A reader loads a node's state, its runs and the place of its keys, and its state
 // again: the state counts the times that blocks were taken off the end (version),
-// and while that has not changed, the array is of the blocks that the state says.
+// and while that has not changed, the array has the blocks that the state counts.
 // Keys that a reader may have seen are not overwritten, but replaced with their
 // array. A run's end moves in place only where a reader of the run before loses
 // nothing by it.

@@ -60,13 +60,13 @@ func (h *Holding) Locate(name uint64) (Position, Place) {
 	return Position{foreign: true}, Place(h.foreign.Get(name))
 }
 
-// Find is Locate for those who only want to know the place.
+// Find is Locate for callers that need the place alone.
 func (h *Holding) Find(name uint64) Place {
 	_, p := h.Locate(name)
 	return p
 }
 
-// Forget takes out a name that Locate has found.
+// Forget removes a name that Locate has found.
 func (h *Holding) Forget(name uint64, at Position) {
 	if at.foreign {
 		h.foreign.Delete(name)
@@ -95,14 +95,14 @@ func (h *Holding) ForgetEnd(p Place, names []uint64) (n int) {
 	return n
 }
 
-// Take forgets a name, if it is there.
+// Take removes a name, if it is there.
 func (h *Holding) Take(name uint64) {
 	if at, p := h.Locate(name); p != 0 {
 		h.Forget(name, at)
 	}
 }
 
-// Name records what the holder calls the blocks from p on, and returns how many: a
+// Name records the holder's names of the blocks from p on, and returns how many: a
 // name that stands for another block ends it.
 func (h *Holding) Name(p Place, names []uint64) int {
 	nd := h.nodes.at(p.Node())
@@ -147,7 +147,7 @@ func (h *Holding) nameForeign(theirs, name uint64, p Place) bool {
 	return h.foreign.Put(name, uint64(p)) == 0
 }
 
-// Unname forgets names.
+// Unname removes names.
 func (h *Holding) Unname(names []uint64) {
 	for _, name := range names {
 		h.Take(name)
@@ -181,7 +181,7 @@ func (h *Holding) Joined(p Place) {
 	}
 }
 
-// Leave takes the holder's blocks of a node from an offset on, whose names are
+// Leave removes the holder from a node's blocks from an offset on, whose names are
 // gone. false: there are too many different sets.
 func (h *Holding) Leave(node uint32, from int) bool {
 	nd := h.nodes.at(node)
@@ -237,7 +237,7 @@ func (h *Holding) Each(f func(name uint64, p Place)) {
 // Len is how many blocks there are.
 func (h *Holding) Len() int { return h.own.Len() + h.foreign.Len() }
 
-// Clear takes the blocks of a holder that has ended out of the nodes, in steps of
+// Clear removes the blocks of an ended holder from the nodes, in steps of
 // so many buckets of names; nothing but Clear and Discard may follow. more: some
 // are left. ok is false when there are too many different sets: then it is to be
 // tried again.

@@ -35,7 +35,7 @@ func (p Place) Offset() int { return int(p & (1<<offsetBits - 1)) }
 type node struct {
 	state atomic.Uint64
 	keys  atomic.Pointer[uint64] // the first of capacity keys
-	runs  atomic.Pointer[uint64] // see Run; read when state says so
+	runs  atomic.Pointer[uint64] // see Run; read when state has the flag
 
 	// The writer's.
 	parent     Place  // the block before the first, 0 = the first begins prompts; readers too
@@ -81,7 +81,7 @@ func (nd *node) len() int { return lenOf(nd.state.Load()) }
 // all is the keys of the blocks.
 func (nd *node) all() []uint64 { return nd.array(nd.len()) }
 
-// width is how many words a block takes.
+// width is the number of words of a block.
 func (nd *node) width() int {
 	if nd.plain {
 		return 1

@@ -22,7 +22,7 @@ const nodesPerPage = 64
 type nodePage [nodesPerPage]node
 
 // Nodes are a shard's, by number from 1. A number is given again only when no
-// lookup can know it any more. Init them first.
+// lookup can have its number any more. Init them first.
 type Nodes struct {
 	pages   atomic.Pointer[[]*nodePage]
 	sets    *holderset.Sets
@@ -235,5 +235,5 @@ func (n *Nodes) Add(t *Tree, seed uint64) {
 	n.trees[number] = t
 }
 
-// Drop takes an empty tree out, whose number is given again.
+// Drop removes an empty tree, whose number is used again.
 func (n *Nodes) Drop(t *Tree) { n.trees[t.number] = nil }

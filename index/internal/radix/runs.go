@@ -76,7 +76,7 @@ func (n *Nodes) held(nd *node, slot int) (blocks int) {
 }
 
 // toggle adds or removes a holder's slot on [from, to) of a node; the holder must
-// hold all of the range or none. Blocks at the end that nobody holds any more go,
+// hold all of the range or none. Blocks at the end without holders are removed,
 // but those before other nodes. false: there are too many different sets, and
 // nothing has changed.
 func (n *Nodes) toggle(id uint32, nd *node, from, to, slot int) bool {

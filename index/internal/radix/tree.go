@@ -2,7 +2,7 @@ package radix
 
 import "warmroute/index/internal/hashtable"
 
-// MaxTrees is how many trees nodes can tell apart.
+// MaxTrees is how many trees nodes can number.
 const MaxTrees = 1 << 16
 
 // Tree is the nodes of one scope.
@@ -26,7 +26,7 @@ func (t *Tree) Blocks() int { return t.blocks }
 // Bytes is the memory of the indexes.
 func (t *Tree) Bytes() int { return t.heads.Bytes() + t.checkpoints.Bytes() }
 
-// Discard frees the indexes; nobody may reach the tree any more.
+// Discard frees the indexes; the tree must not be reachable any more.
 func (t *Tree) Discard() {
 	t.heads.Discard()
 	t.checkpoints.Discard()
