@@ -12,7 +12,10 @@ import (
 // request does what mistral-common does before it writes: it checks the request and
 // merges messages of one role.
 func (c *mistral) request(p *prompt) (*mistralRequest, error) {
-	last, _ := str(p.raw[len(p.raw)-1], "role") // build refuses an empty list
+	if len(p.raw) == 0 { // items and blocks that say nothing
+		return nil, refuse(UnknownShape)
+	}
+	last, _ := str(p.raw[len(p.raw)-1], "role")
 	switch {
 	case p.generation && p.continues:
 		return nil, objection("add_generation_prompt and continue_final_message are both set")

@@ -1,10 +1,42 @@
 package tokens
 
 import (
+	"errors"
 	"testing"
 
 	"warmroute/internal/chat/chattest"
 )
+
+// TestMistralOfRequestsOfOtherModels: whatever a request is, it has ids, an objection
+// or a refusal; one without messages is left to a replica.
+func TestMistralOfRequestsOfOtherModels(t *testing.T) {
+	model, err := LoadFolder(chattest.MistralFolder(t, 3, true), Flags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := model.Requests("0.32.0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := 0
+	for _, c := range chattest.GenerateCoded(1, 2000, "m", "</s>", "[INST]") {
+		if _, err := r.Tokenize(c.Route.String(), []byte(c.Body)); err == nil {
+			answered++
+		}
+	}
+	if answered < 100 {
+		t.Errorf("only %d of the requests have ids", answered)
+	}
+	for route, body := range map[string]string{
+		"/v1/responses": `{"model":"m","input":[]}`,
+		"/v1/messages":  `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"redacted_thinking","data":"x"}]}]}`,
+	} {
+		var refusal *Refusal
+		if _, err := r.Tokenize(route, []byte(body)); !errors.As(err, &refusal) {
+			t.Errorf("%s: %v", route, err)
+		}
+	}
+}
 
 // TestMistralGolden holds ids to those of vLLM with mistral-common.
 func TestMistralGolden(t *testing.T) {
