@@ -41,7 +41,7 @@ func startRouters(t *testing.T, external string) *routers {
 	for i := range fleetReplicas {
 		a := testenv.Addresses(t, 3)
 		r := &replica{name: fmt.Sprint("replica-", i), addr: a[0], events: &gate{Gate: &testenv.Gate{Addr: a[1]}}, replay: &gate{Gate: &testenv.Gate{Addr: a[2]}}} // nothing cuts these
-		r.args = []string{"-listen", a[0], "-events", a[1], "-replay", a[2], "-blocks", "8192", "-prefill-rate", "4000", "-decode-rate", "100"}
+		r.args = []string{"-listen", a[0], "-events", a[1], "-replay", a[2], "-blocks", "8192", "-prefill-rate", "1000", "-decode-rate", "100"}
 		r.launch(t, f.dir)
 		f.replicas = append(f.replicas, r)
 	}

@@ -269,7 +269,7 @@ func (s *stack) stat(name string) int {
 
 func get(t *testing.T, url string) string {
 	t.Helper()
-	client := http.Client{Timeout: 5 * time.Second}
+	client := http.Client{Timeout: 30 * time.Second}
 	resp, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)
@@ -285,9 +285,9 @@ func get(t *testing.T, url string) string {
 // until polls for what a fault must have caused.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Errorf("not seen within 20 s: %s", what)
+			t.Errorf("not seen within a minute: %s", what)
 			return
 		}
 	}
