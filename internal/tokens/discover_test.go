@@ -3,6 +3,7 @@ package tokens
 import (
 	"crypto/sha1" //nolint:gosec // git's names of files
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -92,6 +93,27 @@ func TestDiscoveryFindsAPath(t *testing.T) {
 			if f.State != Unverified {
 				t.Errorf("%s is %s before a replica has answered", f.Feature, f.State)
 			}
+		}
+	}
+}
+
+// What was found, and what was not, is in the log once.
+func TestDiscoverySaysOnceWhatItFound(t *testing.T) {
+	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, false)
+	d.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	d.served["found"], d.served["missing"] = dir, "/models/nowhere"
+	for range 3 {
+		d.Look(t.Context())
+		d.now = d.now.Add(2 * discoverRest)
+	}
+	for _, says := range []string{"tokenizer found; it is used once a replica has confirmed it", "from=path", "no tokenizer found by itself"} {
+		if n := strings.Count(log.String(), says); n != 1 {
+			t.Errorf("%q is said %d times:\n%s", says, n, log.String())
 		}
 	}
 }
