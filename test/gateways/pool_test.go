@@ -157,7 +157,7 @@ func (p *pool) pod(i int) {
 	p.ready(i, true)
 }
 
-// ready reports whether the i-th replica's pod is ready.
+// ready sets whether the i-th replica's pod is ready.
 func (p *pool) ready(i int, yes bool) {
 	p.Helper()
 	status := map[bool]string{true: "True", false: "False"}[yes]
