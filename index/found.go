@@ -32,6 +32,8 @@ type Found struct {
 	list   []Match // all of it, when listed: not only what is on GPU
 	listed bool
 
+	raw bool // of hidden slots, too
+
 	flat [64]int32 // one depth, to be copied
 }
 
@@ -123,7 +125,10 @@ func (f *Found) AppendTo(dst []Match) []Match {
 func (f *Found) begin(sh *shard, set holderset.ID) bool {
 	any := uint64(0)
 	for i := range f.words {
-		w := sh.sets.Word(set, i) & sh.slots.Live.Load(i) &^ sh.hidden.Load(i)
+		w := sh.sets.Word(set, i) & sh.slots.Live.Load(i)
+		if !f.raw {
+			w &^= sh.hidden.Load(i)
+		}
 		f.first[i], f.alive[i] = w, w
 		f.partial[i] = sh.partial.Load(i)
 		any |= w

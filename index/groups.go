@@ -17,6 +17,9 @@ type GroupsTold = cachegroups.Told
 // CacheGroup is one KV cache group as it may be told.
 type CacheGroup = cachegroups.Group
 
+// MaxGroups is how many cache groups a replica may have.
+const MaxGroups = cachegroups.MaxGroups
+
 // GroupRule is a generation of vLLM's lookup.
 type GroupRule = cachegroups.Rule
 
@@ -81,6 +84,8 @@ type groupMembers struct {
 	all    []*groupMember // by slot, nil where free
 	ruled  []uint64       // slots for which a lookup runs the rule, as bits
 	scopes []groupScope   // where the others' hits are
+	whole  bool           // of some of them a prompt's last token counts
+	bounds []*groupClass  // those of which a bound is known
 }
 
 // groupClass is what members have in common that are looked up alike.
@@ -91,7 +96,8 @@ type groupClass struct {
 	run      bool     // the blocks of its full attention are in the index's nodes
 	specs    []uint64 // by spec, what its blocks' keys are mixed with
 	scope    groupScope
-	shape    *ends.Shape // up to where its members hit blocks of full attention; nil: the rule says so
+	way      way         // how what full attention holds becomes what its members hit
+	shape    *ends.Shape // where the other groups let hits end, of byEnds
 }
 
 // groupScope is where the nodes of a full-attention group are.
@@ -121,10 +127,11 @@ type groupMember struct {
 	settled atomic.Bool // there is nothing to learn, or it has been learned
 	tally   groupTally
 
-	kinds bool // the events name kinds
-	ahead bool // hashes cover tokens behind their block
-	plain bool // one group of full attention: nothing is kept here
-	lost  bool // more was stored than is kept
+	kinds bool   // the events name kinds
+	ahead bool   // hashes cover tokens behind their block
+	plain bool   // one group of full attention: nothing is kept here
+	lost  bool   // more was stored than is kept
+	unfit string // why the groups of the model's files are not taken
 
 	reports reports
 	keys    []uint64
@@ -296,7 +303,7 @@ func (m *groupMember) enter(class *groupClass) {
 	if class == nil {
 		return
 	}
-	if class.shape != nil {
+	if class.way.from != byRule {
 		m.attach() // before lookups leave it to the shard
 	}
 	g := m.model
@@ -350,12 +357,18 @@ func (g *groupModel) list(all []*groupMember) {
 		}
 		c := m.class.Load()
 		switch {
-		case c.shape == nil:
+		case c.way.from == byRule:
 			next.ruled = append(next.ruled, make([]uint64, max(0, slot>>6+1-len(next.ruled)))...)
 			next.ruled[slot>>6] |= 1 << (slot & 63)
+			continue
+		case c.way.from == byRuns:
+			if !slices.Contains(next.bounds, c) {
+				next.bounds = append(next.bounds, c)
+			}
 		case !slices.Contains(next.scopes, c.scope):
 			next.scopes = append(next.scopes, c.scope)
 		}
+		next.whole = next.whole || c.way.whole
 	}
 	g.members.Store(next)
 }
@@ -364,7 +377,7 @@ func (g *groupModel) list(all []*groupMember) {
 // model.mu is held.
 func (m *groupMember) publish(hash uint64, was, is uint32) {
 	c := m.class.Load()
-	if c == nil || m.slot < 0 {
+	if c == nil || m.slot < 0 || c.way.from == byRuns {
 		return
 	}
 	key := hash
@@ -471,12 +484,6 @@ func (m *groupMember) name(hash, key uint64) {
 		return
 	}
 	m.names[hash] = key
-}
-
-// plainNow says whether the member is one group of full attention.
-func (m *groupMember) plainNow() bool {
-	c := m.class.Load()
-	return c != nil && c.geometry.Plain()
 }
 
 func (m *groupMember) slotNow() int { return int(m.slots.Load()) - 1 }

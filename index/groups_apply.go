@@ -2,6 +2,7 @@ package index
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"warmroute/index/internal/cachegroups"
@@ -104,8 +105,38 @@ func (m *groupMember) shape() {
 	m.join(geometry)
 }
 
+// filed are the groups of the model's files, where they are wanted and fit what
+// arrives: just these groups, and nothing left out of full attention.
+func (m *groupMember) filed(told *GroupsTold) []cachegroups.Group {
+	m.unfit = ""
+	if m.kinds || len(told.Filed) == 0 || slices.ContainsFunc(told.Groups, func(t cachegroups.Group) bool {
+		return t.Index >= len(told.Filed) || t.Kind != cachegroups.Unknown && t.Kind != told.Filed[t.Index].Kind
+	}) {
+		return nil // what is told decides
+	}
+	seen, outside := 0, false
+	for i := range m.groups {
+		if m.groups[i].seen {
+			seen++
+			outside = outside || i >= len(told.Filed)
+		}
+	}
+	if outside || seen < len(told.Filed) {
+		m.unfit = fmt.Sprintf("the model's config.json makes %d cache groups, but its events have shown %d, so what they are is not known: tell the groups", len(told.Filed), seen)
+		return nil
+	}
+	for i, f := range told.Filed {
+		if f.Kind == cachegroups.Full && m.groups[i].masked {
+			m.unfit = fmt.Sprintf("its events leave blocks out of group %d, which has full attention by the model's config.json, so what its groups are is not known: tell them", i)
+			return nil
+		}
+	}
+	return told.Filed
+}
+
 // describe lists the groups, and tells the unit of hashes (0: not known).
 func (m *groupMember) describe(told *GroupsTold) (groups []cachegroups.Group, unit int) {
+	filed := m.filed(told)
 	unit = told.Unit
 	if unit == 0 {
 		unit = m.chain.Unit
@@ -116,6 +147,9 @@ func (m *groupMember) describe(told *GroupsTold) (groups []cachegroups.Group, un
 			continue
 		}
 		g := cachegroups.Group{Index: i, Spec: s.spec, Kind: cachegroups.KindOf(s.spec), Block: s.block, Window: s.window}
+		if filed != nil {
+			g.Kind, g.Spec, g.Window, g.Chunk = filed[i].Kind, filed[i].Spec, filed[i].Window, filed[i].Chunk
+		}
 		for _, t := range told.Groups {
 			if t.Index != i {
 				continue
@@ -208,7 +242,7 @@ func (m *groupMember) sit(g *cachegroups.Geometry, c *groupClass) {
 	c = m.shared(c)
 	if was != nil && m.slot >= 0 && was.geometry.Same(g) && was.chain == c.chain && was.run == c.run {
 		m.class.Store(c) // the same blocks, other assumptions
-		if c.shape != nil {
+		if c.way.from != byRule {
 			m.attach() // before lookups leave it to the shard
 		}
 		m.model.mu.Lock()
@@ -242,7 +276,7 @@ func (m *groupMember) shared(c *groupClass) *groupClass {
 		}
 		c.specs = append(c.specs, salt*0x9e3779b97f4a7c15)
 	}
-	c.shape = c.shapeOf()
+	c.way, c.shape = c.wayOf()
 	if len(g.classes) < maxGroupClasses {
 		g.classes = append(g.classes, c)
 	}
@@ -255,6 +289,8 @@ func (m *groupMember) judgeTrust(c *groupClass) {
 	told := m.told != nil && m.told.EagleTold
 	t := &GroupTrust{}
 	switch {
+	case m.unfit != "" && !m.guesses.Believed():
+		t.Why = m.unfit
 	case !g.Known:
 		t.Why = "the kinds of its cache groups are not known, so a safe lower bound is used: tell the groups, or give the model's config.json"
 	case m.lost:
@@ -360,6 +396,9 @@ func (m *groupMember) stored(ev *Event) (dense bool) {
 	m.settle()
 	if ev.Scope.BlockSize < m.groups[ev.Scope.Group].block {
 		return false
+	}
+	if c.way.from == byRuns {
+		return true
 	}
 	for i := range c.geometry.Specs {
 		if s := &c.geometry.Specs[i]; s.Mask>>ev.Scope.Group&1 != 0 {

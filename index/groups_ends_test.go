@@ -42,6 +42,8 @@ var endsCaches = [][]hybridGroup{
 	{{"chunked_local_attention", 0, 16}, {"full_attention", 0, 16}},
 	{{"chunked_local_attention", 0, 16}, {"sliding_window", 48, 16}, {"full_attention", 0, 16}},
 	{{"mamba", 0, 16}, {"full_attention", 0, 16}},
+	{{"full_attention", 0, 16}},
+	{{"sliding_window", 100, 16}, {"full_attention", 0, 16}},
 }
 
 func newEndsTraffic(t *testing.T, seed uint64, max int) *endsTraffic {
@@ -53,7 +55,7 @@ func newEndsTraffic(t *testing.T, seed uint64, max int) *endsTraffic {
 	e := &endsTraffic{Index: x, t: t, rnd: rand.New(rand.NewPCG(seed, 1))}
 	for i, groups := range endsCaches {
 		c := &hybridCache{holder: Holder{Replica: fmt.Sprint("r", i)}, groups: groups, names: make([][]uint64, len(groups))}
-		e.tell(c, 96, i == len(endsCaches)-1) // the rule answers for the last one, in one model with the others
+		e.tell(c, 96)
 		c.life = x.Begin(c.holder)
 		e.caches = append(e.caches, c)
 	}
@@ -70,11 +72,12 @@ func newEndsTraffic(t *testing.T, seed uint64, max int) *endsTraffic {
 	return e
 }
 
-func (e *endsTraffic) tell(c *hybridCache, chunk int, drops bool) {
-	told := &GroupsTold{Chunk: chunk, EagleTold: true}
-	if drops {
-		told.Eagle = 1 << (len(c.groups) - 1)
-	}
+// tell says at random which groups drop a block, and by which rule.
+func (e *endsTraffic) tell(c *hybridCache, chunk int) {
+	full := uint32(1) << (len(c.groups) - 1)
+	told := &GroupsTold{Chunk: chunk, EagleTold: true, Replay: []int{0, 0, 0, 32}[e.rnd.IntN(4)]}
+	told.Eagle = []uint32{0, full, ^uint32(0), full - 1, full | 1}[e.rnd.IntN(5)]
+	told.Rule = []GroupRule{GroupRuleUnknown, GroupRule032, GroupRule027, GroupRule021}[e.rnd.IntN(4)]
 	e.TellGroups(c.holder.Replica, told)
 }
 
@@ -96,7 +99,7 @@ func (e *endsTraffic) step() {
 		events = []Event{{Kind: Cleared}}
 		clear(c.names)
 	case r == 2: // what is told changes, with blocks held
-		e.tell(c, 32<<e.rnd.IntN(3), e.rnd.IntN(3) == 0)
+		e.tell(c, 32<<e.rnd.IntN(3))
 	case r == 1:
 		c.life = e.Begin(c.holder)
 		clear(c.names)

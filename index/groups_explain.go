@@ -84,8 +84,12 @@ func (q *groupScratch) alone(x *Index, r *scratch, m *groupMember, c *groupClass
 	b := &q.prober
 	b.table, b.class, b.slot = &m.model.table, c, m.slotNow()
 	b.keys = q.keys(c.chain, s, keys, p.Tokens(), p)
+	q.one[0] = m
+	if c.way.from == byRuns {
+		q.runsOf(x, r, q.one[:], c, s, keys, p.Tokens(), p)
+		b.slot = 0
+	}
 	if c.run {
-		q.one[0] = m
 		b.run = int(q.ends(x, r, c.scope, q.one[:], s, b.keys, -1).ends[0])
 	}
 	return b

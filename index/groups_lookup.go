@@ -14,6 +14,7 @@ type groupScratch struct {
 	chains memo[Chain, []prefixhash.Key]
 	scopes memo[searched, depths]
 	todo   []uint64
+	known  []uint64 // holders, as bits
 	decide []uint64
 	prober groupProber
 	one    [1]*groupMember
@@ -26,7 +27,7 @@ type searched struct {
 	hits bool
 }
 
-// depths are blocks from the start, by slot: what was searched for, and what full
+// depths are, by member, how many blocks from the start are hit, and how many full
 // attention holds.
 type depths struct{ ends, whole []int32 }
 
@@ -66,19 +67,23 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 		return
 	}
 	members, n := g.members.Load(), p.Tokens()
-	most := int32(-1)
+	here := -1
 	if s.Scheme == SchemeTokens && s.BlockSize > 0 && slices.Contains(members.scopes, groupScope{s.Group, s.BlockSize}) {
-		if usable := max(0, n-1) / s.BlockSize; usable <= len(keys) {
-			most = int32(usable)
+		if max(0, n-1)/s.BlockSize <= len(keys) {
+			here = n
 		}
 	}
-	x.find(r, f, &s, keys, most)
+	x.find(r, f, &s, keys, here)
 	q := &r.group
 	q.reset(len(members.all))
 	for _, at := range members.scopes {
-		if most < 0 || at.group != s.Group || at.block != s.BlockSize {
-			q.elsewhere(x, r, f, members.all, at, &s, keys, n, p)
+		same := here >= 0 && at.group == s.Group && at.block == s.BlockSize
+		if !same || members.whole && n/at.block > len(keys) {
+			q.elsewhere(x, r, f, members.all, at, same, &s, keys, n, p)
 		}
+	}
+	for _, c := range members.bounds {
+		q.bound(x, r, f, members.all, c, &s, keys, n, p)
 	}
 	if len(members.ruled) > 0 {
 		copy(q.todo, members.ruled)
@@ -87,15 +92,48 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	g.arrivals.lookup(x, f, &s, keys)
 }
 
-// elsewhere replaces matches of members whose full attention is in another scope.
-func (q *groupScratch) elsewhere(x *Index, r *scratch, f *Found, members []*groupMember, at groupScope, s *Scope, keys []prefixhash.Key, n int, p Prompt) {
-	hits := q.ends(x, r, at, members, s, q.keys(Chain{Unit: at.block}, s, keys, n, p), int32(max(0, n-1)/at.block))
+// elsewhere replaces matches of members whose full attention is in another scope,
+// or who need more of the prompt's keys (whole).
+func (q *groupScratch) elsewhere(x *Index, r *scratch, f *Found, members []*groupMember, at groupScope, whole bool, s *Scope, keys []prefixhash.Key, n int, p Prompt) {
+	hits := q.ends(x, r, at, members, s, q.keys(Chain{Unit: at.block}, s, keys, n, p), n)
 	for slot, m := range members {
 		if m == nil {
 			continue
 		}
-		if c := m.class.Load(); c != nil && c.shape != nil && c.scope == at {
+		if c := m.class.Load(); c != nil && c.way.from != byRule && c.scope == at && (c.way.whole || !whole) {
 			f.replace(x, r.keyspace, m, hits.ends[slot]*int32(at.block), hits.whole[slot]*int32(at.block), s.BlockSize)
+		}
+	}
+}
+
+// bound replaces the matches of the members of a class whose groups are not known
+// with what they hit at least.
+func (q *groupScratch) bound(x *Index, r *scratch, f *Found, members []*groupMember, c *groupClass, s *Scope, keys []prefixhash.Key, n int, p Prompt) {
+	q.runsOf(x, r, members, c, s, keys, n, p)
+	clear(q.known)
+	for slot, m := range members {
+		if m != nil && m.class.Load() == c {
+			q.prober.slot = slot
+			f.put(x, r.keyspace, m, int32(c.geometry.Hit(n, c.assumed, &q.prober)), 0, s.BlockSize)
+			id := int(m.holder.id)
+			for id>>6 >= len(q.known) {
+				q.known = append(q.known, 0)
+			}
+			q.known[id>>6] |= 1 << (id & 63)
+		}
+	}
+	f.hybrid = slices.DeleteFunc(f.hybrid, func(id HolderID) bool { return int(id>>6) < len(q.known) && q.known[id>>6]>>(id&63)&1 != 0 })
+}
+
+// runsOf readies the prober for members whose groups are not known.
+func (q *groupScratch) runsOf(x *Index, r *scratch, members []*groupMember, c *groupClass, s *Scope, keys []prefixhash.Key, n int, p Prompt) {
+	b := &q.prober
+	b.class, b.runs = c, b.runs[:0]
+	for i := range c.geometry.Specs {
+		spec := &c.geometry.Specs[i]
+		for _, group := range spec.Groups {
+			ends := q.ends(x, r, groupScope{group, spec.Block}, members, s, q.keys(Chain{Unit: spec.Block}, s, keys, n, p), -1).ends
+			b.runs = append(b.runs, specRuns{i, ends})
 		}
 	}
 }
@@ -171,10 +209,10 @@ func (q *groupScratch) keys(c Chain, s *Scope, keys []prefixhash.Key, n int, p P
 	return *k
 }
 
-// ends returns how many blocks of full attention the members hold; with a limit,
-// how many they hit, at most so many, too.
-func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*groupMember, s *Scope, keys []prefixhash.Key, limit int32) depths {
-	e, known := q.scopes.at(searched{at, limit >= 0})
+// ends returns how many blocks of full attention the members hold; with the length
+// of the prompt in tokens, how many they hit, too.
+func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*groupMember, s *Scope, keys []prefixhash.Key, tokens int) depths {
+	e, known := q.scopes.at(searched{at, tokens >= 0})
 	if known {
 		return *e
 	}
@@ -190,9 +228,10 @@ func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*grou
 	}
 	f := &q.dense
 	f.reset(x, ks.sh.slots.Words())
+	f.raw = tokens < 0
 	ks.search(r, f, keys)
-	if limit >= 0 {
-		ks.narrow(r, f, limit)
+	if tokens >= 0 {
+		ks.narrow(r, f, keys, tokens, true)
 	}
 	for i, m := range members {
 		if m == nil {
@@ -201,7 +240,7 @@ func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*grou
 		slot, ok := ks.sh.slots.Of(int32(m.holder.id))
 		switch {
 		case !ok || slot>>6 >= f.words || f.first[slot>>6]>>(slot&63)&1 == 0:
-		case limit < 0:
+		case tokens < 0:
 			e.ends[i], e.whole[i] = f.ends[slot], f.ends[slot]
 		case f.narrowed[slot>>6]>>(slot&63)&1 != 0:
 			e.ends[i], e.whole[i] = f.ends[slot], f.whole[slot]
@@ -210,34 +249,126 @@ func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*grou
 	return *e
 }
 
-// narrow makes f say what holders hit whose groups decide, instead of what their
-// full attention holds: at most limit blocks.
-func (ks *keyspace) narrow(r *scratch, f *Found, limit int32) {
+// narrow makes f say what holders hit whose groups decide, of a prompt of so many
+// tokens, instead of what their full attention holds; those without other groups
+// only if blocks, those that need more keys not.
+func (ks *keyspace) narrow(r *scratch, f *Found, keys []prefixhash.Key, tokens int, blocks bool) {
 	f.block = int32(ks.scope.BlockSize)
 	q := &r.group
 	if len(q.decide) < f.words {
 		q.decide = make([]uint64, len(f.first))
 	}
-	decide, any := q.decide[:f.words], uint64(0)
-	for i := range decide {
-		decide[i] = f.first[i] & ks.sh.grouped.Load(i)
-		f.narrowed[i] = decide[i]
-		any |= decide[i]
+	clear(f.narrowed[:f.words])
+	if len(*ks.sh.ways.Load()) > 0 {
+		copy(f.whole, f.ends[:f.words<<6])
 	}
-	if any == 0 {
-		return
-	}
-	copy(f.whole, f.ends[:f.words<<6])
-	ks.sh.ends.Narrow(r.path, limit, decide, f.ends)
-	for i, w := range decide {
-		for ; w != 0; w &= w - 1 {
-			f.ends[i<<6+bits.TrailingZeros64(w)] = 0
+	for _, w := range *ks.sh.ways.Load() {
+		decide, any := q.decide[:f.words], uint64(0)
+		for i := range decide {
+			decide[i] = 0
+			if i < len(w.slots) {
+				decide[i] = f.first[i] & w.slots[i]
+			}
+			any |= decide[i]
+		}
+		switch {
+		case any == 0, w.whole && tokens/ks.scope.BlockSize > len(keys):
+		case w.from == byEnds:
+			w.narrowEnds(ks, r, f, tokens, decide)
+		case blocks:
+			for i, word := range decide {
+				f.narrowed[i] |= word
+				for ; word != 0; word &= word - 1 {
+					end := &f.ends[i<<6+bits.TrailingZeros64(word)]
+					*end = w.hit(*end, tokens, f.block)
+				}
+			}
 		}
 	}
 }
 
-// replace makes f say what a member hits, and what its full attention holds, in tokens.
+// limit is how many blocks of a prompt full attention is asked for.
+func (w *way) limit(tokens int, block int32) int32 {
+	if !w.whole {
+		tokens = max(0, tokens-1)
+	}
+	return int32(tokens) / block
+}
+
+// hit is how many blocks are hit of a prompt of which so many are held in full
+// attention, where there is no other group.
+func (w *way) hit(held int32, tokens int, block int32) int32 {
+	if held = max(0, min(held, w.limit(tokens, block))-w.short); held <= w.after {
+		return 0
+	}
+	return held
+}
+
+// narrowEnds is narrow for the slots in decide, which it clears.
+func (w *waySlots) narrowEnds(ks *keyspace, r *scratch, f *Found, tokens int, decide []uint64) {
+	limit := w.limit(tokens, f.block)
+	if w.short > 0 || w.lose > 0 {
+		for i, word := range decide {
+			f.narrowed[i] |= word
+			for ; word != 0; word &= word - 1 {
+				end := &f.ends[i<<6+bits.TrailingZeros64(word)]
+				*end = min(*end, limit) - w.short
+			}
+		}
+		limit -= w.short
+	} else {
+		for i, word := range decide {
+			f.narrowed[i] |= word
+		}
+	}
+	ks.sh.ends.Narrow(r.path, limit, decide, f.ends)
+	for i, word := range decide {
+		for ; word != 0; word &= word - 1 {
+			f.ends[i<<6+bits.TrailingZeros64(word)] = 0
+		}
+	}
+	if w.lose == 0 {
+		return
+	}
+	for i := range decide {
+		if i >= len(w.slots) {
+			break
+		}
+		for word := f.first[i] & w.slots[i]; word != 0; word &= word - 1 {
+			end := &f.ends[i<<6+bits.TrailingZeros64(word)]
+			*end = max(0, *end-w.lose)
+		}
+	}
+}
+
+// narrowList is narrow for holders without other groups that are in a list, with
+// what is speculated to be held.
+func (ks *keyspace) narrowList(f *Found, tokens int) {
+	x := ks.sh.x
+	for i := range f.list {
+		m := &f.list[i]
+		if m.Grouped || m.HybridUnknown {
+			continue
+		}
+		if w := x.wayAt(m.ID, &ks.scope); w.from == byBlocks {
+			hit, coming := w.hit(m.Reported, tokens, f.block), w.hit(m.Blocks, tokens, f.block)
+			*m = Match{ID: m.ID, Blocks: coming, Reported: hit, Lower: coming, Storage: coming, Grouped: true,
+				Hit: hit * f.block, Coming: coming * f.block, Whole: m.Reported * f.block, Seen: m.Seen}
+		}
+	}
+}
+
+// replace makes f report what a member hits, and what its full attention holds, in tokens.
 func (f *Found) replace(x *Index, ks *keyspace, m *groupMember, hit, whole int32, block int) {
+	f.put(x, ks, m, hit, whole, block)
+	if i := slices.Index(f.hybrid, m.holder.id); i >= 0 {
+		f.hybrid = slices.Delete(f.hybrid, i, i+1)
+	}
+}
+
+// put is replace for a member that is not among those whose blocks prove nothing,
+// or is taken from them by the caller.
+func (f *Found) put(x *Index, ks *keyspace, m *groupMember, hit, whole int32, block int) {
 	id := m.holder.id
 	blocks := int32(0)
 	if block > 0 {
@@ -251,10 +382,6 @@ func (f *Found) replace(x *Index, ks *keyspace, m *groupMember, hit, whole int32
 			f.list = append(f.list, match)
 			return
 		}
-		if o := &f.list[i]; m.plainNow() && o.Blocks > o.Reported { // speculated behind what is reported
-			match.Coming += (o.Blocks - o.Reported) * int32(block)
-			match.Blocks += o.Blocks - o.Reported
-		}
 		f.list[i] = match
 		return
 	}
@@ -262,9 +389,6 @@ func (f *Found) replace(x *Index, ks *keyspace, m *groupMember, hit, whole int32
 		if slot, ok := ks.sh.slots.Of(int32(id)); ok && slot>>6 < f.words {
 			f.first[slot>>6] &^= 1 << (slot & 63)
 		}
-	}
-	if i := slices.Index(f.hybrid, id); i >= 0 {
-		f.hybrid = slices.Delete(f.hybrid, i, i+1)
 	}
 	f.grouped = append(f.grouped, match)
 }
@@ -277,6 +401,13 @@ type groupProber struct {
 	run   int
 	slot  int
 	agree []uint64
+	runs  []specRuns // byRuns
+}
+
+// specRuns is how many blocks of one group members hold from the start, by slot.
+type specRuns struct {
+	spec int
+	ends []int32
 }
 
 // Held implements cachegroups.Prober.
@@ -303,6 +434,14 @@ func (b *groupProber) Held(spec, end int) bool {
 
 // Run implements cachegroups.Prober.
 func (b *groupProber) Run(spec, limit int) int {
+	if b.class.way.from == byRuns {
+		for i := range b.runs {
+			if b.runs[i].spec == spec {
+				limit = min(limit, int(b.runs[i].ends[b.slot]))
+			}
+		}
+		return limit
+	}
 	if spec == 0 && b.class.run {
 		return min(b.run, limit)
 	}

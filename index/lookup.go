@@ -50,9 +50,9 @@ func (x *Index) Find(f *Found, s Scope, keys []prefixhash.Key) {
 	x.find(r, f, &s, keys, -1)
 }
 
-// find is Find. With a limit, holders whose groups decide are found with what they
-// hit, at most so many blocks.
-func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key, limit int32) {
+// find is Find. With the length of the prompt in tokens, holders whose groups
+// decide are found with what they hit.
+func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key, tokens int) {
 	keyspaces := x.keyspaces.Load()
 	if keyspaces != r.keyspaces || *s != r.scope { // mostly the same as the last time: hashing a scope costs more than comparing it
 		r.keyspaces, r.scope, r.keyspace = keyspaces, *s, (*keyspaces)[*s]
@@ -61,10 +61,10 @@ func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key, limi
 		f.reset(x, 0)
 		return
 	}
-	r.keyspace.lookup(r, f, keys, limit)
+	r.keyspace.lookup(r, f, keys, tokens)
 }
 
-func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key, limit int32) {
+func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key, tokens int) {
 	sh := ks.sh
 	f.reset(sh.x, sh.slots.Words())
 	ks.search(r, f, keys)
@@ -74,11 +74,15 @@ func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key, limit in
 			f.hybrid = append(f.hybrid, HolderID(sh.slots.Holder(i<<6+bits.TrailingZeros64(w))))
 		}
 	}
-	if limit >= 0 {
-		ks.narrow(r, f, limit)
+	more := ks.hasOverlay()
+	if tokens >= 0 {
+		ks.narrow(r, f, keys, tokens, !more)
 	}
-	if ks.hasOverlay() {
+	if more {
 		ks.lookupOverlay(r, f, keys)
+		if tokens >= 0 {
+			ks.narrowList(f, tokens)
+		}
 	}
 }
 

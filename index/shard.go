@@ -29,8 +29,9 @@ type shard struct {
 	hybrid  holderset.Mask // slots whose full-attention group is not known
 	hidden  holderset.Mask // slots that must not match here: hybrid, or another group is the full one
 	partial holderset.Mask // slots whose blocks were evicted from the index
-	grouped holderset.Mask // slots whose hits are in ends
-	ends    ends.Table     // up to where the nodes' blocks are hit, where other groups decide
+
+	ways atomic.Pointer[[]waySlots] // of the slots whose groups decide; the whole is replaced
+	ends ends.Table                 // where the nodes' blocks let hits end, byEnds
 
 	mu        sync.Mutex
 	sets      holderset.Sets
@@ -90,6 +91,7 @@ func newShard(x *Index, key shardKey) *shard {
 	sh.slots.Init(&x.clock)
 	sh.sets.Init(&x.clock)
 	sh.ends.Init(&sh.sets)
+	sh.ways.Store(&[]waySlots{})
 	sh.nodes.Init(&x.clock, &x.pool, &sh.sets, x.o.checkpointEvery)
 	sh.orphans.init()
 	return sh

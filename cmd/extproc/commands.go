@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/internal/cachelayout"
 	"warmroute/internal/cli/hash"
 	"warmroute/internal/cli/predict"
 	"warmroute/internal/config"
@@ -233,10 +234,20 @@ func answers(addr string) bool {
 }
 
 func predictCommand(_ context.Context, args []string, std stdio) error {
-	if err := flags(std, "predict", args, func(*flag.FlagSet) {}); err != nil {
+	var model string
+	if err := flags(std, "predict", args, func(f *flag.FlagSet) {
+		f.StringVar(&model, "model", "", "folder with the model's config.json, which decides the kinds of cache groups where events do not name them")
+	}); err != nil {
 		return err
 	}
-	err := predict.Run(std.in, std.out)
+	var layout *cachelayout.Layout
+	if model != "" {
+		var err error
+		if layout, err = cachelayout.Read(model); err != nil {
+			return err
+		}
+	}
+	err := predict.Run(std.in, std.out, layout)
 	if errors.Is(err, predict.ErrBadLine) {
 		return errFailed
 	}

@@ -131,7 +131,7 @@ func (r *router) load(ctx context.Context) error {
 			continue
 		}
 		start := time.Now()
-		files, err := m.config.load(ctx)
+		files, err := m.config.load(ctx, r.describe)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -76,7 +76,7 @@ func (c ModelConfig) flags() (tokens.Flags, error) {
 }
 
 // load reads the model's files, which it may have to fetch first.
-func (c ModelConfig) load(ctx context.Context) (tokens.Model, error) {
+func (c ModelConfig) load(ctx context.Context, found func(model, folder string)) (tokens.Model, error) {
 	f, err := c.flags()
 	if err != nil {
 		return tokens.Model{}, err
@@ -92,6 +92,7 @@ func (c ModelConfig) load(ctx context.Context) (tokens.Model, error) {
 	if err != nil {
 		return tokens.Model{}, fmt.Errorf("files %q: %w", c.ref(), err)
 	}
+	found(c.ID, dir)
 	return tokens.LoadFolder(dir, f)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/cachelayout"
 	"warmroute/internal/chat"
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokenizer/modelfiles"
@@ -120,8 +121,17 @@ func (r *router) newDiscovery() *tokens.Discovery {
 			}
 			return roots
 		},
-		Hub: hub, Download: r.download.Load, Local: r.local, Log: r.log,
+		Hub: hub, Download: r.download.Load, Local: r.local, Files: r.describe, Log: r.log,
 	})
+}
+
+// describe learns from a model's files which cache groups its replicas have.
+func (r *router) describe(model, folder string) {
+	l, err := cachelayout.Read(folder)
+	if err != nil {
+		r.log.Debug("a model's files do not say which cache groups it has", "model", model, "error", err)
+	}
+	r.feed.Layout(model, l)
 }
 
 // renderers lists the replicas that can be asked for a request's token ids: those

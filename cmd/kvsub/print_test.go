@@ -171,7 +171,7 @@ func TestPrintRaw(t *testing.T) {
 	got := lines(t, 1, "-print", "-raw", "-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-topic", "kv@a")
 	in := got[0] + "\n" + `{"query":{"tokens":[` + strings.Repeat("0,", 32) + `0]}}` + "\n"
 	var out strings.Builder
-	if err := predict.Run(strings.NewReader(in), &out); err != nil {
+	if err := predict.Run(strings.NewReader(in), &out, nil); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(out.String(), `{"cached":32,`) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/cachelayout"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
 	"warmroute/prefixhash"
@@ -41,9 +42,11 @@ type Feed struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	telling  sync.Mutex // taken before mu
 	mu       sync.Mutex // guards what follows, never held while anything waits
 	replicas map[string]*supply
-	resume   map[index.Holder]index.Cursor // restored, and not taken over by a subscription yet
+	layouts  map[string]*cachelayout.Layout // by model
+	resume   map[index.Holder]index.Cursor  // restored, and not taken over by a subscription yet
 }
 
 // supply is one replica's subscriptions.
@@ -71,7 +74,7 @@ func New(x *index.Index, o Options) *Feed {
 	if o.Gone == nil {
 		o.Gone = func(string) {}
 	}
-	f := &Feed{o: o, index: x, replicas: map[string]*supply{}}
+	f := &Feed{o: o, index: x, replicas: map[string]*supply{}, layouts: map[string]*cachelayout.Layout{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
 }
@@ -83,7 +86,6 @@ func (f *Feed) Join(r *fleet.Replica) {
 	if g := r.FullAttentionGroup; g != nil {
 		f.index.NameGroup(r.Addr, *g)
 	}
-	f.index.TellGroups(r.Addr, toldOf(r))
 	s.refused = f.subscribe(s)
 	if s.refused != nil {
 		f.o.Log.Warn("feed: no KV events from replica", "replica", r.Addr, "error", s.refused)
@@ -92,6 +94,7 @@ func (f *Feed) Join(r *fleet.Replica) {
 	before := f.replicas[r.Addr]
 	f.replicas[r.Addr] = s
 	f.mu.Unlock()
+	f.tell(r)
 	f.wg.Go(func() { f.supply(ctx, s, before) })
 }
 
@@ -153,10 +156,10 @@ func (f *Feed) subscribe(s *supply) error {
 		holder := index.Holder{Replica: r.Addr, Rank: e.Rank}
 		sub, err := kvevents.New(kvevents.Options{
 			Replica: r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
-			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Full: r.KVReportFull,
+			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens,
 			Hashes: hashes, Unit: unitOf(r), Presume: presume,
 			ProbeEvery: f.o.ProbeEvery, Now: f.o.Now, Log: f.o.Log,
-			Resume:       f.takeOver(index.Cursor{Holder: holder, Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Full: r.KVReportFull}),
+			Resume:       f.takeOver(index.Cursor{Holder: holder, Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens}),
 			ResumeWithin: f.o.SyncTimeout,
 			Observe: func(seq uint64, b *kvevents.Batch) {
 				p.observe(seq, b)

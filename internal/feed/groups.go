@@ -2,15 +2,52 @@ package feed
 
 import (
 	"warmroute/index"
+	"warmroute/internal/cachelayout"
 	"warmroute/internal/fleet"
 	"warmroute/prefixhash"
 )
 
-// toldOf is what is known of a replica's cache groups without its events.
+// Layout says which cache groups a model has by its files, nil where they do not tell. Replicas of it, those
+// that join later too, are looked up so where their events say no more.
+func (f *Feed) Layout(model string, l *cachelayout.Layout) {
+	f.mu.Lock()
+	if l == nil && f.layouts[model] == nil {
+		f.mu.Unlock()
+		return
+	}
+	f.layouts[model] = l
+	var of []*fleet.Replica
+	for _, s := range f.replicas {
+		if len(s.replica.Models) > 0 && s.replica.Models[0].Base == model {
+			of = append(of, s.replica)
+		}
+	}
+	f.mu.Unlock()
+	for _, r := range of {
+		f.tell(r)
+	}
+}
+
+// tell has the index know what is known of a replica's cache groups. Who tells last
+// knows most.
+func (f *Feed) tell(r *fleet.Replica) {
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	told := toldOf(r)
+	if len(r.Models) > 0 {
+		f.mu.Lock()
+		l := f.layouts[r.Models[0].Base]
+		f.mu.Unlock()
+		l.Tell(told)
+	}
+	f.index.TellGroups(r.Addr, told)
+}
+
+// toldOf is what is known of a replica's cache groups without its events and files.
 func toldOf(r *fleet.Replica) *index.GroupsTold {
 	c := r.Cache
 	release := prefixhash.ParseRelease(r.Version)
-	t := &index.GroupsTold{Rule: index.GroupRuleOf(release), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow}
+	t := &index.GroupsTold{Rule: index.GroupRuleOf(release), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow, Reports: r.KVReportFull}
 	if c.DraftGroups != "" {
 		t.Eagle, _ = c.Drafts() // validated
 		t.EagleTold = true

@@ -1,8 +1,11 @@
 package feed
 
 import (
+	"context"
 	"testing"
 
+	"warmroute/index"
+	"warmroute/internal/cachelayout"
 	"warmroute/internal/fleet"
 )
 
@@ -36,8 +39,72 @@ func TestWhatASidecarCannotTellIsALimit(t *testing.T) {
 		{fleet.Replica{Sidecar: true, Version: "0.21.0"}, true},
 		{fleet.Replica{Version: "0.21.0"}, false},
 	} {
+		if got := toldOf(&c.replica).Reports; got != c.replica.KVReportFull {
+			t.Errorf("vLLM %s, full reports %v: told %v", c.replica.Version, c.replica.KVReportFull, got)
+		}
 		if got := toldOf(&c.replica).Limit; (got != "") != c.limited {
 			t.Errorf("sidecar %v, vLLM %s, full reports %v: %q", c.replica.Sidecar, c.replica.Version, c.replica.KVReportFull, got)
 		}
+	}
+}
+
+// TestAModelsFilesNameItsGroups: what config.json says is told of the replicas of
+// that model, of those that are there and of those that come.
+func TestAModelsFilesNameItsGroups(t *testing.T) {
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	f := New(x, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- f.Run(ctx) }()
+	join := func(addr, model string) {
+		f.Join(&fleet.Replica{Addr: addr, Version: "0.21.0", Models: []fleet.Model{{ID: model, Base: model}}})
+		h := index.Holder{Replica: addr}
+		b := &index.Batch{Holder: h, Incarnation: x.Begin(h)}
+		for group := range 2 {
+			b.Events = append(b.Events, index.Event{
+				Kind: index.Stored, Engine: []uint64{1}, Tokens: 16,
+				Scope: index.Scope{Model: model, Scheme: "engine", BlockSize: 16, Group: group},
+			})
+		}
+		if _, err := x.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	geometry := func(addr, model string) string {
+		g, _ := x.ExplainGroups(x.ID(index.Holder{Replica: addr}), index.Scope{Model: model}, nil)
+		return g.Geometry
+	}
+	l, err := cachelayout.Parse([]byte(`{"model_type": "gemma2", "num_hidden_layers": 4, "sliding_window": 64}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const unknown, known = "unknown 16 + unknown 16", "full attention 16 + sliding window 16/w64"
+	join("before", "m")
+	join("other", "o")
+	if got := geometry("before", "m"); got != unknown {
+		t.Errorf("nothing is known: %s", got)
+	}
+	f.Layout("m", nil)
+	f.Layout("m", l)
+	join("after", "m")
+	for _, addr := range []string{"before", "after"} {
+		if got := geometry(addr, "m"); got != known {
+			t.Errorf("%s: %s, want %s", addr, got, known)
+		}
+	}
+	if got := geometry("other", "o"); got != unknown {
+		t.Errorf("another model's replica: %s", got)
+	}
+	f.Layout("m", nil) // its files are others now
+	if got := geometry("before", "m"); got != unknown {
+		t.Errorf("taken back: %s", got)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 }

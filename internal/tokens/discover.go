@@ -38,6 +38,8 @@ type DiscoveryOptions struct {
 	// Local computes the ids of what was found, once a replica has confirmed them.
 	Local *Local
 	Flags Flags
+	// Files, when set, is told the folder of a model when it is found.
+	Files func(model, folder string)
 	Log   *slog.Logger
 	Now   func() time.Time
 }
@@ -166,6 +168,9 @@ func (d *Discovery) Forget(model string) {
 func (d *Discovery) find(ctx context.Context, a *attempt) error {
 	if err := d.folder(ctx, a); err != nil {
 		return err
+	}
+	if d.o.Files != nil {
+		d.o.Files(a.Model, a.Folder)
 	}
 	m, err := LoadFolder(a.Folder, d.o.Flags)
 	if err != nil {

@@ -140,6 +140,14 @@ CONFIGS = {
     "mamba-window-unit": config(interleaved(mamba(64), window(128, 64), full(64), times=3), 120, [64, 65, 127, 128, 192, 500, 700], unit=16, since="0.32"),
     "full-first-tight": config([full()] + interleaved(*[window(64)] * 2, full(), times=2) + [window(64)] * 2, 170, GPTOSS_LENGTHS, longest=1200, flight=5),
     "next-report": config(NEXT, 150, NEXT_LENGTHS, report=True, since="0.32"),
+    "gptoss-roomy": config(GPTOSS, 30000, GPTOSS_LENGTHS, flight=1, resets=0, aborts=0),
+    "gptoss-eagle-roomy": config(GPTOSS, 30000, GPTOSS_LENGTHS, flight=1, resets=0, aborts=0, spec=EAGLE),
+    "gemma3-roomy": config(GEMMA3, 60000, [16, 496, 511, 512, 513, 528, 900], flight=1, resets=0, aborts=0),
+    "next-roomy": config(NEXT, 9000, NEXT_LENGTHS, flight=1, resets=0, aborts=0),
+    "next-mtp-roomy": config(interleaved(mamba(96), mamba(96), full(96), times=3), 9000, NEXT_LENGTHS, flight=1, resets=0, aborts=0, spec=MTP),
+    # With hits inside blocks (Mamba) vLLM 0.32 raises an IndexError on the first report of one.
+    "gptoss-unit-report": config(GPTOSS, 360, GPTOSS_LENGTHS, report=True, unit=8, since="0.32"),
+    "full-report": config([full()] * 2, 280, [16, 17, 256, 700], report=True, since="0.27"),
     "next-lora-salts": config(NEXT, 150, NEXT_LENGTHS, lora=True, salted=0.3),
     "windows-only": config([window(128)] * 4, 200, GPTOSS_LENGTHS),
     "full-first-window": config([full()] + interleaved(*[window(128)] * 3, full(), times=2) + [window(128)] * 3, 240, GPTOSS_LENGTHS, longest=1600),
@@ -549,7 +557,7 @@ class Capture:
             while self.numbered < requests and len(self.live) < most and wanted > 0:
                 self.submit()
                 wanted -= 1
-            if self.live and self.rng.random() < 0.01:
+            if self.live and self.rng.random() < self.c.get("aborts", 0.01):
                 self.abort(self.rng.choice(list(self.live)))
             scheduled = False
             if self.live:

@@ -170,7 +170,7 @@ func (f *fixture) watch(t *testing.T) *watch {
 		if err := sub.SetOption(zmq4.OptionSubscribe, ""); err != nil {
 			t.Fatal(err)
 		}
-		p, err := predict.New()
+		p, err := predict.New(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

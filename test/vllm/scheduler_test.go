@@ -214,7 +214,7 @@ func (d *drive) begin(header []byte, config string) {
 	if d.p != nil {
 		_ = d.p.Close()
 	}
-	if d.p, err = predict.New(); err != nil {
+	if d.p, err = predict.New(nil); err != nil {
 		d.t.Fatal(err)
 	}
 	if _, err := d.p.Take(text); err != nil {

@@ -11,13 +11,26 @@ import (
 
 const groupBlock = 16
 
-// groupKinds are the fleets compared: full attention alone, and with other groups
-// beside it; windows are of 128, 256, 512, … tokens.
-var groupKinds = []struct {
+// groupKind is one of the fleets compared.
+type groupKind struct {
 	name    string
-	extra   int
-	windows bool
-}{{"dense", 0, false}, {"3 states", 3, false}, {"5 states", 5, false}, {"3 windows", 3, true}, {"5 windows", 5, true}}
+	extra   int    // groups beside full attention
+	windows bool   // of 128, 256, 512, … tokens; else Mamba states
+	drops   uint32 // groups that drop a block for a draft model, as bits
+	unknown bool   // events do not name the kinds
+}
+
+// groupKinds are full attention alone, and with other groups beside it, without a
+// draft model and with one.
+var groupKinds = []groupKind{
+	{name: "dense"},
+	{name: "3 states", extra: 3}, {name: "5 states", extra: 5}, {name: "3 windows", extra: 3, windows: true}, {name: "5 windows", extra: 5, windows: true},
+	{name: "dense, all drop", drops: all}, {name: "3 states, all drop", extra: 3, drops: all},
+	{name: "1 window, all drop", extra: 1, windows: true, drops: all}, {name: "5 windows, full drops", extra: 5, windows: true, drops: 1 << 5},
+	{name: "3 windows, all drop", extra: 3, windows: true, drops: all}, {name: "3 unknown", extra: 3, unknown: true},
+}
+
+const all = ^uint32(0)
 
 // groups prints what a lookup among holders with cache groups costs, beside one
 // among holders of full attention alone. The replicas hold an eighth, two eighths,
@@ -38,6 +51,7 @@ func groups(replicas, blocks []int, rounds int) error {
 type groupFleet struct {
 	x      *index.Index
 	scope  index.Scope
+	kind   groupKind
 	prompt groupPrompt
 	keys   []prefixhash.Key
 	found  index.Found
@@ -48,7 +62,7 @@ func groupsOf(replicas, blocks, rounds int) error {
 	const lookups = 20 // each round
 	var fleets []*groupFleet
 	for _, kind := range groupKinds {
-		f, err := newGroupFleet(replicas, blocks, kind.extra, kind.windows)
+		f, err := newGroupFleet(replicas, blocks, kind)
 		if err != nil {
 			return err
 		}
@@ -81,12 +95,12 @@ func groupsOf(replicas, blocks, rounds int) error {
 	return nil
 }
 
-func newGroupFleet(replicas, blocks, extra int, windows bool) (*groupFleet, error) {
+func newGroupFleet(replicas, blocks int, kind groupKind) (*groupFleet, error) {
 	x, err := index.New(index.Options{})
 	if err != nil {
 		return nil, err
 	}
-	f := &groupFleet{x: x, scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: groupBlock, Group: extra}}
+	f := &groupFleet{x: x, scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: groupBlock, Group: kind.extra}, kind: kind}
 	f.prompt = make(groupPrompt, blocks*groupBlock+1)
 	for i := range f.prompt {
 		f.prompt[i] = uint32(i*7 + 1)
@@ -94,7 +108,8 @@ func newGroupFleet(replicas, blocks, extra int, windows bool) (*groupFleet, erro
 	f.keys = f.prompt.AppendChain(nil, index.Chain{Unit: groupBlock})
 	for r := range replicas {
 		h := index.Holder{Replica: fmt.Sprint("r", r)}
-		b := index.Batch{Holder: h, Incarnation: x.Begin(h), Events: groupEvents(f.prompt[:part(r, blocks)*groupBlock], extra, windows)}
+		x.TellGroups(h.Replica, &index.GroupsTold{Eagle: kind.drops, EagleTold: true})
+		b := index.Batch{Holder: h, Incarnation: x.Begin(h), Events: groupEvents(f.prompt[:part(r, blocks)*groupBlock], kind)}
 		if _, err := x.Apply(&b); err != nil {
 			return nil, err
 		}
@@ -113,14 +128,18 @@ func (f *groupFleet) lookup(replicas, blocks int) error {
 		got += int(m.Reported)
 		n++
 	}
-	if want := replicas / 8 * (8 + 1) * blocks / 2; n != replicas || got != want {
-		return fmt.Errorf("%d replicas, %d blocks: %d found with %d blocks, want %d", replicas, blocks, n, got, want)
+	want := replicas / 8 * (8 + 1) * blocks / 2
+	if f.kind.drops != 0 || f.kind.unknown {
+		want -= replicas
+	}
+	if n != replicas || got != want {
+		return fmt.Errorf("%s: %d replicas, %d blocks: %d found with %d blocks, want %d", f.kind.name, replicas, blocks, n, got, want)
 	}
 	return nil
 }
 
 // groupEvents stores a prompt in full attention, and its end in extra groups.
-func groupEvents(p groupPrompt, extra int, windows bool) []index.Event {
+func groupEvents(p groupPrompt, kind groupKind) []index.Event {
 	contents := prefixhash.AppendContents(nil, p, groupBlock, nil)
 	names := make([]uint64, len(contents))
 	for i, c := range contents {
@@ -130,16 +149,29 @@ func groupEvents(p groupPrompt, extra int, windows bool) []index.Event {
 		return index.Scope{Model: "m", Scheme: scheme, BlockSize: groupBlock, Group: group}
 	}
 	var events []index.Event
-	for g := range extra {
+	for g := range kind.extra {
 		e := index.Event{Kind: index.Stored, Scope: scope(g, "engine"), GroupKind: index.GroupOther, Tokens: len(p)}
-		if windows {
-			e.Spec, e.Window, e.Engine = "sliding_window", 128<<g, names[max(0, len(names)-(128<<g+groupBlock-1)/groupBlock):]
-		} else {
+		switch {
+		case kind.unknown:
+			e.Scope.Scheme, e.GroupKind, e.Engine, e.Content = index.SchemeTokens, index.GroupUnknown, names, contents
+		case kind.windows:
+			drop := 0
+			if kind.drops != 0 {
+				drop = 1
+			}
+			e.Spec, e.Window, e.Engine = "sliding_window", 128<<g, names[max(0, len(names)-drop-(128<<g+groupBlock-1)/groupBlock):]
+		default:
 			e.Spec, e.Engine = "mamba", names[len(names)-1:]
+			if kind.drops != 0 {
+				e.Engine = names[max(0, len(names)-2):]
+			}
 		}
 		events = append(events, e)
 	}
-	full := index.Event{Kind: index.Stored, Scope: scope(extra, index.SchemeTokens), GroupKind: index.GroupFull, Spec: "full_attention", Engine: names, Content: contents, Tokens: len(p)}
+	full := index.Event{Kind: index.Stored, Scope: scope(kind.extra, index.SchemeTokens), GroupKind: index.GroupFull, Spec: "full_attention", Engine: names, Content: contents, Tokens: len(p)}
+	if kind.unknown {
+		full.GroupKind, full.Spec = index.GroupUnknown, ""
+	}
 	return slices.Concat(events, []index.Event{full})
 }
 

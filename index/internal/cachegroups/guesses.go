@@ -7,6 +7,7 @@ import "slices"
 type Told struct {
 	Rule       Rule
 	Groups     []Group // by Index; zero fields are not told
+	Filed      []Group // all of them, as the model's files have it: taken where events name no kinds and show the same groups
 	Unit       int     // prefix_match_unit
 	Block      int     // of the groups whose first blocks are partial
 	Eagle      uint32

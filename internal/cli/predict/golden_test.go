@@ -86,7 +86,7 @@ type score struct {
 // play feeds a capture, with what vLLM reported after each query if usage.
 func (c *capture) play(t *testing.T, head []byte, usage bool) (s score) {
 	t.Helper()
-	p, err := New()
+	p, err := New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,11 @@ func TestCapturesAssumed(t *testing.T) {
 			if s.right != s.queries {
 				t.Errorf("%d of %d right, %d too much, %d too little; full %d", s.right, s.queries, s.over, s.under, s.full)
 			}
-			if s.exactWrong > 0 || s.exact < s.queries*9/10 {
+			least := 90
+			if strings.Contains(name, "-report-") { // what is announced again may be a copy: prompts with such blocks are not called exact
+				least = 30
+			}
+			if s.exactWrong > 0 || s.exact*100 < s.queries*least {
 				t.Errorf("%d of %d called exact, %d of them wrong", s.exact, s.queries, s.exactWrong)
 			}
 			if s.full != s.queries {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"warmroute/index"
+	"warmroute/internal/cachelayout"
 	"warmroute/prefixhash"
 )
 
@@ -41,6 +42,21 @@ type header struct {
 	NoneHash string         `json:"none_hash"`
 	Assume   *assume        `json:"assume"`
 	Labels   map[string]any `json:"cache_config_info"`
+	// Model is the model's config.json, which decides the groups' kinds where
+	// neither Assume nor the events name them.
+	Model json.RawMessage `json:"model_config"`
+}
+
+// layout is the cache groups of the model, nil where no config.json is given.
+func (h *header) layout() (*cachelayout.Layout, error) {
+	if h.Model == nil {
+		return nil, nil
+	}
+	l, err := cachelayout.Parse(h.Model)
+	if err != nil {
+		return nil, fmt.Errorf("model_config: %w", err)
+	}
+	return l, nil
 }
 
 // assume is what events do not say. Where it is given, what it leaves out is not

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 
 	"warmroute/index"
+	"warmroute/internal/cachelayout"
 	"warmroute/internal/kvevents"
 	"warmroute/prefixhash"
 )
@@ -28,6 +29,7 @@ type Predictor struct {
 	holder index.Holder
 	id     index.HolderID
 	reader *kvevents.Reader
+	layout *cachelayout.Layout // where a header has none; may be nil
 	seen   header
 	life   uint64 // incarnation
 	next   uint64 // sequence of the next frame
@@ -48,13 +50,14 @@ type sink interface {
 
 var seed = maphash.MakeSeed()
 
-// New returns a predictor that has been told nothing yet.
-func New() (*Predictor, error) {
+// New returns a predictor that has been told nothing yet, but perhaps the cache
+// groups of the model.
+func New(l *cachelayout.Layout) (*Predictor, error) {
 	x, err := index.New(index.Options{})
 	if err != nil {
 		return nil, err
 	}
-	p := &Predictor{index: x, sink: x, holder: index.Holder{Replica: "replica"}}
+	p := &Predictor{index: x, sink: x, holder: index.Holder{Replica: "replica"}, layout: l}
 	p.id = x.ID(p.holder)
 	return p, p.start(header{})
 }
@@ -69,6 +72,14 @@ func (p *Predictor) start(h header) error {
 	if err != nil {
 		return err
 	}
+	layout, err := h.layout()
+	if err != nil {
+		return err
+	}
+	if layout == nil {
+		layout = p.layout
+	}
+	layout.Tell(told)
 	p.seen = h
 	p.index.TellGroups(p.holder.Replica, told)
 	p.reader = kvevents.NewReader(kvevents.ReaderOptions{Model: model, Hashes: hashes, Unit: told.Unit, Presume: h.Algo != ""})
@@ -90,7 +101,7 @@ func (p *Predictor) Take(text []byte) (*Answer, error) {
 		return p.query(l.Query)
 	case l.Usage != nil:
 		return nil, p.usage(*l.Usage)
-	case l.Version != "" || l.Algo != "" || l.NoneHash != "" || l.Assume != nil || l.Labels != nil:
+	case l.Version != "" || l.Algo != "" || l.NoneHash != "" || l.Assume != nil || l.Labels != nil || l.Model != nil:
 		if p.any {
 			return nil, errors.New("a header after the first frame is not taken")
 		}

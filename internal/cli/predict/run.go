@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 
+	"warmroute/internal/cachelayout"
 	"warmroute/internal/cli"
 )
 
@@ -24,9 +25,10 @@ type failed struct {
 }
 
 // Run answers every query of in on out, in order, and flushes whenever it would
-// wait for input. It returns ErrBadLine, or the first error of in or out.
-func Run(in io.Reader, out io.Writer) (err error) {
-	p, err := New()
+// wait for input. l is the cache groups of the model, if they are known. It returns
+// ErrBadLine, or the first error of in or out.
+func Run(in io.Reader, out io.Writer, l *cachelayout.Layout) (err error) {
+	p, err := New(l)
 	if err != nil {
 		return err
 	}

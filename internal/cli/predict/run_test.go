@@ -30,10 +30,10 @@ func TestBadLines(t *testing.T) {
 		}
 	}
 	var want, got bytes.Buffer
-	if err := Run(&clean, &want); err != nil {
+	if err := Run(&clean, &want, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := Run(&dirty, &got); !errors.Is(err, ErrBadLine) {
+	if err := Run(&dirty, &got, nil); !errors.Is(err, ErrBadLine) {
 		t.Fatalf("error %v", err)
 	}
 	var answers []string
@@ -57,7 +57,7 @@ func TestBadLines(t *testing.T) {
 // nothing is credited too much.
 func TestLostFrames(t *testing.T) {
 	c := captures(t)["0.32.0-gptoss-b16-s2"]
-	p, err := New()
+	p, err := New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestLostFrames(t *testing.T) {
 // TestRepeatedFrame: a frame that comes twice counts once.
 func TestRepeatedFrame(t *testing.T) {
 	c := captures(t)["0.32.0-fullfirst-mamba-s1"]
-	p, err := New()
+	p, err := New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func FuzzTake(f *testing.F) {
 	f.Add([]byte(`{"query":{"tokens":[1,2,3],"cache_salt":"x"}}`))
 	f.Add([]byte(`{"usage":16}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		p, err := New()
+		p, err := New(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func FuzzTake(f *testing.F) {
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("\x92\x01\x91\x95\xabBlockStored\x91\x01\xc0\x92\x01\x02\x02"), []byte{1})
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		p, err := New()
+		p, err := New(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

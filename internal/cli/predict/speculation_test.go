@@ -1,0 +1,116 @@
+package predict
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// TestWhatIsOnItsWayIsHit: prompts are looked up while those before them are on
+// their way, so their events have not come. In a cache with room for everything,
+// what they are expected to leave is never more than vLLM then found; and where
+// it found what they left, it mostly is that.
+func TestWhatIsOnItsWayIsHit(t *testing.T) {
+	for name, c := range captures(t) {
+		if !strings.Contains(name, "roomy") {
+			continue
+		}
+		s := c.behind(t, 8)
+		t.Logf("%s: %d of %d prompts find what others on their way left, %d foreseen just so, %d nothing of it", name, s.new, s.queries, s.equal, s.none)
+		if s.over > 0 {
+			t.Errorf("%s: of %d prompts %d were expected to hit more than they did", name, s.queries, s.over)
+		}
+		if s.new < 5 || s.equal*2 < s.new {
+			t.Errorf("%s: of %d prompts that find what was left %d were foreseen", name, s.new, s.equal)
+		}
+	}
+}
+
+// expected is how what prompts on their way leave was foreseen.
+type expected struct {
+	queries, over    int
+	new, equal, none int // found what prompts on their way had left; foreseen just so, or nothing of it
+}
+
+// behind plays a capture whose events come so many queries late.
+func (c *capture) behind(t *testing.T, late int) (s expected) {
+	t.Helper()
+	p, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.Take(c.head(t, "version", "hash_algo", "none_hash", "assume", "cache_config_info")); err != nil {
+		t.Fatal(err)
+	}
+	var waiting [][][]byte // events behind each query that is on its way
+	var sent []*prompt
+	for _, l := range c.lines {
+		if !l.query {
+			if n := len(waiting); n > 0 {
+				waiting[n-1] = append(waiting[n-1], bytes.Clone(l.text))
+			} else if _, err := p.Take(l.text); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if len(waiting) > late {
+			for _, frame := range waiting[0] {
+				if _, err := p.Take(frame); err != nil {
+					t.Fatal(err)
+				}
+			}
+			waiting = waiting[1:]
+			if scope, keys := p.keys(sent[0]); len(keys) > 0 {
+				p.index.Withdraw(scope, p.id, keys)
+			}
+			sent = sent[1:]
+		}
+		var of struct{ Query query }
+		if err := json.Unmarshal(l.text, &of); err != nil {
+			t.Fatal(err)
+		}
+		one := &prompt{tokens: of.Query.Tokens}
+		one.mix.CacheSalt = of.Query.Salt
+		scope, keys := p.keys(one)
+		hit, coming := 0, 0
+		if len(keys) > 0 {
+			p.index.FindPrompt(&p.found, scope, keys, one)
+			for m := range p.found.All() {
+				hit, coming = int(m.Hit), int(m.Coming)
+			}
+			p.index.Speculate(scope, p.id, keys, time.Now().Add(time.Hour))
+		}
+		s.queries++
+		if coming > l.cached {
+			s.over++
+		}
+		if l.cached > hit && s.queries > late { // the groups are known
+			s.new++
+			switch coming {
+			case l.cached:
+				s.equal++
+			case hit:
+				s.none++
+			}
+		}
+		waiting, sent = append(waiting, nil), append(sent, one)
+	}
+	return s
+}
+
+// keys are a prompt's in the scope of full attention; none before that is known.
+func (p *Predictor) keys(one *prompt) (index.Scope, []prefixhash.Key) {
+	s := index.Scope{Model: model, Scheme: index.SchemeTokens}
+	g, ok := p.index.ExplainGroups(p.id, s, nil)
+	if !ok {
+		return s, nil
+	}
+	s.Group, s.BlockSize = g.Group, g.Block
+	return s, one.AppendChain(nil, index.Chain{Unit: g.Block})[:max(0, len(one.tokens)-1)/g.Block]
+}
