@@ -455,6 +455,11 @@ func TestPeersAreReckonedWith(t *testing.T) {
 	if got := b.ledger.Unheard(); got < 0.9*0.02 || got > 1.1*0.02 {
 		t.Errorf("%g s are on their way, of a router that sends 1 s a second and is 20 ms away", got)
 	}
+	b.m.peers["r0"].rtt = 2 * time.Second
+	b.m.Tick(w.now)
+	if got := b.ledger.Unheard(); got < 0.9*0.1 || got > 1.1*0.1 {
+		t.Errorf("%g s are on their way, of a router that is a second away: 100 ms are reckoned with", got)
+	}
 	if got := a.ledger.Unheard(); got != 0 {
 		t.Errorf("%g s are on their way from a router that sends nothing", got)
 	}
