@@ -32,10 +32,6 @@ func (r *segment) cancel(id HolderID) {
 	}
 }
 
-// ahead is how many blocks are touched before they are worked on, so that
-// their cache misses overlap; about what a core can have in flight.
-const ahead = 32
-
 // resolve finds a block by its holder's name, in one keyspace.
 func (sh *shard) resolve(ks *keyspace, slot int, hash uint64) (reference, bool) {
 	info := &sh.info[slot]

@@ -10,7 +10,7 @@ import (
 	"warmroute/index"
 )
 
-// ErrUnknown: it is not known how vLLM arranges this model's layers.
+// ErrUnknown is returned where it is not known how vLLM arranges a model's layers.
 var ErrUnknown = errors.New("it is not known which cache groups vLLM makes of this model")
 
 // Layout is the cache groups of a model.
