@@ -68,8 +68,9 @@ test-tracing: setup ## traces, received by the OpenTelemetry collector's own rec
 fuzz: ## every fuzz target for FUZZTIME (default 30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
-lint: ## golangci-lint, formatting (nested modules too) and a tidy go.mod
+lint: ## golangci-lint, formatting and tidy go.mod files (nested modules too)
 	go mod tidy -diff
+	@for module in test/dashboard test/tracing; do (cd $$module && go mod tidy -diff) || exit 1; done # they follow this module's dependencies
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')) && [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted" >&2; exit 1; }
 	go run $(GOLANGCI) run ./...
 	go run $(GOLANGCI) run --build-tags kube ./internal/kube ./cmd/extproc
