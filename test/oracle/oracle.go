@@ -48,7 +48,7 @@ func StartVLLM(version string, env []string, script string, args ...string) (*Pr
 
 func start(python string, env []string, script string, args ...string) (*Process, error) {
 	cmd := exec.Command(python, append([]string{filepath.Join(checkout.Root(), "test", "oracle", script)}, args...)...)
-	cmd.Env = append(append(os.Environ(), "TOKENIZERS_PARALLELISM=false", "RUST_BACKTRACE=0", "RAYON_NUM_THREADS=1"), env...)
+	cmd.Env = append(append(os.Environ(), "PYTHONDONTWRITEBYTECODE=", "TOKENIZERS_PARALLELISM=false", "RUST_BACKTRACE=0", "RAYON_NUM_THREADS=1"), env...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -68,6 +68,7 @@ func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
 	}
 	env := append([]string{"VLLM_SERVER_DEV_MODE=1", "VLLM_HOST_IP=127.0.0.1", "HF_HUB_OFFLINE=1", "VLLM_CPU_KVCACHE_SPACE=1",
 		"VLLM_NO_USAGE_STATS=1",
+		"PYTHONDONTWRITEBYTECODE=", // where it is set, each boot compiles vLLM, torch and transformers anew: half its time
 		// Two replicas share two cores; left to itself each would bind its threads to the same one.
 		"VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1"}, o.Env...)
 	program := filepath.Join(root, ".cache", "vllm", o.Version, "bin", "vllm")

@@ -99,7 +99,7 @@ func (d *drive) command(args ...string) *exec.Cmd {
 	installed := filepath.Join(root, ".cache", "vllm")
 	cmd := exec.CommandContext(d.t.Context(), filepath.Join(installed, d.python, "bin", "python"),
 		append([]string{filepath.Join(root, "test", "oracle", "scheduler.py")}, args...)...)
-	cmd.Env = append(os.Environ(), "PYTHONHASHSEED=0")
+	cmd.Env = append(os.Environ(), "PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=")
 	if d.path != "" {
 		cmd.Env = append(cmd.Env, "PYTHONPATH="+filepath.Join(installed, d.path))
 	}
