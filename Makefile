@@ -38,7 +38,7 @@ test-schedulers: setup ## every lookup of vLLM's own schedulers against the pred
 	scripts/install-vllm.sh 0.32.0 0.27.0 0.21.0 0.33.0-python
 	go test -tags vllm -count=1 -timeout 60m -run TestScheduler -v ./test/vllm -scheduler.seed=0 -scheduler.seeds=5
 
-test-vllm: setup ## live tests: real vLLM behind real Envoy (0.32 dense and hybrid, 0.27, 0.21) (about 20 minutes)
+test-vllm: setup ## live tests: real vLLM behind real Envoy (0.32 dense and hybrid, 0.27, 0.21) (about 13 minutes)
 	scripts/install-vllm.sh 0.32.0 0.27.0 0.21.0 0.33.0-python
 	go test -tags vllm -count=1 -timeout 60m -parallel 2 -v ./test/vllm
 	go test -tags vllm -count=1 -timeout 60m -run Mistral -v ./internal/tokens
@@ -51,7 +51,7 @@ test-gateways: setup ## the examples for clusters: real Envoy Gateway, a real Ku
 	scripts/install-gateways.sh
 	go test -tags gateways -count=1 -timeout 30m -v ./test/gateways
 
-test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode, and behind xDS with one model and three: what fails (9 minutes)
+test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode, and behind xDS with one model and three: what fails (6 minutes)
 	@command -v wrk >/dev/null || { apt-get update -qq && apt-get install -y -qq wrk; } || { echo "wrk is missing; install it and run again" >&2; exit 1; }
 	go test -count=1 -timeout 20m -skip Routers -v ./test/failopen -long
 
