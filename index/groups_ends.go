@@ -1,80 +1,10 @@
 package index
 
 import (
-	"slices"
-
 	"warmroute/index/internal/cachegroups"
 	"warmroute/index/internal/ends"
 	"warmroute/index/internal/radix"
 )
-
-// way is how what full attention holds of a prompt becomes what is hit. Lengths
-// are in blocks of full attention.
-type way struct {
-	from  wayFrom
-	whole bool  // full attention is looked at up to the prompt's last token, not the one before
-	short int32 // blocks that full attention drops for a draft model
-	lose  int32 // blocks that all drop, behind the end that they have
-	after int32 // hits are longer than that, or there is none
-}
-
-type wayFrom uint8
-
-const (
-	byRule   wayFrom = iota // a lookup runs vLLM's rule
-	byEnds                  // the shard's ends say where other groups let a hit end
-	byBlocks                // there are no other groups
-	byRuns                  // no kind is known: all groups' blocks from the start bound it
-)
-
-// wayOf is the way of a class, with the shape of its ends. Where full attention's
-// blocks are in the nodes and show where all others lie, these are closed forms of
-// vLLM's rule:
-//
-// If only full attention drops a block, hits end where the other groups let them,
-// up to a block before its end. Mamba groups never drop one, since 0.27.
-//
-// If the one other spec drops one too, it is asked for one block more, behind the
-// hit, and gives that back: so the hit is a block less than the longest prompt that
-// it has with one block more than it needs. That takes blocks of one size. With
-// more specs the order of their answers matters, which the rule follows.
-func (c *groupClass) wayOf() (w way, s *ends.Shape) {
-	g := c.geometry
-	if !g.Known {
-		return way{from: byRuns}, nil
-	}
-	if !c.run || !g.ByTokens() || g.FullSpec() != 0 || c.chain.Hash != nil {
-		return way{}, nil
-	}
-	unit := c.scope.block
-	drops := g.Drops(c.assumed.Eagle)
-	w = way{from: byEnds, short: int32(drops & 1), after: int32(c.assumed.Replay / unit)}
-	if len(g.Specs) == 1 {
-		w.from = byBlocks
-		return w, nil
-	}
-	w.whole = w.short > 0 && g.Rule == cachegroups.Rule032
-	if others := drops &^ 1; others != 0 && !c.keeps(others) {
-		if w.short == 0 || len(g.Specs) != 2 || g.Specs[1].Kind == cachegroups.Mamba || g.Specs[1].Block != unit {
-			return way{}, nil
-		}
-		w.short, w.lose = 0, 1
-	}
-	if s = c.shapeOf(&w); s == nil {
-		return way{}, nil
-	}
-	return w, s
-}
-
-// keeps says whether none of some specs, as bits, really drops a block.
-func (c *groupClass) keeps(specs uint32) bool {
-	for i := range c.geometry.Specs {
-		if specs>>i&1 != 0 && (c.geometry.Specs[i].Kind != cachegroups.Mamba || c.geometry.Rule == cachegroups.Rule021) {
-			return false
-		}
-	}
-	return true
-}
 
 // shapeOf is at which ends the other groups allow a hit, nil where that takes the rule.
 func (c *groupClass) shapeOf(w *way) *ends.Shape {
@@ -102,38 +32,6 @@ func (c *groupClass) shapeOf(w *way) *ends.Shape {
 		s.Specs = append(s.Specs, one)
 	}
 	return s
-}
-
-// waySlots are the slots of a shard whose hits are found in one way, as bits. They
-// are immutable.
-type waySlots struct {
-	way
-	slots []uint64
-}
-
-// take has a slot's hits be found in a way; byRule: not by the shard. sh.mu is held.
-func (sh *shard) take(slot int, w way) {
-	var next []waySlots
-	for _, o := range *sh.ways.Load() {
-		if slot>>6 < len(o.slots) && o.slots[slot>>6]>>(slot&63)&1 != 0 {
-			o.slots = slices.Clone(o.slots)
-			o.slots[slot>>6] &^= 1 << (slot & 63)
-		}
-		if o.way == w || !slices.Equal(o.slots, make([]uint64, len(o.slots))) {
-			next = append(next, o)
-		}
-	}
-	if w.from != byRule {
-		i := slices.IndexFunc(next, func(o waySlots) bool { return o.way == w })
-		if i < 0 {
-			i = len(next)
-			next = append(next, waySlots{way: w})
-		}
-		o := &next[i]
-		o.slots = append(slices.Clone(o.slots), make([]uint64, max(0, slot>>6+1-len(o.slots)))...)
-		o.slots[slot>>6] |= 1 << (slot & 63)
-	}
-	sh.ways.Store(&next)
 }
 
 // specsOf is which of the shape's specs hold a block that a mask of groups holds,
@@ -235,14 +133,4 @@ func (m *groupMember) settle() {
 		sh.mu.Unlock()
 	}
 	m.moved = m.moved[:0]
-}
-
-// wayAt is how a holder's hits in a scope are found.
-func (x *Index) wayAt(id HolderID, s *Scope) way {
-	if m := x.memberOf(id, modelKey{s.Tenant, s.Model}); m != nil {
-		if c := m.class.Load(); c != nil && c.scope == (groupScope{s.Group, s.BlockSize}) {
-			return c.way
-		}
-	}
-	return way{}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"warmroute/test/testenv"
 )
 
 // costOptions say what is measured and for how long.
@@ -41,19 +42,11 @@ func costCommand(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	b, err := newBench(o)
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "extprocbench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	b := &bench{o: o, self: self, dir: dir}
-	if err := b.withModel(); err != nil {
-		return err
-	}
+	defer os.RemoveAll(b.dir)
 	if o.config != "" {
 		extra, err := os.ReadFile(o.config)
 		if err != nil {
@@ -68,6 +61,20 @@ func costCommand(ctx context.Context, args []string) error {
 		return nil
 	}
 	return b.idle(ctx)
+}
+
+// newBench has a folder of its own, which the caller removes.
+func newBench(o costOptions) (*bench, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{o: o, self: self}
+	if err := b.withModel(); err != nil {
+		return nil, err
+	}
+	b.dir, err = os.MkdirTemp("", "extprocbench")
+	return b, err
 }
 
 // withModel loads the model where one is named.
@@ -141,12 +148,11 @@ func (b *bench) load(ctx context.Context) error {
 	}
 	defer fleet.stop()
 	b.replicas = addrs
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	at, err := freeAddrs(1)
 	if err != nil {
 		return err
 	}
-	b.floorAt = l.Addr().String()
-	_ = l.Close()
+	b.floorAt = at[0]
 	if b.floor, err = start(b.self, "noop", "-listen", b.floorAt, "-dests", strings.Join(addrs, ",")); err != nil {
 		return err
 	}
@@ -233,7 +239,7 @@ func (b *bench) row(ctx context.Context, c cell) error {
 		return err
 	}
 	defer stop()
-	before, err := b.warm()
+	before, err := b.warm(ctx)
 	if err != nil {
 		return err
 	}
@@ -242,15 +248,11 @@ func (b *bench) row(ctx context.Context, c cell) error {
 		if err := measure(ctx, &floor, cfg, b.floorAt, b.floor.pid()); err != nil {
 			return fmt.Errorf("floor: %w", err)
 		}
-		done := b.profile(c, "", b.router)
-		if err := measure(ctx, &ours, cfg, b.router.listen, b.router.pid()); err != nil {
-			return err
-		}
-		if err := done(); err != nil {
+		if err := b.profiled(ctx, c, "", b.router, &ours, cfg); err != nil {
 			return err
 		}
 	}
-	after, err := b.warm()
+	after, err := b.warm(ctx)
 	if err != nil {
 		return err
 	}
@@ -258,7 +260,7 @@ func (b *bench) row(ctx context.Context, c cell) error {
 		c.kind, c.kb, c.title, c.streams, floor.perRequest(), ours.perRequest(), ours.perRequest()/floor.perRequest(),
 		median(floor.p50), median(floor.p99), median(ours.p50), median(ours.p99),
 		float64(floor.requests)/floor.seconds, float64(ours.requests)/ours.seconds, ours.rss,
-		100*float64(after-before)/float64(ours.requests+b.o.rounds*cfg.warm))
+		100*(after-before)/float64(ours.requests+b.o.rounds*cfg.warm))
 	return nil
 }
 
@@ -337,23 +339,21 @@ func (b *bench) flow(ctx context.Context, prompts [][]byte) {
 }
 
 // warm is how many decisions found a prefix, by the router's own count.
-func (b *bench) warm() (n int, err error) {
-	var page bytes.Buffer
-	if err := get("http://"+b.router.admin+"/metrics", &page); err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(page.String()) {
-		for _, reason := range []string{"warm", "moved", "guarded"} {
-			if v, ok := strings.CutPrefix(line, `warmroute_decisions_total{reason="`+reason+`"} `); ok {
-				var x float64
-				if _, err := fmt.Sscan(v, &x); err != nil {
-					return 0, err
-				}
-				n += int(x)
-			}
-		}
-	}
-	return n, nil
+func (b *bench) warm(ctx context.Context) (n float64, err error) {
+	of, err := b.router.metric(ctx, "warmroute_decisions_total", "reason")
+	return of["warm"] + of["moved"] + of["guarded"], err
+}
+
+// metric is the router's values of one metric, by one of its labels.
+func (r *router) metric(ctx context.Context, name, label string) (map[string]float64, error) {
+	page, err := testenv.Get(ctx, "http://"+r.admin+"/metrics")
+	return testenv.Samples(page, name, label), err
+}
+
+// profiled measures one side, and takes a profile where these are wanted.
+func (b *bench) profiled(ctx context.Context, c cell, name string, r *router, to *sum, cfg clientConfig) error {
+	done := b.profile(c, name, r)
+	return errors.Join(measure(ctx, to, cfg, r.listen, r.pid()), done())
 }
 
 // profile takes a CPU profile of r, which name is of, while a cell is measured; done waits for it.

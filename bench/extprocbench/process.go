@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"warmroute/test/testenv"
 )
 
 // process is a program under measurement, or one that stands by.
@@ -73,15 +74,11 @@ func startRouter(ctx context.Context, binary, dir string, replicas []string, ext
 
 // startRouterBy is startRouter by a command that has the router's flags after it.
 func startRouterBy(ctx context.Context, command []string, dir string, replicas []string, extra string) (*router, error) {
-	r := &router{}
-	for _, at := range []*string{&r.listen, &r.admin} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		*at = l.Addr().String()
-		_ = l.Close()
+	at, err := freeAddrs(2)
+	if err != nil {
+		return nil, err
 	}
+	r := &router{listen: at[0], admin: at[1]}
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s, pprof: true}\nlog: {level: warn}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\n%s\nfleet:\n  replicas:\n", r.listen, r.admin, extra)
 	for _, addr := range replicas {
@@ -92,7 +89,6 @@ func startRouterBy(ctx context.Context, command []string, dir string, replicas [
 		return nil, err
 	}
 	began := time.Now()
-	var err error
 	if r.process, err = start(command[0], append(command[1:], "serve", "-config", file)...); err != nil {
 		return nil, err
 	}
@@ -102,6 +98,16 @@ func startRouterBy(ctx context.Context, command []string, dir string, replicas [
 	}
 	r.ready = time.Since(began)
 	return r, nil
+}
+
+// freeAddrs are n addresses of the loopback interface that nobody listens on.
+func freeAddrs(n int) ([]string, error) {
+	ports, err := testenv.FreePorts(n)
+	var out []string
+	for _, p := range ports {
+		out = append(out, fmt.Sprint("127.0.0.1:", p))
+	}
+	return out, err
 }
 
 // await polls every millisecond until ok.

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -33,19 +31,11 @@ func routersCommand(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	b, err := newBench(o)
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "extprocbench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	b := &bench{o: o, self: self, dir: dir}
-	if err := b.withModel(); err != nil {
-		return err
-	}
+	defer os.RemoveAll(b.dir)
 	fleet, addrs, err := b.startFleet(8)
 	if err != nil {
 		return err
@@ -76,18 +66,13 @@ func (b *bench) startRouters(ctx context.Context, n int) (all []*router, err err
 			stopAll(all)
 		}
 	}()
-	var at []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		at = append(at, l.Addr().String())
-		_ = l.Close()
+	at, err := freeAddrs(n)
+	if err != nil {
+		return nil, err
 	}
 	for i := range n {
-		dir := filepath.Join(b.dir, fmt.Sprint("router-", n, "-", i))
-		if err := os.Mkdir(dir, 0o700); err != nil {
+		dir, err := os.MkdirTemp(b.dir, "router-")
+		if err != nil {
 			return all, err
 		}
 		share := fmt.Sprintf("%speers: {id: r%d, listen: %s, routes: [%s]}\n", b.extra, i, at[i], strings.Join(at, ", "))
@@ -98,7 +83,7 @@ func (b *bench) startRouters(ctx context.Context, n int) (all []*router, err err
 		all = append(all, r)
 	}
 	for _, r := range all {
-		if err := await(ctx, time.Minute, func() bool { n, _ := r.metric("warmroute_peers "); return int(n) == len(all)-1 }); err != nil {
+		if err := await(ctx, time.Minute, func() bool { of, _ := r.metric(ctx, "warmroute_peers", ""); return int(of[""]) == len(all)-1 }); err != nil {
 			return all, fmt.Errorf("the routers do not hear each other: %w", err)
 		}
 	}
@@ -111,22 +96,23 @@ func stopAll(all []*router) {
 	}
 }
 
-// metric is the sum of the router's series whose name with labels begins so.
-func (r *router) metric(begin string) (sum float64, err error) {
-	var page bytes.Buffer
-	if err := get("http://"+r.admin+"/metrics", &page); err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(page.String()) {
-		if strings.HasPrefix(line, begin) {
-			var x float64
-			if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &x); err != nil {
-				return 0, err
-			}
-			sum += x
+// told is what routers sent each other.
+type told struct{ messages, bytes float64 }
+
+func toldBy(ctx context.Context, all []*router) (n told, err error) {
+	for _, r := range all {
+		messages, err := r.metric(ctx, "warmroute_peers_messages_total", "what")
+		if err != nil {
+			return n, err
 		}
+		bytes, err := r.metric(ctx, "warmroute_peers_bytes_total", "what")
+		if err != nil {
+			return n, err
+		}
+		n.messages += messages["sent"]
+		n.bytes += bytes["sent"]
 	}
-	return sum, nil
+	return n, nil
 }
 
 // spent is what listeners cost in some turns.
@@ -205,11 +191,10 @@ func (b *bench) besideRow(ctx context.Context, c cell, alone *router, all []*rou
 	defer stop()
 	var one, sharing sum
 	var idle, heard spent
-	sent := func(what string) float64 {
-		v, _ := all[0].metric("warmroute_peers_" + what + `_total{what="sent"}`)
-		return v
+	before, err := toldBy(ctx, all[:1])
+	if err != nil {
+		return err
 	}
-	messages, bytes := sent("messages"), sent("bytes")
 	turns := []func() error{
 		func() error {
 			return idle.during(all[1:], func() error { return b.profiled(ctx, c, "alone", alone, &one, cfg) })
@@ -226,19 +211,16 @@ func (b *bench) besideRow(ctx context.Context, c cell, alone *router, all []*rou
 			return err
 		}
 	}
-	messages, bytes = sent("messages")-messages, sent("bytes")-bytes
+	after, err := toldBy(ctx, all[:1])
+	if err != nil {
+		return err
+	}
 	requests := float64(sharing.requests + b.o.rounds*cfg.warm)
 	fmt.Printf("| %s %d KB%s | %d | %.4f | %.4f | **%.3f** | %.4f | %.2f | %.0f | %.0f / %.0f |\n", c.kind, c.kb, strings.TrimPrefix(c.title, "BUFFERED"), c.streams,
 		one.perRequest(), sharing.perRequest(), sharing.perRequest()/one.perRequest(),
-		1000*(heard.core()-idle.core())*heard.seconds/requests, messages/requests, bytes/requests,
+		1000*(heard.core()-idle.core())*heard.seconds/requests, (after.messages-before.messages)/requests, (after.bytes-before.bytes)/requests,
 		float64(one.requests)/one.seconds, float64(sharing.requests)/sharing.seconds)
 	return nil
-}
-
-// profiled measures one side, and takes a profile where these are wanted.
-func (b *bench) profiled(ctx context.Context, c cell, name string, r *router, to *sum, cfg clientConfig) error {
-	done := b.profile(c, name, r)
-	return errors.Join(measure(ctx, to, cfg, r.listen, r.pid()), done())
 }
 
 // listening is the second table: n routers, all but one of which serve.
@@ -250,48 +232,46 @@ func (b *bench) listening(ctx context.Context, n int, rate float64) error {
 	defer stopAll(all)
 	b.router, b.seeded = all[0], ""
 	fmt.Printf("\n| body | routers | requests/s | listening alone, %% of a core | serving, %% of a core | messages a request | bytes a request | idle, %% of a core |\n|---|---|---|---|---|---|---|---|\n")
-	for _, c := range []cell{{"ids", 16, 16, "buffered", "headers", 1, ""}} {
-		cfg, stop, err := b.prepare(ctx, c)
-		if err != nil {
-			return err
-		}
-		defer stop()
-		cfg.rate, cfg.hold, cfg.workers, cfg.conns = rate/float64(n-1), 20*time.Millisecond, 32, 1
-		cfg.duration = time.Duration(float64(b.o.rounds) * b.o.seconds * float64(time.Second))
-		var idle, listen, serve spent
-		last := all[n-1:]
-		if err := idle.during(last, func() error { return sleep(ctx, cfg.duration) }); err != nil {
-			return err
-		}
-		count := func(what string) (sum float64) {
-			for _, r := range all[:n-1] {
-				v, _ := r.metric("warmroute_peers_" + what + `_total{what="sent"}`)
-				sum += v
-			}
-			return sum
-		}
-		messages, bytes := count("messages"), count("bytes")
-		sums := make([]sum, n-1)
-		err = listen.during(last, func() error {
-			return serve.during(all[:n-1], func() error {
-				var wg sync.WaitGroup
-				errs := make([]error, n-1)
-				for i, r := range all[:n-1] {
-					wg.Go(func() { errs[i] = measure(ctx, &sums[i], cfg, r.listen, r.pid()) })
-				}
-				wg.Wait()
-				return errors.Join(errs...)
-			})
-		})
-		if err != nil {
-			return err
-		}
-		messages, bytes = count("messages")-messages, count("bytes")-bytes
-		requests := 0.0
-		for _, s := range sums {
-			requests += float64(s.requests + cfg.warm)
-		}
-		fmt.Printf("| %s %d KB | %d | %.0f | %.1f | %.1f | %.2f | %.0f | %.1f |\n", c.kind, c.kb, n, requests/listen.seconds, 100*listen.core(), 100*serve.core(), messages/requests, bytes/requests, 100*idle.core())
+	c := cell{"ids", 16, 16, "buffered", "headers", 1, ""}
+	cfg, stop, err := b.prepare(ctx, c)
+	if err != nil {
+		return err
 	}
+	defer stop()
+	cfg.rate, cfg.hold, cfg.workers, cfg.conns = rate/float64(n-1), 20*time.Millisecond, 32, 1
+	cfg.duration = time.Duration(float64(b.o.rounds) * b.o.seconds * float64(time.Second))
+	var idle, listen, serve spent
+	last := all[n-1:]
+	if err := idle.during(last, func() error { return sleep(ctx, cfg.duration) }); err != nil {
+		return err
+	}
+	before, err := toldBy(ctx, all[:n-1])
+	if err != nil {
+		return err
+	}
+	sums := make([]sum, n-1)
+	err = listen.during(last, func() error {
+		return serve.during(all[:n-1], func() error {
+			var wg sync.WaitGroup
+			errs := make([]error, n-1)
+			for i, r := range all[:n-1] {
+				wg.Go(func() { errs[i] = measure(ctx, &sums[i], cfg, r.listen, r.pid()) })
+			}
+			wg.Wait()
+			return errors.Join(errs...)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	after, err := toldBy(ctx, all[:n-1])
+	if err != nil {
+		return err
+	}
+	requests := 0.0
+	for _, s := range sums {
+		requests += float64(s.requests + cfg.warm)
+	}
+	fmt.Printf("| %s %d KB | %d | %.0f | %.1f | %.1f | %.2f | %.0f | %.1f |\n", c.kind, c.kb, n, requests/listen.seconds, 100*listen.core(), 100*serve.core(), (after.messages-before.messages)/requests, (after.bytes-before.bytes)/requests, 100*idle.core())
 	return nil
 }

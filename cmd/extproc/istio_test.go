@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -213,11 +211,11 @@ func TestExampleIstio(t *testing.T) {
 		waitFor(t, "http://"+i.admin+"/metrics", `warmroute_hint_outcomes_total{served_by="first"} 6`)
 		stop()
 		waitFor(t, "http://"+i.Admin+"/clusters", health+"/failed_active_hc")
-		before := stat(t, i.Admin, "cluster."+picker+".upstream_cx_none_healthy")
+		before := testenv.EnvoyStat(t, i.Admin, "cluster."+picker+".upstream_cx_none_healthy")
 		for range 6 {
 			completion(t, e.URL, body, "")
 		}
-		if n := stat(t, i.Admin, "cluster."+picker+".upstream_cx_none_healthy") - before; n != 6 {
+		if n := testenv.EnvoyStat(t, i.Admin, "cluster."+picker+".upstream_cx_none_healthy") - before; n != 6 {
 			t.Errorf("%d of 6 requests left the dead router alone", n)
 		}
 	}
@@ -263,28 +261,4 @@ func followed(t *testing.T, gateway, admin, body string, replicas []string) {
 		waitFor(t, admin+"/metrics", fmt.Sprintf("warmroute_kv_batches_total{rank=\"0\",replica=%q}", replica))
 	}
 	waitFor(t, admin+"/debug/explain", `"reason":"warm"`)
-}
-
-// stat is a counter of Envoy.
-func stat(t *testing.T, admin, name string) int {
-	t.Helper()
-	resp, err := http.Get("http://" + admin + "/stats?usedonly")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(page)) {
-		if value, ok := strings.CutPrefix(line, name+": "); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(value))
-			if err != nil {
-				t.Fatalf("%q: %v", line, err)
-			}
-			return n
-		}
-	}
-	return 0
 }

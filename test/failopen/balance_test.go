@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -86,27 +85,6 @@ func (f *routers) stand(w *balance) {
 	}
 }
 
-// load sends a load through a way's Envoys, none of which may fail.
-func (f *routers) load(w *balance, span time.Duration, fault func()) (all []result) {
-	f.t.Helper()
-	var wg sync.WaitGroup
-	all = make([]result, len(w.sides))
-	for i, e := range w.sides {
-		then := fault
-		if i > 0 {
-			then = func() {}
-		}
-		wg.Go(func() { all[i] = f.send(f.t, e.URL, span, then) })
-	}
-	wg.Wait()
-	for _, r := range all {
-		if r.failed+r.cut > 0 {
-			f.t.Errorf("%s: %v", w.name, r)
-		}
-	}
-	return all
-}
-
 // decided is how many requests each router has named a replica for.
 func (f *routers) decided() (n []float64) {
 	for _, r := range f.all {
@@ -118,7 +96,7 @@ func (f *routers) decided() (n []float64) {
 func (f *routers) measure(w *balance, span time.Duration, counts bool) {
 	f.t.Helper()
 	before := f.decided()
-	for _, r := range f.load(w, span, func() {}) {
+	for _, r := range f.through(w.sides, span, func() {}) {
 		if counts {
 			w.requests += r.requests
 			w.p50, w.p99 = append(w.p50, r.p50), append(w.p99, r.p99)
@@ -143,7 +121,7 @@ func (f *routers) freeze(w *balance) {
 		return n
 	}
 	before := waits()
-	for _, r := range f.load(w, 4*time.Second, func() { _ = f.all[2].Signal(syscall.SIGSTOP) }) {
+	for _, r := range f.through(w.sides, 4*time.Second, func() { _ = f.all[2].Signal(syscall.SIGSTOP) }) {
 		w.frozen += r.requests
 	}
 	w.waited += waits() - before
@@ -155,7 +133,7 @@ func (f *routers) freeze(w *balance) {
 func (f *routers) restarted(w *balance) {
 	f.t.Helper()
 	f.all[2].Kill()
-	f.load(w, 8*time.Second, func() {
+	f.through(w.sides, 8*time.Second, func() {
 		f.all[2].launch("")
 		wait(f.t, f.all[2].Process, "http://"+f.all[2].admin+"/readyz")
 		for end := time.Now().Add(5 * time.Second); f.all[2].hints() == 0 && time.Now().Before(end); {

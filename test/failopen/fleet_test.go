@@ -248,22 +248,30 @@ func (f *routers) running() (n []float64) {
 // returns, which is not called by the test's own goroutine.
 func (f *routers) under(span time.Duration, fault func()) {
 	f.t.Helper()
+	for i, r := range f.through(f.sides, span, fault) {
+		f.t.Logf("Envoy %d: %v", i, r)
+	}
+}
+
+// through is under with these Envoys, and returns what the load saw at each.
+func (f *routers) through(sides []*testenv.Envoy, span time.Duration, fault func()) []result {
+	f.t.Helper()
 	var wg sync.WaitGroup
-	results := make([]result, len(f.sides))
-	for i, e := range f.sides {
+	all := make([]result, len(sides))
+	for i, e := range sides {
 		then := fault
 		if i > 0 {
 			then = func() {}
 		}
-		wg.Go(func() { results[i] = f.send(f.t, e.URL, span, then) })
+		wg.Go(func() { all[i] = f.send(f.t, e.URL, span, then) })
 	}
 	wg.Wait()
-	for i, r := range results {
-		f.t.Logf("Envoy %d: %v", i, r)
+	for i, r := range all {
 		if r.failed+r.cut > 0 {
 			f.t.Errorf("Envoy %d: %v", i, r)
 		}
 	}
+	return all
 }
 
 // took waits for what a fault or its end brings about, and holds it to most in

@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -253,18 +251,7 @@ func (r *router) metric(begin string) float64 {
 // stat is one of Envoy's counters.
 func (s *stack) stat(name string) int {
 	s.t.Helper()
-	text := get(s.t, s.envoy.Admin+"/stats?filter="+regexp.QuoteMeta(name)+"$")
-	sum := 0
-	for l := range strings.Lines(text) {
-		if _, v, ok := strings.Cut(strings.TrimSpace(l), ": "); ok {
-			n, err := strconv.Atoi(v)
-			if err != nil {
-				s.t.Fatalf("Envoy's %s", l)
-			}
-			sum += n
-		}
-	}
-	return sum
+	return testenv.EnvoyStat(s.t, strings.TrimPrefix(s.envoy.Admin, "http://"), name)
 }
 
 func get(t *testing.T, url string) string {

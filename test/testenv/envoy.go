@@ -3,11 +3,12 @@ package testenv
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -47,7 +48,7 @@ func StartEnvoy(dir, name string, bootstrap []byte, listen, admin string, args .
 // a router that was away is found again by the next health check.
 func (e *Envoy) WaitHealthy(ctx context.Context, cluster string) error {
 	for {
-		text, err := e.page(ctx, "/clusters?filter=^"+cluster+"$")
+		text, err := Get(ctx, e.Admin+"/clusters?filter=^"+cluster+"$")
 		if err != nil {
 			return err
 		}
@@ -62,20 +63,24 @@ func (e *Envoy) WaitHealthy(ctx context.Context, cluster string) error {
 	}
 }
 
-// page reads one of Envoy's admin pages.
-func (e *Envoy) page(ctx context.Context, path string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.Admin+path, nil)
+// EnvoyStat is the sum of the counters, on the admin page at addr, whose names end
+// with name.
+func EnvoyStat(t testing.TB, addr, name string) (sum int) {
+	t.Helper()
+	page, err := Get(context.Background(), "http://"+addr+"/stats?filter="+regexp.QuoteMeta(name)+"$")
 	if err != nil {
-		return "", fmt.Errorf("testenv: %w", err)
+		t.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", fmt.Errorf("testenv: Envoy's %s: %w", path, err)
+	for line := range strings.Lines(page) {
+		_, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok {
+			continue
+		}
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			t.Fatalf("Envoy's %s", line)
+		}
+		sum += n
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return "", fmt.Errorf("testenv: Envoy's %s: %w", path, err)
-	}
-	return string(b), nil
+	return sum
 }
