@@ -8,9 +8,25 @@ import (
 	"testing"
 )
 
-var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
+var (
+	link    = regexp.MustCompile(`\]\(([^)#]*)#?([^)]*)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	unslug  = regexp.MustCompile(`[^a-z0-9 _-]`)
+)
 
-// TestDocumentsPointSomewhere: every relative link of every document exists.
+// hasAnchor reports whether a document has a heading that the anchor names.
+func hasAnchor(document []byte, anchor string) bool {
+	for _, m := range heading.FindAllStringSubmatch(string(document), -1) {
+		slug := strings.ReplaceAll(unslug.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
+		if slug == anchor {
+			return true
+		}
+	}
+	return false
+}
+
+// TestDocumentsPointSomewhere: every relative link of every document exists, and
+// the heading it names.
 func TestDocumentsPointSomewhere(t *testing.T) {
 	root := filepath.Join("..", "..")
 	var files []string
@@ -33,8 +49,23 @@ func TestDocumentsPointSomewhere(t *testing.T) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(file), m[1])); err != nil {
+			target := file
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(file), m[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s points to %s, which is not there", file, m[1])
+				continue
+			}
+			if m[2] == "" || filepath.Ext(target) != ".md" {
+				continue
+			}
+			document, err := os.ReadFile(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !hasAnchor(document, m[2]) {
+				t.Errorf("%s points to %s#%s: there is no such heading", file, m[1], m[2])
 			}
 		}
 	}
