@@ -18,9 +18,9 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/decisiontest"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
 	"warmroute/internal/openai"
-	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
-	"warmroute/internal/policy"
 )
 
 // TestARecordSaysTheSameAgain: for a thousand random decisions under random

@@ -11,10 +11,10 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/decisiontest"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/internal/openai"
-	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
 )

@@ -13,9 +13,9 @@ import (
 	vllmchat "warmroute/internal/chat"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/decisiontest"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
 	"warmroute/internal/openai"
-	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/decision"
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 )
 
 // queued reads warmroute_pending_prefill_seconds by model and replica.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/openai"
-	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
 )

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/simulator"
 	"warmroute/internal/simulator/brain"
 	"warmroute/test/testenv"

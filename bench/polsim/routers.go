@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/simulator"
 	"warmroute/internal/simulator/brain"
 )

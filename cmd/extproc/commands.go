@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/internal/cachelayout"
 	"warmroute/internal/cli/hash"
 	"warmroute/internal/cli/predict"
 	"warmroute/internal/config"
+	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/xds"
 )

@@ -18,8 +18,8 @@ import (
 
 	"warmroute/filter"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/openai"
-	"warmroute/internal/policy"
 )
 
 // explainNow answers POST /debug/explain?path=ROUTE&tenant=T&subset=A,B with a

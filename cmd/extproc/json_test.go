@@ -9,8 +9,8 @@ import (
 
 	"warmroute/cmd/extproc/internal/dashboard"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/peers"
-	"warmroute/internal/policy"
 )
 
 // TestEveryPageWritesSnakeCase: no field of what the admin pages write goes by its

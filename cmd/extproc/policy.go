@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"warmroute/internal/cli/replay"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
-	"warmroute/internal/policy"
 	"warmroute/internal/simulator/brain"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 )
 
 // policyServer is a router's pages of settings and pressure, and its log.

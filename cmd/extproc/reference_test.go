@@ -12,8 +12,8 @@ import (
 	"warmroute/internal/certs"
 	"warmroute/internal/config"
 	"warmroute/internal/config/configtest"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
-	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"warmroute/internal/cachelayout"
 	"warmroute/internal/chat"
+	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokenizer/modelfiles"
 	"warmroute/internal/tokens"

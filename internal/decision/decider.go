@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/decision/prompttree"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
-	"warmroute/internal/policy"
 	"warmroute/prefixhash"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/decisiontest"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
-	"warmroute/internal/policy"
 	"warmroute/prefixhash"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"warmroute/index"
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 )
 
 // of counts what was told of a kind.

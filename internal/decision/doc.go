@@ -1,6 +1,6 @@
 // Package decision chooses the replica for a request: it joins what the index
-// holds of the prompt with the load of every KV cache, has internal/policy rank
-// the candidates, and charges the first.
+// holds of the prompt with the load of every KV cache, has package policy, below
+// it, rank the candidates, and charges the first.
 //
 // A Decider answers an Ask with a Decision and the Record that explains it. The
 // Decision's Reservation is what the request holds until it ends: a charge on a

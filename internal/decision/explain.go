@@ -3,7 +3,7 @@ package decision
 import (
 	"time"
 
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 )
 
 // consider ranks the candidates as pick does and leaves no trace.

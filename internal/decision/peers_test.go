@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
-	"warmroute/internal/policy"
 )
 
 // colleagues are what was told to other routers.

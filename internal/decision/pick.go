@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
-	"warmroute/internal/policy"
 	"warmroute/prefixhash"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 )
 
 // parts a window is divided into: an occurrence ends at most a sixtieth of the

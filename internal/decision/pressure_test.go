@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 )
 
 var start = time.Unix(1_700_000_000, 0)

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
-	"warmroute/internal/policy"
 )
 
 // Decision is the answer to one Ask.

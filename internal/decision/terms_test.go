@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
-	"warmroute/internal/policy"
 	"warmroute/prefixhash"
 )
 

@@ -10,11 +10,11 @@ import (
 
 	"warmroute/index"
 	vllm "warmroute/internal/chat"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/decision/prompttree"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/internal/openai"
-	"warmroute/internal/policy"
 	"warmroute/prefixhash"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 )
 
 // viewsOf counts the views that are kept.

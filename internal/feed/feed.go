@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"warmroute/index"
-	"warmroute/internal/cachelayout"
+	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
 	"warmroute/prefixhash"

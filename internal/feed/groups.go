@@ -2,7 +2,7 @@ package feed
 
 import (
 	"warmroute/index"
-	"warmroute/internal/cachelayout"
+	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
 	"warmroute/prefixhash"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"warmroute/index"
-	"warmroute/internal/cachelayout"
+	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
 )
 

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"warmroute/internal/decision"
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 	"warmroute/prefixhash"
 )
 

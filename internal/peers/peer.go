@@ -10,9 +10,9 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
 	"warmroute/internal/peers/peerspb"
-	"warmroute/internal/policy"
 	"warmroute/prefixhash"
 )
 

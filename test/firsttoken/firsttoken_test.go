@@ -21,11 +21,11 @@ import (
 	"warmroute/filter"
 	"warmroute/index"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/internal/openai"
-	"warmroute/internal/policy"
 	"warmroute/internal/tokens"
 	"warmroute/internal/vllmsim"
 )

@@ -38,14 +38,14 @@ func deps(t *testing.T, pkg string) map[string]bool {
 func TestImportsPointOneWay(t *testing.T) {
 	const extProc = "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	tests := map[string][]string{
-		"warmroute/prefixhash":      {"net", "os/exec", "google.golang.org/grpc", "warmroute/index", "warmroute/internal/"},
-		"warmroute/index":           {"net", "os/exec", "google.golang.org/grpc", "warmroute/internal/", "warmroute/filter"},
-		"warmroute/envoy":           {"warmroute/internal/", "warmroute/filter", "google.golang.org/grpc"},
-		"warmroute/internal/policy": {"net", "warmroute/index", "warmroute/filter"},
-		"warmroute/internal/openai": {"net", "warmroute/filter"},
-		"warmroute/filter":          {"warmroute/internal/admin", "warmroute/internal/kvevents", "warmroute/internal/feed", "warmroute/internal/vllmsim"},
+		"warmroute/prefixhash":               {"net", "os/exec", "google.golang.org/grpc", "warmroute/index", "warmroute/internal/"},
+		"warmroute/index":                    {"net", "os/exec", "google.golang.org/grpc", "warmroute/internal/", "warmroute/filter"},
+		"warmroute/envoy":                    {"warmroute/internal/", "warmroute/filter", "google.golang.org/grpc"},
+		"warmroute/internal/decision/policy": {"net", "warmroute/index", "warmroute/filter"},
+		"warmroute/internal/openai":          {"net", "warmroute/filter"},
+		"warmroute/filter":                   {"warmroute/internal/admin", "warmroute/internal/kvevents", "warmroute/internal/feed", "warmroute/internal/vllmsim"},
 		// The simulator and replay decide as the router does, without its server.
-		"warmroute/internal/load":            {"google.golang.org/grpc", "warmroute/filter", "warmroute/internal/decision", "warmroute/internal/policy"},
+		"warmroute/internal/load":            {"google.golang.org/grpc", "warmroute/filter", "warmroute/internal/decision", "warmroute/internal/decision/"},
 		"warmroute/internal/decision":        {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy", "warmroute/internal/tokens"},
 		"warmroute/internal/peers":           {"github.com/nats-io/", "warmroute/filter"},
 		"warmroute/internal/simulator/brain": {"github.com/nats-io/", "google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"warmroute/index"
-	"warmroute/internal/cachelayout"
+	"warmroute/internal/feed/cachelayout"
 	"warmroute/prefixhash"
 )
 

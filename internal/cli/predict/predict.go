@@ -7,7 +7,7 @@ import (
 	"hash/maphash"
 
 	"warmroute/index"
-	"warmroute/internal/cachelayout"
+	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/kvevents"
 	"warmroute/prefixhash"
 )

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 
-	"warmroute/internal/cachelayout"
 	"warmroute/internal/cli"
+	"warmroute/internal/feed/cachelayout"
 )
 
 // ErrBadLine is returned by Run when at least one line could not be used.

@@ -7,7 +7,7 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"warmroute/internal/policy"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/simulator"
 	"warmroute/internal/simulator/brain"
 )

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
-	"warmroute/internal/policy"
 )
 
 // BlockSize is the replicas' number of tokens in a block.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
 	"warmroute/internal/peers"
-	"warmroute/internal/policy"
 )
 
 const (

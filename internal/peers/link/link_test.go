@@ -14,9 +14,9 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
 	"warmroute/internal/peers"
-	"warmroute/internal/policy"
 )
 
 // linked is one router with a real Link.
