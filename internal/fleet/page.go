@@ -18,8 +18,6 @@ const (
 	// maxBlockSize bounds tokens per block; vLLM's largest is in the hundreds,
 	// hybrid models use a few thousand.
 	maxBlockSize = 1 << 20
-	// maxBuckets bounds a TTFT histogram; vLLM's has 23.
-	maxBuckets = 64
 	// pageBuffer must hold the longest line we want: cache_config_info is about
 	// 1.5 KB, lora_requests_info grows with the adapters in flight. Longer
 	// lines are skipped, not stored.
@@ -37,7 +35,7 @@ var errPageTooLarge = errors.New("the metrics page is larger than the limit")
 // wanted costs a search for its newline and no memory. A page is used again and
 // again without allocating; it is not safe for concurrent use.
 type page struct {
-	engines []engine // by ascending rank
+	engines []Load // by ascending rank
 	labels  labels
 
 	start      float64 // process start, seconds since the epoch; 0 when not given
@@ -49,15 +47,9 @@ type page struct {
 	maxLoRAs   int     // 0 when not given
 }
 
-type engine struct {
-	load    Load
-	buckets []Bucket
-}
-
 // labels are the wanted labels of one line; the slices point into the buffer.
 type labels struct {
 	rank             int
-	le               []byte
 	blockSize        []byte
 	hashAlgo         []byte
 	hashUnit         []byte
@@ -106,10 +98,6 @@ func (p *page) read(r io.Reader, limit int64) error {
 }
 
 func (p *page) reset() {
-	for i := range p.engines {
-		p.engines[i].buckets = p.engines[i].buckets[:0]
-		p.engines[i].load = Load{}
-	}
 	p.engines = p.engines[:0]
 	p.start, p.blockSize, p.hashUnit, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0, 0
 	p.hashAlgo, p.loras = p.hashAlgo[:0], p.loras[:0]
@@ -135,8 +123,7 @@ func (p *page) line(line []byte) {
 		"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
 		"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total",
 		"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total",
-		"vllm:time_to_first_token_seconds_bucket", "vllm:time_to_first_token_seconds_count",
-		"vllm:time_to_first_token_seconds_sum":
+		"vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_sum":
 		if v, ok := p.sample(rest); ok {
 			p.add(name, v)
 		}
@@ -172,57 +159,31 @@ func (p *page) add(name []byte, v float64) {
 	e := p.engine(p.labels.rank)
 	switch string(name) {
 	case "vllm:num_requests_running":
-		e.load.Running += v
+		e.Running += v
 	case "vllm:num_requests_waiting":
-		e.load.Waiting += v
+		e.Waiting += v
 	case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc":
-		e.load.KVUsage = max(e.load.KVUsage, min(v, 1))
+		e.KVUsage = max(e.KVUsage, min(v, 1))
 	case "vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total":
-		e.load.PrefixQueries += v
+		e.PrefixQueries += v
 	case "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total":
-		e.load.PrefixHits += v
+		e.PrefixHits += v
 	case "vllm:time_to_first_token_seconds_count":
-		e.load.TTFTCount += v
+		e.TTFTCount += v
 	case "vllm:time_to_first_token_seconds_sum":
-		e.load.TTFTSum += v
-	case "vllm:time_to_first_token_seconds_bucket":
-		if le, ok := number(p.labels.le); ok {
-			e.bucket(le, v)
-		}
-	}
-}
-
-func (e *engine) bucket(le, v float64) {
-	i := len(e.buckets)
-	for i > 0 && e.buckets[i-1].Le >= le { // in order in every real page
-		i--
-	}
-	switch {
-	case i < len(e.buckets) && e.buckets[i].Le == le:
-		e.buckets[i].Count += v
-	case len(e.buckets) < maxBuckets:
-		e.buckets = slices.Insert(e.buckets, i, Bucket{le, v})
+		e.TTFTSum += v
 	}
 }
 
 // engine returns the entry of a rank, made if need be.
-func (p *page) engine(rank int) *engine {
+func (p *page) engine(rank int) *Load {
 	i := 0
-	for i < len(p.engines) && p.engines[i].load.Rank < rank {
+	for i < len(p.engines) && p.engines[i].Rank < rank {
 		i++
 	}
-	if i < len(p.engines) && p.engines[i].load.Rank == rank {
-		return &p.engines[i]
+	if i == len(p.engines) || p.engines[i].Rank != rank {
+		p.engines = slices.Insert(p.engines, i, Load{Rank: rank})
 	}
-	// Grow into the spare entry behind the end, if there is one, for its buckets.
-	if n := len(p.engines); n < cap(p.engines) {
-		p.engines = p.engines[:n+1]
-	} else {
-		p.engines = append(p.engines, engine{})
-	}
-	spare := p.engines[len(p.engines)-1]
-	copy(p.engines[i+1:], p.engines[i:])
-	p.engines[i] = engine{load: Load{Rank: rank}, buckets: spare.buckets[:0]}
 	return &p.engines[i]
 }
 
@@ -306,8 +267,6 @@ func (p *page) label(name, value []byte) bool {
 			return false
 		}
 		p.labels.rank = n
-	case "le":
-		p.labels.le = value
 	case "block_size":
 		p.labels.blockSize = value
 	case "prefix_caching_hash_algo":
@@ -353,19 +312,9 @@ func (p *page) loads(at time.Time) []Load {
 		return nil
 	}
 	adapters := p.adapters()
-	n := 0
-	for i := range p.engines {
-		n += len(p.engines[i].buckets)
-	}
-	buckets := make([]Bucket, 0, n)
-	out := make([]Load, len(p.engines))
-	for i := range p.engines {
-		out[i] = p.engines[i].load
-		from := len(buckets)
-		buckets = append(buckets, p.engines[i].buckets...)
-		out[i].TTFT = buckets[from:len(buckets):len(buckets)]
-		out[i].LoRAs, out[i].MaxLoRAs = adapters, p.maxLoRAs
-		out[i].At = at
+	out := slices.Clone(p.engines)
+	for i := range out {
+		out[i].LoRAs, out[i].MaxLoRAs, out[i].At = adapters, p.maxLoRAs, at
 	}
 	return out
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -31,10 +30,9 @@ func TestPageOfRealServers(t *testing.T) {
 		version, algorithm      string
 		block                   int
 		queries, hits, sum, cnt float64
-		buckets                 int
 	}{
-		{"0.32.0", "sha256", 32, 7381, 1248, 0.2685396671295166, 21, 23},
-		{"0.21.0", "sha256_cbor", 16, 7381, 1296, 0.3783104419708252, 21, 23},
+		{"0.32.0", "sha256", 32, 7381, 1248, 0.2685396671295166, 21},
+		{"0.21.0", "sha256_cbor", 16, 7381, 1296, 0.3783104419708252, 21},
 	} {
 		var p page
 		if err := p.read(bytes.NewReader(realPage(t, c.version)), 1<<20); err != nil {
@@ -48,10 +46,6 @@ func TestPageOfRealServers(t *testing.T) {
 		l := loads[0]
 		if l.PrefixQueries != c.queries || l.PrefixHits != c.hits || l.TTFTSum != c.sum || l.TTFTCount != c.cnt || l.Running != 0 || !l.At.Equal(at) {
 			t.Errorf("%s: %+v", c.version, l)
-		}
-		last := l.TTFT[len(l.TTFT)-1]
-		if len(l.TTFT) != c.buckets || l.TTFT[0].Le != 0.001 || !math.IsInf(last.Le, 1) || last.Count != l.TTFTCount {
-			t.Errorf("%s: %d buckets, last %+v", c.version, len(l.TTFT), last)
 		}
 	}
 }
@@ -82,8 +76,8 @@ func TestPageRanksAndAdapters(t *testing.T) {
 		}
 		loras := []string{"de", "fr", "sql"}
 		want := []Load{
-			{Rank: 0, Running: 5, KVUsage: 1, PrefixQueries: 1000, LoRAs: loras, MaxLoRAs: 2, TTFT: []Bucket{}},
-			{Rank: 1, Running: 3, Waiting: 2, KVUsage: .25, LoRAs: loras, MaxLoRAs: 2, TTFT: []Bucket{{.5, 2}, {math.Inf(1), 4}}},
+			{Rank: 0, Running: 5, KVUsage: 1, PrefixQueries: 1000, LoRAs: loras, MaxLoRAs: 2},
+			{Rank: 1, Running: 3, Waiting: 2, KVUsage: .25, LoRAs: loras, MaxLoRAs: 2},
 		}
 		if got := p.loads(time.Time{}); !reflect.DeepEqual(got, want) {
 			t.Fatalf("got  %+v\nwant %+v", got, want)
@@ -145,14 +139,14 @@ func TestPageLimits(t *testing.T) {
 	}
 	var many strings.Builder
 	for i := range 5000 {
-		fmt.Fprintf(&many, "vllm:num_requests_running{engine=\"%d\"} 1\nvllm:time_to_first_token_seconds_bucket{engine=\"0\",le=\"%d\"} 1\n", i, i)
+		fmt.Fprintf(&many, "vllm:num_requests_running{engine=\"%d\"} 1\n", i)
 	}
 	if err := p.read(strings.NewReader(many.String()), 10<<20); err != nil {
 		t.Fatal(err)
 	}
 	loads := p.loads(time.Time{})
-	if len(loads) != maxRank+1 || len(loads[0].TTFT) != maxBuckets {
-		t.Errorf("%d ranks, %d buckets", len(loads), len(loads[0].TTFT))
+	if len(loads) != maxRank+1 {
+		t.Errorf("%d ranks", len(loads))
 	}
 	if err := p.read(iotest.ErrReader(io.ErrUnexpectedEOF), 1); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a broken answer: %v", err)

@@ -65,16 +65,9 @@ type Load struct {
 	PrefixHits       float64 // of these, tokens found
 	TTFTSum          float64 // seconds
 	TTFTCount        float64
-	TTFT             []Bucket // cumulative, by ascending bound, the last +Inf
 	LoRAs            []string // adapters with running or waiting requests; not told apart by rank
 	MaxLoRAs         int      // adapters it can have loaded at a time (max_lora); 0 when not said
 	At               time.Time
-}
-
-// Bucket is one bucket of a Prometheus histogram.
-type Bucket struct {
-	Le    float64 // upper bound, seconds
-	Count float64 // observations ≤ Le
 }
 
 // LoadOf returns the load of a rank, false when it has not reported any.
