@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -38,12 +37,10 @@ func explain(ring *decision.Ring, view func() tokenView) http.Handler {
 		found := ring.Last(n, func(rec *decision.Record) bool {
 			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
 		})
-		w.Header().Set("Content-Type", "application/json")
-		answer := struct {
+		answer(w, struct {
 			Decisions []decision.Record `json:"decisions"`
 			tokenView
-		}{found, view()}
-		_ = json.NewEncoder(w).Encode(answer) // the client has gone
+		}{found, view()})
 	})
 }
 

@@ -44,12 +44,10 @@ func explainNow(router *filter.Router, maxBody func() int, view func() tokenView
 			q.Subset = strings.Split(s, ",")
 		}
 		rec := router.Explain(r.Context(), q)
-		w.Header().Set("Content-Type", "application/json")
-		answer := struct {
+		answer(w, struct {
 			Decision decision.Record `json:"decision"`
 			tokenView
-		}{rec, view()}
-		_ = json.NewEncoder(w).Encode(answer) // the client has gone
+		}{rec, view()})
 	})
 }
 

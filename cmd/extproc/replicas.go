@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"warmroute/index"
@@ -80,8 +79,7 @@ func (r *router) replicas() http.Handler {
 		for _, rep := range r.fleet.Snapshot().Replicas {
 			views = append(views, r.view(rep, supplies[rep.Addr]))
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"replicas": views}) // the client has gone
+		answer(w, map[string]any{"replicas": views})
 	})
 }
 

@@ -145,18 +145,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 		},
 	})
 	reg.MustRegister(r.feed)
-	o := c.Fleet
-	o.Registerer, o.Logger = reg, log
-	r.pool = kube.NewStatus()
-	reg.MustRegister(r.pool)
-	if c.Kubernetes.Enabled() {
-		source, err := kube.New(c.Kubernetes, r.pool, log)
-		if err != nil {
-			return nil, err
-		}
-		o.Sources = append(o.Sources, source)
-	}
-	if r.fleet, err = fleet.New(o, fleet.Hooks{Joined: r.feed.Join, Left: r.feed.Leave}); err != nil {
+	if err := r.newFleet(reg); err != nil {
 		return nil, err
 	}
 	r.ledger.Model = func(replica string) string { return r.fleet.Snapshot().Base(replica) }
@@ -193,6 +182,23 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	return r, nil
 }
 
+// newFleet makes the fleet with all sources of replicas.
+func (r *router) newFleet(reg prometheus.Registerer) (err error) {
+	o := r.c.Fleet
+	o.Registerer, o.Logger = reg, r.log
+	r.pool = kube.NewStatus()
+	reg.MustRegister(r.pool)
+	if r.c.Kubernetes.Enabled() {
+		source, err := kube.New(r.c.Kubernetes, r.pool, r.log)
+		if err != nil {
+			return err
+		}
+		o.Sources = append(o.Sources, source)
+	}
+	r.fleet, err = fleet.New(o, fleet.Hooks{Joined: r.feed.Join, Left: r.feed.Leave})
+	return err
+}
+
 // run serves until ctx ends, then drains: readiness goes first, then requests
 // in flight, then everything that feeds them.
 func (r *router) run(ctx context.Context, file *config.File[Config]) error {
@@ -200,8 +206,6 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if err != nil {
 		return fmt.Errorf("listen for Envoy: %w", err)
 	}
-	back, stop := context.WithCancel(context.WithoutCancel(ctx)) // what requests stand on outlives them
-	defer stop()
 	var gate admin.Gate
 	g := grpc.NewServer(grpcOptions(r.certs)...)
 	extprocv3.RegisterExternalProcessorServer(g, r.server)
@@ -211,41 +215,15 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	if err := r.service.listen(r.c.IndexService, r.log); err != nil {
+	if err := r.open(); err != nil {
 		return errors.Join(err, listener.Close(), pages.Close())
 	}
-	if err := r.openPeers(); err != nil {
-		return errors.Join(err, listener.Close(), pages.Close())
-	}
-	if err := r.xds.Listen(); err != nil {
-		return errors.Join(err, listener.Close(), pages.Close())
-	}
+	back, stop := context.WithCancel(context.WithoutCancel(ctx)) // what requests stand on outlives them
+	defer stop()
 	var supply errgroup.Group
-	if r.sharing.link != nil {
-		supply.Go(func() error { return r.sharing.link.Run(back) })
+	for _, part := range append(r.parts(gate.Ready), pages.Run, func(ctx context.Context) error { return file.Watch(ctx, r.apply, r.refuse) }) {
+		supply.Go(func() error { return part(back) })
 	}
-	supply.Go(func() error {
-		r.warmUp(back) // before the first replica joins
-		return r.fleet.Run(back)
-	})
-	supply.Go(func() error { return r.feed.Run(back) })
-	supply.Go(func() error { return r.index.Run(back) })
-	supply.Go(func() error { return file.Watch(back, r.apply, r.refuse) })
-	supply.Go(func() error { return pages.Run(back) })
-	supply.Go(func() error { return r.service.run(back, r.log) })
-	supply.Go(func() error { return r.load(back) })
-	supply.Go(func() error { return r.compare(back) })
-	supply.Go(func() error { return r.history.Run(back) })
-	supply.Go(func() error { return trim(back, gate.Ready, r.ring.Decisions) })
-	if r.tracer != nil {
-		supply.Go(func() error { return r.tracer.Run(back) })
-	}
-	supply.Go(func() error { return r.xds.Run(back) })
-	if r.certs != nil {
-		supply.Go(func() error { return r.certs.Run(back) })
-	}
-	supply.Go(func() error { return ended(back, r.local.Run(back)) })
-	supply.Go(func() error { return ended(back, r.discovery.Run(back)) })
 
 	front, ctx := errgroup.WithContext(ctx)
 	front.Go(func() error { return g.Serve(listener) })
@@ -263,6 +241,43 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	r.remote.Close()
 	r.log.Info("stopped")
 	return err
+}
+
+// open takes the other addresses, so that what is wrong with one is an error at
+// the start.
+func (r *router) open() error {
+	if err := r.service.listen(r.c.IndexService, r.log); err != nil {
+		return err
+	}
+	if err := r.openPeers(); err != nil {
+		return err
+	}
+	return r.xds.Listen()
+}
+
+// parts are what runs beside the requests, each until its context ends.
+func (r *router) parts(ready func() error) []func(context.Context) error {
+	all := []func(context.Context) error{
+		func(ctx context.Context) error {
+			r.warmUp(ctx) // before the first replica joins
+			return r.fleet.Run(ctx)
+		},
+		r.feed.Run, r.index.Run, r.load, r.compare, r.history.Run, r.xds.Run,
+		func(ctx context.Context) error { return r.service.run(ctx, r.log) },
+		func(ctx context.Context) error { return trim(ctx, ready, r.ring.Decisions) },
+		func(ctx context.Context) error { return ended(ctx, r.local.Run(ctx)) },
+		func(ctx context.Context) error { return ended(ctx, r.discovery.Run(ctx)) },
+	}
+	if r.sharing.link != nil {
+		all = append(all, r.sharing.link.Run)
+	}
+	if r.tracer != nil {
+		all = append(all, r.tracer.Run)
+	}
+	if r.certs != nil {
+		all = append(all, r.certs.Run)
+	}
+	return all
 }
 
 // pages is the admin server.
