@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"warmroute/index"
 	"warmroute/internal/decision"
@@ -73,7 +74,7 @@ func TestSpeculationEndsWithABrokenResponse(t *testing.T) {
 		snap := decisiontest.NewFleet(replica(1), replica(2))
 		d := decision.New(snap, x, load.NewLedger(clock), newBook(t, policy.Config{}), decision.Options{Now: clock})
 		router := NewRouter(d, fakeTokens{n: 1000}, decision.NewRing(8), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
-		st := NewServer(router, ServerOptions{}).stream(tt.mode)
+		st := NewServer(router, ServerOptions{}).stream(tt.mode, new(hint))
 		h := headers(tt.mode, "POST", chatPath, false)
 		h.ProtocolConfig.ResponseBodyMode = tt.response
 		for _, m := range append([]*request{h, body(chat, true)}, tt.responses...) {
@@ -114,7 +115,7 @@ func TestClientsThatLeaveDuringTheDecision(t *testing.T) {
 			if before {
 				cancel()
 			}
-			st := NewServer(b.router, ServerOptions{AlwaysPick: pick}).stream(buffered)
+			st := NewServer(b.router, ServerOptions{AlwaysPick: pick}).stream(buffered, new(hint))
 			st.step(ctx, headers(buffered, "POST", chatPath, false), nil)
 			st.step(ctx, body(chat, true), nil)
 			if st.d.Destination != "" || st.d.Reservation != nil {
@@ -134,15 +135,16 @@ type breaking struct {
 	last  any // what it panics with; nil: it ends
 }
 
-func (b *breaking) Recv() (*request, error) {
-	if m := b.first; m != nil {
+func (b *breaking) RecvMsg(m any) error {
+	if first := b.first; first != nil {
 		b.first = nil
-		return m, nil
+		proto.Merge(m.(proto.Message), first)
+		return nil
 	}
 	if b.last != nil {
 		panic(b.last)
 	}
-	return nil, io.EOF
+	return io.EOF
 }
 
 func (b *breaking) Send(*response) error     { return nil }

@@ -384,7 +384,7 @@ func TestSubsetIsLatchedAtHeaders(t *testing.T) {
 // TestARepeatedTenantHeaderCountsAsNone: else a client could add one.
 func TestARepeatedTenantHeaderCountsAsNone(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 100}, replica(1))
-	st := NewServer(b.router, ServerOptions{TenantHeader: "x-tenant"}).stream(buffered)
+	st := NewServer(b.router, ServerOptions{TenantHeader: "x-tenant"}).stream(buffered, new(hint))
 	m := headers(buffered, "POST", chatPath, false)
 	h := m.GetRequestHeaders().Headers
 	h.Headers = append(h.Headers, &corev3.HeaderValue{Key: "x-tenant", RawValue: []byte("red")})

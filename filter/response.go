@@ -24,64 +24,19 @@ var (
 // answers may hold 64 KiB, and some gateways cap the whole message there.
 const chunkLimit = 62000
 
-// headersHint answers the request headers with d's hint.
-func headersHint(d decision.Decision) *extprocv3.ProcessingResponse {
-	switch {
-	case d.Destination == "" && d.Model == "":
-		return saying(&saidHeaders, d.Reason, plainRequestHeaders)
-	case d.Destination == "":
-		return &extprocv3.ProcessingResponse{Response: plainRequestHeaders.Response, DynamicMetadata: metadata(d)}
-	}
-	return &extprocv3.ProcessingResponse{
-		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
-			Response: &extprocv3.CommonResponse{HeaderMutation: hintHeaders(d)},
-		}},
-		DynamicMetadata: metadata(d),
-	}
-}
-
 // wholeHint answers the request headers, the body and the trailers with d's hint
 // and the whole body.
-func wholeHint(d decision.Decision, body []byte) *extprocv3.ProcessingResponse {
+func wholeHint(d *decision.Decision, body []byte) *extprocv3.ProcessingResponse {
+	h := new(hint)
 	common := &extprocv3.CommonResponse{
 		Status:       extprocv3.CommonResponse_CONTINUE_AND_REPLACE,
 		BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: body}},
 	}
-	r := &extprocv3.ProcessingResponse{
-		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{Response: common}},
+	if h.mutate(d) {
+		common.HeaderMutation = &h.mutation
 	}
-	if d.Reason != "" {
-		r.DynamicMetadata = metadata(d)
-	}
-	if d.Destination != "" {
-		common.HeaderMutation = hintHeaders(d)
-	}
-	return r
-}
-
-// bodyHint answers a buffered request body with d's hint.
-func bodyHint(d decision.Decision) *extprocv3.ProcessingResponse {
-	switch {
-	case d.Destination == "" && d.Model == "":
-		return saying(&saidBody, d.Reason, plainRequestBody)
-	case d.Destination == "":
-		return &extprocv3.ProcessingResponse{Response: plainRequestBody.Response, DynamicMetadata: metadata(d)}
-	}
-	return &extprocv3.ProcessingResponse{
-		Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{
-			Response: &extprocv3.CommonResponse{HeaderMutation: hintHeaders(d)},
-		}},
-		DynamicMetadata: metadata(d),
-	}
-}
-
-func hintHeaders(d decision.Decision) *extprocv3.HeaderMutation {
-	set := make([]*corev3.HeaderValueOption, 1, 2)
-	set[0] = overwrite(envoy.HeaderDestination, d.Destination)
-	if d.Rank != "" {
-		set = append(set, overwrite(envoy.HeaderRank, d.Rank))
-	}
-	return &extprocv3.HeaderMutation{SetHeaders: set}
+	h.response.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{Response: common}}
+	return &h.response
 }
 
 func overwrite(name, value string) *corev3.HeaderValueOption {

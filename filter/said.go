@@ -22,25 +22,34 @@ type said struct {
 	usedText, usedNums int
 }
 
-// metadata is what is said of d.
-func metadata(d decision.Decision) *structpb.Struct {
-	s := new(said)
-	s.own.Fields = make(map[string]*structpb.Value, 4)
-	s.own.Fields["reason"] = s.text(string(d.Reason))
+// metadata is what is said of d. It replaces what was said before.
+func (s *said) metadata(d *decision.Decision) *structpb.Struct {
+	s.usedText, s.usedNums = 0, 0
+	own := fields(&s.own, 4)
+	own["reason"] = s.text(string(d.Reason))
 	if d.Model != "" {
-		s.own.Fields["model"] = s.text(d.Model)
-		s.own.Fields["prompt_tokens"] = s.number(d.Tokens)
-		s.own.Fields["predicted_tokens"] = s.number(d.Predicted)
+		own["model"] = s.text(d.Model)
+		own["prompt_tokens"] = s.number(d.Tokens)
+		own["predicted_tokens"] = s.number(d.Predicted)
 	}
 	s.ownKind.StructValue, s.inOwn.Kind = &s.own, &s.ownKind
-	s.root.Fields = make(map[string]*structpb.Value, 2)
-	s.root.Fields[envoy.MetadataOwn] = &s.inOwn
+	root := fields(&s.root, 2)
+	root[envoy.MetadataOwn] = &s.inOwn
 	if d.Destination != "" {
-		s.lb.Fields = map[string]*structpb.Value{envoy.HeaderDestination: s.text(d.Destination)}
+		fields(&s.lb, 1)[envoy.HeaderDestination] = s.text(d.Destination)
 		s.lbKind.StructValue, s.inLB.Kind = &s.lb, &s.lbKind
-		s.root.Fields[envoy.MetadataLB] = &s.inLB
+		root[envoy.MetadataLB] = &s.inLB
 	}
 	return &s.root
+}
+
+// fields is the map of a struct, without fields.
+func fields(of *structpb.Struct, room int) map[string]*structpb.Value {
+	if of.Fields == nil {
+		of.Fields = make(map[string]*structpb.Value, room)
+	}
+	clear(of.Fields)
+	return of.Fields
 }
 
 func (s *said) text(v string) *structpb.Value {
@@ -63,7 +72,7 @@ var saidHeaders, saidBody = sayings(plainRequestHeaders), sayings(plainRequestBo
 func sayings(plain *extprocv3.ProcessingResponse) map[decision.Reason]*extprocv3.ProcessingResponse {
 	all := map[decision.Reason]*extprocv3.ProcessingResponse{}
 	for _, r := range decision.Reasons() {
-		all[r] = &extprocv3.ProcessingResponse{Response: plain.Response, DynamicMetadata: metadata(decision.Decision{Reason: r})}
+		all[r] = &extprocv3.ProcessingResponse{Response: plain.Response, DynamicMetadata: new(said).metadata(&decision.Decision{Reason: r})}
 	}
 	return all
 }

@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"errors"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"warmroute/internal/decision"
+	"warmroute/internal/extprocwire"
 )
 
 // ServerOptions configures a Server.
@@ -74,36 +74,50 @@ func (s *Server) Set(o ServerOptions) {
 // there is nobody to report an aborted request to. Only a defect of ours is an
 // error, so that Envoy's failure_mode_allow takes over.
 func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err error) {
+	deepen()
 	s.router.metrics.streams.Inc()
 	defer s.router.metrics.streams.Dec()
-	st := s.stream(modev3.ProcessingMode_BUFFERED)
+	mem := memories.Get().(*memory)
+	st := s.stream(modev3.ProcessingMode_BUFFERED, &mem.hint)
 	st.crowded = s.open.Add(1) > int64(st.o.MaxStreams)
 	defer s.open.Add(-1)
+	defer mem.recycle(st)
 	defer st.close()
 	defer s.contain(st, &err)
-	var out []*response
 	for {
-		m, err := ss.Recv()
-		if err != nil {
+		if err := ss.RecvMsg(&mem.in); err != nil {
 			return nil
 		}
-		if out, err = s.answer(ss, st, m, out); err != nil {
+		if err := s.answer(ss, st, mem); err != nil {
 			return nil
 		}
 		if st.crowded && !st.duplex() {
 			return nil // Envoy goes on by itself, without the body's way through here
 		}
-		if st.duplex() && !st.decided {
-			if err := s.await(ss, st); err != nil {
-				return nil
-			}
-		}
 	}
 }
 
+// memory is what a stream receives into and answers from; later streams use it
+// again.
+type memory struct {
+	in   extprocwire.Incoming
+	hint hint
+	out  []*response
+}
+
+var memories = sync.Pool{New: func() any { return new(memory) }}
+
+// recycle gives the memory of a stream that has ended to a later one.
+func (m *memory) recycle(st *stream) {
+	st.hint = nil
+	m.in.Clear()
+	clear(m.out[:cap(m.out)])
+	memories.Put(m)
+}
+
 // stream is the state of a new request.
-func (s *Server) stream(mode modev3.ProcessingMode_BodySendMode) *stream {
-	return &stream{srv: s, o: s.o.Load(), mode: mode}
+func (s *Server) stream(mode modev3.ProcessingMode_BodySendMode, h *hint) *stream {
+	return &stream{srv: s, o: s.o.Load(), mode: mode, hint: h}
 }
 
 // contain turns a panic into the end of its stream: a defect in following one
@@ -121,14 +135,19 @@ func (s *Server) contain(st *stream, err *error) {
 	*err = status.Error(codes.Internal, "contained defect")
 }
 
-// answer lets the stream take a step and sends what comes of it, in the memory
-// of out.
-func (s *Server) answer(ss extprocv3.ExternalProcessor_ProcessServer, st *stream, m *request, out []*response) ([]*response, error) {
+// answer lets the stream take a step on what was received, and sends what comes of
+// it.
+func (s *Server) answer(ss extprocv3.ExternalProcessor_ProcessServer, st *stream, mem *memory) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	start := s.router.o.Now()
-	out = st.step(ss.Context(), m, out[:0])
-	err := sendAll(ss, out)
+	mem.out = st.step(ss.Context(), &mem.in.ProcessingRequest, mem.out[:0])
+	err := sendAll(ss, mem.out)
 	st.spent += s.router.o.Now().Sub(start)
-	return out, err
+	if st.duplex() && !st.decided && st.late == nil {
+		st.late = time.AfterFunc(st.o.BodyWait, func() { s.expire(ss, st) })
+	}
+	return err
 }
 
 func sendAll(ss extprocv3.ExternalProcessor_ProcessServer, out []*response) error {
@@ -140,47 +159,26 @@ func sendAll(ss extprocv3.ExternalProcessor_ProcessServer, out []*response) erro
 	return nil
 }
 
-// errStream says that the stream is over.
-var errStream = errors.New("filter: stream ended")
-
-// await receives a duplex stream's messages until its decision is made, at most
-// BodyWait: Envoy applies no message timeout in that mode, so the bound is ours.
-func (s *Server) await(ss extprocv3.ExternalProcessor_ProcessServer, st *stream) error {
-	messages := make(chan *request)
-	go func() {
-		defer close(messages)
-		for {
-			m, err := ss.Recv()
-			if err != nil {
-				return
-			}
-			select {
-			case messages <- m:
-			case <-ss.Context().Done():
-				return
-			}
-		}
-	}()
-	timer := time.NewTimer(st.o.BodyWait)
-	defer timer.Stop()
-	var out []*response
-	for {
-		select {
-		case m, ok := <-messages:
-			if !ok {
-				return errStream
-			}
-			var err error
-			if out, err = s.answer(ss, st, m, out); err != nil {
-				return errStream
-			}
-		case <-timer.C:
-			out = st.expire(out[:0])
-			if err := sendAll(ss, out); err != nil {
-				return errStream
-			}
-		}
+// expire ends the wait for a duplex stream's body: Envoy applies no message timeout
+// in that mode, so the bound is ours. Process, which waits for a message, cannot
+// return a defect's error then; the request is ended as Envoy would end it by that.
+func (s *Server) expire(ss extprocv3.ExternalProcessor_ProcessServer, st *stream) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed {
+		return
 	}
+	if err := s.expired(ss, st); err != nil {
+		_ = ss.Send(immediate(typev3.StatusCode_InternalServerError, decision.ReasonPanic))
+	}
+}
+
+// expired lets a stream go on without its body. The error is a defect's: when
+// sending fails, Process is told, too.
+func (s *Server) expired(ss extprocv3.ExternalProcessor_ProcessServer, st *stream) (err error) {
+	defer s.contain(st, &err)
+	_ = sendAll(ss, st.expire(nil))
+	return nil
 }
 
 // join puts chunks together in pooled memory; done gives it back.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -17,7 +18,8 @@ import (
 	"warmroute/internal/openai"
 )
 
-// stream is the state of one HTTP request. One goroutine owns it.
+// stream is the state of one HTTP request. Its goroutine owns it; the goroutine that
+// ends the wait for a body locks it, too.
 //
 // What each body mode asks of it:
 //
@@ -27,8 +29,10 @@ import (
 //	                       hint and give the body back in the received chunks,
 //	                       or at once where trailers ended it
 type stream struct {
+	mu   sync.Mutex
 	o    *ServerOptions // as they were when the request came
 	srv  *Server
+	hint *hint
 	mode modev3.ProcessingMode_BodySendMode // of the request body
 	resp modev3.ProcessingMode_BodySendMode // of the response body
 
@@ -46,7 +50,9 @@ type stream struct {
 	over       bool     // the response's end of stream was seen
 	refused    bool     // with a status of ours: nothing more may be said
 
-	spent time.Duration // answering
+	spent  time.Duration // answering
+	late   *time.Timer   // ends the wait for a duplex body; nil before it began
+	closed bool
 }
 
 type (
@@ -149,16 +155,16 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 	default:
 		return append(out, plainRequestHeaders)
 	}
-	return append(out, st.answer(headersHint))
+	return append(out, st.answer(st.hint.ofHeaders))
 }
 
 // answer is build(decision), or the protocol's error status in picker mode.
-func (st *stream) answer(build func(decision.Decision) *response) *response {
+func (st *stream) answer(build func(*decision.Decision) *response) *response {
 	if code, ok := st.o.refusal(st.d.Reason); ok {
 		st.refused = true
 		return immediate(code, st.d.Reason)
 	}
-	return build(st.d)
+	return build(&st.d)
 }
 
 // decide takes the decision, after a look for any replica where the gateway
@@ -190,7 +196,7 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 	}
 	extprocwire.Recycle(b.Body)
 	b.Body = nil
-	return append(out, st.answer(bodyHint))
+	return append(out, st.answer(st.hint.ofBody))
 }
 
 func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*response) []*response {
@@ -220,7 +226,7 @@ func (st *stream) flush(ctx context.Context, out []*response, end bool) []*respo
 		st.route(ctx, body)
 		done()
 	}
-	out = append(out, st.answer(headersHint))
+	out = append(out, st.answer(st.hint.ofHeaders))
 	held := st.release()
 	if st.refused {
 		return out
@@ -274,7 +280,7 @@ func (st *stream) requestTrailers(ctx context.Context, out []*response) []*respo
 	}
 	body := bytes.Join(st.release(), nil)
 	st.route(ctx, body)
-	return append(out, st.answer(func(d decision.Decision) *response { return wholeHint(d, body) })) // answers the trailers, too
+	return append(out, st.answer(func(d *decision.Decision) *response { return wholeHint(d, body) })) // answers the trailers, too
 }
 
 func (st *stream) responseHeaders(m *request) *response {
@@ -295,6 +301,12 @@ func (st *stream) responseHeaders(m *request) *response {
 // is called when Envoy's stream ends, which is when the HTTP request ends,
 // however it ends.
 func (st *stream) close() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.closed = true
+	if st.late != nil {
+		st.late.Stop()
+	}
 	if st.spent > 0 {
 		st.srv.router.metrics.stream.Observe(st.spent.Seconds())
 	}

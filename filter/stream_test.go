@@ -258,7 +258,7 @@ func TestSequences(t *testing.T) {
 	for _, tt := range sequences() {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
-			st := NewServer(b.router, ServerOptions{MaxBody: 100_000}).stream(buffered)
+			st := NewServer(b.router, ServerOptions{MaxBody: 100_000}).stream(buffered, new(hint))
 			var got []string
 			for _, m := range tt.send {
 				var one []string
@@ -343,7 +343,7 @@ func FuzzDuplexGivesBytesBack(f *testing.F) {
 			size = 1
 		}
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
-		st := NewServer(b.router, ServerOptions{MaxBody: 1 << 20}).stream(buffered)
+		st := NewServer(b.router, ServerOptions{MaxBody: 1 << 20}).stream(buffered, new(hint))
 		out := st.step(context.Background(), headers(duplex, "POST", chatPath, false), nil)
 		for at := 0; ; at += size {
 			end := min(at+size, len(in))
@@ -385,7 +385,7 @@ func FuzzSequences(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte, m byte) {
 		mode := modes[int(m)%len(modes)]
 		bench := newBench(t, fakeTokens{n: 100}, replica(1))
-		st := NewServer(bench.router, ServerOptions{MaxBody: 1000, Picker: true}).stream(mode)
+		st := NewServer(bench.router, ServerOptions{MaxBody: 1000, Picker: true}).stream(mode, new(hint))
 		var received, given, ends int
 		for i, c := range script {
 			msg, expire := scripted(c, i == 0, mode)
@@ -469,11 +469,11 @@ func subset(v any) *corev3.Metadata {
 
 func TestPickerAnswers503WhenTheSubsetIsEmpty(t *testing.T) {
 	for _, mode := range []modev3.ProcessingMode_BodySendMode{buffered, duplex} {
-		for name, hint := range map[string]any{"stranger": []any{"10.9.9.9:1"}, "empty": []any{}} {
+		for name, meant := range map[string]any{"stranger": []any{"10.9.9.9:1"}, "empty": []any{}} {
 			b := newBench(t, fakeTokens{n: 100}, replica(1))
-			st := NewServer(b.router, ServerOptions{Picker: true}).stream(mode)
+			st := NewServer(b.router, ServerOptions{Picker: true}).stream(mode, new(hint))
 			first := headers(mode, "POST", chatPath, false)
-			first.MetadataContext = subset(hint)
+			first.MetadataContext = subset(meant)
 			out := st.step(context.Background(), first, nil)
 			out = st.step(context.Background(), body(chat, true), out)
 			if got := describe(out[len(out)-1]); got != "immediate503" {
@@ -486,7 +486,7 @@ func TestPickerAnswers503WhenTheSubsetIsEmpty(t *testing.T) {
 func TestTenantComesFromTheConfiguredHeaderOnly(t *testing.T) {
 	for header, want := range map[string]string{"": "", "x-tenant": "blue", "x-other": ""} {
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
-		st := NewServer(b.router, ServerOptions{TenantHeader: header}).stream(buffered)
+		st := NewServer(b.router, ServerOptions{TenantHeader: header}).stream(buffered, new(hint))
 		st.step(context.Background(), headers(buffered, "POST", chatPath, false), nil)
 		if st.q.Tenant != want {
 			t.Errorf("header %q: tenant %q, want %q", header, st.q.Tenant, want)
@@ -506,7 +506,7 @@ func TestPriorityComesFromTheConfiguredHeaderOnly(t *testing.T) {
 		{"", []string{"2"}, 0}, {"x-other", []string{"2"}, 0},
 	} {
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
-		st := NewServer(b.router, ServerOptions{PriorityHeader: tc.header}).stream(buffered)
+		st := NewServer(b.router, ServerOptions{PriorityHeader: tc.header}).stream(buffered, new(hint))
 		m := headers(buffered, "POST", chatPath, false)
 		h := m.GetRequestHeaders().Headers
 		for _, v := range tc.values {
@@ -527,7 +527,7 @@ func TestPathPrefixes(t *testing.T) {
 		chatPath: true, chatPath + "/": true, "/openai" + chatPath: true, "/openai" + chatPath + "/?x=1": true,
 		"/openaiX" + chatPath: false, "/other" + chatPath: false, "/openai": false, "/openai/openai" + chatPath: false,
 	} {
-		st := NewServer(b.router, ServerOptions{PathPrefixes: []string{"/openai"}}).stream(buffered)
+		st := NewServer(b.router, ServerOptions{PathPrefixes: []string{"/openai"}}).stream(buffered, new(hint))
 		st.step(t.Context(), headers(buffered, "POST", path, false), nil)
 		if st.ours != ours {
 			t.Errorf("%s: judged %v, want %v", path, st.ours, ours)

@@ -19,7 +19,7 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 		{Destination: "10.0.0.1:8000"}, {Destination: "10.0.0.1:8000,10.0.0.2:8000", Rank: "3"},
 		{Destination: strings.Repeat("10.0.0.1:8000,", 40)}, {},
 	} {
-		usual = append(usual, headersHint(d), bodyHint(d))
+		usual = append(usual, new(hint).ofHeaders(&d), new(hint).ofBody(&d))
 	}
 	usual = append(usual, reasonHeader(decision.ReasonWarm), plainRequestHeaders, plainRequestBody, plainRequestTrailers,
 		plainResponseHeaders, plainResponseBody, plainResponseTrailers)
@@ -27,8 +27,8 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 		body := bytes.Repeat([]byte("x"), size)
 		usual = append(usual, chunk(body, true, true), chunk(body, false, false))
 	}
-	hint := decision.Decision{Destination: "a:1"}
-	rare := []*response{immediate(503, decision.ReasonNotReady), wholeHint(hint, []byte("{}")), wholeHint(decision.Decision{}, []byte("{}"))}
+	named := decision.Decision{Destination: "a:1"}
+	rare := []*response{immediate(503, decision.ReasonNotReady), wholeHint(&named, []byte("{}")), wholeHint(&decision.Decision{}, []byte("{}"))}
 	codec := extprocwire.NewCodec()
 	for _, r := range append(usual, rare...) {
 		got, err := codec.Marshal(r)

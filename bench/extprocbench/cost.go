@@ -20,6 +20,8 @@ import (
 // costOptions say what is measured and for how long.
 type costOptions struct {
 	extproc, profiles, config string
+	against                   string
+	rows                      string
 	modelDir                  string
 	seconds                   float64
 	rounds, idleReplicas      int
@@ -32,6 +34,8 @@ func costCommand(ctx context.Context, args []string) error {
 	var o costOptions
 	f := flagSet("cost")
 	f.StringVar(&o.extproc, "extproc", "bin/extproc", "the router's binary")
+	f.StringVar(&o.against, "against", "", "another build of the router, measured in turn with the first")
+	f.StringVar(&o.rows, "rows", "", "measure only rows whose name has this, as chat-16k-16-duplex-none")
 	f.StringVar(&o.config, "config", "", "file appended to the router's configuration")
 	f.StringVar(&o.modelDir, "model", "", "folder of the model whose token ids of chats are computed in process; empty: no chats")
 	f.StringVar(&o.profiles, "profiles", "", "directory to write CPU profiles of the router to")
@@ -102,6 +106,7 @@ type bench struct {
 	floor    *process
 	floorAt  string
 	router   *router
+	against  *router // nil: none
 }
 
 // cell is one row: what is sent, and how.
@@ -113,6 +118,11 @@ type cell struct {
 	resp    string // response phase
 	chunks  int    // response chunks
 	title   string // Envoy's mode as the table says it
+}
+
+// name is the row's, for files.
+func (c *cell) name() string {
+	return fmt.Sprintf("%s-%dk-%d-%s-%s", c.kind, c.kb, c.streams, c.mode, c.resp)
 }
 
 func (b *bench) cells() ([]cell, error) {
@@ -161,12 +171,25 @@ func (b *bench) load(ctx context.Context) error {
 		return err
 	}
 	defer b.router.stop()
+	if b.o.against != "" {
+		dir, err := os.MkdirTemp(b.dir, "against-")
+		if err != nil {
+			return err
+		}
+		if b.against, err = startRouter(ctx, b.o.against, dir, addrs, b.extra); err != nil {
+			return err
+		}
+		defer b.against.stop()
+	}
 	cells, err := b.cells()
 	if err != nil {
 		return err
 	}
 	fmt.Printf("| body | Envoy's mode | streams | floor CPU-ms | warmroute CPU-ms | × floor | floor p50 / p99 ms | warmroute p50 / p99 ms | requests/s floor / warmroute | RSS MB | warm |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, c := range cells {
+		if !strings.Contains(c.name(), b.o.rows) {
+			continue
+		}
 		if err := b.row(ctx, c); err != nil {
 			return fmt.Errorf("%s %d KB, %d streams, %s: %w", c.kind, c.kb, c.streams, c.title, err)
 		}
@@ -243,13 +266,18 @@ func (b *bench) row(ctx context.Context, c cell) error {
 	if err != nil {
 		return err
 	}
-	var floor, ours sum
+	var floor, ours, against sum
 	for range b.o.rounds {
 		if err := measure(ctx, &floor, cfg, b.floorAt, b.floor.pid()); err != nil {
 			return fmt.Errorf("floor: %w", err)
 		}
 		if err := b.profiled(ctx, c, "", b.router, &ours, cfg); err != nil {
 			return err
+		}
+		if b.against != nil {
+			if err := measure(ctx, &against, cfg, b.against.listen, b.against.pid()); err != nil {
+				return fmt.Errorf("%s: %w", b.o.against, err)
+			}
 		}
 	}
 	after, err := b.warm(ctx)
@@ -261,6 +289,10 @@ func (b *bench) row(ctx context.Context, c cell) error {
 		median(floor.p50), median(floor.p99), median(ours.p50), median(ours.p99),
 		float64(floor.requests)/floor.seconds, float64(ours.requests)/ours.seconds, ours.rss,
 		100*(after-before)/float64(ours.requests+b.o.rounds*cfg.warm))
+	if b.against != nil {
+		fmt.Printf("| | by %s | | | %.3f | **%.2f** | | %.2f / %.1f | | | %.2f of it |\n", b.o.against,
+			against.perRequest(), against.perRequest()/floor.perRequest(), median(against.p50), median(against.p99), ours.perRequest()/against.perRequest())
+	}
 	return nil
 }
 
@@ -363,7 +395,7 @@ func (b *bench) profile(c cell, name string, r *router) (done func() error) {
 	}
 	result := make(chan error, 1)
 	go func() {
-		file := fmt.Sprintf("cpu%s-%s-%dk-%d-%s-%s.pprof", name, c.kind, c.kb, c.streams, c.mode, c.resp)
+		file := fmt.Sprintf("cpu%s-%s.pprof", name, c.name())
 		f, err := os.Create(filepath.Join(b.o.profiles, file))
 		if err == nil {
 			err = errors.Join(get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", r.admin, max(1, int(b.o.seconds))), f), f.Close())

@@ -35,16 +35,17 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 
 // Unmarshal implements encoding.CodecV2.
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
-	m, ok := v.(*request)
+	m, ok := v.(*Incoming)
 	if !ok {
 		return c.usual.Unmarshal(data, v)
 	}
+	m.Clear()
 	buf := bodyBuffer(data.Len())
 	data.CopyTo(buf)
 	if decodeRequest(m, buf) {
 		return nil
 	}
-	m.Reset()
+	m.Clear()
 	return c.usual.Unmarshal(data, v)
 }
 

@@ -28,10 +28,47 @@ const (
 	fieldBodyEnd        = 2
 )
 
+// Incoming is a ProcessingRequest with the memory of what one usually has. The next
+// message that is read into it takes that memory, but not that of its strings and
+// its body.
+type Incoming struct {
+	extprocv3.ProcessingRequest
+
+	requestHeaders  extprocv3.ProcessingRequest_RequestHeaders
+	responseHeaders extprocv3.ProcessingRequest_ResponseHeaders
+	requestBody     extprocv3.ProcessingRequest_RequestBody
+
+	headers   extprocv3.HttpHeaders
+	body      extprocv3.HttpBody
+	headerMap corev3.HeaderMap
+	list      [typicalHeaders]*corev3.HeaderValue
+	values    [typicalHeaders]corev3.HeaderValue
+	used      int // of values
+}
+
+// typicalHeaders is how many headers there is memory for: what a request to a model
+// server has.
+const typicalHeaders = 24
+
+// Clear makes m empty, so that it keeps nothing alive.
+func (m *Incoming) Clear() {
+	m.Reset()
+	m.requestHeaders.RequestHeaders, m.responseHeaders.ResponseHeaders, m.requestBody.RequestBody = nil, nil, nil
+	m.headers.Headers, m.headers.EndOfStream = nil, false
+	m.body.Body, m.body.EndOfStream = nil, false
+	m.headerMap.Headers = nil
+	clear(m.list[:])
+	for i := range m.values[:m.used] {
+		h := &m.values[i]
+		h.Key, h.Value, h.RawValue = "", "", nil
+	}
+	m.used = 0
+}
+
 // decodeRequest reads b into m, which is empty, and keeps b. It returns false,
 // with m in any state, for what it does not know: other fields, a field given
 // twice, bytes that are no message, text that is not UTF-8.
-func decodeRequest(m *request, b []byte) bool {
+func decodeRequest(m *Incoming, b []byte) bool {
 	for len(b) > 0 {
 		num, v, rest, ok := bytesField(b)
 		if !ok {
@@ -80,19 +117,17 @@ func bytesField(b []byte) (num protowire.Number, v, rest []byte, ok bool) {
 	return num, v, b[n:], true
 }
 
-func decodePhase(m *request, num protowire.Number, v []byte) bool {
-	if num == fieldRequestBody {
-		body := new(extprocv3.HttpBody)
-		m.Request = &extprocv3.ProcessingRequest_RequestBody{RequestBody: body}
-		return decodeBody(body, v)
+func decodePhase(m *Incoming, num protowire.Number, v []byte) bool {
+	switch num {
+	case fieldRequestBody:
+		m.requestBody.RequestBody, m.Request = &m.body, &m.requestBody
+		return decodeBody(&m.body, v)
+	case fieldRequestHeaders:
+		m.requestHeaders.RequestHeaders, m.Request = &m.headers, &m.requestHeaders
+	default:
+		m.responseHeaders.ResponseHeaders, m.Request = &m.headers, &m.responseHeaders
 	}
-	h := new(extprocv3.HttpHeaders)
-	if num == fieldRequestHeaders {
-		m.Request = &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: h}
-	} else {
-		m.Request = &extprocv3.ProcessingRequest_ResponseHeaders{ResponseHeaders: h}
-	}
-	return decodeHeaders(h, v)
+	return m.decodeHeaders(v)
 }
 
 func decodeBody(m *extprocv3.HttpBody, b []byte) bool {
@@ -121,7 +156,7 @@ func decodeBody(m *extprocv3.HttpBody, b []byte) bool {
 	return true
 }
 
-func decodeHeaders(m *extprocv3.HttpHeaders, b []byte) bool {
+func (m *Incoming) decodeHeaders(b []byte) bool {
 	for len(b) > 0 {
 		num, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -129,17 +164,17 @@ func decodeHeaders(m *extprocv3.HttpHeaders, b []byte) bool {
 		}
 		b = b[n:]
 		switch {
-		case num == fieldHeaderMap && kind == protowire.BytesType && m.Headers == nil:
+		case num == fieldHeaderMap && kind == protowire.BytesType && m.headers.Headers == nil:
 			v, k := protowire.ConsumeBytes(b)
 			if n = k; n < 0 {
 				return false
 			}
-			m.Headers = new(corev3.HeaderMap)
-			if !decodeHeaderMap(m.Headers, v) {
+			m.headers.Headers = &m.headerMap
+			if !m.decodeHeaderMap(v) {
 				return false
 			}
 		case num == fieldHeadersEnd && kind == protowire.VarintType:
-			m.EndOfStream, n = flag(b)
+			m.headers.EndOfStream, n = flag(b)
 		default:
 			return false
 		}
@@ -151,27 +186,30 @@ func decodeHeaders(m *extprocv3.HttpHeaders, b []byte) bool {
 	return true
 }
 
-// typicalHeaders is how many headers memory is taken for at a time: what a
-// request to a model server has.
-const typicalHeaders = 16
-
-func decodeHeaderMap(m *corev3.HeaderMap, b []byte) bool {
-	var room []corev3.HeaderValue
-	m.Headers = make([]*corev3.HeaderValue, 0, typicalHeaders)
+func (m *Incoming) decodeHeaderMap(b []byte) bool {
+	all := m.list[:0]
+	var more []corev3.HeaderValue
 	for len(b) > 0 {
 		num, v, rest, ok := bytesField(b)
 		if !ok || num != fieldHeaders {
 			return false
 		}
-		if len(room) == 0 {
-			room = make([]corev3.HeaderValue, typicalHeaders)
+		var h *corev3.HeaderValue
+		if m.used < len(m.values) {
+			h = &m.values[m.used]
+			m.used++
+		} else {
+			if len(more) == 0 {
+				more = make([]corev3.HeaderValue, typicalHeaders)
+			}
+			h, more = &more[0], more[1:]
 		}
-		if !decodeHeader(&room[0], v) {
+		if !decodeHeader(h, v) {
 			return false
 		}
-		m.Headers = append(m.Headers, &room[0])
-		room, b = room[1:], rest
+		all, b = append(all, h), rest
 	}
+	m.headerMap.Headers = all
 	return true
 }
 

@@ -4,10 +4,10 @@
 // The invariant: what it reads and writes is what the protobuf library reads and
 // writes. A message with anything unusual in it goes to the library.
 //
-// A ProcessingRequest is read without reflection into one copy of its bytes, which
-// its strings and body share. The answers of every request are written without
-// reflection, body bytes without a copy.
+// A ProcessingRequest that is received into an Incoming is read without reflection,
+// into one copy of its bytes, which its strings and body share. The answers of every
+// request are written without reflection, body bytes without a copy.
 //
-// Units: bytes. Codec is safe for concurrent use. A body given to Recycle must not
-// be used any more.
+// Units: bytes. Codec is safe for concurrent use; an Incoming has one user at a
+// time. A body given to Recycle must not be used any more.
 package extprocwire
