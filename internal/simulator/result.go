@@ -10,14 +10,12 @@ type Result struct {
 	P50, P90, P99 float64   // of the same
 	End           float64   // mean time to the last token
 	Imbalance     float64   // most over mean prefill time of a replica
-	Gap           float64   // mean difference between most and least loaded replica, requests
 	Busy          float64   // share of time replicas computed
 	Rate          float64   // requests per second finished between the first and last fifth
 	TTFT          []float64 // every one, ascending
 }
 
-func (s *Sim) result(gap float64) Result {
-	res := Result{Gap: gap}
+func (s *Sim) result() (res Result) {
 	warm := int(s.c.Warm * float64(len(s.requests)))
 	var cached, input float64
 	ends := make([]float64, 0, len(s.requests))

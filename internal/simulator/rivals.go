@@ -269,9 +269,9 @@ func dynamo(s *Sim) Policy {
 func oracle(s *Sim) Policy {
 	return rival{s, func(now float64, r *Request) int {
 		return s.least(func(i int) float64 {
-			e := s.engines[i]
-			h := hit(e.coming(r.Blocks), r.Input, Block)
-			return e.wait(now) + e.slow*e.hw.Prefill(r.Input-h, h) + 1e-9*float64(e.cache.pinned)
+			e, d := s.engines[i], s.engines[i].Scheduler.(*dense) // other schedulers' caches cannot be looked into
+			h := hit(d.coming(r.Blocks), r.Input, Block)
+			return e.wait(d, now) + e.slow*e.hw.Prefill(r.Input-h, h) + 1e-9*float64(d.cache.pinned)
 		})
 	}, nil}
 }

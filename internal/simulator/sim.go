@@ -53,7 +53,6 @@ type Config struct {
 type Sim struct {
 	c        Config
 	requests []*Request
-	blocks   int
 	engines  []*engine
 	policy   Policy
 	rng      *rand.Rand
@@ -66,10 +65,9 @@ type Sim struct {
 }
 
 type event struct {
-	at              float64
-	replica         int
-	stored, removed []int32
-	changes         []Change
+	at      float64
+	replica int
+	Ended
 }
 
 // New prepares a run of t with arrivals at rate requests per second.
@@ -84,7 +82,7 @@ func New(c Config, t *Trace, rate float64) *Sim {
 	if c.Warm == 0 {
 		c.Warm = 0.1
 	}
-	s := &Sim{c: c, blocks: t.Blocks, rng: rand.New(rand.NewPCG(c.Seed, 5)), pages: make([]Page, c.Replicas)}
+	s := &Sim{c: c, rng: rand.New(rand.NewPCG(c.Seed, 5)), pages: make([]Page, c.Replicas)}
 	scale := float64(len(t.Requests)) / rate / max(t.Duration, 1e-9)
 	for i := range t.Requests {
 		r := t.Requests[i]
@@ -96,9 +94,11 @@ func New(c Config, t *Trace, rate float64) *Sim {
 		shared = newPool(t.Blocks, Block, c.Replicas*c.Hardware.Capacity)
 	}
 	for i := range c.Replicas {
-		e := &engine{hw: &s.c.Hardware, slow: 1, cache: newCache(t.Blocks, Block, c.Hardware.Capacity), pool: shared}
+		e := &engine{hw: &s.c.Hardware, slow: 1}
 		if c.Scheduler != nil {
-			e.scheduler, e.copies = c.Scheduler(), map[int32]int{}
+			e.Scheduler = c.Scheduler()
+		} else {
+			e.Scheduler = &dense{hw: e.hw, cache: newCache(t.Blocks, Block, c.Hardware.Capacity), pool: shared}
 		}
 		if i == 0 && c.Slow > 0 {
 			e.slow = c.Slow
@@ -112,7 +112,7 @@ func New(c Config, t *Trace, rate float64) *Sim {
 
 // Run runs the trace to its end.
 func (s *Sim) Run() Result {
-	next, spread, arrived := 0, 0.0, 0.0
+	next := 0
 	for {
 		at, which := math.Inf(1), -1
 		for i, e := range s.engines {
@@ -124,7 +124,7 @@ func (s *Sim) Run() Result {
 		if arrival {
 			at = s.requests[next].At
 		} else if which < 0 {
-			return s.result(spread / max(1, arrived))
+			return s.result()
 		}
 		s.deliver(at)
 		s.readMetrics(at)
@@ -135,8 +135,6 @@ func (s *Sim) Run() Result {
 		}
 		s.arrive(s.requests[next])
 		next++
-		spread += s.gap()
-		arrived++
 		if s.c.Progress != nil && next%1000 == 0 {
 			s.c.Progress(next, len(s.requests))
 		}
@@ -145,24 +143,28 @@ func (s *Sim) Run() Result {
 
 func (s *Sim) endStep(i int) {
 	e := s.engines[i]
-	if e.scheduler != nil {
-		e.publish()
-	}
-	if c := e.cache; len(c.stored)+len(c.removed)+len(e.changes) > 0 {
-		s.events = append(s.events, event{s.now + s.c.EventDelay, i, c.stored, c.removed, e.changes})
-		c.stored, c.removed = nil, nil
+	ended := e.End()
+	if len(ended.Stored)+len(ended.Removed)+len(ended.Changes) > 0 {
+		s.events = append(s.events, event{s.now + s.c.EventDelay, i, ended})
 	}
 	s.deliver(s.now) // without delay, it is known before the first token
-	e.end(s.now, s.first, s.done)
+	for _, r := range ended.First {
+		s.first(r)
+	}
+	for _, r := range ended.Done {
+		s.done(r)
+	}
 	e.begin(s.now)
 }
 
 func (s *Sim) first(r *Request) {
+	r.First = s.now
 	s.router.first(r)
 	s.policy.First(s.now, r)
 }
 
 func (s *Sim) done(r *Request) {
+	r.Done = s.now
 	s.router.done(r)
 	s.policy.Done(s.now, r)
 }
@@ -175,7 +177,7 @@ func (s *Sim) arrive(r *Request) {
 	s.router.sent(r)
 	s.policy.Routed(s.now, r)
 	e := s.engines[r.Replica]
-	e.enqueue(r)
+	e.Enqueue(r)
 	if !e.busy {
 		e.begin(s.now)
 	}
@@ -196,19 +198,19 @@ func (s *Sim) deliver(t float64) {
 	for n < len(s.events) && s.events[n].at <= t {
 		e := &s.events[n]
 		n++
-		if s.engines[0].pool != nil {
+		if s.c.Pooled {
 			continue
 		}
 		s.router.apply(e)
-		if g, ok := s.policy.(GroupPolicy); ok && len(e.changes) > 0 {
-			g.Changed(e.at, e.replica, e.changes)
+		if g, ok := s.policy.(GroupPolicy); ok && len(e.Changes) > 0 {
+			g.Changed(e.at, e.replica, e.Changes)
 			continue
 		}
-		if len(e.removed) > 0 { // before: a block may come back in the step that evicted it
-			s.policy.Removed(e.at, e.replica, e.removed)
+		if len(e.Removed) > 0 { // before: a block may come back in the step that evicted it
+			s.policy.Removed(e.at, e.replica, e.Removed)
 		}
-		if len(e.stored) > 0 {
-			s.policy.Stored(e.at, e.replica, e.stored)
+		if len(e.Stored) > 0 {
+			s.policy.Stored(e.at, e.replica, e.Stored)
 		}
 	}
 	s.events = slices.Delete(s.events, 0, n)
@@ -220,22 +222,11 @@ func (s *Sim) readMetrics(at float64) {
 		return
 	}
 	for i, e := range s.engines {
-		s.pages[i] = e.page()
+		s.pages[i] = e.Load()
 	}
 	last := s.scrape + s.c.Scrape*math.Floor((at-s.scrape)/s.c.Scrape)
 	s.policy.Scraped(last, s.pages)
 	s.scrape = last + s.c.Scrape
-}
-
-// gap is the difference between the most and the least loaded replica, in requests.
-func (s *Sim) gap() float64 {
-	least, most := math.MaxInt, 0
-	for _, e := range s.engines {
-		p := e.page()
-		n := p.Waiting + p.Running
-		least, most = min(least, n), max(most, n)
-	}
-	return float64(most - least)
 }
 
 // state is what a router knows of what it sent, and its index of the events.
@@ -294,10 +285,10 @@ func (st *state) done(r *Request) {
 
 func (st *state) apply(e *event) {
 	bit := uint64(1) << e.replica
-	for _, b := range e.removed {
+	for _, b := range e.Removed {
 		st.index[b] &^= bit
 	}
-	for _, b := range e.stored {
+	for _, b := range e.Stored {
 		st.index[b] |= bit
 	}
 }

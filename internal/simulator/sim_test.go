@@ -23,8 +23,9 @@ func TestEveryRequestEnds(t *testing.T) {
 			}
 		}
 		for i, e := range s.engines {
-			if e.cache.pinned != 0 || e.running() != 0 || len(e.waiting) != 0 || e.cache.used != e.cache.idle || e.cache.used > e.cache.capacity {
-				t.Errorf("%s: replica %d ends with %d pinned, %d running, %d used, %d idle", name, i, e.cache.pinned, e.running(), e.cache.used, e.cache.idle)
+			d := e.Scheduler.(*dense)
+			if d.cache.pinned != 0 || d.running() != 0 || len(d.waiting) != 0 || d.cache.used != d.cache.idle || d.cache.used > d.cache.capacity {
+				t.Errorf("%s: replica %d ends with %d pinned, %d running, %d used, %d idle", name, i, d.cache.pinned, d.running(), d.cache.used, d.cache.idle)
 			}
 		}
 		if len(res.TTFT) != 1350 || res.Busy <= 0 || res.Busy > 1 || res.Imbalance < 1 {

@@ -2,6 +2,8 @@ package hybrid
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"warmroute/internal/simulator"
 	"warmroute/internal/vllmsim"
@@ -9,7 +11,6 @@ import (
 
 // Model is a kind of model by its KV cache groups.
 type Model struct {
-	Name   string
 	Groups []vllmsim.Group
 	Full   float64 // share of the layers that attend to all tokens before
 }
@@ -17,8 +18,10 @@ type Model struct {
 // Models are those that simulations know by name. Blocks are of simulator.Block
 // tokens, so the windows are two blocks.
 var Models = map[string]Model{
-	"gemma3":     {"Gemma 3 12B: 40 layers with windows of 1024 tokens, 8 of full attention", groups(vllmsim.Group{Kind: vllmsim.SlidingWindow, Window: 1024}, 5), 1. / 6},
-	"qwen3-next": {"Qwen3-Next: 36 layers with Mamba states, 12 of full attention", groups(vllmsim.Group{Kind: vllmsim.Mamba}, 3), 1. / 4},
+	// Gemma 3 12B: 40 layers with windows of 1024 tokens, 8 of full attention.
+	"gemma3": {groups(vllmsim.Group{Kind: vllmsim.SlidingWindow, Window: 1024}, 5), 1. / 6},
+	// Qwen3-Next: 36 layers with Mamba states, 12 of full attention.
+	"qwen3-next": {groups(vllmsim.Group{Kind: vllmsim.Mamba}, 3), 1. / 4},
 }
 
 func groups(g vllmsim.Group, n int) (all []vllmsim.Group) {
@@ -38,8 +41,9 @@ func (m Model) Hardware(h simulator.Hardware) simulator.Hardware {
 
 // Replica is one engine of a simulation.
 type Replica struct {
-	s    *vllmsim.Stepper
-	open map[int]*simulator.Request
+	s      *vllmsim.Stepper
+	open   map[int]*simulator.Request
+	copies map[int32]int // of full attention's blocks, in its cache
 }
 
 // New returns a replica of the model with the batches and the memory that h says.
@@ -54,7 +58,7 @@ func (m Model) New(h simulator.Hardware) *Replica {
 	if err != nil {
 		panic(err)
 	}
-	return &Replica{s: s, open: map[int]*simulator.Request{}}
+	return &Replica{s: s, open: map[int]*simulator.Request{}, copies: map[int32]int{}}
 }
 
 // Enqueue implements simulator.Scheduler. It panics where the trace has a prompt
@@ -77,7 +81,7 @@ func (r *Replica) Begin() (simulator.Batch, bool) {
 }
 
 // End implements simulator.Scheduler.
-func (r *Replica) End() (changes []simulator.Change, first, done []*simulator.Request) {
+func (r *Replica) End() (e simulator.Ended) {
 	res := r.s.End()
 	for i := range res.Changes {
 		c := &res.Changes[i]
@@ -85,18 +89,51 @@ func (r *Replica) End() (changes []simulator.Change, first, done []*simulator.Re
 		for _, b := range c.Blocks {
 			to.Blocks = append(to.Blocks, int32(b))
 		}
-		changes = append(changes, to)
+		e.Changes = append(e.Changes, to)
 	}
+	e.Stored, e.Removed = r.full(e.Changes)
 	for _, a := range res.First {
 		q := r.open[a.ID]
 		q.Hit = a.Hit
-		first = append(first, q)
+		e.First = append(e.First, q)
 	}
 	for _, a := range res.Done {
-		done = append(done, r.open[a.ID])
+		e.Done = append(e.Done, r.open[a.ID])
 		delete(r.open, a.ID)
 	}
-	return changes, first, done
+	return e
+}
+
+// full is what full attention stored and removed of a cache that has each block
+// once.
+func (r *Replica) full(changes []simulator.Change) (stored, removed []int32) {
+	was := map[int32]bool{}
+	for i := range changes {
+		c := &changes[i]
+		if !c.Full() {
+			continue
+		}
+		for _, b := range c.Blocks {
+			if _, seen := was[b]; !seen {
+				was[b] = r.copies[b] > 0
+			}
+			if c.Removed {
+				r.copies[b]--
+			} else {
+				r.copies[b]++
+			}
+		}
+	}
+	for _, b := range slices.Sorted(maps.Keys(was)) {
+		switch has := r.copies[b] > 0; {
+		case has && !was[b]:
+			stored = append(stored, b)
+		case !has && was[b]:
+			removed = append(removed, b)
+			delete(r.copies, b)
+		}
+	}
+	return stored, removed
 }
 
 // Load implements simulator.Scheduler.

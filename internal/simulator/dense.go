@@ -1,0 +1,199 @@
+package simulator
+
+import "container/heap"
+
+// dense is the scheduler of an engine whose cache is of full attention alone.
+type dense struct {
+	hw    *Hardware
+	cache *cache
+	pool  *pool // instead of the cache's contents, for upper bounds
+
+	waiting    []*sequence
+	prefilling []*sequence
+	decoding   decodes
+	context    float64 // tokens of the decoding
+	step       int64
+}
+
+// sequence is a request in an engine.
+type sequence struct {
+	r        *Request
+	computed int   // tokens of the prompt, cached ones included
+	stored   int   // blocks visible to others
+	last     int64 // step that ends it
+}
+
+type decodes []*sequence
+
+func (d decodes) Len() int           { return len(d) }
+func (d decodes) Less(i, j int) bool { return d[i].last < d[j].last }
+func (d decodes) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *decodes) Push(x any)        { *d = append(*d, x.(*sequence)) }
+func (d *decodes) Pop() any {
+	old := *d
+	x := old[len(old)-1]
+	*d = old[:len(old)-1]
+	return x
+}
+
+// hit is the tokens that matched blocks save: the last one is always computed.
+func hit(blocks, input, block int) int { return max(0, min(blocks*block, input-1)) }
+
+func (d *dense) match(blocks []int32) int {
+	if d.pool != nil {
+		return d.pool.match(blocks)
+	}
+	return d.cache.match(blocks)
+}
+
+// Enqueue implements Scheduler.
+func (d *dense) Enqueue(r *Request) { d.waiting = append(d.waiting, &sequence{r: r}) }
+
+// Load implements Scheduler.
+func (d *dense) Load() Page {
+	return Page{Waiting: len(d.waiting), Running: d.running(), KVUsage: float64(d.cache.pinned) / float64(d.cache.capacity)}
+}
+
+func (d *dense) running() int { return len(d.prefilling) + len(d.decoding) }
+
+// admit reserves a sequence's KV cache, false when there is no room.
+func (d *dense) admit(s *sequence) bool {
+	c := d.cache
+	var cached int
+	if d.pool != nil {
+		need := s.r.Input + s.r.Output
+		if c.pinned+need > c.capacity && c.pinned > 0 {
+			return false
+		}
+		cached = d.pool.match(s.r.Blocks)
+		d.pool.touch(s.r.Blocks[:cached])
+		c.pinned += need
+	} else {
+		var ok bool
+		if cached, ok = c.reserve(s.r); !ok {
+			return false
+		}
+	}
+	s.stored, s.computed = cached, hit(cached, s.r.Input, c.block)
+	s.r.Hit = s.computed
+	return true
+}
+
+func (d *dense) release(s *sequence) {
+	if d.pool != nil {
+		d.cache.pinned -= s.r.Input + s.r.Output
+		return
+	}
+	d.cache.release(s.r)
+}
+
+// Begin implements Scheduler: decodes first, then prefills in order of arrival,
+// in chunks.
+func (d *dense) Begin() (b Batch, any bool) {
+	b.Answers = len(d.decoding)
+	budget := max(0, d.hw.Budget-b.Answers)
+	chunk := func(s *sequence) {
+		n := min(budget, s.r.Input-s.computed)
+		b.Pairs += float64(n) * (float64(s.computed) + float64(n)/2)
+		s.computed += n
+		budget -= n
+		b.Prompt += n
+		d.show(s)
+	}
+	for _, s := range d.prefilling {
+		if budget > 0 {
+			chunk(s)
+		}
+	}
+	for budget > 0 && len(d.waiting) > 0 && d.running() < d.hw.Sequences && d.admit(d.waiting[0]) {
+		s := d.waiting[0]
+		d.waiting = d.waiting[1:]
+		d.prefilling = append(d.prefilling, s)
+		chunk(s)
+	}
+	b.Context, b.Running = d.context, d.running()
+	return b, b.Prompt+b.Answers > 0
+}
+
+// show makes the blocks that a sequence has computed visible.
+func (d *dense) show(s *sequence) {
+	full := s.computed / d.cache.block
+	if s.computed >= s.r.Input {
+		full = len(s.r.Blocks)
+	}
+	if full <= s.stored {
+		return
+	}
+	if d.pool != nil {
+		d.pool.store(s.r.Blocks[s.stored:full])
+	} else {
+		d.cache.store(s.r.Blocks[s.stored:full])
+	}
+	s.stored = full
+}
+
+// End implements Scheduler.
+func (d *dense) End() Ended {
+	e := Ended{Stored: d.cache.stored, Removed: d.cache.removed}
+	d.cache.stored, d.cache.removed = nil, nil
+	finish := func(s *sequence) {
+		d.release(s)
+		e.Done = append(e.Done, s.r)
+	}
+	d.step++
+	d.context += float64(len(d.decoding))
+	for len(d.decoding) > 0 && d.decoding[0].last <= d.step {
+		s := heap.Pop(&d.decoding).(*sequence)
+		d.context -= float64(s.r.Input + s.r.Output)
+		finish(s)
+	}
+	left := d.prefilling[:0]
+	for _, s := range d.prefilling {
+		if s.computed < s.r.Input {
+			left = append(left, s)
+			continue
+		}
+		e.First = append(e.First, s.r)
+		if s.r.Output <= 1 {
+			finish(s)
+			continue
+		}
+		s.last = d.step + int64(s.r.Output) - 1
+		heap.Push(&d.decoding, s)
+		d.context += float64(s.r.Input + 1)
+	}
+	d.prefilling = left
+	if len(d.decoding) == 0 {
+		d.context = 0
+	}
+	return e
+}
+
+// ahead is the engine time of the prefill ahead of a newcomer, as only an oracle
+// knows it.
+func (d *dense) ahead() (w float64) {
+	for _, s := range d.prefilling {
+		w += d.hw.Prefill(s.r.Input-s.computed, s.computed)
+	}
+	for _, s := range d.waiting {
+		h := hit(d.match(s.r.Blocks), s.r.Input, d.cache.block)
+		w += d.hw.Prefill(s.r.Input-h, h)
+	}
+	return w
+}
+
+// coming is match with the blocks that requests ahead will have stored, as only
+// an oracle knows it.
+func (d *dense) coming(blocks []int32) int {
+	most := d.match(blocks)
+	for _, list := range [][]*sequence{d.prefilling, d.waiting} {
+		for _, s := range list {
+			i := 0
+			for i < len(blocks) && i < len(s.r.Blocks) && blocks[i] == s.r.Blocks[i] {
+				i++
+			}
+			most = max(most, i)
+		}
+	}
+	return most
+}
