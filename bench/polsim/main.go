@@ -14,9 +14,9 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 
-	"warmroute/internal/decision/policy"
+	"golang.org/x/sync/errgroup"
+
 	"warmroute/internal/simulator"
 	"warmroute/internal/simulator/brain"
 	"warmroute/internal/simulator/hybrid"
@@ -78,11 +78,16 @@ func run(args []string, out, log io.Writer) error {
 	if o.routers != "" {
 		return o.compareRouters(cells, out, log)
 	}
-	results, err := o.runAll(cells, log)
+	names := o.names()
+	results, err := o.grid(len(names), cells, func(i int, c cell) (simulator.Result, error) {
+		r, err := o.one(names[i], c)
+		o.log(log, c, names[i], r)
+		return r, err
+	})
 	if err != nil {
 		return err
 	}
-	return report(out, o.names(), cells, results)
+	return report(out, names, cells, results)
 }
 
 // cell is a trace, a replica count, a load and a seed.
@@ -193,42 +198,56 @@ func numbers[T any](list string, parse func(string) (T, error)) ([]T, error) {
 	return out, nil
 }
 
-// runAll runs every policy on every cell; results are by policy, then cell.
-func (o *options) runAll(cells []cell, log io.Writer) (map[string][]simulator.Result, error) {
-	results := map[string][]simulator.Result{}
-	for _, name := range o.names() {
-		results[name] = make([]simulator.Result, len(cells))
-	}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	slots := make(chan struct{}, max(1, o.jobs))
-	for i, c := range cells {
-		for name, of := range results {
-			slots <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-slots }()
-				r, err := o.one(name, c)
-				mu.Lock()
-				defer mu.Unlock()
-				of[i], failed = r, errors.Join(failed, err)
-				if o.verbose {
-					fmt.Fprintf(log, "%s\t%d\t%.2f\t%d\t%s\thit %.4f\tmean %.3f\tp50 %.3f\tp99 %.3f\timbalance %.2f\n",
-						c.trace.Name, c.replicas, c.load, c.seed, name, r.Hit, r.Mean, r.P50, r.P99, r.Imbalance)
-				}
-			})
-		}
-	}
-	wg.Wait()
-	return results, failed
-}
-
-func (o *options) one(name string, c cell) (simulator.Result, error) {
+// of is the configuration of a cell's runs.
+func (o *options) of(c cell) simulator.Config {
 	cfg := o.config(c.replicas)
-	cfg.EventDelay, cfg.Slow, cfg.Seed = o.delay, o.slow, uint64(c.seed)
+	cfg.EventDelay, cfg.Scrape, cfg.Slow, cfg.Seed = o.delay, o.scrape, o.slow, uint64(c.seed)
 	if o.delay == 0 {
 		cfg.EventDelay = -1
 	}
+	return cfg
+}
+
+// brain is the configuration of the router's decision in a cell.
+func (o *options) brain(c cell, groups brain.Groups) (brain.Options, error) {
+	b := brain.Options{Replicas: c.replicas, Block: simulator.Block, Seed: uint64(c.seed), Groups: groups}
+	if err := json.Unmarshal([]byte(o.settings), &b.Policy.Overrides); err != nil {
+		return b, fmt.Errorf("-settings: %w", err)
+	}
+	return b, nil
+}
+
+// grid runs n contenders on every cell, o.jobs runs at a time; results are by
+// contender, then cell.
+func (o *options) grid(n int, cells []cell, run func(i int, c cell) (simulator.Result, error)) ([][]simulator.Result, error) {
+	results := make([][]simulator.Result, n)
+	var group errgroup.Group
+	group.SetLimit(max(1, o.jobs))
+	for i := range results {
+		results[i] = make([]simulator.Result, len(cells))
+	}
+	for at, c := range cells {
+		for i, of := range results {
+			group.Go(func() (err error) {
+				of[at], err = run(i, c)
+				return err
+			})
+		}
+	}
+	return results, group.Wait()
+}
+
+// log reports a run.
+func (o *options) log(to io.Writer, c cell, name string, r simulator.Result) {
+	if o.verbose {
+		fmt.Fprintf(to, "%s\t%d\t%.2f\t%d\t%s\thit %.4f\tmean %.3f\tp50 %.3f\tp99 %.3f\timbalance %.2f\n",
+			c.trace.Name, c.replicas, c.load, c.seed, name, r.Hit, r.Mean, r.P50, r.P99, r.Imbalance)
+	}
+}
+
+// one runs a policy on a cell.
+func (o *options) one(name string, c cell) (simulator.Result, error) {
+	cfg := o.of(c)
 	switch name {
 	case "pooled":
 		cfg.Pooled, cfg.Policy = true, simulator.Rivals["oracle"]
@@ -238,6 +257,8 @@ func (o *options) one(name string, c cell) (simulator.Result, error) {
 		groups := brain.OneGroup
 		if o.model != nil {
 			groups = brain.EveryGroup
+		} else if o.router != "" { // the protocol knows of one group only
+			return o.external(cfg, c)
 		}
 		return o.ours(cfg, c, groups)
 	case "full-attention":
@@ -250,28 +271,22 @@ func (o *options) one(name string, c cell) (simulator.Result, error) {
 	return simulator.New(cfg, c.trace, c.rate).Run(), nil
 }
 
-// ours runs the router's decision, in its own process or in this one.
+// ours runs the router's decision in this process.
 func (o *options) ours(cfg simulator.Config, c cell, groups brain.Groups) (simulator.Result, error) {
-	var failed error
-	if o.router == "" || o.model != nil { // the protocol knows of one group only
-		cfg.Policy = func(*simulator.Sim) simulator.Policy {
-			var settings policy.Config
-			if failed = json.Unmarshal([]byte(o.settings), &settings.Overrides); failed != nil {
-				return simulator.Rivals["p2c"](nil)
-			}
-			p, err := brain.Judge(brain.Options{Replicas: c.replicas, Block: simulator.Block, Seed: uint64(c.seed), Policy: settings, Groups: groups})
-			if err != nil {
-				failed = err
-				return simulator.Rivals["p2c"](nil)
-			}
-			return p
-		}
-		s := simulator.New(cfg, c.trace, c.rate)
-		if failed != nil {
-			return simulator.Result{}, failed
-		}
-		return s.Run(), nil
+	b, err := o.brain(c, groups)
+	if err != nil {
+		return simulator.Result{}, err
 	}
+	p, err := brain.Judge(b)
+	if err != nil {
+		return simulator.Result{}, err
+	}
+	cfg.Policy = func(*simulator.Sim) simulator.Policy { return p }
+	return simulator.New(cfg, c.trace, c.rate).Run(), nil
+}
+
+// external runs the router's decision in its own process.
+func (o *options) external(cfg simulator.Config, c cell) (simulator.Result, error) {
 	args := strings.Fields(o.router)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = os.Stderr

@@ -11,7 +11,7 @@ import (
 
 // report prints, per policy, the hit rate and, by load, mean and p99 time to
 // first token: as geometric means over all cells, in seconds and relative to P2C.
-func report(out io.Writer, names []string, cells []cell, results map[string][]simulator.Result) error {
+func report(out io.Writer, names []string, cells []cell, results [][]simulator.Result) error {
 	var loads []float64
 	for _, c := range cells {
 		if !slices.Contains(loads, c.load) {
@@ -25,17 +25,18 @@ func report(out io.Writer, names []string, cells []cell, results map[string][]si
 		rule += "---|---|---|"
 	}
 	fmt.Fprintf(out, "%s\n%s\n", header, rule)
-	for _, name := range names {
+	p2c := results[slices.Index(names, "p2c")]
+	for i, name := range names {
 		hits := 0.0
-		for _, r := range results[name] {
+		for _, r := range results[i] {
 			hits += r.Hit / float64(len(cells))
 		}
 		line := fmt.Sprintf("| %s | %.1f %% |", name, 100*hits)
 		for _, l := range loads {
 			line += fmt.Sprintf(" %.3f s | %.3f | %.3f |",
-				ratio(cells, results[name], nil, l, func(r *simulator.Result) float64 { return r.Mean }),
-				ratio(cells, results[name], results["p2c"], l, func(r *simulator.Result) float64 { return r.Mean }),
-				ratio(cells, results[name], results["p2c"], l, func(r *simulator.Result) float64 { return r.P99 }))
+				ratio(cells, results[i], nil, l, func(r *simulator.Result) float64 { return r.Mean }),
+				ratio(cells, results[i], p2c, l, func(r *simulator.Result) float64 { return r.Mean }),
+				ratio(cells, results[i], p2c, l, func(r *simulator.Result) float64 { return r.P99 }))
 		}
 		if _, err := fmt.Fprintln(out, line); err != nil {
 			return err

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"sync"
 
-	"warmroute/internal/decision/policy"
 	"warmroute/internal/simulator"
 	"warmroute/internal/simulator/brain"
 )
@@ -54,7 +51,12 @@ func (o *options) compareRouters(cells []cell, out, log io.Writer) error {
 			}
 		}
 	}
-	results, err := o.runRouters(append([]sharing{{1, -1}}, kinds...), cells, log)
+	all := append([]sharing{{1, -1}}, kinds...)
+	results, err := o.grid(len(all), cells, func(i int, c cell) (simulator.Result, error) {
+		r, told, err := o.severalRouters(all[i], c)
+		o.log(log, c, fmt.Sprintf("%d routers, %s, %s", all[i].routers, all[i], told), r)
+		return r, err
+	})
 	if err != nil {
 		return err
 	}
@@ -82,49 +84,18 @@ func (o *options) compareRouters(cells []cell, out, log io.Writer) error {
 	return nil
 }
 
-// runRouters runs every kind on every cell.
-func (o *options) runRouters(kinds []sharing, cells []cell, log io.Writer) ([][]simulator.Result, error) {
-	results := make([][]simulator.Result, len(kinds))
-	slots := make(chan struct{}, max(1, o.jobs))
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	for k := range kinds {
-		results[k] = make([]simulator.Result, len(cells))
-		for i := range cells {
-			slots <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-slots }()
-				r, told, err := o.severalRouters(kinds[k], cells[i])
-				mu.Lock()
-				defer mu.Unlock()
-				results[k][i] = r
-				if err != nil {
-					failed = err
-				}
-				if o.verbose {
-					fmt.Fprintf(log, "%s\t%d\t%.2f\t%d\t%d routers, %s\thit %.4f\tmean %.3f\tp99 %.3f\t%s\n", cells[i].trace.Name, cells[i].replicas,
-						cells[i].load, cells[i].seed, kinds[k].routers, kinds[k], r.Hit, r.Mean, r.P99, told)
-				}
-			})
-		}
-	}
-	wg.Wait()
-	return results, failed
-}
-
+// severalRouters runs several routers on a cell, and reports what they told each other.
 func (o *options) severalRouters(k sharing, c cell) (r simulator.Result, told string, err error) {
-	var settings policy.Config
-	if err := json.Unmarshal([]byte(o.settings), &settings.Overrides); err != nil {
-		return r, "", fmt.Errorf("-settings: %w", err)
+	b, err := o.brain(c, brain.OneGroup)
+	if err != nil {
+		return r, "", err
 	}
-	rs, err := brain.NewRouters(k.routers, k.delay, brain.Options{Replicas: c.replicas, Block: simulator.Block, Seed: uint64(c.seed), Policy: settings})
+	rs, err := brain.NewRouters(k.routers, k.delay, b)
 	if err != nil {
 		return r, "", err
 	}
 	defer rs.Close()
-	cfg := o.config(c.replicas)
-	cfg.EventDelay, cfg.Scrape, cfg.Slow, cfg.Seed = o.delay, o.scrape, o.slow, uint64(c.seed)
+	cfg := o.of(c)
 	cfg.Policy = func(*simulator.Sim) simulator.Policy { return rs }
 	r = simulator.New(cfg, c.trace, c.rate).Run()
 	n := float64(len(c.trace.Requests))
