@@ -81,7 +81,7 @@ func checkAgain(t *testing.T, b *bench, d decision.Decision) {
 	if err := json.Unmarshal(text, &rec); err != nil {
 		t.Fatal(err)
 	}
-	scores, winner := rec.Again(b.book.Of("m"))
+	scores, winner := rec.Rescore(b.book.Of("m"))
 	if winner < 0 {
 		if d.Destination != "" {
 			t.Fatalf("no winner, but %q was chosen", d.Destination)

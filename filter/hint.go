@@ -21,13 +21,13 @@ type hint struct {
 	options   [2]corev3.HeaderValueOption
 	values    [2]corev3.HeaderValue
 	set       [2]*corev3.HeaderValueOption
-	said      said
+	metadata  answerMetadata
 }
 
 // ofHeaders answers the request headers with d's hint.
 func (h *hint) ofHeaders(d *decision.Decision) *response {
 	if d.Destination == "" && d.Model == "" {
-		return saying(&saidHeaders, d.Reason, plainRequestHeaders)
+		return reasonAnswer(&reasonHeaderAnswers, d.Reason, plainRequestHeaders)
 	}
 	if h.response.Response = plainRequestHeaders.Response; h.mutate(d) {
 		h.headers.Response = &h.common
@@ -40,7 +40,7 @@ func (h *hint) ofHeaders(d *decision.Decision) *response {
 // ofBody answers a buffered request body with d's hint.
 func (h *hint) ofBody(d *decision.Decision) *response {
 	if d.Destination == "" && d.Model == "" {
-		return saying(&saidBody, d.Reason, plainRequestBody)
+		return reasonAnswer(&reasonBodyAnswers, d.Reason, plainRequestBody)
 	}
 	if h.response.Response = plainRequestBody.Response; h.mutate(d) {
 		h.body.Response = &h.common
@@ -52,7 +52,7 @@ func (h *hint) ofBody(d *decision.Decision) *response {
 
 // mutate sets the metadata and, unless there is no destination, the headers.
 func (h *hint) mutate(d *decision.Decision) bool {
-	h.response.DynamicMetadata = h.said.metadata(d)
+	h.response.DynamicMetadata = h.metadata.of(d)
 	if d.Destination == "" {
 		return false
 	}

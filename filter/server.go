@@ -79,7 +79,7 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 	defer s.router.metrics.streams.Dec()
 	mem := memories.Get().(*memory)
 	st := s.stream(modev3.ProcessingMode_BUFFERED, &mem.hint)
-	st.crowded = s.open.Add(1) > int64(st.o.MaxStreams)
+	st.overLimit = s.open.Add(1) > int64(st.o.MaxStreams)
 	defer s.open.Add(-1)
 	defer mem.recycle(st)
 	defer st.close()
@@ -91,7 +91,7 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 		if err := s.answer(ss, st, mem); err != nil {
 			return nil
 		}
-		if st.crowded && !st.duplex() {
+		if st.overLimit && !st.duplex() {
 			return nil // Envoy goes on by itself, without the body's way through here
 		}
 	}

@@ -37,7 +37,7 @@ type stream struct {
 	resp modev3.ProcessingMode_BodySendMode // of the response body
 
 	q          Query
-	crowded    bool // beyond MaxStreams: passes without a hint
+	overLimit  bool // beyond MaxStreams: passes without a hint
 	tenants    int  // copies of the tenant header
 	priorities int  // copies of the priority header
 	ours       bool // the route carries a prompt
@@ -146,7 +146,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 	switch {
 	case !st.ours || st.ended:
 		st.skip(decision.ReasonNotOurs)
-	case st.crowded:
+	case st.overLimit:
 		st.skip(decision.ReasonStreams)
 	case st.mode == modev3.ProcessingMode_NONE, st.mode == modev3.ProcessingMode_STREAMED:
 		st.skip(decision.ReasonMode)
@@ -332,14 +332,14 @@ func (st *stream) conclude(l *decision.Reservation) {
 		l.Ended(true)
 	case st.over:
 		l.Ended(true)
-	case st.answered && st.bodied():
+	case st.answered && st.bodyReceived():
 		l.Ended(false)
 	}
 }
 
-// bodied reports whether the end of a response must have been seen here: bodies
+// bodyReceived reports whether the end of a response must have been seen here: bodies
 // are sent, and whole ones. (In BUFFERED_PARTIAL mode they may be cut.)
-func (st *stream) bodied() bool {
+func (st *stream) bodyReceived() bool {
 	switch st.resp {
 	case modev3.ProcessingMode_STREAMED, modev3.ProcessingMode_BUFFERED, modev3.ProcessingMode_FULL_DUPLEX_STREAMED:
 		return true

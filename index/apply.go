@@ -35,7 +35,7 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 	h.result = Result{}
 	res := &h.result
 	now := x.o.Now()
-	x.seeFrom(h.id, b.published(now).UnixNano(), now.UnixNano())
+	x.noteReportAt(h.id, b.published(now).UnixNano(), now.UnixNano())
 	tick := minutes(now)
 	h.learnGroups(b)
 	for i := 0; i < len(b.Events); i++ {
@@ -172,7 +172,7 @@ func (sh *shard) storeLinked(r *segment, contents []prefixhash.Content, parent u
 	if len(sh.joined) > 0 {
 		stored := *r
 		stored.keys = append([]uint64(nil), r.keys...)
-		sh.join(res)
+		sh.storeJoined(res)
 		*r = stored
 	}
 }

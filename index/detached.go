@@ -69,10 +69,10 @@ func (w *storing) behindHole() {
 			return
 		}
 		if known {
-			w.repeat(key)
+			w.countCopy(key)
 		} else {
 			t := ks.flat(&ks.detached)
-			if s := t.Find(key); (s == nil || s.Value().Set() == 0) && w.makeRoom(1, 0) == 0 {
+			if s := t.Find(key); (s == nil || s.Value().Set() == 0) && w.admit(1, 0) == 0 {
 				return
 			}
 			if !sh.detach(slot, hash, detachedBlock{ks.index, key, parent}) {
@@ -99,8 +99,8 @@ func (w *storing) promote(p radix.Place, key uint64) {
 		for _, hash := range slices.Clone(waiting) {
 			b := w.info.detached[hash]
 			sh.reattach(w.segment.slot, hash, b)
-			one := storing{sh: sh, segment: w.segment, res: w.res, info: w.info, keys: []uint64{b.key}, hashes: []uint64{hash}, at: r.at, room: max(1, w.room), quiet: true}
-			if one.some(1) {
+			one := storing{sh: sh, segment: w.segment, res: w.res, info: w.info, keys: []uint64{b.key}, hashes: []uint64{hash}, at: r.at, free: max(1, w.free), counted: true}
+			if one.storeSome(1) {
 				stack = append(stack, ready{one.at, b.key})
 				continue
 			}

@@ -81,11 +81,11 @@ func (f *Found) All() iter.Seq[Match] {
 				end, id := f.ends[i<<6+bit], HolderID(f.ids[i<<6+bit])
 				if f.block > 0 && f.narrowed[i]>>bit&1 != 0 {
 					if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end,
-						Grouped: true, Hit: end * f.block, Coming: end * f.block, Whole: f.whole[i<<6+bit] * f.block, Seen: f.x.seen(id)}) {
+						Grouped: true, Hit: end * f.block, Coming: end * f.block, Whole: f.whole[i<<6+bit] * f.block, Seen: f.x.newestBatch(id)}) {
 						return
 					}
 				} else if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end,
-					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.seen(id)}) {
+					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.newestBatch(id)}) {
 					return
 				}
 			}
@@ -96,7 +96,7 @@ func (f *Found) All() iter.Seq[Match] {
 			}
 		}
 		for _, id := range f.hybrid {
-			if !yield(Match{ID: id, HybridUnknown: true, Seen: f.x.seen(id)}) {
+			if !yield(Match{ID: id, HybridUnknown: true, Seen: f.x.newestBatch(id)}) {
 				return
 			}
 		}

@@ -10,9 +10,9 @@ import (
 	"warmroute/prefixhash"
 )
 
-// GroupsTold is what is known of a replica's cache groups from elsewhere than its
+// GroupSettings is what is known of a replica's cache groups from elsewhere than its
 // events: configuration, labels, the model's files.
-type GroupsTold = cachegroups.Told
+type GroupSettings = cachegroups.Settings
 
 // CacheGroup is one KV cache group as it may be told.
 type CacheGroup = cachegroups.Group
@@ -23,7 +23,7 @@ const MaxGroups = cachegroups.MaxGroups
 // GroupRule is a generation of vLLM's lookup.
 type GroupRule = cachegroups.Rule
 
-// The generations of vLLM's lookup, for GroupsTold. Releases 0.27 to 0.31 share
+// The generations of vLLM's lookup, for GroupSettings. Releases 0.27 to 0.31 share
 // one; 0.33 has 0.32's.
 const (
 	GroupRuleUnknown = cachegroups.RuleUnknown
@@ -112,20 +112,20 @@ type groupMember struct {
 	slot   int          // -1: not looked up
 	slots  atomic.Int32 // slot + 1, for readers
 
-	groups  [cachegroups.MaxGroups]groupSeen
-	told    *GroupsTold
-	held    map[uint64]uint32 // by the engine's hash: the groups that hold it
-	extra   map[groupCopy]uint32
-	names   map[uint64]uint64 // the engine's hash → own key at the chain's unit
-	chain   Chain             // vLLM's own, when it is known
-	root    map[prefixhash.LoRA]uint64
-	guesses *cachegroups.Guesses
-	class   atomic.Pointer[groupClass] // nil: what full attention holds is what it hits
-	alone   atomic.Pointer[groupClass] // the same, of a plain one too
-	guessed atomic.Pointer[guessList]
-	trust   atomic.Pointer[GroupTrust]
-	settled atomic.Bool // there is nothing to learn, or it has been learned
-	tally   groupTally
+	groups   [cachegroups.MaxGroups]groupSeen
+	settings *GroupSettings
+	held     map[uint64]uint32 // by the engine's hash: the groups that hold it
+	extra    map[groupCopy]uint32
+	names    map[uint64]uint64 // the engine's hash → own key at the chain's unit
+	chain    Chain             // vLLM's own, when it is known
+	root     map[prefixhash.LoRA]uint64
+	guesses  *cachegroups.Guesses
+	class    atomic.Pointer[groupClass] // nil: what full attention holds is what it hits
+	alone    atomic.Pointer[groupClass] // the same, of a plain one too
+	guessed  atomic.Pointer[guessList]
+	trust    atomic.Pointer[GroupTrust]
+	settled  atomic.Bool // there is nothing to learn, or it has been learned
+	tally    groupTally
 
 	kinds bool   // the events name kinds
 	ahead bool   // hashes cover tokens behind their block
@@ -174,24 +174,24 @@ func (t GroupTrust) String() string {
 	return "inexact"
 }
 
-// TellGroups says what is known of a replica's cache groups. It outlives
+// SetGroups says what is known of a replica's cache groups. It outlives
 // incarnations. nil takes it back.
-func (x *Index) TellGroups(replica string, t *GroupsTold) {
+func (x *Index) SetGroups(replica string, t *GroupSettings) {
 	x.mu.Lock()
 	if t == nil {
-		delete(x.toldGroups, replica)
+		delete(x.groupConfig, replica)
 	} else {
-		if x.toldGroups == nil {
-			x.toldGroups = map[string]*GroupsTold{}
+		if x.groupConfig == nil {
+			x.groupConfig = map[string]*GroupSettings{}
 		}
-		x.toldGroups[replica] = t
+		x.groupConfig[replica] = t
 	}
 	x.mu.Unlock()
 	x.holders.Range(func(_, v any) bool {
 		if h := v.(*holder); h.self.Replica == replica {
 			h.mu.Lock()
 			for _, m := range h.members {
-				m.told = t
+				m.settings = t
 				m.guesses = nil
 				m.shape()
 			}
@@ -201,10 +201,10 @@ func (x *Index) TellGroups(replica string, t *GroupsTold) {
 	})
 }
 
-func (x *Index) groupsTold(replica string) *GroupsTold {
+func (x *Index) groupSettings(replica string) *GroupSettings {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.toldGroups[replica]
+	return x.groupConfig[replica]
 }
 
 // groupModelOf returns a model's caches with groups, made when absent.
@@ -246,7 +246,7 @@ func (h *holder) member(k modelKey) *groupMember {
 			return m
 		}
 	}
-	m := &groupMember{holder: h, model: h.x.groupModelOf(k), key: k, slot: -1, plain: true, told: h.x.groupsTold(h.self.Replica)}
+	m := &groupMember{holder: h, model: h.x.groupModelOf(k), key: k, slot: -1, plain: true, settings: h.x.groupSettings(h.self.Replica)}
 	h.members = append(h.members, m)
 	h.noteMembers()
 	return m
@@ -273,7 +273,7 @@ func (h *holder) clearGroups() {
 	for _, m := range h.members {
 		m.reports.forget()
 		if c := m.alone.Load(); c != nil {
-			m.judgeTrust(c)
+			m.updateTrust(c)
 		}
 		if m.plain {
 			continue

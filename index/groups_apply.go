@@ -71,9 +71,9 @@ func (m *groupMember) learn(ev *Event) (changed bool) {
 
 // shape works out the geometry anew, and publishes what is held as it asks for.
 func (m *groupMember) shape() {
-	var told GroupsTold
-	if m.told != nil {
-		told = *m.told
+	var told GroupSettings
+	if m.settings != nil {
+		told = *m.settings
 	}
 	rule := told.Rule
 	if rule == cachegroups.RuleUnknown {
@@ -83,7 +83,7 @@ func (m *groupMember) shape() {
 		}
 	}
 	if told.Reports {
-		m.reports.seen, m.reports.told = true, true
+		m.reports.seen, m.reports.shown = true, true
 	}
 	groups, unit := m.describe(&told)
 	geometry := cachegroups.NewGeometry(rule, groups, unit)
@@ -107,7 +107,7 @@ func (m *groupMember) shape() {
 
 // filed are the groups of the model's files, where they are wanted and fit what
 // arrives: just these groups, and nothing left out of full attention.
-func (m *groupMember) filed(told *GroupsTold) []cachegroups.Group {
+func (m *groupMember) filed(told *GroupSettings) []cachegroups.Group {
 	m.unfit = ""
 	if m.kinds || len(told.Filed) == 0 || slices.ContainsFunc(told.Groups, func(t cachegroups.Group) bool {
 		return t.Index >= len(told.Filed) || t.Kind != cachegroups.Unknown && t.Kind != told.Filed[t.Index].Kind
@@ -135,7 +135,7 @@ func (m *groupMember) filed(told *GroupsTold) []cachegroups.Group {
 }
 
 // describe lists the groups, and tells the unit of hashes (0: not known).
-func (m *groupMember) describe(told *GroupsTold) (groups []cachegroups.Group, unit int) {
+func (m *groupMember) describe(told *GroupSettings) (groups []cachegroups.Group, unit int) {
 	filed := m.filed(told)
 	unit = told.Unit
 	if unit == 0 {
@@ -202,7 +202,7 @@ func (m *groupMember) noteFull(g *cachegroups.Geometry) {
 	}
 	if s.full < 0 {
 		s.full = g.Specs[i].Index
-		h.judge()
+		h.updateVisibility()
 	}
 }
 
@@ -224,7 +224,7 @@ func (m *groupMember) join(g *cachegroups.Geometry) {
 	default:
 		c.chain.Unit = g.Unit
 	}
-	m.judgeTrust(c)
+	m.updateTrust(c)
 	m.noteGuesses()
 	m.alone.Store(m.shared(c))
 	m.sit(g, c)
@@ -283,10 +283,10 @@ func (m *groupMember) shared(c *groupClass) *groupClass {
 	return c
 }
 
-// judgeTrust says how far predictions can be relied on.
-func (m *groupMember) judgeTrust(c *groupClass) {
+// updateTrust says how far predictions can be relied on.
+func (m *groupMember) updateTrust(c *groupClass) {
 	g := c.geometry
-	told := m.told != nil && m.told.EagleTold
+	told := m.settings != nil && m.settings.EagleKnown
 	t := &GroupTrust{}
 	switch {
 	case m.unfit != "" && !m.guesses.Believed():
@@ -301,10 +301,10 @@ func (m *groupMember) judgeTrust(c *groupClass) {
 		t.Why = "the chunk size of its attention is not known yet: tell it, or let it be learned from what the replica reports"
 	case m.ahead:
 		t.Why = "its blocks' hashes cover the tokens behind them, which is not followed, so less may be credited than is hit: set disable_lookahead_block_hashes in its speculative configuration"
-	case m.told != nil && m.told.Limit != "" && !g.Plain():
-		t.Why = m.told.Limit
-	case told && m.told.Doubt != "" && !m.guesses.Believed():
-		t.Why = m.told.Doubt
+	case m.settings != nil && m.settings.Limit != "" && !g.Plain():
+		t.Why = m.settings.Limit
+	case told && m.settings.Doubt != "" && !m.guesses.Believed():
+		t.Why = m.settings.Doubt
 	case (told || m.guesses.Believed()) && m.reports.doubt():
 		t.repeats = true
 		t.Why = "it announces blocks again that requests have hit (kv_cache_report_mode full), which cannot always be told from copies, so less may be credited than is hit"

@@ -153,7 +153,7 @@ func (f *Found) coming(id HolderID, tokens int32, block int) {
 	i := slices.IndexFunc(f.list, func(m Match) bool { return m.ID == id })
 	if i < 0 {
 		i = len(f.list)
-		f.list = append(f.list, Match{ID: id, Grouped: true, Seen: f.x.seen(id)})
+		f.list = append(f.list, Match{ID: id, Grouped: true, Seen: f.x.newestBatch(id)})
 	}
 	if m := &f.list[i]; m.Grouped && m.Coming < tokens {
 		m.Coming = tokens

@@ -33,7 +33,7 @@ func TestGroupsAreCounted(t *testing.T) {
 	if m := findOne(t, x, b, p); m.Hit > 10*groupBlock {
 		t.Errorf("more is credited than is kept: %+v", m)
 	}
-	x.TellGroups(b.Replica, &GroupsTold{EagleTold: true})
+	x.SetGroups(b.Replica, &GroupSettings{EagleKnown: true})
 	if trust, _ := x.Trust(x.ID(b), "", "m"); trust.Exact {
 		t.Errorf("what is not kept is called exact: %+v", trust)
 	}

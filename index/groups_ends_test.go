@@ -75,10 +75,10 @@ func newEndsTraffic(t *testing.T, seed uint64, max int) *endsTraffic {
 // tell says at random which groups drop a block, and by which rule.
 func (e *endsTraffic) tell(c *hybridCache, chunk int) {
 	full := uint32(1) << (len(c.groups) - 1)
-	told := &GroupsTold{Chunk: chunk, EagleTold: true, Replay: []int{0, 0, 0, 32}[e.rnd.IntN(4)]}
+	told := &GroupSettings{Chunk: chunk, EagleKnown: true, Replay: []int{0, 0, 0, 32}[e.rnd.IntN(4)]}
 	told.Eagle = []uint32{0, full, ^uint32(0), full - 1, full | 1}[e.rnd.IntN(5)]
 	told.Rule = []GroupRule{GroupRuleUnknown, GroupRule032, GroupRule027, GroupRule021}[e.rnd.IntN(4)]
-	e.TellGroups(c.holder.Replica, told)
+	e.SetGroups(c.holder.Replica, told)
 }
 
 func (e *endsTraffic) names(p tokensPrompt) (names []uint64, contents []prefixhash.Content) {

@@ -266,7 +266,7 @@ func (f *Found) put(x *Index, ks *keyspace, m *groupMember, hit, whole int32, bl
 		blocks = hit / int32(block)
 	}
 	match := Match{ID: id, Blocks: blocks, Reported: blocks, Lower: blocks, Storage: blocks,
-		Grouped: true, Hit: hit, Coming: hit, Whole: whole, Seen: x.seen(id)}
+		Grouped: true, Hit: hit, Coming: hit, Whole: whole, Seen: x.newestBatch(id)}
 	if f.listed {
 		i := slices.IndexFunc(f.list, func(o Match) bool { return o.ID == id })
 		if i < 0 {
@@ -400,7 +400,7 @@ func (x *Index) Served(h Holder, s Scope, g *Guess, reported int) {
 			if was := m.guesses.Assumed(); m.guesses.Learn(g.Hits, reported) || was != m.guesses.Assumed() {
 				m.join(m.guesses.Geometry())
 			} else if c := m.alone.Load(); c != nil {
-				m.judgeTrust(c)
+				m.updateTrust(c)
 			}
 		}
 	}

@@ -20,8 +20,8 @@ import (
 
 // reports is what is known of a member's reports.
 type reports struct {
-	seen bool // it has reported
-	told bool // that it does
+	seen  bool // it has reported
+	shown bool // that it does
 
 	open  map[groupCopy]uint32 // copies that may be none: counted until it is seen to report, not from then on
 	maybe map[groupCopy]bool   // those of open that may be held though no counted copy is left
@@ -32,7 +32,7 @@ type reports struct {
 const maxOpen = 1 << 14
 
 // forget begins anew with the blocks.
-func (r *reports) forget() { *r = reports{seen: r.seen, told: r.told} }
+func (r *reports) forget() { *r = reports{seen: r.seen, shown: r.shown} }
 
 // doubt states why less than is held may be counted.
 func (r *reports) doubt() bool {
@@ -88,7 +88,7 @@ func (m *groupMember) reported(v verdict, run []Event) bool {
 		return false
 	case v == runRepeated && !r.seen:
 		m.reporting()
-	case v == runRepeated && r.told:
+	case v == runRepeated && r.shown:
 		return true
 	}
 	for i := range run {
@@ -120,7 +120,7 @@ func (m *groupMember) reporting() {
 			m.reports.maybe[c] = true
 		}
 	}
-	m.judgeTrust(m.alone.Load())
+	m.updateTrust(m.alone.Load())
 }
 
 // review takes from removals what became of the open copies. h.mu is held.
@@ -134,7 +134,7 @@ func (h *holder) review(ev *Event) {
 			m.review(groupCopy{ev.Scope.Group, hash})
 		}
 		if was != len(m.reports.maybe) {
-			m.judgeTrust(m.alone.Load())
+			m.updateTrust(m.alone.Load())
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (m *groupMember) again(group int, hashes []uint64) {
 	for _, hash := range hashes {
 		delete(r.maybe, groupCopy{group, hash})
 	}
-	m.judgeTrust(m.alone.Load())
+	m.updateTrust(m.alone.Load())
 }
 
 // repeats states how many of the events, from the first on, only repeat what a

@@ -22,7 +22,7 @@ func TestReports(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := newGroups(t, time.Now)
 			h := Holder{Replica: "a"}
-			x.TellGroups(h.Replica, &GroupsTold{EagleTold: true})
+			x.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
 			life := x.Begin(h)
 			apply := func(events ...Event) {
 				t.Helper()
@@ -87,7 +87,7 @@ func TestReports(t *testing.T) {
 func TestHashesThatLookAhead(t *testing.T) {
 	x := newGroups(t, time.Now)
 	h := Holder{Replica: "a"}
-	x.TellGroups(h.Replica, &GroupsTold{EagleTold: true})
+	x.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
 	p := somePrompt(4*groupBlock + 1)
 	events := fullAlone(p[:4*groupBlock])
 	events[0].Ahead = true

@@ -248,7 +248,7 @@ func TestGroupsAllocate(t *testing.T) {
 	}
 	for _, drops := range []uint32{0, 1, 2, 3} {
 		for i := range 8 {
-			x.TellGroups(fmt.Sprint("r", i), &GroupsTold{Eagle: drops, EagleTold: true})
+			x.SetGroups(fmt.Sprint("r", i), &GroupSettings{Eagle: drops, EagleKnown: true})
 		}
 		n = 0
 		look()
@@ -276,7 +276,7 @@ func TestHitsWithSpeculation(t *testing.T) {
 	s.Group = 0
 	for i, held := range []int{0, 5, 8} {
 		h := Holder{Replica: fmt.Sprint("r", i)}
-		x.TellGroups(h.Replica, &GroupsTold{Eagle: 1, EagleTold: true})
+		x.SetGroups(h.Replica, &GroupSettings{Eagle: 1, EagleKnown: true})
 		life := x.Begin(h)
 		if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: full(max(1, held))}); err != nil {
 			t.Fatal(err)
@@ -375,8 +375,8 @@ func TestGroupsTold(t *testing.T) {
 	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why == "" {
 		t.Errorf("kinds unknown: %+v", trust)
 	}
-	told := &GroupsTold{EagleTold: true, Groups: []CacheGroup{GroupSpec(0, "sliding_window", 64, 0), GroupSpec(1, "full_attention", 0, 0)}}
-	x.TellGroups(h.Replica, told)
+	told := &GroupSettings{EagleKnown: true, Groups: []CacheGroup{GroupSpec(0, "sliding_window", 64, 0), GroupSpec(1, "full_attention", 0, 0)}}
+	x.SetGroups(h.Replica, told)
 	if m := findOne(t, x, h, p); m.Hit != 32*groupBlock {
 		t.Errorf("told: %+v", m)
 	}
@@ -385,18 +385,18 @@ func TestGroupsTold(t *testing.T) {
 	}
 	doubted := *told
 	doubted.Doubt = "a reason"
-	x.TellGroups(h.Replica, &doubted)
+	x.SetGroups(h.Replica, &doubted)
 	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why != "a reason" {
 		t.Errorf("told with a doubt: %+v", trust)
 	}
 	limited := *told
 	limited.Limit = "a limit"
-	x.TellGroups(h.Replica, &limited)
+	x.SetGroups(h.Replica, &limited)
 	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why != "a limit" {
 		t.Errorf("told with a limit: %+v", trust)
 	}
 	dense := Holder{Replica: "dense"}
-	x.TellGroups(dense.Replica, &GroupsTold{EagleTold: true, Limit: "a limit"})
+	x.SetGroups(dense.Replica, &GroupSettings{EagleKnown: true, Limit: "a limit"})
 	if _, err := x.Apply(&Batch{Holder: dense, Incarnation: x.Begin(dense), Events: fullAndWindow(p[:groupBlock], 0)[1:]}); err != nil {
 		t.Fatal(err)
 	}

@@ -11,13 +11,13 @@ import (
 func TestGroupsWhole(t *testing.T) {
 	p := somePrompt(20 * groupBlock)
 	branch := slices.Concat(p[:10*groupBlock], somePrompt(7*groupBlock))
-	for name, told := range map[string]*GroupsTold{
-		"ends": {Rule: GroupRule032, EagleTold: true},
-		"rule": {Rule: GroupRule032, EagleTold: true, Eagle: 2},
+	for name, told := range map[string]*GroupSettings{
+		"ends": {Rule: GroupRule032, EagleKnown: true},
+		"rule": {Rule: GroupRule032, EagleKnown: true, Eagle: 2},
 	} {
 		x := newGroups(t, nil)
 		h := Holder{Replica: "a:1"}
-		x.TellGroups(h.Replica, told)
+		x.SetGroups(h.Replica, told)
 		b := Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p, 16)}
 		if _, err := x.Apply(&b); err != nil {
 			t.Fatal(err)

@@ -48,9 +48,9 @@ const idsPerPage = 256
 
 // idPage holds what lookups read about a HolderID.
 type idPage struct {
-	holder [idsPerPage]atomic.Pointer[holder]
-	seen   [idsPerPage]atomic.Int64 // Unix nanoseconds: when the newest batch was published
-	heard  [idsPerPage]atomic.Int64 // Unix nanoseconds: when the holder last reported or was touched
+	holder      [idsPerPage]atomic.Pointer[holder]
+	newestBatch [idsPerPage]atomic.Int64 // Unix nanoseconds: when the newest batch was published
+	lastReport  [idsPerPage]atomic.Int64 // Unix nanoseconds: when the holder last reported or was touched
 }
 
 // minFreeIDs ids must be free before one is used again, oldest first, so that
@@ -92,8 +92,8 @@ func (x *Index) intern(self Holder) *holder {
 	}
 	page := pages[h.id/idsPerPage]
 	now := x.o.Now().UnixNano()
-	page.seen[h.id%idsPerPage].Store(now)
-	page.heard[h.id%idsPerPage].Store(now)
+	page.newestBatch[h.id%idsPerPage].Store(now)
+	page.lastReport[h.id%idsPerPage].Store(now)
 	page.holder[h.id%idsPerPage].Store(h)
 	x.holders.Store(self, h)
 	return h
@@ -107,24 +107,24 @@ func (x *Index) byID(id HolderID) *holder {
 	return pages[id/idsPerPage].holder[id%idsPerPage].Load()
 }
 
-func (x *Index) see(id HolderID, now int64) { x.seeFrom(id, now, now) }
+func (x *Index) noteReport(id HolderID, now int64) { x.noteReportAt(id, now, now) }
 
-// seeFrom records evidence published at a time not after now. A batch that arrives
+// noteReportAt records evidence published at a time not after now. A batch that arrives
 // late does not make the evidence newer, but shows that the reporter is alive.
-func (x *Index) seeFrom(id HolderID, at, now int64) {
+func (x *Index) noteReportAt(id HolderID, at, now int64) {
 	p := (*x.pages.Load())[id/idsPerPage]
-	p.heard[id%idsPerPage].Store(now)
-	if seen := &p.seen[id%idsPerPage]; at > seen.Load() {
+	p.lastReport[id%idsPerPage].Store(now)
+	if seen := &p.newestBatch[id%idsPerPage]; at > seen.Load() {
 		seen.Store(at)
 	}
 }
 
-func (x *Index) seen(id HolderID) int64 {
-	return (*x.pages.Load())[id/idsPerPage].seen[id%idsPerPage].Load()
+func (x *Index) newestBatch(id HolderID) int64 {
+	return (*x.pages.Load())[id/idsPerPage].newestBatch[id%idsPerPage].Load()
 }
 
-func (x *Index) heard(id HolderID) int64 {
-	return (*x.pages.Load())[id/idsPerPage].heard[id%idsPerPage].Load()
+func (x *Index) lastReport(id HolderID) int64 {
+	return (*x.pages.Load())[id/idsPerPage].lastReport[id%idsPerPage].Load()
 }
 
 // ID returns the number that stands for h in matches, given at the first call
@@ -150,14 +150,14 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	clear(h.groups)
 	h.last = lastStored{}
 	h.incarnation = x.incarnations.Add(1)
-	x.see(h.id, x.o.Now().UnixNano())
+	x.noteReport(h.id, x.o.Now().UnixNano())
 	return h.incarnation
 }
 
 // Touch records that h is alive and that nothing has changed.
 func (x *Index) Touch(self Holder) {
 	if h := x.known(self); h != nil {
-		x.see(h.id, x.o.Now().UnixNano())
+		x.noteReport(h.id, x.o.Now().UnixNano())
 	}
 }
 
@@ -203,7 +203,7 @@ func (h *holder) clear() {
 	for _, l := range leased {
 		l.Kill(int32(h.id))
 	}
-	h.x.wake()
+	h.x.requestSweep()
 }
 
 // NameGroup sets which cache group of a replica is full attention, as configured.
@@ -216,7 +216,7 @@ func (x *Index) NameGroup(replica string, group int) {
 		if h := v.(*holder); h.self.Replica == replica {
 			h.mu.Lock()
 			h.named = group
-			h.judge()
+			h.updateVisibility()
 			h.mu.Unlock()
 		}
 		return true
@@ -244,24 +244,24 @@ func (h *holder) sawGroup(s Scope, kind GroupKind) {
 		g.full, changed = s.Group, true
 	}
 	if changed && (len(g.seen) > 1 || g.full >= 0) {
-		h.judge()
+		h.updateVisibility()
 	}
 }
 
-// judge applies the verdicts to all slots of the holder. h.mu is held.
-func (h *holder) judge() {
+// updateVisibility applies the verdicts to all slots of the holder. h.mu is held.
+func (h *holder) updateVisibility() {
 	for _, sh := range h.shards {
 		sh.mu.Lock()
 		if slot, ok := sh.slots.Of(int32(h.id)); ok {
-			sh.judge(h, slot)
+			sh.updateVisibility(h, slot)
 		}
 		sh.mu.Unlock()
 	}
 }
 
-// verdict reports whether the holder's blocks of a shard prove a cached prefix.
+// visibility reports whether the holder's blocks of a shard prove a cached prefix.
 // Of several groups only the full-attention one does.
-func (h *holder) verdict(k shardKey) (hybrid, hidden bool) {
+func (h *holder) visibility(k shardKey) (hybrid, hidden bool) {
 	full := h.named
 	g := h.groups[modelKey{k.tenant, k.model}]
 	if full < 0 && g != nil {

@@ -32,27 +32,27 @@ type Index struct {
 	freeIDs []HolderID
 	named   map[string]int // full-attention groups by replica
 
-	toldGroups  map[string]*GroupsTold // by replica
+	groupConfig map[string]*GroupSettings // by replica
 	groupModels atomic.Pointer[map[modelKey]*groupModel]
 
-	sweeping     sync.Mutex // one sweep at a time
-	incarnations atomic.Uint64
-	blocks       atomic.Int64 // keys kept
-	grouped      atomic.Int64 // blocks of members, by their names
-	dropped      atomic.Uint64
-	evicted      atomic.Uint64
-	closed       atomic.Bool
-	wakeup       chan struct{}
+	sweeping      sync.Mutex // one sweep at a time
+	incarnations  atomic.Uint64
+	blocks        atomic.Int64 // keys kept
+	grouped       atomic.Int64 // blocks of members, by their names
+	dropped       atomic.Uint64
+	evicted       atomic.Uint64
+	closed        atomic.Bool
+	sweepRequests chan struct{}
 }
 
 // New makes an empty index. The error is nil; it is there for bounds that
 // cannot be met.
 func New(o Options) (*Index, error) {
 	o, _ = o.Effective()
-	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), shards: map[shardKey]*shard{}, named: map[string]int{}, wakeup: make(chan struct{}, 1)}
+	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), shards: map[shardKey]*shard{}, named: map[string]int{}, sweepRequests: make(chan struct{}, 1)}
 	x.clock.Init()
 	x.pool.Init(&x.clock)
-	x.expiries = expiry.Shared{Clock: &x.clock, Pool: &x.pool, Seed: x.seed, Now: o.Now, Start: x.start, Max: o.MaxLeases, Join: x.joined, Wake: x.wake}
+	x.expiries = expiry.Shared{Clock: &x.clock, Pool: &x.pool, Seed: x.seed, Now: o.Now, Start: x.start, Max: o.MaxLeases, Join: x.joined, Wake: x.requestSweep}
 	x.keyspaces.Store(&map[Scope]*keyspace{})
 	x.pages.Store(&[]*idPage{})
 	return x, nil
@@ -129,10 +129,10 @@ func (ks *keyspace) discard() {
 	}
 }
 
-// wake lets Run sweep soon.
-func (x *Index) wake() {
+// requestSweep lets Run sweep soon.
+func (x *Index) requestSweep() {
 	select {
-	case x.wakeup <- struct{}{}:
+	case x.sweepRequests <- struct{}{}:
 	default:
 	}
 }

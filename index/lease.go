@@ -35,7 +35,7 @@ func (x *Index) Withdraw(s Scope, h HolderID, keys []prefixhash.Key) {
 // they count as Reported until the deadline.
 func (x *Index) Report(s Scope, h HolderID, keys []prefixhash.Key, until time.Time) {
 	if holder := x.byID(h); holder != nil {
-		x.see(h, x.o.Now().UnixNano())
+		x.noteReport(h, x.o.Now().UnixNano())
 	}
 	x.lease(leaseReported, s, h, keys, until.UnixNano())
 }

@@ -97,8 +97,8 @@ func without[K comparable](m map[K][]*orphan, k K, p *orphan) {
 	}
 }
 
-// wake moves the orphans of a slot that waited for hash to list.
-func (o *orphans) wake(slot int, hash uint64, list *[]*orphan) {
+// takeWaiting moves the orphans of a slot that waited for hash to list.
+func (o *orphans) takeWaiting(slot int, hash uint64, list *[]*orphan) {
 	k := orphanBlock{slot, hash}
 	if waiting := o.waiting[k]; waiting != nil {
 		*list = append(*list, waiting...)
@@ -126,8 +126,8 @@ func (o *orphans) remove(slot int, tier Tier, hash uint64) bool {
 	return false
 }
 
-// join stores the woken orphans, and those that waited for them in turn.
-func (sh *shard) join(res *Result) {
+// storeJoined stores the woken orphans, and those that waited for them in turn.
+func (sh *shard) storeJoined(res *Result) {
 	var evicted []*orphan
 	for len(sh.joined) > 0 {
 		p := sh.joined[len(sh.joined)-1]

@@ -136,7 +136,7 @@ func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id Holde
 	if f.block > 0 && sh.x.wayAt(id, &ks.scope).from == byEnds {
 		return dst
 	}
-	m, slot := Match{ID: id, Seen: sh.x.seen(id)}, int32(-1)
+	m, slot := Match{ID: id, Seen: sh.x.newestBatch(id)}, int32(-1)
 	if s, ok := sh.slots.Of(int32(id)); ok {
 		if sh.hidden.Has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {
 			return dst

@@ -32,17 +32,17 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 // remove removes blocks of a holder and returns how many it had. sh.mu is held.
 func (sh *shard) remove(slot int, tier Tier, hashes []uint64, res *Result) (known int) {
 	w := removing{sh: sh, slot: slot, tier: tier, res: res, info: &sh.info[slot]}
-	if w.rising(hashes) {
+	if w.ascending(hashes) {
 		sh.keys = append(sh.keys[:0], hashes...)
 		slices.Reverse(sh.keys)
 		hashes = sh.keys
 	}
 	for len(hashes) > 0 {
-		if n := w.end(hashes); n > 0 {
+		if n := w.removeEnd(hashes); n > 0 {
 			known, hashes = known+n, hashes[n:]
 			continue
 		}
-		if w.one(hashes[0]) || sh.orphans.blocks > 0 && sh.orphans.remove(slot, tier, hashes[0]) {
+		if w.removeOne(hashes[0]) || sh.orphans.blocks > 0 && sh.orphans.remove(slot, tier, hashes[0]) {
 			known++
 		}
 		hashes = hashes[1:]
@@ -68,9 +68,9 @@ type removing struct {
 	watched  bool // there are copies in the shard, or speculation in the node's keyspace
 }
 
-// rising reports whether the blocks are named from the first of a stretch to the last:
+// ascending reports whether the blocks are named from the first of a stretch to the last:
 // taken one by one, each would leave a hole before the others.
-func (w *removing) rising(hashes []uint64) bool {
+func (w *removing) ascending(hashes []uint64) bool {
 	if w.tier != TierGPU || len(hashes) < 2 {
 		return false
 	}
@@ -78,9 +78,9 @@ func (w *removing) rising(hashes []uint64) bool {
 	return first != 0 && second == first+1
 }
 
-// end removes blocks from the end of the holder's part of the current node, and
+// removeEnd removes blocks from the end of the holder's part of the current node, and
 // returns how many.
-func (w *removing) end(hashes []uint64) (n int) {
+func (w *removing) removeEnd(hashes []uint64) (n int) {
 	if w.from > 0 && !w.watched {
 		n = w.info.gpu.ForgetEnd(radix.At(w.node, w.from-1), hashes)
 		w.from -= n
@@ -89,17 +89,17 @@ func (w *removing) end(hashes []uint64) (n int) {
 	return n
 }
 
-// one removes any block and reports whether the holder had it.
-func (w *removing) one(hash uint64) bool {
+// removeOne removes any block and reports whether the holder had it.
+func (w *removing) removeOne(hash uint64) bool {
 	if w.tier != TierGPU {
-		return w.lower(hash)
+		return w.removeLower(hash)
 	}
 	at, p := w.info.gpu.Locate(hash)
 	if p == 0 {
-		return w.detached(hash)
+		return w.removeDetached(hash)
 	}
 	if p.Node() != w.node {
-		w.turn(p)
+		w.moveTo(p)
 	}
 	if w.watched {
 		key := w.sh.nodes.Key(p)
@@ -111,7 +111,7 @@ func (w *removing) one(hash uint64) bool {
 	w.info.gpu.Forget(hash, at)
 	w.count(1)
 	if p.Offset() != w.from-1 || w.info.gpu.Branches(p) {
-		w.hole(p)
+		w.removeInside(p)
 		return true
 	}
 	w.from--
@@ -123,8 +123,8 @@ func (w *removing) count(n int) {
 	w.res.Removed += n
 }
 
-// turn continues with another node.
-func (w *removing) turn(p radix.Place) {
+// moveTo continues with another node.
+func (w *removing) moveTo(p radix.Place) {
 	w.flush()
 	w.node, w.ks = p.Node(), w.sh.keyspaces[w.sh.nodes.Tree(p)]
 	w.to = w.info.gpu.Held(w.node)
@@ -140,16 +140,16 @@ func (w *removing) flush() {
 	w.node, w.from, w.to = 0, 0, 0
 }
 
-// hole removes a block that others of the holder follow, which become detached.
-func (w *removing) hole(p radix.Place) {
+// removeInside removes a block that others of the holder follow, which become detached.
+func (w *removing) removeInside(p radix.Place) {
 	w.flush()
 	behind := map[uint32]int{p.Node(): p.Offset()}
 	w.info.gpu.Follow(p.Node(), p.Offset(), behind)
 	w.sh.detachBehind(w.slot, behind)
 }
 
-// detached removes a detached block.
-func (w *removing) detached(hash uint64) bool {
+// removeDetached removes a detached block.
+func (w *removing) removeDetached(hash uint64) bool {
 	b, ok := w.info.detached[hash]
 	if !ok {
 		return false
@@ -163,8 +163,8 @@ func (w *removing) detached(hash uint64) bool {
 	return true
 }
 
-// lower removes a block from a tier below the GPU.
-func (w *removing) lower(hash uint64) bool {
+// removeLower removes a block from a tier below the GPU.
+func (w *removing) removeLower(hash uint64) bool {
 	for index, names := range w.info.lower {
 		key := names.Get(hash)
 		if key == 0 {

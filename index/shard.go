@@ -136,13 +136,13 @@ func (sh *shard) slotFor(h *holder) (int, bool) {
 	sh.partial.Put(slot, false)
 	sh.attach(slot, h.memberAt(sh.key))
 	h.shards = append(h.shards, sh)
-	sh.judge(h, slot)
+	sh.updateVisibility(h, slot)
 	return slot, true
 }
 
-// judge applies the verdict about a holder's cache groups to its slot.
-func (sh *shard) judge(h *holder, slot int) {
-	hybrid, hidden := h.verdict(sh.key)
+// updateVisibility applies the verdict about a holder's cache groups to its slot.
+func (sh *shard) updateVisibility(h *holder, slot int) {
+	hybrid, hidden := h.visibility(sh.key)
 	sh.hybrid.Put(slot, hybrid)
 	sh.hidden.Put(slot, hidden)
 }

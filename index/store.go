@@ -51,14 +51,14 @@ func (sh *shard) resolve(ks *keyspace, slot int, hash uint64) (reference, bool) 
 
 func (sh *shard) store(r *segment, res *Result) {
 	w := storing{sh: sh, segment: r, res: res, info: &sh.info[r.slot], keys: r.keys, hashes: r.engines, at: r.parent.place}
-	w.room = min(sh.x.o.MaxScopeBlocks-r.ks.blocks(), sh.x.o.MaxBlocks-int(sh.x.blocks.Load()))
+	w.free = min(sh.x.o.MaxScopeBlocks-r.ks.blocks(), sh.x.o.MaxBlocks-int(sh.x.blocks.Load()))
 	switch {
 	case r.tier != TierGPU:
-		w.lower()
+		w.storeLower()
 	case r.hasParent && r.parent.place == 0:
 		w.behindHole()
 	default:
-		w.visible()
+		w.storeVisible()
 	}
 	if n := len(w.keys); n > 0 {
 		res.Dropped += n
@@ -66,7 +66,7 @@ func (sh *shard) store(r *segment, res *Result) {
 	}
 	if sh.orphans.blocks > 0 {
 		for _, hash := range r.engines[:len(r.engines)-len(w.keys)] {
-			sh.orphans.wake(r.slot, hash, &sh.joined)
+			sh.orphans.takeWaiting(r.slot, hash, &sh.joined)
 		}
 	}
 }
@@ -80,8 +80,8 @@ type storing struct {
 
 	keys, hashes []uint64    // what is left to store
 	at           radix.Place // of the block before
-	room         int         // blocks the caps leave
-	quiet        bool        // the blocks are counted already
+	free         int         // blocks the caps leave
+	counted      bool        // the blocks are counted already
 }
 
 // done removes n blocks from the segment, which are stored from p on.
@@ -90,25 +90,25 @@ func (w *storing) done(p radix.Place, n int) {
 	w.at = p + radix.Place(n-1)
 }
 
-// visible stores blocks after one that the holder has with all blocks before it.
-func (w *storing) visible() {
+// storeVisible stores blocks after one that the holder has with all blocks before it.
+func (w *storing) storeVisible() {
 	for len(w.keys) > 0 {
 		if len(w.info.detached) == 0 {
-			if !w.some(len(w.keys)) {
+			if !w.storeSome(len(w.keys)) {
 				return
 			}
 			continue
 		}
 		key := w.keys[0]
-		if _, taken := w.info.detached[w.hashes[0]]; taken || !w.some(1) {
+		if _, taken := w.info.detached[w.hashes[0]]; taken || !w.storeSome(1) {
 			return
 		}
 		w.promote(w.at, key) // what waits for this block comes before the next
 	}
 }
 
-// some stores at least one of the next n blocks, or returns false.
-func (w *storing) some(n int) bool {
+// storeSome stores at least one of the next n blocks, or returns false.
+func (w *storing) storeSome(n int) bool {
 	nodes, key := &w.sh.nodes, w.keys[0]
 	if w.at != 0 && nodes.Has(w.at+1, key) {
 		return w.existing(w.at+1, n)
@@ -130,7 +130,7 @@ func (w *storing) existing(p radix.Place, n int) bool {
 		return false
 	}
 	if held > 0 {
-		return w.again(p, min(n, held))
+		return w.storeAgain(p, min(n, held))
 	}
 	if n = w.info.gpu.Name(p, w.hashes[:n]); n == 0 {
 		return false
@@ -145,7 +145,7 @@ func (w *storing) existing(p radix.Place, n int) bool {
 
 // stored counts n blocks that are the holder's now.
 func (w *storing) stored(p radix.Place, n int) {
-	if !w.quiet {
+	if !w.counted {
 		w.info.blocks[TierGPU] += n
 		w.res.Stored += n
 	}
@@ -155,14 +155,14 @@ func (w *storing) stored(p radix.Place, n int) {
 	w.done(p, n)
 }
 
-// again counts blocks that the holder has at p already.
-func (w *storing) again(p radix.Place, n int) bool {
+// storeAgain counts blocks that the holder has at p already.
+func (w *storing) storeAgain(p radix.Place, n int) bool {
 	for i := range n {
 		if w.info.gpu.Find(w.hashes[i]) != p+radix.Place(i) {
 			w.done(p, i) // two names of one block: the first counts
 			return false
 		}
-		w.repeat(w.keys[i])
+		w.countCopy(w.keys[i])
 	}
 	w.done(p, n)
 	return true
@@ -171,7 +171,7 @@ func (w *storing) again(p radix.Place, n int) bool {
 // extend appends new blocks to the end of a node.
 func (w *storing) extend(n int) bool {
 	p := w.at + 1
-	n = w.makeRoom(min(n, radix.MaxNode-p.Offset()), p.Node())
+	n = w.admit(min(n, radix.MaxNode-p.Offset()), p.Node())
 	if n == 0 {
 		return false
 	}
@@ -186,7 +186,7 @@ func (w *storing) extend(n int) bool {
 
 // begin makes a node of new blocks.
 func (w *storing) begin(n int) bool {
-	n = w.makeRoom(min(n, radix.MaxNode), w.at.Node())
+	n = w.admit(min(n, radix.MaxNode), w.at.Node())
 	if n == 0 {
 		return false
 	}
@@ -205,19 +205,19 @@ func (w *storing) begin(n int) bool {
 	return true
 }
 
-// makeRoom returns for how many of n new blocks there is room. It evicts others where
+// admit returns for how many of n new blocks there is room. It evicts others where
 // there is none, but none of the spared node.
-func (w *storing) makeRoom(n int, spare uint32) int {
-	if short := n - w.room; short > 0 {
-		w.room += w.sh.evict(w.segment.ks, short, spare)
+func (w *storing) admit(n int, spare uint32) int {
+	if short := n - w.free; short > 0 {
+		w.free += w.sh.evict(w.segment.ks, short, spare)
 	}
-	n = max(0, min(n, w.room))
-	w.room -= n
+	n = max(0, min(n, w.free))
+	w.free -= n
 	return n
 }
 
-// lower stores blocks in a tier below the GPU.
-func (w *storing) lower() {
+// storeLower stores blocks in a tier below the GPU.
+func (w *storing) storeLower() {
 	sh, ks, tier := w.sh, w.segment.ks, w.segment.tier
 	t := ks.flat(&ks.lower[tier])
 	if w.info.lower == nil {
@@ -236,10 +236,10 @@ func (w *storing) lower() {
 		}
 		s := t.Insert(key)
 		if sh.rowHas(s, w.segment.slot) {
-			w.repeat(key)
+			w.countCopy(key)
 			continue
 		}
-		if s.Value().Set() == 0 && w.makeRoom(1, 0) == 0 || !sh.toggleIn(t, t.Find(key), w.segment.slot) {
+		if s.Value().Set() == 0 && w.admit(1, 0) == 0 || !sh.toggleIn(t, t.Find(key), w.segment.slot) {
 			return
 		}
 		names.Put(hash, key)
@@ -248,8 +248,8 @@ func (w *storing) lower() {
 	}
 }
 
-func (w *storing) repeat(key uint64) {
-	if w.quiet {
+func (w *storing) countCopy(key uint64) {
+	if w.counted {
 		return
 	}
 	w.res.Repeated++

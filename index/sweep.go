@@ -20,7 +20,7 @@ func (x *Index) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		case <-x.wakeup:
+		case <-x.sweepRequests:
 			timer.Stop()
 		case <-timer.C:
 		}
@@ -90,7 +90,7 @@ func (x *Index) expireSilent(now time.Time) {
 		h := v.(*holder)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.incarnation != 0 && now.UnixNano()-x.heard(h.id) > int64(x.o.ReplicaTTL) {
+		if h.incarnation != 0 && now.UnixNano()-x.lastReport(h.id) > int64(x.o.ReplicaTTL) {
 			h.clear()
 			h.forgetGroups()
 			h.incarnation = 0

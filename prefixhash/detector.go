@@ -55,9 +55,9 @@ type Stored struct {
 type State uint8
 
 const (
-	// CannotTell: no candidate has reproduced a hash, and at least one was never
+	// Undetermined: no candidate has reproduced a hash, and at least one was never
 	// judged: its root is random, or no prompt's first block was seen.
-	CannotTell State = iota
+	Undetermined State = iota
 	// Match: a candidate reproduced every hash it was judged on.
 	Match
 	// Mismatch: every candidate failed on some hash. What the replica publishes is
@@ -67,7 +67,7 @@ const (
 
 func (s State) String() string {
 	switch s {
-	case CannotTell:
+	case Undetermined:
 		return "cannot tell"
 	case Match:
 		return "match"
@@ -77,8 +77,8 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// Verdict is what a Detector knows so far. Counts are in blocks.
-type Verdict struct {
+// Detection is what a Detector knows so far. Counts are in blocks.
+type Detection struct {
 	State State
 	// Candidates that reproduced every hash they were judged on (State Match).
 	// Several remain as long as they cannot differ: the generations agree on
@@ -86,7 +86,7 @@ type Verdict struct {
 	Candidates []*VLLM
 	Matched    uint64 // reproduced by a candidate
 	Mismatched uint64 // judged and reproduced by none
-	Unjudged   uint64 // passed over: no known parent, incomplete, or over budget
+	Unverified uint64 // passed over: no known parent, incomplete, or over budget
 }
 
 // Detector finds out which candidate computes the hashes one replica publishes,
@@ -102,16 +102,16 @@ type Verdict struct {
 type Detector struct {
 	o DetectorOptions
 
-	mu       sync.Mutex
-	rootless uint64 // candidates whose root is random, by index
-	alive    uint64 // candidates without a failure
-	matched  uint64 // candidates with a success
-	credit   int    // in 1/Every block hashes
-	digests  map[Key]Digest
-	order    []Key // keys of digests in the order they came, a ring
-	oldest   int
-	verdict  Verdict
-	computed []Digest // scratch: one digest
+	mu        sync.Mutex
+	rootless  uint64 // candidates whose root is random, by index
+	remaining uint64 // candidates without a failure
+	matched   uint64 // candidates with a success
+	credit    int    // in 1/Every block hashes
+	digests   map[Key]Digest
+	order     []Key // keys of digests in the order they came, a ring
+	oldest    int
+	detection Detection
+	computed  []Digest // scratch: one digest
 }
 
 // NewDetector fails without candidates, with more than MaxCandidates, and with
@@ -146,19 +146,19 @@ func NewDetector(o DetectorOptions) (*Detector, error) {
 func (d *Detector) Reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.alive = 1<<len(d.o.Candidates) - 1
+	d.remaining = 1<<len(d.o.Candidates) - 1
 	d.matched = 0
 	d.credit = d.o.Burst * d.o.Every
 	d.digests, d.order, d.oldest = make(map[Key]Digest), nil, 0
-	d.verdict = Verdict{}
+	d.detection = Detection{}
 }
 
-// Verdict returns what is known so far.
-func (d *Detector) Verdict() Verdict {
+// Detection returns what is known so far.
+func (d *Detector) Detection() Detection {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	v := d.verdict
-	switch sure := d.alive & d.matched; {
+	v := d.detection
+	switch sure := d.remaining & d.matched; {
 	case sure != 0:
 		v.State = Match
 		for i, c := range d.o.Candidates {
@@ -166,7 +166,7 @@ func (d *Detector) Verdict() Verdict {
 				v.Candidates = append(v.Candidates, c)
 			}
 		}
-	case d.alive == 0:
+	case d.remaining == 0:
 		v.State = Mismatch
 	}
 	return v
@@ -178,7 +178,7 @@ func (d *Detector) Observe(s Stored) {
 	defer d.mu.Unlock()
 	d.credit = min(d.credit+len(s.Hashes), d.o.Burst*d.o.Every)
 	if s.BlockSize <= 0 || len(s.Tokens) != len(s.Hashes)*s.BlockSize {
-		d.verdict.Unjudged += uint64(len(s.Hashes))
+		d.detection.Unverified += uint64(len(s.Hashes))
 		return
 	}
 	parent, first := s.Parent, s.Parent == Digest{}
@@ -186,7 +186,7 @@ func (d *Detector) Observe(s Stored) {
 		if !first && !parent.Full() {
 			known, ok := d.digests[parent.Key()]
 			if !ok {
-				d.verdict.Unjudged += uint64(len(s.Hashes) - i)
+				d.detection.Unverified += uint64(len(s.Hashes) - i)
 				return
 			}
 			parent = known
@@ -211,14 +211,14 @@ func (d *Detector) block(s *Stored, i int, parent Digest) {
 		if from == (Digest{}) {
 			from = v.root
 		}
-		if d.alive>>c&1 == 0 || !from.Full() || !v.canHash(s, extras) || d.credit < d.o.Every {
+		if d.remaining>>c&1 == 0 || !from.Full() || !v.canHash(s, extras) || d.credit < d.o.Every {
 			continue
 		}
 		d.credit -= d.o.Every
 		judged = true
 		d.computed = v.AppendEventDigests(d.computed[:0], from, tokens, s.BlockSize, extras, s.LoRA, s.LoRAPath)
 		if !agree(d.computed[0], published) {
-			d.alive &^= 1 << c
+			d.remaining &^= 1 << c
 			continue
 		}
 		matched = true
@@ -228,13 +228,13 @@ func (d *Detector) block(s *Stored, i int, parent Digest) {
 	switch {
 	case matched:
 		if parent == (Digest{}) { // so its root is not random
-			d.alive &^= d.rootless
+			d.remaining &^= d.rootless
 		}
-		d.verdict.Matched++
+		d.detection.Matched++
 	case judged:
-		d.verdict.Mismatched++
+		d.detection.Mismatched++
 	default:
-		d.verdict.Unjudged++
+		d.detection.Unverified++
 	}
 }
 

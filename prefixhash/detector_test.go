@@ -66,11 +66,11 @@ func TestDetectorNamesEveryConfiguration(t *testing.T) {
 			for _, e := range publish(v, root, someTokens(16*8), r, ints, 3) {
 				d.Observe(e)
 			}
-			got := d.Verdict()
+			got := d.Detection()
 			if got.State != Match || len(got.Candidates) != 1 || got.Candidates[0] != d.o.Candidates[i] {
 				t.Errorf("%v, integers %v: %v %v", v, ints, got.State, got.Candidates)
 			}
-			if want := uint64(8); known && got.Matched != want || !known && got.Matched != want-1 || got.Unjudged != 0 {
+			if want := uint64(8); known && got.Matched != want || !known && got.Matched != want-1 || got.Unverified != 0 {
 				t.Errorf("%v, integers %v: %+v", v, ints, got)
 			}
 		}
@@ -86,13 +86,13 @@ func TestDetectorGenerationNeedsExtras(t *testing.T) {
 	for _, e := range publish(v, root, someTokens(64), Request{}, true, 2) {
 		d.Observe(e)
 	}
-	if got := d.Verdict(); got.State != Match || len(got.Candidates) != 2 {
+	if got := d.Detection(); got.State != Match || len(got.Candidates) != 2 {
 		t.Errorf("plain blocks: %v %v, want both generations", got.State, got.Candidates)
 	}
 	for _, e := range publish(v, root, someTokens(64), Request{CacheSalt: &salt}, true, 2) {
 		d.Observe(e)
 	}
-	if got := d.Verdict(); got.State != Match || len(got.Candidates) != 1 || got.Candidates[0].Generation() != Tagged {
+	if got := d.Detection(); got.State != Match || len(got.Candidates) != 1 || got.Candidates[0].Generation() != Tagged {
 		t.Errorf("salted blocks: %v %v, want tagged alone", got.State, got.Candidates)
 	}
 }
@@ -117,15 +117,15 @@ func TestDetectorCannotTellOrMismatch(t *testing.T) {
 		events     []Stored
 		want       State
 	}{
-		{"random root, integers", nil, publish(v, root, someTokens(128), Request{}, true, 2), CannotTell},
+		{"random root, integers", nil, publish(v, root, someTokens(128), Request{}, true, 2), Undetermined},
 		{"random root, bytes", nil, publish(v, root, someTokens(128), Request{}, false, 2), Match},
 		{"random root, only seeded candidates", fixed, publish(v, root, someTokens(128), Request{}, true, 2), Mismatch},
 		{"wrong bytes", nil, broken(publish(v, root, someTokens(128), Request{}, false, 2)), Mismatch},
-		{"no prompt's start seen", fixed, publish(v, root, someTokens(128), Request{}, true, 2)[1:], CannotTell},
-		{"adapter of unknown path", fixed[len(fixed)-1:], publish(v, root, someTokens(128), Request{LoRA: LoRA{"l", true}}, false, 2), CannotTell},
-		{"tokens of another length", nil, []Stored{{Hashes: make([]Digest, 3), Tokens: make([]uint32, 47), BlockSize: 16}}, CannotTell},
-		{"no block size", nil, []Stored{{Hashes: make([]Digest, 3)}}, CannotTell},
-		{"nothing", nil, nil, CannotTell},
+		{"no prompt's start seen", fixed, publish(v, root, someTokens(128), Request{}, true, 2)[1:], Undetermined},
+		{"adapter of unknown path", fixed[len(fixed)-1:], publish(v, root, someTokens(128), Request{LoRA: LoRA{"l", true}}, false, 2), Undetermined},
+		{"tokens of another length", nil, []Stored{{Hashes: make([]Digest, 3), Tokens: make([]uint32, 47), BlockSize: 16}}, Undetermined},
+		{"no block size", nil, []Stored{{Hashes: make([]Digest, 3)}}, Undetermined},
+		{"nothing", nil, nil, Undetermined},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := detector(t, DetectorOptions{Candidates: c.candidates}, "42")
@@ -134,18 +134,18 @@ func TestDetectorCannotTellOrMismatch(t *testing.T) {
 				d.Observe(e)
 				blocks += uint64(len(e.Hashes))
 			}
-			got := d.Verdict()
+			got := d.Detection()
 			if got.State != c.want {
 				t.Errorf("%v, want %v (%+v)", got.State, c.want, got)
 			}
-			if got.Matched+got.Mismatched+got.Unjudged != blocks {
+			if got.Matched+got.Mismatched+got.Unverified != blocks {
 				t.Errorf("%+v does not sum to %d blocks", got, blocks)
 			}
 			if c.want == Match && (got.Candidates[0].Algorithm() != XXHash) {
 				t.Errorf("%v", got.Candidates)
 			}
 			d.Reset()
-			if got := d.Verdict(); got.State != CannotTell || got.Unjudged != 0 {
+			if got := d.Detection(); got.State != Undetermined || got.Unverified != 0 {
 				t.Errorf("after Reset: %+v", got)
 			}
 		})
@@ -169,7 +169,7 @@ func TestDetectorIsBounded(t *testing.T) {
 			t.Fatalf("remembers %d digests in %d places, want at most 10", len(d.digests), len(d.order))
 		}
 	}
-	got := d.Verdict()
+	got := d.Detection()
 	if most := 100 + seen/8; got.Matched > most || got.Matched < 100 {
 		t.Errorf("%d of %d blocks hashed, want 100 to %d", got.Matched, seen, most)
 	}
@@ -198,11 +198,11 @@ func TestDetectorWhileAsked(t *testing.T) {
 			d.Observe(e)
 		}
 	}()
-	for d.Verdict().State != Match {
+	for d.Detection().State != Match {
 		select {
 		case <-done:
-			if d.Verdict().State != Match {
-				t.Fatal(d.Verdict())
+			if d.Detection().State != Match {
+				t.Fatal(d.Detection())
 			}
 		default:
 		}

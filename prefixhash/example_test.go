@@ -86,7 +86,7 @@ func ExampleDetector() {
 		BlockSize: 16,
 		Extras:    r.AppendExtras(nil, 1, 16),
 	})
-	verdict := d.Verdict()
+	verdict := d.Detection()
 	fmt.Println(verdict.State, verdict.Candidates)
 	// Output: match [sha256, tagged, no seed]
 }

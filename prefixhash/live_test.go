@@ -78,12 +78,12 @@ func TestDetectorOnLiveTraffic(t *testing.T) {
 					adapters += uint64(len(e.Hashes))
 				}
 			}
-			got := d.Verdict()
-			if got.State != Match || got.Mismatched != 0 || got.Matched+got.Unjudged != blocks {
+			got := d.Detection()
+			if got.State != Match || got.Mismatched != 0 || got.Matched+got.Unverified != blocks {
 				t.Fatalf("%+v of %d blocks, want a match on all", got, blocks)
 			}
-			if got.Unjudged != adapters {
-				t.Errorf("%d blocks not judged, want the %d of an adapter", got.Unjudged, adapters)
+			if got.Unverified != adapters {
+				t.Errorf("%d blocks not judged, want the %d of an adapter", got.Unverified, adapters)
 			}
 			for _, c := range got.Candidates {
 				seeded := s.Seed != nil

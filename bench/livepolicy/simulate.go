@@ -45,7 +45,7 @@ func simulate(f testenv.Fleet, c contender, t *simulator.Trace, rate float64, se
 	cfg := simulator.Config{Replicas: f.Replicas, Hardware: hardware(f), Seed: seed, Warm: 1e-9, Policy: simulator.Rivals["p2c"]}
 	if c.kind != "" {
 		settings := policy.Config{Overrides: c.settings(1 / cfg.Hardware.PrefillToken)}
-		p, err := brain.Judge(brain.Options{Replicas: f.Replicas, Block: simulator.Block, Seed: seed, Policy: settings})
+		p, err := brain.NewPolicy(brain.Options{Replicas: f.Replicas, Block: simulator.Block, Seed: seed, Policy: settings})
 		if err != nil {
 			return simulator.Result{}, err
 		}

@@ -277,7 +277,7 @@ func (o *options) ours(cfg simulator.Config, c cell, groups brain.Groups) (simul
 	if err != nil {
 		return simulator.Result{}, err
 	}
-	p, err := brain.Judge(b)
+	p, err := brain.NewPolicy(b)
 	if err != nil {
 		return simulator.Result{}, err
 	}

@@ -36,7 +36,7 @@ func main() {
 
 // run plays the demo and writes its progress and table to out.
 func run(ctx context.Context, args []string, out, stderr io.Writer) error {
-	if telemetry.SayVersion(out, "demo", args) {
+	if telemetry.PrintVersion(out, "demo", args) {
 		return nil
 	}
 	o, err := parse(args, stderr)

@@ -39,7 +39,7 @@ func (p *pass) ttft(q float64) time.Duration {
 
 // playPass plays the traffic once, on processes of its own.
 func playPass(ctx context.Context, st *testenv.Stage, kind passKind, t *traffic, told *progress) (*pass, error) {
-	told.say("%s: starting", kind)
+	told.print("%s: starting", kind)
 	var router *testenv.Router
 	if kind == warmroute {
 		router = &testenv.Router{}

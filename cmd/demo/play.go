@@ -15,7 +15,7 @@ func play(ctx context.Context, dir string, f testenv.Fleet, t *traffic, out io.W
 	fmt.Fprintf(out, "%d requests in %d conversations over %d system prompts, %d replicas of %d blocks; twice, about a minute and a half in all\n",
 		total, t.shape.talks, t.shape.systems, f.Replicas, f.Blocks)
 	told := newProgress(out, total)
-	told.say("installing Envoy %s (once) and building", envoy.Version)
+	told.print("installing Envoy %s (once) and building", envoy.Version)
 	st := &testenv.Stage{Dir: dir, Fleet: f}
 	if err := st.Build(ctx); err != nil {
 		return err

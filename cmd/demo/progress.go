@@ -30,8 +30,8 @@ func newProgress(w io.Writer, total int) *progress {
 	return p
 }
 
-// say writes a line of its own.
-func (p *progress) say(format string, args ...any) {
+// print writes a line of its own.
+func (p *progress) print(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintf(p.w, format+"\n", args...)

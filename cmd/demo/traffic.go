@@ -24,10 +24,10 @@ type message struct {
 // talk is one user's conversation: a system prompt that many share, and what
 // the user says turn by turn. When each turn is sent is part of the traffic.
 type talk struct {
-	system string
-	says   []string
-	starts time.Duration   // after the traffic's start
-	pauses []time.Duration // before each further turn, after the previous answer
+	system   string
+	messages []string
+	starts   time.Duration   // after the traffic's start
+	pauses   []time.Duration // before each further turn, after the previous answer
 }
 
 // traffic is the same for the same shape, whoever serves it.
@@ -59,7 +59,7 @@ func makeTraffic(s shape) *traffic {
 	for range s.talks {
 		k := talk{system: systems[r.IntN(len(systems))], starts: time.Duration(r.Float64() * float64(s.window))}
 		for range s.turns {
-			k.says = append(k.says, prose(r, s.userWords))
+			k.messages = append(k.messages, prose(r, s.userWords))
 			k.pauses = append(k.pauses, time.Duration(r.ExpFloat64()*float64(s.pause)))
 		}
 		t.talks = append(t.talks, k)
@@ -144,7 +144,7 @@ func (t *traffic) converse(ctx context.Context, i int, ask func([]message, int) 
 		return
 	}
 	msgs := []message{{"system", k.system}}
-	for turn, says := range k.says {
+	for turn, says := range k.messages {
 		if turn > 0 && !sleep(ctx, k.pauses[turn]) {
 			return
 		}

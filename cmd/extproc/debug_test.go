@@ -33,7 +33,7 @@ func TestSilentModelsAreNoted(t *testing.T) {
 		{[]*fleet.Replica{up}, ""}, {[]*fleet.Replica{up, down}, `no replica of model "b" is ready`}, {[]*fleet.Replica{down}, "no replica is ready, of 1"},
 	} {
 		got := ""
-		if notes := silent(fleet.NewSnapshot(c.of...)); len(notes) == 1 {
+		if notes := unservedModels(fleet.NewSnapshot(c.of...)); len(notes) == 1 {
 			got = notes[0]
 		}
 		if got != c.want {

@@ -97,7 +97,7 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 	if err := printRecord(std.out, rec, view); err != nil || o.id == "" && !o.last || o.config == "" {
 		return err
 	}
-	return o.printAgain(std.out, rec, c.Policy)
+	return o.printRescored(std.out, rec, c.Policy)
 }
 
 // ask gets the record from the router, and what is known of tokenizers.
@@ -186,7 +186,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "\nreplica\trank\tmatched\treported\tlower tiers\tin flight\tawaiting\tprefill queued\tothers'\tspeed\tcost\tverdict\t")
-	for _, c := range byMerit(rec.Candidates, chosen) {
+	for _, c := range byRank(rec.Candidates, chosen) {
 		s := c.State
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, s.Matched, s.Reported, s.Lower,
 			s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Speed, c.Score.Cost, c.Score.Verdict)
@@ -221,8 +221,8 @@ func printGroups(w io.Writer, rec decision.Record) error {
 	return nil
 }
 
-// byMerit puts the winner first, then orders by verdict and cost.
-func byMerit(all []decision.CandidateRecord, chosen string) []decision.CandidateRecord {
+// byRank puts the winner first, then orders by verdict and cost.
+func byRank(all []decision.CandidateRecord, chosen string) []decision.CandidateRecord {
 	won := func(c decision.CandidateRecord) int {
 		if c.Replica == chosen {
 			return 0
@@ -234,9 +234,9 @@ func byMerit(all []decision.CandidateRecord, chosen string) []decision.Candidate
 	})
 }
 
-// printAgain states what the policy of a configuration makes of the recorded
+// printRescored states what the policy of a configuration makes of the recorded
 // snapshot.
-func (o *explainOptions) printAgain(w io.Writer, rec decision.Record, c policy.Config) error {
+func (o *explainOptions) printRescored(w io.Writer, rec decision.Record, c policy.Config) error {
 	if len(rec.Candidates) == 0 {
 		return nil // that was said
 	}
@@ -244,7 +244,7 @@ func (o *explainOptions) printAgain(w io.Writer, rec decision.Record, c policy.C
 	if err != nil {
 		return err
 	}
-	_, winner := rec.Again(book.Of(rec.Model))
+	_, winner := rec.Rescore(book.Of(rec.Model))
 	chosen, _, _ := strings.Cut(rec.Chosen, ",")
 	switch {
 	case winner < 0:

@@ -162,8 +162,8 @@ func (r *router) refuse(err error) {
 	r.log.Error("configuration refused, the old one stays", "error", err)
 }
 
-// silent states which models no replica can serve now.
-func silent(s *fleet.Snapshot) (out []string) {
+// unservedModels states which models no replica can serve now.
+func unservedModels(s *fleet.Snapshot) (out []string) {
 	if s.Ready == 0 {
 		return []string{fmt.Sprintf("no replica is ready, of %d", len(s.Replicas))}
 	}
@@ -175,8 +175,8 @@ func silent(s *fleet.Snapshot) (out []string) {
 	return out
 }
 
-// staffed fails readiness without a replica, where that is asked for.
-func (r *router) staffed() error {
+// replicaReady fails readiness without a replica, where that is asked for.
+func (r *router) replicaReady() error {
 	if o := r.reloads.inForce().Filter; o.Picker && o.ReadyNeedsReplica && r.fleet.Snapshot().Ready == 0 {
 		return errors.New("no replica is ready")
 	}

@@ -65,7 +65,7 @@ type hashView struct {
 	Algorithms []string `json:"algorithms,omitempty"`
 	Matched    uint64   `json:"blocks_matched"`
 	Mismatched uint64   `json:"blocks_mismatched"`
-	Unjudged   uint64   `json:"blocks_unjudged"`
+	Unverified uint64   `json:"blocks_unjudged"`
 }
 
 // replicas answers GET /debug/replicas: {"replicas": [...]}.
@@ -96,7 +96,7 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 	}
 	v.Cached.Predicted = r.predicted(rep.Addr)
 	v.Cached.Reported, _ = hitTokens(rep)
-	if s := r.watch.State(rep.Addr); s.Judged {
+	if s := r.watch.State(rep.Addr); s.Complete {
 		v.Cached.Shortfall, v.Cached.Suspect = &s.Shortfall, s.Flagged
 	}
 	for _, rank := range rep.Ranks {
@@ -121,7 +121,7 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 
 func hashes(s *feed.Rank) *hashView {
 	v := &hashView{
-		State: s.Hashes.State.String(), Matched: s.Hashes.Matched, Mismatched: s.Hashes.Mismatched, Unjudged: s.Hashes.Unjudged,
+		State: s.Hashes.State.String(), Matched: s.Hashes.Matched, Mismatched: s.Hashes.Mismatched, Unverified: s.Hashes.Unverified,
 	}
 	for _, c := range s.Hashes.Candidates {
 		v.Algorithms = append(v.Algorithms, c.String())

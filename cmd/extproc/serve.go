@@ -139,8 +139,8 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	r.feed = feed.New(r.index, feed.Options{
 		ProbeEvery: c.Index.ProbeEvery, SyncTimeout: c.Index.SyncTimeout, Log: log,
 		Applied: r.ledger.Applied,
-		Gone: func(replica string) {
-			r.decider.Gone(replica)
+		OnLeave: func(replica string) {
+			r.decider.Forget(replica)
 			metrics.Forget(replica)
 		},
 	})
@@ -233,7 +233,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 		drain(g)
 		return nil
 	})
-	gate.Open(r.pool.Ready, r.ready, r.staffed, r.loading.ready, r.service.ready)
+	gate.Open(r.pool.Ready, r.ready, r.replicaReady, r.loading.ready, r.service.ready)
 	r.log.Info("serving", "listen", listener.Addr().String(), "admin", pages.Addr(), "build", telemetry.ReadBuild().String())
 	err = front.Wait()
 	stop()
@@ -304,7 +304,7 @@ func (r *router) notes() []string {
 		notes = append(notes, r.sharing.link.Notes()...)
 	}
 	notes = append(append(notes, r.xds.Notes()...), r.loading.notes()...)
-	return append(append(notes, r.reloads.notes()...), silent(r.fleet.Snapshot())...)
+	return append(append(notes, r.reloads.notes()...), unservedModels(r.fleet.Snapshot())...)
 }
 
 // ended is err, unless it only says that ctx has.

@@ -26,7 +26,7 @@ func (r *router) compare(ctx context.Context) error {
 			r.learnFromHits(r.fleet.Snapshot())
 		case now := <-tick.C:
 			for _, c := range r.watch.Look(now, r.readings(r.fleet.Snapshot())) {
-				r.say(c)
+				r.logShortfall(c)
 			}
 		}
 	}
@@ -67,8 +67,8 @@ func hitTokens(rep *fleet.Replica) (tokens float64, ok bool) {
 	return tokens, len(rep.Load) > 0
 }
 
-// say logs a flag that was raised or taken back.
-func (r *router) say(c shortfall.Change) {
+// logShortfall logs a flag that was raised or taken back.
+func (r *router) logShortfall(c shortfall.Change) {
 	if c.Flagged {
 		r.log.Warn("a replica hits far less of its cache than predicted: it does not hold what its KV events say, or they are not understood; see /debug/replicas",
 			"replica", c.Replica, "predicted_tokens", int64(c.Predicted), "hit_tokens", int64(c.Hits))

@@ -32,14 +32,14 @@ func TestAReplicaThatDoesNotHitIsSaidOnce(t *testing.T) {
 			&fleet.Replica{Addr: "10.0.0.3:8000", Joined: 1},
 		)
 		for _, c := range r.watch.Look(now, r.readings(s)) {
-			r.say(c)
+			r.logShortfall(c)
 		}
 		now, predicted = now.Add(time.Minute), predicted+100_000
 	}
 	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "replica=10.0.0.2:8000") {
 		t.Errorf("%d warnings:\n%s", n, log.String())
 	}
-	if v := r.watch.State("10.0.0.1:8000"); !v.Judged || v.Flagged {
+	if v := r.watch.State("10.0.0.1:8000"); !v.Complete || v.Flagged {
 		t.Errorf("the honest replica: %+v", v)
 	}
 }

@@ -32,7 +32,7 @@ func main() {
 
 // run does what args say until ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if telemetry.SayVersion(stdout, "kvsub", args) {
+	if telemetry.PrintVersion(stdout, "kvsub", args) {
 		return nil
 	}
 	o, err := parse(args, stderr)

@@ -34,7 +34,7 @@ func main() {
 
 // run serves until ctx ends. What it says goes to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if telemetry.SayVersion(stdout, "vllmsim", args) {
+	if telemetry.PrintVersion(stdout, "vllmsim", args) {
 		return nil
 	}
 	o, err := parse(args, stderr)

@@ -84,13 +84,13 @@ func (d *Decider) SetRanked(n int) { d.ranked.Store(int64(n)) }
 // Pressure is the signal of overridden matches.
 func (d *Decider) Pressure() *Pressure { return d.pressure }
 
-// Gone forgets a replica that left: what it has in flight and what was learned
+// Forget forgets a replica that left: what it has in flight and what was learned
 // of it. Its index entries are its feed's to remove. It waits for no request.
-func (d *Decider) Gone(replica string) {
+func (d *Decider) Forget(replica string) {
 	gone := d.ledger.Drop(replica)
 	d.learned.Invalidate(d.now(), gone...)
 	if _, told := d.invalidated.LoadAndDelete(replica); !told && len(gone) > 0 && d.o.Peers != nil && d.learned.Entries() > 0 {
-		d.o.Peers.Tell(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: replica}})
+		d.o.Peers.Send(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: replica}})
 	}
 }
 
@@ -172,20 +172,20 @@ func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decisio
 
 // matchOther matches what the prompts may be instead, and keeps what more is cached of.
 func (d *Decider) matchOther(a *Ask, mv *View, w *Work) {
-	first := w.most()
+	first := w.longestPrompt()
 	for range 2 {
 		a.Prompts, a.Other = a.Other, a.Prompts
 		w.Record.Tokens, w.Record.Blocks = 0, 0
 		w.clear(len(mv.caches))
-		if d.match(a, mv, w); w.most() > first {
+		if d.match(a, mv, w); w.longestPrompt() > first {
 			return
 		}
 		first = -1 // the first ones again
 	}
 }
 
-// most is how many tokens of the prompts the cache holds that holds most of them.
-func (w *Work) most() (tokens int) {
+// longestPrompt is how many tokens of the prompts the cache holds that holds most of them.
+func (w *Work) longestPrompt() (tokens int) {
 	for i := range w.matched {
 		tokens = max(tokens, w.matched[i].gpu)
 	}

@@ -165,7 +165,7 @@ func (r *rig) leave(addr string, remaining ...*fleet.Replica) {
 	defer from.mu.Unlock()
 	from.life = 0
 	r.index.Remove(addr)
-	r.decider.Gone(addr)
+	r.decider.Forget(addr)
 }
 
 // join brings a replica that has left back, with an empty cache.
@@ -353,8 +353,8 @@ func TestFirstTokenByEvent(t *testing.T) {
 		t.Errorf("learned speed %g", s)
 	}
 	d.Reservation.Release()
-	if account.InFlight() != 0 || account.Live() != 0 || account.Watched() != 0 {
-		t.Errorf("something stays: in flight %d, live %d, sentinels %d", account.InFlight(), account.Live(), account.Watched())
+	if account.InFlight() != 0 || account.Live() != 0 || account.Sentinels() != 0 {
+		t.Errorf("something stays: in flight %d, live %d, sentinels %d", account.InFlight(), account.Live(), account.Sentinels())
 	}
 }
 
@@ -750,7 +750,7 @@ func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
 			t.Errorf("%s: after it was served on %s: %+v", kind, list[1], d)
 		}
 		d.Reservation.Release()
-		r.decider.Gone(list[1])
+		r.decider.Forget(list[1])
 		if d = ask(text); d.Reason != ReasonLearnedCold {
 			t.Errorf("%s: after that left: %+v", kind, d)
 		}
@@ -774,7 +774,7 @@ func TestDepartureInvalidatesOnce(t *testing.T) {
 	d := ask()
 	home := first(d)
 	old := r.account(home)
-	r.decider.Gone(home)
+	r.decider.Forget(home)
 	d.Reservation.Release()
 	if old.InFlight() != 0 {
 		t.Error("the charge on the account that was dropped stays")
@@ -789,13 +789,13 @@ func TestDepartureInvalidatesOnce(t *testing.T) {
 	}
 
 	// The replica is back and has served the text; no request is charged to it.
-	r.decider.Gone(home)
+	r.decider.Forget(home)
 	r.wait(time.Second)
 	mv, _ := r.decider.Find("m", "")
 	r.decider.learned.Observe(mv.tree, text, r.index.ID(index.Holder{Replica: home}), r.decider.now(), time.Minute)
 	r.wait(time.Second)
 	r.ledger.Drop(home)
-	r.decider.Gone(home) // a second word of the first departure
+	r.decider.Forget(home) // a second word of the first departure
 	if d = ask(); d.Reason != ReasonLearned || first(d) != home {
 		t.Errorf("%+v, want %s: a departure of nothing has forgotten what was learned since", d, home)
 	}
@@ -856,8 +856,8 @@ func TestConcurrentDecisions(t *testing.T) {
 		t.Error("no replica left while requests were decided")
 	}
 	for h, l := range r.ledger.All() {
-		if l.InFlight() != 0 || l.Awaiting() != 0 || l.Pending() != 0 || l.Live() != 0 || l.Watched() != 0 {
-			t.Errorf("%v: in flight %d, awaiting %d, pending %g, live %d, sentinels %d", h, l.InFlight(), l.Awaiting(), l.Pending(), l.Live(), l.Watched())
+		if l.InFlight() != 0 || l.Awaiting() != 0 || l.Pending() != 0 || l.Live() != 0 || l.Sentinels() != 0 {
+			t.Errorf("%v: in flight %d, awaiting %d, pending %g, live %d, sentinels %d", h, l.InFlight(), l.Awaiting(), l.Pending(), l.Live(), l.Sentinels())
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestADepartureIsToldOnce(t *testing.T) {
 		return first(d)
 	}
 	r.decider.Find("m", "") // the replicas have accounts
-	r.decider.Gone(all[0].Addr)
+	r.decider.Forget(all[0].Addr)
 	if len(out.told) != 0 {
 		t.Errorf("told of a departure before anything was learned: %+v", out.told)
 	}
@@ -46,8 +46,8 @@ func TestADepartureIsToldOnce(t *testing.T) {
 	if n := out.of(Observed); n != 1 || !slices.Equal(out.told[0].Keys, text) || out.told[0].Holder.Replica != home {
 		t.Errorf("%d texts told: %+v", n, out.told)
 	}
-	r.decider.Gone(home)
-	r.decider.Gone(home)
+	r.decider.Forget(home)
+	r.decider.Forget(home)
 	if n := out.of(Invalidated); n != 1 {
 		t.Errorf("a departure that two sources report was told %d times", n)
 	}
@@ -55,14 +55,14 @@ func TestADepartureIsToldOnce(t *testing.T) {
 	r.fleet.Set(all...)
 	home = ask()
 	out.told = nil
-	r.decider.Hear(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: home}}) // another router saw it first
+	r.decider.Receive(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: home}}) // another router saw it first
 	if d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work)); d.Reason != ReasonLearnedCold {
 		t.Errorf("after another router told of the departure: %s", d.Reason)
 	} else {
-		r.decider.Hear(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: home}})
+		r.decider.Receive(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: home}})
 		d.Reservation.Release()
 	}
-	r.decider.Gone(home)
+	r.decider.Forget(home)
 	if n := out.of(Invalidated); n != 0 {
 		t.Errorf("what another router told was told again, %d times", n)
 	}

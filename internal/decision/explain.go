@@ -48,11 +48,11 @@ func (d *Decider) number(a *Ask) uint64 {
 	return d.ordinal.Add(1)
 }
 
-// Again runs a policy on the snapshot a decision was made from, and returns the
+// Rescore runs a policy on the snapshot a decision was made from, and returns the
 // candidates' scores and the place of the winner among them, -1 if there is
 // none. With the settings of the time, it is the decision once more; with
 // others, what they would have made of it.
-func (rec *Record) Again(set *policy.Settings) (scores []policy.Score, winner int) {
+func (rec *Record) Rescore(set *policy.Settings) (scores []policy.Score, winner int) {
 	cands := make([]policy.Candidate, len(rec.Candidates))
 	for i := range rec.Candidates {
 		cands[i] = rec.Candidates[i].State

@@ -9,7 +9,7 @@ import (
 
 // Peers is told what other routers of the fleet should know. Tell must not block
 // and must copy what it keeps of Keys.
-type Peers interface{ Tell(p Prefix) }
+type Peers interface{ Send(p Prefix) }
 
 // PrefixKind is what is said about a Prefix.
 type PrefixKind uint8
@@ -31,26 +31,26 @@ type Prefix struct {
 }
 
 const (
-	// toldBlocks bounds what is told of one prompt: 32,768 tokens in blocks of 16.
-	toldBlocks = 2048
-	// longestTold bounds how long a peer's word is believed.
-	longestTold = time.Minute
+	// maxSentBlocks bounds what is told of one prompt: 32,768 tokens in blocks of 16.
+	maxSentBlocks = 2048
+	// maxReceivedTTL bounds how long a peer's word is believed.
+	maxReceivedTTL = time.Minute
 )
 
-// tell passes on what a reservation says about its keys.
-func (d *Decider) tell(kind PrefixKind, mv *View, at *cache, keys []prefixhash.Key, lasts time.Duration) {
+// send passes on what a reservation says about its keys.
+func (d *Decider) send(kind PrefixKind, mv *View, at *cache, keys []prefixhash.Key, lasts time.Duration) {
 	if d.o.Peers == nil || len(keys) == 0 {
 		return
 	}
-	d.o.Peers.Tell(Prefix{
+	d.o.Peers.Send(Prefix{
 		Kind: kind, Model: mv.model.ID, Tenant: at.replica.Tenant, Holder: index.Holder{Replica: at.replica.Addr, Rank: at.rank},
-		Keys: keys[:min(len(keys), toldBlocks)], Lasts: lasts,
+		Keys: keys[:min(len(keys), maxSentBlocks)], Lasts: lasts,
 	})
 }
 
-// Hear takes what another router tells. It is about models and replicas this
+// Receive takes what another router tells. It is about models and replicas this
 // router knows, or it changes nothing.
-func (d *Decider) Hear(p Prefix) {
+func (d *Decider) Receive(p Prefix) {
 	now := d.now()
 	if p.Kind == Invalidated {
 		if ids := d.ledger.IDs(p.Holder.Replica); len(ids) > 0 {
@@ -69,7 +69,7 @@ func (d *Decider) Hear(p Prefix) {
 	}
 	switch p.Kind {
 	case Speculated:
-		d.index.Speculate(mv.scopes[at.scope], at.holder, p.Keys, now.Add(min(p.Lasts, longestTold)))
+		d.index.Speculate(mv.scopes[at.scope], at.holder, p.Keys, now.Add(min(p.Lasts, maxReceivedTTL)))
 	case Withdrawn:
 		d.index.Withdraw(mv.scopes[at.scope], at.holder, p.Keys)
 	case Observed:
@@ -89,5 +89,5 @@ func (d *Decider) Raise(model string) {
 func (d *Decider) observe(mv *View, keys []prefixhash.Key, at *cache) {
 	d.invalidated.Delete(at.replica.Addr)
 	d.learned.Observe(mv.tree, keys, at.holder, d.now(), d.Settings(mv).TextTTL)
-	d.tell(Observed, mv, at, keys, 0)
+	d.send(Observed, mv, at, keys, 0)
 }

@@ -13,7 +13,7 @@ import (
 // colleagues are what was told to other routers.
 type colleagues struct{ told []Prefix }
 
-func (c *colleagues) Tell(p Prefix) {
+func (c *colleagues) Send(p Prefix) {
 	p.Keys = slices.Clone(p.Keys)
 	c.told = append(c.told, p)
 }
@@ -37,7 +37,7 @@ func (c *colleagues) pass(t *testing.T, to *rig, kinds ...PrefixKind) {
 	var got []PrefixKind
 	for _, p := range c.told {
 		got = append(got, p.Kind)
-		to.decider.Hear(p)
+		to.decider.Receive(p)
 	}
 	if c.told = nil; !slices.Equal(got, kinds) {
 		t.Errorf("told %v, want %v", got, kinds)
@@ -71,8 +71,8 @@ func TestRoutersShareSpeculation(t *testing.T) {
 		t.Errorf("withdrawn, and %d tokens are expected", rec.Predicted)
 	}
 	long := Prefix{Kind: Speculated, Model: "m", Holder: index.Holder{Replica: home}, Keys: p.keys(), Lasts: time.Hour}
-	other.decider.Hear(long)
-	other.wait(longestTold - time.Second)
+	other.decider.Receive(long)
+	other.wait(maxReceivedTTL - time.Second)
 	if _, rec := other.dry(p); rec.Predicted == 0 {
 		t.Error("forgotten before its time")
 	}
@@ -80,10 +80,10 @@ func TestRoutersShareSpeculation(t *testing.T) {
 	if _, rec := other.dry(p); rec.Predicted != 0 {
 		t.Error("a peer's word is believed for longer than a minute")
 	}
-	big := prompt(2, 0, toldBlocks+500)
+	big := prompt(2, 0, maxSentBlocks+500)
 	one.ask(big)
-	if n := len(told.told[0].Keys); n != toldBlocks {
-		t.Errorf("%d blocks are told of a prompt of %d", n, toldBlocks+500)
+	if n := len(told.told[0].Keys); n != maxSentBlocks {
+		t.Errorf("%d blocks are told of a prompt of %d", n, maxSentBlocks+500)
 	}
 }
 
@@ -109,22 +109,22 @@ func TestRoutersShareTexts(t *testing.T) {
 	}
 	one.wait(time.Second)
 	other.wait(time.Second)
-	one.decider.Gone(home)
+	one.decider.Forget(home)
 	told.pass(t, other, Invalidated)
 	if again := ask(other); again.Reason != ReasonLearnedCold {
 		t.Errorf("after the departure: %+v", again)
 	}
 	other.decider.o.Peers = told
-	other.decider.Gone(home)
+	other.decider.Forget(home)
 	told.pass(t, one) // it was told already
-	one.decider.Gone(home)
+	one.decider.Forget(home)
 	told.pass(t, one) // of which nothing is known any more
 	one.returned()
-	one.decider.Gone(home)
+	one.decider.Forget(home)
 	told.pass(t, other, Invalidated)
 	other.returned()
-	other.decider.Hear(Prefix{Kind: Observed, Model: "m", Holder: index.Holder{Replica: home}, Keys: text})
-	other.decider.Gone(home)
+	other.decider.Receive(Prefix{Kind: Observed, Model: "m", Holder: index.Holder{Replica: home}, Keys: text})
+	other.decider.Forget(home)
 	told.pass(t, one, Invalidated)
 }
 
@@ -142,7 +142,7 @@ func TestHearingOfStrangers(t *testing.T) {
 			{Kind: kind, Model: "m", Holder: here, Lasts: time.Minute},
 			{Kind: Invalidated, Holder: index.Holder{Replica: "10.9.9.9:8000"}},
 		} {
-			r.decider.Hear(told)
+			r.decider.Receive(told)
 		}
 	}
 	if d, rec := r.dry(p); rec.Predicted != 0 || d.Reason != ReasonCold {
@@ -172,10 +172,10 @@ func TestTenantsOfPeers(t *testing.T) {
 		r.decider.Decide(&Ask{Model: "m", Tenant: "blue", Prompts: p, Dry: true}, w)
 		return w.Record.Predicted
 	}
-	if r.decider.Hear(keys("red")); predicted() != 0 {
+	if r.decider.Receive(keys("red")); predicted() != 0 {
 		t.Error("another tenant's word counts")
 	}
-	if r.decider.Hear(keys("blue")); predicted() == 0 {
+	if r.decider.Receive(keys("blue")); predicted() == 0 {
 		t.Error("the tenant's word does not count")
 	}
 }

@@ -34,7 +34,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	}
 	now := d.now()
 	w.LookedUp = now
-	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.number(a) ^ d.o.Seed, Unheard: d.ledger.Unheard()}
+	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.number(a) ^ d.o.Seed, Unreported: d.ledger.Unreported()}
 	if a.Text != nil {
 		in.Matchable = min(len(a.Text)*TextBlockTokens, in.Input)
 	}
@@ -97,8 +97,8 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 	terms.Due = terms.Sent + int64(wait*1e9)
 	whole := best.Matched >= blocks*mv.scopes[res.here.scope].BlockSize
 	terms.Guessed = !res.here.events
-	terms.Cached = sentinel != 0 && whole && res.here.heard
-	if whole || !res.here.heard {
+	terms.Cached = sentinel != 0 && whole && res.here.timed
+	if whole || !res.here.timed {
 		terms.Sentinel = 0
 	}
 	if terms.Sentinel != 0 {

@@ -75,7 +75,7 @@ func (r *Reservation) Release() {
 	// was refused, or left, or failed behind a status of 200: nothing will be
 	// cached. If the event is only late, it says the same a moment later.
 	unheard := !came && c.Terms().Sentinel != 0 && r.ending != endWhole
-	if failed := c.Judge(r.status, came); failed || unheard || r.ending == endBroken {
+	if failed := c.RecordEnd(r.status, came); failed || unheard || r.ending == endBroken {
 		r.withdraw(r.here)
 	}
 	r.giveBack()
@@ -101,7 +101,7 @@ func (r *Reservation) withdraw(at *cache) {
 		return
 	}
 	r.d.index.Withdraw(r.mv.scopes[at.scope], at.holder, *r.speculation.keys)
-	r.d.tell(Withdrawn, r.mv, at, *r.speculation.keys, 0)
+	r.d.send(Withdrawn, r.mv, at, *r.speculation.keys, 0)
 }
 
 // speculate expects the prompt to be cached where the request was sent, until the
@@ -111,7 +111,7 @@ func (r *Reservation) speculate(at *cache, until time.Time) {
 		return
 	}
 	r.d.index.Speculate(r.mv.scopes[at.scope], at.holder, *r.speculation.keys, until)
-	r.d.tell(Speculated, r.mv, at, *r.speculation.keys, until.Sub(r.d.now()))
+	r.d.send(Speculated, r.mv, at, *r.speculation.keys, until.Sub(r.d.now()))
 }
 
 // Served moves the request that dec is about to the replica that really served

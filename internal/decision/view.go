@@ -27,7 +27,7 @@ type cache struct {
 	hash    uint64
 	scope   int  // index into modelView.scopes
 	events  bool // it states what it caches
-	heard   bool // and its events tell us of first tokens
+	timed   bool // and its events tell us of first tokens
 	adapter policy.Adapter
 }
 
@@ -143,11 +143,11 @@ func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) cache {
 	for _, e := range r.Events {
 		c.events = c.events || e.Rank == rank
 	}
-	c.heard = c.events // by us: a sidecar's reports come too late to time first tokens
+	c.timed = c.events // by us: a sidecar's reports come too late to time first tokens
 	c.events = c.events || r.Sidecar
 	if page, ok := r.LoadOf(rank); ok {
 		v.ledger.Lock()
-		c.account.Scrape(page, c.heard)
+		c.account.Scrape(page, c.timed)
 		v.ledger.Unlock()
 		c.adapter = residency(m.LoRA, page)
 	}

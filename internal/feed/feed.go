@@ -23,7 +23,7 @@ type Options struct {
 	Log         *slog.Logger
 	// Gone is called once for every replica that left, after its subscriptions
 	// have ended and the index has forgotten it.
-	Gone func(replica string)
+	OnLeave func(replica string)
 	// Applied, when set, is called with every batch after it was applied; the
 	// batch is valid during the call only. Calls for one holder never overlap,
 	// also across a replica's departure and return.
@@ -42,7 +42,7 @@ type Feed struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	telling  sync.Mutex // taken before mu
+	groupsMu sync.Mutex // taken before mu
 	mu       sync.Mutex // guards what follows, never held while anything waits
 	replicas map[string]*supply
 	layouts  map[string]*cachelayout.Layout // by model
@@ -71,8 +71,8 @@ func New(x *index.Index, o Options) *Feed {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Gone == nil {
-		o.Gone = func(string) {}
+	if o.OnLeave == nil {
+		o.OnLeave = func(string) {}
 	}
 	f := &Feed{o: o, index: x, replicas: map[string]*supply{}, layouts: map[string]*cachelayout.Layout{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
@@ -94,7 +94,7 @@ func (f *Feed) Join(r *fleet.Replica) {
 	before := f.replicas[r.Addr]
 	f.replicas[r.Addr] = s
 	f.mu.Unlock()
-	f.tell(r)
+	f.setGroups(r)
 	f.wg.Go(func() { f.supply(ctx, s, before) })
 }
 
@@ -129,7 +129,7 @@ func (f *Feed) supply(ctx context.Context, s, before *supply) {
 // depart removes a replica everywhere: the one place where that happens.
 func (f *Feed) depart(s *supply) {
 	f.index.Remove(s.replica.Addr)
-	f.o.Gone(s.replica.Addr)
+	f.o.OnLeave(s.replica.Addr)
 	f.mu.Lock()
 	if f.replicas[s.replica.Addr] == s {
 		delete(f.replicas, s.replica.Addr)
@@ -181,16 +181,16 @@ func (f *Feed) sink() kvevents.Sink {
 	if f.o.Applied == nil {
 		return f.index
 	}
-	return told{f.index, f.o.Applied}
+	return observedIndex{f.index, f.o.Applied}
 }
 
-// told is the index with somebody who wants to know of what was applied.
-type told struct {
+// observedIndex is the index with somebody who wants to know of what was applied.
+type observedIndex struct {
 	*index.Index
 	applied func(b *index.Batch)
 }
 
-func (t told) Apply(b *index.Batch) (index.Result, error) {
+func (t observedIndex) Apply(b *index.Batch) (index.Result, error) {
 	res, err := t.Index.Apply(b)
 	if err == nil {
 		t.applied(b)
@@ -244,8 +244,8 @@ type Replica struct {
 type Rank struct {
 	Rank int
 	kvevents.Status
-	Hashes prefixhash.Verdict // which of vLLM's hash algorithms it runs
-	Groups *index.Groups      // its cache groups; nil when nothing was heard of them
+	Hashes prefixhash.Detection // which of vLLM's hash algorithms it runs
+	Groups *index.Groups        // its cache groups; nil when nothing was heard of them
 }
 
 // Status returns every replica's state, sorted by address.
@@ -259,7 +259,7 @@ func (f *Feed) Status() []Replica {
 		for i, sub := range s.subs {
 			st := sub.Status()
 			rank := s.replica.Events[i].Rank
-			r.Ranks = append(r.Ranks, Rank{rank, st, s.provers[i].detector.Verdict(), f.groups(s.replica, rank)})
+			r.Ranks = append(r.Ranks, Rank{rank, st, s.provers[i].detector.Detection(), f.groups(s.replica, rank)})
 		}
 		out = append(out, r)
 	}

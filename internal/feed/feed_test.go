@@ -46,7 +46,7 @@ func another(t *testing.T) *harness {
 		t.Fatal(err)
 	}
 	h := &harness{t: t, index: x}
-	h.feed = New(x, Options{Applied: h.applied, Gone: func(addr string) {
+	h.feed = New(x, Options{Applied: h.applied, OnLeave: func(addr string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.gone = append(h.gone, addr)

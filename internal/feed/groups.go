@@ -24,33 +24,33 @@ func (f *Feed) Layout(model string, l *cachelayout.Layout) {
 	}
 	f.mu.Unlock()
 	for _, r := range of {
-		f.tell(r)
+		f.setGroups(r)
 	}
 }
 
-// tell has the index know what is known of a replica's cache groups. Who tells last
+// setGroups has the index know what is known of a replica's cache groups. Who tells last
 // knows most.
-func (f *Feed) tell(r *fleet.Replica) {
-	f.telling.Lock()
-	defer f.telling.Unlock()
-	told := toldOf(r)
+func (f *Feed) setGroups(r *fleet.Replica) {
+	f.groupsMu.Lock()
+	defer f.groupsMu.Unlock()
+	told := groupSettings(r)
 	if len(r.Models) > 0 {
 		f.mu.Lock()
 		l := f.layouts[r.Models[0].Base]
 		f.mu.Unlock()
-		l.Tell(told)
+		l.AddTo(told)
 	}
-	f.index.TellGroups(r.Addr, told)
+	f.index.SetGroups(r.Addr, told)
 }
 
-// toldOf is what is known of a replica's cache groups without its events and files.
-func toldOf(r *fleet.Replica) *index.GroupsTold {
+// groupSettings is what is known of a replica's cache groups without its events and files.
+func groupSettings(r *fleet.Replica) *index.GroupSettings {
 	c := r.Cache
 	release := prefixhash.ParseRelease(r.Version)
-	t := &index.GroupsTold{Rule: index.GroupRuleOf(release), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow, Reports: r.KVReportFull}
+	t := &index.GroupSettings{Rule: index.GroupRuleOf(release), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow, Reports: r.KVReportFull}
 	if c.DraftGroups != "" {
 		t.Eagle, _ = c.Drafts() // validated
-		t.EagleTold = true
+		t.EagleKnown = true
 		if t.Eagle != 0 && release.LooksAhead() {
 			t.Doubt = "its vLLM hashes the tokens behind a block where it drafts, which is not followed: set disable_lookahead_block_hashes in its speculative configuration"
 		}

@@ -19,9 +19,9 @@ func TestDraftModelsThatLookAheadAreDoubted(t *testing.T) {
 		{"0.32.0", "all", false}, {"0.33.0", "all", true}, {"0.33.0", "none", false}, {"0.33.0", "", false},
 		{"0.34.1", "0,2", true}, {"1.0.0", "0", true}, {"", "all", false}, {"0.21.0+cpu", "all", false},
 	} {
-		told := toldOf(&fleet.Replica{Version: c.version, Cache: fleet.CacheOptions{DraftGroups: c.drafts}})
-		if got := told.Doubt != ""; got != c.doubted || told.EagleTold != (c.drafts != "") {
-			t.Errorf("vLLM %q with draft groups %q: doubt %q, told %v", c.version, c.drafts, told.Doubt, told.EagleTold)
+		told := groupSettings(&fleet.Replica{Version: c.version, Cache: fleet.CacheOptions{DraftGroups: c.drafts}})
+		if got := told.Doubt != ""; got != c.doubted || told.EagleKnown != (c.drafts != "") {
+			t.Errorf("vLLM %q with draft groups %q: doubt %q, told %v", c.version, c.drafts, told.Doubt, told.EagleKnown)
 		}
 	}
 }
@@ -39,10 +39,10 @@ func TestWhatASidecarCannotTellIsALimit(t *testing.T) {
 		{fleet.Replica{Sidecar: true, Version: "0.21.0"}, true},
 		{fleet.Replica{Version: "0.21.0"}, false},
 	} {
-		if got := toldOf(&c.replica).Reports; got != c.replica.KVReportFull {
+		if got := groupSettings(&c.replica).Reports; got != c.replica.KVReportFull {
 			t.Errorf("vLLM %s, full reports %v: told %v", c.replica.Version, c.replica.KVReportFull, got)
 		}
-		if got := toldOf(&c.replica).Limit; (got != "") != c.limited {
+		if got := groupSettings(&c.replica).Limit; (got != "") != c.limited {
 			t.Errorf("sidecar %v, vLLM %s, full reports %v: %q", c.replica.Sidecar, c.replica.Version, c.replica.KVReportFull, got)
 		}
 	}

@@ -139,7 +139,7 @@ func (o *opaque) keep(k opaqueKey, tokens uint64, until, now time.Time) bool {
 	return true
 }
 
-func (o *opaque) worth(k opaqueKey) uint64 {
+func (o *opaque) tokensOf(k opaqueKey) uint64 {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.tokens[k].tokens

@@ -162,11 +162,11 @@ func TestOpaqueIsBounded(t *testing.T) {
 	if o.keep(opaqueKey{key: limit}, 1, now, now) {
 		t.Error("room beyond the bound")
 	}
-	if !o.keep(opaqueKey{key: 50}, 7, now.Add(time.Minute), now) || o.worth(opaqueKey{key: 50}) != 7 {
+	if !o.keep(opaqueKey{key: 50}, 7, now.Add(time.Minute), now) || o.tokensOf(opaqueKey{key: 50}) != 7 {
 		t.Error("what is known cannot be noted again")
 	}
 	later := now.Add(2 * time.Second)
-	if !o.keep(opaqueKey{key: limit}, 3, later.Add(time.Minute), later) || o.worth(opaqueKey{key: limit}) != 3 || len(o.tokens) != limit-9 {
+	if !o.keep(opaqueKey{key: limit}, 3, later.Add(time.Minute), later) || o.tokensOf(opaqueKey{key: limit}) != 3 || len(o.tokens) != limit-9 {
 		t.Errorf("the expired make no room: %d", len(o.tokens))
 	}
 }

@@ -102,7 +102,7 @@ func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []pref
 	best := make(map[index.HolderID]*indexpb.Route)
 	var buf []index.Match
 	for i := range keys {
-		worth := s.opaque.worth(opaqueKey{scope, keys[i]})
+		worth := s.opaque.tokensOf(opaqueKey{scope, keys[i]})
 		buf = s.x.Lookup(buf[:0], scope, keys[i:i+1])
 		for _, m := range buf {
 			if one := s.route(nil, m, worth); len(one) > 0 && (best[m.ID] == nil || best[m.ID].GetMatchedTokens() < worth) {

@@ -153,7 +153,7 @@ func (r *Reporter) Apply(b *index.Batch) (res index.Result, err error) {
 func (r *Reporter) clear() {
 	r.mirror.clear()
 	r.queue, r.since = append(r.queue[:0], change{cleared: true}), r.o.Now().UnixMilli()
-	r.poke()
+	r.notify()
 }
 
 // Resync has everything told again: for whoever learns otherwise that the index
@@ -162,7 +162,7 @@ func (r *Reporter) Resync() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stale, r.queue = true, nil
-	r.poke()
+	r.notify()
 }
 
 func (r *Reporter) enqueue(c change) {
@@ -178,11 +178,11 @@ func (r *Reporter) enqueue(c change) {
 	}
 	r.queue = append(r.queue, c)
 	if c.gone || len(r.queue) == 1 {
-		r.poke()
+		r.notify()
 	}
 }
 
-func (r *Reporter) poke() {
+func (r *Reporter) notify() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -276,7 +276,7 @@ func (r *Reporter) last() error {
 // it was. It is for callers that do not Run; not for both at once.
 func (r *Reporter) Flush(ctx context.Context) error {
 	changes, at, resync := r.take()
-	err := r.tell(ctx, changes, at)
+	err := r.send(ctx, changes, at)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -293,28 +293,28 @@ func (r *Reporter) Flush(ctx context.Context) error {
 	return nil
 }
 
-var errForgotten = errors.New("the index has begun anew")
+var errIndexRestarted = errors.New("the index has begun anew")
 
-// heard notes the epoch of an answer. Whoever begins with a clear has told
+// checkEpoch notes the epoch of an answer. Whoever begins with a clear has told
 // everything: then an index that knew nothing is as good as one that did.
-func (r *Reporter) heard(epoch uint64, first, whole bool) error {
+func (r *Reporter) checkEpoch(epoch uint64, first, whole bool) error {
 	again := !whole && (r.epoch != epoch || first)
 	r.epoch = epoch
 	if again {
-		r.poke()
-		return errForgotten
+		r.notify()
+		return errIndexRestarted
 	}
 	return nil
 }
 
-// tell sends changes in order: all adds in one stream, then all evictions in
+// send sends changes in order: all adds in one stream, then all evictions in
 // one, each an event of its own. at is when the first of them was heard of, in
 // Unix milliseconds; 0 is the server's now.
-func (r *Reporter) tell(ctx context.Context, changes []change, at int64) error {
+func (r *Reporter) send(ctx context.Context, changes []change, at int64) error {
 	if len(changes) == 0 {
 		return r.event(ctx, indexpb.EventType_REPLICA_UPDATED, false)
 	}
-	changes = gathered(changes)
+	changes = addsFirst(changes)
 	for len(changes) > 0 {
 		c := changes[0]
 		switch {
@@ -341,11 +341,11 @@ func (r *Reporter) tell(ctx context.Context, changes []change, at int64) error {
 	return nil
 }
 
-// gathered puts all adds before all removals, so that a burst of both costs one
+// addsFirst puts all adds before all removals, so that a burst of both costs one
 // stream, not one for each turn. The last word on a block counts: one that came
 // back is not removed. What a later removal takes is added all the same, for
 // the blocks chained on it. A clear is only ever first.
-func gathered(changes []change) []change {
+func addsFirst(changes []change) []change {
 	last := make(map[blockID]int, len(changes))
 	for i, c := range changes {
 		last[c.b.id] = i
@@ -375,7 +375,7 @@ func (r *Reporter) event(ctx context.Context, kind indexpb.EventType, whole bool
 	if err != nil {
 		return err
 	}
-	return r.heard(out.GetEpoch(), out.GetFirst(), whole)
+	return r.checkEpoch(out.GetEpoch(), out.GetFirst(), whole)
 }
 
 // evict tells of blocks that are gone in one stream, bounded in time.
@@ -401,7 +401,7 @@ func (r *Reporter) evict(ctx context.Context, changes []change, at int64) error 
 	if err != nil {
 		return err
 	}
-	return r.heard(out.GetEpoch(), out.GetFirst(), false)
+	return r.checkEpoch(out.GetEpoch(), out.GetFirst(), false)
 }
 
 // add sends new blocks in one stream, bounded in time.
@@ -424,7 +424,7 @@ func (r *Reporter) add(ctx context.Context, changes []change, at int64) error {
 	if err != nil {
 		return err
 	}
-	return r.heard(out.GetEpoch(), out.GetFirst(), false)
+	return r.checkEpoch(out.GetEpoch(), out.GetFirst(), false)
 }
 
 // scope is the scope of what is told.

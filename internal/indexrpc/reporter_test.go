@@ -259,15 +259,15 @@ func TestReporterIndexRestart(t *testing.T) {
 	apply(t, r, stored(0, 1, 2, 3))
 	flush(t, r)
 	c.CacheIndexClient = two.c
-	if err := r.Flush(t.Context()); !errors.Is(err, errForgotten) {
-		t.Fatalf("error %v, want %v", err, errForgotten)
+	if err := r.Flush(t.Context()); !errors.Is(err, errIndexRestarted) {
+		t.Fatalf("error %v, want %v", err, errIndexRestarted)
 	}
 	flush(t, r)
 	two.want(ask("engine", 1, 3), "r:384")
 	// And one that let the replica go, though it lives on.
 	two.x.Remove("r")
-	if err := r.Flush(t.Context()); !errors.Is(err, errForgotten) {
-		t.Fatalf("error %v, want %v", err, errForgotten)
+	if err := r.Flush(t.Context()); !errors.Is(err, errIndexRestarted) {
+		t.Fatalf("error %v, want %v", err, errIndexRestarted)
 	}
 	flush(t, r)
 	two.want(ask("engine", 1, 3), "r:384")

@@ -52,8 +52,8 @@ type source struct {
 
 func (s *source) String() string { return "kubernetes" }
 
-// judgement is a pool as read, or why it cannot be used.
-type judgement struct {
+// poolResult is a pool as read, or why it cannot be used.
+type poolResult struct {
 	pool pool
 	err  error
 }
@@ -74,9 +74,9 @@ func (s *source) Watch(ctx context.Context, set func([]fleet.ReplicaOptions)) er
 		default:
 		}
 	}
-	pools := newMirror(func(o object) judgement {
+	pools := newMirror(func(o object) poolResult {
 		p, err := readPool(o, s.options.version())
-		return judgement{p, err}
+		return poolResult{p, err}
 	}, changed)
 	defer s.close()
 	defer s.followPool(ctx, pools).stop()
@@ -96,7 +96,7 @@ func (s *source) Watch(ctx context.Context, set func([]fleet.ReplicaOptions)) er
 			return nil
 		case <-signal:
 		}
-		if p, ok := s.judge(pools); ok {
+		if p, ok := s.usablePool(pools); ok {
 			current = &p
 		}
 		if current == nil {
@@ -113,7 +113,7 @@ func (s *source) Watch(ctx context.Context, set func([]fleet.ReplicaOptions)) er
 			continue
 		}
 		list := replicas(*current, all, s.options.Replica)
-		s.status.gave(countReady(all))
+		s.status.setPods(countReady(all))
 		if !given || !reflect.DeepEqual(list, last) {
 			set(list)
 			last, given = list, true
@@ -121,9 +121,9 @@ func (s *source) Watch(ctx context.Context, set func([]fleet.ReplicaOptions)) er
 	}
 }
 
-// judge returns the pool as it is now, false when it cannot be used, and says
+// usablePool returns the pool as it is now, false when it cannot be used, and says
 // so when that changes.
-func (s *source) judge(pools *mirror[judgement]) (pool, bool) {
+func (s *source) usablePool(pools *mirror[poolResult]) (pool, bool) {
 	all, listed := pools.all()
 	if !listed {
 		return pool{}, false
@@ -136,7 +136,7 @@ func (s *source) judge(pools *mirror[judgement]) (pool, bool) {
 			why = all[0].err.Error()
 		}
 	}
-	if s.status.judged(why) {
+	if s.status.setPoolError(why) {
 		switch {
 		case why != "":
 			s.log.Warn("the InferencePool cannot be used; the replicas listed last stay", "why", why)
@@ -147,7 +147,7 @@ func (s *source) judge(pools *mirror[judgement]) (pool, bool) {
 	return p, why == ""
 }
 
-func (s *source) followPool(ctx context.Context, to *mirror[judgement]) *follower {
+func (s *source) followPool(ctx context.Context, to *mirror[poolResult]) *follower {
 	o := &observed{
 		resource: resourcePool, status: s.status, log: s.log,
 		api:    s.client.Resource(poolResource(s.options.version())).Namespace(s.options.Namespace),

@@ -74,8 +74,8 @@ func (s *Status) asked(resource, verb, result string, err error) (changed bool) 
 	return changed
 }
 
-// judged takes what the pool says: "" when it can be used, else why not.
-func (s *Status) judged(why string) (changed bool) {
+// setPoolError takes what the pool says: "" when it can be used, else why not.
+func (s *Status) setPoolError(why string) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changed = s.poolWhy != why
@@ -83,8 +83,8 @@ func (s *Status) judged(why string) (changed bool) {
 	return changed
 }
 
-// gave records that the fleet has a list, made of so many pods.
-func (s *Status) gave(ready, notReady int) {
+// setPods records that the fleet has a list, made of so many pods.
+func (s *Status) setPods(ready, notReady int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listed, s.ready, s.notReady = true, ready, notReady
@@ -98,7 +98,7 @@ func (s *Status) Ready() error {
 	if s.pool == "" || s.listed {
 		return nil
 	}
-	why := s.troubles()
+	why := s.problems()
 	if len(why) == 0 {
 		why = []string{fmt.Sprintf("InferencePool %s: its pods have not been listed yet", s.pool)}
 	}
@@ -113,15 +113,15 @@ func (s *Status) Notes() []string {
 	if s.pool == "" || !s.listed {
 		return nil
 	}
-	notes := s.troubles()
+	notes := s.problems()
 	for i := range notes {
 		notes[i] += " (the replicas listed last stay)"
 	}
 	return notes
 }
 
-// troubles needs s.mu.
-func (s *Status) troubles() []string {
+// problems needs s.mu.
+func (s *Status) problems() []string {
 	var out []string
 	for _, resource := range []string{resourcePool, resourcePods} {
 		if c := s.watches[resource]; c.why != "" {

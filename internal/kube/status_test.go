@@ -36,14 +36,14 @@ func TestStatusSaysWhy(t *testing.T) {
 	}
 	now = now.Add(90 * time.Second)
 	wantReady("Kubernetes API, for 1m30s: list pool: connection refused; InferencePool inference/vllm: it has not been listed yet")
-	if !s.asked(resourcePool, "list", "ok", nil) || !s.judged("it does not exist") || s.judged("it does not exist") {
+	if !s.asked(resourcePool, "list", "ok", nil) || !s.setPoolError("it does not exist") || s.setPoolError("it does not exist") {
 		t.Error("the first answer is news, and so is the first judgement")
 	}
 	wantReady("InferencePool inference/vllm: it does not exist")
-	s.judged("")
+	s.setPoolError("")
 	wantReady("InferencePool inference/vllm: its pods have not been listed yet")
 	s.asked(resourcePods, "watch", "ok", nil)
-	s.gave(2, 1)
+	s.setPods(2, 1)
 	wantReady("")
 	s.asked(resourcePods, "watch", "timeout", errors.New(strings.Repeat("x", 1000)))
 	if notes := s.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "Kubernetes API, for 0s: watch pods: xxx") ||
@@ -60,9 +60,9 @@ func TestStatusMetrics(t *testing.T) {
 	}
 	s.use("inference/vllm")
 	s.asked(resourcePool, "list", "ok", nil)
-	s.judged("")
+	s.setPoolError("")
 	s.asked(resourcePods, "list", "forbidden", errors.New("no"))
-	s.gave(2, 1)
+	s.setPods(2, 1)
 	const want = `
 # HELP warmroute_kubernetes_pods Pods of the InferencePool, by whether they are replicas.
 # TYPE warmroute_kubernetes_pods gauge

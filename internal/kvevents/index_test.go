@@ -75,7 +75,7 @@ func lookup(x *index.Index, h index.Holder, c *capture, s step, tokens []uint32,
 // TestIndexFollows: subscriber and index end to end, over a lossy publisher.
 func TestIndexFollows(t *testing.T) {
 	p := publisher(t, kvtest.Options{})
-	p.Fault(func(seq uint64) kvtest.Verdict {
+	p.Fault(func(seq uint64) kvtest.Fate {
 		if seq%7 == 3 {
 			return kvtest.Drop
 		}

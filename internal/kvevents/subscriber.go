@@ -163,8 +163,8 @@ func (s *Subscriber) Status() Status {
 	return s.status
 }
 
-// news is what the listener tells Run, in order.
-type news struct {
+// listenerEvent is what the listener tells Run, in order.
+type listenerEvent struct {
 	up    bool  // conn is connected and subscribed
 	down  error // it no longer is, or could not be
 	bad   bool  // a message without a sequence
@@ -185,7 +185,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	// 1024 live messages: a second of a very busy replica. Beyond it TCP holds
 	// the publisher back, which drops at its own high-water mark: a gap. They
 	// wait as pointers: queues that are mostly empty take a tenth of the memory.
-	live := make(chan *news, 1024)
+	live := make(chan *listenerEvent, 1024)
 	replies := make(chan *reply, 256)
 	wg.Go(func() { s.listen(ctx, live) })
 
@@ -198,15 +198,15 @@ func (s *Subscriber) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case n := <-live:
-			s.hear(n)
+			s.receive(n)
 			if n.down == nil {
 				timer.Reset(min(s.o.ProbeQuiet, max(0, time.Until(due))))
 			}
 		case r := <-replies:
 			if r.end {
-				s.trouble("replay", r.err)
+				s.noteError("replay", r.err)
 				s.sequencer.replied(r.id, r.err)
-				s.alive(r.err == nil)
+				s.touch(r.err == nil)
 			} else {
 				s.sequencer.reply(r.id, r.frame)
 			}
@@ -214,7 +214,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 			s.sequencer.giveUpTrial()
 		case <-timer.C:
 			s.sequencer.probe()
-			s.alive(s.o.ReplayEndpoint == "" && s.Status().Connected)
+			s.touch(s.o.ReplayEndpoint == "" && s.Status().Connected)
 			due = time.Now().Add(s.o.ProbeEvery)
 			timer.Reset(s.o.ProbeEvery)
 		}
@@ -235,25 +235,25 @@ func (s *Subscriber) launch(ctx context.Context, a asked, replies chan<- *reply,
 	wg.Go(func() { replay(rctx, s.o.ReplayEndpoint, a, s.o.ReplayPatience, replies) })
 }
 
-func (s *Subscriber) hear(n *news) {
+func (s *Subscriber) receive(n *listenerEvent) {
 	switch {
 	case n.up:
 		s.set(func(st *Status) { st.Connected = true })
 		s.sequencer.connected(n.frame.conn)
 	case n.down != nil:
 		s.set(func(st *Status) { st.Connected = false })
-		s.trouble("events", n.down)
+		s.noteError("events", n.down)
 	case n.bad:
 		s.totals.Malformed++
-		s.trouble("events", errNoSequence)
+		s.noteError("events", errNoSequence)
 	default:
 		s.sequencer.live(n.frame)
 	}
 }
 
 // listen keeps one event socket connected and passes on what it brings.
-func (s *Subscriber) listen(ctx context.Context, out chan<- *news) {
-	put := func(n news) bool {
+func (s *Subscriber) listen(ctx context.Context, out chan<- *listenerEvent) {
+	put := func(n listenerEvent) bool {
 		select {
 		case out <- &n:
 			return true
@@ -273,7 +273,7 @@ func (s *Subscriber) listen(ctx context.Context, out chan<- *news) {
 		if up {
 			conn++
 		}
-		if ctx.Err() != nil || !put(news{down: err}) {
+		if ctx.Err() != nil || !put(listenerEvent{down: err}) {
 			return
 		}
 		wait.Reset(retryAfter)
@@ -281,7 +281,7 @@ func (s *Subscriber) listen(ctx context.Context, out chan<- *news) {
 }
 
 // follow makes one connection and reads it until it fails.
-func (s *Subscriber) follow(ctx context.Context, number uint64, put func(news) bool) (up bool, err error) {
+func (s *Subscriber) follow(ctx context.Context, number uint64, put func(listenerEvent) bool) (up bool, err error) {
 	c, err := dial(ctx, s.o.Endpoint, zmq4.Sub)
 	if err != nil {
 		return false, err
@@ -291,7 +291,7 @@ func (s *Subscriber) follow(ctx context.Context, number uint64, put func(news) b
 	if err := c.send(append([]byte{1}, s.o.Topic...)); err != nil {
 		return false, err
 	}
-	if !put(news{up: true, frame: frame{conn: number}}) {
+	if !put(listenerEvent{up: true, frame: frame{conn: number}}) {
 		return true, ctx.Err()
 	}
 	for {
@@ -300,7 +300,7 @@ func (s *Subscriber) follow(ctx context.Context, number uint64, put func(news) b
 			return true, err
 		}
 		seq, payload, err := lastTwo(frames)
-		n := news{frame: frame{conn: number, seq: seq, payload: payload}, bad: err != nil}
+		n := listenerEvent{frame: frame{conn: number, seq: seq, payload: payload}, bad: err != nil}
 		if !put(n) {
 			return true, ctx.Err()
 		}
@@ -353,7 +353,7 @@ func (s *Subscriber) apply(f frame) error {
 	b, err := s.decoder.Decode(f.payload)
 	if err != nil {
 		err = fmt.Errorf("sequence %d: %w", f.seq, err)
-		s.trouble("payload", err)
+		s.noteError("payload", err)
 		return err
 	}
 	if s.o.Observe != nil {
@@ -372,7 +372,7 @@ func (s *Subscriber) apply(f frame) error {
 	}
 	if err != nil {
 		s.totals.ApplyErrors++
-		s.trouble("index", err)
+		s.noteError("index", err)
 	}
 	t := &s.totals
 	t.Batches++
@@ -388,9 +388,9 @@ func (s *Subscriber) apply(f frame) error {
 	return nil
 }
 
-// alive tells the Sink, by a batch without events, that an idle publisher is
+// touch tells the Sink, by a batch without events, that an idle publisher is
 // there: an answered probe shows it, or, without replay, the open connection.
-func (s *Subscriber) alive(yes bool) {
+func (s *Subscriber) touch(yes bool) {
 	if !yes {
 		return
 	}
@@ -400,12 +400,12 @@ func (s *Subscriber) alive(yes bool) {
 		s.sequencer.expired()
 	case err != nil:
 		s.totals.ApplyErrors++
-		s.trouble("index", err)
+		s.noteError("index", err)
 	}
 }
 
-// trouble notes an error for Status and, once per change, for the log.
-func (s *Subscriber) trouble(what string, err error) {
+// noteError notes an error for Status and, once per change, for the log.
+func (s *Subscriber) noteError(what string, err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}

@@ -243,7 +243,7 @@ func TestSubscriberDroppedFrames(t *testing.T) {
 	r.run()
 	r.subscribed()
 	r.exact("nothing")
-	r.pub.Fault(func(seq uint64) kvtest.Verdict {
+	r.pub.Fault(func(seq uint64) kvtest.Fate {
 		if seq%5 == 2 {
 			return kvtest.Drop
 		}
@@ -263,7 +263,7 @@ func TestSubscriberReordered(t *testing.T) {
 	r.run()
 	r.subscribed()
 	r.exact("nothing")
-	r.pub.Fault(func(seq uint64) kvtest.Verdict {
+	r.pub.Fault(func(seq uint64) kvtest.Fate {
 		if seq%4 == 1 {
 			return kvtest.Hold
 		}
@@ -289,7 +289,7 @@ func TestSubscriberShortBuffer(t *testing.T) {
 	r.run()
 	r.exact("history")
 	r.subscribed()
-	r.pub.Fault(func(uint64) kvtest.Verdict { return kvtest.Drop })
+	r.pub.Fault(func(uint64) kvtest.Fate { return kvtest.Drop })
 	for range 6 {
 		r.store(1) // 2..7
 	}
@@ -308,7 +308,7 @@ func TestSubscriberWithoutReplay(t *testing.T) {
 	r.want = map[uint64]int{}
 	r.store(1)
 	r.exact("live only")
-	r.pub.Fault(func(seq uint64) kvtest.Verdict { return kvtest.Lose })
+	r.pub.Fault(func(seq uint64) kvtest.Fate { return kvtest.Lose })
 	r.store(1)
 	r.pub.Fault(nil)
 	r.want = map[uint64]int{}
@@ -330,7 +330,7 @@ func TestSubscriberRejects(t *testing.T) {
 	good := kvtest.Encoding{}.Batch(1, 0, kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{50}, Tokens: []uint32{1, 2}, BlockSize: 2})
 	bad := pack(stored("BlockStored", []any{60}, nil, []any{1, 2}), stored("BlockStored", []any{nil}))
 	// Live it is broken, in the replay buffer it is whole.
-	r.pub.Fault(func(uint64) kvtest.Verdict { return kvtest.Drop })
+	r.pub.Fault(func(uint64) kvtest.Fate { return kvtest.Drop })
 	seq := r.pub.PublishRaw(good)
 	r.pub.Fault(nil)
 	r.pub.SendLive(seq, bad)
@@ -378,7 +378,7 @@ func TestSubscriberProbes(t *testing.T) {
 	if q := r.pub.Requests(); q[0] != 0 || q[1] != 0 || q[2] != 0 {
 		t.Errorf("asked for %v, want 0, then from the last, 0, on", q)
 	}
-	r.pub.Fault(func(uint64) kvtest.Verdict { return kvtest.Drop })
+	r.pub.Fault(func(uint64) kvtest.Fate { return kvtest.Drop })
 	r.store(2)
 	r.exact("a lost tail")
 	if s := r.sub.Status(); s.Gaps != 0 || s.Replayed != 2 {

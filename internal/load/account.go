@@ -21,7 +21,7 @@ type Account struct {
 	others    others       // what other routers have in flight
 	sent      atomic.Int64 // requests charged so far
 	work      atomic.Int64 // ns of prefill charged so far
-	told      atomic.Bool  // it is in Ledger.changes
+	queued    atomic.Bool  // it is in Ledger.changes
 	scraped   scraped      // traffic that came around the routers
 
 	// Guarded by Ledger.Lock.
@@ -56,7 +56,7 @@ func (a *Account) SpeedAmong(own, mean float64, now int64) float64 {
 
 // Lag is how many seconds late first tokens become known; 0 where that is within
 // an engine step.
-func (a *Account) Lag() float64 { return a.pace.lag() }
+func (a *Account) Lag() float64 { return a.pace.reportLag() }
 
 // Placed is the weight of what was sent there lately, in blocks. Ledger.Lock is
 // held.

@@ -25,7 +25,7 @@ func TestAheadOfLateNews(t *testing.T) {
 	want(3, 2.94) // news come at once: what nobody told of is to be done
 	r.wait(500 * time.Millisecond)
 	want(3, 2.94)
-	a.pace.late.Store(1)
+	a.pace.lag.Store(1)
 	want(3, 0.5+0.98+0.98)
 	r.wait(time.Second) // 1.5
 	want(2, 0.5+0.98)
@@ -35,7 +35,7 @@ func TestAheadOfLateNews(t *testing.T) {
 	want(1, 0.98)
 	r.wait(1) // news of the first are overdue, so it stands still
 	want(3, 3*0.98)
-	a.pace.heard = r.nanos()
+	a.pace.reported = r.nanos()
 	r.stored(one, 1) // it came a second ago
 	r.wait(10 * time.Millisecond)
 	want(1, 0.98)

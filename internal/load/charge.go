@@ -100,10 +100,10 @@ func (c *Charge) Release() (came bool) {
 	return came
 }
 
-// Judge counts how the request ended and reports whether it failed. status is
+// RecordEnd counts how the request ended and reports whether it failed. status is
 // the response's, 0 where it was not seen; came is whether the first token had
 // come.
-func (c *Charge) Judge(status int, came bool) (failed bool) {
+func (c *Charge) RecordEnd(status int, came bool) (failed bool) {
 	a := c.account
 	now := a.ledger.now().UnixNano()
 	switch {

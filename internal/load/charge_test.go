@@ -68,7 +68,7 @@ func TestJudge(t *testing.T) {
 			c := r.put(one, tt.terms)
 			c.Failed(r.nanos())
 			r.wait(tt.after)
-			if failed := c.Judge(tt.status, tt.came); failed != tt.failed {
+			if failed := c.RecordEnd(tt.status, tt.came); failed != tt.failed {
 				t.Errorf("failed: %v", failed)
 			}
 			if row := r.Of(one).Failures(); row != tt.row {
@@ -99,7 +99,7 @@ func TestPenalty(t *testing.T) {
 		t.Error("a last resort after its time")
 	}
 	c.Failed(r.nanos())
-	c.Judge(200, true)
+	c.RecordEnd(200, true)
 	if r.state(one).Failing || r.Of(one).Failures() != 0 {
 		t.Error("a success does not end the row")
 	}

@@ -77,7 +77,7 @@ type sums struct {
 func (r *rig) want(h index.Holder, want sums) {
 	r.t.Helper()
 	a := r.Of(h)
-	if got := (sums{a.InFlight(), a.Awaiting(), a.Pending(), a.Live(), a.Watched()}); got != want {
+	if got := (sums{a.InFlight(), a.Awaiting(), a.Pending(), a.Live(), a.Sentinels()}); got != want {
 		r.t.Errorf("%+v, want %+v", got, want)
 	}
 }

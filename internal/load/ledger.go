@@ -18,11 +18,11 @@ type Ledger struct {
 	now func() time.Time
 	// deciding makes reading the accounts, picking and charging one step. Ingest,
 	// discovery and ending streams never take it.
-	deciding sync.Mutex
-	seq      int64    // charges so far; guarded by deciding
-	accounts sync.Map // index.Holder → *Account
-	changes  atomic.Pointer[changes]
-	unheard  atomicFloat // s of prefill of other routers
+	deciding   sync.Mutex
+	seq        int64    // charges so far; guarded by deciding
+	accounts   sync.Map // index.Holder → *Account
+	changes    atomic.Pointer[changes]
+	unreported atomicFloat // s of prefill of other routers
 }
 
 // NewLedger returns an empty ledger that reads the time from now; nil is

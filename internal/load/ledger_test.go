@@ -70,8 +70,8 @@ func TestApplied(t *testing.T) {
 	if a.Awaiting() || same.Awaiting() || !other.Awaiting() || !elsewhere.Awaiting() {
 		t.Error("the block ends the wait of those, and only those, that wait for it there")
 	}
-	if r.Of(one).Watched() != 1 || r.Of(two).Watched() != 1 {
-		t.Errorf("%d and %d first tokens are waited for", r.Of(one).Watched(), r.Of(two).Watched())
+	if r.Of(one).Sentinels() != 1 || r.Of(two).Sentinels() != 1 {
+		t.Errorf("%d and %d first tokens are waited for", r.Of(one).Sentinels(), r.Of(two).Sentinels())
 	}
 	byHash := event(index.TierGPU, 8)
 	byHash.Engine[1], byHash.Content = 8, nil
@@ -93,11 +93,11 @@ func TestSentinelsOverflow(t *testing.T) {
 		charges = append(charges, r.put(one, Terms{Sentinel: 7, Due: r.nanos() + int64(time.Second)}))
 	}
 	last := charges[sentinelWindow]
-	if r.Of(one).Watched() != sentinelWindow || last.Terms().Sentinel != 0 || charges[0].Terms().Sentinel != 7 {
-		t.Fatalf("%d first tokens are waited for; the last's sentinel is %d", r.Of(one).Watched(), last.Terms().Sentinel)
+	if r.Of(one).Sentinels() != sentinelWindow || last.Terms().Sentinel != 0 || charges[0].Terms().Sentinel != 7 {
+		t.Fatalf("%d first tokens are waited for; the last's sentinel is %d", r.Of(one).Sentinels(), last.Terms().Sentinel)
 	}
 	r.stored(one, 7)
-	if charges[sentinelWindow-1].Awaiting() || !last.Awaiting() || r.Of(one).Watched() != 0 {
+	if charges[sentinelWindow-1].Awaiting() || !last.Awaiting() || r.Of(one).Sentinels() != 0 {
 		t.Error("the event ends the wait of those with a slot")
 	}
 	if n := r.Of(one).sentinels.waiting.Load(); n != 0 {

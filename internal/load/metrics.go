@@ -38,7 +38,7 @@ func (l *Ledger) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(descPending, prometheus.GaugeValue, a.Pending(), model, h.Replica, strconv.Itoa(h.Rank))
 		if speed := a.Speed(); speed > 0 {
 			gauge(descSpeed, speed)
-			gauge(descLag, a.pace.late.Load())
+			gauge(descLag, a.pace.lag.Load())
 		}
 	}
 }

@@ -42,8 +42,8 @@ const (
 type pace struct {
 	actual, model atomicFloat
 	last          atomic.Int64 // Unix ns of the last first token seen, of the token itself
-	heard         int64        // Unix ns of the news of it
-	late          atomicFloat  // s that news of first tokens take
+	reported      int64        // Unix ns of the news of it
+	lag           atomicFloat  // s that news of first tokens take
 }
 
 // speed is actual over modelled first-token time; 0 while nothing is known.
@@ -73,11 +73,11 @@ func (p *pace) among(own, mean float64, now int64) float64 {
 func (p *pace) observe(t *Terms, now int64) {
 	model := float64(t.Model)/1e9 + stepTime
 	expected := model * t.guess()
-	if float64(now-p.heard)/1e9 > idleGap*(expected+longStep*t.guess()) {
+	if float64(now-p.reported)/1e9 > idleGap*(expected+longStep*t.guess()) {
 		p.learnLag(float64(now-t.Sent)/1e9 - expected)
 	}
-	p.heard = now
-	now -= int64(p.lag() * 1e9)
+	p.reported = now
+	now -= int64(p.reportLag() * 1e9)
 	since := max(t.Sent, p.last.Load())
 	if now <= since {
 		return
@@ -111,9 +111,9 @@ const (
 	lagMost  = 5
 )
 
-// lag is how many seconds late first tokens become known.
-func (p *pace) lag() float64 {
-	if late := p.late.Load(); late >= lagLeast {
+// reportLag is how many seconds late first tokens become known.
+func (p *pace) reportLag() float64 {
+	if late := p.lag.Load(); late >= lagLeast {
 		return late
 	}
 	return 0
@@ -123,13 +123,13 @@ func (p *pace) lag() float64 {
 // took up at once: its news came so many seconds later than its first token was
 // expected.
 func (p *pace) learnLag(after float64) {
-	by := after - p.late.Load()
+	by := after - p.lag.Load()
 	if by < 0 {
 		by *= lagDown
 	} else {
-		by = lagUp * min(by, p.late.Load()+lagLeast)
+		by = lagUp * min(by, p.lag.Load()+lagLeast)
 	}
-	p.late.Store(max(0, min(lagMost, p.late.Load()+by)))
+	p.lag.Store(max(0, min(lagMost, p.lag.Load()+by)))
 }
 
 func (p *pace) learn(actual, model, guess float64) {

@@ -39,7 +39,7 @@ func TestSpeedIsLearned(t *testing.T) {
 	actual := 2 * model
 	c = r.put(one, Terms{Model: 5e8, Expected: 5e8, Sentinel: 8})
 	r.wait(1020 * time.Millisecond)
-	r.Of(one).pace.heard = r.nanos() // so that it teaches nothing of the lag
+	r.Of(one).pace.reported = r.nanos() // so that it teaches nothing of the lag
 	r.stored(one, 8)
 	c.Release()
 	actual += paceShare * (1.02 - actual)
@@ -60,10 +60,10 @@ func TestSpeedIsBounded(t *testing.T) {
 		{0.02, 0.03, 0.03}, {0.0199, 0.03, 0},
 	} {
 		var p pace
-		p.heard = 1e9 // the news before: it was at work
+		p.reported = 1e9 // the news before: it was at work
 		p.last.Store(1e9)
 		terms := Terms{Sent: 1e9, Model: int64(tt.model * 1e9), Expected: int64(tt.model * 1e9)}
-		p.heard = terms.Sent + int64(tt.took*1e9)
+		p.reported = terms.Sent + int64(tt.took*1e9)
 		p.observe(&terms, terms.Sent+int64(tt.took*1e9))
 		if tt.want == 0 {
 			if p.speed() != 0 {
@@ -145,22 +145,22 @@ func TestLag(t *testing.T) {
 	}
 	var p pace
 	for i, want := range []float64{0.04, 0.088, 0.1456} { // lagUp of itself and lagLeast more each time
-		if p.learnLag(10); !near(p.late.Load(), want) {
-			t.Errorf("late request %d: %g s, want %g", i+1, p.late.Load(), want)
+		if p.learnLag(10); !near(p.lag.Load(), want) {
+			t.Errorf("late request %d: %g s, want %g", i+1, p.lag.Load(), want)
 		}
 	}
-	p.late.Store(1)
-	if p.learnLag(0.5); !near(p.late.Load(), 0.85) {
-		t.Errorf("half a second sooner: %g s", p.late.Load())
+	p.lag.Store(1)
+	if p.learnLag(0.5); !near(p.lag.Load(), 0.85) {
+		t.Errorf("half a second sooner: %g s", p.lag.Load())
 	}
-	if p.late.Store(lagLeast); p.lag() != lagLeast {
-		t.Errorf("lag %g at the bound", p.lag())
+	if p.lag.Store(lagLeast); p.reportLag() != lagLeast {
+		t.Errorf("lag %g at the bound", p.reportLag())
 	}
-	if p.late.Store(0.1); p.lag() != 0 {
-		t.Errorf("lag %g within a step", p.lag())
+	if p.lag.Store(0.1); p.reportLag() != 0 {
+		t.Errorf("lag %g within a step", p.reportLag())
 	}
-	if p.learnLag(-9); p.late.Load() != 0 {
-		t.Errorf("lag %g: news come before nothing", p.late.Load())
+	if p.learnLag(-9); p.lag.Load() != 0 {
+		t.Errorf("lag %g: news come before nothing", p.lag.Load())
 	}
 }
 
@@ -176,10 +176,10 @@ func TestABusyEngineTeachesNoLag(t *testing.T) {
 		var p pace
 		terms := Terms{Sent: 1, Model: 5e8, Expected: 10e8}
 		now := int64(10e9)
-		p.heard = now - int64(tt.since*1e9)
+		p.reported = now - int64(tt.since*1e9)
 		p.observe(&terms, now)
-		if learned := p.late.Load() > 0; learned != tt.learn || p.heard != now {
-			t.Errorf("%g s after the news before: learned %v, heard at %d", tt.since, learned, p.heard)
+		if learned := p.lag.Load() > 0; learned != tt.learn || p.reported != now {
+			t.Errorf("%g s after the news before: learned %v, heard at %d", tt.since, learned, p.reported)
 		}
 	}
 }

@@ -43,8 +43,8 @@ func TestStrangers(t *testing.T) {
 	r.foreign(0, 100)
 	r.scrape(fleet.Load{}, true)
 	r.foreign(0, 0)
-	r.Of(one).Hear("b", Share{Requests: 2}, r.now)
-	r.Of(one).Hear("b", Share{}, r.now)
+	r.Of(one).SetShare("b", Share{Requests: 2}, r.now)
+	r.Of(one).SetShare("b", Share{}, r.now)
 	r.scrape(fleet.Load{Running: 3}, true) // two of which another router's
 	r.foreign(0, 100)
 	old := fleet.Load{Running: 50, At: r.now}
@@ -52,13 +52,13 @@ func TestStrangers(t *testing.T) {
 	r.Of(one).Scrape(old, true) // the same page again
 	r.Unlock()
 	r.foreign(0, 100)
-	r.Of(one).Hear("b", Share{Requests: 1}, r.now)
+	r.Of(one).SetShare("b", Share{Requests: 1}, r.now)
 	r.scrape(fleet.Load{Running: 2}, true)
 	r.foreign(0, 100)
 	r.put(one, Terms{})
 	r.scrape(fleet.Load{Running: 2}, true) // one ours, one another router's
 	r.foreign(0, 0)
-	r.Of(one).Hear("b", Share{}, r.now)
+	r.Of(one).SetShare("b", Share{}, r.now)
 	r.scrape(fleet.Load{Running: 2}, true) // both still counted since the page before
 	r.foreign(0, 0)
 }

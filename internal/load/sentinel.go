@@ -66,8 +66,8 @@ func (a *Account) stored(content uint64, now int64) {
 	}
 }
 
-// Watched is how many first tokens events are to tell of.
-func (a *Account) Watched() (n int) {
+// Sentinels is how many first tokens events are to tell of.
+func (a *Account) Sentinels() (n int) {
 	for i := range a.sentinels.slots {
 		if a.sentinels.slots[i].Load() != nil {
 			n++

@@ -40,8 +40,8 @@ type others struct {
 	due map[string]int64 // failing, by router
 }
 
-// Hear replaces what the router peer has in flight on the KV cache.
-func (a *Account) Hear(peer string, s Share, now time.Time) {
+// SetShare replaces what the router peer has in flight on the KV cache.
+func (a *Account) SetShare(peer string, s Share, now time.Time) {
 	o := &a.others
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,12 +79,12 @@ func (a *Account) Others() map[string]Share {
 	return maps.Clone(a.others.by)
 }
 
-// Expect notes the prefill in seconds that other routers are likely to have sent
+// SetUnreported notes the prefill in seconds that other routers are likely to have sent
 // without this one having heard of it yet.
-func (l *Ledger) Expect(seconds float64) { l.unheard.Store(seconds) }
+func (l *Ledger) SetUnreported(seconds float64) { l.unreported.Store(seconds) }
 
-// Unheard is what Expect noted last.
-func (l *Ledger) Unheard() float64 { return l.unheard.Load() }
+// Unreported is what Expect noted last.
+func (l *Ledger) Unreported() float64 { return l.unreported.Load() }
 
 // changes collects the accounts that changed, for whoever tells other routers.
 type changes struct {
@@ -93,14 +93,14 @@ type changes struct {
 	notify func()
 }
 
-// Watch has notify called after an account changed, from any goroutine; notify
+// OnChange has notify called after an account changed, from any goroutine; notify
 // must not block. It is to be called once, before anything is charged.
-func (l *Ledger) Watch(notify func()) { l.changes.Store(&changes{notify: notify}) }
+func (l *Ledger) OnChange(notify func()) { l.changes.Store(&changes{notify: notify}) }
 
 // changed records that there is news of a to tell.
 func (a *Account) changed() {
 	c := a.ledger.changes.Load()
-	if c == nil || a.told.Swap(true) {
+	if c == nil || a.queued.Swap(true) {
 		return
 	}
 	c.mu.Lock()
@@ -121,7 +121,7 @@ func (l *Ledger) Changed(spare []*Account, yield func(h index.Holder, a *Account
 	c.list = spare[:0]
 	c.mu.Unlock()
 	for _, a := range list {
-		a.told.Store(false) // before it is read: what changes from here on is told again
+		a.queued.Store(false) // before it is read: what changes from here on is told again
 		yield(a.at, a)
 	}
 	clear(list)

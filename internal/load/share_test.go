@@ -19,9 +19,9 @@ func TestShares(t *testing.T) {
 		t.Errorf("ours: %+v", s)
 	}
 	b, c := Share{Requests: 2, Awaiting: 1, Pending: 2e9, Live: 20}, Share{Requests: 4, Awaiting: 3, Pending: 4e9, Live: 40, Failing: 1e9}
-	a.Hear("b", Share{Requests: 99, Pending: 99}, r.now)
-	a.Hear("b", b, r.now)
-	a.Hear("c", c, r.now)
+	a.SetShare("b", Share{Requests: 99, Pending: 99}, r.now)
+	a.SetShare("b", b, r.now)
+	a.SetShare("c", c, r.now)
 	if s := r.state(one); s != (State{InFlight: 7, Awaiting: 5, Pending: 7, Live: 70, Failing: true}) {
 		t.Errorf("together: %+v", s)
 	}
@@ -35,17 +35,17 @@ func TestShares(t *testing.T) {
 	if r.state(one).Failing {
 		t.Error("a last resort for longer than the other router said")
 	}
-	a.Hear("c", Share{}, r.now)
+	a.SetShare("c", Share{}, r.now)
 	if s := r.state(one); s.InFlight != 3 || len(a.Others()) != 1 {
 		t.Errorf("one has nothing any more: %+v, %v", s, a.Others())
 	}
 	for _, s := range []Share{{Requests: 1}, {Awaiting: 1}, {Pending: 1}, {Live: 1}, {Failing: 1}} {
-		if a.Hear("d", s, r.now); a.Others()["d"] != s {
+		if a.SetShare("d", s, r.now); a.Others()["d"] != s {
 			t.Errorf("%+v is forgotten", s)
 		}
 	}
-	a.Hear("d", Share{Failing: 2e9}, r.now) // the sooner of two ends does not count
-	a.Hear("e", Share{Failing: 1e9}, r.now)
+	a.SetShare("d", Share{Failing: 2e9}, r.now) // the sooner of two ends does not count
+	a.SetShare("e", Share{Failing: 1e9}, r.now)
 	r.wait(time.Second)
 	if !r.state(one).Failing {
 		t.Error("the later of two ends counts")
@@ -60,7 +60,7 @@ func TestChanged(t *testing.T) {
 		t.Errorf("memory %v", got)
 	}
 	notified := 0
-	r.Watch(func() { notified++ })
+	r.OnChange(func() { notified++ })
 	var told []index.Holder
 	var spare []*Account
 	tell := func() []index.Holder {
@@ -89,12 +89,12 @@ func TestChanged(t *testing.T) {
 	step("an end", func() { c.Release() }, one)
 	step("that end again", func() { c.Release() })
 	step("a failure", func() { d.Failed(r.nanos()) }, two)
-	step("a success that ends no penalty", func() { d.Judge(200, true) })
+	step("a success that ends no penalty", func() { d.RecordEnd(200, true) })
 	for range failStreak {
 		d.Failed(r.nanos())
 	}
 	tell()
-	step("a success that ends one", func() { d.Judge(200, true) }, two)
+	step("a success that ends one", func() { d.RecordEnd(200, true) }, two)
 	d.FirstToken()
 	again := 0
 	spare = r.Changed(spare, func(index.Holder, *Account) {

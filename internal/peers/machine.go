@@ -22,15 +22,15 @@ const (
 	// Silence is how long a router may be silent before it is gone: with the time
 	// until somebody looks at the clock, its charges are gone 3 s after its end.
 	Silence = 2800 * time.Millisecond
-	// missedFor is how long a router that fell silent is missed.
-	missedFor = 10 * time.Minute
-	// askEvery is the least time between two questions to one router.
-	askEvery = 100 * time.Millisecond
+	// missingFor is how long a router that fell silent is missed.
+	missingFor = 10 * time.Minute
+	// requestEvery is the least time between two questions to one router.
+	requestEvery = 100 * time.Millisecond
 )
 
 // Fleet takes what other routers expect to be cached. decision.Decider is one.
 type Fleet interface {
-	Hear(p decision.Prefix)
+	Receive(p decision.Prefix)
 	Pressure() *decision.Pressure
 	Raise(model string) // an occurrence of pressure on another router
 }
@@ -54,16 +54,16 @@ type Machine struct {
 	missing map[string]time.Time // routers that fell silent without taking leave, and when
 	stats   Stats
 
-	seq      uint64
-	sent     time.Time // the last message
-	sentFull time.Time
-	wantFull bool
-	asks     []string        // routers to ask for a full message
-	policy   version         // the settings in force
-	out      peerspb.Message // and its accounts and prefixes, which are used again
-	buf      []byte          // the last message
-	letters  letters
-	accounts []*load.Account
+	seq          uint64
+	sent         time.Time // the last message
+	sentFull     time.Time
+	wantFull     bool
+	fullRequests []string        // routers to ask for a full message
+	policy       version         // the settings in force
+	out          peerspb.Message // and its accounts and prefixes, which are used again
+	buf          []byte          // the last message
+	outgoing     outgoing
+	accounts     []*load.Account
 	// raised is how much of each model's pressure came from peers.
 	raised map[string]uint64
 }
@@ -82,7 +82,7 @@ func (v version) after(w version) bool {
 
 // New returns a machine that has said and heard nothing.
 func New(o Options) *Machine {
-	o.Ledger.Watch(o.Outbox.Notify)
+	o.Ledger.OnChange(o.Outbox.Notify)
 	return &Machine{o: o, peers: map[string]*peer{}, missing: map[string]time.Time{}, wantFull: true, raised: map[string]uint64{}}
 }
 
@@ -90,7 +90,7 @@ func New(o Options) *Machine {
 // although nothing happened.
 func (m *Machine) Tick(now time.Time) (due bool) {
 	for id, p := range m.peers {
-		if now.Sub(p.heard) >= Silence {
+		if now.Sub(p.lastMessage) >= Silence {
 			m.forget(id, p, now)
 			m.stats.Expired++
 			if len(m.missing) < MaxPeers {
@@ -99,19 +99,19 @@ func (m *Machine) Tick(now time.Time) (due bool) {
 		}
 	}
 	for id, since := range m.missing {
-		if now.Sub(since) >= missedFor {
+		if now.Sub(since) >= missingFor {
 			delete(m.missing, id)
 		}
 	}
-	m.reckon(now)
+	m.estimateUnreported(now)
 	return now.Sub(m.sent) >= AliveEvery || now.Sub(m.sentFull) >= FullEvery
 }
 
 // Write returns the next message, nil where there is nothing to tell. It is valid
 // until the next call.
 func (m *Machine) Write(now time.Time) []byte {
-	letters, full, changed := m.o.Outbox.take(m.letters)
-	m.letters = letters
+	waiting, full, changed := m.o.Outbox.take(m.outgoing)
+	m.outgoing = waiting
 	if changed != nil {
 		m.policy = version{m.policy.number, "", nil} // whatever was heard meanwhile came before
 		m.adopt(version{m.policy.number + 1, m.o.ID, changed.config})
@@ -128,10 +128,10 @@ func (m *Machine) Write(now time.Time) []byte {
 			m.account(h, a.Share(now))
 		}
 	})
-	for i := range letters.prefixes {
-		putPrefix(next(&out.Prefixes), &letters.prefixes[i])
+	for i := range waiting.prefixes {
+		putPrefix(next(&out.Prefixes), &waiting.prefixes[i])
 	}
-	if !full && len(out.Accounts)+len(out.Prefixes)+len(m.asks) == 0 && now.Sub(m.sent) < AliveEvery {
+	if !full && len(out.Accounts)+len(out.Prefixes)+len(m.fullRequests) == 0 && now.Sub(m.sent) < AliveEvery {
 		return nil
 	}
 	if full {
@@ -196,7 +196,7 @@ func (m *Machine) encode(now time.Time, full bool) []byte {
 	m.seq++
 	out := &m.out
 	out.Protocol, out.From, out.Epoch, out.Seq, out.Full = Protocol, m.o.ID, m.o.Epoch, m.seq, full
-	out.Ask, m.asks = m.asks, nil
+	out.Ask, m.fullRequests = m.fullRequests, nil
 	b, err := proto.MarshalOptions{}.MarshalAppend(m.buf[:0], out)
 	if err != nil { // names that are not UTF-8: they came from discovery, which checks them
 		m.stats.Unwritten++

@@ -25,7 +25,7 @@ type heard struct {
 	now      func() time.Time
 }
 
-func (h *heard) Hear(p decision.Prefix)       { h.prefixes = append(h.prefixes, p) }
+func (h *heard) Receive(p decision.Prefix)    { h.prefixes = append(h.prefixes, p) }
 func (h *heard) Raise(model string)           { h.pressure.Raise(model, model, h.now()) }
 func (h *heard) Pressure() *decision.Pressure { return h.pressure }
 
@@ -189,7 +189,7 @@ func TestAChargeIsToldAtOnce(t *testing.T) {
 	}
 	for range 3 { // three failures in a row
 		c := w.nodes[0].charge(w.now, 1)
-		c.Judge(503, c.Release())
+		c.RecordEnd(503, c.Release())
 	}
 	w.settle()
 	if s := a2(); !s.Failing {
@@ -209,7 +209,7 @@ func TestWhatComesUpMeanwhileGoesTogether(t *testing.T) {
 	before := n.m.stats.Sent
 	for i := range 1000 {
 		n.charge(w.now, i%4)
-		n.outbox.Tell(decision.Prefix{Kind: decision.Speculated, Model: "m", Holder: replica(i % 4), Keys: []prefixhash.Key{1, 2, 3}, Lasts: time.Second})
+		n.outbox.Send(decision.Prefix{Kind: decision.Speculated, Model: "m", Holder: replica(i % 4), Keys: []prefixhash.Key{1, 2, 3}, Lasts: time.Second})
 	}
 	w.settle()
 	if got := n.m.stats.Sent - before; got != 1 {
@@ -325,8 +325,8 @@ func TestAGapAsksForAFullMessage(t *testing.T) {
 	a.charge(w.now, 1)
 	w.settle()
 	p := b.m.peers["r0"]
-	if p.stats.Gaps != 1 || p.stats.Asked != 1 || !p.whole {
-		t.Errorf("%+v, whole %v", p.stats, p.whole)
+	if p.stats.Gaps != 1 || p.stats.Asked != 1 || !p.complete {
+		t.Errorf("%+v, whole %v", p.stats, p.complete)
 	}
 	w.agree("after the gap")
 }
@@ -447,25 +447,25 @@ func TestPeersAreReckonedWith(t *testing.T) {
 		a.charge(w.now, 0)
 		w.pass(100 * time.Millisecond)
 	}
-	if got := b.ledger.Unheard(); got != 0 {
+	if got := b.ledger.Unreported(); got != 0 {
 		t.Errorf("%g s are on their way, and messages take no time", got)
 	}
 	b.m.peers["r0"].rtt = 40 * time.Millisecond
 	b.m.Tick(w.now)
-	if got := b.ledger.Unheard(); got < 0.9*0.02 || got > 1.1*0.02 {
+	if got := b.ledger.Unreported(); got < 0.9*0.02 || got > 1.1*0.02 {
 		t.Errorf("%g s are on their way, of a router that sends 1 s a second and is 20 ms away", got)
 	}
 	b.m.peers["r0"].rtt = 2 * time.Second
 	b.m.Tick(w.now)
-	if got := b.ledger.Unheard(); got < 0.9*0.1 || got > 1.1*0.1 {
+	if got := b.ledger.Unreported(); got < 0.9*0.1 || got > 1.1*0.1 {
 		t.Errorf("%g s are on their way, of a router that is a second away: 100 ms are reckoned with", got)
 	}
-	if got := a.ledger.Unheard(); got != 0 {
+	if got := a.ledger.Unreported(); got != 0 {
 		t.Errorf("%g s are on their way from a router that sends nothing", got)
 	}
 	w.now = w.now.Add(10 * time.Second)
 	b.m.Tick(w.now)
-	if got := b.ledger.Unheard(); got != 0 {
+	if got := b.ledger.Unreported(); got != 0 {
 		t.Errorf("%g s are on their way from a router that is gone", got)
 	}
 }

@@ -23,15 +23,15 @@ type Outbox struct {
 	ready chan struct{} // has a token while there is something to tell
 
 	mu      sync.Mutex
-	waiting letters
+	waiting outgoing
 	dropped uint64
 	full    bool // the next message is to be a full one
 	resets  map[string]uint64
 	changed *change
 }
 
-// letters are prefixes and the memory of their keys.
-type letters struct {
+// outgoing are prefixes and the memory of their keys.
+type outgoing struct {
 	prefixes []decision.Prefix
 	keys     []prefixhash.Key
 }
@@ -55,8 +55,8 @@ func (o *Outbox) Notify() {
 	}
 }
 
-// Tell implements decision.Peers.
-func (o *Outbox) Tell(p decision.Prefix) {
+// Send implements decision.Peers.
+func (o *Outbox) Send(p decision.Prefix) {
 	o.mu.Lock()
 	w := &o.waiting
 	if len(w.prefixes) >= waitingPrefixes || len(w.keys)+len(p.Keys) > waitingKeys {
@@ -93,7 +93,7 @@ func (o *Outbox) PressureReset(model string) {
 }
 
 // take swaps what waits for spare, which is emptied memory.
-func (o *Outbox) take(spare letters) (waiting letters, full bool, changed *change) {
+func (o *Outbox) take(spare outgoing) (waiting outgoing, full bool, changed *change) {
 	clear(spare.prefixes)
 	spare.prefixes, spare.keys = spare.prefixes[:0], spare.keys[:0]
 	o.mu.Lock()

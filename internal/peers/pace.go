@@ -36,18 +36,18 @@ func (p *pace) decay(now time.Time) {
 	}
 }
 
-// furthest bounds how far ahead of the messages is reckoned. Beyond it what peers
+// maxEstimate bounds how far ahead of the messages is reckoned. Beyond it what peers
 // have sent since is worth more than the choice of a replica, and choosing apart
 // would only lose the caches: a second of it doubles the mean time to first token.
-const furthest = 100 * time.Millisecond
+const maxEstimate = 100 * time.Millisecond
 
-// reckon has the ledger expect what peers are likely to have sent since the
+// estimateUnreported has the ledger expect what peers are likely to have sent since the
 // messages that have arrived: their recent rate, for as long as a message takes.
-func (m *Machine) reckon(now time.Time) {
+func (m *Machine) estimateUnreported(now time.Time) {
 	unheard := 0.0
 	for _, p := range m.peers {
 		p.pace.decay(now)
-		unheard += p.pace.rate * min(p.rtt/2, furthest).Seconds()
+		unheard += p.pace.rate * min(p.rtt/2, maxEstimate).Seconds()
 	}
-	m.o.Ledger.Expect(unheard)
+	m.o.Ledger.SetUnreported(unheard)
 }

@@ -26,20 +26,20 @@ const (
 
 // peer is another router, as it was last heard.
 type peer struct {
-	epoch   uint64
-	seq     uint64
-	heard   time.Time
-	whole   bool      // nothing was missed since its last full message
-	asked   time.Time // for a full message
-	shares  map[index.Holder]load.Share
-	raised  map[string]uint64 // pressure told so far, by model
-	resets  map[string]uint64
-	stamp   uint64 // its last stamp, and when it was heard
-	stamped time.Time
-	rtt     time.Duration // 0 = not known
-	pace    pace
-	policy  version
-	stats   PeerStats
+	epoch       uint64
+	seq         uint64
+	lastMessage time.Time
+	complete    bool      // nothing was missed since its last full message
+	asked       time.Time // for a full message
+	shares      map[index.Holder]load.Share
+	raised      map[string]uint64 // pressure told so far, by model
+	resets      map[string]uint64
+	stamp       uint64 // its last stamp, and when it was heard
+	stamped     time.Time
+	rtt         time.Duration // 0 = not known
+	pace        pace
+	policy      version
+	stats       PeerStats
 }
 
 // ErrGarbage is a message that is none.
@@ -87,13 +87,13 @@ func (m *Machine) Read(now time.Time, b []byte) error {
 	}
 	m.stats.Read++
 	m.stats.ReadBytes += uint64(len(b))
-	return m.hear(now, &in, len(b))
+	return m.receive(now, &in, len(b))
 }
 
-func (m *Machine) hear(now time.Time, in *peerspb.Message, size int) error {
+func (m *Machine) receive(now time.Time, in *peerspb.Message, size int) error {
 	for _, id := range in.Ask {
 		if id == m.o.ID {
-			m.owe()
+			m.requestFull()
 		}
 	}
 	p := m.peers[in.From]
@@ -114,9 +114,9 @@ func (m *Machine) hear(now time.Time, in *peerspb.Message, size int) error {
 		}
 		p = &peer{epoch: in.Epoch, seq: in.Seq - 1, shares: map[index.Holder]load.Share{}, pace: pace{work: map[index.Holder]int64{}}}
 		m.peers[in.From] = p
-		m.owe() // it has not heard this router either
+		m.requestFull() // it has not heard this router either
 	}
-	p.heard = now
+	p.lastMessage = now
 	p.stats.Read++
 	p.stats.Bytes += uint64(size)
 	if in.Seq <= p.seq {
@@ -124,22 +124,22 @@ func (m *Machine) hear(now time.Time, in *peerspb.Message, size int) error {
 	}
 	if in.Seq != p.seq+1 {
 		p.stats.Gaps++
-		p.whole = false
+		p.complete = false
 	}
 	p.seq = in.Seq
 	m.accountsOf(in, p, now)
-	m.reckon(now)
+	m.estimateUnreported(now)
 	for _, x := range in.Prefixes {
 		if prefix, ok := readPrefix(x); ok {
-			m.o.Fleet.Hear(prefix)
+			m.o.Fleet.Receive(prefix)
 		}
 	}
 	if in.Full {
 		m.fullOf(in, p, now)
-	} else if !p.whole && now.Sub(p.asked) >= askEvery {
+	} else if !p.complete && now.Sub(p.asked) >= requestEvery {
 		p.asked = now
 		p.stats.Asked++
-		m.asks = append(m.asks, in.From)
+		m.fullRequests = append(m.fullRequests, in.From)
 		m.o.Outbox.Notify()
 	}
 	return nil
@@ -162,18 +162,18 @@ func (m *Machine) accountsOf(in *peerspb.Message, p *peer, now time.Time) {
 		p.shares[h] = s
 		p.pace.sent(h, s.Work, now)
 		delete(old, h)
-		a.Hear(in.From, s, now)
+		a.SetShare(in.From, s, now)
 	}
 	for h := range old {
 		if a := m.o.Ledger.Find(h); a != nil {
-			a.Hear(in.From, load.Share{}, now)
+			a.SetShare(in.From, load.Share{}, now)
 		}
 	}
 }
 
 // fullOf takes what only full messages hold.
 func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) {
-	p.whole = true
+	p.complete = true
 	p.stamp, p.stamped = in.Stamp, now
 	for _, e := range in.Echoes {
 		if took := now.UnixNano() - int64(e.Stamp) - int64(e.HeldNs); e.To == m.o.ID && took >= 0 && took < int64(Silence) {
@@ -228,8 +228,8 @@ func (m *Machine) adopt(v version) {
 	m.stats.Policies++
 }
 
-// owe makes the next message a full one, and due.
-func (m *Machine) owe() {
+// requestFull makes the next message a full one, and due.
+func (m *Machine) requestFull() {
 	m.wantFull = true
 	m.o.Outbox.Notify()
 }
@@ -238,7 +238,7 @@ func (m *Machine) owe() {
 func (m *Machine) forget(id string, p *peer, now time.Time) {
 	for h := range p.shares {
 		if a := m.o.Ledger.Find(h); a != nil {
-			a.Hear(id, load.Share{}, now)
+			a.SetShare(id, load.Share{}, now)
 		}
 	}
 	delete(m.peers, id)

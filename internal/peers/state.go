@@ -33,7 +33,7 @@ type PeerStats struct {
 type PeerState struct {
 	ID       string        `json:"id"`
 	Silent   time.Duration `json:"silent_ns"` // since its last message
-	Whole    bool          `json:"whole"`     // nothing is missing since its last full message
+	Complete bool          `json:"whole"`     // nothing is missing since its last full message
 	RTT      time.Duration `json:"rtt_ns"`    // 0 = not measured yet
 	InFlight load.Share    `json:"load"`
 	Policy   uint64        `json:"policy_version"`
@@ -54,7 +54,7 @@ func (m *Machine) State(now time.Time) State {
 	s := State{ID: m.o.ID, Policy: m.policy.number, PolicyBy: m.policy.by, Stats: m.stats, Peers: []PeerState{}}
 	for _, id := range slices.Sorted(maps.Keys(m.peers)) {
 		p := m.peers[id]
-		one := PeerState{ID: id, Silent: now.Sub(p.heard), Whole: p.whole, RTT: p.rtt, PeerStats: p.stats, Policy: p.policy.number}
+		one := PeerState{ID: id, Silent: now.Sub(p.lastMessage), Complete: p.complete, RTT: p.rtt, PeerStats: p.stats, Policy: p.policy.number}
 		for _, share := range p.shares {
 			one.InFlight.Requests += share.Requests
 			one.InFlight.Awaiting += share.Awaiting

@@ -67,9 +67,9 @@ func (b Build) String() string {
 	return s
 }
 
-// SayVersion writes what is running if that is all that args ask for: "version",
+// PrintVersion writes what is running if that is all that args ask for: "version",
 // or "-version" with no value. It reports whether it did.
-func SayVersion(w io.Writer, binary string, args []string) bool {
+func PrintVersion(w io.Writer, binary string, args []string) bool {
 	if len(args) != 1 || args[0] != "version" && args[0] != "-version" && args[0] != "--version" {
 		return false
 	}

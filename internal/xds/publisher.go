@@ -46,7 +46,7 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	settings Settings      // wanted
-	trouble  string        // why the newest state is not published
+	failure  string        // why the newest state is not published
 	unkept   string        // why it is not on disk
 	unbound  string        // why it is not told at the wanted address
 	former   string        // who is told at another
@@ -98,16 +98,16 @@ func New(s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publ
 	p.acks = newAcks(nil, log)
 	p.metrics = newMetrics(reg, p)
 	p.acks.metrics = p.metrics
-	p.cache = cachev3.NewSnapshotCache(true, everybody{}, nil)
+	p.cache = cachev3.NewSnapshotCache(true, oneSnapshot{}, nil)
 	return p
 }
 
-// everybody has all Envoys told the same.
-type everybody struct{}
+// oneSnapshot has all Envoys told the same.
+type oneSnapshot struct{}
 
 const fleetNode = "fleet"
 
-func (everybody) ID(*corev3.Node) string { return fleetNode }
+func (oneSnapshot) ID(*corev3.Node) string { return fleetNode }
 
 // Set takes new settings.
 func (p *Publisher) Set(s Settings) {
@@ -132,7 +132,7 @@ func (p *Publisher) Notes() []string {
 	out := p.acks.notes()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, note := range []string{p.trouble, p.unkept, p.unbound, p.former} {
+	for _, note := range []string{p.failure, p.unkept, p.unbound, p.former} {
 		if note != "" {
 			out = append(out, note)
 		}
@@ -234,7 +234,7 @@ func (p *Publisher) advance() {
 		p.fail(err)
 		return
 	}
-	p.say(&p.trouble, "")
+	p.setNote(&p.failure, "")
 	if len(p.stages) == 0 {
 		p.metrics.versions.Inc()
 		p.log.Info("Envoys are told of the fleet", "replicas", len(p.target.fleet.Replicas), "models", len(p.target.fleet.Groups))
@@ -244,11 +244,11 @@ func (p *Publisher) advance() {
 
 func (p *Publisher) fail(err error) {
 	p.log.Error("Envoys are not told of a change", "error", err)
-	p.say(&p.trouble, fmt.Sprintf("Envoys are not told of a change: %v", err))
+	p.setNote(&p.failure, fmt.Sprintf("Envoys are not told of a change: %v", err))
 }
 
-// say sets one of the notes.
-func (p *Publisher) say(note *string, text string) {
+// setNote sets one of the notes.
+func (p *Publisher) setNote(note *string, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	*note = text

@@ -89,7 +89,7 @@ func (p *Publisher) serve(ctx context.Context) {
 	if p.bound != nil && p.bound.Listener != nil {
 		open = []*port{p.start(ctx, p.bound)}
 	}
-	defer func() { shut(open) }()
+	defer func() { closeAll(open) }()
 	var again <-chan time.Time
 	for {
 		select {
@@ -102,12 +102,12 @@ func (p *Publisher) serve(ctx context.Context) {
 		var err error
 		if open, err = p.move(ctx, open, p.wants().At); err != nil {
 			p.log.Error("Envoys are not told at the address of the configuration", "error", err)
-			p.say(&p.unbound, err.Error())
+			p.setNote(&p.unbound, err.Error())
 			again = time.After(bindAgain)
 			continue
 		}
-		p.say(&p.unbound, "")
-		p.say(&p.former, former(open))
+		p.setNote(&p.unbound, "")
+		p.setNote(&p.former, movedAddresses(open))
 	}
 }
 
@@ -115,7 +115,7 @@ func (p *Publisher) serve(ctx context.Context) {
 // ask Envoys for other certificates; all where there is none.
 func (p *Publisher) move(ctx context.Context, open []*port, o Options) ([]*port, error) {
 	if o.Listen == "" {
-		shut(open)
+		closeAll(open)
 		return nil, nil
 	}
 	if i := slices.IndexFunc(open, func(at *port) bool { return at.at.Listen == o.Listen && at.at.TLS == o.TLS }); i >= 0 {
@@ -145,10 +145,10 @@ func keep(open []*port, stays func(*port) bool) []*port {
 	})
 }
 
-func shut(open []*port) { keep(open, func(*port) bool { return false }) }
+func closeAll(open []*port) { keep(open, func(*port) bool { return false }) }
 
-// former says what Envoys at an address before that of the configuration need.
-func former(open []*port) string {
+// movedAddresses says what Envoys at an address before that of the configuration need.
+func movedAddresses(open []*port) string {
 	if len(open) < 2 {
 		return ""
 	}
@@ -181,7 +181,7 @@ func (p *Publisher) start(ctx context.Context, at *port) *port {
 	running.Go(func() {
 		if err := g.Serve(at.Listener); err != nil {
 			p.log.Error("xDS is no longer served", "error", err)
-			p.say(&p.unbound, fmt.Sprintf("xDS is no longer served: %v", err))
+			p.setNote(&p.unbound, fmt.Sprintf("xDS is no longer served: %v", err))
 		}
 	})
 	if at.certs != nil {

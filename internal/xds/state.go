@@ -40,7 +40,7 @@ func (p *Publisher) write(r *envoy.Resources) {
 		p.lost(err)
 		return
 	}
-	p.say(&p.unkept, "")
+	p.setNote(&p.unkept, "")
 }
 
 func (p *Publisher) writeAll(r *envoy.Resources) error {
@@ -120,7 +120,7 @@ func (p *Publisher) keep() {
 func (p *Publisher) lost(err error) {
 	p.metrics.failed.Inc()
 	p.log.Error("what Envoys are told is not kept: an Envoy that starts while the router is dead finds an older state", "error", err)
-	p.say(&p.unkept, fmt.Sprintf("xds.state is not written: %v", err))
+	p.setNote(&p.unkept, fmt.Sprintf("xds.state is not written: %v", err))
 }
 
 // unfinished begins the names of files that are being written.

@@ -59,11 +59,11 @@ func TestStormHybrid(t *testing.T) {
 		o.MaxModelLen, o.MaxBatchedTokens = 320, 64
 		o.Listen, o.Events, o.Replay = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 		h := &hybrid{t: t, o: o, holder: index.Holder{Replica: fmt.Sprintf("hybrid-%d", i)}, rng: rand.New(rand.NewPCG(first, uint64(i)))}
-		told := &index.GroupsTold{Rule: index.GroupRule032, EagleTold: true, ReplayTold: true}
+		told := &index.GroupSettings{Rule: index.GroupRule032, EagleKnown: true, ReplayKnown: true}
 		for _, g := range o.Eagle {
 			told.Eagle |= 1 << g
 		}
-		x.TellGroups(h.holder.Replica, told)
+		x.SetGroups(h.holder.Replica, told)
 		h.start()
 		h.join(x)
 		nodes[i] = h

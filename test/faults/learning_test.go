@@ -41,7 +41,7 @@ func TestLearnsInABusyFleet(t *testing.T) {
 		o.Blocks, o.MaxModelLen, o.MaxBatchedTokens = 2000, 640, 64
 		o.Listen, o.Events, o.Replay = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 		h := &hybrid{t: t, o: o, holder: index.Holder{Replica: fmt.Sprintf("learner-%d", i)}, rng: rand.New(rand.NewPCG(first, uint64(i)))}
-		x.TellGroups(h.holder.Replica, &index.GroupsTold{Rule: index.GroupRule032, ReplayTold: true})
+		x.SetGroups(h.holder.Replica, &index.GroupSettings{Rule: index.GroupRule032, ReplayKnown: true})
 		h.start()
 		h.join(x)
 		defer func() { h.leave(); h.end() }()

@@ -81,7 +81,7 @@ func (n *node) faulty(on bool, seed uint64) {
 		return
 	}
 	rng := rand.New(rand.NewPCG(seed, 99))
-	n.pub.Fault(func(uint64) kvtest.Verdict {
+	n.pub.Fault(func(uint64) kvtest.Fate {
 		switch p := rng.IntN(1000); {
 		case p < 50:
 			n.tally.dropped++

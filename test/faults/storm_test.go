@@ -213,7 +213,7 @@ func (s *storm) calm(round int) {
 		}
 		n.nudge()
 		if !n.lossy && i%2 == 0 { // a lost last batch shows no gap
-			n.pub.Fault(func(uint64) kvtest.Verdict { n.tally.dropped++; return kvtest.Drop })
+			n.pub.Fault(func(uint64) kvtest.Fate { n.tally.dropped++; return kvtest.Drop })
 			n.nudge()
 			n.pub.Fault(nil)
 		}

@@ -108,7 +108,7 @@ func newGroupFleet(replicas, blocks int, kind groupKind) (*groupFleet, error) {
 	f.keys = f.prompt.AppendChain(nil, index.Chain{Unit: groupBlock})
 	for r := range replicas {
 		h := index.Holder{Replica: fmt.Sprint("r", r)}
-		x.TellGroups(h.Replica, &index.GroupsTold{Eagle: kind.drops, EagleTold: true})
+		x.SetGroups(h.Replica, &index.GroupSettings{Eagle: kind.drops, EagleKnown: true})
 		b := index.Batch{Holder: h, Incarnation: x.Begin(h), Events: groupEvents(f.prompt[:part(r, blocks)*groupBlock], kind)}
 		if _, err := x.Apply(&b); err != nil {
 			return nil, err

@@ -2,20 +2,20 @@ package cachegroups
 
 import "slices"
 
-// Told is what a person, a label or a model's files say of a cache, over what
+// Settings is what a person, a label or a model's files say of a cache, over what
 // events and experience say.
-type Told struct {
-	Rule       Rule
-	Groups     []Group // by Index; zero fields are not told
-	Filed      []Group // all of them, as the model's files have it: taken where events name no kinds and show the same groups
-	Unit       int     // prefix_match_unit
-	Block      int     // of the groups whose first blocks are partial
-	Eagle      uint32
-	EagleTold  bool
-	Chunk      int
-	Replay     int
-	ReplayTold bool // also when there is none
-	Reports    bool // requests have what they hit announced again
+type Settings struct {
+	Rule        Rule
+	Groups      []Group // by Index; zero fields are not told
+	Filed       []Group // all of them, as the model's files have it: taken where events name no kinds and show the same groups
+	Unit        int     // prefix_match_unit
+	Block       int     // of the groups whose first blocks are partial
+	Eagle       uint32
+	EagleKnown  bool
+	Chunk       int
+	Replay      int
+	ReplayKnown bool // also when there is none
+	Reports     bool // requests have what they hit announced again
 	// Doubt is why predictions may be wrong all the same, one sentence. It holds
 	// until the replica's own counts have agreed with them.
 	Doubt string
@@ -41,7 +41,7 @@ type Guesses struct {
 	use      Assumed
 	all      []guess // [0] is what is in use
 
-	told     Told
+	settings Settings
 	evidence int    // observations that told guesses apart, and were predicted
 	seen     int    // observations
 	differed bool   // some observation told guesses apart
@@ -57,9 +57,9 @@ type guess struct {
 }
 
 // NewGuesses begins with what is told, else with nothing assumed.
-func NewGuesses(g *Geometry, t Told) *Guesses {
-	s := &Guesses{geometry: g, told: t, use: Assumed{Chunk: t.Chunk, Replay: t.Replay}}
-	if t.EagleTold {
+func NewGuesses(g *Geometry, t Settings) *Guesses {
+	s := &Guesses{geometry: g, settings: t, use: Assumed{Chunk: t.Chunk, Replay: t.Replay}}
+	if t.EagleKnown {
 		s.use.Eagle = t.Eagle
 	}
 	s.spread()
@@ -86,10 +86,10 @@ func (s *Guesses) Assumed() Assumed { return s.use }
 // taken for the worst.
 func (s *Guesses) Least() Assumed {
 	a := s.use
-	if !s.told.EagleTold {
+	if !s.settings.EagleKnown {
 		a.Eagle = ^uint32(0)
 	}
-	if s.told.Replay == 0 && !s.told.ReplayTold && a.Replay == 0 && s.geometry.mayReplay() {
+	if s.settings.Replay == 0 && !s.settings.ReplayKnown && a.Replay == 0 && s.geometry.mayReplay() {
 		a.Replay = maxAlign
 	}
 	return a
@@ -107,7 +107,7 @@ func (s *Guesses) spread() {
 			s.all = append(s.all, guess{Assumed: a})
 		}
 	}
-	if !s.told.EagleTold {
+	if !s.settings.EagleKnown {
 		every := uint32(0)
 		for i := range g.Specs {
 			every |= g.Specs[i].Mask
@@ -122,7 +122,7 @@ func (s *Guesses) spread() {
 			add(a)
 		}
 	}
-	if s.told.Chunk == 0 && slices.ContainsFunc(g.Specs, func(p Spec) bool { return p.Kind == Chunked && p.Chunk == 0 }) {
+	if s.settings.Chunk == 0 && slices.ContainsFunc(g.Specs, func(p Spec) bool { return p.Kind == Chunked && p.Chunk == 0 }) {
 		a := s.use
 		a.Chunk = 0
 		add(a)
@@ -134,7 +134,7 @@ func (s *Guesses) spread() {
 			}
 		}
 	}
-	if s.told.Replay == 0 && !s.told.ReplayTold && g.mayReplay() {
+	if s.settings.Replay == 0 && !s.settings.ReplayKnown && g.mayReplay() {
 		a := s.use
 		a.Replay = 0
 		add(a)

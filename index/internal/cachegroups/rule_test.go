@@ -118,7 +118,7 @@ func TestDropsABlock(t *testing.T) {
 // report does not.
 func TestGuessesSwitchOnEvidence(t *testing.T) {
 	g := NewGeometry(Rule032, []Group{{Spec: "full_attention", Kind: Full, Block: 16}}, 0)
-	s := NewGuesses(g, Told{})
+	s := NewGuesses(g, Settings{})
 	all := s.List(nil)
 	predicted := make([]int32, len(all))
 	for i, a := range all {

@@ -62,25 +62,25 @@ func (h *header) layout() (*cachelayout.Layout, error) {
 // assume is what events do not say. Where it is given, what it leaves out is not
 // there: no draft model, no replayed window.
 type assume struct {
-	Rule       string               `json:"rule"`
-	Eagle      json.RawMessage      `json:"eagle"`
-	Unit       int                  `json:"unit"`
-	Block      int                  `json:"block"`
-	Chunk      int                  `json:"chunk"`
-	Replay     int                  `json:"replay"`
-	ReportFull bool                 `json:"report_full"` // else found out by itself
-	Groups     map[string]toldGroup `json:"groups"`
+	Rule       string                  `json:"rule"`
+	Eagle      json.RawMessage         `json:"eagle"`
+	Unit       int                     `json:"unit"`
+	Block      int                     `json:"block"`
+	Chunk      int                     `json:"chunk"`
+	Replay     int                     `json:"replay"`
+	ReportFull bool                    `json:"report_full"` // else found out by itself
+	Groups     map[string]assumedGroup `json:"groups"`
 }
 
-type toldGroup struct {
+type assumedGroup struct {
 	Kind   string `json:"kind"`
 	Window int    `json:"window"`
 	Chunk  int    `json:"chunk"`
 }
 
-// told is what the header says of the groups.
-func (h *header) told() (*index.GroupsTold, error) {
-	t := &index.GroupsTold{Unit: h.number("prefix_match_unit"), Block: h.number("block_size")}
+// groupSettings is what the header says of the groups.
+func (h *header) groupSettings() (*index.GroupSettings, error) {
+	t := &index.GroupSettings{Unit: h.number("prefix_match_unit"), Block: h.number("block_size")}
 	if t.Unit == 0 {
 		t.Unit = h.number("hash_block_size")
 	}
@@ -89,7 +89,7 @@ func (h *header) told() (*index.GroupsTold, error) {
 	if a == nil {
 		return t, nil
 	}
-	t.EagleTold, t.ReplayTold, t.Chunk, t.Replay = true, true, a.Chunk, a.Replay
+	t.EagleKnown, t.ReplayKnown, t.Chunk, t.Replay = true, true, a.Chunk, a.Replay
 	t.Reports = a.ReportFull
 	if a.Unit > 0 {
 		t.Unit = a.Unit

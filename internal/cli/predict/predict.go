@@ -64,7 +64,7 @@ func New(l *cachelayout.Layout) (*Predictor, error) {
 
 // start begins with a header.
 func (p *Predictor) start(h header) error {
-	told, err := h.told()
+	told, err := h.groupSettings()
 	if err != nil {
 		return err
 	}
@@ -79,9 +79,9 @@ func (p *Predictor) start(h header) error {
 	if layout == nil {
 		layout = p.layout
 	}
-	layout.Tell(told)
+	layout.AddTo(told)
 	p.seen = h
-	p.index.TellGroups(p.holder.Replica, told)
+	p.index.SetGroups(p.holder.Replica, told)
 	p.reader = kvevents.NewReader(kvevents.ReaderOptions{Model: model, Hashes: hashes, Unit: told.Unit, Presume: h.Algo != ""})
 	p.any, p.hole, p.asked = false, false, false
 	p.life = p.sink.Begin(p.holder)

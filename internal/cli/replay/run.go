@@ -118,7 +118,7 @@ func (o Options) run(name string, t *simulator.Trace) (simulator.Result, error) 
 		Progress: func(done, of int) { fmt.Fprintf(o.Progress, "%s: %d of %d requests\n", name, done, of) },
 	}
 	if name == "warmroute" {
-		p, err := brain.Judge(brain.Options{Replicas: o.Replicas, Block: simulator.Block, Policy: o.Policy})
+		p, err := brain.NewPolicy(brain.Options{Replicas: o.Replicas, Block: simulator.Block, Policy: o.Policy})
 		if err != nil {
 			return simulator.Result{}, err
 		}

@@ -71,7 +71,7 @@ func (m Model) answer(line []byte) []byte {
 	prompts, err := m.tokenize(line)
 	switch {
 	case err != nil:
-		return said("error", err.Error())
+		return errorLine("error", err.Error())
 	case len(prompts) == 1:
 		return append(appendIDs([]byte(`{"ids":`), prompts[0]), "}\n"...)
 	}
@@ -82,23 +82,23 @@ func (m Model) answer(line []byte) []byte {
 // prompts), why they are not computed here, or what vLLM would object to.
 func (m Model) request(route string, body []byte) []byte {
 	if m.Requests == nil {
-		return said("error", errNoRequests.Error())
+		return errorLine("error", errNoRequests.Error())
 	}
 	prompts, err := m.Requests.Tokenize(route, body)
 	var refusal interface{ Refused() string }
 	switch {
 	case errors.As(err, &refusal):
-		return said("refused", refusal.Refused())
+		return errorLine("refused", refusal.Refused())
 	case err != nil:
-		return said("error", err.Error())
+		return errorLine("error", err.Error())
 	case len(prompts) == 1:
 		return append(appendIDs([]byte(`{"ids":`), prompts[0]), "}\n"...)
 	}
 	return append(appendPrompts([]byte(`{"ids":`), prompts), "}\n"...)
 }
 
-// said is an object of one key and one text.
-func said(key, text string) []byte {
+// errorLine is an object of one key and one text.
+func errorLine(key, text string) []byte {
 	quoted, _ := json.Marshal(text) // a string always marshals
 	return append(append([]byte(`{"`+key+`":`), quoted...), "}\n"...)
 }

@@ -49,11 +49,11 @@ func NewBook(c Config) (*Book, error) {
 
 func newEdition(version uint64, c Config) *edition {
 	e := &edition{version: version, config: Config{c.Overrides.clone(), map[string]Overrides{}}, models: map[string]*Settings{}}
-	general := c.Overrides.over(DefaultSettings())
+	general := c.Overrides.applyTo(DefaultSettings())
 	general.Version = version
 	e.general, e.idle = &general, general.Kind == KindDisabled
 	for id, o := range c.Models {
-		s := o.over(general)
+		s := o.applyTo(general)
 		e.config.Models[id], e.models[id] = o.clone(), &s
 		e.idle = e.idle && s.Kind == KindDisabled
 	}
@@ -188,13 +188,13 @@ func differences(at string, old, now Overrides) []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if a[key] != b[key] {
-			out = append(out, fmt.Sprintf("%s%s: %s -> %s", at, key, said(a[key]), said(b[key])))
+			out = append(out, fmt.Sprintf("%s%s: %s -> %s", at, key, valueText(a[key]), valueText(b[key])))
 		}
 	}
 	return out
 }
 
-func said(v string) string {
+func valueText(v string) string {
 	if v == "" {
 		return "default"
 	}

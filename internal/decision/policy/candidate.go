@@ -35,18 +35,18 @@ type Request struct {
 	Input     int    `json:"input_tokens"`               // prompt tokens; an estimate where there are no token ids
 	Matchable int    `json:"matchable_tokens,omitempty"` // of these, tokens a match can cover; 0 = all
 	Ordinal   uint64 `json:"ordinal"`                    // number of the decision in this process, spreads ties
-	// Unheard is the prefill in seconds that other routers are likely to have sent
-	// somewhere without this one having heard of it yet.
-	Unheard float64 `json:"unheard_seconds,omitempty"`
+	// Unreported is the prefill in seconds that other routers have probably sent
+	// since their last messages.
+	Unreported float64 `json:"unheard_seconds,omitempty"`
 }
 
-// Verdict says what became of a candidate.
+// Verdict is the result of the guards for a candidate.
 type Verdict uint8
 
 const (
 	Ranked      Verdict = iota // eligible, costed
 	LoadGuarded                // in flight beyond the guard
-	Shunned                    // it failed requests lately
+	Failing                    // it failed requests lately
 )
 
 func (v Verdict) String() string {
@@ -55,7 +55,7 @@ func (v Verdict) String() string {
 		return "ranked"
 	case LoadGuarded:
 		return "load_guarded"
-	case Shunned:
+	case Failing:
 		return "failing"
 	}
 	return "unknown"
@@ -66,7 +66,7 @@ func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil 
 
 // UnmarshalText reads a verdict's name.
 func (v *Verdict) UnmarshalText(text []byte) error {
-	for *v = Ranked; *v <= Shunned; *v++ {
+	for *v = Ranked; *v <= Failing; *v++ {
 		if v.String() == string(text) {
 			return nil
 		}

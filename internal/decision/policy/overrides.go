@@ -140,31 +140,31 @@ const longest = 7 * 24 * 3600
 
 func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
 
-// over lays o over s.
-func (o Overrides) over(s Settings) Settings {
-	lay(&s.Kind, o.RoutePolicy)
-	lay(&s.HintCold, o.HintWhenCold)
-	lay(&s.MaxTTFT, o.MaxTTFT)
-	lay(&s.Balance.MinMatch, o.MinPrefixMatch)
-	lay(&s.Balance.Abs, o.BalanceAbs)
-	lay(&s.Balance.Rel, o.BalanceRel)
-	lay(&s.Balance.Spread, o.SpreadTies)
-	laySpan(&s.TextTTL, o.TextTTL)
-	laySpan(&s.Pressure.Window, o.PressureWindow)
-	lay(&s.Pressure.Threshold, o.PressureFrom)
+// applyTo lays o over s.
+func (o Overrides) applyTo(s Settings) Settings {
+	set(&s.Kind, o.RoutePolicy)
+	set(&s.HintCold, o.HintWhenCold)
+	set(&s.MaxTTFT, o.MaxTTFT)
+	set(&s.Balance.MinMatch, o.MinPrefixMatch)
+	set(&s.Balance.Abs, o.BalanceAbs)
+	set(&s.Balance.Rel, o.BalanceRel)
+	set(&s.Balance.Spread, o.SpreadTies)
+	setDuration(&s.TextTTL, o.TextTTL)
+	setDuration(&s.Pressure.Window, o.PressureWindow)
+	set(&s.Pressure.Threshold, o.PressureFrom)
 	for name, v := range o.TTFT {
-		lay(constants[name].of(&s.TTFT), v)
+		set(constants[name].of(&s.TTFT), v)
 	}
 	return s
 }
 
-func lay[T any](to *T, v *T) {
+func set[T any](to *T, v *T) {
 	if v != nil {
 		*to = *v
 	}
 }
 
-func laySpan(to *time.Duration, seconds *float64) {
+func setDuration(to *time.Duration, seconds *float64) {
 	if seconds != nil {
 		*to = time.Duration(*seconds * float64(time.Second))
 	}
@@ -172,18 +172,18 @@ func laySpan(to *time.Duration, seconds *float64) {
 
 // clone copies o with everything it points to.
 func (o Overrides) clone() Overrides {
-	o.RoutePolicy, o.HintWhenCold, o.MaxTTFT = again(o.RoutePolicy), again(o.HintWhenCold), again(o.MaxTTFT)
-	o.MinPrefixMatch, o.BalanceAbs, o.BalanceRel, o.SpreadTies = again(o.MinPrefixMatch), again(o.BalanceAbs), again(o.BalanceRel), again(o.SpreadTies)
-	o.TextTTL, o.PressureWindow, o.PressureFrom = again(o.TextTTL), again(o.PressureWindow), again(o.PressureFrom)
+	o.RoutePolicy, o.HintWhenCold, o.MaxTTFT = copyOf(o.RoutePolicy), copyOf(o.HintWhenCold), copyOf(o.MaxTTFT)
+	o.MinPrefixMatch, o.BalanceAbs, o.BalanceRel, o.SpreadTies = copyOf(o.MinPrefixMatch), copyOf(o.BalanceAbs), copyOf(o.BalanceRel), copyOf(o.SpreadTies)
+	o.TextTTL, o.PressureWindow, o.PressureFrom = copyOf(o.TextTTL), copyOf(o.PressureWindow), copyOf(o.PressureFrom)
 	constants := make(map[string]*float64, len(o.TTFT))
 	for name, v := range o.TTFT {
-		constants[name] = again(v)
+		constants[name] = copyOf(v)
 	}
 	o.TTFT = constants
 	return o
 }
 
-func again[T any](v *T) *T {
+func copyOf[T any](v *T) *T {
 	if v == nil {
 		return nil
 	}

@@ -95,7 +95,7 @@ func TestOrder(t *testing.T) {
 		want []int32
 	}{
 		"verdict before cost":     {scores: [2]Score{{Verdict: LoadGuarded}, {Cost: 9}}, want: []int32{1, 0}},
-		"guarded before failing":  {scores: [2]Score{{Verdict: Shunned}, {Verdict: LoadGuarded, Cost: 9}}, want: []int32{1, 0}},
+		"guarded before failing":  {scores: [2]Score{{Verdict: Failing}, {Verdict: LoadGuarded, Cost: 9}}, want: []int32{1, 0}},
 		"cost":                    {scores: [2]Score{{Cost: 2}, {Cost: 1}}, cands: [2]Candidate{{}, {Live: 5, InFlight: 5}}, want: []int32{1, 0}},
 		"context in flight":       {cands: [2]Candidate{{Live: 2}, {Live: 1, InFlight: 9}}, want: []int32{1, 0}},
 		"of no matter to balance": {cands: [2]Candidate{{Live: 2}, {Live: 1, InFlight: 9}}, balance: true, want: []int32{0, 1}},
@@ -151,7 +151,7 @@ func TestDisturbed(t *testing.T) {
 	}{
 		"longer and hot":     {400, LoadGuarded, true},
 		"as long":            {350, LoadGuarded, false},
-		"longer, but failed": {400, Shunned, false},
+		"longer, but failed": {400, Failing, false},
 		"longer, but ranked": {400, Ranked, false},
 	} {
 		cands := []Candidate{{Matched: 350}, {Matched: tt.other}}
@@ -165,7 +165,7 @@ func TestDisturbed(t *testing.T) {
 }
 
 func TestVerdictsAsText(t *testing.T) {
-	for v, want := range map[Verdict]string{Ranked: "ranked", LoadGuarded: "load_guarded", Shunned: "failing"} {
+	for v, want := range map[Verdict]string{Ranked: "ranked", LoadGuarded: "load_guarded", Failing: "failing"} {
 		text, err := json.Marshal(v)
 		var back Verdict
 		if err != nil || string(text) != `"`+want+`"` || json.Unmarshal(text, &back) != nil || back != v {

@@ -16,7 +16,7 @@ import "math"
 // where their beginning is, and no replica ever comes to hold it whole.
 //
 // Where other routers are likely to have sent work that this one has not heard of
-// yet (Request.Unheard), each adds a part of it to its candidates' costs by a hash
+// yet (Request.Unreported), each adds a part of it to its candidates' costs by a hash
 // of its own, so that routers that decide at the same instant choose differently
 // among nearly equal ones.
 //
@@ -64,7 +64,7 @@ func (t *TTFT) Prefill(input, hit int) float64 {
 
 // Cost is the prefill time in seconds of a request on a candidate, at its speed.
 func (t *TTFT) Cost(r Request, c *Candidate) float64 {
-	return c.speed() * t.Prefill(r.Input, t.worth(c))
+	return c.speed() * t.Prefill(r.Input, t.gpuTokens(c))
 }
 
 // Wait is how long after now the request's first token is expected from a
@@ -73,8 +73,8 @@ func (t *TTFT) Wait(r Request, c *Candidate) float64 {
 	return c.Pending + c.Foreign + t.Cost(r, c)
 }
 
-// worth is what a candidate holds of the prompt, in tokens on the GPU.
-func (t *TTFT) worth(c *Candidate) int {
+// gpuTokens is what a candidate holds of the prompt, in tokens on the GPU.
+func (t *TTFT) gpuTokens(c *Candidate) int {
 	return c.Matched + int(t.LowerTier*float64(max(0, c.Lower-c.Matched)))
 }
 
@@ -140,16 +140,16 @@ const spreadFactor = 4
 // nearly equal candidates: each adds to their costs what its own hash makes of
 // the work that others are sending meanwhile.
 func spread(r Request, c *Candidate) float64 {
-	if r.Unheard <= 0 {
+	if r.Unreported <= 0 {
 		return 0
 	}
-	return spreadFactor * r.Unheard * float64(mix(r.Ordinal^c.Hash)>>11) / (1 << 53)
+	return spreadFactor * r.Unreported * float64(mix(r.Ordinal^c.Hash)>>11) / (1 << 53)
 }
 
 func verdict(c *Candidate, limit float64) Verdict {
 	switch {
 	case c.Failing:
-		return Shunned
+		return Failing
 	case float64(c.InFlight) > limit:
 		return LoadGuarded
 	}

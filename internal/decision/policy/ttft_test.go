@@ -68,7 +68,7 @@ func TestGuardedAndFailingComeLast(t *testing.T) {
 	if !slices.Equal(got[2:], []int32{0, 1}) {
 		t.Errorf("Pick = %v, want the guarded and the failing last", got)
 	}
-	if scores[0].Verdict != LoadGuarded || scores[1].Verdict != Shunned {
+	if scores[0].Verdict != LoadGuarded || scores[1].Verdict != Failing {
 		t.Errorf("verdicts %v %v", scores[0].Verdict, scores[1].Verdict)
 	}
 }
@@ -153,7 +153,7 @@ func TestRoutersSpread(t *testing.T) {
 	chosen := func(unheard float64) map[int32]int {
 		by := map[int32]int{}
 		for router := range uint64(8) {
-			ranked := cfg.Pick(nil, 1, Request{Input: 4000, Ordinal: 1 ^ mix(1000+router), Unheard: unheard}, cands, scores)
+			ranked := cfg.Pick(nil, 1, Request{Input: 4000, Ordinal: 1 ^ mix(1000+router), Unreported: unheard}, cands, scores)
 			by[ranked[0]]++
 		}
 		return by

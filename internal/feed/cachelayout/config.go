@@ -36,19 +36,19 @@ type config struct {
 
 // number is a number that may be absent, or null, which is 0.
 type number struct {
-	said bool
-	n    int
+	given bool
+	n     int
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (v *number) UnmarshalJSON(raw []byte) error {
-	v.said = true
+	v.given = true
 	return json.Unmarshal(raw, &v.n)
 }
 
 // or is the number, or what the model's own code takes where it is absent.
 func (v number) or(absent int) int {
-	if v.said {
+	if v.given {
 		return v.n
 	}
 	return absent
@@ -136,7 +136,7 @@ func (c *config) every(n int) func(i int) bool {
 func (c *config) alike() ([]layer, error) {
 	qwen := c.Type != "llama" && c.Type != "mistral" && c.Type != "mixtral"
 	switch {
-	case qwen && c.UseWindow, !qwen && c.LayerTypes != nil, c.Type == "mistral" && !c.Window.said:
+	case qwen && c.UseWindow, !qwen && c.LayerTypes != nil, c.Type == "mistral" && !c.Window.given:
 		return nil, fmt.Errorf("model_type %q with windows in some layers: %w", c.Type, ErrUnknown)
 	case !qwen && c.Window.or(0) > 0:
 		return c.each(func(int) layer { return layer{spec: "sliding_window", window: c.Window.n} })

@@ -19,8 +19,8 @@ type Layout struct {
 	Chunk  int // tokens, of chunked attention; 0: there is none
 }
 
-// Tell adds the layout to what is told of a replica's groups, where that says nothing.
-func (l *Layout) Tell(t *index.GroupsTold) {
+// AddTo adds the layout to what is told of a replica's groups, where that says nothing.
+func (l *Layout) AddTo(t *index.GroupSettings) {
 	if l == nil {
 		return
 	}

@@ -131,7 +131,7 @@ func (s *Server) Put(objects ...Object) {
 		s.history = append(s.history, change{s.version, path, s.objects[path], o})
 		s.objects[path] = o
 	}
-	s.tell()
+	s.notify()
 }
 
 // Delete removes objects that are there.
@@ -148,7 +148,7 @@ func (s *Server) Delete(objects ...Object) {
 			delete(s.objects, path)
 		}
 	}
-	s.tell()
+	s.notify()
 }
 
 // Bookmark tells every watch the current version.
@@ -157,7 +157,7 @@ func (s *Server) Bookmark() {
 	defer s.mu.Unlock()
 	s.version++
 	s.history = append(s.history, change{version: s.version})
-	s.tell()
+	s.notify()
 }
 
 // Forget drops the history: a watch from before now gets 410.
@@ -173,7 +173,7 @@ func (s *Server) Disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cut++
-	s.tell()
+	s.notify()
 }
 
 // Fail sets what goes wrong from now on. Open watches go on.
@@ -204,8 +204,8 @@ func (s *Server) Connections() int {
 	return s.conns
 }
 
-// tell wakes the watches; it needs s.mu.
-func (s *Server) tell() {
+// notify wakes the watches; it needs s.mu.
+func (s *Server) notify() {
 	close(s.news)
 	s.news = make(chan struct{})
 }

@@ -103,11 +103,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, faults Faults) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	if gone {
-		st.say("ERROR", failure(http.StatusGone, "Expired"))
+		st.write("ERROR", failure(http.StatusGone, "Expired"))
 		return
 	}
 	for _, o := range first {
-		st.say("ADDED", o)
+		st.write("ADDED", o)
 	}
 	if initial {
 		st.bookmark(st.at, Object{"k8s.io/initial-events-end": "true"})
@@ -125,7 +125,7 @@ func (st *stream) follow(r *http.Request) {
 		changes, news, cut := slices.Clone(s.history[i:]), s.news, s.cut > st.cut
 		s.mu.Unlock()
 		for _, c := range changes {
-			st.tell(c)
+			st.send(c)
 		}
 		switch {
 		case cut:
@@ -141,20 +141,20 @@ func (st *stream) follow(r *http.Request) {
 	}
 }
 
-func (st *stream) tell(c change) {
+func (st *stream) send(c change) {
 	st.at = c.version
 	was, is := st.sel.matches(c.path, c.old), st.sel.matches(c.path, c.new)
 	switch {
 	case c.path == "":
 		st.bookmark(c.version, nil)
 	case was && is:
-		st.say("MODIFIED", c.new)
+		st.write("MODIFIED", c.new)
 	case is:
-		st.say("ADDED", c.new)
+		st.write("ADDED", c.new)
 	case was && c.new != nil: // it matches no more
-		st.say("DELETED", c.new)
+		st.write("DELETED", c.new)
 	case was:
-		st.say("DELETED", c.old)
+		st.write("DELETED", c.old)
 	}
 }
 
@@ -168,9 +168,9 @@ func (st *stream) bookmark(version int, annotations Object) {
 	if annotations != nil {
 		meta["annotations"] = annotations
 	}
-	st.say("BOOKMARK", Object{"kind": kind, "apiVersion": api, "metadata": meta})
+	st.write("BOOKMARK", Object{"kind": kind, "apiVersion": api, "metadata": meta})
 }
 
-func (st *stream) say(kind string, o Object) {
+func (st *stream) write(kind string, o Object) {
 	_ = json.NewEncoder(st.out).Encode(Object{"type": kind, "object": o}) // the client has gone
 }

@@ -26,15 +26,15 @@ type Options struct {
 	ReplayAddr  string // of the ROUTER socket; "" = a free port of 127.0.0.1
 }
 
-// Verdict states what happens to one batch's live copy.
-type Verdict int
+// Fate states what happens to one batch's live copy.
+type Fate int
 
 // The verdicts.
 const (
-	Deliver Verdict = iota
-	Drop            // never sent live; in the replay buffer
-	Hold            // sent live after the next one that is delivered
-	Lose            // neither sent nor buffered: gone
+	Deliver Fate = iota
+	Drop         // never sent live; in the replay buffer
+	Hold         // sent live after the next one that is delivered
+	Lose         // neither sent nor buffered: gone
 )
 
 // queueLimit is the PUB side's high-water mark per subscriber: beyond it,
@@ -54,7 +54,7 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	changed  sync.Cond
-	fault    func(seq uint64) Verdict
+	fault    func(seq uint64) Fate
 	seq      uint64
 	buffer   []batch
 	late     []batch
@@ -182,7 +182,7 @@ func (p *Publisher) flush() {
 }
 
 // Fault decides every later batch's fate; nil delivers all.
-func (p *Publisher) Fault(f func(seq uint64) Verdict) {
+func (p *Publisher) Fault(f func(seq uint64) Fate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = f

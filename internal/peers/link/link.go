@@ -45,7 +45,7 @@ type Link struct {
 	in      chan *nats.Msg
 	subject string
 	outbox  *peers.Outbox
-	told    map[string]bool // what was logged once; belongs to Run
+	logged  map[string]bool // what was logged once; belongs to Run
 
 	mu      sync.Mutex // guards what follows
 	machine *peers.Machine
@@ -76,7 +76,7 @@ func Open(c Config, outbox *peers.Outbox, a Around, log *slog.Logger) (*Link, er
 func open(c Config, found *discovery, outbox *peers.Outbox, a Around, log *slog.Logger) (*Link, error) {
 	l := &Link{
 		c: c, id: c.name(), log: log, found: found, in: make(chan *nats.Msg, inbox), outbox: outbox,
-		subject: "warmroute." + c.Fleet + ".routers", told: map[string]bool{},
+		subject: "warmroute." + c.Fleet + ".routers", logged: map[string]bool{},
 	}
 	options, err := l.options()
 	if err != nil {
@@ -220,8 +220,8 @@ func (l *Link) read(b []byte) {
 	l.mu.Lock()
 	err := l.machine.Read(time.Now(), b)
 	l.mu.Unlock()
-	if err != nil && !errors.Is(err, peers.ErrGarbage) && len(l.told) < peers.MaxPeers && !l.told[err.Error()] {
-		l.told[err.Error()] = true // once each
+	if err != nil && !errors.Is(err, peers.ErrGarbage) && len(l.logged) < peers.MaxPeers && !l.logged[err.Error()] {
+		l.logged[err.Error()] = true // once each
 		l.log.Error(err.Error())
 	}
 }
@@ -251,11 +251,11 @@ func (l *Link) Addr() string {
 // State is a Link as an operator sees it.
 type State struct {
 	peers.State
-	Embedded  string `json:"embedded,omitempty"` // where the embedded server listens
-	Connected bool   `json:"connected"`          // NATS is within reach
-	Unsent    uint64 `json:"unsent_messages"`
-	Dropped   uint64 `json:"dropped_messages"` // of other routers, not read in time
-	Untold    uint64 `json:"untold_prefixes"`
+	Embedded        string `json:"embedded,omitempty"` // where the embedded server listens
+	Connected       bool   `json:"connected"`          // NATS is within reach
+	Unsent          uint64 `json:"unsent_messages"`
+	Dropped         uint64 `json:"dropped_messages"` // of other routers, not read in time
+	DroppedPrefixes uint64 `json:"untold_prefixes"`
 }
 
 // State describes the link and everything heard over it.
@@ -265,7 +265,7 @@ func (l *Link) State() State {
 	defer l.mu.Unlock()
 	return State{
 		State: l.machine.State(time.Now()), Embedded: l.Addr(), Connected: l.conn.IsConnected(),
-		Unsent: l.unsent, Dropped: uint64(max(0, dropped)), Untold: l.outbox.Dropped(),
+		Unsent: l.unsent, Dropped: uint64(max(0, dropped)), DroppedPrefixes: l.outbox.Dropped(),
 	}
 }
 

@@ -11,15 +11,15 @@ var (
 	descKnown     = prometheus.NewDesc("warmroute_peers", "Other routers that are heard.", nil, nil)
 	descMessages  = prometheus.NewDesc("warmroute_peers_messages_total",
 		"Messages between routers: sent, read, garbage, refused (another protocol version or a name used twice), unsent, dropped (not read in time).", []string{"what"}, nil)
-	descBytes   = prometheus.NewDesc("warmroute_peers_bytes_total", "Bytes of messages between routers, sent and read.", []string{"what"}, nil)
-	descExpired = prometheus.NewDesc("warmroute_peers_expired_total", "Routers that fell silent without taking leave.", nil, nil)
-	descUntold  = prometheus.NewDesc("warmroute_peers_untold_prefixes_total", "Prefixes that were not told for want of room.", nil, nil)
-	descSilent  = prometheus.NewDesc("warmroute_peer_silent_seconds", "Time since the last message of a router.", []string{"peer"}, nil)
-	descRTT     = prometheus.NewDesc("warmroute_peer_round_trip_seconds", "Round trip to a router as last measured; absent until then.", []string{"peer"}, nil)
-	descGaps    = prometheus.NewDesc("warmroute_peer_gaps_total", "Messages of a router before which others were missed.", []string{"peer"}, nil)
-	descResyncs = prometheus.NewDesc("warmroute_peer_resyncs_total", "Times a router was asked for its full state.", []string{"peer"}, nil)
-	descHeard   = prometheus.NewDesc("warmroute_peer_bytes_total", "Bytes of a router's messages.", []string{"peer"}, nil)
-	descShare   = prometheus.NewDesc("warmroute_peer_in_flight_requests", "Requests a router has in flight.", []string{"peer"}, nil)
+	descBytes           = prometheus.NewDesc("warmroute_peers_bytes_total", "Bytes of messages between routers, sent and read.", []string{"what"}, nil)
+	descExpired         = prometheus.NewDesc("warmroute_peers_expired_total", "Routers that fell silent without taking leave.", nil, nil)
+	descDroppedPrefixes = prometheus.NewDesc("warmroute_peers_untold_prefixes_total", "Prefixes that were not told for want of room.", nil, nil)
+	descSilent          = prometheus.NewDesc("warmroute_peer_silent_seconds", "Time since the last message of a router.", []string{"peer"}, nil)
+	descRTT             = prometheus.NewDesc("warmroute_peer_round_trip_seconds", "Round trip to a router as last measured; absent until then.", []string{"peer"}, nil)
+	descGaps            = prometheus.NewDesc("warmroute_peer_gaps_total", "Messages of a router before which others were missed.", []string{"peer"}, nil)
+	descResyncs         = prometheus.NewDesc("warmroute_peer_resyncs_total", "Times a router was asked for its full state.", []string{"peer"}, nil)
+	descPeerBytes       = prometheus.NewDesc("warmroute_peer_bytes_total", "Bytes of a router's messages.", []string{"peer"}, nil)
+	descShare           = prometheus.NewDesc("warmroute_peer_in_flight_requests", "Requests a router has in flight.", []string{"peer"}, nil)
 )
 
 // Collector gives the metrics of a Link that is opened later, if at all.
@@ -31,7 +31,7 @@ func (c *Collector) Of(l *Link) { c.link.Store(l) }
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descConnected, descKnown, descMessages, descBytes, descExpired, descUntold, descSilent, descRTT, descGaps, descResyncs, descHeard, descShare,
+		descConnected, descKnown, descMessages, descBytes, descExpired, descDroppedPrefixes, descSilent, descRTT, descGaps, descResyncs, descPeerBytes, descShare,
 	} {
 		ch <- d
 	}
@@ -62,7 +62,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	give(counter, descBytes, float64(s.Stats.SentBytes), "sent")
 	give(counter, descBytes, float64(s.Stats.ReadBytes), "read")
 	give(counter, descExpired, float64(s.Stats.Expired))
-	give(counter, descUntold, float64(s.Untold))
+	give(counter, descDroppedPrefixes, float64(s.DroppedPrefixes))
 	for _, p := range s.Peers {
 		give(gauge, descSilent, p.Silent.Seconds(), p.ID)
 		if p.RTT > 0 {
@@ -70,7 +70,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		give(counter, descGaps, float64(p.Gaps), p.ID)
 		give(counter, descResyncs, float64(p.Asked), p.ID)
-		give(counter, descHeard, float64(p.Bytes), p.ID)
+		give(counter, descPeerBytes, float64(p.Bytes), p.ID)
 		give(gauge, descShare, float64(p.InFlight.Requests), p.ID)
 	}
 }

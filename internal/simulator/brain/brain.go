@@ -15,13 +15,13 @@ import (
 
 // Options configures a Brain.
 type Options struct {
-	Replicas int            // required
-	Block    int            // tokens per block, required
-	Policy   policy.Config  // as in the router's configuration
-	Told     bool           // believe First, instead of finding out by events
-	Groups   Groups         // what is followed of replicas with several KV cache groups
-	Seed     uint64         // of ties
-	Peers    decision.Peers // other routers; nil = there are none
+	Replicas    int            // required
+	Block       int            // tokens per block, required
+	Policy      policy.Config  // as in the router's configuration
+	FirstTokens bool           // believe First, instead of finding out by events
+	Groups      Groups         // what is followed of replicas with several KV cache groups
+	Seed        uint64         // of ties
+	Peers       decision.Peers // other routers; nil = there are none
 }
 
 // model is the served model's id.
@@ -35,22 +35,22 @@ const scrapeEvery = time.Second
 
 // Brain is a router without requests. See the package comment.
 type Brain struct {
-	o        Options
-	now      time.Time
-	fleet    *fleet.Snapshot
-	replicas []*fleet.Replica
-	at       map[string]int // replica by address
-	index    *index.Index
-	ledger   *load.Ledger
-	decider  *decision.Decider
-	work     decision.Work
-	ask      decision.Ask
-	prompt   prompt
-	lives    []uint64                  // incarnation by replica
-	parents  map[int64]int64           // block → the one before it, as requests have shown; -1 = it is a first one
-	open     map[int]decision.Decision // by request id
-	batch    index.Batch
-	scraped  time.Time
+	o            Options
+	now          time.Time
+	fleet        *fleet.Snapshot
+	replicas     []*fleet.Replica
+	at           map[string]int // replica by address
+	index        *index.Index
+	ledger       *load.Ledger
+	decider      *decision.Decider
+	work         decision.Work
+	ask          decision.Ask
+	prompt       prompt
+	incarnations []uint64                  // incarnation by replica
+	parents      map[int64]int64           // block → the one before it, as requests have shown; -1 = it is a first one
+	open         map[int]decision.Decision // by request id
+	batch        index.Batch
+	scraped      time.Time
 }
 
 // start is when virtual time begins. Any will do that is not zero.
@@ -80,9 +80,9 @@ func New(o Options) (*Brain, error) {
 		b.replicas = append(b.replicas, r)
 		b.at[r.Addr] = i
 		if o.Groups == EveryGroup {
-			b.index.TellGroups(r.Addr, &index.GroupsTold{Rule: index.GroupRule032, EagleTold: true, ReplayTold: true})
+			b.index.SetGroups(r.Addr, &index.GroupSettings{Rule: index.GroupRule032, EagleKnown: true, ReplayKnown: true})
 		}
-		b.lives = append(b.lives, b.index.Begin(index.Holder{Replica: r.Addr}))
+		b.incarnations = append(b.incarnations, b.index.Begin(index.Holder{Replica: r.Addr}))
 	}
 	b.fleet = fleet.NewSnapshot(b.replicas...)
 	b.decider = decision.New(b, b.index, b.ledger, book, decision.Options{Now: clock, Seed: o.Seed, Peers: o.Peers})
@@ -137,7 +137,7 @@ func (b *Brain) Routed(id, replica int) {
 
 // First says that a request's first token came.
 func (b *Brain) First(id int) {
-	if d, ok := b.open[id]; ok && b.o.Told {
+	if d, ok := b.open[id]; ok && b.o.FirstTokens {
 		d.Reservation.FirstToken()
 	}
 }
@@ -189,7 +189,7 @@ func (b *Brain) apply(replica int) error {
 		return fmt.Errorf("there is no replica %d", replica)
 	}
 	b.batch.Holder = index.Holder{Replica: b.replicas[replica].Addr}
-	b.batch.Incarnation = b.lives[replica]
+	b.batch.Incarnation = b.incarnations[replica]
 	if _, err := b.index.Apply(&b.batch); err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // Package brain is the router's half of the policy simulator: a Brain is the
 // real decision (decision.Decider with a real index and ledger) over replicas
 // that exist as numbers only, on a clock that its driver sets. Run connects a
-// Brain to the other half over JSON lines, Judge in process.
+// Brain to the other half over JSON lines, NewPolicy in process.
 //
 // The invariant: a Brain decides with the code and the knowledge of the router
 // in production. It learns of caches and first tokens from KV events, of strange

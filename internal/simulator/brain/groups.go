@@ -17,7 +17,7 @@ const (
 )
 
 // grouped is a judged Brain whose replicas have several groups.
-type grouped struct{ *judged }
+type grouped struct{ *inProcess }
 
 // Changed implements simulator.GroupPolicy.
 func (p grouped) Changed(now float64, replica int, changes []simulator.Change) {

@@ -40,7 +40,7 @@ func TestEveryGroupIsPredicted(t *testing.T) {
 		cfg := simulator.Config{Replicas: 4, Hardware: hw, Seed: 1, Scheduler: func() simulator.Scheduler { return m.New(hw) }}
 		rate := 0.8 * simulator.Saturation(trace, cfg)
 		judge := func(g Groups) *predicting {
-			p, err := Judge(Options{Replicas: 4, Block: simulator.Block, Groups: g})
+			p, err := NewPolicy(Options{Replicas: 4, Block: simulator.Block, Groups: g})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,29 +2,29 @@ package brain
 
 import "warmroute/internal/simulator"
 
-// judged is a Brain as a policy of the simulator, in one process.
-type judged struct {
+// inProcess is a Brain as a policy of the simulator, in one process.
+type inProcess struct {
 	b       *Brain
 	blocks  []int64
 	running []float64
 	waiting []float64
 }
 
-// Judge returns a Brain as a policy of the simulator. o.Replicas and o.Block are
+// NewPolicy returns a Brain as a policy of the simulator. o.Replicas and o.Block are
 // the simulation's.
-func Judge(o Options) (simulator.Policy, error) {
+func NewPolicy(o Options) (simulator.Policy, error) {
 	b, err := New(o)
 	if err != nil {
 		return nil, err
 	}
-	p := &judged{b: b, running: make([]float64, o.Replicas), waiting: make([]float64, o.Replicas)}
+	p := &inProcess{b: b, running: make([]float64, o.Replicas), waiting: make([]float64, o.Replicas)}
 	if o.Groups != OneGroup {
 		return grouped{p}, nil
 	}
 	return p, nil
 }
 
-func (p *judged) ids(blocks []int32) []int64 {
+func (p *inProcess) ids(blocks []int32) []int64 {
 	p.blocks = p.blocks[:0]
 	for _, b := range blocks {
 		p.blocks = append(p.blocks, int64(b))
@@ -32,39 +32,39 @@ func (p *judged) ids(blocks []int32) []int64 {
 	return p.blocks
 }
 
-func (p *judged) Route(now float64, r *simulator.Request) int {
+func (p *inProcess) Route(now float64, r *simulator.Request) int {
 	p.b.To(now)
 	return p.b.Route(r.ID, r.Input, p.ids(r.Blocks))
 }
 
-func (p *judged) Routed(now float64, r *simulator.Request) {
+func (p *inProcess) Routed(now float64, r *simulator.Request) {
 	p.b.To(now)
 	p.b.Routed(r.ID, r.Replica)
 }
 
-func (p *judged) First(now float64, r *simulator.Request) {
+func (p *inProcess) First(now float64, r *simulator.Request) {
 	p.b.To(now)
 	p.b.First(r.ID)
 }
 
-func (p *judged) Done(now float64, r *simulator.Request) {
+func (p *inProcess) Done(now float64, r *simulator.Request) {
 	p.b.To(now)
 	p.b.Done(r.ID)
 }
 
 // Stored and Removed panic where the simulator contradicts itself: it names
 // only replicas and blocks that there are.
-func (p *judged) Stored(now float64, replica int, blocks []int32) {
+func (p *inProcess) Stored(now float64, replica int, blocks []int32) {
 	p.b.To(now)
 	must(p.b.Stored(replica, p.ids(blocks)))
 }
 
-func (p *judged) Removed(now float64, replica int, blocks []int32) {
+func (p *inProcess) Removed(now float64, replica int, blocks []int32) {
 	p.b.To(now)
 	must(p.b.Removed(replica, p.ids(blocks)))
 }
 
-func (p *judged) Scraped(now float64, pages []simulator.Page) {
+func (p *inProcess) Scraped(now float64, pages []simulator.Page) {
 	p.b.To(now)
 	for i, page := range pages {
 		p.running[i], p.waiting[i] = float64(page.Running), float64(page.Waiting)

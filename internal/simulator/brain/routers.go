@@ -17,7 +17,7 @@ type Routers struct {
 	rng   *rand.Rand
 	of    map[int]*router // by request id
 	delay float64
-	wire  []letter // in the order they arrive
+	wire  []envelope // in the order they arrive
 	tick  float64
 
 	Messages, Bytes int // sent, counted once however many hear them
@@ -25,13 +25,13 @@ type Routers struct {
 
 // router is one brain and its side of the protocol.
 type router struct {
-	judged
+	inProcess
 	outbox  *peers.Outbox
 	machine *peers.Machine // nil: nothing is shared
 }
 
-// letter is a message on its way to all routers but one.
-type letter struct {
+// envelope is a message on its way to all routers but one.
+type envelope struct {
 	at   float64
 	from *router
 	text []byte
@@ -46,7 +46,7 @@ func NewRouters(n int, delay float64, o Options) (*Routers, error) {
 	rs := &Routers{rng: rand.New(rand.NewPCG(o.Seed, 77)), of: map[int]*router{}, delay: delay}
 	parents := map[int64]int64{}
 	for i := range n {
-		r := &router{judged: judged{running: make([]float64, o.Replicas), waiting: make([]float64, o.Replicas)}}
+		r := &router{inProcess: inProcess{running: make([]float64, o.Replicas), waiting: make([]float64, o.Replicas)}}
 		one := o
 		one.Seed = o.Seed ^ uint64(i+1)*0x9E3779B97F4A7C15
 		if delay >= 0 && n > 1 {
@@ -114,7 +114,7 @@ func (rs *Routers) send(now float64, r *router) {
 		return
 	}
 	if text := r.machine.Write(r.b.now); text != nil {
-		rs.wire = append(rs.wire, letter{now + rs.delay, r, slices.Clone(text)})
+		rs.wire = append(rs.wire, envelope{now + rs.delay, r, slices.Clone(text)})
 		rs.Messages++
 		rs.Bytes += len(text)
 	}

@@ -20,7 +20,7 @@ func simulate(t *simulator.Trace, load float64, policy func(s *simulator.Sim) si
 func ours(t testing.TB, o Options) func(s *simulator.Sim) simulator.Policy {
 	o.Replicas, o.Block = 4, simulator.Block
 	return func(*simulator.Sim) simulator.Policy {
-		p, err := Judge(o)
+		p, err := NewPolicy(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestTheDecisionBeatsTheRivals(t *testing.T) {
 func TestEventsTellFirstTokens(t *testing.T) {
 	trace := simulator.Synthetic(2500, 2)
 	found := simulate(trace, 0.8, ours(t, Options{}))
-	told := simulate(trace, 0.8, ours(t, Options{Told: true}))
+	told := simulate(trace, 0.8, ours(t, Options{FirstTokens: true}))
 	t.Logf("found out %.4f s, told %.4f s", found.Mean, told.Mean)
 	if found.Mean > 1.1*told.Mean {
 		t.Errorf("mean %.3f s by events, %.3f s when told", found.Mean, told.Mean)

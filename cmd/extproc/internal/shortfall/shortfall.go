@@ -52,7 +52,7 @@ type Reading struct {
 type State struct {
 	Predicted, Hits float64 // tokens in the last window that was judged
 	Shortfall       float64 // share of the predicted tokens that were not hit in it, 0 to 1
-	Judged          bool    // a window was judged
+	Complete        bool    // a window was judged
 	Flagged         bool
 }
 
@@ -116,7 +116,7 @@ func (w *Watch) check(k *replica, now time.Time, r Reading) bool {
 	}
 	k.since, k.from = now, r
 	was := k.Flagged
-	k.State = State{Predicted: predicted, Hits: hits, Shortfall: max(0, 1-hits/predicted), Judged: true, Flagged: was}
+	k.State = State{Predicted: predicted, Hits: hits, Shortfall: max(0, 1-hits/predicted), Complete: true, Flagged: was}
 	if hits >= w.o.Share*predicted {
 		k.bad, k.Flagged = 0, false
 	} else if k.bad++; k.bad >= w.o.Windows {
@@ -153,7 +153,7 @@ func (w *Watch) Collect(ch chan<- prometheus.Metric) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, k := range w.replicas {
-		if !k.Judged {
+		if !k.Complete {
 			continue
 		}
 		suspect := 0.0

@@ -38,7 +38,7 @@ func TestAReplicaThatHitsWhatWasPredictedIsFine(t *testing.T) {
 		if got := c.play(60, 1e5, hits); len(got) != 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if s := c.w.State("10.0.0.1:8000"); !s.Judged || s.Shortfall > 0.31 || s.Shortfall < 0 {
+		if s := c.w.State("10.0.0.1:8000"); !s.Complete || s.Shortfall > 0.31 || s.Shortfall < 0 {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -71,7 +71,7 @@ func TestOneBadWindowIsNotEnough(t *testing.T) {
 // TestLittleTrafficIsNotJudgedByTheMinute: a window lasts until it says something.
 func TestLittleTrafficIsNotJudgedByTheMinute(t *testing.T) {
 	c := newCourse()
-	if got := c.play(60, 100, 0); len(got) != 0 || c.w.State("10.0.0.1:8000").Judged {
+	if got := c.play(60, 100, 0); len(got) != 0 || c.w.State("10.0.0.1:8000").Complete {
 		t.Errorf("6000 predicted tokens were judged: %+v", got)
 	}
 	if got := c.play(400, 100, 0); len(got) != 1 || !got[0].Flagged {

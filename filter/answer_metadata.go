@@ -8,10 +8,10 @@ import (
 	"warmroute/internal/decision"
 )
 
-// said is the dynamic metadata of one answer in one piece of memory: the header's
+// answerMetadata is the dynamic metadata of one answer in one piece of memory: the header's
 // value once more, as envoy.lb (endpoint-picker protocol 004 wants both, and
 // equal), and what access logs may print.
-type said struct {
+type answerMetadata struct {
 	root, lb, own      structpb.Struct
 	inLB, inOwn        structpb.Value
 	lbKind, ownKind    structpb.Value_StructValue
@@ -22,8 +22,8 @@ type said struct {
 	usedText, usedNums int
 }
 
-// metadata is what is said of d. It replaces what was said before.
-func (s *said) metadata(d *decision.Decision) *structpb.Struct {
+// of fills in and returns the metadata of d. It replaces the previous values.
+func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	s.usedText, s.usedNums = 0, 0
 	own := fields(&s.own, 4)
 	own["reason"] = s.text(string(d.Reason))
@@ -52,14 +52,14 @@ func fields(of *structpb.Struct, room int) map[string]*structpb.Value {
 	return of.Fields
 }
 
-func (s *said) text(v string) *structpb.Value {
+func (s *answerMetadata) text(v string) *structpb.Value {
 	kind, value := &s.textKinds[s.usedText], &s.texts[s.usedText]
 	s.usedText++
 	kind.StringValue, value.Kind = v, kind
 	return value
 }
 
-func (s *said) number(n int) *structpb.Value {
+func (s *answerMetadata) number(n int) *structpb.Value {
 	kind, value := &s.numberKinds[s.usedNums], &s.numbers[s.usedNums]
 	s.usedNums++
 	kind.NumberValue, value.Kind = float64(n), kind
@@ -67,18 +67,18 @@ func (s *said) number(n int) *structpb.Value {
 }
 
 // The answers that say nothing but a reason, by reason; shared between streams.
-var saidHeaders, saidBody = sayings(plainRequestHeaders), sayings(plainRequestBody)
+var reasonHeaderAnswers, reasonBodyAnswers = reasonAnswers(plainRequestHeaders), reasonAnswers(plainRequestBody)
 
-func sayings(plain *extprocv3.ProcessingResponse) map[decision.Reason]*extprocv3.ProcessingResponse {
+func reasonAnswers(plain *extprocv3.ProcessingResponse) map[decision.Reason]*extprocv3.ProcessingResponse {
 	all := map[decision.Reason]*extprocv3.ProcessingResponse{}
 	for _, r := range decision.Reasons() {
-		all[r] = &extprocv3.ProcessingResponse{Response: plain.Response, DynamicMetadata: new(said).metadata(&decision.Decision{Reason: r})}
+		all[r] = &extprocv3.ProcessingResponse{Response: plain.Response, DynamicMetadata: new(answerMetadata).of(&decision.Decision{Reason: r})}
 	}
 	return all
 }
 
 // saying is the shared answer for a reason, plain for none.
-func saying(all *map[decision.Reason]*extprocv3.ProcessingResponse, r decision.Reason, plain *extprocv3.ProcessingResponse) *extprocv3.ProcessingResponse {
+func reasonAnswer(all *map[decision.Reason]*extprocv3.ProcessingResponse, r decision.Reason, plain *extprocv3.ProcessingResponse) *extprocv3.ProcessingResponse {
 	if a, ok := (*all)[r]; ok {
 		return a
 	}
