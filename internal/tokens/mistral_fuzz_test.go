@@ -23,18 +23,24 @@ var mistralCount = flag.Int("mistral", 500, "random conversations for each of Mi
 // TestMistralAgainstVLLM compares random conversations with vLLM's own code and
 // mistral-common: the same ids, an error where there is one, or a refusal.
 func TestMistralAgainstVLLM(t *testing.T) {
-	python := filepath.Join(checkout.Root(), ".cache", "vllm", "0.32.0", "bin", "python")
-	for _, c := range []struct {
+	cases := []struct {
 		version       int
 		sentencepiece bool
-	}{{1, true}, {2, true}, {3, true}, {7, true}, {3, false}, {7, false}, {11, false}, {13, false}, {15, false}} {
+	}{{1, true}, {2, true}, {3, true}, {7, true}, {3, false}, {7, false}, {11, false}, {13, false}, {15, false}}
+	args := []string{filepath.Join(checkout.Root(), "test", "oracle", "mistral_fuzz.py"), fmt.Sprint(*mistralCount), "7"}
+	var folders []string
+	for _, c := range cases {
+		folders = append(folders, chattest.MistralFolder(t, c.version, c.sentencepiece))
+	}
+	// One process for all: it imports vLLM once.
+	cmd := exec.Command(filepath.Join(checkout.Root(), ".cache", "vllm", "0.32.0", "bin", "python"), append(args, folders...)...)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("scripts/install-vllm.sh 0.32.0 installs what this needs: %v\n%s", err, said)
+	}
+	for i, c := range cases {
 		t.Run(fmt.Sprint(c.version, c.sentencepiece), func(t *testing.T) {
-			dir, out := chattest.MistralFolder(t, c.version, c.sentencepiece), filepath.Join(t.TempDir(), "vectors")
-			script := filepath.Join(checkout.Root(), "test", "oracle", "mistral_fuzz.py")
-			if said, err := exec.Command(python, script, dir, fmt.Sprint(*mistralCount), "7", out).CombinedOutput(); err != nil {
-				t.Fatalf("scripts/install-vllm.sh 0.32.0 installs what this needs: %v\n%s", err, said)
-			}
-			compareMistral(t, dir, out)
+			compareMistral(t, folders[i], filepath.Join(folders[i], "vectors"))
 		})
 	}
 }

@@ -1,6 +1,6 @@
-"""Random conversations and what vLLM makes of them for a model in Mistral's own format:
-mistral_fuzz.py FOLDER COUNT SEED OUT, run by the Python of an installed vLLM 0.32. Each line of
-OUT is {"route", "request", "ids" | "error"}. No server and no weights: the protocol's classes, the
+"""Random conversations and what vLLM makes of them for models in Mistral's own format:
+mistral_fuzz.py COUNT SEED FOLDER..., run by the Python of an installed vLLM 0.32. Each line of
+FOLDER/vectors is {"route", "request", "ids" | "error"}. No server and no weights: the protocol's classes, the
 conversions of both routes and mistral-common are called as the server calls them.
 """
 import json, logging, os, random, sys, types, warnings
@@ -170,4 +170,5 @@ def main(folder, n, seed, out):
             except Exception as e: v["error"]=type(e).__name__
             f.write(json.dumps(v,ensure_ascii=False)+"\n")
 if __name__=="__main__":
-    main(sys.argv[1],int(sys.argv[2]),int(sys.argv[3]),sys.argv[4])
+    for folder in sys.argv[3:]:
+        main(folder,int(sys.argv[1]),int(sys.argv[2]),os.path.join(folder,"vectors"))
