@@ -3,10 +3,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VLLM := 0.32.0 0.27.0 0.21.0 0.33.0-python
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 
-.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-schedulers test-failopen test-faults test-gateways test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image release test-release test-chart
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-live test-reference test-schedulers test-failopen test-faults test-gateways test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image release test-release test-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,7 +18,7 @@ setup: ## install what tests and the demo need: Envoy, tokenizers, templates, Py
 build: ## compile the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
 
-test: setup ## unit, golden, race and end-to-end tests with real Envoy
+test: ## unit, golden, race and end-to-end tests with real Envoy; installs what they need
 	@scripts/test.sh
 
 test-fresh: ## vet, build and the tests that call go, with every cache and the home folder empty
@@ -26,7 +27,7 @@ test-fresh: ## vet, build and the tests that call go, with every cache and the h
 test-long: setup ## the suite's packages once more, with the race detector where make test goes without, and without it elsewhere
 	@scripts/test.sh long
 
-test-e2e: setup ## only the end-to-end tests: protocol torture, gateways, failures, each through real Envoy (about 90 s)
+test-e2e: setup ## only the end-to-end tests: protocol torture, gateways, failures, each through real Envoy (about 150 s)
 	go test -race -count=1 -timeout 20m ./test/e2e
 
 test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API server, the whole router
@@ -34,14 +35,20 @@ test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API se
 	go test -tags kube -race -timeout 10m ./internal/kube
 	go test -tags kube -race -timeout 10m -run 'Pool|Scripts/kubernetes' ./cmd/extproc
 
-test-schedulers: setup ## every lookup of vLLM's own schedulers against the prediction, of five random seeds (test-vllm: one seed)
-	scripts/install-vllm.sh 0.32.0 0.27.0 0.21.0 0.33.0-python
+test-schedulers: setup ## every lookup of vLLM's own schedulers against the prediction, of five random seeds (test-reference: one seed)
+	scripts/install-vllm.sh $(VLLM)
 	go test -tags vllm -count=1 -timeout 60m -run TestScheduler -v ./test/vllm -scheduler.seed=0 -scheduler.seeds=5
 
-test-vllm: setup ## live tests: real vLLM behind real Envoy (0.32 dense and hybrid, 0.27, 0.21) (about 13 minutes)
-	scripts/install-vllm.sh 0.32.0 0.27.0 0.21.0 0.33.0-python
-	go test -tags vllm -count=1 -timeout 60m -parallel 2 -v ./test/vllm
-	go test -tags vllm -count=1 -timeout 60m -run Mistral -v ./internal/tokens
+test-vllm: test-live test-reference ## both of the following: everything on real vLLM (CPU build, tiny models)
+
+test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense and hybrid, 0.27, 0.21 (about 10 minutes)
+	scripts/install-vllm.sh $(VLLM)
+	go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded' -v ./test/vllm
+
+test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process (about 4 minutes)
+	scripts/install-vllm.sh $(VLLM)
+	go test -tags vllm -count=1 -timeout 60m -parallel 2 -run 'Scheduler|Coded' -v ./test/vllm
+	go test -tags vllm -count=1 -timeout 60m -run AgainstVLLM -v ./internal/tokens
 
 test-faults: setup ## the long form of the index's fault storms, and routers killed, frozen and cut off from each other (about 15 minutes, on a machine of its own)
 	go test -count=1 -timeout 30m -run Storm -v ./test/faults -storm=long

@@ -10,6 +10,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD/.cache/vllm
 mkdir -p "$root"
+exec 8>"$root/lock"
+flock 8 # of two that run at once the second finds everything there
 
 tools() { # a venv with uv, which resolves the dependencies in seconds
   [ -x "$root/tools/bin/uv" ] && return

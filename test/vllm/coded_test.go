@@ -199,7 +199,8 @@ func (c coded) confirmed(t *testing.T, p *oracle.Process, model tokens.Model, ur
 		t.Fatal(err)
 	}
 	endpoints := []tokens.Endpoint{{URL: url, Version: "0.32.0", Render: true}}
-	remote := tokens.NewRemote(tokens.RemoteOptions{Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }})
+	remote := tokens.NewRemote(tokens.RemoteOptions{Timeout: time.Minute, // not a test of speed
+		Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }})
 	defer remote.Close()
 	outcomes := map[string]int{}
 	local := tokens.NewLocal(tokens.LocalOptions{Reference: remote, Endpoints: func(string) []tokens.Endpoint { return endpoints }, Hooks: tokens.Hooks{

@@ -1,12 +1,10 @@
-// Package vllm holds the live tests: two real vLLM replicas per version behind
-// real Envoy with extproc in the shipped body mode. They run with -tags vllm
-// (make test-vllm); one fixture serves all tests of a version. Two fixtures are
-// up at a time: while one is asked request by request, the next one boots.
-// TestHybrid does the same with models of several KV cache groups.
+// Package vllm holds the live tests: two real vLLM replicas of a release and a model
+// behind real Envoy with extproc in the shipped body mode. They run with -tags vllm.
+// TestLive (make test-live) shows on one such pair all that this release and model
+// can show, dense or with several KV cache groups; two pairs are up at a time.
 //
-// TestCoded asks a render server of each model whose chats vLLM renders in code; all of
-// them are in one Python process (test/oracle/render.py).
-//
-// TestScheduler boots nothing: it drives vLLM's own scheduler (test/oracle) over
-// many kinds of caches and releases, and holds the router's predictions to it.
+// The others (make test-reference) boot nothing. TestCoded asks a render server of
+// each model whose chats vLLM renders in code; all of them are in one Python process
+// (test/oracle/render.py). TestScheduler drives vLLM's own scheduler (test/oracle)
+// over many kinds of caches and releases, and holds the router's predictions to it.
 package vllm

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,21 +29,36 @@ const (
 	adapter = "sql-lora"
 )
 
-// version is one vLLM release under test.
+// version is one vLLM release under test, with one model.
 type version struct {
 	name      string
 	blockSize int
-	blocks    int  // KV blocks of a replica: 16,384 tokens
+	blocks    int  // KV blocks of a replica: 16,384 tokens of a dense model
 	adapters  bool // the second replica serves a LoRA adapter
 	sources   bool // it tells its event sources itself
 	model     string
 	second    []string // further flags of the second replica
 }
 
-var versions = []version{
-	{name: "0.32.0", model: "qwen3", blockSize: 32, blocks: 512, adapters: true, sources: true},
-	{name: "0.21.0", model: "qwen3", blockSize: 16, blocks: 1024},
+// built holds the programs that all fixtures run.
+var built string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		panic(err)
+	}
+	built = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
 }
+
+// router and sidecar are built at first use.
+var (
+	router  = sync.OnceValues(func() (string, error) { return testenv.Build(built, "warmroute/cmd/extproc", "-race") })
+	sidecar = sync.OnceValues(func() (string, error) { return testenv.Build(built, "warmroute/cmd/kvsub") })
+)
 
 // fixture is two replicas of a version behind Envoy, with extproc beside it.
 type fixture struct {
@@ -74,7 +90,7 @@ func boot(t *testing.T, v version) *fixture {
 	}
 	f.flags[1] = append(f.flags[1], v.second...)
 	if v.adapters {
-		path, err := testenv.TinyAdapter(context.Background(), f.dir, v.name)
+		path, err := testenv.TinyAdapter(f.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,14 +99,14 @@ func boot(t *testing.T, v version) *fixture {
 	for i := range f.replicas {
 		f.launch(i)
 	}
+	if f.binary, err = router(); err != nil { // while the replicas boot
+		t.Fatal(err)
+	}
 	for i := range f.replicas {
 		f.awaitHealth(i)
 	}
 	local := testenv.Addresses(t, 5)
 	f.listen, f.admin, f.service = local[0], local[1], local[4]
-	if f.binary, err = testenv.Build(f.dir, "warmroute/cmd/extproc", "-race"); err != nil {
-		t.Fatal(err)
-	}
 	f.writeConfig()
 	f.startExtproc()
 	var b bytes.Buffer
@@ -347,7 +363,7 @@ func (f *fixture) quiet(t *testing.T) {
 		if n := sum(testenv.Metrics(t, f.admin), "warmroute_kv_batches_total"); n != last {
 			last, since = n, time.Now()
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(75 * time.Millisecond)
 	}
 }
 

@@ -18,42 +18,14 @@ import (
 	"warmroute/internal/cli/predict"
 )
 
-// hybrids are models whose layers keep different parts of a prompt. One replica
-// of the first drafts with n-grams, which drops no block.
-var hybrids = []version{
-	{name: "0.32.0", model: "gemma3", blockSize: 32, blocks: 2000, sources: true,
-		second: []string{"--speculative-config", `{"method":"ngram","num_speculative_tokens":2,"prompt_lookup_max":3,"prompt_lookup_min":2}`}},
-	{name: "0.32.0", model: "qwen3-next", blockSize: 32, blocks: 400, sources: true},
-}
-
-// TestHybrid: on models with several KV cache groups every prediction equals
-// vLLM's own count, through real Envoy.
-func TestHybrid(t *testing.T) {
-	t.Parallel()
-	for _, v := range hybrids {
-		t.Run(v.model, func(t *testing.T) {
-			t.Parallel()
-			boot(t, v).conversations(t, 100)
-		})
-	}
-}
-
-// TestOtherRelease runs the first dense test on a release between those of TestLive.
-func TestOtherRelease(t *testing.T) {
-	t.Parallel()
-	f := boot(t, version{name: "0.27.0", model: "qwen3", blockSize: 32, blocks: 512})
-	f.awaitTrust(t)
-	before := f.tokenSources(t)
-	t.Run("second turns", f.secondTurns)
-	f.mostlyInProcess(t, before)
-}
-
 // talk is a conversation so far.
 type talk []object
 
-// conversations sends n requests one after another: first turns, next turns,
-// branches, repeats, some of them after a reset of both caches.
-func (f *fixture) conversations(t *testing.T, n int) {
+// conversations sends requests one after another: first turns, next turns,
+// branches, repeats, some of them after a reset of both caches. On models with
+// several KV cache groups every prediction equals vLLM's own count.
+func (f *fixture) conversations(t *testing.T) {
+	const n = 100
 	r := rand.New(rand.NewPCG(20261122, uint64(n)))
 	watch := f.watch(t)
 	f.awaitTrust(t)

@@ -15,27 +15,65 @@ import (
 	"warmroute/test/testenv"
 )
 
-// TestLive boots each version once and runs everything on it.
+// pairs are the replicas that are booted, two of each, and what is asked of them:
+// whatever a release and a model can show is shown by one pair. The longest first.
+var pairs = []struct {
+	version
+	shows func(*fixture, *testing.T)
+}{
+	{version{name: "0.21.0", model: "qwen3", blockSize: 16, blocks: 1024}, (*fixture).everything},
+	{version{name: "0.32.0", model: "qwen3", blockSize: 32, blocks: 512, adapters: true, sources: true}, (*fixture).everything},
+	// Models whose layers keep different parts of a prompt. One replica of the first
+	// drafts with n-grams, which drops no block.
+	{version{name: "0.32.0", model: "gemma3", blockSize: 32, blocks: 2000, sources: true,
+		second: []string{"--speculative-config", `{"method":"ngram","num_speculative_tokens":2,"prompt_lookup_max":3,"prompt_lookup_min":2}`}}, (*fixture).conversations},
+	{version{name: "0.32.0", model: "qwen3-next", blockSize: 32, blocks: 400, sources: true}, (*fixture).conversations},
+	// A release between the others.
+	{version{name: "0.27.0", model: "qwen3", blockSize: 32, blocks: 512}, (*fixture).dense},
+}
+
+// TestLive boots each pair once. Two pairs are up at a time: while one is asked
+// request by request, the other boots.
 func TestLive(t *testing.T) {
-	t.Parallel()
-	for _, v := range versions {
-		t.Run(v.name, func(t *testing.T) {
-			t.Parallel()
-			f := boot(t, v)
-			f.awaitTrust(t)
-			before := f.tokenSources(t)
-			t.Run("second turns", f.secondTurns)
-			t.Run("every route is exact", f.everyRoute)
-			t.Run("official clients", f.clients)
-			t.Run("adapters", f.adapterRequests)
-			f.mostlyInProcess(t, before)
-			t.Run("generated requests", f.generated)
-			t.Run("sidecar", f.sidecar)
-			t.Run("reset", f.reset)
-			t.Run("router killed under load", f.killRouter)
-			t.Run("replica restart", f.restart)
+	next := make(chan int, len(pairs))
+	for i := range pairs {
+		next <- i
+	}
+	close(next)
+	var lanes sync.WaitGroup
+	for range 2 {
+		lanes.Go(func() {
+			for i := range next {
+				p := pairs[i]
+				t.Run(p.name+" "+p.model, func(t *testing.T) { p.shows(boot(t, p.version), t) })
+			}
 		})
 	}
+	lanes.Wait()
+}
+
+// everything is what a dense model can show.
+func (f *fixture) everything(t *testing.T) {
+	f.awaitTrust(t)
+	before := f.tokenSources(t)
+	t.Run("second turns", f.secondTurns)
+	t.Run("every route is exact", f.everyRoute)
+	t.Run("official clients", f.clients)
+	t.Run("adapters", f.adapterRequests)
+	f.mostlyInProcess(t, before)
+	t.Run("generated requests", f.generated)
+	t.Run("sidecar", f.sidecar)
+	t.Run("reset", f.reset)
+	t.Run("router killed under load", f.killRouter)
+	t.Run("replica restart", f.restart)
+}
+
+// dense is the first of it.
+func (f *fixture) dense(t *testing.T) {
+	f.awaitTrust(t)
+	before := f.tokenSources(t)
+	t.Run("second turns", f.secondTurns)
+	f.mostlyInProcess(t, before)
 }
 
 type object = map[string]any

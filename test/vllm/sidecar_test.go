@@ -36,7 +36,7 @@ type reported struct {
 // by its own events, under either scheme; a second turn's prefix is looked up on
 // the replica that has it, and vLLM then hits exactly as many tokens.
 func (f *fixture) sidecar(t *testing.T) {
-	kvsub, err := testenv.Build(t.TempDir(), "warmroute/cmd/kvsub")
+	kvsub, err := sidecar()
 	if err != nil {
 		t.Fatal(err)
 	}
