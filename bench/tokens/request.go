@@ -9,7 +9,6 @@ import (
 
 	"warmroute/internal/chat"
 	"warmroute/internal/openai"
-	"warmroute/internal/pyvalue"
 	"warmroute/internal/tokens"
 	"warmroute/test/oracle"
 )
@@ -133,7 +132,7 @@ func (s *steps) measure(renderer *chat.Renderer, encoder tokens.Encoder, raw []b
 		return err
 	}
 	t1 := time.Now()
-	if _, err := pyvalue.ParseArray(req.Raw(openai.FieldMessages), req.Structure(openai.FieldMessages)); err != nil {
+	if _, _, err := req.Values(openai.FieldMessages); err != nil {
 		return err
 	}
 	t2 := time.Now()

@@ -18,7 +18,9 @@ func (r *Renderer) continued(dst []byte, p *prompt, t *template, vars *pyvalue.D
 	if !strings.Contains(t.source, "content") {
 		return nil, refuse(Rejected)
 	}
-	last := p.messages.Items[len(p.messages.Items)-1].(*pyvalue.Dict)
+	end := len(p.messages.Items) - 1
+	last := p.messages.Items[end].(*pyvalue.Dict).Copy()
+	p.messages.Items[end] = last
 	final, ok := tagContent(last)
 	if !ok {
 		return nil, refuse(Rejected)

@@ -35,7 +35,7 @@ func (c *conversation) addAll(messages *pyvalue.List) error {
 			return refuse(Rejected)
 		}
 		if c.keepRaw {
-			c.raw = append(c.raw, c.original(d))
+			c.raw = append(c.raw, original(d))
 		}
 		if err := c.add(d); err != nil {
 			return err
@@ -44,20 +44,17 @@ func (c *conversation) addAll(messages *pyvalue.List) error {
 	return nil
 }
 
-// original is m as it stays: a copy where add may change m.
-func (c *conversation) original(m *pyvalue.Dict) *pyvalue.Dict {
-	content, _ := m.GetString("content")
-	if _, isText := content.(string); isText && !c.openai && bare(m) {
-		if role, _ := m.GetString("role"); role != "system" { // of which a line may be dropped
-			return m
-		}
+// original is m as it stays: a copy where the writer of a prompt may change it.
+func original(m *pyvalue.Dict) *pyvalue.Dict {
+	if bare(m) {
+		return m
 	}
 	return m.Copy()
 }
 
 // add normalises one message: _parse_chat_message_content and
 // _postprocess_messages of vLLM's chat_utils. Fields it does not read are
-// dropped, as there. m is the conversation's from now on.
+// dropped, as there. m stays as it is.
 func (c *conversation) add(m *pyvalue.Dict) error {
 	role, ok := m.GetString("role")
 	name, isText := role.(string)
@@ -70,7 +67,11 @@ func (c *conversation) add(m *pyvalue.Dict) error {
 		return err
 	}
 	if bare(m) && name != "tool" && name != "developer" {
-		m.Set("content", value)
+		if value != content {
+			m = c.slab.Dict(2)
+			m.Set("role", role)
+			m.Set("content", value)
+		}
 		c.messages.Items = append(c.messages.Items, m)
 		return nil
 	}

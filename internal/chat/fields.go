@@ -6,17 +6,19 @@ import (
 )
 
 // parseField reads a span of the body as Python's json does. A field that is
-// absent or null is nil.
+// absent or null is nil. What an array of messages holds must not be changed: other
+// requests see it, too.
 func parseField(req *openai.Request, f openai.Field) (any, error) {
 	raw := req.Raw(f)
 	if raw == nil {
 		return nil, nil
 	}
+	list, listed, err := req.Values(f)
+	if err == nil && listed {
+		return list, nil
+	}
 	var v any
-	var err error
-	if s := req.Structure(f); s != nil {
-		v, err = pyvalue.ParseArray(raw, s)
-	} else {
+	if err == nil {
 		v, err = pyvalue.Parse(raw)
 	}
 	if err != nil {

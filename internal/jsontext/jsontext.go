@@ -306,19 +306,13 @@ type Stretch struct {
 // Bytes is what it costs to keep.
 func (s Stretch) Bytes() int64 { return 16*int64(len(s.Nodes)) + int64(len(s.Gaps)) }
 
-// Structure is the structure of an array: its elements one after the other, in
-// stretches that each hold whole elements.
-type Structure []Stretch
-
-// Each calls yield with the structure of each element.
-func (s Structure) Each(yield func(element Stretch) bool) {
-	for _, stretch := range s {
-		for nodes := stretch.Nodes; len(nodes) > 0; {
-			size := nodes[0].Size()
-			if !yield(Stretch{nodes[:size], stretch.Gaps}) {
-				return
-			}
-			nodes = nodes[size:]
+// Each calls yield with the nodes of each value.
+func (s Stretch) Each(yield func(value []Node) bool) {
+	for nodes := s.Nodes; len(nodes) > 0; {
+		size := nodes[0].Size()
+		if !yield(nodes[:size]) {
+			return
 		}
+		nodes = nodes[size:]
 	}
 }

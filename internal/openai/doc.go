@@ -1,10 +1,11 @@
 // Package openai reads the few fields a router needs from a request body in the
 // OpenAI (and Anthropic) shape, in one pass over the raw bytes.
 //
-// It never builds a tree, never re-marshals and never changes the body: what it
-// hands out are numbers, short strings and spans that point into the body. A
-// body it cannot read the way vLLM would is not an error for the client: the
-// caller routes the request without a hint, under the reason given here.
+// It never re-marshals and never changes the body: what it hands out are numbers,
+// short strings and spans that point into the body; only messages that are to be
+// rendered become a tree ([Request.Values]). A body it cannot read the way vLLM
+// would is not an error for the client: the caller routes the request without a
+// hint, under the reason given here.
 //
 // JSON is read as Python's json module reads it (NaN and Infinity are numbers,
 // control characters in strings are not allowed), and more strictly in three

@@ -2,14 +2,17 @@ package openai
 
 import (
 	"slices"
+	"sync/atomic"
+	"unsafe"
 
 	"warmroute/internal/jsontext"
 	"warmroute/internal/prefixcache"
+	"warmroute/internal/pyvalue"
 )
 
-// A Reader parses bodies and remembers the structure of what their arrays of
-// messages begin with: where strings, numbers and messages lie, and nothing of what
-// they are. Of a conversation's next turn it reads the new messages. It is safe for
+// A Reader parses bodies and remembers what their arrays of messages begin with:
+// where strings, numbers and messages lie, and, once they were asked for, the messages
+// as values. Of a conversation's next turn it reads the new messages. It is safe for
 // concurrent use; a nil Reader remembers nothing.
 //
 // An array is hashed in strides, from its opening bracket on. The entry of the k-th
@@ -17,7 +20,7 @@ import (
 // equal bytes have an equal structure, whatever follows.
 type Reader struct {
 	seed  prefixcache.Seed
-	cache *prefixcache.Cache[known]
+	cache *prefixcache.Cache[*known]
 }
 
 // known is what a stride adds to those before.
@@ -25,9 +28,23 @@ type known struct {
 	jsontext.Stretch      // of the messages that end in it
 	end              int  // where the last message so far ends; 0: none does
 	media            bool // one of them is not text alone
+	values           atomic.Pointer[[]any]
 }
 
-type knownEntry = prefixcache.Entry[known]
+type knownEntry = prefixcache.Entry[*known]
+
+// keeps reports whether its values are kept: prompts with media are not rendered here,
+// and an image is large.
+func (k *known) keeps() bool { return !k.media && len(k.Nodes) > 0 }
+
+// bytes is what it costs to keep, values that nobody has asked for yet included.
+func (k *known) bytes() int64 {
+	n := int64(unsafe.Sizeof(*k)) + k.Bytes()
+	if k.keeps() {
+		n += pyvalue.OwnBytes(k.Stretch)
+	}
+	return n
+}
 
 const (
 	// stride is what a next turn reads again at most, beside an unfinished message.
@@ -35,13 +52,13 @@ const (
 	// mostStrides is how many are remembered of one array: 4 MB of text are more than
 	// any context, and an image that is larger must not push out all else.
 	mostStrides = 2048
-	// DefaultMemory is enough for the structure of 50 MB of conversations.
-	DefaultMemory = 16 << 20
+	// DefaultMemory is enough for 40 MB of conversations.
+	DefaultMemory = 64 << 20
 )
 
 // NewReader returns a Reader that remembers at most limit bytes of structure.
 func NewReader(limit int64) *Reader {
-	return &Reader{seed: prefixcache.NewSeed(), cache: prefixcache.New[known](limit)}
+	return &Reader{seed: prefixcache.NewSeed(), cache: prefixcache.New[*known](limit)}
 }
 
 // structure is the memory one array is kept in.
@@ -53,7 +70,7 @@ type structure struct {
 	marks  []mark // of the elements that were read
 	hashes []prefixcache.Hash
 	path   []*knownEntry
-	fresh  []known
+	fresh  []*known
 }
 
 // mark is the end of an element, in bytes of the array, in nodes and in gaps, and
@@ -169,34 +186,40 @@ func (m *Reader) hash(s *scanner, text []byte) {
 // keepList gives the request the structure of its messages, and remembers what of
 // it is new.
 func (m *Reader) keepList(s *scanner, r *Request) {
-	r.list = r.one[:0]
+	r.listed = true
 	if m == nil {
-		r.list = append(r.list, s.stretch(mark{}, s.all()))
+		r.rest = s.stretch(mark{}, s.all())
 		return
 	}
-	strides, before := min((s.i-s.base)/stride, mostStrides), known{}
+	strides, before := min((s.i-s.base)/stride, mostStrides), mark{}
 	if strides > 0 {
-		r.list = make(jsontext.Structure, 0, strides+1)
+		r.known = make([]*known, 0, strides)
 	}
 	var parent *knownEntry
 	for _, parent = range s.path {
-		before = parent.Value
-		r.list = add(r.list, before.Stretch)
+		k := parent.Value
+		before = mark{end: k.end, media: k.media}
+		r.add(k)
 	}
-	from := mark{end: before.end, media: before.media}
 	for i, k := 0, len(s.path); k < strides; k++ {
-		to := from
+		to := before
 		for ; i < len(s.marks) && s.marks[i].end <= (k+1)*stride; i++ {
 			to = s.marks[i]
 		}
-		next := known{Stretch: s.stretch(from, to), end: to.end, media: to.media}
-		r.list = add(r.list, next.Stretch)
+		next := &known{Stretch: s.stretch(before, to), end: to.end, media: to.media}
+		r.add(next)
 		s.fresh = append(s.fresh, next)
-		from = to
+		before = to
 	}
-	r.list = add(r.list, s.stretch(from, s.all()))
+	r.rest = s.stretch(before, s.all())
 	m.cache.Remember(parent, len(s.fresh), func(i int) prefixcache.Hash { return s.hashes[len(s.path)+i] },
-		func(i int, _ *known) (known, int64) { return s.fresh[i], s.fresh[i].Bytes() })
+		func(i int, _ **known) (*known, int64) { return s.fresh[i], s.fresh[i].bytes() })
+}
+
+func (r *Request) add(k *known) {
+	if len(k.Nodes) > 0 {
+		r.known = append(r.known, k)
+	}
 }
 
 // all is the mark behind everything that was read.
@@ -219,9 +242,30 @@ func (t *structure) stretch(from, to mark) jsontext.Stretch {
 	return out
 }
 
-func add(list jsontext.Structure, s jsontext.Stretch) jsontext.Structure {
-	if len(s.Nodes) == 0 {
-		return list
+// Values are the messages or input as values, if they are an array. The list is the
+// caller's; what it holds is shared with other requests and must not be changed, and
+// may alias the body.
+func (r *Request) Values(f Field) (list *pyvalue.List, ok bool, err error) {
+	if f != r.Route.list() || !r.listed {
+		return nil, false, nil
 	}
-	return append(list, s)
+	var b pyvalue.Builder
+	list = &pyvalue.List{Items: make([]any, 0, 4*len(r.known)+8)}
+	for _, k := range r.known {
+		kept := k.values.Load()
+		if kept == nil {
+			from := len(list.Items)
+			if list.Items, err = b.Append(list.Items, r.raw[f], k.Stretch, k.keeps()); err != nil {
+				return nil, true, err
+			}
+			if k.keeps() {
+				made := slices.Clone(list.Items[from:])
+				k.values.Store(&made)
+			}
+			continue
+		}
+		list.Items = append(list.Items, *kept...)
+	}
+	list.Items, err = b.Append(list.Items, r.raw[f], r.rest, false)
+	return list, true, err
 }

@@ -1,9 +1,11 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -11,10 +13,17 @@ import (
 	"warmroute/internal/pyvalue"
 )
 
-// sameRequest fails unless what a Reader made of a body is what Parse makes of it.
+// sameRequest fails unless what a Reader made of a body is what Parse makes of it. The
+// body's bytes are others afterwards, as a server's are.
 func sameRequest(t testing.TB, m *Reader, route Route, body []byte) {
 	t.Helper()
-	got, gotErr := m.Parse(route, body)
+	borrowed := bytes.Clone(body)
+	defer func() {
+		for i := range borrowed {
+			borrowed[i] = '?'
+		}
+	}()
+	got, gotErr := m.Parse(route, borrowed)
 	want, wantErr := Parse(route, body)
 	if reasonOf(gotErr) != reasonOf(wantErr) {
 		t.Fatalf("%q: reason %q, without memory %q", body, reasonOf(gotErr), reasonOf(wantErr))
@@ -34,11 +43,14 @@ func sameRequest(t testing.TB, m *Reader, route Route, body []byte) {
 		t.Fatalf("the text is %q, without memory %q", a, b)
 	}
 	f := route.list()
-	if f == numFields || got.Structure(f) == nil {
+	if f == numFields {
+		return
+	}
+	v, listed, errV := got.Values(f)
+	if !listed {
 		return
 	}
 	plain, err := pyvalue.Parse(got.Raw(f))
-	v, errV := pyvalue.ParseArray(got.Raw(f), got.Structure(f))
 	if (err == nil) != (errV == nil) {
 		t.Fatalf("%q: %v by its structure, %v when it is read", body, errV, err)
 	}
@@ -132,6 +144,49 @@ func TestReaderOfAnImage(t *testing.T) {
 	sameRequest(t, m, Chat, []byte(body+`,"y"]}`))
 	if entries, bytes := m.cache.Stats(); entries != mostStrides || bytes > 600_000 {
 		t.Errorf("%d entries of %d bytes", entries, bytes)
+	}
+}
+
+// What a Reader counts is what its memory takes.
+func TestReaderCountsItsMemory(t *testing.T) {
+	heap := func() int64 {
+		for range 3 { // pools let go in two
+			runtime.GC()
+		}
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		return int64(s.HeapAlloc)
+	}
+	const limit = 8 << 20
+	for name, message := range map[string]func(r *rand.Rand, i int) string{
+		"short": func(_ *rand.Rand, i int) string { return fmt.Sprintf(`{"role":"user","content":"message %d"}`, i) },
+		"long": func(_ *rand.Rand, i int) string {
+			return fmt.Sprintf(`{"role":"user","content":"%d %s"}`, i, strings.Repeat(`a line of it\n`, 300))
+		},
+		"any": func(r *rand.Rand, _ int) string { return element(r) },
+	} {
+		m, r := NewReader(limit), rand.New(rand.NewPCG(5, 6))
+		before := heap()
+		for conversation := range 400 {
+			var b strings.Builder
+			fmt.Fprintf(&b, `{"model":"m","messages":["%d"`, conversation)
+			for i := 0; b.Len() < 50_000; i++ {
+				b.WriteString("," + message(r, i))
+			}
+			req, err := m.Parse(Chat, []byte(b.String()+"]}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := req.Values(FieldMessages); err != nil {
+				t.Fatal(err)
+			}
+		}
+		took := heap() - before
+		_, counted := m.cache.Stats()
+		t.Logf("%s: %d bytes, counted %d", name, took, counted)
+		if counted < limit*9/10 || counted > limit || took > counted*5/4 {
+			t.Errorf("%s: %d bytes, counted %d", name, took, counted)
+		}
 	}
 }
 

@@ -91,24 +91,16 @@ type Request struct {
 	// compute the prompt's logprobs.
 	NoCacheRead bool
 
-	raw  [numFields][]byte
-	body []byte
-	list jsontext.Structure  // of the route's messages, if they are an array
-	one  [1]jsontext.Stretch // memory for it
+	raw    [numFields][]byte
+	body   []byte
+	listed bool             // the route's messages are an array: that of known and rest
+	known  []*known         // what is kept of it
+	rest   jsontext.Stretch // what follows
 }
 
 // Raw is the span of the body that holds the field's value, nil when the body
 // has no such field or has null there.
 func (r *Request) Raw(f Field) []byte { return r.raw[f] }
-
-// Structure is the structure of an array of messages or input, whose text Raw gives;
-// nil where none was kept.
-func (r *Request) Structure(f Field) jsontext.Structure {
-	if f != r.Route.list() {
-		return nil
-	}
-	return r.list
-}
 
 // Body is the whole body, borrowed like every span.
 func (r *Request) Body() []byte { return r.body }

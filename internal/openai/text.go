@@ -33,8 +33,16 @@ func (r *Request) AppendText(dst []byte) []byte {
 	if v[0] != '[' {
 		return append(appendCompact(dst, v), '\n')
 	}
-	for element := range r.list.Each {
-		dst = append(appendCompact(dst, v[element.Nodes[0].Start:element.Nodes[0].End]), '\n')
+	for _, k := range r.known {
+		dst = appendEach(dst, v, k.Stretch)
+	}
+	return appendEach(dst, v, r.rest)
+}
+
+// appendEach appends each value that lies in list, of the structure s, and a new line.
+func appendEach(dst, list []byte, s jsontext.Stretch) []byte {
+	for nodes := range s.Each {
+		dst = append(appendCompact(dst, list[nodes[0].Start:nodes[0].End]), '\n')
 	}
 	return dst
 }

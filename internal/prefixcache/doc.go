@@ -1,5 +1,5 @@
 // Package prefixcache remembers what was found out about the beginnings of texts,
-// by the beginnings' hashes. It keeps no text.
+// by the beginnings' hashes, instead of the texts.
 //
 // Entries form a tree: each holds what it adds to its parent, the entry of a
 // shorter beginning. The least recently used leaf goes first when the cache is

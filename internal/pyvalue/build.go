@@ -6,36 +6,54 @@ import (
 	"warmroute/internal/jsontext"
 )
 
-// ParseArray is Parse of an array whose structure is known: data is its text. What
-// Parse checks of strings, keys and depth was checked by whoever found the
-// structure, keys that an object repeats included.
-func ParseArray(data []byte, s jsontext.Structure) (*List, error) {
-	b := builder{parser: parser{data: data}}
-	n := 0
-	for range s.Each {
-		n++
-	}
-	list := &List{Items: make([]any, 0, n)}
-	for element := range s.Each {
-		b.gaps = element.Gaps
-		v, err := b.build(element.Nodes)
-		if err != nil {
-			return nil, err
-		}
-		list.Items = append(list.Items, v)
-	}
-	return list, nil
-}
-
-// builder makes values of nodes.
-type builder struct {
+// Builder makes values of texts whose structure is known. What Parse checks of
+// strings, keys and depth was checked by whoever found the structure, keys that an
+// object repeats included. The zero value is ready.
+type Builder struct {
 	parser
 	slab Slab
 	gaps jsontext.Gaps
+	own  bool
 }
 
+// Append appends the values that s is the structure of; data is the text they lie in.
+// With own they share no memory with data, nor with values made without; otherwise
+// strings without escapes alias data.
+func (b *Builder) Append(dst []any, data []byte, s jsontext.Stretch, own bool) ([]any, error) {
+	if own != b.own {
+		*b = Builder{own: own}
+	}
+	b.data, b.gaps = data, s.Gaps
+	if own {
+		b.free = make([]byte, 0, ownText(s)+spare)
+	}
+	for nodes := range s.Each {
+		v, err := b.build(nodes)
+		if err != nil {
+			return dst, err
+		}
+		dst = append(dst, v)
+	}
+	return dst, nil
+}
+
+// ownText is the room that the strings of s need which are written or copied.
+func ownText(s jsontext.Stretch) (n int) {
+	for i := range s.Nodes {
+		node := &s.Nodes[i]
+		if size := int(node.End - node.Start - 2); node.Kind == jsontext.Escaped || node.Kind == jsontext.Text && size > shortText {
+			n += size
+		}
+	}
+	return n
+}
+
+// OwnBytes is about what the values of s cost when their strings are their own: a
+// message of a role and a text is five nodes, and takes 150 bytes beside the text.
+func OwnBytes(s jsontext.Stretch) int64 { return int64(ownText(s)) + 32*int64(len(s.Nodes)) }
+
 // build makes the value that the nodes are the structure of.
-func (b *builder) build(nodes []jsontext.Node) (any, error) {
+func (b *Builder) build(nodes []jsontext.Node) (any, error) {
 	n := nodes[0]
 	switch n.Kind {
 	case jsontext.Object:
@@ -46,23 +64,31 @@ func (b *builder) build(nodes []jsontext.Node) (any, error) {
 		b.pos = int(n.Start)
 		return b.value(0)
 	}
-	s := b.string(n)
-	if len(s) <= shortText {
-		return b.box(s), nil
-	}
-	return s, nil
+	return b.string(n), nil
 }
 
-// shortText is the length of texts that are likely to be there twice: roles and types.
+// shortText is the length of texts that are likely to be there twice: keys, roles and
+// types.
 const shortText = 12
 
-func (b *builder) string(n jsontext.Node) string {
+// string makes a string, boxed. Equal short ones share their memory.
+func (b *Builder) string(n jsontext.Node) any {
 	raw := b.data[n.Start+1 : n.End-1]
-	if n.Kind == jsontext.Escaped {
+	switch {
+	case n.Kind == jsontext.Escaped:
 		raw = jsontext.AppendTextAt(b.room(len(raw)), raw, b.gaps[n.More:])
 		b.free = raw[len(raw):]
+	case len(raw) <= shortText && b.own:
+		return b.boxCopy(raw)
+	case b.own:
+		raw = append(b.room(len(raw)), raw...)
+		b.free = raw[len(raw):]
 	}
-	return unsafe.String(unsafe.SliceData(raw), len(raw))
+	s := unsafe.String(unsafe.SliceData(raw), len(raw))
+	if len(s) <= shortText {
+		return b.box(s)
+	}
+	return s
 }
 
 // parts counts the values among nodes, of which each is followed by its own.
@@ -73,10 +99,10 @@ func parts(nodes []jsontext.Node) (n int) {
 	return n
 }
 
-func (b *builder) object(nodes []jsontext.Node) (any, error) {
+func (b *Builder) object(nodes []jsontext.Node) (any, error) {
 	d := b.slab.Dict(parts(nodes) / 2)
 	for len(nodes) > 0 {
-		key := b.box(b.string(nodes[0]))
+		key := b.string(nodes[0])
 		size := nodes[1].Size()
 		v, err := b.build(nodes[1 : 1+size])
 		if err != nil {
@@ -88,7 +114,7 @@ func (b *builder) object(nodes []jsontext.Node) (any, error) {
 	return d, nil
 }
 
-func (b *builder) array(nodes []jsontext.Node) (any, error) {
+func (b *Builder) array(nodes []jsontext.Node) (any, error) {
 	l := b.slab.List(parts(nodes))
 	for i := range l.Items {
 		size := nodes[0].Size()

@@ -190,12 +190,29 @@ func (p *parser) box(s string) any {
 	if s == "" {
 		return s
 	}
-	slot := &p.keys[(uint(s[0])+uint(s[len(s)-1])*7+uint(len(s))*13)%keyCacheSize]
+	slot := p.slot(s[0], s[len(s)-1], len(s))
 	if t, ok := (*slot).(string); ok && t == s {
 		return *slot
 	}
 	*slot = s
 	return *slot
+}
+
+// boxCopy is box of a text that may change later.
+func (p *parser) boxCopy(text []byte) any {
+	if len(text) == 0 {
+		return ""
+	}
+	slot := p.slot(text[0], text[len(text)-1], len(text))
+	if t, ok := (*slot).(string); ok && t == string(text) {
+		return *slot
+	}
+	*slot = string(text)
+	return *slot
+}
+
+func (p *parser) slot(first, last byte, size int) *any {
+	return &p.keys[(uint(first)+uint(last)*7+uint(size)*13)%keyCacheSize]
 }
 
 // problems are the errors for what the lexer finds.
@@ -226,9 +243,12 @@ func (p *parser) text(raw []byte, escaped bool) string {
 	return unsafe.String(unsafe.SliceData(raw), len(raw))
 }
 
+// spare is what may be copied beyond a text.
+const spare = 16
+
 // room is memory for a text of n bytes, and for what is copied beyond it.
 func (p *parser) room(n int) []byte {
-	if n += 16; cap(p.free) < n {
+	if n += spare; cap(p.free) < n {
 		p.free = make([]byte, 0, max(n, min(len(p.data), textBlock)))
 	}
 	return p.free[:0]
