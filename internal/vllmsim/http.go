@@ -137,8 +137,8 @@ func (s *Sim) eventSources(w http.ResponseWriter, _ *http.Request) {
 			continue
 		}
 		var replay any
-		if k.events.replay != nil {
-			replay = wildcard(s.ReplayEndpoint(r))
+		if e := s.ReplayEndpoint(r); e != "" {
+			replay = wildcard(e)
 		}
 		out[strconv.Itoa(r)] = map[string]any{
 			"enable_kv_cache_events": true, "publisher": "zmq",

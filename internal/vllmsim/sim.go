@@ -32,7 +32,7 @@ type Sim struct {
 // rank is one data-parallel rank: an engine and, with events on, its publisher.
 type rank struct {
 	*engine
-	events *publisher // nil: no events
+	events *eventQueue // nil: no events
 	w      wire
 }
 
@@ -75,7 +75,7 @@ func (s *Sim) addRank(r int) error {
 				return errors.Join(err, pub.Close())
 			}
 		}
-		k.events = newPublisher(s.o, pub, replay, &s.faults)
+		k.events = newEventQueue(s.o, pub, replay, &s.faults)
 		publish = func(events []event) {
 			k.events.publish(k.w.append(nil, float64(time.Now().UnixNano())/1e9, events))
 		}
@@ -99,17 +99,12 @@ func listenRank(addr string, rank int) (net.Listener, error) {
 
 // Close frees the addresses of a Sim that is not run.
 func (s *Sim) Close() error {
-	errs := []error{s.http.Close()}
 	for _, k := range s.ranks {
-		if k.events == nil {
-			continue
-		}
-		errs = append(errs, k.events.pub.Close())
-		if k.events.replay != nil {
-			errs = append(errs, k.events.replay.Close())
+		if k.events != nil {
+			k.events.Close()
 		}
 	}
-	return errors.Join(errs...)
+	return s.http.Close()
 }
 
 // drainTimeout is how long Run lets requests finish after its context ends
@@ -176,15 +171,15 @@ func (s *Sim) Addr() string { return s.http.Addr().String() }
 // it does not.
 func (s *Sim) EventEndpoint(rank int) string {
 	if p := s.ranks[rank].events; p != nil {
-		return "tcp://" + p.pub.Addr().String()
+		return p.Endpoint()
 	}
 	return ""
 }
 
 // ReplayEndpoint is where rank replays, "tcp://host:port" as bound, or "".
 func (s *Sim) ReplayEndpoint(rank int) string {
-	if p := s.ranks[rank].events; p != nil && p.replay != nil {
-		return "tcp://" + p.replay.Addr().String()
+	if p := s.ranks[rank].events; p != nil {
+		return p.ReplayEndpoint()
 	}
 	return ""
 }
@@ -247,7 +242,5 @@ func (s *Sim) Published(rank int) uint64 {
 	if p == nil {
 		return 0
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.seq
+	return p.Seq()
 }

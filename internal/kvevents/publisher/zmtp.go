@@ -1,4 +1,4 @@
-package vllmsim
+package publisher
 
 import (
 	"bufio"
@@ -31,7 +31,7 @@ const (
 	zmtpHandshake = 30 * time.Second
 )
 
-var errZMTP = errors.New("vllmsim: not a ZMTP 3 peer")
+var errZMTP = errors.New("not a ZMTP 3 peer")
 
 // acceptZMTP shakes hands on c as a socket of the given type ("PUB", "ROUTER").
 func acceptZMTP(c net.Conn, socketType string) (*zmtpConn, error) {
