@@ -185,7 +185,7 @@ func WriteDynamic(w io.Writer, o Options, d Discovery) error {
 	}
 	in := o.page(d)
 	if len(o.XDS) == 0 && d == ADS {
-		return errors.New("envoy: xds: there is no address, so Envoy would ask nobody")
+		return errors.New("envoy: xds: there is no address, so Envoy would have no xDS server")
 	}
 	tls := o.TLS
 	tls.Enabled = o.XDSTLS

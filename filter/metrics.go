@@ -60,20 +60,20 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "warmroute_decision_seconds", Help: "Time from a complete request body to its decision.",
 			Buckets: decisionBuckets}),
 		stream: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "warmroute_extproc_seconds", Help: "Time a request spent here in all: from receiving each message of its stream to having answered it, added up.",
+			Name: "warmroute_extproc_seconds", Help: "Total time of a request in the router: from each message of its stream to the answer, added up.",
 			Buckets: decisionBuckets}),
 		sources: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_token_source_total", Help: "Requests whose token ids were known, by where they came from."}, []string{"source"}),
+			Name: "warmroute_token_source_total", Help: "Requests whose token ids were known, by source."}, []string{"source"}),
 		predicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_predicted_cached_tokens_total", Help: "Prompt tokens predicted to be cached on the replica that was named."}, []string{"replica"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "warmroute_streams", Help: "Requests whose ext_proc stream is open."}),
 		elsewhere: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "warmroute_served_elsewhere_total", Help: "Hinted requests that Envoy served on another replica than the first named."}),
+			Name: "warmroute_served_elsewhere_total", Help: "Hinted requests that Envoy sent to another replica than the first named."}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "warmroute_stream_panics_total", Help: "Streams ended by a contained defect outside a decision; Envoy then goes on without a hint."}),
+			Name: "warmroute_stream_panics_total", Help: "Streams that a defect outside a decision ended; Envoy then continues without a hint."}),
 		anyway: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "warmroute_picked_anyway_total", Help: "Requests that could not be judged and were given a ready replica because always_pick is on."}),
+			Name: "warmroute_picked_anyway_total", Help: "Requests without a decision that got a ready replica because always_pick is on."}),
 	}
 	byPhase := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "warmroute_decision_phase_seconds", Help: "Time of a decision by phase: parse, tokens, place.", Buckets: decisionBuckets}, []string{"phase"})

@@ -11,7 +11,7 @@ import (
 // ErrIncarnation means that the batch is of an incarnation that is not current:
 // the holder was begun again, removed, or expired. Call Begin and send what the
 // holder has.
-var ErrIncarnation = errors.New("index: the batch's incarnation is not current")
+var ErrIncarnation = errors.New("index: the batch's incarnation is not the current one")
 
 // ErrClosed means that the index is closed.
 var ErrClosed = errors.New("index: closed")

@@ -41,7 +41,7 @@ func table(w io.Writer, passes []*pass) error {
 			continue
 		}
 		fmt.Fprintf(w, "%s's reason codes: %s\n", p.name, ranked(p.reasons))
-		fmt.Fprintf(w, "%s's token ids, by where they came from: %s; the tokenizer was found by itself\n", p.name, ranked(p.sources))
+		fmt.Fprintf(w, "%s's token ids, by source: %s; the router found the tokenizer\n", p.name, ranked(p.sources))
 	}
 	return nil
 }

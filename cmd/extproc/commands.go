@@ -45,13 +45,13 @@ func commands() []command {
 		{"serve", "run the router (the default)", serveCommand},
 		{"check", "validate a configuration: every problem at once, then the effective values", checkCommand},
 		{"envoy-config", "print an Envoy bootstrap for a configuration", envoyConfigCommand},
-		{"explain", "ask the running router where a request would go, and why", explainCommand},
+		{"explain", "print where the running router would send a request, and why", explainCommand},
 		{"hash", "vLLM's block hashes of requests given as JSON lines", hashCommand},
 		{"tokenize", "token ids of texts and requests given as JSON lines", tokenizeCommand},
 		{"render", "chat templates applied to conversations given as JSON lines", renderCommand},
-		{"policy", "the decision behind the simulator's protocol, on stdin and stdout", policyCommand},
-		{"replay", "what each policy would have made of a log of requests", replayCommand},
-		{"predict", "what a vLLM would find cached, from captured KV events as JSON lines", predictCommand},
+		{"policy", "the decision for a simulator, as JSON lines on stdin and stdout", policyCommand},
+		{"replay", "simulate each policy on a log of requests", replayCommand},
+		{"predict", "predict a vLLM's cache hits from captured KV events as JSON lines", predictCommand},
 		{"version", "version, Go, commit and build tags", versionCommand},
 		{"completion", "a completion script for bash: source <(extproc completion)", completionCommand},
 		{"help", "this list", nil},
@@ -123,7 +123,7 @@ func checkedConfig(std stdio, args []string) (c Config, field string, err error)
 	if len(args) != 1 || strings.HasPrefix(args[0], "-") && args[0] != "-" {
 		err = flags(std, "check", args, func(fs *flag.FlagSet) {
 			configFlagVar(&path)(fs)
-			fs.StringVar(&field, "explain", "", "say what a `field` or a section of the configuration is for")
+			fs.StringVar(&field, "explain", "", "explain a `field` or a section of the configuration")
 		})
 		switch {
 		case err != nil || field != "":
@@ -190,7 +190,7 @@ func envoyConfigCommand(_ context.Context, args []string, std stdio) error {
 	var static, files bool
 	err := flags(std, "envoy-config", args, func(fs *flag.FlagSet) {
 		configFlagVar(&path)(fs)
-		fs.BoolVar(&static, "static", false, "write everything down, the replicas of the file too: Envoy does not follow the fleet")
+		fs.BoolVar(&static, "static", false, "print the whole configuration with the replicas of the file: Envoy does not follow the fleet")
 		fs.BoolVar(&files, "files", false, "have Envoy read the files in xds.state, which it must share with the router")
 	})
 	if err != nil {
@@ -236,7 +236,7 @@ func answers(addr string) bool {
 func predictCommand(_ context.Context, args []string, std stdio) error {
 	var model string
 	if err := flags(std, "predict", args, func(f *flag.FlagSet) {
-		f.StringVar(&model, "model", "", "folder with the model's config.json, which decides the kinds of cache groups where events do not name them")
+		f.StringVar(&model, "model", "", "folder with the model's config.json, for the kinds of cache groups if events do not name them")
 	}); err != nil {
 		return err
 	}

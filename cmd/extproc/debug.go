@@ -48,10 +48,10 @@ func explain(ring *decision.Ring, view func() tokenView) http.Handler {
 // settled, or a replica's events have not been caught up with.
 func (r *router) ready() error {
 	if !r.fleet.Snapshot().Settled {
-		return errors.New("the fleet has not been asked completely yet")
+		return errors.New("not every replica has been contacted yet")
 	}
 	if addr, behind := r.feed.Behind(); behind {
-		return fmt.Errorf("replica %s: KV events have not been caught up with", addr)
+		return fmt.Errorf("replica %s: past KV events have not been received yet", addr)
 	}
 	return nil
 }

@@ -64,9 +64,9 @@ type explainOptions struct {
 func explainCommand(ctx context.Context, args []string, std stdio) error {
 	var o explainOptions
 	err := flags(std, "explain", args, func(fs *flag.FlagSet) {
-		fs.StringVar(&o.config, "config", "", "the router's configuration `file`; says where its admin server is")
+		fs.StringVar(&o.config, "config", "", "the router's configuration `file`, for the address of its admin server")
 		fs.StringVar(&o.admin, "admin", "", "`address` of the router's admin server, instead")
-		fs.StringVar(&o.path, "path", openai.Chat.String(), "`route` the body on standard input is for")
+		fs.StringVar(&o.path, "path", openai.Chat.String(), "`route` of the body on standard input")
 		fs.StringVar(&o.tenant, "tenant", "", "`tenant` the request is of")
 		fs.StringVar(&o.subset, "subset", "", "comma list of the `addresses` that may be chosen")
 		fs.StringVar(&o.id, "id", "", "explain the recorded decision of the request with this `x-request-id`, not a body; with -config, also by the policy in that file")
@@ -119,10 +119,10 @@ func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (
 		return decision.Record{}, tokenView{}, err
 	}
 	if len(answer.Decisions) == 0 && o.last {
-		return decision.Record{}, tokenView{}, errors.New("the router has decided nothing yet")
+		return decision.Record{}, tokenView{}, errors.New("the router has made no decision yet")
 	}
 	if len(answer.Decisions) == 0 {
-		return decision.Record{}, tokenView{}, fmt.Errorf("the router has no decision with id %q, or no longer; filter.decisions is how many it keeps", o.id)
+		return decision.Record{}, tokenView{}, fmt.Errorf("the router has no decision with id %q; filter.decisions is the number of decisions that it keeps", o.id)
 	}
 	return answer.Decisions[0], answer.tokenView, nil
 }
@@ -134,12 +134,12 @@ func fetch(ctx context.Context, method, url string, body io.Reader, to any) erro
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the router: %w", err)
+		return fmt.Errorf("request to the router: %w", err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return fmt.Errorf("ask the router: %w", err)
+		return fmt.Errorf("request to the router: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("the router answered %s: %s", resp.Status, bytes.TrimSpace(text))
@@ -157,7 +157,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	line("reason", "%s", rec.Reason)
 	switch {
 	case chosen == "":
-		line("goes to", "nowhere in particular: no hint is given")
+		line("goes to", "no hint: Envoy chooses the replica")
 	case others == "":
 		line("goes to", "%s", chosen)
 	default:
@@ -181,7 +181,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	}
 	line("took", "%s", rec.Took.Round(time.Microsecond))
 	if len(rec.Candidates) == 0 {
-		fmt.Fprintf(w, "There were no candidates to compare: the decision ended before with the reason %s.\n", rec.Reason)
+		fmt.Fprintf(w, "There were no candidates to compare: the decision ended early with the reason %s.\n", rec.Reason)
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -213,7 +213,7 @@ func printGroups(w io.Writer, rec decision.Record) error {
 		for _, s := range g.Specs {
 			cut := ""
 			if s.Cuts {
-				cut = "  <- cuts the match"
+				cut = "  <- ends the match"
 			}
 			fmt.Fprintf(w, "  groups %v, %s: %d tokens%s\n", s.Groups, s.Kind, s.Alone, cut)
 		}
@@ -248,9 +248,9 @@ func (o *explainOptions) printRescored(w io.Writer, rec decision.Record, c polic
 	chosen, _, _ := strings.Cut(rec.Chosen, ",")
 	switch {
 	case winner < 0:
-		fmt.Fprintf(w, "\nby the policy of %s: nobody\n", o.config)
+		fmt.Fprintf(w, "\nby the policy of %s: no replica\n", o.config)
 	case rec.Candidates[winner].Replica == chosen:
-		fmt.Fprintf(w, "\nby the policy of %s: %s, too\n", o.config, chosen)
+		fmt.Fprintf(w, "\nby the policy of %s: the same, %s\n", o.config, chosen)
 	default:
 		fmt.Fprintf(w, "\nby the policy of %s: %s instead\n", o.config, rec.Candidates[winner].Replica)
 	}

@@ -68,7 +68,7 @@ func (s *indexService) run(ctx context.Context, log *slog.Logger) error {
 	}
 	log.Info("serving the index", "listen", s.listener.Addr().String())
 	if s.open {
-		log.Warn("the index service lets in whoever reaches it: set index_service.token_file or index_service.tls.client_ca_file",
+		log.Warn("the index service accepts every client that reaches its port: set index_service.token_file or index_service.tls.client_ca_file",
 			"listen", s.listener.Addr().String())
 	}
 	var renewing sync.WaitGroup

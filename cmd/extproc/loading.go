@@ -140,7 +140,7 @@ func (r *router) load(ctx context.Context) error {
 		}
 		r.loading.done(m, err)
 		if err != nil {
-			r.log.Error("model not loaded; its token ids are asked of replicas", "model", m.config.ID, "error", err)
+			r.log.Error("model not loaded; replicas compute its token ids", "model", m.config.ID, "error", err)
 			continue
 		}
 		r.log.Info("model loaded", "model", m.config.ID, "took", time.Since(start).Round(time.Millisecond).String())

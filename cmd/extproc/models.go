@@ -117,7 +117,7 @@ func (c Config) checkFiles() (notes string, err error) {
 		case err == nil:
 			notes += fmt.Sprintf("# model %q: files in %s\n", m.ID, dir)
 		case errors.Is(err, modelfiles.ErrNotFound) && !filepath.IsAbs(m.ref()):
-			notes += fmt.Sprintf("# model %q: files of %q are not on this machine; serve asks the hub for them\n", m.ID, m.ref())
+			notes += fmt.Sprintf("# model %q: files of %q are not on this machine; serve downloads them from the hub\n", m.ID, m.ref())
 		default:
 			errs = append(errs, fmt.Errorf("tokens.models[%d].files: %q: %w", i, m.ref(), err))
 		}

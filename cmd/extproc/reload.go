@@ -34,11 +34,11 @@ func newReloads(c Config, reg prometheus.Registerer) *reloads {
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_config_reloads_total", Help: "Changes of the configuration file, by result: applied, needs_restart (partly applied), refused."}, []string{"result"}),
 		ok: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "warmroute_config_last_reload_successful", Help: "1 if the file as it is now is in force, as far as that is possible without a restart; 0 if it was refused."}),
+			Name: "warmroute_config_last_reload_successful", Help: "1 if the current file is in use, as far as possible without a restart; 0 if it was refused."}),
 		at: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "warmroute_config_last_reload_success_timestamp_seconds", Help: "When a file was taken last, as Unix time."}),
+			Name: "warmroute_config_last_reload_success_timestamp_seconds", Help: "Time of the last successful reload, as Unix time."}),
 		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "warmroute_config_info", Help: "1; the version is a hash of the configuration in force."}, []string{"version"}),
+			Name: "warmroute_config_info", Help: "1; the version is a hash of the configuration in use."}, []string{"version"}),
 	}
 	reg.MustRegister(l.total, l.ok, l.at, l.info,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -84,7 +84,7 @@ func (l *reloads) notes() (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refused != nil {
-		out = append(out, "the configuration file is refused, the one before is in force: "+strings.ReplaceAll(l.refused.Error(), "\n", "; "))
+		out = append(out, "the configuration file is refused, the previous one stays in use: "+strings.ReplaceAll(l.refused.Error(), "\n", "; "))
 	}
 	if len(l.waiting) > 0 {
 		out = append(out, "needs a restart: "+strings.Join(l.waiting, ", "))
@@ -136,7 +136,7 @@ func (r *router) apply(c Config) error {
 		return err
 	}
 	if printed := config.Of(next, config.AtEnvoy, changed); len(printed) > 0 {
-		r.log.Warn("Envoy knows these from its bootstrap: print it anew with `extproc envoy-config` and restart Envoy", "fields", strings.Join(printed, ", "))
+		r.log.Warn("Envoy reads these from its bootstrap: print it again with `extproc envoy-config` and restart Envoy", "fields", strings.Join(printed, ", "))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +159,7 @@ func (r *router) refuse(err error) {
 	l.refused = err
 	l.ok.Set(0)
 	l.total.WithLabelValues("refused").Inc()
-	r.log.Error("configuration refused, the old one stays", "error", err)
+	r.log.Error("configuration refused, the previous one stays in use", "error", err)
 }
 
 // unservedModels states which models no replica can serve now.

@@ -64,7 +64,7 @@ func TestHonestReload(t *testing.T) {
 	if code, text := get(t, "http://"+admin+"/readyz"); code != http.StatusOK {
 		t.Errorf("a reload has made the router unready: %s", text)
 	}
-	if ready := page("/readyz"); strings.Contains(ready, "needs a restart") || !strings.Contains(ready, "note: xds.listen is another: Envoys that were started with ") {
+	if ready := page("/readyz"); strings.Contains(ready, "needs a restart") || !strings.Contains(ready, "note: xds.listen has changed: Envoys that were started with ") {
 		t.Errorf("all is applied, and Envoys need another bootstrap: %s", ready)
 	}
 	if strings.Contains(page("/metrics"), version) {

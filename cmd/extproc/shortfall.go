@@ -70,9 +70,9 @@ func hitTokens(rep *fleet.Replica) (tokens float64, ok bool) {
 // logShortfall logs a flag that was raised or taken back.
 func (r *router) logShortfall(c shortfall.Change) {
 	if c.Flagged {
-		r.log.Warn("a replica hits far less of its cache than predicted: it does not hold what its KV events say, or they are not understood; see /debug/replicas",
+		r.log.Warn("a replica's cache hits are far below the predictions: its cache differs from its KV events, or the router reads them wrongly; see /debug/replicas",
 			"replica", c.Replica, "predicted_tokens", int64(c.Predicted), "hit_tokens", int64(c.Hits))
 		return
 	}
-	r.log.Info("a replica's cache hits are as predicted again", "replica", c.Replica)
+	r.log.Info("a replica's cache hits match the predictions again", "replica", c.Replica)
 }

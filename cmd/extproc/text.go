@@ -31,8 +31,8 @@ func tokenizeCommand(_ context.Context, args []string, std stdio) error {
 	var model, version, route, at string
 	err := flags(std, "tokenize", args, func(fs *flag.FlagSet) {
 		fs.StringVar(&model, "model", "", "`folder` of the model, or owner/name in the Hugging Face cache")
-		fs.StringVar(&version, "vllm", "", "vLLM `version` whose treatment of requests is wanted; default: where all agree")
-		fs.StringVar(&route, "route", "", "`path` of the route that every line is a body of, like /v1/chat/completions; default: a line says what it is")
+		fs.StringVar(&version, "vllm", "", "vLLM `version` to follow; default: only requests on which all versions agree")
+		fs.StringVar(&route, "route", "", "`path` of the route if every line is a request body, like /v1/chat/completions; default: each line has its own form")
 		fs.StringVar(&at, "now", "", "local `time` of the replicas, like 2026-03-05T07:08:09; default: the clock")
 	})
 	if err != nil {
@@ -95,9 +95,9 @@ func renderCommand(ctx context.Context, args []string, std stdio) error {
 	err := flags(std, "render", args, func(fs *flag.FlagSet) {
 		fs.StringVar(&o.Model, "model", "", "`folder` of the model, or owner/name in the Hugging Face cache")
 		fs.StringVar(&o.Template, "template", "", "chat template `file`, instead of a model's")
-		fs.StringVar(&now, "now", "", "`time` the template sees, like 2026-03-05T07:08:09; default: the clock")
-		fs.Func("bos", "bos_token the template sees", text(&o.BOS))
-		fs.Func("eos", "eos_token the template sees", text(&o.EOS))
+		fs.StringVar(&now, "now", "", "`time` in the template, like 2026-03-05T07:08:09; default: the clock")
+		fs.Func("bos", "bos_token in the template", text(&o.BOS))
+		fs.Func("eos", "eos_token in the template", text(&o.EOS))
 	})
 	if err != nil {
 		return err

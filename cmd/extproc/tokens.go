@@ -106,7 +106,7 @@ func (r *router) newDiscovery() *tokens.Discovery {
 	r.download.Store(r.c.Tokens.Download)
 	hub, err := modelfiles.New(os.Getenv)
 	if err != nil {
-		r.log.Warn("model files are looked for by their paths only", "error", err)
+		r.log.Warn("model files are searched by path only", "error", err)
 		hub = nil
 	}
 	return tokens.NewDiscovery(tokens.DiscoveryOptions{
@@ -129,7 +129,7 @@ func (r *router) newDiscovery() *tokens.Discovery {
 func (r *router) describe(model, folder string) {
 	l, err := cachelayout.Read(folder)
 	if err != nil {
-		r.log.Debug("a model's files do not say which cache groups it has", "model", model, "error", err)
+		r.log.Debug("a model's files do not define its cache groups", "model", model, "error", err)
 	}
 	r.feed.Layout(model, l)
 }

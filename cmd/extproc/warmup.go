@@ -49,10 +49,10 @@ func (r *router) warmUp(ctx context.Context) {
 		start := time.Now()
 		n, blocks, err := r.takeFrom(ctx, peer)
 		if err == nil {
-			r.log.Info("took the index of a peer", "peer", peer, "holders", n, "blocks", blocks, "took", time.Since(start).Round(time.Millisecond))
+			r.log.Info("copied the index of a peer", "peer", peer, "holders", n, "blocks", blocks, "took", time.Since(start).Round(time.Millisecond))
 			return
 		}
-		r.log.Warn("a peer did not give its index", "peer", peer, "error", err)
+		r.log.Warn("a peer did not return its index", "peer", peer, "error", err)
 	}
 }
 

@@ -106,7 +106,7 @@ func TestWarmUpIsValidated(t *testing.T) {
 	for text, want := range map[string]string{
 		`{peers: ["10.0.0.8"]}`:                                  `warm_up.peers[0]: "10.0.0.8" is not host:port`,
 		`{timeout: 0s}`:                                          "warm_up.timeout: 0s is not positive",
-		`{peers: ["10.0.0.8:9003"], token_file: t}`:              "warm_up.token_file: the token would travel to 10.0.0.8:9003 in clear",
+		`{peers: ["10.0.0.8:9003"], token_file: t}`:              "warm_up.token_file: the token would be sent to 10.0.0.8:9003 without encryption",
 		`{tls: {ca_file: c}}`:                                    "warm_up.tls.enabled: is false",
 		`{peers: ["h:1"], tls: {enabled: true, cert_file: "c"}}`: "warm_up.tls.key_file: is missing",
 	} {

@@ -42,10 +42,10 @@ func (g gauges) ready() error {
 		problems = append(problems, errors.New("the publisher is not connected"))
 	}
 	if !s.events.Synced {
-		problems = append(problems, errors.New("the publisher's history has not been caught up with"))
+		problems = append(problems, errors.New("the publisher's past events have not been received yet"))
 	}
 	if s.reports.Behind {
-		problems = append(problems, errors.New("the index has not been told everything"))
+		problems = append(problems, errors.New("the index has not accepted all reports"))
 	}
 	return errors.Join(problems...)
 }
@@ -63,23 +63,23 @@ var series = []struct {
 	value      func(s *state) uint64
 }{
 	{"warmroute_kvsub_connected", "1 while the publisher's event socket is up.", gauge, func(s *state) uint64 { return bit(s.events.Connected) }},
-	{"warmroute_kvsub_synced", "1 once the publisher's history has been caught up with.", gauge, func(s *state) uint64 { return bit(s.events.Synced) }},
+	{"warmroute_kvsub_synced", "1 once the publisher's past events have been received.", gauge, func(s *state) uint64 { return bit(s.events.Synced) }},
 	{"warmroute_kvsub_batches_total", "KV event batches applied.", counter, func(s *state) uint64 { return s.events.Batches }},
 	{"warmroute_kvsub_events_total", "KV events applied.", counter, func(s *state) uint64 { return s.events.Events }},
 	{"warmroute_kvsub_unknown_events_total", "Events of an unknown kind, skipped.", counter, func(s *state) uint64 { return s.events.UnknownEvents }},
-	{"warmroute_kvsub_rejected_batches_total", "Payloads that could not be decoded, applied in no part.", counter, func(s *state) uint64 { return s.events.Rejected }},
-	{"warmroute_kvsub_gaps_total", "Holes seen in the publisher's sequence.", counter, func(s *state) uint64 { return s.events.Gaps }},
-	{"warmroute_kvsub_lost_total", "Holes that replay could not fill: the replica was forgotten and learned again.", counter, func(s *state) uint64 { return s.events.Lost }},
-	{"warmroute_kvsub_restarts_total", "New lives of the publisher.", counter, func(s *state) uint64 { return s.events.Restarts }},
+	{"warmroute_kvsub_rejected_batches_total", "Batches that could not be decoded; no part of them was applied.", counter, func(s *state) uint64 { return s.events.Rejected }},
+	{"warmroute_kvsub_gaps_total", "Gaps in the publisher's sequence.", counter, func(s *state) uint64 { return s.events.Gaps }},
+	{"warmroute_kvsub_lost_total", "Gaps that replay could not fill: the replica's blocks were dropped.", counter, func(s *state) uint64 { return s.events.Lost }},
+	{"warmroute_kvsub_restarts_total", "Restarts of the publisher.", counter, func(s *state) uint64 { return s.events.Restarts }},
 	{"warmroute_kvsub_replays_total", "Replay requests sent.", counter, func(s *state) uint64 { return s.events.Replays }},
-	{"warmroute_kvsub_replay_failures_total", "Replay requests that did not end properly.", counter, func(s *state) uint64 { return s.events.ReplayFails }},
-	{"warmroute_kvsub_blocks", "Blocks the replica holds, by the sidecar's own record.", gauge, func(s *state) uint64 { return uint64(s.reports.Blocks) }},
+	{"warmroute_kvsub_replay_failures_total", "Replay requests that failed.", counter, func(s *state) uint64 { return s.events.ReplayFails }},
+	{"warmroute_kvsub_blocks", "Blocks of the replica, by the sidecar's own record.", gauge, func(s *state) uint64 { return uint64(s.reports.Blocks) }},
 	{"warmroute_kvsub_dropped_blocks_total", "Blocks not reported: too many waited for their parent.", counter, func(s *state) uint64 { return s.reports.Dropped }},
-	{"warmroute_kvsub_behind", "1 while the index has to be told everything again.", gauge, func(s *state) uint64 { return bit(s.reports.Behind) }},
-	{"warmroute_kvsub_flushes_total", "Reports of changes that the index took.", counter, func(s *state) uint64 { return s.reports.Flushes }},
-	{"warmroute_kvsub_resyncs_total", "Of these, how many told everything.", counter, func(s *state) uint64 { return s.reports.Resyncs }},
+	{"warmroute_kvsub_behind", "1 while all blocks must be reported again.", gauge, func(s *state) uint64 { return bit(s.reports.Behind) }},
+	{"warmroute_kvsub_flushes_total", "Reports of changes that the index accepted.", counter, func(s *state) uint64 { return s.reports.Flushes }},
+	{"warmroute_kvsub_resyncs_total", "Of these, reports of all blocks.", counter, func(s *state) uint64 { return s.reports.Resyncs }},
 	{"warmroute_kvsub_report_errors_total", "Calls of the index that failed.", counter, func(s *state) uint64 { return s.reports.Errors }},
-	{"warmroute_kvsub_stats_reports_total", "Reports of the replica's stats that the index took.", counter, func(s *state) uint64 { return s.stats }},
+	{"warmroute_kvsub_stats_reports_total", "Reports of the replica's stats that the index accepted.", counter, func(s *state) uint64 { return s.stats }},
 	{"warmroute_kvsub_stats_errors_total", "Scrapes of the replica, or reports of its stats, that failed.", counter, func(s *state) uint64 { return s.statsBad }},
 }
 

@@ -73,7 +73,7 @@ func TestAdminPages(t *testing.T) {
 	until("/metrics", "warmroute_kvsub_connected 1\n", "warmroute_kvsub_synced 1\n", "warmroute_kvsub_batches_total 1\n",
 		"warmroute_kvsub_blocks 2\n", "warmroute_kvsub_behind 0\n", "warmroute_kvsub_report_errors_total 0\n")
 	one.stop()
-	until("/readyz", "not ready: the index has not been told everything")
+	until("/readyz", "not ready: the index has not accepted all reports")
 	until("/metrics", "warmroute_kvsub_behind 1\n")
 	two := serveIndex(t, one.addr)
 	until("/readyz", "ready\n")

@@ -66,29 +66,29 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.print, "print", false, "write decoded events to standard output as JSON lines, report nothing")
 	f.BoolVar(&o.tokens, "tokens", false, "with -print: token ids and extra keys too, not only their number; these are users' prompts")
 	f.StringVar(&o.endpoint, "endpoint", "", "the publisher's event socket, tcp://host:port or ipc://path")
-	f.StringVar(&o.replay, "replay", "", "its replay socket; empty = none, then only what comes from now on is seen")
-	f.StringVar(&o.topic, "topic", "", "take only topics that begin with this; empty = all")
+	f.StringVar(&o.replay, "replay", "", "its replay socket; empty = none: only new events are received")
+	f.StringVar(&o.topic, "topic", "", "prefix of the topics to subscribe to; empty = all")
 	f.StringVar(&o.index, "index", "127.0.0.1:9003", "the index's gRPC address")
-	f.BoolVar(&o.access.TLS.Enabled, "index-tls", false, "speak TLS with the index")
-	f.StringVar(&o.access.TLS.CAFile, "index-ca", "", "who may vouch for the index, PEM; empty = the system's authorities")
-	f.StringVar(&o.access.TLS.CertFile, "index-cert", "", "certificate to show the index, PEM, read again at every handshake")
+	f.BoolVar(&o.access.TLS.Enabled, "index-tls", false, "connect to the index with TLS")
+	f.StringVar(&o.access.TLS.CAFile, "index-ca", "", "authorities for the index's certificate, PEM; empty = the system's")
+	f.StringVar(&o.access.TLS.CertFile, "index-cert", "", "client certificate for the index, PEM, read again at every handshake")
 	f.StringVar(&o.access.TLS.KeyFile, "index-key", "", "its key, PEM")
 	f.StringVar(&o.access.TLS.ServerName, "index-server-name", "", "the name in the index's certificate; empty = the host of -index")
-	f.StringVar(&o.access.TokenFile, "index-token-file", "", "file with the bearer token the index asks for, read again every 10 s")
-	f.StringVar(&o.replica, "replica", "", "the replica's name to the index: ip:port, as the router dials it")
+	f.StringVar(&o.access.TokenFile, "index-token-file", "", "file with the bearer token for the index, read again every 10 s")
+	f.StringVar(&o.replica, "replica", "", "the replica's name in the index: ip:port, the address that the router uses")
 	f.IntVar(&o.rank, "rank", 0, "the data-parallel rank behind -endpoint")
-	f.StringVar(&o.tenant, "tenant", "", "whose replica it is; empty = shared")
+	f.StringVar(&o.tenant, "tenant", "", "the replica's tenant; empty = shared")
 	f.StringVar(&o.model, "model", "", "the base model's name")
-	f.BoolVar(&o.raw, "raw", false, "with -print: the frames as they came, for extproc predict; they hold users' prompts")
+	f.BoolVar(&o.raw, "raw", false, "with -print: the raw frames, for extproc predict; they contain users' prompts")
 	f.StringVar(&o.scheme, "hash-scheme", "", "what keys to report: tokens (a chain over token ids, computed here), engine (the engine's own hashes) or engine:NAME (the same, apart from engines of other names)")
-	f.DurationVar(&o.window, "window", 100*time.Millisecond, "how long added blocks wait for company")
-	f.DurationVar(&o.timeout, "rpc-timeout", 5*time.Second, "how long one call of the index may take, and the last report at the end")
+	f.DurationVar(&o.window, "window", 100*time.Millisecond, "how long added blocks are collected before they are sent")
+	f.DurationVar(&o.timeout, "rpc-timeout", 5*time.Second, "timeout of one call of the index, and of the last report")
 	f.DurationVar(&o.backoff, "backoff", time.Second, "how long to wait after a failed call of the index")
 	f.BoolVar(&o.full, "kv-report-full", false, "the replica announces blocks again that it holds already (kv_cache_report_mode full)")
 	f.StringVar(&o.metrics, "metrics", "", "vLLM's metrics page, e.g. http://127.0.0.1:8000/metrics; empty = no stats are reported")
 	f.DurationVar(&o.statsEvery, "metrics-every", 10*time.Second, "how often to read the metrics page and report stats")
 	f.StringVar(&o.modelName, "metrics-model", "", "count only samples with this model_name, none without the label; empty = all")
-	f.StringVar(&o.tier, "cache-tier", "auto", "which cache's usage to report: kv, gpu, cpu, or auto, the first there is of them")
+	f.StringVar(&o.tier, "cache-tier", "auto", "cache whose usage is reported: kv, gpu, cpu, or auto, the first that exists")
 	f.IntVar(&o.ceiling, "ceiling", 0, "requests running and waiting that count as full pressure; 0 = report no pressure")
 	f.StringVar(&o.admin, "admin", "", "address of /metrics, /healthz and /readyz, e.g. 127.0.0.1:9091; empty = none")
 	if err := f.Parse(args); err != nil {
@@ -105,7 +105,7 @@ func (o options) validate(rest []string) error {
 		}
 	}
 	if len(rest) > 0 {
-		problems = append(problems, fmt.Errorf("argument %q: not understood, everything is a flag", rest[0]))
+		problems = append(problems, fmt.Errorf("argument %q: kvsub has only flags, no arguments", rest[0]))
 	}
 	need(o.endpoint != "", "-endpoint: must be given, e.g. tcp://127.0.0.1:5557")
 	if o.print {
@@ -113,7 +113,7 @@ func (o options) validate(rest []string) error {
 	}
 	need(!o.raw, "-raw: only with -print; frames are never reported")
 	need(!o.tokens, "-tokens: only with -print; token ids are never reported")
-	need(o.replica != "", "-replica: must be given, e.g. 10.0.0.1:8000, as the router dials it")
+	need(o.replica != "", "-replica: must be given, e.g. 10.0.0.1:8000, the address that the router uses")
 	need(o.model != "", "-model: must be given, the base model's name")
 	need(o.index != "", "-index: must not be empty")
 	problems = append(problems, o.accessProblems()...)
@@ -149,11 +149,11 @@ func (o options) accessProblems() (problems []error) {
 		}
 	}
 	t := o.access.TLS
-	need(t.Enabled || t == certs.ClientOptions{}, "-index-tls: must be given where -index-ca, -index-cert, -index-key or -index-server-name are")
+	need(t.Enabled || t == certs.ClientOptions{}, "-index-tls: must be given with -index-ca, -index-cert, -index-key or -index-server-name")
 	need((t.CertFile == "") == (t.KeyFile == ""), "-index-cert, -index-key: one is given without the other")
 	if len(problems) == 0 {
 		if err := o.access.Validate(o.index); err != nil {
-			problems = append(problems, fmt.Errorf("-index-token-file: the token would travel to %s in clear, give -index-tls", o.index))
+			problems = append(problems, fmt.Errorf("-index-token-file: the token would be sent to %s without encryption, give -index-tls", o.index))
 		}
 	}
 	return problems

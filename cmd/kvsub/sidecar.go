@@ -58,7 +58,7 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := reporter.Run(reporting); err != nil {
-			log.Warn("the index did not take the last report", "error", err)
+			log.Warn("the index did not accept the last report", "error", err)
 		}
 	})
 	defer wg.Wait()

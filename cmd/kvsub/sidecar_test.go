@@ -185,7 +185,7 @@ func TestSidecarOptions(t *testing.T) {
 		{"", []string{"-index", ""}, "-index: must not be empty"},
 		{"", []string{"-index-ca", "ca.pem"}, "-index-tls: must be given"},
 		{"", []string{"-index-tls", "-index-cert", "c.pem"}, "-index-cert, -index-key: one is given without the other"},
-		{"", []string{"-index", "10.0.0.9:9003", "-index-token-file", "t"}, "-index-token-file: the token would travel to 10.0.0.9:9003 in clear"},
+		{"", []string{"-index", "10.0.0.9:9003", "-index-token-file", "t"}, "-index-token-file: the token would be sent to 10.0.0.9:9003 without encryption"},
 		{"", []string{"-index-token-file", "/nonexistent/token"}, "/nonexistent/token"},
 		{"", []string{"-admin", "9091"}, `-admin "9091": is not host:port`},
 		{"", []string{"-replay", "h"}, `replay endpoint "h"`},

@@ -111,7 +111,7 @@ func (s *Source) Run(ctx context.Context) error {
 		switch {
 		case err != nil && err.Error() != said: // once, not every time
 			said = err.Error()
-			s.log.Error("TLS files are not used, the certificate before stays", "error", err)
+			s.log.Error("TLS files are not used, the previous certificate stays", "error", err)
 		case err == nil && changed:
 			said = ""
 			s.log.Info("TLS certificate renewed", "not_after", s.notAfter())

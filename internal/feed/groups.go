@@ -52,14 +52,14 @@ func groupSettings(r *fleet.Replica) *index.GroupSettings {
 		t.Eagle, _ = c.Drafts() // validated
 		t.EagleKnown = true
 		if t.Eagle != 0 && release.LooksAhead() {
-			t.Doubt = "its vLLM hashes the tokens behind a block where it drafts, which is not followed: set disable_lookahead_block_hashes in its speculative configuration"
+			t.Doubt = "its vLLM includes later tokens in block hashes, which is not supported: set disable_lookahead_block_hashes in its speculative configuration"
 		}
 	}
 	switch {
 	case r.Sidecar && r.KVReportFull:
-		t.Limit = "its events come through a sidecar, where blocks that are announced again (kv_report_full) are not told from copies, so more may be credited than is hit: let the router subscribe to it"
+		t.Limit = "its events come through a sidecar, which cannot distinguish repeated announcements (kv_report_full) from copies, so the prediction may be too high: let the router subscribe to it"
 	case r.Sidecar && t.Rule == index.GroupRule021:
-		t.Limit = "its events come through a sidecar, and those of its vLLM do not name the kinds of cache groups, so less may be credited than is hit: let the router subscribe to it"
+		t.Limit = "its events come through a sidecar and do not name the kinds of cache groups, so the prediction may be too low: let the router subscribe to it"
 	}
 	for _, g := range c.Groups {
 		t.Groups = append(t.Groups, index.GroupSpec(g.Group, g.Kind, g.Window, c.ChunkSize))

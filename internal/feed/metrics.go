@@ -15,7 +15,7 @@ var rankMetrics = []struct {
 	value      func(s *kvevents.Status) float64
 }{
 	{"warmroute_kv_connected", "1 while the event socket of a rank is up.", prometheus.GaugeValue, func(s *kvevents.Status) float64 { return flag(s.Connected) }},
-	{"warmroute_kv_synced", "1 once a rank's first catch-up is over.", prometheus.GaugeValue, func(s *kvevents.Status) float64 { return flag(s.Synced) }},
+	{"warmroute_kv_synced", "1 once a rank's past events have been received.", prometheus.GaugeValue, func(s *kvevents.Status) float64 { return flag(s.Synced) }},
 	{"warmroute_kv_batches_total", "KV event batches applied.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Batches) }},
 	{"warmroute_kv_events_total", "KV events applied.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Events) }},
 	{"warmroute_kv_blocks_stored_total", "Block hashes in applied BlockStored events.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.BlocksStored) }},
@@ -24,12 +24,12 @@ var rankMetrics = []struct {
 	{"warmroute_kv_unknown_events_total", "Events of an unknown kind, skipped.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.UnknownEvents) }},
 	{"warmroute_kv_unkeyed_events_total", "BlockStored events whose token ids do not cover their hashes.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Unkeyed) }},
 	{"warmroute_kv_orphan_blocks_total", "Stored blocks whose parent was not known yet.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.OrphanBlocks) }},
-	{"warmroute_kv_gaps_total", "Holes seen in a rank's sequence.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Gaps) }},
-	{"warmroute_kv_lost_total", "Holes that replay could not fill: the rank was forgotten and learned again.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Lost) }},
-	{"warmroute_kv_restarts_total", "New lives of a rank's publisher.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Restarts) }},
+	{"warmroute_kv_gaps_total", "Gaps in a rank's sequence.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Gaps) }},
+	{"warmroute_kv_lost_total", "Gaps that replay could not fill: the rank's blocks were dropped.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Lost) }},
+	{"warmroute_kv_restarts_total", "Restarts of a rank's publisher.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Restarts) }},
 	{"warmroute_kv_replays_total", "Replay requests sent.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Replays) }},
-	{"warmroute_kv_replay_failures_total", "Replay requests that did not end properly.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.ReplayFails) }},
-	{"warmroute_kv_rejected_batches_total", "Payloads that could not be decoded, applied in no part.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Rejected) }},
+	{"warmroute_kv_replay_failures_total", "Replay requests that failed.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.ReplayFails) }},
+	{"warmroute_kv_rejected_batches_total", "Batches that could not be decoded; no part of them was applied.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Rejected) }},
 }
 
 func flag(b bool) float64 {
@@ -48,7 +48,7 @@ var rankDescs = func() []*prometheus.Desc {
 }()
 
 var trustDesc = prometheus.NewDesc("warmroute_prediction_trust",
-	"1 for how far predictions of a rank's cache hits can be relied on: exact, unconfirmed or inexact; /debug/replicas says why.", []string{"replica", "rank", "trust"}, nil)
+	"1 for the trust in predictions of a rank's cache hits: exact, unconfirmed or inexact; /debug/replicas gives the reason.", []string{"replica", "rank", "trust"}, nil)
 
 // Describe implements prometheus.Collector.
 func (f *Feed) Describe(ch chan<- *prometheus.Desc) {

@@ -28,7 +28,7 @@ const (
 	reasonUnauthorized = "unauthorized" // it answers 401 or 403
 	reasonNoModels     = "no_models"
 	reasonBadAnswer    = "bad_answer" // anything else
-	reasonRestarted    = "restarted"  // another process answers at its address
+	reasonRestarted    = "restarted"  // another process answers at the address
 	reasonChanged      = "changed"    // its block size, models or event sources are others
 	reasonRemoved      = "removed"    // no source lists it
 )

@@ -202,7 +202,7 @@ func (f *Fleet) watch(ctx context.Context, w *watched) {
 func (f *Fleet) sourceFailed(s Source, err error) {
 	name := sourceName(s)
 	f.metrics.sourceFailures.WithLabelValues(name).Inc()
-	f.log.Warn("a source of replicas failed; what it listed last stays", "source", name, "error", err)
+	f.log.Warn("a source of replicas failed; its last list stays", "source", name, "error", err)
 }
 
 func sourceName(s Source) string {
@@ -272,7 +272,7 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 			addr, err := parseAddress(o.Address)
 			if o.validate(&p, o.Address); err != nil || len(p) > 0 {
 				ignored++
-				r.fleet.log.Warn("a source names a replica that cannot be used", "source", sourceName(w.source),
+				r.fleet.log.Warn("a source lists a replica that cannot be used", "source", sourceName(w.source),
 					"replica", o.Address, "error", errors.Join(append(p, err)...))
 				continue
 			}
@@ -289,7 +289,7 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 	}
 	if ignored > 0 {
 		r.fleet.metrics.ignored.Add(float64(ignored))
-		r.fleet.log.Warn("replicas are left out", "count", ignored, "max_replicas", r.fleet.now().MaxReplicas)
+		r.fleet.log.Warn("replicas are ignored", "count", ignored, "max_replicas", r.fleet.now().MaxReplicas)
 	}
 	return out
 }
@@ -297,7 +297,7 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 func (r *roster) start(addr string, o ReplicaOptions) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	e := &entry{worker: newWorker(r.fleet, addr, o), cancel: cancel, current: describe(addr, o)}
-	e.current.Why = "starting: it has not been asked yet"
+	e.current.Why = "starting: it has not been contacted yet"
 	r.entries[addr] = e
 	r.wg.Go(func() {
 		defer cancel()

@@ -26,14 +26,14 @@ func newMetrics(to prometheus.Registerer, f *Fleet) (*metrics, error) {
 		leaves: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_fleet_leaves_total", Help: "Replicas that were ready and left, by reason."}, []string{"reason"}),
 		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_fleet_scrapes_total", Help: "Reads of replicas' /metrics, by result: ok, or why not."}, []string{"result"}),
+			Name: "warmroute_fleet_scrapes_total", Help: "Reads of replicas' /metrics, by result: ok, or the error."}, []string{"result"}),
 		scrapeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "warmroute_fleet_scrape_duration_seconds", Help: "Time to read one replica's /metrics.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}}),
 		sourceFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_fleet_source_failures_total", Help: "Failures of a source of replica addresses; its last list stays."}, []string{"source"}),
 		ignored: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "warmroute_fleet_ignored_addresses_total", Help: "Addresses a source named that cannot be used or exceed max_replicas, counted per list."}),
+			Name: "warmroute_fleet_ignored_addresses_total", Help: "Addresses from a source that cannot be used or exceed max_replicas, counted per list."}),
 	}
 	if to == nil {
 		return m, nil

@@ -148,7 +148,7 @@ func (w *worker) refresh(ctx context.Context) time.Duration {
 // scraped takes the page that a scrape begun at began has read.
 func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
 	if reason := w.replaced(); reason != "" {
-		w.leave(ctx, reason, errors.New("another process answers at its address"))
+		w.leave(ctx, reason, errors.New("another process answers at the address"))
 		return 0
 	}
 	w.answered, w.failures = began, 0
@@ -246,7 +246,7 @@ func (w *worker) relearn(ctx context.Context) bool {
 		if w.replaced() != "" {
 			reason = reasonRestarted
 		}
-		w.leave(ctx, reason, errors.New("it serves from other caches than before"))
+		w.leave(ctx, reason, errors.New("its caches have changed"))
 		return false
 	}
 	w.known = l

@@ -122,7 +122,7 @@ func (a Access) Validate(addr string) error {
 		err = fmt.Errorf("tls.%w", err)
 	}
 	if a.TokenFile != "" && !a.TLS.Enabled && !loopback(addr) {
-		err = errors.Join(err, fmt.Errorf("token_file: the token would travel to %s in clear: enable tls", addr))
+		err = errors.Join(err, fmt.Errorf("token_file: the token would be sent to %s without encryption: enable tls", addr))
 	}
 	return err
 }

@@ -146,7 +146,7 @@ func TestAccessIsValidated(t *testing.T) {
 		a    Access
 		want string
 	}{
-		{"10.0.0.1:9003", Access{TokenFile: "t"}, "token_file: the token would travel to 10.0.0.1:9003 in clear"},
+		{"10.0.0.1:9003", Access{TokenFile: "t"}, "token_file: the token would be sent to 10.0.0.1:9003 without encryption"},
 		{"localhost:9003", Access{TokenFile: "t"}, ""},
 		{"[::1]:9003", Access{TokenFile: "t"}, ""},
 		{"10.0.0.1:9003", Access{TokenFile: "t", TLS: certs.ClientOptions{Enabled: true}}, ""},

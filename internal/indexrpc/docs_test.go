@@ -72,7 +72,7 @@ func worked(t *testing.T) (script string, expected int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(string(text), "## Asking the index")
+	_, after, _ := strings.Cut(string(text), "## Queries of the index")
 	_, after, _ = strings.Cut(after, "```sh\n")
 	block, _, found := strings.Cut(after, "```\n")
 	if !found {

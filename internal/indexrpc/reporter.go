@@ -241,7 +241,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 		wait := r.o.Ping
 		if err := r.Flush(ctx); err != nil && ctx.Err() == nil {
 			wait = r.o.Backoff
-			r.o.Log.Warn("reporting to the index failed; everything is told again when it answers", "replica", r.holder.Replica, "error", err)
+			r.o.Log.Warn("reporting to the index failed; all blocks are reported again when it answers", "replica", r.holder.Replica, "error", err)
 		}
 		timer.Reset(wait)
 	}
@@ -293,7 +293,7 @@ func (r *Reporter) Flush(ctx context.Context) error {
 	return nil
 }
 
-var errIndexRestarted = errors.New("the index has begun anew")
+var errIndexRestarted = errors.New("the index has restarted")
 
 // checkEpoch notes the epoch of an answer. Whoever begins with a clear has told
 // everything: then an index that knew nothing is as good as one that did.

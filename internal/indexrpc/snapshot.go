@@ -98,7 +98,7 @@ func (w *snapshotWriter) add(e index.Entry) {
 }
 
 var (
-	errChain    = errors.New("the peer computes other keys: its version is another one")
+	errChain    = errors.New("the peer computes other keys: it runs another version")
 	errSnapshot = errors.New("the peer's snapshot is malformed")
 )
 

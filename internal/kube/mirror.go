@@ -170,7 +170,7 @@ func (o *observed) watch(ctx context.Context, options metav1.ListOptions) (watch
 // asked for again without a delay, and the outage would not be known.
 var (
 	unanswered = reflect.TypeOf(watch.NewEmptyWatch())
-	errClosed  = errors.New("the connection was closed before there was an answer")
+	errClosed  = errors.New("the connection was closed before the answer")
 )
 
 func (o *observed) asked(ctx context.Context, verb string, err error) {

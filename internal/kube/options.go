@@ -28,7 +28,7 @@ const (
 )
 
 // ErrNotBuilt says that this binary has no Kubernetes client.
-var ErrNotBuilt = errors.New("kubernetes.pool: this binary is built without Kubernetes; take one that is built with `go build -tags kube`, as the container image is")
+var ErrNotBuilt = errors.New("kubernetes.pool: this binary is built without Kubernetes; use one that is built with `go build -tags kube`, as in the container image")
 
 // Enabled reports whether o names a pool.
 func (o Options) Enabled() bool { return o.Pool != "" }

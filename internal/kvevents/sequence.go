@@ -8,7 +8,7 @@ import (
 
 // errExpired is a world's answer when it no longer knows of what was applied
 // before: nothing was applied, and history has to come again.
-var errExpired = errors.New("forgotten in the meantime")
+var errExpired = errors.New("dropped in the meantime")
 
 // frame is one published batch as it came off a socket.
 type frame struct {

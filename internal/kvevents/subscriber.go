@@ -342,7 +342,7 @@ func (s *Subscriber) Cursor() (index.Cursor, bool) {
 
 // forget implements world.
 func (s *Subscriber) forget() {
-	s.o.Log.Warn("KV events: forgetting the replica's blocks and learning them anew",
+	s.o.Log.Warn("KV events: the replica's blocks are dropped and read again",
 		"replica", s.o.Replica, "rank", s.o.Rank, "lost", s.sequencer.count.Lost, "restarts", s.sequencer.count.Restarts)
 	s.converter.chains.forget()
 	s.begin()

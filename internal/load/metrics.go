@@ -8,9 +8,9 @@ import (
 
 var (
 	descSpeed = prometheus.NewDesc("warmroute_replica_slowness",
-		"Learned first-token time of a rank over the modelled one; absent until something was learned.", []string{"replica", "rank"}, nil)
+		"Measured first-token time of a rank divided by the modelled one; absent before the first measurement.", []string{"replica", "rank"}, nil)
 	descLag = prometheus.NewDesc("warmroute_first_token_news_seconds",
-		"Learned delay of the news, by KV events, that a first token came.", []string{"replica", "rank"}, nil)
+		"Learned delay of the KV events that report first tokens.", []string{"replica", "rank"}, nil)
 	descInFlight = prometheus.NewDesc("warmroute_in_flight_requests",
 		"Hinted requests in flight, by the rank they were sent to.", []string{"replica", "rank"}, nil)
 	descPending = prometheus.NewDesc("warmroute_pending_prefill_seconds",

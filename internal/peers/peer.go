@@ -52,7 +52,7 @@ type ProtocolError struct {
 }
 
 func (e *ProtocolError) Error() string {
-	return fmt.Sprintf("peers: router %q speaks version %d of the protocol, this one version %d: it is ignored", e.From, e.Protocol, Protocol)
+	return fmt.Sprintf("peers: router %q uses version %d of the protocol, this one version %d: its messages are ignored", e.From, e.Protocol, Protocol)
 }
 
 // NameError is another process with this router's name.
@@ -110,7 +110,7 @@ func (m *Machine) receive(now time.Time, in *peerspb.Message, size int) error {
 		}
 		if len(m.peers) >= MaxPeers {
 			m.stats.Refused++
-			return fmt.Errorf("peers: router %q is one too many: %d are known", in.From, len(m.peers))
+			return fmt.Errorf("peers: router %q is ignored: %d routers are the limit", in.From, len(m.peers))
 		}
 		p = &peer{epoch: in.Epoch, seq: in.Seq - 1, shares: map[index.Holder]load.Share{}, pace: pace{work: map[index.Holder]int64{}}}
 		m.peers[in.From] = p

@@ -117,8 +117,8 @@ func typeOf(c prometheus.Collector, name string) string {
 // WriteDocs writes a Markdown table of the metrics.
 func WriteDocs(w io.Writer, metrics []Metric) error {
 	var b strings.Builder
-	b.WriteString("# Metrics\n\nGenerated from the registered metrics by `make docs`; a test keeps it so.\n" +
-		"Beside these, each binary has the Go runtime's and the process's metrics as `warmroute_go_…` and `warmroute_process_…`.\n\n" +
+	b.WriteString("# Metrics\n\n`make docs` generates this page from the registered metrics; a test compares them.\n" +
+		"Each binary also has the metrics of the Go runtime and of the process, as `warmroute_go_…` and `warmroute_process_…`.\n\n" +
 		"| Name | Type | Labels | Meaning |\n|---|---|---|---|\n")
 	for _, m := range metrics {
 		labels := make([]string, len(m.Labels))

@@ -91,7 +91,7 @@ func NewRegistry(binary string, b Build, log *LogWriter) *prometheus.Registry {
 // Own returns the collectors of this package, for the documentation.
 func Own(binary string, b Build, log *LogWriter) []prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: Prefix + "build_info", Help: "1; the labels say what is running.",
+		Name: Prefix + "build_info", Help: "1; the labels identify the build.",
 		ConstLabels: prometheus.Labels{"binary": binary, "version": b.Version, "revision": b.Revision, "go_version": b.GoVersion},
 	})
 	info.Set(1)

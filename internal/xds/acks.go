@@ -138,7 +138,7 @@ func (a *acks) close(id int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c := a.envoys[id]; c != nil {
-		a.log.Info("an Envoy is gone", "envoy", c.who)
+		a.log.Info("an Envoy has disconnected", "envoy", c.who)
 	}
 	delete(a.envoys, id)
 	a.update()

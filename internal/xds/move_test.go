@@ -37,8 +37,8 @@ func TestThePortAndTheFolderMove(t *testing.T) {
 	o := b.o
 	o.XDS = []string{moved.Listen}
 	b.Set(Settings{At: moved, Envoy: o})
-	b.until("it is said who is told elsewhere", func() bool {
-		return strings.Contains(strings.Join(b.Notes(), "\n"), "Envoys that were started with "+b.at.Listen+" are told there")
+	b.until("a note names the address", func() bool {
+		return strings.Contains(strings.Join(b.Notes(), "\n"), "Envoys that were started with "+b.at.Listen+" are served there")
 	})
 	b.o = o
 	b.o.Admin = addrs[1] // the listener they share

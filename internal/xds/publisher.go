@@ -217,7 +217,7 @@ func (p *Publisher) begin(s state) error {
 	p.target = s
 	if folder := s.settings.At.State; folder != p.folder {
 		if p.folder != "" {
-			p.log.Warn("xds.state is another folder: what is in the one before stays, and grows old; remove it once no Envoy's bootstrap reads it", "before", p.folder)
+			p.log.Warn("xds.state has changed: the previous folder is no longer updated; remove it when no Envoy's bootstrap reads it", "before", p.folder)
 		}
 		p.folder, p.written = folder, nil
 	}
@@ -237,14 +237,14 @@ func (p *Publisher) advance() {
 	p.setNote(&p.failure, "")
 	if len(p.stages) == 0 {
 		p.metrics.versions.Inc()
-		p.log.Info("Envoys are told of the fleet", "replicas", len(p.target.fleet.Replicas), "models", len(p.target.fleet.Groups))
+		p.log.Info("Envoys receive the fleet", "replicas", len(p.target.fleet.Replicas), "models", len(p.target.fleet.Groups))
 		p.keep()
 	}
 }
 
 func (p *Publisher) fail(err error) {
-	p.log.Error("Envoys are not told of a change", "error", err)
-	p.setNote(&p.failure, fmt.Sprintf("Envoys are not told of a change: %v", err))
+	p.log.Error("Envoys do not receive a change", "error", err)
+	p.setNote(&p.failure, fmt.Sprintf("Envoys do not receive a change: %v", err))
 }
 
 // setNote sets one of the notes.

@@ -101,7 +101,7 @@ func (p *Publisher) serve(ctx context.Context) {
 		again = nil
 		var err error
 		if open, err = p.move(ctx, open, p.wants().At); err != nil {
-			p.log.Error("Envoys are not told at the address of the configuration", "error", err)
+			p.log.Error("xDS does not listen at the configured address", "error", err)
 			p.setNote(&p.unbound, err.Error())
 			again = time.After(bindAgain)
 			continue
@@ -156,7 +156,7 @@ func movedAddresses(open []*port) string {
 	for _, at := range open[:len(open)-1] {
 		addrs = append(addrs, at.at.Listen)
 	}
-	return fmt.Sprintf("xds.listen is another: Envoys that were started with %s are told there until the router restarts; print their bootstrap anew with `extproc envoy-config` and restart them",
+	return fmt.Sprintf("xds.listen has changed: Envoys that were started with %s are served there until the router restarts; print their bootstrap again with `extproc envoy-config` and restart them",
 		strings.Join(addrs, " or "))
 }
 
@@ -174,7 +174,7 @@ func (p *Publisher) start(ctx context.Context, at *port) *port {
 	g := grpc.NewServer(options...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, serverv3.NewServer(ctx, p.cache, p.acks.callbacks()))
 	if a, ok := at.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && at.at.TLS.ClientCAFile == "" {
-		p.log.Warn("whoever reaches the xDS port may read what Envoy is told: set xds.tls.client_ca_file", "listen", a.String())
+		p.log.Warn("every client that reaches the xDS port can read Envoy's configuration: set xds.tls.client_ca_file", "listen", a.String())
 	}
 	p.log.Info("serving xDS", "listen", at.Addr().String())
 	var running sync.WaitGroup
@@ -187,7 +187,7 @@ func (p *Publisher) start(ctx context.Context, at *port) *port {
 	if at.certs != nil {
 		running.Go(func() {
 			if err := at.certs.Run(ctx); err != nil {
-				p.log.Error("certificates are no longer read anew", "error", err)
+				p.log.Error("certificates are no longer read again", "error", err)
 			}
 		})
 	}

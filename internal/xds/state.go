@@ -119,7 +119,7 @@ func (p *Publisher) keep() {
 
 func (p *Publisher) lost(err error) {
 	p.metrics.failed.Inc()
-	p.log.Error("what Envoys are told is not kept: an Envoy that starts while the router is dead finds an older state", "error", err)
+	p.log.Error("the published state is not stored: an Envoy that starts while the router is down finds an older state", "error", err)
 	p.setNote(&p.unkept, fmt.Sprintf("xds.state is not written: %v", err))
 }
 
@@ -162,7 +162,7 @@ func (p *Publisher) restore() {
 		err = json.Unmarshal(b, &k)
 	}
 	if err == nil && len(k.Fleet.Replicas) == 0 {
-		err = errors.New("it names no replica")
+		err = errors.New("it lists no replica")
 	}
 	if err == nil {
 		p.known = k.Served
@@ -171,7 +171,7 @@ func (p *Publisher) restore() {
 		err = p.begin(s)
 	}
 	if err != nil {
-		p.log.Warn("the state kept in xds.state is not used", "error", err)
+		p.log.Warn("the state in xds.state is not used", "error", err)
 		p.wanted, p.known = state{}, Memory{}
 	}
 }

@@ -350,7 +350,7 @@ func TestRoutersOnExternalNATS(t *testing.T) {
 	for _, r := range f.all {
 		until(t, r.name+" says that NATS is away", func() bool {
 			p := f.peers(r)
-			return p != nil && !p.Link.Connected && len(p.Link.Peers) == 0 && slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "NATS is out of reach") })
+			return p != nil && !p.Link.Connected && len(p.Link.Peers) == 0 && slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "NATS is not reachable") })
 		})
 	}
 	natsServer(t, dir, addr)

@@ -111,7 +111,7 @@ func (h *header) groupSettings() (*index.GroupSettings, error) {
 	for name, g := range a.Groups {
 		i, err := strconv.Atoi(name)
 		if err != nil || i < 0 {
-			return nil, fmt.Errorf("assume: group %q: want a number from 0 on", name)
+			return nil, fmt.Errorf("assume: group %q: want a number of at least 0", name)
 		}
 		t.Groups = append(t.Groups, index.GroupSpec(i, g.Kind, g.Window, g.Chunk))
 	}

@@ -120,7 +120,7 @@ func notJSON(err error) error {
 	if errors.As(err, &syntax) {
 		return fmt.Errorf("not JSON at byte %d", syntax.Offset)
 	}
-	return errors.New("not one of the lines that are known")
+	return errors.New("not a line of a known form")
 }
 
 // frame applies one. What cannot be decoded is not counted: whether it was one of
@@ -138,9 +138,9 @@ func (p *Predictor) frame(f *frame) error {
 		case *f.Seq+1 == p.next && digest == p.last:
 			return nil // a copy
 		case *f.Seq > p.next:
-			missing = fmt.Errorf("frames %d to %d are missing: what was held before them is forgotten", p.next, *f.Seq-1)
+			missing = fmt.Errorf("frames %d to %d are missing: blocks before them are dropped", p.next, *f.Seq-1)
 		default:
-			missing = fmt.Errorf("frame %d after frame %d: the publisher began anew", *f.Seq, p.next-1)
+			missing = fmt.Errorf("frame %d after frame %d: the publisher has restarted", *f.Seq, p.next-1)
 		}
 		p.next = *f.Seq + 1
 	}
@@ -189,7 +189,7 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 	p.index.Guess(&p.guess, p.id, s, keys, &t)
 	a.FullOnly, a.Exact, a.Why = groups.FullOnly, groups.Trust.Exact, groups.Trust.Why
 	if p.hole && a.Exact {
-		a.Exact, a.Why = false, "frames are missing, so less may be credited than is hit"
+		a.Exact, a.Why = false, "frames are missing, so the prediction may be too low"
 	}
 	return a, nil
 }
@@ -197,7 +197,7 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 func (p *Predictor) usage(n int) error {
 	switch {
 	case n < 0:
-		return errors.New("usage: want a number of tokens from 0 on")
+		return errors.New("usage: want a number of tokens of at least 0")
 	case !p.asked:
 		return errors.New("usage without a query before it")
 	}

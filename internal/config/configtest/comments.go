@@ -36,7 +36,7 @@ func Comments(root, module, main string) func(owner reflect.Type, field string) 
 		}
 		text := read[pkg][owner.Name()+"."+field]
 		if text == "" {
-			return "", fmt.Errorf("%s.%s has no comment that says what it means", owner, field)
+			return "", fmt.Errorf("%s.%s has no comment with its meaning", owner, field)
 		}
 		return sentence(text, field), nil
 	}

@@ -146,7 +146,7 @@ func (o Overrides) patched(body []byte) (Overrides, error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if !slices.Contains(names(), key) { // json takes other letter cases for the same name
-			return o, fmt.Errorf("%s: there is no such field; they are %s", key, strings.Join(names(), ", "))
+			return o, fmt.Errorf("%s: there is no such field; the fields are %s", key, strings.Join(names(), ", "))
 		}
 	}
 	o = o.clone()

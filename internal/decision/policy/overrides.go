@@ -121,7 +121,7 @@ func (o Overrides) problems(at string) []error {
 		v := o.TTFT[name]
 		switch {
 		case !ok:
-			problems = append(problems, fmt.Errorf("%sttft.%s: there is no such constant; they are %s", at, name,
+			problems = append(problems, fmt.Errorf("%sttft.%s: there is no such constant; the constants are %s", at, name,
 				strings.Join(slices.Sorted(maps.Keys(constants)), ", ")))
 		case v == nil:
 		case c.greater && !(*v > c.least && finite(*v)):

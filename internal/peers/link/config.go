@@ -60,7 +60,7 @@ func (c Config) Validate() error {
 	}
 	switch {
 	case c.Listen != "" && c.URL != "":
-		bad("listen and url: one of them says where NATS is, not both")
+		bad("listen and url: set one of them, not both")
 	case c.Listen == "" && len(c.Routes)+len(c.DNS)+len(c.Advertise) > 0:
 		bad("routes, dns and advertise: they belong to the embedded server, and listen is empty")
 	}
@@ -82,7 +82,7 @@ func (c Config) Validate() error {
 		bad("url: %q is not nats://host:port", c.URL)
 	}
 	if c.Creds != "" && c.URL == "" {
-		bad("creds: they are for a NATS server that runs elsewhere, and url is empty")
+		bad("creds: they are for an external NATS server, and url is empty")
 	}
 	if !c.Enabled() {
 		for _, f := range []struct {
@@ -97,7 +97,7 @@ func (c Config) Validate() error {
 	if t := c.TLS; (t.CertFile == "") != (t.KeyFile == "") {
 		bad("tls: cert_file and key_file belong together")
 	} else if c.Listen != "" && (t.CertFile == "") != (t.CAFile == "") {
-		bad("tls: routers show and check certificates, so cert_file, key_file and ca_file belong together")
+		bad("tls: routers send and verify certificates, so cert_file, key_file and ca_file belong together")
 	}
 	return errors.Join(errs...)
 }

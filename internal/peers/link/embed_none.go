@@ -9,5 +9,5 @@ import (
 )
 
 func embed(Config, string, []string) (natsServer, []nats.Option, error) {
-	return nil, nil, errors.New("peers.listen: this binary was built without an embedded NATS server (tag noembed); name one that runs elsewhere with peers.url")
+	return nil, nil, errors.New("peers.listen: this binary was built without an embedded NATS server (tag noembed); set peers.url to an external one")
 }

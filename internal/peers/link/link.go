@@ -119,13 +119,13 @@ func (l *Link) options() ([]nats.Option, error) {
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			lost(time.Now())
 			if err != nil {
-				l.log.Warn("peers: NATS is out of reach, routers do not hear each other", "error", err)
+				l.log.Warn("peers: NATS is not reachable, routers do not receive each other's load", "error", err)
 			}
 		}),
 		nats.ConnectHandler(func(*nats.Conn) { lost(time.Time{}) }),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			lost(time.Time{})
-			l.log.Info("peers: NATS is back")
+			l.log.Info("peers: NATS is reachable again")
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrSlowConsumer) { // State states how many messages were dropped
@@ -276,10 +276,10 @@ func (l *Link) Notes() []string {
 	defer l.mu.Unlock()
 	var notes []string
 	if !l.lost.IsZero() && time.Since(l.lost) > lostAfter {
-		notes = append(notes, "peers: NATS is out of reach: this router does not see what others have in flight")
+		notes = append(notes, "peers: NATS is not reachable: this router does not receive the load of the others")
 	}
 	for _, id := range l.machine.Missing() {
-		notes = append(notes, fmt.Sprintf("peers: router %q is silent: it is gone, or the routers are split", id))
+		notes = append(notes, fmt.Sprintf("peers: router %q sends no messages: it is down, or the network between the routers is", id))
 	}
 	return notes
 }

@@ -157,7 +157,7 @@ func TestAServerThatDies(t *testing.T) {
 	within(t, "the others forget it", func() bool { return all[1].others() == 0 && all[2].others() == 1 })
 	within(t, "it forgets the others", func() bool { return all[0].others() == 0 && all[0].peers() == 0 })
 	within(t, "it says so", func() bool {
-		return strings.Contains(strings.Join(all[0].link.Notes(), "\n"), "NATS is out of reach")
+		return strings.Contains(strings.Join(all[0].link.Notes(), "\n"), "NATS is not reachable")
 	})
 	open = append(open, all[0].charge(2)) // it decides on
 	for _, c := range open {

@@ -37,7 +37,7 @@ type Server struct {
 func New(reg prometheus.Registerer, missed func()) *Server {
 	s := &Server{missed: missed, outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_hint_outcomes_total",
-		Help: "Hinted requests by who served them, as Envoy's access log says: first, later or elsewhere of the named replicas, nobody."}, []string{"served_by"})}
+		Help: "Hinted requests by the serving replica, from Envoy's access log: first or later of the named replicas, elsewhere, nobody."}, []string{"served_by"})}
 	for _, outcome := range []string{first, later, elsewhere, nobody} {
 		s.outcomes.WithLabelValues(outcome) // there from the start: requests make no series
 	}

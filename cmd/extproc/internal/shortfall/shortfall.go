@@ -137,9 +137,9 @@ func (w *Watch) State(name string) State {
 
 var (
 	shortfallDesc = prometheus.NewDesc("warmroute_prediction_shortfall",
-		"Share of the tokens predicted to be cached that the replica did not find in its cache, over the last window judged.", []string{"replica"}, nil)
+		"Share of the tokens predicted to be cached that the replica did not find in its cache, over the last complete window.", []string{"replica"}, nil)
 	suspectDesc = prometheus.NewDesc("warmroute_prediction_suspect",
-		"1 while a replica's hits have fallen far short of predictions for several windows: it does not hold what its events say, or not as we read them.", []string{"replica"}, nil)
+		"1 while a replica's hits have been far below the predictions for several windows: its cache differs from its events, or the router reads them wrongly.", []string{"replica"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -52,7 +52,7 @@ func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger)
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
 	t := &Tracer{o: o, spans: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_trace_spans_total", Help: "Spans of sampled requests: made, sent to the collector, failed to be sent. What is none of the last two waits or did not fit into the queue."}, []string{"result"})}
+		Name: "warmroute_trace_spans_total", Help: "Spans of sampled requests: made, sent to the collector, failed. The other spans wait, or did not fit into the queue."}, []string{"result"})}
 	reg.MustRegister(t.spans)
 	t.made = t.spans.WithLabelValues("made")
 	t.provider = sdktrace.NewTracerProvider(
@@ -144,13 +144,13 @@ func (c *counted) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan
 	if err == nil {
 		c.sent.Add(float64(len(spans)))
 		if c.failing.Swap(false) {
-			c.log.Info("traces: the collector takes spans again")
+			c.log.Info("traces: the collector accepts spans again")
 		}
 		return nil
 	}
 	c.failed.Add(float64(len(spans)))
 	if !c.failing.Swap(true) {
-		c.log.Warn("traces: the collector does not take spans; they are lost until it does", "error", err)
+		c.log.Warn("traces: the collector does not accept spans; they are lost until it does", "error", err)
 	}
 	return nil
 }

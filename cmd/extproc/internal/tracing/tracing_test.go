@@ -154,7 +154,7 @@ func TestCollectorThatDoesNotTake(t *testing.T) {
 			if failed, sent := testutil.ToFloat64(tr.spans.WithLabelValues("failed")), testutil.ToFloat64(tr.spans.WithLabelValues("sent")); failed == 0 || sent != 0 {
 				t.Errorf("%v failed, %v sent", failed, sent)
 			}
-			if said := strings.Count(text.String(), "does not take spans"); said != 1 {
+			if said := strings.Count(text.String(), "does not accept spans"); said != 1 {
 				t.Errorf("said %d times:\n%s", said, text.String())
 			}
 		})
