@@ -100,7 +100,7 @@ func TestExplainCommand(t *testing.T) {
 	if out, err = explain("-admin", admin, "-json"); err != nil || !strings.Contains(out, `"verdict": "failing"`) {
 		t.Errorf("as JSON: %v\n%s", err, out)
 	}
-	const none = "\nThere were no candidates to compare: the decision ended before with the reason unknown_model.\n"
+	const none = "\nThere were no candidates to compare: the decision ended early with the reason unknown_model.\n"
 	for _, args := range [][]string{{"-admin", admin, "-last"}, {"-config", file, "-last"}} {
 		if out, err = explain(args...); err != nil || !strings.HasSuffix(out, none) {
 			t.Errorf("%v, which has no candidates: %v\n%s", args, err, out)

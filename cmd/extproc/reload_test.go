@@ -72,7 +72,7 @@ func TestHonestReload(t *testing.T) {
 	}
 
 	reload(base+"log: {format: json}\nadmin: {listen: \"127.0.0.1:1\", pprof: true}\n"+replicas, `warmroute_config_last_reload_successful 0`) // admin twice
-	if ready := page("/readyz"); !strings.Contains(ready, "note: the configuration file is refused") || !strings.Contains(ready, "in force: "+file.Path+":6: admin: is given more than once") {
+	if ready := page("/readyz"); !strings.Contains(ready, "note: the configuration file is refused") || !strings.Contains(ready, "stays in use: "+file.Path+":6: admin: is given more than once") {
 		t.Errorf("a refused file is not told: %s", ready)
 	}
 	reload(strings.Replace(base, admin, "127.0.0.1:2", 1)+"index: {max_blocks: 5}\n"+replicas, `warmroute_config_reloads_total{result="needs_restart"} 1`)
