@@ -45,7 +45,7 @@ test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense and hybrid,
 	scripts/install-vllm.sh $(VLLM)
 	go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded' -v ./test/vllm
 
-test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process (about 4 minutes)
+test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process (about 3 minutes)
 	scripts/install-vllm.sh $(VLLM)
 	go test -tags vllm -count=1 -timeout 60m -parallel 2 -run 'Scheduler|Coded' -v ./test/vllm
 	go test -tags vllm -count=1 -timeout 60m -run AgainstVLLM -v ./internal/tokens
