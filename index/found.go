@@ -32,7 +32,8 @@ type Found struct {
 	list   []Match // all of it, when listed: not only what is on GPU
 	listed bool
 
-	raw bool // of hidden slots, too
+	raw  bool // of hidden slots, too
+	told bool // of hidden slots that have a bound: the prompt's length is told
 
 	flat [64]int32 // one depth, to be copied
 }
@@ -126,7 +127,10 @@ func (f *Found) begin(sh *shard, set holderset.ID) bool {
 	any := uint64(0)
 	for i := range f.words {
 		w := sh.sets.Word(set, i) & sh.slots.Live.Load(i)
-		if !f.raw {
+		switch {
+		case f.told:
+			w &^= sh.hidden.Load(i) &^ sh.bounded.Load(i)
+		case !f.raw:
 			w &^= sh.hidden.Load(i)
 		}
 		f.first[i], f.alive[i] = w, w

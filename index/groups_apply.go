@@ -215,12 +215,12 @@ func (m *groupMember) join(g *cachegroups.Geometry) {
 	}
 	full := g.FullSpec()
 	switch {
-	case !g.ByTokens() && m.chain.Hash != nil && !m.plain:
+	case g.Known && !g.ByTokens() && m.chain.Hash != nil && !m.plain:
 		c.chain = m.chain
-	case full >= 0:
-		c.chain.Unit = g.Specs[full].Block
-		c.run = g.Known
-		c.scope = groupScope{g.Specs[full].Index, g.Specs[full].Block}
+	case full >= 0, g.Even():
+		c.chain.Unit = g.Specs[0].Block
+		c.run = g.Known || g.Even()
+		c.scope = groupScope{g.Specs[0].Index, g.Specs[0].Block}
 	default:
 		c.chain.Unit = g.Unit
 	}

@@ -6,16 +6,23 @@ import (
 	"warmroute/index/internal/radix"
 )
 
-// shapeOf is at which ends the other groups allow a hit, nil where that takes the rule.
-func (c *groupClass) shapeOf(w *way) *ends.Shape {
+// shapeOf is at which ends the other groups allow a hit, nil where that takes the
+// rule. drops are the specs that drop a block.
+func (c *groupClass) shapeOf(drops uint32, ahead bool) *ends.Shape {
 	g, unit := c.geometry, c.scope.block
-	s := &ends.Shape{Step: g.Step / unit, After: int(w.after + w.lose)}
+	s := &ends.Shape{Step: g.Step / unit, Ahead: ahead}
 	for i := range g.Specs[1:] {
 		p := &g.Specs[i+1]
-		one := ends.Spec{Stride: p.Block / unit, Need: 1}
+		one := ends.Spec{Stride: p.Block / unit, Need: 1, Drops: drops>>(i+1)&1 != 0, State: p.Kind == cachegroups.Mamba}
+		if ahead && p.Block != unit {
+			return nil
+		}
 		switch p.Kind {
 		case cachegroups.Window:
-			one.Need = max(1, (p.Window-1+p.Block-1)/p.Block) + int(w.lose)
+			one.Need = max(1, (p.Window-1+p.Block-1)/p.Block)
+			if one.Drops && !ahead {
+				one.Need++ // it is the only spec, and an end is a block behind the hit
+			}
 		case cachegroups.Chunked:
 			chunk := p.Chunk
 			if chunk <= 0 {
@@ -37,6 +44,12 @@ func (c *groupClass) shapeOf(w *way) *ends.Shape {
 // specsOf is which of the shape's specs hold a block that a mask of groups holds,
 // as bits.
 func (c *groupClass) specsOf(groups uint32) (specs uint32) {
+	if !c.geometry.Known {
+		if rest := c.others(); groups&rest == rest {
+			return 1
+		}
+		return 0
+	}
 	for i := range c.geometry.Specs[1:] {
 		if mask := c.geometry.Specs[i+1].Mask; groups&mask == mask {
 			specs |= 1 << i
@@ -65,6 +78,7 @@ func (sh *shard) attach(slot int, m *groupMember) {
 		sh.take(slot, way{})
 		return
 	}
+	sh.bounded.Put(slot, !m.class.Load().geometry.Known)
 	info.member, info.class = m, m.class.Load()
 	if info.class.way.from == byEnds {
 		info.ends = ends.NewHeld(&sh.ends, &sh.nodes, &info.gpu, slot, info.class.shape)
@@ -81,6 +95,7 @@ func (sh *shard) release(slot int) {
 		info.ends.Clear()
 	}
 	info.member, info.class, info.ends = nil, nil, nil
+	sh.bounded.Put(slot, false)
 }
 
 // follow notes what the groups have of blocks that full attention has from now on,

@@ -16,6 +16,8 @@ type groupScratch struct {
 	todo   []uint64
 	known  []uint64 // holders, as bits
 	decide []uint64
+	doubt  []uint64 // slots of a shard, as bits, whose last end is not sure
+	asked  bool     // some are in todo for that
 	prober groupProber
 	one    [1]*groupMember
 }
@@ -73,9 +75,13 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 			here = n
 		}
 	}
-	x.find(r, f, &s, keys, here)
 	q := &r.group
 	q.reset(len(members.all))
+	x.find(r, f, &s, keys, here)
+	if here < 0 && f.Len() == 0 && len(members.scopes) == 1 && s.Scheme == SchemeTokens && s.BlockSize == members.scopes[0].block && max(0, n-1)/s.BlockSize <= len(keys) {
+		here, s.Group = n, members.scopes[0].group // only there is anything
+		x.find(r, f, &s, keys, here)
+	}
 	for _, at := range members.scopes {
 		same := here >= 0 && at.group == s.Group && at.block == s.BlockSize
 		if !same || members.whole && n/at.block > len(keys) {
@@ -85,8 +91,10 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	for _, c := range members.bounds {
 		q.bound(x, r, f, members.all, c, &s, keys, n, p)
 	}
-	if len(members.ruled) > 0 {
-		copy(q.todo, members.ruled)
+	if len(members.ruled) > 0 || q.asked {
+		for i, word := range members.ruled {
+			q.todo[i] |= word
+		}
 		q.rule(x, r, g, f, members.all, &s, keys, n, p)
 	}
 	g.arrivals.lookup(x, f, &s, keys)
@@ -97,7 +105,7 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 func (q *groupScratch) elsewhere(x *Index, r *scratch, f *Found, members []*groupMember, at groupScope, whole bool, s *Scope, keys []prefixhash.Key, n int, p Prompt) {
 	hits := q.ends(x, r, at, members, s, q.keys(Chain{Unit: at.block}, s, keys, n, p), n)
 	for slot, m := range members {
-		if m == nil {
+		if m == nil || q.todo[slot>>6]>>(slot&63)&1 != 0 {
 			continue
 		}
 		if c := m.class.Load(); c != nil && c.way.from != byRule && c.scope == at && (c.way.whole || !whole) {
@@ -145,7 +153,10 @@ func (q *groupScratch) rule(x *Index, r *scratch, g *groupModel, f *Found, membe
 	for i := range q.todo {
 		for q.todo[i] != 0 {
 			slot := i<<6 + bits.TrailingZeros64(q.todo[i])
-			c := members[slot].class.Load()
+			var c *groupClass
+			if slot < len(members) && members[slot] != nil {
+				c = members[slot].class.Load()
+			}
 			if c == nil {
 				q.todo[i] &^= 1 << (slot & 63)
 				continue
@@ -172,6 +183,7 @@ func (q *groupScratch) reset(members int) {
 	}
 	q.todo, q.prober.agree = q.todo[:words], q.prober.agree[:words]
 	clear(q.todo)
+	q.asked = false
 	q.chains.all, q.scopes.all = q.chains.all[:0], q.scopes.all[:0]
 }
 
@@ -189,7 +201,7 @@ func (q *groupScratch) hit(x *Index, r *scratch, g *groupModel, members []*group
 		b.agree[w] = 0
 		for left := q.todo[w]; left != 0; left &= left - 1 {
 			at := w<<6 + bits.TrailingZeros64(left)
-			if members[at].class.Load() == c && (ends == nil || ends[at] == ends[slot]) {
+			if at < len(members) && members[at] != nil && members[at].class.Load() == c && (ends == nil || ends[at] == ends[slot]) {
 				b.agree[w] |= 1 << (at & 63)
 			}
 		}
@@ -228,7 +240,7 @@ func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*grou
 	}
 	f := &q.dense
 	f.reset(x, ks.sh.slots.Words())
-	f.raw = tokens < 0
+	f.raw, f.told = tokens < 0, tokens >= 0
 	ks.search(r, f, keys)
 	if tokens >= 0 {
 		ks.narrow(r, f, keys, tokens, true)

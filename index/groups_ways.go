@@ -13,6 +13,7 @@ import (
 // are in blocks of full attention.
 type way struct {
 	from  wayFrom
+	bound bool  // kinds are not known, so the nodes may be of a group that is not full attention
 	whole bool  // full attention is looked at up to the prompt's last token, not the one before
 	short int32 // blocks that full attention drops for a draft model
 	lose  int32 // blocks that all drop, behind the end that they have
@@ -25,7 +26,7 @@ const (
 	byRule   wayFrom = iota // a lookup runs vLLM's rule
 	byEnds                  // the shard's ends say where other groups let a hit end
 	byBlocks                // there are no other groups
-	byRuns                  // no kind is known: all groups' blocks from the start bound it
+	byRuns                  // kinds are not known: all groups' blocks from the start bound it
 )
 
 // wayOf is the way of a class, with the shape of its ends. Where full attention's
@@ -37,12 +38,21 @@ const (
 //
 // If the one other spec drops one too, it is asked for one block more, behind the
 // hit, and gives that back: so the hit is a block less than the longest prompt that
-// it has with one block more than it needs. That takes blocks of one size. With
-// more specs the order of their answers matters, which the rule follows.
+// it has with one block more than it needs. That takes blocks of one size.
+//
+// With more specs the order of their answers matters. Each asks for one block more
+// until all of them agree, and again after one has cut the hit that did not ask for
+// more. So no hit is longer than the last end at which any of them has one block
+// more, and none is shorter than the last at which all have. Where these are one
+// end, it is the hit; where they are not, the end is in doubt, and the rule runs.
+//
+// Mamba groups of 0.21 find a state behind the block that full attention drops.
+//
+// If kinds are not known, what all groups hold from the start bounds the hit.
 func (c *groupClass) wayOf() (w way, s *ends.Shape) {
 	g := c.geometry
 	if !g.Known {
-		return way{from: byRuns}, nil
+		return c.boundOf()
 	}
 	if !c.run || !g.ByTokens() || g.FullSpec() != 0 || c.chain.Hash != nil {
 		return way{}, nil
@@ -55,16 +65,39 @@ func (c *groupClass) wayOf() (w way, s *ends.Shape) {
 		return w, nil
 	}
 	w.whole = w.short > 0 && g.Rule == cachegroups.Rule032
+	ahead := false
 	if others := drops &^ 1; others != 0 && !c.keeps(others) {
-		if w.short == 0 || len(g.Specs) != 2 || g.Specs[1].Kind == cachegroups.Mamba || g.Specs[1].Block != unit {
+		if w.short == 0 || g.Rule == cachegroups.Rule021 && c.states() || len(g.Specs) == 2 && g.Specs[1].Block != unit {
 			return way{}, nil
 		}
-		w.short, w.lose = 0, 1
+		w.short, w.lose, ahead = 0, 1, len(g.Specs) > 2
 	}
-	if s = c.shapeOf(&w); s == nil {
+	if s = c.shapeOf(drops, ahead); s == nil {
 		return way{}, nil
 	}
 	return w, s
+}
+
+// boundOf is wayOf where kinds are not known.
+func (c *groupClass) boundOf() (w way, s *ends.Shape) {
+	if !c.geometry.Even() {
+		return way{from: byRuns}, nil
+	}
+	w = way{from: byEnds, bound: true, lose: 1, after: int32(c.assumed.Replay / c.scope.block)}
+	return w, &ends.Shape{Step: 1, Specs: []ends.Spec{{Stride: 1, All: true}}}
+}
+
+// others is the groups, as bits, that are not in the index's nodes.
+func (c *groupClass) others() (groups uint32) {
+	for i := range c.geometry.Specs {
+		groups |= c.geometry.Specs[i].Mask
+	}
+	return groups &^ (1 << c.scope.group)
+}
+
+// states reports whether there are Mamba groups.
+func (c *groupClass) states() bool {
+	return slices.ContainsFunc(c.geometry.Specs, func(s cachegroups.Spec) bool { return s.Kind == cachegroups.Mamba })
 }
 
 // keeps says whether none of some specs, as bits, really drops a block.
@@ -126,7 +159,7 @@ func (ks *keyspace) narrow(r *scratch, f *Found, keys []prefixhash.Key, tokens i
 	f.block = int32(ks.scope.BlockSize)
 	q := &r.group
 	if len(q.decide) < f.words {
-		q.decide = make([]uint64, len(f.first))
+		q.decide, q.doubt = make([]uint64, len(f.first)), make([]uint64, len(f.first))
 	}
 	clear(f.narrowed[:f.words])
 	if len(*ks.sh.ways.Load()) > 0 {
@@ -177,7 +210,7 @@ func (w *way) hit(held int32, tokens int, block int32) int32 {
 // narrowEnds is narrow for the slots in decide, which it clears.
 func (w *waySlots) narrowEnds(ks *keyspace, r *scratch, f *Found, tokens int, decide []uint64) {
 	limit := w.limit(tokens, f.block)
-	if w.short > 0 || w.lose > 0 {
+	if w.short > 0 {
 		for i, word := range decide {
 			f.narrowed[i] |= word
 			for ; word != 0; word &= word - 1 {
@@ -191,13 +224,18 @@ func (w *waySlots) narrowEnds(ks *keyspace, r *scratch, f *Found, tokens int, de
 			f.narrowed[i] |= word
 		}
 	}
-	ks.sh.ends.Narrow(r.path, limit, decide, f.ends)
+	doubt := r.group.doubt[:len(decide)]
+	clear(doubt)
+	ks.sh.ends.Narrow(r.path, limit, w.lose, decide, doubt, f.ends)
 	for i, word := range decide {
 		for ; word != 0; word &= word - 1 {
 			f.ends[i<<6+bits.TrailingZeros64(word)] = 0
 		}
+		for word = doubt[i]; word != 0; word &= word - 1 {
+			r.group.ask(ks, i<<6+bits.TrailingZeros64(word))
+		}
 	}
-	if w.lose == 0 {
+	if w.after == 0 && !w.bound {
 		return
 	}
 	for i := range decide {
@@ -205,9 +243,26 @@ func (w *waySlots) narrowEnds(ks *keyspace, r *scratch, f *Found, tokens int, de
 			break
 		}
 		for word := f.first[i] & w.slots[i]; word != 0; word &= word - 1 {
-			end := &f.ends[i<<6+bits.TrailingZeros64(word)]
-			*end = max(0, *end-w.lose)
+			slot := i<<6 + bits.TrailingZeros64(word)
+			if f.ends[slot] <= w.after {
+				f.ends[slot] = 0
+			}
+			if w.bound {
+				f.whole[slot] = 0
+			}
 		}
+	}
+}
+
+// ask has the rule decide what the holder in a shard's slot hits.
+func (q *groupScratch) ask(ks *keyspace, slot int) {
+	m := ks.sh.x.memberOf(HolderID(ks.sh.slots.Holder(slot)), modelKey{ks.scope.Tenant, ks.scope.Model})
+	if m == nil {
+		return
+	}
+	if at := m.slotNow(); at >= 0 && at>>6 < len(q.todo) {
+		q.todo[at>>6] |= 1 << (at & 63)
+		q.asked = true
 	}
 }
 

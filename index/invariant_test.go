@@ -115,6 +115,7 @@ func (c *checker) ends() error {
 			at = int(r.To)
 			if r.Set >= holderset.FirstInterned {
 				c.census.References[r.Set]++
+				c.census.References[r.Sure]++
 			}
 			var err error
 			sh.sets.Each(r.Set, func(slot int) {

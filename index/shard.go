@@ -28,6 +28,7 @@ type shard struct {
 	slots   holderset.Slots
 	hybrid  holderset.Mask // slots whose full-attention group is not known
 	hidden  holderset.Mask // slots that must not match here: hybrid, or another group is the full one
+	bounded holderset.Mask // slots of holders whose kinds are not known, for which ends are kept: what is found of a prompt is a bound
 	partial holderset.Mask // slots whose blocks were evicted from the index
 
 	ways atomic.Pointer[[]waySlots] // of the slots whose groups decide; the whole is replaced

@@ -100,7 +100,7 @@ func newGroupFleet(replicas, blocks int, kind groupKind) (*groupFleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &groupFleet{x: x, scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: groupBlock, Group: kind.extra}, kind: kind}
+	f := &groupFleet{x: x, scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: groupBlock}, kind: kind} // as a decision asks, to which nobody said which group is full attention
 	f.prompt = make(groupPrompt, blocks*groupBlock+1)
 	for i := range f.prompt {
 		f.prompt[i] = uint32(i*7 + 1)

@@ -193,6 +193,12 @@ func (g *Geometry) FullSpec() int {
 	return -1
 }
 
+// Even reports whether kinds are not known, but all groups have blocks of one size,
+// so that those of one group show where all others lie.
+func (g *Geometry) Even() bool {
+	return !g.Known && len(g.Specs) > 1 && len(g.Specs[0].Groups) == 1 && g.finest == g.Align
+}
+
 // ByTokens reports whether the blocks of full attention show where all others lie,
 // so that no hash of vLLM is needed: their boundaries are the finest there are.
 func (g *Geometry) ByTokens() bool {

@@ -30,6 +30,7 @@ type part struct {
 	depth  int
 	specs  []bitmap // by spec: the blocks that end where the node's do
 	ends   bitmap   // as in the table
+	sure   bitmap   // of ends, those that are sure
 
 	from, to int // where bits changed: a dirty one's
 }
@@ -87,25 +88,21 @@ func (h *Held) work(p *part, from, changed int) {
 	}
 	open := uint32(1)<<len(h.shape.Specs) - 1 // specs that blocks before changed still matter to
 	off, last := from, h.full.Held(p.node)
-	start, was := from, false // the range that differs from the table, and the table's value there
+	start, is := from, none // the range that differs from the table, and what it becomes
 	for ; off < last && open != 0; off++ {
-		had := p.ends.has(off)
-		same := h.step(p, off) == had
-		if start < off && (same || had != was) {
-			h.change(p, start, off, !was)
-			start = off
+		now := h.step(p, off)
+		if now != is || now == p.at(off) {
+			h.change(p, start, off, is)
+			start, is = off, now
 		}
-		if same {
+		if now == p.at(off) {
 			start = off + 1
 		}
-		was = had
 		if p.depth+off >= changed {
 			open &= h.depend(p.depth+off-changed+1, p.depth+off+1)
 		}
 	}
-	if start < off {
-		h.change(p, start, off, !was)
-	}
+	h.change(p, start, off, is)
 	for _, node := range h.behind[p.node] {
 		if c := h.parts[node]; c.parent.Offset() >= from && c.parent.Offset() < off {
 			h.work(c, 0, changed)
@@ -119,30 +116,60 @@ func (h *Held) depend(before, end int) (specs uint32) {
 	for i := range h.shape.Specs {
 		s := &h.shape.Specs[i]
 		gap := end%s.Stride == 0 && h.counts[i] == 0
-		if !gap && before < s.reach() && (s.Chunk == 0 || end%s.Chunk != 0) {
+		if !gap && before < h.shape.reach(i) && (s.Chunk == 0 || end%s.Chunk != 0) {
 			specs |= 1 << i
 		}
 	}
 	return specs
 }
 
-// step counts the block at an offset, and reports whether a hit may end there.
-func (h *Held) step(p *part, off int) bool {
-	end := p.depth + off + 1
-	ok := end%h.shape.Step == 0 && end > h.shape.After
+// step counts the block at an offset, and returns what the end behind it is.
+func (h *Held) step(p *part, off int) end {
+	at := p.depth + off + 1
+	if h.shape.Ahead {
+		return h.stepAhead(p, off, at)
+	}
+	ok := at%h.shape.Step == 0
+	for i := range h.shape.Specs {
+		if s := &h.shape.Specs[i]; at%s.Stride == 0 {
+			h.count(p, off, i)
+			ok = ok && h.counts[i] >= s.need(at)
+		}
+	}
+	if !ok {
+		return none
+	}
+	return sure
+}
+
+// stepAhead is step where specs drop a block: they have one block more than they
+// need if they have what they need both a block before and here.
+func (h *Held) stepAhead(p *part, off, at int) end {
+	allowed, all, any := true, true, false // allowed: by all, a block before; all, any: of those that drop, here
 	for i := range h.shape.Specs {
 		s := &h.shape.Specs[i]
-		if end%s.Stride != 0 {
-			continue
+		allowed = allowed && h.counts[i] >= s.need(at-1)
+		h.count(p, off, i)
+		if s.Drops && !s.State {
+			ok := h.counts[i] >= s.need(at)
+			all, any = all && ok, any || ok
 		}
-		if p.specs[i].has(off) {
-			h.counts[i]++
-		} else {
-			h.counts[i] = 0
-		}
-		ok = ok && h.counts[i] >= s.need(end)
 	}
-	return ok
+	switch {
+	case allowed && all:
+		return sure
+	case any && (allowed || h.shape.stateDrops()):
+		return open
+	}
+	return none
+}
+
+func (h *Held) count(p *part, off, spec int) {
+	if p.specs[spec].has(off) {
+		h.counts[spec]++
+	} else {
+		h.counts[spec] = 0
+	}
 }
 
 // held is how many blocks of a spec are held without a gap before an offset, as far
@@ -150,7 +177,13 @@ func (h *Held) step(p *part, off int) bool {
 func (h *Held) held(p *part, off, spec int) (n int) {
 	s := &h.shape.Specs[spec]
 	at := (p.depth+off)/s.Stride*s.Stride - 1
-	for most := s.reach() / s.Stride; at >= 0 && n < most; at -= s.Stride {
+	if s.All {
+		if h.allBefore(p, at) {
+			return at + 1
+		}
+		return 0
+	}
+	for most := h.shape.reach(spec) / s.Stride; at >= 0 && n < most; at -= s.Stride {
 		for p != nil && at < p.depth {
 			p = h.parts[p.parent.Node()]
 		}
@@ -162,11 +195,38 @@ func (h *Held) held(p *part, off, spec int) (n int) {
 	return n
 }
 
-func (h *Held) change(p *part, from, to int, on bool) {
-	for off := from; off < to; off++ {
-		p.ends.put(off, on)
+// allBefore reports whether the end behind a depth is one, so that a shape's only
+// spec holds all blocks up to there.
+func (h *Held) allBefore(p *part, depth int) bool {
+	if depth < 0 {
+		return true
 	}
-	h.table.toggle(p.node, from, to, h.slot, on)
+	for p != nil && depth < p.depth {
+		p = h.parts[p.parent.Node()]
+	}
+	return p != nil && p.ends.has(depth-p.depth)
+}
+
+func (h *Held) change(p *part, from, to int, is end) {
+	if from >= to {
+		return
+	}
+	for off := from; off < to; off++ {
+		p.ends.put(off, is != none)
+		p.sure.put(off, is == sure)
+	}
+	h.table.put(p.node, from, to, h.slot, is)
+}
+
+// at is what the end behind a block is, as in the table.
+func (p *part) at(off int) end {
+	switch {
+	case !p.ends.has(off):
+		return none
+	case p.sure.has(off):
+		return sure
+	}
+	return open
 }
 
 // Cut drops a node's bits from an offset on: full attention's blocks
@@ -202,10 +262,11 @@ func (h *Held) Cut(node uint32, from int) {
 func (h *Held) hide(p *part, from int) {
 	for off := p.ends.next(from, true); off >= 0; off = p.ends.next(off, true) {
 		to := p.ends.next(off, false)
-		h.table.toggle(p.node, off, to, h.slot, false)
+		h.table.put(p.node, off, to, h.slot, none)
 		off = to
 	}
 	p.ends.cut(from)
+	p.sure.cut(from)
 }
 
 // Clear removes the holder from the table.
@@ -220,12 +281,12 @@ func (h *Held) Clear() {
 
 // partBytes is about the size of a part without its bits: its struct and its
 // entries in maps.
-const partBytes = 200
+const partBytes = 224
 
 // Bytes is the memory of it.
 func (h *Held) Bytes() (n int) {
 	for _, p := range h.parts {
-		n += partBytes + 8*cap(p.ends)
+		n += partBytes + 8*cap(p.ends) + 8*cap(p.sure)
 		for i := range p.specs {
 			n += 24 + 8*cap(p.specs[i])
 		}

@@ -88,20 +88,46 @@ func (g *grove) depth(b *branch) int {
 	return g.depth(g.branches[b.parent]) + b.from
 }
 
-// allowed says, by what layers read, whether a hit may end there.
-func (g *grove) allowed(b *branch, end int) bool {
-	if end%g.shape.Step != 0 || end <= g.shape.After {
-		return false
-	}
+// want says, by what layers read, what an end is.
+func (g *grove) want(b *branch, at int) end {
+	all, any, dropped := true, false, true
+	states := false
 	for i, s := range g.shape.Specs {
-		from := max(0, end-s.Need*s.Stride)
-		if s.Chunk > 0 {
-			from = end / s.Chunk * s.Chunk
+		if !g.shape.Ahead {
+			all = all && at%g.shape.Step == 0 && g.reads(b, i, at, s.Need)
+			continue
 		}
-		for at := end; at > from; at -= s.Stride {
-			if !g.holds(b, i, at) {
-				return false
-			}
+		all = all && g.reads(b, i, at-1, s.Need)
+		if s.Drops && s.State {
+			states = true
+		} else if s.Drops {
+			one := g.reads(b, i, at, s.Need)
+			dropped, any = dropped && one, any || one
+		}
+	}
+	switch {
+	case all && dropped:
+		return sure
+	case any && (all || states):
+		return open
+	}
+	return none
+}
+
+// reads reports whether what a spec's layers read before an end is held, so many blocks
+// where they have a window.
+func (g *grove) reads(b *branch, spec, end, need int) bool {
+	s := &g.shape.Specs[spec]
+	from := max(0, end-need*s.Stride)
+	switch {
+	case s.Chunk > 0:
+		from = end / s.Chunk * s.Chunk
+	case s.All:
+		from = 0
+	}
+	for at := end; at > from; at -= s.Stride {
+		if !g.holds(b, spec, at) {
+			return false
 		}
 	}
 	return true
@@ -110,18 +136,23 @@ func (g *grove) allowed(b *branch, end int) bool {
 func (g *grove) check(step int) (allowed int) {
 	g.t.Helper()
 	for i, b := range g.branches {
-		var told [branchBlocks]bool
+		var told [branchBlocks]end
 		for _, r := range g.table.Of(b.at.Node()) {
 			for off := int(r.From); off < int(r.To); off++ {
-				told[off] = r.Set == holderset.Single(0)
+				if told[off] = open; r.Sure != 0 {
+					told[off] = sure
+				}
+				if r.Set != holderset.Single(0) || r.Sure&^r.Set != 0 {
+					g.t.Fatalf("run %+v", r)
+				}
 			}
 		}
 		for off := range branchBlocks {
-			want := g.allowed(b, g.depth(b)+off+1)
+			want := g.want(b, g.depth(b)+off+1)
 			if told[off] != want {
 				g.t.Fatalf("step %d, %+v: the end at %d of branch %d is told %v, want %v", step, *g.shape, off, i, told[off], want)
 			}
-			if want {
+			if want != none {
 				allowed++
 			}
 		}
@@ -160,7 +191,11 @@ func TestEndsAreWhereAllAreSatisfied(t *testing.T) {
 		{Step: 1, Specs: []Spec{{Stride: 1, Need: 1}}},
 		{Step: 1, Specs: []Spec{{Stride: 1, Need: 3}}},
 		{Step: 2, Specs: []Spec{{Stride: 2, Need: 1}, {Stride: 1, Need: 4}}},
-		{Step: 1, After: 5, Specs: []Spec{{Stride: 1, Chunk: 8}}},
+		{Step: 1, Specs: []Spec{{Stride: 1, Chunk: 8}}},
+		{Step: 1, Specs: []Spec{{Stride: 1, All: true}}},
+		{Step: 1, Ahead: true, Specs: []Spec{{Stride: 1, Need: 2, Drops: true}, {Stride: 1, Need: 4, Drops: true}}},
+		{Step: 1, Ahead: true, Specs: []Spec{{Stride: 1, Need: 1, Drops: true, State: true}, {Stride: 1, Need: 3, Drops: true}}},
+		{Step: 1, Ahead: true, Specs: []Spec{{Stride: 1, Chunk: 6, Drops: true}, {Stride: 1, Need: 3}, {Stride: 1, Need: 1, State: true}}},
 		{Step: 4, Specs: []Spec{{Stride: 4, Need: 1}, {Stride: 1, Chunk: 8}, {Stride: 2, Need: 3}}},
 		{Step: 2, Specs: []Spec{{Stride: 2, Chunk: 12}}},
 	} {
@@ -191,7 +226,10 @@ func TestEndsAreWhereAllAreSatisfied(t *testing.T) {
 			t.Errorf("%+v: only %d ends allowed", *shape, allowed)
 		}
 		empty := NewHeld(&g.table, g.held.nodes, g.held.full, 0, shape).Bytes()
-		parts := len(g.branches) * (partBytes + 8 + len(shape.Specs)*(24+8)) // a word of ends, and of each spec
+		parts := 0
+		for _, p := range g.held.parts {
+			parts += partBytes + 8*(len(p.ends)+len(p.sure)) + len(shape.Specs)*(24+8)
+		}
 		if got := g.held.Bytes(); got != parts || empty != 0 {
 			t.Errorf("%+v: %d bytes, %d of nothing, want %d", *shape, got, empty, parts)
 		}

@@ -9,9 +9,10 @@ import (
 	"warmroute/index/internal/holderset"
 )
 
-// TestTableIsWhatWasToggled: a node's runs say of each end who has it, ascend, join
+// TestTableIsWhatWasPut: a node's runs say of each end who has it, and for whom it
+// is sure, ascend, join
 // where they can, and leave no set behind.
-func TestTableIsWhatWasToggled(t *testing.T) {
+func TestTableIsWhatWasPut(t *testing.T) {
 	var clock epoch.Clock
 	clock.Init()
 	var sets holderset.Sets
@@ -20,22 +21,29 @@ func TestTableIsWhatWasToggled(t *testing.T) {
 	table.Init(&sets)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	const nodes, slots, blocks = 3, 70, 40
-	var has [nodes][slots][blocks]bool
+	var has [nodes][slots][blocks]end
 	check := func() error {
 		for node := range nodes {
 			runs := table.Of(uint32(node * nodesPerPage))
 			for off := range blocks {
-				var set holderset.ID
+				var at Run
 				for i, r := range runs {
-					if i > 0 && (r.From < runs[i-1].To || r.From == runs[i-1].To && r.Set == runs[i-1].Set) || r.From >= r.To {
+					if i > 0 && (r.From < runs[i-1].To || r.From == runs[i-1].To && r.Set == runs[i-1].Set && r.Sure == runs[i-1].Sure) || r.From >= r.To {
 						return fmt.Errorf("runs %v", runs)
 					}
 					if off >= int(r.From) && off < int(r.To) {
-						set = r.Set
+						at = r
 					}
 				}
 				for slot := range slots {
-					if got := set != 0 && sets.Has(set, slot); got != has[node][slot][off] {
+					got := none
+					if sets.Has(at.Set, slot) {
+						got = open
+					}
+					if sets.Has(at.Sure, slot) {
+						got++
+					}
+					if got != has[node][slot][off] {
 						return fmt.Errorf("node %d, slot %d, block %d: %v", node, slot, off, got)
 					}
 				}
@@ -43,15 +51,15 @@ func TestTableIsWhatWasToggled(t *testing.T) {
 		}
 		return nil
 	}
-	toggle := func(node, slot, from, to int, on bool) {
+	put := func(node, slot, from, to int, is end) {
 		for off := from; off < to; off++ {
-			has[node][slot][off] = on
+			has[node][slot][off] = is
 		}
-		table.toggle(uint32(node*nodesPerPage), from, to, slot, on)
+		table.put(uint32(node*nodesPerPage), from, to, slot, is)
 	}
 	for i := range 3000 {
 		from := rnd.IntN(blocks)
-		toggle(rnd.IntN(nodes), rnd.IntN(slots), from, from+1+rnd.IntN(blocks-from), rnd.IntN(2) == 0)
+		put(rnd.IntN(nodes), rnd.IntN(slots), from, from+1+rnd.IntN(blocks-from), end(rnd.IntN(3)))
 		if i%20 == 0 {
 			if err := check(); err != nil {
 				t.Fatal(err)
@@ -60,7 +68,7 @@ func TestTableIsWhatWasToggled(t *testing.T) {
 	}
 	for node := range nodes {
 		for slot := range slots {
-			toggle(node, slot, 0, blocks, false)
+			put(node, slot, 0, blocks, none)
 		}
 	}
 	if err := check(); err != nil {
