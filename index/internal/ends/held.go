@@ -116,7 +116,7 @@ func (h *Held) depend(before, end int) (specs uint32) {
 	for i := range h.shape.Specs {
 		s := &h.shape.Specs[i]
 		gap := end%s.Stride == 0 && h.counts[i] == 0
-		if !gap && before < h.shape.reach(i) && (s.Chunk == 0 || end%s.Chunk != 0) {
+		if !gap && before < s.reach() && (s.Chunk == 0 || end%s.Chunk != 0) {
 			specs |= 1 << i
 		}
 	}
@@ -183,7 +183,7 @@ func (h *Held) held(p *part, off, spec int) (n int) {
 		}
 		return 0
 	}
-	for most := h.shape.reach(spec) / s.Stride; at >= 0 && n < most; at -= s.Stride {
+	for most := s.reach() / s.Stride; at >= 0 && n < most; at -= s.Stride {
 		for p != nil && at < p.depth {
 			p = h.parts[p.parent.Node()]
 		}

@@ -34,17 +34,14 @@ func (s *Spec) need(end int) int {
 }
 
 // reach is how far behind a block's start its presence matters.
-func (s *Shape) reach(i int) int {
-	one := &s.Specs[i]
+func (s *Spec) reach() int {
 	switch {
-	case one.All:
+	case s.All:
 		return math.MaxInt
-	case one.Chunk > 0:
-		return one.Chunk
-	case s.Ahead:
-		return one.Need + 1
+	case s.Chunk > 0:
+		return s.Chunk
 	}
-	return one.Need * one.Stride
+	return s.Need * s.Stride
 }
 
 // free reports whether there may be ends before which no block is needed.
