@@ -14,6 +14,8 @@ import (
 // for many holders writes them as one array, so that a prompt that all hold costs
 // no more than a prompt that few do.
 type Found struct {
+	flat [64]int32 // one depth, to be copied; the first field, because copies of it from where cache lines are crossed take a tenth longer
+
 	x     *Index
 	words int
 	first []uint64 // slots that hold the first block
@@ -32,11 +34,17 @@ type Found struct {
 	list   []Match // all of it, when listed: not only what is on GPU
 	listed bool
 
-	raw  bool // of hidden slots, too
-	told bool // of hidden slots that have a bound: the prompt's length is told
-
-	flat [64]int32 // one depth, to be copied
+	view view
 }
+
+// view is what a lookup asks for, which decides whose blocks count.
+type view uint8
+
+const (
+	byKeys   view = iota // what is held
+	byPrompt             // what is hit of a prompt: those of whom a bound is known count, too
+	raw                  // what is held, whether it counts or not
+)
 
 // reset empties f and makes room for slots.
 func (f *Found) reset(x *Index, words int) {
@@ -124,15 +132,9 @@ func (f *Found) AppendTo(dst []Match) []Match {
 // begin makes first and alive the holders of the first block that count, and
 // says whether there are any.
 func (f *Found) begin(sh *shard, set holderset.ID) bool {
-	any := uint64(0)
+	any, hidden := uint64(0), &sh.hidden[f.view]
 	for i := range f.words {
-		w := sh.sets.Word(set, i) & sh.slots.Live.Load(i)
-		switch {
-		case f.told:
-			w &^= sh.hidden.Load(i) &^ sh.bounded.Load(i)
-		case !f.raw:
-			w &^= sh.hidden.Load(i)
-		}
+		w := sh.sets.Word(set, i) & sh.slots.Live.Load(i) &^ hidden.Load(i)
 		f.first[i], f.alive[i] = w, w
 		f.partial[i] = sh.partial.Load(i)
 		any |= w

@@ -74,11 +74,11 @@ func (h *holder) memberAt(k shardKey) *groupMember {
 func (sh *shard) attach(slot int, m *groupMember) {
 	sh.release(slot)
 	info := &sh.info[slot]
+	sh.updateVisibility(info.holder, slot) // a bound counts no more
 	if m == nil {
 		sh.take(slot, way{})
 		return
 	}
-	sh.bounded.Put(slot, !m.class.Load().geometry.Known)
 	info.member, info.class = m, m.class.Load()
 	if info.class.way.from == byEnds {
 		info.ends = ends.NewHeld(&sh.ends, &sh.nodes, &info.gpu, slot, info.class.shape)
@@ -86,6 +86,7 @@ func (sh *shard) attach(slot int, m *groupMember) {
 		info.ends.Settle()
 	}
 	sh.take(slot, info.class.way)
+	sh.updateVisibility(info.holder, slot)
 }
 
 // release forgets what a slot holds in groups: it hits nothing from now on.
@@ -95,7 +96,6 @@ func (sh *shard) release(slot int) {
 		info.ends.Clear()
 	}
 	info.member, info.class, info.ends = nil, nil, nil
-	sh.bounded.Put(slot, false)
 }
 
 // follow notes what the groups have of blocks that full attention has from now on,

@@ -234,7 +234,7 @@ func TestEndsFollowTheRule(t *testing.T) {
 func TestEndsWithStatesAreInDoubt(t *testing.T) {
 	x := newGroups(t, time.Now)
 	h := Holder{Replica: "a"}
-	x.TellGroups(h.Replica, &GroupsTold{Rule: GroupRule032, EagleTold: true, Eagle: ^uint32(0)})
+	x.SetGroups(h.Replica, &GroupSettings{Rule: GroupRule032, EagleKnown: true, Eagle: ^uint32(0)})
 	p := somePrompt(20*groupBlock + 1)
 	events := fullAndWindow(p[:20*groupBlock], 0)
 	names := events[0].Engine

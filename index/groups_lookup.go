@@ -20,6 +20,11 @@ type groupScratch struct {
 	asked  bool     // some are in todo for that
 	prober groupProber
 	one    [1]*groupMember
+
+	keyspace  *keyspace            // where was searched
+	keyspaces *map[Scope]*keyspace // where scope was found as full
+	scope     Scope
+	full      *keyspace // of full attention
 }
 
 // searched is a scope of full attention, and whether what is hit there was looked
@@ -78,9 +83,13 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	q := &r.group
 	q.reset(len(members.all))
 	x.find(r, f, &s, keys, here)
+	q.keyspace = r.keyspace
 	if here < 0 && f.Len() == 0 && len(members.scopes) == 1 && s.Scheme == SchemeTokens && s.BlockSize == members.scopes[0].block && max(0, n-1)/s.BlockSize <= len(keys) {
 		here, s.Group = n, members.scopes[0].group // only there is anything
-		x.find(r, f, &s, keys, here)
+		if ks := q.keyspaceOf(x, &s); ks != nil && len(keys) > 0 {
+			q.keyspace = ks
+			ks.lookup(r, f, keys, here)
+		}
 	}
 	for _, at := range members.scopes {
 		same := here >= 0 && at.group == s.Group && at.block == s.BlockSize
@@ -100,6 +109,14 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	g.arrivals.lookup(x, f, &s, keys)
 }
 
+// keyspaceOf is the keyspace of a scope, which is mostly the one of the last time.
+func (q *groupScratch) keyspaceOf(x *Index, s *Scope) *keyspace {
+	if all := x.keyspaces.Load(); all != q.keyspaces || *s != q.scope {
+		q.keyspaces, q.scope, q.full = all, *s, (*all)[*s]
+	}
+	return q.full
+}
+
 // elsewhere replaces matches of members whose full attention is in another scope,
 // or who need more of the prompt's keys (whole).
 func (q *groupScratch) elsewhere(x *Index, r *scratch, f *Found, members []*groupMember, at groupScope, whole bool, s *Scope, keys []prefixhash.Key, n int, p Prompt) {
@@ -109,7 +126,7 @@ func (q *groupScratch) elsewhere(x *Index, r *scratch, f *Found, members []*grou
 			continue
 		}
 		if c := m.class.Load(); c != nil && c.way.from != byRule && c.scope == at && (c.way.whole || !whole) {
-			f.replace(x, r.keyspace, m, hits.ends[slot]*int32(at.block), hits.whole[slot]*int32(at.block), s.BlockSize)
+			f.replace(x, q.keyspace, m, hits.ends[slot]*int32(at.block), hits.whole[slot]*int32(at.block), s.BlockSize)
 		}
 	}
 }
@@ -122,7 +139,7 @@ func (q *groupScratch) bound(x *Index, r *scratch, f *Found, members []*groupMem
 	for slot, m := range members {
 		if m != nil && m.class.Load() == c {
 			q.prober.slot = slot
-			f.put(x, r.keyspace, m, int32(c.geometry.Hit(n, c.assumed, &q.prober)), 0, s.BlockSize)
+			f.put(x, q.keyspace, m, int32(c.geometry.Hit(n, c.assumed, &q.prober)), 0, s.BlockSize)
 			id := int(m.holder.id)
 			for id>>6 >= len(q.known) {
 				q.known = append(q.known, 0)
@@ -169,7 +186,7 @@ func (q *groupScratch) rule(x *Index, r *scratch, g *groupModel, f *Found, membe
 			for w, agree := range q.prober.agree {
 				q.todo[w] &^= agree
 				for ; agree != 0; agree &= agree - 1 {
-					f.replace(x, r.keyspace, members[w<<6+bits.TrailingZeros64(agree)], int32(hit), int32(whole), s.BlockSize)
+					f.replace(x, q.keyspace, members[w<<6+bits.TrailingZeros64(agree)], int32(hit), int32(whole), s.BlockSize)
 				}
 			}
 		}
@@ -234,13 +251,15 @@ func (q *groupScratch) ends(x *Index, r *scratch, at groupScope, members []*grou
 	clear(e.whole)
 	scope := *s
 	scope.Group, scope.BlockSize, scope.Scheme = at.group, at.block, SchemeTokens
-	ks := (*x.keyspaces.Load())[scope]
+	ks := q.keyspaceOf(x, &scope)
 	if ks == nil || len(keys) == 0 {
 		return *e
 	}
 	f := &q.dense
 	f.reset(x, ks.sh.slots.Words())
-	f.raw, f.told = tokens < 0, tokens >= 0
+	if f.view = raw; tokens >= 0 {
+		f.view = byPrompt
+	}
 	ks.search(r, f, keys)
 	if tokens >= 0 {
 		ks.narrow(r, f, keys, tokens, true)

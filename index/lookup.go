@@ -15,12 +15,9 @@ type scratch struct {
 	group groupScratch
 	overlay
 
-	keyspaces *map[Scope]*keyspace // where these were found
-	recent    [2]struct {
-		scope    Scope
-		keyspace *keyspace
-	}
-	keyspace *keyspace // of the last search
+	keyspaces *map[Scope]*keyspace // where scope was found as keyspace
+	scope     Scope
+	keyspace  *keyspace
 }
 
 // enter announces a lookup, and returns its working memory.
@@ -56,7 +53,10 @@ func (x *Index) Find(f *Found, s Scope, keys []prefixhash.Key) {
 // find is Find. With the length of the prompt in tokens, holders whose groups
 // decide are found with what they hit.
 func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key, tokens int) {
-	r.keyspace = r.keyspaceOf(x, s)
+	keyspaces := x.keyspaces.Load()
+	if keyspaces != r.keyspaces || *s != r.scope { // mostly the same as the last time: hashing a scope costs more than comparing it
+		r.keyspaces, r.scope, r.keyspace = keyspaces, *s, (*keyspaces)[*s]
+	}
 	if r.keyspace == nil || len(keys) == 0 || s.Scheme == "" {
 		f.reset(x, 0)
 		return
@@ -64,40 +64,17 @@ func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key, toke
 	r.keyspace.lookup(r, f, keys, tokens)
 }
 
-// keyspaceOf is a scope's. It is mostly one of the last two: hashing a scope costs
-// more than comparing it.
-func (r *scratch) keyspaceOf(x *Index, s *Scope) *keyspace {
-	all := x.keyspaces.Load()
-	if all != r.keyspaces {
-		r.keyspaces = all
-		for i := range r.recent {
-			r.recent[i].scope, r.recent[i].keyspace = *s, (*all)[*s]
-		}
-	}
-	first := &r.recent[0]
-	if *s == first.scope {
-		return first.keyspace
-	}
-	if r.recent[1].scope != *s {
-		r.recent[1] = *first
-		first.scope, first.keyspace = *s, (*all)[*s]
-		return first.keyspace
-	}
-	return r.recent[1].keyspace
-}
-
 func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key, tokens int) {
 	sh := ks.sh
 	f.reset(sh.x, sh.slots.Words())
-	f.told = tokens >= 0
+	if f.view = byKeys; tokens >= 0 {
+		f.view = byPrompt
+	}
 	ks.search(r, f, keys)
 	f.ids = sh.slots.Holders() // after the sets were read: it has all their slots
+	hybrid := &sh.hybrid[f.view]
 	for i := range f.words {
-		w := sh.hybrid.Load(i) & sh.slots.Live.Load(i)
-		if f.told {
-			w &^= sh.bounded.Load(i)
-		}
-		for ; w != 0; w &= w - 1 {
+		for w := hybrid.Load(i) & sh.slots.Live.Load(i); w != 0; w &= w - 1 {
 			f.hybrid = append(f.hybrid, HolderID(sh.slots.Holder(i<<6+bits.TrailingZeros64(w))))
 		}
 	}

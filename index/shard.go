@@ -26,10 +26,9 @@ type shard struct {
 	key shardKey
 
 	slots   holderset.Slots
-	hybrid  holderset.Mask // slots whose full-attention group is not known
-	hidden  holderset.Mask // slots that must not match here: hybrid, or another group is the full one
-	bounded holderset.Mask // slots of holders whose kinds are not known, for which ends are kept: what is found of a prompt is a bound
-	partial holderset.Mask // slots whose blocks were evicted from the index
+	hybrid  [2]holderset.Mask // by view: slots whose full-attention group is not known
+	hidden  [3]holderset.Mask // by view: slots that must not match here: hybrid, or another group is the full one
+	partial holderset.Mask    // slots whose blocks were evicted from the index
 
 	ways atomic.Pointer[[]waySlots] // of the slots whose groups decide; the whole is replaced
 	ends ends.Table                 // where the nodes' blocks let hits end, byEnds
@@ -144,8 +143,11 @@ func (sh *shard) slotFor(h *holder) (int, bool) {
 // updateVisibility applies the verdict about a holder's cache groups to its slot.
 func (sh *shard) updateVisibility(h *holder, slot int) {
 	hybrid, hidden := h.visibility(sh.key)
-	sh.hybrid.Put(slot, hybrid)
-	sh.hidden.Put(slot, hidden)
+	bounded := sh.info[slot].class != nil && sh.info[slot].class.way.bound
+	sh.hybrid[byKeys].Put(slot, hybrid)
+	sh.hidden[byKeys].Put(slot, hidden)
+	sh.hybrid[byPrompt].Put(slot, hybrid && !bounded)
+	sh.hidden[byPrompt].Put(slot, hidden && !bounded)
 }
 
 // toggleIn adds or takes a slot in one slot, without the shortcut of a flipper.
