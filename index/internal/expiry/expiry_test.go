@@ -176,3 +176,24 @@ func TestOperationsOfManyGoroutines(t *testing.T) {
 		t.Errorf("%d entries, want the last key of each holder", n)
 	}
 }
+
+// TestLongLeasesEndWhole: more keys than are read at a time, in pieces and at once.
+func TestLongLeasesEndWhole(t *testing.T) {
+	f := newFixture(t, 1<<20)
+	all := keys(0, 10*ahead+3)
+	for _, n := range []int{1, 4*ahead - 1, 4 * ahead, 4*ahead + 1, len(all)} {
+		f.Set(1, all, f.at(9))
+		f.End(1, all[:n])
+		if left := f.Len(); left != len(all)-n {
+			t.Errorf("%d entries after %d of %d ended, want %d", left, n, len(all), len(all)-n)
+		}
+		for i, k := range all {
+			if f.has(1, k) != (i >= n) {
+				t.Fatalf("entry %d after the first %d ended: %v", i, n, i < n)
+			}
+		}
+	}
+	if c := f.Counts(); f.shared.Len() != 0 || c.Leases != 0 || !f.Idle() {
+		t.Errorf("%+v and %d of all tables are left", c, f.shared.Len())
+	}
+}

@@ -81,25 +81,51 @@ func (t *Table) apply(op *lease) bool {
 	}
 	op.slot, op.left = slot, 0
 	t.enter(op)
-	f := holderset.Toggler{Sets: &t.sets, Slot: slot}
-	before := t.held.Load()
-	for i, key := range op.keys {
-		t.touchAhead(op.keys, i)
-		if !t.extend(&f, key, op) {
-			break
-		}
-	}
-	f.Flush()
-	t.s.held.Add(t.held.Load() - before)
+	t.count(len(op.keys)) // before lookups see them
+	t.count(t.extendAll(op) - len(op.keys))
 	if op.left == 0 {
 		t.finish(op)
 	}
 	return true
 }
 
+// count counts entries of this table and of all.
+func (t *Table) count(n int) {
+	t.held.Add(int64(n))
+	t.s.held.Add(int64(n))
+}
+
+// extendAll makes the entries of a lease and says how many there were not before.
+func (t *Table) extendAll(op *lease) (made int) {
+	f := holderset.Toggler{Sets: &t.sets, Slot: op.slot}
+	defer f.Flush()
+	tick := t.s.tick(op.until)
+	for i, key := range op.keys {
+		t.touchAhead(op.keys, i)
+		row := t.rows.Insert(key)
+		if row.Value().Set() == 0 { // mostly
+			row.Owner = op.number
+			t.rows.SetUntil(row, holderset.Single(op.slot), tick)
+			op.left++
+			made++
+			continue
+		}
+		is, ok := t.extend(&f, row, op, tick)
+		if !ok {
+			break
+		}
+		if is {
+			made++
+		}
+	}
+	return made
+}
+
+// ahead is how many rows are loaded at a time.
+const ahead = 32
+
 // touchAhead loads the next rows before they are worked on.
 func (t *Table) touchAhead(keys []uint64, i int) {
-	const ahead = 32
 	if i%ahead == 0 {
 		t.rows.Touch(keys[i:min(i+ahead, len(keys))])
 	}
@@ -145,22 +171,18 @@ func (t *Table) endFirst() {
 	t.lose(op)
 }
 
-// extend makes an entry last by a lease, unless it lasts longer. It fails when
-// there are too many different sets.
-func (t *Table) extend(f *holderset.Toggler, key uint64, op *lease) (ok bool) {
-	row := t.rows.Insert(key)
-	cur := row.Value().Set()
+// extend makes an entry of a key that somebody has last by a lease, unless it lasts
+// longer. made: there was none. It fails when there are too many different sets.
+func (t *Table) extend(f *holderset.Toggler, row *hashtable.Row, op *lease, tick uint64) (made, ok bool) {
+	cur, key := row.Value().Set(), row.Key()
 	was := t.leaseOf(row, f.Slot)
 	if was != nil && was.until >= op.until {
-		return true
+		return false, true
 	}
 	to := cur
-	switch {
-	case cur == 0:
-		to = holderset.Single(f.Slot)
-	case !t.sets.Has(cur, f.Slot):
+	if !t.sets.Has(cur, f.Slot) {
 		if to, ok = f.Next(cur); !ok {
-			return false
+			return false, false
 		}
 		if cur < holderset.FirstInterned {
 			t.owners.Set(key, int(cur)-1, row.Owner)
@@ -171,18 +193,12 @@ func (t *Table) extend(f *holderset.Toggler, key uint64, op *lease) (ok bool) {
 	} else {
 		t.owners.Set(key, f.Slot, op.number)
 	}
-	tick := t.s.tick(op.until)
-	if cur != 0 {
-		tick = max(tick, row.Value().Tick())
-	}
-	t.rows.SetUntil(row, to, tick)
+	t.rows.SetUntil(row, to, max(tick, row.Value().Tick()))
 	op.left++
-	if was == nil {
-		t.held.Add(1)
-	} else {
+	if was != nil {
 		t.lose(was)
 	}
-	return true
+	return was == nil, true
 }
 
 // leaseOf is the lease that a slot's entry in a row lasts by, nil when there is no
@@ -232,38 +248,51 @@ func (t *Table) finish(op *lease) {
 	leases.Put(op)
 }
 
+// endKeys ends a slot's entries of keys as they come, in pieces.
+func (t *Table) endKeys(keys []prefixhash.Key, slot int) {
+	var piece [4 * ahead]uint64
+	for len(keys) > 0 {
+		n := min(len(keys), len(piece))
+		for i, k := range keys[:n] {
+			piece[i] = hashtable.KeyOf(uint64(k))
+		}
+		t.endAll(piece[:n], slot, nil)
+		keys = keys[n:]
+	}
+}
+
 // endAll ends a slot's entries, all or those that last by one lease.
 func (t *Table) endAll(keys []uint64, slot int, by *lease) {
+	ended := 0
 	for i, key := range keys {
 		t.touchAhead(keys, i)
 		if row := t.rows.Find(key); row != nil {
 			if op := t.leaseOf(row, slot); op != nil && (by == nil || op == by) {
-				t.end(row, slot, op)
+				t.end(row, slot)
+				t.lose(op)
+				ended++
 			}
 		}
 	}
+	t.count(-ended)
 }
 
-// end ends one entry, which lasted by op.
-func (t *Table) end(row *hashtable.Row, slot int, op *lease) {
+// end ends one entry.
+func (t *Table) end(row *hashtable.Row, slot int) {
 	cur := row.Value().Set()
-	to := holderset.ID(0)
-	if cur >= holderset.FirstInterned {
-		t.owners.Delete(row.Key(), slot)
-		var ok bool
-		if to, ok = t.sets.Toggle(cur, slot); !ok {
-			to = cur // too many different sets: lookups see the entry until its tick
-		}
+	if cur < holderset.FirstInterned { // mostly
+		t.rows.Set(row, 0)
+		t.emptied = true
+		return
 	}
-	if to != cur {
-		t.rows.Set(row, to)
-		t.sets.Release(cur, 1)
+	t.owners.Delete(row.Key(), slot)
+	to, ok := t.sets.Toggle(cur, slot)
+	if !ok {
+		return // too many different sets: lookups see the entry until its tick
 	}
-	if to != 0 && to < holderset.FirstInterned { // one is left
+	t.rows.Set(row, to)
+	t.sets.Release(cur, 1)
+	if to < holderset.FirstInterned { // one is left
 		row.Owner = t.owners.Delete(row.Key(), int(to)-1)
 	}
-	t.emptied = t.emptied || to == 0
-	t.held.Add(-1)
-	t.s.held.Add(-1)
-	t.lose(op)
 }

@@ -118,7 +118,19 @@ func (t *Table) Set(holder int32, keys []prefixhash.Key, until int64) {
 }
 
 // End ends a holder's entries of keys.
-func (t *Table) End(holder int32, keys []prefixhash.Key) { t.do(newLease(holder, keys, 0)) }
+func (t *Table) End(holder int32, keys []prefixhash.Key) {
+	if !t.mu.TryLock() {
+		t.do(newLease(holder, keys, 0))
+		return
+	}
+	t.drainLocked()
+	if slot, ok := t.slots.Of(holder); ok && !t.closed {
+		t.endKeys(keys, slot)
+		t.drained()
+	}
+	t.mu.Unlock()
+	t.drain()
+}
 
 // EndHeld is End for keys, as KeyOf gives them, of which the holder mostly has none.
 func (t *Table) EndHeld(holder int32, keys []uint64) {
@@ -178,6 +190,11 @@ func (t *Table) drainLocked() {
 		}
 		op = next
 	}
+	t.drained()
+}
+
+// drained follows operations.
+func (t *Table) drained() {
 	if t.emptied { // what was emptied now may be reused after the lookups of now
 		t.s.Clock.Retire()
 		t.emptied = false

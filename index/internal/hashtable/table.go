@@ -29,7 +29,7 @@ func (v Value) Tick() uint64 { return uint64(v >> tickShift) }
 // Row is one key of a table. Readers load key and value; the rest belongs to the
 // writer.
 type Row struct {
-	key   uint64 // 0: never used in this array; gone: being given to another key
+	key   uint64 // 0: none
 	value uint64 // a Value; of a row without a set, with the epoch it was emptied in as tick
 	Owner uint64 // the writer's, 0 in a row that was made
 }
@@ -41,9 +41,6 @@ func (s *Row) Key() uint64 { return s.key }
 func (s *Row) Value() Value { return Value(s.value) }
 
 func (s *Row) empty() bool { return s.value&SetMask == 0 }
-
-// gone is no key.
-const gone = ^uint64(0)
 
 // Parts is how many arrays a table has, grown one at a time.
 const (
@@ -113,7 +110,7 @@ func (t *Table) home(key uint64) (*part, uint64) {
 	return p, i
 }
 
-// Get returns the value of a key, 0 when absent. For lookups.
+// Get returns the value of a key, one without a set when absent. For lookups.
 func (t *Table) Get(key uint64) Value {
 	p, i := t.home(key)
 	for {
@@ -188,10 +185,8 @@ func (t *Table) Insert(key uint64) *Row {
 		}
 		t.clearBefore(q, p, i, reuse)
 		if reuse != nil {
-			atomic.StoreUint64(&reuse.key, gone)
-			atomic.StoreUint64(&reuse.value, 0)
 			reuse.Owner = 0
-			atomic.StoreUint64(&reuse.key, key)
+			atomic.StoreUint64(&reuse.key, key) // its value has no set, and is the new key's from now on
 			return reuse
 		}
 		if (t.used[q]+1)*4 <= int(p.n)*3 { // at most 75 % full: 8 probes for an absent key, in about 3 cache lines
@@ -214,7 +209,6 @@ func (t *Table) clearBefore(q int, p *part, i uint64, spare *Row) {
 		if s.key == 0 || !s.empty() || s == spare || !t.reusable(s) {
 			return
 		}
-		atomic.StoreUint64(&s.value, 0)
 		s.Owner = 0
 		atomic.StoreUint64(&s.key, 0)
 		t.used[q]--

@@ -1,0 +1,52 @@
+package hashtable
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// TestReadersSeeNoOtherKeysValue: keys come and go in few rows, which change their
+// keys all the time; what a lookup reads of a key is that key's own value, or none.
+func TestReadersSeeNoOtherKeysValue(t *testing.T) {
+	mem := newMemory(t)
+	tb := NewTable(&mem.clock, &mem.pool, 1)
+	tb.Churns = true
+	const held, steps = 16, 600_000
+	key := func(n int64) uint64 { return uint64(n+1) * Golden }
+	var now atomic.Int64
+	var over atomic.Bool
+	var readers sync.WaitGroup
+	for r := range 2 {
+		readers.Go(func() {
+			rng := rand.New(rand.NewPCG(3, uint64(r)))
+			for !over.Load() {
+				e := mem.clock.Enter()
+				first := now.Load() - held - 4 // about to be given away
+				for range 16 {
+					n := max(0, first+rng.Int64N(8))
+					if set := tb.Get(key(n)).Set(); set != 0 && set != uint32(n+1) {
+						t.Errorf("key %d has the value of key %d", n, set-1)
+						over.Store(true)
+					}
+				}
+				e.Leave()
+			}
+		})
+	}
+	for n := int64(0); n < steps && !over.Load(); n++ {
+		tb.Settle(mem.clock.Oldest())
+		tb.SetUntil(tb.Insert(key(n)), uint32(n+1), 7)
+		if n >= held {
+			tb.Set(tb.Find(key(n-held)), 0)
+			mem.clock.Retire()
+		}
+		now.Store(n)
+	}
+	over.Store(true)
+	readers.Wait()
+	if tb.Len() != held && !t.Failed() {
+		t.Errorf("%d keys, want %d", tb.Len(), held)
+	}
+}
