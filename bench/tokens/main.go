@@ -191,11 +191,14 @@ func measure(ref *oracle.Process, name, open, end, text string) error {
 		for range 5 {
 			timed(&goWarm, func() { ids = tok.Append(ids[:0], raw, false) })
 		}
-		o := tokenizer.EncodeOptions{Chain: tokenizer.Chain{Root: 1, BlockSize: 16}, OmitIDs: true}
-		_, keys, _ = store.Append(nil, keys[:0], raw, o)
+		encode := func() {
+			ids = store.Append(ids[:0], raw, false)
+			keys = prefixhash.AppendTokens(keys[:0], 1, ids, 16, nil)
+		}
+		encode()
 		for range 5 {
 			raw = append(raw, open+"user\n"+r.take(1000)+end+"\n"...)
-			timed(&next, func() { _, keys, _ = store.Append(nil, keys[:0], raw, o) })
+			timed(&next, encode)
 		}
 	}
 	fmt.Printf("| %s | %.2f | %.0f | %.1f | %.2f | %.0f | %.1f | %.2f | %.0f | %.3f | 1/%.0f |\n", name, load.Seconds(), float64(memory)/1e6,

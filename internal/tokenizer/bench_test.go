@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
-
-	"warmroute/prefixhash"
 )
 
 func benchChat(b *testing.B, name string, seed uint64) []byte {
@@ -57,9 +55,7 @@ func BenchmarkNextTurn(b *testing.B) {
 				b.Fatal(err)
 			}
 			text := benchChat(b, name, 1)
-			o := EncodeOptions{Chain: Chain{1, 16}, OmitIDs: true}
-			var keys []prefixhash.Key
-			_, keys, _ = s.Append(nil, keys, text, o)
+			ids := s.Append(nil, text, false)
 			next := []byte(conversation(rand.New(rand.NewPCG(9, 9)), 500, chats[name][0], chats[name][1]))
 			n := 0
 			for b.Loop() {
@@ -67,7 +63,7 @@ func BenchmarkNextTurn(b *testing.B) {
 				next[30] = 'a' + byte(n%26) // a turn never seen before
 				next[31] = 'a' + byte(n/26%26)
 				next[32] = 'a' + byte(n/676%26)
-				_, keys, _ = s.Append(nil, keys[:0], append(text, next...), o)
+				ids = s.Append(ids[:0], append(text, next...), false)
 			}
 		})
 	}

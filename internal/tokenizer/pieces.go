@@ -48,7 +48,7 @@ func (s *Store) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids []u
 	sc := t.scratch()
 	defer t.release(sc, len(text))
 	st := &sc.store
-	st.ids, st.keys, st.plan, st.count = st.ids[:0], st.keys[:0], st.plan[:0], st.count[:0]
+	st.reset()
 	s.pieceCuts(text, pieces, st)
 	hit := s.known(st)
 	pos, next := length(hit), 0
@@ -72,15 +72,15 @@ func (s *Store) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids []u
 	if st.ids, known = t.pieces(st.ids, text, pos, pieces[next:], sc); !known {
 		return dst, false
 	}
-	s.remember(hit, st, 0, 0)
-	return s.appendIDs(dst, hit, st.ids, st), true
+	s.remember(hit, st)
+	return s.appendIDs(dst, hit, st), true
 }
 
 // pieceCuts lists the ends of pieces that are considered as cuts, with the hash
 // of the text and of the pieces' bounds before each.
 func (s *Store) pieceCuts(text []byte, pieces []Piece, st *storeScratch) {
 	st.cuts = st.cuts[:0]
-	h := prefixcache.Hash{Hi: uint64(s.seed), Lo: 1 << 63} // no chain of keys has this root
+	h := prefixcache.Hash{Hi: uint64(s.seed), Lo: 1 << 63} // no whole text begins with it
 	last := 0
 	for i, p := range pieces {
 		bound := uint64(p.End) << 1

@@ -7,12 +7,11 @@ import (
 	"unicode/utf8"
 
 	"warmroute/internal/prefixcache"
-	"warmroute/prefixhash"
 )
 
 // Store encodes prompts that begin like earlier ones, paying for the new text
-// only. It remembers, by a running 128-bit hash, what the text up to a cut
-// became: token ids, and the block keys of one chain.
+// only. It remembers, by a running 128-bit hash, which ids the text up to a cut
+// became.
 //
 // A cut is where an added token found in the raw text starts or ends. The
 // reference encodes the text on either side of it independently, so the ids of
@@ -41,32 +40,15 @@ const (
 
 // encoded is what a beginning became.
 type encoded struct {
-	ids            []uint32         // beyond the parent's
-	keys           []prefixhash.Key // beyond the parent's
-	tokens, blocks int              // in all
-	text           int              // bytes of text in all
+	ids    []uint32 // beyond the parent's
+	tokens int      // in all
+	text   int      // bytes of text in all
 }
 
 type entry = prefixcache.Entry[encoded]
 
-// Chain is a chain of block keys: what the first block links on and how many
-// tokens a block has. The zero value asks for no keys. Blocks with extra keys
-// are not the store's business: ask for the ids and hash them.
-type Chain struct {
-	Root      prefixhash.Key
-	BlockSize int
-}
-
-// EncodeOptions say what Store.Append does.
-type EncodeOptions struct {
-	AddSpecial bool // as for Tokenizer.Append
-	Chain      Chain
-	// OmitIDs leaves the ids out: the keys are all that is wanted.
-	OmitIDs bool
-}
-
 // NewStore makes a store of at most limit bytes. Each prompt costs 4 bytes a
-// token and 8 a block beyond what it shares with others.
+// token beyond what it shares with others.
 func NewStore(t *Tokenizer, limit int64) (*Store, error) {
 	if limit < 0 {
 		return nil, fmt.Errorf("a prefix store of %d bytes", limit)
@@ -80,7 +62,6 @@ type storeScratch struct {
 	plan  []int // the cuts to remember, and how many ids lie before each
 	count []int
 	ids   []uint32
-	keys  []prefixhash.Key
 	path  []*entry
 }
 
@@ -90,47 +71,32 @@ type storeCut struct {
 	hash  prefixcache.Hash
 }
 
-// Append appends text's ids to ids and its block keys to keys, and returns the
-// number of tokens too, equal to what Tokenizer.Append and
-// prefixhash.AppendTokens give.
-func (s *Store) Append(ids []uint32, keys []prefixhash.Key, text []byte, o EncodeOptions) ([]uint32, []prefixhash.Key, int) {
+// Append appends text's ids, equal to what Tokenizer.Append gives.
+func (s *Store) Append(dst []uint32, text []byte, addSpecial bool) []uint32 {
 	t := s.t
 	sc := t.scratch()
 	defer t.release(sc, len(text))
 	st := &sc.store
-	st.ids, st.keys, st.plan, st.count = st.ids[:0], st.keys[:0], st.plan[:0], st.count[:0]
-	hit := s.find(text, o, st)
+	st.reset()
+	hit := s.find(text, addSpecial, st)
 	if !utf8.Valid(text[length(hit):]) { // what is known is valid
 		text = sc.utf8(text)
-		hit = s.find(text, o, st)
+		hit = s.find(text, addSpecial, st)
 	}
-	tail := 0 // ids of the prefix's last, unfinished block, put before the new ones
-	link := o.Chain.Root
-	if hit != nil && o.Chain.BlockSize > 0 {
-		tail = hit.Value.tokens % o.Chain.BlockSize
-		st.ids = appendTail(st.ids, hit, tail)
-		link = lastKey(hit, link)
-		keys = appendPath(keys, hit, st, func(e *encoded) []prefixhash.Key { return e.keys })
-	}
-	s.encodeRest(text, o, hit, sc)
-	st.keys = prefixhash.AppendTokens(st.keys, link, st.ids, o.Chain.BlockSize, nil)
-	s.remember(hit, st, tail, o.Chain.BlockSize)
-	keys = append(keys, st.keys...)
-	if o.OmitIDs {
-		return ids, keys, tokens(hit) + len(st.ids) - tail
-	}
-	before := len(ids)
-	ids = s.appendIDs(ids, hit, st.ids[tail:], st)
-	return ids, keys, len(ids) - before
+	s.encodeRest(text, addSpecial, hit, sc)
+	s.remember(hit, st)
+	return s.appendIDs(dst, hit, st)
 }
+
+func (st *storeScratch) reset() { st.ids, st.plan, st.count = st.ids[:0], st.plan[:0], st.count[:0] }
 
 // find lists the cuts of text and returns the entry of the deepest one that is
 // known; nil if none is.
-func (s *Store) find(text []byte, o EncodeOptions, st *storeScratch) *entry {
+func (s *Store) find(text []byte, addSpecial bool, st *storeScratch) *entry {
 	if !s.t.cuts || len(text) < storeMinimum {
 		return nil
 	}
-	s.findCuts(text, o, st)
+	s.findCuts(text, addSpecial, st)
 	return s.known(st)
 }
 
@@ -150,19 +116,28 @@ func tokens(e *entry) int {
 	return e.Value.tokens
 }
 
-// appendIDs appends the ids that the hit stands for and those of the rest.
-func (s *Store) appendIDs(dst []uint32, hit *entry, rest []uint32, st *storeScratch) []uint32 {
-	dst = slices.Grow(dst, tokens(hit)+len(rest))
-	dst = appendPath(dst, hit, st, func(e *encoded) []uint32 { return e.ids })
-	return append(dst, rest...)
+// appendIDs appends the ids that the hit stands for and those of the rest. Entries
+// never change once they can be found, so no lock is needed.
+func (s *Store) appendIDs(dst []uint32, hit *entry, st *storeScratch) []uint32 {
+	dst = slices.Grow(dst, tokens(hit)+len(st.ids))
+	path := st.path[:0]
+	for e := hit; e != nil; e = e.Parent {
+		path = append(path, e)
+	}
+	for _, e := range slices.Backward(path) {
+		dst = append(dst, e.Value.ids...)
+	}
+	clear(path) // or the scratch would keep what is evicted
+	st.path = path
+	return append(dst, st.ids...)
 }
 
 // findCuts lists the cuts of text with the hash of all before each. What else
-// the ids and keys depend on goes into the first hash.
-func (s *Store) findCuts(text []byte, o EncodeOptions, st *storeScratch) {
-	h := prefixcache.Hash{Hi: uint64(o.Chain.Root), Lo: uint64(o.Chain.BlockSize) << 1}
-	if o.AddSpecial {
-		h.Lo |= 1
+// the ids depend on goes into the first hash.
+func (s *Store) findCuts(text []byte, addSpecial bool, st *storeScratch) {
+	var h prefixcache.Hash
+	if addSpecial {
+		h.Lo = 1
 	}
 	st.cuts = st.cuts[:0]
 	last := 0
@@ -241,12 +216,12 @@ func (s *Store) known(st *storeScratch) *entry {
 
 // encodeRest appends the ids of what lies beyond the hit and notes, for the
 // cuts worth remembering, how many ids lie before them.
-func (s *Store) encodeRest(text []byte, o EncodeOptions, hit *entry, sc *scratch) {
+func (s *Store) encodeRest(text []byte, addSpecial bool, hit *entry, sc *scratch) {
 	st := &sc.store
 	pos, stored := 0, 0
 	if hit != nil {
 		pos, stored = hit.Value.text, hit.Value.text
-	} else if o.AddSpecial {
+	} else if addSpecial {
 		st.ids = append(st.ids, s.t.before...)
 	}
 	if s.t.cuts && len(text) >= storeMinimum {
@@ -260,82 +235,26 @@ func (s *Store) encodeRest(text []byte, o EncodeOptions, hit *entry, sc *scratch
 		}
 	}
 	st.ids = s.t.encode(st.ids, text[pos:], pos == 0, sc)
-	if o.AddSpecial {
+	if addSpecial {
 		st.ids = append(st.ids, s.t.after...)
 	}
 }
 
-// remember enters the planned cuts behind the hit. The first tail ids of the
-// scratch belong to entries before.
-func (s *Store) remember(hit *entry, st *storeScratch, tail, blockSize int) {
-	from, block := tail, 0
+// remember enters the planned cuts behind the hit.
+func (s *Store) remember(hit *entry, st *storeScratch) {
 	s.cache.Remember(hit, len(st.plan), func(i int) prefixcache.Hash { return st.cuts[st.plan[i]].hash },
 		func(i int, before *encoded) (encoded, int64) {
+			from := 0
 			if i > 0 {
-				from, block = st.count[i-1], blocksOf(st.count[i-1], blockSize)
+				from = st.count[i-1]
 			}
-			e := encoded{text: st.cuts[st.plan[i]].at, ids: exactClone(st.ids[from:st.count[i]]),
-				keys: exactClone(st.keys[block:blocksOf(st.count[i], blockSize)])}
-			e.tokens, e.blocks = len(e.ids), len(e.keys)
+			ids := st.ids[from:st.count[i]]
+			e := encoded{text: st.cuts[st.plan[i]].at, tokens: len(ids), ids: append(make([]uint32, 0, len(ids)), ids...)}
 			if before != nil {
-				e.tokens, e.blocks = e.tokens+before.tokens, e.blocks+before.blocks
+				e.tokens += before.tokens
 			}
-			return e, 4*int64(len(e.ids)) + 8*int64(len(e.keys))
+			return e, 4 * int64(len(ids))
 		})
-}
-
-func blocksOf(tokens, size int) int {
-	if size <= 0 {
-		return 0
-	}
-	return tokens / size
-}
-
-func exactClone[T any](s []T) []T {
-	if len(s) == 0 {
-		return nil
-	}
-	return append(make([]T, 0, len(s)), s...)
-}
-
-// appendTail appends the last n ids of the prefix.
-func appendTail(dst []uint32, e *entry, n int) []uint32 {
-	start := len(dst)
-	for range n {
-		dst = append(dst, 0)
-	}
-	for e != nil && n > 0 {
-		k := min(n, len(e.Value.ids))
-		copy(dst[start+n-k:], e.Value.ids[len(e.Value.ids)-k:])
-		n -= k
-		e = e.Parent
-	}
-	return dst
-}
-
-// lastKey is the last key up to e, or the root.
-func lastKey(e *entry, root prefixhash.Key) prefixhash.Key {
-	for ; e != nil; e = e.Parent {
-		if n := len(e.Value.keys); n > 0 {
-			return e.Value.keys[n-1]
-		}
-	}
-	return root
-}
-
-// appendPath appends what the entries from the first to e hold. Entries never
-// change once they can be found, so no lock is needed.
-func appendPath[T any](dst []T, e *entry, st *storeScratch, of func(*encoded) []T) []T {
-	path := st.path[:0]
-	for ; e != nil; e = e.Parent {
-		path = append(path, e)
-	}
-	for i := len(path) - 1; i >= 0; i-- {
-		dst = append(dst, of(&path[i].Value)...)
-	}
-	clear(path) // or the scratch would keep what is evicted
-	st.path = path
-	return dst
 }
 
 // StoreStats tells how full a store is.

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"warmroute/prefixhash"
 	"warmroute/test/race"
 )
 
@@ -37,7 +36,7 @@ var chats = map[string][2]string{
 	"gemma3": {"<start_of_turn>", "<end_of_turn>"}, "deepseek_v3": {"<｜User｜>", "<｜end▁of▁sentence｜>"}, "llama2": {"<s>", "</s>"},
 }
 
-// The store gives what encoding and hashing from scratch give, on growing and
+// The store gives what encoding from scratch gives, on growing and
 // branching conversations, whole or evicting.
 func TestStoreEqualsFullEncoding(t *testing.T) {
 	for _, name := range someModels() {
@@ -60,12 +59,8 @@ func TestStoreEqualsFullEncoding(t *testing.T) {
 					text = c.next()
 				}
 				text += c.next() + chats[name][1] + "\n" + chats[name][0] + "user\n" + c.next()
-				o := EncodeOptions{AddSpecial: turn%3 == 0, OmitIDs: turn%5 == 1}
-				if turn%4 != 3 {
-					o.Chain = Chain{Root: prefixhash.Key(7 + turn%2), BlockSize: 16}
-				}
 				for range 2 {
-					checkStore(t, tok, s, text, o)
+					checkStore(t, tok, s, text, turn%3 == 0)
 				}
 			}
 			if got := s.Stats(); got.Bytes > limit {
@@ -77,21 +72,10 @@ func TestStoreEqualsFullEncoding(t *testing.T) {
 	}
 }
 
-func checkStore(t *testing.T, tok *Tokenizer, s *Store, text string, o EncodeOptions) {
+func checkStore(t *testing.T, tok *Tokenizer, s *Store, text string, addSpecial bool) {
 	t.Helper()
-	want := tok.Append(nil, []byte(text), o.AddSpecial)
-	wantKeys := prefixhash.AppendTokens(nil, o.Chain.Root, want, o.Chain.BlockSize, nil)
-	ids, keys, n := s.Append(nil, nil, []byte(text), o)
-	if n != len(want) {
-		t.Fatalf("%d tokens, want %d", n, len(want))
-	}
-	if !slices.Equal(keys, wantKeys) {
-		t.Fatalf("the keys differ, on %d bytes", len(text))
-	}
-	if o.OmitIDs {
-		want = nil
-	}
-	if !slices.Equal(ids, want) {
+	want := tok.Append(nil, []byte(text), addSpecial)
+	if ids := s.Append(nil, []byte(text), addSpecial); !slices.Equal(ids, want) {
 		t.Fatalf("the ids differ, on %d bytes", len(text))
 	}
 }
@@ -108,16 +92,15 @@ func TestStoreReplacesInvalidBytes(t *testing.T) {
 		open, end := chats[name][0], chats[name][1]
 		r := rand.New(rand.NewPCG(8, 9))
 		base := conversation(r, 6_000, open, end)
-		o := EncodeOptions{Chain: Chain{Root: 7, BlockSize: 16}}
-		checkStore(t, tok, s, base, o)
+		checkStore(t, tok, s, base, false)
 		for _, bad := range []string{"\xff", "\xe4\xb8", "a\x80b", "\xe4" + open, open + "\xb8\xad", strings.Repeat("\xc0", 300)} {
 			at := r.IntN(len(base))
 			for range 2 { // the second time what the first has left is known
-				checkStore(t, tok, s, base+bad, o)
-				checkStore(t, tok, s, base+bad+end+"\n"+open+"user\n"+base[:2000], o)
-				checkStore(t, tok, s, base[:at]+bad+base[at:], o)
-				checkStore(t, tok, s, bad+base, o)
-				checkStore(t, tok, s, strings.ToValidUTF8(base+bad, "\ufffd")+end+"more", o)
+				checkStore(t, tok, s, base+bad, false)
+				checkStore(t, tok, s, base+bad+end+"\n"+open+"user\n"+base[:2000], false)
+				checkStore(t, tok, s, base[:at]+bad+base[at:], false)
+				checkStore(t, tok, s, bad+base, false)
+				checkStore(t, tok, s, strings.ToValidUTF8(base+bad, "\ufffd")+end+"more", false)
 			}
 		}
 	}
@@ -137,7 +120,7 @@ func TestStoreIsShared(t *testing.T) {
 			for range 15 {
 				text += conversation(r, 2000, "<|im_start|>", "<|im_end|>")
 				want := tok.Append(nil, []byte(text), false)
-				got, _, _ := s.Append(nil, nil, []byte(text), EncodeOptions{Chain: Chain{1, 16}})
+				got := s.Append(nil, []byte(text), false)
 				if !slices.Equal(got, want) {
 					t.Errorf("goroutine %d: the ids differ", g)
 					return
@@ -214,7 +197,7 @@ func TestAnchors(t *testing.T) {
 				for range 100 {
 					text += parts[r.IntN(len(parts))]
 				}
-				checkStore(t, tok, s, text, EncodeOptions{Chain: Chain{Root: 7, BlockSize: 16}})
+				checkStore(t, tok, s, text, false)
 			}
 			if s.Stats().Entries == 0 {
 				t.Error("nothing was remembered")
@@ -234,13 +217,11 @@ func TestWarmPathAllocatesNothing(t *testing.T) {
 	}
 	text := []byte(conversation(rand.New(rand.NewPCG(1, 1)), 20_000, "<|im_start|>", "<|im_end|>"))
 	ids := tok.Append(nil, text, true)
-	keys := make([]prefixhash.Key, 0, len(ids))
 	if n := testing.AllocsPerRun(20, func() { ids = tok.Append(ids[:0], text, true) }); n != 0 {
 		t.Errorf("Append allocates %v times", n)
 	}
-	o := EncodeOptions{Chain: Chain{1, 16}}
-	ids, keys, _ = s.Append(ids[:0], keys, text, o)
-	if n := testing.AllocsPerRun(20, func() { ids, keys, _ = s.Append(ids[:0], keys[:0], text, o) }); n != 0 {
+	ids = s.Append(ids[:0], text, true)
+	if n := testing.AllocsPerRun(20, func() { ids = s.Append(ids[:0], text, true) }); n != 0 {
 		t.Errorf("Store.Append allocates %v times", n)
 	}
 }

@@ -153,7 +153,7 @@ func modelKind(dir, mode string) (chat.Model, error) {
 type storeEncoder struct{ store *tokenizer.Store }
 
 func (e storeEncoder) Append(dst []uint32, text []byte, addSpecial bool) []uint32 {
-	dst, _, _ = e.store.Append(dst, nil, text, tokenizer.EncodeOptions{AddSpecial: addSpecial})
+	dst = e.store.Append(dst, text, addSpecial)
 	return dst
 }
 
