@@ -34,30 +34,30 @@ type Options struct {
 	Listen         string        `yaml:"listen"`                        // address for clients, host:port
 	Admin          string        `yaml:"admin" applies:"envoy"`         // Envoy's admin address, host:port; "" = none
 	ExtProc        []string      `yaml:"extproc"`                       // `listen` of the routers, as Envoy reaches them, which share the requests; none = this router's
-	Standby        string        `yaml:"standby"`                       // a second router, used while health checks find those of `extproc` dead; "" = none
-	TLS            TLS           `yaml:"tls"`                           // how Envoy dials the router
+	Standby        string        `yaml:"standby"`                       // a second router, used while the health checks of those of `extproc` fail; "" = none
+	TLS            TLS           `yaml:"tls"`                           // how Envoy connects to the router
 	Replicas       []string      `yaml:"replicas"`                      // replicas for `envoy-config -static`, host:port; none = those of `fleet`
-	Mode           Mode          `yaml:"mode"`                          // how Envoy hands bodies over: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
+	Mode           Mode          `yaml:"mode"`                          // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
 	MessageTimeout time.Duration `yaml:"message_timeout"`               // longest wait for a decision: the most that a frozen router can cost a request
 	IdleTimeout    time.Duration `yaml:"idle_timeout"`                  // how long a request's stream may be silent
 	BodyLimit      int           `yaml:"body_limit" unit:"bytes"`       // longest body; in BUFFERED mode Envoy answers 413 to longer ones
-	Retries        int           `yaml:"retries" unit:"retries"`        // how often a request that met a dead replica is tried again, first on the next replica named
-	ServedHeader   bool          `yaml:"served_header"`                 // tell clients which replica served, in x-warmroute-served
-	Served         bool          `yaml:"served"`                        // report the replica that served to the router with the response's headers, as endpoint pickers are told
+	Retries        int           `yaml:"retries" unit:"retries"`        // how often a request is retried after a dead replica, first on the next replica of the hint
+	ServedHeader   bool          `yaml:"served_header"`                 // send clients the serving replica in x-warmroute-served
+	Served         bool          `yaml:"served"`                        // report the serving replica to the router with the response headers, as for endpoint pickers
 	AccessLog      string        `yaml:"access_log"`                    // file of Envoy's access log, one JSON object a line; "none" = none
 	XDS            []string      `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's
 
 	Fleet        Fleet `yaml:"-"` // instead of Replicas: what is known of them
 	XDSTLS       bool  `yaml:"-"` // the router's xds port speaks TLS, with the files of TLS
-	ReasonHeader bool  `yaml:"-"` // tell clients the reason, in HeaderReason
+	ReasonHeader bool  `yaml:"-"` // send clients the reason, in HeaderReason
 }
 
 // TLS is how Envoy dials warmroute. Files are paths on Envoy's machine.
 type TLS struct {
 	Enabled    bool   `yaml:"enabled"`               // dial with TLS; it follows from `tls` where the router's port has it
-	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the authorities that vouch for the router; "" = encrypted and not verified, as for a self-signed certificate
+	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the authorities for the router's certificate; "" = encrypted and not verified, as for a self-signed certificate
 	ServerName string `yaml:"server_name,omitempty"` // DNS name that the router's certificate must carry; "" = any certificate of `ca_file`
-	CertFile   string `yaml:"cert_file,omitempty"`   // PEM file of Envoy's own certificate, where the router demands one
+	CertFile   string `yaml:"cert_file,omitempty"`   // PEM file of Envoy's own certificate, if the router requires one
 	KeyFile    string `yaml:"key_file,omitempty"`    // PEM file of its key
 }
 
@@ -178,7 +178,7 @@ func WriteBootstrap(w io.Writer, o Options) error {
 }
 
 // WriteDynamic renders a bootstrap that takes everything else from d. From ADS
-// it asks the router at o.XDS.
+// it connects to the router at o.XDS.
 func WriteDynamic(w io.Writer, o Options, d Discovery) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("envoy: %w", err)

@@ -1,4 +1,4 @@
-// Package envoy holds everything Envoy must be told: the names of the headers
+// Package envoy has everything that Envoy must know: the names of the headers
 // and metadata warmroute and Envoy share (names.go) and complete bootstrap
 // configurations (Bootstrap, rendered from one commented template).
 //

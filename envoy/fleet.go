@@ -8,7 +8,7 @@ import (
 // only one, otherwise for requests that name no model, or one nobody serves.
 const AllReplicas = "replicas"
 
-// Fleet is what Envoy is told of the replicas.
+// Fleet is what Envoy receives about the replicas.
 type Fleet struct {
 	Replicas []Endpoint // all of them
 	Groups   []Group    // by what they serve; none where all serve the same
@@ -21,7 +21,7 @@ type Fleet struct {
 // Group is the replicas that serve some model names, and a cluster of that name.
 type Group struct {
 	Name     string
-	Models   []string // what requests' "model" says
+	Models   []string // the values of "model" in requests
 	Replicas []Endpoint
 }
 
@@ -40,7 +40,7 @@ func Serving(addrs ...string) Fleet {
 	return f
 }
 
-// Equal reports whether Envoy is told the same by both.
+// Equal reports whether both give Envoy the same.
 func (f Fleet) Equal(g Fleet) bool {
 	return f.SameClusters(g) && slices.Equal(f.Replicas, g.Replicas) &&
 		slices.EqualFunc(f.Groups, g.Groups, func(a, b Group) bool { return slices.Equal(a.Replicas, b.Replicas) })

@@ -15,7 +15,7 @@ const (
 	// response, where the operator asked for it.
 	HeaderReason = "x-warmroute-reason"
 
-	// HeaderServed tells the client which replica served. Set by Envoy on the
+	// HeaderServed has the serving replica, for the client. Set by Envoy on the
 	// response where the operator asked for it (Options.ServedHeader).
 	HeaderServed = "x-warmroute-served"
 
@@ -30,10 +30,10 @@ const (
 	MetadataServed = "x-gateway-destination-endpoint-served"
 
 	// AttributeUpstream is Envoy's request attribute with the address of the
-	// upstream host, the other way to learn what MetadataServed says.
+	// upstream host, another way to get the value of MetadataServed.
 	AttributeUpstream = "upstream.address"
 
-	// MetadataOwn is the dynamic metadata namespace of what warmroute says of a
+	// MetadataOwn is the namespace of warmroute's own dynamic metadata of a
 	// request to access logs: reason, model, prompt_tokens, predicted_tokens.
 	MetadataOwn = "warmroute"
 

@@ -29,7 +29,7 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 )
 
-// Resources are what an Envoy is told over xDS: the same as WriteBootstrap
+// Resources are what an Envoy receives over xDS: the same as WriteBootstrap
 // writes, in pieces.
 type Resources struct {
 	Listener  *listenerv3.Listener

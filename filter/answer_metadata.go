@@ -66,7 +66,7 @@ func (s *answerMetadata) number(n int) *structpb.Value {
 	return value
 }
 
-// The answers that say nothing but a reason, by reason; shared between streams.
+// The answers with only a reason, by reason; shared between streams.
 var reasonHeaderAnswers, reasonBodyAnswers = reasonAnswers(plainRequestHeaders), reasonAnswers(plainRequestBody)
 
 func reasonAnswers(plain *extprocv3.ProcessingResponse) map[decision.Reason]*extprocv3.ProcessingResponse {
@@ -77,7 +77,7 @@ func reasonAnswers(plain *extprocv3.ProcessingResponse) map[decision.Reason]*ext
 	return all
 }
 
-// saying is the shared answer for a reason, plain for none.
+// reasonAnswer is the shared answer for a reason, plain for none.
 func reasonAnswer(all *map[decision.Reason]*extprocv3.ProcessingResponse, r decision.Reason, plain *extprocv3.ProcessingResponse) *extprocv3.ProcessingResponse {
 	if a, ok := (*all)[r]; ok {
 		return a

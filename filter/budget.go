@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// budget is a context with a deadline whose timer runs only once somebody waits
+// budget is a context with a deadline whose timer starts with the first wait
 // for it: most requests find their token ids without waiting, and the timer
 // would be the dearest part of asking.
 type budget struct {

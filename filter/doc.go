@@ -1,11 +1,11 @@
-// Package filter is the ext_proc server: it follows Envoy's streams, asks for
+// Package filter is the ext_proc server: it follows Envoy's streams, has a decision for
 // each request where it should go, and sets the header that says so.
 //
 // One stream is one HTTP request. Server.Process receives a message, lets the
 // stream take one step, and sends the answers; a stream belongs to one
 // goroutine, except in FULL_DUPLEX_STREAMED mode where a second one receives.
 // Router.Route reads a request's body, finds its token ids and asks a
-// decision.Decider. It never fails: what cannot be judged is a Decision without
+// decision.Decider. It never fails: a request that cannot be decided gets a Decision without
 // a hint and with the Reason why.
 //
 // The invariants: a body is never changed and never re-marshalled; a request

@@ -7,7 +7,7 @@ import (
 	"warmroute/internal/decision"
 )
 
-// Explain is Route for somebody who wants to know: the record of what would be
+// Explain is Route without effects: the record of what would be
 // decided about q now, by the same code. Nothing is charged, speculated,
 // learned, recorded or counted. A replica may be asked for the token ids, as for
 // a request.
@@ -28,8 +28,8 @@ func (r *Router) Explain(ctx context.Context, q *Query) decision.Record {
 	return out
 }
 
-// Any names replicas for a request that could not be judged, for gateways that
-// have no balancer of their own. d keeps the reason why it was not judged;
+// Any names replicas for a request without a decision, for gateways that
+// have no balancer of their own. d keeps the reason;
 // nothing changes when there is no such replica.
 func (r *Router) Any(q *Query, d *decision.Decision) {
 	s := r.scratch.Get().(*scratch)

@@ -36,7 +36,7 @@ func subsetOf(md *corev3.Metadata) []string {
 }
 
 // servedEndpoint reads which upstream really served, from the load balancer's
-// metadata or the upstream.address attribute, "" where Envoy tells neither.
+// metadata or the upstream.address attribute, "" where Envoy sends neither.
 func servedEndpoint(m *request) string {
 	if lb, ok := m.GetMetadataContext().GetFilterMetadata()[envoy.MetadataLB]; ok {
 		if v, ok := lb.GetFields()[envoy.MetadataServed]; ok && v.GetStringValue() != "" {

@@ -10,7 +10,7 @@ type Query struct {
 	Subset []string     // endpoints the gateway allows; nil = all
 	Body   []byte
 	Parent string // its traceparent, where that is sampled and decisions are traced
-	Pick   bool   // the gateway needs a pick even where there is nothing to judge by
+	Pick   bool   // the gateway needs a pick even without a match to compare
 
 	Priority int  // above 0: never shed for load
 	Dry      bool // only what would be decided; see Router.Explain

@@ -10,7 +10,7 @@ import (
 )
 
 // All ProcessingResponses are built here. The constant ones are shared between
-// streams: nobody may change them.
+// streams: they must not be changed.
 var (
 	plainRequestHeaders   = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}}
 	plainRequestBody      = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}}

@@ -54,7 +54,7 @@ type Router struct {
 	scratch sync.Pool // *scratch
 }
 
-// NewRouter returns a router that asks d, with a source of tokens.
+// NewRouter returns a router that decides with d, with a source of tokens.
 func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Metrics, o RouterOptions) *Router {
 	r := &Router{o: o.withDefaults(), decider: d, tokens: t, bodies: openai.NewReader(openai.DefaultMemory), ring: ring, metrics: m}
 	r.SetBudget(r.o.TokenBudget)
@@ -65,7 +65,7 @@ func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Met
 // SetBudget replaces RouterOptions.TokenBudget, for requests that come from now on.
 func (r *Router) SetBudget(d time.Duration) { r.budget.Store(int64(d)) }
 
-// scratch is the memory one request is judged in.
+// scratch is the memory of one decision.
 type scratch struct {
 	work   decision.Work
 	ask    decision.Ask
@@ -125,7 +125,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 	if mv == nil {
 		return decision.Decision{Reason: reason}
 	}
-	if ctx.Err() != nil { // nobody waits for an answer: nothing more is computed, and nothing charged
+	if ctx.Err() != nil { // the request has ended: nothing more is computed or charged
 		return decision.Decision{Reason: decision.ReasonUnfinished}
 	}
 	set := r.decider.Settings(mv)
@@ -147,7 +147,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 	return d
 }
 
-// prompts fills s.ask with what there is to judge the request by: its token
+// prompts fills s.ask with what the decision uses of the request: its token
 // ids, or, where these are not to be had or the replicas say nothing of their
 // caches, its text. It returns why there is neither.
 func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.View, s *scratch) decision.Reason {
@@ -219,13 +219,13 @@ func (s *scratch) readText(req *openai.Request, mv *decision.View) {
 // bytesPerToken is what a token is taken for in bytes of text.
 const bytesPerToken = prefixhash.TextWindow / decision.TextBlockTokens
 
-// Served takes notice of the endpoint that really served a request.
+// Served records the endpoint that served a request.
 func (r *Router) Served(d *decision.Decision, addr string) {
 	r.metrics.served(d, addr)
 	r.decider.Served(d, addr)
 }
 
-// Skip records a request that is not judged, and why.
+// Skip records a request without a decision, and why.
 func (r *Router) Skip(q *Query, reason decision.Reason) decision.Decision {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)

@@ -21,13 +21,13 @@ import (
 type ServerOptions struct {
 	PathPrefixes   []string      // that may stand before the routes of the API, like "/openai"
 	TenantHeader   string        // trusted request header with the tenant, lower case; "" = every request is shared
-	PriorityHeader string        // trusted request header with a whole number: above 0, the request is never shed for load; lower case, "" = nobody has priority
+	PriorityHeader string        // trusted request header with a whole number: above 0, the request is never shed for load; lower case, "" = no request has priority
 	MaxBody        int           // bytes of a body that are looked at; default 64 MiB
 	BodyWait       time.Duration // duplex mode: longest wait for a body; default 5 s
 	MaxStreams     int           // requests followed at once, the others pass without a hint; default 8192
 	ReasonHeader   bool          // answer response headers with the reason
 	Picker         bool          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
-	AlwaysPick     bool          // name a replica even where there is nothing to judge by
+	AlwaysPick     bool          // name a replica even without a match to compare
 	Log            *slog.Logger  // nil: no log
 }
 
@@ -57,7 +57,7 @@ type Server struct {
 	joined sync.Pool    // *[]byte, bodies put together from chunks
 }
 
-// NewServer returns a server that asks router.
+// NewServer returns a server that decides with router.
 func NewServer(router *Router, o ServerOptions) *Server {
 	s := &Server{router: router}
 	s.Set(o)
@@ -71,7 +71,7 @@ func (s *Server) Set(o ServerOptions) {
 }
 
 // Process follows one HTTP request. It returns nil however the stream ends:
-// there is nobody to report an aborted request to. Only a defect of ours is an
+// an aborted request has no reader for an error. Only a defect here is an
 // error, so that Envoy's failure_mode_allow takes over.
 func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err error) {
 	deepen()
@@ -174,7 +174,7 @@ func (s *Server) expire(ss extprocv3.ExternalProcessor_ProcessServer, st *stream
 }
 
 // expired lets a stream go on without its body. The error is a defect's: when
-// sending fails, Process is told, too.
+// sending fails, Process gets the error, too.
 func (s *Server) expired(ss extprocv3.ExternalProcessor_ProcessServer, st *stream) (err error) {
 	defer s.contain(st, &err)
 	_ = sendAll(ss, st.expire(nil))

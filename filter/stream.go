@@ -21,7 +21,7 @@ import (
 // stream is the state of one HTTP request. Its goroutine owns it; the goroutine that
 // ends the wait for a body locks it, too.
 //
-// What each body mode asks of it:
+// What each body mode requires:
 //
 //	NONE, STREAMED         answer every message plainly: no hint is possible
 //	BUFFERED[_PARTIAL]     answer the headers plainly, the body with the hint
@@ -48,7 +48,7 @@ type stream struct {
 	ended      bool     // the request's end of stream was seen
 	answered   bool     // response headers were seen
 	over       bool     // the response's end of stream was seen
-	refused    bool     // with a status of ours: nothing more may be said
+	refused    bool     // with a status of the router: nothing more may be sent
 
 	spent  time.Duration // answering
 	late   *time.Timer   // ends the wait for a duplex body; nil before it began
@@ -131,7 +131,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		st.q.Priority = 0 // as with tenants
 	}
 	if st.tenants > 1 {
-		st.q.Tenant = "" // a gateway that appends lets clients choose: then nobody's replicas are meant
+		st.q.Tenant = "" // a gateway that appends lets clients choose: then the request has no tenant
 	}
 	path, _, _ = strings.Cut(path, "?")
 	for _, prefix := range st.o.PathPrefixes {
@@ -178,7 +178,7 @@ func (st *stream) decide(d decision.Decision) {
 	}
 }
 
-// skip decides a request that is not judged, and says why.
+// skip ends a request without a decision, with a reason.
 func (st *stream) skip(reason decision.Reason) { st.decide(st.srv.router.Skip(&st.q, reason)) }
 
 func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out []*response) []*response {
@@ -319,7 +319,7 @@ func (st *stream) close() {
 	}
 }
 
-// conclude tells l how the response ended, as far as that was to be seen. Envoy
+// conclude records in l how the response ended, as far as that was to be seen. Envoy
 // ends the stream of a request that failed as that of one that did not, so that
 // only a phase that is missing says so: the end of a body that was sent here.
 // In FULL_DUPLEX_STREAMED mode without a response phase Envoy 1.40 ends the

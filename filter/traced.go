@@ -8,7 +8,7 @@ import (
 	"warmroute/internal/decision"
 )
 
-// Tracer is told of decisions on requests whose trace is sampled. It must not
+// Tracer receives the decisions on requests whose trace is sampled. It must not
 // wait, and not keep what it is given.
 type Tracer interface{ Decided(*Traced) }
 
@@ -25,7 +25,7 @@ type Phase struct {
 	End  time.Time
 }
 
-// trace tells the tracer of the decision in s.
+// trace passes the decision in s to the tracer.
 func (r *Router) trace(q *Query, s *scratch) {
 	if q.Parent == "" {
 		return

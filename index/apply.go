@@ -130,7 +130,7 @@ func (x *Index) lockKeyspace(s Scope) *keyspace {
 		if !ks.dropped && !x.closed.Load() {
 			return ks
 		}
-		ks.sh.mu.Unlock() // drained just now: it will be made anew, or not when closed
+		ks.sh.mu.Unlock() // drained just now: it is made again, unless the index is closed
 	}
 }
 

@@ -78,13 +78,13 @@
 // cache groups. This package has the scopes, the holders and their events: what is
 // detached or an orphan, tiers below the GPU, leases, eviction, sweeps and snapshots.
 //
-// When a cap is reached, the ends of nodes in which nobody has stored for long are
+// When a cap is reached, the ends of nodes without a recent store are
 // evicted, 1/256 of the cap at a time, and their holders are marked incomplete. A
 // block removed before others that stay costs one pass over its holder's names.
 //
 // # Concurrency
 //
-// Lookups take no lock and wait for nobody. They announce an epoch; what writers
+// Lookups take no lock and never wait. They announce an epoch; what writers
 // take away is reused only when no lookup that could see it is running. Writers are
 // serialised per holder and per shard. Speculate, Withdraw, Report and ID wait for
 // no lock that ingest holds. Run sweeps in the background, a thousand buckets of

@@ -96,7 +96,7 @@ type Event struct {
 
 // Batch is what one holder published at once. Events apply in order, before
 // any later batch of the same holder; a batch of an incarnation that is no
-// longer current changes nothing. A batch without events says that the holder
+// longer current changes nothing. A batch without events reports that the holder
 // is alive.
 type Batch struct {
 	Holder      Holder

@@ -54,7 +54,7 @@ func (f *Foreign) Key(hash []byte) (prefixhash.Key, bool) {
 }
 
 // Find returns the key of a hash that is asked for, without remembering it.
-// false: it is empty, was never reported or is forgotten, or clashes.
+// false: it is empty, was never reported, was dropped, or clashes.
 func (f *Foreign) Find(hash []byte) (prefixhash.Key, bool) {
 	key, long := shorten(hash)
 	if !long {

@@ -58,7 +58,7 @@ func (f *Found) reset(x *Index, words int) {
 	clear(f.first[:words])
 }
 
-// Set makes f say what is given, as stand-ins of an index do.
+// Set gives f its content, for stand-ins of an index.
 func (f *Found) Set(all []Match) { f.list, f.listed = all, true }
 
 // Len is how many holders All yields.
@@ -73,7 +73,7 @@ func (f *Found) Len() int {
 	return n
 }
 
-// All yields a Match for each holder the index knows something of, in no order.
+// All yields a Match for each holder with blocks, in no order.
 func (f *Found) All() iter.Seq[Match] {
 	return func(yield func(Match) bool) {
 		if f.listed {
@@ -130,7 +130,7 @@ func (f *Found) AppendTo(dst []Match) []Match {
 }
 
 // begin makes first and alive the holders of the first block that count, and
-// says whether there are any.
+// reports whether there are any.
 func (f *Found) begin(sh *shard, set holderset.ID) bool {
 	any, hidden := uint64(0), &sh.hidden[f.view]
 	for i := range f.words {
@@ -142,7 +142,7 @@ func (f *Found) begin(sh *shard, set holderset.ID) bool {
 	return any != 0
 }
 
-// keep ends the holders that are not in a set at depth p, and says whether
+// keep ends the holders that are not in a set at depth p, and reports whether
 // others are left.
 func (f *Found) keep(s *holderset.Sets, set holderset.ID, p int32) bool {
 	any := uint64(0)

@@ -248,7 +248,7 @@ func (h *holder) sawGroup(s Scope, kind GroupKind) {
 	}
 }
 
-// updateVisibility applies the verdicts to all slots of the holder. h.mu is held.
+// updateVisibility updates all slots of the holder. h.mu is held.
 func (h *holder) updateVisibility() {
 	for _, sh := range h.shards {
 		sh.mu.Lock()

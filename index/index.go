@@ -129,7 +129,7 @@ func (ks *keyspace) discard() {
 	}
 }
 
-// requestSweep lets Run sweep soon.
+// requestSweep makes Run sweep soon.
 func (x *Index) requestSweep() {
 	select {
 	case x.sweepRequests <- struct{}{}:
@@ -137,7 +137,7 @@ func (x *Index) requestSweep() {
 	}
 }
 
-// FullGroup returns the group of a model that some reporter calls full
+// FullGroup returns the group of a model that a reporter reports as full
 // attention, for callers that do not know which group to look up.
 func (x *Index) FullGroup(tenant, model string) (group int, known bool) {
 	x.holders.Range(func(_, v any) bool {

@@ -107,7 +107,7 @@ func (ks *keyspace) allLeases(yield func(leaseKind, *expiry.Table) bool) {
 	}
 }
 
-// idleLeases reports whether the keyspace's leases have no entries and nobody is
+// idleLeases reports whether the keyspace's leases have no entries and no call is
 // about to add one.
 func (ks *keyspace) idleLeases() bool {
 	for _, l := range ks.allLeases {

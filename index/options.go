@@ -35,7 +35,7 @@ type Options struct {
 	MaxLeases      int // speculative and leased entries, (block, holder) pairs
 
 	SweepEvery time.Duration // how often Run sweeps
-	ReplicaTTL time.Duration // a reporter silent for longer is forgotten
+	ReplicaTTL time.Duration // a reporter that sends nothing for longer is dropped
 
 	checkpointEvery int // see radix.DefaultCheckpointEvery
 }

@@ -126,7 +126,7 @@ func (o *orphans) remove(slot int, tier Tier, hash uint64) bool {
 	return false
 }
 
-// storeJoined stores the woken orphans, and those that waited for them in turn.
+// storeJoined stores the orphans whose parent is known now, and those that waited for them.
 func (sh *shard) storeJoined(res *Result) {
 	var evicted []*orphan
 	for len(sh.joined) > 0 {

@@ -140,7 +140,7 @@ func (sh *shard) slotFor(h *holder) (int, bool) {
 	return slot, true
 }
 
-// updateVisibility applies the verdict about a holder's cache groups to its slot.
+// updateVisibility sets whether the slot matches, by the holder's cache groups.
 func (sh *shard) updateVisibility(h *holder, slot int) {
 	hybrid, hidden := h.visibility(sh.key)
 	bounded := sh.info[slot].class != nil && sh.info[slot].class.way.bound
@@ -166,7 +166,7 @@ func (sh *shard) rowHas(s *hashtable.Row, slot int) bool {
 	return s != nil && sh.sets.Has(holderset.ID(s.Value().Set()), slot)
 }
 
-// inTable says whether a possibly absent table has the key for the slot.
+// inTable reports whether a possibly absent table has the key for the slot.
 func (sh *shard) inTable(p *atomic.Pointer[hashtable.Table], key uint64, slot int) bool {
 	t := p.Load()
 	return t != nil && sh.rowHas(t.Find(key), slot)

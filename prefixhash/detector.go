@@ -36,19 +36,19 @@ type DetectorOptions struct {
 	Every      int     // seen blocks that earn one more block hash; default 16
 }
 
-// MaxCandidates is how many configurations a Detector tells apart.
+// MaxCandidates is how many configurations a Detector distinguishes.
 const MaxCandidates = 64
 
-// Stored is what one BlockStored event says: consecutive blocks, the first one
+// Stored is the content of one BlockStored event: consecutive blocks, the first one
 // behind Parent.
 type Stored struct {
 	Parent    Digest   // as published; the zero value: the first block of a prompt
 	Hashes    []Digest // as published, one per block
-	Tokens    []uint32 // len(Hashes) × BlockSize token ids; other lengths cannot be judged
+	Tokens    []uint32 // len(Hashes) × BlockSize token ids; other lengths cannot be checked
 	BlockSize int
 	Extras    [][]ExtraKey // as published, by block
 	LoRA      LoRA
-	LoRAPath  string // "" if not known: then a Tagged candidate cannot be judged on an adapter's blocks
+	LoRAPath  string // "" if not known: then a Tagged candidate cannot be checked on an adapter's blocks
 }
 
 // State is a Detector's opinion.
@@ -56,9 +56,9 @@ type State uint8
 
 const (
 	// Undetermined: no candidate has reproduced a hash, and at least one was never
-	// judged: its root is random, or no prompt's first block was seen.
+	// checked: its root is random, or no prompt's first block was seen.
 	Undetermined State = iota
-	// Match: a candidate reproduced every hash it was judged on.
+	// Match: a candidate reproduced every hash it was checked with.
 	Match
 	// Mismatch: every candidate failed on some hash. What the replica publishes is
 	// not what any of them computes.
@@ -77,15 +77,15 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// Detection is what a Detector knows so far. Counts are in blocks.
+// Detection is the result of a Detector so far. Counts are in blocks.
 type Detection struct {
 	State State
-	// Candidates that reproduced every hash they were judged on (State Match).
+	// Candidates that reproduced every hash they were checked with (State Match).
 	// Several remain as long as they cannot differ: the generations agree on
 	// blocks without extra keys.
 	Candidates []*VLLM
 	Matched    uint64 // reproduced by a candidate
-	Mismatched uint64 // judged and reproduced by none
+	Mismatched uint64 // checked and reproduced by none
 	Unverified uint64 // passed over: no known parent, incomplete, or over budget
 }
 
@@ -95,9 +95,9 @@ type Detection struct {
 // A hash published as an integer is no parent: its digest is known only if the
 // chain was recomputed from the prompt's first block on. So the digests of
 // recent blocks are remembered by what was published. Where whole digests are
-// published, any block can be judged, and a candidate without a root too: it is
+// published, any block can be checked, and a candidate without a root too: it is
 // dropped when a candidate with one reproduces a first block. Memory and work are
-// bounded, see DetectorOptions. One goroutine may observe while others ask for
+// bounded, see DetectorOptions. One goroutine may observe while others read
 // the verdict.
 type Detector struct {
 	o DetectorOptions
@@ -172,7 +172,7 @@ func (d *Detector) Detection() Detection {
 	return v
 }
 
-// Observe judges the candidates by some of an event's blocks.
+// Observe checks the candidates with some of an event's blocks.
 func (d *Detector) Observe(s Stored) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -196,7 +196,7 @@ func (d *Detector) Observe(s Stored) {
 	}
 }
 
-// block judges the candidates by block i, whose parent's digest is given; the
+// block checks the candidates with block i, whose parent's digest is given; the
 // zero digest means each candidate's own root.
 func (d *Detector) block(s *Stored, i int, parent Digest) {
 	published := s.Hashes[i]

@@ -1,5 +1,5 @@
 // Package prefixhash turns prompts into chains of block keys: what an index is
-// asked with, and what it stores when a replica says that it holds a block.
+// queried with, and what it stores when a replica reports a block.
 //
 // A block is blockSize consecutive tokens; only full blocks have keys. Every
 // key depends on all blocks before it, so equal keys mean equal prefixes and a

@@ -9,7 +9,7 @@ import (
 // follow its cache. The zero value is one that is not known.
 type Release struct{ major, minor int }
 
-// ParseRelease reads what vLLM says at /version.
+// ParseRelease reads vLLM's answer at /version.
 func ParseRelease(version string) Release {
 	var r Release
 	if n, _ := fmt.Sscanf(version, "%d.%d", &r.major, &r.minor); n < 2 || r.major < 0 || r.minor < 0 {
@@ -23,7 +23,7 @@ func (r Release) Between(first, last int) bool {
 	return r.major == 0 && first <= r.minor && r.minor <= last
 }
 
-// Generation is how the release writes extra keys, 0 where nobody has looked.
+// Generation is how the release writes extra keys, 0 where it is not known.
 func (r Release) Generation() Generation {
 	switch {
 	case r.Between(21, 21), r.Between(27, 30):

@@ -18,7 +18,7 @@ type MM struct {
 // value mixes in nothing.
 type Request struct {
 	LoRA      LoRA
-	LoRAPath  string  // the adapter's path as the replica knows it; only vLLM's Tagged generation hashes it
+	LoRAPath  string  // the adapter's path on the replica; only vLLM's Tagged generation hashes it
 	CacheSalt *string // nil and "" are the same: vLLM hashes no empty salt
 	MM        []MM    // by rising Offset, as vLLM orders them; other orders are sorted, at the price of a copy
 }

@@ -10,7 +10,7 @@ const (
 	// tokens of English, a few of vLLM's blocks, so that a prompt of a thousand
 	// tokens has more than a dozen keys.
 	TextWindow = 256
-	// TextWindows is the most keys a prompt gets. 16 KiB tell conversations
+	// TextWindows is the most keys a prompt gets. 16 KiB distinguish conversations
 	// apart; what follows them follows on the same replica.
 	TextWindows = 64
 )

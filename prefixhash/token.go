@@ -8,7 +8,7 @@ import "github.com/zeebo/xxh3"
 const pieceTokens = 32
 
 // Seeds keep the roots of different chains and of different parts apart: the
-// first bytes of their names, so that nobody suspects a choice.
+// first bytes of their names, so that the choice is not arbitrary.
 const (
 	seedTokenRoot = 0x746f6b656e730000 // "tokens"
 	seedLoRARoot  = 0x6c6f726100000000 // "lora"

@@ -35,8 +35,8 @@ type stdio struct {
 }
 
 var (
-	errUsage  = errors.New("usage")                  // the command line is wrong and that has been said
-	errFailed = errors.New("some input was refused") // said line by line in the output
+	errUsage  = errors.New("usage")                  // the command line is wrong and the error is printed
+	errFailed = errors.New("some input was refused") // reported line by line in the output
 )
 
 // commands are the subcommands, in the order of the help.
@@ -223,7 +223,7 @@ func (c Config) writeEnvoy(std stdio, static, files bool) error {
 	return envoy.WriteDynamic(std.out, o, envoy.ADS)
 }
 
-// answers reports whether somebody listens at addr.
+// answers reports whether a server listens at addr.
 func answers(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {

@@ -32,10 +32,10 @@ type Config struct {
 	Listen string        `yaml:"listen" applies:"restart"` // gRPC address for Envoy's ext_proc filter, its health checks and its access log, host:port
 	TLS    certs.Options `yaml:"tls" applies:"restart"`    // TLS of `listen`
 
-	Admin AdminConfig          `yaml:"admin" applies:"restart"` // HTTP for people and Prometheus: metrics, health, debug pages, the dashboard, the policy
+	Admin AdminConfig          `yaml:"admin" applies:"restart"` // HTTP for operators and Prometheus: metrics, health, debug pages, the dashboard, the policy
 	Log   telemetry.LogOptions `yaml:"log" applies:"reload"`    // what the router logs, on standard error
 
-	Fleet      fleet.Options `yaml:"fleet" applies:"reload"`                 // which replicas there are, and how they are watched
+	Fleet      fleet.Options `yaml:"fleet" applies:"reload"`                 // the replicas, and how they are watched
 	Kubernetes kube.Options  `yaml:"kubernetes,omitempty" applies:"restart"` // replicas from a Gateway API InferencePool, beside those of `fleet`
 
 	Index        IndexConfig        `yaml:"index" applies:"restart"`         // limits of the index of cached blocks
@@ -46,7 +46,7 @@ type Config struct {
 	Filter FilterConfig  `yaml:"filter" applies:"reload"` // how requests are read and answered
 	Tokens TokensConfig  `yaml:"tokens" applies:"reload"` // how prompts become token ids
 	Policy policy.Config `yaml:"policy" applies:"reload"` // how replicas are ranked; what is set here holds for all models
-	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`  // what Envoy is told, by xDS and by `extproc envoy-config`
+	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`  // the settings that Envoy receives, by xDS and by `extproc envoy-config`
 	XDS    xds.Options   `yaml:"xds" applies:"reload"`    // where Envoy finds it
 
 	Tracing tracing.Options `yaml:"tracing" applies:"restart"` // OpenTelemetry spans of decisions, for requests whose own trace is sampled
@@ -67,7 +67,7 @@ type IndexConfig struct {
 	MaxBlocks      int           `yaml:"max_blocks" unit:"blocks"`       // most distinct blocks of all scopes; as many again of replicas with several cache groups, counted for each replica by itself
 	MaxOrphans     int           `yaml:"max_orphans" unit:"blocks"`      // most stored blocks that are kept until their parent is known
 	SweepEvery     time.Duration `yaml:"sweep_every"`                    // how often what has expired is removed
-	ReplicaTTL     time.Duration `yaml:"replica_ttl"`                    // how long a sidecar may be silent before what it reported is forgotten
+	ReplicaTTL     time.Duration `yaml:"replica_ttl"`                    // how long a sidecar may send nothing before its blocks are dropped
 	SyncTimeout    time.Duration `yaml:"sync_timeout"`                   // a replica whose KV events have not been caught up with by then counts as ready
 	ProbeEvery     time.Duration `yaml:"probe_every"`                    // how often a silent replica is asked for events that may have been missed
 }
@@ -81,7 +81,7 @@ func (c IndexConfig) options() index.Options {
 
 // FilterConfig is how requests are read and decided.
 type FilterConfig struct {
-	TokenBudget time.Duration `yaml:"token_budget"`           // the longest that a request waits for its token ids; after that it passes without a hint, or goes by its text
+	TokenBudget time.Duration `yaml:"token_budget"`           // the longest wait of a request for its token ids; after that it passes without a hint, or is routed by its text
 	Ranked      int           `yaml:"ranked" unit:"replicas"` // most replicas named for one request, best first; Envoy's retries go to the next
 	MaxBody     int           `yaml:"max_body" unit:"bytes"`  // longest body that is read; requests with longer ones pass without a hint
 	BodyWait    time.Duration `yaml:"body_wait"`              // in FULL_DUPLEX_STREAMED mode, the longest wait for the end of a body
@@ -89,7 +89,7 @@ type FilterConfig struct {
 	PathPrefixes   []string `yaml:"path_prefixes,omitempty"`
 	TenantHeader   string   `yaml:"tenant_header"`               // header with the request's tenant, always overwritten by a gateway that is trusted; "" = all requests are shared
 	PriorityHeader string   `yaml:"priority_header"`             // header with a whole number, always overwritten by a gateway that is trusted: requests above 0 are never refused for load; "" = there are none
-	ReasonHeader   bool     `yaml:"reason_header"`               // tell clients the reason code in x-warmroute-reason
+	ReasonHeader   bool     `yaml:"reason_header"`               // send clients the reason code in x-warmroute-reason
 	Picker         bool     `yaml:"picker"`                      // endpoint-picker mode, for InferencePools: 503 when no replica is ready, 429 when all are saturated
 	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica for every request: for clusters without a balancer of their own (ORIGINAL_DST)
 	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint
@@ -236,7 +236,7 @@ func (c Config) serverOptions(log *slog.Logger) filter.ServerOptions {
 	}
 }
 
-// envoyOptions fills in what the rest of the configuration says already.
+// envoyOptions fills in what the rest of the configuration implies.
 func (c Config) envoyOptions() envoy.Options {
 	o := c.Envoy
 	if len(o.ExtProc) == 0 {
@@ -261,11 +261,11 @@ func (c Config) envoyOptions() envoy.Options {
 	return o
 }
 
-// xdsSettings is what Envoys are told of the configuration.
+// xdsSettings is the part of the configuration that Envoys receive.
 func (c Config) xdsSettings() xds.Settings {
 	o := c.envoyOptions()
-	o.Replicas = nil                                                      // the fleet knows better
-	locked := c.Fleet.HTTP.TokenEnv != "" || c.Fleet.HTTP.TokenFile != "" // replicas ask clients for a key before they list models
+	o.Replicas = nil                                                      // the fleet has the current list
+	locked := c.Fleet.HTTP.TokenEnv != "" || c.Fleet.HTTP.TokenFile != "" // replicas require a key before they list models
 	return xds.Settings{At: c.XDS, Envoy: o, Listing: !locked}
 }
 

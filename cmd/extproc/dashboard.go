@@ -7,7 +7,7 @@ import (
 	"warmroute/index"
 )
 
-// dashboardPages are the operator's page and what only it asks for.
+// dashboardPages are the dashboard and the pages that only it requests.
 func (r *router) dashboardPages() map[string]http.Handler {
 	const at = "/dashboard/"
 	return map[string]http.Handler{

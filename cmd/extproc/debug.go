@@ -44,7 +44,7 @@ func explain(ring *decision.Ring, view func() tokenView) http.Handler {
 	})
 }
 
-// ready states why the router cannot judge requests yet: the fleet has not
+// ready states why the router cannot decide requests yet: the fleet has not
 // settled, or a replica's events have not been caught up with.
 func (r *router) ready() error {
 	if !r.fleet.Snapshot().Settled {

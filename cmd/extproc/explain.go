@@ -55,7 +55,7 @@ func explainNow(router *filter.Router, maxBody func() int, view func() tokenView
 // replica for token ids itself.
 const explainTimeout = 10 * time.Second
 
-// explainOptions are what `extproc explain` is told.
+// explainOptions are the flags of `extproc explain`.
 type explainOptions struct {
 	config, admin, path, tenant, subset, id string
 	last, asJSON                            bool
@@ -238,7 +238,7 @@ func byRank(all []decision.CandidateRecord, chosen string) []decision.CandidateR
 // snapshot.
 func (o *explainOptions) printRescored(w io.Writer, rec decision.Record, c policy.Config) error {
 	if len(rec.Candidates) == 0 {
-		return nil // that was said
+		return nil // that was printed
 	}
 	book, err := policy.NewBook(c)
 	if err != nil {

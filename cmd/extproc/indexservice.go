@@ -16,11 +16,11 @@ import (
 )
 
 // IndexServiceConfig is the index over gRPC, for sidecars that report to it and
-// for whoever asks it.
+// for its clients.
 type IndexServiceConfig struct {
 	Listen    string        `yaml:"listen"`               // gRPC address, host:port; "" = off
 	TLS       certs.Options `yaml:"tls"`                  // TLS of that address
-	TokenFile string        `yaml:"token_file,omitempty"` // file with the bearer token that every call must carry; "" = none is asked for
+	TokenFile string        `yaml:"token_file,omitempty"` // file with the bearer token that every call must carry; "" = none is required
 }
 
 // indexService serves the router's index. Without an address it only counts.
@@ -29,7 +29,7 @@ type indexService struct {
 	listener net.Listener // nil when off
 	options  []grpc.ServerOption
 	certs    *certs.Source // nil without TLS
-	open     bool          // beyond the loopback, and whoever connects is let in
+	open     bool          // beyond the loopback, and every client is accepted
 }
 
 // listen takes the address and reads the files, so that what is wrong with them

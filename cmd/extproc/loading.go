@@ -88,10 +88,10 @@ func (l *loading) done(m *loadingModel, err error) {
 	m.err = err
 }
 
-// ready says which model of the start is not loaded yet, or could not be.
+// ready reports which model of the start is not loaded yet, or could not be.
 func (l *loading) ready() error { return errors.Join(l.missing(false)...) }
 
-// notes says the same of those that came with a reload.
+// notes reports the same of models that a reload added.
 func (l *loading) notes() (out []string) {
 	for _, err := range l.missing(true) {
 		out = append(out, err.Error())

@@ -14,7 +14,7 @@ import (
 	"warmroute/internal/tokens"
 )
 
-// ModelConfig names a model's files and says how its servers were started. ID
+// ModelConfig has a model's files and the flags of its servers. ID
 // is needed; the rest mirrors vLLM's flags of the same names.
 type ModelConfig struct {
 	ID                     string   `yaml:"id"`                                            // the base model's served name; it must be given
@@ -103,7 +103,7 @@ func (c ModelConfig) ref() string {
 	return c.ID
 }
 
-// checkFiles says where the files of every model are, as comments, or what is
+// checkFiles reports where the files of every model are, as comments, or what is
 // wrong with them: every problem at once.
 func (c Config) checkFiles() (notes string, err error) {
 	hub, err := modelfiles.New(os.Getenv)

@@ -28,7 +28,7 @@ func (r *router) openPeers() (err error) {
 	return nil
 }
 
-// policyChanged tells other routers of the settings now in force.
+// policyChanged sends the settings in use to other routers.
 func (r *router) policyChanged() {
 	if r.sharing.outbox != nil {
 		c, _ := r.book.Config()

@@ -77,7 +77,7 @@ func (r *router) patchPolicy(w http.ResponseWriter, req *http.Request) {
 	answer(w, change)
 }
 
-// knows reports whether a replica serves model, or there are settings for it.
+// knows reports whether a replica serves the model, or there are settings for it.
 func (r *router) knows(model string) bool {
 	if c, _ := r.book.Config(); c.Models != nil {
 		if _, ok := c.Models[model]; ok {
@@ -87,7 +87,7 @@ func (r *router) knows(model string) bool {
 	return slices.ContainsFunc(r.fleet.Snapshot().Replicas, func(rep *fleet.Replica) bool { return rep.Model(model) != nil })
 }
 
-// audit logs who changed what of the policies, and tells other routers.
+// audit logs a change of the policies and sends it to other routers.
 func (r *router) audit(c policy.Change, by string) {
 	if len(c.Fields) > 0 {
 		r.policyChanged()

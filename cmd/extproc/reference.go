@@ -9,7 +9,7 @@ import (
 	"warmroute/internal/config"
 )
 
-// referenceFile is what docs/configuration.md says, for `extproc check -explain`.
+// referenceFile is the content of docs/configuration.md, for `extproc check -explain`.
 // make docs makes both from the comments of the configuration's fields.
 //
 //go:embed reference.json

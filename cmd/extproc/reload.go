@@ -52,7 +52,7 @@ func newReloads(c Config, reg prometheus.Registerer) *reloads {
 }
 
 // taken records that running is in force, and returns its version. l.mu is held, or
-// nobody else knows l.
+// l is not shared yet.
 func (l *reloads) taken(running Config) string {
 	l.running = running
 	l.ok.Set(1)
@@ -175,7 +175,7 @@ func unservedModels(s *fleet.Snapshot) (out []string) {
 	return out
 }
 
-// replicaReady fails readiness without a replica, where that is asked for.
+// replicaReady fails readiness without a replica, where that is configured.
 func (r *router) replicaReady() error {
 	if o := r.reloads.inForce().Filter; o.Picker && o.ReadyNeedsReplica && r.fleet.Snapshot().Ready == 0 {
 		return errors.New("no replica is ready")

@@ -31,7 +31,7 @@ type replicaView struct {
 type cachedView struct {
 	Predicted int64    `json:"predicted"`           // by this router, since the replica joined
 	Reported  float64  `json:"reported_hits"`       // by the replica, since it started, all its traffic
-	Shortfall *float64 `json:"shortfall,omitempty"` // share of the predicted not hit, over the last window judged
+	Shortfall *float64 `json:"shortfall,omitempty"` // share of the predicted tokens that was not hit, over the last complete window
 	Suspect   bool     `json:"suspect"`             // it was large for several windows
 }
 
@@ -54,7 +54,7 @@ type rankView struct {
 // hits can be relied on.
 type cacheView struct {
 	Groups  string `json:"groups"`
-	Assumed string `json:"assumed"` // of what events do not tell
+	Assumed string `json:"assumed"` // of settings that events do not contain
 	Trust   string `json:"trust"`   // exact, unconfirmed, inexact
 	Why     string `json:"why,omitempty"`
 }

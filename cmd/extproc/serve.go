@@ -307,7 +307,7 @@ func (r *router) notes() []string {
 	return append(append(notes, r.reloads.notes()...), unservedModels(r.fleet.Snapshot())...)
 }
 
-// ended is err, unless it only says that ctx has.
+// ended returns err, or nil if err only reports the end of ctx.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil

@@ -33,7 +33,7 @@ func (r *router) compare(ctx context.Context) error {
 }
 
 // learnEvery is how often what replicas count is given to the index, which learns
-// from it what events do not tell.
+// from it what events do not contain.
 const learnEvery = time.Second
 
 func (r *router) learnFromHits(s *fleet.Snapshot) {
@@ -58,7 +58,7 @@ func (r *router) readings(s *fleet.Snapshot) []shortfall.Reading {
 	return out
 }
 
-// hitTokens is what a replica says it found in its prefix cache, all ranks
+// hitTokens is the number of tokens a replica reports to have found in its prefix cache, all ranks
 // together.
 func hitTokens(rep *fleet.Replica) (tokens float64, ok bool) {
 	for i := range rep.Load {

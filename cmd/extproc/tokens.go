@@ -21,10 +21,10 @@ import (
 // TokensConfig is how token ids are found.
 type TokensConfig struct {
 	Download    bool          `yaml:"download"`                     // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
-	Models      []ModelConfig `yaml:"models,omitempty"`             // models whose files are named here and not found by themselves
+	Models      []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found automatically
 	SampleEvery int           `yaml:"sample_every" unit:"requests"` // one request in so many has its token ids compared with a replica's; negative = none
 	CheckEvery  time.Duration `yaml:"check_every"`                  // how often features that no replica has confirmed yet are compared again
-	Trust       []string      `yaml:"trust,omitempty"`              // features whose token ids are computed in process though no replica can be asked about them
+	Trust       []string      `yaml:"trust,omitempty"`              // features whose token ids are computed in process although no replica can confirm them
 }
 
 // Validate returns every problem, joined.
@@ -181,7 +181,7 @@ type demotion struct {
 	Differs  int       `json:"differences"`
 }
 
-// tokenView is what an operator is told beside decisions: features that are demoted,
+// tokenView is shown with decisions: features that are demoted,
 // and where tokenizers were found.
 type tokenView struct {
 	Demoted    []demotion     `json:"demoted,omitempty"`

@@ -12,10 +12,10 @@ import (
 )
 
 // WarmUpConfig is where a router that starts takes the index from, instead of
-// learning everything anew.
+// reading everything again.
 type WarmUpConfig struct {
-	Peers   []string        `yaml:"peers,omitempty"` // `index_service` addresses of other routers of the same fleet, asked in order, host:port
-	Timeout time.Duration   `yaml:"timeout"`         // longest wait for all of them together; then the router starts without
+	Peers   []string        `yaml:"peers,omitempty"` // `index_service` addresses of other routers of the same fleet, tried in order, host:port
+	Timeout time.Duration   `yaml:"timeout"`         // longest wait for all of them together; then the router starts without their index
 	Access  indexrpc.Access `yaml:",inline"`
 }
 

@@ -21,7 +21,7 @@ type Options struct {
 	CertFile     string `yaml:"cert_file,omitempty"`      // PEM file of the certificate, the chain with the server's own first; "" = no TLS, unless `self_signed`
 	KeyFile      string `yaml:"key_file,omitempty"`       // PEM file of its key
 	SelfSigned   bool   `yaml:"self_signed"`              // make a certificate instead of reading files: encryption without identity, what gateways that skip verification expect
-	ClientCAFile string `yaml:"client_ca_file,omitempty"` // PEM file of the authorities one of which must vouch for every client; "" = clients show no certificate
+	ClientCAFile string `yaml:"client_ca_file,omitempty"` // PEM file of the authorities for clients' certificates; "" = clients need no certificate
 	// Every is how often the files are read: certificates are renewed days before
 	// they end.
 	Every time.Duration `yaml:"every,omitempty" default:"10s"`

@@ -11,8 +11,8 @@ import (
 // ClientOptions states how a client speaks TLS. The zero value is no TLS.
 type ClientOptions struct {
 	Enabled    bool   `yaml:"enabled"`               // dial with TLS
-	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the authorities that may vouch for the server; "" = the system's
-	CertFile   string `yaml:"cert_file,omitempty"`   // PEM file of the client's own certificate, where the server asks for one
+	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the authorities for the server's certificate; "" = the system's
+	CertFile   string `yaml:"cert_file,omitempty"`   // PEM file of the client's own certificate, if the server requires one
 	KeyFile    string `yaml:"key_file,omitempty"`    // PEM file of its key
 	ServerName string `yaml:"server_name,omitempty"` // the name in the server's certificate; "" = the host that is dialed
 }

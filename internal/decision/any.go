@@ -1,6 +1,6 @@
 package decision
 
-// Any names replicas for a request that could not be judged, for gateways that
+// Any names replicas for a request without a decision, for gateways that
 // have no balancer of their own to fall back to: the ready ones that the tenant
 // may use within the subset, in turns. It returns "" where there is none.
 func (d *Decider) Any(tenant string, subset []string, w *Work) string {

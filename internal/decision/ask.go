@@ -10,7 +10,7 @@ import (
 type Ask struct {
 	Model, Tenant string
 	Subset        []string // addresses allowed; nil = all
-	Must          bool     // the caller needs a pick even where there is nothing to judge by
+	Must          bool     // the caller needs a pick even without a match to compare
 	Dry           bool     // only what would be decided: nothing is charged, speculated or learned
 	Priority      int      // above 0: never shed for load
 	Prompts       Prompts

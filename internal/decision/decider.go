@@ -84,7 +84,7 @@ func (d *Decider) SetRanked(n int) { d.ranked.Store(int64(n)) }
 // Pressure is the signal of overridden matches.
 func (d *Decider) Pressure() *Pressure { return d.pressure }
 
-// Forget forgets a replica that left: what it has in flight and what was learned
+// Forget drops a replica that left: what it has in flight and what was learned
 // of it. Its index entries are its feed's to remove. It waits for no request.
 func (d *Decider) Forget(replica string) {
 	gone := d.ledger.Drop(replica)

@@ -8,7 +8,7 @@
 // Nothing here knows the request's form: the router, `extproc policy` and
 // `extproc replay` run the same code.
 //
-// The invariants: Decide never fails and waits for nobody; what cannot be judged
+// The invariants: Decide never fails and waits for nobody; what cannot be decided
 // is a Decision without a destination and with the Reason why. What a decision
 // charges is released exactly once. The reasons are a closed set.
 //

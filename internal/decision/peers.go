@@ -31,13 +31,13 @@ type Prefix struct {
 }
 
 const (
-	// maxSentBlocks bounds what is told of one prompt: 32,768 tokens in blocks of 16.
+	// maxSentBlocks bounds the keys that are sent of one prompt: 32,768 tokens in blocks of 16.
 	maxSentBlocks = 2048
-	// maxReceivedTTL bounds how long a peer's word is believed.
+	// maxReceivedTTL bounds how long a peer's prefix is kept.
 	maxReceivedTTL = time.Minute
 )
 
-// send passes on what a reservation says about its keys.
+// send sends the keys of a reservation to other routers.
 func (d *Decider) send(kind PrefixKind, mv *View, at *cache, keys []prefixhash.Key, lasts time.Duration) {
 	if d.o.Peers == nil || len(keys) == 0 {
 		return
@@ -48,7 +48,7 @@ func (d *Decider) send(kind PrefixKind, mv *View, at *cache, keys []prefixhash.K
 	})
 }
 
-// Receive takes what another router tells. It is about models and replicas this
+// Receive applies a prefix from another router. It is about models and replicas this
 // router knows, or it changes nothing.
 func (d *Decider) Receive(p Prefix) {
 	now := d.now()

@@ -12,7 +12,7 @@ const (
 	ReasonCold    Reason = "cold"    // nobody holds any; least expected time
 	ReasonMoved   Reason = "moved"   // another candidate holds more, but costs more now
 	ReasonGuarded Reason = "guarded" // the deepest match is beyond the load guard
-	ReasonAlways  Reason = "always"  // nothing to judge by, picked by load because the gateway needs a pick
+	ReasonAlways  Reason = "always"  // no match to compare, picked by load because the gateway needs a pick
 
 	// Where replicas do not say what they cache, or token ids are not to be had.
 	ReasonLearned     Reason = "learned"      // requests with this text's beginning went there

@@ -184,7 +184,7 @@ func (f *Feed) sink() kvevents.Sink {
 	return observedIndex{f.index, f.o.Applied}
 }
 
-// observedIndex is the index with somebody who wants to know of what was applied.
+// observedIndex is the index with a callback for every applied batch.
 type observedIndex struct {
 	*index.Index
 	applied func(b *index.Batch)

@@ -43,7 +43,7 @@ func (f *Feed) setGroups(r *fleet.Replica) {
 	f.index.SetGroups(r.Addr, told)
 }
 
-// groupSettings is what is known of a replica's cache groups without its events and files.
+// groupSettings are the settings of a replica's cache groups without its events and files.
 func groupSettings(r *fleet.Replica) *index.GroupSettings {
 	c := r.Cache
 	release := prefixhash.ParseRelease(r.Version)

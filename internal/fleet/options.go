@@ -26,7 +26,7 @@ type Options struct {
 	ScrapeInterval time.Duration `yaml:"scrape_interval"`
 	// ScrapeTimeout is the longest wait for that page.
 	ScrapeTimeout time.Duration `yaml:"scrape_timeout"`
-	// DeadAfter is how long a replica may answer nothing before it is gone.
+	// DeadAfter is how long a replica may answer nothing before it counts as down.
 	DeadAfter time.Duration `yaml:"dead_after"`
 	// LearnInterval is how often models, adapters and event sources are asked
 	// for again.
@@ -39,7 +39,7 @@ type Options struct {
 	// MaxReplicas is the most replicas there can be; addresses beyond it are left out and counted.
 	MaxReplicas int `yaml:"max_replicas" unit:"replicas"`
 
-	HTTP HTTPOptions `yaml:"http,omitempty"` // how replicas are asked; plain HTTP unless it says otherwise
+	HTTP HTTPOptions `yaml:"http,omitempty"` // how replicas are contacted; plain HTTP by default
 
 	Sources    []Source              `yaml:"-"` // further sources
 	Registerer prometheus.Registerer `yaml:"-"` // nil: no metrics
@@ -62,8 +62,8 @@ type ReplicaOptions struct {
 	HashAlgorithm      string         `yaml:"hash_algorithm,omitempty"`                          // its --prefix-caching-hash-algo, to check its hashes with; "" = what it reports, or found out
 	HashSeed           *string        `yaml:"hash_seed,omitempty"`                               // its PYTHONHASHSEED, to check its hashes with; none = not known
 	KVReportFull       bool           `yaml:"kv_report_full,omitempty"`                          // it runs with kv_cache_report_mode full
-	FullAttentionGroup *int           `yaml:"full_attention_group,omitempty" unit:"cache group"` // number of the cache group with full attention, where its events do not say; none = what they say
-	Cache              CacheOptions   `yaml:"cache,omitempty"`                                   // what its KV events do not tell of its cache groups; all of it may be left out
+	FullAttentionGroup *int           `yaml:"full_attention_group,omitempty" unit:"cache group"` // number of the cache group with full attention, if its events do not show it; none = from its events
+	Cache              CacheOptions   `yaml:"cache,omitempty"`                                   // settings of its cache groups that KV events do not contain; all are optional
 }
 
 // ModelOptions is one model id of a replica.
@@ -89,9 +89,9 @@ type DNSOptions struct {
 
 // HTTPOptions is how replicas are asked. The zero value is plain HTTP.
 type HTTPOptions struct {
-	TLS                bool   `yaml:"tls,omitempty"`                  // ask over HTTPS
-	CAFile             string `yaml:"ca_file,omitempty"`              // PEM file of the authorities that vouch for replicas; "" = the system's
-	CertFile           string `yaml:"cert_file,omitempty"`            // PEM file of the router's own certificate, where replicas ask for one
+	TLS                bool   `yaml:"tls,omitempty"`                  // connect to replicas with HTTPS
+	CAFile             string `yaml:"ca_file,omitempty"`              // PEM file of the authorities for the replicas' certificates; "" = the system's
+	CertFile           string `yaml:"cert_file,omitempty"`            // PEM file of the router's own certificate, if replicas require one
 	KeyFile            string `yaml:"key_file,omitempty"`             // PEM file of its key
 	ServerName         string `yaml:"server_name,omitempty"`          // the name in the replicas' certificates; "" = their address
 	InsecureSkipVerify bool   `yaml:"insecure_skip_verify,omitempty"` // take any certificate

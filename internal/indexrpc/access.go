@@ -112,7 +112,7 @@ func (b bearer) RequireTransportSecurity() bool { return !b.clear }
 // Access is how a client reaches an index service.
 type Access struct {
 	TLS       certs.ClientOptions `yaml:"tls,omitempty"`        // TLS towards the index service
-	TokenFile string              `yaml:"token_file,omitempty"` // file with the bearer token that the index service asks for; "" = none is sent
+	TokenFile string              `yaml:"token_file,omitempty"` // file with the bearer token for the index service; "" = none is sent
 }
 
 // Validate returns every problem of reaching addr, one sentence each.

@@ -104,7 +104,7 @@ func (s *Server) retract(q *indexpb.PublishEventRequest, id index.HolderID, keys
 // opaqueLimit bounds the hashes whose token counts are kept: about 100 MB.
 const opaqueLimit = 1 << 20
 
-// opaque remembers what opaque hashes are worth, in tokens.
+// opaque keeps the number of tokens of opaque hashes.
 type opaque struct {
 	mu     sync.RWMutex
 	tokens map[opaqueKey]opaqueEntry

@@ -272,7 +272,7 @@ func (r *Reporter) last() error {
 	return nil
 }
 
-// Flush tells what waits, or, if nothing does, asks whether the index is the one
+// Flush sends what waits, or, if nothing does, checks whether the index is the one
 // it was. It is for callers that do not Run; not for both at once.
 func (r *Reporter) Flush(ctx context.Context) error {
 	changes, at, resync := r.take()
@@ -295,8 +295,8 @@ func (r *Reporter) Flush(ctx context.Context) error {
 
 var errIndexRestarted = errors.New("the index has restarted")
 
-// checkEpoch notes the epoch of an answer. Whoever begins with a clear has told
-// everything: then an index that knew nothing is as good as one that did.
+// checkEpoch records the epoch of an answer. A report that begins with a clear has
+// everything: then an empty index is as good as any other.
 func (r *Reporter) checkEpoch(epoch uint64, first, whole bool) error {
 	again := !whole && (r.epoch != epoch || first)
 	r.epoch = epoch

@@ -13,7 +13,7 @@ type Options struct {
 	Pool       string `yaml:"pool,omitempty"`       // name of the InferencePool; "" = no Kubernetes
 	Namespace  string `yaml:"namespace,omitempty"`  // its namespace; "" = the service account's own, or that of the kubeconfig's context
 	Version    string `yaml:"version,omitempty"`    // version of its API: v1, or v1alpha2 of the older group; "" = v1
-	Kubeconfig string `yaml:"kubeconfig,omitempty"` // file that says how the cluster is reached; "" = the service account of the pod it runs in
+	Kubeconfig string `yaml:"kubeconfig,omitempty"` // file with the access to the cluster; "" = the service account of the pod it runs in
 	Context    string `yaml:"context,omitempty"`    // context of the kubeconfig; "" = its current one
 	// Replica holds the settings of every replica found; no address, no name. Where
 	// the pool has several ports, the rank of an event source says which port it

@@ -52,7 +52,7 @@ type source struct {
 
 func (s *source) String() string { return "kubernetes" }
 
-// poolResult is a pool as read, or why it cannot be used.
+// poolResult is a pool as read, or why it is unusable.
 type poolResult struct {
 	pool pool
 	err  error
@@ -121,8 +121,8 @@ func (s *source) Watch(ctx context.Context, set func([]fleet.ReplicaOptions)) er
 	}
 }
 
-// usablePool returns the pool as it is now, false when it cannot be used, and says
-// so when that changes.
+// usablePool returns the current pool, false when it is unusable, and logs this
+// when that changes.
 func (s *source) usablePool(pools *mirror[poolResult]) (pool, bool) {
 	all, listed := pools.all()
 	if !listed {

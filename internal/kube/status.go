@@ -74,7 +74,7 @@ func (s *Status) asked(resource, verb, result string, err error) (changed bool) 
 	return changed
 }
 
-// setPoolError takes what the pool says: "" when it can be used, else why not.
+// setPoolError records why the pool is unusable, "" when it is usable.
 func (s *Status) setPoolError(why string) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *Status) setPoolError(why string) (changed bool) {
 	return changed
 }
 
-// setPods records that the fleet has a list, made of so many pods.
+// setPods records that the fleet has a list, and of how many pods.
 func (s *Status) setPods(ready, notReady int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

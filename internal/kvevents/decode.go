@@ -19,7 +19,7 @@ type Decoder struct {
 	keys   []prefixhash.ExtraKey
 	rows   [][]prefixhash.ExtraKey
 	names  interned // adapters, media: the same few in every batch
-	ids    interned // salts, image identifiers: forgotten with the batch
+	ids    interned // salts, image identifiers: dropped with the batch
 }
 
 // interned holds strings already made from bytes, so that a repeated one is not
@@ -27,7 +27,7 @@ type Decoder struct {
 type interned map[string]string
 
 // internLimit bounds a set of interned strings: far above the adapters one
-// engine serves, small enough to forget and start anew.
+// engine serves, small enough to drop and start again.
 const internLimit = 1024
 
 func (s interned) of(b []byte) string {
@@ -184,7 +184,7 @@ func kindOf(tag []byte) (kind index.Kind, required uint16) {
 	return 0, 0
 }
 
-// event decodes one event and appends it to the batch. where says, for an
+// event decodes one event and appends it to the batch. where gives, for an
 // error, in which field of which kind it was.
 func (d *Decoder) event(c *cursor) (where string) {
 	start := c.i

@@ -1,7 +1,7 @@
 // Package kvevents follows the KV-cache events of one vLLM replica's
 // data-parallel rank and hands them, decoded and free of token ids, to a Sink.
 //
-// Invariant: what the Sink has been told since its last Begin is what the
+// Invariant: what the Sink has received since its last Begin is what the
 // publisher published, in the publisher's order, without holes. A batch is
 // applied whole or not at all. Where a hole cannot be filled (the publisher's
 // replay buffer no longer reaches back, there is no replay endpoint, a batch
@@ -13,11 +13,11 @@
 //
 // Wire: ZeroMQ PUB frames [topic, sequence (8 bytes, big-endian), msgpack
 // payload]; both generations of vLLM's events (array-tagged as in 0.21,
-// map-tagged as in 0.32) are understood without being told which. Replay is
+// map-tagged as in 0.32) are recognised. Replay is
 // DEALER to ROUTER. vLLM source: vllm/distributed/kv_events.py.
 //
 // The files: cursor.go reads msgpack, decode.go gives the events of event.go,
-// convert.go turns them into index batches, sequence.go decides what is applied, forgotten and
+// convert.go turns them into index batches, sequence.go decides what is applied, dropped and
 // asked for again (no I/O, no clock), conn.go is one ZMTP connection, replay.go
 // one replay, subscriber.go joins them, status.go is what can be watched.
 //

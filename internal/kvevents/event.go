@@ -40,7 +40,7 @@ type Event struct {
 	hashes, parent []byte // the msgpack values, for Digests
 }
 
-// Placeholder reports whether the event says nothing but a hash: vLLM's
+// Placeholder reports whether the event has only a hash: vLLM's
 // offloading connectors announce blocks of lower tiers they do not describe with
 // block_size 0 and no token ids ("so consumers can ignore them").
 func (e *Event) Placeholder() bool {

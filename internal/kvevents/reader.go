@@ -5,12 +5,12 @@ import (
 	"warmroute/prefixhash"
 )
 
-// ReaderOptions say how payloads are read outside of a subscription.
+// ReaderOptions are how payloads are read outside of a subscription.
 type ReaderOptions struct {
 	Tenant, Model string
 	Hashes        []*prefixhash.VLLM // which the publisher may compute
-	Unit          int                // tokens per hash, when told
-	Presume       bool               // the first of Hashes is believed until a block disproves it
+	Unit          int                // tokens per hash, when given
+	Presume       bool               // the first of Hashes is assumed until a block disproves it
 }
 
 // Reader turns payloads into index batches as a subscription does, for callers

@@ -27,7 +27,7 @@ type reply struct {
 	err   error // with end: nil at the end marker
 }
 
-// replay asks endpoint for every buffered batch from a.from on and sends what
+// replay requests every buffered batch from a.from on and sends what
 // comes to out, then exactly one end. patience bounds the wait for each reply.
 func replay(ctx context.Context, endpoint string, a asked, patience time.Duration, out chan<- *reply) {
 	put := func(r reply) bool {

@@ -6,7 +6,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// errExpired is a world's answer when it no longer knows of what was applied
+// errExpired is a world's answer when it no longer has what was applied
 // before: nothing was applied, and history has to come again.
 var errExpired = errors.New("dropped in the meantime")
 
@@ -32,7 +32,7 @@ const (
 	probe                    // the same, though nothing seems to lack: a lost tail shows no gap
 )
 
-// asked is the replay under way. Unless it starts over, it asks from the last
+// asked is the replay under way. Unless it starts over, it requests from the last
 // batch applied, not from the one after it: if what comes first is not that very
 // batch, the publisher has begun a new life, which its sequence alone need not show.
 type asked struct {
@@ -60,13 +60,13 @@ const (
 	// comes on top is dropped, and shows as a gap afterwards.
 	heldFrames = 1 << 16
 	heldBytes  = 256 << 20
-	// recentSize frames are remembered by digest, to tell a late copy from a new life.
+	// recentSize frames are kept by digest, to distinguish a late copy from a restart.
 	recentSize = 64
 )
 
 // sequencer decides, from sequence numbers alone, what is applied, what is a
 // copy, what is missing and when the publisher has begun a new life. It does no
-// I/O and knows no clock. Its invariant: everything applied since the last
+// I/O and reads no clock. Its invariant: everything applied since the last
 // forget is, in order and without a hole, what was published from the first of
 // them to next-1.
 type sequencer struct {
@@ -77,7 +77,7 @@ type sequencer struct {
 	based bool   // next means something
 	clean bool   // nothing applied since the last forget
 	whole bool   // applied from sequence 0 on
-	owed  bool   // history could not be had; ask again later
+	owed  bool   // history was not available; request it again later
 	first bool   // the first catch-up is over
 	trial bool   // resumed, and the publisher has not shown yet that it is the same
 
@@ -144,7 +144,7 @@ func (s *sequencer) connected(conn uint64) {
 	}
 }
 
-// probe asks for what may have been lost unseen, unless a replay is under way.
+// probe requests what may have been lost unseen, unless a replay is under way.
 func (s *sequencer) probe() {
 	switch {
 	case !s.replays || s.ask != nil:
@@ -319,7 +319,7 @@ func (s *sequencer) recalls(f frame) (taken, same bool) {
 	return taken, taken && r.sum == xxhash.Sum64(f.payload)
 }
 
-// isCopy tells a late copy of a batch that came by replay from the first batch
+// isCopy distinguishes a late copy of a batch that came by replay from the first batch
 // of a new life: by its digest where that is remembered, else because a
 // connection of the same life never goes backwards.
 func (s *sequencer) isCopy(f frame) bool {
@@ -469,7 +469,7 @@ func (s *sequencer) place() (next, digest uint64, ok bool) {
 }
 
 // give decides, after the last word of a replay, about the hole it was for: if
-// nothing came, the hole stays one and what was applied before it is forgotten.
+// nothing came, the gap stays and what was applied before it is dropped.
 func (s *sequencer) give(a *asked) {
 	if !s.based || a.purpose == fresh || s.next != a.start {
 		return

@@ -2,7 +2,7 @@ package kvevents
 
 import "time"
 
-// Status is what a subscriber knows about itself at one moment.
+// Status is a subscriber's state at one moment.
 type Status struct {
 	Connected bool   `json:"connected"` // the event socket is up
 	Synced    bool   `json:"synced"`    // the first catch-up is over: history was replayed, or cannot be had

@@ -38,13 +38,13 @@ type Options struct {
 	Tenant string // "" is the shared tenant
 	Model  string // the base model's canonical name
 	Scheme string // index.SchemeTokens (the default), or an engine's own: see IsEngineScheme
-	// Full says that the replica re-announces blocks it already holds (vLLM's
+	// Full means that the replica announces blocks again that it already holds (vLLM's
 	// kv_cache_report_mode full): they are not counted as second copies.
 	Full bool
 
 	// Hashes are what the publisher may hash its blocks with, the likeliest first;
 	// which it is shows from its events. Unit is its prefix_match_unit, 0 when not
-	// told; Presume says that the first of Hashes is believed until disproved.
+	// given; with Presume, the first of Hashes is assumed until disproved.
 	Hashes  []*prefixhash.VLLM
 	Unit    int
 	Presume bool
@@ -64,7 +64,7 @@ type Options struct {
 	// batches already, under Resume.Incarnation. The publisher must confirm within
 	// ResumeWithin (default 10 s) that it is still the one that published the
 	// batch before, and give what has come since; else the Sink is made to forget
-	// and history comes anew. Ignored without a replay endpoint.
+	// and history comes again. Ignored without a replay endpoint.
 	Resume       *index.Cursor
 	ResumeWithin time.Duration
 
@@ -163,7 +163,7 @@ func (s *Subscriber) Status() Status {
 	return s.status
 }
 
-// listenerEvent is what the listener tells Run, in order.
+// listenerEvent is what the listener passes to Run, in order.
 type listenerEvent struct {
 	up    bool  // conn is connected and subscribed
 	down  error // it no longer is, or could not be
@@ -307,7 +307,7 @@ func (s *Subscriber) follow(ctx context.Context, number uint64, put func(listene
 	}
 }
 
-// start goes on from where Resume says, or begins anew. The timer ends the wait
+// start continues from Resume's position, or begins from nothing. The timer ends the wait
 // for the publisher's word that it is still the same.
 func (s *Subscriber) start() (doubt *time.Timer) {
 	doubt = time.NewTimer(s.o.ResumeWithin)
@@ -388,7 +388,7 @@ func (s *Subscriber) apply(f frame) error {
 	return nil
 }
 
-// touch tells the Sink, by a batch without events, that an idle publisher is
+// touch reports to the Sink, by a batch without events, that an idle publisher is
 // there: an answered probe shows it, or, without replay, the open connection.
 func (s *Subscriber) touch(yes bool) {
 	if !yes {

@@ -92,7 +92,7 @@ func (a *Account) State(now int64) (s State) {
 }
 
 // ahead is Awaiting and Pending, less what the engine has done since the latest
-// news of it where these come late: it worked through the queue in order, at its
+// events of it where these come late: it worked through the queue in order, at its
 // learned speed, from the last first token that is known of. Ledger.Lock is
 // held.
 func (a *Account) ahead(now int64) (awaiting int, seconds float64) {
@@ -109,9 +109,9 @@ func (a *Account) ahead(now int64) (awaiting int, seconds float64) {
 		free = max(free, t.Sent) + t.Expected + int64(stepTime*1e9*t.guess())
 		switch {
 		case t.Sentinel != 0 && free < now-2*late:
-			free = now + t.Expected // even late news would be here: it stands still
+			free = now + t.Expected // even late events would be here: the engine is stalled
 		case t.Sentinel != 0:
-			free = max(free, now-late) // had it come before, we would have heard
+			free = max(free, now-late) // an earlier one would have been reported
 		}
 		if free > now {
 			awaiting++
@@ -121,7 +121,7 @@ func (a *Account) ahead(now int64) (awaiting int, seconds float64) {
 	return awaiting, float64(left) / 1e9
 }
 
-// settle counts first tokens as come that no event tells of: of requests whose
+// settle counts first tokens as come that no event reports: of requests whose
 // time is over, and, since engines prefill in the order of arrival, of those
 // that stored no block and were sent before one whose first token was seen.
 // Ledger.Lock is held.

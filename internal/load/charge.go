@@ -12,8 +12,8 @@ type Terms struct {
 	Model    int64  // ns of modelled prefill on a replica of speed 1
 	Expected int64  // ns of expected prefill
 	Tokens   int64  // context
-	Sentinel uint64 // content of the prompt's last full block, 0 = no event will tell of its first token
-	Cached   bool   // the replica's events are heard, and this request stores no block
+	Sentinel uint64 // content of the prompt's last full block, 0 = no event reports its first token
+	Cached   bool   // the replica's events are received, and this request stores no block
 	Guessed  bool   // the replica reports no blocks: any part of the prompt may be cached there
 }
 
@@ -75,7 +75,7 @@ func (c *Charge) Terms() Terms { return c.terms }
 func (c *Charge) Awaiting() bool { return c.state.Load() == chargeAwaiting }
 
 // FirstToken takes the prefill off: the first token has come, or must have. It
-// reports whether this call was the first to say so.
+// reports whether this call was the first.
 func (c *Charge) FirstToken() bool {
 	if !c.state.CompareAndSwap(chargeAwaiting, chargeDecoding) {
 		return false
@@ -114,7 +114,7 @@ func (c *Charge) RecordEnd(status int, came bool) (failed bool) {
 		return true
 	case status > 0, came:
 		a.succeeded()
-	case c.terms.Cached: // one token from the cache may take less than any bound, and no event tells it from a failure
+	case c.terms.Cached: // one token from the cache may take less than any bound, and no event distinguishes it from a failure
 	case now-c.terms.Sent < c.terms.soonest():
 		a.failed(now)
 		return true

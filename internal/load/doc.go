@@ -10,14 +10,14 @@
 // was dropped no longer affects any load.
 //
 // How an account learns of first tokens: a charge may have a sentinel, the content
-// of the block whose KV event follows the first token. Where no event can tell, the
+// of the block whose KV event follows the first token. Without such an event, the
 // first token counts as come when it is due.
 //
 // Units: nanoseconds since 1970 for times, nanoseconds or seconds of prefill as
 // named, tokens of context.
 //
 // Ledger.Lock makes reading the accounts, choosing and charging one step; methods
-// that need it say so. Everything else is safe for concurrent use and takes no
+// that need it document it. Everything else is safe for concurrent use and takes no
 // lock, with one exception: Ledger.Applied may be called for one KV cache by one
 // goroutine at a time. kvevents.Subscriber calls it from its Run alone, live and
 // replayed batches alike; feed starts the subscription of a replica's new

@@ -15,7 +15,7 @@ const (
 	failPenaltyMost = 30 * time.Second
 	// tooFast is the share of its expected prefill after which a request that
 	// ended without first token counts as failed, and tooFastLeast the least
-	// time: nobody answers in less than an engine step.
+	// time: no replica answers in less than an engine step.
 	tooFast      = 0.25
 	tooFastLeast = 5 * time.Millisecond
 )

@@ -27,10 +27,10 @@ const (
 	// replica that gets short prompts only would look slow, and get no others.
 	stepTime = 0.01
 	// alike is the factor by which a replica's speed must differ from the mean of
-	// all before it is believed to be its own: what it was given lately makes
+	// all before it counts as its own: its recent requests cause
 	// differences up to this.
 	alike = 1.4
-	// paceMost bounds what is believed: a CPU is a few thousand times slower
+	// paceMost bounds the speed: a CPU is a few thousand times slower
 	// than an H100.
 	paceMost = 1e4
 )
@@ -42,8 +42,8 @@ const (
 type pace struct {
 	actual, model atomicFloat
 	last          atomic.Int64 // Unix ns of the last first token seen, of the token itself
-	reported      int64        // Unix ns of the news of it
-	lag           atomicFloat  // s that news of first tokens take
+	reported      int64        // Unix ns when it was reported
+	lag           atomicFloat  // s that reports of first tokens take
 }
 
 // speed is actual over modelled first-token time; 0 while nothing is known.
@@ -92,7 +92,7 @@ func (p *pace) observe(t *Terms, now int64) {
 
 const (
 	// idleGap is how many times its expected prefill and a long step must lie
-	// between the news of a request and the news before for the engine to have had
+	// between the report of a request and the report before for the engine to have had
 	// nothing else to do.
 	idleGap = 1.5
 	// longStep is what else a step with a request's prefill often holds, in seconds
@@ -106,7 +106,7 @@ const (
 	lagUp   = 0.2
 	// lagLeast and lagMost bound what is reckoned with, in seconds: less is within
 	// an engine step, where taking the events as they come is as good, and more is
-	// not news.
+	// a report any more.
 	lagLeast = 0.2
 	lagMost  = 5
 )
@@ -119,8 +119,8 @@ func (p *pace) reportLag() float64 {
 	return 0
 }
 
-// learnLag learns how late news of first tokens are, from a request that the engine
-// took up at once: its news came so many seconds later than its first token was
+// learnLag learns how late first tokens are reported, from a request that the engine
+// started at once: its report came so many seconds later than its first token was
 // expected.
 func (p *pace) learnLag(after float64) {
 	by := after - p.lag.Load()

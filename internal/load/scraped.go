@@ -7,7 +7,7 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// scraped is what a replica's own metrics say beyond what this router knows.
+// scraped is what a replica's own metrics report beyond this router's requests.
 type scraped struct {
 	at      int64        // Unix ns of the page last looked at
 	peak    atomic.Int64 // most requests of this and other routers in flight since then
@@ -54,7 +54,7 @@ func (s *scraped) foreign() (seconds, tokens float64) {
 
 // Scrape takes a page into account that was not looked at before. What was in
 // flight beyond the most we had since the last page came around this router:
-// that never takes a burst of ours for somebody else's. Where no events tell of
+// that never counts this router's burst as foreign. Where no events report
 // first tokens, the histogram calibrates the speed, as long as most requests in
 // it are ours. Ledger.Lock is held.
 func (a *Account) Scrape(page fleet.Load, events bool) {

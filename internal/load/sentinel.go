@@ -14,7 +14,7 @@ const (
 
 // sentinels is a small hash table of charges by the content of the block whose
 // event follows their first token. Requests put charges in and take them out,
-// ingest looks them up; nobody waits.
+// ingest looks them up; no call waits.
 type sentinels struct {
 	waiting atomic.Int32 // charges in slots, at most a few too many
 	latest  atomic.Int64 // highest Charge.seq whose first token was seen
@@ -48,7 +48,7 @@ func (s *sentinels) unwatch(c *Charge) {
 	}
 }
 
-// stored takes notice of a block that was stored at now: it is the first token
+// stored records a block that was stored at now: it is the first token
 // of every request waiting for it.
 func (a *Account) stored(content uint64, now int64) {
 	s := &a.sentinels
@@ -66,7 +66,7 @@ func (a *Account) stored(content uint64, now int64) {
 	}
 }
 
-// Sentinels is how many first tokens events are to tell of.
+// Sentinels is the number of first tokens that events will report.
 func (a *Account) Sentinels() (n int) {
 	for i := range a.sentinels.slots {
 		if a.sentinels.slots[i].Load() != nil {

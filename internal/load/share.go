@@ -9,7 +9,7 @@ import (
 	"warmroute/index"
 )
 
-// Share is what one router has in flight on one KV cache, as it is told to other
+// Share is what one router has in flight on one KV cache, as it is sent to other
 // routers. The zero Share is nothing.
 type Share struct {
 	Requests int64 `json:"in_flight"`                // requests
@@ -33,7 +33,7 @@ func (a *Account) Share(now time.Time) Share {
 // by decisions, without a lock.
 type others struct {
 	requests, awaiting, pending, live atomic.Int64
-	failing                           atomic.Int64 // Unix ns until which somebody counts it as failing
+	failing                           atomic.Int64 // Unix ns until which another router counts it as failing
 
 	mu  sync.Mutex // guards by
 	by  map[string]Share
@@ -79,14 +79,14 @@ func (a *Account) Others() map[string]Share {
 	return maps.Clone(a.others.by)
 }
 
-// SetUnreported notes the prefill in seconds that other routers are likely to have sent
-// without this one having heard of it yet.
+// SetUnreported sets the prefill in seconds that other routers have probably sent
+// since their last messages.
 func (l *Ledger) SetUnreported(seconds float64) { l.unreported.Store(seconds) }
 
-// Unreported is what Expect noted last.
+// Unreported is the last value of SetUnreported.
 func (l *Ledger) Unreported() float64 { return l.unreported.Load() }
 
-// changes collects the accounts that changed, for whoever tells other routers.
+// changes collects the accounts that changed, for the messages to other routers.
 type changes struct {
 	mu     sync.Mutex // held for an append or a swap
 	list   []*Account
@@ -97,7 +97,7 @@ type changes struct {
 // must not block. It is to be called once, before anything is charged.
 func (l *Ledger) OnChange(notify func()) { l.changes.Store(&changes{notify: notify}) }
 
-// changed records that there is news of a to tell.
+// changed records that a must be sent to other routers.
 func (a *Account) changed() {
 	c := a.ledger.changes.Load()
 	if c == nil || a.queued.Swap(true) {
@@ -121,7 +121,7 @@ func (l *Ledger) Changed(spare []*Account, yield func(h index.Holder, a *Account
 	c.list = spare[:0]
 	c.mu.Unlock()
 	for _, a := range list {
-		a.queued.Store(false) // before it is read: what changes from here on is told again
+		a.queued.Store(false) // before it is read: later changes are sent again
 		yield(a.at, a)
 	}
 	clear(list)
@@ -129,7 +129,7 @@ func (l *Ledger) Changed(spare []*Account, yield func(h index.Holder, a *Account
 }
 
 // Settle counts first tokens as come whose time is over, on every account: a
-// router that decides nothing would otherwise tell of them for ever.
+// router without decisions would otherwise send them for ever.
 func (l *Ledger) Settle() {
 	now := l.now().UnixNano()
 	for _, a := range l.All() {

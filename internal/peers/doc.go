@@ -2,13 +2,13 @@
 // what they expect to be cached, over NATS.
 //
 // A Machine is the protocol, without a network and without a clock: it writes
-// what this router has to tell, reads what others tell, and passes it on to
+// this router's messages, reads those of the others, and passes their content to
 // load.Ledger, decision.Decider and policy.Book. Package link moves its messages
 // over NATS; the simulator moves them on virtual time.
 //
 // A message holds the accounts that changed since the last one, as they are now:
 // not what was added, so a message that is lost or read twice does no harm beyond
-// its age. A message leaves as soon as there is something to tell, unless another
+// its age. A message leaves as soon as there is a change, unless another
 // has just left: what comes up then goes together. Messages are numbered within an
 // epoch, which is one process's life. A gap, or an epoch whose beginning was not
 // heard, has the router ask for a full message; a full message also comes every

@@ -17,10 +17,10 @@ const (
 	Protocol = 1
 	// FullEvery is the time between two full messages.
 	FullEvery = 2 * time.Second
-	// AliveEvery is the longest a router that has nothing to tell stays silent.
+	// AliveEvery is the longest time between two messages of a router.
 	AliveEvery = 500 * time.Millisecond
 	// Silence is how long a router may be silent before it is gone: with the time
-	// until somebody looks at the clock, its charges are gone 3 s after its end.
+	// until the next Tick, its charges are dropped 3 s after its end.
 	Silence = 2800 * time.Millisecond
 	// missingFor is how long a router that fell silent is missed.
 	missingFor = 10 * time.Minute
@@ -58,7 +58,7 @@ type Machine struct {
 	sent         time.Time // the last message
 	sentFull     time.Time
 	wantFull     bool
-	fullRequests []string        // routers to ask for a full message
+	fullRequests []string        // routers to request a full message from
 	policy       version         // the settings in force
 	out          peerspb.Message // and its accounts and prefixes, which are used again
 	buf          []byte          // the last message
@@ -70,7 +70,7 @@ type Machine struct {
 
 // version is one edition of the settings shared by all routers.
 type version struct {
-	number uint64 // 0 = nobody has changed anything at run time
+	number uint64 // 0 = no change at run time
 	by     string
 	config []byte
 }
@@ -80,7 +80,7 @@ func (v version) after(w version) bool {
 	return v.number > w.number || v.number == w.number && v.by > w.by
 }
 
-// New returns a machine that has said and heard nothing.
+// New returns a machine that has sent and received nothing.
 func New(o Options) *Machine {
 	o.Ledger.OnChange(o.Outbox.Notify)
 	return &Machine{o: o, peers: map[string]*peer{}, missing: map[string]time.Time{}, wantFull: true, raised: map[string]uint64{}}
@@ -107,13 +107,13 @@ func (m *Machine) Tick(now time.Time) (due bool) {
 	return now.Sub(m.sent) >= AliveEvery || now.Sub(m.sentFull) >= FullEvery
 }
 
-// Write returns the next message, nil where there is nothing to tell. It is valid
+// Write returns the next message, nil where there is nothing to send. It is valid
 // until the next call.
 func (m *Machine) Write(now time.Time) []byte {
 	waiting, full, changed := m.o.Outbox.take(m.outgoing)
 	m.outgoing = waiting
 	if changed != nil {
-		m.policy = version{m.policy.number, "", nil} // whatever was heard meanwhile came before
+		m.policy = version{m.policy.number, "", nil} // messages received meanwhile came before
 		m.adopt(version{m.policy.number + 1, m.o.ID, changed.config})
 	}
 	full = full || m.wantFull || now.Sub(m.sentFull) >= FullEvery

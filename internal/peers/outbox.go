@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// waitingPrefixes and waitingKeys bound what waits to be told, where a message
-	// cannot be sent: what comes beyond is not told. It costs peers a match.
+	// waitingPrefixes and waitingKeys bound what waits to be sent, where a message
+	// cannot be sent: what comes beyond is dropped. It costs peers a match.
 	waitingPrefixes = 4096
 	waitingKeys     = 1 << 18
 )
 
-// Outbox holds what requests have to tell until the next message. Its methods
+// Outbox holds the prefixes of requests until the next message. Its methods
 // hold a lock for as long as a copy takes; it is never held while a message is
 // written.
 type Outbox struct {
-	ready chan struct{} // has a token while there is something to tell
+	ready chan struct{} // has a token while there is something to send
 
 	mu      sync.Mutex
 	waiting outgoing
@@ -44,7 +44,7 @@ func NewOutbox() *Outbox {
 	return &Outbox{ready: make(chan struct{}, 1), resets: map[string]uint64{}}
 }
 
-// Ready has something to receive while there is something to tell.
+// Ready has something to receive while there is something to send.
 func (o *Outbox) Ready() <-chan struct{} { return o.ready }
 
 // Notify makes Ready ready. It never blocks.
@@ -71,10 +71,10 @@ func (o *Outbox) Send(p decision.Prefix) {
 	o.Notify()
 }
 
-// PolicyChanged tells of settings that were changed here at run time.
+// PolicyChanged sends settings that were changed here at run time.
 func (o *Outbox) PolicyChanged(c policy.Config) {
 	config, err := json.Marshal(c)
-	if err != nil { // numbers that JSON cannot say were refused before
+	if err != nil { // numbers without a JSON form were refused before
 		return
 	}
 	o.mu.Lock()
@@ -83,7 +83,7 @@ func (o *Outbox) PolicyChanged(c policy.Config) {
 	o.Notify()
 }
 
-// PressureReset tells that somebody acted on a model's pressure.
+// PressureReset sends a reset of a model's pressure.
 func (o *Outbox) PressureReset(model string) {
 	o.mu.Lock()
 	o.resets[model]++
@@ -111,7 +111,7 @@ func (o *Outbox) resetsOf(model string) uint64 {
 	return o.resets[model]
 }
 
-// Dropped is how many prefixes were not told for want of room.
+// Dropped is the number of prefixes that were not sent because the queue was full.
 func (o *Outbox) Dropped() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,7 +18,7 @@ type pace struct {
 const recent = 2 * time.Second
 
 // sent records how much work the peer has sent to a KV cache so far. What it had
-// sent before it was first heard of is no rate.
+// sent before its first message is no rate.
 func (p *pace) sent(h index.Holder, work int64, now time.Time) {
 	before, known := p.work[h]
 	p.work[h] = work
@@ -41,7 +41,7 @@ func (p *pace) decay(now time.Time) {
 // would only lose the caches: a second of it doubles the mean time to first token.
 const maxEstimate = 100 * time.Millisecond
 
-// estimateUnreported has the ledger expect what peers are likely to have sent since the
+// estimateUnreported gives the ledger an estimate of what peers have sent since the
 // messages that have arrived: their recent rate, for as long as a message takes.
 func (m *Machine) estimateUnreported(now time.Time) {
 	unheard := 0.0

@@ -24,7 +24,7 @@ const (
 	maxCount   = 1 << 40
 )
 
-// peer is another router, as it was last heard.
+// peer is another router, by its last message.
 type peer struct {
 	epoch       uint64
 	seq         uint64
@@ -32,9 +32,9 @@ type peer struct {
 	complete    bool      // nothing was missed since its last full message
 	asked       time.Time // for a full message
 	shares      map[index.Holder]load.Share
-	raised      map[string]uint64 // pressure told so far, by model
+	raised      map[string]uint64 // pressure received so far, by model
 	resets      map[string]uint64
-	stamp       uint64 // its last stamp, and when it was heard
+	stamp       uint64 // its last stamp, and when it was received
 	stamped     time.Time
 	rtt         time.Duration // 0 = not known
 	pace        pace
@@ -114,7 +114,7 @@ func (m *Machine) receive(now time.Time, in *peerspb.Message, size int) error {
 		}
 		p = &peer{epoch: in.Epoch, seq: in.Seq - 1, shares: map[index.Holder]load.Share{}, pace: pace{work: map[index.Holder]int64{}}}
 		m.peers[in.From] = p
-		m.requestFull() // it has not heard this router either
+		m.requestFull() // it has received nothing of this router either
 	}
 	p.lastMessage = now
 	p.stats.Read++
@@ -188,7 +188,7 @@ func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) {
 }
 
 // pressureOf raises what p raised since its last full message. What it raised
-// before it was first heard is its own affair.
+// before its first message counts for it alone.
 func (m *Machine) pressureOf(in *peerspb.Message, p *peer) {
 	pressure, first := m.o.Fleet.Pressure(), p.raised == nil
 	if first {

@@ -21,7 +21,7 @@ type Stats struct {
 	Policies  uint64 `json:"policies"`  // settings taken over from another router
 }
 
-// PeerStats count what was heard of one router.
+// PeerStats count the messages of one router.
 type PeerStats struct {
 	Read  uint64 `json:"messages"`
 	Bytes uint64 `json:"bytes"`
@@ -29,7 +29,7 @@ type PeerStats struct {
 	Asked uint64 `json:"asked"` // times it was asked for a full message
 }
 
-// PeerState is another router as it was last heard.
+// PeerState is another router by its last message.
 type PeerState struct {
 	ID       string        `json:"id"`
 	Silent   time.Duration `json:"silent_ns"` // since its last message
@@ -43,7 +43,7 @@ type PeerState struct {
 // State is a machine as an operator sees it.
 type State struct {
 	ID       string      `json:"id"`
-	Policy   uint64      `json:"policy_version"` // 0 = nobody has changed anything at run time
+	Policy   uint64      `json:"policy_version"` // 0 = no change at run time
 	PolicyBy string      `json:"policy_by,omitempty"`
 	Peers    []PeerState `json:"peers"` // by id
 	Stats    Stats       `json:"stats"`

@@ -56,7 +56,7 @@ type conversation struct {
 // refusal is an update that an Envoy does not take.
 type refusal struct {
 	words string
-	has   string // the version it keeps, where the stream says so
+	has   string // the version it keeps, where the stream reports it
 }
 
 // sent is a response that is to be acknowledged.
@@ -202,7 +202,7 @@ func (c *conversation) take(s sent) {
 	}
 }
 
-// has records which endpoints an Envoy says that it has already: the version of all
+// has records which endpoints an Envoy reports to have already: the version of all
 // of them, or the hash of each assignment.
 func (a *acks) has(id int64, claims ...string) {
 	a.mu.Lock()
@@ -254,7 +254,7 @@ func (a *acks) update() {
 	envoys := 0
 	for _, c := range a.envoys {
 		if c.endpoints == nil {
-			continue // it has taken nothing yet: it serves nobody
+			continue // it has accepted nothing yet: it serves no request
 		}
 		if envoys++; all == nil {
 			all = map[string]int{}

@@ -1,4 +1,4 @@
-// Package xds tells Envoys what the fleet is: listener, routes, clusters and
+// Package xds sends Envoys the fleet: listener, routes, clusters and
 // endpoints over xDS (go-control-plane's server: ADS, incremental and state of
 // the world), and as files of the same for an Envoy that starts while the router
 // is dead.

@@ -32,7 +32,7 @@ func (p *Publisher) Snapshot() *fleet.Snapshot {
 type acked struct{ addrs map[string]bool }
 
 // visible is s with the replicas that are not acknowledged not ready; s itself
-// where there is none such, or nobody would be left.
+// where there is no such address, or none would be left.
 func (a *acked) visible(s *fleet.Snapshot) *fleet.Snapshot {
 	replicas, left := make([]*fleet.Replica, 0, len(s.Replicas)), 0
 	for _, r := range s.Replicas {

@@ -2,7 +2,7 @@ package xds
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics counts what Envoys are told and what they say to it.
+// metrics counts updates to Envoys and their answers.
 type metrics struct {
 	versions prometheus.Counter
 	sent     *prometheus.CounterVec

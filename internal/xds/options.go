@@ -8,7 +8,7 @@ import (
 	"warmroute/internal/certs"
 )
 
-// Options states where Envoys find what they are told.
+// Options are the addresses and files where Envoys read the fleet.
 type Options struct {
 	Listen string        `yaml:"listen" applies:"envoy"` // gRPC address for Envoys, host:port; "" = off
 	TLS    certs.Options `yaml:"tls" applies:"envoy"`    // TLS of that address

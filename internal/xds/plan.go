@@ -42,7 +42,7 @@ func (m Memory) Remember(s *fleet.Snapshot) Memory {
 	return out
 }
 
-// Plan is what Envoy is to be told of s: a pure function of its arguments.
+// Plan is what Envoy receives of s: a pure function of its arguments.
 // Replicas are grouped by who serves a model name, so that names for the same
 // replicas (a model, its aliases, and adapters that are everywhere) share a
 // cluster. listing has Envoy answer GET /v1/models where there are groups.
@@ -53,7 +53,7 @@ func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 	private := map[string]bool{} // names that only tenants' own replicas serve
 	for _, r := range s.Replicas {
 		at := len(f.Replicas)
-		// Where nobody answers this router, it knows no better than Envoy.
+		// Where no replica answers this router, Envoy knows as much.
 		f.Replicas = append(f.Replicas, envoy.Endpoint{Addr: r.Addr, Down: !r.Ready && s.Ready > 0})
 		for _, m := range known[r.Addr] {
 			if _, ok := about[m.ID]; !ok {
@@ -64,7 +64,7 @@ func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 		}
 	}
 	f.Groups = groups(f.Replicas, holders, about)
-	if len(f.Groups) < 2 { // one model: nothing to tell apart
+	if len(f.Groups) < 2 { // one model: nothing to distinguish
 		f.Groups = nil
 		return f
 	}

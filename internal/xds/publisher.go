@@ -34,7 +34,7 @@ const (
 // Fleet gives the replicas as an immutable snapshot.
 type Fleet interface{ Snapshot() *fleet.Snapshot }
 
-// Publisher tells Envoys what the fleet is; see the package comment. Make it
+// Publisher sends Envoys the fleet; see the package comment. Make it
 // with New.
 type Publisher struct {
 	fleet   Fleet
@@ -48,8 +48,8 @@ type Publisher struct {
 	settings Settings      // wanted
 	failure  string        // why the newest state is not published
 	unkept   string        // why it is not on disk
-	unbound  string        // why it is not told at the wanted address
-	former   string        // who is told at another
+	unbound  string        // why it does not listen at the wanted address
+	former   string        // which Envoys use another address
 	moved    chan struct{} // capacity 1: settings are others
 
 	bound *port // taken by Listen, for Run
@@ -77,7 +77,7 @@ type Settings struct {
 	Listing bool // Envoy answers GET /v1/models where there are several models
 }
 
-// state is what Envoys are told, in the terms of the configuration.
+// state is what Envoys receive, in the terms of the configuration.
 type state struct {
 	fleet    envoy.Fleet
 	settings Settings
@@ -102,7 +102,7 @@ func New(s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publ
 	return p
 }
 
-// oneSnapshot has all Envoys told the same.
+// oneSnapshot gives all Envoys the same snapshot.
 type oneSnapshot struct{}
 
 const fleetNode = "fleet"
@@ -127,7 +127,7 @@ func (p *Publisher) wants() Settings {
 	return p.settings
 }
 
-// Notes states what is wrong with what Envoys are told.
+// Notes states what is wrong with the updates to Envoys.
 func (p *Publisher) Notes() []string {
 	out := p.acks.notes()
 	p.mu.Lock()
@@ -156,7 +156,7 @@ func (p *Publisher) follow(ctx context.Context) error {
 	}
 }
 
-// look works out what Envoys should be told now.
+// look computes what Envoys should receive now.
 func (p *Publisher) look() {
 	settings := p.wants()
 	s := p.fleet.Snapshot()
@@ -194,7 +194,7 @@ func (p *Publisher) step() {
 		p.first = now
 	}
 	if len(p.wanted.fleet.Replicas) == 0 || now.Sub(p.since) < quiet && now.Sub(p.first) < patience {
-		return // a fleet of nobody serves nobody: what Envoys have is no worse
+		return // an empty fleet serves no request: what Envoys have is no worse
 	}
 	p.first = time.Time{}
 	if err := p.begin(p.wanted); err != nil {
@@ -254,7 +254,7 @@ func (p *Publisher) setNote(note *string, text string) {
 	*note = text
 }
 
-// sameOptions compares what Envoy is told of the configuration.
+// sameOptions compares what Envoy receives of the configuration.
 func sameOptions(a, b envoy.Options) bool {
 	a.Fleet, b.Fleet = envoy.Fleet{}, envoy.Fleet{}
 	return slices.Equal(a.Replicas, b.Replicas) && fmt.Sprintf("%+v", a) == fmt.Sprintf("%+v", b)

@@ -19,7 +19,7 @@ import (
 	"warmroute/internal/certs"
 )
 
-// keepalive bounds: how often Envoy may ask whether the connection lives, and
+// keepalive bounds: how often Envoy may ping the connection, and
 // how soon an Envoy that is gone without a word counts as such.
 const (
 	pingLeast = time.Second
@@ -27,7 +27,7 @@ const (
 	askFor    = 5 * time.Second
 )
 
-// port is where Envoys are told.
+// port is an address where xDS is served.
 type port struct {
 	net.Listener
 	at    Options
@@ -45,7 +45,7 @@ func (p *Publisher) Listen() (err error) {
 	return err
 }
 
-// open listens where o says; nil where it says nowhere.
+// open listens at o's address; nil without one.
 func (p *Publisher) open(o Options) (*port, error) {
 	next := &port{at: o}
 	if o.Listen == "" {
@@ -73,7 +73,7 @@ func (p *Publisher) identity(o Options) (*certs.Source, error) {
 	return c, nil
 }
 
-// Run publishes and serves until ctx ends. It opens another address when Set says
+// Run publishes and serves until ctx ends. It opens another address when Set gives
 // so.
 func (p *Publisher) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -147,7 +147,7 @@ func keep(open []*port, stays func(*port) bool) []*port {
 
 func closeAll(open []*port) { keep(open, func(*port) bool { return false }) }
 
-// movedAddresses says what Envoys at an address before that of the configuration need.
+// movedAddresses is the note for Envoys at an address before that of the configuration.
 func movedAddresses(open []*port) string {
 	if len(open) < 2 {
 		return ""

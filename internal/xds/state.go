@@ -34,7 +34,7 @@ var kinds = []struct{ name, typeURL string }{
 }
 
 // write writes the files of resources, those that changed. One that cannot be
-// written is a note: the stream says the same.
+// written is a note: the stream has the same.
 func (p *Publisher) write(r *envoy.Resources) {
 	if err := p.writeAll(r); err != nil {
 		p.lost(err)

@@ -2,11 +2,11 @@ package cachegroups
 
 import "slices"
 
-// Settings is what a person, a label or a model's files say of a cache, over what
-// events and experience say.
+// Settings are what the configuration, a label or a model's files give of a cache; they have priority over
+// events and observations.
 type Settings struct {
 	Rule        Rule
-	Groups      []Group // by Index; zero fields are not told
+	Groups      []Group // by Index; zero fields are not given
 	Filed       []Group // all of them, as the model's files have it: taken where events name no kinds and show the same groups
 	Unit        int     // prefix_match_unit
 	Block       int     // of the groups whose first blocks are partial
@@ -27,9 +27,9 @@ type Settings struct {
 const (
 	decay   = 0.99 // of a score, with each observation
 	clearly = 2.5  // how many observations a guess must be ahead to replace the one in use
-	enough  = 3    // observations that tell guesses apart, to believe the one in use
+	enough  = 3    // observations that distinguish guesses, to confirm the one in use
 	many    = 40   // the same, where even the kind of the only group is inferred
-	alike   = 8    // hits as predicted, to believe where guesses never differ
+	alike   = 8    // hits as predicted, to confirm where guesses never differ
 	recent  = 64   // observations that the share of right predictions is of
 )
 
@@ -42,9 +42,9 @@ type Guesses struct {
 	all      []guess // [0] is what is in use
 
 	settings Settings
-	evidence int    // observations that told guesses apart, and were predicted
+	evidence int    // observations that distinguished guesses, and were predicted
 	seen     int    // observations
-	differed bool   // some observation told guesses apart
+	differed bool   // some observation distinguished guesses
 	hits     int    // that were as predicted, and not zero
 	inferred bool   // the kind of the only group is
 	last     uint64 // the last ones, 1 where the prediction was right
@@ -56,7 +56,7 @@ type guess struct {
 	score float64
 }
 
-// NewGuesses begins with what is told, else with nothing assumed.
+// NewGuesses begins with the settings; otherwise nothing is assumed.
 func NewGuesses(g *Geometry, t Settings) *Guesses {
 	s := &Guesses{geometry: g, settings: t, use: Assumed{Chunk: t.Chunk, Replay: t.Replay}}
 	if t.EagleKnown {
@@ -66,7 +66,7 @@ func NewGuesses(g *Geometry, t Settings) *Guesses {
 	return s
 }
 
-// Infer says whether the kind of the only group is inferred from what was never
+// Infer reports whether the kind of the only group is inferred from what was never
 // left out of it.
 func (s *Guesses) Infer(yes bool) { s.inferred = yes }
 
@@ -82,7 +82,7 @@ func (s *Guesses) Fit(g *Geometry) {
 // Assumed is what is in use.
 func (s *Guesses) Assumed() Assumed { return s.use }
 
-// Least is what lets a prompt hit least of all that may be: what was not told is
+// Least is the assumption with the fewest hits: a setting that is not given is
 // taken for the worst.
 func (s *Guesses) Least() Assumed {
 	a := s.use
@@ -149,7 +149,7 @@ func (s *Guesses) spread() {
 	}
 }
 
-// mayReplay says whether there may be groups that cache nothing: a number is
+// mayReplay reports whether there may be groups that cache nothing: a number is
 // missing among the groups', or the attention is of the kind that has such.
 func (g *Geometry) mayReplay() bool {
 	mask := uint32(0)
@@ -172,7 +172,7 @@ func (s *Guesses) List(dst []Assumed) []Assumed {
 // Geometry is what the guesses are about.
 func (s *Guesses) Geometry() *Geometry { return s.geometry }
 
-// Predict appends what each assumption says of a prompt.
+// Predict appends the prediction of each assumption for a prompt.
 func Predict(dst []int32, g *Geometry, all []Assumed, n int, p Prober) []int32 {
 	last := Assumed{Eagle: ^uint32(0)}
 	hit := 0
@@ -193,7 +193,7 @@ func Predict(dst []int32, g *Geometry, all []Assumed, n int, p Prober) []int32 {
 
 // Learn takes what vLLM has reported for a prompt that Predict was asked of.
 //
-// It says whether other assumptions are in use since.
+// It reports whether other assumptions are in use since.
 func (s *Guesses) Learn(predicted []int32, reported int) (switched bool) {
 	if len(predicted) != len(s.all) {
 		return false // of another geometry, or of other guesses
@@ -237,7 +237,7 @@ func (s *Guesses) Learn(predicted []int32, reported int) (switched bool) {
 	return false
 }
 
-// Believed says whether what is in use has predicted what the cache reported.
+// Believed reports whether the guess in use has predicted what the cache reported.
 func (s *Guesses) Believed() bool {
 	wanted := enough
 	if s.inferred {

@@ -81,7 +81,7 @@ func (t *Table) Narrow(path []radix.Stretch, limit, lose int32, decide, doubt []
 	}
 }
 
-// narrow decides the slots of a run that have a block from … to - 1, and says
+// narrow decides the slots of a run that have a block from … to - 1, and reports
 // whether others are left.
 func (t *Table) narrow(r *Run, from, to, lose int32, decide, doubt []uint64, by []int32) (left bool) {
 	for i, was := range decide {

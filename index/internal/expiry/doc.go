@@ -12,6 +12,6 @@
 // Deadlines are Unix nanoseconds. Lookups compare them as ticks, which are rounded
 // up to 2^24 ns, about 17 ms. Get, Has and Slots are for lookups, which have entered
 // an epoch and take no lock. All other methods are for any goroutine. Set, End and
-// EndHeld wait for nobody: they push their operation on a stack, and whichever
+// EndHeld never wait: they push their operation on a stack, and whichever
 // goroutine has the lock does all operations there.
 package expiry

@@ -4,5 +4,5 @@ package offheap
 
 import "golang.org/x/sys/unix"
 
-// adviseHuge asks for 2 MiB pages. Kernels that refuse work without.
+// adviseHuge requests 2 MiB pages. Kernels that refuse work without.
 func adviseHuge(b []byte) { _ = unix.Madvise(b, unix.MADV_HUGEPAGE) }

@@ -53,7 +53,7 @@ func (a *arrays) take(n int) (p *uint64, words int) {
 	return unsafe.SliceData(make([]uint64, words)), words
 }
 
-// put keeps an array that nobody reads.
+// put keeps an array without readers.
 func (a *arrays) put(p *uint64, words int) {
 	_, class := arraySize(words)
 	switch {

@@ -19,7 +19,7 @@ type Census struct {
 	children   map[uint32]int            // nodes that name a node their parent
 }
 
-// Check reports what is wrong with nodes that nobody writes to: what the comments
+// Check reports what is wrong with nodes without a writer: what the comments
 // of the package promise, and what is counted against what is there. live says
 // which slots lookups may see. For tests.
 func (n *Nodes) Check(live func(slot int) bool) (*Census, error) {

@@ -168,5 +168,5 @@ func (nd *node) view() view {
 	return v
 }
 
-// void says that the state has changed since it was read.
+// void marks a state that has changed since it was read.
 func (v *view) void() bool { return v.runs == nil && v.state&stateRuns != 0 }

@@ -78,7 +78,7 @@ type assumedGroup struct {
 	Chunk  int    `json:"chunk"`
 }
 
-// groupSettings is what the header says of the groups.
+// groupSettings are the header's settings of the groups.
 func (h *header) groupSettings() (*index.GroupSettings, error) {
 	t := &index.GroupSettings{Unit: h.number("prefix_match_unit"), Block: h.number("block_size")}
 	if t.Unit == 0 {

@@ -14,13 +14,13 @@ import (
 // and has its default; an explicit 0 is a value like any other.
 type Overrides struct {
 	RoutePolicy    *Kind     `yaml:"route_policy,omitempty" json:"route_policy,omitempty"`                                            // the policy: ttft, filter-then-score or disabled
-	HintWhenCold   *bool     `yaml:"hint_when_cold,omitempty" json:"hint_when_cold,omitempty"`                                        // name a replica also where none has any of the prompt
-	MaxTTFT        *float64  `yaml:"max_ttft_seconds,omitempty" json:"max_ttft_seconds,omitempty" unit:"seconds"`                     // name none (429 in endpoint-picker mode) where the first token is further away everywhere; 0 = no limit
+	HintWhenCold   *bool     `yaml:"hint_when_cold,omitempty" json:"hint_when_cold,omitempty"`                                        // name a replica even if none has any block of the prompt
+	MaxTTFT        *float64  `yaml:"max_ttft_seconds,omitempty" json:"max_ttft_seconds,omitempty" unit:"seconds"`                     // no hint (429 in endpoint-picker mode) if the first token is expected later than this on every replica; 0 = no limit
 	MinPrefixMatch *float64  `yaml:"min_prefix_match,omitempty" json:"min_prefix_match,omitempty" unit:"share of the prompt, 0 to 1"` // under filter-then-score, the least match that counts; also the least that `pressure` counts
-	BalanceAbs     *int      `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty" unit:"requests"`          // under filter-then-score, how much more than the least loaded replica one may have in flight
+	BalanceAbs     *int      `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty" unit:"requests"`          // under filter-then-score, how many more requests than the least loaded replica one may have in flight
 	BalanceRel     *float64  `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty" unit:"factor"`            // under filter-then-score, how many times as much, plus 1; 0 = no such limit
 	SpreadTies     *bool     `yaml:"spread_ties,omitempty" json:"spread_ties,omitempty"`                                              // under filter-then-score, spread equals by a hash; false = the first address wins
-	TextTTL        *float64  `yaml:"text_ttl_seconds,omitempty" json:"text_ttl_seconds,omitempty" unit:"seconds"`                     // how long it counts where a text went, for models without KV events or token ids; at most a week
+	TextTTL        *float64  `yaml:"text_ttl_seconds,omitempty" json:"text_ttl_seconds,omitempty" unit:"seconds"`                     // how long the replica of a text is kept, for models without KV events or token ids; at most a week
 	PressureWindow *float64  `yaml:"pressure_window_seconds,omitempty" json:"pressure_window_seconds,omitempty" unit:"seconds"`       // the time over which a model's pressure is counted; 1 to a week
 	PressureFrom   *int      `yaml:"pressure_threshold,omitempty" json:"pressure_threshold,omitempty" unit:"decisions"`               // how many in that time raise it; 1 or more
 	TTFT           Constants `yaml:"ttft,omitempty" json:"ttft,omitempty"`                                                            // constants of the policy ttft; those left out keep their defaults
@@ -140,7 +140,7 @@ const longest = 7 * 24 * 3600
 
 func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
 
-// applyTo lays o over s.
+// applyTo returns s with the fields that o sets.
 func (o Overrides) applyTo(s Settings) Settings {
 	set(&s.Kind, o.RoutePolicy)
 	set(&s.HintCold, o.HintWhenCold)

@@ -37,8 +37,8 @@ type TTFT struct {
 	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`       // what the guard adds to the mean
 	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`       // the same for a replica that is still computing the match; 0 = no burst guard
 	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`       // what the burst guard adds to the mean
-	LowerTier    float64 `yaml:"lower_tier" unit:"share, 0 to 1"` // worth of a token in CPU memory or storage against one on the GPU
-	Junction     float64 `yaml:"junction" unit:"factor"`          // worth of prefill that leaves a cache of several groups whole where it is now cut
+	LowerTier    float64 `yaml:"lower_tier" unit:"share, 0 to 1"` // value of a token in CPU memory or storage relative to one on the GPU
+	Junction     float64 `yaml:"junction" unit:"factor"`          // share of the prefill that extends a match which other cache groups end, deducted from the cost
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`     // loading a LoRA adapter; twice that when one is evicted for it
 }
 

@@ -19,7 +19,7 @@ type Layout struct {
 	Chunk  int // tokens, of chunked attention; 0: there is none
 }
 
-// AddTo adds the layout to what is told of a replica's groups, where that says nothing.
+// AddTo adds the layout to the settings of a replica's groups, where these have none.
 func (l *Layout) AddTo(t *index.GroupSettings) {
 	if l == nil {
 		return

@@ -27,19 +27,19 @@ type Config struct {
 	Listen    string   `yaml:"listen"`               // address of the embedded NATS server, for the other routers; 9005 where no port is named, "" = none
 	Routes    []string `yaml:"routes,omitempty"`     // the other routers' `peers.listen`
 	DNS       string   `yaml:"dns,omitempty"`        // a name whose addresses are all routers, looked up every 5 s, host or host:port, instead of `routes` or beside it
-	Advertise string   `yaml:"advertise,omitempty"`  // address that other routers are told to reach this one at, where it is not `listen`; "" = `listen`
+	Advertise string   `yaml:"advertise,omitempty"`  // address at which other routers reach this one, if it is not `listen`; "" = `listen`
 	URL       string   `yaml:"url"`                  // a NATS server that runs elsewhere instead of the embedded one, nats://host:port
 	Creds     string   `yaml:"creds,omitempty"`      // credentials file for that server
-	TokenFile string   `yaml:"token_file,omitempty"` // file with the token that all routers show; "" = none
-	TLS       TLS      `yaml:"tls"`                  // how routers prove to each other who they are
+	TokenFile string   `yaml:"token_file,omitempty"` // file with the token that all routers use; "" = none
+	TLS       TLS      `yaml:"tls"`                  // how routers authenticate each other
 }
 
-// TLS is how routers prove to each other who they are. Every router shows
+// TLS is how routers authenticate each other. Every router shows
 // cert_file and accepts those that ca_file vouches for.
 type TLS struct {
-	CertFile string `yaml:"cert_file,omitempty"` // PEM file of the certificate that this router shows
+	CertFile string `yaml:"cert_file,omitempty"` // PEM file of this router's certificate
 	KeyFile  string `yaml:"key_file,omitempty"`  // PEM file of its key
-	CAFile   string `yaml:"ca_file,omitempty"`   // PEM file of the authorities that vouch for the other routers
+	CAFile   string `yaml:"ca_file,omitempty"`   // PEM file of the authorities for the other routers' certificates
 }
 
 // DefaultConfig shares nothing.

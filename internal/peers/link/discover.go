@@ -17,7 +17,7 @@ const (
 )
 
 // discovery knows the addresses that an embedded server dials: those that are
-// named, and those that are behind the DNS name. Routers tell each other of the
+// named, and those that are behind the DNS name. Routers send each other the
 // rest.
 type discovery struct {
 	c      Config

@@ -19,7 +19,7 @@ import (
 
 // embed starts a NATS server in this process that clusters with those of the
 // other routers. Its client port is on loopback, because the server's cluster
-// waits for one, and takes nobody who does not know a secret of this process.
+// waits for one, and accepts only clients with a secret of this process.
 func embed(o Config, id string, routes []string) (natsServer, []nats.Option, error) {
 	listen, err := withPort(o.Listen)
 	if err != nil {
@@ -75,7 +75,7 @@ const (
 	clusterUser   = "warmroute"
 	startTime     = 10 * time.Second
 	handshake     = 5 * time.Second
-	writeDeadline = 2 * time.Second // a peer that does not read is cut off, and asks again when it is back
+	writeDeadline = 2 * time.Second // a peer that does not read is disconnected, and requests a full message when it is back
 )
 
 func routeURLs(routes []string, user *url.Userinfo) (urls []*url.URL) {

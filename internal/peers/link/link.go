@@ -32,8 +32,8 @@ const (
 	lostAfter = time.Second
 )
 
-// Link is a peers.Machine on NATS. Open it, hand its Outbox to whoever has
-// something to tell, and Run it.
+// Link is a peers.Machine on NATS. Open it, pass its Outbox to the decider,
+// and Run it.
 type Link struct {
 	c       Config
 	id      string
@@ -68,7 +68,7 @@ type Around struct {
 	Book   *policy.Book
 }
 
-// Open starts or finds NATS. outbox is what the decider tells.
+// Open starts or finds NATS. outbox has the decider's messages.
 func Open(c Config, outbox *peers.Outbox, a Around, log *slog.Logger) (*Link, error) {
 	return open(c, newDiscovery(c), outbox, a, log)
 }
@@ -115,7 +115,7 @@ func (l *Link) options() ([]nats.Option, error) {
 	}
 	o := []nats.Option{
 		nats.Name("warmroute " + l.id), nats.NoEcho(), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.RetryOnFailedConnect(true),
-		nats.ReconnectBufSize(-1), // what cannot be sent is not sent later: the next full message says it all
+		nats.ReconnectBufSize(-1), // what cannot be sent is not sent later: the next full message has everything
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			lost(time.Now())
 			if err != nil {
@@ -157,7 +157,7 @@ func (l *Link) options() ([]nats.Option, error) {
 	return o, nil
 }
 
-// Run tells and hears until ctx ends, then takes leave.
+// Run sends and receives until ctx ends, then sends the last message.
 func (l *Link) Run(ctx context.Context) error {
 	defer l.stop()
 	if l.server != nil {
@@ -174,7 +174,7 @@ func (l *Link) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			l.publish(l.machine.Leave)
-			_ = l.conn.FlushTimeout(time.Second) // a router that cannot say it is gone is gone by its silence
+			_ = l.conn.FlushTimeout(time.Second) // without this message, the others drop the router after Silence
 			return nil
 		case <-ready:
 			l.publish(l.machine.Write)
@@ -258,7 +258,7 @@ type State struct {
 	DroppedPrefixes uint64 `json:"untold_prefixes"`
 }
 
-// State describes the link and everything heard over it.
+// State describes the link and everything received over it.
 func (l *Link) State() State {
 	dropped, _ := l.sub.Dropped() // fails once the connection is closed
 	l.mu.Lock()
@@ -269,7 +269,7 @@ func (l *Link) State() State {
 	}
 }
 
-// Notes say what is wrong though the router can serve: a router fell silent that
+// Notes say what is wrong though the router can serve: a router stopped sending that
 // did not take leave, or NATS is out of reach.
 func (l *Link) Notes() []string {
 	l.mu.Lock()

@@ -103,7 +103,7 @@ func (rs *Routers) until(now float64) {
 	}
 }
 
-// send puts what a router has to tell on the wire.
+// send puts a router's messages on the wire.
 func (rs *Routers) send(now float64, r *router) {
 	if r.machine == nil {
 		return

@@ -1,7 +1,7 @@
 // Package dashboard is the page an operator looks at: the fleet, the last
 // decisions and an hour of history, served from the admin port.
 //
-// The page is embedded and asks this process alone: no build step, no outside
+// The page is embedded and sends requests to this process alone: no build step, no outside
 // requests, which its Content-Security-Policy enforces. It holds names, numbers
 // and verdicts, no text of a prompt and no token ids, as the records it shows.
 //

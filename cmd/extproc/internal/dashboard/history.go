@@ -25,7 +25,7 @@ type Counters struct {
 	TTFTCount float64 // first tokens
 }
 
-// Point is one model between two samples. Nil is "nothing to say".
+// Point is one model between two samples. Nil means no value.
 type Point struct {
 	InFlight int      `json:"in_flight"`
 	Queued   float64  `json:"queued_prefill_seconds"`

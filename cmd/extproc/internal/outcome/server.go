@@ -32,7 +32,7 @@ type Server struct {
 	missed   func()
 }
 
-// New returns a server. missed is told of each request that the replica named
+// New returns a server. missed is called for each request that the replica named
 // first did not serve.
 func New(reg prometheus.Registerer, missed func()) *Server {
 	s := &Server{missed: missed, outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -1,7 +1,7 @@
 // Package shortfall checks predictions against the truth: the prompt tokens the
-// router predicted to be cached on a replica against the tokens the replica says
+// router predicted to be cached on a replica against the tokens the replica reports
 // it found in its cache, in tokens both, from counters. A replica that holds
-// less than its events say, because hashes, salts or templates are understood
+// less than its events report, because hashes, salts or templates are understood
 // wrongly, would otherwise go unnoticed: nothing fails, it is only slow.
 //
 // The invariant: only fewer hits than predicted are held against a replica.

@@ -10,7 +10,7 @@ import (
 // Options states when a replica is flagged. Zero values are the defaults.
 type Options struct {
 	// Window is the least time predictions are added up for before they are
-	// judged; default 1 min. Predictions count when a request is placed and hits
+	// complete; default 1 min. Predictions count when a request is placed and hits
 	// when the engine starts it, so it must be long against queueing.
 	Window time.Duration
 	// Least is how many predicted tokens a window must have; default 8192: a
@@ -43,16 +43,16 @@ func (o Options) withDefaults() Options {
 // Reading is what is known of a replica at one moment: counters, in tokens.
 type Reading struct {
 	Replica   string
-	Joined    uint64  // a new value says that the replica is a new one
+	Joined    uint64  // a new value means a new replica
 	Predicted float64 // cached prompt tokens predicted, in all
 	Hits      float64 // cached prompt tokens it reports, in all
 }
 
 // State is what a Watch thinks of a replica.
 type State struct {
-	Predicted, Hits float64 // tokens in the last window that was judged
+	Predicted, Hits float64 // tokens in the last complete window
 	Shortfall       float64 // share of the predicted tokens that were not hit in it, 0 to 1
-	Complete        bool    // a window was judged
+	Complete        bool    // there is a complete window
 	Flagged         bool
 }
 
@@ -77,7 +77,7 @@ type replica struct {
 	State
 }
 
-// New returns a Watch that knows no replica.
+// New returns a Watch without replicas.
 func New(o Options) *Watch {
 	return &Watch{o: o.withDefaults(), replicas: map[string]*replica{}}
 }

@@ -12,7 +12,7 @@ import (
 // Options states where spans go. The zero value is nowhere.
 type Options struct {
 	Endpoint    string              `yaml:"endpoint"`           // OTLP/gRPC address of an OpenTelemetry collector, host:port; "" = no traces
-	TLS         certs.ClientOptions `yaml:"tls,omitempty"`      // TLS towards the collector; without it spans travel in clear
+	TLS         certs.ClientOptions `yaml:"tls,omitempty"`      // TLS to the collector; without it spans are not encrypted
 	ServiceName string              `yaml:"service_name"`       // service.name of the spans
 	Timeout     time.Duration       `yaml:"timeout"`            // longest wait for the collector to take a batch; then the batch is lost
 	Queue       int                 `yaml:"queue" unit:"spans"` // most spans that wait to be sent; what does not fit is lost
