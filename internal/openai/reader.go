@@ -6,8 +6,8 @@ import (
 	"unsafe"
 
 	"warmroute/internal/jsontext"
-	"warmroute/internal/prefixcache"
 	"warmroute/internal/pyvalue"
+	"warmroute/internal/tokenizer/prefixcache"
 )
 
 // A Reader parses bodies and remembers what their arrays of messages begin with:

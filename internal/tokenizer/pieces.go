@@ -1,6 +1,6 @@
 package tokenizer
 
-import "warmroute/internal/prefixcache"
+import "warmroute/internal/tokenizer/prefixcache"
 
 // Piece is a stretch of a text that is encoded by itself. It begins where the
 // piece before ends.

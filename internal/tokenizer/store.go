@@ -6,7 +6,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"warmroute/internal/prefixcache"
+	"warmroute/internal/tokenizer/prefixcache"
 )
 
 // Store encodes prompts that begin like earlier ones, paying for the new text
