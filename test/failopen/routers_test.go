@@ -120,7 +120,7 @@ func TestRouters(t *testing.T) {
 				p := f.peers(r)
 				return p != nil && len(p.Link.Peers) == 0 && len(p.Notes) == len(f.all)-1 && r.metric("warmroute_peer_in_flight_requests{") == 0
 			})
-			if text := get(f.t, "http://"+r.admin+"/readyz"); !strings.Contains(text, "the routers are split") {
+			if text := get(f.t, "http://"+r.admin+"/readyz"); !strings.Contains(text, "it is down, or the network") {
 				f.t.Errorf("/readyz of %s: %s", r.name, text)
 			}
 		}
