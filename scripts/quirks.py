@@ -1,12 +1,12 @@
-"""The corpus of what transformers makes of a model's folder beyond tokenizer.json.
+"""The corpus of what transformers and vLLM make of a model's folder beyond tokenizer.json.
 
-    quirks.py make FILE     in a venv with transformers 4, sentencepiece and protobuf: writes the
-                            folders, and what the slow and the fast tokenizers of 4 encode
-    quirks.py answer FILE   in a venv with transformers 5, as vLLM runs it: adds what
-                            AutoTokenizer encodes, which is what vLLM calls
-    quirks.py pack FILE OUT writes the corpus that the tests read, compressed
+    quirks.py make FILE       in a venv with transformers 4, sentencepiece and protobuf: writes the
+                              folders, and what the slow and the fast tokenizers of 4 encode
+    quirks.py vllm FILE NAME  with the Python of an installed vLLM: adds under NAME what vLLM's own
+                              loading and its renderer's call of the tokenizer encode
+    quirks.py pack FILE OUT   writes the corpus that the tests read, compressed
 
-scripts/quirks.sh does all three. Nothing is downloaded: vocabularies are trained here, on
+scripts/quirks.sh does all of it. Nothing is downloaded: vocabularies are trained here, on
 the text below, and every row changes one thing of a folder that its class could be
 published with.
 """
@@ -282,17 +282,39 @@ def folder(row, d, also=()):
         os.remove(os.path.join(d, "tokenizer.json"))
 
 
-def encoded(row, **kwargs):
-    """What AutoTokenizer makes of the texts: with special tokens, and without."""
-    from transformers import AutoTokenizer
-
+def encoded(row, encoder, slow=False):
+    """What an encoder, made of the row's folder, makes of the texts: with special tokens, and without."""
     with tempfile.TemporaryDirectory() as d:
-        folder(row, d, ("slow",) if kwargs.get("use_fast") is False else ())
+        folder(row, d, ("slow",) if slow else ())
         try:
-            t = AutoTokenizer.from_pretrained(d, **kwargs)
-            return {"class": type(t).__name__, "with": [t.encode(x) for x in TEXTS], "without": [t.encode(x, add_special_tokens=False) for x in TEXTS]}
+            name, encode = encoder(d)
+            return {"class": name, "with": [encode(x, True) for x in TEXTS], "without": [encode(x, False) for x in TEXTS]}
         except BaseException as e:  # a Rust panic is none of Exception
             return {"error": type(e).__name__}
+
+
+def transformers_encoder(**kwargs):
+    def encoder(d):
+        from transformers import AutoTokenizer
+
+        t = AutoTokenizer.from_pretrained(d, **kwargs)
+        return type(t).__name__, lambda text, special: t.encode(text, add_special_tokens=special)
+
+    return encoder
+
+
+def vllm_encoder(d):
+    """The tokenizer as vLLM gets it for a model it generates with, called as its renderer calls
+    it for a text completion (with special tokens) and for a rendered chat (without)."""
+    from vllm import __version__
+    from vllm.renderers.params import TokenizeParams
+    from vllm.tokenizers import get_tokenizer
+
+    t = get_tokenizer(d, tokenizer_mode="auto", runner_type="generate")
+    mine = [c.__name__ for c in type(t).__mro__ if c.__module__.startswith("transformers")][0]
+    called = t.encode if __version__.startswith("0.21.") else lambda text, **kwargs: t(text, **kwargs)["input_ids"]
+    return mine, lambda text, special: list(called(text, **TokenizeParams(
+        max_total_tokens=131072, max_output_tokens=16, add_special_tokens=special).get_encode_kwargs()))
 
 
 def pack(list_, path):
@@ -306,9 +328,13 @@ def pack(list_, path):
             models.append(file["model"])
         file["model"] = models.index(file["model"])
         row["files"]["tokenizer.json"] = json.dumps(file, ensure_ascii=False)
-        for old in ("v4", "slow"):  # of these only whether they are equal is told
-            if old in row:
-                row[old] = "equal" if all(row[old].get(k) == row["v5"].get(k) for k in ("with", "without")) else row[old].get("error", "differs")
+        for other in ("v4", "slow", "v0.21", "v0.21 of 4"):
+            if other in row:
+                same = all(row[other].get(k) == row["v0.32"].get(k) for k in ("with", "without"))
+                if other.startswith("v4") or other == "slow":  # of these only whether they are equal is told
+                    row[other] = "equal" if same else row[other].get("error", "differs")
+                elif same:
+                    row[other] = {"equal": True}
     with open(path, "wb") as raw, gzip.GzipFile("", "wb", mtime=0, fileobj=raw) as f:
         for line in [{"texts": TEXTS, "models": models}, *list_]:
             f.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
@@ -318,14 +344,14 @@ def main(mode, file, *out):
     if mode == "make":
         list_ = rows()
         for row in list_:
-            row["v4"] = encoded(row)
+            row["v4"] = encoded(row, transformers_encoder())
             if "tokenizer.model" in row["files"] or "vocab.json" in row["files"]:
-                row["slow"] = encoded(row, use_fast=False)
+                row["slow"] = encoded(row, transformers_encoder(use_fast=False), slow=True)
     else:
         list_ = json.load(open(file))
-    if mode == "answer":
+    if mode == "vllm":
         for row in list_:
-            row["v5"] = encoded(row)
+            row[out[0]] = encoded(row, vllm_encoder)
     if mode == "pack":
         pack(list_, out[0])
         return

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Rewrites the corpus of tokenizers' quirks (docs/quirks.md): what transformers 4 and
-# transformers 5, as installed beside vLLM 0.32, make of folders that it writes.
+# Rewrites the corpus of tokenizers' quirks (docs/quirks.md): what vLLM 0.32 and 0.21 and
+# transformers 4 make of folders that it writes. vLLM 0.21 is asked twice: with transformers 5,
+# as it installs, and with transformers 4, which it accepts, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/install-vllm.sh 0.32.0
+scripts/install-vllm.sh 0.32.0 0.21.0
 venv=.cache/transformers-4.57.3
 if [ ! -e "$venv/ok" ]; then
   .cache/vllm/tools/bin/uv venv -q --clear "$venv"
@@ -13,6 +14,8 @@ fi
 rows=$(mktemp)
 trap 'rm -f "$rows"' EXIT
 "$venv/bin/python" scripts/quirks.py make "$rows"
-.cache/vllm/0.32.0/bin/python scripts/quirks.py answer "$rows"
+.cache/vllm/0.32.0/bin/python scripts/quirks.py vllm "$rows" v0.32
+.cache/vllm/0.21.0/bin/python scripts/quirks.py vllm "$rows" v0.21
+PYTHONPATH=$(echo "$PWD/$venv"/lib/python3*/site-packages) .cache/vllm/0.21.0/bin/python scripts/quirks.py vllm "$rows" "v0.21 of 4"
 python3 scripts/quirks.py pack "$rows" internal/tokenizer/testdata/quirks.jsonl.gz
 go test ./internal/tokenizer -run Quirks -update

@@ -105,10 +105,10 @@ func (c *conversation) parts(role string, v any, present bool) ([]part, error) {
 			}
 			parts = append(parts, p)
 		}
-		if strings > 0 && strings == len(parts) && c.coded {
-			return nil, refuse(UnknownShape) // it depends on the message's other fields
-		}
-		if strings > 0 && strings == len(parts) && lazyContent[role] {
+		if strings > 0 && strings == len(parts) && (c.coded || lazyContent[role]) {
+			if c.coded || c.at.Len() > 2 {
+				return nil, refuse(UnknownShape) // it depends on the message's other fields
+			}
 			return nil, refuse(Rejected)
 		}
 		return parts, nil
@@ -117,7 +117,8 @@ func (c *conversation) parts(role string, v any, present bool) ([]part, error) {
 }
 
 // lazyContent are the roles whose list of nothing but strings passes vLLM's
-// validation, and then fails when it is read.
+// validation, and then fails when it is read, unless the message has a field that the
+// OpenAI class of its role does not know, and vLLM's own class does.
 var lazyContent = map[string]bool{"user": true, "assistant": true, "system": true, "developer": true}
 
 // textKeys maps the part types that are text to the key their text is under.

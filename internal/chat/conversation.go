@@ -19,6 +19,7 @@ type conversation struct {
 	nulls     bool // a message has a null field
 	developer bool
 	messages  *pyvalue.List
+	at        *pyvalue.Dict   // the message that add is at, as the client sent it
 	keepRaw   bool            // raw is wanted
 	raw       []*pyvalue.Dict // the messages as the client sent them
 	slab      pyvalue.Slab    // of messages and parts
@@ -61,6 +62,7 @@ func (c *conversation) add(m *pyvalue.Dict) error {
 	if !ok || !isText {
 		return refuse(Rejected)
 	}
+	c.at = m
 	content, present := m.GetString("content")
 	value, err := c.content(name, content, present)
 	if err != nil {

@@ -54,7 +54,7 @@ func lazilyRead(m *pyvalue.Dict, role string) bool {
 			return false
 		}
 	}
-	if _, named := m.GetString("name"); named && role == "tool" {
+	if _, named := m.GetString("name"); role == "tool" && (named || !has(m, "tool_call_id")) {
 		return false
 	}
 	return list(m, "tool_calls") == nil

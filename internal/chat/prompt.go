@@ -37,6 +37,8 @@ func common(req *openai.Request) error {
 	// On the other two routes these are unknown fields, which vLLM ignores.
 	if req.Route == openai.Chat || req.Route == openai.Completions {
 		switch {
+		case req.NullSwitch():
+			return refuse(Rejected)
 		case req.Raw(openai.FieldTruncatePromptTokens) != nil || req.Raw(openai.FieldTruncationSide) != nil:
 			return refuse(Truncation)
 		case req.Route == openai.Chat && req.Raw(openai.FieldChatTemplate) != nil:
@@ -142,6 +144,8 @@ func completion(req *openai.Request) (special bool, err error) {
 		return false, refuse(RenderedInCode)
 	case req.Raw(openai.FieldPromptEmbeds) != nil:
 		return false, refuse(Multimodal)
+	case string(req.Raw(openai.FieldPrompt)) == `""`: // also where a token is put before it
+		return false, objection("the prompt is empty")
 	}
 	return boolField(req, openai.FieldAddSpecialTokens, true)
 }

@@ -33,3 +33,27 @@ func TestTemplatesThatAreNotRenderedHere(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyPartsOfAResult: vLLM's encoder of DeepSeek V4.1 cannot copy an empty list
+// of parts that the OpenAI class of its message reads lazily. A tool's result that
+// names no call is of vLLM's own class, which reads it at once.
+func TestEmptyPartsOfAResult(t *testing.T) {
+	r, err := New(Options{Model: Model{Type: "deepseek_v41"}, Version: "0.32.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for result, good := range map[string]bool{
+		`{"role":"tool","content":[]}`:                               true,
+		`{"role":"tool","content":[],"tool_call_id":"x"}`:            false,
+		`{"role":"tool","content":[],"tool_call_id":null}`:           true,
+		`{"role":"tool","content":[],"tool_call_id":"x","name":"f"}`: true,
+	} {
+		req, err := openai.Parse(openai.Chat, []byte(`{"model":"m","messages":[{"role":"user","content":"x"},`+result+`]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = r.Render(nil, req, time.Now()); (err == nil) != good {
+			t.Errorf("%s: %v", result, err)
+		}
+	}
+}

@@ -96,11 +96,21 @@ type Request struct {
 	listed bool             // the route's messages are an array: that of known and rest
 	known  []*known         // what is kept of it
 	rest   jsontext.Stretch // what follows
+	// nullSwitch: a field that is true or false, and never null, is null.
+	nullSwitch bool
 }
 
 // Raw is the span of the body that holds the field's value, nil when the body
 // has no such field or has null there.
 func (r *Request) Raw(f Field) []byte { return r.raw[f] }
+
+// NullSwitch reports whether a field that vLLM wants to be true or false is null.
+func (r *Request) NullSwitch() bool { return r.nullSwitch }
+
+// isSwitch reports whether vLLM's field is a boolean that is never null.
+func (f Field) isSwitch() bool {
+	return f == FieldAddGenerationPrompt || f == FieldContinueFinalMessage || f == FieldAddSpecialTokens
+}
 
 // Body is the whole body, borrowed like every span.
 func (r *Request) Body() []byte { return r.body }
@@ -171,6 +181,7 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 		}
 		why := s.span(&r.raw[f])
 		s.watch = false
+		r.nullSwitch = r.nullSwitch || f.isSwitch() && r.raw[f] == nil
 		return why
 	})
 	if why != "" {

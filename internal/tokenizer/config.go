@@ -97,7 +97,10 @@ func ReadConfig(dir string) (Config, error) {
 	}
 	fields := map[string]json.RawMessage{}
 	if raw != nil {
-		if err := json.Unmarshal(raw, &fields); err != nil {
+		var kind *json.UnmarshalTypeError
+		if err := json.Unmarshal(raw, &fields); errors.As(err, &kind) {
+			return c, errors.New("tokenizer_config.json is not a JSON object")
+		} else if err != nil {
 			return c, fmt.Errorf("tokenizer_config.json cannot be read: %w", err)
 		}
 	}
@@ -129,6 +132,9 @@ func readOptional(path string) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", path)
 	}
 	if info.Size() > configLimit {
 		return nil, fmt.Errorf("%s has %d bytes, more than %d", path, info.Size(), configLimit)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A model folder gives the ids of its tokenizer.json, here where the
@@ -124,5 +126,23 @@ func TestLlamaClass(t *testing.T) {
 	}
 	if _, err := Parse([]byte(`{}`), Options{Class: "Other"}); err == nil || !strings.Contains(err.Error(), `"Other"`) {
 		t.Errorf("an unknown class: %v", err)
+	}
+}
+
+// TestWhatIsNoFile: a folder that holds something else where a file is looked for is
+// refused at once, by name.
+func TestWhatIsNoFile(t *testing.T) {
+	for name, make := range map[string]func(string) error{
+		"chat_template.jinja":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"chat_template.json":    func(path string) error { return os.Mkdir(path, 0o700) },
+		"tokenizer_config.json": func(path string) error { return os.WriteFile(path, []byte("[]"), 0o600) },
+	} {
+		dir := t.TempDir()
+		if err := make(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadConfig(dir); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "Go value") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -15,17 +15,24 @@ import (
 
 var updateQuirks = flag.Bool("update", false, "rewrite the table of docs/quirks.md")
 
-// quirk is a model's folder and what transformers encodes with it (scripts/quirks.py).
+// quirk is a model's folder and what vLLM and transformers encode with it (scripts/quirks.py).
 type quirk struct {
 	Name  string
 	Files map[string]string
 	Fill  int    // entries to fill the vocabulary up to
-	V4    string // whether transformers 4 agrees with 5: "equal", "differs", or its error
+	V4    string // whether transformers 4 agrees with vLLM 0.32: "equal", "differs", or its error
 	Slow  string // and its slow tokenizer; "" where the folder has no files of one
-	V5    struct {
-		Class, Error  string
-		With, Without [][]uint32
-	}
+
+	VLLM032   vllmIDs `json:"v0.32"`
+	VLLM021   vllmIDs `json:"v0.21"`      // with transformers 5
+	VLLM021T4 vllmIDs `json:"v0.21 of 4"` // with transformers 4
+}
+
+// vllmIDs is what a vLLM makes of the corpus' texts, with special tokens and without.
+type vllmIDs struct {
+	Class, Error  string
+	Equal         bool // to vLLM 0.32's, and not repeated
+	With, Without [][]uint32
 }
 
 // folder lays the row's files out.
@@ -79,10 +86,10 @@ func (q quirk) tokenizer(t *testing.T, text string, models []json.RawMessage) st
 	return string(b)
 }
 
-// equals reports whether a tokenizer encodes the texts as vLLM does.
-func (q quirk) equals(tok *Tokenizer, texts []string) (differs string) {
+// differs says where a tokenizer encodes the texts otherwise than a vLLM, "" if nowhere.
+func (e vllmIDs) differs(tok *Tokenizer, texts []string) string {
 	for i, text := range texts {
-		for special, want := range map[bool][][]uint32{true: q.V5.With, false: q.V5.Without} {
+		for special, want := range map[bool][][]uint32{true: e.With, false: e.Without} {
 			if got := tok.Append(nil, []byte(text), special); !slices.Equal(got, want[i]) {
 				return fmt.Sprintf("%q, special tokens %v: %d, vLLM %d", text, special, got, want[i])
 			}
@@ -91,26 +98,32 @@ func (q quirk) equals(tok *Tokenizer, texts []string) (differs string) {
 	return ""
 }
 
-// here says how the row's ids are had here: by the file, by a class, or why not.
-func (q quirk) here(t *testing.T, texts []string, models []json.RawMessage) string {
+// readings are the ways in which a row's folder is read here.
+type readings struct {
+	file, class *Tokenizer // class: nil where the file alone counts
+	refused     string     // why neither is
+}
+
+// read reads the row's folder by its file and, where that may give other ids, by its class.
+func (q quirk) read(t *testing.T, texts []string, models []json.RawMessage) (r readings) {
 	t.Helper()
 	dir := q.folder(t, models)
-	tok, err := Load(dir, Options{})
-	if err != nil {
+	var err error
+	if r.file, err = Load(dir, Options{}); err != nil {
 		_, reason, _ := strings.Cut(err.Error(), "tokenizer.json: ")
-		return "refused: " + reason
+		return readings{refused: "refused: " + reason}
 	}
-	if q.V5.Error != "" {
-		return "not loaded by vLLM: " + q.V5.Error
-	}
-	byFile := q.equals(tok, texts)
-	for _, name := range tok.Config().alike {
-		if other, err := Load(dir, Options{Class: name}); err != nil || (q.equals(other, texts) == "") != (byFile == "") {
-			t.Errorf("%s: %s is taken to give what the file gives: %v", q.Name, name, err)
+	for _, name := range r.file.Config().alike {
+		other, err := Load(dir, Options{Class: name})
+		if err != nil {
+			t.Errorf("%s: by %s: %v", q.Name, name, err)
+			continue
 		}
-	}
-	if byFile == "" {
-		return "by the file"
+		for _, text := range texts {
+			if !slices.Equal(other.Append(nil, []byte(text), true), r.file.Append(nil, []byte(text), true)) {
+				t.Errorf("%s: %s is taken to give what the file gives, but not for %q", q.Name, name, text)
+			}
+		}
 	}
 	var config struct {
 		Type string `json:"model_type"`
@@ -118,32 +131,60 @@ func (q quirk) here(t *testing.T, texts []string, models []json.RawMessage) stri
 	if err := json.Unmarshal([]byte(q.Files["config.json"]), &config); err != nil {
 		t.Fatal(err)
 	}
-	class := tok.Config().Classed(config.Type)
-	if class == "" {
-		t.Errorf("%s: %s", q.Name, byFile)
-		return "WRONG"
+	if class := r.file.Config().Classed(config.Type); class != "" {
+		if r.class, err = Load(dir, Options{Class: class}); err != nil {
+			t.Errorf("%s: by the class: %v", q.Name, err)
+		}
 	}
-	if tok, err = Load(dir, Options{Class: class}); err != nil {
-		t.Errorf("%s: by the class: %v", q.Name, err)
-		return "WRONG"
+	return r
+}
+
+// of says how a vLLM's ids are had here: by the file, by the class, or not.
+func (r readings) of(e vllmIDs, texts []string) (how, why string) {
+	switch {
+	case r.refused != "":
+		return r.refused, ""
+	case e.Error != "":
+		return "not loaded by vLLM: " + e.Error, ""
 	}
-	if byClass := q.equals(tok, texts); byClass != "" {
-		t.Errorf("%s: by the file %s; by %s %s", q.Name, byFile, class, byClass)
-		return "WRONG"
+	byFile := e.differs(r.file, texts)
+	if byFile == "" {
+		return "by the file", ""
 	}
-	return "by the class"
+	if r.class == nil {
+		return "otherwise", byFile
+	}
+	byClass := e.differs(r.class, texts)
+	if byClass == "" {
+		return "by the class", ""
+	}
+	return "otherwise", "by the file " + byFile + "; by the class " + byClass
+}
+
+// older is the table's column of a vLLM before 0.32.
+func (r readings) older(e vllmIDs, texts []string) string {
+	switch {
+	case e.Equal:
+		return "equal"
+	case e.Error != "":
+		return e.Error
+	}
+	how, _ := r.of(e, texts)
+	return strings.Split(how, ":")[0]
 }
 
 // TestQuirks: of every folder that transformers does not read by its tokenizer.json
-// alone, ids are vLLM's, in one of the two ways that a replica's answer decides
-// between, or the folder is refused by a reason. docs/quirks.md has the outcome.
+// alone, ids are those of vLLM 0.32's own tokenizer, in one of the two ways that a
+// replica's answer decides between, or the folder is refused by a reason; so are those
+// of vLLM 0.21 with the same generation of transformers. docs/quirks.md has the
+// outcome, with transformers 4 besides, of which some are had in neither way.
 func TestQuirks(t *testing.T) {
 	var corpus struct {
 		Texts  []string
 		Models []json.RawMessage
 	}
 	var table strings.Builder
-	table.WriteString("| folder | transformers 4, slow | transformers 4, fast | transformers 5 takes | here |\n|---|---|---|---|---|\n")
+	table.WriteString("| folder | transformers 4, slow | transformers 4, fast | vLLM 0.32 takes | here | vLLM 0.21 | vLLM 0.21, transformers 4 |\n|---|---|---|---|---|---|---|\n")
 	rows := 0
 	for line := range golden.Lines(t, filepath.Join("testdata", "quirks.jsonl.gz")) {
 		if corpus.Texts == nil {
@@ -161,7 +202,16 @@ func TestQuirks(t *testing.T) {
 		if slow == "" {
 			slow = "–"
 		}
-		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s |\n", q.Name, slow, q.V4, q.V5.Class, q.here(t, corpus.Texts, corpus.Models))
+		r := q.read(t, corpus.Texts, corpus.Models)
+		here, why := r.of(q.VLLM032, corpus.Texts)
+		if why != "" {
+			t.Errorf("%s: %s", q.Name, why)
+		}
+		if older := r.older(q.VLLM021, corpus.Texts); older == "otherwise" {
+			t.Errorf("%s: vLLM 0.21 has other ids", q.Name)
+		}
+		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s | %s | %s |\n", q.Name, slow, q.V4, q.VLLM032.Class, here,
+			r.older(q.VLLM021, corpus.Texts), r.older(q.VLLM021T4, corpus.Texts))
 	}
 	if rows < 80 {
 		t.Errorf("%d rows", rows)

@@ -64,6 +64,17 @@ func TestTokenizeARoute(t *testing.T) {
 		{"/v1/completions", `{"model":"m","prompt":["hi","Hi"]}`, `{"ids":[[6023],[13048]]}`},
 		{"/v1/completions", `{"model":"m","prompt":[5,6]}`, `{"ids":[5,6]}`},
 		{"/v1/completions", `{"model":"m","prompt":[5,6],"truncate_prompt_tokens":1}`, `{"refused":"truncation"}`},
+		{"/v1/completions", `{"model":"m","prompt":[5,6],"suffix":""}`, `{"error":"vLLM rejects the request"}`},
+		{"/v1/completions", `{"model":"m","prompt":[5,6],"suffix":null}`, `{"ids":[5,6]}`},
+		{"/v1/completions", `{"model":"m","prompt":[5,6],"add_special_tokens":null}`, `{"error":"vLLM rejects the request"}`},
+		{"/v1/completions", `{"model":"m","prompt":[5,6],"prompt_embeds":"x"}`, `{"refused":"multimodal"}`},
+		{"/v1/completions", `{"model":"m","prompt":[true,1.0,"7"]}`, `{"refused":"bad_prompt"}`},
+		{"/v1/completions", `{"model":"m","prompt":"hi","echo":null,"add_special_tokens":true}`, `{"ids":[6023]}`},
+		{"/v1/completions", `{"model":"m","prompt":"hi","add_special_tokens":null}`, `{"error":"vLLM rejects the request"}`},
+		{"/v1/completions", `{"model":"m","prompt":""}`, `{"error":"the prompt is empty"}`},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}],"add_generation_prompt":null}`, `{"error":"vLLM rejects the request"}`},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hi"}],"continue_final_message":null}`, `{"error":"vLLM rejects the request"}`},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"assistant","reasoning":null,"content":["x"]},{"role":"user","content":"hi"}]}`, `{"refused":"unknown_shape"}`},
 	} {
 		var out bytes.Buffer
 		if err := tokenize.Run(strings.NewReader(c.body), &out, tokenize.Model{Text: m.Encoder, Requests: r}, c.route); err != nil || out.String() != c.want+"\n" {

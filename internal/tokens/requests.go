@@ -69,7 +69,12 @@ func (r *Requests) TokenizeInto(room *[]uint32, path string, body []byte) ([][]u
 		return nil, unread(err)
 	}
 	if len(req.TokenPrompts) > 0 {
-		if req.Raw(openai.FieldTruncatePromptTokens) != nil {
+		switch {
+		case req.NullSwitch() || req.Raw(openai.FieldSuffix) != nil:
+			return nil, errRejected
+		case req.Raw(openai.FieldPromptEmbeds) != nil:
+			return nil, &Refusal{string(chat.Multimodal)}
+		case req.Raw(openai.FieldTruncatePromptTokens) != nil:
 			return nil, &Refusal{string(chat.Truncation)}
 		}
 		return req.TokenPrompts, nil
@@ -95,7 +100,7 @@ func unread(err error) error {
 	var unread *openai.Error
 	if errors.As(err, &unread) {
 		switch unread.Reason {
-		case openai.TooDeep, openai.LoneSurrogate, openai.DuplicateKey:
+		case openai.TooDeep, openai.LoneSurrogate, openai.DuplicateKey, openai.BadPrompt: // of token ids vLLM also reads true, 1.0 and "1"
 			return &Refusal{string(unread.Reason)}
 		}
 	}

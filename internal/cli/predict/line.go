@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,40 @@ type assumedGroup struct {
 	Chunk  int    `json:"chunk"`
 }
 
+// maxGroups is more cache groups than any model has, maxTokens more tokens than any
+// block, window or chunk.
+const (
+	maxGroups = 32
+	maxTokens = 1 << 30
+)
+
+// kinds are the kinds a group can have.
+var kinds = []string{"full_attention", "mla_attention", "sliding_window", "sliding_window_mla", "chunked_local_attention", "mamba"}
+
+func (a *assume) validate() error {
+	return inRange(map[string]int{"unit": a.Unit, "block": a.Block, "chunk": a.Chunk, "replay": a.Replay})
+}
+
+func (g assumedGroup) validate() error {
+	if !slices.Contains(kinds, g.Kind) {
+		return fmt.Errorf("kind %q: want one of %s", g.Kind, strings.Join(kinds, ", "))
+	}
+	if strings.HasPrefix(g.Kind, "sliding_window") && g.Window == 0 {
+		return errors.New("a sliding window needs its window")
+	}
+	return inRange(map[string]int{"window": g.Window, "chunk": g.Chunk})
+}
+
+// inRange wants numbers of tokens.
+func inRange(numbers map[string]int) error {
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
+		if n := numbers[name]; n < 0 || n > maxTokens {
+			return fmt.Errorf("%s %d: want a number from 0 to %d", name, n, maxTokens)
+		}
+	}
+	return nil
+}
+
 // groupSettings are the header's settings of the groups.
 func (h *header) groupSettings() (*index.GroupSettings, error) {
 	t := &index.GroupSettings{Unit: h.number("prefix_match_unit"), Block: h.number("block_size")}
@@ -88,6 +123,9 @@ func (h *header) groupSettings() (*index.GroupSettings, error) {
 	a := h.Assume
 	if a == nil {
 		return t, nil
+	}
+	if err := a.validate(); err != nil {
+		return nil, fmt.Errorf("assume: %w", err)
 	}
 	t.EagleKnown, t.ReplayKnown, t.Chunk, t.Replay = true, true, a.Chunk, a.Replay
 	t.Reports = a.ReportFull
@@ -110,8 +148,11 @@ func (h *header) groupSettings() (*index.GroupSettings, error) {
 	}
 	for name, g := range a.Groups {
 		i, err := strconv.Atoi(name)
-		if err != nil || i < 0 {
-			return nil, fmt.Errorf("assume: group %q: want a number of at least 0", name)
+		if err != nil || i < 0 || i >= maxGroups {
+			return nil, fmt.Errorf("assume: group %q: want a number from 0 to %d", name, maxGroups-1)
+		}
+		if err := g.validate(); err != nil {
+			return nil, fmt.Errorf("assume: group %d: %w", i, err)
 		}
 		t.Groups = append(t.Groups, index.GroupSpec(i, g.Kind, g.Window, g.Chunk))
 	}
@@ -144,7 +185,7 @@ func eagle(raw json.RawMessage) (uint32, error) {
 	mask := uint32(0)
 	for one := range strings.SplitSeq(text, ",") {
 		i, err := strconv.Atoi(strings.Trim(one, ` "`))
-		if err != nil || i < 0 || i > 31 {
+		if err != nil || i < 0 || i >= maxGroups {
 			return 0, fmt.Errorf("assume: eagle %s: want numbers of groups", raw)
 		}
 		mask |= 1 << i

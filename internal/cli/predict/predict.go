@@ -1,10 +1,12 @@
 package predict
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"strings"
 
 	"warmroute/index"
 	"warmroute/internal/feed/cachelayout"
@@ -34,7 +36,8 @@ type Predictor struct {
 	life   uint64 // incarnation
 	next   uint64 // sequence of the next frame
 	any    bool   // a frame was taken
-	hole   bool   // frames are missing
+	topic  string // of the frames, "" while none had one
+	hole   bool   // frames of the publisher's life are missing
 
 	last  uint64 // digest of the last frame
 	found index.Found
@@ -83,7 +86,7 @@ func (p *Predictor) start(h header) error {
 	p.seen = h
 	p.index.SetGroups(p.holder.Replica, told)
 	p.reader = kvevents.NewReader(kvevents.ReaderOptions{Model: model, Hashes: hashes, Unit: told.Unit, Presume: h.Algo != ""})
-	p.any, p.hole, p.asked = false, false, false
+	p.any, p.hole, p.asked, p.topic = false, false, false, ""
 	p.life = p.sink.Begin(p.holder)
 	return nil
 }
@@ -114,7 +117,11 @@ func (p *Predictor) Take(text []byte) (*Answer, error) {
 func notJSON(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) && kind.Field != "" {
-		return fmt.Errorf("%s: a JSON %s where another type is wanted", kind.Field, kind.Value)
+		field := strings.TrimPrefix(kind.Field, "header.")
+		if strings.HasPrefix(kind.Value, "number ") { // the number itself may be a token
+			return fmt.Errorf("%s: a number of another range, or not a whole one", field)
+		}
+		return fmt.Errorf("%s: a JSON %s where another type is wanted", field, kind.Value)
 	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
@@ -126,6 +133,9 @@ func notJSON(err error) error {
 // frame applies one. What cannot be decoded is not counted: whether it was one of
 // the publisher's shows by the sequence of the next.
 func (p *Predictor) frame(f *frame) error {
+	if p.topic != "" && f.Topic != "" && f.Topic != p.topic {
+		return errors.New("frame: its topic is not that of the frames before: a capture is of one publisher")
+	}
 	b, err := p.reader.Read(f.Payload)
 	if err != nil {
 		return fmt.Errorf("frame: %w", err)
@@ -134,7 +144,9 @@ func (p *Predictor) frame(f *frame) error {
 	var missing error
 	if f.Seq != nil {
 		switch {
-		case !p.any || *f.Seq == p.next:
+		case !p.any:
+			p.hole = *f.Seq > 0
+		case *f.Seq == p.next:
 		case *f.Seq+1 == p.next && digest == p.last:
 			return nil // a copy
 		case *f.Seq > p.next:
@@ -145,12 +157,12 @@ func (p *Predictor) frame(f *frame) error {
 		p.next = *f.Seq + 1
 	}
 	if missing != nil {
-		p.life, p.hole = p.sink.Begin(p.holder), true
+		p.life, p.hole = p.sink.Begin(p.holder), *f.Seq > 0
 		if b, err = p.reader.Read(f.Payload); err != nil {
 			return fmt.Errorf("frame: %w", err)
 		}
 	}
-	p.any, p.last = true, digest
+	p.any, p.last, p.topic = true, digest, cmp.Or(p.topic, f.Topic)
 	b.Holder, b.Incarnation = p.holder, p.life
 	if _, err := p.sink.Apply(b); err != nil {
 		return fmt.Errorf("frame: %w", err)

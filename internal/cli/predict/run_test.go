@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -89,6 +90,99 @@ func TestLostFrames(t *testing.T) {
 	if lost == 0 || over > 0 || exact > 0 {
 		t.Errorf("%d gaps noticed, %d credited too much, %d called exact behind a gap", lost, over, exact)
 	}
+}
+
+// TestHeadersSayWhatIsWrong: a header that tells what cannot be is not taken.
+func TestHeadersSayWhatIsWrong(t *testing.T) {
+	for assumed, want := range map[string]string{
+		`{"rule":"0.5"}`:                `rule "0.5": want`,
+		`{"eagle":"99"}`:                "want numbers of groups",
+		`{"unit":-5}`:                   "unit -5: want a number from 0",
+		`{"block":-1}`:                  "block -1: want",
+		`{"chunk":1e300}`:               "chunk: a number of another range",
+		`{"chunk":4611686018427387904}`: "chunk 4611686018427387904: want",
+		`{"replay":-1}`:                 "replay -1: want",
+		`{"groups":{"32":{"kind":"full_attention"}}}`:              `group "32": want a number from 0 to 31`,
+		`{"groups":{"0":{"kind":"banana"}}}`:                       `kind "banana": want one of full_attention`,
+		`{"groups":{"0":null}}`:                                    `kind "": want one of`,
+		`{"groups":{"0":{"kind":"sliding_window"}}}`:               "needs its window",
+		`{"groups":{"0":{"kind":"sliding_window","window":-7}}}`:   "window -7: want",
+		`{"groups":{"0":{"kind":"full_attention","chunk":-1}}}`:    "chunk -1: want",
+		`{"groups":{"0":{"kind":"mamba","window":"1"}}}`:           "assume.groups.window: a JSON string",
+		`{"groups":{"0":{"kind":"sliding_window","window":4096}}}`: "",
+		`{"rule":"0.32","eagle":"0,1","unit":8,"block":16}`:        "",
+		`{"groups":{"31":{"kind":"chunked_local_attention"}}}`:     "",
+		`{"groups":{"0":{"kind":"mamba"},"1":{"kind":"unheard"}}}`: "group 1: kind",
+		`{"groups":{"-1":{"kind":"full_attention"}}}`:              `group "-1": want`,
+		`{"groups":{"0":{"kind":"mamba","window":2147483648}}}`:    "window 2147483648: want",
+	} {
+		p, err := New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.Take([]byte(`{"version":"0.32.0","assume":` + assumed + `}`))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s gives %v, want %q", assumed, err, want)
+		}
+		_ = p.Close()
+	}
+}
+
+// TestErrorsNameNoTokens: a token that cannot be read is not repeated.
+func TestErrorsNameNoTokens(t *testing.T) {
+	p, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_, err = p.Take([]byte(`{"query":{"tokens":[1,4294967777]}}`))
+	if err == nil || strings.Contains(err.Error(), "4294967777") || !strings.Contains(err.Error(), "query.tokens") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestAnotherLife: a capture that has a publisher's life from its first frame on is
+// exact, also the life after a restart; one that begins later is not called so. Frames
+// of another publisher are not taken.
+func TestAnotherLife(t *testing.T) {
+	c := captures(t)["0.32.0-gptoss-b16-s2"]
+	p, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	take := func(text []byte, complaint string) *Answer {
+		a, err := p.Take(text)
+		if complaint == "" && err != nil || complaint != "" && (err == nil || !strings.Contains(err.Error(), complaint)) {
+			t.Fatalf("error %v, want %q", err, complaint)
+		}
+		return a
+	}
+	take(c.head(t, "version", "assume", "hash_algo", "none_hash"), "")
+	play := func(from, to int, complaint string, exact bool) {
+		queries := 0
+		for _, l := range c.lines[from:to] {
+			a := take(l.text, complaint)
+			complaint = ""
+			if a == nil {
+				continue
+			}
+			queries++
+			if a.Exact != exact || exact && a.Cached != l.cached || a.Cached > l.cached {
+				t.Fatalf("%+v, vLLM found %d", a, l.cached)
+			}
+		}
+		if queries == 0 {
+			t.Fatal("no query")
+		}
+	}
+	first := slices.IndexFunc(c.lines, func(l captured) bool { return !l.query })
+	play(first, 300, "", true)
+	play(first, 300, "began anew", true)
+	later := 320 + slices.IndexFunc(c.lines[320:], func(l captured) bool { return !l.query })
+	play(later, len(c.lines), "are missing", false)
+	other := bytes.Replace(c.lines[first].text, []byte(`"topic":"`), []byte(`"topic":"another`), 1)
+	take(other, "its topic is not that of the frames before")
 }
 
 // TestRepeatedFrame: a frame that comes twice counts once.
