@@ -2,6 +2,7 @@ package onig
 
 import (
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"warmroute/internal/tokenizer/ucd"
@@ -28,6 +29,7 @@ type inst struct {
 	n           int32
 	x, y        int32
 	set         *ucd.Set
+	begins      *[2]uint64 // the ASCII characters that x may begin with; nil: not known
 }
 
 const (
@@ -243,19 +245,65 @@ func (c *compiler) choose(split, body int32, greed byte) {
 	}
 }
 
-// settle makes runs that never profit from giving characters back greedy:
-// those before the end of the match and before a character they cannot hold.
+// settle makes runs that never profit from giving characters back greedy: those
+// before the end of the match and before characters they cannot hold. And it tells
+// choices what their first way begins with.
 func (c *compiler) settle() {
 	for i := range c.re.insts {
 		in := &c.re.insts[i]
-		if in.op != opStar {
-			continue
-		}
-		next := c.re.insts[i+1]
-		if c.certain(int32(i+1), 0) || next.op == opSet && len(ucd.Intersect(in.set.Ranges, next.set.Ranges)) == 0 {
-			in.op = opGreedy
+		switch in.op {
+		case opStar:
+			if c.certain(int32(i+1), 0) || c.keeps(in.set, int32(i+1)) {
+				in.op = opGreedy
+			}
+		case opSplit:
+			if sets, known := c.opening(in.x, nil); known {
+				in.begins = &[2]uint64{}
+				for b := range byte(utf8.RuneSelf) {
+					if slices.ContainsFunc(sets, func(s *ucd.Set) bool { return s.HasByte(b) }) {
+						in.begins[b/64] |= 1 << (b % 64)
+					}
+				}
+			}
 		}
 	}
+}
+
+// keeps reports whether nothing that matches from pc on begins with a character of set.
+func (c *compiler) keeps(set *ucd.Set, pc int32) bool {
+	sets, known := c.opening(pc, nil)
+	return known && len(sets) <= fewOpenings && !slices.ContainsFunc(sets, func(s *ucd.Set) bool {
+		return len(ucd.Intersect(set.Ranges, s.Ranges)) > 0
+	})
+}
+
+const (
+	fewOpenings  = 4  // that a run is compared with
+	mostOpenings = 16 // that are looked for
+)
+
+// opening appends sets that hold the characters with which all that matches from pc
+// on begins; known is false where that may be empty, or is not that simple.
+func (c *compiler) opening(pc int32, sets []*ucd.Set) (_ []*ucd.Set, known bool) {
+	for len(sets) < mostOpenings {
+		switch in := &c.re.insts[pc]; in.op {
+		case opSet:
+			return append(sets, in.set), true
+		case opStar, opGreedy:
+			sets = append(sets, in.set)
+			pc++
+		case opJump:
+			pc = in.x
+		case opSplit:
+			if sets, known = c.opening(in.x, sets); !known {
+				return nil, false
+			}
+			pc = in.y
+		default:
+			return nil, false
+		}
+	}
+	return nil, false
 }
 
 // certain reports whether matching from pc on cannot fail.

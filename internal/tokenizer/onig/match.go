@@ -47,7 +47,13 @@ func (m *Machine) Reset(re *Regexp, text []byte) {
 // bytes, or ok = false. Positions must not go backwards between Resets.
 func (m *Machine) Next(pos int) (start, end int, ok bool) {
 	re, text := m.re, m.text
-	for pos < len(text) {
+	for {
+		for pos < len(text) && re.first[text[pos]] == 0 { // no match begins here, nor inside a character
+			pos++
+		}
+		if pos >= len(text) {
+			return 0, 0, false
+		}
 		for alts := re.first[text[pos]]; alts != 0; alts &= alts - 1 {
 			pc := re.branches[bits.TrailingZeros64(alts)]
 			if e := m.run(pc, int32(pos)); e >= 0 {
@@ -62,7 +68,6 @@ func (m *Machine) Next(pos int) (start, end int, ok bool) {
 			pos++
 		}
 	}
-	return 0, 0, false
 }
 
 // Steps is the work done since Reset, for tests of its bound.
@@ -151,6 +156,10 @@ func (m *Machine) explore(base int, pc, pos int32) int32 {
 				failed = pos < 0
 				pc++
 			case opSplit:
+				if in.begins != nil && !in.mayBegin(text, pos) {
+					pc = in.y
+					continue
+				}
 				m.stack = append(m.stack, frame{in.y, pos, -1})
 				pc = in.x
 			case opJump:
@@ -176,6 +185,15 @@ func (m *Machine) explore(base int, pc, pos int32) int32 {
 		}
 		pc, pos = m.back()
 	}
+}
+
+// mayBegin reports whether a choice's first way may begin at pos.
+func (in *inst) mayBegin(text []byte, pos int32) bool {
+	if int(pos) >= len(text) {
+		return false
+	}
+	c := text[pos]
+	return c >= utf8.RuneSelf || in.begins[c/64]>>(c%64)&1 != 0
 }
 
 // back takes up the last choice left open.

@@ -211,3 +211,18 @@ func BenchmarkSplit(b *testing.B) {
 	}
 	b.ReportMetric(float64(m.Steps())/float64(len(text)), "steps/B")
 }
+
+// Choices that a character rules out, and characters that need not be given back, take
+// no steps: ordinary text takes few.
+func TestStepsOfOrdinaryText(t *testing.T) {
+	text := strings.Repeat("\tif err := Frob(x[i], \"a word\"); err != nil { // it's what GPTs do, mostly\n", 20)
+	re, err := Compile(patterns[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m Machine
+	all(re, &m, text)
+	if got := float64(m.Steps()) / float64(len(text)); got > 3.5 {
+		t.Errorf("%.2f steps a byte, where 3.1 do and 5.3 were taken before", got)
+	}
+}
