@@ -178,7 +178,7 @@ func TestAnotherLife(t *testing.T) {
 	}
 	first := slices.IndexFunc(c.lines, func(l captured) bool { return !l.query })
 	play(first, 300, "", true)
-	play(first, 300, "began anew", true)
+	play(first, 300, "has restarted", true)
 	later := 320 + slices.IndexFunc(c.lines[320:], func(l captured) bool { return !l.query })
 	play(later, len(c.lines), "are missing", false)
 	other := bytes.Replace(c.lines[first].text, []byte(`"topic":"`), []byte(`"topic":"another`), 1)
