@@ -86,6 +86,7 @@ type groupMembers struct {
 	scopes []groupScope   // where the others' hits are
 	whole  bool           // of some of them a prompt's last token counts
 	bounds []*groupClass  // those of which a bound is known
+	firsts []*groupClass  // those of the members for which the rule runs if they hold a prompt's first block
 }
 
 // groupClass is what members have in common that are looked up alike.
@@ -367,6 +368,9 @@ func (g *groupModel) list(all []*groupMember) {
 			}
 		case !slices.Contains(next.scopes, c.scope):
 			next.scopes = append(next.scopes, c.scope)
+		}
+		if c.way.first && !slices.Contains(next.firsts, c) {
+			next.firsts = append(next.firsts, c)
 		}
 		next.whole = next.whole || c.way.whole
 	}

@@ -103,7 +103,7 @@ func (e *endsTraffic) step() {
 	case r == 0:
 		events = []Event{{Kind: Cleared}}
 		clear(c.names)
-	case r == 2: // what is told changes, with blocks held
+	case r >= 94: // what is told changes, with blocks held
 		e.tell(c, 32<<e.rnd.IntN(3))
 	case r == 1:
 		c.life = e.Begin(c.holder)
@@ -248,6 +248,28 @@ func TestEndsWithStatesAreInDoubt(t *testing.T) {
 		t.Fatalf("the rule says %d", m.Hit)
 	}
 	if m := findOne(t, x, h, p); m.Hit != 3*groupBlock || m.Whole != 20*groupBlock {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestFirstStateIsHit: in 0.21 a Mamba state behind a prompt's first block is hit even
+// if full attention no longer holds that block, because the state is asked for one
+// block further on.
+func TestFirstStateIsHit(t *testing.T) {
+	x := newGroups(t, time.Now)
+	h := Holder{Replica: "a"}
+	x.SetGroups(h.Replica, &GroupSettings{Rule: GroupRule021, EagleKnown: true, Eagle: ^uint32(0)})
+	p := somePrompt(4*groupBlock + 1)
+	events := fullAndWindow(p[:4*groupBlock], 0)
+	events[0].Spec, events[0].Window, events[0].Engine = "mamba", 0, events[0].Engine[:1]
+	gone := Event{Kind: Removed, Scope: events[1].Scope, Engine: events[1].Engine[:1]}
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: append(events, gone)}); err != nil {
+		t.Fatal(err)
+	}
+	if m, _ := x.ExplainGroups(x.ID(h), groupSpace, p); m.Hit != groupBlock {
+		t.Fatalf("the rule says %d", m.Hit)
+	}
+	if m := findOne(t, x, h, p); m.Hit != groupBlock {
 		t.Errorf("%+v", m)
 	}
 }

@@ -82,6 +82,9 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	}
 	q := &r.group
 	q.reset(len(members.all))
+	for _, c := range members.firsts {
+		q.askFirst(g, members.all, c, q.keys(c.chain, &s, keys, n, p), n)
+	}
 	x.find(r, f, &s, keys, here)
 	q.keyspace = r.keyspace
 	if here < 0 && f.Len() == 0 && len(members.scopes) == 1 && s.Scheme == SchemeTokens && s.BlockSize == members.scopes[0].block && max(0, n-1)/s.BlockSize <= len(keys) {
@@ -107,6 +110,23 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 		q.rule(x, r, g, f, members.all, &s, keys, n, p)
 	}
 	g.arrivals.lookup(x, f, &s, keys)
+}
+
+// askFirst has the rule decide what the members of a class hit that hold a state behind
+// the prompt's first block.
+func (q *groupScratch) askFirst(g *groupModel, members []*groupMember, c *groupClass, keys []prefixhash.Key, n int) {
+	if len(keys) == 0 || n <= c.chain.Unit {
+		return
+	}
+	set := g.table.get(mix(uint64(keys[0]), c.specs[1]))
+	for i := range q.todo {
+		for word := set.word(i); word != 0; word &= word - 1 {
+			if slot := i<<6 + bits.TrailingZeros64(word); slot < len(members) && members[slot] != nil && members[slot].class.Load() == c {
+				q.todo[i] |= 1 << (slot & 63)
+				q.asked = true
+			}
+		}
+	}
 }
 
 // keyspaceOf is the keyspace of a scope, which is mostly the one of the last time.

@@ -17,6 +17,7 @@ type way struct {
 	whole bool  // full attention is looked at up to the prompt's last token, not the one before
 	short int32 // blocks that full attention drops for a draft model
 	lose  int32 // blocks that all drop, behind the end that they have
+	first bool  // a state behind the prompt's first block is hit even if full attention holds nothing
 	after int32 // hits are longer than that, or there is none
 }
 
@@ -46,7 +47,9 @@ const (
 // more, and none is shorter than the last at which all have. Where these are one
 // end, it is the hit; where they are not, the end is in doubt, and the rule runs.
 //
-// Mamba groups of 0.21 find a state behind the block that full attention drops.
+// Mamba groups of 0.21, where no other spec is, find a state behind the block that full
+// attention drops: also behind the first one, where full attention holds nothing. So
+// the rule runs for those that hold a state there.
 //
 // If kinds are not known, what all groups hold from the start bounds the hit.
 func (c *groupClass) wayOf() (w way, s *ends.Shape) {
@@ -67,10 +70,16 @@ func (c *groupClass) wayOf() (w way, s *ends.Shape) {
 	w.whole = w.short > 0 && g.Rule == cachegroups.Rule032
 	ahead := false
 	if others := drops &^ 1; others != 0 && !c.keeps(others) {
-		if w.short == 0 || g.Rule == cachegroups.Rule021 && c.states() || len(g.Specs) == 2 && g.Specs[1].Block != unit {
+		if w.short == 0 || len(g.Specs) == 2 && g.Specs[1].Block != unit {
 			return way{}, nil
 		}
 		w.short, w.lose, ahead = 0, 1, len(g.Specs) > 2
+		if g.Rule == cachegroups.Rule021 && c.states() {
+			if ahead {
+				return way{}, nil
+			}
+			w.lose, w.first = 0, true
+		}
 	}
 	if s = c.shapeOf(drops, ahead); s == nil {
 		return way{}, nil
