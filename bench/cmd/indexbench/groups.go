@@ -198,7 +198,7 @@ type groupPrompt struct {
 	tokens []uint32
 	hash   *prefixhash.VLLM
 	hashes []prefixhash.Key
-	took   time.Duration // computing the hashes
+	took   time.Duration // computing the hashes, at best
 }
 
 func newGroupPrompt(tokens []uint32) (p groupPrompt, err error) {
@@ -208,11 +208,16 @@ func newGroupPrompt(tokens []uint32) (p groupPrompt, err error) {
 	}
 	p.tokens = tokens
 	root, _ := p.hash.Root()
-	start := time.Now()
-	for _, d := range p.hash.AppendDigests(nil, root, tokens, 0, groupBlock, prefixhash.Request{}) {
-		p.hashes = append(p.hashes, d.Key())
+	for i := range 5 {
+		start := time.Now()
+		p.hashes = p.hashes[:0]
+		for _, d := range p.hash.AppendDigests(nil, root, tokens, 0, groupBlock, prefixhash.Request{}) {
+			p.hashes = append(p.hashes, d.Key())
+		}
+		if took := time.Since(start); i == 0 || took < p.took {
+			p.took = took
+		}
 	}
-	p.took = time.Since(start)
 	return p, nil
 }
 
