@@ -14,7 +14,7 @@ import (
 // events: configuration, labels, the model's files.
 type GroupSettings = cachegroups.Settings
 
-// CacheGroup is one KV cache group as it may be told.
+// CacheGroup is one KV cache group, as settings describe it.
 type CacheGroup = cachegroups.Group
 
 // MaxGroups is how many cache groups a replica may have.
@@ -68,8 +68,8 @@ type Prompt interface {
 	AppendChain(dst []prefixhash.Key, c Chain) []prefixhash.Key
 }
 
-// groupModel is the caches of one model that need more than the blocks of full
-// attention to say what they hit.
+// groupModel is the caches of one model whose hits do not follow from the blocks of
+// full attention alone.
 type groupModel struct {
 	mu       sync.Mutex // of writers; taken after holder.mu
 	table    groupTable
@@ -97,7 +97,7 @@ type groupClass struct {
 	run      bool     // the blocks of its full attention are in the index's nodes
 	specs    []uint64 // by spec, what its blocks' keys are mixed with
 	scope    groupScope
-	way      way         // how what full attention holds becomes what its members hit
+	method   method      // how what full attention holds becomes what its members hit
 	shape    *ends.Shape // where the other groups let hits end, of byEnds
 }
 
@@ -155,7 +155,7 @@ type groupCopy struct {
 	hash  uint64
 }
 
-// GroupTrust says how far the prediction for a cache can be relied on.
+// GroupTrust is how reliable the predictions for a cache are.
 type GroupTrust struct {
 	Exact       bool   `json:"exact"`
 	Unconfirmed bool   `json:"unconfirmed"` // it may be exact, but nothing the replica reported has shown it yet
@@ -175,7 +175,7 @@ func (t GroupTrust) String() string {
 	return "inexact"
 }
 
-// SetGroups says what is known of a replica's cache groups. It outlives
+// SetGroups sets what is known of a replica's cache groups. It outlives
 // incarnations. nil takes it back.
 func (x *Index) SetGroups(replica string, t *GroupSettings) {
 	x.mu.Lock()
@@ -304,7 +304,7 @@ func (m *groupMember) enter(class *groupClass) {
 	if class == nil {
 		return
 	}
-	if class.way.from != byRule {
+	if class.method.kind != byRule {
 		m.attach() // before lookups leave it to the shard
 	}
 	g := m.model
@@ -358,21 +358,21 @@ func (g *groupModel) list(all []*groupMember) {
 		}
 		c := m.class.Load()
 		switch {
-		case c.way.from == byRule:
+		case c.method.kind == byRule:
 			next.ruled = append(next.ruled, make([]uint64, max(0, slot>>6+1-len(next.ruled)))...)
 			next.ruled[slot>>6] |= 1 << (slot & 63)
 			continue
-		case c.way.from == byRuns:
+		case c.method.kind == byRuns:
 			if !slices.Contains(next.bounds, c) {
 				next.bounds = append(next.bounds, c)
 			}
 		case !slices.Contains(next.scopes, c.scope):
 			next.scopes = append(next.scopes, c.scope)
 		}
-		if c.way.first && !slices.Contains(next.firsts, c) {
+		if c.method.firstState && !slices.Contains(next.firsts, c) {
 			next.firsts = append(next.firsts, c)
 		}
-		next.whole = next.whole || c.way.whole
+		next.whole = next.whole || c.method.whole
 	}
 	g.members.Store(next)
 }
@@ -381,7 +381,7 @@ func (g *groupModel) list(all []*groupMember) {
 // model.mu is held.
 func (m *groupMember) publish(hash uint64, was, is uint32) {
 	c := m.class.Load()
-	if c == nil || m.slot < 0 || c.way.from == byRuns {
+	if c == nil || m.slot < 0 || c.method.kind == byRuns {
 		return
 	}
 	key := hash
@@ -471,7 +471,7 @@ func (m *groupMember) name(hash, key uint64) {
 	}
 	most := m.holder.x.o.MaxBlocks
 	if len(m.names) >= most {
-		for h := range m.names { // those of blocks that nobody holds go first
+		for h := range m.names { // names of blocks that are not held go first
 			if _, held := m.held[h]; !held {
 				delete(m.names, h)
 			}

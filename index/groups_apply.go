@@ -39,7 +39,7 @@ func (h *holder) learnGroups(b *Batch) {
 	}
 }
 
-// learn notes what an event says of its group, and whether that was new.
+// learn records what an event states of its group, and reports whether that was new.
 func (m *groupMember) learn(ev *Event) (changed bool) {
 	if ev.Scope.Group < 0 || ev.Scope.Group >= cachegroups.MaxGroups || ev.Scope.BlockSize <= 0 {
 		return false
@@ -69,7 +69,7 @@ func (m *groupMember) learn(ev *Event) (changed bool) {
 	return changed
 }
 
-// shape works out the geometry anew, and publishes what is held as it asks for.
+// shape computes the geometry again, and publishes the held blocks as it requires.
 func (m *groupMember) shape() {
 	var told GroupSettings
 	if m.settings != nil {
@@ -112,7 +112,7 @@ func (m *groupMember) filed(told *GroupSettings) []cachegroups.Group {
 	if m.kinds || len(told.Filed) == 0 || slices.ContainsFunc(told.Groups, func(t cachegroups.Group) bool {
 		return t.Index >= len(told.Filed) || t.Kind != cachegroups.Unknown && t.Kind != told.Filed[t.Index].Kind
 	}) {
-		return nil // what is told decides
+		return nil // settings decide
 	}
 	seen, outside := 0, false
 	for i := range m.groups {
@@ -134,7 +134,7 @@ func (m *groupMember) filed(told *GroupSettings) []cachegroups.Group {
 	return told.Filed
 }
 
-// describe lists the groups, and tells the unit of hashes (0: not known).
+// describe returns the groups, and the unit of hashes (0: not known).
 func (m *groupMember) describe(told *GroupSettings) (groups []cachegroups.Group, unit int) {
 	filed := m.filed(told)
 	unit = told.Unit
@@ -227,12 +227,12 @@ func (m *groupMember) join(g *cachegroups.Geometry) {
 	m.updateTrust(c)
 	m.noteGuesses()
 	m.alone.Store(m.shared(c))
-	m.sit(g, c)
+	m.assign(g, c)
 	m.attach()
 }
 
-// sit gives the member the class, and the slot that it needs.
-func (m *groupMember) sit(g *cachegroups.Geometry, c *groupClass) {
+// assign gives the member the class, and the slot that it needs.
+func (m *groupMember) assign(g *cachegroups.Geometry, c *groupClass) {
 	if m.plain && c.assumed.None() && c.scope.group == 0 {
 		m.leave()
 		m.class.Store(nil)
@@ -242,7 +242,7 @@ func (m *groupMember) sit(g *cachegroups.Geometry, c *groupClass) {
 	c = m.shared(c)
 	if was != nil && m.slot >= 0 && was.geometry.Same(g) && was.chain == c.chain && was.run == c.run {
 		m.class.Store(c) // the same blocks, other assumptions
-		if c.way.from != byRule {
+		if c.method.kind != byRule {
 			m.attach() // before lookups leave it to the shard
 		}
 		m.model.mu.Lock()
@@ -276,14 +276,14 @@ func (m *groupMember) shared(c *groupClass) *groupClass {
 		}
 		c.specs = append(c.specs, salt*0x9e3779b97f4a7c15)
 	}
-	c.way, c.shape = c.wayOf()
+	c.method, c.shape = c.methodOf()
 	if len(g.classes) < maxGroupClasses {
 		g.classes = append(g.classes, c)
 	}
 	return c
 }
 
-// updateTrust says how far predictions can be relied on.
+// updateTrust updates how reliable predictions are.
 func (m *groupMember) updateTrust(c *groupClass) {
 	g := c.geometry
 	told := m.settings != nil && m.settings.EagleKnown
@@ -397,7 +397,7 @@ func (m *groupMember) stored(ev *Event) (dense bool) {
 	if ev.Scope.BlockSize < m.groups[ev.Scope.Group].block {
 		return false
 	}
-	if c.way.from == byRuns {
+	if c.method.kind == byRuns {
 		return true
 	}
 	for i := range c.geometry.Specs {

@@ -34,7 +34,7 @@ type arrival struct {
 }
 
 // arrive notes or, with until 0, takes back what a prompt with these keys will
-// leave. It says whether the holder is a member whose groups decide.
+// leave. It reports whether the holder is a member whose hits its groups decide.
 func (x *Index) arrive(s *Scope, id HolderID, keys []prefixhash.Key, until int64) bool {
 	m := x.memberOf(id, modelKey{s.Tenant, s.Model})
 	if m == nil {
@@ -76,7 +76,7 @@ func (c *groupClass) leaves(tokens int) (end, hit int) {
 // windows need there; else 0.
 func (x *Index) fork(m *groupMember, c *groupClass, s *Scope, keys []prefixhash.Key) int {
 	g := c.geometry
-	if c.way.from != byEnds || c.assumed.Eagle != 0 || g.Rule != cachegroups.Rule032 || c.scope != (groupScope{s.Group, s.BlockSize}) {
+	if c.method.kind != byEnds || c.assumed.Eagle != 0 || g.Rule != cachegroups.Rule032 || c.scope != (groupScope{s.Group, s.BlockSize}) {
 		return 0
 	}
 	for i := range g.Specs[1:] {
@@ -128,7 +128,7 @@ func (g *arrivals) remove(id HolderID, of uint64) {
 	}
 }
 
-// lookup raises what matches say is coming, by the arrivals that a prompt continues.
+// lookup raises Coming of matches, by the arrivals that a prompt continues.
 func (g *arrivals) lookup(x *Index, f *Found, s *Scope, keys []prefixhash.Key) {
 	now := x.o.Now().UnixNano()
 	if g.until.Load() <= now || s.BlockSize <= 0 {
@@ -162,8 +162,8 @@ func (f *Found) coming(id HolderID, tokens int32, block int) {
 	}
 }
 
-// Grouped says whether a holder's blocks of full attention alone do not tell what
-// it hits. Such a holder is left out of snapshots: its groups are not in them.
+// Grouped reports whether a holder's hits do not follow from its blocks of full
+// attention alone. Such a holder is left out of snapshots: its groups are not in them.
 func (x *Index) Grouped(self Holder) bool {
 	h := x.known(self)
 	return h != nil && h.grouped()

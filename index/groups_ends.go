@@ -62,7 +62,7 @@ func (c *groupClass) specsOf(groups uint32) (specs uint32) {
 // hits the shard says; nil when there is none. h.mu is held.
 func (h *holder) memberAt(k shardKey) *groupMember {
 	for _, m := range h.members {
-		if c := m.class.Load(); c != nil && c.way.from != byRule && c.way.from != byRuns && m.key == (modelKey{k.tenant, k.model}) && c.scope.group == k.group {
+		if c := m.class.Load(); c != nil && c.method.kind != byRule && c.method.kind != byRuns && m.key == (modelKey{k.tenant, k.model}) && c.scope.group == k.group {
 			return m
 		}
 	}
@@ -76,16 +76,16 @@ func (sh *shard) attach(slot int, m *groupMember) {
 	info := &sh.info[slot]
 	sh.updateVisibility(info.holder, slot) // a bound counts no more
 	if m == nil {
-		sh.take(slot, way{})
+		sh.setMethod(slot, method{})
 		return
 	}
 	info.member, info.class = m, m.class.Load()
-	if info.class.way.from == byEnds {
+	if info.class.method.kind == byEnds {
 		info.ends = ends.NewHeld(&sh.ends, &sh.nodes, &info.gpu, slot, info.class.shape)
 		info.gpu.Each(func(name uint64, p radix.Place) { info.ends.Put(p, info.class.specsOf(m.held[name])) })
 		info.ends.Settle()
 	}
-	sh.take(slot, info.class.way)
+	sh.setMethod(slot, info.class.method)
 	sh.updateVisibility(info.holder, slot)
 }
 

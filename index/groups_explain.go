@@ -2,7 +2,7 @@ package index
 
 import "warmroute/prefixhash"
 
-// Groups says what cache groups a holder has, and what a prompt hits in each.
+// Groups describes the cache groups of a holder, and what a prompt hits in each.
 type Groups struct {
 	Geometry string     `json:"geometry"` // for a person
 	Trust    GroupTrust `json:"trust"`
@@ -16,7 +16,7 @@ type Groups struct {
 	Specs    []GroupHeld `json:"specs"`
 }
 
-// GroupHeld is what groups that are looked up together say of a prompt.
+// GroupHeld is what groups that are looked up together hold of a prompt.
 type GroupHeld struct {
 	Groups []int  `json:"groups"`
 	Kind   string `json:"kind"`
@@ -85,7 +85,7 @@ func (q *groupScratch) alone(x *Index, r *scratch, m *groupMember, c *groupClass
 	b.table, b.class, b.slot = &m.model.table, c, m.slotNow()
 	b.keys = q.keys(c.chain, s, keys, p.Tokens(), p)
 	q.one[0] = m
-	if c.way.from == byRuns {
+	if c.method.kind == byRuns {
 		q.runsOf(x, r, q.one[:], c, s, keys, p.Tokens(), p)
 		b.slot = 0
 	}

@@ -16,8 +16,8 @@ type groupScratch struct {
 	todo   []uint64
 	known  []uint64 // holders, as bits
 	decide []uint64
-	doubt  []uint64 // slots of a shard, as bits, whose last end is not sure
-	asked  bool     // some are in todo for that
+	doubt  []uint64 // slots of a shard, as bits, whose last end is not certain
+	queued bool     // todo has such slots' members
 	prober groupProber
 	one    [1]*groupMember
 
@@ -83,7 +83,7 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	q := &r.group
 	q.reset(len(members.all))
 	for _, c := range members.firsts {
-		q.askFirst(g, members.all, c, q.keys(c.chain, &s, keys, n, p), n)
+		q.queueFirst(g, members.all, c, q.keys(c.chain, &s, keys, n, p), n)
 	}
 	x.find(r, f, &s, keys, here)
 	q.keyspace = r.keyspace
@@ -103,7 +103,7 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	for _, c := range members.bounds {
 		q.bound(x, r, f, members.all, c, &s, keys, n, p)
 	}
-	if len(members.ruled) > 0 || q.asked {
+	if len(members.ruled) > 0 || q.queued {
 		for i, word := range members.ruled {
 			q.todo[i] |= word
 		}
@@ -112,9 +112,9 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	g.arrivals.lookup(x, f, &s, keys)
 }
 
-// askFirst has the rule decide what the members of a class hit that hold a state behind
+// queueFirst has the rule decide what the members of a class hit that hold a state behind
 // the prompt's first block.
-func (q *groupScratch) askFirst(g *groupModel, members []*groupMember, c *groupClass, keys []prefixhash.Key, n int) {
+func (q *groupScratch) queueFirst(g *groupModel, members []*groupMember, c *groupClass, keys []prefixhash.Key, n int) {
 	if len(keys) == 0 || n <= c.chain.Unit {
 		return
 	}
@@ -123,7 +123,7 @@ func (q *groupScratch) askFirst(g *groupModel, members []*groupMember, c *groupC
 		for word := set.word(i); word != 0; word &= word - 1 {
 			if slot := i<<6 + bits.TrailingZeros64(word); slot < len(members) && members[slot] != nil && members[slot].class.Load() == c {
 				q.todo[i] |= 1 << (slot & 63)
-				q.asked = true
+				q.queued = true
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func (q *groupScratch) elsewhere(x *Index, r *scratch, f *Found, members []*grou
 		if m == nil || q.todo[slot>>6]>>(slot&63)&1 != 0 {
 			continue
 		}
-		if c := m.class.Load(); c != nil && c.way.from != byRule && c.scope == at && (c.way.whole || !whole) {
+		if c := m.class.Load(); c != nil && c.method.kind != byRule && c.scope == at && (c.method.whole || !whole) {
 			f.replace(x, q.keyspace, m, hits.ends[slot]*int32(at.block), hits.whole[slot]*int32(at.block), s.BlockSize)
 		}
 	}
@@ -184,8 +184,8 @@ func (q *groupScratch) runsOf(x *Index, r *scratch, members []*groupMember, c *g
 }
 
 // rule replaces the matches of the members in todo. All members of a class whose
-// blocks look alike are answered at once: the rule runs for one of them, and
-// whoever has the same answer to every question it asks has the same hit.
+// blocks are alike are answered at once: the rule runs for one of them, and all
+// members for which every probe has the same result have the same hit.
 func (q *groupScratch) rule(x *Index, r *scratch, g *groupModel, f *Found, members []*groupMember, s *Scope, keys []prefixhash.Key, n int, p Prompt) {
 	for i := range q.todo {
 		for q.todo[i] != 0 {
@@ -220,7 +220,7 @@ func (q *groupScratch) reset(members int) {
 	}
 	q.todo, q.prober.agree = q.todo[:words], q.prober.agree[:words]
 	clear(q.todo)
-	q.asked = false
+	q.queued = false
 	q.chains.all, q.scopes.all = q.chains.all[:0], q.scopes.all[:0]
 }
 
@@ -335,7 +335,8 @@ func (f *Found) put(x *Index, ks *keyspace, m *groupMember, hit, whole int32, bl
 	f.grouped = append(f.grouped, match)
 }
 
-// groupProber asks for the blocks of one member, and notes who would answer alike.
+// groupProber probes the blocks of one member, and keeps the members for which every
+// probe had the same result.
 type groupProber struct {
 	table *groupTable
 	class *groupClass
@@ -376,7 +377,7 @@ func (b *groupProber) Held(spec, end int) bool {
 
 // Run implements cachegroups.Prober.
 func (b *groupProber) Run(spec, limit int) int {
-	if b.class.way.from == byRuns {
+	if b.class.method.kind == byRuns {
 		for i := range b.runs {
 			if b.runs[i].spec == spec {
 				limit = min(limit, int(b.runs[i].ends[b.slot]))
@@ -405,7 +406,7 @@ func (m *groupMember) noteGuesses() {
 	m.guessed.Store(&guessList{m.guesses.List(nil)})
 }
 
-// Guess is what each assumption about a holder's cache says of a prompt, to be
+// Guess is what each assumption about a holder's cache predicts for a prompt, to be
 // given to Served with what the holder reports.
 type Guess struct {
 	list *guessList
@@ -434,7 +435,7 @@ func (x *Index) Guess(g *Guess, id HolderID, s Scope, keys []prefixhash.Key, p P
 	g.Hits = cachegroups.Predict(g.Hits, c.geometry, list.all, p.Tokens(), b)
 }
 
-// Served tells what a holder reported of a prompt that Guess was asked of: how many
+// Served records what a holder reported of a prompt that was given to Guess: how many
 // tokens it took from its cache.
 func (x *Index) Served(h Holder, s Scope, g *Guess, reported int) {
 	if g.list == nil {
@@ -474,7 +475,7 @@ func (x *Index) memberOf(id HolderID, k modelKey) *groupMember {
 	return nil
 }
 
-// Trust says how far the matches of a holder can be relied on. ok is false when
+// Trust returns how reliable the matches of a holder are. ok is false when
 // nothing is known of its cache yet.
 func (x *Index) Trust(id HolderID, tenant, model string) (t GroupTrust, ok bool) {
 	if m := x.memberOf(id, modelKey{tenant, model}); m != nil {

@@ -133,7 +133,7 @@ func (ks *keyspace) starting(r *scratch, f *Found, dst []Match) []Match {
 // start does so for one holder found in a layer, unless an earlier one had it.
 func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id HolderID) []Match {
 	sh := ks.sh
-	if f.block > 0 && sh.x.wayAt(id, &ks.scope).from == byEnds {
+	if f.block > 0 && sh.x.methodAt(id, &ks.scope).kind == byEnds {
 		return dst
 	}
 	m, slot := Match{ID: id, Seen: sh.x.newestBatch(id)}, int32(-1)

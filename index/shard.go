@@ -30,8 +30,8 @@ type shard struct {
 	hidden  [3]holderset.Mask // by view: slots that must not match here: hybrid, or another group is the full one
 	partial holderset.Mask    // slots whose blocks were evicted from the index
 
-	ways atomic.Pointer[[]waySlots] // of the slots whose groups decide; the whole is replaced
-	ends ends.Table                 // where the nodes' blocks let hits end, byEnds
+	methods atomic.Pointer[[]methodSlots] // of the slots whose groups decide; the whole is replaced
+	ends    ends.Table                    // where the nodes' blocks let hits end, byEnds
 
 	mu        sync.Mutex
 	sets      holderset.Sets
@@ -91,7 +91,7 @@ func newShard(x *Index, key shardKey) *shard {
 	sh.slots.Init(&x.clock)
 	sh.sets.Init(&x.clock)
 	sh.ends.Init(&sh.sets)
-	sh.ways.Store(&[]waySlots{})
+	sh.methods.Store(&[]methodSlots{})
 	sh.nodes.Init(&x.clock, &x.pool, &sh.sets, x.o.checkpointEvery)
 	sh.orphans.init()
 	return sh
@@ -143,7 +143,7 @@ func (sh *shard) slotFor(h *holder) (int, bool) {
 // updateVisibility sets whether the slot matches, by the holder's cache groups.
 func (sh *shard) updateVisibility(h *holder, slot int) {
 	hybrid, hidden := h.visibility(sh.key)
-	bounded := sh.info[slot].class != nil && sh.info[slot].class.way.bound
+	bounded := sh.info[slot].class != nil && sh.info[slot].class.method.bound
 	sh.hybrid[byKeys].Put(slot, hybrid)
 	sh.hidden[byKeys].Put(slot, hidden)
 	sh.hybrid[byPrompt].Put(slot, hybrid && !bounded)

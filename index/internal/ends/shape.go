@@ -7,8 +7,8 @@ import "math"
 type Shape struct {
 	Step  int // ends are multiples of it
 	Specs []Spec
-	// Ahead: at least two specs decide, some of which drop a block. An end is then a
-	// block behind the hit, and Step and all blocks are one block of full attention.
+	// Ahead: there are at least two specs, some of which drop a block. An end is then
+	// one block behind the hit, and Step and all blocks are one block long.
 	Ahead bool
 }
 

@@ -12,7 +12,7 @@ import (
 type Run struct {
 	From, To uint16
 	Set      holderset.ID
-	Sure     holderset.ID // of Set: whoever has no end behind one of these hits just up to it
+	Sure     holderset.ID // of Set: the holders that hit exactly up to their last end if it is one of these
 }
 
 // end is what an end is for one holder.
