@@ -42,7 +42,7 @@ long)
   run $(profile long) $raced
   ;;
 "")
-  step "go vet, beside what is installed"
+  step "go vet, while setup installs what is missing"
   scripts/setup.sh &
   setup=$!
   trap wait EXIT # nothing is left half installed
