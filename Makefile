@@ -38,6 +38,7 @@ test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API se
 test-schedulers: setup ## every lookup of vLLM's own schedulers against the prediction, of five random seeds (test-reference: one seed)
 	scripts/install-vllm.sh $(VLLM)
 	go test -tags vllm -count=1 -timeout 60m -run TestScheduler -v ./test/vllm -scheduler.seed=0 -scheduler.seeds=5
+	scripts/foreseen.sh
 
 test-vllm: test-live test-reference ## both of the following: everything on real vLLM (CPU build, tiny models)
 

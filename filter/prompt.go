@@ -68,8 +68,8 @@ func (p *tokenPrompts) AppendChain(dst []prefixhash.Key, c index.Chain, i int) [
 	}
 	if c.Hash == nil {
 		blocks := n / c.Unit
-		p.fold(prompt, blocks, c.Unit)
-		return prefixhash.AppendTokens(dst, p.root, prompt.Tokens[:blocks*c.Unit], c.Unit, p.extras)
+		p.foldAhead(prompt, blocks, c.Unit, c.Ahead)
+		return prefixhash.AppendTokensAhead(dst, p.root, prompt.Tokens[:n], c.Unit, c.Ahead, p.extras)
 	}
 	root, ok := c.Hash.Root()
 	if !ok || p.mix.LoRA.Set && p.mix.LoRAPath == "" && c.Hash.Generation() == prefixhash.Tagged {
@@ -102,7 +102,12 @@ func (p *tokenPrompts) Sentinel(s *index.Scope, i int) (content uint64, blocks i
 
 // fold puts what the request mixes into its blocks into p.extras.
 func (p *tokenPrompts) fold(prompt *tokens.Prompt, blocks, blockSize int) {
+	p.foldAhead(prompt, blocks, blockSize, 0)
+}
+
+// foldAhead is fold where blocks cover tokens behind them, too.
+func (p *tokenPrompts) foldAhead(prompt *tokens.Prompt, blocks, blockSize, ahead int) {
 	mix := p.mix
 	mix.MM = prompt.MM
-	p.extras = mix.AppendExtras(p.extras[:0], blocks, blockSize)
+	p.extras = mix.AppendExtrasAhead(p.extras[:0], blocks, blockSize, ahead)
 }

@@ -91,7 +91,10 @@ type Event struct {
 	Spec   string // vLLM's kv_cache_spec_kind, "" when not reported
 	Window int    // of a sliding window, tokens; 0 when not reported
 	Tokens int    // that the event covers: more than Engine's blocks where some are left out
-	Ahead  bool   // the blocks' hashes cover tokens behind them too
+	Ahead  int    // tokens behind each block that its hash and its content cover too
+
+	// Last is the content of the last block alone, where contents cover tokens behind.
+	Last prefixhash.Content
 }
 
 // Batch is what one holder published at once. Events apply in order, before

@@ -47,6 +47,9 @@ func GroupRuleOf(r prefixhash.Release) GroupRule {
 	return GroupRuleUnknown
 }
 
+// RetainAll is the retention of caches that keep all that windows need, for GroupSettings.
+const RetainAll = cachegroups.Dense
+
 // GroupSpec names a group's kind from vLLM's name of it, for CacheGroup.
 func GroupSpec(index int, spec string, window, chunk int) CacheGroup {
 	return CacheGroup{Index: index, Spec: spec, Kind: cachegroups.KindOf(spec), Window: window, Chunk: chunk}
@@ -57,6 +60,9 @@ func GroupSpec(index int, spec string, window, chunk int) CacheGroup {
 type Chain struct {
 	Hash *prefixhash.VLLM
 	Unit int // tokens
+	// Ahead is how many tokens behind each unit its key covers too; only those are
+	// named that have so many behind them.
+	Ahead int
 }
 
 // Prompt is a prompt that FindPrompt looks up.
@@ -91,18 +97,19 @@ type groupMembers struct {
 
 // groupClass is what members have in common that are looked up alike.
 type groupClass struct {
-	geometry *cachegroups.Geometry
-	assumed  cachegroups.Assumed
-	chain    Chain
-	run      bool     // the blocks of its full attention are in the index's nodes
-	specs    []uint64 // by spec, what its blocks' keys are mixed with
-	scope    groupScope
-	method   method      // how what full attention holds becomes what its members hit
-	shape    *ends.Shape // where the other groups let hits end, of byEnds
+	geometry  *cachegroups.Geometry
+	assumed   cachegroups.Assumed
+	chain     Chain
+	retention int      // of what windows need, as cachegroups.Coming has it
+	run       bool     // the blocks of its full attention are in the index's nodes
+	specs     []uint64 // by spec, what its blocks' keys are mixed with
+	scope     groupScope
+	method    method      // how what full attention holds becomes what its members hit
+	shape     *ends.Shape // where the other groups let hits end, of byEnds
 }
 
 // groupScope is where the nodes of a full-attention group are.
-type groupScope struct{ group, block int }
+type groupScope struct{ group, block, ahead int }
 
 // groupMember is one holder's groups of one model. What is not atomic belongs to
 // the writer, under holder.mu.
@@ -129,7 +136,7 @@ type groupMember struct {
 	tally    groupTally
 
 	kinds bool   // the events name kinds
-	ahead bool   // hashes cover tokens behind their block
+	ahead int    // tokens behind their block that hashes cover
 	plain bool   // one group of full attention: nothing is kept here
 	lost  bool   // more was stored than is kept
 	unfit string // why the groups of the model's files are not taken

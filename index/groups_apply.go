@@ -51,8 +51,8 @@ func (m *groupMember) learn(ev *Event) (changed bool) {
 	if ev.Spec != "" && g.spec != ev.Spec {
 		g.spec, m.kinds, changed = ev.Spec, true, true
 	}
-	if ev.Ahead && !m.ahead {
-		m.ahead, changed = true, true
+	if ev.Ahead > 0 && m.ahead != ev.Ahead {
+		m.ahead, m.guesses, changed = ev.Ahead, nil, true // nobody drops a block then
 	}
 	if ev.Window > 0 && g.window != ev.Window {
 		g.window, changed = ev.Window, true
@@ -74,6 +74,9 @@ func (m *groupMember) shape() {
 	var told GroupSettings
 	if m.settings != nil {
 		told = *m.settings
+	}
+	if m.ahead > 0 {
+		told.Eagle, told.EagleKnown = 0, true
 	}
 	rule := told.Rule
 	if rule == cachegroups.RuleUnknown {
@@ -209,10 +212,7 @@ func (m *groupMember) noteFull(g *cachegroups.Geometry) {
 // join chooses how the groups' blocks are joined with prompts, and has lookups find
 // the member so.
 func (m *groupMember) join(g *cachegroups.Geometry) {
-	c := &groupClass{geometry: g, assumed: m.guesses.Assumed()}
-	if m.ahead {
-		c.assumed.Eagle = ^uint32(0) // a block is found only if the prompt goes on as it did: one less is sure
-	}
+	c := &groupClass{geometry: g, assumed: m.guesses.Assumed(), retention: m.retention(g)}
 	full := g.FullSpec()
 	switch {
 	case g.Known && !g.ByTokens() && m.chain.Hash != nil && !m.plain:
@@ -220,10 +220,11 @@ func (m *groupMember) join(g *cachegroups.Geometry) {
 	case full >= 0, g.Even():
 		c.chain.Unit = g.Specs[0].Block
 		c.run = g.Known || g.Even()
-		c.scope = groupScope{g.Specs[0].Index, g.Specs[0].Block}
+		c.scope = groupScope{g.Specs[0].Index, g.Specs[0].Block, m.ahead}
 	default:
 		c.chain.Unit = g.Unit
 	}
+	c.chain.Ahead = m.ahead
 	m.updateTrust(c)
 	m.noteGuesses()
 	m.alone.Store(m.shared(c))
@@ -231,9 +232,28 @@ func (m *groupMember) join(g *cachegroups.Geometry) {
 	m.attach()
 }
 
+// retention is what is kept of windows: as set, and before 0.32 all of it, where
+// nothing was ever left out.
+func (m *groupMember) retention(g *cachegroups.Geometry) int {
+	if g.Rule == cachegroups.Rule032 {
+		if m.settings == nil {
+			return 0
+		}
+		return m.settings.Retention
+	}
+	for i := range g.Specs {
+		for _, group := range g.Specs[i].Groups {
+			if g.Specs[i].Kind == cachegroups.Window && m.groups[group].masked {
+				return 0
+			}
+		}
+	}
+	return cachegroups.Dense
+}
+
 // assign gives the member the class, and the slot that it needs.
 func (m *groupMember) assign(g *cachegroups.Geometry, c *groupClass) {
-	if m.plain && c.assumed.None() && c.scope.group == 0 {
+	if m.plain && c.assumed.None() && c.scope.group == 0 && m.ahead == 0 {
 		m.leave()
 		m.class.Store(nil)
 		return
@@ -264,7 +284,7 @@ func (m *groupMember) shared(c *groupClass) *groupClass {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, o := range g.classes {
-		if o.assumed == c.assumed && o.chain == c.chain && o.run == c.run && o.geometry.Same(c.geometry) {
+		if o.assumed == c.assumed && o.retention == c.retention && o.chain == c.chain && o.run == c.run && o.geometry.Same(c.geometry) {
 			return o
 		}
 	}
@@ -286,7 +306,7 @@ func (m *groupMember) shared(c *groupClass) *groupClass {
 // updateTrust updates how reliable predictions are.
 func (m *groupMember) updateTrust(c *groupClass) {
 	g := c.geometry
-	told := m.settings != nil && m.settings.EagleKnown
+	told := m.settings != nil && m.settings.EagleKnown || m.ahead > 0
 	t := &GroupTrust{}
 	switch {
 	case m.unfit != "" && !m.guesses.Believed():
@@ -295,15 +315,15 @@ func (m *groupMember) updateTrust(c *groupClass) {
 		t.Why = "the kinds of its cache groups are not known, so a safe lower bound is used: tell the groups, or give the model's config.json"
 	case m.lost:
 		t.Why = "it holds more blocks than are kept of one cache, so less may be credited than is hit"
+	case m.ahead > 0 && !m.plain && !g.ByTokens():
+		t.Why = "its blocks lie where only vLLM's own hashes show, and those cover the tokens behind a block, which is not followed, so less may be credited than is hit: set disable_lookahead_block_hashes in its speculative configuration"
 	case c.chain.Hash == nil && !m.plain && !g.ByTokens():
 		t.Why = "its blocks lie where only vLLM's own hashes show, and its hash algorithm or seed is not known, so less may be credited than is hit: set hash_seed"
 	case m.chunkOpen(g) && c.assumed.Chunk == 0:
 		t.Why = "the chunk size of its attention is not known yet: tell it, or let it be learned from what the replica reports"
-	case m.ahead:
-		t.Why = "its blocks' hashes cover the tokens behind them, which is not followed, so less may be credited than is hit: set disable_lookahead_block_hashes in its speculative configuration"
 	case m.settings != nil && m.settings.Limit != "" && !g.Plain():
 		t.Why = m.settings.Limit
-	case told && m.settings.Doubt != "" && !m.guesses.Believed():
+	case told && m.settings != nil && m.settings.Doubt != "" && !m.guesses.Believed():
 		t.Why = m.settings.Doubt
 	case (told || m.guesses.Believed()) && m.reports.doubt():
 		t.repeats = true

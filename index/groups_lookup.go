@@ -75,7 +75,7 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	}
 	members, n := g.members.Load(), p.Tokens()
 	here := -1
-	if s.Scheme == SchemeTokens && s.BlockSize > 0 && slices.Contains(members.scopes, groupScope{s.Group, s.BlockSize}) {
+	if s.Scheme == SchemeTokens && s.BlockSize > 0 && slices.Contains(members.scopes, groupScope{s.Group, s.BlockSize, 0}) {
 		if max(0, n-1)/s.BlockSize <= len(keys) {
 			here = n
 		}
@@ -87,7 +87,7 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	}
 	x.find(r, f, &s, keys, here)
 	q.keyspace = r.keyspace
-	if here < 0 && f.Len() == 0 && len(members.scopes) == 1 && s.Scheme == SchemeTokens && s.BlockSize == members.scopes[0].block && max(0, n-1)/s.BlockSize <= len(keys) {
+	if here < 0 && f.Len() == 0 && len(members.scopes) == 1 && s.Scheme == SchemeTokens && members.scopes[0] == (groupScope{members.scopes[0].group, s.BlockSize, 0}) && max(0, n-1)/s.BlockSize <= len(keys) {
 		here, s.Group = n, members.scopes[0].group // only there is anything
 		if ks := q.keyspaceOf(x, &s); ks != nil && len(keys) > 0 {
 			q.keyspace = ks
@@ -95,7 +95,7 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 		}
 	}
 	for _, at := range members.scopes {
-		same := here >= 0 && at.group == s.Group && at.block == s.BlockSize
+		same := here >= 0 && at == groupScope{s.Group, s.BlockSize, 0}
 		if !same || members.whole && n/at.block > len(keys) {
 			q.elsewhere(x, r, f, members.all, at, same, &s, keys, n, p)
 		}
@@ -140,7 +140,7 @@ func (q *groupScratch) keyspaceOf(x *Index, s *Scope) *keyspace {
 // elsewhere replaces matches of members whose full attention is in another scope,
 // or who need more of the prompt's keys (whole).
 func (q *groupScratch) elsewhere(x *Index, r *scratch, f *Found, members []*groupMember, at groupScope, whole bool, s *Scope, keys []prefixhash.Key, n int, p Prompt) {
-	hits := q.ends(x, r, at, members, s, q.keys(Chain{Unit: at.block}, s, keys, n, p), n)
+	hits := q.ends(x, r, at, members, s, q.keys(Chain{Unit: at.block, Ahead: at.ahead}, s, keys, n, p), n)
 	for slot, m := range members {
 		if m == nil || q.todo[slot>>6]>>(slot&63)&1 != 0 {
 			continue
@@ -177,7 +177,7 @@ func (q *groupScratch) runsOf(x *Index, r *scratch, members []*groupMember, c *g
 	for i := range c.geometry.Specs {
 		spec := &c.geometry.Specs[i]
 		for _, group := range spec.Groups {
-			ends := q.ends(x, r, groupScope{group, spec.Block}, members, s, q.keys(Chain{Unit: spec.Block}, s, keys, n, p), -1).ends
+			ends := q.ends(x, r, groupScope{group, spec.Block, c.chain.Ahead}, members, s, q.keys(Chain{Unit: spec.Block, Ahead: c.chain.Ahead}, s, keys, n, p), -1).ends
 			b.runs = append(b.runs, specRuns{i, ends})
 		}
 	}
@@ -248,7 +248,7 @@ func (q *groupScratch) hit(x *Index, r *scratch, g *groupModel, members []*group
 
 // keys returns the prompt's keys on a chain.
 func (q *groupScratch) keys(c Chain, s *Scope, keys []prefixhash.Key, n int, p Prompt) []prefixhash.Key {
-	if c.Hash == nil && c.Unit == s.BlockSize && n/c.Unit == len(keys) {
+	if c.Hash == nil && c.Ahead == 0 && c.Unit == s.BlockSize && n/c.Unit == len(keys) {
 		return keys
 	}
 	k, known := q.chains.at(c)

@@ -154,7 +154,7 @@ func (sh *shard) setMethod(slot int, w method) {
 // methodAt is how a holder's hits in a scope are found.
 func (x *Index) methodAt(id HolderID, s *Scope) method {
 	if m := x.memberOf(id, modelKey{s.Tenant, s.Model}); m != nil {
-		if c := m.class.Load(); c != nil && c.scope == (groupScope{s.Group, s.BlockSize}) {
+		if c := m.class.Load(); c != nil && c.scope == (groupScope{s.Group, s.BlockSize, 0}) {
 			return c.method
 		}
 	}

@@ -19,7 +19,7 @@ func (p tokensPrompt) AppendChain(dst []prefixhash.Key, c Chain) []prefixhash.Ke
 	if c.Hash != nil {
 		return dst
 	}
-	return prefixhash.AppendTokens(dst, prefixhash.TokenRoot("m", prefixhash.LoRA{}), p, c.Unit, nil)
+	return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot("m", prefixhash.LoRA{}), p, c.Unit, c.Ahead, nil)
 }
 
 func somePrompt(n int) tokensPrompt {
@@ -144,8 +144,9 @@ func TestGroupsSnapshot(t *testing.T) {
 	}
 }
 
-// TestGroupsArrivals: a prompt on its way counts for those that continue it, not for
-// those that part before its end, and no longer than it was given.
+// TestGroupsArrivals: a prompt on its way counts for those that continue it, for those
+// that part before its end only where another left it or a window reaches back, and
+// no longer than it was given.
 func TestGroupsArrivals(t *testing.T) {
 	now := time.Unix(1000, 0)
 	x := newGroups(t, func() time.Time { return now })
@@ -162,6 +163,20 @@ func TestGroupsArrivals(t *testing.T) {
 	if m := findOne(t, x, h, p[:11*groupBlock]); m.Coming != m.Hit {
 		t.Errorf("a shorter one: %+v", m)
 	}
+	branch := append(append(tokensPrompt{}, p[:8*groupBlock]...), somePrompt(4*groupBlock)...)
+	branchKeys := branch.AppendChain(nil, Chain{Unit: groupBlock})
+	third := append(append(tokensPrompt{}, p[:9*groupBlock]...), 1, 2, 3)
+	if m := findOne(t, x, h, third); m.Coming != m.Hit {
+		t.Errorf("before another left it: %+v", m)
+	}
+	x.Speculate(groupSpace, x.ID(h), branchKeys, now.Add(time.Second))
+	if m := findOne(t, x, h, third); m.Coming != 8*groupBlock {
+		t.Errorf("where another left it: %+v", m)
+	}
+	if m := findOne(t, x, h, branch[:11*groupBlock]); m.Coming != 10*groupBlock {
+		t.Errorf("where a window reaches back: %+v", m)
+	}
+	x.Withdraw(groupSpace, x.ID(h), branchKeys)
 	x.Withdraw(groupSpace, x.ID(h), keys)
 	if m := findOne(t, x, h, p); m.Coming != m.Hit {
 		t.Errorf("withdrawn: %+v", m)
@@ -170,6 +185,65 @@ func TestGroupsArrivals(t *testing.T) {
 	now = now.Add(2 * time.Second)
 	if m := findOne(t, x, h, p); m.Coming != m.Hit {
 		t.Errorf("late: %+v", m)
+	}
+}
+
+// TestGroupsArrivalsAllocate: prompts on their way, and lookups that meet them,
+// allocate nothing.
+func TestGroupsArrivalsAllocate(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	x := newGroups(t, time.Now)
+	h := Holder{Replica: "a"}
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(somePrompt(groupBlock), 0)}); err != nil {
+		t.Fatal(err)
+	}
+	p := somePrompt(12*groupBlock + 5)
+	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	var f Found
+	var prompt Prompt = p
+	until, id, coming := time.Now().Add(time.Hour), x.ID(h), int32(0)
+	round := func() {
+		x.Speculate(groupSpace, id, keys, until)
+		x.FindPrompt(&f, groupSpace, keys, prompt)
+		for m := range f.All() {
+			coming = m.Coming
+		}
+		x.Withdraw(groupSpace, id, keys)
+	}
+	round()
+	if coming != 12*groupBlock {
+		t.Fatalf("%d coming", coming)
+	}
+	if got := testing.AllocsPerRun(100, round); got > 0 {
+		t.Errorf("%v allocations", got)
+	}
+}
+
+// TestKeyRing: keys are those that were put, as long as no others lie over them.
+func TestKeyRing(t *testing.T) {
+	r := new(keyRing)
+	keys := make([]prefixhash.Key, ringKeys/4)
+	for i := range keys {
+		keys[i] = prefixhash.Key(i + 1)
+	}
+	other := append([]prefixhash.Key(nil), keys[:100]...)
+	for i := 60; i < 100; i++ {
+		other[i] = 7
+	}
+	at := r.put(keys)
+	for range 3 {
+		r.put(keys)
+	}
+	if n := r.common(at, len(keys), keys); n != len(keys) {
+		t.Errorf("%d of %d", n, len(keys))
+	}
+	if n := r.common(at, len(keys), other); n != 60 {
+		t.Errorf("%d of 60 are shared", n)
+	}
+	if r.put(keys[:1]); r.common(at, len(keys), keys) != 0 {
+		t.Error("keys that were overwritten count")
 	}
 }
 

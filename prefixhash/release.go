@@ -34,10 +34,6 @@ func (r Release) Generation() Generation {
 	return 0
 }
 
-// LooksAhead reports whether the release, where it drafts, hashes the tokens behind a
-// block by default, in place of dropping one.
-func (r Release) LooksAhead() bool { return r.major > 0 || r.minor >= 33 }
-
 // Candidates are those of the function of this name that the release may run with.
 func (r Release) Candidates(seeds ...string) ([]*VLLM, error) {
 	g := r.Generation()

@@ -32,6 +32,12 @@ type Request struct {
 // this caller's own: passing the last result cut to length 0 makes the call free
 // of allocations.
 func (r Request) AppendExtras(dst [][]ExtraKey, blocks, blockSize int) [][]ExtraKey {
+	return r.AppendExtrasAhead(dst, blocks, blockSize, 0)
+}
+
+// AppendExtrasAhead is AppendExtras where a block has the extra keys of the ahead
+// tokens behind it, too.
+func (r Request) AppendExtrasAhead(dst [][]ExtraKey, blocks, blockSize, ahead int) [][]ExtraKey {
 	if blockSize <= 0 || blocks <= 0 || r.plain() {
 		return dst
 	}
@@ -44,7 +50,8 @@ func (r Request) AppendExtras(dst [][]ExtraKey, blocks, blockSize int) [][]Extra
 		} else {
 			dst = append(dst, nil)
 		}
-		dst[n] = r.appendBlock(dst[n][:0], &items, i*blockSize, (i+1)*blockSize)
+		dst[n] = r.appendBlock(dst[n][:0], &items, i*blockSize, (i+1)*blockSize+ahead)
+		items.back((i + 1) * blockSize)
 	}
 	for len(dst) > first && len(dst[len(dst)-1]) == 0 {
 		dst = dst[:len(dst)-1]
@@ -109,6 +116,13 @@ func (c *mmCursor) appendBlock(dst []ExtraKey, start, end int) []ExtraKey {
 		c.next++
 	}
 	return dst
+}
+
+// back returns to the items that go on behind a place.
+func (c *mmCursor) back(to int) {
+	for c.next > 0 && c.items[c.next-1].Offset+c.items[c.next-1].Length > to {
+		c.next--
+	}
 }
 
 func byOffset(items []MM) []MM {

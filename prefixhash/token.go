@@ -54,14 +54,7 @@ func notZero(h uint64) Key {
 // AppendContents appends the contents of the full blocks of tokens. extras holds
 // the blocks' extra keys by block index; blocks behind its end have none.
 func AppendContents(dst []Content, tokens []uint32, blockSize int, extras [][]ExtraKey) []Content {
-	if blockSize <= 0 {
-		return dst
-	}
-	for i := 0; len(tokens) >= blockSize; i++ {
-		dst = append(dst, contentAt(tokens[:blockSize], extras, i))
-		tokens = tokens[blockSize:]
-	}
-	return dst
+	return AppendContentsAhead(dst, tokens, blockSize, 0, extras)
 }
 
 // AppendLinks appends the keys of consecutive blocks with the given contents,
@@ -78,11 +71,30 @@ func AppendLinks(dst []Key, parent Key, contents []Content) []Key {
 // behind parent: AppendContents and AppendLinks in one pass. A chain is resumed
 // by giving its last key as parent and the extras of the blocks that follow.
 func AppendTokens(dst []Key, parent Key, tokens []uint32, blockSize int, extras [][]ExtraKey) []Key {
-	if blockSize <= 0 {
+	return AppendTokensAhead(dst, parent, tokens, blockSize, 0, extras)
+}
+
+// AppendContentsAhead is AppendContents where a block's content covers the ahead
+// tokens behind it, too, as vLLM 0.33 hashes where it drafts. A block has one only if
+// those tokens are there. The extras are those of AppendExtrasAhead.
+func AppendContentsAhead(dst []Content, tokens []uint32, blockSize, ahead int, extras [][]ExtraKey) []Content {
+	if blockSize <= 0 || ahead < 0 {
 		return dst
 	}
-	for i := 0; len(tokens) >= blockSize; i++ {
-		parent = Link(parent, contentAt(tokens[:blockSize], extras, i))
+	for i := 0; len(tokens) >= blockSize+ahead; i++ {
+		dst = append(dst, contentAt(tokens[:blockSize+ahead], extras, i))
+		tokens = tokens[blockSize:]
+	}
+	return dst
+}
+
+// AppendTokensAhead is AppendTokens with the contents of AppendContentsAhead.
+func AppendTokensAhead(dst []Key, parent Key, tokens []uint32, blockSize, ahead int, extras [][]ExtraKey) []Key {
+	if blockSize <= 0 || ahead < 0 {
+		return dst
+	}
+	for i := 0; len(tokens) >= blockSize+ahead; i++ {
+		parent = Link(parent, contentAt(tokens[:blockSize+ahead], extras, i))
 		dst = append(dst, parent)
 		tokens = tokens[blockSize:]
 	}

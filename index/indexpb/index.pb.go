@@ -426,7 +426,8 @@ type Prefix struct {
 	// (docs/hybrid.md): their blocks are named by the key of full attention's block
 	// that ends where they do, in any order. Without blocks, only the group is told.
 	SpecKind      string `protobuf:"bytes,8,opt,name=spec_kind,json=specKind,proto3" json:"spec_kind,omitempty"`
-	Window        uint32 `protobuf:"varint,9,opt,name=window,proto3" json:"window,omitempty"` // of a sliding window, tokens
+	Window        uint32 `protobuf:"varint,9,opt,name=window,proto3" json:"window,omitempty"`        // of a sliding window, tokens
+	Lookahead     uint32 `protobuf:"varint,10,opt,name=lookahead,proto3" json:"lookahead,omitempty"` // tokens behind each block that its hash covers, as where vLLM 0.33 drafts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -520,6 +521,13 @@ func (x *Prefix) GetSpecKind() string {
 func (x *Prefix) GetWindow() uint32 {
 	if x != nil {
 		return x.Window
+	}
+	return 0
+}
+
+func (x *Prefix) GetLookahead() uint32 {
+	if x != nil {
+		return x.Lookahead
 	}
 	return 0
 }
@@ -1895,7 +1903,7 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\ftimestamp_ms\x18\x06 \x01(\x03R\vtimestampMs\x126\n" +
 	"\bprefixes\x18\a \x03(\v2\x1a.warmroute.index.v1.PrefixR\bprefixes\x126\n" +
 	"\x05stats\x18\b \x01(\v2 .warmroute.index.v1.ReplicaStatsR\x05stats\x12\x15\n" +
-	"\x06ttl_ms\x18\t \x01(\x03R\x05ttlMs\"\xb5\x02\n" +
+	"\x06ttl_ms\x18\t \x01(\x03R\x05ttlMs\"\xd3\x02\n" +
 	"\x06Prefix\x12!\n" +
 	"\fblock_hashes\x18\x01 \x03(\fR\vblockHashes\x12\x1f\n" +
 	"\vparent_hash\x18\x02 \x01(\fR\n" +
@@ -1907,7 +1915,9 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x04tier\x18\x06 \x01(\x0e2\x18.warmroute.index.v1.TierR\x04tier\x12\x14\n" +
 	"\x05group\x18\a \x01(\x05R\x05group\x12\x1b\n" +
 	"\tspec_kind\x18\b \x01(\tR\bspecKind\x12\x16\n" +
-	"\x06window\x18\t \x01(\rR\x06window\"\xdc\x01\n" +
+	"\x06window\x18\t \x01(\rR\x06window\x12\x1c\n" +
+	"\tlookahead\x18\n" +
+	" \x01(\rR\tlookahead\"\xdc\x01\n" +
 	"\fReplicaStats\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x19\n" +

@@ -47,13 +47,10 @@ func (f *Feed) setGroups(r *fleet.Replica) {
 func groupSettings(r *fleet.Replica) *index.GroupSettings {
 	c := r.Cache
 	release := prefixhash.ParseRelease(r.Version)
-	t := &index.GroupSettings{Rule: index.GroupRuleOf(release), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow, Reports: r.KVReportFull}
+	t := &index.GroupSettings{Rule: index.GroupRuleOf(release), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Retention: r.Retention, Replay: c.ReplayWindow, Reports: r.KVReportFull}
 	if c.DraftGroups != "" {
 		t.Eagle, _ = c.Drafts() // validated
 		t.EagleKnown = true
-		if t.Eagle != 0 && release.LooksAhead() {
-			t.Doubt = "its vLLM includes later tokens in block hashes, which is not supported: set disable_lookahead_block_hashes in its speculative configuration"
-		}
 	}
 	switch {
 	case r.Sidecar && r.KVReportFull:

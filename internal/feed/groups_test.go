@@ -9,23 +9,6 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// TestDraftModelsThatLookAheadAreDoubted: vLLM 0.33 hashes what it drafts in a way
-// that is not followed, so being told its draft groups does not make it exact.
-func TestDraftModelsThatLookAheadAreDoubted(t *testing.T) {
-	for _, c := range []struct {
-		version, drafts string
-		doubted         bool
-	}{
-		{"0.32.0", "all", false}, {"0.33.0", "all", true}, {"0.33.0", "none", false}, {"0.33.0", "", false},
-		{"0.34.1", "0,2", true}, {"1.0.0", "0", true}, {"", "all", false}, {"0.21.0+cpu", "all", false},
-	} {
-		told := groupSettings(&fleet.Replica{Version: c.version, Cache: fleet.CacheOptions{DraftGroups: c.drafts}})
-		if got := told.Doubt != ""; got != c.doubted || told.EagleKnown != (c.drafts != "") {
-			t.Errorf("vLLM %q with draft groups %q: doubt %q, told %v", c.version, c.drafts, told.Doubt, told.EagleKnown)
-		}
-	}
-}
-
 // TestWhatASidecarCannotTellIsALimit: where a sidecar stands between, reports in
 // full and the groups of vLLM 0.21 are never called exact.
 func TestWhatASidecarCannotTellIsALimit(t *testing.T) {

@@ -28,6 +28,7 @@ type learned struct {
 	blockSize     int
 	hashAlgorithm string
 	hashUnit      int
+	retention     int
 	render        bool
 	incomplete    bool // an answer failed that may succeed later
 }
@@ -189,13 +190,13 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	if scraped == nil {
 		l.blockSize = cmp.Or(l.blockSize, w.page.blockSize)
 		l.hashAlgorithm = cmp.Or(l.hashAlgorithm, knownAlgorithm(w.page.hashAlgo))
-		l.hashUnit = w.page.hashUnit
+		l.hashUnit, l.retention = w.page.hashUnit, w.page.retention
 	} else {
 		l.incomplete = isTransient(scraped)
 		if before != nil {
 			l.blockSize = cmp.Or(l.blockSize, before.blockSize)
 			l.hashAlgorithm = cmp.Or(l.hashAlgorithm, before.hashAlgorithm)
-			l.hashUnit = before.hashUnit
+			l.hashUnit, l.retention = before.hashUnit, before.retention
 		}
 	}
 	if scraped != nil { // the same sign of life that keeps it up later

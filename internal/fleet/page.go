@@ -42,6 +42,7 @@ type page struct {
 	blockSize  int     // 0 when not given
 	hashAlgo   []byte
 	hashUnit   int     // prefix_match_unit
+	retention  int     // prefix_cache_retention_interval, -1 for None
 	loras      []byte  // "running,…" and "waiting,…" joined by a comma
 	lorasStamp float64 // the series with the latest value is the current one
 	maxLoRAs   int     // 0 when not given
@@ -53,6 +54,7 @@ type labels struct {
 	blockSize        []byte
 	hashAlgo         []byte
 	hashUnit         []byte
+	retention        []byte
 	running, waiting []byte
 	maxLoRA          []byte
 }
@@ -99,7 +101,7 @@ func (p *page) read(r io.Reader, limit int64) error {
 
 func (p *page) reset() {
 	p.engines = p.engines[:0]
-	p.start, p.blockSize, p.hashUnit, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0, 0
+	p.start, p.blockSize, p.hashUnit, p.retention, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0, 0, 0
 	p.hashAlgo, p.loras = p.hashAlgo[:0], p.loras[:0]
 }
 
@@ -133,6 +135,10 @@ func (p *page) line(line []byte) {
 				p.blockSize = n
 				p.hashAlgo = append(p.hashAlgo[:0], p.labels.hashAlgo...)
 				p.hashUnit, _ = atoi(p.labels.hashUnit)
+				p.retention, _ = atoi(p.labels.retention)
+				if string(p.labels.retention) == "None" {
+					p.retention = RetainAll
+				}
 			}
 		}
 	case "vllm:lora_requests_info":
@@ -273,6 +279,8 @@ func (p *page) label(name, value []byte) bool {
 		p.labels.hashAlgo = value
 	case "prefix_match_unit":
 		p.labels.hashUnit = value
+	case "prefix_cache_retention_interval":
+		p.labels.retention = value
 	case "running_lora_adapters":
 		p.labels.running = value
 	case "waiting_lora_adapters":

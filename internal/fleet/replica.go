@@ -9,6 +9,9 @@ import (
 	"warmroute/prefixhash"
 )
 
+// RetainAll is the Retention of a replica that keeps all that windows need.
+const RetainAll = -1
+
 // Replica is one vLLM server as last seen. It is immutable.
 type Replica struct {
 	Addr   string // "ip:port", IPv6 in brackets: exactly what Envoy dials; its identity everywhere
@@ -28,7 +31,8 @@ type Replica struct {
 
 	HashAlgorithm string // prefix_caching_hash_algo as configured or reported, e.g. "sha256"; "" when not known
 
-	HashUnit int // prefix_match_unit as reported; 0 when not set
+	HashUnit  int // prefix_match_unit as reported; 0 when not set
+	Retention int // prefix_cache_retention_interval as reported, or RetainAll; 0 also when not known
 
 	// As configured; nothing of this is learned.
 	HashSeed           *string // PYTHONHASHSEED of the replica; nil when not said

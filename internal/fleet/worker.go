@@ -285,7 +285,7 @@ func (w *worker) replica() *Replica {
 	r.Ready = true
 	r.Version, r.Models, r.BlockSize = w.known.version, w.known.models, w.known.blockSize
 	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
-	r.HashUnit = w.known.hashUnit
+	r.HashUnit, r.Retention = w.known.hashUnit, w.known.retention
 	r.Load = w.loads
 	for _, e := range r.Events {
 		r.Ranks = append(r.Ranks, e.Rank)

@@ -42,7 +42,7 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 			}
 		}
 		opaque := p.GetBlockSize() == 0
-		if q.GetHashScheme() == "" || len(keys) < n || opaque && len(p.GetTokenCounts()) != n || p.GetBlockSize() > 1<<31-1 || p.GetGroup() < 0 || p.GetWindow() > 1<<31-1 {
+		if q.GetHashScheme() == "" || len(keys) < n || opaque && len(p.GetTokenCounts()) != n || p.GetBlockSize() > 1<<31-1 || p.GetGroup() < 0 || p.GetWindow() > 1<<31-1 || p.GetLookahead() > 1<<15 {
 			d.dropped += uint64(n)
 			continue
 		}
@@ -68,7 +68,7 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 			d.lease(lease{scope, keys, until})
 		default:
 			e := index.Event{Kind: index.Stored, Scope: scope, Tier: index.Tier(p.GetTier()), Engine: make([]uint64, n),
-				GroupKind: index.GroupKindOf(p.GetSpecKind()), Spec: p.GetSpecKind(), Window: int(p.GetWindow())}
+				GroupKind: index.GroupKindOf(p.GetSpecKind()), Spec: p.GetSpecKind(), Window: int(p.GetWindow()), Ahead: int(p.GetLookahead())}
 			for i, k := range keys {
 				e.Engine[i] = uint64(k)
 			}

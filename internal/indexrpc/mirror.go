@@ -29,6 +29,7 @@ type cacheGroup struct {
 	scope  index.Scope
 	spec   string
 	window int
+	ahead  int // tokens behind each block that its hash covers
 }
 
 type engineID struct {
@@ -79,7 +80,7 @@ func (m *mirror) noteGroup(e index.Event, add func(*cacheGroup)) {
 	if e.Spec == "" || m.groupOf(e) != nil {
 		return
 	}
-	g := &cacheGroup{scope: e.Scope, spec: e.Spec, window: e.Window}
+	g := &cacheGroup{scope: e.Scope, spec: e.Spec, window: e.Window, ahead: e.Ahead}
 	g.scope.LoRA = prefixhash.LoRA{}
 	m.groups = append(m.groups, g)
 	if e.GroupKind == index.GroupFull {
@@ -90,7 +91,7 @@ func (m *mirror) noteGroup(e index.Event, add func(*cacheGroup)) {
 
 func (m *mirror) groupOf(e index.Event) *cacheGroup {
 	for _, g := range m.groups {
-		if g.scope.Group == e.Scope.Group && g.scope.BlockSize == e.Scope.BlockSize && g.spec == e.Spec && g.window == e.Window {
+		if g.scope.Group == e.Scope.Group && g.scope.BlockSize == e.Scope.BlockSize && g.spec == e.Spec && g.window == e.Window && g.ahead == e.Ahead {
 			return g
 		}
 	}
@@ -279,7 +280,7 @@ func (b *block) follows(a *block) bool {
 
 // announcement writes that there is a group.
 func (g *cacheGroup) announcement() *indexpb.Prefix {
-	return &indexpb.Prefix{BlockSize: uint32(g.scope.BlockSize), Group: int32(g.scope.Group), SpecKind: g.spec, Window: uint32(g.window)}
+	return &indexpb.Prefix{BlockSize: uint32(g.scope.BlockSize), Group: int32(g.scope.Group), SpecKind: g.spec, Window: uint32(g.window), Lookahead: uint32(g.ahead)}
 }
 
 // prefix writes a run of blocks, each following the one before.
@@ -290,7 +291,7 @@ func prefix(run []*block) *indexpb.Prefix {
 	}
 	p := &indexpb.Prefix{BlockSize: uint32(first.scope.BlockSize), Group: int32(first.scope.Group), Tier: indexpb.Tier(first.id.tier)}
 	if first.group != nil {
-		p.SpecKind, p.Window = first.group.spec, uint32(first.group.window)
+		p.SpecKind, p.Window, p.Lookahead = first.group.spec, uint32(first.group.window), uint32(first.group.ahead)
 	}
 	if first.scope.LoRA.Set {
 		p.Lora = &indexpb.Lora{Name: first.scope.LoRA.Name}

@@ -23,13 +23,14 @@ type chainFinder struct {
 	presume    bool // the first candidate of the publisher's generation, with the unit, is the chain until disproved
 
 	chain    index.Chain
+	ahead    bool // its hashes cover tokens behind their blocks
 	salted   bool // the generation has been shown by a salted block
 	seen     int
 	computed []prefixhash.Digest
 }
 
 // forget starts over: the publisher may compute others now.
-func (c *chainFinder) forget() { c.chain, c.seen, c.salted = index.Chain{}, 0, false }
+func (c *chainFinder) forget() { c.chain, c.seen, c.salted, c.ahead = index.Chain{}, 0, false, false }
 
 // observe returns the chain as far as it is known after a batch.
 func (c *chainFinder) observe(b *Batch) index.Chain {
@@ -38,6 +39,13 @@ func (c *chainFinder) observe(b *Batch) index.Chain {
 	}
 	for i := range b.Events {
 		e := &b.Events[i]
+		if e.Ahead > 0 { // such hashes are not computed
+			c.ahead = true
+		}
+		if c.ahead {
+			c.chain = index.Chain{}
+			return c.chain
+		}
 		if c.presume && e.Kind == index.Stored && c.chain.Hash == nil && c.seen == 0 {
 			c.presumed(e.Spec != "", c.unitOf(b))
 		}

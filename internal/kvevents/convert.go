@@ -44,6 +44,8 @@ type converter struct {
 	tenant, model, scheme string
 	lora                  map[string][]prefixhash.ExtraKey // one key per adapter, for extrasOf
 	contents              []prefixhash.Content
+	last                  []prefixhash.Content
+	tokens                []uint32
 	removed               []uint64
 	rows                  [][]prefixhash.ExtraKey
 	chains                chainFinder
@@ -86,7 +88,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 				Tier:      tierOf(e.Medium),
 				HasParent: e.HasParent, Parent: e.Parent,
 				Engine: e.Hashes, Content: contents,
-				Spec: e.Spec, Window: e.Window, Tokens: e.TokenCount, Ahead: e.Ahead,
+				Spec: e.Spec, Window: e.Window, Tokens: e.TokenCount, Ahead: e.Ahead, Last: c.lastOf(e, contents),
 			})
 		}
 	}
@@ -127,8 +129,32 @@ func (c *converter) contentsOf(e *Event) []prefixhash.Content {
 		return nil
 	}
 	from := len(c.contents)
-	c.contents = prefixhash.AppendContents(c.contents, e.Tokens, e.BlockSize, c.extrasOf(e))
+	extras := c.extrasOf(e)
+	if e.Ahead == 0 {
+		c.contents = prefixhash.AppendContents(c.contents, e.Tokens, e.BlockSize, extras)
+		return c.contents[from:]
+	}
+	if len(e.Behind) != e.Ahead {
+		return nil
+	}
+	c.tokens = append(append(c.tokens[:0], e.Tokens...), e.Behind...)
+	c.contents = prefixhash.AppendContentsAhead(c.contents, c.tokens, e.BlockSize, e.Ahead, extras)
 	return c.contents[from:]
+}
+
+// lastOf is the content of the last block without the tokens behind it, where the
+// event's contents cover those.
+func (c *converter) lastOf(e *Event, contents []prefixhash.Content) prefixhash.Content {
+	n := len(contents)
+	if e.Ahead == 0 || n == 0 {
+		return 0
+	}
+	var extras [][]prefixhash.ExtraKey
+	if all := c.extrasOf(e); len(all) == n {
+		extras = all[n-1:]
+	}
+	c.last = prefixhash.AppendContents(c.last[:0], e.Tokens[(n-1)*e.BlockSize:], e.BlockSize, extras)
+	return c.last[0]
 }
 
 // extrasOf gives the event's extra keys. Publishers that do not describe them

@@ -332,10 +332,7 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 			c.skip(1)
 		}
 	case lookahead:
-		e.Ahead = !c.null()
-		if e.Ahead {
-			c.skip(1)
-		}
+		d.lookahead(c, e)
 	case medium:
 		e.Medium = d.optional(c)
 	case loraName:
@@ -382,6 +379,27 @@ func (d *Decoder) tokenIDs(c *cursor, e *Event) {
 	e.Tokens = slices.Clip(d.tokens[from:])
 	e.TokenCount = len(e.Tokens)
 	e.Unkeyed = e.Unkeyed || !ok
+}
+
+// lookahead reads the tokens behind each block: as many for all.
+func (d *Decoder) lookahead(c *cursor, e *Event) {
+	if c.null() {
+		return
+	}
+	for n := c.array(); n > 0 && c.err == nil; n-- {
+		from, row := len(d.tokens), *c
+		ahead := row.array()
+		if d.SkipTokens {
+			c.skip(1)
+		} else {
+			var ok bool
+			d.tokens, ok = c.tokens(d.tokens)
+			e.Behind = slices.Clip(d.tokens[from:])
+			e.Unkeyed = e.Unkeyed || !ok
+		}
+		e.Unkeyed = e.Unkeyed || e.Ahead > 0 && ahead != e.Ahead
+		e.Ahead = ahead
+	}
 }
 
 // extraKeys reads the per-block extra keys: nil, or a list with nil or a list of

@@ -34,7 +34,8 @@ type Event struct {
 	Group   int                     // KV cache group; 0 when absent
 	Spec    string                  // kv_cache_spec_kind, where the publisher gives it
 	Window  int                     // kv_cache_spec_sliding_window, tokens; 0 where not given
-	Ahead   bool                    // the blocks' hashes cover tokens behind them too (lookahead_token_ids)
+	Ahead   int                     // tokens behind each block that its hash covers too (lookahead_token_ids)
+	Behind  []uint32                // those behind the last block; nil when the decoder skips tokens
 	Unkeyed bool                    // a token id or an extra key we cannot represent: no key of ours can be right
 
 	hashes, parent []byte // the msgpack values, for Digests

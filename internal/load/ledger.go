@@ -108,7 +108,9 @@ func (l *Ledger) Applied(b *index.Batch) {
 		if e.Kind != index.Stored || e.Tier != index.TierGPU || len(e.Engine) == 0 {
 			continue
 		}
-		if e.Content != nil {
+		if e.Ahead > 0 {
+			a.stored(uint64(e.Last), now)
+		} else if e.Content != nil {
 			a.stored(uint64(e.Content[len(e.Content)-1]), now)
 		} else {
 			a.stored(e.Engine[len(e.Engine)-1], now)

@@ -3,7 +3,7 @@ worker, and writes what its cache did: the KV events it published and, between
 them, each prefix cache lookup with what vLLM found.
 
     scheduler.py --list
-    scheduler.py [--requests N] [--script] NAME:SEED...   the configurations in order; SEED decides every choice
+    scheduler.py [--requests N] [--script] [--into DIR] NAME:SEED...   the configurations in order; SEED decides every choice
 
 Run it with the Python of an installed vLLM (scripts/install-vllm.sh), and with
 PYTHONHASHSEED set, so that equal seeds make equal captures. The
@@ -31,6 +31,7 @@ is a stand-in that answers what the scheduler asks.
 
 import argparse
 import base64
+import gzip
 import importlib.metadata
 import json
 import os
@@ -134,6 +135,9 @@ CONFIGS = {
     "two-windows-eagle": config(interleaved(window(64), window(256), full(), times=3), 460, [16, 63, 65, 255, 257, 700], spec=EAGLE),
     "full-eagle-ahead": config([full()] * 2, 280, [16, 17, 256, 700], spec={**EAGLE, "ahead": True}, since="0.33"),
     "gptoss-eagle-ahead": config(GPTOSS, 400, GPTOSS_LENGTHS, spec={**EAGLE, "ahead": True}, since="0.33"),
+    "gptoss-mtp-ahead": config(GPTOSS, 400, GPTOSS_LENGTHS, spec={**MTP, "multi": True, "ahead": True}, lora=True, salted=0.3, since="0.33"),
+    "gemma4-eagle-ahead": config(interleaved(*[window(256, heads=2)] * 3, full(heads=4), times=2), 420, [16, 32, 255, 257, 288, 700], spec={**EAGLE, "ahead": True}, since="0.33"),
+    "next-mtp-ahead": config(interleaved(mamba(96), mamba(96), full(96), times=3), 170, NEXT_LENGTHS, spec={**MTP, "ahead": True}, since="0.33"),
     "windows-only-eagle": config([window(128)] * 4, 200, GPTOSS_LENGTHS, spec=EAGLE),
     "mla-mtp": config([mla(64)] * 3, 90, [64, 65, 256, 900], spec=MTP),
     "mamba-window": config(interleaved(mamba(64), window(128, 64), full(64), times=3), 120, [64, 65, 127, 128, 192, 500, 700]),
@@ -145,6 +149,14 @@ CONFIGS = {
     "gemma3-roomy": config(GEMMA3, 60000, [16, 496, 511, 512, 513, 528, 900], flight=1, resets=0, aborts=0),
     "next-roomy": config(NEXT, 9000, NEXT_LENGTHS, flight=1, resets=0, aborts=0),
     "next-mtp-roomy": config(interleaved(mamba(96), mamba(96), full(96), times=3), 9000, NEXT_LENGTHS, flight=1, resets=0, aborts=0, spec=MTP),
+    "gptoss-dense-roomy": config(GPTOSS, 30000, GPTOSS_LENGTHS, flight=1, resets=0, aborts=0, retention=None, since="0.32"),
+    "gptoss-retention-roomy": config(GPTOSS, 30000, GPTOSS_LENGTHS, flight=1, resets=0, aborts=0, retention=256, since="0.32"),
+    "gptoss-close-roomy": config(GPTOSS, 30000, GPTOSS_LENGTHS, flight=1, resets=0, aborts=0, retention=64, since="0.32"),
+    "gemma4-roomy": config(interleaved(*[window(256, heads=2)] * 3, full(heads=4), times=2), 30000, [16, 32, 255, 257, 288, 700], flight=1, resets=0, aborts=0),
+    "two-windows-roomy": config(interleaved(window(64), window(256), full(), times=3), 30000, [16, 63, 65, 255, 257, 700], flight=1, resets=0, aborts=0),
+    "llama4-roomy": config(interleaved(*[chunked(256)] * 3, full(), times=3), 30000, [16, 255, 256, 257, 272, 512, 700], flight=1, resets=0, aborts=0),
+    "mamba-window-roomy": config(interleaved(mamba(64), window(128, 64), full(64), times=3), 12000, [64, 65, 127, 128, 192, 500, 700], flight=1, resets=0, aborts=0),
+    "next-retention-roomy": config(NEXT, 9000, NEXT_LENGTHS, retention=384, flight=1, resets=0, aborts=0, since="0.32"),
     # With hits inside blocks (Mamba) vLLM 0.32 raises an IndexError on the first report of one.
     "gptoss-unit-report": config(GPTOSS, 360, GPTOSS_LENGTHS, report=True, unit=8, since="0.32"),
     "full-report": config([full()] * 2, 280, [16, 17, 256, 700], report=True, since="0.27"),
@@ -643,6 +655,7 @@ def main():
     p.add_argument("--list", action="store_true", help="the configurations this vLLM supports")
     p.add_argument("--requests", type=int, default=300)
     p.add_argument("--script", action="store_true", help="say also what was done, for even seeds")
+    p.add_argument("--into", metavar="DIR", help="write each capture to a file there, VERSION-NAME-sSEED.jsonl.gz")
     p.add_argument("captures", nargs="*", metavar="NAME:SEED")
     a = p.parse_args()
     out = os.fdopen(os.dup(1), "w")
@@ -659,9 +672,12 @@ def main():
             sys.exit(f"scheduler.py: {one}: a script has one batch in flight, so its seed is even")
         capture = Capture(v, name, int(seed), a.script)
         capture.run(a.requests)
+        to = out
+        if a.into:
+            to = gzip.open(os.path.join(a.into, f"{v.version}-{name}-s{seed}.jsonl.gz"), "wt")
         for line in [capture.header(), *capture.lines]:
-            print(json.dumps(line, separators=(",", ":")), file=out)
-        out.flush()
+            print(json.dumps(line, separators=(",", ":")), file=to)
+        to.flush() if to is out else to.close()
 
 
 if __name__ == "__main__":

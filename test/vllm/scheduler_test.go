@@ -89,7 +89,7 @@ type drive struct {
 	python, path                              string
 	captures, lookups, hits, fullRight, wrong int
 	less                                      int // where events cannot tell: called inexact, and less than vLLM found
-	reports, ahead                            bool
+	reports                                   bool
 	config                                    string
 	p                                         *predict.Predictor
 }
@@ -185,9 +185,7 @@ func (d *drive) line(text []byte) {
 	}
 	switch {
 	case a.Cached == l.Cached && a.FullOnly == l.Full:
-	case d.ahead && a.Cached > l.Cached || d.ahead && a.Exact:
-		d.t.Errorf("%s, lookup %d: predicted %d (%+v) where hashes look ahead, vLLM found %d", d.config, d.lookups, a.Cached, a, l.Cached)
-	case d.ahead, d.reports && !a.Exact && a.Cached <= l.Cached: // a report looks like a prompt of whole blocks that is computed again
+	case d.reports && !a.Exact && a.Cached <= l.Cached: // a report looks like a prompt of whole blocks that is computed again
 		d.less++
 	default:
 		if d.wrong++; d.wrong <= 20 {
@@ -202,7 +200,7 @@ func (d *drive) begin(header []byte, config string) {
 	if err := json.Unmarshal(header, &all); err != nil {
 		d.t.Fatal(err)
 	}
-	d.reports, d.ahead = strings.Contains(config, "-report:"), strings.Contains(config, "-ahead:")
+	d.reports = strings.Contains(config, "-report:")
 	told := map[string]json.RawMessage{}
 	for _, field := range []string{"version", "hash_algo", "none_hash", "assume", "cache_config_info"} {
 		told[field] = all[field]

@@ -13,6 +13,7 @@ type Settings struct {
 	Eagle       uint32
 	EagleKnown  bool
 	Chunk       int
+	Retention   int // prefix_cache_retention_interval, or Dense; 0 also where it is not known
 	Replay      int
 	ReplayKnown bool // also when there is none
 	Reports     bool // requests have what they hit announced again

@@ -3,12 +3,15 @@ package predict
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"warmroute/test/golden"
 )
+
+var from = flag.String("captures", "testdata/*.jsonl.gz", "the captures to play")
 
 // capture is one golden file: what vLLM's own scheduler published, and what it
 // found cached for each query in between.
@@ -26,7 +29,7 @@ type captured struct {
 
 func captures(t *testing.T) map[string]*capture {
 	t.Helper()
-	files, err := filepath.Glob("testdata/*.jsonl.gz")
+	files, err := filepath.Glob(*from)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no captures: %v", err)
 	}
@@ -216,6 +219,12 @@ func (c *capture) untold(t *testing.T) bool {
 func TestCapturesAlone(t *testing.T) {
 	for name, c := range captures(t) {
 		s := c.play(t, c.head(t, "version"), false)
+		if strings.Contains(name, "-ahead-") { // the events say that nobody drops one
+			if s.exactWrong > 0 || s.exact == 0 {
+				t.Errorf("%s: %d of %d called exact, %d of them wrong", name, s.exact, s.queries, s.exactWrong)
+			}
+			continue
+		}
 		if s.exact > 0 {
 			t.Errorf("%s: %d of %d called exact, though nobody said whether blocks are dropped", name, s.exact, s.queries)
 		}

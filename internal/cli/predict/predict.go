@@ -237,8 +237,8 @@ func (t *prompt) AppendChain(dst []prefixhash.Key, c index.Chain) []prefixhash.K
 	}
 	if c.Hash == nil {
 		blocks := len(t.tokens) / c.Unit
-		extras := t.mix.AppendExtras(nil, blocks, c.Unit)
-		return prefixhash.AppendTokens(dst, prefixhash.TokenRoot(model, t.mix.LoRA), t.tokens, c.Unit, extras)
+		extras := t.mix.AppendExtrasAhead(nil, blocks, c.Unit, c.Ahead)
+		return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot(model, t.mix.LoRA), t.tokens, c.Unit, c.Ahead, extras)
 	}
 	root, ok := c.Hash.Root()
 	if !ok {

@@ -13,32 +13,57 @@ import (
 
 // TestWhatIsOnItsWayIsHit: prompts are looked up while those before them are on
 // their way, so their events have not come. In a cache with room for everything,
-// what they are expected to leave is never more than vLLM then found; and where
-// it found what they left, it mostly is that.
+// what they are expected to leave is never more than vLLM then found, and just that
+// where it found what they left. Not foreseen are a prompt's last block where it ends
+// with it, generated text, and Mamba states that are kept because a step happened to
+// end at a multiple of the retention.
 func TestWhatIsOnItsWayIsHit(t *testing.T) {
+	found, missed := 0, 0
 	for name, c := range captures(t) {
 		if !strings.Contains(name, "roomy") {
 			continue
 		}
-		s := c.behind(t, 8)
-		t.Logf("%s: %d of %d prompts find what others on their way left, %d foreseen just so, %d nothing of it", name, s.new, s.queries, s.equal, s.none)
+		drop := 0
+		if strings.Contains(name, "eagle") || strings.Contains(name, "mtp") {
+			drop = 1
+		}
+		s := c.behind(t, 8, drop)
+		t.Logf("%s: %d of %d prompts find what others on their way left, %d foreseen just so, %d find what lies behind their last block", name, s.new, s.queries, s.equal, s.behind)
 		if s.over > 0 {
 			t.Errorf("%s: of %d prompts %d were expected to hit more than they did", name, s.queries, s.over)
 		}
-		if s.new < 5 || s.equal*2 < s.new {
-			t.Errorf("%s: of %d prompts that find what was left %d were foreseen", name, s.new, s.equal)
+		if s.equal == 0 {
+			t.Errorf("%s: of %d prompts that find what was left none was foreseen", name, s.new)
 		}
+		found, missed = found+s.new, missed+s.new-s.equal-s.behind
+	}
+	if missed*100 > found {
+		t.Errorf("of %d prompts that find what others left %d were not foreseen", found, missed)
 	}
 }
 
 // expected is how what prompts on their way leave was foreseen.
 type expected struct {
-	queries, over    int
-	new, equal, none int // found what prompts on their way had left; foreseen just so, or nothing of it
+	queries, over int
+	new, equal    int // found what prompts on their way had left; foreseen just so
+	behind        int // found what lies behind those prompts' last block that they can hit themselves
+}
+
+// shared is how many tokens of a prompt are those of one that was sent, in whole
+// blocks that the one that was sent can hit itself.
+func shared(sent []*prompt, one *prompt, block int) (most int) {
+	for _, p := range sent {
+		n := 0
+		for n < min(len(p.tokens), len(one.tokens)) && p.tokens[n] == one.tokens[n] {
+			n++
+		}
+		most = max(most, min(n, len(p.tokens)-1)/block*block)
+	}
+	return most
 }
 
 // behind plays a capture whose events come so many queries late.
-func (c *capture) behind(t *testing.T, late int) (s expected) {
+func (c *capture) behind(t *testing.T, late, drop int) (s expected) {
 	t.Helper()
 	p, err := New(nil)
 	if err != nil {
@@ -90,13 +115,15 @@ func (c *capture) behind(t *testing.T, late int) (s expected) {
 		if coming > l.cached {
 			s.over++
 		}
-		if l.cached > hit && s.queries > late { // the groups are known
+		if s.queries > 3*late && l.cached > hit { // the groups were known when those were sent that those before found
 			s.new++
-			switch coming {
-			case l.cached:
+			switch {
+			case coming == l.cached:
 				s.equal++
-			case hit:
-				s.none++
+			case l.cached+drop > shared(sent, one, scope.BlockSize):
+				s.behind++
+			default:
+				t.Logf("query %d of %d tokens: %d of them hit, %d expected, %d without", s.queries, len(one.tokens), l.cached, coming, hit)
 			}
 		}
 		waiting, sent = append(waiting, nil), append(sent, one)
@@ -111,6 +138,6 @@ func (p *Predictor) keys(one *prompt) (index.Scope, []prefixhash.Key) {
 	if !ok {
 		return s, nil
 	}
-	s.Group, s.BlockSize = g.Group, g.Block
+	s.BlockSize = g.Block // of group 0: a request does not know which group is full attention
 	return s, one.AppendChain(nil, index.Chain{Unit: g.Block})[:max(0, len(one.tokens)-1)/g.Block]
 }

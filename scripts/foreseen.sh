@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# foreseen.sh [SEED]: what prompts on their way are foreseen to leave, against what
+# vLLM's own schedulers of 0.32 and 0.33 then hit in caches with room for everything.
+# SEED is even; without it one is drawn.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seed=${1:-$((RANDOM * 2))}
+captures=$(mktemp -d)
+trap 'rm -rf "$captures"' EXIT
+export PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=
+for version in 0.32.0 0.33.0; do
+  python=$PWD/.cache/vllm/$version/bin/python
+  export PYTHONPATH=
+  if [[ $version == 0.33.0 ]]; then # Python alone, on 0.32.0's libraries
+    python=$PWD/.cache/vllm/0.32.0/bin/python PYTHONPATH=$PWD/.cache/vllm/0.33.0-python
+  fi
+  names=$("$python" test/oracle/scheduler.py --list | grep roomy)
+  # shellcheck disable=SC2086
+  nice "$python" test/oracle/scheduler.py --requests 160 --into "$captures" $(printf "%s:$seed " $names) 2>/dev/null
+done
+echo "seed $seed"
+go test -count=1 -run TestWhatIsOnItsWayIsHit -v ./internal/cli/predict -captures "$captures/*.gz"
