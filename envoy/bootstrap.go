@@ -21,7 +21,7 @@ const (
 	// Buffered sends a body whole. The default: it fails open and costs least.
 	// Bodies over the listener's buffer limit are answered 413 by Envoy.
 	Buffered Mode = "BUFFERED"
-	// BufferedPartial sends at most the buffer limit and lets the rest pass. It
+	// BufferedPartial sends at most the buffer limit; the rest passes. It
 	// fails open; a body that was cut gets no hint, and Content-Length is dropped.
 	BufferedPartial Mode = "BUFFERED_PARTIAL"
 	// FullDuplex streams bodies through warmroute. Requests in flight are lost
@@ -29,7 +29,7 @@ const (
 	FullDuplex Mode = "FULL_DUPLEX_STREAMED"
 )
 
-// Options describes one Envoy beside one warmroute.
+// Options describes one Envoy with one warmroute.
 type Options struct {
 	Listen         string        `yaml:"listen"`                        // address for clients, host:port
 	Admin          string        `yaml:"admin" applies:"envoy"`         // Envoy's admin address, host:port; "" = none
@@ -48,7 +48,7 @@ type Options struct {
 	XDS            []string      `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's
 
 	Fleet        Fleet `yaml:"-"` // instead of Replicas: what is known of them
-	XDSTLS       bool  `yaml:"-"` // the router's xds port speaks TLS, with the files of TLS
+	XDSTLS       bool  `yaml:"-"` // the router's xds port uses TLS, with the files of TLS
 	ReasonHeader bool  `yaml:"-"` // send clients the reason, in HeaderReason
 }
 

@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// AllReplicas is the cluster of every replica: of a fleet with one model the
-// only one, otherwise for requests that name no model, or one nobody serves.
+// AllReplicas is the cluster of every replica: the only cluster of a fleet with
+// one model, otherwise for requests that name no model, or one without a replica.
 const AllReplicas = "replicas"
 
 // Fleet is what Envoy receives about the replicas.

@@ -12,16 +12,16 @@ const (
 	HeaderRank = "x-data-parallel-rank"
 
 	// HeaderReason carries the decision's reason code to the client on the
-	// response, where the operator asked for it.
+	// response, where it is configured.
 	HeaderReason = "x-warmroute-reason"
 
-	// HeaderServed has the serving replica, for the client. Set by Envoy on the
-	// response where the operator asked for it (Options.ServedHeader).
+	// HeaderServed has the serving replica, for the client. Envoy sets it on the
+	// response where it is configured (Options.ServedHeader).
 	HeaderServed = "x-warmroute-served"
 
 	// MetadataLB is the dynamic metadata namespace of Envoy's load balancers.
 	// warmroute writes HeaderDestination's value under the same key there: the
-	// protocol wants header and metadata never to differ.
+	// protocol requires header and metadata to be equal.
 	MetadataLB = "envoy.lb"
 
 	// MetadataServed is the key in MetadataLB under which Envoy reports the

@@ -146,7 +146,7 @@ func clusterType(all []string) string {
 	return "STATIC"
 }
 
-// seconds is d in the form protobuf's JSON mapping wants.
+// seconds is d in the form of protobuf's JSON mapping.
 func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
 }

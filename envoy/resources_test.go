@@ -50,8 +50,8 @@ func TestResourcesAreWhatIsPrinted(t *testing.T) {
 	}
 }
 
-// TestOneModelPaysNothing: what tells models apart is configured where there are
-// several.
+// TestOneModelPaysNothing: the configuration that separates models exists only
+// where there are several.
 func TestOneModelPaysNothing(t *testing.T) {
 	if text := render(t, Options{Replicas: []string{"10.0.0.1:8000"}}); strings.Contains(text, "json_to_metadata") {
 		t.Error("bodies are read for their model")

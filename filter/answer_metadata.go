@@ -9,8 +9,8 @@ import (
 )
 
 // answerMetadata is the dynamic metadata of one answer in one piece of memory: the header's
-// value once more, as envoy.lb (endpoint-picker protocol 004 wants both, and
-// equal), and what access logs may print.
+// value once more, as envoy.lb (endpoint-picker protocol 004 requires both, and
+// equal), and the values that access logs may print.
 type answerMetadata struct {
 	root, lb, own      structpb.Struct
 	inLB, inOwn        structpb.Value

@@ -8,7 +8,7 @@ import (
 
 // budget is a context with a deadline whose timer starts with the first wait
 // for it: most requests find their token ids without waiting, and the timer
-// would be the dearest part of asking.
+// would be the most expensive part of the call.
 type budget struct {
 	context.Context // the stream's
 	deadline        time.Time
@@ -19,7 +19,7 @@ type budget struct {
 	over   bool
 }
 
-// withBudget is context.WithTimeout. Err knows of the deadline only once Done
+// withBudget is context.WithTimeout, but Err reports the deadline only once Done
 // has been called.
 func withBudget(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	b := &budget{Context: ctx, deadline: time.Now().Add(d)}

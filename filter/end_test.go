@@ -35,9 +35,9 @@ func statusHeaders(status string, end bool) *request {
 }
 
 // TestSpeculationEndsWithABrokenResponse follows streams to their end, over a
-// real index: what was expected to be cached by a request whose first token no
-// event has told of is withdrawn, unless its response was seen to end as it
-// should, or Envoy tells nothing of it.
+// real index: the blocks that a request was expected to leave cached are withdrawn
+// where no event has confirmed them, unless its response ended normally, or Envoy
+// sends nothing of the response.
 func TestSpeculationEndsWithABrokenResponse(t *testing.T) {
 	const none = modev3.ProcessingMode_NONE
 	ok, chunk, last := statusHeaders("200", false), responseBody("data: {}", false), responseBody("", true)
@@ -104,9 +104,9 @@ func (l leaving) Tokens(ctx context.Context, _ *openai.Request, _ tokens.Served)
 	return tokens.Result{}, ctx.Err()
 }
 
-// TestClientsThatLeaveDuringTheDecision: nothing is named or charged for them,
-// whether they leave before the token ids are asked for or meanwhile, and where
-// a replica is named for everything, too.
+// TestClientsThatLeaveDuringTheDecision: no replica is named or charged for them,
+// whether they leave before the token ids are requested or meanwhile, also where
+// every request gets a replica.
 func TestClientsThatLeaveDuringTheDecision(t *testing.T) {
 	for _, pick := range []bool{false, true} {
 		for _, before := range []bool{false, true} {

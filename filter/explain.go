@@ -7,10 +7,9 @@ import (
 	"warmroute/internal/decision"
 )
 
-// Explain is Route without effects: the record of what would be
-// decided about q now, by the same code. Nothing is charged, speculated,
-// learned, recorded or counted. A replica may be asked for the token ids, as for
-// a request.
+// Explain is Route without effects: the record of the decision that q would get
+// now, by the same code. Nothing is charged, speculated, learned, recorded or
+// counted. The token ids may be requested from a replica, as for a request.
 func (r *Router) Explain(ctx context.Context, q *Query) decision.Record {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)

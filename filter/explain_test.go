@@ -14,9 +14,9 @@ import (
 )
 
 // TestARecordSaysTheSameAgain: for a thousand random decisions under random
-// loads, the policy run once more on what the ring recorded, as JSON carries it,
-// names the same winner with the same scores; and what Explain said right before
-// is what was decided.
+// loads, the policy run once more on the ring's record, as decoded from JSON,
+// names the same winner with the same scores; and the record that Explain returned
+// right before equals the decision.
 func TestARecordSaysTheSameAgain(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	decisions, moved := 0, 0

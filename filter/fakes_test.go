@@ -58,7 +58,7 @@ func (x *fakeIndex) ExplainGroups(index.HolderID, index.Scope, index.Prompt) (in
 func (x *fakeIndex) Speculate(index.Scope, index.HolderID, []prefixhash.Key, time.Time) {}
 func (x *fakeIndex) Withdraw(index.Scope, index.HolderID, []prefixhash.Key)             {}
 
-// fakeTokens says that every prompt has n tokens.
+// fakeTokens gives every prompt n tokens.
 type fakeTokens struct {
 	n   int
 	err error

@@ -190,7 +190,7 @@ func TestStreamsBeyondTheLimitPass(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 100}, replica(1))
 	s := NewServer(b.router, ServerOptions{MaxStreams: 1})
 	client := dial(t, s)
-	s.open.Add(1) // somebody else's
+	s.open.Add(1) // another stream's
 	for mode, want := range map[modev3.ProcessingMode_BodySendMode]string{
 		buffered: "headers", partial: "headers", duplex: "headers,body(57 end)",
 	} {
@@ -208,8 +208,8 @@ func TestStreamsBeyondTheLimitPass(t *testing.T) {
 	}
 }
 
-// TestPanicsEndTheirStreamOnly: the stream fails, which Envoy lets pass, the
-// process goes on, and the log does not quote the panic.
+// TestPanicsEndTheirStreamOnly: the stream fails, Envoy passes the request on, the
+// process keeps running, and the log does not quote the panic.
 func TestPanicsEndTheirStreamOnly(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 100}, replica(1))
 	var log logBuffer
@@ -289,8 +289,9 @@ func destination(out []*response) string {
 	return ""
 }
 
-// TestPickerStatuses: what the endpoint-picker protocol wants where nothing can
-// be named, with and without always_pick, and that the stream is left clean.
+// TestPickerStatuses: the statuses that the endpoint-picker protocol requires
+// where no replica can be named, with and without always_pick; the stream holds
+// no reservation afterwards.
 func TestPickerStatuses(t *testing.T) {
 	down := replica(1)
 	down.Ready = false
@@ -356,8 +357,8 @@ func TestServedFeedback(t *testing.T) {
 	}
 }
 
-// TestSubsetIsLatchedAtHeaders: in every shape, from the first message that has
-// it, whatever later ones say.
+// TestSubsetIsLatchedAtHeaders: in every form, the first message with a subset
+// counts, and later ones change nothing.
 func TestSubsetIsLatchedAtHeaders(t *testing.T) {
 	for name, hint := range map[string]any{
 		"list":        []any{"10.0.0.2:8000"},

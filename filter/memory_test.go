@@ -110,7 +110,7 @@ func (f *fragile) Send(r *response) error {
 	return nil
 }
 
-// TestADefectAfterTheWaitForABodyEndsTheRequest: nobody else would answer it.
+// TestADefectAfterTheWaitForABodyEndsTheRequest: it would get no other answer.
 func TestADefectAfterTheWaitForABodyEndsTheRequest(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 100}, replica(1))
 	s := NewServer(b.router, ServerOptions{})

@@ -30,7 +30,7 @@ func (letters) Append(dst []uint32, text []byte, _ bool) []uint32 {
 	return dst
 }
 
-// datedPrompt is the prompt of a chat on a day, by a template that tells it.
+// datedPrompt is the prompt of a chat on a day, by a template that contains the day.
 func datedPrompt(day time.Time, text string) []byte {
 	return fmt.Appendf(nil, "Today is %s.\n%s", day.Format("02 Jan 2006"), text)
 }

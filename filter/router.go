@@ -41,7 +41,7 @@ func (o RouterOptions) withDefaults() RouterOptions {
 	return o
 }
 
-// Router decides where requests go: it reads bodies, finds their token ids, asks
+// Router decides where requests go: it reads bodies, finds their token ids, calls
 // a Decider and keeps the record.
 type Router struct {
 	budget  atomic.Int64 // ns: RouterOptions.TokenBudget, which may change
@@ -147,9 +147,9 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 	return d
 }
 
-// prompts fills s.ask with what the decision uses of the request: its token
-// ids, or, where these are not to be had or the replicas say nothing of their
-// caches, its text. It returns why there is neither.
+// prompts fills s.ask with the part of the request that the decision uses: its
+// token ids, or its text where these are not available or the replicas publish
+// nothing about their caches. It returns why there is neither.
 func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.View, s *scratch) decision.Reason {
 	ctx, cancel := withBudget(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
@@ -194,8 +194,8 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 // sourceText is the token source of decisions by the text chain.
 const sourceText = "text"
 
-// sourceTextInstead is that of decisions by the text chain because no replica could
-// have told the token ids in time.
+// sourceTextInstead is the source of decisions by the text chain where no replica
+// could have returned the token ids in time.
 const sourceTextInstead = "text_render_too_slow"
 
 // readText fills in the text chain. A cache_salt keeps prompts apart, as it

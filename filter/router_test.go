@@ -190,7 +190,7 @@ func TestDisabledIsANoOp(t *testing.T) {
 		"everywhere": {Overrides: policy.Overrides{RoutePolicy: &off}},
 		"one model":  {Models: map[string]policy.Overrides{"m": {RoutePolicy: &off}}},
 	} {
-		b := newBench(t, panicking{}, replica(1)) // whose tokens nobody may ask for
+		b := newBench(t, panicking{}, replica(1)) // whose tokens must not be requested
 		if _, err := b.book.Replace(c); err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestDisabledIsANoOp(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := query()
-	q.Body = []byte(`{"this is`) // nothing is parsed: nobody notices
+	q.Body = []byte(`{"this is`) // nothing is parsed, so there is no error
 	if d := b.route(q); d.Reason != decision.ReasonDisabled {
 		t.Errorf("with everything disabled a body was read: %+v", d)
 	}

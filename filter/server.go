@@ -92,7 +92,7 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 			return nil
 		}
 		if st.overLimit && !st.duplex() {
-			return nil // Envoy goes on by itself, without the body's way through here
+			return nil // Envoy continues by itself and no longer sends the body here
 		}
 	}
 }
@@ -135,8 +135,8 @@ func (s *Server) contain(st *stream, err *error) {
 	*err = status.Error(codes.Internal, "contained defect")
 }
 
-// answer lets the stream take a step on what was received, and sends what comes of
-// it.
+// answer runs one step of the stream on the received message, and sends the
+// answers.
 func (s *Server) answer(ss extprocv3.ExternalProcessor_ProcessServer, st *stream, mem *memory) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *Server) expire(ss extprocv3.ExternalProcessor_ProcessServer, st *stream
 	}
 }
 
-// expired lets a stream go on without its body. The error is a defect's: when
+// expired continues a stream without its body. The error is a defect's: when
 // sending fails, Process gets the error, too.
 func (s *Server) expired(ss extprocv3.ExternalProcessor_ProcessServer, st *stream) (err error) {
 	defer s.contain(st, &err)

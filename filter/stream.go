@@ -63,7 +63,7 @@ type (
 // step takes one message and appends the answers to out.
 func (st *stream) step(ctx context.Context, m *request, out []*response) []*response {
 	if st.refused {
-		return out // sent before Envoy knew
+		return out // sent before Envoy processed the answer
 	}
 	if pc := m.GetProtocolConfig(); pc != nil {
 		st.mode, st.resp = pc.GetRequestBodyMode(), pc.GetResponseBodyMode()
@@ -131,7 +131,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		st.q.Priority = 0 // as with tenants
 	}
 	if st.tenants > 1 {
-		st.q.Tenant = "" // a gateway that appends lets clients choose: then the request has no tenant
+		st.q.Tenant = "" // behind a gateway that appends, clients could choose: the request then has no tenant
 	}
 	path, _, _ = strings.Cut(path, "?")
 	for _, prefix := range st.o.PathPrefixes {
@@ -256,7 +256,7 @@ func (st *stream) release() [][]byte {
 }
 
 // expire is called in duplex mode when the body did not arrive in time: the
-// request goes on without a hint.
+// request continues without a hint.
 func (st *stream) expire(out []*response) []*response {
 	if st.decided || !st.ours {
 		return out
@@ -319,12 +319,13 @@ func (st *stream) close() {
 	}
 }
 
-// conclude records in l how the response ended, as far as that was to be seen. Envoy
-// ends the stream of a request that failed as that of one that did not, so that
-// only a phase that is missing says so: the end of a body that was sent here.
+// conclude records in l how the response ended, as far as the stream shows it. Envoy
+// ends the streams of failed and of successful requests alike, so that only a
+// missing phase shows a failure: the end of a body that was sent here.
 // In FULL_DUPLEX_STREAMED mode without a response phase Envoy 1.40 ends the
-// stream once the request is through, and nothing is known: it is taken for well
-// served. The shipped configuration asks for response headers and trailers there.
+// stream once the request is through, and the outcome is unknown: the request is
+// assumed to be served. The shipped configuration requests response headers and
+// trailers there.
 func (st *stream) conclude(l *decision.Reservation) {
 	switch {
 	case st.duplex() && !st.answered:

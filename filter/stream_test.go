@@ -332,7 +332,7 @@ func checkMetadata(t *testing.T, r *response) {
 	}
 }
 
-// TestDuplexGivesBytesBack sends bodies in random chunks and wants the same bytes.
+// FuzzDuplexGivesBytesBack sends bodies in random chunks and expects the same bytes.
 func FuzzDuplexGivesBytesBack(f *testing.F) {
 	f.Add([]byte(chat), 7)
 	f.Add([]byte(`{"seed":9223372036854775807,"model":"m","model":"n"}`), 1)
@@ -519,8 +519,8 @@ func TestPriorityComesFromTheConfiguredHeaderOnly(t *testing.T) {
 	}
 }
 
-// TestPathPrefixes: a prefix that is configured, and a slash at the end, change
-// nothing about what a request is; other prefixes make it somebody else's.
+// TestPathPrefixes: a configured prefix, and a slash at the end, do not change
+// the kind of a request; a request with another prefix is not the router's.
 func TestPathPrefixes(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 100}, replica(1))
 	for path, ours := range map[string]bool{

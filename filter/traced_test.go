@@ -13,7 +13,7 @@ import (
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// keeper keeps what it is told.
+// keeper keeps the records that it receives.
 type keeper struct {
 	parents []string
 	phases  [][4]Phase

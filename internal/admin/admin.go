@@ -30,7 +30,7 @@ type Options struct {
 	Listen   string                  // "host:port"; port 0 takes a free one
 	Pprof    bool                    // serve /debug/pprof/
 	Ready    func() error            // why the binary cannot serve, nil when it can; nil func: always ready
-	Notes    func() []string         // what is wrong though it can serve, told beside "ready"; nil func: nothing
+	Notes    func() []string         // what is wrong though it can serve, listed next to "ready"; nil func: nothing
 	Metrics  prometheus.Gatherer     // nil: no /metrics
 	Handlers map[string]http.Handler // by pattern of http.ServeMux, e.g. "GET /explain"
 	Query    map[string][]string     // the query parameters of a handler, by its pattern; any other is a 400
@@ -147,8 +147,8 @@ func (o Options) mux() (mux *http.ServeMux, err error) {
 	return mux, nil
 }
 
-// asks lets requests pass whose query has none but these parameters: a misspelt one
-// would be answered as if it had not been given.
+// asks passes on only requests whose query has no other parameters: a misspelt
+// parameter would be ignored silently.
 func asks(parameters []string, h http.Handler) http.Handler {
 	if h == nil {
 		return nil // for the mux to refuse

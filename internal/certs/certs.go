@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ReadEvery is how often the files are read unless Options say otherwise.
+// ReadEvery is how often the files are read if Options do not set it.
 const ReadEvery = 10 * time.Second
 
 // Options states where a server's TLS comes from. The zero value is no TLS.
@@ -27,7 +27,7 @@ type Options struct {
 	Every time.Duration `yaml:"every,omitempty" default:"10s"`
 }
 
-// Enabled reports whether o asks for TLS.
+// Enabled reports whether o enables TLS.
 func (o Options) Enabled() bool { return o.CertFile != "" || o.KeyFile != "" || o.SelfSigned }
 
 // Validate returns every problem of o, one sentence each.

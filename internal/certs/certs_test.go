@@ -16,7 +16,7 @@ import (
 	"warmroute/internal/certs/certstest"
 )
 
-// install puts one file in place of another, as whoever renews certificates does.
+// install replaces one file by another, as the renewal of certificates does.
 func install(t *testing.T, file, renewed string) {
 	t.Helper()
 	data, err := os.ReadFile(renewed)

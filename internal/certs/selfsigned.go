@@ -17,8 +17,8 @@ import (
 // before the next one is made.
 const selfSignedLife = 365 * 24 * time.Hour
 
-// selfSigned makes a certificate that nobody vouches for, for the host's name
-// and "localhost". ECDSA P-256 is what every Envoy build accepts.
+// selfSigned makes a certificate that no authority signs, for the host's name
+// and "localhost". Every Envoy build accepts ECDSA P-256.
 func selfSigned(now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

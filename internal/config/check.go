@@ -26,9 +26,9 @@ var (
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// checker walks a document beside the type it will be decoded into and collects
-// what does not fit, with the path of each field. It also expands variables, in
-// place.
+// checker walks a document together with the type it will be decoded into and
+// collects what does not fit, with the path of each field. It also expands
+// variables, in place.
 type checker struct {
 	file     string
 	lookup   func(string) (string, bool)
@@ -271,7 +271,7 @@ func yamlName(f reflect.StructField) (name string, inline, skip bool) {
 
 // suggest names the known field that differs least from key, if one is close.
 func suggest(key string, fields map[string]reflect.Type) string {
-	best, least := "", 3 // more than two edits is another word
+	best, least := "", 3 // more than two edits make another word
 	for name := range fields {
 		if d := distance(key, name); d < least || d == least && best != "" && name < best {
 			best, least = name, d

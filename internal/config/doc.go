@@ -1,11 +1,12 @@
 // Package config reads one YAML file into the caller's struct, strictly, and
-// says everything that is wrong with it at once.
+// reports all mistakes in it at once.
 //
 // Invariant: a value that Load or Watch hands out came from a file in which
 // every key was known, every value had the field's type, every ${NAME} was set
-// and every Validate method agreed; anything less is an error and no value.
+// and every Validate method returned nil; any other file gives an error and no
+// value.
 //
-// The package knows no field of the product: each package owns its Options
+// The package contains no field of the product: each package owns its Options
 // struct with a Validate method that returns errors (joined) of the form
 // "field: sentence", and config puts the place and the path of the section in
 // front, e.g.

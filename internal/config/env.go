@@ -13,8 +13,9 @@ var variable = regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`)
 
 var variableBody = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}$`)
 
-// expand replaces the variables in a scalar. A plain scalar is typed anew
-// afterwards, so that `port: ${PORT}` is a number; a quoted one stays a string.
+// expand replaces the variables in a scalar. The type of a plain scalar is
+// determined afterwards, so that `port: ${PORT}` is a number; a quoted one stays
+// a string.
 func (c *checker) expand(n *yaml.Node, path string) {
 	if !strings.Contains(n.Value, "${") {
 		return

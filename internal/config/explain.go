@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Explain writes what the reference says of a field, and of those right below
-// it. A name that is not there is an error that names the nearest.
+// Explain writes the reference's entry of a field and of its direct children. An
+// unknown name is an error that contains the nearest known name.
 func Explain(w io.Writer, fields []Field, name string) error {
 	path := segments(name)
 	i := slices.IndexFunc(fields, func(f Field) bool { return matches(segments(f.Path), path) })

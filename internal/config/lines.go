@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// lines says on which line of the file each field stands, by its path.
+// lines is the line of each field in the file, by the field's path.
 type lines map[string]int
 
 // note takes the keys of a mapping. What "<<:" brings in comes after them, and
@@ -22,7 +22,7 @@ func (l lines) note(n *yaml.Node, path string) {
 	}
 }
 
-// locate makes [Problem]s of what Validate methods say, "field: sentence".
+// locate makes [Problem]s of the errors of Validate methods, "field: sentence".
 func (l lines) locate(file string, said []error) (out []*Problem) {
 	for _, err := range said {
 		p := &Problem{File: file, Err: err}
@@ -40,8 +40,8 @@ var (
 )
 
 // of finds the first field that text names, or the section that would hold it,
-// and then the others: beside it or further up, before the colon by any name,
-// behind it by one that is no English word.
+// and then the others, which are siblings of it or stand further up: before the
+// colon by any name, after it by one that is not an English word.
 func (l lines) of(text string) (out []int) {
 	head, sentence, _ := strings.Cut(quoted.ReplaceAllString(text, ""), ": ")
 	names := word.FindAllString(head, -1)

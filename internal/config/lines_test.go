@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// rule is a document whose Validate says what it is told to.
+// rule is a document whose Validate returns a given error.
 type rule struct {
 	Says string  `yaml:"says"`
 	A    section `yaml:"a"`

@@ -13,13 +13,13 @@ type When string
 // The values of the tag.
 const (
 	AtReload  When = "reload"  // as soon as the file has been read again
-	AtRestart When = "restart" // when the process is started anew
+	AtRestart When = "restart" // when the process is restarted
 	AtEnvoy   When = "envoy"   // in the process at reload, in Envoy when it is started with what `extproc envoy-config` prints then
 )
 
 const appliesTag = "applies"
 
-// words are when a change takes effect, as the reference says it.
+// words is the reference's text for when a change takes effect.
 func (w When) words() string {
 	switch w {
 	case AtReload, AtRestart:

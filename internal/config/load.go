@@ -26,14 +26,14 @@ type File[T any] struct {
 	Defaults func() T
 	// LookupEnv finds the variables of ${NAME}; nil means os.LookupEnv.
 	LookupEnv func(string) (string, bool)
-	// Every is how often Watch reads the file; 0 means 500 ms, which costs some
-	// 20 µs each and is not waited for by whoever has added a replica.
+	// Every is how often Watch reads the file; 0 means 500 ms. One read costs some
+	// 20 µs, and a change takes effect without a noticeable delay.
 	Every time.Duration
 	// Settle is how long changed content must stay the same before Watch takes
 	// it, so that a half-written file is not applied; 0 means 200 ms.
 	Settle time.Duration
 
-	// Now asks Watch for a look at once, as SIGHUP does; nil: nobody asks.
+	// Now makes Watch read the file at once, as SIGHUP does; nil: never.
 	Now <-chan os.Signal
 
 	last  []byte // the content Load or Watch saw last
@@ -96,11 +96,11 @@ func (f *File[T]) read() ([]byte, error) {
 	return data, nil
 }
 
-// Parse lays the YAML document in data, which people know as file, over defaults
-// and validates the result.
+// Parse applies the YAML document in data to defaults and validates the result;
+// file is its name in errors.
 // Unknown and repeated keys, values of the wrong type, variables that are not
-// set, numbers where a duration is meant, and whatever the Validate methods
-// return are all reported together, as an errors.Join of [Problem]s. An empty
+// set, numbers where a duration is meant, and the errors of the Validate methods
+// are all reported together, as an errors.Join of [Problem]s. An empty
 // document is the defaults. T must be a struct; maps inside defaults are written
 // into.
 func Parse[T any](file string, data []byte, defaults T, lookup func(string) (string, bool)) (T, error) {
@@ -108,7 +108,7 @@ func Parse[T any](file string, data []byte, defaults T, lookup func(string) (str
 	return v, err
 }
 
-// parse is Parse, and says where the fields are.
+// parse is Parse that also returns the lines of the fields.
 func parse[T any](file string, data []byte, defaults T, lookup func(string) (string, bool)) (T, lines, error) {
 	var zero T
 	root, err := document(data)
@@ -156,7 +156,7 @@ func notYAML(err error) error {
 	return errors.New("is not YAML: " + yamlPlace.ReplaceAllString(err.Error(), ""))
 }
 
-// badLine is the line with which data begins to be wrong in the way that bad says.
+// badLine is the first line at which data has the error bad.
 func badLine(data []byte, bad error) int {
 	var ends []int
 	for line := range bytes.Lines(data) {

@@ -12,7 +12,7 @@ import (
 // Problem is one thing that is wrong with a file.
 type Problem struct {
 	File string
-	Line int   // of the first field it is about; 0: the file says nothing of it
+	Line int   // of the first field it is about; 0: it is not in the file
 	Also []int // of the others
 	Err  error // a sentence, mostly with the path of the field in front
 }

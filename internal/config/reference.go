@@ -25,8 +25,8 @@ func (f Field) Section() bool { return f.Applies == "" }
 type Keys interface{ Keys() any }
 
 // Reference explains every field of defaults, a struct, in the order of its
-// fields; meaning says what a struct's field is for. A field's `unit` tag is the
-// unit of its number; its `default` tag says what a zero value means.
+// fields; meaning returns the purpose of a struct's field. A field's `unit` tag is
+// the unit of its number; its `default` tag is the meaning of a zero value.
 func Reference(defaults any, meaning func(owner reflect.Type, field string) string) []Field {
 	r := reference{meaning: meaning, seen: map[reflect.Type]string{}}
 	r.fields(reflect.ValueOf(defaults), "", "", false)

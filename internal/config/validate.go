@@ -11,7 +11,7 @@ type validator interface{ Validate() error }
 
 // validate calls every Validate method in v, outermost first, and returns the
 // errors with the path of the section in front. The root's own Validate is for
-// rules between sections; any other Validate speaks for all that is below it,
+// rules between sections; any other Validate also covers all sections below it,
 // so nothing is reported twice.
 func validate(v any) []error {
 	var problems []error

@@ -8,7 +8,7 @@ import (
 
 // Watch reads the file every f.Every until ctx ends and hands each new, valid
 // value to apply. When the file cannot be read, holds a mistake, or apply
-// refuses it, failed is told once per content and whatever was applied before
+// refuses it, Watch calls failed once per content, and the value applied before
 // stays in force. Both functions run on Watch's goroutine, one at a time. Watch
 // returns nil when ctx ends.
 //

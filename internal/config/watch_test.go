@@ -59,7 +59,7 @@ func (w *watched) write(text string) {
 	}
 }
 
-// pass lets virtual time go by.
+// pass advances the virtual time.
 func (w *watched) pass(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
 func (w *watched) expect(applied []float64, failed ...string) {
@@ -88,7 +88,7 @@ func TestWatchKeepsTheOldOnABadFile(t *testing.T) {
 		w.write("ratio: 2\n")
 		w.pass(3 * time.Second)
 		w.write("ratio: much\n")
-		w.pass(20 * time.Second) // a mistake is told once
+		w.pass(20 * time.Second) // a mistake is reported once
 		mistake := "c.yaml:1: ratio: \"much\" is not a number"
 		w.expect([]float64{2}, mistake)
 		if err := os.Remove(filepath.Join(dir, "c.yaml")); err != nil {

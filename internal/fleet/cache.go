@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// CacheOptions say of a replica's KV cache groups what its events do not tell.
-// All of it may be left out: it is then learned, or predictions err to less.
+// CacheOptions are facts about a replica's KV cache groups that its events do not
+// contain. All may be left out: they are then learned, or predictions are too low.
 type CacheOptions struct {
 	// Groups are the kinds of groups, where events do not name them (vLLM before
 	// 0.32). A group that is not listed stays unknown.

@@ -21,7 +21,7 @@ const maxAnswer = 4 << 20
 
 // Why a replica is not ready, or left: the closed set used as a metric label.
 const (
-	reasonStarting     = "starting"     // not asked yet
+	reasonStarting     = "starting"     // no request sent yet
 	reasonUnreachable  = "unreachable"  // no connection, or it broke
 	reasonTimeout      = "timeout"      // no answer in time
 	reasonLoading      = "loading"      // it answers 503
@@ -62,7 +62,8 @@ type status int
 
 func (s status) Error() string { return fmt.Sprintf("HTTP status %d", int(s)) }
 
-// isTransient reports whether asking again may help: anything but a clear "no".
+// isTransient reports whether a repeated request may succeed: any error but a
+// definite refusal.
 func isTransient(err error) bool {
 	if err == nil {
 		return false
@@ -71,7 +72,7 @@ func isTransient(err error) bool {
 	return !errors.As(err, &s) || s >= 500 && s != http.StatusNotImplemented || s == http.StatusTooManyRequests
 }
 
-// client asks replicas over HTTP, with bounded answers.
+// client sends HTTP requests to replicas and reads bounded answers.
 type client struct {
 	http *http.Client
 	url  func(addr string) string
@@ -81,7 +82,7 @@ func newClient(o Options) (*client, error) {
 	if o.Transport != nil {
 		return &client{http: &http.Client{Transport: o.Transport}, url: o.HTTP.URL}, nil
 	}
-	h, err := o.HTTP.Client(1) // one worker per replica asks one thing at a time
+	h, err := o.HTTP.Client(1) // one worker per replica sends one request at a time
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func (o HTTPOptions) tls() (*tls.Config, error) {
 			return nil, fmt.Errorf("fleet.http.cert_file: %w", err)
 		}
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile) // read anew: certificates are rotated
+			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile) // read for each handshake: certificates are rotated
 			return &pair, err
 		}
 	}

@@ -31,7 +31,7 @@ const (
 type dns struct {
 	options  DNSOptions
 	resolver Resolver
-	failed   func(error) // told of each failed lookup
+	failed   func(error) // called for each failed lookup
 }
 
 func (d *dns) String() string { return "dns " + d.options.Name }

@@ -1,5 +1,5 @@
-// Package fleet knows which vLLM replicas there are, what each one serves, and
-// how loaded it is.
+// Package fleet keeps the list of vLLM replicas: what each one serves and how
+// loaded it is.
 //
 // Sources (a static list, DNS, anything with the one method of [Source]) give
 // addresses. From an address alone the rest is learned over HTTP: model names,
@@ -19,16 +19,16 @@
 // Options.DeadAfter, counted from the start of the last request that was; when
 // its process start time or counters show another process; or when its source
 // no longer lists it. Where that would leave a model without a ready replica while
-// others come in its place, it waits until one of those is ready, a second at most.
-// A replica that is gone comes back by being learned anew.
+// new ones replace it, it stays until one of those is ready, a second at most.
+// A replica that returns is learned again.
 //
 // Units: times are seconds where they are float64, prefix queries and hits are
 // tokens, KV usage is a share from 0 to 1.
 //
 // Concurrency: one goroutine per replica does that replica's HTTP, so a slow
-// one delays nobody; replicas that do not answer share a few slots and back
-// off. Memory is bounded per answer, whatever a replica sends. Snapshot may be
-// called from any goroutine, costs one atomic load, and never waits.
+// replica delays no other; replicas that do not answer share a few slots and back
+// off. Memory is bounded for every answer. Snapshot may be called from any
+// goroutine, costs one atomic load, and never waits.
 //
 // The package does not choose replicas, keeps no blocks, and reads no events.
 package fleet

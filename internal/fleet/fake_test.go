@@ -69,7 +69,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// answer is what a replica says now; code 0 is a refused connection.
+// answer is a replica's current answer; code 0 is a refused connection.
 func (n *network) answer(host, path string) (code int, body string, hangs bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// learnSlots bounds how many replicas that are not up are asked at once.
-	// Those that are up never wait for one. One that hangs holds its slot for two
+	// learnSlots bounds the concurrent requests to replicas that are not up.
+	// Replicas that are up need no slot. One that hangs holds its slot for two
 	// scrape timeouts.
 	learnSlots = 64
 	// publishEvery bounds how often new loads make a new snapshot: scrapes are
 	// once a second per replica, so 100 ms adds little age and saves a fleet of
 	// hundreds most of the rebuilding. Joins and leaves are published at once.
 	publishEvery = 100 * time.Millisecond
-	// sourceRetry is the wait before a source that failed is asked again.
+	// sourceRetry is the wait before a source that failed is started again.
 	sourceRetry = 5 * time.Second
 )
 
-// Hooks are told of joins and leaves, one call at a time, on the goroutine of
+// Hooks are called for joins and leaves, one call at a time, on the goroutine of
 // Run, and must return quickly: nothing joins or leaves meanwhile.
 type Hooks struct {
 	// Joined is called before the replica is offered to requests.
@@ -52,7 +52,7 @@ type Fleet struct {
 	snapshot atomic.Pointer[Snapshot]
 }
 
-// asking is how replicas are found and asked. Immutable.
+// asking is how replicas are found and reached. Immutable.
 type asking struct {
 	options Options
 	client  *client
@@ -64,7 +64,7 @@ type listing struct {
 	replicas []ReplicaOptions
 }
 
-// New checks o and prepares a fleet; nothing is asked before Run.
+// New checks o and prepares a fleet; no request is sent before Run.
 func New(o Options, hooks Hooks) (*Fleet, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
@@ -98,7 +98,7 @@ func (f *Fleet) now() *Options { return &f.current.Load().options }
 // URL returns the root of a replica's HTTP API, without a slash at the end.
 func (f *Fleet) URL(addr string) string { return f.now().HTTP.URL(addr) }
 
-// client asks replicas.
+// client returns the HTTP client in force.
 func (f *Fleet) client() *client { return f.current.Load().client }
 
 // Snapshot returns the fleet as it is now, never nil.
@@ -305,7 +305,7 @@ func (r *roster) start(addr string, o ReplicaOptions) {
 	})
 }
 
-// report takes what a worker says. One that is no longer listed is not heard.
+// report applies a worker's report. It ignores replicas that are no longer listed.
 func (r *roster) report(p report) {
 	e := r.entries[p.from.addr]
 	if e == nil || e.worker != p.from {

@@ -131,7 +131,7 @@ func TestSilentReplicaLeavesWithin3s(t *testing.T) {
 	}
 }
 
-// A replica that is slow to tell its load, or has no /metrics, is not gone.
+// A replica whose /metrics is slow or missing is not gone.
 func TestHealthAloneKeepsAReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := fake(1, 3)
@@ -228,7 +228,7 @@ func TestRelearning(t *testing.T) {
 	})
 }
 
-// What could not be learned at the join is asked again soon.
+// What could not be learned at the join is requested again soon.
 func TestIncompleteLearningIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := fake(1, 0)
@@ -268,7 +268,7 @@ func TestWhyNotReady(t *testing.T) {
 	}
 }
 
-// Replicas that never answer are asked less and less, and by few at a time.
+// Replicas that never answer get fewer and fewer requests, few at a time.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead []string
@@ -300,7 +300,7 @@ func TestBackoff(t *testing.T) {
 }
 
 // A router that was stopped for a while (a debugger, a suspended machine) finds
-// every answer old, and asks before it drops its fleet.
+// every answer old, and sends requests before it drops its fleet.
 func TestOwnPauseIsNotTheirDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{replicas: map[string]*fakeReplica{a: fake(1, 0)}, asked: map[string]int{}}

@@ -14,13 +14,13 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Limits of what a replica may say about itself.
+// Limits of what a replica may report about itself.
 const (
 	maxModels     = 4096 // ids of one replica; adapters come in hundreds
 	maxNameLength = 1024 // bytes of an id, a path, a version, a topic
 )
 
-// learned is what a replica says about itself, overrides applied.
+// learned is what a replica reports about itself, overrides applied.
 type learned struct {
 	version       string
 	models        []Model
@@ -95,7 +95,7 @@ func decodeModels(data []byte) ([]Model, error) {
 			continue
 		}
 		parent, ok := byID[*m.Parent]
-		if !ok || parent.LoRA.Set { // named by its path, say
+		if !ok || parent.LoRA.Set { // for example, named by its path
 			parent = byID[first]
 		}
 		if _, taken := byID[m.ID]; taken || parent.ID == "" {
@@ -180,9 +180,9 @@ func decodeVersion(data []byte) (string, error) {
 	return v.Version, nil
 }
 
-// learn asks a replica for everything that is not configured, /metrics first:
-// its page is left in w.page. before is what was learned last, if anything, and
-// stands in for answers that fail for now.
+// learn requests everything that is not configured from a replica, /metrics
+// first: its page is left in w.page. before is what was learned last, if anything;
+// it replaces answers that fail for now.
 func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	l := learned{hashAlgorithm: w.options.HashAlgorithm, blockSize: w.options.BlockSize, events: w.overrideEvents()}
 	began := time.Now()

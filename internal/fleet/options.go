@@ -28,8 +28,8 @@ type Options struct {
 	ScrapeTimeout time.Duration `yaml:"scrape_timeout"`
 	// DeadAfter is how long a replica may answer nothing before it counts as down.
 	DeadAfter time.Duration `yaml:"dead_after"`
-	// LearnInterval is how often models, adapters and event sources are asked
-	// for again.
+	// LearnInterval is how often models, adapters and event sources are
+	// requested again.
 	LearnInterval time.Duration `yaml:"learn_interval"`
 	// MaxBackoff is the longest wait between two attempts at a replica that does
 	// not answer, and so how late its return is noticed.
@@ -87,7 +87,7 @@ type DNSOptions struct {
 	Replica ReplicaOptions `yaml:"replica,omitempty"`
 }
 
-// HTTPOptions is how replicas are asked. The zero value is plain HTTP.
+// HTTPOptions is how requests are sent to replicas. The zero value is plain HTTP.
 type HTTPOptions struct {
 	TLS                bool   `yaml:"tls,omitempty"`                  // connect to replicas with HTTPS
 	CAFile             string `yaml:"ca_file,omitempty"`              // PEM file of the authorities for the replicas' certificates; "" = the system's

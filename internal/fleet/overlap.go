@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// overlapMost is how long replicas that are no longer listed wait for those that
-// come in their place.
+// overlapMost is how long replicas that are no longer listed are kept for those
+// that replace them.
 const overlapMost = time.Second
 
-// overlap keeps those of gone without which a model would have no ready replica,
-// while others that are new have not been asked yet: where a pool changes its
-// port, or a list all its addresses, there is somebody to name meanwhile.
+// overlap keeps those of gone without which a model would have no ready replica
+// until the first request to each new replica has ended: where a pool changes its
+// port, or a list all its addresses, the old replicas can be named meanwhile.
 func (r *roster) overlap(gone []*entry) {
 	for _, e := range gone {
 		if e.until.IsZero() {
@@ -22,7 +22,7 @@ func (r *roster) overlap(gone []*entry) {
 	r.replace()
 }
 
-// replace lets those go that are no longer listed and no longer needed.
+// replace removes replicas that are no longer listed and no longer needed.
 func (r *roster) replace() {
 	if r.going == 0 {
 		return

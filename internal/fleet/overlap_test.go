@@ -47,7 +47,7 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// happened compares the events since the last look, whatever the numbers of joins.
+// happened compares the events since its last call, without the numbers of joins.
 func happened(w *world, want []string) {
 	w.Helper()
 	events := w.take()

@@ -31,9 +31,9 @@ var pageBuffers = sync.Pool{New: func() any { return new([pageBuffer]byte) }}
 var errPageTooLarge = errors.New("the metrics page is larger than the limit")
 
 // page holds the wanted values of one /metrics page in Prometheus text format.
-// It is read as a stream of lines through a fixed buffer: whatever is not
-// wanted costs a search for its newline and no memory. A page is used again and
-// again without allocating; it is not safe for concurrent use.
+// It is read as a stream of lines through a fixed buffer: a line that is not
+// wanted costs a search for its newline and no memory. A page can be reused
+// without allocating; it is not safe for concurrent use.
 type page struct {
 	engines []Load // by ascending rank
 	labels  labels

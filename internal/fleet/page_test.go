@@ -88,7 +88,7 @@ func TestPageRanksAndAdapters(t *testing.T) {
 	}
 }
 
-// Lines that make no sense change nothing, whatever is wrong with them.
+// Malformed lines change nothing.
 func TestPageIgnoresNonsense(t *testing.T) {
 	for _, line := range []string{
 		`vllm:num_requests_running{engine="0"}`, `vllm:num_requests_running`, `vllm:num_requests_running{engine="0" 1`,

@@ -35,21 +35,21 @@ type Replica struct {
 	Retention int // prefix_cache_retention_interval as reported, or RetainAll; 0 also when not known
 
 	// As configured; nothing of this is learned.
-	HashSeed           *string // PYTHONHASHSEED of the replica; nil when not said
+	HashSeed           *string // PYTHONHASHSEED of the replica; nil when unknown
 	Sidecar            bool    // a sidecar reports its KV events to our index; Events is empty
 	KVReportFull       bool    // it runs with kv_cache_report_mode full
 	Cache              CacheOptions
-	FullAttentionGroup *int // the KV cache group whose blocks decide a prefix match; nil when not said
+	FullAttentionGroup *int // the KV cache group whose blocks decide a prefix match; nil when unknown
 }
 
 // Model is one id of a replica's /v1/models.
 type Model struct {
-	ID       string          // what a request's "model" says
+	ID       string          // the value of a request's "model"
 	Base     string          // the base model's canonical name on this replica: vLLM's first served name
-	Root     string          // where the base model was loaded from: a path there, or a hub's name; "" when not said
+	Root     string          // where the base model was loaded from: a path there, or a hub's name; "" when unknown
 	LoRA     prefixhash.LoRA // the adapter, or "no LoRA"
 	LoRAPath string          // where the adapter was loaded from; part of vLLM's own hash
-	MaxLen   int             // tokens; 0 when not said
+	MaxLen   int             // tokens; 0 when unknown
 }
 
 // EventSource is where one data-parallel rank publishes its KV events.
@@ -60,7 +60,7 @@ type EventSource struct {
 	Topic          string `yaml:"topic,omitempty"`                          // beginning of the topics that are subscribed to; "" = all
 }
 
-// Load is what one rank's /metrics said.
+// Load is one rank's load from /metrics.
 type Load struct {
 	Rank             int
 	Running, Waiting float64 // requests
@@ -69,8 +69,8 @@ type Load struct {
 	PrefixHits       float64 // of these, tokens found
 	TTFTSum          float64 // seconds
 	TTFTCount        float64
-	LoRAs            []string // adapters with running or waiting requests; not told apart by rank
-	MaxLoRAs         int      // adapters it can have loaded at a time (max_lora); 0 when not said
+	LoRAs            []string // adapters with running or waiting requests; of all ranks together
+	MaxLoRAs         int      // adapters it can have loaded at a time (max_lora); 0 when unknown
 	At               time.Time
 }
 
@@ -93,7 +93,7 @@ func (r *Replica) Model(id string) *Model {
 	return &r.Models[i]
 }
 
-// Candidate is a ready replica that serves the asked model.
+// Candidate is a ready replica that serves the requested model.
 type Candidate struct {
 	Replica *Replica
 	Model   *Model
@@ -106,15 +106,15 @@ type serving struct{ model, tenant string }
 type Snapshot struct {
 	Replicas []*Replica // sorted by Addr, ready or not
 	Ready    int        // how many of them are ready
-	// Settled says that every source has spoken and every replica it named has
-	// answered or failed to once.
+	// Settled reports that every source has given a list and every listed replica
+	// has answered or failed once.
 	Settled bool
 
 	serving map[serving][]Candidate
 }
 
 // Base is the base model of the replica at addr, "" where there is none or it
-// has not said.
+// is unknown.
 func (s *Snapshot) Base(addr string) string {
 	i, found := slices.BinarySearchFunc(s.Replicas, addr, func(r *Replica, addr string) int { return strings.Compare(r.Addr, addr) })
 	if !found || len(s.Replicas[i].Models) == 0 {

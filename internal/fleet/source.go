@@ -65,8 +65,8 @@ func (r *roster) follow() {
 	}
 }
 
-// inherit has the source that asks for the same name, in another way, list what
-// the one before it did until it has an answer.
+// inherit copies the list of a source to its successor, which looks up the same
+// name in another way, until the successor has an answer.
 func (r *roster) inherit(gone *watched) {
 	before, ok := gone.source.(*dns)
 	if !ok {

@@ -15,11 +15,11 @@ import (
 const learnTimeout = 5 * time.Second
 
 // firstBackoff is the wait after a first failed attempt; it doubles up to
-// Options.MaxBackoff, and half of it is random so that a fleet that died
-// together is not asked in step.
+// Options.MaxBackoff, and half of it is random so that the replicas of a fleet
+// that died together are not retried at the same time.
 const firstBackoff = 500 * time.Millisecond
 
-// report is what a worker tells the fleet's loop.
+// report is what a worker sends to the fleet's loop.
 type report struct {
 	from    *worker
 	kind    reportKind
@@ -160,8 +160,8 @@ func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
 }
 
 // dead reports whether the replica has been silent for long enough. Two requests
-// must have failed: a router that was stopped for a while itself asks before it
-// drops its fleet.
+// must have failed: a router that was itself stopped for a while sends requests
+// before it drops its fleet.
 func (w *worker) dead() bool {
 	return w.failures >= 2 && time.Since(w.answered) >= w.fleet.now().DeadAfter
 }
@@ -194,7 +194,7 @@ func (w *worker) scrape(ctx context.Context) error {
 		w.loads = loads
 	}
 	if w.up && wentBack(previous, w.loads) {
-		w.start = -1 // no page says so: replaced sees a difference
+		w.start = -1 // differs from every page's value: replaced sees a difference
 	}
 	return nil
 }
@@ -219,8 +219,8 @@ func (w *worker) replaced() string {
 	return ""
 }
 
-// health asks /health; any answer below 500 is a sign of life (a server without
-// that route says 404).
+// health requests /health; any answer below 500 is a sign of life (a server
+// without that route answers 404).
 func (w *worker) health(ctx context.Context) error {
 	_, err := w.get(ctx, "/health")
 	var s status
@@ -230,14 +230,14 @@ func (w *worker) health(ctx context.Context) error {
 	return err
 }
 
-// relearn asks an up replica again; false when it has left because of it.
+// relearn learns an up replica again; false when it has left because of it.
 func (w *worker) relearn(ctx context.Context) bool {
 	var l learned
 	err := w.attempt(ctx, func(ctx context.Context) (err error) {
 		l, err = w.learn(ctx, &w.known)
 		return err
 	})
-	if err != nil { // whether it is gone is for the scrapes to say
+	if err != nil { // the scrapes decide whether it is gone
 		w.scheduleLearn()
 		return ctx.Err() == nil
 	}
@@ -304,7 +304,7 @@ func (w *worker) replica() *Replica {
 	return r
 }
 
-// describe returns what the configuration alone says of a replica.
+// describe returns what the configuration alone states of a replica.
 func describe(addr string, o ReplicaOptions) *Replica {
 	return &Replica{
 		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,

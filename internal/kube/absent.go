@@ -8,7 +8,7 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// Built says that this binary has a Kubernetes client.
+// Built reports whether this binary has a Kubernetes client.
 const Built = false
 
 // New returns ErrNotBuilt: there is no client.

@@ -34,7 +34,7 @@ type connection struct {
 	close     func() // ends all connections, a watch's that is just being ended too
 }
 
-// connect makes a client; nothing is asked yet.
+// connect makes a client; it sends no request yet.
 func connect(o Options) (*connection, error) {
 	config, namespace, err := o.config()
 	if err != nil {
@@ -107,7 +107,7 @@ func resultOf(err error) string {
 	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
 		return "forbidden"
 	case apierrors.IsNotFound(err):
-		return "not_found" // the API server knows no such resource
+		return "not_found" // the API server has no such resource
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return "expired"
 	case apierrors.IsTooManyRequests(err):

@@ -1,14 +1,14 @@
 // Package kube finds replicas through the Kubernetes API: the ready pods of one
 // InferencePool (Gateway API inference extension).
 //
-// The pool says which pods (a label selector, within its namespace) and which
+// The pool selects pods (a label selector, within its namespace) and their
 // ports. A pod counts when its Ready condition is true and it is not being
 // deleted; each of the pool's ports on it is one replica, "podIP:port".
 //
 // Invariants: a list is given only once both the pool and its pods have been
-// listed completely. What was given last stays while the API server does not
-// answer, while the pool is gone, and while what it says cannot be used; in the
-// last two cases the pods go on being followed as the pool said before. A pod
+// listed completely. The list given last stays while the API server does not
+// answer, while the pool is gone, and while the pool's content cannot be used; in
+// the last two cases the pods of the previous selector are still watched. A pod
 // with another name under the same address is another replica. All of that is
 // visible in [Status].
 //

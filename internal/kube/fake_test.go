@@ -146,7 +146,7 @@ func TestRecordedObjects(t *testing.T) {
 	}
 }
 
-// TestPodsComeAndGo: with the library's fake, whose watches tell every change.
+// TestPodsComeAndGo: with the library's fake, whose watches send every change.
 func TestPodsComeAndGo(t *testing.T) {
 	leakless(t)
 	api := fakeAPI(append(recorded(t, "pool-v1.yaml"), onePod("a", "10.0.0.1", true), onePod("b", "10.0.0.2", false))...)
@@ -184,7 +184,7 @@ func watching(api *fake.FakeDynamicClient, resource string) bool {
 }
 
 // TestClosedUnanswered: a watch whose connection is closed before there is an
-// answer is no watch, though the client library says so.
+// answer has not begun, although the client library reports it as begun.
 func TestClosedUnanswered(t *testing.T) {
 	leakless(t)
 	api := fakeAPI(append(recorded(t, "pool-v1.yaml"), onePod("a", "10.0.0.1", true))...)
@@ -199,7 +199,7 @@ func TestClosedUnanswered(t *testing.T) {
 	})
 }
 
-// TestForbidden: a role that leaves something out is said in readiness.
+// TestForbidden: readiness reports a role that lacks a permission.
 func TestForbidden(t *testing.T) {
 	leakless(t)
 	api := fakeAPI(append(recorded(t, "pool-v1.yaml"), onePod("a", "10.0.0.1", true))...)

@@ -84,7 +84,8 @@ func (m *mirror[T]) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore; readers take everything anew as it is.
+// Resync implements cache.ReflectorStore; it has no work, because readers read
+// everything each time.
 func (m *mirror[T]) Resync() error { return nil }
 
 func (m *mirror[T]) change(f func()) {
@@ -106,7 +107,7 @@ func (f *follower) stop() {
 	<-f.done
 }
 
-// observed lists and watches one resource and tells the status how that went.
+// observed lists and watches one resource and records the results in the status.
 type observed struct {
 	resource string
 	api      dynamic.ResourceInterface
@@ -116,11 +117,11 @@ type observed struct {
 }
 
 // retry is the delay after a failure: 0.1 s, doubled up to 1 s, with as much
-// again at random. What failed says nothing of how long it will: an API server
-// that has just been started refuses connections, then answers 403 until it has
-// read its roles, then 410 to a watch from before. The library's own delays grow
-// to between 30 and 60 s, for which a pod that is no longer ready would be named.
-// Two watches that are asked for once a second are no load.
+// again at random. The failure gives no hint of how long it will last: an API
+// server that has just been started refuses connections, then answers 403 until it
+// has read its roles, then 410 to a watch from before. The library's own delays
+// grow to between 30 and 60 s, in which a pod that is no longer ready would be
+// named. Two watch requests a second are no load.
 var retry = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 1}
 
 // follow keeps to in step with the API server until ctx ends: a list, then a
@@ -129,7 +130,7 @@ var retry = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10,
 // with delays of its own: none waits for another.
 func (o *observed) follow(ctx context.Context, client dynamic.Interface, to cache.ReflectorStore) *follower {
 	ctx, cancel := context.WithCancel(ctx)
-	ctx = klog.NewContext(ctx, logr.Discard()) // what matters is said here, once per change
+	ctx = klog.NewContext(ctx, logr.Discard()) // this package logs what matters, once per change
 	silent := logr.Discard()
 	lw := &cache.ListWatch{ListWithContextFunc: o.list, WatchFuncWithContext: o.watch}
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, client), nil, to,
@@ -167,7 +168,7 @@ func (o *observed) watch(ctx context.Context, options metav1.ListOptions) (watch
 // unanswered is what the client library calls a watch whose connection was
 // closed before there was an answer, as by a balancer with no API server behind
 // it: one without an error, over as it begins. Taken for a watch, it would be
-// asked for again without a delay, and the outage would not be known.
+// requested again without a delay, and the outage would not be noticed.
 var (
 	unanswered = reflect.TypeOf(watch.NewEmptyWatch())
 	errClosed  = errors.New("the connection was closed before the answer")

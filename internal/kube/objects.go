@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// object is a Kubernetes object as its JSON says it.
+// object is a Kubernetes object, decoded from JSON.
 type object = map[string]any
 
-// pool is what an InferencePool asks for.
+// pool is the content of an InferencePool.
 type pool struct {
 	selector string // "key=value,…" by ascending key, as the API server takes it
 	ports    []uint16
@@ -101,8 +101,8 @@ type pod struct {
 	active []uint16   // the only ports that take requests; nil: all of the pool's
 }
 
-// activePorts is the annotation by which a pod says which of the pool's ports
-// take requests, as "8000,8001".
+// activePorts is the annotation in which a pod lists those of the pool's ports
+// that take requests, as "8000,8001".
 const activePorts = "inference.networking.k8s.io/active-ports"
 
 // readPod reads a pod. What cannot be read makes it not ready.

@@ -8,7 +8,7 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// Options names an InferencePool. The zero value asks for nothing.
+// Options names an InferencePool. The zero value disables the source.
 type Options struct {
 	Pool       string `yaml:"pool,omitempty"`       // name of the InferencePool; "" = no Kubernetes
 	Namespace  string `yaml:"namespace,omitempty"`  // its namespace; "" = the service account's own, or that of the kubeconfig's context
@@ -16,8 +16,8 @@ type Options struct {
 	Kubeconfig string `yaml:"kubeconfig,omitempty"` // file with the access to the cluster; "" = the service account of the pod it runs in
 	Context    string `yaml:"context,omitempty"`    // context of the kubeconfig; "" = its current one
 	// Replica holds the settings of every replica found; no address, no name. Where
-	// the pool has several ports, the rank of an event source says which port it
-	// belongs to, counted from 0.
+	// the pool has several ports, the rank of an event source is the number of the
+	// port it belongs to, counted from 0.
 	Replica fleet.ReplicaOptions `yaml:"replica,omitempty"`
 }
 
@@ -27,13 +27,13 @@ const (
 	V1Alpha2 = "v1alpha2" // inference.networking.x-k8s.io
 )
 
-// ErrNotBuilt says that this binary has no Kubernetes client.
+// ErrNotBuilt reports that this binary has no Kubernetes client.
 var ErrNotBuilt = errors.New("kubernetes.pool: this binary is built without Kubernetes; use one that is built with `go build -tags kube`, as in the container image")
 
 // Enabled reports whether o names a pool.
 func (o Options) Enabled() bool { return o.Pool != "" }
 
-// Supported returns ErrNotBuilt where o asks for what this binary has not.
+// Supported returns ErrNotBuilt where o needs a client that this binary lacks.
 func (o Options) Supported() error {
 	if o.Enabled() && !Built {
 		return ErrNotBuilt

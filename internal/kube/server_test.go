@@ -61,7 +61,7 @@ func TestListsAndWatches(t *testing.T) {
 	}
 }
 
-// TestDisconnect: a watch that breaks goes on where it was, without a list.
+// TestDisconnect: a watch that breaks resumes at its version, without a list.
 func TestDisconnect(t *testing.T) {
 	api, w := overHTTP(t, kubetest.Faults{NoStreamLists: true})
 	w.expect(a)
@@ -107,7 +107,7 @@ func TestGone(t *testing.T) {
 }
 
 // TestOutage: while the API server does not answer, the replicas listed last
-// stay; it is said why, once for the log, and it ends when the server answers.
+// stay; the reason is reported, once in the log, until the server answers.
 func TestOutage(t *testing.T) {
 	for name, faults := range map[string]kubetest.Faults{"breaks connections": {Down: true}, "answers 503": {Status: 503}, "answers 401": {Status: 401}} {
 		t.Run(name, func(t *testing.T) {
@@ -136,10 +136,10 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestPodsFollowedWithoutPool: an API server that was away for long and is back
-// by and by, as a real one is: it refuses to read the pool, and has forgotten
-// where the watch of the pods was, which it says in an answer that begins well.
-// Pods are followed all the same, and soon; the pool is as soon as it can be.
+// TestPodsFollowedWithoutPool: an API server that was away for long returns step
+// by step, as a real one does: it refuses to read the pool, and no longer has the
+// version of the pods' watch, which it reports by an event in an open watch.
+// The pods are soon watched again; the pool is as soon as it can be read.
 func TestPodsFollowedWithoutPool(t *testing.T) {
 	api, w := overHTTP(t, kubetest.Faults{NoStreamLists: true})
 	w.expect(a)
@@ -205,9 +205,9 @@ func TestStartDuringOutage(t *testing.T) {
 	w.expect(a)
 }
 
-// TestPoolChanges: another port and another selector are followed; while the
-// pool is gone or says nothing that can be used, the last one counts, and its
-// pods are still followed.
+// TestPoolChanges: another port and another selector take effect; while the
+// pool is gone or its content cannot be used, the last content counts, and its
+// pods are still watched.
 func TestPoolChanges(t *testing.T) {
 	api, w := overHTTP(t, kubetest.Faults{})
 	w.expect(a)
@@ -244,8 +244,8 @@ func TestPoolChanges(t *testing.T) {
 	}
 }
 
-// TestExampleRole: the role of the example allows what is asked for, and that is
-// all: a pool with another name is forbidden.
+// TestExampleRole: the role of the example allows the requests that are sent and
+// no others: a pool with another name is forbidden.
 func TestExampleRole(t *testing.T) {
 	for name, want := range map[string]string{"vllm-qwen3-8b": a, "another": ""} {
 		t.Run(name, func(t *testing.T) {

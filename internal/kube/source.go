@@ -15,7 +15,7 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// Built says that this binary has a Kubernetes client.
+// Built reports whether this binary has a Kubernetes client.
 const Built = true
 
 // New returns a source of the replicas of a pool. It fails where no API server
@@ -67,7 +67,7 @@ type members struct {
 
 // Watch implements fleet.Source. It ends with ctx only.
 func (s *source) Watch(ctx context.Context, set func([]fleet.ReplicaOptions)) error {
-	signal := make(chan struct{}, 1) // one note is enough: everything is read anew
+	signal := make(chan struct{}, 1) // one signal is enough: everything is read each time
 	changed := func() {
 		select {
 		case signal <- struct{}{}:
@@ -130,7 +130,7 @@ func (s *source) usablePool(pools *mirror[poolResult]) (pool, bool) {
 	}
 	why := "it does not exist"
 	var p pool
-	if len(all) > 0 { // one at most: the name is asked for
+	if len(all) > 0 { // one at most: the list is limited to the name
 		p, why = all[0].pool, ""
 		if all[0].err != nil {
 			why = all[0].err.Error()
@@ -151,7 +151,7 @@ func (s *source) followPool(ctx context.Context, to *mirror[poolResult]) *follow
 	o := &observed{
 		resource: resourcePool, status: s.status, log: s.log,
 		api:    s.client.Resource(poolResource(s.options.version())).Namespace(s.options.Namespace),
-		narrow: func(l *metav1.ListOptions) { l.FieldSelector = "metadata.name=" + s.options.Pool }, // also what a role for one name asks for
+		narrow: func(l *metav1.ListOptions) { l.FieldSelector = "metadata.name=" + s.options.Pool }, // a role for one name also requires it
 	}
 	return o.follow(ctx, s.client, to)
 }

@@ -16,8 +16,8 @@ const (
 	resourcePods = "pods"
 )
 
-// Status is what is known of a source, for readiness and metrics. It says
-// nothing until a source uses it. It is safe for concurrent use.
+// Status is what is known of a source, for readiness and metrics. It is empty
+// until a source uses it. It is safe for concurrent use.
 type Status struct {
 	now      func() time.Time
 	requests *prometheus.CounterVec // resource, verb, result
@@ -31,7 +31,7 @@ type Status struct {
 	notReady int
 }
 
-// contact is how asking for one resource goes.
+// contact is the state of the requests for one resource.
 type contact struct {
 	up    bool
 	why   string // what the last request failed of; "" when it has not
@@ -48,15 +48,15 @@ func NewStatus() *Status {
 	}
 }
 
-// use names the pool; from now on there is something to say.
+// use names the pool; from now on the status is not empty.
 func (s *Status) use(pool string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pool, s.poolWhy = pool, "it has not been listed yet"
 }
 
-// asked takes the end of a request; result is "ok" or of a closed set, err says
-// why. It reports whether the answer differs from the one before.
+// asked records the end of a request; result is "ok" or one of a closed set, err
+// is the cause. It reports whether the answer differs from the one before.
 func (s *Status) asked(resource, verb, result string, err error) (changed bool) {
 	s.requests.WithLabelValues(resource, verb, result).Inc()
 	s.mu.Lock()
@@ -90,8 +90,8 @@ func (s *Status) setPods(ready, notReady int) {
 	s.listed, s.ready, s.notReady = true, ready, notReady
 }
 
-// Ready states why there is no list of replicas yet, nil once there has been one
-// or where no pool is asked for.
+// Ready returns why there is no list of replicas yet, nil once there has been one
+// or where no pool is configured.
 func (s *Status) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"warmroute/internal/tokenizer/prefixcache"
 )
 
-// A Reader parses bodies and remembers what their arrays of messages begin with:
-// where strings, numbers and messages lie, and, once they were asked for, the messages
-// as values. Of a conversation's next turn it reads the new messages. It is safe for
-// concurrent use; a nil Reader remembers nothing.
+// A Reader parses bodies and remembers the beginnings of their arrays of messages:
+// where strings, numbers and messages lie, and, once they were requested, the
+// messages as values. Of a conversation's next turn it reads only the new messages.
+// It is safe for concurrent use; a nil Reader remembers nothing.
 //
 // An array is hashed in strides, from its opening bracket on. The entry of the k-th
 // stride stands for all bytes up to its end and holds the messages that end in it:
@@ -37,7 +37,7 @@ type knownEntry = prefixcache.Entry[*known]
 // and an image is large.
 func (k *known) keeps() bool { return !k.media && len(k.Nodes) > 0 }
 
-// bytes is what it costs to keep, values that nobody has asked for yet included.
+// bytes is the memory it takes, including values that were not requested yet.
 func (k *known) bytes() int64 {
 	n := int64(unsafe.Sizeof(*k)) + k.Bytes()
 	if k.keeps() {
@@ -47,7 +47,7 @@ func (k *known) bytes() int64 {
 }
 
 const (
-	// stride is what a next turn reads again at most, beside an unfinished message.
+	// stride is what a next turn reads again at most, besides an unfinished message.
 	stride = 2048
 	// mostStrides is how many are remembered of one array: 4 MB of text are more than
 	// any context, and an image that is larger must not push out all else.

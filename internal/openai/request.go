@@ -78,8 +78,8 @@ type Request struct {
 	Stream bool
 	// CacheSalt is nil when the body has none (or null).
 	CacheSalt *string
-	// MaxTokens is how many tokens the client wants at most; 0 when the body
-	// does not say.
+	// MaxTokens is the client's limit of generated tokens; 0 when the body
+	// has none.
 	MaxTokens int
 	// TokenPrompts and TextPrompts hold /v1/completions' prompts; one of them
 	// is set.
@@ -104,7 +104,7 @@ type Request struct {
 // has no such field or has null there.
 func (r *Request) Raw(f Field) []byte { return r.raw[f] }
 
-// NullSwitch reports whether a field that vLLM wants to be true or false is null.
+// NullSwitch reports whether a field that vLLM requires to be a boolean is null.
 func (r *Request) NullSwitch() bool { return r.nullSwitch }
 
 // isSwitch reports whether vLLM's field is a boolean that is never null.

@@ -212,8 +212,8 @@ func (s *scanner) object(field func(key []byte) Reason) Reason {
 	}
 }
 
-// closeKeys forgets the keys of the object that ends and refuses equal ones. A
-// collision of 64-bit hashes costs its sender a hint and nobody else anything.
+// closeKeys removes the keys of the object that ends and refuses equal ones. A
+// collision of 64-bit hashes only costs its sender a hint.
 func (s *scanner) closeKeys(first int) Reason {
 	keys := s.keys[first:]
 	s.keys = s.keys[:first]

@@ -1,18 +1,19 @@
-// Package peers lets the routers of one fleet share what they have in flight and
-// what they expect to be cached, over NATS.
+// Package peers shares between the routers of one fleet, over NATS, the requests
+// they have in flight and the blocks they expect to be cached.
 //
 // A Machine is the protocol, without a network and without a clock: it writes
 // this router's messages, reads those of the others, and passes their content to
 // load.Ledger, decision.Decider and policy.Book. Package link moves its messages
 // over NATS; the simulator moves them on virtual time.
 //
-// A message holds the accounts that changed since the last one, as they are now:
-// not what was added, so a message that is lost or read twice does no harm beyond
-// its age. A message leaves as soon as there is a change, unless another
-// has just left: what comes up then goes together. Messages are numbered within an
-// epoch, which is one process's life. A gap, or an epoch whose beginning was not
-// heard, has the router ask for a full message; a full message also comes every
-// FullEvery. A router that is silent for Silence is gone, and its charges with it.
+// A message holds the current values of the accounts that changed since the last
+// one, not the differences, so a message that is lost or read twice does no harm
+// beyond its age. A message is sent as soon as there is a change, unless another
+// has just been sent: later changes then share a message. Messages are numbered
+// within an epoch, which is one process's life. After a gap, or in an epoch whose
+// beginning was not received, the router requests a full message; a full message
+// is also sent every FullEvery. A router that is silent for Silence is gone, and
+// its charges are removed.
 //
 // The invariants: a decision never waits for a peer; no lock that a decision takes
 // is held while a message is written or sent; clocks of machines are never

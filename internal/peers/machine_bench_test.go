@@ -10,10 +10,10 @@ import (
 	"warmroute/prefixhash"
 )
 
-// BenchmarkRequest is what one request costs beside the decision: told, the three
-// messages that the router writes of it (charge and prefix, first token, release),
-// and heard, reading them on another router that hears seven. A request in 16 KB
-// has 64 new blocks of 64.
+// BenchmarkRequest is the cost of one request in addition to the decision: told,
+// writing the three messages of it (charge and prefix, first token, release), and
+// heard, reading them on another router that receives from seven. A request in
+// 16 KB has 64 new blocks of 64.
 func BenchmarkRequest(b *testing.B) {
 	now := time.Unix(1_700_000_000, 0)
 	keys := make([]prefixhash.Key, 64)
@@ -53,7 +53,7 @@ func BenchmarkRequest(b *testing.B) {
 		}
 		b.ReportMetric(float64(bytes)/float64(b.N), "B/request")
 	})
-	for _, n := range w.nodes { // what was told to nobody is a gap
+	for _, n := range w.nodes { // messages without a receiver are a gap
 		n.m.o.Outbox.Notify()
 	}
 	b.Run("told and heard", func(b *testing.B) {

@@ -18,7 +18,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// heard is a fleet that notes what it is told.
+// heard is a fleet that records the calls it gets.
 type heard struct {
 	prefixes []decision.Prefix
 	pressure *decision.Pressure
@@ -37,7 +37,7 @@ type node struct {
 	fleet   *heard
 	book    *policy.Book
 	charges []*load.Charge
-	cut     bool // hears nobody and is heard by nobody
+	cut     bool // receives nothing, and nobody receives from it
 }
 
 // mesh is a fleet of routers on virtual time: a message arrives at once unless it
@@ -87,7 +87,7 @@ func (n *node) charge(now time.Time, i int) *load.Charge {
 	return c
 }
 
-// settle moves messages until nobody has anything to tell.
+// settle moves messages until no node has a message to send.
 func (w *mesh) settle() {
 	w.t.Helper()
 	for range 100 {
@@ -123,7 +123,7 @@ func (w *mesh) send(from *node, b []byte) {
 	}
 }
 
-// pass lets time go by in steps.
+// pass advances time in steps.
 func (w *mesh) pass(d time.Duration) {
 	w.t.Helper()
 	for ; d > 0; d -= 100 * time.Millisecond {
@@ -221,8 +221,8 @@ func TestWhatComesUpMeanwhileGoesTogether(t *testing.T) {
 	w.agree("after the burst")
 }
 
-// TestLostMessagesAreMended: whatever is lost, the state is right after the next
-// message that is not, and nothing stays when all is over.
+// TestLostMessagesAreMended: after any loss, the state is right after the next
+// message that arrives, and nothing stays at the end.
 func TestLostMessagesAreMended(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -248,7 +248,7 @@ func TestLostMessagesAreMended(t *testing.T) {
 			}
 		}
 		w.lose = func() bool { return false }
-		w.pass(time.Second) // a message or two from everybody, and what they are asked for
+		w.pass(time.Second) // a message or two from each node, and the requested full messages
 		w.agree(fmt.Sprintf("seed %d, a second later", seed))
 		for _, n := range w.nodes {
 			for _, c := range n.charges {
@@ -287,8 +287,8 @@ func TestASilentRouterIsGoneWithItsCharges(t *testing.T) {
 	w.agree("healed")
 }
 
-// TestARestartIsANewEpoch: what the process before had in flight is gone with
-// its first word, and it knows the others' at once.
+// TestARestartIsANewEpoch: the first message of the new process removes what the
+// previous one had in flight, and the new process has the others' state at once.
 func TestARestartIsANewEpoch(t *testing.T) {
 	w := newMesh(t, 3)
 	w.nodes[0].charge(w.now, 0)
@@ -350,7 +350,7 @@ func TestTheLastWriterOfThePolicyWins(t *testing.T) {
 			t.Errorf("router %d: %s, %+v", i, got, n.m.policy)
 		}
 	}
-	set(w.nodes[1], "disabled") // at once, by two that have not heard of each other
+	set(w.nodes[1], "disabled") // at once, by two that have not received each other's message
 	set(w.nodes[2], "ttft")
 	one, two := w.nodes[1].m.Write(w.now), w.nodes[2].m.Write(w.now)
 	w.send(w.nodes[1], one)
@@ -361,7 +361,7 @@ func TestTheLastWriterOfThePolicyWins(t *testing.T) {
 			t.Errorf("router %d: %s, %+v", i, got, n.m.policy)
 		}
 	}
-	set(w.nodes[1], "disabled") // one after the other, the second before it could tell
+	set(w.nodes[1], "disabled") // one after the other, the second before it could send
 	set(w.nodes[2], "filter-then-score")
 	w.settle()
 	for i, n := range w.nodes {
@@ -378,14 +378,14 @@ func TestTheLastWriterOfThePolicyWins(t *testing.T) {
 
 func TestPressureIsOfTheFleet(t *testing.T) {
 	w := newMesh(t, 3)
-	w.nodes[0].fleet.pressure.Raise("m", "m", w.now) // before anybody knows it
+	w.nodes[0].fleet.pressure.Raise("m", "m", w.now) // before any other node has received it
 	w.settle()
 	for range 5 {
 		w.nodes[0].fleet.pressure.Raise("m", "m", w.now)
 	}
 	w.nodes[1].fleet.pressure.Raise("m", "m", w.now)
 	w.pass(FullEvery + 100*time.Millisecond)
-	w.pass(FullEvery + 100*time.Millisecond) // what was heard is not told again
+	w.pass(FullEvery + 100*time.Millisecond) // what was received is not sent on
 	for i, want := range []uint64{7, 6, 6} {
 		if got := w.nodes[i].fleet.pressure.Of("m", w.now).Total; got != want {
 			t.Errorf("router %d: %d occurrences, want %d", i, got, want)
@@ -470,8 +470,8 @@ func TestPeersAreReckonedWith(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever arrives, nothing breaks, and once the sender is silent
-// nothing of it is left.
+// FuzzRead: no input breaks anything, and once the sender is silent nothing of
+// it is left.
 func FuzzRead(f *testing.F) {
 	for _, in := range []*peerspb.Message{
 		{Protocol: 1, From: "x", Epoch: 1, Seq: 1, Full: true, Accounts: []*peerspb.Account{{Replica: replica(0).Replica, Requests: 1 << 63, PendingNs: 1 << 63, FailingNs: 1}}},

@@ -9,7 +9,7 @@ import (
 )
 
 // TestWhatWaitsIsBounded: where nothing can be sent, prefixes beyond a bound are
-// counted and not told.
+// counted and not sent.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	o := NewOutbox()
 	for range waitingPrefixes + 10 {

@@ -45,7 +45,7 @@ type peer struct {
 // ErrGarbage is a message that is none.
 var ErrGarbage = errors.New("peers: the message cannot be read")
 
-// ProtocolError is a router that speaks another version of the contract.
+// ProtocolError is a router that uses another version of the protocol.
 type ProtocolError struct {
 	From     string
 	Protocol uint32

@@ -26,7 +26,7 @@ type PeerStats struct {
 	Read  uint64 `json:"messages"`
 	Bytes uint64 `json:"bytes"`
 	Gaps  uint64 `json:"gaps"`  // messages before which others were missed
-	Asked uint64 `json:"asked"` // times it was asked for a full message
+	Asked uint64 `json:"asked"` // full messages requested from it
 }
 
 // PeerState is another router by its last message.

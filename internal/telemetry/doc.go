@@ -1,7 +1,7 @@
 // Package telemetry sets up the log and the metrics registry, the same way in
 // every binary.
 //
-// Invariant: telling what happens never gets in the way of what happens. A log
+// Invariant: logging never delays or fails the code that logs. A log
 // line is queued without waiting and without an error; when the queue is full or
 // the line cannot be written (a full disk, a closed pipe, a terminal that is
 // stopped), it is lost and counted.
@@ -10,5 +10,5 @@
 // included (warmroute_go_…, warmroute_process_…). Subpackage metricstest checks
 // that and the naming rules of Prometheus in each package's tests.
 //
-// The package knows no metric of the product and opens no port.
+// The package defines no metric of the product and opens no port.
 package telemetry

@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Catalog is a prometheus.Registerer that remembers what is registered, to
-// document it; it may pass it on. Packages are given one in place of the
-// registry and cannot tell. Not safe for concurrent use.
+// Catalog is a prometheus.Registerer that records what is registered, to
+// document it; it may pass it on. Packages use it in place of the
+// registry. Not safe for concurrent use.
 type Catalog struct {
 	To      prometheus.Registerer // may be nil
 	metrics map[string]Metric
@@ -101,7 +101,7 @@ func describe(d *prometheus.Desc) (Metric, error) {
 	return out, nil
 }
 
-// typeOf tells a metric's type from its collector. A collector of several
+// typeOf derives a metric's type from its collector. A collector of several
 // metrics has counters, which end in _total, and gauges.
 func typeOf(c prometheus.Collector, name string) string {
 	switch c.(type) {

@@ -170,8 +170,8 @@ func (l *LogWriter) put(b *[]byte) {
 // Lost is the number of lines that were not written.
 func (l *LogWriter) Lost() uint64 { return l.lost.Load() }
 
-// Close writes what is queued, for at most wait, and drops later lines. It says
-// whether everything was flushed; false leaves the goroutine behind, stuck in a
+// Close writes what is queued, for at most wait, and drops later lines. It reports
+// whether everything was flushed; false leaves the goroutine behind, blocked in a
 // write that nothing can end.
 func (l *LogWriter) Close(wait time.Duration) bool {
 	l.mu.Lock()

@@ -137,8 +137,8 @@ func TestStuckLogDelaysNobody(t *testing.T) {
 	})
 }
 
-// TestWriteDoesNotAllocate goes on when a line is being written: the buffer of
-// the line before is free then, however busy the machine is.
+// TestWriteDoesNotAllocate continues when a line is being written: the buffer of
+// the line before is free then, also on a busy machine.
 func TestWriteDoesNotAllocate(t *testing.T) {
 	written := make(arrivals)
 	w := NewLogWriter(written)
@@ -162,7 +162,7 @@ func (a arrivals) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// A process whose standard error has no reader goes on.
+// A process whose standard error has no reader keeps running.
 func TestSurviveClosedPipe(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "WARMROUTE_TEST_CLOSED_PIPE=1")

@@ -47,7 +47,7 @@ func (c *cache) get(k key, now time.Time) (Result, error, bool) {
 	return v.result, v.err, true
 }
 
-// overhead is about what an entry costs beside its ids: the entry, its list
+// overhead is about what an entry costs besides its ids: the entry, its list
 // element and its place in the map.
 const overhead = 256
 

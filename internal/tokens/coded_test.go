@@ -86,7 +86,7 @@ func readCoded(t *testing.T, name string) []codedVector {
 		if err := json.Unmarshal(line, &v); err != nil {
 			t.Fatal(err)
 		}
-		if v.Route != "" { // the first line says how the others were made
+		if v.Route != "" { // the first line describes how the others were made
 			all = append(all, v)
 		}
 	}
@@ -162,8 +162,8 @@ func differs(t *testing.T, r *Requests, v codedVector) string {
 	return ""
 }
 
-// TestNearMidnight: while the servers' day may be another than ours, a prompt that
-// tells the day has the ids of both days, the likelier first.
+// TestNearMidnight: while the servers' day may be another than the router's, a
+// prompt that contains the day has the ids of both days, the likelier first.
 func TestNearMidnight(t *testing.T) {
 	model, err := LoadFolder(codedFamilies[0].folder(t), Flags{})
 	if err != nil {
@@ -198,7 +198,7 @@ func TestNearMidnight(t *testing.T) {
 		return r.Prompts[0].Tokens
 	}
 	now = time.Date(2026, 3, 5, 23, 57, 0, 0, time.UTC)
-	l.CheckAll(context.Background()) // asks nobody: a replica may tell another day
+	l.CheckAll(context.Background()) // sends no request: a replica may use another day
 	fifth, sixth := day(5), day(6)
 	sampled := len(l.samples)
 	if slices.Equal(fifth, sixth) || sampled != 2 {

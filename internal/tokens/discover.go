@@ -38,7 +38,7 @@ type DiscoveryOptions struct {
 	// Local computes the ids of what was found, once a replica has confirmed them.
 	Local *Local
 	Flags Flags
-	// Files, when set, is told the folder of a model when it is found.
+	// Files, when set, is called with the folder of a model when it is found.
 	Files func(model, folder string)
 	Log   *slog.Logger
 	Now   func() time.Time
@@ -47,7 +47,7 @@ type DiscoveryOptions struct {
 // Found is what was found of a model.
 type Found struct {
 	Model  string    `json:"model"`
-	Root   string    `json:"root"`             // what its replicas say they loaded it from
+	Root   string    `json:"root"`             // where its replicas report to have loaded it from
 	Folder string    `json:"folder,omitempty"` // here; "" while there is none
 	From   string    `json:"from,omitempty"`   // FromPath, FromCache or FromHub
 	Commit string    `json:"commit,omitempty"`
@@ -63,7 +63,7 @@ const (
 )
 
 // Discovery finds the tokenizer files of served models by itself and loads them into
-// a Local, which uses nothing that no replica has confirmed. It works beside the
+// a Local, which uses nothing that no replica has confirmed. It runs apart from the
 // requests; Found may be called at any time.
 type Discovery struct {
 	o  DiscoveryOptions
@@ -133,7 +133,7 @@ func (d *Discovery) last(name string) *attempt {
 	return d.attempts[name]
 }
 
-// note keeps what came of an attempt and says it once.
+// note keeps the result of an attempt and logs it once.
 func (d *Discovery) note(a *attempt, err error) {
 	a.At = d.o.Now()
 	if err != nil {
@@ -152,8 +152,8 @@ func (d *Discovery) note(a *attempt, err error) {
 	d.mu.Unlock()
 }
 
-// Forget has a model that is served looked for anew: its files were configured
-// until now, or what it was refused for has changed. "" is all that was not found.
+// Forget starts a new search for a served model: its files were configured until
+// now, or the cause of its refusal has changed. "" is every model not found.
 func (d *Discovery) Forget(model string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

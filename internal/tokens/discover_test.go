@@ -136,8 +136,9 @@ func TestDiscoveryWithoutACache(t *testing.T) {
 	}
 }
 
-// What is nowhere on this machine is fetched once, found in the cache from then on,
-// and asked of no hub where that is forbidden or the root is no hub's name.
+// A model that is nowhere on this machine is fetched once and found in the cache
+// from then on; no hub is contacted where that is forbidden or the root is not a
+// hub's name.
 func TestDiscoveryFetches(t *testing.T) {
 	url, asked := standIn(t)
 	home := t.TempDir()
@@ -170,7 +171,7 @@ func TestDiscoveryFetches(t *testing.T) {
 	}
 }
 
-// A failed attempt is repeated after a wait that grows; another root counts anew.
+// A failed attempt is repeated after a wait that grows; another root starts over.
 func TestDiscoveryWaitsAfterAFailure(t *testing.T) {
 	url, asked := standIn(t)
 	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir(), "HF_ENDPOINT": url}, true)

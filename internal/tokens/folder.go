@@ -76,7 +76,7 @@ func LoadFolder(dir string, f Flags) (Model, error) {
 	}, f)
 }
 
-// configure sets how the model's servers render: what its files say in o, and the flags.
+// configure sets how the model's servers render: its files' settings in o, and the flags.
 func (m *Model) configure(o chat.Options, f Flags) error {
 	o.ContentFormat, o.ExcludeToolsWhenToolChoiceNone = f.ContentFormat, f.ExcludeTools
 	o.DisabledThinkingEffort, o.Transformers = f.DisabledThinkingEffort, f.Transformers
@@ -102,7 +102,7 @@ func (m *Model) configure(o chat.Options, f Flags) error {
 	return nil
 }
 
-// loadEncoder loads the folder's tokenizer as its file says, or by a class.
+// loadEncoder loads the folder's tokenizer by its file or by a class.
 func loadEncoder(dir, class string, f Flags) (Encoder, tokenizer.Config, error) {
 	tok, err := tokenizer.Load(dir, tokenizer.Options{Class: class})
 	if err != nil {
@@ -139,7 +139,7 @@ func modelKind(dir, mode string) (chat.Model, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return m, err
 	}
-	// vLLM also wants consolidated*.safetensors; a router's copy has no weights.
+	// vLLM also requires consolidated*.safetensors; a router's copy has no weights.
 	for _, pattern := range []string{"tekken.json", "tokenizer.model.v*"} {
 		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
 			m.MistralFormat = true

@@ -44,7 +44,8 @@ func TestRequestsForTheCommandLine(t *testing.T) {
 	}
 }
 
-// With a route, what is not computed here and what vLLM rejects are told apart.
+// With a route, bodies that are not computed here and those that vLLM rejects
+// have different errors.
 func TestTokenizeARoute(t *testing.T) {
 	m, err := LoadFolder(filepath.Join("..", "..", ".cache", "models", "qwen3"), Flags{StoreBytes: -1})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"warmroute/internal/openai"
 )
 
-// key stands for a question to a replica. It is a keyed hash, so that it tells
+// key stands for a question to a replica. It is a keyed hash, so that it reveals
 // nothing of the text, and 128 bits, so that two texts never share one.
 type key struct{ hi, lo uint64 }
 
@@ -27,8 +27,8 @@ var deciding = []openai.Field{
 	openai.FieldPreviousResponseID, openai.FieldPreviousInputMessages,
 }
 
-// key tells tenants apart: their replicas may differ, and how fast an answer
-// comes must tell nothing of another's requests.
+// key differs between tenants: their replicas may differ, and the time to an
+// answer must reveal nothing of another tenant's requests.
 func (k keyer) key(req *openai.Request, served Served) key {
 	return key{k.sum(k.hi, req, served), k.sum(k.lo, req, served)}
 }

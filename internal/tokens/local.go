@@ -18,8 +18,8 @@ import (
 )
 
 // Encoder turns a text into token ids, appended to dst, as the model's
-// tokenizer does. It is given no memory for them, so it should know how many they
-// are before it asks for some.
+// tokenizer does. It gets no memory for them, so it should determine their number
+// before it allocates.
 type Encoder interface {
 	Append(dst []uint32, text []byte, addSpecial bool) []uint32
 }
@@ -32,25 +32,25 @@ type PieceEncoder interface {
 
 // Model is what computing a model's ids here takes.
 type Model struct {
-	// Chat says how the model's servers render; its Version is not read: the
+	// Chat is how the model's servers render; its Version is not read: the
 	// servers' own is used.
 	Chat    chat.Options
 	Encoder Encoder
 	// Alternative loads another reading of the model's files that servers may have
 	// instead of Encoder's; nil: there is none. A replica decides between them.
 	Alternative func() (Encoder, error)
-	// MaxLen is the model's context in tokens; 0: what the servers say. A
-	// longer prompt is refused or cut by vLLM, so there are no ids for it.
+	// MaxLen is the model's context in tokens; 0: as the servers report. vLLM
+	// refuses or cuts a longer prompt, so there are no ids for it.
 	MaxLen int
 }
 
 // LocalOptions configure a Local; zero values mean the defaults.
 type LocalOptions struct {
-	// Reference is asked what is right. nil: nothing can be verified, and only
-	// TrustUnverified makes anything be computed here.
+	// Reference returns the ids to compare with. nil: nothing can be verified, and
+	// ids are computed here only for TrustUnverified.
 	Reference *Remote
-	// Endpoints lists the servers of a model, of whatever tenant; their versions
-	// decide how it is rendered, and they are asked the start-up conversations.
+	// Endpoints lists the servers of a model, of all tenants; their versions
+	// decide how it is rendered, and they get the start-up conversations.
 	Endpoints func(model string) []Endpoint
 	// Base maps a served id (an alias, an adapter) to the name its model was
 	// loaded under; nil: they are the same.
@@ -63,8 +63,8 @@ type LocalOptions struct {
 
 // LocalSettings are those of LocalOptions that may change later.
 type LocalSettings struct {
-	// TrustUnverified are features used although no server could be asked
-	// about them. One that was found to differ is never used.
+	// TrustUnverified are features used although no server could verify them.
+	// One that was found to differ is never used.
 	TrustUnverified chat.Features
 	// SampleEvery is how many requests there are to one that is checked
 	// against a replica; negative: none. Default DefaultSampleEvery.
@@ -74,7 +74,7 @@ type LocalSettings struct {
 	CheckEvery time.Duration
 }
 
-// Hooks tell metrics; each may be nil.
+// Hooks report to metrics; each may be nil.
 type Hooks struct {
 	// Checked: a request was compared with a replica. outcome is one of
 	// Equal, Differs, Unanswered.
@@ -222,7 +222,7 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 	}
 	moments := r.Moments(l.o.Now())
 	if req.Route == openai.Completions {
-		moments = moments[:1] // a text tells no day
+		moments = moments[:1] // a plain text contains no day
 	}
 	room := rooms.Get().(*[]uint32)
 	ids, features, err := l.compute(m, *m.encoder.Load(), r, req, moments[0], room)
@@ -241,7 +241,7 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 		return Result{}, l.refused(served.Model, "untrusted")
 	}
 	result := Result{Prompts: prompts(ids), Source: FromInProcess, room: room}
-	if len(moments) == 1 { // a replica's clock may tell another day than ours
+	if len(moments) == 1 { // a replica's clock may be on another day than the router's
 		if l.sample(m, served.Tenant, req, features, ids) {
 			result.room = nil // the sample's now
 		}
@@ -352,8 +352,8 @@ func encodeRendered(dst []uint32, encoder Encoder, out chat.Rendered) ([]uint32,
 	return ids, nil
 }
 
-// sample sets one request in SampleEvery aside to be compared, and says whether it
-// did: the ids are kept then.
+// sample sets one request in SampleEvery aside to be compared, and reports whether
+// it did: the ids are kept then.
 func (l *Local) sample(m *localModel, tenant string, req *openai.Request, features chat.Features, ids [][]uint32) bool {
 	every := l.set.Load().SampleEvery
 	if every < 0 || l.o.Reference == nil || rand.IntN(every) != 0 || len(l.samples) == cap(l.samples) {
@@ -391,7 +391,7 @@ func (l *Local) Run(ctx context.Context) error {
 	}
 }
 
-// CheckAll verifies whatever is new or could not be verified yet.
+// CheckAll verifies everything that is new or could not be verified yet.
 func (l *Local) CheckAll(ctx context.Context) {
 	l.models.Range(func(_, v any) bool {
 		l.check(ctx, v.(*localModel))

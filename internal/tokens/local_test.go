@@ -208,7 +208,7 @@ func TestLocalWithoutAReplica(t *testing.T) {
 	}
 	f.status.Store(0)
 	f.answer = honest(t)
-	l.CheckAll(t.Context()) // tried again, because nobody had answered
+	l.CheckAll(t.Context()) // tried again, because no replica had answered
 	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Errorf("verified at last: %v", err)
 	}

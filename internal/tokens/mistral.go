@@ -12,7 +12,7 @@ import (
 )
 
 // mistralFile is a SentencePiece model's name, with the version of its instruct
-// format; it may tell an image format behind it.
+// format; an image format may follow it.
 var mistralFile = regexp.MustCompile(`\.model(?:\.v(1|2|3|7|11)(m1)?)?$`)
 
 // loadMistral loads a model in Mistral's own format.

@@ -7,7 +7,7 @@ import (
 	"warmroute/internal/chat/chattest"
 )
 
-// TestMistralOfRequestsOfOtherModels: whatever a request is, it has ids, an objection
+// TestMistralOfRequestsOfOtherModels: every request has ids, an objection
 // or a refusal; one without messages is left to a replica.
 func TestMistralOfRequestsOfOtherModels(t *testing.T) {
 	model, err := LoadFolder(chattest.MistralFolder(t, 3, true), Flags{})

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// ErrTooSlow says that no replica can tell a request's token ids within the budget:
-// the body is longer than what came in such a time before. It matches ErrNone.
+// ErrTooSlow reports that no replica can return a request's token ids within the
+// budget: the body is longer than those answered in such a time before. It matches
+// ErrNone.
 var ErrTooSlow = fmt.Errorf("a replica's answer would come too late: %w", ErrNone)
 
 const (
@@ -17,13 +18,13 @@ const (
 	paceBytes = 8 << 10
 	// paceShare is the weight of a new measurement: some five of them count.
 	paceShare = 0.2
-	// paceFor is how long a measurement keeps long bodies from being asked about:
-	// after it one is, which measures anew.
+	// paceFor is how long a measurement excludes long bodies: after it one is
+	// sent, which is a new measurement.
 	paceFor = 30 * time.Second
 )
 
-// paces are how fast replicas answer, by their URLs, learned from their answers, and
-// how many questions each has been asked that it has not answered yet.
+// paces holds how fast replicas answer, by their URLs, learned from their answers,
+// and how many questions each has not answered yet.
 type paces struct {
 	mu sync.Mutex // held for a few map operations
 	of map[string]*pace
@@ -63,7 +64,7 @@ func (p *paces) end(url string, size int, took time.Duration, now time.Time, err
 	if size < paceBytes || took <= 0 || errors.As(err, &refused) {
 		return
 	}
-	// An answer that did not come says that it takes longer than this.
+	// An answer that did not come takes longer than this.
 	rate := float64(size) / took.Seconds()
 	switch {
 	case one.rate == 0 || now.Sub(one.at) > paceFor:

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A body longer than what came within the budget before is not asked about; a
+// A body longer than those answered within the budget before is not sent; a
 // shorter one is, and after a while a long one again.
 func TestPaceSkipsWhatComesTooLate(t *testing.T) {
 	var p paces
@@ -29,7 +29,7 @@ func TestPaceSkipsWhatComesTooLate(t *testing.T) {
 		p.begin(url)
 		p.end(url, size, took, now, err)
 	}
-	measure("a", 1<<10, time.Second, nil) // too short to tell
+	measure("a", 1<<10, time.Second, nil) // too short to measure
 	measure("a", 100<<10, 166*time.Millisecond, nil)
 	if got := choose(100 << 10); got != "b" {
 		t.Errorf("a is too slow, b is not known: %q", got)
@@ -69,8 +69,8 @@ func TestPaceSpreadsByLoad(t *testing.T) {
 	}
 }
 
-// A router that has learned how slow its replicas are says so at once and asks
-// none; the request's text is what is left.
+// A router that has measured that its replicas are too slow returns ErrTooSlow at
+// once and sends no request; the request's text is used instead.
 func TestRemoteTooSlow(t *testing.T) {
 	var asked atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

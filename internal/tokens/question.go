@@ -14,12 +14,12 @@ type question struct {
 	body []byte
 }
 
-// maxPrompts bounds how many prompts of one request are asked of /tokenize,
+// maxPrompts bounds how many prompts of one request are sent to /tokenize,
 // which takes one at a time.
 const maxPrompts = 8
 
-// renderQuestion asks the route's own /render: the same code as serving, with
-// the client's body. It copies the body, which the caller only lends.
+// renderQuestion is a request to the route's own /render: the same code as
+// serving, with the client's body. It copies the body, which the caller only lends.
 func renderQuestion(req *openai.Request) question {
 	q := question{path: req.Route.String() + "/render"}
 	body := req.Body()
@@ -36,9 +36,9 @@ func renderQuestion(req *openai.Request) question {
 	return q
 }
 
-// tokenizeQuestions asks /tokenize, for the requests where its answer is equal
-// by construction: it runs the same code (0.21, 0.32) but reads fewer fields.
-// nil: it may differ.
+// tokenizeQuestions are requests to /tokenize, for bodies where its answer is
+// equal by construction: it runs the same code (0.21, 0.32) but reads fewer
+// fields. nil: it may differ.
 func tokenizeQuestions(req *openai.Request, model string) []question {
 	switch {
 	case req.Multimodal || uses(req, openai.FieldTruncatePromptTokens, openai.FieldTruncationSide, openai.FieldKVTransferParams,

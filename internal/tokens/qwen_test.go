@@ -42,7 +42,7 @@ func TestGoldenIDs(t *testing.T) {
 	}
 }
 
-// compareIDs wants every answered request's ids, and allows one in twenty to be
+// compareIDs requires every answered request's ids, and allows one in twenty to be
 // left to a replica.
 func compareIDs(t *testing.T, m Model, vectors []chattest.Vector) {
 	t.Helper()

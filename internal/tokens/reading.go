@@ -25,7 +25,7 @@ func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint)
 	for _, p := range probes(m.name) {
 		req, err := openai.Parse(p.route, p.body)
 		if err != nil {
-			continue // said by probe
+			continue // reported by probe
 		}
 		asLoaded, _, err := l.compute(m, m.Encoder, m.renderer.Load(), req, l.o.Now(), new([]uint32))
 		if err != nil {
@@ -62,7 +62,7 @@ func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint)
 	}
 }
 
-// ask asks a replica for the ids of a start-up conversation.
+// ask requests the ids of a start-up conversation from a replica.
 func (l *Local) ask(ctx context.Context, m *localModel, req *openai.Request, endpoints []Endpoint) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

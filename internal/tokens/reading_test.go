@@ -57,7 +57,7 @@ func TestAReplicaDecidesHowFilesAreRead(t *testing.T) {
 			if err := l.Load("m", twoReadings(&loads)); err != nil {
 				t.Fatal(err)
 			}
-			f.status.Store(503) // nobody answers yet: nothing is decided
+			f.status.Store(503) // no replica answers yet: nothing is decided
 			l.CheckAll(t.Context())
 			if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); !errors.Is(err, ErrNone) {
 				t.Errorf("before a replica answered: %v", err)
@@ -87,7 +87,7 @@ func TestAReplicaDecidesHowFilesAreRead(t *testing.T) {
 	}
 }
 
-// A new version of the servers decides anew.
+// A new version of the servers leads to a new decision.
 func TestReadingIsDecidedPerVersion(t *testing.T) {
 	f := newFakeServer(t)
 	right, mark := honest(t), uint32(7)

@@ -15,11 +15,11 @@ import (
 	"warmroute/internal/openai"
 )
 
-// Endpoint is a server that can be asked.
+// Endpoint is a server that answers questions.
 type Endpoint struct {
 	// URL is the server's base, "http://10.0.0.7:8000".
 	URL string
-	// Version is what its /version says; "" when it is not known.
+	// Version is the answer of its /version; "" when it is not known.
 	Version string
 	// Render: its /render routes answer.
 	Render bool
@@ -34,11 +34,12 @@ const (
 	// DefaultBudget is how long a request may wait: well below the prefill a
 	// hit saves, and above /render's 1–10 ms for prompts of a few thousand tokens.
 	DefaultBudget = 50 * time.Millisecond
-	// DefaultTimeout lets an answer that came too late for its request still
-	// reach the cache, for the conversation's next try.
+	// DefaultTimeout limits a question, beyond its request's budget: an answer
+	// that comes too late for the request still reaches the cache, for the
+	// conversation's next try.
 	DefaultTimeout = 2 * time.Second
 	// DefaultFlights bounds questions under way: a fleet that answers slowly
-	// must not be asked more the slower it gets.
+	// must not get more questions the slower it gets.
 	DefaultFlights = 64
 	// DefaultCacheBytes holds about 16 million ids: 4,000 prompts of 4,000 tokens.
 	DefaultCacheBytes = 64 << 20
@@ -53,8 +54,8 @@ const (
 
 // RemoteOptions configure a Remote; zero values mean the defaults.
 type RemoteOptions struct {
-	// Endpoints lists who can be asked about a request, now: nobody but who
-	// would serve it, for they are shown its text.
+	// Endpoints lists the servers that may get a question about a request now:
+	// only those that may serve it, because the question contains its text.
 	Endpoints  func(Served) []Endpoint
 	Client     *http.Client
 	Budget     time.Duration
@@ -65,8 +66,8 @@ type RemoteOptions struct {
 	Now        func() time.Time
 }
 
-// Remote asks replicas. It is safe for concurrent use; Close waits for the
-// questions that are under way.
+// Remote requests token ids from replicas. It is safe for concurrent use; Close
+// waits for the questions that are under way.
 type Remote struct {
 	o       RemoteOptions
 	client  atomic.Pointer[http.Client]
@@ -113,8 +114,8 @@ func NewRemote(o RemoteOptions) *Remote {
 	return r
 }
 
-// Set has later questions asked through client, nil for the same as before, and
-// waited for as long as budget.
+// Set makes later questions use client, nil for the same as before, and wait at
+// most budget.
 func (r *Remote) Set(client *http.Client, budget time.Duration) {
 	if client != nil {
 		r.client.Swap(client).CloseIdleConnections()
@@ -130,7 +131,7 @@ func either[T comparable](v, def T) T {
 	return v
 }
 
-// Close stops asking and waits for what was started.
+// Close stops new questions and waits for those under way.
 func (r *Remote) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -160,7 +161,7 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served)
 }
 
 // flight joins the question k, or starts it. nil: too many are under way, there is
-// nobody to ask, or nobody who can answer in time, as the error says.
+// no endpoint, or none that can answer in time, according to the error.
 func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,7 +192,8 @@ func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, err
 		case errors.As(f.err, &refused):
 			r.cache.put(k, Result{}, f.err, r.o.Now(), refusalTTL)
 		}
-		// Gone before it is done: who comes later finds the cache, or asks anew.
+		// Removed before it is done: a later request finds the cache, or starts a
+		// new question.
 		r.mu.Lock()
 		delete(r.flights, k)
 		r.mu.Unlock()
@@ -201,9 +203,8 @@ func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, err
 	return f, nil
 }
 
-// asker prepares the questions while the body is still lent to us. nil: nobody
-// can be asked, or nobody who answers within the budget (0: it may take as long as
-// it takes).
+// asker prepares the questions while the caller still lends the body. nil: there
+// is no endpoint, or none that answers within the budget (0: no limit).
 func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, budget time.Duration) (func(context.Context) (Result, error), error) {
 	if len(endpoints) == 0 {
 		return nil, ErrNone
@@ -252,8 +253,8 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 	}, nil
 }
 
-// Ask asks one of the endpoints without budget, cache or sharing, for
-// verification. It may take as long as ctx allows.
+// Ask sends the questions to one of the endpoints without budget, cache or
+// sharing, for verification. It may take as long as ctx allows.
 func (r *Remote) Ask(ctx context.Context, req *openai.Request, model string, endpoints []Endpoint) (Result, error) {
 	ask, err := r.asker(req, model, endpoints, 0)
 	if ask == nil {

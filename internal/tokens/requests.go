@@ -10,8 +10,8 @@ import (
 	"warmroute/internal/openai"
 )
 
-// Requests computes the ids of whole requests, trusted or not, for a person who
-// asks.
+// Requests computes the ids of whole requests, trusted or not, for the command
+// line.
 type Requests struct {
 	local  *Local
 	model  *localModel
@@ -19,13 +19,13 @@ type Requests struct {
 	bodies *openai.Reader
 }
 
-// codedVersion is the vLLM whose code is followed where no version is asked for.
+// codedVersion is the vLLM whose code is followed where no version is given.
 const codedVersion = "0.32.0"
 
-// Requests prepares a model for a server of the version, at the time now tells;
-// nil means the clock. Without a version it is what all versions agree on or, for
-// a model that vLLM renders in code, codedVersion. Where the model's context is
-// not known, every prompt fits it.
+// Requests prepares a model for a server of the version, at the time that now
+// returns; nil means the clock. Without a version it is what all versions agree on
+// or, for a model that vLLM renders in code, codedVersion. Where the model's
+// context is not known, every prompt fits it.
 func (m Model) Requests(version string, now func() time.Time) (*Requests, error) {
 	if version == "" && m.Chat.Model.Coded() != "" {
 		version = codedVersion
@@ -48,11 +48,11 @@ func (e *Refusal) Error() string { return "not computed in this process: " + e.W
 // Refused is the reason.
 func (e *Refusal) Refused() string { return e.Why }
 
-// errRejected is said where nothing is known of vLLM's own message.
+// errRejected is returned where vLLM's own message is unknown.
 var errRejected = errors.New("vLLM rejects the request")
 
-// Tokenize gives the ids of each of a request's prompts. The error is a
-// [*Refusal], or says what vLLM objects to; it never holds text.
+// Tokenize returns the ids of each of a request's prompts. The error is a
+// [*Refusal], or states vLLM's objection; it never holds text.
 func (r *Requests) Tokenize(path string, body []byte) ([][]uint32, error) {
 	return r.TokenizeInto(new([]uint32), path, body)
 }
@@ -94,7 +94,7 @@ func (r *Requests) TokenizeInto(room *[]uint32, path string, body []byte) ([][]u
 	return ids, err
 }
 
-// unread tells bodies that vLLM refuses too from those that only this process
+// unread separates bodies that vLLM refuses too from those that only this process
 // does not read.
 func unread(err error) error {
 	var unread *openai.Error

@@ -9,8 +9,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Prompt is one prompt of a request as vLLM's token ids. It is shared: nobody
-// may change it.
+// Prompt is one prompt of a request as vLLM's token ids. It is shared and must
+// not be changed.
 type Prompt struct {
 	Tokens []uint32
 	// MM are the multimodal items of the prompt, by offset.
@@ -24,12 +24,12 @@ type Prompt struct {
 // Result is what a Source found.
 type Result struct {
 	Prompts []Prompt
-	// Other is what the prompts may be instead, where they tell the day and the
+	// Other is what the prompts may be instead, where they contain the day and the
 	// servers' clock may be beyond midnight already, or not yet; nil elsewhere.
 	Other  []Prompt
 	Source string
 
-	room *[]uint32 // memory of Prompts' ids that Release gives back; nil: nobody's
+	room *[]uint32 // memory of Prompts' ids that Release returns; nil: not pooled
 }
 
 // rooms are memory for ids: those of a long prompt are hundreds of kilobytes, which
@@ -39,8 +39,8 @@ var rooms = sync.Pool{New: func() any { return new([]uint32) }}
 // mostRoom bounds the ids that memory is kept for.
 const mostRoom = 1 << 18
 
-// Release gives the memory of the ids back; nobody may look at them from then on. It
-// need not be called.
+// Release returns the memory of the ids to its pool; they must not be read from
+// then on. It need not be called.
 func (r *Result) Release() {
 	if r.room != nil && cap(*r.room) <= mostRoom {
 		rooms.Put(r.room)
@@ -60,8 +60,8 @@ const (
 // ErrNone is returned when there is no way to know a request's token ids.
 var ErrNone = errors.New("tokens: not to be had")
 
-// Served is what a request asks for: a served model id, as the tenant's request;
-// "" is one of no tenant.
+// Served is the served model id that a request names, and the request's tenant;
+// "" is no tenant.
 type Served struct{ Model, Tenant string }
 
 // Source finds the token ids of a request's prompts, within ctx's deadline.
@@ -84,13 +84,13 @@ func (Body) Tokens(_ context.Context, req *openai.Request, _ Served) (Result, er
 	return Result{Prompts: prompts, Source: FromBody}, nil
 }
 
-// Chooser asks the sources in order: the body, this process where it is
+// Chooser tries the sources in order: the body, this process where it is
 // trusted, a replica.
 type Chooser struct {
 	Local  *Local  // nil: nothing in process
-	Remote *Remote // nil: no replica is asked
-	// Counted is told where a request's ids came from, FromNone included; nil
-	// means nobody counts.
+	Remote *Remote // nil: no request to a replica
+	// Counted is called with the source of a request's ids, FromNone included;
+	// it may be nil.
 	Counted func(model, source string)
 }
 

@@ -69,9 +69,9 @@ func (t *trust) confirm(f chat.Features) {
 	t.trusted.Or(uint32(f))
 }
 
-// demote ends the trust in the features to blame for a difference: those beside
-// the route that are not known to be right, or else all beside the route, or
-// else the route. It returns what was demoted now.
+// demote ends the trust in the features to blame for a difference: those other
+// than the route that are not known to be right, or else all other than the route,
+// or else the route. It returns what was demoted now.
 func (t *trust) demote(f chat.Features, route chat.Features, online bool, at time.Time, position int) chat.Features {
 	blamed := f &^ route
 	if !online {
@@ -93,19 +93,19 @@ func (t *trust) demote(f chat.Features, route chat.Features, online bool, at tim
 // The states of a feature.
 const (
 	Trusted    = "trusted"    // a replica confirmed it
-	Unverified = "unverified" // no replica was asked, or answered
-	Configured = "configured" // unverified, and used because the configuration says so
+	Unverified = "unverified" // no replica was compared with, or none answered
+	Configured = "configured" // unverified, and used because the configuration requires it
 	Demoted    = "demoted"    // it differed: not used until the servers change
 )
 
-// FeatureStatus is one line of what an operator is told.
+// FeatureStatus is one line of the status for operators.
 type FeatureStatus struct {
 	Feature string
 	State   string // Trusted, Unverified, Configured or Demoted
 	Evidence
 }
 
-// Status is what an operator is told of a model.
+// Status is a model's status for operators.
 type Status struct {
 	Model    string
 	Version  string // of its servers; "" when they differ or are not known

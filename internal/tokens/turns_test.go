@@ -77,7 +77,7 @@ func TestNextTurnsEqualFirstTurns(t *testing.T) {
 			exact := 0
 			for round := range 40 {
 				var list []any
-				asked := 1 + r.IntN(12) // which turn the other process is asked
+				asked := 1 + r.IntN(12) // the turn that the other process gets
 				for turn := range asked {
 					if turn > 2 && r.IntN(6) == 0 { // another way from an earlier turn on
 						list = list[:1+2*r.IntN((len(list)+1)/2)]

@@ -31,7 +31,7 @@ func (l *Local) check(ctx context.Context, m *localModel) {
 		m.version, m.checked, m.chosen = version, false, m.Alternative == nil
 	}
 	if m.checked || l.o.Reference == nil || len(endpoints) == 0 || len(m.renderer.Load().Moments(l.o.Now())) > 1 {
-		return // near midnight a replica may tell another day than we do
+		return // near midnight a replica may be on another day than the router
 	}
 	if !m.chosen {
 		l.choose(ctx, m, endpoints)
@@ -39,8 +39,8 @@ func (l *Local) check(ctx context.Context, m *localModel) {
 	m.checked = l.probe(ctx, m, endpoints)
 }
 
-// commonVersion is the version all servers run; "" when they differ or one does
-// not say, and rendering must then be right for any.
+// commonVersion is the version that all servers run; "" when they differ or one is
+// unknown, and rendering must then be right for any.
 func commonVersion(endpoints []Endpoint) string {
 	if len(endpoints) == 0 {
 		return ""
@@ -53,7 +53,7 @@ func commonVersion(endpoints []Endpoint) string {
 	return endpoints[0].Version
 }
 
-// shortest is the smallest context among the servers that tell; 0: none does.
+// shortest is the smallest known context of the servers; 0: none is known.
 func shortest(endpoints []Endpoint) int {
 	limit := 0
 	for _, e := range endpoints {
@@ -100,7 +100,7 @@ func (l *Local) compare(ctx context.Context, s sample) {
 	}
 }
 
-// verify asks a replica for the same request and draws the consequence.
+// verify sends the same request to a replica and confirms or demotes the features.
 func (l *Local) verify(ctx context.Context, m *localModel, req *openai.Request, ids [][]uint32, features chat.Features, endpoints []Endpoint, online bool) string {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -20,7 +20,7 @@ type Served struct {
 }
 
 // Memory is what replicas served last, by address: those that are listed and do
-// not answer now, or have not been asked yet, still serve that.
+// not answer now, or have not answered yet, still serve that.
 type Memory map[string][]Served
 
 // Remember returns what is known of s's replicas, by s or by m.
@@ -53,7 +53,7 @@ func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 	private := map[string]bool{} // names that only tenants' own replicas serve
 	for _, r := range s.Replicas {
 		at := len(f.Replicas)
-		// Where no replica answers this router, Envoy knows as much.
+		// Where no replica answers this router, none is marked down: Envoy decides.
 		f.Replicas = append(f.Replicas, envoy.Endpoint{Addr: r.Addr, Down: !r.Ready && s.Ready > 0})
 		for _, m := range known[r.Addr] {
 			if _, ok := about[m.ID]; !ok {

@@ -120,7 +120,7 @@ func (p *Publisher) Set(s Settings) {
 	}
 }
 
-// wants is the settings in force.
+// wants returns the settings in force.
 func (p *Publisher) wants() Settings {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -195,8 +195,8 @@ func cpu(t *testing.T, pid int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// TestARefusedUpdate is told in Envoy's own words, and taken back when Envoy
-// takes a later one; what Envoy has stays.
+// TestARefusedUpdate is reported with Envoy's own message, and the report ends
+// when Envoy accepts a later update; the state that Envoy has stays.
 func TestARefusedUpdate(t *testing.T) {
 	for name, change := range streams {
 		t.Run(name, func(t *testing.T) {
@@ -231,8 +231,9 @@ func TestARefusedUpdate(t *testing.T) {
 	}
 }
 
-// TestARestartedRouter publishes what was there before it has learned its fleet.
-// Envoy has that; on an incremental stream it says so and is sent nothing.
+// TestARestartedRouter publishes the last state before it has learned its fleet.
+// Envoy has that; on an incremental stream it reports its versions and is sent
+// nothing.
 func TestARestartedRouter(t *testing.T) {
 	for name, change := range streams {
 		t.Run(name, func(t *testing.T) {
@@ -259,8 +260,8 @@ func TestARestartedRouter(t *testing.T) {
 	}
 }
 
-// TestNothingIsPublishedUnlearned: an Envoy that comes before the fleet is known
-// is told nothing rather than too little.
+// TestNothingIsPublishedUnlearned: an Envoy that connects before the fleet is
+// known is sent nothing rather than too little.
 func TestNothingIsPublishedUnlearned(t *testing.T) {
 	f := new(some)
 	first := fleet.NewSnapshot(many(0, 1, 1)...)
@@ -345,8 +346,7 @@ func describe(r *envoy.Resources) string {
 	return clusters + routes
 }
 
-// TestFilesThatCannotBeWritten are a note; Envoys that are connected are told
-// all the same.
+// TestFilesThatCannotBeWritten are a note; connected Envoys still get updates.
 func TestFilesThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	blocked := filepath.Join(dir, "state")
@@ -386,8 +386,8 @@ func TestKeptGarbage(t *testing.T) {
 	}
 }
 
-// TestAFrozenEnvoyHoldsNobodyUp: the others are told, and what it has not
-// acknowledged is not named.
+// TestAFrozenEnvoyHoldsNobodyUp: the others get updates, and replicas that it has
+// not acknowledged are not named.
 func TestAFrozenEnvoyHoldsNobodyUp(t *testing.T) {
 	f := new(some)
 	f.set(many(0, 2, 1)...)

@@ -20,7 +20,7 @@ import (
 )
 
 // keepalive bounds: how often Envoy may ping the connection, and
-// how soon an Envoy that is gone without a word counts as such.
+// how soon an Envoy that disappears without closing counts as gone.
 const (
 	pingLeast = time.Second
 	askAfter  = 10 * time.Second
@@ -111,8 +111,8 @@ func (p *Publisher) serve(ctx context.Context) {
 	}
 }
 
-// move opens the address of o beside those that are open, and closes those that
-// ask Envoys for other certificates; all where there is none.
+// move opens the address of o in addition to those that are open, and closes those
+// that require other certificates of Envoys; all where there is none.
 func (p *Publisher) move(ctx context.Context, open []*port, o Options) ([]*port, error) {
 	if o.Listen == "" {
 		closeAll(open)

@@ -1,5 +1,5 @@
 // Package configtest makes the reference of the configuration from the comments
-// that stand beside its fields in the source.
+// of its fields in the source.
 package configtest
 
 import (

@@ -18,10 +18,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Object is a Kubernetes object as its JSON says it.
+// Object is a Kubernetes object, decoded from JSON.
 type Object = map[string]any
 
-// Token is the bearer token the server wants.
+// Token is the bearer token that the server requires.
 const Token = "kubetest"
 
 // Server is a running stand-in; make it with New.
@@ -151,7 +151,7 @@ func (s *Server) Delete(objects ...Object) {
 	s.notify()
 }
 
-// Bookmark tells every watch the current version.
+// Bookmark sends every watch the current version.
 func (s *Server) Bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

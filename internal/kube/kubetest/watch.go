@@ -70,7 +70,7 @@ type stream struct {
 	server *Server
 	out    http.ResponseWriter
 	sel    selection
-	at     int // version told last
+	at     int // version sent last
 	cut    int
 }
 
@@ -115,7 +115,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, faults Faults) {
 	st.follow(r)
 }
 
-// follow tells changes until the client goes or the watch is cut.
+// follow sends changes until the client disconnects or the watch is cut.
 func (st *stream) follow(r *http.Request) {
 	s := st.server
 	for {

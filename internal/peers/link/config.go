@@ -26,7 +26,7 @@ type Config struct {
 	Fleet     string   `yaml:"fleet"`                // name of the fleet: its routers share, those of others on the same NATS do not
 	Listen    string   `yaml:"listen"`               // address of the embedded NATS server, for the other routers; 9005 where no port is named, "" = none
 	Routes    []string `yaml:"routes,omitempty"`     // the other routers' `peers.listen`
-	DNS       string   `yaml:"dns,omitempty"`        // a name whose addresses are all routers, looked up every 5 s, host or host:port, instead of `routes` or beside it
+	DNS       string   `yaml:"dns,omitempty"`        // a name whose addresses are all routers, looked up every 5 s, host or host:port, instead of `routes` or in addition
 	Advertise string   `yaml:"advertise,omitempty"`  // address at which other routers reach this one, if it is not `listen`; "" = `listen`
 	URL       string   `yaml:"url"`                  // a NATS server that runs elsewhere instead of the embedded one, nats://host:port
 	Creds     string   `yaml:"creds,omitempty"`      // credentials file for that server

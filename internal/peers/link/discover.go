@@ -16,9 +16,8 @@ const (
 	routeKept = time.Minute
 )
 
-// discovery knows the addresses that an embedded server dials: those that are
-// named, and those that are behind the DNS name. Routers send each other the
-// rest.
+// discovery holds the addresses that an embedded server dials: the configured
+// ones and those of the DNS name. Routers send each other the rest.
 type discovery struct {
 	c      Config
 	lookup func(ctx context.Context, host string) ([]string, error)

@@ -61,12 +61,12 @@ func TestRoutersBehindANameFindEachOther(t *testing.T) {
 	third := new(zone)
 	third.set("127.0.0.4")
 	c := one("127.0.0.4", third)
-	second.set("127.0.0.2", "127.0.0.3", "127.0.0.4") // one of them is told, which is enough
+	second.set("127.0.0.2", "127.0.0.3", "127.0.0.4") // one of them learns it, which is enough
 	checkFleet(t, []*linked{a, b, c})
 	a.stop()
 	second.set("127.0.0.3", "127.0.0.4")
 	checkFleet(t, []*linked{b, c})
-	third.set("127.0.0.2", "127.0.0.3", "127.0.0.4") // NATS' servers do not always tell of one that comes back
+	third.set("127.0.0.2", "127.0.0.3", "127.0.0.4") // NATS' servers do not always announce one that comes back
 	a = one("127.0.0.2", first)
 	checkFleet(t, []*linked{a, b, c})
 }

@@ -181,7 +181,7 @@ func (l *Link) Run(ctx context.Context) error {
 			ready = nil
 			rested.Reset(rest)
 		case <-rested.C:
-			select { // nobody had to wake this goroutine for it
+			select { // no other goroutine has to wake this one for it
 			case <-l.outbox.Ready():
 				l.publish(l.machine.Write)
 				rested.Reset(rest)
@@ -269,8 +269,8 @@ func (l *Link) State() State {
 	}
 }
 
-// Notes say what is wrong though the router can serve: a router stopped sending that
-// did not take leave, or NATS is out of reach.
+// Notes lists problems that do not prevent serving: a router stopped sending
+// without a farewell message, or NATS is out of reach.
 func (l *Link) Notes() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

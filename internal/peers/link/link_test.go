@@ -93,7 +93,7 @@ func startWith(t *testing.T, c Config, found *discovery, log *slog.Logger) *link
 	return r
 }
 
-// cluster starts n routers that cluster by themselves; each knows the first.
+// cluster starts n routers that cluster by themselves; each has the first's address.
 func cluster(t *testing.T, n int, change func(*Config)) (all []*linked) {
 	t.Helper()
 	for i := range n {
@@ -175,8 +175,8 @@ func checkFleet(t *testing.T, all []*linked) {
 	}
 }
 
-// TestEmbeddedServersFindEachOther: each knows the first alone, and the state
-// lives on without that one.
+// TestEmbeddedServersFindEachOther: each has the first's address alone, and the
+// state stays when that one is gone.
 func TestEmbeddedServersFindEachOther(t *testing.T) {
 	all := cluster(t, 4, nil)
 	checkFleet(t, all)
@@ -190,8 +190,8 @@ func TestEmbeddedServersFindEachOther(t *testing.T) {
 	checkFleet(t, all[1:])
 }
 
-// TestABurstGoesTogether: however much there is to tell, messages leave a rest
-// apart, and the last one tells how it ended.
+// TestABurstGoesTogether: under many changes too, messages are sent a rest apart,
+// and the last one has the final state.
 func TestABurstGoesTogether(t *testing.T) {
 	all := cluster(t, 2, nil)
 	checkFleet(t, all)
@@ -206,7 +206,7 @@ func TestABurstGoesTogether(t *testing.T) {
 	}
 	within(t, "the end is heard", func() bool { return all[1].others() == 0 })
 	sent, took := teller.link.State().Stats.Sent-before, time.Since(began)
-	most := uint64(took/rest) + 2 + 2*uint64(took/peers.AliveEvery+1) // the first, and those that the clock asks for
+	most := uint64(took/rest) + 2 + 2*uint64(took/peers.AliveEvery+1) // the first, and those that the clock triggers
 	if sent > most {
 		t.Errorf("%d messages in %v, want at most %d", sent, took, most)
 	}
@@ -231,8 +231,8 @@ func (r *linked) metrics(t *testing.T) map[string]float64 {
 	return sums
 }
 
-// TestARouterThatCannotKeepUp drops what it does not read, which holds up nobody,
-// and asks for everything once it reads on.
+// TestARouterThatCannotKeepUp drops what it does not read, which delays no other
+// router, and requests full messages once it reads again.
 func TestARouterThatCannotKeepUp(t *testing.T) {
 	all := cluster(t, 3, nil)
 	checkFleet(t, all)

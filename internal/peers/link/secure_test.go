@@ -57,9 +57,9 @@ func serve(t *testing.T, o *server.Options) *server.Server {
 	return ns
 }
 
-// TestSecretsOfAnExternalServer: a token, TLS and a credentials file are shown to
-// a NATS server that runs elsewhere, and without them nothing is shared, which the
-// router says and outlives.
+// TestSecretsOfAnExternalServer: a token, TLS and a credentials file are presented
+// to a NATS server that runs elsewhere; without them nothing is shared, and the
+// router reports that and keeps running.
 func TestSecretsOfAnExternalServer(t *testing.T) {
 	dir := t.TempDir()
 	authority := certstest.New(t)
@@ -146,8 +146,8 @@ func credentials(t *testing.T) (*server.Options, string) {
 	return &server.Options{TrustedKeys: []string{operatorKey}, AccountResolver: resolver}, string(file)
 }
 
-// TestAServerThatDies: a router whose embedded server is gone says so, is gone
-// from the others within Silence, and leaves nothing behind.
+// TestAServerThatDies: a router whose embedded server is gone reports it, is
+// removed by the others within Silence, and leaves nothing behind.
 func TestAServerThatDies(t *testing.T) {
 	all := cluster(t, 3, nil)
 	checkFleet(t, all)
