@@ -20,6 +20,7 @@ import (
 type RouterOptions struct {
 	TokenBudget time.Duration // most a request waits for its token ids; default 50 ms
 	MaxTokens   int           // tokens of a prompt that are looked up, from its start; default 1 Mi
+	DropTexts   bool          // keep no message in memory when its request has ended
 	Now         func() time.Time
 	Log         *slog.Logger
 	Tracer      Tracer // nil: decisions are not traced
@@ -57,6 +58,9 @@ type Router struct {
 // NewRouter returns a router that decides with d, with a source of tokens.
 func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Metrics, o RouterOptions) *Router {
 	r := &Router{o: o.withDefaults(), decider: d, tokens: t, bodies: openai.NewReader(openai.DefaultMemory), ring: ring, metrics: m}
+	if o.DropTexts {
+		r.bodies = openai.NewPositionsReader(openai.DefaultMemory)
+	}
 	r.SetBudget(r.o.TokenBudget)
 	r.scratch.New = func() any { return new(scratch) }
 	return r

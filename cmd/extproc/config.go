@@ -126,7 +126,7 @@ func defaultConfig() Config {
 		Filter: FilterConfig{
 			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
 		},
-		Tokens: TokensConfig{Download: true, SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery},
+		Tokens: TokensConfig{Download: true, KeepTexts: true, SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery},
 		Envoy:  defaultEnvoy(),
 		XDS:    xds.Options{Listen: "127.0.0.1:9004"},
 

@@ -164,7 +164,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	}
 	r.decider = decision.New(r.xds, r.index, r.ledger, r.book, decide)
 	reg.MustRegister(r.decider, r.ledger, &r.sharing.collector)
-	routing := filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, Log: log}
+	routing := filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, DropTexts: !c.Tokens.KeepTexts, Log: log}
 	if c.Tracing.Enabled() {
 		if r.tracer, err = tracing.New(c.Tracing, telemetry.ReadBuild().Version, reg, log); err != nil {
 			return nil, err

@@ -21,6 +21,7 @@ import (
 // TokensConfig is how token ids are found.
 type TokensConfig struct {
 	Download    bool          `yaml:"download"`                     // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
+	KeepTexts   bool          `yaml:"keep_texts" applies:"restart"` // keep the messages of recent prompts in memory (64 MB), so that a conversation's next turn is read faster; false: only positions are kept, and no message stays in memory when its request has ended
 	Models      []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found automatically
 	SampleEvery int           `yaml:"sample_every" unit:"requests"` // one request in so many has its token ids compared with a replica's; negative = none
 	CheckEvery  time.Duration `yaml:"check_every"`                  // how often features that no replica has confirmed yet are compared again

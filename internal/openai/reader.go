@@ -19,8 +19,9 @@ import (
 // stride stands for all bytes up to its end and holds the messages that end in it:
 // equal bytes have an equal structure, whatever follows.
 type Reader struct {
-	seed  prefixcache.Seed
-	cache *prefixcache.Cache[*known]
+	seed      prefixcache.Seed
+	cache     *prefixcache.Cache[*known]
+	positions bool // it keeps no values
 }
 
 // known is what a stride adds to those before.
@@ -28,14 +29,15 @@ type known struct {
 	jsontext.Stretch      // of the messages that end in it
 	end              int  // where the last message so far ends; 0: none does
 	media            bool // one of them is not text alone
+	positions        bool // of a Reader that keeps no values
 	values           atomic.Pointer[[]any]
 }
 
 type knownEntry = prefixcache.Entry[*known]
 
-// keeps reports whether its values are kept: prompts with media are not rendered here,
-// and an image is large.
-func (k *known) keeps() bool { return !k.media && len(k.Nodes) > 0 }
+// keeps reports whether its values are kept. Those of prompts with media are not: such
+// prompts are not rendered here, and an image is large.
+func (k *known) keeps() bool { return !k.media && !k.positions && len(k.Nodes) > 0 }
 
 // bytes is the memory it takes, including values that were not requested yet.
 func (k *known) bytes() int64 {
@@ -56,9 +58,17 @@ const (
 	DefaultMemory = 64 << 20
 )
 
-// NewReader returns a Reader that remembers at most limit bytes of structure.
+// NewReader returns a Reader that remembers at most limit bytes of structure and values.
 func NewReader(limit int64) *Reader {
 	return &Reader{seed: prefixcache.NewSeed(), cache: prefixcache.New[*known](limit)}
+}
+
+// NewPositionsReader returns a Reader that remembers positions alone, so that no message
+// stays in memory when its request has ended. A next turn costs half as much again.
+func NewPositionsReader(limit int64) *Reader {
+	m := NewReader(limit)
+	m.positions = true
+	return m
 }
 
 // structure is the memory one array is kept in.
@@ -206,7 +216,7 @@ func (m *Reader) keepList(s *scanner, r *Request) {
 		for ; i < len(s.marks) && s.marks[i].end <= (k+1)*stride; i++ {
 			to = s.marks[i]
 		}
-		next := &known{Stretch: s.stretch(before, to), end: to.end, media: to.media}
+		next := &known{Stretch: s.stretch(before, to), end: to.end, media: to.media, positions: m.positions}
 		r.add(next)
 		s.fresh = append(s.fresh, next)
 		before = to

@@ -83,8 +83,14 @@ func element(r *rand.Rand) string {
 // Conversations that grow, branch, shrink and break off are read as without memory,
 // whether all is remembered, little or nothing.
 func TestReaderReadsAsParse(t *testing.T) {
-	for _, limit := range []int64{DefaultMemory, 30_000, 0} {
-		m := NewReader(limit)
+	for _, c := range []struct {
+		limit int64
+		m     *Reader
+	}{
+		{DefaultMemory, NewReader(DefaultMemory)}, {30_000, NewReader(30_000)}, {0, NewReader(0)},
+		{DefaultMemory, NewPositionsReader(DefaultMemory)},
+	} {
+		limit, m := c.limit, c.m
 		r := rand.New(rand.NewPCG(3, 4))
 		var kept [][]string
 		for i := range 700 {
@@ -114,6 +120,33 @@ func TestReaderReadsAsParse(t *testing.T) {
 		}
 		if entries, bytes := m.cache.Stats(); bytes > limit || limit == DefaultMemory && entries < 200 {
 			t.Errorf("limit %d: %d entries of %d bytes", limit, entries, bytes)
+		}
+	}
+}
+
+// A Reader of positions has no values in memory after a request, and no text.
+func TestPositionsReaderKeepsNoValues(t *testing.T) {
+	for _, c := range []struct {
+		m    *Reader
+		want bool
+	}{{NewReader(DefaultMemory), true}, {NewPositionsReader(DefaultMemory), false}} {
+		body := chatBody(12 << 10)
+		for range 2 {
+			r, err := c.m.Parse(Chat, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := r.Values(FieldMessages); err != nil {
+				t.Fatal(err)
+			}
+			if len(r.known) == 0 {
+				t.Fatal("nothing is remembered")
+			}
+			for _, k := range r.known {
+				if kept := k.values.Load() != nil; kept != c.want {
+					t.Fatalf("values are kept: %t, want %t", kept, c.want)
+				}
+			}
 		}
 	}
 }
