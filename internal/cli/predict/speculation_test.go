@@ -3,6 +3,7 @@ package predict
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,11 @@ func TestWhatIsOnItsWayIsHit(t *testing.T) {
 		}
 		found, missed = found+s.new, missed+s.new-s.equal-s.behind
 	}
-	if missed*100 > found {
+	most := 1 // of a hundred: of these captures it is known what cannot be foreseen
+	if flag.Lookup("captures").Value.String() != flag.Lookup("captures").DefValue {
+		most = 4
+	}
+	if missed*100 > found*most {
 		t.Errorf("of %d prompts that find what others left %d were not foreseen", found, missed)
 	}
 }
