@@ -57,7 +57,7 @@ func ideal(f testenv.Fleet, blocks, answer int, prompts [][]uint32) (float64, er
 	return float64(hits) / float64(queries), nil
 }
 
-// tokenize asks a replica for a conversation's tokens.
+// tokenize requests a conversation's tokens from a replica.
 func tokenize(ctx context.Context, addr string, msgs []message) ([]uint32, error) {
 	body, err := json.Marshal(map[string]any{"messages": msgs})
 	if err != nil {

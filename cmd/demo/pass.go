@@ -16,7 +16,7 @@ const (
 	warmroute    passKind = "warmroute"
 )
 
-// pass is one run of the traffic and what the replicas say of it.
+// pass is one run of the traffic and the replicas' counts of it.
 type pass struct {
 	name     string
 	report   *report
@@ -62,7 +62,7 @@ func playPass(ctx context.Context, st *testenv.Stage, kind passKind, t *traffic,
 	return p, p.account(ctx, run, st.Fleet, t.shape.answer)
 }
 
-// account asks the replicas and the router what they did, and works out the bounds.
+// account reads the counters of the replicas and the router, and computes the bounds.
 func (p *pass) account(ctx context.Context, run *testenv.Running, f testenv.Fleet, answer int) (err error) {
 	for _, addr := range run.Replicas {
 		c, err := testenv.Count(ctx, addr)

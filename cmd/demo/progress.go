@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// progress tells how far the demo is: in place on a terminal, else by a line
+// progress reports the demo's progress: in place on a terminal, else by a line
 // every tenth of the requests. Safe for concurrent use.
 type progress struct {
 	w        io.Writer
@@ -17,7 +17,7 @@ type progress struct {
 
 	mu   sync.Mutex
 	next time.Time // terminal: not before
-	last int       // not a terminal: requests told of
+	last int       // not a terminal: requests reported
 }
 
 func newProgress(w io.Writer, total int) *progress {
@@ -38,7 +38,7 @@ func (p *progress) print(format string, args ...any) {
 	p.last = 0
 }
 
-// count tells that so many requests are done. On a terminal it redraws its line
+// count reports how many requests are done. On a terminal it redraws its line
 // at most ten times a second.
 func (p *progress) count(pass string, done, failed int) {
 	p.mu.Lock()

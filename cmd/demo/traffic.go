@@ -21,8 +21,8 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// talk is one user's conversation: a system prompt that many share, and what
-// the user says turn by turn. When each turn is sent is part of the traffic.
+// talk is one user's conversation: a system prompt that many share, and the
+// user's message of each turn. When each turn is sent is part of the traffic.
 type talk struct {
 	system   string
 	messages []string
@@ -30,7 +30,7 @@ type talk struct {
 	pauses   []time.Duration // before each further turn, after the previous answer
 }
 
-// traffic is the same for the same shape, whoever serves it.
+// traffic is the same for the same shape, independent of how it is served.
 type traffic struct {
 	talks []talk
 	shape shape
@@ -46,7 +46,7 @@ type shape struct {
 	userWords   int           // of each turn
 	answer      int           // tokens of each answer
 	window      time.Duration // in which conversations start
-	pause       time.Duration // mean time a user thinks
+	pause       time.Duration // mean pause of a user between turns
 }
 
 func makeTraffic(s shape) *traffic {

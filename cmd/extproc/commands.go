@@ -203,7 +203,7 @@ func envoyConfigCommand(_ context.Context, args []string, std stdio) error {
 	return c.writeEnvoy(std, static, files)
 }
 
-// writeEnvoy writes the bootstrap that was asked for, or the one that fits.
+// writeEnvoy writes the requested bootstrap, or the one that fits.
 func (c Config) writeEnvoy(std stdio, static, files bool) error {
 	o := c.envoyOptions()
 	switch {

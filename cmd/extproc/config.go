@@ -36,7 +36,7 @@ type Config struct {
 	Log   telemetry.LogOptions `yaml:"log" applies:"reload"`    // what the router logs, on standard error
 
 	Fleet      fleet.Options `yaml:"fleet" applies:"reload"`                 // the replicas, and how they are watched
-	Kubernetes kube.Options  `yaml:"kubernetes,omitempty" applies:"restart"` // replicas from a Gateway API InferencePool, beside those of `fleet`
+	Kubernetes kube.Options  `yaml:"kubernetes,omitempty" applies:"restart"` // replicas from a Gateway API InferencePool, in addition to those of `fleet`
 
 	Index        IndexConfig        `yaml:"index" applies:"restart"`         // limits of the index of cached blocks
 	IndexService IndexServiceConfig `yaml:"index_service" applies:"restart"` // the index over gRPC, for sidecars and for routers that start
@@ -69,7 +69,7 @@ type IndexConfig struct {
 	SweepEvery     time.Duration `yaml:"sweep_every"`                    // how often what has expired is removed
 	ReplicaTTL     time.Duration `yaml:"replica_ttl"`                    // how long a sidecar may send nothing before its blocks are dropped
 	SyncTimeout    time.Duration `yaml:"sync_timeout"`                   // a replica whose KV events have not been caught up with by then counts as ready
-	ProbeEvery     time.Duration `yaml:"probe_every"`                    // how often a silent replica is asked for events that may have been missed
+	ProbeEvery     time.Duration `yaml:"probe_every"`                    // how often events that may have been missed are requested from a silent replica
 }
 
 func (c IndexConfig) options() index.Options {
@@ -94,7 +94,7 @@ type FilterConfig struct {
 	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica for every request: for clusters without a balancer of their own (ORIGINAL_DST)
 	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint
 	// ReadyNeedsReplica is whether readiness fails while no replica is ready, in
-	// endpoint-picker mode: the gateway then asks another router.
+	// endpoint-picker mode: the gateway then uses another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
 
 	Decisions int `yaml:"decisions" unit:"decisions"` // how many of the last decisions are kept for `extproc explain` and the dashboard
@@ -196,8 +196,8 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, c.dependencies()...)...)
 }
 
-// validateTrustedHeader refuses names that can never match, or that somebody
-// else's value is behind: Envoy writes names in lower case.
+// validateTrustedHeader refuses names that can never match (Envoy writes names in
+// lower case), or whose value another component sets.
 func validateTrustedHeader(name string) error {
 	switch {
 	case name == "":

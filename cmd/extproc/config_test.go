@@ -35,7 +35,7 @@ func TestTrustedHeadersAreValidated(t *testing.T) {
 	}
 }
 
-// TestEnvoyConfigDialsTLS where the router's port speaks it.
+// TestEnvoyConfigDialsTLS where the router's port uses it.
 func TestEnvoyConfigDialsTLS(t *testing.T) {
 	for text, want := range map[string]bool{"": false, "tls: {self_signed: true}": true} {
 		file := filepath.Join(t.TempDir(), "c.yaml")

@@ -10,8 +10,8 @@ import (
 	"warmroute/internal/decision"
 )
 
-// lastDecisions is how many decisions /debug/explain shows where the query does
-// not say.
+// lastDecisions is how many decisions /debug/explain shows where the query has
+// no number.
 const lastDecisions = 20
 
 // explain answers GET /debug/explain?id=REQUEST_ID&reason=…&n=…: the newest

@@ -73,8 +73,8 @@ var runElsewhere = map[string]string{
 	"examples/standalone/envoy.": "TestExamplesLoad, which compares the file with what the command prints",
 }
 
-// TestBlocksOfDocumentsLoad: YAML is a configuration that `extproc check` takes,
-// JSON is JSON, and every other block says that it is a command or mere text.
+// TestBlocksOfDocumentsLoad: YAML is a configuration that `extproc check` accepts,
+// JSON is valid JSON, and every other block is marked as a command or as text.
 func TestBlocksOfDocumentsLoad(t *testing.T) {
 	loaded := 0
 	for _, b := range blocks(t) {
@@ -108,7 +108,7 @@ func TestBlocksOfDocumentsLoad(t *testing.T) {
 	}
 }
 
-// TestMakeTargetsExist: whatever a document says to make.
+// TestMakeTargetsExist: every make target that a document names.
 func TestMakeTargetsExist(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {
@@ -157,7 +157,7 @@ func TestExampleEnvoysAreValid(t *testing.T) {
 }
 
 // TestShellBlocksRun runs every shell block of the documents that is not excluded
-// and has no test of its own, as it stands but for addresses, beside a simulated
+// and has no test of its own, unchanged except for addresses, with a simulated
 // replica and a router. A block that ends in a server has run once that answers.
 func TestShellBlocksRun(t *testing.T) {
 	s := newSandbox(t)

@@ -234,7 +234,7 @@ func byRank(all []decision.CandidateRecord, chosen string) []decision.CandidateR
 	})
 }
 
-// printRescored states what the policy of a configuration makes of the recorded
+// printRescored prints the decision of a configuration's policy on the recorded
 // snapshot.
 func (o *explainOptions) printRescored(w io.Writer, rec decision.Record, c policy.Config) error {
 	if len(rec.Candidates) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestExplainHandler: what is asked about is judged, not kept; what is no
+// TestExplainHandler: the body is judged and not kept; a body that is not a
 // request is refused in one sentence.
 func TestExplainHandler(t *testing.T) {
 	c := defaultConfig()

@@ -14,8 +14,9 @@ import (
 )
 
 // TestFoundWithoutBeingTold: with addresses alone the router finds the tokenizer by
-// what a replica says it loaded its model from, and computes the ids of the model,
-// its alias and its adapter in process; /debug and explain say what was found.
+// the folder that a replica reports to have loaded its model from, and computes the
+// ids of the model, its alias and its adapter in process; /debug and explain report
+// what was found.
 func TestFoundWithoutBeingTold(t *testing.T) {
 	t.Setenv("HF_HOME", t.TempDir())
 	t.Setenv("HF_HUB_OFFLINE", "1")

@@ -50,8 +50,8 @@ type gatewayHealth struct {
 	}
 }
 
-// gatewayConnections is what Envoy Gateway says of connections, to clients or to
-// a backend.
+// gatewayConnections is Envoy Gateway's configuration of connections, to clients
+// or to a backend.
 type gatewayConnections struct {
 	Timeout struct {
 		TCP struct {
@@ -75,7 +75,7 @@ func mebibytes(n any) string {
 	return fmt.Sprintf("%dMi", n.(int)>>20)
 }
 
-// check holds h to the same as Envoy's cluster says.
+// check fails unless h equals the health checks of Envoy's cluster.
 func (h gatewayHealth) check(t *testing.T, cluster object) {
 	t.Helper()
 	duration := func(v any) time.Duration {
@@ -113,7 +113,7 @@ func clustersOf(boot object) map[string]object {
 }
 
 // TestExampleEnvoyGateway: the policies hold only fields of Envoy Gateway's
-// types and say what the tested Envoy configuration says.
+// types and are equivalent to the tested Envoy configuration.
 func TestExampleEnvoyGateway(t *testing.T) {
 	type target struct{ Group, Kind, Name string }
 	type policy struct {
@@ -217,8 +217,8 @@ func TestExampleEnvoyGateway(t *testing.T) {
 	equal(t, "after failed connections", backend.HealthCheck.Passive.Local, 1)
 }
 
-// TestExampleEnvoyGatewayPatch: what the policies cannot say is patched to what
-// the tested Envoy configuration says.
+// TestExampleEnvoyGatewayPatch: settings that the policies cannot express are
+// patched to those of the tested Envoy configuration.
 func TestExampleEnvoyGatewayPatch(t *testing.T) {
 	boot := bootstrap(t, envoy.Options{Replicas: []string{"127.0.0.1:8000"}})
 	warmroute := clustersOf(boot)["warmroute"]

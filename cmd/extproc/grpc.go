@@ -22,8 +22,8 @@ const (
 	// what one Envoy worker can have under way.
 	streamWindow = 1 << 20
 	connWindow   = 16 << 20
-	// pingEvery is how often Envoy may ping a connection: twice as
-	// often as its configuration says. grpc-go allows a ping in five minutes and
+	// pingEvery is how often Envoy may ping a connection: twice as often as
+	// configured there. By default grpc-go allows a ping in five minutes and
 	// ends the connection, with every stream on it, at the third that comes sooner.
 	pingEvery = 500 * time.Millisecond
 	// ioBuffer holds a few messages of one connection.

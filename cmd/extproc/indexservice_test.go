@@ -100,7 +100,7 @@ func TestIndexServiceOff(t *testing.T) {
 	}
 }
 
-// TestIndexServiceIsGuarded by what its configuration names, and says so where
+// TestIndexServiceIsGuarded by the configured means; a warning reports where
 // nothing guards it.
 func TestIndexServiceIsGuarded(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
@@ -213,7 +213,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// services lists what a server says it serves.
+// services lists the services that a server reports.
 func services(t *testing.T, conn *grpc.ClientConn) string {
 	t.Helper()
 	s, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())

@@ -114,8 +114,8 @@ func mergeManager(t *testing.T, manager object, patch any) {
 	equal(t, "what else is merged", config, object{})
 }
 
-// istio is an Envoy as an example for Istio has it, with two replicas, and one
-// that only the router knows.
+// istio is an Envoy as an example for Istio configures it, with two replicas, and
+// one that only the router has.
 type istio struct {
 	envoy.Options
 	admin    string // of the router
@@ -164,9 +164,9 @@ func (i istio) missed(t *testing.T, e *testenv.Envoy, filter string) {
 	}
 }
 
-// TestExampleIstioPool: Istio's gateway asks a picker by an ext_proc filter of its
-// own, which takes no metadata; by the example's access log the router hears which
-// hints were not followed.
+// TestExampleIstioPool: Istio's gateway calls a picker by an ext_proc filter of its
+// own, which takes no metadata; the example's access log reports to the router
+// which hints were not followed.
 func TestExampleIstioPool(t *testing.T) {
 	i := newIstio(t)
 	i.Mode, i.ServedHeader = envoy.FullDuplex, true
@@ -222,7 +222,7 @@ func TestExampleIstio(t *testing.T) {
 	i.missed(t, e, "token_budget: 5s")
 }
 
-// serve runs the router that Envoy asks, with these replicas, until stop is called.
+// serve runs the router that Envoy calls, with these replicas, until stop is called.
 func (i istio) serve(t *testing.T, filter string, replicas ...string) (stop func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "warmroute.yaml")
@@ -247,8 +247,8 @@ func (i istio) serve(t *testing.T, filter string, replicas ...string) (stop func
 	}
 }
 
-// followed sends a prompt six times, each time asking for one replica or the
-// other, and wants all served where the first was.
+// followed sends a prompt six times, each time with one replica or the other as the
+// requested one, and requires that the first's replica serves all.
 func followed(t *testing.T, gateway, admin, body string, replicas []string) {
 	t.Helper()
 	served := ""

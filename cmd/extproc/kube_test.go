@@ -30,7 +30,7 @@ import (
 	"warmroute/test/testenv"
 )
 
-// cluster is a router that knows nothing but a kubeconfig, beside a stand-in API
+// cluster is a router that is given only a kubeconfig, with a stand-in API
 // server whose pods are simulated replicas on loopback addresses of their own.
 type cluster struct {
 	*testing.T
@@ -244,7 +244,7 @@ func TestPool(t *testing.T) {
 	}
 	c.until("/debug/explain", `"reason":"warm"`)
 
-	c.api.Fail(kubetest.Faults{Down: true}) // the outage: nothing changes, and it is said
+	c.api.Fail(kubetest.Faults{Down: true}) // the outage: nothing changes, and it is reported
 	c.api.Disconnect()
 	c.until("/readyz", "ready\n", "note: Kubernetes API", "the replicas listed last stay")
 	c.until("/metrics", `warmroute_kubernetes_up{resource="pods"} 0`)

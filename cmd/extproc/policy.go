@@ -77,7 +77,7 @@ func (r *router) patchPolicy(w http.ResponseWriter, req *http.Request) {
 	answer(w, change)
 }
 
-// knows reports whether a replica serves the model, or there are settings for it.
+// knows reports whether a replica serves the model or settings exist for it.
 func (r *router) knows(model string) bool {
 	if c, _ := r.book.Config(); c.Models != nil {
 		if _, ok := c.Models[model]; ok {

@@ -26,7 +26,7 @@ Durations carry a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and 
 A change takes effect **at reload**, when the file has been read again (twice a second, and at once on SIGHUP); **at restart** of the router, until when the log and ` + "`/readyz`" + ` name the fields that wait; or **at Envoy's restart**, with a bootstrap that ` + "`extproc envoy-config`" + ` prints anew. What ` + "`envoy-config -static`" + ` prints is fixed as a whole: print it anew after any change of ` + "`envoy`" + `.
 `
 
-// reference is what there is to say of every field of the configuration.
+// reference is the reference of every field of the configuration.
 func reference(t *testing.T) []config.Field {
 	t.Helper()
 	defaults := defaultConfig()
@@ -88,7 +88,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 	}
 }
 
-// TestExplainField says the same at the command line.
+// TestExplainField: the command line prints the same reference.
 func TestExplainField(t *testing.T) {
 	ask := func(name string) (string, error) {
 		var out, errs bytes.Buffer

@@ -92,13 +92,13 @@ func (l *reloads) notes() (out []string) {
 	return out
 }
 
-// apply takes what can change at run time from a new configuration, and says
+// apply takes from a new configuration what can change at run time, and reports
 // what cannot.
 func (r *router) apply(c Config) error {
 	l := r.reloads
 	before := l.inForce()
 	next := config.Live(before, c)
-	var renders *http.Client // who is asked for token ids
+	var renders *http.Client // for requests of token ids
 	if next.Fleet.HTTP != before.Fleet.HTTP {
 		var err error
 		if renders, err = next.Fleet.HTTP.Client(renderConns); err != nil {

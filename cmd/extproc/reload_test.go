@@ -17,9 +17,9 @@ import (
 	"warmroute/test/testenv"
 )
 
-// TestHonestReload: what a changed file changes takes effect on SIGHUP, what
-// needs a restart is named until file and process agree, and a refused file is
-// told.
+// TestHonestReload: a changed file takes effect on SIGHUP, fields that need a
+// restart are named until file and process agree, and a refused file is
+// reported.
 func TestHonestReload(t *testing.T) {
 	ports, err := testenv.FreePorts(4)
 	if err != nil {

@@ -46,8 +46,8 @@ import (
 // only costs the release of their charge.
 const drainTime = 10 * time.Second
 
-// renderConns is how many idle connections per replica are kept for asking it
-// for token ids: as many as questions may be under way at a busy moment.
+// renderConns is how many idle connections per replica are kept for requests of
+// token ids: as many as may be under way at a busy moment.
 const renderConns = 16
 
 func serveCommand(ctx context.Context, args []string, std stdio) error {
@@ -255,7 +255,7 @@ func (r *router) open() error {
 	return r.xds.Listen()
 }
 
-// parts are what runs beside the requests, each until its context ends.
+// parts are the background tasks, each of which runs until its context ends.
 func (r *router) parts(ready func() error) []func(context.Context) error {
 	all := []func(context.Context) error{
 		func(ctx context.Context) error {

@@ -119,7 +119,7 @@ func unrolled(script string) string {
 	})
 }
 
-// reply is what an answer and the record of its decision say.
+// reply is the content of an answer and of the record of its decision.
 type reply struct {
 	served, reason string
 	candidates     int

@@ -63,8 +63,8 @@ func tokenizeCommand(_ context.Context, args []string, std stdio) error {
 	return tokenize.Run(std.in, std.out, tokenize.Model{Text: m.Encoder, Requests: requests}, route)
 }
 
-// serversEnvironment reads the variables by which vLLM itself is told what a
-// gpt-oss prompt says. dated: the day may be one of them.
+// serversEnvironment reads the variables by which vLLM itself sets parts of a
+// gpt-oss prompt. dated: the day may be one of them.
 func serversEnvironment(dated bool, getenv func(string) string) tokens.Flags {
 	on, _ := strconv.Atoi(getenv("VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS"))
 	f := tokens.Flags{SystemInstructions: on != 0}

@@ -135,8 +135,8 @@ func (r *router) describe(model, folder string) {
 	r.feed.Layout(model, l)
 }
 
-// renderers lists the replicas that can be asked for a request's token ids: those
-// that may serve it.
+// renderers lists the replicas that may get a request's text to return its token
+// ids: those that may serve it.
 func (r *router) renderers(s *fleet.Snapshot, served tokens.Served) []tokens.Endpoint {
 	var out []tokens.Endpoint
 	for _, c := range s.Serving(served.Model, served.Tenant) {
@@ -145,7 +145,7 @@ func (r *router) renderers(s *fleet.Snapshot, served tokens.Served) []tokens.End
 	return out
 }
 
-// serving lists the replicas of a model, of whatever tenant.
+// serving lists the replicas of a model, of all tenants.
 func (r *router) serving(s *fleet.Snapshot, model string) []tokens.Endpoint {
 	var out []tokens.Endpoint
 	for _, rep := range s.Replicas {

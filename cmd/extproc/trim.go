@@ -16,11 +16,11 @@ const (
 	idleEvery = 10 * time.Second
 )
 
-// trim gives memory back, once ready what starting took, and later whatever
-// gathers while no requests come: parsing configuration and tokenizers, and
-// learning all replicas at once, leave two to three times as much garbage as what
-// stays, and the collector would let the heap grow to twice of all that before
-// it looks again. Under load it does nothing.
+// trim returns memory to the system, once when the router is ready, and later while
+// no requests come: parsing configuration and tokenizers, and learning all
+// replicas at once, leave two to three times as much garbage as live data, and
+// without trim the heap grows to twice the sum before the next collection. Under
+// load it does nothing.
 func trim(ctx context.Context, ready func() error, decisions func() uint64) error {
 	tick := time.NewTicker(startEvery)
 	defer tick.Stop()

@@ -18,7 +18,7 @@ import (
 	"warmroute/test/testenv"
 )
 
-// rewrite makes text what a configuration file says.
+// rewrite replaces a configuration file's content by text.
 func rewrite(t *testing.T, file *config.File[Config], text string) {
 	t.Helper()
 	if err := os.WriteFile(file.Path, []byte(text), 0o600); err != nil {
@@ -26,8 +26,7 @@ func rewrite(t *testing.T, file *config.File[Config], text string) {
 	}
 }
 
-// routerOf writes a configuration file and makes the router that it says, which
-// answers for its metrics.
+// routerOf writes a configuration file and makes its router, with metrics.
 func routerOf(t *testing.T, file *config.File[Config], text string) (*router, Config) {
 	t.Helper()
 	rewrite(t, file, text)
@@ -45,7 +44,7 @@ func routerOf(t *testing.T, file *config.File[Config], text string) (*router, Co
 }
 
 // startRouter runs a router until the test ends and waits until it is ready.
-// text is its configuration beside the addresses.
+// text is its configuration except for the addresses.
 func startRouter(t *testing.T, text string) (r *router, service string) {
 	t.Helper()
 	ports, err := testenv.FreePorts(3)
@@ -61,8 +60,8 @@ func startRouter(t *testing.T, text string) (r *router, service string) {
 	return r, service
 }
 
-// TestWarmUp: a router that starts has what its peer knows of replicas whose
-// replay buffers no longer reach back, and what came in between.
+// TestWarmUp: a router that starts gets its peer's state of replicas whose
+// replay buffers no longer reach back, and the events that came in between.
 func TestWarmUp(t *testing.T) {
 	sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1, BufferSteps: 3})
 	if err != nil {

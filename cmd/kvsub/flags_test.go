@@ -22,7 +22,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// running is a sidecar beside a publisher, started with flags; it ends with the test.
+// running is a sidecar of a publisher, started with flags; it ends with the test.
 func running(t *testing.T, addr string, flags ...string) *kvtest.Publisher {
 	t.Helper()
 	p, err := kvtest.Start(kvtest.Options{})
@@ -93,8 +93,8 @@ func TestTierAndCeilingAreChecked(t *testing.T) {
 // take 20 s and more, by its value a second at most.
 const patience = 15 * time.Second
 
-// TestWindow: blocks that come one by one wait for company no longer than -window
-// says. By the default, 200 times 100 ms, it would be 20 s.
+// TestWindow: blocks that come one by one wait for others at most -window. By the
+// default, 200 times 100 ms, it would be 20 s.
 func TestWindow(t *testing.T) {
 	const rounds = 200
 	served := serveIndex(t, "127.0.0.1:0")
@@ -111,7 +111,7 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestBackoff: an index that refuses is asked again after -backoff. By the
+// TestBackoff: a call that the index refuses is repeated after -backoff. By the
 // default, a second, 30 calls would take 29 s.
 func TestBackoff(t *testing.T) {
 	var refused atomic.Int32
@@ -173,8 +173,8 @@ func TestRPCTimeout(t *testing.T) {
 	}
 }
 
-// TestStatsFlags: what is scraped is read and reported as the flags say, and as
-// often. By the default of -metrics-every, 10 s, four scrapes would take 30 s.
+// TestStatsFlags: the scraped page is read and reported as the flags require, and
+// as often. By the default of -metrics-every, 10 s, four scrapes would take 30 s.
 func TestStatsFlags(t *testing.T) {
 	var scrapes atomic.Int32
 	enough := make(chan struct{})

@@ -1,5 +1,5 @@
-// Command kvsub stands beside one vLLM, follows its KV-cache events and reports
-// what they say to an index over gRPC: hashes only, never token ids. With -print
+// Command kvsub is a sidecar of one vLLM: it follows its KV-cache events and
+// reports them to an index over gRPC: hashes only, never token ids. With -print
 // it writes the events to standard output instead, as JSON lines.
 package main
 
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// run does what args say until ctx ends.
+// run executes the command line args until ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if telemetry.PrintVersion(stdout, "kvsub", args) {
 		return nil

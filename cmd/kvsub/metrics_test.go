@@ -21,8 +21,8 @@ import (
 	"warmroute/test/testenv"
 )
 
-// TestAdminPages: a sidecar is ready once the index knows what its replica
-// holds, not ready while the index is away, and counts both.
+// TestAdminPages: a sidecar is ready once the index has its replica's blocks, not
+// ready while the index is away, and counts both.
 func TestAdminPages(t *testing.T) {
 	p, err := kvtest.Start(kvtest.Options{})
 	if err != nil {

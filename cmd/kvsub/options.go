@@ -141,7 +141,7 @@ func (o options) validate(rest []string) error {
 	return errors.Join(problems...)
 }
 
-// accessProblems says in flags what is wrong with how the index is reached.
+// accessProblems reports mistakes in the flags for the connection to the index.
 func (o options) accessProblems() (problems []error) {
 	need := func(ok bool, text string) {
 		if !ok {

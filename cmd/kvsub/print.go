@@ -36,8 +36,8 @@ type line struct {
 	ExtraKeys [][]any  `json:"extra_keys,omitempty"` // only on request
 }
 
-// fresh is the line that says that what follows starts over: batches may be
-// missing in between, or the publisher began a new life.
+// fresh is the line that marks a new start of the state: batches may be
+// missing before it, or the publisher is a new process.
 type fresh struct {
 	Event       string `json:"event"`
 	Incarnation uint64 `json:"incarnation"`
@@ -92,7 +92,7 @@ func printEvents(ctx context.Context, o options, out, stderr io.Writer) error {
 // Begin implements kvevents.Sink.
 func (p *printer) Begin(index.Holder) uint64 {
 	p.begun++
-	if p.begun > 1 && !p.raw { // among frames, their sequence says so
+	if p.begun > 1 && !p.raw { // raw frames have a sequence number for it
 		p.print(fresh{Event: "begin", Incarnation: p.begun})
 		p.flush()
 	}
@@ -182,7 +182,7 @@ func (p *printer) print(v any) {
 		p.failed(fmt.Errorf("printing: %w", err))
 		return
 	}
-	_, _ = p.out.Write(append(text, '\n')) // flush tells
+	_, _ = p.out.Write(append(text, '\n')) // flush reports the error
 }
 
 // flush ends a batch; bufio keeps the first error of any write for it.

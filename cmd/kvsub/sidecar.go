@@ -53,7 +53,7 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	log.Info("reporting", "replica", o.replica, "model", o.model, "hash_scheme", o.scheme, "endpoint", o.endpoint, "index", o.index)
 
-	// The reporter outlives the subscriber, so that its last report is the last word.
+	// The reporter outlives the subscriber, so that its last report is complete.
 	reporting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() {

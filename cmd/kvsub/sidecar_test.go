@@ -119,7 +119,7 @@ func TestSidecar(t *testing.T) {
 			two := serveIndex(t, one.addr)
 			matched(t, two.x, scope, chains[scheme], 1)
 
-			// The replica's cache is reset; then the sidecar ends with a last word.
+			// The replica's cache is reset; then the sidecar ends with a last report.
 			p.Publish(kvtest.Event{Kind: kvtest.Cleared})
 			matched(t, two.x, scope, chains[scheme], 0)
 			cancel()
@@ -130,7 +130,7 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// TestSidecarIsLetIn where the index asks for a certificate and a token.
+// TestSidecarIsLetIn where the index requires a certificate and a token.
 func TestSidecarIsLetIn(t *testing.T) {
 	ca := certstest.New(t)
 	own, sidecar := ca.Issue("index"), ca.Issue("sidecar")

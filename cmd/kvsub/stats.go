@@ -162,9 +162,9 @@ func (m *meter) read(p page) *indexpb.ReplicaStats {
 
 func unit(v float64) float64 { return min(1, max(0, v)) }
 
-// stats scrapes and reports until ctx ends. Its failures are its own: they are
-// logged, and events go on. forgotten is called when the index says that it
-// knew nothing of the replica.
+// stats scrapes and reports until ctx ends. Its failures are logged and do not
+// affect events. forgotten is called when the index answers that it has nothing of
+// the replica.
 func stats(ctx context.Context, o options, c indexpb.CacheIndexClient, log *slog.Logger, forgotten func(), counted *tally) {
 	m := meter{tier: o.tier, ceiling: o.ceiling}
 	tick := time.NewTicker(o.statsEvery)

@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends. What it says goes to stderr.
+// run serves until ctx ends. It logs to stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if telemetry.PrintVersion(stdout, "vllmsim", args) {
 		return nil

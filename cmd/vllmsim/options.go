@@ -119,7 +119,7 @@ func numbers(s string) ([]int, error) {
 	return out, nil
 }
 
-// anyHost lets an address be given as ZeroMQ writes "every interface".
+// anyHost accepts ZeroMQ's form of "every interface" in an address.
 func anyHost(addr string) string {
 	if port, ok := strings.CutPrefix(addr, "*:"); ok {
 		return ":" + port

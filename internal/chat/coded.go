@@ -19,7 +19,7 @@ type coder interface {
 	write(out *Rendered, req *openai.Request, now time.Time) error
 }
 
-// Model has facts about a model beside its tokenizer, from its config.json
+// Model has facts about a model in addition to its tokenizer, from its config.json
 // and the server's flags. Empty fields are unknown.
 type Model struct {
 	// Type is config.json's model_type.

@@ -50,7 +50,7 @@ func TestHarmonyTellsTheDay(t *testing.T) {
 	}
 }
 
-// Around midnight of the servers there are two days a prompt may tell.
+// Around midnight of the servers there are two days that a prompt may contain.
 func TestMoments(t *testing.T) {
 	r := newRenderer(t, Options{Model: Model{Type: "gpt_oss"}, Location: time.FixedZone("", 2*3600)})
 	for clock, days := range map[string][]int{"2026-03-05T12:00:00Z": {5}, "2026-03-05T21:54:59Z": {5}, "2026-03-05T21:57:00Z": {5, 6},

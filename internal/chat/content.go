@@ -22,7 +22,7 @@ var partFields = map[string]bool{
 type part struct {
 	text      string
 	reference bool          // text names a tool
-	extras    *pyvalue.Dict // keys the template may see beside type and text
+	extras    *pyvalue.Dict // keys the template may see besides type and text
 }
 
 // content builds a message's content from what the request has there: a string

@@ -12,8 +12,8 @@
 // The invariant: the text returned is what vLLM renders, or there is no text. A
 // request whose text is not known to be equal is refused with a [*NotInProcess],
 // whose Why is one of a closed set: prompts that vLLM renders in code not written
-// here, requests it answers with a 4xx, media, and shapes whose meaning depends on
-// libraries beside vLLM. The caller then calls a replica's /render.
+// here, requests it answers with a 4xx, media, and forms whose meaning depends on
+// libraries other than vLLM. The caller then calls a replica's /render.
 //
 // A Renderer is immutable and safe for concurrent use. It does no I/O, and reads
 // the clock only through the time its caller passes.

@@ -65,9 +65,9 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compareTexts holds the two sides to the same text, and lets us refuse at most
-// one answerable request in twenty. What vLLM refuses we may render: nothing is
-// served then.
+// compareTexts requires the same text of both sides, and allows refusals of at most
+// one answerable request in twenty. A request that vLLM refuses may be rendered
+// here: nothing is served then.
 func compareTexts(t *testing.T, r *Renderer, vectors []chattest.Vector) (checked int) {
 	t.Helper()
 	refused := map[Why]int{}

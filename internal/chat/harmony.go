@@ -89,7 +89,7 @@ type hPrompt struct {
 	messages []hMsg
 }
 
-// effort is the system message's word for a reasoning effort.
+// hEffort is the system message's word for a reasoning effort.
 func hEffort(effort string) (string, error) {
 	switch effort {
 	case "":
@@ -249,7 +249,8 @@ func hFlat(content any, chat bool) (text string, ok bool, err error) {
 	return "", false, refuse(Rejected)
 }
 
-// hTexts are the texts of a content's parts; what is no text counts as an empty one.
+// hTexts are the texts of a content's parts; a part that is not text counts as an
+// empty one.
 func hTexts(list *pyvalue.List, chat bool) ([]string, error) {
 	texts := make([]string, len(list.Items))
 	for i, item := range list.Items {

@@ -58,7 +58,7 @@ func (c *mistral) write(out *Rendered, req *openai.Request, _ time.Time) error {
 	return w.request(request)
 }
 
-// media turns the refusal of media into what vLLM says of them for a model that
+// media turns the refusal of media into vLLM's message about them for a model that
 // takes text alone.
 func (c *mistral) media(err error) error {
 	if not, ok := err.(*NotInProcess); ok && not.Why == Multimodal && !c.r.o.Model.Vision { //nolint:errorlint // made by refuse

@@ -49,7 +49,7 @@ func (c mistralCheck) messages(messages []mistralMessage) error {
 }
 
 // counted checks that as many results come as calls were made before the
-// assistant speaks again.
+// assistant's next message.
 func (c mistralCheck) counted(messages []mistralMessage) error {
 	awaited := 0
 	for _, m := range messages {

@@ -129,7 +129,7 @@ func newMistralContent(v any) (mistralContent, error) {
 	return mistralContent{}, refuse(UnknownShape)
 }
 
-// assistant reads calls, and reasoning beside the content.
+// assistant reads calls, and reasoning in addition to the content.
 func (m *mistralMessage) assistant(d *pyvalue.Dict, none bool) error {
 	if v, _ := d.GetString("tool_calls"); v != nil {
 		for _, item := range v.(*pyvalue.List).Items {

@@ -12,7 +12,7 @@ import (
 // request does what mistral-common does before it writes: it checks the request and
 // merges messages of one role.
 func (c *mistral) request(p *prompt) (*mistralRequest, error) {
-	if len(p.raw) == 0 { // items and blocks that say nothing
+	if len(p.raw) == 0 { // items and blocks that are empty
 		return nil, refuse(UnknownShape)
 	}
 	last, _ := str(p.raw[len(p.raw)-1], "role")

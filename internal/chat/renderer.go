@@ -20,7 +20,7 @@ const (
 	FormatOpenAI = "openai"
 )
 
-// Options say how the server renders: the model's files and the flags it was
+// Options are how the server renders: the model's files and the flags it was
 // started with.
 type Options struct {
 	Model Model
@@ -234,8 +234,8 @@ func (r *Renderer) probeEffort() string {
 	return "none"
 }
 
-// printsThinking renders to find whether a message's thinking shows, wherever the message
-// stands.
+// printsThinking renders to find whether a message's thinking is in the prompt, at
+// any position of the message.
 func (r *Renderer) printsThinking(t *template) bool {
 	env := jinja.Env{Now: r.clock(time.Unix(0, 0))}
 	render := func(roles []string, modern bool) []byte {
@@ -440,7 +440,7 @@ func modernTransformers(version string) (modern, known bool) {
 }
 
 // modernise does what apply_chat_template and _alias_reasoning_fields of newer
-// transformers do: no null fields, and thinking beside reasoning_content.
+// transformers do: no null fields, and thinking in addition to reasoning_content.
 func modernise(messages *pyvalue.List) {
 	for i, item := range messages.Items {
 		m := pyvalue.NewDict()

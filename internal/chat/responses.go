@@ -91,7 +91,7 @@ func (p *prompt) responsesKnobs(req *openai.Request) error {
 }
 
 // responsesTools flattens and unflattens: a function tool of this API has its
-// fields beside its type.
+// fields next to its type.
 func (p *prompt) responsesTools(req *openai.Request, exclude bool, dump []string) error {
 	list, err := listField(req, openai.FieldTools)
 	if err != nil {

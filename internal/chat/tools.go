@@ -40,7 +40,7 @@ func (d dialect) tools(list *pyvalue.List) (*pyvalue.List, error) {
 	return out, nil
 }
 
-// function dumps a FunctionDefinition. defers is what the tool around it says.
+// function dumps a FunctionDefinition. defers is the value of the tool around it.
 func (d dialect) function(f *pyvalue.Dict, defers any) (*pyvalue.Dict, error) {
 	name, _ := f.GetString("name")
 	_, named := name.(string)

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// waitingPrefixes and waitingKeys bound what waits to be sent, where a message
-	// cannot be sent: what comes beyond is dropped. It costs peers a match.
+	// waitingPrefixes and waitingKeys bound what waits while no message can be
+	// sent: prefixes beyond are dropped, so peers may miss a match.
 	waitingPrefixes = 4096
 	waitingKeys     = 1 << 18
 )

@@ -176,7 +176,7 @@ type cut struct {
 type cutter struct {
 	m    *matcher
 	text []byte
-	from int // where the search goes on
+	from int // where the search continues
 	done int // how far the text has been handed out
 	held cut
 }

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Config is what a model folder says beside tokenizer.json, as transformers 5
-// reads it for tokenizers that have one.
+// Config is what a model folder contains in addition to tokenizer.json, as
+// transformers 5 reads it for tokenizers that have one.
 type Config struct {
 	// Templates are the chat templates by name; a single one is "default".
 	Templates map[string]string
@@ -23,7 +23,7 @@ type Config struct {
 	// Extra are the additional (extra) special tokens.
 	Extra []string
 	// AddBOS and AddEOS are the file's add_bos_token and add_eos_token, nil if
-	// not set. They tell nothing of this tokenizer: transformers 5 ignores them
+	// not set. They do not affect this tokenizer: transformers 5 ignores them
 	// for tokenizers with a tokenizer.json, whose post-processor decides.
 	AddBOS, AddEOS *bool
 	// Class is tokenizer_class.
@@ -43,8 +43,8 @@ type Config struct {
 
 // Classed is the Options.Class by which transformers 5 may encode instead of by
 // the file, "" where there is none or the ids are the same. Whether it does also
-// depends on the version, so only a server can tell. modelType is config.json's:
-// that of Qwen 2 counts more than the class.
+// depends on the version, so only a server's answer decides. modelType is
+// config.json's: that of Qwen 2 takes precedence over the class.
 func (c Config) Classed(modelType string) string {
 	name := strings.TrimSuffix(c.Class, "Fast")
 	if modelType == "qwen2" {
@@ -56,8 +56,8 @@ func (c Config) Classed(modelType string) string {
 	return ""
 }
 
-// noteAlike keeps which of the classes that may be asked for need no reading of
-// their own.
+// noteAlike records which of the classes that may be requested give the ids that the
+// file gives.
 func (c *Config) noteAlike(fields map[string][]byte, file modelSettings, added []addedToken) {
 	for _, name := range []string{strings.TrimSuffix(c.Class, "Fast"), classQwen} {
 		if k, ok := classes[name]; ok && k.alike(fields, *c, file, added) {

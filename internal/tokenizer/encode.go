@@ -95,7 +95,7 @@ func (s *scratch) utf8(text []byte) []byte {
 	return s.valid
 }
 
-// encode appends the ids of text. start says that the text begins the prompt.
+// encode appends the ids of text. start: the text begins the prompt.
 func (t *Tokenizer) encode(dst []uint32, text []byte, start bool, s *scratch) []uint32 {
 	return t.cut(dst, &t.raw, text, start, s, (*Tokenizer).piece)
 }

@@ -17,15 +17,15 @@ const maxID = 1 << 24
 // maxFile bounds a tokenizer.json; the largest published ones are 33 MB.
 const maxFile = 512 << 20
 
-// Options are how to load a tokenizer. The zero value is what serving wants.
+// Options are how to load a tokenizer. The zero value is right for serving.
 type Options struct {
 	// WordCache is the number of slots of 128 bytes that remember words, a
 	// power of two; 0 means 32768, negative none.
 	WordCache int
 	// Class is one of the classes (Config.Classed) by which transformers 5 encodes
-	// models that it takes for them: it keeps vocabulary, merges and post-processor
-	// of the file and puts the class's own parts in place of the rest, which may
-	// change ids. Empty: the file counts.
+	// models that it assigns to them: it keeps vocabulary, merges and post-processor
+	// of the file and replaces the rest by the class's own parts, which may
+	// change ids. Empty: the file decides.
 	Class string
 }
 
@@ -48,7 +48,7 @@ func loadFile(path string, o Options, c Config) (*Tokenizer, error) {
 }
 
 // Load loads the tokenizer of a model folder as transformers does: its
-// tokenizer.json with the special tokens of the configuration files beside it.
+// tokenizer.json with the special tokens of the configuration files next to it.
 func Load(dir string, o Options) (*Tokenizer, error) {
 	c, err := ReadConfig(dir)
 	if err != nil {
@@ -158,7 +158,7 @@ func shorten(b []byte) string {
 	return string(b)
 }
 
-// modelSettings are what a model says beside its vocabulary and merges.
+// modelSettings are a model's fields other than its vocabulary and merges.
 type modelSettings struct {
 	Type         string
 	Dropout      *float64
@@ -171,7 +171,7 @@ type modelSettings struct {
 }
 
 // loadModel reads the model: its settings first (or by, those of a class), then
-// vocabulary, then merges, whatever their order in the file.
+// vocabulary, then merges, in any order of the file.
 func (t *Tokenizer) loadModel(raw []byte, by *modelSettings) (set modelSettings, err error) {
 	if raw == nil {
 		return set, errors.New("there is no model")
@@ -420,7 +420,7 @@ func (l *modelLoader) merge(left, right []byte, rank uint32, special map[uint32]
 }
 
 // addTokens enters the added tokens. As in the reference, a token's id is the
-// one its text has already, else the next free one, whatever the file says.
+// one its text has already, else the next free one; the file's id is ignored.
 func (t *Tokenizer) addTokens(added []addedToken) error {
 	byText := map[string]uint32{}
 	byID := map[uint32]addedToken{}

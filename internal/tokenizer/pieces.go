@@ -12,7 +12,7 @@ type Piece struct {
 }
 
 // AppendPieces appends the ids of a text that is made of pieces. known is false,
-// and nothing is said of the ids, when a token's name is not in the vocabulary.
+// and ids is undefined, when a token's name is not in the vocabulary.
 func (t *Tokenizer) AppendPieces(dst []uint32, text []byte, pieces []Piece) (ids []uint32, known bool) {
 	s := t.scratch()
 	defer t.release(s, len(text))

@@ -29,7 +29,7 @@ func conversationOfPieces(r *rand.Rand, text []byte, pieces []Piece, turns int) 
 }
 
 // TestPieces: each piece is encoded by itself, names of tokens in ordinary pieces
-// are text, and a store gives the same ids from whatever it remembers.
+// are text, and a store gives the same ids with any content.
 func TestPieces(t *testing.T) {
 	tok := model(t, "qwen3")
 	store, err := NewStore(tok, 1<<20)

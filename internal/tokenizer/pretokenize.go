@@ -275,7 +275,7 @@ func (s *scratch) rewrite(piece func(dst, piece []byte, lead bool) []byte) {
 	s.text = out
 }
 
-// gpt2 is the expression ByteLevel splits by unless told otherwise.
+// gpt2 is the expression by which ByteLevel splits by default.
 const gpt2 = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
 // addPreTokenizer appends the steps of a pre_tokenizer tree.

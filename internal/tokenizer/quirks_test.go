@@ -86,7 +86,7 @@ func (q quirk) tokenizer(t *testing.T, text string, models []json.RawMessage) st
 	return string(b)
 }
 
-// differs says where a tokenizer encodes the texts otherwise than a vLLM, "" if nowhere.
+// differs names the first text that a tokenizer encodes differently than a vLLM, "" if none.
 func (e vllmIDs) differs(tok *Tokenizer, texts []string) string {
 	for i, text := range texts {
 		for special, want := range map[bool][][]uint32{true: e.With, false: e.Without} {
@@ -139,7 +139,7 @@ func (q quirk) read(t *testing.T, texts []string, models []json.RawMessage) (r r
 	return r
 }
 
-// of says how a vLLM's ids are had here: by the file, by the class, or not.
+// of returns how a vLLM's ids are computed here: by the file, by the class, or not.
 func (r readings) of(e vllmIDs, texts []string) (how, why string) {
 	switch {
 	case r.refused != "":

@@ -16,7 +16,7 @@ import (
 // A cut is where an added token found in the raw text starts or ends. The
 // reference encodes the text on either side of it independently, so the ids of
 // a text are those of its prefix up to a cut followed by those of the rest.
-// prepareCutPoints says when that holds.
+// prepareCutPoints determines when that holds.
 //
 // A Store is safe for concurrent use; its lock is held for look-ups only, never
 // while encoding.
@@ -170,7 +170,7 @@ func (s *Store) findCuts(text []byte, addSpecial bool, st *storeScratch) {
 // anchoredCuts gives the bounds of the tokens that begin with the anchor, in
 // order: what lies between them need not be searched.
 func (m *matcher) anchoredCuts(text []byte, a *anchor, add func(at int)) {
-	var last [2]*addedToken // found before, of those that are longest wherever they stand: a template has few
+	var last [2]*addedToken // found before, of those that are longest at every position: a template has few
 	for pos := 0; ; {
 		i := bytes.IndexByte(text[pos:], a.first)
 		if i < 0 {
@@ -257,7 +257,7 @@ func (s *Store) remember(hit *entry, st *storeScratch) {
 		})
 }
 
-// StoreStats tells how full a store is.
+// StoreStats reports how full a store is.
 type StoreStats struct {
 	Entries int
 	Bytes   int64

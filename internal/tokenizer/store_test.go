@@ -80,8 +80,8 @@ func checkStore(t *testing.T, tok *Tokenizer, s *Store, text string, addSpecial 
 	}
 }
 
-// Bytes that are no UTF-8 are replaced wherever they stand: in text that is new,
-// and in text that but for them would be known.
+// Invalid UTF-8 is replaced everywhere: in new text, and in text that has an
+// entry without it.
 func TestStoreReplacesInvalidBytes(t *testing.T) {
 	for _, name := range someModels() {
 		tok := model(t, name)

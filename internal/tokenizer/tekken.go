@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Mistral is what the tokenizer file of a model in Mistral's own format says
-// beside its vocabulary.
+// Mistral is the content of a tokenizer file in Mistral's own format other than
+// its vocabulary.
 type Mistral struct {
 	// Version numbers the instruct format: 1, 2, 3, 7, 11, 13 or 15.
 	Version int
@@ -151,7 +151,7 @@ func (f *tekken) model(m *bpe) error {
 }
 
 // mergeAll makes a merge of every way to put a token together from two others.
-// tokens gives each token once with its rank; cut tells where one may be cut.
+// tokens gives each token once with its rank; cut reports where one may be cut.
 func (m *bpe) mergeAll(tokens func(func(text []byte, rank uint32)), cut func(text []byte, at int) bool) {
 	count := func(text []byte, _ uint32, found func(a, b uint32)) {
 		for i := 1; i < len(text); i++ {

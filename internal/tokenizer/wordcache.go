@@ -74,7 +74,7 @@ func (c *wordCache) put(word []byte, h uint64, ids []uint32) {
 	if len(ids) > cacheIDs {
 		return
 	}
-	// The empty one of the two, else the one the hash says.
+	// The empty one of the two, else the one that the hash selects.
 	i := h >> 20 & c.mask
 	if c.slots[i].hash.Load() != 0 && (c.slots[i^1].hash.Load() == 0 || h>>63 == 1) {
 		i ^= 1
@@ -82,7 +82,7 @@ func (c *wordCache) put(word []byte, h uint64, ids []uint32) {
 	s := &c.slots[i]
 	seq := s.seq.Load()
 	if seq&1 != 0 || !s.seq.CompareAndSwap(seq, seq+1) {
-		return // somebody else is writing: the word can come again
+		return // another goroutine is writing: the word can come again
 	}
 	var buf [cacheWord]byte
 	copy(buf[:], word)

@@ -214,8 +214,8 @@ func (a *acks) has(id int64, claims ...string) {
 	}
 }
 
-// resume takes for acknowledged what the Envoy has of what is published. An Envoy
-// may come back before anything is: then its claims wait.
+// resume records as acknowledged the published resources that the Envoy already
+// has. An Envoy may reconnect before anything is published: then its claims wait.
 func (c *conversation) resume(p published) {
 	c.claims = slices.DeleteFunc(c.claims, func(claim string) bool {
 		known, ok := p.endpoints[claim]

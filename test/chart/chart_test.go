@@ -127,7 +127,7 @@ serviceAccount: {annotations: {g: h}}
 config: {fleet: {replicas: [{address: "10.0.0.1:8000", sidecar: true}]}}`, 4},
 }
 
-// TestChart: Helm's linter has nothing to say, every object decodes strictly,
+// TestChart: Helm's linter reports nothing, every object decodes strictly,
 // and the router accepts the configuration that the chart writes.
 func TestChart(t *testing.T) {
 	extproc := filepath.Join(t.TempDir(), "extproc")
@@ -182,8 +182,8 @@ func TestSecure(t *testing.T) {
 	}
 }
 
-// TestOverride: what config says counts over what the chart sets, and a value
-// that the chart does not know is refused.
+// TestOverride: a value under config takes precedence over the chart's, and a
+// value that the chart does not define is refused.
 func TestOverride(t *testing.T) {
 	config := find[*corev1.ConfigMap](t, render(t, `{pool: {name: p}, config: {filter: {picker: false}, admin: {listen: "127.0.0.1:9090"}}}`), "warm-warmroute").Data["warmroute.yaml"]
 	for _, want := range []string{"picker: false", "always_pick: true", "listen: 127.0.0.1:9090", "pool: p"} {

@@ -131,8 +131,8 @@ func (b *browser) text(t *testing.T, selector string) (text string) {
 }
 
 // TestPage: the page loads, shows the fleet, updates while requests come, finds
-// a decision by its request id, fits a phone, asks nobody else, and complains of
-// nothing; no prompt's text is on it.
+// a decision by its request id, fits a phone, contacts no other host, and logs no
+// error; no prompt's text is on it.
 func TestPage(t *testing.T) {
 	front, admin := stack(t)
 	prompt := strings.Repeat("a long story about "+secret+" and the sea, ", 40)

@@ -15,7 +15,7 @@ import (
 	"warmroute/envoy"
 )
 
-// neighbour is somebody else's external processor in the same filter chain: it
+// neighbour is another external processor in the same filter chain: it
 // adds a header and turns a body's first byte into a line break.
 type neighbour struct {
 	extprocv3.UnimplementedExternalProcessorServer

@@ -129,8 +129,8 @@ func page(t *testing.T, url string) string {
 	return string(b)
 }
 
-// TestClientsMakeNoSeries: whatever models, tenants, ids and paths requests
-// name, the metrics have as many series as before.
+// TestClientsMakeNoSeries: the models, tenants, ids and paths that requests
+// name add no series to the metrics.
 func TestClientsMakeNoSeries(t *testing.T) {
 	const requests = 300
 	st := start(t, setup{replicas: 2, sim: fast(), config: "filter: {token_budget: 2s, tenant_header: x-tenant}\n"})

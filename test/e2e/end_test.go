@@ -20,7 +20,7 @@ import (
 
 // TestABrokenResponseLeavesNothing: a request whose response begins with 200 and
 // breaks off before a first token counts as cached while it lasts, and no longer,
-// whatever Envoy sends of responses.
+// in every response mode of Envoy.
 func TestABrokenResponseLeavesNothing(t *testing.T) {
 	for name, o := range map[string]struct {
 		envoy  envoy.Options
@@ -78,8 +78,8 @@ func TestABrokenResponseLeavesNothing(t *testing.T) {
 	}
 }
 
-// breaking is a replica whose chat answers begin with 200 and break off when it
-// is told so. It returns its address.
+// breaking is a replica whose chat answers begin with 200 and break off at a
+// signal on breakOff. It returns its address.
 func breaking(t *testing.T, replica string, breakOff <-chan struct{}) string {
 	t.Helper()
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})

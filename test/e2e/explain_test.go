@@ -39,8 +39,8 @@ func (st *stack) explain(msgs []message) explained {
 	return answer.Decision
 }
 
-// TestExplainForetells: what explain says of a request is what then happens to
-// it, to the cached token, and asking changes nothing.
+// TestExplainForetells: explain's answer about a request equals the later decision,
+// to the cached token, and calling explain changes nothing.
 func TestExplainForetells(t *testing.T) {
 	st := start(t, setup{replicas: 3, sim: fast()})
 	for i := range 6 {

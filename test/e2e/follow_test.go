@@ -84,7 +84,7 @@ func (f *follower) add(o vllmsim.Options) *vllmsim.Sim {
 	})
 	front := f.holding(sim.Addr())
 	f.sims, f.addrs = append(f.sims, sim), append(f.addrs, front.Listener.Addr().String())
-	f.stops = append(f.stops, func() { // nobody answers at its address any more
+	f.stops = append(f.stops, func() { // its address no longer answers
 		front.CloseClientConnections()
 		front.Close()
 		stop()
@@ -92,7 +92,7 @@ func (f *follower) add(o vllmsim.Options) *vllmsim.Sim {
 	return sim
 }
 
-// write writes the configuration anew: the replicas as they are now.
+// write rewrites the configuration with the current replicas.
 func (f *follower) write() {
 	f.t.Helper()
 	own := fmt.Sprintf("xds: {listen: %s, state: %s}\nenvoy: {listen: %s, admin: %s, served_header: true, access_log: %s}\n",
@@ -258,8 +258,8 @@ func (f *follower) holding(sim string) *httptest.Server {
 	return srv
 }
 
-// TestXDSOverTLS: where the xDS port asks for certificates, an Envoy with one
-// follows, and one without is told nothing.
+// TestXDSOverTLS: where the xDS port requires certificates, an Envoy with one
+// gets updates, and one without gets nothing.
 func TestXDSOverTLS(t *testing.T) {
 	ca := certstest.New(t)
 	router, client := ca.Issue("router"), ca.Issue("envoy")
@@ -429,7 +429,7 @@ func TestEveryModelWhileTheRouterIsDead(t *testing.T) {
 
 // TestWhatBecomesOfHints, in the shipped mode without a response phase: hints
 // that were not followed are counted, the access log and the client's headers
-// say which request went where and why.
+// contain each request's replica and reason.
 func TestWhatBecomesOfHints(t *testing.T) {
 	f := follow(t, "filter: {reason_header: true, token_budget: 2s}\n", fast(), fast())
 	f.has("replicas", f.addrs...)

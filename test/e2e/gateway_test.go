@@ -120,7 +120,7 @@ func TestGatewaysSubset(t *testing.T) {
 	}
 }
 
-// subset sends requests with header and wants exactly the replicas named.
+// subset sends requests with header and expects exactly the replicas in want.
 func (tor *torture) subset(t *testing.T, header http.Header, want []string) {
 	t.Helper()
 	for _, proto := range protocols {
@@ -141,8 +141,8 @@ func (tor *torture) subset(t *testing.T, header http.Header, want []string) {
 	}
 }
 
-// TestPickerAnswersThroughEnvoy: 503 where nobody is ready and 429 where
-// everybody is too far behind, as Envoy passes them on.
+// TestPickerAnswersThroughEnvoy: 503 where no replica is ready and 429 where
+// all are too far behind, as Envoy passes them on.
 func TestPickerAnswersThroughEnvoy(t *testing.T) {
 	for _, mode := range []string{string(envoy.Buffered), string(envoy.FullDuplex)} {
 		t.Run(mode, func(t *testing.T) {
@@ -164,8 +164,8 @@ func TestPickerAnswersThroughEnvoy(t *testing.T) {
 // replicasCluster is the cluster of the replicas in the bootstrap.
 var replicasCluster = regexp.MustCompile(`(?s)  - name: replicas\n.*?(  - name: warmroute\n)`)
 
-// TestAlwaysPickWithoutABalancer: in front of an ORIGINAL_DST cluster, which has
-// no host but the one it is told, every request gets through.
+// TestAlwaysPickWithoutABalancer: in front of an ORIGINAL_DST cluster, whose only
+// host is the named one, every request gets through.
 func TestAlwaysPickWithoutABalancer(t *testing.T) {
 	for _, mode := range judging {
 		t.Run(mode, func(t *testing.T) {

@@ -31,7 +31,7 @@ func TestEveryBodyModeGivesHints(t *testing.T) {
 	}
 }
 
-// explained is what the router says of its last n decisions.
+// explained is the router's record of its last n decisions.
 func (st *stack) explained(n int) string {
 	resp, err := http.Get(fmt.Sprintf("http://%s/debug/explain?n=%d", st.admin, n))
 	if err != nil {

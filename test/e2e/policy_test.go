@@ -49,8 +49,8 @@ func (st *stack) at(addr string) *vllmsim.Sim {
 	return nil
 }
 
-// TestColdThenObserved: a prompt nobody has seen is placed by load, and is warm
-// from the replica's own events on.
+// TestColdThenObserved: a new prompt is placed by load, and is warm from the
+// replica's own events on.
 func TestColdThenObserved(t *testing.T) {
 	st := start(t, setup{replicas: 3, sim: fast()})
 	a := st.chat(firstTurn(7), 1)
@@ -65,8 +65,8 @@ func TestColdThenObserved(t *testing.T) {
 	st.wantReasons(2, 1)
 }
 
-// TestSharedPrefix: different requests behind one system prompt go where it is
-// cached, as long as nobody waits there.
+// TestSharedPrefix: different requests with one system prompt go where it is
+// cached, as long as no request waits there.
 func TestSharedPrefix(t *testing.T) {
 	const requests = 12
 	st := start(t, setup{replicas: 3, sim: steady()})
@@ -154,13 +154,13 @@ func TestFailoverAndRehome(t *testing.T) {
 	st.wantReasons(6, 1)
 }
 
-// TestCrossTurnPastTheTextChainsDepth: where replicas say nothing of their
-// caches, conversations go by their first 16 KiB of text; longer ones find
-// their replica still.
+// TestCrossTurnPastTheTextChainsDepth: where replicas publish nothing about their
+// caches, conversations are routed by their first 16 KiB of text; longer ones
+// still reach their replica.
 func TestCrossTurnPastTheTextChainsDepth(t *testing.T) {
 	const conversations = 6
 	sim := steady()
-	sim.Version = vllmsim.V021 // does not tell where it publishes, and nobody has said
+	sim.Version = vllmsim.V021 // does not report where it publishes, and that is not configured
 	st := start(t, setup{replicas: 3, sim: sim})
 	for i := range conversations {
 		msgs := []message{{"user", strings.Repeat(fmt.Sprintf("text%d ", i), 2600)}} // more than 16 KiB

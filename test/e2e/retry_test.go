@@ -15,9 +15,9 @@ import (
 	"warmroute/test/testenv"
 )
 
-// TestRequestsWithoutHintsSurviveDeadReplicas: a request that warmroute says
-// nothing about is balanced by Envoy alone, which knows of dead replicas only
-// by trying them. None may fail: one at a time, and many at once.
+// TestRequestsWithoutHintsSurviveDeadReplicas: Envoy alone balances a request
+// without a hint, and detects dead replicas only by trying them. None may fail: one
+// at a time, and many at once.
 func TestRequestsWithoutHintsSurviveDeadReplicas(t *testing.T) {
 	const requests = 400 // least_request prefers the idle dead: without another host per retry about one in four fails
 	refuses, resets := refusing(t), resetting(t)
@@ -44,8 +44,8 @@ func TestEveryReplicaDeadIsAnAnswer(t *testing.T) {
 	}
 }
 
-// TestRetriesFollowTheRankedList: the list is walked in its order, whatever was
-// tried before, and behind its end stands every other replica.
+// TestRetriesFollowTheRankedList: the list is walked in its order, independent of
+// earlier attempts, and every other replica follows its end.
 func TestRetriesFollowTheRankedList(t *testing.T) {
 	var live []string
 	for _, name := range []string{"a", "b"} {
@@ -85,8 +85,8 @@ func TestRetriesFollowTheRankedList(t *testing.T) {
 	}
 }
 
-// openEnvoy is an Envoy of the shipped configuration, but for one thing: it
-// believes a client's own list. Nobody answers for warmroute.
+// openEnvoy is an Envoy of the shipped configuration, except that it accepts a
+// client's own list. No router runs.
 func openEnvoy(t *testing.T, replicas []string) (url string) {
 	t.Helper()
 	listen, admin := refusing(t), refusing(t)
@@ -140,7 +140,7 @@ func getModels(t *testing.T, url string, requests, at int) int {
 	return failed
 }
 
-// refusing is an address where nobody listens.
+// refusing is an address without a listener.
 func refusing(t *testing.T) string {
 	t.Helper()
 	return testenv.Addresses(t, 1)[0]

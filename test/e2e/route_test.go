@@ -79,8 +79,8 @@ func (st *stack) predicted() float64 {
 	return sum
 }
 
-// TestUnrelatedPromptsSpread: the negative control. Nobody holds any of them,
-// and every decision says so.
+// TestUnrelatedPromptsSpread: the negative control. No replica holds any of them,
+// and every decision records that.
 func TestUnrelatedPromptsSpread(t *testing.T) {
 	st := start(t, setup{replicas: 4, sim: fast()})
 	count := map[string]int{}

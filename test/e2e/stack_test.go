@@ -29,7 +29,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return testenv.Build(dir, "warmroute/cmd/extproc", "-race")
 })
 
-// stack is Envoy in front of simulated replicas, with extproc beside it.
+// stack is Envoy in front of simulated replicas, with extproc.
 type stack struct {
 	t       *testing.T
 	dir     string
@@ -42,7 +42,7 @@ type stack struct {
 	config  string // extproc's configuration file
 }
 
-// setup says what stack to build.
+// setup describes the stack to build.
 type setup struct {
 	replicas int
 	sim      vllmsim.Options // of every replica; addresses are filled in

@@ -31,7 +31,7 @@ type torture struct {
 	hinted   int // requests that arrived with a destination
 }
 
-const streamed = "STREAMED" // a mode nobody should configure: it cannot carry a hint
+const streamed = "STREAMED" // a mode that should not be configured: it cannot carry a hint
 
 var (
 	bodyModes = []string{string(envoy.Buffered), string(envoy.BufferedPartial), streamed, string(envoy.FullDuplex)}
@@ -189,7 +189,7 @@ func (tor *torture) sendBy(t *testing.T, proto string, s sent) []arrival {
 	return got
 }
 
-// compare wants the same bytes, and no header but those that belong there.
+// compare expects the same bytes, and only the expected headers.
 func (tor *torture) compare(t *testing.T, proto string, s *sent, got arrival) {
 	t.Helper()
 	body := got.body
@@ -287,7 +287,7 @@ func (tor *torture) cases(t *testing.T) {
 	t.Run("the router dies", tor.routerDies)
 }
 
-// trailing ends s by trailers and says what each mode makes of that.
+// trailing ends s by trailers and sets the result that each mode gives.
 func (tor *torture) trailing(s sent) sent {
 	s.trailers = true
 	judged := tor.mode == string(envoy.Buffered) || tor.mode == string(envoy.FullDuplex)
@@ -361,7 +361,7 @@ func (tor *torture) abortAfter(t *testing.T, proto string, size int) {
 	}
 }
 
-// firstDies lets the replica that is named first die: the other one gets every byte.
+// firstDies stops the replica that is named first: the other one gets every byte.
 func (tor *torture) firstDies(t *testing.T) {
 	a := tor.sendBy(t, "http/1.1", sent{body: chatOf(100)})
 	if len(a) != 1 {
@@ -394,9 +394,9 @@ func (tor *torture) idle(t *testing.T) {
 	})
 }
 
-// leftOver holds the router to what was sent: every request has one reason,
-// those that were left in the middle, too, and as many arrived with a hint as it
-// says.
+// leftOver compares the router's counts with the requests sent: every request has
+// one reason, aborted ones included, and as many arrived with a hint as it
+// counted.
 func (tor *torture) leftOver(t *testing.T) {
 	tor.idle(t)
 	sum, hints := 0, 0
@@ -422,8 +422,8 @@ func (tor *torture) leftOver(t *testing.T) {
 	}
 }
 
-// routerDies: nobody can set our headers then either. What FULL_DUPLEX_STREAMED
-// loses until Envoy knows is counted in test/failopen.
+// routerDies: clients cannot set warmroute's headers then either. test/failopen
+// counts the requests that FULL_DUPLEX_STREAMED loses until Envoy detects it.
 func (tor *torture) routerDies(t *testing.T) {
 	tor.extproc.Kill()
 	tor.until(10*time.Second, "Envoy knows that the router is dead", func() bool {

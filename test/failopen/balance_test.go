@@ -29,8 +29,8 @@ type balance struct {
 
 var balanced = flag.Bool("balance", false, "measure how Envoys had better share requests between routers")
 
-// TestRoutersBalance measures, where asked to, three routers beside one, and
-// whether Envoy had better give them requests in turn or by how many each has.
+// TestRoutersBalance, where it is enabled, compares three routers with one, and
+// Envoy's distribution in turn with that by how many requests each has.
 func TestRoutersBalance(t *testing.T) {
 	if !*balanced {
 		return // a measurement

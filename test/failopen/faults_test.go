@@ -117,7 +117,7 @@ func (s *stack) gates(do func(*gate)) {
 	}
 }
 
-// fullPipe is a named pipe with room for nothing more and an end that nobody reads.
+// fullPipe is a full named pipe whose other end is never read.
 func fullPipe(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
@@ -139,8 +139,8 @@ func fullPipe(t *testing.T) string {
 	return path
 }
 
-// wantHints waits until requests are judged, or, for false, until Envoy goes on
-// without asking.
+// wantHints waits until requests get hints, or, for false, until Envoy continues
+// without calling the router.
 func (s *stack) wantHints(want bool) {
 	s.t.Helper()
 	until(s.t, fmt.Sprintf("requests judged: %v", want), func() bool {

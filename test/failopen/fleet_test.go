@@ -97,7 +97,7 @@ func startRouters(t *testing.T, external string) *routers {
 	return f
 }
 
-// startEnvoy starts an Envoy that asks the routers of a list, on the printed
+// startEnvoy starts an Envoy that calls the routers of a list, on the printed
 // configuration as edit returns it.
 func (f *routers) startEnvoy(name string, list []string, edit func(string) string) *testenv.Envoy {
 	f.t.Helper()
@@ -118,7 +118,7 @@ func (f *routers) startEnvoy(name string, list []string, edit func(string) strin
 	return e
 }
 
-// page is what GET /debug/peers says.
+// page is the answer of GET /debug/peers.
 type page struct {
 	Link struct {
 		Connected bool
@@ -148,8 +148,8 @@ func (f *routers) peers(r *router) *page {
 	return p
 }
 
-// of is how many requests p says the router named id has in flight, -1 where it
-// is not known.
+// of is how many requests the router named id has in flight according to p, -1
+// where it is not known.
 func (p *page) of(id string) int {
 	for _, one := range p.Link.Peers {
 		if one.ID == id {
@@ -161,8 +161,8 @@ func (p *page) of(id string) int {
 
 func (r *router) own() int { return int(r.metric("warmroute_in_flight_requests{")) }
 
-// equal reports whether every running router hears every other, and counts what
-// that one counts itself.
+// equal reports whether every running router receives from every other, and has
+// the same counts as that one itself.
 func (f *routers) equal() bool {
 	for _, r := range f.all {
 		p := f.peers(r)
@@ -306,7 +306,7 @@ func (f *routers) gone(away ...*router) bool {
 	return true
 }
 
-// back starts a router that was killed, and waits until it knows what it knew.
+// back starts a router that was killed, and waits until it has its former state.
 func (f *routers) back(r *router) {
 	f.t.Helper()
 	since := time.Now()

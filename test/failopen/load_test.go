@@ -67,7 +67,7 @@ func newPrompts(models []string) *prompts {
 	return p
 }
 
-// body is the next request; every second one wants its answer streamed.
+// body is the next request; every second one requests a streamed answer.
 func (p *prompts) body() string {
 	n := p.next.Add(1)
 	return fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,"prompt":[%s,%s]}`, p.models[n/groups%uint64(len(p.models))], answer, n%2 == 0, p.begin[n%groups], testenv.Tokens(1000+n, tail))
@@ -80,7 +80,7 @@ type sample struct {
 	cut      bool
 }
 
-// closedLoop asks for the one model there is.
+// closedLoop sends requests for the only model.
 func closedLoop(t *testing.T, url string, d time.Duration, fault func()) result {
 	t.Helper()
 	return loop("sim")(t, url, d, fault)
@@ -148,7 +148,7 @@ func send(client *http.Client, url, body string) sample {
 	return s
 }
 
-// complete tells an answer with an end from one without.
+// complete reports whether an answer has its end.
 func complete(b []byte) bool {
 	if bytes.HasPrefix(b, []byte("data:")) {
 		return bytes.HasSuffix(bytes.TrimSpace(b), []byte("[DONE]"))

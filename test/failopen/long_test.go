@@ -9,8 +9,8 @@ import (
 	"warmroute/envoy"
 )
 
-// TestLongAnswersLive: with nothing else to do, an answer of 8 s ends in every
-// mode: neither pings nor health checks end the stream beside it.
+// TestLongAnswersLive: without other traffic, an answer of 8 s ends in every
+// mode: neither pings nor health checks end its ext_proc stream.
 func TestLongAnswersLive(t *testing.T) {
 	const seconds, perSecond = 8, 200 // tokens
 	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.FullDuplex} {

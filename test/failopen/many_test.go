@@ -47,7 +47,7 @@ func TestManyAtOnce(t *testing.T) {
 	go func() { inside.Wait(); close(all) }()
 	select {
 	case <-all:
-		// Of the router's streams too; how many it follows is up to the machine, for whom it makes wait goes on without.
+		// The router's streams count too; the machine decides how many it follows: requests that wait too long continue without it.
 		for _, overflow := range []string{"upstream_rq_pending_overflow", "upstream_cx_overflow", "upstream_rq_retry_overflow"} {
 			if n := s.stat(overflow); n > 0 {
 				t.Errorf("%s: %d", overflow, n)

@@ -52,7 +52,7 @@ func TestModes(t *testing.T) {
 				if c.loses && lost == 0 {
 					t.Errorf("%s: nothing was lost: Envoy has learnt to fail open, say so in docs/fail-open.md", f.name)
 				}
-				// Each client loses the request it has under way and perhaps one or two until Envoy knows.
+				// Each client loses the request it has under way and perhaps one or two until Envoy detects it.
 				if lost > 3*clients {
 					t.Errorf("%s: %d requests were lost, more than were in flight", f.name, lost)
 				}

@@ -26,9 +26,8 @@ import (
 	"warmroute/test/testenv"
 )
 
-// onePrompt takes a replica eight seconds: that long, a burst of it is one that
-// comes at once, on whatever machine. What is reported as cached may pile up
-// further.
+// onePrompt takes a replica eight seconds, so that a burst of it counts as
+// simultaneous on any machine. A replica that reports it cached may get more.
 func onePrompt(int) string { return testenv.Tokens(7, 8192) }
 
 func ownPrompt(i int) string { return testenv.Tokens(50_000+uint64(i), prefix) }
@@ -47,7 +46,7 @@ func spread(t *testing.T, at []float64) {
 	}
 }
 
-// bursting has one fleet at a time under a burst, which a machine has enough to do with.
+// bursting allows one burst at a time, which already loads a machine fully.
 var bursting sync.Mutex
 
 // burst sends one prompt 512 times at once, looks at how it is spread, and ends it.
@@ -63,8 +62,8 @@ func (f *routers) burst(during func()) {
 	f.empty()
 }
 
-// beside lets tests that wait more than they compute run beside each other, in the
-// short form: the long one is held to the clock.
+// beside runs tests that wait more than they compute in parallel, in the short
+// form only: the long one depends on the clock.
 func beside(t *testing.T) {
 	if !*long {
 		t.Parallel()
@@ -107,7 +106,7 @@ func TestRouters(t *testing.T) {
 			f.took("their charges are gone", time.Now(), 3*time.Second, func() bool { return f.gone(victim, frozen) })
 		})
 		f.under(span/2, func() { _ = frozen.Signal(syscall.SIGCONT); f.back(victim) })
-		f.has(victim, f.beta(f.all[0])) // it hears of the settings that were changed before
+		f.has(victim, f.beta(f.all[0])) // it receives the settings that were changed before
 		end()
 		f.empty()
 	})
@@ -166,8 +165,8 @@ func TestRouters(t *testing.T) {
 	})
 }
 
-// explained fails unless explain says of r how much each other router has on each
-// replica: in all what that one has in flight.
+// explained fails unless r's explain contains how much each other router has on
+// each replica: in total, what that one has in flight.
 func (f *routers) explained(r *router) {
 	f.t.Helper()
 	var answer struct {
@@ -266,7 +265,7 @@ func (f *routers) cut(do func(*gate)) {
 	}
 }
 
-// strangers joins the routers' cluster and says what they must refuse.
+// strangers joins the routers' cluster and sends messages that they must refuse.
 func (f *routers) strangers() {
 	t := f.t
 	ns, err := server.NewServer(&server.Options{

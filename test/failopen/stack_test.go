@@ -105,7 +105,7 @@ func (r *router) write(config string) {
 	}
 }
 
-// launch starts the router with its standard error where to says ("" = its log file).
+// launch starts the router with its standard error in the file to ("" = its log file).
 func (r *router) launch(to string) {
 	r.t.Helper()
 	program, args := binary(r.t, "extproc"), []string{"serve", "-config", r.config}
@@ -136,8 +136,8 @@ func wait(t *testing.T, p *testenv.Process, url string) {
 	}
 }
 
-// stack is Envoy before replicas, with a router beside it, and another one where
-// asked for.
+// stack is Envoy before replicas, with a router, and another one where
+// configured.
 type stack struct {
 	t        *testing.T
 	dir      string

@@ -16,7 +16,7 @@ import (
 var script string
 
 // wrk is the load of the wrk program: the requests of closedLoop, none of them
-// streamed. What it cannot tell is when a request failed.
+// streamed. It does not report when a request failed.
 func wrk(t *testing.T, url string, d time.Duration, fault func()) result {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "load.lua")

@@ -43,9 +43,9 @@ type hybrid struct {
 }
 
 // TestStormHybrid: replicas with several KV cache groups lose and delay batches,
-// evict, are reset and start anew, and their subscribers are replaced. Once that
-// is over, what the index predicts for every prompt equals what the replica would
-// find, within two seconds.
+// evict, are reset and restarted, and their subscribers are replaced. Within two
+// seconds after that, the index's prediction for every prompt equals the blocks
+// that the replica would find.
 func TestStormHybrid(t *testing.T) {
 	l, first := limitsOf(t), seeded(t)
 	x, err := index.New(index.Options{})

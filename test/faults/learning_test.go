@@ -16,7 +16,7 @@ import (
 	"warmroute/internal/vllmsim"
 )
 
-// learners are replicas whose draft models nobody tells of: none, one that drops a
+// learners are replicas whose draft models are not configured: none, one that drops a
 // block in every group, one in full attention alone.
 var learners = []vllmsim.Options{
 	{Groups: []vllmsim.Group{{Kind: vllmsim.SlidingWindow, Window: 24}, {Kind: vllmsim.SlidingWindow, Window: 24}, {Kind: vllmsim.FullAttention}}},
@@ -26,8 +26,8 @@ var learners = []vllmsim.Options{
 
 // TestLearnsInABusyFleet: replicas that are never idle, each with several clients
 // at once, and counters that are read meanwhile: the index ends with the right
-// assumption about each draft model, predicts what the replica finds, and knows
-// nothing of the replica's next process.
+// assumption about each draft model, predicts what the replica finds, and assumes
+// nothing about the replica's next process.
 func TestLearnsInABusyFleet(t *testing.T) {
 	first := seeded(t)
 	x, err := index.New(index.Options{})
@@ -110,7 +110,7 @@ func (h *hybrid) learn(x *index.Index) {
 	}
 }
 
-// until asks every few milliseconds, for at most a minute.
+// until calls done every few milliseconds, for at most a minute.
 func until(done func() bool) bool {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(3 * time.Millisecond) {
 		if done() {
@@ -120,7 +120,7 @@ func until(done func() bool) bool {
 	return false
 }
 
-// expect says that a prompt is sent to the replica, as a decision does.
+// expect records that a prompt is sent to the replica, as a decision does.
 func (h *hybrid) expect(x *index.Index, tokens []uint32) {
 	s := scope
 	s.BlockSize, s.Group = hybridBlock, len(h.o.Groups)-1

@@ -103,7 +103,7 @@ func (n *node) step() {
 	case p < 4:
 		n.pub.Disconnect()
 		n.tally.cutOff++
-	case p < 6 && !n.o.NoReplay: // without replay a new life whose sequence fits cannot be told from the old
+	case p < 6 && !n.o.NoReplay: // without replay a new process whose sequence fits cannot be distinguished from the old
 		n.pub.Restart()
 		n.tally.restarts++
 		n.truth.clear(time.Now())
@@ -156,7 +156,7 @@ func (n *node) stored(c *chain) []kvtest.Event {
 	return []kvtest.Event{e}
 }
 
-// evict removes a few blocks, wherever in a chain they are.
+// evict removes a few blocks, at any position of a chain.
 func (n *node) evict() {
 	held := n.truth.all()
 	if len(held) == 0 {
@@ -174,7 +174,7 @@ func (n *node) evict() {
 	n.publish(kvtest.Event{Kind: kvtest.Removed, Hashes: out})
 }
 
-// nudge publishes one more batch, whatever the cache is like.
+// nudge publishes one more batch, in any state of the cache.
 func (n *node) nudge() {
 	if len(n.truth.all()) > 0 {
 		n.evict()

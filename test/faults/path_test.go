@@ -42,7 +42,7 @@ type path struct {
 	pauses, replaced, lost int
 
 	mu    sync.Mutex
-	heard time.Duration // longest that a hint outlived what the subscriber was told
+	heard time.Duration // longest that a hint outlived the event that the subscriber received
 	truth time.Duration // longest that a hint outlived the truth at the publisher
 	hints int
 }
@@ -158,7 +158,7 @@ type source struct {
 	endpoint, replay, topic string
 }
 
-// join starts a subscription that knows nothing yet.
+// join starts a subscription without any state.
 func (p *path) join(from source) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -173,7 +173,7 @@ func (p *path) join(from source) {
 	var subscriber, reporter sync.WaitGroup
 	if p.client != nil {
 		r := indexrpc.NewReporter(p.client, from.holder, indexrpc.ReporterOptions{Window: window})
-		reporter.Go(func() { _ = r.Run(reporting) }) // what it could not tell is told by the next
+		reporter.Go(func() { _ = r.Run(reporting) }) // the next one reports what it could not
 		sink = r
 	}
 	s, err := kvevents.New(kvevents.Options{
@@ -233,7 +233,7 @@ func (p *path) measure(n *node, c *chain, matched int, at time.Time) {
 }
 
 // wrong states where the index differs from the truth; where history was lost it
-// may know less, unless whole is asked for.
+// may hold less, unless whole is set.
 func (p *path) wrong(whole bool) error {
 	x := p.index.Load()
 	all := contents(x)

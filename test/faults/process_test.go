@@ -38,8 +38,8 @@ const cacheBlocks = 150
 // engine step that stores or evicts blocks, and it takes a prefill and a token.
 const stepBatches = 4
 
-// newProcess launches a process that is asked so many times at most: what it
-// holds is read from its whole history.
+// newProcess launches a process that gets at most so many requests: its blocks
+// are read from its whole history.
 func newProcess(t *testing.T, binary, version string, requests int) *process {
 	t.Helper()
 	at := testenv.Addresses(t, 3)
@@ -94,7 +94,7 @@ func (p *process) ask(c *chain) (cached int, err error) {
 	return v.Usage.Details.Cached, err
 }
 
-// history is what the process's whole replay says that it holds.
+// history is the set of blocks that the process holds according to its whole replay.
 func (p *process) history() map[prefixhash.Key]bool {
 	p.t.Helper()
 	x, err := index.New(index.Options{})
@@ -192,7 +192,7 @@ func killed(processes []*process, all *prompts, rng *rand.Rand, limits limits) {
 }
 
 // holds is what the process holds once it has published its recent prompt, which
-// it does within a step. It is not asked for anything meanwhile.
+// it does within a step. It gets no request meanwhile.
 func (p *process) holds(recent *chain) map[prefixhash.Key]bool {
 	p.t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {

@@ -53,12 +53,12 @@ func seeded(t *testing.T) uint64 {
 	return s
 }
 
-// steps is the most that a publisher is driven to: one thing at a time, with a
-// pause behind each, and what is beside the rounds.
+// steps is the maximum number of steps of a publisher: one at a time, with a
+// pause after each, and those outside the rounds.
 func (l limits) steps() int { return l.rounds * (int(l.round/l.pace) + beside) }
 
-// beside the rounds are, at most: three batches at the end of each, or two
-// prompts; in the outages, three times changes.
+// beside is the maximum number of steps outside the rounds: three batches at the
+// end of each, or two prompts; in the outages, three times changes.
 const beside = 3 * changes
 
 // storm is eight publishers and both paths from them.
@@ -83,8 +83,8 @@ func newStorm(t *testing.T) *storm {
 	return s
 }
 
-// TestStorm: under all faults at once no hint outlives its event, as the
-// subscriber was told of it, by more than the debounce window, and once the
+// TestStorm: under all faults at once no hint outlives its event, from the moment
+// the subscriber receives it, by more than the debounce window, and once the
 // storm is over the index equals the truth within two seconds.
 func TestStorm(t *testing.T) {
 	s := newStorm(t)
@@ -184,11 +184,11 @@ func (s *storm) trouble(p *path, rng *rand.Rand, round int, end time.Time) {
 			time.Sleep(some())
 			p.join(n.source())
 			p.replaced++
-		case 4: // the index is lost with all it knew
+		case 4: // the index is lost with its content
 			if p.client == nil {
 				continue
 			}
-			p.newIndex() // what is lost answers nobody
+			p.newIndex() // a lost index no longer answers
 			p.stop()
 			time.Sleep(some())
 			p.serve(p.addr)
@@ -199,15 +199,15 @@ func (s *storm) trouble(p *path, rng *rand.Rand, round int, end time.Time) {
 }
 
 // calm ends a round: every publisher sends one more batch, of which some are
-// lost; then the truth is asked for. Publishers whose history was lost are
-// reset, and then no difference is left.
+// lost; then the index is compared with the truth. Publishers whose history was
+// lost are reset, and then no difference is left.
 func (s *storm) calm(round int) {
 	s.t.Helper()
 	connected, cancel := context.WithTimeout(context.Background(), s.limits.settled)
 	defer cancel()
 	for i, n := range s.nodes {
 		n.pub.Fault(nil)
-		// What nobody hears and nothing replays stays unknown.
+		// A batch that is neither received nor replayed stays unknown.
 		if err := n.pub.WaitSubscribers(connected, len(s.paths)); err != nil {
 			s.t.Fatalf("round %d: %s: no subscribers: %v", round+1, n.holder.Replica, err)
 		}

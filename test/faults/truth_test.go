@@ -25,7 +25,7 @@ type chain struct {
 	hashes []uint64 // what engines call the blocks
 }
 
-// prompts are all that is ever asked for.
+// prompts are all prompts of a test.
 type prompts struct {
 	chains [chains]chain
 	key    map[uint64]prefixhash.Key // by engine hash
@@ -82,7 +82,7 @@ func (r *record) remove(at time.Time, hashes ...uint64) {
 	}
 }
 
-// apply takes events as of a time, all at once for whoever asks.
+// apply takes events as of a time, atomically for readers.
 func (r *record) apply(at time.Time, events []index.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

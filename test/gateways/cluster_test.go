@@ -103,7 +103,7 @@ func (c *cluster) try(method, path, contentType string, body []byte) (int, []byt
 func (c *cluster) do(method, path, contentType string, body any) object {
 	c.Helper()
 	var text []byte
-	if body != nil { // "null" would stand for what a query says
+	if body != nil { // "null" would replace the query's values
 		var err error
 		if text, err = json.Marshal(body); err != nil {
 			c.Fatal(err)
@@ -120,7 +120,7 @@ func (c *cluster) do(method, path, contentType string, body any) object {
 	return o
 }
 
-// path is where an object is, found by what the API server says it serves.
+// path is where an object is, found in the API server's list of resources.
 func (c *cluster) path(o object) string {
 	c.Helper()
 	version := fmt.Sprint(o["apiVersion"])
@@ -157,8 +157,8 @@ func (c *cluster) path(o object) string {
 	return fmt.Sprintf("%s/%s/%v", root, k.plural, at(o, "metadata", "name"))
 }
 
-// apply creates or changes an object, or with dry only asks whether that could
-// be; unknown and repeated fields are refused.
+// apply creates or changes an object, or with dry only validates the change;
+// unknown and repeated fields are refused.
 func (c *cluster) apply(o object, dry bool) (int, string) {
 	c.Helper()
 	query := "?fieldManager=test&force=true&fieldValidation=Strict"

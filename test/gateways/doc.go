@@ -11,7 +11,7 @@
 //
 // What stands in for a cluster: Envoy Gateway's file provider reads no Services,
 // so each becomes a Backend with the same name; pods are written to the API with
-// a status that says ready, and simulated replicas listen on their addresses.
+// the status ready, and simulated replicas listen on their addresses.
 //
 // A failed request is one that got no answer, or another status than 200. Times
 // are wall clock: they only decide that nothing hangs.

@@ -155,7 +155,7 @@ func startGateway(t *testing.T, patches bool, more ...string) *gateway {
 	return g
 }
 
-// patched waits until Envoy has been told every patch of the example.
+// patched waits until Envoy has received every patch of the example.
 func (g *gateway) patched() {
 	g.Helper()
 	for _, want := range []string{`"no_traffic_interval": "0.500s"`, `"unhealthy_interval": "0.200s"`, `"update_merge_window": "0s"`,
@@ -197,7 +197,7 @@ func (g *gateway) configure(replicas []string, patches bool) {
 		homes[key] = filepath.Join(g.dir, name)
 	}
 	extensions := object{"enableBackend": true}
-	if patches { // as the README says
+	if patches { // as in the README
 		maps.Copy(extensions, inReadme(g.T, "envoy-gateway")[0]["extensionApis"].(object))
 	}
 	write(g.T, filepath.Join(g.dir, "envoy-gateway.yaml"), object{
@@ -211,8 +211,8 @@ func (g *gateway) configure(replicas []string, patches bool) {
 	})
 }
 
-// onHost has the proxy run beside Envoy Gateway, and its log on standard output
-// written to a file, as the tests read it.
+// onHost configures the proxy to run on Envoy Gateway's host, and to write its log
+// on standard output to a file, which the tests read.
 func (g *gateway) onHost(proxy object) {
 	proxy["provider"] = object{"type": "Host", "host": object{"envoyVersion": envoy.Version}}
 	proxy["extraArgs"] = []any{"--file-flush-interval-msec", "200"}
@@ -237,7 +237,7 @@ func write(t *testing.T, file string, objects ...object) {
 	}
 }
 
-// findAdmin looks for the file in which Envoy says where its admin page is.
+// findAdmin looks for the file in which Envoy writes its admin address.
 func (g *gateway) findAdmin() bool {
 	_ = filepath.WalkDir(g.dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Name() == "admin-address.txt" {
@@ -272,7 +272,7 @@ func (g *gateway) stat(suffix string) (sum int) {
 	return sum
 }
 
-// found waits until Envoy asks the router: a request gets a hint.
+// found waits until Envoy calls the router: a request gets a hint.
 func (g *gateway) found() {
 	g.Helper()
 	until(g.T, "a request with a hint", func() bool {
@@ -305,7 +305,7 @@ func (g *gateway) decisions() (sum float64) {
 	return sum
 }
 
-// counted waits until the router has counted what the access log says of the
+// counted waits until the router has counted the access log's entries about the
 // hints of all requests since the from-th, and returns how many were not followed.
 func (g *gateway) counted(t *testing.T, from uint64) (missed int) {
 	t.Helper()

@@ -51,7 +51,7 @@ func TestEnvoyGateway(t *testing.T) {
 
 	t.Run("hints are not followed, and that is counted", func(t *testing.T) {
 		stranger := newReplica(t, g.dir, podIP(4))
-		resolve(t, stranger.ip) // all that the router knows, and Envoy does not
+		resolve(t, stranger.ip) // the only replica that the router has and Envoy does not
 		g.ready(t, 1)
 		g.under(t, nil, some, false, func() {})
 		if missed := g.counted(t, started); missed < some {
@@ -120,7 +120,7 @@ type fault struct {
 	sent         uint64 // requests while it lasts; 0: some
 }
 
-// some requests tell whether something works.
+// some is the number of requests that show whether something works.
 const some = 300
 
 var faults = []fault{

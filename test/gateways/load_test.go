@@ -49,8 +49,8 @@ func prompt(n uint64) []byte {
 	return fmt.Appendf(nil, `{"model":"sim","max_tokens":4,"stream":%t,"prompt":[%s,%s]}`, n%2 == 0, begins()[n%groups], testenv.Tokens(1000+n, 64))
 }
 
-// post sends a body and reads the answer whole. served is who Envoy says it was,
-// where it does; why states how the request failed, "" when it did not.
+// post sends a body and reads the whole answer. served is the replica that Envoy
+// reports, if any; why states how the request failed, "" when it did not.
 func post(client *http.Client, url string, n uint64, body []byte, headers map[string]string) (served, why string) {
 	req, err := http.NewRequest(http.MethodPost, url+"/v1/completions", bytes.NewReader(body))
 	if err != nil {
@@ -101,7 +101,7 @@ type load struct {
 
 	mu     sync.Mutex
 	tally  tally
-	served map[string]uint64 // by address: the last number it served, where Envoy says so
+	served map[string]uint64 // by address: the last number it served, where Envoy reports it
 }
 
 func startLoad(url string, headers map[string]string) *load {
@@ -140,7 +140,7 @@ func (l *load) took(n uint64, d time.Duration, served, why string) {
 	}
 }
 
-// stop ends the load and says what came of it. It may be called twice.
+// stop ends the load and returns its result. It may be called twice.
 func (l *load) stop() tally {
 	l.cancel()
 	l.wg.Wait()
@@ -200,7 +200,7 @@ func logged(t *testing.T, file string, s tally) []sentence {
 	return out
 }
 
-// hints counts requests with a hint, those served where it says first, and those
+// hints counts requests with a hint, those served by its first replica, and those
 // served by another of its list.
 func hints(lines []sentence) (hinted, followed, next int) {
 	for _, l := range lines {

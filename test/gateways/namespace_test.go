@@ -23,7 +23,7 @@ var podIPs = []string{podIP(1), podIP(2), podIP(3)}
 // podIP is the address of the i-th simulated replica, from 1.
 func podIP(i int) string { return fmt.Sprintf("10.244.0.%d", 10+i) }
 
-// silentIP is an address that answers nothing, not even that there is nobody.
+// silentIP is an address that answers nothing, not even a refusal.
 const silentIP = "10.99.0.7"
 
 // TestMain runs the tests in a process with namespaces of its own.
@@ -77,7 +77,7 @@ func furnish() error {
 	for i := range 9 {
 		lines = append(lines, "addr add "+podIP(i+1)+"/32 dev lo")
 	}
-	// A cable whose other end nobody answers at: what is sent to silentIP is lost.
+	// A cable whose other end does not answer: packets to silentIP are lost.
 	lines = append(lines, "link add cable0 type veth peer name cable1", "link set cable0 up", "link set cable1 up",
 		"addr add 10.99.0.1/24 dev cable0", "neigh add "+silentIP+" lladdr 02:00:00:00:00:07 dev cable0")
 	batch := exec.Command("ip", "-batch", "-")

@@ -43,7 +43,7 @@ func writeKey(t *testing.T, file string) {
 }
 
 // pool is the example of the inference pool on a real API: the router with the
-// example's account, role and configuration, and Envoy that asks it in picker
+// example's account, role and configuration, and Envoy that calls it in picker
 // mode. The router reaches the API server through a gate.
 type pool struct {
 	*cluster
@@ -192,13 +192,14 @@ func (p *pool) left(i int) {
 	})
 }
 
-// requests is how often the router has asked the API with this result.
+// requests is how many of the router's API requests had this result.
 func (p *pool) requests(t *testing.T, result string) float64 {
 	t.Helper()
 	return p.router.metric(t, "warmroute_kubernetes_requests_total", "result", result)
 }
 
-// startEnvoy asks the router in picker mode about all addresses that pods may have.
+// startEnvoy starts an Envoy that calls the router in picker mode, with all
+// addresses that pods may have.
 func (p *pool) startEnvoy() *testenv.Envoy {
 	p.Helper()
 	o := envoy.Options{Listen: "127.0.0.1:10080", Admin: "127.0.0.1:10081", ExtProc: []string{"127.0.0.1:9002"}, TLS: envoy.TLS{Enabled: true},
@@ -341,7 +342,7 @@ func (p *pool) follows(addr string, yes bool) {
 func (p *pool) interrupted() {
 	for range 3 {
 		p.gate.Close()
-		p.ready(3, false) // while nobody hears
+		p.ready(3, false) // while the router is cut off from the API
 		p.open()
 		p.followed(2)
 		p.left(3)
@@ -393,7 +394,7 @@ func (p *pool) compacted() {
 func (p *pool) tokenExpires() {
 	refused := p.requests(p.T, "forbidden")
 	p.revoke()
-	p.gate.Close() // a watch that is open goes on
+	p.gate.Close() // a watch that is open continues
 	p.open()
 	until(p.T, "the router is refused", func() bool { return p.requests(p.T, "forbidden") > refused })
 	p.ready(1, false)

@@ -82,7 +82,7 @@ func start(t *testing.T, dir, name, program string, args ...string) *testenv.Pro
 	return p
 }
 
-// answers waits until a URL says 200.
+// answers waits until a URL answers 200.
 func answers(t *testing.T, p *testenv.Process, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -109,7 +109,7 @@ func (r *router) start() {
 	answers(r.t, r.Process, routerAdmin+"/readyz")
 }
 
-// launch starts it and waits for nothing. Its log is told where the test fails.
+// launch starts it and does not wait. Its log is printed if the test fails.
 func (r *router) launch() {
 	r.t.Helper()
 	r.Process = start(r.t, r.dir, "extproc", "extproc", "serve", "-config", r.file)
@@ -143,10 +143,10 @@ type replica struct {
 	tap *http.Server
 	wg  sync.WaitGroup
 
-	intact, damaged atomic.Int64 // bodies that were as their sums say, and others
+	intact, damaged atomic.Int64 // bodies that matched their sums, and others
 }
 
-// bodySum is the header in which clients say what they sent.
+// bodySum is the header in which clients send the body's checksum.
 const bodySum = "x-body-sha256"
 
 func newReplica(t *testing.T, dir, ip string) *replica {
@@ -180,7 +180,7 @@ func (r *replica) start() {
 	r.wg.Go(func() { _ = serve(l) })
 }
 
-// look compares a request's body with what its client says it is.
+// look compares a request's body with its client's checksum.
 func (r *replica) look(req *http.Request) {
 	want := req.Header.Get(bodySum)
 	if want == "" {

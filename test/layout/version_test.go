@@ -13,7 +13,7 @@ import (
 )
 
 // TestBinariesSayWhatTheyAre: those of a plain `go build` in a clone, with one
-// tag, say the version, Go, the commit and the tag.
+// tag, print the version, Go, the commit and the tag.
 func TestBinariesSayWhatTheyAre(t *testing.T) {
 	root, files := sources(t, "extproc", "kvsub", "vllmsim")
 	out := t.TempDir()
@@ -90,7 +90,7 @@ func copyTo(t *testing.T, to, root string, files []string) {
 }
 
 // run runs a program in dir, Go with the state of the repository in its binaries
-// whatever the machine's own flags are, and returns what it says.
+// regardless of the machine's own flags, and returns its output.
 func run(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(program, args...)

@@ -108,7 +108,7 @@ func mutate(out io.Writer, o options) error {
 	return nil
 }
 
-// overlaid writes the mutated files and the run-time half beside the sources.
+// overlaid writes the mutated files and the run-time half next to the sources.
 func overlaid(tmp string, files map[string][]byte) (string, error) {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package oracle runs Python reference implementations beside the tests and
-// asks them by JSON lines over a pipe. It is for tests only; the scripts it
-// runs are in this folder, the interpreter is what scripts/fetch-oracle.sh
-// installed. A Process serves one goroutine at a time.
+// Package oracle runs Python reference implementations for tests and exchanges
+// JSON lines with them over a pipe. It is for tests only; the scripts it
+// runs are in this folder, and scripts/fetch-oracle.sh installs the interpreter.
+// A Process serves one goroutine at a time.
 package oracle
 
 import (
@@ -24,10 +24,9 @@ type Process struct {
 	out *bufio.Reader
 }
 
-// Start runs a script and drops its standard error, where the references' own
-// panics go; what they fail at is in their answers.
-// The script is of this folder. It fails with a sentence that says what
-// to run when the interpreter is missing.
+// Start runs a script of this folder and drops its standard error, where the
+// references' own panics go; their failures are in their answers. When the
+// interpreter is missing, the error names the command that installs it.
 func Start(script string) (*Process, error) {
 	python := filepath.Join(checkout.Root(), ".cache", "oracle", "bin", "python")
 	if _, err := os.Stat(python); err != nil {
@@ -83,7 +82,7 @@ func (p *Process) Ask(request, answer any) error {
 	return json.Unmarshal(line, answer)
 }
 
-// Read decodes the next line that the process writes without being asked.
+// Read decodes the next line that the process writes without a request.
 func (p *Process) Read(answer any) error {
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {

@@ -4,7 +4,7 @@
 // replicas behind a real Envoy, with the router or without.
 //
 // The invariants: every process it starts is stopped, with its children, when
-// the test or the program that asked for it ends. Every Stage.Start has
+// the test or the program that started it ends. Every Stage.Start has
 // processes of its own, so that nothing is cached from one run to the next;
 // without the router the same Envoy configuration lacks the ext_proc filter, and
 // nothing else. Nothing here is linked into a shipped binary.

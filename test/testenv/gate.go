@@ -29,7 +29,7 @@ func NewGate(to string) (*Gate, error) {
 	return g, g.Open()
 }
 
-// Open lets connections through, from now on.
+// Open lets later connections through.
 func (g *Gate) Open() error {
 	l, err := net.Listen("tcp", g.Addr)
 	if err != nil {

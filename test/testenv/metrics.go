@@ -87,7 +87,7 @@ func cutLast(line string) (name, value string, ok bool) {
 type Counters struct {
 	Addr          string
 	Requests      int
-	Queries, Hits float64 // prompt tokens asked for in the prefix cache, and found
+	Queries, Hits float64 // prompt tokens looked up in the prefix cache, and found
 }
 
 // Count reads one replica's counters.

@@ -33,8 +33,8 @@ type portBlock struct {
 // ends.
 var ports = sync.OnceValues(claimBlock)
 
-// FreePorts returns n TCP ports of the loopback interface that nobody listens
-// on, and that no other process of this package's will take.
+// FreePorts returns n TCP ports of the loopback interface without a listener,
+// which no other process that uses this package will take.
 func FreePorts(n int) ([]int, error) {
 	b, err := ports()
 	if err != nil {

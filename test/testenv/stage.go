@@ -34,11 +34,11 @@ type Stage struct {
 	Fleet Fleet
 
 	simulator, router string // binaries
-	model             string // folder that the replicas say they loaded their model from
+	model             string // folder that the replicas report to have loaded their model from
 }
 
-// Build installs Envoy, once, compiles what runs beside it, and writes the
-// simulated model's files, which the router finds by the replicas' word.
+// Build installs Envoy, once, compiles the programs that run with it, and writes
+// the simulated model's files, which the router finds by the replicas' reports.
 func (s *Stage) Build(ctx context.Context) (err error) {
 	if _, err := EnvoyBinary(); err != nil {
 		return err
@@ -141,7 +141,7 @@ func wait(ctx context.Context, p *Process, url string) error {
 	defer cancel()
 	err := p.WaitHTTP(ctx, url)
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return context.Canceled // Ctrl-C: the log of a program that was stopped tells nothing
+		return context.Canceled // Ctrl-C: the log of a program that was stopped is of no use
 	}
 	return err
 }
@@ -190,7 +190,7 @@ func (s *Stage) startRouter(ctx context.Context, name string, r *Router, listen 
 	config := map[string]any{
 		"listen":        listen,
 		"admin":         map[string]any{"listen": run.Router},
-		"index_service": map[string]any{"listen": ""}, // its port may be taken, and nobody asks
+		"index_service": map[string]any{"listen": ""}, // its port may be taken, and it is not needed
 		"xds":           map[string]any{"listen": ""},
 		"fleet":         map[string]any{"replicas": list},
 	}

@@ -16,8 +16,8 @@ import (
 // Answer is a streamed answer as its client saw it.
 type Answer struct {
 	Text   string
-	TTFT   time.Duration // to the first chunk with text: headers come at once and a role tells nothing
-	Prompt int           // tokens, where the request asked for usage
+	TTFT   time.Duration // to the first chunk with text: headers and a role come before any token
+	Prompt int           // tokens, where the request includes usage
 	Cached int           // of them
 }
 

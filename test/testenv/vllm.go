@@ -40,7 +40,7 @@ type VLLMOptions struct {
 	Name      string // of the process and its log
 	Model     string // folder of the model, see TinyModel
 	Served    string // served model name
-	BlockSize int    // tokens; 0.32's CPU attention wants a multiple of 32
+	BlockSize int    // tokens; 0.32's CPU attention requires a multiple of 32
 	Flags     []string
 	Env       []string
 }
@@ -74,7 +74,7 @@ func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
 	}
 	env := append([]string{"VLLM_SERVER_DEV_MODE=1", "VLLM_HOST_IP=127.0.0.1", "HF_HUB_OFFLINE=1", "VLLM_CPU_KVCACHE_SPACE=1",
 		"VLLM_NO_USAGE_STATS=1",
-		"PYTHONDONTWRITEBYTECODE=", // where it is set, each boot compiles vLLM, torch and transformers anew: half its time
+		"PYTHONDONTWRITEBYTECODE=", // where it is set, each boot compiles vLLM, torch and transformers again: half its time
 		// Two replicas share two cores; left to itself each would bind its threads to the same one.
 		"VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1"}, o.Env...)
 	program := filepath.Join(root, ".cache", "vllm", o.Version, "bin", "vllm")

@@ -1,5 +1,5 @@
 // Package tracing holds the test of traces with the OpenTelemetry collector's own
-// receiver: a module of its own, so that nobody who uses warmroute gets the
+// receiver: a module of its own, so that users of warmroute do not get the
 // collector's libraries.
 package tracing
 

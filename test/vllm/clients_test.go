@@ -15,9 +15,9 @@ import (
 	"warmroute/test/checkout"
 )
 
-// clients: the official OpenAI and Anthropic clients, which vLLM installs beside
+// clients: the official OpenAI and Anthropic clients, which vLLM installs with
 // itself, hold two turns of a conversation on every route. The second is warm,
-// where the first was, and every prediction is exact.
+// on the first's replica, and every prediction is exact.
 func (f *fixture) clients(t *testing.T) {
 	ask := f.startClients(t)
 	for i, call := range []string{"chat", "chat_stream", "completion", "responses", "anthropic_messages", "anthropic_stream"} {

@@ -90,7 +90,7 @@ func (c coded) writeConfig(t *testing.T, dir, kind string) {
 	}
 }
 
-// question and rendering are what render.py is asked and says.
+// question and rendering are the input and output of render.py.
 type question struct {
 	Model string            `json:"model"`
 	Route string            `json:"route"`
@@ -173,8 +173,9 @@ func TestCoded(t *testing.T) {
 	}
 }
 
-// requests is how many are made where n were asked for: of those to Mistral, which is
-// strict about roles and ids, vLLM answers one in nine.
+// requests is how many requests are made where n is the number for other models:
+// more for Mistral, because vLLM checks roles and ids strictly there and answers one
+// in nine.
 func (c coded) requests(n int) int {
 	if c.mistral > 0 {
 		return 5 * n

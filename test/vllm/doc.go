@@ -3,8 +3,8 @@
 // TestLive (make test-live) shows on one such pair all that this release and model
 // can show, dense or with several KV cache groups; two pairs are up at a time.
 //
-// The others (make test-reference) boot nothing. TestCoded asks a render server of
+// The others (make test-reference) boot nothing. TestCoded calls a render server of
 // each model whose chats vLLM renders in code; all of them are in one Python process
 // (test/oracle/render.py). TestScheduler drives vLLM's own scheduler (test/oracle)
-// over many kinds of caches and releases, and holds the router's predictions to it.
+// over many kinds of caches and releases, and compares the router's predictions with it.
 package vllm

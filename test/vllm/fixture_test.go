@@ -35,7 +35,7 @@ type version struct {
 	blockSize int
 	blocks    int  // KV blocks of a replica: 16,384 tokens of a dense model
 	adapters  bool // the second replica serves a LoRA adapter
-	sources   bool // it tells its event sources itself
+	sources   bool // it reports its event sources itself
 	model     string
 	second    []string // further flags of the second replica
 }
@@ -60,7 +60,7 @@ var (
 	sidecar = sync.OnceValues(func() (string, error) { return testenv.Build(built, "warmroute/cmd/kvsub") })
 )
 
-// fixture is two replicas of a version behind Envoy, with extproc beside it.
+// fixture is two replicas of a version behind Envoy, with extproc.
 type fixture struct {
 	version
 	t        *testing.T
@@ -147,8 +147,8 @@ func (f *fixture) awaitHealth(i int) {
 }
 
 // writeConfig writes extproc's configuration: addresses alone for a vLLM that
-// tells the rest, the event endpoints too for one that does not. The tokenizer's
-// files are found by what the replicas say they loaded the model from.
+// reports the rest, the event endpoints too for one that does not. The tokenizer's
+// files are found by the folder that the replicas report to have loaded.
 func (f *fixture) writeConfig() {
 	f.t.Helper()
 	var b strings.Builder
@@ -171,7 +171,7 @@ func (f *fixture) writeConfig() {
 	}
 }
 
-// toolFields are the fields of the openai package's FunctionTool beside 0.21.0.
+// toolFields are the fields of FunctionTool in the openai package that vLLM 0.21.0 installs.
 const toolFields = "name, parameters, strict, type, allowed_callers, async_, defer_loading, description, output_schema"
 
 // transformers is the version of the package this vLLM renders with.
@@ -204,7 +204,7 @@ func (f *fixture) startExtproc() {
 // outcome is a request, what the router predicted and what vLLM counted.
 type outcome struct {
 	status   int
-	replica  string // who served, by Envoy's word
+	replica  string // the replica that served, as Envoy reports it
 	text     string
 	reported int // cached tokens in the answer's usage, -1 = not reported
 	hits     int // rise of vllm:prefix_cache_hits_total over all replicas

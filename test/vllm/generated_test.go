@@ -114,9 +114,9 @@ func (f *fixture) toolFields() []string {
 	return nil
 }
 
-// awaitTrust waits until the start-up probes have been asked, and none differed.
-// How many there are is the model's and the release's own: what needs a field or
-// a route that they lack is not asked.
+// awaitTrust waits until the start-up probes have been answered, and none differed.
+// Their number depends on the model and the release: a probe that needs a field or
+// a route that they lack is not sent.
 func (f *fixture) awaitTrust(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {

@@ -100,8 +100,8 @@ func words(r *rand.Rand, n int) string {
 	return strings.Join(out, " ")
 }
 
-// resetAll empties both caches, and lets a request too short to be cached carry
-// the news to whoever follows the events.
+// resetAll empties both caches, and sends a request too short to be cached, so that
+// the reset's events are published.
 func (f *fixture) resetAll(t *testing.T) {
 	t.Helper()
 	for _, rep := range f.replicas {
@@ -153,8 +153,8 @@ func (f *fixture) watch(t *testing.T) *watch {
 		w.judges[rep.Addr] = p
 		running.Go(func() { w.follow(sub, rep.Addr) })
 	}
-	// The first batch a subscription sees comes some time after it was asked for:
-	// until each has seen one, requests too short to leave anything are sent.
+	// A subscription gets its first batch some time after it was made: until each
+	// has one, requests too short to leave anything are sent.
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		f.resetAll(t)
 		w.mu.Lock()
@@ -183,7 +183,7 @@ func (w *watch) follow(sub zmq4.Socket, addr string) {
 	}
 }
 
-// ask says what each replica would find cached of a prompt.
+// ask predicts what each replica would find cached of a prompt.
 func (w *watch) ask(t *testing.T, tokens []uint32) map[string]predict.Answer {
 	t.Helper()
 	query, err := json.Marshal(object{"query": object{"tokens": tokens}})

@@ -15,8 +15,8 @@ import (
 	"warmroute/test/testenv"
 )
 
-// pairs are the replicas that are booted, two of each, and what is asked of them:
-// whatever a release and a model can show is shown by one pair. The longest first.
+// pairs are the replicas that are booted, two of each, and their tests: one pair
+// shows all that its release and model can show. The longest first.
 var pairs = []struct {
 	version
 	shows func(*fixture, *testing.T)
@@ -32,8 +32,8 @@ var pairs = []struct {
 	{version{name: "0.27.0", model: "qwen3", blockSize: 32, blocks: 512}, (*fixture).dense},
 }
 
-// TestLive boots each pair once. Two pairs are up at a time: while one is asked
-// request by request, the other boots.
+// TestLive boots each pair once. Two pairs are up at a time: while one gets its
+// requests, the other boots.
 func TestLive(t *testing.T) {
 	next := make(chan int, len(pairs))
 	for i := range pairs {

@@ -88,7 +88,7 @@ type drive struct {
 	t                                         *testing.T
 	python, path                              string
 	captures, lookups, hits, fullRight, wrong int
-	less                                      int // where events cannot tell: called inexact, and less than vLLM found
+	less                                      int // where events are not sufficient: called inexact, and less than vLLM found
 	reports                                   bool
 	config                                    string
 	p                                         *predict.Predictor
@@ -194,7 +194,7 @@ func (d *drive) line(text []byte) {
 	}
 }
 
-// begin starts a capture. The predictor is told what an operator can know.
+// begin starts a capture. The predictor gets the settings that an operator can know.
 func (d *drive) begin(header []byte, config string) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(header, &all); err != nil {

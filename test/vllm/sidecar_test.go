@@ -25,7 +25,7 @@ import (
 	"warmroute/test/testenv"
 )
 
-// reported is an index that only sidecars feed, one beside each replica.
+// reported is an index that only sidecars feed, one for each replica.
 type reported struct {
 	scheme  string
 	client  indexpb.CacheIndexClient
@@ -75,7 +75,7 @@ func (f *fixture) sidecar(t *testing.T) {
 	f.equal(t, caches, tokens, engine)
 }
 
-// reportedTo serves a new index and starts a sidecar beside each replica.
+// reportedTo serves a new index and starts a sidecar for each replica.
 func (f *fixture) reportedTo(t *testing.T, kvsub, scheme string) *reported {
 	t.Helper()
 	x, err := index.New(index.Options{})
@@ -245,7 +245,7 @@ func (x *reported) differs(t *testing.T, caches map[string]*cache) error {
 	return nil
 }
 
-// tokenize asks a replica for the token ids of a chat request.
+// tokenize requests the token ids of a chat request from a replica.
 func (f *fixture) tokenize(t *testing.T, request object) []uint32 {
 	t.Helper()
 	raw, err := json.Marshal(object{"model": served, "messages": request["messages"]})

@@ -5,5 +5,5 @@
 // The generator is deterministic: the same seed gives the same bodies on every
 // machine, so that answers captured from vLLM stay valid. It writes JSON itself,
 // because key order, number literals and escapes are what is being tested. The
-// capture command beside it records a server's answers.
+// capture command in this folder records a server's answers.
 package chattest

@@ -77,7 +77,7 @@ func (g *generator) maybe(n int, s func() string) string {
 	return ""
 }
 
-// quote writes a JSON string, at times with escapes nobody needs.
+// quote writes a JSON string, at times with unnecessary escapes.
 func (g *generator) quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

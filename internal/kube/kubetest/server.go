@@ -37,7 +37,7 @@ type Server struct {
 	news    chan struct{}     // closed at each change of anything below or above
 	cut     int               // watches begun before the cut-th disconnection end
 	faults  Faults
-	role    Object         // nil: everybody may do everything
+	role    Object         // nil: everything is allowed
 	counts  map[string]int // requests by verb and resource, "watch pods"
 	watches int            // open now
 	conns   int            // likewise
@@ -56,7 +56,7 @@ type Faults struct {
 // change is one step of the history.
 type change struct {
 	version  int
-	path     string // of the object; "" is a bookmark for everybody
+	path     string // of the object; "" is a bookmark for all watches
 	old, new Object // nil: it was not there, or is not
 }
 

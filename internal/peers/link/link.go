@@ -21,12 +21,12 @@ const (
 	// inbox is how many messages of other routers may wait to be read. Beyond that
 	// they are dropped, which shows as a gap.
 	inbox = 4096
-	// lookEvery is how often a Link looks at the clock.
+	// lookEvery is how often a Link reads the clock.
 	lookEvery = 100 * time.Millisecond
-	// rest is the least time between two messages: the first leaves at once, and
-	// what comes up in this time leaves together. Messages cost by their number, not
-	// by what they hold: without a rest a busy router would spend a third more on
-	// each request.
+	// rest is the least time between two messages: the first is sent at once, and
+	// changes within this time share the next. The cost of messages depends on their
+	// number, not their size: without a rest a busy router would spend a third more
+	// on each request.
 	rest = 5 * time.Millisecond
 	// lostAfter is how long NATS may be out of reach before routers count as split.
 	lostAfter = time.Second

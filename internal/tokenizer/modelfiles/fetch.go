@@ -27,16 +27,16 @@ const maxFile = 512 << 20
 // what came so far is kept for the next Fetch, too.
 const tries = 3
 
-// remote is what a hub says of a file.
+// remote is a hub's description of a file.
 type remote struct {
 	commit string
 	etag   string
-	size   int64 // -1: not said
+	size   int64 // -1: unknown
 }
 
 // Fetch returns the folder with ref's files, downloading what is missing.
 // Folders and, when HF_HUB_OFFLINE is set, models are only looked up as by Find.
-// A branch is asked for again each time, so that a model's update is seen.
+// A branch is requested again each time, so that a model's update is seen.
 func (h *Hub) Fetch(ctx context.Context, ref string) (string, error) {
 	if dir, err := h.Find(ref); err == nil && dir == ref {
 		return dir, nil
@@ -73,7 +73,7 @@ func (h *Hub) files(ctx context.Context, m model) (commit string, err error) {
 	for _, file := range slices.Concat(tokenizers, settings) {
 		old := strings.HasPrefix(file, "tokenizer.model")
 		if old && found {
-			continue // what comes first counts
+			continue // the first one counts
 		}
 		info, err := h.file(ctx, m, at, file)
 		if errors.Is(err, errAbsent) {
@@ -112,8 +112,8 @@ func (h *Hub) file(ctx context.Context, m model, revision, name string) (remote,
 
 var etagForm = regexp.MustCompile(`^[0-9A-Za-z._-]{1,128}$`)
 
-// ask learns a file's commit, hash and size. A hub answers for its own files;
-// large ones it redirects, having said what matters in the redirect itself.
+// ask requests a file's commit, hash and size. A hub answers for its own files;
+// for large ones it redirects, and the redirect itself has these values.
 func (h *Hub) ask(ctx context.Context, url string) (remote, error) {
 	client := *h.client
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
@@ -194,7 +194,7 @@ func (h *Hub) download(ctx context.Context, url, blob string, info remote) error
 		return fmt.Errorf("lock %s: %w", part.Name(), err)
 	}
 	if _, err := os.Stat(blob); err == nil {
-		return nil // somebody else was faster
+		return nil // another download was faster
 	}
 	for try := 0; ; try++ {
 		err = h.rest(ctx, url, part, info)
@@ -234,7 +234,7 @@ func (h *Hub) rest(ctx context.Context, url string, part *os.File, info remote) 
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
-		at = 0 // ranges are not supported, or none was asked for
+		at = 0 // ranges are not supported, or none was requested
 	case http.StatusPartialContent:
 		if !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", at)) {
 			return fmt.Errorf("the hub sends the range %q, not from byte %d", resp.Header.Get("Content-Range"), at)
@@ -262,7 +262,7 @@ func (h *Hub) rest(ctx context.Context, url string, part *os.File, info remote) 
 }
 
 // verify compares the file with its ETag: a SHA-256 (64 digits) or git's hash
-// of a blob (40). Other ETags say nothing of the content.
+// of a blob (40). Other ETags are not hashes of the content.
 func verify(f *os.File, info remote) error {
 	var sum hash.Hash
 	size, err := f.Seek(0, io.SeekEnd)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ErrNotFound says that a model's tokenizer is neither a folder nor in the cache.
+// ErrNotFound reports that a model's tokenizer is neither a folder nor in the cache.
 var ErrNotFound = errors.New("not found")
 
 // tokenizers are the files that hold a tokenizer; a model has at least one.
@@ -82,8 +82,9 @@ var (
 	commitForm   = regexp.MustCompile(`^[0-9a-f]{40}$`)
 )
 
-// Named reports whether ref has the form "owner/name[@revision]": what may be asked
-// of a hub although nobody said so. A path, or an alias without an owner, has not.
+// Named reports whether ref has the form "owner/name[@revision]": such a model may
+// be requested from a hub without configuration. A path, or an alias without an
+// owner, does not have it.
 func Named(ref string) bool {
 	_, err := parseModel(ref)
 	return err == nil && strings.Contains(ref, "/")

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Only tokenizer, template and configuration files are asked for, whatever else a
-// model has.
+// Only tokenizer, template and configuration files are requested, not a model's
+// other files.
 func TestOnlyATokenizersFilesAreFetched(t *testing.T) {
 	fake, _, _ := newHub(t)
 	fake.files["chat_template.jinja"] = "{{ messages }}"
@@ -48,7 +48,8 @@ func TestOnlyATokenizersFilesAreFetched(t *testing.T) {
 	}
 }
 
-// A file that is said to be larger than a tokenizer can be is not begun.
+// The download of a file whose reported size is larger than a tokenizer's is not
+// begun.
 func TestFilesTooLargeAreRefused(t *testing.T) {
 	for _, header := range []string{"X-Linked-Size", "Content-Length"} {
 		gets := 0

@@ -29,7 +29,7 @@ type hub struct {
 	ranges []string
 	asked  int
 	auth   []string
-	wrong  bool // serve other bytes than the ETag says
+	wrong  bool // serve bytes that differ from the ETag
 }
 
 func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {

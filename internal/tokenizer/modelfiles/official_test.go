@@ -11,8 +11,8 @@ import (
 	"warmroute/test/oracle"
 )
 
-// The official client finds what is fetched here without asking the hub, and what it
-// fetches is found here: the same folder, the same files.
+// The official client finds files fetched here without a request to the hub, and
+// files that it fetches are found here: the same folder, the same files.
 func TestTheOfficialClientSharesTheCache(t *testing.T) {
 	p, err := oracle.Start("hub.py")
 	if err != nil {

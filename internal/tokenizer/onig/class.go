@@ -9,7 +9,7 @@ import (
 )
 
 // groups of general categories by their one-letter names, and the other
-// spellings Oniguruma knows that the tables do not list.
+// spellings that Oniguruma accepts and the tables do not list.
 var groups = map[string][]string{
 	"l": {"Lu", "Ll", "Lt", "Lm", "Lo"}, "letter": {"Lu", "Ll", "Lt", "Lm", "Lo"},
 	"lc": {"Lu", "Ll", "Lt"},

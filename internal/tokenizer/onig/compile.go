@@ -45,8 +45,8 @@ type Regexp struct {
 	first    [256]uint64 // by the first byte: the alternatives that may match, a bit each
 }
 
-// Compile compiles an expression in Oniguruma's Ruby syntax, or says in one
-// sentence what of it is not supported. Expressions that match the empty
+// Compile compiles an expression in Oniguruma's Ruby syntax, or returns an error
+// that names the part that is not supported. Expressions that match the empty
 // text are refused: as splitters they have no use.
 func Compile(src string) (*Regexp, error) {
 	if !utf8.ValidString(src) {
@@ -246,8 +246,8 @@ func (c *compiler) choose(split, body int32, greed byte) {
 }
 
 // settle makes runs that never profit from giving characters back greedy: those
-// before the end of the match and before characters they cannot hold. And it tells
-// choices what their first way begins with.
+// before the end of the match and before characters they cannot hold. It also
+// records in choices the characters that their first alternative can begin with.
 func (c *compiler) settle() {
 	for i := range c.re.insts {
 		in := &c.re.insts[i]

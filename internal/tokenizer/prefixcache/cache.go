@@ -94,9 +94,9 @@ func (c *Cache[V]) front(e *Entry[V]) {
 }
 
 // Remember enters n beginnings, each a longer one than the one before, the first
-// longer than parent's. make gives the value of the i-th and what it costs beside
+// longer than parent's. make gives the value of the i-th and its memory besides
 // the entry itself, given the value of the one before (nil: there is none); it is
-// called only for those that are not known.
+// called only for those without an entry.
 func (c *Cache[V]) Remember(parent *Entry[V], n int, hash func(i int) Hash, make func(i int, before *V) (V, int64)) {
 	if n == 0 {
 		return

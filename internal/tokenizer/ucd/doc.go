@@ -1,8 +1,8 @@
-// Package ucd holds Unicode as the reference tokenizer (the Hugging Face
-// `tokenizers` library, 0.23.3) knows it: character classes for its regular
+// Package ucd holds the Unicode tables of the reference tokenizer (the Hugging
+// Face `tokenizers` library, 0.23.3): character classes for its regular
 // expressions (Oniguruma, Unicode 16) and for its Rust code, and the four
 // normalization forms with the older tables of its normalizer. Go's unicode
-// and x/text/unicode/norm know other versions (thousands of code points
+// and x/text/unicode/norm have other versions (thousands of code points
 // differ), and one differing code point is a different token.
 //
 // The tables are ucd.bin, written by gen.py out of the reference itself.

@@ -18,7 +18,7 @@ func TestTablesAreTheReferences(t *testing.T) {
 		}
 		return n
 	}
-	// Unicode 16 has 141,028 letters; Go 1.26 knows thousands fewer.
+	// Unicode 16 has 141,028 letters; Go 1.26 has thousands fewer.
 	if n := count("Lu", "Ll", "Lt", "Lm", "Lo"); n != 141028 {
 		t.Errorf("L has %d code points, want 141028", n)
 	}

@@ -30,7 +30,7 @@ func TestRatesAreOfTheTimeBetweenSamples(t *testing.T) {
 	counters["m"] = Counters{InFlight: 3, Queued: 1.5, Hits: 930, Queries: 1100, TTFTSum: 51, TTFTCount: 14}
 	counters["new"] = Counters{Hits: 5, Queries: 10}
 	step()
-	step()                                        // nothing was asked
+	step()                                        // no request came
 	counters["m"] = Counters{Hits: 1, Queries: 2} // a replica was restarted
 	step()
 	samples := h.Samples()

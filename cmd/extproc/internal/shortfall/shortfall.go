@@ -48,7 +48,7 @@ type Reading struct {
 	Hits      float64 // cached prompt tokens it reports, in all
 }
 
-// State is what a Watch thinks of a replica.
+// State is a Watch's state of a replica.
 type State struct {
 	Predicted, Hits float64 // tokens in the last complete window
 	Shortfall       float64 // share of the predicted tokens that were not hit in it, 0 to 1

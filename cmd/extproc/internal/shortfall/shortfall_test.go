@@ -68,7 +68,7 @@ func TestOneBadWindowIsNotEnough(t *testing.T) {
 	}
 }
 
-// TestLittleTrafficIsNotJudgedByTheMinute: a window lasts until it says something.
+// TestLittleTrafficIsNotJudgedByTheMinute: a window lasts until it has enough predicted tokens.
 func TestLittleTrafficIsNotJudgedByTheMinute(t *testing.T) {
 	c := newCourse()
 	if got := c.play(60, 100, 0); len(got) != 0 || c.w.State("10.0.0.1:8000").Complete {

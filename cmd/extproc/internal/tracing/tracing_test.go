@@ -130,9 +130,9 @@ func TestSpanOfADecision(t *testing.T) {
 	}
 }
 
-// TestCollectorThatDoesNotTake: far more decisions than the queue holds come to
-// their end whether the collector is dead or never answers; Run ends, and the log
-// says once what is wrong.
+// TestCollectorThatDoesNotTake: far more decisions than the queue holds are
+// finished whether the collector is dead or never answers; Run ends, and the error
+// is logged once.
 func TestCollectorThatDoesNotTake(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
