@@ -19,7 +19,7 @@ import (
 // clone copies the last commit to dir.
 func clone(t *testing.T, dir string) string {
 	t.Helper()
-	sh(t, nil, "git", "clone", "-q", "..", dir)
+	sh(t, nil, "git", "clone", "-q", "--no-local", "..", dir)
 	return dir
 }
 
