@@ -13,7 +13,7 @@ import (
 // Version is the Envoy release the configurations are tested against.
 const Version = "1.40.0"
 
-// Mode is how Envoy hands request bodies to warmroute
+// Mode is how Envoy sends request bodies to warmroute
 // (envoy.extensions.filters.http.ext_proc.v3.ProcessingMode.BodySendMode).
 type Mode string
 
@@ -24,8 +24,8 @@ const (
 	// BufferedPartial sends at most the buffer limit; the rest passes. It
 	// fails open; a body that was cut gets no hint, and Content-Length is dropped.
 	BufferedPartial Mode = "BUFFERED_PARTIAL"
-	// FullDuplex streams bodies through warmroute. Requests in flight are lost
-	// with it; those that come later pass without a hint.
+	// FullDuplex streams bodies through warmroute. When warmroute dies, requests in
+	// flight are lost; later ones pass without a hint.
 	FullDuplex Mode = "FULL_DUPLEX_STREAMED"
 )
 
@@ -47,12 +47,12 @@ type Options struct {
 	AccessLog      string        `yaml:"access_log"`                    // file of Envoy's access log, one JSON object a line; "none" = none
 	XDS            []string      `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's
 
-	Fleet        Fleet `yaml:"-"` // instead of Replicas: what is known of them
+	Fleet        Fleet `yaml:"-"` // instead of Replicas, with their models and state
 	XDSTLS       bool  `yaml:"-"` // the router's xds port uses TLS, with the files of TLS
 	ReasonHeader bool  `yaml:"-"` // send clients the reason, in HeaderReason
 }
 
-// TLS is how Envoy dials warmroute. Files are paths on Envoy's machine.
+// TLS is how Envoy connects to warmroute. Files are paths on Envoy's machine.
 type TLS struct {
 	Enabled    bool   `yaml:"enabled"`               // dial with TLS; it follows from `tls` where the router's port has it
 	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the authorities for the router's certificate; "" = encrypted and not verified, as for a self-signed certificate

@@ -1,11 +1,11 @@
-// Package envoy has everything that Envoy must know: the names of the headers
-// and metadata warmroute and Envoy share (names.go) and complete bootstrap
+// Package envoy holds the contract with Envoy: the names of the headers
+// and metadata that warmroute and Envoy share (names.go) and complete bootstrap
 // configurations (Bootstrap, rendered from one commented template).
 //
 // The package imports nothing of warmroute. Every configuration it renders
-// keeps the same promises: clients cannot set the headers warmroute owns, not
-// even while warmroute is dead; a request without a hint is balanced by Envoy's
-// own least_request; a picked replica that is down is retried on the next of
-// the ranked list. Whether losing warmroute costs a request anything depends on
-// the body mode, see Mode.
+// has the same properties: clients cannot set the headers that warmroute owns, not
+// even while warmroute is dead; Envoy's own least_request balances requests without
+// a hint; a request whose picked replica is down is retried on the next of the
+// ranked list. Whether the loss of warmroute affects a request depends on the body
+// mode, see Mode.
 package envoy

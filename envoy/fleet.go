@@ -12,8 +12,8 @@ const AllReplicas = "replicas"
 type Fleet struct {
 	Replicas []Endpoint // all of them
 	Groups   []Group    // by what they serve; none where all serve the same
-	// ReadsModel has Envoy read the model of every body though there are no
-	// groups: a listener that changes costs more than a body that is read.
+	// ReadsModel makes Envoy read the model of every body although there are no
+	// groups: a change of the listener costs more than reading bodies.
 	ReadsModel bool
 	Listing    string // the answer to GET /v1/models; "" = any replica's
 }
@@ -40,7 +40,7 @@ func Serving(addrs ...string) Fleet {
 	return f
 }
 
-// Equal reports whether both give Envoy the same.
+// Equal reports whether both result in the same configuration of Envoy.
 func (f Fleet) Equal(g Fleet) bool {
 	return f.SameClusters(g) && slices.Equal(f.Replicas, g.Replicas) &&
 		slices.EqualFunc(f.Groups, g.Groups, func(a, b Group) bool { return slices.Equal(a.Replicas, b.Replicas) })

@@ -1,6 +1,6 @@
 package envoy
 
-// Names shared with Envoy. A header appears here or warmroute does not set it.
+// Names shared with Envoy. warmroute sets only headers that are listed here.
 const (
 	// HeaderDestination names the picked replicas, best first:
 	// "ip:port[,ip:port...]". Set by warmroute on the request, read by Envoy's

@@ -33,8 +33,8 @@ func quote(s string) (string, error) {
 	return string(b), err
 }
 
-// Discovery is where Envoy takes resources from that are not written down in
-// its bootstrap: ADS, or a folder with the files of [File].
+// Discovery is the origin of resources that are not in Envoy's bootstrap: ADS, or
+// a folder with the files of [File].
 type Discovery string
 
 // ADS is the aggregated stream of [WriteDynamic]'s bootstrap.
@@ -53,8 +53,8 @@ func EndpointsFile(name string) (kind string, ok bool) {
 
 const endpointsBegin = "eds-"
 
-// EndpointsOf is the kind of a cluster's endpoints: Envoy takes a file with those
-// of one cluster, no more.
+// EndpointsOf is the kind of a cluster's endpoints: Envoy accepts one cluster's
+// endpoints per file.
 func EndpointsOf(cluster string) string {
 	return endpointsBegin + strconv.FormatUint(xxhash.Sum64String(cluster), 16)
 }
@@ -75,7 +75,7 @@ const noLimits = "{max_connections: 1000000, max_pending_requests: 1000000, max_
 // listenerName is the listener's name, and that of its routes.
 const listenerName = "inference"
 
-// page is what the templates are filled with.
+// page is the data of the templates.
 func (o Options) page(from Discovery) map[string]any {
 	o = o.WithDefaults()
 	fleet := o.fleet()
@@ -107,7 +107,7 @@ func (o Options) page(from Discovery) map[string]any {
 	return in
 }
 
-// page is what the template of one cluster is filled with.
+// page is the data of one cluster's template.
 func (g Group) page(common map[string]any) map[string]any {
 	in := maps.Clone(common)
 	var addrs []string

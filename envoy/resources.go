@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	// The extensions that the templates name, for reading them back.
+	// The extensions that the templates name; parsing the templates requires them.
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -38,7 +38,7 @@ type Resources struct {
 	Endpoints []*endpointv3.ClusterLoadAssignment
 }
 
-// Render makes the resources of o, which name d as where the rest is found.
+// Render makes the resources of o, which refer to d for the rest.
 func Render(o Options, d Discovery) (*Resources, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("envoy: %w", err)
@@ -98,7 +98,7 @@ func (e Endpoint) endpoint() *endpointv3.LbEndpoint {
 	}
 }
 
-// read fills m with what the template name renders: a mapping, or a list of one.
+// read fills m with the output of the template name: a mapping, or a list of one.
 func read(name string, in map[string]any, m interface {
 	proto.Message
 	ValidateAll() error

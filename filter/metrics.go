@@ -46,8 +46,8 @@ const (
 // String is the phase's label.
 func (p phase) String() string { return [phases]string{"parse", "tokens", "place"}[p] }
 
-// decisionBuckets reach from a body that is refused at once to a replica that
-// was waited for.
+// decisionBuckets reach from a body that is refused at once to a wait for a
+// replica's token ids.
 var decisionBuckets = []float64{5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.5}
 
 // NewMetrics registers the filter's metrics with reg.
@@ -126,8 +126,8 @@ func (m *Metrics) Predicted(replica string) int64 {
 	return 0
 }
 
-// ServedElsewhere counts a hinted request that another replica served than the
-// first that was named.
+// ServedElsewhere counts a hinted request that was not served by the replica
+// named first.
 func (m *Metrics) ServedElsewhere() { m.elsewhere.Inc() }
 
 // served compares the replica that was named first with the one that served.

@@ -100,7 +100,7 @@ func (p *tokenPrompts) Sentinel(s *index.Scope, i int) (content uint64, blocks i
 	return uint64(p.contents[0]), blocks
 }
 
-// fold puts what the request mixes into its blocks into p.extras.
+// fold puts the request's extra keys of its blocks into p.extras.
 func (p *tokenPrompts) fold(prompt *tokens.Prompt, blocks, blockSize int) {
 	p.foldAhead(prompt, blocks, blockSize, 0)
 }

@@ -9,7 +9,7 @@ type Query struct {
 	Tenant string       // from the trusted header, "" = shared
 	Subset []string     // endpoints the gateway allows; nil = all
 	Body   []byte
-	Parent string // its traceparent, where that is sampled and decisions are traced
+	Parent string // its traceparent, if it is sampled and decisions are traced
 	Pick   bool   // the gateway needs a pick even without a match to compare
 
 	Priority int  // above 0: never shed for load

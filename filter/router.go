@@ -66,7 +66,7 @@ func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Met
 	return r
 }
 
-// SetBudget replaces RouterOptions.TokenBudget, for requests that come from now on.
+// SetBudget replaces RouterOptions.TokenBudget, for later requests.
 func (r *Router) SetBudget(d time.Duration) { r.budget.Store(int64(d)) }
 
 // scratch is the memory of one decision.
@@ -76,7 +76,7 @@ type scratch struct {
 	took   [phases]time.Duration
 	result tokens.Result
 	tokens tokenPrompts
-	other  tokenPrompts // what the prompts may be instead
+	other  tokenPrompts // alternatives to the prompts
 	text   []byte
 	chain  []prefixhash.Key
 }
@@ -220,7 +220,7 @@ func (s *scratch) readText(req *openai.Request, mv *decision.View) {
 	}
 }
 
-// bytesPerToken is what a token is taken for in bytes of text.
+// bytesPerToken is the assumed length of a token in bytes of text.
 const bytesPerToken = prefixhash.TextWindow / decision.TextBlockTokens
 
 // Served records the endpoint that served a request.

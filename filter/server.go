@@ -22,7 +22,7 @@ type ServerOptions struct {
 	PathPrefixes   []string      // that may stand before the routes of the API, like "/openai"
 	TenantHeader   string        // trusted request header with the tenant, lower case; "" = every request is shared
 	PriorityHeader string        // trusted request header with a whole number: above 0, the request is never shed for load; lower case, "" = no request has priority
-	MaxBody        int           // bytes of a body that are looked at; default 64 MiB
+	MaxBody        int           // bytes of a body that are read; default 64 MiB
 	BodyWait       time.Duration // duplex mode: longest wait for a body; default 5 s
 	MaxStreams     int           // requests followed at once, the others pass without a hint; default 8192
 	ReasonHeader   bool          // answer response headers with the reason
@@ -64,7 +64,7 @@ func NewServer(router *Router, o ServerOptions) *Server {
 	return s
 }
 
-// Set replaces the options, for requests that come from now on.
+// Set replaces the options for later requests.
 func (s *Server) Set(o ServerOptions) {
 	o = o.withDefaults()
 	s.o.Store(&o)
@@ -97,8 +97,7 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 	}
 }
 
-// memory is what a stream receives into and answers from; later streams use it
-// again.
+// memory holds a stream's messages and answers; later streams reuse it.
 type memory struct {
 	in   extprocwire.Incoming
 	hint hint
@@ -160,8 +159,9 @@ func sendAll(ss extprocv3.ExternalProcessor_ProcessServer, out []*response) erro
 }
 
 // expire ends the wait for a duplex stream's body: Envoy applies no message timeout
-// in that mode, so the bound is ours. Process, which waits for a message, cannot
-// return a defect's error then; the request is ended as Envoy would end it by that.
+// in that mode, so the router bounds the wait. Process, which waits for a message,
+// cannot return a defect's error then; the request ends as Envoy would end it on
+// that error.
 func (s *Server) expire(ss extprocv3.ExternalProcessor_ProcessServer, st *stream) {
 	st.mu.Lock()
 	defer st.mu.Unlock()

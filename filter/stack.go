@@ -1,6 +1,6 @@
 package filter
 
-// deepStack is what a decision needs of its goroutine's stack: rendering a chat
+// deepStack is the stack that a decision needs: rendering a chat
 // nests deeply. A stack that grows doubles and copies its content, several times
 // for each stream; with this much reserved at once it grows once, while it is
 // nearly empty. The largest stacks that Go keeps for the next goroutine are 16 KB.

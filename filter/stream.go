@@ -167,8 +167,8 @@ func (st *stream) answer(build func(*decision.Decision) *response) *response {
 	return build(&st.d)
 }
 
-// decide takes the decision, after a look for any replica where the gateway
-// cannot do without one.
+// decide takes the decision. Where the gateway needs a replica in any case, it
+// then names one if the decision has none.
 func (st *stream) decide(d decision.Decision) {
 	st.d, st.decided = d, true
 	if st.o.AlwaysPick && d.Destination == "" && d.Reason != decision.ReasonUnfinished {
@@ -201,7 +201,7 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 
 func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*response) []*response {
 	if st.ended {
-		return out // Envoy 1.35 to 1.37 repeat the end of stream on large bodies: not ours to answer
+		return out // Envoy 1.35 to 1.37 repeat the end of stream on large bodies and expect no answer
 	}
 	st.ended = b.GetEndOfStream()
 	if st.decided {
@@ -219,7 +219,7 @@ func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*
 	return out
 }
 
-// flush decides, if that is still to be done, and gives back what was held.
+// flush decides, if that is not done yet, and returns the held chunks.
 func (st *stream) flush(ctx context.Context, out []*response, end bool) []*response {
 	if !st.decided {
 		body, done := st.srv.join(st.held)
@@ -248,7 +248,7 @@ func (st *stream) route(ctx context.Context, body []byte) {
 	st.q.Body = nil
 }
 
-// release returns the chunks that were held and forgets them.
+// release returns the held chunks and clears them.
 func (st *stream) release() [][]byte {
 	held := st.held
 	st.held, st.size = nil, 0

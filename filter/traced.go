@@ -9,7 +9,7 @@ import (
 )
 
 // Tracer receives the decisions on requests whose trace is sampled. It must not
-// wait, and not keep what it is given.
+// wait, and must not keep its arguments.
 type Tracer interface{ Decided(*Traced) }
 
 // Traced is a decision on a request that is traced.
@@ -59,8 +59,8 @@ func sampledParent(hv *corev3.HeaderValue) string {
 	return ""
 }
 
-// sampled reads the flag of a traceparent (version-trace-parent-flags). Whether
-// the rest of it is one is the tracer's to see.
+// sampled reads the flag of a traceparent (version-trace-parent-flags). The
+// tracer checks the rest of it.
 func sampled[T string | []byte](traceparent T) bool {
 	const flags = 54 // position of its last digit
 	if len(traceparent) <= flags {

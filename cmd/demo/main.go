@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// run plays the demo and writes its progress and table to out.
+// run runs the demo and writes its progress and table to out.
 func run(ctx context.Context, args []string, out, stderr io.Writer) error {
 	if telemetry.PrintVersion(out, "demo", args) {
 		return nil

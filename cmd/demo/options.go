@@ -16,7 +16,7 @@ type options struct {
 	keep  bool // the folder with logs and configurations
 }
 
-// parse reads the command line; what it does not name is the published demo.
+// parse reads the command line; the defaults are the published demo.
 func parse(args []string, stderr io.Writer) (options, error) {
 	o := options{
 		fleet: testenv.Fleet{BlockSize: 16, MaxModelLen: 4096, DecodeRate: 50, StepTokens: 2048, Model: "demo"},

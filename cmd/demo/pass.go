@@ -8,7 +8,7 @@ import (
 	"warmroute/test/testenv"
 )
 
-// passKind is who chooses the replica.
+// passKind is how the replica is chosen.
 type passKind string
 
 const (

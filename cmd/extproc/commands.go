@@ -28,7 +28,7 @@ type command struct {
 	run         func(ctx context.Context, args []string, std stdio) error
 }
 
-// stdio is what a command reads and writes.
+// stdio is a command's input and outputs.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
@@ -58,7 +58,7 @@ func commands() []command {
 	}
 }
 
-// usage explains the command line and returns what running it wrongly means.
+// usage explains the command line and returns the error of a wrong one.
 func usage(w io.Writer, all []command, name string) error {
 	if name != "help" {
 		fmt.Fprintf(w, "extproc: %q is not a command\n", name)
@@ -146,7 +146,7 @@ func checkedConfig(std stdio, args []string) (c Config, field string, err error)
 	return c, "", err
 }
 
-// sources refuses a fleet that nothing is ever added to.
+// sources refuses a fleet without any source of replicas.
 func (c Config) sources() error {
 	if len(c.Fleet.Replicas)+len(c.Fleet.DNS) > 0 || c.Kubernetes.Enabled() {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// dependencies returns what cannot take effect because of another section, or
-// another field of the same one. What a default alone brings is no problem.
+// dependencies returns the fields that cannot take effect because of another
+// section, or another field of the same one. A default value is no problem.
 func (c Config) dependencies() []error {
 	var errs []error
 	refuse := func(useless bool, field, format string, args ...any) {

@@ -23,7 +23,7 @@ import (
 )
 
 // explainNow answers POST /debug/explain?path=ROUTE&tenant=T&subset=A,B with a
-// request's body: what would be decided about it now, as {"decision": …}. The
+// request's body: the decision that it would get now, as {"decision": …}. The
 // request is not sent on and nothing is charged.
 func explainNow(router *filter.Router, maxBody func() int, view func() tokenView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -51,8 +51,8 @@ func explainNow(router *filter.Router, maxBody func() int, view func() tokenView
 	})
 }
 
-// explainTimeout bounds a question to the router, which may have to ask a
-// replica for token ids itself.
+// explainTimeout bounds a request to the router, which may itself have to request
+// token ids from a replica.
 const explainTimeout = 10 * time.Second
 
 // explainOptions are the flags of `extproc explain`.
@@ -100,7 +100,7 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 	return o.printRescored(std.out, rec, c.Policy)
 }
 
-// ask gets the record from the router, and what is known of tokenizers.
+// ask gets the record from the router, and the state of tokenizers.
 func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (decision.Record, tokenView, error) {
 	if o.id == "" && !o.last {
 		query := url.Values{"path": {o.path}, "tenant": {o.tenant}, "subset": {o.subset}}
@@ -147,8 +147,8 @@ func fetch(ctx context.Context, method, url string, body io.Reader, to any) erro
 	return json.Unmarshal(text, to)
 }
 
-// printRecord prints a decision for people: what was known, then the candidates,
-// best first.
+// printRecord prints a decision for people: its input, then the candidates, best
+// first.
 func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	chosen, others, _ := strings.Cut(rec.Chosen, ",")
 	line := func(name, format string, args ...any) {
@@ -197,7 +197,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	return printGroups(w, rec)
 }
 
-// printGroups states what the cache groups of each candidate hold of the prompt, and
+// printGroups prints how much of the prompt each candidate's cache groups hold, and
 // which of them cut the match, where there is more than full attention.
 func printGroups(w io.Writer, rec decision.Record) error {
 	for _, c := range rec.Candidates {

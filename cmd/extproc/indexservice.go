@@ -32,7 +32,7 @@ type indexService struct {
 	open     bool          // beyond the loopback, and every client is accepted
 }
 
-// listen takes the address and reads the files, so that what is wrong with them
+// listen takes the address and reads the files, so that a mistake in them
 // is an error at the start.
 func (s *indexService) listen(c IndexServiceConfig, log *slog.Logger) (err error) {
 	if c.Listen == "" {

@@ -7,7 +7,7 @@ import (
 	"warmroute/internal/peers/link"
 )
 
-// sharing is what this router shares with others of its fleet, if anything.
+// sharing is this router's link to the others of its fleet, if any.
 type sharing struct {
 	outbox    *peers.Outbox // nil: nothing is shared
 	link      *link.Link    // nil until run

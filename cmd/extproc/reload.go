@@ -15,7 +15,7 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// reloads is what became of the configuration file since the start.
+// reloads is the state of the configuration file since the start.
 type reloads struct {
 	mu      sync.Mutex
 	running Config   // what is in force
@@ -72,14 +72,14 @@ func version(c Config) string {
 	return fmt.Sprintf("%016x", xxhash.Sum64(text))
 }
 
-// inForce is the configuration that is.
+// inForce is the configuration in force.
 func (l *reloads) inForce() Config {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.running
 }
 
-// notes is what people should know of the file.
+// notes lists the problems of the file, for people.
 func (l *reloads) notes() (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

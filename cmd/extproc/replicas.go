@@ -50,8 +50,8 @@ type rankView struct {
 	Cache    *cacheView       `json:"cache,omitempty"`
 }
 
-// cacheView states what cache groups the rank has, and how far predictions of what it
-// hits can be relied on.
+// cacheView is the rank's cache groups, and how reliable predictions of its hits
+// are.
 type cacheView struct {
 	Groups  string `json:"groups"`
 	Assumed string `json:"assumed"` // of settings that events do not contain

@@ -243,7 +243,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	return err
 }
 
-// open takes the other addresses, so that what is wrong with one is an error at
+// open takes the other addresses, so that a wrong one is an error at
 // the start.
 func (r *router) open() error {
 	if err := r.service.listen(r.c.IndexService, r.log); err != nil {
@@ -297,7 +297,7 @@ func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
 	})
 }
 
-// notes is what is wrong though the router can serve.
+// notes lists problems that do not prevent serving.
 func (r *router) notes() []string {
 	notes := r.pool.Notes()
 	if r.sharing.link != nil {

@@ -9,11 +9,11 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// compareEvery is how often predictions are held against what replicas report:
+// compareEvery is how often predictions are compared with the replicas' reports:
 // a few times per window of the comparison.
 const compareEvery = 10 * time.Second
 
-// compare holds predictions against reported hits until ctx ends.
+// compare compares predictions with reported hits until ctx ends.
 func (r *router) compare(ctx context.Context) error {
 	tick, often := time.NewTicker(compareEvery), time.NewTicker(learnEvery)
 	defer tick.Stop()
@@ -32,8 +32,8 @@ func (r *router) compare(ctx context.Context) error {
 	}
 }
 
-// learnEvery is how often what replicas count is given to the index, which learns
-// from it what events do not contain.
+// learnEvery is how often the replicas' counters are given to the index, which
+// learns from them settings that events do not contain.
 const learnEvery = time.Second
 
 func (r *router) learnFromHits(s *fleet.Snapshot) {

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// startEvery is how often trim looks whether the router is ready: nothing
+	// startEvery is how often trim checks whether the router is ready: nothing
 	// waits for it.
 	startEvery = 500 * time.Millisecond
-	// idleEvery is how often an idle router gives back what it does not need:
-	// scrapes and snapshots of 100 replicas leave 0.5 MB a second behind, and
-	// collecting a heap of 10 MB takes some 10 ms.
+	// idleEvery is how often an idle router returns unused memory: scrapes and
+	// snapshots of 100 replicas leave 0.5 MB of garbage a second, and collecting a heap
+	// of 10 MB takes some 10 ms.
 	idleEvery = 10 * time.Second
 )
 

@@ -16,7 +16,7 @@ import (
 // tally counts attempts to report stats.
 type tally struct{ reported, failed atomic.Uint64 }
 
-// state is all that is known of a sidecar at one moment.
+// state is the whole state of a sidecar at one moment.
 type state struct {
 	events          kvevents.Status
 	reports         indexrpc.ReporterStatus
@@ -34,7 +34,7 @@ func (g gauges) state() state {
 	return state{g.subscriber.Status(), g.reporter.Status(), g.stats.reported.Load(), g.stats.failed.Load()}
 }
 
-// ready is why the index may not know what the replica holds, nil if it does.
+// ready is why the index may lack blocks of the replica, nil if it does not.
 func (g gauges) ready() error {
 	s := g.state()
 	var problems []error

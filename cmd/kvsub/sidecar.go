@@ -25,8 +25,8 @@ var connecting = grpc.ConnectParams{
 	MinConnectTimeout: 2 * time.Second,
 }
 
-// sidecar reports the publisher's events to the index until ctx ends, then what
-// is left, bounded. Troubles of either side are logged and outlasted.
+// sidecar reports the publisher's events to the index until ctx ends, then the
+// rest, for a bounded time. It logs failures of either side and continues.
 func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	conn, err := indexrpc.Dial(o.index, o.access, grpc.WithConnectParams(connecting))

@@ -21,7 +21,7 @@ const (
 	pageLimit = 16 << 20
 )
 
-// page is what is wanted of one vLLM metrics page, summed over engines.
+// page is the needed values of one vLLM metrics page, summed over engines.
 type page struct {
 	usage            map[string]float64 // by tier: kv, gpu, cpu; the fullest engine's
 	running, waiting float64
@@ -41,8 +41,8 @@ var usageNames = map[string]string{
 
 // parsePage reads Prometheus text. When model is not empty, only samples with
 // that model_name count, besides the cache's configuration, which has no such
-// label: it is one cache for all models of a server. What is not understood is
-// passed over.
+// label: it is one cache for all models of a server. Lines that are not understood
+// are ignored.
 func parsePage(in io.Reader, model string) (page, error) {
 	p := page{usage: make(map[string]float64)}
 	lines := bufio.NewScanner(io.LimitReader(in, pageLimit))

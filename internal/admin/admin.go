@@ -25,7 +25,7 @@ const (
 	maxScrapes      = 4                // at once; more wait for nothing and get 503
 )
 
-// Options states what is served where.
+// Options are the address and the content of the server.
 type Options struct {
 	Listen   string                  // "host:port"; port 0 takes a free one
 	Pprof    bool                    // serve /debug/pprof/
@@ -43,8 +43,8 @@ type Server struct {
 	http     *http.Server
 }
 
-// Listen takes the address, so that a taken port is an error now, and prepares
-// the server. Serve it with Run, or give the address back with Close.
+// Listen takes the address, so that a used port is an error at once, and prepares
+// the server. Serve it with Run, or release the address with Close.
 func Listen(o Options) (*Server, error) {
 	mux, err := o.mux()
 	if err != nil {
@@ -69,11 +69,11 @@ func Listen(o Options) (*Server, error) {
 // Addr is the address listened on, "ip:port".
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close gives the address back without serving.
+// Close releases the address without serving.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Run serves until ctx ends, then lets answers in flight finish for a few
-// seconds and returns nil. Any other error means that serving broke.
+// Run serves until ctx ends, then waits a few seconds for answers in flight and
+// returns nil. An error means that serving failed.
 func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- s.http.Serve(s.listener) }()

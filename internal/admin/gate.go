@@ -13,14 +13,14 @@ type Gate struct {
 }
 
 // Open makes the gate ready as soon as every check returns nil. Checks are
-// called on each question, must be quick and safe for concurrent use.
+// called for each request; they must be quick and safe for concurrent use.
 func (g *Gate) Open(checks ...func() error) { g.checks.Store(&checks) }
 
 // Shut makes the gate not ready for good, e.g. when draining begins or a server
 // has returned. The first reason stays.
 func (g *Gate) Shut(why string) { g.shut.CompareAndSwap(nil, &why) }
 
-// Ready returns why not, all reasons joined, or nil.
+// Ready returns all reasons for not being ready, joined, or nil.
 func (g *Gate) Ready() error {
 	if why := g.shut.Load(); why != nil {
 		return errors.New(*why)

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Names of grpc.health.v1 services, as gateways that follow the endpoint-picker
-// protocol ask for them.
+// Names of grpc.health.v1 services that gateways of the endpoint-picker protocol
+// request.
 const (
 	// Liveness is serving as long as the process answers.
 	Liveness = "liveness"

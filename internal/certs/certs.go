@@ -16,7 +16,7 @@ import (
 // ReadEvery is how often the files are read if Options do not set it.
 const ReadEvery = 10 * time.Second
 
-// Options states where a server's TLS comes from. The zero value is no TLS.
+// Options is the origin of a server's certificate. The zero value is no TLS.
 type Options struct {
 	CertFile     string `yaml:"cert_file,omitempty"`      // PEM file of the certificate, the chain with the server's own first; "" = no TLS, unless `self_signed`
 	KeyFile      string `yaml:"key_file,omitempty"`       // PEM file of its key
@@ -61,7 +61,7 @@ type Source struct {
 }
 
 // New reads the files, or makes a self-signed certificate. It fails where Run
-// would keep what it has: there is nothing yet.
+// would keep the previous certificate, because there is none yet.
 func New(o Options, log *slog.Logger) (*Source, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -82,8 +82,8 @@ func New(o Options, log *slog.Logger) (*Source, error) {
 	return s, nil
 }
 
-// Server is the configuration for a server that speaks protocols (ALPN), for
-// gRPC "h2". Every handshake uses the newest certificate.
+// Server is the configuration of a server with these protocols (ALPN), "h2" for
+// gRPC. Every handshake uses the newest certificate.
 func (s *Source) Server(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -123,7 +123,7 @@ func (s *Source) notAfter() time.Time {
 	return s.current.Load().Certificates[0].Leaf.NotAfter
 }
 
-// refresh takes new files, or a new self-signed certificate when half of the
+// refresh reads new files, or makes a new self-signed certificate when half of the
 // old one's life is over.
 func (s *Source) refresh() (changed bool, err error) {
 	read := s.read

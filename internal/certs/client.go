@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// ClientOptions states how a client speaks TLS. The zero value is no TLS.
+// ClientOptions is a client's TLS. The zero value is no TLS.
 type ClientOptions struct {
 	Enabled    bool   `yaml:"enabled"`               // dial with TLS
 	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the authorities for the server's certificate; "" = the system's

@@ -40,8 +40,8 @@ type checker struct {
 	lines    lines
 }
 
-// document checks root against what v points to. Afterwards root is free of
-// what was reported, so that the rest decodes and can be validated as well.
+// document checks root against the value that v points to. It removes reported
+// parts from root, so that the rest decodes and can be validated as well.
 func (c *checker) document(root *yaml.Node, v any) {
 	c.check(root, reflect.TypeOf(v).Elem(), "", 0)
 	for _, n := range c.bad {
@@ -135,7 +135,7 @@ func (c *checker) mapping(n *yaml.Node, fields map[string]reflect.Type, elem ref
 	n.Content = kept
 }
 
-// merge checks what "<<:" brings in: a mapping, or a list of them.
+// merge checks the value of "<<:": a mapping, or a list of them.
 func (c *checker) merge(n *yaml.Node, fields map[string]reflect.Type, elem reflect.Type, path string, depth int) {
 	if c.nodes++; depth > maxDepth || c.nodes > maxNodes {
 		return

@@ -27,7 +27,7 @@ func Explain(w io.Writer, fields []Field, name string) error {
 	return err
 }
 
-// child matches what the path of a field right below another has more.
+// child matches the part of a field's path below its parent's.
 var child = regexp.MustCompile(`^(\[\]|\.\*)?\.[^.\[]+$`)
 
 // facts are a field's type, default and when a change takes effect, in one line.

@@ -11,8 +11,8 @@ import (
 // lines is the line of each field in the file, by the field's path.
 type lines map[string]int
 
-// note takes the keys of a mapping. What "<<:" brings in comes after them, and
-// does not replace them.
+// note takes the keys of a mapping. Keys of "<<:" come after them and do not
+// replace them.
 func (l lines) note(n *yaml.Node, path string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		at := join(path, n.Content[i].Value)

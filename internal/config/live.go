@@ -30,7 +30,7 @@ func (w When) words() string {
 	return ""
 }
 
-// Of returns those of paths that name settings of v which take effect at w.
+// Of returns the paths among paths whose settings of v take effect at w.
 func Of(v any, w When, paths []string) (out []string) {
 	for _, f := range Reference(v, func(reflect.Type, string) string { return "" }) {
 		if f.Applies == w && slices.Contains(paths, f.Path) {
@@ -47,7 +47,7 @@ func Live[T any](running, next T) T {
 	return running
 }
 
-// live copies from next to v what needs no restart.
+// live copies the fields that need no restart from next to v.
 func live(v, next reflect.Value, when When) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)

@@ -21,8 +21,8 @@ const maxFile = 4 << 20
 // before the first call. Load and Watch must not run at the same time.
 type File[T any] struct {
 	Path string
-	// Defaults gives the value the file is laid over, fresh on each call. nil
-	// means the zero T.
+	// Defaults returns the values of fields that the file does not set, a new value
+	// on each call. nil means the zero T.
 	Defaults func() T
 	// LookupEnv finds the variables of ${NAME}; nil means os.LookupEnv.
 	LookupEnv func(string) (string, bool)
@@ -46,7 +46,7 @@ func Load[T any](path string, defaults func() T) (T, error) {
 	return f.Load()
 }
 
-// Load reads the file and remembers its content for Watch.
+// Load reads the file and keeps its content for Watch.
 func (f *File[T]) Load() (T, error) {
 	data, err := f.read()
 	if err != nil {
@@ -71,8 +71,8 @@ func (f *File[T]) parse(data []byte) (T, error) {
 	return v, err
 }
 
-// Locate makes [Problem]s of what is found wrong with the values of the file that
-// was read last, errors of the form "field: sentence".
+// Locate makes [Problem]s of errors of the form "field: sentence" about the values
+// of the file that was read last.
 func (f *File[T]) Locate(err error) error {
 	return ordered(f.lines.locate(f.Path, split(err)))
 }

@@ -28,7 +28,7 @@ func Print(v any) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// escape undoes what expand would do to a value that holds "${".
+// escape protects a value that holds "${" from expand.
 func escape(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode {
 		n.Value = strings.ReplaceAll(n.Value, "${", "$${")

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong with a file.
+// Problem is one mistake in a file.
 type Problem struct {
 	File string
 	Line int   // of the first field it is about; 0: it is not in the file
@@ -34,7 +34,7 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// Unwrap is what is wrong, without the place.
+// Unwrap is the mistake without its place.
 func (p *Problem) Unwrap() error { return p.Err }
 
 // ordered joins problems in the order of their lines, those without one last.

@@ -78,8 +78,8 @@ func (r *reference) field(f reflect.StructField, owner, v reflect.Value, path st
 	}
 }
 
-// nested returns the struct whose fields are below v, and what stands for it in
-// a path. value is false where v is nothing but those fields.
+// nested returns the struct whose fields are below v, and its part of a path.
+// value is false where v consists only of those fields.
 func nested(v reflect.Value) (below reflect.Value, step string, value bool) {
 	if k, is := v.Interface().(Keys); is {
 		return reflect.ValueOf(k.Keys()), "", true

@@ -12,8 +12,8 @@ import (
 // stays in force. Both functions run on Watch's goroutine, one at a time. Watch
 // returns nil when ctx ends.
 //
-// The content to compare with is what Load read last; without a Load the first
-// content seen counts as new.
+// The content to compare with is the one that Load read last; without a Load the
+// first content counts as new.
 func (f *File[T]) Watch(ctx context.Context, apply func(T) error, failed func(error)) error {
 	every, settle := f.Every, f.Settle
 	if every <= 0 {

@@ -29,7 +29,7 @@ const (
 	reasonNoModels     = "no_models"
 	reasonBadAnswer    = "bad_answer" // anything else
 	reasonRestarted    = "restarted"  // another process answers at the address
-	reasonChanged      = "changed"    // its block size, models or event sources are others
+	reasonChanged      = "changed"    // its block size, models or event sources changed
 	reasonRemoved      = "removed"    // no source lists it
 )
 
@@ -153,7 +153,7 @@ func (o HTTPOptions) tls() (*tls.Config, error) {
 	return c, nil
 }
 
-// authorized adds the API key to every request.
+// authorized is a transport that adds the API key to every request.
 type authorized struct {
 	*http.Transport
 	token *token

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// Resolver is what DNS needs of a net.Resolver.
+// Resolver is the part of net.Resolver that DNS needs.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 	LookupSRV(ctx context.Context, service, proto, name string) (cname string, addrs []*net.SRV, err error)
 }
 
 const (
-	LookupEvery   = time.Second      // who has started a replica waits for it; a local resolver answers from its cache
+	LookupEvery   = time.Second      // it delays the use of a new replica; a local resolver answers from its cache
 	lookupFailed  = 10 * time.Second // least wait after a failure: each is logged
 	lookupTimeout = 5 * time.Second  // the resolver's own first timeout
 )
 
 // dns re-resolves one name. A failed lookup, "no such name" included, changes
-// nothing: resolvers fail more often than all replicas vanish, and those that
-// have are noticed by their silence.
+// nothing: resolvers fail more often than all replicas disappear, and replicas
+// that are gone are detected by their silence.
 type dns struct {
 	options  DNSOptions
 	resolver Resolver

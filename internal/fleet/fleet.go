@@ -92,7 +92,7 @@ func New(o Options, hooks Hooks) (*Fleet, error) {
 	return f, nil
 }
 
-// now is the options in force.
+// now returns the options in force.
 func (f *Fleet) now() *Options { return &f.current.Load().options }
 
 // URL returns the root of a replica's HTTP API, without a slash at the end.
@@ -101,12 +101,12 @@ func (f *Fleet) URL(addr string) string { return f.now().HTTP.URL(addr) }
 // client returns the HTTP client in force.
 func (f *Fleet) client() *client { return f.current.Load().client }
 
-// Snapshot returns the fleet as it is now, never nil.
+// Snapshot returns the current fleet, never nil.
 func (f *Fleet) Snapshot() *Snapshot { return f.snapshot.Load() }
 
-// Set takes other options, e.g. after the configuration file has changed. Replicas
-// whose own settings are unchanged are not disturbed. What a program alone can set
-// (sources, metrics, the log, the resolver, the transport) stays. An error means
+// Set replaces the options, e.g. after the configuration file has changed. Replicas
+// whose own settings are unchanged are not affected. Options that only a program can
+// set (sources, metrics, the log, the resolver, the transport) stay. An error means
 // that nothing has changed.
 func (f *Fleet) Set(o Options) error {
 	if err := o.Validate(); err != nil {
@@ -129,7 +129,7 @@ func (f *Fleet) Set(o Options) error {
 	f.static.replace(o.Replicas)
 	select {
 	case f.changed <- struct{}{}:
-	default: // one note is enough: Run reads the latest
+	default: // one signal is enough: Run reads the latest
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 }
 
-// watch keeps one source going.
+// watch runs one source and starts it again after failures.
 func (f *Fleet) watch(ctx context.Context, w *watched) {
 	s := w.source
 	set := func(list []ReplicaOptions) {
@@ -231,7 +231,7 @@ type entry struct {
 	current *Replica  // Ready from join to leave
 	asked   bool      // it has answered, or failed to, once
 	reason  string    // why it is not ready, of the closed set
-	until   time.Time // not listed any more, it goes then at the latest; zero: it is listed
+	until   time.Time // not listed any more: the time of its removal at the latest; zero: it is listed
 }
 
 // addresses are those of all entries, in order.
@@ -341,8 +341,8 @@ func (r *roster) join(e *entry, replica *Replica) {
 	r.publish()
 }
 
-// leave is the only way out for a replica that has joined: it is first taken
-// from what readers see, then its end is announced. Others are left as they are.
+// leave ends a replica that has joined, and nothing else does: it is first removed
+// from the snapshot, then its end is announced. It ignores other replicas.
 func (r *roster) leave(e *entry, reason, why string) {
 	if !e.current.Ready {
 		return

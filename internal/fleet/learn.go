@@ -33,9 +33,9 @@ type learned struct {
 	incomplete    bool // an answer failed that may succeed later
 }
 
-// sameCache reports whether a and b describe the same KV caches, so that what is
-// known of their blocks still holds. A block size that was not known before
-// contradicts nothing.
+// sameCache reports whether a and b describe the same KV caches, so that the
+// index's entries of their blocks still hold. A block size that was not known
+// before is no difference.
 func (a learned) sameCache(b learned) bool {
 	sameSize := a.blockSize == b.blockSize || a.blockSize == 0 || b.blockSize == 0
 	return sameSize && slices.Equal(a.events, b.events) && slices.Equal(bases(a.models), bases(b.models))
@@ -127,7 +127,7 @@ func deref[T any](p *T) T {
 
 // decodeEventSources reads the answer of /kv_event_sources (vLLM ≥ 0.32): an
 // object of KVEventsConfig by data-parallel rank, ports already shifted by rank.
-// host stands in for wildcards. Ranks that publish nothing one can subscribe to
+// host replaces wildcards. Ranks without an endpoint that can be subscribed to
 // over TCP are left out.
 func decodeEventSources(data []byte, host string) ([]EventSource, error) {
 	var byRank map[string]struct {

@@ -102,10 +102,10 @@ type HTTPOptions struct {
 	TokenFile string `yaml:"token_file,omitempty"`
 }
 
-// DefaultOptions watches at 1 Hz, which the in-flight ledger of the router
-// makes enough, and drops a replica 2.9 s after its last answer: the 3 s that
-// are promised, less what the last request may take and a busy machine. A
-// longer time forgives longer pauses of a replica.
+// DefaultOptions watches at 1 Hz, which is enough together with the router's
+// in-flight ledger, and drops a replica 2.9 s after its last answer: the promised
+// 3 s, less the time of the last request and of a busy machine. A longer time
+// tolerates longer pauses of a replica.
 func DefaultOptions() Options {
 	return Options{
 		ScrapeInterval: time.Second,

@@ -18,13 +18,13 @@ const (
 	// maxBlockSize bounds tokens per block; vLLM's largest is in the hundreds,
 	// hybrid models use a few thousand.
 	maxBlockSize = 1 << 20
-	// pageBuffer must hold the longest line we want: cache_config_info is about
+	// pageBuffer must hold the longest wanted line: cache_config_info is about
 	// 1.5 KB, lora_requests_info grows with the adapters in flight. Longer
 	// lines are skipped, not stored.
 	pageBuffer = 32 << 10
 )
 
-// pageBuffers are what pages are read through: few are being read at a time.
+// pageBuffers are the buffers for reading pages: few are read at a time.
 var pageBuffers = sync.Pool{New: func() any { return new([pageBuffer]byte) }}
 
 // errPageTooLarge is returned when a /metrics page exceeds its limit.
@@ -105,8 +105,7 @@ func (p *page) reset() {
 	p.hashAlgo, p.loras = p.hashAlgo[:0], p.loras[:0]
 }
 
-// line takes one line. Lines it does not understand are as if they were not
-// there.
+// line takes one line. It ignores lines that it does not understand.
 func (p *page) line(line []byte) {
 	const prefix = "vllm:"
 	if len(line) < len(prefix) || line[0] != 'v' && line[0] != 'p' {

@@ -9,13 +9,13 @@ import (
 	"warmroute/prefixhash"
 )
 
-// RetainAll is the Retention of a replica that keeps all that windows need.
+// RetainAll is the Retention of a replica that keeps all blocks that windows need.
 const RetainAll = -1
 
 // Replica is one vLLM server as last seen. It is immutable.
 type Replica struct {
 	Addr   string // "ip:port", IPv6 in brackets: exactly what Envoy dials; its identity everywhere
-	Name   string // what people call it, e.g. its pod; "" when not known
+	Name   string // a name for people, e.g. its pod; "" when not known
 	Tenant string // "" is shared by all tenants
 	Ready  bool   // it is offered to requests
 	Why    string // why it is not ready, e.g. "unreachable: …"; "" when it is
@@ -34,9 +34,9 @@ type Replica struct {
 	HashUnit  int // prefix_match_unit as reported; 0 when not set
 	Retention int // prefix_cache_retention_interval as reported, or RetainAll; 0 also when not known
 
-	// As configured; nothing of this is learned.
+	// These are configured and never learned.
 	HashSeed           *string // PYTHONHASHSEED of the replica; nil when unknown
-	Sidecar            bool    // a sidecar reports its KV events to our index; Events is empty
+	Sidecar            bool    // a sidecar reports its KV events to the router's index; Events is empty
 	KVReportFull       bool    // it runs with kv_cache_report_mode full
 	Cache              CacheOptions
 	FullAttentionGroup *int // the KV cache group whose blocks decide a prefix match; nil when unknown
@@ -56,7 +56,7 @@ type Model struct {
 type EventSource struct {
 	Rank           int    `yaml:"rank,omitempty" unit:"data-parallel rank"` // the data-parallel rank that publishes there, from 0
 	Endpoint       string `yaml:"endpoint"`                                 // ZeroMQ address of its KV events, e.g. "tcp://10.0.0.1:5557"
-	ReplayEndpoint string `yaml:"replay_endpoint,omitempty"`                // ZeroMQ address where missed events are asked for; "" = there is none
+	ReplayEndpoint string `yaml:"replay_endpoint,omitempty"`                // ZeroMQ address for requests of missed events; "" = there is none
 	Topic          string `yaml:"topic,omitempty"`                          // beginning of the topics that are subscribed to; "" = all
 }
 

@@ -10,8 +10,8 @@ import (
 // Source names replicas. Watch calls set with the complete list whenever it
 // changes, at least once if it can, and returns when ctx ends. An error before
 // that is logged and counted, the list given last stays, and Watch is called
-// again after a wait. A source that loses sight of its origin should keep its
-// list: a replica that is really gone is noticed by its silence.
+// again after a wait. A source that cannot reach its origin should keep its
+// list: a replica that is really gone is detected by its silence.
 //
 // When two sources name one address, the earlier source's settings count: the
 // static list, then DNS names in order, then Options.Sources.
@@ -40,7 +40,7 @@ func (r *roster) follow() {
 			return
 		}
 		ctx, stop := context.WithCancel(r.ctx)
-		w := &watched{source: source(), stop: stop, spoken: !first} // one that comes later is not waited for
+		w := &watched{source: source(), stop: stop, spoken: !first} // nothing waits for one that comes later
 		r.sources = append(r.sources, w)
 		r.wg.Go(func() { f.watch(ctx, w) })
 	}
@@ -101,7 +101,7 @@ func (s *static) replace(list []ReplicaOptions) {
 	s.mu.Unlock()
 	select {
 	case s.changed <- struct{}{}:
-	default: // one note is enough: Watch reads the latest list
+	default: // one signal is enough: Watch reads the latest list
 	}
 }
 

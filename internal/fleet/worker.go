@@ -60,7 +60,7 @@ func newWorker(f *Fleet, addr string, o ReplicaOptions) *worker {
 	return &worker{fleet: f, options: o, addr: addr, host: netip.MustParseAddrPort(addr).Addr().String()}
 }
 
-// run lives as long as a source lists the replica.
+// run returns when no source lists the replica any more.
 func (w *worker) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -167,8 +167,7 @@ func (w *worker) dead() bool {
 }
 
 // attempt runs one request with the scrape timeout, and for a replica that is
-// up no longer than until it counts as gone, give or take what a request needs
-// at least.
+// up at most until it counts as gone, or for the minimum time of a request.
 func (w *worker) attempt(ctx context.Context, request func(context.Context) error) error {
 	o := w.fleet.now()
 	limit := o.ScrapeTimeout
@@ -299,7 +298,7 @@ func (w *worker) replica() *Replica {
 	slices.Sort(r.Ranks)
 	r.Ranks = slices.Compact(r.Ranks)
 	if r.Sidecar {
-		r.Events = nil // they told the ranks; who follows them is the sidecar
+		r.Events = nil // they determined the ranks; the sidecar subscribes to them
 	}
 	return r
 }

@@ -41,7 +41,7 @@ func connect(o Options) (*connection, error) {
 		return nil, err
 	}
 	config.UserAgent = "warmroute"
-	config.WarningHandler = rest.NoWarnings{} // deprecations of an API version are its administrator's news
+	config.WarningHandler = rest.NoWarnings{} // warnings about deprecated API versions are for the cluster's administrator
 	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout}).DialContext)
 	config.Dial = dialer.DialContext
 	over, err := rest.HTTPClientFor(config)
@@ -98,7 +98,7 @@ func podResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 }
 
-// resultOf sorts a request's end into the closed set metrics use.
+// resultOf maps a request's end to the closed set of the metrics.
 func resultOf(err error) string {
 	var status apierrors.APIStatus
 	switch {

@@ -27,8 +27,8 @@ import (
 // connection by HTTP/2 pings of the client library.
 const listTimeout = 30 * time.Second
 
-// mirror holds what is left of the objects one reflector follows, by name. It
-// implements cache.ReflectorStore.
+// mirror holds the needed fields of the objects that one reflector follows, by
+// name. It implements cache.ReflectorStore.
 type mirror[T any] struct {
 	read    func(object) T
 	changed func() // called after every change, without the lock
@@ -124,10 +124,10 @@ type observed struct {
 // named. Two watch requests a second are no load.
 var retry = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 1}
 
-// follow keeps to in step with the API server until ctx ends: a list, then a
-// watch from there; another watch when that ends; another list when the API
-// server has forgotten where it was. Every resource has a follower of its own
-// with delays of its own: none waits for another.
+// follow keeps to equal to the API server's state until ctx ends: a list, then a
+// watch from its version; another watch when that ends; another list when the API
+// server no longer has the version. Every resource has its own follower with its
+// own delays: none waits for another.
 func (o *observed) follow(ctx context.Context, client dynamic.Interface, to cache.ReflectorStore) *follower {
 	ctx, cancel := context.WithCancel(ctx)
 	ctx = klog.NewContext(ctx, logr.Discard()) // this package logs what matters, once per change

@@ -17,10 +17,10 @@ type object = map[string]any
 type pool struct {
 	selector string // "key=value,…" by ascending key, as the API server takes it
 	ports    []uint16
-	failOpen bool // the gateway is to go on without the picker
+	failOpen bool // the gateway continues without the picker
 }
 
-// maxPorts is how many target ports are looked at; the API allows eight.
+// maxPorts is how many target ports are read; the API allows eight.
 const maxPorts = 64
 
 // readPool reads an InferencePool of a version.
@@ -93,7 +93,7 @@ func portNumber(entry any) (uint16, error) {
 	return uint16(n), nil
 }
 
-// pod is what counts of a pod.
+// pod is the needed fields of a pod.
 type pod struct {
 	name   string
 	addr   netip.Addr // not valid before it has one
@@ -105,7 +105,7 @@ type pod struct {
 // that take requests, as "8000,8001".
 const activePorts = "inference.networking.k8s.io/active-ports"
 
-// readPod reads a pod. What cannot be read makes it not ready.
+// readPod reads a pod. A field that cannot be read makes it not ready.
 func readPod(o object) pod {
 	meta, status := section(o, "metadata"), section(o, "status")
 	p := pod{name: text(meta, "name")}

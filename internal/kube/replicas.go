@@ -9,7 +9,7 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// replicas lists what the fleet is to watch, sorted by address: each of the
+// replicas lists the fleet's replicas, sorted by address: each of the
 // pool's ports on each ready pod.
 func replicas(p pool, pods []pod, template fleet.ReplicaOptions) []fleet.ReplicaOptions {
 	var list []fleet.ReplicaOptions

@@ -19,7 +19,7 @@ import (
 const Built = true
 
 // New returns a source of the replicas of a pool. It fails where no API server
-// is named; one that does not answer is for Watch to wait for.
+// is named; Watch waits for one that does not answer.
 func New(o Options, s *Status, log *slog.Logger) (fleet.Source, error) {
 	client, err := connect(o)
 	if err != nil {

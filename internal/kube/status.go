@@ -105,8 +105,8 @@ func (s *Status) Ready() error {
 	return errors.New(strings.Join(why, "; "))
 }
 
-// Notes states what is wrong while the replicas listed last are in use, nil when
-// nothing is.
+// Notes lists problems while the replicas listed last are in use, nil without
+// problems.
 func (s *Status) Notes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -193,8 +193,8 @@ func (m *Reader) hash(s *scanner, text []byte) {
 	}
 }
 
-// keepList gives the request the structure of its messages, and remembers what of
-// it is new.
+// keepList gives the request the structure of its messages, and remembers the new
+// part of it.
 func (m *Reader) keepList(s *scanner, r *Request) {
 	r.listed = true
 	if m == nil {
@@ -235,7 +235,7 @@ func (r *Request) add(k *known) {
 // all is the mark behind everything that was read.
 func (t *structure) all() mark { return mark{nodes: len(t.nodes), gaps: len(t.gaps)} }
 
-// stretch is what lies between two marks, in memory of its own.
+// stretch is the content between two marks, in its own memory.
 func (t *structure) stretch(from, to mark) jsontext.Stretch {
 	if to.nodes == from.nodes {
 		return jsontext.Stretch{}

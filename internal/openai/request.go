@@ -71,7 +71,7 @@ var fieldOf = func() map[string]Field {
 	return m
 }()
 
-// Request is what a router needs to know of one body.
+// Request is the part of one body that a router needs.
 type Request struct {
 	Route  Route
 	Model  string // the model id as the client wrote it, never empty
@@ -121,8 +121,8 @@ var scanners = sync.Pool{New: func() any { return new(scanner) }}
 // point into it. The error is always a *[Error].
 func Parse(route Route, body []byte) (*Request, error) { return (*Reader)(nil).Parse(route, body) }
 
-// Parse is Parse, at the cost of what is new in a body whose messages begin as
-// those of an earlier one.
+// Parse is the package's Parse, but of a body whose messages begin as those of an
+// earlier one it reads only the new part.
 func (m *Reader) Parse(route Route, body []byte) (*Request, error) {
 	s := scanners.Get().(*scanner)
 	*s = scanner{b: body, keys: s.keys[:0], structure: s.structure}

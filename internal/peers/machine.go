@@ -22,13 +22,14 @@ const (
 	// Silence is how long a router may be silent before it is gone: with the time
 	// until the next Tick, its charges are dropped 3 s after its end.
 	Silence = 2800 * time.Millisecond
-	// missingFor is how long a router that fell silent is missed.
+	// missingFor is how long a router that fell silent is listed as missing.
 	missingFor = 10 * time.Minute
 	// requestEvery is the least time between two questions to one router.
 	requestEvery = 100 * time.Millisecond
 )
 
-// Fleet takes what other routers expect to be cached. decision.Decider is one.
+// Fleet receives the blocks that other routers expect to be cached.
+// decision.Decider is one.
 type Fleet interface {
 	Receive(p decision.Prefix)
 	Pressure() *decision.Pressure
@@ -51,7 +52,7 @@ type Options struct {
 type Machine struct {
 	o       Options
 	peers   map[string]*peer
-	missing map[string]time.Time // routers that fell silent without taking leave, and when
+	missing map[string]time.Time // routers that fell silent without a farewell message, and when
 	stats   Stats
 
 	seq          uint64
@@ -86,8 +87,8 @@ func New(o Options) *Machine {
 	return &Machine{o: o, peers: map[string]*peer{}, missing: map[string]time.Time{}, wantFull: true, raised: map[string]uint64{}}
 }
 
-// Tick ends what has been silent for too long, and reports whether a message is due
-// although nothing happened.
+// Tick removes peers that have been silent for too long, and reports whether a
+// message is due without a change.
 func (m *Machine) Tick(now time.Time) (due bool) {
 	for id, p := range m.peers {
 		if now.Sub(p.lastMessage) >= Silence {
@@ -177,8 +178,8 @@ func (m *Machine) account(h index.Holder, s load.Share) {
 	x.Sent, x.WorkNs, x.FailingNs = uint64(s.Sent), uint64(s.Work), uint64(s.Failing)
 }
 
-// next lengthens a list by an element, which is one that was in it before where
-// there is one.
+// next lengthens a list by an element, and reuses an earlier element's memory
+// where there is one.
 func next[T any](list *[]*T) *T {
 	n := len(*list)
 	if n < cap(*list) {

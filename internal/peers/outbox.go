@@ -92,7 +92,7 @@ func (o *Outbox) PressureReset(model string) {
 	o.Notify()
 }
 
-// take swaps what waits for spare, which is emptied memory.
+// take returns the waiting prefixes; the memory of spare takes their place.
 func (o *Outbox) take(spare outgoing) (waiting outgoing, full bool, changed *change) {
 	clear(spare.prefixes)
 	spare.prefixes, spare.keys = spare.prefixes[:0], spare.keys[:0]

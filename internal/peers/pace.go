@@ -7,7 +7,7 @@ import (
 	"warmroute/index"
 )
 
-// pace is how much prefill a peer has sent of late.
+// pace is how much prefill a peer has sent recently.
 type pace struct {
 	work map[index.Holder]int64 // ns of prefill so far
 	rate float64                // s of prefill per second
@@ -17,8 +17,8 @@ type pace struct {
 // recent is the time that the rate of a peer is taken over.
 const recent = 2 * time.Second
 
-// sent records how much work the peer has sent to a KV cache so far. What it had
-// sent before its first message is no rate.
+// sent records how much work the peer has sent to a KV cache so far. Work sent
+// before its first message does not count for the rate.
 func (p *pace) sent(h index.Holder, work int64, now time.Time) {
 	before, known := p.work[h]
 	p.work[h] = work
@@ -36,9 +36,10 @@ func (p *pace) decay(now time.Time) {
 	}
 }
 
-// maxEstimate bounds how far ahead of the messages is reckoned. Beyond it what peers
-// have sent since is worth more than the choice of a replica, and choosing apart
-// would only lose the caches: a second of it doubles the mean time to first token.
+// maxEstimate bounds how far the estimate extends beyond the messages. Beyond it,
+// peers' unreported work would outweigh the choice of a replica, and spreading
+// requests would only lose cache hits: a second of it doubles the mean time to
+// first token.
 const maxEstimate = 100 * time.Millisecond
 
 // estimateUnreported gives the ledger an estimate of what peers have sent since the

@@ -42,7 +42,7 @@ type peer struct {
 	stats       PeerStats
 }
 
-// ErrGarbage is a message that is none.
+// ErrGarbage is a message that cannot be read.
 var ErrGarbage = errors.New("peers: the message cannot be read")
 
 // ProtocolError is a router that uses another version of the protocol.
@@ -145,8 +145,8 @@ func (m *Machine) receive(now time.Time, in *peerspb.Message, size int) error {
 	return nil
 }
 
-// accountsOf takes what p has in flight. In a full message, what is not named is
-// empty.
+// accountsOf takes the accounts of p's requests in flight. In a full message,
+// accounts that are not named are empty.
 func (m *Machine) accountsOf(in *peerspb.Message, p *peer, now time.Time) {
 	var old map[index.Holder]load.Share
 	if in.Full {
@@ -171,7 +171,7 @@ func (m *Machine) accountsOf(in *peerspb.Message, p *peer, now time.Time) {
 	}
 }
 
-// fullOf takes what only full messages hold.
+// fullOf takes the fields that only full messages hold.
 func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) {
 	p.complete = true
 	p.stamp, p.stamped = in.Stamp, now
@@ -187,8 +187,8 @@ func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) {
 	}
 }
 
-// pressureOf raises what p raised since its last full message. What it raised
-// before its first message counts for it alone.
+// pressureOf applies the raises of p since its last full message. Raises before
+// its first message count for p alone.
 func (m *Machine) pressureOf(in *peerspb.Message, p *peer) {
 	pressure, first := m.o.Fleet.Pressure(), p.raised == nil
 	if first {
@@ -209,8 +209,8 @@ func (m *Machine) pressureOf(in *peerspb.Message, p *peer) {
 	}
 }
 
-// adopt puts settings into force that were changed on another router later than
-// those in force here.
+// adopt replaces the settings in force by those that were changed later on another
+// router.
 func (m *Machine) adopt(v version) {
 	if m.o.Book == nil || !v.after(m.policy) {
 		return
@@ -234,7 +234,7 @@ func (m *Machine) requestFull() {
 	m.o.Outbox.Notify()
 }
 
-// forget ends a peer: what it has in flight counts no more.
+// forget removes a peer and its requests in flight.
 func (m *Machine) forget(id string, p *peer, now time.Time) {
 	for h := range p.shares {
 		if a := m.o.Ledger.Find(h); a != nil {

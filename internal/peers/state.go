@@ -66,5 +66,5 @@ func (m *Machine) State(now time.Time) State {
 	return s
 }
 
-// Missing are the routers that fell silent without taking leave, by name.
+// Missing lists the routers that fell silent without a farewell message, by name.
 func (m *Machine) Missing() []string { return slices.Sorted(maps.Keys(m.missing)) }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// LogOptions states what is logged and how.
+// LogOptions are the level and the format of the log.
 type LogOptions struct {
 	Level  string `yaml:"level"`  // how much: debug, info, warn or error
 	Format string `yaml:"format"` // form of a line: text or json
@@ -55,13 +55,13 @@ func NewLogger(o LogOptions, w io.Writer) (*slog.Logger, error) {
 	return d.Logger(w), d.Set(o)
 }
 
-// LogDial sets what a logger writes and how, also later.
+// LogDial sets a logger's level and format, also at run time.
 type LogDial struct {
 	level slog.LevelVar
 	json  atomic.Bool
 }
 
-// Set takes o.
+// Set puts o into force.
 func (d *LogDial) Set(o LogOptions) error {
 	level, err := o.level()
 	if err != nil {
@@ -105,7 +105,7 @@ func (h formats) WithGroup(name string) slog.Handler {
 }
 
 const (
-	// queuedLines is what may wait for a slow log: at 200 B a line, 1 MB.
+	// queuedLines is how many lines may wait for a slow log: at 200 B a line, 1 MB.
 	queuedLines = 4096
 	// retainedLine bounds the buffers that are kept for reuse.
 	retainedLine = 4 << 10

@@ -14,7 +14,7 @@ import (
 // Prefix begins the name of every metric.
 const Prefix = "warmroute_"
 
-// Build states what is running.
+// Build is the version of the running binary.
 type Build struct {
 	Version   string // of the module, "(devel)" when built from a checkout
 	Revision  string // of the version control, "" when not known
@@ -67,7 +67,7 @@ func (b Build) String() string {
 	return s
 }
 
-// PrintVersion writes what is running if that is all that args ask for: "version",
+// PrintVersion writes the version if args request only that: "version",
 // or "-version" with no value. It reports whether it did.
 func PrintVersion(w io.Writer, binary string, args []string) bool {
 	if len(args) != 1 || args[0] != "version" && args[0] != "-version" && args[0] != "--version" {

@@ -30,7 +30,7 @@ func newCache(limit int, ttl time.Duration) *cache {
 	return &cache{limit: limit, ttl: ttl, order: list.New(), byKey: map[key]*list.Element{}}
 }
 
-// get returns what is known of k. ok is false when nothing is.
+// get returns the entry of k. ok is false when there is none.
 func (c *cache) get(k key, now time.Time) (Result, error, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 
 // Defaults of a Discovery.
 const (
-	// discoverEvery is how often the served models are looked at; what was found
-	// or failed is left alone.
+	// discoverEvery is how often the list of served models is read; models that were
+	// found, or failed recently, are skipped.
 	discoverEvery = 2 * time.Second
 	// discoverTimeout bounds one attempt to fetch a model's files.
 	discoverTimeout = 10 * time.Minute
@@ -33,9 +33,9 @@ type DiscoveryOptions struct {
 	Served func() map[string]string
 	// Hub is the cache of this machine and the hub behind it; nil: paths alone.
 	Hub *modelfiles.Hub
-	// Download allows to ask the hub; it may change.
+	// Download allows requests to the hub; it may change.
 	Download func() bool
-	// Local computes the ids of what was found, once a replica has confirmed them.
+	// Local computes the ids of found models, once a replica has confirmed them.
 	Local *Local
 	Flags Flags
 	// Files, when set, is called with the folder of a model when it is found.
@@ -44,7 +44,7 @@ type DiscoveryOptions struct {
 	Now   func() time.Time
 }
 
-// Found is what was found of a model.
+// Found is the result of the search for a model's files.
 type Found struct {
 	Model  string    `json:"model"`
 	Root   string    `json:"root"`             // where its replicas report to have loaded it from
@@ -89,7 +89,7 @@ func NewDiscovery(o DiscoveryOptions) *Discovery {
 	return &Discovery{o: o, attempts: map[string]*attempt{}}
 }
 
-// Run looks for the files of what is served, until ctx ends.
+// Run looks for the files of served models until ctx ends.
 func (d *Discovery) Run(ctx context.Context) error {
 	tick := time.NewTicker(discoverEvery)
 	defer tick.Stop()

@@ -30,7 +30,7 @@ type PieceEncoder interface {
 	AppendPieces(dst []uint32, text []byte, pieces []tokenizer.Piece) (ids []uint32, known bool)
 }
 
-// Model is what computing a model's ids here takes.
+// Model is everything needed to compute a model's ids here.
 type Model struct {
 	// Chat is how the model's servers render; its Version is not read: the
 	// servers' own is used.

@@ -23,7 +23,7 @@ import (
 )
 
 // nackPause is how long the stream of an Envoy that refused a state of the world
-// is held: the server would send it the same again at once.
+// is held: without it the server would send the same state again at once.
 const nackPause = time.Second
 
 // acks follows what each connected Envoy has been sent, took and refused.
@@ -38,7 +38,7 @@ type acks struct {
 	current published
 }
 
-// published is what a reconnecting Envoy may have already.
+// published is the resources that a reconnecting Envoy may have already.
 type published struct {
 	versions  map[string]string              // by type
 	endpoints map[string]map[string][]string // hash of an assignment → its cluster → addresses
@@ -189,7 +189,7 @@ func (a *acks) answered(id int64, node *corev3.Node, nonce string, why refusal, 
 	return false
 }
 
-// take notes endpoints that were acknowledged.
+// take records endpoints that were acknowledged.
 func (c *conversation) take(s sent) {
 	if c.endpoints == nil || s.whole {
 		c.endpoints = map[string][]string{}
@@ -248,7 +248,7 @@ func (a *acks) publish(p published) {
 	a.update()
 }
 
-// update works out what all Envoys have. a.mu is held.
+// update computes which endpoints all Envoys have. The caller holds a.mu.
 func (a *acks) update() {
 	var all map[string]int
 	envoys := 0
@@ -301,7 +301,7 @@ func (a *acks) pending() (n int) {
 	return n
 }
 
-// notes states which Envoy refuses what.
+// notes lists the Envoys that refuse an update.
 func (a *acks) notes() (out []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -314,7 +314,7 @@ func (a *acks) notes() (out []string) {
 	return out
 }
 
-// short is a resource type as people call it.
+// short is the short name of a resource type.
 func short(typeURL string) string {
 	switch typeURL {
 	case resourcev3.ListenerType:

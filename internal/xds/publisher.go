@@ -18,11 +18,10 @@ import (
 )
 
 const (
-	// lookEvery is how often the fleet's snapshot is looked at.
+	// lookEvery is how often the fleet's snapshot is read.
 	lookEvery = 50 * time.Millisecond
 	// quiet is how long the fleet must stay the same before it is published, so
-	// that many that join at once are one update, and patience how long that is
-	// waited for.
+	// that many simultaneous joins are one update; patience bounds that wait.
 	quiet    = 200 * time.Millisecond
 	patience = time.Second
 	// stageLeast and stageMost bound the wait for Envoys between the steps of a
@@ -127,7 +126,7 @@ func (p *Publisher) wants() Settings {
 	return p.settings
 }
 
-// Notes states what is wrong with the updates to Envoys.
+// Notes lists problems with the updates to Envoys.
 func (p *Publisher) Notes() []string {
 	out := p.acks.notes()
 	p.mu.Lock()
@@ -156,7 +155,7 @@ func (p *Publisher) follow(ctx context.Context) error {
 	}
 }
 
-// look computes what Envoys should receive now.
+// look computes the state that Envoys should receive now.
 func (p *Publisher) look() {
 	settings := p.wants()
 	s := p.fleet.Snapshot()
@@ -177,7 +176,7 @@ func (p *Publisher) look() {
 	p.wanted, p.since = next, p.now()
 }
 
-// step publishes what is due.
+// step publishes the stage that is due.
 func (p *Publisher) step() {
 	now := p.now()
 	if len(p.stages) > 0 {

@@ -38,7 +38,7 @@ type port struct {
 // bindAgain is the wait before an address that could not be taken is tried again.
 const bindAgain = 5 * time.Second
 
-// Listen takes the address, if there is one, so that what is wrong with it is an
+// Listen takes the address, if there is one, so that a wrong address is an
 // error at the start. Run serves there.
 func (p *Publisher) Listen() (err error) {
 	p.bound, err = p.open(p.wants().At)
@@ -73,8 +73,8 @@ func (p *Publisher) identity(o Options) (*certs.Source, error) {
 	return c, nil
 }
 
-// Run publishes and serves until ctx ends. It opens another address when Set gives
-// so.
+// Run publishes and serves until ctx ends. It opens another address when Set
+// changes it.
 func (p *Publisher) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.follow(ctx) })
@@ -82,8 +82,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serve serves at the address of the configuration, and at those before it: Envoys
-// know them from their bootstraps.
+// serve serves at the address of the configuration, and at earlier ones, which
+// Envoys have from their bootstraps.
 func (p *Publisher) serve(ctx context.Context) {
 	var open []*port // the last is that of the configuration
 	if p.bound != nil && p.bound.Listener != nil {
@@ -134,7 +134,7 @@ func (p *Publisher) move(ctx context.Context, open []*port, o Options) ([]*port,
 	return append(open, p.start(ctx, next)), nil
 }
 
-// keep shuts the ports that stays does not hold for. Envoys keep what they have.
+// keep closes the ports for which stays is false. Envoys keep their state.
 func keep(open []*port, stays func(*port) bool) []*port {
 	return slices.DeleteFunc(open, func(at *port) bool {
 		if stays(at) {

@@ -20,9 +20,9 @@ type stage struct {
 	files *envoy.Resources // nil: no files are wanted
 }
 
-// stages is the way from old to s where clusters or routes change: first the
-// clusters of both with the old routes, then the new routes, then no cluster
-// that nothing leads to any more.
+// stages are the steps from old to s where clusters or routes change: first the
+// clusters of both with the old routes, then the new routes, then only the
+// clusters that a route uses.
 func stages(old, s stage) []stage {
 	both := func(o, n *envoy.Resources) (clusters, routes *envoy.Resources) {
 		if n == nil || o == nil {
@@ -37,7 +37,7 @@ func stages(old, s stage) []stage {
 	return []stage{{liveClusters, fileClusters}, {liveRoutes, fileRoutes}, s}
 }
 
-// union is the clusters of n and those of o that n has not, with their endpoints.
+// union is the clusters of n and those of o that n lacks, with their endpoints.
 func union(o, n *envoy.Resources) *envoy.Resources {
 	has := names(n)
 	u := &envoy.Resources{Clusters: append(n.Clusters[:0:0], n.Clusters...), Endpoints: append(n.Endpoints[:0:0], n.Endpoints...)}
@@ -68,7 +68,7 @@ func resources(r *envoy.Resources) map[resourcev3.Type][]types.Resource {
 	return out
 }
 
-// publish gives s to Envoys that are connected, and to those that will be.
+// publish sends s to connected Envoys and keeps it for later ones.
 func (p *Publisher) publish(s stage) error {
 	snapshot := &cachev3.Snapshot{}
 	current := published{versions: map[string]string{}, endpoints: map[string]map[string][]string{}}

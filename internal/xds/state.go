@@ -18,7 +18,7 @@ import (
 	"warmroute/envoy"
 )
 
-// fleetFile is what a router that restarts reads back.
+// fleetFile is the file that a restarted router reads.
 const fleetFile = "fleet.json"
 
 // kept is the content of fleetFile.
@@ -27,14 +27,14 @@ type kept struct {
 	Served Memory      `json:"served"`
 }
 
-// kinds are the resource files but for the endpoints, in the order they are
-// written: what others lead to comes first.
+// kinds are the resource files except for the endpoints, in the order they are
+// written: a resource comes before those that refer to it.
 var kinds = []struct{ name, typeURL string }{
 	{"cds", resourcev3.ClusterType}, {"rds", resourcev3.RouteType}, {"lds", resourcev3.ListenerType},
 }
 
-// write writes the files of resources, those that changed. One that cannot be
-// written is a note: the stream has the same.
+// write writes the files of the resources that changed. A file that cannot be
+// written is a note, because the stream has the same content.
 func (p *Publisher) write(r *envoy.Resources) {
 	if err := p.writeAll(r); err != nil {
 		p.lost(err)
@@ -60,8 +60,8 @@ func (p *Publisher) writeAll(r *envoy.Resources) error {
 	return p.clean()
 }
 
-// clean removes the endpoints of clusters that are gone, also those that an earlier
-// process wrote, and what it left half-written.
+// clean removes the endpoints of clusters that are gone, also those of an earlier
+// process, and its unfinished files.
 func (p *Publisher) clean() error {
 	entries, err := os.ReadDir(p.folder)
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *Publisher) writeKind(kind string, list []types.Resource, written map[st
 	return replace(envoy.Discovery(p.folder).File(kind), b)
 }
 
-// keep writes what a router that restarts reads back.
+// keep writes the state that a restarted router reads.
 func (p *Publisher) keep() {
 	if p.folder == "" {
 		return
@@ -123,7 +123,7 @@ func (p *Publisher) lost(err error) {
 	p.setNote(&p.unkept, fmt.Sprintf("xds.state is not written: %v", err))
 }
 
-// unfinished begins the names of files that are being written.
+// unfinished is the prefix of the names of files that are being written.
 const unfinished = ".new-"
 
 // replace writes a file in one step.
@@ -146,8 +146,8 @@ func replace(path string, b []byte) error {
 	return nil
 }
 
-// restore publishes what was published last, so that an Envoy that comes back
-// before the fleet is learned finds nothing gone.
+// restore publishes the last published state, so that an Envoy that reconnects
+// before the fleet is learned loses nothing.
 func (p *Publisher) restore() {
 	settings := p.wants()
 	if settings.At.State == "" {
@@ -176,7 +176,7 @@ func (p *Publisher) restore() {
 	}
 }
 
-// Kept reports whether a folder holds what an Envoy can start with.
+// Kept reports whether a folder holds a state from which an Envoy can start.
 func Kept(folder string) bool {
 	if folder == "" {
 		return false

@@ -16,7 +16,7 @@ import (
 	"warmroute/internal/peers"
 )
 
-// DefaultPort is the port routers talk to each other on, where none is named.
+// DefaultPort is the port between routers where none is named.
 const DefaultPort = "9005"
 
 // Config is the peers section of a router's configuration. Without listen and
@@ -34,8 +34,8 @@ type Config struct {
 	TLS       TLS      `yaml:"tls"`                  // how routers authenticate each other
 }
 
-// TLS is how routers authenticate each other. Every router shows
-// cert_file and accepts those that ca_file vouches for.
+// TLS is how routers authenticate each other. Every router presents
+// cert_file and accepts certificates that an authority in ca_file signed.
 type TLS struct {
 	CertFile string `yaml:"cert_file,omitempty"` // PEM file of this router's certificate
 	KeyFile  string `yaml:"key_file,omitempty"`  // PEM file of its key
@@ -129,8 +129,8 @@ func (c Config) name() string {
 	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
 
-// Seed is a number of this router's own, which has it choose another of two equal
-// replicas than its peers.
+// Seed is a number of this router, by which it chooses among equal replicas
+// differently than its peers.
 func (c Config) Seed() uint64 { return xxhash.Sum64String(c.name()) }
 
 func (c Config) token() (string, error) {

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// resolveEvery is how often the name behind which all routers are is looked up.
+	// resolveEvery is how often the routers' DNS name is looked up.
 	resolveEvery = 5 * time.Second
-	// routeKept is how long an address is dialed that the name does not give any
-	// more: a router that is not ready for a moment is still there.
+	// routeKept is how long an address is dialed after the name no longer gives it:
+	// a router that is not ready for a moment still runs.
 	routeKept = time.Minute
 )
 
@@ -59,7 +59,7 @@ func (d *discovery) routes(ctx context.Context, now time.Time) (all []string, ch
 	return all, changed
 }
 
-// run has the server dial what the name gives from now on, until ctx ends.
+// run makes the server dial the name's current addresses until ctx ends.
 func (d *discovery) run(ctx context.Context, dial func([]string) error, log *slog.Logger) {
 	if d.c.DNS == "" {
 		return

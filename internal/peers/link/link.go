@@ -115,7 +115,7 @@ func (l *Link) options() ([]nats.Option, error) {
 	}
 	o := []nats.Option{
 		nats.Name("warmroute " + l.id), nats.NoEcho(), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.RetryOnFailedConnect(true),
-		nats.ReconnectBufSize(-1), // what cannot be sent is not sent later: the next full message has everything
+		nats.ReconnectBufSize(-1), // a message that cannot be sent is not sent later: the next full message has everything
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			lost(time.Now())
 			if err != nil {
@@ -201,7 +201,7 @@ func (l *Link) Run(ctx context.Context) error {
 	}
 }
 
-// publish sends what write makes, nil being nothing.
+// publish sends the message that write returns, if it is not nil.
 func (l *Link) publish(write func(time.Time) []byte) {
 	l.mu.Lock()
 	b := write(time.Now())

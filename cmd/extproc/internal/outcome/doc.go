@@ -1,8 +1,7 @@
-// Package outcome takes Envoy's access log entries of requests that had a hint,
-// and counts what became of the hint. Envoy sends them behind a request's end,
-// by a stream of its own (access log service), so they cost no request anything
-// and need no response phase. What is lost while the router is away is not
-// counted.
+// Package outcome receives Envoy's access log entries of requests that had a hint,
+// and counts the outcomes of hints. Envoy sends them after a request's end, by a
+// separate stream (access log service), so they delay no request and need no
+// response phase. Entries that are lost while the router is away are not counted.
 //
 // Server may be called from any goroutine.
 package outcome

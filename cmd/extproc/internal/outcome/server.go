@@ -16,7 +16,7 @@ import (
 	"warmroute/envoy"
 )
 
-// What became of a hint: the closed set used as a metric label.
+// The outcome of a hint: the closed set used as a metric label.
 const (
 	first     = "first"     // served by the replica that was named first
 	later     = "later"     // by another that was named: the first could not be reached

@@ -40,7 +40,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Reading is what is known of a replica at one moment: counters, in tokens.
+// Reading is a replica's counters at one moment, in tokens.
 type Reading struct {
 	Replica   string
 	Joined    uint64  // a new value means a new replica
@@ -82,8 +82,8 @@ func New(o Options) *Watch {
 	return &Watch{o: o.withDefaults(), replicas: map[string]*replica{}}
 }
 
-// Look takes the readings of all replicas at now; those that are not among them
-// are forgotten. It returns the flags that changed.
+// Look takes the readings of all replicas at now and removes replicas without a
+// reading. It returns the flags that changed.
 func (w *Watch) Look(now time.Time, all []Reading) (changes []Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +125,7 @@ func (w *Watch) check(k *replica, now time.Time, r Reading) bool {
 	return k.Flagged != was
 }
 
-// State returns what is thought of a replica.
+// State returns the state of a replica.
 func (w *Watch) State(name string) State {
 	w.mu.Lock()
 	defer w.mu.Unlock()

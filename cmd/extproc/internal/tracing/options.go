@@ -9,7 +9,7 @@ import (
 	"warmroute/internal/certs"
 )
 
-// Options states where spans go. The zero value is nowhere.
+// Options is the destination of spans. The zero value disables them.
 type Options struct {
 	Endpoint    string              `yaml:"endpoint"`           // OTLP/gRPC address of an OpenTelemetry collector, host:port; "" = no traces
 	TLS         certs.ClientOptions `yaml:"tls,omitempty"`      // TLS to the collector; without it spans are not encrypted

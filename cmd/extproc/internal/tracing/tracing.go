@@ -65,7 +65,8 @@ func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger)
 	return t, nil
 }
 
-// Run waits for ctx and then sends what is left, as long as one batch may take.
+// Run waits for ctx and then sends the remaining spans, at most for the time of one
+// batch.
 func (t *Tracer) Run(ctx context.Context) error {
 	<-ctx.Done()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.o.Timeout)
@@ -98,8 +99,8 @@ var operations = map[string]string{
 	"/v1/chat/completions": "chat", "/v1/responses": "chat", "/v1/messages": "chat", "/v1/completions": "text_completion",
 }
 
-// attributes are a decision's by the GenAI semantic conventions, and what these
-// have no name for.
+// attributes are a decision's attributes by the GenAI semantic conventions, and
+// those without a name there.
 func attributes(d *filter.Traced) []attribute.KeyValue {
 	rec := d.Record
 	out := make([]attribute.KeyValue, 0, 12)
@@ -130,7 +131,7 @@ func attributes(d *filter.Traced) []attribute.KeyValue {
 	return out
 }
 
-// counted counts what becomes of spans, and logs when it changes.
+// counted counts the results of sending spans, and logs when they change.
 type counted struct {
 	sdktrace.SpanExporter
 	log          *slog.Logger
