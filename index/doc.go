@@ -7,8 +7,8 @@
 // group) and never match across them. An empty scheme is never stored and never
 // matched.
 //
-// The index keeps of a block its 64-bit key, the engine's hash of it, and who holds
-// it: no token and no text. It does not verify keys: two blocks of one scope whose
+// For each block the index keeps its 64-bit key, the engine's hash of it and its
+// holders; it keeps no token and no text. It does not verify keys: two blocks of one scope whose
 // 64-bit keys are equal are one block (about 3 in a million for ten million
 // blocks).
 //
@@ -23,8 +23,8 @@
 // and Cleared take effect for every lookup that starts after they return; a batch of
 // an earlier incarnation is refused. A holder that reports several cache groups
 // matches nothing until the full-attention one is known (Match.HybridUnknown).
-// What only a request's routing suggests (Speculate), or what a reporter may not
-// take back (Report), ends at a deadline.
+// Entries that a request's routing suggests (Speculate), and entries that a reporter
+// may not remove (Report), end at a deadline.
 //
 // # Glossary
 //
@@ -32,16 +32,16 @@
 //   - keyspace: one scope's blocks
 //   - node: a stretch of a chain of blocks in the radix tree of a keyspace
 //   - run: a stretch of a node's blocks that one set of holders has
-//   - place: where a block is: a node and an offset in it
-//   - name: what an engine calls a block, its 64-bit hash
+//   - place: the position of a block: a node and an offset in it
+//   - name: the engine's 64-bit hash of a block
 //   - slot: a small number for a holder in a shard, for bit sets
 //   - set: an immutable set of slots, with a number; equal sets have equal numbers
 //   - head, checkpoint: the first block of a node, and each 128th of a prompt: both
 //     are indexed by key
 //   - detached: on GPU, but the holder lacks a block before it
 //   - orphan: reported, but the parent's key is not known yet
-//   - overlay: blocks below the GPU, reported with a deadline, or speculated, on
-//     which a match goes on
+//   - overlay: blocks below the GPU, reported with a deadline, or speculated, in
+//     which a match continues
 //   - lease: entries of one holder with one deadline, given by one call
 //   - epoch: a number that rises; memory is used again when no lookup of an earlier
 //     one runs
@@ -65,8 +65,8 @@
 // Find(B) reads the head a0, then node 1's keys: two are B's. It reads the head b2,
 // whose node's two keys are B's too. Then it reads runs, not blocks: {0, 1} hold
 // node 1's first two blocks, {1} what follows. So replica 0 holds 2 blocks, replica
-// 1 all 4. In a longer prompt Find looks behind the first node for the last
-// checkpoint that is there, and takes the nodes that lead to it from their parents.
+// 1 all 4. In a longer prompt Find searches after the first node for the last
+// checkpoint that is indexed, and reads the nodes that lead to it by their parents.
 //
 // # Structure
 //
@@ -74,9 +74,9 @@
 // epoch (when memory may be used again), offheap (memory outside the Go heap),
 // hashtable, holderset (sets and slots), expiry (entries with deadlines), radix
 // (nodes, runs, a holder's names), ends (up to where holders with several cache
-// groups hit). cachegroups, apart from them, has vLLM's lookup rule over several
-// cache groups. This package has the scopes, the holders and their events: what is
-// detached or an orphan, tiers below the GPU, leases, eviction, sweeps and snapshots.
+// groups hit). The separate package cachegroups has vLLM's lookup rule over several
+// cache groups. This package has the scopes, the holders and their events: detached
+// blocks, orphans, tiers below the GPU, leases, eviction, sweeps and snapshots.
 //
 // When a cap is reached, the ends of nodes without a recent store are
 // evicted, 1/256 of the cap at a time, and their holders are marked incomplete. A
@@ -84,8 +84,8 @@
 //
 // # Concurrency
 //
-// Lookups take no lock and never wait. They announce an epoch; what writers
-// take away is reused only when no lookup that could see it is running. Writers are
+// Lookups take no lock and never wait. They announce an epoch; memory that
+// writers remove is reused only when no lookup that could see it is running. Writers are
 // serialised per holder and per shard. Speculate, Withdraw, Report and ID wait for
 // no lock that ingest holds. Run sweeps in the background, a thousand buckets of
 // names at a time under the lock; one sweep runs at a time. The index does no I/O,

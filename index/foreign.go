@@ -7,7 +7,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// maxForeign bounds the long hashes a Foreign remembers: about 100 bytes each.
+// maxForeign bounds the long hashes a Foreign keeps: about 100 bytes each.
 const maxForeign = 1 << 20
 
 // Foreign turns the hashes of any reporter into keys. Up to 8 bytes are the key
@@ -53,8 +53,8 @@ func (f *Foreign) Key(hash []byte) (prefixhash.Key, bool) {
 	return key, true
 }
 
-// Find returns the key of a hash that is asked for, without remembering it.
-// false: it is empty, was never reported, was dropped, or clashes.
+// Find returns the key of a hash, without storing it. It returns false if the
+// hash is empty, was never reported, was dropped, or clashes.
 func (f *Foreign) Find(hash []byte) (prefixhash.Key, bool) {
 	key, long := shorten(hash)
 	if !long {

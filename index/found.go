@@ -9,10 +9,10 @@ import (
 	"warmroute/index/internal/holderset"
 )
 
-// Found is what a lookup found, in memory that is used again by the next one. It
-// is not for concurrent use; its zero value is ready. Whoever has a depth each
-// for many holders writes them as one array, so that a prompt that all hold costs
-// no more than a prompt that few do.
+// Found is the result of a lookup, in memory that the next lookup uses again. It
+// is not for concurrent use; its zero value is ready. A writer that has one depth
+// for each of many holders appends them as one array, so that a prompt that all
+// hold costs no more than a prompt that few do.
 type Found struct {
 	flat [64]int32 // one depth, to be copied; the first field, because copies of it from where cache lines are crossed take a tenth longer
 
@@ -37,7 +37,7 @@ type Found struct {
 	view view
 }
 
-// view is what a lookup asks for, which decides whose blocks count.
+// view selects whose blocks count in a lookup.
 type view uint8
 
 const (

@@ -276,7 +276,7 @@ func (h *holder) noteMembers() {
 	h.seenMembers.Store(&all)
 }
 
-// clearGroups forgets the blocks, and keeps what was learned. h.mu is held.
+// clearGroups drops the blocks, and keeps what was learned. h.mu is held.
 func (h *holder) clearGroups() {
 	for _, m := range h.members {
 		m.reports.forget()
@@ -293,7 +293,7 @@ func (h *holder) clearGroups() {
 	}
 }
 
-// empty forgets the blocks. The member is in no lookup.
+// empty drops the blocks. The member is in no lookup.
 func (m *groupMember) empty() {
 	m.holder.x.grouped.Add(-int64(len(m.held)))
 	m.held, m.extra, m.names, m.lost = map[uint64]uint32{}, map[groupCopy]uint32{}, map[uint64]uint64{}, false

@@ -350,8 +350,8 @@ func (m *groupMember) chunkOpen(g *cachegroups.Geometry) bool {
 }
 
 // groupEvent applies an event to the groups. reported events, from the first on,
-// change nothing, because they only repeat what is held; otherwise dense says
-// whether the nodes want the event. h.mu is held.
+// change nothing, because they only repeat what is held; otherwise dense reports
+// whether the event goes to the nodes. h.mu is held.
 func (h *holder) groupEvent(events []Event) (reported int, dense bool) {
 	ev := &events[0]
 	switch ev.Kind {

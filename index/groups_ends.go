@@ -58,8 +58,8 @@ func (c *groupClass) specsOf(groups uint32) (specs uint32) {
 	return specs
 }
 
-// memberAt is the holder's member whose full attention is in a shard, and whose
-// hits the shard says; nil when there is none. h.mu is held.
+// memberAt returns the holder's member whose full attention is in a shard, and whose
+// hits the shard has; nil when there is none. h.mu is held.
 func (h *holder) memberAt(k shardKey) *groupMember {
 	for _, m := range h.members {
 		if c := m.class.Load(); c != nil && c.method.kind != byRule && c.method.kind != byRuns && m.key == (modelKey{k.tenant, k.model}) && c.scope.group == k.group {
@@ -89,7 +89,7 @@ func (sh *shard) attach(slot int, m *groupMember) {
 	sh.updateVisibility(info.holder, slot)
 }
 
-// release forgets what a slot holds in groups: it hits nothing from now on.
+// release drops what a slot holds in groups: it hits nothing from now on.
 func (sh *shard) release(slot int) {
 	info := &sh.info[slot]
 	if info.ends != nil {

@@ -6,7 +6,7 @@ import "warmroute/prefixhash"
 type Groups struct {
 	Geometry string     `json:"geometry"` // for a person
 	Trust    GroupTrust `json:"trust"`
-	Assumed  string     `json:"assumed"` // what events do not tell, as it is assumed
+	Assumed  string     `json:"assumed"` // the assumed values of what events do not contain
 
 	Group int `json:"group"` // full attention's, or the first group's
 	Block int `json:"block"` // its tokens a block
@@ -26,8 +26,8 @@ type GroupHeld struct {
 	Cuts   bool   `json:"cuts"`  // no other would hit less
 }
 
-// ExplainGroups is Groups of one holder and a prompt; ok is false when nothing was
-// heard of its groups. A nil prompt asks for the geometry alone.
+// ExplainGroups is Groups of one holder and a prompt; ok is false when its groups
+// were never reported. With a nil prompt it returns the geometry alone.
 func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool) {
 	m := x.memberOf(id, modelKey{s.Tenant, s.Model})
 	if m == nil {

@@ -62,7 +62,7 @@ func (m *memo[K, V]) at(key K) (v *V, known bool) {
 	return &m.all[n].value, false
 }
 
-// FindPrompt is Find for a prompt whose length and other chains can be asked for:
+// FindPrompt is Find for a prompt that can return its length and its other chains:
 // holders with several cache groups are then found with what they really hit
 // (Match.Grouped). keys are the prompt's in the scope, as for Find.
 func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {

@@ -14,9 +14,9 @@ import (
 // case remains: a prompt never hits its last token, so one that ends with the run
 // may have had to compute it again. Then it is a copy, as long as the holder has
 // not been seen to report; from then on it may be either. Nor does a request that
-// reads no cache (prompt_logprobs) look different from a report, unless it is told
-// that there are reports. Such copies are not counted, and what of them may be left
-// is remembered.
+// reads no cache (prompt_logprobs) look different from a report, unless it is
+// known that there are reports. Such copies are not counted; those that may be left
+// are kept apart.
 
 // reports is what is known of a member's reports.
 type reports struct {
@@ -25,13 +25,13 @@ type reports struct {
 
 	open  map[groupCopy]uint32 // copies that may be none: counted until it is seen to report, not from then on
 	maybe map[groupCopy]bool   // those of open that may be held though no counted copy is left
-	lost  bool                 // more than are remembered
+	lost  bool                 // there were more than are kept
 }
 
-// maxOpen bounds the copies that are remembered.
+// maxOpen bounds the copies that are kept.
 const maxOpen = 1 << 14
 
-// forget begins anew with the blocks.
+// forget drops what is kept of blocks.
 func (r *reports) forget() { *r = reports{seen: r.seen, shown: r.shown} }
 
 // doubt states why less than is held may be counted.
@@ -258,7 +258,7 @@ func (m *groupMember) classifyPlain(c *groupClass, ev *Event) verdict {
 	return m.classify(c, len(ev.Engine)*ev.Scope.BlockSize, &nodeProber{sh: ks.sh, slot: slot, names: ev.Engine})
 }
 
-// nodeProber asks for the first blocks of a prompt by the engine's hashes.
+// nodeProber probes the first blocks of a prompt by the engine's hashes.
 type nodeProber struct {
 	sh    *shard
 	slot  int
@@ -276,7 +276,7 @@ func (p *nodeProber) Run(_, limit int) int {
 	return min(limit, len(p.names))
 }
 
-// runProber asks for blocks by the engine's hashes.
+// runProber probes blocks by the engine's hashes.
 type runProber struct {
 	m    *groupMember
 	c    *groupClass

@@ -116,7 +116,7 @@ func (t *groupTable) row(key uint64) *groupRow {
 	}
 }
 
-// rebuild moves the boundaries that somebody holds to a new array.
+// rebuild moves the boundaries that have holders to a new array.
 func (t *groupTable) rebuild() []groupRow {
 	old := *t.rows.Load()
 	n := minGroupRows

@@ -27,7 +27,7 @@ type groupTally struct {
 const maxTally = 256
 
 // Expect records that a prompt was sent to a holder, to learn from what the holder
-// reports (Report hits by Hits) what its events do not tell. keys are the prompt's
+// reports (Report hits by Hits) what its events do not contain. keys are the prompt's
 // as for FindPrompt. It allocates nothing and waits for no lock that ingest holds.
 func (x *Index) Expect(id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {
 	m := x.memberOf(id, modelKey{s.Tenant, s.Model})
@@ -67,7 +67,7 @@ func (x *Index) Hits(self Holder, queries, hits float64) {
 		return
 	}
 	all := h.seenMembers.Load()
-	if all == nil || len(*all) != 1 { // the counters do not tell models apart
+	if all == nil || len(*all) != 1 { // the counters do not distinguish models
 		return
 	}
 	m := (*all)[0]
@@ -80,8 +80,8 @@ func (x *Index) Hits(self Holder, queries, hits float64) {
 	}
 }
 
-// take returns the sums when the counters cover just what was added up, and begins
-// anew when they never will.
+// take returns the sums when the counters cover exactly what was added up, and
+// restarts the sums when the counters never will.
 func (t *groupTally) take(queries, hits float64) (g Guess, reported int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -49,7 +49,7 @@ const probedBits = 4
 
 type probedEnd struct {
 	end int32 // 0: none
-	any bool  // somebody has the block there, elsewhere
+	any bool  // some holder has the block there, elsewhere
 }
 
 func (ks *keyspace) hasOverlay() bool {
@@ -102,7 +102,7 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 	}
 }
 
-// goesOn says whether somebody has the block at end elsewhere.
+// goesOn reports whether some holder has the block at end elsewhere.
 func (ks *keyspace) goesOn(r *scratch, end int32, keys []prefixhash.Key, now uint64) bool {
 	p := &r.probed[uint64(end)*hashtable.Golden>>(64-probedBits)]
 	if p.end != end {
@@ -172,8 +172,8 @@ func (ks *keyspace) probe(at *[layers]holderset.ID, key prefixhash.Key, now uint
 	ks.probeOverlay(at, k, now)
 }
 
-// probeOverlay reads the sets of a key in the tables that a match may go on in,
-// into an empty at, and says whether one has it.
+// probeOverlay reads the sets of a key in the tables that a match may continue in,
+// into an empty at, and reports whether one has it.
 func (ks *keyspace) probeOverlay(at *[layers]holderset.ID, k uint64, now uint64) bool {
 	any := holderset.ID(0)
 	if t := ks.lower[TierCPU].Load(); t != nil {
@@ -229,7 +229,7 @@ func (ks *keyspace) inAny(at *[layers]holderset.ID, c *candidate, layers ...int)
 	return false
 }
 
-// walkOverlay collects the runs from a position to where no candidate goes on.
+// walkOverlay collects the runs from a position to where no candidate continues.
 func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key, now uint64) {
 	r.runs = r.runs[:0]
 	for p := from; p < int32(len(keys)); p++ {
@@ -245,7 +245,7 @@ func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key, n
 	}
 }
 
-// anyAt says whether a candidate starts behind p, or has its block, which is r.at,
+// anyAt reports whether a candidate starts after p, or has its block, which is r.at,
 // and all before it.
 func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
 	for i := range r.cands {
@@ -258,7 +258,7 @@ func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
 	return any
 }
 
-// extend returns how far a candidate goes on from a position, detached or in one
+// extend returns how far a candidate continues from a position, detached or in one
 // of the given tables.
 func (ks *keyspace) extend(r *scratch, c *candidate, p int32, also ...int) int32 {
 	for i := range r.runs {

@@ -49,7 +49,7 @@ type shard struct {
 	joined []*orphan
 }
 
-// slotInfo is what the writer knows of a holder's blocks.
+// slotInfo is what the writer keeps about a holder's blocks.
 type slotInfo struct {
 	holder *holder
 	blocks [tiers]int // held

@@ -112,7 +112,7 @@ func (i *slotInfo) bytes() int {
 	return n
 }
 
-// distinct is how many keys somebody holds in some tier. sh.mu is held.
+// distinct returns how many keys have a holder in some tier. sh.mu is held.
 func (ks *keyspace) distinct() int {
 	flats := ks.flats()
 	n := ks.tree.Blocks()

@@ -142,7 +142,7 @@ func NewDetector(o DetectorOptions) (*Detector, error) {
 	return d, nil
 }
 
-// Reset forgets everything: the replica has restarted.
+// Reset drops all evidence: the replica has restarted.
 func (d *Detector) Reset() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

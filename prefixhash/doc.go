@@ -17,14 +17,14 @@
 //   - The text chain (AppendText): keys over windows of a prompt's bytes, for
 //     models without tokens or events.
 //
-// Extra keys are what vLLM mixes into a block beside its tokens, because equal
+// Extra keys are what vLLM mixes into a block besides its tokens, because equal
 // tokens need not mean equal KV: the adapter's name in every block, each
 // multimodal item that overlaps the block with its offset from the block's
 // start, and the request's cache salt in the first block. Request.AppendExtras
 // derives them from a request; KV events publish them.
 //
 // All chains can be resumed: given the last key or digest and what follows, they
-// go on as if computed in one piece. All are functions of their arguments alone,
+// continue as if computed in one piece. All are functions of their arguments alone,
 // the same in every process and on every machine, so keys may be exchanged.
 // The token chain's and the text chain's values are therefore a contract, pinned
 // by tests: changing them means a new scheme name in the index.
@@ -34,6 +34,6 @@
 // nothing: on a request's way that means "no hint", never a panic.
 //
 // Everything here is safe for concurrent use. The package does no I/O, reads no
-// clock and keeps no state but a Detector's own. It does not tokenize, does not
-// know models or replicas, and puts no token id or prompt text into errors.
+// clock and keeps no state but a Detector's own. It does not tokenize, has no
+// models or replicas, and puts no token id or prompt text into errors.
 package prefixhash

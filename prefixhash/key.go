@@ -17,7 +17,7 @@ type LoRA struct {
 	Set  bool
 }
 
-// ExtraKey is one of the values vLLM mixes into a block beside its tokens, in
+// ExtraKey is one of the values vLLM mixes into a block besides its tokens, in
 // the untagged form KV events carry: a LoRA name or a cache salt (ID alone), a
 // multimodal identifier with its offset relative to the block's start, or the
 // digest of a block's prompt embeddings (ID holds raw bytes, Binary is set).

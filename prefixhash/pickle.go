@@ -3,9 +3,9 @@ package prefixhash
 import "encoding/binary"
 
 // pickler writes the pickle protocol 5 stream that CPython's C pickler writes
-// for a block's tuple. Two of its habits matter:
+// for a block's tuple. Two of its rules matter:
 //
-// It remembers every bytes, str and non-empty tuple it has written and writes a
+// It memoises every bytes, str and non-empty tuple it has written and writes a
 // reference when the very same object comes again. Same object, not equal value:
 // the only object that comes twice is the constant "mm" in vLLM's code; two equal
 // identifiers of one request reach vLLM's engine as two objects, so they are

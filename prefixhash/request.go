@@ -14,7 +14,7 @@ type MM struct {
 	Length int
 }
 
-// Request is what a request mixes into its blocks beside its tokens. The zero
+// Request is what a request mixes into its blocks besides its tokens. The zero
 // value mixes in nothing.
 type Request struct {
 	LoRA      LoRA
@@ -80,7 +80,7 @@ func (r *Request) mayHaveExtras(blocks, blockSize int) int {
 }
 
 // appendBlock appends the extra keys of the block of tokens [start, end). Blocks
-// must be asked for in rising order with the same cursor.
+// must be appended in rising order with the same cursor.
 func (r *Request) appendBlock(dst []ExtraKey, items *mmCursor, start, end int) []ExtraKey {
 	if r.LoRA.Set {
 		dst = append(dst, ExtraKey{ID: r.LoRA.Name})
@@ -109,7 +109,7 @@ func (c *mmCursor) appendBlock(dst []ExtraKey, start, end int) []ExtraKey {
 		case start >= behind: // passed
 			c.next++
 			continue
-		case end < behind: // goes on in the next block
+		case end < behind: // continues in the next block
 			return append(dst, ExtraKey{ID: m.ID, Offset: int64(m.Offset) - int64(start), HasOffset: true})
 		}
 		dst = append(dst, ExtraKey{ID: m.ID, Offset: int64(m.Offset) - int64(start), HasOffset: true})

@@ -48,7 +48,7 @@ const (
 	// PYTHONHASHSEED is set. Seen in 0.21 and 0.27; 0.29 and 0.30 have Tagged's fixed
 	// seed already.
 	Untagged Generation = iota + 1
-	// Tagged: each value with its kind, and the adapter's path beside its name;
+	// Tagged: each value with its kind, and the adapter's path with its name;
 	// without PYTHONHASHSEED the SHA-256 algorithms start from a fixed seed.
 	// Since 0.31.
 	Tagged

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	user         = "65532:65532" // nobody's: neither root nor a user of the host
+	user         = "65532:65532" // neither root nor a user of the host
 	certificates = "etc/ssl/certs/ca-certificates.crt"
 )
 

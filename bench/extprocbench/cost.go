@@ -17,7 +17,7 @@ import (
 	"warmroute/test/testenv"
 )
 
-// costOptions say what is measured and for how long.
+// costOptions set what is measured and for how long.
 type costOptions struct {
 	extproc, profiles, config string
 	against                   string
@@ -28,7 +28,7 @@ type costOptions struct {
 	sizes                     string
 }
 
-// costCommand measures the router beside the floor, in the same minutes and by
+// costCommand measures the router and the floor, in the same minutes and by
 // the same client, and prints tables in Markdown.
 func costCommand(ctx context.Context, args []string) error {
 	var o costOptions
@@ -117,7 +117,7 @@ type cell struct {
 	mode    string // of the request body
 	resp    string // response phase
 	chunks  int    // response chunks
-	title   string // Envoy's mode as the table says it
+	title   string // Envoy's mode as the table names it
 }
 
 // name is the row's, for files.
@@ -150,7 +150,7 @@ func (b *bench) cells() ([]cell, error) {
 	return out, nil
 }
 
-// load measures CPU per request in the shipped mode, and beside it in others.
+// load measures CPU per request in the shipped mode and in others.
 func (b *bench) load(ctx context.Context) error {
 	fleet, addrs, err := b.startFleet(8)
 	if err != nil {
@@ -405,7 +405,7 @@ func (b *bench) profile(c cell, name string, r *router) (done func() error) {
 	return func() error { return <-result }
 }
 
-// idle measures what the router costs while nobody asks it anything.
+// idle measures what the router costs without requests.
 func (b *bench) idle(ctx context.Context) error {
 	fmt.Printf("\n| replicas, idle | tokenizer | start to ready ms (median of 5) | CPU %% of a core | RSS MB |\n|---|---|---|---|---|\n")
 	for _, n := range []int{8, b.o.idleReplicas} {

@@ -81,7 +81,7 @@ func padded(api http.Handler, size int) http.Handler {
 	})
 }
 
-// counted knows how much was written.
+// counted counts the bytes written.
 type counted struct {
 	http.ResponseWriter
 	n int

@@ -5,7 +5,7 @@
 //	extprocbench noop -listen 127.0.0.1:9102 -dests a:1,b:2     serve the do-nothing floor
 //	extprocbench load -addr 127.0.0.1:9002 -bodies bodies.jsonl measure one server
 //	extprocbench fleet -n 8                                     serve simulated replicas
-//	extprocbench cost -extproc bin/extproc                      the router beside the floor, as a table
+//	extprocbench cost -extproc bin/extproc                      the router and the floor, as a table
 //	extprocbench routers -extproc bin/extproc                   what sharing with other routers costs, as tables
 //	extprocbench several                                        what Envoy pays where a fleet has several models
 package main

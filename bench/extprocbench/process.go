@@ -41,7 +41,7 @@ func start(name string, args ...string) (*process, error) {
 func (p *process) stop() {
 	_ = p.stdin.Close()
 	_ = p.cmd.Process.Signal(os.Interrupt)
-	_ = p.cmd.Wait() // how it ended says nothing here
+	_ = p.cmd.Wait() // its exit status does not matter here
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
@@ -100,7 +100,7 @@ func startRouterBy(ctx context.Context, command []string, dir string, replicas [
 	return r, nil
 }
 
-// freeAddrs are n addresses of the loopback interface that nobody listens on.
+// freeAddrs are n addresses of the loopback interface without a listener.
 func freeAddrs(n int) ([]string, error) {
 	ports, err := testenv.FreePorts(n)
 	var out []string

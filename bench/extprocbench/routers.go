@@ -14,8 +14,8 @@ import (
 )
 
 // routersCommand measures what sharing costs: one router that shares nothing
-// beside one of several that are connected, in turn, and what the others pay for
-// listening.
+// and one of several that are connected, in turn, and what receiving costs the
+// others.
 func routersCommand(ctx context.Context, args []string) error {
 	o := costOptions{}
 	f := flagSet("routers")
@@ -59,7 +59,7 @@ func (b *bench) pinned(listens bool) []string {
 	return []string{"env", "GOMAXPROCS=2", "taskset", "-c", strconv.Itoa(cpu), b.o.extproc}
 }
 
-// startRouters starts n routers that share, and waits until each hears the others.
+// startRouters starts n routers that share, and waits until each is connected to the others.
 func (b *bench) startRouters(ctx context.Context, n int) (all []*router, err error) {
 	defer func() {
 		if err != nil {
@@ -96,7 +96,7 @@ func stopAll(all []*router) {
 	}
 }
 
-// told is what routers sent each other.
+// told counts what the routers sent each other.
 type told struct{ messages, bytes float64 }
 
 func toldBy(ctx context.Context, all []*router) (n told, err error) {
@@ -166,7 +166,7 @@ func (b *bench) beside(ctx context.Context, n int) error {
 		return err
 	}
 	defer stopAll(all)
-	b.router = all[0] // whose share of warm decisions is asked for
+	b.router = all[0] // whose share of warm decisions is measured
 	fmt.Printf("| body | streams | alone CPU-ms | one of %d CPU-ms | × | listening, CPU-ms a request | messages a request | bytes a request | requests/s alone / sharing |\n|---|---|---|---|---|---|---|---|---|\n", n)
 	cells, err := b.cells()
 	if err != nil {

@@ -76,8 +76,8 @@ func severalCommand(ctx context.Context, args []string) error {
 	return differ(envoys)
 }
 
-// differ makes sure that ext_proc was asked by both Envoys, and the model read by
-// the second alone.
+// differ checks that both Envoys called ext_proc, and that only the second read
+// the model.
 func differ(envoys [2]*testenv.Envoy) error {
 	for i, e := range envoys {
 		var page bytes.Buffer

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// mostBusy is the share of the machine beyond which a pass says more about the
-// machine than about the policies: requests then wait for processors too.
+// mostBusy is the share of the machine beyond which a pass measures more of the
+// machine than of the policies: requests then wait for processors too.
 const mostBusy = 0.5
 
 // cpu is the machine's time so far, in ticks, over all processors.

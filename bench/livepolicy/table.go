@@ -11,7 +11,7 @@ import (
 	"warmroute/test/testenv"
 )
 
-// table writes Markdown: what was measured, beside what the simulation says.
+// table writes Markdown: what was measured, and what the simulation predicts.
 func (m *measurement) table(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "100 %% is %.1f requests/s (machine %.0f %% busy).\n\n", m.full, 100*m.busy)

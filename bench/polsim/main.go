@@ -129,8 +129,8 @@ func (o *options) config(n int) simulator.Config {
 	return cfg
 }
 
-// hybrid finds the model of -engine, and tells the router what a step takes there,
-// unless the command line does.
+// hybrid finds the model of -engine, and sets what a step takes there in the router's options,
+// unless the command line sets it.
 func (o *options) hybrid() error {
 	if o.engine == "" {
 		return nil
@@ -257,7 +257,7 @@ func (o *options) one(name string, c cell) (simulator.Result, error) {
 		groups := brain.OneGroup
 		if o.model != nil {
 			groups = brain.EveryGroup
-		} else if o.router != "" { // the protocol knows of one group only
+		} else if o.router != "" { // the protocol has one group only
 			return o.external(cfg, c)
 		}
 		return o.ours(cfg, c, groups)

@@ -25,7 +25,7 @@ func (s sharing) String() string {
 }
 
 // compareRouters prints how the times to first token of several routers compare
-// with those of one, by one-way delay of what they tell each other.
+// with those of one, by the one-way delay of their messages to each other.
 func (o *options) compareRouters(cells []cell, out, log io.Writer) error {
 	counts, err := numbers(o.routers, strconv.Atoi)
 	if err != nil {
@@ -84,7 +84,7 @@ func (o *options) compareRouters(cells []cell, out, log io.Writer) error {
 	return nil
 }
 
-// severalRouters runs several routers on a cell, and reports what they told each other.
+// severalRouters runs several routers on a cell, and reports what they sent each other.
 func (o *options) severalRouters(k sharing, c cell) (r simulator.Result, told string, err error) {
 	b, err := o.brain(c, brain.OneGroup)
 	if err != nil {

@@ -1,14 +1,14 @@
-// Command tokens measures encoding beside the Rust-backed Python tokenizers,
+// Command tokens measures encoding here and in the Rust-backed Python tokenizers,
 // in one run and one thread each, taking turns, and prints a Markdown table.
 //
 // The text is Go's own standard library, source and comments, cut into the
-// turns of conversations: real text, found wherever this compiles, and no
-// part of it used twice. Cold is the best of several conversations that the
+// turns of conversations: real text, present on every machine that compiles this, and
+// no part of it used twice. Cold is the best of several conversations that the
 // process has not seen a line of; warm is one encoded again and again; next
 // turn is a conversation of 100 KB that grew by one turn of 1 KB never seen
 // before, with its block keys, from the prefix store. A second table is of whole
 // requests: from a body's bytes to ids, rendering included. A third is of the models
-// whose chats vLLM writes in code, beside that code. A fourth compares next turns with
+// whose chats vLLM writes in code, against that code. A fourth compares next turns with
 // first ones in processor time, for every dialect.
 package main
 

@@ -12,11 +12,11 @@ import (
 
 const (
 	turnRounds = 30 // conversations measured in turns
-	nextTurns  = 8  // how often each goes on
+	nextTurns  = 8  // turns added to each
 )
 
 // turns prints, for every dialect, what a conversation of 100 KB costs from its
-// body's bytes to ids: the first time, and when it goes on by a turn of 1 KB. It is
+// body's bytes to ids: the first time, and after a further turn of 1 KB. It is
 // processor time, and first and next turns take turns, so that whatever else the
 // machine does meets both alike.
 func turns(text string) error {

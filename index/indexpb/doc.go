@@ -1,4 +1,4 @@
 // Package indexpb is the gRPC contract of the index, generated from
-// index.proto; `make proto` regenerates it. It holds no code of its own, does
-// no I/O, and says nothing about who serves it (package internal/indexrpc).
+// index.proto; `make proto` regenerates it. It has no code of its own and does
+// no I/O. Package internal/indexrpc serves it.
 package indexpb

@@ -4,8 +4,8 @@
 // 	protoc        v7.35.1
 // source: index/indexpb/index.proto
 
-// The contract between the index of cached blocks and those who feed and ask it
-// from outside the router's process. Only hashes travel, never token ids.
+// The contract between the index of cached blocks and the clients that feed and
+// query it from outside the router's process. Only hashes travel, never token ids.
 
 package indexpb
 
@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Tier says where a copy lives.
+// Tier is where a copy is.
 type Tier int32
 
 const (
@@ -180,15 +180,15 @@ type Reason int32
 const (
 	Reason_REASON_UNSPECIFIED Reason = 0
 	Reason_MATCHED            Reason = 1 // the only one with USE_HINT
-	Reason_EMPTY_PREFIX       Reason = 2 // no block hashes asked for
+	Reason_EMPTY_PREFIX       Reason = 2 // no block hashes in the request
 	Reason_EMPTY_SCHEME       Reason = 3
 	Reason_EMPTY_HASH         Reason = 4  // one of the hashes has no bytes
 	Reason_UNKNOWN_MODEL      Reason = 5  // nothing is held for tenant and model
 	Reason_SCHEME_MISMATCH    Reason = 6  // something is held, under other schemes only
-	Reason_NO_MATCH           Reason = 7  // nobody holds the first block
+	Reason_NO_MATCH           Reason = 7  // no replica holds the first block
 	Reason_STALE              Reason = 8  // all evidence is as old as its TTL
 	Reason_NOT_READY          Reason = 9  // the index is starting or going
-	Reason_NO_CANDIDATE       Reason = 10 // somebody holds some of it, but no candidate does
+	Reason_NO_CANDIDATE       Reason = 10 // some replica holds some of it, but no candidate does
 )
 
 // Enum value maps for Reason.
@@ -295,7 +295,7 @@ func (x *Lora) GetName() string {
 
 type ReportCacheStateRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
-	ReplicaId   string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`        // "ip:port"; counts, whatever stats.replica_id says
+	ReplicaId   string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`        // "ip:port"; counts, even if stats.replica_id differs
 	Rank        int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`                                  // data-parallel rank
 	Tenant      string                 `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`                               // "" = shared
 	Model       string                 `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`                                 // base model
@@ -414,7 +414,7 @@ type Prefix struct {
 	// whose parent is not known yet waits for it.
 	ParentHash []byte `protobuf:"bytes,2,opt,name=parent_hash,json=parentHash,proto3" json:"parent_hash,omitempty"`
 	// Cumulative tokens up to each block's end, one per hash: from the prompt's
-	// start where the reporter knows the chain, else from this run's start, e.g.
+	// start where the reporter has the chain, else from this run's start, e.g.
 	// [128, 256]. What counts for an opaque run; else block_size does.
 	TokenCounts []uint64 `protobuf:"varint,3,rep,packed,name=token_counts,json=tokenCounts,proto3" json:"token_counts,omitempty"`
 	BlockSize   uint32   `protobuf:"varint,4,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"` // tokens per block; 0 = opaque: each hash stands for itself, worth its token_count
@@ -424,7 +424,7 @@ type Prefix struct {
 	// vLLM's kv_cache_spec_kind of the group, "" where its events do not name kinds.
 	// Groups other than full attention are looked up by vLLM's rule over groups
 	// (docs/hybrid.md): their blocks are named by the key of full attention's block
-	// that ends where they do, in any order. Without blocks, only the group is told.
+	// that ends where they do, in any order. Without blocks, only the group is reported.
 	SpecKind      string `protobuf:"bytes,8,opt,name=spec_kind,json=specKind,proto3" json:"spec_kind,omitempty"`
 	Window        uint32 `protobuf:"varint,9,opt,name=window,proto3" json:"window,omitempty"`        // of a sliding window, tokens
 	Lookahead     uint32 `protobuf:"varint,10,opt,name=lookahead,proto3" json:"lookahead,omitempty"` // tokens behind each block that its hash covers, as where vLLM 0.33 drafts
@@ -534,7 +534,7 @@ func (x *Prefix) GetLookahead() uint32 {
 
 type ReplicaStats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ReplicaId     string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`        // not believed
+	ReplicaId     string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`        // ignored
 	HitRate       float64                `protobuf:"fixed64,2,opt,name=hit_rate,json=hitRate,proto3" json:"hit_rate,omitempty"`            // of the last interval, 0 to 1
 	Pressure      float64                `protobuf:"fixed64,3,opt,name=pressure,proto3" json:"pressure,omitempty"`                         // 0 idle to 1 full
 	CacheBlocks   uint64                 `protobuf:"varint,4,opt,name=cache_blocks,json=cacheBlocks,proto3" json:"cache_blocks,omitempty"` // size of the cache, 0 = unknown
@@ -628,10 +628,10 @@ type ReportCacheStateResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Stored  uint64                 `protobuf:"varint,1,opt,name=stored,proto3" json:"stored,omitempty"`   // blocks now held that were not
 	Dropped uint64                 `protobuf:"varint,2,opt,name=dropped,proto3" json:"dropped,omitempty"` // blocks not taken: no scheme, malformed, or a cap
-	// The index knew nothing of this replica before: whoever has more than this
+	// The index had nothing of this replica before: a reporter that has more than this
 	// delta should report all of it again.
 	First         bool   `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"`
-	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the server's life; another one = it has forgotten everything
+	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the server's life; another one = it has lost everything
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1246,7 +1246,7 @@ func (x *GetCacheStateRequest) GetModel() string {
 type GetCacheStateResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Models []*ModelState          `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
-	// Replicas that hold blocks of the tenant and model asked for, or whose last
+	// Replicas that hold blocks of the request's tenant and model, or whose last
 	// report was about them.
 	Replicas      []*ReplicaState `protobuf:"bytes,2,rep,name=replicas,proto3" json:"replicas,omitempty"`
 	Epoch         uint64          `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1401,7 +1401,7 @@ type ReplicaState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ReplicaId     string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
 	Rank          int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
-	Blocks        uint64                 `protobuf:"varint,3,opt,name=blocks,proto3" json:"blocks,omitempty"` // held on the GPU, of the tenant and model asked for
+	Blocks        uint64                 `protobuf:"varint,3,opt,name=blocks,proto3" json:"blocks,omitempty"` // held on the GPU, of the request's tenant and model
 	LastSeenMs    int64                  `protobuf:"varint,4,opt,name=last_seen_ms,json=lastSeenMs,proto3" json:"last_seen_ms,omitempty"`
 	Stats         *ReplicaStats          `protobuf:"bytes,5,opt,name=stats,proto3" json:"stats,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1519,8 +1519,8 @@ type Snapshot struct {
 	Scopes  []*SnapshotScope  `protobuf:"bytes,2,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	Entries []*SnapshotEntry  `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
 	Last    bool              `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
-	// In the first part: the key of a fixed prompt. Whoever computes another one
-	// has other keys and no use for this snapshot.
+	// In the first part: the key of a fixed prompt. A reader that computes another
+	// one has other keys and cannot use this snapshot.
 	Chain         uint64 `protobuf:"fixed64,5,opt,name=chain,proto3" json:"chain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1598,8 +1598,8 @@ type SnapshotHolder struct {
 	Next        uint64                 `protobuf:"varint,3,opt,name=next,proto3" json:"next,omitempty"`               // sequence of the first batch not applied (first part), not begun (last part)
 	Digest      uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`          // XXH64 of the payload before it
 	Whole       bool                   `protobuf:"varint,5,opt,name=whole,proto3" json:"whole,omitempty"`             // applied from the publisher's start on
-	Incarnation uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // equal in both parts unless the holder was forgotten meanwhile
-	// How its events are read; whoever reads them in another way begins anew.
+	Incarnation uint64                 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // equal in both parts unless the holder was removed meanwhile
+	// How its events are read; a reader that reads them in another way starts over.
 	Tenant        string `protobuf:"bytes,7,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Model         string `protobuf:"bytes,8,opt,name=model,proto3" json:"model,omitempty"`
 	HashScheme    string `protobuf:"bytes,9,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`

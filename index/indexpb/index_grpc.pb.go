@@ -4,8 +4,8 @@
 // - protoc             v7.35.1
 // source: index/indexpb/index.proto
 
-// The contract between the index of cached blocks and those who feed and ask it
-// from outside the router's process. Only hashes travel, never token ids.
+// The contract between the index of cached blocks and the clients that feed and
+// query it from outside the router's process. Only hashes travel, never token ids.
 
 package indexpb
 
@@ -41,19 +41,19 @@ type CacheIndexClient interface {
 	// StreamCacheState is ReportCacheState for many deltas, applied in order as
 	// they come. The answer comes when the sender is done.
 	StreamCacheState(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ReportCacheStateRequest, ReportCacheStateResponse], error)
-	// PublishEvent takes away, or refreshes.
+	// PublishEvent removes blocks, or refreshes them.
 	PublishEvent(ctx context.Context, in *PublishEventRequest, opts ...grpc.CallOption) (*PublishEventResponse, error)
 	// StreamEvents is PublishEvent for many events, applied in order as they come.
-	// The answer sums up, when the sender is done.
+	// The answer has the sums, when the sender is done.
 	StreamEvents(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PublishEventRequest, PublishEventResponse], error)
-	// LookupRoute says which replicas hold the longest part of a prompt. It never
-	// fails for want of knowledge: then the answer is NO_HINT with a reason.
+	// LookupRoute returns the replicas that hold the longest part of a prompt. It does
+	// not fail when nothing is known: then the answer is NO_HINT with a reason.
 	LookupRoute(ctx context.Context, in *LookupRouteRequest, opts ...grpc.CallOption) (*LookupRouteResponse, error)
 	// GetCacheState sums up what is held.
 	GetCacheState(ctx context.Context, in *GetCacheStateRequest, opts ...grpc.CallOption) (*GetCacheStateResponse, error)
-	// StreamSnapshot gives everything that is held because of events this index
+	// StreamSnapshot returns everything that is held because of events this index
 	// follows itself, with the place in each publisher's stream, so that another
-	// index can go on from there.
+	// index can continue from there.
 	StreamSnapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Snapshot], error)
 }
 
@@ -160,19 +160,19 @@ type CacheIndexServer interface {
 	// StreamCacheState is ReportCacheState for many deltas, applied in order as
 	// they come. The answer comes when the sender is done.
 	StreamCacheState(grpc.ClientStreamingServer[ReportCacheStateRequest, ReportCacheStateResponse]) error
-	// PublishEvent takes away, or refreshes.
+	// PublishEvent removes blocks, or refreshes them.
 	PublishEvent(context.Context, *PublishEventRequest) (*PublishEventResponse, error)
 	// StreamEvents is PublishEvent for many events, applied in order as they come.
-	// The answer sums up, when the sender is done.
+	// The answer has the sums, when the sender is done.
 	StreamEvents(grpc.ClientStreamingServer[PublishEventRequest, PublishEventResponse]) error
-	// LookupRoute says which replicas hold the longest part of a prompt. It never
-	// fails for want of knowledge: then the answer is NO_HINT with a reason.
+	// LookupRoute returns the replicas that hold the longest part of a prompt. It does
+	// not fail when nothing is known: then the answer is NO_HINT with a reason.
 	LookupRoute(context.Context, *LookupRouteRequest) (*LookupRouteResponse, error)
 	// GetCacheState sums up what is held.
 	GetCacheState(context.Context, *GetCacheStateRequest) (*GetCacheStateResponse, error)
-	// StreamSnapshot gives everything that is held because of events this index
+	// StreamSnapshot returns everything that is held because of events this index
 	// follows itself, with the place in each publisher's stream, so that another
-	// index can go on from there.
+	// index can continue from there.
 	StreamSnapshot(*SnapshotRequest, grpc.ServerStreamingServer[Snapshot]) error
 	mustEmbedUnimplementedCacheIndexServer()
 }

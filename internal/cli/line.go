@@ -10,7 +10,7 @@ import (
 )
 
 // ReadLine appends the next line without its end; of a line longer than most bytes
-// it drops the rest and says so. It returns io.EOF with the last line, which may be
+// it drops the rest and sets long. It returns io.EOF with the last line, which may be
 // empty.
 func ReadLine(r *bufio.Reader, dst []byte, most int) (line []byte, long bool, err error) {
 	for {

@@ -38,8 +38,8 @@ type Prompts interface {
 	// AppendChain appends the keys after each full unit of prompt i on a chain,
 	// its last token included; nothing where the chain cannot be computed.
 	AppendChain(dst []prefixhash.Key, c index.Chain, i int) []prefixhash.Key
-	// Sentinel is what the event that stores prompt i's last full block says of
-	// that block (its content, or its engine hash where that is the key), and
+	// Sentinel returns what identifies prompt i's last full block in the event that
+	// stores it (its content, or its engine hash where that is the key), and
 	// the number of full blocks; 0 when that cannot be known.
 	Sentinel(s *index.Scope, i int) (content uint64, blocks int)
 }

@@ -51,7 +51,7 @@ type Decider struct {
 	pressure *Pressure
 	ordinal  atomic.Uint64
 	ranked   atomic.Int64 // Options.Ranked, which may change
-	// replicas whose departure another router told of: it need not be told again
+	// replicas whose departure another router reported: it need not be sent again
 	invalidated sync.Map
 }
 
@@ -94,11 +94,11 @@ func (d *Decider) Forget(replica string) {
 	}
 }
 
-// Work is the memory one decision works in, and what it says about itself.
+// Work is the memory of one decision, and what it records.
 // After Decide, Record explains it. Not for concurrent use.
 type Work struct {
 	Record   Record
-	LookedUp time.Time // when it was known who has what; zero where nothing was asked
+	LookedUp time.Time // when the index was read; zero without a lookup
 
 	keys    []prefixhash.Key
 	ends    []int // where each prompt's keys end in keys, when keysOf >= 0
@@ -121,7 +121,7 @@ type held struct {
 }
 
 // Decide places a request. It never fails, takes no lock that ingest, discovery
-// or scraping hold, and calls nobody.
+// or scraping hold, and makes no remote call.
 func (d *Decider) Decide(a *Ask, w *Work) Decision {
 	w.Record.Reset()
 	mv, reason := d.Find(a.Model, a.Tenant)
@@ -150,8 +150,8 @@ func (d *Decider) Settings(mv *View) *policy.Settings {
 	return d.book.Of(mv.model.ID, mv.model.Base)
 }
 
-// Place is Decide where the view and the settings are known. Whoever calls it
-// resets the record.
+// Place is Decide where the view and the settings are known. The caller resets the
+// record.
 func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Kind
 	if set.Kind == policy.KindDisabled {

@@ -5,18 +5,18 @@
 // A Decider answers an Ask with a Decision and the Record that explains it. The
 // Decision's Reservation is what the request holds until it ends: a charge on a
 // load.Account, and the speculation that its prompt will be cached there.
-// Nothing here knows the request's form: the router, `extproc policy` and
+// Nothing here depends on the request's form: the router, `extproc policy` and
 // `extproc replay` run the same code.
 //
-// The invariants: Decide never fails and waits for nobody; what cannot be decided
-// is a Decision without a destination and with the Reason why. What a decision
-// charges is released exactly once. The reasons are a closed set.
+// The invariants: Decide never fails and never waits; a request that cannot be
+// placed gets a Decision without a destination and with the Reason. Each charge of a
+// decision is released exactly once. The reasons are a closed set.
 //
 // Pressure counts, per model, how often a load guard sent a request away from
-// the replica that had its prefix: a sign that the model wants more replicas,
+// the replica that had its prefix: a sign that the model needs more replicas,
 // made for an autoscaler. Reading drains nothing: an occurrence counts for the
 // window after it happened, to within a sixtieth of it, or until its model is
-// Reset by whoever has acted on it.
+// Reset after the autoscaler has acted on it.
 //
 // Units: tokens of prompts, blocks of one scope's block size, seconds of prefill.
 // Decider, Pressure and Ring are safe for concurrent use; a Work belongs to one

@@ -25,8 +25,8 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	return Decision{Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader()}
 }
 
-// explainGroups says of each candidate what its cache groups hold, where there is
-// one prompt.
+// explainGroups records for each candidate what its cache groups hold, where there
+// is one prompt.
 func (d *Decider) explainGroups(a *Ask, mv *View, w *Work) {
 	if a.Prompts == nil || a.Cacheless || a.Prompts.Len() != 1 {
 		return

@@ -7,11 +7,11 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Peers is told what other routers of the fleet should know. Tell must not block
+// Peers receives what other routers of the fleet should know. Send must not block
 // and must copy what it keeps of Keys.
 type Peers interface{ Send(p Prefix) }
 
-// PrefixKind is what is said about a Prefix.
+// PrefixKind is what a message states about a Prefix.
 type PrefixKind uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	Invalidated                       // the replica left; Keys are empty
 )
 
-// Prefix is the beginning of a prompt on a KV cache, as routers tell each other.
+// Prefix is the beginning of a prompt on a KV cache, as routers send it to each other.
 type Prefix struct {
 	Kind          PrefixKind
 	Model, Tenant string // a served model's id, and the replica's tenant
@@ -48,8 +48,8 @@ func (d *Decider) send(kind PrefixKind, mv *View, at *cache, keys []prefixhash.K
 	})
 }
 
-// Receive applies a prefix from another router. It is about models and replicas this
-// router knows, or it changes nothing.
+// Receive applies a prefix from another router. A prefix of a model or
+// replica that this router does not have changes nothing.
 func (d *Decider) Receive(p Prefix) {
 	now := d.now()
 	if p.Kind == Invalidated {

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// eventGrace is how much later than a first token the event that tells of it
+	// eventGrace is how much later than a first token the event that reports it
 	// may arrive: a step of a large batch, and the network.
 	eventGrace = 250 * time.Millisecond
 	// lateFactor and lateAdd bound the wait for a first token that events should
-	// tell of: beyond this multiple of the expected time something was lost.
+	// report: beyond this multiple of the expected time something was lost.
 	lateFactor = 4
 	lateAdd    = 2 * time.Second
 )
@@ -63,8 +63,8 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	}
 }
 
-// expect has the index learn from what becomes of the prompts, where a cache's
-// events do not tell everything.
+// expect has the index learn from the reported hits of the prompts, where a cache's
+// events lack some of its settings.
 func (d *Decider) expect(a *Ask, mv *View, w *Work, at *cache) {
 	if a.Prompts == nil || !at.events {
 		return
@@ -129,7 +129,7 @@ func (d *Decider) rank(a *Ask, mv *View, set *policy.Settings, w *Work, now time
 	return ""
 }
 
-// sentinel is what tells of the first token, the last block of the last prompt,
+// sentinel returns what marks the first token, the last block of the last prompt,
 // and the number of blocks of all. It is worked out before the choice, outside the
 // lock, which is possible only where all candidates have one block size.
 func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
@@ -200,7 +200,7 @@ func (w *Work) gather(a *Ask, mv *View) {
 
 // weigh reads the loads of the candidates. The ledger is locked.
 func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
-	balance := set.Kind == policy.KindBalance // the only one that asks for cache weights
+	balance := set.Kind == policy.KindBalance // the only one that uses cache weights
 	var known, times float64
 	for i, at := range w.at {
 		c, account := &w.cands[i], mv.caches[at].account

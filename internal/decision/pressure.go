@@ -32,7 +32,7 @@ type Pressure struct {
 }
 
 // pressureWindow counts a model's occurrences in parts of the rolling window, each in
-// the place of its number modulo parts, which has the number beside the count.
+// the place of its number modulo parts, which has the number and the count.
 type pressureWindow struct {
 	base   string        // the model's base, whose settings are its own where it has none
 	part   time.Duration // length of a part
@@ -139,7 +139,7 @@ func (g *Pressure) Of(model string, now time.Time) PressureState {
 	return s
 }
 
-// Reset forgets a model's recent occurrences, once somebody has acted on them.
+// Reset drops a model's recent occurrences, after a reader has acted on them.
 func (g *Pressure) Reset(model string) {
 	if w := (*g.models.Load())[model]; w != nil {
 		for i := range w.counts {

@@ -9,12 +9,12 @@ type Reason string
 // Reasons of decisions with a hint.
 const (
 	ReasonWarm    Reason = "warm"    // the best candidate holds a prefix of the prompt
-	ReasonCold    Reason = "cold"    // nobody holds any; least expected time
+	ReasonCold    Reason = "cold"    // no replica holds any; least expected time
 	ReasonMoved   Reason = "moved"   // another candidate holds more, but costs more now
 	ReasonGuarded Reason = "guarded" // the deepest match is beyond the load guard
 	ReasonAlways  Reason = "always"  // no match to compare, picked by load because the gateway needs a pick
 
-	// Where replicas do not say what they cache, or token ids are not to be had.
+	// Where replicas do not report what they cache, or token ids are not available.
 	ReasonLearned     Reason = "learned"      // requests with this text's beginning went there
 	ReasonLearnedCold Reason = "learned_cold" // this text is new; least expected time
 )
@@ -34,7 +34,7 @@ const (
 	ReasonEmptySubset  Reason = "empty_subset"    // the gateway's subset leaves no candidate
 	ReasonNoTokens     Reason = "no_tokens"       // no way to know the prompt's token ids
 	ReasonBudget       Reason = "budget"          // token ids did not come in time
-	ReasonRenderSlow   Reason = "render_too_slow" // no replica can tell them in time, so none was asked
+	ReasonRenderSlow   Reason = "render_too_slow" // no replica can return them in time, so none was called
 	ReasonNoMatch      Reason = "no_match"        // nothing cached anywhere and cold hints are off
 	ReasonAllGuarded   Reason = "all_guarded"     // every candidate is beyond the guard
 	ReasonSaturated    Reason = "saturated"       // every candidate is beyond the configured time to first token

@@ -48,7 +48,7 @@ type CandidateRecord struct {
 	Rank    int              `json:"rank"`
 	State   policy.Candidate `json:"state"`
 	Score   policy.Score     `json:"score"`
-	Cache   *index.Groups    `json:"cache,omitempty"` // when asked for: what its cache groups hold of the prompt
+	Cache   *index.Groups    `json:"cache,omitempty"` // when requested: what its cache groups hold of the prompt
 	// Routers is the part of the load that other routers of the fleet have there,
 	// by router; in explanations of what would be decided now.
 	Routers map[string]load.Share `json:"other_routers,omitempty"`

@@ -71,9 +71,9 @@ func (r *Reservation) Release() {
 		return
 	}
 	came := c.Release()
-	// A request that ends before the event that was to tell of its first token
-	// was refused, or left, or failed behind a status of 200: nothing will be
-	// cached. If the event is only late, it says the same a moment later.
+	// A request that ends before the event that reports its first token was
+	// refused, or cancelled, or failed after a status of 200: nothing will be
+	// cached. If the event is only late, it reports the blocks a moment later.
 	unheard := !came && c.Terms().Sentinel != 0 && r.ending != endWhole
 	if failed := c.RecordEnd(r.status, came); failed || unheard || r.ending == endBroken {
 		r.withdraw(r.here)
@@ -105,7 +105,7 @@ func (r *Reservation) withdraw(at *cache) {
 }
 
 // speculate expects the prompt to be cached where the request was sent, until the
-// deadline or until the replica's events tell.
+// deadline or until the replica's events report it.
 func (r *Reservation) speculate(at *cache, until time.Time) {
 	if r.speculation.keys == nil || r.speculation.text {
 		return

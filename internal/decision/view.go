@@ -27,7 +27,7 @@ type cache struct {
 	hash    uint64
 	scope   int  // index into modelView.scopes
 	events  bool // it states what it caches
-	timed   bool // and its events tell us of first tokens
+	timed   bool // and its events report first tokens
 	adapter policy.Adapter
 }
 
@@ -38,7 +38,7 @@ type View struct {
 	caches   []cache
 	scopes   []index.Scope    // distinct scopes of the caches
 	byHolder []int32          // HolderID → position in caches, -1 = not a candidate
-	events   bool             // some cache says what it holds
+	events   bool             // some cache reports what it holds
 	unsalted bool             // no replica reads the cache_salt of /v1/messages
 	tree     prompttree.Model // where it is learned what the others hold
 }
@@ -79,7 +79,7 @@ func (v *views) now() *view {
 	return cur
 }
 
-// of returns the view of a served model id, nil when nobody serves it.
+// of returns the view of a served model id, nil when no replica serves it.
 func (v *views) of(model, tenant string) *View {
 	cur := v.now()
 	key := modelKey{model, tenant}
@@ -201,7 +201,7 @@ func (mv *View) add(c cache) {
 }
 
 // inSubset reports whether addr is named by a subset of "ip:port" or "ip"
-// entries. A nil subset names everybody.
+// entries. A nil subset names all.
 func inSubset(addr string, subset []string) bool {
 	if subset == nil {
 		return true
@@ -219,8 +219,8 @@ func inSubset(addr string, subset []string) bool {
 }
 
 // knows reports whether any replica, ready or not, serves model: what the ones
-// that are not ready served last. It is also true where none is ready, for then
-// nobody can say.
+// that are not ready served last. It is also true where none is ready, because then
+// the models are not known.
 func (v *view) knows(model string) bool {
 	if v.snap.Ready == 0 {
 		return true

@@ -44,8 +44,8 @@ const (
 	encodedChunkHeaderSize = 32
 )
 
-// plain holds the bytes of the answers that only let the stream go on, by field:
-// an empty message. Nobody may change them.
+// plain holds the bytes of the answers that only continue the stream, by field:
+// an empty message. They must not be changed.
 var plain = func() (all [fieldAnswerResponseTrailers + 1]mem.Buffer) {
 	for num := range all {
 		all[num] = mem.SliceBuffer(protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(num), wireBytes), nil))
@@ -124,13 +124,13 @@ func phaseOf(r *response) (protowire.Number, *extprocv3.CommonResponse) {
 	return num, common
 }
 
-// usual reports whether r has nothing beside its phase and dynamic metadata.
+// usual reports whether r has nothing besides its phase and dynamic metadata.
 func usual(r *response) bool {
 	return r.ModeOverride == nil && r.OverrideMessageTimeout == nil && r.ServerWindowUpdate == nil && len(r.TypedDynamicMetadata) == 0 &&
 		!r.RequestDrain && !r.RequestDrainRequests && !r.RequestDrainResponses //nolint:staticcheck // deprecated, and to be written all the same
 }
 
-// plainOf is the field of an answer that says nothing more, 0 for others.
+// plainOf returns the field of an answer without content, 0 for others.
 func plainOf(r *response) protowire.Number {
 	switch v := r.Response.(type) {
 	case *extprocv3.ProcessingResponse_RequestHeaders:
@@ -222,8 +222,8 @@ func appendMetadata(b []byte, s *structpb.Struct) (_ []byte, ok bool) {
 }
 
 // appendStruct writes a struct of a few fields, strings, numbers and other such
-// structs, by the order of their names, as the library does when it is asked for
-// the same bytes each time.
+// structs, by the order of their names, as the library does with its option for
+// deterministic output.
 func appendStruct(b []byte, s *structpb.Struct) ([]byte, bool) {
 	var sorted [mostFields]string
 	if len(s.Fields) == 0 || len(s.Fields) > mostFields {

@@ -22,7 +22,7 @@ type Options struct {
 	Now         func() time.Time
 	Log         *slog.Logger
 	// Gone is called once for every replica that left, after its subscriptions
-	// have ended and the index has forgotten it.
+	// have ended and the index has removed it.
 	OnLeave func(replica string)
 	// Applied, when set, is called with every batch after it was applied; the
 	// batch is valid during the call only. Calls for one holder never overlap,
@@ -208,8 +208,8 @@ func (f *Feed) Run(ctx context.Context) error {
 }
 
 // Behind names a replica whose events have not been caught up with on every
-// rank, nor given up waiting for, if there is one. It is asked more often than
-// Status is, and makes nothing.
+// rank, nor given up waiting for, if there is one. It is called more often than
+// Status, and allocates nothing.
 func (f *Feed) Behind() (addr string, behind bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -222,7 +222,7 @@ func (f *Feed) Behind() (addr string, behind bool) {
 	return "", false
 }
 
-// synced says whether every rank has caught up, or was waited for long enough.
+// synced reports whether every rank has caught up, or was waited for long enough.
 func (s *supply) synced(now time.Time, timeout time.Duration) bool {
 	for _, sub := range s.subs {
 		if !sub.Status().Synced {
@@ -245,7 +245,7 @@ type Rank struct {
 	Rank int
 	kvevents.Status
 	Hashes prefixhash.Detection // which of vLLM's hash algorithms it runs
-	Groups *index.Groups        // its cache groups; nil when nothing was heard of them
+	Groups *index.Groups        // its cache groups; nil when they were never reported
 }
 
 // Status returns every replica's state, sorted by address.

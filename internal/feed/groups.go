@@ -7,8 +7,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Layout says which cache groups a model has by its files, nil where they do not tell. Replicas of it, those
-// that join later too, are looked up so where their events say no more.
+// Layout sets the cache groups that a model has by its files; nil where the files do not determine them. The
+// replicas of the model, also those that join later, are looked up by it where their events have no more.
 func (f *Feed) Layout(model string, l *cachelayout.Layout) {
 	f.mu.Lock()
 	if l == nil && f.layouts[model] == nil {
@@ -28,8 +28,8 @@ func (f *Feed) Layout(model string, l *cachelayout.Layout) {
 	}
 }
 
-// setGroups has the index know what is known of a replica's cache groups. Who tells last
-// knows most.
+// setGroups gives the index what is known of a replica's cache groups. Calls are
+// serialised, so that the last one sets the newest state.
 func (f *Feed) setGroups(r *fleet.Replica) {
 	f.groupsMu.Lock()
 	defer f.groupsMu.Unlock()
@@ -74,8 +74,8 @@ func unitOf(r *fleet.Replica) int {
 	return r.HashUnit
 }
 
-// hashesOf are what a replica may hash its blocks with, what it says it does
-// first; presume says that it is known.
+// hashesOf returns what a replica may hash its blocks with, the one that it reports
+// first; presume means that it is known.
 func hashesOf(r *fleet.Replica) (all []*prefixhash.VLLM, presume bool, err error) {
 	var seeds []string
 	if r.HashSeed != nil {

@@ -7,10 +7,10 @@ import (
 	"warmroute/prefixhash"
 )
 
-// prover recomputes some of the hashes a rank publishes, to say which of vLLM's
+// prover recomputes some of the hashes a rank publishes, to find which of vLLM's
 // algorithms and seeds it runs: a live proof that its token ids, block size and
 // extra keys are understood. It belongs to the subscription's goroutine; the
-// verdict may be asked for at any time.
+// verdict may be read at any time.
 type prover struct {
 	detector *prefixhash.Detector
 	paths    map[string]string // LoRA name → path, part of vLLM's own hash

@@ -22,9 +22,9 @@ func (f *Feed) Cursors() (all []index.Cursor) {
 	return all
 }
 
-// Resume hands over what was restored into the index, with the places to go on
-// from. Replicas that join later go on from there; what nobody has joined for
-// when SyncTimeout has passed, the index forgets. Call it before the first Join.
+// Resume passes the places up to which the index was restored. Replicas that join
+// later continue from them. When SyncTimeout has passed, the index removes what was
+// restored of replicas that have not joined. Call it before the first Join.
 func (f *Feed) Resume(cursors []index.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

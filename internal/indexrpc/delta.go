@@ -30,7 +30,7 @@ type delta struct {
 
 // delta reads a report's prefixes. A run with a hash that has no key (empty, or
 // a foreign one that clashes with another) is dropped whole: what follows the
-// hole could not be told from another prompt.
+// hole could not be distinguished from another prompt.
 func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 	now := s.o.Now()
 	for _, p := range q.GetPrefixes() {

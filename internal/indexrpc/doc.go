@@ -1,9 +1,9 @@
 // Package indexrpc serves an index over gRPC (contract: index/indexpb) to
-// reporters and askers outside the router's process.
+// reporters and readers outside the router's process.
 //
-// Invariant: what a replica's reports say is applied in the order its calls
-// arrive, each whole; the replica named by the call is the one that counts,
-// whatever its stats say. Reports are deltas and idempotent: repeating one
+// Invariant: a replica's reports are applied in the order its calls arrive, each
+// whole; the replica is the one named by the call, even if its stats name another.
+// Reports are deltas and idempotent: repeating one
 // changes nothing, and what one does not mention stays. An empty hash scheme is
 // never stored and never matched.
 //
@@ -11,13 +11,13 @@
 // reason of a closed set, never an error.
 //
 // A replica is fed either from here or by the router's own subscriber, not both:
-// whoever begins it last is believed.
+// the feed that begins it last is the one that counts.
 //
 // A snapshot (StreamSnapshot, Fetch) holds only what the index's own process
 // follows, with the place in every publisher's stream.
 //
 // Concurrency: everything is safe for concurrent use; reports of one replica
-// wait for each other, lookups for nobody. Units: tokens, blocks, milliseconds
+// wait for each other, lookups never wait. Units: tokens, blocks, milliseconds
 // of Unix time on the wire.
 //
 // It keeps no token ids (none come) and does not discover replicas. Who may

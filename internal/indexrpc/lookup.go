@@ -11,8 +11,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// defaultTopK is how many routes are given when nothing is asked: as many as a
-// router tries.
+// defaultTopK is how many routes are returned when the request has no top_k: as many
+// as a router tries.
 const defaultTopK = 3
 
 // LookupRoute implements the contract. It never returns an error.
@@ -32,7 +32,7 @@ func (s *Server) LookupRoute(_ context.Context, q *indexpb.LookupRouteRequest) (
 	return out, nil
 }
 
-// totalTokens is the length of the prompt asked for, as far as the question says.
+// totalTokens returns the length of the request's prompt, 0 when it is not known.
 func totalTokens(q *indexpb.LookupRouteRequest) uint64 {
 	return cmp.Or(q.GetPromptTokens(), uint64(len(q.GetBlockHashes()))*uint64(q.GetBlockSize()))
 }
@@ -53,7 +53,7 @@ func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexp
 		}
 		k, ok := s.foreign.Find(h)
 		if !ok && q.GetBlockSize() > 0 {
-			break // never reported: nobody holds it, nor what is chained on it
+			break // never reported: no replica holds it, nor what is chained on it
 		}
 		if ok {
 			keys = append(keys, k)
@@ -135,7 +135,7 @@ func freshness(age, ttl time.Duration) float64 {
 	return 1 - min(1, max(0, float64(age)/float64(ttl)))
 }
 
-// why tells apart, when nobody matched, what is not known.
+// why returns the reason when no replica matched.
 func (s *Server) why(q *indexpb.LookupRouteRequest) indexpb.Reason {
 	reason := indexpb.Reason_UNKNOWN_MODEL
 	for st := range s.x.Scopes() {

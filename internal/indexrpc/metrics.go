@@ -11,7 +11,7 @@ import (
 )
 
 // metrics of the service. The models that callers name in lookups become labels
-// only where the index knows them: a client cannot make series.
+// only where the index has them: a client cannot create series.
 type metrics struct {
 	s       *Server
 	entries *prometheus.Desc

@@ -9,8 +9,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// mirror is what one KV cache holds, kept beside it so that an index that has
-// lost everything can be told everything again. It turns the engine's hashes
+// mirror is a copy of what one KV cache holds, kept so that everything can be
+// reported again to an index that has lost it. It turns the engine's hashes
 // into the keys of the scheme reported. It is not safe for concurrent use.
 type mirror struct {
 	held     map[blockID]*block
@@ -24,7 +24,7 @@ type mirror struct {
 	waiting map[uint64][]*block // loose blocks without a key, by the engine's hash
 }
 
-// cacheGroup is what events say of one cache group.
+// cacheGroup is what events contain about one cache group.
 type cacheGroup struct {
 	scope  index.Scope
 	spec   string
@@ -110,7 +110,7 @@ func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int)
 	if e.HasParent {
 		parent = m.byEngine[engineID{e.Parent, e.Scope.Group}]
 		if parent == nil && e.Content == nil {
-			parent = &block{key: e.Parent} // the engine's hash is the key, wherever it is in the chain
+			parent = &block{key: e.Parent} // the engine's hash is the key, at any place in the chain
 		}
 		if parent == nil {
 			return m.park(e, full)
@@ -156,7 +156,7 @@ func (m *mirror) add(id blockID, scope index.Scope, key uint64, parent *block, g
 }
 
 // storeLoose takes blocks of a group other than full attention. An event may leave
-// some of them out, so only their hashes say where they lie.
+// some of them out, so only their hashes identify their places.
 func (m *mirror) storeLoose(e index.Event, group *cacheGroup, full bool, add func(*block)) {
 	for _, hash := range e.Engine {
 		id := blockID{engineID{hash, e.Scope.Group}, e.Tier}
@@ -270,7 +270,7 @@ func (m *mirror) all() []*block {
 	return out
 }
 
-// follows reports whether b goes on from the block before it.
+// follows reports whether b continues the chain of a.
 func (b *block) follows(a *block) bool {
 	if b.scope != a.scope || b.id.tier != a.id.tier || b.group != a.group || b.loose != a.loose {
 		return false

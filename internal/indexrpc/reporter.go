@@ -21,14 +21,14 @@ type ReporterOptions struct {
 	Window  time.Duration // adds wait this long for company; default 100 ms
 	Timeout time.Duration // of one call, and of the final flush; default 5 s
 	Backoff time.Duration // after a failed call; default 1 s
-	Ping    time.Duration // how often an idle reporter asks whether the index still knows it; default 1 s
+	Ping    time.Duration // how often an idle reporter checks whether the index still has its report; default 1 s
 	Log     *slog.Logger
 	Now     func() time.Time // default time.Now
 }
 
 // Reporter reports one KV cache to a remote index. It is a kvevents.Sink:
 // Begin and Apply never wait for the network. What the index did not take, or
-// has forgotten, is reported again whole, from the reporter's own record.
+// has lost, is reported again whole, from the reporter's own record.
 type Reporter struct {
 	o      ReporterOptions
 	c      indexpb.CacheIndexClient
@@ -38,26 +38,26 @@ type Reporter struct {
 	incarnation uint64
 	mirror      *mirror
 	queue       []change
-	since       int64 // when the first of queue was heard of, Unix milliseconds; 0 = nothing waits
-	stale       bool  // the index must be told everything
+	since       int64 // when the first of queue was received, Unix milliseconds; 0 = nothing waits
+	stale       bool  // everything must be reported again
 	current     int64 // when the subscriber last showed that its stream is whole, Unix milliseconds; 0 = never
 	status      ReporterStatus
 
 	wake  chan struct{}
-	epoch uint64 // of the index last heard; Run's own
+	epoch uint64 // of the index that answered last; Run's own
 }
 
-// ReporterStatus is what a reporter knows of itself.
+// ReporterStatus is a reporter's status.
 type ReporterStatus struct {
 	Blocks  int    // held, by its own record
 	Flushes uint64 // successful
-	Resyncs uint64 // of them, how many told everything
+	Resyncs uint64 // of them, how many reported everything
 	Errors  uint64 // failed calls
 	Dropped uint64 // blocks not reported: too many waited for their parent
-	Behind  bool   // the index has to be told everything (again)
+	Behind  bool   // everything has to be reported (again)
 }
 
-// change is one thing to tell: a cache group, a block that is new or gone, or a
+// change is one thing to report: a cache group, a block that is new or gone, or a
 // clear.
 type change struct {
 	group   *cacheGroup
@@ -67,7 +67,7 @@ type change struct {
 }
 
 // queueLimit bounds what waits for an index that is away; beyond it everything
-// is told anew, from the record.
+// is reported again, from the record.
 const queueLimit = 1 << 18
 
 // prefixesPerMessage bounds a message: 64 runs of at most 256 blocks are about 400 KB.
@@ -149,15 +149,15 @@ func (r *Reporter) Apply(b *index.Batch) (res index.Result, err error) {
 	return res, nil
 }
 
-// clear forgets everything; it supersedes what waits to be told.
+// clear drops everything; it supersedes what waits to be reported.
 func (r *Reporter) clear() {
 	r.mirror.clear()
 	r.queue, r.since = append(r.queue[:0], change{cleared: true}), r.o.Now().UnixMilli()
 	r.notify()
 }
 
-// Resync has everything told again: for whoever learns otherwise that the index
-// has forgotten.
+// Resync has everything reported again: for callers that detect in another way that
+// the index has lost it.
 func (r *Reporter) Resync() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *Reporter) Resync() {
 
 func (r *Reporter) enqueue(c change) {
 	if r.stale {
-		return // everything will be told
+		return // everything will be reported
 	}
 	if len(r.queue) >= queueLimit {
 		r.queue, r.stale = nil, true
@@ -189,7 +189,7 @@ func (r *Reporter) notify() {
 	}
 }
 
-// take returns what is to be told now, since when it waits (0 = as of now) and
+// take returns what is to be reported now, since when it waits (0 = as of now) and
 // whether that is everything.
 func (r *Reporter) take() (changes []change, at int64, resync bool) {
 	r.mu.Lock()
@@ -308,7 +308,7 @@ func (r *Reporter) checkEpoch(epoch uint64, first, whole bool) error {
 }
 
 // send sends changes in order: all adds in one stream, then all evictions in
-// one, each an event of its own. at is when the first of them was heard of, in
+// one, each an event of its own. at is when the first of them was received, in
 // Unix milliseconds; 0 is the server's now.
 func (r *Reporter) send(ctx context.Context, changes []change, at int64) error {
 	if len(changes) == 0 {
@@ -378,7 +378,7 @@ func (r *Reporter) event(ctx context.Context, kind indexpb.EventType, whole bool
 	return r.checkEpoch(out.GetEpoch(), out.GetFirst(), whole)
 }
 
-// evict tells of blocks that are gone in one stream, bounded in time.
+// evict reports blocks that are gone in one stream, bounded in time.
 func (r *Reporter) evict(ctx context.Context, changes []change, at int64) error {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
@@ -427,7 +427,7 @@ func (r *Reporter) add(ctx context.Context, changes []change, at int64) error {
 	return r.checkEpoch(out.GetEpoch(), out.GetFirst(), false)
 }
 
-// scope is the scope of what is told.
+// scope returns the scope of what is reported.
 func (c *change) scope() index.Scope {
 	if c.group != nil {
 		return c.group.scope

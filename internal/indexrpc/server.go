@@ -49,7 +49,7 @@ type Server struct {
 	reporters map[index.Holder]*reporter
 }
 
-// reporter is what is known of one replica's rank beside its blocks.
+// reporter is what is known of one replica's rank besides its blocks.
 type reporter struct {
 	mu          sync.Mutex // held over a report: deltas apply one after the other
 	incarnation uint64
@@ -171,7 +171,7 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 }
 
 // apply applies a batch in the reporter's incarnation, begun now if the index
-// knows none (any more). r.mu is held.
+// has none (any more). r.mu is held.
 func (s *Server) apply(r *reporter, b *index.Batch) (result index.Result, first bool, err error) {
 	r.seen.Store(s.o.Now().UnixMilli())
 	for range 2 {
@@ -243,7 +243,7 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	r := s.reporter(h)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q.GetModel() != "" || r.about.Load() == nil { // else the last report says it better
+	if q.GetModel() != "" || r.about.Load() == nil { // else the last report has more
 		r.about.Store(&subject{q.GetTenant(), q.GetModel()})
 	}
 	if q.GetStats() != nil {
@@ -258,7 +258,7 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	return nil
 }
 
-// evicted is the keys of the blocks that an event says are gone. Hashes that
+// evicted returns the keys of the blocks that an event reports as gone. Hashes that
 // were never reported have none.
 func (s *Server) evicted(q *indexpb.PublishEventRequest) ([]prefixhash.Key, error) {
 	hashes := q.GetBlockHashes()

@@ -169,7 +169,7 @@ func (r *snapshotReader) read(p *indexpb.Snapshot) error {
 	return nil
 }
 
-// extraLimit bounds the copies of a block beyond the first that are believed.
+// extraLimit bounds the copies of a block beyond the first that are accepted.
 const extraLimit = 1 << 10
 
 func (r *snapshotReader) entry(e *indexpb.SnapshotEntry) error {
@@ -192,7 +192,7 @@ func (r *snapshotReader) entry(e *indexpb.SnapshotEntry) error {
 }
 
 // finish compares the places with those after the entries were read: a holder
-// that was forgotten meanwhile is not to be used.
+// that was removed meanwhile is not to be used.
 func (r *snapshotReader) finish(after []*indexpb.SnapshotHolder) {
 	begun := make(map[index.Holder]*indexpb.SnapshotHolder, len(after))
 	for _, h := range after {

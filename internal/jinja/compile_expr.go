@@ -406,7 +406,7 @@ func constantString(e expr) (s string, ok bool) {
 }
 
 // getattr compiles v.name. First it tries what templates read most: an item of a
-// dict, if no attribute of dicts hides it, and what a loop knows.
+// dict, if no attribute of dicts hides it, and the attributes of a loop.
 func (c *compiler) getattr(e *getattrExpr, sc scope) evalFn {
 	object, name := c.expr(e.object, sc), e.attr
 	boxed := any(name)

@@ -6,7 +6,7 @@
 //
 // Compile turns a template into closures once; a Template is immutable and
 // safe for concurrent use. Render either appends the bytes Python would
-// produce or fails wherever Python raises; it never guesses.
+// produce, or fails where Python raises; it never guesses.
 //
 // Names are resolved by Jinja's own scoping rules (symbols.go), undefined
 // values, arithmetic, formatting and string methods follow CPython 3.12.

@@ -19,7 +19,7 @@ const (
 // chain's at their end.
 type chainFinder struct {
 	candidates []*prefixhash.VLLM
-	unit       int  // when told
+	unit       int  // 0 = not configured
 	presume    bool // the first candidate of the publisher's generation, with the unit, is the chain until disproved
 
 	chain    index.Chain
@@ -57,7 +57,7 @@ func (c *chainFinder) observe(b *Batch) index.Chain {
 	return c.chain
 }
 
-// unitOf is the unit as told, or as vLLM takes it where none is set: the greatest
+// unitOf returns the configured unit, or the one that vLLM takes where none is set: the greatest
 // common divisor of the groups' blocks. The first batch names every group.
 func (c *chainFinder) unitOf(b *Batch) int {
 	if c.unit > 0 {

@@ -20,7 +20,7 @@ const (
 	// messageLimit bounds one ZeroMQ message. The largest batch a scheduler step
 	// can publish is a few MB (a million token ids at five bytes each).
 	messageLimit = 64 << 20
-	// frameCost is charged per frame beside its bytes, so that endless empty
+	// frameCost is charged per frame in addition to its bytes, so that endless empty
 	// frames reach messageLimit too.
 	frameCost = 64
 )

@@ -5,11 +5,11 @@
 // publisher published, in the publisher's order, without holes. A batch is
 // applied whole or not at all. Where a hole cannot be filled (the publisher's
 // replay buffer no longer reaches back, there is no replay endpoint, a batch
-// cannot be decoded), Begin makes the Sink forget first, so that it never holds
+// cannot be decoded), Begin empties the Sink first, so that it never holds
 // a block whose removal might be in the hole.
 //
-// A subscriber may go on from a Cursor of another one (Options.Resume): the
-// publisher has to show first that it is still the one followed there.
+// A subscriber may continue from a Cursor of another one (Options.Resume): the
+// publisher has to prove first that it is still the one followed there.
 //
 // Wire: ZeroMQ PUB frames [topic, sequence (8 bytes, big-endian), msgpack
 // payload]; both generations of vLLM's events (array-tagged as in 0.21,
@@ -18,8 +18,8 @@
 //
 // The files: cursor.go reads msgpack, decode.go gives the events of event.go,
 // convert.go turns them into index batches, sequence.go decides what is applied, dropped and
-// asked for again (no I/O, no clock), conn.go is one ZMTP connection, replay.go
-// one replay, subscriber.go joins them, status.go is what can be watched.
+// requested again (no I/O, no clock), conn.go is one ZMTP connection, replay.go
+// one replay, subscriber.go joins them, status.go has the Status.
 //
 // Concurrency: Run owns all state and is the only caller of the Sink; Status
 // may be called from anywhere. Units: token counts in tokens, hashes as the low

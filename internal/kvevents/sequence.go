@@ -23,7 +23,7 @@ type world interface {
 	forget()             // drop what was applied so far
 }
 
-// purpose states why a replay is asked for, and so how its frames are taken.
+// purpose states why a replay is requested, and so how its frames are used.
 type purpose uint8
 
 const (
@@ -40,9 +40,9 @@ type asked struct {
 	purpose  purpose
 	from     uint64
 	check    bool   // the first reply must be our last batch
-	start    uint64 // what was next when it was asked for
+	start    uint64 // what was next when it was requested
 	attempt  int
-	stalls   int  // times a hole inside the replies was met and asked for again
+	stalls   int  // times a hole inside the replies was met and requested again
 	any      bool // a reply has come
 	taken    bool // one of them was applied
 	stalled  bool // behind a hole inside the replies
@@ -53,8 +53,8 @@ const (
 	// attemptLimit: a replay that fails is tried this often before live events go on without it.
 	attemptLimit = 3
 	// stallLimit: the publisher's ROUTER drops replies above its high-water mark
-	// (1,000 by default), so a hole inside the replies is asked for again, and
-	// each answer brings at least one batch more. After this many, holes are taken for real.
+	// (1,000 by default), so a hole inside the replies is requested again, and
+	// each answer brings at least one batch more. After this many, holes count as real.
 	stallLimit = 32
 	// heldFrames and heldBytes bound the live frames that wait for a replay. What
 	// comes on top is dropped, and shows as a gap afterwards.
@@ -92,7 +92,7 @@ type sequencer struct {
 	launch   bool
 	held     []frame
 	heldSize int
-	cut      bool // what is held is in the answer to the replay just asked for, or of an earlier life
+	cut      bool // what is held is in the answer to the replay just requested, or of an earlier life
 	recent   [recentSize]struct {
 		seq, sum uint64
 		set      bool
@@ -386,7 +386,7 @@ func (s *sequencer) replied(id uint64, err error) {
 	}
 }
 
-// ended goes on after an end marker.
+// ended continues after an end marker.
 func (s *sequencer) ended(a *asked) {
 	switch {
 	case a.stalled:
@@ -408,7 +408,7 @@ func (s *sequencer) ended(a *asked) {
 	s.give(a)
 }
 
-// failed tries again, or goes on without.
+// failed tries again, or continues without the replay.
 func (s *sequencer) failed(a *asked) {
 	s.count.ReplayFails++
 	if s.next != a.start && a.purpose != fresh || a.any && a.purpose == fresh {
@@ -437,7 +437,7 @@ func (s *sequencer) failed(a *asked) {
 	s.give(a)
 }
 
-// resume goes on from a place that an earlier sequencer reached: before next
+// resume continues from a place that an earlier sequencer reached: before next
 // everything is applied, the last of it with this digest. The publisher has to
 // confirm it at its first answer.
 func (s *sequencer) resume(next, digest uint64, whole bool) {
@@ -446,8 +446,8 @@ func (s *sequencer) resume(next, digest uint64, whole bool) {
 	last.seq, last.sum, last.set = next-1, digest, true
 }
 
-// giveUpTrial forgets what was resumed and never confirmed; history is asked for
-// at the next occasion.
+// giveUpTrial drops what was resumed and never confirmed; the next chance to
+// request history is used.
 func (s *sequencer) giveUpTrial() {
 	if !s.trial {
 		return
@@ -468,7 +468,7 @@ func (s *sequencer) place() (next, digest uint64, ok bool) {
 	return s.next, last.sum, last.set && last.seq == s.next-1
 }
 
-// give decides, after the last word of a replay, about the hole it was for: if
+// give decides, after the end of a replay, about the hole it was for: if
 // nothing came, the gap stays and what was applied before it is dropped.
 func (s *sequencer) give(a *asked) {
 	if !s.based || a.purpose == fresh || s.next != a.start {

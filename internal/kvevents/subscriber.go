@@ -20,7 +20,7 @@ import (
 // the holder go (it was silent for too long): it is begun again, so a replica
 // that is to stay removed needs its Subscriber stopped first.
 type Sink interface {
-	// Begin forgets what h held and starts a new incarnation.
+	// Begin removes what h held and starts a new incarnation.
 	Begin(h index.Holder) (incarnation uint64)
 	// Apply applies one batch.
 	Apply(b *index.Batch) (index.Result, error)
@@ -49,7 +49,7 @@ type Options struct {
 	Unit    int
 	Presume bool
 
-	// ProbeEvery is how often a replay of last+1 is asked for, because a lost
+	// ProbeEvery is how often a replay of last+1 is requested, because a lost
 	// last batch leaves no gap. Default 30 s.
 	ProbeEvery time.Duration
 	// ProbeQuiet is how soon after the last event one more such probe is made:

@@ -1,5 +1,5 @@
 // Package load counts what this router has in flight on every KV cache, and
-// learns how fast and how healthy each one is.
+// measures how fast and how healthy each one is.
 //
 // A Ledger has one Account for each KV cache. A decision puts a Charge on an
 // account; the charge ends its prefill when the first token comes and is
@@ -9,7 +9,7 @@
 // of an account are zero when nothing is in flight. A charge on an account that
 // was dropped no longer affects any load.
 //
-// How an account learns of first tokens: a charge may have a sentinel, the content
+// First tokens are detected by events: a charge may have a sentinel, the content
 // of the block whose KV event follows the first token. Without such an event, the
 // first token counts as come when it is due.
 //

@@ -56,7 +56,7 @@ func (l *Ledger) All() iter.Seq2[index.Holder, *Account] {
 	}
 }
 
-// Drop forgets a replica's accounts. Open charges on them no longer affect any
+// Drop removes a replica's accounts. Open charges on them no longer affect any
 // load. It returns the numbers of the KV caches that are gone.
 func (l *Ledger) Drop(replica string) (gone []index.HolderID) {
 	for h, a := range l.All() {

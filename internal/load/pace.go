@@ -16,13 +16,13 @@ const (
 	// teaches anything: below, it is the engine's step time that is measured.
 	paceLeast = 0.02
 	// paceJump bounds how far a single first-token time may lie from what was
-	// expected: a prompt that was evicted on its way, or a full KV cache, says
-	// nothing of the replica's speed.
+	// expected: a prompt that was evicted on its way, or a full KV cache, does
+	// not show the replica's speed.
 	paceJump = 3
 	// paceForget is the half-life in nanoseconds of what makes a replica's speed
 	// differ from the others': one that got nothing for being slow is tried again.
 	paceForget = 60e9
-	// stepTime is what an engine step takes beside the prefill in it, in seconds
+	// stepTime is what an engine step takes in addition to the prefill in it, in seconds
 	// on a replica of speed 1: weights, scheduling, a few decodes. Without it a
 	// replica that gets short prompts only would look slow, and get no others.
 	stepTime = 0.01
@@ -38,7 +38,7 @@ const (
 // pace learns how the first-token times of one replica compare with the model:
 // the quotient of decaying sums, so that long prefills count more than short
 // ones, which are mostly the engine's step time. One goroutine at a time may
-// observe: ingest where the replica publishes events, else who decides.
+// observe: ingest where the replica publishes events, else the decision.
 type pace struct {
 	actual, model atomicFloat
 	last          atomic.Int64 // Unix ns of the last first token seen, of the token itself

@@ -28,7 +28,7 @@ func (s *scraped) raise(n int64) {
 	}
 }
 
-// typicalPrefill is what a stranger's request is taken to cost before any of
+// typicalPrefill is the assumed cost of another sender's request before any of
 // ours was seen, in seconds: a thousand tokens on an 8B model.
 const typicalPrefill = 0.035
 

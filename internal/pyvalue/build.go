@@ -6,9 +6,9 @@ import (
 	"warmroute/internal/jsontext"
 )
 
-// Builder makes values of texts whose structure is known. What Parse checks of
-// strings, keys and depth was checked by whoever found the structure, keys that an
-// object repeats included. The zero value is ready.
+// Builder makes values of texts whose structure is known. The reader that
+// found the structure has already checked what Parse checks of strings, keys and
+// depth, including keys that an object repeats. The zero value is ready.
 type Builder struct {
 	parser
 	slab Slab
@@ -49,7 +49,7 @@ func ownText(s jsontext.Stretch) (n int) {
 }
 
 // OwnBytes is about what the values of s cost when their strings are their own: a
-// message of a role and a text is five nodes, and takes 150 bytes beside the text.
+// message of a role and a text is five nodes, and takes 150 bytes in addition to the text.
 func OwnBytes(s jsontext.Stretch) int64 { return int64(ownText(s)) + 32*int64(len(s.Nodes)) }
 
 // build makes the value that the nodes are the structure of.

@@ -14,7 +14,7 @@ type Printer struct {
 	err  error
 }
 
-// Fail records an error; printing goes on but the result is discarded.
+// Fail records an error; printing continues but the result is discarded.
 func (p *Printer) Fail(err error) {
 	if p.err == nil {
 		p.err = err

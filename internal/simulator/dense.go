@@ -169,8 +169,8 @@ func (d *dense) End() Ended {
 	return e
 }
 
-// ahead is the engine time of the prefill ahead of a newcomer, as only an oracle
-// knows it.
+// ahead returns the engine time of the prefill ahead of a new request, which only an
+// oracle has.
 func (d *dense) ahead() (w float64) {
 	for _, s := range d.prefilling {
 		w += d.hw.Prefill(s.r.Input-s.computed, s.computed)
@@ -182,8 +182,8 @@ func (d *dense) ahead() (w float64) {
 	return w
 }
 
-// coming is match with the blocks that requests ahead will have stored, as only
-// an oracle knows it.
+// coming is match with the blocks that requests ahead will have stored, which only
+// an oracle has.
 func (d *dense) coming(blocks []int32) int {
 	most := d.match(blocks)
 	for _, list := range [][]*sequence{d.prefilling, d.waiting} {

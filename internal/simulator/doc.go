@@ -11,7 +11,7 @@
 // preemption, output tokens used again by the next turn, offloaded caches, the
 // router's own time. The invariant: a policy sees only what a router could see
 // (events after their delay, scraped numbers after their interval, its own
-// routing), except the oracles, which say so. A run is a function of its
+// routing), except the oracles, which are documented as such. A run is a function of its
 // configuration, trace and seed.
 //
 // Units: seconds and tokens. A Sim belongs to one goroutine.

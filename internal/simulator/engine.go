@@ -25,7 +25,7 @@ func (e *engine) begin(now float64) {
 	e.stepEnd = now + seconds
 }
 
-// wait is how long a newcomer waits, as only an oracle knows it.
+// wait returns how long a new request waits, which only an oracle has.
 func (e *engine) wait(d *dense, now float64) float64 {
 	w := e.slow * d.ahead()
 	if e.busy {

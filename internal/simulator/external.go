@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// External is a policy in another process, asked over JSON lines; see
+// External is a policy in another process, called over JSON lines; see
 // brain.Run for the protocol. Its first error ends up in Err, and from then
 // on it gives no hints.
 type External struct {
@@ -28,7 +28,7 @@ func NewExternal(s *Sim, w io.Writer, r io.Reader) *External {
 	return e
 }
 
-// Err is the first thing that went wrong. It is to be asked after the run.
+// Err is the first thing that went wrong. Call it after the run.
 func (e *External) Err() error { return errors.Join(e.err, e.w.Flush()) }
 
 func (e *External) send(message any) {

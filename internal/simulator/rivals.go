@@ -109,7 +109,7 @@ func (h *history) add(replica int, blocks []int32) {
 
 // localAI is LocalAI's prefix routing: a history tree in which the last writer
 // owns a node, in-flight guards, and the least recency-decayed tree otherwise.
-// It sees the first 16 KiB of a prompt, 8 of the traces' blocks.
+// It reads the first 16 KiB of a prompt, 8 of the traces' blocks.
 func localAI(s *Sim) Policy {
 	const depth, minMatch, abs, rel, ttl, halfLife = 8, 0.3, 2, 1.5, 300.0, 120.0
 	type owner struct {
@@ -276,9 +276,9 @@ func oracle(s *Sim) Policy {
 	}, nil}
 }
 
-// Reference is the score of policy.TTFT on the simulator's own state: told of
-// every first token, exact constants. What separates `extproc policy` from it
-// is what a router cannot know.
+// Reference is the score of policy.TTFT on the simulator's own state: every
+// first token at once, exact constants. It differs from `extproc policy` by what a
+// router cannot observe.
 func Reference(lambda, beta, kappa, guard, add float64) func(s *Sim) Policy {
 	return func(s *Sim) Policy {
 		st, hw := s.router, &s.c.Hardware

@@ -26,7 +26,7 @@ type Batch struct {
 	Running int     // sequences
 }
 
-// Change is what a KV cache group stored or removed, as an event says it.
+// Change is what a KV cache group stored or removed, as in an event.
 type Change struct {
 	Group     int
 	Kind      string // vLLM's name of it

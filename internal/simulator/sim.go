@@ -8,7 +8,7 @@ import (
 )
 
 // Policy is a router under test. Only Route must decide something; the other
-// methods tell it what a router learns.
+// methods pass it what a router observes.
 type Policy interface {
 	// Route names a replica for r at now; a number that is none leaves the
 	// choice to the data plane's own balancing (P2C).
@@ -21,13 +21,13 @@ type Policy interface {
 	Scraped(now float64, pages []Page)
 }
 
-// GroupPolicy is a Policy that follows every KV cache group of the replicas. It
-// hears Changed in place of Stored and Removed where they have several.
+// GroupPolicy is a Policy that follows every KV cache group of the replicas. Changed
+// is called in place of Stored and Removed where they have several.
 type GroupPolicy interface {
 	Changed(now float64, replica int, changes []Change)
 }
 
-// Page is what one replica's metrics say.
+// Page is the content of one replica's metrics.
 type Page struct {
 	Waiting int     `json:"waiting"`
 	Running int     `json:"running"`
@@ -46,7 +46,7 @@ type Config struct {
 	Slow       float64 // factor on the step time of replica 0; 0 = as fast as the others
 	Warm       float64 // share of requests that count for nothing at the start; default 0.1
 	Seed       uint64
-	Progress   func(done, of int) // called after every thousandth request; nil = nobody wants to know
+	Progress   func(done, of int) // called after every thousandth request; nil = not called
 }
 
 // Sim is one run in progress, as policies see it.
@@ -229,7 +229,7 @@ func (s *Sim) readMetrics(at float64) {
 	s.scrape = last + s.c.Scrape
 }
 
-// state is what a router knows of what it sent, and its index of the events.
+// state is what a router records of what it sent, and its index of the events.
 type state struct {
 	inFlight []int
 	awaiting []int
@@ -237,7 +237,7 @@ type state struct {
 	uncached []int     // tokens of the same
 	live     []float64 // context tokens of requests in flight
 	active   []map[int32]int
-	index    []uint64    // block → replicas that have it, as events say
+	index    []uint64    // block → replicas that have it, by events
 	coming   [][]float64 // replica, block → until when it is expected there
 	matched  []int
 }
@@ -293,8 +293,8 @@ func (st *state) apply(e *event) {
 	}
 }
 
-// matches is the leading blocks each replica has, as events say, and with
-// expected as they were sent there, too.
+// matches returns the leading blocks each replica has by its events and, with
+// expected, also by the requests sent there.
 func (st *state) matches(blocks []int32, expected bool, now float64) []int {
 	clear(st.matched)
 	alive := uint64(1)<<len(st.matched) - 1

@@ -83,7 +83,7 @@ func (p part) empty() bool {
 	return p.Text == "" && (p.Type == "text" || p.Type == "input_text" || p.Type == "output_text")
 }
 
-// template renders conversations in the ChatML form, as chatTemplate says. Text is encoded when an
+// template renders conversations in the ChatML form of chatTemplate. Text is encoded when an
 // image or the end makes it final, so that words never join across an image.
 type template struct {
 	p           prompt

@@ -91,7 +91,7 @@ type completionDialect struct {
 	echo bool
 }
 
-// echoed is the prompt's text in front of a choice, where asked for.
+// echoed is the prompt's text in front of a choice, where requested.
 func (d *completionDialect) echoed(index int) string {
 	if !d.echo {
 		return ""

@@ -19,7 +19,7 @@ func (d *digest) bytes() []byte { return d.b[:d.n] }
 // low is the integer vLLM publishes for a digest: its last 8 bytes, big-endian.
 func (d *digest) low() uint64 { return binary.BigEndian.Uint64(d.b[d.n-8 : d.n]) }
 
-// extraKey is one value a block's hash covers beside its tokens. Which one it
+// extraKey is one value a block's hash covers besides its tokens. Which one it
 // is shows in tag: "lora" (text and path), "mm" (text and offset) or
 // "cache_salt" (text).
 type extraKey struct {
@@ -173,7 +173,7 @@ func (h *hasher) appendCBORExtra(dst []byte, k extraKey) []byte {
 }
 
 // appendCBORHead appends a CBOR item head (RFC 8949, section 3) in its shortest
-// form, as canonical CBOR wants it.
+// form, as canonical CBOR requires.
 func appendCBORHead(dst []byte, major byte, n uint64) []byte {
 	major <<= 5
 	switch {

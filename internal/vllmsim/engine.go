@@ -128,7 +128,7 @@ func (e *engine) drain() {
 	e.running, e.waiting = nil, nil
 }
 
-// schedule chooses the next step and says how long it takes, and whether there
+// schedule chooses the next step and returns how long it takes, and whether there
 // is anything to do.
 func (e *engine) schedule() (took time.Duration, any bool) {
 	e.mu.Lock()

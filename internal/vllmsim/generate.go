@@ -13,7 +13,7 @@ type usage struct {
 	hit, created       int // of the last prompt only, as vLLM reports them
 }
 
-// dialect is how one route tells its answer.
+// dialect is the form in which one route answers.
 type dialect interface {
 	whole(texts []string, u usage) any // the body of a plain answer
 	open(w *sse)                       // once the stream's headers are out
@@ -104,7 +104,7 @@ func (a *answering) run(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		w.WriteHeader(http.StatusOK)
 		stream = &sse{w, http.NewResponseController(w)}
-		_ = stream.c.Flush() // vLLM's headers go out at once and say nothing about progress
+		_ = stream.c.Flush() // vLLM sends headers at once, whatever the progress
 		a.g.dialect.open(stream)
 	}
 	first := true

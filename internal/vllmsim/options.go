@@ -25,7 +25,7 @@ const (
 // Dense is the Retention that keeps every block (vLLM's None).
 const Dense = -1
 
-// LoRA is an adapter the replica serves beside its base model.
+// LoRA is an adapter the replica serves besides its base model.
 type LoRA struct {
 	Name string
 	Path string
@@ -53,7 +53,7 @@ type Options struct {
 
 	Version  Version  // default V032
 	Model    string   // served model name, default "sim"
-	Root     string   // what the model was loaded from, as /v1/models says it, default "/models/" + Model
+	Root     string   // what the model was loaded from, as in /v1/models, default "/models/" + Model
 	Aliases  []string // further names of the same model
 	LoRAs    []LoRA   // adapters
 	MaxLoRAs int      // adapters in one batch, default 1 (vLLM's)

@@ -5,7 +5,7 @@ import "encoding/binary"
 // pickler writes the few Python values vLLM hashes as pickle protocol 5 does.
 // Every text, bytes and tuple is memoised as it is written, so each of them
 // must be a Python object of its own; constant is for the names in vLLM's
-// source, which are one object wherever they appear.
+// source, which are one object at every place.
 type pickler struct {
 	out       []byte
 	memo      int

@@ -147,7 +147,7 @@ func (p *pool) drop(blocks []*block) {
 	}
 }
 
-// reset forgets every hash. It fails while any block is in use, as vLLM does.
+// reset drops every hash. It fails while any block is in use, as vLLM does.
 func (p *pool) reset() bool {
 	if p.free != len(p.all) {
 		return false

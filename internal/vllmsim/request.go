@@ -286,7 +286,7 @@ func (s *Sim) sequences(g *generation) ([]*sequence, chan token, error) {
 	return seqs, out, nil
 }
 
-// answer is what speaks the answer to a prompt; further answers to the same one differ.
+// answer returns the function that generates the answer to a prompt; further answers to the same one differ.
 func (s *Sim) answer(prompt []uint32, index int) func(int) uint32 {
 	if s.o.Generate != nil {
 		return func(n int) uint32 { return s.o.Generate(prompt, n) }

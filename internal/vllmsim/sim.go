@@ -20,7 +20,7 @@ type Sim struct {
 	started  time.Time
 
 	faults   atomic.Pointer[Faults]
-	load     atomic.Int64  // generation requests in progress, as GET /load tells
+	load     atomic.Int64  // generation requests in progress, as in GET /load
 	answered atomic.Uint64 // generation requests begun
 	turn     atomic.Uint64 // round robin among equally loaded ranks
 	ran      atomic.Bool

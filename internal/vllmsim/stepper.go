@@ -80,7 +80,7 @@ func (s *Stepper) Begin() (step Step, any bool) {
 	return step, true
 }
 
-// Change is what one event says of a group's KV cache. Blocks are those that were
+// Change is what one event contains about a group's KV cache. Blocks are those that were
 // submitted by name; what the tokens of answers fill is left out.
 type Change struct {
 	Group   int

@@ -175,7 +175,7 @@ func (e *engine) skip(t *table, g Group, computed int) {
 }
 
 // keepLocked caches the blocks of s that its first n tokens fill, as far as a
-// later request could resume there, and says so in an event per group.
+// later request could resume there, and publishes them in one event per group.
 func (e *engine) keepLocked(s *sequence, n int) {
 	for g := range e.groups {
 		grp, t := e.groups[g], &s.tables[g]

@@ -8,7 +8,7 @@ import "strings"
 // two of anything. A piece's id is its bytes read as a number. So every text has
 // one token sequence, decoding gives the text back, and a text cut after any token
 // of it encodes to the tokens before the cut. No files are needed; WriteModel
-// writes those that tell others the same.
+// writes files with which other tokenizers give the same tokens.
 const (
 	oneByte     = 0
 	twoBytes    = oneByte + 1<<8

@@ -14,14 +14,14 @@ const groupBlock = 16
 // groupKind is one of the fleets compared.
 type groupKind struct {
 	name    string
-	extra   int    // groups beside full attention
+	extra   int    // groups besides full attention
 	windows bool   // of 128, 256, 512, … tokens; else Mamba states
 	drops   uint32 // groups that drop a block for a draft model, as bits
 	unknown bool   // events do not name the kinds
 	hashed  bool   // there is no full attention: only vLLM's hashes show where blocks lie
 }
 
-// groupKinds are full attention alone, and with other groups beside it, without a
+// groupKinds are full attention alone, and with other groups as well, without a
 // draft model and with one.
 var groupKinds = []groupKind{
 	{name: "dense"},
@@ -34,7 +34,7 @@ var groupKinds = []groupKind{
 
 const all = ^uint32(0)
 
-// groups prints what a lookup among holders with cache groups costs, beside one
+// groups prints what a lookup among holders with cache groups costs, and one
 // among holders of full attention alone. The replicas hold an eighth, two eighths,
 // … of one prompt, the extra groups the end of that. Lookups of all fleets take
 // turns, so that what else the machine does meets all of them.
@@ -107,7 +107,7 @@ func newGroupFleet(replicas, blocks int, kind groupKind) (*groupFleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &groupFleet{x: x, scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: groupBlock}, kind: kind} // as a decision asks, to which nobody said which group is full attention
+	f := &groupFleet{x: x, scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: groupBlock}, kind: kind} // as a decision looks up where the full-attention group is not configured
 	tokens := make([]uint32, blocks*groupBlock+1)
 	for i := range tokens {
 		tokens[i] = uint32(i*7 + 1)
@@ -133,7 +133,7 @@ func newGroupFleet(replicas, blocks int, kind groupKind) (*groupFleet, error) {
 // part is how many blocks a replica holds.
 func part(replica, blocks int) int { return blocks * (8 - replica%8) / 8 }
 
-// lookup finds the prompt, and says when that is not what is held.
+// lookup finds the prompt, and reports an error when the result is not what is held.
 func (f *groupFleet) lookup(replicas, blocks int) error {
 	f.x.FindPrompt(&f.found, f.scope, f.keys, &f.prompt)
 	got, n := 0, 0

@@ -202,8 +202,8 @@ func (r *replayer) pass(from int, stop *atomic.Bool) []time.Duration {
 	return lat
 }
 
-// readers prints lookups on the final state: alone, two at once, and beside a
-// writer at full speed.
+// readers prints lookups on the final state: alone, two at once, and during
+// writes at full speed.
 func (r *replayer) readers(name string) error {
 	r.pass(0, nil)
 	one := r.pass(0, nil)

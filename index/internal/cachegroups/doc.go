@@ -1,5 +1,5 @@
 // Package cachegroups has vLLM's rule for looking a prompt up in a cache with
-// several groups: full attention beside windows, chunks or Mamba states, and with
+// several groups: full attention with windows, chunks or Mamba states, and with
 // speculative decoding.
 //
 // A Geometry describes the groups of one cache. Its Hit returns the tokens that vLLM

@@ -192,7 +192,7 @@ func Predict(dst []int32, g *Geometry, all []Assumed, n int, p Prober) []int32 {
 	return dst
 }
 
-// Learn takes what vLLM has reported for a prompt that Predict was asked of.
+// Learn takes what vLLM has reported for a prompt that was given to Predict.
 //
 // It reports whether other assumptions are in use since.
 func (s *Guesses) Learn(predicted []int32, reported int) (switched bool) {

@@ -95,7 +95,7 @@ func (t *Table) count(n int) {
 	t.s.held.Add(int64(n))
 }
 
-// extendAll makes the entries of a lease and says how many there were not before.
+// extendAll makes the entries of a lease and returns how many of them are new.
 func (t *Table) extendAll(op *lease) (made int) {
 	f := holderset.Toggler{Sets: &t.sets, Slot: op.slot}
 	defer f.Flush()
@@ -171,7 +171,7 @@ func (t *Table) endFirst() {
 	t.lose(op)
 }
 
-// extend makes an entry of a key that somebody has last by a lease, unless it lasts
+// extend makes an entry of a key that has holders last by a lease, unless it lasts
 // longer. made: there was none. It fails when there are too many different sets.
 func (t *Table) extend(f *holderset.Toggler, row *hashtable.Row, op *lease, tick uint64) (made, ok bool) {
 	cur, key := row.Value().Set(), row.Key()
@@ -238,7 +238,7 @@ func (t *Table) lose(op *lease) {
 	}
 }
 
-// finish forgets a lease that no entry lasts by.
+// finish drops a lease that no entry lasts by.
 func (t *Table) finish(op *lease) {
 	heap.Remove(&t.heap, op.place)
 	t.leases[op.number-1] = nil

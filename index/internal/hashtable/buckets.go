@@ -77,7 +77,7 @@ func tagged(tags, tag uint64) uint64 {
 // value is its start.
 type Position struct{ passed, entry int } // buckets behind the home, entries of the next one
 
-// next goes on with a search for a hash, to the next entry with its fingerprint. It
+// next continues a search for a hash, to the next entry with its fingerprint. It
 // returns the place that leads to, 0 when there is none. Mostly the first one is
 // the key's.
 func (b buckets) next(hash uint64, at Position) (Position, uint64) {

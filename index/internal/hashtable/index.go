@@ -22,7 +22,7 @@ func (x *Index) Touch(key uint64) uint64 {
 	return x.buckets.touch(key * Golden)
 }
 
-// Next goes on with a search for a key, to the next place where it may be: 0 means
+// Next continues a search for a key, to the next place where it may be: 0 means
 // that it is absent.
 func (x *Index) Next(key uint64, at Position) (Position, uint64) {
 	return x.buckets.next(key*Golden, at)

@@ -40,7 +40,7 @@ func (v *View) Touch(key uint64) uint64 {
 	return v.buckets.touch(v.hash(key))
 }
 
-// Next goes on with a search for a key, to the next place where it may be: 0 means
+// Next continues a search for a key, to the next place where it may be: 0 means
 // that it is absent. Once in some billions a place is another key's.
 func (v *View) Next(key uint64, at Position) (Position, uint64) {
 	return v.buckets.next(v.hash(key), at)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugeFrom is the size from which huge pages are asked for: the kernel backs only
-// ranges with them that are aligned to their size.
+// hugeFrom is the size from which huge pages are requested: the kernel uses them
+// only for ranges that are aligned to their size.
 const hugeFrom = 2 << 20
 
 // mapping is memory of the kernel, of which the first skipped bytes and perhaps

@@ -95,8 +95,8 @@ func (p *Pool) Trim() {
 	p.trim()
 }
 
-// Close waits for the running lookups and returns everything. Nobody may use any
-// of it.
+// Close waits for the running lookups and returns all memory. None of it
+// may be used afterwards.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,7 +2,7 @@
 
 package offheap
 
-// source is the Go heap, where the race detector sees what is read and written.
+// source is the Go heap, where the race detector observes reads and writes.
 type source struct{}
 
 func (*source) take(n int) ([]uint64, bool) { return make([]uint64, n), true }

@@ -19,9 +19,9 @@ type Census struct {
 	children   map[uint32]int            // nodes that name a node their parent
 }
 
-// Check reports what is wrong with nodes without a writer: what the comments
-// of the package promise, and what is counted against what is there. live says
-// which slots lookups may see. For tests.
+// Check reports what is wrong with nodes without a writer: it checks
+// what the comments of the package state, and the counters against what is there.
+// live reports which slots lookups may see. For tests.
 func (n *Nodes) Check(live func(slot int) bool) (*Census, error) {
 	c := &Census{References: map[holderset.ID]uint32{}, Held: map[int]int{}, branches: map[int]map[uint64]uint64{},
 		heads: make([]int, len(n.trees)), checks: make([]int, len(n.trees)), children: map[uint32]int{}}
@@ -81,7 +81,7 @@ func (k checker) array(id uint32, nd *node) error {
 }
 
 // runs: they rise, and their sets shrink to no smaller than one holder, or to
-// nobody where another node follows.
+// none where another node follows.
 func (k checker) runs(id uint32, nd *node) error {
 	s, n := nd.state.Load(), nd.len()
 	if s&stateRuns != 0 && (len(nd.runWords()) < 2 || setOf(s) != 0) {

@@ -3,13 +3,13 @@
 //
 // A Node is a stretch of a chain of at most 16,384 blocks: their keys in one
 // array, and the names that engines gave them first. Where chains part, nodes
-// begin that know the block they follow (parent). A node has for each holder only
+// begin that refer to the block they follow (parent). A node has for each holder only
 // blocks whose predecessors the holder has too, so along a chain the sets of
 // holders only shrink, and a node's runs record where: each run is a stretch that one
 // set holds. A Tree is the nodes of one scope; it finds a node by its first key
 // (heads) or by a checkpoint, one block in so many along a prompt. Nodes are all
 // nodes of a shard. A Holding is what one holder has of them: by its own names,
-// and behind which blocks it goes on in another node.
+// and after which blocks it continues in another node.
 //
 // Blocks without holders are removed from the end of a node, but not those
 // before other nodes.

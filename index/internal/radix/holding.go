@@ -75,9 +75,9 @@ func (h *Holding) Forget(name uint64, at Position) {
 	}
 }
 
-// ForgetEnd forgets names for as long as they are those of a block, the one before
-// it in its node and so on, behind which the holder does not go on in another node.
-// It returns how many.
+// ForgetEnd drops names for as long as they are those of a block, the one before
+// it in its node and so on, after which the holder does not continue in another
+// node. It returns how many.
 func (h *Holding) ForgetEnd(p Place, names []uint64) (n int) {
 	nd := h.nodes.at(p.Node())
 	for off := p.Offset(); off >= 0 && n < len(names); off-- {
@@ -200,7 +200,7 @@ func (h *Holding) leave(node uint32, nd *node, from, held int) bool {
 	return true
 }
 
-// Branches reports whether the holder goes on behind a block in another node.
+// Branches reports whether the holder continues after a block in another node.
 func (h *Holding) Branches(p Place) bool {
 	return p.Offset() <= int(h.nodes.at(p.Node()).deepest) && h.branches.Get(uint64(p)) > 0
 }

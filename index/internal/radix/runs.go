@@ -138,8 +138,8 @@ func (n *Nodes) shorten(id uint32, nd *node, s uint64, from, to, slot int) bool 
 	return true
 }
 
-// toggled appends the runs that toggle leaves, the last ones perhaps of nobody,
-// with a reference for each.
+// toggled appends the runs that toggle leaves, the last ones perhaps without
+// holders, with a reference for each.
 func (n *Nodes) toggled(dst, old []Run, from, to, slot int) (_ []Run, ok bool) {
 	start := 0
 	add := func(end int, set holderset.ID) {

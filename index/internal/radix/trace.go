@@ -127,7 +127,7 @@ func (n *Nodes) climb(path []Stretch, to Place) (_ []Stretch, ok bool) {
 
 // read returns what a node has of keys, which begin where it does, and are known to
 // be the node's before an offset. The next checkpoint, of one in every blocks, was
-// not there: so far it looks first.
+// not there: read compares the keys up to there first.
 func (nd *node) read(off, every int, keys []prefixhash.Key) Stretch {
 	for {
 		v := nd.view()

@@ -60,8 +60,8 @@ func (h *header) layout() (*cachelayout.Layout, error) {
 	return l, nil
 }
 
-// assume is what events do not say. Where it is given, what it leaves out is not
-// there: no draft model, no replayed window.
+// assume has what events do not contain. Where it is given, a field that it leaves
+// out is absent: no draft model, no replayed window.
 type assume struct {
 	Rule       string                  `json:"rule"`
 	Eagle      json.RawMessage         `json:"eagle"`
@@ -103,7 +103,7 @@ func (g assumedGroup) validate() error {
 	return inRange(map[string]int{"window": g.Window, "chunk": g.Chunk})
 }
 
-// inRange wants numbers of tokens.
+// inRange returns an error unless all are possible numbers of tokens.
 func inRange(numbers map[string]int) error {
 	for _, name := range slices.Sorted(maps.Keys(numbers)) {
 		if n := numbers[name]; n < 0 || n > maxTokens {

@@ -53,8 +53,8 @@ type sink interface {
 
 var seed = maphash.MakeSeed()
 
-// New returns a predictor that has been told nothing yet, but perhaps the cache
-// groups of the model.
+// New returns a predictor without events; l has the cache groups of the model, or
+// is nil.
 func New(l *cachelayout.Layout) (*Predictor, error) {
 	x, err := index.New(index.Options{})
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *Predictor) Take(text []byte) (*Answer, error) {
 	return nil, errors.New("neither a header nor a frame, a query or a usage")
 }
 
-// notJSON says what is wrong with a line without repeating what it holds.
+// notJSON describes what is wrong with a line without quoting it.
 func notJSON(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) && kind.Field != "" {

@@ -64,7 +64,7 @@ func Run(in io.Reader, out io.Writer, l *cachelayout.Layout) (err error) {
 	return nil
 }
 
-// answer writes what one line asks for, and says whether it could be used. The
+// answer writes the answer to one line, and reports whether the line could be used. The
 // writer keeps its first error for the flush.
 func (p *Predictor) answer(to *json.Encoder, n int, text []byte, long bool) bool {
 	a, err := (*Answer)(nil), error(nil)

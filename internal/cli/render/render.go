@@ -15,7 +15,7 @@ import (
 	"warmroute/internal/pyvalue"
 )
 
-// Options say what to render with. Exactly one of Model and Template is set.
+// Options select what to render with. Exactly one of Model and Template is set.
 type Options struct {
 	Model    string    // folder with tokenizer_config.json (and chat_template.jinja)
 	Template string    // file

@@ -4,7 +4,7 @@
 // published policies, and writes a table and a plot.
 //
 // Bodies are compared by their text, in blocks of 2 KiB (512 tokens at four
-// bytes each), so that no tokenizer is needed; logs with block ids are taken at
-// their word. No text is kept or written anywhere. The invariant: every policy
-// sees the same requests at the same times.
+// bytes each), so that no tokenizer is needed; the block ids of logs that
+// have them are not checked. No text is kept or written anywhere. The invariant: every policy
+// gets the same requests at the same times.
 package replay

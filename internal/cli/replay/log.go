@@ -27,7 +27,7 @@ type entry struct {
 const (
 	bytesPerToken = 4 // of English text
 	blockBytes    = simulator.Block * bytesPerToken
-	// typicalOutput is taken where a line does not say: the mean of public
+	// typicalOutput is assumed where a line has no output length: the mean of public
 	// conversation traces.
 	typicalOutput = 300
 	maxLine       = 256 << 20

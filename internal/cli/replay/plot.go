@@ -14,8 +14,8 @@ const (
 	top, bottom           = 20, 45
 )
 
-// colours are Okabe and Ito's, which people with any colour vision can tell
-// apart; the first is the router's own.
+// colours are Okabe and Ito's, which people with any colour vision can
+// distinguish; the first is the router's own.
 var colours = [...]string{"#D55E00", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#999999"}
 
 // plot writes the distribution of times to first token: for every time, the
@@ -52,7 +52,7 @@ func plot(to io.Writer, outcomes []outcome) error {
 	for i, o := range outcomes {
 		colour := colours[i%len(colours)]
 		b.WriteString(`<path fill="none" stroke-width="2" stroke="` + colour + `" d="`)
-		for k := range 201 { // finer than a pixel anybody sees
+		for k := range 201 { // finer than a visible pixel
 			n := len(o.TTFT)
 			if n == 0 {
 				break

@@ -19,7 +19,7 @@ type Encoder interface {
 }
 
 // Requests turns a request body into the ids of each of its prompts. An error
-// with a method Refused says that vLLM may serve the request all the same.
+// with a method Refused means that vLLM may still serve the request.
 type Requests interface {
 	Tokenize(path string, body []byte) ([][]uint32, error)
 }
@@ -31,7 +31,7 @@ type Model struct {
 }
 
 // Run answers each line of in on out. With a route every line is a body that is
-// sent there, without one a line says what it is. It returns when in ends, with
+// sent there, without one each line names its kind. It returns when in ends, with
 // the first error of in or out.
 func Run(in io.Reader, out io.Writer, m Model, route string) error {
 	answer := m.answer

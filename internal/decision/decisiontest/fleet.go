@@ -1,5 +1,5 @@
 // Package decisiontest has what the tests of deciding and of the filter share:
-// replicas of the model "m", a fleet of them that changes when told to, and
+// replicas of the model "m", a fleet of them that a test changes, and
 // books of policies.
 package decisiontest
 
@@ -15,7 +15,7 @@ import (
 // BlockSize is the replicas' number of tokens in a block.
 const BlockSize = 16
 
-// Fleet is a fleet that changes when told to.
+// Fleet is a fleet that a test changes by Set.
 type Fleet struct {
 	snap   atomic.Pointer[fleet.Snapshot]
 	broken atomic.Bool

@@ -15,7 +15,7 @@ import (
 )
 
 // Book holds every model's Settings and changes them at run time. Readers get
-// immutable values and wait for nobody.
+// immutable values and never wait.
 type Book struct {
 	mu  sync.Mutex // one change at a time
 	cur atomic.Pointer[edition]
@@ -82,7 +82,7 @@ func (b *Book) Config() (Config, uint64) {
 	return e.config, e.version
 }
 
-// Replace sets everything anew, as after a reload of the configuration file.
+// Replace replaces all settings, as after a reload of the configuration file.
 func (b *Book) Replace(c Config) (Change, error) {
 	if err := c.Validate(); err != nil {
 		return Change{}, fmt.Errorf("policy: %w", err)

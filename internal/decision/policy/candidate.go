@@ -3,7 +3,7 @@ package policy
 import "fmt"
 
 // Candidate is one KV cache (a replica's data-parallel rank) as the decision
-// sees it.
+// reads it.
 type Candidate struct {
 	Hash        uint64  `json:"hash,string"`                     // identity, spreads ties; equal for the same replica and rank in every process
 	Matched     int     `json:"matched_tokens"`                  // prompt tokens held on the GPU, reported or just routed there
@@ -21,16 +21,16 @@ type Candidate struct {
 	Adapter     Adapter `json:"adapter"`                         // residency of the request's LoRA adapter
 }
 
-// Adapter says whether a candidate has the request's LoRA adapter at hand.
+// Adapter states whether a candidate has the request's LoRA adapter at hand.
 type Adapter uint8
 
 const (
-	AdapterReady   Adapter = iota // loaded, or the request wants none
+	AdapterReady   Adapter = iota // loaded, or the request has none
 	AdapterFree                   // not loaded, a slot is free
 	AdapterEvicted                // not loaded, loading it evicts another
 )
 
-// Request is what the decision knows of the request itself.
+// Request is what the decision uses of the request itself.
 type Request struct {
 	Input     int    `json:"input_tokens"`               // prompt tokens; an estimate where there are no token ids
 	Matchable int    `json:"matchable_tokens,omitempty"` // of these, tokens a match can cover; 0 = all

@@ -15,9 +15,9 @@ const (
 // Settings is how requests of one model are judged. It is immutable.
 type Settings struct {
 	Kind     Kind
-	HintCold bool          // name a replica for requests nobody has a prefix of, too
+	HintCold bool          // also name a replica for requests whose prefix no replica has
 	MaxTTFT  float64       // seconds to the first token beyond which no replica is named; 0 = no limit
-	Balance  Balance       // for filter-then-score; MinMatch also says what counts as a hot match
+	Balance  Balance       // for filter-then-score; MinMatch also defines a hot match
 	TTFT     TTFT          // for ttft; its prefill constants also price load under filter-then-score
 	TextTTL  time.Duration // how long what was learned of where a text went counts
 	Pressure Pressure
@@ -31,7 +31,7 @@ type Pressure struct {
 	Threshold int
 }
 
-// DefaultSettings are those of a model nobody has set anything for.
+// DefaultSettings are those of a model without settings of its own.
 func DefaultSettings() Settings {
 	return Settings{Kind: KindTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT(),
 		TextTTL: 5 * time.Minute, Pressure: Pressure{Window: time.Minute, Threshold: 1}}

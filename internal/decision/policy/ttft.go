@@ -15,7 +15,7 @@ import "math"
 // keeps what a prompt that parts there needs. Without it such prompts never go
 // where their beginning is, and no replica ever comes to hold it whole.
 //
-// Where other routers are likely to have sent work that this one has not heard of
+// Where other routers are likely to have sent work that is not reported to this one
 // yet (Request.Unreported), each adds a part of it to its candidates' costs by a hash
 // of its own, so that routers that decide at the same instant choose differently
 // among nearly equal ones.
@@ -30,7 +30,7 @@ type TTFT struct {
 	PrefillToken float64 `yaml:"prefill_token" unit:"seconds"`    // prefill of one uncached token; the default is an 8B model on an H100
 	PrefillPair  float64 `yaml:"prefill_pair" unit:"seconds"`     // prefill of one (query, key) pair of attention
 	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`     // one decode step for each token of context
-	Lambda       float64 `yaml:"lambda" unit:"factor"`            // price of a request's prefill to those behind it, whoever waits
+	Lambda       float64 `yaml:"lambda" unit:"factor"`            // price of a request's prefill to those behind it, even if none waits
 	Kappa        float64 `yaml:"kappa" unit:"factor"`             // the same price for each request that waits, on average over the replicas
 	Beta         float64 `yaml:"beta" unit:"decode steps"`        // how many decode steps of what runs there a request pays for
 	Guard        float64 `yaml:"guard" unit:"factor"`             // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = no guard
@@ -130,7 +130,7 @@ func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
 	return cost
 }
 
-// spreadFactor is how many times the prefill that is not heard of yet a candidate
+// spreadFactor is how many times the prefill that is not reported yet a candidate
 // may cost more on one router than on another. Simulated with 20 ms between four
 // and eight routers, 1 leaves half of what deciding apart costs, 4 a fifth to a
 // third.

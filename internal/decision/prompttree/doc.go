@@ -1,10 +1,10 @@
-// Package prompttree remembers which replica served which prefix, for models whose
-// replicas do not say what they have cached: a radix tree over chained block
+// Package prompttree records which replica served which prefix, for models whose
+// replicas do not report what they have cached: a radix tree over chained block
 // keys, one tree per model.
 //
 // The invariant: every node on the path of an observed chain names the holder
 // that served it last and when; a node is never newer than its parent, so the
-// oldest one is always a leaf and forgetting it strands nothing. A node is
+// oldest one is always a leaf and dropping it strands nothing. A node is
 // alive up to and including TTL after it was seen.
 //
 // A chain's key already stands for the whole path from the root, so the tree is

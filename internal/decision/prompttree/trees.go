@@ -48,8 +48,8 @@ func New(o Options) *Trees {
 	return t
 }
 
-// Observe records that h served a request with this chain at now, and forgets what
-// is older than ttl, the model's. An empty chain is nothing to note.
+// Observe records that h served a request with this chain at now, and drops what
+// is older than ttl, the model's. An empty chain records nothing.
 func (t *Trees) Observe(m Model, chain []prefixhash.Key, h index.HolderID, now time.Time, ttl time.Duration) {
 	if len(chain) == 0 {
 		return
@@ -90,7 +90,7 @@ func (t *Trees) Weight(m Model, h index.HolderID, now time.Time) float64 {
 	return of.weightOf(h, nanos(now))
 }
 
-// Invalidate forgets what holders have served until now: they are gone. It
+// Invalidate drops what holders have served until now: they are gone. It
 // waits for no request.
 func (t *Trees) Invalidate(now time.Time, holders ...index.HolderID) {
 	t.leave.Lock()

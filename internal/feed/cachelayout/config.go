@@ -127,7 +127,7 @@ func (c *config) each(of func(i int) layer) ([]layer, error) {
 	return out, nil
 }
 
-// every says of each n-th layer that it has full attention.
+// every reports each n-th layer as one of full attention.
 func (c *config) every(n int) func(i int) bool {
 	return func(i int) bool { return n <= 0 || (i+1)%n == 0 }
 }

@@ -19,15 +19,15 @@ const (
 // Kind is an event's tag.
 type Kind string
 
-// The tags vLLM knows.
+// The tags of vLLM's events.
 const (
 	Stored  Kind = "BlockStored"
 	Removed Kind = "BlockRemoved"
 	Cleared Kind = "AllBlocksCleared"
 )
 
-// Event is one event to publish. Zero values are what vLLM publishes when there
-// is nothing to say: nil, or the field left out.
+// Event is one event to publish. Zero values are what vLLM publishes for an
+// unset field: nil, or the field left out.
 type Event struct {
 	Kind      Kind
 	Hashes    []uint64

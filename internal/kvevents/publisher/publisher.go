@@ -178,7 +178,7 @@ func (p *Publisher) update(change func()) {
 	p.changed.Broadcast()
 }
 
-// Requests returns the start sequences of the replays asked for so far.
+// Requests returns the start sequences of the replays requested so far.
 func (p *Publisher) Requests() []uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

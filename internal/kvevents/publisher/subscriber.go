@@ -94,7 +94,7 @@ func (p *Publisher) WaitSubscribers(ctx context.Context, n int) error {
 	})
 }
 
-// WaitRequests waits until at least n replays were asked for.
+// WaitRequests waits until at least n replays were requested.
 func (p *Publisher) WaitRequests(ctx context.Context, n int) error {
 	return p.wait(ctx, func() bool { return len(p.requests) >= n })
 }

@@ -128,21 +128,21 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 	return b.at[first]
 }
 
-// Routed says where a request really went.
+// Routed records where a request really went.
 func (b *Brain) Routed(id, replica int) {
 	if d, ok := b.open[id]; ok && replica >= 0 && replica < len(b.replicas) {
 		b.decider.Served(&d, b.replicas[replica].Addr)
 	}
 }
 
-// First says that a request's first token came.
+// First records that a request's first token came.
 func (b *Brain) First(id int) {
 	if d, ok := b.open[id]; ok && b.o.FirstTokens {
 		d.Reservation.FirstToken()
 	}
 }
 
-// Done says that a request ended well.
+// Done records that a request ended well.
 func (b *Brain) Done(id int) {
 	if d, ok := b.open[id]; ok {
 		d.Reservation.Answered(200)
@@ -152,7 +152,7 @@ func (b *Brain) Done(id int) {
 	}
 }
 
-// Stored says that a replica published blocks as stored. An event of vLLM holds
+// Stored records that a replica published blocks as stored. An event of vLLM holds
 // the blocks of one request; which block belongs to which is not known here, so
 // each becomes an event of its own.
 func (b *Brain) Stored(replica int, blocks []int64) error {
@@ -174,7 +174,7 @@ func (b *Brain) Stored(replica int, blocks []int64) error {
 	return b.apply(replica)
 }
 
-// Removed says that a replica published blocks as removed.
+// Removed records that a replica published blocks as removed.
 func (b *Brain) Removed(replica int, blocks []int64) error {
 	engine := make([]uint64, len(blocks))
 	for i, block := range blocks {

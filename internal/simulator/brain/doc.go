@@ -3,10 +3,10 @@
 // that exist as numbers only, on a clock that its driver sets. Run connects a
 // Brain to the other half over JSON lines, NewPolicy in process.
 //
-// The invariant: a Brain decides with the code and the knowledge of the router
-// in production. It learns of caches and first tokens from KV events, of strange
-// traffic from metrics at 1 Hz, and is never told a first token unless Options
-// say so. Nothing in the decision knows that the replicas are not real.
+// The invariant: a Brain decides with the code and the inputs of the router in
+// production. It gets caches and first tokens from KV events and other senders'
+// traffic from metrics at 1 Hz; first tokens are reported to it directly only if
+// Options request that. Nothing in the decision depends on replicas being simulated.
 //
 // Units: seconds on the virtual clock, tokens. A Brain belongs to one goroutine.
 package brain

@@ -7,7 +7,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Groups says what a Brain follows of replicas with several KV cache groups.
+// Groups selects what a Brain follows of replicas with several KV cache groups.
 type Groups uint8
 
 const (
@@ -25,9 +25,9 @@ func (p grouped) Changed(now float64, replica int, changes []simulator.Change) {
 	must(p.b.Changed(replica, changes))
 }
 
-// Changed says what a replica's KV cache groups published, as one batch. Full
-// attention tells where blocks lie; of the others only what they are called is
-// known, as where vLLM leaves blocks out.
+// Changed applies what a replica's KV cache groups published, as one batch. Full
+// attention's events have the places of blocks; those of the others have only hashes,
+// as where vLLM leaves blocks out.
 func (b *Brain) Changed(replica int, changes []simulator.Change) error {
 	b.batch.Events = b.batch.Events[:0]
 	for i := range changes {

@@ -13,7 +13,7 @@ type prompt struct {
 }
 
 // chain makes keys, which name blocks, the index's chain of the full blocks among
-// them, so that events can say of each group by itself what it holds.
+// them, so that events can report for each group separately what it holds.
 func (p *prompt) chain(block int) {
 	p.keys = p.keys[:min(len(p.keys), p.input/block)]
 	parent := prefixhash.TokenRoot(model, prefixhash.LoRA{})

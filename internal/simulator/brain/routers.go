@@ -10,7 +10,7 @@ import (
 )
 
 // Routers are several brains that decide for one fleet, each for a part of the
-// requests, and tell each other by peers.Machine: every message arrives after
+// requests, and send messages by peers.Machine: every message arrives after
 // Delay.
 type Routers struct {
 	all   []*router
@@ -57,7 +57,7 @@ func NewRouters(n int, delay float64, o Options) (*Routers, error) {
 		if r.b, err = New(one); err != nil {
 			return nil, err
 		}
-		r.b.parents = parents // what events say of blocks is the same for all
+		r.b.parents = parents // the contents of events are the same for all
 		if r.outbox != nil {
 			r.machine = peers.New(peers.Options{
 				ID: fmt.Sprintf("router-%d", i), Epoch: uint64(i + 1), Ledger: r.b.ledger, Fleet: r.b.decider, Outbox: r.outbox,
@@ -150,7 +150,7 @@ func (rs *Routers) Done(now float64, q *simulator.Request) {
 	delete(rs.of, q.ID)
 }
 
-// Stored implements simulator.Policy: every router hears every event.
+// Stored implements simulator.Policy: every router receives every event.
 func (rs *Routers) Stored(now float64, replica int, blocks []int32) {
 	rs.until(now)
 	for _, r := range rs.all {

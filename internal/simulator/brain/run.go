@@ -85,7 +85,7 @@ func begin(m *message, b *Brain, o Options) (*Brain, error) {
 	return New(o)
 }
 
-// take does what one message says.
+// take executes one message.
 func (b *Brain) take(m *message, out *bufio.Writer) error {
 	b.To(m.T)
 	switch m.Type {

@@ -46,7 +46,7 @@ type Replica struct {
 	copies map[int32]int // of full attention's blocks, in its cache
 }
 
-// New returns a replica of the model with the batches and the memory that h says.
+// New returns a replica of the model with the batches and the memory of h.
 // A block of a group takes its share of the layers' memory: each group is as
 // large as the others, as vLLM makes them. It panics where h has no room for a model.
 func (m Model) New(h simulator.Hardware) *Replica {
