@@ -152,6 +152,7 @@ func TestManyReplicas(t *testing.T) {
 			b := publish(t, f, "")
 			e := b.envoy("envoy", envoy.ADS, change)
 			b.until("Envoy has 500", func() bool { return b.acknowledged() == 500 })
+			b.until("the version is counted", func() bool { return value(t, b.metrics.versions) > 0 }) // which can be after Envoy's answer
 			versions, updates := value(t, b.metrics.versions), value(t, b.metrics.sent.WithLabelValues("endpoints"))
 			used := cpu(t, e.PID())
 			own := cpu(t, os.Getpid())
@@ -160,6 +161,7 @@ func TestManyReplicas(t *testing.T) {
 				t.Errorf("%d may be named, Envoy has 450 of them", n)
 			}
 			b.until("Envoy has the new ones", func() bool { return b.acknowledged() == 500 && b.ready() == 500 })
+			b.until("the next version is counted", func() bool { return value(t, b.metrics.versions) > versions })
 			if n := value(t, b.metrics.versions) - versions; n != 1 {
 				t.Errorf("%v versions", n)
 			}
