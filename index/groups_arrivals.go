@@ -10,7 +10,7 @@ import (
 
 // arrivals is what prompts that are on their way to members will leave to be hit: a
 // cache with several groups does not keep every block of a prompt, but places where
-// others can go on (cachegroups.Leaves). The oldest arrivals are overwritten.
+// others can continue (cachegroups.Leaves). The oldest arrivals are overwritten.
 //
 // Lookups take no lock: an arrival's stamp is 0 while it is written, and its keys
 // are whole as long as the ring has not come round.

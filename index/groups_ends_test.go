@@ -77,7 +77,7 @@ func newEndsTraffic(t *testing.T, seed uint64, max int) *endsTraffic {
 	return e
 }
 
-// tell says at random which groups drop a block, and by which rule.
+// tell sets at random which groups drop a block, and by which rule.
 func (e *endsTraffic) tell(c *hybridCache, chunk int) {
 	full := uint32(1) << (len(c.groups) - 1)
 	told := &GroupSettings{Chunk: chunk, EagleKnown: true, Replay: []int{0, 0, 0, 32}[e.rnd.IntN(4)]}
@@ -103,7 +103,7 @@ func (e *endsTraffic) step() {
 	case r == 0:
 		events = []Event{{Kind: Cleared}}
 		clear(c.names)
-	case r >= 94: // what is told changes, with blocks held
+	case r >= 94: // the settings change, with blocks held
 		e.tell(c, 32<<e.rnd.IntN(3))
 	case r == 1:
 		c.life = e.Begin(c.holder)
@@ -170,7 +170,7 @@ func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
 	return events
 }
 
-// compare asks for a prompt in a scope: everyone hits what the rule says of it.
+// compare looks a prompt up in a scope: every holder hits what the rule computes.
 func (e *endsTraffic) compare(group int) (hits int) {
 	p := e.prompts[e.rnd.IntN(len(e.prompts))]
 	p = p[:1+e.rnd.IntN(len(p))]
@@ -178,7 +178,7 @@ func (e *endsTraffic) compare(group int) (hits int) {
 	s.Group = group
 	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
 	if e.rnd.IntN(8) == 0 {
-		keys = keys[:e.rnd.IntN(len(keys)+1)] // the rest is asked for
+		keys = keys[:e.rnd.IntN(len(keys)+1)] // the lookup requests the rest from the prompt
 	}
 	e.FindPrompt(&e.found, s, keys, p)
 	got := map[HolderID]Match{}
@@ -203,7 +203,7 @@ func (e *endsTraffic) compare(group int) (hits int) {
 }
 
 // TestEndsFollowTheRule: whatever was stored, removed, evicted and cleared, a lookup
-// that reads ends says what vLLM's rule says, asked block by block.
+// that reads ends returns what vLLM's rule computes block by block.
 func TestEndsFollowTheRule(t *testing.T) {
 	for seed, most := range []int{1 << 20, 1 << 20, 60} { // 60: the index evicts
 		t.Run(fmt.Sprint("blocks ", most, " seed ", seed), func(t *testing.T) {
@@ -229,7 +229,7 @@ func TestEndsFollowTheRule(t *testing.T) {
 }
 
 // TestEndsWithStatesAreInDoubt: a Mamba state may end the hit where a window has what
-// it needs, but not the block more that it asks for first; the window's last end lies
+// it needs, but not the one more block that it requests first; the window's last end lies
 // further on.
 func TestEndsWithStatesAreInDoubt(t *testing.T) {
 	x := newGroups(t, time.Now)
@@ -253,7 +253,7 @@ func TestEndsWithStatesAreInDoubt(t *testing.T) {
 }
 
 // TestFirstStateIsHit: in 0.21 a Mamba state behind a prompt's first block is hit even
-// if full attention no longer holds that block, because the state is asked for one
+// if full attention no longer holds that block, because the state is requested for one
 // block further on.
 func TestFirstStateIsHit(t *testing.T) {
 	x := newGroups(t, time.Now)

@@ -40,13 +40,13 @@ func (s *slotSet) with(slot int, on bool) *slotSet {
 	return to
 }
 
-// groupRow is one boundary of one spec: who holds it.
+// groupRow is the holders of one boundary of one spec.
 type groupRow struct {
 	key atomic.Uint64 // 0: never used in this array
 	set atomic.Pointer[slotSet]
 }
 
-// groupTable maps boundaries to who holds them, by open addressing. One writer at
+// groupTable maps boundaries to their holders, by open addressing. One writer at
 // a time; readers need no lock: an array's keys never change, sets are immutable,
 // and a full array is replaced as a whole.
 type groupTable struct {

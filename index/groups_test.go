@@ -75,7 +75,7 @@ func newGroups(t testing.TB, now func() time.Time) *Index {
 }
 
 // TestGroupsLife: what a holder with a window hits follows each kind of change:
-// stored, removed copy by copy, cleared, begun anew, removed.
+// stored, removed copy by copy, cleared, begun again, removed.
 func TestGroupsLife(t *testing.T) {
 	x := newGroups(t, time.Now)
 	h := Holder{Replica: "a"}
@@ -120,7 +120,7 @@ func TestGroupsLife(t *testing.T) {
 }
 
 // TestGroupsSnapshot: what a snapshot cannot say of groups it does not say at all,
-// so that nobody takes the blocks of full attention for hits.
+// so that the blocks of full attention do not count as hits.
 func TestGroupsSnapshot(t *testing.T) {
 	x := newGroups(t, time.Now)
 	hybrid, dense := Holder{Replica: "hybrid"}, Holder{Replica: "dense"}
@@ -247,7 +247,7 @@ func TestKeyRing(t *testing.T) {
 	}
 }
 
-// TestGroupsConcurrently: lookups run beside changes; what they see is a state that
+// TestGroupsConcurrently: lookups run during changes; what they see is a state that
 // was, and nothing when all is gone.
 func TestGroupsConcurrently(t *testing.T) {
 	x := newGroups(t, time.Now)
@@ -397,7 +397,7 @@ func TestGroupsLearnFromCounters(t *testing.T) {
 		x.Hits(h, queries, hits) // not looked up yet
 		queries, hits = queries+float64(len(p)), hits+float64(reported)
 	}
-	for range 3 { // a stranger's prompts between ours: nothing can be told
+	for range 3 { // another sender's prompts between ours: nothing can be learned
 		send(dropped)
 		queries += 77
 		x.Hits(h, queries, hits)
@@ -430,7 +430,7 @@ func TestGroupsLearnFromCounters(t *testing.T) {
 	}
 }
 
-// TestGroupsTold: what is told counts over what is learned, and at once.
+// TestGroupsTold: settings count over what is learned, and at once.
 func TestGroupsTold(t *testing.T) {
 	x := newGroups(t, time.Now)
 	h := Holder{Replica: "a"}

@@ -9,7 +9,7 @@ import (
 	"warmroute/index/internal/radix"
 )
 
-// check states what is wrong with an index that nobody is writing to.
+// check states what is wrong with an index without a running writer.
 func (x *Index) check() error {
 	if x.closed.Load() {
 		return nil

@@ -35,7 +35,7 @@ type modelRun struct {
 	gone  map[int]bool
 }
 
-// knows reports whether a holder has told of a block that it has.
+// knows reports whether a holder has reported a block that it has.
 func (m *model) knows(h Holder, node int) bool {
 	for p, n := range m.copies[h] {
 		if n > 0 && p.node == node {
@@ -441,7 +441,7 @@ func TestModelTiers(t *testing.T) {
 	}
 }
 
-// TestModelLeases: beside what is reported, everything that ends by itself. At
+// TestModelLeases: besides what is reported, everything that ends by itself. At
 // the end the clock runs out, and nothing may be left.
 func TestModelLeases(t *testing.T) {
 	for seed := range uint64(10) {

@@ -8,7 +8,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// The tables that a holder's match may go on in, behind its blocks on GPU.
+// The tables that a holder's match may continue in, after its blocks on GPU.
 // They have no order, so they are walked; usually few or none have entries.
 const (
 	inDetached = iota

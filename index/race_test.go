@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Lookups run beside all writers. What they see must be possible:
+// Lookups run concurrently with all writers. What they see must be possible:
 // the holders are in a fixed order, each stores a chain from its start and
 // removes it from its end, so a match is never longer than what a holder ever
 // stored, and the one holder that never changes always matches in full.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Sweeps that are asked for at once run one after the other: what a dead holder
+// Sweeps that are started at once run one after the other: what a dead holder
 // leaves is given back once, so no two holders get the same slot.
 func TestSweepsAtOnceGiveASlotBackOnce(t *testing.T) {
 	x := newFixture(t, Options{})

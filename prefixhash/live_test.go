@@ -63,7 +63,7 @@ func (s *liveServer) stored(t *testing.T, i int) Stored {
 }
 
 // TestDetectorOnLiveTraffic: real servers' events, integers and bytes, with salts
-// and with an adapter whose path is not known, are told apart among 24
+// and with an adapter whose path is not known, are distinguished among 24
 // configurations, and no block disagrees.
 func TestDetectorOnLiveTraffic(t *testing.T) {
 	for _, s := range liveServers(t) {

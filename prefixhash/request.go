@@ -118,7 +118,7 @@ func (c *mmCursor) appendBlock(dst []ExtraKey, start, end int) []ExtraKey {
 	return dst
 }
 
-// back returns to the items that go on behind a place.
+// back returns to the items that continue after a place.
 func (c *mmCursor) back(to int) {
 	for c.next > 0 && c.items[c.next-1].Offset+c.items[c.next-1].Length > to {
 		c.next--

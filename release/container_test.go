@@ -78,7 +78,7 @@ func loadImage(t *testing.T, file string) v1.Image {
 	return i
 }
 
-// serve starts the image's command in a container and asks for its health, its
+// serve starts the image's command in a container and requests its health, its
 // version and its user; SIGTERM ends it in order.
 func serve(t *testing.T, bundle string, image v1.Config) {
 	address := freeAddress(t)
@@ -156,7 +156,7 @@ func pidOf(t *testing.T, name string) int {
 }
 
 // writeSpec writes the bundle's config.json: runc's own default, with what the
-// image says, and the host's network.
+// image sets, and the host's network.
 func writeSpec(t *testing.T, bundle string, image v1.Config, conf string) {
 	t.Helper()
 	sh(t, nil, "runc", "spec", "--bundle", bundle)

@@ -175,7 +175,7 @@ func testBill(t *testing.T, s source, out string) {
 	for _, c := range *b.Components {
 		listed[c.PackageURL] = true
 	}
-	// What the main module's go.mod says of three of its dependencies.
+	// What the main module's go.mod has for three of its dependencies.
 	for _, path := range []string{"google.golang.org/grpc", "github.com/go-zeromq/zmq4", "k8s.io/client-go"} {
 		c := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path)
 		c.Dir = s.root

@@ -221,7 +221,7 @@ func median(v []float64) float64 {
 }
 
 // prepare makes a cell's bodies and has the replicas and, by their KV events, the
-// routers know of their beginnings. KV events go on coming until stop.
+// routers have of their beginnings. KV events continue until stop.
 func (b *bench) prepare(ctx context.Context, c cell) (cfg clientConfig, stop func(), err error) {
 	g := genConfig{size: c.kb << 10, count: 2048, prefixes: 32, sessions: 256, share: .75, seed: int64(c.kb), model: "sim", ids: c.kind == "ids"}
 	if c.kb > 100 {

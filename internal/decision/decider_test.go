@@ -260,7 +260,7 @@ func TestSpeculationLastsUntilEventsTell(t *testing.T) {
 }
 
 // TestSpeculationIsWithdrawnWhenTheRequestFails: by its status, by where its
-// response ended, or because the event that tells of its first token had not
+// response ended, or because the event that reports its first token had not
 // come by then. What a replica has reported stays, however the response ended.
 func TestSpeculationIsWithdrawnWhenTheRequestFails(t *testing.T) {
 	unseen := func(*Reservation) {}
@@ -417,7 +417,7 @@ func TestLateNewsOfFirstTokens(t *testing.T) {
 		b, pb := send()
 		r.wait(prefill + late)
 		r.stored("10.0.0.1:8000", pa)
-		r.wait(prefill) // which tells a replica that is slow from news that are late
+		r.wait(prefill) // which distinguishes a slow replica from late reports
 		r.stored("10.0.0.1:8000", pb)
 		a.Reservation.Release()
 		b.Reservation.Release()
@@ -439,7 +439,7 @@ func TestLateNewsOfFirstTokens(t *testing.T) {
 	}
 	left(2, 0.5, 0.8) // 0.25 s of the first, all of the second
 	r.wait(400 * time.Millisecond)
-	left(1, 0.1, 0.5) // the first must have come, though nobody said so
+	left(1, 0.1, 0.5) // the first must have come, though it was not reported
 	r.wait(400 * time.Millisecond)
 	left(0, 0, 0)
 	r.stored("10.0.0.1:8000", pa)

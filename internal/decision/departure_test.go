@@ -9,7 +9,7 @@ import (
 	"warmroute/internal/decision/policy"
 )
 
-// of counts what was told of a kind.
+// of counts what was sent of a kind.
 func (c *colleagues) of(kind PrefixKind) (n int) {
 	for _, p := range c.told {
 		if p.Kind == kind {
@@ -19,7 +19,7 @@ func (c *colleagues) of(kind PrefixKind) (n int) {
 	return n
 }
 
-// TestADepartureIsToldOnce: where a text went is told as it is learned, and a
+// TestADepartureIsToldOnce: where a text went is sent as it is learned, and a
 // replica's departure once, by a router that has something to forget and was not
 // told of it before.
 func TestADepartureIsToldOnce(t *testing.T) {

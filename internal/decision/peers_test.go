@@ -10,7 +10,7 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// colleagues are what was told to other routers.
+// colleagues are what was sent to other routers.
 type colleagues struct{ told []Prefix }
 
 func (c *colleagues) Send(p Prefix) {
@@ -18,7 +18,7 @@ func (c *colleagues) Send(p Prefix) {
 	c.told = append(c.told, p)
 }
 
-// routers are two of them, and what the first has told.
+// routers are two of them, and what the first has sent.
 func routers(t *testing.T, events bool) (one, other *rig, told *colleagues) {
 	all := replicas(2)
 	for i := range all {
@@ -31,7 +31,7 @@ func routers(t *testing.T, events bool) (one, other *rig, told *colleagues) {
 	return one, other, told
 }
 
-// pass has the other router hear what was told, which must be of these kinds.
+// pass delivers what was sent to the other router, which must be of these kinds.
 func (c *colleagues) pass(t *testing.T, to *rig, kinds ...PrefixKind) {
 	t.Helper()
 	var got []PrefixKind
@@ -87,14 +87,14 @@ func TestRoutersShareSpeculation(t *testing.T) {
 	}
 }
 
-// returned has all replicas discovered anew.
+// returned has all replicas discovered again.
 func (r *rig) returned() {
 	r.fleet.Set(r.fleet.Snapshot().Replicas...)
 	r.decider.Find("m", "")
 }
 
 // TestRoutersShareTexts: where a text was sent counts on the other router, until
-// that replica leaves; a departure is told once.
+// that replica leaves; a departure is sent once.
 func TestRoutersShareTexts(t *testing.T) {
 	one, other, told := routers(t, false)
 	text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
@@ -116,7 +116,7 @@ func TestRoutersShareTexts(t *testing.T) {
 	}
 	other.decider.o.Peers = told
 	other.decider.Forget(home)
-	told.pass(t, one) // it was told already
+	told.pass(t, one) // it was sent already
 	one.decider.Forget(home)
 	told.pass(t, one) // of which nothing is known any more
 	one.returned()
@@ -158,7 +158,7 @@ func TestHearingOfStrangers(t *testing.T) {
 	}
 }
 
-// TestTenantsOfPeers: a prefix of a tenant's own replica is heard for that tenant.
+// TestTenantsOfPeers: a prefix of a tenant's own replica is applied for that tenant.
 func TestTenantsOfPeers(t *testing.T) {
 	shared, own := replica(1), replica(2)
 	own.Tenant = "blue"

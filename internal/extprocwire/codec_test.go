@@ -221,7 +221,7 @@ func headerMap(pairs ...string) *extprocv3.HttpHeaders {
 	return h
 }
 
-// messages are what Envoy sends, and what nobody should.
+// messages are what Envoy sends, and what no client should send.
 func messages(t testing.TB) (out [][]byte) {
 	many := headerMap()
 	for range 3*typicalHeaders + 1 {

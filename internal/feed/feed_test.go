@@ -38,7 +38,7 @@ func newHarness(t *testing.T) *harness {
 	return another(t)
 }
 
-// another is a harness beside the test's first one.
+// another is a second harness of the test.
 func another(t *testing.T) *harness {
 	t.Helper()
 	x, err := index.New(index.Options{})
@@ -143,7 +143,7 @@ func TestReplicasComeGoAndComeBack(t *testing.T) {
 }
 
 // TestHashesAreProven: the simulator computes vLLM's digests by itself; the
-// prover names the algorithm it runs, and says so when it cannot tell.
+// prover names the algorithm it runs, and reports when it cannot determine it.
 func TestHashesAreProven(t *testing.T) {
 	seed := "42"
 	for name, o := range map[string]vllmsim.Options{

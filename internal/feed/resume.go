@@ -35,7 +35,7 @@ func (f *Feed) Resume(cursors []index.Cursor) {
 	f.wg.Go(func() { f.forgetLeft(f.ctx) })
 }
 
-// takeOver returns the place a new subscription can go on from, nil when there
+// takeOver returns the place a new subscription can continue from, nil when there
 // is none or its events are read in another way than those of the snapshot.
 func (f *Feed) takeOver(as index.Cursor) *index.Cursor {
 	f.mu.Lock()

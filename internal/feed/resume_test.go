@@ -81,7 +81,7 @@ func (h *harness) follows() bool {
 	})
 }
 
-// heard waits until a publisher knows of its subscriber: a replay answers before
+// heard waits until a publisher has its subscriber: a replay answers before
 // that, and what is published in between is lost once the short buffer is full.
 func heard(t *testing.T, publishers ...*kvtest.Publisher) {
 	t.Helper()

@@ -52,7 +52,7 @@ func TestOpaqueIsWorthItsBest(t *testing.T) {
 		}
 		b.want(look, "r:900")
 	}
-	b.want(ask("text", 999, 1), "NO_MATCH") // chained: what nobody holds ends it
+	b.want(ask("text", 999, 1), "NO_MATCH") // chained: a block without holders ends it
 }
 
 // TestLeasesLastAsLongAsTheySay, and no longer than the index keeps anything.
@@ -182,7 +182,7 @@ func TestSnapshotOverTheWire(t *testing.T) {
 	for _, h := range []index.Holder{r, stranger} {
 		b.report(from(h.Replica, "engine", 1, 2*entriesPerMessage+5))
 	}
-	b.report(from(stranger.Replica, "engine", 1_000_000, 10)) // which nobody else holds
+	b.report(from(stranger.Replica, "engine", 1_000_000, 10)) // which no other replica holds
 	x, err := index.New(index.Options{Now: b.clock})
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func numbers(first uint64, n int) (out []uint64) {
 	return out
 }
 
-// TestReporterCounts: what a batch did, what was told, and that a queue that grows
+// TestReporterCounts: what a batch did, what was reported, and that a queue that grows
 // too long is given up for telling everything.
 func TestReporterCounts(t *testing.T) {
 	b := serve(t)

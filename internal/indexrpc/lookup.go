@@ -88,7 +88,7 @@ func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexp
 	return found, indexpb.Reason_MATCHED
 }
 
-// match appends who holds the keys in one tenant's scope.
+// match appends the holders of the keys in one tenant's scope.
 func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []prefixhash.Key, dst []*indexpb.Route) []*indexpb.Route {
 	scope := index.Scope{Tenant: tenant, Model: q.GetModel(), LoRA: loraOf(q.GetLora()), Scheme: q.GetHashScheme(),
 		BlockSize: int(q.GetBlockSize()), Group: int(q.GetGroup())}

@@ -9,7 +9,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// mirrored records what a mirror says was added and went, by engine hash.
+// mirrored records what a mirror reports as added and gone, by engine hash.
 type mirrored struct {
 	*mirror
 	said []string
@@ -51,7 +51,7 @@ func TestMirrorParks(t *testing.T) {
 	m.event(tokened(1, 4))
 	m.event(tokened(3, 5))
 	m.want(t, "", 0, 4)
-	m.event(removed(9)) // of which nobody has heard
+	m.event(removed(9)) // which was never stored
 	other := removed(3)
 	other.Tier = index.TierCPU
 	m.event(other)
@@ -59,7 +59,7 @@ func TestMirrorParks(t *testing.T) {
 	other.Scope.Group = 1
 	m.event(other)
 	m.want(t, "", 0, 4)
-	m.event(removed(3)) // 5 has nothing to wait for, but nobody knows that
+	m.event(removed(3)) // 5 has nothing to wait for, but that is not known
 	m.want(t, "", 0, 3)
 	m.event(tokened(0, 1))
 	m.want(t, "+1@1 +2@2 +4@2", 3, 1)

@@ -189,7 +189,7 @@ func (r *Reporter) notify() {
 	}
 }
 
-// take returns what is to be reported now, since when it waits (0 = as of now) and
+// take returns the changes to report now, since when they wait (0 = as of now) and
 // whether that is everything.
 func (r *Reporter) take() (changes []change, at int64, resync bool) {
 	r.mu.Lock()
@@ -343,7 +343,7 @@ func (r *Reporter) send(ctx context.Context, changes []change, at int64) error {
 
 // addsFirst puts all adds before all removals, so that a burst of both costs one
 // stream, not one for each turn. The last word on a block counts: one that came
-// back is not removed. What a later removal takes is added all the same, for
+// back is not removed. What a later removal takes is still added, for
 // the blocks chained on it. A clear is only ever first.
 func addsFirst(changes []change) []change {
 	last := make(map[blockID]int, len(changes))

@@ -23,7 +23,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// tap is a client that writes down what is told, in order, and fails on demand.
+// tap is a client that records what is reported, in order, and fails on demand.
 type tap struct {
 	pb.CacheIndexClient
 	mu   sync.Mutex
@@ -176,7 +176,7 @@ func TestReporterOrder(t *testing.T) {
 		t.Errorf("told %q, want %q", got, want)
 	}
 	b.want(ask("engine", 1, 3), "r:384")
-	// A second copy is not told, nor is the end of one of two.
+	// A second copy is not reported, nor is the end of one of two.
 	apply(t, r, stored(0, 1), removed(1))
 	flush(t, r)
 	if got := c.take(); got != "ping" {
@@ -205,7 +205,7 @@ func TestReporterClearSupersedes(t *testing.T) {
 }
 
 // TestReporterTimestamps: a report is as old as the first thing in it, the next
-// one begins anew, and what is told again is told as of now.
+// one starts over, and what is reported again is reported as of now.
 func TestReporterTimestamps(t *testing.T) {
 	b := serve(t)
 	r, c := reporting(t, b, ReporterOptions{Now: b.clock})
@@ -226,7 +226,7 @@ func TestReporterTimestamps(t *testing.T) {
 	}
 }
 
-// TestReporterOutage: after an outage everything is told, from the record.
+// TestReporterOutage: after an outage everything is reported, from the record.
 func TestReporterOutage(t *testing.T) {
 	b := serve(t)
 	r, c := reporting(t, b, ReporterOptions{})
@@ -252,7 +252,7 @@ func TestReporterOutage(t *testing.T) {
 	}
 }
 
-// TestReporterIndexRestart: another index behind the same address is told everything.
+// TestReporterIndexRestart: another index behind the same address gets everything.
 func TestReporterIndexRestart(t *testing.T) {
 	one, two := serve(t), serve(t)
 	r, c := reporting(t, one, ReporterOptions{})

@@ -375,7 +375,7 @@ func TestForeignHashesAreVerifiedInFull(t *testing.T) {
 	}
 }
 
-// TestTimestamps: evidence is as old as the report says, never from the future,
+// TestTimestamps: evidence is as old as the report's timestamp, never from the future,
 // and an old report is a sign of life.
 func TestTimestamps(t *testing.T) {
 	b := serve(t)
@@ -454,7 +454,7 @@ func TestCleared(t *testing.T) {
 	}
 }
 
-// state is everything the service tells of itself, as text.
+// state is everything the service reports of itself, as text.
 func (b *bench) state() string {
 	b.t.Helper()
 	out, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{AllTenants: true})

@@ -103,7 +103,7 @@ var (
 )
 
 // Fetch takes over what another index holds because of events it follows itself.
-// It returns the places in the publishers' streams to go on from, which
+// It returns the places in the publishers' streams to continue from, which
 // subscribers must do before what was restored is worth anything. A snapshot
 // that does not arrive whole restores nothing.
 func Fetch(ctx context.Context, c indexpb.CacheIndexClient, into *index.Index) ([]index.Cursor, index.Result, error) {

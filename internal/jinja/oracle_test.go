@@ -97,7 +97,7 @@ func oraclePaths(t *testing.T) []string {
 	return paths
 }
 
-// Random conversations through every golden template, beside Python.
+// Random conversations through every golden template, compared with Python.
 func TestOracleConversations(t *testing.T) {
 	paths := oraclePaths(t)
 	p := startOracle(t)
@@ -129,7 +129,7 @@ func TestOracleConversations(t *testing.T) {
 	}
 }
 
-// Random snippets made from a grammar of the whole language, beside Python.
+// Random snippets made from a grammar of the whole language, compared with Python.
 func TestOracleSnippets(t *testing.T) {
 	p := startOracle(t)
 	var n tally

@@ -62,7 +62,7 @@ func BenchmarkIngest(b *testing.B) {
 }
 
 // BenchmarkIngestIndex is the whole way: payload to searchable index, half the
-// blocks stored anew and half removed.
+// blocks newly stored and half removed.
 func BenchmarkIngestIndex(b *testing.B) {
 	for name, enc := range generations() {
 		payloads, blocks := workload(enc, 256)

@@ -132,7 +132,7 @@ func TestChainIsLookedAtNowAndThen(t *testing.T) {
 		wantChain(t, "after the first tries", c.see(beginning(v, 1, 1, 16, 16)), nil, 0)
 	}
 	wantChain(t, "at the next look", c.see(beginning(v, 1, 1, 16, 16)), v, 16)
-	// A salted block tells the generations apart: the first one is looked at at once.
+	// A salted block distinguishes the generations: the first one is examined at once.
 	c = chainFinder{candidates: []*prefixhash.VLLM{v}}
 	c.see(beginning(v, 1, 1, 16, 16))
 	wantChain(t, "another's salted block", c.see(beginning(other, 1, 1, 16, 16, prefixhash.ExtraKey{ID: "s"})), nil, 0)

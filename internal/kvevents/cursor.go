@@ -265,7 +265,7 @@ func (c *cursor) hashes(dst []uint64) []uint64 {
 
 // tokens appends an array of n token ids to dst. ok is false when one is not an
 // unsigned 32-bit number (some engines put negative placeholders there): the
-// array is read all the same, but its ids are worth nothing.
+// array is still read, but its ids are not used.
 func (c *cursor) tokens(dst []uint32) (out []uint32, ok bool) {
 	n := c.array()
 	dst = slices.Grow(dst, n)

@@ -79,7 +79,7 @@ func TestIntegersOfEveryForm(t *testing.T) {
 		}
 		check(packed(t, func(e *msgpack.Encoder) error { return e.EncodeInt64(n) }), uint64(n), n < 0)
 	}
-	for _, other := range []byte{0x80, 0xdf, 0xc0, 0xcb, 0xd4} { // beside the integers' first bytes
+	for _, other := range []byte{0x80, 0xdf, 0xc0, 0xcb, 0xd4} { // besides the integers' first bytes
 		c := cursor{b: []byte{other, 1, 2, 3, 4, 5, 6, 7, 8}}
 		if c.integer(); isInt(other) || !errors.Is(c.err, ErrType) {
 			t.Errorf("%x is taken for an integer", other)
@@ -172,7 +172,7 @@ func TestLengthsAreBounded(t *testing.T) {
 	}
 }
 
-// TestInternedStringsAreBounded: beyond the bound strings are made anew.
+// TestInternedStringsAreBounded: beyond the bound strings are allocated again.
 func TestInternedStringsAreBounded(t *testing.T) {
 	s := interned{}
 	for i := range internLimit + 10 {

@@ -306,7 +306,7 @@ func TestDecodeAllocations(t *testing.T) {
 			}
 		}
 		run()
-		// Salts are made anew in each batch that has one, on purpose.
+		// Salts are allocated again in each batch that has one, on purpose.
 		if n := testing.AllocsPerRun(20, run); n > 4 {
 			t.Errorf("%s: %.0f allocations over %d warm batches", name, n, len(c.Frames))
 		}

@@ -50,7 +50,7 @@ type asked struct {
 }
 
 const (
-	// attemptLimit: a replay that fails is tried this often before live events go on without it.
+	// attemptLimit: a replay that fails is tried this often before live events continue without it.
 	attemptLimit = 3
 	// stallLimit: the publisher's ROUTER drops replies above its high-water mark
 	// (1,000 by default), so a hole inside the replies is requested again, and

@@ -330,7 +330,7 @@ func TestSequenceRejected(t *testing.T) {
 }
 
 // TestSequenceHoleInReplies: replies dropped at the publisher's high-water mark
-// are asked for again, as long as that helps.
+// are requested again, as long as that helps.
 func TestSequenceHoleInReplies(t *testing.T) {
 	p := newLife("a", 40)
 	l := &ledger{}

@@ -138,7 +138,7 @@ type Subscriber struct {
 
 	mu     sync.Mutex
 	status Status
-	cursor index.Cursor // Next 0: nothing to go on from
+	cursor index.Cursor // Next 0: nothing to continue from
 }
 
 // New checks the options, every problem at once.
@@ -333,7 +333,7 @@ func (s *Subscriber) begin() {
 }
 
 // Cursor returns the place up to which the Sink holds what was published; false
-// when there is none that another subscriber could go on from.
+// when there is none that another subscriber could continue from.
 func (s *Subscriber) Cursor() (index.Cursor, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -195,7 +195,7 @@ func TestSubscriberReconnects(t *testing.T) {
 	r.subscribed()
 	for n := range uint64(3) {
 		r.pub.Disconnect()
-		r.store(2) // while nobody listens
+		r.store(2) // while no subscriber is connected
 		r.until("a reconnect", func(_ map[uint64]int, s Status) bool { return s.Connects == n+2 })
 		r.exact("after a reconnect")
 	}
@@ -282,7 +282,7 @@ func TestSubscriberReordered(t *testing.T) {
 }
 
 // TestSubscriberShortBuffer: what the replay buffer no longer has may have held
-// removals, so the replica is forgotten and learned anew.
+// removals, so the replica's blocks are dropped and read again.
 func TestSubscriberShortBuffer(t *testing.T) {
 	r := newRig(t, kvtest.Options{BufferSteps: 3}, nil)
 	r.store(1)
@@ -302,7 +302,7 @@ func TestSubscriberShortBuffer(t *testing.T) {
 
 func TestSubscriberWithoutReplay(t *testing.T) {
 	r := newRig(t, kvtest.Options{NoReplay: true}, nil)
-	r.store(1) // nobody will ever hear of it
+	r.store(1) // no subscriber receives it
 	r.run()
 	r.subscribed()
 	r.want = map[uint64]int{}
@@ -365,7 +365,7 @@ func TestSubscriberMuteReplay(t *testing.T) {
 	r.exact("history after all")
 }
 
-// TestSubscriberProbes asks for what follows the last again and again.
+// TestSubscriberProbes requests what follows the last again and again.
 func TestSubscriberProbes(t *testing.T) {
 	r := newRig(t, kvtest.Options{}, func(o *Options) { o.ProbeEvery, o.ProbeQuiet = 20*time.Millisecond, time.Hour })
 	r.store(1)

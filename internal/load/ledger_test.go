@@ -109,7 +109,7 @@ func TestSentinelsOverflow(t *testing.T) {
 	}
 }
 
-// TestSettle: first tokens that no event tells of count as come when they are due,
+// TestSettle: first tokens that no event reports count as come when they are due,
 // or when that of a later request was seen.
 func TestSettle(t *testing.T) {
 	r := newRig(t)

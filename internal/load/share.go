@@ -94,7 +94,7 @@ type changes struct {
 }
 
 // OnChange has notify called after an account changed, from any goroutine; notify
-// must not block. It is to be called once, before anything is charged.
+// must not block. Call it once, before anything is charged.
 func (l *Ledger) OnChange(notify func()) { l.changes.Store(&changes{notify: notify}) }
 
 // changed records that a must be sent to other routers.

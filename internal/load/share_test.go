@@ -9,8 +9,8 @@ import (
 	"warmroute/index"
 )
 
-// TestShares: what other routers have in flight counts beside our own, the latest
-// word of each of them, until it says that there is nothing.
+// TestShares: what other routers have in flight counts besides our own, by the latest
+// message of each of them, until it reports that there is nothing.
 func TestShares(t *testing.T) {
 	r := newRig(t)
 	a := r.Of(one)
@@ -52,8 +52,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestChanged: every account with news is told once, those that change while they
-// are told once more.
+// TestChanged: every changed account is reported once, those that change while they
+// are reported once more.
 func TestChanged(t *testing.T) {
 	r := newRig(t)
 	if got := r.Changed(nil, func(index.Holder, *Account) { t.Error("nobody watches") }); got != nil {

@@ -130,7 +130,7 @@ func TestDictAndEquality(t *testing.T) {
 	}
 }
 
-// Strings are what encoding/json reads, wherever in a word of eight bytes their
+// Strings are what encoding/json reads, at any place in a word of eight bytes their
 // escapes, ends and characters beyond ASCII stand.
 func TestStringsAtEveryOffset(t *testing.T) {
 	for before := range 20 {

@@ -67,7 +67,7 @@ func TestARunIsAFunctionOfItsSeed(t *testing.T) {
 }
 
 // TestTheBoundsBound: one shared cache is better than an oracle on separate
-// ones, which is better than balancing that knows no caches.
+// ones, which is better than balancing without caches.
 func TestTheBoundsBound(t *testing.T) {
 	trace := Synthetic(2500, 1)
 	_, p2c := simulate(trace, Config{Policy: Rivals["p2c"]}, 0.9)

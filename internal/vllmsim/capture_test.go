@@ -78,7 +78,7 @@ func (s *captureStep) prompts() [][]uint32 {
 	return out
 }
 
-// spoken follows a capture's events and knows the tokens up to each block, so
+// spoken follows a capture's events and keeps the tokens up to each block, so
 // that answers, which the capture does not give as tokens, can be spoken again.
 type spoken map[any][]uint32
 

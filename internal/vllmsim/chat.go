@@ -143,7 +143,7 @@ func (t *template) content(raw json.RawMessage) error {
 	return nil
 }
 
-// turn writes one message. The last one may be left open, for the answer to go on.
+// turn writes one message. The last one may be left open, for the answer to continue.
 func (t *template) turn(m message, open bool) error {
 	t.text.WriteString("<|im_start|>" + m.Role + "\n")
 	if err := t.content(m.Content); err != nil {

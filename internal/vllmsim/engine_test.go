@@ -190,7 +190,7 @@ func checkAgainstModel(t *testing.T, o Options, r *rand.Rand) {
 	}
 }
 
-// applyEvents counts, for each hash, the copies a reader knows of.
+// applyEvents counts, for each hash, the copies that a reader has.
 func applyEvents(t *testing.T, held map[cachedHash]int, events []event) {
 	t.Helper()
 	for _, ev := range events {

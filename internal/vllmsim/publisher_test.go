@@ -15,7 +15,7 @@ import (
 // zmqTimeout bounds every wait for a message that must come.
 const zmqTimeout = 5 * time.Second
 
-// subscribe connects a SUB and waits until the publisher knows it.
+// subscribe connects a SUB and waits until the publisher has its subscription.
 func subscribe(t *testing.T, s *Sim, rank int, topic string) zmq4.Socket {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -115,7 +115,7 @@ func awaitBatches(t *testing.T, s *Sim, rank int, n uint64) {
 	}
 }
 
-// askReplay asks a rank for everything from number first on.
+// askReplay requests from a rank everything from number first on.
 func askReplay(t *testing.T, s *Sim, rank int, first uint64) zmq4.Socket {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -130,7 +130,7 @@ func askReplay(t *testing.T, s *Sim, rank int, first uint64) zmq4.Socket {
 	return dealer
 }
 
-// checkReplay asks rank 1 for everything from number 1 on and wants 1 to 3 and
+// checkReplay requests from rank 1 everything from number 1 on and expects 1 to 3 and
 // the end, in the version's frames.
 func checkReplay(t *testing.T, s *Sim, version Version, payloads map[uint64][]byte) {
 	t.Helper()

@@ -91,7 +91,7 @@ var long = strings.Repeat(system, 4)
 
 func quoted(s string) string { b, _ := json.Marshal(s); return string(b) }
 
-// routeCases is one conversation in each route's form, with how it tells what
+// routeCases is one conversation in each route's form, with how it reports what
 // came from the cache.
 var routeCases = []struct {
 	path, body string
@@ -142,7 +142,7 @@ func dig(m map[string]any, keys ...string) (v any) {
 
 // TestRoutes sends each route's request twice and wants the second one's usage
 // to tell what the first one left: whole blocks, and never the last token. What
-// /render says is what was served, and a stream tells the same usage.
+// /render returns is what was served, and a stream reports the same usage.
 func TestRoutes(t *testing.T) {
 	for _, c := range routeCases {
 		t.Run(strings.TrimPrefix(c.path, "/v1/"), func(t *testing.T) {
@@ -179,7 +179,7 @@ func renderedTokens(t *testing.T, s *Sim, path, body string) []uint32 {
 	return want[rendered](t, s, path+"/render", body).Tokens
 }
 
-// streamUsage is the last usage object of an event stream, wherever it is.
+// streamUsage is the last usage object of an event stream, at any position.
 func streamUsage(t *testing.T, stream []byte) (usage map[string]any) {
 	t.Helper()
 	sc := bufio.NewScanner(bytes.NewReader(stream))
@@ -229,7 +229,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// TestUsageOfBatch: usage tells the last prompt's cached tokens only, the
+// TestUsageOfBatch: usage reports the last prompt's cached tokens only, the
 // metric counts all.
 func TestUsageOfBatch(t *testing.T) {
 	s := startSim(t, fast(Options{Model: "m"}))

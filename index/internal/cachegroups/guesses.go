@@ -17,7 +17,7 @@ type Settings struct {
 	Replay      int
 	ReplayKnown bool // also when there is none
 	Reports     bool // requests have what they hit announced again
-	// Doubt is why predictions may be wrong all the same, one sentence. It holds
+	// Doubt is why predictions may still be wrong, one sentence. It holds
 	// until the replica's own counts have agreed with them.
 	Doubt string
 	// Limit is the same where no count can clear the doubt away. It does not matter

@@ -20,7 +20,7 @@ type branch struct {
 
 const branchBlocks = 20
 
-// grove is a Held over a tree, beside what is held in plain.
+// grove is a Held over a tree, and a plain copy of what is held.
 type grove struct {
 	t        *testing.T
 	shape    *Shape
@@ -88,7 +88,7 @@ func (g *grove) depth(b *branch) int {
 	return g.depth(g.branches[b.parent]) + b.from
 }
 
-// want says, by what layers read, what an end is.
+// want returns, by what layers read, what an end is.
 func (g *grove) want(b *branch, at int) end {
 	all, any, dropped := true, false, true
 	states := false

@@ -138,7 +138,7 @@ func (t *Table) keep(from, to int, r Run) {
 	}
 }
 
-// change appends a run with the slot in its sets as it is to be.
+// change appends a run with the slot in its sets as requested.
 func (t *Table) change(from, to int, r Run, slot int, is end) {
 	if from >= to {
 		return

@@ -156,7 +156,7 @@ func TestWakesForAnEarlierDeadline(t *testing.T) {
 	}
 }
 
-// TestOperationsOfManyGoroutines are all done, by whoever has the lock.
+// TestOperationsOfManyGoroutines are all done, by the goroutine that has the lock.
 func TestOperationsOfManyGoroutines(t *testing.T) {
 	f := newFixture(t, 1<<20)
 	var joins sync.Mutex

@@ -14,7 +14,7 @@ func TestABucketIsACacheLine(t *testing.T) {
 	}
 }
 
-// indexWorld is an Index beside a map of places.
+// indexWorld is an Index and a map of places.
 type indexWorld struct {
 	t    *testing.T
 	rng  *rand.Rand

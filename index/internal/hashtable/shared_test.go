@@ -7,7 +7,7 @@ import (
 	"warmroute/test/race"
 )
 
-// A SharedIndex beside a map: keys that share buckets, come and go, and are looked
+// A SharedIndex compared with a map: keys that share buckets, come and go, and are looked
 // up while arrays are replaced.
 func TestSharedIndexIsAMap(t *testing.T) {
 	steps := 20_000

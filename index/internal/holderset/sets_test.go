@@ -10,7 +10,7 @@ import (
 )
 
 // TestSetsAreInterned: a set is what was toggled, equal sets have equal numbers,
-// and a set that nobody refers to is none any more.
+// and a set without references no longer exists.
 func TestSetsAreInterned(t *testing.T) {
 	var clock epoch.Clock
 	clock.Init()
@@ -214,7 +214,7 @@ func TestSetsEnd(t *testing.T) {
 }
 
 // TestSetsTakeTheRoomTheyNeed: a word for 64 slots, a page for 256 sets, and sets
-// that nobody refers to any more make room for others, once no lookup sees them.
+// without references make room for others, once no lookup sees them.
 func TestSetsTakeTheRoomTheyNeed(t *testing.T) {
 	var clock epoch.Clock
 	clock.Init()
@@ -246,7 +246,7 @@ func TestSetsTakeTheRoomTheyNeed(t *testing.T) {
 	}
 	release(ids)
 	reader := clock.Enter()
-	for range 16 { // 1,008 sets that a lookup may see, beside the 63 before
+	for range 16 { // 1,008 sets that a lookup may see, besides the 63 before
 		release(pairs())
 	}
 	reader.Leave()

@@ -151,7 +151,7 @@ func TestViews(t *testing.T) {
 }
 
 // Retired memory is not given out again while a lookup runs that may read it, and
-// memory that was used before is zero where that is asked for.
+// memory that was used before is zero where that is requested.
 func TestRetiredMemoryWaitsForLookups(t *testing.T) {
 	var c epoch.Clock
 	c.Init()

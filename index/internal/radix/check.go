@@ -173,7 +173,7 @@ func (k checker) family(id uint32, nd *node) error {
 	return nil
 }
 
-// branches: who has a node has the block before it.
+// branches: a holder of a node has the block before it.
 func (k checker) branches(nd *node, live func(slot int) bool) map[int]error {
 	wrong := map[int]error{}
 	if nd.parent == 0 {

@@ -1,5 +1,5 @@
-// Package radix keeps chains of blocks in a radix tree, and who holds how much of
-// them.
+// Package radix keeps chains of blocks in a radix tree, and how much of them each
+// holder has.
 //
 // A Node is a stretch of a chain of at most 16,384 blocks: their keys in one
 // array, and the names that engines gave them first. Where chains part, nodes

@@ -42,7 +42,7 @@ func chain(from, n int) (keys []uint64) {
 	return keys
 }
 
-// begin stores a node that nobody has, by its keys as names.
+// begin stores a node without holders, by its keys as names.
 func (f *forest) begin(slot int, parent Place, keys []uint64) Place {
 	f.t.Helper()
 	p := f.tree.New(keys, keys)

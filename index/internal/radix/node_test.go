@@ -65,7 +65,7 @@ func TestCheckpointsAreEvenlyAlongThePrompt(t *testing.T) {
 }
 
 // An array has the size of a class, which leads back to it, and at most half more
-// than was asked for.
+// than was requested.
 func TestArraySizesAreClasses(t *testing.T) {
 	for n := 1; n <= 2*MaxNode; n++ {
 		words, class := arraySize(n)

@@ -17,7 +17,7 @@ type Stretch struct {
 	runs  *uint64 // when they have several sets
 }
 
-// Set is who holds the first block.
+// Set returns the holders of the first block.
 func (s *Stretch) Set() holderset.ID { return holderset.ID(s.of) }
 
 // Node is the node's number.
@@ -150,7 +150,7 @@ func (nd *node) read(off, every int, keys []prefixhash.Key) Stretch {
 	}
 }
 
-// view is who holds what of a node.
+// view is the state of a node's holders.
 type view struct {
 	state uint64
 	set   holderset.ID // the first run's

@@ -14,7 +14,7 @@ import (
 	"warmroute/test/golden"
 )
 
-// TestVectors asks for every hash vLLM's own functions computed, in one run.
+// TestVectors compares every hash that vLLM's own functions computed, in one run.
 func TestVectors(t *testing.T) {
 	generation := map[string]string{"0.21.0": "untagged", "0.32.0": "tagged"}
 	var in bytes.Buffer

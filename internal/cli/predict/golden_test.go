@@ -171,7 +171,7 @@ func TestCapturesAssumed(t *testing.T) {
 	}
 }
 
-// TestCapturesLearned: nothing is assumed, but what vLLM reported is told after
+// TestCapturesLearned: nothing is assumed, but what vLLM reported is passed on after
 // each query. Where the events name the groups' kinds, the rest is learned within
 // 50 queries; a share may stay wrong until rare lookups have shown a chunk.
 func TestCapturesLearned(t *testing.T) {
@@ -189,7 +189,7 @@ func TestCapturesLearned(t *testing.T) {
 			case strings.Contains(name, "chunked"), strings.Contains(name, "replay"):
 				least = 97
 			case strings.HasPrefix(name, "0.21.0-mamba"), strings.HasPrefix(name, "0.21.0-swa"):
-				least = 0 // one group whose kind nobody said: only never too much
+				least = 0 // one group whose kind is not known: only never too much
 				if s.over > 0 {
 					t.Errorf("%d credited too much", s.over)
 				}

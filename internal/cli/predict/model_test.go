@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// configs are what the config.json of a model with the groups of a capture says.
+// configs are the config.json of models with the groups of the captures.
 var configs = map[string]string{
 	"full":               `{"model_type": "qwen3", "num_hidden_layers": 4, "use_sliding_window": false, "sliding_window": null}`,
 	"full-eagle":         `{"model_type": "llama", "num_hidden_layers": 4}`,

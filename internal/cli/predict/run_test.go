@@ -92,7 +92,7 @@ func TestLostFrames(t *testing.T) {
 	}
 }
 
-// TestHeadersSayWhatIsWrong: a header that tells what cannot be is not taken.
+// TestHeadersSayWhatIsWrong: a header with impossible content is refused.
 func TestHeadersSayWhatIsWrong(t *testing.T) {
 	for assumed, want := range map[string]string{
 		`{"rule":"0.5"}`:                `rule "0.5": want`,

@@ -19,7 +19,7 @@ import (
 type sidecar struct {
 	*indexrpc.Reporter
 	batches int
-	again   int // everything is told again behind so many batches
+	again   int // everything is reported again after so many batches
 }
 
 func (s *sidecar) Apply(b *index.Batch) (index.Result, error) {
@@ -54,7 +54,7 @@ func newSidecar(t *testing.T, p *Predictor, again int) *sidecar {
 	return &sidecar{Reporter: indexrpc.NewReporter(indexpb.NewCacheIndexClient(conn), p.holder, indexrpc.ReporterOptions{Model: model}), again: again}
 }
 
-// TestCapturesThroughASidecar: what a sidecar tells of a replica's cache groups is
+// TestCapturesThroughASidecar: what a sidecar reports of a replica's cache groups is
 // as good as its events, where these name kinds and full attention shows where
 // blocks lie; elsewhere less is credited. A repeated report counts as a copy there.
 func TestCapturesThroughASidecar(t *testing.T) {

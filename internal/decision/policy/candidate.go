@@ -21,7 +21,7 @@ type Candidate struct {
 	Adapter     Adapter `json:"adapter"`                         // residency of the request's LoRA adapter
 }
 
-// Adapter states whether a candidate has the request's LoRA adapter at hand.
+// Adapter states whether a candidate has the request's LoRA adapter loaded.
 type Adapter uint8
 
 const (

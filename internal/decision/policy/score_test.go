@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// plain are constants with which costs can be told by heart.
+// plain are constants with which costs can be computed by heart.
 func plain() TTFT {
 	return TTFT{PrefillToken: 1, PrefillPair: 0, DecodeToken: 3, Lambda: 1, Kappa: 4, Beta: 2, LowerTier: 0.5, AdapterLoad: 7}
 }
@@ -181,7 +181,7 @@ func TestVerdictsAsText(t *testing.T) {
 	}
 }
 
-// TestBoundsAreAllowed: the least and the most that a field says it takes.
+// TestBoundsAreAllowed: the least and the most that a field's documentation allows.
 func TestBoundsAreAllowed(t *testing.T) {
 	const week = 7 * 24 * 3600.0
 	for _, o := range []Overrides{

@@ -170,7 +170,7 @@ func (p *Publisher) disconnect() {
 	clear(p.conns)
 }
 
-// update changes the publisher, and wakes who waits for that.
+// update changes the publisher, and wakes the goroutines that wait for that.
 func (p *Publisher) update(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
