@@ -30,7 +30,7 @@ type TTFT struct {
 	PrefillToken float64 `yaml:"prefill_token" unit:"seconds"`    // prefill of one uncached token; the default is an 8B model on an H100
 	PrefillPair  float64 `yaml:"prefill_pair" unit:"seconds"`     // prefill of one (query, key) pair of attention
 	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`     // one decode step for each token of context
-	Lambda       float64 `yaml:"lambda" unit:"factor"`            // price of a request's prefill to those behind it, even if none waits
+	Lambda       float64 `yaml:"lambda" unit:"factor"`            // price of a request's prefill to those behind it, whoever waits
 	Kappa        float64 `yaml:"kappa" unit:"factor"`             // the same price for each request that waits, on average over the replicas
 	Beta         float64 `yaml:"beta" unit:"decode steps"`        // how many decode steps of what runs there a request pays for
 	Guard        float64 `yaml:"guard" unit:"factor"`             // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = no guard
