@@ -19,11 +19,17 @@ import (
 
 const referenceIntro = `# Configuration
 
-One YAML file configures the router; what it leaves out has its default. This page is made by ` + "`make docs`" + ` from the comments beside the fields in the source; a test keeps it so. ` + "`extproc check -explain FIELD`" + ` prints the same text for a field or a section, ` + "`extproc check FILE`" + ` every problem of a file at once, or the configuration in effect.
+One YAML file configures the router. Omitted fields have their defaults. ` + "`make docs`" + ` generates this page from the comments of the fields in the source, and a test verifies that it is current. ` + "`extproc check -explain FIELD`" + ` prints the same text for a field or a section. ` + "`extproc check FILE`" + ` prints all problems of a file at once, or the configuration in effect.
 
-Durations carry a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and `${NAME:-default}`" + ` are replaced from the environment; ` + "`$${`" + ` is a literal ` + "`${`" + `. In field names below, ` + "`[]`" + ` is any element of a list and ` + "`*`" + ` any key.
+Durations have a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and `${NAME:-default}`" + ` are replaced by environment variables; ` + "`$${`" + ` is a literal ` + "`${`" + `. In field names, ` + "`[]`" + ` stands for any element of a list and ` + "`*`" + ` for any key.
 
-A change takes effect **at reload**, when the file has been read again (twice a second, and at once on SIGHUP); **at restart** of the router, until when the log and ` + "`/readyz`" + ` name the fields that wait; or **at Envoy's restart**, with a bootstrap that ` + "`extproc envoy-config`" + ` prints anew. What ` + "`envoy-config -static`" + ` prints is fixed as a whole: print it anew after any change of ` + "`envoy`" + `.
+A change takes effect at one of three times:
+
+- **at reload**: when the router reads the file again, which it does twice a second, and at once on SIGHUP;
+- **at restart** of the router: until then, the log and ` + "`/readyz`" + ` list the changed fields;
+- **at Envoy's restart**, with a new bootstrap from ` + "`extproc envoy-config`" + `.
+
+The output of ` + "`envoy-config -static`" + ` is static: print it again after any change of ` + "`envoy`" + `.
 `
 
 // reference is the reference of every field of the configuration.
