@@ -7,6 +7,7 @@
 # it has ended, in one piece, with the seconds it took. The first step that fails
 # ends the other lanes, and its output is the last that is printed.
 scratch=$(mktemp -d)
+groups=() # process groups, one of each lane
 trap 'end_lanes; report; rm -rf "$scratch"' EXIT
 trap 'echo "== interrupted; under way: $(cat "$scratch"/*.name 2>/dev/null | paste -sd, -)" >&2; exit 130' INT TERM
 
@@ -32,6 +33,7 @@ lanes() { # function:niceness…
   set -m # a process group each, to be ended as one
   for lane in "$@"; do
     (renice -n "${lane#*:}" -p "$BASHPID" >/dev/null && "${lane%:*}") &
+    groups+=($!)
   done
   set +m
   for lane in "$@"; do
@@ -51,7 +53,7 @@ report() { # the step that failed
 
 end_lanes() {
   local lane
-  for lane in $(jobs -p); do
+  for lane in "${groups[@]}"; do # a group can outlive the shell that led it
     kill -TERM -- "-$lane" 2>/dev/null || true
   done
   wait 2>/dev/null || true
