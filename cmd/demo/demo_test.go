@@ -126,7 +126,7 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"10.0 %", "90.0 %", "2000 ms", "warmroute's reason codes: match 4, cold 1\n", "came from: in_process 5;"} {
+	for _, want := range []string{"10.0 %", "90.0 %", "2000 ms", "warmroute's reason codes: match 4, cold 1\n", "by source: in_process 5;"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

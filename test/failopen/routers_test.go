@@ -304,7 +304,7 @@ func (f *routers) strangers() {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprintf(`router \"from-the-future\" speaks version %d of the protocol, this one version %d: it is ignored`, peers.Protocol+1, peers.Protocol)
+		want := fmt.Sprintf(`router \"from-the-future\" uses version %d of the protocol, this one version %d: its messages are ignored`, peers.Protocol+1, peers.Protocol)
 		if n := strings.Count(string(log), want); n != 1 {
 			t.Errorf("%s logged %d times: %s", r.name, n, want)
 		}
