@@ -1,7 +1,6 @@
 package filter
 
 import (
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
@@ -64,23 +63,4 @@ func (s *answerMetadata) number(n int) *structpb.Value {
 	s.usedNums++
 	kind.NumberValue, value.Kind = float64(n), kind
 	return value
-}
-
-// The answers with only a reason, by reason; shared between streams.
-var reasonHeaderAnswers, reasonBodyAnswers = reasonAnswers(plainRequestHeaders), reasonAnswers(plainRequestBody)
-
-func reasonAnswers(plain *extprocv3.ProcessingResponse) map[decision.Reason]*extprocv3.ProcessingResponse {
-	all := map[decision.Reason]*extprocv3.ProcessingResponse{}
-	for _, r := range decision.Reasons() {
-		all[r] = &extprocv3.ProcessingResponse{Response: plain.Response, DynamicMetadata: new(answerMetadata).of(&decision.Decision{Reason: r})}
-	}
-	return all
-}
-
-// reasonAnswer is the shared answer for a reason, plain for none.
-func reasonAnswer(all *map[decision.Reason]*extprocv3.ProcessingResponse, r decision.Reason, plain *extprocv3.ProcessingResponse) *extprocv3.ProcessingResponse {
-	if a, ok := (*all)[r]; ok {
-		return a
-	}
-	return plain
 }

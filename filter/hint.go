@@ -25,29 +25,49 @@ type hint struct {
 }
 
 // ofHeaders answers the request headers with d's hint.
-func (h *hint) ofHeaders(d *decision.Decision) *response {
+func (h *hint) ofHeaders(d *decision.Decision) *response { return h.of(d, &headersAnswers) }
+
+// ofBody answers a buffered request body with d's hint.
+func (h *hint) ofBody(d *decision.Decision) *response { return h.of(d, &bodyAnswers) }
+
+func (h *hint) of(d *decision.Decision, a *answers) *response {
 	if d.Destination == "" && d.Model == "" {
-		return reasonAnswer(&reasonHeaderAnswers, d.Reason, plainRequestHeaders)
+		return a.withReason(d.Reason)
 	}
-	if h.response.Response = plainRequestHeaders.Response; h.mutate(d) {
-		h.headers.Response = &h.common
-		h.inHeaders.RequestHeaders = &h.headers
-		h.response.Response = &h.inHeaders
+	h.response.Response = a.plain.Response
+	if h.mutate(d) {
+		h.headers.Response, h.body.Response = &h.common, &h.common
+		h.inHeaders.RequestHeaders, h.inBody.RequestBody = &h.headers, &h.body
+		if h.response.Response = &h.inHeaders; a == &bodyAnswers {
+			h.response.Response = &h.inBody
+		}
 	}
 	return &h.response
 }
 
-// ofBody answers a buffered request body with d's hint.
-func (h *hint) ofBody(d *decision.Decision) *response {
-	if d.Destination == "" && d.Model == "" {
-		return reasonAnswer(&reasonBodyAnswers, d.Reason, plainRequestBody)
+// answers are the answers to one kind of message that are shared between streams:
+// without content, and with only a reason.
+type answers struct {
+	plain   *response
+	reasons map[decision.Reason]*response
+}
+
+var headersAnswers, bodyAnswers = newAnswers(plainRequestHeaders), newAnswers(plainRequestBody)
+
+func newAnswers(plain *response) answers {
+	a := answers{plain, map[decision.Reason]*response{}}
+	for _, r := range decision.Reasons() {
+		a.reasons[r] = &response{Response: plain.Response, DynamicMetadata: new(answerMetadata).of(&decision.Decision{Reason: r})}
 	}
-	if h.response.Response = plainRequestBody.Response; h.mutate(d) {
-		h.body.Response = &h.common
-		h.inBody.RequestBody = &h.body
-		h.response.Response = &h.inBody
+	return a
+}
+
+// withReason is the answer for a reason, plain for none.
+func (a *answers) withReason(r decision.Reason) *response {
+	if one, ok := a.reasons[r]; ok {
+		return one
 	}
-	return &h.response
+	return a.plain
 }
 
 // mutate sets the metadata and, unless there is no destination, the headers.

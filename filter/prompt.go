@@ -46,7 +46,7 @@ func (p *tokenPrompts) AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) [
 		return dst
 	}
 	blocks := usable / s.BlockSize
-	p.fold(prompt, blocks, s.BlockSize)
+	p.fold(prompt, blocks, s.BlockSize, 0)
 	return prefixhash.AppendTokens(dst, p.root, prompt.Tokens[:blocks*s.BlockSize], s.BlockSize, p.extras)
 }
 
@@ -68,7 +68,7 @@ func (p *tokenPrompts) AppendChain(dst []prefixhash.Key, c index.Chain, i int) [
 	}
 	if c.Hash == nil {
 		blocks := n / c.Unit
-		p.foldAhead(prompt, blocks, c.Unit, c.Ahead)
+		p.fold(prompt, blocks, c.Unit, c.Ahead)
 		return prefixhash.AppendTokensAhead(dst, p.root, prompt.Tokens[:n], c.Unit, c.Ahead, p.extras)
 	}
 	root, ok := c.Hash.Root()
@@ -90,7 +90,7 @@ func (p *tokenPrompts) Sentinel(s *index.Scope, i int) (content uint64, blocks i
 		return 0, 0
 	}
 	blocks = len(prompt.Tokens) / s.BlockSize
-	p.fold(prompt, blocks, s.BlockSize)
+	p.fold(prompt, blocks, s.BlockSize, 0)
 	last := blocks - 1
 	var extras [][]prefixhash.ExtraKey
 	if last < len(p.extras) {
@@ -100,13 +100,9 @@ func (p *tokenPrompts) Sentinel(s *index.Scope, i int) (content uint64, blocks i
 	return uint64(p.contents[0]), blocks
 }
 
-// fold puts the request's extra keys of its blocks into p.extras.
-func (p *tokenPrompts) fold(prompt *tokens.Prompt, blocks, blockSize int) {
-	p.foldAhead(prompt, blocks, blockSize, 0)
-}
-
-// foldAhead is fold where blocks cover tokens behind them, too.
-func (p *tokenPrompts) foldAhead(prompt *tokens.Prompt, blocks, blockSize, ahead int) {
+// fold puts the request's extra keys of its blocks, which cover the ahead tokens
+// behind them, too, into p.extras.
+func (p *tokenPrompts) fold(prompt *tokens.Prompt, blocks, blockSize, ahead int) {
 	mix := p.mix
 	mix.MM = prompt.MM
 	p.extras = mix.AppendExtrasAhead(p.extras[:0], blocks, blockSize, ahead)
