@@ -57,10 +57,11 @@ type Router struct {
 
 // NewRouter returns a router that decides with d, with a source of tokens.
 func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Metrics, o RouterOptions) *Router {
-	r := &Router{o: o.withDefaults(), decider: d, tokens: t, bodies: openai.NewReader(openai.DefaultMemory), ring: ring, metrics: m}
+	newReader := openai.NewReader
 	if o.DropTexts {
-		r.bodies = openai.NewPositionsReader(openai.DefaultMemory)
+		newReader = openai.NewPositionsReader
 	}
+	r := &Router{o: o.withDefaults(), decider: d, tokens: t, bodies: newReader(openai.DefaultMemory), ring: ring, metrics: m}
 	r.SetBudget(r.o.TokenBudget)
 	r.scratch.New = func() any { return new(scratch) }
 	return r

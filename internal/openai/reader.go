@@ -29,20 +29,20 @@ type known struct {
 	jsontext.Stretch      // of the messages that end in it
 	end              int  // where the last message so far ends; 0: none does
 	media            bool // one of them is not text alone
-	positions        bool // of a Reader that keeps no values
+	keeps            bool // its values are kept
 	values           atomic.Pointer[[]any]
 }
 
 type knownEntry = prefixcache.Entry[*known]
 
-// keeps reports whether its values are kept. Those of prompts with media are not: such
-// prompts are not rendered here, and an image is large.
-func (k *known) keeps() bool { return !k.media && !k.positions && len(k.Nodes) > 0 }
+// keeps reports whether the values of k are kept. Those of prompts with media are not:
+// such prompts are not rendered here, and an image is large.
+func (m *Reader) keeps(k *known) bool { return !m.positions && !k.media && len(k.Nodes) > 0 }
 
 // bytes is the memory it takes, including values that were not requested yet.
 func (k *known) bytes() int64 {
 	n := int64(unsafe.Sizeof(*k)) + k.Bytes()
-	if k.keeps() {
+	if k.keeps {
 		n += pyvalue.OwnBytes(k.Stretch)
 	}
 	return n
@@ -216,7 +216,8 @@ func (m *Reader) keepList(s *scanner, r *Request) {
 		for ; i < len(s.marks) && s.marks[i].end <= (k+1)*stride; i++ {
 			to = s.marks[i]
 		}
-		next := &known{Stretch: s.stretch(before, to), end: to.end, media: to.media, positions: m.positions}
+		next := &known{Stretch: s.stretch(before, to), end: to.end, media: to.media}
+		next.keeps = m.keeps(next)
 		r.add(next)
 		s.fresh = append(s.fresh, next)
 		before = to
@@ -265,10 +266,10 @@ func (r *Request) Values(f Field) (list *pyvalue.List, ok bool, err error) {
 		kept := k.values.Load()
 		if kept == nil {
 			from := len(list.Items)
-			if list.Items, err = b.Append(list.Items, r.raw[f], k.Stretch, k.keeps()); err != nil {
+			if list.Items, err = b.Append(list.Items, r.raw[f], k.Stretch, k.keeps); err != nil {
 				return nil, true, err
 			}
-			if k.keeps() {
+			if k.keeps {
 				made := slices.Clone(list.Items[from:])
 				k.values.Store(&made)
 			}

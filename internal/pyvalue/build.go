@@ -73,20 +73,18 @@ const shortText = 12
 
 // string makes a string, boxed. Equal short ones share their memory.
 func (b *Builder) string(n jsontext.Node) any {
-	raw := b.data[n.Start+1 : n.End-1]
+	raw, aliases := b.data[n.Start+1:n.End-1], n.Kind != jsontext.Escaped
 	switch {
-	case n.Kind == jsontext.Escaped:
+	case !aliases:
 		raw = jsontext.AppendTextAt(b.room(len(raw)), raw, b.gaps[n.More:])
 		b.free = raw[len(raw):]
-	case len(raw) <= shortText && b.own:
-		return b.boxCopy(raw)
-	case b.own:
+	case b.own && len(raw) > shortText:
 		raw = append(b.room(len(raw)), raw...)
 		b.free = raw[len(raw):]
 	}
 	s := unsafe.String(unsafe.SliceData(raw), len(raw))
 	if len(s) <= shortText {
-		return b.box(s)
+		return b.box(s, b.own && aliases)
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"warmroute/internal/jsontext"
@@ -173,7 +174,7 @@ func (p *parser) object(depth int) (any, error) {
 		if repeated {
 			d.Set(s, v)
 		} else {
-			d.add(p.box(s), v)
+			d.add(p.box(s, false), v)
 		}
 		p.space()
 		if p.skip('}') {
@@ -185,34 +186,21 @@ func (p *parser) object(depth int) (any, error) {
 	}
 }
 
-// box returns s as a value, shared with an equal key seen before.
-func (p *parser) box(s string) any {
+// box returns s as a value, shared with an equal key seen before. With own s may
+// change later, so the value is a copy.
+func (p *parser) box(s string, own bool) any {
 	if s == "" {
-		return s
+		return ""
 	}
-	slot := p.slot(s[0], s[len(s)-1], len(s))
+	slot := &p.keys[(uint(s[0])+uint(s[len(s)-1])*7+uint(len(s))*13)%keyCacheSize]
 	if t, ok := (*slot).(string); ok && t == s {
 		return *slot
 	}
+	if own {
+		s = strings.Clone(s)
+	}
 	*slot = s
 	return *slot
-}
-
-// boxCopy is box of a text that may change later.
-func (p *parser) boxCopy(text []byte) any {
-	if len(text) == 0 {
-		return ""
-	}
-	slot := p.slot(text[0], text[len(text)-1], len(text))
-	if t, ok := (*slot).(string); ok && t == string(text) {
-		return *slot
-	}
-	*slot = string(text)
-	return *slot
-}
-
-func (p *parser) slot(first, last byte, size int) *any {
-	return &p.keys[(uint(first)+uint(last)*7+uint(size)*13)%keyCacheSize]
 }
 
 // problems are the errors for what the lexer finds.
