@@ -19,7 +19,7 @@ func (c *groupClass) shapeOf(drops uint32, ahead bool) *ends.Shape {
 		}
 		switch p.Kind {
 		case cachegroups.Window:
-			one.Need = max(1, (p.Window-1+p.Block-1)/p.Block)
+			one.Need = max(1, p.WindowBlocks())
 			if one.Drops && !ahead {
 				one.Need++ // it is the only spec, and an end is a block behind the hit
 			}

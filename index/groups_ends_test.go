@@ -228,26 +228,38 @@ func TestEndsFollowTheRule(t *testing.T) {
 	}
 }
 
+// allDrop is an index with a holder whose groups all drop a block.
+func allDrop(t *testing.T, rule GroupRule) (*Index, Holder) {
+	t.Helper()
+	x, h := newGroups(t, time.Now), Holder{Replica: "a"}
+	x.SetGroups(h.Replica, &GroupSettings{Rule: rule, EagleKnown: true, Eagle: ^uint32(0)})
+	return x, h
+}
+
+// ruledHit applies events, checks that the rule gives want, and returns what a lookup gives.
+func ruledHit(t *testing.T, x *Index, h Holder, p tokensPrompt, events []Event, want int) Match {
+	t.Helper()
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
+		t.Fatal(err)
+	}
+	if m, _ := x.ExplainGroups(x.ID(h), groupSpace, p); m.Hit != want {
+		t.Fatalf("the rule says %d", m.Hit)
+	}
+	return findOne(t, x, h, p)
+}
+
 // TestEndsWithStatesAreInDoubt: a Mamba state may end the hit where a window has what
 // it needs, but not the one more block that it requests first; the window's last end lies
 // further on.
 func TestEndsWithStatesAreInDoubt(t *testing.T) {
-	x := newGroups(t, time.Now)
-	h := Holder{Replica: "a"}
-	x.SetGroups(h.Replica, &GroupSettings{Rule: GroupRule032, EagleKnown: true, Eagle: ^uint32(0)})
+	x, h := allDrop(t, GroupRule032)
 	p := somePrompt(20*groupBlock + 1)
 	events := fullAndWindow(p[:20*groupBlock], 0)
 	names := events[0].Engine
 	events[0].Window, events[0].Engine = 33, slices.Concat(names[:3], names[5:9])
 	state := Event{Kind: Stored, Scope: events[0].Scope, GroupKind: GroupOther, Spec: "mamba", Engine: names[2:3], Tokens: events[0].Tokens}
 	state.Scope.Group = 2
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: append(events, state)}); err != nil {
-		t.Fatal(err)
-	}
-	if m, _ := x.ExplainGroups(x.ID(h), groupSpace, p); m.Hit != 3*groupBlock {
-		t.Fatalf("the rule says %d", m.Hit)
-	}
-	if m := findOne(t, x, h, p); m.Hit != 3*groupBlock || m.Whole != 20*groupBlock {
+	if m := ruledHit(t, x, h, p, append(events, state), 3*groupBlock); m.Hit != 3*groupBlock || m.Whole != 20*groupBlock {
 		t.Errorf("%+v", m)
 	}
 }
@@ -256,20 +268,12 @@ func TestEndsWithStatesAreInDoubt(t *testing.T) {
 // if full attention no longer holds that block, because the state is requested for one
 // block further on.
 func TestFirstStateIsHit(t *testing.T) {
-	x := newGroups(t, time.Now)
-	h := Holder{Replica: "a"}
-	x.SetGroups(h.Replica, &GroupSettings{Rule: GroupRule021, EagleKnown: true, Eagle: ^uint32(0)})
+	x, h := allDrop(t, GroupRule021)
 	p := somePrompt(4*groupBlock + 1)
 	events := fullAndWindow(p[:4*groupBlock], 0)
 	events[0].Spec, events[0].Window, events[0].Engine = "mamba", 0, events[0].Engine[:1]
 	gone := Event{Kind: Removed, Scope: events[1].Scope, Engine: events[1].Engine[:1]}
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: append(events, gone)}); err != nil {
-		t.Fatal(err)
-	}
-	if m, _ := x.ExplainGroups(x.ID(h), groupSpace, p); m.Hit != groupBlock {
-		t.Fatalf("the rule says %d", m.Hit)
-	}
-	if m := findOne(t, x, h, p); m.Hit != groupBlock {
+	if m := ruledHit(t, x, h, p, append(events, gone), groupBlock); m.Hit != groupBlock {
 		t.Errorf("%+v", m)
 	}
 }

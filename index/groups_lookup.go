@@ -74,11 +74,10 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 		return
 	}
 	members, n := g.members.Load(), p.Tokens()
+	whole := s.Scheme == SchemeTokens && s.BlockSize > 0 && max(0, n-1)/s.BlockSize <= len(keys) // keys cover the prompt
 	here := -1
-	if s.Scheme == SchemeTokens && s.BlockSize > 0 && slices.Contains(members.scopes, groupScope{s.Group, s.BlockSize, 0}) {
-		if max(0, n-1)/s.BlockSize <= len(keys) {
-			here = n
-		}
+	if whole && slices.Contains(members.scopes, groupScope{s.Group, s.BlockSize, 0}) {
+		here = n
 	}
 	q := &r.group
 	q.reset(len(members.all))
@@ -87,7 +86,7 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	}
 	x.find(r, f, &s, keys, here)
 	q.keyspace = r.keyspace
-	if here < 0 && f.Len() == 0 && len(members.scopes) == 1 && s.Scheme == SchemeTokens && members.scopes[0] == (groupScope{members.scopes[0].group, s.BlockSize, 0}) && max(0, n-1)/s.BlockSize <= len(keys) {
+	if here < 0 && whole && f.Len() == 0 && len(members.scopes) == 1 && members.scopes[0].block == s.BlockSize && members.scopes[0].ahead == 0 {
 		here, s.Group = n, members.scopes[0].group // only there is anything
 		if ks := q.keyspaceOf(x, &s); ks != nil && len(keys) > 0 {
 			q.keyspace = ks

@@ -52,6 +52,9 @@ type Group struct {
 	Chunk  int // of Chunked; 0: unknown; blocks before the chunk are then required too
 }
 
+// WindowBlocks is how many blocks the window takes before the next token.
+func (g *Group) WindowBlocks() int { return (g.Window - 1 + g.Block - 1) / g.Block }
+
 // Rule is a generation of vLLM's lookup.
 type Rule uint8
 

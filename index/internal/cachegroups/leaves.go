@@ -107,7 +107,7 @@ func (g *Geometry) reach(retention int) int {
 		case s.Kind == Mamba:
 			return 0
 		case s.Kind == Window && g.Rule != Rule021 && retention != Dense:
-			reach = min(reach, (s.Window-1+s.Block-1)/s.Block*s.Block)
+			reach = min(reach, s.WindowBlocks()*s.Block)
 		}
 	}
 	return reach

@@ -185,7 +185,7 @@ func (l *lookup) full(i, lim int, drop bool) int {
 
 func (l *lookup) window(i, lim int, drop bool) int {
 	b, step := l.g.Specs[i].Block, l.g.Step
-	need := (l.g.Specs[i].Window - 1 + b - 1) / b
+	need := l.g.Specs[i].WindowBlocks()
 	if drop {
 		need++
 	}
