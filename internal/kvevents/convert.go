@@ -75,7 +75,8 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 				continue
 			}
 			n.stored += uint64(len(e.Hashes))
-			scheme, contents := c.scheme, c.contentsOf(e)
+			scheme := c.scheme
+			contents, last := c.contentsOf(e)
 			if contents == nil && scheme == index.SchemeTokens && len(e.Hashes) > 0 {
 				scheme = SchemeEngine
 				n.unkeyed++
@@ -88,7 +89,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 				Tier:      tierOf(e.Medium),
 				HasParent: e.HasParent, Parent: e.Parent,
 				Engine: e.Hashes, Content: contents,
-				Spec: e.Spec, Window: e.Window, Tokens: e.TokenCount, Ahead: e.Ahead, Last: c.lastOf(e, contents),
+				Spec: e.Spec, Window: e.Window, Tokens: e.TokenCount, Ahead: e.Ahead, Last: last,
 			})
 		}
 	}
@@ -120,41 +121,31 @@ func (c *converter) remove(out *index.Batch, e *Event) {
 // contentsOf hashes the event's blocks. nil means that no key of ours can be
 // right: token ids do not cover the hashes one to one (vLLM skips null, masked
 // and partial blocks), something in them could not be represented, or the
-// adapter has no name.
-func (c *converter) contentsOf(e *Event) []prefixhash.Content {
+// adapter has no name. last is the content of the last block without the tokens
+// behind it, where contents cover those.
+func (c *converter) contentsOf(e *Event) (contents []prefixhash.Content, last prefixhash.Content) {
 	blocks := len(e.Hashes)
 	if c.scheme != index.SchemeTokens || blocks == 0 || e.Unkeyed || e.HasID && !e.LoRA.Set ||
 		len(e.Tokens)%e.BlockSize != 0 || len(e.Tokens)/e.BlockSize != blocks ||
 		e.Extras != nil && len(e.Extras) != blocks {
-		return nil
+		return nil, 0
 	}
 	from := len(c.contents)
 	extras := c.extrasOf(e)
 	if e.Ahead == 0 {
 		c.contents = prefixhash.AppendContents(c.contents, e.Tokens, e.BlockSize, extras)
-		return c.contents[from:]
+		return c.contents[from:], 0
 	}
 	if len(e.Behind) != e.Ahead {
-		return nil
+		return nil, 0
 	}
 	c.tokens = append(append(c.tokens[:0], e.Tokens...), e.Behind...)
 	c.contents = prefixhash.AppendContentsAhead(c.contents, c.tokens, e.BlockSize, e.Ahead, extras)
-	return c.contents[from:]
-}
-
-// lastOf is the content of the last block without the tokens behind it, where the
-// event's contents cover those.
-func (c *converter) lastOf(e *Event, contents []prefixhash.Content) prefixhash.Content {
-	n := len(contents)
-	if e.Ahead == 0 || n == 0 {
-		return 0
+	if len(extras) == blocks {
+		extras = extras[blocks-1:]
 	}
-	var extras [][]prefixhash.ExtraKey
-	if all := c.extrasOf(e); len(all) == n {
-		extras = all[n-1:]
-	}
-	c.last = prefixhash.AppendContents(c.last[:0], e.Tokens[(n-1)*e.BlockSize:], e.BlockSize, extras)
-	return c.last[0]
+	c.last = prefixhash.AppendContents(c.last[:0], e.Tokens[(blocks-1)*e.BlockSize:], e.BlockSize, extras)
+	return c.contents[from:], c.last[0]
 }
 
 // extrasOf gives the event's extra keys. Publishers that do not describe them
