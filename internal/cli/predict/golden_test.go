@@ -86,14 +86,21 @@ type score struct {
 	exact, exactWrong                 int
 }
 
-// play feeds a capture, with what vLLM reported after each query if usage.
-func (c *capture) play(t *testing.T, head []byte, usage bool) (s score) {
+// newPredictor is closed at the test's end.
+func newPredictor(t testing.TB) *Predictor {
 	t.Helper()
 	p, err := New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// play feeds a capture, with what vLLM reported after each query if usage.
+func (c *capture) play(t *testing.T, head []byte, usage bool) (s score) {
+	t.Helper()
+	p := newPredictor(t)
 	return c.ask(t, p, head, usage)
 }
 

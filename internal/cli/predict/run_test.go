@@ -58,11 +58,7 @@ func TestBadLines(t *testing.T) {
 // nothing is credited too much.
 func TestLostFrames(t *testing.T) {
 	c := captures(t)["0.32.0-gptoss-b16-s2"]
-	p, err := New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := newPredictor(t)
 	if _, err := p.Take(c.head(t, "version", "assume", "hash_algo", "none_hash")); err != nil {
 		t.Fatal(err)
 	}
@@ -116,26 +112,18 @@ func TestHeadersSayWhatIsWrong(t *testing.T) {
 		`{"groups":{"-1":{"kind":"full_attention"}}}`:              `group "-1": want`,
 		`{"groups":{"0":{"kind":"mamba","window":2147483648}}}`:    "window 2147483648: want",
 	} {
-		p, err := New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = p.Take([]byte(`{"version":"0.32.0","assume":` + assumed + `}`))
+		p := newPredictor(t)
+		_, err := p.Take([]byte(`{"version":"0.32.0","assume":` + assumed + `}`))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s gives %v, want %q", assumed, err, want)
 		}
-		_ = p.Close()
 	}
 }
 
 // TestErrorsNameNoTokens: a token that cannot be read is not repeated.
 func TestErrorsNameNoTokens(t *testing.T) {
-	p, err := New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	_, err = p.Take([]byte(`{"query":{"tokens":[1,4294967777]}}`))
+	p := newPredictor(t)
+	_, err := p.Take([]byte(`{"query":{"tokens":[1,4294967777]}}`))
 	if err == nil || strings.Contains(err.Error(), "4294967777") || !strings.Contains(err.Error(), "query.tokens") {
 		t.Errorf("error %v", err)
 	}
@@ -146,11 +134,7 @@ func TestErrorsNameNoTokens(t *testing.T) {
 // of another publisher are not taken.
 func TestAnotherLife(t *testing.T) {
 	c := captures(t)["0.32.0-gptoss-b16-s2"]
-	p, err := New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := newPredictor(t)
 	take := func(text []byte, complaint string) *Answer {
 		a, err := p.Take(text)
 		if complaint == "" && err != nil || complaint != "" && (err == nil || !strings.Contains(err.Error(), complaint)) {
@@ -188,11 +172,7 @@ func TestAnotherLife(t *testing.T) {
 // TestRepeatedFrame: a frame that comes twice counts once.
 func TestRepeatedFrame(t *testing.T) {
 	c := captures(t)["0.32.0-fullfirst-mamba-s1"]
-	p, err := New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := newPredictor(t)
 	if _, err := p.Take(c.head(t, "version", "assume")); err != nil {
 		t.Fatal(err)
 	}
@@ -215,11 +195,7 @@ func FuzzTake(f *testing.F) {
 	f.Add([]byte(`{"query":{"tokens":[1,2,3],"cache_salt":"x"}}`))
 	f.Add([]byte(`{"usage":16}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		p, err := New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
+		p := newPredictor(t)
 		for range 2 {
 			_, _ = p.Take(text)
 			if a, err := p.Take([]byte(`{"query":{"tokens":[1,2,3,4,5,6,7,8]}}`)); err != nil || a.Cached < 0 || a.Cached >= 8 {
@@ -234,11 +210,7 @@ func FuzzTake(f *testing.F) {
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("\x92\x01\x91\x95\xabBlockStored\x91\x01\xc0\x92\x01\x02\x02"), []byte{1})
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		p, err := New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
+		p := newPredictor(t)
 		for i, payload := range [][]byte{a, b, a} {
 			text, _ := json.Marshal(map[string]any{"frame": map[string]any{"seq": i, "payload": base64.StdEncoding.EncodeToString(payload)}})
 			_, _ = p.Take(text)

@@ -61,11 +61,7 @@ func TestCapturesThroughASidecar(t *testing.T) {
 	exact := 0
 	for name, c := range captures(t) {
 		t.Run(name, func(t *testing.T) {
-			p, err := New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
+			p := newPredictor(t)
 			p.sink = newSidecar(t, p, len(c.lines)/2)
 			s := c.ask(t, p, c.head(t, "version", "hash_algo", "none_hash", "assume", "cache_config_info"), false)
 			if strings.Contains(name, "report") {

@@ -70,11 +70,7 @@ func shared(sent []*prompt, one *prompt, block int) (most int) {
 // behind plays a capture whose events come so many queries late.
 func (c *capture) behind(t *testing.T, late, drop int) (s expected) {
 	t.Helper()
-	p, err := New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := newPredictor(t)
 	if _, err := p.Take(c.head(t, "version", "hash_algo", "none_hash", "assume", "cache_config_info")); err != nil {
 		t.Fatal(err)
 	}
