@@ -126,20 +126,35 @@ func ReadConfig(dir string) (Config, error) {
 }
 
 func readOptional(path string) ([]byte, error) {
-	info, err := os.Stat(path)
+	raw, err := ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	return raw, err
+}
+
+// ReadFile reads a model's file of settings or a template, which it bounds.
+func ReadFile(path string) ([]byte, error) {
+	size, err := fileSize(path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", path)
-	}
-	if info.Size() > configLimit {
-		return nil, fmt.Errorf("%s has %d bytes, more than %d", path, info.Size(), configLimit)
+	if size > configLimit {
+		return nil, fmt.Errorf("%s has %d bytes, more than %d", path, size, configLimit)
 	}
 	return os.ReadFile(path)
+}
+
+// fileSize refuses what is no regular file: reading a pipe could block for ever.
+func fileSize(path string) (int64, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, fmt.Errorf("%s is not a file", path)
+	}
+	return info.Size(), nil
 }
 
 func (c *Config) read(fields map[string]json.RawMessage) error {

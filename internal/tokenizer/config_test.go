@@ -145,4 +145,14 @@ func TestWhatIsNoFile(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	pipe := filepath.Join(t.TempDir(), "tokenizer.json")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := readAside(pipe); err == nil || !strings.Contains(err.Error(), "tokenizer.json is not a file") {
+		t.Errorf("a pipe: %v", err)
+	}
+	if _, err := ReadFile(pipe); err == nil || !strings.Contains(err.Error(), "tokenizer.json is not a file") {
+		t.Errorf("a pipe: %v", err)
+	}
 }

@@ -60,19 +60,19 @@ func Load(dir string, o Options) (*Tokenizer, error) {
 // readAside reads a file into memory outside Go's heap, so that loading a
 // model does not leave the heap grown by the size of its file.
 func readAside(path string) (data []byte, free func(), err error) {
+	size, err := fileSize(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if size == 0 || size > maxFile {
+		return nil, nil, fmt.Errorf("%s has %d bytes, not 1 to %d", path, size, maxFile)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if info.Size() == 0 || info.Size() > maxFile {
-		return nil, nil, fmt.Errorf("%s has %d bytes, not 1 to %d", path, info.Size(), maxFile)
-	}
-	data, err = unix.Mmap(-1, 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	data, err = unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return nil, nil, fmt.Errorf("memory for %s: %w", path, err)
 	}

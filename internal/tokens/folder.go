@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -84,7 +83,7 @@ func (m *Model) configure(o chat.Options, f Flags) error {
 	o.StartDate, o.SystemInstructions = f.StartDate, f.SystemInstructions
 	m.MaxLen = f.MaxLen
 	if f.ChatTemplate != "" {
-		source, err := os.ReadFile(f.ChatTemplate)
+		source, err := tokenizer.ReadFile(f.ChatTemplate)
 		if err != nil {
 			return fmt.Errorf("chat template: %w", err)
 		}
@@ -122,7 +121,7 @@ func loadEncoder(dir, class string, f Flags) (Encoder, tokenizer.Config, error) 
 // (a tokenizer alone) has no type.
 func modelKind(dir, mode string) (chat.Model, error) {
 	m := chat.Model{TokenizerMode: mode}
-	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	raw, err := tokenizer.ReadFile(filepath.Join(dir, "config.json"))
 	if err == nil {
 		var config struct {
 			Type          string          `json:"model_type"`
@@ -153,8 +152,7 @@ func modelKind(dir, mode string) (chat.Model, error) {
 type storeEncoder struct{ store *tokenizer.Store }
 
 func (e storeEncoder) Append(dst []uint32, text []byte, addSpecial bool) []uint32 {
-	dst = e.store.Append(dst, text, addSpecial)
-	return dst
+	return e.store.Append(dst, text, addSpecial)
 }
 
 func (e storeEncoder) AppendPieces(dst []uint32, text []byte, pieces []tokenizer.Piece) ([]uint32, bool) {
