@@ -7,7 +7,7 @@ VLLM := 0.32.0 0.27.0 0.21.0 0.33.0-python
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 
-.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-live test-reference test-schedulers test-failopen test-faults test-gateways test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image release test-release test-chart
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-live test-reference test-schedulers test-failopen test-faults test-gateways test-hostile test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image release test-release test-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,7 @@ setup: ## install what tests and the demo need: Envoy, tokenizers, templates, Py
 
 build: ## compile the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/...
+	CGO_ENABLED=0 go -C lab build -trimpath -o ../bin/ ./cmd/lab ./cmd/vllmsim
 
 test: ## unit, golden, race and end-to-end tests with real Envoy; installs what they need
 	@scripts/test.sh
@@ -28,7 +29,7 @@ test-long: setup ## the suite's packages once more, with the race detector where
 	@scripts/test.sh long
 
 test-e2e: setup ## only the end-to-end tests: protocol torture, gateways, failures, each through real Envoy (about 150 s)
-	go test -race -count=1 -timeout 20m ./test/e2e
+	cd test && go test -race -count=1 -timeout 20m ./e2e
 
 test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API server, the whole router
 	go vet -tags kube ./internal/kube ./cmd/extproc
@@ -37,38 +38,42 @@ test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API se
 
 test-schedulers: setup ## every lookup of vLLM's own schedulers against the prediction, of five random seeds (test-reference: one seed)
 	scripts/install-vllm.sh $(VLLM)
-	go test -tags vllm -count=1 -timeout 60m -run TestScheduler -v ./test/vllm -scheduler.seed=0 -scheduler.seeds=5
+	cd test && go test -tags vllm -count=1 -timeout 60m -run TestScheduler -v ./vllm -scheduler.seed=0 -scheduler.seeds=5
 	scripts/foreseen.sh
 
 test-vllm: test-live test-reference ## both of the following: everything on real vLLM (CPU build, tiny models)
 
 test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense and hybrid, 0.27, 0.21 (about 10 minutes)
 	scripts/install-vllm.sh $(VLLM)
-	go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded' -v ./test/vllm
+	cd test && go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded' -v ./vllm
 
 test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process (about 3 minutes)
 	scripts/install-vllm.sh $(VLLM)
-	go test -tags vllm -count=1 -timeout 60m -parallel 2 -run 'Scheduler|Coded' -v ./test/vllm
+	cd test && go test -tags vllm -count=1 -timeout 60m -parallel 2 -run 'Scheduler|Coded' -v ./vllm
 	go test -tags vllm -count=1 -timeout 60m -run AgainstVLLM -v ./internal/tokens
 
 test-faults: setup ## the long form of the index's fault storms, and routers killed, frozen and cut off from each other (about 15 minutes, on a machine of its own)
-	go test -count=1 -timeout 30m -run Storm -v ./test/faults -storm=long
-	go test -count=1 -timeout 10m -run Routers -v ./test/failopen -long
+	cd test && go test -count=1 -timeout 30m -run Storm -v ./faults -storm=long
+	cd test && go test -count=1 -timeout 10m -run Routers -v ./failopen -long
 
 test-gateways: setup ## the examples for clusters: real Envoy Gateway, a real Kubernetes API (as root; about 6 minutes, the first time 20 CPU minutes more to build them)
 	scripts/install-gateways.sh
-	go test -tags gateways -count=1 -timeout 30m -v ./test/gateways
+	cd test && go test -tags gateways -count=1 -timeout 30m -v ./gateways
 
 test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode, and behind xDS with one model and three: what fails (6 minutes)
 	@command -v wrk >/dev/null || { apt-get update -qq && apt-get install -y -qq wrk; } || { echo "wrk is missing; install it and run again" >&2; exit 1; }
-	go test -count=1 -timeout 20m -skip Routers -v ./test/failopen -long
+	cd test && go test -count=1 -timeout 20m -skip Routers -v ./failopen -long
+
+test-hostile: setup ## attacks of clients, replicas, models and neighbours on the router behind real Envoy: each costs at most so many times an ordinary request (about 5 minutes)
+	cd test && go test -count=1 -timeout 20m -v ./hostile
 
 test-dashboard: ## the operator's page in real Chromium; -screenshots rewrites those of the docs
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || { echo "chromium is missing; install it and run again" >&2; exit 1; }
 	cd test/dashboard && go test -count=1 -timeout 10m .
 
-mutation: ## what a package's tests do not notice (PKG=./internal/load; TESTS=./internal/load,./internal/decision: whose tests are run)
-	go run ./test/mutation -tests "$(TESTS)" $(PKG)
+mutation: ## what a package's tests do not notice (PKG=./internal/load; TESTS=./internal/load,./internal/decision: whose tests are run; MODULE=render: the package's module)
+	@go -C lab build -o ../bin/ ./mutation
+	cd $(or $(MODULE),.) && $(CURDIR)/bin/mutation -tests "$(TESTS)" $(PKG)
 
 test-tracing: setup ## traces, received by the OpenTelemetry collector's own receiver (which is built first: a minute)
 	cd test/tracing && go test -count=1 -timeout 10m .
@@ -77,11 +82,12 @@ fuzz: ## every fuzz target for FUZZTIME (default 30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
 lint: ## golangci-lint, formatting and tidy go.mod files (nested modules too)
-	go mod tidy -diff
+	@for module in . render lab test; do (cd $$module && go mod tidy -diff) || exit 1; done
 	@for module in test/dashboard test/tracing; do (cd $$module && go mod tidy -diff) || exit 1; done # they follow this module's dependencies
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')) && [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted" >&2; exit 1; }
-	go run $(GOLANGCI) run ./...
-	go run $(GOLANGCI) run --build-tags kube ./internal/kube ./cmd/extproc
+	@GOBIN=$(CURDIR)/.cache/bin go install $(GOLANGCI)
+	@for module in . render lab test; do (cd $$module && $(CURDIR)/.cache/bin/golangci-lint run ./...) || exit 1; done
+	$(CURDIR)/.cache/bin/golangci-lint run --build-tags kube ./internal/kube ./cmd/extproc
 	go vet -tags noembed ./internal/peers/link ./cmd/extproc
 
 vuln: ## known vulnerabilities in what we link
@@ -103,16 +109,17 @@ bench-tokens: setup ## tokenizing and rendering beside the Rust-backed Python li
 	@scripts/bench-tokens.sh
 
 demo: ## plain balancing against warmroute on four simulated replicas behind real Envoy
-	@go run ./cmd/demo
+	@go -C lab run ./cmd/demo
 
 docs: ## rewrite the generated documentation
 	go generate ./...
+	go -C lab generate ./...
 
 proto: ## regenerate the contracts of the index and between routers
 	@scripts/proto.sh
 
-image: ## the container image, as the examples for clusters name it (IMAGE=registry/name:tag)
-	docker build -t $(IMAGE) .
+image: ## the container image, as the examples for clusters name it (IMAGE=registry/name:tag, GO_IMAGE=golang:1.26@sha256:...)
+	docker build $(if $(GO_IMAGE),--build-arg GO_IMAGE=$(GO_IMAGE)) -t $(IMAGE) .
 
 release: ## what is published, into dist/: binaries for linux amd64 and arm64, the image, a bill of materials, checksums
 	cd release && go run . -out ../dist

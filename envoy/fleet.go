@@ -8,10 +8,10 @@ import (
 // one model, otherwise for requests that name no model, or one without a replica.
 const AllReplicas = "replicas"
 
-// Fleet is what Envoy receives about the replicas.
+// Fleet has the replicas and their models as Envoy receives them.
 type Fleet struct {
 	Replicas []Endpoint // all of them
-	Groups   []Group    // by what they serve; none where all serve the same
+	Groups   []Group    // by the models they serve; none if all serve the same
 	// ReadsModel makes Envoy read the model of every body although there are no
 	// groups: a change of the listener costs more than reading bodies.
 	ReadsModel bool
@@ -40,19 +40,19 @@ func Serving(addrs ...string) Fleet {
 	return f
 }
 
-// Equal reports whether both result in the same configuration of Envoy.
+// Equal reports whether two fleets result in the same configuration of Envoy.
 func (f Fleet) Equal(g Fleet) bool {
 	return f.SameClusters(g) && slices.Equal(f.Replicas, g.Replicas) &&
 		slices.EqualFunc(f.Groups, g.Groups, func(a, b Group) bool { return slices.Equal(a.Replicas, b.Replicas) })
 }
 
-// SameClusters reports whether both differ in endpoints at most.
+// SameClusters reports whether two fleets differ in endpoints at most.
 func (f Fleet) SameClusters(g Fleet) bool {
 	return f.Listing == g.Listing && f.ReadsModel == g.ReadsModel &&
 		slices.EqualFunc(f.Groups, g.Groups, func(a, b Group) bool { return a.Name == b.Name && slices.Equal(a.Models, b.Models) })
 }
 
-// all is the clusters of f, the one of all replicas first.
+// all returns the clusters of f, first the cluster of all replicas.
 func (f Fleet) all() []Group {
 	return append([]Group{{Name: AllReplicas, Replicas: f.Replicas}}, f.Groups...)
 }

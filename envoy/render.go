@@ -40,36 +40,36 @@ type Discovery string
 // ADS is the aggregated stream of [WriteDynamic]'s bootstrap.
 const ADS Discovery = "ads"
 
-// File is the file in d that Envoy reads resources of a kind from: lds, rds, cds,
-// or EndpointsOf a cluster.
-func (d Discovery) File(kind string) string { return string(d) + "/" + kind + ".json" }
+// File returns the path in d of the file from which Envoy reads one resource type:
+// lds, rds, cds, or EndpointsOf a cluster.
+func (d Discovery) File(resource string) string { return string(d) + "/" + resource + ".json" }
 
-// EndpointsFile reports whether a file of that name holds endpoints, and of which
-// kind.
-func EndpointsFile(name string) (kind string, ok bool) {
-	kind, ok = strings.CutSuffix(name, ".json")
-	return kind, ok && strings.HasPrefix(kind, endpointsBegin)
+// EndpointsFile reports whether a file of that name holds endpoints, and returns
+// their resource type.
+func EndpointsFile(name string) (resource string, ok bool) {
+	resource, ok = strings.CutSuffix(name, ".json")
+	return resource, ok && strings.HasPrefix(resource, endpointsBegin)
 }
 
 const endpointsBegin = "eds-"
 
-// EndpointsOf is the kind of a cluster's endpoints: Envoy accepts one cluster's
-// endpoints per file.
+// EndpointsOf returns the resource type of a cluster's endpoints: Envoy accepts one
+// cluster's endpoints per file.
 func EndpointsOf(cluster string) string {
 	return endpointsBegin + strconv.FormatUint(xxhash.Sum64String(cluster), 16)
 }
 
-// source is the config_source of a kind.
-func (d Discovery) source(kind string) string {
+// source returns the config_source of a resource type.
+func (d Discovery) source(resource string) string {
 	if d == ADS {
 		return "{ads: {}, resource_api_version: V3}"
 	}
-	path, _ := quote(d.File(kind))
+	path, _ := quote(d.File(resource))
 	return "{path_config_source: {path: " + path + "}, resource_api_version: V3}"
 }
 
-// noLimits lifts Envoy's circuit breakers far above what one process carries
-// (a request costs Envoy some 10 kB, so 1e6 of them 10 GB).
+// noLimits lifts Envoy's circuit breakers far above the load that one process carries (a
+// request costs Envoy some 10 kB, so 1e6 of them 10 GB).
 const noLimits = "{max_connections: 1000000, max_pending_requests: 1000000, max_requests: 1000000, max_retries: 1000000}"
 
 // listenerName is the listener's name, and that of its routes.

@@ -12,10 +12,10 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
-	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
-	"warmroute/test/race"
+	"warmroute/render/openai"
+	"warmroute/render/testkit/race"
 )
 
 // readyTokens is a source whose ids are there already.
@@ -81,7 +81,7 @@ func hold(t *testing.T, x *index.Index, addr string, ids []uint32) {
 		engine[i] = uint64(i + 1)
 	}
 	_, err := x.Apply(&index.Batch{Holder: h, Incarnation: x.Begin(h), Events: []index.Event{{
-		Kind: index.Stored, Tier: index.TierGPU, Engine: engine, Content: contents,
+		Kind: index.Stored, Tier: index.TierGPU, Hashes: engine, Content: contents,
 		Scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: blockSize},
 	}}})
 	if err != nil {

@@ -14,18 +14,22 @@ type answerMetadata struct {
 	root, lb, own      structpb.Struct
 	inLB, inOwn        structpb.Value
 	lbKind, ownKind    structpb.Value_StructValue
-	texts              [3]structpb.Value
-	textKinds          [3]structpb.Value_StringValue
+	texts              [4]structpb.Value
+	textKinds          [4]structpb.Value_StringValue
 	numbers            [2]structpb.Value
 	numberKinds        [2]structpb.Value_NumberValue
 	usedText, usedNums int
+	withoutClient      bool // the reason for clients is left out: none is sent to them
 }
 
 // of fills in and returns the metadata of d. It replaces the previous values.
 func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	s.usedText, s.usedNums = 0, 0
-	own := fields(&s.own, 4)
+	own := fields(&s.own, 5)
 	own["reason"] = s.text(string(d.Reason))
+	if !s.withoutClient {
+		own["client_reason"] = s.text(d.Reason.ForClients())
+	}
 	if d.Model != "" {
 		own["model"] = s.text(d.Model)
 		own["prompt_tokens"] = s.number(d.Tokens)

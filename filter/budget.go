@@ -68,3 +68,13 @@ func (b *budget) end() {
 		b.cancel()
 	}
 }
+
+// until is a context with a deadline that only those see who ask for it: it has no timer
+// and takes no memory.
+type until struct {
+	context.Context // the stream's
+	deadline        time.Time
+}
+
+// Deadline implements context.Context.
+func (u *until) Deadline() (time.Time, bool) { return u.deadline, true }

@@ -10,9 +10,9 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision"
-	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
+	"warmroute/render/openai"
 )
 
 // promptOf is a prompt of n tokens in blocks of four.
@@ -57,7 +57,7 @@ func TestLengthsOfPrompts(t *testing.T) {
 		if p.Length(0) != tt.length || p.Tokens(0) != tt.n {
 			t.Errorf("%s: length %d of %d tokens, want %d", name, p.Length(0), p.Tokens(0), tt.length)
 		}
-		if keys := p.AppendChain(nil, index.Chain{Unit: 4}, 0); len(keys) != tt.chain || !slices.Equal(p.AppendKeys(nil, four, 0), keys[:tt.keys]) {
+		if keys := p.AppendChain(nil, index.Keying{Unit: 4}, 0); len(keys) != tt.chain || !slices.Equal(p.AppendKeys(nil, four, 0), keys[:tt.keys]) {
 			t.Errorf("%s: a chain of %d, want %d that begins with the blocks' keys", name, len(keys), tt.chain)
 		}
 		content, blocks := p.Sentinel(four, 0)
@@ -71,7 +71,7 @@ func TestLengthsOfPrompts(t *testing.T) {
 			}
 		}
 		none := &index.Scope{}
-		if n, _ := p.Sentinel(none, 0); n != 0 || p.AppendKeys(nil, none, 0) != nil || p.AppendChain(nil, index.Chain{}, 0) != nil {
+		if n, _ := p.Sentinel(none, 0); n != 0 || p.AppendKeys(nil, none, 0) != nil || p.AppendChain(nil, index.Keying{}, 0) != nil {
 			t.Errorf("%s: keys of blocks without a size", name)
 		}
 	}
@@ -124,7 +124,7 @@ func TestChainsOfVLLM(t *testing.T) {
 		"an adapter, its path known":   {hashing(prefixhash.Tagged, &seed), adapter("/sql"), 2},
 	} {
 		p := promptOf(t, 10, 100, false, tt.change)
-		got := p.AppendChain(nil, index.Chain{Hash: tt.hash, Unit: 4}, 0)
+		got := p.AppendChain(nil, index.Keying{Hash: tt.hash, Unit: 4}, 0)
 		if len(got) != tt.units {
 			t.Errorf("%s: %d hashes, want %d", name, len(got), tt.units)
 			continue

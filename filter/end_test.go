@@ -21,8 +21,8 @@ import (
 	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
-	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
+	"warmroute/render/openai"
 )
 
 // statusHeaders are response headers with a status, as Envoy sends them.

@@ -32,7 +32,7 @@ func TestARecordSaysTheSameAgain(t *testing.T) {
 		}
 		b := newBench(t, tok, replicas...)
 		if run%4 == 3 {
-			kind := policy.KindBalance
+			kind := policy.NameBalance
 			if _, err := b.book.Replace(policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}); err != nil {
 				t.Fatal(err)
 			}

@@ -14,9 +14,9 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
-	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
+	"warmroute/render/openai"
 )
 
 // fakeIndex holds a number of blocks of every prompt per holder.
@@ -97,7 +97,7 @@ func newBench(t testing.TB, tok tokens.Source, replicas ...*fleet.Replica) *benc
 		index:  &fakeIndex{ids: map[index.Holder]index.HolderID{}, blocks: map[index.Holder]int{}},
 		ledger: load.NewLedger(nil), ring: decision.NewRing(64), book: newBook(t, policy.Config{}),
 	}
-	b.decider = decision.New(b.fleet, b.index, b.ledger, b.book, decision.Options{})
+	b.decider = decision.New(b.fleet, b.index, b.ledger, b.book, decision.Options{ReadsSalt: tokens.MessagesReadSalt})
 	b.router = NewRouter(b.decider, tok, b.ring, NewMetrics(prometheus.NewRegistry()), RouterOptions{})
 	return b
 }

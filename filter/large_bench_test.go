@@ -9,9 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	prompts "warmroute/internal/chat"
-	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
+	prompts "warmroute/render/chat"
+	"warmroute/render/openai"
 )
 
 // largeChat is a chat of n bytes: many turns of text, or one image.

@@ -12,7 +12,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/extprocwire"
 	"warmroute/internal/tokens"
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // wire is a stream on which messages come as bytes and answers go as bytes.

@@ -24,6 +24,7 @@ type Metrics struct {
 	elsewhere prometheus.Counter
 	panics    prometheus.Counter
 	anyway    prometheus.Counter
+	bodies    atomic.Int64 // bytes of the bodies that are worked on or held
 }
 
 // total is what was predicted for one replica.
@@ -83,7 +84,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, r := range decision.Reasons() {
 		m.reasons[r] = decisions.WithLabelValues(string(r))
 	}
-	reg.MustRegister(decisions, m.took, byPhase, m.stream, m.sources, m.predicted, m.streams, m.elsewhere, m.panics, m.anyway)
+	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Load()) })
+	reg.MustRegister(bodies, decisions, m.took, byPhase, m.stream, m.sources, m.predicted, m.streams, m.elsewhere, m.panics, m.anyway)
 	return m
 }
 

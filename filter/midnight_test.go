@@ -10,20 +10,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/index"
-	vllmchat "warmroute/internal/chat"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
-	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
+	"warmroute/render"
+	vllmchat "warmroute/render/chat"
+	"warmroute/render/openai"
+	"warmroute/render/work"
 )
 
 // letters encodes a text as its bytes.
 type letters struct{}
 
-func (letters) Append(dst []uint32, text []byte, _ bool) []uint32 {
+func (letters) Append(_ *work.Budget, dst []uint32, text []byte, _ bool) []uint32 {
 	for _, b := range text {
 		dst = append(dst, uint32(b))
 	}
@@ -66,14 +68,14 @@ func TestTheDayOfTheReplicasAroundMidnight(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer x.Close()
-			stored(t, x, "10.0.0.1:8000", letters{}.Append(nil, datedPrompt(fifth, text), false)[:tt.fifth*blockSize])
-			stored(t, x, "10.0.0.2:8000", letters{}.Append(nil, datedPrompt(sixth, text), false)[:tt.sixth*blockSize])
+			stored(t, x, "10.0.0.1:8000", letters{}.Append(nil, nil, datedPrompt(fifth, text), false)[:tt.fifth*blockSize])
+			stored(t, x, "10.0.0.2:8000", letters{}.Append(nil, nil, datedPrompt(sixth, text), false)[:tt.sixth*blockSize])
 			source := tokens.NewLocal(tokens.LocalOptions{
 				LocalSettings: tokens.LocalSettings{TrustUnverified: ^vllmchat.Features(0), SampleEvery: -1}, Now: clock,
 				Endpoints: func(string) []tokens.Endpoint { return []tokens.Endpoint{{Version: "0.32.0"}} },
 			})
 			template := "Today is {{ strftime_now('%d %b %Y') }}.\n{{ messages[0].content }}"
-			if err := source.Load("m", tokens.Model{Encoder: letters{}, Chat: vllmchat.Options{Template: template, Transformers: "5.19.0"}}); err != nil {
+			if err := source.Load("m", tokens.Model{Model: render.Model{Encoder: letters{}, Chat: vllmchat.Options{Template: template, Transformers: "5.19.0"}}}); err != nil {
 				t.Fatal(err)
 			}
 			source.CheckAll(t.Context())
@@ -89,7 +91,7 @@ func TestTheDayOfTheReplicasAroundMidnight(t *testing.T) {
 			}
 			// What was placed is expected to be cached where it went: the placed day's prompt.
 			sent, _, _ := strings.Cut(got.Destination, ",")
-			whole := letters{}.Append(nil, datedPrompt(tt.day, text), false)
+			whole := letters{}.Append(nil, nil, datedPrompt(tt.day, text), false)
 			if got, want := matched(x, sent, whole), (len(whole)-1)/blockSize; got != want {
 				t.Errorf("%d blocks of the placed prompt are expected at %s, want %d", got, sent, want)
 			}
@@ -105,11 +107,11 @@ func stored(t *testing.T, x *index.Index, addr string, ids []uint32) {
 	h := index.Holder{Replica: addr}
 	e := index.Event{Kind: index.Stored, Scope: datedScope}
 	for i, c := range prefixhash.AppendContents(nil, ids, blockSize, nil) {
-		e.Engine = append(e.Engine, uint64(x.ID(h))<<32+uint64(i)+1)
+		e.Hashes = append(e.Hashes, uint64(x.ID(h))<<32+uint64(i)+1)
 		e.Content = append(e.Content, c)
 	}
 	b := &index.Batch{Holder: h, Incarnation: x.Begin(h)}
-	if len(e.Engine) > 0 {
+	if len(e.Hashes) > 0 {
 		b.Events = []index.Event{e}
 	}
 	if _, err := x.Apply(b); err != nil {

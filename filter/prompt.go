@@ -3,9 +3,10 @@ package filter
 import (
 	"warmroute/index"
 	"warmroute/internal/decision"
-	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
+	"warmroute/render/openai"
+	"warmroute/render/work"
 )
 
 // maxLookup bounds the tokens of a prompt that are hashed, from its start: 1 Mi
@@ -17,7 +18,9 @@ type tokenPrompts struct {
 	prompts []tokens.Prompt
 	root    prefixhash.Key
 	mix     prefixhash.Request
-	most    int // tokens of a prompt that are looked up
+	most    int          // tokens of a prompt that are looked up
+	budget  *work.Budget // of hashing; nil: no limits
+	stopped bool         // it has ended: keys are missing
 
 	extras   [][]prefixhash.ExtraKey
 	contents []prefixhash.Content
@@ -47,7 +50,40 @@ func (p *tokenPrompts) AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) [
 	}
 	blocks := usable / s.BlockSize
 	p.fold(prompt, blocks, s.BlockSize, 0)
-	return prefixhash.AppendTokens(dst, p.root, prompt.Tokens[:blocks*s.BlockSize], s.BlockSize, p.extras)
+	return p.appendTokens(dst, prompt.Tokens[:blocks*s.BlockSize], s.BlockSize, 0)
+}
+
+// The budget is asked between pieces of a prompt. Hashing costs about 20 ns a token, and
+// by vLLM's own algorithms five times as much.
+const (
+	pieceTokens  = 4096
+	pieceSteps   = 2 * pieceTokens
+	digestFactor = 5
+)
+
+// appendTokens is prefixhash.AppendTokensAhead behind the prompt's root, piece by piece. It
+// ends early when the budget does.
+func (p *tokenPrompts) appendTokens(dst []prefixhash.Key, ids []uint32, unit, ahead int) []prefixhash.Key {
+	parent, piece := p.root, max(1, pieceTokens/unit)
+	for at := 0; len(ids) >= unit+ahead && p.pay(pieceSteps); at += piece {
+		extras := p.extras[min(at, len(p.extras)):]
+		n := min(len(ids), piece*unit+ahead)
+		dst = prefixhash.AppendTokensAhead(dst, parent, ids[:n], unit, ahead, extras)
+		parent, ids = dst[len(dst)-1], ids[min(len(ids), piece*unit):]
+	}
+	return dst
+}
+
+// pay charges the budget, and reports whether it may go on.
+func (p *tokenPrompts) pay(steps int) bool {
+	p.stopped = p.stopped || p.budget != nil && charge(p.budget, steps) != nil
+	return !p.stopped
+}
+
+func charge(b *work.Budget, steps int) (err error) {
+	defer work.Catch(&err)
+	b.Step(steps)
+	return nil
 }
 
 // Length implements decision.Prompts.
@@ -60,7 +96,7 @@ func (p *tokenPrompts) Length(i int) int {
 }
 
 // AppendChain implements decision.Prompts.
-func (p *tokenPrompts) AppendChain(dst []prefixhash.Key, c index.Chain, i int) []prefixhash.Key {
+func (p *tokenPrompts) AppendChain(dst []prefixhash.Key, c index.Keying, i int) []prefixhash.Key {
 	prompt := &p.prompts[i]
 	n := min(len(prompt.Tokens), p.most, maxLookup)
 	if c.Unit <= 0 || n < c.Unit {
@@ -69,7 +105,7 @@ func (p *tokenPrompts) AppendChain(dst []prefixhash.Key, c index.Chain, i int) [
 	if c.Hash == nil {
 		blocks := n / c.Unit
 		p.fold(prompt, blocks, c.Unit, c.Ahead)
-		return prefixhash.AppendTokensAhead(dst, p.root, prompt.Tokens[:n], c.Unit, c.Ahead, p.extras)
+		return p.appendTokens(dst, prompt.Tokens[:n], c.Unit, c.Ahead)
 	}
 	root, ok := c.Hash.Root()
 	if !ok || p.mix.LoRA.Set && p.mix.LoRAPath == "" && c.Hash.Generation() == prefixhash.Tagged {
@@ -77,9 +113,14 @@ func (p *tokenPrompts) AppendChain(dst []prefixhash.Key, c index.Chain, i int) [
 	}
 	mix := p.mix
 	mix.MM = prompt.MM
-	p.digests = c.Hash.AppendDigests(p.digests[:0], root, prompt.Tokens[:n], 0, c.Unit, mix)
-	for _, d := range p.digests {
-		dst = append(dst, d.Key())
+	blocks, piece := n/c.Unit, max(1, pieceTokens/c.Unit)
+	for at := 0; at < blocks && p.pay(digestFactor*pieceSteps); at += piece {
+		end := min(at+piece, blocks)
+		p.digests = c.Hash.AppendDigests(p.digests[:0], root, prompt.Tokens[at*c.Unit:end*c.Unit], at, c.Unit, mix)
+		for _, d := range p.digests {
+			dst = append(dst, d.Key())
+		}
+		root = p.digests[len(p.digests)-1]
 	}
 	return dst
 }

@@ -1,6 +1,6 @@
 package filter
 
-import "warmroute/internal/openai"
+import "warmroute/render/openai"
 
 // Query is one request as the router gets it. Body is only read during Route.
 type Query struct {

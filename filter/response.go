@@ -85,7 +85,7 @@ func immediate(status typev3.StatusCode, reason decision.Reason) *extprocv3.Proc
 func reasonHeader(reason decision.Reason) *extprocv3.ProcessingResponse {
 	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
 		Response: &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{
-			SetHeaders: []*corev3.HeaderValueOption{overwrite(envoy.HeaderReason, string(reason))},
+			SetHeaders: []*corev3.HeaderValueOption{overwrite(envoy.HeaderReason, reason.ForClients())},
 		}},
 	}}}
 }

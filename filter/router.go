@@ -11,9 +11,10 @@ import (
 
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
-	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
+	"warmroute/render/openai"
+	"warmroute/render/work"
 )
 
 // RouterOptions configures a Router.
@@ -63,7 +64,12 @@ func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Met
 	}
 	r := &Router{o: o.withDefaults(), decider: d, tokens: t, bodies: newReader(openai.DefaultMemory), ring: ring, metrics: m}
 	r.SetBudget(r.o.TokenBudget)
-	r.scratch.New = func() any { return new(scratch) }
+	r.scratch.New = func() any {
+		s := new(scratch)
+		s.tokens.budget, s.other.budget = &s.hashing, &s.hashing
+		s.ended = func() bool { return s.tokens.stopped || s.other.stopped }
+		return s
+	}
 	return r
 }
 
@@ -72,14 +78,18 @@ func (r *Router) SetBudget(d time.Duration) { r.budget.Store(int64(d)) }
 
 // scratch is the memory of one decision.
 type scratch struct {
-	work   decision.Work
-	ask    decision.Ask
-	took   [phases]time.Duration
-	result tokens.Result
-	tokens tokenPrompts
-	other  tokenPrompts // alternatives to the prompts
-	text   []byte
-	chain  []prefixhash.Key
+	work    decision.Work
+	reading work.Budget
+	hashing work.Budget
+	until   until // of hashing
+	ask     decision.Ask
+	took    [phases]time.Duration
+	result  tokens.Result
+	tokens  tokenPrompts
+	other   tokenPrompts // alternatives to the prompts
+	text    []byte
+	chain   []prefixhash.Key
+	ended   func() bool // hashing has
 }
 
 // Route decides where a request goes. It never fails and never blocks longer
@@ -120,7 +130,8 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 		return decision.Decision{Reason: decision.ReasonDisabled}
 	}
 	start := r.o.Now()
-	req, err := r.bodies.Parse(q.Route, q.Body)
+	s.reading.Start(ctx, work.Limits{}, len(q.Body))
+	req, err := r.bodies.ParseWithin(&s.reading, q.Route, q.Body)
 	parsed := r.o.Now()
 	s.took[phaseParse] = parsed.Sub(start)
 	if err != nil {
@@ -134,8 +145,9 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 		return decision.Decision{Reason: decision.ReasonUnfinished}
 	}
 	set := r.decider.Settings(mv)
-	s.ask = decision.Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Dry: q.Dry}
-	if set.Kind != policy.KindDisabled {
+	s.ask = decision.Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Dry: q.Dry, Ended: s.ended}
+	s.tokens.stopped, s.other.stopped = false, false
+	if set.Policy != policy.NameDisabled {
 		reason := r.prompts(ctx, req, mv, s)
 		now := r.o.Now()
 		s.took[phaseTokens], parsed = now.Sub(parsed), now
@@ -147,8 +159,13 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 			return decision.Decision{Reason: reason}
 		}
 	}
+	s.until = until{ctx, time.Now().Add(time.Duration(r.budget.Load()))}
+	s.hashing.Start(&s.until, work.Limits{}, len(q.Body))
 	d := r.decider.Place(&s.ask, mv, set, &s.work)
 	s.took[phasePlace] = r.o.Now().Sub(parsed)
+	if d.Reason == decision.ReasonBudget && ctx.Err() != nil {
+		d.Reason = decision.ReasonUnfinished
+	}
 	return d
 }
 
@@ -171,6 +188,8 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 			s.ask.Other = &s.other
 		}
 		return ""
+	case errors.Is(err, tokens.ErrBusy):
+		return decision.ReasonBusy
 	case err != nil && late:
 		return decision.ReasonBudget
 	}
@@ -251,6 +270,9 @@ func (r *Router) Skip(q *Query, reason decision.Reason) decision.Decision {
 
 // parseReason translates why a body could not be read.
 func parseReason(err error) decision.Reason {
+	if errors.Is(err, work.ErrEnded) {
+		return decision.ReasonUnfinished
+	}
 	var e *openai.Error
 	if errors.As(err, &e) {
 		return decision.Reason(e.Reason)

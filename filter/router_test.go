@@ -13,8 +13,8 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
-	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
+	"warmroute/render/openai"
 )
 
 func query() *Query { return &Query{Route: openai.Chat, Body: []byte(chat)} }
@@ -87,7 +87,8 @@ func TestNoHintHasItsOwnReason(t *testing.T) {
 		"no tokens":      {fakeTokens{err: tokens.ErrNone}, replica(1), chat, decision.ReasonNoTokens},
 		"too slow":       {fakeTokens{err: fmt.Errorf("render: %w", context.DeadlineExceeded)}, replica(1), chat, decision.ReasonBudget},
 		"not asked":      {fakeTokens{err: tokens.ErrTooSlow}, replica(1), chat, decision.ReasonRenderSlow},
-		"duplicate key":  {fakeTokens{n: 100}, replica(1), `{"model":"m","model":"m","messages":[]}`, "duplicate_key"},
+		"duplicate key":  {fakeTokens{n: 100}, replica(1), `{"model":"m","messages":[],"a":1,"a":2}`, "duplicate_key"},
+		"repeated field": {fakeTokens{n: 100}, replica(1), `{"model":"m","model":"m","messages":[]}`, "repeated_field"},
 		"lone surrogate": {fakeTokens{n: 100}, replica(1), `{"model":"m","messages":[{"role":"user","content":"\ud800"}]}`, "lone_surrogate"},
 		"panic":          {panicking{}, replica(1), chat, decision.ReasonPanic},
 	}
@@ -185,7 +186,7 @@ func TestAnEstimateStaysWithinTheContext(t *testing.T) {
 }
 
 func TestDisabledIsANoOp(t *testing.T) {
-	off := policy.KindDisabled
+	off := policy.NameDisabled
 	for name, c := range map[string]policy.Config{
 		"everywhere": {Overrides: policy.Overrides{RoutePolicy: &off}},
 		"one model":  {Models: map[string]policy.Overrides{"m": {RoutePolicy: &off}}},

@@ -24,6 +24,7 @@ type ServerOptions struct {
 	PriorityHeader string        // trusted request header with a whole number: above 0, the request is never shed for load; lower case, "" = no request has priority
 	MaxBody        int           // bytes of a body that are read; default 64 MiB
 	BodyWait       time.Duration // duplex mode: longest wait for a body; default 5 s
+	MaxBodies      int64         // bytes of all bodies that are worked on or held at once, the others pass without a hint; at least MaxBody and SmallShare; default 1 GiB
 	MaxStreams     int           // requests followed at once, the others pass without a hint; default 8192
 	ReasonHeader   bool          // answer response headers with the reason
 	Picker         bool          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
@@ -34,6 +35,9 @@ type ServerOptions struct {
 func (o ServerOptions) withDefaults() ServerOptions {
 	if o.MaxBody == 0 {
 		o.MaxBody = 64 << 20
+	}
+	if o.MaxBodies == 0 {
+		o.MaxBodies = 1 << 30
 	}
 	if o.BodyWait == 0 {
 		o.BodyWait = 5 * time.Second
@@ -116,7 +120,9 @@ func (m *memory) recycle(st *stream) {
 
 // stream is the state of a new request.
 func (s *Server) stream(mode modev3.ProcessingMode_BodySendMode, h *hint) *stream {
-	return &stream{srv: s, o: s.o.Load(), mode: mode, hint: h}
+	o := s.o.Load()
+	h.metadata.withoutClient = !o.ReasonHeader
+	return &stream{srv: s, o: o, mode: mode, hint: h}
 }
 
 // contain turns a panic into the end of its stream: a defect in following one

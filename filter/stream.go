@@ -15,7 +15,7 @@ import (
 
 	"warmroute/internal/decision"
 	"warmroute/internal/extprocwire"
-	"warmroute/internal/openai"
+	"warmroute/render/openai"
 )
 
 // stream is the state of one HTTP request. Its goroutine owns it; the goroutine that
@@ -45,6 +45,7 @@ type stream struct {
 	d          decision.Decision
 	held       [][]byte // duplex: chunks not given back yet
 	size       int      // bytes in held
+	taken      int      // bytes counted as worked on or held
 	ended      bool     // the request's end of stream was seen
 	answered   bool     // response headers were seen
 	over       bool     // the response's end of stream was seen
@@ -191,9 +192,12 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 		st.skip(decision.ReasonBodyTooLarge)
 	case !st.ended && st.mode == modev3.ProcessingMode_BUFFERED_PARTIAL:
 		st.skip(decision.ReasonBodyCut)
+	case !st.take(len(b.GetBody())):
+		st.skip(decision.ReasonBusy)
 	default:
 		st.route(ctx, b.GetBody())
 	}
+	st.free()
 	extprocwire.Recycle(b.Body)
 	b.Body = nil
 	return append(out, st.answer(st.hint.ofBody))
@@ -209,7 +213,11 @@ func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*
 	}
 	st.held = append(st.held, b.GetBody())
 	st.size += len(b.GetBody())
+	fits := st.take(len(b.GetBody()))
 	switch {
+	case !fits:
+		st.skip(decision.ReasonBusy)
+		return st.flush(ctx, out, st.ended)
 	case st.ended:
 		return st.flush(ctx, out, true)
 	case st.size > st.o.MaxBody:
@@ -226,6 +234,7 @@ func (st *stream) flush(ctx context.Context, out []*response, end bool) []*respo
 		st.route(ctx, body)
 		done()
 	}
+	st.free()
 	out = append(out, st.answer(st.hint.ofHeaders))
 	held := st.release()
 	if st.refused {
@@ -280,6 +289,7 @@ func (st *stream) requestTrailers(ctx context.Context, out []*response) []*respo
 	}
 	body := bytes.Join(st.release(), nil)
 	st.route(ctx, body)
+	st.free()
 	return append(out, st.answer(func(d *decision.Decision) *response { return wholeHint(d, body) })) // answers the trailers, too
 }
 
@@ -304,6 +314,7 @@ func (st *stream) close() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.closed = true
+	st.free()
 	if st.late != nil {
 		st.late.Stop()
 	}

@@ -6,7 +6,7 @@ import (
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // turnover is a holder at its capacity: each batch stores a prompt's next blocks
@@ -21,8 +21,8 @@ type turnover struct {
 
 func newTurnover(x *Index, h Holder, s Scope, capacity, per int) *turnover {
 	w := &turnover{x: x, per: per, next: 1, batch: &Batch{Holder: h, Incarnation: x.Begin(h), Events: []Event{
-		{Kind: Stored, Scope: s, Engine: make([]uint64, per), Content: make([]prefixhash.Content, per)},
-		{Kind: Removed, Engine: make([]uint64, per)},
+		{Kind: Stored, Scope: s, Hashes: make([]uint64, per), Content: make([]prefixhash.Content, per)},
+		{Kind: Removed, Hashes: make([]uint64, per)},
 	}}}
 	w.ring = make([]uint64, capacity)
 	return w
@@ -33,9 +33,9 @@ func (w *turnover) step() (Result, error) {
 	for i := range w.per {
 		at := w.next % uint64(len(w.ring))
 		v := w.next*hashtable.Golden | 1
-		w.batch.Events[1].Engine[w.per-1-i] = w.ring[at]
+		w.batch.Events[1].Hashes[w.per-1-i] = w.ring[at]
 		w.ring[at] = v
-		w.batch.Events[0].Engine[i], w.batch.Events[0].Content[i] = v, prefixhash.Content(v)
+		w.batch.Events[0].Hashes[i], w.batch.Events[0].Content[i] = v, prefixhash.Content(v)
 		w.next++
 	}
 	return w.x.Apply(w.batch)

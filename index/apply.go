@@ -33,53 +33,84 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 		return Result{}, ErrIncarnation
 	}
 	h.result = Result{}
-	res := &h.result
 	now := x.o.Now()
 	x.noteReportAt(h.id, b.published(now).UnixNano(), now.UnixNano())
-	tick := minutes(now)
-	h.learnGroups(b)
-	for i := 0; i < len(b.Events); i++ {
-		ev := &b.Events[i]
-		reported, dense := h.groupEvent(b.Events[i:])
-		if reported > 0 {
-			i += reported - 1
-			continue
-		}
-		switch ev.Kind {
-		case Stored:
-			if !dense {
-				h.sawGroup(ev.Scope, ev.GroupKind)
-				continue
-			}
-			x.stored(h, ev, b.Full, tick, res)
-		case Removed:
-			x.removed(h, ev, res)
-			h.review(ev)
-		case Cleared:
-			h.clear()
-			h.clearGroups()
-		default:
-			res.Dropped += len(ev.Engine)
-		}
+	h.observe(b)
+	a := applying{x: x, h: h, batch: b, tick: minutes(now), res: &h.result}
+	for i := 0; i < len(b.Events); {
+		i += a.apply(i)
 	}
-	x.dropped.Add(uint64(res.Dropped))
-	return *res, nil
+	clear(h.events)
+	x.dropped.Add(uint64(h.result.Dropped))
+	return h.result, nil
 }
 
-func (x *Index) stored(h *holder, ev *Event, full bool, tick uint16, res *Result) {
-	if ev.Scope.Scheme == "" || ev.Tier >= tiers || ev.Content != nil && len(ev.Content) != len(ev.Engine) {
-		res.Dropped += len(ev.Engine)
+// applying is the state while a batch is applied. h.mu is held.
+type applying struct {
+	x     *Index
+	h     *holder
+	batch *Batch
+	tick  uint16
+	res   *Result
+}
+
+// apply applies an event, and returns how many events it was: several that only repeat
+// what a request has hit are one.
+func (a *applying) apply(i int) (events int) {
+	ev := &a.batch.Events[i]
+	switch ev.Kind {
+	case Stored:
+		return a.stored(i, ev)
+	case Removed:
+		a.x.removed(a.h, ev, a.res)
+		a.h.removedInGroups(ev)
+	case Cleared:
+		a.h.clear()
+		for _, c := range a.h.members() {
+			c.member.Clear()
+		}
+	default:
+		a.res.Dropped += len(ev.Hashes)
+	}
+	return 1
+}
+
+// stored applies a Stored event: the holder's member says whether the event is new and
+// whether the nodes take its blocks, the nodes take them, and the member follows.
+func (a *applying) stored(i int, ev *Event) (events int) {
+	m := a.h.follower(ev)
+	if m == nil {
+		a.store(ev)
+		return 1
+	}
+	if n := m.Repeats(a.h.events[i:]); n > 0 {
+		return n
+	}
+	if m.InNodes(&a.h.events[i]) {
+		a.store(ev)
+	} else {
+		a.h.sawGroup(ev.Scope, ev.GroupKind)
+	}
+	m.Stored(&a.h.events[i])
+	return 1
+}
+
+// store stores the blocks of an event in its scope.
+func (a *applying) store(ev *Event) {
+	h, res := a.h, a.res
+	if ev.Scope.Scheme == "" || ev.Tier >= tiers || ev.Content != nil && len(ev.Content) != len(ev.Hashes) {
+		res.Dropped += len(ev.Hashes)
 		return
 	}
-	if len(ev.Engine) == 0 || ev.GroupKind == GroupOther {
+	if len(ev.Hashes) == 0 || ev.GroupKind == GroupOther {
 		h.sawGroup(ev.Scope, ev.GroupKind)
 		return
 	}
 	ks := h.lockLast(ev)
 	if ks == nil {
 		h.sawGroup(ev.Scope, ev.GroupKind)
-		if ks = x.lockKeyspace(ev.Scope); ks == nil {
-			res.Dropped += len(ev.Engine)
+		if ks = a.x.lockKeyspace(ev.Scope, h.self.Replica); ks == nil {
+			res.Dropped += len(ev.Hashes)
 			return
 		}
 		h.last = lastStored{ev.Scope, ev.GroupKind, ks}
@@ -88,19 +119,19 @@ func (x *Index) stored(h *holder, ev *Event, full bool, tick uint16, res *Result
 	defer sh.mu.Unlock()
 	slot, ok := sh.slotFor(h)
 	if !ok {
-		res.Dropped += len(ev.Engine)
+		res.Dropped += len(ev.Hashes)
 		return
 	}
-	sh.settle(len(ev.Engine))
+	sh.settle(len(ev.Hashes))
 	before := ks.blocks()
 	r := &sh.event
-	*r = segment{ks: ks, slot: slot, tier: ev.Tier, full: full, tick: tick, engines: ev.Engine, hasParent: ev.HasParent}
+	*r = segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, hashes: ev.Hashes, hasParent: ev.HasParent}
 	if ev.Content == nil {
 		sh.storePlain(r, ev.Parent, res)
 	} else {
 		sh.storeLinked(r, ev.Content, ev.Parent, res)
 	}
-	x.blocks.Add(int64(ks.blocks() - before))
+	a.x.blocks.Add(int64(ks.blocks() - before))
 	r.cancel(h.id)
 }
 
@@ -120,9 +151,9 @@ func (h *holder) lockLast(ev *Event) *keyspace {
 }
 
 // lockKeyspace returns a scope's tables with their writer's lock held.
-func (x *Index) lockKeyspace(s Scope) *keyspace {
+func (x *Index) lockKeyspace(s Scope, replica string) *keyspace {
 	for {
-		ks := x.keyspace(s)
+		ks := x.keyspace(s, replica)
 		if ks == nil {
 			return nil
 		}
@@ -141,7 +172,7 @@ func appendKeys(dst, hashes []uint64) []uint64 {
 	return dst
 }
 
-// storePlain stores blocks whose engine hashes are the keys.
+// storePlain stores blocks whose hashes are their keys.
 func (sh *shard) storePlain(r *segment, parent uint64, res *Result) {
 	if r.hasParent {
 		var known bool
@@ -149,13 +180,13 @@ func (sh *shard) storePlain(r *segment, parent uint64, res *Result) {
 			r.parent = reference{key: hashtable.KeyOf(parent)}
 		}
 	}
-	sh.keys = appendKeys(sh.keys[:0], r.engines)
+	sh.keys = appendKeys(sh.keys[:0], r.hashes)
 	r.keys = sh.keys
 	sh.store(r, res)
 }
 
-// storeLinked stores blocks known by engine hash and content, and those that
-// waited for them. Blocks whose parent is not known wait in turn.
+// storeLinked stores blocks by their hashes and contents, and the orphans that waited for
+// them. It keeps blocks whose parent is not known as orphans.
 func (sh *shard) storeLinked(r *segment, contents []prefixhash.Content, parent uint64, res *Result) {
 	root := uint64(r.ks.root)
 	if r.hasParent {
@@ -186,5 +217,5 @@ func linkAll(dst []uint64, parent uint64, contents []prefixhash.Content) []uint6
 	return dst
 }
 
-// minutes is a time as nodes keep it, to compare their ages.
+// minutes returns a time as nodes keep it, to compare their ages.
 func minutes(t time.Time) uint16 { return uint16(t.Unix() / 60) }

@@ -55,12 +55,12 @@ func TestMalformedEventsAreDroppedAndCounted(t *testing.T) {
 	short := x.f.stored(a, TierGPU, x.all())
 	short.Content = short.Content[:3]
 	tier := x.f.stored(a, 9, x.all())
-	for _, ev := range []Event{short, tier, {Kind: 77, Engine: make([]uint64, 64)}} {
+	for _, ev := range []Event{short, tier, {Kind: 77, Hashes: make([]uint64, 64)}} {
 		if res := x.send(a, inc, ev); res.Dropped != 64 {
 			t.Errorf("%+v, want 64 dropped", res)
 		}
 	}
-	if res := x.send(a, inc, Event{Kind: Removed, Engine: []uint64{5}}); res.Unknown != 1 {
+	if res := x.send(a, inc, Event{Kind: Removed, Hashes: []uint64{5}}); res.Unknown != 1 {
 		t.Errorf("removal of nothing: %+v, want 1 unknown", res)
 	}
 }
@@ -104,7 +104,7 @@ func TestLateBatchesOfAnOldIncarnationChangeNothing(t *testing.T) {
 		t.Errorf("batch of a removed replica: %v, want ErrIncarnation", err)
 	}
 	x.Sweep()
-	if st := x.Stats(); st.Blocks != 0 || st.Engines != 0 {
+	if st := x.Stats(); st.Blocks != 0 || st.Hashes != 0 {
 		t.Errorf("after the sweep %+v, want nothing", st)
 	}
 }
@@ -156,7 +156,7 @@ func TestHybridUnknownUntilTheFullGroupIsKnown(t *testing.T) {
 		x := newFixture(t, Options{})
 		x.NameGroup(a.Replica, 0)
 		x.send(a, x.Begin(a), group(x, 0, GroupUnknown), group(x, 1, GroupUnknown),
-			Event{Kind: Removed, Scope: Scope{Group: 1}, Engine: []uint64{x.f.engine(a, 0)}})
+			Event{Kind: Removed, Scope: Scope{Group: 1}, Hashes: []uint64{x.f.engine(a, 0)}})
 		x.wantReported(a, 64)
 	})
 }
@@ -196,8 +196,8 @@ func TestCapEvictsLeavesAndMarksIncomplete(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var engines []uint64
 	for i := range 500 {
-		ev := Event{Kind: Stored, Scope: x.f.scope, Engine: []uint64{rng.Uint64()}, Content: []prefixhash.Content{prefixhash.Content(rng.Uint64())}}
-		engines = append(engines, ev.Engine[0])
+		ev := Event{Kind: Stored, Scope: x.f.scope, Hashes: []uint64{rng.Uint64()}, Content: []prefixhash.Content{prefixhash.Content(rng.Uint64())}}
+		engines = append(engines, ev.Hashes[0])
 		x.send(b, inc, ev)
 		st := x.Stats()
 		if st.Blocks > 40 {
@@ -211,10 +211,10 @@ func TestCapEvictsLeavesAndMarksIncomplete(t *testing.T) {
 		t.Errorf("%+v, want incomplete", m)
 	}
 	x.Sweep()
-	if st := x.Stats(); st.Engines != st.Blocks || st.Evicted == 0 {
+	if st := x.Stats(); st.Hashes != st.Blocks || st.Evicted == 0 {
 		t.Errorf("%+v, want as many engine hashes as blocks", st)
 	}
-	x.send(b, inc, Event{Kind: Removed, Engine: engines})
+	x.send(b, inc, Event{Kind: Removed, Hashes: engines})
 	if n := x.Holdings(b); n != 0 {
 		t.Errorf("%d blocks held after all were removed", n)
 	}

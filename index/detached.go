@@ -144,9 +144,7 @@ func (sh *shard) detachBehind(slot int, from map[uint32]int) {
 
 // leave removes a slot from a node's blocks, from an offset on.
 func (sh *shard) leave(slot int, id uint32, from int) {
-	if e := sh.info[slot].ends; e != nil {
-		e.Cut(id, from)
-	}
+	sh.hybrid.Cut(slot, id, from)
 	if !sh.info[slot].gpu.Leave(id, from) {
 		sh.partial.Put(slot, true)
 	}

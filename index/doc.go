@@ -1,50 +1,30 @@
 // Package index records which KV cache holds which block of which prompt.
 //
-// Caches are Holders (a replica's data-parallel rank). They report what they
-// store, remove and clear in Batches (Apply). Find and Lookup return, for the chain
-// of keys of a prompt, how many blocks each holder has from its start without a
-// gap. Keys live in Scopes (tenant, model, adapter, hash scheme, block size, cache
-// group) and never match across them. An empty scheme is never stored and never
-// matched.
+// There are only a few types in index: Index, Holder, Scope, Batch and Match. An Index
+// knows the caches of a fleet. A Holder is one of them: a replica's data-parallel rank. A
+// Scope is what keys are compared in: tenant, model, adapter, scheme, block size, cache
+// group; an empty scheme is never stored and never matched. A Batch is what a holder has
+// published at once: blocks stored, removed, cleared (Apply). A Match is how many blocks of
+// a prompt a holder has from the start without a gap, or what it hits (Lookup, Find,
+// FindPrompt).
 //
 // For each block the index keeps its 64-bit key, the engine's hash of it and its
-// holders; it keeps no token and no text. It does not verify keys: two blocks of one scope whose
-// 64-bit keys are equal are one block (about 3 in a million for ten million
-// blocks).
+// holders; it keeps no token and no text. It does not verify keys: two blocks of one scope
+// with equal 64-bit keys are one block (about 3 in a million for ten million blocks).
 //
 // # Truth
 //
 // A block that a holder lost in the middle of a prompt ends its match exactly
 // there. Copies are counted: a block announced twice is gone after two removals,
 // unless the holder is known to announce blocks again (Batch.Full). Copies in CPU
-// memory and storage are kept apart. A block's parent is looked up by its name among
-// the same holder's blocks, as names are each holder's own; a block whose parent is
-// not among them yet waits for it as an orphan, in a bounded store. Begin, Remove
+// memory and storage are kept apart. A block's parent is looked up by its hash among
+// the same holder's blocks; a block whose parent is not among them yet waits for it as an
+// orphan, in a bounded store. Begin, Remove
 // and Cleared take effect for every lookup that starts after they return; a batch of
 // an earlier incarnation is refused. A holder that reports several cache groups
 // matches nothing until the full-attention one is known (Match.HybridUnknown).
 // Entries that a request's routing suggests (Speculate), and entries that a reporter
 // may not remove (Report), end at a deadline.
-//
-// # Glossary
-//
-//   - shard: the scopes of one model's cache group, behind one writer's lock
-//   - keyspace: one scope's blocks
-//   - node: a stretch of a chain of blocks in the radix tree of a keyspace
-//   - run: a stretch of a node's blocks that one set of holders has
-//   - place: the position of a block: a node and an offset in it
-//   - name: the engine's 64-bit hash of a block
-//   - slot: a small number for a holder in a shard, for bit sets
-//   - set: an immutable set of slots, with a number; equal sets have equal numbers
-//   - head, checkpoint: the first block of a node, and each 128th of a prompt: both
-//     are indexed by key
-//   - detached: on GPU, but the holder lacks a block before it
-//   - orphan: reported, but the parent's key is not known yet
-//   - overlay: blocks below the GPU, reported with a deadline, or speculated, in
-//     which a match continues
-//   - lease: entries of one holder with one deadline, given by one call
-//   - epoch: a number that rises; memory is used again when no lookup of an earlier
-//     one runs
 //
 // # Example
 //
@@ -59,12 +39,12 @@
 //	node 3   c0 c1            runs: up to 2 {1}
 //
 //	heads    a0 → node 1, b2 → node 2, c0 → node 3
-//	replica 0's names   A's hashes → node 1, offsets 0 … 3
-//	replica 1's names   a0, a1 → node 1, b2, b3 → node 2, c0, c1 → node 3
+//	replica 0's hashes   A's → node 1, offsets 0 … 3
+//	replica 1's hashes   a0, a1 → node 1, b2, b3 → node 2, c0, c1 → node 3
 //
 // Find(B) reads the head a0, then node 1's keys: two are B's. It reads the head b2,
 // whose node's two keys are B's too. Then it reads runs, not blocks: {0, 1} hold
-// node 1's first two blocks, {1} what follows. So replica 0 holds 2 blocks, replica
+// node 1's first two blocks, {1} holds node 2's. So replica 0 holds 2 blocks, replica
 // 1 all 4. In a longer prompt Find searches after the first node for the last
 // checkpoint that is indexed, and reads the nodes that lead to it by their parents.
 //
@@ -73,14 +53,13 @@
 // The structures are packages below internal, which import only those before them:
 // epoch (when memory may be used again), offheap (memory outside the Go heap),
 // hashtable, holderset (sets and slots), expiry (entries with deadlines), radix
-// (nodes, runs, a holder's names), ends (up to where holders with several cache
-// groups hit). The separate package cachegroups has vLLM's lookup rule over several
-// cache groups. This package has the scopes, the holders and their events: detached
+// (nodes, runs, a holder's blocks by hash), ends and hybrid (caches with several groups).
+// This package has the scopes, the holders and their events: detached
 // blocks, orphans, tiers below the GPU, leases, eviction, sweeps and snapshots.
 //
 // When a cap is reached, the ends of nodes without a recent store are
 // evicted, 1/256 of the cap at a time, and their holders are marked incomplete. A
-// block removed before others that stay costs one pass over its holder's names.
+// block removed before others that stay costs one pass over its holder's hashes.
 //
 // # Concurrency
 //
@@ -88,6 +67,6 @@
 // writers remove is reused only when no lookup that could see it is running. Writers are
 // serialised per holder and per shard. Speculate, Withdraw, Report and ID wait for
 // no lock that ingest holds. Run sweeps in the background, a thousand buckets of
-// names at a time under the lock; one sweep runs at a time. The index does no I/O,
+// hashes at a time under the lock; one sweep runs at a time. The index does no I/O,
 // and its clock is an option. Close returns the memory.
 package index

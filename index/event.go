@@ -70,12 +70,12 @@ const (
 
 // Event is one change of a holder's cache, free of token ids.
 //
-// Stored: Engine holds the blocks' engine hashes, each chained on its
+// Stored: Hashes holds the hashes of the blocks, each chained on its
 // predecessor, the first on Parent when HasParent; without HasParent the first
-// is the first block of a prompt. Content, as long as Engine, holds the blocks'
+// is the first block of a prompt. Content, as long as Hashes, holds the blocks'
 // contents, which the index links into keys from the scope's root or the
 // parent's key. Content nil: the engine hashes are the keys.
-// Removed: Engine names the blocks, in whatever scope of Scope.Group this
+// Removed: Hashes names the blocks, in whatever scope of Scope.Group this
 // holder has them; the rest of Scope is not read.
 // Cleared: the holder has dropped everything.
 type Event struct {
@@ -85,12 +85,12 @@ type Event struct {
 	Tier      Tier
 	HasParent bool
 	Parent    uint64
-	Engine    []uint64
+	Hashes    []uint64
 	Content   []prefixhash.Content
 
 	Spec   string // vLLM's kv_cache_spec_kind, "" when not reported
 	Window int    // of a sliding window, tokens; 0 when not reported
-	Tokens int    // that the event covers: more than Engine's blocks where some are left out
+	Tokens int    // that the event covers: more than the blocks of Hashes if it leaves blocks out
 	Ahead  int    // tokens behind each block that its hash and its content cover too
 
 	// Last is the content of the last block alone, where contents cover tokens behind.
@@ -106,7 +106,7 @@ type Batch struct {
 	Incarnation uint64
 	At          time.Time // when it was published, the age of the evidence; zero or later than now means now
 	Full        bool      // the holder re-announces blocks (vLLM's kv_cache_report_mode full): a repeated Stored is not a second copy
-	Chain       Chain     // vLLM's own hashes, as the engine computes them; no Hash when that is not known
+	Keying      Keying    // of vLLM's own hashes; without Hash, how vLLM computes them is not known
 	Events      []Event
 }
 

@@ -23,13 +23,13 @@ type Found struct {
 	ends  []int32  // by slot: blocks without a gap; valid for slots in first
 	ids   []int32  // HolderIDs by slot
 
-	partial []uint64   // of first, those with blocks that the index had to forget
-	hybrid  []HolderID // holders whose blocks prove nothing
+	partial []uint64   // of first, the slots with blocks that the index had to forget
+	unknown []HolderID // holders whose blocks prove nothing
 
-	narrowed []uint64 // of first, those whose groups decide: ends are what they hit
-	whole    []int32  // by slot, of narrowed: blocks of full attention without a gap
-	block    int32    // tokens of a block, where there are such
-	grouped  []Match  // the others whose groups decide; not in first, nor in hybrid
+	decided []uint64 // of first, the slots whose groups decide: ends are the blocks that they hit
+	full    []int32  // by slot, of decided: blocks of full attention without a gap
+	block   int32    // tokens of a block, if slots were decided
+	grouped []Match  // the other holders whose groups decide; neither in first nor in unknown
 
 	list   []Match // all of it, when listed: not only what is on GPU
 	listed bool
@@ -41,19 +41,19 @@ type Found struct {
 type view uint8
 
 const (
-	byKeys   view = iota // what is held
-	byPrompt             // what is hit of a prompt: those of whom a bound is known count, too
-	raw                  // what is held, whether it counts or not
+	byKeys   view = iota // blocks that are held
+	byPrompt             // blocks that are hit: holders with a known bound count, too
+	raw                  // blocks that are held, whether they count or not
 )
 
 // reset empties f and makes room for slots.
 func (f *Found) reset(x *Index, words int) {
-	f.x, f.words, f.listed, f.list, f.hybrid = x, words, false, f.list[:0], f.hybrid[:0]
+	f.x, f.words, f.listed, f.list, f.unknown = x, words, false, f.list[:0], f.unknown[:0]
 	f.grouped, f.block = f.grouped[:0], 0
 	if len(f.first) < words {
 		n := max(words, 2*len(f.first))
-		f.first, f.alive, f.partial, f.narrowed = make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)
-		f.ends, f.whole = make([]int32, n*64), make([]int32, n*64)
+		f.first, f.alive, f.partial, f.decided = make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)
+		f.ends, f.full = make([]int32, n*64), make([]int32, n*64)
 	}
 	clear(f.first[:words])
 }
@@ -66,7 +66,7 @@ func (f *Found) Len() int {
 	if f.listed {
 		return len(f.list)
 	}
-	n := len(f.hybrid) + len(f.grouped)
+	n := len(f.unknown) + len(f.grouped)
 	for _, w := range f.first[:f.words] {
 		n += bits.OnesCount64(w)
 	}
@@ -88,9 +88,9 @@ func (f *Found) All() iter.Seq[Match] {
 			for ; w != 0; w &= w - 1 {
 				bit := bits.TrailingZeros64(w)
 				end, id := f.ends[i<<6+bit], HolderID(f.ids[i<<6+bit])
-				if f.block > 0 && f.narrowed[i]>>bit&1 != 0 {
+				if f.block > 0 && f.decided[i]>>bit&1 != 0 {
 					if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end,
-						Grouped: true, Hit: end * f.block, Coming: end * f.block, Whole: f.whole[i<<6+bit] * f.block, Seen: f.x.newestBatch(id)}) {
+						Grouped: true, Hit: end * f.block, Coming: end * f.block, Full: f.full[i<<6+bit] * f.block, Seen: f.x.newestBatch(id)}) {
 						return
 					}
 				} else if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end,
@@ -104,7 +104,7 @@ func (f *Found) All() iter.Seq[Match] {
 				return
 			}
 		}
-		for _, id := range f.hybrid {
+		for _, id := range f.unknown {
 			if !yield(Match{ID: id, HybridUnknown: true, Seen: f.x.newestBatch(id)}) {
 				return
 			}

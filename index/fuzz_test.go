@@ -8,7 +8,7 @@ import (
 
 	"warmroute/index/internal/epoch"
 	"warmroute/prefixhash"
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // longForest has prompts of several hundred blocks that part at many places, so
@@ -190,8 +190,8 @@ func (w *world) played(s *script, holders []Holder, renamed bool) {
 		nodes := down(n)
 		ev := w.f.stored(h, tier, nodes)
 		if renamed && n&1 != 0 {
-			for i := range ev.Engine {
-				ev.Engine[i] ^= uint64(n >> 1 & 3)
+			for i := range ev.Hashes {
+				ev.Hashes[i] ^= uint64(n >> 1 & 3)
 			}
 			ev.Parent ^= uint64(n >> 3 & 3)
 		}

@@ -120,7 +120,7 @@ func (e *endsTraffic) step() {
 				}
 				s := groupSpace
 				s.Group = g
-				events = append(events, Event{Kind: Removed, Scope: s, Engine: []uint64{c.names[g][i]}})
+				events = append(events, Event{Kind: Removed, Scope: s, Hashes: []uint64{c.names[g][i]}})
 				c.names[g] = append(c.names[g][:i], c.names[g][i+1:]...)
 			}
 		}
@@ -139,7 +139,7 @@ func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
 		s.Group, s.BlockSize = g, group.block
 		ev := Event{Kind: Stored, Scope: s, Spec: group.spec, Window: group.window, Tokens: len(p)}
 		if g == len(c.groups)-1 {
-			if ev.GroupKind, ev.Engine, ev.Content = GroupFull, names, contents; group.spec == "" {
+			if ev.GroupKind, ev.Hashes, ev.Content = GroupFull, names, contents; group.spec == "" {
 				ev.GroupKind = GroupUnknown
 			}
 		} else {
@@ -157,14 +157,14 @@ func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
 				from = max(from, to-1) // one state
 			}
 			for k := from; k < to; k++ {
-				ev.Engine = append(ev.Engine, names[(k+1)*stride-1])
+				ev.Hashes = append(ev.Hashes, names[(k+1)*stride-1])
 			}
 			if group.spec == "" && from == 0 {
 				ev.GroupKind, ev.Scope.Scheme, ev.Tokens = GroupUnknown, SchemeTokens, to*group.block
 				ev.Content = prefixhash.AppendContents(nil, p[:ev.Tokens], group.block, nil)
 			}
 		}
-		c.names[g] = append(c.names[g], ev.Engine...)
+		c.names[g] = append(c.names[g], ev.Hashes...)
 		events = append(events, ev)
 	}
 	return events
@@ -176,7 +176,7 @@ func (e *endsTraffic) compare(group int) (hits int) {
 	p = p[:1+e.rnd.IntN(len(p))]
 	s := groupSpace
 	s.Group = group
-	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 	if e.rnd.IntN(8) == 0 {
 		keys = keys[:e.rnd.IntN(len(keys)+1)] // the lookup requests the rest from the prompt
 	}
@@ -255,11 +255,11 @@ func TestEndsWithStatesAreInDoubt(t *testing.T) {
 	x, h := allDrop(t, GroupRule032)
 	p := somePrompt(20*groupBlock + 1)
 	events := fullAndWindow(p[:20*groupBlock], 0)
-	names := events[0].Engine
-	events[0].Window, events[0].Engine = 33, slices.Concat(names[:3], names[5:9])
-	state := Event{Kind: Stored, Scope: events[0].Scope, GroupKind: GroupOther, Spec: "mamba", Engine: names[2:3], Tokens: events[0].Tokens}
+	names := events[0].Hashes
+	events[0].Window, events[0].Hashes = 33, slices.Concat(names[:3], names[5:9])
+	state := Event{Kind: Stored, Scope: events[0].Scope, GroupKind: GroupOther, Spec: "mamba", Hashes: names[2:3], Tokens: events[0].Tokens}
 	state.Scope.Group = 2
-	if m := ruledHit(t, x, h, p, append(events, state), 3*groupBlock); m.Hit != 3*groupBlock || m.Whole != 20*groupBlock {
+	if m := ruledHit(t, x, h, p, append(events, state), 3*groupBlock); m.Hit != 3*groupBlock || m.Full != 20*groupBlock {
 		t.Errorf("%+v", m)
 	}
 }
@@ -271,8 +271,8 @@ func TestFirstStateIsHit(t *testing.T) {
 	x, h := allDrop(t, GroupRule021)
 	p := somePrompt(4*groupBlock + 1)
 	events := fullAndWindow(p[:4*groupBlock], 0)
-	events[0].Spec, events[0].Window, events[0].Engine = "mamba", 0, events[0].Engine[:1]
-	gone := Event{Kind: Removed, Scope: events[1].Scope, Engine: events[1].Engine[:1]}
+	events[0].Spec, events[0].Window, events[0].Hashes = "mamba", 0, events[0].Hashes[:1]
+	gone := Event{Kind: Removed, Scope: events[1].Scope, Hashes: events[1].Hashes[:1]}
 	if m := ruledHit(t, x, h, p, append(events, gone), groupBlock); m.Hit != groupBlock {
 		t.Errorf("%+v", m)
 	}

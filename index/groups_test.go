@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // tokensPrompt is a prompt of token ids.
@@ -15,7 +15,7 @@ type tokensPrompt []uint32
 
 func (p tokensPrompt) Tokens() int { return len(p) }
 
-func (p tokensPrompt) AppendChain(dst []prefixhash.Key, c Chain) []prefixhash.Key {
+func (p tokensPrompt) AppendChain(dst []prefixhash.Key, c Keying) []prefixhash.Key {
 	if c.Hash != nil {
 		return dst
 	}
@@ -46,14 +46,14 @@ func fullAndWindow(p tokensPrompt, keep int) []Event {
 	window.Scheme = "engine" // as an event is read that leaves blocks out
 	full.Group = 1
 	return []Event{
-		{Kind: Stored, Scope: window, GroupKind: GroupOther, Spec: "sliding_window", Window: 64, Engine: names[keep:], Tokens: len(names) * groupBlock},
-		{Kind: Stored, Scope: full, GroupKind: GroupFull, Spec: "full_attention", Engine: names, Content: contents, Tokens: len(names) * groupBlock},
+		{Kind: Stored, Scope: window, GroupKind: GroupOther, Spec: "sliding_window", Window: 64, Hashes: names[keep:], Tokens: len(names) * groupBlock},
+		{Kind: Stored, Scope: full, GroupKind: GroupFull, Spec: "full_attention", Hashes: names, Content: contents, Tokens: len(names) * groupBlock},
 	}
 }
 
 func findOne(t testing.TB, x *Index, h Holder, p tokensPrompt) Match {
 	t.Helper()
-	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 	var f Found
 	x.FindPrompt(&f, groupSpace, keys[:(len(p)-1)/groupBlock], p)
 	for m := range f.All() {
@@ -100,8 +100,8 @@ func TestGroupsLife(t *testing.T) {
 	if m := findOne(t, x, h, p[:10*groupBlock]); m.Hit != 0 {
 		t.Errorf("a branch in the middle hits %d", m.Hit)
 	}
-	last := stored[0].Engine[3]
-	gone := Event{Kind: Removed, Engine: []uint64{last}}
+	last := stored[0].Hashes[3]
+	gone := Event{Kind: Removed, Hashes: []uint64{last}}
 	apply(stored[0])
 	apply(gone)
 	check("one of two copies gone", 16*groupBlock)
@@ -155,7 +155,7 @@ func TestGroupsArrivals(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := somePrompt(12*groupBlock + 5)
-	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 	x.Speculate(groupSpace, x.ID(h), keys, now.Add(time.Second))
 	if m := findOne(t, x, h, p); m.Coming != 12*groupBlock || m.Hit != groupBlock {
 		t.Errorf("the same prompt: %+v", m)
@@ -164,7 +164,7 @@ func TestGroupsArrivals(t *testing.T) {
 		t.Errorf("a shorter one: %+v", m)
 	}
 	branch := append(append(tokensPrompt{}, p[:8*groupBlock]...), somePrompt(4*groupBlock)...)
-	branchKeys := branch.AppendChain(nil, Chain{Unit: groupBlock})
+	branchKeys := branch.AppendChain(nil, Keying{Unit: groupBlock})
 	third := append(append(tokensPrompt{}, p[:9*groupBlock]...), 1, 2, 3)
 	if m := findOne(t, x, h, third); m.Coming != m.Hit {
 		t.Errorf("before another left it: %+v", m)
@@ -200,7 +200,7 @@ func TestGroupsArrivalsAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := somePrompt(12*groupBlock + 5)
-	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 	var f Found
 	var prompt Prompt = p
 	until, id, coming := time.Now().Add(time.Hour), x.ID(h), int32(0)
@@ -221,32 +221,6 @@ func TestGroupsArrivalsAllocate(t *testing.T) {
 	}
 }
 
-// TestKeyRing: keys are those that were put, as long as no others lie over them.
-func TestKeyRing(t *testing.T) {
-	r := new(keyRing)
-	keys := make([]prefixhash.Key, ringKeys/4)
-	for i := range keys {
-		keys[i] = prefixhash.Key(i + 1)
-	}
-	other := append([]prefixhash.Key(nil), keys[:100]...)
-	for i := 60; i < 100; i++ {
-		other[i] = 7
-	}
-	at := r.put(keys)
-	for range 3 {
-		r.put(keys)
-	}
-	if n := r.common(at, len(keys), keys); n != len(keys) {
-		t.Errorf("%d of %d", n, len(keys))
-	}
-	if n := r.common(at, len(keys), other); n != 60 {
-		t.Errorf("%d of 60 are shared", n)
-	}
-	if r.put(keys[:1]); r.common(at, len(keys), keys) != 0 {
-		t.Error("keys that were overwritten count")
-	}
-}
-
 // TestGroupsConcurrently: lookups run during changes; what they see is a state that
 // was, and nothing when all is gone.
 func TestGroupsConcurrently(t *testing.T) {
@@ -263,7 +237,7 @@ func TestGroupsConcurrently(t *testing.T) {
 					return
 				default:
 				}
-				keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+				keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 				var f Found
 				x.FindPrompt(&f, groupSpace, keys, p)
 				for m := range f.All() {
@@ -310,7 +284,7 @@ func TestGroupsAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 	var f Found
 	var prompt Prompt = p
 	n := 0
@@ -340,7 +314,7 @@ func TestGroupsAllocate(t *testing.T) {
 func TestHitsWithSpeculation(t *testing.T) {
 	x := newGroups(t, time.Now)
 	p := somePrompt(8*groupBlock + 1)
-	keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 	full := func(blocks int) []Event {
 		e := fullAndWindow(p[:blocks*groupBlock], 0)[1:]
 		e[0].Scope.Group = 0
@@ -392,7 +366,7 @@ func TestGroupsLearnFromCounters(t *testing.T) {
 	queries, hits := 1000.0, 10.0
 	x.Hits(h, queries, hits)
 	send := func(reported int) {
-		keys := p.AppendChain(nil, Chain{Unit: groupBlock})
+		keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 		x.Expect(x.ID(h), groupSpace, keys, p)
 		x.Hits(h, queries, hits) // not looked up yet
 		queries, hits = queries+float64(len(p)), hits+float64(reported)

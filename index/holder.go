@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"warmroute/index/internal/expiry"
+	"warmroute/index/internal/hybrid"
 )
 
 // holder is what the index keeps of one Holder while its replica is known.
@@ -20,9 +21,9 @@ type holder struct {
 	groups      map[modelKey]*groups
 	named       int // the full-attention group by configuration, -1 = not named
 	last        lastStored
-	members     []*groupMember // by model
-	seenMembers atomic.Pointer[[]*groupMember]
-	result      Result // of the batch that is being applied
+	caches      atomic.Pointer[[]*cache] // by model; replaced by a copy
+	events      []hybrid.Event           // of the batch that is being applied
+	result      Result                   // of it
 
 	leaseMu sync.Mutex
 	leased  []*expiry.Table // where it may have leases
@@ -37,6 +38,10 @@ type lastStored struct {
 }
 
 type modelKey struct{ tenant, model string }
+
+func (s *Scope) modelKey() modelKey { return modelKey{s.Tenant, s.Model} }
+
+func (k *shardKey) modelKey() modelKey { return modelKey{k.tenant, k.model} }
 
 // groups is what a holder reported about one model's cache groups.
 type groups struct {
@@ -146,7 +151,7 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clear()
-	h.forgetGroups()
+	h.endMembers()
 	clear(h.groups)
 	h.last = lastStored{}
 	h.incarnation = x.incarnations.Add(1)
@@ -171,13 +176,14 @@ func (x *Index) Remove(replica string) {
 		}
 		h.mu.Lock()
 		h.clear()
-		h.forgetGroups()
+		h.endMembers()
 		h.incarnation = 0
 		h.mu.Unlock()
 		x.mu.Lock()
 		if x.holders.CompareAndDelete(h.self, h) {
 			(*x.pages.Load())[h.id/idsPerPage].holder[h.id%idsPerPage].Store(nil)
 			x.freeIDs = append(x.freeIDs, h.id)
+			x.forgetShare(replica)
 		}
 		x.mu.Unlock()
 		return true
@@ -190,7 +196,7 @@ func (h *holder) clear() {
 	for _, sh := range h.shards {
 		sh.mu.Lock()
 		if slot, ok := sh.slots.Of(int32(h.id)); ok {
-			sh.release(slot)
+			sh.hybrid.Release(slot)
 			sh.slots.Kill(slot)
 		}
 		sh.mu.Unlock()
@@ -225,12 +231,7 @@ func (x *Index) NameGroup(replica string, group int) {
 
 // sawGroup records that the holder reported a cache group. h.mu is held.
 func (h *holder) sawGroup(s Scope, kind GroupKind) {
-	k := modelKey{s.Tenant, s.Model}
-	g := h.groups[k]
-	if g == nil {
-		g = &groups{full: -1}
-		h.groups[k] = g
-	}
+	g := h.groupsOf(s.modelKey())
 	changed := true
 	for _, seen := range g.seen {
 		if seen == s.Group {
@@ -246,6 +247,16 @@ func (h *holder) sawGroup(s Scope, kind GroupKind) {
 	if changed && (len(g.seen) > 1 || g.full >= 0) {
 		h.updateVisibility()
 	}
+}
+
+// groupsOf returns the groups of a model that the holder has reported. h.mu is held.
+func (h *holder) groupsOf(k modelKey) *groups {
+	g := h.groups[k]
+	if g == nil {
+		g = &groups{full: -1}
+		h.groups[k] = g
+	}
+	return g
 }
 
 // updateVisibility updates all slots of the holder. h.mu is held.

@@ -8,6 +8,7 @@ import (
 
 	"warmroute/index/internal/epoch"
 	"warmroute/index/internal/expiry"
+	"warmroute/index/internal/hybrid"
 	"warmroute/index/internal/offheap"
 )
 
@@ -22,7 +23,7 @@ type Index struct {
 
 	expiries expiry.Shared // of all scopes
 
-	keyspaces atomic.Pointer[map[Scope]*keyspace] // replaced as a whole
+	keyspaces atomic.Pointer[map[Scope]*keyspace] // replaced by a copy
 	pages     atomic.Pointer[[]*idPage]
 	holders   sync.Map // Holder → *holder
 
@@ -30,15 +31,16 @@ type Index struct {
 	shards  map[shardKey]*shard
 	nextID  HolderID
 	freeIDs []HolderID
-	named   map[string]int // full-attention groups by replica
+	named   map[string]int    // full-attention groups by replica
+	shares  map[string]*share // of the scopes, by replica
 
-	groupConfig map[string]*GroupSettings // by replica
-	groupModels atomic.Pointer[map[modelKey]*groupModel]
+	groupSettings map[string]*GroupSettings                  // by replica
+	models        atomic.Pointer[map[modelKey]*hybrid.Model] // replaced by a copy
+	budget        hybrid.Budget                              // of the models
 
 	sweeping      sync.Mutex // one sweep at a time
 	incarnations  atomic.Uint64
 	blocks        atomic.Int64 // keys kept
-	grouped       atomic.Int64 // blocks of members, by their names
 	dropped       atomic.Uint64
 	evicted       atomic.Uint64
 	closed        atomic.Bool
@@ -49,25 +51,27 @@ type Index struct {
 // cannot be met.
 func New(o Options) (*Index, error) {
 	o, _ = o.Effective()
-	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), shards: map[shardKey]*shard{}, named: map[string]int{}, sweepRequests: make(chan struct{}, 1)}
+	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), shards: map[shardKey]*shard{}, named: map[string]int{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweepRequests: make(chan struct{}, 1)}
 	x.clock.Init()
 	x.pool.Init(&x.clock)
 	x.expiries = expiry.Shared{Clock: &x.clock, Pool: &x.pool, Seed: x.seed, Now: o.Now, Start: x.start, Max: o.MaxLeases, Join: x.joined, Wake: x.requestSweep}
+	x.budget.Max = o.MaxBlocks
 	x.keyspaces.Store(&map[Scope]*keyspace{})
+	x.models.Store(&map[modelKey]*hybrid.Model{})
 	x.pages.Store(&[]*idPage{})
 	return x, nil
 }
 
-// keyspace returns a scope's tables, made when absent; nil when there are too
-// many scopes or the index is closed.
-func (x *Index) keyspace(s Scope) *keyspace {
+// keyspace returns a scope's tables, made for a replica when absent; nil when there are
+// too many scopes, of all replicas or of this one, or the index is closed.
+func (x *Index) keyspace(s Scope, replica string) *keyspace {
 	if ks := (*x.keyspaces.Load())[s]; ks != nil {
 		return ks
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	old := *x.keyspaces.Load()
-	if ks := old[s]; ks != nil || x.closed.Load() || len(old) >= x.o.MaxScopes {
+	if ks := old[s]; ks != nil || x.closed.Load() || !x.admitScope(replica, len(old)) {
 		return ks
 	}
 	k := shardKey{s.Tenant, s.Model, s.Group}
@@ -78,6 +82,7 @@ func (x *Index) keyspace(s Scope) *keyspace {
 	}
 	sh.mu.Lock()
 	ks := newKeyspace(sh, s)
+	ks.maker = replica
 	sh.mu.Unlock()
 	next := maps.Clone(old)
 	next[s] = ks

@@ -106,20 +106,19 @@ func rowsWithSets(t *hashtable.Table) (n int) {
 // ends: holders hit only what they hold, in sets that are counted.
 func (c *checker) ends() error {
 	sh := c.sh
-	for node := range sh.ends.Nodes() {
+	for node := range sh.hybrid.Ends().Nodes() {
 		at := 0
-		for _, r := range sh.ends.Of(node) {
+		for _, r := range sh.hybrid.Ends().Of(node) {
 			if r.Set == 0 || int(r.From) < at || r.To <= r.From {
-				return fmt.Errorf("node %d: ends %v", node, sh.ends.Of(node))
+				return fmt.Errorf("node %d: ends %v", node, sh.hybrid.Ends().Of(node))
 			}
 			at = int(r.To)
 			if r.Set >= holderset.FirstInterned {
 				c.census.References[r.Set]++
-				c.census.References[r.Sure]++
 			}
 			var err error
 			sh.sets.Each(r.Set, func(slot int) {
-				if !sh.slots.Live.Has(slot) || sh.info[slot].ends == nil || sh.info[slot].gpu.Held(node) < int(r.To) {
+				if !sh.slots.Live.Has(slot) || !sh.hybrid.HasEnds(slot) || sh.info[slot].gpu.Held(node) < int(r.To) {
 					err = fmt.Errorf("node %d: slot %d hits up to block %d, which it lacks", node, slot, r.To)
 				}
 			})

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"warmroute/index/internal/expiry"
+	"warmroute/index/internal/hybrid"
 	"warmroute/prefixhash"
 )
 
@@ -47,10 +48,12 @@ func (x *Index) Retract(s Scope, h HolderID, keys []prefixhash.Key) {
 
 // lease sets the deadline of entries or, with until 0, ends them.
 func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Key, until int64) {
-	if len(keys) == 0 || s.Scheme == "" || x.closed.Load() || x.byID(id) == nil {
+	h := x.byID(id)
+	if len(keys) == 0 || s.Scheme == "" || x.closed.Load() || h == nil {
 		return
 	}
-	if kind == leaseSpeculative && x.arrive(&s, id, keys, until) {
+	if m := x.memberOf(id, s.modelKey()); kind == leaseSpeculative && m != nil && m.Foreseen() {
+		x.arrive(m, &s, keys, until)
 		return
 	}
 	ks := (*x.keyspaces.Load())[s]
@@ -61,7 +64,7 @@ func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Ke
 		return
 	}
 	if ks == nil {
-		if ks = x.keyspace(s); ks == nil {
+		if ks = x.keyspace(s, h.self.Replica); ks == nil {
 			return
 		}
 	}
@@ -71,6 +74,20 @@ func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Ke
 		l = ks.leases[kind].Load()
 	}
 	l.Set(int32(id), keys, until)
+}
+
+// arrive records or, with until 0, takes back a prompt that is sent to a member whose groups
+// decide what others hit of it.
+func (x *Index) arrive(m *hybrid.Member, s *Scope, keys []prefixhash.Key, until int64) {
+	if until == 0 {
+		m.Withdraw(keys)
+		return
+	}
+	reader, r := x.enter()
+	defer reader.Leave()
+	v := r.view(x, s, keys)
+	r.hybrid.Arrive(m, hybrid.Arrival{Asked: s.home(), Keys: keys, Until: until, Now: x.o.Now().UnixNano()}, v)
+	v.end()
 }
 
 // joined has a holder's end reach the leases that it has from now on.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // TestSpeculationAllocatesNothing: requests come and go, and with them entries

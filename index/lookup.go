@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/hybrid"
 	"warmroute/index/internal/radix"
 	"warmroute/prefixhash"
 )
@@ -12,12 +13,29 @@ import (
 type scratch struct {
 	found Found
 	path  []radix.Stretch
-	group groupScratch
 	overlay
 
-	keyspaces *map[Scope]*keyspace // where scope was found as keyspace
-	scope     Scope
-	keyspace  *keyspace
+	hybrid    hybrid.Lookup
+	narrowing hybrid.Narrowing
+	nodes     nodes
+	depths    Found // of a probe
+
+	asked, home keyspaceMemo // where callers ask, and where full attention lies
+}
+
+// keyspaceMemo is the keyspace of the last scope, which is mostly the next one too: hashing
+// a scope costs more than comparing it.
+type keyspaceMemo struct {
+	all      *map[Scope]*keyspace
+	scope    Scope
+	keyspace *keyspace
+}
+
+func (m *keyspaceMemo) of(x *Index, s *Scope) *keyspace {
+	if all := x.keyspaces.Load(); all != m.all || *s != m.scope {
+		m.all, m.scope, m.keyspace = all, *s, (*all)[*s]
+	}
+	return m.keyspace
 }
 
 // enter announces a lookup, and returns its working memory.
@@ -50,37 +68,33 @@ func (x *Index) Find(f *Found, s Scope, keys []prefixhash.Key) {
 	x.find(r, f, &s, keys, -1)
 }
 
-// find is Find. With the length of the prompt in tokens, holders whose groups
-// decide are found with what they hit.
+// find is Find. With the length of the prompt in tokens, it finds the holders whose groups
+// decide with what they hit.
 func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key, tokens int) {
-	keyspaces := x.keyspaces.Load()
-	if keyspaces != r.keyspaces || *s != r.scope { // mostly the same as the last time: hashing a scope costs more than comparing it
-		r.keyspaces, r.scope, r.keyspace = keyspaces, *s, (*keyspaces)[*s]
-	}
-	if r.keyspace == nil || len(keys) == 0 || s.Scheme == "" {
+	r.asked.of(x, s).lookup(x, r, f, keys, tokens)
+}
+
+func (ks *keyspace) lookup(x *Index, r *scratch, f *Found, keys []prefixhash.Key, tokens int) {
+	if ks == nil || len(keys) == 0 || ks.scope.Scheme == "" {
 		f.reset(x, 0)
 		return
 	}
-	r.keyspace.lookup(r, f, keys, tokens)
-}
-
-func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key, tokens int) {
 	sh := ks.sh
-	f.reset(sh.x, sh.slots.Words())
+	f.reset(x, sh.slots.Words())
 	if f.view = byKeys; tokens >= 0 {
 		f.view = byPrompt
 	}
 	ks.search(r, f, keys)
 	f.ids = sh.slots.Holders() // after the sets were read: it has all their slots
-	hybrid := &sh.hybrid[f.view]
+	unknown := &sh.unknown[f.view]
 	for i := range f.words {
-		for w := hybrid.Load(i) & sh.slots.Live.Load(i); w != 0; w &= w - 1 {
-			f.hybrid = append(f.hybrid, HolderID(sh.slots.Holder(i<<6+bits.TrailingZeros64(w))))
+		for w := unknown.Load(i) & sh.slots.Live.Load(i); w != 0; w &= w - 1 {
+			f.unknown = append(f.unknown, HolderID(sh.slots.Holder(i<<6+bits.TrailingZeros64(w))))
 		}
 	}
 	more := ks.hasOverlay()
 	if tokens >= 0 {
-		ks.narrow(r, f, keys, tokens, !more)
+		ks.narrow(r, f, len(keys), tokens, !more)
 	}
 	if more {
 		ks.lookupOverlay(r, f, keys)

@@ -21,14 +21,13 @@ type Match struct {
 	HybridUnknown bool
 
 	// Grouped: the holder's cache has several groups, or drops blocks for a draft
-	// model. Hit is then what it really takes from the cache, in tokens, and counts
-	// are whole blocks of that. Whole is what full attention holds, in tokens: what
-	// is beyond Hit there lacks the other groups, which keep their part once the
-	// prompt is computed there.
+	// model. Hit is then the tokens that it takes from its cache, and the counts
+	// are the blocks of them. Full is the tokens that full attention holds: behind Hit
+	// the other groups lack blocks, which they keep once the prompt is computed there.
 	Grouped bool
 	Hit     int32
-	Whole   int32 // at least Hit, or 0 where it is not known
-	Coming  int32 // Hit, or what a prompt that was sent there will leave to be hit
+	Full    int32 // at least Hit, or 0: not known
+	Coming  int32 // the tokens hit, or that will be once prompts in flight are computed
 
 	// Seen is the time of the newest evidence, in Unix nanoseconds: the
 	// holder's last batch.

@@ -11,7 +11,7 @@ import (
 	"warmroute/index/internal/expiry"
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // model is the truth, as simple as it can be: for each holder, how many copies
@@ -188,7 +188,7 @@ func (t *forest) stored(h Holder, tier Tier, nodes []int) Event {
 		ev.HasParent, ev.Parent = true, t.engine(h, p)
 	}
 	for _, n := range nodes {
-		ev.Engine = append(ev.Engine, t.engine(h, n))
+		ev.Hashes = append(ev.Hashes, t.engine(h, n))
 		if t.scope.Scheme == SchemeTokens {
 			ev.Content = append(ev.Content, t.content[n])
 		}
@@ -199,7 +199,7 @@ func (t *forest) stored(h Holder, tier Tier, nodes []int) Event {
 func (t *forest) removed(h Holder, tier Tier, nodes ...int) Event {
 	ev := Event{Kind: Removed, Tier: tier, Scope: Scope{Group: t.scope.Group}}
 	for _, n := range nodes {
-		ev.Engine = append(ev.Engine, t.engine(h, n))
+		ev.Hashes = append(ev.Hashes, t.engine(h, n))
 	}
 	return ev
 }
@@ -374,8 +374,8 @@ func (w *world) check(step int) {
 		return
 	}
 	w.x.Sweep()
-	if got := w.x.Stats(); got.Engines != names || len(w.m.orphan) == 0 && got.Orphans != 0 {
-		w.t.Fatalf("step %d: %d engine hashes and %d orphans, want %d and %d runs", step, got.Engines, got.Orphans, names, len(w.m.orphan))
+	if got := w.x.Stats(); got.Hashes != names || len(w.m.orphan) == 0 && got.Orphans != 0 {
+		w.t.Fatalf("step %d: %d engine hashes and %d orphans, want %d and %d runs", step, got.Hashes, got.Orphans, names, len(w.m.orphan))
 	}
 }
 

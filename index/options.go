@@ -26,7 +26,7 @@ const MaxHolders = holderset.MaxSlots
 
 // Options bound an Index. Zero values mean the defaults.
 type Options struct {
-	Now func() time.Time // the clock; nil is time.Now
+	Now func() time.Time // the clock; nil is Now
 
 	MaxScopes      int // scopes with entries
 	MaxScopeBlocks int // distinct blocks per scope
@@ -45,7 +45,7 @@ type Options struct {
 func (o Options) Effective() (Options, []string) {
 	var warnings []string
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = Now
 	}
 	if o.checkpointEvery == 0 {
 		o.checkpointEvery = radix.DefaultCheckpointEvery

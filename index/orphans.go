@@ -53,11 +53,11 @@ func (sh *shard) addOrphan(r *segment, parent uint64, contents []prefixhash.Cont
 		}
 	}
 	p := &orphan{segment: *r, parent: parent, contents: append([]prefixhash.Content(nil), contents...)}
-	p.segment.engines = append([]uint64(nil), r.engines...)
+	p.segment.hashes = append([]uint64(nil), r.hashes...)
 	p.segment.keys = nil
 	k := orphanBlock{r.slot, parent}
 	o.waiting[k] = append(o.waiting[k], p)
-	for _, hash := range p.segment.engines {
+	for _, hash := range p.segment.hashes {
 		k := orphanBlock{r.slot, hash}
 		o.at[k] = append(o.at[k], p)
 	}
@@ -74,7 +74,7 @@ func (o *orphans) forget(p *orphan) {
 
 // release ends the accounting of an orphan; the queue skips it later.
 func (o *orphans) release(p *orphan) {
-	for _, hash := range p.segment.engines {
+	for _, hash := range p.segment.hashes {
 		without(o.at, orphanBlock{p.segment.slot, hash}, p)
 	}
 	o.blocks -= len(p.contents)
@@ -118,7 +118,7 @@ func (o *orphans) remove(slot int, tier Tier, hash uint64) bool {
 			p.removed = map[uint64]bool{}
 		}
 		p.removed[hash] = true
-		if len(p.removed) == len(p.segment.engines) {
+		if len(p.removed) == len(p.segment.hashes) {
 			o.forget(p)
 		}
 		return true
@@ -126,7 +126,8 @@ func (o *orphans) remove(slot int, tier Tier, hash uint64) bool {
 	return false
 }
 
-// storeJoined stores the orphans whose parent is known now, and those that waited for them.
+// storeJoined stores the orphans whose parent is known now, and the orphans that waited for
+// these.
 func (sh *shard) storeJoined(res *Result) {
 	var evicted []*orphan
 	for len(sh.joined) > 0 {
@@ -160,7 +161,7 @@ func (sh *shard) storeJoined(res *Result) {
 // dropRemoved removes the blocks that were evicted while they waited.
 func (sh *shard) dropRemoved(p *orphan, res *Result) {
 	var hashes []uint64
-	for _, hash := range p.segment.engines {
+	for _, hash := range p.segment.hashes {
 		if p.removed[hash] {
 			hashes = append(hashes, hash)
 		}

@@ -133,8 +133,10 @@ func (ks *keyspace) starting(r *scratch, f *Found, dst []Match) []Match {
 // start does so for one holder found in a layer, unless an earlier one had it.
 func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id HolderID) []Match {
 	sh := ks.sh
-	if f.block > 0 && sh.x.methodAt(id, &ks.scope).kind == byEnds {
-		return dst
+	if f.block > 0 {
+		if m := sh.x.memberOf(id, sh.key.modelKey()); m != nil && m.HasEnds(ks.scope.home()) {
+			return dst
+		}
 	}
 	m, slot := Match{ID: id, Seen: sh.x.newestBatch(id)}, int32(-1)
 	if s, ok := sh.slots.Of(int32(id)); ok {

@@ -12,7 +12,7 @@ import (
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,7 +52,7 @@ func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
 		rounds = 60
 	}
 	for w := range 4 {
-		wg.Go(func() { churn(t, x, f, deepest, Holder{Replica: fmt.Sprint("w", w)}, uint64(w), rounds) })
+		wg.Go(func() { churn(t, x, f, deepest, uint64(w), rounds) })
 	}
 	wg.Go(func() {
 		rng := rand.New(rand.NewPCG(9, 9))
@@ -100,7 +100,8 @@ func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
 	}
 }
 
-func churn(t *testing.T, x *Index, f *forest, paths [][]int, h Holder, seed uint64, rounds int) {
+func churn(t *testing.T, x *Index, f *forest, paths [][]int, seed uint64, rounds int) {
+	h := Holder{Replica: fmt.Sprint("w", seed)}
 	rng := rand.New(rand.NewPCG(seed, 5))
 	inc := x.Begin(h)
 	for i := range rounds {
@@ -153,8 +154,8 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		h := Holder{Replica: fmt.Sprint(r)}
 		inc := x.Begin(h)
 		b := &Batch{Holder: h, Incarnation: inc, Events: []Event{
-			{Kind: Stored, Scope: s, Engine: hashes, Content: contents},
-			{Kind: Removed, Engine: []uint64{hashes[blocks-1-11*r]}},
+			{Kind: Stored, Scope: s, Hashes: hashes, Content: contents},
+			{Kind: Removed, Hashes: []uint64{hashes[blocks-1-11*r]}},
 		}}
 		if _, err := x.Apply(b); err != nil {
 			t.Fatal(err)
@@ -195,8 +196,8 @@ func lookupAllocs(x *Index, s Scope, keys []prefixhash.Key, dst []Match) int {
 func writeUntil(x *Index, s Scope, stop chan struct{}) {
 	h := Holder{Replica: "writer"}
 	b := &Batch{Holder: h, Incarnation: x.Begin(h), Events: []Event{
-		{Kind: Stored, Scope: s, Engine: make([]uint64, 64), Content: make([]prefixhash.Content, 64)},
-		{Kind: Removed, Engine: make([]uint64, 64)},
+		{Kind: Stored, Scope: s, Hashes: make([]uint64, 64), Content: make([]prefixhash.Content, 64)},
+		{Kind: Removed, Hashes: make([]uint64, 64)},
 	}}
 	for n := uint64(1); ; n++ {
 		select {
@@ -206,7 +207,7 @@ func writeUntil(x *Index, s Scope, stop chan struct{}) {
 		}
 		for i := range 64 {
 			v := n<<8 | uint64(i)
-			b.Events[0].Engine[i], b.Events[1].Engine[63-i] = v*hashtable.Golden, v*hashtable.Golden
+			b.Events[0].Hashes[i], b.Events[1].Hashes[63-i] = v*hashtable.Golden, v*hashtable.Golden
 			b.Events[0].Content[i] = prefixhash.Content(v)
 		}
 		x.Apply(b)

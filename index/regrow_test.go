@@ -12,7 +12,7 @@ import (
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // branch is one continuation of a prefix that several continuations share.
@@ -69,7 +69,7 @@ func (w *regrower) apply(evs ...Event) error {
 
 // stored is the blocks from … to - 1 of a branch.
 func (w *regrower) stored(b *branch, from, to int) Event {
-	ev := Event{Kind: Stored, Scope: w.s, Engine: b.hashes[from:to], Content: b.contents[from:to]}
+	ev := Event{Kind: Stored, Scope: w.s, Hashes: b.hashes[from:to], Content: b.contents[from:to]}
 	if from > 0 {
 		ev.HasParent, ev.Parent = true, b.hashes[from-1]
 	}
@@ -80,7 +80,7 @@ func (w *regrower) stored(b *branch, from, to int) Event {
 func (w *regrower) removed(b *branch, from, to int) Event {
 	ev := Event{Kind: Removed}
 	for k := to - 1; k >= from; k-- {
-		ev.Engine = append(ev.Engine, b.hashes[k])
+		ev.Hashes = append(ev.Hashes, b.hashes[k])
 	}
 	return ev
 }

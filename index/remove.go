@@ -9,10 +9,10 @@ import (
 // removed applies a Removed event. h.mu is held.
 func (x *Index) removed(h *holder, ev *Event, res *Result) {
 	if ev.Tier >= tiers {
-		res.Dropped += len(ev.Engine)
+		res.Dropped += len(ev.Hashes)
 		return
 	}
-	rest := len(ev.Engine)
+	rest := len(ev.Hashes)
 	for _, sh := range h.shards {
 		if sh.key.group != ev.Scope.Group || rest == 0 {
 			continue
@@ -21,7 +21,7 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 		slot, ok := sh.slots.Of(int32(h.id))
 		if ok {
 			before := sh.blocks()
-			rest -= sh.remove(slot, ev.Tier, ev.Engine, res)
+			rest -= sh.remove(slot, ev.Tier, ev.Hashes, res)
 			x.blocks.Add(int64(sh.blocks() - before))
 		}
 		sh.mu.Unlock()
@@ -48,7 +48,7 @@ func (sh *shard) remove(slot int, tier Tier, hashes []uint64, res *Result) (know
 		hashes = hashes[1:]
 	}
 	w.flush()
-	sh.x.clock.Retire() // what is emptied now may be reused after the lookups of now
+	sh.x.clock.Retire() // memory that is emptied now may be reused after the lookups of now
 	return known
 }
 

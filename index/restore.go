@@ -15,12 +15,12 @@ import (
 // blocks whose position in a prompt the entries do not give. A reporter that
 // continues where the snapshot ended calls Resume instead of Begin.
 func (x *Index) Restore(entries iter.Seq[Entry]) (res Result) {
-	r := restorer{x: x, res: &res, holders: map[Holder]*holder{}, blocks: map[scopedKey]*Entry{}, at: map[scopedKey]radix.Place{}, engines: map[scopedKey][]Entry{}}
+	r := restorer{x: x, res: &res, holders: map[Holder]*holder{}, blocks: map[scopedKey]*Entry{}, at: map[scopedKey]radix.Place{}, hashes: map[scopedKey][]Entry{}}
 	var first []scopedKey
 	for e := range entries {
 		k := scopedKey{e.Scope, e.Key}
-		if e.HasEngine {
-			r.engines[k] = append(r.engines[k], e)
+		if e.HasHash {
+			r.hashes[k] = append(r.hashes[k], e)
 			continue
 		}
 		if e.First {
@@ -70,7 +70,7 @@ type restorer struct {
 	res     *Result
 	holders map[Holder]*holder // nil: had begun before, is skipped
 	blocks  map[scopedKey]*Entry
-	engines map[scopedKey][]Entry
+	hashes  map[scopedKey][]Entry
 	at      map[scopedKey]radix.Place // places of the blocks restored on GPU
 	ready   []waiting                 // their parents are stored
 }
@@ -161,7 +161,7 @@ func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sawGroup(k.scope, GroupUnknown)
-	ks := r.x.lockKeyspace(k.scope)
+	ks := r.x.lockKeyspace(k.scope, h.self.Replica)
 	if ks == nil {
 		r.res.Dropped++
 		return
@@ -174,10 +174,10 @@ func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
 		return
 	}
 	key := hashtable.KeyOf(uint64(k.key))
-	one := segment{ks: ks, slot: slot, tier: c.Tier, keys: []uint64{key}, engines: []uint64{key}, hasParent: parent != 0}
-	for _, e := range r.engines[k] {
+	one := segment{ks: ks, slot: slot, tier: c.Tier, keys: []uint64{key}, hashes: []uint64{key}, hasParent: parent != 0}
+	for _, e := range r.hashes[k] {
 		if slices.ContainsFunc(e.Copies, func(o Copy) bool { return o.Holder == c.Holder }) {
-			one.engines = []uint64{e.Engine}
+			one.hashes = []uint64{e.Hash}
 		}
 	}
 	if one.hasParent {
@@ -186,7 +186,7 @@ func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
 	before := ks.blocks()
 	sh.store(&one, r.res)
 	r.x.blocks.Add(int64(ks.blocks() - before))
-	if p := sh.info[slot].gpu.Find(one.engines[0]); p != 0 && c.Tier == TierGPU {
+	if p := sh.info[slot].gpu.Find(one.hashes[0]); p != 0 && c.Tier == TierGPU {
 		r.at[k] = p
 	}
 }

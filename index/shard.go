@@ -4,10 +4,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"warmroute/index/internal/ends"
 	"warmroute/index/internal/expiry"
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
+	"warmroute/index/internal/hybrid"
 	"warmroute/index/internal/radix"
 	"warmroute/prefixhash"
 )
@@ -26,12 +26,11 @@ type shard struct {
 	key shardKey
 
 	slots   holderset.Slots
-	hybrid  [2]holderset.Mask // by view: slots whose full-attention group is not known
-	hidden  [3]holderset.Mask // by view: slots that must not match here: hybrid, or another group is the full one
+	unknown [2]holderset.Mask // by view: slots whose full-attention group is not known
+	hidden  [3]holderset.Mask // by view: slots that must not match here: unknown, or another group is the full one
 	partial holderset.Mask    // slots whose blocks were evicted from the index
 
-	methods atomic.Pointer[[]methodSlots] // of the slots whose groups decide; the whole is replaced
-	ends    ends.Table                    // where the nodes' blocks let hits end, byEnds
+	hybrid hybrid.Shard // the members in the slots
 
 	mu        sync.Mutex
 	sets      holderset.Sets
@@ -56,9 +55,6 @@ type slotInfo struct {
 
 	gpu radix.Holding // what it has on GPU with all blocks before it
 
-	member   *groupMember           // whose groups decide, nil where full attention is all
-	class    *groupClass            // the member's
-	ends     *ends.Held             // what it has in these groups
 	lower    map[int]*hashtable.Map // keys of what it has below the GPU, by its names, by keyspace
 	detached map[uint64]detachedBlock
 	behind   map[keyspaceKey][]uint64 // names of detached blocks by their parents
@@ -76,6 +72,7 @@ type copyKey struct {
 type keyspace struct {
 	sh    *shard
 	scope Scope
+	maker string // the replica whose share of the scopes it counts against
 	root  prefixhash.Key
 	index int // of the tree in the shard's nodes
 
@@ -90,8 +87,7 @@ func newShard(x *Index, key shardKey) *shard {
 	sh := &shard{x: x, key: key, copies: map[copyKey]uint32{}}
 	sh.slots.Init(&x.clock)
 	sh.sets.Init(&x.clock)
-	sh.ends.Init(&sh.sets)
-	sh.methods.Store(&[]methodSlots{})
+	sh.hybrid.Init(&sh.sets, &sh.nodes)
 	sh.nodes.Init(&x.clock, &x.pool, &sh.sets, x.o.checkpointEvery)
 	sh.orphans.init()
 	return sh
@@ -134,19 +130,33 @@ func (sh *shard) slotFor(h *holder) (int, bool) {
 	sh.info[slot] = slotInfo{holder: h}
 	sh.info[slot].gpu.Init(&sh.nodes, slot)
 	sh.partial.Put(slot, false)
-	sh.attach(slot, h.memberAt(sh.key))
+	var member *hybrid.Member
+	if m := h.memberOf(sh.key.modelKey()); m != nil && m.Attached(sh.key.group) {
+		member = m
+	}
+	sh.follow(slot, member)
 	h.shards = append(h.shards, sh)
 	sh.updateVisibility(h, slot)
 	return slot, true
 }
 
+// follow has the groups of a member decide what a slot hits; nil: no groups do. The holder's
+// lock and sh.mu are held.
+func (sh *shard) follow(slot int, m *hybrid.Member) {
+	info := &sh.info[slot]
+	sh.hybrid.Release(slot)
+	sh.updateVisibility(info.holder, slot) // a bound counts no more
+	sh.hybrid.Follow(slot, m, &info.gpu)
+	sh.updateVisibility(info.holder, slot)
+}
+
 // updateVisibility sets whether the slot matches, by the holder's cache groups.
 func (sh *shard) updateVisibility(h *holder, slot int) {
-	hybrid, hidden := h.visibility(sh.key)
-	bounded := sh.info[slot].class != nil && sh.info[slot].class.method.bound
-	sh.hybrid[byKeys].Put(slot, hybrid)
+	unknown, hidden := h.visibility(sh.key)
+	bounded := sh.hybrid.Bounded(slot)
+	sh.unknown[byKeys].Put(slot, unknown)
 	sh.hidden[byKeys].Put(slot, hidden)
-	sh.hybrid[byPrompt].Put(slot, hybrid && !bounded)
+	sh.unknown[byPrompt].Put(slot, unknown && !bounded)
 	sh.hidden[byPrompt].Put(slot, hidden && !bounded)
 }
 

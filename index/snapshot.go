@@ -15,10 +15,10 @@ type Entry struct {
 	Scope Scope
 	Key   prefixhash.Key
 
-	// Engine is a hash that engines use for Key, when HasEngine. Then Copies
+	// Hash is a hash that engines give Key's block, with HasHash. Then Copies
 	// names those that use it, and the fields below are empty.
-	HasEngine bool
-	Engine    uint64
+	HasHash bool
+	Hash    uint64
 
 	First    bool             // the block begins prompts
 	Children []prefixhash.Key // blocks that follow it
@@ -136,7 +136,7 @@ func (sh *shard) collectNames(slot int) (out []Entry) {
 		return nil
 	}
 	name := func(ks *keyspace, hash, key uint64) {
-		out = append(out, Entry{Scope: ks.scope, Key: prefixhash.Key(key), HasEngine: true, Engine: hash, Copies: []Copy{{Holder: info.holder.self}}})
+		out = append(out, Entry{Scope: ks.scope, Key: prefixhash.Key(key), HasHash: true, Hash: hash, Copies: []Copy{{Holder: info.holder.self}}})
 	}
 	info.gpu.Each(func(hash uint64, p radix.Place) { name(sh.keyspaces[sh.nodes.Tree(p)], hash, sh.nodes.Key(p)) })
 	for index, l := range info.lower {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // After many times its content has come and gone, an index takes no more than
@@ -45,8 +45,8 @@ func TestSoakKeepsNoMemory(t *testing.T) {
 		t.Fatalf("restoring: %+v", res)
 	}
 	used, fresh := x.Stats(), y.Stats()
-	if used.Blocks != fresh.Blocks || used.Engines != fresh.Engines {
-		t.Fatalf("%d blocks and %d hashes, restored %d and %d", used.Blocks, used.Engines, fresh.Blocks, fresh.Engines)
+	if used.Blocks != fresh.Blocks || used.Hashes != fresh.Hashes {
+		t.Fatalf("%d blocks and %d hashes, restored %d and %d", used.Blocks, used.Hashes, fresh.Blocks, fresh.Hashes)
 	}
 	t.Logf("%d blocks of %d stored: %d bytes after, %d fresh (%.2f)", used.Blocks, events, used.Bytes, fresh.Bytes, float64(used.Bytes)/float64(fresh.Bytes))
 	if float64(used.Bytes) > 1.1*float64(fresh.Bytes) {
@@ -74,19 +74,19 @@ func churnPrompts(t *testing.T, x *Index, events, live int) {
 		ev := Event{Kind: Stored, Scope: s}
 		for range 16 + rng.IntN(112) {
 			v := rng.Uint64()
-			ev.Engine = append(ev.Engine, v|1)
+			ev.Hashes = append(ev.Hashes, v|1)
 			ev.Content = append(ev.Content, prefixhash.Content(v))
 		}
-		stored += len(ev.Engine)
+		stored += len(ev.Hashes)
 		b[r].Events = []Event{ev}
-		queues[r] = append(queues[r], prompt{ev.Engine})
-		held[r] += len(ev.Engine)
+		queues[r] = append(queues[r], prompt{ev.Hashes})
+		held[r] += len(ev.Hashes)
 		for held[r] > live/replicas {
 			old := slices.Clone(queues[r][0].hashes)
 			queues[r] = queues[r][1:]
 			held[r] -= len(old)
 			slices.Reverse(old)
-			b[r].Events = append(b[r].Events, Event{Kind: Removed, Engine: old})
+			b[r].Events = append(b[r].Events, Event{Kind: Removed, Hashes: old})
 		}
 		if res, err := x.Apply(&b[r]); err != nil || res.Dropped+res.Unknown > 0 {
 			t.Fatalf("%+v, %v", res, err)

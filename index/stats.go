@@ -12,7 +12,7 @@ type Stats struct {
 	Scopes  int
 	Holders int    // replicas' ranks known
 	Blocks  int    // distinct blocks kept, all scopes and tiers
-	Engines int    // engine hashes kept, each for one holder
+	Hashes  int    // hashes of blocks kept, each for one holder
 	Nodes   int    // stretches of blocks
 	Orphans int    // blocks that wait for their parent
 	Leases  int    // speculative and leased entries
@@ -27,28 +27,26 @@ type Stats struct {
 // Stats counts everything. It takes the writers' locks one after the other.
 func (x *Index) Stats() Stats {
 	s := Stats{
-		Scopes: len(*x.keyspaces.Load()), Leases: x.expiries.Len(), Grouped: int(x.grouped.Load()), OffHeap: int(offheap.Mapped()),
+		Scopes: len(*x.keyspaces.Load()), Leases: x.expiries.Len(), Grouped: x.budget.Used(), OffHeap: int(offheap.Mapped()),
 		Dropped: x.dropped.Load(), Evicted: x.evicted.Load(),
 	}
 	x.holders.Range(func(_, v any) bool {
 		s.Holders++
-		s.Bytes += v.(*holder).groupBytes()
+		s.Bytes += v.(*holder).memberBytes()
 		return true
 	})
-	if all := x.groupModels.Load(); all != nil {
-		for _, g := range *all {
-			s.Bytes += g.bytes()
-		}
+	for _, m := range *x.models.Load() {
+		s.Bytes += m.Bytes()
 	}
 	for _, sh := range x.allShards() {
 		sh.mu.Lock()
 		s.Orphans += sh.orphans.blocks
 		s.Sets += sh.sets.Len()
-		s.Bytes += sh.nodes.Bytes() + sh.sets.Bytes() + sh.ends.Bytes()
+		s.Bytes += sh.nodes.Bytes() + sh.sets.Bytes() + sh.hybrid.Bytes()
 		s.Nodes += sh.nodes.Len()
 		for i := range sh.info {
 			if sh.slots.Live.Has(i) {
-				s.Engines += sh.info[i].names()
+				s.Hashes += sh.info[i].names()
 				s.Bytes += sh.info[i].bytes()
 			}
 		}
@@ -67,22 +65,17 @@ func (x *Index) Stats() Stats {
 	return s
 }
 
-// groupBytes is the memory of what the holder has in cache groups.
-func (h *holder) groupBytes() (n int) {
+// OffHeap is how many bytes all indexes of this process have mapped outside the Go heap.
+func OffHeap() int { return int(offheap.Mapped()) }
+
+// memberBytes returns the memory of the holder's blocks in cache groups.
+func (h *holder) memberBytes() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, m := range h.members {
-		n += m.bytes()
+	for _, c := range h.members() {
+		n += c.member.Bytes()
 	}
 	return n
-}
-
-// bytes is about the memory of the table of the groups' blocks, whose rows mostly
-// share their sets with neighbours.
-func (g *groupModel) bytes() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return 16 * len(*g.table.rows.Load())
 }
 
 // names is how many hashes a holder uses.
@@ -103,9 +96,6 @@ func (i *slotInfo) names() int {
 // in its two maps.
 func (i *slotInfo) bytes() int {
 	n := i.gpu.Bytes() + 150*len(i.detached)
-	if i.ends != nil {
-		n += i.ends.Bytes()
-	}
 	for _, l := range i.lower {
 		n += l.Bytes()
 	}

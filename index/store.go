@@ -15,7 +15,7 @@ type segment struct {
 	hasParent bool
 	parent    reference // of the block before the first, when hasParent
 	keys      []uint64  // the blocks
-	engines   []uint64  // their holder's names of them
+	hashes    []uint64  // of the blocks, by their holder
 }
 
 // reference is where a holder's block is: at place, when it and all before it are
@@ -32,7 +32,7 @@ func (r *segment) cancel(id HolderID) {
 	}
 }
 
-// resolve finds a block by its holder's name, in one keyspace.
+// resolve finds a block of a slot by its hash, in one keyspace.
 func (sh *shard) resolve(ks *keyspace, slot int, hash uint64) (reference, bool) {
 	info := &sh.info[slot]
 	if p := info.gpu.Find(hash); p != 0 {
@@ -50,7 +50,7 @@ func (sh *shard) resolve(ks *keyspace, slot int, hash uint64) (reference, bool) 
 }
 
 func (sh *shard) store(r *segment, res *Result) {
-	w := storing{sh: sh, segment: r, res: res, info: &sh.info[r.slot], keys: r.keys, hashes: r.engines, at: r.parent.place}
+	w := storing{sh: sh, segment: r, res: res, info: &sh.info[r.slot], keys: r.keys, hashes: r.hashes, at: r.parent.place}
 	w.free = min(sh.x.o.MaxScopeBlocks-r.ks.blocks(), sh.x.o.MaxBlocks-int(sh.x.blocks.Load()))
 	switch {
 	case r.tier != TierGPU:
@@ -65,7 +65,7 @@ func (sh *shard) store(r *segment, res *Result) {
 		sh.partial.Put(r.slot, true)
 	}
 	if sh.orphans.blocks > 0 {
-		for _, hash := range r.engines[:len(r.engines)-len(w.keys)] {
+		for _, hash := range r.hashes[:len(r.hashes)-len(w.keys)] {
 			sh.orphans.takeWaiting(r.slot, hash, &sh.joined)
 		}
 	}
@@ -78,7 +78,7 @@ type storing struct {
 	res     *Result
 	info    *slotInfo
 
-	keys, hashes []uint64    // what is left to store
+	keys, hashes []uint64    // of the blocks that are left to store
 	at           radix.Place // of the block before
 	free         int         // blocks the caps leave
 	counted      bool        // the blocks are counted already
@@ -149,9 +149,7 @@ func (w *storing) stored(p radix.Place, n int) {
 		w.info.blocks[TierGPU] += n
 		w.res.Stored += n
 	}
-	if w.info.ends != nil {
-		w.info.follow(p, w.hashes[:n])
-	}
+	w.sh.hybrid.Stored(w.segment.slot, p, w.hashes[:n])
 	w.done(p, n)
 }
 
@@ -205,8 +203,8 @@ func (w *storing) begin(n int) bool {
 	return true
 }
 
-// admit returns for how many of n new blocks there is room. It evicts others where
-// there is none, but none of the spared node.
+// admit returns how many of n new blocks the caps allow. It evicts others to make room, but
+// none of the spared node.
 func (w *storing) admit(n int, spare uint32) int {
 	if short := n - w.free; short > 0 {
 		w.free += w.sh.evict(w.segment.ks, short, spare)

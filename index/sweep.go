@@ -92,7 +92,7 @@ func (x *Index) expireSilent(now time.Time) {
 		defer h.mu.Unlock()
 		if h.incarnation != 0 && now.UnixNano()-x.lastReport(h.id) > int64(x.o.ReplicaTTL) {
 			h.clear()
-			h.forgetGroups()
+			h.endMembers()
 			h.incarnation = 0
 		}
 		return true
@@ -355,6 +355,7 @@ func (x *Index) dropDrained() {
 	}
 	x.keyspaces.Store(&next)
 	for _, ks := range drained {
+		x.returnScope(ks.maker)
 		ks.discard()
 	}
 }

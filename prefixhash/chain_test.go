@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 func someTokens(n int) []uint32 {
@@ -236,7 +236,7 @@ func TestNoAllocations(t *testing.T) {
 			root, _ := v.Root()
 			none(v.String(), func() { digests = v.AppendDigests(digests[:0], root, tokens, 0, size, r) })
 			none(v.String()+", events", func() {
-				digests = v.AppendEventDigests(digests[:0], root, tokens, size, extras, r.LoRA, r.LoRAPath)
+				digests = v.AppendEventDigests(digests[:0], root, tokens, size, extras, Adapter{r.LoRA, r.LoRAPath})
 			})
 		}
 	}
@@ -319,7 +319,7 @@ func FuzzVLLMResumes(f *testing.F) {
 			t.Fatalf("cut behind block %d: %v, want %v", at, two, whole)
 		}
 		root, _ = v.Root()
-		event := v.AppendEventDigests(nil, root, tokens, blockSize, r.AppendExtras(nil, blocks, blockSize), r.LoRA, r.LoRAPath)
+		event := v.AppendEventDigests(nil, root, tokens, blockSize, r.AppendExtras(nil, blocks, blockSize), Adapter{r.LoRA, r.LoRAPath})
 		if !slices.Equal(event, whole) {
 			t.Fatalf("from extra keys: %v, want %v", event, whole)
 		}

@@ -6,8 +6,8 @@ import (
 )
 
 // Candidates returns the configurations a vLLM may run with: every algorithm in
-// both generations, without a seed and with each of seeds. They are what a
-// Detector is usually given.
+// both generations, without a seed and with each of seeds: the usual candidates of a
+// Detector.
 func Candidates(seeds ...string) ([]*VLLM, error) {
 	var all []*VLLM
 	for g := Untagged; g <= Tagged; g++ {
@@ -28,7 +28,7 @@ func Candidates(seeds ...string) ([]*VLLM, error) {
 	return all, nil
 }
 
-// DetectorOptions bound what a Detector costs. Zero values mean the defaults.
+// DetectorOptions bound the memory and work of a Detector. Zero values mean the defaults.
 type DetectorOptions struct {
 	Candidates []*VLLM // at least one, at most MaxCandidates
 	Remember   int     // digests kept as parents of later blocks; default 1,024 (about 80 KB)
@@ -51,7 +51,7 @@ type Stored struct {
 	LoRAPath  string // "" if not known: then a Tagged candidate cannot be checked on an adapter's blocks
 }
 
-// State is a Detector's opinion.
+// State is a Detector's result.
 type State uint8
 
 const (
@@ -60,8 +60,8 @@ const (
 	Undetermined State = iota
 	// Match: a candidate reproduced every hash it was checked with.
 	Match
-	// Mismatch: every candidate failed on some hash. What the replica publishes is
-	// not what any of them computes.
+	// Mismatch: every candidate failed on some hash: no candidate computes the
+	// replica's hashes.
 	Mismatch
 )
 
@@ -93,10 +93,10 @@ type Detection struct {
 // by recomputing some of them. A candidate is dropped at its first failure.
 //
 // A hash published as an integer is no parent: its digest is known only if the
-// chain was recomputed from the prompt's first block on. So the digests of
-// recent blocks are remembered by what was published. Where whole digests are
-// published, any block can be checked, and a candidate without a root too: it is
-// dropped when a candidate with one reproduces a first block. Memory and work are
+// chain was recomputed from the prompt's first block on. So the digests of recent blocks
+// are kept by their published hashes. If full digests are published, any block can be
+// checked, also by a candidate without a root, which is dropped when a candidate with a
+// root reproduces a first block. Memory and work are
 // bounded, see DetectorOptions. One goroutine may observe while others read
 // the verdict.
 type Detector struct {
@@ -153,7 +153,7 @@ func (d *Detector) Reset() {
 	d.detection = Detection{}
 }
 
-// Detection returns what is known so far.
+// Detection returns the result so far.
 func (d *Detector) Detection() Detection {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -216,7 +216,7 @@ func (d *Detector) block(s *Stored, i int, parent Digest) {
 		}
 		d.credit -= d.o.Every
 		judged = true
-		d.computed = v.AppendEventDigests(d.computed[:0], from, tokens, s.BlockSize, extras, s.LoRA, s.LoRAPath)
+		d.computed = v.AppendEventDigests(d.computed[:0], from, tokens, s.BlockSize, extras, Adapter{s.LoRA, s.LoRAPath})
 		if !agree(d.computed[0], published) {
 			d.remaining &^= 1 << c
 			continue
@@ -238,8 +238,8 @@ func (d *Detector) block(s *Stored, i int, parent Digest) {
 	}
 }
 
-// canHash reports whether v is given all that it hashes: the adapter's name must
-// be among the extra keys, and Tagged needs its path.
+// canHash reports whether v has all inputs of the hash: the adapter's name must be among
+// the extra keys, and Tagged needs its path.
 func (v *VLLM) canHash(s *Stored, extras [][]ExtraKey) bool {
 	if !s.LoRA.Set {
 		return true

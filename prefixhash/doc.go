@@ -1,5 +1,5 @@
-// Package prefixhash turns prompts into chains of block keys: what an index is
-// queried with, and what it stores when a replica reports a block.
+// Package prefixhash turns prompts into chains of block keys. An index stores the keys of
+// reported blocks, and a lookup asks for the keys of a prompt.
 //
 // A block is blockSize consecutive tokens; only full blocks have keys. Every
 // key depends on all blocks before it, so equal keys mean equal prefixes and a
@@ -17,14 +17,14 @@
 //   - The text chain (AppendText): keys over windows of a prompt's bytes, for
 //     models without tokens or events.
 //
-// Extra keys are what vLLM mixes into a block besides its tokens, because equal
-// tokens need not mean equal KV: the adapter's name in every block, each
-// multimodal item that overlaps the block with its offset from the block's
-// start, and the request's cache salt in the first block. Request.AppendExtras
+// vLLM hashes extra keys into a block besides its tokens, because equal tokens do not
+// always mean equal KV: the adapter's name in every block, each multimodal item that
+// overlaps the block with its offset from the block's start, and the request's cache salt
+// in the first block. Request.AppendExtras
 // derives them from a request; KV events publish them.
 //
-// All chains can be resumed: given the last key or digest and what follows, they
-// continue as if computed in one piece. All are functions of their arguments alone,
+// All chains can be resumed: from the last key or digest they continue as if computed in
+// one piece. All are functions of their arguments alone,
 // the same in every process and on every machine, so keys may be exchanged.
 // The token chain's and the text chain's values are therefore a contract, pinned
 // by tests: changing them means a new scheme name in the index.

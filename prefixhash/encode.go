@@ -1,6 +1,6 @@
 package prefixhash
 
-// blockEncoder serialises what vLLM hashes for one block, the Python tuple
+// blockEncoder serialises the input of vLLM's hash of one block, the Python tuple
 //
 //	(parent digest: bytes, token ids: tuple[int], extra keys: tuple | None)
 //
@@ -16,7 +16,7 @@ type blockEncoder struct {
 	loraPath string
 }
 
-// keyKind is what an extra key stands for.
+// keyKind is the type of an extra key.
 type keyKind uint8
 
 const (

@@ -6,8 +6,8 @@ package prefixhash
 type Key uint64
 
 // Content is the 64-bit hash of one block's own token ids and extra keys,
-// without its parent. It is what an index may keep of a block whose parent it
-// does not know yet: no token id leaves the hasher.
+// without its parent. An index keeps it for a block whose parent it does not know yet:
+// no token id leaves the hasher.
 type Content uint64
 
 // LoRA names the adapter a block was computed with. The zero value is "no

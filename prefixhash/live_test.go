@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 	"testing"
 
-	"warmroute/test/golden"
+	"warmroute/render/testkit/golden"
 )
 
 // liveServer is what one real server published: its BlockStored events in order.

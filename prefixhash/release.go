@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Release is a release of vLLM, in what differs between releases for those who
-// follow its cache. The zero value is one that is not known.
+// Release is a release of vLLM. The zero value is an unknown one.
 type Release struct{ major, minor int }
 
 // ParseRelease reads vLLM's answer at /version.
@@ -18,12 +17,12 @@ func ParseRelease(version string) Release {
 	return r
 }
 
-// Between reports whether it is one of 0.first to 0.last.
+// Between reports whether r is one of 0.first to 0.last.
 func (r Release) Between(first, last int) bool {
 	return r.major == 0 && first <= r.minor && r.minor <= last
 }
 
-// Generation is how the release writes extra keys, 0 where it is not known.
+// Generation returns how the release writes extra keys, 0 if it is not known.
 func (r Release) Generation() Generation {
 	switch {
 	case r.Between(21, 21), r.Between(27, 30):
@@ -34,7 +33,7 @@ func (r Release) Generation() Generation {
 	return 0
 }
 
-// Candidates are those of the function of this name that the release may run with.
+// Candidates returns the candidates of the named function that the release may run with.
 func (r Release) Candidates(seeds ...string) ([]*VLLM, error) {
 	g := r.Generation()
 	if r.Between(29, 30) {

@@ -14,8 +14,8 @@ type MM struct {
 	Length int
 }
 
-// Request is what a request mixes into its blocks besides its tokens. The zero
-// value mixes in nothing.
+// Request has the properties of a request that vLLM hashes into its blocks besides the
+// tokens. The zero value has none.
 type Request struct {
 	LoRA      LoRA
 	LoRAPath  string  // the adapter's path on the replica; only vLLM's Tagged generation hashes it

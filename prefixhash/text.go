@@ -10,8 +10,8 @@ const (
 	// tokens of English, a few of vLLM's blocks, so that a prompt of a thousand
 	// tokens has more than a dozen keys.
 	TextWindow = 256
-	// TextWindows is the most keys a prompt gets. 16 KiB distinguish conversations
-	// apart; what follows them follows on the same replica.
+	// TextWindows is the most keys of a prompt. The first 16 KiB distinguish
+	// conversations; their later text goes to the same replica.
 	TextWindows = 64
 )
 

@@ -28,9 +28,9 @@ func TokenRoot(model string, lora LoRA) Key {
 }
 
 // Link returns the key of the block with content c behind parent. For one
-// parent, different contents have different keys, and the other way round,
-// but for one pair in 2^64: the result is never 0, so that an index may use 0
-// for "no key".
+// parent, different contents have different keys, except one pair in 2^64; the same holds
+// for one content and different parents. The result is never 0, so an index may use 0 for
+// "no key".
 func Link(parent Key, c Content) Key { return notZero(mix(uint64(parent), uint64(c))) }
 
 // mix combines two 64-bit values into one that depends on their order. With one

@@ -39,8 +39,8 @@ func (a Algorithm) String() string {
 
 func (a Algorithm) valid() bool { return a >= SHA256 && a <= XXHashCBOR }
 
-// Generation is how a vLLM writes the extra keys it hashes, and with it what it
-// does without PYTHONHASHSEED.
+// Generation is how a vLLM writes extra keys, and which first parent it uses without
+// PYTHONHASHSEED.
 type Generation uint8
 
 const (
@@ -75,8 +75,8 @@ func (g Generation) String() string {
 	return fmt.Sprintf("Generation(%d)", uint8(g))
 }
 
-// defaultSeed is what vLLM from 0.29 on derives the first parent from when
-// PYTHONHASHSEED is not set (DEFAULT_NONE_HASH_SEED).
+// defaultSeed is the seed of the first parent in vLLM from 0.29 on without PYTHONHASHSEED
+// (DEFAULT_NONE_HASH_SEED).
 const defaultSeed = "vllm-none-hash"
 
 // VLLMOptions states how a replica hashes its blocks.
@@ -190,15 +190,20 @@ func (v *VLLM) AppendDigests(dst []Digest, parent Digest, tokens []uint32, first
 	return dst
 }
 
-// AppendEventDigests is AppendDigests for blocks known from a KV event: extras
-// holds the blocks' extra keys as published (blocks behind its end have none),
-// lora is the adapter the event names, loraPath its path at the replica, which
-// events do not carry and Tagged needs.
-func (v *VLLM) AppendEventDigests(dst []Digest, parent Digest, tokens []uint32, blockSize int, extras [][]ExtraKey, lora LoRA, loraPath string) []Digest {
+// Adapter is the adapter of a block. Events name it without its path at the replica,
+// which the generation Tagged needs.
+type Adapter struct {
+	LoRA LoRA
+	Path string
+}
+
+// AppendEventDigests is AppendDigests for the blocks of a KV event. extras holds the
+// blocks' extra keys as published; blocks behind its end have none.
+func (v *VLLM) AppendEventDigests(dst []Digest, parent Digest, tokens []uint32, blockSize int, extras [][]ExtraKey, of Adapter) []Digest {
 	if blockSize <= 0 || !parent.Full() {
 		return dst
 	}
-	e := v.encoder(lora, loraPath)
+	e := v.encoder(of.LoRA, of.Path)
 	for i := 0; len(tokens) >= blockSize; i++ {
 		var keys []ExtraKey
 		if i < len(extras) {

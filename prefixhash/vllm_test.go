@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"warmroute/test/golden"
+	"warmroute/render/testkit/golden"
 )
 
 // vector is one request hashed by vLLM's own functions (testdata/*.json.gz).
@@ -127,7 +127,7 @@ func TestVLLMVectors(t *testing.T) {
 				checkResume(t, &v, h, r, whole)
 				checkExtras(t, &v, r)
 			}
-			event := h.AppendEventDigests(nil, root, v.Tokens, v.BlockSize, v.extras(), r.LoRA, r.LoRAPath)
+			event := h.AppendEventDigests(nil, root, v.Tokens, v.BlockSize, v.extras(), Adapter{r.LoRA, r.LoRAPath})
 			if !slices.Equal(hexes(event), v.Hashes) {
 				t.Errorf("from the event's extra keys:\n got %v\nwant %v", hexes(event), v.Hashes)
 			}
@@ -232,7 +232,7 @@ func TestBadArgumentsAppendNothing(t *testing.T) {
 	if got := h.AppendDigests(nil, KeyDigest(root.Key()), tokens, 0, 16, Request{}); got != nil {
 		t.Error("a parent of 8 bytes")
 	}
-	if got := h.AppendEventDigests(nil, Digest{}, tokens, 16, nil, LoRA{}, ""); got != nil {
+	if got := h.AppendEventDigests(nil, Digest{}, tokens, 16, nil, Adapter{}); got != nil {
 		t.Error("no parent")
 	}
 	if got := AppendTokens(nil, 1, tokens, -16, nil); got != nil {

@@ -25,8 +25,8 @@ var documents = []string{"LICENSE", "README.md", "CHANGELOG.md", "examples/stand
 func (s source) pack(file, binaries string) error {
 	folder := trimExtension(filepath.Base(file))
 	var entries []entry
-	for _, name := range programs {
-		entries = append(entries, entry{path.Join(folder, name), filepath.Join(binaries, name), 0o755})
+	for _, each := range programs {
+		entries = append(entries, entry{path.Join(folder, each.name), filepath.Join(binaries, each.name), 0o755})
 	}
 	for _, name := range documents {
 		entries = append(entries, entry{path.Join(folder, path.Base(name)), filepath.Join(s.root, name), 0o644})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -16,13 +17,16 @@ import (
 // read from the binaries themselves.
 func (s source) bill(file, binaries string) error {
 	modules := map[string]cdx.Component{}
-	for _, name := range programs {
-		info, err := buildinfo.ReadFile(filepath.Join(binaries, name))
+	for _, each := range programs {
+		info, err := buildinfo.ReadFile(filepath.Join(binaries, each.name))
 		if err != nil {
 			return err
 		}
 		add(modules, "std", info.GoVersion)
 		for _, m := range info.Deps {
+			if m.Path == "warmroute" || strings.HasPrefix(m.Path, "warmroute/") {
+				continue // part of what the bill is of
+			}
 			if m.Replace != nil {
 				m = m.Replace
 			}

@@ -8,9 +8,12 @@ import (
 	"strings"
 )
 
-// programs are the commands that are published. The simulated replica is one
-// of them: it lets an installation be tried without a GPU.
-var programs = []string{"extproc", "kvsub", "vllmsim"}
+// program is a command that is published, of the module in a folder.
+type program struct{ name, module string }
+
+// programs are the commands that are published. vllmsim lets an installation be
+// tried without a GPU, and lab replays an operator's log under other policies.
+var programs = []program{{"extproc", "."}, {"kvsub", "."}, {"vllmsim", "lab"}, {"lab", "lab"}}
 
 // platform is an operating system and a processor, as Go names them.
 type platform struct{ os, arch string }
@@ -27,18 +30,13 @@ func parsePlatform(s string) (platform, error) {
 // paths, with the Kubernetes side, stamped with version and commit.
 func (s source) build(ctx context.Context, p platform, dir string) error {
 	const stamped = "warmroute/internal/telemetry."
-	args := []string{
-		"build", "-trimpath", "-buildvcs=false", "-tags=kube",
-		fmt.Sprintf("-ldflags=-s -w -buildid= -X %sreleased=%s -X %scommit=%s", stamped, s.version, stamped, s.commit),
-		"-o", dir + string(filepath.Separator),
-	}
-	for _, name := range programs {
-		args = append(args, "./cmd/"+name)
-	}
-	c := s.command(ctx, "go", args...)
-	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOWORK=off")
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s/%s: %w: %s", p.os, p.arch, err, out)
+	stamp := fmt.Sprintf("-ldflags=-s -w -buildid= -X %sreleased=%s -X %scommit=%s", stamped, s.version, stamped, s.commit)
+	for _, each := range programs {
+		c := s.command(ctx, "go", "-C", each.module, "build", "-trimpath", "-buildvcs=false", "-tags=kube", stamp, "-o", dir+string(filepath.Separator), "./cmd/"+each.name)
+		c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOWORK=off")
+		if out, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s for %s/%s: %w: %s", each.name, p.os, p.arch, err, out)
+		}
 	}
 	return nil
 }

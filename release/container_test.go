@@ -38,7 +38,7 @@ func testImage(t *testing.T, s source, out string) {
 	}
 	bundle := t.TempDir()
 	files := untar(t, mutate.Extract(i), filepath.Join(bundle, "rootfs"))
-	if want := []string{certificates, "usr/local/bin/extproc", "usr/local/bin/kvsub", "usr/local/bin/vllmsim"}; !slices.Equal(files, want) {
+	if want := []string{certificates, "usr/local/bin/extproc", "usr/local/bin/kvsub", "usr/local/bin/vllmsim", "usr/local/bin/lab"}; !slices.Equal(files, want) {
 		t.Errorf("files %v, want %v", files, want)
 	}
 	if n := bytes.Count(read(t, filepath.Join(bundle, "rootfs", certificates)), []byte("BEGIN CERTIFICATE")); n < 100 {

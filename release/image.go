@@ -32,8 +32,8 @@ func (s source) image(p platform, binaries, scratch string) (v1.Image, error) {
 		return nil, err
 	}
 	entries := []entry{{"etc", "", 0o755}, {"etc/ssl", "", 0o755}, {"etc/ssl/certs", "", 0o755}, {certificates, roots, 0o644}, {"usr", "", 0o755}, {"usr/local", "", 0o755}, {"usr/local/bin", "", 0o755}}
-	for _, name := range programs {
-		entries = append(entries, entry{path.Join("usr/local/bin", name), filepath.Join(binaries, name), 0o755})
+	for _, each := range programs {
+		entries = append(entries, entry{path.Join("usr/local/bin", each.name), filepath.Join(binaries, each.name), 0o755})
 	}
 	var files bytes.Buffer
 	if err := writeTar(&files, entries, s.time); err != nil {
@@ -63,7 +63,7 @@ func (s source) configure(c *v1.ConfigFile, p platform) *v1.ConfigFile {
 		Entrypoint:   []string{"/usr/local/bin/extproc"},
 		Cmd:          []string{"serve", "-config", "/etc/warmroute/warmroute.yaml"},
 		Env:          []string{"PATH=/usr/local/bin"},
-		ExposedPorts: map[string]struct{}{"9002/tcp": {}, "9090/tcp": {}},
+		ExposedPorts: map[string]struct{}{"9002/tcp": {}, "9006/tcp": {}},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    "warmroute",
 			"org.opencontainers.image.version":  s.version,

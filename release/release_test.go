@@ -149,7 +149,7 @@ func testArchive(t *testing.T, s source, out string) {
 	}
 	dir := t.TempDir()
 	files := untar(t, z, dir)
-	for _, want := range []string{"extproc", "kvsub", "vllmsim", "LICENSE", "README.md", "CHANGELOG.md", "warmroute.yaml", "warmroute.service"} {
+	for _, want := range []string{"extproc", "kvsub", "vllmsim", "lab", "LICENSE", "README.md", "CHANGELOG.md", "warmroute.yaml", "warmroute.service"} {
 		if !slices.Contains(files, name+"/"+want) {
 			t.Errorf("%s is missing in %v", want, files)
 		}

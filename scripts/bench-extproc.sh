@@ -7,7 +7,9 @@ cd "$(dirname "$0")/.."
 scripts/fetch-models.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-CGO_ENABLED=0 go build -trimpath -o "$work" ./cmd/extproc ./bench/extprocbench
+export CGO_ENABLED=0
+go build -trimpath -o "$work" ./cmd/extproc
+go -C lab build -trimpath -o "$work" ./bench/extprocbench
 args=(-extproc "$work/extproc" -model .cache/models/qwen3)
 if [ -n "${PROFILES:-}" ]; then
   mkdir -p "$PROFILES"

@@ -18,9 +18,9 @@ command -v cargo >/dev/null || { echo "bench-index: cargo is needed for the riva
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 results=${RESULTS:-$work/results}
-go build -o "$work/indexbench" ./bench/cmd/indexbench
-cargo build --quiet --release --manifest-path bench/peers/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-bench/peers/target}"
-peers=${CARGO_TARGET_DIR:-bench/peers/target}/release/peers
+go -C lab build -o "$work/indexbench" ./bench/cmd/indexbench
+cargo build --quiet --release --manifest-path lab/bench/peers/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-lab/bench/peers/target}"
+peers=${CARGO_TARGET_DIR:-lab/bench/peers/target}/release/peers
 args=()
 if [ -n "$trace" ]; then args+=(-trace "$trace"); fi
 for r in $replicas; do

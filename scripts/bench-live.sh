@@ -5,5 +5,5 @@
 # busy, or where the order differs from the simulation's. Arguments are livepolicy's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-go build -o bin/ ./bench/livepolicy
+go -C lab build -o ../bin/ ./bench/livepolicy
 exec bin/livepolicy "$@"

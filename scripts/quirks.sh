@@ -8,7 +8,7 @@ scripts/install-vllm.sh 0.32.0 0.21.0
 venv=.cache/transformers-4.57.3
 if [ ! -e "$venv/ok" ]; then
   .cache/vllm/tools/bin/uv venv -q --clear "$venv"
-  .cache/vllm/tools/bin/uv pip install -q --python "$venv/bin/python" transformers==4.57.3 sentencepiece==0.2.3 protobuf==7.36.2 jinja2==3.1.6
+  .cache/vllm/tools/bin/uv pip install -q --python "$venv/bin/python" --require-hashes -r scripts/requirements/quirks.txt
   touch "$venv/ok"
 fi
 rows=$(mktemp)
@@ -17,5 +17,5 @@ trap 'rm -f "$rows"' EXIT
 .cache/vllm/0.32.0/bin/python scripts/quirks.py vllm "$rows" v0.32
 .cache/vllm/0.21.0/bin/python scripts/quirks.py vllm "$rows" v0.21
 PYTHONPATH=$(echo "$PWD/$venv"/lib/python3*/site-packages) .cache/vllm/0.21.0/bin/python scripts/quirks.py vllm "$rows" "v0.21 of 4"
-python3 scripts/quirks.py pack "$rows" internal/tokenizer/testdata/quirks.jsonl.gz
-go test ./internal/tokenizer -run Quirks -update
+python3 scripts/quirks.py pack "$rows" render/tokenizer/testdata/quirks.jsonl.gz
+go -C render test ./tokenizer -run Quirks -update

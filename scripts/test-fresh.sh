@@ -4,6 +4,7 @@
 # temporary folder. Which proxy is asked stays as configured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/modules.sh
 export GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GONOPROXY
 eval "$(go env GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GONOPROXY GOFLAGS | awk 'BEGIN{split("GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GONOPROXY flags",n," ")} {printf "%s='\''%s'\''\n", n[NR], $0}')"
 fresh=$(mktemp -d)
@@ -14,9 +15,11 @@ export HOME=$fresh/.fresh-home GOMODCACHE=$fresh/.fresh-modules GOCACHE=$fresh/.
 cd "$fresh"
 step() { printf '== fresh: %s (%ss)\n' "$1" "$SECONDS"; }
 step "vet"
-go vet ./...
+for module in "${modules[@]}"; do go -C "$module" vet ./...; done
 step "build"
 go build -o "$fresh/.fresh-bin/" ./cmd/...
+go -C lab build -o "$fresh/.fresh-bin/" ./cmd/lab ./cmd/vllmsim
 step "the tests that call go"
-go test -count=1 ./test/layout ./cmd/kvsub
+go test -count=1 ./cmd/kvsub
+go -C test test -count=1 ./layout
 step "passed: $(find "$GOMODCACHE/cache/download" -name '*.zip' | wc -l) modules fetched, $(ls "$fresh/.fresh-bin" | wc -l) binaries built"

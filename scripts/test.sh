@@ -7,6 +7,7 @@
 # leave coverage profiles in it, for coverage.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/modules.sh
 step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 
 # Packages that start no goroutine: the race detector would only make their
@@ -15,52 +16,71 @@ step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 # end-to-end suites run here as well: the router they start is built with the
 # race detector, only the test's own client is not. Every other package, also a
 # new one, gets the race detector.
-plain='internal/(chat|cli|jinja|openai|pyvalue|simulator|tokens)(/.*)?|internal/tokenizer(/(onig|ucd))?|test/(e2e|failopen|layout|oracle)|bench/.*'
-shared='./internal/chat ./internal/jinja ./internal/tokenizer ./internal/tokens'
+plain='internal/(cli|tokens)(/.*)?|render/(chat|jinja|openai|pyvalue)(/.*)?|render/(tokenizer|internal/(onig|ucd))|lab/(bench|cli|simulator)(/.*)?|test/(e2e|failopen|layout)'
+shared='warmroute/(internal/tokens|render/(chat|jinja|tokenizer))'
 sharedTests='Concurrent|Shared|Remote|Local'
 
-all=$(go list ./...)
+all=$(for module in "${modules[@]}"; do packages "$module"; done | grep -v '^warmroute/test/hostile$') # make test-hostile runs the attacks
 quick=$(grep -E "^warmroute/($plain)$" <<<"$all")
 raced=$(grep -vE "^warmroute/($plain)$" <<<"$all")
-quick="warmroute/test/e2e $(grep -v '/test/e2e$' <<<"$quick")" # the longest first
-profile() { [ -z "${COVERAGE:-}" ] || echo "-coverprofile=$COVERAGE/$1.out"; }
-counting() { # the packages of $raced that count allocations, which nobody can under the race detector
-  # shellcheck disable=SC2086
-  go list -f '{{.ImportPath}} {{.Dir}}' $raced | while read -r path dir; do
+of() { # module packages: those of the module
+  if [ "$1" = . ]; then grep -vE '^warmroute/(render|lab|test)(/|$)' <<<"$2"; else grep -E "^warmroute/$1(/|$)" <<<"$2"; fi
+}
+counting() { # module packages: those that count allocations, which nobody can under the race detector
+  # shellcheck disable=SC2046
+  go -C "$1" list -f '{{.ImportPath}} {{.Dir}}' $(of "$1" "$2") | while read -r path dir; do
     if grep -qs '^func Test[A-Za-z0-9_]*Alloc' "$dir"/*_test.go; then echo "$path"; fi
   done
 }
-run() { go test -timeout 20m "$@" | grep -v '\[no test files\]'; }
+profile() { [ -z "${COVERAGE:-}" ] || echo "-coverprofile=$COVERAGE/$1-${2/./root}.out"; }
+took=() # "module seconds", of each run
+tests() { # module packages flags…: runs a module's tests
+  local module=$1 list=$2 began=$SECONDS
+  shift 2
+  [ -n "$list" ] || return 0
+  # shellcheck disable=SC2086
+  go -C "$module" test -timeout 20m "$@" $list | grep -v '\[no test files\]'
+  took+=("$module $((SECONDS - began))")
+}
+times() { # the seconds of each module's tests
+  printf '%s\n' "${took[@]}" | awk '{ s[$1] += $2 } END { for (m in s) printf "== module %s: %ss\n", m == "." ? "warmroute" : "warmroute/" m, s[m] }' | sort
+}
 
 case ${1:-} in
 long)
   step "with the race detector: what make test runs without it"
-  # shellcheck disable=SC2086
-  run -race $(tr ' ' '\n' <<<"$quick" | grep -vE '/(e2e|failopen)$')
+  for module in "${modules[@]}"; do
+    tests "$module" "$(of "$module" "$quick" | grep -vE '/(e2e|failopen)$' || true)" -race
+  done
   step "without the race detector: allocations, and forms that are too long for it"
-  # shellcheck disable=SC2046,SC2086
-  run $(profile long) $raced
+  for module in "${modules[@]}"; do
+    # shellcheck disable=SC2046
+    tests "$module" "$(of "$module" "$raced" || true)" $(profile long "$module")
+  done
+  times
   ;;
 "")
   step "go vet, while setup installs what is missing"
   scripts/setup.sh &
   setup=$!
   trap wait EXIT # nothing is left half installed
-  go vet ./...
+  for module in "${modules[@]}"; do go -C "$module" vet ./...; done
   wait "$setup"
   step "with the race detector: $(wc -w <<<"$raced") packages in which goroutines meet"
-  # shellcheck disable=SC2086
-  run -race $raced
-  # shellcheck disable=SC2086
-  run -race -run "$sharedTests" $shared
+  for module in "${modules[@]}"; do
+    tests "$module" "$(of "$module" "$raced" || true)" -race
+    tests "$module" "$(of "$module" "$quick" | grep -E "^$shared$" || true)" -race -run "$sharedTests"
+  done
   step "real Envoy end to end, golden vectors, Python references: $(wc -w <<<"$quick") packages"
-  # shellcheck disable=SC2046,SC2086
-  run $(profile quick) $quick
+  for module in test . render lab; do # the longest first
+    # shellcheck disable=SC2046
+    tests "$module" "$(of "$module" "$quick" || true)" $(profile quick "$module")
+  done
   step "the compose example, in a module of its own"
-  (cd test/compose && run -count=1 ./...)
+  tests test/compose ./... -count=1
   step "allocations on the hot paths"
-  # shellcheck disable=SC2046
-  run -run Alloc $(counting)
+  for module in "${modules[@]}"; do tests "$module" "$(counting "$module" "$raced")" -run Alloc; done
+  times
   printf '== test: passed in %ss: %s packages vetted and tested, %s of them under the race detector; routed through real Envoy %s; rendered and tokenized as Jinja2 and Hugging Face do\n' \
     "$SECONDS" "$(wc -w <<<"$all")" "$(wc -w <<<"$raced")" "$("$(scripts/install-envoy.sh)" --version | grep -oE '/[0-9.]+/' | tr -d /)"
   ;;

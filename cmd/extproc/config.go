@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/filter"
 	"warmroute/index"
+	"warmroute/internal/bearer"
 	"warmroute/internal/certs"
 	"warmroute/internal/config"
 	"warmroute/internal/decision/policy"
@@ -24,6 +26,7 @@ import (
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 	"warmroute/internal/xds"
+	"warmroute/render/tokenizer/modelfiles"
 )
 
 // Config is the router's configuration file. Every field has a default; the
@@ -32,8 +35,9 @@ type Config struct {
 	Listen string        `yaml:"listen" applies:"restart"` // gRPC address for Envoy's ext_proc filter, its health checks and its access log, host:port
 	TLS    certs.Options `yaml:"tls" applies:"restart"`    // TLS of `listen`
 
-	Admin AdminConfig          `yaml:"admin" applies:"restart"` // HTTP for operators and Prometheus: metrics, health, debug pages, the dashboard, the policy
-	Log   telemetry.LogOptions `yaml:"log" applies:"reload"`    // what the router logs, on standard error
+	Health HealthConfig         `yaml:"health" applies:"restart"` // HTTP for probes and Prometheus, on a port that shows no requests and changes nothing
+	Admin  AdminConfig          `yaml:"admin" applies:"restart"`  // HTTP for operators: debug pages, the dashboard, the policy; health and metrics too
+	Log    telemetry.LogOptions `yaml:"log" applies:"reload"`     // what the router logs, on standard error
 
 	Fleet      fleet.Options `yaml:"fleet" applies:"reload"`                 // the replicas, and how they are watched
 	Kubernetes kube.Options  `yaml:"kubernetes,omitempty" applies:"restart"` // replicas from a Gateway API InferencePool, in addition to those of `fleet`
@@ -54,10 +58,30 @@ type Config struct {
 	complete bool // replicas must come from somewhere, by what this binary has
 }
 
+// HealthConfig is the server of health and metrics.
+type HealthConfig struct {
+	Listen string `yaml:"listen"` // address of /healthz, /readyz and /metrics, host:port, open to every client; "" = they are on `admin.listen` alone
+}
+
 // AdminConfig is the admin server.
 type AdminConfig struct {
-	Listen string `yaml:"listen"` // address, host:port; it has no authentication, so leave it on the loopback unless the network is trusted
-	Pprof  bool   `yaml:"pprof"`  // serve Go's profiles under /debug/pprof/
+	Listen    string   `yaml:"listen"`               // address, host:port; beyond the loopback it needs a token
+	TokenFile string   `yaml:"token_file,omitempty"` // file with the bearer token that every request but those for health, metrics and the dashboard's own files must carry, read again every 10 s; "" = none
+	TokenEnv  string   `yaml:"token_env,omitempty"`  // environment variable with that token instead
+	Hosts     []string `yaml:"hosts,omitempty"`      // further names under which clients reach this port, e.g. of a proxy before it; others than these, the loopback's and its own address are refused, so that no page in a browser uses the port under a name of its own
+	Insecure  bool     `yaml:"insecure"`             // serve without a token beyond the loopback: every client that reaches the port can change the policy and read decisions
+	Pprof     bool     `yaml:"pprof"`                // serve Go's profiles under /debug/pprof/
+}
+
+// token is what requests must carry, nil if nothing.
+func (c AdminConfig) token() (*bearer.Token, error) {
+	switch {
+	case c.TokenFile != "":
+		return bearer.File(c.TokenFile)
+	case c.TokenEnv != "":
+		return bearer.Env(c.TokenEnv)
+	}
+	return nil, nil //nolint:nilnil // there is none, and that is well
 }
 
 // IndexConfig bounds the index; see index.Options.
@@ -70,6 +94,7 @@ type IndexConfig struct {
 	ReplicaTTL     time.Duration `yaml:"replica_ttl"`                    // how long a sidecar may send nothing before its blocks are dropped
 	SyncTimeout    time.Duration `yaml:"sync_timeout"`                   // a replica whose KV events have not been caught up with by then counts as ready
 	ProbeEvery     time.Duration `yaml:"probe_every"`                    // how often events that may have been missed are requested from a silent replica
+	ReconnectAfter time.Duration `yaml:"reconnect_after"`                // the wait before a failed connection to a replica's event ports is tried again; it doubles up to 5 s while no connection lasts 10 s
 }
 
 func (c IndexConfig) options() index.Options {
@@ -89,9 +114,11 @@ type FilterConfig struct {
 	PathPrefixes   []string `yaml:"path_prefixes,omitempty"`
 	TenantHeader   string   `yaml:"tenant_header"`               // header with the request's tenant, always overwritten by a gateway that is trusted; "" = all requests are shared
 	PriorityHeader string   `yaml:"priority_header"`             // header with a whole number, always overwritten by a gateway that is trusted: requests above 0 are never refused for load; "" = there are none
-	ReasonHeader   bool     `yaml:"reason_header"`               // send clients the reason code in x-warmroute-reason
+	ReasonHeader   bool     `yaml:"reason_header"`               // send clients a coarse reason code in x-warmroute-reason
 	Picker         bool     `yaml:"picker"`                      // endpoint-picker mode, for InferencePools: 503 when no replica is ready, 429 when all are saturated
 	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica for every request: for clusters without a balancer of their own (ORIGINAL_DST)
+	MaxBodies      int      `yaml:"max_bodies" unit:"bytes"`     // most bytes of all bodies that are worked on or held at a time; other requests pass without a hint; 0 = a sixteenth of the memory limit (1 GiB without one), at least `max_body` and 8 MiB
+	Renderings     int      `yaml:"renderings" unit:"prompts"`   // most bodies above 256 KiB whose token ids are computed in process at a time, and 32 times as many smaller ones; other requests pass without a hint; 0 = one for each core
 	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint
 	// ReadyNeedsReplica is whether readiness fails while no replica is ready, in
 	// endpoint-picker mode: the gateway then uses another router.
@@ -119,6 +146,7 @@ func defaultConfig() Config {
 		Index: IndexConfig{
 			MaxScopes: ix.MaxScopes, MaxScopeBlocks: ix.MaxScopeBlocks, MaxBlocks: ix.MaxBlocks, MaxOrphans: ix.MaxOrphans,
 			SweepEvery: ix.SweepEvery, ReplicaTTL: ix.ReplicaTTL, SyncTimeout: 10 * time.Second, ProbeEvery: 30 * time.Second,
+			ReconnectAfter: 200 * time.Millisecond,
 		},
 		IndexService: IndexServiceConfig{Listen: "127.0.0.1:9003"},
 		WarmUp:       WarmUpConfig{Timeout: 10 * time.Second},
@@ -126,9 +154,13 @@ func defaultConfig() Config {
 		Filter: FilterConfig{
 			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
 		},
-		Tokens: TokensConfig{Download: true, KeepTexts: true, SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery},
-		Envoy:  defaultEnvoy(),
-		XDS:    xds.Options{Listen: "127.0.0.1:9004"},
+		Tokens: TokensConfig{
+			Download: true, KeepTexts: true, SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery,
+			DownloadMiB: modelfiles.DefaultBytes >> 20, DownloadFiles: modelfiles.DefaultFiles,
+			MaxLoaded: tokens.DefaultModels, MaxLoadedMiB: tokens.DefaultModelBytes >> 20,
+		},
+		Envoy: defaultEnvoy(),
+		XDS:   xds.Options{Listen: "127.0.0.1:9004"},
 
 		Tracing: tracing.DefaultOptions(),
 	}
@@ -153,8 +185,16 @@ func (c Config) Validate() error {
 	}
 	address("listen", c.Listen)
 	address("admin.listen", c.Admin.Listen)
+	if c.Health.Listen != "" {
+		address("health.listen", c.Health.Listen)
+	}
 	if c.XDS.Listen != "" {
 		address("xds.listen", c.XDS.Listen)
+	}
+	for i, host := range c.Admin.Hosts {
+		if _, err := netip.ParseAddr(host); err != nil && (host == "" || strings.ContainsAny(host, ":/ ")) {
+			errs = append(errs, fmt.Errorf("admin.hosts[%d]: %q is not a host's name; scheme and port are left out", i, host))
+		}
 	}
 	for i, p := range c.Filter.PathPrefixes {
 		if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/") {
@@ -172,6 +212,12 @@ func (c Config) Validate() error {
 	positive("ranked", c.Filter.Ranked)
 	positive("max_body", c.Filter.MaxBody)
 	positive("max_streams", c.Filter.MaxStreams)
+	if n := c.Filter.MaxBodies; n != 0 && n < c.Filter.MaxBody+filter.SmallShare {
+		errs = append(errs, fmt.Errorf("filter.max_bodies: %d is less than max_body and 8 MiB, %d", n, c.Filter.MaxBody+filter.SmallShare))
+	}
+	if c.Filter.Renderings < 0 {
+		errs = append(errs, fmt.Errorf("filter.renderings: %d is negative", c.Filter.Renderings))
+	}
 	positive("decisions", c.Filter.Decisions)
 	if err := validateTrustedHeader(c.Filter.TenantHeader); err != nil {
 		errs = append(errs, fmt.Errorf("filter.tenant_header: %w", err))
@@ -184,16 +230,18 @@ func (c Config) Validate() error {
 	}
 	span := func(field string, d time.Duration) {
 		if d <= 0 {
-			errs = append(errs, fmt.Errorf("filter.%s: %v is not positive", field, d))
+			errs = append(errs, fmt.Errorf("%s: %v is not positive", field, d))
 		}
 	}
-	span("token_budget", c.Filter.TokenBudget)
-	span("body_wait", c.Filter.BodyWait)
+	span("filter.token_budget", c.Filter.TokenBudget)
+	span("filter.body_wait", c.Filter.BodyWait)
+	span("index.reconnect_after", c.Index.ReconnectAfter)
 	if c.complete {
 		_, files := c.checkFiles()
 		errs = append(errs, c.sources(), c.Kubernetes.Supported(), files)
 	}
-	return errors.Join(append(errs, c.dependencies()...)...)
+	errs = append(errs, c.dependencies()...)
+	return errors.Join(append(errs, c.doors()...)...)
 }
 
 // validateTrustedHeader refuses names that can never match (Envoy writes names in
@@ -232,7 +280,7 @@ func (c Config) serverOptions(log *slog.Logger) filter.ServerOptions {
 	return filter.ServerOptions{
 		PathPrefixes: c.Filter.PathPrefixes, TenantHeader: c.Filter.TenantHeader, PriorityHeader: c.Filter.PriorityHeader, MaxBody: c.Filter.MaxBody, BodyWait: c.Filter.BodyWait,
 		ReasonHeader: c.Filter.ReasonHeader, Picker: c.Filter.Picker,
-		AlwaysPick: c.Filter.AlwaysPick, MaxStreams: c.Filter.MaxStreams, Log: log,
+		AlwaysPick: c.Filter.AlwaysPick, MaxStreams: c.Filter.MaxStreams, MaxBodies: c.Filter.bodies(debug.SetMemoryLimit(-1)), Log: log,
 	}
 }
 

@@ -43,7 +43,7 @@ func TestEnvoyConfigDialsTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := run(t.Context(), []string{"envoy-config", "-static", "-config", file}, stdio{out: &out, err: &out}); err != nil {
+		if err := program().Run(t.Context(), []string{"envoy-config", "-static", "-config", file}, stdio{Out: &out, Err: &out}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(out.String(), "UpstreamTlsContext"); got != want {

@@ -7,13 +7,10 @@ import (
 	"warmroute/index"
 )
 
-// dashboardPages are the dashboard and the pages that only it requests.
-func (r *router) dashboardPages() map[string]http.Handler {
+// dashboardFiles are the dashboard's page and its files, which contain no data.
+func dashboardFiles() map[string]http.Handler {
 	const at = "/dashboard/"
-	return map[string]http.Handler{
-		"GET " + at:          dashboard.Page(at),
-		"GET /debug/history": r.history,
-	}
+	return map[string]http.Handler{"GET " + at: dashboard.Page(at)}
 }
 
 // counters are the fleet's numbers by base model: what the router has in flight,

@@ -24,6 +24,7 @@ func (c Config) dependencies() []error {
 	refuse(c.XDS.Listen == "" && c.XDS.TLS != certs.Options{}, "xds.tls", "is given, but xds.listen is empty")
 	refuse(c.IndexService.Listen == "" && c.IndexService.TLS != certs.Options{}, "index_service.tls", "is given, but index_service.listen is empty")
 	refuse(c.IndexService.Listen == "" && c.IndexService.TokenFile != "", "index_service.token_file", "is given, but index_service.listen is empty")
+	refuse(c.Admin.TokenFile != "" && c.Admin.TokenEnv != "", "admin.token_env", "and admin.token_file are both given; choose one")
 	refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.Access.TLS.Enabled, "warm_up.tls", "is given, but warm_up.peers is empty")
 	refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.Access.TokenFile != "", "warm_up.token_file", "is given, but warm_up.peers is empty")
 	refuse(!c.Kubernetes.Enabled() && !reflect.ValueOf(c.Kubernetes.Replica).IsZero(), "kubernetes.replica", "is given, but kubernetes.pool is empty")
@@ -49,7 +50,7 @@ func (c Config) eachReplica(f func(at string, r fleet.ReplicaOptions)) {
 func (c Config) collisions() (errs []error) {
 	taken := map[string]string{}
 	for _, own := range [][2]string{
-		{"listen", c.Listen}, {"admin.listen", c.Admin.Listen}, {"index_service.listen", c.IndexService.Listen},
+		{"listen", c.Listen}, {"health.listen", c.Health.Listen}, {"admin.listen", c.Admin.Listen}, {"index_service.listen", c.IndexService.Listen},
 		{"xds.listen", c.XDS.Listen}, {"peers.listen", c.Peers.Listen},
 	} {
 		field, addr := own[0], own[1]

@@ -24,10 +24,10 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 		{"fleet: {dns: [{name: \"vllm:1\", replica: {sidecar: true}}]}\nindex_service: {listen: ADDR}", "f:1: fleet.dns[0].replica.sidecar: is set, but index_service.listen is empty, so that no sidecar can report (and line 2)", `ADDR=127.0.0.1:1,""`},
 		{"listen: 127.0.0.1:1\nadmin:\n  listen: ADDR", `f:1: listen and admin.listen: both are "127.0.0.1:1" (and line 3)`, "ADDR=127.0.0.1:2,127.0.0.1:1"},
 		{"listen: 127.0.0.1:0\nadmin:\n  listen: 127.0.0.1:0\npeers: {listen: ADDR}", `f:4: xds.listen and peers.listen: both are "127.0.0.1:9004"`, "ADDR=127.0.0.1:9005,127.0.0.1:9004"},
-		{"peers: {url: ADDR, id: a}", "f:1: peers.id: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://h:1,""`},
-		{"peers: {url: ADDR, fleet: a}", "f:1: peers.fleet: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://h:1,""`},
-		{"peers: {url: ADDR, token_file: a}", "f:1: peers.token_file: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://h:1,""`},
-		{"peers: {url: ADDR, tls: {ca_file: a}}", "f:1: peers.tls: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://h:1,""`},
+		{"peers: {url: ADDR, id: a}", "f:1: peers.id: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
+		{"peers: {url: ADDR, fleet: a}", "f:1: peers.fleet: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
+		{"peers: {url: ADDR, token_file: a}", "f:1: peers.token_file: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
+		{"peers: {url: ADDR, tls: {ca_file: a}}", "f:1: peers.tls: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
 		{"tracing: {endpoint: ADDR, tls: {enabled: true}}", "f:1: tracing.tls: is given, but endpoint is empty, so that there are no traces", `ADDR=h:1,""`},
 	} {
 		name, values, _ := strings.Cut(c.needs, "=")
@@ -53,7 +53,7 @@ func TestCheckReportsEverythingAtOnce(t *testing.T) {
 		`stdin: fleet: there is no source of replicas`,
 	}
 	var out bytes.Buffer
-	err := run(t.Context(), []string{"check", "-"}, stdio{in: strings.NewReader(file), out: &out, err: &out})
+	err := program().Run(t.Context(), []string{"check", "-"}, stdio{In: strings.NewReader(file), Out: &out, Err: &out})
 	if err == nil {
 		t.Fatal("taken")
 	}
@@ -66,7 +66,7 @@ func TestCheckReportsEverythingAtOnce(t *testing.T) {
 			t.Errorf("%q, want %q", got[i], want[i])
 		}
 	}
-	if _, err := config.Parse("f", nil, defaultConfig(), nil); err != nil {
+	if _, err := config.Parse("f", []byte("{}"), defaultConfig(), nil); err != nil {
 		t.Errorf("a router that is not served needs no fleet: %v", err)
 	}
 }

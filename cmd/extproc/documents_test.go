@@ -18,9 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/internal/config"
-	"warmroute/internal/vllmsim"
-	"warmroute/test/checkout"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
+	"warmroute/render/testkit/checkout"
 )
 
 // block is a fenced block of a document.
@@ -108,6 +107,43 @@ func TestBlocksOfDocumentsLoad(t *testing.T) {
 	}
 }
 
+// TestTestsOfSecurityExist: every test that docs/security.md names, in any module.
+func TestTestsOfSecurityExist(t *testing.T) {
+	text, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	if err := filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." { // .cache, .git
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range declared.FindAllSubmatch(source, -1) {
+			has[string(m[1])] = true
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllSubmatch(text, -1)
+	if len(named) < 20 {
+		t.Errorf("only %d tests are named", len(named))
+	}
+	for _, m := range named {
+		if !has[string(m[1])] {
+			t.Errorf("docs/security.md names %s, which is no test", m[1])
+		}
+	}
+}
+
 // TestMakeTargetsExist: every make target that a document names.
 func TestMakeTargetsExist(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
@@ -116,7 +152,7 @@ func TestMakeTargetsExist(t *testing.T) {
 	}
 	said := regexp.MustCompile("(?m)(?:`|^)make ([a-z][a-z0-9-]*)")
 	found := 0
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/decisions/*.md", "../../examples/*/*.md", "../../bench/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/decisions/*.md", "../../examples/*/*.md", "../../lab/bench/*.md"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -195,17 +231,13 @@ type sandbox struct {
 
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
-	at := testenv.Addresses(t, 9)
-	sim, err := vllmsim.New(vllmsim.Options{Events: at[7], Replay: at[8], PrefillRate: -1, DecodeRate: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	background(t, sim.Run)
-	r, service := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}]}\nindex_service: {listen: \"SERVICE\"}\n", sim.Addr()))
+	at := testenv.Addresses(t, 7)
+	sim := testenv.StartSimulator(t)
+	r, service := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}]}\nindex_service: {listen: \"SERVICE\"}\n", sim.Addr))
 	s := &sandbox{dir: t.TempDir()}
 	s.addresses = strings.NewReplacer(
-		"10.0.0.1:8000", sim.Addr(), "http://127.0.0.1:8000", "http://"+sim.Addr(), "10.0.0.2:8000", at[0],
-		"10.0.0.1:5557", at[7], "127.0.0.1:5557", at[7], "10.0.0.1:5558", at[8], "127.0.0.1:5558", at[8],
+		"10.0.0.1:8000", sim.Addr, "http://127.0.0.1:8000", "http://"+sim.Addr, "10.0.0.2:8000", at[0],
+		"10.0.0.1:5557", sim.Events, "127.0.0.1:5557", sim.Events, "10.0.0.1:5558", sim.Replay, "127.0.0.1:5558", sim.Replay,
 		"10.0.0.9:9003", service, "localhost:9090", r.c.Admin.Listen, "127.0.0.1:9091", at[1], "localhost:8080", at[2],
 		"policy/small-model", "policy/sim", "explain -config warmroute.yaml", "explain -config running.yaml", // a served model, the router that runs
 		"make build\n", "", "timeout --preserve-status 60", "timeout --preserve-status 2",

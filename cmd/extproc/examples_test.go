@@ -77,7 +77,7 @@ func TestComposeFileHoldsTogether(t *testing.T) {
 			names[alias] = true
 		}
 	}
-	if got := c.Services["envoy"].Image; got != "envoyproxy/envoy:v"+envoy.Version {
+	if got := c.Services["envoy"].Image; got != "${ENVOY_IMAGE:-envoyproxy/envoy:v"+envoy.Version+"}" {
 		t.Errorf("compose runs %s, tested is %s", got, envoy.Version)
 	}
 	conf, err := loadConfig(filepath.Join(dir, "warmroute.yaml"))

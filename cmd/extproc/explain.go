@@ -17,16 +17,25 @@ import (
 	"time"
 
 	"warmroute/filter"
+	"warmroute/internal/bearer"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
-	"warmroute/internal/openai"
+	"warmroute/render/openai"
 )
 
 // explainNow answers POST /debug/explain?path=ROUTE&tenant=T&subset=A,B with a
 // request's body: the decision that it would get now, as {"decision": …}. The
 // request is not sent on and nothing is charged.
 func explainNow(router *filter.Router, maxBody func() int, view func() tokenView) http.Handler {
+	reading := make(chan struct{}, maxExplained)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case reading <- struct{}{}:
+			defer func() { <-reading }()
+		default:
+			http.Error(w, fmt.Sprintf("%d requests are being explained, which is the limit", maxExplained), http.StatusServiceUnavailable)
+			return
+		}
 		query := r.URL.Query()
 		path := cmp.Or(query.Get("path"), openai.Chat.String())
 		route, ok := openai.RouteOf(http.MethodPost, path)
@@ -51,21 +60,26 @@ func explainNow(router *filter.Router, maxBody func() int, view func() tokenView
 	})
 }
 
+// maxExplained is how many bodies are read at a time for POST /debug/explain: each
+// may be as long as a request's.
+const maxExplained = 4
+
 // explainTimeout bounds a request to the router, which may itself have to request
 // token ids from a replica.
 const explainTimeout = 10 * time.Second
 
 // explainOptions are the flags of `extproc explain`.
 type explainOptions struct {
-	config, admin, path, tenant, subset, id string
-	last, asJSON                            bool
+	config, admin, tokenFile, path, tenant, subset, id string
+	last, asJSON                                       bool
 }
 
 func explainCommand(ctx context.Context, args []string, std stdio) error {
 	var o explainOptions
 	err := flags(std, "explain", args, func(fs *flag.FlagSet) {
-		fs.StringVar(&o.config, "config", "", "the router's configuration `file`, for the address of its admin server")
+		fs.StringVar(&o.config, "config", "", "the router's configuration `file`, for the address of its admin server and its token")
 		fs.StringVar(&o.admin, "admin", "", "`address` of the router's admin server, instead")
+		fs.StringVar(&o.tokenFile, "token-file", "", "`file` with the admin server's token, instead of admin.token_file or admin.token_env of -config")
 		fs.StringVar(&o.path, "path", openai.Chat.String(), "`route` of the body on standard input")
 		fs.StringVar(&o.tenant, "tenant", "", "`tenant` the request is of")
 		fs.StringVar(&o.subset, "subset", "", "comma list of the `addresses` that may be chosen")
@@ -82,40 +96,46 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 			return err
 		}
 	}
-	base := "http://" + cmp.Or(o.admin, c.Admin.Listen) + "/debug/explain?"
+	if o.tokenFile != "" {
+		c.Admin.TokenFile, c.Admin.TokenEnv = o.tokenFile, ""
+	}
+	at := adminPage{base: "http://" + cmp.Or(o.admin, c.Admin.Listen)}
+	if at.token, err = c.Admin.token(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
-	rec, view, err := o.ask(ctx, base, std.in)
+	rec, view, err := o.ask(ctx, at, std.In)
 	if err != nil {
 		return err
 	}
 	if o.asJSON {
-		e := json.NewEncoder(std.out)
+		e := json.NewEncoder(std.Out)
 		e.SetIndent("", "  ")
 		return e.Encode(rec)
 	}
-	if err := printRecord(std.out, rec, view); err != nil || o.id == "" && !o.last || o.config == "" {
+	if err := printRecord(std.Out, rec, view); err != nil || o.id == "" && !o.last || o.config == "" {
 		return err
 	}
-	return o.printRescored(std.out, rec, c.Policy)
+	return o.printRescored(std.Out, rec, c.Policy)
 }
 
 // ask gets the record from the router, and the state of tokenizers.
-func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (decision.Record, tokenView, error) {
+func (o *explainOptions) ask(ctx context.Context, at adminPage, body io.Reader) (decision.Record, tokenView, error) {
 	if o.id == "" && !o.last {
 		query := url.Values{"path": {o.path}, "tenant": {o.tenant}, "subset": {o.subset}}
 		var answer struct {
 			Decision decision.Record
 			tokenView
 		}
-		err := fetch(ctx, http.MethodPost, base+query.Encode(), body, &answer)
+		err := at.fetch(ctx, http.MethodPost, "/debug/explain?"+query.Encode(), body, &answer)
 		return answer.Decision, answer.tokenView, err
 	}
 	var answer struct {
 		Decisions []decision.Record
 		tokenView
 	}
-	if err := fetch(ctx, http.MethodGet, base+url.Values{"id": {o.id}, "n": {"1"}}.Encode(), nil, &answer); err != nil {
+	if err := at.fetch(ctx, http.MethodGet, "/debug/explain?"+url.Values{"id": {o.id}, "n": {"1"}}.Encode(), nil, &answer); err != nil {
 		return decision.Record{}, tokenView{}, err
 	}
 	if len(answer.Decisions) == 0 && o.last {
@@ -127,10 +147,20 @@ func (o *explainOptions) ask(ctx context.Context, base string, body io.Reader) (
 	return answer.Decisions[0], answer.tokenView, nil
 }
 
-func fetch(ctx context.Context, method, url string, body io.Reader, to any) error {
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
+// adminPage is a running router's admin server.
+type adminPage struct {
+	base  string        // its URL
+	token *bearer.Token // nil: it needs none
+}
+
+// fetch reads the JSON of a page into to.
+func (a adminPage) fetch(ctx context.Context, method, path string, body io.Reader, to any) error {
+	req, err := http.NewRequestWithContext(ctx, method, a.base+path, body)
 	if err != nil {
 		return err
+	}
+	if a.token != nil {
+		req.Header.Set("Authorization", a.token.Header())
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

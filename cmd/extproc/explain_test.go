@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -54,10 +56,43 @@ const recorded = `{"seq":7,"id":"r-1","took_ns":21000,"route":"/v1/chat/completi
 {"replica":"10.0.0.2:8000","rank":0,"state":{"hash":"2","matched_tokens":960,"reported_tokens":960,"lower_tier_tokens":960,"in_flight":1,"live_tokens":2000},"score":{"cost":0.0063,"verdict":"ranked"}},
 {"replica":"10.0.0.3:8000","rank":0,"state":{"hash":"3"},"score":{"cost":0.1065,"verdict":"ranked"}}]}`
 
+// TestExplainedBodiesAreFew: bodies that do not end hold as many places as there are,
+// and further ones get 503 at once.
+func TestExplainedBodiesAreFew(t *testing.T) {
+	page := explainNow(nil, func() int { return 1 << 20 }, nil)
+	post := func(body io.Reader) int {
+		answer := httptest.NewRecorder()
+		page.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/debug/explain", body))
+		return answer.Code
+	}
+	codes := make(chan int)
+	var ends []*io.PipeWriter
+	for range maxExplained {
+		body, end := io.Pipe()
+		ends = append(ends, end)
+		go func() { codes <- post(body) }()
+		if _, err := end.Write([]byte("{")); err != nil { // it is being read
+			t.Fatal(err)
+		}
+	}
+	if code := post(strings.NewReader("{}")); code != http.StatusServiceUnavailable {
+		t.Errorf("beyond the limit: %d", code)
+	}
+	for _, end := range ends {
+		end.CloseWithError(io.ErrUnexpectedEOF)
+		if code := <-codes; code != http.StatusRequestEntityTooLarge {
+			t.Errorf("a body that was cut off: %d", code)
+		}
+	}
+	if code := post(iotest.ErrReader(io.ErrUnexpectedEOF)); code != http.StatusRequestEntityTooLarge {
+		t.Errorf("when the others have ended: %d", code)
+	}
+}
+
 func TestExplainCommand(t *testing.T) {
-	var asked []string
+	var asked, carried []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.Method+" "+r.URL.RawQuery)
+		asked, carried = append(asked, r.Method+" "+r.URL.RawQuery), append(carried, r.Header.Get("Authorization"))
 		switch {
 		case r.Method == http.MethodPost:
 			_, _ = w.Write([]byte(`{"decision":` + recorded + `,"demoted":[{"model":"m","feature":"tools","first_difference_at_token":7,"at":"2026-03-05T07:08:09Z","differences":2}]}`))
@@ -78,7 +113,7 @@ func TestExplainCommand(t *testing.T) {
 	}
 	explain := func(args ...string) (string, error) {
 		var out bytes.Buffer
-		err := run(t.Context(), append([]string{"explain"}, args...), stdio{strings.NewReader("{}"), &out, &out})
+		err := program().Run(t.Context(), append([]string{"explain"}, args...), stdio{In: strings.NewReader("{}"), Out: &out, Err: &out})
 		return out.String(), err
 	}
 	out, err := explain("-admin", admin, "-path", "/v1/completions", "-subset", "10.0.0.2")
@@ -108,6 +143,22 @@ func TestExplainCommand(t *testing.T) {
 	}
 	if _, err = explain("-admin", admin, "-id", "gone"); err == nil || !strings.Contains(err.Error(), `no decision with id "gone"`) {
 		t.Errorf("unknown id: %v", err)
+	}
+	secret := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(secret, []byte("s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ROUTER_TOKEN", "of-the-environment")
+	inFile := filepath.Join(t.TempDir(), "token.yaml")
+	if err := os.WriteFile(inFile, []byte(strings.Replace(other, "admin: {", "admin: {token_env: ROUTER_TOKEN, ", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"": {"-admin", admin}, "Bearer s3cret": {"-config", inFile, "-token-file", secret}, "Bearer of-the-environment": {"-config", inFile},
+	} {
+		if _, err := explain(append(args, "-last")...); err != nil || carried[len(carried)-1] != want {
+			t.Errorf("%v carries %q, want %q: %v", args, carried[len(carried)-1], want, err)
+		}
 	}
 	if want := "POST path=%2Fv1%2Fcompletions&subset=10.0.0.2&tenant="; asked[0] != want {
 		t.Errorf("asked %q, want %q", asked[0], want)

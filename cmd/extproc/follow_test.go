@@ -17,8 +17,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/config"
 	"warmroute/internal/fleet"
-	"warmroute/internal/vllmsim"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // following is a router in this process, and a real Envoy that takes everything
@@ -49,7 +48,7 @@ func follow(t *testing.T, text string, dns fleet.Resolver) *following {
 	background(t, func(ctx context.Context) error { return f.r.run(ctx, file) })
 	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+f.admin+"/readyz"); return code == http.StatusOK })
 	var boot bytes.Buffer
-	if err := c.writeEnvoy(stdio{out: &boot, err: t.Output()}, false, false); err != nil {
+	if err := c.writeEnvoy(stdio{Out: &boot, Err: t.Output()}, false, false); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -138,11 +137,7 @@ func TestAReplicaJoinsAndLeavesByDNS(t *testing.T) {
 	}
 	at := func(ip string) string { return fmt.Sprintf("%s:%d", ip, ports[0]) }
 	for _, ip := range []string{"127.0.0.2", "127.0.0.3"} {
-		sim, err := vllmsim.New(vllmsim.Options{Listen: at(ip), Events: ip + ":0", Replay: ip + ":0", PrefillRate: -1, DecodeRate: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		background(t, sim.Run)
+		testenv.StartSimulator(t, "-listen", at(ip), "-events", ip+":0", "-replay", ip+":0")
 	}
 	var dns zone
 	dns.set("127.0.0.2")

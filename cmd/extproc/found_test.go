@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"warmroute/internal/decision"
+	"warmroute/internal/testenv"
 	"warmroute/internal/tokens"
-	"warmroute/internal/vllmsim"
 )
 
 // TestFoundWithoutBeingTold: with addresses alone the router finds the tokenizer by
@@ -21,16 +21,8 @@ func TestFoundWithoutBeingTold(t *testing.T) {
 	t.Setenv("HF_HOME", t.TempDir())
 	t.Setenv("HF_HUB_OFFLINE", "1")
 	folder := t.TempDir()
-	if err := vllmsim.WriteModel(folder); err != nil {
-		t.Fatal(err)
-	}
-	sim, err := vllmsim.New(vllmsim.Options{Model: "m", Root: folder, Aliases: []string{"also"}, LoRAs: []vllmsim.LoRA{{Name: "sql", Path: "/adapters/sql"}},
-		Events: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	background(t, sim.Run)
-	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n", sim.Addr()))
+	sim := testenv.StartSimulator(t, "-model", "m", "-root", folder, "-write-model", folder, "-alias", "also", "-lora", "sql=/adapters/sql", "-replay", "")
+	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n", sim.Addr))
 	admin := r.c.Admin.Listen
 	ask := func(model string) (decision.Record, []tokens.Found) {
 		t.Helper()
@@ -63,8 +55,8 @@ func TestFoundWithoutBeingTold(t *testing.T) {
 		t.Errorf("/debug/explain says nothing of it: %.300s", page)
 	}
 	var out bytes.Buffer
-	std := stdio{strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`), &out, &out}
-	if err := run(t.Context(), []string{"explain", "-admin", admin}, std); err != nil || !strings.Contains(out.String(), folder) {
+	std := stdio{In: strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`), Out: &out, Err: &out}
+	if err := program().Run(t.Context(), []string{"explain", "-admin", admin}, std); err != nil || !strings.Contains(out.String(), folder) {
 		t.Errorf("explain: %v\n%s", err, out.String())
 	}
 }

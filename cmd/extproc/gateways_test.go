@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
-	"warmroute/test/manifest"
+	"warmroute/internal/testenv/manifest"
 )
 
 // gatewayLimits are Envoy Gateway's circuit breakers.

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"runtime/debug"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,32 +24,37 @@ const (
 	// configured there. By default grpc-go allows a ping in five minutes and
 	// ends the connection, with every stream on it, at the third that comes sooner.
 	pingEvery = 500 * time.Millisecond
+	// maxEnvoys is how many connections the port for Envoy holds: two or three for
+	// each worker of each Envoy, and health checks.
+	maxEnvoys = 1024
+	// handshake is how long a new connection may take to speak HTTP/2.
+	handshake = 5 * time.Second
+	// askAfter is how long a client may send nothing before it must answer a ping,
+	// within askFor: a client that is gone holds no connection.
+	askAfter = 30 * time.Second
+	askFor   = 10 * time.Second
 	// ioBuffer holds a few messages of one connection.
 	ioBuffer = 64 << 10
-	// gcPercent is GOGC where the environment does not set it or a memory limit:
-	// the tokenizers' tables are most of the live heap, and marking them is half
-	// as dear when it is half as often.
-	gcPercent = 200
 )
 
 // grpcOptions are those of the server Envoy dials.
 func grpcOptions(tls *certs.Source) []grpc.ServerOption {
-	options := []grpc.ServerOption{
+	options := append(lasting(),
 		grpc.ForceServerCodecV2(extprocwire.NewCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
-	}
+	)
 	if tls != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(tls.Server("h2"))))
 	}
 	return options
 }
 
-// tuneMemory sets what the environment leaves open.
-func tuneMemory() {
-	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(gcPercent)
+// lasting bounds how long a connection may last without use.
+func lasting() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ConnectionTimeout(handshake), grpc.KeepaliveParams(keepalive.ServerParameters{Time: askAfter, Timeout: askFor}),
 	}
 }

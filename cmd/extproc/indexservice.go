@@ -13,6 +13,7 @@ import (
 
 	"warmroute/internal/certs"
 	"warmroute/internal/indexrpc"
+	"warmroute/internal/listen"
 )
 
 // IndexServiceConfig is the index over gRPC, for sidecars that report to it and
@@ -21,6 +22,7 @@ type IndexServiceConfig struct {
 	Listen    string        `yaml:"listen"`               // gRPC address, host:port; "" = off
 	TLS       certs.Options `yaml:"tls"`                  // TLS of that address
 	TokenFile string        `yaml:"token_file,omitempty"` // file with the bearer token that every call must carry; "" = none is required
+	Insecure  bool          `yaml:"insecure"`             // serve beyond the loopback without a token or `tls.client_ca_file`: every client can report blocks and look prompts up
 }
 
 // indexService serves the router's index. Without an address it only counts.
@@ -29,7 +31,6 @@ type indexService struct {
 	listener net.Listener // nil when off
 	options  []grpc.ServerOption
 	certs    *certs.Source // nil without TLS
-	open     bool          // beyond the loopback, and every client is accepted
 }
 
 // listen takes the address and reads the files, so that a mistake in them
@@ -38,7 +39,7 @@ func (s *indexService) listen(c IndexServiceConfig, log *slog.Logger) (err error
 	if c.Listen == "" {
 		return nil
 	}
-	s.options = []grpc.ServerOption{grpc.MaxRecvMsgSize(maxReport)}
+	s.options = append(lasting(), grpc.MaxRecvMsgSize(maxReport))
 	if c.TLS.Enabled() {
 		if s.certs, err = certs.New(c.TLS, log); err != nil {
 			return fmt.Errorf("index_service: %w", err)
@@ -52,11 +53,9 @@ func (s *indexService) listen(c IndexServiceConfig, log *slog.Logger) (err error
 		}
 		s.options = append(s.options, token.ServerOptions()...)
 	}
-	if s.listener, err = net.Listen("tcp", c.Listen); err != nil {
+	if s.listener, err = listen.TCP(c.Listen, maxSidecars); err != nil {
 		return fmt.Errorf("index_service: %w", err)
 	}
-	at, ok := s.listener.Addr().(*net.TCPAddr)
-	s.open = ok && !at.IP.IsLoopback() && c.TokenFile == "" && c.TLS.ClientCAFile == ""
 	return nil
 }
 
@@ -67,10 +66,6 @@ func (s *indexService) run(ctx context.Context, log *slog.Logger) error {
 		return nil
 	}
 	log.Info("serving the index", "listen", s.listener.Addr().String())
-	if s.open {
-		log.Warn("the index service accepts every client that reaches its port: set index_service.token_file or index_service.tls.client_ca_file",
-			"listen", s.listener.Addr().String())
-	}
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -84,6 +79,10 @@ func (s *indexService) run(ctx context.Context, log *slog.Logger) error {
 	}
 	return err
 }
+
+// maxSidecars is how many connections the index service holds: one for each replica
+// of the largest fleet, and other routers'.
+const maxSidecars = 4096 + 256
 
 // maxReport is more than any report of a sidecar (about 400 KB) and what
 // grpc-go receives by default.

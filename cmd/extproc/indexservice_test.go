@@ -27,26 +27,21 @@ import (
 	"warmroute/index/indexpb"
 	"warmroute/internal/config"
 	"warmroute/internal/indexrpc"
-	"warmroute/internal/vllmsim"
+	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
-	"warmroute/test/testenv"
 )
 
 // TestIndexService: what the router learned of its own replicas is answered over
 // gRPC; a service that breaks leaves the router not ready.
 func TestIndexService(t *testing.T) {
-	sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	background(t, sim.Run)
+	sim := testenv.StartSimulator(t)
 	ports, err := testenv.FreePorts(3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	service, admin := fmt.Sprint("127.0.0.1:", ports[1]), fmt.Sprint("127.0.0.1:", ports[2])
 	text := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: %q}\nxds: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n",
-		ports[0], admin, service, sim.Addr())
+		ports[0], admin, service, sim.Addr)
 	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "warmroute.yaml"), Defaults: defaultConfig}
 	r, _ := routerOf(t, file, text)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,14 +62,14 @@ func TestIndexService(t *testing.T) {
 	for i := range prompt {
 		prompt[i] = uint32(1000 + i)
 	}
-	complete(t, sim.Addr(), prompt)
+	complete(t, sim.Addr, prompt)
 	q := &indexpb.LookupRouteRequest{Model: "sim", HashScheme: index.SchemeTokens, BlockSize: 16}
 	for _, k := range prefixhash.AppendTokens(nil, prefixhash.TokenRoot("sim", prefixhash.LoRA{}), prompt, 16, nil) {
 		q.BlockHashes = append(q.BlockHashes, prefixhash.KeyDigest(k).Bytes())
 	}
 	until(t, "the prompt is found", func() bool {
 		out, err := indexpb.NewCacheIndexClient(conn).LookupRoute(t.Context(), q)
-		return err == nil && len(out.GetRoutes()) == 1 && out.GetRoutes()[0].GetMatchedTokens() == 64 && out.GetRoutes()[0].GetReplicaId() == sim.Addr()
+		return err == nil && len(out.GetRoutes()) == 1 && out.GetRoutes()[0].GetMatchedTokens() == 64 && out.GetRoutes()[0].GetReplicaId() == sim.Addr
 	})
 	if _, page := get(t, "http://"+admin+"/metrics"); !strings.Contains(page, `warmroute_index_entries{model="sim"} 4`) {
 		t.Error("the metrics page lacks the index's four entries")
@@ -132,23 +127,6 @@ func TestIndexServiceIsGuarded(t *testing.T) {
 			t.Errorf("authorization %q: %v, want %v", bearer, err, want)
 		}
 		conn.Close()
-	}
-	for text, open := range map[string]bool{
-		"{listen: \"127.0.0.1:0\"}": false, "{listen: \"0.0.0.0:0\"}": true, "{listen: \"0.0.0.0:0\", token_file: " + secret + "}": false,
-		"{listen: \"0.0.0.0:0\", tls: {self_signed: true}}": true,
-	} {
-		c, err := parseConfig(t, "index_service: "+text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var s indexService
-		if err := s.listen(c.IndexService, slog.New(slog.DiscardHandler)); err != nil {
-			t.Fatal(err)
-		}
-		if s.open != open {
-			t.Errorf("%s: lets in whoever connects: %v, want %v", text, s.open, open)
-		}
-		s.listener.Close()
 	}
 	var broken indexService
 	if err := broken.listen(IndexServiceConfig{Listen: "127.0.0.1:0", TokenFile: "/nonexistent"}, nil); err == nil || !strings.Contains(err.Error(), "index_service: token_file") {

@@ -14,9 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
-	"warmroute/internal/vllmsim"
-	"warmroute/test/manifest"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
+	"warmroute/internal/testenv/manifest"
 )
 
 // picker is Istio's name of the cluster of warmroute's Service.
@@ -125,12 +124,7 @@ type istio struct {
 func newIstio(t *testing.T) (i istio) {
 	t.Helper()
 	for range 3 {
-		sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		background(t, sim.Run)
-		i.Replicas = append(i.Replicas, sim.Addr())
+		i.Replicas = append(i.Replicas, testenv.StartSimulator(t, "-prefill-rate", "8000", "-decode-rate", "50").Addr)
 	}
 	local := testenv.Addresses(t, 4)
 	i.Replicas, i.stranger = i.Replicas[:2], i.Replicas[2]
@@ -236,7 +230,7 @@ func (i istio) serve(t *testing.T, filter string, replicas ...string) (stop func
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"serve", "-config", config}, stdio{out: io.Discard, err: t.Output()})
+		ended <- program().Run(ctx, []string{"serve", "-config", config}, stdio{Out: io.Discard, Err: t.Output()})
 	}()
 	waitFor(t, "http://"+i.admin+"/readyz", "ready")
 	return func() {

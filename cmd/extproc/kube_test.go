@@ -26,8 +26,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/admin"
 	"warmroute/internal/kube/kubetest"
-	"warmroute/internal/vllmsim"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // cluster is a router that is given only a kubeconfig, with a stand-in API
@@ -61,13 +60,7 @@ status: {phase: Running, podIP: %s, conditions: [{type: Ready, status: "%s"}]}
 // pod starts a simulated replica and returns the pod it is in.
 func (c *cluster) pod(name, ip, ready string) kubetest.Object {
 	c.Helper()
-	sim, err := vllmsim.New(vllmsim.Options{
-		Listen: fmt.Sprintf("%s:%d", ip, c.port), Events: ip + ":0", Replay: ip + ":0", PrefillRate: -1, DecodeRate: -1,
-	})
-	if err != nil {
-		c.Fatal(err)
-	}
-	background(c.T, sim.Run)
+	testenv.StartSimulator(c.T, "-listen", fmt.Sprintf("%s:%d", ip, c.port), "-events", ip+":0", "-replay", ip+":0")
 	return kubetest.Parse(c, fmt.Sprintf(podYAML, name, ip, ready))[0]
 }
 
@@ -89,7 +82,7 @@ func startCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	background(t, func(ctx context.Context) error {
-		return run(ctx, []string{"serve", "-config", path}, stdio{out: io.Discard, err: t.Output()})
+		return program().Run(ctx, []string{"serve", "-config", path}, stdio{Out: io.Discard, Err: t.Output()})
 	})
 	conn, err := grpc.NewClient(listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // loading is the configured models whose ids are computed in process.
@@ -20,8 +22,9 @@ type loading struct {
 // loadingModel is one of them.
 type loadingModel struct {
 	config ModelConfig
-	late   bool  // it came with a reload: readiness does not wait for it
-	err    error // errWaiting, errLoading, why it is not loaded, or nil
+	since  time.Time // its loading began
+	late   bool      // it came with a reload: readiness does not wait for it
+	err    error     // errWaiting, errLoading, why it is not loaded, or nil
 }
 
 var (
@@ -48,7 +51,7 @@ func (l *loading) set(list []ModelConfig, late bool) (gone []string) {
 			l.models = append(l.models, old[i])
 			continue
 		}
-		l.models = append(l.models, &loadingModel{c, late, errWaiting})
+		l.models = append(l.models, &loadingModel{config: c, late: late, err: errWaiting})
 	}
 	for _, m := range old {
 		if !slices.ContainsFunc(list, func(c ModelConfig) bool { return c.ID == m.config.ID }) {
@@ -68,7 +71,7 @@ func (l *loading) next() *loadingModel {
 	defer l.mu.Unlock()
 	for _, m := range l.models {
 		if errors.Is(m.err, errWaiting) {
-			m.err = errLoading
+			m.err, m.since = errLoading, time.Now()
 			return m
 		}
 	}
@@ -103,9 +106,14 @@ func (l *loading) missing(late bool) (out []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, m := range l.models {
-		if m.err != nil && m.late == late {
-			out = append(out, fmt.Errorf("tokens of model %q: %w", m.config.ID, m.err))
+		if m.err == nil || m.late != late {
+			continue
 		}
+		err := fmt.Errorf("tokens of model %q: %w", m.config.ID, m.err)
+		if took := time.Since(m.since); errors.Is(m.err, errLoading) && took >= stuckAfter {
+			err = fmt.Errorf("%w for %v", err, took.Round(time.Second))
+		}
+		out = append(out, err)
 	}
 	return out
 }
@@ -117,43 +125,63 @@ func (l *loading) configured(id string) bool {
 	return slices.ContainsFunc(l.models, func(m *loadingModel) bool { return m.config.ID == id })
 }
 
-// load loads models as they are configured, one after the other: off the request
-// path, a second or less each.
+// loadsAtOnce bounds the configured models that are loaded at once.
+const loadsAtOnce = 4
+
+// load loads models as they are configured, off the request path and independently of
+// each other. One takes a second or less, unless it is fetched.
 func (r *router) load(ctx context.Context) error {
+	var running errgroup.Group
+	running.SetLimit(loadsAtOnce)
 	for {
 		m := r.loading.next()
 		if m == nil {
 			select {
 			case <-ctx.Done():
-				return nil
+				return running.Wait()
 			case <-r.loading.wake:
 			}
 			continue
 		}
-		start := time.Now()
-		files, err := m.config.load(ctx, r.describe)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err == nil && r.loading.wanted(m) {
-			err = r.local.Load(m.config.ID, files)
-		}
-		r.loading.done(m, err)
-		if err != nil {
-			r.log.Error("model not loaded; replicas compute its token ids", "model", m.config.ID, "error", err)
-			continue
-		}
-		r.log.Info("model loaded", "model", m.config.ID, "took", time.Since(start).Round(time.Millisecond).String())
+		running.Go(func() error { r.loadOne(ctx, m); return nil })
 	}
+}
+
+func (r *router) loadOne(ctx context.Context, m *loadingModel) {
+	start := time.Now()
+	files, err := r.loadModel(ctx, m.config)
+	if ctx.Err() != nil {
+		return
+	}
+	switch {
+	case err == nil && r.loading.wanted(m):
+		err = r.local.Load(m.config.ID, files)
+	case !r.loading.configured(m.config.ID):
+		r.library.Release(m.config.holder())
+	}
+	r.loading.done(m, err)
+	if err != nil {
+		r.log.Error("model not loaded; replicas compute its token ids", "model", m.config.ID, "error", err)
+		return
+	}
+	r.log.Info("model loaded", "model", m.config.ID, "took", time.Since(start).Round(time.Millisecond).String())
 }
 
 // setTokens has the sources of token ids follow another configuration.
 func (r *router) setTokens(next TokensConfig) {
 	settings, _ := next.settings() // validated
 	r.local.Set(settings)
+	r.library.Set(next.loaded())
+	if r.hub != nil {
+		r.hub.Limit(next.downloads())
+	}
 	for _, id := range r.loading.set(next.Models, true) {
 		r.local.Unload(id)
+		r.library.Release(ModelConfig{ID: id}.holder())
 		r.discovery.Forget(id)
+	}
+	for _, m := range next.Models {
+		r.discovery.Forget(m.ID)
 	}
 	if r.download.Swap(next.Download) != next.Download {
 		r.discovery.Forget("")

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
-	"warmroute/test/manifest"
+	"warmroute/internal/testenv/manifest"
 )
 
 // object is a Kubernetes object of an example.
@@ -93,7 +93,7 @@ func TestExampleDeployments(t *testing.T) {
 			equal(t, "pod labels", at(pod, "metadata", "labels"), at(deployment, "spec", "selector", "matchLabels"))
 			equal(t, "service selector", at(service, "spec", "selector"), at(pod, "metadata", "labels"))
 			equal(t, "listen", c.Listen, fmt.Sprint("0.0.0.0:", at(container, "ports", 0, "containerPort")))
-			equal(t, "admin", c.Admin.Listen, fmt.Sprint("0.0.0.0:", at(container, "ports", 1, "containerPort")))
+			equal(t, "health", c.Health.Listen, fmt.Sprint("0.0.0.0:", at(container, "ports", 1, "containerPort")))
 			equal(t, "target port", at(service, "spec", "ports", 0, "targetPort"), at(container, "ports", 0, "name"))
 			for _, probe := range []string{"readinessProbe", "livenessProbe"} {
 				equal(t, probe, at(container, probe, "httpGet", "port"), at(container, "ports", 1, "name"))

@@ -23,7 +23,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if _, err := newRouter(c, slog.New(slog.DiscardHandler), catalog); err != nil {
 		t.Fatal(err)
 	}
-	catalog.MustRegister(telemetry.Own("extproc", telemetry.Build{}, nil)...)
+	catalog.MustRegister(telemetry.Own("extproc", telemetry.Build{}, nil, nil)...)
 	metricstest.Docs(t, "../../docs/metrics.md", catalog.Metrics(), *update)
 	metricstest.Lint(t, reg)
 }

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
-	"warmroute/internal/pyvalue"
-	"warmroute/internal/tokenizer/modelfiles"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"warmroute/internal/tokens"
+	"warmroute/render/pyvalue"
+	"warmroute/render/tokenizer/modelfiles"
 )
 
 // ModelConfig has a model's files and the flags of its servers. ID
@@ -75,26 +78,31 @@ func (c ModelConfig) flags() (tokens.Flags, error) {
 	return f, err
 }
 
-// load reads the model's files, which it may have to fetch first.
-func (c ModelConfig) load(ctx context.Context, found func(model, folder string)) (tokens.Model, error) {
+// loadTimeout bounds how long a configured model is fetched and loaded.
+const loadTimeout = 10 * time.Minute
+
+// loadModel reads a configured model's files, which it may have to fetch first.
+func (r *router) loadModel(ctx context.Context, c ModelConfig) (tokens.Model, error) {
 	f, err := c.flags()
 	if err != nil {
 		return tokens.Model{}, err
 	}
-	hub, err := modelfiles.New(os.Getenv)
-	if err != nil {
-		return tokens.Model{}, err
-	}
-	dir, err := hub.Find(c.ref())
-	if errors.Is(err, modelfiles.ErrNotFound) {
-		dir, err = hub.Fetch(ctx, c.ref())
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	dir, err := r.hub.Find(c.ref())
+	if errors.Is(err, modelfiles.ErrNotFound) && r.hub != nil {
+		dir, err = r.hub.Fetch(ctx, c.ref())
 	}
 	if err != nil {
 		return tokens.Model{}, fmt.Errorf("files %q: %w", c.ref(), err)
 	}
-	found(c.ID, dir)
-	return tokens.LoadFolder(dir, f)
+	r.describe(c.ID, dir)
+	return r.library.Load(ctx, c.holder(), dir, f)
 }
+
+// holder is the name under which the library holds a configured model: another than a
+// discovered model of the same id has.
+func (c ModelConfig) holder() string { return "configured " + c.ID }
 
 func (c ModelConfig) ref() string {
 	if c.Files != "" {
@@ -123,4 +131,53 @@ func (c Config) checkFiles() (notes string, err error) {
 		}
 	}
 	return notes, errors.Join(errs...)
+}
+
+// stuckAfter is how long work for a model takes before it is reported.
+const stuckAfter = 10 * time.Second
+
+// modelNotes reports the models that work off the request path takes long for, with the
+// phase, and why nothing is downloaded.
+func (r *router) modelNotes(now time.Time) (notes []string) {
+	busy := slices.Concat(r.discovery.Busy(), r.local.Busy())
+	for _, b := range busy {
+		if took := now.Sub(b.Since); took >= stuckAfter && len(notes) < mostStuck {
+			notes = append(notes, fmt.Sprintf("tokens of model %q: %s for %v", b.Model, b.Phase, took.Round(time.Second)))
+		}
+	}
+	if r.hub != nil {
+		if err := r.hub.Paused(); err != nil {
+			notes = append(notes, "tokenizers: "+err.Error())
+		}
+	}
+	return notes
+}
+
+// mostStuck bounds the models that are reported at once.
+const mostStuck = 20
+
+// modelMetrics registers what is loaded and downloaded.
+func modelMetrics(reg prometheus.Registerer, library *tokens.Library, hub *modelfiles.Hub) {
+	gauge := func(name, help string, value func(tokens.LibraryStats) float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(library.Stats()) }))
+	}
+	count := func(name, help string, value func() float64) {
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
+	}
+	gauge("warmroute_tokenizers_loaded", "Different tokenizers that are loaded; served models of equal files share one.",
+		func(s tokens.LibraryStats) float64 { return float64(s.Models) })
+	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with the limits of their stores.",
+		func(s tokens.LibraryStats) float64 { return float64(s.Bytes) })
+	count("warmroute_tokenizers_refused_total", "Attempts to load a tokenizer that tokens.max_loaded or tokens.max_loaded_mib refused.",
+		func() float64 { return float64(library.Stats().Refused) })
+	downloaded := func() (int64, int) {
+		if hub == nil {
+			return 0, 0
+		}
+		return hub.Downloaded()
+	}
+	count("warmroute_tokenizer_download_bytes_total", "Bytes of tokenizer files fetched from the hub, complete or not.",
+		func() float64 { bytes, _ := downloaded(); return float64(bytes) })
+	count("warmroute_tokenizer_download_files_total", "Downloads of tokenizer files from the hub that were begun.",
+		func() float64 { _, files := downloaded(); return float64(files) })
 }

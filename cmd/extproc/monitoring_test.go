@@ -14,8 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"warmroute/internal/vllmsim"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 const monitoring = "../../examples/monitoring"
@@ -168,13 +167,9 @@ func TestAlertRules(t *testing.T) {
 // expression of the rules and of the dashboard, and no alert fires.
 func TestPrometheusScrapes(t *testing.T) {
 	prometheus := monitoringTool(t, "prometheus")
-	sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	background(t, sim.Run)
-	r, _ := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr()))
-	complete(t, sim.Addr(), []uint32{1, 2, 3, 4})
+	sim := testenv.StartSimulator(t)
+	r, _ := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr))
+	complete(t, sim.Addr, []uint32{1, 2, 3, 4})
 
 	rules, err := filepath.Abs(filepath.Join(monitoring, "alerts.yaml"))
 	if err != nil {

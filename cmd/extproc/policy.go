@@ -1,22 +1,16 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
-	"time"
 
-	"warmroute/internal/cli/replay"
+	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
-	"warmroute/internal/simulator/brain"
 )
 
 // maxPatch is far more than every setting takes.
@@ -49,7 +43,7 @@ func (r *router) showPolicy(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (r *router) showPressure(w http.ResponseWriter, _ *http.Request) {
-	answer(w, map[string]any{"models": r.decider.Pressure().All(time.Now())})
+	answer(w, map[string]any{"models": r.decider.Pressure().All(index.Now())})
 }
 
 func answer(w http.ResponseWriter, v any) {
@@ -93,73 +87,4 @@ func (r *router) audit(c policy.Change, by string) {
 		r.policyChanged()
 		r.log.Info("policy changed", "version", c.Version, "model", c.Model, "changes", strings.Join(c.Fields, "; "), "by", by)
 	}
-}
-
-func policyCommand(ctx context.Context, args []string, std stdio) error {
-	var path string
-	if err := flags(std, "policy", args, configFlagVar(&path)); err != nil {
-		return err
-	}
-	o, err := policyOf(path)
-	if err != nil {
-		return err
-	}
-	return brain.Run(ctx, std.in, std.out, brain.Options{Policy: o})
-}
-
-// policyOf is the policy section of a configuration, the default without one.
-func policyOf(path string) (policy.Config, error) {
-	if path == "" {
-		return policy.Config{}, nil
-	}
-	c, err := loadConfig(path)
-	return c.Policy, err
-}
-
-func replayCommand(ctx context.Context, args []string, std stdio) error {
-	var config, plot, policies string
-	o := replay.Options{Progress: std.err}
-	fs := flag.NewFlagSet("extproc replay", flag.ContinueOnError)
-	fs.SetOutput(std.err)
-	configFlagVar(&config)(fs)
-	fs.IntVar(&o.Replicas, "replicas", 4, "number of replicas")
-	fs.StringVar(&policies, "policies", "p2c,least,localai,llm-d,dynamo", "policies to compare with")
-	fs.Float64Var(&o.Speedup, "speedup", 1, "factor on the rate of the log")
-	fs.Float64Var(&o.Slower, "slower", 1, "factor on the engine's times against an 8B model on an H100")
-	fs.IntVar(&o.Capacity, "capacity", 0, "tokens of KV cache per replica; 0 = those of an H100 with an 8B model")
-	fs.BoolVar(&o.Seconds, "seconds", false, "timestamps are seconds, not milliseconds")
-	fs.StringVar(&plot, "plot", "", "SVG `file` to write")
-	fs.Usage = func() {
-		fmt.Fprintln(std.err, "usage: extproc replay [flags] FILE|-\nEvery line of FILE is a JSON object: timestamp, body (and path) or hash_ids and input_length, output_length.")
-		fs.PrintDefaults()
-	}
-	if err := fs.Parse(args); err != nil || fs.NArg() != 1 {
-		if err == nil {
-			fs.Usage()
-		}
-		return errUsage
-	}
-	o.Rivals = strings.Split(policies, ",")
-	var err error
-	if o.Policy, err = policyOf(config); err != nil {
-		return err
-	}
-	in := std.in
-	if name := fs.Arg(0); name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return fmt.Errorf("replay: %w", err)
-		}
-		defer f.Close()
-		in = f
-	}
-	if plot == "" {
-		return replay.Run(ctx, in, std.out, o)
-	}
-	f, err := os.Create(plot)
-	if err != nil {
-		return fmt.Errorf("replay: %w", err)
-	}
-	o.Plot = f
-	return errors.Join(replay.Run(ctx, in, std.out, o), f.Close())
 }

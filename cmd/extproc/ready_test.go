@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"warmroute/internal/config"
-	"warmroute/internal/vllmsim"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // TestReadinessFollowsReplicas: a model whose replicas are gone is a note and a
@@ -26,19 +25,11 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 	admin := fmt.Sprintf("127.0.0.1:%d", ports[1])
 	text := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfilter: {picker: true, ready_needs_replica: true}\n"+
 		"fleet:\n  scrape_interval: 100ms\n  dead_after: 500ms\n  replicas:\n", ports[0], admin)
-	stops := map[string]context.CancelFunc{}
+	stops := map[string]func(){}
 	for _, model := range []string{"org/a", "b"} {
-		sim, err := vllmsim.New(vllmsim.Options{Model: model, PrefillRate: -1, DecodeRate: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		over, stop := context.WithCancel(context.Background())
-		stops[model] = stop
-		background(t, func(ctx context.Context) error {
-			defer context.AfterFunc(ctx, stop)()
-			return sim.Run(over)
-		})
-		text += fmt.Sprintf("  - address: %q\n", sim.Addr())
+		sim := testenv.StartSimulator(t, "-model", model, "-events", "", "-replay", "")
+		stops[model] = sim.Stop
+		text += fmt.Sprintf("  - address: %q\n", sim.Addr)
 	}
 	hangup := make(chan os.Signal, 1)
 	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "c.yaml"), Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}

@@ -14,7 +14,7 @@ import (
 	"warmroute/internal/config/configtest"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
-	"warmroute/internal/tokens"
+	"warmroute/render"
 )
 
 const referenceIntro = `# Configuration
@@ -51,7 +51,7 @@ func reference(t *testing.T) []config.Field {
 var zeroMeans = map[string]string{
 	"fleet.dns[].every":         fleet.LookupEvery.String(),
 	"tls.every":                 certs.ReadEvery.String(),
-	"tokens.models[].store_mib": strconv.Itoa(tokens.DefaultStoreBytes >> 20),
+	"tokens.models[].store_mib": strconv.Itoa(render.DefaultStoreBytes >> 20),
 }
 
 // TestConfigurationIsDocumented: every field has a sentence, every number a
@@ -98,7 +98,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 func TestExplainField(t *testing.T) {
 	ask := func(name string) (string, error) {
 		var out, errs bytes.Buffer
-		err := run(t.Context(), []string{"check", "-explain", name}, stdio{out: &out, err: &errs})
+		err := program().Run(t.Context(), []string{"check", "-explain", name}, stdio{Out: &out, Err: &errs})
 		return out.String(), err
 	}
 	for name, want := range map[string][]string{

@@ -97,6 +97,9 @@ func (l *reloads) notes() (out []string) {
 func (r *router) apply(c Config) error {
 	l := r.reloads
 	before := l.inForce()
+	if before.sources() == nil && c.sources() != nil {
+		return errors.New("fleet: there is no source of replicas any more; a fleet that may be empty is named under fleet.dns or kubernetes")
+	}
 	next := config.Live(before, c)
 	var renders *http.Client // for requests of token ids
 	if next.Fleet.HTTP != before.Fleet.HTTP {
@@ -122,11 +125,15 @@ func (r *router) apply(c Config) error {
 	}
 	r.server.Set(next.serverOptions(r.log))
 	r.filter.SetBudget(next.Filter.TokenBudget)
+	r.lanes.Set(next.Filter.Renderings)
 	r.decider.SetRanked(next.Filter.named())
 	if next.Filter.Decisions != before.Filter.Decisions {
 		r.ring.Resize(next.Filter.Decisions)
 	}
 	r.xds.Set(next.xdsSettings())
+	if next.XDS != before.XDS {
+		r.warnOfDoors(next)
+	}
 	waiting, err := config.Differences(next, c)
 	if err != nil {
 		return err

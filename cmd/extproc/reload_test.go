@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"warmroute/internal/config"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // TestHonestReload: a changed file takes effect on SIGHUP, fields that need a
@@ -74,6 +74,15 @@ func TestHonestReload(t *testing.T) {
 	reload(base+"log: {format: json}\nadmin: {listen: \"127.0.0.1:1\", pprof: true}\n"+replicas, `warmroute_config_last_reload_successful 0`) // admin twice
 	if ready := page("/readyz"); !strings.Contains(ready, "note: the configuration file is refused") || !strings.Contains(ready, "stays in use: "+file.Path+":6: admin: is given more than once") {
 		t.Errorf("a refused file is not told: %s", ready)
+	}
+	for i, cut := range []string{"", "\n\n", "# fleet\n", base, base + "fleet: {replicas: []}\n"} { // a file that was cut off
+		reload(cut, fmt.Sprintf(`warmroute_config_reloads_total{result="refused"} %d`, i+2))
+		if ready := page("/readyz"); !strings.Contains(ready, "the file is empty") && !strings.Contains(ready, "fleet: there is no source of replicas any more") {
+			t.Errorf("%q is not told: %s", cut, ready)
+		}
+		if n := len(r.fleet.Snapshot().Replicas); n != 1 {
+			t.Errorf("%q leaves %d replicas", cut, n)
+		}
 	}
 	reload(strings.Replace(base, admin, "127.0.0.1:2", 1)+"index: {max_blocks: 5}\n"+replicas, `warmroute_config_reloads_total{result="needs_restart"} 1`)
 	if ready := page("/readyz"); !strings.Contains(ready, "note: needs a restart: admin.listen, index.max_blocks") || strings.Contains(ready, "refused") {

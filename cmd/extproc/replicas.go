@@ -22,7 +22,7 @@ type replicaView struct {
 	Models    []string   `json:"models"`
 	Render    bool       `json:"render"`
 	Synced    bool       `json:"synced"`
-	NoEvents  string     `json:"no_events,omitempty"` // why there is no subscription
+	NoEvents  string     `json:"no_events,omitempty"` // why there is no subscription, or none to some ranks
 	Ranks     []rankView `json:"ranks"`
 	Cached    cachedView `json:"cached_tokens"`
 }
@@ -32,7 +32,7 @@ type cachedView struct {
 	Predicted int64    `json:"predicted"`           // by this router, since the replica joined
 	Reported  float64  `json:"reported_hits"`       // by the replica, since it started, all its traffic
 	Shortfall *float64 `json:"shortfall,omitempty"` // share of the predicted tokens that was not hit, over the last complete window
-	Suspect   bool     `json:"suspect"`             // it was large for several windows
+	Suspect   bool     `json:"suspect"`             // it was large for 10 requests or several windows, and the replica counts as holding nothing
 }
 
 // rankView is one data-parallel rank.
@@ -88,6 +88,7 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 		Address: rep.Addr, Name: rep.Name, Tenant: rep.Tenant, Ready: rep.Ready, Why: rep.Why, Joined: rep.Joined, Version: rep.Version,
 		BlockSize: rep.BlockSize, Models: []string{}, Render: rep.Render, Synced: supply.Synced, Ranks: []rankView{},
 	}
+	v.NoEvents = rep.EventsRefused
 	if supply.Refused != nil {
 		v.NoEvents = supply.Refused.Error()
 	}
@@ -95,9 +96,10 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 		v.Models = append(v.Models, m.ID)
 	}
 	v.Cached.Predicted = r.predicted(rep.Addr)
-	v.Cached.Reported, _ = hitTokens(rep)
-	if s := r.watch.State(rep.Addr); s.Complete {
-		v.Cached.Shortfall, v.Cached.Suspect = &s.Shortfall, s.Flagged
+	_, v.Cached.Reported, _ = cacheTokens(rep)
+	s := r.watch.State(rep.Addr)
+	if v.Cached.Suspect = s.Flagged; s.Complete {
+		v.Cached.Shortfall = &s.Shortfall
 	}
 	for _, rank := range rep.Ranks {
 		h := index.Holder{Replica: rep.Addr, Rank: rank}

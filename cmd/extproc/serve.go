@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -34,11 +31,13 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kube"
+	"warmroute/internal/listen"
 	"warmroute/internal/load"
 	"warmroute/internal/peers"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 	"warmroute/internal/xds"
+	"warmroute/render/tokenizer/modelfiles"
 )
 
 // drainTime bounds how long requests in flight may go on after SIGTERM: a
@@ -64,16 +63,17 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
-	tuneMemory()
 	telemetry.SurviveClosedPipe()
-	out := telemetry.NewLogWriter(std.err)
+	out := telemetry.NewLogWriter(std.Err)
 	defer out.Close(time.Second)
 	var dial telemetry.LogDial
 	if err := dial.Set(c.Log); err != nil {
 		return err
 	}
-	log := dial.Logger(out)
-	reg := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), out)
+	var limit telemetry.LogLimiter
+	log := dial.Limited(out, &limit)
+	tuneMemory(log)
+	reg := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), out, &limit)
 	r, err := newRouter(c, log, reg)
 	if err != nil {
 		return file.Locate(err)
@@ -99,8 +99,11 @@ type router struct {
 	pool     *kube.Status
 	remote   *tokens.Remote
 	local    *tokens.Local
+	lanes    tokens.Lanes
 	loading  *loading
 	download atomic.Bool // tokens.download
+	library  *tokens.Library
+	hub      *modelfiles.Hub // nil: this machine has no Hugging Face cache
 	// discovery finds the files of models that are not configured.
 	discovery *tokens.Discovery
 	ring      *decision.Ring
@@ -137,7 +140,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	r.watch = shortfall.New(shortfall.Options{})
 	reg.MustRegister(r.watch)
 	r.feed = feed.New(r.index, feed.Options{
-		ProbeEvery: c.Index.ProbeEvery, SyncTimeout: c.Index.SyncTimeout, Log: log,
+		ProbeEvery: c.Index.ProbeEvery, RetryAfter: c.Index.ReconnectAfter, SyncTimeout: c.Index.SyncTimeout, Log: log,
 		Applied: r.ledger.Applied,
 		OnLeave: func(replica string) {
 			r.decider.Forget(replica)
@@ -157,7 +160,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 		return nil, err
 	}
 	r.xds = xds.New(c.xdsSettings(), r.fleet, reg, log)
-	decide := decision.Options{Ranked: c.Filter.named()}
+	decide := decision.Options{Ranked: c.Filter.named(), ReadsSalt: tokens.MessagesReadSalt}
 	if c.Peers.Enabled() {
 		r.sharing.outbox = peers.NewOutbox()
 		decide.Peers, decide.Seed = r.sharing.outbox, c.Peers.Seed()
@@ -202,7 +205,7 @@ func (r *router) newFleet(reg prometheus.Registerer) (err error) {
 // run serves until ctx ends, then drains: readiness goes first, then requests
 // in flight, then everything that feeds them.
 func (r *router) run(ctx context.Context, file *config.File[Config]) error {
-	listener, err := net.Listen("tcp", r.c.Listen)
+	listener, err := listen.TCP(r.c.Listen, maxEnvoys)
 	if err != nil {
 		return fmt.Errorf("listen for Envoy: %w", err)
 	}
@@ -216,12 +219,12 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 		return errors.Join(err, listener.Close())
 	}
 	if err := r.open(); err != nil {
-		return errors.Join(err, listener.Close(), pages.Close())
+		return errors.Join(err, listener.Close(), pages.close())
 	}
 	back, stop := context.WithCancel(context.WithoutCancel(ctx)) // what requests stand on outlives them
 	defer stop()
 	var supply errgroup.Group
-	for _, part := range append(r.parts(gate.Ready), pages.Run, func(ctx context.Context) error { return file.Watch(ctx, r.apply, r.refuse) }) {
+	for _, part := range append(r.parts(gate.Ready), pages.run, func(ctx context.Context) error { return file.Watch(ctx, r.apply, r.refuse) }) {
 		supply.Go(func() error { return part(back) })
 	}
 
@@ -233,8 +236,9 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 		drain(g)
 		return nil
 	})
+	r.warnOfDoors(r.c)
 	gate.Open(r.pool.Ready, r.ready, r.replicaReady, r.loading.ready, r.service.ready)
-	r.log.Info("serving", "listen", listener.Addr().String(), "admin", pages.Addr(), "build", telemetry.ReadBuild().String())
+	r.log.Info("serving", "listen", listener.Addr().String(), "health", pages.health.Addr(), "admin", pages.admin.Addr(), "build", telemetry.ReadBuild().String())
 	err = front.Wait()
 	stop()
 	err = errors.Join(err, supply.Wait())
@@ -262,7 +266,7 @@ func (r *router) parts(ready func() error) []func(context.Context) error {
 			r.warmUp(ctx) // before the first replica joins
 			return r.fleet.Run(ctx)
 		},
-		r.feed.Run, r.index.Run, r.load, r.compare, r.history.Run, r.xds.Run,
+		followMemory, r.feed.Run, r.index.Run, r.load, r.compare, r.history.Run, r.xds.Run,
 		func(ctx context.Context) error { return r.service.run(ctx, r.log) },
 		func(ctx context.Context) error { return trim(ctx, ready, r.ring.Decisions) },
 		func(ctx context.Context) error { return ended(ctx, r.local.Run(ctx)) },
@@ -278,33 +282,6 @@ func (r *router) parts(ready func() error) []func(context.Context) error {
 		all = append(all, r.certs.Run)
 	}
 	return all
-}
-
-// pages is the admin server.
-func (r *router) pages(gate *admin.Gate) (*admin.Server, error) {
-	handlers := r.policyPages()
-	maps.Copy(handlers, r.dashboardPages())
-	maps.Copy(handlers, map[string]http.Handler{
-		"GET /debug/explain":  explain(r.ring, r.tokenView),
-		"POST /debug/explain": explainNow(r.filter, func() int { return r.reloads.inForce().Filter.MaxBody }, r.tokenView),
-		"GET /debug/replicas": r.replicas(),
-	})
-	return admin.Listen(admin.Options{
-		Listen: r.c.Admin.Listen, Pprof: r.c.Admin.Pprof, Ready: gate.Ready, Notes: r.notes, Metrics: r.metrics, Logger: r.log,
-		Handlers: handlers, Query: map[string][]string{
-			"GET /debug/explain": {"id", "reason", "n"}, "POST /debug/explain": {"path", "tenant", "subset"},
-		},
-	})
-}
-
-// notes lists problems that do not prevent serving.
-func (r *router) notes() []string {
-	notes := r.pool.Notes()
-	if r.sharing.link != nil {
-		notes = append(notes, r.sharing.link.Notes()...)
-	}
-	notes = append(append(notes, r.xds.Notes()...), r.loading.notes()...)
-	return append(append(notes, r.reloads.notes()...), unservedModels(r.fleet.Snapshot())...)
 }
 
 // ended returns err, or nil if err only reports the end of ctx.

@@ -7,34 +7,38 @@ import (
 	"warmroute/cmd/extproc/internal/shortfall"
 	"warmroute/index"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 )
-
-// compareEvery is how often predictions are compared with the replicas' reports:
-// a few times per window of the comparison.
-const compareEvery = 10 * time.Second
 
 // compare compares predictions with reported hits until ctx ends.
 func (r *router) compare(ctx context.Context) error {
-	tick, often := time.NewTicker(compareEvery), time.NewTicker(learnEvery)
+	tick := time.NewTicker(compareEvery)
 	defer tick.Stop()
-	defer often.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-often.C:
-			r.learnFromHits(r.fleet.Snapshot())
 		case now := <-tick.C:
-			for _, c := range r.watch.Look(now, r.readings(r.fleet.Snapshot())) {
-				r.logShortfall(c)
-			}
+			s := r.fleet.Snapshot()
+			r.learnFromHits(s)
+			r.judge(now, s, r.ledger.Claims())
 		}
 	}
 }
 
-// learnEvery is how often the replicas' counters are given to the index, which
-// learns from them settings that events do not contain.
-const learnEvery = time.Second
+// compareEvery is how often the replicas' counters are compared with what their events
+// reported, and given to the index, which learns from them settings that events do
+// not contain: as often as they are read.
+const compareEvery = time.Second
+
+// judge compares claims with hits. A replica that is flagged counts as holding
+// nothing until it has recovered.
+func (r *router) judge(now time.Time, s *fleet.Snapshot, claims map[string]load.Claims) {
+	for _, c := range r.watch.Look(now, readings(s, claims)) {
+		r.logShortfall(c)
+	}
+	r.ledger.Doubt(func(replica string) bool { return r.watch.State(replica).Flagged })
+}
 
 func (r *router) learnFromHits(s *fleet.Snapshot) {
 	for _, rep := range s.Replicas {
@@ -46,33 +50,37 @@ func (r *router) learnFromHits(s *fleet.Snapshot) {
 }
 
 // readings are the counters of the replicas whose metrics have been read.
-func (r *router) readings(s *fleet.Snapshot) []shortfall.Reading {
+func readings(s *fleet.Snapshot, claims map[string]load.Claims) []shortfall.Reading {
 	var out []shortfall.Reading
 	for _, rep := range s.Replicas {
-		hits, ok := hitTokens(rep)
+		queries, hits, ok := cacheTokens(rep)
 		if !ok {
 			continue
 		}
-		out = append(out, shortfall.Reading{Replica: rep.Addr, Joined: rep.Joined, Predicted: float64(r.predicted(rep.Addr)), Hits: hits})
+		c := claims[rep.Addr]
+		out = append(out, shortfall.Reading{
+			Replica: rep.Addr, Joined: rep.Joined, Predicted: float64(c.Tokens), Hits: hits, Queries: queries,
+			Requests: c.Requests, Open: float64(c.Open), Page: rep.Load[0].At,
+		})
 	}
 	return out
 }
 
-// hitTokens is the number of tokens a replica reports to have found in its prefix cache, all ranks
-// together.
-func hitTokens(rep *fleet.Replica) (tokens float64, ok bool) {
+// cacheTokens is the numbers of tokens that a replica reports to have looked up and found in
+// its prefix cache, all ranks together.
+func cacheTokens(rep *fleet.Replica) (queries, hits float64, ok bool) {
 	for i := range rep.Load {
-		tokens += rep.Load[i].PrefixHits
+		queries, hits = queries+rep.Load[i].PrefixQueries, hits+rep.Load[i].PrefixHits
 	}
-	return tokens, len(rep.Load) > 0
+	return queries, hits, len(rep.Load) > 0
 }
 
 // logShortfall logs a flag that was raised or taken back.
 func (r *router) logShortfall(c shortfall.Change) {
 	if c.Flagged {
-		r.log.Warn("a replica's cache hits are far below the predictions: its cache differs from its KV events, or the router reads them wrongly; see /debug/replicas",
+		r.log.Warn("a replica's cache hits are far below what its events report, so it counts as holding nothing: its cache differs from its KV events, or the router reads them wrongly; see /debug/replicas",
 			"replica", c.Replica, "predicted_tokens", int64(c.Predicted), "hit_tokens", int64(c.Hits))
 		return
 	}
-	r.log.Info("a replica's cache hits match the predictions again", "replica", c.Replica)
+	r.log.Info("a replica's cache hits match its events again", "replica", c.Replica)
 }

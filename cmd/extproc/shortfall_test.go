@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 )
 
 // TestAReplicaThatDoesNotHitIsSaidOnce: from fleet snapshots and counters to the
@@ -22,18 +23,16 @@ func TestAReplicaThatDoesNotHitIsSaidOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	predicted := int64(0)
-	r.predicted = func(string) int64 { return predicted }
 	now := time.Unix(1_700_000_000, 0)
 	for minute := range 20 {
-		honest := fleet.Load{PrefixHits: float64(predicted) / 2}
+		honest := fleet.Load{PrefixHits: float64(predicted) / 2, PrefixQueries: float64(predicted)}
 		s := fleet.NewSnapshot(
 			&fleet.Replica{Addr: "10.0.0.1:8000", Joined: 1, Load: []fleet.Load{honest, honest}},
-			&fleet.Replica{Addr: "10.0.0.2:8000", Joined: 1, Load: []fleet.Load{{PrefixHits: float64(minute)}}},
+			&fleet.Replica{Addr: "10.0.0.2:8000", Joined: 1, Load: []fleet.Load{{PrefixHits: float64(minute), PrefixQueries: float64(2 * predicted)}}},
 			&fleet.Replica{Addr: "10.0.0.3:8000", Joined: 1},
 		)
-		for _, c := range r.watch.Look(now, r.readings(s)) {
-			r.logShortfall(c)
-		}
+		claims := load.Claims{Tokens: predicted}
+		r.judge(now, s, map[string]load.Claims{"10.0.0.1:8000": claims, "10.0.0.2:8000": claims, "10.0.0.3:8000": claims})
 		now, predicted = now.Add(time.Minute), predicted+100_000
 	}
 	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "replica=10.0.0.2:8000") {

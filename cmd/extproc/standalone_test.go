@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/checkout"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
+	"warmroute/render/testkit/checkout"
 )
 
 // shellBlocks are the blocks of a document that are marked as shell.
@@ -55,8 +55,8 @@ func TestStandaloneRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, command := range []string{"extproc", "vllmsim"} { // what make build does
-		if _, err := testenv.Build(filepath.Join(dir, "bin"), "warmroute/cmd/"+command); err != nil {
+	for _, command := range []string{"cmd/extproc", "lab/cmd/vllmsim"} { // what make build does
+		if _, err := testenv.Build(filepath.Join(dir, "bin"), "warmroute/"+command); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,21 +11,25 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"warmroute/internal/chat"
 	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
-	"warmroute/internal/tokenizer/modelfiles"
 	"warmroute/internal/tokens"
+	"warmroute/render/chat"
+	"warmroute/render/tokenizer/modelfiles"
 )
 
 // TokensConfig is how token ids are found.
 type TokensConfig struct {
-	Download    bool          `yaml:"download"`                     // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
-	KeepTexts   bool          `yaml:"keep_texts" applies:"restart"` // keep the messages of recent prompts in memory (64 MB), so that a conversation's next turn is read faster; false: only positions are kept, and no message stays in memory when its request has ended
-	Models      []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found automatically
-	SampleEvery int           `yaml:"sample_every" unit:"requests"` // one request in so many has its token ids compared with a replica's; negative = none
-	CheckEvery  time.Duration `yaml:"check_every"`                  // how often features that no replica has confirmed yet are compared again
-	Trust       []string      `yaml:"trust,omitempty"`              // features whose token ids are computed in process although no replica can confirm them
+	Download      bool          `yaml:"download"`                     // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
+	KeepTexts     bool          `yaml:"keep_texts" applies:"restart"` // keep the messages of recent prompts in memory (64 MB), so that a conversation's next turn is read faster; false: only positions are kept, and no message stays in memory when its request has ended
+	DownloadMiB   int           `yaml:"download_mib" unit:"MiB"`      // how much is fetched from the hub at most, as long as the process runs
+	DownloadFiles int           `yaml:"download_files" unit:"files"`  // how many files are fetched at most, as long as the process runs
+	MaxLoaded     int           `yaml:"max_loaded" unit:"tokenizers"` // how many different tokenizers are loaded at once; served names of equal files share one
+	MaxLoadedMiB  int           `yaml:"max_loaded_mib" unit:"MiB"`    // memory for loaded tokenizers, with the stores of prompts' beginnings
+	Models        []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found automatically
+	SampleEvery   int           `yaml:"sample_every" unit:"requests"` // one request in so many has its token ids compared with a replica's; negative = none
+	CheckEvery    time.Duration `yaml:"check_every"`                  // how often features that no replica has confirmed yet are compared again
+	Trust         []string      `yaml:"trust,omitempty"`              // features whose token ids are computed in process although no replica can confirm them
 }
 
 // Validate returns every problem, joined.
@@ -47,7 +51,24 @@ func (c TokensConfig) Validate() error {
 	if _, err := c.trusted(); err != nil {
 		errs = append(errs, err)
 	}
+	for _, limit := range []struct {
+		field string
+		value int
+	}{{"download_mib", c.DownloadMiB}, {"download_files", c.DownloadFiles}, {"max_loaded", c.MaxLoaded}, {"max_loaded_mib", c.MaxLoadedMiB}} {
+		if limit.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s: %d is not positive", limit.field, limit.value))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// loaded and downloads are the limits of what is loaded and fetched.
+func (c TokensConfig) loaded() tokens.LibraryLimits {
+	return tokens.LibraryLimits{Models: c.MaxLoaded, Bytes: int64(c.MaxLoadedMiB) << 20}
+}
+
+func (c TokensConfig) downloads() modelfiles.Limits {
+	return modelfiles.Limits{Bytes: int64(c.DownloadMiB) << 20, Files: c.DownloadFiles}
 }
 
 // each is the errors joined in err.
@@ -88,7 +109,14 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 		return nil, err
 	}
 	renderers := func(served tokens.Served) []tokens.Endpoint { return r.renderers(r.fleet.Snapshot(), served) }
-	r.remote = tokens.NewRemote(tokens.RemoteOptions{Endpoints: renderers, Client: client, Budget: r.c.Filter.TokenBudget})
+	questions := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "warmroute_token_questions_total", Help: "Questions for token ids that replicas were sent, by outcome.",
+	}, []string{"outcome"})
+	reg.MustRegister(questions)
+	r.remote = tokens.NewRemote(tokens.RemoteOptions{
+		Endpoints: renderers, Client: client, Budget: r.c.Filter.TokenBudget,
+		Questioned: func(outcome string) { questions.WithLabelValues(outcome).Inc() },
+	})
 	settings, err := r.c.Tokens.settings()
 	if err != nil {
 		return nil, err
@@ -98,18 +126,22 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 		Reference: r.remote, Endpoints: func(model string) []tokens.Endpoint { return r.serving(r.fleet.Snapshot(), model) }, Base: r.base,
 		LocalSettings: settings, Hooks: tokenMetrics(reg), Log: log,
 	})
+	r.library = tokens.NewLibrary(r.c.Tokens.loaded())
+	if r.hub, err = modelfiles.New(os.Getenv); err != nil {
+		r.log.Warn("model files are searched by path only", "error", err)
+		r.hub = nil
+	} else {
+		r.hub.Limit(r.c.Tokens.downloads())
+	}
 	r.discovery = r.newDiscovery()
-	return &tokens.Chooser{Local: r.local, Remote: r.remote}, nil
+	modelMetrics(reg, r.library, r.hub)
+	r.lanes.Set(r.c.Filter.Renderings)
+	return &tokens.Chooser{Local: r.local, Remote: r.remote, Lanes: &r.lanes}, nil
 }
 
 // newDiscovery looks for the files of the models that are served and not configured.
 func (r *router) newDiscovery() *tokens.Discovery {
 	r.download.Store(r.c.Tokens.Download)
-	hub, err := modelfiles.New(os.Getenv)
-	if err != nil {
-		r.log.Warn("model files are searched by path only", "error", err)
-		hub = nil
-	}
 	return tokens.NewDiscovery(tokens.DiscoveryOptions{
 		Served: func() map[string]string {
 			roots := map[string]string{}
@@ -122,7 +154,7 @@ func (r *router) newDiscovery() *tokens.Discovery {
 			}
 			return roots
 		},
-		Hub: hub, Download: r.download.Load, Local: r.local, Files: r.describe, Log: r.log,
+		Hub: r.hub, Download: r.download.Load, Local: r.local, Library: r.library, Files: r.describe, Log: r.log,
 	})
 }
 

@@ -12,9 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"warmroute/internal/chat"
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokens"
+	"warmroute/render"
+	"warmroute/render/chat"
+	"warmroute/render/work"
 )
 
 // A request's text is shown to the replicas that may serve it, the tenant's own
@@ -58,7 +60,7 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 // runes encodes a text as its code points.
 type runes struct{}
 
-func (runes) Append(dst []uint32, text []byte, _ bool) []uint32 {
+func (runes) Append(_ *work.Budget, dst []uint32, text []byte, _ bool) []uint32 {
 	for _, r := range string(text) {
 		dst = append(dst, uint32(r))
 	}
@@ -95,7 +97,7 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		ids := runes{}.Append(nil, []byte("text:"+v.Messages[0].Content), false)
+		ids := runes{}.Append(nil, nil, []byte("text:"+v.Messages[0].Content), false)
 		if strings.Contains(string(body), `"tools":`) {
 			ids[3]++
 		}
@@ -106,7 +108,7 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 	remote := tokens.NewRemote(tokens.RemoteOptions{Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }, Client: replica.Client()})
 	defer remote.Close()
 	r.local = tokens.NewLocal(tokens.LocalOptions{Reference: remote, Endpoints: func(string) []tokens.Endpoint { return endpoints }})
-	m := tokens.Model{Encoder: runes{}, Chat: chat.Options{Template: "text:{{ messages[0].content }}", Transformers: "5.19.0"}}
+	m := tokens.Model{Model: render.Model{Encoder: runes{}, Chat: chat.Options{Template: "text:{{ messages[0].content }}", Transformers: "5.19.0"}}}
 	if err := r.local.Load("m", m); err != nil {
 		t.Fatal(err)
 	}

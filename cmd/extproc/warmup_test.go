@@ -14,8 +14,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/config"
-	"warmroute/internal/vllmsim"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // rewrite replaces a configuration file's content by text.
@@ -63,24 +62,20 @@ func startRouter(t *testing.T, text string) (r *router, service string) {
 // TestWarmUp: a router that starts gets its peer's state of replicas whose
 // replay buffers no longer reach back, and the events that came in between.
 func TestWarmUp(t *testing.T) {
-	sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1, BufferSteps: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	background(t, sim.Run)
+	sim := testenv.StartSimulator(t, "-buffer-steps", "3")
 	secret := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(secret, []byte("s3cret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fleet := fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr())
+	fleet := fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr)
 	old, service := startRouter(t, fleet+"index_service: {listen: \"SERVICE\", token_file: "+secret+"}\n")
-	holder := index.Holder{Replica: sim.Addr()}
+	holder := index.Holder{Replica: sim.Addr}
 	turn := func(n int) {
 		prompt := make([]uint32, 64)
 		for i := range prompt {
 			prompt[i] = uint32(1000*n + i)
 		}
-		complete(t, sim.Addr(), prompt)
+		complete(t, sim.Addr, prompt)
 	}
 	for n := range 12 {
 		turn(n + 1)

@@ -56,7 +56,7 @@ func stored(n uint64) kvtest.Event {
 
 // TestDurationsAreChecked: none of them may be zero, negative or not a duration.
 func TestDurationsAreChecked(t *testing.T) {
-	for _, name := range []string{"-window", "-rpc-timeout", "-backoff", "-metrics-every"} {
+	for _, name := range []string{"-window", "-rpc-timeout", "-backoff", "-reconnect-after", "-metrics-every", "-metrics-timeout"} {
 		for value, want := range map[string]string{
 			"0s": name + " 0s: must be positive", "-1s": name + " -1s: must be positive",
 			"soon": `invalid value "soon" for flag ` + name, "5": `invalid value "5" for flag ` + name,

@@ -28,13 +28,14 @@ type gauges struct {
 	subscriber *kvevents.Subscriber
 	reporter   *indexrpc.Reporter
 	stats      *tally
+	limit      *telemetry.LogLimiter
 }
 
 func (g gauges) state() state {
 	return state{g.subscriber.Status(), g.reporter.Status(), g.stats.reported.Load(), g.stats.failed.Load()}
 }
 
-// ready is why the index may lack blocks of the replica, nil if it does not.
+// ready returns why the index may lack blocks of the replica, nil if it has all.
 func (g gauges) ready() error {
 	s := g.state()
 	var problems []error
@@ -108,7 +109,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 
 // listen takes the address of the admin pages: /metrics, /healthz, /readyz.
 func (g gauges) listen(addr string, log *slog.Logger) (*admin.Server, error) {
-	reg := telemetry.NewRegistry("kvsub", telemetry.ReadBuild(), nil)
+	reg := telemetry.NewRegistry("kvsub", telemetry.ReadBuild(), nil, g.limit)
 	if err := reg.Register(g); err != nil {
 		return nil, err
 	}

@@ -17,8 +17,8 @@ import (
 	"warmroute/internal/kvevents"
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/internal/telemetry/metricstest"
+	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
-	"warmroute/test/testenv"
 )
 
 // TestAdminPages: a sidecar is ready once the index has its replica's blocks, not
@@ -92,7 +92,7 @@ func TestMetricsAreNamedAndDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(gauges{subscriber, reporter, new(tally)})
+	reg.MustRegister(gauges{subscriber, reporter, new(tally), nil})
 	metricstest.Lint(t, reg)
 	manual, err := os.ReadFile("../../docs/sidecar.md")
 	if err != nil {

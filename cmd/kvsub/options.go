@@ -37,8 +37,10 @@ type options struct {
 	full    bool
 	timeout time.Duration // of one call of the index
 	backoff time.Duration // after a failed one
+	again   time.Duration // between two connections to endpoint or replay
 
 	metrics    string
+	patience   time.Duration // with one scrape of metrics
 	statsEvery time.Duration
 	modelName  string
 	tier       string
@@ -84,9 +86,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.DurationVar(&o.window, "window", 100*time.Millisecond, "how long added blocks are collected before they are sent")
 	f.DurationVar(&o.timeout, "rpc-timeout", 5*time.Second, "timeout of one call of the index, and of the last report")
 	f.DurationVar(&o.backoff, "backoff", time.Second, "how long to wait after a failed call of the index")
+	f.DurationVar(&o.again, "reconnect-after", 200*time.Millisecond, "how long to wait before a failed connection to -endpoint or -replay is tried again")
 	f.BoolVar(&o.full, "kv-report-full", false, "the replica announces blocks again that it holds already (kv_cache_report_mode full)")
 	f.StringVar(&o.metrics, "metrics", "", "vLLM's metrics page, e.g. http://127.0.0.1:8000/metrics; empty = no stats are reported")
 	f.DurationVar(&o.statsEvery, "metrics-every", 10*time.Second, "how often to read the metrics page and report stats")
+	f.DurationVar(&o.patience, "metrics-timeout", 5*time.Second, "timeout of one read of the metrics page")
 	f.StringVar(&o.modelName, "metrics-model", "", "count only samples with this model_name, none without the label; empty = all")
 	f.StringVar(&o.tier, "cache-tier", "auto", "cache whose usage is reported: kv, gpu, cpu, or auto, the first that exists")
 	f.IntVar(&o.ceiling, "ceiling", 0, "requests running and waiting that count as full pressure; 0 = report no pressure")
@@ -120,7 +124,7 @@ func (o options) validate(rest []string) error {
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
-	}{{"window", o.window}, {"rpc-timeout", o.timeout}, {"backoff", o.backoff}, {"metrics-every", o.statsEvery}} {
+	}{{"window", o.window}, {"rpc-timeout", o.timeout}, {"backoff", o.backoff}, {"reconnect-after", o.again}, {"metrics-every", o.statsEvery}, {"metrics-timeout", o.patience}} {
 		need(d.value > 0, fmt.Sprintf("-%s %v: must be positive", d.flag, d.value))
 	}
 	need(o.ceiling >= 0, fmt.Sprintf("-ceiling %d: must not be negative", o.ceiling))

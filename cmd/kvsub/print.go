@@ -12,6 +12,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/kvevents"
+	"warmroute/internal/telemetry"
 )
 
 // line is one printed event. Hashes are numbers where the publisher sends
@@ -73,8 +74,8 @@ func printEvents(ctx context.Context, o options, out, stderr io.Writer) error {
 	s, err := kvevents.New(kvevents.Options{
 		// Names only matter to an index; there is none here.
 		Replica: o.endpoint, Model: "print", Scheme: kvevents.SchemeEngine,
-		Endpoint: o.endpoint, ReplayEndpoint: o.replay, Topic: o.topic,
-		Log:     slog.New(slog.NewTextHandler(stderr, nil)),
+		Endpoint: o.endpoint, ReplayEndpoint: o.replay, Topic: o.topic, RetryAfter: o.again,
+		Log:     new(telemetry.LogLimiter).Logger(slog.NewTextHandler(stderr, nil)),
 		Observe: p.observe,
 	}, p)
 	if err != nil {

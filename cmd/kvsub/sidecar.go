@@ -16,6 +16,7 @@ import (
 	"warmroute/internal/admin"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents"
+	"warmroute/internal/telemetry"
 )
 
 // connecting: a second after the first failure, since the index on the same
@@ -28,7 +29,8 @@ var connecting = grpc.ConnectParams{
 // sidecar reports the publisher's events to the index until ctx ends, then the
 // rest, for a bounded time. It logs failures of either side and continues.
 func sidecar(ctx context.Context, o options, stderr io.Writer) error {
-	log := slog.New(slog.NewTextHandler(stderr, nil))
+	limit := new(telemetry.LogLimiter)
+	log := limit.Logger(slog.NewTextHandler(stderr, nil))
 	conn, err := indexrpc.Dial(o.index, o.access, grpc.WithConnectParams(connecting))
 	if err != nil {
 		return fmt.Errorf("-index %q: %w", o.index, err)
@@ -37,17 +39,14 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	client := indexpb.NewCacheIndexClient(conn)
 	reporter := indexrpc.NewReporter(client, index.Holder{Replica: o.replica, Rank: o.rank},
 		indexrpc.ReporterOptions{Tenant: o.tenant, Model: o.model, Window: o.window, Timeout: o.timeout, Backoff: o.backoff, Log: log})
-	s, err := kvevents.New(kvevents.Options{
-		Replica: o.replica, Rank: o.rank, Endpoint: o.endpoint, ReplayEndpoint: o.replay, Topic: o.topic,
-		Tenant: o.tenant, Model: o.model, Scheme: o.scheme, Full: o.full, Log: log,
-	}, reporter)
+	s, err := kvevents.New(o.subscription(log), reporter)
 	if err != nil {
 		return err
 	}
 	counted := new(tally)
 	var pages *admin.Server
 	if o.admin != "" {
-		if pages, err = (gauges{s, reporter, counted}).listen(o.admin, log); err != nil {
+		if pages, err = (gauges{s, reporter, counted, limit}).listen(o.admin, log); err != nil {
 			return err
 		}
 	}
@@ -64,7 +63,7 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	defer wg.Wait()
 	defer stop()
 	if o.metrics != "" {
-		wg.Go(func() { stats(ctx, o, client, log, reporter.Resync, counted) })
+		wg.Go(func() { (&stats{o, client, log, reporter.Resync, counted}).run(ctx) })
 	}
 	if pages != nil {
 		wg.Go(func() {
@@ -74,4 +73,14 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 		})
 	}
 	return s.Run(ctx)
+}
+
+// subscription is how the publisher is followed to report its events. Batches that
+// have been received when the sidecar ends are in its last report.
+func (o options) subscription(log *slog.Logger) kvevents.Options {
+	return kvevents.Options{
+		Replica: o.replica, Rank: o.rank, Endpoint: o.endpoint, ReplayEndpoint: o.replay, Topic: o.topic,
+		Tenant: o.tenant, Model: o.model, Scheme: o.scheme, Full: o.full,
+		RetryAfter: o.again, DrainWithin: o.timeout, Log: log,
+	}
 }

@@ -15,13 +15,12 @@ import (
 	"warmroute/index/indexpb"
 )
 
-const (
-	scrapeTimeout = 5 * time.Second
-	// pageLimit bounds a metrics page; vLLM's is about 65 KB.
-	pageLimit = 16 << 20
-)
+// pageLimit bounds a metrics page; vLLM's is about 65 KB.
+const pageLimit = 16 << 20
 
-// page is the needed values of one vLLM metrics page, summed over engines.
+var errPageTooLarge = fmt.Errorf("the metrics page is larger than %d MiB", pageLimit>>20)
+
+// page has the values of one vLLM metrics page that stats need, summed over engines.
 type page struct {
 	usage            map[string]float64 // by tier: kv, gpu, cpu; the fullest engine's
 	running, waiting float64
@@ -45,7 +44,8 @@ var usageNames = map[string]string{
 // are ignored.
 func parsePage(in io.Reader, model string) (page, error) {
 	p := page{usage: make(map[string]float64)}
-	lines := bufio.NewScanner(io.LimitReader(in, pageLimit))
+	bounded := &io.LimitedReader{R: in, N: pageLimit + 1}
+	lines := bufio.NewScanner(bounded)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		name, labels, value, ok := sample(lines.Text())
@@ -56,6 +56,9 @@ func parsePage(in io.Reader, model string) (page, error) {
 			continue
 		}
 		p.take(name, labels, value)
+	}
+	if bounded.N == 0 {
+		return page{}, errPageTooLarge
 	}
 	return p, lines.Err()
 }
@@ -162,20 +165,27 @@ func (m *meter) read(p page) *indexpb.ReplicaStats {
 
 func unit(v float64) float64 { return min(1, max(0, v)) }
 
-// stats scrapes and reports until ctx ends. Its failures are logged and do not
-// affect events. forgotten is called when the index answers that it has nothing of
-// the replica.
-func stats(ctx context.Context, o options, c indexpb.CacheIndexClient, log *slog.Logger, forgotten func(), counted *tally) {
-	m := meter{tier: o.tier, ceiling: o.ceiling}
-	tick := time.NewTicker(o.statsEvery)
+// stats scrapes a replica and reports its stats.
+type stats struct {
+	o         options
+	index     indexpb.CacheIndexClient
+	log       *slog.Logger
+	forgotten func() // called when the index answers that it has nothing of the replica
+	counted   *tally
+}
+
+// run reports until ctx ends. It logs failures; they do not affect events.
+func (s *stats) run(ctx context.Context) {
+	m := meter{tier: s.o.tier, ceiling: s.o.ceiling}
+	tick := time.NewTicker(s.o.statsEvery)
 	defer tick.Stop()
 	for {
-		switch err := reportStats(ctx, o, &m, c, forgotten); {
+		switch err := s.report(ctx, &m); {
 		case err == nil:
-			counted.reported.Add(1)
+			s.counted.reported.Add(1)
 		case ctx.Err() == nil:
-			counted.failed.Add(1)
-			log.Warn("stats not reported", "error", err)
+			s.counted.failed.Add(1)
+			s.log.Warn("stats not reported", "error", err)
 		}
 		select {
 		case <-tick.C:
@@ -185,27 +195,30 @@ func stats(ctx context.Context, o options, c indexpb.CacheIndexClient, log *slog
 	}
 }
 
-func reportStats(ctx context.Context, o options, m *meter, c indexpb.CacheIndexClient, forgotten func()) error {
-	p, err := scrape(ctx, o.metrics, o.modelName)
+// report scrapes and reports once.
+func (s *stats) report(ctx context.Context, m *meter) error {
+	o := s.o
+	p, err := scrape(ctx, o)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	out, err := c.ReportCacheState(ctx, &indexpb.ReportCacheStateRequest{ReplicaId: o.replica, Rank: int32(o.rank), Tenant: o.tenant,
+	out, err := s.index.ReportCacheState(ctx, &indexpb.ReportCacheStateRequest{ReplicaId: o.replica, Rank: int32(o.rank), Tenant: o.tenant,
 		Model: o.model, HashScheme: o.scheme, Stats: m.read(p)})
 	if err == nil && out.GetFirst() {
-		forgotten()
+		s.forgotten()
 	}
 	return err
 }
 
-func scrape(ctx context.Context, url, model string) (page, error) {
-	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
+// scrape reads the metrics page within the time and the size that it may take.
+func scrape(ctx context.Context, o options) (page, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, o.metrics, nil)
 	if err != nil {
-		return page{}, fmt.Errorf("-metrics %q: %w", url, err)
+		return page{}, fmt.Errorf("-metrics %q: %w", o.metrics, err)
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Do(q)
@@ -214,7 +227,7 @@ func scrape(ctx context.Context, url, model string) (page, error) {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return page{}, fmt.Errorf("%s: status %d", url, answer.StatusCode)
+		return page{}, fmt.Errorf("%s: status %d", o.metrics, answer.StatusCode)
 	}
-	return parsePage(answer.Body, model)
+	return parsePage(answer.Body, o.modelName)
 }

@@ -102,8 +102,8 @@ func TestStatsFailAlone(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		o := options{metrics: vllm.URL, replica: "r:1", model: "m", scheme: "tokens", tier: "auto", statsEvery: time.Millisecond, timeout: 20 * time.Second}
-		stats(ctx, o, client, slog.New(slog.NewTextHandler(&said, nil)), func() { forgotten.Add(1) }, &counted)
+		o := options{metrics: vllm.URL, replica: "r:1", model: "m", scheme: "tokens", tier: "auto", statsEvery: time.Millisecond, patience: 20 * time.Second, timeout: 20 * time.Second}
+		(&stats{o, client, slog.New(slog.NewTextHandler(&said, nil)), func() { forgotten.Add(1) }, &counted}).run(ctx)
 	}()
 	for ok := false; !ok && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		state, err := client.GetCacheState(ctx, &indexpb.GetCacheStateRequest{AllTenants: true})
@@ -147,8 +147,8 @@ func TestStatsAreBounded(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		o := options{metrics: vllm.URL, replica: "r:1", model: "m", scheme: "tokens", tier: "auto", statsEvery: time.Millisecond, timeout: 10 * time.Millisecond}
-		stats(ctx, o, deaf{}, slog.New(slog.DiscardHandler), func() {}, &counted)
+		o := options{metrics: vllm.URL, replica: "r:1", model: "m", scheme: "tokens", tier: "auto", statsEvery: time.Millisecond, patience: 20 * time.Second, timeout: 10 * time.Millisecond}
+		(&stats{o, deaf{}, slog.New(slog.DiscardHandler), func() {}, &counted}).run(ctx)
 	}()
 	for counted.failed.Load() < 3 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)

@@ -79,7 +79,7 @@ type EventType int32
 const (
 	EventType_EVENT_UNSPECIFIED EventType = 0
 	EventType_PREFIX_ADDED      EventType = 1 // does nothing; blocks are added by ReportCacheState
-	EventType_PREFIX_EVICTED    EventType = 2 // block_hash and block_hashes are gone
+	EventType_PREFIX_EVICTED    EventType = 2 // block_hash and block_hashes are gone; no other block gets fresher
 	EventType_REPLICA_UPDATED   EventType = 3 // stats and liveness only; with current, the blocks are as fresh as the event
 	EventType_ALL_CLEARED       EventType = 4 // the replica holds nothing
 )
@@ -1089,10 +1089,12 @@ type Route struct {
 	Rank          int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
 	MatchedBlocks uint64                 `protobuf:"varint,3,opt,name=matched_blocks,json=matchedBlocks,proto3" json:"matched_blocks,omitempty"`
 	MatchedTokens uint64                 `protobuf:"varint,4,opt,name=matched_tokens,json=matchedTokens,proto3" json:"matched_tokens,omitempty"`
-	Freshness     float64                `protobuf:"fixed64,5,opt,name=freshness,proto3" json:"freshness,omitempty"` // 1 - age / TTL, within [0, 1]
-	Score         float64                `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"`         // matched_tokens x freshness
-	Stats         *ReplicaStats          `protobuf:"bytes,7,opt,name=stats,proto3" json:"stats,omitempty"`
-	Share         float64                `protobuf:"fixed64,8,opt,name=share,proto3" json:"share,omitempty"` // matched_tokens / total_tokens, within [0, 1]; 0 where the total is not known
+	// 1 - age / TTL, within [0, 1]. The age is that of the replica's last report of
+	// blocks in this hash scheme, or of a later REPLICA_UPDATED with current.
+	Freshness     float64       `protobuf:"fixed64,5,opt,name=freshness,proto3" json:"freshness,omitempty"`
+	Score         float64       `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"` // matched_tokens x freshness
+	Stats         *ReplicaStats `protobuf:"bytes,7,opt,name=stats,proto3" json:"stats,omitempty"`
+	Share         float64       `protobuf:"fixed64,8,opt,name=share,proto3" json:"share,omitempty"` // matched_tokens / total_tokens, within [0, 1]; 0 where the total is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

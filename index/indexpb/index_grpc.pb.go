@@ -41,7 +41,7 @@ type CacheIndexClient interface {
 	// StreamCacheState is ReportCacheState for many deltas, applied in order as
 	// they come. The answer comes when the sender is done.
 	StreamCacheState(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ReportCacheStateRequest, ReportCacheStateResponse], error)
-	// PublishEvent removes blocks, or refreshes them.
+	// PublishEvent removes blocks, or states that all of a replica's still hold.
 	PublishEvent(ctx context.Context, in *PublishEventRequest, opts ...grpc.CallOption) (*PublishEventResponse, error)
 	// StreamEvents is PublishEvent for many events, applied in order as they come.
 	// The answer has the sums, when the sender is done.
@@ -160,7 +160,7 @@ type CacheIndexServer interface {
 	// StreamCacheState is ReportCacheState for many deltas, applied in order as
 	// they come. The answer comes when the sender is done.
 	StreamCacheState(grpc.ClientStreamingServer[ReportCacheStateRequest, ReportCacheStateResponse]) error
-	// PublishEvent removes blocks, or refreshes them.
+	// PublishEvent removes blocks, or states that all of a replica's still hold.
 	PublishEvent(context.Context, *PublishEventRequest) (*PublishEventResponse, error)
 	// StreamEvents is PublishEvent for many events, applied in order as they come.
 	// The answer has the sums, when the sender is done.

@@ -16,13 +16,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"warmroute/internal/listen"
 )
 
 const (
 	headerTimeout   = 5 * time.Second  // for a client to finish its request header
+	requestTimeout  = 20 * time.Second // and its body, and for the handler that waits for a replica
+	answerTimeout   = time.Minute      // to read the answer
+	idleTimeout     = time.Minute      // between two requests of a connection
 	scrapeTimeout   = 10 * time.Second // Prometheus' own default
 	shutdownTimeout = 5 * time.Second  // for answers in flight; a profile may be cut
 	maxScrapes      = 4                // at once; more wait for nothing and get 503
+	maxConnections  = 64               // at once; more wait in the kernel
+	maxHeader       = 64 << 10         // bytes
 )
 
 // Options are the address and the content of the server.
@@ -32,8 +39,10 @@ type Options struct {
 	Ready    func() error            // why the binary cannot serve, nil when it can; nil func: always ready
 	Notes    func() []string         // what is wrong though it can serve, listed next to "ready"; nil func: nothing
 	Metrics  prometheus.Gatherer     // nil: no /metrics
-	Handlers map[string]http.Handler // by pattern of http.ServeMux, e.g. "GET /explain"
+	Handlers map[string]http.Handler // by pattern of http.ServeMux, e.g. "GET /explain"; they need the token
+	Static   map[string]http.Handler // files that are the same in every router, by pattern; they need no token
 	Query    map[string][]string     // the query parameters of a handler, by its pattern; any other is a 400
+	Access   Access                  // who may use the handlers and the profiles
 	Logger   *slog.Logger            // nil: no log
 }
 
@@ -50,7 +59,7 @@ func Listen(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", o.Listen)
+	l, err := listen.TCP(o.Listen, maxConnections)
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
@@ -59,9 +68,12 @@ func Listen(o Options) (*Server, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{listener: l, http: &http.Server{
-		Handler:           mux,
+		Handler:           o.browsers(mux),
 		ReadHeaderTimeout: headerTimeout,
-		MaxHeaderBytes:    64 << 10,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}}, nil
 }
@@ -127,16 +139,23 @@ func (o Options) mux() (mux *http.ServeMux, err error) {
 	}
 	if o.Pprof {
 		paths = append(paths, "/debug/pprof/")
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		profile := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, o.Access.guard(unhurried(h))) }
+		profile("GET /debug/pprof/", pprof.Index)
+		profile("GET /debug/pprof/cmdline", pprof.Cmdline)
+		profile("GET /debug/pprof/profile", pprof.Profile)
+		profile("GET /debug/pprof/symbol", pprof.Symbol)
+		profile("POST /debug/pprof/symbol", pprof.Symbol)
+		profile("GET /debug/pprof/trace", pprof.Trace)
 	}
-	for pattern, h := range o.Handlers {
+	add := func(pattern string, h http.Handler) {
 		paths = append(paths, pattern[strings.IndexByte(pattern, ' ')+1:])
 		mux.Handle(pattern, asks(o.Query[pattern], h))
+	}
+	for pattern, h := range o.Handlers {
+		add(pattern, o.Access.guard(h))
+	}
+	for pattern, h := range o.Static {
+		add(pattern, h)
 	}
 	if slices.Contains(paths, "/") {
 		return mux, nil
@@ -172,6 +191,15 @@ func asks(parameters []string, h http.Handler) http.Handler {
 				return
 			}
 		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// unhurried lets h read longer than other handlers: a profile takes as long as its
+// client says.
+func unhurried(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // else it ends early
 		h.ServeHTTP(w, r)
 	})
 }

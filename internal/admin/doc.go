@@ -4,9 +4,11 @@
 //
 // Invariant: HTTP and gRPC answers come from one readiness function, called
 // for each request, so they cannot disagree; and a [Gate] that has been shut never
-// reports ready again.
+// reports ready again. No request without the token of [Access] reaches a handler
+// or a profile, where there is a token; and no page of another site has a browser
+// use the server.
 //
-// The server is meant for loopback or a private network: it has no
-// authentication, and profiles are off by default. It does not depend on
-// routing.
+// Health, readiness, metrics and files that are the same everywhere need no
+// token. A server holds at most 64 connections, and each has bounds in bytes and
+// time. The package does not depend on routing.
 package admin

@@ -56,12 +56,12 @@ type Source struct {
 	log     *slog.Logger
 	now     func() time.Time
 	current atomic.Pointer[tls.Config]
-	read    [3][]byte // what the files held: certificate, key, client authority
+	read    [3][]byte // contents of the files: certificate, key, client authority
 	renewAt time.Time // of a self-signed certificate
 }
 
-// New reads the files, or makes a self-signed certificate. It fails where Run
-// would keep the previous certificate, because there is none yet.
+// New reads the files, or makes a self-signed certificate. It fails if they cannot be
+// used; Run keeps the previous certificate in this case.
 func New(o Options, log *slog.Logger) (*Source, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -1,6 +1,3 @@
-// Package cli holds what the commands that read lines share. A line is as long as
-// its reader allows; of a longer one the rest is dropped, and the next is read.
-// It has no state.
 package cli
 
 import (

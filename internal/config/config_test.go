@@ -122,11 +122,16 @@ log: {level: quiet}
 	}
 }
 
-func TestParseEmptyIsDefaults(t *testing.T) {
-	for _, doc := range []string{"", "# nothing\n", "---\n", "null\n", "fleet:\nwait: ~\n"} {
+// TestEmptyFiles: fields without a value have their defaults, but a file without
+// content was cut off.
+func TestEmptyFiles(t *testing.T) {
+	for doc, want := range map[string]string{"{}\n": "", "fleet:\nwait: ~\n": "", "": "f:1: the file is empty", "# nothing\n": "f:1: the file is empty", "---\n": "f:1: the file is empty", "null\n": "f:1: the file is empty"} {
 		got, err := Parse("f", []byte(doc), defaults(), env())
-		if err != nil || !reflect.DeepEqual(got, defaults()) {
+		switch {
+		case want == "" && (err != nil || !reflect.DeepEqual(got, defaults())):
 			t.Errorf("%q: %+v, %v", doc, got, err)
+		case want != "" && (err == nil || err.Error() != want):
+			t.Errorf("%q: %v, want %s", doc, err, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"regexp"
 	"sort"
 	"time"
@@ -44,6 +45,19 @@ type File[T any] struct {
 func Load[T any](path string, defaults func() T) (T, error) {
 	f := File[T]{Path: path, Defaults: defaults}
 	return f.Load()
+}
+
+// LoadPart is Load for a T that has some of the file's sections. The others may
+// hold anything.
+func LoadPart[T any](path string) (T, error) {
+	f := File[T]{Path: path}
+	var v T
+	data, err := f.read()
+	if err != nil {
+		return v, err
+	}
+	v, _, err = decode(path, data, v, os.LookupEnv, true)
+	return v, err
 }
 
 // Load reads the file and keeps its content for Watch.
@@ -100,9 +114,9 @@ func (f *File[T]) read() ([]byte, error) {
 // file is its name in errors.
 // Unknown and repeated keys, values of the wrong type, variables that are not
 // set, numbers where a duration is meant, and the errors of the Validate methods
-// are all reported together, as an errors.Join of [Problem]s. An empty
-// document is the defaults. T must be a struct; maps inside defaults are written
-// into.
+// are all reported together, as an errors.Join of [Problem]s. An empty document is
+// refused: it is a file that was cut off. T must be a struct; maps inside defaults
+// are written into.
 func Parse[T any](file string, data []byte, defaults T, lookup func(string) (string, bool)) (T, error) {
 	v, _, err := parse(file, data, defaults, lookup)
 	return v, err
@@ -110,23 +124,43 @@ func Parse[T any](file string, data []byte, defaults T, lookup func(string) (str
 
 // parse is Parse that also returns the lines of the fields.
 func parse[T any](file string, data []byte, defaults T, lookup func(string) (string, bool)) (T, lines, error) {
+	return decode(file, data, defaults, lookup, false)
+}
+
+// decode is parse; part says that sections which T does not have are left out.
+func decode[T any](file string, data []byte, defaults T, lookup func(string) (string, bool), part bool) (T, lines, error) {
 	var zero T
 	root, err := document(data)
 	if err != nil {
 		return zero, nil, &Problem{File: file, Line: badLine(data, err), Err: err}
 	}
+	if root == nil || root.Tag == "!!null" {
+		return zero, nil, &Problem{File: file, Line: 1, Err: errEmpty}
+	}
 	v := defaults
 	c := checker{file: file, lookup: lookup, original: map[*yaml.Node]string{}, lines: lines{}}
-	if root != nil {
-		c.document(root, &v)
-		if err := root.Decode(&v); err != nil && len(c.problems) == 0 {
-			return zero, nil, &Problem{File: file, Err: err}
-		}
+	if part {
+		keep(root, fieldsOf(reflect.TypeFor[T]()))
+	}
+	c.document(root, &v)
+	if err := root.Decode(&v); err != nil && len(c.problems) == 0 {
+		return zero, nil, &Problem{File: file, Err: err}
 	}
 	if err := ordered(append(c.problems, c.lines.locate(file, validate(&v))...)); err != nil {
 		return zero, nil, err
 	}
 	return v, c.lines, nil
+}
+
+// keep drops the keys of a mapping that are none of the fields.
+func keep(n *yaml.Node, fields map[string]reflect.Type) {
+	kept := n.Content[:0:0]
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if fields[n.Content[i].Value] != nil {
+			kept = append(kept, n.Content[i], n.Content[i+1])
+		}
+	}
+	n.Content = kept
 }
 
 // document returns the root of the only document in data, nil if it is empty.
@@ -146,7 +180,10 @@ func document(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-var errSecond = errors.New("a second YAML document begins; the file must hold one")
+var (
+	errEmpty  = errors.New("the file is empty")
+	errSecond = errors.New("a second YAML document begins; the file must hold one")
+)
 
 var yamlPlace = regexp.MustCompile(`^yaml: (line \d+: )?`)
 

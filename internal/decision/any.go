@@ -1,8 +1,8 @@
 package decision
 
-// Any names replicas for a request without a decision, for gateways that
-// have no balancer of their own to fall back to: the ready ones that the tenant
-// may use within the subset, in turns. It returns "" where there is none.
+// Any names replicas for a request without a decision, for gateways without a
+// balancer of their own: in turns, the ready replicas of the subset that the tenant
+// may use. It returns "" if there is none.
 func (d *Decider) Any(tenant string, subset []string, w *Work) string {
 	replicas := d.views.now().snap.Replicas
 	if len(replicas) == 0 {

@@ -5,41 +5,46 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Ask is one request to be placed. Without Prompts it is placed by Text where
-// that is set, else by load alone.
+// Ask is one request to be placed. Without Prompts, Text decides; without both, load
+// alone.
 type Ask struct {
 	Model, Tenant string
 	Subset        []string // addresses allowed; nil = all
 	Must          bool     // the caller needs a pick even without a match to compare
-	Dry           bool     // only what would be decided: nothing is charged, speculated or learned
+	Dry           bool     // decide without a trace: nothing is charged, speculated or learned
 	Priority      int      // above 0: never shed for load
 	Prompts       Prompts
-	// Other, if there is one, is what Prompts may be instead: of the two, the one that
-	// more is cached of is placed, and stays in Prompts.
+	// Other is a second reading of the request, nil if there is none. The reading with
+	// more cached tokens is placed, and stays in Prompts.
 	Other      Prompts
-	Cacheless  bool             // no cache is read for it
+	Cacheless  bool             // vLLM reads no cached block for the request
 	Text       []prefixhash.Key // text chain
 	TextTokens int              // estimated length in tokens
+	// Ended reports whether the work on the prompts was stopped, so that keys are
+	// missing; nil: it never is.
+	Ended func() bool
 }
 
-// Prompts are the block keys of a request's prompts, for whatever scope they
-// are wanted.
+// ended is Ended.
+func (a *Ask) ended() bool { return a.Ended != nil && a.Ended() }
+
+// Prompts computes the block keys of a request's prompts, in any scope.
 type Prompts interface {
 	// Len is the number of prompts.
 	Len() int
 	// Tokens is the length of prompt i in tokens.
 	Tokens(i int) int
-	// AppendKeys appends the keys of those blocks of prompt i that a cache can
-	// spare it from computing: all full ones, but never the last token.
+	// AppendKeys appends the keys of the blocks of prompt i that a cache can replace:
+	// all full blocks, except one that holds the last token, which vLLM always computes.
 	AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) []prefixhash.Key
-	// Length is how many tokens prompt i has at least one more than which a cache
-	// can spare it: its length, and one more where its end is not known.
+	// Length returns the length of prompt i in tokens, plus 1 if its end is not known.
+	// A cache replaces at most Length-1 tokens.
 	Length(i int) int
-	// AppendChain appends the keys after each full unit of prompt i on a chain,
-	// its last token included; nothing where the chain cannot be computed.
-	AppendChain(dst []prefixhash.Key, c index.Chain, i int) []prefixhash.Key
-	// Sentinel returns what identifies prompt i's last full block in the event that
-	// stores it (its content, or its engine hash where that is the key), and
-	// the number of full blocks; 0 when that cannot be known.
+	// AppendChain appends the key after each full unit of prompt i on a chain, the last
+	// token included. It appends nothing if the chain cannot be computed.
+	AppendChain(dst []prefixhash.Key, c index.Keying, i int) []prefixhash.Key
+	// Sentinel returns the content of prompt i's last full block, by which the event
+	// that stores the block is found, and the number of full blocks. In scopes keyed by
+	// engine hashes it returns the engine hash. The content is 0 if it is not known.
 	Sentinel(s *index.Scope, i int) (content uint64, blocks int)
 }

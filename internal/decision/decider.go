@@ -31,15 +31,18 @@ type Index interface {
 type Options struct {
 	Ranked   int               // length of the ranked list; default 3
 	Seed     uint64            // of the hash that spreads ties
-	Now      func() time.Time  // default time.Now; the ledger and the index should have the same
+	Now      func() time.Time  // default index.Now; the ledger and the index should have the same
 	Learned  *prompttree.Trees // prefixes by where requests went; default an empty one
 	Pressure *Pressure         // raised when a guard overrides a hot match; default an empty one
 	Peers    Peers             // other routers of the fleet; nil = there are none
+	// ReadsSalt reports whether a replica of a release reads the cache_salt of
+	// /v1/messages, or may do so; nil: every one does.
+	ReadsSalt func(version string) bool
 }
 
-// Decider is the decision without the request's form: from matches and loads to
-// a ranked list, and back from what became of it. The router, `extproc policy`
-// and `extproc replay` all run this code.
+// Decider takes decisions from matches and loads, whatever the form of the request,
+// and learns from the outcome of each. The router, `lab policy`
+// and `lab replay` all run this code.
 type Decider struct {
 	o        Options
 	now      func() time.Time
@@ -62,7 +65,7 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 		o.Ranked = 3
 	}
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = index.Now
 	}
 	if o.Learned == nil {
 		o.Learned = prompttree.New(prompttree.Options{})
@@ -70,9 +73,12 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 	if o.Pressure == nil {
 		o.Pressure = NewPressure(func(model, base string) policy.Pressure { return book.Of(model, base).Pressure })
 	}
+	if o.ReadsSalt == nil {
+		o.ReadsSalt = func(string) bool { return true }
+	}
 	d := &Decider{
 		o: o, now: o.Now, index: x, ledger: l, book: book, learned: o.Learned, pressure: o.Pressure,
-		views: views{fleet: f, index: x, ledger: l},
+		views: views{fleet: f, index: x, ledger: l, readsSalt: o.ReadsSalt},
 	}
 	d.SetRanked(o.Ranked)
 	return d
@@ -81,11 +87,11 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 // SetRanked replaces Options.Ranked, for decisions from now on.
 func (d *Decider) SetRanked(n int) { d.ranked.Store(int64(n)) }
 
-// Pressure is the signal of overridden matches.
+// Pressure returns the signal of overridden matches.
 func (d *Decider) Pressure() *Pressure { return d.pressure }
 
-// Forget drops a replica that left: what it has in flight and what was learned
-// of it. Its index entries are its feed's to remove. It waits for no request.
+// Forget drops the requests in flight and the learned texts of a replica that left.
+// The replica's feed removes its index entries. Forget waits for no request.
 func (d *Decider) Forget(replica string) {
 	gone := d.ledger.Drop(replica)
 	d.learned.Invalidate(d.now(), gone...)
@@ -94,29 +100,31 @@ func (d *Decider) Forget(replica string) {
 	}
 }
 
-// Work is the memory of one decision, and what it records.
-// After Decide, Record explains it. Not for concurrent use.
+// Work is the memory of one decision. After Decide, Record explains the decision. A
+// Work is not safe for concurrent use.
 type Work struct {
 	Record   Record
 	LookedUp time.Time // when the index was read; zero without a lookup
 
-	keys    []prefixhash.Key
-	ends    []int // where each prompt's keys end in keys, when keysOf >= 0
-	keysOf  int   // scope that keys is for; -1 = none or several
-	found   index.Found
-	prompt  onePrompt
-	matched []held
-	cands   []policy.Candidate
-	scores  []policy.Score
-	at      []int32 // position in the view of each candidate
-	ranked  []int32
-	dest    []byte
+	keys     []prefixhash.Key
+	ends     []int  // where each prompt's keys end in keys, when keysOf >= 0
+	keysOf   int    // scope that keys is for; -1 = none or several
+	sentinel uint64 // see Decider.sentinel
+	blocks   int    // full blocks of all prompts
+	found    index.Found
+	prompt   onePrompt
+	matched  []held
+	cands    []policy.Candidate
+	scores   []policy.Score
+	at       []int32 // position in the view of each candidate
+	ranked   []int32
+	dest     []byte
 }
 
-// held is how much of the prompts one KV cache holds, in tokens.
+// held counts the tokens of the prompts that one KV cache holds.
 type held struct {
 	gpu, reported, lower int
-	whole                int // of full attention, where other groups cut the match
+	full                 int // that full attention holds, where other groups cut the match
 	weight               float64
 }
 
@@ -145,16 +153,16 @@ func (d *Decider) Find(model, tenant string) (*View, Reason) {
 	return nil, ReasonUnknownModel
 }
 
-// Settings are those of a model.
+// Settings returns the settings of a model.
 func (d *Decider) Settings(mv *View) *policy.Settings {
 	return d.book.Of(mv.model.ID, mv.model.Base)
 }
 
-// Place is Decide where the view and the settings are known. The caller resets the
-// record.
+// Place does what Decide does, with a view and settings that the caller has found.
+// The caller resets the record.
 func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
-	w.Record.Model, w.Record.Policy = mv.model.ID, set.Kind
-	if set.Kind == policy.KindDisabled {
+	w.Record.Model, w.Record.Policy = mv.model.ID, set.Policy
+	if set.Policy == policy.NameDisabled {
 		return Decision{Reason: ReasonDisabled}
 	}
 	w.clear(len(mv.caches))
@@ -167,10 +175,14 @@ func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decisio
 	case a.Text != nil:
 		d.recall(a, mv, w)
 	}
+	if a.ended() {
+		return Decision{Reason: ReasonBudget}
+	}
 	return d.pick(a, mv, set, w)
 }
 
-// matchOther matches what the prompts may be instead, and keeps what more is cached of.
+// matchOther matches the other reading of the request, and keeps the reading with
+// more cached tokens.
 func (d *Decider) matchOther(a *Ask, mv *View, w *Work) {
 	first := w.longestPrompt()
 	for range 2 {
@@ -184,7 +196,7 @@ func (d *Decider) matchOther(a *Ask, mv *View, w *Work) {
 	}
 }
 
-// longestPrompt is how many tokens of the prompts the cache holds that holds most of them.
+// longestPrompt returns the most tokens of the prompts that one cache holds.
 func (w *Work) longestPrompt() (tokens int) {
 	for i := range w.matched {
 		tokens = max(tokens, w.matched[i].gpu)
@@ -210,12 +222,12 @@ type onePrompt struct {
 func (p *onePrompt) Tokens() int { return p.of.Length(p.i) }
 
 // AppendChain implements index.Prompt.
-func (p *onePrompt) AppendChain(dst []prefixhash.Key, c index.Chain) []prefixhash.Key {
+func (p *onePrompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.Key {
 	return p.of.AppendChain(dst, c, p.i)
 }
 
-// match fills w.matched with the tokens each cache of mv holds of the prompts:
-// with several prompts in one request, their sum decides.
+// match fills w.matched with the tokens of the prompts that each cache of mv holds.
+// Several prompts of one request count together.
 func (d *Decider) match(a *Ask, mv *View, w *Work) {
 	for i := range a.Prompts.Len() {
 		w.Record.Tokens += a.Prompts.Tokens(i)
@@ -266,9 +278,9 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 			continue
 		}
 		h := &w.matched[at]
-		if m.Grouped { // what it takes from its cache, which may be no whole number of these blocks
+		if m.Grouped { // Hit counts tokens: it may end inside one of these blocks
 			h.gpu, h.reported, h.lower = h.gpu+int(m.Hit), h.reported+int(m.Hit), h.lower+int(m.Hit)
-			h.whole += int(m.Whole)
+			h.full += int(m.Full)
 			if m.Coming > m.Hit {
 				h.gpu, h.lower = h.gpu+int(m.Coming-m.Hit), h.lower+int(m.Coming-m.Hit)
 			}
@@ -280,7 +292,7 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 	}
 }
 
-// recall fills w.matched with what was learned of where the text's prefixes went.
+// recall fills w.matched with the learned places of the text's prefixes.
 func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 	now := d.now()
 	w.Record.Tokens, w.Record.Prompts, w.Record.Blocks = a.TextTokens, 1, len(a.Text)
@@ -295,6 +307,6 @@ func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 	}
 }
 
-// TextBlockTokens is what a window of the text chain is taken for in tokens: four
-// bytes each, as in English.
+// TextBlockTokens is the assumed number of tokens in a window of the text chain, of
+// four bytes each, as in English.
 const TextBlockTokens = prefixhash.TextWindow / 4

@@ -85,7 +85,7 @@ func (p chained) AppendKeys(dst []prefixhash.Key, _ *index.Scope, _ int) []prefi
 	return append(dst, p.keys()...)
 }
 func (p chained) Length(int) int { return p.Tokens(0) }
-func (p chained) AppendChain(dst []prefixhash.Key, _ index.Chain, _ int) []prefixhash.Key {
+func (p chained) AppendChain(dst []prefixhash.Key, _ index.Keying, _ int) []prefixhash.Key {
 	return append(dst, p.keys()...)
 }
 func (p chained) Sentinel(*index.Scope, int) (uint64, int) {
@@ -140,7 +140,7 @@ func (r *rig) stored(addr string, p chained) {
 	r.t.Helper()
 	e := index.Event{Kind: index.Stored, Scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: blockSize}}
 	for _, b := range p.blocks {
-		e.Engine = append(e.Engine, uint64(b))
+		e.Hashes = append(e.Hashes, uint64(b))
 		e.Content = append(e.Content, prefixhash.Content(b))
 	}
 	from := r.publishers[addr]
@@ -683,7 +683,7 @@ func TestSheddingIsOffUnlessConfigured(t *testing.T) {
 }
 
 func TestFilterThenScoreRaisesPressure(t *testing.T) {
-	kind := policy.KindBalance
+	kind := policy.NameBalance
 	r := newRig(t, policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}, replicas(3)...)
 	p := prompt(1, 0, 100)
 	r.stored("10.0.0.2:8000", p)
@@ -721,7 +721,7 @@ func TestFilterThenScoreRaisesPressure(t *testing.T) {
 }
 
 func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
-	for _, kind := range []policy.Kind{policy.KindTTFT, policy.KindBalance} {
+	for _, kind := range []policy.Name{policy.NameTTFT, policy.NameBalance} {
 		reps := replicas(4)
 		for i := range reps {
 			reps[i].Events = nil

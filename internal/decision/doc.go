@@ -1,12 +1,12 @@
-// Package decision chooses the replica for a request: it joins what the index
-// holds of the prompt with the load of every KV cache, has package policy, below
-// it, rank the candidates, and charges the first.
+// Package decision chooses the replica for a request. It joins the match of the prompt
+// and the load of every KV cache to candidates, which package policy ranks, and charges
+// the first.
 //
 // A Decider answers an Ask with a Decision and the Record that explains it. The
-// Decision's Reservation is what the request holds until it ends: a charge on a
-// load.Account, and the speculation that its prompt will be cached there.
-// Nothing here depends on the request's form: the router, `extproc policy` and
-// `extproc replay` run the same code.
+// Decision's Reservation holds two things until the request ends: a charge on a
+// load.Account, and the speculation that the prompt will be cached there.
+// Nothing here depends on the request's form: the router, `lab policy` and
+// `lab replay` run the same code.
 //
 // The invariants: Decide never fails and never waits; a request that cannot be
 // placed gets a Decision without a destination and with the Reason. Each charge of a

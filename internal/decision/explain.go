@@ -1,15 +1,11 @@
 package decision
 
-import (
-	"time"
-
-	"warmroute/internal/decision/policy"
-)
+import "warmroute/internal/decision/policy"
 
 // consider ranks the candidates as pick does and leaves no trace.
-func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deepest int, now time.Time) Decision {
+func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deepest int) Decision {
 	d.ledger.Lock()
-	reason := d.rank(a, mv, set, w, now)
+	reason := d.rank(a, mv, set, w)
 	d.ledger.Unlock()
 	w.record(mv)
 	d.explainGroups(a, mv, w)
@@ -25,8 +21,8 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	return Decision{Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader()}
 }
 
-// explainGroups records for each candidate what its cache groups hold, where there
-// is one prompt.
+// explainGroups records the cache groups of each candidate, for requests with one
+// prompt.
 func (d *Decider) explainGroups(a *Ask, mv *View, w *Work) {
 	if a.Prompts == nil || a.Cacheless || a.Prompts.Len() != 1 {
 		return
@@ -48,10 +44,10 @@ func (d *Decider) number(a *Ask) uint64 {
 	return d.ordinal.Add(1)
 }
 
-// Rescore runs a policy on the snapshot a decision was made from, and returns the
-// candidates' scores and the place of the winner among them, -1 if there is
-// none. With the settings of the time, it is the decision once more; with
-// others, what they would have made of it.
+// Rescore runs a policy on the recorded state of a decision. It returns the
+// candidates' scores and the index of the winner, -1 if there is none. With the
+// settings of that time it repeats the decision; with other settings it returns the
+// decision that these would have taken.
 func (rec *Record) Rescore(set *policy.Settings) (scores []policy.Score, winner int) {
 	cands := make([]policy.Candidate, len(rec.Candidates))
 	for i := range rec.Candidates {

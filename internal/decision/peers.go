@@ -7,16 +7,16 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Peers receives what other routers of the fleet should know. Send must not block
-// and must copy what it keeps of Keys.
+// Peers sends prefixes to the other routers of the fleet. Send must not block, and must
+// copy Keys if it keeps them.
 type Peers interface{ Send(p Prefix) }
 
-// PrefixKind is what a message states about a Prefix.
+// PrefixKind is the statement of a message about a Prefix.
 type PrefixKind uint8
 
 const (
-	Speculated  PrefixKind = iota + 1 // it is on its way to the KV cache
-	Withdrawn                         // it is not
+	Speculated  PrefixKind = iota + 1 // a request with the prefix was sent to the KV cache
+	Withdrawn                         // the speculation has ended
 	Observed                          // a text's beginning was sent there
 	Invalidated                       // the replica left; Keys are empty
 )

@@ -40,12 +40,12 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	}
 	w.Record.Input = in
 	if a.Dry {
-		return d.consider(a, mv, set, w, deepest, now)
+		return d.consider(a, mv, set, w, deepest)
 	}
 	res := &Reservation{d: d, mv: mv}
-	sentinel, blocks := d.sentinel(a, mv)
+	w.sentinel, w.blocks = d.sentinel(a, mv)
 	d.ledger.Lock()
-	reason := d.choose(a, mv, set, w, res, sentinel, blocks, now)
+	reason := d.choose(a, mv, set, w, res)
 	d.ledger.Unlock()
 	w.record(mv)
 	if reason != "" {
@@ -63,13 +63,16 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	}
 }
 
-// expect has the index learn from the reported hits of the prompts, where a cache's
-// events lack some of its settings.
+// expect gives the index the prompts that are sent to a cache whose events lack some
+// of its settings, which it learns from the hits.
 func (d *Decider) expect(a *Ask, mv *View, w *Work, at *cache) {
 	if a.Prompts == nil || !at.events {
 		return
 	}
 	w.chain(a, mv, at.scope)
+	if a.ended() {
+		return
+	}
 	from := 0
 	for i, end := range w.ends {
 		w.prompt = onePrompt{a.Prompts, i}
@@ -78,11 +81,11 @@ func (d *Decider) expect(a *Ask, mv *View, w *Work, at *cache) {
 	}
 }
 
-// choose reads the loads, ranks, and charges res on the best, which will store
-// what is missing there of so many blocks. It returns why there is none.
-// The ledger is locked.
-func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation, sentinel uint64, blocks int, now time.Time) Reason {
-	if reason := d.rank(a, mv, set, w, now); reason != "" {
+// choose reads the loads, ranks the candidates and charges res on the best, which will
+// store the missing blocks. It returns the reason if there is no candidate. The ledger
+// is locked.
+func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) Reason {
+	if reason := d.rank(a, mv, set, w); reason != "" {
 		return reason
 	}
 	in := w.Record.Input
@@ -91,14 +94,18 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 	account := res.here.account
 	cost, wait := set.TTFT.Cost(in, best), set.TTFT.Wait(in, best)
 	terms := load.Terms{
-		Sent: now.UnixNano(), Tokens: int64(in.Input), Sentinel: sentinel,
+		Sent: w.LookedUp.UnixNano(), Tokens: int64(in.Input), Sentinel: w.sentinel,
 		Model: int64(set.TTFT.Prefill(in.Input, best.Matched) * 1e9), Expected: int64(cost * 1e9),
 	}
-	terms.Due = terms.Sent + int64(wait*1e9)
-	whole := best.Matched >= blocks*mv.scopes[res.here.scope].BlockSize
+	terms.Wait = int64(wait * 1e9)
+	terms.Due = terms.Sent + terms.Wait
+	if a.Prompts != nil { // the learned place of a text is no claim
+		terms.Claimed = w.claimed(mv, in.Input)
+	}
+	cached := best.Matched >= w.blocks*mv.scopes[res.here.scope].BlockSize
 	terms.Guessed = !res.here.events
-	terms.Cached = sentinel != 0 && whole && res.here.timed
-	if whole || !res.here.timed {
+	terms.Cached = w.sentinel != 0 && cached && res.here.timed
+	if cached || !res.here.timed {
 		terms.Sentinel = 0
 	}
 	if terms.Sentinel != 0 {
@@ -111,10 +118,21 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 	return ""
 }
 
-// rank reads the loads and ranks the candidates. It returns why there is none.
-// The ledger is locked.
-func (d *Decider) rank(a *Ask, mv *View, set *policy.Settings, w *Work, now time.Time) Reason {
-	w.weigh(mv, set, now.UnixNano())
+// claimed returns the tokens of the prompts that the best candidate's events report and
+// the engine can find: the full blocks before the last token.
+func (w *Work) claimed(mv *View, input int) int64 {
+	at := w.at[w.ranked[0]]
+	if !mv.caches[at].events {
+		return 0
+	}
+	size := max(1, mv.scopes[mv.caches[at].scope].BlockSize)
+	return int64(max(0, min(w.matched[at].reported, (input-1)/size*size)))
+}
+
+// rank reads the loads and ranks the candidates. It returns the reason if there is no
+// candidate. The ledger is locked.
+func (d *Decider) rank(a *Ask, mv *View, set *policy.Settings, w *Work) Reason {
+	w.weigh(mv, set, w.LookedUp.UnixNano())
 	in := w.Record.Input
 	if a.Priority <= 0 && set.Saturated(in, w.cands) {
 		return ReasonSaturated
@@ -129,9 +147,9 @@ func (d *Decider) rank(a *Ask, mv *View, set *policy.Settings, w *Work, now time
 	return ""
 }
 
-// sentinel returns what marks the first token, the last block of the last prompt,
-// and the number of blocks of all. It is worked out before the choice, outside the
-// lock, which is possible only where all candidates have one block size.
+// sentinel returns the content of the last block of the last prompt, whose event marks
+// the first token, and the number of blocks of all prompts. It runs before the choice,
+// without the lock. The content is 0 if the candidates' block sizes differ.
 func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 	if a.Prompts == nil || !mv.events {
 		return 0, 0
@@ -149,9 +167,8 @@ func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 	return content, blocks
 }
 
-// speculate expects that the prompts will be cached where the request goes. With
-// a text chain it is noted as served there: should it turn out otherwise, that
-// will be noted then.
+// speculate tells the index, or the learned texts, that the prompts will be cached at
+// the chosen replica. If another replica serves a text, Served corrects it.
 func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
 	c := &res.speculation
 	switch {
@@ -163,7 +180,7 @@ func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
 	case a.Prompts != nil && !a.Cacheless && res.here.events:
 		w.chain(a, mv, res.here.scope)
 		keys := w.keys
-		if len(w.ends) == 1 { // what is reported need not be speculated
+		if len(w.ends) == 1 { // reported blocks need no speculation
 			reported := w.cands[w.ranked[0]].Reported / max(1, mv.scopes[res.here.scope].BlockSize)
 			keys = keys[min(reported, len(keys)):]
 		}
@@ -189,7 +206,10 @@ func (w *Work) gather(a *Ask, mv *View) {
 		w.at = append(w.at, int32(i))
 		*to = policy.Candidate{}
 		to.Hash, to.Adapter, to.CacheWeight = c.hash, c.adapter, m.weight
-		to.Matched, to.Reported, to.Lower, to.Whole = m.gpu, m.reported, m.lower, m.whole
+		if to.Doubted = c.account.Doubted(); to.Doubted {
+			continue // it counts as holding nothing
+		}
+		to.Matched, to.Reported, to.Lower, to.Full = m.gpu, m.reported, m.lower, m.full
 	}
 	w.cands = w.cands[:len(w.at)]
 	for len(w.scores) < len(w.cands) {
@@ -200,7 +220,7 @@ func (w *Work) gather(a *Ask, mv *View) {
 
 // weigh reads the loads of the candidates. The ledger is locked.
 func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
-	balance := set.Kind == policy.KindBalance // the only one that uses cache weights
+	balance := set.Policy == policy.NameBalance // the only one that uses cache weights
 	var known, times float64
 	for i, at := range w.at {
 		c, account := &w.cands[i], mv.caches[at].account

@@ -1,6 +1,6 @@
 package decision
 
-import "warmroute/internal/openai"
+import "warmroute/render/openai"
 
 // Reason states why a decision came out as it did. The set is closed: metrics
 // have one series for each, and docs/routing.md explains every one.
@@ -35,6 +35,7 @@ const (
 	ReasonNoTokens     Reason = "no_tokens"       // no way to know the prompt's token ids
 	ReasonBudget       Reason = "budget"          // token ids did not come in time
 	ReasonRenderSlow   Reason = "render_too_slow" // no replica can return them in time, so none was called
+	ReasonBusy         Reason = "busy"            // too many bodies are worked on at once
 	ReasonNoMatch      Reason = "no_match"        // nothing cached anywhere and cold hints are off
 	ReasonAllGuarded   Reason = "all_guarded"     // every candidate is beyond the guard
 	ReasonSaturated    Reason = "saturated"       // every candidate is beyond the configured time to first token
@@ -42,18 +43,36 @@ const (
 )
 
 // Reasons returns every Reason: the filter's own and those of bodies that
-// cannot be read (internal/openai), which share one name space.
+// cannot be read (render/openai), which share one name space.
 func Reasons() []Reason {
 	all := []Reason{
 		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold,
 		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow,
-		ReasonUnfinished, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonRenderSlow, ReasonNoMatch,
+		ReasonUnfinished, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonRenderSlow, ReasonBusy, ReasonNoMatch,
 		ReasonAllGuarded, ReasonSaturated, ReasonPanic,
 	}
 	for _, r := range openai.Reasons {
 		all = append(all, Reason(r))
 	}
 	return all
+}
+
+// Codes that clients get in place of a Reason that depends on what is cached where.
+const (
+	ForClientsRouted    = "routed"
+	ForClientsNotRouted = "not_routed"
+)
+
+// ForClients is the code that a client may see: it says nothing of what replicas
+// hold, which other clients' requests decide, and nothing of their load.
+func (r Reason) ForClients() string {
+	switch {
+	case r.Hint():
+		return ForClientsRouted
+	case r == ReasonNoMatch, r == ReasonAllGuarded:
+		return ForClientsNotRouted
+	}
+	return string(r)
 }
 
 // Hint reports whether decisions of this reason name a replica.

@@ -14,14 +14,14 @@ type Decision struct {
 	Reason      Reason
 	Destination string       // "ip:port[,ip:port...]", "" = no hint
 	Rank        string       // data-parallel rank for the first of them, "" = none
-	Reservation *Reservation // what the request holds on the first of them; nil without a hint
+	Reservation *Reservation // of the request on the first of them; nil without a hint
 
-	Model             string // that was judged, "" = none; not a string of the request
-	Tokens, Predicted int    // of its prompts, and of them expected in the cache of the first
+	Model             string // the served model's id, "" = none; never a string of the request
+	Tokens, Predicted int    // tokens of the prompts; of these, tokens expected in the first one's cache
 }
 
-// Record is what is kept of a decision to explain it later: names, numbers and
-// verdicts, no text and no token ids. Buffers are reused between records.
+// Record explains a decision later: it has names, numbers and verdicts, no text and no
+// token ids. Its buffers are reused between records.
 type Record struct {
 	Seq        uint64            `json:"seq"`
 	ID         string            `json:"id,omitempty"`
@@ -31,7 +31,7 @@ type Record struct {
 	Model      string            `json:"model,omitempty"`
 	Tenant     string            `json:"tenant,omitempty"`
 	Reason     Reason            `json:"reason"`
-	Policy     policy.Kind       `json:"policy,omitempty"`
+	Policy     policy.Name       `json:"policy,omitempty"`
 	Source     string            `json:"token_source,omitempty"`
 	Prompts    int               `json:"prompts,omitempty"`
 	Tokens     int               `json:"prompt_tokens,omitempty"`

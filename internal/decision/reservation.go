@@ -10,10 +10,9 @@ import (
 	"warmroute/prefixhash"
 )
 
-// A Reservation is what one request holds until its stream ends: its charge on an
-// account, and the prefix speculated to arrive there. FirstToken and Release may
-// be called by anybody; Answered, Ended and Decider.Served belong to the
-// request's stream.
+// A Reservation holds one request's charge on an account, and its speculated prefix,
+// until the request's stream ends. Any goroutine may call FirstToken and Release; only
+// the request's stream calls Answered, Ended and Decider.Served.
 type Reservation struct {
 	d      *Decider
 	charge atomic.Pointer[load.Charge]
@@ -27,39 +26,39 @@ type Reservation struct {
 	speculation speculation
 }
 
-// speculation is what is expected to be cached for a request, by scope.
+// speculation names the keys that a request is expected to leave in a cache.
 type speculation struct {
-	keys *[]prefixhash.Key // that were not reported yet, pooled; nil = nothing
+	keys *[]prefixhash.Key // not reported before, pooled; nil = none
 	text bool              // keys are the text chain, not a token chain
 }
 
 var speculated = sync.Pool{New: func() any { return new([]prefixhash.Key) }}
 
-// FirstToken records that the first token has come, from better knowledge than KV
-// events. It reports whether that was news.
+// FirstToken records that the first token has come, for callers that see it before KV
+// events do. It reports whether this call was the first.
 func (r *Reservation) FirstToken() bool {
 	c := r.charge.Load()
 	return c != nil && c.FirstToken()
 }
 
-// ending is how a response was seen to end.
+// ending states how a response ended.
 type ending uint8
 
 const (
 	endUnseen ending = iota
-	endWhole
+	endComplete
 	endBroken
 )
 
 // Answered notes the response's status.
 func (r *Reservation) Answered(status int) { r.status = status }
 
-// Ended records that the response came to its end, or that it broke off before.
-// Where neither is seen, the replica's events are left to judge by.
-func (r *Reservation) Ended(whole bool) {
+// Ended records whether the response was complete or broke off. Without a call, the
+// replica's events decide whether the prompt is cached.
+func (r *Reservation) Ended(complete bool) {
 	r.ending = endBroken
-	if whole {
-		r.ending = endWhole
+	if complete {
+		r.ending = endComplete
 	}
 }
 
@@ -74,14 +73,16 @@ func (r *Reservation) Release() {
 	// A request that ends before the event that reports its first token was
 	// refused, or cancelled, or failed after a status of 200: nothing will be
 	// cached. If the event is only late, it reports the blocks a moment later.
-	unheard := !came && c.Terms().Sentinel != 0 && r.ending != endWhole
-	if failed := c.RecordEnd(r.status, came); failed || unheard || r.ending == endBroken {
+	unheard := !came && c.Terms().Sentinel != 0 && r.ending != endComplete
+	failed := c.RecordEnd(r.status, came)
+	if failed || unheard || r.ending == endBroken {
 		r.withdraw(r.here)
 	}
+	c.Settle(!failed && r.ending != endBroken && c.Looked(r.status, came))
 	r.giveBack()
 }
 
-// end makes a reservation whose charge is released hold nothing more.
+// end empties a reservation whose charge is released.
 func (r *Reservation) end() {
 	if !r.done.Swap(true) {
 		r.giveBack()
@@ -95,7 +96,7 @@ func (r *Reservation) giveBack() {
 	}
 }
 
-// withdraw takes back what was speculated about at.
+// withdraw ends the speculation about a cache.
 func (r *Reservation) withdraw(at *cache) {
 	if r.speculation.keys == nil || r.speculation.text {
 		return
@@ -104,8 +105,8 @@ func (r *Reservation) withdraw(at *cache) {
 	r.d.send(Withdrawn, r.mv, at, *r.speculation.keys, 0)
 }
 
-// speculate expects the prompt to be cached where the request was sent, until the
-// deadline or until the replica's events report it.
+// speculate counts the prompt as cached at the replica until the deadline, or until the
+// replica's events report it.
 func (r *Reservation) speculate(at *cache, until time.Time) {
 	if r.speculation.keys == nil || r.speculation.text {
 		return
@@ -114,8 +115,8 @@ func (r *Reservation) speculate(at *cache, until time.Time) {
 	r.d.send(Speculated, r.mv, at, *r.speculation.keys, until.Sub(r.d.now()))
 }
 
-// Served moves the request that dec is about to the replica that really served
-// it. What Envoy passed over to get to a later one of the list has failed.
+// Served moves the request of dec to the replica that really served it. The replicas
+// before it in the list have failed, because Envoy passed them over.
 func (d *Decider) Served(dec *Decision, addr string) {
 	r := dec.Reservation
 	if r == nil || r.here == nil || addr == r.here.replica.Addr || r.done.Load() {
@@ -123,6 +124,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	}
 	c := r.charge.Load()
 	c.Release()
+	c.Settle(false)
 	r.withdraw(r.here)
 	now := d.now()
 	at := r.mv.find(addr, r.here.rank)
@@ -135,7 +137,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	}
 	from, terms := r.here, c.Terms()
 	terms.Due += now.UnixNano() - terms.Sent
-	terms.Sent, terms.Cached = now.UnixNano(), false
+	terms.Sent, terms.Cached, terms.Claimed = now.UnixNano(), false, 0
 	if at.scope != from.scope {
 		terms.Sentinel = 0
 	}

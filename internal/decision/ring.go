@@ -24,8 +24,8 @@ func NewRing(n int) *Ring {
 	return g
 }
 
-// Resize makes room for n records. The newest that fit are kept; one that is put
-// at the same time may be lost.
+// Resize makes room for n records and keeps the newest. A record that is put at the same
+// time may be lost.
 func (g *Ring) Resize(n int) {
 	slots := make([]ringSlot, max(1, n))
 	if g.slots.Load() != nil {
@@ -36,7 +36,7 @@ func (g *Ring) Resize(n int) {
 	g.slots.Store(&slots)
 }
 
-// Decisions is how many there have been, those no longer kept included.
+// Decisions returns the number of all decisions, not only of the kept ones.
 func (g *Ring) Decisions() uint64 { return g.next.Load() }
 
 // Put copies rec in and numbers it.

@@ -108,11 +108,11 @@ func TestBlockSizesOfTheirOwn(t *testing.T) {
 // sized is a prompt whose keys depend on the block size.
 type sized struct{ ids int }
 
-func (p sized) Len() int                                                        { return 1 }
-func (p sized) Tokens(int) int                                                  { return p.ids }
-func (p sized) Length(int) int                                                  { return p.ids }
-func (p sized) Sentinel(s *index.Scope, _ int) (uint64, int)                    { return 7, p.ids / s.BlockSize }
-func (p sized) AppendChain([]prefixhash.Key, index.Chain, int) []prefixhash.Key { return nil }
+func (p sized) Len() int                                                         { return 1 }
+func (p sized) Tokens(int) int                                                   { return p.ids }
+func (p sized) Length(int) int                                                   { return p.ids }
+func (p sized) Sentinel(s *index.Scope, _ int) (uint64, int)                     { return 7, p.ids / s.BlockSize }
+func (p sized) AppendChain([]prefixhash.Key, index.Keying, int) []prefixhash.Key { return nil }
 func (p sized) AppendKeys(dst []prefixhash.Key, s *index.Scope, _ int) []prefixhash.Key {
 	parent := prefixhash.TokenRoot("m", prefixhash.LoRA{})
 	for i := range (p.ids - 1) / s.BlockSize {

@@ -9,16 +9,15 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"warmroute/index"
-	vllm "warmroute/internal/chat"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/decision/prompttree"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
-	"warmroute/internal/openai"
 	"warmroute/prefixhash"
+	"warmroute/render/openai"
 )
 
-// cache is one KV cache as the decision's candidate: a replica's rank.
+// cache is one holder, a replica's rank, as decisions choose it.
 type cache struct {
 	replica *fleet.Replica
 	rank    int
@@ -26,21 +25,21 @@ type cache struct {
 	account *load.Account
 	hash    uint64
 	scope   int  // index into modelView.scopes
-	events  bool // it states what it caches
-	timed   bool // and its events report first tokens
+	events  bool // KV events or a sidecar report its blocks
+	timed   bool // KV events report its first tokens
 	adapter policy.Adapter
 }
 
-// View is everything a decision needs of the fleet for one served model
-// id and tenant, computed once per fleet snapshot. Immutable.
+// View is the part of a fleet snapshot that decisions for one served model id and tenant
+// read, computed once. It is immutable.
 type View struct {
 	model    fleet.Model
 	caches   []cache
 	scopes   []index.Scope    // distinct scopes of the caches
 	byHolder []int32          // HolderID → position in caches, -1 = not a candidate
-	events   bool             // some cache reports what it holds
+	events   bool             // some cache reports its blocks
 	unsalted bool             // no replica reads the cache_salt of /v1/messages
-	tree     prompttree.Model // where it is learned what the others hold
+	tree     prompttree.Model // the learned texts of caches without reports
 }
 
 // view is a fleet snapshot prepared for decisions.
@@ -53,10 +52,11 @@ type modelKey struct{ model, tenant string }
 
 // views hands out the view of the current snapshot.
 type views struct {
-	fleet  Fleet
-	index  Index
-	ledger *load.Ledger
-	cur    atomic.Pointer[view]
+	fleet     Fleet
+	index     Index
+	ledger    *load.Ledger
+	readsSalt func(version string) bool // of /v1/messages
+	cur       atomic.Pointer[view]
 }
 
 // find returns the cache of a replica and rank, nil when there is none.
@@ -111,7 +111,7 @@ func (v *views) build(serving []fleet.Candidate) *View {
 	mv.tree = prompttree.Model{Tenant: serving[0].Replica.Tenant, Name: mv.TextModel()}
 	scopes := map[index.Scope]int{}
 	for _, s := range serving {
-		mv.unsalted = mv.unsalted && !vllm.ReadsSalt(s.Replica.Version, openai.Messages)
+		mv.unsalted = mv.unsalted && !v.readsSalt(s.Replica.Version)
 		scope := index.Scope{
 			Tenant: s.Replica.Tenant, Model: s.Model.Base, LoRA: s.Model.LoRA,
 			Scheme: index.SchemeTokens, BlockSize: s.Replica.BlockSize,
@@ -143,7 +143,7 @@ func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) cache {
 	for _, e := range r.Events {
 		c.events = c.events || e.Rank == rank
 	}
-	c.timed = c.events // by us: a sidecar's reports come too late to time first tokens
+	c.timed = c.events // a sidecar's reports come too late to time first tokens
 	c.events = c.events || r.Sidecar
 	if page, ok := r.LoadOf(rank); ok {
 		v.ledger.Lock()
@@ -154,8 +154,8 @@ func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) cache {
 	return c
 }
 
-// residency reports whether a rank has an adapter at hand. vLLM reports the
-// adapters of running and waiting requests.
+// residency returns whether a rank has loaded an adapter. vLLM reports the adapters of
+// running and waiting requests.
 func residency(a prefixhash.LoRA, page fleet.Load) policy.Adapter {
 	switch {
 	case !a.Set || slices.Contains(page.LoRAs, a.Name):
@@ -166,8 +166,8 @@ func residency(a prefixhash.LoRA, page fleet.Load) policy.Adapter {
 	return policy.AdapterFree
 }
 
-// TextModel is the name text chains and settings of the model go by: adapters
-// cache apart, aliases of one model together.
+// TextModel returns the name in text chains and settings of the model. Adapters have
+// names of their own; the aliases of a model share one.
 func (mv *View) TextModel() string {
 	if mv.model.LoRA.Set {
 		return mv.model.ID
@@ -175,9 +175,9 @@ func (mv *View) TextModel() string {
 	return mv.model.Base
 }
 
-// Salt is the cache_salt that the replicas mix into the request's blocks. Where
-// only some of them read it, it counts: a prompt is then missed, never taken for
-// another's.
+// Salt returns the cache_salt that the replicas mix into the request's blocks. It counts
+// even if only some replicas read it: then a cached prompt may be missed, but no prompt
+// is taken for another.
 func (mv *View) Salt(req *openai.Request) *string {
 	if mv.unsalted && req.Route == openai.Messages {
 		return nil
@@ -188,7 +188,7 @@ func (mv *View) Salt(req *openai.Request) *string {
 // Model is the served model.
 func (mv *View) Model() *fleet.Model { return &mv.model }
 
-// Events reports whether some replica publishes what it holds.
+// Events reports whether some replica reports its blocks.
 func (mv *View) Events() bool { return mv.events }
 
 func (mv *View) add(c cache) {
@@ -218,9 +218,9 @@ func inSubset(addr string, subset []string) bool {
 	return false
 }
 
-// knows reports whether any replica, ready or not, serves model: what the ones
-// that are not ready served last. It is also true where none is ready, because then
-// the models are not known.
+// knows reports whether any replica serves model; a replica that is not ready counts with
+// the models that it served last. Without a ready replica knows returns true, because the
+// models are not known.
 func (v *view) knows(model string) bool {
 	if v.snap.Ready == 0 {
 		return true

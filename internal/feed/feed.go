@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 // Options configures a Feed.
 type Options struct {
 	ProbeEvery  time.Duration // see kvevents.Options; 0 = its default
+	RetryAfter  time.Duration // likewise
 	SyncTimeout time.Duration // a replica that has not caught up by then counts as synced anyway; default 10 s
 	Now         func() time.Time
 	Log         *slog.Logger
@@ -66,7 +68,7 @@ func New(x *index.Index, o Options) *Feed {
 		o.SyncTimeout = 10 * time.Second
 	}
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = index.Now
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -144,6 +146,7 @@ func (f *Feed) subscribe(s *supply) error {
 	if len(r.Models) == 0 {
 		return nil
 	}
+	room := kvevents.NewRoom()
 	for _, e := range r.Events {
 		hashes, presume, err := hashesOf(r)
 		if err != nil {
@@ -158,9 +161,9 @@ func (f *Feed) subscribe(s *supply) error {
 			Replica: r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
 			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens,
 			Hashes: hashes, Unit: unitOf(r), Presume: presume,
-			ProbeEvery: f.o.ProbeEvery, Now: f.o.Now, Log: f.o.Log,
+			ProbeEvery: f.o.ProbeEvery, RetryAfter: f.o.RetryAfter, Now: f.o.Now, Log: f.o.Log,
 			Resume:       f.takeOver(index.Cursor{Holder: holder, Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens}),
-			ResumeWithin: f.o.SyncTimeout,
+			ResumeWithin: f.o.SyncTimeout, Room: room,
 			Observe: func(seq uint64, b *kvevents.Batch) {
 				p.observe(seq, b)
 				if f.o.Observe != nil {
@@ -232,10 +235,55 @@ func (s *supply) synced(now time.Time, timeout time.Duration) bool {
 	return true
 }
 
+// notedMost bounds the notes of one kind: a page is for people.
+const notedMost = 8
+
+// Notes names the ranks whose publishers are left alone because of what they
+// publish, the replicas with event sources that are not used, and the replicas whose
+// blocks index.max_scopes keeps out, at most notedMost of each.
+func (f *Feed) Notes() (notes []string) {
+	paused, refused, full := 0, 0, 0
+	for _, r := range f.Status() {
+		if r.Scopes.Full && r.Scopes.Refused > 0 {
+			if full++; full <= notedMost {
+				notes = append(notes, fmt.Sprintf("replica %s: blocks of its further adapters, block sizes and cache groups are not indexed: it was the first to name %d scopes, and index.max_scopes allows no more",
+					r.Addr, r.Scopes.Made))
+			}
+		}
+		if r.NotUsed != "" {
+			if refused++; refused <= notedMost {
+				notes = append(notes, fmt.Sprintf("replica %s: event sources that it reports are not used: %s", r.Addr, r.NotUsed))
+			}
+		}
+		for i := range r.Ranks {
+			rank := &r.Ranks[i]
+			if rank.Paused == 0 {
+				continue
+			}
+			if paused++; paused <= notedMost {
+				notes = append(notes, fmt.Sprintf("replica %s, rank %d: its KV events are refused or lost again and again, so it counts as empty and is asked again after %v: %s",
+					r.Addr, rank.Rank, rank.Paused, rank.LastError))
+			}
+		}
+	}
+	if paused > notedMost {
+		notes = append(notes, fmt.Sprintf("%d more ranks are left alone because of their KV events", paused-notedMost))
+	}
+	if refused > notedMost {
+		notes = append(notes, fmt.Sprintf("%d more replicas report event sources that are not used", refused-notedMost))
+	}
+	if full > notedMost {
+		notes = append(notes, fmt.Sprintf("%d more replicas have blocks that index.max_scopes keeps out", full-notedMost))
+	}
+	return notes
+}
+
 // Replica is the state of one replica's supply.
 type Replica struct {
 	Addr    string
-	Refused error // why there are no subscriptions, nil otherwise
+	Refused error  // why there are no subscriptions, nil otherwise
+	NotUsed string // why event sources that it reports are not used, "" where all are
+	Scopes  index.ScopeShare
 	Ranks   []Rank
 	Synced  bool // caught up on every rank, or given up waiting for that
 }
@@ -255,7 +303,7 @@ func (f *Feed) Status() []Replica {
 	now := f.o.Now()
 	out := make([]Replica, 0, len(f.replicas))
 	for addr, s := range f.replicas {
-		r := Replica{Addr: addr, Refused: s.refused, Synced: s.synced(now, f.o.SyncTimeout)}
+		r := Replica{Addr: addr, Refused: s.refused, NotUsed: s.replica.EventsRefused, Scopes: f.index.ScopeShare(addr), Synced: s.synced(now, f.o.SyncTimeout)}
 		for i, sub := range s.subs {
 			st := sub.Status()
 			rank := s.replica.Events[i].Rank

@@ -17,8 +17,9 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/fleet"
+	"warmroute/internal/kvevents/kvtest"
 	"warmroute/internal/telemetry/metricstest"
-	"warmroute/internal/vllmsim"
+	"warmroute/internal/testenv"
 )
 
 // harness is a feed over simulated replicas that publish over real sockets.
@@ -69,29 +70,20 @@ func (h *harness) applied(b *index.Batch) {
 	h.busy.Delete(b.Holder)
 }
 
-// sim starts a simulated replica and returns it as the fleet would see it.
-func (h *harness) sim(o vllmsim.Options) (*vllmsim.Sim, *fleet.Replica) {
+// sim starts a simulated replica and returns it as the fleet would see it. seed is
+// the PYTHONHASHSEED that the fleet is told, flags are vllmsim's.
+func (h *harness) sim(seed *string, flags ...string) *fleet.Replica {
 	h.t.Helper()
-	o.Events, o.Replay, o.PrefillRate, o.DecodeRate = "127.0.0.1:0", "127.0.0.1:0", -1, -1
-	s, err := vllmsim.New(o)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	h.t.Cleanup(wg.Wait)
-	h.t.Cleanup(cancel)
-	wg.Go(func() { _ = s.Run(ctx) })
-	r := &fleet.Replica{
-		Addr: s.Addr(), Ready: true, BlockSize: 16, Ranks: []int{0}, HashSeed: o.HashSeed,
+	s := testenv.StartSimulator(h.t, flags...)
+	return &fleet.Replica{
+		Addr: s.Addr, Ready: true, BlockSize: 16, Ranks: []int{0}, HashSeed: seed,
 		Models: []fleet.Model{{ID: "sim", Base: "sim"}},
-		Events: []fleet.EventSource{{Endpoint: s.EventEndpoint(0), ReplayEndpoint: s.ReplayEndpoint(0)}},
+		Events: []fleet.EventSource{{Endpoint: "tcp://" + s.Events, ReplayEndpoint: "tcp://" + s.Replay}},
 	}
-	return s, r
 }
 
 // complete sends a prompt of n token ids, none shared with another first.
-func (h *harness) complete(s *vllmsim.Sim, first, n int) {
+func (h *harness) complete(r *fleet.Replica, first, n int) {
 	h.t.Helper()
 	ids := make([]int, n)
 	for i := range ids {
@@ -101,7 +93,7 @@ func (h *harness) complete(s *vllmsim.Sim, first, n int) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	resp, err := http.Post("http://"+s.Addr()+"/v1/completions", "application/json", bytes.NewReader(body))
+	resp, err := http.Post("http://"+r.Addr+"/v1/completions", "application/json", bytes.NewReader(body))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -125,12 +117,12 @@ func (h *harness) holdings(addr string) int { return h.index.Holdings(index.Hold
 func TestReplicasComeGoAndComeBack(t *testing.T) {
 	h := newHarness(t)
 	h.slow = 5 * time.Millisecond
-	s, r := h.sim(vllmsim.Options{})
-	h.complete(s, 1, 64) // before anybody listens: learned by replay
+	r := h.sim(nil)
+	h.complete(r, 1, 64) // before anybody listens: learned by replay
 	h.feed.Join(r)
 	h.until("history is replayed", func() bool { return h.holdings(r.Addr) == 4 })
 	h.until("synced", func() bool { st := h.feed.Status(); return len(st) == 1 && st[0].Synced })
-	h.complete(s, 2, 64)
+	h.complete(r, 2, 64)
 	h.until("live events", func() bool { return h.holdings(r.Addr) == 8 })
 	h.feed.Leave(r)
 	h.until("forgotten", func() bool { return h.holdings(r.Addr) == 0 && len(h.feed.Status()) == 0 })
@@ -146,42 +138,36 @@ func TestReplicasComeGoAndComeBack(t *testing.T) {
 // prover names the algorithm it runs, and reports when it cannot determine it.
 func TestHashesAreProven(t *testing.T) {
 	seed := "42"
-	for name, o := range map[string]vllmsim.Options{
-		"sha256, default":  {},
-		"sha256_cbor 0.21": {Version: vllmsim.V021, HashAlgorithm: "sha256_cbor", HashSeed: &seed},
-		"xxhash, bytes":    {HashAlgorithm: "xxhash", HashBytes: true, HashSeed: &seed},
+	for name, c := range map[string]struct {
+		want  string
+		seed  *string
+		flags []string
+	}{
+		"sha256, default":  {"sha256", nil, nil},
+		"sha256_cbor 0.21": {"sha256_cbor", &seed, []string{"-version", "0.21.0", "-hash", "sha256_cbor", "-hash-seed", seed}},
+		"xxhash, bytes":    {"xxhash", &seed, []string{"-hash", "xxhash", "-hash-bytes", "-hash-seed", seed}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
-			s, r := h.sim(o)
+			r := h.sim(c.seed, c.flags...)
 			h.feed.Join(r)
 			h.until("synced", func() bool { return h.feed.Status()[0].Synced })
-			h.complete(s, 1, 160)
+			h.complete(r, 1, 160)
 			h.until("a verdict", func() bool { return h.feed.Status()[0].Ranks[0].Hashes.Matched > 0 })
 			v := h.feed.Status()[0].Ranks[0].Hashes
-			want := cmpOr(o.HashAlgorithm, "sha256")
-			if v.State.String() != "match" || len(v.Candidates) == 0 || v.Candidates[0].Algorithm().String() != want || v.Mismatched != 0 {
-				t.Errorf("verdict %+v, want %s", v, want)
+			if v.State.String() != "match" || len(v.Candidates) == 0 || v.Candidates[0].Algorithm().String() != c.want || v.Mismatched != 0 {
+				t.Errorf("verdict %+v, want %s", v, c.want)
 			}
 		})
 	}
 }
 
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
 func TestAnUnknownSeedIsNoMatch(t *testing.T) {
 	h := newHarness(t)
-	seed := "a secret"
-	s, r := h.sim(vllmsim.Options{HashSeed: &seed})
-	r.HashSeed = nil
+	r := h.sim(nil, "-hash-seed", "a secret")
 	h.feed.Join(r)
 	h.until("synced", func() bool { return h.feed.Status()[0].Synced })
-	h.complete(s, 1, 160)
+	h.complete(r, 1, 160)
 	h.until("its blocks", func() bool { return h.holdings(r.Addr) == 10 })
 	if v := h.feed.Status()[0].Ranks[0].Hashes; v.State.String() == "match" {
 		t.Errorf("verdict %+v", v)
@@ -211,7 +197,7 @@ func TestABadEndpointIsSaidAndLeavesTheReplicaUsable(t *testing.T) {
 
 func TestMetricsAreWellNamed(t *testing.T) {
 	h := newHarness(t)
-	_, r := h.sim(vllmsim.Options{})
+	r := h.sim(nil)
 	h.feed.Join(r)
 	h.until("synced", func() bool { return h.feed.Status()[0].Synced })
 	reg := prometheus.NewRegistry()
@@ -247,4 +233,30 @@ func TestBehindNamesWhoIsWaitedFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = f.Run(ctx) // ends the subscription
+}
+
+// TestAReplicaOfGarbageIsNamed: a publisher whose batches are refused again and
+// again is left alone, and the notes and metrics say so.
+func TestAReplicaOfGarbageIsNamed(t *testing.T) {
+	h := newHarness(t)
+	p, r := publisher(t, "10.0.0.1:8000", kvtest.Options{})
+	h.feed.Join(r)
+	h.until("it is followed", func() bool { return h.feed.Status()[0].Synced })
+	h.until("it is left alone", func() bool {
+		p.PublishRaw([]byte("no msgpack"))
+		notes := h.feed.Notes()
+		return len(notes) == 1 && strings.Contains(notes[0], "10.0.0.1:8000, rank 0") && strings.Contains(notes[0], "payload")
+	})
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(h.feed)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "warmroute_kv_pauses_total" && f.Metric[0].GetCounter().GetValue() > 0 {
+			return
+		}
+	}
+	t.Error("no metric counts the pause")
 }

@@ -49,7 +49,7 @@ func TestAModelsFilesNameItsGroups(t *testing.T) {
 		b := &index.Batch{Holder: h, Incarnation: x.Begin(h)}
 		for group := range 2 {
 			b.Events = append(b.Events, index.Event{
-				Kind: index.Stored, Engine: []uint64{1}, Tokens: 16,
+				Kind: index.Stored, Hashes: []uint64{1}, Tokens: 16,
 				Scope: index.Scope{Model: model, Scheme: "engine", BlockSize: 16, Group: group},
 			})
 		}

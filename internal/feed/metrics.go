@@ -29,6 +29,8 @@ var rankMetrics = []struct {
 	{"warmroute_kv_restarts_total", "Restarts of a rank's publisher.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Restarts) }},
 	{"warmroute_kv_replays_total", "Replay requests sent.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Replays) }},
 	{"warmroute_kv_replay_failures_total", "Replay requests that failed.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.ReplayFails) }},
+	{"warmroute_kv_paused", "1 while a rank's publisher is left alone because too many of its batches were refused or lost.", prometheus.GaugeValue, func(s *kvevents.Status) float64 { return flag(s.Paused > 0) }},
+	{"warmroute_kv_pauses_total", "Times a rank's publisher was left alone because too many of its batches were refused or lost.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Pauses) }},
 	{"warmroute_kv_rejected_batches_total", "Batches that could not be decoded; no part of them was applied.", prometheus.CounterValue, func(s *kvevents.Status) float64 { return float64(s.Rejected) }},
 }
 
@@ -50,17 +52,22 @@ var rankDescs = func() []*prometheus.Desc {
 var trustDesc = prometheus.NewDesc("warmroute_prediction_trust",
 	"1 for the trust in predictions of a rank's cache hits: exact, unconfirmed or inexact; /debug/replicas gives the reason.", []string{"replica", "rank", "trust"}, nil)
 
+var scopesDesc = prometheus.NewDesc("warmroute_index_scopes_refused_total",
+	"Times that a replica's blocks were not indexed because their adapter, block size or cache group is a scope beyond index.max_scopes or the replica's share of it.", []string{"replica"}, nil)
+
 // Describe implements prometheus.Collector.
 func (f *Feed) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range rankDescs {
 		ch <- d
 	}
 	ch <- trustDesc
+	ch <- scopesDesc
 }
 
 // Collect implements prometheus.Collector: it reads every rank's status.
 func (f *Feed) Collect(ch chan<- prometheus.Metric) {
 	for _, r := range f.Status() {
+		ch <- prometheus.MustNewConstMetric(scopesDesc, prometheus.CounterValue, float64(r.Scopes.Refused), r.Addr)
 		for _, rank := range r.Ranks {
 			if g := rank.Groups; g != nil {
 				ch <- prometheus.MustNewConstMetric(trustDesc, prometheus.GaugeValue, 1, r.Addr, strconv.Itoa(rank.Rank), g.Trust.String())

@@ -5,7 +5,6 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/fleet"
-	"warmroute/internal/vllmsim"
 	"warmroute/prefixhash"
 )
 
@@ -15,17 +14,14 @@ import (
 func TestMixedFleet(t *testing.T) {
 	h := newHarness(t)
 	secret := "a secret"
-	var sims []*vllmsim.Sim
-	var replicas []*fleet.Replica
-	for _, o := range []vllmsim.Options{
-		{},
-		{HashAlgorithm: "sha256_cbor", HashBytes: true},
-		{HashAlgorithm: "xxhash", HashSeed: &secret},
-		{Version: vllmsim.V021, HashAlgorithm: "sha256", Seed: 5},
-	} {
-		s, r := h.sim(o)
+	replicas := []*fleet.Replica{
+		h.sim(nil),
+		h.sim(nil, "-hash", "sha256_cbor", "-hash-bytes"),
+		h.sim(&secret, "-hash", "xxhash", "-hash-seed", secret),
+		h.sim(nil, "-version", "0.21.0", "-hash", "sha256", "-seed", "5"),
+	}
+	for _, r := range replicas {
 		h.feed.Join(r)
-		sims, replicas = append(sims, s), append(replicas, r)
 	}
 	prompt := make([]uint32, 64)
 	for i := range prompt {
@@ -41,12 +37,12 @@ func TestMixedFleet(t *testing.T) {
 		}
 		return blocks
 	}
-	for i, s := range sims {
-		h.complete(s, 1, 64) // the same ids at each
-		h.until("the prompt is known", func() bool { return match(replicas[i].Addr) == 4 })
+	for _, r := range replicas {
+		h.complete(r, 1, 64) // the same ids at each
+		h.until("the prompt is known", func() bool { return match(r.Addr) == 4 })
 	}
-	if st := h.index.Stats(); st.Blocks != 4 || st.Engines != 16 {
-		t.Errorf("%d blocks by %d engine hashes, want 4 by 16: nobody shares a hash", st.Blocks, st.Engines)
+	if st := h.index.Stats(); st.Blocks != 4 || st.Hashes != 16 {
+		t.Errorf("%d blocks by %d engine hashes, want 4 by 16: nobody shares a hash", st.Blocks, st.Hashes)
 	}
 	h.feed.Leave(replicas[2])
 	h.until("one is gone", func() bool { return match(replicas[2].Addr) == 0 })

@@ -64,8 +64,8 @@ func (h *harness) contents() []string {
 	for e := range h.index.Snapshot() {
 		for _, c := range e.Copies {
 			what := fmt.Sprintf("%s/%d tier %d %x ×%d", c.Holder.Replica, c.Holder.Rank, c.Tier, e.Key, 1+c.Extra)
-			if e.HasEngine {
-				what = fmt.Sprintf("%s/%d engine %x is %x", c.Holder.Replica, c.Holder.Rank, e.Engine, e.Key)
+			if e.HasHash {
+				what = fmt.Sprintf("%s/%d engine %x is %x", c.Holder.Replica, c.Holder.Rank, e.Hash, e.Key)
 			}
 			all[what] = true
 		}

@@ -46,10 +46,11 @@ type Fleet struct {
 	current atomic.Pointer[asking]
 	changed chan struct{} // capacity 1: current is another
 
-	slots    chan struct{}
-	reports  chan report
-	lists    chan listing
-	snapshot atomic.Pointer[Snapshot]
+	publishers publishers
+	slots      chan struct{}
+	reports    chan report
+	lists      chan listing
+	snapshot   atomic.Pointer[Snapshot]
 }
 
 // asking is how replicas are found and reached. Immutable.

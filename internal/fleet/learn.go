@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -30,7 +31,8 @@ type learned struct {
 	hashUnit      int
 	retention     int
 	render        bool
-	incomplete    bool // an answer failed that may succeed later
+	refused       string // why event sources that it reports are not used; "" = all are
+	incomplete    bool   // an answer failed that may succeed later
 }
 
 // sameCache reports whether a and b describe the same KV caches, so that the
@@ -56,18 +58,10 @@ func bases(models []Model) []string {
 // adapters. An id with a parent is an adapter, and its root the adapter's path.
 func decodeModels(data []byte) ([]Model, error) {
 	var list struct {
-		Data []struct {
-			ID     string  `json:"id"`
-			Root   *string `json:"root"`
-			Parent *string `json:"parent"`
-			MaxLen *int    `json:"max_model_len"`
-		} `json:"data"`
+		Data modelList `json:"data"`
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("models: %w", err)
-	}
-	if len(list.Data) > maxModels {
-		return nil, fmt.Errorf("models: %d ids are more than %d", len(list.Data), maxModels)
 	}
 	byRoot, byID := map[string]string{}, map[string]Model{}
 	first := ""
@@ -108,6 +102,39 @@ func decodeModels(data []byte) ([]Model, error) {
 	return sortedModels(byID), nil
 }
 
+// modelList is the list of a /v1/models. It is not read beyond maxModels: an empty
+// element takes twenty times its bytes in memory.
+type modelList []listedModel
+
+type listedModel struct {
+	ID     string  `json:"id"`
+	Root   *string `json:"root"`
+	Parent *string `json:"parent"`
+	MaxLen *int    `json:"max_model_len"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *modelList) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if t, err := d.Token(); err != nil || t != json.Delim('[') {
+		return errors.New("data is not a list")
+	}
+	for d.More() {
+		if len(*l) == maxModels {
+			return fmt.Errorf("more than %d ids", maxModels)
+		}
+		var m listedModel
+		if err := d.Decode(&m); err != nil {
+			return err
+		}
+		*l = append(*l, m)
+	}
+	return nil
+}
+
 func sortedModels(byID map[string]Model) []Model {
 	out := make([]Model, 0, len(byID))
 	for _, m := range byID {
@@ -130,21 +157,29 @@ func deref[T any](p *T) T {
 // host replaces wildcards. Ranks without an endpoint that can be subscribed to
 // over TCP are left out.
 func decodeEventSources(data []byte, host string) ([]EventSource, error) {
-	var byRank map[string]struct {
-		Enabled   *bool   `json:"enable_kv_cache_events"`
-		Publisher *string `json:"publisher"`
-		Endpoint  *string `json:"endpoint"`
-		Replay    *string `json:"replay_endpoint"`
-		Topic     *string `json:"topic"`
+	if !json.Valid(data) {
+		return nil, errors.New("kv_event_sources: no JSON")
 	}
-	if err := json.Unmarshal(data, &byRank); err != nil {
-		return nil, fmt.Errorf("kv_event_sources: %w", err)
+	d := json.NewDecoder(bytes.NewReader(data))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.New("kv_event_sources: no object")
 	}
 	var out []EventSource
-	for key, s := range byRank {
-		rank, ok := atoi([]byte(key))
-		if !ok || rank > maxRank {
-			return nil, fmt.Errorf("kv_event_sources: %.20q is not a rank", key)
+	for n := 0; d.More(); n++ {
+		key, err := d.Token()
+		rank, ok := atoi(fmt.Append(nil, key))
+		if err != nil || !ok || rank > maxRank || n > maxRank {
+			return nil, fmt.Errorf("kv_event_sources: %.20q is not a rank, or one of more than %d", key, maxRank+1)
+		}
+		var s struct {
+			Enabled   *bool   `json:"enable_kv_cache_events"`
+			Publisher *string `json:"publisher"`
+			Endpoint  *string `json:"endpoint"`
+			Replay    *string `json:"replay_endpoint"`
+			Topic     *string `json:"topic"`
+		}
+		if err := d.Decode(&s); err != nil {
+			return nil, fmt.Errorf("kv_event_sources: %w", err)
 		}
 		if s.Enabled != nil && !*s.Enabled || s.Publisher != nil && *s.Publisher != "zmq" {
 			continue
@@ -270,22 +305,36 @@ func (w *worker) learnModels(ctx context.Context, l *learned) error {
 
 func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
 	if len(w.options.Events) > 0 {
+		w.claim(l, before, l.events, nil)
 		return
 	}
 	body, err := w.get(ctx, "/kv_event_sources")
 	if err == nil {
-		l.events, err = decodeEventSources(body, w.host)
-		if err == nil {
+		var sources []EventSource
+		if sources, err = decodeEventSources(body, w.host); err != nil {
+			w.claim(l, before, nil, []string{err.Error()})
 			return
 		}
-		w.fleet.log.Warn("replica's event sources are not usable", "replica", w.addr, "error", err)
+		admitted, refused := w.fleet.now().admit(sources, w.host)
+		w.claim(l, before, admitted, refused)
 		return
 	}
 	if isTransient(err) {
 		l.incomplete = true
 		if before != nil {
-			l.events = before.events
+			l.events, l.refused = before.events, before.refused
+			return
 		}
+	}
+	w.fleet.publishers.release(w)
+}
+
+// claim takes the sources that no other replica has, and states which are refused.
+func (w *worker) claim(l, before *learned, sources []EventSource, refused []string) {
+	own, taken := w.fleet.publishers.claim(w, sources, len(w.options.Events) > 0)
+	l.events, l.refused = own, summary(append(taken, refused...))
+	if l.refused != "" && (before == nil || before.refused != l.refused) {
+		w.fleet.log.Warn("event sources of a replica are not used", "replica", w.addr, "why", l.refused)
 	}
 }
 

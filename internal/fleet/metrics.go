@@ -71,11 +71,12 @@ var (
 	descUsage    = prometheus.NewDesc("warmroute_replica_kv_cache_usage_ratio", "Share of KV cache blocks in use, as the replica reports it.", byRank, nil)
 	descQueries  = prometheus.NewDesc("warmroute_replica_prefix_cache_queried_tokens_total", "Prompt tokens the replica has looked up in its prefix cache.", byRank, nil)
 	descHits     = prometheus.NewDesc("warmroute_replica_prefix_cache_hit_tokens_total", "Prompt tokens the replica has found in its prefix cache.", byRank, nil)
+	descRefused  = prometheus.NewDesc("warmroute_replica_event_sources_refused", "1 if the replica reports event sources that are not used: on another host, of another replica, or too many.", byReplica, nil)
 	descAge      = prometheus.NewDesc("warmroute_replica_load_age_seconds", "Age of the replica's last load report.", byReplica, nil)
 )
 
 func (c *replicaCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descReplicas, descModel, descReady, descInfo, descRunning, descWaiting, descUsage, descQueries, descHits, descAge} {
+	for _, d := range []*prometheus.Desc{descReplicas, descModel, descReady, descInfo, descRunning, descWaiting, descUsage, descQueries, descHits, descRefused, descAge} {
 		ch <- d
 	}
 }
@@ -103,6 +104,11 @@ func (c *replicaCollector) Collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		gauge(descReady, 1, r.Addr)
+		refused := 0.0
+		if r.EventsRefused != "" {
+			refused = 1
+		}
+		gauge(descRefused, refused, r.Addr)
 		for i := range r.Load {
 			l := &r.Load[i]
 			rank := strconv.Itoa(l.Rank)

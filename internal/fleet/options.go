@@ -38,6 +38,11 @@ type Options struct {
 	MaxPageBytes int64 `yaml:"max_page_bytes" unit:"bytes"`
 	// MaxReplicas is the most replicas there can be; addresses beyond it are left out and counted.
 	MaxReplicas int `yaml:"max_replicas" unit:"replicas"`
+	// MaxRanks is the most data-parallel ranks that one replica can report; those beyond it are left out.
+	MaxRanks int `yaml:"max_ranks" unit:"ranks"`
+	// EventHosts are the hosts besides its own that a replica can name as publishers of its KV events: IP addresses,
+	// networks such as "10.0.0.0/8", or names. The sources in `replicas` need no entry.
+	EventHosts []string `yaml:"event_hosts,omitempty"`
 
 	HTTP HTTPOptions `yaml:"http,omitempty"` // how replicas are contacted; plain HTTP by default
 
@@ -115,6 +120,7 @@ func DefaultOptions() Options {
 		MaxBackoff:     5 * time.Second,
 		MaxPageBytes:   8 << 20, // a hundred times a real page
 		MaxReplicas:    4096,
+		MaxRanks:       64,
 	}
 }
 
@@ -136,6 +142,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxReplicas == 0 {
 		o.MaxReplicas = d.MaxReplicas
+	}
+	if o.MaxRanks == 0 {
+		o.MaxRanks = d.MaxRanks
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -178,6 +187,10 @@ func (o Options) Validate() error {
 	if o.MaxReplicas < 0 {
 		p.addf("max_replicas", "%d is negative", o.MaxReplicas)
 	}
+	if o.MaxRanks < 0 || o.MaxRanks > maxRank+1 {
+		p.addf("max_ranks", "%d is not from 1 to %d", o.MaxRanks, maxRank+1)
+	}
+	eventHosts(o.EventHosts).validate(&p)
 	p = append(p, validateReplicas(o.Replicas)...)
 	for i, d := range o.DNS {
 		d.validate(&p, fmt.Sprintf("dns[%d]", i))

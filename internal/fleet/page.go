@@ -35,6 +35,7 @@ var errPageTooLarge = errors.New("the metrics page is larger than the limit")
 // wanted costs a search for its newline and no memory. A page can be reused
 // without allocating; it is not safe for concurrent use.
 type page struct {
+	ranks   int    // the most that are taken; 0 = all there can be
 	engines []Load // by ascending rank
 	labels  labels
 
@@ -162,6 +163,9 @@ func (p *page) add(name []byte, v float64) {
 		return
 	}
 	e := p.engine(p.labels.rank)
+	if e == nil {
+		return
+	}
 	switch string(name) {
 	case "vllm:num_requests_running":
 		e.Running += v
@@ -180,13 +184,16 @@ func (p *page) add(name []byte, v float64) {
 	}
 }
 
-// engine returns the entry of a rank, made if need be.
+// engine returns the entry of a rank, made if need be; nil beyond p.ranks.
 func (p *page) engine(rank int) *Load {
 	i := 0
 	for i < len(p.engines) && p.engines[i].Rank < rank {
 		i++
 	}
 	if i == len(p.engines) || p.engines[i].Rank != rank {
+		if p.ranks > 0 && len(p.engines) >= p.ranks {
+			return nil
+		}
 		p.engines = slices.Insert(p.engines, i, Load{Rank: rank})
 	}
 	return &p.engines[i]

@@ -26,8 +26,10 @@ type Replica struct {
 	BlockSize int     // tokens per KV block; 0 when not known
 	Ranks     []int   // data-parallel ranks behind this address, ascending; [0] without data parallelism
 	Events    []EventSource
-	Render    bool   // it answers the …/render routes
-	Load      []Load // one per rank that reports any, ascending
+	// EventsRefused states why event sources that it reports are not used, "" where all are.
+	EventsRefused string
+	Render        bool   // it answers the …/render routes
+	Load          []Load // one per rank that reports any, ascending
 
 	HashAlgorithm string // prefix_caching_hash_algo as configured or reported, e.g. "sha256"; "" when not known
 

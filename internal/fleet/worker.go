@@ -62,6 +62,7 @@ func newWorker(f *Fleet, addr string, o ReplicaOptions) *worker {
 
 // run returns when no source lists the replica any more.
 func (w *worker) run(ctx context.Context) {
+	defer w.fleet.publishers.release(w)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -182,6 +183,7 @@ func (w *worker) attempt(ctx context.Context, request func(context.Context) erro
 // scrape reads /metrics into w.page and w.loads.
 func (w *worker) scrape(ctx context.Context) error {
 	began := time.Now()
+	w.page.ranks = w.fleet.now().MaxRanks
 	err := w.fleet.client().metrics(ctx, w.addr, &w.page, w.fleet.now().MaxPageBytes)
 	w.fleet.metrics.scraped(err, time.Since(began))
 	if err != nil {
@@ -263,6 +265,7 @@ func (w *worker) scheduleLearn() {
 
 func (w *worker) leave(ctx context.Context, reason string, err error) {
 	w.up, w.backoff, w.loads = false, 0, nil
+	w.fleet.publishers.release(w)
 	w.send(ctx, report{kind: left, reason: reason, why: err.Error()})
 }
 
@@ -284,7 +287,7 @@ func (w *worker) replica() *Replica {
 	r.Ready = true
 	r.Version, r.Models, r.BlockSize = w.known.version, w.known.models, w.known.blockSize
 	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
-	r.HashUnit, r.Retention = w.known.hashUnit, w.known.retention
+	r.HashUnit, r.Retention, r.EventsRefused = w.known.hashUnit, w.known.retention, w.known.refused
 	r.Load = w.loads
 	for _, e := range r.Events {
 		r.Ranks = append(r.Ranks, e.Rank)
@@ -297,6 +300,7 @@ func (w *worker) replica() *Replica {
 	}
 	slices.Sort(r.Ranks)
 	r.Ranks = slices.Compact(r.Ranks)
+	r.Ranks = r.Ranks[:min(len(r.Ranks), w.fleet.now().MaxRanks)]
 	if r.Sidecar {
 		r.Events = nil // they determined the ranks; the sidecar subscribes to them
 	}

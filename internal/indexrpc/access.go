@@ -2,14 +2,8 @@ package indexrpc
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"strings"
-	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,54 +12,21 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"warmroute/internal/bearer"
 	"warmroute/internal/certs"
+	"warmroute/internal/listen"
 )
 
-// tokenEvery is how old a token read from its file may be: renewed ones overlap
-// for longer.
-const tokenEvery = 10 * time.Second
-
-// Token is a bearer token in a file, read again when it may have changed. A file
-// that cannot be read, or is empty, leaves the token before.
-type Token struct {
-	path string
-	now  func() time.Time
-
-	mu     sync.Mutex
-	value  string
-	readAt time.Time
-}
+// Token is the bearer token that calls of the index service carry.
+type Token struct{ *bearer.Token }
 
 // NewToken reads the file, which must hold a token.
 func NewToken(path string) (*Token, error) {
-	t := &Token{path: path, now: time.Now}
-	if err := t.read(); err != nil {
+	t, err := bearer.File(path)
+	if err != nil {
 		return nil, err
 	}
-	return t, nil
-}
-
-func (t *Token) read() error {
-	t.readAt = t.now()
-	b, err := os.ReadFile(t.path)
-	if err != nil {
-		return fmt.Errorf("token_file: %w", err)
-	}
-	value := strings.TrimSpace(string(b))
-	if value == "" || strings.ContainsAny(value, " \r\n\t") {
-		return fmt.Errorf("token_file: %s does not hold one token", t.path)
-	}
-	t.value = value
-	return nil
-}
-
-func (t *Token) current() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.now().Sub(t.readAt) >= tokenEvery {
-		_ = t.read() // keeps the one before
-	}
-	return t.value
+	return &Token{t}, nil
 }
 
 // ServerOptions refuse every call, reflection included, that does not carry the
@@ -88,26 +49,23 @@ func (t *Token) ServerOptions() []grpc.ServerOption {
 }
 
 func (t *Token) check(ctx context.Context) error {
-	want := "Bearer " + t.current()
-	for _, got := range metadata.ValueFromIncomingContext(ctx, "authorization") {
-		if subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1 {
-			return nil
-		}
+	if t.Accepts(metadata.ValueFromIncomingContext(ctx, "authorization")) {
+		return nil
 	}
 	return status.Error(codes.Unauthenticated, "the call carries no valid bearer token")
 }
 
-// bearer puts the token into a client's calls.
-type bearer struct {
+// carried puts the token into a client's calls.
+type carried struct {
 	token *Token
 	clear bool // without TLS too: the call does not leave the host
 }
 
-func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + b.token.current()}, nil
+func (b carried) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": b.token.Header()}, nil
 }
 
-func (b bearer) RequireTransportSecurity() bool { return !b.clear }
+func (b carried) RequireTransportSecurity() bool { return !b.clear }
 
 // Access is how a client reaches an index service.
 type Access struct {
@@ -121,19 +79,10 @@ func (a Access) Validate(addr string) error {
 	if err != nil {
 		err = fmt.Errorf("tls.%w", err)
 	}
-	if a.TokenFile != "" && !a.TLS.Enabled && !loopback(addr) {
+	if a.TokenFile != "" && !a.TLS.Enabled && !listen.Loopback(addr) {
 		err = errors.Join(err, fmt.Errorf("token_file: the token would be sent to %s without encryption: enable tls", addr))
 	}
 	return err
-}
-
-func loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Dial makes a connection to an index service; nothing is sent yet.
@@ -155,7 +104,7 @@ func Dial(addr string, a Access, options ...grpc.DialOption) (*grpc.ClientConn, 
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, grpc.WithPerRPCCredentials(bearer{token, !a.TLS.Enabled}))
+		options = append(options, grpc.WithPerRPCCredentials(carried{token, !a.TLS.Enabled}))
 	}
 	return grpc.NewClient(addr, options...)
 }

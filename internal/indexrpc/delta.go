@@ -13,14 +13,14 @@ func loraOf(l *indexpb.Lora) prefixhash.LoRA {
 	return prefixhash.LoRA{Name: l.GetName(), Set: l != nil}
 }
 
-// lease is keys that last until a deadline.
+// lease names keys that last until a deadline.
 type lease struct {
 	scope index.Scope
 	keys  []prefixhash.Key
 	until time.Time
 }
 
-// delta is a report, sorted by how the index takes it.
+// delta is a report as the index takes it: events, and leases.
 type delta struct {
 	events       []index.Event
 	leased       []lease
@@ -28,9 +28,9 @@ type delta struct {
 	dropped      uint64
 }
 
-// delta reads a report's prefixes. A run with a hash that has no key (empty, or
-// a foreign one that clashes with another) is dropped whole: what follows the
-// hole could not be distinguished from another prompt.
+// delta reads a report's prefixes. It drops a prefix if one of its hashes has no key
+// (an empty hash, or a foreign one that clashes with another): blocks behind the hole
+// could be taken for another prompt's.
 func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 	now := s.o.Now()
 	for _, p := range q.GetPrefixes() {
@@ -67,10 +67,10 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 		case q.GetTtlMs() > 0:
 			d.lease(lease{scope, keys, until})
 		default:
-			e := index.Event{Kind: index.Stored, Scope: scope, Tier: index.Tier(p.GetTier()), Engine: make([]uint64, n),
+			e := index.Event{Kind: index.Stored, Scope: scope, Tier: index.Tier(p.GetTier()), Hashes: make([]uint64, n),
 				GroupKind: index.GroupKindOf(p.GetSpecKind()), Spec: p.GetSpecKind(), Window: int(p.GetWindow()), Ahead: int(p.GetLookahead())}
 			for i, k := range keys {
-				e.Engine[i] = uint64(k)
+				e.Hashes[i] = uint64(k)
 			}
 			if len(p.GetParentHash()) > 0 {
 				parent, ok := s.foreign.Key(p.GetParentHash())
@@ -121,7 +121,8 @@ type opaqueEntry struct {
 	until  time.Time
 }
 
-// keep notes a count; false when there is no room, even after the expired ones went.
+// keep records a count. It returns false if there is no room even without the expired
+// ones.
 func (o *opaque) keep(k opaqueKey, tokens uint64, until, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,25 +1,25 @@
 // Package indexrpc serves an index over gRPC (contract: index/indexpb) to
 // reporters and readers outside the router's process.
 //
-// Invariant: a replica's reports are applied in the order its calls arrive, each
-// whole; the replica is the one named by the call, even if its stats name another.
-// Reports are deltas and idempotent: repeating one
-// changes nothing, and what one does not mention stays. An empty hash scheme is
-// never stored and never matched.
+// Invariant: the reports of a replica are applied one after the other, in the order in
+// which its calls arrive. The call names the replica, even if its stats name another.
+// Reports are deltas and idempotent: a repeated report changes nothing, and a report
+// leaves the blocks that it does not mention. An empty hash scheme is never stored and
+// never matched.
 //
-// LookupRoute answers at once from what is known and fails open: NO_HINT with a
-// reason of a closed set, never an error.
+// LookupRoute reads memory alone and fails open: it answers NO_HINT with a reason from a
+// closed set, never an error.
 //
-// A replica is fed either from here or by the router's own subscriber, not both:
-// the feed that begins it last is the one that counts.
+// Either a reporter or the router's own subscriber feeds a replica, not both: the one
+// that begins last replaces the other's blocks.
 //
-// A snapshot (StreamSnapshot, Fetch) holds only what the index's own process
-// follows, with the place in every publisher's stream.
+// A snapshot (StreamSnapshot, Fetch) holds only blocks of publishers that the index's own
+// process follows, with the place in each publisher's stream.
 //
 // Concurrency: everything is safe for concurrent use; reports of one replica
 // wait for each other, lookups never wait. Units: tokens, blocks, milliseconds
 // of Unix time on the wire.
 //
-// It keeps no token ids (none come) and does not discover replicas. Who may
-// connect is decided by what Serve is given: TLS, and a Token's options (access.go).
+// The package receives no token ids and does not discover replicas. The options of Serve
+// decide which clients may connect: TLS, and a Token's options (access.go).
 package indexrpc

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"warmroute/index"
 	"warmroute/index/indexpb"
@@ -17,7 +16,7 @@ const defaultTopK = 3
 
 // LookupRoute implements the contract. It never returns an error.
 func (s *Server) LookupRoute(_ context.Context, q *indexpb.LookupRouteRequest) (*indexpb.LookupRouteResponse, error) {
-	start := time.Now()
+	start := index.Now()
 	out := &indexpb.LookupRouteResponse{TotalTokens: totalTokens(q)}
 	out.Routes, out.Reason = s.routes(q)
 	for _, r := range out.Routes {
@@ -28,7 +27,7 @@ func (s *Server) LookupRoute(_ context.Context, q *indexpb.LookupRouteRequest) (
 	if out.Reason == indexpb.Reason_MATCHED {
 		out.Hint = indexpb.Hint_USE_HINT
 	}
-	s.metrics.looked(q.GetModel(), out, time.Since(start))
+	s.metrics.looked(q.GetModel(), out, index.Now().Sub(start))
 	return out, nil
 }
 
@@ -53,7 +52,7 @@ func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexp
 		}
 		k, ok := s.foreign.Find(h)
 		if !ok && q.GetBlockSize() > 0 {
-			break // never reported: no replica holds it, nor what is chained on it
+			break // never reported: no replica holds it, nor the blocks chained on it
 		}
 		if ok {
 			keys = append(keys, k)
@@ -94,7 +93,7 @@ func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []pref
 		BlockSize: int(q.GetBlockSize()), Group: int(q.GetGroup())}
 	if scope.BlockSize > 0 {
 		for _, m := range s.x.Lookup(nil, scope, keys) {
-			dst = s.route(dst, m, uint64(m.Reported)*uint64(scope.BlockSize))
+			dst = s.route(dst, m, scope.Scheme, uint64(m.Reported)*uint64(scope.BlockSize))
 		}
 		return dst
 	}
@@ -105,7 +104,7 @@ func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []pref
 		worth := s.opaque.tokensOf(opaqueKey{scope, keys[i]})
 		buf = s.x.Lookup(buf[:0], scope, keys[i:i+1])
 		for _, m := range buf {
-			if one := s.route(nil, m, worth); len(one) > 0 && (best[m.ID] == nil || best[m.ID].GetMatchedTokens() < worth) {
+			if one := s.route(nil, m, scope.Scheme, worth); len(one) > 0 && (best[m.ID] == nil || best[m.ID].GetMatchedTokens() < worth) {
 				best[m.ID] = one[0]
 			}
 		}
@@ -116,23 +115,15 @@ func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []pref
 	return dst
 }
 
-func (s *Server) route(dst []*indexpb.Route, m index.Match, tokens uint64) []*indexpb.Route {
+// route appends a match of tokens in a scheme, ranked by tokens and freshness.
+func (s *Server) route(dst []*indexpb.Route, m index.Match, scheme string, tokens uint64) []*indexpb.Route {
 	h, ok := s.x.HolderOf(m.ID)
 	if !ok || m.Reported == 0 || tokens == 0 {
 		return dst
 	}
-	f := freshness(m.Age(s.o.Now()), s.o.TTL)
+	f := freshness(s.o.Now().Sub(s.newest(h, m, scheme)), s.o.TTL)
 	return append(dst, &indexpb.Route{ReplicaId: h.Replica, Rank: int32(h.Rank), MatchedBlocks: uint64(m.Reported),
 		MatchedTokens: tokens, Freshness: f, Score: float64(tokens) * f})
-}
-
-// freshness is 1 for evidence of now and 0 for evidence as old as the TTL;
-// without a TTL nothing ages.
-func freshness(age, ttl time.Duration) float64 {
-	if ttl <= 0 {
-		return 1
-	}
-	return 1 - min(1, max(0, float64(age)/float64(ttl)))
 }
 
 // why returns the reason when no replica matched.
@@ -183,8 +174,8 @@ func (s *Server) GetCacheState(_ context.Context, q *indexpb.GetCacheStateReques
 	return out, nil
 }
 
-// replicaState is what a holder has of the tenants and models wanted; nil if
-// that is nothing and its last report was not about them.
+// replicaState returns the state of a holder for the wanted tenants and models; nil if
+// it holds none of their blocks and its last report was about others.
 func (s *Server) replicaState(h index.Holder, q *indexpb.GetCacheStateRequest, wanted func(tenant, model string) bool) *indexpb.ReplicaState {
 	reporter := s.reporterOf(h)
 	out := &indexpb.ReplicaState{ReplicaId: h.Replica, Rank: int32(h.Rank), Blocks: uint64(s.x.HoldingsOf(h, wanted)), Stats: reporter.statsOf()}

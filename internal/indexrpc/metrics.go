@@ -22,7 +22,7 @@ type metrics struct {
 	models map[string]bool // ever held: a drained model's gauge goes to zero, not away
 }
 
-// otherModel labels lookups for models nothing was ever held for.
+// otherModel labels lookups for models of which no block was ever held.
 const otherModel = "(unknown)"
 
 func newMetrics(s *Server) *metrics {
@@ -41,7 +41,7 @@ func (s *Server) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{s.metrics, s.metrics.calls, s.metrics.latency}
 }
 
-// Describe implements prometheus.Collector, for what is counted when it is read.
+// Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) { ch <- m.entries }
 
 // Collect implements prometheus.Collector.

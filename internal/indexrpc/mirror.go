@@ -9,9 +9,9 @@ import (
 	"warmroute/prefixhash"
 )
 
-// mirror is a copy of what one KV cache holds, kept so that everything can be
-// reported again to an index that has lost it. It turns the engine's hashes
-// into the keys of the scheme reported. It is not safe for concurrent use.
+// mirror is a copy of one KV cache's contents, to report them again to an index that has
+// lost them. It turns the engine's hashes into keys of the reported scheme. It is not
+// safe for concurrent use.
 type mirror struct {
 	held     map[blockID]*block
 	byEngine map[engineID]*block // any tier's, to resolve parents
@@ -24,7 +24,7 @@ type mirror struct {
 	waiting map[uint64][]*block // loose blocks without a key, by the engine's hash
 }
 
-// cacheGroup is what events contain about one cache group.
+// cacheGroup is one cache group as events describe it.
 type cacheGroup struct {
 	scope  index.Scope
 	spec   string
@@ -98,8 +98,7 @@ func (m *mirror) groupOf(e index.Event) *cacheGroup {
 	return nil
 }
 
-// store takes a Stored event and calls add for every block that is new and has a
-// key.
+// store applies a Stored event and calls add for every new block with a key.
 func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int) {
 	group := m.groupOf(e)
 	if e.GroupKind == index.GroupOther && (m.full >= 0 || e.Content == nil) {
@@ -116,7 +115,7 @@ func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int)
 			return m.park(e, full)
 		}
 	}
-	for i, hash := range e.Engine {
+	for i, hash := range e.Hashes {
 		key := hash
 		if e.Content != nil {
 			from := prefixhash.Key(parent.key)
@@ -125,13 +124,16 @@ func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int)
 			}
 			key = uint64(prefixhash.Link(from, e.Content[i]))
 		}
-		parent = m.add(blockID{engineID{hash, e.Scope.Group}, e.Tier}, e.Scope, key, parent, group, full, add)
+		parent = m.add(block{id: blockID{engineID{hash, e.Scope.Group}, e.Tier}, scope: e.Scope, key: key, group: group}, parent, full, add)
 		dropped += m.join(parent.id.engineID, add)
 	}
 	return dropped
 }
 
-func (m *mirror) add(id blockID, scope index.Scope, key uint64, parent *block, group *cacheGroup, full bool, add func(*block)) *block {
+// add keeps a block behind its parent, or counts one more copy of it, and returns the
+// kept one. It calls add for a new block and for the loose blocks that waited for it.
+func (m *mirror) add(one block, parent *block, full bool, add func(*block)) *block {
+	id := one.id
 	if b := m.held[id]; b != nil {
 		if !full {
 			b.copies++
@@ -139,7 +141,8 @@ func (m *mirror) add(id blockID, scope index.Scope, key uint64, parent *block, g
 		return b
 	}
 	m.added++
-	b := &block{id: id, scope: scope, key: key, parent: parent.key, copies: 1, order: m.added, group: group}
+	b := &one
+	b.parent, b.copies, b.order = parent.key, 1, m.added
 	if parent.key == 0 || parent.depth > 0 {
 		b.depth = parent.depth + 1
 	}
@@ -155,10 +158,10 @@ func (m *mirror) add(id blockID, scope index.Scope, key uint64, parent *block, g
 	return b
 }
 
-// storeLoose takes blocks of a group other than full attention. An event may leave
-// some of them out, so only their hashes identify their places.
+// storeLoose applies a Stored event of a group other than full attention. Such an event
+// may skip blocks, so only the hashes identify their places.
 func (m *mirror) storeLoose(e index.Event, group *cacheGroup, full bool, add func(*block)) {
-	for _, hash := range e.Engine {
+	for _, hash := range e.Hashes {
 		id := blockID{engineID{hash, e.Scope.Group}, e.Tier}
 		if b := m.held[id]; b != nil {
 			if !full {
@@ -179,30 +182,30 @@ func (m *mirror) storeLoose(e index.Event, group *cacheGroup, full bool, add fun
 }
 
 func (m *mirror) park(e index.Event, full bool) (dropped int) {
-	if m.parked+len(e.Engine) > orphanLimit {
-		return len(e.Engine)
+	if m.parked+len(e.Hashes) > orphanLimit {
+		return len(e.Hashes)
 	}
-	m.parked += len(e.Engine)
-	e.Engine, e.Content = slices.Clone(e.Engine), slices.Clone(e.Content)
+	m.parked += len(e.Hashes)
+	e.Hashes, e.Content = slices.Clone(e.Hashes), slices.Clone(e.Content)
 	at := engineID{e.Parent, e.Scope.Group}
 	m.orphans[at] = append(m.orphans[at], orphan{e, full})
 	return 0
 }
 
-// join stores what waited for a block.
+// join stores the blocks that waited for a block.
 func (m *mirror) join(id engineID, add func(*block)) (dropped int) {
 	waiting := m.orphans[id]
 	delete(m.orphans, id)
 	for _, o := range waiting {
-		m.parked -= len(o.event.Engine)
+		m.parked -= len(o.event.Hashes)
 		dropped += m.store(o.event, o.full, add)
 	}
 	return dropped
 }
 
-// remove takes a Removed event and calls gone for every block whose last copy went.
+// remove applies a Removed event and calls gone for every block without a copy left.
 func (m *mirror) remove(e index.Event, gone func(*block)) {
-	for _, hash := range e.Engine {
+	for _, hash := range e.Hashes {
 		id := blockID{engineID{hash, e.Scope.Group}, e.Tier}
 		b := m.held[id]
 		if b == nil {
@@ -237,8 +240,8 @@ func (m *mirror) unwait(b *block) {
 	}
 }
 
-// unpark drops a block that is gone before its parent came, and with it what
-// was chained on it in the same event.
+// unpark drops a block that was removed before its parent was stored, and the blocks
+// chained on it in the same event.
 func (m *mirror) unpark(id blockID) {
 	if m.parked == 0 {
 		return
@@ -246,19 +249,19 @@ func (m *mirror) unpark(id blockID) {
 	for at, waiting := range m.orphans {
 		for i := range waiting {
 			e := &waiting[i].event
-			if n := slices.Index(e.Engine, id.hash); n >= 0 && e.Scope.Group == id.group && e.Tier == id.tier {
-				m.parked -= len(e.Engine) - n
-				e.Engine, e.Content = e.Engine[:n], e.Content[:n]
+			if n := slices.Index(e.Hashes, id.hash); n >= 0 && e.Scope.Group == id.group && e.Tier == id.tier {
+				m.parked -= len(e.Hashes) - n
+				e.Hashes, e.Content = e.Hashes[:n], e.Content[:n]
 			}
 		}
-		m.orphans[at] = slices.DeleteFunc(waiting, func(o orphan) bool { return len(o.event.Engine) == 0 })
+		m.orphans[at] = slices.DeleteFunc(waiting, func(o orphan) bool { return len(o.event.Hashes) == 0 })
 		if len(m.orphans[at]) == 0 {
 			delete(m.orphans, at)
 		}
 	}
 }
 
-// all returns what is held and has a key, in the order it came.
+// all returns the held blocks with keys, in the order in which they were stored.
 func (m *mirror) all() []*block {
 	out := make([]*block, 0, len(m.held))
 	for _, b := range m.held {
@@ -278,12 +281,12 @@ func (b *block) follows(a *block) bool {
 	return b.loose || b.parent == a.key && b.parent != 0
 }
 
-// announcement writes that there is a group.
+// announcement returns the report of a group without blocks.
 func (g *cacheGroup) announcement() *indexpb.Prefix {
 	return &indexpb.Prefix{BlockSize: uint32(g.scope.BlockSize), Group: int32(g.scope.Group), SpecKind: g.spec, Window: uint32(g.window), Lookahead: uint32(g.ahead)}
 }
 
-// prefix writes a run of blocks, each following the one before.
+// prefix returns the report of blocks of which each follows the one before.
 func prefix(run []*block) *indexpb.Prefix {
 	first := run[0]
 	if first.loose {
@@ -302,7 +305,7 @@ func prefix(run []*block) *indexpb.Prefix {
 	for i, b := range run {
 		depth := b.depth
 		if depth == 0 {
-			depth = uint64(i) + 1 // within the run: the chain is not known
+			depth = uint64(i) + 1 // within this prefix: the chain is not known
 		}
 		p.BlockHashes = append(p.BlockHashes, hashOf(b.key))
 		p.TokenCounts = append(p.TokenCounts, depth*uint64(b.scope.BlockSize))
@@ -310,7 +313,7 @@ func prefix(run []*block) *indexpb.Prefix {
 	return p
 }
 
-// looseBlocks writes blocks that follow no order.
+// looseBlocks returns the report of blocks without an order.
 func looseBlocks(run []*block) *indexpb.Prefix {
 	p := run[0].group.announcement()
 	p.Tier = indexpb.Tier(run[0].id.tier)

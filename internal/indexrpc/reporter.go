@@ -16,19 +16,19 @@ import (
 
 // ReporterOptions configure a Reporter.
 type ReporterOptions struct {
-	Tenant  string        // whose replica it is, for what carries no blocks
-	Model   string        // its base model, likewise
-	Window  time.Duration // adds wait this long for company; default 100 ms
+	Tenant  string        // the replica's, for messages without blocks
+	Model   string        // its base model, for messages without blocks
+	Window  time.Duration // how long added blocks are collected; default 100 ms
 	Timeout time.Duration // of one call, and of the final flush; default 5 s
 	Backoff time.Duration // after a failed call; default 1 s
 	Ping    time.Duration // how often an idle reporter checks whether the index still has its report; default 1 s
 	Log     *slog.Logger
-	Now     func() time.Time // default time.Now
+	Now     func() time.Time // default index.Now
 }
 
 // Reporter reports one KV cache to a remote index. It is a kvevents.Sink:
-// Begin and Apply never wait for the network. What the index did not take, or
-// has lost, is reported again whole, from the reporter's own record.
+// Begin and Apply never wait for the network. If the index did not accept a report, or
+// has lost the replica, the reporter reports all blocks again from its own record.
 type Reporter struct {
 	o      ReporterOptions
 	c      indexpb.CacheIndexClient
@@ -38,9 +38,9 @@ type Reporter struct {
 	incarnation uint64
 	mirror      *mirror
 	queue       []change
-	since       int64 // when the first of queue was received, Unix milliseconds; 0 = nothing waits
+	since       int64 // when the first of queue was received, Unix milliseconds; 0 = queue is empty
 	stale       bool  // everything must be reported again
-	current     int64 // when the subscriber last showed that its stream is whole, Unix milliseconds; 0 = never
+	current     int64 // when the subscriber's stream was last complete, Unix milliseconds; 0 = never
 	status      ReporterStatus
 
 	wake  chan struct{}
@@ -66,17 +66,18 @@ type change struct {
 	cleared bool
 }
 
-// queueLimit bounds what waits for an index that is away; beyond it everything
-// is reported again, from the record.
+// queueLimit bounds the changes that wait for an index that does not answer. Beyond it
+// all blocks are reported again, from the record.
 const queueLimit = 1 << 18
 
-// prefixesPerMessage bounds a message: 64 runs of at most 256 blocks are about 400 KB.
+// prefixesPerMessage bounds a message: 64 prefixes of at most 256 blocks are about
+// 400 KB.
 const (
 	prefixesPerMessage = 64
 	blocksPerPrefix    = 256
 )
 
-// blocksPerStream bounds what has to arrive within one Timeout: about 1 MB.
+// blocksPerStream bounds the data that must arrive within one Timeout: about 1 MB.
 const blocksPerStream = 1 << 16
 
 // NewReporter makes a reporter of h.
@@ -94,7 +95,7 @@ func NewReporter(c indexpb.CacheIndexClient, h index.Holder, o ReporterOptions) 
 		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = index.Now
 	}
 	return &Reporter{o: o, c: c, holder: h, mirror: newMirror(), stale: true, wake: make(chan struct{}, 1)}
 }
@@ -149,15 +150,14 @@ func (r *Reporter) Apply(b *index.Batch) (res index.Result, err error) {
 	return res, nil
 }
 
-// clear drops everything; it supersedes what waits to be reported.
+// clear drops everything, the changes that wait included.
 func (r *Reporter) clear() {
 	r.mirror.clear()
 	r.queue, r.since = append(r.queue[:0], change{cleared: true}), r.o.Now().UnixMilli()
 	r.notify()
 }
 
-// Resync has everything reported again: for callers that detect in another way that
-// the index has lost it.
+// Resync makes Run report everything again, for callers that have seen the index lose it.
 func (r *Reporter) Resync() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,8 +189,8 @@ func (r *Reporter) notify() {
 	}
 }
 
-// take returns the changes to report now, since when they wait (0 = as of now) and
-// whether that is everything.
+// take returns the changes to report now, when the first of them was received (0 = now),
+// and whether they are all blocks.
 func (r *Reporter) take() (changes []change, at int64, resync bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,7 +210,8 @@ func (r *Reporter) take() (changes []change, at int64, resync bool) {
 	return changes, at, false
 }
 
-// urgent reports whether something waits that must not: adds alone may gather.
+// urgent reports whether a removal, a clear or a full report waits: only adds may be
+// collected.
 func (r *Reporter) urgent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,8 +223,8 @@ func (r *Reporter) urgent() bool {
 	return r.stale
 }
 
-// Run reports until ctx ends, then once more, bounded. Errors of the index are
-// logged and counted, never fatal.
+// Run reports until ctx ends, then once more within Timeout. It logs and counts errors of
+// the index, and goes on.
 func (r *Reporter) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -247,7 +248,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 }
 
-// gather lets adds wait for company, until something comes that must not wait.
+// gather collects adds for a Window, or until a change is urgent.
 func (r *Reporter) gather(ctx context.Context) {
 	window := time.NewTimer(r.o.Window)
 	defer window.Stop()
@@ -272,8 +273,8 @@ func (r *Reporter) last() error {
 	return nil
 }
 
-// Flush sends what waits, or, if nothing does, checks whether the index is the one
-// it was. It is for callers that do not Run; not for both at once.
+// Flush sends the waiting changes. Without any it checks whether the index still has the
+// replica. A caller uses either Run or Flush.
 func (r *Reporter) Flush(ctx context.Context) error {
 	changes, at, resync := r.take()
 	err := r.send(ctx, changes, at)
@@ -295,10 +296,10 @@ func (r *Reporter) Flush(ctx context.Context) error {
 
 var errIndexRestarted = errors.New("the index has restarted")
 
-// checkEpoch records the epoch of an answer. A report that begins with a clear has
-// everything: then an empty index is as good as any other.
-func (r *Reporter) checkEpoch(epoch uint64, first, whole bool) error {
-	again := !whole && (r.epoch != epoch || first)
+// checkEpoch records the epoch of an answer, and fails if the index has lost the replica.
+// all is set for a report of everything, which an empty index can take too.
+func (r *Reporter) checkEpoch(epoch uint64, first, all bool) error {
+	again := !all && (r.epoch != epoch || first)
 	r.epoch = epoch
 	if again {
 		r.notify()
@@ -342,9 +343,9 @@ func (r *Reporter) send(ctx context.Context, changes []change, at int64) error {
 }
 
 // addsFirst puts all adds before all removals, so that a burst of both costs one
-// stream, not one for each turn. The last word on a block counts: one that came
-// back is not removed. What a later removal takes is still added, for
-// the blocks chained on it. A clear is only ever first.
+// stream, not one for each turn. The last change of a block counts: a block that was
+// stored again is not removed. A block that is removed later is still added, for the
+// blocks chained on it. A clear is always the first change.
 func addsFirst(changes []change) []change {
 	last := make(map[blockID]int, len(changes))
 	for i, c := range changes {
@@ -362,11 +363,11 @@ func addsFirst(changes []change) []change {
 	return append(out, gone...)
 }
 
-func (r *Reporter) event(ctx context.Context, kind indexpb.EventType, whole bool) error {
+func (r *Reporter) event(ctx context.Context, what indexpb.EventType, all bool) error {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
-	q := &indexpb.PublishEventRequest{Type: kind, ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank), Tenant: r.o.Tenant, Model: r.o.Model}
-	if kind == indexpb.EventType_REPLICA_UPDATED {
+	q := &indexpb.PublishEventRequest{Type: what, ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank), Tenant: r.o.Tenant, Model: r.o.Model}
+	if what == indexpb.EventType_REPLICA_UPDATED {
 		r.mu.Lock()
 		q.Current, q.TimestampMs = r.current > 0, r.current
 		r.mu.Unlock()
@@ -375,7 +376,7 @@ func (r *Reporter) event(ctx context.Context, kind indexpb.EventType, whole bool
 	if err != nil {
 		return err
 	}
-	return r.checkEpoch(out.GetEpoch(), out.GetFirst(), whole)
+	return r.checkEpoch(out.GetEpoch(), out.GetFirst(), all)
 }
 
 // evict reports blocks that are gone in one stream, bounded in time.
@@ -427,7 +428,7 @@ func (r *Reporter) add(ctx context.Context, changes []change, at int64) error {
 	return r.checkEpoch(out.GetEpoch(), out.GetFirst(), false)
 }
 
-// scope returns the scope of what is reported.
+// scope returns the scope of the reported group or block.
 func (c *change) scope() index.Scope {
 	if c.group != nil {
 		return c.group.scope
@@ -435,7 +436,8 @@ func (c *change) scope() index.Scope {
 	return c.b.scope
 }
 
-// message writes one message of runs that share tenant, model and scheme.
+// message returns a message with the first changes of one tenant, model and scheme, and
+// the other changes.
 func (r *Reporter) message(changes []change) (*indexpb.ReportCacheStateRequest, []change) {
 	s := changes[0].scope()
 	q := &indexpb.ReportCacheStateRequest{ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank), Tenant: s.Tenant, Model: s.Model, HashScheme: s.Scheme}

@@ -127,14 +127,17 @@ func (s *tapStream) Send(q *pb.ReportCacheStateRequest) error {
 var engineScope = index.Scope{Model: "m", Scheme: "engine", BlockSize: 128}
 
 func stored(parent uint64, hashes ...uint64) index.Event {
-	return index.Event{Kind: index.Stored, Scope: engineScope, HasParent: parent != 0, Parent: parent, Engine: hashes}
+	return index.Event{Kind: index.Stored, Scope: engineScope, HasParent: parent != 0, Parent: parent, Hashes: hashes}
 }
 
-func removed(hashes ...uint64) index.Event { return index.Event{Kind: index.Removed, Engine: hashes} }
+func removed(hashes ...uint64) index.Event { return index.Event{Kind: index.Removed, Hashes: hashes} }
 
 func reporting(t *testing.T, b *bench, o ReporterOptions) (*Reporter, *tap) {
 	t.Helper()
 	c := &tap{CacheIndexClient: b.c}
+	if o.Now == nil {
+		o.Now = b.clock
+	}
 	r := NewReporter(c, index.Holder{Replica: "r"}, o)
 	r.Begin(index.Holder{})
 	return r, c
@@ -282,7 +285,7 @@ func TestReporterTokens(t *testing.T) {
 	contents := prefixhash.AppendContents(nil, tokens, 2, nil)
 	event := func(parent uint64, from, to int) index.Event {
 		return index.Event{Kind: index.Stored, Scope: scope, HasParent: parent != 0, Parent: parent,
-			Engine: []uint64{11, 12, 13, 14}[from:to], Content: contents[from:to]}
+			Hashes: []uint64{11, 12, 13, 14}[from:to], Content: contents[from:to]}
 	}
 	apply(t, r, event(13, 3, 4), event(11, 1, 3)) // children first
 	flush(t, r)

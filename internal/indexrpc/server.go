@@ -27,7 +27,7 @@ type Options struct {
 	// TTL is the age at which evidence is worth nothing in a ranking; it should be
 	// the index's own ReplicaTTL, which is the default.
 	TTL time.Duration
-	Now func() time.Time // default time.Now
+	Now func() time.Time // default index.Now
 	// Cursors states where the publishers are that the index's own process follows,
 	// for StreamSnapshot; nil = there are none.
 	Cursors func() []index.Cursor
@@ -49,17 +49,18 @@ type Server struct {
 	reporters map[index.Holder]*reporter
 }
 
-// reporter is what is known of one replica's rank besides its blocks.
+// reporter is the state of one replica's rank besides its blocks.
 type reporter struct {
 	mu          sync.Mutex // held over a report: deltas apply one after the other
 	incarnation uint64
 
-	seen  atomic.Int64 // Unix milliseconds, 0 = never
+	seen  atomic.Int64                     // when its last call ended, Unix milliseconds; 0 = never
+	fresh atomic.Pointer[map[string]int64] // see freshen
 	stats atomic.Pointer[indexpb.ReplicaStats]
 	about atomic.Pointer[subject] // of the last report or event that named a model; nil = none yet
 }
 
-// subject is whose blocks a report is about.
+// subject is the tenant and the model of a report.
 type subject struct{ tenant, model string }
 
 // drainTime bounds how long calls under way may take when Serve is to end.
@@ -69,7 +70,7 @@ const drainTime = 5 * time.Second
 func New(x *index.Index, o Options) *Server {
 	o.TTL = cmp.Or(max(o.TTL, 0), index.DefaultReplicaTTL)
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = index.Now
 	}
 	s := &Server{x: x, o: o, epoch: rand.Uint64() | 1, reporters: make(map[index.Holder]*reporter)}
 	s.opaque = opaque{tokens: make(map[opaqueKey]opaqueEntry), limit: opaqueLimit}
@@ -135,7 +136,7 @@ func collect[Q, R any](in grpc.ClientStreamingServer[Q, R], out *R, take func(*Q
 	}
 }
 
-// report applies one delta and adds what it did to out.
+// report applies one delta and adds its counts to out.
 func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportCacheStateResponse) error {
 	h, err := holderOf(q.GetReplicaId(), q.GetRank())
 	if err != nil {
@@ -147,6 +148,7 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 	r := s.reporter(h)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer func() { r.seen.Store(s.o.Now().UnixMilli()) }()
 	if q.GetStats() != nil {
 		r.stats.Store(ownStats(q.GetStats(), h))
 	}
@@ -164,6 +166,9 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 	for _, l := range d.leased {
 		s.x.Report(l.scope, id, l.keys, l.until)
 	}
+	if len(d.events)+len(d.leased) > 0 {
+		r.freshen(q.GetHashScheme(), batch.At)
+	}
 	out.Stored += uint64(result.Stored) + d.leasedBlocks
 	out.Dropped += uint64(result.Dropped) + d.dropped
 	out.First = out.First || first
@@ -173,7 +178,6 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 // apply applies a batch in the reporter's incarnation, begun now if the index
 // has none (any more). r.mu is held.
 func (s *Server) apply(r *reporter, b *index.Batch) (result index.Result, first bool, err error) {
-	r.seen.Store(s.o.Now().UnixMilli())
 	for range 2 {
 		if r.incarnation == 0 {
 			r.incarnation, first = s.x.Begin(b.Holder), true
@@ -205,7 +209,7 @@ func (s *Server) StreamEvents(in grpc.ClientStreamingServer[indexpb.PublishEvent
 	return collect(in, &indexpb.PublishEventResponse{Epoch: s.epoch}, s.publish)
 }
 
-// publish applies one event and adds what it did to out.
+// publish applies one event and adds its counts to out.
 func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEventResponse) error {
 	h, err := holderOf(q.GetReplicaId(), q.GetRank())
 	if err != nil {
@@ -217,11 +221,11 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	if q.GetType() == indexpb.EventType_PREFIX_ADDED {
 		return nil
 	}
-	batch := index.Batch{Holder: h, At: s.at(q.GetTimestampMs()), Full: true}
+	batch := index.Batch{Holder: h, At: aliveOnly, Full: true}
 	switch q.GetType() {
 	case indexpb.EventType_REPLICA_UPDATED:
-		if !q.GetCurrent() {
-			batch.At = aliveOnly
+		if q.GetCurrent() {
+			batch.At = s.at(q.GetTimestampMs())
 		}
 	case indexpb.EventType_PREFIX_EVICTED:
 		keys, err := s.evicted(q)
@@ -231,7 +235,7 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 		if len(keys) > 0 {
 			e := index.Event{Kind: index.Removed, Tier: index.Tier(q.GetTier()), Scope: index.Scope{Group: int(q.GetGroup())}}
 			for _, key := range keys {
-				e.Engine = append(e.Engine, uint64(key))
+				e.Hashes = append(e.Hashes, uint64(key))
 			}
 			batch.Events = []index.Event{e}
 			s.retract(q, s.x.ID(h), keys)
@@ -243,6 +247,7 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	r := s.reporter(h)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer func() { r.seen.Store(s.o.Now().UnixMilli()) }()
 	if q.GetModel() != "" || r.about.Load() == nil { // else the last report has more
 		r.about.Store(&subject{q.GetTenant(), q.GetModel()})
 	}
@@ -252,6 +257,9 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	result, first, err := s.apply(r, &batch)
 	if err != nil {
 		return err
+	}
+	if batch.At != aliveOnly {
+		r.freshenAll(batch.At)
 	}
 	out.First = out.First || first
 	out.Removed += uint64(result.Removed)
@@ -280,7 +288,7 @@ func (s *Server) evicted(q *indexpb.PublishEventRequest) ([]prefixhash.Key, erro
 	return keys, nil
 }
 
-// reporter returns what is known of h, made at its first call.
+// reporter returns the state of h, made at its first call.
 func (s *Server) reporter(h index.Holder) *reporter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,9 +301,9 @@ func (s *Server) reporter(h index.Holder) *reporter {
 	return r
 }
 
-// forget drops reporters silent for longer than the TTL; their blocks are the
-// index's to expire. s.mu is held; it is called when one is added, so their
-// number stays bounded by those who spoke within a TTL.
+// forget drops reporters that were silent for longer than the TTL; the index expires
+// their blocks. It is called when a reporter is added, so at most the reporters of one
+// TTL are kept. s.mu is held.
 func (s *Server) forget() {
 	oldest := s.o.Now().Add(-s.o.TTL).UnixMilli()
 	for h, r := range s.reporters {
@@ -305,32 +313,19 @@ func (s *Server) forget() {
 	}
 }
 
-// reporterOf is what is known of h, nil if it has never reported.
+// reporterOf returns the state of h, nil if it has never reported.
 func (s *Server) reporterOf(h index.Holder) *reporter {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.reporters[h]
 }
 
-// statsOf is the last stats of a reporter, nil if it gave none.
+// statsOf returns the last stats of a reporter, nil if it sent none.
 func (r *reporter) statsOf() *indexpb.ReplicaStats {
 	if r == nil {
 		return nil
 	}
 	return r.stats.Load()
-}
-
-// aliveOnly is the time of a batch that shows only that its replica is alive:
-// older than all evidence, so that no block gets fresher by it.
-var aliveOnly = time.Unix(0, 1)
-
-// at is a reported time: the server's now where none is given, and never after it.
-func (s *Server) at(ms int64) time.Time {
-	now := s.o.Now()
-	if t := time.UnixMilli(ms); ms > 0 && t.Before(now) {
-		return t
-	}
-	return now
 }
 
 func holderOf(replica string, rank int32) (index.Holder, error) {
@@ -349,7 +344,7 @@ func ownStats(in *indexpb.ReplicaStats, h index.Holder) *indexpb.ReplicaStats {
 		CacheBlocks: in.GetCacheBlocks(), CacheUsage: unit(in.GetCacheUsage()), Running: in.GetRunning(), Waiting: in.GetWaiting()}
 }
 
-// unit clamps to [0, 1]; what is no number is 0.
+// unit clamps v to [0, 1]; NaN becomes 0.
 func unit(v float64) float64 {
 	if !(v > 0) {
 		return 0

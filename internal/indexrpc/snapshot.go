@@ -17,8 +17,8 @@ import (
 // entriesPerMessage keeps a message of a snapshot at about 100 KB.
 const entriesPerMessage = 2000
 
-// chainCheck is the key of a fixed prompt: who computes another one has keys
-// that mean nothing here.
+// chainCheck is the key of a fixed prompt. A router that computes another key for it
+// cannot use this snapshot.
 func chainCheck() uint64 {
 	return uint64(prefixhash.AppendTokens(nil, prefixhash.TokenRoot("warmroute", prefixhash.LoRA{}), []uint32{1, 2, 3, 4}, 4, nil)[0])
 }
@@ -69,9 +69,9 @@ type snapshotWriter struct {
 	part    *indexpb.Snapshot
 }
 
-// add writes an entry as far as it is about holders whose place is known.
+// add writes the part of an entry that is about holders with a known place.
 func (w *snapshotWriter) add(e index.Entry) {
-	out := &indexpb.SnapshotEntry{Key: uint64(e.Key), HasEngine: e.HasEngine, Engine: e.Engine, First: e.First}
+	out := &indexpb.SnapshotEntry{Key: uint64(e.Key), HasEngine: e.HasHash, Engine: e.Hash, First: e.First}
 	for _, c := range e.Copies {
 		if i, ok := w.holders[c.Holder]; ok {
 			out.Copies = append(out.Copies, uint64(c.Extra)<<32|i<<2|uint64(c.Tier))
@@ -102,10 +102,9 @@ var (
 	errSnapshot = errors.New("the peer's snapshot is malformed")
 )
 
-// Fetch takes over what another index holds because of events it follows itself.
-// It returns the places in the publishers' streams to continue from, which
-// subscribers must do before what was restored is worth anything. A snapshot
-// that does not arrive whole restores nothing.
+// Fetch restores the blocks of publishers that another index follows. It returns the
+// places in the publishers' streams; subscribers must continue from them before the
+// blocks are used. An incomplete snapshot restores nothing.
 func Fetch(ctx context.Context, c indexpb.CacheIndexClient, into *index.Index) ([]index.Cursor, index.Result, error) {
 	ctx, cancel := context.WithCancel(ctx) // ends the stream with us
 	defer cancel()
@@ -130,7 +129,7 @@ func Fetch(ctx context.Context, c indexpb.CacheIndexClient, into *index.Index) (
 	return r.cursors(), into.Restore(slices.Values(r.entries)), nil
 }
 
-// snapshotReader puts a snapshot together again.
+// snapshotReader reads the parts of a snapshot.
 type snapshotReader struct {
 	begun, done bool
 	holders     []index.Cursor // of the first part; Incarnation 0 = not to be used
@@ -176,7 +175,7 @@ func (r *snapshotReader) entry(e *indexpb.SnapshotEntry) error {
 	if int(e.GetScope()) >= len(r.scopes) || r.scopes[e.GetScope()].Scheme == "" {
 		return fmt.Errorf("%w: an entry of scope %d", errSnapshot, e.GetScope())
 	}
-	out := index.Entry{Scope: r.scopes[e.GetScope()], Key: prefixhash.Key(e.GetKey()), HasEngine: e.GetHasEngine(), Engine: e.GetEngine(), First: e.GetFirst()}
+	out := index.Entry{Scope: r.scopes[e.GetScope()], Key: prefixhash.Key(e.GetKey()), HasHash: e.GetHasEngine(), Hash: e.GetEngine(), First: e.GetFirst()}
 	for _, k := range e.GetChildren() {
 		out.Children = append(out.Children, prefixhash.Key(k))
 	}
@@ -191,8 +190,8 @@ func (r *snapshotReader) entry(e *indexpb.SnapshotEntry) error {
 	return nil
 }
 
-// finish compares the places with those after the entries were read: a holder
-// that was removed meanwhile is not to be used.
+// finish compares the places with the places after the entries were read, and marks a
+// holder that was removed meanwhile as unusable.
 func (r *snapshotReader) finish(after []*indexpb.SnapshotHolder) {
 	begun := make(map[index.Holder]*indexpb.SnapshotHolder, len(after))
 	for _, h := range after {
@@ -208,9 +207,9 @@ func (r *snapshotReader) finish(after []*indexpb.SnapshotHolder) {
 	}
 }
 
-// drop takes out the copies of holders that are not to be used, and those that
-// no removal would find: blocks and engines' hashes are read one after the other,
-// so a block may be there whose hash went in between, with its last copy.
+// drop removes the copies of unusable holders, and copies that no removal would find:
+// blocks and hashes are read one after the other, so the hash of a block may have gone
+// in between, with its last copy.
 func (r *snapshotReader) drop() {
 	usable := make(map[index.Holder]bool, len(r.holders))
 	for _, c := range r.holders {
@@ -225,7 +224,7 @@ func (r *snapshotReader) drop() {
 	for i := range r.entries {
 		e := &r.entries[i]
 		e.Copies = slices.DeleteFunc(e.Copies, func(c index.Copy) bool { return !usable[c.Holder] })
-		if e.HasEngine {
+		if e.HasHash {
 			for _, c := range e.Copies {
 				named[held{e.Scope, e.Key, c.Holder}] = true
 			}
@@ -233,7 +232,7 @@ func (r *snapshotReader) drop() {
 	}
 	for i := range r.entries {
 		e := &r.entries[i]
-		if !e.HasEngine && e.Scope.Scheme == index.SchemeTokens { // others are found by their key
+		if !e.HasHash && e.Scope.Scheme == index.SchemeTokens { // others are found by their key
 			e.Copies = slices.DeleteFunc(e.Copies, func(c index.Copy) bool { return !named[held{e.Scope, e.Key, c.Holder}] })
 		}
 	}

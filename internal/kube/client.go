@@ -22,16 +22,15 @@ import (
 // namespaceFile is where a pod finds the namespace of its service account.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// dialTimeout is for a connection to an API server. A machine that is down does
-// not refuse connections: a dial that began before it was up again would wait for
-// the kernel to repeat itself, ever less often.
+// dialTimeout bounds a dial of an API server. A machine that is down does not refuse
+// connections, and the kernel repeats a dial ever less often.
 const dialTimeout = 3 * time.Second
 
 // connection is a client of an API server.
 type connection struct {
 	dynamic.Interface
 	namespace string // to look in where none is configured
-	close     func() // ends all connections, a watch's that is just being ended too
+	close     func() // ends all connections, those of ending watches included
 }
 
 // connect makes a client; it sends no request yet.
@@ -85,7 +84,7 @@ func (o Options) config() (*rest.Config, string, error) {
 	return config, namespace, nil
 }
 
-// poolResource is where pools of a version are.
+// poolResource returns the API resource of pools of a version.
 func poolResource(version string) schema.GroupVersionResource {
 	group := "inference.networking.k8s.io"
 	if version == V1Alpha2 {

@@ -165,10 +165,10 @@ func (o *observed) watch(ctx context.Context, options metav1.ListOptions) (watch
 	return w, err
 }
 
-// unanswered is what the client library calls a watch whose connection was
-// closed before there was an answer, as by a balancer with no API server behind
-// it: one without an error, over as it begins. Taken for a watch, it would be
-// requested again without a delay, and the outage would not be noticed.
+// unanswered reports a watch whose connection was closed without an answer, as by a
+// balancer with no API server behind it. The client library returns such a watch without
+// an error, and it ends at once. Without this check it would be requested again without a
+// delay, and the outage would not be noticed.
 var (
 	unanswered = reflect.TypeOf(watch.NewEmptyWatch())
 	errClosed  = errors.New("the connection was closed before the answer")

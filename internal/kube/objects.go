@@ -54,7 +54,7 @@ func readPool(o object, version string) (pool, error) {
 	return p, nil
 }
 
-// selector writes labels as a label selector. One without labels would take
+// selector returns labels as a label selector. A selector without labels would match
 // every pod of the namespace.
 func selector(labels object) (string, error) {
 	if len(labels) == 0 {
@@ -71,8 +71,8 @@ func selector(labels object) (string, error) {
 	return strings.Join(terms, ","), nil
 }
 
-// validLabel accepts what a label's key or value is made of, which leaves out
-// everything that means something in a selector.
+// validLabel accepts the characters of a label's key or value, which are none of a
+// selector's operators.
 func validLabel(s string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyz"
 	return len(s) <= 317 && strings.Trim(s, letters+"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") == ""
@@ -101,8 +101,8 @@ type pod struct {
 	active []uint16   // the only ports that take requests; nil: all of the pool's
 }
 
-// activePorts is the annotation in which a pod lists those of the pool's ports
-// that take requests, as "8000,8001".
+// activePorts is the annotation in which a pod lists the pool's ports that take requests,
+// as "8000,8001".
 const activePorts = "inference.networking.k8s.io/active-ports"
 
 // readPod reads a pod. A field that cannot be read makes it not ready.

@@ -47,12 +47,12 @@ type source struct {
 	client  dynamic.Interface
 	status  *Status
 	log     *slog.Logger
-	close   func() // what Watch leaves behind
+	close   func() // ends the client's connections when Watch ends
 }
 
 func (s *source) String() string { return "kubernetes" }
 
-// poolResult is a pool as read, or why it is unusable.
+// poolResult is a pool, or the reason why it is unusable.
 type poolResult struct {
 	pool pool
 	err  error

@@ -10,14 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The two things watched, as metrics name them.
+// The two watched resources, as metrics name them.
 const (
 	resourcePool = "pool"
 	resourcePods = "pods"
 )
 
-// Status is what is known of a source, for readiness and metrics. It is empty
-// until a source uses it. It is safe for concurrent use.
+// Status is the state of a source, for readiness and metrics. It is empty until a source
+// uses it. It is safe for concurrent use.
 type Status struct {
 	now      func() time.Time
 	requests *prometheus.CounterVec // resource, verb, result
@@ -34,7 +34,7 @@ type Status struct {
 // contact is the state of the requests for one resource.
 type contact struct {
 	up    bool
-	why   string // what the last request failed of; "" when it has not
+	why   string // error of the last request; "" = it succeeded
 	since time.Time
 }
 
@@ -174,7 +174,7 @@ func flag(b bool) float64 {
 	return 0
 }
 
-// shorten bounds what a server's answer may add to a sentence.
+// shorten bounds the part of a server's answer in a sentence.
 func shorten(s string) string {
 	if r := []rune(s); len(r) > 300 {
 		return string(r[:300]) + "…"

@@ -12,7 +12,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/prefixhash"
-	"warmroute/test/golden"
+	"warmroute/render/testkit/golden"
 )
 
 // capture is real traffic of one vLLM server: the requests, and what it

@@ -22,7 +22,7 @@ type chainFinder struct {
 	unit       int  // 0 = not configured
 	presume    bool // the first candidate of the publisher's generation, with the unit, is the chain until disproved
 
-	chain    index.Chain
+	chain    index.Keying
 	ahead    bool // its hashes cover tokens behind their blocks
 	salted   bool // the generation has been shown by a salted block
 	seen     int
@@ -30,12 +30,12 @@ type chainFinder struct {
 }
 
 // forget starts over: the publisher may compute others now.
-func (c *chainFinder) forget() { c.chain, c.seen, c.salted, c.ahead = index.Chain{}, 0, false, false }
+func (c *chainFinder) forget() { c.chain, c.seen, c.salted, c.ahead = index.Keying{}, 0, false, false }
 
 // observe returns the chain as far as it is known after a batch.
-func (c *chainFinder) observe(b *Batch) index.Chain {
+func (c *chainFinder) observe(b *Batch) index.Keying {
 	if len(c.candidates) == 0 {
-		return index.Chain{}
+		return index.Keying{}
 	}
 	for i := range b.Events {
 		e := &b.Events[i]
@@ -43,7 +43,7 @@ func (c *chainFinder) observe(b *Batch) index.Chain {
 			c.ahead = true
 		}
 		if c.ahead {
-			c.chain = index.Chain{}
+			c.chain = index.Keying{}
 			return c.chain
 		}
 		if c.presume && e.Kind == index.Stored && c.chain.Hash == nil && c.seen == 0 {
@@ -86,7 +86,7 @@ func (c *chainFinder) presumed(tagged bool, unit int) {
 		}
 		likely := (v.Generation() == prefixhash.Tagged) == tagged
 		if c.chain.Hash == nil || likely {
-			c.chain = index.Chain{Hash: shared(v), Unit: unit}
+			c.chain = index.Keying{Hash: shared(v), Unit: unit}
 		}
 		if likely {
 			return
@@ -115,7 +115,7 @@ func (c *chainFinder) first(e *Event) {
 	if e.BlockSize%max(1, c.chain.Unit) != 0 {
 		return
 	}
-	c.chain = index.Chain{}
+	c.chain = index.Keying{}
 	for pass := range 2 { // what such publishers mostly are, first
 		for _, v := range c.candidates {
 			if likely := (v.Generation() == prefixhash.Tagged) == (e.Spec != ""); likely != (pass == 0) {
@@ -135,8 +135,8 @@ func (c *chainFinder) units(v *prefixhash.VLLM, e *Event, extras []prefixhash.Ex
 		if e.BlockSize%n != 0 || c.unit > 0 && e.BlockSize/n != c.unit {
 			continue
 		}
-		if at := (index.Chain{Hash: v, Unit: e.BlockSize / n}); c.computes(at, e, extras) {
-			c.chain = index.Chain{Hash: shared(v), Unit: at.Unit}
+		if at := (index.Keying{Hash: v, Unit: e.BlockSize / n}); c.computes(at, e, extras) {
+			c.chain = index.Keying{Hash: shared(v), Unit: at.Unit}
 			return true
 		}
 	}
@@ -144,7 +144,7 @@ func (c *chainFinder) units(v *prefixhash.VLLM, e *Event, extras []prefixhash.Ex
 }
 
 // computes reports whether a chain reproduces the event's first hash.
-func (c *chainFinder) computes(at index.Chain, e *Event, extras []prefixhash.ExtraKey) bool {
+func (c *chainFinder) computes(at index.Keying, e *Event, extras []prefixhash.ExtraKey) bool {
 	root, ok := at.Hash.Root()
 	if !ok || e.BlockSize%at.Unit != 0 {
 		return false
@@ -153,7 +153,7 @@ func (c *chainFinder) computes(at index.Chain, e *Event, extras []prefixhash.Ext
 	if len(extras) > 0 {
 		rows = [][]prefixhash.ExtraKey{extras}
 	}
-	c.computed = at.Hash.AppendEventDigests(c.computed[:0], root, e.Tokens[:e.BlockSize], at.Unit, rows, prefixhash.LoRA{}, "")
+	c.computed = at.Hash.AppendEventDigests(c.computed[:0], root, e.Tokens[:e.BlockSize], at.Unit, rows, prefixhash.Adapter{})
 	n := len(c.computed)
 	return n > 0 && uint64(c.computed[n-1].Key()) == e.Hashes[0]
 }

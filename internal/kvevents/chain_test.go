@@ -30,16 +30,16 @@ func beginning(v *prefixhash.VLLM, first uint32, blocks, size, unit int, extras 
 		e.Extras = [][]prefixhash.ExtraKey{extras}
 	}
 	root, _ := v.Root()
-	digests := v.AppendEventDigests(nil, root, e.Tokens, unit, e.Extras, prefixhash.LoRA{}, "")
+	digests := v.AppendEventDigests(nil, root, e.Tokens, unit, e.Extras, prefixhash.Adapter{})
 	for i := range blocks {
 		e.Hashes = append(e.Hashes, uint64(digests[(i+1)*size/unit-1].Key()))
 	}
 	return e
 }
 
-func (c *chainFinder) see(e ...Event) index.Chain { return c.observe(&Batch{Events: e}) }
+func (c *chainFinder) see(e ...Event) index.Keying { return c.observe(&Batch{Events: e}) }
 
-func wantChain(t *testing.T, what string, got index.Chain, v *prefixhash.VLLM, unit int) {
+func wantChain(t *testing.T, what string, got index.Keying, v *prefixhash.VLLM, unit int) {
 	t.Helper()
 	switch {
 	case v == nil && got.Hash != nil:

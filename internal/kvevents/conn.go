@@ -19,13 +19,18 @@ const (
 	dialTimeout = 2 * time.Second
 	// messageLimit bounds one ZeroMQ message. The largest batch a scheduler step
 	// can publish is a few MB (a million token ids at five bytes each).
-	messageLimit = 64 << 20
+	messageLimit = 16 << 20
+	// handshakeLimit bounds a handshake. A socket's properties take some hundred bytes.
+	handshakeLimit = 64 << 10
 	// frameCost is charged per frame in addition to its bytes, so that endless empty
 	// frames reach messageLimit too.
 	frameCost = 64
 )
 
-var errMessageTooLarge = fmt.Errorf("message above %d MiB", messageLimit>>20)
+var (
+	errMessageTooLarge   = fmt.Errorf("message above %d MiB", messageLimit>>20)
+	errHandshakeTooLarge = fmt.Errorf("malformed handshake: above %d KiB, or a message of more than %d MiB", handshakeLimit>>10, messageLimit>>20)
+)
 
 // conn is one ZMTP connection. zmq4's own sockets are not used: they stop
 // reconnecting when a handshake fails once, wait for a handshake without end,
@@ -33,11 +38,12 @@ var errMessageTooLarge = fmt.Errorf("message above %d MiB", messageLimit>>20)
 type conn struct {
 	z   *zmq4.Conn
 	raw net.Conn
+	in  *guarded
 }
 
 // dial connects to a tcp:// or ipc:// endpoint and shakes hands. The connection
-// closes when ctx ends.
-func dial(ctx context.Context, endpoint string, kind zmq4.SocketType) (c *conn, err error) {
+// closes when ctx ends. It reads no more than there is room for.
+func dial(ctx context.Context, endpoint string, kind zmq4.SocketType, room *Room) (c *conn, err error) {
 	network, address, err := splitEndpoint(endpoint)
 	if err != nil {
 		return nil, err
@@ -52,7 +58,8 @@ func dial(ctx context.Context, endpoint string, kind zmq4.SocketType) (c *conn, 
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
-	closing := &closer{Conn: newGuarded(raw), stop: stop}
+	in := newGuarded(ctx, raw, room)
+	closing := &closer{Conn: in, stop: stop}
 	defer func() {
 		// zmq4 indexes the peer's handshake metadata unchecked.
 		if r := recover(); r != nil {
@@ -71,7 +78,8 @@ func dial(ctx context.Context, endpoint string, kind zmq4.SocketType) (c *conn, 
 	if err != nil {
 		return nil, err
 	}
-	return &conn{z: z, raw: closing}, raw.SetDeadline(time.Time{})
+	in.open, in.total = true, 0
+	return &conn{z: z, raw: closing, in: in}, raw.SetDeadline(time.Time{})
 }
 
 // splitEndpoint splits "tcp://host:port" or "ipc://path" for net.Dial.
@@ -93,17 +101,20 @@ func splitEndpoint(endpoint string) (network, address string, err error) {
 	return "", "", fmt.Errorf("endpoint %q: want tcp://host:port or ipc://path", endpoint)
 }
 
-// recv returns the next message's frames. Commands (heartbeats) are answered
-// inside zmq4 and passed over here.
-func (c *conn) recv() ([][]byte, error) {
+// recv returns the next message's frames, and the room that they take until the
+// caller gives it back. Commands (heartbeats) are answered inside zmq4 and passed
+// over here.
+func (c *conn) recv() (frames [][]byte, taken int64, err error) {
 	for {
 		m, err := c.z.RecvMsg()
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if m.Type == zmq4.UsrMsg {
-			return m.Frames, nil
+			taken, c.in.taken = c.in.taken, 0
+			return m.Frames, taken, nil
 		}
+		c.in.giveBack()
 	}
 }
 
@@ -118,7 +129,11 @@ func (c *conn) patience(d time.Duration) error {
 	return c.raw.SetReadDeadline(t)
 }
 
-func (c *conn) close() { c.raw.Close() }
+// close is called by the goroutine that reads.
+func (c *conn) close() {
+	c.raw.Close()
+	c.in.giveBack()
+}
 
 // closer also ends the watch over the context.
 type closer struct {
@@ -141,6 +156,11 @@ type guarded struct {
 	have  int     // bytes of head known
 	left  uint64  // body bytes still to pass
 	total uint64  // of the message under way
+
+	ctx   context.Context // of the connection
+	room  *Room
+	open  bool  // the handshake is over
+	taken int64 // of room, for messages that were not handed over
 }
 
 const (
@@ -149,10 +169,16 @@ const (
 	flagLong     = 0x02
 )
 
-func newGuarded(raw net.Conn) *guarded {
+func newGuarded(ctx context.Context, raw net.Conn, room *Room) *guarded {
 	// 4 KiB: the short frames of a message in one system call. What is longer is
 	// read past the buffer, so a larger one would only take memory.
-	return &guarded{Conn: raw, r: bufio.NewReaderSize(raw, 4<<10), left: greetingSize}
+	return &guarded{Conn: raw, r: bufio.NewReaderSize(raw, 4<<10), left: greetingSize, ctx: ctx, room: room}
+}
+
+// giveBack gives back the room of messages that were not handed over.
+func (g *guarded) giveBack() {
+	g.room.give(g.taken)
+	g.taken = 0
 }
 
 func (g *guarded) Read(p []byte) (int, error) {
@@ -161,6 +187,27 @@ func (g *guarded) Read(p []byte) (int, error) {
 		return 0, e
 	}
 	return n, err
+}
+
+// admit takes room for a frame that is about to be read. A handshake has a limit of
+// its own and takes none.
+func (g *guarded) admit(size, cost uint64) error {
+	limit, refusal := uint64(messageLimit), errMessageTooLarge
+	if !g.open {
+		limit, refusal = handshakeLimit, errHandshakeTooLarge
+	}
+	if size > limit || g.total+cost > limit {
+		return refusal
+	}
+	g.total += cost
+	if !g.open {
+		return nil
+	}
+	if err := g.room.take(g.ctx, int64(cost)); err != nil {
+		return err
+	}
+	g.taken += int64(cost)
+	return nil
 }
 
 func (g *guarded) watch(b []byte) error {
@@ -185,10 +232,9 @@ func (g *guarded) watch(b []byte) error {
 				size = size<<8 | uint64(x)
 			}
 		}
-		if size > messageLimit || g.total+size+frameCost > messageLimit {
-			return errMessageTooLarge
+		if err := g.admit(size, size+frameCost); err != nil {
+			return err
 		}
-		g.total += size + frameCost
 		if g.head[0]&flagMore == 0 {
 			g.total = 0
 		}

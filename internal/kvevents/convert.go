@@ -58,7 +58,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 	out := &c.batch
 	out.Events = out.Events[:0]
 	var n counted
-	out.Chain = c.chains.observe(b)
+	out.Keying = c.chains.observe(b)
 	for i := range b.Events {
 		e := &b.Events[i]
 		n.events++
@@ -88,7 +88,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 				GroupKind: index.GroupKindOf(e.Spec),
 				Tier:      tierOf(e.Medium),
 				HasParent: e.HasParent, Parent: e.Parent,
-				Engine: e.Hashes, Content: contents,
+				Hashes: e.Hashes, Content: contents,
 				Spec: e.Spec, Window: e.Window, Tokens: e.TokenCount, Ahead: e.Ahead, Last: last,
 			})
 		}
@@ -104,9 +104,9 @@ func (c *converter) remove(out *index.Batch, e *Event) {
 	if k := len(out.Events); k > 0 {
 		last := &out.Events[k-1]
 		if last.Kind == index.Removed && last.Tier == tier && last.Scope.Group == e.Group {
-			from -= len(last.Engine)
+			from -= len(last.Hashes)
 			c.removed = append(c.removed, e.Hashes...)
-			last.Engine = c.removed[from:]
+			last.Hashes = c.removed[from:]
 			return
 		}
 	}
@@ -115,7 +115,7 @@ func (c *converter) remove(out *index.Batch, e *Event) {
 	}
 	c.removed = append(c.removed, e.Hashes...)
 	out.Events = append(out.Events, index.Event{Kind: index.Removed, Tier: tier,
-		Scope: index.Scope{Group: e.Group}, Engine: c.removed[from:]})
+		Scope: index.Scope{Group: e.Group}, Hashes: c.removed[from:]})
 }
 
 // contentsOf hashes the event's blocks. nil means that no key of ours can be

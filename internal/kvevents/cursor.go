@@ -14,8 +14,10 @@ var (
 	ErrTrailing  = errors.New("bytes after the batch")
 	ErrType      = errors.New("unexpected msgpack type")
 	ErrNilHash   = errors.New("nil block hash")
-	ErrBlockSize = errors.New("block_size is not positive")
+	ErrBlockSize = errors.New("block_size is not possible")
+	ErrGroup     = errors.New("group_idx is not possible")
 	ErrMissing   = errors.New("required field missing")
+	ErrEvents    = errors.New("too many events")
 )
 
 // cursor reads msgpack from a byte slice. The first error sticks, further reads

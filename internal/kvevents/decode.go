@@ -26,6 +26,20 @@ type Decoder struct {
 // allocated again.
 type interned map[string]string
 
+const (
+	// maxEvents bounds the events of a batch: a step publishes one for each request
+	// and each evicted block. An event takes twenty times the memory of its shortest
+	// form on the wire.
+	maxEvents = 1 << 16
+	// maxBlockSize bounds the tokens of a block. Models with Mamba states have a few
+	// thousand.
+	maxBlockSize = 1 << 20
+	// maxGroups bounds the cache groups of a model: vLLM makes at most one for each layer.
+	maxGroups = 1 << 10
+	// retainedPayload is the largest payload whose buffers are kept for the next one.
+	retainedPayload = 1 << 20
+)
+
 // internLimit bounds a set of interned strings: far above the adapters one
 // engine serves, small enough to drop and start again.
 const internLimit = 1024
@@ -79,6 +93,9 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 		b.Time = 0
 	}
 	events := c.array()
+	if c.err == nil && events > maxEvents {
+		c.fail(ErrEvents)
+	}
 	if c.err != nil {
 		return nil, fmt.Errorf("batch: %w", c.err)
 	}
@@ -346,8 +363,11 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 		if c.null() {
 			return
 		}
-		if e.Group = c.int31(); e.Group < 0 {
+		switch e.Group = c.int31(); {
+		case e.Group < 0:
 			c.fail(ErrType)
+		case e.Group >= maxGroups:
+			c.fail(ErrGroup)
 		}
 	case specKind:
 		if isStr(c.peek()) {
@@ -458,7 +478,7 @@ func (d *Decoder) extraKey(c *cursor) (key prefixhash.ExtraKey, ok bool) {
 // sane reports whether the event's block size is possible: positive, or 0 in a
 // placeholder of a lower tier.
 func (d *Decoder) sane(e *Event) bool {
-	return e.Kind != index.Stored || e.BlockSize > 0 ||
+	return e.Kind != index.Stored || e.BlockSize > 0 && e.BlockSize <= maxBlockSize ||
 		e.BlockSize == 0 && e.TokenCount == 0 && tierOf(e.Medium) != index.TierGPU
 }
 

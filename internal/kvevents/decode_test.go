@@ -247,8 +247,8 @@ func TestConvert(t *testing.T) {
 	if len(e) != 14 {
 		t.Fatalf("%d events, want 14: %+v", len(e), e)
 	}
-	if !slices.Equal(e[0].Engine, []uint64{1, 2, 3}) || e[0].Tier != index.TierGPU ||
-		!slices.Equal(e[1].Engine, []uint64{4}) || e[1].Tier != index.TierCPU || e[2].Scope.Group != 1 || e[3].Kind != index.Cleared {
+	if !slices.Equal(e[0].Hashes, []uint64{1, 2, 3}) || e[0].Tier != index.TierGPU ||
+		!slices.Equal(e[1].Hashes, []uint64{4}) || e[1].Tier != index.TierCPU || e[2].Scope.Group != 1 || e[3].Kind != index.Cleared {
 		t.Errorf("removals: %+v", e[:4])
 	}
 	s := e[4]
@@ -256,12 +256,12 @@ func TestConvert(t *testing.T) {
 		!slices.Equal(s.Content, prefixhash.AppendContents(nil, []uint32{1, 2, 3, 4}, 2, nil)) {
 		t.Errorf("stored: %+v", s)
 	}
-	if none := e[7]; len(none.Engine) != 0 || none.Tokens != 2 { // it only shows that there is such a group
+	if none := e[7]; len(none.Hashes) != 0 || none.Tokens != 2 { // it only shows that there is such a group
 		t.Errorf("nothing stored: %+v", none)
 	}
 	e = slices.Delete(e, 7, 8)
 	for i, want := range []int{2, 1, 1} {
-		if u := e[5+i]; u.Content != nil || u.Scope.Scheme != SchemeEngine || len(u.Engine) != want {
+		if u := e[5+i]; u.Content != nil || u.Scope.Scheme != SchemeEngine || len(u.Hashes) != want {
 			t.Errorf("unkeyed %d: %+v", i, u)
 		}
 	}
@@ -287,7 +287,7 @@ func TestEngineScheme(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	out, n := c.convert(b)
-	if len(out.Events) != 1 || out.Events[0].Content != nil || len(out.Events[0].Engine) != 2 || n.unkeyed != 0 {
+	if len(out.Events) != 1 || out.Events[0].Content != nil || len(out.Events[0].Hashes) != 2 || n.unkeyed != 0 {
 		t.Errorf("%+v %+v", out, n)
 	}
 }
@@ -341,7 +341,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		out, _ := conv.convert(b)
 		for _, e := range out.Events {
-			if e.Content != nil && len(e.Content) != len(e.Engine) {
+			if e.Content != nil && len(e.Content) != len(e.Hashes) {
 				t.Fatal("contents and hashes differ in number")
 			}
 		}

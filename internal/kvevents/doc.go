@@ -19,7 +19,8 @@
 // The files: cursor.go reads msgpack, decode.go gives the events of event.go,
 // convert.go turns them into index batches, sequence.go decides what is applied, dropped and
 // requested again (no I/O, no clock), conn.go is one ZMTP connection, replay.go
-// one replay, subscriber.go joins them, status.go has the Status.
+// one replay, room.go bounds the bytes in memory, pause.go the attempts at a
+// publisher that gives trouble, subscriber.go joins them, status.go has the Status.
 //
 // Concurrency: Run owns all state and is the only caller of the Sink; Status
 // may be called from anywhere. Units: token counts in tokens, hashes as the low

@@ -12,12 +12,13 @@ import (
 // endOfReplay is the sequence vLLM's publisher ends a replay with: -1, signed.
 const endOfReplay = ^uint64(0)
 
-// retryAfter is the wait before a failed replay or connection is tried again:
-// long enough for a busy publisher (it looks for replays every 0.1 s), short
-// enough that a restarted one is found within a fraction of a second.
-const retryAfter = 200 * time.Millisecond
+// replayMost is how many batches one replay may bring: 26 times vLLM's buffer.
+const replayMost = 1 << 18
 
-var errNoSequence = errors.New("message without an 8-byte sequence")
+var (
+	errNoSequence = errors.New("message without an 8-byte sequence")
+	errEndless    = errors.New("a replay without an end")
+)
 
 // reply is one thing a replay brought: a frame, or its end.
 type reply struct {
@@ -28,23 +29,27 @@ type reply struct {
 }
 
 // replay requests every buffered batch from a.from on and sends what
-// comes to out, then exactly one end. patience bounds the wait for each reply.
-func replay(ctx context.Context, endpoint string, a asked, patience time.Duration, out chan<- *reply) {
+// comes to out, then exactly one end.
+func replay(ctx context.Context, o *Options, a asked, out chan<- *reply) {
 	put := func(r reply) bool {
 		r.id = a.id
 		select {
 		case out <- &r:
 			return true
 		case <-ctx.Done():
+			o.Room.give(r.frame.taken)
 			return false
 		}
 	}
-	put(reply{end: true, err: receive(ctx, endpoint, a, patience, func(f frame) bool { return put(reply{frame: f}) })})
+	put(reply{end: true, err: receive(ctx, o, a, func(f frame) bool { return put(reply{frame: f}) })})
 }
 
-func receive(ctx context.Context, endpoint string, a asked, patience time.Duration, put func(frame) bool) error {
+// receive makes the connection of one replay and passes on its frames.
+// ReplayPatience bounds the wait for each of them, replayMost their number and
+// ReplayWithin the time of all.
+func receive(ctx context.Context, o *Options, a asked, put func(frame) bool) error {
 	if a.attempt > 0 && a.purpose != probe {
-		t := time.NewTimer(retryAfter)
+		t := time.NewTimer(o.RetryAfter)
 		defer t.Stop()
 		select {
 		case <-t.C:
@@ -52,7 +57,7 @@ func receive(ctx context.Context, endpoint string, a asked, patience time.Durati
 			return ctx.Err()
 		}
 	}
-	c, err := dial(ctx, endpoint, zmq4.Dealer)
+	c, err := dial(ctx, o.ReplayEndpoint, zmq4.Dealer, o.Room)
 	if err != nil {
 		return err
 	}
@@ -61,22 +66,24 @@ func receive(ctx context.Context, endpoint string, a asked, patience time.Durati
 	if err := c.send(nil, binary.BigEndian.AppendUint64(nil, a.from)); err != nil {
 		return err
 	}
-	for {
-		if err := c.patience(patience); err != nil {
+	end := time.Now().Add(o.ReplayWithin)
+	for n := 0; ; n++ {
+		if n == replayMost || time.Now().After(end) {
+			return errEndless
+		}
+		if err := c.patience(o.ReplayPatience); err != nil {
 			return err
 		}
-		frames, err := c.recv()
+		frames, taken, err := c.recv()
 		if err != nil {
 			return err
 		}
 		seq, payload, err := lastTwo(frames)
-		if err != nil {
+		if end := seq == endOfReplay && len(payload) == 0; err != nil || end {
+			o.Room.give(taken)
 			return err
 		}
-		if seq == endOfReplay && len(payload) == 0 {
-			return nil
-		}
-		if !put(frame{seq: seq, payload: payload}) {
+		if !put(frame{seq: seq, payload: payload, taken: taken}) {
 			return ctx.Err()
 		}
 	}

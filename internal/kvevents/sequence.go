@@ -15,7 +15,11 @@ type frame struct {
 	conn    uint64 // which connection of the event socket; 0 for replayed ones
 	seq     uint64
 	payload []byte
+	taken   int64 // bytes of Room until Run is done with it
 }
+
+// size is what a frame that is held takes of a Room.
+func (f frame) size() int64 { return int64(len(f.payload)) + frameCost }
 
 // world is what a sequencer does to the outside.
 type world interface {
@@ -56,10 +60,9 @@ const (
 	// (1,000 by default), so a hole inside the replies is requested again, and
 	// each answer brings at least one batch more. After this many, holes count as real.
 	stallLimit = 32
-	// heldFrames and heldBytes bound the live frames that wait for a replay. What
+	// heldFrames and the Room bound the live frames that wait for a replay. What
 	// comes on top is dropped, and shows as a gap afterwards.
 	heldFrames = 1 << 16
-	heldBytes  = 256 << 20
 	// recentSize frames are kept by digest, to distinguish a late copy from a restart.
 	recentSize = 64
 )
@@ -87,13 +90,13 @@ type sequencer struct {
 	seenConn uint64 // of the last live frame taken
 	seenSeq  uint64
 
-	ask      *asked
-	lastID   uint64
-	launch   bool
-	held     []frame
-	heldSize int
-	cut      bool // what is held is in the answer to the replay just requested, or of an earlier life
-	recent   [recentSize]struct {
+	ask    *asked
+	lastID uint64
+	launch bool
+	held   []frame
+	room   *Room // for what is held
+	cut    bool  // what is held is in the answer to the replay just requested, or of an earlier life
+	recent [recentSize]struct {
 		seq, sum uint64
 		set      bool
 	}
@@ -102,7 +105,7 @@ type sequencer struct {
 }
 
 func newSequencer(w world, replays bool) *sequencer {
-	return &sequencer{world: w, replays: replays, clean: true}
+	return &sequencer{world: w, replays: replays, clean: true, room: NewRoom()}
 }
 
 // wanted returns the replay to send now, once.
@@ -164,13 +167,17 @@ func (s *sequencer) live(f frame) {
 		}
 		s.ask.purpose, s.ask.attempt = fill, 0
 	}
-	if s.ask != nil && (len(s.held) >= heldFrames || s.heldSize+len(f.payload) > heldBytes) {
+	if s.ask == nil && len(s.held) == 0 {
+		if taken := s.step(f); taken || s.cut {
+			s.drain()
+			return
+		}
+	}
+	if len(s.held) >= heldFrames || !s.room.hold(f) {
 		s.count.Overflow++
 		return
 	}
 	s.held = append(s.held, f)
-	s.heldSize += len(f.payload)
-	s.drain()
 }
 
 // drain takes held frames until none is left or one needs a replay.
@@ -180,20 +187,26 @@ func (s *sequencer) drain() {
 		if !s.step(s.held[n]) {
 			break
 		}
-		s.heldSize -= len(s.held[n].payload)
 		n++
 	}
 	if s.cut {
-		clear(s.held)
-		s.held, s.heldSize, s.cut = s.held[:0], 0, false
+		s.release()
 		return
 	}
 	if n == 0 {
 		return
 	}
+	s.room.drop(s.held[:n])
 	rest := copy(s.held, s.held[n:])
 	clear(s.held[rest:])
 	s.held = s.held[:rest]
+}
+
+// release drops what is held.
+func (s *sequencer) release() {
+	s.room.drop(s.held)
+	clear(s.held)
+	s.held, s.cut = s.held[:0], false
 }
 
 // step takes one live frame; false means that a replay has to come first.
@@ -375,9 +388,12 @@ func (s *sequencer) replied(id uint64, err error) {
 		return
 	}
 	s.ask = nil
-	if err != nil {
+	switch {
+	case errors.Is(err, errEndless):
+		s.endless()
+	case err != nil:
 		s.failed(a)
-	} else {
+	default:
 		s.ended(a)
 	}
 	if s.ask == nil {
@@ -437,6 +453,15 @@ func (s *sequencer) failed(a *asked) {
 	s.give(a)
 }
 
+// endless drops what a replay without an end brought, and what was known before. The live
+// events go on; history is requested again at the next chance.
+func (s *sequencer) endless() {
+	s.count.ReplayFails++
+	s.lose(s.next)
+	s.based, s.owed = false, true
+	clear(s.recent[:])
+}
+
 // resume continues from a place that an earlier sequencer reached: before next
 // everything is applied, the last of it with this digest. The publisher has to
 // confirm it at its first answer.
@@ -458,6 +483,19 @@ func (s *sequencer) giveUpTrial() {
 	s.ask = nil
 	s.drain()
 }
+
+// abandon drops everything that was applied and held: the publisher is left alone
+// for a while, and what it removes meanwhile is not seen.
+func (s *sequencer) abandon() {
+	s.forget()
+	s.release()
+	s.based, s.whole, s.owed = false, false, s.replays
+	s.ask, s.launch, s.seenConn = nil, false, 0
+	clear(s.recent[:])
+}
+
+// troubles are the times that the publisher's events could not be followed.
+func (s *sequencer) troubles() uint64 { return s.count.Rejected + s.count.Lost + s.count.Restarts }
 
 // place is where another sequencer could resume.
 func (s *sequencer) place() (next, digest uint64, ok bool) {

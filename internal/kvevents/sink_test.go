@@ -76,7 +76,7 @@ func (s *mapSink) remove(e index.Event) {
 	if e.Tier != index.TierGPU {
 		return
 	}
-	for _, h := range e.Engine {
+	for _, h := range e.Hashes {
 		if s.copies[h]--; s.copies[h] <= 0 {
 			delete(s.copies, h)
 			if k, ok := s.keys[h]; ok {
@@ -93,12 +93,12 @@ func (s *mapSink) store(e index.Event, r *index.Result) {
 	if e.Tier != index.TierGPU {
 		return
 	}
-	s.blocks += len(e.Engine)
+	s.blocks += len(e.Hashes)
 	parent, known := prefixhash.TokenRoot(e.Scope.Model, e.Scope.LoRA), true
 	if e.HasParent {
 		parent, known = s.keys[e.Parent], s.keys[e.Parent] != 0
 	}
-	for i, h := range e.Engine {
+	for i, h := range e.Hashes {
 		s.copies[h]++
 		switch {
 		case e.Content == nil:

@@ -10,6 +10,8 @@ type Status struct {
 	LastSeq   uint64 `json:"last_seq"`  // last sequence applied; see HasSeq
 	HasSeq    bool   `json:"has_seq"`   // at least one batch of this incarnation was applied
 
+	Paused time.Duration `json:"paused,omitempty"` // the publisher is left alone for so long, because of too many troubles; 0 while it is followed
+
 	Incarnation uint64    `json:"incarnation"` // what the Sink's last Begin returned
 	LastBatch   time.Time `json:"last_batch"`  // when the last batch was applied, our clock; zero before the first
 	LastError   string    `json:"last_error"`  // the last trouble with sockets, payloads or the Sink; kept after recovery
@@ -40,6 +42,7 @@ type Counters struct {
 	Rejected     uint64 `json:"rejected"`      // payloads that could not be decoded, applied in no part
 	Malformed    uint64 `json:"malformed"`     // messages without a sequence
 	Overflow     uint64 `json:"overflow"`      // live batches dropped because a replay took too long; replayed later
+	Pauses       uint64 `json:"pauses"`        // times the publisher was left alone
 	ApplyErrors  uint64 `json:"apply_errors"`  // batches the Sink refused, in part or whole
 	OrphanBlocks uint64 `json:"orphan_blocks"` // stored blocks whose parent the Sink did not know yet
 }

@@ -59,6 +59,18 @@ type Options struct {
 	// failed; live events are held that long. Default 3 s: the publisher serves
 	// replays between two batches.
 	ReplayPatience time.Duration
+	// ReplayWithin is how long a replay may take. One that takes longer, or brings more
+	// than 262,144 batches, counts as one without an end: what is known is dropped, and
+	// the live events go on. Default 2 min.
+	ReplayWithin time.Duration
+	// RetryAfter is the wait before a failed connection or replay is tried again. It
+	// doubles up to 5 s while no connection lasts. Default 200 ms: long enough for a busy publisher (vLLM's
+	// looks for replays every 0.1 s), short enough that a restarted one is found
+	// within a fraction of a second.
+	RetryAfter time.Duration
+	// DrainWithin bounds how long Run, when its context ends, still applies batches
+	// that have been received. 0 = they are dropped, for a Sink that ends too.
+	DrainWithin time.Duration
 
 	// Resume, when set, is the place up to which the Sink holds this publisher's
 	// batches already, under Resume.Incarnation. The publisher must confirm within
@@ -68,7 +80,11 @@ type Options struct {
 	Resume       *index.Cursor
 	ResumeWithin time.Duration
 
-	Now func() time.Time // default time.Now
+	// Room bounds the bytes of events in memory, with others that share it. Default:
+	// one of its own.
+	Room *Room
+
+	Now func() time.Time // default index.Now
 	Log *slog.Logger     // default: none. Never given token ids, salts or payloads.
 	// Observe, when set, is called with every batch about to be applied, in
 	// order. The batch is valid during the call only and holds token ids.
@@ -109,12 +125,17 @@ func (o *Options) defaults() {
 	positive(&o.ProbeEvery, 30*time.Second)
 	positive(&o.ProbeQuiet, time.Second)
 	positive(&o.ReplayPatience, 3*time.Second)
+	positive(&o.ReplayWithin, 2*time.Minute)
+	positive(&o.RetryAfter, 200*time.Millisecond)
 	positive(&o.ResumeWithin, 10*time.Second)
 	if o.Scheme == "" {
 		o.Scheme = index.SchemeTokens
 	}
+	if o.Room == nil {
+		o.Room = NewRoom()
+	}
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = index.Now
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -135,6 +156,13 @@ type Subscriber struct {
 	repeats     uint64   // batches before this may be in the Sink already
 	totals      Counters // what apply counts
 	cancel      context.CancelFunc
+	connection  uint64   // number of the event socket's last connection; the listener's while a session runs
+	troubles    troubles // that the publisher gave
+
+	// 1024 live messages: a second of a very busy replica. Beyond it TCP holds
+	// the publisher back, which drops at its own high-water mark: a gap. They
+	// wait as pointers: queues that are mostly empty take a tenth of the memory.
+	live chan *listenerEvent
 
 	mu     sync.Mutex
 	status Status
@@ -147,12 +175,13 @@ func New(o Options, to Sink) (*Subscriber, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Subscriber{o: o, to: to, holder: index.Holder{Replica: o.Replica, Rank: o.Rank}}
+	s := &Subscriber{o: o, to: to, holder: index.Holder{Replica: o.Replica, Rank: o.Rank}, live: make(chan *listenerEvent, 1024)}
 	s.decoder.SkipTokens = IsEngineScheme(o.Scheme) && o.Observe == nil
 	s.converter = converter{tenant: o.Tenant, model: o.Model, scheme: o.Scheme,
 		chains: chainFinder{candidates: o.Hashes, unit: o.Unit, presume: o.Presume}}
 	s.converter.batch.Holder, s.converter.batch.Full = s.holder, o.Full
 	s.sequencer = newSequencer(s, o.ReplayEndpoint != "")
+	s.sequencer.room = o.Room
 	return s, nil
 }
 
@@ -172,22 +201,50 @@ type listenerEvent struct {
 }
 
 // Run connects, follows and reconnects until ctx ends, then returns nil, having
-// waited for all it started. A publisher that is not there is waited for. The
-// Sink keeps what it holds.
+// waited for all it started. A publisher that is not there is waited for; one that
+// gives trouble again and again is left alone for growing pauses, and the Sink then
+// holds nothing of it. At the end the Sink keeps what it holds.
 func (s *Subscriber) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-
 	doubt := s.start()
 	defer doubt.Stop()
-	// 1024 live messages: a second of a very busy replica. Beyond it TCP holds
-	// the publisher back, which drops at its own high-water mark: a gap. They
-	// wait as pointers: queues that are mostly empty take a tenth of the memory.
-	live := make(chan *listenerEvent, 1024)
+	defer s.sequencer.release()
+	for ctx.Err() == nil {
+		if pause := s.session(ctx, doubt); pause > 0 {
+			s.rest(ctx, pause)
+		}
+	}
+	return nil
+}
+
+// rest leaves the publisher alone for the pause.
+func (s *Subscriber) rest(ctx context.Context, pause time.Duration) {
+	s.sequencer.abandon()
+	s.totals.Pauses++
+	s.set(func(st *Status) { st.Connected, st.Paused = false, pause })
+	s.publish()
+	s.o.Log.Warn("KV events: the publisher's batches are refused or lost again and again; it is asked again after a pause",
+		"replica", s.o.Replica, "rank", s.o.Rank, "pause", pause.String(), "refused", s.sequencer.count.Rejected)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	s.set(func(st *Status) { st.Paused = 0 })
+}
+
+// session follows the publisher until ctx ends, or until it has to be left alone
+// for the pause returned.
+func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time.Duration) {
+	ctx, cancel := context.WithCancel(ctx)
 	replies := make(chan *reply, 256)
-	wg.Go(func() { s.listen(ctx, live) })
+	var wg sync.WaitGroup
+	defer func() {
+		cancel()
+		wg.Wait()
+		s.discard(replies)
+	}()
+	wg.Go(func() { s.listen(ctx) })
 
 	// The probe timer: ProbeEvery after the last probe, sooner after an event.
 	due := time.Now().Add(s.o.ProbeEvery)
@@ -196,9 +253,11 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case n := <-live:
+			s.drain(replies)
+			return 0
+		case n := <-s.live:
 			s.receive(n)
+			s.o.Room.give(n.frame.taken)
 			if n.down == nil {
 				timer.Reset(min(s.o.ProbeQuiet, max(0, time.Until(due))))
 			}
@@ -210,6 +269,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 			} else {
 				s.sequencer.reply(r.id, r.frame)
 			}
+			s.o.Room.give(r.frame.taken)
 		case <-doubt.C:
 			s.sequencer.giveUpTrial()
 		case <-timer.C:
@@ -218,10 +278,48 @@ func (s *Subscriber) Run(ctx context.Context) error {
 			due = time.Now().Add(s.o.ProbeEvery)
 			timer.Reset(s.o.ProbeEvery)
 		}
+		if pause := s.troubles.judge(s.sequencer.troubles()+s.totals.Malformed, time.Now()); pause > 0 {
+			return pause
+		}
 		if a := s.sequencer.wanted(); a != nil {
 			s.launch(ctx, *a, replies, &wg)
 		}
 		s.publish()
+	}
+}
+
+// discard gives back the room of what a session leaves in its queues.
+func (s *Subscriber) discard(replies <-chan *reply) {
+	for {
+		select {
+		case n := <-s.live:
+			s.o.Room.give(n.frame.taken)
+		case r := <-replies:
+			s.o.Room.give(r.frame.taken)
+		default:
+			return
+		}
+	}
+}
+
+// drain applies the received batches for at most DrainWithin. A replay that the end
+// of the context broke off says nothing of the publisher, so its end is not noted.
+func (s *Subscriber) drain(replies <-chan *reply) {
+	for end := time.Now().Add(s.o.DrainWithin); time.Now().Before(end); s.publish() {
+		select {
+		case n := <-s.live:
+			s.receive(n)
+			s.o.Room.give(n.frame.taken)
+		case r := <-replies:
+			if r.end && r.err == nil {
+				s.sequencer.replied(r.id, nil)
+			} else if !r.end {
+				s.sequencer.reply(r.id, r.frame)
+			}
+			s.o.Room.give(r.frame.taken)
+		default:
+			return
+		}
 	}
 }
 
@@ -232,7 +330,7 @@ func (s *Subscriber) launch(ctx context.Context, a asked, replies chan<- *reply,
 	}
 	var rctx context.Context
 	rctx, s.cancel = context.WithCancel(ctx)
-	wg.Go(func() { replay(rctx, s.o.ReplayEndpoint, a, s.o.ReplayPatience, replies) })
+	wg.Go(func() { replay(rctx, &s.o, a, replies) })
 }
 
 func (s *Subscriber) receive(n *listenerEvent) {
@@ -252,57 +350,59 @@ func (s *Subscriber) receive(n *listenerEvent) {
 }
 
 // listen keeps one event socket connected and passes on what it brings.
-func (s *Subscriber) listen(ctx context.Context, out chan<- *listenerEvent) {
+func (s *Subscriber) listen(ctx context.Context) {
 	put := func(n listenerEvent) bool {
 		select {
-		case out <- &n:
+		case s.live <- &n:
 			return true
 		case <-ctx.Done():
+			s.o.Room.give(n.frame.taken)
 			return false
 		}
 	}
 	wait := time.NewTimer(0)
 	defer wait.Stop()
-	for conn := uint64(1); ; {
+	for retry := time.Duration(0); ; {
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
 			return
 		}
-		up, err := s.follow(ctx, conn, put)
-		if up {
-			conn++
-		}
+		began := time.Now()
+		err := s.follow(ctx, put)
 		if ctx.Err() != nil || !put(listenerEvent{down: err}) {
 			return
 		}
-		wait.Reset(retryAfter)
+		retry = nextRetry(s.o.RetryAfter, retry, time.Since(began))
+		wait.Reset(retry)
 	}
 }
 
 // follow makes one connection and reads it until it fails.
-func (s *Subscriber) follow(ctx context.Context, number uint64, put func(listenerEvent) bool) (up bool, err error) {
-	c, err := dial(ctx, s.o.Endpoint, zmq4.Sub)
+func (s *Subscriber) follow(ctx context.Context, put func(listenerEvent) bool) error {
+	c, err := dial(ctx, s.o.Endpoint, zmq4.Sub, s.o.Room)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer c.close()
 	// 1 = subscribe, then the topic prefix (ZMTP 3.0).
 	if err := c.send(append([]byte{1}, s.o.Topic...)); err != nil {
-		return false, err
+		return err
 	}
+	s.connection++
+	number := s.connection
 	if !put(listenerEvent{up: true, frame: frame{conn: number}}) {
-		return true, ctx.Err()
+		return ctx.Err()
 	}
 	for {
-		frames, err := c.recv()
+		frames, taken, err := c.recv()
 		if err != nil {
-			return true, err
+			return err
 		}
 		seq, payload, err := lastTwo(frames)
-		n := listenerEvent{frame: frame{conn: number, seq: seq, payload: payload}, bad: err != nil}
+		n := listenerEvent{frame: frame{conn: number, seq: seq, payload: payload, taken: taken}, bad: err != nil}
 		if !put(n) {
-			return true, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
@@ -350,6 +450,9 @@ func (s *Subscriber) forget() {
 
 // apply implements world: it decodes the whole payload before anything is applied.
 func (s *Subscriber) apply(f frame) error {
+	if len(f.payload) > retainedPayload {
+		defer s.shrink()
+	}
 	b, err := s.decoder.Decode(f.payload)
 	if err != nil {
 		err = fmt.Errorf("sequence %d: %w", f.seq, err)
@@ -386,6 +489,14 @@ func (s *Subscriber) apply(f frame) error {
 	t.OrphanBlocks += uint64(result.Orphaned)
 	s.set(func(st *Status) { st.HasSeq, st.LastSeq, st.LastBatch = true, f.seq, batch.At })
 	return nil
+}
+
+// shrink drops the buffers that a large batch has grown.
+func (s *Subscriber) shrink() {
+	s.decoder = Decoder{SkipTokens: s.decoder.SkipTokens}
+	c := &s.converter
+	s.converter = converter{tenant: c.tenant, model: c.model, scheme: c.scheme, chains: c.chains}
+	s.converter.batch.Holder, s.converter.batch.Full = s.holder, s.o.Full
 }
 
 // touch reports to the Sink, by a batch without events, that an idle publisher is

@@ -428,10 +428,10 @@ func TestDialHostile(t *testing.T) {
 			}()
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			c, err := dial(ctx, "tcp://"+l.Addr().String(), "SUB")
+			c, err := dial(ctx, "tcp://"+l.Addr().String(), "SUB", NewRoom())
 			if err == nil {
 				defer c.close()
-				_, err = c.recv()
+				_, _, err = c.recv()
 			}
 			if err == nil || ctx.Err() != nil {
 				t.Fatalf("error %v, context %v", err, ctx.Err())

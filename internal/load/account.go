@@ -6,7 +6,8 @@ import (
 	"warmroute/index"
 )
 
-// Account is what is in flight on one KV cache, and what was learned of it.
+// Account counts the requests in flight on one KV cache, and learns its speed and
+// health.
 type Account struct {
 	ledger    *Ledger
 	at        index.Holder
@@ -15,18 +16,20 @@ type Account struct {
 	awaiting  atomic.Int64 // requests before their first token
 	pending   atomic.Int64 // ns of expected prefill of the awaiting
 	live      atomic.Int64 // context tokens of the requests in flight
-	sentinels sentinels    // where first tokens are waited for
-	pace      pace         // how fast it is
-	health    health       // how it fails
-	others    others       // what other routers have in flight
+	sentinels sentinels    // charges by the blocks that their first tokens will store
+	pace      pace         // its learned speed
+	health    health       // its failures in a row
+	others    others       // requests of other routers in flight
 	sent      atomic.Int64 // requests charged so far
 	work      atomic.Int64 // ns of prefill charged so far
 	queued    atomic.Bool  // it is in Ledger.changes
-	scraped   scraped      // traffic that came around the routers
+	scraped   scraped      // requests that no router sent, from scraped metrics
+	claims    claims       // what its events report of prompts
+	doubted   atomic.Bool  // claims are disbelieved
 
 	// Guarded by Ledger.Lock.
 	queue  []*Charge // in the order they were sent; those at the front first
-	placed placed    // what was sent there lately
+	placed placed    // blocks sent there lately
 }
 
 // SetID notes the number the index gave the KV cache.
@@ -47,23 +50,22 @@ func (a *Account) Live() int64 { return a.live.Load() }
 // Speed is actual over modelled first-token time; 0 while nothing is known.
 func (a *Account) Speed() float64 { return a.pace.speed() }
 
-// SpeedAmong is the speed to count with: that of the others, mean, until it is
-// clear that the KV cache's own is different. mean is the harmonic one, which a
-// single slow replica does not move.
+// SpeedAmong returns the speed that a decision uses: the mean of the other KV caches
+// until this one's own clearly differs from it. The mean is harmonic, so that a single
+// slow replica does not move it.
 func (a *Account) SpeedAmong(own, mean float64, now int64) float64 {
 	return a.pace.among(own, mean, now)
 }
 
-// Lag is how many seconds late first tokens become known; 0 where that is within
-// an engine step.
+// Lag returns how many seconds after a first token its event arrives; 0 if that is
+// less than an engine step.
 func (a *Account) Lag() float64 { return a.pace.reportLag() }
 
-// Placed is the weight of what was sent there lately, in blocks. Ledger.Lock is
-// held.
+// Placed returns the blocks sent there lately, weighted by age. Ledger.Lock is held.
 func (a *Account) Placed(now int64) float64 { return a.placed.weight(now) }
 
-// State is an account as a decision reads it: what this router has in flight, and
-// what other routers have.
+// State is an account as a decision reads it: the requests in flight of this router
+// and of the others together.
 type State struct {
 	InFlight int     // requests
 	Awaiting int     // requests whose first token has not come
@@ -91,10 +93,9 @@ func (a *Account) State(now int64) (s State) {
 	return s
 }
 
-// ahead is Awaiting and Pending, less what the engine has done since the latest
-// events of it where these come late: it worked through the queue in order, at its
-// learned speed, from the last first token that is known of. Ledger.Lock is
-// held.
+// ahead returns Awaiting and Pending without the work that the engine has done since
+// its last event, if events come late. The engine is taken to work through the queue in
+// order, at its learned speed, from the last known first token on. Ledger.Lock is held.
 func (a *Account) ahead(now int64) (awaiting int, seconds float64) {
 	late := int64(a.Lag() * 1e9)
 	if late == 0 {
@@ -121,10 +122,9 @@ func (a *Account) ahead(now int64) (awaiting int, seconds float64) {
 	return awaiting, float64(left) / 1e9
 }
 
-// settle counts first tokens as come that no event reports: of requests whose
-// time is over, and, since engines prefill in the order of arrival, of those
-// that stored no block and were sent before one whose first token was seen.
-// Ledger.Lock is held.
+// settle counts first tokens that no event reports. A request has its first token when
+// it is due; a request that stores no block has it when a later request has, because
+// engines prefill in the order of arrival. Ledger.Lock is held.
 func (a *Account) settle(now int64) {
 	seen := a.sentinels.latest.Load()
 	kept, n := 0, 0

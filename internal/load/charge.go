@@ -5,23 +5,25 @@ import (
 	"sync/atomic"
 )
 
-// Terms are what a request is expected to cost.
+// Terms are the expected costs of a request.
 type Terms struct {
 	Sent     int64  // Unix ns
 	Due      int64  // Unix ns by which its first token counts as come at the latest
 	Model    int64  // ns of modelled prefill on a replica of speed 1
 	Expected int64  // ns of expected prefill
+	Wait     int64  // ns until the first token is expected
 	Tokens   int64  // context
+	Claimed  int64  // tokens of the prompts that the cache's events report, of whole blocks before the last token
 	Sentinel uint64 // content of the prompt's last full block, 0 = no event reports its first token
 	Cached   bool   // the replica's events are received, and this request stores no block
 	Guessed  bool   // the replica reports no blocks: any part of the prompt may be cached there
 }
 
-// guess is the speed the request was charged with.
+// guess returns the speed that the request was charged with.
 func (t *Terms) guess() float64 { return float64(t.Expected) / float64(max(1, t.Model)) }
 
-// soonest is how many ns a request that ends without a first token must have
-// taken at least for not having failed.
+// soonest returns the shortest time, in ns, in which a request may end without a first
+// token and not count as failed.
 func (t *Terms) soonest() int64 {
 	if t.Guessed {
 		return int64(tooFastLeast)
@@ -36,6 +38,7 @@ type Charge struct {
 	terms   Terms
 	seq     int64 // order of charges
 	state   atomic.Int32
+	settled atomic.Bool // its claim has ended
 }
 
 const (
@@ -54,6 +57,7 @@ func (c *Charge) Put(a *Account, t Terms) {
 	a.awaiting.Add(1)
 	a.pending.Add(t.Expected)
 	a.live.Add(t.Tokens)
+	a.claims.open.Add(t.Claimed)
 	a.sent.Add(1)
 	a.work.Add(t.Expected)
 	c.state.Store(chargeAwaiting)
@@ -67,8 +71,8 @@ func (c *Charge) Put(a *Account, t Terms) {
 // Account is where the charge was put.
 func (c *Charge) Account() *Account { return c.account }
 
-// Terms are what it was put with. Sentinel is 0 where no more first tokens could
-// be waited for.
+// Terms returns the terms of the charge. Sentinel is 0 if the account had no room for
+// one more sentinel.
 func (c *Charge) Terms() Terms { return c.terms }
 
 // Awaiting reports whether the first token is still to come.
@@ -122,12 +126,11 @@ func (c *Charge) RecordEnd(status int, came bool) (failed bool) {
 	return false
 }
 
-// Failed counts a failure that was seen otherwise.
+// Failed counts a failure that the response's status does not show.
 func (c *Charge) Failed(now int64) { c.account.failed(now) }
 
-// Noted takes what the charge looked like into account for later estimates: its
-// expected cost and first-token time in seconds, and how many blocks it will
-// store. Ledger.Lock is held.
+// Noted records the expected cost and first-token time of the charge, in seconds, and
+// the blocks that it will store, for later estimates. Ledger.Lock is held.
 func (c *Charge) Noted(cost, wait float64, blocks int) {
 	c.account.scraped.sent(cost, wait, int(c.terms.Tokens))
 	if blocks > 0 {

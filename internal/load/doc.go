@@ -1,5 +1,5 @@
-// Package load counts what this router has in flight on every KV cache, and
-// measures how fast and how healthy each one is.
+// Package load counts the requests in flight on every KV cache, and learns the speed and
+// the health of each.
 //
 // A Ledger has one Account for each KV cache. A decision puts a Charge on an
 // account; the charge ends its prefill when the first token comes and is

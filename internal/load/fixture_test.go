@@ -56,7 +56,7 @@ func (r *rig) stored(h index.Holder, contents ...uint64) {
 // event stores an unrelated block, and then the one with this content.
 func event(tier index.Tier, content uint64) index.Event {
 	return index.Event{
-		Kind: index.Stored, Tier: tier, Engine: []uint64{1, content + 1000}, Content: []prefixhash.Content{1, prefixhash.Content(content)},
+		Kind: index.Stored, Tier: tier, Hashes: []uint64{1, content + 1000}, Content: []prefixhash.Content{1, prefixhash.Content(content)},
 	}
 }
 

@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// failStreak is how many failures in a row make a replica a last resort: one
-	// is a request's own fault as often as not.
+	// failStreak is the number of failures in a row that make a replica a last resort.
+	// The cause of a single failure is often the request.
 	failStreak = 3
-	// failPenalty is how long it stays one at first; it doubles with every
-	// further failure, to failPenaltyMost.
+	// failPenalty is the first time as a last resort; it doubles with every further
+	// failure, up to failPenaltyMost.
 	failPenalty     = time.Second
 	failPenaltyMost = 30 * time.Second
 	// tooFast is the share of its expected prefill after which a request that
@@ -59,5 +59,5 @@ func (a *Account) succeeded() {
 	}
 }
 
-// Failures is how many requests in a row have failed.
+// Failures returns the number of requests that have failed in a row.
 func (a *Account) Failures() int { return int(a.health.streak.Load()) }

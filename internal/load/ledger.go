@@ -26,10 +26,10 @@ type Ledger struct {
 }
 
 // NewLedger returns an empty ledger that reads the time from now; nil is
-// time.Now.
+// index.Now.
 func NewLedger(now func() time.Time) *Ledger {
 	if now == nil {
-		now = time.Now
+		now = index.Now
 	}
 	return &Ledger{now: now}
 }
@@ -86,9 +86,9 @@ func (l *Ledger) IDs(replica string) (ids []index.HolderID) {
 	return ids
 }
 
-// Applied looks for first tokens in a batch that was applied to the index: the
-// block that completes a request's prompt is published when the step ends that
-// also gave its first token. vLLM stores the blocks of one request and step in
+// Applied finds first tokens in a batch that was applied to the index: vLLM publishes
+// the block that completes a request's prompt at the end of the step that also produced
+// its first token. vLLM stores the blocks of one request and step in
 // one event, so only the last block of each event is looked up. It takes no
 // lock, and learns the replica's speed without one: batches of one holder come
 // from one goroutine at a time, in the order they were applied. Batches of
@@ -105,7 +105,7 @@ func (l *Ledger) Applied(b *index.Batch) {
 	now := l.now().UnixNano()
 	for i := range b.Events {
 		e := &b.Events[i]
-		if e.Kind != index.Stored || e.Tier != index.TierGPU || len(e.Engine) == 0 {
+		if e.Kind != index.Stored || e.Tier != index.TierGPU || len(e.Hashes) == 0 {
 			continue
 		}
 		if e.Ahead > 0 {
@@ -113,7 +113,7 @@ func (l *Ledger) Applied(b *index.Batch) {
 		} else if e.Content != nil {
 			a.stored(uint64(e.Content[len(e.Content)-1]), now)
 		} else {
-			a.stored(e.Engine[len(e.Engine)-1], now)
+			a.stored(e.Hashes[len(e.Hashes)-1], now)
 		}
 	}
 }

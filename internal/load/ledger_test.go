@@ -74,7 +74,7 @@ func TestApplied(t *testing.T) {
 		t.Errorf("%d and %d first tokens are waited for", r.Of(one).Sentinels(), r.Of(two).Sentinels())
 	}
 	byHash := event(index.TierGPU, 8)
-	byHash.Engine[1], byHash.Content = 8, nil
+	byHash.Hashes[1], byHash.Content = 8, nil
 	r.Applied(&index.Batch{Holder: one, Events: []index.Event{byHash}})
 	if other.Awaiting() {
 		t.Error("where there is no content, the engine's hash is the sentinel")

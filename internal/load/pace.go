@@ -6,25 +6,24 @@ import (
 )
 
 const (
-	// paceShare is the weight of a new first-token time in what was learned:
-	// the last twenty or so decide, as many as a busy replica has in seconds.
+	// paceShare is the weight of a new first-token time in the learned speed: about
+	// the last twenty decide, as many as a busy replica has in seconds.
 	paceShare = 0.05
-	// pacePrior is the modelled prefill, in seconds, that the guess for a
-	// replica nothing is known of counts as.
+	// pacePrior is the modelled prefill, in seconds, that the first guess of a
+	// replica's speed counts as.
 	pacePrior = 0.05
-	// paceLeast is the modelled prefill, in seconds, from which on a request
-	// teaches anything: below, it is the engine's step time that is measured.
+	// paceLeast is the shortest modelled prefill, in seconds, from which a speed is
+	// learned: shorter ones measure the engine's step time.
 	paceLeast = 0.02
-	// paceJump bounds how far a single first-token time may lie from what was
-	// expected: a prompt that was evicted on its way, or a full KV cache, does
-	// not show the replica's speed.
+	// paceJump bounds the distance of a single first-token time from the expected
+	// one: an evicted prompt, or a full KV cache, does not show the replica's speed.
 	paceJump = 3
-	// paceForget is the half-life in nanoseconds of what makes a replica's speed
-	// differ from the others': one that got nothing for being slow is tried again.
+	// paceForget is the half-life, in nanoseconds, of the difference between a
+	// replica's speed and the others': a slow replica without requests is tried again.
 	paceForget = 60e9
-	// stepTime is what an engine step takes in addition to the prefill in it, in seconds
-	// on a replica of speed 1: weights, scheduling, a few decodes. Without it a
-	// replica that gets short prompts only would look slow, and get no others.
+	// stepTime is the time of an engine step besides the prefill in it, in seconds on
+	// a replica of speed 1: weights, scheduling, a few decodes. Without it a replica
+	// with only short prompts would look slow, and get no others.
 	stepTime = 0.01
 	// alike is the factor by which a replica's speed must differ from the mean of
 	// all before it counts as its own: its recent requests cause
@@ -42,8 +41,8 @@ const (
 type pace struct {
 	actual, model atomicFloat
 	last          atomic.Int64 // Unix ns of the last first token seen, of the token itself
-	reported      int64        // Unix ns when it was reported
-	lag           atomicFloat  // s that reports of first tokens take
+	reported      int64        // Unix ns when its event arrived
+	lag           atomicFloat  // s between a first token and its event
 }
 
 // speed is actual over modelled first-token time; 0 while nothing is known.
@@ -55,9 +54,8 @@ func (p *pace) speed() float64 {
 	return max(1/paceMost, min(paceMost, p.actual.Load()/model))
 }
 
-// among is the speed to count with: the others', until it is clear that this
-// replica's own is different. mean is the harmonic one, which a single slow
-// replica does not move.
+// among returns mean, the harmonic mean of the other replicas' speeds, until this
+// replica's own speed clearly differs from it; then its own.
 func (p *pace) among(own, mean float64, now int64) float64 {
 	if own == 0 || own < mean*alike && own > mean/alike {
 		return mean
@@ -95,23 +93,22 @@ const (
 	// between the report of a request and the report before for the engine to have had
 	// nothing else to do.
 	idleGap = 1.5
-	// longStep is what else a step with a request's prefill often holds, in seconds
-	// on a replica of speed 1: half a batch of 8192 tokens. All of it would leave
-	// busy replicas too few requests to learn from.
+	// longStep is the usual time of the other work in a step with a request's prefill,
+	// in seconds on a replica of speed 1: half a batch of 8192 tokens. With a whole
+	// batch, busy replicas would have too few requests to learn from.
 	longStep = 0.15
-	// lagDown and lagUp make the lag follow the lower of what is seen: what takes
-	// longer had more to compute than was known. One request raises it by no more
-	// than lagUp of itself and lagLeast.
+	// lagDown and lagUp make the lag follow the lowest delays: an event with a longer
+	// delay had more to compute than expected. One request raises the lag by at most
+	// lagUp of itself and lagLeast.
 	lagDown = 0.3
 	lagUp   = 0.2
-	// lagLeast and lagMost bound what is reckoned with, in seconds: less is within
-	// an engine step, where taking the events as they come is as good, and more is
-	// a report any more.
+	// lagLeast and lagMost bound the lag, in seconds: a shorter lag is within an engine
+	// step and changes nothing, and an event after a longer one is no use.
 	lagLeast = 0.2
 	lagMost  = 5
 )
 
-// reportLag is how many seconds late first tokens become known.
+// reportLag returns how many seconds after a first token its event arrives.
 func (p *pace) reportLag() float64 {
 	if late := p.lag.Load(); late >= lagLeast {
 		return late
@@ -119,9 +116,8 @@ func (p *pace) reportLag() float64 {
 	return 0
 }
 
-// learnLag learns how late first tokens are reported, from a request that the engine
-// started at once: its report came so many seconds later than its first token was
-// expected.
+// learnLag learns the delay of events from a request that the engine started at once:
+// the seconds between its expected first token and its event.
 func (p *pace) learnLag(after float64) {
 	by := after - p.lag.Load()
 	if by < 0 {

@@ -3,13 +3,14 @@ package load
 import (
 	"math"
 	"sync/atomic"
+	"time"
 
 	"warmroute/internal/fleet"
 )
 
-// scraped is what a replica's own metrics report beyond this router's requests.
+// scraped counts the requests that a replica's metrics report and no router sent.
 type scraped struct {
-	at      int64        // Unix ns of the page last looked at
+	at      time.Time    // of the page last looked at
 	peak    atomic.Int64 // most requests of this and other routers in flight since then
 	cost    float64      // mean expected prefill of ours, s
 	tokens  float64      // mean context of ours
@@ -32,7 +33,7 @@ func (s *scraped) raise(n int64) {
 // ours was seen, in seconds: a thousand tokens on an 8B model.
 const typicalPrefill = 0.035
 
-// sent records what a charge of ours looked like.
+// sent records the cost and the context of a charge of this router.
 func (s *scraped) sent(cost, wait float64, tokens int) {
 	if s.tokens == 0 {
 		s.cost, s.tokens = cost, float64(tokens)
@@ -43,7 +44,8 @@ func (s *scraped) sent(cost, wait float64, tokens int) {
 	s.waits++
 }
 
-// foreign is the prefill of others, in seconds, and their context tokens.
+// foreign returns the prefill, in seconds, and the context tokens of requests that no
+// router sent.
 func (s *scraped) foreign() (seconds, tokens float64) {
 	cost := s.cost
 	if cost == 0 {
@@ -52,14 +54,13 @@ func (s *scraped) foreign() (seconds, tokens float64) {
 	return s.waiting * cost, s.running * s.tokens
 }
 
-// Scrape takes a page into account that was not looked at before. What was in
-// flight beyond the most we had since the last page came around this router:
-// that never counts this router's burst as foreign. Where no events report
-// first tokens, the histogram calibrates the speed, as long as most requests in
-// it are ours. Ledger.Lock is held.
+// Scrape reads a new page. Requests in flight beyond the most that the routers had since
+// the page before are foreign; so a burst of this router never counts as foreign. Without
+// events of first tokens the histogram calibrates the speed, if most requests in it are
+// this router's. Ledger.Lock is held.
 func (a *Account) Scrape(page fleet.Load, events bool) {
 	s := &a.scraped
-	if page.At.UnixNano() <= s.at {
+	if !page.At.After(s.at) {
 		return
 	}
 	if total := page.Running + page.Waiting; total > 0 {
@@ -69,7 +70,7 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 		s.waiting, s.running = 0, 0
 	}
 	sum, n := page.TTFTSum-s.ttftSum, page.TTFTCount-s.ttftN
-	if !events && s.at != 0 && n > 0 && sum > 0 && s.waits > 0 && n <= 1.5*s.waits+1 {
+	if !events && !s.at.IsZero() && n > 0 && sum > 0 && s.waits > 0 && n <= 1.5*s.waits+1 {
 		speed := max(a.Speed(), 0)
 		if speed == 0 {
 			speed = 1
@@ -77,13 +78,12 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 		predicted := s.wait / s.waits
 		a.pace.learn(sum/n*speed/max(predicted, 1e-6), 1, speed)
 	}
-	s.at = page.At.UnixNano()
+	s.at = page.At
 	s.peak.Store(a.inFlight.Load() + a.others.requests.Load())
 	s.ttftSum, s.ttftN, s.wait, s.waits = page.TTFTSum, page.TTFTCount, 0, 0
 }
 
-// placed is how many blocks were sent somewhere lately, halving every
-// placedHalfLife.
+// placed counts the blocks sent to a KV cache. The count halves every placedHalfLife.
 type placed struct {
 	blocks float64
 	at     int64

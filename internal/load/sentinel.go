@@ -3,9 +3,8 @@ package load
 import "sync/atomic"
 
 const (
-	// sentinelSlots is how many first tokens of one KV cache can be waited for at
-	// a time: vLLM's default max_num_seqs. Requests beyond that go by their
-	// expected time.
+	// sentinelSlots is the most sentinels of one KV cache: vLLM's default
+	// max_num_seqs. Further requests have their first token when it is due.
 	sentinelSlots = 256
 	// sentinelWindow is how many neighbouring slots a sentinel may use: with three
 	// quarters of the slots taken, one in ten finds none free.
@@ -23,7 +22,7 @@ type sentinels struct {
 
 func sentinelSlot(content uint64) uint64 { return content * 0x9E3779B97F4A7C15 >> 32 }
 
-// watch waits for c's sentinel, false when there is no room.
+// watch puts c into a slot by its sentinel. It returns false if there is no free slot.
 func (s *sentinels) watch(c *Charge) bool {
 	at := sentinelSlot(c.terms.Sentinel)
 	for i := range uint64(sentinelWindow) {
@@ -35,7 +34,7 @@ func (s *sentinels) watch(c *Charge) bool {
 	return false
 }
 
-// unwatch ends the wait for c.
+// unwatch takes c out of its slot.
 func (s *sentinels) unwatch(c *Charge) {
 	if c.terms.Sentinel == 0 {
 		return

@@ -9,8 +9,8 @@ import (
 	"warmroute/index"
 )
 
-// Share is what one router has in flight on one KV cache, as it is sent to other
-// routers. The zero Share is nothing.
+// Share counts the requests of one router in flight on one KV cache, as routers send it
+// to each other. The zero Share counts none.
 type Share struct {
 	Requests int64 `json:"in_flight"`                // requests
 	Awaiting int64 `json:"awaiting"`                 // of these, requests whose first token has not come
@@ -21,7 +21,7 @@ type Share struct {
 	Failing  int64 `json:"failing_for_ns,omitempty"` // ns for which it stays a last resort
 }
 
-// Share reads what this router has in flight on the KV cache.
+// Share returns the requests of this router in flight on the KV cache.
 func (a *Account) Share(now time.Time) Share {
 	return Share{
 		Requests: max(0, a.inFlight.Load()), Awaiting: max(0, a.awaiting.Load()), Pending: max(0, a.pending.Load()), Live: max(0, a.live.Load()),
@@ -29,8 +29,8 @@ func (a *Account) Share(now time.Time) Share {
 	}
 }
 
-// others is what other routers have in flight on one KV cache. The sums are read
-// by decisions, without a lock.
+// others sums the shares of other routers on one KV cache. Decisions read the sums
+// without a lock.
 type others struct {
 	requests, awaiting, pending, live atomic.Int64
 	failing                           atomic.Int64 // Unix ns until which another router counts it as failing
@@ -40,7 +40,7 @@ type others struct {
 	due map[string]int64 // failing, by router
 }
 
-// SetShare replaces what the router peer has in flight on the KV cache.
+// SetShare replaces the share of the router peer on the KV cache.
 func (a *Account) SetShare(peer string, s Share, now time.Time) {
 	o := &a.others
 	o.mu.Lock()
@@ -72,7 +72,7 @@ func (a *Account) SetShare(peer string, s Share, now time.Time) {
 	a.scraped.raise(a.inFlight.Load() + sum.Requests)
 }
 
-// Others is what other routers have in flight on the KV cache, by router.
+// Others returns the shares of other routers on the KV cache, by router.
 func (a *Account) Others() map[string]Share {
 	a.others.mu.Lock()
 	defer a.others.mu.Unlock()
@@ -83,7 +83,7 @@ func (a *Account) Others() map[string]Share {
 // since their last messages.
 func (l *Ledger) SetUnreported(seconds float64) { l.unreported.Store(seconds) }
 
-// Unreported is the last value of SetUnreported.
+// Unreported returns the last value of SetUnreported.
 func (l *Ledger) Unreported() float64 { return l.unreported.Load() }
 
 // changes collects the accounts that changed, for the messages to other routers.
@@ -93,8 +93,8 @@ type changes struct {
 	notify func()
 }
 
-// OnChange has notify called after an account changed, from any goroutine; notify
-// must not block. Call it once, before anything is charged.
+// OnChange sets the function that is called after an account changed, from any
+// goroutine. It must not block. Call OnChange once, before the first charge.
 func (l *Ledger) OnChange(notify func()) { l.changes.Store(&changes{notify: notify}) }
 
 // changed records that a must be sent to other routers.
@@ -109,8 +109,8 @@ func (a *Account) changed() {
 	c.notify()
 }
 
-// Changed yields the accounts that changed since the last call. spare is memory
-// for it, and the memory to pass the next time is returned.
+// Changed yields the accounts that changed since the last call, in the memory of spare.
+// It returns the memory to pass the next time.
 func (l *Ledger) Changed(spare []*Account, yield func(h index.Holder, a *Account)) []*Account {
 	c := l.changes.Load()
 	if c == nil {
@@ -128,8 +128,8 @@ func (l *Ledger) Changed(spare []*Account, yield func(h index.Holder, a *Account
 	return list
 }
 
-// Settle counts first tokens as come whose time is over, on every account: a
-// router without decisions would otherwise send them for ever.
+// Settle counts overdue first tokens on every account: a router without decisions would
+// otherwise send them to other routers for ever.
 func (l *Ledger) Settle() {
 	now := l.now().UnixNano()
 	for _, a := range l.All() {

@@ -16,8 +16,8 @@
 // its charges are removed.
 //
 // The invariants: a decision never waits for a peer; no lock that a decision takes
-// is held while a message is written or sent; clocks of machines are never
-// compared; nothing that a peer sends makes memory grow without bound or stops
+// is held while a message is written or sent; clocks of machines are compared
+// for the order of settings alone, and no version of settings wins for ever; nothing that a peer sends makes memory grow without bound or stops
 // the router. Tokens and text never travel.
 //
 // Units: nanoseconds for durations on the wire. A Machine belongs to one goroutine

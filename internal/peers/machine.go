@@ -26,6 +26,9 @@ const (
 	missingFor = 10 * time.Minute
 	// requestEvery is the least time between two questions to one router.
 	requestEvery = 100 * time.Millisecond
+	// Ahead is how far the version of another router's settings may be ahead of this
+	// router's clock.
+	Ahead = 24 * time.Hour
 )
 
 // Fleet receives the blocks that other routers expect to be cached.
@@ -46,6 +49,17 @@ type Options struct {
 	Fleet  Fleet
 	Book   *policy.Book
 	Outbox *Outbox
+	// Adopted is called with the changes of settings that another router has made;
+	// nil: it is not.
+	Adopted func(a Adoption)
+}
+
+// Adoption is a change of the settings that came from another router.
+type Adoption struct {
+	From    string // the router that sent it
+	By      string // the router where it was made
+	Version uint64
+	policy.Change
 }
 
 // Machine is one router's side of the protocol.
@@ -69,7 +83,10 @@ type Machine struct {
 	raised map[string]uint64
 }
 
-// version is one edition of the settings shared by all routers.
+// version is one edition of the settings shared by all routers. Its number is a
+// hybrid logical clock: the time of the change in Unix milliseconds, or one more
+// than the number before. A number far ahead of the time is never taken, so that
+// every later change on any router wins.
 type version struct {
 	number uint64 // 0 = no change at run time
 	by     string
@@ -115,7 +132,7 @@ func (m *Machine) Write(now time.Time) []byte {
 	m.outgoing = waiting
 	if changed != nil {
 		m.policy = version{m.policy.number, "", nil} // messages received meanwhile came before
-		m.adopt(version{m.policy.number + 1, m.o.ID, changed.config})
+		m.adopt(version{max(m.policy.number+1, uint64(now.UnixMilli())), m.o.ID, changed.config}, m.o.ID)
 	}
 	full = full || m.wantFull || now.Sub(m.sentFull) >= FullEvery
 	out := &m.out

@@ -331,8 +331,54 @@ func TestAGapAsksForAFullMessage(t *testing.T) {
 	w.agree("after the gap")
 }
 
+// TestNoVersionWinsForEver: settings whose version is too far ahead are refused, by
+// name; the highest that is taken gives way to the next change; and what is taken is
+// told with its origin.
+func TestNoVersionWinsForEver(t *testing.T) {
+	w := newMesh(t, 1)
+	n := w.nodes[0]
+	var adopted []Adoption
+	n.m.o.Adopted = func(a Adoption) { adopted = append(adopted, a) }
+	seq := uint64(0)
+	send := func(version uint64, kind string) error {
+		seq++
+		b, err := proto.Marshal(&peerspb.Message{Protocol: Protocol, From: "rogue", Epoch: 1, Seq: seq, Full: true,
+			Policy: &peerspb.Policy{Version: version, By: "stranger", Config: []byte(`{"route_policy":"` + kind + `"}`)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.m.Read(w.now, b)
+	}
+	limit := uint64(w.now.Add(Ahead).UnixMilli())
+	for _, version := range []uint64{limit + 1, 1<<63 - 1, 1 << 63, 1<<64 - 1} {
+		var refused *VersionError
+		if err := send(version, "filter-then-score"); !errors.As(err, &refused) || refused.From != "rogue" || refused.By != "stranger" {
+			t.Errorf("version %d: %v", version, err)
+		}
+	}
+	if n.book.Of("m").Policy != policy.NameTTFT || len(adopted) != 0 || n.m.stats.Refused != 4 {
+		t.Errorf("refused settings count: %v, %+v, %+v", n.book.Of("m").Policy, adopted, n.m.stats)
+	}
+	if err := send(limit, "filter-then-score"); err != nil || n.book.Of("m").Policy != policy.NameBalance {
+		t.Errorf("the highest version: %v, %v", err, n.book.Of("m").Policy)
+	}
+	if len(adopted) != 1 || adopted[0].From != "rogue" || adopted[0].By != "stranger" || adopted[0].Version != limit || len(adopted[0].Fields) == 0 {
+		t.Errorf("adopted %+v", adopted)
+	}
+	c, err := n.book.Replace(policy.Config{})
+	if err != nil || len(c.Fields) == 0 {
+		t.Fatal(c, err)
+	}
+	n.outbox.PolicyChanged(policy.Config{})
+	n.m.Write(w.now)
+	if err := send(limit, "filter-then-score"); err != nil || n.book.Of("m").Policy != policy.NameTTFT || n.m.policy.number != limit+1 {
+		t.Errorf("a change after it: %v, %v, %d", err, n.book.Of("m").Policy, n.m.policy.number)
+	}
+}
+
 // TestTheLastWriterOfThePolicyWins.
 func TestTheLastWriterOfThePolicyWins(t *testing.T) {
+	const began = 1_700_000_000_000 // the mesh's clock in milliseconds
 	w := newMesh(t, 3)
 	w.settle()
 	set := func(n *node, kind string) {
@@ -346,7 +392,7 @@ func TestTheLastWriterOfThePolicyWins(t *testing.T) {
 	set(w.nodes[0], "filter-then-score")
 	w.settle()
 	for i, n := range w.nodes {
-		if got := n.book.Of("m").Kind; got != policy.KindBalance || n.m.policy.number != 1 || n.m.policy.by != "r0" {
+		if got := n.book.Of("m").Policy; got != policy.NameBalance || n.m.policy.number != began || n.m.policy.by != "r0" {
 			t.Errorf("router %d: %s, %+v", i, got, n.m.policy)
 		}
 	}
@@ -357,7 +403,7 @@ func TestTheLastWriterOfThePolicyWins(t *testing.T) {
 	w.send(w.nodes[2], two)
 	w.settle()
 	for i, n := range w.nodes {
-		if got := n.book.Of("m").Kind; got != policy.KindTTFT || n.m.policy.number != 2 || n.m.policy.by != "r2" {
+		if got := n.book.Of("m").Policy; got != policy.NameTTFT || n.m.policy.number != began+1 || n.m.policy.by != "r2" {
 			t.Errorf("router %d: %s, %+v", i, got, n.m.policy)
 		}
 	}
@@ -365,13 +411,13 @@ func TestTheLastWriterOfThePolicyWins(t *testing.T) {
 	set(w.nodes[2], "filter-then-score")
 	w.settle()
 	for i, n := range w.nodes {
-		if got := n.book.Of("m").Kind; got != policy.KindBalance || n.m.policy.number != 4 {
+		if got := n.book.Of("m").Policy; got != policy.NameBalance || n.m.policy.number != began+3 {
 			t.Errorf("router %d, after both: %s, %+v", i, got, n.m.policy)
 		}
 	}
 	w.nodes[0] = w.node("r0", 99) // and it outlives a restart
 	w.settle()
-	if n := w.nodes[0]; n.m.policy.number != 4 {
+	if n := w.nodes[0]; n.m.policy.number != began+3 {
 		t.Errorf("the new process has %+v", n.m.policy)
 	}
 }

@@ -62,6 +62,13 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("peers: another router is named %q too: it is ignored until one of them has another peers.id", e.From)
 }
 
+// VersionError is a router whose settings have a version that is too far ahead.
+type VersionError struct{ From, By string }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("peers: settings by router %q, sent by router %q, are ignored: their version is more than %v ahead of this router's clock", e.By, e.From, Ahead)
+}
+
 // Read takes a message of another router. It returns an error where the message
 // is ignored.
 func (m *Machine) Read(now time.Time, b []byte) error {
@@ -135,8 +142,9 @@ func (m *Machine) receive(now time.Time, in *peerspb.Message, size int) error {
 		}
 	}
 	if in.Full {
-		m.fullOf(in, p, now)
-	} else if !p.complete && now.Sub(p.asked) >= requestEvery {
+		return m.fullOf(in, p, now)
+	}
+	if !p.complete && now.Sub(p.asked) >= requestEvery {
 		p.asked = now
 		p.stats.Asked++
 		m.fullRequests = append(m.fullRequests, in.From)
@@ -172,7 +180,7 @@ func (m *Machine) accountsOf(in *peerspb.Message, p *peer, now time.Time) {
 }
 
 // fullOf takes the fields that only full messages hold.
-func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) {
+func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) error {
 	p.complete = true
 	p.stamp, p.stamped = in.Stamp, now
 	for _, e := range in.Echoes {
@@ -181,10 +189,17 @@ func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) {
 		}
 	}
 	m.pressureOf(in, p)
-	if x := in.Policy; x != nil && len(x.By) <= MaxName {
-		m.adopt(version{x.Version, x.By, x.Config})
-		p.policy = version{number: x.Version, by: x.By}
+	x := in.Policy
+	if x == nil || len(x.By) > MaxName {
+		return nil
 	}
+	if x.Version > uint64(now.Add(Ahead).UnixMilli()) {
+		m.stats.Refused++
+		return &VersionError{From: in.From, By: x.By}
+	}
+	m.adopt(version{x.Version, x.By, x.Config}, in.From)
+	p.policy = version{number: x.Version, by: x.By}
+	return nil
 }
 
 // pressureOf applies the raises of p since its last full message. Raises before
@@ -211,7 +226,7 @@ func (m *Machine) pressureOf(in *peerspb.Message, p *peer) {
 
 // adopt replaces the settings in force by those that were changed later on another
 // router.
-func (m *Machine) adopt(v version) {
+func (m *Machine) adopt(v version, from string) {
 	if m.o.Book == nil || !v.after(m.policy) {
 		return
 	}
@@ -220,12 +235,16 @@ func (m *Machine) adopt(v version) {
 		m.stats.Garbage++
 		return
 	}
-	if _, err := m.o.Book.Replace(c); err != nil {
+	change, err := m.o.Book.Replace(c)
+	if err != nil {
 		m.stats.Garbage++
 		return
 	}
 	m.policy = v
 	m.stats.Policies++
+	if from != m.o.ID && m.o.Adopted != nil && len(change.Fields) > 0 {
+		m.o.Adopted(Adoption{From: from, By: v.by, Version: v.number, Change: change})
+	}
 }
 
 // requestFull makes the next message a full one, and due.

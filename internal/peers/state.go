@@ -15,7 +15,7 @@ type Stats struct {
 	Read      uint64 `json:"read"`
 	ReadBytes uint64 `json:"read_bytes"`
 	Garbage   uint64 `json:"garbage"`   // messages, or settings in them, that cannot be read
-	Refused   uint64 `json:"refused"`   // messages of another version, of another router with this name, of too many routers
+	Refused   uint64 `json:"refused"`   // messages of another version, of another router with this name, of too many routers; settings with a version too far ahead
 	Unwritten uint64 `json:"unwritten"` // messages that could not be written
 	Expired   uint64 `json:"expired"`   // routers that fell silent
 	Policies  uint64 `json:"policies"`  // settings taken over from another router

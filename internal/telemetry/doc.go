@@ -4,7 +4,8 @@
 // Invariant: logging never delays or fails the code that logs. A log
 // line is queued without waiting and without an error; when the queue is full or
 // the line cannot be written (a full disk, a closed pipe, a terminal that is
-// stopped), it is lost and counted.
+// stopped), it is lost and counted. A LogLimiter bounds the lines of each kind and
+// subject, so that nothing outside fills a disk.
 //
 // All metrics are named warmroute_…, those of the Go runtime and the process
 // included (warmroute_go_…, warmroute_process_…). Subpackage metricstest checks

@@ -77,8 +77,17 @@ func (d *LogDial) Level() slog.Level { return d.level.Level() }
 
 // Logger returns a logger to w that follows d, one Write per line.
 func (d *LogDial) Logger(w io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{Level: &d.level}
-	return slog.New(formats{d, slog.NewTextHandler(w, o), slog.NewJSONHandler(w, o)})
+	return slog.New(d.handler(w))
+}
+
+// Limited returns a logger to w as Logger does, whose lines l bounds.
+func (d *LogDial) Limited(w io.Writer, l *LogLimiter) *slog.Logger {
+	return l.Logger(d.handler(w))
+}
+
+func (d *LogDial) handler(w io.Writer) slog.Handler {
+	o := &slog.HandlerOptions{Level: &d.level, ReplaceAttr: shorten}
+	return formats{d, slog.NewTextHandler(w, o), slog.NewJSONHandler(w, o)}
 }
 
 // formats is one of two handlers, as the dial stands.

@@ -78,18 +78,18 @@ func PrintVersion(w io.Writer, binary string, args []string) bool {
 }
 
 // NewRegistry returns a registry with the metrics every binary has: the Go
-// runtime's, the process's, build information, and the lines log has lost (log
-// may be nil).
-func NewRegistry(binary string, b Build, log *LogWriter) *prometheus.Registry {
+// runtime's, the process's, build information, and the lines that log has lost and
+// limit has left out (both may be nil).
+func NewRegistry(binary string, b Build, log *LogWriter, limit *LogLimiter) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	prefixed := prometheus.WrapRegistererWithPrefix(Prefix, r)
 	prefixed.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	r.MustRegister(Own(binary, b, log)...)
+	r.MustRegister(Own(binary, b, log, limit)...)
 	return r
 }
 
 // Own returns the collectors of this package, for the documentation.
-func Own(binary string, b Build, log *LogWriter) []prometheus.Collector {
+func Own(binary string, b Build, log *LogWriter, limit *LogLimiter) []prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: Prefix + "build_info", Help: "1; the labels identify the build.",
 		ConstLabels: prometheus.Labels{"binary": binary, "version": b.Version, "revision": b.Revision, "go_version": b.GoVersion},
@@ -103,5 +103,13 @@ func Own(binary string, b Build, log *LogWriter) []prometheus.Collector {
 		}
 		return float64(log.Lost())
 	})
-	return []prometheus.Collector{info, lost}
+	leftOut := prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: Prefix + "log_left_out_lines_total", Help: "Log lines left out because their kind repeats too often.",
+	}, func() float64 {
+		if limit == nil {
+			return 0
+		}
+		return float64(limit.LeftOut())
+	})
+	return []prometheus.Collector{info, lost, leftOut}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 func TestRegistryIsClean(t *testing.T) {
-	r := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), nil)
+	r := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), nil, nil)
 	metricstest.Lint(t, r)
 	families, err := r.Gather()
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"warmroute/internal/openai"
 	"warmroute/prefixhash"
+	"warmroute/render/openai"
 )
 
 // rendered is the part of vLLM's GenerateRequest that matters here.
@@ -40,7 +40,7 @@ func parseRender(route openai.Route, body []byte, multimodal bool) ([]Prompt, er
 		err = json.Unmarshal(body, &list[0])
 	}
 	if err != nil {
-		return nil, fmt.Errorf("tokens: /render answered something else than token ids")
+		return nil, errInvalid
 	}
 	prompts := make([]Prompt, 0, len(list))
 	for _, r := range list {
@@ -71,7 +71,7 @@ func (r rendered) prompt(multimodal bool) (Prompt, error) {
 		hashes := r.Features.Hashes[modality]
 		for i, at := range places {
 			if at.Offset < 0 || at.Length <= 0 || at.Offset > len(r.IDs)-at.Length {
-				return p, fmt.Errorf("tokens: /render gave a placeholder outside the prompt")
+				return p, fmt.Errorf("a placeholder is outside the prompt: %w", errInvalid)
 			}
 			if i >= len(hashes) || hashes[i] == "" {
 				end = min(end, at.Offset)
@@ -97,7 +97,7 @@ func parseTokenize(body []byte) (Prompt, error) {
 		IDs []uint32 `json:"tokens"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return Prompt{}, fmt.Errorf("tokens: /tokenize answered something else than token ids")
+		return Prompt{}, errInvalid
 	}
 	if len(answer.IDs) == 0 {
 		return Prompt{}, ErrNone

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"warmroute/internal/chat"
-	"warmroute/internal/openai"
+	"warmroute/render/chat"
+	"warmroute/render/openai"
 )
 
 // conversation is a chat body of about n tokens of Qwen3; salt makes its texts
@@ -79,7 +79,7 @@ func BenchmarkCodedBodyToIDs(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				requests, err := m.Requests("", nil)
+				requests, err := m.Server("", nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/chat"
-	"warmroute/internal/openai"
-	"warmroute/test/golden"
+	"warmroute/render"
+	"warmroute/render/chat"
+	"warmroute/render/openai"
+	"warmroute/render/testkit/golden"
 )
 
 // codedFamily is a file of vectors that vLLM's own code made for one of the
@@ -113,7 +114,7 @@ func TestCodedGolden(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r, err := model.Requests("", func() time.Time { return now })
+			r, err := model.Server("", func() time.Time { return now })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,10 +132,10 @@ func TestCodedGolden(t *testing.T) {
 	}
 }
 
-func differs(t *testing.T, r *Requests, v codedVector) string {
+func differs(t *testing.T, r *render.Server, v codedVector) string {
 	t.Helper()
 	ids, err := r.Tokenize(v.Route, v.Request)
-	var refusal *Refusal
+	var refusal *render.Refusal
 	switch {
 	case errors.As(err, &refusal):
 		return "refused: " + refusal.Why + "; vLLM: " + v.Error

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"warmroute/internal/tokenizer/modelfiles"
+	"warmroute/render/tokenizer/modelfiles"
 )
 
 // Defaults of a Discovery.
@@ -19,11 +20,20 @@ const (
 	// discoverEvery is how often the list of served models is read; models that were
 	// found, or failed recently, are skipped.
 	discoverEvery = 2 * time.Second
-	// discoverTimeout bounds one attempt to fetch a model's files.
+	// discoverTimeout bounds one attempt to fetch a model's files, loadTimeout one to
+	// load them.
 	discoverTimeout = 10 * time.Minute
+	loadTimeout     = 2 * time.Minute
 	// discoverRetry is the wait after a failed attempt; it doubles up to discoverRest.
 	discoverRetry = time.Minute
 	discoverRest  = time.Hour
+	// searchesAtOnce bounds the models that are searched and loaded at once,
+	// fetchesAtOnce those that are fetched.
+	searchesAtOnce = 4
+	fetchesAtOnce  = 4
+	// keepFor is how long a model stays loaded that no replica lists any more: longer
+	// than a replica's restart.
+	keepFor = 10 * time.Minute
 )
 
 // DiscoveryOptions configure a Discovery.
@@ -37,7 +47,9 @@ type DiscoveryOptions struct {
 	Download func() bool
 	// Local computes the ids of found models, once a replica has confirmed them.
 	Local *Local
-	Flags Flags
+	// Library loads them; nil: one of its own.
+	Library *Library
+	Flags   Flags
 	// Files, when set, is called with the folder of a model when it is found.
 	Files func(model, folder string)
 	Log   *slog.Logger
@@ -62,20 +74,35 @@ const (
 	FromHub   = "hub"   // fetched
 )
 
+// The phases of an attempt.
+const (
+	phaseSearching = "its files are being searched"
+	phaseFetching  = "its files are being fetched"
+	phaseLoading   = "its files are being loaded"
+)
+
 // Discovery finds the tokenizer files of served models by itself and loads them into
-// a Local, which uses nothing that no replica has confirmed. It runs apart from the
-// requests; Found may be called at any time.
+// a Local, which uses nothing that no replica has confirmed. Models are searched
+// independently of each other. It runs apart from the requests; Found, Busy and Forget
+// may be called at any time.
 type Discovery struct {
-	o  DiscoveryOptions
-	mu sync.Mutex
-	// attempts are by model; guarded by mu.
-	attempts map[string]*attempt
+	o    DiscoveryOptions
+	wake chan struct{} // capacity 1: another attempt may begin
+	mu   sync.Mutex
+	// What follows is guarded by mu.
+	attempts  map[string]*attempt // by model
+	searching int                 // attempts under way, other than fetching
+	fetching  int
 }
 
 type attempt struct {
 	Found
-	failed int
-	next   time.Time // of another attempt; zero: none is needed
+	failed   int
+	loaded   bool      // by this attempt or an earlier one of the name
+	next     time.Time // of another attempt; zero: none is needed
+	unlisted time.Time // since when no replica lists the model; zero: one does
+	phase    string    // "": the attempt has ended
+	since    time.Time // of phase
 }
 
 // NewDiscovery returns a Discovery that has found nothing yet.
@@ -86,126 +113,271 @@ func NewDiscovery(o DiscoveryOptions) *Discovery {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Discovery{o: o, attempts: map[string]*attempt{}}
+	if o.Library == nil {
+		o.Library = NewLibrary(LibraryLimits{})
+	}
+	return &Discovery{o: o, wake: make(chan struct{}, 1), attempts: map[string]*attempt{}}
 }
 
 // Run looks for the files of served models until ctx ends.
 func (d *Discovery) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
 	tick := time.NewTicker(discoverEvery)
 	defer tick.Stop()
 	for {
-		d.Look(ctx)
+		d.start(ctx, &running)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
+		case <-d.wake:
 		}
 	}
 }
 
-// Look makes one attempt for each model whose turn it is.
+// Look makes one attempt for each model whose turn it is, and waits for all.
 func (d *Discovery) Look(ctx context.Context) {
+	var running sync.WaitGroup
+	for d.start(ctx, &running) > 0 && ctx.Err() == nil {
+		running.Wait()
+	}
+}
+
+// start begins the attempts whose turn it is, as many as may be under way, and unloads
+// the models that no replica has listed for long.
+func (d *Discovery) start(ctx context.Context, running *sync.WaitGroup) (begun int) {
 	served := d.o.Served()
-	for _, name := range slices.Sorted(maps.Keys(served)) {
-		root := served[name]
-		if ctx.Err() != nil {
-			return
+	now := d.o.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, a := range d.attempts {
+		if _, listed := served[name]; listed {
+			a.unlisted = time.Time{}
+		} else if a.unlisted.IsZero() {
+			a.unlisted = now
+		} else if now.Sub(a.unlisted) >= keepFor && a.phase == "" {
+			d.unload(name)
 		}
-		last := d.last(name)
-		if last != nil && last.Root == root && (last.next.IsZero() || d.o.Now().Before(last.next)) {
-			continue
+	}
+	for _, name := range d.due(served, now) {
+		if d.searching == searchesAtOnce {
+			break
 		}
-		a := &attempt{Found: Found{Model: name, Root: root}}
-		if last != nil && last.Root == root {
-			a.failed = last.failed
+		a := &attempt{Found: Found{Model: name, Root: served[name]}, phase: phaseSearching, since: now}
+		if last := d.attempts[name]; last != nil {
+			a.loaded = last.loaded
+			if last.Root == a.Root {
+				a.failed = last.failed
+			}
 		}
-		err := d.find(ctx, a)
-		if ctx.Err() != nil {
-			return
+		d.attempts[name] = a
+		d.searching++
+		begun++
+		running.Go(func() { d.attempt(ctx, a) })
+	}
+	return begun
+}
+
+// due lists the models whose turn it is: those that failed least often first, so that
+// what fails again and again delays no model that has not been searched yet.
+func (d *Discovery) due(served map[string]string, now time.Time) []string {
+	failed := func(name string) int {
+		if last := d.attempts[name]; last != nil && last.Root == served[name] {
+			return last.failed
 		}
+		return 0
+	}
+	var names []string
+	for name, root := range served {
+		last := d.attempts[name]
+		if last == nil || last.phase == "" && (last.Root != root || !last.next.IsZero() && !now.Before(last.next)) {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(failed(a), failed(b)), cmp.Compare(a, b))
+	})
+	return names
+}
+
+// unload forgets a model and what was loaded for it.
+func (d *Discovery) unload(name string) {
+	if d.attempts[name].loaded {
+		d.o.Local.Unload(name)
+		d.o.Library.Release(name)
+		d.o.Log.Info("tokenizer unloaded: no replica lists its model any more", "model", name)
+	}
+	delete(d.attempts, name)
+}
+
+// attempt is one, from the search to the result.
+func (d *Discovery) attempt(ctx context.Context, a *attempt) {
+	found, err := d.find(ctx, a)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.again()
+	d.searching--
+	a.phase = ""
+	switch {
+	case d.attempts[a.Model] != a: // forgotten while it was under way
+	case ctx.Err() != nil:
+		delete(d.attempts, a.Model)
+	case errors.Is(err, errLater):
+		a.Error, a.next = err.Error(), d.o.Now().Add(discoverEvery)
+	case errors.Is(err, modelfiles.ErrPaused): // the model that caused it has been logged
+		a.Error, a.next = err.Error(), d.o.Now().Add(discoverRetry)
+	default:
+		found.At = d.o.Now()
+		a.Found = found
 		d.note(a, err)
 	}
 }
 
-func (d *Discovery) last(name string) *attempt {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.attempts[name]
+// again has Run look for another attempt to begin.
+func (d *Discovery) again() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
 }
 
-// note keeps the result of an attempt and logs it once.
+// enter notes the phase of an attempt.
+func (d *Discovery) enter(a *attempt, phase string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a.phase, a.since = phase, d.o.Now()
+}
+
+// note keeps the result of an attempt and logs it once. d.mu is held.
 func (d *Discovery) note(a *attempt, err error) {
-	a.At = d.o.Now()
 	if err != nil {
 		a.Error, a.Folder, a.From, a.Commit = err.Error(), "", "", ""
 		a.next = a.At.Add(min(discoverRest, discoverRetry<<min(a.failed, 10)))
 		if a.failed++; a.failed == 1 {
 			d.o.Log.Info("no tokenizer found by itself; this model's token ids are asked of replicas", "model", a.Model, "root", a.Root, "why", err)
 		}
-	} else {
-		a.failed = 0
-		d.o.Log.Info("tokenizer found; it is used once a replica has confirmed it",
-			"model", a.Model, "root", a.Root, "folder", a.Folder, "from", a.From, "commit", a.Commit)
+		return
 	}
-	d.mu.Lock()
-	d.attempts[a.Model] = a
-	d.mu.Unlock()
+	a.failed = 0
+	d.o.Log.Info("tokenizer found; it is used once a replica has confirmed it",
+		"model", a.Model, "root", a.Root, "folder", a.Folder, "from", a.From, "commit", a.Commit)
 }
 
 // Forget starts a new search for a served model: its files were configured until
-// now, or the cause of its refusal has changed. "" is every model not found.
+// now, or are from now on, or the cause of its refusal has changed. "" is every model
+// not found.
 func (d *Discovery) Forget(model string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if model != "" {
 		delete(d.attempts, model)
+		d.o.Library.Release(model)
 		return
 	}
-	maps.DeleteFunc(d.attempts, func(_ string, a *attempt) bool { return a.Error != "" })
+	for _, a := range d.attempts {
+		if a.Error != "" && a.phase == "" {
+			a.failed, a.next = 0, d.o.Now()
+		}
+	}
 }
 
+// errLater ends an attempt that waits for its turn to fetch.
+var errLater = errors.New("waits for other models to be fetched")
+
 // find finds, fetches and loads.
-func (d *Discovery) find(ctx context.Context, a *attempt) error {
-	if err := d.folder(ctx, a); err != nil {
-		return err
+func (d *Discovery) find(ctx context.Context, a *attempt) (Found, error) {
+	found := Found{Model: a.Model, Root: a.Root}
+	if err := d.folder(ctx, a, &found); err != nil {
+		return found, err
 	}
 	if d.o.Files != nil {
-		d.o.Files(a.Model, a.Folder)
+		d.o.Files(found.Model, found.Folder)
 	}
-	m, err := LoadFolder(a.Folder, d.o.Flags)
+	d.enter(a, phaseLoading)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	m, err := d.o.Library.Load(ctx, found.Model, found.Folder, d.o.Flags)
 	if err != nil {
-		return err
+		return found, err
 	}
+	return found, d.load(ctx, a, m)
+}
+
+// load gives the Local a model, unless it was forgotten while it was being loaded.
+func (d *Discovery) load(ctx context.Context, a *attempt, m Model) error {
+	if _, err := m.renderer(ctx, ""); err != nil { // not under the lock: Load finds it compiled
+		return fmt.Errorf("model %q: %w", a.Model, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.attempts[a.Model] != a {
+		if d.attempts[a.Model] == nil {
+			d.o.Library.Release(a.Model)
+		}
+		return nil
+	}
+	a.loaded = true
 	return d.o.Local.Load(a.Model, m)
 }
 
-func (d *Discovery) folder(ctx context.Context, a *attempt) (err error) {
-	if a.Root == "" {
+// folder finds the folder of a model's files, or fetches them.
+func (d *Discovery) folder(ctx context.Context, a *attempt, found *Found) (err error) {
+	root := found.Root
+	if root == "" {
 		return errors.New("its replicas do not say what they loaded it from")
 	}
-	if a.Folder, err = d.o.Hub.Find(a.Root); err == nil {
-		a.From, a.Commit = FromCache, modelfiles.Commit(a.Folder)
-		if filepath.IsAbs(a.Root) || a.Folder == a.Root {
-			a.From = FromPath
+	if found.Folder, err = d.o.Hub.Find(root); err == nil {
+		found.From, found.Commit = FromCache, modelfiles.Commit(found.Folder)
+		if filepath.IsAbs(root) || found.Folder == root {
+			found.From = FromPath
 		}
 		return nil
 	}
 	if d.o.Hub == nil {
 		return err
 	}
-	if !modelfiles.Named(a.Root) {
+	if !modelfiles.Named(root) {
 		return fmt.Errorf("its root is no folder with a tokenizer here, nor a hub's name of the form owner/name")
 	}
 	if !d.o.Download() {
 		return fmt.Errorf("%w; tokens.download forbids to fetch it", err)
 	}
+	return d.fetch(ctx, a, found)
+}
+
+// fetch downloads a model's files. Meanwhile the attempt delays no search.
+func (d *Discovery) fetch(ctx context.Context, a *attempt, found *Found) (err error) {
+	if !d.takeTurn() {
+		return errLater
+	}
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.fetching--
+		d.searching++
+	}()
+	d.enter(a, phaseFetching)
 	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
 	defer cancel()
-	if a.Folder, err = d.o.Hub.Fetch(ctx, a.Root); err != nil {
+	if found.Folder, err = d.o.Hub.Fetch(ctx, found.Root); err != nil {
 		return err
 	}
-	a.From, a.Commit = FromHub, modelfiles.Commit(a.Folder)
+	found.From, found.Commit = FromHub, modelfiles.Commit(found.Folder)
 	return nil
+}
+
+// takeTurn makes a searching attempt a fetching one, if another may fetch.
+func (d *Discovery) takeTurn() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fetching == fetchesAtOnce {
+		return false
+	}
+	d.fetching++
+	d.searching--
+	d.again()
+	return true
 }
 
 // Found reports what was found, or why not, by model.
@@ -215,6 +387,19 @@ func (d *Discovery) Found() []Found {
 	list := make([]Found, 0, len(d.attempts))
 	for _, name := range slices.Sorted(maps.Keys(d.attempts)) {
 		list = append(list, d.attempts[name].Found)
+	}
+	return list
+}
+
+// Busy lists the models whose files are searched, fetched or loaded now, by name.
+func (d *Discovery) Busy() []Busy {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []Busy
+	for _, name := range slices.Sorted(maps.Keys(d.attempts)) {
+		if a := d.attempts[name]; a.phase != "" {
+			list = append(list, Busy{name, a.phase, a.since})
+		}
 	}
 	return list
 }

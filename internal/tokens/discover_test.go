@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"context"
 	"crypto/sha1" //nolint:gosec // git's names of files
 	"fmt"
 	"log/slog"
@@ -13,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/tokenizer/modelfiles"
+	"warmroute/render/tokenizer/modelfiles"
 )
 
 const hubCommit = "0123456789abcdef0123456789abcdef01234567"
@@ -191,5 +192,86 @@ func TestDiscoveryWaitsAfterAFailure(t *testing.T) {
 	d.served["m"] = "own/model"
 	if f := d.only(t); f.From != FromHub || !d.loaded("m") {
 		t.Errorf("another root: %+v", f)
+	}
+}
+
+// A model whose search, download or load does not end delays no other, and Busy names
+// it with the phase.
+func TestDiscoveryStuckModelsDelayNoOther(t *testing.T) {
+	release := make(chan struct{})
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		http.NotFound(w, r)
+	}))
+	defer hub.Close()
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir(), "HF_ENDPOINT": hub.URL}, true)
+	d.o.Files = func(model, _ string) { // stands for work that does not end
+		if strings.HasPrefix(model, "stuck") {
+			<-release
+		}
+	}
+	for i := range fetchesAtOnce + 2 {
+		d.served[fmt.Sprintf("fetched %d", i)] = fmt.Sprintf("own/model%d", i)
+	}
+	for i := range searchesAtOnce - 1 {
+		d.served[fmt.Sprintf("stuck %d", i)] = gpt2(t)
+	}
+	for i := range 20 {
+		d.served[fmt.Sprintf("zz good %d", i)] = gpt2(t)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	waitFor(t, func() bool {
+		for i := range 20 {
+			if !d.loaded(fmt.Sprintf("zz good %d", i)) {
+				return false
+			}
+		}
+		return len(d.Busy()) == fetchesAtOnce+searchesAtOnce-1
+	})
+	phases := map[string]int{}
+	for _, b := range d.Busy() {
+		phases[b.Phase]++
+		if !b.Since.Equal(d.now) {
+			t.Errorf("%+v", b)
+		}
+	}
+	if phases[phaseFetching] != fetchesAtOnce || phases[phaseSearching] != searchesAtOnce-1 {
+		t.Errorf("under way: %v", phases)
+	}
+	cancel()
+	close(release)
+	<-ended
+}
+
+// What failed is tried after what was never tried.
+func TestDiscoveryTriesNewModelsFirst(t *testing.T) {
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, false)
+	for i := range 50 {
+		d.served[fmt.Sprintf("missing %d", i)] = "/models/nowhere"
+	}
+	d.Look(t.Context())
+	d.now = d.now.Add(discoverRetry)
+	d.served["z"] = gpt2(t)
+	if due := d.due(d.served, d.now); len(due) != 51 || due[0] != "z" {
+		t.Errorf("the first of %d is %q", len(due), due[0])
+	}
+}
+
+// A model that is configured while it is being loaded is left to the configuration.
+func TestDiscoveryForgottenWhileLoading(t *testing.T) {
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, false)
+	d.o.Files = func(model, _ string) {
+		delete(d.served, model)
+		d.Forget(model)
+	}
+	d.served["m"] = gpt2(t)
+	d.Look(t.Context())
+	if d.loaded("m") || len(d.Found()) != 0 || d.o.Library.Stats().Models != 0 {
+		t.Errorf("loaded %v, found %+v, %+v", d.loaded("m"), d.Found(), d.o.Library.Stats())
 	}
 }

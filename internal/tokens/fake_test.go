@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"warmroute/internal/openai"
+	"warmroute/render/openai"
 )
 
 // someModel is what the tests' requests ask for.

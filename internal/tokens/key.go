@@ -4,7 +4,8 @@ import (
 	"hash/maphash"
 	"slices"
 
-	"warmroute/internal/openai"
+	"warmroute/render/chat"
+	"warmroute/render/openai"
 )
 
 // key stands for a question to a replica. It is a keyed hash, so that it reveals
@@ -60,3 +61,7 @@ func (k keyer) sum(seed maphash.Seed, req *openai.Request, served Served) uint64
 func uses(req *openai.Request, fields ...openai.Field) bool {
 	return slices.ContainsFunc(fields, func(f openai.Field) bool { return req.Raw(f) != nil })
 }
+
+// MessagesReadSalt reports whether a server of a vLLM release reads the cache_salt
+// of /v1/messages, or may do so.
+func MessagesReadSalt(version string) bool { return chat.ReadsSalt(version, openai.Messages) }

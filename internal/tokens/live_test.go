@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/chat/chattest"
+	"warmroute/render/testkit/chattest"
 )
 
 // TestLive compares with the running server whose URL is in VLLM_RENDER (served model qwen-tiny, Qwen3 tokenizer, tool parser on)

@@ -12,36 +12,28 @@ import (
 	"sync/atomic"
 	"time"
 
-	"warmroute/internal/chat"
-	"warmroute/internal/openai"
-	"warmroute/internal/tokenizer"
+	"warmroute/render"
+	"warmroute/render/chat"
+	"warmroute/render/openai"
+	"warmroute/render/work"
 )
 
-// Encoder turns a text into token ids, appended to dst, as the model's
-// tokenizer does. It gets no memory for them, so it should determine their number
-// before it allocates.
-type Encoder interface {
-	Append(dst []uint32, text []byte, addSpecial bool) []uint32
-}
-
-// PieceEncoder is an Encoder that can encode a text piece by piece. known is false
-// when a piece names a token that the vocabulary does not have.
-type PieceEncoder interface {
-	AppendPieces(dst []uint32, text []byte, pieces []tokenizer.Piece) (ids []uint32, known bool)
-}
-
-// Model is everything needed to compute a model's ids here.
+// Model is everything needed to compute a model's ids here. The Version of its Chat
+// is not read: the servers' own is used.
 type Model struct {
-	// Chat is how the model's servers render; its Version is not read: the
-	// servers' own is used.
-	Chat    chat.Options
-	Encoder Encoder
-	// Alternative loads another reading of the model's files that servers may have
-	// instead of Encoder's; nil: there is none. A replica decides between them.
-	Alternative func() (Encoder, error)
-	// MaxLen is the model's context in tokens; 0: as the servers report. vLLM
-	// refuses or cuts a longer prompt, so there are no ids for it.
-	MaxLen int
+	render.Model
+	templates *templates // shared with equal models; nil: with none
+}
+
+// Flags are what a model's servers were started with.
+type Flags = render.Flags
+
+// LoadFolder opens a model's folder; see render.Open.
+func LoadFolder(dir string, f Flags) (Model, error) { return open(context.Background(), dir, f) }
+
+func open(ctx context.Context, dir string, f Flags) (Model, error) {
+	m, err := render.Open(ctx, dir, f)
+	return Model{Model: m}, err
 }
 
 // LocalOptions configure a Local; zero values mean the defaults.
@@ -56,6 +48,8 @@ type LocalOptions struct {
 	// loaded under; nil: they are the same.
 	Base func(Served) string
 	LocalSettings
+	// Work is what a request's rendering and encoding may cost, by the size of its body.
+	Work  work.Limits
 	Hooks Hooks
 	Log   *slog.Logger
 	Now   func() time.Time
@@ -82,7 +76,7 @@ type Hooks struct {
 	// Demoted: a feature is not trusted any more.
 	Demoted func(model, feature string)
 	// Refused: a request was not computed here, and why (chat.Why, or
-	// "untrusted", "too_long", "no_model").
+	// "untrusted", "too_long", "no_model", "budget", "memory", "too_slow", "cancelled").
 	Refused func(model, why string)
 }
 
@@ -114,7 +108,7 @@ type Local struct {
 	models  sync.Map                      // served model name → *localModel
 	samples chan sample
 	wake    chan struct{}
-	buffers sync.Pool // *[]byte
+	checks  chan struct{} // a place for each check under way
 }
 
 // localModel is one model; a new one replaces it when its files change.
@@ -122,21 +116,28 @@ type localModel struct {
 	Model
 	name  string
 	trust trust
+	// mayServe is fits, made into a function once and not for each request.
+	mayServe func(tokens int, truncates bool) bool
 	// encoder is how the model's servers read its files, as far as is known.
-	encoder atomic.Pointer[Encoder]
+	encoder atomic.Pointer[render.Encoder]
 	// renderer belongs to version; both are nil and "" until the first check.
 	renderer atomic.Pointer[chat.Renderer]
 	limit    atomic.Int64 // the servers' context in tokens, 0: not known
-	mu       sync.Mutex   // one check at a time; guards what follows
-	version  string
-	checked  bool    // the replicas of version have answered
-	chosen   bool    // and which encoder is theirs is decided
-	other    Encoder // the alternative, while it is not decided
+	version  atomic.Pointer[string]
+	phase    atomic.Pointer[Busy] // of the check that is under way, nil: none is
+	mu       sync.Mutex           // held by a check, one at a time; guards what follows
+	checked  bool                 // the replicas of version have answered
+	chosen   bool                 // and which encoder is theirs is decided
+	other    render.Encoder       // the alternative, while it is not decided
+	lost     int                  // rounds one after the other that no replica answered
+	next     time.Time            // when the next round is due
 }
 
 func newLocalModel(name string, m Model) *localModel {
 	local := &localModel{Model: m, name: name}
+	local.mayServe = local.fits
 	local.encoder.Store(&local.Encoder)
+	local.version.Store(new(string))
 	return local
 }
 
@@ -162,7 +163,7 @@ func NewLocal(o LocalOptions) *Local {
 		o.Endpoints = func(string) []Endpoint { return nil }
 	}
 	l := &Local{o: o, samples: make(chan sample, samplesWaiting), wake: make(chan struct{}, 1),
-		buffers: sync.Pool{New: func() any { return new([]byte) }}}
+		checks: make(chan struct{}, checksAtOnce)}
 	l.set.Store(o.LocalSettings.withDefaults())
 	return l
 }
@@ -190,8 +191,7 @@ func (l *Local) look() {
 // Load makes a model known under a served name. The template is compiled now,
 // so that a broken one is found at start; it is trusted after Run has verified it.
 func (l *Local) Load(name string, m Model) error {
-	m.Chat.Version = ""
-	if _, err := chat.New(m.Chat); err != nil {
+	if _, err := m.renderer(context.Background(), ""); err != nil {
 		return fmt.Errorf("model %q: %w", name, err)
 	}
 	l.models.Store(name, newLocalModel(name, m))
@@ -202,8 +202,10 @@ func (l *Local) Load(name string, m Model) error {
 // Unload forgets a model.
 func (l *Local) Unload(name string) { l.models.Delete(name) }
 
-// Tokens implements Source: the ids, when every feature of the request is trusted.
-func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (Result, error) {
+// Tokens implements Source: the ids, when every feature of the request is trusted. The
+// work ends with ctx, at its deadline and with the budget of LocalOptions.Work; the first
+// two are noticed within a millisecond of work.
+func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) (Result, error) {
 	name := served.Model
 	if l.o.Base != nil {
 		name = l.o.Base(served)
@@ -225,17 +227,21 @@ func (l *Local) Tokens(_ context.Context, req *openai.Request, served Served) (R
 		moments = moments[:1] // a plain text contains no day
 	}
 	room := rooms.Get().(*[]uint32)
-	ids, features, err := l.compute(m, *m.encoder.Load(), r, req, moments[0], room)
+	b := budgets.Get().(*work.Budget)
+	defer release(b)
+	b.Start(ctx, l.o.Work, len(req.Body()))
+	j := render.Job{Renderer: r, Encoder: *m.encoder.Load(), Work: b, Fits: m.mayServe}
+	ids, features, err := j.Prompts(req, moments[0], room)
 	var other [][]uint32
 	if err == nil && len(moments) > 1 {
-		other, _, err = l.compute(m, *m.encoder.Load(), r, req, moments[1], new([]uint32))
+		other, _, err = j.Prompts(req, moments[1], new([]uint32))
 	}
 	if err != nil {
-		var not *chat.NotInProcess
-		if errors.As(err, &not) {
-			return Result{}, l.refused(served.Model, string(not.Why))
+		none := l.refused(served.Model, whyNot(err))
+		if errors.Is(err, work.ErrEnded) {
+			return Result{}, err
 		}
-		return Result{}, l.refused(served.Model, "too_long")
+		return Result{}, none
 	}
 	if !m.trust.all(features, l.set.Load().TrustUnverified) {
 		return Result{}, l.refused(served.Model, "untrusted")
@@ -266,37 +272,35 @@ func (l *Local) refused(model, why string) error {
 	return ErrNone
 }
 
-// compute renders as at a moment and encodes, trusted or not. The ids are in room, as
-// far as they are of one prompt.
-func (l *Local) compute(m *localModel, encoder Encoder, r *chat.Renderer, req *openai.Request, now time.Time, room *[]uint32) ([][]uint32, chat.Features, error) {
-	buf := l.buffers.Get().(*[]byte)
-	defer l.buffers.Put(buf)
-	out, err := r.Render((*buf)[:0], req, now)
-	if err != nil {
-		return nil, out.Features, err
+// whyNot is the reason that a request's ids are not computed here.
+func whyNot(err error) string {
+	var not *chat.NotInProcess
+	switch {
+	case errors.As(err, &not):
+		return string(not.Why)
+	case errors.Is(err, work.ErrSteps):
+		return "budget"
+	case errors.Is(err, work.ErrMemory):
+		return "memory"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "too_slow"
+	case errors.Is(err, work.ErrEnded):
+		return "cancelled"
 	}
-	var ids [][]uint32
-	if req.Route == openai.Completions {
-		for _, text := range out.TextPrompts {
-			*buf = append((*buf)[:0], text...)
-			ids = append(ids, encoder.Append(nil, *buf, out.AddSpecialTokens))
-		}
-	} else {
-		*buf = out.Text
-		if *room, err = encodeRendered((*room)[:0], encoder, out); err != nil {
-			return nil, out.Features, err
-		}
-		ids = [][]uint32{*room}
-	}
-	for _, prompt := range ids {
-		if len(prompt) == 0 || !m.fits(len(prompt), out.Truncates) {
-			return nil, out.Features, ErrNone
-		}
-	}
-	if len(ids) == 0 {
-		return nil, out.Features, ErrNone
-	}
-	return ids, out.Features, nil
+	return "too_long"
+}
+
+// budgets are the memory of requests' budgets.
+var budgets = sync.Pool{New: func() any { return new(work.Budget) }}
+
+func release(b *work.Budget) {
+	*b = work.Budget{} // or the pool would keep the request's context
+	budgets.Put(b)
+}
+
+// job is how a model's prompts are computed, and what that is charged to.
+func (m *localModel) job(e render.Encoder, b *work.Budget) render.Job {
+	return render.Job{Renderer: m.renderer.Load(), Encoder: e, Work: b, Fits: m.mayServe}
 }
 
 // fits reports whether vLLM takes a prompt as it is. One that may be cut is cut
@@ -320,36 +324,26 @@ func (m *localModel) context() int { return either(m.MaxLen, int(m.limit.Load())
 // prompt: English has 4 to 5 of them, and 30 where every letter is a \u escape.
 const mostBytes = 64
 
+// inPrompts are the fields whose content a prompt may have.
+var inPrompts = []openai.Field{openai.FieldMessages, openai.FieldInput, openai.FieldSystem, openai.FieldInstructions,
+	openai.FieldPreviousInputMessages, openai.FieldTools, openai.FieldDocuments, openai.FieldChatTemplateKwargs}
+
 // mayFit reports whether the prompts may fit the model's context, by their bytes
-// alone. Rendering and encoding 50 MB would take a second, to see that they do
-// not; of a context of 131,072 tokens, what may fit takes 0.17 s at most.
+// alone: of a context of 131,072 tokens, 8 MiB. Within that the budget of
+// LocalOptions.Work and the request's deadline bound the work.
 func (m *localModel) mayFit(req *openai.Request) bool {
 	limit := m.context()
 	if limit <= 0 || req.Multimodal { // images are large and no text
 		return true
 	}
-	size := len(req.Raw(openai.FieldMessages)) + len(req.Raw(openai.FieldInput))
+	size := 0
+	for _, f := range inPrompts {
+		size += len(req.Raw(f))
+	}
 	for _, text := range req.TextPrompts {
 		size = max(size, len(text))
 	}
 	return size/mostBytes <= limit
-}
-
-// encodeRendered encodes a prompt as a whole or in its pieces. A model whose
-// vocabulary lacks a token of its own code is another model.
-func encodeRendered(dst []uint32, encoder Encoder, out chat.Rendered) ([]uint32, error) {
-	if out.Pieces == nil {
-		return encoder.Append(dst, out.Text, out.AddSpecialTokens), nil
-	}
-	pieces, ok := encoder.(PieceEncoder)
-	if !ok {
-		return dst, &chat.NotInProcess{Why: chat.RenderedInCode}
-	}
-	ids, ok := pieces.AppendPieces(dst, out.Text, out.Pieces)
-	if !ok {
-		return dst, &chat.NotInProcess{Why: chat.RenderedInCode}
-	}
-	return ids, nil
 }
 
 // sample sets one request in SampleEvery aside to be compared, and reports whether
@@ -365,36 +359,4 @@ func (l *Local) sample(m *localModel, tenant string, req *openai.Request, featur
 	default:
 		return false
 	}
-}
-
-// Run verifies models when they are loaded and when their servers' version
-// changes, and compares samples, until ctx ends.
-func (l *Local) Run(ctx context.Context) error {
-	tick := time.NewTicker(l.set.Load().CheckEvery)
-	defer tick.Stop()
-	for {
-		l.CheckAll(ctx)
-		tick.Reset(l.set.Load().CheckEvery)
-	wait:
-		for {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-tick.C:
-				break wait
-			case <-l.wake:
-				break wait
-			case s := <-l.samples:
-				l.compare(ctx, s)
-			}
-		}
-	}
-}
-
-// CheckAll verifies everything that is new or could not be verified yet.
-func (l *Local) CheckAll(ctx context.Context) {
-	l.models.Range(func(_, v any) bool {
-		l.check(ctx, v.(*localModel))
-		return ctx.Err() == nil
-	})
 }

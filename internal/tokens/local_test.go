@@ -11,14 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/chat"
-	"warmroute/internal/openai"
+	"warmroute/render"
+	"warmroute/render/chat"
+	"warmroute/render/openai"
+	"warmroute/render/work"
 )
 
 // byteEncoder's ids are the text's bytes, after a 1 for the special token.
 type byteEncoder struct{}
 
-func (byteEncoder) Append(dst []uint32, text []byte, special bool) []uint32 {
+func (byteEncoder) Append(_ *work.Budget, dst []uint32, text []byte, special bool) []uint32 {
 	if special {
 		dst = append(dst, 1)
 	}
@@ -29,7 +31,7 @@ const fakeTemplate = `{% if tools %}{{ tools | tojson }}{% endif %}{% for m in m
 	`{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}{% if add_generation_prompt %}>{% endif %}`
 
 func fakeModel() Model {
-	return Model{Chat: chat.Options{Template: fakeTemplate, Transformers: "5.19.0"}, Encoder: byteEncoder{}, MaxLen: 4000}
+	return Model{Model: render.Model{Chat: chat.Options{Template: fakeTemplate, Transformers: "5.19.0"}, Encoder: byteEncoder{}, MaxLen: 4000}}
 }
 
 // honest makes the server render as fakeModel does.
@@ -45,7 +47,7 @@ func honest(t *testing.T) func(string, []byte) [][]uint32 {
 }
 
 // answers is a server that renders by r and encodes by e.
-func answers(r *chat.Renderer, e Encoder) func(string, []byte) [][]uint32 {
+func answers(r *chat.Renderer, e render.Encoder) func(string, []byte) [][]uint32 {
 	return func(path string, body []byte) [][]uint32 {
 		route, ok := openai.RouteOf("POST", strings.TrimSuffix(path, "/render"))
 		if !ok {
@@ -55,16 +57,16 @@ func answers(r *chat.Renderer, e Encoder) func(string, []byte) [][]uint32 {
 		if err != nil {
 			return nil
 		}
-		out, err := r.Render(nil, req, time.Now())
+		out, err := r.Render(nil, nil, req, time.Now())
 		if err != nil {
 			return nil
 		}
 		if route != openai.Completions {
-			return [][]uint32{e.Append(nil, out.Text, out.AddSpecialTokens)}
+			return [][]uint32{e.Append(nil, nil, out.Text, out.AddSpecialTokens)}
 		}
 		var prompts [][]uint32
 		for _, text := range req.TextPrompts {
-			prompts = append(prompts, e.Append(nil, []byte(text), out.AddSpecialTokens))
+			prompts = append(prompts, e.Append(nil, nil, []byte(text), out.AddSpecialTokens))
 		}
 		return prompts
 	}
@@ -260,9 +262,9 @@ type countingEncoder struct {
 	texts int
 }
 
-func (c *countingEncoder) Append(dst []uint32, text []byte, special bool) []uint32 {
+func (c *countingEncoder) Append(b *work.Budget, dst []uint32, text []byte, special bool) []uint32 {
 	c.texts++
-	return c.byteEncoder.Append(dst, text, special)
+	return c.byteEncoder.Append(b, dst, text, special)
 }
 
 // TestWhatCannotFitIsNotComputed: a prompt of more bytes than the context's
@@ -370,7 +372,7 @@ func TestProbesAreGood(t *testing.T) {
 			t.Errorf("not JSON: %s", p.body)
 			continue
 		}
-		out, err := r.Render(nil, parse(t, p.route, string(p.body)), time.Now())
+		out, err := r.Render(nil, nil, parse(t, p.route, string(p.body)), time.Now())
 		if err != nil {
 			t.Errorf("%v: %s", err, p.body)
 		}

@@ -14,8 +14,9 @@ import (
 	"slices"
 	"testing"
 
-	"warmroute/internal/chat/chattest"
-	"warmroute/test/checkout"
+	"warmroute/render"
+	"warmroute/render/testkit/chattest"
+	"warmroute/render/testkit/checkout"
 )
 
 var mistralCount = flag.Int("mistral", 500, "random conversations for each of Mistral's tokenizers")
@@ -27,7 +28,7 @@ func TestMistralAgainstVLLM(t *testing.T) {
 		version       int
 		sentencepiece bool
 	}{{1, true}, {2, true}, {3, true}, {7, true}, {3, false}, {7, false}, {11, false}, {13, false}, {15, false}}
-	args := []string{filepath.Join(checkout.Root(), "test", "oracle", "mistral_fuzz.py"), fmt.Sprint(*mistralCount), "7"}
+	args := []string{filepath.Join(checkout.Root(), "render", "testkit", "oracle", "mistral_fuzz.py"), fmt.Sprint(*mistralCount), "7"}
 	var folders []string
 	for _, c := range cases {
 		folders = append(folders, chattest.MistralFolder(t, c.version, c.sentencepiece))
@@ -51,7 +52,7 @@ func compareMistral(t *testing.T, dir, vectors string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := model.Requests("0.32.0", nil)
+	r, err := model.Server("0.32.0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func compareMistral(t *testing.T, dir, vectors string) {
 		}
 		all++
 		ids, err := r.Tokenize(v.Route, v.Request)
-		var refusal *Refusal
+		var refusal *render.Refusal
 		switch {
 		case errors.As(err, &refusal):
 			refused++

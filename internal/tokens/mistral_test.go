@@ -4,7 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"warmroute/internal/chat/chattest"
+	"warmroute/render"
+	"warmroute/render/testkit/chattest"
 )
 
 // TestMistralOfRequestsOfOtherModels: every request has ids, an objection
@@ -14,7 +15,7 @@ func TestMistralOfRequestsOfOtherModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := model.Requests("0.32.0", nil)
+	r, err := model.Server("0.32.0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func TestMistralOfRequestsOfOtherModels(t *testing.T) {
 		"/v1/responses": `{"model":"m","input":[]}`,
 		"/v1/messages":  `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"redacted_thinking","data":"x"}]}]}`,
 	} {
-		var refusal *Refusal
+		var refusal *render.Refusal
 		if _, err := r.Tokenize(route, []byte(body)); !errors.As(err, &refusal) {
 			t.Errorf("%s: %v", route, err)
 		}
@@ -53,7 +54,7 @@ func TestMistralGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := model.Requests("", nil)
+			r, err := model.Server("", nil)
 			if err != nil {
 				t.Fatal(err)
 			}

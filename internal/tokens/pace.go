@@ -3,6 +3,7 @@ package tokens
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 )
@@ -21,6 +22,13 @@ const (
 	// paceFor is how long a measurement excludes long bodies: after it one is
 	// sent, which is a new measurement.
 	paceFor = 30 * time.Second
+	// brokenPause is the pause after an answer that is broken; it doubles with each
+	// further one up to brokenRest.
+	brokenPause = time.Second
+	brokenRest  = time.Minute
+	// mostPaces is how many replicas' paces are kept before those without a question
+	// under way are forgotten.
+	mostPaces = 8192
 )
 
 // paces holds how fast replicas answer, by their URLs, learned from their answers,
@@ -34,6 +42,8 @@ type pace struct {
 	rate   float64 // body bytes per second; 0: not known
 	at     time.Time
 	asking int
+	broken int       // answers one after the other
+	until  time.Time // the end of the pause after them
 }
 
 func (p *paces) get(url string) *pace {
@@ -42,6 +52,9 @@ func (p *paces) get(url string) *pace {
 	}
 	one := p.of[url]
 	if one == nil {
+		if len(p.of) >= mostPaces {
+			maps.DeleteFunc(p.of, func(_ string, one *pace) bool { return one.asking == 0 })
+		}
 		one = &pace{}
 		p.of[url] = one
 	}
@@ -60,6 +73,13 @@ func (p *paces) end(url string, size int, took time.Duration, now time.Time, err
 	defer p.mu.Unlock()
 	one := p.get(url)
 	one.asking--
+	switch {
+	case errors.Is(err, errBroken):
+		one.until = now.Add(min(brokenRest, brokenPause<<min(one.broken, 10)))
+		one.broken++
+	case err == nil:
+		one.broken = 0
+	}
 	var refused *RefusedError
 	if size < paceBytes || took <= 0 || errors.As(err, &refused) {
 		return
@@ -77,12 +97,13 @@ func (p *paces) end(url string, size int, took time.Duration, now time.Time, err
 
 // choose gives the replica to ask about a body of this size, among those that may
 // answer within the budget: the one with the fewest questions under way, then the
-// least load of its own, then whose turn it is.
-func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now time.Time, turn int) (Endpoint, bool) {
+// least load of its own, then whose turn it is. A replica whose answers are broken is
+// not asked during its pause; without a budget it is asked last.
+func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now time.Time, turn int) (best Endpoint, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	best, found := Endpoint{}, false
-	asking := 0
+	asking, resting, found := 0, false, false
+	err = ErrTooSlow
 	for i := range endpoints {
 		e := endpoints[(turn+i)%len(endpoints)]
 		one := p.get(e.URL)
@@ -90,9 +111,33 @@ func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now
 		if !e.Render || budget > 0 && size >= paceBytes && slow {
 			continue
 		}
-		if !found || one.asking < asking || one.asking == asking && e.Busy < best.Busy {
-			best, found, asking = e, true, one.asking
+		rests := now.Before(one.until)
+		if rests && budget > 0 {
+			err = errResting
+			continue
+		}
+		better := one.asking < asking || one.asking == asking && e.Busy < best.Busy
+		if !found || resting && !rests || resting == rests && better {
+			best, found, asking, resting = e, true, one.asking, rests
 		}
 	}
-	return best, found
+	if found {
+		err = nil
+	}
+	return best, err
 }
+
+// rested is the endpoint whose turn it is, or the next one that is in no pause.
+func (p *paces) rested(endpoints []Endpoint, now time.Time, turn int) Endpoint {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range endpoints {
+		if e := endpoints[(turn+i)%len(endpoints)]; !now.Before(p.get(e.URL).until) {
+			return e
+		}
+	}
+	return endpoints[turn]
+}
+
+// errResting reports that the replicas which could answer are in a pause.
+var errResting = fmt.Errorf("the replicas' last answers were broken: %w", ErrNone)

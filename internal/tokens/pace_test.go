@@ -40,7 +40,7 @@ func TestPaceSkipsWhatComesTooLate(t *testing.T) {
 			t.Errorf("%d bytes: %q, want %q", size, got, want)
 		}
 	}
-	if _, ok := p.choose(both, 100<<10, 0, now, 0); !ok {
+	if _, err := p.choose(both, 100<<10, 0, now, 0); err != nil {
 		t.Error("without a budget nobody is asked")
 	}
 	now = now.Add(paceFor + 1)

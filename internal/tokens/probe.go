@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"warmroute/internal/openai"
+	"warmroute/render/openai"
 )
 
 // probe is one conversation of the start-up check.

@@ -4,14 +4,21 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"warmroute/internal/openai"
+	"warmroute/render/openai"
 )
 
 // question is one HTTP request that answers for one or, with /render, all of a
 // request's prompts.
 type question struct {
-	path string
-	body []byte
+	path  string
+	body  []byte
+	size  int   // of the request, by which the pace goes; 0: the pace does not count
+	limit int64 // of the answer's bytes; 0: by the body's
+}
+
+// answerLimit is how many bytes the answer may have.
+func (q question) answerLimit() int64 {
+	return either(q.limit, min(maxAnswer, answerBytes+answerPerByte*int64(len(q.body))))
 }
 
 // maxPrompts bounds how many prompts of one request are sent to /tokenize,

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"warmroute/internal/chat"
-	"warmroute/internal/chat/chattest"
-	"warmroute/internal/openai"
+	"warmroute/render"
+	"warmroute/render/chat"
+	"warmroute/render/openai"
+	"warmroute/render/testkit/chattest"
+	"warmroute/render/work"
 )
 
 // qwen loads the model the captures were taken with; make setup fetches it.
@@ -27,7 +29,7 @@ func TestGoldenIDs(t *testing.T) {
 	model := qwen(t)
 	for version, transformers := range map[string]string{"0.21.0": "5.23.0", "0.32.0": "5.19.0"} {
 		t.Run(version, func(t *testing.T) {
-			v, err := chattest.Read("../chat/testdata/qwen-" + version + ".json.gz")
+			v, err := chattest.Read("../../render/chat/testdata/qwen-" + version + ".json.gz")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +70,7 @@ func compareIDs(t *testing.T, m Model, vectors []chattest.Vector) {
 			}
 			continue
 		}
-		ids, features, err := l.compute(local, local.Encoder, r, req, l.o.Now(), new([]uint32))
+		ids, features, err := render.Job{Renderer: r, Encoder: local.Encoder, Work: new(work.Budget), Fits: local.fits}.Prompts(req, l.o.Now(), new([]uint32))
 		if err != nil {
 			refused++
 			t.Logf("left to a replica (%v): %s", err, v.Body)

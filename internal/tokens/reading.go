@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"warmroute/internal/openai"
+	"warmroute/render/openai"
 )
 
 // choose finds out how the servers read the model's files where there are two
@@ -27,11 +27,11 @@ func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint)
 		if err != nil {
 			continue // reported by probe
 		}
-		asLoaded, _, err := l.compute(m, m.Encoder, m.renderer.Load(), req, l.o.Now(), new([]uint32))
+		asLoaded, _, err := l.probing(ctx, m, m.Encoder, p.body).Prompts(req, l.o.Now(), new([]uint32))
 		if err != nil {
 			continue // not computed here
 		}
-		byClass, _, err := l.compute(m, m.other, m.renderer.Load(), req, l.o.Now(), new([]uint32))
+		byClass, _, err := l.probing(ctx, m, m.other, p.body).Prompts(req, l.o.Now(), new([]uint32))
 		if err != nil {
 			continue
 		}

@@ -7,21 +7,23 @@ import (
 	"slices"
 	"testing"
 
-	"warmroute/internal/chat"
-	"warmroute/internal/openai"
+	"warmroute/render"
+	"warmroute/render/chat"
+	"warmroute/render/openai"
+	"warmroute/render/work"
 )
 
 // markedEncoder's ids are byteEncoder's behind a mark.
 type markedEncoder struct{ mark uint32 }
 
-func (e markedEncoder) Append(dst []uint32, text []byte, special bool) []uint32 {
-	return byteEncoder{}.Append(append(dst, e.mark), text, special)
+func (e markedEncoder) Append(b *work.Budget, dst []uint32, text []byte, special bool) []uint32 {
+	return byteEncoder{}.Append(b, append(dst, e.mark), text, special)
 }
 
 // twoReadings is fakeModel with an alternative; loads counts how often it was loaded.
 func twoReadings(loads *int) Model {
 	m := fakeModel()
-	m.Alternative = func() (Encoder, error) { *loads++; return markedEncoder{7}, nil }
+	m.Alternative = func() (render.Encoder, error) { *loads++; return markedEncoder{7}, nil }
 	return m
 }
 
@@ -141,7 +143,7 @@ func TestFolderWithTwoReadings(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := []byte("a</s> b  c")
-	if slices.Equal(m.Encoder.Append(nil, text, false), byClass.Append(nil, text, false)) {
+	if slices.Equal(m.Encoder.Append(nil, nil, text, false), byClass.Append(nil, nil, text, false)) {
 		t.Fatal("the text does not tell the two apart")
 	}
 	f := newFakeServer(t)
@@ -159,7 +161,7 @@ func TestFolderWithTwoReadings(t *testing.T) {
 	l.CheckAll(t.Context())
 	req := parse(t, openai.Completions, `{"model":"m","prompt":"a</s> b  c","add_special_tokens":false}`)
 	got, err := l.Tokens(t.Context(), req, someModel)
-	if err != nil || !slices.Equal(got.Prompts[0].Tokens, byClass.Append(nil, text, false)) {
+	if err != nil || !slices.Equal(got.Prompts[0].Tokens, byClass.Append(nil, nil, text, false)) {
 		t.Errorf("%v %v", got, err)
 	}
 	if len(seen.demoted) > 0 {

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"warmroute/internal/chat"
-	"warmroute/internal/chat/chattest"
-	"warmroute/internal/openai"
+	"warmroute/render/chat"
+	"warmroute/render/openai"
+	"warmroute/render/testkit/chattest"
 )
 
 // The memory of ids is used again once they are released, and not that of ids which

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"warmroute/internal/openai"
+	"warmroute/render/openai"
 )
 
 // Endpoint is a server that answers questions.
@@ -48,8 +48,35 @@ const (
 	DefaultCacheTTL = 5 * time.Minute
 	// refusalTTL is short: a 4xx may be a replica's configuration, soon mended.
 	refusalTTL = 30 * time.Second
-	// maxAnswer bounds an answer's size in bytes: 10 million ids.
-	maxAnswer = 64 << 20
+	// An answer may have answerBytes and answerPerByte for each byte of the body: an id
+	// takes 8 bytes, and the ids are there twice in some releases. Answers about images
+	// may have maxAnswer, the most of any: older releases put the tensors in.
+	answerBytes   = 4 << 20
+	answerPerByte = 32
+	maxAnswer     = 64 << 20
+	// answersAtOnce bounds the bytes of all answers that are being read.
+	answersAtOnce = 256 << 20
+)
+
+// Outcomes of a question, as a metric's label.
+const (
+	questionAnswered    = "answered"
+	questionRefused     = "refused"     // a 4xx
+	questionFailed      = "failed"      // a 5xx
+	questionLate        = "late"        // not in time
+	questionInvalid     = "invalid"     // no token ids
+	questionTooLong     = "too_long"    // more bytes than ids take
+	questionUnreachable = "unreachable" // no answer
+	questionCrowded     = "crowded"     // answersAtOnce is used up
+)
+
+// errBroken is matched by the errors of answers that the replica alone is to blame for.
+var errBroken = errors.New("the answer is broken")
+
+var (
+	errInvalid = fmt.Errorf("no token ids: %w", errBroken)
+	errTooLong = fmt.Errorf("more bytes than token ids take: %w", errBroken)
+	errCrowded = errors.New("too many bytes of answers are being read")
 )
 
 // RemoteOptions configure a Remote; zero values mean the defaults.
@@ -64,6 +91,8 @@ type RemoteOptions struct {
 	CacheBytes int
 	CacheTTL   time.Duration
 	Now        func() time.Time
+	// Questioned, when set, is called with the outcome of each question.
+	Questioned func(outcome string)
 }
 
 // Remote requests token ids from replicas. It is safe for concurrent use; Close
@@ -80,6 +109,7 @@ type Remote struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	reading atomic.Int64 // bytes of answers that are being read
 
 	mu      sync.Mutex
 	flights map[key]*flight
@@ -211,46 +241,91 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 	}
 	first := int(r.turn.Add(1) % uint64(len(endpoints)))
 	if slices.ContainsFunc(endpoints, func(e Endpoint) bool { return e.Render }) {
-		size := len(req.Body())
-		if req.Multimodal { // what an image takes does not go by its bytes
-			size = 0
-		}
-		e, ok := r.paces.choose(endpoints, size, budget, r.o.Now(), first)
-		if !ok {
-			return nil, ErrTooSlow
-		}
-		q, route, multimodal := renderQuestion(req), req.Route, req.Multimodal
-		return func(ctx context.Context) (Result, error) {
-			start := r.o.Now()
-			r.paces.begin(e.URL)
-			body, err := r.post(ctx, e, q)
-			r.paces.end(e.URL, size, r.o.Now().Sub(start), r.o.Now(), err)
-			if err != nil {
-				return Result{}, err
-			}
-			prompts, err := parseRender(route, body, multimodal)
-			return Result{Prompts: prompts, Source: FromRender}, err
-		}, nil
+		return r.renderAsker(req, endpoints, budget, first)
 	}
-	e, list := endpoints[first], tokenizeQuestions(req, model)
+	list := tokenizeQuestions(req, model)
 	if list == nil {
 		return nil, ErrNone
 	}
+	e := r.paces.rested(endpoints, r.o.Now(), first)
 	return func(ctx context.Context) (Result, error) {
 		result := Result{Source: FromTokenize}
 		for _, q := range list {
-			body, err := r.post(ctx, e, q)
+			err := r.ask(ctx, e, q, func(body []byte) error {
+				p, err := parseTokenize(body)
+				result.Prompts = append(result.Prompts, p)
+				return err
+			})
 			if err != nil {
 				return Result{}, err
 			}
-			p, err := parseTokenize(body)
-			if err != nil {
-				return Result{}, err
-			}
-			result.Prompts = append(result.Prompts, p)
 		}
 		return result, nil
 	}, nil
+}
+
+// renderAsker prepares a question to /render.
+func (r *Remote) renderAsker(req *openai.Request, endpoints []Endpoint, budget time.Duration, first int) (func(context.Context) (Result, error), error) {
+	size := len(req.Body())
+	if req.Multimodal { // what an image takes does not go by its bytes
+		size = 0
+	}
+	e, err := r.paces.choose(endpoints, size, budget, r.o.Now(), first)
+	if err != nil {
+		return nil, err
+	}
+	q, route, multimodal := renderQuestion(req), req.Route, req.Multimodal
+	q.size = size
+	if multimodal {
+		q.limit = maxAnswer
+	}
+	return func(ctx context.Context) (Result, error) {
+		result := Result{Source: FromRender}
+		err := r.ask(ctx, e, q, func(body []byte) (err error) {
+			result.Prompts, err = parseRender(route, body, multimodal)
+			return err
+		})
+		if err != nil {
+			return Result{}, err
+		}
+		return result, nil
+	}, nil
+}
+
+// ask sends one question and has its answer parsed. The replica's pace and the counts of
+// outcomes learn from it.
+func (r *Remote) ask(ctx context.Context, e Endpoint, q question, parse func([]byte) error) error {
+	start := r.o.Now()
+	r.paces.begin(e.URL)
+	err := r.post(ctx, e, q, parse)
+	r.paces.end(e.URL, q.size, r.o.Now().Sub(start), r.o.Now(), err)
+	if r.o.Questioned != nil && !errors.Is(err, context.Canceled) {
+		r.o.Questioned(outcome(err))
+	}
+	return err
+}
+
+// outcome is the metric's label of a question's error.
+func outcome(err error) string {
+	var refused *RefusedError
+	var failed *failedError
+	switch {
+	case err == nil || errors.Is(err, ErrNone) && !errors.As(err, &refused):
+		return questionAnswered
+	case errors.As(err, &refused):
+		return questionRefused
+	case errors.As(err, &failed):
+		return questionFailed
+	case errors.Is(err, context.DeadlineExceeded):
+		return questionLate
+	case errors.Is(err, errInvalid):
+		return questionInvalid
+	case errors.Is(err, errTooLong):
+		return questionTooLong
+	case errors.Is(err, errCrowded):
+		return questionCrowded
+	}
+	return questionUnreachable
 }
 
 // Ask sends the questions to one of the endpoints without budget, cache or
@@ -274,25 +349,69 @@ func (e *RefusedError) Error() string {
 // Is makes a refusal match ErrNone: there are no ids.
 func (e *RefusedError) Is(target error) bool { return target == ErrNone }
 
-func (r *Remote) post(ctx context.Context, e Endpoint, q question) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+q.path, bytes.NewReader(q.body))
+// failedError is a status that is neither 200 nor a refusal. A request's body may be its
+// cause.
+type failedError struct{ url, status string }
+
+func (e *failedError) Error() string { return fmt.Sprintf("tokens: %s answered %s", e.url, e.status) }
+
+// post sends a question. The answer is read within its limit and parsed, unless its status
+// says that it is none.
+func (r *Remote) post(ctx context.Context, e Endpoint, q question, parse func([]byte) error) error {
+	url := e.URL + q.path
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(q.body))
 	if err != nil {
-		return nil, fmt.Errorf("tokens: %s: %w", e.URL, err)
+		return fmt.Errorf("tokens: %s: %w", e.URL, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := r.client.Load().Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("tokens: %w", err)
+		return fmt.Errorf("tokens: %w", err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch {
-	case err != nil:
-		return nil, fmt.Errorf("tokens: %s%s: %w", e.URL, q.path, err)
 	case resp.StatusCode >= 400 && resp.StatusCode < 500:
-		return nil, &RefusedError{Status: resp.StatusCode}
+		_, _ = io.CopyN(io.Discard, resp.Body, mostExplained) // the connection is used again
+		return &RefusedError{Status: resp.StatusCode}
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("tokens: %s%s answered %s", e.URL, q.path, resp.Status)
+		_, _ = io.CopyN(io.Discard, resp.Body, mostExplained)
+		return &failedError{url, resp.Status}
 	}
-	return body, nil
+	answer := limitedAnswer{from: resp.Body, all: &r.reading, left: q.answerLimit()}
+	defer answer.done()
+	body, err := io.ReadAll(&answer)
+	if err == nil {
+		err = parse(body)
+	}
+	if err != nil {
+		return fmt.Errorf("tokens: %s: %w", url, err)
+	}
+	return nil
 }
+
+// mostExplained is how many bytes of an error's text are read.
+const mostExplained = 64 << 10
+
+// limitedAnswer reads an answer within its own limit and that of all.
+type limitedAnswer struct {
+	from io.Reader
+	all  *atomic.Int64
+	left int64 // bytes that may follow
+	read int64
+}
+
+func (a *limitedAnswer) Read(p []byte) (int, error) {
+	n, err := a.from.Read(p)
+	a.read += int64(n)
+	all := a.all.Add(int64(n))
+	if a.left -= int64(n); a.left < 0 {
+		return n, errTooLong
+	}
+	if all > answersAtOnce {
+		return n, errCrowded
+	}
+	return n, err
+}
+
+// done gives back what the answer took of the limit of all.
+func (a *limitedAnswer) done() { a.all.Add(-a.read) }

@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"warmroute/internal/openai"
 	"warmroute/prefixhash"
+	"warmroute/render/openai"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"sync"
 
-	"warmroute/internal/openai"
 	"warmroute/prefixhash"
+	"warmroute/render/openai"
+	"warmroute/render/work"
 )
 
 // Prompt is one prompt of a request as vLLM's token ids. It is shared and must
@@ -88,6 +89,7 @@ func (Body) Tokens(_ context.Context, req *openai.Request, _ Served) (Result, er
 // trusted, a replica.
 type Chooser struct {
 	Local  *Local  // nil: nothing in process
+	Lanes  *Lanes  // of Local; nil: no limit
 	Remote *Remote // nil: no request to a replica
 	// Counted is called with the source of a request's ids, FromNone included;
 	// it may be nil.
@@ -111,12 +113,25 @@ func (c *Chooser) tokens(ctx context.Context, req *openai.Request, served Served
 		return result, nil
 	}
 	if c.Local != nil {
-		if result, err := c.Local.Tokens(ctx, req, served); err == nil {
-			return result, nil
+		result, err := c.local(ctx, req, served)
+		if err == nil || errors.Is(err, ErrBusy) || errors.Is(err, work.ErrEnded) {
+			return result, err
 		}
 	}
 	if c.Remote != nil {
 		return c.Remote.Tokens(ctx, req, served)
 	}
 	return Result{}, ErrNone
+}
+
+// local computes the ids in this process, in the lane of the body's size.
+func (c *Chooser) local(ctx context.Context, req *openai.Request, served Served) (Result, error) {
+	if c.Lanes != nil {
+		lane := c.Lanes.enter(len(req.Body()))
+		if lane == nil {
+			return Result{}, ErrBusy
+		}
+		defer leave(lane)
+	}
+	return c.Local.Tokens(ctx, req, served)
 }

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"warmroute/internal/chat"
+	"warmroute/render/chat"
 )
 
 // trust is what is known of a model's features. Readers use atomics alone.
@@ -118,9 +118,7 @@ func (l *Local) Status() []Status {
 	var list []Status
 	l.models.Range(func(_, v any) bool {
 		m := v.(*localModel)
-		m.mu.Lock()
-		s := Status{Model: m.name, Version: m.version, Coded: m.Chat.Model.Coded()}
-		m.mu.Unlock()
+		s := Status{Model: m.name, Version: *m.version.Load(), Coded: m.Chat.Model.Coded()}
 		m.trust.mu.Lock()
 		defer m.trust.mu.Unlock()
 		for _, f := range chat.AllFeatures() {

@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/chat/chattest"
+	"warmroute/render"
+	"warmroute/render/testkit/chattest"
 )
 
 // spokenModels are the folders of a model of every dialect: templates, and what vLLM
@@ -28,13 +29,13 @@ func spokenModels(t *testing.T) map[string]string {
 	return folders
 }
 
-func spokenRequests(t *testing.T, folder string) *Requests {
+func spokenRequests(t *testing.T, folder string) *render.Server {
 	t.Helper()
 	m, err := LoadFolder(folder, Flags{Transformers: "5.19.0"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := m.Requests("0.32.0", func() time.Time { return time.Unix(0, 0) })
+	r, err := m.Server("0.32.0", func() time.Time { return time.Unix(0, 0) })
 	if err != nil {
 		t.Fatal(err)
 	}

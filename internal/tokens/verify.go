@@ -4,23 +4,24 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
-	"warmroute/internal/chat"
-	"warmroute/internal/openai"
+	"warmroute/render"
+	"warmroute/render/chat"
+	"warmroute/render/openai"
+	"warmroute/render/work"
 )
 
 // check compiles a model's template for the version its servers run, and probes
-// what is not verified. It does nothing when there is nothing to do.
-func (l *Local) check(ctx context.Context, m *localModel) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// what is not verified. It does nothing when there is nothing to do. A round of
+// probes waits until it is due, if due is set. m.mu is held.
+func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 	endpoints := l.o.Endpoints(m.name)
 	version := commonVersion(endpoints)
 	m.limit.Store(int64(shortest(endpoints)))
-	if m.renderer.Load() == nil || version != m.version {
-		o := m.Chat
-		o.Version = version
-		r, err := chat.New(o)
+	if m.renderer.Load() == nil || version != *m.version.Load() {
+		m.busy(phaseCompiling, l.o.Now())
+		r, err := m.Model.renderer(ctx, version)
 		if err != nil {
 			l.o.Log.Error("chat template does not compile any more", "model", m.name, "err", err)
 			return
@@ -28,15 +29,23 @@ func (l *Local) check(ctx context.Context, m *localModel) {
 		m.trust.reset()
 		m.encoder.Store(&m.Encoder)
 		m.renderer.Store(r)
-		m.version, m.checked, m.chosen = version, false, m.Alternative == nil
+		m.version.Store(&version)
+		m.checked, m.chosen, m.lost, m.next = false, m.Alternative == nil, 0, time.Time{}
 	}
 	if m.checked || l.o.Reference == nil || len(endpoints) == 0 || len(m.renderer.Load().Moments(l.o.Now())) > 1 {
 		return // near midnight a replica may be on another day than the router
 	}
+	if due && l.o.Now().Before(m.next) {
+		return
+	}
 	if !m.chosen {
+		m.busy(phaseReading, l.o.Now())
 		l.choose(ctx, m, endpoints)
 	}
-	m.checked = l.probe(ctx, m, endpoints)
+	m.busy(phaseComparing, l.o.Now())
+	if m.checked = l.probe(ctx, m, endpoints); !m.checked {
+		m.postpone(l.o.Now(), l.set.Load().CheckEvery)
+	}
 }
 
 // commonVersion is the version that all servers run; "" when they differ or one is
@@ -66,74 +75,101 @@ func shortest(endpoints []Endpoint) int {
 
 // probe compares the start-up conversations, simple ones first, so that a
 // difference can be blamed on what the simpler ones did not use. It reports
-// whether a replica answered at all: if not, it is tried again later.
+// whether a replica answered: if none did, or mostLost answers did not come in
+// time or cost more work than their budget, it is tried again later.
 func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) (answered bool) {
+	lost := 0
 	for _, p := range probes(m.name) {
 		req, err := openai.Parse(p.route, p.body)
 		if err != nil {
 			l.o.Log.Error("a start-up probe cannot be read", "model", m.name, "err", err)
 			continue
 		}
-		ids, features, err := l.compute(m, *m.encoder.Load(), m.renderer.Load(), req, l.o.Now(), new([]uint32))
+		ids, features, err := l.probing(ctx, m, *m.encoder.Load(), p.body).Prompts(req, l.o.Now(), new([]uint32))
+		if work.Is(err) {
+			if lost++; lost == mostLost {
+				l.o.Log.Warn("start-up check ended: the model's template or tokenizer costs too much work", "model", m.name, "err", err)
+				return false
+			}
+		}
 		if err != nil || m.trust.state(features, 0) == Demoted {
 			continue // not computed here, or known to be wrong
 		}
-		switch l.verify(ctx, m, req, ids, features, endpoints, false) {
-		case Equal, Differs:
-			answered = true
+		outcome, err := l.verify(ctx, m, computed{req: req, ids: ids, features: features}, endpoints)
+		answered = answered || outcome != Unanswered
+		if errors.Is(err, context.DeadlineExceeded) {
+			lost++
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || lost == mostLost {
 			return false
 		}
 	}
-	l.o.Log.Info("in-process tokens verified", "model", m.name, "version", m.version, "answered", answered,
+	if !answered {
+		l.o.Log.Debug("no replica answered a start-up check", "model", m.name)
+		return false
+	}
+	l.o.Log.Info("in-process tokens verified", "model", m.name, "version", *m.version.Load(),
 		"trusted", chat.Features(m.trust.trusted.Load()&^m.trust.demoted.Load()).String(),
 		"demoted", chat.Features(m.trust.demoted.Load()).String())
-	return answered
+	return true
+}
+
+// probing is the job of a start-up conversation.
+func (l *Local) probing(ctx context.Context, m *localModel, encoder render.Encoder, body []byte) render.Job {
+	return m.job(encoder, work.New(ctx, l.o.Work, len(body)))
 }
 
 // compare checks one sample of the traffic.
 func (l *Local) compare(ctx context.Context, s sample) {
 	if req, err := openai.Parse(s.route, s.body); err == nil {
 		endpoints := l.o.Reference.o.Endpoints(Served{s.model.name, s.tenant})
-		l.verify(ctx, s.model, req, s.ids, s.features, endpoints, true)
+		_, _ = l.verify(ctx, s.model, computed{req, s.ids, s.features, true}, endpoints)
 	}
 }
 
+// computed is a request with the ids that were computed for it here.
+type computed struct {
+	req      *openai.Request
+	ids      [][]uint32
+	features chat.Features
+	sampled  bool // from the traffic, not a start-up conversation
+}
+
 // verify sends the same request to a replica and confirms or demotes the features.
-func (l *Local) verify(ctx context.Context, m *localModel, req *openai.Request, ids [][]uint32, features chat.Features, endpoints []Endpoint, online bool) string {
+// The error is that of a question without an answer.
+func (l *Local) verify(ctx context.Context, m *localModel, c computed, endpoints []Endpoint) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	result, err := l.o.Reference.Ask(ctx, req, m.name, endpoints)
+	result, err := l.o.Reference.Ask(ctx, c.req, m.name, endpoints)
 	outcome := Unanswered
-	switch position, equal := firstDifference(ids, result.Prompts); {
+	switch position, equal := firstDifference(c.ids, result.Prompts); {
 	case err != nil:
-		m.trust.note(features, func(e *Evidence) { e.Unanswered++ })
+		m.trust.note(c.features, func(e *Evidence) { e.Unanswered++ })
 		if !errors.Is(err, ErrNone) && ctx.Err() == nil {
 			l.o.Log.Debug("no replica answered a check", "model", m.name, "err", err)
 		}
 	case equal:
 		outcome = Equal
-		m.trust.confirm(features)
+		m.trust.confirm(c.features)
 	default:
 		outcome = Differs
-		l.demote(m, features, chat.RouteFeature(req.Route), online, position, result.Source)
+		l.demote(m, c, position, result.Source)
 	}
 	if l.o.Hooks.Checked != nil {
 		l.o.Hooks.Checked(m.name, outcome)
 	}
-	return outcome
+	return outcome, err
 }
 
-func (l *Local) demote(m *localModel, features, route chat.Features, online bool, position int, reference string) {
-	demoted := m.trust.demote(features, route, online, l.o.Now(), position)
+func (l *Local) demote(m *localModel, c computed, position int, reference string) {
+	demoted := m.trust.demote(c.features, chat.RouteFeature(c.req.Route), c.sampled, l.o.Now(), position)
 	for _, f := range chat.AllFeatures() {
 		if demoted&f == 0 {
 			continue
 		}
 		l.o.Log.Warn("in-process tokens differ from vLLM's; this feature goes to a replica from now on",
-			"model", m.name, "feature", f.String(), "request_features", features.String(),
-			"first_difference_at_token", position, "reference", reference, "sampled", online)
+			"model", m.name, "feature", f.String(), "request_features", c.features.String(),
+			"first_difference_at_token", position, "reference", reference, "sampled", c.sampled)
 		if l.o.Hooks.Demoted != nil {
 			l.o.Hooks.Demoted(m.name, f.String())
 		}

@@ -44,6 +44,10 @@ type published struct {
 	endpoints map[string]map[string][]string // hash of an assignment → its cluster → addresses
 }
 
+// maxUnanswered bounds the responses that are kept for an Envoy's answers: one is under
+// way for each type. A client that answers none has the oldest forgotten.
+const maxUnanswered = 64
+
 // conversation is one Envoy's stream.
 type conversation struct {
 	who       string
@@ -148,9 +152,14 @@ func (a *acks) send(id int64, nonce string, s sent) {
 	a.metrics.sent.WithLabelValues(short(s.typeURL)).Inc()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if c := a.envoys[id]; c != nil {
-		c.sent[nonce] = s
+	c := a.envoys[id]
+	if c == nil {
+		return
 	}
+	if len(c.sent) >= maxUnanswered {
+		clear(c.sent)
+	}
+	c.sent[nonce] = s
 }
 
 // answered takes an Envoy's answer to the response with that nonce, and reports

@@ -10,7 +10,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // TestThePortAndTheFolderMove while Envoys follow, at the address before and at

@@ -21,7 +21,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/fleet"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

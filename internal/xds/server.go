@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"warmroute/internal/certs"
+	"warmroute/internal/listen"
 )
 
 // keepalive bounds: how often Envoy may ping the connection, and
@@ -25,6 +26,8 @@ const (
 	pingLeast = time.Second
 	askAfter  = 10 * time.Second
 	askFor    = 5 * time.Second
+	handshake = 5 * time.Second // for a new connection to speak HTTP/2
+	maxEnvoys = 1024            // connections at a time
 )
 
 // port is an address where xDS is served.
@@ -55,7 +58,7 @@ func (p *Publisher) open(o Options) (*port, error) {
 	if next.certs, err = p.identity(o); err != nil {
 		return nil, err
 	}
-	if next.Listener, err = net.Listen("tcp", o.Listen); err != nil {
+	if next.Listener, err = listen.TCP(o.Listen, maxEnvoys); err != nil {
 		return nil, fmt.Errorf("xds.listen: %w; a second router on one machine needs an address of its own, or `xds: {listen: \"\"}` if no Envoy is to follow it", err)
 	}
 	return next, nil
@@ -165,6 +168,7 @@ func (p *Publisher) start(ctx context.Context, at *port) *port {
 	options := []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: askAfter, Timeout: askFor}),
+		grpc.ConnectionTimeout(handshake),
 		grpc.WaitForHandlers(true), // it ends after its streams
 	}
 	if at.certs != nil {
@@ -173,9 +177,6 @@ func (p *Publisher) start(ctx context.Context, at *port) *port {
 	ctx, cancel := context.WithCancel(ctx)
 	g := grpc.NewServer(options...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, serverv3.NewServer(ctx, p.cache, p.acks.callbacks()))
-	if a, ok := at.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && at.at.TLS.ClientCAFile == "" {
-		p.log.Warn("every client that reaches the xDS port can read Envoy's configuration: set xds.tls.client_ca_file", "listen", a.String())
-	}
 	p.log.Info("serving xDS", "listen", at.Addr().String())
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -15,7 +15,6 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
@@ -99,20 +98,20 @@ var cases = map[string]struct {
 	objects int
 }{
 	"addresses": {`
-config: {fleet: {replicas: [{address: "10.0.0.1:8000"}]}}`, 4},
+config: {fleet: {replicas: [{address: "10.0.0.1:8000"}]}}`, 6},
 	"pool": {`
 pool: {name: vllm-qwen3-8b}
-monitors: {serviceMonitor: true}`, 7},
+monitors: {serviceMonitor: true}`, 9},
 	"older pool elsewhere": {`
-pool: {name: vllm, namespace: models, version: v1alpha2}`, 6},
+pool: {name: vllm, namespace: models, version: v1alpha2}`, 8},
 	"three routers": {`
 routers: 3
-peers: {tokenSecret: between-routers}
-networkPolicy: true
 pool: {name: vllm}
-monitors: {podMonitor: true, labels: {release: prometheus}}`, 10},
+monitors: {podMonitor: true, labels: {release: prometheus}}`, 12},
 	"sidecars": {`
-sidecar: {enabled: true, tokenSecret: index}
+sidecar: {enabled: true, tokenSecret: index, tlsSecret: index-tls}
+admin: {tokenSecret: admin}
+networkPolicy: {enabled: false}
 models: {tokenSecret: hub}
 image: {repository: registry.example/warmroute, pullSecrets: [{name: pull}]}
 nodeSelector: {disk: ssd}
@@ -152,12 +151,7 @@ func TestChart(t *testing.T) {
 				t.Errorf("%d objects, want %d", len(objects), c.objects)
 			}
 			config := find[*corev1.ConfigMap](t, objects, "warm-warmroute").Data["warmroute.yaml"]
-			// The token's file is the cluster's; the check is of everything else.
-			token := filepath.Join(t.TempDir(), "token")
-			if out, err := exec.Command("sh", "-c", "echo secret-of-the-test > "+token).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			config = strings.NewReplacer("/etc/warmroute-peers/token", token, "/etc/warmroute-index/token", token).Replace(config)
+			config = strings.ReplaceAll(config, "/etc/warmroute-", certificates(t)+"/") // the cluster's
 			check := exec.Command(extproc, "check", "-")
 			check.Stdin = bytes.NewBufferString(config)
 			if out, err := check.CombinedOutput(); err != nil {
@@ -167,31 +161,16 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestSecure: the router's pod runs as nobody, on a file system that it cannot
-// write to, and gets the API's token only where it follows a pool.
-func TestSecure(t *testing.T) {
-	for name, c := range cases {
-		pod := find[*appsv1.Deployment](t, render(t, c.values), "warm-warmroute").Spec.Template.Spec
-		s := pod.Containers[0].SecurityContext
-		if !*pod.SecurityContext.RunAsNonRoot || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || len(s.Capabilities.Drop) != 1 || s.Capabilities.Drop[0] != "ALL" {
-			t.Errorf("%s: the pod may do more than it has to: %+v %+v", name, pod.SecurityContext, s)
-		}
-		if follows := strings.Contains(c.values, "pool:"); *pod.AutomountServiceAccountToken != follows {
-			t.Errorf("%s: the API's token is mounted: %v, want %v", name, *pod.AutomountServiceAccountToken, follows)
-		}
-	}
-}
-
 // TestOverride: a value under config takes precedence over the chart's, and a
 // value that the chart does not define is refused.
 func TestOverride(t *testing.T) {
-	config := find[*corev1.ConfigMap](t, render(t, `{pool: {name: p}, config: {filter: {picker: false}, admin: {listen: "127.0.0.1:9090"}}}`), "warm-warmroute").Data["warmroute.yaml"]
-	for _, want := range []string{"picker: false", "always_pick: true", "listen: 127.0.0.1:9090", "pool: p"} {
+	config := find[*corev1.ConfigMap](t, render(t, `{pool: {name: p}, config: {filter: {picker: false}, admin: {listen: "127.0.0.1:9091"}}}`), "warm-warmroute").Data["warmroute.yaml"]
+	for _, want := range []string{"picker: false", "always_pick: true", "listen: 127.0.0.1:9091", "pool: p"} {
 		if !strings.Contains(config, want) {
 			t.Errorf("%q is missing:\n%s", want, config)
 		}
 	}
-	for _, wrong := range []string{`{replicas: 2}`, `{routers: 0}`, `{pool: {version: v2}}`} {
+	for _, wrong := range []string{`{replicas: 2}`, `{routers: 0}`, `{pool: {version: v2}}`, `{sidecar: {enabled: true}}`, `{networkPolicy: {gateways: []}}`} {
 		if _, err := try(wrong); err == nil {
 			t.Errorf("values %s were taken", wrong)
 		}

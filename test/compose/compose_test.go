@@ -18,7 +18,7 @@ const dir = "../../examples/compose"
 
 func load(t *testing.T, file string) *types.Project {
 	t.Helper()
-	o, err := cli.NewProjectOptions([]string{filepath.Join(dir, file)}, cli.WithName("warmroute"), cli.WithWorkingDirectory(dir))
+	o, err := cli.NewProjectOptions([]string{filepath.Join(dir, file)}, cli.WithName("warmroute"), cli.WithWorkingDirectory(dir), cli.WithEnv([]string{"WARMROUTE_ADMIN_TOKEN=of-the-test"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,6 +27,18 @@ func load(t *testing.T, file string) *types.Project {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// TestTheAdminPortNeedsAToken: without one compose does not start the router, whose
+// admin port the other containers reach.
+func TestTheAdminPortNeedsAToken(t *testing.T) {
+	o, err := cli.NewProjectOptions([]string{filepath.Join(dir, "compose.yaml")}, cli.WithName("warmroute"), cli.WithWorkingDirectory(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.LoadProject(context.Background()); err == nil || !strings.Contains(err.Error(), "WARMROUTE_ADMIN_TOKEN") {
+		t.Errorf("without a token: %v", err)
+	}
 }
 
 // TestComposeFiles: both files are valid, everything they name is there, and

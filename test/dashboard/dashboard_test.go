@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/testenv"
+	"warmroute/lab/stage"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
@@ -41,7 +41,7 @@ func until(t *testing.T, what string, ok func() bool) {
 // URL and the admin port's address.
 func stack(t *testing.T) (front, admin string) {
 	t.Helper()
-	site := testenv.StartSite(t, testenv.Fleet{Replicas: 2, Blocks: 2048, BlockSize: 16, Model: "sim", PrefillRate: 20000, DecodeRate: 500, StepTokens: 2048}, "")
+	site := stage.StartSite(t, stage.Fleet{Replicas: 2, Blocks: 2048, BlockSize: 16, Model: "sim", PrefillRate: 20000, DecodeRate: 500, StepTokens: 2048}, "")
 	return site.URL, site.Admin
 }
 
@@ -216,6 +216,38 @@ func TestPage(t *testing.T) {
 		if strings.Contains(all.String(), secret) {
 			t.Errorf("%s has a prompt's text", path)
 		}
+	}
+}
+
+// TestToken: the page asks for the admin token, says that a wrong one is refused,
+// shows the fleet with the right one, and keeps it for the tab alone.
+func TestToken(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(secret, []byte("admin-token-of-the-test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	site := stage.StartSite(t, stage.Fleet{Replicas: 2, Blocks: 2048, BlockSize: 16, Model: "sim", PrefillRate: 20000, DecodeRate: 500, StepTokens: 2048},
+		"  token_file: "+secret+"\n")
+	for _, path := range []string{"/debug/replicas", "/debug/history", "/debug/explain", "/policy"} {
+		answer, err := http.Get("http://" + site.Admin + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s without the token: %s", path, answer.Status)
+		}
+	}
+	b := open(t)
+	b.do(t, chromedp.Navigate("http://"+site.Admin+"/dashboard/"), chromedp.WaitVisible("#unlock", chromedp.ByQuery),
+		chromedp.SendKeys("#token", "wrong\n", chromedp.ByQuery), chromedp.WaitVisible("#token-wrong", chromedp.ByQuery),
+		chromedp.SendKeys("#token", "admin-token-of-the-test\n", chromedp.ByQuery), chromedp.WaitVisible("#fleet tbody tr:nth-child(2)", chromedp.ByQuery),
+		chromedp.WaitNotVisible("#unlock", chromedp.ByQuery),
+		chromedp.Reload(), chromedp.WaitVisible("#fleet tbody tr:nth-child(2)", chromedp.ByQuery), chromedp.WaitNotVisible("#unlock", chromedp.ByQuery))
+	var kept []string
+	b.do(t, chromedp.Evaluate("[localStorage.length.toString(), document.cookie]", &kept))
+	if kept[0] != "0" || kept[1] != "" {
+		t.Errorf("the page keeps %q beyond the tab", kept)
 	}
 }
 

@@ -7,6 +7,7 @@ go 1.26.0
 require (
 	github.com/chromedp/cdproto v0.0.0-20250724212937-08a3db8b4327
 	github.com/chromedp/chromedp v0.14.2
+	warmroute/lab v0.0.0
 )
 
 require (
@@ -22,6 +23,7 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+	warmroute/render v0.0.0 // indirect
 )
 
 require (
@@ -31,7 +33,11 @@ require (
 	github.com/gobwas/pool v0.2.1 // indirect
 	github.com/gobwas/ws v1.4.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
-	warmroute v0.0.0
+	warmroute v0.0.0 // indirect
 )
 
-replace warmroute => ../..
+replace (
+	warmroute => ../..
+	warmroute/lab => ../../lab
+	warmroute/render => ../../render
+)

@@ -7,9 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
-	"warmroute/internal/vllmsim"
+	"warmroute/lab/vllmsim"
 )
 
 // What a client sends: no copy of it may be found anywhere afterwards.
@@ -22,7 +21,7 @@ const (
 // every place that a client writes, over requests that succeed, that are broken
 // and whose replicas fail, and finds them in no log, metric or debug page.
 func TestNoPromptTextIsKept(t *testing.T) {
-	st := start(t, setup{replicas: 2, sim: fast(), config: "log: {level: debug}\nfilter: {token_budget: 500ms, tenant_header: x-tenant, reason_header: true}\n"})
+	st := start(t, setup{replicas: 2, sim: fast(), config: "log: {level: debug}\nfilter: {" + patient + ", tenant_header: x-tenant, reason_header: true}\n"})
 	sent := 0
 	send := func(path, body string) {
 		t.Helper()
@@ -59,8 +58,8 @@ func TestNoPromptTextIsKept(t *testing.T) {
 		resp.Body.Close()
 	}
 	st.sims = st.sims[:1]
-	st.writeConfig("log: {level: debug}\nfilter: {token_budget: 500ms}\n") // a replica leaves
-	st.until(20*time.Second, "the replica left", func() bool { return st.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 1 })
+	st.writeConfig("log: {level: debug}\nfilter: {" + patient + "}\n") // a replica leaves
+	st.until("the replica left", func() bool { return st.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 1 })
 
 	pages := map[string]string{"log": readLog(t, st.extproc.Log)}
 	for _, path := range []string{"/metrics", "/debug/explain?n=1000", "/debug/replicas", "/policy", "/pressure", "/readyz", "/healthz"} {
@@ -133,7 +132,7 @@ func page(t *testing.T, url string) string {
 // name add no series to the metrics.
 func TestClientsMakeNoSeries(t *testing.T) {
 	const requests = 300
-	st := start(t, setup{replicas: 2, sim: fast(), config: "filter: {token_budget: 2s, tenant_header: x-tenant}\n"})
+	st := start(t, setup{replicas: 2, sim: fast(), config: "filter: {" + patient + ", tenant_header: x-tenant}\n"})
 	send := func(i int) {
 		name := fmt.Sprint("name-", i)
 		for _, model := range []string{"sim", name} {

@@ -1,5 +1,5 @@
 // Package e2e holds the end-to-end tests: real Envoy, the built extproc binary
-// with the race detector, and simulated replicas (internal/vllmsim).
+// with the race detector, and simulated replicas (lab/vllmsim).
 //
 // The torture suite (torture_test.go) sends every shape of request in every body
 // mode, by HTTP/1.1 and HTTP/2, to upstreams that keep the bytes they get;

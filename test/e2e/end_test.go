@@ -15,7 +15,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
-	"warmroute/internal/vllmsim"
+	"warmroute/lab/vllmsim"
 )
 
 // TestABrokenResponseLeavesNothing: a request whose response begins with 200 and
@@ -70,7 +70,7 @@ func TestABrokenResponseLeavesNothing(t *testing.T) {
 			if b, err := io.ReadAll(resp.Body); err == nil {
 				t.Errorf("the response did not break off: %q", b)
 			}
-			st.until(20*time.Second, "the stream ends", func() bool { return st.metrics()["warmroute_streams"] == 0 })
+			st.until("the stream ends", func() bool { return st.metrics()["warmroute_streams"] == 0 })
 			if n := matched(); n != 0 {
 				t.Errorf("%d tokens count as cached after the response broke off", n)
 			}
@@ -103,12 +103,12 @@ func breaking(t *testing.T, replica string, breakOff <-chan struct{}) string {
 func TestEnvoyWaitsNoLonger(t *testing.T) {
 	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
 		t.Run(string(mode), func(t *testing.T) {
-			st := start(t, setup{replicas: 2, sim: fast(), config: "filter: {token_budget: 30s}\n", envoy: envoy.Options{Mode: mode, MessageTimeout: 50 * time.Millisecond}})
+			st := start(t, setup{replicas: 2, sim: fast(), config: "filter: {" + patient + "}\n", envoy: envoy.Options{Mode: mode, MessageTimeout: 50 * time.Millisecond}})
 			faults(st, vllmsim.Faults{NoRender: true})
 			if a := st.chat(firstTurn(0), 1); a.status != http.StatusOK {
 				t.Errorf("%+v", a)
 			}
-			st.until(20*time.Second, "the stream ends", func() bool { return st.metrics()["warmroute_streams"] == 0 })
+			st.until("the stream ends", func() bool { return st.metrics()["warmroute_streams"] == 0 })
 			if r := st.wantReasons(1, 0); r[string(decision.ReasonUnfinished)] != 1 {
 				t.Errorf("reasons %v", r)
 			}

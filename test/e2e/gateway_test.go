@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -84,7 +83,7 @@ func subsetHeader(t *testing.T, hint any) http.Header {
 	return http.Header{"X-Test-Subset-List": {base64.StdEncoding.EncodeToString(b)}}
 }
 
-const picker = "filter: {picker: true, token_budget: 2s}\n"
+const picker = "filter: {picker: true, " + patient + "}\n"
 
 // TestGatewaysSubset: metadata a gateway's filter sets restricts the pick, in
 // every shape it comes in; nothing eligible is a 503.
@@ -152,7 +151,7 @@ func TestPickerAnswersThroughEnvoy(t *testing.T) {
 			for _, f := range busy.fronts {
 				f.die()
 			}
-			busy.until(15*time.Second, "nobody is ready", func() bool { return busy.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 0 })
+			busy.until("nobody is ready", func() bool { return busy.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 0 })
 			busy.send(t, sent{body: chatOf(10), status: http.StatusServiceUnavailable, says: "warmroute: not_ready"})
 			if r := busy.reasons(); r["saturated"] != 2 || r["not_ready"] != 2 {
 				t.Errorf("reasons %v", r)
@@ -170,7 +169,7 @@ func TestAlwaysPickWithoutABalancer(t *testing.T) {
 	for _, mode := range judging {
 		t.Run(mode, func(t *testing.T) {
 			tor := startTorture(t, mode, 0, setup{
-				config: "filter: {always_pick: true, token_budget: 2s}\n",
+				config: "filter: {always_pick: true, " + patient + "}\n",
 				bootstrap: func(boot string) string {
 					return replicasCluster.ReplaceAllString(boot, fmt.Sprintf(`  - name: replicas
     type: ORIGINAL_DST

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"warmroute/internal/vllmsim"
+	"warmroute/lab/vllmsim"
 )
 
 // family is a prompt that begins as all of its family do, and ends as its own.
@@ -27,7 +26,7 @@ func steady() vllmsim.Options {
 // heard waits until extproc has applied every batch that sim published.
 func (st *stack) heard(sim *vllmsim.Sim) {
 	st.t.Helper()
-	st.until(20*time.Second, "the events of "+sim.Addr(), func() bool {
+	st.until("the events of "+sim.Addr(), func() bool {
 		got := 0.0
 		for name, v := range st.metrics() {
 			if strings.HasPrefix(name, "warmroute_kv_batches_total{") && strings.Contains(name, sim.Addr()) {
@@ -135,7 +134,7 @@ func TestFailoverAndRehome(t *testing.T) {
 		return func() bool { return st.metrics()[`warmroute_fleet_replicas{state="ready"}`] == n }
 	}
 	victim.SetFaults(vllmsim.Faults{Stall: true})
-	st.until(10*time.Second, "the stalled replica leaves", ready(2))
+	st.until("the stalled replica leaves", ready(2))
 	home := st.chat(prompt, 2)
 	st.heard(st.at(home.replica))
 	if home.status != 200 || home.replica == old || home.cached != 0 {
@@ -147,7 +146,7 @@ func TestFailoverAndRehome(t *testing.T) {
 		}
 	}
 	victim.SetFaults(vllmsim.Faults{})
-	st.until(15*time.Second, "the replica returns", ready(3))
+	st.until("the replica returns", ready(3))
 	if a := st.chat(prompt, 2); a.status != 200 || a.cached == 0 {
 		t.Errorf("with the first one back: %+v", a)
 	}

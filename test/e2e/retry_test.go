@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // TestRequestsWithoutHintsSurviveDeadReplicas: Envoy alone balances a request

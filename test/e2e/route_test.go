@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/internal/vllmsim"
+	"warmroute/lab/vllmsim"
 )
 
 func fast() vllmsim.Options {
@@ -30,7 +30,7 @@ func TestSecondTurnLandsWhereTheFirstDid(t *testing.T) {
 	const route = "/v1/chat/completions"
 	paths := []string{route, "/openai" + route, route + "/", "/openai" + route + "/"}
 	st := start(t, setup{
-		replicas: 4, sim: fast(), config: "filter: {token_budget: 2s, path_prefixes: [/openai]}\n",
+		replicas: 4, sim: fast(), config: "filter: {" + patient + ", path_prefixes: [/openai]}\n",
 		bootstrap: func(boot string) string {
 			rewritten := strings.Replace(boot, "                route:\n", "                route:\n                  regex_rewrite: {pattern: {regex: \"^(/[a-z]+)?(/v1/.*[^/])/?$\"}, substitution: \"\\\\2\"}\n", 1)
 			if rewritten == boot {
@@ -138,7 +138,7 @@ func TestFailoverAndReturn(t *testing.T) {
 		}
 	}
 	victim.SetFaults(vllmsim.Faults{Stall: true})
-	st.until(10*time.Second, "the stalled replica leaves", func() bool {
+	st.until("the stalled replica leaves", func() bool {
 		return st.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 1
 	})
 	b := st.chat(firstTurn(1), 1)
@@ -146,19 +146,10 @@ func TestFailoverAndReturn(t *testing.T) {
 		t.Errorf("with its replica stalled: %+v", b)
 	}
 	victim.SetFaults(vllmsim.Faults{})
-	st.until(15*time.Second, "the replica returns", func() bool {
+	st.until("the replica returns", func() bool {
 		return st.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 2
 	})
 	st.wantReasons(2, 1)
-}
-
-func (st *stack) until(most time.Duration, what string, ok func() bool) {
-	st.t.Helper()
-	for end := time.Now().Add(most); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			st.t.Fatalf("not within %v: %s\n%v", most, what, st.metrics())
-		}
-	}
 }
 
 // TestKillingTheRouterFailsNoRequest kills it under load, and starts it again.
@@ -191,7 +182,7 @@ func killUnderLoad(t *testing.T, mode envoy.Mode) {
 		})
 	}
 	served := func() int { mu.Lock(); defer mu.Unlock(); return status[200] }
-	reach := func(n int) { st.until(30*time.Second, fmt.Sprint(n, " served"), func() bool { return served() >= n }) }
+	reach := func(n int) { st.until(fmt.Sprint(n, " served"), func() bool { return served() >= n }) }
 	reach(100)
 	st.extproc.Kill()
 	reach(served() + 200)

@@ -16,8 +16,8 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
-	"warmroute/internal/vllmsim"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
+	"warmroute/lab/vllmsim"
 )
 
 // binary builds extproc once for all tests, with the race detector.
@@ -54,6 +54,25 @@ type setup struct {
 	bootstrap    func(string) string         // changes Envoy's bootstrap
 }
 
+const (
+	// patience is a bound that no machine reaches, however busy: it detects what
+	// hangs. A test of a wait of the router or of Envoy sets that wait itself.
+	patience = 2 * time.Minute
+	// patient are the router's waits on the path of a request, which would end it
+	// without a hint on a busy machine.
+	patient = "token_budget: 30s, body_wait: 2m"
+)
+
+// until waits for a condition.
+func (st *stack) until(what string, ok func() bool) {
+	st.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			st.t.Fatalf("not within %v: %s\n%v", patience, what, st.metrics())
+		}
+	}
+}
+
 func start(t *testing.T, s setup) *stack {
 	t.Helper()
 	st := &stack{t: t, dir: t.TempDir()}
@@ -86,7 +105,7 @@ func start(t *testing.T, s setup) *stack {
 	o := s.envoy
 	o.ServedHeader = true
 	if o.MessageTimeout == 0 {
-		o.MessageTimeout = 10 * time.Second // a busy machine is not what is tested here
+		o.MessageTimeout = patience
 	}
 	o.Listen, o.Admin, o.ExtProc = local[2], local[3], []string{st.listen}
 	if !s.upstreamOnly {
@@ -130,7 +149,7 @@ func (st *stack) writeConfig(more string) {
 		}
 	}
 	if !strings.Contains(more, "filter:") {
-		b.WriteString("filter: {token_budget: 2s}\n") // a busy machine is not what is tested here
+		b.WriteString("filter: {" + patient + "}\n")
 	}
 	b.WriteString(more)
 	st.config = filepath.Join(st.dir, "warmroute.yaml")
@@ -153,7 +172,7 @@ func (st *stack) startExtproc() {
 	}
 	st.extproc = p
 	p.StopAfter(st.t)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := p.WaitHTTP(ctx, "http://"+st.admin+"/readyz"); err != nil {
 		st.t.Fatal(err)
@@ -270,7 +289,7 @@ func (st *stack) wantReasons(requests int, share float64) map[string]int {
 // settled waits until extproc has applied every batch the replicas published.
 func (st *stack) settled() {
 	st.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		want := 0.0
 		for _, sim := range st.sims {

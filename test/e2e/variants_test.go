@@ -9,7 +9,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/certs/certstest"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // TestEveryPrintedVariantLoads: real Envoy takes what is printed, for every kind

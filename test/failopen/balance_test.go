@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // balance is a way in which Envoys share requests between routers.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 const (

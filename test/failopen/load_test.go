@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 const (

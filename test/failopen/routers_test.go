@@ -23,7 +23,7 @@ import (
 
 	"warmroute/internal/peers"
 	"warmroute/internal/peers/peerspb"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // onePrompt takes a replica eight seconds, so that a burst of it counts as

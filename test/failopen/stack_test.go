@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // binaries builds what the stacks run, once.
@@ -25,8 +25,8 @@ var binaries = sync.OnceValues(func() (map[string]string, error) {
 		return nil, err
 	}
 	out := map[string]string{}
-	for _, name := range []string{"extproc", "vllmsim"} {
-		if out[name], err = testenv.Build(dir, "warmroute/cmd/"+name); err != nil {
+	for name, pkg := range map[string]string{"extproc": "warmroute/cmd/extproc", "vllmsim": "warmroute/lab/cmd/vllmsim"} {
+		if out[name], err = testenv.Build(dir, pkg); err != nil {
 			return nil, err
 		}
 	}

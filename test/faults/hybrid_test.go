@@ -13,7 +13,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/kvevents"
-	"warmroute/internal/vllmsim"
+	"warmroute/lab/vllmsim"
 	"warmroute/prefixhash"
 )
 
@@ -231,7 +231,7 @@ func (h *hybrid) predicted(x *index.Index, tokens []uint32) int {
 	s := scope
 	s.BlockSize, s.Group = hybridBlock, len(h.o.Groups)-1 // full attention is the last
 	t := tokenPrompt(tokens)
-	keys := t.AppendChain(nil, index.Chain{Unit: s.BlockSize})
+	keys := t.AppendChain(nil, index.Keying{Unit: s.BlockSize})
 	var found index.Found
 	x.FindPrompt(&found, s, keys[:min(len(keys), max(0, len(tokens)-1)/s.BlockSize)], t)
 	for m := range found.All() {
@@ -250,7 +250,7 @@ type tokenPrompt []uint32
 
 func (p tokenPrompt) Tokens() int { return len(p) }
 
-func (p tokenPrompt) AppendChain(dst []prefixhash.Key, c index.Chain) []prefixhash.Key {
+func (p tokenPrompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.Key {
 	if c.Unit <= 0 || c.Hash != nil {
 		return dst
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"warmroute/index"
-	"warmroute/internal/vllmsim"
+	"warmroute/lab/vllmsim"
 )
 
 // learners are replicas whose draft models are not configured: none, one that drops a
@@ -125,7 +125,7 @@ func (h *hybrid) expect(x *index.Index, tokens []uint32) {
 	s := scope
 	s.BlockSize, s.Group = hybridBlock, len(h.o.Groups)-1
 	p := tokenPrompt(slices.Clone(tokens))
-	x.Expect(x.ID(h.holder), s, p.AppendChain(nil, index.Chain{Unit: s.BlockSize}), p)
+	x.Expect(x.ID(h.holder), s, p.AppendChain(nil, index.Keying{Unit: s.BlockSize}), p)
 }
 
 // scrape reads the replica's counters.

@@ -71,7 +71,7 @@ func (w witness) Apply(b *index.Batch) (index.Result, error) {
 	defer w.f.pause.RUnlock()
 	for _, e := range b.Events { // what comes may be seen before Apply returns
 		if e.Kind == index.Stored {
-			w.f.view.store(e.Engine...)
+			w.f.view.store(e.Hashes...)
 		}
 	}
 	res, err := w.to.Apply(b)

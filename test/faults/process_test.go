@@ -14,8 +14,8 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/kvevents"
+	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
-	"warmroute/test/testenv"
 )
 
 // process is a simulated vLLM in a process of its own, always on the same ports.
@@ -124,7 +124,7 @@ func (p *process) history() map[prefixhash.Key]bool {
 // prompt is what the replica counts.
 func TestStormProcesses(t *testing.T) {
 	limits, first := limitsOf(t), seeded(t)
-	binary, err := testenv.Build(t.TempDir(), "warmroute/cmd/vllmsim")
+	binary, err := testenv.Build(t.TempDir(), "warmroute/lab/cmd/vllmsim")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func (r *record) apply(at time.Time, events []index.Event) {
 		if e.Kind == index.Cleared {
 			r.reset(at)
 		}
-		for _, h := range e.Engine {
+		for _, h := range e.Hashes {
 			if e.Kind == index.Stored {
 				r.held[h] = true
 			} else if r.held[h] {
@@ -145,7 +145,7 @@ func (r *record) stale(h uint64, seen time.Time) time.Duration {
 func contents(x *index.Index) map[index.Holder]map[prefixhash.Key]bool {
 	out := make(map[index.Holder]map[prefixhash.Key]bool)
 	for e := range x.Snapshot() {
-		if e.HasEngine {
+		if e.HasHash {
 			continue
 		}
 		for _, c := range e.Copies {

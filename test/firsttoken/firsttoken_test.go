@@ -25,9 +25,9 @@ import (
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
-	"warmroute/internal/openai"
 	"warmroute/internal/tokens"
-	"warmroute/internal/vllmsim"
+	"warmroute/lab/vllmsim"
+	"warmroute/render/openai"
 )
 
 // requests is how many are measured.

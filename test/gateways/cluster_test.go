@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/checkout"
-	"warmroute/test/manifest"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
+	"warmroute/internal/testenv/manifest"
+	"warmroute/render/testkit/checkout"
 )
 
 // cluster is an API server with its etcd, and no kubelet.

@@ -16,9 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
-	"warmroute/test/checkout"
-	"warmroute/test/manifest"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
+	"warmroute/internal/testenv/manifest"
+	"warmroute/render/testkit/checkout"
 )
 
 // object is a Kubernetes object.

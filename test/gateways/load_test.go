@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 const (

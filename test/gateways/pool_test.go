@@ -20,9 +20,9 @@ import (
 	"time"
 
 	"warmroute/envoy"
-	"warmroute/test/checkout"
-	"warmroute/test/manifest"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
+	"warmroute/internal/testenv/manifest"
+	"warmroute/render/testkit/checkout"
 )
 
 func insecure() *http.Transport {

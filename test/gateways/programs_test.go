@@ -21,8 +21,8 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/checkout"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
+	"warmroute/render/testkit/checkout"
 )
 
 // hang is how long something may take before a test calls it stuck.
@@ -56,8 +56,8 @@ var binaries = sync.OnceValues(func() (map[string]string, error) {
 		return nil, err
 	}
 	out := map[string]string{}
-	for _, name := range []string{"extproc", "vllmsim"} {
-		if out[name], err = testenv.Build(dir, "warmroute/cmd/"+name, "-tags", "kube"); err != nil {
+	for name, pkg := range map[string]string{"extproc": "warmroute/cmd/extproc", "vllmsim": "warmroute/lab/cmd/vllmsim"} {
+		if out[name], err = testenv.Build(dir, pkg, "-tags", "kube"); err != nil {
 			return nil, err
 		}
 	}

@@ -2,16 +2,25 @@ package layout
 
 import (
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// list is what `go list` prints on its standard output. On its standard error
-// it reports what it downloads.
+// list is what `go list` prints about the last argument, a package, in its module.
 func list(t *testing.T, args ...string) (lines []string) {
+	t.Helper()
+	return listIn(t, filepath.Join("../..", strings.TrimPrefix(moduleOf(args[len(args)-1]), "warmroute")), args...)
+}
+
+// listIn is what `go list` prints on its standard output in a folder. On its
+// standard error it reports what it downloads.
+func listIn(t *testing.T, folder string, args ...string) (lines []string) {
 	t.Helper()
 	var stderr strings.Builder
 	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Dir = folder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -42,18 +51,19 @@ func TestImportsPointOneWay(t *testing.T) {
 		"warmroute/index":                    {"net", "os/exec", "google.golang.org/grpc", "warmroute/internal/", "warmroute/filter"},
 		"warmroute/envoy":                    {"warmroute/internal/", "warmroute/filter", "google.golang.org/grpc"},
 		"warmroute/internal/decision/policy": {"net", "warmroute/index", "warmroute/filter"},
-		"warmroute/internal/openai":          {"net", "warmroute/filter"},
-		"warmroute/filter":                   {"warmroute/internal/admin", "warmroute/internal/kvevents", "warmroute/internal/feed", "warmroute/internal/vllmsim"},
+		"warmroute/render/openai":            {"net", "warmroute/filter"},
+		"warmroute/filter":                   {"warmroute/internal/admin", "warmroute/internal/kvevents", "warmroute/internal/feed", "warmroute/lab/vllmsim"},
 		// The simulator and replay decide as the router does, without its server.
-		"warmroute/internal/load":            {"google.golang.org/grpc", "warmroute/filter", "warmroute/internal/decision", "warmroute/internal/decision/"},
-		"warmroute/internal/decision":        {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy", "warmroute/internal/tokens"},
-		"warmroute/internal/peers":           {"github.com/nats-io/", "warmroute/filter"},
-		"warmroute/internal/simulator/brain": {"github.com/nats-io/", "google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
-		"warmroute/internal/cli/replay":      {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
-		"warmroute/internal/extprocwire":     {"warmroute/index", "warmroute/filter", "warmroute/internal/decision"},
-		"warmroute/cmd/kvsub":                {extProc, "warmroute/filter", "warmroute/envoy"},
-		"warmroute/cmd/extproc":              {"warmroute/internal/vllmsim", "warmroute/test/testenv"},
-		"warmroute/internal/vllmsim": {"warmroute/prefixhash", "warmroute/index", "warmroute/filter",
+		"warmroute/internal/load": {"google.golang.org/grpc", "warmroute/filter", "warmroute/internal/decision", "warmroute/internal/decision/"},
+		"warmroute/internal/decision": {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy", "warmroute/internal/tokens",
+			"warmroute/render/chat", "warmroute/render/jinja", "warmroute/render/tokenizer"},
+		"warmroute/internal/peers":       {"github.com/nats-io/", "warmroute/filter"},
+		"warmroute/lab/simulator/brain":  {"github.com/nats-io/", "google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
+		"warmroute/lab/cli/replay":       {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
+		"warmroute/internal/extprocwire": {"warmroute/index", "warmroute/filter", "warmroute/internal/decision"},
+		"warmroute/cmd/kvsub":            {extProc, "warmroute/filter", "warmroute/envoy"},
+		"warmroute/cmd/extproc":          {"warmroute/lab/vllmsim", "warmroute/internal/testenv"},
+		"warmroute/lab/vllmsim": {"warmroute/prefixhash", "warmroute/index", "warmroute/filter",
 			"warmroute/internal/kvevents"},
 	}
 	for pkg, banned := range tests {
@@ -67,6 +77,56 @@ func TestImportsPointOneWay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestModulesPointOneWay: the router takes from the renderer through few packages,
+// and nothing takes from the laboratory or the tests but these two; tests of a
+// module are held to the same.
+func TestModulesPointOneWay(t *testing.T) {
+	helpers := "warmroute/render/testkit/"
+	for _, module := range []struct {
+		folder string
+		others []string // packages of other modules that its code imports
+	}{
+		{"../../render", nil},
+		{"../..", []string{"warmroute/render", "warmroute/render/chat", "warmroute/render/openai", "warmroute/render/pyvalue",
+			"warmroute/render/tokenizer", "warmroute/render/tokenizer/modelfiles", "warmroute/render/work"}},
+	} {
+		own, found := "warmroute/"+strings.TrimPrefix(module.folder, "../../"), 0
+		if module.folder == "../.." {
+			own = "warmroute"
+		}
+		for _, line := range listIn(t, module.folder, "-tags", "kube", "-f", `{{.ImportPath}}:{{join .Imports " "}}:{{join .TestImports " "}} {{join .XTestImports " "}}`, "./...") {
+			pkg, rest, _ := strings.Cut(line, ":")
+			code, tests, _ := strings.Cut(rest, ":")
+			for imported := range strings.FieldsSeq(code + " " + tests) {
+				if moduleOf(imported) == "" || moduleOf(imported) == own {
+					continue
+				}
+				found++
+				isHelp := strings.HasPrefix(imported, helpers) && (strings.HasPrefix(pkg, "warmroute/internal/testenv") || !slices.Contains(strings.Fields(code), imported))
+				if !isHelp && !slices.Contains(module.others, imported) {
+					t.Errorf("%s imports %s", pkg, imported)
+				}
+			}
+		}
+		if found == 0 && module.others != nil {
+			t.Errorf("%s imports nothing of other modules: this test looks at the wrong thing", own)
+		}
+	}
+}
+
+// moduleOf is the module of one of the project's packages, "" of another's.
+func moduleOf(pkg string) string {
+	if pkg != "warmroute" && !strings.HasPrefix(pkg, "warmroute/") {
+		return ""
+	}
+	for _, module := range []string{"warmroute/render", "warmroute/lab", "warmroute/test"} {
+		if pkg == module || strings.HasPrefix(pkg, module+"/") {
+			return module
+		}
+	}
+	return "warmroute"
 }
 
 // TestKubernetesIsOnlyExtprocs: without the tag kube nothing links the client

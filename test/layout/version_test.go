@@ -6,16 +6,25 @@ import (
 	"hash/crc32"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
+// programs are the commands that are published, by the folder of their module.
+var programs = map[string][]string{".": {"extproc", "kvsub"}, "lab": {"lab", "vllmsim"}}
+
 // TestBinariesSayWhatTheyAre: those of a plain `go build` in a clone, with one
 // tag, print the version, Go, the commit and the tag.
 func TestBinariesSayWhatTheyAre(t *testing.T) {
-	root, files := sources(t, "extproc", "kvsub", "vllmsim")
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := sources(t, root)
 	out := t.TempDir()
 	// In the same folder each time, for the same packages are not compiled twice then.
 	clone := filepath.Join(os.TempDir(), fmt.Sprintf("warmroute-clone-%x", crc32.ChecksumIEEE([]byte(root))))
@@ -29,47 +38,46 @@ func TestBinariesSayWhatTheyAre(t *testing.T) {
 	git("add", "--all", "--force")
 	git("commit", "--quiet", "--message", "all")
 	commit := git("rev-parse", "HEAD")
-	run(t, clone, "go", "build", "-tags", "shown", "-o", out+"/", "./cmd/extproc", "./cmd/kvsub", "./cmd/vllmsim")
-	for _, name := range []string{"extproc", "kvsub", "vllmsim"} {
-		want := regexp.MustCompile("^" + name + ` v\S+ go1\.\S+ ` + commit[:12] + " tags shown$")
-		if said := run(t, root, filepath.Join(out, name), "version"); !want.MatchString(said) {
-			t.Errorf("%q does not match %s", said, want)
+	for module, names := range programs {
+		for _, name := range names {
+			run(t, filepath.Join(clone, module), "go", "build", "-tags", "shown", "-o", out+"/", "./cmd/"+name)
+			want := regexp.MustCompile("^" + name + ` v\S+ go1\.\S+ ` + commit[:12] + " tags shown$")
+			if said := run(t, root, filepath.Join(out, name), "version"); !want.MatchString(said) {
+				t.Errorf("%q does not match %s", said, want)
+			}
 		}
 	}
 }
 
-// sources are the files that these commands are built of, in the module's folder.
-func sources(t *testing.T, commands ...string) (root string, files []string) {
+// sources are the files that the programs are built of, from root.
+func sources(t *testing.T, root string) (files []string) {
 	t.Helper()
-	args := []string{"-deps", "-json=Dir,Standard,Module,GoFiles,SFiles,EmbedFiles"}
-	for _, name := range commands {
-		args = append(args, "warmroute/cmd/"+name)
+	for _, module := range []string{".", "render", "lab"} {
+		files = append(files, filepath.Join(module, "go.mod"), filepath.Join(module, "go.sum"))
 	}
-	files = []string{"go.mod", "go.sum"}
-	for d := json.NewDecoder(strings.NewReader(strings.Join(list(t, args...), "\n"))); d.More(); {
-		var p struct {
-			Dir      string
-			Standard bool
-			Module   struct {
-				Main bool
-				Dir  string
-			}
-			GoFiles, SFiles, EmbedFiles []string
-		}
-		if err := d.Decode(&p); err != nil {
-			t.Fatal(err)
-		}
-		if p.Standard || !p.Module.Main {
-			continue
-		}
-		root = p.Module.Dir
-		for _, names := range [][]string{p.GoFiles, p.SFiles, p.EmbedFiles} {
-			for _, name := range names {
-				files = append(files, strings.TrimPrefix(filepath.Join(p.Dir, name), root))
+	for module, names := range programs {
+		for _, name := range names {
+			lines := list(t, "-deps", "-json=Dir,Standard,Module,GoFiles,SFiles,EmbedFiles", path.Join("warmroute", module, "cmd", name))
+			for d := json.NewDecoder(strings.NewReader(strings.Join(lines, "\n"))); d.More(); {
+				var p struct {
+					Dir                         string
+					Standard                    bool
+					Module                      struct{ Path string }
+					GoFiles, SFiles, EmbedFiles []string
+				}
+				if err := d.Decode(&p); err != nil {
+					t.Fatal(err)
+				}
+				if p.Standard || p.Module.Path != "warmroute" && !strings.HasPrefix(p.Module.Path, "warmroute/") {
+					continue
+				}
+				for _, file := range slices.Concat(p.GoFiles, p.SFiles, p.EmbedFiles) {
+					files = append(files, strings.TrimPrefix(filepath.Join(p.Dir, file), root))
+				}
 			}
 		}
 	}
-	return root, files
+	return files
 }
 
 // copyTo copies files as they are now.

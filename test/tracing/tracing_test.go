@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
+	"warmroute/lab/stage"
 
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
@@ -76,7 +77,7 @@ func ask(t *testing.T, front, trace, flags string) {
 // under the request's own span, with names and numbers and no text.
 func TestSpansReachACollector(t *testing.T) {
 	otlp := testenv.Addresses(t, 1)[0]
-	site := testenv.StartSite(t, testenv.Fleet{Replicas: 1, Blocks: 2048, BlockSize: 16, Model: "sim", StepTokens: 2048}, fmt.Sprintf("tracing: {endpoint: %q}\n", otlp))
+	site := stage.StartSite(t, stage.Fleet{Replicas: 1, Blocks: 2048, BlockSize: 16, Model: "sim", StepTokens: 2048}, fmt.Sprintf("tracing: {endpoint: %q}\n", otlp))
 	front := site.URL
 	const early, traced = "11111111111111111111111111111111", "0af7651916cd43dd8448eb211c80319c"
 	ask(t, front, early, "01") // the collector is not there yet

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/checkout"
+	"warmroute/render/testkit/checkout"
 )
 
 // clients: the official OpenAI and Anthropic clients, which vLLM installs with

@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/internal/chat/chattest"
 	"warmroute/internal/tokens"
-	"warmroute/test/checkout"
-	"warmroute/test/oracle"
+	"warmroute/render"
+	"warmroute/render/testkit/chattest"
+	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/oracle"
 )
 
 // coded is a model that vLLM renders in code.
@@ -163,7 +164,7 @@ func TestCoded(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.confirmed(t, p, model, ready.URLs[c.name])
-			ours, err := model.Requests("0.32.0", time.Now)
+			ours, err := model.Server("0.32.0", time.Now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,7 +226,7 @@ func (c coded) confirmed(t *testing.T, p *oracle.Process, model tokens.Model, ur
 	}
 }
 
-func (c coded) compare(t *testing.T, p *oracle.Process, ours *tokens.Requests, cases []chattest.Case) {
+func (c coded) compare(t *testing.T, p *oracle.Process, ours *render.Server, cases []chattest.Case) {
 	answered, equal, refused, objected := 0, 0, map[string]int{}, 0
 	for _, q := range cases {
 		var theirs rendering
@@ -233,7 +234,7 @@ func (c coded) compare(t *testing.T, p *oracle.Process, ours *tokens.Requests, c
 			t.Fatal(err)
 		}
 		ids, err := ours.Tokenize(q.Route.String(), []byte(q.Body))
-		var refusal *tokens.Refusal
+		var refusal *render.Refusal
 		switch {
 		case theirs.Status >= 500: // its own failure: nothing is served
 		case theirs.Status != 0 && err == nil:

@@ -5,6 +5,6 @@
 //
 // The others (make test-reference) boot nothing. TestCoded calls a render server of
 // each model whose chats vLLM renders in code; all of them are in one Python process
-// (test/oracle/render.py). TestScheduler drives vLLM's own scheduler (test/oracle)
+// (render/testkit/oracle/render.py). TestScheduler drives vLLM's own scheduler (scheduler.py)
 // over many kinds of caches and releases, and compares the router's predictions with it.
 package vllm

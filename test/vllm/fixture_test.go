@@ -20,8 +20,8 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
-	"warmroute/test/checkout"
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
+	"warmroute/render/testkit/checkout"
 )
 
 const (

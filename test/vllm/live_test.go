@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // pairs are the replicas that are booted, two of each, and their tests: one pair

@@ -5,7 +5,7 @@ package vllm
 import (
 	"time"
 
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // relaunch starts a killed replica again with the same addresses and waits

@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"warmroute/internal/cli/predict"
-	"warmroute/test/checkout"
+	"warmroute/render/testkit/checkout"
 )
 
 // schedulers are the releases whose own scheduler is driven. 0.33.0 is there as
@@ -41,7 +41,7 @@ var (
 )
 
 // TestScheduler drives vLLM's own scheduler and cache manager through random
-// traffic over many kinds of caches (test/oracle/scheduler.py). The router's
+// traffic over many kinds of caches (test/vllm/scheduler.py). The router's
 // prediction from the events must equal every lookup.
 func TestScheduler(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func (d *drive) command(args ...string) *exec.Cmd {
 	root := checkout.Root()
 	installed := filepath.Join(root, ".cache", "vllm")
 	cmd := exec.CommandContext(d.t.Context(), filepath.Join(installed, d.python, "bin", "python"),
-		append([]string{filepath.Join(root, "test", "oracle", "scheduler.py")}, args...)...)
+		append([]string{filepath.Join(root, "test", "vllm", "scheduler.py")}, args...)...)
 	cmd.Env = append(os.Environ(), "PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=")
 	if d.path != "" {
 		cmd.Env = append(cmd.Env, "PYTHONPATH="+filepath.Join(installed, d.path))

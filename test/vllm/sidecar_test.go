@@ -21,8 +21,8 @@ import (
 	"warmroute/index/indexpb"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents"
+	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
-	"warmroute/test/testenv"
 )
 
 // reported is an index that only sidecars feed, one for each replica.

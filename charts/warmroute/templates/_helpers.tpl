@@ -34,11 +34,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ default .Release.Namespace .Values.pool.namespace }}
 {{- end -}}
 
+{{/* The Secrets with a token, by what they are for: those of values, or the chart's own. */}}
+{{- define "warmroute.tokens" -}}
+admin: {{ default (printf "%s-admin-token" (include "warmroute.fullname" .)) .Values.admin.tokenSecret }}
+{{- if gt (int .Values.routers) 1 }}
+peers: {{ default (printf "%s-peers-token" (include "warmroute.fullname" .)) .Values.peers.tokenSecret }}
+{{- end }}
+{{- if and .Values.sidecar.enabled .Values.sidecar.tokenSecret }}
+index: {{ .Values.sidecar.tokenSecret }}
+{{- end }}
+{{- end -}}
+
 {{/* The router's file: what the chart sets, and values.config over it. */}}
 {{- define "warmroute.config" -}}
 {{- $own := dict
   "listen" "0.0.0.0:9002"
-  "admin" (dict "listen" "0.0.0.0:9090")
+  "health" (dict "listen" "0.0.0.0:9006")
+  "admin" (dict "listen" "127.0.0.1:9090" "token_file" "/etc/warmroute-admin/token")
   "xds" (dict "listen" "")
   "index_service" (dict "listen" "") -}}
 {{- if .Values.pool.name -}}
@@ -47,13 +59,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $own "filter" (dict "picker" true "always_pick" true) -}}
 {{- end -}}
 {{- if gt (int .Values.routers) 1 -}}
-{{- $peers := dict "listen" (printf "0.0.0.0:%d" (int .Values.peers.port)) "dns" (printf "%s-peers:%d" (include "warmroute.fullname" .) (int .Values.peers.port)) -}}
-{{- if .Values.peers.tokenSecret -}}{{- $_ := set $peers "token_file" "/etc/warmroute-peers/token" -}}{{- end -}}
+{{- $peers := dict "listen" (printf "0.0.0.0:%d" (int .Values.peers.port)) "dns" (printf "%s-peers:%d" (include "warmroute.fullname" .) (int .Values.peers.port)) "token_file" "/etc/warmroute-peers/token" -}}
 {{- $_ := set $own "peers" $peers -}}
 {{- end -}}
 {{- if .Values.sidecar.enabled -}}
 {{- $service := dict "listen" "0.0.0.0:9003" -}}
 {{- if .Values.sidecar.tokenSecret -}}{{- $_ := set $service "token_file" "/etc/warmroute-index/token" -}}{{- end -}}
+{{- if .Values.sidecar.tlsSecret -}}{{- $_ := set $service "tls" (dict "cert_file" "/etc/warmroute-index-tls/tls.crt" "key_file" "/etc/warmroute-index-tls/tls.key" "client_ca_file" "/etc/warmroute-index-tls/ca.crt") -}}{{- end -}}
+{{- if not (or .Values.sidecar.tokenSecret .Values.sidecar.tlsSecret (dig "index_service" "insecure" false .Values.config)) -}}
+{{- fail "sidecar.enabled opens the index to the network: name sidecar.tlsSecret or sidecar.tokenSecret, or set config.index_service.insecure: true" -}}
+{{- end -}}
 {{- $_ := set $own "index_service" $service -}}
 {{- end -}}
 {{- toYaml (mustMergeOverwrite $own (deepCopy .Values.config)) -}}
@@ -62,7 +77,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/*
 kvsub's container, for the pod of a replica in another chart that depends on this one:
   {{ include "warmroute.sidecar" (dict "image" "warmroute:0.1.0" "index" "warmroute:9003" "model" "Qwen/Qwen3-8B" "port" 8000) | nindent 6 }}
-vLLM publishes to tcp://*:5557 and replays from tcp://*:5558 in the same pod.
+vLLM publishes to tcp://*:5557 and replays from tcp://*:5558 in the same pod. "tls" names a volume of that pod with tls.crt, tls.key and ca.crt.
 */}}
 {{- define "warmroute.sidecar" -}}
 - name: kvsub
@@ -77,6 +92,14 @@ vLLM publishes to tcp://*:5557 and replays from tcp://*:5558 in the same pod.
   - -metrics=http://127.0.0.1:{{ default 8000 .port }}/metrics
   - -index={{ required "warmroute.sidecar needs index" .index }}
   - -admin=:9091
+  {{- if .tls }}
+  - -index-tls
+  - -index-ca=/etc/warmroute-index-tls/ca.crt
+  - -index-cert=/etc/warmroute-index-tls/tls.crt
+  - -index-key=/etc/warmroute-index-tls/tls.key
+  volumeMounts:
+  - {name: {{ .tls }}, mountPath: /etc/warmroute-index-tls, readOnly: true}
+  {{- end }}
   env:
   - name: POD_IP
     valueFrom: {fieldRef: {fieldPath: status.podIP}}
@@ -93,4 +116,5 @@ vLLM publishes to tcp://*:5557 and replays from tcp://*:5558 in the same pod.
     allowPrivilegeEscalation: false
     readOnlyRootFilesystem: true
     capabilities: {drop: [ALL]}
+    seccompProfile: {type: RuntimeDefault}
 {{- end -}}

@@ -2,7 +2,7 @@ package ends
 
 import "math/bits"
 
-// bitmap is a set of offsets; those behind its end are not in it.
+// bitmap is a set of offsets. An offset behind its last word is not in it.
 type bitmap []uint64
 
 func (b bitmap) has(i int) bool { return i>>6 < len(b) && b[i>>6]>>(i&63)&1 != 0 }
@@ -21,7 +21,7 @@ func (b *bitmap) put(i int, on bool) {
 	}
 }
 
-// cut takes everything from i on out.
+// cut removes all offsets from i on.
 func (b *bitmap) cut(i int) {
 	if i>>6 < len(*b) {
 		(*b)[i>>6] &= 1<<(i&63) - 1
@@ -41,8 +41,8 @@ func (b bitmap) empty() bool {
 	return true
 }
 
-// next is the first offset from i on that is in it, or that is not; -1 when there
-// is none that is.
+// next returns the first offset from i on that is in the bitmap, or, without in, that
+// is not. It returns -1 if no offset from i on is in it.
 func (b bitmap) next(i int, in bool) int {
 	for ; i>>6 < len(b); i = (i>>6 + 1) << 6 {
 		w := b[i>>6]

@@ -6,9 +6,8 @@ import (
 	"warmroute/index/internal/radix"
 )
 
-// Held is what one holder has of its groups other than full attention, where it has
-// full attention's blocks too. It is its writer's alone. Begin it with NewHeld, end
-// it with Clear.
+// Held records which blocks one holder has in its groups other than full attention, where
+// it has the block of full attention too. One writer uses it, from NewHeld to Clear.
 type Held struct {
 	table *Table
 	nodes *radix.Nodes
@@ -17,32 +16,31 @@ type Held struct {
 	shape *Shape
 
 	parts  map[uint32]*part    // by node
-	behind map[uint32][]uint32 // by node: those with parts that follow blocks of it
+	behind map[uint32][]uint32 // by node: the nodes with parts that follow one of its blocks
 
 	dirty  []*part
 	counts []int // scratch, by spec
 }
 
-// part is what the holder has along one node.
+// part records the holder's blocks along one node.
 type part struct {
 	node   uint32
 	parent radix.Place
 	depth  int
-	specs  []bitmap // by spec: the blocks that end where the node's do
-	ends   bitmap   // as in the table
-	sure   bitmap   // of ends, those that are sure
+	specs  []bitmap // by spec: the blocks of the node that end a block of the spec
+	ends   bitmap   // the blocks with which a hit may end, as in the table
 
-	from, to int // where bits changed: a dirty one's
+	from, to int // the offsets whose bits changed, while the part is dirty
 }
 
-// NewHeld begins empty.
+// NewHeld returns an empty record of the holder with a slot.
 func NewHeld(t *Table, n *radix.Nodes, full *radix.Holding, slot int, s *Shape) *Held {
 	return &Held{table: t, nodes: n, full: full, slot: slot, shape: s,
 		parts: map[uint32]*part{}, behind: map[uint32][]uint32{}, counts: make([]int, len(s.Specs))}
 }
 
-// Put records which specs, as bits, hold the block that ends with full attention's at
-// a place, which the holder has. Settle makes it count.
+// Put records which specs, as bits, hold the block that ends where full attention's block
+// at a place ends. The holder has that block. The table has the change after Settle.
 func (h *Held) Put(p radix.Place, specs uint32) {
 	at := h.parts[p.Node()]
 	if at == nil {
@@ -70,7 +68,7 @@ func (h *Held) part(node uint32) *part {
 	return p
 }
 
-// Settle works out the ends that what was Put has changed.
+// Settle brings the table up to date with all Puts before it.
 func (h *Held) Settle() {
 	for _, p := range h.dirty {
 		from, to := p.from, p.to
@@ -80,22 +78,23 @@ func (h *Held) Settle() {
 	h.dirty = h.dirty[:0]
 }
 
-// work works out a part's ends from an offset on, and those of the parts behind it,
-// as far as they depend on blocks before a depth.
+// work computes a part's ends from an offset on, and the ends of the parts behind it, as
+// far as they depend on blocks before the depth changed.
 func (h *Held) work(p *part, from, changed int) {
 	for i := range h.shape.Specs {
 		h.counts[i] = h.held(p, from, i)
 	}
-	open := uint32(1)<<len(h.shape.Specs) - 1 // specs that blocks before changed still matter to
+	open := uint32(1)<<len(h.shape.Specs) - 1 // the specs to which a block before changed may still matter
 	off, last := from, h.full.Held(p.node)
-	start, is := from, none // the range that differs from the table, and what it becomes
+	start, is := from, false // the offsets from start on differ from the table: they become is
 	for ; off < last && open != 0; off++ {
 		now := h.step(p, off)
-		if now != is || now == p.at(off) {
+		same := now == p.ends.has(off)
+		if now != is || same {
 			h.change(p, start, off, is)
 			start, is = off, now
 		}
-		if now == p.at(off) {
+		if same {
 			start = off + 1
 		}
 		if p.depth+off >= changed {
@@ -110,8 +109,8 @@ func (h *Held) work(p *part, from, changed int) {
 	}
 }
 
-// depend returns which specs, as bits, may need a block that lies so many before the
-// block that was counted last and ends at end.
+// depend returns the specs, as bits, of which a later end may need a block that begins
+// before blocks ahead of end. The last counted block ends at end.
 func (h *Held) depend(before, end int) (specs uint32) {
 	for i := range h.shape.Specs {
 		s := &h.shape.Specs[i]
@@ -123,12 +122,9 @@ func (h *Held) depend(before, end int) (specs uint32) {
 	return specs
 }
 
-// step counts the block at an offset, and returns what the end behind it is.
-func (h *Held) step(p *part, off int) end {
+// step counts the block at an offset, and reports whether a hit may end with it.
+func (h *Held) step(p *part, off int) bool {
 	at := p.depth + off + 1
-	if h.shape.Ahead {
-		return h.stepAhead(p, off, at)
-	}
 	ok := at%h.shape.Step == 0
 	for i := range h.shape.Specs {
 		if s := &h.shape.Specs[i]; at%s.Stride == 0 {
@@ -136,34 +132,10 @@ func (h *Held) step(p *part, off int) end {
 			ok = ok && h.counts[i] >= s.need(at)
 		}
 	}
-	if !ok {
-		return none
-	}
-	return sure
+	return ok
 }
 
-// stepAhead is step where specs drop a block: they have one block more than they
-// need if they have what they need both a block before and here.
-func (h *Held) stepAhead(p *part, off, at int) end {
-	allowed, all, any := true, true, false // allowed: by all, a block before; all, any: of those that drop, here
-	for i := range h.shape.Specs {
-		s := &h.shape.Specs[i]
-		allowed = allowed && h.counts[i] >= s.need(at-1)
-		h.count(p, off, i)
-		if s.Drops && !s.State {
-			ok := h.counts[i] >= s.need(at)
-			all, any = all && ok, any || ok
-		}
-	}
-	switch {
-	case allowed && all:
-		return sure
-	case any && (allowed || h.shape.stateDrops()):
-		return open
-	}
-	return none
-}
-
+// count adds the block at an offset to the blocks that a spec has without a gap.
 func (h *Held) count(p *part, off, spec int) {
 	if p.specs[spec].has(off) {
 		h.counts[spec]++
@@ -172,8 +144,8 @@ func (h *Held) count(p *part, off, spec int) {
 	}
 }
 
-// held is how many blocks of a spec are held without a gap before an offset, as far
-// as that matters.
+// held returns how many blocks a spec has without a gap before an offset, at most as many
+// as an end can need.
 func (h *Held) held(p *part, off, spec int) (n int) {
 	s := &h.shape.Specs[spec]
 	at := (p.depth+off)/s.Stride*s.Stride - 1
@@ -195,8 +167,8 @@ func (h *Held) held(p *part, off, spec int) (n int) {
 	return n
 }
 
-// allBefore reports whether the end behind a depth is one, so that a shape's only
-// spec holds all blocks up to there.
+// allBefore reports whether a hit may end at a depth: the only spec of the shape then
+// holds all blocks up to there.
 func (h *Held) allBefore(p *part, depth int) bool {
 	if depth < 0 {
 		return true
@@ -207,30 +179,19 @@ func (h *Held) allBefore(p *part, depth int) bool {
 	return p != nil && p.ends.has(depth-p.depth)
 }
 
-func (h *Held) change(p *part, from, to int, is end) {
+// change adds offsets to a part's ends and to the table, or removes them.
+func (h *Held) change(p *part, from, to int, on bool) {
 	if from >= to {
 		return
 	}
 	for off := from; off < to; off++ {
-		p.ends.put(off, is != none)
-		p.sure.put(off, is == sure)
+		p.ends.put(off, on)
 	}
-	h.table.put(p.node, from, to, h.slot, is)
+	h.table.put(p.node, from, to, h.slot, on)
 }
 
-// at is what the end behind a block is, as in the table.
-func (p *part) at(off int) end {
-	switch {
-	case !p.ends.has(off):
-		return none
-	case p.sure.has(off):
-		return sure
-	}
-	return open
-}
-
-// Cut drops a node's bits from an offset on: full attention's blocks
-// there are about to go, and all behind them.
+// Cut removes a node's blocks from an offset on. The caller is about to remove the blocks
+// of full attention there and all behind them.
 func (h *Held) Cut(node uint32, from int) {
 	p := h.parts[node]
 	if p == nil {
@@ -262,11 +223,10 @@ func (h *Held) Cut(node uint32, from int) {
 func (h *Held) hide(p *part, from int) {
 	for off := p.ends.next(from, true); off >= 0; off = p.ends.next(off, true) {
 		to := p.ends.next(off, false)
-		h.table.put(p.node, off, to, h.slot, none)
+		h.table.put(p.node, off, to, h.slot, false)
 		off = to
 	}
 	p.ends.cut(from)
-	p.sure.cut(from)
 }
 
 // Clear removes the holder from the table.
@@ -279,14 +239,14 @@ func (h *Held) Clear() {
 	h.dirty = h.dirty[:0]
 }
 
-// partBytes is about the size of a part without its bits: its struct and its
-// entries in maps.
-const partBytes = 224
+// partBytes is about the size of a part without its bitmaps: its struct and its entries
+// in maps.
+const partBytes = 200
 
-// Bytes is the memory of it.
+// Bytes returns the memory of the record.
 func (h *Held) Bytes() (n int) {
 	for _, p := range h.parts {
-		n += partBytes + 8*cap(p.ends) + 8*cap(p.sure)
+		n += partBytes + 8*cap(p.ends)
 		for i := range p.specs {
 			n += 24 + 8*cap(p.specs[i])
 		}

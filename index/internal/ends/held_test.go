@@ -88,37 +88,19 @@ func (g *grove) depth(b *branch) int {
 	return g.depth(g.branches[b.parent]) + b.from
 }
 
-// want returns, by what layers read, what an end is.
-func (g *grove) want(b *branch, at int) end {
-	all, any, dropped := true, false, true
-	states := false
-	for i, s := range g.shape.Specs {
-		if !g.shape.Ahead {
-			all = all && at%g.shape.Step == 0 && g.reads(b, i, at, s.Need)
-			continue
-		}
-		all = all && g.reads(b, i, at-1, s.Need)
-		if s.Drops && s.State {
-			states = true
-		} else if s.Drops {
-			one := g.reads(b, i, at, s.Need)
-			dropped, any = dropped && one, any || one
-		}
+// want reports, by what layers read, whether a hit may end there.
+func (g *grove) want(b *branch, at int) bool {
+	all := at%g.shape.Step == 0
+	for i := range g.shape.Specs {
+		all = all && g.reads(b, i, at)
 	}
-	switch {
-	case all && dropped:
-		return sure
-	case any && (all || states):
-		return open
-	}
-	return none
+	return all
 }
 
-// reads reports whether what a spec's layers read before an end is held, so many blocks
-// where they have a window.
-func (g *grove) reads(b *branch, spec, end, need int) bool {
+// reads reports whether the holder has all blocks that a spec's layers read before an end.
+func (g *grove) reads(b *branch, spec, end int) bool {
 	s := &g.shape.Specs[spec]
-	from := max(0, end-need*s.Stride)
+	from := max(0, end-s.Need*s.Stride)
 	switch {
 	case s.Chunk > 0:
 		from = end / s.Chunk * s.Chunk
@@ -136,14 +118,12 @@ func (g *grove) reads(b *branch, spec, end, need int) bool {
 func (g *grove) check(step int) (allowed int) {
 	g.t.Helper()
 	for i, b := range g.branches {
-		var told [branchBlocks]end
+		var told [branchBlocks]bool
 		for _, r := range g.table.Of(b.at.Node()) {
 			for off := int(r.From); off < int(r.To); off++ {
-				if told[off] = open; r.Sure != 0 {
-					told[off] = sure
-				}
-				if r.Set != holderset.Single(0) || r.Sure&^r.Set != 0 {
-					g.t.Fatalf("run %+v", r)
+				told[off] = true
+				if r.Set != holderset.Single(0) {
+					g.t.Fatalf("span %+v", r)
 				}
 			}
 		}
@@ -152,7 +132,7 @@ func (g *grove) check(step int) (allowed int) {
 			if told[off] != want {
 				g.t.Fatalf("step %d, %+v: the end at %d of branch %d is told %v, want %v", step, *g.shape, off, i, told[off], want)
 			}
-			if want != none {
+			if want {
 				allowed++
 			}
 		}
@@ -167,16 +147,16 @@ func (g *grove) cut(b *branch, rnd *rand.Rand) {
 	from := max(0, rnd.IntN(2*branchBlocks)-branchBlocks)
 	g.put(b, rnd.IntN(branchBlocks), rnd) // not settled yet
 	g.held.Cut(b.at.Node(), from)
-	if runs := g.table.Of(b.at.Node()); len(runs) > 0 && int(runs[len(runs)-1].To) > from {
-		g.t.Fatalf("cut at %d, with ends %v", from, runs)
+	if spans := g.table.Of(b.at.Node()); len(spans) > 0 && int(spans[len(spans)-1].To) > from {
+		g.t.Fatalf("cut at %d, with ends %v", from, spans)
 	}
 	if from == 0 {
 		g.held.Cut(b.at.Node(), 0) // nothing
 	}
 	g.put(g.branches[b.parent], b.from-1, rnd)
 	g.held.Settle()
-	if runs := g.table.Of(b.at.Node()); from == 0 && len(runs) > 0 {
-		g.t.Fatalf("all was cut, and there are ends %v", runs)
+	if spans := g.table.Of(b.at.Node()); from == 0 && len(spans) > 0 {
+		g.t.Fatalf("all was cut, and there are ends %v", spans)
 	}
 	for off := from; off < branchBlocks; off++ {
 		g.put(b, off, rnd)
@@ -193,9 +173,6 @@ func TestEndsAreWhereAllAreSatisfied(t *testing.T) {
 		{Step: 2, Specs: []Spec{{Stride: 2, Need: 1}, {Stride: 1, Need: 4}}},
 		{Step: 1, Specs: []Spec{{Stride: 1, Chunk: 8}}},
 		{Step: 1, Specs: []Spec{{Stride: 1, All: true}}},
-		{Step: 1, Ahead: true, Specs: []Spec{{Stride: 1, Need: 2, Drops: true}, {Stride: 1, Need: 4, Drops: true}}},
-		{Step: 1, Ahead: true, Specs: []Spec{{Stride: 1, Need: 1, Drops: true, State: true}, {Stride: 1, Need: 3, Drops: true}}},
-		{Step: 1, Ahead: true, Specs: []Spec{{Stride: 1, Chunk: 6, Drops: true}, {Stride: 1, Need: 3}, {Stride: 1, Need: 1, State: true}}},
 		{Step: 4, Specs: []Spec{{Stride: 4, Need: 1}, {Stride: 1, Chunk: 8}, {Stride: 2, Need: 3}}},
 		{Step: 2, Specs: []Spec{{Stride: 2, Chunk: 12}}},
 	} {
@@ -228,15 +205,15 @@ func TestEndsAreWhereAllAreSatisfied(t *testing.T) {
 		empty := NewHeld(&g.table, g.held.nodes, g.held.full, 0, shape).Bytes()
 		parts := 0
 		for _, p := range g.held.parts {
-			parts += partBytes + 8*(len(p.ends)+len(p.sure)) + len(shape.Specs)*(24+8)
+			parts += partBytes + 8*len(p.ends) + len(shape.Specs)*(24+8)
 		}
 		if got := g.held.Bytes(); got != parts || empty != 0 {
 			t.Errorf("%+v: %d bytes, %d of nothing, want %d", *shape, got, empty, parts)
 		}
 		g.held.Clear()
 		for i, b := range g.branches {
-			if runs := g.table.Of(b.at.Node()); runs != nil {
-				t.Errorf("%+v: branch %d has ends %v without a holder", *shape, i, runs)
+			if spans := g.table.Of(b.at.Node()); spans != nil {
+				t.Errorf("%+v: branch %d has ends %v without a holder", *shape, i, spans)
 			}
 		}
 	}

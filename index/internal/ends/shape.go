@@ -7,22 +7,19 @@ import "math"
 type Shape struct {
 	Step  int // ends are multiples of it
 	Specs []Spec
-	// Ahead: there are at least two specs, some of which drop a block. An end is then
-	// one block behind the hit, and Step and all blocks are one block long.
-	Ahead bool
 }
 
-// Spec is groups that are looked up together.
+// Spec is groups that are looked up together. It needs some blocks before an end: the
+// last Need; with a Chunk, those since the last multiple of Chunk; with All, those since
+// the prompt's start.
 type Spec struct {
-	Stride int  // the length of their blocks; Step is a multiple of it
-	Need   int  // how many of their blocks before an end are read; fewer where the prompt is shorter
-	Chunk  int  // else: those since the last multiple of it, a multiple of Step; 0: Need counts
-	All    bool // else: all since the prompt's start; the only spec of a shape with Step 1
-	Drops  bool // they drop a block (of Ahead)
-	State  bool // they do so only in name: a Mamba state is found at the hit itself
+	Stride int  // the length of a block; Step is a multiple of it
+	Need   int  // blocks; fewer where the prompt is shorter
+	Chunk  int  // a multiple of Step, or 0
+	All    bool // in a shape with one spec and Step 1
 }
 
-// need is how many blocks must be held before an end.
+// need returns how many blocks must be held before an end.
 func (s *Spec) need(end int) int {
 	switch {
 	case s.All:
@@ -33,7 +30,7 @@ func (s *Spec) need(end int) int {
 	return min(s.Need, end/s.Stride)
 }
 
-// reach is how far behind a block's start its presence matters.
+// reach returns how far behind a block's start an end may still need the block.
 func (s *Spec) reach() int {
 	switch {
 	case s.All:
@@ -44,7 +41,7 @@ func (s *Spec) reach() int {
 	return s.Need * s.Stride
 }
 
-// free reports whether there may be ends before which no block is needed.
+// free reports whether some ends may need no block: at each multiple of a chunk.
 func (s *Shape) free() bool {
 	for i := range s.Specs {
 		if s.Specs[i].Chunk == 0 {
@@ -52,14 +49,4 @@ func (s *Shape) free() bool {
 		}
 	}
 	return true
-}
-
-// stateDrops reports whether a spec with states is among those that drop a block.
-func (s *Shape) stateDrops() bool {
-	for i := range s.Specs {
-		if s.Specs[i].State && s.Specs[i].Drops {
-			return true
-		}
-	}
-	return false
 }

@@ -8,96 +8,85 @@ import (
 	"warmroute/index/internal/radix"
 )
 
-// Run is the ends of the blocks From … To-1 of a node, and who may hit up to them.
-type Run struct {
+// Span is the blocks From … To-1 of a node, and the holders whose hits may end with
+// any of them.
+type Span struct {
 	From, To uint16
 	Set      holderset.ID
-	Sure     holderset.ID // of Set: the holders that hit exactly up to their last end if it is one of these
 }
 
-// end is what an end is for one holder.
-type end uint8
-
-const (
-	none end = iota
-	open     // a hit may end here, or before
-	sure     // what full attention does not shorten before hits up to here
-)
-
-// nodeRuns are a node's, immutable.
-type nodeRuns struct{ runs []Run }
+// nodeSpans are one node's spans. They are immutable.
+type nodeSpans struct{ spans []Span }
 
 const nodesPerPage = 64
 
-type page [nodesPerPage]atomic.Pointer[nodeRuns]
+type page [nodesPerPage]atomic.Pointer[nodeSpans]
 
-// Table is the ends along a shard's nodes. Init it first.
+// Table has the ends along a shard's nodes. Init it first.
 type Table struct {
 	sets  *holderset.Sets
 	pages atomic.Pointer[[]*page] // by node, nil where no node of a page has ends
 	bytes int
 
-	out []Run // scratch
+	out []Span // scratch
 }
 
-// Init makes it empty, of sets that the shard's writer interns.
+// Init makes the table empty. The shard's writer interns the sets.
 func (t *Table) Init(sets *holderset.Sets) {
 	t.sets = sets
 	t.pages.Store(&[]*page{})
 }
 
-// Of is the ends of a node.
-func (t *Table) Of(node uint32) []Run {
+// Of returns the spans of a node.
+func (t *Table) Of(node uint32) []Span {
 	pages := *t.pages.Load()
 	if i := int(node / nodesPerPage); i < len(pages) && pages[i] != nil {
 		if n := pages[i][node%nodesPerPage].Load(); n != nil {
-			return n.runs
+			return n.spans
 		}
 	}
 	return nil
 }
 
-// Nodes bounds the numbers of nodes that have ends.
+// Nodes returns a bound of the numbers of the nodes that have ends.
 func (t *Table) Nodes() uint32 { return uint32(len(*t.pages.Load()) * nodesPerPage) }
 
-// Bytes is the memory of the table.
+// Bytes returns the memory of the table.
 func (t *Table) Bytes() int { return t.bytes + 8*len(*t.pages.Load()) }
 
-// Narrow turns how many blocks of a path holders have without a gap into how many
-// of them they hit: the last end, at most limit, less lose. decide has the slots in question, and
-// keeps those that hit nothing. by is by slot. Slots whose last end is not sure are
-// added to doubt.
-func (t *Table) Narrow(path []radix.Stretch, limit, lose int32, decide, doubt []uint64, by []int32) {
+// Narrow replaces the number of blocks that each holder has of a path with the number
+// that it hits: its last end, at most limit, less lose. depth is by slot. decide has the
+// slots of the holders, as bits; Narrow leaves the slots in it that hit nothing.
+func (t *Table) Narrow(path []radix.Stretch, limit, lose int32, decide []uint64, depth []int32) {
 	for i := len(path) - 1; i >= 0; i-- {
 		at := &path[i]
-		runs := t.Of(at.Node())
-		for k := len(runs) - 1; k >= 0; k-- {
-			r := &runs[k]
-			from, to := at.Depth+int32(r.From), min(at.Depth+min(int32(r.To), at.Len), limit)
-			if from < to && !t.narrow(r, from, to, lose, decide, doubt, by) {
+		spans := t.Of(at.Node())
+		for k := len(spans) - 1; k >= 0; k-- {
+			s := &spans[k]
+			from, to := at.Depth+int32(s.From), min(at.Depth+min(int32(s.To), at.Len), limit)
+			if from < to && !t.narrow(s.Set, bounds{from, to, lose}, decide, depth) {
 				return
 			}
 		}
 	}
 }
 
-// narrow decides the slots of a run that have a block from … to - 1, and reports
-// whether others are left.
-func (t *Table) narrow(r *Run, from, to, lose int32, decide, doubt []uint64, by []int32) (left bool) {
-	for i, was := range decide {
-		if was == 0 {
+// bounds are a span along a path, and the blocks between an end and its hit.
+type bounds struct{ from, to, lose int32 }
+
+// narrow decides the slots of a set that have a block within the bounds, and reports
+// whether decide has others left.
+func (t *Table) narrow(set holderset.ID, b bounds, decide []uint64, depth []int32) (left bool) {
+	for i, word := range decide {
+		if word == 0 {
 			continue
 		}
-		word := was
-		for w := word & t.sets.Word(r.Set, i); w != 0; w &= w - 1 {
+		for w := word & t.sets.Word(set, i); w != 0; w &= w - 1 {
 			bit := bits.TrailingZeros64(w)
-			if has := &by[i<<6+bit]; *has > from {
-				*has = min(*has, to) - lose
+			if has := &depth[i<<6+bit]; *has > b.from {
+				*has = min(*has, b.to) - b.lose
 				word &^= 1 << bit
 			}
-		}
-		if r.Sure != r.Set {
-			doubt[i] |= was &^ word &^ t.sets.Word(r.Sure, i)
 		}
 		decide[i] = word
 		left = left || word != 0
@@ -105,87 +94,75 @@ func (t *Table) narrow(r *Run, from, to, lose int32, decide, doubt []uint64, by 
 	return left
 }
 
-// put makes the ends of the blocks from … to - 1 of a node what they are for a slot.
-// Where there are too many different sets, the ends lose all holders: less is
-// credited than is hit then.
-func (t *Table) put(node uint32, from, to, slot int, is end) {
+// put adds a slot to the ends of the blocks from … to - 1 of a node, or removes it.
+// When no more sets can be made, these ends lose all their holders, and lookups credit
+// less than the holders hit.
+func (t *Table) put(node uint32, from, to, slot int, on bool) {
 	old := t.Of(node)
 	t.out = t.out[:0]
-	for _, r := range old {
-		t.keep(int(r.From), min(int(r.To), from), r)
+	for _, s := range old {
+		t.keep(int(s.From), min(int(s.To), from), s.Set)
 	}
 	at := from
-	for _, r := range old {
-		if a, b := max(int(r.From), from), min(int(r.To), to); a < b {
-			t.change(at, a, Run{}, slot, is)
-			t.change(a, b, r, slot, is)
+	for _, s := range old {
+		if a, b := max(int(s.From), from), min(int(s.To), to); a < b {
+			t.keepWith(Span{From: uint16(at), To: uint16(a)}, slot, on)
+			t.keepWith(Span{From: uint16(a), To: uint16(b), Set: s.Set}, slot, on)
 			at = b
 		}
 	}
-	t.change(at, to, Run{}, slot, is)
-	for _, r := range old {
-		t.keep(max(int(r.From), to), int(r.To), r)
+	t.keepWith(Span{From: uint16(at), To: uint16(to)}, slot, on)
+	for _, s := range old {
+		t.keep(max(int(s.From), to), int(s.To), s.Set)
 	}
 	t.store(node, old)
 }
 
-// keep appends a run that stays.
-func (t *Table) keep(from, to int, r Run) {
+// keep appends a span that does not change.
+func (t *Table) keep(from, to int, set holderset.ID) {
 	if from < to {
-		t.sets.Retain(r.Set, 1)
-		t.sets.Retain(r.Sure, 1)
-		t.add(from, to, r.Set, r.Sure)
-	}
-}
-
-// change appends a run with the slot in its sets as requested.
-func (t *Table) change(from, to int, r Run, slot int, is end) {
-	if from >= to {
-		return
-	}
-	set, ok := t.with(r.Set, slot, is != none)
-	if !ok {
-		return
-	}
-	certain, ok := t.with(r.Sure, slot, is == sure)
-	if !ok {
-		t.sets.Release(set, 1)
-		return
-	}
-	t.add(from, to, set, certain)
-}
-
-// with returns a reference to a set with the slot in it, or without.
-func (t *Table) with(set holderset.ID, slot int, on bool) (holderset.ID, bool) {
-	if t.sets.Has(set, slot) == on {
 		t.sets.Retain(set, 1)
-		return set, true
+		t.add(Span{uint16(from), uint16(to), set})
 	}
-	return t.sets.Toggle(set, slot)
 }
 
-// add appends a run with references to its sets.
-func (t *Table) add(from, to int, set, certain holderset.ID) {
-	if set == 0 {
+// keepWith appends a span with the slot in its set, or without the slot.
+func (t *Table) keepWith(s Span, slot int, on bool) {
+	switch {
+	case s.From >= s.To:
+		return
+	case t.sets.Has(s.Set, slot) == on:
+		t.sets.Retain(s.Set, 1)
+	default:
+		var ok bool
+		if s.Set, ok = t.sets.Toggle(s.Set, slot); !ok {
+			return
+		}
+	}
+	t.add(s)
+}
+
+// add appends a span, whose set the caller has retained for it, or extends the last one.
+func (t *Table) add(s Span) {
+	if s.Set == 0 {
 		return
 	}
-	if k := len(t.out) - 1; k >= 0 && t.out[k].Set == set && t.out[k].Sure == certain && int(t.out[k].To) == from {
-		t.out[k].To = uint16(to)
-		t.sets.Release(set, 1)
-		t.sets.Release(certain, 1)
+	if k := len(t.out) - 1; k >= 0 && t.out[k].Set == s.Set && t.out[k].To == s.From {
+		t.out[k].To = s.To
+		t.sets.Release(s.Set, 1)
 		return
 	}
-	t.out = append(t.out, Run{uint16(from), uint16(to), set, certain})
+	t.out = append(t.out, s)
 }
 
 const (
 	pageBytes = 8 * nodesPerPage
-	nodeBytes = 24 // of a nodeRuns
-	runBytes  = 12
+	nodeBytes = 24 // of a nodeSpans
+	spanBytes = 8
 )
 
-// store makes t.out a node's, instead of what it had.
-func (t *Table) store(node uint32, old []Run) {
+// store replaces the spans of a node with t.out.
+func (t *Table) store(node uint32, old []Span) {
 	pages := *t.pages.Load()
 	i := int(node / nodesPerPage)
 	if i >= len(pages) || pages[i] == nil {
@@ -200,16 +177,15 @@ func (t *Table) store(node uint32, old []Run) {
 		t.bytes += pageBytes
 	}
 	if len(old) > 0 {
-		t.bytes -= nodeBytes + runBytes*len(old)
+		t.bytes -= nodeBytes + spanBytes*len(old)
 	}
 	if len(t.out) == 0 {
 		pages[i][node%nodesPerPage].Store(nil)
 	} else {
-		t.bytes += nodeBytes + runBytes*len(t.out)
-		pages[i][node%nodesPerPage].Store(&nodeRuns{append([]Run(nil), t.out...)})
+		t.bytes += nodeBytes + spanBytes*len(t.out)
+		pages[i][node%nodesPerPage].Store(&nodeSpans{append([]Span(nil), t.out...)})
 	}
-	for _, r := range old {
-		t.sets.Release(r.Set, 1)
-		t.sets.Release(r.Sure, 1)
+	for _, s := range old {
+		t.sets.Release(s.Set, 1)
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"warmroute/index/internal/holderset"
 )
 
-// TestTableIsWhatWasPut: a node's runs say of each end who has it, and for whom it
-// is sure, ascend, join
-// where they can, and leave no set behind.
+// TestTableIsWhatWasPut: a node's spans ascend, join where they can, have exactly the
+// holders that were put, and leave no set behind.
 func TestTableIsWhatWasPut(t *testing.T) {
 	var clock epoch.Clock
 	clock.Init()
@@ -21,29 +20,22 @@ func TestTableIsWhatWasPut(t *testing.T) {
 	table.Init(&sets)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	const nodes, slots, blocks = 3, 70, 40
-	var has [nodes][slots][blocks]end
+	var has [nodes][slots][blocks]bool
 	check := func() error {
 		for node := range nodes {
-			runs := table.Of(uint32(node * nodesPerPage))
+			spans := table.Of(uint32(node * nodesPerPage))
 			for off := range blocks {
-				var at Run
-				for i, r := range runs {
-					if i > 0 && (r.From < runs[i-1].To || r.From == runs[i-1].To && r.Set == runs[i-1].Set && r.Sure == runs[i-1].Sure) || r.From >= r.To {
-						return fmt.Errorf("runs %v", runs)
+				var at Span
+				for i, r := range spans {
+					if i > 0 && (r.From < spans[i-1].To || r.From == spans[i-1].To && r.Set == spans[i-1].Set) || r.From >= r.To {
+						return fmt.Errorf("spans %v", spans)
 					}
 					if off >= int(r.From) && off < int(r.To) {
 						at = r
 					}
 				}
 				for slot := range slots {
-					got := none
-					if sets.Has(at.Set, slot) {
-						got = open
-					}
-					if sets.Has(at.Sure, slot) {
-						got++
-					}
-					if got != has[node][slot][off] {
+					if got := sets.Has(at.Set, slot); got != has[node][slot][off] {
 						return fmt.Errorf("node %d, slot %d, block %d: %v", node, slot, off, got)
 					}
 				}
@@ -51,15 +43,15 @@ func TestTableIsWhatWasPut(t *testing.T) {
 		}
 		return nil
 	}
-	put := func(node, slot, from, to int, is end) {
+	put := func(node, slot, from, to int, on bool) {
 		for off := from; off < to; off++ {
-			has[node][slot][off] = is
+			has[node][slot][off] = on
 		}
-		table.put(uint32(node*nodesPerPage), from, to, slot, is)
+		table.put(uint32(node*nodesPerPage), from, to, slot, on)
 	}
 	for i := range 3000 {
 		from := rnd.IntN(blocks)
-		put(rnd.IntN(nodes), rnd.IntN(slots), from, from+1+rnd.IntN(blocks-from), end(rnd.IntN(3)))
+		put(rnd.IntN(nodes), rnd.IntN(slots), from, from+1+rnd.IntN(blocks-from), rnd.IntN(2) > 0)
 		if i%20 == 0 {
 			if err := check(); err != nil {
 				t.Fatal(err)
@@ -68,7 +60,7 @@ func TestTableIsWhatWasPut(t *testing.T) {
 	}
 	for node := range nodes {
 		for slot := range slots {
-			put(node, slot, 0, blocks, none)
+			put(node, slot, 0, blocks, false)
 		}
 	}
 	if err := check(); err != nil {

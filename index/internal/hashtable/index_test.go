@@ -5,7 +5,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 func TestABucketIsACacheLine(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // mapKeys are keys of which many want the same places, also about the end.

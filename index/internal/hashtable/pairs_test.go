@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // TestPairsAreAMap: any sequence of sets and removals leaves what a map

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // A SharedIndex compared with a map: keys that share buckets, come and go, and are looked

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"warmroute/test/race"
+	"warmroute/render/testkit/race"
 )
 
 // TestReadersSeeNoOtherKeysValue: keys come and go in few rows, which change their

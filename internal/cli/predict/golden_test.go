@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"warmroute/test/golden"
+	"warmroute/render/testkit/golden"
 )
 
 var from = flag.String("captures", "testdata/*.jsonl.gz", "the captures to play")

@@ -187,7 +187,7 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 	}
 	s.Group, s.BlockSize = groups.Group, groups.Block
 	usable := max(0, len(q.Tokens)-1) / s.BlockSize
-	keys := t.AppendChain(nil, index.Chain{Unit: s.BlockSize})
+	keys := t.AppendChain(nil, index.Keying{Unit: s.BlockSize})
 	p.index.FindPrompt(&p.found, s, keys[:min(usable, len(keys))], &t)
 	for m := range p.found.All() {
 		if m.ID != p.id {
@@ -231,7 +231,7 @@ type prompt struct {
 func (t *prompt) Tokens() int { return len(t.tokens) }
 
 // AppendChain implements index.Prompt.
-func (t *prompt) AppendChain(dst []prefixhash.Key, c index.Chain) []prefixhash.Key {
+func (t *prompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.Key {
 	if c.Unit <= 0 {
 		return dst
 	}

@@ -140,5 +140,5 @@ func (p *Predictor) keys(one *prompt) (index.Scope, []prefixhash.Key) {
 		return s, nil
 	}
 	s.BlockSize = g.Block // of group 0: a request does not know which group is full attention
-	return s, one.AppendChain(nil, index.Chain{Unit: g.Block})[:max(0, len(one.tokens)-1)/g.Block]
+	return s, one.AppendChain(nil, index.Keying{Unit: g.Block})[:max(0, len(one.tokens)-1)/g.Block]
 }

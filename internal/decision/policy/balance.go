@@ -2,12 +2,11 @@ package policy
 
 import "math"
 
-// Balance is the policy filter-then-score. Candidates are filtered by what they
-// have in flight: at most the least loaded one's plus Abs, and at most that
-// times Rel plus 1. Of the rest, the one with the longest match gets the
-// request if it holds at least MinMatch of the prompt (a hot match); otherwise
-// the one that has cached least lately. Equals go to the least loaded, then
-// spread.
+// Balance is the policy filter-then-score. It passes over candidates with more requests
+// in flight than the least loaded one plus Abs, or than that one times Rel plus 1. Of the
+// others, the candidate with the longest match gets the request if it holds at least
+// MinMatch of the prompt (a hot match). Without a hot match the candidate with the
+// smallest cache weight gets it. Equals go to the least loaded one, then spread.
 type Balance struct {
 	MinMatch float64 // share of the prompt, 0 to 1
 	Abs      int     // requests
@@ -15,11 +14,10 @@ type Balance struct {
 	Spread   bool    // equals are spread by hash; else the first address wins
 }
 
-// DefaultBalance are the numbers deployments of this policy have settled on.
+// DefaultBalance returns the usual values in deployments of this policy.
 func DefaultBalance() Balance { return Balance{MinMatch: 0.3, Abs: 2, Rel: 1.5, Spread: true} }
 
-// Pick does as TTFT.Pick, but appends none where every candidate is filtered
-// out.
+// Pick does what TTFT.Pick does, but appends no candidate if all are passed over.
 func (b *Balance) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
 	least := math.MaxInt
 	for i := range cands {

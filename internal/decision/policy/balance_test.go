@@ -130,7 +130,7 @@ func TestTiesGoToTheLeastLoadedThenSpread(t *testing.T) {
 
 func TestDisturbedIsAHotMatchGuardedOut(t *testing.T) {
 	s := DefaultSettings()
-	s.Kind = KindBalance
+	s.Policy = NameBalance
 	for name, tt := range map[string]struct {
 		change func(c []Candidate)
 		want   bool

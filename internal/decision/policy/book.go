@@ -21,7 +21,7 @@ type Book struct {
 	cur atomic.Pointer[edition]
 }
 
-// edition is one version of everything. Immutable.
+// edition is one version of all settings. It is immutable.
 type edition struct {
 	version uint64
 	config  Config
@@ -30,7 +30,7 @@ type edition struct {
 	idle    bool // every policy is disabled
 }
 
-// Change states what a call of Patch or Replace did, for the log.
+// Change describes the effect of a call of Patch or Replace, for the log.
 type Change struct {
 	Version uint64   `json:"version"`
 	Model   string   `json:"model"`  // "" = the default policy, or all of it
@@ -51,17 +51,17 @@ func newEdition(version uint64, c Config) *edition {
 	e := &edition{version: version, config: Config{c.Overrides.clone(), map[string]Overrides{}}, models: map[string]*Settings{}}
 	general := c.Overrides.applyTo(DefaultSettings())
 	general.Version = version
-	e.general, e.idle = &general, general.Kind == KindDisabled
+	e.general, e.idle = &general, general.Policy == NameDisabled
 	for id, o := range c.Models {
 		s := o.applyTo(general)
 		e.config.Models[id], e.models[id] = o.clone(), &s
-		e.idle = e.idle && s.Kind == KindDisabled
+		e.idle = e.idle && s.Policy == NameDisabled
 	}
 	return e
 }
 
-// Of returns the settings of a model: of the first of its names that has any,
-// else the default policy's.
+// Of returns the settings of the first of a model's names that has any, else those of
+// the default policy.
 func (b *Book) Of(names ...string) *Settings {
 	e := b.cur.Load()
 	for _, name := range names {
@@ -72,11 +72,10 @@ func (b *Book) Of(names ...string) *Settings {
 	return e.general
 }
 
-// Idle reports whether every policy is disabled, so that no request need be
-// read to know that.
+// Idle reports whether every policy is disabled: then requests need not be read.
 func (b *Book) Idle() bool { return b.cur.Load().idle }
 
-// Config returns what is set, and the version it has. It must not be changed.
+// Config returns the configuration in use and its version. Callers must not change it.
 func (b *Book) Config() (Config, uint64) {
 	e := b.cur.Load()
 	return e.config, e.version
@@ -104,9 +103,9 @@ func (b *Book) Replace(c Config) (Change, error) {
 	return Change{Version: next.version, Fields: fields}, nil
 }
 
-// Patch changes the overrides of a model id, "" being the default policy, by a
-// JSON object with the field names of Overrides: what is absent stays, null goes
-// back to the default. An unknown name or an invalid value changes nothing.
+// Patch changes the overrides of a model id by a JSON object with the field names of
+// Overrides; "" is the default policy. An absent field stays, and null sets the default.
+// An unknown name or an invalid value changes nothing.
 func (b *Book) Patch(model string, body []byte) (Change, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,8 +136,8 @@ func (b *Book) Patch(model string, body []byte) (Change, error) {
 	return change, nil
 }
 
-// patched is o after a patch. encoding/json does just what PATCH means: absent
-// keys leave a field alone, null makes a pointer nil.
+// patched returns o after a patch. encoding/json does what PATCH means: an absent key
+// leaves a field, null makes a pointer nil.
 func (o Overrides) patched(body []byte) (Overrides, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(body, &keys); err != nil || keys == nil {
@@ -170,7 +169,7 @@ func (o Overrides) patched(body []byte) (Overrides, error) {
 
 func (o Overrides) empty() bool { return len(differences("", Overrides{}, o)) == 0 }
 
-// names are the field names of Overrides, in their order.
+// names returns the field names of Overrides, in their order.
 func names() []string {
 	t := reflect.TypeFor[Overrides]()
 	out := make([]string, t.NumField())
@@ -201,7 +200,7 @@ func valueText(v string) string {
 	return v
 }
 
-// values are the fields that are set, by name, in text.
+// values returns the set fields as text, by name.
 func (o Overrides) values() map[string]string {
 	out := map[string]string{}
 	v := reflect.ValueOf(o)

@@ -22,7 +22,7 @@ func newBook(t *testing.T, c Config) *Book {
 
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	s := newBook(t, Config{}).Of("whoever")
-	if s.Kind != KindTTFT || !s.HintCold || s.MaxTTFT != 0 || s.Balance != (Balance{0.3, 2, 1.5, true}) || s.TTFT != DefaultTTFT() {
+	if s.Policy != NameTTFT || !s.HintCold || s.MaxTTFT != 0 || s.Balance != (Balance{0.3, 2, 1.5, true}) || s.TTFT != DefaultTTFT() {
 		t.Errorf("%+v", s)
 	}
 }
@@ -30,14 +30,14 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 func TestAModelsSettingsLieOverTheDefaultPolicy(t *testing.T) {
 	b := newBook(t, Config{
 		Overrides: Overrides{BalanceAbs: ptr(7), TTFT: map[string]*float64{"lambda": ptr(5.0)}},
-		Models: map[string]Overrides{"m": {RoutePolicy: ptr(KindBalance), MinPrefixMatch: ptr(0.0), BalanceAbs: ptr(0),
+		Models: map[string]Overrides{"m": {RoutePolicy: ptr(NameBalance), MinPrefixMatch: ptr(0.0), BalanceAbs: ptr(0),
 			TTFT: map[string]*float64{"kappa": ptr(0.0)}}},
 	})
 	m, other := b.Of("m"), b.Of("unknown")
-	if m.Kind != KindBalance || m.Balance.MinMatch != 0 || m.Balance.Abs != 0 || m.TTFT.Lambda != 5 || m.TTFT.Kappa != 0 {
+	if m.Policy != NameBalance || m.Balance.MinMatch != 0 || m.Balance.Abs != 0 || m.TTFT.Lambda != 5 || m.TTFT.Kappa != 0 {
 		t.Errorf("m: %+v", m)
 	}
-	if other.Kind != KindTTFT || other.Balance.MinMatch != 0.3 || other.Balance.Abs != 7 || other.TTFT.Lambda != 5 || other.TTFT.Kappa != 0.7 {
+	if other.Policy != NameTTFT || other.Balance.MinMatch != 0.3 || other.Balance.Abs != 7 || other.TTFT.Lambda != 5 || other.TTFT.Kappa != 0.7 {
 		t.Errorf("a model without settings: %+v", other)
 	}
 	if b.Of("alias", "m") != m {
@@ -107,7 +107,7 @@ func TestARefusedPatchChangesNothing(t *testing.T) {
 		`{"balance_rel_threshold": 0.5}`:                        "balance_rel_threshold: 0.5 is not 0 (no relative limit) or at least 1",
 		`{"max_ttft_seconds": -1}`:                              "max_ttft_seconds: -1 is not 0 (no limit) or a positive number",
 		`{"route_policy": "tttf"}`:                              `route_policy: "tttf" is not one of ttft, filter-then-score, disabled`,
-		`{"route_policy": 5}`:                                   "route_policy: a number is not a policy.Kind",
+		`{"route_policy": 5}`:                                   "route_policy: a number is not a policy.Name",
 		`{"route_polcy": "ttft"}`:                               "route_polcy: there is no such field",
 		`{"Route_Policy": "ttft"}`:                              "Route_Policy: there is no such field",
 		`{"ttft": {"lamda": 1}}`:                                "ttft.lamda: there is no such constant",
@@ -136,7 +136,7 @@ func TestARefusedPatchChangesNothing(t *testing.T) {
 func TestOneValidator(t *testing.T) {
 	_, err := NewBook(Config{
 		Overrides: Overrides{MinPrefixMatch: ptr(2.0), BalanceRel: ptr(0.5)},
-		Models:    map[string]Overrides{"m": {RoutePolicy: ptr(Kind("x")), TTFT: map[string]*float64{"mu": nil}}, "": {}},
+		Models:    map[string]Overrides{"m": {RoutePolicy: ptr(Name("x")), TTFT: map[string]*float64{"mu": nil}}, "": {}},
 	})
 	if err == nil {
 		t.Fatal("accepted")
@@ -151,7 +151,7 @@ func TestOneValidator(t *testing.T) {
 
 func TestReplaceTellsWhatChanged(t *testing.T) {
 	b := newBook(t, Config{Models: map[string]Overrides{"gone": {HintWhenCold: ptr(false)}}})
-	change, err := b.Replace(Config{Overrides: Overrides{SpreadTies: ptr(false)}, Models: map[string]Overrides{"new": {RoutePolicy: ptr(KindDisabled)}}})
+	change, err := b.Replace(Config{Overrides: Overrides{SpreadTies: ptr(false)}, Models: map[string]Overrides{"new": {RoutePolicy: ptr(NameDisabled)}}})
 	want := []string{"spread_ties: default -> false", "models.gone.hint_when_cold: false -> default", "models.new.route_policy: default -> disabled"}
 	if err != nil || !slices.Equal(change.Fields, want) || change.Version != 2 {
 		t.Errorf("%+v, %v", change, err)
@@ -163,7 +163,7 @@ func TestReplaceTellsWhatChanged(t *testing.T) {
 }
 
 func TestIdleWhenEverythingIsDisabled(t *testing.T) {
-	b := newBook(t, Config{Overrides: Overrides{RoutePolicy: ptr(KindDisabled)}})
+	b := newBook(t, Config{Overrides: Overrides{RoutePolicy: ptr(NameDisabled)}})
 	if !b.Idle() {
 		t.Error("not idle")
 	}

@@ -9,15 +9,16 @@ type Candidate struct {
 	Matched     int     `json:"matched_tokens"`                  // prompt tokens held on the GPU, reported or just routed there
 	Reported    int     `json:"reported_tokens"`                 // of these, tokens it reported
 	Lower       int     `json:"lower_tier_tokens"`               // prompt tokens held when lower tiers count too; at least Matched
-	Whole       int     `json:"full_attention_tokens,omitempty"` // prompt tokens that full attention holds, where other cache groups cut the match
+	Full        int     `json:"full_attention_tokens,omitempty"` // prompt tokens that full attention holds, where other cache groups cut the match
 	InFlight    int     `json:"in_flight"`                       // requests this router has there
 	Awaiting    int     `json:"awaiting"`                        // of these, requests whose first token has not come
 	Pending     float64 `json:"pending_seconds"`                 // seconds of prefill of the awaiting requests
-	Live        float64 `json:"live_tokens"`                     // context tokens of the requests in flight, and of those that came around this router
+	Live        float64 `json:"live_tokens"`                     // context tokens of the requests in flight, those from scraped metrics included
 	Foreign     float64 `json:"foreign_seconds"`                 // seconds of queued prefill that came around this router, from scraped metrics
 	Speed       float64 `json:"speed"`                           // actual over modelled first-token time, learned; 0 counts as 1
-	CacheWeight float64 `json:"cache_weight"`                    // recency-decayed size of what was placed there lately, in blocks
+	CacheWeight float64 `json:"cache_weight"`                    // blocks placed there lately, weighted by age
 	Failing     bool    `json:"failing"`                         // it failed requests lately: last resort
+	Doubted     bool    `json:"doubted,omitempty"`               // its events report what it does not hold, so it counts as holding nothing
 	Adapter     Adapter `json:"adapter"`                         // residency of the request's LoRA adapter
 }
 
@@ -30,7 +31,7 @@ const (
 	AdapterEvicted                // not loaded, loading it evicts another
 )
 
-// Request is what the decision uses of the request itself.
+// Request is the part of a request that a policy reads.
 type Request struct {
 	Input     int    `json:"input_tokens"`               // prompt tokens; an estimate where there are no token ids
 	Matchable int    `json:"matchable_tokens,omitempty"` // of these, tokens a match can cover; 0 = all

@@ -1,11 +1,9 @@
-// Package policy decides which KV caches a request should go to: a ranked list
-// with a verdict for every candidate, or none.
+// Package policy ranks the KV caches for a request, with a verdict for every candidate.
 //
-// The invariant: Pick is a pure function of its arguments. Loads, matches and
-// the request's ordinal come in as numbers, nothing is read from a clock, so
-// that recorded arguments always yield the same result. What may change at run
-// time is in Settings, an immutable value that a Book hands out per model: one
-// request is judged by one Settings.
+// The invariant: Pick is a pure function of its arguments. Loads, matches and the
+// request's ordinal are numbers, and no clock is read, so recorded arguments always yield
+// the same result. Settings are immutable; a Book replaces those of a model at run time,
+// and one request is judged by one Settings.
 //
 // Units: tokens for matches and lengths, seconds for costs. All functions are
 // safe for concurrent use; scratch memory is the caller's. The package keeps no

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Overrides is what an operator has set of Settings. What is nil was not set
-// and has its default; an explicit 0 is a value like any other.
+// Overrides are the Settings that an operator has set. A nil field has its default; an
+// explicit 0 is a value like any other.
 type Overrides struct {
-	RoutePolicy    *Kind     `yaml:"route_policy,omitempty" json:"route_policy,omitempty"`                                            // the policy: ttft, filter-then-score or disabled
+	RoutePolicy    *Name     `yaml:"route_policy,omitempty" json:"route_policy,omitempty"`                                            // the policy: ttft, filter-then-score or disabled
 	HintWhenCold   *bool     `yaml:"hint_when_cold,omitempty" json:"hint_when_cold,omitempty"`                                        // name a replica even if none has any block of the prompt
 	MaxTTFT        *float64  `yaml:"max_ttft_seconds,omitempty" json:"max_ttft_seconds,omitempty" unit:"seconds"`                     // no hint (429 in endpoint-picker mode) if the first token is expected later than this on every replica; 0 = no limit
 	MinPrefixMatch *float64  `yaml:"min_prefix_match,omitempty" json:"min_prefix_match,omitempty" unit:"share of the prompt, 0 to 1"` // under filter-then-score, the least match that counts; also the least that `pressure` counts
@@ -32,26 +32,26 @@ type Constants map[string]*float64
 // Keys are the names, with their defaults.
 func (Constants) Keys() any { return DefaultTTFT() }
 
-// DefaultOverrides are those that set every setting to its default.
+// DefaultOverrides returns overrides that set every setting to its default.
 func DefaultOverrides() Overrides {
 	s := DefaultSettings()
 	text, window := s.TextTTL.Seconds(), s.Pressure.Window.Seconds()
 	return Overrides{
-		RoutePolicy: &s.Kind, HintWhenCold: &s.HintCold, MaxTTFT: &s.MaxTTFT,
+		RoutePolicy: &s.Policy, HintWhenCold: &s.HintCold, MaxTTFT: &s.MaxTTFT,
 		MinPrefixMatch: &s.Balance.MinMatch, BalanceAbs: &s.Balance.Abs, BalanceRel: &s.Balance.Rel, SpreadTies: &s.Balance.Spread,
 		TextTTL: &text, PressureWindow: &window, PressureFrom: &s.Pressure.Threshold,
 	}
 }
 
 // Config is the policy section of the configuration: the default policy, and
-// what differs from it per served model id.
+// the settings of single models by their served ids.
 type Config struct {
 	Overrides `yaml:",inline"`
 	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"` // what differs for a model, by its served name; it has no `models` of its own
 }
 
-// constants are TTFT's fields by name, each with its smallest valid value; all
-// are finite. The prefill of a token must cost something, or nothing would.
+// constants are TTFT's fields by name, each with its smallest valid value; all are
+// finite. The prefill of a token costs more than 0, or every request would cost 0.
 var constants = map[string]struct {
 	of      func(*TTFT) *float64
 	least   float64
@@ -92,8 +92,8 @@ func (o Overrides) problems(at string) []error {
 	bad := func(field string, value any, want string) {
 		problems = append(problems, fmt.Errorf("%s%s: %v is not %s", at, field, value, want))
 	}
-	if k := o.RoutePolicy; k != nil && *k != KindTTFT && *k != KindBalance && *k != KindDisabled {
-		problems = append(problems, fmt.Errorf("%sroute_policy: %q is not one of %s, %s, %s", at, *k, KindTTFT, KindBalance, KindDisabled))
+	if k := o.RoutePolicy; k != nil && *k != NameTTFT && *k != NameBalance && *k != NameDisabled {
+		problems = append(problems, fmt.Errorf("%sroute_policy: %q is not one of %s, %s, %s", at, *k, NameTTFT, NameBalance, NameDisabled))
 	}
 	if v := o.MaxTTFT; v != nil && !(*v >= 0 && finite(*v)) {
 		bad("max_ttft_seconds", *v, "0 (no limit) or a positive number")
@@ -142,7 +142,7 @@ func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
 
 // applyTo returns s with the fields that o sets.
 func (o Overrides) applyTo(s Settings) Settings {
-	set(&s.Kind, o.RoutePolicy)
+	set(&s.Policy, o.RoutePolicy)
 	set(&s.HintCold, o.HintWhenCold)
 	set(&s.MaxTTFT, o.MaxTTFT)
 	set(&s.Balance.MinMatch, o.MinPrefixMatch)

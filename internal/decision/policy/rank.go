@@ -9,9 +9,9 @@ type ranking struct {
 	spread  bool // equals are spread by hash; else the first one wins
 }
 
-// best appends to ranked the indexes of the n best, best first: by verdict,
-// then cost, then what is in flight, then a hash that spreads equals over the
-// fleet. n is small, so this is one insertion into a short list per candidate.
+// best appends to ranked the indexes of the n best candidates, best first: by verdict,
+// cost, requests in flight, and a hash that spreads equals over the fleet. n is small, so
+// each candidate is one insertion into a short list.
 func (r *ranking) best(ranked []int32, n int) []int32 {
 	start := len(ranked)
 	for i := range r.cands {

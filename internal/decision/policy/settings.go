@@ -2,24 +2,24 @@ package policy
 
 import "time"
 
-// Kind names a policy.
-type Kind string
+// Name is the name of a policy.
+type Name string
 
 // The policies.
 const (
-	KindTTFT     Kind = "ttft"              // least expected time to first token
-	KindBalance  Kind = "filter-then-score" // longest match among the balanced
-	KindDisabled Kind = "disabled"          // no hint, and nothing is read or counted
+	NameTTFT     Name = "ttft"              // least expected time to first token
+	NameBalance  Name = "filter-then-score" // longest match among the balanced
+	NameDisabled Name = "disabled"          // no hint, and nothing is read or counted
 )
 
-// Settings is how requests of one model are judged. It is immutable.
+// Settings rank the requests of one model. They are immutable.
 type Settings struct {
-	Kind     Kind
+	Policy   Name
 	HintCold bool          // also name a replica for requests whose prefix no replica has
 	MaxTTFT  float64       // seconds to the first token beyond which no replica is named; 0 = no limit
 	Balance  Balance       // for filter-then-score; MinMatch also defines a hot match
 	TTFT     TTFT          // for ttft; its prefill constants also price load under filter-then-score
-	TextTTL  time.Duration // how long what was learned of where a text went counts
+	TextTTL  time.Duration // how long the replica of a text counts
 	Pressure Pressure
 	Version  uint64 // of the Book it came from
 }
@@ -31,18 +31,18 @@ type Pressure struct {
 	Threshold int
 }
 
-// DefaultSettings are those of a model without settings of its own.
+// DefaultSettings returns the settings of a model without settings of its own.
 func DefaultSettings() Settings {
-	return Settings{Kind: KindTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT(),
+	return Settings{Policy: NameTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT(),
 		TextTTL: 5 * time.Minute, Pressure: Pressure{Window: time.Minute, Threshold: 1}}
 }
 
 // Pick ranks the candidates by the policy; see TTFT.Pick and Balance.Pick.
 func (s *Settings) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
-	switch s.Kind {
-	case KindBalance:
+	switch s.Policy {
+	case NameBalance:
 		return s.Balance.Pick(ranked, n, r, cands, scores)
-	case KindDisabled:
+	case NameDisabled:
 		return ranked
 	}
 	return s.TTFT.Pick(ranked, n, r, cands, scores)

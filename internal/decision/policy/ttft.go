@@ -2,7 +2,7 @@ package policy
 
 import "math"
 
-// TTFT ranks candidates by what serving the request there costs in seconds:
+// TTFT ranks candidates by the cost of serving the request there, in seconds:
 //
 //	h = min(matched, input-1); u = input - h
 //	P = speed * (PrefillToken*u + PrefillPair*u*(h + u/2))    the request's own prefill
@@ -10,15 +10,15 @@ import "math"
 //	L = Lambda + Kappa * mean(Awaiting)                       price of its work to those behind
 //	cost = W + (1+L)*P + speed*Beta*DecodeToken*Live - Junction*J
 //
-// J is the prefill of the tokens that full attention holds there and other cache
-// groups do not (windows, Mamba states): vLLM computes them again, and this time
-// keeps what a prompt that parts there needs. Without it such prompts never go
-// where their beginning is, and no replica ever comes to hold it whole.
+// J is the prefill of the tokens that full attention holds there and other cache groups
+// (windows, Mamba states) lack. vLLM computes them again, and then keeps the blocks that
+// a prompt which diverges there needs. Without J such prompts never go to the replica of
+// their common beginning, and no replica ever holds all groups of it.
 //
-// Where other routers are likely to have sent work that is not reported to this one
-// yet (Request.Unreported), each adds a part of it to its candidates' costs by a hash
-// of its own, so that routers that decide at the same instant choose differently
-// among nearly equal ones.
+// Other routers have probably sent prefill that they have not reported yet
+// (Request.Unreported). Each router adds a part of it to its candidates' costs, by a hash
+// of its own. So routers that decide at the same instant choose differently among nearly
+// equal candidates.
 //
 // Two guards on the requests in flight keep a hot prefix from piling up. Above
 // Guard*mean+GuardAdd a candidate is guarded out: without that, Kappa collapses
@@ -30,8 +30,8 @@ type TTFT struct {
 	PrefillToken float64 `yaml:"prefill_token" unit:"seconds"`    // prefill of one uncached token; the default is an 8B model on an H100
 	PrefillPair  float64 `yaml:"prefill_pair" unit:"seconds"`     // prefill of one (query, key) pair of attention
 	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`     // one decode step for each token of context
-	Lambda       float64 `yaml:"lambda" unit:"factor"`            // price of a request's prefill to those behind it, whoever waits
-	Kappa        float64 `yaml:"kappa" unit:"factor"`             // the same price for each request that waits, on average over the replicas
+	Lambda       float64 `yaml:"lambda" unit:"factor"`            // price of a request's prefill to later requests, even if none waits
+	Kappa        float64 `yaml:"kappa" unit:"factor"`             // the same price for each waiting request, on average over the replicas
 	Beta         float64 `yaml:"beta" unit:"decode steps"`        // how many decode steps of what runs there a request pays for
 	Guard        float64 `yaml:"guard" unit:"factor"`             // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = no guard
 	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`       // what the guard adds to the mean
@@ -67,13 +67,13 @@ func (t *TTFT) Cost(r Request, c *Candidate) float64 {
 	return c.speed() * t.Prefill(r.Input, t.gpuTokens(c))
 }
 
-// Wait is how long after now the request's first token is expected from a
-// candidate, in seconds.
+// Wait returns the expected time until the request's first token on a candidate, in
+// seconds.
 func (t *TTFT) Wait(r Request, c *Candidate) float64 {
 	return c.Pending + c.Foreign + t.Cost(r, c)
 }
 
-// gpuTokens is what a candidate holds of the prompt, in tokens on the GPU.
+// gpuTokens returns the match of a candidate as tokens on the GPU.
 func (t *TTFT) gpuTokens(c *Candidate) int {
 	return c.Matched + int(t.LowerTier*float64(max(0, c.Lower-c.Matched)))
 }
@@ -85,10 +85,9 @@ func (c *Candidate) speed() float64 {
 	return c.Speed
 }
 
-// Pick appends to ranked the indexes of the best candidates, best first, at
-// most n, and fills scores, which has cands' length. Candidates that are
-// guarded out or failing come last, so that there is none only where there is
-// no candidate.
+// Pick appends to ranked the indexes of at most n candidates, best first, and fills
+// scores, which has cands' length. Guarded and failing candidates come last, so the list
+// is empty only without candidates.
 func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
 	var inFlight, awaiting float64
 	for i := range cands {
@@ -118,8 +117,8 @@ func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores 
 
 func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
 	cost := c.Pending + c.Foreign + (1+lambda)*t.Cost(r, c) + c.speed()*t.Beta*t.DecodeToken*c.Live
-	if c.Whole > c.Matched {
-		cost -= t.Junction * c.speed() * (t.Prefill(r.Input, c.Matched) - t.Prefill(r.Input, c.Whole))
+	if c.Full > c.Matched {
+		cost -= t.Junction * c.speed() * (t.Prefill(r.Input, c.Matched) - t.Prefill(r.Input, c.Full))
 	}
 	switch c.Adapter {
 	case AdapterFree:
@@ -132,13 +131,13 @@ func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
 
 // spreadFactor is how many times the prefill that is not reported yet a candidate
 // may cost more on one router than on another. Simulated with 20 ms between four
-// and eight routers, 1 leaves half of what deciding apart costs, 4 a fifth to a
+// and eight routers, 1 leaves half of the cost of deciding apart, 4 a fifth to a
 // third.
 const spreadFactor = 4
 
-// spread has routers that decide at the same instant prefer different ones of
-// nearly equal candidates: each adds to their costs what its own hash makes of
-// the work that others are sending meanwhile.
+// spread makes routers that decide at the same instant prefer different ones of nearly
+// equal candidates: each adds a share of the unreported prefill to the costs, by its own
+// hash.
 func spread(r Request, c *Candidate) float64 {
 	if r.Unreported <= 0 {
 		return 0

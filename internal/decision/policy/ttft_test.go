@@ -174,7 +174,7 @@ func TestRoutersSpread(t *testing.T) {
 // beginning, though it hits nothing there yet, unless others wait there.
 func TestAJunctionIsWorthSomething(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
-	c[2].Whole = 8000
+	c[2].Full = 8000
 	worth := p.Junction * (p.Prefill(10_000, 0) - p.Prefill(10_000, 8000))
 	for pending, want := range map[float64]bool{0: true, 0.9 * worth: true, 1.1 * worth: false} {
 		c[2].Pending = pending
@@ -182,7 +182,7 @@ func TestAJunctionIsWorthSomething(t *testing.T) {
 			t.Errorf("with %g s ahead of it, chosen: %v", pending, got)
 		}
 	}
-	c[2].Pending, c[1].Matched, c[1].Reported, c[1].Whole = 0, 8000, 8000, 8000
+	c[2].Pending, c[1].Matched, c[1].Reported, c[1].Full = 0, 8000, 8000, 8000
 	if got := pick(&p, 1, Request{Input: 10_000}, c)[0]; got != 1 {
 		t.Errorf("replica %d is preferred to the one that is hit", got)
 	}

@@ -1,6 +1,5 @@
-// Package prompttree records which replica served which prefix, for models whose
-// replicas do not report what they have cached: a radix tree over chained block
-// keys, one tree per model.
+// Package prompttree records which replica served which prefix, for models whose replicas
+// do not report their blocks: a tree of chained block keys for each model.
 //
 // The invariant: every node on the path of an observed chain names the holder
 // that served it last and when; a node is never newer than its parent, so the
@@ -11,6 +10,6 @@
 // one map from key to node. Units: depth and weight are nodes.
 //
 // Trees is safe for concurrent use. A model that was never observed has no
-// tree. Invalidate takes no lock that Match or Observe hold: what a holder that
-// left had served is dead at once, and cleared away as it ages.
+// tree. Invalidate takes no lock that Match or Observe hold: the nodes of a holder that
+// left do not match from then on, and are dropped as they age.
 package prompttree

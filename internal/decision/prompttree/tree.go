@@ -8,7 +8,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// tree is one model's. Its methods need the lock of Trees.
+// tree is the tree of one model. Its methods need the lock of Trees.
 type tree struct {
 	o       *Options
 	nodes   map[prefixhash.Key]*node
@@ -35,8 +35,8 @@ func newTree(o *Options) *tree {
 	return &tree{o: o, nodes: map[prefixhash.Key]*node{}, weights: map[index.HolderID]weight{}}
 }
 
-// observe names h on the whole path, deepest first, so that no node becomes
-// newer than its parent.
+// observe names h on all nodes of the path, deepest first, so that no node becomes newer
+// than its parent.
 func (t *tree) observe(chain []prefixhash.Key, h index.HolderID, now int64, ttl time.Duration) {
 	t.expire(now, ttl)
 	added := 0.0
@@ -58,17 +58,15 @@ func (t *tree) observe(chain []prefixhash.Key, h index.HolderID, now int64, ttl 
 	}
 }
 
-// expire drops what is older than ttl. Ancestors go with their last descendant
-// or after it, never before.
+// expire drops nodes older than ttl. A node is never dropped before its descendants.
 func (t *tree) expire(now int64, ttl time.Duration) {
 	for t.oldest != nil && now-t.oldest.seen > int64(ttl) {
 		t.drop(t.oldest, now)
 	}
 }
 
-// match walks down the chain and calls yield with each holder that is named on
-// the path and alive, and the depth it is named at; of one holder the last call
-// is the deepest. It returns how far the path is known.
+// match walks down the chain and calls yield with the holder and the depth of each node
+// that is alive; the last call for a holder has its greatest depth.
 func (t *tree) match(chain []prefixhash.Key, now int64, ttl time.Duration, gone map[index.HolderID]int64, yield func(h index.HolderID, depth int)) {
 	for i, key := range chain {
 		n := t.nodes[key]

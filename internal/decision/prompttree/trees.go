@@ -48,8 +48,8 @@ func New(o Options) *Trees {
 	return t
 }
 
-// Observe records that h served a request with this chain at now, and drops what
-// is older than ttl, the model's. An empty chain records nothing.
+// Observe records that h served a request with this chain at now, and drops nodes older
+// than ttl, the model's. An empty chain records nothing.
 func (t *Trees) Observe(m Model, chain []prefixhash.Key, h index.HolderID, now time.Time, ttl time.Duration) {
 	if len(chain) == 0 {
 		return
@@ -65,9 +65,9 @@ func (t *Trees) Observe(m Model, chain []prefixhash.Key, h index.HolderID, now t
 	of.observe(chain, h, nanos(now), ttl)
 }
 
-// Match calls yield, in order of depth, with the holders that are named on the
-// chain's path, not longer than ttl ago, and how many of its keys lie above: the
-// last call for a holder is the deepest. yield must not call back.
+// Match calls yield, in order of depth, with the holders that were named on the chain's
+// path within ttl, and the depth; the last call for a holder has its greatest depth.
+// yield must not call back.
 func (t *Trees) Match(m Model, chain []prefixhash.Key, now time.Time, ttl time.Duration, yield func(h index.HolderID, depth int)) {
 	if len(chain) == 0 {
 		return
@@ -79,7 +79,7 @@ func (t *Trees) Match(m Model, chain []prefixhash.Key, now time.Time, ttl time.D
 	}
 }
 
-// Weight is the recency-decayed number of a holder's nodes in a model's tree.
+// Weight returns the number of a holder's nodes in a model's tree, weighted by age.
 func (t *Trees) Weight(m Model, h index.HolderID, now time.Time) float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,8 +90,8 @@ func (t *Trees) Weight(m Model, h index.HolderID, now time.Time) float64 {
 	return of.weightOf(h, nanos(now))
 }
 
-// Invalidate drops what holders have served until now: they are gone. It
-// waits for no request.
+// Invalidate ends the nodes of holders that have left, up to now. It waits for no
+// request.
 func (t *Trees) Invalidate(now time.Time, holders ...index.HolderID) {
 	t.leave.Lock()
 	defer t.leave.Unlock()

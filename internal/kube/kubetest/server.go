@@ -43,7 +43,7 @@ type Server struct {
 	conns   int            // likewise
 }
 
-// Faults is what goes wrong; the zero value is nothing.
+// Faults are the failures of the server; the zero value is none.
 type Faults struct {
 	Down          bool   // connections break without an answer
 	Status        int    // every request gets this
@@ -176,7 +176,7 @@ func (s *Server) Disconnect() {
 	s.notify()
 }
 
-// Fail sets what goes wrong from now on. Open watches go on.
+// Fail sets the faults from now on. Open watches go on.
 func (s *Server) Fail(f Faults) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +210,7 @@ func (s *Server) notify() {
 	s.news = make(chan struct{})
 }
 
-// pathOf is where the API has an object. It panics on what is no object.
+// pathOf returns the API path of an object. It panics on a value that is not an object.
 func pathOf(o Object) string {
 	meta := o["metadata"].(Object)
 	prefix := "/apis/"

@@ -43,6 +43,7 @@ type Publisher struct {
 	conns    map[net.Conn]*subscriber // nil: of the replay socket
 	requests []uint64
 	mute     bool
+	endless  []byte // payload of replays that do not end; nil: they do
 	ended    bool
 }
 
@@ -151,6 +152,25 @@ func (p *Publisher) Fault(f func(seq uint64) Fate) { p.update(func() { p.fault =
 // Mute makes the replay socket take requests and never answer, or ends that.
 func (p *Publisher) Mute(on bool) { p.update(func() { p.mute = on }) }
 
+// Endless makes every replay bring this payload under growing sequences until the other
+// side closes the connection; nil ends that.
+func (p *Publisher) Endless(payload []byte) { p.update(func() { p.endless = payload }) }
+
+// withoutEnd sends a replay that does not end. It reports whether the connection lasts.
+func (p *Publisher) withoutEnd(z *zmtpConn, seq uint64) (lasts bool) {
+	for ; ; seq++ {
+		p.mu.Lock()
+		payload := p.endless
+		p.mu.Unlock()
+		if payload == nil {
+			return true
+		}
+		if p.reply(z, p.topic, numbered{seq, payload}) != nil {
+			return false
+		}
+	}
+}
+
 // Disconnect closes every connection; subscribers may come back at once.
 func (p *Publisher) Disconnect() { p.update(p.disconnect) }
 
@@ -227,7 +247,11 @@ func (p *Publisher) serveReplay(_ context.Context, c net.Conn) {
 		for _, b := range m[1] {
 			start = start<<8 | uint64(b)
 		}
-		for _, n := range p.from(start) {
+		all := p.from(start)
+		if !p.withoutEnd(z, start) {
+			return
+		}
+		for _, n := range all {
 			if p.reply(z, p.topic, n) != nil {
 				return
 			}

@@ -32,6 +32,7 @@ type Config struct {
 	Creds     string   `yaml:"creds,omitempty"`      // credentials file for that server
 	TokenFile string   `yaml:"token_file,omitempty"` // file with the token that all routers use; "" = none
 	TLS       TLS      `yaml:"tls"`                  // how routers authenticate each other
+	Insecure  bool     `yaml:"insecure"`             // share beyond the loopback without a token or certificates: every client that reaches the port can change load and policy of all routers
 }
 
 // TLS is how routers authenticate each other. Every router presents

@@ -76,7 +76,7 @@ func (d *discovery) run(ctx context.Context, dial func([]string) error, log *slo
 				continue
 			}
 			if err := dial(all); err != nil {
-				log.Error(err.Error())
+				log.Error("peers: an address of another router cannot be dialed", "error", err)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/test/testenv"
+	"warmroute/internal/testenv"
 )
 
 // zone is a DNS name that a test changes.

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
 	"warmroute/internal/peers"
@@ -103,7 +105,7 @@ func open(c Config, found *discovery, outbox *peers.Outbox, a Around, log *slog.
 	}
 	var epoch [8]byte
 	_, _ = rand.Read(epoch[:]) // never fails
-	l.machine = peers.New(peers.Options{ID: l.id, Epoch: binary.LittleEndian.Uint64(epoch[:]), Ledger: a.Ledger, Fleet: a.Fleet, Book: a.Book, Outbox: outbox})
+	l.machine = peers.New(peers.Options{ID: l.id, Epoch: binary.LittleEndian.Uint64(epoch[:]), Ledger: a.Ledger, Fleet: a.Fleet, Book: a.Book, Outbox: outbox, Adopted: l.adopted})
 	return l, nil
 }
 
@@ -204,7 +206,7 @@ func (l *Link) Run(ctx context.Context) error {
 // publish sends the message that write returns, if it is not nil.
 func (l *Link) publish(write func(time.Time) []byte) {
 	l.mu.Lock()
-	b := write(time.Now())
+	b := write(index.Now())
 	l.mu.Unlock()
 	if b == nil {
 		return
@@ -216,13 +218,18 @@ func (l *Link) publish(write func(time.Time) []byte) {
 	}
 }
 
+// adopted logs settings that another router has changed.
+func (l *Link) adopted(a peers.Adoption) {
+	l.log.Info("policy adopted from another router", "from", a.From, "by", a.By, "version", a.Version, "changes", strings.Join(a.Fields, "; "))
+}
+
 func (l *Link) read(b []byte) {
 	l.mu.Lock()
-	err := l.machine.Read(time.Now(), b)
+	err := l.machine.Read(index.Now(), b)
 	l.mu.Unlock()
 	if err != nil && !errors.Is(err, peers.ErrGarbage) && len(l.logged) < peers.MaxPeers && !l.logged[err.Error()] {
 		l.logged[err.Error()] = true // once each
-		l.log.Error(err.Error())
+		l.log.Error("peers: a message is not used", "error", err)
 	}
 }
 
@@ -264,7 +271,7 @@ func (l *Link) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return State{
-		State: l.machine.State(time.Now()), Embedded: l.Addr(), Connected: l.conn.IsConnected(),
+		State: l.machine.State(index.Now()), Embedded: l.Addr(), Connected: l.conn.IsConnected(),
 		Unsent: l.unsent, Dropped: uint64(max(0, dropped)), DroppedPrefixes: l.outbox.Dropped(),
 	}
 }

@@ -6,7 +6,9 @@
 //
 // The invariant: only fewer hits than predicted count against a replica. More hits
 // are no fault: they come from traffic that bypassed the router. A flag is raised
-// and taken back once, not with every window.
+// and taken back once, not with every window. It is raised after 10 requests whose
+// blocks a replica reported and did not find, or after three windows below the
+// share, and taken back when what it reports is found again.
 //
 // A Watch starts nothing and has no clock; it is safe for concurrent use.
 package shortfall

@@ -44,8 +44,21 @@ func (o Options) withDefaults() Options {
 type Reading struct {
 	Replica   string
 	Joined    uint64  // a new value means a new replica
-	Predicted float64 // cached prompt tokens predicted, in all
+	Predicted float64 // cached prompt tokens that its events reported of answered requests, in all
 	Hits      float64 // cached prompt tokens it reports, in all
+	Queries   float64 // prompt tokens it reports to have looked up, in all
+
+	// The comparison by request needs these; it is left out where Page is zero.
+	Requests int64     // answered requests with predicted tokens, in all
+	Open     float64   // predicted tokens of requests in flight
+	Page     time.Time // when the hits were read
+}
+
+// counts reports whether the replica has counted the prompts that were predicted since
+// before: where it looked up less than share of the predicted tokens, its counters do not
+// show these requests, and prove nothing.
+func (r Reading) counts(before Reading, share float64) bool {
+	return r.Queries-before.Queries >= share*(r.Predicted-before.Predicted)
 }
 
 // State is a Watch's state of a replica.
@@ -74,6 +87,8 @@ type replica struct {
 	since  time.Time
 	from   Reading // at since
 	bad    int     // windows in a row
+	low    bool    // so many that the flag is raised
+	doubt  doubt
 	State
 }
 
@@ -95,7 +110,7 @@ func (w *Watch) Look(now time.Time, all []Reading) (changes []Change) {
 		case known == nil || known.joined != r.Joined:
 			w.replicas[r.Replica] = &replica{joined: r.Joined, since: now, from: r}
 		case r.Hits < known.from.Hits || r.Predicted < known.from.Predicted: // restarted
-			known.since, known.from = now, r
+			known.since, known.from, known.doubt = now, r, doubt{raised: known.doubt.raised}
 		case w.check(known, now, r):
 			changes = append(changes, Change{r.Replica, known.State})
 		}
@@ -110,19 +125,30 @@ func (w *Watch) Look(now time.Time, all []Reading) (changes []Change) {
 
 // check closes the window if it is due, and reports whether the flag changed.
 func (w *Watch) check(k *replica, now time.Time, r Reading) bool {
-	predicted, hits := r.Predicted-k.from.Predicted, r.Hits-k.from.Hits
-	if now.Sub(k.since) < w.o.Window || predicted < w.o.Least {
-		return false
-	}
-	k.since, k.from = now, r
 	was := k.Flagged
-	k.State = State{Predicted: predicted, Hits: hits, Shortfall: max(0, 1-hits/predicted), Complete: true, Flagged: was}
-	if hits >= w.o.Share*predicted {
-		k.bad, k.Flagged = 0, false
-	} else if k.bad++; k.bad >= w.o.Windows {
-		k.Flagged = true
+	if k.doubt.look(now, r, w.o.Share) {
+		j := &k.doubt.judged
+		k.State.Predicted, k.State.Hits = j.Predicted-k.from.Predicted, j.Hits-k.from.Hits
 	}
+	w.window(k, now, r)
+	k.Flagged = k.low || k.doubt.raised
 	return k.Flagged != was
+}
+
+// window closes the window if it is due. Requests in flight count: their hits do.
+func (w *Watch) window(k *replica, now time.Time, r Reading) {
+	predicted, hits := r.Predicted+r.Open-k.from.Predicted-k.from.Open, r.Hits-k.from.Hits
+	if now.Sub(k.since) < w.o.Window || predicted < w.o.Least {
+		return
+	}
+	bad := hits < w.o.Share*predicted && r.counts(k.from, w.o.Share)
+	k.since, k.from = now, r
+	k.State = State{Predicted: predicted, Hits: hits, Shortfall: max(0, 1-hits/predicted), Complete: true}
+	if !bad {
+		k.bad, k.low = 0, false
+	} else if k.bad++; k.bad >= w.o.Windows {
+		k.low = true
+	}
 }
 
 // State returns the state of a replica.
@@ -139,7 +165,7 @@ var (
 	shortfallDesc = prometheus.NewDesc("warmroute_prediction_shortfall",
 		"Share of the tokens predicted to be cached that the replica did not find in its cache, over the last complete window.", []string{"replica"}, nil)
 	suspectDesc = prometheus.NewDesc("warmroute_prediction_suspect",
-		"1 while a replica's hits have been far below the predictions for several windows: its cache differs from its events, or the router reads them wrongly.", []string{"replica"}, nil)
+		"1 while a replica's hits are far below what its events report, for 10 requests or three windows: its cache differs from its events, or the router reads them wrongly. It counts as holding nothing.", []string{"replica"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -153,14 +179,16 @@ func (w *Watch) Collect(ch chan<- prometheus.Metric) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, k := range w.replicas {
-		if !k.Complete {
+		if !k.Complete && !k.Flagged {
 			continue
 		}
 		suspect := 0.0
 		if k.Flagged {
 			suspect = 1
 		}
-		ch <- prometheus.MustNewConstMetric(shortfallDesc, prometheus.GaugeValue, k.Shortfall, name)
+		if k.Complete {
+			ch <- prometheus.MustNewConstMetric(shortfallDesc, prometheus.GaugeValue, k.Shortfall, name)
+		}
 		ch <- prometheus.MustNewConstMetric(suspectDesc, prometheus.GaugeValue, suspect, name)
 	}
 }

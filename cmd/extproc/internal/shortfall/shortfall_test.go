@@ -15,10 +15,12 @@ type course struct {
 	w    *Watch
 	now  time.Time
 	read Reading
+
+	lookedUp float64 // tokens that the replica counts as looked up for each that is predicted
 }
 
 func newCourse() *course {
-	return &course{w: New(Options{}), now: time.Unix(1_700_000_000, 0), read: Reading{Replica: "10.0.0.1:8000", Joined: 1}}
+	return &course{w: New(Options{}), now: time.Unix(1_700_000_000, 0), read: Reading{Replica: "10.0.0.1:8000", Joined: 1}, lookedUp: 1}
 }
 
 // play looks every 10 s for so many minutes, with tokens predicted and hit per minute.
@@ -28,6 +30,7 @@ func (c *course) play(minutes int, predicted, hits float64) (changes []Change) {
 		c.now = c.now.Add(10 * time.Second)
 		c.read.Predicted += predicted / 6
 		c.read.Hits += hits / 6
+		c.read.Queries += c.lookedUp * predicted / 6
 	}
 	return append(changes, c.w.Look(c.now, []Reading{c.read})...)
 }
@@ -41,6 +44,21 @@ func TestAReplicaThatHitsWhatWasPredictedIsFine(t *testing.T) {
 		if s := c.w.State("10.0.0.1:8000"); !s.Complete || s.Shortfall > 0.31 || s.Shortfall < 0 {
 			t.Errorf("%s: %+v", name, s)
 		}
+	}
+}
+
+// TestCountersOfOtherRequestsProveNothing: a replica that does not count the requests at all,
+// or counts others', is not flagged for hits that it does not count.
+func TestCountersOfOtherRequestsProveNothing(t *testing.T) {
+	c := newCourse()
+	c.lookedUp = 0.2
+	if got := c.play(60, 1e5, 0); len(got) != 0 {
+		t.Errorf("flagged by minutes: %+v", got)
+	}
+	s := newServed()
+	s.lookedUp = 0
+	if at := s.send(500, 100*time.Millisecond, 0, time.Second, 0); at != 0 {
+		t.Errorf("flagged after %d requests", at)
 	}
 }
 

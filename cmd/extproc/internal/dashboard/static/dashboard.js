@@ -9,8 +9,16 @@
   const first = (d) => (d.chosen || "").split(",")[0]; // of the ranked list
   let model = "", chosen = null, history = [];
 
+  // The admin token stays in this tab's storage, and goes to this router alone.
+  const token = () => sessionStorage.getItem("token");
   const get = async (path) => {
-    const answer = await fetch(path, { cache: "no-store" });
+    const answer = await fetch(path, { cache: "no-store", headers: token() ? { Authorization: "Bearer " + token() } : {} });
+    if (answer.status === 401) {
+      $("token-wrong").hidden = !token();
+      sessionStorage.removeItem("token");
+      $("unlock").hidden = false;
+      throw new Error("the admin token is needed");
+    }
     if (!answer.ok && answer.status !== 503) throw new Error(path + ": " + answer.status);
     return answer;
   };
@@ -91,7 +99,8 @@
     rows("fleet", mine, (r) => {
       const events = r.ranks.map((k) => k.events).filter(Boolean);
       const lost = events.some((e) => !e.connected && !e.Connected);
-      const state = !r.ready ? [r.why || "not ready", "bad"] : r.cached_tokens.suspect ? ["suspect", "bad"] : lost ? ["no events", "bad"] : ["ready", "good"];
+      const paused = events.some((e) => e.paused || e.Paused);
+      const state = !r.ready ? [r.why || "not ready", "bad"] : r.cached_tokens.suspect ? ["suspect", "bad"] : paused ? ["events refused", "bad"] : lost ? ["no events", "bad"] : ["ready", "good"];
       const behind = events.length ? (r.synced ? "0" : "catching up") : r.no_events || "none";
       return [r.name ? r.name + " (" + r.address + ")" : r.address, state, [number(sum(r, "blocks")), "n"], [percent(Math.max(0, ...r.ranks.map((k) => k.kv_usage_reported || 0))), "n"],
         [number(sum(r, "in_flight")), "n"], [seconds(sum(r, "pending_prefill_seconds")), "n"], [number(sum(r, "waiting_reported")), "n"], [behind, "n"],
@@ -155,16 +164,24 @@
   ];
   let round = 0, busy = false;
   const turn = async () => {
-    if (busy || document.hidden) return;
+    if (busy || document.hidden || !$("unlock").hidden) return;
     busy = true;
     try {
       for (const [part, every] of parts) if (round % every === 0 && (part !== decisions || $("live").checked)) await part();
       document.body.dataset.updates = ++round;
     } catch (e) {
-      $("state").textContent = "the router does not answer";
+      $("state").textContent = $("unlock").hidden ? "the router does not answer" : e.message;
       $("state").className = "bad";
     } finally { busy = false; }
   };
+  $("unlock").addEventListener("submit", (e) => {
+    e.preventDefault();
+    sessionStorage.setItem("token", $("token").value.trim());
+    $("token").value = "";
+    $("unlock").hidden = true;
+    round = 0;
+    turn();
+  });
   $("find").addEventListener("submit", (e) => { e.preventDefault(); decisions(); });
   $("find-id").addEventListener("input", () => decisions());
   $("find-reason").addEventListener("change", () => decisions());

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+
+	"warmroute/internal/listen"
+)
+
+// door is a port of the router, or of the NATS server that routers share.
+type door struct {
+	section, field string
+	address        string // "" = closed
+	guarded        bool   // its clients prove who they are
+	insecure       bool   // the configuration says that they need not
+	proof          string // what would guard it
+	harm           string // what a client can do who need not prove anything
+}
+
+// exposed reports whether other machines reach the port, and it asks nothing of
+// them.
+func (d door) exposed() bool { return d.address != "" && !listen.Loopback(d.address) && !d.guarded }
+
+func (c Config) allDoors() []door {
+	p := c.Peers
+	all := []door{
+		{"admin", "listen", c.Admin.Listen, c.Admin.TokenFile != "" || c.Admin.TokenEnv != "", c.Admin.Insecure,
+			"admin.token_file or admin.token_env", "change the policy and read decisions"},
+		{"index_service", "listen", c.IndexService.Listen, c.IndexService.TokenFile != "" || c.IndexService.TLS.ClientCAFile != "", c.IndexService.Insecure,
+			"index_service.token_file or index_service.tls.client_ca_file", "report blocks that no replica has and look prompts up"},
+		{"xds", "listen", c.XDS.Listen, c.XDS.TLS.ClientCAFile != "", c.XDS.Insecure,
+			"xds.tls.client_ca_file", "read Envoy's configuration and the replicas' addresses"},
+		{"peers", "listen", p.Listen, p.TokenFile != "" || p.TLS.CAFile != "", p.Insecure,
+			"peers.token_file or peers.tls", "change the load and the policy of all routers"},
+	}
+	if u, err := url.Parse(p.URL); err == nil && p.URL != "" {
+		all = append(all, door{"peers", "url", u.Host, u.User != nil || p.Creds != "" || p.TokenFile != "" || p.TLS.CertFile != "", p.Insecure,
+			"peers.creds, peers.token_file or peers.tls", "change the load and the policy of all routers"})
+	}
+	return all
+}
+
+// doors refuses ports that other machines reach without proof, unless the
+// configuration says that this is meant.
+func (c Config) doors() (errs []error) {
+	for _, d := range c.allDoors() {
+		if d.exposed() && !d.insecure {
+			errs = append(errs, fmt.Errorf("%s.%s: other machines reach %q: set %s, or %s.insecure: true if every client there may %s",
+				d.section, d.field, d.address, d.proof, d.section, d.harm))
+		}
+	}
+	return errs
+}
+
+// warnOfDoors logs the ports that the configuration opens to every client.
+func (r *router) warnOfDoors(c Config) {
+	for _, d := range c.allDoors() {
+		if d.exposed() && d.insecure {
+			r.log.Warn("every client that reaches this port may "+d.harm, "setting", d.section+".insecure", "address", d.address, "instead", d.proof)
+		}
+	}
+}

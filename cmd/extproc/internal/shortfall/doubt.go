@@ -1,0 +1,83 @@
+package shortfall
+
+import "time"
+
+// doubtful is how many requests' claims in a row must have been missed for a replica
+// to be doubted at once, and how many must have been met for it to be believed
+// again.
+const doubtful = 10
+
+// doubt compares claims with hits request by request, so that a replica that claims
+// what it does not hold is found after a few requests, not minutes.
+//
+// A replica counts a hit when it starts a request, the router a claim when the
+// request has ended. So the claims of a moment are compared with a page that was read
+// later, and what requests in flight claim is credit: their hits may be on that page
+// already.
+type doubt struct {
+	noted   Reading   // the claims of the last moment, to be compared with a later page
+	at      time.Time // that moment
+	judged  Reading   // the last one that was compared, with its page's hits
+	begun   bool
+	since   Reading // since when too much was missed, if it was
+	missed  float64 // Share × claimed − hit tokens, never below minus the credit
+	pages   int     // in a row with too much missed
+	raised  bool
+	proving Reading // since when it may prove itself
+}
+
+// look takes a reading at now, and reports whether the doubt changed.
+func (d *doubt) look(now time.Time, r Reading, share float64) (changed bool) {
+	if r.Page.IsZero() {
+		return false
+	}
+	if !d.begun {
+		d.begun, d.noted, d.judged, d.since, d.proving, d.at = true, r, r, r, r, now
+		return false
+	}
+	if !r.Page.After(d.at) {
+		return false
+	}
+	then := d.noted
+	then.Hits, then.Queries = r.Hits, r.Queries
+	was := d.raised
+	if d.raised {
+		d.prove(then, share)
+	} else {
+		// The page may have the hits of all requests that had not ended at that moment,
+		// and of all since.
+		d.judge(then, share, share*(r.Open+r.Predicted-then.Predicted))
+	}
+	d.judged, d.noted, d.at = then, r, now
+	return d.raised != was
+}
+
+// judge adds up what was missed, with at most so much credit. The limit is what doubtful requests of the mean
+// claim would miss without a hit.
+func (d *doubt) judge(then Reading, share, credit float64) {
+	claimed := then.Predicted - d.judged.Predicted
+	d.missed += share*claimed - (then.Hits - d.judged.Hits)
+	d.missed = max(d.missed, -credit)
+	if d.missed <= 0 {
+		d.since = then
+	}
+	requests := float64(then.Requests - d.since.Requests)
+	if requests < doubtful || !then.counts(d.since, share) || d.missed < doubtful*share*(then.Predicted-d.since.Predicted)/requests {
+		d.pages = 0
+		return
+	}
+	if d.pages++; d.pages > 1 { // a second page: not the moment between two counters
+		d.raised, d.missed, d.pages, d.proving = true, 0, 0, then
+	}
+}
+
+// prove ends the doubt where the claims of doubtful requests were met.
+func (d *doubt) prove(then Reading, share float64) {
+	if then.Requests-d.proving.Requests < doubtful {
+		return
+	}
+	if then.Hits-d.proving.Hits >= share*(then.Predicted-d.proving.Predicted) {
+		d.raised = false
+	}
+	d.proving = then
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"warmroute/filter"
+	"warmroute/index"
+)
+
+const (
+	// gcPercent is GOGC where the environment sets neither it nor a memory limit: the
+	// tokenizers' tables are most of the live heap, and marking them is half as dear when
+	// it is half as often.
+	gcPercent = 200
+	// memoryEvery is how often Go's limit follows the index's size: a large index is
+	// filled in minutes.
+	memoryEvery = 10 * time.Second
+	// unlimitedBodies is the limit of all bodies where memory has none.
+	unlimitedBodies = 1 << 30
+	// bodyFactor is how much memory the work on a body takes at most, and as much again
+	// is left for all else.
+	bodyFactor = 8
+)
+
+// tuneMemory sets what the environment leaves open: how often memory is collected, and
+// Go's memory limit.
+func tuneMemory(log *slog.Logger) {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	switch limit, err := limitMemory(); {
+	case err != nil:
+		log.Warn("the container's memory limit cannot be read; set GOMEMLIMIT", "error", err)
+	case limit == math.MaxInt64:
+		log.Info("memory is not limited: neither GOMEMLIMIT nor the container limits it")
+	default:
+		log.Info("memory limit", "heap_bytes", limit, "from_environment", os.Getenv("GOMEMLIMIT") != "")
+	}
+}
+
+// limitMemory sets Go's memory limit, unless GOMEMLIMIT is set: nine tenths of what the
+// container's limit leaves beside the index's blocks, which are outside of Go's heap. It
+// returns the limit in force, math.MaxInt64 for none.
+func limitMemory() (int64, error) { return memlimit.Set(memlimit.WithProvider(heapRoom)) }
+
+// heapRoom is what the container's limit leaves for Go's heap, and at least half of it.
+func heapRoom() (uint64, error) {
+	limit, err := memlimit.FromCgroup()
+	if err != nil {
+		return 0, err
+	}
+	return limit - min(limit/2, uint64(index.OffHeap())), nil
+}
+
+// followMemory keeps Go's memory limit right while the index grows, until ctx ends.
+func followMemory(ctx context.Context) error {
+	tick := time.NewTicker(memoryEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			_, _ = limitMemory() // an error was logged at the start
+		}
+	}
+}
+
+// bodies is filter.max_bodies, or what follows from a memory limit in bytes.
+func (c FilterConfig) bodies(memory int64) int64 {
+	if c.MaxBodies > 0 {
+		return int64(c.MaxBodies)
+	}
+	limit := int64(unlimitedBodies)
+	if memory < math.MaxInt64 {
+		limit = memory / (2 * bodyFactor)
+	}
+	return max(limit, int64(c.MaxBody)+filter.SmallShare)
+}

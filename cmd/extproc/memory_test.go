@@ -1,0 +1,38 @@
+package main
+
+import (
+	"math"
+	"runtime/debug"
+	"testing"
+
+	"warmroute/filter"
+)
+
+// TestBodiesFollowTheMemoryLimit: bodies that take eight times their size take at most half
+// of the memory, but one of the longest is always read.
+func TestBodiesFollowTheMemoryLimit(t *testing.T) {
+	const mib = 1 << 20
+	for name, tt := range map[string]struct {
+		configured, body int
+		memory, want     int64
+	}{
+		"no limit":      {0, 64 * mib, math.MaxInt64, 1 << 30},
+		"8 GiB":         {0, 64 * mib, 8 << 30, 512 * mib},
+		"512 MiB":       {0, 64 * mib, 512 * mib, 64*mib + filter.SmallShare},
+		"as configured": {100 * mib, 64 * mib, 8 << 30, 100 * mib},
+	} {
+		if got := (FilterConfig{MaxBodies: tt.configured, MaxBody: tt.body}).bodies(tt.memory); got != tt.want {
+			t.Errorf("%s: %d bytes of bodies, want %d", name, got, tt.want)
+		}
+	}
+}
+
+// TestMemoryLimitOfTheEnvironmentStays: GOMEMLIMIT is the operator's.
+func TestMemoryLimitOfTheEnvironmentStays(t *testing.T) {
+	t.Setenv("GOMEMLIMIT", "3GiB") // read by the library only; Go read the process's at its start
+	before := debug.SetMemoryLimit(3 << 30)
+	defer debug.SetMemoryLimit(before)
+	if limit, err := limitMemory(); err != nil || limit != 3<<30 {
+		t.Errorf("limit %d, %v", limit, err)
+	}
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"warmroute/internal/admin"
+)
+
+// pages are the router's HTTP servers.
+type pages struct {
+	admin  *admin.Server
+	health *admin.Server // the same where health has no address of its own
+}
+
+// pages takes the addresses of the HTTP servers.
+func (r *router) pages(gate *admin.Gate) (*pages, error) {
+	c := r.c.Admin
+	token, err := c.token()
+	if err != nil {
+		return nil, fmt.Errorf("admin.%w", err)
+	}
+	health := admin.Options{
+		Listen: r.c.Health.Listen, Ready: gate.Ready, Notes: r.notes, Metrics: r.metrics, Logger: r.log,
+	}
+	all := health
+	all.Listen, all.Pprof, all.Static, all.Handlers = c.Listen, c.Pprof, dashboardFiles(), r.adminPages()
+	all.Access = admin.Access{Token: token, Hosts: c.Hosts}
+	all.Query = map[string][]string{
+		"GET /debug/explain": {"id", "reason", "n"}, "POST /debug/explain": {"path", "tenant", "subset"},
+	}
+	var p pages
+	if p.admin, err = admin.Listen(all); err != nil {
+		return nil, err
+	}
+	p.health = p.admin
+	if health.Listen != "" {
+		if p.health, err = admin.Listen(health); err != nil {
+			return nil, errors.Join(err, p.admin.Close())
+		}
+	}
+	return &p, nil
+}
+
+// adminPages are the pages that change state or show requests.
+func (r *router) adminPages() map[string]http.Handler {
+	handlers := r.policyPages()
+	maps.Copy(handlers, map[string]http.Handler{
+		"GET /debug/explain":  explain(r.ring, r.tokenView),
+		"POST /debug/explain": explainNow(r.filter, func() int { return r.reloads.inForce().Filter.MaxBody }, r.tokenView),
+		"GET /debug/replicas": r.replicas(),
+		"GET /debug/history":  r.history,
+	})
+	return handlers
+}
+
+// run serves until ctx ends.
+func (p *pages) run(ctx context.Context) error {
+	if p.health == p.admin {
+		return p.admin.Run(ctx)
+	}
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error { return p.admin.Run(ctx) })
+	both.Go(func() error { return p.health.Run(ctx) })
+	return both.Wait()
+}
+
+// close releases the addresses without serving.
+func (p *pages) close() error {
+	if p.health == p.admin {
+		return p.admin.Close()
+	}
+	return errors.Join(p.admin.Close(), p.health.Close())
+}
+
+// notes lists problems that do not prevent serving.
+func (r *router) notes() []string {
+	notes := r.pool.Notes()
+	if r.sharing.link != nil {
+		notes = append(notes, r.sharing.link.Notes()...)
+	}
+	notes = append(append(append(notes, r.feed.Notes()...), r.xds.Notes()...), r.loading.notes()...)
+	notes = append(notes, r.modelNotes(time.Now())...)
+	return append(append(notes, r.reloads.notes()...), unservedModels(r.fleet.Snapshot())...)
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+	"github.com/go-zeromq/zmq4/security/null"
+	"google.golang.org/grpc"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+	"warmroute/internal/kvevents/kvtest"
+	"warmroute/prefixhash"
+)
+
+// stamped is a message of the contract that names whose blocks it is about.
+type stamped interface {
+	GetReplicaId() string
+	GetRank() int32
+	GetTenant() string
+	GetModel() string
+	GetHashScheme() string
+}
+
+// stamps collects the messages that an index receives, by what they are.
+type stamps struct {
+	mu   sync.Mutex
+	seen map[string]stamped
+}
+
+func (s *stamps) note(m any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch m := m.(type) {
+	case *indexpb.PublishEventRequest:
+		s.seen[m.GetType().String()] = m
+	case *indexpb.ReportCacheStateRequest:
+		if m.GetStats() != nil {
+			s.seen["stats"] = m
+		} else {
+			s.seen["blocks"] = m
+		}
+	}
+}
+
+func (s *stamps) has(kinds []string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range kinds {
+		if s.seen[k] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// stream notes what it receives.
+type stream struct {
+	grpc.ServerStream
+	to *stamps
+}
+
+func (s stream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil {
+		s.to.note(m)
+	}
+	return err
+}
+
+// TestReportsNameTheirTenantModelAndScheme: every message to the index names the
+// replica, its rank, tenant and model, and the scheme where it is about blocks.
+func TestReportsNameTheirTenantModelAndScheme(t *testing.T) {
+	vllm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "vllm:num_requests_running 5\n") }))
+	defer vllm.Close()
+	got := &stamps{seen: map[string]stamped{}}
+	served := serveIndex(t, "127.0.0.1:0",
+		grpc.UnaryInterceptor(func(ctx context.Context, q any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			got.note(q)
+			return next(ctx, q)
+		}),
+		grpc.StreamInterceptor(func(server any, in grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			return next(server, stream{in, got})
+		}))
+	p := running(t, served.addr, "-metrics", vllm.URL, "-tenant", "blue", "-rank", "3", "-hash-scheme", "engine:x")
+	p.Publish(stored(0))
+	matched(t, served.x, index.Scope{Tenant: "blue", Model: "m", Scheme: "engine:x", BlockSize: 2}, []prefixhash.Key{100}, 1)
+	p.Publish(kvtest.Event{Kind: kvtest.Removed, Hashes: []uint64{100}})
+	all := []string{"blocks", "stats", "PREFIX_EVICTED", "REPLICA_UPDATED", "ALL_CLEARED"}
+	for end := time.Now().Add(patience); !got.has(all); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("of %v only these came: %v", all, got.seen)
+		}
+	}
+	got.mu.Lock()
+	defer got.mu.Unlock()
+	for kind, m := range got.seen {
+		if m.GetReplicaId() != "10.0.0.1:8000" || m.GetRank() != 3 || m.GetTenant() != "blue" || m.GetModel() != "m" {
+			t.Errorf("%s names %q, rank %d, tenant %q, model %q", kind, m.GetReplicaId(), m.GetRank(), m.GetTenant(), m.GetModel())
+		}
+		aboutBlocks := kind == "blocks" || kind == "stats" || kind == "PREFIX_EVICTED"
+		if want := map[bool]string{true: "engine:x"}[aboutBlocks]; m.GetHashScheme() != want {
+			t.Errorf("%s names the scheme %q, want %q", kind, m.GetHashScheme(), want)
+		}
+	}
+}
+
+// TestTopicIsSubscribedToWhenReporting: the publisher receives the prefix of -topic.
+func TestTopicIsSubscribedToWhenReporting(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- run(ctx, []string{"-endpoint", "tcp://" + l.Addr().String(), "-index", "127.0.0.1:1", "-replica", "10.0.0.1:8000", "-model", "m",
+			"-hash-scheme", "engine", "-rpc-timeout", "1ms", "-topic", "kv@10.0.0.1@m"}, io.Discard, io.Discard)
+	}()
+	defer func() {
+		l.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	z, err := zmq4.Open(c, null.Security(), zmq4.Pub, nil, true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := z.RecvMsg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Frames) != 1 || string(m.Frames[0]) != "\x01kv@10.0.0.1@m" {
+		t.Errorf("subscribed with %q", m.Frames)
+	}
+}
+
+// TestReceivedEventsAreReportedAtTheEnd: the subscription applies the batches that
+// have been received, for as long as one call of the index may take.
+func TestReceivedEventsAreReportedAtTheEnd(t *testing.T) {
+	o, err := parse(reportingArgs("-rpc-timeout", "7m"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := o.subscription(slog.New(slog.DiscardHandler)); s.DrainWithin != 7*time.Minute || s.RetryAfter != 200*time.Millisecond {
+		t.Errorf("at the end %v for received batches, between connections %v", s.DrainWithin, s.RetryAfter)
+	}
+}
+
+// TestScrapesAreBounded: a page without end and a replica that does not answer
+// each cost a scrape its bound, and an error.
+func TestScrapesAreBounded(t *testing.T) {
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		line := []byte(fmt.Sprintf("vllm:num_requests_running{model_name=%q} 1\n", make([]byte, 1<<10)))
+		for {
+			if _, err := w.Write(line); err != nil {
+				return
+			}
+		}
+	}))
+	defer endless.Close()
+	p, err := scrape(t.Context(), options{metrics: endless.URL, patience: 20 * time.Second})
+	if !errors.Is(err, errPageTooLarge) || p.running != 0 {
+		t.Errorf("of a page without end %v requests are read, error %v", p.running, err)
+	}
+
+	hung := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hung }))
+	defer silent.Close()
+	defer close(hung)
+	if _, err := scrape(t.Context(), options{metrics: silent.URL, patience: 10 * time.Millisecond}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a replica that does not answer: %v", err)
+	}
+}

@@ -1,0 +1,32 @@
+package filter
+
+import "warmroute/internal/tokens"
+
+// SmallShare is the part of MaxBodies that only small bodies use, so that no number of
+// large ones refuses a small one.
+const SmallShare = 8 << 20
+
+// take counts n more bytes of the stream's body, which is held or is about to be worked
+// on, and reports whether the limit has room for them.
+func (st *stream) take(n int) bool {
+	limit := st.o.MaxBodies
+	if st.taken+n > tokens.SmallBody {
+		limit -= SmallShare
+	}
+	all := &st.srv.router.metrics.bodies
+	if all.Add(int64(n)) > limit {
+		all.Add(int64(-n))
+		return false
+	}
+	st.taken += n
+	return true
+}
+
+// free ends the count of the stream's body. A decision's panic ends its stream, which
+// frees, too.
+func (st *stream) free() {
+	if st.taken > 0 {
+		st.srv.router.metrics.bodies.Add(int64(-st.taken))
+		st.taken = 0
+	}
+}

@@ -1,0 +1,71 @@
+package filter
+
+import (
+	"strings"
+	"testing"
+
+	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+
+	"warmroute/internal/decision"
+	"warmroute/internal/tokens"
+)
+
+// TestBodiesBeyondTheLimitPass: while large bodies fill the limit, a large body passes at
+// once, without a hint and unchanged, and a small one has its hint.
+func TestBodiesBeyondTheLimitPass(t *testing.T) {
+	half := strings.Repeat(" ", tokens.SmallBody/2+1)
+	for name, tt := range map[string]struct {
+		mode   modev3.ProcessingMode_BodySendMode
+		chunks []string
+		want   decision.Reason
+	}{
+		"buffered, large":        {buffered, []string{chat + half + half}, decision.ReasonBusy},
+		"buffered, small":        {buffered, []string{chat + half}, decision.ReasonCold},
+		"partial, large":         {partial, []string{chat + half + half}, decision.ReasonBusy},
+		"duplex, large":          {duplex, []string{chat, half, half, " ", " "}, decision.ReasonBusy},
+		"duplex, small":          {duplex, []string{chat, half}, decision.ReasonCold},
+		"duplex, large at once":  {duplex, []string{chat + half + half}, decision.ReasonBusy},
+		"duplex, last too large": {duplex, []string{chat + half, half}, decision.ReasonBusy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, fakeTokens{n: 100}, replica(1))
+			s := NewServer(b.router, ServerOptions{MaxBodies: SmallShare + tokens.SmallBody})
+			used := &b.router.metrics.bodies
+			used.Store(tokens.SmallBody) // what large bodies may have at all
+			st := s.stream(tt.mode, new(hint))
+			out := st.step(t.Context(), headers(tt.mode, "POST", chatPath, false), nil)
+			sent, back := "", ""
+			for i, chunk := range tt.chunks {
+				sent += chunk
+				out = st.step(t.Context(), body(chunk, i == len(tt.chunks)-1), out)
+			}
+			for _, r := range out {
+				back += string(r.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetBody())
+			}
+			if st.d.Reason != tt.want {
+				t.Errorf("reason %q, want %q", st.d.Reason, tt.want)
+			}
+			if tt.mode == duplex && back != sent {
+				t.Errorf("%d of %d bytes came back", len(back), len(sent))
+			}
+			if st.close(); used.Load() != tokens.SmallBody {
+				t.Errorf("%d bytes are still counted", used.Load()-tokens.SmallBody)
+			}
+		})
+	}
+}
+
+// A duplex body counts while it is held, until its stream ends.
+func TestAHeldBodyCounts(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	s := NewServer(b.router, ServerOptions{})
+	st := s.stream(duplex, new(hint))
+	st.step(t.Context(), headers(duplex, "POST", chatPath, false), nil)
+	st.step(t.Context(), body(chat, false), nil)
+	if n := b.router.metrics.bodies.Load(); n != int64(len(chat)) {
+		t.Errorf("%d bytes are counted of %d held", n, len(chat))
+	}
+	if st.close(); b.router.metrics.bodies.Load() != 0 {
+		t.Error("the body still counts when its request has ended")
+	}
+}

@@ -1,0 +1,211 @@
+package index
+
+import (
+	"slices"
+
+	"warmroute/index/internal/hybrid"
+	"warmroute/prefixhash"
+)
+
+// FindPrompt is Find for a prompt that can return its length and its other chains: holders
+// with several cache groups are found with what they hit (Match.Grouped). keys are the
+// prompt's in the scope, as for Find.
+func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
+	reader, r := x.enter()
+	defer reader.Leave()
+	m := x.modelAt(s.modelKey())
+	if m == nil || p == nil {
+		x.find(r, f, &s, keys, -1)
+		return
+	}
+	v := r.view(x, &s, keys)
+	v.f = f
+	r.hybrid.Find(m, v.ask(p), v)
+	v.coming(m)
+	v.end()
+}
+
+// nodes is the index, as one lookup of package hybrid sees it: its hybrid.Nodes.
+type nodes struct {
+	x        *Index
+	r        *scratch
+	f        *Found // where answers go; nil if there are none
+	scope    *Scope
+	query    hybrid.Query
+	asked    *keyspace // of scope
+	searched *keyspace
+	answered []uint64 // the holders that were answered while f had unknown ones, as bits
+}
+
+// view readies the scratch's nodes for a lookup of keys in a scope.
+func (r *scratch) view(x *Index, s *Scope, keys []prefixhash.Key) *nodes {
+	v := &r.nodes
+	v.x, v.r, v.asked = x, r, r.asked.of(x, s)
+	v.scope = &r.asked.scope
+	v.query.Keys = keys
+	return v
+}
+
+// ask returns the query for a prompt.
+func (v *nodes) ask(p Prompt) *hybrid.Query {
+	q := &v.query
+	q.Prompt, q.Tokens, q.Asked, q.Linked = p, p.Tokens(), v.scope.home(), v.scope.Scheme == SchemeTokens
+	return q
+}
+
+// Search implements hybrid.Nodes.
+func (v *nodes) Search(group int, hits bool) int {
+	ks, tokens := v.asked, -1
+	if group != v.scope.Group {
+		scope := *v.scope
+		scope.Group = group
+		ks = v.r.home.of(v.x, &scope)
+	}
+	if hits {
+		tokens = v.query.Tokens
+	}
+	v.searched = ks
+	ks.lookup(v.x, v.r, v.f, v.query.Keys, tokens)
+	return v.f.Len()
+}
+
+// Probe implements hybrid.Nodes.
+func (v *nodes) Probe(p *hybrid.Probe) {
+	scope := *v.scope
+	scope.Group, scope.BlockSize, scope.Scheme = p.Home.Group, p.Home.Block, SchemeTokens
+	ks := v.r.home.of(v.x, &scope)
+	if ks == nil {
+		return
+	}
+	f := &v.r.depths
+	f.reset(v.x, ks.sh.slots.Words())
+	if f.view = raw; p.Tokens >= 0 {
+		f.view = byPrompt
+	}
+	ks.search(v.r, f, p.Keys)
+	counted := f.first
+	if p.Tokens >= 0 {
+		ks.narrow(v.r, f, len(p.Keys), p.Tokens, true)
+		counted = f.decided
+	}
+	for seat, m := range p.Members {
+		if m == nil {
+			continue
+		}
+		slot, ok := ks.sh.slots.Of(m.ID)
+		if !ok || slot>>6 >= f.words || (f.first[slot>>6]&counted[slot>>6])>>(slot&63)&1 == 0 {
+			continue
+		}
+		p.Held[seat], p.Hit[seat] = f.ends[slot], f.ends[slot]
+		if p.Tokens >= 0 {
+			p.Held[seat] = f.full[slot]
+		}
+	}
+}
+
+// Answer implements hybrid.Nodes.
+func (v *nodes) Answer(m *hybrid.Member, a hybrid.Answer) {
+	f, id := v.f, HolderID(m.ID)
+	if len(f.unknown) > 0 {
+		v.answered = append(v.answered, make([]uint64, max(0, int(id)>>6+1-len(v.answered)))...)
+		v.answered[id>>6] |= 1 << (id & 63)
+	}
+	blocks := int32(0)
+	if v.scope.BlockSize > 0 {
+		blocks = a.Hit / int32(v.scope.BlockSize)
+	}
+	match := Match{ID: id, Blocks: blocks, Reported: blocks, Lower: blocks, Storage: blocks,
+		Grouped: true, Hit: a.Hit, Coming: a.Hit, Full: a.Full, Seen: v.x.newestBatch(id)}
+	if f.listed {
+		if i := slices.IndexFunc(f.list, func(o Match) bool { return o.ID == id }); i >= 0 {
+			f.list[i] = match
+		} else {
+			f.list = append(f.list, match)
+		}
+		return
+	}
+	if v.searched != nil {
+		if slot, ok := v.searched.sh.slots.Of(m.ID); ok && slot>>6 < f.words {
+			f.first[slot>>6] &^= 1 << (slot & 63)
+		}
+	}
+	f.grouped = append(f.grouped, match)
+}
+
+// coming raises the matches of the members to which a prompt is in flight that begins as
+// this one.
+func (v *nodes) coming(m *hybrid.Model) {
+	block := v.scope.BlockSize
+	if block <= 0 || !m.HasArrivals() {
+		return
+	}
+	for member, blocks := range m.Coming(v.query.Keys, v.x.o.Now().UnixNano()) {
+		if v.x.memberOf(HolderID(member), v.scope.modelKey()) != nil {
+			v.f.coming(HolderID(member), int32(blocks*block), block)
+		}
+	}
+}
+
+// end removes the answered holders from those whose blocks prove nothing, and drops the
+// references to the lookup.
+func (v *nodes) end() {
+	if len(v.answered) > 0 {
+		v.f.unknown = slices.DeleteFunc(v.f.unknown, func(id HolderID) bool {
+			return int(id>>6) < len(v.answered) && v.answered[id>>6]>>(id&63)&1 != 0
+		})
+		clear(v.answered)
+		v.answered = v.answered[:0]
+	}
+	v.f, v.query.Keys, v.query.Prompt = nil, nil, nil
+}
+
+// coming raises a holder's match.
+func (f *Found) coming(id HolderID, tokens int32, block int) {
+	f.write()
+	i := slices.IndexFunc(f.list, func(m Match) bool { return m.ID == id })
+	if i < 0 {
+		i = len(f.list)
+		f.list = append(f.list, Match{ID: id, Grouped: true, Seen: f.x.newestBatch(id)})
+	}
+	if m := &f.list[i]; m.Grouped && m.Coming < tokens {
+		m.Coming = tokens
+		m.Blocks = max(m.Blocks, tokens/int32(block))
+		m.Lower, m.Storage = max(m.Lower, m.Blocks), max(m.Storage, m.Blocks)
+	}
+}
+
+// narrow replaces the blocks that members hold in f with those that they hit of a prompt of
+// so many tokens, after a search of so many keys; with plain, also of members without other
+// groups.
+func (ks *keyspace) narrow(r *scratch, f *Found, keys, tokens int, plain bool) {
+	f.block = int32(ks.scope.BlockSize)
+	clear(f.decided[:f.words])
+	n := &r.narrowing
+	n.Path, n.Tokens, n.Keys, n.Block, n.Plain = r.path, tokens, keys, f.block, plain
+	n.First, n.Depth, n.Held, n.Decided = f.first[:f.words], f.ends[:f.words<<6], f.full, f.decided
+	ks.sh.hybrid.Narrow(n)
+}
+
+// narrowList is narrow for holders without other groups that are in a list, with the blocks
+// that are speculated.
+func (ks *keyspace) narrowList(f *Found, tokens int) {
+	home := ks.scope.home()
+	for i := range f.list {
+		m := &f.list[i]
+		if m.Grouped || m.HybridUnknown {
+			continue
+		}
+		member := ks.sh.x.memberOf(m.ID, ks.sh.key.modelKey())
+		if member == nil {
+			continue
+		}
+		if hit, ok := member.Hit(home, m.Reported, tokens); ok {
+			coming, _ := member.Hit(home, m.Blocks, tokens)
+			*m = Match{ID: m.ID, Blocks: coming, Reported: hit, Lower: coming, Storage: coming, Grouped: true,
+				Hit: hit * f.block, Coming: coming * f.block, Full: m.Reported * f.block, Seen: m.Seen}
+		}
+	}
+}
+
+// home is the scope's group, as members name it.
+func (s *Scope) home() hybrid.Home { return hybrid.Home{Group: s.Group, Block: s.BlockSize} }

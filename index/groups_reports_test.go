@@ -1,0 +1,118 @@
+package index
+
+import (
+	"testing"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// fullAlone is a step that stores a prompt in a cache of full attention alone.
+func fullAlone(p tokensPrompt) []Event {
+	ev := fullAndWindow(p, 0)[1]
+	ev.Scope.Group = 0
+	return []Event{ev}
+}
+
+// TestReports: a run from a prompt's start is a report of what was hit, or blocks
+// that were computed again.
+func TestReports(t *testing.T) {
+	for name, stored := range map[string]func(tokensPrompt) []Event{
+		"full attention alone": fullAlone,
+		"with a window":        func(p tokensPrompt) []Event { return fullAndWindow(p, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newGroups(t, time.Now)
+			h := Holder{Replica: "a"}
+			x.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
+			life := x.Begin(h)
+			apply := func(events ...Event) {
+				t.Helper()
+				if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: events}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			remove := func(p tokensPrompt) {
+				t.Helper()
+				for _, ev := range stored(p) {
+					apply(Event{Kind: Removed, Scope: Scope{Group: ev.Scope.Group}, Hashes: ev.Hashes})
+				}
+			}
+			long, one := somePrompt(3*groupBlock), somePrompt(groupBlock)
+			hits := func(what string, want int32, exact bool) {
+				t.Helper()
+				m := findOne(t, x, h, append(somePrompt(3*groupBlock), 1))
+				if hit := max(m.Hit, m.Blocks*groupBlock); hit != want {
+					t.Errorf("%s: hits %d tokens, want %d", what, hit, want)
+				}
+				if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact != exact {
+					t.Errorf("%s: %+v", what, trust)
+				}
+			}
+
+			apply(stored(one)...)
+			apply(stored(one)...)
+			remove(one)
+			hits("a prompt of one block, computed twice, one copy gone", groupBlock, true)
+			remove(one)
+			hits("both gone", 0, true)
+
+			apply(stored(one)...)
+			apply(stored(one)...) // a copy or a report: counted
+			apply(stored(long)...)
+			remove(long)
+			remove(one)
+			hits("two of three copies gone", groupBlock, true)
+			remove(one)
+
+			apply(stored(one)...)
+			apply(stored(one)...)
+			apply(stored(long)...)
+			apply(stored(long)...) // a report: a prompt of three blocks hits two
+			hits("reported", 3*groupBlock, true)
+			remove(long)
+			remove(one)
+			hits("what may have been a report is taken back", 0, false)
+			apply(stored(one)...)
+			apply(stored(one)...)
+			remove(one)
+			hits("the holder reports, so this may have been a report too", 0, false)
+			apply(Event{Kind: Cleared})
+			apply(stored(one)...)
+			hits("cleared, and stored once", groupBlock, true)
+		})
+	}
+}
+
+// TestHashesThatLookAhead: where a block's hash covers the tokens behind it, the block
+// is found only if the prompt goes on as it did, and nobody drops one, whatever is set.
+func TestHashesThatLookAhead(t *testing.T) {
+	x := newGroups(t, time.Now)
+	h := Holder{Replica: "a"}
+	x.SetGroups(h.Replica, &GroupSettings{Eagle: 1, EagleKnown: true})
+	p := somePrompt(4*groupBlock + 3)
+	events := fullAlone(p[:4*groupBlock])
+	events[0].Ahead = 2
+	events[0].Content = prefixhash.AppendContentsAhead(nil, p[:4*groupBlock+2], groupBlock, 2, nil)
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
+		t.Fatal(err)
+	}
+	other := append(append(tokensPrompt{}, p[:4*groupBlock+1]...), 7, 7)
+	early := append(append(tokensPrompt{}, p[:3*groupBlock+2]...), somePrompt(40)...)
+	for name, c := range map[string]struct {
+		p   tokensPrompt
+		hit int32
+	}{"goes on": {p, 4}, "just so far": {p[:4*groupBlock+2], 4}, "too short": {p[:4*groupBlock+1], 3}, "goes on otherwise": {other, 3}, "parts in the fourth block": {early, 3}} {
+		if m := findOne(t, x, h, c.p); m.Hit != c.hit*groupBlock {
+			t.Errorf("%s: hits %+v, want %d blocks", name, m, c.hit)
+		}
+	}
+	if trust, _ := x.Trust(x.ID(h), "", "m"); !trust.Exact {
+		t.Errorf("%+v", trust)
+	}
+	keys := somePrompt(9*groupBlock).AppendChain(nil, Keying{Unit: groupBlock})
+	x.Speculate(groupSpace, x.ID(h), keys, time.Now().Add(time.Hour))
+	if m := findOne(t, x, h, somePrompt(9*groupBlock+5)); m.Coming != 9*groupBlock {
+		t.Errorf("on its way: %+v", m)
+	}
+}

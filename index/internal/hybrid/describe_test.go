@@ -1,0 +1,183 @@
+package hybrid
+
+import (
+	"strings"
+	"testing"
+
+	"warmroute/prefixhash"
+)
+
+func seen(group, block int, spec string, window int) Event {
+	return Event{Group: group, Block: block, Spec: spec, Window: window}
+}
+
+// leftOut is an event of a group that leaves a block out.
+func leftOut(group, block int) Event {
+	return Event{Group: group, Block: block, Tokens: 2 * block, Hashes: []uint64{1}}
+}
+
+// TestEventsDescribeTheLayout: which layout follows from events and settings.
+func TestEventsDescribeTheLayout(t *testing.T) {
+	full := Group{Kind: Full, Spec: "full_attention"}
+	window := Group{Index: 1, Kind: Window, Spec: "sliding_window", Window: 64}
+	chunks := Group{Index: 1, Kind: Chunked, Spec: "chunked_local_attention", Chunk: 128}
+	files := []Group{full, window}
+	named := []Event{seen(0, 16, "full_attention", 0), seen(1, 16, "sliding_window", 64)}
+	unnamed := []Event{seen(0, 16, "", 0), seen(1, 16, "", 0)}
+	for name, c := range map[string]struct {
+		settings Settings
+		unit     int // of vLLM's hashes
+		events   []Event
+		want     string
+		hashes   int // the layout's unit
+		known    bool
+		why      string
+	}{
+		"named":                                {events: named, want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
+		"nothing is left out of the only one":  {events: unnamed[:1], want: "full attention 16", hashes: 16, known: true},
+		"something is left out of it":          {events: []Event{leftOut(0, 16)}, want: "unknown 16", hashes: 16},
+		"a shorter block shows the unit":       {events: []Event{seen(0, 64, "full_attention", 0), seen(1, 64, "mamba", 0), seen(1, 16, "mamba", 0)}, want: "full attention 64 + Mamba state 64", hashes: 16, known: true},
+		"so it does before longer ones":        {events: []Event{seen(0, 16, "full_attention", 0), seen(0, 64, "full_attention", 0), seen(1, 64, "mamba", 0)}, want: "full attention 64 + Mamba state 64", hashes: 16, known: true},
+		"vLLM's hashes have a unit":            {unit: 32, events: []Event{seen(0, 64, "full_attention", 0), seen(1, 64, "mamba", 0), seen(1, 16, "mamba", 0)}, want: "full attention 64 + Mamba state 64", hashes: 32, known: true},
+		"a unit is configured":                 {settings: Settings{Unit: 8}, unit: 32, events: []Event{seen(0, 64, "full_attention", 0), seen(1, 64, "mamba", 0)}, want: "full attention 64 + Mamba state 64", hashes: 8, known: true},
+		"a window is repeated without length":  {events: append(named[:2:2], seen(1, 16, "sliding_window", 0)), want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
+		"kinds are configured":                 {settings: Settings{Groups: []Group{full, window}}, events: unnamed, want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
+		"one is configured":                    {settings: Settings{Groups: []Group{window}}, events: unnamed, want: "unknown 16 + sliding window 16/w64", hashes: 16, why: "the kinds"},
+		"a kind without a window":              {settings: Settings{Groups: []Group{{Index: 1, Kind: Window, Spec: "sliding_window"}}}, events: named, want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
+		"chunks are configured":                {settings: Settings{Groups: []Group{full, chunks}}, events: unnamed, want: "full attention 16 + chunked attention 16", hashes: 16, known: true},
+		"only partial blocks yet":              {settings: Settings{Unit: 16, Block: 64}, events: []Event{seen(0, 16, "full_attention", 0), seen(1, 16, "mamba", 0), seen(2, 16, "sliding_window", 64)}, want: "full attention 64 + Mamba state 64 + sliding window 16/w64", hashes: 16, known: true},
+		"the block is no multiple of the unit": {settings: Settings{Unit: 16, Block: 72}, events: []Event{seen(0, 16, "full_attention", 0)}, want: "full attention 16", hashes: 16, known: true},
+		"the block is the unit":                {settings: Settings{Unit: 16, Block: 16}, events: []Event{seen(0, 16, "full_attention", 0)}, want: "full attention 16", hashes: 16, known: true},
+		"the block has been seen":              {settings: Settings{Unit: 16, Block: 64}, events: []Event{seen(0, 32, "full_attention", 0)}, want: "full attention 32", hashes: 32, known: true},
+		"0.21 has not shown a group yet":       {settings: Settings{Rule: Rule021, Groups: []Group{full, window, {Index: 32, Kind: Full}, {Index: -1, Kind: Full}}}, events: unnamed[:1], want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
+		"0.32 has not shown a group":           {settings: Settings{Rule: Rule032, Groups: []Group{full, window}}, events: unnamed[:1], want: "full attention 16", hashes: 16, known: true},
+		"by the files":                         {settings: Settings{Filed: files}, events: unnamed, want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
+		"events have priority over the files":  {settings: Settings{Filed: files}, events: named[:1], want: "full attention 16", hashes: 16, known: true},
+		"the files have a group more":          {settings: Settings{Filed: files}, events: unnamed[:1], want: "full attention 16", hashes: 16, known: true, why: "makes 2 cache groups, but its events have shown 1,"},
+		"the files have a group less":          {settings: Settings{Filed: files}, events: append(unnamed[:2:2], seen(2, 16, "", 0)), want: "unknown 16 + unknown 16 + unknown 16", hashes: 16, why: "have shown 3,"},
+		"another group than in the files":      {settings: Settings{Filed: files}, events: []Event{seen(0, 16, "", 0), seen(2, 16, "", 0)}, want: "unknown 16 + unknown 16", hashes: 16, why: "have shown 2,"},
+		"the files' full attention lacks some": {settings: Settings{Filed: files}, events: append(unnamed[:2:2], leftOut(0, 16)), want: "unknown 16 + unknown 16", hashes: 16, why: "leave blocks out of group 0"},
+		"the files' window lacks some":         {settings: Settings{Filed: files}, events: append(unnamed[:2:2], leftOut(1, 16)), want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
+		"a setting agrees with the files":      {settings: Settings{Filed: files, Groups: []Group{{Index: 1, Window: 80}}}, events: unnamed, want: "full attention 16 + sliding window 16/w80", hashes: 16, known: true},
+		"a setting contradicts the files":      {settings: Settings{Filed: files, Groups: []Group{{Index: 0, Kind: Mamba, Spec: "mamba"}}}, events: unnamed, want: "Mamba state 16 + unknown 16", hashes: 16, why: "the kinds"},
+		"a setting for a group without file":   {settings: Settings{Filed: files, Groups: []Group{{Index: 2, Window: 80}}}, events: unnamed, want: "unknown 16 + unknown 16", hashes: 16, why: "the kinds"},
+	} {
+		m, _ := newMember(newTestModel(), 1, &c.settings)
+		apply(m, Keying{Unit: c.unit}, c.events...)
+		p := m.plan.Load()
+		trust, _ := m.Trust()
+		if p.String() != c.want || p.layout.Unit != c.hashes || p.layout.Known != c.known || !strings.Contains(trust.Why, c.why) {
+			t.Errorf("%s: %v, unit %d, known %v, %q", name, p, p.layout.Unit, p.layout.Known, trust.Why)
+		}
+	}
+}
+
+// TestEventsShowNewsOnce: an event that has nothing new does not change the layout.
+func TestEventsShowNewsOnce(t *testing.T) {
+	m, _ := newMember(newTestModel(), 1, nil)
+	for i, c := range []struct {
+		e    Event
+		news bool
+	}{
+		{seen(0, 16, "", 0), true}, {seen(0, 16, "", 0), false}, {seen(0, 32, "", 0), true}, {seen(0, 16, "", 0), false},
+		{seen(0, 8, "", 0), true}, {seen(0, 16, "mamba", 0), true}, {seen(0, 16, "mamba", 0), false}, {seen(0, 16, "", 64), true},
+		{Event{Group: 0, Block: 16, Tokens: 16, Hashes: []uint64{1}}, false}, {Event{Group: 0, Block: 16, Tokens: 17, Hashes: []uint64{1}}, true},
+		{Event{Group: 0, Block: 16, Ahead: 2}, true}, {Event{Group: 0, Block: 16, Ahead: 2}, false}, {Event{Group: 0, Block: 16}, false},
+		{Event{Group: 31, Block: 16}, true}, {Event{Group: 32, Block: 16}, false}, {Event{Group: -1, Block: 16}, false}, {Event{Group: 1}, false},
+	} {
+		if got := m.Observe(&c.e); got != c.news {
+			t.Errorf("event %d has news: %v", i, got)
+		}
+	}
+	equal(t, "new keying", m.ObserveKeying(Keying{Unit: 16}), true)
+	equal(t, "the same keying", m.ObserveKeying(Keying{Unit: 16}), false)
+}
+
+// TestRetention: what vLLM keeps of windows by rule, settings and events.
+func TestRetention(t *testing.T) {
+	window := []Group{{Index: 0, Kind: Full, Spec: "f"}, {Index: 1, Kind: Window, Spec: "w", Window: 64}}
+	for name, c := range map[string]struct {
+		rule   Rule
+		events []Event
+		want   int
+	}{
+		"0.32 as set":             {Rule032, []Event{seen(0, 16, "", 0), seen(1, 16, "", 0)}, 256},
+		"0.27 keeps all":          {Rule027, []Event{seen(0, 16, "", 0), seen(1, 16, "", 0)}, RetainAll},
+		"0.27 leaves some out":    {Rule027, []Event{seen(0, 16, "", 0), leftOut(1, 16)}, 0},
+		"of full attention alone": {Rule027, []Event{leftOut(0, 16), seen(1, 16, "", 0)}, RetainAll},
+	} {
+		m, _ := newMember(newTestModel(), 1, &Settings{Rule: c.rule, Groups: window, Retention: 256})
+		apply(m, Keying{}, c.events...)
+		equal(t, name, m.plan.Load().retention, c.want)
+	}
+	m, _ := newMember(newTestModel(), 1, nil)
+	apply(m, Keying{}, seen(0, 16, "full_attention", 0))
+	equal(t, "nothing is set", m.plan.Load().retention, 0)
+}
+
+// TestTrustHasAReason: the first reason why a prediction may be wrong.
+func TestTrustHasAReason(t *testing.T) {
+	hashed := Keying{Hash: new(prefixhash.VLLM), Unit: 16}
+	chunks := seen(1, 16, "chunked_local_attention", 0)
+	ahead := windowEvent
+	ahead.Ahead = 2
+	for name, c := range map[string]struct {
+		settings Settings
+		keying   Keying
+		events   []Event
+		why      string
+	}{
+		"exact":                    {Settings{EagleKnown: true}, Keying{}, []Event{windowEvent, fullEvent}, ""},
+		"exact by hash":            {Settings{EagleKnown: true}, hashed, []Event{windowEvent}, ""},
+		"drops are open":           {Settings{}, Keying{}, []Event{windowEvent, fullEvent}, "whether a draft model drops blocks"},
+		"hashes are not known":     {Settings{EagleKnown: true}, Keying{}, []Event{windowEvent}, "set hash_seed"},
+		"hashes look ahead":        {Settings{EagleKnown: true}, hashed, []Event{ahead}, "disable_lookahead_block_hashes"},
+		"tokens look ahead":        {Settings{}, Keying{}, []Event{ahead, fullEvent}, ""},
+		"the chunk is open":        {Settings{EagleKnown: true}, Keying{}, []Event{seen(0, 16, "full_attention", 0), chunks}, "the chunk size"},
+		"the chunk is configured":  {Settings{EagleKnown: true, Chunk: 64}, Keying{}, []Event{seen(0, 16, "full_attention", 0), chunks}, ""},
+		"a limit":                  {Settings{EagleKnown: true, Limit: "a limit"}, Keying{}, []Event{windowEvent, fullEvent}, "a limit"},
+		"no limit of plain caches": {Settings{EagleKnown: true, Limit: "a limit"}, Keying{}, []Event{fullEvent}, ""},
+		"a doubt":                  {Settings{EagleKnown: true, Doubt: "a doubt"}, Keying{}, []Event{fullEvent}, "a doubt"},
+	} {
+		m, _ := newMember(newTestModel(), 1, &c.settings)
+		apply(m, c.keying, c.events...)
+		trust, ok := m.Trust()
+		if !ok || trust.Exact != (c.why == "") || !strings.Contains(trust.Why, c.why) {
+			t.Errorf("%s: %+v", name, trust)
+		}
+		equal(t, name+": word", trust.String(), map[bool]string{true: "exact", false: map[bool]string{true: "unconfirmed", false: "inexact"}[trust.Unconfirmed]}[trust.Exact])
+	}
+	for chunk, want := range map[int]int{0: 64, 128: 128} {
+		g := (&Settings{Chunk: 64, Groups: []Group{{Kind: Chunked, Chunk: chunk}}}).adjust(Group{Block: 16})
+		equal(t, "chunk", g.Chunk, want)
+	}
+	equal(t, "a window has no chunk", (&Settings{Chunk: 64}).adjust(Group{Block: 16, Kind: Window}).Chunk, 0)
+}
+
+// TestContentsLinkKeys: the keys of a prompt's blocks follow from the contents of the events
+// that leave none out, from the model's root or the parent's key on.
+func TestContentsLinkKeys(t *testing.T) {
+	m, _ := newMember(newTestModel(), 1, known)
+	apply(m, Keying{}, windowEvent, fullEvent)
+	contents := []prefixhash.Content{5, 6, 7}
+	root := prefixhash.TokenRoot("m", prefixhash.LoRA{})
+	want := prefixhash.AppendLinks(nil, root, contents)
+	hashes := hashesOf(16, 16, 32, 48)
+	store := func(e Event) { m.Stored(&e) }
+	store(Event{Group: 1, Block: 16, Hashes: hashes[:1]})
+	equal(t, "keys without contents", len(m.held.keys), 0)
+	store(Event{Group: 1, Block: 16, HasParent: true, Parent: hashes[0], Hashes: hashes[1:2], Contents: contents[1:2]})
+	equal(t, "keys behind an unknown parent", len(m.held.keys), 0)
+	store(Event{Group: 1, Block: 8, Hashes: hashes[:1], Contents: contents[:1]})
+	equal(t, "keys of other blocks", len(m.held.keys), 0)
+	store(Event{Group: 1, Block: 16, Hashes: hashes[:2], Contents: contents[:2]})
+	store(Event{Group: 1, Block: 16, HasParent: true, Parent: hashes[1], Hashes: hashes[2:], Contents: contents[2:]})
+	for i, hash := range hashes {
+		equal(t, "key", m.held.keys[hash], uint64(want[i]))
+	}
+	for id := range uint64(1100) {
+		m.root(prefixhash.LoRA{Name: string(rune('a'+id%26)) + string(rune('a'+id/26))})
+	}
+	equal(t, "roots", len(m.roots) > 50 && len(m.roots) < 200, true)
+	equal(t, "the root again", m.root(prefixhash.LoRA{}), uint64(root))
+}

@@ -1,0 +1,83 @@
+package hybrid
+
+// Groups describes the cache groups of a member, and what a prompt hits in each.
+type Groups struct {
+	Geometry string `json:"geometry"` // for a person
+	Trust    Trust  `json:"trust"`
+	Assumed  string `json:"assumed"` // the assumed values of what events do not contain
+
+	Group int `json:"group"` // full attention's, or the first group's
+	Block int `json:"block"` // its tokens a block
+
+	Hit      int         `json:"hit"`       // tokens that the member takes from its cache
+	FullOnly int         `json:"full_only"` // tokens that full attention holds from the start
+	Specs    []GroupHeld `json:"specs"`
+}
+
+// GroupHeld describes what groups that are looked up together hold of a prompt.
+type GroupHeld struct {
+	Groups []int  `json:"groups"`
+	Kind   string `json:"kind"`
+	Block  int    `json:"block"`
+	Window int    `json:"window,omitempty"`
+	Alone  int    `json:"alone"` // tokens it would hit if all others held everything
+	Cuts   bool   `json:"cuts"`  // no other would hit less
+}
+
+// Describe returns the layout of a member and its trust; false: its events have not shown
+// a group yet.
+func (m *Member) Describe() (g Groups, ok bool) {
+	p, trust := m.current(), m.trust.Load()
+	if p == nil || trust == nil {
+		return g, false
+	}
+	s := &p.layout.Specs[p.mainSpec()]
+	return Groups{Geometry: p.String(), Trust: *trust, Assumed: p.assumed.String(), Group: s.Index, Block: s.Block}, true
+}
+
+// current returns the plan by which lookups find the member, or would find it.
+func (m *Member) current() *Plan {
+	if p := m.joined.Load(); p != nil {
+		return p
+	}
+	return m.plan.Load()
+}
+
+// mainSpec returns the spec of full attention, or of group 0.
+func (p *Plan) mainSpec() (spec int) {
+	if full := p.layout.FullSpec(); full >= 0 {
+		return full
+	}
+	for i := range p.layout.Specs {
+		if p.layout.Specs[i].Mask&1 != 0 {
+			spec = i
+		}
+	}
+	return spec
+}
+
+// Explain adds to g what the member hits of a prompt, block by block by vLLM's rule.
+func (l *Lookup) Explain(g *Groups, m *Member, q *Query, nodes Nodes) {
+	p := m.current()
+	b, spec, n := l.aimAt(m, p, q, nodes), p.mainSpec(), q.Tokens
+	defer l.end()
+	if g.Trust.repeats {
+		m.host.Lock()
+		if !m.concerns(p, b.keys) {
+			g.Trust = Trust{Exact: true}
+		}
+		m.host.Unlock()
+	}
+	g.Hit = p.layout.Hit(n, p.assumed, b)
+	g.FullOnly = b.Run(spec, max(0, n-1)/g.Block) * g.Block
+	least := n
+	for i := range p.layout.Specs {
+		s := &p.layout.Specs[i]
+		alone := p.layout.Alone(i, n, p.assumed, b)
+		least = min(least, alone)
+		g.Specs = append(g.Specs, GroupHeld{Groups: s.Groups, Kind: s.Kind.String(), Block: s.Block, Window: s.Window, Alone: alone})
+	}
+	for i := range g.Specs {
+		g.Specs[i].Cuts = g.Specs[i].Alone == least && least < n-1
+	}
+}

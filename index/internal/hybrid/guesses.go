@@ -1,0 +1,241 @@
+package hybrid
+
+import "slices"
+
+const (
+	decay   = 0.99 // of a score, with each observation
+	clearly = 2.5  // how many observations a guess must be ahead to replace the one in use
+	enough  = 3    // observations that distinguish guesses, to confirm the one in use
+	many    = 40   // the same, where even the kind of the only group is inferred
+	alike   = 8    // hits as predicted, to confirm where guesses never differ
+	recent  = 64   // observations that the share of right predictions is of
+)
+
+// Guesses are the competing assumptions about one cache: sets of groups that drop a block,
+// sizes of a chunk, lengths of a replayed window. Each guess differs in one of the three
+// from the assumption in use.
+type Guesses struct {
+	layout *Layout
+	use    Assumed
+	all    []guess // the first one is in use
+
+	settings Settings
+	evidence int    // observations that distinguished guesses, and that the one in use predicted
+	seen     int    // observations
+	differed bool   // some observation distinguished guesses
+	hits     int    // observations of a hit that all guesses predicted
+	inferred bool   // the kind of the only group is inferred
+	last     uint64 // the last ones, 1 where the prediction was right
+	switched int
+}
+
+type guess struct {
+	Assumed
+	score float64
+}
+
+// NewGuesses returns the guesses about a layout that the settings leave open.
+func NewGuesses(g *Layout, t Settings) *Guesses {
+	s := &Guesses{layout: g, settings: t, use: Assumed{Chunk: t.Chunk, Replay: t.Replay}}
+	if t.EagleKnown {
+		s.use.Eagle = t.Eagle
+	}
+	s.spread()
+	return s
+}
+
+// Infer sets whether the kind of the only group is inferred: events have never left a block
+// out of it.
+func (s *Guesses) Infer(yes bool) { s.inferred = yes }
+
+// Fit changes the layout. The assumption in use stays.
+func (s *Guesses) Fit(g *Layout) {
+	if s.layout.Same(g) {
+		return
+	}
+	s.layout = g
+	s.spread()
+}
+
+// Assumed returns the assumption in use.
+func (s *Guesses) Assumed() Assumed { return s.use }
+
+// Least returns the assumption with the fewest hits: the worst for each setting that is not
+// given.
+func (s *Guesses) Least() Assumed {
+	a := s.use
+	if !s.settings.EagleKnown {
+		a.Eagle = ^uint32(0)
+	}
+	if s.settings.Replay == 0 && !s.settings.ReplayKnown && a.Replay == 0 && s.layout.mayReplay() {
+		a.Replay = maxAlign
+	}
+	return a
+}
+
+// spread lists the guesses around the one in use.
+func (s *Guesses) spread() {
+	s.all = append(s.all[:0], guess{Assumed: s.use})
+	g := s.layout
+	if g == nil || !g.Known {
+		return
+	}
+	add := func(a Assumed) {
+		if !slices.ContainsFunc(s.all, func(o guess) bool { return o.Assumed == a }) {
+			s.all = append(s.all, guess{Assumed: a})
+		}
+	}
+	if !s.settings.EagleKnown {
+		every := uint32(0)
+		for i := range g.Specs {
+			every |= g.Specs[i].Mask
+		}
+		masks := []uint32{0, every}
+		for i := range g.Specs {
+			masks = append(masks, g.Specs[i].Mask)
+		}
+		for _, m := range masks {
+			a := s.use
+			a.Eagle = m
+			add(a)
+		}
+	}
+	if s.settings.Chunk == 0 && g.lacksChunk() {
+		a := s.use
+		a.Chunk = 0
+		add(a)
+		for c := g.Align; c <= 1<<17; c *= 2 {
+			for _, a.Chunk = range []int{c, c + c/2} {
+				if a.Chunk%g.Align == 0 {
+					add(a)
+				}
+			}
+		}
+	}
+	if s.settings.Replay == 0 && !s.settings.ReplayKnown && g.mayReplay() {
+		a := s.use
+		a.Replay = 0
+		add(a)
+		for k := 1; k <= 16; k++ {
+			a.Replay = k * g.Step
+			add(a)
+		}
+		for k := 32; k <= 1024; k *= 2 {
+			a.Replay = k * g.Step
+			add(a)
+		}
+	}
+}
+
+// mayReplay reports whether the model may have groups that cache nothing: a number is
+// missing among the groups', or the attention is MLA, which has such groups.
+func (g *Layout) mayReplay() bool {
+	mask := uint32(0)
+	mla := false
+	for i := range g.Specs {
+		mask |= g.Specs[i].Mask
+		mla = mla || g.Specs[i].Spec == "mla_attention"
+	}
+	return mla || mask&(mask+1) != 0
+}
+
+// List appends the assumptions, the one in use first.
+func (s *Guesses) List(dst []Assumed) []Assumed {
+	for i := range s.all {
+		dst = append(dst, s.all[i].Assumed)
+	}
+	return dst
+}
+
+// Layout returns the layout of the guesses.
+func (s *Guesses) Layout() *Layout { return s.layout }
+
+// Predict appends the prediction of each assumption for a prompt.
+func Predict(dst []int32, g *Layout, all []Assumed, n int, p Prober) []int32 {
+	last := Assumed{Eagle: ^uint32(0)}
+	hit := 0
+	for _, a := range all {
+		base := a
+		base.Replay = 0
+		if base != last { // assumptions that differ in the replayed window alone share a lookup
+			hit, last = g.Hit(n, base, p), base
+		}
+		if hit <= a.Replay {
+			dst = append(dst, 0)
+		} else {
+			dst = append(dst, int32(hit))
+		}
+	}
+	return dst
+}
+
+// Learn takes the hit that vLLM has reported for a prompt of Predict, and reports whether
+// another assumption is in use since.
+func (s *Guesses) Learn(predicted []int32, reported int) (switched bool) {
+	if len(predicted) != len(s.all) {
+		return false // of another layout, or of other guesses
+	}
+	right := int(predicted[0]) == reported
+	s.seen++
+	s.last <<= 1
+	if right {
+		s.last |= 1
+	}
+	differ := slices.ContainsFunc(predicted, func(p int32) bool { return p != predicted[0] })
+	s.differed = s.differed || differ
+	switch {
+	case right && differ:
+		s.evidence++
+	case right && reported > 0:
+		s.hits++
+	}
+	if !differ {
+		return false
+	}
+	best := 0
+	for i := range s.all {
+		o := &s.all[i]
+		o.score *= decay
+		if int(predicted[i]) == reported {
+			o.score++
+		}
+		if o.score > s.all[best].score {
+			best = i
+		}
+	}
+	if s.all[best].score >= s.all[0].score+clearly {
+		s.use = s.all[best].Assumed
+		s.switched++
+		s.evidence = int(s.all[best].score)
+		s.last, s.seen, s.hits = 0, 0, 0
+		s.spread()
+		return true
+	}
+	return false
+}
+
+// Believed reports whether the hits that the replica has reported confirm the guess in use.
+func (s *Guesses) Believed() bool {
+	wanted := enough
+	if s.inferred {
+		wanted = many
+	}
+	if s.evidence < wanted && (s.differed || s.hits < alike || s.inferred) {
+		return false
+	}
+	n, right := min(s.seen, recent), 0
+	for i := range n {
+		right += int(s.last >> i & 1)
+	}
+	return right*100 >= n*95
+}
+
+// Seen returns how many hits were reported since the assumption in use changed, and how
+// many of the last of them it predicted.
+func (s *Guesses) Seen() (n, of, right int) {
+	of = min(s.seen, recent)
+	for i := range of {
+		right += int(s.last >> i & 1)
+	}
+	return s.seen, of, right
+}

@@ -1,0 +1,256 @@
+package hybrid
+
+import (
+	"math/bits"
+	"slices"
+
+	"warmroute/prefixhash"
+)
+
+// Lookup is the working memory of one lookup at a time. Its zero value is ready.
+type Lookup struct {
+	query   *Query
+	nodes   Nodes
+	members []*Member // by seat
+	request Probe
+	own     Query // of an arrival
+
+	chains memo[Keying, []prefixhash.Key]
+	depths memo[probed, depths]
+	todo   []uint64 // the seats that are not answered yet, as bits
+	prober prober
+	one    [1]*Member
+}
+
+// Find answers a query for the members of a model. It takes no lock and allocates nothing
+// but room for more members and longer prompts than before.
+func (l *Lookup) Find(g *Model, q *Query, nodes Nodes) {
+	r := g.roster.Load()
+	l.begin(q, nodes, r.members)
+	searched := l.search(r)
+	l.elsewhere(r, searched)
+	l.evaluate(g, r)
+	l.end()
+}
+
+func (l *Lookup) begin(q *Query, nodes Nodes, members []*Member) {
+	l.query, l.nodes, l.members = q, nodes, members
+	l.chains.reset()
+	l.depths.reset()
+}
+
+// end drops the references to the query and the members.
+func (l *Lookup) end() { l.query, l.nodes, l.members, l.one[0] = nil, nil, nil, nil }
+
+// search looks the query up where the caller asks. It returns the group in which members
+// are found with what they hit; -1: they are found with what they hold.
+//
+// A caller may not know which group is full attention. If there is nothing where it asks,
+// search continues in the only home of full attention.
+func (l *Lookup) search(r *roster) (group int) {
+	q := l.query
+	covered := q.covered()
+	if covered && slices.Contains(r.homes, q.Asked) {
+		l.nodes.Search(q.Asked.Group, true)
+		return q.Asked.Group
+	}
+	found := l.nodes.Search(q.Asked.Group, false)
+	if !covered || found > 0 || len(r.homes) != 1 || r.homes[0] != (Home{r.homes[0].Group, q.Asked.Block, 0}) {
+		return -1
+	}
+	q.Asked = r.homes[0]
+	l.nodes.Search(q.Asked.Group, true)
+	return q.Asked.Group
+}
+
+// elsewhere answers for the members whose full attention lies in another home than the
+// one that was searched, or that may hit a block behind the caller's last key.
+func (l *Lookup) elsewhere(r *roster, searched int) {
+	for _, home := range r.homes {
+		here := home == Home{searched, l.query.Asked.Block, 0}
+		if here && (!r.lastToken || l.query.Tokens/home.Block <= len(l.query.Keys)) {
+			continue
+		}
+		d := l.probe(home, l.query.Tokens)
+		for seat, m := range l.members {
+			if m == nil {
+				continue
+			}
+			if p := m.joined.Load(); p != nil && p.method.kind != byRule && p.home == home && (!here || p.method.lastToken) {
+				l.nodes.Answer(m, Answer{d.hit[seat] * int32(home.Block), d.held[seat] * int32(home.Block)})
+			}
+		}
+	}
+}
+
+// evaluate evaluates vLLM's rule for the members that need it: for one of them, and for all
+// members for which every probe has the same result as for that one. They have the same hit.
+func (l *Lookup) evaluate(g *Model, r *roster) {
+	if len(r.ruled) == 0 {
+		return
+	}
+	l.todo = append(l.todo[:0], r.ruled...)
+	for i := range l.todo {
+		for l.todo[i] != 0 {
+			seat := i<<6 + bits.TrailingZeros64(l.todo[i])
+			p := l.members[seat].joined.Load()
+			if p == nil {
+				l.todo[i] &^= 1 << (seat & 63)
+				continue
+			}
+			l.aim(g, p, seat)
+			l.agree(p, seat)
+			a := Answer{Hit: int32(p.layout.Hit(l.query.Tokens, p.assumed, &l.prober))}
+			if p.layout.Known && len(l.prober.runs) > 0 {
+				a.Full = l.prober.runs[0].tokens
+			}
+			for w, agree := range l.prober.agree {
+				l.todo[w] &^= agree
+				for ; agree != 0; agree &= agree - 1 {
+					l.nodes.Answer(l.members[w<<6+bits.TrailingZeros64(agree)], a)
+				}
+			}
+		}
+	}
+}
+
+// aim has the prober probe the blocks of the member in a seat.
+func (l *Lookup) aim(g *Model, p *Plan, seat int) {
+	b := &l.prober
+	b.table, b.plan, b.seat = &g.table, p, seat
+	b.keys = l.keys(p.keying)
+	b.runs = b.runs[:0]
+	for _, n := range p.nodes {
+		held := l.probe(n.home, -1).held
+		b.runs = append(b.runs, run{n.spec, held[seat] * int32(n.home.Block), held})
+	}
+}
+
+// agree collects the members that are to be answered with the one in a seat: they have its
+// plan and its depths in the nodes.
+func (l *Lookup) agree(p *Plan, seat int) {
+	b := &l.prober
+	b.agree = append(b.agree[:0], l.todo...)
+	for w := range b.agree {
+		for left := b.agree[w]; left != 0; left &= left - 1 {
+			at := w<<6 + bits.TrailingZeros64(left)
+			same := l.members[at].joined.Load() == p
+			for i := range b.runs {
+				same = same && b.runs[i].held[at] == b.runs[i].held[seat]
+			}
+			if !same {
+				b.agree[w] &^= 1 << (at & 63)
+			}
+		}
+	}
+}
+
+// aimAt begins a lookup of one member, whom no other follows, and has the prober probe it.
+func (l *Lookup) aimAt(m *Member, p *Plan, q *Query, nodes Nodes) *prober {
+	l.one[0] = m
+	l.begin(q, nodes, l.one[:])
+	l.prober.agree = l.prober.agree[:0]
+	l.aim(m.model, p, 0)
+	l.prober.seat = m.seatNow() // in the table
+	return &l.prober
+}
+
+// keys returns the prompt's keys on a chain.
+func (l *Lookup) keys(c Keying) []prefixhash.Key {
+	q := l.query
+	if c.Hash == nil && c.Ahead == 0 && c.Unit == q.Asked.Block && q.Tokens/c.Unit == len(q.Keys) {
+		return q.Keys
+	}
+	k, known := l.chains.at(c)
+	if !known {
+		*k = q.Prompt.AppendChain((*k)[:0], c)
+	}
+	return *k
+}
+
+// probe returns the members' depths in a home; with the length of the prompt, also what
+// they hit.
+func (l *Lookup) probe(home Home, tokens int) depths {
+	d, known := l.depths.at(probed{home, tokens >= 0})
+	if known {
+		return *d
+	}
+	n := len(l.members)
+	d.held, d.hit = slices.Grow(d.held[:0], n)[:n], slices.Grow(d.hit[:0], n)[:n]
+	clear(d.held)
+	clear(d.hit)
+	if keys := l.keys(home.keying()); len(keys) > 0 {
+		l.request = Probe{Home: home, Keys: keys, Tokens: tokens, Members: l.members, Held: d.held, Hit: d.hit}
+		l.nodes.Probe(&l.request)
+		l.request = Probe{}
+	}
+	return *d
+}
+
+// prober probes the blocks of one member, and keeps the members for which every probe had
+// the same result. It implements Prober.
+type prober struct {
+	table *table
+	plan  *Plan
+	keys  []prefixhash.Key
+	seat  int
+	runs  []run
+	agree []uint64 // seats, as bits
+}
+
+// run is what the member holds of a spec from the prompt's start, in tokens, by the depths
+// of all members in the nodes.
+type run struct {
+	spec   int
+	tokens int32
+	held   []int32
+}
+
+// inNodes returns what the member holds of a spec from the start; false: its blocks are not
+// in the nodes.
+func (b *prober) inNodes(spec int) (tokens int, ok bool) {
+	for i := range b.runs {
+		if r := &b.runs[i]; r.spec == spec && (!ok || int(r.tokens) < tokens) {
+			tokens, ok = int(r.tokens), true
+		}
+	}
+	return tokens, ok
+}
+
+// Held reports whether the member holds the block of a spec that ends after so many tokens.
+func (b *prober) Held(spec, end int) bool {
+	unit := b.plan.keying.Unit
+	at := end / unit
+	if end%unit != 0 || at < 1 || at > len(b.keys) {
+		return false
+	}
+	if len(b.runs) > 0 {
+		if tokens, ok := b.inNodes(spec); ok {
+			return end <= tokens
+		}
+	}
+	set := b.table.get(b.plan.rowOf(spec, uint64(b.keys[at-1])))
+	has := set.has(b.seat)
+	for w := range b.agree {
+		if has {
+			b.agree[w] &= set.word(w)
+		} else {
+			b.agree[w] &^= set.word(w)
+		}
+	}
+	return has
+}
+
+// Run returns how many blocks of a spec the member holds from the start, at most limit.
+func (b *prober) Run(spec, limit int) int {
+	block := b.plan.layout.Specs[spec].Block
+	if tokens, ok := b.inNodes(spec); ok {
+		return min(limit, tokens/block)
+	}
+	for k := range limit {
+		if !b.Held(spec, (k+1)*block) {
+			return k
+		}
+	}
+	return limit
+}

@@ -1,0 +1,275 @@
+package hybrid
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"warmroute/prefixhash"
+)
+
+// Host is the index, as one member sees it: the same holder's blocks in the index's
+// nodes. The member's writer calls it, and holds no lock of this package meanwhile.
+type Host interface {
+	sync.Locker // of the member's writer; held when the member's methods that change it are called
+
+	// NameFull records that a group has full attention.
+	NameFull(group int)
+	// Attach has each shard with blocks of the member follow the member's plan.
+	Attach()
+	// Settle has the shard that follows the member take the groups of these blocks.
+	Settle(hashes []uint64)
+	// Run returns how many of the hashes, from the first on, name blocks in the nodes of
+	// a group.
+	Run(group int, hashes []uint64) int
+	// Has reports whether a group in the nodes, or behind a gap of them, has a block.
+	Has(group int, hash uint64) bool
+	// Remove takes a copy of a block out of the nodes of a group, as an event would.
+	Remove(group int, hash uint64)
+}
+
+// Member is one holder's cache of one model. One writer at a time changes it; lookups
+// read only what is published.
+type Member struct {
+	ID    int32 // the holder's number
+	model *Model
+	host  Host
+
+	settings *Settings // configured; nil: nothing is
+	observed observed
+	guesses  *Guesses // learned from counts; nil: the layout is not known yet
+	plain    bool     // the layout is one group of full attention, so held stays empty
+	unfit    string   // why the groups of the model's files are not used
+	held     held
+	reports  reports
+
+	published
+	tally tally
+
+	roots map[prefixhash.LoRA]uint64 // a cache of the keys before first blocks
+	keys  []prefixhash.Key           // scratch
+	ends  []uint64                   // scratch
+}
+
+// published is the part of a member that lookups read.
+type published struct {
+	seat    atomic.Int32         // + 1; 0: lookups do not find the member
+	joined  atomic.Pointer[Plan] // how they find its hit; nil: it hits all that its full attention has
+	plan    atomic.Pointer[Plan] // the same, also of a member that they need not find
+	guessed atomic.Pointer[guessList]
+	trust   atomic.Pointer[Trust]
+	settled atomic.Bool // no assumption is open, or counts have confirmed one
+}
+
+// NewMember returns the cache of a holder. settings may be nil.
+func (g *Model) NewMember(id int32, host Host, settings *Settings) *Member {
+	return &Member{ID: id, model: g, host: host, settings: settings, plain: true}
+}
+
+func (m *Member) seatNow() int { return int(m.seat.Load()) - 1 }
+
+// Configure replaces the settings, and drops what counts have shown.
+func (m *Member) Configure(s *Settings) {
+	m.settings, m.guesses = s, nil
+	m.Reshape()
+}
+
+// Observe records what an event shows of its group, and reports whether that is new. It
+// comes before the events of the same batch are applied: all groups of one step of the
+// engine are in one batch, and full attention is often the last of them.
+func (m *Member) Observe(e *Event) (news bool) {
+	if !e.valid() {
+		return false
+	}
+	if e.Ahead > 0 && m.observed.ahead != e.Ahead {
+		m.observed.ahead, m.guesses, news = e.Ahead, nil, true // such groups drop no block
+	}
+	m.observed.kinds = m.observed.kinds || e.Spec != ""
+	return m.observed.note(e) || news
+}
+
+// ObserveKeying records how vLLM's hashes are computed, and reports whether that is new.
+func (m *Member) ObserveKeying(c Keying) (news bool) {
+	news = m.observed.keying != c
+	m.observed.keying = c
+	return news
+}
+
+// Reshape derives the layout from what is configured, observed and learned, and has
+// lookups find the member so.
+func (m *Member) Reshape() {
+	told := m.told()
+	if told.Reports {
+		m.reports.seen, m.reports.told = true, true
+	}
+	layout := m.layout(&told)
+	if layout == nil {
+		return
+	}
+	if m.guesses == nil {
+		m.guesses = NewGuesses(layout, told)
+	} else {
+		m.guesses.Fit(layout)
+	}
+	m.guesses.Infer(layout.one() && layout.Specs[0].Spec == "")
+	if i := layout.FullSpec(); i >= 0 && len(layout.Specs) > 1 {
+		m.host.NameFull(layout.Specs[i].Index)
+	}
+	was := m.plain
+	m.plain = layout.Plain()
+	if was && !m.plain {
+		m.empty()
+	}
+	m.join(layout)
+}
+
+// join plans how lookups find the member, and has them find it so.
+func (m *Member) join(l *Layout) {
+	p := newPlan(l, m.guesses.Assumed(), m.observed.keying, m.observed.ahead)
+	p.retention = m.retention(l)
+	m.updateTrust(p)
+	m.guessed.Store(&guessList{m.guesses.List(nil)})
+	p = m.model.share(p)
+	m.plan.Store(p)
+	was := m.joined.Load()
+	switch {
+	case m.plain && p.assumed.None() && p.home.Group == 0 && p.home.Ahead == 0:
+		m.leave()
+		m.joined.Store(nil)
+	case was != nil && m.seatNow() >= 0 && was.sameBlocks(p): // other assumptions
+		m.joined.Store(p)
+		if p.method.kind != byRule {
+			m.host.Attach() // before lookups leave the member to the shards
+		}
+		m.model.mu.Lock()
+		m.model.list(m.model.roster.Load().members)
+		m.model.mu.Unlock()
+	default:
+		m.leave()
+		m.enter(p)
+	}
+	m.host.Attach()
+}
+
+// Clear drops the blocks, and keeps what was learned.
+func (m *Member) Clear() {
+	m.reports.forget()
+	if p := m.plan.Load(); p != nil {
+		m.updateTrust(p)
+	}
+	if m.plain {
+		return
+	}
+	p := m.joined.Load()
+	m.leave()
+	m.empty()
+	m.enter(p)
+}
+
+// End takes the member out of lookups for good: its holder ends or begins anew.
+func (m *Member) End() {
+	m.leave()
+	m.empty()
+}
+
+// empty drops the blocks of a member that no lookup finds.
+func (m *Member) empty() {
+	m.model.budget.give(len(m.held.groups))
+	m.held = newHeld()
+}
+
+// Bytes returns about the memory of the blocks.
+func (m *Member) Bytes() int { return m.held.bytes() }
+
+// Stored applies an event that Repeats does not leave out.
+func (m *Member) Stored(e *Event) {
+	m.again(e)
+	p := m.joined.Load()
+	if m.plain || p == nil {
+		return
+	}
+	m.model.mu.Lock()
+	if p.keying.Hash == nil && e.Contents != nil && e.Block == p.keying.Unit {
+		m.link(e)
+	}
+	for _, hash := range e.Hashes {
+		b := groupHash{e.Group, hash}
+		if e.Keys { // the reporter counts copies
+			m.setKey(hash, hash)
+			if m.held.has(b) {
+				continue
+			}
+		}
+		m.add(b)
+	}
+	m.model.mu.Unlock()
+	m.settle()
+}
+
+// InNodes reports whether the index's nodes take the blocks of an event.
+func (m *Member) InNodes(e *Event) bool {
+	p := m.joined.Load()
+	return m.plain || p == nil || e.Block >= m.observed.groups[e.Group].block && p.takes(e.Group)
+}
+
+// Removed applies a Removed event of a group.
+func (m *Member) Removed(group int, hashes []uint64) {
+	if m.plain {
+		return
+	}
+	m.model.mu.Lock()
+	for _, hash := range hashes {
+		m.drop(groupHash{group, hash})
+	}
+	m.model.mu.Unlock()
+	m.settle()
+}
+
+// settle has the index's ends follow the blocks whose groups have changed.
+func (m *Member) settle() {
+	if len(m.held.moved) > 0 {
+		m.host.Settle(m.held.moved)
+		m.held.moved = m.held.moved[:0]
+	}
+}
+
+// link records the own keys of the blocks of an event that leaves none out.
+func (m *Member) link(e *Event) {
+	key, known := m.root(e.LoRA), true
+	if e.HasParent {
+		key, known = m.held.keys[e.Parent]
+	}
+	if !known {
+		return
+	}
+	m.keys = prefixhash.AppendLinks(m.keys[:0], prefixhash.Key(key), e.Contents)
+	for i, k := range m.keys {
+		m.setKey(e.Hashes[i], uint64(k))
+	}
+}
+
+// root returns the key before the first block of a prompt.
+func (m *Member) root(l prefixhash.LoRA) uint64 {
+	if k, ok := m.roots[l]; ok {
+		return k
+	}
+	if m.roots == nil || len(m.roots) > 1024 {
+		m.roots = map[prefixhash.LoRA]uint64{}
+	}
+	l.Name = strings.Clone(l.Name)
+	k := uint64(prefixhash.TokenRoot(m.model.name, l))
+	m.roots[l] = k
+	return k
+}
+
+// Attached reports whether the shard of a group follows the member.
+func (m *Member) Attached(group int) bool {
+	p := m.joined.Load()
+	return p != nil && p.decides(group)
+}
+
+// Grouped reports whether hits do not follow from the blocks of full attention alone.
+func (m *Member) Grouped() bool {
+	p := m.plan.Load()
+	return p != nil && (!p.layout.Plain() || !p.assumed.None())
+}

@@ -1,0 +1,147 @@
+package hybrid
+
+import "warmroute/index/internal/ends"
+
+// method computes what a member hits of a prompt from the blocks that its full attention
+// holds. Lengths are in blocks of full attention.
+type method struct {
+	kind      methodKind
+	bound     bool  // the kinds are not known, so the home need not be of full attention
+	lastToken bool  // full attention is looked up to the prompt's last token, not the one before
+	fullDrops int32 // blocks that full attention drops for a draft model
+	endDrops  int32 // blocks between a hit and its end in the table, which all specs drop
+	replay    int32 // a hit of at most so many blocks is computed again, so it counts as none
+}
+
+type methodKind uint8
+
+const (
+	byRule  methodKind = iota // a lookup evaluates vLLM's rule
+	byEnds                    // the shard's table has the ends at which the other groups allow a hit
+	byDepth                   // there are no other groups
+)
+
+// chooseMethod returns the method of a plan, and the shape of its ends. vLLM's rule has a
+// closed form if the blocks of full attention are in the nodes and show where all others
+// lie:
+//
+// If only full attention drops a block, the hit is the last end that the other groups
+// allow, at least a block before the end of full attention. Mamba groups never drop a
+// block, since 0.27.
+//
+// If there is one other spec and it drops a block too, it requires one block more,
+// behind the hit. So the hit is a block less than the last end at which the spec has
+// one block more than it needs. All blocks must have one size.
+//
+// If the kinds are not known, the blocks that all groups hold from the start bound the
+// hit, less a block.
+//
+// Other drops depend on the order in which vLLM evaluates the specs. No model is known
+// that has them but by an unusual draft model: several other specs that drop, or, in 0.21,
+// Mamba groups with MTP, which restore the block that full attention drops. For them a
+// lookup evaluates the rule.
+func (p *Plan) chooseMethod() (method, *ends.Shape) {
+	l, unit := p.layout, p.home.Block
+	if l.Even() {
+		return method{kind: byEnds, bound: true, endDrops: 1, replay: int32(p.assumed.Replay / unit)},
+			&ends.Shape{Step: 1, Specs: []ends.Spec{{Stride: 1, All: true}}}
+	}
+	if l.FullSpec() != 0 || !l.ByTokens() {
+		return method{}, nil
+	}
+	drops := l.reallyDrop(p.assumed.Eagle)
+	w := method{kind: byDepth, fullDrops: int32(drops & 1), replay: int32(p.assumed.Replay / unit)}
+	if len(l.Specs) == 1 {
+		return w, nil
+	}
+	w.kind, w.lastToken = byEnds, w.fullDrops > 0 && l.Rule == Rule032
+	if drops&^1 != 0 {
+		if w.fullDrops == 0 || len(l.Specs) > 2 || l.Specs[1].Block != unit || p.states() {
+			return method{}, nil
+		}
+		w.fullDrops, w.endDrops = 0, 1
+	}
+	s := p.shapeOf(drops)
+	if s == nil {
+		return method{}, nil
+	}
+	return w, s
+}
+
+// shapeOf returns at which ends the other groups allow a hit; nil: that takes the rule.
+// drops are the specs that drop a block.
+func (p *Plan) shapeOf(drops uint32) *ends.Shape {
+	l, unit := p.layout, p.home.Block
+	s := &ends.Shape{Step: l.Step / unit}
+	for i := 1; i < len(l.Specs); i++ {
+		o := &l.Specs[i]
+		one := ends.Spec{Stride: o.Block / unit, Need: 1}
+		switch o.Kind {
+		case Window:
+			one.Need = max(1, o.WindowBlocks()) + int(drops>>i&1)
+		case Chunked:
+			chunk := o.Chunk
+			if chunk <= 0 {
+				chunk = p.assumed.Chunk
+			}
+			if chunk <= 0 || o.Block != l.Step || chunk%o.Block != 0 {
+				return nil
+			}
+			one.Chunk = chunk / unit
+		case Mamba:
+		default:
+			return nil
+		}
+		s.Specs = append(s.Specs, one)
+	}
+	return s
+}
+
+// specsOf returns which of the shape's specs, as bits, hold a block that some groups hold.
+func (p *Plan) specsOf(groups uint32) (specs uint32) {
+	if p.method.bound {
+		if rest := p.others(); groups&rest == rest {
+			return 1
+		}
+		return 0
+	}
+	for i := range p.layout.Specs[1:] {
+		if mask := p.layout.Specs[i+1].Mask; groups&mask == mask {
+			specs |= 1 << i
+		}
+	}
+	return specs
+}
+
+// limit returns how many blocks of a prompt are looked up in full attention.
+func (w *method) limit(tokens int, block int32) int32 {
+	if !w.lastToken {
+		tokens = max(0, tokens-1)
+	}
+	return int32(tokens) / block
+}
+
+// hit returns how many blocks are hit of a prompt of which full attention holds so many, if
+// there are no other groups.
+func (w *method) hit(held int32, tokens int, block int32) int32 {
+	if held = max(0, min(held, w.limit(tokens, block))-w.fullDrops); held <= w.replay {
+		return 0
+	}
+	return held
+}
+
+// HasEnds reports whether the ends along a home decide what the member hits.
+func (m *Member) HasEnds(home Home) bool {
+	p := m.joined.Load()
+	return p != nil && p.method.kind == byEnds && p.home == home
+}
+
+// Hit returns how many blocks the member hits of a prompt of which it holds so many in a home,
+// if it has no other groups and drops blocks; false otherwise.
+func (m *Member) Hit(home Home, held int32, tokens int) (hit int32, ok bool) {
+	p := m.joined.Load()
+	if p == nil || p.method.kind != byDepth || p.home != home {
+		return 0, false
+	}
+	return p.method.hit(held, tokens, int32(home.Block)), true
+}

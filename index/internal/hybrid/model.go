@@ -1,0 +1,157 @@
+package hybrid
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Budget bounds the blocks that the members of all models keep.
+type Budget struct {
+	Max  int
+	used atomic.Int64
+}
+
+// Used returns how many blocks are kept.
+func (b *Budget) Used() int { return int(b.used.Load()) }
+
+// take reserves room for a block, and reports whether the budget has any.
+func (b *Budget) take() bool {
+	if b.used.Add(1) > int64(b.Max) {
+		b.used.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (b *Budget) give(blocks int) { b.used.Add(-int64(blocks)) }
+
+// Model has the members that serve one model, the table of their blocks, and the prompts
+// in flight to them.
+type Model struct {
+	name   string
+	budget *Budget
+
+	mu     sync.Mutex // of writers
+	table  table
+	roster atomic.Pointer[roster]
+	free   []int // seats, the longest free first
+	plans  []*Plan
+
+	arrivals arrivals
+}
+
+// NewModel returns a model without members. Its name is the root of its prompts' keys.
+func NewModel(name string, b *Budget) *Model {
+	g := &Model{name: name, budget: b}
+	g.table.init()
+	g.roster.Store(&roster{})
+	return g
+}
+
+// Bytes returns about the memory of the table, whose rows mostly share their sets with
+// their neighbours.
+func (g *Model) Bytes() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return 16 * len(*g.table.rows.Load())
+}
+
+// roster is the members that lookups find. It is immutable.
+type roster struct {
+	members   []*Member // by seat, nil where free
+	ruled     []uint64  // the seats for which a lookup evaluates vLLM's rule, as bits
+	homes     []Home    // of the full attention of the others
+	lastToken bool      // of some of them, full attention is looked up to the prompt's last token
+}
+
+// minFreeSeats seats must be free before one is used again, so that a lookup that runs
+// meanwhile does not take one member's blocks for another's.
+const minFreeSeats = 64
+
+// enter gives the member a seat, and publishes its blocks.
+func (m *Member) enter(p *Plan) {
+	m.joined.Store(p)
+	if p == nil {
+		return
+	}
+	if p.method.kind != byRule {
+		m.host.Attach() // before lookups leave the member to the shards
+	}
+	g := m.model
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := slices.Clone(g.roster.Load().members)
+	seat := len(all)
+	if n := len(g.free); n > minFreeSeats {
+		seat, g.free = g.free[0], g.free[1:]
+	} else {
+		all = append(all, nil)
+	}
+	all[seat] = m
+	m.seat.Store(int32(seat) + 1)
+	for hash, groups := range m.held.groups {
+		m.publish(hash, 0, groups)
+	}
+	g.list(all)
+}
+
+// leave takes the member out of all lookups.
+func (m *Member) leave() {
+	seat := m.seatNow()
+	if seat < 0 {
+		return
+	}
+	g := m.model
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := slices.Clone(g.roster.Load().members)
+	all[seat] = nil
+	g.list(all)
+	for hash, groups := range m.held.groups {
+		m.publish(hash, groups, 0)
+	}
+	g.free = append(g.free, seat)
+	m.seat.Store(0)
+}
+
+// list makes members the model's roster. model.mu is held.
+func (g *Model) list(members []*Member) {
+	next := &roster{members: members}
+	for seat, m := range members {
+		if m == nil {
+			continue
+		}
+		p := m.joined.Load()
+		if p.method.kind == byRule {
+			next.ruled = append(next.ruled, make([]uint64, max(0, seat>>6+1-len(next.ruled)))...)
+			next.ruled[seat>>6] |= 1 << (seat & 63)
+			continue
+		}
+		if !slices.Contains(next.homes, p.home) {
+			next.homes = append(next.homes, p.home)
+		}
+		next.lastToken = next.lastToken || p.method.lastToken
+	}
+	g.roster.Store(next)
+}
+
+// maxPlans bounds the plans that a model shares among its members.
+const maxPlans = 256
+
+// share returns the plan of the model that equals p, so that members that are looked up
+// alike have the same plan.
+func (g *Model) share(p *Plan) *Plan {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, o := range g.plans {
+		if o.assumed == p.assumed && o.retention == p.retention && o.sameBlocks(p) {
+			return o
+		}
+	}
+	p.complete()
+	if len(g.plans) < maxPlans {
+		g.plans = append(g.plans, p)
+	}
+	return p
+}

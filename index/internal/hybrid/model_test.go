@@ -1,0 +1,139 @@
+package hybrid
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestSeatsAreUsedAgainLate: a seat is free for as long as 64 others before it is used again,
+// and members that are looked up by the rule are listed.
+func TestSeatsAreUsedAgainLate(t *testing.T) {
+	g := newTestModel()
+	window := func(id int32) *Member {
+		m, _ := newMember(g, id, known)
+		apply(m, Keying{}, windowEvent) // of windows alone: by the rule
+		return m
+	}
+	var members []*Member
+	for id := range int32(130) {
+		members = append(members, window(id))
+	}
+	for i, m := range members[:64] {
+		equal(t, "seat", m.seatNow(), i)
+		m.End()
+		equal(t, "after its end", m.seatNow(), -1)
+		m.End() // nothing
+	}
+	equal(t, "64 are free", window(200).seatNow(), 130)
+	members[64].End()
+	equal(t, "65 are free", window(201).seatNow(), 0)
+	r := g.roster.Load()
+	for seat, m := range r.members {
+		equal(t, fmt.Sprint("seat ", seat, " is listed"), r.ruled[seat>>6]>>(seat&63)&1 != 0, m != nil)
+	}
+	equal(t, "words", len(r.ruled), 3)
+}
+
+// TestPlansAreShared: members with equal layouts and assumptions have one plan.
+func TestPlansAreShared(t *testing.T) {
+	g := newTestModel()
+	plan := func(s *Settings, events ...Event) *Plan {
+		m, _ := newMember(g, 1, s)
+		apply(m, Keying{}, events...)
+		return m.plan.Load()
+	}
+	full, window := seen(0, 16, "full_attention", 0), seen(1, 16, "sliding_window", 64)
+	base := plan(known, full, window)
+	equal(t, "equal", plan(known, full, window) == base, true)
+	wider := window
+	wider.Window = 80
+	for name, other := range map[string]*Plan{
+		"another window":    plan(known, full, wider),
+		"other drops":       plan(&Settings{EagleKnown: true, Eagle: 1}, full, window),
+		"another retention": plan(&Settings{EagleKnown: true, Retention: 64}, full, window),
+		"another rule":      plan(&Settings{EagleKnown: true, Rule: Rule027}, full, window),
+	} {
+		equal(t, name, other == base, false)
+	}
+	for window := range maxPlans + 10 {
+		wide := seen(1, 16, "sliding_window", 1000+window)
+		plan(known, full, wide)
+	}
+	equal(t, "plans are bounded", len(g.plans), maxPlans)
+}
+
+// TestBudget: blocks beyond it are not kept, and make predictions inexact; blocks that are
+// removed have room for others.
+func TestBudget(t *testing.T) {
+	b := &Budget{Max: 3}
+	g := NewModel("m", b)
+	m, _ := newMember(g, 1, known)
+	event := windowEvent.with(hashesOf(16, 16, 32, 48, 64))
+	event.Keys = true
+	apply(m, Keying{}, event)
+	equal(t, "kept", b.Used(), 3)
+	equal(t, "room", b.take(), false)
+	m.Reshape()
+	trust, _ := m.Trust()
+	equal(t, "exact", trust.Exact, false)
+	for range 2 { // the second time there is nothing
+		m.Removed(0, hashesOf(16, 16, 64))
+		equal(t, "after a removal", b.Used(), 2)
+	}
+	equal(t, "bytes", m.Bytes(), 20*2+24*3)
+	m.Stored(&event)
+	equal(t, "again", b.Used(), 3)
+	m.Clear()
+	equal(t, "cleared", b.Used(), 0)
+	equal(t, "bytes of nothing", m.Bytes(), 0)
+	equal(t, "of the table", g.Bytes(), 16*minRows)
+}
+
+// TestCopiesAreCounted: a block is held until all its copies are removed, in each group.
+func TestCopiesAreCounted(t *testing.T) {
+	g := newTestModel()
+	m, h := newMember(g, 1, known)
+	one := hashesOf(16, 16)
+	apply(m, Keying{}, windowEvent, fullEvent)
+	m.Stored(&Event{Group: 0, Block: 16, Hashes: one})
+	m.Stored(&Event{Group: 0, Block: 16, Hashes: one})
+	m.Stored(&Event{Group: 0, Block: 16, Hashes: one})
+	m.Stored(&Event{Group: 1, Block: 16, Hashes: one})
+	for i, want := range []bool{true, true, false, false} {
+		m.Removed(0, one)
+		equal(t, fmt.Sprint("in group 0 after ", i+1), m.held.has(groupHash{0, one[0]}), want)
+		equal(t, "in group 1", m.held.has(groupHash{1, one[0]}), true)
+	}
+	equalAll(t, "the shard settles changes of group 0", h.settled, []uint64{one[0], one[0]})
+	equalAll(t, "full attention was named", h.full[:1], []int{1})
+	m.Removed(1, one)
+	equal(t, "blocks", len(m.held.groups), 0)
+}
+
+// TestAssumptionsKeepTheSeat: other assumptions keep the seat, another layout does not.
+func TestAssumptionsKeepTheSeat(t *testing.T) {
+	g := newTestModel()
+	m, _ := newMember(g, 1, nil)
+	apply(m, Keying{}, windowEvent, fullEvent)
+	equal(t, "seat", m.seatNow(), 0)
+	m.Configure(&Settings{EagleKnown: true, Eagle: 3})
+	equal(t, "with other assumptions", m.seatNow(), 0)
+	equal(t, "method", m.joined.Load().method.endDrops, int32(1))
+	apply(m, Keying{}, seen(2, 16, "mamba", 0))
+	equal(t, "with another layout", m.seatNow(), 1)
+	m.Configure(&Settings{EagleKnown: true, Eagle: 3, Groups: []Group{{Index: 0, Window: 128}}})
+	equal(t, "by the rule, too", m.seatNow(), 2)
+	equal(t, "listed", g.roster.Load().ruled[0], uint64(4))
+	equal(t, "attached", m.Attached(1), false)
+	plain, _ := newMember(g, 2, known)
+	apply(plain, Keying{}, fullEvent.in(0))
+	equal(t, "full attention alone has no seat", plain.seatNow(), -1)
+	equal(t, "is not grouped", plain.Grouped(), false)
+	plain.Configure(&Settings{EagleKnown: true, Eagle: 1})
+	equal(t, "unless it drops a block", plain.seatNow() >= 0 && plain.Attached(0) && plain.Grouped(), true)
+	plain.Configure(known)
+	equal(t, "and again", plain.seatNow(), -1)
+	elsewhere, _ := newMember(g, 3, known)
+	apply(elsewhere, Keying{}, fullEvent)
+	equal(t, "nor unless it is another group", elsewhere.seatNow() >= 0, true)
+}

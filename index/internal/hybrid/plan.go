@@ -1,0 +1,160 @@
+package hybrid
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"warmroute/index/internal/ends"
+	"warmroute/prefixhash"
+)
+
+// Keying says how the keys of a prompt's blocks are computed: as vLLM computes its hashes,
+// or, without Hash, as this project's own chain.
+type Keying struct {
+	Hash *prefixhash.VLLM
+	Unit int // tokens of a block
+	// Ahead is how many tokens behind each block its key covers too. A block without so
+	// many tokens behind it has no key.
+	Ahead int
+}
+
+// Home is a group in the index's nodes: its number, the tokens of its blocks, and the
+// tokens behind a block that the block's key covers too.
+type Home struct{ Group, Block, Ahead int }
+
+// chain returns how the keys of the home's blocks are computed.
+func (h Home) keying() Keying { return Keying{Unit: h.Block, Ahead: h.Ahead} }
+
+// Plan is how a lookup finds what a member hits. Members with equal layouts and
+// assumptions share a plan. It is immutable once it is shared.
+type Plan struct {
+	layout    *Layout
+	assumed   Assumed
+	retention int    // as in InFlight
+	keying    Keying // of the keys in the model's table
+	home      Home   // of full attention; zero: no single group shows where all blocks lie
+	nodes     []specHome
+	rows      []uint64 // by spec, what its keys are mixed with in the model's table
+	method    method
+	shape     *ends.Shape // the ends at which the other groups allow a hit, of byEnds
+}
+
+// specHome is a group of a spec whose blocks are in the index's nodes.
+type specHome struct {
+	spec int
+	home Home
+}
+
+// newPlan chooses how the blocks of a layout are joined with prompts. hashed is the chain
+// of vLLM's hashes, if it is known, and ahead the tokens behind a block that hashes cover.
+func newPlan(l *Layout, a Assumed, hashed Keying, ahead int) *Plan {
+	p := &Plan{layout: l, assumed: a}
+	switch {
+	case l.Known && !l.ByTokens() && hashed.Hash != nil && !l.Plain():
+		p.keying = hashed
+	case l.FullSpec() >= 0, l.Even():
+		p.home = Home{l.Specs[0].Index, l.Specs[0].Block, ahead}
+		p.keying.Unit = p.home.Block
+		if l.Known || l.Even() {
+			p.nodes = []specHome{{0, p.home}}
+		}
+	default:
+		p.keying.Unit = l.Unit
+	}
+	p.keying.Ahead = ahead
+	if !l.Known && !l.Even() {
+		for i := range l.Specs {
+			for _, group := range l.Specs[i].Groups {
+				p.nodes = append(p.nodes, specHome{i, Home{group, l.Specs[i].Block, ahead}})
+			}
+		}
+	}
+	return p
+}
+
+// complete derives the rest of a plan that is about to be shared.
+func (p *Plan) complete() {
+	for i := range p.layout.Specs {
+		s := &p.layout.Specs[i]
+		row := uint64(s.Mask) | uint64(s.Block)<<32
+		if p.keying.Hash != nil {
+			row = ^row
+		}
+		p.rows = append(p.rows, row*golden)
+	}
+	p.method, p.shape = p.chooseMethod()
+}
+
+const golden = 0x9e3779b97f4a7c15 // 2^64 / golden ratio
+
+// rowOf returns the key in the model's table of a block of a spec; it is never 0.
+func (p *Plan) rowOf(spec int, key uint64) uint64 {
+	h := (key ^ p.rows[spec]) * golden
+	h ^= h >> 32
+	return max(1, h)
+}
+
+// inNodes reports whether the blocks of a spec are in the index's nodes, not in the
+// model's table.
+func (p *Plan) inNodes(spec int) bool {
+	for i := range p.nodes {
+		if p.nodes[i].spec == spec {
+			return true
+		}
+	}
+	return false
+}
+
+// takes reports whether the index's nodes take the blocks of a group.
+func (p *Plan) takes(group int) bool {
+	for i := range p.layout.Specs {
+		if s := &p.layout.Specs[i]; s.Mask>>group&1 != 0 {
+			return s.Kind == Full || s.Kind == Unknown || p.inNodes(i)
+		}
+	}
+	return true
+}
+
+// sameBlocks reports whether blocks have the same keys and places in both plans.
+func (p *Plan) sameBlocks(o *Plan) bool {
+	return p.keying == o.keying && p.home == o.home && p.layout.Same(o.layout)
+}
+
+// decides reports whether the hits of members with the plan follow from a group in the
+// index's nodes, by the ends along them.
+func (p *Plan) decides(group int) bool {
+	return p.method.kind != byRule && p.home.Group == group
+}
+
+// others returns the groups, as bits, except the one at home.
+func (p *Plan) others() (groups uint32) {
+	for i := range p.layout.Specs {
+		groups |= p.layout.Specs[i].Mask
+	}
+	return groups &^ (1 << p.home.Group)
+}
+
+// states reports whether the layout has Mamba groups.
+func (p *Plan) states() bool {
+	return slices.ContainsFunc(p.layout.Specs, func(s Spec) bool { return s.Kind == Mamba })
+}
+
+// String describes the layout for a person.
+func (p *Plan) String() string {
+	var b strings.Builder
+	for i := range p.layout.Specs {
+		s := &p.layout.Specs[i]
+		if i > 0 {
+			b.WriteString(" + ")
+		}
+		if len(s.Groups) > 1 {
+			fmt.Fprintf(&b, "%d×", len(s.Groups))
+		}
+		fmt.Fprintf(&b, "%v %d", s.Kind, s.Block)
+		if s.Window > 0 {
+			fmt.Fprintf(&b, "/w%d", s.Window)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,108 @@
+package hybrid
+
+import (
+	"fmt"
+	"testing"
+
+	"warmroute/prefixhash"
+)
+
+// TestPlans: how each layout is joined with prompts, and by which method its hits are found.
+func TestPlans(t *testing.T) {
+	hashed := Keying{Hash: new(prefixhash.VLLM), Unit: 16}
+	chunk := func(n int) Group { return Group{Index: 1, Kind: Chunked, Spec: "c", Block: 16, Chunk: n} }
+	unknown := Group{Index: 1, Block: 16}
+	for name, c := range map[string]struct {
+		rule   Rule
+		groups []Group
+		unit   int
+		a      Assumed
+		keying Keying
+		home   Home
+		nodes  int
+		method method
+		shape  string
+	}{
+		"full attention":             {Rule032, []Group{fullOf16}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byDepth}, ""},
+		"it drops a block":           {Rule032, []Group{fullOf16}, 0, Assumed{Eagle: 1, Replay: 32}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byDepth, fullDrops: 1, replay: 2}, ""},
+		"a window":                   {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds}, "1 [{1 4 0 false}]"},
+		"a window of one token":      {Rule032, []Group{fullOf16, {Index: 1, Kind: Window, Spec: "w", Block: 16, Window: 1}}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds}, "1 [{1 1 0 false}]"},
+		"a window of longer blocks":  {Rule032, []Group{fullOf16, windowOf64}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds}, "4 [{4 1 0 false}]"},
+		"full drops":                 {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 1, Replay: 32}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds, lastToken: true, fullDrops: 1, replay: 2}, "1 [{1 4 0 false}]"},
+		"full drops, 0.27":           {Rule027, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 1}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds, fullDrops: 1}, "1 [{1 4 0 false}]"},
+		"all drop":                   {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds, lastToken: true, endDrops: 1}, "1 [{1 5 0 false}]"},
+		"all drop, longer blocks":    {Rule032, []Group{fullOf16, windowOf64}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
+		"the window alone drops":     {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 2}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
+		"two others, one drops":      {Rule032, []Group{fullOf16, windowOf16, mambaOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
+		"states keep their blocks":   {Rule032, []Group{fullOf16, mambaOf16.at(1)}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds, lastToken: true, fullDrops: 1}, "1 [{1 1 0 false}]"},
+		"states of 0.21 drop":        {Rule021, []Group{fullOf16, mambaOf16.at(1)}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
+		"states of 0.21 do not drop": {Rule021, []Group{fullOf16, mambaOf16.at(1)}, 0, Assumed{Eagle: 1}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds, fullDrops: 1}, "1 [{1 1 0 false}]"},
+		"chunks":                     {Rule032, []Group{fullOf16, chunk(64)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds}, "1 [{1 1 4 false}]"},
+		"chunks by assumption":       {Rule032, []Group{fullOf16, chunk(0)}, 0, Assumed{Chunk: 32}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds}, "1 [{1 1 2 false}]"},
+		"configured chunks first":    {Rule032, []Group{fullOf16, chunk(64)}, 0, Assumed{Chunk: 32}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds}, "1 [{1 1 4 false}]"},
+		"chunks unknown":             {Rule032, []Group{fullOf16, chunk(0)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
+		"chunks of no whole blocks":  {Rule032, []Group{fullOf16, chunk(72)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
+		"chunks beside longer":       {Rule021, []Group{fullOf16, chunk(64), mambaOf64}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
+		"windows alone":              {Rule032, []Group{windowOf16}, 0, Assumed{}, hashed, Home{}, 0, method{}, ""},
+		"coarse full attention":      {Rule032, []Group{fullOf64, windowOf16}, 0, Assumed{}, hashed, Home{}, 0, method{}, ""},
+		"unknown, of one size":       {Rule032, []Group{fullOf16, unknown}, 0, Assumed{Replay: 48}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{kind: byEnds, bound: true, endDrops: 1, replay: 3}, "1 [{1 0 0 true}]"},
+		"unknown, of two sizes":      {Rule032, []Group{{Index: 0, Block: 32}, unknown}, 0, Assumed{}, Keying{Unit: 16}, Home{}, 2, method{}, ""},
+		"unknown and alike":          {Rule032, []Group{windowOf64.at(0), windowOf64.at(2), unknown}, 0, Assumed{}, Keying{Unit: 16}, Home{}, 3, method{}, ""},
+	} {
+		given := hashed
+		p := newPlan(NewLayout(c.rule, c.groups, c.unit), c.a, given, 0)
+		p.complete()
+		shape := ""
+		if p.shape != nil {
+			shape = fmt.Sprint(p.shape.Step, " ", p.shape.Specs)
+		}
+		if p.keying != c.keying || p.home != c.home || len(p.nodes) != c.nodes || p.method != c.method || shape != c.shape {
+			t.Errorf("%s: keying %v, home %v, %d in nodes, method %+v, shape %q", name, p.keying, p.home, len(p.nodes), p.method, shape)
+		}
+	}
+	for _, groups := range [][]Group{{windowOf16}, {fullOf64, windowOf16}} { // rows by hash and by key are apart
+		l := NewLayout(Rule032, groups, 0)
+		byHash, byKey := newPlan(l, Assumed{}, hashed, 0), newPlan(l, Assumed{}, Keying{}, 0)
+		byHash.complete()
+		byKey.complete()
+		s := &l.Specs[0]
+		equal(t, "a row by key", byKey.rows[0], (uint64(s.Mask)|uint64(s.Block)<<32)*golden)
+		equal(t, "a row by hash is another", byHash.rows[0] != byKey.rows[0], true)
+	}
+	ahead := newPlan(NewLayout(Rule032, []Group{fullOf16}, 0), Assumed{}, Keying{}, 2)
+	equal(t, "keys that look ahead", ahead.keying, Keying{Unit: 16, Ahead: 2})
+	equal(t, "their home", ahead.home, Home{0, 16, 2})
+}
+
+// TestPlansInWords: a person reads groups, blocks and windows.
+func TestPlansInWords(t *testing.T) {
+	for want, groups := range map[string][]Group{
+		"full attention 16":                             {fullOf16},
+		"full attention 64 + 2×Mamba state 64":          {fullOf64, mambaOf64, mambaOf64.at(3)},
+		"full attention 16 + sliding window 16/w64":     {fullOf16, windowOf16},
+		"2×full attention 16 + 3×sliding window 64/w64": {fullOf16, fullOf16.at(4), windowOf64, windowOf64.at(2), windowOf64.at(3)},
+	} {
+		if got := (&Plan{layout: NewLayout(Rule032, groups, 0)}).String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestNodesTakeFullAttention: which groups' blocks go into the index's nodes.
+func TestNodesTakeFullAttention(t *testing.T) {
+	p := newPlan(NewLayout(Rule032, []Group{fullOf16, windowOf16}, 0), Assumed{}, Keying{}, 0)
+	for group, want := range []bool{true, false, true} {
+		equal(t, fmt.Sprint("group ", group), p.takes(group), want)
+	}
+	uneven := newPlan(NewLayout(Rule032, []Group{{Block: 32}, windowOf16, {Index: 2, Block: 16}}, 0), Assumed{}, Keying{}, 0)
+	equal(t, "a window beside unknown kinds", uneven.takes(1), true)
+	m, _ := newMember(newTestModel(), 1, known)
+	short := seen(0, 16, "full_attention", 0)
+	equal(t, "nothing is known yet", m.InNodes(&short), true)
+	apply(m, Keying{}, seen(0, 64, "full_attention", 0), seen(1, 64, "mamba", 0))
+	equal(t, "the end of a prompt", m.InNodes(&short), false)
+	long := seen(0, 64, "", 0)
+	equal(t, "a whole block", m.InNodes(&long), true)
+	state := seen(1, 64, "", 0)
+	equal(t, "a state", m.InNodes(&state), false)
+}

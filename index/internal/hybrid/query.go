@@ -1,0 +1,91 @@
+package hybrid
+
+import "warmroute/prefixhash"
+
+// Prompt is a prompt that is looked up.
+type Prompt interface {
+	// Tokens returns its length.
+	Tokens() int
+	// AppendChain appends the keys after each full unit of the prompt, the last
+	// token included; nothing if that chain cannot be computed.
+	AppendChain(dst []prefixhash.Key, c Keying) []prefixhash.Key
+}
+
+// Query asks what the members of a model hit of a prompt. A lookup may change Asked.
+type Query struct {
+	Prompt Prompt
+	Tokens int  // the length of the prompt
+	Asked  Home // the group in which the caller asks
+	Keys   []prefixhash.Key
+	Linked bool // Keys are of this project's own chain, so they are the same in all groups
+}
+
+// covered reports whether Keys reach as far as a hit can.
+func (q *Query) covered() bool {
+	return q.Linked && q.Asked.Block > 0 && max(0, q.Tokens-1)/q.Asked.Block <= len(q.Keys)
+}
+
+// Answer is what one member hits of a prompt, in tokens.
+type Answer struct {
+	Hit  int32 // what it takes from its cache
+	Full int32 // what its full attention holds from the start; 0: not known
+}
+
+// Nodes is the index, as one lookup sees it: the blocks of full attention, and where
+// answers go.
+type Nodes interface {
+	// Search looks the query up in a group, and returns how many holders it finds. hits:
+	// members are found with what they hit (Shard.Narrow), not with what they hold.
+	Search(group int, hits bool) (found int)
+	// Probe fills the results of a probe, which are 0 before.
+	Probe(p *Probe)
+	// Answer replaces what Search has found of a member.
+	Answer(m *Member, a Answer)
+}
+
+// Probe asks for the depths of members in one group of the nodes.
+type Probe struct {
+	Home    Home
+	Keys    []prefixhash.Key
+	Tokens  int // the length of the prompt; -1: only Held is wanted
+	Members []*Member
+
+	// Results by seat, in blocks from the prompt's start: the blocks that a member
+	// holds, and those of them that it hits.
+	Held, Hit []int32
+}
+
+// depths are the results of a probe, in memory that the next lookup uses again.
+type depths struct{ held, hit []int32 }
+
+// probed names a probe.
+type probed struct {
+	home Home
+	hits bool
+}
+
+// memo is a few values by key, in memory that is used again.
+type memo[K comparable, V any] struct{ entries []memoized[K, V] }
+
+type memoized[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+// at returns the entry of key; false: it has to be filled, over a value of an earlier lookup.
+func (m *memo[K, V]) at(key K) (v *V, known bool) {
+	for i := range m.entries {
+		if m.entries[i].key == key {
+			return &m.entries[i].value, true
+		}
+	}
+	n := len(m.entries)
+	if n == cap(m.entries) {
+		m.entries = append(m.entries, memoized[K, V]{})
+	}
+	m.entries = m.entries[:n+1]
+	m.entries[n].key = key
+	return &m.entries[n].value, false
+}
+
+func (m *memo[K, V]) reset() { m.entries = m.entries[:0] }

@@ -1,0 +1,259 @@
+package hybrid
+
+import "fmt"
+
+// Prober reports which blocks of the looked-up prompt a cache holds.
+type Prober interface {
+	// Held reports whether every group of a spec holds the block that ends after so
+	// many tokens.
+	Held(spec, end int) bool
+	// Run returns how many blocks of a spec are held from the prompt's start without a
+	// gap, at most limit.
+	Run(spec, limit int) int
+}
+
+// Assumed has the settings of a cache that events do not contain.
+type Assumed struct {
+	Eagle  uint32 // groups that drop a block for a draft model, as bits
+	Chunk  int    // of chunked groups whose chunk is not configured; 0: not known
+	Replay int    // vLLM computes hits of at most so many tokens again
+}
+
+// None reports whether a is the assumption that nothing drops, chunks or replays.
+func (a Assumed) None() bool { return a == Assumed{} }
+
+// String describes the assumptions for a person.
+func (a Assumed) String() string {
+	text := "no group drops a block"
+	if a.Eagle != 0 {
+		text = "groups"
+		for i := range MaxGroups {
+			if a.Eagle>>i&1 != 0 {
+				text += fmt.Sprintf(" %d", i)
+			}
+		}
+		text += " drop a block"
+	}
+	if a.Chunk > 0 {
+		text += fmt.Sprintf(", chunks of %d", a.Chunk)
+	}
+	if a.Replay > 0 {
+		text += fmt.Sprintf(", hits of up to %d computed again", a.Replay)
+	}
+	return text
+}
+
+// Alone returns how many tokens one spec would hit of a prompt of n tokens by itself.
+func (g *Layout) Alone(spec, n int, a Assumed, p Prober) int {
+	l := lookup{g: g, n: n, p: p, chunk: a.Chunk}
+	if g.Specs[spec].Kind == Unknown {
+		b := g.Specs[spec].Block
+		return p.Run(spec, (n-1)/b) * b
+	}
+	return l.spec(spec, n-1, g.Drops(a.Eagle)>>spec&1 != 0)
+}
+
+// Hit returns how many tokens of a prompt of n tokens vLLM takes from the cache, or, if the
+// layout is not known, at least takes.
+func (g *Layout) Hit(n int, a Assumed, p Prober) int {
+	hit := 0
+	switch {
+	case n <= 1:
+	case !g.Known:
+		hit = g.Bound(n, p)
+	case g.one():
+		l := lookup{g: g, n: n, p: p, chunk: a.Chunk}
+		hit = l.spec(0, n-1, g.Drops(a.Eagle) != 0)
+	default:
+		l := lookup{g: g, n: n, p: p, chunk: a.Chunk, eagle: g.Drops(a.Eagle)}
+		hit = l.settle()
+	}
+	if hit <= a.Replay {
+		return 0
+	}
+	return hit
+}
+
+// Bound returns the tokens that a cache hits at least, whatever the kinds of its groups: the
+// blocks that all of them hold from the start, less one for a draft model.
+func (g *Layout) Bound(n int, p Prober) int {
+	hit := n - 1
+	for i := range g.Specs {
+		b := g.Specs[i].Block
+		hit = min(hit, p.Run(i, hit/b)*b)
+	}
+	hit -= hit % g.Align
+	return max(0, hit-g.Align)
+}
+
+// lookup is the evaluation of the rule for one prompt.
+type lookup struct {
+	g     *Layout
+	n     int
+	p     Prober
+	chunk int
+	eagle uint32 // specs
+}
+
+// settle evaluates the specs in turn, each for no more than the one before it has found,
+// until none of them finds less. It returns that fixed point.
+func (l *lookup) settle() int {
+	g := l.g
+	hit, verified, stored := l.n-1, uint32(0), uint32(0)
+	var found [MaxGroups]int
+	for {
+		cur := hit
+		for i := range g.Specs {
+			s, bit := &g.Specs[i], uint32(1)<<i
+			if s.Kind == Full && stored&bit != 0 {
+				if g.Rule == Rule021 {
+					cur -= cur % s.Block
+				} else {
+					cur = min(cur, found[i])
+				}
+				continue
+			}
+			drop := l.eagle&^verified&bit != 0
+			was := cur
+			cur = l.spec(i, l.limit(s, cur, drop), drop)
+			if drop {
+				verified |= bit
+			} else if cur < was {
+				verified = 0
+			}
+			stored |= bit
+			found[i] = cur
+		}
+		if cur >= hit {
+			return hit
+		}
+		hit = cur
+		if g.full == 1 && len(g.Specs) == 2 {
+			return hit
+		}
+	}
+}
+
+// limit returns how far a spec is evaluated: a block further if it will drop one.
+func (l *lookup) limit(s *Spec, cur int, drop bool) int {
+	further, end := s.Block, l.n/l.g.Unit*l.g.Unit
+	switch {
+	case !drop, s.Kind == Mamba && l.g.Rule != Rule021:
+		return cur
+	case l.g.Partial && s.Kind == Full && s.Block > l.g.Unit:
+		further = l.g.Unit
+	}
+	if l.g.Rule != Rule032 {
+		end = l.n - 1
+	}
+	return min(cur+further, end)
+}
+
+// spec returns the most tokens, at most lim, that one spec allows to hit.
+func (l *lookup) spec(i, lim int, drop bool) int {
+	switch l.g.Specs[i].Kind {
+	case Full:
+		return l.full(i, lim, drop)
+	case Window:
+		return l.window(i, lim, drop)
+	case Chunked:
+		return l.chunked(i, lim, drop)
+	case Mamba:
+		return l.mamba(i, lim)
+	}
+	return 0
+}
+
+func (l *lookup) full(i, lim int, drop bool) int {
+	b, step := l.g.Specs[i].Block, l.g.Step
+	n := l.p.Run(i, lim/b)
+	hit := n * b
+	if step < b {
+		top := min(lim, (n+1)*b-1)
+		for end := top - top%step; end > hit; end -= step {
+			if l.p.Held(i, end) {
+				hit = end
+				break
+			}
+		}
+	}
+	if drop && hit > 0 {
+		hit -= min(step, b)
+	}
+	return hit - hit%step
+}
+
+func (l *lookup) window(i, lim int, drop bool) int {
+	b, step := l.g.Specs[i].Block, l.g.Step
+	need := l.g.Specs[i].WindowBlocks()
+	if drop {
+		need++
+	}
+	run, end := 0, 0
+	for k := lim/b - 1; k >= 0; k-- {
+		if run == 0 && b != step {
+			at := (k + 1) * b
+			if drop {
+				at = k * b
+			}
+			if at%step != 0 {
+				continue
+			}
+		}
+		if !l.p.Held(i, (k+1)*b) {
+			run = 0
+			continue
+		}
+		if run == 0 {
+			end = (k + 1) * b
+		}
+		if run++; run >= need {
+			break
+		}
+	}
+	if run == 0 {
+		return 0
+	}
+	if run < need { // it reaches the prompt's start
+		end = run * b
+		end -= end % step
+	}
+	if drop && end > 0 {
+		end -= b
+		end -= end % step
+	}
+	return max(0, end)
+}
+
+func (l *lookup) chunked(i, lim int, drop bool) int {
+	b, c := l.g.Specs[i].Block, l.g.Specs[i].Chunk
+	if c <= 0 {
+		c = l.chunk
+	}
+	k := 0
+	if c > 0 {
+		k = lim / c * c / b
+	}
+	for k < lim/b && l.p.Held(i, (k+1)*b) {
+		k++
+	}
+	hit := k * b
+	if drop && hit > 0 {
+		hit -= b
+	}
+	return hit - hit%l.g.Step
+}
+
+func (l *lookup) mamba(i, lim int) int {
+	b, step := l.g.Specs[i].Block, l.g.Step
+	each := step
+	if step < b {
+		each = l.g.Unit
+	}
+	for end := lim - lim%each; end > 0; end -= each {
+		if l.p.Held(i, end) {
+			return end
+		}
+	}
+	return 0
+}

@@ -1,0 +1,29 @@
+package hybrid
+
+// Settings are the facts about a cache that its events do not contain: configuration,
+// labels of /metrics and the model's files give them. They have priority over events and
+// over learned assumptions. A Settings does not change once a Member has it.
+type Settings struct {
+	Rule        Rule
+	Groups      []Group // by Index; zero fields are not given
+	Filed       []Group // all groups by the model's files: used if events name no kinds and show the same groups
+	Unit        int     // prefix_match_unit
+	Block       int     // of the groups whose first blocks are partial
+	Eagle       uint32  // the groups that drop a block, as bits
+	EagleKnown  bool
+	Chunk       int
+	Retention   int // prefix_cache_retention_interval, or RetainAll; 0 also if it is not known
+	Replay      int
+	ReplayKnown bool // Replay is given, and may be 0
+	Reports     bool // requests have their hits announced again
+
+	// Doubt is the reason, in one sentence, why predictions may be wrong until the
+	// replica's own counts agree with them.
+	Doubt string
+	// Limit is the reason why predictions may be wrong, whatever the counts. A cache of
+	// one group of full attention has none.
+	Limit string
+}
+
+// RetainAll is the Retention of a cache that keeps every block that a window needs.
+const RetainAll = -1

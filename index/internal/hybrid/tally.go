@@ -1,0 +1,116 @@
+package hybrid
+
+import "sync"
+
+// guessList is the open assumptions about a member, the one in use first.
+type guessList struct{ all []Assumed }
+
+// Guess is what a member hits of a prompt by each open assumption. Learn takes it back,
+// with what the replica has reported.
+type Guess struct {
+	list *guessList
+	Hits []int32
+}
+
+// Guess fills g; g is empty if no assumption is open. It takes no lock.
+func (l *Lookup) Guess(g *Guess, m *Member, q *Query, nodes Nodes) {
+	g.list, g.Hits = nil, g.Hits[:0]
+	p, list := m.plan.Load(), m.guessed.Load()
+	if p == nil || list == nil || len(list.all) < 2 {
+		return
+	}
+	p = m.current()
+	g.list = list
+	g.Hits = Predict(g.Hits, p.layout, list.all, q.Tokens, l.aimAt(m, p, q, nodes))
+	l.end()
+}
+
+// Learn takes the tokens that the replica has taken from its cache for the prompts of a
+// Guess.
+func (m *Member) Learn(g *Guess, reported int) {
+	if g.list == nil || m.guessed.Load() != g.list || m.guesses == nil {
+		return
+	}
+	was := m.guesses.Assumed()
+	if m.guesses.Learn(g.Hits, reported) || was != m.guesses.Assumed() {
+		m.join(m.guesses.Layout())
+	} else if p := m.plan.Load(); p != nil {
+		m.updateTrust(p)
+	}
+}
+
+// Open reports whether counts may still show something about the member.
+func (m *Member) Open() bool { return !m.settled.Load() }
+
+// tally adds up what the assumptions predict for the prompts that are sent to a member,
+// until the replica's counters cover exactly these prompts: then the sum of its hits shows
+// which assumption is right. Its lock is held for additions only.
+type tally struct {
+	mu     sync.Mutex
+	guess  Guess // of one prompt
+	list   *guessList
+	sums   []int32
+	tokens int64 // of the prompts
+	n      int
+
+	begun         bool
+	queries, hits float64 // the counters when the sums were empty
+}
+
+// maxTally bounds the prompts that are added up: later, the counters will hardly ever cover
+// exactly these prompts.
+const maxTally = 256
+
+// Expect records that a prompt was sent to the member, to learn from the counters (Count).
+// It allocates nothing and waits for no lock that the writer holds.
+func (l *Lookup) Expect(m *Member, q *Query, nodes Nodes) {
+	t := &m.tally
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tokens += int64(q.Tokens)
+	t.n++
+	if !t.begun || t.n > maxTally {
+		return
+	}
+	l.Guess(&t.guess, m, q, nodes)
+	if t.list != t.guess.list {
+		if t.n > 1 {
+			t.n = maxTally + 1 // half of the sums are of other assumptions
+			return
+		}
+		t.list = t.guess.list
+		t.sums = t.sums[:0]
+	}
+	for i, hit := range t.guess.Hits {
+		if i == len(t.sums) {
+			t.sums = append(t.sums, 0)
+		}
+		t.sums[i] += hit
+	}
+}
+
+// Count takes the replica's counters of prompt tokens that it has looked up in its cache and
+// found there. It returns the Guess that they answer, with the reported hits; false: none.
+func (m *Member) Count(queries, hits float64) (g Guess, reported int, ok bool) {
+	return m.tally.take(queries, hits)
+}
+
+// take returns the sums if the counters cover exactly the prompts that were added up, and
+// restarts the sums if the counters never will.
+func (t *tally) take(queries, hits float64) (g Guess, reported int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	moved := queries - t.queries
+	switch {
+	case t.begun && t.n == 0 && moved == 0:
+		return g, 0, false
+	case t.begun && t.n > 0 && t.n <= maxTally && moved == float64(t.tokens) && hits >= t.hits:
+		g = Guess{list: t.list, Hits: append([]int32(nil), t.sums...)}
+		reported, ok = int(hits-t.hits), t.list != nil
+	case t.begun && t.n <= maxTally && moved >= 0 && moved < float64(t.tokens):
+		return g, 0, false // the replica has not looked up some of the prompts yet
+	}
+	t.begun, t.queries, t.hits = true, queries, hits
+	t.n, t.tokens, t.list = 0, 0, nil
+	return g, reported, ok
+}

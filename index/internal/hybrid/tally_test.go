@@ -1,0 +1,82 @@
+package hybrid
+
+import "testing"
+
+// counter is a member of full attention alone that holds five blocks, and what is sent to it.
+type counter struct {
+	t *testing.T
+	m *Member
+	n *nodesByHand
+	l Lookup
+}
+
+func newCounter(t *testing.T) *counter {
+	m, _ := newMember(newTestModel(), 1, nil)
+	apply(m, Keying{}, fullEvent.in(0))
+	return &counter{t: t, m: m, n: &nodesByHand{depths: map[Home]map[int32]depth{{0, 16, 0}: {1: {held: 5}}}}}
+}
+
+// expect sends prompts of 100 tokens, which hit 80 or, if a block is dropped, 64.
+func (c *counter) expect(prompts int) {
+	for range prompts {
+		c.l.Expect(c.m, &Query{Prompt: length(100), Tokens: 100, Asked: Home{Block: 16}}, c.n)
+	}
+}
+
+func (c *counter) count(what string, queries, hits float64, want []int32, reported int) {
+	c.t.Helper()
+	g, got, ok := c.m.Count(queries, hits)
+	if ok != (want != nil) || got != reported {
+		c.t.Errorf("%s: reported %d, %v", what, got, ok)
+	}
+	if ok {
+		equalAll(c.t, what, g.Hits, want)
+	}
+}
+
+// TestCountsThatCoverPrompts: the sums are compared when the counters have moved by exactly
+// the prompts that were sent, and begin again when they never will.
+func TestCountsThatCoverPrompts(t *testing.T) {
+	c := newCounter(t)
+	c.expect(3) // before the first count: not added up
+	c.count("the first", 1000, 10, nil, 0)
+	c.count("nothing has happened", 1000, 10, nil, 0)
+	c.expect(2)
+	c.count("one is in the queue", 1100, 74, nil, 0)
+	c.count("none has begun", 1000, 10, nil, 0)
+	c.count("both are done", 1200, 138, []int32{160, 128}, 128)
+	c.expect(1)
+	c.count("another's prompt is among them", 1301, 138, nil, 0)
+	c.expect(1)
+	c.count("from there on", 1401, 218, []int32{80, 64}, 80)
+	c.expect(1)
+	c.count("the replica was started again", 100, 0, nil, 0)
+	c.expect(1)
+	c.count("since then", 200, 64, []int32{80, 64}, 64)
+	c.expect(1)
+	c.count("its hits were set back", 300, 60, nil, 0)
+	c.count("somebody else's", 400, 60, nil, 0)
+	c.expect(maxTally)
+	c.count("as many as are added up", 400+100*maxTally, 60, []int32{80 * maxTally, 64 * maxTally}, 0)
+	c.expect(maxTally + 1)
+	c.count("more than are added up", 400+100*(2*maxTally+1), 60, nil, 0)
+	c.expect(1)
+	c.count("a new beginning", 500+100*(2*maxTally+1), 60, []int32{80, 64}, 0)
+}
+
+// TestSumsAreOfOneList: prompts that were predicted by other assumptions are not added up.
+func TestSumsAreOfOneList(t *testing.T) {
+	c := newCounter(t)
+	c.count("the first", 0, 0, nil, 0)
+	c.expect(1)
+	c.m.Configure(nil) // the assumptions are listed anew
+	c.expect(1)
+	c.count("half of them by others", 200, 128, nil, 0)
+	c.expect(1)
+	c.count("after that", 300, 128, []int32{80, 64}, 0)
+	c.m.Configure(known)
+	c.expect(1)
+	c.count("no assumption is open", 400, 128, nil, 0)
+	equal(t, "open", c.m.Open(), false)
+	equal(t, "of another", newCounter(t).m.Open(), true)
+}

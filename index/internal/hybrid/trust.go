@@ -1,0 +1,72 @@
+package hybrid
+
+// Trust is how reliable the predictions for a cache are.
+type Trust struct {
+	Exact       bool   `json:"exact"`
+	Unconfirmed bool   `json:"unconfirmed"` // it may be exact, but the replica's counts have not shown it yet
+	Why         string `json:"why"`         // one sentence, when not exact
+
+	repeats bool // Why is about blocks that were announced again: prompts without such blocks are exact
+}
+
+// String returns the verdict in one word.
+func (t Trust) String() string {
+	switch {
+	case t.Exact:
+		return "exact"
+	case t.Unconfirmed:
+		return "unconfirmed"
+	}
+	return "inexact"
+}
+
+// Trust returns how reliable the member's answers are; false: nothing is known yet.
+func (m *Member) Trust() (t Trust, ok bool) {
+	if p := m.trust.Load(); p != nil {
+		return *p, true
+	}
+	return Trust{}, false
+}
+
+// updateTrust publishes how reliable a plan is.
+func (m *Member) updateTrust(p *Plan) {
+	t := m.judge(p)
+	m.settled.Store(t.Exact || !p.layout.Known)
+	if was := m.trust.Load(); was == nil || *was != t {
+		m.trust.Store(&t)
+	}
+}
+
+// judge returns the first reason against a plan, if any.
+func (m *Member) judge(p *Plan) Trust {
+	var told Settings
+	if m.settings != nil {
+		told = *m.settings
+	}
+	eagle := told.EagleKnown || m.observed.ahead > 0
+	believed := m.guesses.Believed()
+	inexact := func(why string) Trust { return Trust{Why: why} }
+	switch byHash := !m.plain && !p.layout.ByTokens(); {
+	case m.unfit != "" && !believed:
+		return inexact(m.unfit)
+	case !p.layout.Known:
+		return inexact("the kinds of its cache groups are not known, so a safe lower bound is used: tell the groups, or give the model's config.json")
+	case m.held.lost:
+		return inexact("it holds more blocks than are kept of one cache, so less may be credited than is hit")
+	case byHash && m.observed.ahead > 0:
+		return inexact("its blocks lie where only vLLM's own hashes show, and those cover the tokens behind a block, which is not followed, so less may be credited than is hit: set disable_lookahead_block_hashes in its speculative configuration")
+	case byHash && p.keying.Hash == nil:
+		return inexact("its blocks lie where only vLLM's own hashes show, and its hash algorithm or seed is not known, so less may be credited than is hit: set hash_seed")
+	case p.layout.lacksChunk() && p.assumed.Chunk == 0:
+		return inexact("the chunk size of its attention is not known yet: tell it, or let it be learned from what the replica reports")
+	case told.Limit != "" && !p.layout.Plain():
+		return inexact(told.Limit)
+	case told.Doubt != "" && eagle && !believed:
+		return inexact(told.Doubt)
+	case !eagle && !believed:
+		return Trust{Unconfirmed: true, Why: "whether a draft model drops blocks is not told, and what the replica reported has not shown it yet"}
+	case m.reports.doubt():
+		return Trust{repeats: true, Why: "it announces blocks again that requests have hit (kv_cache_report_mode full), which cannot always be told from copies, so less may be credited than is hit"}
+	}
+	return Trust{Exact: true}
+}

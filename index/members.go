@@ -1,0 +1,231 @@
+package index
+
+import (
+	"maps"
+	"slices"
+
+	"warmroute/index/internal/hybrid"
+)
+
+// cache is a holder's cache of one model, as package hybrid sees it: the hybrid.Host of a
+// hybrid.Member.
+type cache struct {
+	*holder
+	key    modelKey
+	member *hybrid.Member
+}
+
+// Lock makes the caller the member's writer.
+func (c *cache) Lock() { c.mu.Lock() }
+
+// Unlock ends Lock.
+func (c *cache) Unlock() { c.mu.Unlock() }
+
+// eachShard calls f for the holder's shards of the model, with their locks held.
+func (c *cache) eachShard(f func(sh *shard, slot int)) {
+	for _, sh := range c.shards {
+		if sh.key.modelKey() == c.key {
+			sh.mu.Lock()
+			if slot, ok := sh.slots.Of(int32(c.id)); ok {
+				f(sh, slot)
+			}
+			sh.mu.Unlock()
+		}
+	}
+}
+
+// NameFull implements hybrid.Host.
+func (c *cache) NameFull(group int) {
+	g := c.groupsOf(c.key)
+	if g.full < 0 {
+		g.full = group
+		c.updateVisibility()
+	}
+}
+
+// Attach implements hybrid.Host.
+func (c *cache) Attach() {
+	c.eachShard(func(sh *shard, slot int) {
+		var m *hybrid.Member
+		if c.member.Attached(sh.key.group) {
+			m = c.member
+		}
+		if !sh.hybrid.Follows(slot, m) {
+			sh.follow(slot, m)
+		}
+	})
+}
+
+// Settle implements hybrid.Host.
+func (c *cache) Settle(hashes []uint64) {
+	c.eachShard(func(sh *shard, slot int) {
+		if c.member.Attached(sh.key.group) {
+			sh.hybrid.Settle(slot, &sh.info[slot].gpu, hashes)
+		}
+	})
+}
+
+// Run implements hybrid.Host.
+func (c *cache) Run(group int, hashes []uint64) (n int) {
+	c.eachShard(func(sh *shard, slot int) {
+		for sh.key.group == group && n < len(hashes) && sh.info[slot].gpu.Find(hashes[n]) != 0 {
+			n++
+		}
+	})
+	return n
+}
+
+// Has implements hybrid.Host.
+func (c *cache) Has(group int, hash uint64) (has bool) {
+	c.eachShard(func(sh *shard, slot int) {
+		if sh.key.group == group {
+			_, detached := sh.info[slot].detached[hash]
+			has = detached || sh.info[slot].gpu.Find(hash) != 0
+		}
+	})
+	return has
+}
+
+// Remove implements hybrid.Host.
+func (c *cache) Remove(group int, hash uint64) {
+	c.x.removed(c.holder, &Event{Kind: Removed, Tier: TierGPU, Scope: Scope{Group: group}, Hashes: []uint64{hash}}, &c.result)
+}
+
+// memberOf returns the holder's member of a model, or nil. It takes no lock.
+func (h *holder) memberOf(k modelKey) *hybrid.Member {
+	if all := h.caches.Load(); all != nil {
+		for _, c := range *all {
+			if c.key == k {
+				return c.member
+			}
+		}
+	}
+	return nil
+}
+
+// memberOf returns a holder's member of a model, or nil. It takes no lock.
+func (x *Index) memberOf(id HolderID, k modelKey) *hybrid.Member {
+	if h := x.byID(id); h != nil {
+		return h.memberOf(k)
+	}
+	return nil
+}
+
+// makeMember is memberOf, and makes the member if it is absent. h.mu is held.
+func (h *holder) makeMember(k modelKey) *hybrid.Member {
+	if m := h.memberOf(k); m != nil {
+		return m
+	}
+	c := &cache{holder: h, key: k}
+	c.member = h.x.makeModel(k).NewMember(int32(h.id), c, h.x.settingsOf(h.self.Replica))
+	all := append(slices.Clone(h.members()), c)
+	h.caches.Store(&all)
+	return c.member
+}
+
+// members returns the holder's caches. It takes no lock.
+func (h *holder) members() []*cache {
+	if all := h.caches.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// endMembers ends the holder's caches. h.mu is held.
+func (h *holder) endMembers() {
+	for _, c := range h.members() {
+		c.member.End()
+	}
+	h.caches.Store(nil)
+}
+
+// grouped reports whether a cache of the holder has hits that do not follow from full
+// attention alone. It takes no lock.
+func (h *holder) grouped() bool {
+	return slices.ContainsFunc(h.members(), func(c *cache) bool { return c.member.Grouped() })
+}
+
+func (x *Index) settingsOf(replica string) *GroupSettings {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.groupSettings[replica]
+}
+
+// makeModel is modelAt, and makes the model if it is absent.
+func (x *Index) makeModel(k modelKey) *hybrid.Model {
+	if m := x.modelAt(k); m != nil {
+		return m
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	old := *x.models.Load()
+	if m := old[k]; m != nil {
+		return m
+	}
+	next := maps.Clone(old)
+	next[k] = hybrid.NewModel(k.model, &x.budget)
+	x.models.Store(&next)
+	return next[k]
+}
+
+// modelAt returns the caches of a model, or nil.
+func (x *Index) modelAt(k modelKey) *hybrid.Model { return (*x.models.Load())[k] }
+
+// observe shows the holder's members a batch, before any of its events is applied. h.mu is
+// held.
+func (h *holder) observe(b *Batch) {
+	h.events = h.events[:0]
+	var m *hybrid.Member
+	var of modelKey
+	news := false
+	for i := range b.Events {
+		ev := &b.Events[i]
+		if !ev.followed() {
+			h.events = append(h.events, hybrid.Event{})
+			continue
+		}
+		h.events = append(h.events, ev.grouped())
+		if m == nil || of != ev.Scope.modelKey() {
+			if news {
+				m.Reshape()
+			}
+			of = ev.Scope.modelKey()
+			m, news = h.makeMember(of), false
+		}
+		news = m.Observe(&h.events[i]) || news
+	}
+	if m != nil && (m.ObserveKeying(b.Keying) || news) {
+		m.Reshape()
+	}
+}
+
+// followed reports whether members follow an event: it stores blocks on GPU.
+func (ev *Event) followed() bool { return ev.Kind == Stored && ev.Tier == TierGPU }
+
+// grouped returns the part of an event that members read.
+func (ev *Event) grouped() hybrid.Event {
+	s := &ev.Scope
+	return hybrid.Event{Group: s.Group, Block: s.BlockSize, Spec: ev.Spec, Window: ev.Window, Ahead: ev.Ahead, Tokens: ev.Tokens,
+		LoRA: s.LoRA, HasParent: ev.HasParent, Parent: ev.Parent, Hashes: ev.Hashes, Contents: ev.Content,
+		Keys: ev.Content == nil && s.Scheme == SchemeTokens}
+}
+
+// follower returns the member that follows an event, or nil. h.mu is held.
+func (h *holder) follower(ev *Event) *hybrid.Member {
+	if !ev.followed() || ev.Scope.Group < 0 || ev.Scope.Group >= hybrid.MaxGroups {
+		return nil
+	}
+	return h.makeMember(ev.Scope.modelKey())
+}
+
+// removedInGroups has the holder's members follow a Removed event, which names no model.
+// h.mu is held.
+func (h *holder) removedInGroups(ev *Event) {
+	if ev.Tier != TierGPU || ev.Scope.Group < 0 || ev.Scope.Group >= hybrid.MaxGroups {
+		return
+	}
+	for _, c := range h.members() {
+		c.member.Removed(ev.Scope.Group, ev.Hashes)
+		c.member.Review(ev.Scope.Group, ev.Hashes)
+	}
+}

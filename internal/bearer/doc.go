@@ -1,0 +1,8 @@
+// Package bearer is the token that a client proves its right with, over HTTP and
+// gRPC alike: "authorization: Bearer TOKEN".
+//
+// Invariant: a file that cannot be read again, or is empty, leaves the token before
+// in force; a token is compared in constant time and is part of no error.
+//
+// A [Token] is safe for concurrent use. A renewed file counts after at most 10 s.
+package bearer

@@ -1,0 +1,79 @@
+package bearer
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// readEvery is how old a token read from its file may be: renewed ones overlap
+// for longer.
+const readEvery = 10 * time.Second
+
+// Token is a token in a file or in an environment variable.
+type Token struct {
+	path string // "": it never changes
+	now  func() time.Time
+
+	mu     sync.Mutex
+	value  string
+	readAt time.Time
+}
+
+// File returns the token in a file, which must hold one.
+func File(path string) (*Token, error) {
+	t := &Token{path: path, now: time.Now}
+	if err := t.read(); err != nil {
+		return nil, fmt.Errorf("token_file: %w", err)
+	}
+	return t, nil
+}
+
+// Env returns the token in an environment variable, which must hold one.
+func Env(name string) (*Token, error) {
+	value := os.Getenv(name)
+	if !valid(value) {
+		return nil, fmt.Errorf("token_env: the environment variable %s does not hold one token", name)
+	}
+	return &Token{value: value}, nil
+}
+
+func valid(value string) bool { return value != "" && !strings.ContainsAny(value, " \r\n\t") }
+
+func (t *Token) read() error {
+	t.readAt = t.now()
+	b, err := os.ReadFile(t.path)
+	if err != nil {
+		return err
+	}
+	value := strings.TrimSpace(string(b))
+	if !valid(value) {
+		return fmt.Errorf("%s does not hold one token", t.path)
+	}
+	t.value = value
+	return nil
+}
+
+// Header is the value of a client's authorization header.
+func (t *Token) Header() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.path != "" && t.now().Sub(t.readAt) >= readEvery {
+		_ = t.read() // keeps the one before
+	}
+	return "Bearer " + t.value
+}
+
+// Accepts reports whether one of a call's authorization headers has the token.
+func (t *Token) Accepts(headers []string) bool {
+	want := []byte(t.Header())
+	for _, got := range headers {
+		if subtle.ConstantTimeCompare([]byte(got), want) == 1 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,102 @@
+package decision
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
+)
+
+// silent are n replicas without KV events.
+func silent(n int) []*fleet.Replica {
+	all := replicas(n)
+	for i := range all {
+		all[i].Events = nil
+	}
+	return all
+}
+
+// text asks for a text of n windows that shares nothing with texts of other families.
+func (r *rig) text(family, n int, dry bool) Decision {
+	keys := r.textKeys(family, n)
+	return r.decider.Decide(&Ask{Model: "m", Text: keys, TextTokens: len(keys) * TextBlockTokens, Dry: dry}, new(Work))
+}
+
+func (r *rig) textKeys(family, n int) []prefixhash.Key { return prompt(family, 0, n).keys() }
+
+// end answers and releases a decision's request.
+func end(d Decision) {
+	d.Reservation.Answered(200)
+	d.Reservation.Release()
+}
+
+// TestTextTTL: the replica of a text counts for text_ttl_seconds, shorter and longer
+// than the default, whether this router or another one sent the text there.
+func TestTextTTL(t *testing.T) {
+	for _, seconds := range []float64{90, 900} {
+		for _, by := range []string{"this router", "another router"} {
+			t.Run(fmt.Sprint(seconds, " s, ", by), func(t *testing.T) {
+				ttl := time.Duration(seconds) * time.Second
+				r := newRig(t, policy.Config{Overrides: policy.Overrides{TextTTL: &seconds}}, silent(2)...)
+				if by == "this router" {
+					end(r.text(1, 8, false))
+				} else {
+					r.decider.Receive(Prefix{Kind: Observed, Model: "m", Holder: index.Holder{Replica: "10.0.0.1:8000"}, Keys: r.textKeys(1, 8)})
+				}
+				r.wait(ttl - time.Second)
+				// A text that is observed clears away what is older than the TTL.
+				r.decider.Receive(Prefix{Kind: Observed, Model: "m", Holder: index.Holder{Replica: "10.0.0.2:8000"}, Keys: r.textKeys(2, 1)})
+				end(r.text(3, 1, false))
+				if d := r.text(1, 8, true); d.Reason != ReasonLearned {
+					t.Errorf("a second before its TTL: %s", d.Reason)
+				}
+				r.wait(2 * time.Second)
+				if d := r.text(1, 8, true); d.Reason != ReasonLearnedCold {
+					t.Errorf("a second after its TTL: %s", d.Reason)
+				}
+			})
+		}
+	}
+}
+
+// TestColdTextsGoWhereLeastTextWasSent: filter-then-score weighs replicas by the
+// texts that are known to be there, also those that other routers sent.
+func TestColdTextsGoWhereLeastTextWasSent(t *testing.T) {
+	kind := policy.NameBalance
+	for _, full := range []int{1, 2, 3} {
+		r := newRig(t, policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}, silent(3)...)
+		for i := 1; i <= 3; i++ {
+			windows := 4
+			if i == full {
+				windows = 2
+			}
+			r.decider.Receive(Prefix{Kind: Observed, Model: "m", Holder: index.Holder{Replica: replica(i).Addr}, Keys: r.textKeys(i, windows)})
+		}
+		for family := 10; family < 16; family++ { // several, as equals are spread
+			if d := r.text(family, 1, true); first(d) != replica(full).Addr {
+				t.Errorf("a cold text goes to %s, want %s with the least text", first(d), replica(full).Addr)
+			}
+		}
+	}
+}
+
+// TestColdPromptsGoWhereLeastWasPlaced: filter-then-score weighs replicas by the
+// blocks of the prompts that were placed there lately.
+func TestColdPromptsGoWhereLeastWasPlaced(t *testing.T) {
+	kind := policy.NameBalance
+	r := newRig(t, policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}, replicas(2)...)
+	d, _ := r.ask(prompt(1, 0, 1000))
+	full := first(d)
+	end(d)
+	for family := 10; family < 20; family++ {
+		d, _ := r.ask(prompt(family, 0, 10))
+		if first(d) == full {
+			t.Errorf("prompt %d of 10 blocks follows one of 1,000", family)
+		}
+		end(d)
+	}
+}

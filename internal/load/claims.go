@@ -1,0 +1,64 @@
+package load
+
+import "sync/atomic"
+
+// claims are what a KV cache's events reported to be cached of the prompts that were
+// sent there, in tokens, whether decisions believed it or not. They are compared
+// with what the replica says that it found. All counts are of prompts of which
+// something was reported.
+type claims struct {
+	open     atomic.Int64 // tokens of requests in flight
+	tokens   atomic.Int64 // tokens of requests that were answered
+	requests atomic.Int64 // those requests
+}
+
+// Claims are a replica's, all ranks together.
+type Claims struct {
+	Requests, Tokens, Open int64
+}
+
+// Claims returns the claims of every replica.
+func (l *Ledger) Claims() map[string]Claims {
+	out := map[string]Claims{}
+	for h, a := range l.All() {
+		c := out[h.Replica]
+		c.Open += a.claims.open.Load() // first: a request that ends meanwhile counts twice, not never
+		c.Tokens += a.claims.tokens.Load()
+		c.Requests += a.claims.requests.Load()
+		out[h.Replica] = c
+	}
+	return out
+}
+
+// Doubt notes of every replica whether its claims are disbelieved.
+func (l *Ledger) Doubt(disbelieved func(replica string) bool) {
+	for h, a := range l.All() {
+		a.doubted.Store(disbelieved(h.Replica))
+	}
+}
+
+// Doubted reports whether the KV cache counts as holding nothing.
+func (a *Account) Doubted() bool { return a.doubted.Load() }
+
+// Settle ends the charge's claim, once, after Release. A claim counts where the
+// engine has looked the prompt up: a request that failed, or was cancelled while it
+// waited, shows nothing.
+func (c *Charge) Settle(looked bool) {
+	n := c.terms.Claimed
+	if n == 0 || c.settled.Swap(true) {
+		return
+	}
+	of := &c.account.claims
+	if looked {
+		of.tokens.Add(n)
+		of.requests.Add(1)
+	}
+	of.open.Add(-n)
+}
+
+// Looked reports whether the engine must have looked the prompt up: the response's
+// status or the first token was seen, or the time is over in which the first token
+// was expected.
+func (c *Charge) Looked(status int, came bool) bool {
+	return status > 0 || came || c.account.ledger.now().UnixNano()-c.terms.Sent >= c.terms.Wait
+}

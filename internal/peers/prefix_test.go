@@ -1,0 +1,37 @@
+package peers
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"warmroute/internal/decision"
+	"warmroute/prefixhash"
+)
+
+// TestEveryKindOfPrefixArrives whole, in the order it was sent.
+func TestEveryKindOfPrefixArrives(t *testing.T) {
+	w := newMesh(t, 2)
+	w.settle()
+	keys := []prefixhash.Key{1, 1 << 63}
+	sent := []decision.Prefix{
+		{Kind: decision.Speculated, Model: "m", Tenant: "blue", Holder: replica(1), Keys: keys, Lasts: time.Second},
+		{Kind: decision.Withdrawn, Model: "m", Holder: replica(1), Keys: keys},
+		{Kind: decision.Observed, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys},
+		{Kind: decision.Invalidated, Holder: replica(3), Keys: []prefixhash.Key{}},
+	}
+	sent[0].Holder.Rank = 3
+	for _, p := range sent {
+		w.nodes[0].outbox.Send(p)
+	}
+	w.settle()
+	got := w.nodes[1].fleet.prefixes
+	if len(got) != len(sent) {
+		t.Fatalf("%d of %d prefixes arrived", len(got), len(sent))
+	}
+	for i := range sent {
+		if !reflect.DeepEqual(got[i], sent[i]) {
+			t.Errorf("sent %+v, received %+v", sent[i], got[i])
+		}
+	}
+}

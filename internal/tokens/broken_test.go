@@ -1,0 +1,175 @@
+package tokens
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// outcomes counts the outcomes of questions.
+type outcomes struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (o *outcomes) add(outcome string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of == nil {
+		o.of = map[string]int{}
+	}
+	o.of[outcome]++
+}
+
+// A replica whose answers are broken is asked less and less often; a good answer ends
+// that, and another replica is asked meanwhile.
+func TestRemotePausesGrowWithBrokenAnswers(t *testing.T) {
+	for name, answer := range map[string]string{
+		"garbage":  `<html>`,
+		"nested":   strings.Repeat("[", 20_000),
+		"outside":  `{"token_ids":[1,2],"features":{"mm_placeholders":{"image":[{"offset":5,"length":9}]}}}`,
+		"negative": `{"token_ids":[-1]}`,
+		"large":    `{"token_ids":[4294967296]}`,
+	} {
+		var asked atomic.Int64
+		var good atomic.Bool
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			if good.Load() {
+				_, _ = io.WriteString(w, `{"token_ids":[1,2]}`)
+				return
+			}
+			_, _ = io.WriteString(w, answer)
+		}))
+		now := time.Unix(1000, 0)
+		var seen outcomes
+		list := []Endpoint{{URL: s.URL, Render: true}}
+		r := newRemote(t, RemoteOptions{Endpoints: func(Served) []Endpoint { return list }, Budget: 10 * time.Second, Timeout: 10 * time.Second,
+			Now: func() time.Time { return now }, Questioned: seen.add})
+		n := 0
+		ask := func() error { // another text each time: answers are remembered
+			n++
+			_, err := r.Tokens(t.Context(), chatRequest(t, fmt.Sprint("text ", n)), someModel)
+			return err
+		}
+		for range 3600 { // an hour of a request each second
+			_ = ask()
+			now = now.Add(time.Second)
+		}
+		if got := asked.Load(); got < 60 || got > 70 {
+			t.Errorf("%s: %d questions in an hour of 3,600 requests", name, got)
+		}
+		if seen.of[questionInvalid] != int(asked.Load()) || len(seen.of) != 1 {
+			t.Errorf("%s: counted %v", name, seen.of)
+		}
+		if _, err := r.Ask(t.Context(), chatRequest(t, "check"), "m", list); !errors.Is(err, errInvalid) {
+			t.Errorf("%s: a check during the pause: %v", name, err)
+		}
+		good.Store(true)
+		now = now.Add(brokenRest)
+		for i := range 3 {
+			if err := ask(); err != nil {
+				t.Errorf("%s: question %d after a good answer: %v", name, i, err)
+			}
+		}
+		s.Close()
+	}
+}
+
+// An answer is read up to what the ids of its body may take, and all answers together up
+// to a limit of their own.
+func TestRemoteAnswersAreBounded(t *testing.T) {
+	var sent atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, `{"token_ids":[1`)
+		for piece := []byte(strings.Repeat(",1", 1<<15)); ; {
+			n, err := w.Write(piece)
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}))
+	defer s.Close()
+	var seen outcomes
+	r := newRemote(t, RemoteOptions{Endpoints: func(Served) []Endpoint { return []Endpoint{{URL: s.URL, Render: true}} },
+		Budget: time.Minute, Timeout: time.Minute, Questioned: seen.add})
+	if _, err := r.Tokens(t.Context(), chatRequest(t, "hi"), someModel); !errors.Is(err, errTooLong) {
+		t.Errorf("an endless answer: %v", err)
+	}
+	if seen.of[questionTooLong] != 1 || r.reading.Load() != 0 {
+		t.Errorf("counted %v, %d bytes are still counted", seen.of, r.reading.Load())
+	}
+	s.Close()                                                         // what was sent is known now
+	if got := sent.Load(); got < answerBytes || got > 8*answerBytes { // the kernel's buffers hold some megabytes
+		t.Errorf("%d bytes were taken of an endless answer", got)
+	}
+	r.reading.Store(answersAtOnce)
+	a := limitedAnswer{from: strings.NewReader("x"), all: &r.reading, left: 10}
+	if _, err := io.ReadAll(&a); !errors.Is(err, errCrowded) {
+		t.Errorf("beyond the limit of all: %v", err)
+	}
+	if a.done(); r.reading.Load() != answersAtOnce {
+		t.Errorf("%d bytes are counted", r.reading.Load())
+	}
+}
+
+// A status that a request may be the cause of is counted and begins no pause: a client
+// must not be able to keep others from asking.
+func TestRemoteFailuresBeginNoPause(t *testing.T) {
+	f := newFakeServer(t)
+	var seen outcomes
+	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true), Budget: time.Minute, Timeout: time.Minute, Questioned: seen.add})
+	f.status.Store(http.StatusInternalServerError)
+	for i := range 10 {
+		_, _ = r.Tokens(t.Context(), chatRequest(t, fmt.Sprint(i)), someModel)
+	}
+	f.status.Store(http.StatusNotFound)
+	_, _ = r.Tokens(t.Context(), chatRequest(t, "refused"), someModel)
+	f.status.Store(0)
+	if _, err := r.Tokens(t.Context(), chatRequest(t, "good"), someModel); err != nil {
+		t.Error(err)
+	}
+	if seen.of[questionFailed] != 10 || seen.of[questionRefused] != 1 || seen.of[questionAnswered] != 1 {
+		t.Errorf("counted %v", seen.of)
+	}
+}
+
+// Among several replicas those that answer are asked; paces of replicas that have left
+// are forgotten.
+func TestPaceAvoidsBrokenReplicas(t *testing.T) {
+	var p paces
+	now := time.Unix(1000, 0)
+	both := []Endpoint{{URL: "a", Render: true}, {URL: "b", Render: true}}
+	p.begin("a")
+	p.end("a", 0, time.Millisecond, now, errInvalid)
+	for turn := range 2 {
+		if e, err := p.choose(both, 0, time.Second, now, turn); err != nil || e.URL != "b" {
+			t.Errorf("turn %d: %v, %v", turn, e, err)
+		}
+		if e, err := p.choose(both, 0, 0, now, turn); err != nil || e.URL != "b" {
+			t.Errorf("turn %d of a check: %v, %v", turn, e, err)
+		}
+		if e := p.rested(both, now, turn); e.URL != "b" {
+			t.Errorf("turn %d of /tokenize: %v", turn, e)
+		}
+	}
+	if _, err := p.choose(both[:1], 0, time.Second, now, 0); !errors.Is(err, ErrNone) || errors.Is(err, ErrTooSlow) {
+		t.Errorf("the broken one alone: %v", err)
+	}
+	for i := range 3 * mostPaces {
+		p.begin(fmt.Sprint(i))
+		p.end(fmt.Sprint(i), 0, time.Millisecond, now, nil)
+	}
+	if len(p.of) > mostPaces {
+		t.Errorf("%d paces are kept", len(p.of))
+	}
+}

@@ -1,0 +1,312 @@
+package tokens
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"warmroute/render"
+	"warmroute/render/chat"
+	"warmroute/render/tokenizer/modelfiles"
+	"warmroute/render/work"
+)
+
+// LibraryLimits bound what a Library holds; zero fields take the defaults.
+type LibraryLimits struct {
+	Models int   // tokenizers that are loaded at once
+	Bytes  int64 // of memory for them and for their stores of prompts' beginnings
+}
+
+// Defaults of LibraryLimits.
+const (
+	// DefaultModels is more than a router has base models in practice.
+	DefaultModels = 32
+	// DefaultModelBytes is enough for DefaultModels of Qwen's size with their stores.
+	DefaultModelBytes = 4 << 30
+	// perTokenizer and perFileByte estimate a loaded tokenizer's memory: 8 of 8 measured
+	// ones, from GPT-2's to Gemma's, take less.
+	perTokenizer = 8 << 20
+	perFileByte  = 2
+	// versionsKept is how many releases of vLLM a model's template is kept compiled for.
+	versionsKept = 4
+)
+
+// ErrFull is matched by the error of a model that the limits leave no memory for.
+var ErrFull = errors.New("the limit of loaded tokenizers is reached")
+
+// Library holds the models that are loaded from folders, by the contents of the files
+// and the flags: the names of equal models share one tokenizer, one store and the
+// compiled templates. A model is kept until its last name is released. Safe for
+// concurrent use; no lock is held while files are read.
+type Library struct {
+	mu      sync.Mutex // guards what follows
+	limits  LibraryLimits
+	books   map[[sha256.Size]byte]*book
+	names   map[string]*book
+	bytes   int64
+	refused int64
+	sums    map[string]fileSum // of files, by their real paths
+}
+
+// book is a model that is loaded or being loaded.
+type book struct {
+	key   [sha256.Size]byte
+	bytes int64 // reserved for it
+	names int
+	done  chan struct{} // closed when model and err are set
+	model Model
+	err   error
+}
+
+// fileSum is the hash of a file's contents, as long as the file is the same.
+type fileSum struct {
+	info fs.FileInfo
+	sum  [sha256.Size]byte
+}
+
+// NewLibrary returns an empty Library.
+func NewLibrary(l LibraryLimits) *Library {
+	lib := &Library{books: map[[sha256.Size]byte]*book{}, names: map[string]*book{}, sums: map[string]fileSum{}}
+	lib.Set(l)
+	return lib
+}
+
+// Set changes the limits for models that are loaded later.
+func (l *Library) Set(limits LibraryLimits) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limits = LibraryLimits{either(limits.Models, DefaultModels), either(limits.Bytes, DefaultModelBytes)}
+}
+
+// LibraryStats are what a Library holds.
+type LibraryStats struct {
+	Models  int   // tokenizers
+	Names   int   // served models that use them
+	Bytes   int64 // of memory, estimated
+	Refused int64 // models that the limits left no memory for, ever
+}
+
+// Stats returns what the Library holds.
+func (l *Library) Stats() LibraryStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return LibraryStats{len(l.books), len(l.names), l.bytes, l.refused}
+}
+
+// Load returns the model of a folder for a served name and releases the one that the
+// name had. The error matches ErrFull if the limits leave no memory for it.
+func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, error) {
+	key, size, err := l.contents(dir, f)
+	if err != nil {
+		return Model{}, err
+	}
+	size = perTokenizer + perFileByte*size + max(0, either(f.StoreBytes, render.DefaultStoreBytes))
+	for {
+		b, first, err := l.take(key, size)
+		if err != nil {
+			return Model{}, err
+		}
+		if first {
+			b.model, b.err = open(ctx, dir, f)
+			l.share(b)
+			close(b.done)
+		}
+		select {
+		case <-b.done:
+			err = b.err
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		l.settle(name, b, err)
+		if err == nil {
+			return b.model, nil
+		}
+		ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+		if first || !ended || ctx.Err() != nil { // else another name's attempt has ended
+			return Model{}, err
+		}
+	}
+}
+
+// take returns the book of a key with one name more, a new book if first is set.
+func (l *Library) take(key [sha256.Size]byte, size int64) (b *book, first bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b = l.books[key]; b == nil {
+		if len(l.books) >= l.limits.Models || l.bytes+size > l.limits.Bytes {
+			l.refused++
+			return nil, false, fmt.Errorf("%w: %d are loaded (tokens.max_loaded is %d) and take %d MiB with their stores; this one needs %d MiB (tokens.max_loaded_mib is %d)",
+				ErrFull, len(l.books), l.limits.Models, l.bytes>>20, size>>20, l.limits.Bytes>>20)
+		}
+		b, first = &book{key: key, bytes: size, done: make(chan struct{})}, true
+		l.books[key] = b
+		l.bytes += size
+	}
+	b.names++
+	return b, first, nil
+}
+
+// share prepares a loaded model for several names. A second tokenizer of its files is
+// loaded once, too, and its memory is counted from now on.
+func (l *Library) share(b *book) {
+	b.model.templates = &templates{}
+	if b.model.Alternative == nil {
+		return
+	}
+	b.model.Alternative = sync.OnceValues(b.model.Alternative)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bytes += b.bytes
+	b.bytes *= 2
+}
+
+// settle gives a name its book, if it is loaded.
+func (l *Library) settle(name string, b *book, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.drop(b)
+		return
+	}
+	if old := l.names[name]; old != nil {
+		l.drop(old)
+	}
+	l.names[name] = b
+}
+
+// Release ends a name's use of its model.
+func (l *Library) Release(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.names[name]; b != nil {
+		delete(l.names, name)
+		l.drop(b)
+	}
+}
+
+// drop takes a name from a book, and the book from the Library after the last one.
+func (l *Library) drop(b *book) {
+	if b.names--; b.names == 0 {
+		delete(l.books, b.key)
+		l.bytes -= b.bytes
+	}
+}
+
+// contents is the hash of all that a folder's model is loaded from, with the flags, and
+// the size of the files.
+func (l *Library) contents(dir string, f Flags) (key [sha256.Size]byte, size int64, err error) {
+	paths, err := render.Files(dir)
+	if err != nil {
+		return key, 0, fmt.Errorf("model folder %s: %w", dir, err)
+	}
+	if f.ChatTemplate != "" {
+		paths = append(paths, f.ChatTemplate)
+	}
+	zone := time.UTC.String()
+	if f.Location != nil {
+		zone = f.Location.String()
+	}
+	flags, err := json.Marshal(struct {
+		Flags
+		Location string // shadows that of Flags
+	}{f, zone})
+	if err != nil {
+		return key, 0, err
+	}
+	all := sha256.New()
+	_, _ = all.Write(flags)
+	for _, path := range paths {
+		sum, bytes, err := l.sum(path)
+		if err != nil {
+			return key, 0, fmt.Errorf("model folder %s: %w", dir, err)
+		}
+		size += bytes
+		fmt.Fprintf(all, "\n%s %x", filepath.Base(path), sum)
+	}
+	return [sha256.Size]byte(all.Sum(nil)), size, nil
+}
+
+// sum hashes a file, once while it stays the same. A model's files have few real paths,
+// whatever the names of its folder.
+func (l *Library) sum(name string) (sum [sha256.Size]byte, size int64, err error) {
+	path, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return sum, 0, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return sum, 0, err
+	}
+	if limit := modelfiles.Limit(filepath.Base(name)); !info.Mode().IsRegular() || info.Size() > limit {
+		return sum, 0, fmt.Errorf("%s is no file of at most %d bytes", name, limit)
+	}
+	l.mu.Lock()
+	known, ok := l.sums[path]
+	l.mu.Unlock()
+	if ok && os.SameFile(known.info, info) && known.info.Size() == info.Size() && known.info.ModTime().Equal(info.ModTime()) {
+		return known.sum, info.Size(), nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return sum, 0, err
+	}
+	defer file.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, io.LimitReader(file, info.Size())); err != nil {
+		return sum, 0, err
+	}
+	sum = [sha256.Size]byte(h.Sum(nil))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.sums) >= mostSums {
+		clear(l.sums)
+	}
+	l.sums[path] = fileSum{info, sum}
+	return sum, info.Size(), nil
+}
+
+// mostSums bounds the files whose hashes are remembered.
+const mostSums = 4096
+
+// templates are a model's compiled templates, by the version of vLLM.
+type templates struct {
+	mu   sync.Mutex // held while one is compiled
+	list []template
+}
+
+type template struct {
+	version  string
+	renderer *chat.Renderer
+}
+
+// renderer compiles the model's template for a version, until ctx ends, or returns the
+// one of an equal model.
+func (m *Model) renderer(ctx context.Context, version string) (*chat.Renderer, error) {
+	t := m.templates
+	if t != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if i := slices.IndexFunc(t.list, func(one template) bool { return one.version == version }); i >= 0 {
+			return t.list[i].renderer, nil
+		}
+	}
+	o := m.Chat
+	o.Version, o.Work = version, work.New(ctx, work.Limits{}, len(o.Template)+len(o.ToolTemplate))
+	r, err := chat.New(o)
+	if err == nil && t != nil {
+		if len(t.list) == versionsKept {
+			t.list = t.list[1:]
+		}
+		t.list = append(t.list, template{version, r})
+	}
+	return r, err
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"warmroute/lab/vllmsim"
+)
+
+// realPage is how large the /metrics page of a vLLM that has served for a while
+// is, in bytes.
+const realPage = 41 << 10
+
+// fleetCommand serves simulated replicas until its standard input ends, and
+// prints their addresses as one line of JSON.
+func fleetCommand(ctx context.Context, args []string) error {
+	f := flagSet("fleet")
+	n := f.Int("n", 8, "replicas")
+	dir := f.String("model", "", "folder of a model whose token ids /render and /tokenize give; empty: the simulator's own")
+	blocks := f.Int("blocks", 65536, "KV blocks of a replica")
+	page := f.Int("page", realPage, "bytes of a /metrics page, at least")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	front := func(api http.Handler) http.Handler { return padded(api, *page) }
+	if *dir != "" {
+		m, err := loadModel(*dir)
+		if err != nil {
+			return err
+		}
+		front = func(api http.Handler) http.Handler { return m.answer(padded(api, *page)) }
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	group, ctx := errgroup.WithContext(ctx)
+	var addrs []string
+	for i := range *n {
+		sim, err := vllmsim.New(vllmsim.Options{
+			Model: "sim", Blocks: *blocks, MaxModelLen: min(131072, (*blocks-1)*16), Seed: int64(i),
+			Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1, Front: front,
+		})
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return sim.Run(ctx) })
+		addrs = append(addrs, sim.Addr())
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(addrs); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return group.Wait()
+}
+
+// padded is a replica's API with its /metrics page brought up to size bytes by
+// series that a real page has and the simulator does not.
+func padded(api http.Handler, size int) http.Handler {
+	var more []byte
+	for i := 0; len(more) < size; i++ {
+		more = fmt.Appendf(more, "vllm:request_params_max_tokens_bucket{engine=\"0\",le=\"%d.0\",model_name=\"sim\"} %d.0\n", i, i)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" {
+			api.ServeHTTP(w, r)
+			return
+		}
+		count := counted{ResponseWriter: w}
+		api.ServeHTTP(&count, r)
+		_, _ = w.Write(more[:max(0, size-count.n)]) // the client has gone
+	})
+}
+
+// counted counts the bytes written.
+type counted struct {
+	http.ResponseWriter
+	n int
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.n += n
+	return n, err
+}
+
+// readAddrs reads the line that fleetCommand prints.
+func readAddrs(r io.Reader) (addrs []string, err error) {
+	line, err := bufio.NewReader(r).ReadBytes('\n')
+	if err != nil {
+		return nil, fmt.Errorf("the simulated fleet did not start: %w", err)
+	}
+	return addrs, json.Unmarshal(line, &addrs)
+}

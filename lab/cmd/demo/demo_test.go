@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"warmroute/internal/testenv"
+	"warmroute/lab/stage"
+	"warmroute/lab/vllmsim"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var small = shape{seed: 3, talks: 6, turns: 3, systems: 2, systemWords: 60, userWords: 10, answer: 9, window: 20 * time.Millisecond, pause: time.Millisecond}
+
+// startReplica runs a simulated replica until the test ends.
+func startReplica(t *testing.T, f stage.Fleet) *vllmsim.Sim {
+	t.Helper()
+	s, err := vllmsim.New(vllmsim.Options{
+		Model: f.Model, Blocks: f.Blocks, BlockSize: f.BlockSize, MaxModelLen: f.MaxModelLen, PrefillRate: -1, DecodeRate: -1, Seed: f.Seed,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return s
+}
+
+// TestTraffic plays the same traffic against two replicas: the same requests,
+// byte for byte, and a hit rate between nothing and the bound.
+func TestTraffic(t *testing.T) {
+	f := stage.Fleet{Replicas: 1, Blocks: 400, BlockSize: 16, MaxModelLen: 4096, Model: "demo"}
+	var sums []string
+	for range 2 {
+		s := startReplica(t, f)
+		calls := 0
+		r := makeTraffic(small).send(t.Context(), "http://"+s.Addr(), "demo", func(int, int) { calls++ })
+		if len(r.exchanges) != 18 || r.failed != 0 || calls != 18 {
+			t.Fatalf("%d exchanges, %d failed (%v), %d calls of progress", len(r.exchanges), r.failed, r.firstErr, calls)
+		}
+		sums = append(sums, r.checksum())
+		c, err := testenv.Count(t.Context(), s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pass{report: r, replicas: []testenv.Counters{c}}
+		cached := 0
+		for _, e := range r.exchanges {
+			cached += e.Cached
+		}
+		if c.Requests != 18 || float64(cached) != c.Hits {
+			t.Errorf("the replica counts %+v, the answers %d cached tokens", c, cached)
+		}
+		pooled, infinite, err := bounds(t.Context(), r, f, small.answer, s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hit := testenv.HitRate(p.replicas); !(hit > 0.3 && hit <= infinite && pooled <= infinite && infinite < 1) {
+			t.Errorf("hit rate %v, bounds %v and %v", hit, pooled, infinite)
+		}
+		if p.ttft(0.5) <= 0 || p.ttft(0.99) < p.ttft(0.5) {
+			t.Errorf("TTFT %v and %v", p.ttft(0.5), p.ttft(0.99))
+		}
+	}
+	if sums[0] != sums[1] {
+		t.Errorf("checksums %v differ", sums)
+	}
+	other := small
+	other.seed++
+	if makeTraffic(other).talks[0].system == makeTraffic(small).talks[0].system {
+		t.Error("another seed makes the same traffic")
+	}
+}
+
+// TestFailures: an answer that is no stream, or one cut short, is a failure and
+// ends its conversation.
+func TestFailures(t *testing.T) {
+	for name, h := range map[string]http.HandlerFunc{
+		"status 503":     func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) },
+		"unexpected EOF": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("data: {}\n\n")) },
+		"no JSON":        func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("data: oops\n\n")) },
+	} {
+		srv := httptest.NewServer(h)
+		r := makeTraffic(small).send(t.Context(), srv.URL, "demo", func(int, int) {})
+		srv.Close()
+		if r.failed != small.talks || len(r.exchanges) != small.talks || !strings.Contains(r.firstErr.Error(), name) {
+			t.Errorf("%s: %d of %d failed with %v", name, r.failed, len(r.exchanges), r.firstErr)
+		}
+	}
+}
+
+// TestStops: the traffic ends when its context does.
+func TestStops(t *testing.T) {
+	slow := small
+	slow.window = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r := makeTraffic(slow).send(ctx, "http://127.0.0.1:1", "demo", func(int, int) {}); len(r.exchanges) != 0 {
+		t.Errorf("%d exchanges after the end", len(r.exchanges))
+	}
+}
+
+func TestTable(t *testing.T) {
+	r := &report{exchanges: []exchange{{Answer: testenv.Answer{TTFT: time.Second}}, {Answer: testenv.Answer{TTFT: 2 * time.Second}}}}
+	var b bytes.Buffer
+	err := table(&b, []*pass{
+		{name: "least_request", report: r, replicas: []testenv.Counters{{Requests: 2, Queries: 10, Hits: 1}}},
+		{name: "warmroute", report: r, replicas: []testenv.Counters{{Requests: 2, Queries: 10, Hits: 9}}, reasons: map[string]int{"cold": 1, "match": 4, "none": 0},
+			sources: map[string]int{"in_process": 5}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"10.0 %", "90.0 %", "2000 ms", "warmroute's reason codes: match 4, cold 1\n", "by source: in_process 5;"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for _, args := range [][]string{{"-replicas", "0"}, {"now"}, {"-nonsense"}} {
+		if err := run(t.Context(), args, &bytes.Buffer{}, &bytes.Buffer{}); err == nil {
+			t.Errorf("%v was taken", args)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package brain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
+	"warmroute/internal/load"
+	"warmroute/prefixhash"
+)
+
+// Options configures a Brain.
+type Options struct {
+	Replicas    int            // required
+	Block       int            // tokens per block, required
+	Policy      policy.Config  // as in the router's configuration
+	FirstTokens bool           // believe First, instead of finding out by events
+	Groups      Groups         // what is followed of replicas with several KV cache groups
+	Seed        uint64         // of ties
+	Peers       decision.Peers // other routers; nil = there are none
+}
+
+// model is the served model's id.
+const model = "m"
+
+// maxReplicas is as many as an index has room for.
+const maxReplicas = 4096
+
+// scrapeEvery is how often the router reads metrics.
+const scrapeEvery = time.Second
+
+// Brain is a router without requests. See the package comment.
+type Brain struct {
+	o            Options
+	now          time.Time
+	fleet        *fleet.Snapshot
+	replicas     []*fleet.Replica
+	at           map[string]int // replica by address
+	index        *index.Index
+	ledger       *load.Ledger
+	decider      *decision.Decider
+	work         decision.Work
+	ask          decision.Ask
+	prompt       prompt
+	incarnations []uint64                  // incarnation by replica
+	parents      map[int64]int64           // block → the one before it, as requests have shown; -1 = it is a first one
+	open         map[int]decision.Decision // by request id
+	batch        index.Batch
+	scraped      time.Time
+}
+
+// start is when virtual time begins. Any will do that is not zero.
+var start = time.Unix(1_700_000_000, 0)
+
+// New returns a brain at time 0.
+func New(o Options) (*Brain, error) {
+	if o.Replicas < 1 || o.Replicas > maxReplicas || o.Block < 1 {
+		return nil, fmt.Errorf("policy: %d replicas with blocks of %d tokens: both must be positive, and at most %d replicas", o.Replicas, o.Block, maxReplicas)
+	}
+	book, err := policy.NewBook(o.Policy)
+	if err != nil {
+		return nil, err
+	}
+	b := &Brain{o: o, now: start, at: map[string]int{}, parents: map[int64]int64{}, open: map[int]decision.Decision{}}
+	clock := func() time.Time { return b.now }
+	if b.index, err = index.New(index.Options{Now: clock, ReplicaTTL: 10 * 365 * 24 * time.Hour}); err != nil {
+		return nil, err
+	}
+	b.ledger = load.NewLedger(clock)
+	for i := range o.Replicas {
+		// Addresses that sort like numbers.
+		r := &fleet.Replica{
+			Addr: fmt.Sprintf("10.0.%d.%d:8000", 100+i/100, 100+i%100), Ready: true, Ranks: []int{0}, BlockSize: o.Block,
+			Models: []fleet.Model{{ID: model, Base: model}}, Events: []fleet.EventSource{{Endpoint: "tcp://virtual"}},
+		}
+		b.replicas = append(b.replicas, r)
+		b.at[r.Addr] = i
+		if o.Groups == EveryGroup {
+			b.index.SetGroups(r.Addr, &index.GroupSettings{Rule: index.GroupRule032, EagleKnown: true, ReplayKnown: true})
+		}
+		b.incarnations = append(b.incarnations, b.index.Begin(index.Holder{Replica: r.Addr}))
+	}
+	b.fleet = fleet.NewSnapshot(b.replicas...)
+	b.decider = decision.New(b, b.index, b.ledger, book, decision.Options{Now: clock, Seed: o.Seed, Peers: o.Peers})
+	return b, nil
+}
+
+// Close frees the brain's memory.
+func (b *Brain) Close() error { return b.index.Close() }
+
+// Snapshot is the fleet, for the decider.
+func (b *Brain) Snapshot() *fleet.Snapshot { return b.fleet }
+
+// To sets the clock to t seconds. It never goes back.
+func (b *Brain) To(t float64) {
+	if next := start.Add(time.Duration(t * 1e9)); next.After(b.now) {
+		b.now = next
+	}
+}
+
+// Route decides where a request goes, -1 being no hint. blocks are chained ids;
+// the last one may be partial.
+func (b *Brain) Route(id, input int, blocks []int64) int {
+	parent := int64(-1)
+	b.prompt.keys = b.prompt.keys[:0]
+	for _, block := range blocks {
+		if _, ok := b.parents[block]; !ok {
+			b.parents[block] = parent
+		}
+		parent = block
+		b.prompt.keys = append(b.prompt.keys, key(block))
+	}
+	b.prompt.input, b.prompt.last = input, 0
+	if b.o.Groups != OneGroup {
+		b.prompt.chain(b.o.Block)
+	}
+	b.ask = decision.Ask{Model: model, Prompts: &b.prompt}
+	d := b.decider.Decide(&b.ask, &b.work)
+	if d.Reservation == nil {
+		return -1
+	}
+	b.open[id] = d
+	first, _, _ := strings.Cut(d.Destination, ",")
+	return b.at[first]
+}
+
+// Routed records where a request really went.
+func (b *Brain) Routed(id, replica int) {
+	if d, ok := b.open[id]; ok && replica >= 0 && replica < len(b.replicas) {
+		b.decider.Served(&d, b.replicas[replica].Addr)
+	}
+}
+
+// First records that a request's first token came.
+func (b *Brain) First(id int) {
+	if d, ok := b.open[id]; ok && b.o.FirstTokens {
+		d.Reservation.FirstToken()
+	}
+}
+
+// Done records that a request ended well.
+func (b *Brain) Done(id int) {
+	if d, ok := b.open[id]; ok {
+		d.Reservation.Answered(200)
+		d.Reservation.Ended(true)
+		d.Reservation.Release()
+		delete(b.open, id)
+	}
+}
+
+// Stored records that a replica published blocks as stored. An event of vLLM holds
+// the blocks of one request; which block belongs to which is not known here, so
+// each becomes an event of its own.
+func (b *Brain) Stored(replica int, blocks []int64) error {
+	b.batch.Events = b.batch.Events[:0]
+	engine := make([]uint64, len(blocks))
+	scope := index.Scope{Model: model, Scheme: index.SchemeTokens, BlockSize: b.o.Block}
+	for i, block := range blocks {
+		engine[i] = uint64(key(block))
+		parent, known := b.parents[block]
+		if !known {
+			return fmt.Errorf("block %d was stored before any request had it", block)
+		}
+		e := index.Event{Kind: index.Stored, Scope: scope, Hashes: engine[i : i+1]}
+		if parent >= 0 {
+			e.HasParent, e.Parent = true, uint64(key(parent))
+		}
+		b.batch.Events = append(b.batch.Events, e)
+	}
+	return b.apply(replica)
+}
+
+// Removed records that a replica published blocks as removed.
+func (b *Brain) Removed(replica int, blocks []int64) error {
+	engine := make([]uint64, len(blocks))
+	for i, block := range blocks {
+		engine[i] = uint64(key(block))
+	}
+	b.batch.Events = append(b.batch.Events[:0], index.Event{Kind: index.Removed, Hashes: engine})
+	return b.apply(replica)
+}
+
+func (b *Brain) apply(replica int) error {
+	if replica < 0 || replica >= len(b.replicas) {
+		return fmt.Errorf("there is no replica %d", replica)
+	}
+	b.batch.Holder = index.Holder{Replica: b.replicas[replica].Addr}
+	b.batch.Incarnation = b.incarnations[replica]
+	if _, err := b.index.Apply(&b.batch); err != nil {
+		return err
+	}
+	b.ledger.Applied(&b.batch)
+	return nil
+}
+
+// Scraped gives every replica's metrics. They are read once a second.
+func (b *Brain) Scraped(running, waiting []float64) {
+	if b.now.Sub(b.scraped) < scrapeEvery {
+		return
+	}
+	b.scraped = b.now
+	next := make([]*fleet.Replica, len(b.replicas))
+	for i, r := range b.replicas {
+		c := *r
+		c.Load = []fleet.Load{{Running: running[i], Waiting: waiting[i], At: b.now}}
+		next[i] = &c
+	}
+	b.replicas, b.fleet = next, fleet.NewSnapshot(next...)
+}
+
+// key is the index key of a block id: odd multiples spread small numbers, and
+// none is 0.
+func key(block int64) prefixhash.Key {
+	return prefixhash.Key(uint64(block+1) * 0x9E3779B97F4A7C15)
+}

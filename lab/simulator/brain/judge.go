@@ -1,0 +1,79 @@
+package brain
+
+import "warmroute/lab/simulator"
+
+// inProcess is a Brain as a policy of the simulator, in one process.
+type inProcess struct {
+	b       *Brain
+	blocks  []int64
+	running []float64
+	waiting []float64
+}
+
+// NewPolicy returns a Brain as a policy of the simulator. o.Replicas and o.Block are
+// the simulation's.
+func NewPolicy(o Options) (simulator.Policy, error) {
+	b, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &inProcess{b: b, running: make([]float64, o.Replicas), waiting: make([]float64, o.Replicas)}
+	if o.Groups != OneGroup {
+		return grouped{p}, nil
+	}
+	return p, nil
+}
+
+func (p *inProcess) ids(blocks []int32) []int64 {
+	p.blocks = p.blocks[:0]
+	for _, b := range blocks {
+		p.blocks = append(p.blocks, int64(b))
+	}
+	return p.blocks
+}
+
+func (p *inProcess) Route(now float64, r *simulator.Request) int {
+	p.b.To(now)
+	return p.b.Route(r.ID, r.Input, p.ids(r.Blocks))
+}
+
+func (p *inProcess) Routed(now float64, r *simulator.Request) {
+	p.b.To(now)
+	p.b.Routed(r.ID, r.Replica)
+}
+
+func (p *inProcess) First(now float64, r *simulator.Request) {
+	p.b.To(now)
+	p.b.First(r.ID)
+}
+
+func (p *inProcess) Done(now float64, r *simulator.Request) {
+	p.b.To(now)
+	p.b.Done(r.ID)
+}
+
+// Stored and Removed panic where the simulator contradicts itself: it names
+// only replicas and blocks that there are.
+func (p *inProcess) Stored(now float64, replica int, blocks []int32) {
+	p.b.To(now)
+	must(p.b.Stored(replica, p.ids(blocks)))
+}
+
+func (p *inProcess) Removed(now float64, replica int, blocks []int32) {
+	p.b.To(now)
+	must(p.b.Removed(replica, p.ids(blocks)))
+}
+
+func (p *inProcess) Scraped(now float64, pages []simulator.Page) {
+	p.b.To(now)
+	for i, page := range pages {
+		p.running[i], p.waiting[i] = float64(page.Running), float64(page.Waiting)
+	}
+	p.b.Scraped(p.running, p.waiting)
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

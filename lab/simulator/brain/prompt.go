@@ -1,0 +1,52 @@
+package brain
+
+import (
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// prompt is a prompt whose keys are known.
+type prompt struct {
+	keys  []prefixhash.Key
+	input int
+	last  uint64 // content of the last block where keys are a chain, else 0
+}
+
+// chain makes keys, which name blocks, the index's chain of the full blocks among
+// them, so that events can report for each group separately what it holds.
+func (p *prompt) chain(block int) {
+	p.keys = p.keys[:min(len(p.keys), p.input/block)]
+	parent := prefixhash.TokenRoot(model, prefixhash.LoRA{})
+	for i, k := range p.keys {
+		p.last = uint64(k)
+		parent = prefixhash.Link(parent, prefixhash.Content(k))
+		p.keys[i] = parent
+	}
+}
+
+func (p *prompt) Len() int       { return 1 }
+func (p *prompt) Tokens(int) int { return p.input }
+
+func (p *prompt) AppendKeys(dst []prefixhash.Key, _ *index.Scope, _ int) []prefixhash.Key {
+	return append(dst, p.keys...)
+}
+
+func (p *prompt) Length(int) int { return p.input }
+
+// AppendChain implements decision.Prompts: block ids are the only chain.
+func (p *prompt) AppendChain(dst []prefixhash.Key, c index.Keying, _ int) []prefixhash.Key {
+	if c.Hash != nil {
+		return dst
+	}
+	return append(dst, p.keys...)
+}
+
+func (p *prompt) Sentinel(*index.Scope, int) (content uint64, blocks int) {
+	if len(p.keys) == 0 {
+		return 0, 0
+	}
+	if p.last != 0 {
+		return p.last, len(p.keys)
+	}
+	return uint64(p.keys[len(p.keys)-1]), len(p.keys)
+}

@@ -1,0 +1,73 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"warmroute/internal/testenv"
+)
+
+// Site is the simulated replicas of a fleet, the router and Envoy as an operator
+// starts them: Envoy takes what `extproc envoy-config` prints.
+type Site struct {
+	URL   string // of Envoy's listener
+	Admin string // address of the router's admin port
+}
+
+// StartSite runs a site until the test ends. sections are more of the router's
+// configuration; their first lines, if indented, belong to its section admin.
+func StartSite(t testing.TB, fleet Fleet, sections string) Site {
+	t.Helper()
+	s := &Stage{Dir: t.TempDir(), Fleet: fleet}
+	site, err := s.site(t.Context(), sections, func(p *testenv.Process) { t.Cleanup(p.Stop) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return site
+}
+
+func (s *Stage) site(ctx context.Context, sections string, keep func(*testenv.Process)) (Site, error) {
+	if err := s.Build(ctx); err != nil {
+		return Site{}, err
+	}
+	replicas, err := s.startReplicas(ctx, "site", keep)
+	if err != nil {
+		return Site{}, err
+	}
+	ports, err := testenv.FreePorts(5)
+	if err != nil {
+		return Site{}, err
+	}
+	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
+	config := fmt.Sprintf("listen: %s\nenvoy: {listen: %q, admin: %q}\nxds: {listen: %q}\nindex_service: {listen: \"\"}\nadmin:\n  listen: %q\n%sfleet:\n  replicas:\n",
+		at(0), at(2), at(3), at(4), at(1), sections)
+	for _, addr := range replicas {
+		config += fmt.Sprintf("  - address: %q\n", addr)
+	}
+	file := filepath.Join(s.Dir, "warmroute.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return Site{}, fmt.Errorf("stage: %w", err)
+	}
+	router, err := testenv.Start(s.Dir, "router", nil, s.router, "serve", "-config", file)
+	if err != nil {
+		return Site{}, err
+	}
+	keep(router)
+	if err := wait(ctx, router, "http://"+at(1)+"/readyz"); err != nil {
+		return Site{}, err
+	}
+	bootstrap, err := exec.CommandContext(ctx, s.router, "envoy-config", "-config", file).Output()
+	if err != nil {
+		return Site{}, fmt.Errorf("stage: print Envoy's configuration: %w", err)
+	}
+	e, err := testenv.StartEnvoy(s.Dir, "envoy", bootstrap, at(2), at(3))
+	if err != nil {
+		return Site{}, err
+	}
+	keep(e.Process)
+	return Site{URL: e.URL, Admin: at(1)}, nil
+}

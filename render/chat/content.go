@@ -1,0 +1,201 @@
+package chat
+
+import (
+	"strings"
+
+	"warmroute/render/pyvalue"
+)
+
+// billingHeader starts the line that Claude Code puts first in its system text.
+// Its value changes with every request, so vLLM drops it.
+const billingHeader = "x-anthropic-billing-header"
+
+// partFields are the keys of a content part that vLLM accepts
+// (_KNOWN_CONTENT_PART_FIELDS, 0.32); any other is an extra.
+var partFields = map[string]bool{
+	"audio_embeds": true, "audio_url": true, "closed": true, "data": true, "file": true, "image_embeds": true,
+	"image_pil": true, "image_url": true, "input_audio": true, "name": true, "prompt_cache_breakpoint": true,
+	"refusal": true, "text": true, "thinking": true, "type": true, "uuid": true, "video_embeds": true, "video_url": true,
+}
+
+// part is one piece of a message's content.
+type part struct {
+	text      string
+	reference bool          // text names a tool
+	extras    *pyvalue.Dict // keys the template may see besides type and text
+}
+
+// content builds a message's content from what the request has there: a string
+// in the string format, a list of parts in the openai format.
+func (c *conversation) content(role string, v any, present bool) (any, error) {
+	if _, isText := v.(string); isText && role != "system" {
+		return c.text(v), nil
+	}
+	parts, err := c.parts(role, v, present)
+	if err != nil {
+		return nil, err
+	}
+	if role == "system" && c.d.stripBilling {
+		parts = stripBilling(parts)
+	}
+	if c.openai {
+		list := pyvalue.NewList()
+		for _, p := range parts {
+			list.Items = append(list.Items, p.dict())
+		}
+		return list, nil
+	}
+	if len(parts) == 1 {
+		return parts[0].text, nil
+	}
+	texts := make([]string, 0, len(parts))
+	for _, p := range parts {
+		if p.text != "" {
+			texts = append(texts, p.text)
+		}
+	}
+	return join(c.work, texts, "\n"), nil
+}
+
+// text builds the content that is one text.
+func (c *conversation) text(v any) any {
+	if !c.openai {
+		return v
+	}
+	list, part := c.slab.List(1), c.slab.Dict(2)
+	part.Set("type", "text")
+	part.Set("text", v)
+	list.Items[0] = part
+	return list
+}
+
+func (p part) dict() *pyvalue.Dict {
+	if p.reference {
+		return dict("type", "tool_reference", "name", p.text)
+	}
+	d := dict("type", "text", "text", p.text)
+	if p.extras != nil {
+		for k, v := range p.extras.All() {
+			d.Set(k, v)
+		}
+	}
+	return d
+}
+
+func (c *conversation) parts(role string, v any, present bool) ([]part, error) {
+	switch v := v.(type) {
+	case string:
+		return []part{{text: v}}, nil
+	case nil:
+		if present && c.validated && role != "assistant" && role != "function" {
+			return nil, refuse(Rejected)
+		}
+		return nil, nil
+	case *pyvalue.List:
+		c.features |= FeatureParts
+		parts := make([]part, 0, len(v.Items))
+		strings := 0
+		for _, item := range v.Items {
+			c.work.Step(fieldSteps)
+			c.work.Memory(3 * fieldBytes)
+			p, err := c.part(item)
+			if err != nil {
+				return nil, err
+			}
+			if _, ok := item.(string); ok {
+				strings++
+			}
+			parts = append(parts, p)
+		}
+		if strings > 0 && strings == len(parts) && (c.coded || lazyContent[role]) {
+			if c.coded || c.at.Len() > 2 {
+				return nil, refuse(UnknownShape) // it depends on the message's other fields
+			}
+			return nil, refuse(Rejected)
+		}
+		return parts, nil
+	}
+	return nil, refuse(Rejected)
+}
+
+// lazyContent are the roles whose list of nothing but strings passes vLLM's
+// validation, and then fails when it is read, unless the message has a field that the
+// OpenAI class of its role does not know, and vLLM's own class does.
+var lazyContent = map[string]bool{"user": true, "assistant": true, "system": true, "developer": true}
+
+// textKeys maps the part types that are text to the key their text is under.
+// The Responses API's own types pass only where vLLM does not validate messages.
+var textKeys = map[string]string{"text": "text", "refusal": "refusal", "thinking": "thinking", "tool_reference": "name",
+	"input_text": "text", "output_text": "text"}
+
+func (c *conversation) part(v any) (part, error) {
+	d, ok := v.(*pyvalue.Dict)
+	if !ok {
+		text, ok := v.(string)
+		if !ok {
+			return part{}, refuse(Rejected)
+		}
+		return part{text: text}, nil
+	}
+	kind, ok := str(d, "type")
+	if !ok || has(d, "uuid") {
+		return part{}, refuse(Rejected)
+	}
+	key := textKeys[kind]
+	if key == "" {
+		return part{}, refuse(Multimodal)
+	}
+	if c.validated && (kind == "input_text" || kind == "output_text") {
+		return part{}, refuse(UnknownShape)
+	}
+	text, ok := d.GetString(key)
+	if text, isText := text.(string); ok && isText {
+		extras, err := c.extras(d, key)
+		return part{text: text, reference: kind == "tool_reference", extras: extras}, err
+	}
+	return part{}, refuse(Rejected)
+}
+
+// extras are the other keys of a part.
+func (c *conversation) extras(d *pyvalue.Dict, own string) (*pyvalue.Dict, error) {
+	var extras *pyvalue.Dict
+	for k, v := range d.All() {
+		key, _ := k.(string)
+		switch {
+		case key == "type" || key == own:
+		case key == "closed":
+			if _, ok := v.(bool); !ok {
+				return nil, refuse(UnknownShape)
+			}
+		case partFields[key]:
+			return nil, refuse(UnknownShape)
+		case !c.validated:
+			// The Responses API has keys of its own here (annotations).
+			if c.openai && c.d.keepPartExtras && !c.coded {
+				return nil, refuse(UnknownShape)
+			}
+		case c.d.keepPartExtras && c.openai:
+			if extras == nil {
+				extras = pyvalue.NewDict()
+			}
+			extras.Set(k, v)
+		}
+	}
+	return extras, nil
+}
+
+// stripBilling drops the billing line, and a part that was nothing else.
+func stripBilling(parts []part) []part {
+	out := parts[:0]
+	for _, p := range parts {
+		if !p.reference && strings.HasPrefix(p.text, billingHeader) {
+			_, rest, _ := strings.Cut(p.text, "\n")
+			if rest == "" {
+				continue
+			}
+			p.text = rest
+		}
+		out = append(out, p)
+	}
+	return out
+}

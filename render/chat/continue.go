@@ -1,0 +1,65 @@
+package chat
+
+import (
+	"strings"
+
+	"warmroute/render/jinja"
+	"warmroute/render/pyvalue"
+)
+
+// continueTag marks where the final message's text ends. The space at its end
+// shows whether the template trims.
+const continueTag = "CONTINUE_FINAL_MESSAGE_TAG "
+
+// continued renders a conversation whose last message is to be continued, as
+// transformers' render_jinja_template does: it tags the message's last text,
+// renders, and cuts the text at the tag.
+func (r *Renderer) continued(dst []byte, p *prompt, t *template, vars *pyvalue.Dict, env jinja.Env) ([]byte, error) {
+	if !strings.Contains(t.source, "content") {
+		return nil, refuse(Rejected)
+	}
+	end := len(p.messages.Items) - 1
+	last := p.messages.Items[end].(*pyvalue.Dict).Copy()
+	p.messages.Items[end] = last
+	final, ok := tagContent(last)
+	if !ok {
+		return nil, refuse(Rejected)
+	}
+	base := len(dst)
+	out, err := t.Render(dst, vars, env)
+	if err != nil {
+		return nil, templateError(err)
+	}
+	p.work.Make(len(out) - base)
+	p.work.Step((len(out) - base) / 2) // it is searched backwards
+	text := string(out[base:])
+	tag := strings.TrimRight(continueTag, " ")
+	at := strings.LastIndex(text, tag)
+	if at < 0 || !strings.Contains(text, pyvalue.Strip(p.work, final)) {
+		return nil, refuse(Rejected)
+	}
+	if strings.HasPrefix(text[at:], continueTag) {
+		return out[:base+at], nil
+	}
+	return out[:base+len(pyvalue.RStrip(p.work, text[:at]))], nil
+}
+
+// tagContent appends the tag to the last text of a message and returns that
+// text as it was.
+func tagContent(m *pyvalue.Dict) (string, bool) {
+	switch v, _ := m.GetString("content"); v := v.(type) {
+	case string:
+		m.Set("content", v+continueTag)
+		return v, true
+	case *pyvalue.List:
+		for i := len(v.Items) - 1; i >= 0; i-- {
+			if block, ok := v.Items[i].(*pyvalue.Dict); ok {
+				if text, ok := block.GetString("text"); ok {
+					block.Set("text", text.(string)+continueTag)
+					return text.(string), true
+				}
+			}
+		}
+	}
+	return "", false
+}

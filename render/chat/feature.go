@@ -1,0 +1,66 @@
+package chat
+
+import (
+	"strings"
+
+	"warmroute/render/openai"
+)
+
+// Features is the set of things a request uses that decide how it is rendered.
+// Each is verified, trusted and demoted on its own.
+type Features uint16
+
+// Every feature there is. A request has its route's and any of the others.
+const (
+	FeatureChat Features = 1 << iota
+	FeatureCompletions
+	FeatureResponses
+	FeatureMessages
+	FeatureTools     // tools in the template
+	FeatureToolCalls // tool calls in the history
+	FeatureParts     // content as a list of parts
+	FeatureKwargs    // chat_template_kwargs
+	FeatureReasoning // reasoning effort, or reasoning in the history
+	FeatureContinue  // the last message is continued
+	FeatureDocuments
+	FeatureDeveloper // developer role
+	numFeatures      = iota
+)
+
+var featureNames = [numFeatures]string{"chat", "completions", "responses", "messages", "tools", "tool_calls",
+	"parts", "kwargs", "reasoning", "continue", "documents", "developer"}
+
+// AllFeatures lists each feature alone.
+func AllFeatures() []Features {
+	all := make([]Features, numFeatures)
+	for i := range all {
+		all[i] = 1 << i
+	}
+	return all
+}
+
+// String joins the features' names with "+"; the names are metric labels.
+func (f Features) String() string {
+	var names []string
+	for i, name := range featureNames {
+		if f&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, "+")
+}
+
+// RouteFeature is the feature of a route.
+func RouteFeature(r openai.Route) Features {
+	switch r {
+	case openai.Chat:
+		return FeatureChat
+	case openai.Completions:
+		return FeatureCompletions
+	case openai.Responses:
+		return FeatureResponses
+	case openai.Messages:
+		return FeatureMessages
+	}
+	return 0
+}

@@ -1,0 +1,306 @@
+package chat
+
+import (
+	"slices"
+	"strings"
+
+	"warmroute/render/openai"
+	"warmroute/render/pyvalue"
+)
+
+// responses reads /v1/responses.
+func (p *hPrompt) responses(r *Renderer, req *request) error {
+	if err := stored(req); err != nil {
+		return err
+	}
+	q := &prompt{special: true}
+	r.begin(req.work, q, dialect32, false)
+	if err := q.responsesKnobs(req); err != nil {
+		return err
+	}
+	if q.kwargs != nil && has(q.kwargs, "chat_template") {
+		return objection("a chat template is passed with the request")
+	}
+	tools, err := hResponsesTools(req)
+	if err != nil {
+		return err
+	}
+	instructions, err := optionalText(req, openai.FieldInstructions)
+	if err != nil {
+		return err
+	}
+	input, err := parseField(req, openai.FieldInput)
+	if err != nil {
+		return err
+	}
+	items, isList := input.(*pyvalue.List)
+	rest := []any{}
+	if isList {
+		rest = items.Items
+	}
+	if instructions == nil && len(rest) > 0 {
+		if item, ok := rest[0].(*pyvalue.Dict); ok && (text(item, "role") == "system" || text(item, "role") == "developer") {
+			if err := hItem(item); err != nil {
+				return err
+			}
+			content, _ := item.GetString("content")
+			flat, ok, err := hFlat(content, false)
+			if err != nil {
+				return err
+			}
+			if ok {
+				instructions = &flat
+			}
+			rest = rest[1:]
+		}
+	}
+	if err := p.preamble(instructions, tools, q.effort); err != nil {
+		return err
+	}
+	p.features(q, tools)
+	previous, err := listField(req, openai.FieldPreviousInputMessages)
+	if err != nil {
+		return err
+	}
+	if err := p.previous(previous); err != nil {
+		return err
+	}
+	if s, ok := input.(string); ok {
+		if s != "" || previous == nil || len(previous.Items) == 0 {
+			p.add(hMsg{author: "user", contents: []string{s}})
+		}
+		return nil
+	} else if !isList {
+		return refuse(Rejected)
+	}
+	names := map[string]string{}
+	for _, v := range rest {
+		item, ok := v.(*pyvalue.Dict)
+		if !ok {
+			return refuse(Rejected)
+		}
+		if err := p.item(item, names); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// previous adds the messages of an earlier request, less its instructions. They
+// are a chat's or harmony's own.
+func (p *hPrompt) previous(list *pyvalue.List) error {
+	if list == nil {
+		return nil
+	}
+	for _, v := range list.Items {
+		m, ok := v.(*pyvalue.Dict)
+		if !ok {
+			return refuse(Rejected)
+		}
+		role, channel := text(m, "role"), ""
+		if author, _ := m.GetString("author"); author != nil {
+			a, ok := author.(*pyvalue.Dict)
+			if !ok || !only(a, "role") || !only(m, "author", "content", "channel") {
+				return refuse(UnknownShape)
+			}
+			role, channel = text(a, "role"), text(m, "channel")
+		} else if !only(m, "role", "content") {
+			return refuse(UnknownShape)
+		}
+		content, _ := m.GetString("content")
+		if content == nil {
+			return refuse(UnknownShape)
+		}
+		switch role {
+		case "system", "developer":
+		case "user", "assistant":
+			contents, err := hContents(content, false)
+			if err != nil {
+				return err
+			}
+			p.add(hMsg{author: role, channel: channel, contents: contents})
+		default:
+			return refuse(UnknownShape)
+		}
+	}
+	return nil
+}
+
+func (p *hPrompt) features(q *prompt, tools *pyvalue.List) {
+	if tools != nil {
+		p.out.Features |= FeatureTools
+	}
+	if q.effort != "" {
+		p.out.Features |= FeatureReasoning
+	}
+	if q.kwargs != nil && q.kwargs.Len() > 0 {
+		p.out.Features |= FeatureKwargs
+	}
+}
+
+// hResponsesTools gives the functions in the form of a chat's tools; nil when
+// none is declared.
+func hResponsesTools(req *request) (*pyvalue.List, error) {
+	list, err := listField(req, openai.FieldTools)
+	if err != nil || list == nil {
+		return nil, err
+	}
+	custom, unsupported := false, false
+	tools := pyvalue.NewList()
+	for _, item := range list.Items {
+		tool, ok := item.(*pyvalue.Dict)
+		if !ok {
+			return nil, refuse(Rejected)
+		}
+		kind := text(tool, "type")
+		if kind != "function" && !serverTool(tool) {
+			return nil, refuse(UnknownShape)
+		}
+		switch kind {
+		case "function":
+			custom = true
+			function, err := dialect32.function(tool, nil)
+			if err != nil {
+				return nil, err
+			}
+			tools.Items = append(tools.Items, dict("type", "function", "function", function))
+		case "web_search":
+			custom, unsupported = true, true
+		case "mcp":
+			unsupported = true
+		}
+	}
+	switch {
+	case !custom:
+		return nil, nil
+	case unsupported:
+		return nil, objection("a tool's type is not supported")
+	}
+	return tools, nil
+}
+
+// hItem refuses items whose fields are not all known.
+func hItem(item *pyvalue.Dict) error {
+	status, ok := str(item, "status")
+	if !ok || !slices.Contains([]string{"", "in_progress", "completed", "incomplete"}, status) {
+		return refuse(Rejected)
+	}
+	known := map[string][]string{
+		"message":              {"type", "role", "content", "status", "id", "phase"},
+		"function_call":        {"type", "id", "call_id", "name", "arguments", "status"},
+		"function_call_output": {"type", "id", "call_id", "output", "status"},
+		"reasoning":            {"type", "id", "summary", "content", "status", "encrypted_content"},
+	}[either(text(item, "type") == "", "message", text(item, "type"))]
+	if known == nil || !only(item, known...) {
+		return refuse(UnknownShape)
+	}
+	return nil
+}
+
+// item adds one input item. names are the functions of the calls so far.
+func (p *hPrompt) item(item *pyvalue.Dict, names map[string]string) error {
+	if err := hItem(item); err != nil {
+		return err
+	}
+	switch text(item, "type") {
+	case "function_call":
+		p.out.Features |= FeatureToolCalls
+		for _, key := range []string{"call_id", "name", "arguments"} {
+			if v, _ := item.GetString(key); v == nil {
+				return refuse(Rejected)
+			} else if _, ok := v.(string); !ok {
+				return refuse(Rejected)
+			}
+		}
+		names[text(item, "call_id")] = text(item, "name")
+		return p.call(text(item, "name"), text(item, "arguments"))
+	case "function_call_output":
+		id, ok := str(item, "call_id")
+		if !ok {
+			return refuse(Rejected)
+		}
+		name, known := names[id]
+		if !known {
+			return objection("No call message found for a tool's output")
+		}
+		v, _ := item.GetString("output")
+		output, ok := v.(string)
+		if !ok {
+			return objection("a tool's output is not a text")
+		}
+		p.add(hMsg{author: hFunctions + name, result: true, contents: []string{output}})
+		return nil
+	case "reasoning":
+		return p.reasoning(item)
+	}
+	return p.itemMessage(item)
+}
+
+func (p *hPrompt) reasoning(item *pyvalue.Dict) error {
+	p.out.Features |= FeatureReasoning
+	s, _ := item.GetString("summary")
+	if summary, ok := s.(*pyvalue.List); !ok || !texts(summary, "summary_text") {
+		return refuse(Rejected)
+	}
+	v, _ := item.GetString("content")
+	content, ok := v.(*pyvalue.List)
+	if v != nil && (!ok || !texts(content, "reasoning_text")) {
+		return refuse(Rejected)
+	}
+	if v == nil || len(content.Items) == 0 {
+		return nil
+	}
+	thoughts := make([]string, len(content.Items))
+	for i, part := range content.Items {
+		thoughts[i] = text(part.(*pyvalue.Dict), "text")
+	}
+	p.add(hMsg{author: "assistant", channel: "analysis", contents: []string{strings.Join(thoughts, "\n")}})
+	return nil
+}
+
+func (p *hPrompt) itemMessage(item *pyvalue.Dict) error {
+	role := text(item, "role")
+	content, _ := item.GetString("content")
+	list, isList := content.(*pyvalue.List)
+	if _, isText := content.(string); !isText && !isList {
+		return refuse(Rejected)
+	}
+	if isList {
+		p.out.Features |= FeatureParts
+	}
+	channel, kind := "", "input_text"
+	switch role {
+	case "system", "developer":
+		p.out.Features |= FeatureDeveloper
+		flat, _, err := hFlat(content, false)
+		if err == nil && flat != "" {
+			p.add(p.instructed(role, flat))
+		}
+		return err
+	case "assistant":
+		channel, kind = "final", "output_text"
+		if isList && text(item, "type") == "" {
+			return refuse(UnknownShape)
+		}
+	case "user":
+	default:
+		return refuse(Rejected)
+	}
+	if isList && !texts(list, kind) {
+		return refuse(UnknownShape)
+	}
+	contents, err := hContents(content, false)
+	if err == nil {
+		p.add(hMsg{author: role, channel: channel, contents: contents})
+	}
+	return err
+}
+
+// optionalText reads a text; nil when it is absent or null.
+func optionalText(req *request, f openai.Field) (*string, error) {
+	if raw := req.Raw(f); raw == nil || string(raw) == "null" {
+		return nil, nil
+	}
+	s, err := textField(req, f)
+	return &s, err
+}

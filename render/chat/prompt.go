@@ -1,0 +1,220 @@
+package chat
+
+import (
+	"slices"
+
+	"warmroute/render/openai"
+	"warmroute/render/pyvalue"
+	"warmroute/render/work"
+)
+
+// prompt is a request on its way to the template: what vLLM's render_chat has
+// when it calls apply_chat_template.
+type prompt struct {
+	conversation
+	source     *pyvalue.List // the messages before they are normalised
+	tools      *pyvalue.List // nil: no tools
+	kwargs     *pyvalue.Dict // the client's chat_template_kwargs, nil: none
+	defaults   bool          // the server's default kwargs apply
+	effort     string        // reasoning effort, "" when not set
+	documents  *pyvalue.List
+	generation bool // add_generation_prompt
+	continues  bool // continue_final_message
+	special    bool // the tokenizer adds its special tokens
+}
+
+// efforts are the values of reasoning_effort vLLM accepts.
+var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
+
+// common refuses what no route renders here: fields that change the prompt
+// outside the template.
+func common(req *request) error {
+	if req.Multimodal {
+		return refuse(Multimodal)
+	}
+	if req.Raw(openai.FieldMMProcessorKwargs) != nil || req.Raw(openai.FieldMediaIOKwargs) != nil {
+		return refuse(Multimodal)
+	}
+	// On the other two routes these are unknown fields, which vLLM ignores.
+	if req.Route == openai.Chat || req.Route == openai.Completions {
+		switch {
+		case req.NullSwitch():
+			return refuse(Rejected)
+		case req.Raw(openai.FieldTruncatePromptTokens) != nil || req.Raw(openai.FieldTruncationSide) != nil:
+			return refuse(Truncation)
+		case req.Route == openai.Chat && req.Raw(openai.FieldChatTemplate) != nil:
+			return refuse(RequestTemplate)
+		}
+	}
+	kv, err := dictField(req, openai.FieldKVTransferParams)
+	if kv != nil && has(kv, "prompt_token_ids") {
+		return refuse(ReusedTokens)
+	}
+	return err
+}
+
+// chat builds the prompt of /v1/chat/completions: ChatCompletionRequest and
+// OnlineRenderer.render_chat.
+func (r *Renderer) chat(req *request, d dialect) (*prompt, error) {
+	p := &prompt{defaults: true}
+	r.begin(req.work, p, d, true)
+	var err error
+	if p.generation, err = boolField(req, openai.FieldAddGenerationPrompt, true); err != nil {
+		return nil, err
+	}
+	if p.continues, err = boolField(req, openai.FieldContinueFinalMessage, false); err != nil {
+		return nil, err
+	}
+	if p.continues && p.generation && (r.coder == nil || req.Raw(openai.FieldAddGenerationPrompt) != nil) {
+		return nil, objection("continue_final_message and add_generation_prompt are both set")
+	}
+	if p.special, err = boolField(req, openai.FieldAddSpecialTokens, false); err != nil {
+		return nil, err
+	}
+	if p.effort, err = textField(req, openai.FieldReasoningEffort); err != nil {
+		return nil, err
+	}
+	if p.documents, err = documents(req); err != nil {
+		return nil, err
+	}
+	if p.kwargs, err = dictField(req, openai.FieldChatTemplateKwargs); err != nil {
+		return nil, err
+	}
+	if err := p.chatTools(req, r.o.ExcludeToolsWhenToolChoiceNone); err != nil {
+		return nil, err
+	}
+	p.openai = r.openaiFormat(p.tools != nil, d)
+	p.source, err = listField(req, openai.FieldMessages)
+	return p, err
+}
+
+func (r *Renderer) begin(b *work.Budget, p *prompt, d dialect, validated bool) {
+	p.conversation = conversation{work: b, d: d, coded: r.coded, validated: validated, keepRaw: r.keepRaw, messages: pyvalue.NewList()}
+}
+
+func (p *prompt) chatTools(req *request, exclude bool) error {
+	list, err := listField(req, openai.FieldTools)
+	if err != nil {
+		return err
+	}
+	choice, err := parseField(req, openai.FieldToolChoice)
+	if err != nil {
+		return err
+	}
+	if list != nil && len(list.Items) == 0 {
+		return objection("tools is an empty array")
+	}
+	if list != nil {
+		if p.tools, err = p.d.tools(p.work, list); err != nil {
+			return err
+		}
+	}
+	if err := checkToolChoice(choice, p.tools); err != nil {
+		return err
+	}
+	if choice == "none" && exclude {
+		p.tools = nil
+	}
+	return nil
+}
+
+// documents reads a list of objects with string values.
+func documents(req *request) (*pyvalue.List, error) {
+	list, err := listField(req, openai.FieldDocuments)
+	if list == nil || err != nil {
+		return nil, err
+	}
+	for _, item := range list.Items {
+		req.work.Step(fieldSteps)
+		d, ok := item.(*pyvalue.Dict)
+		if !ok {
+			return nil, refuse(Rejected)
+		}
+		for _, v := range d.All() {
+			if _, ok := v.(string); !ok {
+				return nil, refuse(Rejected)
+			}
+		}
+	}
+	return list, nil
+}
+
+// completion checks /v1/completions, whose text goes straight to the tokenizer.
+func completion(req *request) (special bool, err error) {
+	switch {
+	case req.Raw(openai.FieldSuffix) != nil:
+		return false, refuse(RenderedInCode)
+	case req.Raw(openai.FieldPromptEmbeds) != nil:
+		return false, refuse(Multimodal)
+	case string(req.Raw(openai.FieldPrompt)) == `""`: // also where a token is put before it
+		return false, objection("the prompt is empty")
+	}
+	return boolField(req, openai.FieldAddSpecialTokens, true)
+}
+
+// reserved are kwargs that reach into apply_chat_template or into the template's
+// environment instead of being a variable of the template.
+var reserved = []string{"self", "conversation", "messages", "tools", "documents", "chat_template", "tokenize", "padding",
+	"truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs",
+	"sanitize_control_tokens", "raise_exception", "strftime_now"}
+
+// globals are jinja2's own names: a kwarg of that name never reaches the template.
+var globals = []string{"range", "dict", "lipsum", "cycler", "joiner", "namespace"}
+
+// variables are what the template is rendered with: merge_kwargs over the
+// server's defaults, the client's kwargs and the request's own fields, where
+// null and "auto" mean not set; the special tokens lie below them.
+func (p *prompt) variables(o *Options) (*pyvalue.Dict, error) {
+	vars := pyvalue.NewDict()
+	for name, text := range o.SpecialTokens {
+		vars.Set(name, text)
+	}
+	if p.defaults && o.DefaultKwargs != nil {
+		for k, v := range o.DefaultKwargs.All() {
+			vars.Set(k, v)
+		}
+	}
+	if p.effort != "" && !slices.Contains(efforts, p.effort) {
+		return nil, refuse(Rejected)
+	}
+	thinks := p.effort != "" && p.d.effortThinks
+	if p.kwargs != nil && p.kwargs.Len() > 0 {
+		p.features |= FeatureKwargs
+		for k, v := range p.kwargs.All() {
+			p.work.Step(fieldSteps)
+			p.work.Memory(fieldBytes)
+			name, _ := k.(string)
+			if slices.Contains(reserved, name) {
+				return nil, refuse(ReservedKwargs)
+			}
+			thinks = thinks && name != "enable_thinking"
+			if v == nil || v == "auto" || slices.Contains(globals, name) {
+				continue
+			}
+			vars.Set(name, v)
+		}
+	}
+	if p.effort != "" {
+		p.features |= FeatureReasoning
+		vars.Set("reasoning_effort", p.effort)
+	}
+	if thinks {
+		vars.Set("enable_thinking", p.effort != "none")
+	}
+	vars.Delete("continue_final_message")
+	vars.Set("add_generation_prompt", p.generation)
+	vars.Set("messages", p.messages)
+	vars.Set("tools", nil)
+	if p.tools != nil {
+		p.features |= FeatureTools
+		vars.Set("tools", p.tools)
+	}
+	if _, ok := vars.GetString("documents"); !ok || p.documents != nil {
+		vars.Set("documents", nil)
+	}
+	if p.documents != nil {
+		p.features |= FeatureDocuments
+		vars.Set("documents", p.documents)
+	}
+	return vars, nil
+}

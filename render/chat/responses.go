@@ -1,0 +1,365 @@
+package chat
+
+import (
+	"slices"
+	"strings"
+
+	"warmroute/render/openai"
+	"warmroute/render/pyvalue"
+	"warmroute/render/work"
+)
+
+// responses builds the prompt of /v1/responses: ResponsesRequest,
+// construct_input_messages and construct_tool_dicts. Only what is wholly in the
+// body is rendered; stored responses are the replica's.
+func (r *Renderer) responses(req *request, d dialect) (*prompt, error) {
+	if req.Raw(openai.FieldPreviousInputMessages) != nil {
+		return nil, refuse(StoredState)
+	}
+	if err := stored(req); err != nil {
+		return nil, err
+	}
+	// Special tokens are added on this route: TokenizeParams' default stands.
+	p := &prompt{defaults: d.responsesKwargs, generation: true, special: true}
+	r.begin(req.work, p, d, false)
+	if err := p.responsesKnobs(req); err != nil {
+		return nil, err
+	}
+	if err := p.responsesTools(req, r.o.ExcludeToolsWhenToolChoiceNone, r.o.ResponsesToolFields); err != nil {
+		return nil, err
+	}
+	p.openai = r.openaiFormat(p.tools != nil, d)
+	instructions, err := textField(req, openai.FieldInstructions)
+	if err != nil {
+		return nil, err
+	}
+	messages := pyvalue.NewList()
+	if instructions != "" {
+		messages.Items = append(messages.Items, dict("role", "system", "content", instructions))
+	}
+	input, err := parseField(req, openai.FieldInput)
+	if err != nil {
+		return nil, err
+	}
+	switch input := input.(type) {
+	case string:
+		messages.Items = append(messages.Items, dict("role", "user", "content", input))
+	case *pyvalue.List:
+		items := items{work: req.work, d: d, messages: messages}
+		for _, item := range input.Items {
+			if err := items.add(item); err != nil {
+				return nil, err
+			}
+		}
+		p.continues = items.partial
+		p.generation = !items.partial
+	}
+	p.source = messages
+	return p, nil
+}
+
+// stored refuses a prompt that does not begin in the body.
+func stored(req *request) error {
+	if req.Raw(openai.FieldPreviousResponseID) != nil || req.Raw(openai.FieldPrompt) != nil {
+		return refuse(StoredState)
+	}
+	return nil
+}
+
+func (p *prompt) responsesKnobs(req *request) error {
+	switch truncation, err := textField(req, openai.FieldTruncation); {
+	case err != nil:
+		return err
+	case truncation != "" && truncation != "auto" && truncation != "disabled":
+		return refuse(Rejected)
+	}
+	reasoning, err := dictField(req, openai.FieldReasoning)
+	if err != nil {
+		return err
+	}
+	if reasoning != nil {
+		effort, ok := str(reasoning, "effort")
+		if !ok {
+			return refuse(Rejected)
+		}
+		p.effort = effort
+	}
+	kwargs, err := dictField(req, openai.FieldChatTemplateKwargs)
+	if p.d.responsesKwargs {
+		p.kwargs = kwargs
+	}
+	return err
+}
+
+// responsesTools flattens and unflattens: a function tool of this API has its
+// fields next to its type.
+func (p *prompt) responsesTools(req *request, exclude bool, dump []string) error {
+	list, err := listField(req, openai.FieldTools)
+	if err != nil {
+		return err
+	}
+	choice, err := parseField(req, openai.FieldToolChoice)
+	if err != nil {
+		return err
+	}
+	if list == nil || len(list.Items) == 0 || choice == "none" && (exclude || !p.d.responsesKwargs) {
+		return nil
+	}
+	named, isNamed := choice.(*pyvalue.Dict)
+	if isNamed && !(p.coded && namesOne(named, list)) ||
+		!isNamed && !slices.Contains([]any{nil, "none", "auto", "required"}, choice) || !p.d.strictTools && len(dump) == 0 {
+		return refuse(UnknownShape)
+	}
+	p.tools = pyvalue.NewList()
+	for _, item := range list.Items {
+		tool, ok := item.(*pyvalue.Dict)
+		if !ok {
+			return refuse(Rejected)
+		}
+		if kind, _ := tool.GetString("type"); kind != "function" {
+			if p.coded && serverTool(tool) {
+				continue
+			}
+			return refuse(UnknownShape)
+		}
+		function, err := p.d.function(tool, nil)
+		if err != nil {
+			return err
+		}
+		if !p.d.strictTools {
+			function = dumpTool(tool, dump)
+		}
+		p.tools.Items = append(p.tools.Items, dict("type", "function", "function", function))
+	}
+	return nil
+}
+
+// namesOne reports whether a choice names one of the functions, and one only.
+func namesOne(choice *pyvalue.Dict, tools *pyvalue.List) bool {
+	name, _ := str(choice, "name")
+	if kind, _ := choice.GetString("type"); kind != "function" || name == "" || !only(choice, "type", "name") {
+		return false
+	}
+	n := 0
+	for _, item := range tools.Items {
+		if tool, ok := item.(*pyvalue.Dict); ok && text(tool, "type") == "function" && text(tool, "name") == name {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// serverTool reports whether a tool is one that the server runs, in a shape that
+// that vLLM accepts: it is no function, so only harmony mentions it.
+func serverTool(tool *pyvalue.Dict) bool {
+	switch text(tool, "type") {
+	case "web_search", "web_search_preview":
+		return only(tool, "type")
+	case "code_interpreter":
+		container, _ := tool.GetString("container")
+		d, ok := container.(*pyvalue.Dict)
+		return only(tool, "type", "container") && ok && only(d, "type") && text(d, "type") == "auto"
+	case "mcp":
+		allowed, _ := tool.GetString("allowed_tools")
+		names, ok := allowed.(*pyvalue.List)
+		return only(tool, "type", "server_label", "server_url", "allowed_tools") && text(tool, "server_label") != "" &&
+			text(tool, "server_url") != "" && (allowed == nil || ok && allTexts(names))
+	}
+	return false
+}
+
+func allTexts(list *pyvalue.List) bool {
+	for _, v := range list.Items {
+		if _, ok := v.(string); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// dumpTool is model_dump of the openai package's FunctionTool: its fields in its
+// order, null where the client set none, then what the client added.
+func dumpTool(tool *pyvalue.Dict, fields []string) *pyvalue.Dict {
+	d := pyvalue.NewDict()
+	for _, name := range fields {
+		v, _ := tool.GetString(strings.TrimSuffix(name, "_")) // async_ is named async outside Python
+		d.Set(name, v)
+	}
+	rest(d, without(tool, "async"))
+	return d
+}
+
+// items turns input items into chat messages.
+type items struct {
+	work     *work.Budget
+	d        dialect
+	messages *pyvalue.List
+	partial  bool // the last item is an unfinished message
+}
+
+// last is the message before, when it is the assistant's and items of one turn
+// are merged; else nil.
+func (t *items) last() *pyvalue.Dict {
+	if n := len(t.messages.Items); t.d.mergeItems && n > 0 {
+		m := t.messages.Items[n-1].(*pyvalue.Dict)
+		if role, _ := m.GetString("role"); role == "assistant" {
+			return m
+		}
+	}
+	return nil
+}
+
+func (t *items) push(m *pyvalue.Dict) { t.messages.Items = append(t.messages.Items, m) }
+
+// give sets key on the assistant message before, or starts a new one.
+func (t *items) give(key string, v any) {
+	if m := t.last(); m != nil && !has(m, key) {
+		m.Set(key, v)
+		return
+	}
+	t.push(dict("role", "assistant", key, v))
+}
+
+func (t *items) add(v any) error {
+	t.work.Step(messageSteps)
+	t.work.Memory(messageBytes)
+	item, ok := v.(*pyvalue.Dict)
+	if !ok {
+		return refuse(Rejected)
+	}
+	kind, ok := str(item, "type")
+	status, isText := str(item, "status")
+	if !ok || !isText || !slices.Contains([]string{"", "in_progress", "completed", "incomplete"}, status) {
+		return refuse(Rejected)
+	}
+	unfinished := status == "in_progress" || status == "incomplete"
+	t.partial = unfinished && (kind == "" || kind == "message" || kind == "reasoning")
+	switch kind {
+	case "", "message":
+		return t.message(item, kind)
+	case "function_call":
+		return t.call(item)
+	case "function_call_output":
+		return t.output(item)
+	case "reasoning":
+		return t.reasoning(item)
+	}
+	return refuse(UnknownShape)
+}
+
+func (t *items) message(item *pyvalue.Dict, kind string) error {
+	role, _ := item.GetString("role")
+	content, _ := item.GetString("content")
+	if !only(item, "type", "role", "content", "status", "id", "phase") {
+		return refuse(UnknownShape)
+	}
+	switch role {
+	case "user", "system", "developer":
+		if list, ok := content.(*pyvalue.List); ok && !texts(list, "input_text") {
+			return refuse(UnknownShape)
+		}
+		t.push(dict("role", role, "content", content))
+		return nil
+	case "assistant":
+	default:
+		return refuse(Rejected)
+	}
+	text, ok := content.(string)
+	if list, isList := content.(*pyvalue.List); isList {
+		// Only an item of type message may hold output text; vLLM
+		// takes the first part and no other.
+		if kind == "" || len(list.Items) == 0 || !texts(list, "output_text") {
+			return refuse(UnknownShape)
+		}
+		text, ok = str(list.Items[0].(*pyvalue.Dict), "text")
+	} else if !t.d.mergeItems {
+		t.push(dict("role", role, "content", content))
+		return nil
+	}
+	if !ok {
+		return refuse(Rejected)
+	}
+	t.give("content", text)
+	return nil
+}
+
+// texts reports whether every part is text of the kind.
+func texts(list *pyvalue.List, kind string) bool {
+	for _, v := range list.Items {
+		d, ok := v.(*pyvalue.Dict)
+		if !ok || !only(d, "type", "text", "annotations", "logprobs", "cache_control") {
+			return false
+		}
+		t, _ := d.GetString("type")
+		text, _ := d.GetString("text")
+		if _, ok := text.(string); !ok || t != kind {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *items) call(item *pyvalue.Dict) error {
+	id, _ := item.GetString("call_id")
+	name, _ := item.GetString("name")
+	arguments, _ := item.GetString("arguments")
+	for _, v := range []any{id, name, arguments} {
+		if _, ok := v.(string); !ok {
+			return refuse(Rejected)
+		}
+	}
+	if !only(item, "type", "id", "call_id", "name", "arguments", "status") {
+		return refuse(UnknownShape)
+	}
+	call := dict("id", id, "function", dict("name", name, "arguments", arguments), "type", "function")
+	if m := t.last(); m != nil {
+		if v, _ := m.GetString("tool_calls"); v != nil {
+			list := v.(*pyvalue.List)
+			list.Items = append(list.Items, call)
+			return nil
+		}
+	}
+	if !t.d.mergeItems && has(item, "id") {
+		return refuse(UnknownShape) // 0.21 merges calls whose id starts with "mcp_"
+	}
+	t.give("tool_calls", pyvalue.NewList(call))
+	return nil
+}
+
+func (t *items) output(item *pyvalue.Dict) error {
+	id, ok := str(item, "call_id")
+	output, _ := item.GetString("output")
+	if list, isList := output.(*pyvalue.List); isList {
+		if !texts(list, "input_text") {
+			return refuse(UnknownShape)
+		}
+	} else if _, isText := output.(string); !isText || !ok {
+		return refuse(Rejected)
+	}
+	t.push(dict("role", "tool", "content", output, "tool_call_id", id))
+	return nil
+}
+
+func (t *items) reasoning(item *pyvalue.Dict) error {
+	if has(item, "encrypted_content") || !only(item, "type", "id", "summary", "content", "status", "encrypted_content") {
+		return refuse(UnknownShape)
+	}
+	s, _ := item.GetString("summary")
+	summary, ok := s.(*pyvalue.List)
+	if !ok || !texts(summary, "summary_text") {
+		return refuse(Rejected)
+	}
+	text := ""
+	v, _ := item.GetString("content")
+	content, ok := v.(*pyvalue.List)
+	switch {
+	case v != nil && (!ok || !texts(content, "reasoning_text")):
+		return refuse(Rejected)
+	case v != nil && len(content.Items) > 0:
+		text, _ = str(content.Items[0].(*pyvalue.Dict), "text")
+	case len(summary.Items) > 0:
+		text, _ = str(summary.Items[0].(*pyvalue.Dict), "text")
+	}
+	t.give("reasoning", text)
+	return nil
+}

@@ -1,0 +1,210 @@
+package render
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"warmroute/render/chat"
+	"warmroute/render/pyvalue"
+	"warmroute/render/tokenizer"
+	"warmroute/render/work"
+)
+
+// Model is everything that a model's files and its servers' flags say of prompts.
+type Model struct {
+	// Chat is how the model's servers render, of any version.
+	Chat    chat.Options
+	Encoder Encoder
+	// Alternative loads another reading of the model's files that servers may have
+	// instead of Encoder's; nil: there is none. A server's answer decides between them.
+	Alternative func() (Encoder, error)
+	// MaxLen is the model's context in tokens; 0: as the servers report. vLLM
+	// refuses or cuts a longer prompt, so there are no ids for it.
+	MaxLen int
+}
+
+// Flags are what a model's servers were started with, as far as it decides
+// prompts. The zero value is a server with its defaults.
+type Flags struct {
+	// ChatTemplate is a file that replaces the model's own template.
+	ChatTemplate string
+	// ContentFormat is "", "auto", "string" or "openai".
+	ContentFormat string
+	// DefaultKwargs is the JSON object of --default-chat-template-kwargs.
+	DefaultKwargs json.RawMessage
+	// ExcludeTools is --exclude-tools-when-tool-choice-none.
+	ExcludeTools bool
+	// TokenizerMode is --tokenizer-mode.
+	TokenizerMode string
+	// DisabledThinkingEffort, Transformers and ResponsesToolFields are as in
+	// chat.Options.
+	DisabledThinkingEffort string
+	Transformers           string
+	ResponsesToolFields    []string
+	// Location is the servers' time zone; nil means UTC.
+	Location *time.Location
+	// StartDate and SystemInstructions are as in chat.Options.
+	StartDate          string
+	SystemInstructions bool
+	// MaxLen is --max-model-len; 0: not known.
+	MaxLen int
+	// StoreBytes bounds what is remembered of prompts' beginnings; 0 means
+	// DefaultStoreBytes, negative nothing.
+	StoreBytes int64
+}
+
+// DefaultStoreBytes remembers about twelve million tokens of conversations: what
+// a hundred long system prompts and some thousand sessions take. It is used as it
+// fills.
+const DefaultStoreBytes = 64 << 20
+
+// Open reads a model's folder in the Hugging Face layout (tokenizer.json,
+// tokenizer_config.json, chat templates, and config.json for the model's type) or in
+// Mistral's own. It may take a second; ctx ends it, and so does a file that costs more
+// work than its size allows (package work).
+func Open(ctx context.Context, dir string, f Flags) (Model, error) {
+	kind, err := modelKind(dir, f.TokenizerMode)
+	if err != nil {
+		return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
+	}
+	if kind.InMistralFormat() {
+		return loadMistral(ctx, dir, kind, f)
+	}
+	encoder, config, err := loadEncoder(ctx, dir, "", f)
+	if err != nil {
+		return Model{}, err
+	}
+	m := Model{Encoder: encoder}
+	if class := config.Classed(kind.Type); class != "" {
+		m.Alternative = func() (Encoder, error) {
+			encoder, _, err := loadEncoder(context.Background(), dir, class, f)
+			return encoder, err
+		}
+	}
+	return m, m.configure(chat.Options{
+		Template: config.Templates["default"], ToolTemplate: config.Templates["tool_use"], SpecialTokens: config.Special, Model: kind,
+	}, f)
+}
+
+// configure sets how the model's servers render: its files' settings in o, and the flags.
+func (m *Model) configure(o chat.Options, f Flags) error {
+	o.ContentFormat, o.ExcludeToolsWhenToolChoiceNone = f.ContentFormat, f.ExcludeTools
+	o.DisabledThinkingEffort, o.Transformers = f.DisabledThinkingEffort, f.Transformers
+	o.ResponsesToolFields, o.Location = f.ResponsesToolFields, f.Location
+	o.StartDate, o.SystemInstructions = f.StartDate, f.SystemInstructions
+	m.MaxLen = f.MaxLen
+	if f.ChatTemplate != "" {
+		source, err := tokenizer.ReadFile(f.ChatTemplate)
+		if err != nil {
+			return fmt.Errorf("chat template: %w", err)
+		}
+		o.Template, o.ToolTemplate = string(source), ""
+	}
+	if f.DefaultKwargs != nil {
+		v, err := pyvalue.Parse(f.DefaultKwargs)
+		kwargs, ok := v.(*pyvalue.Dict)
+		if err != nil || !ok {
+			return errors.New("default chat template kwargs are not a JSON object")
+		}
+		o.DefaultKwargs = kwargs
+	}
+	m.Chat = o
+	return nil
+}
+
+// loadEncoder loads the folder's tokenizer by its file or by a class.
+func loadEncoder(ctx context.Context, dir, class string, f Flags) (Encoder, tokenizer.Config, error) {
+	tok, err := tokenizer.Load(dir, tokenizer.Options{Class: class, Work: loadWork(ctx, filepath.Join(dir, "tokenizer.json"))})
+	if err != nil {
+		return nil, tokenizer.Config{}, fmt.Errorf("model folder %s: %w", dir, err)
+	}
+	if f.StoreBytes < 0 {
+		return tok, tok.Config(), nil
+	}
+	store, err := tokenizer.NewStore(tok, cmp.Or(f.StoreBytes, DefaultStoreBytes))
+	if err != nil {
+		return nil, tokenizer.Config{}, fmt.Errorf("model folder %s: %w", dir, err)
+	}
+	return storeEncoder{store}, tok.Config(), nil
+}
+
+// loadWork is the budget of loading a file: ordinary ones cost a step a byte.
+func loadWork(ctx context.Context, file string) *work.Budget {
+	size := 0
+	if info, err := os.Stat(file); err == nil {
+		size = int(info.Size())
+	}
+	return work.New(ctx, work.Limits{}, size)
+}
+
+// modelKind reads what selects vLLM's renderer. A folder without config.json
+// (a tokenizer alone) has no type.
+func modelKind(dir, mode string) (chat.Model, error) {
+	m := chat.Model{TokenizerMode: mode}
+	raw, err := tokenizer.ReadFile(filepath.Join(dir, "config.json"))
+	if err == nil {
+		var config struct {
+			Type          string          `json:"model_type"`
+			Architectures []string        `json:"architectures"`
+			Vision        json.RawMessage `json:"vision_config"`
+		}
+		if err := json.Unmarshal(raw, &config); err != nil {
+			return m, fmt.Errorf("config.json: %w", err)
+		}
+		m.Type, m.Vision = config.Type, config.Vision != nil
+		if len(config.Architectures) > 0 {
+			m.Architecture = config.Architectures[0]
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return m, err
+	}
+	// vLLM also requires consolidated*.safetensors; a router's copy has no weights.
+	for _, pattern := range []string{"tekken.json", "tokenizer.model.v*"} {
+		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
+			m.MistralFormat = true
+		}
+	}
+	return m, nil
+}
+
+// storeEncoder encodes through a prefix store: a conversation's next turn costs
+// its new text.
+type storeEncoder struct{ store *tokenizer.Store }
+
+func (e storeEncoder) Append(b *work.Budget, dst []uint32, text []byte, addSpecial bool) []uint32 {
+	return e.store.Append(b, dst, text, addSpecial)
+}
+
+func (e storeEncoder) AppendPieces(b *work.Budget, dst []uint32, text []byte, pieces []tokenizer.Piece) ([]uint32, bool) {
+	return e.store.AppendPieces(b, dst, text, pieces)
+}
+
+// Files lists the files of a folder that Open may read, by name.
+func Files(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, e := range entries {
+		if slices.Contains(modelNames, e.Name()) || mistralFile.MatchString(e.Name()) {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	more, err := filepath.Glob(filepath.Join(dir, "additional_chat_templates", "*.jinja"))
+	return append(paths, more...), err
+}
+
+// modelNames are the files of a folder that Open may read, other than mistralFile.
+var modelNames = []string{
+	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json",
+	"chat_template.jinja", "chat_template.json", "tekken.json",
+}

@@ -1,0 +1,18 @@
+// Package openai reads the few fields a router needs from a request body in the
+// OpenAI (and Anthropic) shape, in one pass over the raw bytes.
+//
+// It never re-marshals and never changes the body: it returns numbers, short
+// strings and spans that point into the body; only messages that are to be
+// rendered become a tree ([Request.Values]). A body that it cannot read as vLLM
+// does is not an error for the client: the caller routes the request without a
+// hint, with the reason returned here.
+//
+// JSON is read as Python's json module reads it (NaN and Infinity are numbers,
+// control characters in strings are not allowed), and more strictly in three
+// places, because their meaning depends on the reader: duplicate keys, lone
+// surrogates and invalid UTF-8 are refused, each with its own reason.
+//
+// A Request is immutable once parsed and safe for concurrent readers. It borrows
+// the body: it must not be used after the body's bytes change. The package does
+// not decide what a body means to a chat template; that is render/chat.
+package openai

@@ -1,0 +1,124 @@
+package openai
+
+import (
+	"bytes"
+	"math"
+)
+
+// MaxPrompts bounds the prompts of one body: vLLM computes them one by one, and here each
+// is looked up by itself.
+const MaxPrompts = 4096
+
+// completions reads the prompt of /v1/completions: a string, a list of strings,
+// token ids, or lists of token ids. v was scanned.
+func (r *Request) completions(within *scanner, v []byte) Reason {
+	if r.TokenPrompts != nil { // read already
+		return ""
+	}
+	if v[0] == '"' {
+		within.budget.Make(len(v))
+		r.TextPrompts = []string{stringOf(v)}
+		return ""
+	}
+	s := scanner{b: v, budget: within.budget}
+	var why Reason
+	switch s.i = 1; s.peek() {
+	case '"':
+		s.i = 0
+		why = s.array(func() Reason {
+			if s.b[s.i] != '"' {
+				return BadPrompt
+			}
+			start := s.i
+			if _, _, why := s.text(); why != "" {
+				return why
+			}
+			if len(r.TextPrompts) == MaxPrompts {
+				return TooWide
+			}
+			s.budget.Make(s.i - start)
+			r.TextPrompts = append(r.TextPrompts, stringOf(s.b[start:s.i]))
+			return ""
+		})
+	case '[':
+		s.i = 0
+		why = s.array(func() Reason {
+			if len(r.TokenPrompts) == MaxPrompts {
+				return TooWide
+			}
+			ids, why := s.ids()
+			r.TokenPrompts = append(r.TokenPrompts, ids)
+			return why
+		})
+	default:
+		s.i = 0
+		var ids []uint32
+		if ids, why = s.ids(); why == "" {
+			r.TokenPrompts = [][]uint32{ids}
+		}
+	}
+	return why
+}
+
+// room is memory for the list of ids at s.i. Commas bound the count, so that it
+// is allocated once.
+func (s *scanner) room() []uint32 {
+	rest := s.b[s.i:]
+	if end := bytes.IndexByte(rest, ']'); end >= 0 {
+		rest = rest[:end]
+	}
+	n := bytes.Count(rest, []byte{','}) + 1
+	s.budget.Make(4 * n)
+	s.budget.Read(2 * len(rest))
+	return make([]uint32, 0, n)
+}
+
+// tokenPrompt reads a prompt that is one plain list of ids while it is stepped
+// over, so that the longest bodies of all are read once. It returns false for
+// other prompts, having moved nowhere.
+func (r *Request) tokenPrompt(s *scanner) bool {
+	start := s.i
+	if i := start + 1; i == len(s.b) || s.b[i] != ' ' && s.b[i]-'0' > 9 {
+		return false
+	}
+	ids := s.room()
+	end, ok := naturals(s.b, start, &ids, s.budget)
+	if !ok {
+		return false
+	}
+	s.i = end
+	r.raw[FieldPrompt], r.TokenPrompts = s.b[start:s.i:s.i], [][]uint32{ids}
+	return true
+}
+
+// ids reads one list of token ids; an empty one is no prompt.
+func (s *scanner) ids() ([]uint32, Reason) {
+	if s.b[s.i] != '[' {
+		return nil, BadPrompt
+	}
+	ids := s.room()
+	if end, ok := naturals(s.b, s.i, &ids, s.budget); ok {
+		s.i = end
+		return ids, ""
+	}
+	ids = ids[:0]
+	why := s.array(func() Reason {
+		start, n := s.i, uint64(0)
+		for s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9' && n <= math.MaxUint32 {
+			n = n*10 + uint64(s.b[s.i]-'0')
+			s.i++
+		}
+		if s.i == start || n > math.MaxUint32 {
+			return BadPrompt
+		}
+		ids = append(ids, uint32(n))
+		return ""
+	})
+	switch {
+	case why == UnreadableJSON: // the JSON was good: 1.5 or 1e3 stopped us
+		return nil, BadPrompt
+	case why == "" && len(ids) == 0:
+		return nil, BadPrompt
+	}
+	return ids, why
+}

@@ -1,0 +1,346 @@
+package openai
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+
+	"warmroute/render/internal/jsontext"
+	"warmroute/render/work"
+)
+
+// Field names a body field that decides the prompt, or how it is cached.
+type Field uint8
+
+// The fields kept as spans of the body. Not every route has every one.
+const (
+	FieldMessages Field = iota
+	FieldSystem
+	FieldInput
+	FieldInstructions
+	FieldPrompt
+	FieldSuffix
+	FieldPromptEmbeds
+	FieldTools
+	FieldToolChoice
+	FieldChatTemplate
+	FieldChatTemplateKwargs
+	FieldReasoningEffort
+	FieldReasoning
+	FieldThinking
+	FieldOutputConfig
+	FieldDocuments
+	FieldAddGenerationPrompt
+	FieldContinueFinalMessage
+	FieldAddSpecialTokens
+	FieldTruncatePromptTokens
+	FieldTruncationSide
+	FieldTruncation
+	FieldMMProcessorKwargs
+	FieldMediaIOKwargs
+	FieldKVTransferParams
+	FieldPreviousResponseID
+	FieldPreviousInputMessages
+	FieldPromptLogprobs
+	FieldLogprobs
+	FieldTopLogprobs
+	FieldEcho
+	FieldMaxTokens
+	FieldMaxCompletionTokens
+	FieldMaxOutputTokens
+	FieldUseBeamSearch
+	numFields
+
+	// The fields that are read and not kept as spans.
+	fieldModel
+	fieldCacheSalt
+	fieldStream
+)
+
+// fields is a set of them.
+type fields uint64
+
+// twice enters f and reports whether it was there before. The second copy of a field would
+// be read for nothing, and a body may hold as many copies as it has room for.
+func (s *fields) twice(f Field) bool {
+	before := *s
+	*s |= 1 << f
+	return before == *s
+}
+
+// fieldNames are the keys of the body, by Field.
+var fieldNames = [numFields]string{
+	"messages", "system", "input", "instructions", "prompt", "suffix", "prompt_embeds", "tools", "tool_choice",
+	"chat_template", "chat_template_kwargs", "reasoning_effort", "reasoning", "thinking", "output_config", "documents",
+	"add_generation_prompt", "continue_final_message", "add_special_tokens", "truncate_prompt_tokens",
+	"truncation_side", "truncation", "mm_processor_kwargs", "media_io_kwargs", "kv_transfer_params",
+	"previous_response_id", "previous_input_messages", "prompt_logprobs", "logprobs", "top_logprobs", "echo",
+	"max_tokens", "max_completion_tokens", "max_output_tokens", "use_beam_search",
+}
+
+// String is the field's key in the body.
+func (f Field) String() string { return fieldNames[f] }
+
+var fieldOf = func() map[string]Field {
+	m := map[string]Field{"model": fieldModel, "cache_salt": fieldCacheSalt, "stream": fieldStream}
+	for i, name := range fieldNames {
+		m[name] = Field(i)
+	}
+	return m
+}()
+
+// Request is the part of one body that a router needs.
+type Request struct {
+	Route  Route
+	Model  string // the model id as the client wrote it, never empty
+	Stream bool
+	// CacheSalt is nil when the body has none (or null).
+	CacheSalt *string
+	// MaxTokens is the client's limit of generated tokens; 0 when the body
+	// has none.
+	MaxTokens int
+	// TokenPrompts and TextPrompts hold /v1/completions' prompts; one of them
+	// is set.
+	TokenPrompts [][]uint32
+	TextPrompts  []string
+	// Multimodal: a content part is not text (or the prompt is embeddings).
+	Multimodal bool
+	// NoCacheRead: vLLM reads no cache for this request, because it must
+	// compute the prompt's logprobs.
+	NoCacheRead bool
+
+	raw    [numFields][]byte
+	body   []byte
+	listed bool             // the route's messages are an array: that of known and rest
+	known  []*known         // what is kept of it
+	rest   jsontext.Stretch // what follows
+	// nullSwitch: a field that is true or false, and never null, is null.
+	nullSwitch bool
+}
+
+// Raw is the span of the body that holds the field's value, nil when the body
+// has no such field or has null there.
+func (r *Request) Raw(f Field) []byte { return r.raw[f] }
+
+// NullSwitch reports whether a field that vLLM requires to be a boolean is null.
+func (r *Request) NullSwitch() bool { return r.nullSwitch }
+
+// isSwitch reports whether vLLM's field is a boolean that is never null.
+func (f Field) isSwitch() bool {
+	return f == FieldAddGenerationPrompt || f == FieldContinueFinalMessage || f == FieldAddSpecialTokens
+}
+
+// Body is the whole body, borrowed like every span.
+func (r *Request) Body() []byte { return r.body }
+
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
+
+// Parse reads body, which it neither changes nor copies: the Request's spans
+// point into it. The error is always a *[Error].
+func Parse(route Route, body []byte) (*Request, error) { return (*Reader)(nil).Parse(route, body) }
+
+// Parse is the package's Parse, but of a body whose messages begin as those of an
+// earlier one it reads only the new part.
+func (m *Reader) Parse(route Route, body []byte) (*Request, error) {
+	return m.ParseWithin(nil, route, body)
+}
+
+// ParseWithin is Parse with a budget, which its work is charged to; nil: none. Where the budget's
+// context ends, the error wraps [work.ErrEnded].
+func (m *Reader) ParseWithin(b *work.Budget, route Route, body []byte) (*Request, error) {
+	s := scanners.Get().(*scanner)
+	*s = scanner{b: body, budget: b, keys: s.keys[:0], structure: s.structure}
+	if b == nil {
+		s.budget = &s.unlimited
+	}
+	r := &Request{Route: route, body: body}
+	why, err := r.within(s, m)
+	s.b, s.budget = nil, nil
+	s.structure.reset()
+	scanners.Put(s)
+	switch {
+	case errors.Is(err, work.ErrEnded):
+		return nil, err
+	case err != nil:
+		why = TooWide
+	}
+	if why != "" {
+		return nil, errorOf[why]
+	}
+	return r, nil
+}
+
+// within is parse; the error is the budget's.
+func (r *Request) within(s *scanner, m *Reader) (why Reason, err error) {
+	defer work.Catch(&err)
+	why = r.parse(s, m)
+	s.charge()
+	return why, nil
+}
+
+// bom may open a body: Python decodes it as utf-8-sig.
+const bom = "\xef\xbb\xbf"
+
+func (r *Request) parse(s *scanner, m *Reader) Reason {
+	if len(s.b) >= len(bom) && string(s.b[:len(bom)]) == bom {
+		s.i = len(bom)
+	}
+	if s.peek() != '{' {
+		if why := s.value(); why != "" {
+			return why
+		}
+		if s.peek() != 0 || s.i < len(s.b) {
+			return UnreadableJSON
+		}
+		return NotObject
+	}
+	var model, salt []byte
+	var seen fields
+	why := s.object(func(key []byte) Reason {
+		f, ok := fieldOf[string(key)]
+		if !ok {
+			return s.value()
+		}
+		if seen.twice(f) {
+			return RepeatedField
+		}
+		switch f {
+		case fieldModel:
+			return s.span(&model)
+		case fieldCacheSalt:
+			return s.span(&salt)
+		case fieldStream:
+			r.Stream = s.peek() == 't'
+			return s.value()
+		}
+		if f == FieldPrompt && r.Route == Completions && s.peek() == '[' && r.tokenPrompt(s) {
+			return ""
+		}
+		s.watch = f == FieldMessages || f == FieldSystem || f == FieldInput && r.Route == Responses
+		if f == r.Route.list() && s.peek() == '[' {
+			start := s.i
+			why := m.list(s, r)
+			s.watch = false
+			r.raw[f] = s.b[start:s.i:s.i]
+			return why
+		}
+		why := s.span(&r.raw[f])
+		s.watch = false
+		r.nullSwitch = r.nullSwitch || f.isSwitch() && r.raw[f] == nil
+		return why
+	})
+	if why != "" {
+		return why
+	}
+	if s.space(); s.i < len(s.b) {
+		return UnreadableJSON
+	}
+	r.Multimodal = s.media || r.raw[FieldPromptEmbeds] != nil
+	return r.finish(s, model, salt)
+}
+
+// span steps over a value and keeps where it was; null leaves nil.
+func (s *scanner) span(to *[]byte) Reason {
+	start := s.i
+	if why := s.value(); why != "" {
+		return why
+	}
+	if v := s.b[start:s.i:s.i]; string(v) != "null" {
+		*to = v
+	}
+	return ""
+}
+
+// finish turns the spans into values once the whole body is known to be good.
+func (r *Request) finish(s *scanner, model, salt []byte) Reason {
+	switch {
+	case model == nil || string(model) == `""`:
+		return NoModel
+	case model[0] != '"':
+		return BadModel
+	}
+	r.Model = stringOf(model)
+	if salt != nil {
+		if salt[0] != '"' || len(salt) == 2 {
+			return BadCacheSalt
+		}
+		text := stringOf(salt)
+		r.CacheSalt = &text
+	}
+	limit := r.raw[FieldMaxTokens]
+	switch r.Route {
+	case Chat:
+		if v := r.raw[FieldMaxCompletionTokens]; v != nil {
+			limit = v
+		}
+	case Responses:
+		limit = r.raw[FieldMaxOutputTokens]
+	}
+	if limit != nil {
+		if n, err := strconv.Atoi(string(limit)); err == nil && n > 0 {
+			r.MaxTokens = n
+		}
+	}
+	r.NoCacheRead = r.noCacheRead()
+	return r.prompt(s)
+}
+
+// noCacheRead follows SamplingParams.skip_reading_prefix_cache (vLLM 0.21,
+// 0.32): true when prompt_logprobs is set, 0 included. With echo it falls back
+// to logprobs (completions) or to top_logprobs, whose default is 0 (chat).
+func (r *Request) noCacheRead() bool {
+	switch r.Route {
+	case Completions, Chat:
+	default:
+		return false
+	}
+	if r.raw[FieldPromptLogprobs] != nil {
+		return true
+	}
+	if string(r.raw[FieldEcho]) != "true" {
+		return false
+	}
+	return r.Route == Chat || r.raw[FieldLogprobs] != nil
+}
+
+// prompt checks that the route's prompt is there and of a type vLLM takes.
+func (r *Request) prompt(s *scanner) Reason {
+	switch r.Route {
+	case Chat, Messages:
+		return wants(r.raw[FieldMessages], "[")
+	case Responses:
+		return wants(r.raw[FieldInput], `["`)
+	}
+	v := r.raw[FieldPrompt]
+	if v == nil && r.raw[FieldPromptEmbeds] != nil {
+		return ""
+	}
+	if why := wants(v, `["`); why != "" {
+		return why
+	}
+	return r.completions(s, v)
+}
+
+// wants checks the first byte of a value.
+func wants(v []byte, first string) Reason {
+	if v == nil {
+		return NoPrompt
+	}
+	for i := range len(first) {
+		if v[0] == first[i] {
+			return ""
+		}
+	}
+	return BadPrompt
+}
+
+// stringOf is the text of a whole string value that was scanned.
+func stringOf(v []byte) string {
+	raw := v[1 : len(v)-1]
+	for _, c := range raw {
+		if c == '\\' {
+			return string(jsontext.AppendText(nil, raw, nil))
+		}
+	}
+	return string(raw)
+}

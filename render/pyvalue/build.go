@@ -1,0 +1,147 @@
+package pyvalue
+
+import (
+	"unsafe"
+
+	"warmroute/render/internal/jsontext"
+	"warmroute/render/work"
+)
+
+// Builder makes values of texts whose structure is known. The reader that
+// found the structure has already checked what Parse checks of strings, keys and
+// depth, including keys that an object repeats. The zero value is ready.
+type Builder struct {
+	// Work is charged, and its end is to be caught; nil: nothing is.
+	Work *work.Budget
+	parser
+	slab Slab
+	gaps jsontext.Gaps
+	own  bool
+}
+
+// Append appends the values that s is the structure of; data is the text they lie in.
+// With own they share no memory with data, nor with values made without; otherwise
+// strings without escapes alias data.
+func (b *Builder) Append(dst []any, data []byte, s jsontext.Stretch, own bool) ([]any, error) {
+	if own != b.own {
+		*b = Builder{own: own, Work: b.Work}
+	}
+	if b.parser.work == nil {
+		b.parser.work = work.Or(b.Work)
+	}
+	b.data, b.gaps = data, s.Gaps
+	if own {
+		size := ownText(s) + spare
+		b.work.Make(size)
+		b.free = make([]byte, 0, size)
+	}
+	for nodes := range s.Each {
+		v, err := b.build(nodes)
+		if err != nil {
+			return dst, err
+		}
+		dst = append(dst, v)
+	}
+	return dst, nil
+}
+
+// ownText is the room that the strings of s need which are written or copied.
+func ownText(s jsontext.Stretch) (n int) {
+	for i := range s.Nodes {
+		node := &s.Nodes[i]
+		if size := int(node.End - node.Start - 2); node.Kind == jsontext.Escaped || node.Kind == jsontext.Text && size > shortText {
+			n += size
+		}
+	}
+	return n
+}
+
+// OwnBytes is about what the values of s cost when their strings are their own: a
+// message of a role and a text is five nodes, and takes 150 bytes in addition to the text.
+func OwnBytes(s jsontext.Stretch) int64 { return int64(ownText(s)) + 32*int64(len(s.Nodes)) }
+
+// build makes the value that the nodes are the structure of.
+func (b *Builder) build(nodes []jsontext.Node) (any, error) {
+	n := nodes[0]
+	b.work.Step(2)
+	switch n.Kind {
+	case jsontext.Object:
+		return b.object(nodes[1:])
+	case jsontext.Array:
+		return b.array(nodes[1:])
+	case jsontext.Other:
+		b.pos = int(n.Start)
+		return b.value(0)
+	}
+	return b.string(n), nil
+}
+
+// shortText is the length of texts that are likely to be there twice: keys, roles and
+// types.
+const shortText = 12
+
+// string makes a string, boxed. Equal short ones share their memory.
+func (b *Builder) string(n jsontext.Node) any {
+	b.work.Memory(boxBytes)
+	raw, aliases := b.data[n.Start+1:n.End-1], n.Kind != jsontext.Escaped
+	switch {
+	case !aliases:
+		b.work.Step(len(raw) / 16)
+		raw = jsontext.AppendTextAt(b.room(len(raw)), raw, b.gaps[n.More:], b.work)
+		b.free = raw[len(raw):]
+	case b.own && len(raw) > shortText:
+		raw = append(b.room(len(raw)), raw...)
+		b.free = raw[len(raw):]
+	}
+	s := unsafe.String(unsafe.SliceData(raw), len(raw))
+	if len(s) <= shortText {
+		return b.box(s, b.own && aliases)
+	}
+	return s
+}
+
+// parts counts the values among nodes, of which each is followed by its own.
+func parts(nodes []jsontext.Node) (n int) {
+	for ; len(nodes) > 0; n++ {
+		nodes = nodes[nodes[0].Size():]
+	}
+	return n
+}
+
+func (b *Builder) object(nodes []jsontext.Node) (any, error) {
+	n := parts(nodes) / 2
+	b.work.Step(2 * n)
+	b.work.Memory(ownBytes + n*entryBytes)
+	if n > smallDict {
+		b.work.Memory(2 * n * indexBytes)
+	}
+	d := b.slab.Dict(n)
+	for len(nodes) > 0 {
+		key := b.string(nodes[0])
+		size := nodes[1].Size()
+		v, err := b.build(nodes[1 : 1+size])
+		if err != nil {
+			return nil, err
+		}
+		d.add(key, v)
+		nodes = nodes[1+size:]
+	}
+	return d, nil
+}
+
+func (b *Builder) array(nodes []jsontext.Node) (any, error) {
+	n := parts(nodes)
+	b.work.Step(n)
+	b.work.Memory(ownBytes + n*boxBytes)
+	l := b.slab.List(n)
+	for i := range l.Items {
+		size := nodes[0].Size()
+		v, err := b.build(nodes[:size])
+		if err != nil {
+			return nil, err
+		}
+		l.Items[i] = v
+		nodes = nodes[size:]
+	}
+	return l, nil
+}

@@ -1,0 +1,307 @@
+package pyvalue
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"warmroute/render/internal/jsontext"
+	"warmroute/render/work"
+)
+
+// MaxDepth is how deeply arrays and objects may nest in a parsed document.
+// CPython's own limit is its recursion limit of 1000 less the frames of the
+// server around it; documents between the two are refused here and accepted
+// there, which costs a hint, never a wrong one.
+const MaxDepth = 512
+
+// Parse reads one JSON document as Python's json.loads does: NaN, Infinity and
+// -Infinity are accepted, integers have any size up to MaxDigits, floats
+// overflow to infinity. Strings without escapes alias data, which must not
+// change while the value is in use.
+//
+// Errors wrap ErrSyntax, ErrDuplicateKey, ErrSurrogate, ErrUTF8, ErrDepth or
+// ErrDigits and name a byte offset, never content.
+func Parse(data []byte) (any, error) { return parse(parser{data: data, work: new(work.Budget)}) }
+
+// ParseWithin is Parse, charged to b, whose end its caller catches.
+func ParseWithin(b *work.Budget, data []byte) (any, error) { return parse(parser{data: data, work: b}) }
+
+// ParseLast is ParseWithin, but a key that an object repeats is no error: it has its
+// first place and its last value, as in Python.
+func ParseLast(b *work.Budget, data []byte) (any, error) {
+	return parse(parser{data: data, repeats: true, work: b})
+}
+
+// What the memory of values is charged with: a value in an interface, a list or a dict
+// by itself, an entry of a dict, and what finding an entry by its hash needs.
+const (
+	boxBytes   = 16
+	ownBytes   = 56
+	entryBytes = 32
+	indexBytes = 64
+)
+
+func parse(p parser) (any, error) {
+	p.space()
+	v, err := p.value(0)
+	if err != nil {
+		return nil, err
+	}
+	p.space()
+	if p.pos != len(p.data) {
+		return nil, p.fail(ErrSyntax)
+	}
+	return v, nil
+}
+
+// keyCacheSize is the number of recently seen keys kept boxed, a power of two:
+// chat bodies repeat about twenty keys thousands of times.
+const keyCacheSize = 64
+
+type parser struct {
+	data []byte
+	pos  int
+	work *work.Budget
+	// repeats: an object may repeat a key.
+	repeats bool
+	keys    [keyCacheSize]any // boxed strings, by a cheap hash of the key
+	free    []byte            // room for strings with escapes, behind those that are there
+}
+
+func (p *parser) fail(kind error) error {
+	return fmt.Errorf("%w at byte %d", kind, p.pos)
+}
+
+func (p *parser) space() { p.pos = jsontext.Space(p.data, p.pos) }
+
+func (p *parser) value(depth int) (any, error) {
+	if p.pos >= len(p.data) {
+		return nil, p.fail(ErrSyntax)
+	}
+	p.work.Step(2)
+	switch c := p.data[p.pos]; c {
+	case '"':
+		return p.boxedString()
+	case '{':
+		return p.object(depth)
+	case '[':
+		return p.array(depth)
+	case 't':
+		return p.literal("true", true)
+	case 'f':
+		return p.literal("false", false)
+	case 'n':
+		return p.literal("null", nil)
+	case 'N':
+		return p.literal("NaN", math.NaN())
+	case 'I':
+		return p.literal("Infinity", math.Inf(1))
+	}
+	return p.number()
+}
+
+func (p *parser) boxedString() (any, error) {
+	s, err := p.str()
+	if err != nil {
+		return nil, err
+	}
+	p.work.Memory(boxBytes)
+	return s, nil
+}
+
+func (p *parser) literal(text string, v any) (any, error) {
+	if !jsontext.Word(p.data, p.pos, text) {
+		return nil, p.fail(ErrSyntax)
+	}
+	p.pos += len(text)
+	return v, nil
+}
+
+func (p *parser) array(depth int) (any, error) {
+	if depth >= MaxDepth {
+		return nil, p.fail(ErrDepth)
+	}
+	p.pos++
+	l := &List{}
+	p.work.Memory(ownBytes)
+	p.space()
+	if p.skip(']') {
+		return l, nil
+	}
+	for {
+		p.space()
+		v, err := p.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		before := cap(l.Items)
+		l.Items = append(l.Items, v)
+		work.Grown(p.work, before, l.Items)
+		p.space()
+		if p.skip(']') {
+			return l, nil
+		}
+		if !p.skip(',') {
+			return nil, p.fail(ErrSyntax)
+		}
+	}
+}
+
+func (p *parser) skip(c byte) bool {
+	if p.pos < len(p.data) && p.data[p.pos] == c {
+		p.pos++
+		return true
+	}
+	return false
+}
+
+func (p *parser) object(depth int) (any, error) {
+	if depth >= MaxDepth {
+		return nil, p.fail(ErrDepth)
+	}
+	p.pos++
+	d := &Dict{}
+	p.work.Memory(ownBytes)
+	p.space()
+	if p.skip('}') {
+		return d, nil
+	}
+	for {
+		p.space()
+		if p.pos >= len(p.data) || p.data[p.pos] != '"' {
+			return nil, p.fail(ErrSyntax)
+		}
+		s, err := p.str()
+		if err != nil {
+			return nil, err
+		}
+		p.space()
+		if !p.skip(':') {
+			return nil, p.fail(ErrSyntax)
+		}
+		_, repeated := d.GetString(s)
+		if repeated && !p.repeats {
+			return nil, p.fail(ErrDuplicateKey)
+		}
+		p.space()
+		v, err := p.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		if repeated {
+			d.Set(s, v)
+		} else {
+			p.work.Step(4)
+			p.work.Memory(boxBytes + 2*entryBytes)
+			if d.index != nil {
+				p.work.Memory(indexBytes)
+			}
+			d.add(p.box(s, false), v)
+		}
+		p.space()
+		if p.skip('}') {
+			return d, nil
+		}
+		if !p.skip(',') {
+			return nil, p.fail(ErrSyntax)
+		}
+	}
+}
+
+// box returns s as a value, shared with an equal key seen before. With own s may
+// change later, so the value is a copy.
+func (p *parser) box(s string, own bool) any {
+	if s == "" {
+		return ""
+	}
+	slot := &p.keys[(uint(s[0])+uint(s[len(s)-1])*7+uint(len(s))*13)%keyCacheSize]
+	if t, ok := (*slot).(string); ok && t == s {
+		return *slot
+	}
+	if own {
+		s = strings.Clone(s)
+	}
+	*slot = s
+	return *slot
+}
+
+// problems are the errors for what the lexer finds.
+var problems = [...]error{jsontext.Syntax: ErrSyntax, jsontext.UTF8: ErrUTF8, jsontext.Surrogate: ErrSurrogate}
+
+// str reads a string at the opening quote.
+func (p *parser) str() (string, error) {
+	end, escaped, problem := jsontext.LongString(p.data, p.pos, nil, p.work)
+	p.work.Step((end - p.pos) / 16)
+	if problem != jsontext.OK {
+		p.pos = end
+		return "", p.fail(problems[problem])
+	}
+	raw := p.data[p.pos+1 : end-1]
+	p.pos = end
+	return p.text(raw, escaped), nil
+}
+
+// textBlock is how much room strings with escapes share.
+const textBlock = 16 << 10
+
+// text is what the inside of a string stands for. It aliases the document where it
+// can; what has escapes is written into memory that a document's strings share.
+func (p *parser) text(raw []byte, escaped bool) string {
+	if escaped {
+		raw = jsontext.AppendText(p.room(len(raw)), raw, p.work)
+		p.free = raw[len(raw):]
+	}
+	return unsafe.String(unsafe.SliceData(raw), len(raw))
+}
+
+// spare is what may be copied beyond a text.
+const spare = 16
+
+// room is memory for a text of n bytes, and for what is copied beyond it.
+func (p *parser) room(n int) []byte {
+	if n += spare; cap(p.free) < n {
+		size := max(n, min(len(p.data), textBlock))
+		p.work.Memory(size)
+		p.free = make([]byte, 0, size)
+	}
+	return p.free[:0]
+}
+
+func (p *parser) number() (any, error) {
+	end, float, ok := jsontext.Number(p.data, p.pos)
+	if !ok {
+		return nil, p.fail(ErrSyntax)
+	}
+	text := p.data[p.pos:end]
+	p.pos = end
+	p.work.Step(len(text) / 4)
+	p.work.Memory(boxBytes / 2)
+	if float {
+		f, _ := strconv.ParseFloat(unsafe.String(unsafe.SliceData(text), len(text)), 64) // out of range: ±Inf, as Python
+		return f, nil
+	}
+	return p.integer(text)
+}
+
+func (p *parser) integer(text []byte) (any, error) {
+	digits := len(bytes.TrimPrefix(text, []byte("-")))
+	if digits < 19 {
+		i, _ := strconv.ParseInt(unsafe.String(unsafe.SliceData(text), len(text)), 10, 64)
+		return i, nil
+	}
+	if digits > MaxDigits {
+		return nil, p.fail(ErrDigits)
+	}
+	p.work.Step(len(text) + len(text)*len(text)/1024)
+	p.work.Memory(2 * len(text))
+	b, ok := new(big.Int).SetString(string(text), 10)
+	if !ok {
+		return nil, p.fail(ErrSyntax)
+	}
+	return Int(b), nil
+}

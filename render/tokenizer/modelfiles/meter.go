@@ -1,0 +1,141 @@
+package modelfiles
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Limits bound what a Hub downloads as long as the process runs; zero fields take the
+// defaults.
+type Limits struct {
+	Bytes int64
+	Files int
+}
+
+// Defaults of Limits: fifty models of Gemma's size.
+const (
+	DefaultBytes = 2 << 30
+	DefaultFiles = 1000
+)
+
+// noRoomPause is how long nothing is downloaded after a disk was full.
+const noRoomPause = 10 * time.Minute
+
+var (
+	// ErrPaused is matched by the error of a Fetch that downloads nothing, because an
+	// earlier one reached a limit or the end of the disk.
+	ErrPaused = errors.New("downloads are paused")
+	// ErrLimit is matched by the error of a Fetch that reached a limit.
+	ErrLimit = errors.New("the limit of downloads is reached")
+	// ErrNoRoom is matched by the error of a Fetch that filled the disk.
+	ErrNoRoom = errors.New("the disk of the Hugging Face cache is full")
+)
+
+// errRefused ends a download that must not be taken up again.
+var errRefused = errors.New("refused")
+
+// meter counts a Hub's downloads.
+type meter struct {
+	mu     sync.Mutex // guards what follows
+	now    func() time.Time
+	limits Limits
+	bytes  int64
+	files  int
+	why    error     // of the pause
+	until  time.Time // its end; zero: it lasts until the limits change
+}
+
+func (m *meter) init() { m.now, m.limits = time.Now, Limits{DefaultBytes, DefaultFiles} }
+
+// Limit changes the limits and ends a pause.
+func (h *Hub) Limit(l Limits) {
+	h.meter.mu.Lock()
+	defer h.meter.mu.Unlock()
+	if l.Bytes == 0 {
+		l.Bytes = DefaultBytes
+	}
+	if l.Files == 0 {
+		l.Files = DefaultFiles
+	}
+	h.meter.limits, h.meter.why = l, nil
+}
+
+// Downloaded is how many bytes and files were downloaded, complete or not.
+func (h *Hub) Downloaded() (bytes int64, files int) {
+	h.meter.mu.Lock()
+	defer h.meter.mu.Unlock()
+	return h.meter.bytes, h.meter.files
+}
+
+// Paused is why nothing is downloaded now; nil: downloads are allowed.
+func (h *Hub) Paused() error {
+	m := &h.meter
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.why == nil || !m.until.IsZero() && !m.now().Before(m.until) {
+		m.why = nil
+		return nil
+	}
+	if m.until.IsZero() {
+		return fmt.Errorf("%w: %w", ErrPaused, m.why)
+	}
+	return fmt.Errorf("%w until %s: %w", ErrPaused, m.until.UTC().Format(time.TimeOnly), m.why)
+}
+
+// file counts a download that begins.
+func (m *meter) file() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.files >= m.limits.Files {
+		m.why, m.until = fmt.Errorf("%w: %d files (tokens.download_files)", ErrLimit, m.files), time.Time{}
+		return m.why
+	}
+	m.files++
+	return nil
+}
+
+// metered counts the bytes that are read, and ends at the limit.
+type metered struct {
+	*meter
+	from io.Reader
+}
+
+func (m metered) Read(p []byte) (int, error) {
+	n, err := m.from.Read(p)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.bytes += int64(n)
+	if m.bytes > m.limits.Bytes {
+		m.why, m.until = fmt.Errorf("%w: %d MiB (tokens.download_mib)", ErrLimit, m.limits.Bytes>>20), time.Time{}
+		return n, m.why
+	}
+	return n, err
+}
+
+// noted begins a pause if a download has filled the disk, and returns its error with
+// that cause.
+func (h *Hub) noted(err error) error {
+	if !noRoom(err) {
+		return err
+	}
+	m := &h.meter
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.why, m.until = fmt.Errorf("%w: %s", ErrNoRoom, h.cache), m.now().Add(noRoomPause)
+	return fmt.Errorf("%w; the next download begins after %v: %w", m.why, noRoomPause, err)
+}
+
+// noRoom reports whether the disk, a quota or the process's limit of a file's size ended
+// a write.
+func noRoom(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+}
+
+// final reports whether what came so far of a file must not be gone on from.
+func final(err error) bool {
+	return noRoom(err) || errors.Is(err, ErrLimit) || errors.Is(err, errRefused)
+}

@@ -1,0 +1,379 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"warmroute/internal/decision"
+	"warmroute/internal/testenv"
+	"warmroute/lab/vllmsim"
+)
+
+// quick is a replica that answers at once.
+func quick() vllmsim.Options {
+	return vllmsim.Options{Blocks: 1024, PrefillRate: -1, DecodeRate: -1}
+}
+
+// secret writes a token's file.
+func secret(t *testing.T, token string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// ask sends a request to one of the router's HTTP ports, with headers as name and
+// value in turn; a header Host is the request's.
+func ask(t *testing.T, method, url, body string, headers ...string) (status int, text string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if req.Header.Set(headers[i], headers[i+1]); headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(all)
+}
+
+// turnedOff is a change of the policy after which no request has a hint.
+const turnedOff = `{"route_policy":"disabled"}`
+
+// TestStrangersAtTheAdminPort: a client without the token can neither change the
+// router nor read what it decided; and the health port has nothing to change or to
+// read, with the token or without.
+func TestStrangersAtTheAdminPort(t *testing.T) {
+	const token = "admin-token-of-the-operator"
+	at := testenv.Addresses(t, 2)
+	s := &site{t: t, dir: t.TempDir(), admin: at[0]}
+	_, port, _ := net.SplitHostPort(at[0])
+	s.writeConfig("127.0.0.1:0", s.simulate(1, quick()), fmt.Sprintf("admin: {listen: \"0.0.0.0:%s\", token_file: %s, pprof: true}\nhealth: {listen: %q}\n", port, secret(t, token), at[1]))
+	s.start(nil)
+	admin, health := "http://"+at[0], "http://"+at[1]
+	version := func() string {
+		_, text := ask(t, "GET", admin+"/policy", "", "Authorization", "Bearer "+token)
+		return text
+	}
+	before := version()
+	if !strings.Contains(before, `"version"`) {
+		t.Fatalf("the operator reads %q", before)
+	}
+	pages := [][2]string{
+		{"PATCH", "/policy"}, {"PATCH", "/policy/sim"}, {"DELETE", "/pressure/sim"}, {"GET", "/policy"}, {"GET", "/pressure"}, {"POST", "/debug/explain"},
+		{"GET", "/debug/explain"}, {"GET", "/debug/replicas"}, {"GET", "/debug/history"}, {"GET", "/debug/peers"}, {"GET", "/debug/pprof/cmdline"}, {"GET", "/debug/pprof/heap"},
+	}
+	for _, page := range pages {
+		for _, header := range []string{"", "Bearer", "Bearer ", "Bearer admin-token-of-the-operato", "Bearer " + token + "x", "Basic " + token, token} {
+			if status, text := ask(t, page[0], admin+page[1], turnedOff, "Authorization", header); status != http.StatusUnauthorized {
+				t.Errorf("%v with %q: %d %.80s", page, header, status, text)
+			}
+		}
+		if status, text := ask(t, page[0], health+page[1], turnedOff, "Authorization", "Bearer "+token); status != http.StatusNotFound {
+			t.Errorf("%v on the health port: %d %.80s", page, status, text)
+		}
+	}
+	if after := version(); after != before {
+		t.Errorf("the policy was %s, and is %s", before, after)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		if status, text := ask(t, "GET", health+path, ""); status != http.StatusOK {
+			t.Errorf("a probe of %s: %d %.80s", path, status, text)
+		}
+	}
+	if status, text := ask(t, "PATCH", admin+"/policy", turnedOff, "Authorization", "Bearer "+token); status != http.StatusOK || version() == before {
+		t.Errorf("the operator cannot change the policy: %d %s", status, text)
+	}
+	if n := s.logLines(token); n != 0 {
+		t.Errorf("%d lines of the log have the token", n)
+	}
+}
+
+// TestOpenDoorsAreRefused: a router with a port that other machines reach without
+// proof does not start and names each such port; one that is told to starts and
+// warns of each once.
+func TestOpenDoorsAreRefused(t *testing.T) {
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := testenv.Addresses(t, 6)
+	config := func(open string) string {
+		for _, a := range at {
+			_, port, _ := net.SplitHostPort(a)
+			open = strings.Replace(open, "ADDR", fmt.Sprintf("%q", "0.0.0.0:"+port), 1)
+		}
+		file := filepath.Join(t.TempDir(), "warmroute.yaml")
+		if err := os.WriteFile(file, []byte("listen: 127.0.0.1:0\nfleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n"+open), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	doors := []string{"admin", "index_service", "xds", "peers"}
+	var all strings.Builder
+	for _, section := range doors {
+		fmt.Fprintf(&all, "%s: {listen: ADDR, INSECURE}\n", section)
+	}
+	refused := config(strings.ReplaceAll(all.String(), ", INSECURE", ""))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // it hangs
+	defer cancel()
+	said, err := exec.CommandContext(ctx, path, "serve", "-config", refused).CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Fatalf("it ends with %v: %s", err, said)
+	}
+	if n := bytes.Count(said, []byte("\n")); n != len(doors) {
+		t.Errorf("%d lines for %d ports:\n%s", n, len(doors), said)
+	}
+	for _, section := range doors {
+		if !bytes.Contains(said, []byte(section+".listen: other machines reach ")) {
+			t.Errorf("%s is not named:\n%s", section, said)
+		}
+	}
+
+	s := &site{t: t, dir: t.TempDir(), admin: at[0], config: config(strings.ReplaceAll(all.String(), "INSECURE", "insecure: true"))}
+	s.start(nil)
+	for _, section := range doors {
+		if n := s.logLines("setting=" + section + ".insecure"); n != 1 {
+			t.Errorf("%d warnings of %s", n, section)
+		}
+	}
+}
+
+// TestPagesOfOtherSites: a page in an operator's browser uses the admin port neither
+// under a name of its own (DNS rebinding) nor by a request across sites.
+func TestPagesOfOtherSites(t *testing.T) {
+	s := &site{t: t, dir: t.TempDir(), admin: testenv.Addresses(t, 1)[0]}
+	s.writeConfig("127.0.0.1:0", s.simulate(1, quick()), "")
+	s.start(nil)
+	admin := "http://" + s.admin
+	_, before := ask(t, "GET", admin+"/policy", "")
+	for _, attack := range []struct {
+		method, path string
+		headers      []string
+	}{
+		{"PATCH", "/policy", []string{"Host", "evil.example", "Origin", "http://evil.example"}},
+		{"PATCH", "/policy", []string{"Host", "evil.example:9090"}},
+		{"PATCH", "/policy", []string{"Origin", "http://evil.example"}},
+		{"PATCH", "/policy", []string{"Sec-Fetch-Site", "cross-site"}},
+		{"DELETE", "/pressure/sim", []string{"Origin", "http://127.0.0.1:1"}},
+		{"POST", "/debug/explain", []string{"Origin", "http://evil.example", "Content-Type", "text/plain"}},
+		{"POST", "/debug/explain", []string{"Sec-Fetch-Site", "cross-site"}},
+		{"GET", "/debug/explain", []string{"Host", "evil.example"}},
+		{"GET", "/debug/replicas", []string{"Host", "127.0.0.1.evil.example"}},
+		{"GET", "/metrics", []string{"Host", "localhost.evil.example"}},
+	} {
+		body := turnedOff
+		if attack.method == http.MethodGet {
+			body = ""
+		}
+		if status, text := ask(t, attack.method, admin+attack.path, body, attack.headers...); status != http.StatusMisdirectedRequest && status != http.StatusForbidden {
+			t.Errorf("%+v: %d %.120s", attack, status, text)
+		}
+	}
+	if _, after := ask(t, "GET", admin+"/policy", ""); after != before {
+		t.Errorf("the policy was %s, and is %s", before, after)
+	}
+	_, port, _ := net.SplitHostPort(s.admin)
+	if status, text := ask(t, "PATCH", admin+"/policy", turnedOff, "Host", "localhost:"+port, "Origin", "http://localhost:"+port, "Sec-Fetch-Site", "same-origin"); status != http.StatusOK {
+		t.Errorf("the router's own page: %d %s", status, text)
+	}
+}
+
+// Limits of the router, in connections, that docs/security.md lists.
+const (
+	httpConnections  = 64
+	envoyConnections = 1024
+)
+
+// TestTrickledBodies: with few file descriptors, 300 clients that never finish their
+// bodies hold no more connections than the admin port's limit, requests keep their
+// hints, probes and new Envoys are answered, and the router ends what trickles.
+func TestTrickledBodies(t *testing.T) {
+	health := testenv.Addresses(t, 1)[0]
+	s := open(t, setup{replicas: 1, sim: quick(), config: fmt.Sprintf("health: {listen: %q}\n", health)})
+	if out, err := exec.Command("prlimit", fmt.Sprintf("--pid=%d", s.router.PID()), "--nofile=200:200").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s.hinted()
+	before := s.connections(0)
+	ended := make(chan error, 300)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range cap(ended) {
+		go func() { ended <- trickle(ctx, s.admin) }()
+	}
+	s.await("trickled bodies", func() bool { return s.connections(0) >= before+httpConnections })
+	for range 3 {
+		s.hinted()
+		s.newEnvoy()
+		if status, text := ask(t, "GET", "http://"+health+"/readyz", ""); status != http.StatusOK {
+			t.Fatalf("a probe: %d %s", status, text)
+		}
+	}
+	const own = 8 // of this test: probes, the new Envoy
+	if held := s.connections(0) - before; held > httpConnections+own {
+		t.Errorf("%d connections are held, the limit is %d", held, httpConnections)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the first that ended was answered")
+	}
+	s.hinted()
+}
+
+// trickle sends a request whose body never ends, a byte at a time, until the router
+// closes the connection.
+func trickle(ctx context.Context, admin string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", admin)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if _, err := fmt.Fprintf(conn, "PATCH /policy HTTP/1.1\r\nHost: %s\r\nContent-Length: 1000000\r\n\r\n", admin); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if _, err := conn.Write([]byte("{")); err != nil {
+			return err
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil { // the pace of the bytes
+			return err
+		}
+		_, err := conn.Read(make([]byte, 1))
+		var slow net.Error
+		if err != nil && !(errors.As(err, &slow) && slow.Timeout()) {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// hinted sends an ordinary request, which must have a hint.
+func (s *site) hinted() {
+	s.t.Helper()
+	a, err := s.post(s.t.Context(), "/v1/completions", []byte(`{"model":"sim","prompt":[1,2,3,4],"max_tokens":1}`))
+	if err != nil || a.status != http.StatusOK || a.reason != decision.ForClientsRouted {
+		s.t.Fatalf("an ordinary request: %+v, %v\n%s", a, err, s.router.Tail())
+	}
+}
+
+// newEnvoy connects to the port for Envoy and has it answer.
+func (s *site) newEnvoy() {
+	s.t.Helper()
+	conn, err := grpc.NewClient(s.extproc(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close()
+	s.await("an answer on the port for Envoy", func() bool {
+		ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+		defer cancel()
+		_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+		return err == nil
+	})
+}
+
+// extproc is the address of the port for Envoy.
+func (s *site) extproc() string {
+	s.t.Helper()
+	text, err := os.ReadFile(s.config)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(regexp.MustCompile(`(?m)^listen: (\S+)$`).FindSubmatch(text)[1])
+}
+
+// TestIdleConnectionsToThePortForEnvoy: a neighbour that opens connections and says
+// nothing holds no more than the limit, and none for long: a new Envoy is answered.
+func TestIdleConnectionsToThePortForEnvoy(t *testing.T) {
+	s := open(t, setup{replicas: 1, sim: quick()})
+	s.hinted()
+	before := s.connections(0)
+	for range envoyConnections + 200 {
+		conn, err := net.Dial("tcp", s.extproc())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	s.hinted()
+	if held := s.connections(0) - before; held > envoyConnections {
+		t.Errorf("%d connections are held, the limit is %d", held, envoyConnections)
+	}
+	s.newEnvoy()
+	s.await("the router to end connections that say nothing", func() bool { return s.connections(0)-before <= 200+1 })
+	s.hinted()
+}
+
+// TestCutFiles: a configuration file that was cut off changes nothing: the replicas
+// stay, no port opens, and /readyz says what was refused.
+func TestCutFiles(t *testing.T) {
+	s := open(t, setup{replicas: 2, sim: quick()})
+	s.hinted()
+	whole, err := os.ReadFile(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listening := s.listening()
+	cut := [][]byte{nil, []byte("\n"), []byte("# replicas\n"), []byte("---\n"), whole[:bytes.Index(whole, []byte("fleet:"))]}
+	for i, text := range cut {
+		if err := os.WriteFile(s.config, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.await("the refusal of "+fmt.Sprintf("%.20q", text), func() bool { return s.metrics()[`warmroute_config_reloads_total{result="refused"}`] == float64(i+1) })
+		if _, ready := ask(t, "GET", "http://"+s.admin+"/readyz", ""); !strings.Contains(ready, "note: the configuration file is refused, the previous one stays in use: ") {
+			t.Errorf("%.20q: /readyz says %s", text, ready)
+		}
+		if n := s.metrics()[`warmroute_fleet_replicas{state="ready"}`]; n != 2 {
+			t.Errorf("%.20q: %v replicas are ready", text, n)
+		}
+		if now := s.listening(); now != listening {
+			t.Errorf("%.20q: %d ports are open, %d were", text, now, listening)
+		}
+		s.hinted()
+	}
+}
+
+// listening is how many TCP ports the router has open.
+func (s *site) listening() (n int) {
+	s.t.Helper()
+	own := s.sockets()
+	for _, table := range []string{"net/tcp", "net/tcp6"} {
+		for line := range strings.Lines(s.proc(table)) {
+			if f := strings.Fields(line); len(f) >= 10 && f[3] == "0A" && own[f[9]] {
+				n++
+			}
+		}
+	}
+	return n
+}
