@@ -25,7 +25,7 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	v.end()
 }
 
-// nodes is the index, as one lookup of package hybrid sees it: its hybrid.Nodes.
+// nodes is the index, as one lookup of package hybrid sees it: its hybrid.Index.
 type nodes struct {
 	x        *Index
 	r        *scratch
@@ -53,7 +53,7 @@ func (v *nodes) ask(p Prompt) *hybrid.Query {
 	return q
 }
 
-// Search implements hybrid.Nodes.
+// Search implements hybrid.Index.
 func (v *nodes) Search(group int, hits bool) int {
 	ks, tokens := v.asked, -1
 	if group != v.scope.Group {
@@ -69,7 +69,7 @@ func (v *nodes) Search(group int, hits bool) int {
 	return v.f.Len()
 }
 
-// Probe implements hybrid.Nodes.
+// Probe implements hybrid.Index.
 func (v *nodes) Probe(p *hybrid.Probe) {
 	scope := *v.scope
 	scope.Group, scope.BlockSize, scope.Scheme = p.Home.Group, p.Home.Block, SchemeTokens
@@ -103,7 +103,7 @@ func (v *nodes) Probe(p *hybrid.Probe) {
 	}
 }
 
-// Answer implements hybrid.Nodes.
+// Answer implements hybrid.Index.
 func (v *nodes) Answer(m *hybrid.Member, a hybrid.Answer) {
 	f, id := v.f, HolderID(m.ID)
 	if len(f.unknown) > 0 {

@@ -66,7 +66,7 @@ func (c *cache) Settle(hashes []uint64) {
 }
 
 // Run implements hybrid.Host.
-func (c *cache) Run(group int, hashes []uint64) (n int) {
+func (c *cache) Leading(group int, hashes []uint64) (n int) {
 	c.eachShard(func(sh *shard, slot int) {
 		for sh.key.group == group && n < len(hashes) && sh.info[slot].gpu.Find(hashes[n]) != 0 {
 			n++

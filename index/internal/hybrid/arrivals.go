@@ -6,14 +6,14 @@ import (
 	"warmroute/prefixhash"
 )
 
-// arrivals are the prompts in flight to the members of a model, and the places at which
-// others will hit them: a cache with several groups does not keep every block of a prompt
-// (Layout.Leaves). The newest overwrite the oldest.
+// arrivals are the prompts in flight to a model's members, with the places at which other
+// prompts will hit them: a cache with several groups keeps only some blocks of a prompt
+// (Layout.Leaves). The newest arrival overwrites the oldest.
 //
-// Lookups take no lock: the stamp of an arrival is 0 while it is written, and its keys are
-// complete as long as the ring has not come round.
+// Lookups take no lock: an arrival's stamp is 0 while a writer changes it, and its keys are
+// valid until the ring overwrites them.
 type arrivals struct {
-	until atomic.Int64 // when the last one ends, Unix nanoseconds
+	until atomic.Int64 // Unix nanoseconds at which the last one ends
 	next  atomic.Uint32
 	all   [maxArrivals]arrival
 	keys  atomic.Pointer[keyRing]
@@ -28,7 +28,7 @@ type arrival struct {
 	first  atomic.Uint64 // the first key
 	at     atomic.Uint64 // where its keys are in the ring
 	blocks atomic.Int32  // the number of its keys
-	behind atomic.Int32  // blocks behind a place that a prompt must share to hit the place
+	behind atomic.Int32  // blocks that a prompt must share behind a place to hit it
 	member atomic.Int32  // by its ID
 	until  atomic.Int64
 	places [MaxPlaces]atomic.Uint64 // packed
@@ -79,7 +79,7 @@ func pack(p Places, block int) uint64 {
 	return uint64(p.From/block)<<(2*placeBits) | uint64(p.To/block)<<placeBits | uint64(p.Step/block)
 }
 
-// placed returns the last of some packed places up to a block; 0: there is none.
+// placed returns the last of some packed places up to a block, or 0.
 func placed(p uint64, to int) int {
 	from, last, step := int(p>>(2*placeBits)), int(p>>placeBits&placeMask), int(p&placeMask)
 	if to = min(to, last); p == 0 || to < from {
@@ -103,13 +103,13 @@ func (m *Member) Foreseen() bool {
 }
 
 // Arrive records a prompt that is sent to the member.
-func (l *Lookup) Arrive(m *Member, a Arrival, nodes Nodes) {
+func (l *Lookup) Arrive(m *Member, a Arrival, index Index) {
 	p := m.joined.Load()
 	if p == nil || a.Until <= a.Now || len(a.Keys) > ringKeys/4 || a.Asked.Block <= 0 {
 		return
 	}
 	var room [MaxPlaces]Places
-	places := p.layout.Leaves(room[:0], p.assumed, l.inFlight(m, p, &a, nodes))
+	places := p.layout.Leaves(room[:0], p.assumed, l.inFlight(m, p, &a, index))
 	m.model.arrivals.add(m.ID, &a, places, p.layout.Behind(p.assumed))
 }
 
@@ -120,7 +120,7 @@ func (m *Member) Withdraw(keys []prefixhash.Key) {
 
 // inFlight describes the prompt when the member computes it: what the member has of it, by
 // its events and by earlier arrivals.
-func (l *Lookup) inFlight(m *Member, p *Plan, a *Arrival, nodes Nodes) InFlight {
+func (l *Lookup) inFlight(m *Member, p *Plan, a *Arrival, index Index) InFlight {
 	block := a.Asked.Block
 	f := InFlight{Tokens: len(a.Keys) * block, Retention: p.retention}
 	if p.method.kind != byEnds || p.home.Block != block || p.home.Ahead > 0 { // the keys are not those of its blocks
@@ -129,7 +129,7 @@ func (l *Lookup) inFlight(m *Member, p *Plan, a *Arrival, nodes Nodes) InFlight 
 	}
 	l.one[0] = m
 	l.own = Query{Tokens: f.Tokens, Asked: a.Asked, Keys: a.Keys}
-	l.begin(&l.own, nodes, l.one[:])
+	l.begin(&l.own, index, l.one[:])
 	d := l.probe(p.home, f.Tokens+1)
 	hit, full := int(d.hit[0]), int(d.held[0])
 	l.end()
@@ -180,7 +180,7 @@ func (g *arrivals) add(member int32, a *Arrival, places []Places, behind int) {
 	}
 }
 
-// remove removes one of a member's arrivals of a prompt: an equal one may still be in flight.
+// remove removes one arrival of a member's prompt; an equal one may still be in flight.
 func (g *arrivals) remove(member int32, of uint64) {
 	for i := range g.all {
 		e := &g.all[i]
@@ -197,7 +197,7 @@ type sharing struct {
 	places [MaxPlaces]uint64
 }
 
-// hit returns how many blocks of the arrival a prompt hits that shares so many.
+// hit returns how many blocks of the arrival a prompt hits if it shares the first ones.
 func (e *sharing) hit(blocks int) (hit int) {
 	for _, p := range e.places {
 		hit = max(hit, placed(p, blocks-e.behind))
@@ -205,8 +205,8 @@ func (e *sharing) hit(blocks int) (hit int) {
 	return hit
 }
 
-// live yields the arrivals that share the beginning of a prompt, and how many blocks they
-// share.
+// live yields the arrivals that begin as the prompt does, and how many blocks they share
+// with it.
 func (g *arrivals) live(keys []prefixhash.Key, now int64) func(func(int, *sharing) bool) {
 	return func(yield func(int, *sharing) bool) {
 		ring := g.keys.Load()
@@ -235,8 +235,8 @@ func (g *arrivals) live(keys []prefixhash.Key, now int64) func(func(int, *sharin
 // HasArrivals reports whether a prompt has ever been in flight.
 func (g *Model) HasArrivals() bool { return g.arrivals.keys.Load() != nil }
 
-// Coming yields the members, by ID, to which a prompt is in flight that shares the beginning
-// of another one, and how many blocks the other will hit of it.
+// Coming yields the members, by ID, that have a prompt with the same beginning in flight,
+// and how many blocks of it the prompt will hit.
 func (g *Model) Coming(keys []prefixhash.Key, now int64) func(func(member int32, blocks int) bool) {
 	return func(yield func(int32, int) bool) {
 		for blocks, e := range g.arrivals.live(keys, now) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// told returns the configured settings. If hashes cover the tokens behind a block, no group
-// drops a block, whatever is configured.
+// told returns the configured settings. They say that no group drops a block if hashes
+// cover the tokens behind a block.
 func (m *Member) told() (s Settings) {
 	if m.settings != nil {
 		s = *m.settings
@@ -53,8 +53,8 @@ func (m *Member) layout(told *Settings) *Layout {
 	return NewLayout(rule, groups, unit)
 }
 
-// filed returns the groups of the model's files if they are needed and fit the events:
-// the events show exactly these groups, and leave nothing out of full attention.
+// filed returns the groups of the model's files if they are needed and fit the events: the
+// events show exactly these groups, and full attention lacks no block.
 func (m *Member) filed(told *Settings) []Group {
 	m.unfit = ""
 	if m.observed.kinds || len(told.Filed) == 0 || slices.ContainsFunc(told.Groups, func(t Group) bool {

@@ -49,7 +49,7 @@
 // A Member never hits more than its groups allow by the rule, as far as events show them. A
 // block counts under vLLM's hash of it; its key is known by the events of full attention, by
 // vLLM's own hashes, or not at all. Layout, Plan, Settings and Query do not depend on the
-// index: it hands in a Host for each Member and Nodes for each Lookup. Units are tokens
+// index: it hands in a Host for each Member and an Index for each Lookup. Units are tokens
 // unless noted; a slot is a holder's number in a Shard, a seat its number in a Model.
 //
 // # Concurrency

@@ -57,9 +57,9 @@ func (p *Plan) mainSpec() (spec int) {
 }
 
 // Explain adds to g what the member hits of a prompt, block by block by vLLM's rule.
-func (l *Lookup) Explain(g *Groups, m *Member, q *Query, nodes Nodes) {
+func (l *Lookup) Explain(g *Groups, m *Member, q *Query, index Index) {
 	p := m.current()
-	b, spec, n := l.aimAt(m, p, q, nodes), p.mainSpec(), q.Tokens
+	b, spec, n := l.aimAt(m, p, q, index), p.mainSpec(), q.Tokens
 	defer l.end()
 	if g.Trust.repeats {
 		m.host.Lock()
@@ -69,7 +69,7 @@ func (l *Lookup) Explain(g *Groups, m *Member, q *Query, nodes Nodes) {
 		m.host.Unlock()
 	}
 	g.Hit = p.layout.Hit(n, p.assumed, b)
-	g.FullOnly = b.Run(spec, max(0, n-1)/g.Block) * g.Block
+	g.FullOnly = b.Depth(spec, max(0, n-1)/g.Block) * g.Block
 	least := n
 	for i := range p.layout.Specs {
 		s := &p.layout.Specs[i]

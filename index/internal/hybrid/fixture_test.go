@@ -23,7 +23,7 @@ func (h *host) Has(group int, hash uint64) bool {
 	return h.blocks[groupHash{group, hash}] > 0
 }
 func (h *host) Remove(group int, hash uint64) { h.blocks[groupHash{group, hash}]-- }
-func (h *host) Run(group int, hashes []uint64) (n int) {
+func (h *host) Leading(group int, hashes []uint64) (n int) {
 	for n < len(hashes) && h.Has(group, hashes[n]) {
 		n++
 	}

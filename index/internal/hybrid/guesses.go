@@ -8,7 +8,7 @@ const (
 	enough  = 3    // observations that distinguish guesses, to confirm the one in use
 	many    = 40   // the same, where even the kind of the only group is inferred
 	alike   = 8    // hits as predicted, to confirm where guesses never differ
-	recent  = 64   // observations that the share of right predictions is of
+	recent  = 64   // observations to which the share of right predictions refers
 )
 
 // Guesses are the competing assumptions about one cache: sets of groups that drop a block,
@@ -20,12 +20,12 @@ type Guesses struct {
 	all    []guess // the first one is in use
 
 	settings Settings
-	evidence int    // observations that distinguished guesses, and that the one in use predicted
+	evidence int    // observations that distinguished guesses and agreed with the one in use
 	seen     int    // observations
 	differed bool   // some observation distinguished guesses
 	hits     int    // observations of a hit that all guesses predicted
 	inferred bool   // the kind of the only group is inferred
-	last     uint64 // the last ones, 1 where the prediction was right
+	last     uint64 // the last predictions, a bit each: 1 if it was right
 	switched int
 }
 
@@ -60,8 +60,8 @@ func (s *Guesses) Fit(g *Layout) {
 // Assumed returns the assumption in use.
 func (s *Guesses) Assumed() Assumed { return s.use }
 
-// Least returns the assumption with the fewest hits: the worst for each setting that is not
-// given.
+// Least returns the assumption with the fewest hits: the worst value of each setting that
+// is not given.
 func (s *Guesses) Least() Assumed {
 	a := s.use
 	if !s.settings.EagleKnown {
@@ -127,8 +127,8 @@ func (s *Guesses) spread() {
 	}
 }
 
-// mayReplay reports whether the model may have groups that cache nothing: a number is
-// missing among the groups', or the attention is MLA, which has such groups.
+// mayReplay reports whether the model may have groups that cache nothing: a group number is
+// missing, or the attention is MLA, which has such groups.
 func (g *Layout) mayReplay() bool {
 	mask := uint32(0)
 	mla := false
@@ -169,11 +169,11 @@ func Predict(dst []int32, g *Layout, all []Assumed, n int, p Prober) []int32 {
 	return dst
 }
 
-// Learn takes the hit that vLLM has reported for a prompt of Predict, and reports whether
-// another assumption is in use since.
+// Learn compares predictions of Predict with the hit that vLLM has reported for the prompt,
+// and reports whether another assumption is in use since.
 func (s *Guesses) Learn(predicted []int32, reported int) (switched bool) {
 	if len(predicted) != len(s.all) {
-		return false // of another layout, or of other guesses
+		return false // the predictions are of another layout, or of other guesses
 	}
 	right := int(predicted[0]) == reported
 	s.seen++

@@ -71,7 +71,7 @@ const MaxGroups = 32
 // Spec is the groups that are looked up together: a block counts when all of
 // them hold it.
 type Spec struct {
-	Group         // of the first
+	Group         // the first of them
 	Groups []int  // their indices
 	Mask   uint32 // the same, as bits
 }
@@ -90,8 +90,8 @@ type Layout struct {
 	finest int // the smallest block
 }
 
-// NewLayout returns the layout of a cache with these groups; nil: none of them has a block
-// size. unit is vLLM's prefix_match_unit (0.21: hash_block_size), 0 when not set.
+// NewLayout returns the layout of a cache with these groups, or nil if none of them has a
+// block size. unit is vLLM's prefix_match_unit (0.21: hash_block_size), 0 when not set.
 func NewLayout(rule Rule, groups []Group, unit int) *Layout {
 	g := &Layout{Rule: rule, Known: rule != RuleUnknown}
 	for _, one := range groups {
@@ -142,7 +142,7 @@ func (g *Layout) add(one Group) {
 	g.Specs = append(g.Specs, Spec{Group: one, Groups: []int{one.Index}, Mask: 1 << one.Index})
 }
 
-// maxAlign bounds the least common multiple of blocks: beyond every context.
+// maxAlign bounds the least common multiple of blocks. It exceeds every context.
 const maxAlign = 1 << 30
 
 func (g *Layout) measure(unit int) {
@@ -219,7 +219,7 @@ func (g *Layout) ByTokens() bool {
 	return g.full == 1
 }
 
-// reallyDrop is Drops without the Mamba specs, which drop a block in 0.21 alone.
+// reallyDrop returns Drops without the Mamba specs, which drop a block in 0.21 alone.
 func (g *Layout) reallyDrop(groups uint32) (specs uint32) {
 	specs = g.Drops(groups)
 	for i := range g.Specs {
@@ -235,8 +235,8 @@ func (g *Layout) lacksChunk() bool {
 	return slices.ContainsFunc(g.Specs, func(s Spec) bool { return s.Kind == Chunked && s.Chunk == 0 })
 }
 
-// Drops returns the specs, as bits, of which some groups, as bits, have a draft model's
-// layers: they drop a block.
+// Drops returns the specs, as bits, that drop a block because some groups, as bits, have a
+// draft model's layers.
 func (g *Layout) Drops(groups uint32) (specs uint32) {
 	for i := range g.Specs {
 		if g.Specs[i].Mask&groups != 0 {

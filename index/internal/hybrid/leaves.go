@@ -6,9 +6,9 @@ import "math/bits"
 type InFlight struct {
 	Tokens    int  // the tokens that can be hit
 	Hit       int  // the tokens that it hits
-	Full      int  // up to where full attention has it already
-	Retention int  // vLLM's prefix_cache_retention_interval, or RetainAll; 0 also where that is not known
-	Alone     bool // Hit and Full are not known: of other kinds than full attention, only the end counts
+	Full      int  // the tokens that full attention holds already
+	Retention int  // vLLM's prefix_cache_retention_interval, or RetainAll; 0 also if it is unknown
+	Alone     bool // Hit and Full are unknown: other kinds than full attention keep only the end
 }
 
 // Places are tokens up to which a prompt can be hit: From, To, and every Step between.
@@ -17,13 +17,13 @@ type Places struct{ From, To, Step int }
 // MaxPlaces bounds the Places that a prompt leaves.
 const MaxPlaces = 5
 
-// Leaves appends the places at which p will be hit by prompts that share it up to there and
-// Behind further, beyond those at which p itself hits. vLLM keeps each block of full
+// Leaves appends the places at which other prompts will hit p, beyond p's own hit. Such a
+// prompt shares p up to the place and Behind tokens further. vLLM keeps each block of full
 // attention and chunks. Of windows it keeps the blocks before three kinds of places: p's
-// end, the junction at which p parts from the blocks that full attention had, and the
-// multiples of the retention. Of Mamba it keeps the states at the end and at the junction;
-// others remain only where the scheduler happens to end a step. If windows that are kept
-// meet, or reach back to the start of a short prompt, p is hit at each place between too.
+// end, the junction at which p leaves the blocks that full attention had, and the multiples
+// of the retention. Of Mamba it keeps the states at the end and at the junction; other
+// states remain only where the scheduler happens to end a step. If kept windows meet, or
+// reach back to the start of a short prompt, prompts hit p at each place between too.
 func (g *Layout) Leaves(dst []Places, a Assumed, p InFlight) []Places {
 	l, behind := g.Align, g.Behind(a)
 	end := p.Tokens/l*l - (behind+l-1)/l*l
@@ -95,8 +95,8 @@ func (g *Layout) Behind(a Assumed) int {
 	return g.Align
 }
 
-// reach returns how far apart, in tokens, two places may be so that the windows kept at both
-// have all places between: without bound if vLLM keeps all blocks, 0 with Mamba states.
+// reach returns the largest distance, in tokens, of two places whose kept windows cover all
+// places between: unbounded if vLLM keeps all blocks, 0 with Mamba states.
 func (g *Layout) reach(retention int) int {
 	reach := maxAlign
 	for i := range g.Specs {

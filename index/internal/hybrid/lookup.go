@@ -10,10 +10,10 @@ import (
 // Lookup is the working memory of one lookup at a time. Its zero value is ready.
 type Lookup struct {
 	query   *Query
-	nodes   Nodes
+	index   Index
 	members []*Member // by seat
 	request Probe
-	own     Query // of an arrival
+	own     Query // the query of an arrival
 
 	chains memo[Keying, []prefixhash.Key]
 	depths memo[probed, depths]
@@ -22,49 +22,49 @@ type Lookup struct {
 	one    [1]*Member
 }
 
-// Find answers a query for the members of a model. It takes no lock and allocates nothing
-// but room for more members and longer prompts than before.
-func (l *Lookup) Find(g *Model, q *Query, nodes Nodes) {
+// Find answers a query for the members of a model. It takes no lock, and allocates only for
+// more members or longer prompts than before.
+func (l *Lookup) Find(g *Model, q *Query, index Index) {
 	r := g.roster.Load()
-	l.begin(q, nodes, r.members)
+	l.begin(q, index, r.members)
 	searched := l.search(r)
 	l.elsewhere(r, searched)
 	l.evaluate(g, r)
 	l.end()
 }
 
-func (l *Lookup) begin(q *Query, nodes Nodes, members []*Member) {
-	l.query, l.nodes, l.members = q, nodes, members
+func (l *Lookup) begin(q *Query, index Index, members []*Member) {
+	l.query, l.index, l.members = q, index, members
 	l.chains.reset()
 	l.depths.reset()
 }
 
 // end drops the references to the query and the members.
-func (l *Lookup) end() { l.query, l.nodes, l.members, l.one[0] = nil, nil, nil, nil }
+func (l *Lookup) end() { l.query, l.index, l.members, l.one[0] = nil, nil, nil, nil }
 
-// search looks the query up where the caller asks. It returns the group in which members
-// are found with what they hit; -1: they are found with what they hold.
+// search looks the query up where the caller asks. It returns the group whose members it
+// finds with their hits, or -1 if it finds them with the blocks that they hold.
 //
-// A caller may not know which group is full attention. If there is nothing where it asks,
+// A caller may not know which group is full attention. If it asks where no member is,
 // search continues in the only home of full attention.
 func (l *Lookup) search(r *roster) (group int) {
 	q := l.query
 	covered := q.covered()
 	if covered && slices.Contains(r.homes, q.Asked) {
-		l.nodes.Search(q.Asked.Group, true)
+		l.index.Search(q.Asked.Group, true)
 		return q.Asked.Group
 	}
-	found := l.nodes.Search(q.Asked.Group, false)
+	found := l.index.Search(q.Asked.Group, false)
 	if !covered || found > 0 || len(r.homes) != 1 || r.homes[0] != (Home{r.homes[0].Group, q.Asked.Block, 0}) {
 		return -1
 	}
 	q.Asked = r.homes[0]
-	l.nodes.Search(q.Asked.Group, true)
+	l.index.Search(q.Asked.Group, true)
 	return q.Asked.Group
 }
 
-// elsewhere answers for the members whose full attention lies in another home than the
-// one that was searched, or that may hit a block behind the caller's last key.
+// elsewhere answers for the members whose full attention has another home than the searched
+// one, or that may hit a block behind the caller's last key.
 func (l *Lookup) elsewhere(r *roster, searched int) {
 	for _, home := range r.homes {
 		here := home == Home{searched, l.query.Asked.Block, 0}
@@ -77,14 +77,14 @@ func (l *Lookup) elsewhere(r *roster, searched int) {
 				continue
 			}
 			if p := m.joined.Load(); p != nil && p.method.kind != byRule && p.home == home && (!here || p.method.lastToken) {
-				l.nodes.Answer(m, Answer{d.hit[seat] * int32(home.Block), d.held[seat] * int32(home.Block)})
+				l.index.Answer(m, Answer{d.hit[seat] * int32(home.Block), d.held[seat] * int32(home.Block)})
 			}
 		}
 	}
 }
 
-// evaluate evaluates vLLM's rule for the members that need it: for one of them, and for all
-// members for which every probe has the same result as for that one. They have the same hit.
+// evaluate evaluates vLLM's rule for each member that needs it, and gives its hit to all
+// members for which every probe has the same result.
 func (l *Lookup) evaluate(g *Model, r *roster) {
 	if len(r.ruled) == 0 {
 		return
@@ -101,13 +101,13 @@ func (l *Lookup) evaluate(g *Model, r *roster) {
 			l.aim(g, p, seat)
 			l.agree(p, seat)
 			a := Answer{Hit: int32(p.layout.Hit(l.query.Tokens, p.assumed, &l.prober))}
-			if p.layout.Known && len(l.prober.runs) > 0 {
-				a.Full = l.prober.runs[0].tokens
+			if p.layout.Known && len(l.prober.prefixes) > 0 {
+				a.Full = l.prober.prefixes[0].tokens
 			}
 			for w, agree := range l.prober.agree {
 				l.todo[w] &^= agree
 				for ; agree != 0; agree &= agree - 1 {
-					l.nodes.Answer(l.members[w<<6+bits.TrailingZeros64(agree)], a)
+					l.index.Answer(l.members[w<<6+bits.TrailingZeros64(agree)], a)
 				}
 			}
 		}
@@ -119,15 +119,15 @@ func (l *Lookup) aim(g *Model, p *Plan, seat int) {
 	b := &l.prober
 	b.table, b.plan, b.seat = &g.table, p, seat
 	b.keys = l.keys(p.keying)
-	b.runs = b.runs[:0]
-	for _, n := range p.nodes {
+	b.prefixes = b.prefixes[:0]
+	for _, n := range p.homes {
 		held := l.probe(n.home, -1).held
-		b.runs = append(b.runs, run{n.spec, held[seat] * int32(n.home.Block), held})
+		b.prefixes = append(b.prefixes, prefix{n.spec, held[seat] * int32(n.home.Block), held})
 	}
 }
 
-// agree collects the members that are to be answered with the one in a seat: they have its
-// plan and its depths in the nodes.
+// agree collects the members that share the answer of the one in a seat: they have its plan
+// and its depths in the nodes.
 func (l *Lookup) agree(p *Plan, seat int) {
 	b := &l.prober
 	b.agree = append(b.agree[:0], l.todo...)
@@ -135,8 +135,8 @@ func (l *Lookup) agree(p *Plan, seat int) {
 		for left := b.agree[w]; left != 0; left &= left - 1 {
 			at := w<<6 + bits.TrailingZeros64(left)
 			same := l.members[at].joined.Load() == p
-			for i := range b.runs {
-				same = same && b.runs[i].held[at] == b.runs[i].held[seat]
+			for i := range b.prefixes {
+				same = same && b.prefixes[i].held[at] == b.prefixes[i].held[seat]
 			}
 			if !same {
 				b.agree[w] &^= 1 << (at & 63)
@@ -145,10 +145,10 @@ func (l *Lookup) agree(p *Plan, seat int) {
 	}
 }
 
-// aimAt begins a lookup of one member, whom no other follows, and has the prober probe it.
-func (l *Lookup) aimAt(m *Member, p *Plan, q *Query, nodes Nodes) *prober {
+// aimAt begins a lookup of one member alone, and has the prober probe it.
+func (l *Lookup) aimAt(m *Member, p *Plan, q *Query, index Index) *prober {
 	l.one[0] = m
-	l.begin(q, nodes, l.one[:])
+	l.begin(q, index, l.one[:])
 	l.prober.agree = l.prober.agree[:0]
 	l.aim(m.model, p, 0)
 	l.prober.seat = m.seatNow() // in the table
@@ -168,8 +168,8 @@ func (l *Lookup) keys(c Keying) []prefixhash.Key {
 	return *k
 }
 
-// probe returns the members' depths in a home; with the length of the prompt, also what
-// they hit.
+// probe returns the members' depths in a home; with the length of the prompt, also their
+// hits.
 func (l *Lookup) probe(home Home, tokens int) depths {
 	d, known := l.depths.at(probed{home, tokens >= 0})
 	if known {
@@ -181,7 +181,7 @@ func (l *Lookup) probe(home Home, tokens int) depths {
 	clear(d.hit)
 	if keys := l.keys(home.keying()); len(keys) > 0 {
 		l.request = Probe{Home: home, Keys: keys, Tokens: tokens, Members: l.members, Held: d.held, Hit: d.hit}
-		l.nodes.Probe(&l.request)
+		l.index.Probe(&l.request)
 		l.request = Probe{}
 	}
 	return *d
@@ -190,41 +190,41 @@ func (l *Lookup) probe(home Home, tokens int) depths {
 // prober probes the blocks of one member, and keeps the members for which every probe had
 // the same result. It implements Prober.
 type prober struct {
-	table *table
-	plan  *Plan
-	keys  []prefixhash.Key
-	seat  int
-	runs  []run
-	agree []uint64 // seats, as bits
+	table    *table
+	plan     *Plan
+	keys     []prefixhash.Key
+	seat     int
+	prefixes []prefix
+	agree    []uint64 // seats, as bits
 }
 
-// run is what the member holds of a spec from the prompt's start, in tokens, by the depths
-// of all members in the nodes.
-type run struct {
+// prefix is how many tokens of a spec the member holds from the prompt's start, by the
+// depths of all members in the nodes.
+type prefix struct {
 	spec   int
 	tokens int32
 	held   []int32
 }
 
-// inNodes returns what the member holds of a spec from the start; false: its blocks are not
-// in the nodes.
+// inNodes returns how many tokens of a spec the member holds from the start, or false if
+// its blocks are not in the nodes.
 func (b *prober) inNodes(spec int) (tokens int, ok bool) {
-	for i := range b.runs {
-		if r := &b.runs[i]; r.spec == spec && (!ok || int(r.tokens) < tokens) {
+	for i := range b.prefixes {
+		if r := &b.prefixes[i]; r.spec == spec && (!ok || int(r.tokens) < tokens) {
 			tokens, ok = int(r.tokens), true
 		}
 	}
 	return tokens, ok
 }
 
-// Held reports whether the member holds the block of a spec that ends after so many tokens.
+// Held reports whether the member holds the block of a spec that ends after end tokens.
 func (b *prober) Held(spec, end int) bool {
 	unit := b.plan.keying.Unit
 	at := end / unit
 	if end%unit != 0 || at < 1 || at > len(b.keys) {
 		return false
 	}
-	if len(b.runs) > 0 {
+	if len(b.prefixes) > 0 {
 		if tokens, ok := b.inNodes(spec); ok {
 			return end <= tokens
 		}
@@ -241,8 +241,8 @@ func (b *prober) Held(spec, end int) bool {
 	return has
 }
 
-// Run returns how many blocks of a spec the member holds from the start, at most limit.
-func (b *prober) Run(spec, limit int) int {
+// Depth returns how many blocks of a spec the member holds from the start, at most limit.
+func (b *prober) Depth(spec, limit int) int {
 	block := b.plan.layout.Specs[spec].Block
 	if tokens, ok := b.inNodes(spec); ok {
 		return min(limit, tokens/block)

@@ -8,28 +8,30 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Host is the index, as one member sees it: the same holder's blocks in the index's
-// nodes. The member's writer calls it, and holds no lock of this package meanwhile.
+// Host is the index as one member sees it: the blocks of the member's holder in the
+// index's nodes. The member's writer calls it, and holds no lock of this package
+// meanwhile.
 type Host interface {
 	sync.Locker // of the member's writer; held when the member's methods that change it are called
 
 	// NameFull records that a group has full attention.
 	NameFull(group int)
-	// Attach has each shard with blocks of the member follow the member's plan.
+	// Attach makes each shard with blocks of the member follow the member's plan.
 	Attach()
-	// Settle has the shard that follows the member take the groups of these blocks.
+	// Settle makes the shard that follows the member read again which groups hold these
+	// blocks.
 	Settle(hashes []uint64)
-	// Run returns how many of the hashes, from the first on, name blocks in the nodes of
-	// a group.
-	Run(group int, hashes []uint64) int
-	// Has reports whether a group in the nodes, or behind a gap of them, has a block.
+	// Leading returns how many of the hashes, from the first on, are of blocks in a
+	// group's nodes.
+	Leading(group int, hashes []uint64) int
+	// Has reports whether a group has a block, in the nodes or behind a gap of them.
 	Has(group int, hash uint64) bool
 	// Remove takes a copy of a block out of the nodes of a group, as an event would.
 	Remove(group int, hash uint64)
 }
 
 // Member is one holder's cache of one model. One writer at a time changes it; lookups
-// read only what is published.
+// read only its published part.
 type Member struct {
 	ID    int32 // the holder's number
 	model *Model
@@ -54,8 +56,8 @@ type Member struct {
 // published is the part of a member that lookups read.
 type published struct {
 	seat    atomic.Int32         // + 1; 0: lookups do not find the member
-	joined  atomic.Pointer[Plan] // how they find its hit; nil: it hits all that its full attention has
-	plan    atomic.Pointer[Plan] // the same, also of a member that they need not find
+	joined  atomic.Pointer[Plan] // how they find its hit; nil: it hits all blocks of its full attention
+	plan    atomic.Pointer[Plan] // the same, set also if lookups need not find the member
 	guessed atomic.Pointer[guessList]
 	trust   atomic.Pointer[Trust]
 	settled atomic.Bool // no assumption is open, or counts have confirmed one
@@ -68,15 +70,15 @@ func (g *Model) NewMember(id int32, host Host, settings *Settings) *Member {
 
 func (m *Member) seatNow() int { return int(m.seat.Load()) - 1 }
 
-// Configure replaces the settings, and drops what counts have shown.
+// Configure replaces the settings, and drops the facts that counts have shown.
 func (m *Member) Configure(s *Settings) {
 	m.settings, m.guesses = s, nil
 	m.Reshape()
 }
 
-// Observe records what an event shows of its group, and reports whether that is new. It
-// comes before the events of the same batch are applied: all groups of one step of the
-// engine are in one batch, and full attention is often the last of them.
+// Observe records the facts that an event shows of its group, and reports whether any is
+// new. It comes before the events of the same batch are applied: all groups of one step
+// of the engine are in one batch, and full attention is often the last of them.
 func (m *Member) Observe(e *Event) (news bool) {
 	if !e.valid() {
 		return false
@@ -95,8 +97,8 @@ func (m *Member) ObserveKeying(c Keying) (news bool) {
 	return news
 }
 
-// Reshape derives the layout from what is configured, observed and learned, and has
-// lookups find the member so.
+// Reshape derives the layout from settings, events and counts, and makes lookups find
+// the member by it.
 func (m *Member) Reshape() {
 	told := m.told()
 	if told.Reports {
@@ -123,7 +125,7 @@ func (m *Member) Reshape() {
 	m.join(layout)
 }
 
-// join plans how lookups find the member, and has them find it so.
+// join plans how lookups find the member, and makes them find it so.
 func (m *Member) join(l *Layout) {
 	p := newPlan(l, m.guesses.Assumed(), m.observed.keying, m.observed.ahead)
 	p.retention = m.retention(l)
@@ -151,7 +153,7 @@ func (m *Member) join(l *Layout) {
 	m.host.Attach()
 }
 
-// Clear drops the blocks, and keeps what was learned.
+// Clear drops the blocks, and keeps the learned facts.
 func (m *Member) Clear() {
 	m.reports.forget()
 	if p := m.plan.Load(); p != nil {
@@ -178,7 +180,7 @@ func (m *Member) empty() {
 	m.held = newHeld()
 }
 
-// Bytes returns about the memory of the blocks.
+// Bytes returns the approximate memory of the blocks.
 func (m *Member) Bytes() int { return m.held.bytes() }
 
 // Stored applies an event that Repeats does not leave out.
@@ -225,7 +227,7 @@ func (m *Member) Removed(group int, hashes []uint64) {
 	m.settle()
 }
 
-// settle has the index's ends follow the blocks whose groups have changed.
+// settle makes the index's ends follow the blocks whose groups have changed.
 func (m *Member) settle() {
 	if len(m.held.moved) > 0 {
 		m.host.Settle(m.held.moved)
@@ -233,7 +235,7 @@ func (m *Member) settle() {
 	}
 }
 
-// link records the own keys of the blocks of an event that leaves none out.
+// link records the own keys of an event's blocks, of which the event leaves none out.
 func (m *Member) link(e *Event) {
 	key, known := m.root(e.LoRA), true
 	if e.HasParent {

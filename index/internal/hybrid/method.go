@@ -2,8 +2,8 @@ package hybrid
 
 import "warmroute/index/internal/ends"
 
-// method computes what a member hits of a prompt from the blocks that its full attention
-// holds. Lengths are in blocks of full attention.
+// method computes a member's hit of a prompt from the blocks that its full attention holds.
+// Lengths are in blocks of full attention.
 type method struct {
 	kind      methodKind
 	bound     bool  // the kinds are not known, so the home need not be of full attention
@@ -68,8 +68,8 @@ func (p *Plan) chooseMethod() (method, *ends.Shape) {
 	return w, s
 }
 
-// shapeOf returns at which ends the other groups allow a hit; nil: that takes the rule.
-// drops are the specs that drop a block.
+// shapeOf returns the ends at which the other groups allow a hit, or nil if only the rule
+// finds them. drops are the specs that drop a block.
 func (p *Plan) shapeOf(drops uint32) *ends.Shape {
 	l, unit := p.layout, p.home.Block
 	s := &ends.Shape{Step: l.Step / unit}
@@ -97,7 +97,8 @@ func (p *Plan) shapeOf(drops uint32) *ends.Shape {
 	return s
 }
 
-// specsOf returns which of the shape's specs, as bits, hold a block that some groups hold.
+// specsOf returns the shape's specs, as bits, that hold a block, given the groups, as bits,
+// that hold it.
 func (p *Plan) specsOf(groups uint32) (specs uint32) {
 	if p.method.bound {
 		if rest := p.others(); groups&rest == rest {
@@ -113,7 +114,7 @@ func (p *Plan) specsOf(groups uint32) (specs uint32) {
 	return specs
 }
 
-// limit returns how many blocks of a prompt are looked up in full attention.
+// limit returns how many blocks of a prompt a lookup reads of full attention.
 func (w *method) limit(tokens int, block int32) int32 {
 	if !w.lastToken {
 		tokens = max(0, tokens-1)
@@ -121,8 +122,8 @@ func (w *method) limit(tokens int, block int32) int32 {
 	return int32(tokens) / block
 }
 
-// hit returns how many blocks are hit of a prompt of which full attention holds so many, if
-// there are no other groups.
+// hit returns how many blocks of a prompt are hit if full attention holds the first ones
+// and there are no other groups.
 func (w *method) hit(held int32, tokens int, block int32) int32 {
 	if held = max(0, min(held, w.limit(tokens, block))-w.fullDrops); held <= w.replay {
 		return 0
@@ -136,8 +137,8 @@ func (m *Member) HasEnds(home Home) bool {
 	return p != nil && p.method.kind == byEnds && p.home == home
 }
 
-// Hit returns how many blocks the member hits of a prompt of which it holds so many in a home,
-// if it has no other groups and drops blocks; false otherwise.
+// Hit returns how many blocks of a prompt the member hits if it holds the first ones in a
+// home. It returns false unless the member has no other groups and drops blocks.
 func (m *Member) Hit(home Home, held int32, tokens int) (hit int32, ok bool) {
 	p := m.joined.Load()
 	if p == nil || p.method.kind != byDepth || p.home != home {

@@ -49,8 +49,8 @@ func NewModel(name string, b *Budget) *Model {
 	return g
 }
 
-// Bytes returns about the memory of the table, whose rows mostly share their sets with
-// their neighbours.
+// Bytes returns the approximate memory of the table, whose rows mostly share their sets
+// with their neighbours.
 func (g *Model) Bytes() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -61,12 +61,12 @@ func (g *Model) Bytes() int {
 type roster struct {
 	members   []*Member // by seat, nil where free
 	ruled     []uint64  // the seats for which a lookup evaluates vLLM's rule, as bits
-	homes     []Home    // of the full attention of the others
-	lastToken bool      // of some of them, full attention is looked up to the prompt's last token
+	homes     []Home    // where the other members have their full attention
+	lastToken bool      // some members' full attention is looked up to the prompt's last token
 }
 
-// minFreeSeats seats must be free before one is used again, so that a lookup that runs
-// meanwhile does not take one member's blocks for another's.
+// minFreeSeats seats must be free before one is used again: a running lookup must not
+// take one member's blocks for another's.
 const minFreeSeats = 64
 
 // enter gives the member a seat, and publishes its blocks.
@@ -139,8 +139,8 @@ func (g *Model) list(members []*Member) {
 // maxPlans bounds the plans that a model shares among its members.
 const maxPlans = 256
 
-// share returns the plan of the model that equals p, so that members that are looked up
-// alike have the same plan.
+// share returns the model's plan that equals p, so that members with equal lookups have
+// the same plan.
 func (g *Model) share(p *Plan) *Plan {
 	g.mu.Lock()
 	defer g.mu.Unlock()

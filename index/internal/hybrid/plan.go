@@ -14,8 +14,8 @@ import (
 type Keying struct {
 	Hash *prefixhash.VLLM
 	Unit int // tokens of a block
-	// Ahead is how many tokens behind each block its key covers too. A block without so
-	// many tokens behind it has no key.
+	// Ahead is the number of tokens behind each block that its key covers too. A block
+	// with fewer tokens behind it has no key.
 	Ahead int
 }
 
@@ -23,10 +23,10 @@ type Keying struct {
 // tokens behind a block that the block's key covers too.
 type Home struct{ Group, Block, Ahead int }
 
-// chain returns how the keys of the home's blocks are computed.
+// keying returns how the keys of the home's blocks are computed.
 func (h Home) keying() Keying { return Keying{Unit: h.Block, Ahead: h.Ahead} }
 
-// Plan is how a lookup finds what a member hits. Members with equal layouts and
+// Plan is the way in which a lookup finds a member's hit. Members with equal layouts and
 // assumptions share a plan. It is immutable once it is shared.
 type Plan struct {
 	layout    *Layout
@@ -34,8 +34,8 @@ type Plan struct {
 	retention int    // as in InFlight
 	keying    Keying // of the keys in the model's table
 	home      Home   // of full attention; zero: no single group shows where all blocks lie
-	nodes     []specHome
-	rows      []uint64 // by spec, what its keys are mixed with in the model's table
+	homes     []specHome
+	rows      []uint64 // by spec, the value that is mixed with its keys in the model's table
 	method    method
 	shape     *ends.Shape // the ends at which the other groups allow a hit, of byEnds
 }
@@ -46,8 +46,9 @@ type specHome struct {
 	home Home
 }
 
-// newPlan chooses how the blocks of a layout are joined with prompts. hashed is the chain
-// of vLLM's hashes, if it is known, and ahead the tokens behind a block that hashes cover.
+// newPlan chooses how the blocks of a layout are joined with prompts. hashed is the keying
+// of vLLM's hashes, if it is known, and ahead the number of tokens behind a block that
+// hashes cover.
 func newPlan(l *Layout, a Assumed, hashed Keying, ahead int) *Plan {
 	p := &Plan{layout: l, assumed: a}
 	switch {
@@ -57,7 +58,7 @@ func newPlan(l *Layout, a Assumed, hashed Keying, ahead int) *Plan {
 		p.home = Home{l.Specs[0].Index, l.Specs[0].Block, ahead}
 		p.keying.Unit = p.home.Block
 		if l.Known || l.Even() {
-			p.nodes = []specHome{{0, p.home}}
+			p.homes = []specHome{{0, p.home}}
 		}
 	default:
 		p.keying.Unit = l.Unit
@@ -66,7 +67,7 @@ func newPlan(l *Layout, a Assumed, hashed Keying, ahead int) *Plan {
 	if !l.Known && !l.Even() {
 		for i := range l.Specs {
 			for _, group := range l.Specs[i].Groups {
-				p.nodes = append(p.nodes, specHome{i, Home{group, l.Specs[i].Block, ahead}})
+				p.homes = append(p.homes, specHome{i, Home{group, l.Specs[i].Block, ahead}})
 			}
 		}
 	}
@@ -88,7 +89,7 @@ func (p *Plan) complete() {
 
 const golden = 0x9e3779b97f4a7c15 // 2^64 / golden ratio
 
-// rowOf returns the key in the model's table of a block of a spec; it is never 0.
+// rowOf returns the key of a spec's block in the model's table; it is never 0.
 func (p *Plan) rowOf(spec int, key uint64) uint64 {
 	h := (key ^ p.rows[spec]) * golden
 	h ^= h >> 32
@@ -98,8 +99,8 @@ func (p *Plan) rowOf(spec int, key uint64) uint64 {
 // inNodes reports whether the blocks of a spec are in the index's nodes, not in the
 // model's table.
 func (p *Plan) inNodes(spec int) bool {
-	for i := range p.nodes {
-		if p.nodes[i].spec == spec {
+	for i := range p.homes {
+		if p.homes[i].spec == spec {
 			return true
 		}
 	}

@@ -56,8 +56,8 @@ func TestPlans(t *testing.T) {
 		if p.shape != nil {
 			shape = fmt.Sprint(p.shape.Step, " ", p.shape.Specs)
 		}
-		if p.keying != c.keying || p.home != c.home || len(p.nodes) != c.nodes || p.method != c.method || shape != c.shape {
-			t.Errorf("%s: keying %v, home %v, %d in nodes, method %+v, shape %q", name, p.keying, p.home, len(p.nodes), p.method, shape)
+		if p.keying != c.keying || p.home != c.home || len(p.homes) != c.nodes || p.method != c.method || shape != c.shape {
+			t.Errorf("%s: keying %v, home %v, %d in nodes, method %+v, shape %q", name, p.keying, p.home, len(p.homes), p.method, shape)
 		}
 	}
 	for _, groups := range [][]Group{{windowOf16}, {fullOf64, windowOf16}} { // rows by hash and by key are apart

@@ -11,7 +11,7 @@ type Prompt interface {
 	AppendChain(dst []prefixhash.Key, c Keying) []prefixhash.Key
 }
 
-// Query asks what the members of a model hit of a prompt. A lookup may change Asked.
+// Query asks how much of a prompt the members of a model hit. A lookup may change Asked.
 type Query struct {
 	Prompt Prompt
 	Tokens int  // the length of the prompt
@@ -25,21 +25,22 @@ func (q *Query) covered() bool {
 	return q.Linked && q.Asked.Block > 0 && max(0, q.Tokens-1)/q.Asked.Block <= len(q.Keys)
 }
 
-// Answer is what one member hits of a prompt, in tokens.
+// Answer is one member's hit of a prompt, in tokens.
 type Answer struct {
-	Hit  int32 // what it takes from its cache
-	Full int32 // what its full attention holds from the start; 0: not known
+	Hit  int32 // the tokens that it takes from its cache
+	Full int32 // the tokens that its full attention holds from the start; 0: unknown
 }
 
-// Nodes is the index, as one lookup sees it: the blocks of full attention, and where
-// answers go.
-type Nodes interface {
-	// Search looks the query up in a group, and returns how many holders it finds. hits:
-	// members are found with what they hit (Shard.Narrow), not with what they hold.
+// Index is the index as one lookup sees it: the blocks of full attention, and the place of
+// the answers.
+type Index interface {
+	// Search looks the query up in a group, and returns how many holders it finds. With
+	// hits, it finds members with their hits (Shard.Narrow), otherwise with the blocks that
+	// they hold.
 	Search(group int, hits bool) (found int)
-	// Probe fills the results of a probe, which are 0 before.
+	// Probe fills the results of a probe. They are 0 before.
 	Probe(p *Probe)
-	// Answer replaces what Search has found of a member.
+	// Answer replaces the result of Search for a member.
 	Answer(m *Member, a Answer)
 }
 
@@ -50,21 +51,21 @@ type Probe struct {
 	Tokens  int // the length of the prompt; -1: only Held is wanted
 	Members []*Member
 
-	// Results by seat, in blocks from the prompt's start: the blocks that a member
-	// holds, and those of them that it hits.
+	// Results by seat, in blocks from the prompt's start: how many a member holds, and how
+	// many of them it hits.
 	Held, Hit []int32
 }
 
 // depths are the results of a probe, in memory that the next lookup uses again.
 type depths struct{ held, hit []int32 }
 
-// probed names a probe.
+// probed is the key of a probe.
 type probed struct {
 	home Home
 	hits bool
 }
 
-// memo is a few values by key, in memory that is used again.
+// memo is a few values by key, in memory that the next lookup uses again.
 type memo[K comparable, V any] struct{ entries []memoized[K, V] }
 
 type memoized[K comparable, V any] struct {
@@ -72,7 +73,7 @@ type memoized[K comparable, V any] struct {
 	value V
 }
 
-// at returns the entry of key; false: it has to be filled, over a value of an earlier lookup.
+// at returns the entry of key, or a reused entry to fill and false.
 func (m *memo[K, V]) at(key K) (v *V, known bool) {
 	for i := range m.entries {
 		if m.entries[i].key == key {

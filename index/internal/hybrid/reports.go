@@ -9,12 +9,12 @@ import (
 // With kv_cache_report_mode full, vLLM announces the blocks that a request hits again,
 // although it stores nothing. Such a report begins at a prompt's start, lists every block
 // in every group, and was a hit before it. An ordinary prompt is stored from its start only
-// if it hits nothing, so a run of blocks that repeats a hit is a report. One case remains:
-// a prompt never hits its last token, so a prompt that ends with the run may have computed
-// the last block again. The run is then a copy as long as the holder has not been seen to
+// if it hits nothing, so events that repeat a hit are a report. One case remains: a prompt
+// never hits its last token, so a prompt that ends with the events may have computed the
+// last block again. The events are then a copy as long as the holder has not been seen to
 // report, and may be either from then on. A request that reads no cache (prompt_logprobs)
-// looks like a report. Blocks of such copies do not count; reports.maybe has the blocks that
-// may remain.
+// looks like a report. Blocks of such copies do not count; reports.maybe has the blocks
+// that may remain.
 
 // reports records whether a member reports, and the blocks in doubt.
 type reports struct {
@@ -22,7 +22,7 @@ type reports struct {
 	told bool // the settings say that it does
 
 	open  map[groupHash]uint32 // copies that may be reports: counted until the member is seen to report
-	maybe map[groupHash]bool   // of open, the blocks that may remain though no counted copy does
+	maybe map[groupHash]bool   // the blocks of open that may remain without a counted copy
 	lost  bool                 // there were more than maxOpen
 }
 
@@ -32,11 +32,11 @@ const maxOpen = 1 << 14
 // forget drops the blocks in doubt.
 func (r *reports) forget() { *r = reports{seen: r.seen, told: r.told} }
 
-// doubt reports whether fewer blocks may count than the member holds.
+// doubt reports whether the member may hold blocks that do not count.
 func (r *reports) doubt() bool { return r.seen && (r.lost || len(r.maybe) > 0) }
 
-// concerns reports whether a block that may remain is among a prompt's, whose keys are on
-// the plan's chain. A block without a key may always be.
+// concerns reports whether a prompt, by its keys on the plan's chain, has a block that may
+// remain. A block without a key may be in any prompt.
 func (m *Member) concerns(p *Plan, keys []prefixhash.Key) bool {
 	if m.reports.lost || m.plain {
 		return m.reports.doubt()
@@ -53,7 +53,7 @@ func (m *Member) concerns(p *Plan, keys []prefixhash.Key) bool {
 	return false
 }
 
-// verdict is the nature of a run of blocks from a prompt's start.
+// verdict says whether events from a prompt's start are a report.
 type verdict uint8
 
 const (
@@ -62,7 +62,7 @@ const (
 	isEither
 )
 
-// classify judges a run that lists all blocks of so many tokens in all groups.
+// classify judges events that list all blocks of so many tokens in all groups.
 func (m *Member) classify(p *Plan, tokens int, b Prober) verdict {
 	if p.layout.Hit(tokens+1, Assumed{Chunk: p.assumed.Chunk}, b) < tokens {
 		return isStored
@@ -73,8 +73,8 @@ func (m *Member) classify(p *Plan, tokens int, b Prober) verdict {
 	return isEither
 }
 
-// leaveOut takes note of a verdict, and reports whether the run changes nothing.
-func (m *Member) leaveOut(v verdict, run []Event) bool {
+// leaveOut records a verdict, and reports whether the events change nothing.
+func (m *Member) leaveOut(v verdict, events []Event) bool {
 	r := &m.reports
 	switch {
 	case v == isStored:
@@ -84,8 +84,8 @@ func (m *Member) leaveOut(v verdict, run []Event) bool {
 	case v == isReport && r.told:
 		return true
 	}
-	for i := range run {
-		for _, hash := range run[i].Hashes {
+	for i := range events {
+		for _, hash := range events[i].Hashes {
 			if len(r.open) >= maxOpen {
 				r.lost = true
 				break
@@ -93,14 +93,14 @@ func (m *Member) leaveOut(v verdict, run []Event) bool {
 			if r.open == nil {
 				r.open, r.maybe = map[groupHash]uint32{}, map[groupHash]bool{}
 			}
-			r.open[groupHash{run[i].Group, hash}]++
+			r.open[groupHash{events[i].Group, hash}]++
 		}
 	}
 	return r.seen
 }
 
 // reporting records that the member reports, and takes back the copies that were counted
-// for runs that may have been reports.
+// for events that may have been reports.
 func (m *Member) reporting() {
 	m.reports.seen = true
 	for b, n := range m.reports.open {
@@ -115,7 +115,7 @@ func (m *Member) reporting() {
 	m.updateTrust(m.plan.Load())
 }
 
-// Review follows the open copies of blocks that a Removed event of a group names.
+// Review updates the open copies of the blocks that a Removed event of a group names.
 func (m *Member) Review(group int, hashes []uint64) {
 	if len(m.reports.open) == 0 {
 		return
@@ -163,8 +163,8 @@ func (m *Member) again(e *Event) {
 	m.updateTrust(m.plan.Load())
 }
 
-// Repeats returns how many of the events, from the first on, only repeat what a request has
-// hit. They change nothing.
+// Repeats returns how many of the events, from the first on, only repeat a request's hit.
+// They change nothing.
 func (m *Member) Repeats(events []Event) int {
 	if m.plain {
 		return m.repeatsPlain(&events[0], events[:1])
@@ -173,28 +173,28 @@ func (m *Member) Repeats(events []Event) int {
 	if p == nil || p.layout.Rule == Rule021 || !p.layout.Known {
 		return 0
 	}
-	run, groups := firstRun(events)
+	events, groups := opening(events)
 	for i := range p.layout.Specs {
 		if mask := p.layout.Specs[i].Mask; groups&mask != mask {
 			return 0
 		}
 	}
 	b := hashProber{m: m, plan: p}
-	for i := range run { // the finest blocks show all ends
-		if e := &run[i]; b.unit == 0 || e.Block < b.unit {
+	for i := range events { // the finest blocks show all ends
+		if e := &events[i]; b.unit == 0 || e.Block < b.unit {
 			b.unit, b.hashes = e.Block, append(m.ends[:0], e.Hashes...)
 			m.ends = b.hashes
 		}
 	}
-	if m.leaveOut(m.classify(p, run[0].Tokens, &b), run) {
-		return len(run)
+	if m.leaveOut(m.classify(p, events[0].Tokens, &b), events) {
+		return len(events)
 	}
 	return 0
 }
 
-// firstRun returns the first events as far as they list all blocks of one prompt's beginning,
-// each in another group, and these groups, as bits.
-func firstRun(events []Event) (run []Event, groups uint32) {
+// opening returns the first events that list all blocks of one prompt's beginning, each in
+// another group, and these groups, as bits.
+func opening(events []Event) (first []Event, groups uint32) {
 	last := -1
 	for i := range events {
 		e := &events[i]
@@ -209,24 +209,24 @@ func firstRun(events []Event) (run []Event, groups uint32) {
 
 // repeatsPlain is Repeats for a cache of full attention alone, whose blocks are in the
 // nodes: 1 if the event changes nothing.
-func (m *Member) repeatsPlain(e *Event, run []Event) int {
+func (m *Member) repeatsPlain(e *Event, events []Event) int {
 	p := m.plan.Load()
 	if p == nil || !m.observed.kinds || e.HasParent || len(e.Hashes) == 0 || p.layout.Rule == Rule021 || e.Contents == nil {
 		return 0
 	}
-	b := depthProber(m.host.Run(e.Group, e.Hashes))
-	if m.leaveOut(m.classify(p, len(e.Hashes)*e.Block, b), run) {
+	b := depthProber(m.host.Leading(e.Group, e.Hashes))
+	if m.leaveOut(m.classify(p, len(e.Hashes)*e.Block, b), events) {
 		return 1
 	}
 	return 0
 }
 
-// depthProber probes a cache of full attention alone that holds so many blocks.
+// depthProber probes a cache of full attention alone, by its depth in blocks.
 type depthProber int
 
 func (p depthProber) Held(int, int) bool { return false }
 
-func (p depthProber) Run(_, limit int) int { return min(limit, int(p)) }
+func (p depthProber) Depth(_, limit int) int { return min(limit, int(p)) }
 
 // hashProber probes a member's blocks by the hashes of a prompt's finest blocks.
 type hashProber struct {
@@ -245,7 +245,7 @@ func (b *hashProber) Held(spec, end int) bool {
 	return b.m.held.groups[b.hashes[at-1]]&mask == mask
 }
 
-func (b *hashProber) Run(spec, limit int) int {
+func (b *hashProber) Depth(spec, limit int) int {
 	block := b.plan.layout.Specs[spec].Block
 	for k := range limit {
 		if !b.Held(spec, (k+1)*block) {

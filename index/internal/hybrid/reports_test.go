@@ -32,7 +32,7 @@ func TestRuns(t *testing.T) {
 		"no group":           {change(2, func(e *Event) { e.Group = 32 }), 2, 3},
 		"another event":      {change(0, func(e *Event) { *e = Event{} }), 0, 0},
 	} {
-		run, groups := firstRun(c.events)
+		run, groups := opening(c.events)
 		if len(run) != c.n || groups != c.groups {
 			t.Errorf("%s: %d events of groups %b", name, len(run), groups)
 		}

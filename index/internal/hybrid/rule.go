@@ -4,12 +4,12 @@ import "fmt"
 
 // Prober reports which blocks of the looked-up prompt a cache holds.
 type Prober interface {
-	// Held reports whether every group of a spec holds the block that ends after so
-	// many tokens.
+	// Held reports whether every group of a spec holds the block that ends after end
+	// tokens.
 	Held(spec, end int) bool
-	// Run returns how many blocks of a spec are held from the prompt's start without a
-	// gap, at most limit.
-	Run(spec, limit int) int
+	// Depth returns how many blocks of a spec the cache holds from the prompt's start
+	// without a gap, at most limit.
+	Depth(spec, limit int) int
 }
 
 // Assumed has the settings of a cache that events do not contain.
@@ -19,7 +19,7 @@ type Assumed struct {
 	Replay int    // vLLM computes hits of at most so many tokens again
 }
 
-// None reports whether a is the assumption that nothing drops, chunks or replays.
+// None reports whether a says that nothing drops, chunks or replays.
 func (a Assumed) None() bool { return a == Assumed{} }
 
 // String describes the assumptions for a person.
@@ -48,13 +48,13 @@ func (g *Layout) Alone(spec, n int, a Assumed, p Prober) int {
 	l := lookup{g: g, n: n, p: p, chunk: a.Chunk}
 	if g.Specs[spec].Kind == Unknown {
 		b := g.Specs[spec].Block
-		return p.Run(spec, (n-1)/b) * b
+		return p.Depth(spec, (n-1)/b) * b
 	}
 	return l.spec(spec, n-1, g.Drops(a.Eagle)>>spec&1 != 0)
 }
 
-// Hit returns how many tokens of a prompt of n tokens vLLM takes from the cache, or, if the
-// layout is not known, at least takes.
+// Hit returns how many tokens of a prompt of n tokens vLLM takes from the cache, or a lower
+// bound if the layout is not known.
 func (g *Layout) Hit(n int, a Assumed, p Prober) int {
 	hit := 0
 	switch {
@@ -74,13 +74,13 @@ func (g *Layout) Hit(n int, a Assumed, p Prober) int {
 	return hit
 }
 
-// Bound returns the tokens that a cache hits at least, whatever the kinds of its groups: the
+// Bound returns the least hit of a cache, in tokens, whatever the kinds of its groups: the
 // blocks that all of them hold from the start, less one for a draft model.
 func (g *Layout) Bound(n int, p Prober) int {
 	hit := n - 1
 	for i := range g.Specs {
 		b := g.Specs[i].Block
-		hit = min(hit, p.Run(i, hit/b)*b)
+		hit = min(hit, p.Depth(i, hit/b)*b)
 	}
 	hit -= hit % g.Align
 	return max(0, hit-g.Align)
@@ -95,8 +95,8 @@ type lookup struct {
 	eagle uint32 // specs
 }
 
-// settle evaluates the specs in turn, each for no more than the one before it has found,
-// until none of them finds less. It returns that fixed point.
+// settle evaluates the specs in turn, each up to the result of the one before it, until
+// none of them finds less. It returns that fixed point.
 func (l *lookup) settle() int {
 	g := l.g
 	hit, verified, stored := l.n-1, uint32(0), uint32(0)
@@ -134,7 +134,8 @@ func (l *lookup) settle() int {
 	}
 }
 
-// limit returns how far a spec is evaluated: a block further if it will drop one.
+// limit returns the tokens up to which a spec is evaluated: a block further if it will drop
+// one.
 func (l *lookup) limit(s *Spec, cur int, drop bool) int {
 	further, end := s.Block, l.n/l.g.Unit*l.g.Unit
 	switch {
@@ -166,7 +167,7 @@ func (l *lookup) spec(i, lim int, drop bool) int {
 
 func (l *lookup) full(i, lim int, drop bool) int {
 	b, step := l.g.Specs[i].Block, l.g.Step
-	n := l.p.Run(i, lim/b)
+	n := l.p.Depth(i, lim/b)
 	hit := n * b
 	if step < b {
 		top := min(lim, (n+1)*b-1)

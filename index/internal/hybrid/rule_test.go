@@ -13,7 +13,7 @@ type blocks struct {
 
 func (h *blocks) Held(spec, end int) bool { return h.ends[spec][end] }
 
-func (h *blocks) Run(spec, limit int) int {
+func (h *blocks) Depth(spec, limit int) int {
 	for k := range limit {
 		if !h.ends[spec][(k+1)*h.g.Specs[spec].Block] {
 			return k

@@ -8,11 +8,11 @@ type Settings struct {
 	Groups      []Group // by Index; zero fields are not given
 	Filed       []Group // all groups by the model's files: used if events name no kinds and show the same groups
 	Unit        int     // prefix_match_unit
-	Block       int     // of the groups whose first blocks are partial
+	Block       int     // the block size of the groups whose first blocks are partial
 	Eagle       uint32  // the groups that drop a block, as bits
 	EagleKnown  bool
 	Chunk       int
-	Retention   int // prefix_cache_retention_interval, or RetainAll; 0 also if it is not known
+	Retention   int // prefix_cache_retention_interval, or RetainAll; 0 also if it is unknown
 	Replay      int
 	ReplayKnown bool // Replay is given, and may be 0
 	Reports     bool // requests have their hits announced again
@@ -20,8 +20,8 @@ type Settings struct {
 	// Doubt is the reason, in one sentence, why predictions may be wrong until the
 	// replica's own counts agree with them.
 	Doubt string
-	// Limit is the reason why predictions may be wrong, whatever the counts. A cache of
-	// one group of full attention has none.
+	// Limit is the reason why predictions may be wrong although counts agree with them.
+	// A cache of one group of full attention has none.
 	Limit string
 }
 

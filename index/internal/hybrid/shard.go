@@ -10,9 +10,9 @@ import (
 	"warmroute/index/internal/radix"
 )
 
-// Shard follows members along the nodes of one group of the index: where their hits may
-// end, and how a lookup finds their hits. The shard's writer calls its methods; Narrow is
-// for lookups. Holders are slots. Init it first.
+// Shard follows members along the nodes of one group of the index: it has the ends of their
+// hits, and the methods by which a lookup finds the hits. The shard's writer calls its
+// methods; lookups call Narrow. Holders are slots. Init comes first.
 type Shard struct {
 	ends    ends.Table
 	nodes   *radix.Nodes
@@ -25,16 +25,16 @@ type Shard struct {
 type followed struct {
 	member *Member
 	plan   *Plan
-	ends   *ends.Held // of the other groups, byEnds
+	ends   *ends.Held // the ends of the other groups, with the method byEnds
 }
 
-// methodSlots are the slots, as bits, whose hits are found by one method. It is immutable.
+// methodSlots are the slots, as bits, whose hits one method finds. It is immutable.
 type methodSlots struct {
 	method
 	slots []uint64
 }
 
-// Init makes the shard empty, of a group with nodes.
+// Init makes the shard empty, for a group with nodes.
 func (s *Shard) Init(sets *holderset.Sets, nodes *radix.Nodes) {
 	s.ends.Init(sets)
 	s.nodes = nodes
@@ -63,7 +63,8 @@ func (s *Shard) at(slot int) *followed {
 	return &s.none
 }
 
-// Follows reports whether a slot follows a member by its current plan, or, with nil, none.
+// Follows reports whether a slot follows a member by its current plan; with nil, whether it
+// follows none.
 func (s *Shard) Follows(slot int, m *Member) bool {
 	f := s.at(slot)
 	return f.member == m && (m == nil || f.plan == m.joined.Load())
@@ -78,8 +79,8 @@ func (s *Shard) Bounded(slot int) bool {
 	return p != nil && p.method.bound
 }
 
-// Follow has the groups of a member decide what a slot hits; nil: no groups do. blocks are
-// the slot's in the nodes. Release comes first.
+// Follow makes the groups of a member decide a slot's hits; with nil, no groups do. blocks
+// are the slot's in the nodes. Release comes first.
 func (s *Shard) Follow(slot int, m *Member, blocks *radix.Holding) {
 	if m == nil {
 		s.setMethod(slot, method{})
@@ -108,7 +109,7 @@ func (s *Shard) Release(slot int) {
 // specs returns which specs of the shape hold a block.
 func (f *followed) specs(hash uint64) uint32 { return f.plan.specsOf(f.member.held.groups[hash]) }
 
-// Stored takes the groups of blocks that the nodes have at p from now on.
+// Stored reads which groups hold the blocks that the nodes now have at p.
 func (s *Shard) Stored(slot int, p radix.Place, hashes []uint64) {
 	f := s.at(slot)
 	if f.ends == nil {
@@ -120,7 +121,7 @@ func (s *Shard) Stored(slot int, p radix.Place, hashes []uint64) {
 	f.ends.Settle()
 }
 
-// Settle takes the groups of those of the hashes whose blocks the slot has in the nodes.
+// Settle reads again which groups hold the hashes' blocks that the slot has in the nodes.
 func (s *Shard) Settle(slot int, blocks *radix.Holding, hashes []uint64) {
 	f := s.at(slot)
 	if f.ends == nil {
@@ -176,15 +177,15 @@ type Narrowing struct {
 	Plain  bool            // narrow also members without other groups
 
 	First   []uint64 // the slots that hold the first block, as bits
-	Depth   []int32  // by slot: what it holds, then what it hits
-	Held    []int32  // by slot, for lookups that narrow: what it holds
+	Depth   []int32  // by slot: the blocks that it holds, then the blocks that it hits
+	Held    []int32  // by slot, for lookups that narrow: the blocks that it holds
 	Decided []uint64 // the slots that were narrowed, as bits; clear before
 
 	left []uint64 // scratch
 }
 
-// Narrow replaces the depth of each member with its hit. It leaves the members alone that may
-// hit a block behind the last key.
+// Narrow replaces the depth of each member with its hit, except for a member that may hit a
+// block behind the last key.
 func (s *Shard) Narrow(n *Narrowing) {
 	methods := *s.methods.Load()
 	if len(methods) == 0 {
@@ -231,7 +232,7 @@ func (s *Shard) narrowEnds(n *Narrowing, w *methodSlots, slots []uint64) {
 		}
 	}
 	s.ends.Narrow(n.Path, limit-w.fullDrops, w.endDrops, slots, n.Depth)
-	for i, word := range slots { // these have no end
+	for i, word := range slots { // these slots have no end
 		for ; word != 0; word &= word - 1 {
 			n.Depth[i<<6+bits.TrailingZeros64(word)] = 0
 		}

@@ -64,7 +64,7 @@ func (p standingProber) Held(spec, end int) bool {
 	return end%16 == 0 && end <= nodeBlocks*16 && p.s.member.held.groups[p.s.stand.keys[end/16-1]]&mask == mask
 }
 
-func (p standingProber) Run(spec, limit int) int {
+func (p standingProber) Depth(spec, limit int) int {
 	b := p.s.member.current().layout.Specs[spec].Block
 	for k := range limit {
 		if !p.Held(spec, (k+1)*b) {

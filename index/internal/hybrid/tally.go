@@ -5,15 +5,15 @@ import "sync"
 // guessList is the open assumptions about a member, the one in use first.
 type guessList struct{ all []Assumed }
 
-// Guess is what a member hits of a prompt by each open assumption. Learn takes it back,
-// with what the replica has reported.
+// Guess is a member's hit of a prompt by each open assumption. Learn compares it with the
+// replica's report.
 type Guess struct {
 	list *guessList
 	Hits []int32
 }
 
 // Guess fills g; g is empty if no assumption is open. It takes no lock.
-func (l *Lookup) Guess(g *Guess, m *Member, q *Query, nodes Nodes) {
+func (l *Lookup) Guess(g *Guess, m *Member, q *Query, index Index) {
 	g.list, g.Hits = nil, g.Hits[:0]
 	p, list := m.plan.Load(), m.guessed.Load()
 	if p == nil || list == nil || len(list.all) < 2 {
@@ -21,12 +21,12 @@ func (l *Lookup) Guess(g *Guess, m *Member, q *Query, nodes Nodes) {
 	}
 	p = m.current()
 	g.list = list
-	g.Hits = Predict(g.Hits, p.layout, list.all, q.Tokens, l.aimAt(m, p, q, nodes))
+	g.Hits = Predict(g.Hits, p.layout, list.all, q.Tokens, l.aimAt(m, p, q, index))
 	l.end()
 }
 
-// Learn takes the tokens that the replica has taken from its cache for the prompts of a
-// Guess.
+// Learn compares a Guess with the tokens that the replica has taken from its cache for the
+// same prompts.
 func (m *Member) Learn(g *Guess, reported int) {
 	if g.list == nil || m.guessed.Load() != g.list || m.guesses == nil {
 		return
@@ -42,9 +42,9 @@ func (m *Member) Learn(g *Guess, reported int) {
 // Open reports whether counts may still show something about the member.
 func (m *Member) Open() bool { return !m.settled.Load() }
 
-// tally adds up what the assumptions predict for the prompts that are sent to a member,
-// until the replica's counters cover exactly these prompts: then the sum of its hits shows
-// which assumption is right. Its lock is held for additions only.
+// tally adds up the predictions of the assumptions for the prompts that are sent to a
+// member, until the replica's counters cover exactly these prompts: then the sum of its
+// hits shows which assumption is right. Its lock is held for additions only.
 type tally struct {
 	mu     sync.Mutex
 	guess  Guess // of one prompt
@@ -63,7 +63,7 @@ const maxTally = 256
 
 // Expect records that a prompt was sent to the member, to learn from the counters (Count).
 // It allocates nothing and waits for no lock that the writer holds.
-func (l *Lookup) Expect(m *Member, q *Query, nodes Nodes) {
+func (l *Lookup) Expect(m *Member, q *Query, index Index) {
 	t := &m.tally
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *Lookup) Expect(m *Member, q *Query, nodes Nodes) {
 	if !t.begun || t.n > maxTally {
 		return
 	}
-	l.Guess(&t.guess, m, q, nodes)
+	l.Guess(&t.guess, m, q, index)
 	if t.list != t.guess.list {
 		if t.n > 1 {
 			t.n = maxTally + 1 // half of the sums are of other assumptions
@@ -89,8 +89,9 @@ func (l *Lookup) Expect(m *Member, q *Query, nodes Nodes) {
 	}
 }
 
-// Count takes the replica's counters of prompt tokens that it has looked up in its cache and
-// found there. It returns the Guess that they answer, with the reported hits; false: none.
+// Count takes the replica's counters of prompt tokens: looked up in its cache, and found
+// there. It returns the Guess that they answer, with the reported hits, or false if they
+// answer none.
 func (m *Member) Count(queries, hits float64) (g Guess, reported int, ok bool) {
 	return m.tally.take(queries, hits)
 }

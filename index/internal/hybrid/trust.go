@@ -1,6 +1,6 @@
 package hybrid
 
-// Trust is how reliable the predictions for a cache are.
+// Trust says how reliable the predictions for a cache are.
 type Trust struct {
 	Exact       bool   `json:"exact"`
 	Unconfirmed bool   `json:"unconfirmed"` // it may be exact, but the replica's counts have not shown it yet
