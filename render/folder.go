@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"warmroute/render/chat"
-	"warmroute/render/pyvalue"
-	"warmroute/render/tokenizer"
+	"warmroute/render/internal/pyvalue"
+	"warmroute/render/internal/tokenizer"
 	"warmroute/render/work"
 )
 

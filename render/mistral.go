@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"warmroute/render/chat"
-	"warmroute/render/tokenizer"
+	"warmroute/render/internal/tokenizer"
 )
 
 // mistralFile is a SentencePiece model's name, with the version of its instruct

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"warmroute/render/chat"
+	"warmroute/render/internal/tokenizer"
 	"warmroute/render/openai"
-	"warmroute/render/tokenizer"
 	"warmroute/render/work"
 )
 

@@ -17,5 +17,5 @@ trap 'rm -f "$rows"' EXIT
 .cache/vllm/0.32.0/bin/python scripts/quirks.py vllm "$rows" v0.32
 .cache/vllm/0.21.0/bin/python scripts/quirks.py vllm "$rows" v0.21
 PYTHONPATH=$(echo "$PWD/$venv"/lib/python3*/site-packages) .cache/vllm/0.21.0/bin/python scripts/quirks.py vllm "$rows" "v0.21 of 4"
-python3 scripts/quirks.py pack "$rows" render/tokenizer/testdata/quirks.jsonl.gz
-go -C render test ./tokenizer -run Quirks -update
+python3 scripts/quirks.py pack "$rows" render/internal/tokenizer/testdata/quirks.jsonl.gz
+go -C render test ./internal/tokenizer -run Quirks -update

@@ -22,11 +22,11 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kube"
+	"warmroute/internal/modelfiles"
 	"warmroute/internal/peers/link"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 	"warmroute/internal/xds"
-	"warmroute/render/tokenizer/modelfiles"
 )
 
 // Config is the router's configuration file. Every field has a default; the

@@ -12,9 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/modelfiles"
 	"warmroute/internal/tokens"
-	"warmroute/render/pyvalue"
-	"warmroute/render/tokenizer/modelfiles"
+	"warmroute/render"
 )
 
 // ModelConfig has a model's files and the flags of its servers. ID
@@ -49,9 +49,9 @@ func (c ModelConfig) Validate() error {
 		errs = append(errs, fmt.Errorf("chat_template_content_format: %q is none of auto, string, openai", c.ContentFormat))
 	}
 	if c.DefaultKwargs != "" {
-		if v, err := pyvalue.Parse([]byte(c.DefaultKwargs)); err != nil {
+		if text, err := render.AppendJSON(nil, []byte(c.DefaultKwargs)); err != nil {
 			errs = append(errs, fmt.Errorf("default_chat_template_kwargs: %w", err))
-		} else if _, ok := v.(*pyvalue.Dict); !ok {
+		} else if text[0] != '{' {
 			errs = append(errs, fmt.Errorf("default_chat_template_kwargs: %q is not a JSON object", c.DefaultKwargs))
 		}
 	}

@@ -33,11 +33,11 @@ import (
 	"warmroute/internal/kube"
 	"warmroute/internal/listen"
 	"warmroute/internal/load"
+	"warmroute/internal/modelfiles"
 	"warmroute/internal/peers"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 	"warmroute/internal/xds"
-	"warmroute/render/tokenizer/modelfiles"
 )
 
 // drainTime bounds how long requests in flight may go on after SIGTERM: a

@@ -13,9 +13,9 @@ import (
 
 	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
+	"warmroute/internal/modelfiles"
 	"warmroute/internal/tokens"
 	"warmroute/render/chat"
-	"warmroute/render/tokenizer/modelfiles"
 )
 
 // TokensConfig is how token ids are found.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"warmroute/render/tokenizer/modelfiles"
+	"warmroute/internal/modelfiles"
 )
 
 // Defaults of a Discovery.

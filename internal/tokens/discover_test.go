@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/render/tokenizer/modelfiles"
+	"warmroute/internal/modelfiles"
 )
 
 const hubCommit = "0123456789abcdef0123456789abcdef01234567"

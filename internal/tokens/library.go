@@ -14,9 +14,9 @@ import (
 	"sync"
 	"time"
 
+	"warmroute/internal/modelfiles"
 	"warmroute/render"
 	"warmroute/render/chat"
-	"warmroute/render/tokenizer/modelfiles"
 	"warmroute/render/work"
 )
 

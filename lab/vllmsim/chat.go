@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"warmroute/render/pyvalue"
+	"warmroute/render"
 )
 
 // prompt is one prompt as tokens.
@@ -151,13 +151,11 @@ func (t *template) turn(m message, open bool) error {
 	}
 	for _, c := range m.ToolCalls {
 		t.text.WriteString("\n" + c.Function.Name + " ")
-		arguments, err := pyvalue.Parse([]byte(c.Function.Arguments))
-		if _, ok := arguments.(*pyvalue.Dict); err != nil || !ok {
-			arguments = pyvalue.NewDict()
+		arguments, err := render.AppendJSON(nil, []byte(c.Function.Arguments))
+		if err != nil || arguments[0] != '{' {
+			arguments = []byte("{}")
 		}
-		if err := t.json(arguments); err != nil {
-			return err
-		}
+		t.text.Write(arguments)
 	}
 	if !open {
 		t.text.WriteString("<|im_end|>\n")
@@ -165,29 +163,18 @@ func (t *template) turn(m message, open bool) error {
 	return nil
 }
 
-// json writes what Python's json.dumps does without escaping letters.
-func (t *template) json(v any) error {
-	o := pyvalue.DefaultDumps()
-	o.EnsureASCII = false
-	b, err := pyvalue.AppendDumps(nil, v, o)
-	if err != nil {
-		return badRequest("%v", err)
-	}
-	t.text.Write(b)
-	return nil
-}
-
 // tool writes one tool's declaration.
 func (t *template) tool(f function) error {
 	t.text.WriteString("\n" + f.Name + ": " + f.Description + " ")
-	var parameters any
+	parameters := []byte("null")
 	if given(f.Parameters) {
 		var err error
-		if parameters, err = pyvalue.Parse(f.Parameters); err != nil {
+		if parameters, err = render.AppendJSON(nil, f.Parameters); err != nil {
 			return badRequest("a tool's parameters: %v", err)
 		}
 	}
-	return t.json(parameters)
+	t.text.Write(parameters)
+	return nil
 }
 
 // chatPrompt renders a conversation: tools after the system message's text,

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"warmroute/internal/tokens"
+	"warmroute/render"
 	"warmroute/render/openai"
-	"warmroute/render/tokenizer"
 )
 
 func model(t testing.TB) string {
@@ -24,13 +24,13 @@ func FuzzModel(f *testing.F) {
 		"\x00\x01 \x7f A1b2 __x  ", "three   spaces    four"} {
 		f.Add(s)
 	}
-	tok, err := tokenizer.Load(model(f), tokenizer.Options{})
+	m, err := render.Open(f.Context(), model(f), render.Flags{StoreBytes: -1})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		text = string([]rune(text)) // as JSON gives it
-		if ours, theirs := encode(nil, text), tok.Append(nil, nil, []byte(text), true); !slices.Equal(ours, theirs) {
+		if ours, theirs := encode(nil, text), m.Encoder.Append(nil, nil, []byte(text), true); !slices.Equal(ours, theirs) {
 			t.Errorf("%q: %d, the files give %d", text, ours, theirs)
 		}
 	})

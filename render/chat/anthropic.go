@@ -3,8 +3,8 @@ package chat
 import (
 	"strings"
 
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/openai"
-	"warmroute/render/pyvalue"
 	"warmroute/render/work"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"warmroute/render/tokenizer"
+	"warmroute/render/internal/tokenizer"
 )
 
 // coder writes the prompts of models that vLLM renders in code instead of a

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/render/internal/tokenizer"
 	"warmroute/render/openai"
 	"warmroute/render/testkit/golden"
-	"warmroute/render/tokenizer"
 )
 
 // pieces are a vocabulary's pieces of text, by their ids.

@@ -3,7 +3,7 @@ package chat
 import (
 	"strings"
 
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 )
 
 // billingHeader starts the line that Claude Code puts first in its system text.

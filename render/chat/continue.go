@@ -3,8 +3,8 @@ package chat
 import (
 	"strings"
 
-	"warmroute/render/jinja"
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/jinja"
+	"warmroute/render/internal/pyvalue"
 )
 
 // continueTag marks where the final message's text ends. The space at its end

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/work"
 )
 

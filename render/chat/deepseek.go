@@ -4,8 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/openai"
-	"warmroute/render/pyvalue"
 	"warmroute/render/work"
 )
 

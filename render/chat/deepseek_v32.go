@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/work"
 )
 

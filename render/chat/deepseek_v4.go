@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/work"
 )
 

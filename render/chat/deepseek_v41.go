@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 )
 
 // newDeepSeekV41 writes as deepseek_v41_encoding does.

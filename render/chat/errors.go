@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"warmroute/render/jinja"
+	"warmroute/render/internal/jinja"
 	"warmroute/render/work"
 )
 

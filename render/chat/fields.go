@@ -1,8 +1,8 @@
 package chat
 
 import (
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/openai"
-	"warmroute/render/pyvalue"
 	"warmroute/render/work"
 )
 

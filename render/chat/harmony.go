@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"warmroute/render/internal/pyvalue"
+	"warmroute/render/internal/tokenizer"
 	"warmroute/render/openai"
-	"warmroute/render/pyvalue"
-	"warmroute/render/tokenizer"
 	"warmroute/render/work"
 )
 

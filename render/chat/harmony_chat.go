@@ -1,7 +1,7 @@
 package chat
 
 import (
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 )
 
 // chat reads /v1/chat/completions, and /v1/messages once it is turned into it.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 )
 
 // json prints a value as Rust's serde_json prints what it read of Python's json:

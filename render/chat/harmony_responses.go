@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/openai"
-	"warmroute/render/pyvalue"
 )
 
 // responses reads /v1/responses.

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"warmroute/render/internal/pyvalue"
+	"warmroute/render/internal/tokenizer"
 	"warmroute/render/openai"
-	"warmroute/render/pyvalue"
-	"warmroute/render/tokenizer"
 )
 
 // mistral writes prompts as mistral-common 1.13 does behind vLLM 0.32: every text

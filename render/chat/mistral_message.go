@@ -3,7 +3,7 @@ package chat
 import (
 	"strings"
 
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/work"
 )
 

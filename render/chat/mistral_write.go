@@ -3,8 +3,8 @@ package chat
 import (
 	"strings"
 
-	"warmroute/render/pyvalue"
-	"warmroute/render/tokenizer"
+	"warmroute/render/internal/pyvalue"
+	"warmroute/render/internal/tokenizer"
 	"warmroute/render/work"
 )
 

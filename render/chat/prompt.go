@@ -3,8 +3,8 @@ package chat
 import (
 	"slices"
 
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/openai"
-	"warmroute/render/pyvalue"
 	"warmroute/render/work"
 )
 

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"warmroute/render/jinja"
+	"warmroute/render/internal/jinja"
+	"warmroute/render/internal/pyvalue"
+	"warmroute/render/internal/tokenizer"
 	"warmroute/render/openai"
-	"warmroute/render/pyvalue"
-	"warmroute/render/tokenizer"
 	"warmroute/render/work"
 )
 

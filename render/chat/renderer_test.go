@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/openai"
-	"warmroute/render/pyvalue"
 	"warmroute/render/testkit/chattest"
 )
 

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/render/internal/pyvalue"
+	"warmroute/render/internal/tokenizer"
 	"warmroute/render/openai"
-	"warmroute/render/pyvalue"
 	"warmroute/render/testkit/chattest"
-	"warmroute/render/tokenizer"
 )
 
 // everyRenderer is one of each way to render.

@@ -1,7 +1,7 @@
 package chat
 
 import (
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/work"
 )
 

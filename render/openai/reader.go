@@ -7,7 +7,7 @@ import (
 
 	"warmroute/render/internal/jsontext"
 	"warmroute/render/internal/prefixcache"
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 	"warmroute/render/work"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"warmroute/render/work"
 
-	"warmroute/render/pyvalue"
+	"warmroute/render/internal/pyvalue"
 )
 
 // sameRequest fails unless what a Reader made of a body is what Parse makes of it. The

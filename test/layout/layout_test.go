@@ -56,7 +56,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		// The simulator and replay decide as the router does, without its server.
 		"warmroute/internal/load": {"google.golang.org/grpc", "warmroute/filter", "warmroute/internal/decision", "warmroute/internal/decision/"},
 		"warmroute/internal/decision": {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy", "warmroute/internal/tokens",
-			"warmroute/render/chat", "warmroute/render/jinja", "warmroute/render/tokenizer"},
+			"warmroute/render", "warmroute/render/chat", "warmroute/render/internal/jinja", "warmroute/render/internal/tokenizer"},
 		"warmroute/internal/peers":       {"github.com/nats-io/", "warmroute/filter"},
 		"warmroute/lab/simulator/brain":  {"github.com/nats-io/", "google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
 		"warmroute/lab/cli/replay":       {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy"},
@@ -89,8 +89,7 @@ func TestModulesPointOneWay(t *testing.T) {
 		others []string // packages of other modules that its code imports
 	}{
 		{"../../render", nil},
-		{"../..", []string{"warmroute/render", "warmroute/render/chat", "warmroute/render/openai", "warmroute/render/pyvalue",
-			"warmroute/render/tokenizer", "warmroute/render/tokenizer/modelfiles", "warmroute/render/work"}},
+		{"../..", []string{"warmroute/render", "warmroute/render/chat", "warmroute/render/openai", "warmroute/render/work"}},
 	} {
 		own, found := "warmroute/"+strings.TrimPrefix(module.folder, "../../"), 0
 		if module.folder == "../.." {

@@ -13,6 +13,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -26,9 +27,9 @@ import (
 	"unicode/utf8"
 
 	"warmroute/prefixhash"
+	"warmroute/render"
 	"warmroute/render/testkit/checkout"
 	"warmroute/render/testkit/oracle"
-	"warmroute/render/tokenizer"
 )
 
 const (
@@ -153,20 +154,20 @@ var models = filepath.Join(checkout.Root(), ".cache", "models")
 type timing struct{ Seconds, First float64 }
 
 func measure(ref *oracle.Process, name, open, end, text string) error {
-	path := filepath.Join(models, name, "tokenizer.json")
+	dir := filepath.Join(models, name)
 	before := live()
 	start := time.Now()
-	tok, err := tokenizer.LoadFile(path, tokenizer.Options{})
+	plain, err := render.Open(context.Background(), dir, render.Flags{StoreBytes: -1})
 	if err != nil {
 		return err
 	}
 	load := time.Since(start)
 	memory := live() - before
-	runtime.KeepAlive(tok)
-	if err := ref.Ask(map[string]any{"op": "load", "name": name, "path": path}, &struct{}{}); err != nil {
+	runtime.KeepAlive(plain)
+	if err := ref.Ask(map[string]any{"op": "load", "name": name, "path": filepath.Join(dir, "tokenizer.json")}, &struct{}{}); err != nil {
 		return err
 	}
-	store, err := tokenizer.NewStore(tok, 64<<20)
+	stored, err := render.Open(context.Background(), dir, render.Flags{})
 	if err != nil {
 		return err
 	}
@@ -187,12 +188,12 @@ func measure(ref *oracle.Process, name, open, end, text string) error {
 		}
 		rustCold, rustWarm = min(rustCold, t.First*1e3), min(rustWarm, t.Seconds*1e3)
 		raw := []byte(chat)
-		timed(&goCold, func() { ids = tok.Append(nil, ids[:0], raw, false) })
+		timed(&goCold, func() { ids = plain.Encoder.Append(nil, ids[:0], raw, false) })
 		for range 5 {
-			timed(&goWarm, func() { ids = tok.Append(nil, ids[:0], raw, false) })
+			timed(&goWarm, func() { ids = plain.Encoder.Append(nil, ids[:0], raw, false) })
 		}
 		encode := func() {
-			ids = store.Append(nil, ids[:0], raw, false)
+			ids = stored.Encoder.Append(nil, ids[:0], raw, false)
 			keys = prefixhash.AppendTokens(keys[:0], 1, ids, 16, nil)
 		}
 		encode()

@@ -1,12 +1,18 @@
 package hash
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
-	"math/big"
+	"slices"
+	"strconv"
+	"strings"
 
 	"warmroute/prefixhash"
-	"warmroute/render/pyvalue"
+	"warmroute/render"
 )
 
 // request is one line.
@@ -24,11 +30,11 @@ var fields = [...]string{"scheme", "generation", "seed", "block_size", "tokens",
 // request's own content or a secret.
 func parse(line []byte) (request, error) {
 	var r request
-	v, err := pyvalue.Parse(line)
+	v, err := read(line)
 	if err != nil {
 		return r, err
 	}
-	object, ok := v.(*pyvalue.Dict)
+	object, ok := v.(map[string]any)
 	if !ok {
 		return r, fmt.Errorf("a line is %s, want a JSON object", kindOf(v))
 	}
@@ -55,23 +61,45 @@ func parse(line []byte) (request, error) {
 	return r, nil
 }
 
+// read decodes a line as Python does, which refuses more of JSON than encoding/json:
+// keys that are repeated, and texts that are not Unicode.
+func read(line []byte) (v any, err error) {
+	strict, err := render.AppendJSON(nil, line)
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(strict))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, errors.New("a number is not finite")
+	}
+	return v, nil
+}
+
 // known returns the fields that are present and not null.
-func known(object *pyvalue.Dict) (map[string]any, error) {
-	values := make(map[string]any, len(fields))
-	for k, v := range object.All() {
-		name, _ := k.(string)
-		found := false
-		for _, f := range fields {
-			found = found || f == name
-		}
-		if !found {
+func known(object map[string]any) (map[string]any, error) {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if !slices.Contains(fields[:], name) {
 			return nil, fmt.Errorf("unknown field %q", name)
 		}
-		if v != nil {
-			values[name] = v
+		if object[name] == nil {
+			delete(object, name)
 		}
 	}
-	return values, nil
+	return object, nil
+}
+
+// integer returns the value of an integer within 64 bits.
+func integer(v any) (n int64, ok bool) {
+	number, _ := v.(json.Number)
+	n, err := strconv.ParseInt(number.String(), 10, 64)
+	return n, err == nil
+}
+
+// whole reports whether v is an integer of any size.
+func whole(v any) bool {
+	number, ok := v.(json.Number)
+	return ok && !strings.ContainsAny(number.String(), ".e")
 }
 
 func hasher(values map[string]any) (*prefixhash.VLLM, error) {
@@ -114,7 +142,7 @@ func text(values map[string]any, field string) (*string, error) {
 }
 
 func blockSize(v any) (int, error) {
-	n, ok := v.(int64)
+	n, ok := integer(v)
 	switch {
 	case v == nil:
 		return 0, fmt.Errorf("block_size is missing: want a positive integer")
@@ -130,20 +158,20 @@ func tokens(v any) ([]uint32, error) {
 	if v == nil {
 		return nil, fmt.Errorf("tokens is missing: want a list of token ids")
 	}
-	list, ok := v.(*pyvalue.List)
+	list, ok := v.([]any)
 	if !ok {
 		return nil, fmt.Errorf("tokens is %s, want a list of token ids", kindOf(v))
 	}
-	ids := make([]uint32, len(list.Items))
-	for i, v := range list.Items {
-		n, ok := v.(int64)
-		if _, big := v.(*big.Int); !ok && !big {
+	ids := make([]uint32, len(list))
+	for i, v := range list {
+		if !whole(v) {
 			return nil, fmt.Errorf("tokens[%d] is %s, want an integer", i, kindOf(v))
 		}
-		if !ok || n < 0 || n > math.MaxUint32 {
+		if n, ok := integer(v); !ok || n < 0 || n > math.MaxUint32 {
 			return nil, fmt.Errorf("tokens[%d] is not between 0 and %d", i, uint32(math.MaxUint32))
+		} else {
+			ids[i] = uint32(n)
 		}
-		ids[i] = uint32(n)
 	}
 	return ids, nil
 }
@@ -169,11 +197,11 @@ func mixed(values map[string]any) (r prefixhash.Request, err error) {
 	if v == nil {
 		return r, nil
 	}
-	list, ok := v.(*pyvalue.List)
+	list, ok := v.([]any)
 	if !ok {
 		return r, fmt.Errorf("mm is %s, want a list of [id, offset, length]", kindOf(v))
 	}
-	for i, v := range list.Items {
+	for i, v := range list {
 		m, err := item(v)
 		if err != nil {
 			return r, fmt.Errorf("mm[%d] %w", i, err)
@@ -195,11 +223,11 @@ func item(v any) (m prefixhash.MM, err error) {
 	if !ok {
 		return m, fmt.Errorf("has %s for its id, want a string", kindOf(parts[0]))
 	}
-	offset, ok := parts[1].(int64)
+	offset, ok := integer(parts[1])
 	if !ok || offset < 0 || offset > maxPosition {
 		return m, fmt.Errorf("has an offset that is no integer from 0 to %d", maxPosition)
 	}
-	length, ok := parts[2].(int64)
+	length, ok := integer(parts[2])
 	if !ok || length <= 0 || length > maxPosition {
 		return m, fmt.Errorf("has a length that is no integer from 1 to %d", maxPosition)
 	}
@@ -207,11 +235,8 @@ func item(v any) (m prefixhash.MM, err error) {
 }
 
 func items(v any, n int) ([]any, bool) {
-	list, ok := v.(*pyvalue.List)
-	if !ok || len(list.Items) != n {
-		return nil, false
-	}
-	return list.Items, true
+	list, ok := v.([]any)
+	return list, ok && len(list) == n
 }
 
 // kindOf names a value's JSON type, not the value.
@@ -223,14 +248,16 @@ func kindOf(v any) string {
 		return "a boolean"
 	case string:
 		return "a string"
-	case float64:
-		return "a fraction"
-	case *pyvalue.List:
-		return fmt.Sprintf("a list of %d", len(v.Items))
-	case *pyvalue.Dict:
+	case []any:
+		return fmt.Sprintf("a list of %d", len(v))
+	case map[string]any:
 		return "an object"
-	case int64:
+	}
+	if _, ok := integer(v); ok {
 		return "an integer"
 	}
-	return "an integer beyond 64 bits"
+	if whole(v) {
+		return "an integer beyond 64 bits"
+	}
+	return "a fraction"
 }

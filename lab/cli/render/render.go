@@ -4,15 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
-	"warmroute/render/jinja"
-	"warmroute/render/pyvalue"
+	"warmroute/render"
 )
 
 // Options select what to render with. Exactly one of Model and Template is set.
@@ -58,157 +57,66 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 }
 
 type renderer struct {
-	template *jinja.Template
+	template *render.Template
 	err      error // the template does not compile
-	special  *pyvalue.Dict
-	env      jinja.Env
+	now      func() time.Time
 }
 
 func newRenderer(o Options) (*renderer, error) {
-	r := &renderer{special: pyvalue.NewDict()}
+	r := &renderer{now: time.Now}
 	if !o.Now.IsZero() {
-		r.env.Now = func() time.Time { return o.Now }
+		r.now = func() time.Time { return o.Now }
 	}
-	src, err := source(o, r.special)
+	source, special, err := source(o)
 	if err != nil {
 		return nil, err
 	}
-	if o.BOS != nil {
-		r.special.Set("bos_token", *o.BOS)
-	}
-	if o.EOS != nil {
-		r.special.Set("eos_token", *o.EOS)
+	for name, token := range map[string]*string{"bos_token": o.BOS, "eos_token": o.EOS} {
+		if token != nil {
+			special[name] = *token
+		}
 	}
 	// Python compiles at the first request, so the error is each answer's.
-	r.template, r.err = jinja.Compile(src, jinja.Options{GuardNamespace: true})
+	r.template, r.err = render.NewTemplate(source, special)
 	return r, nil
 }
 
 // source finds the template and, in a model's folder, its special tokens.
-func source(o Options, special *pyvalue.Dict) (string, error) {
+func source(o Options) (string, map[string]string, error) {
 	switch {
 	case o.Model != "" && o.Template != "":
-		return "", errors.New("give either a model or a template, not both")
+		return "", nil, errors.New("give either a model or a template, not both")
 	case o.Template != "":
 		b, err := os.ReadFile(o.Template)
 		if err != nil {
-			return "", fmt.Errorf("read the template: %w", err)
+			return "", nil, fmt.Errorf("read the template: %w", err)
 		}
-		return string(b), nil
+		return string(b), map[string]string{}, nil
 	case o.Model == "":
-		return "", errors.New("a model folder or a template file is needed")
+		return "", nil, errors.New("a model folder or a template file is needed")
 	}
-	b, err := os.ReadFile(filepath.Join(o.Model, "tokenizer_config.json"))
-	if err != nil {
-		return "", fmt.Errorf("read the model's configuration: %w", err)
-	}
-	v, err := pyvalue.Parse(b)
-	if err != nil {
-		return "", fmt.Errorf("tokenizer_config.json of %s: %w", o.Model, err)
-	}
-	config, ok := v.(*pyvalue.Dict)
-	if !ok {
-		return "", fmt.Errorf("tokenizer_config.json of %s is not an object", o.Model)
-	}
-	specialTokens(config, special)
-	if b, err := os.ReadFile(filepath.Join(o.Model, "chat_template.jinja")); err == nil {
-		return string(b), nil
-	}
-	return configTemplate(o.Model, config)
-}
-
-// specialTokens copies the tokens transformers passes to templates.
-func specialTokens(config, special *pyvalue.Dict) {
-	for _, name := range []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"} {
-		v, _ := config.Get(name)
-		if d, ok := v.(*pyvalue.Dict); ok {
-			v, _ = d.Get("content")
-		}
-		if s, ok := v.(string); ok {
-			special.Set(name, s)
-		}
-	}
-}
-
-// configTemplate is the chat_template of tokenizer_config.json: a text, or a
-// list of named ones of which "default" is taken.
-func configTemplate(model string, config *pyvalue.Dict) (string, error) {
-	v, _ := config.Get("chat_template")
-	if l, ok := v.(*pyvalue.List); ok {
-		for _, it := range l.Items {
-			if d, ok := it.(*pyvalue.Dict); ok {
-				if name, _ := d.Get("name"); name == "default" {
-					v, _ = d.Get("template")
-				}
-			}
-		}
-	}
-	if s, ok := v.(string); ok {
-		return s, nil
-	}
-	return "", fmt.Errorf("model %s has no chat template", model)
+	return render.ReadTemplate(o.Model)
 }
 
 // answer renders one request line.
 func (r *renderer) answer(line []byte) []byte {
-	text, err := r.render(line)
-	var b []byte
-	if err != nil {
-		b = append(b, `{"error": `...)
-		b = pyvalue.AppendJSONString(b, jinja.Detail(err), false)
-	} else {
-		b = append(b, `{"text": `...)
-		b = pyvalue.AppendJSONString(b, string(text), false)
+	err := r.err
+	var text []byte
+	if err == nil {
+		text, err = r.template.Append(nil, line, r.now())
 	}
-	return append(b, "}\n"...)
+	if err != nil {
+		return object("error", err.Error())
+	}
+	return object("text", string(text))
 }
 
-func (r *renderer) render(line []byte) ([]byte, error) {
-	if r.err != nil {
-		return nil, r.err
-	}
-	v, err := pyvalue.Parse(line)
-	if err != nil {
-		return nil, fmt.Errorf("the request: %w", err)
-	}
-	request, ok := v.(*pyvalue.Dict)
-	if !ok {
-		return nil, errors.New("the request is not an object")
-	}
-	vars, err := r.variables(request)
-	if err != nil {
-		return nil, err
-	}
-	return r.template.Render(nil, vars, r.env)
-}
-
-// variables are what apply_chat_template passes to the template: the special
-// tokens, the request's own names, then chat_template_kwargs over them.
-func (r *renderer) variables(request *pyvalue.Dict) (*pyvalue.Dict, error) {
-	vars := r.special.Copy()
-	messages, ok := request.GetString("messages")
-	if _, isList := messages.(*pyvalue.List); !ok || !isList {
-		return nil, errors.New("messages is not a list")
-	}
-	vars.Set("messages", jinja.AliasReasoning(messages))
-	for _, name := range []string{"tools", "documents"} {
-		v, _ := request.GetString(name)
-		vars.Set(name, v)
-	}
-	generation, ok := request.GetString("add_generation_prompt")
-	if !ok {
-		generation = false
-	}
-	vars.Set("add_generation_prompt", generation)
-	kwargs, _ := request.GetString("chat_template_kwargs")
-	switch kwargs := kwargs.(type) {
-	case nil:
-	case *pyvalue.Dict:
-		for k, v := range kwargs.All() {
-			vars.Set(k, v)
-		}
-	default:
-		return nil, errors.New("chat_template_kwargs is not an object")
-	}
-	return vars, nil
+// object is a line of one key and one text.
+func object(key, text string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `{"%s": `, key)
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // a string always encodes; a line's end follows it
+	return append(bytes.TrimSuffix(b.Bytes(), []byte("\n")), "}\n"...)
 }

@@ -13,7 +13,7 @@ import (
 	"warmroute/render/testkit/golden"
 )
 
-const vectors = "../../../render/jinja/testdata"
+const vectors = "../../../render/internal/jinja/testdata"
 
 type rendered struct {
 	Text  *string

@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"warmroute/internal/cli"
+	"warmroute/internal/modelfiles"
 	"warmroute/internal/tokens"
 	"warmroute/lab/cli/render"
 	"warmroute/lab/cli/tokenize"
 	"warmroute/render/openai"
-	"warmroute/render/tokenizer/modelfiles"
 )
 
 // folder is the folder of a model given as a folder or as a hub's
