@@ -24,7 +24,8 @@ type RouterOptions struct {
 	DropTexts   bool          // keep no message in memory when its request has ended
 	Now         func() time.Time
 	Log         *slog.Logger
-	Tracer      Tracer // nil: decisions are not traced
+	Tracer      Tracer      // nil: decisions are not traced
+	Turns       *work.Turns // of long bodies; nil: they take none
 }
 
 func (o RouterOptions) withDefaults() RouterOptions {
@@ -117,6 +118,8 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 // one request must not end the process that routes all others.
 func (r *Router) contained(ctx context.Context, q *Query, s *scratch) (d decision.Decision) {
 	defer func() {
+		s.reading.End()
+		s.hashing.End()
 		if p := recover(); p != nil {
 			r.o.Log.Error("filter: decision panicked", "panic", panicKind(p), "route", q.Route.String(), "body_bytes", len(q.Body))
 			d = decision.Decision{Reason: decision.ReasonPanic}
@@ -131,7 +134,9 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 	}
 	start := r.o.Now()
 	s.reading.Start(ctx, work.Limits{}, len(q.Body))
+	s.reading.InTurns(r.o.Turns)
 	req, err := r.bodies.ParseWithin(&s.reading, q.Route, q.Body)
+	s.reading.End()
 	parsed := r.o.Now()
 	s.took[phaseParse] = parsed.Sub(start)
 	if err != nil {
@@ -161,6 +166,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 	}
 	s.until = until{ctx, time.Now().Add(time.Duration(r.budget.Load()))}
 	s.hashing.Start(&s.until, work.Limits{}, len(q.Body))
+	s.hashing.InTurns(r.o.Turns)
 	d := r.decider.Place(&s.ask, mv, set, &s.work)
 	s.took[phasePlace] = r.o.Now().Sub(parsed)
 	if d.Reason == decision.ReasonBudget && ctx.Err() != nil {

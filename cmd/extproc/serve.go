@@ -38,6 +38,7 @@ import (
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 	"warmroute/internal/xds"
+	"warmroute/render/work"
 )
 
 // drainTime bounds how long requests in flight may go on after SIGTERM: a
@@ -73,6 +74,7 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 	var limit telemetry.LogLimiter
 	log := dial.Limited(out, &limit)
 	tuneMemory(log)
+	spareProcessor()
 	reg := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), out, &limit)
 	r, err := newRouter(c, log, reg)
 	if err != nil {
@@ -100,6 +102,7 @@ type router struct {
 	remote   *tokens.Remote
 	local    *tokens.Local
 	lanes    tokens.Lanes
+	turns    *work.Turns // of long bodies
 	loading  *loading
 	download atomic.Bool // tokens.download
 	library  *tokens.Library
@@ -126,7 +129,7 @@ type router struct {
 
 // newRouter makes everything and starts nothing.
 func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, error) {
-	r := &router{c: c, log: log, dial: new(telemetry.LogDial), reloads: newReloads(c, reg), ring: decision.NewRing(c.Filter.Decisions), ledger: load.NewLedger(nil)}
+	r := &router{c: c, log: log, dial: new(telemetry.LogDial), reloads: newReloads(c, reg), ring: decision.NewRing(c.Filter.Decisions), ledger: load.NewLedger(nil), turns: work.NewTurns(cores())}
 	var err error
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
@@ -167,7 +170,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	}
 	r.decider = decision.New(r.xds, r.index, r.ledger, r.book, decide)
 	reg.MustRegister(r.decider, r.ledger, &r.sharing.collector)
-	routing := filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, DropTexts: !c.Tokens.KeepTexts, Log: log}
+	routing := filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, DropTexts: !c.Tokens.KeepTexts, Turns: r.turns, Log: log}
 	if c.Tracing.Enabled() {
 		if r.tracer, err = tracing.New(c.Tracing, telemetry.ReadBuild().Version, reg, log); err != nil {
 			return nil, err

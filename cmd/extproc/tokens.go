@@ -124,7 +124,7 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 	r.loading = newLoading(r.c.Tokens.Models)
 	r.local = tokens.NewLocal(tokens.LocalOptions{
 		Reference: r.remote, Endpoints: func(model string) []tokens.Endpoint { return r.serving(r.fleet.Snapshot(), model) }, Base: r.base,
-		LocalSettings: settings, Hooks: tokenMetrics(reg), Log: log,
+		LocalSettings: settings, Turns: r.turns, Hooks: tokenMetrics(reg), Log: log,
 	})
 	r.library = tokens.NewLibrary(r.c.Tokens.loaded())
 	if r.hub, err = modelfiles.New(os.Getenv); err != nil {
@@ -135,7 +135,7 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 	}
 	r.discovery = r.newDiscovery()
 	modelMetrics(reg, r.library, r.hub)
-	r.lanes.Set(r.c.Filter.Renderings)
+	r.lanes.Set(r.renderings(r.c))
 	return &tokens.Chooser{Local: r.local, Remote: r.remote, Lanes: &r.lanes}, nil
 }
 

@@ -238,7 +238,7 @@ func TestParseAliasBomb(t *testing.T) {
 	if _, err := Parse("f", []byte(b.String()), any2{}, env()); err == nil {
 		t.Error("accepted")
 	}
-	if d := time.Since(start); d > 10*time.Second {
+	if d := time.Since(start); d > time.Minute { // 9^12 numbers take hours
 		t.Errorf("took %v", d)
 	}
 }

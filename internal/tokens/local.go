@@ -49,7 +49,9 @@ type LocalOptions struct {
 	Base func(Served) string
 	LocalSettings
 	// Work is what a request's rendering and encoding may cost, by the size of its body.
-	Work  work.Limits
+	Work work.Limits
+	// Turns are those that the work on requests takes; nil: none.
+	Turns *work.Turns
 	Hooks Hooks
 	Log   *slog.Logger
 	Now   func() time.Time
@@ -230,6 +232,7 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 	b := budgets.Get().(*work.Budget)
 	defer release(b)
 	b.Start(ctx, l.o.Work, len(req.Body()))
+	b.InTurns(l.o.Turns)
 	j := render.Job{Renderer: r, Encoder: *m.encoder.Load(), Work: b, Fits: m.mayServe}
 	ids, features, err := j.Prompts(req, moments[0], room)
 	var other [][]uint32
@@ -294,6 +297,7 @@ func whyNot(err error) string {
 var budgets = sync.Pool{New: func() any { return new(work.Budget) }}
 
 func release(b *work.Budget) {
+	b.End()
 	*b = work.Budget{} // or the pool would keep the request's context
 	budgets.Put(b)
 }

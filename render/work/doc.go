@@ -8,8 +8,8 @@
 //
 // Invariants: a Budget that has ended stays ended, and each later charge stops the
 // work again. A Budget looks at its context and at its deadline at least once in
-// 100 µs of charged work, and then lets other goroutines run, so that small requests
-// do not wait behind a large one.
+// 100 µs of charged work, and then lets other goroutines run. With Turns, work that is
+// longer than that leaves processors free, so that small requests do not wait behind it.
 //
 // A charge that cannot be paid panics with a value that only Catch recovers. Each
 // exported function that charges a Budget and returns an error defers Catch; those

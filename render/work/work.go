@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"time"
 	"unsafe"
 )
@@ -48,6 +47,8 @@ type Budget struct {
 	deadline time.Time // of ctx; zero: none
 	steps    int       // at the beginning
 	bytes    int       // at the beginning
+	turns    *Turns    // nil: none
+	turn     bool      // b has one of turns
 }
 
 // New returns a Budget for the work on an input of some bytes, until ctx ends.
@@ -59,6 +60,7 @@ func New(ctx context.Context, l Limits, input int) *Budget {
 
 // Start makes b a new budget for the work on an input of some bytes, until ctx ends.
 func (b *Budget) Start(ctx context.Context, l Limits, input int) {
+	b.End()
 	*b = Budget{limited: true, ctx: ctx,
 		steps: linear(l.Steps, DefaultSteps, l.StepsPerByte, DefaultStepsPerByte, input),
 		bytes: linear(l.Memory, DefaultMemory, l.MemoryPerByte, DefaultMemoryPerByte, input)}
@@ -137,7 +139,7 @@ func (b *Budget) Pause() {
 		b.left = 0
 		panic(stop{b.err})
 	}
-	runtime.Gosched()
+	b.yield()
 }
 
 // look takes the steps until the next look at the context. Inlined, it and what is
@@ -157,7 +159,7 @@ func (b *Budget) look() {
 	}
 	next := min(slice, b.rest+b.left)
 	b.left, b.rest = next, b.rest+b.left-next
-	runtime.Gosched()
+	b.yield()
 }
 
 //go:noinline
