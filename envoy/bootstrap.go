@@ -193,7 +193,7 @@ func WriteDynamic(w io.Writer, o Options, d Discovery) error {
 	return execute(w, "dynamic.yaml.tmpl", in)
 }
 
-// fleet is the replicas of o.
+// fleet returns the replicas of o.
 func (o Options) fleet() Fleet {
 	if len(o.Fleet.Replicas) > 0 {
 		return o.Fleet

@@ -31,7 +31,7 @@ type Endpoint struct {
 	Down bool   // it does not answer: used where no other of the cluster does
 }
 
-// Serving is a fleet of replicas that all serve the same.
+// Serving returns a fleet of replicas that all serve the same.
 func Serving(addrs ...string) Fleet {
 	var f Fleet
 	for _, a := range addrs {

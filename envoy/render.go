@@ -75,7 +75,7 @@ const noLimits = "{max_connections: 1000000, max_pending_requests: 1000000, max_
 // listenerName is the listener's name, and that of its routes.
 const listenerName = "inference"
 
-// page is the data of the templates.
+// page returns the data of the templates.
 func (o Options) page(from Discovery) map[string]any {
 	o = o.WithDefaults()
 	fleet := o.fleet()
@@ -107,7 +107,7 @@ func (o Options) page(from Discovery) map[string]any {
 	return in
 }
 
-// page is the data of one cluster's template.
+// page returns the data of one cluster's template.
 func (g Group) page(common map[string]any) map[string]any {
 	in := maps.Clone(common)
 	var addrs []string

@@ -67,7 +67,7 @@ func Render(o Options, d Discovery) (*Resources, error) {
 	return r, nil
 }
 
-// Assignments are the endpoints of f's clusters.
+// Assignments returns the endpoints of f's clusters.
 func Assignments(f Fleet) []*endpointv3.ClusterLoadAssignment {
 	var out []*endpointv3.ClusterLoadAssignment
 	for _, g := range f.all() {

@@ -46,7 +46,7 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	return &s.root
 }
 
-// fields is the map of a struct, without fields.
+// fields returns the map of a struct, without fields.
 func fields(of *structpb.Struct, room int) map[string]*structpb.Value {
 	if of.Fields == nil {
 		of.Fields = make(map[string]*structpb.Value, room)

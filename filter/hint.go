@@ -62,7 +62,7 @@ func newAnswers(plain *response) answers {
 	return a
 }
 
-// withReason is the answer for a reason, plain for none.
+// withReason returns the answer for a reason, plain for none.
 func (a *answers) withReason(r decision.Reason) *response {
 	if one, ok := a.reasons[r]; ok {
 		return one

@@ -44,7 +44,7 @@ const (
 	phases
 )
 
-// String is the phase's label.
+// String returns the phase's label.
 func (p phase) String() string { return [phases]string{"parse", "tokens", "place"}[p] }
 
 // decisionBuckets reach from a body that is refused at once to a wait for a
@@ -120,7 +120,7 @@ func (m *Metrics) total(replica string) *total {
 	return t.(*total)
 }
 
-// Predicted is how many prompt tokens were predicted to be cached on a replica
+// Predicted returns how many prompt tokens were predicted to be cached on a replica
 // since it joined.
 func (m *Metrics) Predicted(replica string) int64 {
 	if t, ok := m.totals.Load(replica); ok {

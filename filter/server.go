@@ -118,7 +118,7 @@ func (m *memory) recycle(st *stream) {
 	memories.Put(m)
 }
 
-// stream is the state of a new request.
+// stream returns the state of a new request.
 func (s *Server) stream(mode modev3.ProcessingMode_BodySendMode, h *hint) *stream {
 	o := s.o.Load()
 	h.metadata.withoutClient = !o.ReasonHeader
@@ -203,7 +203,7 @@ func (s *Server) join(chunks [][]byte) (body []byte, done func()) {
 	return *buf, func() { s.joined.Put(buf) }
 }
 
-// refusal is the HTTP status a decision without a hint means in picker mode.
+// refusal returns the HTTP status a decision without a hint means in picker mode.
 func (o *ServerOptions) refusal(reason decision.Reason) (typev3.StatusCode, bool) {
 	if !o.Picker {
 		return 0, false

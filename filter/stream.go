@@ -97,7 +97,7 @@ func (st *stream) step(ctx context.Context, m *request, out []*response) []*resp
 
 func (st *stream) duplex() bool { return st.mode == modev3.ProcessingMode_FULL_DUPLEX_STREAMED }
 
-// priority is a header's whole number, 0 where it is none.
+// priority returns a header's whole number, 0 where it is none.
 func priority(value string) int {
 	n, err := strconv.Atoi(value)
 	if err != nil {
@@ -368,7 +368,7 @@ func (st *stream) latch(md *corev3.Metadata) {
 	st.q.Subset = subsetOf(md)
 }
 
-// responseStatus is the HTTP status in response headers, 0 when it is not there.
+// responseStatus returns the HTTP status in response headers, 0 when it is not there.
 func responseStatus(h *extprocv3.HttpHeaders) int {
 	for _, hv := range h.GetHeaders().GetHeaders() {
 		if hv.GetKey() == ":status" {
@@ -379,7 +379,7 @@ func responseStatus(h *extprocv3.HttpHeaders) int {
 	return 0
 }
 
-// headerValue is a header's value whichever field Envoy used for it.
+// headerValue returns a header's value whichever field Envoy used for it.
 func headerValue(hv *corev3.HeaderValue) string {
 	if raw := hv.GetRawValue(); len(raw) > 0 {
 		return string(raw)

@@ -44,7 +44,7 @@ func (r *Router) trace(q *Query, s *scratch) {
 	r.o.Tracer.Decided(t)
 }
 
-// sampledParent is the value of a traceparent header whose trace is sampled, and
+// sampledParent returns the value of a traceparent header whose trace is sampled, and
 // "" of any other, for which nothing is allocated.
 func sampledParent(hv *corev3.HeaderValue) string {
 	if raw := hv.GetRawValue(); len(raw) > 0 {

@@ -8,7 +8,7 @@ var wall = time.Now
 
 var started = wall()
 
-// Now is the clock of everything that keeps times as numbers: it begins with the
+// Now returns the clock of everything that keeps times as numbers: it begins with the
 // wall clock and follows the monotonic one, so that a wall clock that is set, by an
 // hour either way, neither ends nor prolongs what is kept. Times of two processes
 // differ by what their wall clocks differed at their starts.

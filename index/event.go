@@ -48,7 +48,7 @@ const (
 	GroupOther             // sliding window, Mamba, ...: no prefix of it is a cached prefix
 )
 
-// GroupKindOf is the kind that a kv_cache_spec_kind stands for.
+// GroupKindOf returns the kind that a kv_cache_spec_kind stands for.
 func GroupKindOf(spec string) GroupKind {
 	switch spec {
 	case "", "unknown":
@@ -110,7 +110,7 @@ type Batch struct {
 	Events      []Event
 }
 
-// published is when the batch was, never after now.
+// published returns when the batch was, never after now.
 func (b *Batch) published(now time.Time) time.Time {
 	if b.At.IsZero() || b.At.After(now) {
 		return now

@@ -207,5 +207,5 @@ func (ks *keyspace) narrowList(f *Found, tokens int) {
 	}
 }
 
-// home is the scope's group, as members name it.
+// home returns the scope's group, as members name it.
 func (s *Scope) home() hybrid.Home { return hybrid.Home{Group: s.Group, Block: s.BlockSize} }

@@ -61,7 +61,7 @@ func (f *Found) reset(x *Index, words int) {
 // Set gives f its content, for stand-ins of an index.
 func (f *Found) Set(all []Match) { f.list, f.listed = all, true }
 
-// Len is how many holders All yields.
+// Len returns how many holders All yields.
 func (f *Found) Len() int {
 	if f.listed {
 		return len(f.list)

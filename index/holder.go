@@ -285,7 +285,7 @@ func (h *holder) visibility(k shardKey) (hybrid, hidden bool) {
 	return hybrid, hybrid
 }
 
-// holdings is the blocks a holder has in each tier, of the tenants and models
+// holdings returns the blocks a holder has in each tier, of the tenants and models
 // wanted; nil wants all.
 func (h *holder) holdings(wanted func(tenant, model string) bool) (n [tiers]int) {
 	h.mu.Lock()

@@ -34,7 +34,7 @@ type Match struct {
 	Seen int64
 }
 
-// Age is the age of the evidence, never negative.
+// Age returns the age of the evidence, never negative.
 func (m Match) Age(now time.Time) time.Duration {
 	return max(0, time.Duration(now.UnixNano()-m.Seen))
 }

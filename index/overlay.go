@@ -155,7 +155,7 @@ func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id Holde
 	return append(dst, m)
 }
 
-// layer is what the sets of a layer are made of.
+// layer returns what the sets of a layer are made of.
 func (ks *keyspace) layer(layer int) (*holderset.Sets, *holderset.Slots) {
 	if layer >= inReported {
 		l := ks.leases[layer-inReported].Load()

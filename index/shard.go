@@ -182,7 +182,7 @@ func (sh *shard) inTable(p *atomic.Pointer[hashtable.Table], key uint64, slot in
 	return t != nil && sh.rowHas(t.Find(key), slot)
 }
 
-// blocks is how many keys the keyspace keeps. The caller holds sh.mu.
+// blocks returns how many keys the keyspace keeps. The caller holds sh.mu.
 func (ks *keyspace) blocks() int {
 	n := ks.tree.Blocks()
 	if t := ks.detached.Load(); t != nil {

@@ -65,7 +65,7 @@ func (x *Index) Stats() Stats {
 	return s
 }
 
-// OffHeap is how many bytes all indexes of this process have mapped outside the Go heap.
+// OffHeap returns how many bytes all indexes of this process have mapped outside the Go heap.
 func OffHeap() int { return int(offheap.Mapped()) }
 
 // memberBytes returns the memory of the holder's blocks in cache groups.
@@ -78,7 +78,7 @@ func (h *holder) memberBytes() (n int) {
 	return n
 }
 
-// names is how many hashes a holder uses.
+// names returns how many hashes a holder uses.
 func (i *slotInfo) names() int {
 	n := i.gpu.Len() + len(i.detached)
 	for _, l := range i.lower {
@@ -92,7 +92,7 @@ func (i *slotInfo) names() int {
 	return n
 }
 
-// bytes is the memory of a holder's names; a detached one takes about 150 bytes
+// bytes returns the memory of a holder's names; a detached one takes about 150 bytes
 // in its two maps.
 func (i *slotInfo) bytes() int {
 	n := i.gpu.Bytes() + 150*len(i.detached)
@@ -173,10 +173,10 @@ func (x *Index) Scopes() iter.Seq[ScopeStats] {
 	}
 }
 
-// Holdings is how many GPU blocks h holds, in all scopes.
+// Holdings returns how many GPU blocks h holds, in all scopes.
 func (x *Index) Holdings(h Holder) int { return x.TierHoldings(h, TierGPU) }
 
-// HoldingsOf is how many GPU blocks h holds of the tenants and models wanted.
+// HoldingsOf returns how many GPU blocks h holds of the tenants and models wanted.
 func (x *Index) HoldingsOf(h Holder, wanted func(tenant, model string) bool) int {
 	if holder := x.known(h); holder != nil {
 		return holder.holdings(wanted)[TierGPU]
@@ -184,7 +184,7 @@ func (x *Index) HoldingsOf(h Holder, wanted func(tenant, model string) bool) int
 	return 0
 }
 
-// TierHoldings is how many blocks h holds in a tier, in all scopes.
+// TierHoldings returns how many blocks h holds in a tier, in all scopes.
 func (x *Index) TierHoldings(h Holder, t Tier) int {
 	if holder := x.known(h); holder != nil && t < tiers {
 		return holder.holdings(nil)[t]

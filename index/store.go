@@ -132,11 +132,11 @@ func (w *storing) existing(p radix.Place, n int) bool {
 	if held > 0 {
 		return w.storeAgain(p, min(n, held))
 	}
-	if n = w.info.gpu.Name(p, w.hashes[:n]); n == 0 {
+	if n = w.info.gpu.Record(p, w.hashes[:n]); n == 0 {
 		return false
 	}
 	if !w.info.gpu.Add(p, n, w.segment.tick) {
-		w.info.gpu.Unname(w.hashes[:n])
+		w.info.gpu.Erase(w.hashes[:n])
 		return false
 	}
 	w.stored(p, n)
@@ -174,7 +174,7 @@ func (w *storing) extend(n int) bool {
 		return false
 	}
 	w.sh.nodes.Reserve(p, w.keys[:n], w.hashes)
-	if n = w.info.gpu.Name(p, w.hashes[:n]); n == 0 {
+	if n = w.info.gpu.Record(p, w.hashes[:n]); n == 0 {
 		return false
 	}
 	w.sh.nodes.Append(p, n, w.segment.slot, w.segment.tick)
@@ -193,7 +193,7 @@ func (w *storing) begin(n int) bool {
 	if p == 0 {
 		return false
 	}
-	if n = w.info.gpu.Name(p, w.hashes[:n]); n == 0 {
+	if n = w.info.gpu.Record(p, w.hashes[:n]); n == 0 {
 		tree.Cancel(p)
 		return false
 	}

@@ -58,7 +58,7 @@ func (x *Index) Sweep() {
 	x.pool.Trim()
 }
 
-// untilDeadline is the time until the next lease ends.
+// untilDeadline returns the time until the next lease ends.
 func (x *Index) untilDeadline() time.Duration {
 	first := int64(0)
 	for _, ks := range *x.keyspaces.Load() {

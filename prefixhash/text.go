@@ -23,7 +23,7 @@ func AppendText(dst []Key, model string, prompt []byte) []Key {
 	return appendWindows(dst, textRoot(model), prompt, TextWindows)
 }
 
-// textRoot is the one place where the model salts a text chain.
+// textRoot returns the one place where the model salts a text chain.
 func textRoot(model string) Key {
 	return notZero(xxh3.HashStringSeed(model, seedTextRoot))
 }

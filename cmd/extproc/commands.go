@@ -23,7 +23,7 @@ import (
 // stdio is a command's input and outputs.
 type stdio = cli.Stdio
 
-// program is the router with the commands that its operators call.
+// program returns the router with the commands that its operators call.
 func program() cli.Program {
 	return cli.Program{Name: "extproc", Default: "serve", Commands: []cli.Command{
 		{Name: "serve", About: "run the router (the default)", Run: serveCommand},

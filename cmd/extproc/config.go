@@ -73,7 +73,7 @@ type AdminConfig struct {
 	Pprof     bool     `yaml:"pprof"`                // serve Go's profiles under /debug/pprof/
 }
 
-// token is what requests must carry, nil if nothing.
+// token returns what requests must carry, nil if nothing.
 func (c AdminConfig) token() (*bearer.Token, error) {
 	switch {
 	case c.TokenFile != "":
@@ -127,7 +127,7 @@ type FilterConfig struct {
 	Decisions int `yaml:"decisions" unit:"decisions"` // how many of the last decisions are kept for `extproc explain` and the dashboard
 }
 
-// named is how many replicas a request names: a cluster without a balancer takes
+// named returns how many replicas a request names: a cluster without a balancer takes
 // the header for one address, and a list for none.
 func (c FilterConfig) named() int {
 	if c.AlwaysPick {
@@ -309,7 +309,7 @@ func (c Config) envoyOptions() envoy.Options {
 	return o
 }
 
-// xdsSettings is the part of the configuration that Envoys receive.
+// xdsSettings returns the part of the configuration that Envoys receive.
 func (c Config) xdsSettings() xds.Settings {
 	o := c.envoyOptions()
 	o.Replicas = nil                                                      // the fleet has the current list

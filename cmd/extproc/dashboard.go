@@ -7,13 +7,13 @@ import (
 	"warmroute/index"
 )
 
-// dashboardFiles are the dashboard's page and its files, which contain no data.
+// dashboardFiles returns the dashboard's page and its files, which contain no data.
 func dashboardFiles() map[string]http.Handler {
 	const at = "/dashboard/"
 	return map[string]http.Handler{"GET " + at: dashboard.Page(at)}
 }
 
-// counters are the fleet's numbers by base model: what the router has in flight,
+// counters returns the fleet's numbers by base model: what the router has in flight,
 // and what the replicas have counted.
 func (r *router) counters() map[string]dashboard.Counters {
 	out := map[string]dashboard.Counters{}

@@ -65,7 +65,7 @@ func (l *loading) set(list []ModelConfig, late bool) (gone []string) {
 	return gone
 }
 
-// next is a model to load, nil when there is none.
+// next returns a model to load, nil when there is none.
 func (l *loading) next() *loadingModel {
 	l.mu.Lock()
 	defer l.mu.Unlock()

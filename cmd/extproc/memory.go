@@ -50,7 +50,7 @@ func tuneMemory(log *slog.Logger) {
 // returns the limit in force, math.MaxInt64 for none.
 func limitMemory() (int64, error) { return memlimit.Set(memlimit.WithProvider(heapRoom)) }
 
-// heapRoom is what the container's limit leaves for Go's heap, and at least half of it.
+// heapRoom returns what the container's limit leaves for Go's heap, and at least half of it.
 func heapRoom() (uint64, error) {
 	limit, err := memlimit.FromCgroup()
 	if err != nil {

@@ -100,7 +100,7 @@ func (r *router) loadModel(ctx context.Context, c ModelConfig) (tokens.Model, er
 	return r.library.Load(ctx, c.holder(), dir, f)
 }
 
-// holder is the name under which the library holds a configured model: another than a
+// holder returns the name under which the library holds a configured model: another than a
 // discovered model of the same id has.
 func (c ModelConfig) holder() string { return "configured " + c.ID }
 

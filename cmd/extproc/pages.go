@@ -48,7 +48,7 @@ func (r *router) pages(gate *admin.Gate) (*pages, error) {
 	return &p, nil
 }
 
-// adminPages are the pages that change state or show requests.
+// adminPages returns the pages that change state or show requests.
 func (r *router) adminPages() map[string]http.Handler {
 	handlers := r.policyPages()
 	maps.Copy(handlers, map[string]http.Handler{

@@ -16,7 +16,7 @@ import (
 // maxPatch is far more than every setting takes.
 const maxPatch = 64 << 10
 
-// policyPages are the admin pages of settings and pressure.
+// policyPages returns the admin pages of settings and pressure.
 func (r *router) policyPages() map[string]http.Handler {
 	reset := func(w http.ResponseWriter, req *http.Request) {
 		model := req.PathValue("model")

@@ -63,7 +63,7 @@ func (l *reloads) taken(running Config) string {
 	return v
 }
 
-// version is a hash of a configuration's effective values.
+// version returns a hash of a configuration's effective values.
 func version(c Config) string {
 	text, err := config.Print(c)
 	if err != nil {
@@ -72,7 +72,7 @@ func version(c Config) string {
 	return fmt.Sprintf("%016x", xxhash.Sum64(text))
 }
 
-// inForce is the configuration in force.
+// inForce returns the configuration in force.
 func (l *reloads) inForce() Config {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -262,7 +262,7 @@ func (r *router) open() error {
 	return r.xds.Listen()
 }
 
-// parts are the background tasks, each of which runs until its context ends.
+// parts returns the background tasks, each of which runs until its context ends.
 func (r *router) parts(ready func() error) []func(context.Context) error {
 	all := []func(context.Context) error{
 		func(ctx context.Context) error {

@@ -49,7 +49,7 @@ func (r *router) learnFromHits(s *fleet.Snapshot) {
 	}
 }
 
-// readings are the counters of the replicas whose metrics have been read.
+// readings returns the counters of the replicas whose metrics have been read.
 func readings(s *fleet.Snapshot, claims map[string]load.Claims) []shortfall.Reading {
 	var out []shortfall.Reading
 	for _, rep := range s.Replicas {
@@ -66,7 +66,7 @@ func readings(s *fleet.Snapshot, claims map[string]load.Claims) []shortfall.Read
 	return out
 }
 
-// cacheTokens is the numbers of tokens that a replica reports to have looked up and found in
+// cacheTokens returns the numbers of tokens that a replica reports to have looked up and found in
 // its prefix cache, all ranks together.
 func cacheTokens(rep *fleet.Replica) (queries, hits float64, ok bool) {
 	for i := range rep.Load {

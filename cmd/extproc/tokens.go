@@ -71,7 +71,7 @@ func (c TokensConfig) downloads() modelfiles.Limits {
 	return modelfiles.Limits{Bytes: int64(c.DownloadMiB) << 20, Files: c.DownloadFiles}
 }
 
-// each is the errors joined in err.
+// each returns the errors joined in err.
 func each(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself is wanted
 		return joined.Unwrap()
@@ -196,7 +196,7 @@ func (r *router) endpoint(rep *fleet.Replica, m *fleet.Model) tokens.Endpoint {
 	return tokens.Endpoint{URL: r.fleet.URL(rep.Addr), Version: rep.Version, Render: rep.Render, MaxLen: m.MaxLen, Busy: busy}
 }
 
-// base is the base model a served id stands for.
+// base returns the base model a served id stands for.
 func (r *router) base(served tokens.Served) string {
 	if all := r.fleet.Snapshot().Serving(served.Model, served.Tenant); len(all) > 0 {
 		return all[0].Model.Base

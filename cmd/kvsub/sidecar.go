@@ -75,7 +75,7 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	return s.Run(ctx)
 }
 
-// subscription is how the publisher is followed to report its events. Batches that
+// subscription returns how the publisher is followed to report its events. Batches that
 // have been received when the sidecar ends are in its last report.
 func (o options) subscription(log *slog.Logger) kvevents.Options {
 	return kvevents.Options{

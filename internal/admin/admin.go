@@ -78,7 +78,7 @@ func Listen(o Options) (*Server, error) {
 	}}, nil
 }
 
-// Addr is the address listened on, "ip:port".
+// Addr returns the address listened on, "ip:port".
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Close releases the address without serving.

@@ -57,7 +57,7 @@ func (t *Token) read() error {
 	return nil
 }
 
-// Header is the value of a client's authorization header.
+// Header returns the value of a client's authorization header.
 func (t *Token) Header() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

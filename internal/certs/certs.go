@@ -82,7 +82,7 @@ func New(o Options, log *slog.Logger) (*Source, error) {
 	return s, nil
 }
 
-// Server is the configuration of a server with these protocols (ALPN), "h2" for
+// Server returns the configuration of a server with these protocols (ALPN), "h2" for
 // gRPC. Every handshake uses the newest certificate.
 func (s *Source) Server(protocols ...string) *tls.Config {
 	return &tls.Config{

@@ -85,7 +85,7 @@ func (p Program) Run(ctx context.Context, args []string, std Stdio) error {
 	return all[i].Run(ctx, args, std)
 }
 
-// all are the program's own commands and the ones that every program has.
+// all returns the program's own commands and the ones that every program has.
 func (p Program) all() []Command {
 	return append(slices.Clone(p.Commands),
 		Command{"version", "version, Go, commit and build tags", p.version},

@@ -283,7 +283,7 @@ func suggest(key string, fields map[string]reflect.Type) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// distance is the Levenshtein distance, over bytes; keys are ASCII words. Words
+// distance returns the Levenshtein distance, over bytes; keys are ASCII words. Words
 // too long to be a typing error of a field name are simply far.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {

@@ -30,7 +30,7 @@ func Explain(w io.Writer, fields []Field, name string) error {
 // child matches the part of a field's path below its parent's.
 var child = regexp.MustCompile(`^(\[\]|\.\*)?\.[^.\[]+$`)
 
-// facts are a field's type, default and when a change takes effect, in one line.
+// facts returns a field's type, default and when a change takes effect, in one line.
 func (f Field) facts() string {
 	facts := f.Type
 	if f.Unit != "" {
@@ -44,7 +44,7 @@ func (f Field) facts() string {
 
 var index = regexp.MustCompile(`\[[0-9]*\]`)
 
-// segments are a path's names. The indexes of lists do not matter.
+// segments returns a path's names. The indexes of lists do not matter.
 func segments(path string) []string { return strings.Split(index.ReplaceAllString(path, ""), ".") }
 
 // matches reports whether path is the one of a field; * is any key.
@@ -52,7 +52,7 @@ func matches(field, path []string) bool {
 	return slices.EqualFunc(field, path, func(f, p string) bool { return f == p || f == "*" })
 }
 
-// nearest are the three fields whose names differ least from name.
+// nearest returns the three fields whose names differ least from name.
 func nearest(fields []Field, name string) []string {
 	type near struct {
 		path string

@@ -74,5 +74,5 @@ func (l lines) of(text string) (out []int) {
 	return out
 }
 
-// parent is the path of what holds a field; "" is the document.
+// parent returns the path of what holds a field; "" is the document.
 func parent(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }

@@ -19,7 +19,7 @@ const (
 
 const appliesTag = "applies"
 
-// words is the reference's text for when a change takes effect.
+// words returns the reference's text for when a change takes effect.
 func (w When) words() string {
 	switch w {
 	case AtReload, AtRestart:

@@ -187,13 +187,13 @@ var (
 
 var yamlPlace = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
-// notYAML is an error of the YAML library without the line it names, which is
+// notYAML returns an error of the YAML library without the line it names, which is
 // often that before, or of where the collection around begins.
 func notYAML(err error) error {
 	return errors.New("is not YAML: " + yamlPlace.ReplaceAllString(err.Error(), ""))
 }
 
-// badLine is the first line at which data has the error bad.
+// badLine returns the first line at which data has the error bad.
 func badLine(data []byte, bad error) int {
 	var ends []int
 	for line := range bytes.Lines(data) {

@@ -17,7 +17,7 @@ type Problem struct {
 	Err  error // a sentence, mostly with the path of the field in front
 }
 
-// Error is the problem as compilers write it, "FILE:LINE: sentence".
+// Error returns the problem as compilers write it, "FILE:LINE: sentence".
 func (p *Problem) Error() string {
 	at := p.File
 	if p.Line > 0 {
@@ -34,7 +34,7 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// Unwrap is the mistake without its place.
+// Unwrap returns the mistake without its place.
 func (p *Problem) Unwrap() error { return p.Err }
 
 // ordered joins problems in the order of their lines, those without one last.

@@ -36,7 +36,7 @@ func (d *Decider) explainGroups(a *Ask, mv *View, w *Work) {
 	}
 }
 
-// number is the decision's number: the next one, taken only by real decisions.
+// number returns the decision's number: the next one, taken only by real decisions.
 func (d *Decider) number(a *Ask) uint64 {
 	if a.Dry {
 		return d.ordinal.Load() + 1

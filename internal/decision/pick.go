@@ -264,7 +264,7 @@ func (w *Work) reason(a *Ask, deepest int) Reason {
 	return ReasonGuarded
 }
 
-// destination is the ranked list in the form Envoy reads: each address once.
+// destination returns the ranked list in the form Envoy reads: each address once.
 // With a rank header set, only replicas that have that rank may follow: the
 // header travels unchanged with a retry.
 func (w *Work) destination(mv *View, best *cache) string {

@@ -49,7 +49,7 @@ func NewPressure(limits func(model, base string) policy.Pressure) *Pressure {
 	return g
 }
 
-// partOf is the length of the parts of a window.
+// partOf returns the length of the parts of a window.
 func partOf(window time.Duration) time.Duration { return max(leastPart, window/parts) }
 
 // Raise counts an occurrence. model must be one that is served, never just a
@@ -78,7 +78,7 @@ func (g *Pressure) Raise(model, base string, now time.Time) {
 	w.total.Add(1)
 }
 
-// number is the number of the part that now is in.
+// number returns the number of the part that now is in.
 func (w *pressureWindow) number(now time.Time) uint64 {
 	return uint64(max(0, now.UnixNano()) / int64(w.part))
 }

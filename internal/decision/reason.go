@@ -63,7 +63,7 @@ const (
 	ForClientsNotRouted = "not_routed"
 )
 
-// ForClients is the code that a client may see: it says nothing of what replicas
+// ForClients returns the code that a client may see: it says nothing of what replicas
 // hold, which other clients' requests decide, and nothing of their load.
 func (r Reason) ForClients() string {
 	switch {

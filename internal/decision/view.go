@@ -185,7 +185,7 @@ func (mv *View) Salt(req *openai.Request) *string {
 	return req.CacheSalt
 }
 
-// Model is the served model.
+// Model returns the served model.
 func (mv *View) Model() *fleet.Model { return &mv.model }
 
 // Events reports whether some replica reports its blocks.

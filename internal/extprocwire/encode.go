@@ -100,7 +100,7 @@ func encodeResponse(r *response) (mem.BufferSlice, bool) {
 	return mem.BufferSlice{mem.SliceBuffer(b)}, true
 }
 
-// phaseOf is the answer's field and its content, nil when it has more than what
+// phaseOf returns the answer's field and its content, nil when it has more than what
 // is written here.
 func phaseOf(r *response) (protowire.Number, *extprocv3.CommonResponse) {
 	var num protowire.Number

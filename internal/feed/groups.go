@@ -43,7 +43,7 @@ func (f *Feed) setGroups(r *fleet.Replica) {
 	f.index.SetGroups(r.Addr, told)
 }
 
-// groupSettings are the settings of a replica's cache groups without its events and files.
+// groupSettings returns the settings of a replica's cache groups without its events and files.
 func groupSettings(r *fleet.Replica) *index.GroupSettings {
 	c := r.Cache
 	release := prefixhash.ParseRelease(r.Version)
@@ -95,7 +95,7 @@ func hashesOf(r *fleet.Replica) (all []*prefixhash.VLLM, presume bool, err error
 	return all, r.HashAlgorithm != "", nil
 }
 
-// groups is what is known of a rank's cache groups.
+// groups returns what is known of a rank's cache groups.
 func (f *Feed) groups(r *fleet.Replica, rank int) *index.Groups {
 	if len(r.Models) == 0 {
 		return nil

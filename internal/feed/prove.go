@@ -71,7 +71,7 @@ func (p *prover) stored(e *kvevents.Event) prefixhash.Stored {
 	return s
 }
 
-// published is a hash as it stood in the event: whole where it was whole.
+// published returns a hash as it stood in the event: whole where it was whole.
 func published(low uint64, raw []byte) prefixhash.Digest {
 	if d, err := prefixhash.ParseDigest(raw); err == nil {
 		return d

@@ -356,7 +356,7 @@ func (r *roster) leave(e *entry, reason, why string) {
 	r.fleet.hooks.Left(last)
 }
 
-// named is the replica's name for a log line, nothing where it has none.
+// named returns the replica's name for a log line, nothing where it has none.
 func named(r *Replica) slog.Attr {
 	if r.Name == "" {
 		return slog.Attr{} // handlers leave it out

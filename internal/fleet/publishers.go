@@ -134,7 +134,7 @@ func (h eventHosts) allow(host, own string) bool {
 	})
 }
 
-// endpointHost is the host of a tcp endpoint, without brackets.
+// endpointHost returns the host of a tcp endpoint, without brackets.
 func endpointHost(endpoint string) string {
 	rest := strings.TrimPrefix(endpoint, "tcp://")
 	if i := strings.LastIndexByte(rest, ':'); i >= 0 {

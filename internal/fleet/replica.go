@@ -115,7 +115,7 @@ type Snapshot struct {
 	serving map[serving][]Candidate
 }
 
-// Base is the base model of the replica at addr, "" where there is none or it
+// Base returns the base model of the replica at addr, "" where there is none or it
 // is unknown.
 func (s *Snapshot) Base(addr string) string {
 	i, found := slices.BinarySearchFunc(s.Replicas, addr, func(r *Replica, addr string) int { return strings.Compare(r.Addr, addr) })

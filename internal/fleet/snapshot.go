@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// NewSnapshot is a settled snapshot of the given replicas, for a fleet that is
+// NewSnapshot returns a settled snapshot of the given replicas, for a fleet that is
 // known in advance: replays, explanations and tests.
 func NewSnapshot(replicas ...*Replica) *Snapshot {
 	sorted := slices.Clone(replicas)

@@ -11,7 +11,7 @@ import (
 // older than all evidence, so that no block gets fresher by it.
 var aliveOnly = time.Unix(0, 1)
 
-// at is a reported time: the server's now where none is given, and never after it.
+// at returns a reported time: the server's now where none is given, and never after it.
 func (s *Server) at(ms int64) time.Time {
 	now := s.o.Now()
 	if t := time.UnixMilli(ms); ms > 0 && t.Before(now) {

@@ -36,7 +36,7 @@ func newMetrics(s *Server) *metrics {
 	}
 }
 
-// Collectors are the service's metrics, for a registry.
+// Collectors returns the service's metrics, for a registry.
 func (s *Server) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{s.metrics, s.metrics.calls, s.metrics.latency}
 }

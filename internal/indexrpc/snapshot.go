@@ -17,7 +17,7 @@ import (
 // entriesPerMessage keeps a message of a snapshot at about 100 KB.
 const entriesPerMessage = 2000
 
-// chainCheck is the key of a fixed prompt. A router that computes another key for it
+// chainCheck returns the key of a fixed prompt. A router that computes another key for it
 // cannot use this snapshot.
 func chainCheck() uint64 {
 	return uint64(prefixhash.AppendTokens(nil, prefixhash.TokenRoot("warmroute", prefixhash.LoRA{}), []uint32{1, 2, 3, 4}, 4, nil)[0])

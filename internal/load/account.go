@@ -35,16 +35,16 @@ type Account struct {
 // SetID notes the number the index gave the KV cache.
 func (a *Account) SetID(id index.HolderID) { a.holder.Store(int32(id)) }
 
-// InFlight is the number of requests in flight.
+// InFlight returns the number of requests in flight.
 func (a *Account) InFlight() int { return int(a.inFlight.Load()) }
 
-// Awaiting is the number of requests whose first token has not come.
+// Awaiting returns the number of requests whose first token has not come.
 func (a *Account) Awaiting() int { return int(a.awaiting.Load()) }
 
-// Pending is the expected prefill of the awaiting requests in seconds.
+// Pending returns the expected prefill of the awaiting requests in seconds.
 func (a *Account) Pending() float64 { return float64(max(0, a.pending.Load())) / 1e9 }
 
-// Live is the number of context tokens in flight.
+// Live returns the number of context tokens in flight.
 func (a *Account) Live() int64 { return a.live.Load() }
 
 // Speed is actual over modelled first-token time; 0 while nothing is known.

@@ -68,7 +68,7 @@ func (c *Charge) Put(a *Account, t Terms) {
 	a.changed()
 }
 
-// Account is where the charge was put.
+// Account returns where the charge was put.
 func (c *Charge) Account() *Account { return c.account }
 
 // Terms returns the terms of the charge. Sentinel is 0 if the account had no room for

@@ -76,7 +76,7 @@ func (l *Ledger) Find(h index.Holder) *Account {
 	return nil
 }
 
-// IDs are the numbers the index gave the KV caches of a replica.
+// IDs returns the numbers the index gave the KV caches of a replica.
 func (l *Ledger) IDs(replica string) (ids []index.HolderID) {
 	for h, a := range l.All() {
 		if h.Replica == replica {

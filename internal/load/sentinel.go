@@ -65,7 +65,7 @@ func (a *Account) stored(content uint64, now int64) {
 	}
 }
 
-// Sentinels is the number of first tokens that events will report.
+// Sentinels returns the number of first tokens that events will report.
 func (a *Account) Sentinels() (n int) {
 	for i := range a.sentinels.slots {
 		if a.sentinels.slots[i].Load() != nil {

@@ -104,14 +104,14 @@ func (o *Outbox) take(spare outgoing) (waiting outgoing, full bool, changed *cha
 	return waiting, full, changed
 }
 
-// resetsOf is how often a model's pressure was reset here.
+// resetsOf returns how often a model's pressure was reset here.
 func (o *Outbox) resetsOf(model string) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.resets[model]
 }
 
-// Dropped is the number of prefixes that were not sent because the queue was full.
+// Dropped returns the number of prefixes that were not sent because the queue was full.
 func (o *Outbox) Dropped() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -67,7 +67,7 @@ func (a *allowance) take(now time.Time, every time.Duration, burst int) bool {
 	return false
 }
 
-// LeftOut is how many lines were left out.
+// LeftOut returns how many lines were left out.
 func (l *LogLimiter) LeftOut() uint64 { return l.leftOut.Load() }
 
 // Logger returns a logger with h's output that keeps to the limits.

@@ -72,7 +72,7 @@ func (d *LogDial) Set(o LogOptions) error {
 	return nil
 }
 
-// Level is what is logged at least.
+// Level returns what is logged at least.
 func (d *LogDial) Level() slog.Level { return d.level.Level() }
 
 // Logger returns a logger to w that follows d, one Write per line.
@@ -176,7 +176,7 @@ func (l *LogWriter) put(b *[]byte) {
 	}
 }
 
-// Lost is the number of lines that were not written.
+// Lost returns the number of lines that were not written.
 func (l *LogWriter) Lost() uint64 { return l.lost.Load() }
 
 // Close writes what is queued, for at most wait, and drops later lines. It reports

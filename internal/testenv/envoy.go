@@ -63,7 +63,7 @@ func (e *Envoy) WaitHealthy(ctx context.Context, cluster string) error {
 	}
 }
 
-// EnvoyStat is the sum of the counters, on the admin page at addr, whose names end
+// EnvoyStat returns the sum of the counters, on the admin page at addr, whose names end
 // with name.
 func EnvoyStat(t testing.TB, addr, name string) (sum int) {
 	t.Helper()

@@ -32,7 +32,7 @@ func Get(ctx context.Context, url string) (string, error) {
 	return string(b), nil
 }
 
-// Samples are the values of one metric on a page of Prometheus text, by the
+// Samples returns the values of one metric on a page of Prometheus text, by the
 // value of one label ("" for a sample without it; several are added up).
 func Samples(page, metric, label string) map[string]float64 {
 	out := map[string]float64{}
@@ -55,7 +55,7 @@ func Samples(page, metric, label string) map[string]float64 {
 	return out
 }
 
-// Metrics are all samples of a process's metrics page, by name with labels.
+// Metrics returns all samples of a process's metrics page, by name with labels.
 func Metrics(t testing.TB, addr string) map[string]float64 {
 	t.Helper()
 	page, err := Get(context.Background(), "http://"+addr+"/metrics")
@@ -108,7 +108,7 @@ func Count(ctx context.Context, addr string) (Counters, error) {
 	}, nil
 }
 
-// HitRate is the share of prompt tokens that the replicas found cached.
+// HitRate returns the share of prompt tokens that the replicas found cached.
 func HitRate(replicas []Counters) float64 {
 	var queries, hits float64
 	for _, r := range replicas {

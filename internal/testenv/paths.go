@@ -10,7 +10,7 @@ import (
 	"warmroute/render/testkit/checkout"
 )
 
-// EnvoyBinary is the pinned Envoy, installed by scripts/install-envoy.sh when it
+// EnvoyBinary returns the pinned Envoy, installed by scripts/install-envoy.sh when it
 // is not there yet.
 func EnvoyBinary() (string, error) {
 	root := checkout.Root()

@@ -47,7 +47,7 @@ func Start(dir, name string, env []string, program string, args ...string) (*Pro
 	return p, nil
 }
 
-// PID is the process id.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Done is closed when the process has ended.

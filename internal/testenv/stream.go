@@ -87,7 +87,7 @@ func read(stream io.Reader, began time.Time) (Answer, error) {
 	return a, io.ErrUnexpectedEOF
 }
 
-// Quantile is the q-quantile (nearest rank) of times, which it sorts; 0 if there are none.
+// Quantile returns the q-quantile (nearest rank) of times, which it sorts; 0 if there are none.
 func Quantile(times []time.Duration, q float64) time.Duration {
 	if len(times) == 0 {
 		return 0

@@ -201,7 +201,7 @@ func (l *Library) drop(b *book) {
 	}
 }
 
-// contents is the hash of all that a folder's model is loaded from, with the flags, and
+// contents returns the hash of all that a folder's model is loaded from, with the flags, and
 // the size of the files.
 func (l *Library) contents(dir string, f Flags) (key [sha256.Size]byte, size int64, err error) {
 	paths, err := render.Files(dir)

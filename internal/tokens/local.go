@@ -275,7 +275,7 @@ func (l *Local) refused(model, why string) error {
 	return ErrNone
 }
 
-// whyNot is the reason that a request's ids are not computed here.
+// whyNot returns the reason that a request's ids are not computed here.
 func whyNot(err error) string {
 	var not *chat.NotInProcess
 	switch {
@@ -302,7 +302,7 @@ func release(b *work.Budget) {
 	budgets.Put(b)
 }
 
-// job is how a model's prompts are computed, and what that is charged to.
+// job returns how a model's prompts are computed, and what that is charged to.
 func (m *localModel) job(e render.Encoder, b *work.Budget) render.Job {
 	return render.Job{Renderer: m.renderer.Load(), Encoder: e, Work: b, Fits: m.mayServe}
 }
@@ -321,7 +321,7 @@ func (m *localModel) fits(tokens int, truncates bool) bool {
 	return true
 }
 
-// context is the model's in tokens, 0: not known.
+// context returns the model's in tokens, 0: not known.
 func (m *localModel) context() int { return either(m.MaxLen, int(m.limit.Load())) }
 
 // mostBytes is how many bytes of a body a token stands for at most, over a whole

@@ -127,7 +127,7 @@ func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now
 	return best, err
 }
 
-// rested is the endpoint whose turn it is, or the next one that is in no pause.
+// rested returns the endpoint whose turn it is, or the next one that is in no pause.
 func (p *paces) rested(endpoints []Endpoint, now time.Time, turn int) Endpoint {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ type question struct {
 	limit int64 // of the answer's bytes; 0: by the body's
 }
 
-// answerLimit is how many bytes the answer may have.
+// answerLimit returns how many bytes the answer may have.
 func (q question) answerLimit() int64 {
 	return either(q.limit, min(maxAnswer, answerBytes+answerPerByte*int64(len(q.body))))
 }
@@ -25,7 +25,7 @@ func (q question) answerLimit() int64 {
 // which takes one at a time.
 const maxPrompts = 8
 
-// renderQuestion is a request to the route's own /render: the same code as
+// renderQuestion returns a request to the route's own /render: the same code as
 // serving, with the client's body. It copies the body, which the caller only lends.
 func renderQuestion(req *openai.Request) question {
 	q := question{path: req.Route.String() + "/render"}
@@ -84,7 +84,7 @@ func completionQuestions(req *openai.Request, model string) []question {
 	return list
 }
 
-// fieldsBody is an object of the model and the fields that are there.
+// fieldsBody returns an object of the model and the fields that are there.
 func fieldsBody(req *openai.Request, model string, fields ...openai.Field) []byte {
 	name, _ := json.Marshal(model)
 	body := append([]byte(`{"model":`), name...)

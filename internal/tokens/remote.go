@@ -305,7 +305,7 @@ func (r *Remote) ask(ctx context.Context, e Endpoint, q question, parse func([]b
 	return err
 }
 
-// outcome is the metric's label of a question's error.
+// outcome returns the metric's label of a question's error.
 func outcome(err error) string {
 	var refused *RefusedError
 	var failed *failedError

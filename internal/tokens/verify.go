@@ -48,7 +48,7 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 	}
 }
 
-// commonVersion is the version that all servers run; "" when they differ or one is
+// commonVersion returns the version that all servers run; "" when they differ or one is
 // unknown, and rendering must then be right for any.
 func commonVersion(endpoints []Endpoint) string {
 	if len(endpoints) == 0 {
@@ -62,7 +62,7 @@ func commonVersion(endpoints []Endpoint) string {
 	return endpoints[0].Version
 }
 
-// shortest is the smallest known context of the servers; 0: none is known.
+// shortest returns the smallest known context of the servers; 0: none is known.
 func shortest(endpoints []Endpoint) int {
 	limit := 0
 	for _, e := range endpoints {
@@ -114,7 +114,7 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 	return true
 }
 
-// probing is the job of a start-up conversation.
+// probing returns the job of a start-up conversation.
 func (l *Local) probing(ctx context.Context, m *localModel, encoder render.Encoder, body []byte) render.Job {
 	return m.job(encoder, work.New(ctx, l.o.Work, len(body)))
 }
@@ -176,7 +176,7 @@ func (l *Local) demote(m *localModel, c computed, position int, reference string
 	}
 }
 
-// firstDifference is the position of the first token that differs, counted over
+// firstDifference returns the position of the first token that differs, counted over
 // all prompts.
 func firstDifference(ids [][]uint32, prompts []Prompt) (position int, equal bool) {
 	for i, mine := range ids {

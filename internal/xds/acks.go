@@ -291,14 +291,14 @@ func (a *acks) update() {
 	a.acked.Store(out)
 }
 
-// connected is the number of Envoys.
+// connected returns the number of Envoys.
 func (a *acks) connected() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.envoys)
 }
 
-// pending is the number of Envoys that have an answer to give.
+// pending returns the number of Envoys that have an answer to give.
 func (a *acks) pending() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -323,7 +323,7 @@ func (a *acks) notes() (out []string) {
 	return out
 }
 
-// short is the short name of a resource type.
+// short returns the short name of a resource type.
 func short(typeURL string) string {
 	switch typeURL {
 	case resourcev3.ListenerType:
@@ -338,7 +338,7 @@ func short(typeURL string) string {
 	return "other"
 }
 
-// assignments are the addresses by cluster in endpoint resources.
+// assignments returns the addresses by cluster in endpoint resources.
 func assignments(typeURL string, all []*anypb.Any) map[string][]string {
 	if typeURL != resourcev3.EndpointType {
 		return nil

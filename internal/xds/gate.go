@@ -14,7 +14,7 @@ type gated struct {
 // notAcknowledged is why a replica is not named yet.
 const notAcknowledged = "an Envoy has not acknowledged it yet"
 
-// Snapshot is the fleet as far as every connected Envoy has acknowledged it.
+// Snapshot returns the fleet as far as every connected Envoy has acknowledged it.
 func (p *Publisher) Snapshot() *fleet.Snapshot {
 	s, a := p.fleet.Snapshot(), p.acks.acked.Load()
 	if a == nil {

@@ -42,7 +42,7 @@ func (m Memory) Remember(s *fleet.Snapshot) Memory {
 	return out
 }
 
-// Plan is what Envoy receives of s: a pure function of its arguments.
+// Plan returns what Envoy receives of s: a pure function of its arguments.
 // Replicas are grouped by who serves a model name, so that names for the same
 // replicas (a model, its aliases, and adapters that are everywhere) share a
 // cluster. listing has Envoy answer GET /v1/models where there are groups.
@@ -105,7 +105,7 @@ func groups(replicas []envoy.Endpoint, holders map[string][]int, about map[strin
 	return named
 }
 
-// list is the body of GET /v1/models: what any client may use.
+// list returns the body of GET /v1/models: what any client may use.
 func list(about map[string]Served, private map[string]bool) string {
 	type model struct {
 		ID      string  `json:"id"`

@@ -150,7 +150,7 @@ func keep(open []*port, stays func(*port) bool) []*port {
 
 func closeAll(open []*port) { keep(open, func(*port) bool { return false }) }
 
-// movedAddresses is the note for Envoys at an address before that of the configuration.
+// movedAddresses returns the note for Envoys at an address before that of the configuration.
 func movedAddresses(open []*port) string {
 	if len(open) < 2 {
 		return ""

@@ -20,7 +20,7 @@ type stage struct {
 	files *envoy.Resources // nil: no files are wanted
 }
 
-// stages are the steps from old to s where clusters or routes change: first the
+// stages returns the steps from old to s where clusters or routes change: first the
 // clusters of both with the old routes, then the new routes, then only the
 // clusters that a route uses.
 func stages(old, s stage) []stage {
@@ -37,7 +37,7 @@ func stages(old, s stage) []stage {
 	return []stage{{liveClusters, fileClusters}, {liveRoutes, fileRoutes}, s}
 }
 
-// union is the clusters of n and those of o that n lacks, with their endpoints.
+// union returns the clusters of n and those of o that n lacks, with their endpoints.
 func union(o, n *envoy.Resources) *envoy.Resources {
 	has := names(n)
 	u := &envoy.Resources{Clusters: append(n.Clusters[:0:0], n.Clusters...), Endpoints: append(n.Endpoints[:0:0], n.Endpoints...)}
@@ -101,7 +101,7 @@ func (p *Publisher) publish(s stage) error {
 	return nil
 }
 
-// hash is a version for content.
+// hash returns a version for content.
 func hash(list []types.Resource) (string, error) {
 	h := xxhash.New()
 	for _, r := range list {

@@ -2,7 +2,7 @@ package ends
 
 import "math/bits"
 
-// bitmap is a set of offsets. An offset behind its last word is not in it.
+// bitmap is a set of offsets. It lacks every offset behind its last word.
 type bitmap []uint64
 
 func (b bitmap) has(i int) bool { return i>>6 < len(b) && b[i>>6]>>(i&63)&1 != 0 }
@@ -42,7 +42,7 @@ func (b bitmap) empty() bool {
 }
 
 // next returns the first offset from i on that is in the bitmap, or, without in, that
-// is not. It returns -1 if no offset from i on is in it.
+// is not in it. It returns -1 if the bitmap has no offset from i on.
 func (b bitmap) next(i int, in bool) int {
 	for ; i>>6 < len(b); i = (i>>6 + 1) << 6 {
 		w := b[i>>6]

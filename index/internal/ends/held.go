@@ -6,8 +6,9 @@ import (
 	"warmroute/index/internal/radix"
 )
 
-// Held records which blocks one holder has in its groups other than full attention, where
-// it has the block of full attention too. One writer uses it, from NewHeld to Clear.
+// Held records which blocks one holder has in its groups other than full attention,
+// wherever it has the block of full attention too. One writer uses it, from NewHeld to
+// Clear.
 type Held struct {
 	table *Table
 	nodes *radix.Nodes
@@ -78,7 +79,7 @@ func (h *Held) Settle() {
 	h.dirty = h.dirty[:0]
 }
 
-// work computes a part's ends from an offset on, and the ends of the parts behind it, as
+// work computes a part's ends from an offset on, and the ends of the parts behind it as
 // far as they depend on blocks before the depth changed.
 func (h *Held) work(p *part, from, changed int) {
 	for i := range h.shape.Specs {
@@ -109,7 +110,7 @@ func (h *Held) work(p *part, from, changed int) {
 	}
 }
 
-// depend returns the specs, as bits, of which a later end may need a block that begins
+// depend returns the specs, as bits, for which a later end may need a block that begins
 // before blocks ahead of end. The last counted block ends at end.
 func (h *Held) depend(before, end int) (specs uint32) {
 	for i := range h.shape.Specs {

@@ -51,7 +51,7 @@ func newGrove(t *testing.T, shape *Shape) *grove {
 			parent = g.branches[b.parent].at + radix.Place(b.from-1)
 		}
 		b.at = tree.New(keys, keys)
-		full.Name(b.at, keys)
+		full.Record(b.at, keys)
 		tree.Begin(b.at, parent, len(keys), 0, 1)
 		full.Joined(b.at)
 		for range shape.Specs {

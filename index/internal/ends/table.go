@@ -48,15 +48,15 @@ func (t *Table) Of(node uint32) []Span {
 	return nil
 }
 
-// Nodes returns a bound of the numbers of the nodes that have ends.
+// Nodes returns a bound of the numbers of the nodes with ends.
 func (t *Table) Nodes() uint32 { return uint32(len(*t.pages.Load()) * nodesPerPage) }
 
 // Bytes returns the memory of the table.
 func (t *Table) Bytes() int { return t.bytes + 8*len(*t.pages.Load()) }
 
-// Narrow replaces the number of blocks that each holder has of a path with the number
-// that it hits: its last end, at most limit, less lose. depth is by slot. decide has the
-// slots of the holders, as bits; Narrow leaves the slots in it that hit nothing.
+// Narrow replaces each holder's depth in a path with its hit: its last end, at most
+// limit, less lose. depth is by slot. decide has the slots of the holders, as bits;
+// Narrow leaves in it the slots that hit nothing.
 func (t *Table) Narrow(path []radix.Stretch, limit, lose int32, decide []uint64, depth []int32) {
 	for i := len(path) - 1; i >= 0; i-- {
 		at := &path[i]

@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// readersPerBlock readers share one allocation; blocks are added when more
-// lookups run at once and are kept, so their number is the highest concurrency
-// seen.
+// readersPerBlock readers share one allocation. The clock adds a block when more
+// lookups run at once, and keeps it, so the number of readers is the highest
+// concurrency seen.
 const readersPerBlock = 32
 
-// Clock is the current epoch and the lookups that run. Init it first.
+// Clock is the current epoch and the lookups that run. Init comes first.
 type Clock struct {
 	now   atomic.Uint64 // starts at 1: 0 means idle in a reader
 	first readerBlock
@@ -19,13 +19,13 @@ type Clock struct {
 }
 
 type readerBlock struct {
-	used    atomic.Uint32 // readers from here on never ran
+	used    atomic.Uint32 // readers from this one on never ran
 	readers [readersPerBlock]Reader
 	next    atomic.Pointer[readerBlock]
 }
 
-// Reader is one running lookup. Local is its own between Enter and Leave, and
-// stays for the lookup that is this reader next: working memory.
+// Reader is one running lookup. Local belongs to it between Enter and Leave, and
+// stays as working memory for the next lookup that is this reader.
 type Reader struct {
 	epoch atomic.Uint64
 	Local any
@@ -42,14 +42,14 @@ func (c *Clock) Init() {
 	c.procs = n - 1
 }
 
-// Enter announces a lookup. It does not wait: a busy reader is passed over.
+// Enter announces a lookup. It does not wait: it passes over a busy reader.
 func (c *Clock) Enter() *Reader {
 	start := rand.Uint32() & c.procs
 	for b := &c.first; ; {
 		for i := range uint32(readersPerBlock) {
 			k := (start + i) % readersPerBlock
 			r := &b.readers[k]
-			for n := b.used.Load(); k >= n && !b.used.CompareAndSwap(n, k+1); { // first: a writer looks as far
+			for n := b.used.Load(); k >= n && !b.used.CompareAndSwap(n, k+1); { // before the reader is used: a writer looks as far as used
 				n = b.used.Load()
 			}
 			if r.epoch.Load() == 0 && r.epoch.CompareAndSwap(0, c.now.Load()) {
@@ -68,14 +68,14 @@ func (c *Clock) Enter() *Reader {
 // Leave ends the lookup.
 func (r *Reader) Leave() { r.epoch.Store(0) }
 
-// Now is the current epoch.
+// Now returns the current epoch.
 func (c *Clock) Now() uint64 { return c.now.Load() }
 
-// Retire starts a new epoch and returns it. What was unreachable before the call
-// is safe to reuse once Oldest is at least that.
+// Retire starts a new epoch and returns it. Memory that was unreachable before
+// the call is safe to reuse once Oldest is at least that epoch.
 func (c *Clock) Retire() (epoch uint64) { return c.now.Add(1) }
 
-// Oldest is the oldest epoch a running lookup announced, or the current one.
+// Oldest returns the oldest epoch a running lookup announced, or the current one.
 func (c *Clock) Oldest() uint64 {
 	low := c.now.Load()
 	for b := &c.first; b != nil; b = b.next.Load() {

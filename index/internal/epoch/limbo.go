@@ -1,6 +1,7 @@
 package epoch
 
-// Limbo keeps what lookups may still see, oldest first. One writer at a time.
+// Limbo keeps things that lookups may still see, oldest first. It has one
+// writer at a time.
 type Limbo[T any] struct {
 	clock *Clock
 	items []retired[T]
@@ -11,7 +12,7 @@ type retired[T any] struct {
 	thing T
 }
 
-// Init names the clock of the lookups.
+// Init sets the clock of the lookups.
 func (l *Limbo[T]) Init(c *Clock) { l.clock = c }
 
 // Put keeps a thing that has just become unreachable.
@@ -19,10 +20,10 @@ func (l *Limbo[T]) Put(thing T) {
 	l.items = append(l.items, retired[T]{l.clock.Retire(), thing})
 }
 
-// Len is how many things are kept.
+// Len returns how many things are kept.
 func (l *Limbo[T]) Len() int { return len(l.items) }
 
-// Reclaim passes on, and keeps no longer, what no lookup can see.
+// Reclaim passes each thing that no lookup can see to free, and drops it.
 func (l *Limbo[T]) Reclaim(free func(T)) {
 	if len(l.items) == 0 {
 		return

@@ -4,14 +4,15 @@
 // A Table's entries come in leases: one lease is a deadline, a holder, and the keys
 // that one call gave it. An entry lasts until the latest deadline that a lease gave
 // it, and the table keeps the number of that lease. A lease keeps its keys for as
-// long as an entry lasts by it, so expiring it reads those keys and scans nothing.
+// long as an entry lasts by it, so the table expires it by reading those keys and
+// scans nothing.
 //
 // Invariants: a lease is in the heap exactly while at least one entry lasts by it; a
 // killed holder's slot is freed when its last lease ends.
 //
 // Deadlines are Unix nanoseconds. Lookups compare them as ticks, which are rounded
 // up to 2^24 ns, about 17 ms. Get, Has and Slots are for lookups, which have entered
-// an epoch and take no lock. All other methods are for any goroutine. Set, End and
-// EndHeld never wait: they push their operation on a stack, and whichever
-// goroutine has the lock does all operations there.
+// an epoch and take no lock. Any goroutine may call all other methods. Set, End and
+// EndHeld never wait: they push their operation on a stack, and the goroutine with
+// the lock does all operations on it.
 package expiry

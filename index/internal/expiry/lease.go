@@ -10,8 +10,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// lease is an operation: entries of a holder that last until a deadline or, with
-// until 0, that end.
+// lease is an operation on a holder's entries: they last until a deadline or, with
+// until 0, end.
 type lease struct {
 	next   *lease // on the stack
 	holder int32
@@ -20,7 +20,7 @@ type lease struct {
 	until  int64
 
 	number uint64 // above 0
-	left   int    // entries that last by it
+	left   int    // entries that last by this lease
 	place  int    // in the heap
 }
 
@@ -35,7 +35,7 @@ func newLease(holder int32, keys []prefixhash.Key, until int64) *lease {
 	return op
 }
 
-// leaseHeap is the leases that entries last by, the earliest deadline first.
+// leaseHeap is the leases by which entries last, the earliest deadline first.
 type leaseHeap []*lease
 
 func (h leaseHeap) Len() int           { return len(h) }
@@ -68,7 +68,7 @@ func (t *Table) apply(op *lease) bool {
 		}
 		return false
 	}
-	if op.until <= t.s.Now().UnixNano() { // over before it was done: lookups would see it until the next tick
+	if op.until <= t.s.Now().UnixNano() { // over before apply: lookups would see its entries until the next tick
 		return false
 	}
 	if !ok {
@@ -81,7 +81,7 @@ func (t *Table) apply(op *lease) bool {
 	}
 	op.slot, op.left = slot, 0
 	t.enter(op)
-	t.count(len(op.keys)) // before lookups see them
+	t.count(len(op.keys)) // before lookups see the entries
 	t.count(t.extendAll(op) - len(op.keys))
 	if op.left == 0 {
 		t.finish(op)
@@ -124,7 +124,7 @@ func (t *Table) extendAll(op *lease) (made int) {
 // ahead is how many rows are loaded at a time.
 const ahead = 32
 
-// touchAhead loads the next rows before they are worked on.
+// touchAhead loads the next rows before apply works on them.
 func (t *Table) touchAhead(keys []uint64, i int) {
 	if i%ahead == 0 {
 		t.rows.Touch(keys[i:min(i+ahead, len(keys))])
@@ -162,8 +162,7 @@ func (t *Table) expire(now int64) {
 	}
 }
 
-// endFirst ends the lease with the earliest deadline. Entries with a later lease
-// stay.
+// endFirst ends the lease with the earliest deadline. Entries with a later lease stay.
 func (t *Table) endFirst() {
 	op := t.heap[0]
 	op.left++ // keeps op while its keys are read
@@ -172,7 +171,8 @@ func (t *Table) endFirst() {
 }
 
 // extend makes an entry of a key that has holders last by a lease, unless it lasts
-// longer. made: there was none. It fails when there are too many different sets.
+// longer. made reports a new entry. extend fails when there are too many different
+// sets.
 func (t *Table) extend(f *holderset.Toggler, row *hashtable.Row, op *lease, tick uint64) (made, ok bool) {
 	cur, key := row.Value().Set(), row.Key()
 	was := t.leaseOf(row, f.Slot)
@@ -201,8 +201,8 @@ func (t *Table) extend(f *holderset.Toggler, row *hashtable.Row, op *lease, tick
 	return was == nil, true
 }
 
-// leaseOf is the lease that a slot's entry in a row lasts by, nil when there is no
-// entry.
+// leaseOf returns the lease by which a slot's entry in a row lasts, nil when there is
+// no entry.
 func (t *Table) leaseOf(row *hashtable.Row, slot int) *lease {
 	number := uint64(0)
 	switch cur := row.Value().Set(); {
@@ -248,7 +248,7 @@ func (t *Table) finish(op *lease) {
 	leases.Put(op)
 }
 
-// endKeys ends a slot's entries of keys as they come, in pieces.
+// endKeys ends a slot's entries of keys, in pieces.
 func (t *Table) endKeys(keys []prefixhash.Key, slot int) {
 	var piece [4 * ahead]uint64
 	for len(keys) > 0 {
@@ -261,7 +261,7 @@ func (t *Table) endKeys(keys []prefixhash.Key, slot int) {
 	}
 }
 
-// endAll ends a slot's entries, all or those that last by one lease.
+// endAll ends a slot's entries of keys: all, or the ones that last by one lease.
 func (t *Table) endAll(keys []uint64, slot int, by *lease) {
 	ended := 0
 	for i, key := range keys {

@@ -12,16 +12,16 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Shared is what the tables of one index have in common.
+// Shared has the parts that the tables of one index share.
 type Shared struct {
 	Clock *epoch.Clock
 	Pool  *offheap.Pool
 	Seed  uint64
 	Now   func() time.Time
 	Start int64 // ticks count from here
-	Max   int   // entries of all tables
+	Max   int   // bounds the entries of all tables
 
-	// Join is called before the first entry of a holder in a table, which must be
+	// Join is called before the first entry of a holder in a table. It has the table
 	// killed with the holder. false: the holder is not known.
 	Join func(holder int32, t *Table) bool
 	// Wake is called when a table's next deadline comes earlier than before.
@@ -30,18 +30,18 @@ type Shared struct {
 	held atomic.Int64
 }
 
-// Len is how many entries all tables have.
+// Len returns how many entries all tables have.
 func (s *Shared) Len() int { return int(s.held.Load()) }
 
 // tickShift is log2 of a tick in nanoseconds: 32 bits of ticks are two years.
 const tickShift = 24
 
-// tick is the first tick that is not before a deadline.
+// tick returns the first tick that is not before a deadline.
 func (s *Shared) tick(at int64) uint64 {
 	return uint64(min(max(0, at-s.Start+1<<tickShift-1)>>tickShift, hashtable.MaxTick))
 }
 
-// Tick is the tick that it is.
+// Tick returns the current tick.
 func (s *Shared) Tick() uint64 { return s.tick(s.Now().UnixNano() - 1<<tickShift + 1) }
 
 // Table is the entries of one scope and one kind.
@@ -53,12 +53,12 @@ type Table struct {
 	closed  bool
 	slots   holderset.Slots
 	sets    holderset.Sets
-	rows    *hashtable.Table // Owner: the lease of the only holder
+	rows    *hashtable.Table // Owner is the lease of the only holder
 	owners  hashtable.Pairs  // leases of keys with two and more holders
-	emptied bool             // rows, in this drain
+	emptied bool             // rows have been emptied since the stack was drained
 	heap    leaseHeap
 	leases  []*lease     // by number - 1
-	free    []uint64     // numbers of none
+	free    []uint64     // numbers without a lease
 	pending []int        // leases in the heap, by slot
 	next    atomic.Int64 // earliest deadline, 0 = none
 
@@ -75,29 +75,29 @@ func NewTable(s *Shared) *Table {
 	return t
 }
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (t *Table) Len() int { return int(t.held.Load()) }
 
-// Counts is what a table keeps, for tests.
+// Counts are a table's sizes, for tests.
 type Counts struct {
 	Keys, Owners, Leases, Sets int
 	Builds                     uint64 // arrays replaced
 }
 
-// Counts counts what the table keeps.
+// Counts returns the table's sizes.
 func (t *Table) Counts() Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return Counts{t.rows.Len(), t.owners.Len(), len(t.heap), t.sets.Len(), t.rows.Builds()}
 }
 
-// Idle reports whether there are no entries and no operations that are not done.
+// Idle reports whether the table has no entries and no pending operations.
 func (t *Table) Idle() bool { return t.held.Load() == 0 && t.ops.Load() == nil }
 
-// Next is the earliest deadline, 0 when there is none.
+// Next returns the earliest deadline, 0 when there is none.
 func (t *Table) Next() int64 { return t.next.Load() }
 
-// Get is the set of slots that have a key at a tick.
+// Get returns the set of slots that have a key at a tick.
 func (t *Table) Get(key, tick uint64) holderset.ID {
 	if v := t.rows.Get(key); v.Tick() > tick {
 		return v.Set()
@@ -105,14 +105,14 @@ func (t *Table) Get(key, tick uint64) holderset.ID {
 	return 0
 }
 
-// Sets are what Get's numbers stand for.
+// Sets returns the sets to which Get's numbers refer.
 func (t *Table) Sets() *holderset.Sets { return &t.sets }
 
-// Slots are the slots of the holders with entries.
+// Slots returns the slots of the holders with entries.
 func (t *Table) Slots() *holderset.Slots { return &t.slots }
 
-// Set makes a holder's entries of keys last until a deadline, those that last
-// longer as they are.
+// Set makes a holder's entries of keys last until a deadline. Entries that last
+// longer stay as they are.
 func (t *Table) Set(holder int32, keys []prefixhash.Key, until int64) {
 	t.do(newLease(holder, keys, until))
 }
@@ -132,7 +132,8 @@ func (t *Table) End(holder int32, keys []prefixhash.Key) {
 	t.drain()
 }
 
-// EndHeld is End for keys, as KeyOf gives them, of which the holder mostly has none.
+// EndHeld ends a holder's entries of keys, as KeyOf returns them; the holder mostly
+// has none of them.
 func (t *Table) EndHeld(holder int32, keys []uint64) {
 	if t.held.Load() == 0 {
 		return
@@ -193,9 +194,9 @@ func (t *Table) drainLocked() {
 	t.drained()
 }
 
-// drained follows operations.
+// drained publishes the next deadline after operations.
 func (t *Table) drained() {
-	if t.emptied { // what was emptied now may be reused after the lookups of now
+	if t.emptied { // the emptied rows may be reused after the lookups that run now
 		t.s.Clock.Retire()
 		t.emptied = false
 	}

@@ -11,8 +11,9 @@ import (
 const PlaceBits = 40
 
 // bucket is a cache line of entries. In tags each entry has a byte, 0 or 0x80 and
-// seven bits of the key's hash; the highest byte counts the entries that passed.
-// An entry is a place in the low PlaceBits and the rest of the fingerprint above.
+// seven bits of the key's hash; the highest byte counts the entries that went past
+// the full bucket. An entry is a place in the low PlaceBits and the rest of the
+// fingerprint above.
 type bucket struct {
 	tags    uint64
 	entries [bucketWidth]uint64
@@ -24,14 +25,14 @@ const (
 	everyTag    = 0x0001010101010101
 	everyHigh   = 0x0080808080808080
 	onePassed   = 1 << 56
-	passedMost  = 0xff // a saturated count, which stays: how many passed is unknown
+	passedMost  = 0xff // a saturated count: the true one is unknown, so it stays
 )
 
-// fullPercent is how full buckets may be: their number is doubled then, and halved
-// where Trim finds half enough. Longer searches cost more than memory.
+// fullPercent is how full buckets may be. Their number is doubled then, and Trim
+// halves it if half are enough. Longer searches cost more than memory.
 const fullPercent = 64
 
-// fingerprint is what an index keeps of a key.
+// fingerprint is the part of a key's hash that an index keeps.
 type fingerprint struct {
 	print uint64 // printBits of its hash, which choose the bucket
 	tag   uint64 // seven more, with the high bit set
@@ -39,14 +40,15 @@ type fingerprint struct {
 
 const printBits = 64 - PlaceBits
 
-// fingerprintOf is of a key's hash, which is its product with Golden.
+// fingerprintOf returns the fingerprint of a key's hash, the product of the key with
+// Golden.
 func fingerprintOf(hash uint64) fingerprint {
 	return fingerprint{hash >> PlaceBits, hash>>(PlaceBits-7)&0x7f | 0x80}
 }
 
-// buckets are a power of two of them. A key has a home bucket, and goes to the
-// next one with room when that is full; every bucket counts the entries that
-// passed it, so that a search ends at one that none passed, and nothing moves when an
+// buckets are a power of two in number. A key has a home bucket; if that is full, the
+// key goes to the next bucket with room. Every bucket counts the entries that passed
+// it, so a search ends at a bucket that no entry passed, and nothing moves when an
 // entry goes. So mostly one cache line is read to add, find or remove an entry.
 //
 // Readers may search while the writer changes shared buckets: an entry is in its
@@ -58,28 +60,29 @@ func newBuckets(p *offheap.Pool, n int) ([]uint64, buckets) {
 	return words, offheap.Of[bucket](words)
 }
 
-// home is the bucket of a fingerprint; there are never as many as fingerprints.
+// home returns the bucket of a fingerprint; there are fewer buckets than
+// fingerprints.
 func (b buckets) home(print uint64) int { return int(print * uint64(len(b)) >> printBits) }
 
-// touch starts loading what a hash needs.
+// touch starts loading the home bucket of a hash.
 func (b buckets) touch(hash uint64) uint64 {
 	return atomic.LoadUint64(&b[b.home(hash>>PlaceBits)].tags)
 }
 
-// tagged has the high bit of each byte that may be tag: of all that are, and
-// seldom of one that differs in its last bit.
+// tagged returns the high bit of each byte that may equal tag: of every equal byte,
+// and seldom of one that differs in its last bit.
 func tagged(tags, tag uint64) uint64 {
 	x := tags ^ tag*everyTag
 	return (x - everyTag) &^ x & everyHigh
 }
 
-// Position is where a search for a key is, void when entries are changed. The zero
-// value is its start.
+// Position is where a search for a key is, void when entries change. The zero value
+// is the start.
 type Position struct{ passed, entry int } // buckets behind the home, entries of the next one
 
 // next continues a search for a hash, to the next entry with its fingerprint. It
-// returns the place that leads to, 0 when there is none. Mostly the first one is
-// the key's.
+// returns the entry's place, or 0 when there is none. Mostly the first entry is the
+// key's.
 func (b buckets) next(hash uint64, at Position) (Position, uint64) {
 	if len(b) == 0 {
 		return at, 0
@@ -127,8 +130,8 @@ func (b buckets) insert(hash, place uint64, shared bool) {
 	store(&at.tags, at.tags|f.tag<<(k*8), shared)
 }
 
-// remove removes the entry that a search for a hash has found, and undoes that it
-// passed the buckets before.
+// remove removes the entry that a search for a hash has found, and no longer counts
+// it in the buckets that it passed.
 func (b buckets) remove(hash uint64, at Position, shared bool) {
 	i := b.home(hash >> PlaceBits)
 	for range at.passed {
@@ -142,8 +145,8 @@ func (b buckets) remove(hash uint64, at Position, shared bool) {
 	store(&b[i].tags, b[i].tags&^(0xff<<(at.entry*8-8)), shared)
 }
 
-// store writes a word that readers see only where it is shared: an ordinary store
-// is several times as fast.
+// store writes a word atomically if readers share it: an ordinary store is several
+// times as fast.
 func store(p *uint64, v uint64, shared bool) {
 	if shared {
 		atomic.StoreUint64(p, v)
@@ -164,7 +167,7 @@ func (b buckets) each(f func(hash, place uint64)) {
 	}
 }
 
-// enough is how many buckets have room for n entries: at least as many as there
+// enough returns how many buckets have room for n entries, at least as many as there
 // are.
 func (b buckets) enough(n int) int {
 	buckets := max(1, len(b))
@@ -174,7 +177,8 @@ func (b buckets) enough(n int) int {
 	return buckets
 }
 
-// fewest is how many have room for n entries: at most as many as there are.
+// fewest returns how many buckets have room for n entries, at most as many as there
+// are.
 func (b buckets) fewest(n int) int {
 	buckets := len(b)
 	for buckets > 1 && n*100 <= buckets/2*bucketWidth*fullPercent {

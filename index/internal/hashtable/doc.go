@@ -1,24 +1,24 @@
-// Package hashtable has the open-addressing tables of the index. All of them map
-// 64-bit keys that are hashes already.
+// Package hashtable has the open-addressing tables of the index. All of them map 64-bit
+// keys that are hashes already.
 //
-//   - Table maps keys to sets of holders, with deadlines. Lookups read it without
-//     a lock.
-//   - SharedIndex leads from keys to places of 40 bits. It keeps a fingerprint
-//     for a key, so it returns candidates, which the caller compares with the keys at the
+//   - Table maps keys to sets of holders, with deadlines. Lookups read it without a
+//     lock.
+//   - SharedIndex leads from keys to places of 40 bits. It keeps a fingerprint for a
+//     key, so it returns candidates, which the caller compares with the keys at the
 //     places. Lookups read it without a lock.
 //   - Index is the same for its writer alone.
-//   - Map maps keys to numbers, for its writer alone; Pairs does for keys with a
-//     number of 16 bits.
+//   - Map maps keys to numbers, for its writer alone. Pairs maps keys with a number of
+//     16 bits.
 //
 // Each has one writer at a time. A lookup has entered an epoch of the pool's clock
-// (package epoch): an array that is replaced is freed when no lookup can read it.
+// (package epoch): a replaced array is freed when no lookup can read it.
 package hashtable
 
 // Golden is 2^64 / golden ratio, odd: multiplying by it spreads keys that differ
 // anywhere over the high bits, which choose the place in a table.
 const Golden = 0x9e3779b97f4a7c15
 
-// KeyOf is the key of a hash: itself, but never 0, which means "none".
+// KeyOf returns the key of a hash: the hash itself, but never 0, which means "none".
 func KeyOf(hash uint64) uint64 {
 	if hash == 0 {
 		return 1

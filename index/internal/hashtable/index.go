@@ -3,7 +3,7 @@ package hashtable
 import "warmroute/index/internal/offheap"
 
 // Index leads from keys to places, 64 bytes for every 7 entries. It is its
-// writer's alone. Init it first.
+// writer's alone. Init comes first.
 type Index struct {
 	pool    *offheap.Pool
 	buckets buckets
@@ -14,7 +14,7 @@ type Index struct {
 // Init makes an empty index.
 func (x *Index) Init(p *offheap.Pool) { *x = Index{pool: p} }
 
-// Touch starts loading what a key needs.
+// Touch starts loading the bucket of a key.
 func (x *Index) Touch(key uint64) uint64 {
 	if len(x.buckets) == 0 {
 		return 0
@@ -22,13 +22,13 @@ func (x *Index) Touch(key uint64) uint64 {
 	return x.buckets.touch(key * Golden)
 }
 
-// Next continues a search for a key, to the next place where it may be: 0 means
-// that it is absent.
+// Next continues a search for a key, to the next place that may have it; 0 means
+// that the key is absent.
 func (x *Index) Next(key uint64, at Position) (Position, uint64) {
 	return x.buckets.next(key*Golden, at)
 }
 
-// Lacks reports whether a key is surely absent. The index has buckets.
+// Lacks reports whether a key is surely absent. The index must have buckets.
 func (x *Index) Lacks(key uint64) bool {
 	f := fingerprintOf(key * Golden)
 	tags := x.buckets[x.buckets.home(f.print)].tags
@@ -42,19 +42,19 @@ func (x *Index) Reserve(n int) {
 	}
 }
 
-// Put gives an absent key a place. There is room.
+// Put gives an absent key a place. The index must have room.
 func (x *Index) Put(key, place uint64) {
 	x.buckets.insert(key*Golden, place, false)
 	x.used++
 }
 
-// Delete removes the entry where a search for a key is.
+// Delete removes a key's entry at the position of a search for it.
 func (x *Index) Delete(key uint64, at Position) {
 	x.buckets.remove(key*Golden, at, false)
 	x.used--
 }
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (x *Index) Len() int { return x.used }
 
 // Each calls f for every entry's place.
@@ -63,7 +63,8 @@ func (x *Index) Each(f func(place uint64)) {
 }
 
 // Drain calls f for the places in the last n buckets, and drops these unless f
-// failed for one; nothing but Drain and Discard may follow. more: some are left.
+// failed for one; only Drain and Discard may follow. more reports whether
+// buckets are left.
 func (x *Index) Drain(n int, f func(place uint64) (ok bool)) (more bool) {
 	rest, ok := max(0, len(x.buckets)-n), true
 	x.buckets[rest:].each(func(_, place uint64) { ok = f(place) && ok })
@@ -82,7 +83,7 @@ func (x *Index) resize(n int) {
 	}
 }
 
-// Trim gives memory back.
+// Trim returns unused memory.
 func (x *Index) Trim() {
 	if n := x.buckets.fewest(x.used); n < len(x.buckets) {
 		x.resize(n)
@@ -97,5 +98,5 @@ func (x *Index) Discard() {
 	x.Init(x.pool)
 }
 
-// Bytes is the memory of the entries.
+// Bytes returns the memory of the entries.
 func (x *Index) Bytes() int { return x.buckets.bytes() }

@@ -6,9 +6,9 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
-// Map maps keys to values above 0. It is its writer's alone. Linear probing;
+// Map maps keys to values above 0. It is its writer's alone. It probes linearly, and
 // neighbours move up when an entry goes, so entries that come and go forever leave
-// nothing to clean up. Init it first.
+// nothing to clean up. Init comes first.
 type Map struct {
 	pool    *offheap.Pool
 	entries []entry
@@ -19,8 +19,8 @@ type Map struct {
 
 type entry struct{ key, value uint64 }
 
-// How full a map is, in percent: it grows from the first on to the second, and
-// Trim makes one that is emptier than the third as full as the fourth.
+// Percentages of a map's entries that are used: a map that reaches mapFull grows to
+// mapRoomy, and Trim makes a map below mapSparse as full as mapSnug.
 const (
 	mapFull   = 62
 	mapRoomy  = 42
@@ -38,8 +38,8 @@ func (m *Map) home(key uint64) int {
 	return int(i)
 }
 
-// find is the index of a key's entry, or of the empty one where its search ends;
-// -1 when there are no entries.
+// find returns the index of a key's entry, or of the empty entry where its search
+// ends; -1 when there are no entries.
 func (m *Map) find(key, tag uint64) (i int, found bool) {
 	entries := m.entries
 	if len(entries) == 0 {
@@ -59,7 +59,7 @@ func (m *Map) find(key, tag uint64) (i int, found bool) {
 	}
 }
 
-// Get is the value of a key, 0 when absent.
+// Get returns the value of a key, 0 when absent.
 func (m *Map) Get(key uint64) uint64 {
 	if i, ok := m.find(key, 0); ok {
 		return m.entries[i].value
@@ -67,8 +67,8 @@ func (m *Map) Get(key uint64) uint64 {
 	return 0
 }
 
-// Put gives an absent key a value. It returns the value that a present key has, else
-// 0.
+// Put gives an absent key a value. If the key is present, it returns the present
+// value, otherwise 0.
 func (m *Map) Put(key, value uint64) (was uint64) {
 	m.reserve(1)
 	i, ok := m.find(key, value)
@@ -80,7 +80,7 @@ func (m *Map) Put(key, value uint64) (was uint64) {
 	return 0
 }
 
-// Add changes a count by n, up from and down to an absent entry.
+// Add changes a count by n. An absent entry counts 0, and a count of 0 is absent.
 func (m *Map) Add(key uint64, n int) {
 	i, ok := m.find(key, 0)
 	switch {
@@ -104,7 +104,7 @@ func (m *Map) delete(key, tag uint64) (was uint64) {
 	return was
 }
 
-// remove empties an entry. Those behind it move up.
+// remove empties an entry. The entries behind it move up.
 func (m *Map) remove(i int) {
 	entries, n := m.entries, len(m.entries)
 	for j := i; ; {
@@ -154,12 +154,12 @@ func (m *Map) resize(n int) {
 	}
 }
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (m *Map) Len() int { return m.used }
 
-// Each calls f for every entry and removes those for which f returns false. It
-// begins before an empty entry and goes backwards, so what moves up has had its
-// turn.
+// Each calls f for every entry and removes an entry for which f returns false. It
+// begins before an empty entry and goes backwards, so f has seen every entry that
+// moves up.
 func (m *Map) Each(f func(key, value uint64) (keep bool)) {
 	n, empty := len(m.entries), 0
 	for empty < n && m.entries[empty].value != 0 {
@@ -176,9 +176,9 @@ func (m *Map) Each(f func(key, value uint64) (keep bool)) {
 	}
 }
 
-// Drain calls f for the values of the last n entries, used and empty ones, and
-// drops these unless f failed for one; nothing but Drain and Discard may follow.
-// more: some are left.
+// Drain calls f for the values in the last n entries, used and empty ones, and drops
+// these unless f failed for one; only Drain and Discard may follow. more reports
+// whether entries are left.
 func (m *Map) Drain(n int, f func(value uint64) (ok bool)) (more bool) {
 	rest, ok := max(0, len(m.entries)-n), true
 	for _, e := range m.entries[rest:] {
@@ -192,7 +192,7 @@ func (m *Map) Drain(n int, f func(value uint64) (ok bool)) (more bool) {
 	return len(m.entries) > 0
 }
 
-// Trim gives memory back.
+// Trim returns unused memory.
 func (m *Map) Trim() {
 	if len(m.entries) > leastMap && m.used*100 < len(m.entries)*mapSparse {
 		m.resize(m.used * 100 / mapSnug)
@@ -207,12 +207,12 @@ func (m *Map) Discard() {
 	m.Init(m.pool)
 }
 
-// Bytes is the memory of the entries.
+// Bytes returns the memory of the entries.
 func (m *Map) Bytes() int { return len(m.entries) * 16 }
 
-// Pairs maps a key and a number below 2^16 to a value above 0 and below 2^48. It
-// is a Map whose values end with that number, and whose keys are combined with it:
-// both together determine the key.
+// Pairs maps a key and a number below 2^16 to a value above 0 and below 2^48. It is a
+// Map whose values end with that number, and whose keys are mixed with it: both
+// together determine the key.
 type Pairs struct {
 	m    Map
 	seed uint64 // a secret, so that keys cannot be made to collide
@@ -230,7 +230,7 @@ func (p *Pairs) combined(key uint64, number int) uint64 {
 	return key ^ p.seed ^ uint64(number)*Golden
 }
 
-// Get is the value of a pair, 0 when absent.
+// Get returns the value of a pair, 0 when absent.
 func (p *Pairs) Get(key uint64, number int) uint64 {
 	if i, ok := p.m.find(p.combined(key, number), uint64(number)); ok {
 		return p.m.entries[i].value >> pairBits
@@ -253,10 +253,10 @@ func (p *Pairs) Delete(key uint64, number int) (was uint64) {
 	return p.m.delete(p.combined(key, number), uint64(number)) >> pairBits
 }
 
-// Len is how many pairs there are.
+// Len returns the number of pairs.
 func (p *Pairs) Len() int { return p.m.used }
 
-// Trim gives memory back.
+// Trim returns unused memory.
 func (p *Pairs) Trim() { p.m.Trim() }
 
 // Discard empties the map and frees its memory.

@@ -6,15 +6,15 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
-// SharedIndex is an Index that lookups read without a lock. An entry changes its
-// bucket only with the whole array. Init it first.
+// SharedIndex is an Index that lookups read without a lock. Only a new array
+// moves an entry to another bucket. Init comes first.
 type SharedIndex struct {
 	pool *offheap.Pool
 	view atomic.Pointer[View]
 	used int
 }
 
-// View is what a SharedIndex has in its array at one time.
+// View is the array of a SharedIndex at one time.
 type View struct {
 	buckets buckets
 	seed    uint64   // a secret, so that keys cannot be made to collide
@@ -27,12 +27,12 @@ func (x *SharedIndex) Init(p *offheap.Pool, seed uint64) {
 	x.view.Store(&View{seed: seed})
 }
 
-// View returns the array of now. For lookups.
+// View returns the current array. For lookups.
 func (x *SharedIndex) View() *View { return x.view.Load() }
 
 func (v *View) hash(key uint64) uint64 { return (key ^ v.seed) * Golden }
 
-// Touch starts loading what a key needs.
+// Touch starts loading the bucket of a key.
 func (v *View) Touch(key uint64) uint64 {
 	if len(v.buckets) == 0 {
 		return 0
@@ -40,13 +40,13 @@ func (v *View) Touch(key uint64) uint64 {
 	return v.buckets.touch(v.hash(key))
 }
 
-// Next continues a search for a key, to the next place where it may be: 0 means
-// that it is absent. Once in some billions a place is another key's.
+// Next continues a search for a key, to the next place that may have it; 0 means
+// that the key is absent. Once in some billions a place is another key's.
 func (v *View) Next(key uint64, at Position) (Position, uint64) {
 	return v.buckets.next(v.hash(key), at)
 }
 
-// Put adds a key that is absent. Writer only, as all that follow are.
+// Put adds an absent key. Only the writer calls it and all methods below.
 func (x *SharedIndex) Put(key, place uint64) {
 	v := x.View()
 	if n := v.buckets.enough(x.used + 1); n > len(v.buckets) {
@@ -56,7 +56,7 @@ func (x *SharedIndex) Put(key, place uint64) {
 	x.used++
 }
 
-// Delete removes the entry of a key at a place, if there is one.
+// Delete removes the entry of a key at a place, if the index has it.
 func (x *SharedIndex) Delete(key, place uint64) {
 	v := x.View()
 	at, found := v.Next(key, Position{})
@@ -69,7 +69,7 @@ func (x *SharedIndex) Delete(key, place uint64) {
 	}
 }
 
-// Len is how many entries there are.
+// Len returns the number of entries.
 func (x *SharedIndex) Len() int { return x.used }
 
 // Each calls f for every entry's place.
@@ -93,15 +93,15 @@ func (x *SharedIndex) replace(v *View) {
 	}
 }
 
-// Trim gives memory back.
+// Trim returns unused memory.
 func (x *SharedIndex) Trim() {
 	if b := x.View().buckets; b.fewest(x.used) < len(b) {
 		x.resize(b.fewest(x.used))
 	}
 }
 
-// Discard frees everything; the index must not be used any more.
+// Discard frees everything. The index must not be used afterwards.
 func (x *SharedIndex) Discard() { x.replace(&View{}) }
 
-// Bytes is the memory of the entries.
+// Bytes returns the memory of the entries.
 func (x *SharedIndex) Bytes() int { return x.View().buckets.bytes() }

@@ -9,8 +9,8 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
-// Value is what a table has for a key: the number of a set of holders, 0 is the
-// empty one, and a tick.
+// Value is a table's value of a key: a tick, and the number of a set of holders, 0
+// for the empty set.
 type Value uint64
 
 // SetMask is the largest number of a set. MaxTick is the largest tick.
@@ -20,29 +20,29 @@ const (
 	tickShift = 32
 )
 
-// Set is the number of the set.
+// Set returns the number of the set.
 func (v Value) Set() uint32 { return uint32(v & SetMask) }
 
-// Tick is the deadline of an entry that has one.
+// Tick returns the deadline of an entry, if it has one.
 func (v Value) Tick() uint64 { return uint64(v >> tickShift) }
 
 // Row is one key of a table. Readers load key and value; the rest belongs to the
 // writer.
 type Row struct {
 	key   uint64 // 0: none
-	value uint64 // a Value; of a row without a set, with the epoch it was emptied in as tick
-	Owner uint64 // the writer's, 0 in a row that was made
+	value uint64 // a Value; of a row without a set, its tick is the epoch in which it was emptied
+	Owner uint64 // for the writer; 0 in a new row
 }
 
-// Key is the key of a row. Writer only, as Value is.
+// Key returns the key of a row. Only the writer calls it, and Value.
 func (s *Row) Key() uint64 { return s.key }
 
-// Value is the value of a row.
+// Value returns the value of a row.
 func (s *Row) Value() Value { return Value(s.value) }
 
 func (s *Row) empty() bool { return s.value&SetMask == 0 }
 
-// Parts is how many arrays a table has, grown one at a time.
+// Parts is the number of a table's arrays, which grow one at a time.
 const (
 	Parts    = 1 << partBits
 	partBits = 3
@@ -50,12 +50,11 @@ const (
 )
 
 // Table maps keys to values by open addressing. One writer at a time; readers need
-// no lock. A row whose set is empty keeps its key until the row is given to
-// another one, which happens only when every running lookup started after it was
-// emptied: so while a lookup runs, a row changes its key at most once, and a
-// lookup that finds the key unchanged after it has read the value has the key's
-// value. An array that is full is replaced as a whole and freed when no lookup can
-// see it.
+// no lock. A row whose set is empty keeps its key until the writer gives the row
+// to another key. The writer does so only when every running lookup started after
+// the row was emptied: so while a lookup runs, a row changes its key at most once,
+// and a lookup that finds the key unchanged after it has read the value has the
+// key's value. A full array is replaced and freed when no lookup can see it.
 type Table struct {
 	clock *epoch.Clock
 	pool  *offheap.Pool
@@ -68,7 +67,7 @@ type Table struct {
 
 	settled uint64 // rows emptied in earlier epochs may be reused
 
-	// Churns: keys come and go with every request. Set before the first.
+	// Churns is set before the first key if keys come and go with every request.
 	Churns bool
 
 	sink uint64 // keeps touches from being optimised away
@@ -89,7 +88,7 @@ func NewTable(c *epoch.Clock, p *offheap.Pool, seed uint64) *Table {
 	return t
 }
 
-// newPart makes an array of n rows; one that can be a block of the pool is of the
+// newPart makes an array of n rows. If it can be a block of the pool, it gets the
 // block's size.
 func (t *Table) newPart(n int) *part {
 	words := offheap.Words[Row](n)
@@ -110,7 +109,8 @@ func (t *Table) home(key uint64) (*part, uint64) {
 	return p, i
 }
 
-// Get returns the value of a key, one without a set when absent. For lookups.
+// Get returns the value of a key, or a value without a set when the key is absent.
+// For lookups.
 func (t *Table) Get(key uint64) Value {
 	p, i := t.home(key)
 	for {
@@ -121,7 +121,7 @@ func (t *Table) Get(key uint64) Value {
 			if atomic.LoadUint64(&s.key) == key {
 				return Value(v)
 			}
-			// Given away under us: the key had been emptied, and may since
+			// The row has another key now: this key was emptied, and may since
 			// have come back in another row.
 			p, i = t.home(key)
 			continue
@@ -135,7 +135,8 @@ func (t *Table) Get(key uint64) Value {
 	}
 }
 
-// Touch starts loading the rows of keys. Writer only, as all that follow are.
+// Touch starts loading the rows of keys. Only the writer calls it and all methods
+// below.
 func (t *Table) Touch(keys []uint64) {
 	sink := uint64(0)
 	for _, key := range keys {
@@ -162,8 +163,8 @@ func (t *Table) Find(key uint64) *Row {
 	}
 }
 
-// Insert returns the row of a key, made when absent: other rows are void then. A
-// made row has no set.
+// Insert returns the row of a key. It makes an absent row, which has no set; other
+// rows are void then.
 func (t *Table) Insert(key uint64) *Row {
 	m := (key ^ t.seed) * Golden
 	q := int(m >> (64 - partBits))
@@ -198,8 +199,8 @@ func (t *Table) Insert(key uint64) *Row {
 	}
 }
 
-// clearBefore clears the keys of the rows without a set before the one without
-// a key at i: no search needs to pass them.
+// clearBefore clears the keys of rows without a set that precede the row without a
+// key at i: no search needs to pass them.
 func (t *Table) clearBefore(q int, p *part, i uint64, spare *Row) {
 	for {
 		if i--; i == ^uint64(0) {
@@ -215,15 +216,14 @@ func (t *Table) clearBefore(q int, p *part, i uint64, spare *Row) {
 	}
 }
 
-// reusable reports whether a row without a set may change its key. Epochs are
-// compared by their low 32 bits; a row older than those can express waits for a
-// rebuild.
+// reusable reports whether a row without a set may change its key. It compares
+// epochs by their low 32 bits; a row that is too old for them waits for a rebuild.
 func (t *Table) reusable(s *Row) bool {
 	return int32(uint32(t.settled)-uint32(s.value>>tickShift)) > 0
 }
 
-// Settle lets rows be reused that were emptied before the oldest running lookup
-// began, in an epoch. The writer calls it before a batch.
+// Settle allows the reuse of rows that were emptied before the oldest running
+// lookup began, in the epoch oldest. The writer calls it before a batch.
 func (t *Table) Settle(oldest uint64) { t.settled = oldest }
 
 // Set changes a row's set and keeps its tick.
@@ -245,7 +245,7 @@ func (t *Table) put(s *Row, set uint32, tick uint64) {
 	atomic.StoreUint64(&s.value, tick<<tickShift|uint64(set))
 }
 
-// partOf is the array a key lives in.
+// partOf returns the array of a key.
 func (t *Table) partOf(key uint64) uint64 { return (key ^ t.seed) * Golden >> (64 - partBits) }
 
 // Each yields the rows of one array that have a set. Their sets may be changed
@@ -274,7 +274,7 @@ func (t *Table) All() iter.Seq[*Row] {
 	}
 }
 
-// Len is how many keys have a set.
+// Len returns how many keys have a set.
 func (t *Table) Len() (n int) {
 	for _, l := range t.live {
 		n += l
@@ -282,7 +282,7 @@ func (t *Table) Len() (n int) {
 	return n
 }
 
-// Bytes is the memory of the arrays.
+// Bytes returns the memory of the arrays.
 func (t *Table) Bytes() (n int) {
 	for i := range t.parts {
 		n += 8 * len(t.parts[i].Load().words)
@@ -290,7 +290,7 @@ func (t *Table) Bytes() (n int) {
 	return n
 }
 
-// Discard frees everything; the table must not be reachable any more.
+// Discard frees everything. The table must not be reachable any more.
 func (t *Table) Discard() {
 	for i := range t.parts {
 		if p := t.parts[i].Load(); p != nil {

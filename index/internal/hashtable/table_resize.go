@@ -6,21 +6,21 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
-// How full rebuilt arrays are, in percent: with room to grow before the next
-// time, or as compact as lookups like it.
+// Percentages of rebuilt arrays: with room to grow until the next rebuild, or as
+// compact as lookups tolerate.
 const (
 	roomy   = 50
 	compact = 66
 	airy    = 25
 )
 
-// airyMost is how many keys an array that is kept airy may have: 8 arrays are
+// airyMost is the largest number of keys of an array that is kept airy: 8 arrays are
 // then 6 MB.
 const airyMost = 8192
 
-// fill is how full to rebuild an array that has become full. Where keys come and
-// go, at a quarter full new keys find as many emptied rows as old ones leave
-// (at about 60 % in use), and the array need never be rebuilt again.
+// fill returns how full to rebuild an array that has become full. If keys come and go,
+// an array at a quarter has as many emptied rows for new keys as old keys leave (at
+// about 60 % in use), so it need never be rebuilt again.
 func (t *Table) fill(q int) int {
 	if t.Churns && t.live[q] <= airyMost {
 		return airy
@@ -28,8 +28,8 @@ func (t *Table) fill(q int) int {
 	return roomy
 }
 
-// rebuild replaces an array by one that is so full and has no rows without a set.
-// Home positions rise with the hash, so both arrays are walked in order.
+// rebuild replaces an array by one that is percent full and has no rows without a set.
+// Home positions rise with the hash, so rebuild walks both arrays in order.
 func (t *Table) rebuild(q, percent int) {
 	old := t.parts[q].Load()
 	held := t.live[q]
@@ -52,14 +52,14 @@ func (t *Table) rebuild(q, percent int) {
 	t.pool.Retire(old.words)
 }
 
-// Shrink gives memory of one array back that is mostly without use.
+// Shrink returns memory of one array that is mostly unused.
 func (t *Table) Shrink(part int) {
 	if p := t.parts[part].Load(); t.live[part]*4 < int(p.n) && p.n > minPart {
 		t.rebuild(part, compact)
 	}
 }
 
-// Trim makes arrays compact that are not.
+// Trim rebuilds arrays that are not compact.
 func (t *Table) Trim() {
 	for q := range t.parts {
 		if p := t.parts[q].Load(); p.n > 4*minPart && t.live[q]*100 < int(p.n)*p.sparse() {
@@ -68,8 +68,8 @@ func (t *Table) Trim() {
 	}
 }
 
-// sparse is how full an array must be, in percent, for Trim to leave it alone. One
-// that is a block of the pool can only be halved.
+// sparse returns the percentage from which on Trim leaves an array alone. An array that
+// is a block of the pool can only be halved.
 func (p *part) sparse() int {
 	if size := 8 * len(p.words); size >= offheap.LeastBlock && size <= offheap.RegionSize {
 		return compact/2 - 4
@@ -77,5 +77,5 @@ func (p *part) sparse() int {
 	return compact - 8
 }
 
-// Builds is how many times an array was replaced.
+// Builds returns how many times an array was replaced.
 func (t *Table) Builds() uint64 { return t.builds }

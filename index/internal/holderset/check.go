@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Check reports what is wrong with the sets, given the references that there are:
-// that they are counted and interned rightly, and name only slots that are given
-// out. For tests.
+// Check reports an error in the sets, given the references to them: they must be
+// counted and interned rightly, and name only slots in use. For tests.
 func (s *Sets) Check(slots *Slots, refs map[ID]uint32) error {
 	used := 0
 	for k := range s.of {
@@ -40,5 +39,5 @@ func (s *Sets) Check(slots *Slots, refs map[ID]uint32) error {
 	return nil
 }
 
-// Len is how many sets are interned.
+// Len returns how many sets are interned.
 func (s *Sets) Len() int { return len(s.byPrint) }

@@ -2,7 +2,7 @@ package holderset
 
 import "sync/atomic"
 
-// MaxSlots is how many slots there are at most.
+// MaxSlots bounds the slots.
 const MaxSlots = 16384
 
 // MaskWords is the length of a Mask.
@@ -11,7 +11,7 @@ const MaskWords = MaxSlots / 64
 // Mask is one bit per slot, read without a lock.
 type Mask [MaskWords]uint64
 
-// Load is the bits of the slots word<<6 … word<<6+63.
+// Load returns the bits of the slots word<<6 … word<<6+63.
 func (m *Mask) Load(word int) uint64 { return atomic.LoadUint64(&m[word]) }
 
 // Put sets or clears a slot's bit. Writer only.
@@ -23,5 +23,5 @@ func (m *Mask) Put(slot int, on bool) {
 	atomic.StoreUint64(&m[slot>>6], w)
 }
 
-// Has is a slot's bit.
+// Has reports whether a slot's bit is set.
 func (m *Mask) Has(slot int) bool { return atomic.LoadUint64(&m[slot>>6])>>(slot&63)&1 != 0 }

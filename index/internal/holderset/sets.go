@@ -7,9 +7,9 @@ import (
 	"warmroute/index/internal/epoch"
 )
 
-// ID names an immutable set of slots. 0 is the empty set, 1 … MaxSlots are the
-// sets of one slot (Single, nothing stored), those from FirstInterned on are
-// interned.
+// ID names an immutable set of slots. 0 is the empty set; 1 … MaxSlots are the sets
+// of one slot, which need no memory (Single); IDs from FirstInterned on are
+// interned sets.
 type ID = uint32
 
 const (
@@ -21,10 +21,10 @@ const (
 	widths      = 9 // 1, 2, 4, … 256 words: a set has room for its highest slot, rounded up
 )
 
-// Single is the set of one slot.
+// Single returns the set of one slot.
 func Single(slot int) ID { return ID(slot + 1) }
 
-// Sets interns sets of slots, so that lookups compare IDs. Init it first.
+// Sets interns sets of slots, so that lookups compare IDs. Init comes first.
 type Sets struct {
 	pages atomic.Pointer[[]*page] // by (id - FirstInterned) / setsPerPage
 
@@ -47,17 +47,17 @@ type info struct {
 	width uint8  // log2 of words
 }
 
-// Init names the clock of the lookups.
+// Init sets the clock of the lookups.
 func (s *Sets) Init(c *epoch.Clock) {
 	s.unused.Init(c)
 	s.byPrint = map[uint64]ID{}
 	s.pages.Store(&[]*page{})
 }
 
-// Freeze sets whether released IDs stay unused, because the writer keeps some.
+// Freeze sets whether released IDs stay unused: the writer may keep some.
 func (s *Sets) Freeze(on bool) { s.frozen = on }
 
-// zobrist is the random word of a slot (splitmix64 of its number): a set's
+// zobrist returns the random word of a slot (splitmix64 of its number): a set's
 // fingerprint is the xor over its slots, so adding or removing one is one xor.
 func zobrist(slot int) uint64 {
 	z := uint64(slot+1) * 0x9e3779b97f4a7c15
@@ -83,7 +83,7 @@ func (s *Sets) Has(id ID, slot int) bool {
 	return slot>>6 < len(w) && atomic.LoadUint64(&w[slot>>6])>>(slot&63)&1 != 0
 }
 
-// Word is the slots i<<6 … i<<6+63 of a set, as bits.
+// Word returns the slots i<<6 … i<<6+63 of a set, as bits.
 func (s *Sets) Word(id ID, i int) uint64 {
 	if id < FirstInterned {
 		if slot := int(id) - 1; slot >= 0 && slot>>6 == i {
@@ -97,7 +97,7 @@ func (s *Sets) Word(id ID, i int) uint64 {
 	return 0
 }
 
-// Size is how many slots a set has. Writer only.
+// Size returns how many slots a set has. Writer only.
 func (s *Sets) Size(id ID) int {
 	switch {
 	case id == 0:
@@ -208,7 +208,7 @@ func (s *Sets) alloc(width uint8) (ID, bool) {
 	if (len(pages)+1)*setsPerPage > maxSets {
 		return 0, false
 	}
-	// Readers hold the shorter slice, whose entries do not change.
+	// Readers hold the shorter slice. Its entries do not change.
 	grown := append(pages, &page{width: 1 << width, words: make([]uint64, setsPerPage<<width)})
 	s.pages.Store(&grown)
 	s.of = append(s.of, make([]info, setsPerPage)...)
@@ -245,7 +245,7 @@ func (s *Sets) Release(id ID, n int) {
 	}
 }
 
-// Bytes is the memory of the interned sets, without Go's map overhead.
+// Bytes returns the memory of the interned sets, without Go's map overhead.
 func (s *Sets) Bytes() (n int) {
 	for _, p := range *s.pages.Load() {
 		n += len(p.words) * 8
@@ -254,17 +254,17 @@ func (s *Sets) Bytes() (n int) {
 }
 
 // Toggler toggles one slot in many sets. Neighbouring blocks mostly have equal
-// sets, so the last transition is kept and its references are counted at once.
-// Flush it at the end.
+// sets, so it keeps the last transition and counts its references at once. Flush
+// comes last.
 type Toggler struct {
 	Sets     *Sets
 	Slot     int
 	from, to ID
-	n        int // replaced and not counted yet
+	n        int // references replaced and not counted yet
 	pinned   bool
 }
 
-// Next is the set to replace cur by.
+// Next returns the set that replaces cur.
 func (f *Toggler) Next(cur ID) (ID, bool) {
 	if !f.pinned || cur != f.from {
 		f.Flush()
@@ -278,7 +278,7 @@ func (f *Toggler) Next(cur ID) (ID, bool) {
 	return f.to, true
 }
 
-// Flush counts what was toggled.
+// Flush counts the references of the last transition.
 func (f *Toggler) Flush() {
 	if !f.pinned {
 		return

@@ -8,7 +8,7 @@ import (
 	"warmroute/index/internal/epoch"
 )
 
-// Slots gives holders, which are numbers from 0, slots. Init it first.
+// Slots gives slots to holders, which are numbers from 0. Init comes first.
 type Slots struct {
 	Live Mask // slots that lookups may see
 
@@ -18,11 +18,11 @@ type Slots struct {
 
 	made  int
 	free  []int
-	dead  []int // killed, but perhaps in sets
+	dead  []int // killed, but perhaps still in sets
 	swept epoch.Limbo[int]
 }
 
-// Init names the clock of the lookups.
+// Init sets the clock of the lookups.
 func (s *Slots) Init(c *epoch.Clock) {
 	s.swept.Init(c)
 	s.holders.Store(&[]int32{})
@@ -43,7 +43,7 @@ func grown(p *atomic.Pointer[[]atomic.Int32], i int) []atomic.Int32 {
 	return bigger
 }
 
-// Take returns a slot for a holder, live at once. false: there is none.
+// Take returns a slot for a holder, live at once, or false if none is free.
 func (s *Slots) Take(holder int32) (slot int, ok bool) {
 	if len(s.free) == 0 {
 		s.swept.Reclaim(func(slot int) { s.free = append(s.free, slot) })
@@ -70,7 +70,7 @@ func (s *Slots) Take(holder int32) (slot int, ok bool) {
 	return slot, true
 }
 
-// Of is the live slot of a holder.
+// Of returns the live slot of a holder.
 func (s *Slots) Of(holder int32) (slot int, ok bool) {
 	b := *s.byHolder.Load()
 	if int(holder) >= len(b) || holder < 0 {
@@ -80,13 +80,13 @@ func (s *Slots) Of(holder int32) (slot int, ok bool) {
 	return slot, slot >= 0
 }
 
-// Holder is whose slot it is, or was last.
+// Holder returns the present or last holder of a slot.
 func (s *Slots) Holder(slot int) int32 { return (*s.holders.Load())[slot] }
 
-// Holders is Holder for all slots that there are by now.
+// Holders returns the present or last holder of each slot.
 func (s *Slots) Holders() []int32 { return *s.holders.Load() }
 
-// Words is how many words of a Mask are in use.
+// Words returns how many words of a Mask are in use.
 func (s *Slots) Words() int { return int(s.words.Load()) }
 
 // Kill hides a slot from all lookups that start later.
@@ -99,10 +99,10 @@ func (s *Slots) Kill(slot int) {
 	s.dead = append(s.dead, slot)
 }
 
-// Dead is the slots that were killed and not freed.
+// Dead returns the slots that were killed and not freed.
 func (s *Slots) Dead() []int { return s.dead }
 
-// Free gives killed slots back that no set names any more.
+// Free makes killed slots usable that no set names any more.
 func (s *Slots) Free(slots []int) {
 	for _, slot := range slots {
 		s.swept.Put(slot)

@@ -94,11 +94,11 @@ func newStand(t *testing.T, caches [][]Group, depths []int) *stand {
 		s.blocks.Init(&st.nodes, s.slot)
 		if i == 0 {
 			st.at = st.tree.New(st.keys, st.keys)
-			s.blocks.Name(st.at, st.keys)
+			s.blocks.Record(st.at, st.keys)
 			st.tree.Begin(st.at, 0, nodeBlocks, s.slot, 1)
 			s.blocks.Joined(st.at)
 		} else {
-			s.blocks.Name(st.at, st.keys[:s.depth])
+			s.blocks.Record(st.at, st.keys[:s.depth])
 			s.blocks.Add(st.at, s.depth, 1)
 		}
 		st.slots = append(st.slots, s)

@@ -13,15 +13,16 @@ import (
 // only for ranges that are aligned to their size.
 const hugeFrom = 2 << 20
 
-// mapping is memory of the kernel, of which the first skipped bytes and perhaps
-// some at the end are there for alignment only and never touched.
+// mapping is memory of the kernel. Its first skipped bytes, and perhaps some at
+// the end, are there for alignment and never touched.
 type mapping struct {
 	raw  []byte
 	base unsafe.Pointer
 	size int
 }
 
-// mapMemory maps at least size bytes. false: there are too many mappings.
+// mapMemory maps at least size bytes, or returns false if there are too many
+// mappings.
 func mapMemory(size int) (m mapping, ok bool) {
 	align := 0
 	if size = wholePages(size); size >= hugeFrom {
@@ -41,13 +42,13 @@ func mapMemory(size int) (m mapping, ok bool) {
 	return m, true
 }
 
-// words is the first n words.
+// words returns the first n words.
 func (m *mapping) words(n int) []uint64 { return unsafe.Slice((*uint64)(m.base), n) }
 
 func (m *mapping) unmap() {
 	mapped.Add(-int64(m.size))
-	// Fails only for a range that is not a mapping, which would be our bug and
-	// leaves the memory leaked, not wrong.
+	// Munmap fails only for a range that is not a mapping. That would be our
+	// bug, and would leak the memory.
 	_ = unix.Munmap(m.raw)
 }
 

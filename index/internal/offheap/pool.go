@@ -16,24 +16,23 @@ const (
 	LeastBlock = 4 << 10
 )
 
-// mapFrom is the size of bytes from which other requests are mapped.
+// mapFrom is the size, in bytes, from which other requests are mapped.
 const mapFrom = 64 << 10
 
 // mapped counts the bytes that this process has mapped.
 var mapped atomic.Int64
 
-// Mapped is how many bytes all pools of this process have outside the Go heap.
+// Mapped returns how many bytes all pools of this process have outside the Go heap.
 func Mapped() int64 { return mapped.Load() }
 
-// Pool gives out words. Init it first; its methods may be called from any
-// goroutine.
+// Pool gives out words. Init comes first; any goroutine may call its methods.
 type Pool struct {
 	mu sync.Mutex
 	source
 	retired epoch.Limbo[[]uint64]
 }
 
-// Init names the clock of the lookups that read the memory.
+// Init sets the clock of the lookups that read the memory.
 func (p *Pool) Init(c *epoch.Clock) { p.retired.Init(c) }
 
 // Words returns n words with any content.
@@ -51,7 +50,7 @@ func (p *Pool) Zeroed(n int) []uint64 {
 	return w
 }
 
-// words also reports whether they are unused so far.
+// words also reports whether the words are new, so zero.
 func (p *Pool) words(n int) (w []uint64, fresh bool) {
 	if !offHeap(n * 8) {
 		return make([]uint64, n), true
@@ -64,22 +63,22 @@ func (p *Pool) words(n int) (w []uint64, fresh bool) {
 	return w, fresh
 }
 
-// shared reports whether a size is that of a region's blocks.
+// shared reports whether blocks of a region have a size.
 func shared(size int) bool {
 	return size >= LeastBlock && size <= RegionSize && size&(size-1) == 0
 }
 
 func offHeap(size int) bool { return shared(size) || size >= mapFrom }
 
-// Free takes back words that are not used.
+// Free takes back unused words.
 func (p *Pool) Free(w []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free(w)
 }
 
-// Retire takes back words that no lookup can reach any more, as soon as none can
-// be reading them: now or in a later call.
+// Retire takes back words that no lookup can reach any more. They are freed when no
+// lookup can be reading them: now or in a later call.
 func (p *Pool) Retire(w []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +112,7 @@ func Of[T any](words []uint64) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8/int(unsafe.Sizeof(t)))
 }
 
-// Words is how many words n of T take.
+// Words returns how many words n values of T take.
 func Words[T any](n int) int {
 	var t T
 	return (n*int(unsafe.Sizeof(t)) + 7) / 8

@@ -7,8 +7,8 @@ type source struct{}
 
 func (*source) take(n int) ([]uint64, bool) { return make([]uint64, n), true }
 
-// free spoils the words: a lookup that still read them would be reported as a
-// race and match nonsense.
+// free overwrites the words: the race detector would report a lookup that
+// still read them, and the lookup would match nonsense.
 func (*source) free(w []uint64) {
 	for i := range w {
 		w[i] = ^uint64(0)

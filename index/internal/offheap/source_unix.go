@@ -7,13 +7,13 @@ import (
 	"unsafe"
 )
 
-// source is mappings: regions, of which blocks are cut, and single ones. Halves
-// that are free are joined again, and a region that is free is unmapped.
+// source is mappings: regions, which are cut into blocks, and single ones. It joins
+// free halves again, and unmaps a free region.
 type source struct {
 	regions map[uintptr]*region // by address
 	blocks  [orders]*region     // lists of regions that have a free block of an order
 	single  map[*uint64]mapping
-	spare   []mapping // freed single ones, to be used again: fresh pages cost more than clearing
+	spare   []mapping // freed single mappings to use again: fresh pages cost more than clearing
 }
 
 // maxSpare is how many freed mappings are kept: one writer at a time replaces

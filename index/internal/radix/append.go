@@ -7,15 +7,15 @@ import (
 	"warmroute/index/internal/holderset"
 )
 
-// Reserve writes keys and names at a place behind the last block of a node, where
+// Reserve writes keys and hashes at a place behind the last block of a node, where
 // no reader looks.
-func (n *Nodes) Reserve(p Place, keys, names []uint64) { n.reserve(n.at(p.Node()), keys, names) }
+func (n *Nodes) Reserve(p Place, keys, hashes []uint64) { n.reserve(n.at(p.Node()), keys, hashes) }
 
-func (n *Nodes) reserve(nd *node, keys, names []uint64) {
+func (n *Nodes) reserve(nd *node, keys, hashes []uint64) {
 	len0 := nd.len()
 	end := len0 + len(keys)
 	if nd.capacity == 0 {
-		nd.plain = slices.Equal(keys, names[:len(keys)])
+		nd.plain = slices.Equal(keys, hashes[:len(keys)])
 	}
 	if len0 < int(nd.published) || end > int(nd.capacity) {
 		width := nd.width()
@@ -24,22 +24,22 @@ func (n *Nodes) reserve(nd *node, keys, names []uint64) {
 		both := unsafe.Slice(fresh, words)
 		if len0 > 0 {
 			copy(both, nd.all())
-			copy(both[(width-1)*capacity:], nd.names(len0))
+			copy(both[(width-1)*capacity:], nd.hashes(len0))
 		}
 		old, size := nd.keys.Swap(fresh), width*int(nd.capacity)
-		if old != nil { // only now: no lookup that begins later can know it
+		if old != nil { // only now: no lookup that begins later can know the old array
 			n.retired.Put(retired{array: old, words: size})
 		}
 		nd.capacity, nd.published = uint16(capacity), uint16(len0)
 	}
 	copy(nd.array(end)[len0:], keys)
 	if !nd.plain {
-		copy(nd.names(end)[len0:], names)
+		copy(nd.hashes(end)[len0:], hashes)
 	}
 }
 
-// Append makes the first blocks of what was reserved at p the node's, held by one
-// slot, at a tick.
+// Append makes the first reserved blocks at p part of the node, held by one slot,
+// at a tick.
 func (n *Nodes) Append(p Place, blocks, slot int, tick uint16) {
 	nd := n.at(p.Node())
 	n.grow(nd, blocks, slot)
@@ -72,14 +72,14 @@ func (n *Nodes) grow(nd *node, more, slot int) {
 	nd.state.Store(s&^(stateLen|stateSet) | stateRuns | uint64(end))
 }
 
-// New makes a node and writes keys and names in it, where no reader looks. Begin or
-// Cancel it. 0: there are too many.
-func (t *Tree) New(keys, names []uint64) Place {
+// New makes a node and writes keys and hashes in it, where no reader looks. Begin
+// or Cancel follows. It returns 0 if there are too many nodes.
+func (t *Tree) New(keys, hashes []uint64) Place {
 	id, nd, ok := t.nodes.take()
 	if !ok {
 		return 0
 	}
-	t.nodes.reserve(nd, keys, names)
+	t.nodes.reserve(nd, keys, hashes)
 	return At(id, 0)
 }
 

@@ -6,24 +6,24 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
-// arrays are the memory of nodes' keys and names. What nodes have left is used
-// again: churn is not the collector's work then.
+// arrays are the memory of nodes' keys and hashes. They reuse what nodes have left,
+// so churn is no work for the collector.
 type arrays struct {
 	pool  *offheap.Pool
 	free  [maxClass][]*uint64 // small ones, by class
 	words int                 // in free
 }
 
-// maxClass is the first class that the pool has itself, of 4 KiB: smaller arrays
-// are the Go heap's. maxSpareWords bounds what is kept of those: 8 MiB.
+// maxClass is the first class that the pool has itself, of 4 KiB: smaller arrays are
+// the Go heap's. maxSpareWords bounds the spare ones of these: 8 MiB.
 const (
 	maxClass      = 12
 	maxSpareWords = 1 << 20
 )
 
-// arraySize is the smallest array of at least n words, and its class: small ones
-// have sizes the Go heap has too, in steps of a half and a third, others are
-// powers of two.
+// arraySize returns the smallest array of at least n words, and its class. Small
+// arrays have sizes that the Go heap has too, in steps of a half and a third; others
+// are powers of two.
 func arraySize(n int) (words, class int) {
 	for words = 8; words < n; class++ {
 		switch {
@@ -66,5 +66,5 @@ func (a *arrays) put(p *uint64, words int) {
 	}
 }
 
-// trim gives up what is kept.
+// trim drops the spare arrays.
 func (a *arrays) trim() { *a = arrays{pool: a.pool} }

@@ -8,7 +8,7 @@ import (
 	"warmroute/index/internal/holderset"
 )
 
-// Census is what Check has found in nodes, to compare with what others count.
+// Census has the counts that Check makes of nodes, to compare with others.
 type Census struct {
 	References map[holderset.ID]uint32   // to interned sets
 	Places     []map[uint64]Place        // by tree and key
@@ -19,9 +19,9 @@ type Census struct {
 	children   map[uint32]int            // nodes that name a node their parent
 }
 
-// Check reports what is wrong with nodes without a writer: it checks
-// what the comments of the package state, and the counters against what is there.
-// live reports which slots lookups may see. For tests.
+// Check reports an error in nodes that have no writer: it checks the statements
+// of the package's comments, and the counters. live reports which slots lookups
+// may see. For tests.
 func (n *Nodes) Check(live func(slot int) bool) (*Census, error) {
 	c := &Census{References: map[holderset.ID]uint32{}, Held: map[int]int{}, branches: map[int]map[uint64]uint64{},
 		heads: make([]int, len(n.trees)), checks: make([]int, len(n.trees)), children: map[uint32]int{}}
@@ -57,7 +57,7 @@ type checker struct {
 
 func (n *Nodes) checker(c *Census) checker { return checker{n, c} }
 
-// array: keys and the memory they are in.
+// array checks the keys and their memory.
 func (k checker) array(id uint32, nd *node) error {
 	n := nd.len()
 	if n > int(nd.published) || nd.published > nd.capacity || n > MaxNode {
@@ -73,15 +73,15 @@ func (k checker) array(id uint32, nd *node) error {
 			return fmt.Errorf("key %x at %d is also at %d of node %d", key, off, other.Offset(), other.Node())
 		}
 		places[key] = At(id, off)
-		if nd.plain && nd.name(off) != key {
-			return fmt.Errorf("name %x of key %x though names are keys", nd.name(off), key)
+		if nd.plain && nd.hash(off) != key {
+			return fmt.Errorf("hash %x of key %x though hashes are keys", nd.hash(off), key)
 		}
 	}
 	return nil
 }
 
-// runs: they rise, and their sets shrink to no smaller than one holder, or to
-// none where another node follows.
+// runs checks that runs rise, and that their sets shrink: to one holder at least,
+// or to none where another node follows.
 func (k checker) runs(id uint32, nd *node) error {
 	s, n := nd.state.Load(), nd.len()
 	if s&stateRuns != 0 && (len(nd.runWords()) < 2 || setOf(s) != 0) {
@@ -125,7 +125,7 @@ func (k checker) deepest(nd *node) int {
 	return deepest
 }
 
-// indexes: what finds a node.
+// indexes checks that a node can be found.
 func (k checker) indexes(id uint32, nd *node) error {
 	t := k.n.trees[nd.tree]
 	if got := k.n.find(&t.heads, nd.key(0)); got != At(id, 0) {
@@ -143,7 +143,7 @@ func (k checker) indexes(id uint32, nd *node) error {
 	return nil
 }
 
-// family: parents and children refer to each other.
+// family checks that parents and children refer to each other.
 func (k checker) family(id uint32, nd *node) error {
 	listed := uint32(0)
 	for child, prev := nd.child, uint32(0); child != 0; prev, child = child, k.n.at(child).next {
@@ -173,7 +173,7 @@ func (k checker) family(id uint32, nd *node) error {
 	return nil
 }
 
-// branches: a holder of a node has the block before it.
+// branches checks that a holder of a node has the block before it.
 func (k checker) branches(nd *node, live func(slot int) bool) map[int]error {
 	wrong := map[int]error{}
 	if nd.parent == 0 {
@@ -210,27 +210,27 @@ func (k checker) counts() error {
 	return nil
 }
 
-// Check reports what is wrong with a holding, given what its nodes have: one name
-// for each block, which leads to it, and the branches.
+// Check reports an error in a holding, given the census of its nodes: each block
+// has one hash, which leads to it, and the branches are right.
 func (h *Holding) Check(c *Census) (err error) {
 	named := map[Place]bool{}
-	h.Each(func(name uint64, p Place) {
+	h.Each(func(hash uint64, p Place) {
 		switch held := h.Held(p.Node()); {
 		case p.Offset() >= held:
-			err = fmt.Errorf("name %x is offset %d of node %d, of which it has %d", name, p.Offset(), p.Node(), held)
+			err = fmt.Errorf("hash %x is offset %d of node %d, of which it has %d", hash, p.Offset(), p.Node(), held)
 		case named[p]:
-			err = fmt.Errorf("two names of offset %d of node %d", p.Offset(), p.Node())
-		case h.Find(name) != p:
-			err = fmt.Errorf("name %x of offset %d of node %d leads to %x", name, p.Offset(), p.Node(), h.Find(name))
+			err = fmt.Errorf("two hashes of offset %d of node %d", p.Offset(), p.Node())
+		case h.Find(hash) != p:
+			err = fmt.Errorf("hash %x of offset %d of node %d leads to %x", hash, p.Offset(), p.Node(), h.Find(hash))
 		}
 		named[p] = true
 	})
 	if err == nil && (len(named) != c.Held[h.slot] || h.Len() != len(named)) {
-		err = fmt.Errorf("%d names counted, %d there are, of %d blocks", h.Len(), len(named), c.Held[h.slot])
+		err = fmt.Errorf("%d hashes counted, %d there are, of %d blocks", h.Len(), len(named), c.Held[h.slot])
 	}
-	h.foreign.Each(func(name, place uint64) bool {
-		if p := Place(place); h.nodes.at(p.Node()).name(p.Offset()) == name {
-			err = fmt.Errorf("name %x is the node's, and kept as foreign", name)
+	h.foreign.Each(func(hash, place uint64) bool {
+		if p := Place(place); h.nodes.at(p.Node()).hash(p.Offset()) == hash {
+			err = fmt.Errorf("hash %x is the node's, and kept as foreign", hash)
 		}
 		return true
 	})

@@ -17,8 +17,8 @@ func TestCheckFindsDamage(t *testing.T) {
 		"a child":          func(_ *forest, nd *node) { nd.child = 0 },
 		"deepest":          func(_ *forest, nd *node) { nd.deepest = -1 },
 		"published":        func(_ *forest, nd *node) { nd.published = 3 },
-		"a name":           func(f *forest, nd *node) { f.held[0].Take(nd.name(3)) },
-		"a name's place":   func(f *forest, nd *node) { nd.plain, nd.capacity = false, 0; nd.names(4)[3]++ },
+		"a hash":           func(f *forest, nd *node) { f.held[0].Take(nd.hash(3)) },
+		"a hash's place":   func(f *forest, nd *node) { nd.plain, nd.capacity = false, 0; nd.hashes(4)[3]++ },
 		"branches":         func(f *forest, _ *node) { f.held[0].branches.Add(uint64(f.nodes.at(2).parent), 1) },
 	}
 	for name, damage := range damages {

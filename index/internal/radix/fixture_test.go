@@ -42,11 +42,11 @@ func chain(from, n int) (keys []uint64) {
 	return keys
 }
 
-// begin stores a node without holders, by its keys as names.
+// begin stores a node without holders, by its keys as hashes.
 func (f *forest) begin(slot int, parent Place, keys []uint64) Place {
 	f.t.Helper()
 	p := f.tree.New(keys, keys)
-	if n := f.held[slot].Name(p, keys); n != len(keys) {
+	if n := f.held[slot].Record(p, keys); n != len(keys) {
 		f.t.Fatalf("%d of %d blocks are named", n, len(keys))
 	}
 	f.tree.Begin(p, parent, len(keys), slot, 1)
@@ -57,7 +57,7 @@ func (f *forest) begin(slot int, parent Place, keys []uint64) Place {
 // add gives blocks that are there to a slot.
 func (f *forest) add(slot int, p Place, keys []uint64) {
 	f.t.Helper()
-	if n := f.held[slot].Name(p, keys); n != len(keys) || !f.held[slot].Add(p, n, 1) {
+	if n := f.held[slot].Record(p, keys); n != len(keys) || !f.held[slot].Add(p, n, 1) {
 		f.t.Fatalf("%d of %d blocks are named", n, len(keys))
 	}
 }

@@ -4,15 +4,14 @@ import (
 	"warmroute/index/internal/hashtable"
 )
 
-// Holding is what one holder has of the blocks of some nodes: each by the holder's
-// own name for it, an engine's 64-bit hash. It is its writer's alone. Init it
-// first.
+// Holding is one holder's part of some nodes: its blocks, by its own hashes of
+// them. Only its writer uses it. Init comes first.
 type Holding struct {
 	nodes    *Nodes
 	slot     int
-	own      hashtable.Index // places by names that are also the nodes'
-	foreign  hashtable.Map   // places by other names: another engine stored the block first
-	branches hashtable.Map   // by place: nodes behind that block of which it has the first block
+	own      hashtable.Index // places by hashes that are also the nodes'
+	foreign  hashtable.Map   // places by other hashes: another holder stored the block first
+	branches hashtable.Map   // by place of a block: how many nodes behind it have a first block of the holder
 }
 
 // Init makes an empty holding of a slot.
@@ -23,138 +22,137 @@ func (h *Holding) Init(n *Nodes, slot int) {
 	h.branches.Init(n.arrays.pool)
 }
 
-// ahead is how many blocks are touched before they are worked on, so that their
-// cache misses overlap; about what a core can have in flight.
+// ahead is how many blocks are touched before the work on them, so that their
+// cache misses overlap; about as many as a core can have in flight.
 const ahead = 32
 
-// Touch starts loading what names need.
-func (h *Holding) Touch(names []uint64) {
+// Touch starts loading the entries of hashes.
+func (h *Holding) Touch(hashes []uint64) {
 	sink := uint64(0)
-	for _, name := range names {
-		sink += h.own.Touch(name)
+	for _, hash := range hashes {
+		sink += h.own.Touch(hash)
 	}
 	h.nodes.sink = sink
 }
 
-// Position is where a name is kept, void when the holding changes.
+// Position is the position of a hash's entry, void when the holding changes.
 type Position struct {
 	at      hashtable.Position
 	foreign bool
 }
 
-// find is where a name is that is the node's too.
-func (h *Holding) find(name uint64) (hashtable.Position, Place) {
-	at, p := h.own.Next(name, hashtable.Position{})
-	for p != 0 && h.nodes.at(Place(p).Node()).name(Place(p).Offset()) != name {
-		at, p = h.own.Next(name, at)
+// find returns the position and the place of a hash that is the node's too.
+func (h *Holding) find(hash uint64) (hashtable.Position, Place) {
+	at, p := h.own.Next(hash, hashtable.Position{})
+	for p != 0 && h.nodes.at(Place(p).Node()).hash(Place(p).Offset()) != hash {
+		at, p = h.own.Next(hash, at)
 	}
 	return at, Place(p)
 }
 
-// Locate is where a block is, by its name; 0 when there is none.
-func (h *Holding) Locate(name uint64) (Position, Place) {
-	at, p := h.find(name)
+// Locate returns the position of a hash and the place of its block, or 0.
+func (h *Holding) Locate(hash uint64) (Position, Place) {
+	at, p := h.find(hash)
 	if p != 0 || h.foreign.Len() == 0 {
 		return Position{at: at}, p
 	}
-	return Position{foreign: true}, Place(h.foreign.Get(name))
+	return Position{foreign: true}, Place(h.foreign.Get(hash))
 }
 
-// Find is Locate for callers that need the place alone.
-func (h *Holding) Find(name uint64) Place {
-	_, p := h.Locate(name)
+// Find returns the place of a hash's block, or 0.
+func (h *Holding) Find(hash uint64) Place {
+	_, p := h.Locate(hash)
 	return p
 }
 
-// Forget removes a name that Locate has found.
-func (h *Holding) Forget(name uint64, at Position) {
+// Forget removes a hash that Locate has found.
+func (h *Holding) Forget(hash uint64, at Position) {
 	if at.foreign {
-		h.foreign.Delete(name)
+		h.foreign.Delete(hash)
 	} else {
-		h.own.Delete(name, at.at)
+		h.own.Delete(hash, at.at)
 	}
 }
 
-// ForgetEnd drops names for as long as they are those of a block, the one before
-// it in its node and so on, after which the holder does not continue in another
-// node. It returns how many.
-func (h *Holding) ForgetEnd(p Place, names []uint64) (n int) {
+// ForgetEnd drops hashes as long as they are of a block at p, the one before it in
+// its node and so on, and the holder does not continue in another node after the
+// block. It returns how many it has dropped.
+func (h *Holding) ForgetEnd(p Place, hashes []uint64) (n int) {
 	nd := h.nodes.at(p.Node())
-	for off := p.Offset(); off >= 0 && n < len(names); off-- {
-		name := names[n]
+	for off := p.Offset(); off >= 0 && n < len(hashes); off-- {
+		hash := hashes[n]
 		if n%ahead == 0 {
-			h.Touch(names[n:min(n+ahead, len(names))])
+			h.Touch(hashes[n:min(n+ahead, len(hashes))])
 		}
-		at, place := h.own.Next(name, hashtable.Position{})
-		if Place(place) != At(p.Node(), off) || nd.name(off) != name || off <= int(nd.deepest) && h.Branches(Place(place)) {
+		at, place := h.own.Next(hash, hashtable.Position{})
+		if Place(place) != At(p.Node(), off) || nd.hash(off) != hash || off <= int(nd.deepest) && h.Branches(Place(place)) {
 			break
 		}
-		h.own.Delete(name, at)
+		h.own.Delete(hash, at)
 		n++
 	}
 	return n
 }
 
-// Take removes a name, if it is there.
-func (h *Holding) Take(name uint64) {
-	if at, p := h.Locate(name); p != 0 {
-		h.Forget(name, at)
+// Take removes a hash, if the holding has it.
+func (h *Holding) Take(hash uint64) {
+	if at, p := h.Locate(hash); p != 0 {
+		h.Forget(hash, at)
 	}
 }
 
-// Name records the holder's names of the blocks from p on, and returns how many: a
-// name that stands for another block ends it.
-func (h *Holding) Name(p Place, names []uint64) int {
+// Record adds the holder's hashes of the blocks from p on, and returns how many:
+// it ends at a hash of another block.
+func (h *Holding) Record(p Place, hashes []uint64) int {
 	nd := h.nodes.at(p.Node())
-	theirs := nd.names(p.Offset() + len(names))[p.Offset():]
-	h.own.Reserve(len(names))
-	for i, name := range names {
+	theirs := nd.hashes(p.Offset() + len(hashes))[p.Offset():]
+	h.own.Reserve(len(hashes))
+	for i, hash := range hashes {
 		if i%ahead == 0 {
-			h.Touch(names[i:min(i+ahead, len(names))])
+			h.Touch(hashes[i:min(i+ahead, len(hashes))])
 		}
-		if theirs[i] != name || h.foreign.Len() > 0 {
-			if !h.nameForeign(theirs[i], name, p+Place(i)) {
+		if theirs[i] != hash || h.foreign.Len() > 0 {
+			if !h.recordForeign(theirs[i], hash, p+Place(i)) {
 				return i
 			}
-		} else if h.own.Lacks(name) { // mostly
-			h.own.Put(name, uint64(p)+uint64(i))
-		} else if !h.put(name, p+Place(i)) {
+		} else if h.own.Lacks(hash) { // mostly
+			h.own.Put(hash, uint64(p)+uint64(i))
+		} else if !h.put(hash, p+Place(i)) {
 			return i
 		}
 	}
-	return len(names)
+	return len(hashes)
 }
 
-// put gives a name a place where the node has it, unless it has another. There is
-// room.
-func (h *Holding) put(name uint64, p Place) bool {
-	if _, was := h.find(name); was != 0 {
+// put gives a hash that the node has a place, unless it has another place. The
+// index must have room.
+func (h *Holding) put(hash uint64, p Place) bool {
+	if _, was := h.find(hash); was != 0 {
 		return false
 	}
-	h.own.Put(name, uint64(p))
+	h.own.Put(hash, uint64(p))
 	return true
 }
 
-// nameForeign is Name for a holder that calls some blocks otherwise than their
-// nodes do.
-func (h *Holding) nameForeign(theirs, name uint64, p Place) bool {
-	if h.Find(name) != 0 {
+// recordForeign is Record for a hash that differs from the node's.
+func (h *Holding) recordForeign(theirs, hash uint64, p Place) bool {
+	if h.Find(hash) != 0 {
 		return false
 	}
-	if theirs == name {
-		return h.put(name, p)
+	if theirs == hash {
+		return h.put(hash, p)
 	}
-	return h.foreign.Put(name, uint64(p)) == 0
+	return h.foreign.Put(hash, uint64(p)) == 0
 }
 
-// Unname removes names.
-func (h *Holding) Unname(names []uint64) {
-	for _, name := range names {
-		h.Take(name)
+// Erase removes hashes.
+func (h *Holding) Erase(hashes []uint64) {
+	for _, hash := range hashes {
+		h.Take(hash)
 	}
 }
 
-// Held is how many blocks of a node the holder has.
+// Held returns how many blocks of a node the holder has.
 func (h *Holding) Held(node uint32) int { return h.nodes.held(h.nodes.at(node), h.slot) }
 
 // Has reports whether the holder has the block with a key at a place.
@@ -162,8 +160,9 @@ func (h *Holding) Has(p Place, key uint64) bool {
 	return p != 0 && h.nodes.Has(p, key) && h.Held(p.Node()) > p.Offset()
 }
 
-// Add makes the holder one of the blocks from p on, with which it has what is
-// before them. They are named. false: there are too many different sets.
+// Add makes the holder one of the holders of blocks from p on. It has the block
+// before them, and their hashes are recorded. false: there are too many different
+// sets.
 func (h *Holding) Add(p Place, blocks int, tick uint16) bool {
 	nd := h.nodes.at(p.Node())
 	if !h.nodes.toggle(p.Node(), nd, p.Offset(), p.Offset()+blocks, h.slot) {
@@ -174,15 +173,15 @@ func (h *Holding) Add(p Place, blocks int, tick uint16) bool {
 	return true
 }
 
-// Joined counts that the holder has a block now, where that begins a node.
+// Joined counts that the holder now has a block, if that begins a node.
 func (h *Holding) Joined(p Place) {
 	if parent := h.nodes.at(p.Node()).parent; p.Offset() == 0 && parent != 0 {
 		h.branches.Add(uint64(parent), 1)
 	}
 }
 
-// Leave removes the holder from a node's blocks from an offset on, whose names are
-// gone. false: there are too many different sets.
+// Leave removes the holder from a node's blocks from an offset on. Their hashes
+// are erased already. false: there are too many different sets.
 func (h *Holding) Leave(node uint32, from int) bool {
 	nd := h.nodes.at(node)
 	held := h.nodes.held(nd, h.slot)
@@ -205,8 +204,8 @@ func (h *Holding) Branches(p Place) bool {
 	return p.Offset() <= int(h.nodes.at(p.Node()).deepest) && h.branches.Get(uint64(p)) > 0
 }
 
-// Follow adds to from the nodes that the holder has blocks of behind those of a
-// node from an offset on, and behind them.
+// Follow adds to from, with offset 0, every node that the holder has behind a
+// node's blocks from an offset on.
 func (h *Holding) Follow(node uint32, off int, from map[uint32]int) {
 	nd := h.nodes.at(node)
 	if int(nd.deepest) < off {
@@ -222,25 +221,25 @@ func (h *Holding) Follow(node uint32, off int, from map[uint32]int) {
 	}
 }
 
-// Each calls f for every block.
-func (h *Holding) Each(f func(name uint64, p Place)) {
+// Each calls f for every hash and place.
+func (h *Holding) Each(f func(hash uint64, p Place)) {
 	h.own.Each(func(place uint64) {
 		p := Place(place)
-		f(h.nodes.at(p.Node()).name(p.Offset()), p)
+		f(h.nodes.at(p.Node()).hash(p.Offset()), p)
 	})
-	h.foreign.Each(func(name, place uint64) bool {
-		f(name, Place(place))
+	h.foreign.Each(func(hash, place uint64) bool {
+		f(hash, Place(place))
 		return true
 	})
 }
 
-// Len is how many blocks there are.
+// Len returns the number of blocks.
 func (h *Holding) Len() int { return h.own.Len() + h.foreign.Len() }
 
-// Clear removes the blocks of an ended holder from the nodes, in steps of
-// so many buckets of names; nothing but Clear and Discard may follow. more: some
-// are left. ok is false when there are too many different sets: then it is to be
-// tried again.
+// Clear removes the blocks of an ended holder from the nodes, in steps of so many
+// buckets of hashes. Only Clear and Discard may follow. more reports whether some
+// are left; ok is false when there are too many different sets, and the caller
+// tries again.
 func (h *Holding) Clear(step int) (more, ok bool) {
 	ok = true
 	leave := func(place uint64) bool {
@@ -256,19 +255,19 @@ func (h *Holding) Clear(step int) (more, ok bool) {
 	return more && ok, ok
 }
 
-// Trim gives memory back.
+// Trim returns unused memory.
 func (h *Holding) Trim() {
 	h.own.Trim()
 	h.foreign.Trim()
 	h.branches.Trim()
 }
 
-// Discard frees the names.
+// Discard frees the hashes.
 func (h *Holding) Discard() {
 	h.own.Discard()
 	h.foreign.Discard()
 	h.branches.Discard()
 }
 
-// Bytes is the memory of the names.
+// Bytes returns the memory of the hashes.
 func (h *Holding) Bytes() int { return h.own.Bytes() + h.foreign.Bytes() + h.branches.Bytes() }

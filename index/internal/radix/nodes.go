@@ -12,41 +12,40 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
-// DefaultCheckpointEvery is how far apart checkpoints are: a lookup jumps to the
-// last one that is there, and reads on from it; one in so many blocks costs storing
-// little, and few lines of the cache hold them all.
+// DefaultCheckpointEvery is the distance of checkpoints in blocks. A lookup jumps
+// to the last checkpoint that it finds, and reads on from it. At this distance,
+// checkpoints cost little to store, and few lines of the cache hold them all.
 const DefaultCheckpointEvery = 128
 
 const nodesPerPage = 64
 
 type nodePage [nodesPerPage]node
 
-// Nodes are a shard's, by number from 1. A number is given again only when no
-// lookup can have its number any more. Init them first.
+// Nodes are a shard's nodes, by number from 1. A number is used again only when no
+// lookup can have it any more. Init comes first.
 type Nodes struct {
 	pages   atomic.Pointer[[]*nodePage]
 	sets    *holderset.Sets
-	every   int     // how far apart checkpoints are
+	every   int     // the distance of checkpoints in blocks
 	trees   []*Tree // by number
 	made    uint32
 	free    []uint32
 	retired epoch.Limbo[retired]
-	enough  int // retired ones to be looked through
+	enough  int // retired nodes and arrays before a search through them
 	arrays  arrays
 
 	old, out, bare []Run // scratch
 	sink           uint64
 }
 
-// retired is what lookups may still be reading: a node, or an array that one has
-// outgrown.
+// retired is a node, or the former array of one, that lookups may still be reading.
 type retired struct {
 	id    uint32 // 0: an array
 	words int
 	array *uint64
 }
 
-// Init makes them empty, held by sets, with a checkpoint every so many blocks.
+// Init makes the nodes empty, held by sets, with a checkpoint every so many blocks.
 func (n *Nodes) Init(c *epoch.Clock, p *offheap.Pool, sets *holderset.Sets, every int) {
 	n.arrays.pool, n.sets, n.every = p, sets, every
 	n.retired.Init(c)
@@ -63,7 +62,7 @@ func (n *Nodes) Has(p Place, key uint64) bool {
 	return lenOf(nd.state.Load()) > p.Offset() && nd.key(p.Offset()) == key
 }
 
-// find is the place of a key in an index, 0 when absent. For lookups.
+// find returns the place of a key in an index, 0 when absent. For lookups.
 func (n *Nodes) find(x *hashtable.SharedIndex, key uint64) Place {
 	v := x.View()
 	at, p := v.Next(key, hashtable.Position{})
@@ -73,7 +72,7 @@ func (n *Nodes) find(x *hashtable.SharedIndex, key uint64) Place {
 	return Place(p)
 }
 
-// take returns an unused node, false when there is none.
+// take returns an unused node, or false when there is none.
 func (n *Nodes) take() (id uint32, nd *node, ok bool) {
 	if n.retired.Len() >= n.enough {
 		n.retired.Reclaim(n.reuse)
@@ -107,13 +106,13 @@ func (n *Nodes) reuse(r retired) {
 	n.free = append(n.free, r.id)
 }
 
-// Key is the key of a block. Writer only, as all that follow are.
+// Key returns the key of a block. Only the writer calls it and all methods below.
 func (n *Nodes) Key(p Place) uint64 { return n.at(p.Node()).key(p.Offset()) }
 
-// Tree is the number of a block's tree.
+// Tree returns the number of a block's tree.
 func (n *Nodes) Tree(p Place) int { return int(n.at(p.Node()).tree) }
 
-// Before is the block before another, 0 when that is the first of a prompt.
+// Before returns the place before a block, 0 before the first block of a prompt.
 func (n *Nodes) Before(p Place) Place {
 	if p.Offset() > 0 {
 		return p - 1
@@ -121,10 +120,10 @@ func (n *Nodes) Before(p Place) Place {
 	return n.at(p.Node()).parent
 }
 
-// Depth is how many blocks of a prompt are before a node.
+// Depth returns how many blocks of a prompt are before a node.
 func (n *Nodes) Depth(id uint32) int { return int(n.at(id).depth) }
 
-// Common is how many blocks from a place on have the given keys.
+// Common returns how many blocks from a place on have the given keys.
 func (n *Nodes) Common(p Place, keys []uint64) (same int) {
 	have := n.at(p.Node()).all()[p.Offset():]
 	for same < min(len(keys), len(have)) && have[same] == keys[same] {
@@ -133,17 +132,17 @@ func (n *Nodes) Common(p Place, keys []uint64) (same int) {
 	return same
 }
 
-// IsEnd reports whether a block is the last one of its node, and there is room for
+// IsEnd reports whether a block is the last of its node, and the node has room for
 // another.
 func (n *Nodes) IsEnd(p Place) bool {
 	len := n.at(p.Node()).len()
 	return p.Offset() == len-1 && len < MaxNode
 }
 
-// BlocksOf is how many blocks a node has.
+// BlocksOf returns how many blocks a node has.
 func (n *Nodes) BlocksOf(id uint32) int { return n.at(id).len() }
 
-// Len is how many nodes have blocks.
+// Len returns how many nodes have blocks.
 func (n *Nodes) Len() (nodes int) {
 	for range n.each() {
 		nodes++
@@ -162,7 +161,7 @@ func (n *Nodes) each() iter.Seq2[uint32, *node] {
 	}
 }
 
-// Bytes is the memory of the nodes and their arrays.
+// Bytes returns the memory of the nodes and their arrays.
 func (n *Nodes) Bytes() (bytes int) {
 	bytes = len(*n.pages.Load()) * int(unsafe.Sizeof(nodePage{}))
 	for id := uint32(1); id <= n.made; id++ {
@@ -172,7 +171,7 @@ func (n *Nodes) Bytes() (bytes int) {
 	return bytes + 8*n.arrays.words
 }
 
-// Trim gives memory back.
+// Trim returns unused memory.
 func (n *Nodes) Trim() {
 	n.retired.Reclaim(n.reuse)
 	n.arrays.trim()
@@ -184,7 +183,7 @@ func (n *Nodes) Trim() {
 	}
 }
 
-// Stored is what a node has.
+// Stored is a node's content.
 type Stored struct {
 	Tree     int
 	First    bool // begins prompts
@@ -199,10 +198,10 @@ type Child struct {
 	Key    uint64
 }
 
-// Pages is how many pages of nodes there are.
+// Pages returns the number of pages of nodes.
 func (n *Nodes) Pages() int { return len(*n.pages.Load()) }
 
-// Page yields what the nodes of a page have, in memory of the nodes.
+// Page yields the contents of a page's nodes, in memory of the nodes.
 func (n *Nodes) Page(page int) iter.Seq[Stored] {
 	return func(yield func(Stored) bool) {
 		nodes := (*n.pages.Load())[page]

@@ -25,8 +25,8 @@ func runAt(runs *uint64, i int) Run {
 	return unpackRun(atomic.LoadUint64((*uint64)(unsafe.Add(unsafe.Pointer(runs), i*8))))
 }
 
-// runWords are a node's runs where it has several. Writer only, as all that follow
-// are.
+// runWords returns the words of a node's runs, if it has several. Only the writer
+// calls it and all functions below.
 func (nd *node) runWords() []uint64 {
 	p := nd.runs.Load()
 	if p == nil || nd.state.Load()&stateRuns == 0 {
@@ -53,7 +53,7 @@ func (nd *node) appendRuns(dst []Run) []Run {
 	return dst
 }
 
-// held is how many blocks of a node a slot holds.
+// held returns how many blocks of a node a slot holds.
 func (n *Nodes) held(nd *node, slot int) (blocks int) {
 	s := nd.state.Load()
 	if s&stateRuns == 0 {
@@ -75,9 +75,9 @@ func (n *Nodes) held(nd *node, slot int) (blocks int) {
 	return blocks
 }
 
-// toggle adds or removes a holder's slot on [from, to) of a node; the holder must
-// hold all of the range or none. Blocks at the end without holders are removed,
-// but those before other nodes. false: there are too many different sets, and
+// toggle adds or removes a holder's slot on [from, to) of a node; the holder must hold
+// all of the range or none. It removes blocks at the end without holders, except
+// blocks that other nodes follow. false: there are too many different sets, and
 // nothing has changed.
 func (n *Nodes) toggle(id uint32, nd *node, from, to, slot int) bool {
 	s := nd.state.Load()
@@ -117,8 +117,8 @@ func (n *Nodes) toggleAll(id uint32, nd *node, s uint64, slot int) bool {
 	return true
 }
 
-// shorten is toggle for the usual removal: a slot is the last one at the end of a
-// node and loses some of what it has alone.
+// shorten is toggle for the usual removal: a slot alone holds the end of a node, and
+// loses some blocks there.
 func (n *Nodes) shorten(id uint32, nd *node, s uint64, from, to, slot int) bool {
 	if to != lenOf(s) || from == 0 {
 		return false
@@ -177,7 +177,7 @@ func (n *Nodes) toggled(dst, old []Run, from, to, slot int) (_ []Run, ok bool) {
 	return dst, true
 }
 
-// publish makes runs a node's, which had some before and so many blocks.
+// publish gives a node new runs, after the old ones and so many blocks.
 func (n *Nodes) publish(id uint32, nd *node, blocks int, old, runs []Run) {
 	last := len(runs) - 1
 	left := runs[last].End
@@ -228,8 +228,8 @@ func (n *Nodes) publish(id uint32, nd *node, blocks int, old, runs []Run) {
 	nd.state.Store(s | stateRuns)
 }
 
-// moveEnd changes a node's runs in place, when they differ from what they were
-// in the end of one, which may rise only where up.
+// moveEnd changes a node's runs in place if they differ from the old ones in one end
+// only. The end may rise only with up.
 func moveEnd(words []uint64, old, runs []Run, up bool) bool {
 	if len(old) != len(runs) {
 		return false
@@ -252,8 +252,8 @@ func moveEnd(words []uint64, old, runs []Run, up bool) bool {
 	return true
 }
 
-// clear takes all blocks from a node, whose sets are the caller's to release, but
-// those before other nodes. A node without blocks ends.
+// clear takes all blocks from a node, except blocks that other nodes follow. The
+// caller releases their sets. A node without blocks ends.
 func (n *Nodes) clear(id uint32, nd *node) {
 	s := nd.state.Load()
 	t, left := n.trees[nd.tree], n.floor(nd, 0)

@@ -8,8 +8,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Stretch is the blocks that a prompt and a node have in common. It has four fields,
-// no more: so many the compiler keeps in registers.
+// Stretch is the blocks that a prompt and a node have in common. It has four fields:
+// the compiler keeps no more in registers.
 type Stretch struct {
 	Depth int32 // blocks of the prompt before them
 	Len   int32
@@ -20,11 +20,11 @@ type Stretch struct {
 // Set returns the holders of the first block.
 func (s *Stretch) Set() holderset.ID { return holderset.ID(s.of) }
 
-// Node is the node's number.
+// Node returns the node's number.
 func (s *Stretch) Node() uint32 { return uint32(s.of >> 32) }
 
-// Change returns the depth at which a stretch's set becomes another for the kth
-// time, from 0, and the other set; false: it does not. A writer may change the run
+// Change returns the depth at which a stretch's set changes for the kth time, from
+// 0, and the new set, or false if it does not. A writer may change the run
 // meanwhile, so its end is read once.
 func (s *Stretch) Change(k int) (depth int32, set holderset.ID, ok bool) {
 	if s.runs == nil {
@@ -38,12 +38,12 @@ func (s *Stretch) Change(k int) (depth int32, set holderset.ID, ok bool) {
 }
 
 // Trace fills path with the nodes that a prompt goes through, as far as they have
-// it. It relies on keys being chained: where two are equal, so is all before them.
-// So behind the first node it jumps to the last checkpoint that is there, looks up
-// which nodes lead to it, and compares keys only behind it.
+// it. It relies on keys being chained: if two are equal, so are all before them. So
+// behind the first node it jumps to the prompt's last checkpoint in the tree, looks
+// up which nodes lead to it, and compares keys only behind it.
 func (t *Tree) Trace(path []Stretch, keys []prefixhash.Key) []Stretch {
 	path, ok := t.trace(path[:0], keys, true)
-	if !ok { // a checkpoint had gone or was another's
+	if !ok { // a checkpoint was gone, or was another prompt's
 		path, _ = t.trace(path[:0], keys, false)
 	}
 	return path
@@ -75,7 +75,7 @@ func (t *Tree) trace(path []Stretch, keys []prefixhash.Key, jump bool) (_ []Stre
 		}
 		nd, off := n.at(at.Node()), at.Offset()
 		s := nd.read(off, n.every, keys[p:])
-		if s.Len <= int32(off) { // while it has the block, what leads to it stays
+		if s.Len <= int32(off) { // while the node has the block, the nodes that lead to it stay
 			return path, off == 0
 		}
 		s.Depth = int32(p)
@@ -86,8 +86,8 @@ func (t *Tree) trace(path []Stretch, keys []prefixhash.Key, jump bool) (_ []Stre
 	return path, true
 }
 
-// lastCheckpoint returns the place of the last checkpoint of a prompt that is there,
-// behind the first lo, or 0.
+// lastCheckpoint returns the place of a prompt's last checkpoint in the tree behind
+// the first lo blocks, or 0.
 func (t *Tree) lastCheckpoint(keys []prefixhash.Key, lo int) (last Place) {
 	v, every := t.checkpoints.View(), t.nodes.every
 	key := func(i int) uint64 { return hashtable.KeyOf(uint64(keys[i*every-1])) }
@@ -125,9 +125,9 @@ func (n *Nodes) climb(path []Stretch, to Place) (_ []Stretch, ok bool) {
 	return path, true
 }
 
-// read returns what a node has of keys, which begin where it does, and are known to
-// be the node's before an offset. The next checkpoint, of one in every blocks, was
-// not there: read compares the keys up to there first.
+// read returns the stretch of a node that has keys. keys begin with the node, and
+// are known to be the node's before off. The tree lacks the next checkpoint, of one
+// in every blocks, so read compares the keys up to there first.
 func (nd *node) read(off, every int, keys []prefixhash.Key) Stretch {
 	for {
 		v := nd.view()
@@ -139,7 +139,7 @@ func (nd *node) read(off, every int, keys []prefixhash.Key) Stretch {
 			continue
 		}
 		array := nd.array(n)
-		if versionOf(nd.state.Load()) != versionOf(v.state) { // it may be the array of other blocks, and being written
+		if versionOf(nd.state.Load()) != versionOf(v.state) { // the array may be another node's, and being written
 			continue
 		}
 		end := off + commonKeys(array[off:min(n, off+every)], keys[off:])
@@ -168,5 +168,5 @@ func (nd *node) view() view {
 	return v
 }
 
-// void marks a state that has changed since it was read.
+// void reports whether the state has changed since it was read.
 func (v *view) void() bool { return v.runs == nil && v.state&stateRuns != 0 }

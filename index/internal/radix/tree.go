@@ -2,7 +2,7 @@ package radix
 
 import "warmroute/index/internal/hashtable"
 
-// MaxTrees is how many trees nodes can number.
+// MaxTrees bounds the trees of Nodes.
 const MaxTrees = 1 << 16
 
 // Tree is the nodes of one scope.
@@ -11,28 +11,28 @@ type Tree struct {
 	number int
 
 	heads       hashtable.SharedIndex // nodes by their first keys
-	checkpoints hashtable.SharedIndex // the blocks at every so many blocks of a prompt
+	checkpoints hashtable.SharedIndex // one block in so many of a prompt
 	blocks      int
 
-	hand uint32 // where the next eviction looks
+	hand uint32 // where the next eviction begins
 }
 
-// Number is the tree's among those of its Nodes.
+// Number returns the tree's number in its Nodes.
 func (t *Tree) Number() int { return t.number }
 
-// Blocks is how many blocks the nodes have. Writer only.
+// Blocks returns how many blocks the nodes have. Writer only.
 func (t *Tree) Blocks() int { return t.blocks }
 
-// Bytes is the memory of the indexes.
+// Bytes returns the memory of the indexes.
 func (t *Tree) Bytes() int { return t.heads.Bytes() + t.checkpoints.Bytes() }
 
-// Discard frees the indexes; the tree must not be reachable any more.
+// Discard frees the indexes. The tree must not be reachable any more.
 func (t *Tree) Discard() {
 	t.heads.Discard()
 	t.checkpoints.Discard()
 }
 
-// Head is the block with which a node begins whose first key it is, 0 = none.
+// Head returns the first block of the node that begins with a key, or 0.
 func (t *Tree) Head(key uint64) Place { return t.nodes.find(&t.heads, key) }
 
 // added counts the blocks from … to - 1 of a node, and indexes the checkpoints.
@@ -43,7 +43,7 @@ func (t *Tree) added(id uint32, nd *node, from, to int) {
 	})
 }
 
-// removed does so for blocks that are about to go.
+// removed uncounts such blocks before they go.
 func (t *Tree) removed(id uint32, nd *node, from, to int) {
 	t.blocks -= to - from
 	nd.checkpoints(t.nodes.every, from, to, func(off int) {
@@ -54,9 +54,9 @@ func (t *Tree) removed(id uint32, nd *node, from, to int) {
 // evictSample is how many nodes are compared to find an old one.
 const evictSample = 16
 
-// OldestEnd returns the oldest of some nodes that have blocks behind which no node
-// follows, but one and those chosen before, and how many blocks of it must stay.
-// now is the tick of now. 0: there is none.
+// OldestEnd returns the oldest of some nodes with blocks that no node follows, and
+// how many blocks of it must stay. It skips except and the chosen ones. now is the
+// current tick. 0: there is none.
 func (t *Tree) OldestEnd(now uint16, chosen map[uint32]int, except uint32) (oldest uint32, end int) {
 	n, age, found := t.nodes, uint16(0), 0
 	for range n.made {
@@ -110,7 +110,7 @@ func (n *Nodes) link(id uint32, nd *node, parent Place) {
 	p.deepest = max(p.deepest, int16(parent.Offset()))
 }
 
-// unlink undoes it. The parent's blocks that were kept for it go.
+// unlink undoes link. Blocks of the parent that were kept for the node go.
 func (n *Nodes) unlink(nd *node) {
 	if nd.parent == 0 {
 		return
@@ -131,7 +131,7 @@ func (n *Nodes) unlink(nd *node) {
 	}
 }
 
-// floor is how many blocks of a node must stay, at least min: other nodes follow
+// floor returns how many blocks of a node must stay, at least min: other nodes follow
 // the last of them.
 func (n *Nodes) floor(nd *node, least int) int {
 	if int(nd.deepest) < least {

@@ -48,7 +48,7 @@ type header struct {
 	Model json.RawMessage `json:"model_config"`
 }
 
-// layout is the cache groups of the model, nil where no config.json is given.
+// layout returns the cache groups of the model, nil where no config.json is given.
 func (h *header) layout() (*cachelayout.Layout, error) {
 	if h.Model == nil {
 		return nil, nil
@@ -113,7 +113,7 @@ func inRange(numbers map[string]int) error {
 	return nil
 }
 
-// groupSettings are the header's settings of the groups.
+// groupSettings returns the header's settings of the groups.
 func (h *header) groupSettings() (*index.GroupSettings, error) {
 	t := &index.GroupSettings{Unit: h.number("prefix_match_unit"), Block: h.number("block_size"), Retention: h.number("prefix_cache_retention_interval")}
 	if h.Labels["prefix_cache_retention_interval"] == "None" {
@@ -196,7 +196,7 @@ func eagle(raw json.RawMessage) (uint32, error) {
 	return mask, nil
 }
 
-// hashes are the configurations that the publisher may hash with.
+// hashes returns the configurations that the publisher may hash with.
 func (h *header) hashes() ([]*prefixhash.VLLM, error) {
 	release := prefixhash.ParseRelease(h.Version)
 	if h.NoneHash == "" {

@@ -74,7 +74,7 @@ func comments(dir string) (map[string]string, error) {
 	return out, nil
 }
 
-// sentence is a comment as a sentence of its own, without the field's Go name.
+// sentence returns a comment as a sentence of its own, without the field's Go name.
 func sentence(text, field string) string {
 	for _, verb := range []string{"is ", "are ", "holds ", "may "} {
 		if rest, cut := strings.CutPrefix(text, field+" "+verb); cut {

@@ -34,7 +34,7 @@ func (f *Fleet) Set(replicas ...*fleet.Replica) { f.snap.Store(fleet.NewSnapshot
 // Break makes Snapshot panic, with a text that looks like a prompt.
 func (f *Fleet) Break(broken bool) { f.broken.Store(broken) }
 
-// Snapshot is the fleet as it was last set.
+// Snapshot returns the fleet as it was last set.
 func (f *Fleet) Snapshot() *fleet.Snapshot {
 	if f.broken.Load() {
 		panic("tell me a secret")
@@ -42,7 +42,7 @@ func (f *Fleet) Snapshot() *fleet.Snapshot {
 	return f.snap.Load()
 }
 
-// Replica is the replica 10.0.0.n, ready, with an event source for each of its
+// Replica returns the replica 10.0.0.n, ready, with an event source for each of its
 // ranks; without ranks it has rank 0.
 func Replica(n int, ranks ...int) *fleet.Replica {
 	if ranks == nil {
@@ -58,7 +58,7 @@ func Replica(n int, ranks ...int) *fleet.Replica {
 	return r
 }
 
-// Book is a book of policies of this configuration.
+// Book returns a book of policies of this configuration.
 func Book(t testing.TB, c policy.Config) *policy.Book {
 	t.Helper()
 	book, err := policy.NewBook(c)

@@ -29,7 +29,7 @@ type Overrides struct {
 // Constants are constants of TTFT by the names of its fields.
 type Constants map[string]*float64
 
-// Keys are the names, with their defaults.
+// Keys returns the names, with their defaults.
 func (Constants) Keys() any { return DefaultTTFT() }
 
 // DefaultOverrides returns overrides that set every setting to its default.

@@ -52,7 +52,7 @@ func (r *ranking) before(i, j int32) bool {
 	return mix(r.ordinal^c.Hash) < mix(r.ordinal^d.Hash)
 }
 
-// mix is the splitmix64 finalizer: rendezvous hashing of (ordinal, candidate).
+// mix returns the splitmix64 finalizer: rendezvous hashing of (ordinal, candidate).
 func mix(x uint64) uint64 {
 	x += 0x9E3779B97F4A7C15
 	x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9

@@ -42,7 +42,7 @@ type TTFT struct {
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`     // loading a LoRA adapter; twice that when one is evicted for it
 }
 
-// DefaultTTFT are the constants the simulations were tuned with: an 8B model on
+// DefaultTTFT returns the constants the simulations were tuned with: an 8B model on
 // one H100. Errors of a factor of two in them change mean TTFT by about 1 %.
 // The burst guard's are the widest that keep the busiest of 8 replicas within
 // 1.3 times the mean from the 64th request of a burst on.
@@ -54,7 +54,7 @@ func DefaultTTFT() TTFT {
 	}
 }
 
-// Prefill is the modelled prefill time in seconds of a prompt of input tokens
+// Prefill returns the modelled prefill time in seconds of a prompt of input tokens
 // of which hit are cached. The last token is always computed.
 func (t *TTFT) Prefill(input, hit int) float64 {
 	h := float64(max(0, min(hit, input-1)))
@@ -62,7 +62,7 @@ func (t *TTFT) Prefill(input, hit int) float64 {
 	return t.PrefillToken*u + t.PrefillPair*u*(h+u/2)
 }
 
-// Cost is the prefill time in seconds of a request on a candidate, at its speed.
+// Cost returns the prefill time in seconds of a request on a candidate, at its speed.
 func (t *TTFT) Cost(r Request, c *Candidate) float64 {
 	return c.speed() * t.Prefill(r.Input, t.gpuTokens(c))
 }

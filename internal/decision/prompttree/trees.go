@@ -103,7 +103,7 @@ func (t *Trees) Invalidate(now time.Time, holders ...index.HolderID) {
 	t.gone.Store(&gone)
 }
 
-// Entries is the number of nodes of all trees.
+// Entries returns the number of nodes of all trees.
 func (t *Trees) Entries() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -46,7 +46,7 @@ func (v *number) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, &v.n)
 }
 
-// or is the number, or what the model's own code takes where it is absent.
+// or returns the number, or what the model's own code takes where it is absent.
 func (v number) or(absent int) int {
 	if v.given {
 		return v.n
@@ -54,7 +54,7 @@ func (v number) or(absent int) int {
 	return absent
 }
 
-// layers are the layers in vLLM's order, for the models whose code was read.
+// layers returns the layers in vLLM's order, for the models whose code was read.
 func (c *config) layers() ([]layer, error) {
 	if c.Layers < 0 || c.Layers > maxLayers || len(c.HybridPattern) > maxLayers {
 		return nil, fmt.Errorf("num_hidden_layers %d: %w", c.Layers, ErrUnknown)
@@ -132,7 +132,7 @@ func (c *config) every(n int) func(i int) bool {
 	return func(i int) bool { return n <= 0 || (i+1)%n == 0 }
 }
 
-// alike is a model all of whose layers have one window, or full attention.
+// alike returns a model all of whose layers have one window, or full attention.
 func (c *config) alike() ([]layer, error) {
 	qwen := c.Type != "llama" && c.Type != "mistral" && c.Type != "mixtral"
 	switch {
@@ -144,7 +144,7 @@ func (c *config) alike() ([]layer, error) {
 	return c.each(func(int) layer { return full })
 }
 
-// windows is a model with windows, but in the layers that layer_types or isFull names.
+// windows returns a model with windows, but in the layers that layer_types or isFull names.
 func (c *config) windows(absent int, isFull func(i int) bool) ([]layer, error) {
 	width := c.Window.or(absent)
 	if width <= 0 || c.Bidirectional != nil && c.Bidirectional != false && c.Bidirectional != "vision" {
@@ -194,7 +194,7 @@ func (c *config) chunks() ([]layer, error) {
 	})
 }
 
-// states is a model with Mamba states, but in the layers that types or isFull names.
+// states returns a model with Mamba states, but in the layers that types or isFull names.
 func (c *config) states(types []string, isFull func(i int) bool) ([]layer, error) {
 	if types != nil {
 		return c.named(types, map[string]layer{"full_attention": full, "attention": full, "linear_attention": state, "mamba": state, "conv": state})

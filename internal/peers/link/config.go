@@ -130,7 +130,7 @@ func (c Config) name() string {
 	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
 
-// Seed is a number of this router, by which it chooses among equal replicas
+// Seed returns a number of this router, by which it chooses among equal replicas
 // differently than its peers.
 func (c Config) Seed() uint64 { return xxhash.Sum64String(c.name()) }
 
@@ -149,7 +149,7 @@ func (c Config) token() (string, error) {
 	return token, nil
 }
 
-// config is the TLS of both directions, nil without files.
+// config returns the TLS of both directions, nil without files.
 func (t TLS) config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil

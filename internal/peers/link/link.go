@@ -246,7 +246,7 @@ func (l *Link) stop() {
 // ID is this router's name among its peers.
 func (l *Link) ID() string { return l.id }
 
-// Addr is where the embedded server listens for other routers, "" where NATS runs
+// Addr returns where the embedded server listens for other routers, "" where NATS runs
 // elsewhere.
 func (l *Link) Addr() string {
 	if l.server == nil {

@@ -49,7 +49,7 @@ func Decode(t testing.TB, file string, f func(*yaml.Decoder) error) {
 	}
 }
 
-// Objects are a file's.
+// Objects returns a file's.
 func Objects(t testing.TB, file string) (out []Object) {
 	t.Helper()
 	Decode(t, file, func(d *yaml.Decoder) error {

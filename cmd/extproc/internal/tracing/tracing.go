@@ -99,7 +99,7 @@ var operations = map[string]string{
 	"/v1/chat/completions": "chat", "/v1/responses": "chat", "/v1/messages": "chat", "/v1/completions": "text_completion",
 }
 
-// attributes are a decision's attributes by the GenAI semantic conventions, and
+// attributes returns a decision's attributes by the GenAI semantic conventions, and
 // those without a name there.
 func attributes(d *filter.Traced) []attribute.KeyValue {
 	rec := d.Record
