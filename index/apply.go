@@ -8,9 +8,9 @@ import (
 	"warmroute/prefixhash"
 )
 
-// ErrIncarnation means that the batch is of an incarnation that is not current:
-// the holder was begun again, removed, or expired. Call Begin and send what the
-// holder has.
+// ErrIncarnation means that the batch is of an incarnation that is not current: the
+// holder was begun again, removed, or expired. Call Begin and send the holder's blocks
+// again.
 var ErrIncarnation = errors.New("index: the batch's incarnation is not the current one")
 
 // ErrClosed means that the index is closed.
@@ -54,8 +54,8 @@ type applying struct {
 	res   *Result
 }
 
-// apply applies an event, and returns how many events it was: several that only repeat
-// what a request has hit are one.
+// apply applies an event, and returns how many events it has consumed: several events
+// that only repeat a request's hit are consumed at once.
 func (a *applying) apply(i int) (events int) {
 	ev := &a.batch.Events[i]
 	switch ev.Kind {
@@ -135,8 +135,8 @@ func (a *applying) store(ev *Event) {
 	r.cancel(h.id)
 }
 
-// lockLast returns the tables of the event's scope with their writer's lock held,
-// when the event before it was of that scope and kind too, else nil.
+// lockLast returns the tables of the event's scope with their writer's lock held, if the
+// event before it has the same scope and kind, otherwise nil.
 func (h *holder) lockLast(ev *Event) *keyspace {
 	l := &h.last
 	if l.keyspace == nil || ev.GroupKind != l.kind || ev.Scope != l.scope {
@@ -161,7 +161,7 @@ func (x *Index) lockKeyspace(s Scope, replica string) *keyspace {
 		if !ks.dropped && !x.closed.Load() {
 			return ks
 		}
-		ks.sh.mu.Unlock() // drained just now: it is made again, unless the index is closed
+		ks.sh.mu.Unlock() // sweep drained it just now: it is made again, unless the index is closed
 	}
 }
 
@@ -217,5 +217,5 @@ func linkAll(dst []uint64, parent uint64, contents []prefixhash.Content) []uint6
 	return dst
 }
 
-// minutes returns a time as nodes keep it, to compare their ages.
+// minutes returns a time in the unit in which nodes keep their last store.
 func minutes(t time.Time) uint16 { return uint16(t.Unix() / 60) }

@@ -2,14 +2,14 @@ package index
 
 import "time"
 
-// wall is the clock of the operating system: its times have a reading of the wall
+// wall is the clock of the operating system. Its times have a reading of the wall
 // clock, which may be set, and one of the monotonic clock.
 var wall = time.Now
 
 var started = wall()
 
-// Now returns the clock of everything that keeps times as numbers: it begins with the
-// wall clock and follows the monotonic one, so that a wall clock that is set, by an
-// hour either way, neither ends nor prolongs what is kept. Times of two processes
-// differ by what their wall clocks differed at their starts.
+// Now returns the time for everything that keeps times as numbers. It begins with the
+// wall clock and follows the monotonic one: setting the wall clock, by an hour either
+// way, neither ends nor prolongs an entry. Times of two processes differ as their
+// wall clocks differed at their starts.
 func Now() time.Time { return started.Add(wall().Sub(started)) }

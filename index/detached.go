@@ -6,8 +6,8 @@ import (
 	"warmroute/index/internal/radix"
 )
 
-// detachedBlock is a block on GPU whose holder lacks a block before it. It is found
-// by its holder's name, and by its parent's key when the parent is stored.
+// detachedBlock is a block on GPU whose holder lacks a block before it. The index
+// finds it by its holder's hash, and by its parent's key when the parent is stored.
 type detachedBlock struct {
 	keyspace    int
 	key, parent uint64
@@ -19,7 +19,7 @@ type keyspaceKey struct {
 }
 
 // detach keeps a block for a slot. The caller has counted it. It fails when the
-// slot has the block by another name, or there are too many different sets.
+// slot has the block by another hash, or there are too many different sets.
 func (sh *shard) detach(slot int, hash uint64, b detachedBlock) bool {
 	ks, info := sh.keyspaces[b.keyspace], &sh.info[slot]
 	t := ks.flat(&ks.detached)
@@ -57,8 +57,8 @@ func (i *slotInfo) wait(hash uint64, b detachedBlock, on bool) {
 	}
 }
 
-// behindHole stores blocks whose parent the holder lacks or has only detached or
-// below the GPU.
+// behindHole stores blocks whose parent is not visible on GPU: the holder lacks it,
+// or has it detached or below the GPU.
 func (w *storing) behindHole() {
 	sh, ks, slot := w.sh, w.segment.ks, w.segment.slot
 	parent := w.segment.parent.key
@@ -85,7 +85,8 @@ func (w *storing) behindHole() {
 	}
 }
 
-// promote makes visible what waited for a block, which is now visible at p.
+// promote makes the blocks visible that waited for a block, which is now visible at
+// p.
 func (w *storing) promote(p radix.Place, key uint64) {
 	sh, ks := w.sh, w.segment.ks
 	type ready struct {
@@ -111,7 +112,7 @@ func (w *storing) promote(p radix.Place, key uint64) {
 }
 
 // detachBehind detaches a slot's visible blocks from the given offsets of nodes on,
-// because the blocks before them are gone. One pass over the holder's names finds
+// because the blocks before them are gone. One pass over the holder's hashes finds
 // them all.
 func (sh *shard) detachBehind(slot int, from map[uint32]int) {
 	info := &sh.info[slot]

@@ -1,16 +1,16 @@
 // Package index records which KV cache holds which block of which prompt.
 //
 // There are only a few types in index: Index, Holder, Scope, Batch and Match. An Index
-// knows the caches of a fleet. A Holder is one of them: a replica's data-parallel rank. A
-// Scope is what keys are compared in: tenant, model, adapter, scheme, block size, cache
-// group; an empty scheme is never stored and never matched. A Batch is what a holder has
-// published at once: blocks stored, removed, cleared (Apply). A Match is how many blocks of
-// a prompt a holder has from the start without a gap, or what it hits (Lookup, Find,
-// FindPrompt).
+// knows the caches of a fleet. A Holder is one of them: a rank of a replica. A Scope is the
+// space in which keys are compared: tenant, model, adapter, scheme, block size, cache
+// group; an empty scheme is never stored and never matched. A Batch is the events that a
+// holder publishes at once: blocks stored, removed, cleared (Apply). A Match says how many
+// blocks of a prompt a holder has from the start without a gap, or how many tokens it hits
+// (Lookup, Find, FindPrompt).
 //
-// For each block the index keeps its 64-bit key, the engine's hash of it and its
-// holders; it keeps no token and no text. It does not verify keys: two blocks of one scope
-// with equal 64-bit keys are one block (about 3 in a million for ten million blocks).
+// For each block the index keeps its 64-bit key, vLLM's hash of it and its holders; it
+// keeps no token and no text. It does not verify keys: two blocks of one scope with equal
+// 64-bit keys are one block (about 3 in a million for ten million blocks).
 //
 // # Truth
 //
@@ -19,8 +19,7 @@
 // unless the holder is known to announce blocks again (Batch.Full). Copies in CPU
 // memory and storage are kept apart. A block's parent is looked up by its hash among
 // the same holder's blocks; a block whose parent is not among them yet waits for it as an
-// orphan, in a bounded store. Begin, Remove
-// and Cleared take effect for every lookup that starts after they return; a batch of
+// orphan, in a bounded store. Begin, Remove and Cleared take effect for every lookup that starts after they return; a batch of
 // an earlier incarnation is refused. A holder that reports several cache groups
 // matches nothing until the full-attention one is known (Match.HybridUnknown).
 // Entries that a request's routing suggests (Speculate), and entries that a reporter
@@ -50,7 +49,7 @@
 //
 // # Structure
 //
-// The structures are packages below internal, which import only those before them:
+// The structures are packages below internal, each of which imports only packages before it:
 // epoch (when memory may be used again), offheap (memory outside the Go heap),
 // hashtable, holderset (sets and slots), expiry (entries with deadlines), radix
 // (nodes, runs, a holder's blocks by hash), ends and hybrid (caches with several groups).

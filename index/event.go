@@ -11,7 +11,8 @@ import (
 // keys themselves.
 const SchemeTokens = "tokens"
 
-// Scope is the keyspace keys are compared in. Keys of different scopes never match.
+// Scope is the keyspace in which keys are compared. Keys of different scopes never
+// match.
 type Scope struct {
 	Tenant    string          // "" is the shared tenant
 	Model     string          // base model, after resolving aliases and adapters
@@ -21,13 +22,13 @@ type Scope struct {
 	Group     int             // KV cache group
 }
 
-// Holder is one KV cache: a replica's data-parallel rank.
+// Holder is one KV cache of the fleet: a rank of a replica.
 type Holder struct {
-	Replica string // "ip:port", exactly what Envoy dials
+	Replica string // "ip:port", the address that Envoy dials
 	Rank    int
 }
 
-// Tier is where a copy is.
+// Tier is the memory that has a copy.
 type Tier uint8
 
 const (
@@ -38,8 +39,8 @@ const (
 	tiers = 3
 )
 
-// GroupKind is what a cache group holds, where the publisher reports it
-// (vLLM's kv_cache_spec_kind, which GPU events do not carry in all versions).
+// GroupKind is the kind of a cache group, if the publisher reports it (vLLM's
+// kv_cache_spec_kind, which GPU events do not carry in all versions).
 type GroupKind uint8
 
 const (
@@ -89,28 +90,28 @@ type Event struct {
 	Content   []prefixhash.Content
 
 	Spec   string // vLLM's kv_cache_spec_kind, "" when not reported
-	Window int    // of a sliding window, tokens; 0 when not reported
-	Tokens int    // that the event covers: more than the blocks of Hashes if it leaves blocks out
+	Window int    // of a sliding window, in tokens; 0 when not reported
+	Tokens int    // tokens that the event covers: more than the blocks of Hashes if it leaves blocks out
 	Ahead  int    // tokens behind each block that its hash and its content cover too
 
-	// Last is the content of the last block alone, where contents cover tokens behind.
+	// Last is the content of the last block alone, if contents cover tokens behind.
 	Last prefixhash.Content
 }
 
-// Batch is what one holder published at once. Events apply in order, before
-// any later batch of the same holder; a batch of an incarnation that is no
-// longer current changes nothing. A batch without events reports that the holder
-// is alive.
+// Batch is a set of events that one holder published at once. Events apply in order,
+// before any later batch of the same holder; a batch of an incarnation that is no
+// longer current changes nothing. A batch without events reports that the holder is
+// alive.
 type Batch struct {
 	Holder      Holder
 	Incarnation uint64
-	At          time.Time // when it was published, the age of the evidence; zero or later than now means now
+	At          time.Time // when it was published, the age of the evidence; a zero or future time means now
 	Full        bool      // the holder re-announces blocks (vLLM's kv_cache_report_mode full): a repeated Stored is not a second copy
-	Keying      Keying    // of vLLM's own hashes; without Hash, how vLLM computes them is not known
+	Keying      Keying    // of vLLM's own hashes; without Hash, the index does not know how to compute them
 	Events      []Event
 }
 
-// published returns when the batch was, never after now.
+// published returns the time of the batch, never after now.
 func (b *Batch) published(now time.Time) time.Time {
 	if b.At.IsZero() || b.At.After(now) {
 		return now

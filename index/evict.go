@@ -7,12 +7,12 @@ import (
 )
 
 // evictShare is the part of a cap that is evicted at once: an eviction reads all
-// names of the holders of the evicted blocks.
+// hashes of the holders of the evicted blocks.
 const evictShare = 256
 
 // evict drops at least n of a keyspace's blocks, if there are as many: the ends of old
-// nodes except the spared one, then detached blocks and those below the GPU. Their
-// holders are marked incomplete. It returns how many were dropped.
+// nodes except the spared one, then detached blocks and blocks below the GPU. It marks
+// their holders incomplete, and returns how many blocks it has dropped.
 func (sh *shard) evict(ks *keyspace, n int, spare uint32) (gone int) {
 	most := min(sh.x.o.MaxScopeBlocks, sh.x.o.MaxBlocks)
 	gone = sh.evictNodes(ks, max(n, most/evictShare), spare)
@@ -32,7 +32,7 @@ func (sh *shard) evict(ks *keyspace, n int, spare uint32) (gone int) {
 
 // evictNodes drops about n blocks at the ends of old nodes.
 func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
-	ends := map[uint32]int{} // where nodes are to end
+	ends := map[uint32]int{} // the new ends, by node
 	var slots holderset.Mask
 	now := minutes(sh.x.o.Now())
 	for gone < n {
@@ -56,16 +56,16 @@ func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
 // forgetEnds removes a slot from the ends of nodes.
 func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int) {
 	info := &sh.info[slot]
-	if sh.slots.Live.Has(slot) { // the names of a dead slot are not read any more
+	if sh.slots.Live.Has(slot) { // nothing reads the hashes of a dead slot any more
 		var gone []uint64
-		info.gpu.Each(func(name uint64, p radix.Place) {
+		info.gpu.Each(func(hash uint64, p radix.Place) {
 			if end, ok := ends[p.Node()]; ok && p.Offset() >= end {
 				delete(sh.copies, copyKey{int32(ks.index), int32(slot), TierGPU, sh.nodes.Key(p)})
-				gone = append(gone, name)
+				gone = append(gone, hash)
 			}
 		})
-		for _, name := range gone {
-			info.gpu.Take(name)
+		for _, hash := range gone {
+			info.gpu.Take(hash)
 		}
 		info.blocks[TierGPU] -= len(gone)
 		sh.partial.Put(slot, true)
@@ -93,12 +93,12 @@ func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row,
 	t.Set(s, 0)
 	sh.sets.Release(id, 1)
 	sh.x.evicted.Add(1)
-	if sh.evicted++; sh.evicted > sh.blocks()/2+4096 { // the names of evicted blocks stay within half of the blocks
+	if sh.evicted++; sh.evicted > sh.blocks()/2+4096 { // the hashes of evicted blocks stay within half of the blocks
 		sh.forgetEvicted()
 	}
 }
 
-// forgetDetached drops a holder's name for a detached block.
+// forgetDetached drops a holder's hash of a detached block.
 func (sh *shard) forgetDetached(slot int, k keyspaceKey) {
 	info := &sh.info[slot]
 	for hash, b := range info.detached {

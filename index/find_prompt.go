@@ -7,9 +7,9 @@ import (
 	"warmroute/prefixhash"
 )
 
-// FindPrompt is Find for a prompt that can return its length and its other chains: holders
-// with several cache groups are found with what they hit (Match.Grouped). keys are the
-// prompt's in the scope, as for Find.
+// FindPrompt is Find for a prompt that can return its length and its other chains: it finds
+// holders with several cache groups with their hits (Match.Grouped). keys are the prompt's
+// in the scope, as for Find.
 func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	reader, r := x.enter()
 	defer reader.Leave()
@@ -18,28 +18,28 @@ func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 		x.find(r, f, &s, keys, -1)
 		return
 	}
-	v := r.view(x, &s, keys)
+	v := r.promptLookup(x, &s, keys)
 	v.f = f
 	r.hybrid.Find(m, v.ask(p), v)
 	v.coming(m)
 	v.end()
 }
 
-// nodes is the index, as one lookup of package hybrid sees it: its hybrid.Index.
-type nodes struct {
+// promptLookup is the index as one lookup of package hybrid sees it: its hybrid.Index.
+type promptLookup struct {
 	x        *Index
 	r        *scratch
-	f        *Found // where answers go; nil if there are none
+	f        *Found // takes the answers; nil if there are none
 	scope    *Scope
 	query    hybrid.Query
-	asked    *keyspace // of scope
+	asked    *keyspace // the tables of scope
 	searched *keyspace
 	answered []uint64 // the holders that were answered while f had unknown ones, as bits
 }
 
-// view readies the scratch's nodes for a lookup of keys in a scope.
-func (r *scratch) view(x *Index, s *Scope, keys []prefixhash.Key) *nodes {
-	v := &r.nodes
+// promptLookup prepares the reader's promptLookup for keys in a scope.
+func (r *scratch) promptLookup(x *Index, s *Scope, keys []prefixhash.Key) *promptLookup {
+	v := &r.prompt
 	v.x, v.r, v.asked = x, r, r.asked.of(x, s)
 	v.scope = &r.asked.scope
 	v.query.Keys = keys
@@ -47,14 +47,14 @@ func (r *scratch) view(x *Index, s *Scope, keys []prefixhash.Key) *nodes {
 }
 
 // ask returns the query for a prompt.
-func (v *nodes) ask(p Prompt) *hybrid.Query {
+func (v *promptLookup) ask(p Prompt) *hybrid.Query {
 	q := &v.query
 	q.Prompt, q.Tokens, q.Asked, q.Linked = p, p.Tokens(), v.scope.home(), v.scope.Scheme == SchemeTokens
 	return q
 }
 
 // Search implements hybrid.Index.
-func (v *nodes) Search(group int, hits bool) int {
+func (v *promptLookup) Search(group int, hits bool) int {
 	ks, tokens := v.asked, -1
 	if group != v.scope.Group {
 		scope := *v.scope
@@ -70,7 +70,7 @@ func (v *nodes) Search(group int, hits bool) int {
 }
 
 // Probe implements hybrid.Index.
-func (v *nodes) Probe(p *hybrid.Probe) {
+func (v *promptLookup) Probe(p *hybrid.Probe) {
 	scope := *v.scope
 	scope.Group, scope.BlockSize, scope.Scheme = p.Home.Group, p.Home.Block, SchemeTokens
 	ks := v.r.home.of(v.x, &scope)
@@ -104,7 +104,7 @@ func (v *nodes) Probe(p *hybrid.Probe) {
 }
 
 // Answer implements hybrid.Index.
-func (v *nodes) Answer(m *hybrid.Member, a hybrid.Answer) {
+func (v *promptLookup) Answer(m *hybrid.Member, a hybrid.Answer) {
 	f, id := v.f, HolderID(m.ID)
 	if len(f.unknown) > 0 {
 		v.answered = append(v.answered, make([]uint64, max(0, int(id)>>6+1-len(v.answered)))...)
@@ -132,9 +132,9 @@ func (v *nodes) Answer(m *hybrid.Member, a hybrid.Answer) {
 	f.grouped = append(f.grouped, match)
 }
 
-// coming raises the matches of the members to which a prompt is in flight that begins as
-// this one.
-func (v *nodes) coming(m *hybrid.Model) {
+// coming raises the match of each member that has a prompt with the same beginning in
+// flight.
+func (v *promptLookup) coming(m *hybrid.Model) {
 	block := v.scope.BlockSize
 	if block <= 0 || !m.HasArrivals() {
 		return
@@ -146,9 +146,8 @@ func (v *nodes) coming(m *hybrid.Model) {
 	}
 }
 
-// end removes the answered holders from those whose blocks prove nothing, and drops the
-// references to the lookup.
-func (v *nodes) end() {
+// end takes the answered holders out of f.unknown, and drops the references to the lookup.
+func (v *promptLookup) end() {
 	if len(v.answered) > 0 {
 		v.f.unknown = slices.DeleteFunc(v.f.unknown, func(id HolderID) bool {
 			return int(id>>6) < len(v.answered) && v.answered[id>>6]>>(id&63)&1 != 0
@@ -159,7 +158,7 @@ func (v *nodes) end() {
 	v.f, v.query.Keys, v.query.Prompt = nil, nil, nil
 }
 
-// coming raises a holder's match.
+// coming raises a holder's match to tokens.
 func (f *Found) coming(id HolderID, tokens int32, block int) {
 	f.write()
 	i := slices.IndexFunc(f.list, func(m Match) bool { return m.ID == id })
@@ -174,9 +173,9 @@ func (f *Found) coming(id HolderID, tokens int32, block int) {
 	}
 }
 
-// narrow replaces the blocks that members hold in f with those that they hit of a prompt of
-// so many tokens, after a search of so many keys; with plain, also of members without other
-// groups.
+// narrow replaces the blocks that members hold in f with the blocks that they hit of a
+// prompt of so many tokens, after a search of so many keys; with plain, also for members
+// without other groups.
 func (ks *keyspace) narrow(r *scratch, f *Found, keys, tokens int, plain bool) {
 	f.block = int32(ks.scope.BlockSize)
 	clear(f.decided[:f.words])
@@ -186,8 +185,8 @@ func (ks *keyspace) narrow(r *scratch, f *Found, keys, tokens int, plain bool) {
 	ks.sh.hybrid.Narrow(n)
 }
 
-// narrowList is narrow for holders without other groups that are in a list, with the blocks
-// that are speculated.
+// narrowList does so for the holders without other groups in f's list, and for their
+// speculated blocks.
 func (ks *keyspace) narrowList(f *Found, tokens int) {
 	home := ks.scope.home()
 	for i := range f.list {
@@ -207,5 +206,5 @@ func (ks *keyspace) narrowList(f *Found, tokens int) {
 	}
 }
 
-// home returns the scope's group, as members name it.
+// home returns the scope's group as a home of members.
 func (s *Scope) home() hybrid.Home { return hybrid.Home{Group: s.Group, Block: s.BlockSize} }

@@ -7,16 +7,16 @@ import (
 	"warmroute/prefixhash"
 )
 
-// maxForeign bounds the long hashes a Foreign keeps: about 100 bytes each.
+// maxForeign bounds the long hashes of a Foreign, about 100 bytes each.
 const maxForeign = 1 << 20
 
-// Foreign turns the hashes of any reporter into keys. Up to 8 bytes are the key
-// as they are, big-endian. vLLM's digests (16 or 32 bytes) are known by their
-// last 8, the integer vLLM publishes of the same digest, so that replicas that
-// report integers and replicas that report bytes meet. Other long hashes promise
-// nothing about any 8 of their bytes: they are kept in full, and one whose last 8
-// are another's has no key. The zero value is ready; methods may be called from
-// any goroutine.
+// Foreign turns the hashes of any reporter into keys. A hash of up to 8 bytes is
+// the key itself, big-endian. The key of one of vLLM's digests (16 or 32 bytes)
+// is its last 8 bytes, the integer that vLLM publishes for the same digest: so
+// replicas that report integers and replicas that report bytes meet. Other long
+// hashes promise nothing about any 8 of their bytes: Foreign keeps them in full,
+// and a hash whose last 8 bytes are another's has no key. The zero value is
+// ready; any goroutine may call the methods.
 type Foreign struct {
 	mu    sync.RWMutex
 	full  map[prefixhash.Key]string
@@ -24,7 +24,7 @@ type Foreign struct {
 	next  int
 }
 
-// Key returns the key of a reported hash. false: it is empty, or clashes with
+// Key returns the key of a reported hash, or false if it is empty or clashes with
 // another long hash.
 func (f *Foreign) Key(hash []byte) (prefixhash.Key, bool) {
 	key, long := shorten(hash)

@@ -10,43 +10,43 @@ import (
 )
 
 // Found is the result of a lookup, in memory that the next lookup uses again. It
-// is not for concurrent use; its zero value is ready. A writer that has one depth
-// for each of many holders appends them as one array, so that a prompt that all
-// hold costs no more than a prompt that few do.
+// is not for concurrent use; its zero value is ready. If many holders end at one
+// depth, end writes their depths as one array, so that a prompt that all hold
+// costs no more than a prompt that few hold.
 type Found struct {
-	flat [64]int32 // one depth, to be copied; the first field, because copies of it from where cache lines are crossed take a tenth longer
+	flat [64]int32 // one depth, to be copied; the first field: copies from an address that crosses cache lines take a tenth longer
 
 	x     *Index
 	words int
 	first []uint64 // slots that hold the first block
-	alive []uint64 // of them, those that held every block so far
+	alive []uint64 // the slots of first that have held every block so far
 	ends  []int32  // by slot: blocks without a gap; valid for slots in first
 	ids   []int32  // HolderIDs by slot
 
-	partial []uint64   // of first, the slots with blocks that the index had to forget
-	unknown []HolderID // holders whose blocks prove nothing
+	partial []uint64   // the slots of first with blocks that the index had to drop
+	unknown []HolderID // holders with several cache groups, of which full attention is unknown
 
-	decided []uint64 // of first, the slots whose groups decide: ends are the blocks that they hit
+	decided []uint64 // the slots of first whose groups decide: ends are the blocks that they hit
 	full    []int32  // by slot, of decided: blocks of full attention without a gap
-	block   int32    // tokens of a block, if slots were decided
+	block   int32    // tokens of a block, if groups decided any slot
 	grouped []Match  // the other holders whose groups decide; neither in first nor in unknown
 
-	list   []Match // all of it, when listed: not only what is on GPU
+	list   []Match // the complete result, when listed: not only blocks on GPU
 	listed bool
 
 	view view
 }
 
-// view selects whose blocks count in a lookup.
+// view selects the blocks that count in a lookup.
 type view uint8
 
 const (
 	byKeys   view = iota // blocks that are held
 	byPrompt             // blocks that are hit: holders with a known bound count, too
-	raw                  // blocks that are held, whether they count or not
+	raw                  // blocks that are held, also if they do not count
 )
 
-// reset empties f and makes room for slots.
+// reset empties f and makes room for words of slots.
 func (f *Found) reset(x *Index, words int) {
 	f.x, f.words, f.listed, f.list, f.unknown = x, words, false, f.list[:0], f.unknown[:0]
 	f.grouped, f.block = f.grouped[:0], 0
@@ -58,7 +58,7 @@ func (f *Found) reset(x *Index, words int) {
 	clear(f.first[:words])
 }
 
-// Set gives f its content, for stand-ins of an index.
+// Set replaces the content of f, for stand-ins of an index.
 func (f *Found) Set(all []Match) { f.list, f.listed = all, true }
 
 // Len returns how many holders All yields.
@@ -112,7 +112,7 @@ func (f *Found) All() iter.Seq[Match] {
 	}
 }
 
-// write makes f a list.
+// write turns f into a list.
 func (f *Found) write() {
 	if !f.listed {
 		f.list = f.AppendTo(f.list[:0])
@@ -120,7 +120,7 @@ func (f *Found) write() {
 	}
 }
 
-// AppendTo appends what All yields.
+// AppendTo appends the matches of All.
 func (f *Found) AppendTo(dst []Match) []Match {
 	dst = slices.Grow(dst, f.Len())
 	for m := range f.All() {
@@ -142,8 +142,8 @@ func (f *Found) begin(sh *shard, set holderset.ID) bool {
 	return any != 0
 }
 
-// keep ends the holders that are not in a set at depth p, and reports whether
-// others are left.
+// keep ends the holders that are not in a set at depth p, and reports whether any
+// holder is left.
 func (f *Found) keep(s *holderset.Sets, set holderset.ID, p int32) bool {
 	any := uint64(0)
 	if set < holderset.FirstInterned {
@@ -175,13 +175,13 @@ func (f *Found) keep(s *holderset.Sets, set holderset.ID, p int32) bool {
 // few holders' ends are written one by one.
 const few = 12
 
-// end notes that holders, 64 to a word, end at depth p.
+// end records that holders, 64 to a word, end at depth p.
 func (f *Found) end(word int, gone uint64, p int32) {
 	if gone == 0 {
 		return
 	}
 	ends := f.ends[word<<6 : word<<6+64]
-	if f.alive[word] == f.first[word] && bits.OnesCount64(gone) > few { // none of the word has an end yet
+	if f.alive[word] == f.first[word] && bits.OnesCount64(gone) > few { // no holder of the word has an end yet
 		if f.flat[0] != p {
 			for i := range f.flat {
 				f.flat[i] = p

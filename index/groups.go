@@ -41,13 +41,13 @@ type Prompt = hybrid.Prompt
 // Groups describes the cache groups of a holder, and what a prompt hits in each.
 type Groups = hybrid.Groups
 
-// GroupHeld describes what groups that are looked up together hold of a prompt.
+// GroupHeld describes how much of a prompt groups hold that are looked up together.
 type GroupHeld = hybrid.GroupHeld
 
-// GroupTrust is how reliable the predictions for a cache are.
+// GroupTrust says how reliable the predictions for a cache are.
 type GroupTrust = hybrid.Trust
 
-// Guess is what a holder hits of a prompt by each assumption about its cache that is open.
+// Guess is a holder's hit of a prompt by each open assumption about its cache.
 type Guess = hybrid.Guess
 
 // GroupRuleOf returns the lookup of a vLLM release, or GroupRuleUnknown: then the form of
@@ -91,8 +91,8 @@ func (x *Index) SetGroups(replica string, t *GroupSettings) {
 	})
 }
 
-// Grouped reports whether a holder's hits do not follow from its blocks of full
-// attention alone. A snapshot leaves such a holder out, because it has no groups.
+// Grouped reports whether a holder's hits do not follow from its blocks of full attention
+// alone. A snapshot has no groups, so it leaves such a holder out.
 func (x *Index) Grouped(self Holder) bool {
 	h := x.known(self)
 	return h != nil && h.grouped()
@@ -120,15 +120,14 @@ func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool
 	}
 	reader, r := x.enter()
 	defer reader.Leave()
-	v := r.view(x, &s, nil)
+	v := r.promptLookup(x, &s, nil)
 	r.hybrid.Explain(&g, m, v.ask(p), v)
 	v.end()
 	return g, true
 }
 
-// Guess fills g with what a holder hits of a prompt by each assumption that is open. g is
-// empty if no assumption is. It takes no lock. Served takes g back, with what the holder
-// reports.
+// Guess fills g with a holder's hit of a prompt by each open assumption. g is empty if no
+// assumption is open. It takes no lock. Served takes g back, with the holder's report.
 func (x *Index) Guess(g *Guess, id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {
 	*g = Guess{Hits: g.Hits[:0]}
 	m := x.memberOf(id, s.modelKey())
@@ -137,13 +136,13 @@ func (x *Index) Guess(g *Guess, id HolderID, s Scope, keys []prefixhash.Key, p P
 	}
 	reader, r := x.enter()
 	defer reader.Leave()
-	v := r.view(x, &s, keys)
+	v := r.promptLookup(x, &s, keys)
 	r.hybrid.Guess(g, m, v.ask(p), v)
 	v.end()
 }
 
-// Served records what a holder reported of a prompt that was given to Guess: how many
-// tokens it took from its cache.
+// Served records how many tokens of a prompt given to Guess the holder took from its
+// cache, by its own report.
 func (x *Index) Served(self Holder, s Scope, g *Guess, reported int) {
 	h := x.known(self)
 	if h == nil {
@@ -157,8 +156,8 @@ func (x *Index) Served(self Holder, s Scope, g *Guess, reported int) {
 }
 
 // Expect records that a prompt was sent to a holder, to learn from the holder's counters
-// (Hits) what its events do not contain. keys are the prompt's as for FindPrompt. Expect
-// allocates nothing and waits for no lock that ingest holds.
+// (Hits) the facts that its events do not contain. keys are the prompt's as for
+// FindPrompt. Expect allocates nothing and waits for no lock that ingest holds.
 func (x *Index) Expect(id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {
 	m := x.memberOf(id, s.modelKey())
 	if m == nil || !m.Open() {
@@ -166,13 +165,13 @@ func (x *Index) Expect(id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {
 	}
 	reader, r := x.enter()
 	defer reader.Leave()
-	v := r.view(x, &s, keys)
+	v := r.promptLookup(x, &s, keys)
 	r.hybrid.Expect(m, v.ask(p), v)
 	v.end()
 }
 
-// Hits takes a holder's counters of prompt tokens that it has looked up in its
-// cache and found there, as it reported them last.
+// Hits takes a holder's latest counters of prompt tokens: looked up in its cache, and
+// found there.
 func (x *Index) Hits(self Holder, queries, hits float64) {
 	h := x.known(self)
 	if h == nil {

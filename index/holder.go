@@ -8,8 +8,8 @@ import (
 	"warmroute/index/internal/hybrid"
 )
 
-// holder is what the index keeps of one Holder while its replica is known.
-// Lock order: holder.mu, shard.mu, the lock of an expiry.Table, leaseMu.
+// holder is the index's state of one Holder while its replica is known. Lock order:
+// holder.mu, shard.mu, the lock of an expiry.Table, leaseMu.
 type holder struct {
 	x    *Index
 	self Holder
@@ -19,17 +19,17 @@ type holder struct {
 	incarnation uint64 // 0: not begun, expired or removed
 	shards      []*shard
 	groups      map[modelKey]*groups
-	named       int // the full-attention group by configuration, -1 = not named
+	named       int // the full-attention group by configuration; -1: not configured
 	last        lastStored
 	caches      atomic.Pointer[[]*cache] // by model; replaced by a copy
 	events      []hybrid.Event           // of the batch that is being applied
-	result      Result                   // of it
+	result      Result                   // of that batch
 
 	leaseMu sync.Mutex
-	leased  []*expiry.Table // where it may have leases
+	leased  []*expiry.Table // the tables that may have its leases
 }
 
-// lastStored is the scope and kind of the last Stored event. The next one mostly has
+// lastStored is the scope and kind of the last Stored event. The next event mostly has
 // the same; comparing a scope costs less than hashing it.
 type lastStored struct {
 	scope    Scope
@@ -43,7 +43,7 @@ func (s *Scope) modelKey() modelKey { return modelKey{s.Tenant, s.Model} }
 
 func (k *shardKey) modelKey() modelKey { return modelKey{k.tenant, k.model} }
 
-// groups is what a holder reported about one model's cache groups.
+// groups are the cache groups of one model that a holder has reported.
 type groups struct {
 	seen []int
 	full int // by its kind, -1 = not reported
@@ -51,15 +51,15 @@ type groups struct {
 
 const idsPerPage = 256
 
-// idPage holds what lookups read about a HolderID.
+// idPage holds the fields of HolderIDs that lookups read.
 type idPage struct {
 	holder      [idsPerPage]atomic.Pointer[holder]
 	newestBatch [idsPerPage]atomic.Int64 // Unix nanoseconds: when the newest batch was published
 	lastReport  [idsPerPage]atomic.Int64 // Unix nanoseconds: when the holder last reported or was touched
 }
 
-// minFreeIDs ids must be free before one is used again, oldest first, so that
-// a reader of an old fleet snapshot does not take one replica for another.
+// minFreeIDs ids must be free before one is used again, oldest first, so that a reader
+// of an old fleet snapshot does not take one replica for another.
 const minFreeIDs = 4096
 
 func (x *Index) known(h Holder) *holder {
@@ -69,7 +69,7 @@ func (x *Index) known(h Holder) *holder {
 	return nil
 }
 
-// intern returns the holder, made when absent.
+// intern returns the holder. It makes an absent one.
 func (x *Index) intern(self Holder) *holder {
 	if h := x.known(self); h != nil {
 		return h
@@ -114,8 +114,8 @@ func (x *Index) byID(id HolderID) *holder {
 
 func (x *Index) noteReport(id HolderID, now int64) { x.noteReportAt(id, now, now) }
 
-// noteReportAt records evidence published at a time not after now. A batch that arrives
-// late does not make the evidence newer, but shows that the reporter is alive.
+// noteReportAt records evidence published at a time not after now. A late batch does
+// not make the evidence newer, but shows that the reporter is alive.
 func (x *Index) noteReportAt(id HolderID, at, now int64) {
 	p := (*x.pages.Load())[id/idsPerPage]
 	p.lastReport[id%idsPerPage].Store(now)
@@ -132,11 +132,11 @@ func (x *Index) lastReport(id HolderID) int64 {
 	return (*x.pages.Load())[id/idsPerPage].lastReport[id%idsPerPage].Load()
 }
 
-// ID returns the number that stands for h in matches, given at the first call
-// and kept until Remove. It takes no lock that ingest holds.
+// ID returns the number of h in matches, given at the first call and kept until Remove.
+// It takes no lock that ingest holds.
 func (x *Index) ID(h Holder) HolderID { return x.intern(h).id }
 
-// HolderOf returns the holder a number stands for.
+// HolderOf returns the holder with a number.
 func (x *Index) HolderOf(id HolderID) (Holder, bool) {
 	if h := x.byID(id); h != nil {
 		return h.self, true
@@ -144,7 +144,7 @@ func (x *Index) HolderOf(id HolderID) (Holder, bool) {
 	return Holder{}, false
 }
 
-// Begin drops what h held, at once for lookups that start later, and starts a new
+// Begin drops h's blocks, at once for lookups that start later, and starts a new
 // incarnation. Batches of earlier incarnations are refused from then on.
 func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h := x.intern(self)
@@ -190,7 +190,7 @@ func (x *Index) Remove(replica string) {
 	})
 }
 
-// clear makes all that the holder has invisible; the sweeper removes it later. h.mu
+// clear makes all blocks of the holder invisible; the sweeper removes them later. h.mu
 // is held.
 func (h *holder) clear() {
 	for _, sh := range h.shards {
@@ -212,8 +212,8 @@ func (h *holder) clear() {
 	h.x.requestSweep()
 }
 
-// NameGroup sets which cache group of a replica is full attention, as configured.
-// It stays set through incarnations.
+// NameGroup sets which cache group of a replica is full attention, by configuration. It
+// stays set through incarnations.
 func (x *Index) NameGroup(replica string, group int) {
 	x.mu.Lock()
 	x.named[replica] = group

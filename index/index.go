@@ -12,8 +12,8 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
-// Index records which holder has which blocks. Its methods may be called at any
-// time from any goroutine. See the package comment for what waits for what.
+// Index records which holder has which blocks. Any goroutine may call its methods at
+// any time. The package comment says which methods wait for which.
 type Index struct {
 	o     Options
 	seed  uint64
@@ -21,7 +21,7 @@ type Index struct {
 	clock epoch.Clock
 	pool  offheap.Pool
 
-	expiries expiry.Shared // of all scopes
+	expiries expiry.Shared // shared by all scopes
 
 	keyspaces atomic.Pointer[map[Scope]*keyspace] // replaced by a copy
 	pages     atomic.Pointer[[]*idPage]
@@ -47,8 +47,8 @@ type Index struct {
 	sweepRequests chan struct{}
 }
 
-// New makes an empty index. The error is nil; it is there for bounds that
-// cannot be met.
+// New makes an empty index. The error is always nil; it is there for bounds that cannot
+// be met.
 func New(o Options) (*Index, error) {
 	o, _ = o.Effective()
 	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), shards: map[shardKey]*shard{}, named: map[string]int{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweepRequests: make(chan struct{}, 1)}
@@ -62,8 +62,9 @@ func New(o Options) (*Index, error) {
 	return x, nil
 }
 
-// keyspace returns a scope's tables, made for a replica when absent; nil when there are
-// too many scopes, of all replicas or of this one, or the index is closed.
+// keyspace returns a scope's tables. It makes absent tables for a replica. It returns
+// nil when there are too many scopes, of all replicas or of this one, or the index is
+// closed.
 func (x *Index) keyspace(s Scope, replica string) *keyspace {
 	if ks := (*x.keyspaces.Load())[s]; ks != nil {
 		return ks
@@ -90,9 +91,9 @@ func (x *Index) keyspace(s Scope, replica string) *keyspace {
 	return ks
 }
 
-// Close drops everything. Lookups match nothing afterwards, Apply fails with
-// ErrClosed, and the memory outside the Go heap is returned. It may be called
-// more than once; a Run that is still going ends by its context.
+// Close drops everything. Lookups match nothing afterwards, Apply fails with ErrClosed,
+// and the memory outside the Go heap is returned. It may be called more than once; a
+// Run that is still going ends by its context.
 func (x *Index) Close() error {
 	if x.closed.Swap(true) {
 		return nil

@@ -8,32 +8,32 @@ import (
 	"warmroute/prefixhash"
 )
 
-// leaseKind is what an entry with a deadline is evidence of.
-type leaseKind int
+// leaseBasis is the reason for an entry with a deadline.
+type leaseBasis int
 
 const (
-	leaseReported    leaseKind = iota // by a reporter that sends no removals
-	leaseSpeculative                  // a request was just sent there
+	leaseReported    leaseBasis = iota // a reporter that sends no removals has reported the block
+	leaseSpeculative                   // a request was just sent to the holder
 
-	leaseKinds
+	leaseBases
 )
 
-// Speculate records that h will soon hold keys, because a request was sent there:
-// until the deadline they count as Blocks, not as Reported. What h reports
-// about a key, stored or removed, replaces it. Keys that h already reports need
-// not be given but may be. It waits for no lock that ingest holds. Like all
-// deadlines here, this one may come up to 17 ms late for lookups.
+// Speculate records that h will soon hold keys, because a request was sent to it: until the
+// deadline they count as Blocks, not as Reported. A report of h about a key, stored or
+// removed, replaces the entry. Keys that h already reports need not be given but may be.
+// Speculate waits for no lock that ingest holds. Like all deadlines here, this one may come
+// up to 17 ms late for lookups.
 func (x *Index) Speculate(s Scope, h HolderID, keys []prefixhash.Key, until time.Time) {
 	x.lease(leaseSpeculative, s, h, keys, until.UnixNano())
 }
 
-// Withdraw ends what was speculated about h and keys, by however many requests.
+// Withdraw ends speculation about h and keys, by however many requests.
 func (x *Index) Withdraw(s Scope, h HolderID, keys []prefixhash.Key) {
 	x.lease(leaseSpeculative, s, h, keys, 0)
 }
 
-// Report records that h holds keys, and may not report when it no longer does:
-// they count as Reported until the deadline.
+// Report records that h holds keys, for a reporter that may not report their removal: they
+// count as Reported until the deadline.
 func (x *Index) Report(s Scope, h HolderID, keys []prefixhash.Key, until time.Time) {
 	if holder := x.byID(h); holder != nil {
 		x.noteReport(h, x.o.Now().UnixNano())
@@ -41,25 +41,25 @@ func (x *Index) Report(s Scope, h HolderID, keys []prefixhash.Key, until time.Ti
 	x.lease(leaseReported, s, h, keys, until.UnixNano())
 }
 
-// Retract ends what was given to Report.
+// Retract ends entries of Report.
 func (x *Index) Retract(s Scope, h HolderID, keys []prefixhash.Key) {
 	x.lease(leaseReported, s, h, keys, 0)
 }
 
 // lease sets the deadline of entries or, with until 0, ends them.
-func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Key, until int64) {
+func (x *Index) lease(basis leaseBasis, s Scope, id HolderID, keys []prefixhash.Key, until int64) {
 	h := x.byID(id)
 	if len(keys) == 0 || s.Scheme == "" || x.closed.Load() || h == nil {
 		return
 	}
-	if m := x.memberOf(id, s.modelKey()); kind == leaseSpeculative && m != nil && m.Foreseen() {
+	if m := x.memberOf(id, s.modelKey()); basis == leaseSpeculative && m != nil && m.Foreseen() {
 		x.arrive(m, &s, keys, until)
 		return
 	}
 	ks := (*x.keyspaces.Load())[s]
 	if until == 0 {
-		if ks != nil && ks.leases[kind].Load() != nil {
-			ks.leases[kind].Load().End(int32(id), keys)
+		if ks != nil && ks.leases[basis].Load() != nil {
+			ks.leases[basis].Load().End(int32(id), keys)
 		}
 		return
 	}
@@ -68,16 +68,16 @@ func (x *Index) lease(kind leaseKind, s Scope, id HolderID, keys []prefixhash.Ke
 			return
 		}
 	}
-	l := ks.leases[kind].Load()
+	l := ks.leases[basis].Load()
 	if l == nil {
-		ks.leases[kind].CompareAndSwap(nil, expiry.NewTable(&x.expiries))
-		l = ks.leases[kind].Load()
+		ks.leases[basis].CompareAndSwap(nil, expiry.NewTable(&x.expiries))
+		l = ks.leases[basis].Load()
 	}
 	l.Set(int32(id), keys, until)
 }
 
-// arrive records or, with until 0, takes back a prompt that is sent to a member whose groups
-// decide what others hit of it.
+// arrive records a prompt in flight to a member whose groups decide how much of it others
+// hit. With until 0 it takes the prompt back.
 func (x *Index) arrive(m *hybrid.Member, s *Scope, keys []prefixhash.Key, until int64) {
 	if until == 0 {
 		m.Withdraw(keys)
@@ -85,12 +85,13 @@ func (x *Index) arrive(m *hybrid.Member, s *Scope, keys []prefixhash.Key, until 
 	}
 	reader, r := x.enter()
 	defer reader.Leave()
-	v := r.view(x, s, keys)
+	v := r.promptLookup(x, s, keys)
 	r.hybrid.Arrive(m, hybrid.Arrival{Asked: s.home(), Keys: keys, Until: until, Now: x.o.Now().UnixNano()}, v)
 	v.end()
 }
 
-// joined has a holder's end reach the leases that it has from now on.
+// joined makes the holder's end end its leases in l too. It returns false if the holder is
+// not known.
 func (x *Index) joined(id int32, l *expiry.Table) bool {
 	h := x.byID(HolderID(id))
 	if h == nil {
@@ -102,7 +103,7 @@ func (x *Index) joined(id int32, l *expiry.Table) bool {
 	return true
 }
 
-// cancel drops speculation about keys that the holder has reported on.
+// cancel drops speculation about keys on which the holder has reported.
 func (ks *keyspace) cancel(id HolderID, keys []uint64) {
 	if l := ks.leases[leaseSpeculative].Load(); l != nil {
 		l.EndHeld(int32(id), keys)
@@ -115,10 +116,10 @@ func (ks *keyspace) cancelOne(id HolderID, key uint64) {
 	}
 }
 
-// allLeases yields the leases of a keyspace, and of what kind they are.
-func (ks *keyspace) allLeases(yield func(leaseKind, *expiry.Table) bool) {
-	for kind := range leaseKinds {
-		if l := ks.leases[kind].Load(); l != nil && !yield(kind, l) {
+// allLeases yields the tables of a keyspace's leases, with their basis.
+func (ks *keyspace) allLeases(yield func(leaseBasis, *expiry.Table) bool) {
+	for basis := range leaseBases {
+		if l := ks.leases[basis].Load(); l != nil && !yield(basis, l) {
 			return
 		}
 	}

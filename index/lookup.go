@@ -17,14 +17,14 @@ type scratch struct {
 
 	hybrid    hybrid.Lookup
 	narrowing hybrid.Narrowing
-	nodes     nodes
+	prompt    promptLookup
 	depths    Found // of a probe
 
-	asked, home keyspaceMemo // where callers ask, and where full attention lies
+	asked, home keyspaceMemo // the keyspaces that callers ask for, and of full attention
 }
 
-// keyspaceMemo is the keyspace of the last scope, which is mostly the next one too: hashing
-// a scope costs more than comparing it.
+// keyspaceMemo is the keyspace of the last scope, mostly also of the next: hashing a scope
+// costs more than comparing it.
 type keyspaceMemo struct {
 	all      *map[Scope]*keyspace
 	scope    Scope
@@ -49,19 +49,17 @@ func (x *Index) enter() (*epoch.Reader, *scratch) {
 	return reader, r
 }
 
-// Lookup appends one Match for each holder that has a part of the prompt with these
-// keys: how far it holds it. It changes nothing, takes no lock, allocates nothing but
-// room in dst, and does not wait. An unknown scope, no keys, or an empty scheme
-// match nothing.
+// Lookup appends one Match for each holder that has a part of the prompt with these keys.
+// It changes nothing, takes no lock, allocates only to grow dst, and does not wait. An
+// unknown scope, no keys, or an empty scheme match nothing.
 func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
-	reader, r := x.enter() // before the map is read: Close waits for us
+	reader, r := x.enter() // before the map is read: Close waits for this reader
 	defer reader.Leave()
 	x.find(r, &r.found, &s, keys, -1)
 	return r.found.AppendTo(dst)
 }
 
-// Find is Lookup into f, which can be read without a Match for each holder being
-// written.
+// Find is Lookup into f. A caller can read f without a Match for each holder being written.
 func (x *Index) Find(f *Found, s Scope, keys []prefixhash.Key) {
 	reader, r := x.enter()
 	defer reader.Leave()
@@ -69,7 +67,7 @@ func (x *Index) Find(f *Found, s Scope, keys []prefixhash.Key) {
 }
 
 // find is Find. With the length of the prompt in tokens, it finds the holders whose groups
-// decide with what they hit.
+// decide with their hits.
 func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key, tokens int) {
 	r.asked.of(x, s).lookup(x, r, f, keys, tokens)
 }
@@ -85,7 +83,7 @@ func (ks *keyspace) lookup(x *Index, r *scratch, f *Found, keys []prefixhash.Key
 		f.view = byPrompt
 	}
 	ks.search(r, f, keys)
-	f.ids = sh.slots.Holders() // after the sets were read: it has all their slots
+	f.ids = sh.slots.Holders() // after the sets were read: it has all slots of the sets
 	unknown := &sh.unknown[f.view]
 	for i := range f.words {
 		for w := unknown.Load(i) & sh.slots.Live.Load(i); w != 0; w &= w - 1 {

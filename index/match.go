@@ -2,11 +2,11 @@ package index
 
 import "time"
 
-// HolderID is a small number that stands for a Holder while its replica is known.
+// HolderID is the small number of a Holder while its replica is known.
 type HolderID int32
 
-// Match is how much of one prompt one holder has. Counts are
-// blocks from the start of the prompt without a gap.
+// Match is how much of one prompt one holder has. Counts are blocks from the start of
+// the prompt without a gap.
 type Match struct {
 	ID       HolderID
 	Blocks   int32 // on GPU: reported or speculative
@@ -14,20 +14,21 @@ type Match struct {
 	Lower    int32 // Blocks, or a copy in CPU memory
 	Storage  int32 // Lower, or a copy in storage
 
-	// Incomplete: the holder has blocks that this index had to drop.
+	// Incomplete reports that the index had to drop blocks of the holder.
 	Incomplete bool
-	// HybridUnknown: the holder reported several cache groups, and which one is
-	// full attention is not known, so its blocks prove nothing. Counts are 0.
+	// HybridUnknown reports that the holder has several cache groups, and that full
+	// attention is unknown among them, so its blocks prove nothing. Counts are 0.
 	HybridUnknown bool
 
-	// Grouped: the holder's cache has several groups, or drops blocks for a draft
-	// model. Hit is then the tokens that it takes from its cache, and the counts
-	// are the blocks of them. Full is the tokens that full attention holds: behind Hit
-	// the other groups lack blocks, which they keep once the prompt is computed there.
+	// Grouped reports that the holder's cache has several groups, or drops blocks for
+	// a draft model. Hit is then the tokens that it takes from its cache, and the
+	// counts are the blocks of Hit. Full is the tokens that full attention holds:
+	// behind Hit the other groups lack blocks, which they keep once the prompt is
+	// computed there.
 	Grouped bool
 	Hit     int32
-	Full    int32 // at least Hit, or 0: not known
-	Coming  int32 // the tokens hit, or that will be once prompts in flight are computed
+	Full    int32 // at least Hit; 0: unknown
+	Coming  int32 // tokens hit once the prompts in flight are computed; at least Hit
 
 	// Seen is the time of the newest evidence, in Unix nanoseconds: the
 	// holder's last batch.

@@ -65,7 +65,7 @@ func (c *cache) Settle(hashes []uint64) {
 	})
 }
 
-// Run implements hybrid.Host.
+// Leading implements hybrid.Host.
 func (c *cache) Leading(group int, hashes []uint64) (n int) {
 	c.eachShard(func(sh *shard, slot int) {
 		for sh.key.group == group && n < len(hashes) && sh.info[slot].gpu.Find(hashes[n]) != 0 {
@@ -111,7 +111,7 @@ func (x *Index) memberOf(id HolderID, k modelKey) *hybrid.Member {
 	return nil
 }
 
-// makeMember is memberOf, and makes the member if it is absent. h.mu is held.
+// makeMember returns the holder's member of a model. It makes an absent one. h.mu is held.
 func (h *holder) makeMember(k modelKey) *hybrid.Member {
 	if m := h.memberOf(k); m != nil {
 		return m
@@ -151,7 +151,7 @@ func (x *Index) settingsOf(replica string) *GroupSettings {
 	return x.groupSettings[replica]
 }
 
-// makeModel is modelAt, and makes the model if it is absent.
+// makeModel returns a model's caches. It makes an absent model.
 func (x *Index) makeModel(k modelKey) *hybrid.Model {
 	if m := x.modelAt(k); m != nil {
 		return m
@@ -171,8 +171,8 @@ func (x *Index) makeModel(k modelKey) *hybrid.Model {
 // modelAt returns the caches of a model, or nil.
 func (x *Index) modelAt(k modelKey) *hybrid.Model { return (*x.models.Load())[k] }
 
-// observe shows the holder's members a batch, before any of its events is applied. h.mu is
-// held.
+// observe shows a batch to the holder's members, before any of its events is applied. h.mu
+// is held.
 func (h *holder) observe(b *Batch) {
 	h.events = h.events[:0]
 	var m *hybrid.Member
@@ -218,7 +218,7 @@ func (h *holder) follower(ev *Event) *hybrid.Member {
 	return h.makeMember(ev.Scope.modelKey())
 }
 
-// removedInGroups has the holder's members follow a Removed event, which names no model.
+// removedInGroups applies a Removed event, which names no model, to the holder's members.
 // h.mu is held.
 func (h *holder) removedInGroups(ev *Event) {
 	if ev.Tier != TierGPU || ev.Scope.Group < 0 || ev.Scope.Group >= hybrid.MaxGroups {

@@ -18,7 +18,7 @@ import (
 // of which block it has in which tier, and until when it is said to have others.
 type model struct {
 	copies map[Holder]map[place]int
-	leases [leaseKinds]map[Holder]map[int]time.Time
+	leases [leaseBases]map[Holder]map[int]time.Time
 	orphan []modelRun
 	linked bool // blocks are linked by the index; else stored by key
 }
@@ -117,7 +117,7 @@ func (m *model) match(h Holder, nodes []int, now time.Time) (out Match) {
 		}
 		return n
 	}
-	leased := func(kind leaseKind, n int) bool { return m.leases[kind][h][n].After(now) }
+	leased := func(kind leaseBasis, n int) bool { return m.leases[kind][h][n].After(now) }
 	gpu := func(n int) bool { return m.copies[h][place{TierGPU, n}] > 0 || leased(leaseReported, n) }
 	spec := func(n int) bool { return gpu(n) || leased(leaseSpeculative, n) }
 	cpu := func(n int) bool { return spec(n) || m.copies[h][place{TierCPU, n}] > 0 }
@@ -308,7 +308,7 @@ func (w *world) step() {
 	case op < 93:
 		w.x.Sweep()
 	case op < 98 && w.spec:
-		w.lease(h, leaseKind(w.rng.IntN(int(leaseKinds))))
+		w.lease(h, leaseBasis(w.rng.IntN(int(leaseBases))))
 	case w.spec:
 		w.clock.t = w.clock.t.Add(time.Duration(w.rng.IntN(500)) * time.Millisecond)
 		w.x.expireLeases()
@@ -316,7 +316,7 @@ func (w *world) step() {
 }
 
 // lease leases a path for a holder, or takes it back.
-func (w *world) lease(h Holder, kind leaseKind) {
+func (w *world) lease(h Holder, kind leaseBasis) {
 	nodes := w.f.path(w.rng.IntN(len(w.f.parent)))
 	held, id, keys := w.m.leases[kind][h], w.x.ID(h), w.f.keys(nodes)
 	if w.rng.IntN(3) == 0 {

@@ -13,15 +13,15 @@ const (
 	DefaultMaxScopes      = 1000
 	DefaultMaxScopeBlocks = 32 << 20 // about 1.4 GiB
 	DefaultMaxBlocks      = 64 << 20
-	DefaultMaxOrphans     = 64 << 10 // one full replay buffer's worth of one busy replica
+	DefaultMaxOrphans     = 64 << 10 // about one full replay buffer of one busy replica
 	DefaultMaxLeases      = 8 << 20
 	DefaultSweepEvery     = time.Minute
 	DefaultReplicaTTL     = 20 * time.Minute
 )
 
-// MaxHolders bounds the holders one (tenant, model) can have at a time: 4,096
-// replicas, with room for the ranks of some of them and for incarnations that
-// have ended but are not swept yet.
+// MaxHolders bounds the holders of one (tenant, model) at a time: 4,096
+// replicas, with room for the ranks of some of them and for ended incarnations
+// that are not swept yet.
 const MaxHolders = holderset.MaxSlots
 
 // Options bound an Index. Zero values mean the defaults.
@@ -30,7 +30,7 @@ type Options struct {
 
 	MaxScopes      int // scopes with entries
 	MaxScopeBlocks int // distinct blocks per scope
-	MaxBlocks      int // distinct blocks; and as many, each holder's by itself, of holders with several cache groups
+	MaxBlocks      int // distinct blocks; and as many of holders with several cache groups, counted for each holder
 	MaxOrphans     int // blocks waiting for their parent
 	MaxLeases      int // speculative and leased entries, (block, holder) pairs
 
@@ -41,7 +41,7 @@ type Options struct {
 }
 
 // Effective returns o with the defaults filled in, and one sentence for each
-// value that had to be replaced.
+// replaced value.
 func (o Options) Effective() (Options, []string) {
 	var warnings []string
 	if o.Now == nil {

@@ -6,9 +6,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// orphans holds blocks whose parent's key is not known yet: their hashes and
-// contents, by the parent's name. It is bounded and drops the oldest first. The
-// shard's writer owns it.
+// orphans holds blocks whose parent's key is not known yet: their hashes and contents, by
+// the parent's hash. It is bounded and drops the oldest first. The shard's writer owns it.
 type orphans struct {
 	waiting map[orphanBlock][]*orphan // by the parent
 	at      map[orphanBlock][]*orphan
@@ -21,7 +20,7 @@ type orphanBlock struct {
 	hash uint64
 }
 
-// orphan is the blocks of one event. Removed blocks stay, to link their successors.
+// orphan is the blocks of one event. Removed blocks stay, as links to their successors.
 type orphan struct {
 	segment  segment
 	parent   uint64
@@ -126,8 +125,8 @@ func (o *orphans) remove(slot int, tier Tier, hash uint64) bool {
 	return false
 }
 
-// storeJoined stores the orphans whose parent is known now, and the orphans that waited for
-// these.
+// storeJoined stores the orphans in sh.joined, whose parent is stored now, and the orphans
+// that wait for these.
 func (sh *shard) storeJoined(res *Result) {
 	var evicted []*orphan
 	for len(sh.joined) > 0 {
@@ -153,7 +152,7 @@ func (sh *shard) storeJoined(res *Result) {
 			evicted = append(evicted, p)
 		}
 	}
-	for _, p := range evicted { // only now: others were linked through them
+	for _, p := range evicted { // only now: other orphans were linked through them
 		sh.dropRemoved(p, res)
 	}
 }

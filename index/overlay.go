@@ -8,8 +8,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// The tables that a holder's match may continue in, after its blocks on GPU.
-// They have no order, so they are walked; usually few or none have entries.
+// The tables in which a holder's match may continue after its blocks on GPU. They
+// have no order, so a lookup walks them; usually few or none have entries.
 const (
 	inDetached = iota
 	inCPU
@@ -20,12 +20,12 @@ const (
 	layers
 )
 
-// overlay is scratch for them.
+// overlay is the scratch of a lookup in these tables.
 type overlay struct {
-	at     [layers]holderset.ID // the sets at one position
-	runs   []layerRun
-	cands  []candidate
-	probed [1 << probedBits]probedEnd
+	at        [layers]holderset.ID // the sets at one position
+	runs      []layerRun
+	continued []continuation
+	probed    [1 << probedBits]probedEnd
 }
 
 // layerRun is a stretch of blocks with equal sets in all tables.
@@ -34,8 +34,9 @@ type layerRun struct {
 	ids [layers]holderset.ID
 }
 
-// candidate is a holder that has the block behind its gapless blocks elsewhere.
-type candidate struct {
+// continuation is a holder that has the block behind its gapless blocks in another
+// table.
+type continuation struct {
 	id    HolderID
 	from  int32
 	slots [layers]int32 // by layer, -1 = none
@@ -43,13 +44,13 @@ type candidate struct {
 	ended bool          // the walk has passed its end
 }
 
-// probedBits is log2 of how many places are remembered where blocks of holders
-// end. Holders interleave, and few places are the ends of many.
+// probedBits is log2 of how many ends of holders' blocks a lookup remembers. Holders
+// interleave, and many holders end in few places.
 const probedBits = 4
 
 type probedEnd struct {
 	end int32 // 0: none
-	any bool  // some holder has the block there, elsewhere
+	any bool  // some holder has the block there, in another table
 }
 
 func (ks *keyspace) hasOverlay() bool {
@@ -69,7 +70,7 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 	now := ks.sh.x.expiries.Tick()
 	f.write()
 	dst := f.list
-	r.cands = r.cands[:0]
+	r.continued = r.continued[:0]
 	r.probed = [1 << probedBits]probedEnd{}
 	from := int32(len(keys))
 	for i := range dst {
@@ -78,22 +79,22 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 			continue
 		}
 		if slot, ok := ks.sh.slots.Of(int32(m.ID)); ok {
-			r.cands = append(r.cands, candidate{id: m.ID, from: m.Blocks, slots: ks.slotsOf(m.ID, int32(slot)), match: i})
+			r.continued = append(r.continued, continuation{id: m.ID, from: m.Blocks, slots: ks.slotsOf(m.ID, int32(slot)), match: i})
 			from = min(from, m.Blocks)
 		}
 	}
 	if r.at = ([layers]holderset.ID{}); ks.probeOverlay(&r.at, hashtable.KeyOf(uint64(keys[0])), now) {
-		if dst = ks.starting(r, f, dst); len(r.cands) > 0 && r.cands[len(r.cands)-1].from == 0 {
+		if dst = ks.starting(r, f, dst); len(r.continued) > 0 && r.continued[len(r.continued)-1].from == 0 {
 			from = 0
 		}
 	}
 	f.list = dst
-	if len(r.cands) == 0 {
+	if len(r.continued) == 0 {
 		return
 	}
 	ks.walkOverlay(r, from, keys, now)
-	for i := range r.cands {
-		c := &r.cands[i]
+	for i := range r.continued {
+		c := &r.continued[i]
 		m := &dst[c.match]
 		m.Reported = ks.extend(r, c, c.from, inReported)
 		m.Blocks = ks.extend(r, c, m.Reported, inReported, inSpeculative)
@@ -102,7 +103,7 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 	}
 }
 
-// goesOn reports whether some holder has the block at end elsewhere.
+// goesOn reports whether some holder has the block at end in another table.
 func (ks *keyspace) goesOn(r *scratch, end int32, keys []prefixhash.Key, now uint64) bool {
 	p := &r.probed[uint64(end)*hashtable.Golden>>(64-probedBits)]
 	if p.end != end {
@@ -112,8 +113,8 @@ func (ks *keyspace) goesOn(r *scratch, end int32, keys []prefixhash.Key, now uin
 	return p.any
 }
 
-// starting appends a match and a candidate for each holder that has the first
-// block elsewhere, by r.at, and not on GPU.
+// starting appends a match and a continuation for each holder that has the first
+// block in another table, by r.at, and not on GPU.
 func (ks *keyspace) starting(r *scratch, f *Found, dst []Match) []Match {
 	for layer := inCPU; layer < layers; layer++ {
 		id := r.at[layer]
@@ -130,7 +131,8 @@ func (ks *keyspace) starting(r *scratch, f *Found, dst []Match) []Match {
 	return dst
 }
 
-// start does so for one holder found in a layer, unless an earlier one had it.
+// start appends them for one holder found in a layer, unless an earlier layer had
+// it.
 func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id HolderID) []Match {
 	sh := ks.sh
 	if f.block > 0 {
@@ -145,17 +147,17 @@ func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id Holde
 		}
 		slot, m.Incomplete = int32(s), sh.partial.Has(s)
 	}
-	c := candidate{id: id, match: len(dst), slots: ks.slotsOf(id, slot)}
+	c := continuation{id: id, match: len(dst), slots: ks.slotsOf(id, slot)}
 	for earlier := inCPU; earlier < layer; earlier++ {
 		if ks.in(&r.at, &c, earlier) {
 			return dst
 		}
 	}
-	r.cands = append(r.cands, c)
+	r.continued = append(r.continued, c)
 	return append(dst, m)
 }
 
-// layer returns what the sets of a layer are made of.
+// layer returns the sets of a layer, and their slots.
 func (ks *keyspace) layer(layer int) (*holderset.Sets, *holderset.Slots) {
 	if layer >= inReported {
 		l := ks.leases[layer-inReported].Load()
@@ -174,8 +176,8 @@ func (ks *keyspace) probe(at *[layers]holderset.ID, key prefixhash.Key, now uint
 	ks.probeOverlay(at, k, now)
 }
 
-// probeOverlay reads the sets of a key in the tables that a match may continue in,
-// into an empty at, and reports whether one has it.
+// probeOverlay reads the sets of a key in the tables in which a match may continue,
+// into an empty at, and reports whether any has it.
 func (ks *keyspace) probeOverlay(at *[layers]holderset.ID, k uint64, now uint64) bool {
 	any := holderset.ID(0)
 	if t := ks.lower[TierCPU].Load(); t != nil {
@@ -211,7 +213,7 @@ func (ks *keyspace) slotsOf(id HolderID, slot int32) (s [layers]int32) {
 	return s
 }
 
-func (ks *keyspace) in(at *[layers]holderset.ID, c *candidate, layer int) bool {
+func (ks *keyspace) in(at *[layers]holderset.ID, c *continuation, layer int) bool {
 	id, slot := at[layer], int(c.slots[layer])
 	if id == 0 || slot < 0 {
 		return false
@@ -222,7 +224,7 @@ func (ks *keyspace) in(at *[layers]holderset.ID, c *candidate, layer int) bool {
 	return ks.sh.sets.Has(id, slot)
 }
 
-func (ks *keyspace) inAny(at *[layers]holderset.ID, c *candidate, layers ...int) bool {
+func (ks *keyspace) inAny(at *[layers]holderset.ID, c *continuation, layers ...int) bool {
 	for _, layer := range layers {
 		if ks.in(at, c, layer) {
 			return true
@@ -231,7 +233,7 @@ func (ks *keyspace) inAny(at *[layers]holderset.ID, c *candidate, layers ...int)
 	return false
 }
 
-// walkOverlay collects the runs from a position to where no candidate continues.
+// walkOverlay collects the runs from a position to the end of every continuation.
 func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key, now uint64) {
 	r.runs = r.runs[:0]
 	for p := from; p < int32(len(keys)); p++ {
@@ -247,11 +249,11 @@ func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key, n
 	}
 }
 
-// anyAt reports whether a candidate starts after p, or has its block, which is r.at,
-// and all before it.
+// anyAt reports whether a continuation starts after p, or has the block at p, which
+// is r.at, and all before it.
 func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
-	for i := range r.cands {
-		c := &r.cands[i]
+	for i := range r.continued {
+		c := &r.continued[i]
 		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, inDetached, inCPU, inStorage, inReported, inSpeculative) {
 			c.ended = true
 		}
@@ -260,9 +262,9 @@ func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
 	return any
 }
 
-// extend returns how far a candidate continues from a position, detached or in one
-// of the given tables.
-func (ks *keyspace) extend(r *scratch, c *candidate, p int32, also ...int) int32 {
+// extend returns how far a continuation goes from a position, in the detached blocks
+// or one of the given tables.
+func (ks *keyspace) extend(r *scratch, c *continuation, p int32, also ...int) int32 {
 	for i := range r.runs {
 		run := &r.runs[i]
 		if run.to <= p {

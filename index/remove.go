@@ -48,7 +48,7 @@ func (sh *shard) remove(slot int, tier Tier, hashes []uint64, res *Result) (know
 		hashes = hashes[1:]
 	}
 	w.flush()
-	sh.x.clock.Retire() // memory that is emptied now may be reused after the lookups of now
+	sh.x.clock.Retire() // memory that is emptied now may be reused after the running lookups
 	return known
 }
 
@@ -60,16 +60,16 @@ type removing struct {
 	res  *Result
 	info *slotInfo
 
-	// The blocks removed from the end of the holder's part of a node, of which the
-	// node has not been updated yet.
+	// The blocks removed from the end of the holder's part of a node. The node itself has
+	// not been updated yet.
 	node     uint32
 	ks       *keyspace
 	from, to int
 	watched  bool // there are copies in the shard, or speculation in the node's keyspace
 }
 
-// ascending reports whether the blocks are named from the first of a stretch to the last:
-// taken one by one, each would leave a hole before the others.
+// ascending reports whether the hashes are of blocks from the first of a stretch to the
+// last: one by one, each removal would leave a hole before the others.
 func (w *removing) ascending(hashes []uint64) bool {
 	if w.tier != TierGPU || len(hashes) < 2 {
 		return false
@@ -89,7 +89,7 @@ func (w *removing) removeEnd(hashes []uint64) (n int) {
 	return n
 }
 
-// removeOne removes any block and reports whether the holder had it.
+// removeOne removes any block, and reports whether the holder had it.
 func (w *removing) removeOne(hash uint64) bool {
 	if w.tier != TierGPU {
 		return w.removeLower(hash)
@@ -140,7 +140,8 @@ func (w *removing) flush() {
 	w.node, w.from, w.to = 0, 0, 0
 }
 
-// removeInside removes a block that others of the holder follow, which become detached.
+// removeInside removes a block that other blocks of the holder follow. These become
+// detached.
 func (w *removing) removeInside(p radix.Place) {
 	w.flush()
 	behind := map[uint32]int{p.Node(): p.Offset()}

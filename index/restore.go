@@ -9,11 +9,11 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Restore stores the entries of a Snapshot, perhaps of another index, as if
-// their holders had reported them. It begins the holders that have not begun, and
-// skips those that have. It reads all entries before it stores any, and drops
-// blocks whose position in a prompt the entries do not give. A reporter that
-// continues where the snapshot ended calls Resume instead of Begin.
+// Restore stores the entries of a Snapshot, perhaps of another index, as if their
+// holders had reported them. It begins the holders that have not begun, and skips
+// the others. It reads all entries before it stores any, and drops blocks whose
+// position in a prompt the entries do not give. A reporter that continues where
+// the snapshot ended calls Resume instead of Begin.
 func (x *Index) Restore(entries iter.Seq[Entry]) (res Result) {
 	r := restorer{x: x, res: &res, holders: map[Holder]*holder{}, blocks: map[scopedKey]*Entry{}, at: map[scopedKey]radix.Place{}, hashes: map[scopedKey][]Entry{}}
 	var first []scopedKey
@@ -68,14 +68,14 @@ type scopedKey struct {
 type restorer struct {
 	x       *Index
 	res     *Result
-	holders map[Holder]*holder // nil: had begun before, is skipped
+	holders map[Holder]*holder // nil: the holder had begun before, so Restore skips it
 	blocks  map[scopedKey]*Entry
 	hashes  map[scopedKey][]Entry
 	at      map[scopedKey]radix.Place // places of the blocks restored on GPU
-	ready   []waiting                 // their parents are stored
+	ready   []waiting                 // blocks whose parents are stored
 }
 
-// merged joins two entries of one block.
+// merged adds up two entries of one block.
 func merged(known, e *Entry) *Entry {
 	if known == nil {
 		return e
@@ -96,8 +96,8 @@ type waiting struct {
 	parent uint64
 }
 
-// unplaced makes ready the children of holes. A hole is a block of which the
-// entries have only the key, and which is no block's child.
+// unplaced makes ready the children of holes. A hole is a block that is no
+// block's child and of which the entries have only the key.
 func (r *restorer) unplaced() bool {
 	child := map[scopedKey]bool{}
 	for k, e := range r.blocks {
@@ -144,7 +144,7 @@ func (r *restorer) copies(k scopedKey, parent uint64, c Copy) {
 	}
 }
 
-// holder returns the holder to restore copies of, nil when it had begun before.
+// holder returns the holder for restored copies, nil when it had begun before.
 func (r *restorer) holder(self Holder) *holder {
 	h, ok := r.holders[self]
 	if !ok {
@@ -191,7 +191,7 @@ func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
 	}
 }
 
-// heldAt returns p if a slot holds the block with a key there, else 0.
+// heldAt returns p if a slot holds the block with a key at p, else 0.
 func (sh *shard) heldAt(ks *keyspace, slot int, p radix.Place, key uint64) radix.Place {
 	if !sh.info[slot].gpu.Has(p, key) || sh.nodes.Tree(p) != ks.index {
 		return 0

@@ -12,15 +12,15 @@ import (
 	"warmroute/prefixhash"
 )
 
-// shardKey is what engine hashes are resolved in: removals name no adapter and
-// no block size, but the cache group.
+// shardKey names the shard that resolves vLLM's hashes: removals name the cache group, but no adapter and
+// no block size.
 type shardKey struct {
 	tenant, model string
 	group         int
 }
 
-// shard is the scopes of one model's cache group. One lock serialises its
-// writers; lookups never take it.
+// shard has the keyspaces of one model's cache group. One lock serialises its writers;
+// lookups never take it.
 type shard struct {
 	x   *Index
 	key shardKey
@@ -41,46 +41,46 @@ type shard struct {
 	orphans   orphans
 
 	unsettled int // blocks stored since tables were settled
-	evicted   int // blocks below the GPU, since names were last compared with them
+	evicted   int // blocks below the GPU, since forgetEvicted compared hashes with them
 
-	event  segment // what the writer is at, and its scratch
+	event  segment // the segment that the writer stores, and its scratch
 	keys   []uint64
 	joined []*orphan
 }
 
-// slotInfo is what the writer keeps about a holder's blocks.
+// slotInfo is the writer's record of a holder's blocks.
 type slotInfo struct {
 	holder *holder
 	blocks [tiers]int // held
 
-	gpu radix.Holding // what it has on GPU with all blocks before it
+	gpu radix.Holding // its blocks on GPU with all blocks before them
 
-	lower    map[int]*hashtable.Map // keys of what it has below the GPU, by its names, by keyspace
+	lower    map[int]*hashtable.Map // by keyspace: its blocks below the GPU, keys by hashes
 	detached map[uint64]detachedBlock
-	behind   map[keyspaceKey][]uint64 // names of detached blocks by their parents
+	behind   map[keyspaceKey][]uint64 // hashes of detached blocks, by their parents
 }
 
-// copyKey names a block a holder has more than once; the value counts the
-// copies beyond the first.
+// copyKey is a block that a holder has more than once. The value is the number of copies
+// beyond the first.
 type copyKey struct {
 	keyspace, slot int32
 	tier           Tier
 	key            uint64
 }
 
-// keyspace is one scope's blocks.
+// keyspace is the blocks of one scope.
 type keyspace struct {
 	sh    *shard
 	scope Scope
-	maker string // the replica whose share of the scopes it counts against
+	maker string // the replica in whose share of the scopes it counts
 	root  prefixhash.Key
 	index int // of the tree in the shard's nodes
 
 	tree     radix.Tree                             // blocks on GPU, with all before them
 	detached atomic.Pointer[hashtable.Table]        // blocks on GPU behind a gap
 	lower    [tiers]atomic.Pointer[hashtable.Table] // [TierCPU], [TierStorage]
-	leases   [leaseKinds]atomic.Pointer[expiry.Table]
-	dropped  bool // drained and discarded: make another
+	leases   [leaseBases]atomic.Pointer[expiry.Table]
+	dropped  bool // drained and discarded: the scope needs another
 }
 
 func newShard(x *Index, key shardKey) *shard {
@@ -105,7 +105,7 @@ func newKeyspace(sh *shard, s Scope) *keyspace {
 	return ks
 }
 
-// flat returns the table behind p, made when absent.
+// flat returns the table behind p. It makes an absent one.
 func (ks *keyspace) flat(p *atomic.Pointer[hashtable.Table]) *hashtable.Table {
 	if t := p.Load(); t != nil {
 		return t
@@ -140,8 +140,8 @@ func (sh *shard) slotFor(h *holder) (int, bool) {
 	return slot, true
 }
 
-// follow has the groups of a member decide what a slot hits; nil: no groups do. The holder's
-// lock and sh.mu are held.
+// follow makes the groups of a member decide a slot's hits; with nil, no groups do. The
+// holder's lock and sh.mu are held.
 func (sh *shard) follow(slot int, m *hybrid.Member) {
 	info := &sh.info[slot]
 	sh.hybrid.Release(slot)
@@ -160,7 +160,7 @@ func (sh *shard) updateVisibility(h *holder, slot int) {
 	sh.hidden[byPrompt].Put(slot, hidden && !bounded)
 }
 
-// toggleIn adds or takes a slot in one slot, without the shortcut of a flipper.
+// toggleIn adds or takes a slot in one row, without the shortcut of a Toggler.
 func (sh *shard) toggleIn(t *hashtable.Table, s *hashtable.Row, slot int) bool {
 	cur := s.Value().Set()
 	to, ok := sh.sets.Toggle(cur, slot)
@@ -205,11 +205,11 @@ func (sh *shard) blocks() (n int) {
 	return n
 }
 
-// settleEvery is how many blocks are stored between looks at the running
-// lookups: a look costs about as much as storing two.
+// settleEvery is the number of blocks stored between looks at the running lookups: a look
+// costs about as much as storing two blocks.
 const settleEvery = 256
 
-// settle lets the tables reuse what no running lookup can see.
+// settle lets the tables reuse memory that no running lookup can see.
 func (sh *shard) settle(stored int) {
 	if sh.unsettled += stored; sh.unsettled < settleEvery {
 		return

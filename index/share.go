@@ -1,24 +1,24 @@
 package index
 
-// minShare is how many scopes a replica can always make: more than the adapters that an
-// engine keeps loaded, and a sixteenth of DefaultMaxScopes.
+// minShare is the number of scopes that a replica can always make: more than the adapters
+// that an engine keeps loaded, and a sixteenth of DefaultMaxScopes.
 const minShare = 64
 
-// share is what a replica has taken of the scopes.
+// share is a replica's part of the scopes.
 type share struct {
-	made    int    // scopes that are kept and that the replica was the first to name
+	made    int    // existing scopes that the replica was the first to name
 	refused uint64 // times that a scope of the replica was refused
 	removed bool   // the replica is not known any more
 }
 
-// ScopeShare is what a replica has taken of the scopes.
+// ScopeShare is a replica's part of the scopes.
 type ScopeShare struct {
-	Made    int    // scopes that are kept and that the replica was the first to name
+	Made    int    // existing scopes that the replica was the first to name
 	Refused uint64 // times that a scope of the replica was refused: its blocks are not indexed
 	Full    bool   // its next scope would be refused
 }
 
-// ScopeShare returns what a replica has taken of the scopes.
+// ScopeShare returns a replica's part of the scopes.
 func (x *Index) ScopeShare(replica string) ScopeShare {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -30,7 +30,7 @@ func (x *Index) ScopeShare(replica string) ScopeShare {
 }
 
 // shareFull reports whether a replica's next scope is refused. The first half of the scopes
-// goes to every replica that asks; of the other half a replica has its share alone, so that
+// goes to every replica that asks. Of the other half a replica has its share alone, so
 // made-up adapters and block sizes of one replica leave half of the scopes to the others.
 func (x *Index) shareFull(sh *share, scopes int) bool {
 	return scopes >= x.o.MaxScopes || scopes*2 >= x.o.MaxScopes && sh.made >= max(minShare, x.o.MaxScopes/16)
@@ -52,7 +52,7 @@ func (x *Index) admitScope(replica string, scopes int) bool {
 	return true
 }
 
-// returnScope counts that a scope of a replica is dropped. x.mu is held.
+// returnScope counts a dropped scope of a replica. x.mu is held.
 func (x *Index) returnScope(replica string) {
 	sh := x.shares[replica]
 	if sh.made--; sh.made == 0 && sh.removed {
@@ -60,8 +60,8 @@ func (x *Index) returnScope(replica string) {
 	}
 }
 
-// forgetShare ends the counting of a replica that is removed, once its scopes are dropped.
-// x.mu is held.
+// forgetShare drops the counts of a removed replica once its scopes are dropped. x.mu is
+// held.
 func (x *Index) forgetShare(replica string) {
 	sh := x.shares[replica]
 	if sh == nil {

@@ -9,14 +9,14 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Entry is a part of a Snapshot about one block or one engine hash. Several
-// entries may be about one block; they add up.
+// Entry is a part of a Snapshot about one block or one hash. Several entries may
+// be about one block; they add up.
 type Entry struct {
 	Scope Scope
 	Key   prefixhash.Key
 
-	// Hash is a hash that engines give Key's block, with HasHash. Then Copies
-	// names those that use it, and the fields below are empty.
+	// Hash is a hash of Key's block, with HasHash. Then Copies has the holders
+	// that use it, and the fields below are empty.
 	HasHash bool
 	Hash    uint64
 
@@ -32,16 +32,16 @@ type Copy struct {
 	Extra  int
 }
 
-// Cursor is a place in the stream of batches that a holder publishes, together
-// with how they are read. Between the first and the second read of one, the
-// index held the outcome of every batch before the first's Next and of none from
-// the second's Begun on.
+// Cursor is a place in the stream of batches that a holder publishes, and the way
+// to read them. Between the first and the second read of one cursor, the index
+// held the outcome of every batch before the first's Next and of none from the
+// second's Begun on.
 type Cursor struct {
 	Holder Holder
 	Next   uint64 // sequence of the first batch that is not applied
 	Begun  uint64 // sequence of the first batch whose application has not begun
 	Digest uint64 // XXH64 of the payload of the batch before Next, which differs between two lives of a publisher
-	Whole  bool   // everything since the publisher's start is applied
+	Whole  bool   // every batch since the publisher's start is applied
 
 	Incarnation uint64 // the holder's
 
@@ -49,9 +49,9 @@ type Cursor struct {
 	Full                  bool
 }
 
-// Snapshot yields what the holders have reported, in no order. It leaves out
-// leases and orphans. Ingest waits while one part of a scope is collected; changes
-// made meanwhile may or may not be included.
+// Snapshot yields the blocks that holders have reported, in no order. It leaves
+// out leases and orphans. Ingest waits while one part of a scope is collected;
+// Snapshot may miss changes made meanwhile.
 func (x *Index) Snapshot() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for _, sh := range x.allShards() {
@@ -80,7 +80,7 @@ func (sh *shard) collectors() (all []func() []Entry) {
 		all = append(all, func() []Entry { return sh.collectNodes(page) })
 	}
 	for slot := range sh.info {
-		all = append(all, func() []Entry { return sh.collectNames(slot) })
+		all = append(all, func() []Entry { return sh.collectHashes(slot) })
 	}
 	for _, ks := range sh.keyspaces {
 		for tier := TierCPU; ks != nil && tier < tiers; tier++ {
@@ -129,27 +129,27 @@ func (sh *shard) copiesOf(ks *keyspace, key uint64, set holderset.ID, tier Tier)
 	return all
 }
 
-// collectNames gathers a holder's names of its blocks, and its detached blocks.
-func (sh *shard) collectNames(slot int) (out []Entry) {
+// collectHashes gathers a holder's hashes of its blocks, and its detached blocks.
+func (sh *shard) collectHashes(slot int) (out []Entry) {
 	info := &sh.info[slot]
 	if !sh.slots.Live.Has(slot) || info.holder.grouped() {
 		return nil
 	}
-	name := func(ks *keyspace, hash, key uint64) {
+	add := func(ks *keyspace, hash, key uint64) {
 		out = append(out, Entry{Scope: ks.scope, Key: prefixhash.Key(key), HasHash: true, Hash: hash, Copies: []Copy{{Holder: info.holder.self}}})
 	}
-	info.gpu.Each(func(hash uint64, p radix.Place) { name(sh.keyspaces[sh.nodes.Tree(p)], hash, sh.nodes.Key(p)) })
+	info.gpu.Each(func(hash uint64, p radix.Place) { add(sh.keyspaces[sh.nodes.Tree(p)], hash, sh.nodes.Key(p)) })
 	for index, l := range info.lower {
 		l.Each(func(hash, key uint64) bool {
 			if info.gpu.Find(hash) == 0 {
-				name(sh.keyspaces[index], hash, key)
+				add(sh.keyspaces[index], hash, key)
 			}
 			return true
 		})
 	}
 	for hash, b := range info.detached {
 		ks := sh.keyspaces[b.keyspace]
-		name(ks, hash, b.key)
+		add(ks, hash, b.key)
 		out = append(out,
 			Entry{Scope: ks.scope, Key: prefixhash.Key(b.parent), Children: []prefixhash.Key{prefixhash.Key(b.key)}},
 			Entry{Scope: ks.scope, Key: prefixhash.Key(b.key), Copies: []Copy{{info.holder.self, TierGPU,

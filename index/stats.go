@@ -10,7 +10,7 @@ import (
 // Stats are counts of what the index keeps and refused.
 type Stats struct {
 	Scopes  int
-	Holders int    // replicas' ranks known
+	Holders int    // known holders
 	Blocks  int    // distinct blocks kept, all scopes and tiers
 	Hashes  int    // hashes of blocks kept, each for one holder
 	Nodes   int    // stretches of blocks
@@ -19,7 +19,7 @@ type Stats struct {
 	Grouped int    // blocks of holders with several cache groups, each holder's by itself
 	Sets    int    // distinct sets of two or more holders
 	Bytes   int    // memory of all this, without Go's own overhead
-	OffHeap int    // of Bytes, what all indexes of this process have mapped outside the Go heap
+	OffHeap int    // of Bytes: the memory that all indexes of this process have mapped outside the Go heap
 	Dropped uint64 // blocks not indexed since the start
 	Evicted uint64 // blocks evicted by a cap since the start
 }
@@ -46,7 +46,7 @@ func (x *Index) Stats() Stats {
 		s.Nodes += sh.nodes.Len()
 		for i := range sh.info {
 			if sh.slots.Live.Has(i) {
-				s.Hashes += sh.info[i].names()
+				s.Hashes += sh.info[i].hashes()
 				s.Bytes += sh.info[i].bytes()
 			}
 		}
@@ -78,8 +78,8 @@ func (h *holder) memberBytes() (n int) {
 	return n
 }
 
-// names returns how many hashes a holder uses.
-func (i *slotInfo) names() int {
+// hashes returns how many hashes a holder uses.
+func (i *slotInfo) hashes() int {
 	n := i.gpu.Len() + len(i.detached)
 	for _, l := range i.lower {
 		l.Each(func(hash, _ uint64) bool {
@@ -92,8 +92,8 @@ func (i *slotInfo) names() int {
 	return n
 }
 
-// bytes returns the memory of a holder's names; a detached one takes about 150 bytes
-// in its two maps.
+// bytes returns the memory of a holder's hashes; a detached block takes about 150 bytes in
+// its two maps.
 func (i *slotInfo) bytes() int {
 	n := i.gpu.Bytes() + 150*len(i.detached)
 	for _, l := range i.lower {
@@ -116,7 +116,7 @@ func (ks *keyspace) distinct() int {
 	if len(flats) == 0 || n == ks.tree.Blocks() {
 		return n
 	}
-	for page := range ks.sh.nodes.Pages() { // those that are also in nodes
+	for page := range ks.sh.nodes.Pages() { // nodes may have some of these keys too
 		for node := range ks.sh.nodes.Page(page) {
 			if node.Tree != ks.index {
 				continue
@@ -146,7 +146,7 @@ type ScopeStats struct {
 	Blocks int // distinct blocks, all tiers
 	Leases int // entries with a deadline: reported and speculative ones
 
-	ReportedLeases int // of Leases, what was given to Report
+	ReportedLeases int // of Leases: entries of Report
 }
 
 // Scopes yields the counts of every scope, drained ones with zeros.

@@ -18,14 +18,14 @@ type segment struct {
 	hashes    []uint64  // of the blocks, by their holder
 }
 
-// reference is where a holder's block is: at place, when it and all before it are
-// on GPU, else only its key is known.
+// reference is a stored block: a place, if the holder has it and all before it on GPU,
+// otherwise its key alone.
 type reference struct {
 	place radix.Place
 	key   uint64
 }
 
-// cancel ends speculation about what was just reported.
+// cancel ends speculation about the segment's blocks, which are reported now.
 func (r *segment) cancel(id HolderID) {
 	if r.tier == TierGPU {
 		r.ks.cancel(id, r.keys)
@@ -78,9 +78,9 @@ type storing struct {
 	res     *Result
 	info    *slotInfo
 
-	keys, hashes []uint64    // of the blocks that are left to store
-	at           radix.Place // of the block before
-	free         int         // blocks the caps leave
+	keys, hashes []uint64    // of the blocks left to store
+	at           radix.Place // of the block before them
+	free         int         // blocks that the caps still allow
 	counted      bool        // the blocks are counted already
 }
 
@@ -90,7 +90,7 @@ func (w *storing) done(p radix.Place, n int) {
 	w.at = p + radix.Place(n-1)
 }
 
-// storeVisible stores blocks after one that the holder has with all blocks before it.
+// storeVisible stores blocks behind a block that the holder has with all blocks before it.
 func (w *storing) storeVisible() {
 	for len(w.keys) > 0 {
 		if len(w.info.detached) == 0 {
@@ -103,7 +103,7 @@ func (w *storing) storeVisible() {
 		if _, taken := w.info.detached[w.hashes[0]]; taken || !w.storeSome(1) {
 			return
 		}
-		w.promote(w.at, key) // what waits for this block comes before the next
+		w.promote(w.at, key) // blocks that wait for this block come before the next
 	}
 }
 
@@ -143,7 +143,7 @@ func (w *storing) existing(p radix.Place, n int) bool {
 	return true
 }
 
-// stored counts n blocks that are the holder's now.
+// stored counts n new blocks of the holder.
 func (w *storing) stored(p radix.Place, n int) {
 	if !w.counted {
 		w.info.blocks[TierGPU] += n
@@ -153,11 +153,11 @@ func (w *storing) stored(p radix.Place, n int) {
 	w.done(p, n)
 }
 
-// storeAgain counts blocks that the holder has at p already.
+// storeAgain counts blocks that the holder already has at p.
 func (w *storing) storeAgain(p radix.Place, n int) bool {
 	for i := range n {
 		if w.info.gpu.Find(w.hashes[i]) != p+radix.Place(i) {
-			w.done(p, i) // two names of one block: the first counts
+			w.done(p, i) // two hashes of one block: the first counts
 			return false
 		}
 		w.countCopy(w.keys[i])
@@ -203,7 +203,7 @@ func (w *storing) begin(n int) bool {
 	return true
 }
 
-// admit returns how many of n new blocks the caps allow. It evicts others to make room, but
+// admit returns how many of n new blocks the caps allow. It evicts blocks to make room, but
 // none of the spared node.
 func (w *storing) admit(n int, spare uint32) int {
 	if short := n - w.free; short > 0 {
@@ -221,15 +221,15 @@ func (w *storing) storeLower() {
 	if w.info.lower == nil {
 		w.info.lower = map[int]*hashtable.Map{}
 	}
-	names := w.info.lower[ks.index]
-	if names == nil {
-		names = new(hashtable.Map)
-		names.Init(&sh.x.pool)
-		w.info.lower[ks.index] = names
+	keys := w.info.lower[ks.index]
+	if keys == nil {
+		keys = new(hashtable.Map)
+		keys.Init(&sh.x.pool)
+		w.info.lower[ks.index] = keys
 	}
 	for ; len(w.keys) > 0; w.keys, w.hashes = w.keys[1:], w.hashes[1:] {
 		key, hash := w.keys[0], w.hashes[0]
-		if was := names.Get(hash); was != 0 && was != key {
+		if was := keys.Get(hash); was != 0 && was != key {
 			return
 		}
 		s := t.Insert(key)
@@ -240,7 +240,7 @@ func (w *storing) storeLower() {
 		if s.Value().Set() == 0 && w.admit(1, 0) == 0 || !sh.toggleIn(t, t.Find(key), w.segment.slot) {
 			return
 		}
-		names.Put(hash, key)
+		keys.Put(hash, key)
 		w.info.blocks[tier]++
 		w.res.Stored++
 	}

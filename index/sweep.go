@@ -34,7 +34,7 @@ func (x *Index) Run(ctx context.Context) error {
 	}
 }
 
-// sweepSoon does what Run does between two sweeps.
+// sweepSoon removes the blocks of ended holders and ends due leases, between two sweeps.
 func (x *Index) sweepSoon() {
 	x.sweeping.Lock()
 	defer x.sweeping.Unlock()
@@ -42,9 +42,9 @@ func (x *Index) sweepSoon() {
 	x.expireLeases()
 }
 
-// Sweep does at once what Run does periodically: it drops silent reporters, ends
-// leases past their deadline, and removes the blocks of ended holders. One sweep
-// runs at a time; another call waits for it.
+// Sweep does one round of Run now: it drops silent reporters, ends leases past their
+// deadline, and removes the blocks of ended holders. One sweep runs at a time;
+// another call waits for it.
 func (x *Index) Sweep() {
 	x.sweeping.Lock()
 	defer x.sweeping.Unlock()
@@ -181,8 +181,8 @@ func (sh *shard) sweep() {
 	sh.slots.Free(dead)
 }
 
-// sweepStep is how many buckets of a holder's names are read under the lock at a
-// time: about a tenth of a millisecond.
+// sweepStep is how many buckets of a holder's hashes a step reads under the lock:
+// about a tenth of a millisecond.
 const sweepStep = 1024
 
 // nodes removes some of a dead slot's blocks from the nodes. It returns false when
@@ -288,7 +288,7 @@ func (s *sweeper) table(t *hashtable.Table, part int) {
 	t.Shrink(part)
 }
 
-// tidy drops the names of evicted blocks, and memory that is no longer needed.
+// tidy drops the hashes of evicted blocks, and returns unused memory.
 func (sh *shard) tidy() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -317,7 +317,7 @@ func (sh *shard) tidy() {
 	sh.nodes.Trim()
 }
 
-// forgetEvicted drops the names of blocks below the GPU that are in no tier any more.
+// forgetEvicted drops the hashes of blocks below the GPU that no tier has any more.
 // sh.mu is held.
 func (sh *shard) forgetEvicted() {
 	sh.evicted = 0
@@ -374,7 +374,7 @@ func (sh *shard) takeDrained() (drained []*keyspace) {
 		sh.nodes.Drop(&ks.tree)
 		drained = append(drained, ks)
 	}
-	for i := range sh.info { // names of evicted blocks may be left
+	for i := range sh.info { // hashes of evicted blocks may be left
 		for index, l := range sh.info[i].lower {
 			if sh.keyspaces[index] == nil {
 				l.Discard()
