@@ -10,7 +10,7 @@ const SmallShare = 8 << 20
 // on, and reports whether the limit has room for them.
 func (st *stream) take(n int) bool {
 	limit := st.o.MaxBodies
-	if st.taken+n > tokens.SmallBody {
+	if max(n, st.size) > tokens.SmallBody {
 		limit -= SmallShare
 	}
 	all := &st.srv.router.metrics.bodies

@@ -69,3 +69,24 @@ func TestAHeldBodyCounts(t *testing.T) {
 		t.Error("the body still counts when its request has ended")
 	}
 }
+
+// A body in several pieces counts twice, for it is copied into one.
+func TestAJoinedBodyCounts(t *testing.T) {
+	pieces := []string{chat, strings.Repeat(" ", tokens.SmallBody)}
+	size := int64(len(pieces[0]) + len(pieces[1]))
+	for limit, want := range map[int64]decision.Reason{2 * size: decision.ReasonCold, 2*size - 1: decision.ReasonBusy} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		s := NewServer(b.router, ServerOptions{MaxBodies: SmallShare + limit})
+		st := s.stream(duplex, new(hint))
+		out := st.step(t.Context(), headers(duplex, "POST", chatPath, false), nil)
+		for i, piece := range pieces {
+			out = st.step(t.Context(), body(piece, i == len(pieces)-1), out)
+		}
+		if st.d.Reason != want || len(out) == 0 {
+			t.Errorf("reason %q with %d answers where %d bytes are allowed and the body has %d, want %q", st.d.Reason, len(out), limit, size, want)
+		}
+		if st.close(); b.router.metrics.bodies.Load() != 0 {
+			t.Error("bytes of a request that has ended still count")
+		}
+	}
+}

@@ -229,7 +229,11 @@ func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*
 
 // flush decides, if that is not done yet, and returns the held chunks.
 func (st *stream) flush(ctx context.Context, out []*response, end bool) []*response {
-	if !st.decided {
+	switch {
+	case st.decided:
+	case len(st.held) > 1 && !st.take(st.size): // for the copy in one piece
+		st.skip(decision.ReasonBusy)
+	default:
 		body, done := st.srv.join(st.held)
 		st.route(ctx, body)
 		done()

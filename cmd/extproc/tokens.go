@@ -27,7 +27,7 @@ type TokensConfig struct {
 	MaxLoaded     int           `yaml:"max_loaded" unit:"tokenizers"` // how many different tokenizers are loaded at once; served names of equal files share one
 	MaxLoadedMiB  int           `yaml:"max_loaded_mib" unit:"MiB"`    // memory for loaded tokenizers, with the stores of prompts' beginnings
 	Models        []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found automatically
-	SampleEvery   int           `yaml:"sample_every" unit:"requests"` // one request in so many has its token ids compared with a replica's; negative = none
+	SampleEvery   int           `yaml:"sample_every" unit:"requests"` // one request in so many, of those with bodies up to 1 MiB, has its token ids compared with a replica's; negative = none
 	CheckEvery    time.Duration `yaml:"check_every"`                  // how often features that no replica has confirmed yet are compared again
 	Trust         []string      `yaml:"trust,omitempty"`              // features whose token ids are computed in process although no replica can confirm them
 }

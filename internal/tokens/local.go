@@ -98,6 +98,9 @@ const (
 	DefaultCheckEvery = 5 * time.Second
 	// samplesWaiting bounds what waits to be compared; more are not taken.
 	samplesWaiting = 16
+	// sampledBody is the most bytes of a sampled request's body, about 250,000 tokens of
+	// English: samples wait with a copy of it.
+	sampledBody = 1 << 20
 	// checkTimeout bounds one question of a check, off the request path.
 	checkTimeout = 10 * time.Second
 )
@@ -354,7 +357,7 @@ func (m *localModel) mayFit(req *openai.Request) bool {
 // it did: the ids are kept then.
 func (l *Local) sample(m *localModel, tenant string, req *openai.Request, features chat.Features, ids [][]uint32) bool {
 	every := l.set.Load().SampleEvery
-	if every < 0 || l.o.Reference == nil || rand.IntN(every) != 0 || len(l.samples) == cap(l.samples) {
+	if every < 0 || l.o.Reference == nil || len(req.Body()) > sampledBody || rand.IntN(every) != 0 || len(l.samples) == cap(l.samples) {
 		return false
 	}
 	select {

@@ -182,6 +182,10 @@ func TestLocalSamplesTraffic(t *testing.T) {
 	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Fatal(err)
 	}
+	large := parse(t, openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}]}`+strings.Repeat(" ", sampledBody))
+	if _, err := l.Tokens(t.Context(), large, someModel); err != nil || len(l.samples) != 1 {
+		t.Errorf("%d samples wait, %v: a large body is no sample", len(l.samples), err)
+	}
 	l.compare(t.Context(), <-l.samples)
 	if last := seen.checked[len(seen.checked)-1]; last != Equal {
 		t.Fatalf("check %q", last)
