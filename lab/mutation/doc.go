@@ -7,7 +7,7 @@
 // is killed when one of them fails or does not end, it has lived when all pass, and
 // no test covers it when none reaches it.
 //
-//	mutation [-tests ./a,./b] [-run regexp] [-statements] [-sample n] ./package
+//	mutation [-tests ./a,./b] [-run regexp] [-at regexp] [-statements] [-sample n] ./package
 //
 // The package, and the packages of the tests, are of the working folder's module.
 package main

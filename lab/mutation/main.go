@@ -36,6 +36,7 @@ func main() {
 	run := flag.String("run", ".", "tests to run")
 	skip := flag.String("skip", "Alloc", "tests to leave out")
 	statements := flag.Bool("statements", false, "leave out statements, too")
+	at := flag.String("at", ".", "try only mutants at such places, as file.go:line:column")
 	sample := flag.Int("sample", 0, "try only so many mutants, chosen by a fixed seed (0: all)")
 	workers := flag.Int("workers", 1, "mutants at a time")
 	flag.Parse()
@@ -43,7 +44,7 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	o := options{pkg: flag.Arg(0), tests: cmp.Or(*tests, flag.Arg(0)), run: *run, skip: *skip, statements: *statements, sample: *sample, workers: *workers}
+	o := options{pkg: flag.Arg(0), tests: cmp.Or(*tests, flag.Arg(0)), run: *run, skip: *skip, at: *at, statements: *statements, sample: *sample, workers: *workers}
 	if err := mutate(os.Stdout, o); err != nil {
 		fmt.Fprintln(os.Stderr, "mutation:", err)
 		os.Exit(1)
@@ -52,9 +53,9 @@ func main() {
 
 // options are the command's flags.
 type options struct {
-	pkg, tests, run, skip string
-	statements            bool
-	sample, workers       int
+	pkg, tests, run, skip, at string
+	statements                bool
+	sample, workers           int
 }
 
 // mutate tries the mutants of a package and prints to out what was not killed.
@@ -64,6 +65,10 @@ func mutate(out io.Writer, o options) error {
 		return err
 	}
 	skip, err := regexp.Compile(o.skip)
+	if err != nil {
+		return err
+	}
+	at, err := regexp.Compile(o.at)
 	if err != nil {
 		return err
 	}
@@ -102,7 +107,7 @@ func mutate(out io.Writer, o options) error {
 		return true
 	})
 	slices.SortStableFunc(all, func(a, b *test) int { return cmp.Compare(a.took, b.took) })
-	ids := rand.New(rand.NewPCG(1, 1)).Perm(len(r.mutants))
+	ids := slices.DeleteFunc(rand.New(rand.NewPCG(1, 1)).Perm(len(r.mutants)), func(id int) bool { return !at.MatchString(r.mutants[id].at) })
 	if o.sample > 0 && o.sample < len(ids) {
 		ids = ids[:o.sample]
 	}

@@ -1,15 +1,17 @@
 package radix
 
 import (
+	"fmt"
 	"testing"
 
 	"warmroute/index/internal/epoch"
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/index/internal/offheap"
+	"warmroute/prefixhash"
 )
 
-// forest is nodes with one tree and two holdings.
+// forest is nodes with one tree and some holdings.
 type forest struct {
 	t     *testing.T
 	clock epoch.Clock
@@ -17,11 +19,12 @@ type forest struct {
 	sets  holderset.Sets
 	nodes Nodes
 	tree  Tree
-	held  [2]Holding
+	held  []Holding
+	ended map[int]bool // slots whose holders have ended
 }
 
-func newForest(t *testing.T, every int) *forest {
-	f := &forest{t: t}
+func newForest(t *testing.T, every, slots int) *forest {
+	f := &forest{t: t, held: make([]Holding, slots), ended: map[int]bool{}}
 	f.clock.Init()
 	f.pool.Init(&f.clock)
 	f.sets.Init(&f.clock)
@@ -42,39 +45,107 @@ func chain(from, n int) (keys []uint64) {
 	return keys
 }
 
-// begin stores a node without holders, by its keys as hashes.
+// begin stores a node of blocks that a slot names by their keys.
 func (f *forest) begin(slot int, parent Place, keys []uint64) Place {
 	f.t.Helper()
-	p := f.tree.New(keys, keys)
-	if n := f.held[slot].Record(p, keys); n != len(keys) {
-		f.t.Fatalf("%d of %d blocks are named", n, len(keys))
-	}
-	f.tree.Begin(p, parent, len(keys), slot, 1)
+	return f.beginNamed(slot, parent, keys, keys, 1)
+}
+
+func (f *forest) beginNamed(slot int, parent Place, keys, names []uint64, tick uint16) Place {
+	f.t.Helper()
+	p := f.tree.New(keys, names)
+	f.name(slot, p, names)
+	f.tree.Begin(p, parent, len(keys), slot, tick)
 	f.held[slot].Joined(p)
 	return p
+}
+
+// name gives blocks a slot's names.
+func (f *forest) name(slot int, p Place, names []uint64) {
+	f.t.Helper()
+	if n := f.held[slot].Record(p, names); n != len(names) {
+		f.t.Fatalf("%d of %d blocks are named", n, len(names))
+	}
+}
+
+// extend appends blocks to a node, named by their keys.
+func (f *forest) extend(slot int, p Place, keys []uint64) {
+	f.t.Helper()
+	f.nodes.Reserve(p, keys, keys)
+	f.name(slot, p, keys)
+	f.nodes.Append(p, len(keys), slot, 1)
+}
+
+// leave takes a slot's blocks from an offset of a node on, named by their keys.
+func (f *forest) leave(slot int, node uint32, from int) {
+	f.t.Helper()
+	h := &f.held[slot]
+	for off := h.Held(node) - 1; off >= from; off-- {
+		h.Take(f.nodes.Key(At(node, off)))
+	}
+	if !h.Leave(node, from) {
+		f.t.Fatal("too many different sets")
+	}
 }
 
 // add gives blocks that are there to a slot.
 func (f *forest) add(slot int, p Place, keys []uint64) {
 	f.t.Helper()
-	if n := f.held[slot].Record(p, keys); n != len(keys) || !f.held[slot].Add(p, n, 1) {
-		f.t.Fatalf("%d of %d blocks are named", n, len(keys))
+	f.name(slot, p, keys)
+	if !f.held[slot].Add(p, len(keys), 1) {
+		f.t.Fatal("too many different sets")
 	}
 }
 
 func (f *forest) check() error {
-	c, err := f.nodes.Check(func(slot int) bool { return slot < len(f.held) })
+	c, err := f.nodes.Check(func(slot int) bool { return slot < len(f.held) && !f.ended[slot] })
 	if err != nil {
 		return err
 	}
-	for slot := range f.held {
-		if err := f.held[slot].Check(c); err != nil {
-			return err
-		}
-	}
 	var slots holderset.Slots
 	slots.Init(&f.clock)
-	slots.Take(0)
-	slots.Take(1)
+	for slot := range f.held {
+		slots.Take(int32(slot))
+		if f.ended[slot] {
+			continue
+		}
+		if err := f.held[slot].Check(c); err != nil {
+			return fmt.Errorf("slot %d: %w", slot, err)
+		}
+	}
 	return f.sets.Check(&slots, c.References)
+}
+
+// traced is the set of each block of a prompt, as far as a trace follows it. The stretches
+// follow each other.
+func (f *forest) traced(keys []prefixhash.Key) (sets []holderset.ID) {
+	f.t.Helper()
+	reader := f.clock.Enter()
+	defer reader.Leave()
+	for i, s := range f.tree.Trace(nil, keys) {
+		if int(s.Depth) != len(sets) || s.Len <= 0 || f.nodes.Depth(s.Node()) != len(sets) {
+			f.t.Fatalf("stretch %d is %d blocks at depth %d of node %d, which begins at %d; %d blocks are before it", i, s.Len, s.Depth, s.Node(), f.nodes.Depth(s.Node()), len(sets))
+		}
+		set, end := s.Set(), int(s.Depth+s.Len)
+		for k := 0; ; k++ {
+			depth, next, ok := s.Change(k)
+			if !ok {
+				break
+			}
+			if int(depth) <= len(sets) || int(depth) >= end {
+				f.t.Fatalf("stretch %d changes at depth %d, behind %d and before %d", i, depth, len(sets), end)
+			}
+			for len(sets) < int(depth) {
+				sets = append(sets, set)
+			}
+			set = next
+		}
+		for len(sets) < end {
+			sets = append(sets, set)
+		}
+	}
+	if len(sets) > len(keys) {
+		f.t.Fatalf("%d blocks of a prompt of %d", len(sets), len(keys))
+	}
+	return sets
 }

@@ -1,0 +1,473 @@
+package radix
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"warmroute/prefixhash"
+)
+
+// grove drives nodes, and beside them which slot has which blocks, with the same
+// random operations.
+type grove struct {
+	*forest
+	rng    *rand.Rand
+	blocks []groveBlock
+	naming []uint64       // by slot: its names are the keys with these bits changed
+	has    []map[int]bool // by slot: blocks; with a block it has those before
+	tick   uint16
+	ticks  map[uint32]uint16 // by node, of the last store
+	swept  map[int]bool      // ended slots of which some blocks are gone, perhaps before others
+}
+
+type groveBlock struct {
+	parent int // -1: it begins prompts
+	key    uint64
+	kids   []int
+}
+
+// newGrove has blocks in chains that part at one block in some.
+func newGrove(t *testing.T, seed uint64, blocks, parts, every int, naming ...uint64) *grove {
+	g := &grove{forest: newForest(t, every, len(naming)), rng: rand.New(rand.NewPCG(seed, 1)), naming: naming, ticks: map[uint32]uint16{}, swept: map[int]bool{}}
+	for range naming {
+		g.has = append(g.has, map[int]bool{})
+	}
+	for i := range blocks {
+		b := groveBlock{parent: i - 1, key: g.rng.Uint64() | 1}
+		if i > 0 && g.rng.IntN(parts) == 0 {
+			b.parent = g.rng.IntN(i+1) - 1
+		}
+		if g.blocks = append(g.blocks, b); b.parent >= 0 {
+			g.blocks[b.parent].kids = append(g.blocks[b.parent].kids, i)
+		}
+	}
+	return g
+}
+
+func (g *grove) name(slot, block int) uint64 { return g.blocks[block].key ^ g.naming[slot] }
+
+func (g *grove) named(slot int, blocks []int) (keys, names []uint64) {
+	for _, b := range blocks {
+		keys, names = append(keys, g.blocks[b].key), append(names, g.name(slot, b))
+	}
+	return keys, names
+}
+
+// path is a block and all before it.
+func (g *grove) path(block int) (path []int) {
+	for ; block >= 0; block = g.blocks[block].parent {
+		path = append(path, block)
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// behind is a block and all of a slot that follow it.
+func (g *grove) behind(slot, block int) []int {
+	all := []int{block}
+	for i := 0; i < len(all); i++ {
+		for _, kid := range g.blocks[all[i]].kids {
+			if g.has[slot][kid] {
+				all = append(all, kid)
+			}
+		}
+	}
+	return all
+}
+
+// pick is any of a slot's blocks, -1 when it has none.
+func (g *grove) pick(slot int) int {
+	all := slices.Sorted(maps.Keys(g.has[slot]))
+	if len(all) == 0 {
+		return -1
+	}
+	return all[g.rng.IntN(len(all))]
+}
+
+func (g *grove) step() {
+	slot := g.rng.IntN(len(g.held))
+	g.tick += uint16(g.rng.IntN(3))
+	switch op := g.rng.IntN(100); {
+	case g.ended[slot]:
+		g.sweep(slot)
+	case op < 55:
+		g.store(slot)
+	case op < 70:
+		g.remove(slot)
+	case op < 85:
+		g.removeEnd(slot)
+	case op < 92:
+		g.evict()
+	case op < 94:
+		g.ended[slot] = true
+	case op < 96:
+		keys, names := g.named(slot, []int{0})
+		g.tree.Cancel(g.tree.New(keys, names))
+	default:
+		g.nodes.Trim()
+		g.held[slot].Trim()
+	}
+}
+
+// store stores a stretch of blocks behind one that the slot has.
+func (g *grove) store(slot int) {
+	from := g.pick(slot)
+	if g.rng.IntN(4) == 0 {
+		from = -1
+	}
+	kids := g.kids(from)
+	var path []int
+	for n := 1 + g.rng.IntN(50); n > 0 && len(kids) > 0; n-- {
+		next := kids[g.rng.IntN(len(kids))]
+		path, kids = append(path, next), g.blocks[next].kids
+	}
+	at := Place(0)
+	if from >= 0 {
+		at = g.held[slot].Find(g.name(slot, from))
+	}
+	for len(path) > 0 {
+		p, n := g.storeSome(slot, at, path)
+		for _, b := range path[:n] {
+			g.has[slot][b] = true
+		}
+		at, path = p+Place(n-1), path[n:]
+	}
+}
+
+// kids is the blocks that follow one, of -1 those that begin prompts.
+func (g *grove) kids(block int) (kids []int) {
+	if block >= 0 {
+		return g.blocks[block].kids
+	}
+	for i, b := range g.blocks {
+		if b.parent < 0 {
+			kids = append(kids, i)
+		}
+	}
+	return kids
+}
+
+// storeSome stores some of the next blocks, which follow a place.
+func (g *grove) storeSome(slot int, at Place, path []int) (p Place, n int) {
+	keys, names := g.named(slot, path)
+	head := g.tree.Head(keys[0])
+	switch {
+	case at != 0 && g.nodes.Has(at+1, keys[0]):
+		return at + 1, g.join(slot, at+1, keys, names)
+	case head != 0:
+		if before := g.nodes.Before(head); before != at {
+			g.t.Fatalf("a node behind %x, whose first block follows %x", before, at)
+		}
+		return head, g.join(slot, head, keys, names)
+	case at != 0 && g.nodes.IsEnd(at):
+		p, n = at+1, 1+g.rng.IntN(len(keys))
+		g.nodes.Reserve(p, keys, names) // more than is appended
+		g.forest.name(slot, p, names[:n])
+		g.nodes.Append(p, n, slot, g.tick)
+	default:
+		p, n = g.beginNamed(slot, at, keys, names, g.tick), len(keys)
+	}
+	g.ticks[p.Node()] = g.tick
+	return p, n
+}
+
+// join makes a slot one of the holders of blocks from a place on, as far as the node has them.
+func (g *grove) join(slot int, p Place, keys, names []uint64) int {
+	n := g.nodes.Common(p, keys)
+	held := g.held[slot].Held(p.Node()) - p.Offset()
+	if held > 0 {
+		return min(n, held)
+	}
+	g.forest.name(slot, p, names[:n])
+	if held < 0 || !g.held[slot].Add(p, n, g.tick) {
+		g.t.Fatalf("%d blocks from %x on are not added: %d are held", n, p, held)
+	}
+	g.ticks[p.Node()] = g.tick
+	return n
+}
+
+// remove removes a block and all that the slot has behind it.
+func (g *grove) remove(slot int) {
+	block := g.pick(slot)
+	if block < 0 {
+		return
+	}
+	h := &g.held[slot]
+	p := h.Find(g.name(slot, block))
+	from := map[uint32]int{p.Node(): p.Offset()}
+	h.Follow(p.Node(), p.Offset(), from)
+	var want, got []uint64
+	for _, b := range g.behind(slot, block) {
+		want = append(want, g.name(slot, b))
+		delete(g.has[slot], b)
+	}
+	h.Each(func(name uint64, p Place) {
+		if first, ok := from[p.Node()]; ok && p.Offset() >= first {
+			got = append(got, name)
+		}
+	})
+	slices.Sort(got)
+	if slices.Sort(want); !slices.Equal(got, want) {
+		g.t.Fatalf("%x are behind a block, want %x", got, want)
+	}
+	h.Erase(got)
+	g.leaveAll(slot, from)
+}
+
+// leaveAll takes a slot from nodes, in any order.
+func (g *grove) leaveAll(slot int, from map[uint32]int) {
+	ids := slices.Sorted(maps.Keys(from))
+	g.rng.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	for _, id := range ids {
+		if !g.held[slot].Leave(id, from[id]) {
+			g.t.Fatal("too many different sets")
+		}
+	}
+}
+
+// removeEnd removes blocks from the last one of a slot's part of a node on.
+func (g *grove) removeEnd(slot int) {
+	block := g.pick(slot)
+	for next := block; next >= 0; {
+		block, next = next, -1
+		for _, kid := range g.blocks[block].kids {
+			if g.has[slot][kid] {
+				next = kid
+			}
+		}
+	}
+	if block < 0 {
+		return
+	}
+	path := g.path(block)
+	slices.Reverse(path)
+	path = path[:1+g.rng.IntN(len(path))]
+	_, names := g.named(slot, path)
+	h := &g.held[slot]
+	p := h.Find(names[0])
+	n := h.ForgetEnd(p, names)
+	most := 0
+	for most < len(path) && most <= p.Offset() && len(g.behind(slot, path[most])) == 1 {
+		delete(g.has[slot], path[most])
+		most++
+	}
+	for _, b := range path[n:max(n, most)] {
+		g.has[slot][b] = true
+	}
+	if alike := len(slices.Compact(slices.Clone(g.naming))) == 1; n > most || alike && n != most {
+		g.t.Fatalf("%d blocks are forgotten from an end on, want %d", n, most)
+	}
+	if n > 0 && !h.Leave(p.Node(), p.Offset()+1-n) {
+		g.t.Fatal("too many different sets")
+	}
+}
+
+// sweep removes some blocks of an ended holder, and after the last one gives the slot to another.
+func (g *grove) sweep(slot int) {
+	more, ok := g.held[slot].Clear(1)
+	if !ok {
+		g.t.Fatal("too many different sets")
+	}
+	if g.swept[slot] = true; more {
+		return
+	}
+	delete(g.swept, slot)
+	g.held[slot].Discard()
+	g.held[slot] = Holding{}
+	g.held[slot].Init(&g.nodes, slot)
+	clear(g.has[slot])
+	delete(g.ended, slot)
+}
+
+// evict drops the end of an old node.
+func (g *grove) evict() {
+	except := uint32(g.rng.IntN(3))
+	chosen := map[uint32]int{3: 0}
+	id, end := g.tree.OldestEnd(g.tick, chosen, except)
+	ages := map[uint32]uint16{}
+	for other, nd := range g.nodes.each() {
+		if floor := g.naiveFloor(other); floor < nd.len() && other != except && other != 3 {
+			ages[other] = g.tick - g.ticks[other]
+		}
+	}
+	if id == 0 {
+		if len(ages) > 0 {
+			g.t.Fatalf("no node has an end, but %v have", ages)
+		}
+		return
+	}
+	age, ok := ages[id]
+	if !ok || end != g.naiveFloor(id) {
+		g.t.Fatalf("node %d ends at %d, it is one of %v and has to end at %d", id, end, ages, g.naiveFloor(id))
+	}
+	for other, older := range ages {
+		if older > age && len(ages) <= evictSample {
+			g.t.Fatalf("node %d of age %d is the oldest, but %d is %d old", id, age, other, older)
+		}
+	}
+	slots := map[int]bool{}
+	if n := g.nodes.Behind(id, end, func(slot int) { slots[slot] = true }); n != g.nodes.BlocksOf(id)-end {
+		g.t.Fatalf("%d blocks behind %d of %d", n, end, g.nodes.BlocksOf(id))
+	}
+	for slot := range g.held {
+		if slots[slot] != (g.held[slot].Held(id) > end) {
+			g.t.Fatalf("slot %d holds %d blocks of a node, behind %d: %v", slot, g.held[slot].Held(id), end, slots[slot])
+		}
+		g.forgetBehind(slot, id, end)
+	}
+}
+
+// naiveFloor is how many blocks of a node are before other nodes.
+func (g *grove) naiveFloor(id uint32) (floor int) {
+	for _, nd := range g.nodes.each() {
+		if nd.parent != 0 && nd.parent.Node() == id {
+			floor = max(floor, nd.parent.Offset()+1)
+		}
+	}
+	return floor
+}
+
+// forgetBehind removes a slot's blocks of a node from an offset on. The names of an ended holder
+// stay until they are swept.
+func (g *grove) forgetBehind(slot int, id uint32, end int) {
+	h := &g.held[slot]
+	if !g.ended[slot] {
+		var gone []uint64
+		h.Each(func(name uint64, p Place) {
+			if p.Node() == id && p.Offset() >= end {
+				gone = append(gone, name)
+			}
+		})
+		h.Erase(gone)
+		for _, name := range gone {
+			delete(g.has[slot], slices.IndexFunc(g.blocks, func(b groveBlock) bool { return b.key == name^g.naming[slot] }))
+		}
+	}
+	if !h.Leave(id, end) {
+		g.t.Fatal("too many different sets")
+	}
+}
+
+// verify compares what nodes have with what slots have.
+func (g *grove) verify() {
+	g.t.Helper()
+	if err := g.check(); err != nil && len(g.swept) == 0 {
+		g.t.Fatal(err)
+	}
+	g.verifyStored()
+	for slot := range g.held {
+		if g.ended[slot] {
+			continue
+		}
+		if n := g.held[slot].Len(); n != len(g.has[slot]) {
+			g.t.Fatalf("slot %d has %d blocks, want %d", slot, n, len(g.has[slot]))
+		}
+		for b := range g.blocks {
+			p := g.held[slot].Find(g.name(slot, b))
+			if (p != 0) != g.has[slot][b] || p != 0 && g.nodes.Key(p) != g.blocks[b].key {
+				g.t.Fatalf("slot %d finds block %d at %x, which it has: %v", slot, b, p, g.has[slot][b])
+			}
+		}
+	}
+}
+
+// verifyStored: pages yield the blocks with their holders, each behind the one that it follows.
+func (g *grove) verifyStored() {
+	g.t.Helper()
+	after, holders, nodes := map[uint64]uint64{}, map[uint64]map[int]bool{}, 0
+	for page := range g.nodes.Pages() {
+		for s := range g.nodes.Page(page) {
+			nodes++
+			for off, key := range s.Keys {
+				if holders[key] = map[int]bool{}; off > 0 {
+					after[key] = s.Keys[off-1]
+				} else if s.First {
+					after[key] = 0
+				}
+			}
+			for _, c := range s.Children {
+				after[c.Key] = s.Keys[c.Offset]
+			}
+			from := 0
+			for _, r := range s.Runs {
+				for _, key := range s.Keys[from:r.End] {
+					g.sets.Each(r.Set, func(slot int) { holders[key][slot] = true })
+				}
+				from = r.End
+			}
+		}
+	}
+	if n := g.nodes.Len(); n != nodes || g.tree.Blocks() != len(holders) {
+		g.t.Fatalf("%d nodes of %d blocks, %d of %d are stored", n, g.tree.Blocks(), nodes, len(holders))
+	}
+	for b := range g.blocks {
+		key, before := g.blocks[b].key, uint64(0)
+		if g.blocks[b].parent >= 0 {
+			before = g.blocks[g.blocks[b].parent].key
+		}
+		if got, stored := after[key]; stored && got != before {
+			g.t.Fatalf("block %d follows %x, want %x", b, got, before)
+		}
+		for slot := range g.held {
+			if !g.ended[slot] && holders[key][slot] != g.has[slot][b] {
+				g.t.Fatalf("slot %d has block %d: %v, want %v", slot, b, holders[key][slot], g.has[slot][b])
+			}
+		}
+	}
+}
+
+// verifyTrace compares how much of a prompt each slot has. The prompt may go on where no
+// block is.
+func (g *grove) verifyTrace() {
+	g.t.Helper()
+	path := g.path(g.rng.IntN(len(g.blocks)))
+	var keys []prefixhash.Key
+	for _, b := range path {
+		keys = append(keys, prefixhash.Key(g.blocks[b].key))
+	}
+	for range g.rng.IntN(9) {
+		keys = append(keys, prefixhash.Key(g.rng.Uint64()))
+	}
+	sets := g.traced(keys)
+	for slot := range g.held {
+		got, want := 0, 0
+		for got < len(sets) && g.sets.Has(sets[got], slot) {
+			got++
+		}
+		for want < len(path) && g.has[slot][path[want]] {
+			want++
+		}
+		if got != want && !g.ended[slot] {
+			g.t.Fatalf("slot %d has %d blocks of a prompt of %d, want %d", slot, got, len(keys), want)
+		}
+	}
+}
+
+func TestModel(t *testing.T) {
+	for name, c := range map[string]struct {
+		blocks, parts, every int
+		naming               []uint64
+	}{
+		"chains that part often":       {80, 5, 3, []uint64{0, 0, 0, 0}},
+		"long chains":                  {400, 60, 4, []uint64{0, 0, 0}},
+		"each block is a checkpoint":   {200, 20, 1, []uint64{0, 0, 0}},
+		"hardly any checkpoint":        {200, 20, 64, []uint64{0, 0, 0}},
+		"names are not keys":           {120, 8, 3, []uint64{1 << 40, 1 << 40}},
+		"each slot has its own names":  {120, 8, 5, []uint64{0, 1 << 40, 1 << 50, 1 << 40}},
+		"a slot in many, by its names": {60, 4, 2, []uint64{1 << 40, 0, 0, 0, 0, 0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(4) {
+				g := newGrove(t, seed, c.blocks, c.parts, c.every, c.naming...)
+				for step := range 500 {
+					g.step()
+					if g.verifyTrace(); step%5 == 0 {
+						g.verify()
+					}
+				}
+			}
+		})
+	}
+}
