@@ -116,36 +116,62 @@ func (f *forest) check() error {
 	return f.sets.Check(&slots, c.References)
 }
 
-// traced is the set of each block of a prompt, as far as a trace follows it. The stretches
-// follow each other.
+// traced is the set of each block of a prompt, as far as a trace follows it. Its stretches are
+// where their nodes are, and change within themselves.
 func (f *forest) traced(keys []prefixhash.Key) (sets []holderset.ID) {
 	f.t.Helper()
 	reader := f.clock.Enter()
 	defer reader.Leave()
-	for i, s := range f.tree.Trace(nil, keys) {
-		if int(s.Depth) != len(sets) || s.Len <= 0 || f.nodes.Depth(s.Node()) != len(sets) {
-			f.t.Fatalf("stretch %d is %d blocks at depth %d of node %d, which begins at %d; %d blocks are before it", i, s.Len, s.Depth, s.Node(), f.nodes.Depth(s.Node()), len(sets))
+	path := f.tree.Trace(nil, keys)
+	depth := int32(0)
+	for i, s := range path {
+		if s.Depth != depth || s.Len <= 0 || f.nodes.Depth(s.Node()) != int(depth) {
+			f.t.Fatalf("stretch %d is %d blocks at depth %d of node %d, which begins at %d; %d blocks are before it", i, s.Len, s.Depth, s.Node(), f.nodes.Depth(s.Node()), depth)
 		}
-		set, end := s.Set(), int(s.Depth+s.Len)
+		for k := 0; ; k++ {
+			at, _, ok := s.Change(k)
+			if !ok {
+				break
+			}
+			if at <= depth || at >= s.Depth+s.Len {
+				f.t.Fatalf("stretch %d changes at depth %d, behind %d and before %d", i, at, depth, s.Depth+s.Len)
+			}
+			depth = at
+		}
+		depth = s.Depth + s.Len
+	}
+	if int(depth) > len(keys) {
+		f.t.Fatalf("%d blocks of a prompt of %d", depth, len(keys))
+	}
+	return setsOf(path)
+}
+
+// setsOf is the set of each block of a path.
+func setsOf(path []Stretch) (sets []holderset.ID) {
+	upTo := func(depth int32, set holderset.ID) {
+		for len(sets) < int(depth) {
+			sets = append(sets, set)
+		}
+	}
+	for _, s := range path {
+		set := s.Set()
 		for k := 0; ; k++ {
 			depth, next, ok := s.Change(k)
 			if !ok {
 				break
 			}
-			if int(depth) <= len(sets) || int(depth) >= end {
-				f.t.Fatalf("stretch %d changes at depth %d, behind %d and before %d", i, depth, len(sets), end)
-			}
-			for len(sets) < int(depth) {
-				sets = append(sets, set)
-			}
+			upTo(depth, set)
 			set = next
 		}
-		for len(sets) < end {
-			sets = append(sets, set)
-		}
-	}
-	if len(sets) > len(keys) {
-		f.t.Fatalf("%d blocks of a prompt of %d", len(sets), len(keys))
+		upTo(s.Depth+s.Len, set)
 	}
 	return sets
+}
+
+// heldOf is how many blocks a slot has by the sets along a prompt.
+func (f *forest) heldOf(sets []holderset.ID, slot int) (held int) {
+	for held < len(sets) && f.sets.Has(sets[held], slot) {
+		held++
+	}
+	return held
 }

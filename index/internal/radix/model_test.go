@@ -418,28 +418,33 @@ func (g *grove) verifyStored() {
 	}
 }
 
-// verifyTrace compares how much of a prompt each slot has. The prompt may go on where no
-// block is.
-func (g *grove) verifyTrace() {
-	g.t.Helper()
-	path := g.path(g.rng.IntN(len(g.blocks)))
-	var keys []prefixhash.Key
+// prompt is the path to a block, and its keys. They may go on where no block is.
+func (g *grove) prompt() (path []int, keys []prefixhash.Key) {
+	path = g.path(g.rng.IntN(len(g.blocks)))
 	for _, b := range path {
 		keys = append(keys, prefixhash.Key(g.blocks[b].key))
 	}
 	for range g.rng.IntN(9) {
 		keys = append(keys, prefixhash.Key(g.rng.Uint64()))
 	}
+	return path, keys
+}
+
+// depth is how many blocks of a path a slot has.
+func (g *grove) depth(slot int, path []int) (depth int) {
+	for depth < len(path) && g.has[slot][path[depth]] {
+		depth++
+	}
+	return depth
+}
+
+// verifyTrace compares how much of a prompt each slot has.
+func (g *grove) verifyTrace() {
+	g.t.Helper()
+	path, keys := g.prompt()
 	sets := g.traced(keys)
 	for slot := range g.held {
-		got, want := 0, 0
-		for got < len(sets) && g.sets.Has(sets[got], slot) {
-			got++
-		}
-		for want < len(path) && g.has[slot][path[want]] {
-			want++
-		}
-		if got != want && !g.ended[slot] {
+		if got, want := g.heldOf(sets, slot), g.depth(slot, path); got != want && !g.ended[slot] {
 			g.t.Fatalf("slot %d has %d blocks of a prompt of %d, want %d", slot, got, len(keys), want)
 		}
 	}

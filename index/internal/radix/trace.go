@@ -62,7 +62,8 @@ func (t *Tree) trace(path []Stretch, keys []prefixhash.Key, jump bool) (_ []Stre
 			jump = false
 			at = t.lastCheckpoint(keys, p/n.every)
 		}
-		if at != 0 {
+		jumped := at != 0
+		if jumped {
 			nd := n.at(at.Node())
 			if p = int(nd.depth); p+at.Offset() >= len(keys) {
 				return path, false
@@ -76,7 +77,7 @@ func (t *Tree) trace(path []Stretch, keys []prefixhash.Key, jump bool) (_ []Stre
 		nd, off := n.at(at.Node()), at.Offset()
 		s := nd.read(off, n.every, keys[p:])
 		if s.Len <= int32(off) { // while the node has the block, the nodes that lead to it stay
-			return path, off == 0
+			return path, !jumped
 		}
 		s.Depth = int32(p)
 		s.of |= uint64(at.Node()) << 32

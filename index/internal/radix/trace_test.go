@@ -1,0 +1,138 @@
+package radix
+
+import (
+	"slices"
+	"testing"
+
+	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/hashtable"
+	"warmroute/prefixhash"
+)
+
+// slowTrace is a trace whose runs are read long after its nodes, and between which depths each
+// slot was meanwhile; -1 for a slot whose holder ended.
+type slowTrace struct {
+	reader      *epoch.Reader
+	prompt      []int
+	path        []Stretch
+	least, most []int
+}
+
+func (g *grove) slowTrace() *slowTrace {
+	s := &slowTrace{reader: g.clock.Enter()}
+	var keys []prefixhash.Key
+	s.prompt, keys = g.prompt()
+	s.path = g.tree.Trace(nil, keys)
+	for slot := range g.held {
+		d := g.depth(slot, s.prompt)
+		s.least, s.most = append(s.least, d), append(s.most, d)
+	}
+	g.follow(s)
+	return s
+}
+
+// follow notes where slots are now.
+func (g *grove) follow(s *slowTrace) {
+	for slot := range g.held {
+		if d := g.depth(slot, s.prompt); s.most[slot] >= 0 {
+			s.least[slot], s.most[slot] = min(s.least[slot], d), max(s.most[slot], d)
+		}
+		if g.ended[slot] {
+			s.least[slot], s.most[slot] = -1, -1
+		}
+	}
+}
+
+// end reads the runs of the trace's nodes.
+func (g *grove) end(s *slowTrace) {
+	g.t.Helper()
+	sets := setsOf(s.path)
+	for slot := range g.held {
+		if held := g.heldOf(sets, slot); s.most[slot] >= 0 && (held < s.least[slot] || held > s.most[slot]) {
+			g.t.Fatalf("slot %d is said to have %d blocks, and had %d to %d", slot, held, s.least[slot], s.most[slot])
+		}
+	}
+	s.reader.Leave()
+}
+
+// Whatever becomes of the nodes of a trace before their runs are read: no slot has more of the
+// prompt than it had at some time, and none less.
+func TestSlowTracesAreOfTheirTime(t *testing.T) {
+	for seed := range uint64(12) {
+		g := newGrove(t, seed, 40+20*int(seed%4), 4, 3, 0, 0, 0)
+		var slow []*slowTrace
+		for range 1500 {
+			g.step()
+			for _, s := range slow {
+				g.follow(s)
+			}
+			if slow = append(slow, g.slowTrace()); len(slow) > 6 {
+				i := g.rng.IntN(len(slow))
+				g.end(slow[i])
+				slow = slices.Delete(slow, i, i+1)
+			}
+		}
+		for _, s := range slow {
+			g.end(s)
+		}
+	}
+}
+
+// A checkpoint of another prompt's block, which a lookup may be led to once in some billions,
+// misleads none, wherever it is: behind the prompt's end, behind a gap, or in a node that has
+// become shorter.
+func TestCheckpointsOfOthersMisleadNobody(t *testing.T) {
+	f := newForest(t, 4, 1)
+	keys := chain(0, 60)
+	first := f.begin(0, 0, keys[:10])
+	second := f.begin(0, first+9, keys[10:30])
+	f.begin(0, second+19, keys[30:60])
+	long := f.begin(0, 0, chain(1000, 200))
+	short := f.begin(0, 0, chain(2000, 8))
+	behind := f.begin(0, short+7, chain(3000, 20))
+	var prompt []prefixhash.Key
+	for _, key := range keys {
+		prompt = append(prompt, prefixhash.Key(key))
+	}
+	for name, at := range map[string]Place{
+		"far behind": long + 199, "in a node behind another": behind + 18, "a node's first": behind, "not there": short + 9, "behind the end": first + 12,
+		"a block before": second + 3, "one behind": second + 6,
+	} {
+		for n := 0; n <= len(prompt); n++ {
+			for point := 3; point < n; point += 4 {
+				key := hashtable.KeyOf(uint64(prompt[point]))
+				right := f.nodes.find(&f.tree.checkpoints, key)
+				f.tree.checkpoints.Delete(key, uint64(right))
+				f.tree.checkpoints.Put(key, uint64(at))
+				if got := len(f.traced(prompt[:n])); got != n {
+					t.Errorf("%s: %d of %d blocks are found where the checkpoint of block %d is another's", name, got, n, point)
+				}
+				f.tree.checkpoints.Delete(key, uint64(at))
+				f.tree.checkpoints.Put(key, uint64(right))
+			}
+		}
+	}
+}
+
+// The last checkpoint that is there is found, however many are before it and are not looked at.
+func TestTheLastCheckpointIsFound(t *testing.T) {
+	for blocks := 1; blocks < 80; blocks++ {
+		f := newForest(t, 2, 1)
+		keys := chain(0, 80)
+		f.begin(0, 0, keys[:1])
+		f.begin(0, At(1, 0), keys[1:1+blocks])
+		var prompt []prefixhash.Key
+		for _, key := range keys {
+			prompt = append(prompt, prefixhash.Key(key))
+		}
+		for lo := range (blocks + 1) / 2 {
+			want := Place(0)
+			if last := (blocks + 1) / 2 * 2; lo < last/2 {
+				want = At(2, last-2)
+			}
+			if got := f.tree.lastCheckpoint(prompt, lo); got != want {
+				t.Fatalf("of %d blocks, behind %d checkpoints: %x, want %x", 1+blocks, lo, got, want)
+			}
+		}
+	}
+}
