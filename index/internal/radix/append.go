@@ -22,10 +22,8 @@ func (n *Nodes) reserve(nd *node, keys, hashes []uint64) {
 		fresh, words := n.arrays.take(width * max(end, min(MaxNode, len0+len0/4), int(nd.capacity)))
 		capacity := words / width
 		both := unsafe.Slice(fresh, words)
-		if len0 > 0 {
-			copy(both, nd.all())
-			copy(both[(width-1)*capacity:], nd.hashes(len0))
-		}
+		copy(both, nd.all())
+		copy(both[(width-1)*capacity:], nd.hashes(len0))
 		old, size := nd.keys.Swap(fresh), width*int(nd.capacity)
 		if old != nil { // only now: no lookup that begins later can know the old array
 			n.retired.Put(retired{array: old, words: size})

@@ -212,6 +212,11 @@ func (g *grove) remove(slot int) {
 	if slices.Sort(want); !slices.Equal(got, want) {
 		g.t.Fatalf("%x are behind a block, want %x", got, want)
 	}
+	for id, first := range from {
+		if held := h.Held(id); held <= first {
+			g.t.Fatalf("of node %d, behind %d, slot %d has %d blocks", id, first, slot, held)
+		}
+	}
 	h.Erase(got)
 	g.leaveAll(slot, from)
 }
@@ -366,7 +371,7 @@ func (g *grove) verify() {
 		}
 		for b := range g.blocks {
 			p := g.held[slot].Find(g.name(slot, b))
-			if (p != 0) != g.has[slot][b] || p != 0 && g.nodes.Key(p) != g.blocks[b].key {
+			if (p != 0) != g.has[slot][b] || g.held[slot].Has(p, g.blocks[b].key) != g.has[slot][b] || p != 0 && g.nodes.Key(p) != g.blocks[b].key {
 				g.t.Fatalf("slot %d finds block %d at %x, which it has: %v", slot, b, p, g.has[slot][b])
 			}
 		}

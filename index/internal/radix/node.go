@@ -69,6 +69,9 @@ func setOf(state uint64) holderset.ID         { return holderset.ID(state & stat
 func versionOf(state uint64) uint64           { return state &^ (stateVersion - 1) }
 func newState(n int, set holderset.ID) uint64 { return uint64(n) | uint64(set)<<stateSetShift }
 
+// shortened returns a state after blocks were taken off the end.
+func shortened(state uint64, n int) uint64 { return state&^stateLen + stateVersion | uint64(n) }
+
 // array returns the first n keys. n is at most the capacity.
 func (nd *node) array(n int) []uint64 { return unsafe.Slice(nd.keys.Load(), n) }
 

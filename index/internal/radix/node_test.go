@@ -74,7 +74,7 @@ func TestArraySizesAreClasses(t *testing.T) {
 		if class >= maxClass {
 			most = 2 * n
 		}
-		if words < n || n > 8 && words > most+1 || again != words || same != class || (class < maxClass) != (words*8 < offheap.LeastBlock) {
+		if words < n || n > 8 && words > most+1 || again != words || same != class || (class < maxClass) != (words*8 < offheap.LeastBlock) || class >= maxClass && words&(words-1) != 0 {
 			t.Fatalf("%d words in %d of class %d, which are %d of %d", n, words, class, again, same)
 		}
 	}

@@ -1,6 +1,7 @@
 package radix
 
 import (
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -134,7 +135,7 @@ func (n *Nodes) shorten(id uint32, nd *node, s uint64, from, to, slot int) bool 
 	}
 	n.trees[nd.tree].removed(id, nd, from, to)
 	nd.truncated = true
-	nd.state.Store(s&^stateLen + stateVersion | uint64(from))
+	nd.state.Store(shortened(s, from))
 	return true
 }
 
@@ -143,9 +144,6 @@ func (n *Nodes) shorten(id uint32, nd *node, s uint64, from, to, slot int) bool 
 func (n *Nodes) toggled(dst, old []Run, from, to, slot int) (_ []Run, ok bool) {
 	start := 0
 	add := func(end int, set holderset.ID) {
-		if end <= start {
-			return
-		}
 		if k := len(dst); k > 0 && dst[k-1].Set == set {
 			n.sets.Release(set, 1)
 			dst[k-1].End = end
@@ -199,14 +197,14 @@ func (n *Nodes) publish(id uint32, nd *node, blocks int, old, runs []Run) {
 	s := nd.state.Load() &^ (stateRuns | stateSet)
 	if left < blocks {
 		n.trees[nd.tree].removed(id, nd, left, blocks)
-		s = s&^stateLen + stateVersion | uint64(left)
+		s = shortened(s, left)
 	}
 	if len(runs) == 1 {
 		nd.state.Store(s | uint64(runs[0].Set)<<stateSetShift)
 		nd.runs.Store(nil)
 		return
 	}
-	if nd.state.Load()&stateRuns != 0 && moveEnd(nd.runWords(), old, runs, !nd.truncated) {
+	if moveEnd(nd.runWords(), old, runs, !nd.truncated) {
 		if left < blocks {
 			nd.truncated = true
 			nd.state.Store(s | stateRuns)
@@ -229,25 +227,20 @@ func (n *Nodes) publish(id uint32, nd *node, blocks int, old, runs []Run) {
 }
 
 // moveEnd changes a node's runs in place if they differ from the old ones in one end
-// only. The end may rise only with up.
+// only. The end may rise only with up. No second end differs: one slot comes or goes, so
+// the sets between two ends that differ would differ too.
 func moveEnd(words []uint64, old, runs []Run, up bool) bool {
-	if len(old) != len(runs) {
+	if !slices.EqualFunc(old, runs, func(a, b Run) bool { return a.Set == b.Set }) {
 		return false
 	}
-	at := -1
-	for i := range runs {
-		if runs[i].Set != old[i].Set {
+	for i, r := range runs[:len(runs)-1] { // the last one ends with the node
+		if r.End == old[i].End {
+			continue
+		}
+		if r.End > old[i].End && !up {
 			return false
 		}
-		if i < len(runs)-1 && runs[i].End != old[i].End {
-			if at >= 0 || !up && runs[i].End > old[i].End {
-				return false
-			}
-			at = i
-		}
-	}
-	if at >= 0 {
-		atomic.StoreUint64(&words[at], packRun(runs[at]))
+		atomic.StoreUint64(&words[i], packRun(r))
 	}
 	return true
 }
@@ -258,7 +251,7 @@ func (n *Nodes) clear(id uint32, nd *node) {
 	s := nd.state.Load()
 	t, left := n.trees[nd.tree], n.floor(nd, 0)
 	t.removed(id, nd, left, lenOf(s))
-	nd.state.Store(versionOf(s) + stateVersion | newState(left, 0))
+	nd.state.Store(shortened(versionOf(s), left))
 	nd.runs.Store(nil)
 	if left > 0 {
 		return

@@ -1,0 +1,283 @@
+package radix
+
+import (
+	"slices"
+	"testing"
+	"unsafe"
+)
+
+// Small arrays that were left are taken again, the last one first, by what has their size;
+// large ones are the pool's.
+func TestArraysAreTakenAgain(t *testing.T) {
+	f := newForest(t, 4, 1)
+	a := &f.nodes.arrays
+	for _, n := range []int{1, 8, 9, 100, 384} {
+		first, words := a.take(n)
+		second, _ := a.take(n)
+		if first == second || a.words != 0 {
+			t.Fatalf("%d words twice are %p and %p, with %d left", n, first, second, a.words)
+		}
+		a.put(first, words)
+		a.put(second, words)
+		a.put(nil, words)
+		if a.words != 2*words {
+			t.Errorf("two arrays of %d words are left, %d counted", words, a.words)
+		}
+		if other, _ := a.take(2 * words); other == first || other == second {
+			t.Errorf("an array of %d words is taken for %d", words, 2*words)
+		}
+		if again, size := a.take(n); again != second || size != words || a.words != words {
+			t.Errorf("%d words are %p, want %p; %d left", size, again, second, a.words)
+		}
+		if again, _ := a.take(words); again != first || a.words != 0 {
+			t.Errorf("%d words are %p, want %p; %d left", words, again, first, a.words)
+		}
+	}
+	large, words := a.take(385)
+	if a.put(large, words); words != 512 || a.words != 0 {
+		t.Errorf("of %d words %d are left, though the pool has them", words, a.words)
+	}
+}
+
+// What is kept of arrays has a bound, and Trim gives it up.
+func TestKeptArraysAreBounded(t *testing.T) {
+	f := newForest(t, 4, 1)
+	a := &f.nodes.arrays
+	array := unsafe.SliceData(make([]uint64, 64))
+	for range 2 * maxSpareWords / 64 {
+		a.put(array, 64)
+	}
+	if a.words != maxSpareWords {
+		t.Errorf("%d words are kept, want %d", a.words, maxSpareWords)
+	}
+	before := f.nodes.Bytes()
+	f.nodes.Trim()
+	if got := before - f.nodes.Bytes(); got != 8*maxSpareWords {
+		t.Errorf("Trim gives %d bytes up, want %d", got, 8*maxSpareWords)
+	}
+	if again, _ := a.take(64); again == array {
+		t.Error("an array that was given up is taken")
+	}
+}
+
+// A node has room for a quarter more blocks than it needed, up to as many as it can have, and uses
+// it: it is not copied for each block.
+func TestNodesGrowByAQuarter(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		f := newForest(t, 64, 1)
+		keys := chain(0, MaxNode+1)
+		names := keys
+		if named {
+			names = chain(1<<20, MaxNode+1)
+		}
+		p := f.beginNamed(0, 0, keys[:1], names[:1], 1)
+		nd, copies := f.nodes.at(1), 0
+		if f.nodes.retired.Len() != 0 {
+			t.Error("a new node has left an array")
+		}
+		for n := 1; n < MaxNode; n++ {
+			array, room := nd.keys.Load(), int(nd.capacity)
+			if !f.nodes.IsEnd(p+Place(n-1)) || n > 1 && f.nodes.IsEnd(p+Place(n-2)) {
+				t.Fatalf("a node of %d blocks ends elsewhere", n)
+			}
+			f.nodes.Reserve(p+Place(n), keys[n:n+1], names[n:n+1])
+			f.held[0].Record(p+Place(n), names[n:n+1])
+			f.nodes.Append(p+Place(n), 1, 0, 1)
+			if nd.keys.Load() == array {
+				continue
+			}
+			if copies++; n < room {
+				t.Errorf("%d blocks are copied, with room for %d", n, room)
+			}
+			if c := int(nd.capacity); n >= 64 && (c < min(n+n/4, MaxNode) || c > 5*n/2) {
+				t.Errorf("room for %d blocks where there are %d", c, n)
+			}
+		}
+		if copies > 40 || f.nodes.IsEnd(p+MaxNode-1) {
+			t.Errorf("%d copies of a node with room for more: %v", copies, f.nodes.IsEnd(p+MaxNode-1))
+		}
+		if nd.plain == named || !slices.Equal(nd.all(), keys[:MaxNode]) || !slices.Equal(nd.hashes(MaxNode), names[:MaxNode]) {
+			t.Error("keys or names are other ones")
+		}
+	}
+}
+
+// Keys that a lookup may have seen stay as they are while it runs, whatever the node becomes, and
+// so does a node that has ended.
+func TestLookupsKeepTheirKeys(t *testing.T) {
+	f := newForest(t, 4, 1)
+	keys := chain(0, 10)
+	p := f.begin(0, 0, keys)
+	reader := f.clock.Enter()
+	seen := f.nodes.at(1).all()
+	f.leave(0, 1, 5)
+	f.extend(0, p+5, chain(100, 5))
+	f.leave(0, 1, 7)
+	f.extend(0, p+7, chain(200, 1))
+	if !slices.Equal(seen, keys) {
+		t.Errorf("keys %x, want %x", seen, keys)
+	}
+	grown := f.nodes.at(1).all()
+	f.leave(0, 1, 0)
+	for i := range 3 * nodesPerPage { // each takes a number and gives it back
+		if q := f.begin(0, 0, chain(1000*i+1000, 9)); q.Node() == 1 {
+			t.Fatalf("node 1 is another's while a lookup may read it")
+		} else {
+			f.leave(0, q.Node(), 0)
+		}
+	}
+	if !slices.Equal(seen, keys) || !slices.Equal(grown, slices.Concat(keys[:5], chain(100, 2), chain(200, 1))) {
+		t.Errorf("keys %x and %x have become others", seen, grown)
+	}
+	reader.Leave()
+}
+
+// Blocks that are taken off the end and stored again need no other array, when no lookup can have
+// seen others there.
+func TestBlocksBehindTheLastAreWrittenInPlace(t *testing.T) {
+	f := newForest(t, 4, 1)
+	p := f.begin(0, 0, chain(0, 8))
+	f.extend(0, p+8, chain(8, 1)) // there is room for 12 now
+	array := f.nodes.at(1).keys.Load()
+	f.extend(0, p+9, chain(9, 3))
+	if f.nodes.at(1).keys.Load() != array {
+		t.Error("an array with room was replaced")
+	}
+}
+
+// Numbers of ended nodes are given again, so that churn makes no more nodes than there are at a
+// time, with some that wait for lookups.
+func TestNumbersAreGivenAgain(t *testing.T) {
+	f := newForest(t, 4, 1)
+	names := chain(1<<20, 20)
+	for i := range 2000 {
+		p := f.beginNamed(0, 0, chain(100*i, 20), names, 1)
+		f.held[0].Erase(names)
+		f.held[0].Leave(p.Node(), 0)
+	}
+	if f.nodes.made > 2*nodesPerPage+2 || f.nodes.Len() != 0 {
+		t.Errorf("%d nodes were made, of which %d have blocks", f.nodes.made, f.nodes.Len())
+	}
+	_, words := f.nodes.arrays.take(40)
+	f.nodes.Trim()
+	for range 3 {
+		f.nodes.reuse(retired{id: 1})
+	}
+	if f.nodes.arrays.words != 0 || words != 48 {
+		t.Errorf("%d words are left by nodes without arrays", f.nodes.arrays.words)
+	}
+	f.nodes.free, f.nodes.made = nil, maxNodes
+	if p := f.tree.New(names, names); p != 0 {
+		t.Errorf("a node has number %d, of at most %d", p.Node(), maxNodes)
+	}
+}
+
+// Bytes is what pages, arrays, runs and what is left of arrays take.
+func TestBytesOfNodes(t *testing.T) {
+	f := newForest(t, 64, 2)
+	if n := f.nodes.Bytes(); n != 0 {
+		t.Errorf("%d bytes of nothing", n)
+	}
+	const page = nodesPerPage * 64
+	keys := chain(0, 16)
+	p := f.begin(0, 0, keys)
+	if n := f.nodes.Bytes(); n != page+16*8 {
+		t.Errorf("%d bytes of 16 blocks by their keys, want %d", n, page+16*8)
+	}
+	f.add(1, p, keys[:4])
+	if n := f.nodes.Bytes(); n != page+16*8+2*8 {
+		t.Errorf("%d bytes with two runs, want %d", n, page+16*8+2*8)
+	}
+	other := chain(100, 16)
+	f.beginNamed(0, 0, other, chain(200, 16), 1)
+	if n := f.nodes.Bytes(); n != page+3*16*8+2*8 {
+		t.Errorf("%d bytes with 16 blocks and their names, want %d", n, page+3*16*8+2*8)
+	}
+	f.held[0].Erase(chain(200, 16))
+	f.held[0].Leave(2, 0)
+	f.nodes.retired.Reclaim(f.nodes.reuse)
+	if n := f.nodes.Bytes(); n != page+3*16*8+2*8 {
+		t.Errorf("%d bytes when the array is left, want %d", n, page+3*16*8+2*8)
+	}
+	f.nodes.Trim()
+	if n := f.nodes.Bytes(); n != page+16*8+2*8 {
+		t.Errorf("%d bytes after Trim, want %d", n, page+16*8+2*8)
+	}
+}
+
+// Bytes of holdings and trees follow their contents, and Trim gives back what nothing needs.
+func TestBytesFollowContents(t *testing.T) {
+	f := newForest(t, 2, 2)
+	if n := f.held[0].Bytes() + f.tree.Bytes(); n != 0 {
+		t.Errorf("%d bytes of nothing", n)
+	}
+	keys := chain(0, 4000)
+	p := f.begin(0, 0, keys)
+	own, tree := f.held[0].Bytes(), f.tree.Bytes()
+	if own < 8*len(keys) || tree < 8*len(keys)/2 {
+		t.Errorf("%d and %d bytes of %d blocks", own, tree, len(keys))
+	}
+	names := chain(1<<20, 4000)
+	f.name(1, p, names)
+	f.held[1].Add(p, len(names), 1)
+	foreign := f.held[1].Bytes()
+	if foreign < 16*len(names) {
+		t.Errorf("%d bytes of %d names that are not the node's", foreign, len(names))
+	}
+	for i := range 500 {
+		f.begin(0, p+Place(7*i), chain(10_000+10*i, 1))
+	}
+	if n := f.held[0].Bytes(); n < own+500*16 {
+		t.Errorf("%d bytes with 500 branches, %d without", n, own)
+	}
+	if n := f.held[0].Len(); n != len(keys)+500 {
+		t.Errorf("%d names, want %d", n, len(keys)+500)
+	}
+	for id := uint32(2); id < 502; id++ {
+		f.leave(0, id, 0)
+	}
+	f.leave(0, 1, 0)
+	f.held[1].Erase(names)
+	f.held[1].Leave(1, 0)
+	dropped := new(Tree)
+	f.nodes.Add(dropped, 1)
+	f.nodes.Drop(dropped)
+	f.nodes.Trim()
+	for slot := range f.held {
+		if f.held[slot].Trim(); f.held[slot].Bytes() > 1000 {
+			t.Errorf("slot %d: %d bytes of nothing", slot, f.held[slot].Bytes())
+		}
+	}
+	if n := f.tree.Bytes(); n > 1000 {
+		t.Errorf("%d bytes of an empty tree", n)
+	}
+}
+
+// The number of a dropped tree is the next tree's.
+func TestNumbersOfTrees(t *testing.T) {
+	f := newForest(t, 4, 1)
+	trees := []*Tree{&f.tree, new(Tree), new(Tree)}
+	f.nodes.Add(trees[1], 1)
+	f.nodes.Add(trees[2], 1)
+	for _, dropped := range []int{0, 1, 2} {
+		f.nodes.Drop(trees[dropped])
+		next := new(Tree)
+		if f.nodes.Add(next, 1); next.Number() != dropped {
+			t.Errorf("the tree after number %d is number %d", dropped, next.Number())
+		}
+	}
+}
+
+// An eviction looks at some nodes at a time, one after the other, and takes the oldest of these.
+func TestEvictionsLookAtSome(t *testing.T) {
+	f := newForest(t, 64, 1)
+	for i := range 40 { // each older than the one before
+		key := chain(10*i, 1)
+		f.beginNamed(0, 0, key, key, uint16(100-i))
+	}
+	for _, want := range []uint32{evictSample, 2 * evictSample, 40} {
+		if id, end := f.tree.OldestEnd(200, nil, 0); id != want || end != 0 {
+			t.Errorf("node %d from %d on, want node %d", id, end, want)
+		}
+	}
+}
