@@ -374,6 +374,9 @@ func (g *grove) verify() {
 			if (p != 0) != g.has[slot][b] || g.held[slot].Has(p, g.blocks[b].key) != g.has[slot][b] || p != 0 && g.nodes.Key(p) != g.blocks[b].key {
 				g.t.Fatalf("slot %d finds block %d at %x, which it has: %v", slot, b, p, g.has[slot][b])
 			}
+			if parent := g.blocks[b].parent; p != 0 && parent >= 0 && g.nodes.Before(p) != g.held[slot].Find(g.name(slot, parent)) {
+				g.t.Fatalf("block %d at %x follows %x", b, p, g.nodes.Before(p))
+			}
 		}
 	}
 }

@@ -78,6 +78,31 @@ func TestSlowTracesAreOfTheirTime(t *testing.T) {
 	}
 }
 
+// A run's end does not rise where a lookup may take the run for one of the blocks that were there
+// before: slot 1 has the first prompt's blocks up to 20, and then the other's up to 30.
+func TestRunsDoNotRiseOverOtherBlocks(t *testing.T) {
+	f := newForest(t, 64, 2)
+	keys, other := chain(0, 32), chain(1000, 4)
+	p := f.begin(0, 0, keys)
+	f.add(1, p, keys[:20])
+	var prompt []prefixhash.Key
+	for _, key := range keys {
+		prompt = append(prompt, prefixhash.Key(key))
+	}
+	reader := f.clock.Enter()
+	defer reader.Leave()
+	path := f.tree.Trace(nil, prompt)
+	f.leave(0, 1, 28)
+	f.extend(0, p+28, other)
+	f.add(1, p+20, slices.Concat(keys[20:28], other[:2]))
+	if held := f.heldOf(setsOf(path), 1); held > 28 {
+		t.Errorf("slot 1 is said to have %d blocks of a prompt, and never had more than 28", held)
+	}
+	if held := f.held[1].Held(1); held != 30 {
+		t.Errorf("slot 1 has %d blocks of the node, want 30", held)
+	}
+}
+
 // A checkpoint of another prompt's block, which a lookup may be led to once in some billions,
 // misleads none, wherever it is: behind the prompt's end, behind a gap, or in a node that has
 // become shorter.
