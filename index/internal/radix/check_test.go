@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What Check is to find is found: each damage is done to sound nodes. The first node
+// Check finds each damage that is done to sound nodes. The first node
 // has 64 blocks of slot 0, 20 of them also of slot 1; a node of one block follows its tenth.
 func TestCheckFindsDamage(t *testing.T) {
 	const runs, parent, counted = "do not", "behind offset", "counts"
@@ -47,11 +47,11 @@ func TestCheckFindsDamage(t *testing.T) {
 		"a tree that is gone": {func(f *forest, nd *node) { f.nodes.Drop(&f.tree) }, "is not there"},
 		"a key twice":         {func(_ *forest, nd *node) { nd.all()[5] = nd.key(4) }, "is also at 4 of"},
 		"no key":              {func(_ *forest, nd *node) { nd.all()[5] = 0 }, "key 0"},
-		"no name":             {func(f *forest, nd *node) { f.held[0].Take(nd.hash(3)) }, "64 names counted"},
-		"a name's place":      {func(_ *forest, nd *node) { nd.plain, nd.capacity = false, 64; copy(nd.hashes(64), nd.hashes(63)) }, ""},
-		"a name behind":       {func(f *forest, nd *node) { f.held[1].own.Reserve(1); f.held[1].own.Put(nd.hash(20), uint64(At(1, 20))) }, "of which it has 20"},
-		"two names":           {func(f *forest, nd *node) { f.held[1].foreign.Put(77, uint64(At(1, 3))) }, "two names"},
-		"a name as another's": {func(f *forest, nd *node) {
+		"no hash":             {func(f *forest, nd *node) { f.held[0].Take(nd.hash(3)) }, "64 hashes counted"},
+		"a hash elsewhere":    {func(f *forest, nd *node) { f.held[0].Take(nd.hash(3)); f.held[0].own.Put(77, uint64(At(1, 3))) }, "leads to"},
+		"a hash behind":       {func(f *forest, nd *node) { f.held[1].own.Reserve(1); f.held[1].own.Put(nd.hash(20), uint64(At(1, 20))) }, "of which it has 20"},
+		"two hashes":          {func(f *forest, nd *node) { f.held[1].foreign.Put(77, uint64(At(1, 3))) }, "two hashes"},
+		"a hash as another's": {func(f *forest, nd *node) {
 			f.held[1].Take(nd.hash(3))
 			f.held[1].foreign.Put(nd.hash(3), uint64(At(1, 3)))
 		}, "kept as foreign"},
@@ -77,8 +77,8 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
-// A node that is as long as nodes may be is sound, and so is a slot with blocks up to the one that
-// another node follows.
+// Check finds nothing wrong with the longest node, nor with a slot whose blocks end where another
+// node follows.
 func TestCheckFindsNothing(t *testing.T) {
 	f := newForest(t, 64, 2)
 	keys := chain(0, MaxNode)

@@ -45,38 +45,38 @@ func chain(from, n int) (keys []uint64) {
 	return keys
 }
 
-// begin stores a node of blocks that a slot names by their keys.
+// begin stores a node of blocks whose keys are their hashes too.
 func (f *forest) begin(slot int, parent Place, keys []uint64) Place {
 	f.t.Helper()
-	return f.beginNamed(slot, parent, keys, keys, 1)
+	return f.beginHashed(slot, parent, keys, keys, 1)
 }
 
-func (f *forest) beginNamed(slot int, parent Place, keys, names []uint64, tick uint16) Place {
+func (f *forest) beginHashed(slot int, parent Place, keys, hashes []uint64, tick uint16) Place {
 	f.t.Helper()
-	p := f.tree.New(keys, names)
-	f.name(slot, p, names)
+	p := f.tree.New(keys, hashes)
+	f.record(slot, p, hashes)
 	f.tree.Begin(p, parent, len(keys), slot, tick)
 	f.held[slot].Joined(p)
 	return p
 }
 
-// name gives blocks a slot's names.
-func (f *forest) name(slot int, p Place, names []uint64) {
+// record gives blocks a slot's hashes.
+func (f *forest) record(slot int, p Place, hashes []uint64) {
 	f.t.Helper()
-	if n := f.held[slot].Record(p, names); n != len(names) {
-		f.t.Fatalf("%d of %d blocks are named", n, len(names))
+	if n := f.held[slot].Record(p, hashes); n != len(hashes) {
+		f.t.Fatalf("%d of %d hashes are recorded", n, len(hashes))
 	}
 }
 
-// extend appends blocks to a node, named by their keys.
+// extend appends blocks to a node. Their keys are their hashes too.
 func (f *forest) extend(slot int, p Place, keys []uint64) {
 	f.t.Helper()
 	f.nodes.Reserve(p, keys, keys)
-	f.name(slot, p, keys)
+	f.record(slot, p, keys)
 	f.nodes.Append(p, len(keys), slot, 1)
 }
 
-// leave takes a slot's blocks from an offset of a node on, named by their keys.
+// leave removes a slot from a node's blocks from an offset on. Their keys are their hashes too.
 func (f *forest) leave(slot int, node uint32, from int) {
 	f.t.Helper()
 	h := &f.held[slot]
@@ -88,10 +88,10 @@ func (f *forest) leave(slot int, node uint32, from int) {
 	}
 }
 
-// add gives blocks that are there to a slot.
+// add makes a slot a holder of blocks that are there.
 func (f *forest) add(slot int, p Place, keys []uint64) {
 	f.t.Helper()
-	f.name(slot, p, keys)
+	f.record(slot, p, keys)
 	if !f.held[slot].Add(p, len(keys), 1) {
 		f.t.Fatal("too many different sets")
 	}
@@ -116,8 +116,8 @@ func (f *forest) check() error {
 	return f.sets.Check(&slots, c.References)
 }
 
-// traced is the set of each block of a prompt, as far as a trace follows it. Its stretches are
-// where their nodes are, and change within themselves.
+// traced returns the set of each block of a prompt, as far as a trace follows the prompt. It
+// checks that stretches begin where their nodes begin, and that sets change within them.
 func (f *forest) traced(keys []prefixhash.Key) (sets []holderset.ID) {
 	f.t.Helper()
 	reader := f.clock.Enter()
@@ -146,7 +146,7 @@ func (f *forest) traced(keys []prefixhash.Key) (sets []holderset.ID) {
 	return setsOf(path)
 }
 
-// setsOf is the set of each block of a path.
+// setsOf returns the set of each block of a path.
 func setsOf(path []Stretch) (sets []holderset.ID) {
 	upTo := func(depth int32, set holderset.ID) {
 		for len(sets) < int(depth) {
@@ -168,7 +168,7 @@ func setsOf(path []Stretch) (sets []holderset.ID) {
 	return sets
 }
 
-// heldOf is how many blocks a slot has by the sets along a prompt.
+// heldOf returns how many blocks a slot has by the sets along a prompt.
 func (f *forest) heldOf(sets []holderset.ID, slot int) (held int) {
 	for held < len(sets) && f.sets.Has(sets[held], slot) {
 		held++

@@ -9,14 +9,14 @@ import (
 	"warmroute/prefixhash"
 )
 
-// grove drives nodes, and beside them which slot has which blocks, with the same
-// random operations.
+// grove drives nodes with random operations, and keeps beside them which slot has which
+// blocks.
 type grove struct {
 	*forest
 	rng    *rand.Rand
 	blocks []groveBlock
-	naming []uint64       // by slot: its names are the keys with these bits changed
-	has    []map[int]bool // by slot: blocks; with a block it has those before
+	salts  []uint64       // by slot: its hashes are the keys with these bits changed
+	has    []map[int]bool // by slot: blocks; a slot with a block has the blocks before it
 	tick   uint16
 	ticks  map[uint32]uint16 // by node, of the last store
 	swept  map[int]bool      // ended slots of which some blocks are gone, perhaps before others
@@ -28,10 +28,10 @@ type groveBlock struct {
 	kids   []int
 }
 
-// newGrove has blocks in chains that part at one block in some.
-func newGrove(t *testing.T, seed uint64, blocks, parts, every int, naming ...uint64) *grove {
-	g := &grove{forest: newForest(t, every, len(naming)), rng: rand.New(rand.NewPCG(seed, 1)), naming: naming, ticks: map[uint32]uint16{}, swept: map[int]bool{}}
-	for range naming {
+// newGrove makes blocks in chains, of which one block in so many begins another.
+func newGrove(t *testing.T, seed uint64, blocks, parts, every int, salts ...uint64) *grove {
+	g := &grove{forest: newForest(t, every, len(salts)), rng: rand.New(rand.NewPCG(seed, 1)), salts: salts, ticks: map[uint32]uint16{}, swept: map[int]bool{}}
+	for range salts {
 		g.has = append(g.has, map[int]bool{})
 	}
 	for i := range blocks {
@@ -46,16 +46,16 @@ func newGrove(t *testing.T, seed uint64, blocks, parts, every int, naming ...uin
 	return g
 }
 
-func (g *grove) name(slot, block int) uint64 { return g.blocks[block].key ^ g.naming[slot] }
+func (g *grove) hash(slot, block int) uint64 { return g.blocks[block].key ^ g.salts[slot] }
 
-func (g *grove) named(slot int, blocks []int) (keys, names []uint64) {
+func (g *grove) keysAndHashes(slot int, blocks []int) (keys, hashes []uint64) {
 	for _, b := range blocks {
-		keys, names = append(keys, g.blocks[b].key), append(names, g.name(slot, b))
+		keys, hashes = append(keys, g.blocks[b].key), append(hashes, g.hash(slot, b))
 	}
-	return keys, names
+	return keys, hashes
 }
 
-// path is a block and all before it.
+// path returns a block and all blocks before it, the first one first.
 func (g *grove) path(block int) (path []int) {
 	for ; block >= 0; block = g.blocks[block].parent {
 		path = append(path, block)
@@ -64,7 +64,7 @@ func (g *grove) path(block int) (path []int) {
 	return path
 }
 
-// behind is a block and all of a slot that follow it.
+// behind returns a block and all blocks of a slot that follow it.
 func (g *grove) behind(slot, block int) []int {
 	all := []int{block}
 	for i := 0; i < len(all); i++ {
@@ -77,7 +77,7 @@ func (g *grove) behind(slot, block int) []int {
 	return all
 }
 
-// pick is any of a slot's blocks, -1 when it has none.
+// pick returns any of a slot's blocks, -1 if the slot has none.
 func (g *grove) pick(slot int) int {
 	all := slices.Sorted(maps.Keys(g.has[slot]))
 	if len(all) == 0 {
@@ -103,15 +103,15 @@ func (g *grove) step() {
 	case op < 94:
 		g.ended[slot] = true
 	case op < 96:
-		keys, names := g.named(slot, []int{0})
-		g.tree.Cancel(g.tree.New(keys, names))
+		keys, hashes := g.keysAndHashes(slot, []int{0})
+		g.tree.Cancel(g.tree.New(keys, hashes))
 	default:
 		g.nodes.Trim()
 		g.held[slot].Trim()
 	}
 }
 
-// store stores a stretch of blocks behind one that the slot has.
+// store stores a stretch of blocks behind a block that the slot has.
 func (g *grove) store(slot int) {
 	from := g.pick(slot)
 	if g.rng.IntN(4) == 0 {
@@ -125,7 +125,7 @@ func (g *grove) store(slot int) {
 	}
 	at := Place(0)
 	if from >= 0 {
-		at = g.held[slot].Find(g.name(slot, from))
+		at = g.held[slot].Find(g.hash(slot, from))
 	}
 	for len(path) > 0 {
 		p, n := g.storeSome(slot, at, path)
@@ -136,7 +136,7 @@ func (g *grove) store(slot int) {
 	}
 }
 
-// kids is the blocks that follow one, of -1 those that begin prompts.
+// kids returns the blocks that follow a block, and for -1 the blocks that begin prompts.
 func (g *grove) kids(block int) (kids []int) {
 	if block >= 0 {
 		return g.blocks[block].kids
@@ -149,38 +149,38 @@ func (g *grove) kids(block int) (kids []int) {
 	return kids
 }
 
-// storeSome stores some of the next blocks, which follow a place.
+// storeSome stores some of the blocks of a path that follows a place.
 func (g *grove) storeSome(slot int, at Place, path []int) (p Place, n int) {
-	keys, names := g.named(slot, path)
+	keys, hashes := g.keysAndHashes(slot, path)
 	head := g.tree.Head(keys[0])
 	switch {
 	case at != 0 && g.nodes.Has(at+1, keys[0]):
-		return at + 1, g.join(slot, at+1, keys, names)
+		return at + 1, g.join(slot, at+1, keys, hashes)
 	case head != 0:
 		if before := g.nodes.Before(head); before != at {
 			g.t.Fatalf("a node behind %x, whose first block follows %x", before, at)
 		}
-		return head, g.join(slot, head, keys, names)
+		return head, g.join(slot, head, keys, hashes)
 	case at != 0 && g.nodes.IsEnd(at):
 		p, n = at+1, 1+g.rng.IntN(len(keys))
-		g.nodes.Reserve(p, keys, names) // more than is appended
-		g.forest.name(slot, p, names[:n])
+		g.nodes.Reserve(p, keys, hashes) // more blocks than are appended
+		g.forest.record(slot, p, hashes[:n])
 		g.nodes.Append(p, n, slot, g.tick)
 	default:
-		p, n = g.beginNamed(slot, at, keys, names, g.tick), len(keys)
+		p, n = g.beginHashed(slot, at, keys, hashes, g.tick), len(keys)
 	}
 	g.ticks[p.Node()] = g.tick
 	return p, n
 }
 
-// join makes a slot one of the holders of blocks from a place on, as far as the node has them.
-func (g *grove) join(slot int, p Place, keys, names []uint64) int {
+// join makes a slot a holder of blocks from a place on, as far as the node has them.
+func (g *grove) join(slot int, p Place, keys, hashes []uint64) int {
 	n := g.nodes.Common(p, keys)
 	held := g.held[slot].Held(p.Node()) - p.Offset()
 	if held > 0 {
 		return min(n, held)
 	}
-	g.forest.name(slot, p, names[:n])
+	g.forest.record(slot, p, hashes[:n])
 	if held < 0 || !g.held[slot].Add(p, n, g.tick) {
 		g.t.Fatalf("%d blocks from %x on are not added: %d are held", n, p, held)
 	}
@@ -188,24 +188,24 @@ func (g *grove) join(slot int, p Place, keys, names []uint64) int {
 	return n
 }
 
-// remove removes a block and all that the slot has behind it.
+// remove removes a block and all blocks that the slot has behind it.
 func (g *grove) remove(slot int) {
 	block := g.pick(slot)
 	if block < 0 {
 		return
 	}
 	h := &g.held[slot]
-	p := h.Find(g.name(slot, block))
+	p := h.Find(g.hash(slot, block))
 	from := map[uint32]int{p.Node(): p.Offset()}
 	h.Follow(p.Node(), p.Offset(), from)
 	var want, got []uint64
 	for _, b := range g.behind(slot, block) {
-		want = append(want, g.name(slot, b))
+		want = append(want, g.hash(slot, b))
 		delete(g.has[slot], b)
 	}
-	h.Each(func(name uint64, p Place) {
+	h.Each(func(hash uint64, p Place) {
 		if first, ok := from[p.Node()]; ok && p.Offset() >= first {
-			got = append(got, name)
+			got = append(got, hash)
 		}
 	})
 	slices.Sort(got)
@@ -221,7 +221,7 @@ func (g *grove) remove(slot int) {
 	g.leaveAll(slot, from)
 }
 
-// leaveAll takes a slot from nodes, in any order.
+// leaveAll removes a slot from the ends of nodes, in any order.
 func (g *grove) leaveAll(slot int, from map[uint32]int) {
 	ids := slices.Sorted(maps.Keys(from))
 	g.rng.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
@@ -249,10 +249,10 @@ func (g *grove) removeEnd(slot int) {
 	path := g.path(block)
 	slices.Reverse(path)
 	path = path[:1+g.rng.IntN(len(path))]
-	_, names := g.named(slot, path)
+	_, hashes := g.keysAndHashes(slot, path)
 	h := &g.held[slot]
-	p := h.Find(names[0])
-	n := h.ForgetEnd(p, names)
+	p := h.Find(hashes[0])
+	n := h.ForgetEnd(p, hashes)
 	most := 0
 	for most < len(path) && most <= p.Offset() && len(g.behind(slot, path[most])) == 1 {
 		delete(g.has[slot], path[most])
@@ -261,7 +261,7 @@ func (g *grove) removeEnd(slot int) {
 	for _, b := range path[n:max(n, most)] {
 		g.has[slot][b] = true
 	}
-	if alike := len(slices.Compact(slices.Clone(g.naming))) == 1; n > most || alike && n != most {
+	if alike := len(slices.Compact(slices.Clone(g.salts))) == 1; n > most || alike && n != most {
 		g.t.Fatalf("%d blocks are forgotten from an end on, want %d", n, most)
 	}
 	if n > 0 && !h.Leave(p.Node(), p.Offset()+1-n) {
@@ -324,7 +324,7 @@ func (g *grove) evict() {
 	}
 }
 
-// naiveFloor is how many blocks of a node are before other nodes.
+// naiveFloor returns how many blocks of a node are before other nodes.
 func (g *grove) naiveFloor(id uint32) (floor int) {
 	for _, nd := range g.nodes.each() {
 		if nd.parent != 0 && nd.parent.Node() == id {
@@ -334,20 +334,20 @@ func (g *grove) naiveFloor(id uint32) (floor int) {
 	return floor
 }
 
-// forgetBehind removes a slot's blocks of a node from an offset on. The names of an ended holder
+// forgetBehind removes a slot's blocks of a node from an offset on. The hashes of an ended holder
 // stay until they are swept.
 func (g *grove) forgetBehind(slot int, id uint32, end int) {
 	h := &g.held[slot]
 	if !g.ended[slot] {
 		var gone []uint64
-		h.Each(func(name uint64, p Place) {
+		h.Each(func(hash uint64, p Place) {
 			if p.Node() == id && p.Offset() >= end {
-				gone = append(gone, name)
+				gone = append(gone, hash)
 			}
 		})
 		h.Erase(gone)
-		for _, name := range gone {
-			delete(g.has[slot], slices.IndexFunc(g.blocks, func(b groveBlock) bool { return b.key == name^g.naming[slot] }))
+		for _, hash := range gone {
+			delete(g.has[slot], slices.IndexFunc(g.blocks, func(b groveBlock) bool { return b.key == hash^g.salts[slot] }))
 		}
 	}
 	if !h.Leave(id, end) {
@@ -355,7 +355,7 @@ func (g *grove) forgetBehind(slot int, id uint32, end int) {
 	}
 }
 
-// verify compares what nodes have with what slots have.
+// verify compares the nodes and holdings with the slots' blocks.
 func (g *grove) verify() {
 	g.t.Helper()
 	if err := g.check(); err != nil && len(g.swept) == 0 {
@@ -370,18 +370,18 @@ func (g *grove) verify() {
 			g.t.Fatalf("slot %d has %d blocks, want %d", slot, n, len(g.has[slot]))
 		}
 		for b := range g.blocks {
-			p := g.held[slot].Find(g.name(slot, b))
+			p := g.held[slot].Find(g.hash(slot, b))
 			if (p != 0) != g.has[slot][b] || g.held[slot].Has(p, g.blocks[b].key) != g.has[slot][b] || p != 0 && g.nodes.Key(p) != g.blocks[b].key {
 				g.t.Fatalf("slot %d finds block %d at %x, which it has: %v", slot, b, p, g.has[slot][b])
 			}
-			if parent := g.blocks[b].parent; p != 0 && parent >= 0 && g.nodes.Before(p) != g.held[slot].Find(g.name(slot, parent)) {
+			if parent := g.blocks[b].parent; p != 0 && parent >= 0 && g.nodes.Before(p) != g.held[slot].Find(g.hash(slot, parent)) {
 				g.t.Fatalf("block %d at %x follows %x", b, p, g.nodes.Before(p))
 			}
 		}
 	}
 }
 
-// verifyStored: pages yield the blocks with their holders, each behind the one that it follows.
+// verifyStored checks that pages yield all blocks with their holders, and the block before each.
 func (g *grove) verifyStored() {
 	g.t.Helper()
 	after, holders, nodes := map[uint64]uint64{}, map[uint64]map[int]bool{}, 0
@@ -426,7 +426,7 @@ func (g *grove) verifyStored() {
 	}
 }
 
-// prompt is the path to a block, and its keys. They may go on where no block is.
+// prompt returns a path and its keys. The keys may go on where the path ends.
 func (g *grove) prompt() (path []int, keys []prefixhash.Key) {
 	path = g.path(g.rng.IntN(len(g.blocks)))
 	for _, b := range path {
@@ -438,7 +438,7 @@ func (g *grove) prompt() (path []int, keys []prefixhash.Key) {
 	return path, keys
 }
 
-// depth is how many blocks of a path a slot has.
+// depth returns how many blocks of a path a slot has.
 func (g *grove) depth(slot int, path []int) (depth int) {
 	for depth < len(path) && g.has[slot][path[depth]] {
 		depth++
@@ -446,7 +446,7 @@ func (g *grove) depth(slot int, path []int) (depth int) {
 	return depth
 }
 
-// verifyTrace compares how much of a prompt each slot has.
+// verifyTrace compares how many blocks of a prompt each slot has.
 func (g *grove) verifyTrace() {
 	g.t.Helper()
 	path, keys := g.prompt()
@@ -458,22 +458,24 @@ func (g *grove) verifyTrace() {
 	}
 }
 
+// However chains part and slots hash blocks, the nodes have the slots' blocks, and lookups find
+// them.
 func TestModel(t *testing.T) {
 	for name, c := range map[string]struct {
 		blocks, parts, every int
-		naming               []uint64
+		salts                []uint64
 	}{
 		"chains that part often":       {80, 5, 3, []uint64{0, 0, 0, 0}},
 		"long chains":                  {400, 60, 4, []uint64{0, 0, 0}},
 		"each block is a checkpoint":   {200, 20, 1, []uint64{0, 0, 0}},
 		"hardly any checkpoint":        {200, 20, 64, []uint64{0, 0, 0}},
-		"names are not keys":           {120, 8, 3, []uint64{1 << 40, 1 << 40}},
-		"each slot has its own names":  {120, 8, 5, []uint64{0, 1 << 40, 1 << 50, 1 << 40}},
-		"a slot in many, by its names": {60, 4, 2, []uint64{1 << 40, 0, 0, 0, 0, 0, 0}},
+		"hashes are not keys":          {120, 8, 3, []uint64{1 << 40, 1 << 40}},
+		"each slot has its own hashes": {120, 8, 5, []uint64{0, 1 << 40, 1 << 50, 1 << 40}},
+		"one slot has its own hashes":  {60, 4, 2, []uint64{1 << 40, 0, 0, 0, 0, 0, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(4) {
-				g := newGrove(t, seed, c.blocks, c.parts, c.every, c.naming...)
+				g := newGrove(t, seed, c.blocks, c.parts, c.every, c.salts...)
 				for step := range 500 {
 					g.step()
 					if g.verifyTrace(); step%5 == 0 {

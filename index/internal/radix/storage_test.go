@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Small arrays that were left are taken again, the last one first, by what has their size;
-// large ones are the pool's.
+// Nodes take small arrays again that others of their size have left, the last one first. Large
+// arrays go to the pool.
 func TestArraysAreTakenAgain(t *testing.T) {
 	f := newForest(t, 4, 1)
 	a := &f.nodes.arrays
@@ -39,7 +39,7 @@ func TestArraysAreTakenAgain(t *testing.T) {
 	}
 }
 
-// What is kept of arrays has a bound, and Trim gives it up.
+// The arrays that are kept have a bound, and Trim gives them up.
 func TestKeptArraysAreBounded(t *testing.T) {
 	f := newForest(t, 4, 1)
 	a := &f.nodes.arrays
@@ -60,17 +60,17 @@ func TestKeptArraysAreBounded(t *testing.T) {
 	}
 }
 
-// A node has room for a quarter more blocks than it needed, up to as many as it can have, and uses
-// it: it is not copied for each block.
+// A node that grows gets room for a quarter more blocks, up to the most blocks of a node, and
+// uses the room before its array is copied again.
 func TestNodesGrowByAQuarter(t *testing.T) {
-	for _, named := range []bool{false, true} {
+	for _, hashed := range []bool{false, true} {
 		f := newForest(t, 64, 1)
 		keys := chain(0, MaxNode+1)
-		names := keys
-		if named {
-			names = chain(1<<20, MaxNode+1)
+		hashes := keys
+		if hashed {
+			hashes = chain(1<<20, MaxNode+1)
 		}
-		p := f.beginNamed(0, 0, keys[:1], names[:1], 1)
+		p := f.beginHashed(0, 0, keys[:1], hashes[:1], 1)
 		nd, copies := f.nodes.at(1), 0
 		if f.nodes.retired.Len() != 0 {
 			t.Error("a new node has left an array")
@@ -80,8 +80,8 @@ func TestNodesGrowByAQuarter(t *testing.T) {
 			if !f.nodes.IsEnd(p+Place(n-1)) || n > 1 && f.nodes.IsEnd(p+Place(n-2)) {
 				t.Fatalf("a node of %d blocks ends elsewhere", n)
 			}
-			f.nodes.Reserve(p+Place(n), keys[n:n+1], names[n:n+1])
-			f.held[0].Record(p+Place(n), names[n:n+1])
+			f.nodes.Reserve(p+Place(n), keys[n:n+1], hashes[n:n+1])
+			f.held[0].Record(p+Place(n), hashes[n:n+1])
 			f.nodes.Append(p+Place(n), 1, 0, 1)
 			if nd.keys.Load() == array {
 				continue
@@ -96,14 +96,14 @@ func TestNodesGrowByAQuarter(t *testing.T) {
 		if copies > 40 || f.nodes.IsEnd(p+MaxNode-1) {
 			t.Errorf("%d copies of a node with room for more: %v", copies, f.nodes.IsEnd(p+MaxNode-1))
 		}
-		if nd.plain == named || !slices.Equal(nd.all(), keys[:MaxNode]) || !slices.Equal(nd.hashes(MaxNode), names[:MaxNode]) {
-			t.Error("keys or names are other ones")
+		if nd.plain == hashed || !slices.Equal(nd.all(), keys[:MaxNode]) || !slices.Equal(nd.hashes(MaxNode), hashes[:MaxNode]) {
+			t.Error("keys or hashes are other ones")
 		}
 	}
 }
 
-// Keys that a lookup may have seen stay as they are while it runs, whatever the node becomes, and
-// so does a node that has ended.
+// Keys that a lookup may have seen stay as they are while the lookup runs, whatever becomes of
+// their node, and the number of an ended node is not given again.
 func TestLookupsKeepTheirKeys(t *testing.T) {
 	f := newForest(t, 4, 1)
 	keys := chain(0, 10)
@@ -119,7 +119,7 @@ func TestLookupsKeepTheirKeys(t *testing.T) {
 	}
 	grown := f.nodes.at(1).all()
 	f.leave(0, 1, 0)
-	for i := range 3 * nodesPerPage { // each takes a number and gives it back
+	for i := range 3 * nodesPerPage { // each node takes a number and gives it back
 		if q := f.begin(0, 0, chain(1000*i+1000, 9)); q.Node() == 1 {
 			t.Fatalf("node 1 is another's while a lookup may read it")
 		} else {
@@ -132,12 +132,11 @@ func TestLookupsKeepTheirKeys(t *testing.T) {
 	reader.Leave()
 }
 
-// Blocks that are taken off the end and stored again need no other array, when no lookup can have
-// seen others there.
+// A node with room writes blocks behind its last one into the same array.
 func TestBlocksBehindTheLastAreWrittenInPlace(t *testing.T) {
 	f := newForest(t, 4, 1)
 	p := f.begin(0, 0, chain(0, 8))
-	f.extend(0, p+8, chain(8, 1)) // there is room for 12 now
+	f.extend(0, p+8, chain(8, 1)) // the node has room for 12 now
 	array := f.nodes.at(1).keys.Load()
 	f.extend(0, p+9, chain(9, 3))
 	if f.nodes.at(1).keys.Load() != array {
@@ -145,14 +144,14 @@ func TestBlocksBehindTheLastAreWrittenInPlace(t *testing.T) {
 	}
 }
 
-// Numbers of ended nodes are given again, so that churn makes no more nodes than there are at a
-// time, with some that wait for lookups.
+// Numbers of ended nodes are given again, so that churn makes few more nodes than there are at
+// a time.
 func TestNumbersAreGivenAgain(t *testing.T) {
 	f := newForest(t, 4, 1)
-	names := chain(1<<20, 20)
+	hashes := chain(1<<20, 20)
 	for i := range 2000 {
-		p := f.beginNamed(0, 0, chain(100*i, 20), names, 1)
-		f.held[0].Erase(names)
+		p := f.beginHashed(0, 0, chain(100*i, 20), hashes, 1)
+		f.held[0].Erase(hashes)
 		f.held[0].Leave(p.Node(), 0)
 	}
 	if f.nodes.made > 2*nodesPerPage+2 || f.nodes.Len() != 0 {
@@ -167,12 +166,12 @@ func TestNumbersAreGivenAgain(t *testing.T) {
 		t.Errorf("%d words are left by nodes without arrays", f.nodes.arrays.words)
 	}
 	f.nodes.free, f.nodes.made = nil, maxNodes
-	if p := f.tree.New(names, names); p != 0 {
+	if p := f.tree.New(hashes, hashes); p != 0 {
 		t.Errorf("a node has number %d, of at most %d", p.Node(), maxNodes)
 	}
 }
 
-// Bytes is what pages, arrays, runs and what is left of arrays take.
+// Bytes counts pages, arrays, runs and the arrays that nodes have left.
 func TestBytesOfNodes(t *testing.T) {
 	f := newForest(t, 64, 2)
 	if n := f.nodes.Bytes(); n != 0 {
@@ -189,9 +188,9 @@ func TestBytesOfNodes(t *testing.T) {
 		t.Errorf("%d bytes with two runs, want %d", n, page+16*8+2*8)
 	}
 	other := chain(100, 16)
-	f.beginNamed(0, 0, other, chain(200, 16), 1)
+	f.beginHashed(0, 0, other, chain(200, 16), 1)
 	if n := f.nodes.Bytes(); n != page+3*16*8+2*8 {
-		t.Errorf("%d bytes with 16 blocks and their names, want %d", n, page+3*16*8+2*8)
+		t.Errorf("%d bytes with 16 blocks and their hashes, want %d", n, page+3*16*8+2*8)
 	}
 	f.held[0].Erase(chain(200, 16))
 	f.held[0].Leave(2, 0)
@@ -205,7 +204,7 @@ func TestBytesOfNodes(t *testing.T) {
 	}
 }
 
-// Bytes of holdings and trees follow their contents, and Trim gives back what nothing needs.
+// Bytes of holdings and trees follow their contents, and Trim gives unused memory back.
 func TestBytesFollowContents(t *testing.T) {
 	f := newForest(t, 2, 2)
 	if n := f.held[0].Bytes() + f.tree.Bytes(); n != 0 {
@@ -217,12 +216,12 @@ func TestBytesFollowContents(t *testing.T) {
 	if own < 8*len(keys) || tree < 8*len(keys)/2 {
 		t.Errorf("%d and %d bytes of %d blocks", own, tree, len(keys))
 	}
-	names := chain(1<<20, 4000)
-	f.name(1, p, names)
-	f.held[1].Add(p, len(names), 1)
+	hashes := chain(1<<20, 4000)
+	f.record(1, p, hashes)
+	f.held[1].Add(p, len(hashes), 1)
 	foreign := f.held[1].Bytes()
-	if foreign < 16*len(names) {
-		t.Errorf("%d bytes of %d names that are not the node's", foreign, len(names))
+	if foreign < 16*len(hashes) {
+		t.Errorf("%d bytes of %d hashes that are not the node's", foreign, len(hashes))
 	}
 	for i := range 500 {
 		f.begin(0, p+Place(7*i), chain(10_000+10*i, 1))
@@ -231,13 +230,13 @@ func TestBytesFollowContents(t *testing.T) {
 		t.Errorf("%d bytes with 500 branches, %d without", n, own)
 	}
 	if n := f.held[0].Len(); n != len(keys)+500 {
-		t.Errorf("%d names, want %d", n, len(keys)+500)
+		t.Errorf("%d hashes, want %d", n, len(keys)+500)
 	}
 	for id := uint32(2); id < 502; id++ {
 		f.leave(0, id, 0)
 	}
 	f.leave(0, 1, 0)
-	f.held[1].Erase(names)
+	f.held[1].Erase(hashes)
 	f.held[1].Leave(1, 0)
 	dropped := new(Tree)
 	f.nodes.Add(dropped, 1)
@@ -268,12 +267,12 @@ func TestNumbersOfTrees(t *testing.T) {
 	}
 }
 
-// An eviction looks at some nodes at a time, one after the other, and takes the oldest of these.
+// OldestEnd compares some nodes at a time, going on where it stopped.
 func TestEvictionsLookAtSome(t *testing.T) {
 	f := newForest(t, 64, 1)
-	for i := range 40 { // each older than the one before
+	for i := range 40 { // each node is older than the one before
 		key := chain(10*i, 1)
-		f.beginNamed(0, 0, key, key, uint16(100-i))
+		f.beginHashed(0, 0, key, key, uint16(100-i))
 	}
 	for _, want := range []uint32{evictSample, 2 * evictSample, 40} {
 		if id, end := f.tree.OldestEnd(200, nil, 0); id != want || end != 0 {

@@ -9,8 +9,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// slowTrace is a trace whose runs are read long after its nodes, and between which depths each
-// slot was meanwhile; -1 for a slot whose holder ended.
+// slowTrace is a trace whose runs are read long after its nodes. It keeps how few and how many
+// blocks of the prompt each slot had meanwhile, -1 for a slot whose holder ended.
 type slowTrace struct {
 	reader      *epoch.Reader
 	prompt      []int
@@ -18,6 +18,7 @@ type slowTrace struct {
 	least, most []int
 }
 
+// slowTrace starts a trace of any prompt.
 func (g *grove) slowTrace() *slowTrace {
 	s := &slowTrace{reader: g.clock.Enter()}
 	var keys []prefixhash.Key
@@ -31,7 +32,7 @@ func (g *grove) slowTrace() *slowTrace {
 	return s
 }
 
-// follow notes where slots are now.
+// follow notes how many blocks of the prompt each slot has now.
 func (g *grove) follow(s *slowTrace) {
 	for slot := range g.held {
 		if d := g.depth(slot, s.prompt); s.most[slot] >= 0 {
@@ -43,7 +44,7 @@ func (g *grove) follow(s *slowTrace) {
 	}
 }
 
-// end reads the runs of the trace's nodes.
+// end reads the runs of the trace's nodes, and compares them with the slots' blocks.
 func (g *grove) end(s *slowTrace) {
 	g.t.Helper()
 	sets := setsOf(s.path)
@@ -55,8 +56,8 @@ func (g *grove) end(s *slowTrace) {
 	s.reader.Leave()
 }
 
-// Whatever becomes of the nodes of a trace before their runs are read: no slot has more of the
-// prompt than it had at some time, and none less.
+// Whatever becomes of a trace's nodes before their runs are read, no slot gets more blocks than
+// it had at some time of the lookup, nor fewer.
 func TestSlowTracesAreOfTheirTime(t *testing.T) {
 	for seed := range uint64(12) {
 		g := newGrove(t, seed, 40+20*int(seed%4), 4, 3, 0, 0, 0)
@@ -78,8 +79,8 @@ func TestSlowTracesAreOfTheirTime(t *testing.T) {
 	}
 }
 
-// A run's end does not rise where a lookup may take the run for one of the blocks that were there
-// before: slot 1 has the first prompt's blocks up to 20, and then the other's up to 30.
+// A run's end does not rise where a lookup may take the run for one of earlier blocks: slot 1 has
+// the first prompt's blocks up to 20, and then another's up to 30.
 func TestRunsDoNotRiseOverOtherBlocks(t *testing.T) {
 	f := newForest(t, 64, 2)
 	keys, other := chain(0, 32), chain(1000, 4)
@@ -103,9 +104,8 @@ func TestRunsDoNotRiseOverOtherBlocks(t *testing.T) {
 	}
 }
 
-// A checkpoint of another prompt's block, which a lookup may be led to once in some billions,
-// misleads none, wherever it is: behind the prompt's end, behind a gap, or in a node that has
-// become shorter.
+// A lookup may take another prompt's checkpoint for its own, once in some billions. Wherever that
+// is, the lookup finds the blocks of its own prompt.
 func TestCheckpointsOfOthersMisleadNobody(t *testing.T) {
 	f := newForest(t, 4, 1)
 	keys := chain(0, 60)
@@ -139,7 +139,7 @@ func TestCheckpointsOfOthersMisleadNobody(t *testing.T) {
 	}
 }
 
-// The last checkpoint that is there is found, however many are before it and are not looked at.
+// lastCheckpoint finds the last checkpoint that is there, however many are before it.
 func TestTheLastCheckpointIsFound(t *testing.T) {
 	for blocks := 1; blocks < 80; blocks++ {
 		f := newForest(t, 2, 1)
