@@ -19,18 +19,18 @@ import (
 // Options configures a Feed.
 type Options struct {
 	ProbeEvery  time.Duration // see kvevents.Options; 0 = its default
-	RetryAfter  time.Duration // likewise
+	RetryAfter  time.Duration // see kvevents.Options; 0 = its default
 	SyncTimeout time.Duration // a replica that has not caught up by then counts as synced anyway; default 10 s
 	Now         func() time.Time
 	Log         *slog.Logger
-	// Gone is called once for every replica that left, after its subscriptions
+	// OnLeave is called once for every replica that left, after its subscriptions
 	// have ended and the index has removed it.
 	OnLeave func(replica string)
 	// Applied, when set, is called with every batch after it was applied; the
 	// batch is valid during the call only. Calls for one holder never overlap,
 	// also across a replica's departure and return.
 	Applied func(b *index.Batch)
-	// Observe, when set, is handed every batch of a rank before it is applied;
+	// Observe, when set, is called with every batch of a rank before it is applied;
 	// see kvevents.Options.
 	Observe func(h index.Holder, b *kvevents.Batch)
 }
@@ -45,13 +45,13 @@ type Feed struct {
 	wg     sync.WaitGroup
 
 	groupsMu sync.Mutex // taken before mu
-	mu       sync.Mutex // guards what follows, never held while anything waits
+	mu       sync.Mutex // guards the fields below, never held while anything waits
 	replicas map[string]*supply
 	layouts  map[string]*cachelayout.Layout // by model
-	resume   map[index.Holder]index.Cursor  // restored, and not taken over by a subscription yet
+	resume   map[index.Holder]index.Cursor  // restored holders that no subscription has taken over yet
 }
 
-// supply is one replica's subscriptions.
+// supply is the subscriptions of one replica.
 type supply struct {
 	replica *fleet.Replica
 	joined  time.Time
@@ -59,7 +59,7 @@ type supply struct {
 	provers []*prover
 	refused error // why a subscription could not be made
 	cancel  context.CancelFunc
-	left    chan struct{} // closed when everything of it is gone
+	left    chan struct{} // closed when all of it is gone
 }
 
 // New returns a feed of x.
@@ -100,7 +100,7 @@ func (f *Feed) Join(r *fleet.Replica) {
 	f.wg.Go(func() { f.supply(ctx, s, before) })
 }
 
-// Leave ends the subscriptions of a replica and has the index forget it.
+// Leave ends the subscriptions of a replica and removes it from the index.
 func (f *Feed) Leave(r *fleet.Replica) {
 	f.mu.Lock()
 	s := f.replicas[r.Addr]
@@ -128,7 +128,7 @@ func (f *Feed) supply(ctx context.Context, s, before *supply) {
 	f.depart(s)
 }
 
-// depart removes a replica everywhere: the one place where that happens.
+// depart removes a replica everywhere. Nothing else does.
 func (f *Feed) depart(s *supply) {
 	f.index.Remove(s.replica.Addr)
 	f.o.OnLeave(s.replica.Addr)
@@ -210,9 +210,9 @@ func (f *Feed) Run(ctx context.Context) error {
 	return nil
 }
 
-// Behind names a replica whose events have not been caught up with on every
-// rank, nor given up waiting for, if there is one. It is called more often than
-// Status, and allocates nothing.
+// Behind names a replica with a rank that has neither caught up with its events nor
+// been waited for long enough, if there is one. It is called more often than Status,
+// and allocates nothing.
 func (f *Feed) Behind() (addr string, behind bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -238,9 +238,9 @@ func (s *supply) synced(now time.Time, timeout time.Duration) bool {
 // notedMost bounds the notes of one kind: a page is for people.
 const notedMost = 8
 
-// Notes names the ranks whose publishers are left alone because of what they
-// publish, the replicas with event sources that are not used, and the replicas whose
-// blocks index.max_scopes keeps out, at most notedMost of each.
+// Notes names the ranks whose publishers are ignored because of their messages, the
+// replicas with event sources that are not used, and the replicas whose blocks
+// index.max_scopes keeps out, at most notedMost of each.
 func (f *Feed) Notes() (notes []string) {
 	paused, refused, full := 0, 0, 0
 	for _, r := range f.Status() {
@@ -282,7 +282,7 @@ func (f *Feed) Notes() (notes []string) {
 type Replica struct {
 	Addr    string
 	Refused error  // why there are no subscriptions, nil otherwise
-	NotUsed string // why event sources that it reports are not used, "" where all are
+	NotUsed string // why event sources that it reports are not used; "" if all are
 	Scopes  index.ScopeShare
 	Ranks   []Rank
 	Synced  bool // caught up on every rank, or given up waiting for that
@@ -292,7 +292,7 @@ type Replica struct {
 type Rank struct {
 	Rank int
 	kvevents.Status
-	Hashes prefixhash.Detection // which of vLLM's hash algorithms it runs
+	Hashes prefixhash.Detection // the algorithm of vLLM's hashes, as far as it is found
 	Groups *index.Groups        // its cache groups; nil when they were never reported
 }
 

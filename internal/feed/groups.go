@@ -7,8 +7,9 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Layout sets the cache groups that a model has by its files; nil where the files do not determine them. The
-// replicas of the model, also those that join later, are looked up by it where their events have no more.
+// Layout sets the cache groups of a model by its files, nil if the files do not determine
+// them. They hold for the model's replicas, also for later ones, wherever events have not
+// shown more.
 func (f *Feed) Layout(model string, l *cachelayout.Layout) {
 	f.mu.Lock()
 	if l == nil && f.layouts[model] == nil {
@@ -28,8 +29,8 @@ func (f *Feed) Layout(model string, l *cachelayout.Layout) {
 	}
 }
 
-// setGroups gives the index what is known of a replica's cache groups. Calls are
-// serialised, so that the last one sets the newest state.
+// setGroups gives the index the settings of a replica's cache groups. Calls are serialised,
+// so that the last one sets the newest state.
 func (f *Feed) setGroups(r *fleet.Replica) {
 	f.groupsMu.Lock()
 	defer f.groupsMu.Unlock()
@@ -43,7 +44,8 @@ func (f *Feed) setGroups(r *fleet.Replica) {
 	f.index.SetGroups(r.Addr, told)
 }
 
-// groupSettings returns the settings of a replica's cache groups without its events and files.
+// groupSettings returns the settings of a replica's cache groups without its events and
+// files.
 func groupSettings(r *fleet.Replica) *index.GroupSettings {
 	c := r.Cache
 	release := prefixhash.ParseRelease(r.Version)
@@ -74,8 +76,8 @@ func unitOf(r *fleet.Replica) int {
 	return r.HashUnit
 }
 
-// hashesOf returns what a replica may hash its blocks with, the one that it reports
-// first; presume means that it is known.
+// hashesOf returns the ways in which a replica may hash its blocks, the reported one first;
+// presume means that it is certain.
 func hashesOf(r *fleet.Replica) (all []*prefixhash.VLLM, presume bool, err error) {
 	var seeds []string
 	if r.HashSeed != nil {
@@ -95,7 +97,7 @@ func hashesOf(r *fleet.Replica) (all []*prefixhash.VLLM, presume bool, err error
 	return all, r.HashAlgorithm != "", nil
 }
 
-// groups returns what is known of a rank's cache groups.
+// groups returns a rank's cache groups as far as they are known.
 func (f *Feed) groups(r *fleet.Replica, rank int) *index.Groups {
 	if len(r.Models) == 0 {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"warmroute/prefixhash"
 )
 
-// prover recomputes some of the hashes a rank publishes, to find which of vLLM's
-// algorithms and seeds it runs: a live proof that its token ids, block size and
-// extra keys are understood. It belongs to the subscription's goroutine; the
-// verdict may be read at any time.
+// prover recomputes some of a rank's published hashes, to find the algorithm and
+// the seed: a live proof that the index understands its token ids, block size
+// and extra keys. It belongs to the subscription's goroutine; any goroutine may
+// read the verdict.
 type prover struct {
 	detector *prefixhash.Detector
 	paths    map[string]string // LoRA name → path, part of vLLM's own hash
-	last     uint64            // sequence seen last
+	last     uint64            // the last sequence seen
 }
 
 func newProver(r *fleet.Replica) (*prover, error) {
@@ -39,7 +39,7 @@ func newProver(r *fleet.Replica) (*prover, error) {
 	return p, nil
 }
 
-// observe judges the candidates by a batch that is about to be applied.
+// observe judges the candidates by a batch before it is applied.
 func (p *prover) observe(seq uint64, b *kvevents.Batch) {
 	if seq < p.last {
 		p.detector.Reset() // the publisher began a new life
@@ -71,7 +71,8 @@ func (p *prover) stored(e *kvevents.Event) prefixhash.Stored {
 	return s
 }
 
-// published returns a hash as it stood in the event: whole where it was whole.
+// published returns a hash as the event has it: a complete digest, or its last
+// 64 bits.
 func published(low uint64, raw []byte) prefixhash.Digest {
 	if d, err := prefixhash.ParseDigest(raw); err == nil {
 		return d

@@ -7,14 +7,14 @@ import (
 	"warmroute/index"
 )
 
-// Cursors returns where the subscriptions are, for another index that takes a
-// snapshot of this one.
+// Cursors returns the places that the subscriptions have reached, for another index
+// that takes a snapshot of this one.
 func (f *Feed) Cursors() (all []index.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.replicas {
 		for _, sub := range s.subs {
-			if c, ok := sub.Cursor(); ok && !f.index.Grouped(c.Holder) { // its groups are not in a snapshot
+			if c, ok := sub.Cursor(); ok && !f.index.Grouped(c.Holder) { // a snapshot lacks its groups
 				all = append(all, c)
 			}
 		}
@@ -23,8 +23,8 @@ func (f *Feed) Cursors() (all []index.Cursor) {
 }
 
 // Resume passes the places up to which the index was restored. Replicas that join
-// later continue from them. When SyncTimeout has passed, the index removes what was
-// restored of replicas that have not joined. Call it before the first Join.
+// later continue from them. After SyncTimeout the index removes the blocks of
+// restored replicas that have not joined. Call it before the first Join.
 func (f *Feed) Resume(cursors []index.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,8 +35,8 @@ func (f *Feed) Resume(cursors []index.Cursor) {
 	f.wg.Go(func() { f.forgetLeft(f.ctx) })
 }
 
-// takeOver returns the place a new subscription can continue from, nil when there
-// is none or its events are read in another way than those of the snapshot.
+// takeOver returns the place from which a new subscription can continue, nil when
+// there is none or the snapshot's events were read in another way.
 func (f *Feed) takeOver(as index.Cursor) *index.Cursor {
 	f.mu.Lock()
 	c, ok := f.resume[as.Holder]
@@ -51,7 +51,8 @@ func (f *Feed) takeOver(as index.Cursor) *index.Cursor {
 	return &c
 }
 
-// forgetLeft has the index forget what no subscription took over in time.
+// forgetLeft removes the restored holders from the index that no subscription took
+// over in time.
 func (f *Feed) forgetLeft(ctx context.Context) {
 	timer := time.NewTimer(f.o.SyncTimeout)
 	defer timer.Stop()
@@ -63,7 +64,7 @@ func (f *Feed) forgetLeft(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for h := range f.resume {
-		f.index.Begin(h) // ends what was restored; f.mu keeps a subscription from taking it over just now
+		f.index.Begin(h) // drops the restored blocks; f.mu keeps a subscription from taking them over just now
 	}
 	f.resume = nil
 }

@@ -19,7 +19,8 @@ import (
 // maxAnswer bounds a JSON answer: maxModels ids with vLLM's permission objects.
 const maxAnswer = 4 << 20
 
-// Why a replica is not ready, or left: the closed set used as a metric label.
+// The reasons why a replica is not ready, or left: the closed set of a metric
+// label.
 const (
 	reasonStarting     = "starting"     // no request sent yet
 	reasonUnreachable  = "unreachable"  // no connection, or it broke
@@ -33,7 +34,7 @@ const (
 	reasonRemoved      = "removed"    // no source lists it
 )
 
-// failure is why a question to a replica has no answer.
+// failure is the reason why a request to a replica has no answer.
 type failure struct {
 	reason string
 	err    error
@@ -41,7 +42,7 @@ type failure struct {
 
 func (f *failure) Error() string {
 	text := f.err.Error()
-	if r := []rune(text); len(r) > 200 { // it may quote what the replica sent
+	if r := []rune(text); len(r) > 200 { // it may quote the replica's answer
 		text = string(r[:200]) + "…"
 	}
 	return strings.ReplaceAll(f.reason, "_", " ") + ": " + text

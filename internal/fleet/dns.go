@@ -26,8 +26,8 @@ const (
 )
 
 // dns re-resolves one name. A failed lookup, "no such name" included, changes
-// nothing: resolvers fail more often than all replicas disappear, and replicas
-// that are gone are detected by their silence.
+// nothing: resolvers fail more often than all replicas disappear, and the
+// fleet detects replicas that are gone by their silence.
 type dns struct {
 	options  DNSOptions
 	resolver Resolver

@@ -15,7 +15,7 @@ import (
 
 const (
 	// learnSlots bounds the concurrent requests to replicas that are not up.
-	// Replicas that are up need no slot. One that hangs holds its slot for two
+	// Replicas that are up need no slot. A request that hangs holds its slot for two
 	// scrape timeouts.
 	learnSlots = 64
 	// publishEvery bounds how often new loads make a new snapshot: scrapes are
@@ -27,7 +27,7 @@ const (
 )
 
 // Hooks are called for joins and leaves, one call at a time, on the goroutine of
-// Run, and must return quickly: nothing joins or leaves meanwhile.
+// Run. They must return quickly: nothing joins or leaves meanwhile.
 type Hooks struct {
 	// Joined is called before the replica is offered to requests.
 	Joined func(*Replica)
@@ -44,16 +44,16 @@ type Fleet struct {
 	static  *static
 	running atomic.Bool
 	current atomic.Pointer[asking]
-	changed chan struct{} // capacity 1: current is another
+	changed chan struct{} // capacity 1: the options in force have changed
 
 	publishers publishers
 	slots      chan struct{}
-	reports    chan report
+	notices    chan notice
 	lists      chan listing
 	snapshot   atomic.Pointer[Snapshot]
 }
 
-// asking is how replicas are found and reached. Immutable.
+// asking is the way to find and reach replicas. It is immutable.
 type asking struct {
 	options Options
 	client  *client
@@ -83,7 +83,7 @@ func New(o Options, hooks Hooks) (*Fleet, error) {
 	}
 	f := &Fleet{
 		hooks: hooks, log: o.Logger, static: newStatic(o.Replicas), changed: make(chan struct{}, 1),
-		slots: make(chan struct{}, learnSlots), reports: make(chan report), lists: make(chan listing),
+		slots: make(chan struct{}, learnSlots), notices: make(chan notice), lists: make(chan listing),
 	}
 	f.current.Store(&asking{o, c})
 	f.snapshot.Store(newSnapshot(nil, false))
@@ -156,15 +156,15 @@ func (f *Fleet) Run(ctx context.Context) error {
 			return nil
 		case <-f.changed:
 			r.follow()
-			r.sources[0].list = f.now().Replicas // with what else has changed: one that moves between sources stays
+			r.sources[0].list = f.now().Replicas // together with the other changes: a replica that moves between sources stays
 			r.list()
 		case l := <-f.lists:
 			l.from.list, l.from.spoken = l.replicas, true
 			if slices.Contains(r.sources, l.from) {
 				r.list()
 			}
-		case report := <-f.reports:
-			r.report(report)
+		case n := <-f.notices:
+			r.notice(n)
 			r.replace()
 		case <-tick.C:
 			r.replace()
@@ -235,11 +235,11 @@ type entry struct {
 	until   time.Time // not listed any more: the time of its removal at the latest; zero: it is listed
 }
 
-// addresses are those of all entries, in order.
+// addresses returns the addresses of all entries, in order.
 func (r *roster) addresses() []string { return slices.Sorted(maps.Keys(r.entries)) }
 
-// list takes what the sources name now: workers are started for new addresses,
-// stopped for those that are gone, and left alone where nothing changed.
+// list applies the sources' lists: it starts workers for new addresses and stops the
+// workers of addresses that are gone. Unchanged ones stay as they are.
 func (r *roster) list() {
 	wanted := r.wanted()
 	var gone []*entry
@@ -263,7 +263,7 @@ func (r *roster) list() {
 	r.publish()
 }
 
-// wanted merges the sources' lists, the first to name an address counts.
+// wanted merges the sources' lists. The first source to name an address counts.
 func (r *roster) wanted() map[string]ReplicaOptions {
 	out := map[string]ReplicaOptions{}
 	ignored := 0
@@ -306,28 +306,28 @@ func (r *roster) start(addr string, o ReplicaOptions) {
 	})
 }
 
-// report applies a worker's report. It ignores replicas that are no longer listed.
-func (r *roster) report(p report) {
-	e := r.entries[p.from.addr]
-	if e == nil || e.worker != p.from {
+// notice applies a worker's notice. It ignores replicas that are no longer listed.
+func (r *roster) notice(n notice) {
+	e := r.entries[n.from.addr]
+	if e == nil || e.worker != n.from {
 		return
 	}
 	first := !e.asked
 	e.asked = true
-	switch p.kind {
+	switch n.change {
 	case joined:
-		r.join(e, p.replica)
+		r.join(e, n.replica)
 	case updated:
-		p.replica.Joined = e.current.Joined
-		e.current = p.replica
+		n.replica.Joined = e.current.Joined
+		e.current = n.replica
 		r.stale = true
 	case left:
-		r.leave(e, p.reason, p.why)
+		r.leave(e, n.reason, n.why)
 	case failed:
-		if first || e.reason != p.reason { // not for every new wording of it
-			r.fleet.log.Info("replica is not ready", "replica", e.current.Addr, named(e.current), "why", p.why)
+		if first || e.reason != n.reason { // not for every new wording of it
+			r.fleet.log.Info("replica is not ready", "replica", e.current.Addr, named(e.current), "why", n.why)
 		}
-		e.reason, e.current, r.stale = p.reason, notReady(e, p.why), true
+		e.reason, e.current, r.stale = n.reason, notReady(e, n.why), true
 	}
 }
 
@@ -342,8 +342,8 @@ func (r *roster) join(e *entry, replica *Replica) {
 	r.publish()
 }
 
-// leave ends a replica that has joined, and nothing else does: it is first removed
-// from the snapshot, then its end is announced. It ignores other replicas.
+// leave ends a replica that has joined: it first removes the replica from the
+// snapshot, then announces its end. Nothing else does. It ignores other replicas.
 func (r *roster) leave(e *entry, reason, why string) {
 	if !e.current.Ready {
 		return
@@ -356,7 +356,8 @@ func (r *roster) leave(e *entry, reason, why string) {
 	r.fleet.hooks.Left(last)
 }
 
-// named returns the replica's name for a log line, nothing where it has none.
+// named returns the replica's name for a log line; the attribute is empty without
+// one.
 func named(r *Replica) slog.Attr {
 	if r.Name == "" {
 		return slog.Attr{} // handlers leave it out

@@ -311,13 +311,13 @@ func TestOwnPauseIsNotTheirDeath(t *testing.T) {
 		w := newWorker(f, a, ReplicaOptions{Address: a})
 		w.up, w.answered, w.nextLearn = true, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 		go w.refresh(t.Context())
-		if r := <-f.reports; r.kind != updated {
+		if r := <-f.notices; r.change != updated {
 			t.Errorf("%+v", r)
 		}
 		n.change(func() { n.replicas[a].refuse = true })
 		w.answered = time.Now().Add(-time.Hour)
 		go w.refresh(t.Context())
-		if r := <-f.reports; r.kind != left {
+		if r := <-f.notices; r.change != left {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -15,13 +15,14 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Limits of what a replica may report about itself.
+// Bounds of a replica's answers about itself.
 const (
 	maxModels     = 4096 // ids of one replica; adapters come in hundreds
 	maxNameLength = 1024 // bytes of an id, a path, a version, a topic
 )
 
-// learned is what a replica reports about itself, overrides applied.
+// learned is a replica's answers about itself, with the configured values in place
+// of some.
 type learned struct {
 	version       string
 	models        []Model
@@ -32,12 +33,12 @@ type learned struct {
 	retention     int
 	render        bool
 	refused       string // why event sources that it reports are not used; "" = all are
-	incomplete    bool   // an answer failed that may succeed later
+	incomplete    bool   // some answer failed that may succeed later
 }
 
 // sameCache reports whether a and b describe the same KV caches, so that the
-// index's entries of their blocks still hold. A block size that was not known
-// before is no difference.
+// index's entries of their blocks still hold. A block size that was unknown before
+// is no difference.
 func (a learned) sameCache(b learned) bool {
 	sameSize := a.blockSize == b.blockSize || a.blockSize == 0 || b.blockSize == 0
 	return sameSize && slices.Equal(a.events, b.events) && slices.Equal(bases(a.models), bases(b.models))
@@ -89,7 +90,7 @@ func decodeModels(data []byte) ([]Model, error) {
 			continue
 		}
 		parent, ok := byID[*m.Parent]
-		if !ok || parent.LoRA.Set { // for example, named by its path
+		if !ok || parent.LoRA.Set { // for example, the parent is named by its path
 			parent = byID[first]
 		}
 		if _, taken := byID[m.ID]; taken || parent.ID == "" {
@@ -215,9 +216,9 @@ func decodeVersion(data []byte) (string, error) {
 	return v.Version, nil
 }
 
-// learn requests everything that is not configured from a replica, /metrics
-// first: its page is left in w.page. before is what was learned last, if anything;
-// it replaces answers that fail for now.
+// learn requests every value that is not configured from a replica, /metrics
+// first: its page is left in w.page. before has the values learned last, if any;
+// they replace answers that fail for now.
 func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	l := learned{hashAlgorithm: w.options.HashAlgorithm, blockSize: w.options.BlockSize, events: w.overrideEvents()}
 	began := time.Now()
@@ -329,7 +330,8 @@ func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
 	w.fleet.publishers.release(w)
 }
 
-// claim takes the sources that no other replica has, and states which are refused.
+// claim takes the sources that no other replica has, and says why it refuses the
+// others.
 func (w *worker) claim(l, before *learned, sources []EventSource, refused []string) {
 	own, taken := w.fleet.publishers.claim(w, sources, len(w.options.Events) > 0)
 	l.events, l.refused = own, summary(append(taken, refused...))
@@ -338,8 +340,8 @@ func (w *worker) claim(l, before *learned, sources []EventSource, refused []stri
 	}
 }
 
-// renderProbe is the smallest request of a render route; it is rendered on the
-// server's CPU and reaches no engine.
+// renderProbe is the smallest request of a render route. The server renders it on
+// its CPU, and no engine sees it.
 const renderProbe = `{"model":%s,"prompt":"a"}`
 
 func (w *worker) learnRender(ctx context.Context, l *learned, before *learned) {

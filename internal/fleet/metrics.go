@@ -7,9 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics counts the fleet's own work. Values that replicas report are not kept
-// here but read from the snapshot at collection, so a replica that is gone leaves
-// no series behind.
+// metrics counts the fleet's own work. Collection reads the values that replicas
+// report from the snapshot, so a replica that is gone leaves no series behind.
 type metrics struct {
 	joins          prometheus.Counter
 	leaves         *prometheus.CounterVec

@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// overlapMost is how long replicas that are no longer listed are kept for those
-// that replace them.
+// overlapMost bounds how long replicas that are no longer listed stay for their
+// successors.
 const overlapMost = time.Second
 
-// overlap keeps those of gone without which a model would have no ready replica
-// until the first request to each new replica has ended: where a pool changes its
-// port, or a list all its addresses, the old replicas can be named meanwhile.
+// overlap keeps the entries of gone without which a model would have no ready
+// replica, until the first request to each new replica has ended: if a pool
+// changes its port, or a list all its addresses, requests can go to the old
+// replicas meanwhile.
 func (r *roster) overlap(gone []*entry) {
 	for _, e := range gone {
 		if e.until.IsZero() {
@@ -51,7 +52,7 @@ func (r *roster) remove(addr string, e *entry) {
 	r.leave(e, reasonRemoved, "it is no longer listed")
 }
 
-// covered reports whether replicas that stay serve every model of e.
+// covered reports whether the replicas that stay serve every model of e.
 func (r *roster) covered(e *entry) bool {
 	return !slices.ContainsFunc(e.current.Models, func(m Model) bool {
 		for _, other := range r.entries {

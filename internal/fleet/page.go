@@ -35,7 +35,7 @@ var errPageTooLarge = errors.New("the metrics page is larger than the limit")
 // wanted costs a search for its newline and no memory. A page can be reused
 // without allocating; it is not safe for concurrent use.
 type page struct {
-	ranks   int    // the most that are taken; 0 = all there can be
+	ranks   int    // the most ranks that are read; 0 = every possible one
 	engines []Load // by ascending rank
 	labels  labels
 
@@ -106,7 +106,7 @@ func (p *page) reset() {
 	p.hashAlgo, p.loras = p.hashAlgo[:0], p.loras[:0]
 }
 
-// line takes one line. It ignores lines that it does not understand.
+// line reads one line. It ignores lines that it does not understand.
 func (p *page) line(line []byte) {
 	const prefix = "vllm:"
 	if len(line) < len(prefix) || line[0] != 'v' && line[0] != 'p' {
@@ -156,8 +156,8 @@ func (p *page) line(line []byte) {
 	}
 }
 
-// add enters one value of an engine. Several series of one engine (model names,
-// processes) add up, except the usage, of which the highest counts.
+// add records one value of an engine. Several series of one engine (model
+// names, processes) add up, except the usage: the highest counts.
 func (p *page) add(name []byte, v float64) {
 	if v < 0 {
 		return
@@ -184,7 +184,8 @@ func (p *page) add(name []byte, v float64) {
 	}
 }
 
-// engine returns the entry of a rank, made if need be; nil beyond p.ranks.
+// engine returns the entry of a rank. It makes an absent one, and returns nil
+// beyond p.ranks.
 func (p *page) engine(rank int) *Load {
 	i := 0
 	for i < len(p.engines) && p.engines[i].Rank < rank {
@@ -199,9 +200,9 @@ func (p *page) engine(rank int) *Load {
 	return &p.engines[i]
 }
 
-// sample reads what follows a metric's name: `{label="value",…} value [time]`.
-// It fills p.labels and returns the value, false if the line is malformed or
-// the value is not a finite number.
+// sample reads the rest of a line behind the metric's name: `{label="value",…}
+// value [time]`. It fills p.labels and returns the value, false if the line is
+// malformed or the value is not a finite number.
 func (p *page) sample(s []byte) (float64, bool) {
 	p.labels = labels{}
 	if len(s) > 0 && s[0] == '{' {
@@ -221,7 +222,7 @@ func (p *page) sample(s []byte) (float64, bool) {
 	return v, true
 }
 
-// readLabels reads up to the closing brace and returns what follows it.
+// readLabels reads up to the closing brace and returns the rest.
 func (p *page) readLabels(s []byte) ([]byte, bool) {
 	for {
 		s = bytes.TrimLeft(s, ", \t")
@@ -256,8 +257,8 @@ func (p *page) readLabels(s []byte) ([]byte, bool) {
 	}
 }
 
-// escaped reports whether what follows s is escaped: s ends in an odd number of
-// backslashes.
+// escaped reports whether the byte behind s is escaped: s ends in an odd number
+// of backslashes.
 func escaped(s []byte) bool {
 	n := 0
 	for n < len(s) && s[len(s)-1-n] == '\\' {
@@ -267,7 +268,7 @@ func escaped(s []byte) bool {
 }
 
 // label keeps one label if it is wanted; false when a rank makes no sense.
-// Values are taken as written: none of those wanted has anything to unescape.
+// Values are taken as written: wanted values have nothing to unescape.
 func (p *page) label(name, value []byte) bool {
 	switch string(name) {
 	case "engine":

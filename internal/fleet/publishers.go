@@ -10,16 +10,16 @@ import (
 
 // publishers records which rank of which replica follows which publisher of KV
 // events. The invariant: a publisher, which is a host, a port and the beginning of
-// its topics, belongs to one rank of one replica, the first that names it, so that
-// no replica is credited with the blocks of another. A configured publisher
-// replaces one that a replica has named.
+// its topics, belongs to one rank of one replica, the first that names it, so that no
+// replica is credited with the blocks of another. A configured publisher replaces a
+// learned one.
 type publishers struct {
 	mu     sync.Mutex
 	owners map[string][]owner   // by endpoint
-	named  map[*worker][]string // the endpoints that a replica owned at some time since its last claim
+	named  map[*worker][]string // the endpoints that a replica has owned since its last claim
 }
 
-// owner is the rank that follows what begins with topic.
+// owner is the rank that follows the topics that begin with topic.
 type owner struct {
 	topic      string
 	by         *worker
@@ -27,13 +27,13 @@ type owner struct {
 	configured bool
 }
 
-// overlaps reports whether both would receive the same messages.
+// overlaps reports whether both owners would receive the same messages.
 func (o owner) overlaps(other owner) bool {
 	return strings.HasPrefix(o.topic, other.topic) || strings.HasPrefix(other.topic, o.topic)
 }
 
-// claim makes a replica's sources its own, in place of those that it had, and returns
-// those that no other replica owns, with one sentence for each that is refused.
+// claim makes a replica's sources its own, in place of its former ones. It returns
+// the sources that no other replica owns, with one sentence for each refused source.
 func (p *publishers) claim(by *worker, sources []EventSource, configured bool) (own []EventSource, refused []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,8 +58,8 @@ func (p *publishers) claim(by *worker, sources []EventSource, configured bool) (
 	return own, refused
 }
 
-// taken returns who owns what wanted would receive. An earlier worker of the same
-// replica does not.
+// taken returns the owner of some of the messages that wanted would receive. An
+// earlier worker of the same replica is none.
 func (p *publishers) taken(endpoint string, wanted owner) (first owner, taken bool) {
 	for _, o := range p.owners[endpoint] {
 		earlier := o.by != wanted.by && o.by.addr == wanted.by.addr
@@ -70,7 +70,7 @@ func (p *publishers) taken(endpoint string, wanted owner) (first owner, taken bo
 	return owner{}, false
 }
 
-// own notes an owner, in place of those that it overlaps.
+// own records an owner, in place of the owners that it overlaps.
 func (p *publishers) own(endpoint string, o owner) {
 	if p.owners == nil {
 		p.owners, p.named = map[string][]owner{}, map[*worker][]string{}
@@ -80,7 +80,7 @@ func (p *publishers) own(endpoint string, o owner) {
 	p.owners[endpoint] = append(rest, o)
 }
 
-// release gives up what a replica owns.
+// release gives up everything that a replica owns.
 func (p *publishers) release(by *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +144,7 @@ func endpointHost(endpoint string) string {
 }
 
 // admit returns the learned sources that the options allow, with one sentence for
-// each that is refused.
+// each refused source.
 func (o *Options) admit(sources []EventSource, own string) (admitted []EventSource, refused []string) {
 	hosts, beyond := eventHosts(o.EventHosts), 0
 	for _, e := range sources {

@@ -14,7 +14,7 @@ const RetainAll = -1
 
 // Replica is one vLLM server as last seen. It is immutable.
 type Replica struct {
-	Addr   string // "ip:port", IPv6 in brackets: exactly what Envoy dials; its identity everywhere
+	Addr   string // "ip:port", IPv6 in brackets: the address that Envoy dials; its identity everywhere
 	Name   string // a name for people, e.g. its pod; "" when not known
 	Tenant string // "" is shared by all tenants
 	Ready  bool   // it is offered to requests
@@ -26,7 +26,7 @@ type Replica struct {
 	BlockSize int     // tokens per KV block; 0 when not known
 	Ranks     []int   // data-parallel ranks behind this address, ascending; [0] without data parallelism
 	Events    []EventSource
-	// EventsRefused states why event sources that it reports are not used, "" where all are.
+	// EventsRefused says why event sources that it reports are not used, "" if all are.
 	EventsRefused string
 	Render        bool   // it answers the …/render routes
 	Load          []Load // one per rank that reports any, ascending
@@ -36,7 +36,7 @@ type Replica struct {
 	HashUnit  int // prefix_match_unit as reported; 0 when not set
 	Retention int // prefix_cache_retention_interval as reported, or RetainAll; 0 also when not known
 
-	// These are configured and never learned.
+	// The fields below are configured, never learned.
 	HashSeed           *string // PYTHONHASHSEED of the replica; nil when unknown
 	Sidecar            bool    // a sidecar reports its KV events to the router's index; Events is empty
 	KVReportFull       bool    // it runs with kv_cache_report_mode full
@@ -86,7 +86,8 @@ func (r *Replica) LoadOf(rank int) (Load, bool) {
 	return Load{}, false
 }
 
-// Model returns the model a request's "model" names, nil when it is not served.
+// Model returns the model with a request's "model" as its name, nil when the replica does
+// not serve it.
 func (r *Replica) Model(id string) *Model {
 	i, ok := slices.BinarySearchFunc(r.Models, id, func(m Model, id string) int { return strings.Compare(m.ID, id) })
 	if !ok {
@@ -107,7 +108,7 @@ type serving struct{ model, tenant string }
 // of readers.
 type Snapshot struct {
 	Replicas []*Replica // sorted by Addr, ready or not
-	Ready    int        // how many of them are ready
+	Ready    int        // the number of ready ones
 	// Settled reports that every source has given a list and every listed replica
 	// has answered or failed once.
 	Settled bool
@@ -115,8 +116,7 @@ type Snapshot struct {
 	serving map[serving][]Candidate
 }
 
-// Base returns the base model of the replica at addr, "" where there is none or it
-// is unknown.
+// Base returns the base model of the replica at addr, "" if there is none or it is unknown.
 func (s *Snapshot) Base(addr string) string {
 	i, found := slices.BinarySearchFunc(s.Replicas, addr, func(r *Replica, addr string) int { return strings.Compare(r.Addr, addr) })
 	if !found || len(s.Replicas[i].Models) == 0 {
@@ -138,11 +138,11 @@ func (s *Snapshot) Serving(model, tenant string) []Candidate {
 	return s.serving[serving{model, ""}] // a tenant without replicas of its own for this model
 }
 
-// Served is a base model and how many replicas of it there are.
+// Served is a base model and the number of its replicas.
 type Served struct {
 	Base  string
 	Ready int
-	All   int // ready or not: what they served last counts
+	All   int // ready or not: a replica that is not ready counts for its last models
 }
 
 // Models counts the replicas of every base model, sorted by name.

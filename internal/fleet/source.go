@@ -8,10 +8,10 @@ import (
 )
 
 // Source names replicas. Watch calls set with the complete list whenever it
-// changes, at least once if it can, and returns when ctx ends. An error before
-// that is logged and counted, the list given last stays, and Watch is called
-// again after a wait. A source that cannot reach its origin should keep its
-// list: a replica that is really gone is detected by its silence.
+// changes, at least once if it can, and returns when ctx ends. An earlier error
+// is logged and counted, the last list stays, and Watch is called again after a
+// wait. A source that cannot reach its origin should keep its list: the fleet
+// detects a replica that is really gone by its silence.
 //
 // When two sources name one address, the earlier source's settings count: the
 // static list, then DNS names in order, then Options.Sources.
@@ -28,7 +28,7 @@ type watched struct {
 	list   []ReplicaOptions
 }
 
-// follow watches the sources of the options in force, and none other.
+// follow watches the sources of the options in force, and no others.
 func (r *roster) follow() {
 	f, o := r.fleet, r.fleet.now()
 	first, old := r.sources == nil, r.sources
@@ -40,7 +40,7 @@ func (r *roster) follow() {
 			return
 		}
 		ctx, stop := context.WithCancel(r.ctx)
-		w := &watched{source: source(), stop: stop, spoken: !first} // nothing waits for one that comes later
+		w := &watched{source: source(), stop: stop, spoken: !first} // nothing waits for a later source
 		r.sources = append(r.sources, w)
 		r.wg.Go(func() { f.watch(ctx, w) })
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// learnTimeout bounds all questions of one attempt to learn a replica that is
-// not up; a busy vLLM answers each in milliseconds, a loading one not at all.
+// learnTimeout bounds all requests of one attempt to learn a replica that is not
+// up. A busy vLLM answers each in milliseconds, a loading one not at all.
 const learnTimeout = 5 * time.Second
 
 // firstBackoff is the wait after a first failed attempt; it doubles up to
@@ -19,22 +19,22 @@ const learnTimeout = 5 * time.Second
 // that died together are not retried at the same time.
 const firstBackoff = 500 * time.Millisecond
 
-// report is what a worker sends to the fleet's loop.
-type report struct {
+// notice is a worker's message to the fleet's loop.
+type notice struct {
 	from    *worker
-	kind    reportKind
-	replica *Replica // joined, updated: a new value the worker does not keep
+	change  change
+	replica *Replica // joined, updated: a new value that the worker does not keep
 	reason  string   // left, failed: of the closed set
 	why     string   // the same for people
 }
 
-type reportKind uint8
+type change uint8
 
 const (
-	joined  reportKind = iota + 1 // learned, offer it
-	updated                       // the same replica with new values
-	left                          // it was up and is not any more
-	failed                        // it is still not up
+	joined  change = iota + 1 // learned, offer it
+	updated                   // the same replica with new values
+	left                      // it was up and no longer is
+	failed                    // it is still not up
 )
 
 // worker does all HTTP of one replica, one request at a time, and decides
@@ -48,10 +48,10 @@ type worker struct {
 	page      page
 	up        bool
 	answered  time.Time // start of the last request that was answered
-	failures  int       // requests since then that were not
+	failures  int       // failed requests since then
 	known     learned
 	loads     []Load
-	start     float64 // the process start the page gave at the join
+	start     float64 // the start of the process, by its page at the join
 	nextLearn time.Time
 	backoff   time.Duration
 }
@@ -84,7 +84,7 @@ func (w *worker) run(ctx context.Context) {
 // join tries to learn a replica that is not up and returns the wait until the
 // next step.
 func (w *worker) join(ctx context.Context) time.Duration {
-	select { // those that hang must not add up
+	select { // replicas that hang must not add up
 	case w.fleet.slots <- struct{}{}:
 	case <-ctx.Done():
 		return 0
@@ -98,14 +98,14 @@ func (w *worker) join(ctx context.Context) time.Duration {
 		return 0
 	}
 	if err != nil {
-		w.send(ctx, report{kind: failed, reason: reasonOf(err), why: err.Error()})
+		w.send(ctx, notice{change: failed, reason: reasonOf(err), why: err.Error()})
 		w.backoff = min(max(2*w.backoff, firstBackoff), w.fleet.now().MaxBackoff)
 		return w.backoff/2 + rand.N(w.backoff/2+1)
 	}
 	w.up, w.known, w.failures, w.backoff = true, l, 0, 0
 	w.start = w.page.start
 	w.scheduleLearn()
-	w.send(ctx, report{kind: joined, replica: w.replica()})
+	w.send(ctx, notice{change: joined, replica: w.replica()})
 	return rand.N(w.fleet.now().ScrapeInterval) + 1 // spreads the fleet's scrapes over the interval
 }
 
@@ -156,7 +156,7 @@ func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
 	if size := w.page.blockSize; size != 0 && w.options.BlockSize == 0 && size != w.known.blockSize {
 		w.nextLearn = time.Time{}
 	}
-	w.send(ctx, report{kind: updated, replica: w.replica()})
+	w.send(ctx, notice{change: updated, replica: w.replica()})
 	return max(time.Until(began.Add(w.fleet.now().ScrapeInterval)), time.Millisecond)
 }
 
@@ -167,8 +167,9 @@ func (w *worker) dead() bool {
 	return w.failures >= 2 && time.Since(w.answered) >= w.fleet.now().DeadAfter
 }
 
-// attempt runs one request with the scrape timeout, and for a replica that is
-// up at most until it counts as gone, or for the minimum time of a request.
+// attempt runs one request with the scrape timeout. For a replica that is up the
+// request ends at the latest when the replica counts as gone, or after the
+// minimum time of a request.
 func (w *worker) attempt(ctx context.Context, request func(context.Context) error) error {
 	o := w.fleet.now()
 	limit := o.ScrapeTimeout
@@ -212,7 +213,7 @@ func wentBack(before, after []Load) bool {
 	return false
 }
 
-// replaced states why the process that answered is not the one that joined.
+// replaced says why the process that answered is not the one that joined.
 func (w *worker) replaced() string {
 	if w.start < 0 || w.start != 0 && w.page.start != 0 && w.page.start != w.start {
 		return reasonRestarted
@@ -266,22 +267,22 @@ func (w *worker) scheduleLearn() {
 func (w *worker) leave(ctx context.Context, reason string, err error) {
 	w.up, w.backoff, w.loads = false, 0, nil
 	w.fleet.publishers.release(w)
-	w.send(ctx, report{kind: left, reason: reason, why: err.Error()})
+	w.send(ctx, notice{change: left, reason: reason, why: err.Error()})
 }
 
 func (w *worker) get(ctx context.Context, path string) ([]byte, error) {
 	return w.fleet.client().do(ctx, http.MethodGet, w.addr, path, nil)
 }
 
-func (w *worker) send(ctx context.Context, r report) {
-	r.from = w
+func (w *worker) send(ctx context.Context, n notice) {
+	n.from = w
 	select {
-	case w.fleet.reports <- r:
+	case w.fleet.notices <- n:
 	case <-ctx.Done():
 	}
 }
 
-// replica makes the value readers see; the fleet's loop adds the join number.
+// replica makes the value for readers; the fleet's loop adds the join number.
 func (w *worker) replica() *Replica {
 	r := describe(w.addr, w.options)
 	r.Ready = true
@@ -302,12 +303,12 @@ func (w *worker) replica() *Replica {
 	r.Ranks = slices.Compact(r.Ranks)
 	r.Ranks = r.Ranks[:min(len(r.Ranks), w.fleet.now().MaxRanks)]
 	if r.Sidecar {
-		r.Events = nil // they determined the ranks; the sidecar subscribes to them
+		r.Events = nil // they gave the ranks; the sidecar subscribes to them
 	}
 	return r
 }
 
-// describe returns what the configuration alone states of a replica.
+// describe returns the part of a replica that the configuration alone gives.
 func describe(addr string, o ReplicaOptions) *Replica {
 	return &Replica{
 		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// config is what of a config.json decides what layers cache. What may be absent
-// with another meaning than zero is a number.
+// config has the values of a config.json that decide what layers cache. A value whose
+// absence means something else than zero is a number.
 type config struct {
 	Type   string `json:"model_type"`
 	Layers int    `json:"num_hidden_layers"`
@@ -46,7 +46,7 @@ func (v *number) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, &v.n)
 }
 
-// or returns the number, or what the model's own code takes where it is absent.
+// or returns the number, or absent if it is absent: the default of the model's own code.
 func (v number) or(absent int) int {
 	if v.given {
 		return v.n
@@ -144,7 +144,8 @@ func (c *config) alike() ([]layer, error) {
 	return c.each(func(int) layer { return full })
 }
 
-// windows returns a model with windows, but in the layers that layer_types or isFull names.
+// windows returns a model with windows, except in the layers that layer_types or isFull
+// names.
 func (c *config) windows(absent int, isFull func(i int) bool) ([]layer, error) {
 	width := c.Window.or(absent)
 	if width <= 0 || c.Bidirectional != nil && c.Bidirectional != false && c.Bidirectional != "vision" {
@@ -162,7 +163,7 @@ func (c *config) windows(absent int, isFull func(i int) bool) ([]layer, error) {
 	})
 }
 
-// shared leaves the last layers out, which use what earlier ones cache.
+// shared leaves out the last layers, which use the caches of earlier ones.
 func (c *config) shared(absent int) func([]layer, error) ([]layer, error) {
 	return func(all []layer, err error) ([]layer, error) {
 		n := c.SharedLayers.or(absent)
@@ -176,7 +177,7 @@ func (c *config) shared(absent int) func([]layer, error) ([]layer, error) {
 	}
 }
 
-// chunks is Llama 4: chunked attention where a layer has rotary embeddings.
+// chunks returns a Llama 4: chunked attention in the layers with rotary embeddings.
 func (c *config) chunks() ([]layer, error) {
 	size := c.Chunk.or(8192)
 	if size <= 0 {
@@ -194,7 +195,8 @@ func (c *config) chunks() ([]layer, error) {
 	})
 }
 
-// states returns a model with Mamba states, but in the layers that types or isFull names.
+// states returns a model with Mamba states, except in the layers that types or isFull
+// names.
 func (c *config) states(types []string, isFull func(i int) bool) ([]layer, error) {
 	if types != nil {
 		return c.named(types, map[string]layer{"full_attention": full, "attention": full, "linear_attention": state, "mamba": state, "conv": state})
@@ -207,7 +209,7 @@ func (c *config) states(types []string, isFull func(i int) bool) ([]layer, error
 	})
 }
 
-// named is layers by the names of their kinds.
+// named returns layers by the names of their kinds.
 func (c *config) named(types []string, kinds map[string]layer) ([]layer, error) {
 	if c.Layers > 0 && len(types) < c.Layers {
 		return nil, fmt.Errorf("layer_types lists %d of %d layers: %w", len(types), c.Layers, ErrUnknown)
@@ -226,7 +228,7 @@ func (c *config) named(types []string, kinds map[string]layer) ([]layer, error) 
 	return out, nil
 }
 
-// pattern is Nemotron-H, whose layers are Mamba states, attention, or cache nothing.
+// pattern returns a Nemotron-H, whose layers are Mamba states, attention, or cache nothing.
 func (c *config) pattern() ([]layer, error) {
 	if c.HybridPattern == "" {
 		c.Layers = len(c.BlockTypes)

@@ -10,7 +10,8 @@ import (
 	"warmroute/index"
 )
 
-// ErrUnknown is returned where it is not known how vLLM arranges a model's layers.
+// ErrUnknown means that nobody has found out how vLLM arranges the layers of such a
+// model.
 var ErrUnknown = errors.New("it is not known which cache groups vLLM makes of this model")
 
 // Layout is the cache groups of a model.
@@ -19,7 +20,7 @@ type Layout struct {
 	Chunk  int // tokens, of chunked attention; 0: there is none
 }
 
-// AddTo adds the layout to the settings of a replica's groups, where these have none.
+// AddTo fills in the settings of a replica's groups that are not set from the layout.
 func (l *Layout) AddTo(t *index.GroupSettings) {
 	if l == nil {
 		return
@@ -33,7 +34,7 @@ func (l *Layout) AddTo(t *index.GroupSettings) {
 // maxConfig bounds a config.json.
 const maxConfig = 16 << 20
 
-// maxLayers is more than any model has.
+// maxLayers exceeds the layers of any model.
 const maxLayers = 4096
 
 // Read reads the config.json of a model's folder.
@@ -81,7 +82,7 @@ func parse(raw []byte) (*config, error) {
 	return &c.config, nil
 }
 
-// layer is what one layer caches. Layers that are equal may share a group.
+// layer describes the cache of one layer. Equal layers may share a group.
 type layer struct {
 	spec   string // vLLM's kv_cache_spec_kind; "": nothing
 	window int
@@ -94,9 +95,9 @@ var (
 	state = layer{spec: "mamba"}
 )
 
-// arrange makes groups of layers as vLLM does where all have pages of one size, or
-// are given them: as many layers in each as the rarest kind has, or as the most
-// frequent where that has less than half as many more.
+// arrange makes groups of layers as vLLM does if all layers have pages of one size,
+// or are given them. Each group has as many layers as the rarest kind, or as the most
+// frequent kind if that has less than half as many more.
 func arrange(layers []layer) (*Layout, error) {
 	var kinds []layer
 	count := map[layer]int{}
