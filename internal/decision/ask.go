@@ -30,21 +30,22 @@ func (a *Ask) ended() bool { return a.Ended != nil && a.Ended() }
 
 // Prompts computes the block keys of a request's prompts, in any scope.
 type Prompts interface {
-	// Len is the number of prompts.
+	// Len returns the number of prompts.
 	Len() int
-	// Tokens is the length of prompt i in tokens.
+	// Tokens returns the length of prompt i in tokens.
 	Tokens(i int) int
 	// AppendKeys appends the keys of the blocks of prompt i that a cache can replace:
-	// all full blocks, except one that holds the last token, which vLLM always computes.
+	// all full blocks, except a block with the last token, which vLLM always computes.
 	AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) []prefixhash.Key
-	// Length returns the length of prompt i in tokens, plus 1 if its end is not known.
-	// A cache replaces at most Length-1 tokens.
+	// Length returns the length of prompt i in tokens, plus 1 if its end is unknown; a
+	// cache covers at most Length-1.
 	Length(i int) int
 	// AppendChain appends the key after each full unit of prompt i on a chain, the last
-	// token included. It appends nothing if the chain cannot be computed.
+	// token included. It appends nothing if it cannot compute the chain.
 	AppendChain(dst []prefixhash.Key, c index.Keying, i int) []prefixhash.Key
-	// Sentinel returns the content of prompt i's last full block, by which the event
-	// that stores the block is found, and the number of full blocks. In scopes keyed by
-	// engine hashes it returns the engine hash. The content is 0 if it is not known.
+	// Sentinel returns the content of prompt i's last full block, and the number of full
+	// blocks. The event that stores a block with this content marks the first token. In
+	// scopes keyed by vLLM's hashes it returns the block's hash. The content is 0 if it
+	// is not known.
 	Sentinel(s *index.Scope, i int) (content uint64, blocks int)
 }

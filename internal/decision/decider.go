@@ -16,8 +16,8 @@ import (
 // Fleet gives the replicas as an immutable snapshot.
 type Fleet interface{ Snapshot() *fleet.Snapshot }
 
-// Index gives the cached prefix of a key chain per KV cache, and takes the
-// prefixes that are expected to be cached.
+// Index gives the cached prefix of a key chain per holder, and takes the prefixes
+// that routing makes likely to be cached.
 type Index interface {
 	Speculate(s index.Scope, h index.HolderID, keys []prefixhash.Key, until time.Time)
 	Withdraw(s index.Scope, h index.HolderID, keys []prefixhash.Key)
@@ -40,9 +40,9 @@ type Options struct {
 	ReadsSalt func(version string) bool
 }
 
-// Decider takes decisions from matches and loads, whatever the form of the request,
-// and learns from the outcome of each. The router, `lab policy`
-// and `lab replay` all run this code.
+// Decider takes decisions from matches and loads, for requests of any form, and
+// learns from the outcome of each. The router, `lab policy` and `lab replay` all
+// run this code.
 type Decider struct {
 	o        Options
 	now      func() time.Time
@@ -54,7 +54,8 @@ type Decider struct {
 	pressure *Pressure
 	ordinal  atomic.Uint64
 	ranked   atomic.Int64 // Options.Ranked, which may change
-	// replicas whose departure another router reported: it need not be sent again
+	// replicas whose departure another router has reported: it need not be sent
+	// again
 	invalidated sync.Map
 }
 
@@ -96,7 +97,7 @@ func (d *Decider) Forget(replica string) {
 	gone := d.ledger.Drop(replica)
 	d.learned.Invalidate(d.now(), gone...)
 	if _, told := d.invalidated.LoadAndDelete(replica); !told && len(gone) > 0 && d.o.Peers != nil && d.learned.Entries() > 0 {
-		d.o.Peers.Send(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: replica}})
+		d.o.Peers.Send(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: replica}})
 	}
 }
 
@@ -107,8 +108,8 @@ type Work struct {
 	LookedUp time.Time // when the index was read; zero without a lookup
 
 	keys     []prefixhash.Key
-	ends     []int  // where each prompt's keys end in keys, when keysOf >= 0
-	keysOf   int    // scope that keys is for; -1 = none or several
+	ends     []int  // by prompt, the end of its keys in keys, when keysOf >= 0
+	keysOf   int    // the scope of keys; -1 = none or several
 	sentinel uint64 // see Decider.sentinel
 	blocks   int    // full blocks of all prompts
 	found    index.Found
@@ -121,10 +122,10 @@ type Work struct {
 	dest     []byte
 }
 
-// held counts the tokens of the prompts that one KV cache holds.
+// held counts the tokens of the prompts that one holder has.
 type held struct {
 	gpu, reported, lower int
-	full                 int // that full attention holds, where other groups cut the match
+	full                 int // tokens that full attention holds, if other groups cut the match
 	weight               float64
 }
 
@@ -142,7 +143,7 @@ func (d *Decider) Decide(a *Ask, w *Work) Decision {
 // Idle reports whether routing is off for every model.
 func (d *Decider) Idle() bool { return d.book.Idle() }
 
-// Find returns the view of a model, or why there is none.
+// Find returns the view of a model, or the reason why it has none.
 func (d *Decider) Find(model, tenant string) (*View, Reason) {
 	if mv := d.views.of(model, tenant); mv != nil {
 		return mv, ""
@@ -158,14 +159,14 @@ func (d *Decider) Settings(mv *View) *policy.Settings {
 	return d.book.Of(mv.model.ID, mv.model.Base)
 }
 
-// Place does what Decide does, with a view and settings that the caller has found.
-// The caller resets the record.
+// Place is Decide with a view and settings that the caller has found. The caller
+// resets the record.
 func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Policy
 	if set.Policy == policy.NameDisabled {
 		return Decision{Reason: ReasonDisabled}
 	}
-	w.clear(len(mv.caches))
+	w.clear(len(mv.holders))
 	switch {
 	case a.Prompts != nil:
 		d.match(a, mv, w)
@@ -188,15 +189,15 @@ func (d *Decider) matchOther(a *Ask, mv *View, w *Work) {
 	for range 2 {
 		a.Prompts, a.Other = a.Other, a.Prompts
 		w.Record.Tokens, w.Record.Blocks = 0, 0
-		w.clear(len(mv.caches))
+		w.clear(len(mv.holders))
 		if d.match(a, mv, w); w.longestPrompt() > first {
 			return
 		}
-		first = -1 // the first ones again
+		first = -1 // matches the first reading again
 	}
 }
 
-// longestPrompt returns the most tokens of the prompts that one cache holds.
+// longestPrompt returns the most tokens of the prompts that one holder has.
 func (w *Work) longestPrompt() (tokens int) {
 	for i := range w.matched {
 		tokens = max(tokens, w.matched[i].gpu)
@@ -204,9 +205,9 @@ func (w *Work) longestPrompt() (tokens int) {
 	return tokens
 }
 
-func (w *Work) clear(caches int) {
+func (w *Work) clear(holders int) {
 	w.matched = w.matched[:0]
-	for range caches {
+	for range holders {
 		w.matched = append(w.matched, held{})
 	}
 	w.keys, w.ends, w.keysOf = w.keys[:0], w.ends[:0], -1
@@ -226,7 +227,7 @@ func (p *onePrompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixha
 	return p.of.AppendChain(dst, c, p.i)
 }
 
-// match fills w.matched with the tokens of the prompts that each cache of mv holds.
+// match fills w.matched with the tokens of the prompts that each holder of mv has.
 // Several prompts of one request count together.
 func (d *Decider) match(a *Ask, mv *View, w *Work) {
 	for i := range a.Prompts.Len() {
@@ -247,8 +248,8 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 	}
 }
 
-// chain puts the keys of all prompts for a scope into w.keys, unless they are
-// there: scopes that differ in nothing but the group have the same.
+// chain puts the keys of all prompts for a scope into w.keys, unless w.keys has
+// them: scopes that differ only in the group have equal keys.
 func (w *Work) chain(a *Ask, mv *View, scope int) {
 	s := &mv.scopes[scope]
 	if w.keysOf >= 0 && mv.scopes[w.keysOf].BlockSize == s.BlockSize {
@@ -274,7 +275,7 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 			continue
 		}
 		at := mv.byHolder[m.ID]
-		if len(mv.scopes) > 1 && mv.caches[at].scope != scope {
+		if len(mv.scopes) > 1 && mv.holders[at].scope != scope {
 			continue
 		}
 		h := &w.matched[at]
@@ -302,8 +303,8 @@ func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 			w.matched[mv.byHolder[h]] = held{gpu: tokens, reported: tokens, lower: tokens}
 		}
 	})
-	for i := range mv.caches {
-		w.matched[i].weight = d.learned.Weight(mv.tree, mv.caches[i].holder, now)
+	for i := range mv.holders {
+		w.matched[i].weight = d.learned.Weight(mv.tree, mv.holders[i].id, now)
 	}
 }
 

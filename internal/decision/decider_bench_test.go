@@ -56,7 +56,7 @@ func rankOnly(d *Decider, a *Ask, w *Work) {
 	w.Record.Reset()
 	mv, _ := d.Find(a.Model, a.Tenant)
 	set := d.Settings(mv)
-	w.clear(len(mv.caches))
+	w.clear(len(mv.holders))
 	d.match(a, mv, w)
 	w.gather(a, mv)
 	d.ledger.Lock()

@@ -10,9 +10,9 @@ import (
 )
 
 // of counts what was sent of a kind.
-func (c *colleagues) of(kind PrefixKind) (n int) {
+func (c *colleagues) of(kind Statement) (n int) {
 	for _, p := range c.told {
-		if p.Kind == kind {
+		if p.Statement == kind {
 			n++
 		}
 	}
@@ -55,11 +55,11 @@ func TestADepartureIsToldOnce(t *testing.T) {
 	r.fleet.Set(all...)
 	home = ask()
 	out.told = nil
-	r.decider.Receive(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: home}}) // another router saw it first
+	r.decider.Receive(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: home}}) // another router saw it first
 	if d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work)); d.Reason != ReasonLearnedCold {
 		t.Errorf("after another router told of the departure: %s", d.Reason)
 	} else {
-		r.decider.Receive(Prefix{Kind: Invalidated, Holder: index.Holder{Replica: home}})
+		r.decider.Receive(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: home}})
 		d.Reservation.Release()
 	}
 	r.decider.Forget(home)

@@ -2,7 +2,7 @@ package decision
 
 import "warmroute/internal/decision/policy"
 
-// consider ranks the candidates as pick does and leaves no trace.
+// consider ranks the candidates as pick does, and leaves no trace.
 func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deepest int) Decision {
 	d.ledger.Lock()
 	reason := d.rank(a, mv, set, w)
@@ -10,13 +10,13 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	w.record(mv)
 	d.explainGroups(a, mv, w)
 	for i, at := range w.at {
-		w.Record.Candidates[i].Routers = mv.caches[at].account.Others()
+		w.Record.Candidates[i].Routers = mv.holders[at].account.Others()
 	}
 	if reason != "" {
 		return Decision{Reason: reason}
 	}
 	best := w.ranked[0]
-	here := &mv.caches[w.at[best]]
+	here := &mv.holders[w.at[best]]
 	w.Record.Predicted = w.cands[best].Matched
 	return Decision{Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader()}
 }
@@ -29,8 +29,8 @@ func (d *Decider) explainGroups(a *Ask, mv *View, w *Work) {
 	}
 	w.prompt = onePrompt{a.Prompts, 0}
 	for i, at := range w.at {
-		c := &mv.caches[at]
-		if g, ok := d.index.ExplainGroups(c.holder, mv.scopes[c.scope], &w.prompt); ok {
+		c := &mv.holders[at]
+		if g, ok := d.index.ExplainGroups(c.id, mv.scopes[c.scope], &w.prompt); ok {
 			w.Record.Candidates[i].Cache = &g
 		}
 	}

@@ -11,23 +11,23 @@ import (
 // copy Keys if it keeps them.
 type Peers interface{ Send(p Prefix) }
 
-// PrefixKind is the statement of a message about a Prefix.
-type PrefixKind uint8
+// Statement says what a message states about a Prefix.
+type Statement uint8
 
 const (
-	Speculated  PrefixKind = iota + 1 // a request with the prefix was sent to the KV cache
-	Withdrawn                         // the speculation has ended
-	Observed                          // a text's beginning was sent there
-	Invalidated                       // the replica left; Keys are empty
+	Speculated  Statement = iota + 1 // a request with the prefix was sent to the holder
+	Withdrawn                        // the speculation has ended
+	Observed                         // a text's beginning was sent to the holder
+	Invalidated                      // the replica left; Keys are empty
 )
 
-// Prefix is the beginning of a prompt on a KV cache, as routers send it to each other.
+// Prefix is the beginning of a prompt on a holder, as routers send it to each other.
 type Prefix struct {
-	Kind          PrefixKind
+	Statement     Statement
 	Model, Tenant string // a served model's id, and the replica's tenant
 	Holder        index.Holder
 	Keys          []prefixhash.Key
-	Lasts         time.Duration // Speculated: for how long
+	Lasts         time.Duration // Speculated: the duration
 }
 
 const (
@@ -38,12 +38,12 @@ const (
 )
 
 // send sends the keys of a reservation to other routers.
-func (d *Decider) send(kind PrefixKind, mv *View, at *cache, keys []prefixhash.Key, lasts time.Duration) {
+func (d *Decider) send(kind Statement, mv *View, at *holder, keys []prefixhash.Key, lasts time.Duration) {
 	if d.o.Peers == nil || len(keys) == 0 {
 		return
 	}
 	d.o.Peers.Send(Prefix{
-		Kind: kind, Model: mv.model.ID, Tenant: at.replica.Tenant, Holder: index.Holder{Replica: at.replica.Addr, Rank: at.rank},
+		Statement: kind, Model: mv.model.ID, Tenant: at.replica.Tenant, Holder: index.Holder{Replica: at.replica.Addr, Rank: at.rank},
 		Keys: keys[:min(len(keys), maxSentBlocks)], Lasts: lasts,
 	})
 }
@@ -52,7 +52,7 @@ func (d *Decider) send(kind PrefixKind, mv *View, at *cache, keys []prefixhash.K
 // replica that this router does not have changes nothing.
 func (d *Decider) Receive(p Prefix) {
 	now := d.now()
-	if p.Kind == Invalidated {
+	if p.Statement == Invalidated {
 		if ids := d.ledger.IDs(p.Holder.Replica); len(ids) > 0 {
 			d.learned.Invalidate(now, ids...)
 			d.invalidated.Store(p.Holder.Replica, struct{}{})
@@ -67,14 +67,14 @@ func (d *Decider) Receive(p Prefix) {
 	if at == nil {
 		return
 	}
-	switch p.Kind {
+	switch p.Statement {
 	case Speculated:
-		d.index.Speculate(mv.scopes[at.scope], at.holder, p.Keys, now.Add(min(p.Lasts, maxReceivedTTL)))
+		d.index.Speculate(mv.scopes[at.scope], at.id, p.Keys, now.Add(min(p.Lasts, maxReceivedTTL)))
 	case Withdrawn:
-		d.index.Withdraw(mv.scopes[at.scope], at.holder, p.Keys)
+		d.index.Withdraw(mv.scopes[at.scope], at.id, p.Keys)
 	case Observed:
 		d.invalidated.Delete(p.Holder.Replica)
-		d.learned.Observe(mv.tree, p.Keys, at.holder, now, d.Settings(mv).TextTTL)
+		d.learned.Observe(mv.tree, p.Keys, at.id, now, d.Settings(mv).TextTTL)
 	}
 }
 
@@ -85,9 +85,9 @@ func (d *Decider) Raise(model string) {
 	}
 }
 
-// observe notes where a text was sent, here and on other routers.
-func (d *Decider) observe(mv *View, keys []prefixhash.Key, at *cache) {
+// observe records where a text was sent, by this router or another.
+func (d *Decider) observe(mv *View, keys []prefixhash.Key, at *holder) {
 	d.invalidated.Delete(at.replica.Addr)
-	d.learned.Observe(mv.tree, keys, at.holder, d.now(), d.Settings(mv).TextTTL)
+	d.learned.Observe(mv.tree, keys, at.id, d.now(), d.Settings(mv).TextTTL)
 	d.send(Observed, mv, at, keys, 0)
 }

@@ -32,11 +32,11 @@ func routers(t *testing.T, events bool) (one, other *rig, told *colleagues) {
 }
 
 // pass delivers what was sent to the other router, which must be of these kinds.
-func (c *colleagues) pass(t *testing.T, to *rig, kinds ...PrefixKind) {
+func (c *colleagues) pass(t *testing.T, to *rig, kinds ...Statement) {
 	t.Helper()
-	var got []PrefixKind
+	var got []Statement
 	for _, p := range c.told {
-		got = append(got, p.Kind)
+		got = append(got, p.Statement)
 		to.decider.Receive(p)
 	}
 	if c.told = nil; !slices.Equal(got, kinds) {
@@ -70,7 +70,7 @@ func TestRoutersShareSpeculation(t *testing.T) {
 	if _, rec := other.dry(p); rec.Predicted != 0 {
 		t.Errorf("withdrawn, and %d tokens are expected", rec.Predicted)
 	}
-	long := Prefix{Kind: Speculated, Model: "m", Holder: index.Holder{Replica: home}, Keys: p.keys(), Lasts: time.Hour}
+	long := Prefix{Statement: Speculated, Model: "m", Holder: index.Holder{Replica: home}, Keys: p.keys(), Lasts: time.Hour}
 	other.decider.Receive(long)
 	other.wait(maxReceivedTTL - time.Second)
 	if _, rec := other.dry(p); rec.Predicted == 0 {
@@ -123,7 +123,7 @@ func TestRoutersShareTexts(t *testing.T) {
 	one.decider.Forget(home)
 	told.pass(t, other, Invalidated)
 	other.returned()
-	other.decider.Receive(Prefix{Kind: Observed, Model: "m", Holder: index.Holder{Replica: home}, Keys: text})
+	other.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: home}, Keys: text})
 	other.decider.Forget(home)
 	told.pass(t, one, Invalidated)
 }
@@ -134,13 +134,13 @@ func TestHearingOfStrangers(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(2)...)
 	p := prompt(1, 0, 10)
 	here := index.Holder{Replica: "10.0.0.1:8000"}
-	for _, kind := range []PrefixKind{Speculated, Withdrawn, Observed} {
+	for _, kind := range []Statement{Speculated, Withdrawn, Observed} {
 		for _, told := range []Prefix{
-			{Kind: kind, Model: "x", Holder: here, Keys: p.keys(), Lasts: time.Minute},
-			{Kind: kind, Model: "m", Holder: index.Holder{Replica: "10.9.9.9:8000"}, Keys: p.keys(), Lasts: time.Minute},
-			{Kind: kind, Model: "m", Holder: index.Holder{Replica: here.Replica, Rank: 7}, Keys: p.keys(), Lasts: time.Minute},
-			{Kind: kind, Model: "m", Holder: here, Lasts: time.Minute},
-			{Kind: Invalidated, Holder: index.Holder{Replica: "10.9.9.9:8000"}},
+			{Statement: kind, Model: "x", Holder: here, Keys: p.keys(), Lasts: time.Minute},
+			{Statement: kind, Model: "m", Holder: index.Holder{Replica: "10.9.9.9:8000"}, Keys: p.keys(), Lasts: time.Minute},
+			{Statement: kind, Model: "m", Holder: index.Holder{Replica: here.Replica, Rank: 7}, Keys: p.keys(), Lasts: time.Minute},
+			{Statement: kind, Model: "m", Holder: here, Lasts: time.Minute},
+			{Statement: Invalidated, Holder: index.Holder{Replica: "10.9.9.9:8000"}},
 		} {
 			r.decider.Receive(told)
 		}
@@ -165,7 +165,7 @@ func TestTenantsOfPeers(t *testing.T) {
 	r := newRig(t, policy.Config{}, []*fleet.Replica{shared, own}...)
 	p := prompt(1, 0, 10)
 	keys := func(tenant string) Prefix {
-		return Prefix{Kind: Speculated, Model: "m", Tenant: tenant, Holder: index.Holder{Replica: own.Addr}, Keys: p.keys(), Lasts: time.Minute}
+		return Prefix{Statement: Speculated, Model: "m", Tenant: tenant, Holder: index.Holder{Replica: own.Addr}, Keys: p.keys(), Lasts: time.Minute}
 	}
 	predicted := func() int {
 		w := new(Work)

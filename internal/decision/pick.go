@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// eventGrace is how much later than a first token the event that reports it
-	// may arrive: a step of a large batch, and the network.
+	// eventGrace is the tolerated delay between a first token and its event: a step of
+	// a large batch, and the network.
 	eventGrace = 250 * time.Millisecond
 	// lateFactor and lateAdd bound the wait for a first token that events should
-	// report: beyond this multiple of the expected time something was lost.
+	// report: beyond this multiple of the expected time an event was lost.
 	lateFactor = 4
 	lateAdd    = 2 * time.Second
 )
@@ -63,9 +63,9 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	}
 }
 
-// expect gives the index the prompts that are sent to a cache whose events lack some
-// of its settings, which it learns from the hits.
-func (d *Decider) expect(a *Ask, mv *View, w *Work, at *cache) {
+// expect tells the index which prompts are sent to a holder whose events lack some of
+// its settings. The index learns these settings from the hits.
+func (d *Decider) expect(a *Ask, mv *View, w *Work, at *holder) {
 	if a.Prompts == nil || !at.events {
 		return
 	}
@@ -76,7 +76,7 @@ func (d *Decider) expect(a *Ask, mv *View, w *Work, at *cache) {
 	from := 0
 	for i, end := range w.ends {
 		w.prompt = onePrompt{a.Prompts, i}
-		d.index.Expect(at.holder, mv.scopes[at.scope], w.keys[from:end], &w.prompt)
+		d.index.Expect(at.id, mv.scopes[at.scope], w.keys[from:end], &w.prompt)
 		from = end
 	}
 }
@@ -90,7 +90,7 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 	}
 	in := w.Record.Input
 	best := &w.cands[w.ranked[0]]
-	res.here = &mv.caches[w.at[w.ranked[0]]]
+	res.here = &mv.holders[w.at[w.ranked[0]]]
 	account := res.here.account
 	cost, wait := set.TTFT.Cost(in, best), set.TTFT.Wait(in, best)
 	terms := load.Terms{
@@ -122,10 +122,10 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 // the engine can find: the full blocks before the last token.
 func (w *Work) claimed(mv *View, input int) int64 {
 	at := w.at[w.ranked[0]]
-	if !mv.caches[at].events {
+	if !mv.holders[at].events {
 		return 0
 	}
-	size := max(1, mv.scopes[mv.caches[at].scope].BlockSize)
+	size := max(1, mv.scopes[mv.holders[at].scope].BlockSize)
 	return int64(max(0, min(w.matched[at].reported, (input-1)/size*size)))
 }
 
@@ -196,9 +196,9 @@ func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
 // gather collects the candidates the request may use.
 func (w *Work) gather(a *Ask, mv *View) {
 	w.at = w.at[:0]
-	w.cands = slices.Grow(w.cands[:0], len(mv.caches))[:len(mv.caches)]
-	for i := range mv.caches {
-		c := &mv.caches[i]
+	w.cands = slices.Grow(w.cands[:0], len(mv.holders))[:len(mv.holders)]
+	for i := range mv.holders {
+		c := &mv.holders[i]
 		if a.Subset != nil && !inSubset(c.replica.Addr, a.Subset) {
 			continue
 		}
@@ -223,7 +223,7 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 	balance := set.Policy == policy.NameBalance // the only one that uses cache weights
 	var known, times float64
 	for i, at := range w.at {
-		c, account := &w.cands[i], mv.caches[at].account
+		c, account := &w.cands[i], mv.holders[at].account
 		s := account.State(now)
 		c.InFlight, c.Awaiting, c.Pending, c.Foreign, c.Live, c.Failing, c.Speed = s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Live, s.Failing, s.Speed
 		if balance && c.CacheWeight == 0 {
@@ -237,7 +237,7 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 		return
 	}
 	for i, at := range w.at {
-		w.cands[i].Speed = mv.caches[at].account.SpeedAmong(w.cands[i].Speed, known/times, now)
+		w.cands[i].Speed = mv.holders[at].account.SpeedAmong(w.cands[i].Speed, known/times, now)
 	}
 }
 
@@ -267,10 +267,10 @@ func (w *Work) reason(a *Ask, deepest int) Reason {
 // destination returns the ranked list in the form Envoy reads: each address once.
 // With a rank header set, only replicas that have that rank may follow: the
 // header travels unchanged with a retry.
-func (w *Work) destination(mv *View, best *cache) string {
+func (w *Work) destination(mv *View, best *holder) string {
 	w.dest = append(w.dest[:0], best.replica.Addr...)
 	for n, i := range w.ranked[1:] {
-		c := &mv.caches[w.at[i]]
+		c := &mv.holders[w.at[i]]
 		if !best.follows(c) || w.listed(mv, w.ranked[:n+1], c) {
 			continue
 		}
@@ -280,20 +280,20 @@ func (w *Work) destination(mv *View, best *cache) string {
 }
 
 // follows reports whether a request meant for c may be retried on next.
-func (c *cache) follows(next *cache) bool {
+func (c *holder) follows(next *holder) bool {
 	return (len(c.replica.Ranks) > 1) == (len(next.replica.Ranks) > 1) && slices.Contains(next.replica.Ranks, c.rank)
 }
 
-func (w *Work) listed(mv *View, ranked []int32, c *cache) bool {
+func (w *Work) listed(mv *View, ranked []int32, c *holder) bool {
 	for _, i := range ranked {
-		if mv.caches[w.at[i]].replica == c.replica {
+		if mv.holders[w.at[i]].replica == c.replica {
 			return true
 		}
 	}
 	return false
 }
 
-func (c *cache) rankHeader() string {
+func (c *holder) rankHeader() string {
 	if len(c.replica.Ranks) <= 1 {
 		return ""
 	}
@@ -302,7 +302,7 @@ func (c *cache) rankHeader() string {
 
 func (w *Work) record(mv *View) {
 	for i, at := range w.at {
-		c := &mv.caches[at]
+		c := &mv.holders[at]
 		w.Record.Candidates = append(w.Record.Candidates, CandidateRecord{
 			Replica: c.replica.Addr, Rank: c.rank, State: w.cands[i], Score: w.scores[i],
 		})

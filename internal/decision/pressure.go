@@ -10,9 +10,8 @@ import (
 	"warmroute/internal/decision/policy"
 )
 
-// parts a window is divided into: an occurrence ends at most a sixtieth of the
-// window early or late, and a model costs a fixed amount of memory however many
-// there are.
+// parts is the number of parts of a window: an occurrence ends at most a sixtieth of
+// the window early or late, and a model costs a fixed amount of memory.
 const parts = 60
 
 // A part's number and count share a word: the number of milliseconds since 1970
@@ -26,23 +25,23 @@ const (
 
 // Pressure is the signal of all models.
 type Pressure struct {
-	limits func(model, base string) policy.Pressure   // those in force now
+	limits func(model, base string) policy.Pressure   // the limits in force now
 	models atomic.Pointer[map[string]*pressureWindow] // replaced, never changed
 	mu     sync.Mutex                                 // held to replace models
 }
 
-// pressureWindow counts a model's occurrences in parts of the rolling window, each in
-// the place of its number modulo parts, which has the number and the count.
+// pressureWindow counts a model's occurrences in parts of the rolling window. A part
+// is at its number modulo parts, with its number and its count in one word.
 type pressureWindow struct {
-	base   string        // the model's base, whose settings are its own where it has none
+	base   string        // the model's base; a model without settings has its base's
 	part   time.Duration // length of a part
 	counts [parts]atomic.Uint64
 	before uint64 // occurrences counted in windows of another length
 	total  atomic.Uint64
 }
 
-// NewPressure returns a signal without pressure. limits gives those of a model
-// by its names, as policy.Book.Of does; they may change at any time.
+// NewPressure returns a signal without pressure. limits returns a model's limits by
+// its names, as policy.Book.Of does; they may change at any time.
 func NewPressure(limits func(model, base string) policy.Pressure) *Pressure {
 	g := &Pressure{limits: limits}
 	g.models.Store(&map[string]*pressureWindow{})
@@ -52,8 +51,8 @@ func NewPressure(limits func(model, base string) policy.Pressure) *Pressure {
 // partOf returns the length of the parts of a window.
 func partOf(window time.Duration) time.Duration { return max(leastPart, window/parts) }
 
-// Raise counts an occurrence. model must be one that is served, never just a
-// client's word; base is the model it is an adapter or alias of.
+// Raise counts an occurrence. model must be a served model's name, never just a
+// client's word; base is the model of which it is an adapter or alias.
 func (g *Pressure) Raise(model, base string, now time.Time) {
 	part := partOf(g.limits(model, base).Window)
 	w := (*g.models.Load())[model]
@@ -66,7 +65,7 @@ func (g *Pressure) Raise(model, base string, now time.Time) {
 		old := place.Load()
 		next := old
 		switch {
-		case old>>countBits < n: // of a window before
+		case old>>countBits < n: // of an earlier window
 			next = n<<countBits | 1
 		case old&countMask < countMask:
 			next++
@@ -78,13 +77,13 @@ func (g *Pressure) Raise(model, base string, now time.Time) {
 	w.total.Add(1)
 }
 
-// number returns the number of the part that now is in.
+// number returns the number of the part at a time.
 func (w *pressureWindow) number(now time.Time) uint64 {
 	return uint64(max(0, now.UnixNano()) / int64(w.part))
 }
 
-// add makes a model's window, unless it is there by now. A window of another
-// length begins without occurrences.
+// add makes a model's window unless it exists. A window of another length begins
+// without occurrences.
 func (g *Pressure) add(model, base string, part time.Duration) *pressureWindow {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -2,8 +2,8 @@ package decision
 
 import "warmroute/render/openai"
 
-// Reason states why a decision came out as it did. The set is closed: metrics
-// have one series for each, and docs/routing.md explains every one.
+// Reason says why a decision came out as it did. The set is closed: metrics have one
+// series for each, and docs/routing.md explains every one.
 type Reason string
 
 // Reasons of decisions with a hint.
@@ -14,7 +14,7 @@ const (
 	ReasonGuarded Reason = "guarded" // the deepest match is beyond the load guard
 	ReasonAlways  Reason = "always"  // no match to compare, picked by load because the gateway needs a pick
 
-	// Where replicas do not report what they cache, or token ids are not available.
+	// For replicas that do not report their blocks, or requests without token ids.
 	ReasonLearned     Reason = "learned"      // requests with this text's beginning went there
 	ReasonLearnedCold Reason = "learned_cold" // this text is new; least expected time
 )
@@ -23,7 +23,7 @@ const (
 const (
 	ReasonNotOurs      Reason = "not_ours"        // not a route that carries a prompt
 	ReasonDisabled     Reason = "disabled"        // routing is off for this model
-	ReasonMode         Reason = "body_mode"       // Envoy streams the body: headers are gone by the time it is known
+	ReasonMode         Reason = "body_mode"       // Envoy streams the body: the headers have gone when it is complete
 	ReasonStreams      Reason = "streams"         // more requests at once than are followed
 	ReasonBodyCut      Reason = "body_cut"        // Envoy handed over only the first part of the body
 	ReasonBodyTooLarge Reason = "body_too_large"  // beyond the configured limit
@@ -32,7 +32,7 @@ const (
 	ReasonUnknownModel Reason = "unknown_model"   // no replica serves it
 	ReasonNotReady     Reason = "not_ready"       // replicas serve it, none is ready
 	ReasonEmptySubset  Reason = "empty_subset"    // the gateway's subset leaves no candidate
-	ReasonNoTokens     Reason = "no_tokens"       // no way to know the prompt's token ids
+	ReasonNoTokens     Reason = "no_tokens"       // the prompt's token ids cannot be found out
 	ReasonBudget       Reason = "budget"          // token ids did not come in time
 	ReasonRenderSlow   Reason = "render_too_slow" // no replica can return them in time, so none was called
 	ReasonBusy         Reason = "busy"            // too many bodies are worked on at once
@@ -42,8 +42,8 @@ const (
 	ReasonPanic        Reason = "panic"           // a defect of ours, contained
 )
 
-// Reasons returns every Reason: the filter's own and those of bodies that
-// cannot be read (render/openai), which share one name space.
+// Reasons returns every Reason: the filter's own and the reasons why a body cannot be
+// read (render/openai), which share one name space.
 func Reasons() []Reason {
 	all := []Reason{
 		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold,
@@ -57,14 +57,14 @@ func Reasons() []Reason {
 	return all
 }
 
-// Codes that clients get in place of a Reason that depends on what is cached where.
+// Codes that clients get in place of a Reason that depends on cached blocks.
 const (
 	ForClientsRouted    = "routed"
 	ForClientsNotRouted = "not_routed"
 )
 
-// ForClients returns the code that a client may see: it says nothing of what replicas
-// hold, which other clients' requests decide, and nothing of their load.
+// ForClients returns the code that a client may see: it reveals nothing of the blocks
+// of replicas, which other clients' requests decide, and nothing of their load.
 func (r Reason) ForClients() string {
 	switch {
 	case r.Hint():

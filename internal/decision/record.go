@@ -48,9 +48,9 @@ type CandidateRecord struct {
 	Rank    int              `json:"rank"`
 	State   policy.Candidate `json:"state"`
 	Score   policy.Score     `json:"score"`
-	Cache   *index.Groups    `json:"cache,omitempty"` // when requested: what its cache groups hold of the prompt
-	// Routers is the part of the load that other routers of the fleet have there,
-	// by router; in explanations of what would be decided now.
+	Cache   *index.Groups    `json:"cache,omitempty"` // when requested: the prompt's blocks in its cache groups
+	// Routers is the load of the other routers of the fleet there, by router; in
+	// explanations of a present decision.
 	Routers map[string]load.Share `json:"other_routers,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// A Reservation holds one request's charge on an account, and its speculated prefix,
+// Reservation holds one request's charge on an account, and its speculated prefix,
 // until the request's stream ends. Any goroutine may call FirstToken and Release; only
 // the request's stream calls Answered, Ended and Decider.Served.
 type Reservation struct {
@@ -20,7 +20,7 @@ type Reservation struct {
 	status int    // the response's, 0 = not seen
 	ending ending // the response's
 
-	here        *cache // where it was sent
+	here        *holder // the holder that it was sent to
 	mv          *View
 	own         load.Charge // the first charge, so that a decision allocates once
 	speculation speculation
@@ -41,7 +41,7 @@ func (r *Reservation) FirstToken() bool {
 	return c != nil && c.FirstToken()
 }
 
-// ending states how a response ended.
+// ending says how a response ended.
 type ending uint8
 
 const (
@@ -50,7 +50,7 @@ const (
 	endBroken
 )
 
-// Answered notes the response's status.
+// Answered records the response's status.
 func (r *Reservation) Answered(status int) { r.status = status }
 
 // Ended records whether the response was complete or broke off. Without a call, the
@@ -97,21 +97,21 @@ func (r *Reservation) giveBack() {
 }
 
 // withdraw ends the speculation about a cache.
-func (r *Reservation) withdraw(at *cache) {
+func (r *Reservation) withdraw(at *holder) {
 	if r.speculation.keys == nil || r.speculation.text {
 		return
 	}
-	r.d.index.Withdraw(r.mv.scopes[at.scope], at.holder, *r.speculation.keys)
+	r.d.index.Withdraw(r.mv.scopes[at.scope], at.id, *r.speculation.keys)
 	r.d.send(Withdrawn, r.mv, at, *r.speculation.keys, 0)
 }
 
 // speculate counts the prompt as cached at the replica until the deadline, or until the
 // replica's events report it.
-func (r *Reservation) speculate(at *cache, until time.Time) {
+func (r *Reservation) speculate(at *holder, until time.Time) {
 	if r.speculation.keys == nil || r.speculation.text {
 		return
 	}
-	r.d.index.Speculate(r.mv.scopes[at.scope], at.holder, *r.speculation.keys, until)
+	r.d.index.Speculate(r.mv.scopes[at.scope], at.id, *r.speculation.keys, until)
 	r.d.send(Speculated, r.mv, at, *r.speculation.keys, until.Sub(r.d.now()))
 }
 

@@ -168,7 +168,7 @@ func TestResidency(t *testing.T) {
 	for name, tt := range map[string]struct {
 		a    prefixhash.LoRA
 		page fleet.Load
-		want policy.Adapter
+		want policy.Residency
 	}{
 		"no adapter":       {prefixhash.LoRA{}, fleet.Load{MaxLoRAs: 1, LoRAs: []string{"de"}}, policy.AdapterReady},
 		"loaded":           {sql, fleet.Load{MaxLoRAs: 1, LoRAs: []string{"sql"}}, policy.AdapterReady},

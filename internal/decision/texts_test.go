@@ -45,11 +45,11 @@ func TestTextTTL(t *testing.T) {
 				if by == "this router" {
 					end(r.text(1, 8, false))
 				} else {
-					r.decider.Receive(Prefix{Kind: Observed, Model: "m", Holder: index.Holder{Replica: "10.0.0.1:8000"}, Keys: r.textKeys(1, 8)})
+					r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: "10.0.0.1:8000"}, Keys: r.textKeys(1, 8)})
 				}
 				r.wait(ttl - time.Second)
 				// A text that is observed clears away what is older than the TTL.
-				r.decider.Receive(Prefix{Kind: Observed, Model: "m", Holder: index.Holder{Replica: "10.0.0.2:8000"}, Keys: r.textKeys(2, 1)})
+				r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: "10.0.0.2:8000"}, Keys: r.textKeys(2, 1)})
 				end(r.text(3, 1, false))
 				if d := r.text(1, 8, true); d.Reason != ReasonLearned {
 					t.Errorf("a second before its TTL: %s", d.Reason)
@@ -74,7 +74,7 @@ func TestColdTextsGoWhereLeastTextWasSent(t *testing.T) {
 			if i == full {
 				windows = 2
 			}
-			r.decider.Receive(Prefix{Kind: Observed, Model: "m", Holder: index.Holder{Replica: replica(i).Addr}, Keys: r.textKeys(i, windows)})
+			r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: replica(i).Addr}, Keys: r.textKeys(i, windows)})
 		}
 		for family := 10; family < 16; family++ { // several, as equals are spread
 			if d := r.text(family, 1, true); first(d) != replica(full).Addr {

@@ -17,29 +17,29 @@ import (
 	"warmroute/render/openai"
 )
 
-// cache is one holder, a replica's rank, as decisions choose it.
-type cache struct {
+// holder is one holder of the index, as decisions choose it.
+type holder struct {
 	replica *fleet.Replica
 	rank    int
-	holder  index.HolderID
+	id      index.HolderID
 	account *load.Account
 	hash    uint64
-	scope   int  // index into modelView.scopes
+	scope   int  // index into View.scopes
 	events  bool // KV events or a sidecar report its blocks
 	timed   bool // KV events report its first tokens
-	adapter policy.Adapter
+	adapter policy.Residency
 }
 
 // View is the part of a fleet snapshot that decisions for one served model id and tenant
 // read, computed once. It is immutable.
 type View struct {
 	model    fleet.Model
-	caches   []cache
-	scopes   []index.Scope    // distinct scopes of the caches
-	byHolder []int32          // HolderID → position in caches, -1 = not a candidate
-	events   bool             // some cache reports its blocks
+	holders  []holder
+	scopes   []index.Scope    // distinct scopes of the holders
+	byHolder []int32          // HolderID → position in holders, -1 = not a candidate
+	events   bool             // some holder has its blocks reported
 	unsalted bool             // no replica reads the cache_salt of /v1/messages
-	tree     prompttree.Model // the learned texts of caches without reports
+	tree     prompttree.Model // the learned texts of holders without reports
 }
 
 // view is a fleet snapshot prepared for decisions.
@@ -59,10 +59,10 @@ type views struct {
 	cur       atomic.Pointer[view]
 }
 
-// find returns the cache of a replica and rank, nil when there is none.
-func (mv *View) find(addr string, rank int) *cache {
-	for i := range mv.caches {
-		if c := &mv.caches[i]; c.replica.Addr == addr && c.rank == rank {
+// find returns the holder of a replica and rank, nil when there is none.
+func (mv *View) find(addr string, rank int) *holder {
+	for i := range mv.holders {
+		if c := &mv.holders[i]; c.replica.Addr == addr && c.rank == rank {
 			return c
 		}
 	}
@@ -132,14 +132,14 @@ func (v *views) build(serving []fleet.Candidate) *View {
 	return mv
 }
 
-func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) cache {
+func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) holder {
 	h := index.Holder{Replica: r.Addr, Rank: rank}
-	c := cache{
+	c := holder{
 		replica: r, rank: rank, scope: scope,
-		holder: v.index.ID(h), account: v.ledger.Of(h),
+		id: v.index.ID(h), account: v.ledger.Of(h),
 		hash: xxhash.Sum64String(r.Addr) + uint64(rank)*0x9E3779B97F4A7C15,
 	}
-	c.account.SetID(c.holder)
+	c.account.SetID(c.id)
 	for _, e := range r.Events {
 		c.events = c.events || e.Rank == rank
 	}
@@ -156,7 +156,7 @@ func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) cache {
 
 // residency returns whether a rank has loaded an adapter. vLLM reports the adapters of
 // running and waiting requests.
-func residency(a prefixhash.LoRA, page fleet.Load) policy.Adapter {
+func residency(a prefixhash.LoRA, page fleet.Load) policy.Residency {
 	switch {
 	case !a.Set || slices.Contains(page.LoRAs, a.Name):
 		return policy.AdapterReady
@@ -166,8 +166,8 @@ func residency(a prefixhash.LoRA, page fleet.Load) policy.Adapter {
 	return policy.AdapterFree
 }
 
-// TextModel returns the name in text chains and settings of the model. Adapters have
-// names of their own; the aliases of a model share one.
+// TextModel returns the model's name in text chains and settings. Adapters have names of
+// their own; the aliases of a model share one.
 func (mv *View) TextModel() string {
 	if mv.model.LoRA.Set {
 		return mv.model.ID
@@ -191,12 +191,12 @@ func (mv *View) Model() *fleet.Model { return &mv.model }
 // Events reports whether some replica reports its blocks.
 func (mv *View) Events() bool { return mv.events }
 
-func (mv *View) add(c cache) {
-	for len(mv.byHolder) <= int(c.holder) {
+func (mv *View) add(c holder) {
+	for len(mv.byHolder) <= int(c.id) {
 		mv.byHolder = append(mv.byHolder, -1)
 	}
-	mv.byHolder[c.holder] = int32(len(mv.caches))
-	mv.caches = append(mv.caches, c)
+	mv.byHolder[c.id] = int32(len(mv.holders))
+	mv.holders = append(mv.holders, c)
 	mv.events = mv.events || c.events
 }
 

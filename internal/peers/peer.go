@@ -273,7 +273,7 @@ func readShare(x *peerspb.Account) load.Share {
 }
 
 func putPrefix(x *peerspb.Prefix, p *decision.Prefix) {
-	x.Kind, x.Model, x.Tenant = peerspb.Prefix_Kind(p.Kind), p.Model, p.Tenant
+	x.Kind, x.Model, x.Tenant = peerspb.Prefix_Kind(p.Statement), p.Model, p.Tenant
 	x.Replica, x.Rank, x.LastsNs = p.Holder.Replica, uint32(p.Holder.Rank), uint64(max(0, p.Lasts))
 	x.Keys = x.Keys[:0]
 	for _, k := range p.Keys {
@@ -283,7 +283,7 @@ func putPrefix(x *peerspb.Prefix, p *decision.Prefix) {
 
 func readPrefix(x *peerspb.Prefix) (decision.Prefix, bool) {
 	p := decision.Prefix{
-		Kind: decision.PrefixKind(x.Kind), Model: x.Model, Tenant: x.Tenant,
+		Statement: decision.Statement(x.Kind), Model: x.Model, Tenant: x.Tenant,
 		Holder: index.Holder{Replica: x.Replica, Rank: int(x.Rank)}, Lasts: time.Duration(min(x.LastsNs, uint64(time.Hour))),
 	}
 	if x.Kind <= peerspb.Prefix_UNKNOWN || x.Kind > peerspb.Prefix_INVALIDATED || len(x.Keys) > waitingKeys {

@@ -15,10 +15,10 @@ func TestEveryKindOfPrefixArrives(t *testing.T) {
 	w.settle()
 	keys := []prefixhash.Key{1, 1 << 63}
 	sent := []decision.Prefix{
-		{Kind: decision.Speculated, Model: "m", Tenant: "blue", Holder: replica(1), Keys: keys, Lasts: time.Second},
-		{Kind: decision.Withdrawn, Model: "m", Holder: replica(1), Keys: keys},
-		{Kind: decision.Observed, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys},
-		{Kind: decision.Invalidated, Holder: replica(3), Keys: []prefixhash.Key{}},
+		{Statement: decision.Speculated, Model: "m", Tenant: "blue", Holder: replica(1), Keys: keys, Lasts: time.Second},
+		{Statement: decision.Withdrawn, Model: "m", Holder: replica(1), Keys: keys},
+		{Statement: decision.Observed, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys},
+		{Statement: decision.Invalidated, Holder: replica(3), Keys: []prefixhash.Key{}},
 	}
 	sent[0].Holder.Rank = 3
 	for _, p := range sent {

@@ -17,7 +17,7 @@ type Balance struct {
 // DefaultBalance returns the usual values in deployments of this policy.
 func DefaultBalance() Balance { return Balance{MinMatch: 0.3, Abs: 2, Rel: 1.5, Spread: true} }
 
-// Pick does what TTFT.Pick does, but appends no candidate if all are passed over.
+// Pick is TTFT.Pick by this policy, but appends no candidate if all are passed over.
 func (b *Balance) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
 	least := math.MaxInt
 	for i := range cands {

@@ -136,15 +136,15 @@ func (b *Book) Patch(model string, body []byte) (Change, error) {
 	return change, nil
 }
 
-// patched returns o after a patch. encoding/json does what PATCH means: an absent key
-// leaves a field, null makes a pointer nil.
+// patched returns o after a patch. encoding/json implements PATCH: an absent key leaves
+// a field, null makes a pointer nil.
 func (o Overrides) patched(body []byte) (Overrides, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(body, &keys); err != nil || keys == nil {
 		return o, errors.New("the patch is not a JSON object")
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if !slices.Contains(names(), key) { // json takes other letter cases for the same name
+		if !slices.Contains(names(), key) { // json accepts other letter cases of the same name
 			return o, fmt.Errorf("%s: there is no such field; the fields are %s", key, strings.Join(names(), ", "))
 		}
 	}

@@ -2,38 +2,37 @@ package policy
 
 import "fmt"
 
-// Candidate is one KV cache (a replica's data-parallel rank) as the decision
-// reads it.
+// Candidate is one holder with its match and its load.
 type Candidate struct {
-	Hash        uint64  `json:"hash,string"`                     // identity, spreads ties; equal for the same replica and rank in every process
-	Matched     int     `json:"matched_tokens"`                  // prompt tokens held on the GPU, reported or just routed there
-	Reported    int     `json:"reported_tokens"`                 // of these, tokens it reported
-	Lower       int     `json:"lower_tier_tokens"`               // prompt tokens held when lower tiers count too; at least Matched
-	Full        int     `json:"full_attention_tokens,omitempty"` // prompt tokens that full attention holds, where other cache groups cut the match
-	InFlight    int     `json:"in_flight"`                       // requests this router has there
-	Awaiting    int     `json:"awaiting"`                        // of these, requests whose first token has not come
-	Pending     float64 `json:"pending_seconds"`                 // seconds of prefill of the awaiting requests
-	Live        float64 `json:"live_tokens"`                     // context tokens of the requests in flight, those from scraped metrics included
-	Foreign     float64 `json:"foreign_seconds"`                 // seconds of queued prefill that came around this router, from scraped metrics
-	Speed       float64 `json:"speed"`                           // actual over modelled first-token time, learned; 0 counts as 1
-	CacheWeight float64 `json:"cache_weight"`                    // blocks placed there lately, weighted by age
-	Failing     bool    `json:"failing"`                         // it failed requests lately: last resort
-	Doubted     bool    `json:"doubted,omitempty"`               // its events report what it does not hold, so it counts as holding nothing
-	Adapter     Adapter `json:"adapter"`                         // residency of the request's LoRA adapter
+	Hash        uint64    `json:"hash,string"`                     // identity, spreads ties; equal for the same replica and rank in every process
+	Matched     int       `json:"matched_tokens"`                  // prompt tokens held on the GPU, reported or just routed there
+	Reported    int       `json:"reported_tokens"`                 // of these, tokens it reported
+	Lower       int       `json:"lower_tier_tokens"`               // prompt tokens held when lower tiers count too; at least Matched
+	Full        int       `json:"full_attention_tokens,omitempty"` // prompt tokens that full attention holds, where other cache groups cut the match
+	InFlight    int       `json:"in_flight"`                       // requests this router has there
+	Awaiting    int       `json:"awaiting"`                        // of these, requests whose first token has not come
+	Pending     float64   `json:"pending_seconds"`                 // s of prefill of the awaiting requests
+	Live        float64   `json:"live_tokens"`                     // context tokens of the requests in flight, with the ones in scraped metrics
+	Foreign     float64   `json:"foreign_seconds"`                 // seconds of queued prefill that came around this router, from scraped metrics
+	Speed       float64   `json:"speed"`                           // actual over modelled first-token time, learned; 0 counts as 1
+	CacheWeight float64   `json:"cache_weight"`                    // blocks placed there lately, weighted by age
+	Failing     bool      `json:"failing"`                         // it failed requests lately: last resort
+	Doubted     bool      `json:"doubted,omitempty"`               // its events report blocks that it does not hold, so it counts as holding nothing
+	Adapter     Residency `json:"adapter"`                         // residency of the request's LoRA adapter
 }
 
-// Adapter states whether a candidate has the request's LoRA adapter loaded.
-type Adapter uint8
+// Residency says whether a candidate has the request's LoRA adapter loaded.
+type Residency uint8
 
 const (
-	AdapterReady   Adapter = iota // loaded, or the request has none
-	AdapterFree                   // not loaded, a slot is free
-	AdapterEvicted                // not loaded, loading it evicts another
+	AdapterReady   Residency = iota // loaded, or the request has none
+	AdapterFree                     // not loaded, a slot is free
+	AdapterEvicted                  // not loaded, loading it evicts another
 )
 
 // Request is the part of a request that a policy reads.
 type Request struct {
-	Input     int    `json:"input_tokens"`               // prompt tokens; an estimate where there are no token ids
+	Input     int    `json:"input_tokens"`               // prompt tokens; an estimate without token ids
 	Matchable int    `json:"matchable_tokens,omitempty"` // of these, tokens a match can cover; 0 = all
 	Ordinal   uint64 `json:"ordinal"`                    // number of the decision in this process, spreads ties
 	// Unreported is the prefill in seconds that other routers have probably sent

@@ -170,7 +170,7 @@ func setDuration(to *time.Duration, seconds *float64) {
 	}
 }
 
-// clone copies o with everything it points to.
+// clone returns a deep copy of o.
 func (o Overrides) clone() Overrides {
 	o.RoutePolicy, o.HintWhenCold, o.MaxTTFT = copyOf(o.RoutePolicy), copyOf(o.HintWhenCold), copyOf(o.MaxTTFT)
 	o.MinPrefixMatch, o.BalanceAbs, o.BalanceRel, o.SpreadTies = copyOf(o.MinPrefixMatch), copyOf(o.BalanceAbs), copyOf(o.BalanceRel), copyOf(o.SpreadTies)

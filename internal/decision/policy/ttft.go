@@ -42,10 +42,10 @@ type TTFT struct {
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`     // loading a LoRA adapter; twice that when one is evicted for it
 }
 
-// DefaultTTFT returns the constants the simulations were tuned with: an 8B model on
-// one H100. Errors of a factor of two in them change mean TTFT by about 1 %.
-// The burst guard's are the widest that keep the busiest of 8 replicas within
-// 1.3 times the mean from the 64th request of a burst on.
+// DefaultTTFT returns the constants of the simulations: an 8B model on one H100. Errors of
+// a factor of two in them change mean TTFT by about 1 %. The burst guard's are the widest
+// that keep the busiest of 8 replicas within 1.3 times the mean from the 64th request of a
+// burst on.
 func DefaultTTFT() TTFT {
 	return TTFT{
 		PrefillToken: 35e-6, PrefillPair: 1e-9, DecodeToken: 5.2e-8,
@@ -129,10 +129,9 @@ func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
 	return cost
 }
 
-// spreadFactor is how many times the prefill that is not reported yet a candidate
-// may cost more on one router than on another. Simulated with 20 ms between four
-// and eight routers, 1 leaves half of the cost of deciding apart, 4 a fifth to a
-// third.
+// spreadFactor bounds how many times the unreported prefill a candidate may cost more on
+// one router than on another. Simulated with 20 ms between four and eight routers, 1 leaves
+// half of the cost of deciding apart, 4 a fifth to a third.
 const spreadFactor = 4
 
 // spread makes routers that decide at the same instant prefer different ones of nearly

@@ -88,7 +88,7 @@ func (t *tree) weightOf(h index.HolderID, now int64) float64 {
 // weigh adds to a holder's weight.
 func (t *tree) weigh(h index.HolderID, by float64, now int64) {
 	sum := t.weightOf(h, now) + by
-	if sum < 1e-6 { // less than any node that is alive: the rest of many small errors
+	if sum < 1e-6 { // less than any node that is alive: the sum of many small errors
 		delete(t.weights, h)
 		return
 	}
@@ -140,5 +140,5 @@ func (t *tree) unlink(n *node) {
 	}
 }
 
-// now in nanoseconds.
+// nanos returns a time in Unix nanoseconds.
 func nanos(at time.Time) int64 { return at.UnixNano() }
