@@ -8,8 +8,8 @@ import (
 )
 
 // answerMetadata is the dynamic metadata of one answer in one piece of memory: the header's
-// value once more, as envoy.lb (endpoint-picker protocol 004 requires both, and
-// equal), and the values that access logs may print.
+// value again, as envoy.lb (endpoint-picker protocol 004 requires both, and equal), and the
+// values that access logs may print.
 type answerMetadata struct {
 	root, lb, own      structpb.Struct
 	inLB, inOwn        structpb.Value
@@ -19,7 +19,7 @@ type answerMetadata struct {
 	numbers            [2]structpb.Value
 	numberKinds        [2]structpb.Value_NumberValue
 	usedText, usedNums int
-	withoutClient      bool // the reason for clients is left out: none is sent to them
+	withoutClient      bool // clients get no reason, so the reason for them is left out
 }
 
 // of fills in and returns the metadata of d. It replaces the previous values.

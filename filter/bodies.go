@@ -6,8 +6,8 @@ import "warmroute/internal/tokens"
 // large ones refuses a small one.
 const SmallShare = 8 << 20
 
-// take counts n more bytes of the stream's body, which is held or is about to be worked
-// on, and reports whether the limit has room for them.
+// take counts n more bytes of the stream's body, and reports whether the limit has room
+// for them. Later steps hold them or work on them.
 func (st *stream) take(n int) bool {
 	limit := st.o.MaxBodies
 	if max(n, st.size) > tokens.SmallBody {

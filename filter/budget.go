@@ -13,7 +13,7 @@ type budget struct {
 	context.Context // the stream's
 	deadline        time.Time
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	waited context.Context
 	cancel context.CancelFunc
 	over   bool
@@ -69,8 +69,8 @@ func (b *budget) end() {
 	}
 }
 
-// until is a context with a deadline that only those see who ask for it: it has no timer
-// and takes no memory.
+// until is a context with a deadline and no timer: a caller sees the deadline only by
+// asking for it. It takes no memory.
 type until struct {
 	context.Context // the stream's
 	deadline        time.Time

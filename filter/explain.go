@@ -7,9 +7,10 @@ import (
 	"warmroute/internal/decision"
 )
 
-// Explain is Route without effects: the record of the decision that q would get
-// now, by the same code. Nothing is charged, speculated, learned, recorded or
-// counted. The token ids may be requested from a replica, as for a request.
+// Explain is Route without effects: it returns the record of q's decision at
+// this moment, by the same code. It charges, speculates, learns, records and
+// counts nothing. It may request the token ids from a replica, as for a
+// request.
 func (r *Router) Explain(ctx context.Context, q *Query) decision.Record {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
@@ -27,9 +28,9 @@ func (r *Router) Explain(ctx context.Context, q *Query) decision.Record {
 	return out
 }
 
-// Any names replicas for a request without a decision, for gateways that
-// have no balancer of their own. d keeps the reason;
-// nothing changes when there is no such replica.
+// Any names replicas for a request without a decision, for gateways without a
+// balancer of their own. d keeps the reason; without such a replica nothing
+// changes.
 func (r *Router) Any(q *Query, d *decision.Decision) {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)

@@ -8,8 +8,8 @@ import (
 	"warmroute/internal/decision"
 )
 
-// hint is an answer with a decision in one piece of memory. The next one that is
-// built there replaces it: it must have been sent by then.
+// hint is an answer with a decision in one piece of memory. It must be sent
+// before the next answer is built in it.
 type hint struct {
 	response  response
 	inHeaders extprocv3.ProcessingResponse_RequestHeaders
@@ -45,8 +45,8 @@ func (h *hint) of(d *decision.Decision, a *answers) *response {
 	return &h.response
 }
 
-// answers are the answers to one kind of message that are shared between streams:
-// without content, and with only a reason.
+// answers are the answers to one kind of message that streams share: without
+// content, and with only a reason.
 type answers struct {
 	plain   *response
 	reasons map[decision.Reason]*response

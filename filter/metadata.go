@@ -9,8 +9,8 @@ import (
 )
 
 // subsetOf reads the gateway's subset hint: a list of strings or one string
-// with commas, "ip:port" or "ip". nil means there is no hint; an empty list
-// means that nothing may be picked. Endpoint-picker protocol 004.
+// with commas, "ip:port" or "ip". nil means no hint; an empty list forbids
+// every replica. Endpoint-picker protocol 004.
 func subsetOf(md *corev3.Metadata) []string {
 	hint, ok := md.GetFilterMetadata()[envoy.MetadataSubset]
 	if !ok {
@@ -35,8 +35,9 @@ func subsetOf(md *corev3.Metadata) []string {
 	return subset
 }
 
-// servedEndpoint reads which upstream really served, from the load balancer's
-// metadata or the upstream.address attribute, "" where Envoy sends neither.
+// servedEndpoint returns the upstream that really served, from the load
+// balancer's metadata or the upstream.address attribute, or "" if Envoy sends
+// neither.
 func servedEndpoint(m *request) string {
 	if lb, ok := m.GetMetadataContext().GetFilterMetadata()[envoy.MetadataLB]; ok {
 		if v, ok := lb.GetFields()[envoy.MetadataServed]; ok && v.GetStringValue() != "" {

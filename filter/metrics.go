@@ -24,16 +24,16 @@ type Metrics struct {
 	elsewhere prometheus.Counter
 	panics    prometheus.Counter
 	anyway    prometheus.Counter
-	bodies    atomic.Int64 // bytes of the bodies that are worked on or held
+	bodies    atomic.Int64 // bytes of the bodies that are held or worked on
 }
 
-// total is what was predicted for one replica.
+// total is the sum of the predictions for one replica.
 type total struct {
 	tokens  atomic.Int64
 	counter prometheus.Counter
 }
 
-// A phase is a part of a decision that is timed by itself.
+// phase is a part of a decision with a time of its own.
 type phase int
 
 const (
@@ -133,7 +133,7 @@ func (m *Metrics) Predicted(replica string) int64 {
 // named first.
 func (m *Metrics) ServedElsewhere() { m.elsewhere.Inc() }
 
-// served compares the replica that was named first with the one that served.
+// served compares the replica that served with the replica named first.
 func (m *Metrics) served(d *decision.Decision, addr string) {
 	first, _, _ := strings.Cut(d.Destination, ",")
 	if first != "" && first != addr {

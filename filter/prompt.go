@@ -9,8 +9,8 @@ import (
 	"warmroute/render/work"
 )
 
-// maxLookup bounds the tokens of a prompt that are hashed, from its start: 1 Mi
-// is beyond every context length there is, and 20 ms of hashing.
+// maxLookup bounds the hashed tokens of a prompt, from its start: 1 Mi exceeds every
+// context length, and takes 20 ms to hash.
 const maxLookup = 1 << 20
 
 // tokenPrompts are prompts as token ids.
@@ -20,7 +20,7 @@ type tokenPrompts struct {
 	mix     prefixhash.Request
 	most    int          // tokens of a prompt that are looked up
 	budget  *work.Budget // of hashing; nil: no limits
-	stopped bool         // it has ended: keys are missing
+	stopped bool         // the budget has ended: keys are missing
 
 	extras   [][]prefixhash.ExtraKey
 	contents []prefixhash.Content
@@ -53,8 +53,8 @@ func (p *tokenPrompts) AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) [
 	return p.appendTokens(dst, prompt.Tokens[:blocks*s.BlockSize], s.BlockSize, 0)
 }
 
-// The budget is asked between pieces of a prompt. Hashing costs about 20 ns a token, and
-// by vLLM's own algorithms five times as much.
+// The budget is asked between pieces of a prompt. Hashing costs about 20 ns a token, and by
+// vLLM's own algorithms five times as much.
 const (
 	pieceTokens  = 4096
 	pieceSteps   = 2 * pieceTokens
@@ -141,8 +141,8 @@ func (p *tokenPrompts) Sentinel(s *index.Scope, i int) (content uint64, blocks i
 	return uint64(p.contents[0]), blocks
 }
 
-// fold puts the request's extra keys of its blocks, which cover the ahead tokens
-// behind them, too, into p.extras.
+// fold adds the request's extra keys of its blocks to p.extras. The keys of a block cover
+// the ahead tokens behind it too.
 func (p *tokenPrompts) fold(prompt *tokens.Prompt, blocks, blockSize, ahead int) {
 	mix := p.mix
 	mix.MM = prompt.MM

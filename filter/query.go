@@ -2,7 +2,7 @@ package filter
 
 import "warmroute/render/openai"
 
-// Query is one request as the router gets it. Body is only read during Route.
+// Query is one request for the router. It reads Body only during Route.
 type Query struct {
 	ID     string       // Envoy's x-request-id, for explaining the decision later
 	Route  openai.Route // which API
@@ -13,5 +13,5 @@ type Query struct {
 	Pick   bool   // the gateway needs a pick even without a match to compare
 
 	Priority int  // above 0: never shed for load
-	Dry      bool // only what would be decided; see Router.Explain
+	Dry      bool // without effects; see Router.Explain
 }

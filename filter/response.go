@@ -9,8 +9,7 @@ import (
 	"warmroute/internal/decision"
 )
 
-// All ProcessingResponses are built here. The constant ones are shared between
-// streams: they must not be changed.
+// The constant ProcessingResponses. Streams share them: they must not be changed.
 var (
 	plainRequestHeaders   = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}}
 	plainRequestBody      = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}}
@@ -20,13 +19,13 @@ var (
 	plainResponseTrailers = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}
 )
 
-// chunkLimit is the most body bytes one answer carries: ext_proc's streamed
-// answers may hold 64 KiB, and some gateways cap the whole message there.
+// chunkLimit bounds the body bytes of one answer: ext_proc's streamed answers may
+// hold 64 KiB, and some gateways cap the message there.
 const chunkLimit = 62000
 
-// wholeHint answers the request headers, the body and the trailers with d's hint
-// and the whole body.
-func wholeHint(d *decision.Decision, body []byte) *extprocv3.ProcessingResponse {
+// bodyHint answers the request headers, the body and the trailers with d's hint
+// and the body.
+func bodyHint(d *decision.Decision, body []byte) *extprocv3.ProcessingResponse {
 	h := new(hint)
 	common := &extprocv3.CommonResponse{
 		Status:       extprocv3.CommonResponse_CONTINUE_AND_REPLACE,
@@ -46,7 +45,7 @@ func overwrite(name, value string) *corev3.HeaderValueOption {
 	}
 }
 
-// appendChunks appends the answers that give body bytes back as they came.
+// appendChunks appends the answers that return body bytes unchanged.
 func appendChunks(out []*extprocv3.ProcessingResponse, body []byte, end, request bool) []*extprocv3.ProcessingResponse {
 	for {
 		n := min(len(body), chunkLimit)

@@ -19,7 +19,7 @@ import (
 
 // RouterOptions configures a Router.
 type RouterOptions struct {
-	TokenBudget time.Duration // most a request waits for its token ids; default 50 ms
+	TokenBudget time.Duration // longest wait of a request for its token ids; default 50 ms
 	MaxTokens   int           // tokens of a prompt that are looked up, from its start; default 1 Mi
 	DropTexts   bool          // keep no message in memory when its request has ended
 	Now         func() time.Time
@@ -33,7 +33,7 @@ func (o RouterOptions) withDefaults() RouterOptions {
 		o.TokenBudget = 50 * time.Millisecond
 	}
 	if o.MaxTokens == 0 {
-		o.MaxTokens = 1 << 20 // beyond every context length there is; 20 ms of hashing
+		o.MaxTokens = 1 << 20 // beyond every context length; 20 ms of hashing
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -90,11 +90,11 @@ type scratch struct {
 	other   tokenPrompts // alternatives to the prompts
 	text    []byte
 	chain   []prefixhash.Key
-	ended   func() bool // hashing has
+	ended   func() bool // the budget of hashing has ended
 }
 
-// Route decides where a request goes. It never fails and never blocks longer
-// than the token budget.
+// Route decides where a request goes. It never fails and never blocks longer than
+// the token budget.
 func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
@@ -176,8 +176,8 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 }
 
 // prompts fills s.ask with the part of the request that the decision uses: its
-// token ids, or its text where these are not available or the replicas publish
-// nothing about their caches. It returns why there is neither.
+// token ids, or its text if these are not available or the replicas publish
+// nothing about their caches. It returns the reason if there is neither.
 func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.View, s *scratch) decision.Reason {
 	ctx, cancel := withBudget(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
@@ -224,12 +224,12 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 // sourceText is the token source of decisions by the text chain.
 const sourceText = "text"
 
-// sourceTextInstead is the source of decisions by the text chain where no replica
+// sourceTextInstead is the source of decisions by the text chain when no replica
 // could have returned the token ids in time.
 const sourceTextInstead = "text_render_too_slow"
 
-// readText fills in the text chain. A cache_salt keeps prompts apart, as it
-// keeps them apart in the replicas' caches.
+// readText fills in the text chain. A cache_salt keeps the chains of prompts
+// apart, as it keeps prompts apart in the replicas' caches.
 func (s *scratch) readText(req *openai.Request, mv *decision.View) {
 	model := mv.TextModel()
 	if salt := mv.Salt(req); salt != nil {
@@ -255,7 +255,7 @@ func (r *Router) Served(d *decision.Decision, addr string) {
 	r.decider.Served(d, addr)
 }
 
-// Skip records a request without a decision, and why.
+// Skip records a request without a decision, with the reason.
 func (r *Router) Skip(q *Query, reason decision.Reason) decision.Decision {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
@@ -274,7 +274,7 @@ func (r *Router) Skip(q *Query, reason decision.Reason) decision.Decision {
 	return decision.Decision{Reason: reason}
 }
 
-// parseReason translates why a body could not be read.
+// parseReason returns the Reason of a body that cannot be read.
 func parseReason(err error) decision.Reason {
 	if errors.Is(err, work.ErrEnded) {
 		return decision.ReasonUnfinished

@@ -19,7 +19,7 @@ import (
 
 // ServerOptions configures a Server.
 type ServerOptions struct {
-	PathPrefixes   []string      // that may stand before the routes of the API, like "/openai"
+	PathPrefixes   []string      // paths that may stand before the routes of the API, like "/openai"
 	TenantHeader   string        // trusted request header with the tenant, lower case; "" = every request is shared
 	PriorityHeader string        // trusted request header with a whole number: above 0, the request is never shed for load; lower case, "" = no request has priority
 	MaxBody        int           // bytes of a body that are read; default 64 MiB
@@ -74,9 +74,9 @@ func (s *Server) Set(o ServerOptions) {
 	s.o.Store(&o)
 }
 
-// Process follows one HTTP request. It returns nil however the stream ends:
-// an aborted request has no reader for an error. Only a defect here is an
-// error, so that Envoy's failure_mode_allow takes over.
+// Process follows one HTTP request. It returns nil however the stream ends: an
+// aborted request has no reader for an error. Only a defect here is an error, so
+// that Envoy's failure_mode_allow takes over.
 func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err error) {
 	deepen()
 	s.router.metrics.streams.Inc()
@@ -110,7 +110,7 @@ type memory struct {
 
 var memories = sync.Pool{New: func() any { return new(memory) }}
 
-// recycle gives the memory of a stream that has ended to a later one.
+// recycle gives the memory of an ended stream to a later one.
 func (m *memory) recycle(st *stream) {
 	st.hint = nil
 	m.in.Clear()
@@ -203,7 +203,7 @@ func (s *Server) join(chunks [][]byte) (body []byte, done func()) {
 	return *buf, func() { s.joined.Put(buf) }
 }
 
-// refusal returns the HTTP status a decision without a hint means in picker mode.
+// refusal returns the HTTP status of a decision without a hint in picker mode.
 func (o *ServerOptions) refusal(reason decision.Reason) (typev3.StatusCode, bool) {
 	if !o.Picker {
 		return 0, false

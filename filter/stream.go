@@ -30,7 +30,7 @@ import (
 //	                       or at once where trailers ended it
 type stream struct {
 	mu   sync.Mutex
-	o    *ServerOptions // as they were when the request came
+	o    *ServerOptions // the options when the request came
 	srv  *Server
 	hint *hint
 	mode modev3.ProcessingMode_BodySendMode // of the request body
@@ -38,12 +38,12 @@ type stream struct {
 
 	q          Query
 	overLimit  bool // beyond MaxStreams: passes without a hint
-	tenants    int  // copies of the tenant header
-	priorities int  // copies of the priority header
+	tenants    int  // number of tenant headers
+	priorities int  // number of priority headers
 	ours       bool // the route carries a prompt
 	decided    bool
 	d          decision.Decision
-	held       [][]byte // duplex: chunks not given back yet
+	held       [][]byte // duplex: chunks that are not returned yet
 	size       int      // bytes in held
 	taken      int      // bytes counted as worked on or held
 	ended      bool     // the request's end of stream was seen
@@ -52,7 +52,7 @@ type stream struct {
 	refused    bool     // with a status of the router: nothing more may be sent
 
 	spent  time.Duration // answering
-	late   *time.Timer   // ends the wait for a duplex body; nil before it began
+	late   *time.Timer   // ends the wait for a duplex body; nil before the wait began
 	closed bool
 }
 
@@ -97,7 +97,7 @@ func (st *stream) step(ctx context.Context, m *request, out []*response) []*resp
 
 func (st *stream) duplex() bool { return st.mode == modev3.ProcessingMode_FULL_DUPLEX_STREAMED }
 
-// priority returns a header's whole number, 0 where it is none.
+// priority returns the integer in a header's value, 0 if it has none.
 func priority(value string) int {
 	n, err := strconv.Atoi(value)
 	if err != nil {
@@ -132,7 +132,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		st.q.Priority = 0 // as with tenants
 	}
 	if st.tenants > 1 {
-		st.q.Tenant = "" // behind a gateway that appends, clients could choose: the request then has no tenant
+		st.q.Tenant = "" // behind a gateway that appends, a client could choose: the request then has no tenant
 	}
 	path, _, _ = strings.Cut(path, "?")
 	for _, prefix := range st.o.PathPrefixes {
@@ -168,8 +168,8 @@ func (st *stream) answer(build func(*decision.Decision) *response) *response {
 	return build(&st.d)
 }
 
-// decide takes the decision. Where the gateway needs a replica in any case, it
-// then names one if the decision has none.
+// decide takes the decision. If the gateway needs a replica in any case, decide names
+// one for a decision without one.
 func (st *stream) decide(d decision.Decision) {
 	st.d, st.decided = d, true
 	if st.o.AlwaysPick && d.Destination == "" && d.Reason != decision.ReasonUnfinished {
@@ -227,7 +227,7 @@ func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*
 	return out
 }
 
-// flush decides, if that is not done yet, and returns the held chunks.
+// flush decides, if nothing has decided yet, and returns the held chunks.
 func (st *stream) flush(ctx context.Context, out []*response, end bool) []*response {
 	switch {
 	case st.decided:
@@ -254,7 +254,7 @@ func (st *stream) flush(ctx context.Context, out []*response, end bool) []*respo
 	return out
 }
 
-// route decides a request by its whole body.
+// route decides a request by its complete body.
 func (st *stream) route(ctx context.Context, body []byte) {
 	st.q.Body = body
 	st.decide(st.srv.router.Route(ctx, &st.q))
@@ -268,8 +268,8 @@ func (st *stream) release() [][]byte {
 	return held
 }
 
-// expire is called in duplex mode when the body did not arrive in time: the
-// request continues without a hint.
+// expire is called in duplex mode when the body did not arrive in time: the request
+// continues without a hint.
 func (st *stream) expire(out []*response) []*response {
 	if st.decided || !st.ours {
 		return out
@@ -279,10 +279,9 @@ func (st *stream) expire(out []*response) []*response {
 }
 
 // requestTrailers answers trailers, which end a body, too. A duplex body that was
-// held until here goes back in one piece with the headers. In chunks it would
-// reach the upstream twice: Envoy's router keeps what it was given for retries,
-// and Envoy 1.40 sends that once more when the trailers are answered
-// (envoyproxy/envoy#46095).
+// held until here goes back in one piece with the headers. In chunks it would reach
+// the upstream twice: Envoy's router keeps them for retries, and Envoy 1.40 sends
+// them once more when the trailers are answered (envoyproxy/envoy#46095).
 func (st *stream) requestTrailers(ctx context.Context, out []*response) []*response {
 	if !st.duplex() || st.ended {
 		return append(out, plainRequestTrailers)
@@ -294,7 +293,7 @@ func (st *stream) requestTrailers(ctx context.Context, out []*response) []*respo
 	body := bytes.Join(st.release(), nil)
 	st.route(ctx, body)
 	st.free()
-	return append(out, st.answer(func(d *decision.Decision) *response { return wholeHint(d, body) })) // answers the trailers, too
+	return append(out, st.answer(func(d *decision.Decision) *response { return bodyHint(d, body) })) // answers the trailers, too
 }
 
 func (st *stream) responseHeaders(m *request) *response {
@@ -311,9 +310,9 @@ func (st *stream) responseHeaders(m *request) *response {
 	return plainResponseHeaders
 }
 
-// close states why a request was never decided, and releases what it charged. It
-// is called when Envoy's stream ends, which is when the HTTP request ends,
-// however it ends.
+// close gives the reason of a request that was never decided, and releases its
+// charge. It is called when Envoy's stream ends: then the HTTP request has ended in
+// some way.
 func (st *stream) close() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -335,12 +334,11 @@ func (st *stream) close() {
 }
 
 // conclude records in l how the response ended, as far as the stream shows it. Envoy
-// ends the streams of failed and of successful requests alike, so that only a
-// missing phase shows a failure: the end of a body that was sent here.
-// In FULL_DUPLEX_STREAMED mode without a response phase Envoy 1.40 ends the
-// stream once the request is through, and the outcome is unknown: the request is
-// assumed to be served. The shipped configuration requests response headers and
-// trailers there.
+// ends the streams of failed and of successful requests alike, so that only a missing
+// phase shows a failure: the end of a body that was sent here. In
+// FULL_DUPLEX_STREAMED mode without a response phase Envoy 1.40 ends the stream once
+// the request is through, and the outcome is unknown: conclude takes the request for
+// served. The shipped configuration requests response headers and trailers there.
 func (st *stream) conclude(l *decision.Reservation) {
 	switch {
 	case st.duplex() && !st.answered:
@@ -354,7 +352,7 @@ func (st *stream) conclude(l *decision.Reservation) {
 }
 
 // bodyReceived reports whether the end of a response must have been seen here: bodies
-// are sent, and whole ones. (In BUFFERED_PARTIAL mode they may be cut.)
+// are sent, and completely. (In BUFFERED_PARTIAL mode they may be cut.)
 func (st *stream) bodyReceived() bool {
 	switch st.resp {
 	case modev3.ProcessingMode_STREAMED, modev3.ProcessingMode_BUFFERED, modev3.ProcessingMode_FULL_DUPLEX_STREAMED:
@@ -372,7 +370,7 @@ func (st *stream) latch(md *corev3.Metadata) {
 	st.q.Subset = subsetOf(md)
 }
 
-// responseStatus returns the HTTP status in response headers, 0 when it is not there.
+// responseStatus returns the HTTP status in response headers, or 0.
 func responseStatus(h *extprocv3.HttpHeaders) int {
 	for _, hv := range h.GetHeaders().GetHeaders() {
 		if hv.GetKey() == ":status" {
@@ -383,7 +381,7 @@ func responseStatus(h *extprocv3.HttpHeaders) int {
 	return 0
 }
 
-// headerValue returns a header's value whichever field Envoy used for it.
+// headerValue returns a header's value, whichever field Envoy used for it.
 func headerValue(hv *corev3.HeaderValue) string {
 	if raw := hv.GetRawValue(); len(raw) > 0 {
 		return string(raw)

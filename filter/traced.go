@@ -19,7 +19,7 @@ type Traced struct {
 	Phases [4]Phase // in order
 }
 
-// Phase is a part of a decision. One that was not reached has no end.
+// Phase is a part of a decision. A phase that was not reached has no end.
 type Phase struct {
 	Name string
 	End  time.Time

@@ -28,7 +28,7 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 		usual = append(usual, chunk(body, true, true), chunk(body, false, false))
 	}
 	named := decision.Decision{Destination: "a:1"}
-	rare := []*response{immediate(503, decision.ReasonNotReady), wholeHint(&named, []byte("{}")), wholeHint(&decision.Decision{}, []byte("{}"))}
+	rare := []*response{immediate(503, decision.ReasonNotReady), bodyHint(&named, []byte("{}")), bodyHint(&decision.Decision{}, []byte("{}"))}
 	codec := extprocwire.NewCodec()
 	for _, r := range append(usual, rare...) {
 		got, err := codec.Marshal(r)

@@ -27,12 +27,12 @@ type Account struct {
 	claims    claims       // what its events report of prompts
 	doubted   atomic.Bool  // claims are disbelieved
 
-	// Guarded by Ledger.Lock.
-	queue  []*Charge // in the order they were sent; those at the front first
+	// Ledger.Lock guards the fields below.
+	queue  []*Charge // in the order of the charges
 	placed placed    // blocks sent there lately
 }
 
-// SetID notes the number the index gave the KV cache.
+// SetID records the index's number of the holder.
 func (a *Account) SetID(id index.HolderID) { a.holder.Store(int32(id)) }
 
 // InFlight returns the number of requests in flight.
@@ -47,10 +47,11 @@ func (a *Account) Pending() float64 { return float64(max(0, a.pending.Load())) /
 // Live returns the number of context tokens in flight.
 func (a *Account) Live() int64 { return a.live.Load() }
 
-// Speed is actual over modelled first-token time; 0 while nothing is known.
+// Speed returns the actual over the modelled first-token time; 0 while nothing is
+// known.
 func (a *Account) Speed() float64 { return a.pace.speed() }
 
-// SpeedAmong returns the speed that a decision uses: the mean of the other KV caches
+// SpeedAmong returns the speed that a decision uses: the mean of the other holders
 // until this one's own clearly differs from it. The mean is harmonic, so that a single
 // slow replica does not move it.
 func (a *Account) SpeedAmong(own, mean float64, now int64) float64 {
@@ -64,14 +65,14 @@ func (a *Account) Lag() float64 { return a.pace.reportLag() }
 // Placed returns the blocks sent there lately, weighted by age. Ledger.Lock is held.
 func (a *Account) Placed(now int64) float64 { return a.placed.weight(now) }
 
-// State is an account as a decision reads it: the requests in flight of this router
-// and of the others together.
+// State is an account as a decision reads it: the requests in flight of this router and
+// of the others together.
 type State struct {
 	InFlight int     // requests
 	Awaiting int     // requests whose first token has not come
-	Pending  float64 // s of their prefill that is left
+	Pending  float64 // s of their remaining prefill
 	Foreign  float64 // s of prefill of requests that came around this router
-	Live     float64 // context tokens, of those requests too
+	Live     float64 // context tokens, of requests around this router too
 	Failing  bool    // a last resort
 	Speed    float64 // actual over modelled first-token time; 0 = not known
 }
@@ -94,14 +95,15 @@ func (a *Account) State(now int64) (s State) {
 }
 
 // ahead returns Awaiting and Pending without the work that the engine has done since
-// its last event, if events come late. The engine is taken to work through the queue in
-// order, at its learned speed, from the last known first token on. Ledger.Lock is held.
+// its last event, if events come late. It assumes that the engine works through the
+// queue in order, at its learned speed, from the last known first token on. Ledger.Lock
+// is held.
 func (a *Account) ahead(now int64) (awaiting int, seconds float64) {
 	late := int64(a.Lag() * 1e9)
 	if late == 0 {
 		return a.Awaiting(), a.Pending()
 	}
-	left, free := int64(0), a.pace.last.Load() // ns of work, and until when the engine is at work
+	left, free := int64(0), a.pace.last.Load() // ns of work, and the end of the engine's present work
 	for _, c := range a.queue {
 		if !c.Awaiting() {
 			continue
@@ -112,7 +114,7 @@ func (a *Account) ahead(now int64) (awaiting int, seconds float64) {
 		case t.Sentinel != 0 && free < now-2*late:
 			free = now + t.Expected // even late events would be here: the engine is stalled
 		case t.Sentinel != 0:
-			free = max(free, now-late) // an earlier one would have been reported
+			free = max(free, now-late) // an earlier one's event would have come
 		}
 		if free > now {
 			awaiting++

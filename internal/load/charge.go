@@ -13,7 +13,7 @@ type Terms struct {
 	Expected int64  // ns of expected prefill
 	Wait     int64  // ns until the first token is expected
 	Tokens   int64  // context
-	Claimed  int64  // tokens of the prompts that the cache's events report, of whole blocks before the last token
+	Claimed  int64  // tokens of the prompts that the holder's events report, in full blocks before the last token
 	Sentinel uint64 // content of the prompt's last full block, 0 = no event reports its first token
 	Cached   bool   // the replica's events are received, and this request stores no block
 	Guessed  bool   // the replica reports no blocks: any part of the prompt may be cached there
@@ -68,7 +68,7 @@ func (c *Charge) Put(a *Account, t Terms) {
 	a.changed()
 }
 
-// Account returns where the charge was put.
+// Account returns the charged account.
 func (c *Charge) Account() *Account { return c.account }
 
 // Terms returns the terms of the charge. Sentinel is 0 if the account had no room for
@@ -78,7 +78,7 @@ func (c *Charge) Terms() Terms { return c.terms }
 // Awaiting reports whether the first token is still to come.
 func (c *Charge) Awaiting() bool { return c.state.Load() == chargeAwaiting }
 
-// FirstToken takes the prefill off: the first token has come, or must have. It
+// FirstToken takes the prefill off: the first token has come, or must have come. It
 // reports whether this call was the first.
 func (c *Charge) FirstToken() bool {
 	if !c.state.CompareAndSwap(chargeAwaiting, chargeDecoding) {
@@ -104,9 +104,8 @@ func (c *Charge) Release() (came bool) {
 	return came
 }
 
-// RecordEnd counts how the request ended and reports whether it failed. status is
-// the response's, 0 where it was not seen; came is whether the first token had
-// come.
+// RecordEnd counts the request's end and reports whether it failed. status is the
+// response's, 0 if it was not seen; came reports whether the first token had come.
 func (c *Charge) RecordEnd(status int, came bool) (failed bool) {
 	a := c.account
 	now := a.ledger.now().UnixNano()
@@ -114,7 +113,7 @@ func (c *Charge) RecordEnd(status int, came bool) (failed bool) {
 	case status >= http.StatusInternalServerError:
 		a.failed(now)
 		return true
-	case status >= http.StatusBadRequest: // the client's fault
+	case status >= http.StatusBadRequest: // the client's error
 		return true
 	case status > 0, came:
 		a.succeeded()

@@ -2,17 +2,16 @@ package load
 
 import "sync/atomic"
 
-// claims are what a KV cache's events reported to be cached of the prompts that were
-// sent there, in tokens, whether decisions believed it or not. They are compared
-// with what the replica says that it found. All counts are of prompts of which
-// something was reported.
+// claims are the tokens of sent prompts that a holder's events reported to be
+// cached, whether decisions believed it or not. They are compared with the tokens
+// that the replica says it found. All counts are of prompts with reported tokens.
 type claims struct {
 	open     atomic.Int64 // tokens of requests in flight
 	tokens   atomic.Int64 // tokens of requests that were answered
-	requests atomic.Int64 // those requests
+	requests atomic.Int64 // their number
 }
 
-// Claims are a replica's, all ranks together.
+// Claims are the claims of a replica, all ranks together.
 type Claims struct {
 	Requests, Tokens, Open int64
 }
@@ -30,19 +29,19 @@ func (l *Ledger) Claims() map[string]Claims {
 	return out
 }
 
-// Doubt notes of every replica whether its claims are disbelieved.
+// Doubt records for every replica whether its claims are disbelieved.
 func (l *Ledger) Doubt(disbelieved func(replica string) bool) {
 	for h, a := range l.All() {
 		a.doubted.Store(disbelieved(h.Replica))
 	}
 }
 
-// Doubted reports whether the KV cache counts as holding nothing.
+// Doubted reports whether the holder counts as holding nothing.
 func (a *Account) Doubted() bool { return a.doubted.Load() }
 
-// Settle ends the charge's claim, once, after Release. A claim counts where the
-// engine has looked the prompt up: a request that failed, or was cancelled while it
-// waited, shows nothing.
+// Settle ends the charge's claim, once, after Release. A claim counts if the engine
+// has looked the prompt up: a request that failed, or was cancelled while it waited,
+// shows nothing.
 func (c *Charge) Settle(looked bool) {
 	n := c.terms.Claimed
 	if n == 0 || c.settled.Swap(true) {
@@ -57,8 +56,8 @@ func (c *Charge) Settle(looked bool) {
 }
 
 // Looked reports whether the engine must have looked the prompt up: the response's
-// status or the first token was seen, or the time is over in which the first token
-// was expected.
+// status or the first token was seen, or the expected time of the first token has
+// passed.
 func (c *Charge) Looked(status int, came bool) bool {
 	return status > 0 || came || c.account.ledger.now().UnixNano()-c.terms.Sent >= c.terms.Wait
 }

@@ -7,10 +7,10 @@ import (
 
 const (
 	// failStreak is the number of failures in a row that make a replica a last resort.
-	// The cause of a single failure is often the request.
+	// A single failure is often the request's own.
 	failStreak = 3
-	// failPenalty is the first time as a last resort; it doubles with every further
-	// failure, up to failPenaltyMost.
+	// failPenalty is the first time as a last resort. Every further failure doubles
+	// it, up to failPenaltyMost.
 	failPenalty     = time.Second
 	failPenaltyMost = 30 * time.Second
 	// tooFast is the share of its expected prefill after which a request that

@@ -9,10 +9,10 @@ import (
 	"warmroute/index"
 )
 
-// Ledger holds the accounts of all KV caches. Requests are charged inside the
-// decision and released when their stream ends.
+// Ledger holds the accounts of all holders. Requests are charged inside the decision
+// and released when their stream ends.
 type Ledger struct {
-	// Model names a replica's base model, for metrics; nil: not known.
+	// Model returns a replica's base model, for metrics; nil: unknown.
 	Model func(replica string) string
 
 	now func() time.Time
@@ -56,8 +56,8 @@ func (l *Ledger) All() iter.Seq2[index.Holder, *Account] {
 	}
 }
 
-// Drop removes a replica's accounts. Open charges on them no longer affect any
-// load. It returns the numbers of the KV caches that are gone.
+// Drop removes a replica's accounts. Open charges on them no longer affect any load. It
+// returns the numbers of the dropped holders.
 func (l *Ledger) Drop(replica string) (gone []index.HolderID) {
 	for h, a := range l.All() {
 		if h.Replica == replica {
@@ -68,7 +68,7 @@ func (l *Ledger) Drop(replica string) (gone []index.HolderID) {
 	return gone
 }
 
-// Find returns the account of h, nil where there is none.
+// Find returns the account of h, or nil.
 func (l *Ledger) Find(h index.Holder) *Account {
 	if v, ok := l.accounts.Load(h); ok {
 		return v.(*Account)
@@ -76,7 +76,7 @@ func (l *Ledger) Find(h index.Holder) *Account {
 	return nil
 }
 
-// IDs returns the numbers the index gave the KV caches of a replica.
+// IDs returns the index's numbers of a replica's holders.
 func (l *Ledger) IDs(replica string) (ids []index.HolderID) {
 	for h, a := range l.All() {
 		if h.Replica == replica {
@@ -88,11 +88,10 @@ func (l *Ledger) IDs(replica string) (ids []index.HolderID) {
 
 // Applied finds first tokens in a batch that was applied to the index: vLLM publishes
 // the block that completes a request's prompt at the end of the step that also produced
-// its first token. vLLM stores the blocks of one request and step in
-// one event, so only the last block of each event is looked up. It takes no
-// lock, and learns the replica's speed without one: batches of one holder come
-// from one goroutine at a time, in the order they were applied. Batches of
-// different holders may come at once.
+// its first token. vLLM stores the blocks of one request and step in one event, so
+// Applied looks up only the last block of each event. It takes no lock, and learns the
+// replica's speed without one: batches of one holder come from one goroutine at a time,
+// in the order of their application. Batches of different holders may come at once.
 func (l *Ledger) Applied(b *index.Batch) {
 	v, ok := l.accounts.Load(b.Holder)
 	if !ok {

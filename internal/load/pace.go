@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// paceShare is the weight of a new first-token time in the learned speed: about
-	// the last twenty decide, as many as a busy replica has in seconds.
+	// paceShare is the weight of a new first-token time in the learned speed: about the
+	// last twenty decide, as many as a busy replica has in seconds.
 	paceShare = 0.05
-	// pacePrior is the modelled prefill, in seconds, that the first guess of a
-	// replica's speed counts as.
+	// pacePrior is the modelled prefill, in seconds, with which the first guess of a
+	// replica's speed counts.
 	pacePrior = 0.05
 	// paceLeast is the shortest modelled prefill, in seconds, from which a speed is
 	// learned: shorter ones measure the engine's step time.
@@ -25,27 +25,28 @@ const (
 	// a replica of speed 1: weights, scheduling, a few decodes. Without it a replica
 	// with only short prompts would look slow, and get no others.
 	stepTime = 0.01
-	// alike is the factor by which a replica's speed must differ from the mean of
-	// all before it counts as its own: its recent requests cause
-	// differences up to this.
+	// alike is the factor by which a replica's speed must differ from the mean of all
+	// before it counts as its own: its recent requests cause differences up to this
+	// factor.
 	alike = 1.4
 	// paceMost bounds the speed: a CPU is a few thousand times slower
 	// than an H100.
 	paceMost = 1e4
 )
 
-// pace learns how the first-token times of one replica compare with the model:
-// the quotient of decaying sums, so that long prefills count more than short
-// ones, which are mostly the engine's step time. One goroutine at a time may
-// observe: ingest where the replica publishes events, else the decision.
+// pace learns how the first-token times of one replica compare with the model. It is
+// the quotient of decaying sums, so that long prefills count more than short ones,
+// which are mostly the engine's step time. One goroutine at a time may observe: ingest
+// if the replica publishes events, otherwise the decision.
 type pace struct {
 	actual, model atomicFloat
-	last          atomic.Int64 // Unix ns of the last first token seen, of the token itself
+	last          atomic.Int64 // Unix ns of the last seen first token itself
 	reported      int64        // Unix ns when its event arrived
 	lag           atomicFloat  // s between a first token and its event
 }
 
-// speed is actual over modelled first-token time; 0 while nothing is known.
+// speed returns the actual over the modelled first-token time; 0 while nothing is
+// known.
 func (p *pace) speed() float64 {
 	model := p.model.Load()
 	if model == 0 {
@@ -66,8 +67,8 @@ func (p *pace) among(own, mean float64, now int64) float64 {
 	return own
 }
 
-// observe learns from a first token that became known at now. The engine worked
-// on the request since it was sent, or since the first token before.
+// observe learns from a first token that became known at now. The engine worked on the
+// request since it was sent, or since the previous first token.
 func (p *pace) observe(t *Terms, now int64) {
 	model := float64(t.Model)/1e9 + stepTime
 	expected := model * t.guess()
@@ -89,9 +90,9 @@ func (p *pace) observe(t *Terms, now int64) {
 }
 
 const (
-	// idleGap is how many times its expected prefill and a long step must lie
-	// between the report of a request and the report before for the engine to have had
-	// nothing else to do.
+	// idleGap bounds when the engine had nothing else to do: the time between a
+	// request's report and the report before is at least this factor times its expected
+	// prefill and a long step.
 	idleGap = 1.5
 	// longStep is the usual time of the other work in a step with a request's prefill,
 	// in seconds on a replica of speed 1: half a batch of 8192 tokens. With a whole

@@ -10,15 +10,15 @@ import (
 
 // scraped counts the requests that a replica's metrics report and no router sent.
 type scraped struct {
-	at      time.Time    // of the page last looked at
-	peak    atomic.Int64 // most requests of this and other routers in flight since then
+	at      time.Time    // of the last page
+	peak    atomic.Int64 // most requests of this and other routers in flight since that page
 	cost    float64      // mean expected prefill of ours, s
 	tokens  float64      // mean context of ours
 	wait    float64      // expected first-token time of ours since then, s, summed
-	waits   float64      // number of these
+	waits   float64      // number of these times
 	waiting float64      // requests of others that wait for their prefill
 	running float64      // requests of others that decode
-	ttftSum float64      // histogram of the page last looked at
+	ttftSum float64      // sum of the histogram on the last page
 	ttftN   float64
 }
 
@@ -29,8 +29,8 @@ func (s *scraped) raise(n int64) {
 	}
 }
 
-// typicalPrefill is the assumed cost of another sender's request before any of
-// ours was seen, in seconds: a thousand tokens on an 8B model.
+// typicalPrefill is the assumed cost of another sender's request before this router has
+// sent any, in seconds: a thousand tokens on an 8B model.
 const typicalPrefill = 0.035
 
 // sent records the cost and the context of a charge of this router.
@@ -83,7 +83,7 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 	s.ttftSum, s.ttftN, s.wait, s.waits = page.TTFTSum, page.TTFTCount, 0, 0
 }
 
-// placed counts the blocks sent to a KV cache. The count halves every placedHalfLife.
+// placed counts the blocks sent to a holder. The count halves every placedHalfLife.
 type placed struct {
 	blocks float64
 	at     int64

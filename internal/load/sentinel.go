@@ -3,11 +3,11 @@ package load
 import "sync/atomic"
 
 const (
-	// sentinelSlots is the most sentinels of one KV cache: vLLM's default
-	// max_num_seqs. Further requests have their first token when it is due.
+	// sentinelSlots bounds the sentinels of one holder: vLLM's default max_num_seqs.
+	// Further requests have their first token when it is due.
 	sentinelSlots = 256
-	// sentinelWindow is how many neighbouring slots a sentinel may use: with three
-	// quarters of the slots taken, one in ten finds none free.
+	// sentinelWindow is the number of neighbouring slots that a sentinel may use: with
+	// three quarters of the slots taken, one in ten finds none free.
 	sentinelWindow = 8
 )
 
@@ -47,8 +47,8 @@ func (s *sentinels) unwatch(c *Charge) {
 	}
 }
 
-// stored records a block that was stored at now: it is the first token
-// of every request waiting for it.
+// stored records a block stored at now: it shows the first token of every request that
+// waits for it.
 func (a *Account) stored(content uint64, now int64) {
 	s := &a.sentinels
 	at := sentinelSlot(content)

@@ -9,7 +9,7 @@ import (
 	"warmroute/index"
 )
 
-// Share counts the requests of one router in flight on one KV cache, as routers send it
+// Share counts the requests of one router in flight on one holder, as routers send it
 // to each other. The zero Share counts none.
 type Share struct {
 	Requests int64 `json:"in_flight"`                // requests
@@ -21,7 +21,7 @@ type Share struct {
 	Failing  int64 `json:"failing_for_ns,omitempty"` // ns for which it stays a last resort
 }
 
-// Share returns the requests of this router in flight on the KV cache.
+// Share returns the requests of this router in flight on the holder.
 func (a *Account) Share(now time.Time) Share {
 	return Share{
 		Requests: max(0, a.inFlight.Load()), Awaiting: max(0, a.awaiting.Load()), Pending: max(0, a.pending.Load()), Live: max(0, a.live.Load()),
@@ -29,7 +29,7 @@ func (a *Account) Share(now time.Time) Share {
 	}
 }
 
-// others sums the shares of other routers on one KV cache. Decisions read the sums
+// others sums the shares of other routers on one holder. Decisions read the sums
 // without a lock.
 type others struct {
 	requests, awaiting, pending, live atomic.Int64
@@ -40,7 +40,7 @@ type others struct {
 	due map[string]int64 // failing, by router
 }
 
-// SetShare replaces the share of the router peer on the KV cache.
+// SetShare replaces the share of the router peer on the holder.
 func (a *Account) SetShare(peer string, s Share, now time.Time) {
 	o := &a.others
 	o.mu.Lock()
@@ -72,7 +72,7 @@ func (a *Account) SetShare(peer string, s Share, now time.Time) {
 	a.scraped.raise(a.inFlight.Load() + sum.Requests)
 }
 
-// Others returns the shares of other routers on the KV cache, by router.
+// Others returns the shares of other routers on the holder, by router.
 func (a *Account) Others() map[string]Share {
 	a.others.mu.Lock()
 	defer a.others.mu.Unlock()
