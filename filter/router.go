@@ -235,16 +235,23 @@ func (s *scratch) readText(req *openai.Request, mv *decision.View) {
 	if salt := mv.Salt(req); salt != nil {
 		model += "\x00" + *salt
 	}
-	s.text = req.AppendText(s.text[:0])
+	s.text = req.AppendText(s.text[:0], chainedText)
 	s.chain = prefixhash.AppendText(s.chain[:0], model, s.text)
 	if s.chain == nil {
 		s.chain = []prefixhash.Key{}
 	}
-	s.ask.Text, s.ask.TextTokens = s.chain, len(s.text)/bytesPerToken
+	size := len(s.text)
+	if size == chainedText { // and the prompt may go on
+		size = max(size, req.TextLen())
+	}
+	s.ask.Text, s.ask.TextTokens = s.chain, size/bytesPerToken
 	if most := mv.Model().MaxLen; most > 0 { // no prefill is longer; an image is many bytes and few tokens
 		s.ask.TextTokens = min(s.ask.TextTokens, most)
 	}
 }
+
+// chainedText is how many bytes of a prompt's text are in the text chain.
+const chainedText = prefixhash.TextWindow * prefixhash.TextWindows
 
 // bytesPerToken is the assumed length of a token in bytes of text.
 const bytesPerToken = prefixhash.TextWindow / decision.TextBlockTokens

@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -59,8 +60,8 @@ func TestParseAllocates(t *testing.T) {
 		t.Errorf("Parse allocates %v times", n)
 	}
 	r, _ := Parse(Chat, body)
-	dst := r.AppendText(nil)
-	if n := testing.AllocsPerRun(50, func() { dst = r.AppendText(dst[:0]) }); n > 2 { // its scanner and closure
+	dst := r.AppendText(nil, math.MaxInt)
+	if n := testing.AllocsPerRun(50, func() { dst = r.AppendText(dst[:0], math.MaxInt) }); n > 2 { // its scanner and closure
 		t.Errorf("AppendText allocates %v times", n)
 	}
 }
@@ -81,7 +82,7 @@ func FuzzParse(f *testing.F) {
 			}
 			why := reasonOf(err)
 			if err == nil {
-				text := r.AppendText(nil)
+				text := r.AppendText(nil, math.MaxInt)
 				if !utf8.Valid(text) {
 					t.Fatal("serialisation is not UTF-8")
 				}

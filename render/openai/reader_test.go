@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -40,7 +41,7 @@ func sameRequest(t testing.TB, m *Reader, route Route, body []byte) {
 			t.Fatalf("%q: field %v is %q, without memory %q", body, f, got.Raw(f), want.Raw(f))
 		}
 	}
-	if a, b := string(got.AppendText(nil)), string(want.AppendText(nil)); a != b {
+	if a, b := string(got.AppendText(nil, math.MaxInt)), string(want.AppendText(nil, math.MaxInt)); a != b {
 		t.Fatalf("the text is %q, without memory %q", a, b)
 	}
 	f := route.list()

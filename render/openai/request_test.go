@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -226,7 +227,7 @@ func text(t *testing.T, route Route, body string) string {
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
-	return string(r.AppendText(nil))
+	return string(r.AppendText(nil, math.MaxInt))
 }
 
 func TestAppendText(t *testing.T) {
@@ -247,5 +248,44 @@ func TestAppendText(t *testing.T) {
 	}
 	if a, b := text(t, Messages, `{"model":"m","messages":[]}`), text(t, Messages, `{"model":"m","messages":[],"system":"y"}`); a == b {
 		t.Error("system must count")
+	}
+}
+
+// A text of at most so many bytes is the beginning of the whole text, wherever it ends.
+func TestAppendTextUpToALimit(t *testing.T) {
+	for _, tt := range []struct {
+		route Route
+		body  string
+	}{
+		{Chat, `{"model":"m","tools":[{"a":1}], "messages":[{"role":"user","content":"h\u00e9\n\ud83d\ude00\ud83d\ude00\\\"x"}, {"role":"user","content":[{"type":"text","text":"\u0000\u0000\u0000"}]}]}`},
+		{Responses, `{"model":"m","input":"x\ty","instructions":"\u00e9"}`},
+		{Completions, `{"model":"m","prompt":["a\tb","c","dd"]}`},
+	} {
+		r, err := Parse(tt.route, []byte(tt.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := r.AppendText(nil, math.MaxInt)
+		if r.TextLen() < len(whole)-8 { // new lines and zero bytes
+			t.Errorf("%s: TextLen %d of a text of %d bytes", tt.body, r.TextLen(), len(whole))
+		}
+		for most := range len(whole) + 2 {
+			if got := r.AppendText(nil, most); string(got) != string(whole[:min(most, len(whole))]) {
+				t.Errorf("%s: the first %d bytes: %q of %q", tt.body, most, got, whole)
+			}
+		}
+	}
+}
+
+// The beginning of a long text costs no more than a short text's.
+func TestAppendTextReadsNoMoreThanItNeeds(t *testing.T) {
+	for _, letter := range []string{"a", `\u0000`, `\ud83d\ude00`} {
+		r, err := Parse(Chat, []byte(`{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat(letter, 4<<20/len(letter))+`"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dst := r.AppendText(nil, 16<<10); len(dst) != 16<<10 || cap(dst) > 256<<10 {
+			t.Errorf("%s: %d bytes in memory of %d", letter, len(dst), cap(dst))
+		}
 	}
 }

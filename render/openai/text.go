@@ -5,63 +5,82 @@ import "warmroute/render/internal/jsontext"
 // AppendText appends a serialisation of the prompt for the text chain, used
 // when there are no tokens: the same request gives the same bytes in every
 // process, however its JSON is spaced or escaped, and a conversation that goes
-// on only appends to what its shorter form gave.
+// on only appends to what its shorter form gave. It stops once the result has
+// most bytes, so its cost depends on most and not on the body.
 //
 // A text prompt is itself (several are separated by a zero byte). Anything else
 // is tools, system text or instructions, then the messages one by one, each as
 // JSON without insignificant white space and with its strings unescaped. It is
 // meant for hashing: it need not be parsed back.
-func (r *Request) AppendText(dst []byte) []byte {
+func (r *Request) AppendText(dst []byte, most int) []byte {
 	if r.Route == Completions {
 		for i, p := range r.TextPrompts {
 			if i > 0 {
 				dst = append(dst, 0)
 			}
-			dst = append(dst, p...)
+			dst = append(dst, p[:min(len(p), max(0, most-len(dst)))]...)
 		}
-		return dst
+		return cut(dst, most)
 	}
-	for _, f := range [...]Field{FieldTools, FieldSystem, FieldInstructions} {
+	for _, f := range textFields {
 		if v := r.raw[f]; v != nil {
-			dst = append(appendCompact(dst, v), '\n')
+			dst = append(appendCompact(dst, v, most), '\n')
 		}
 	}
 	v := r.raw[r.Route.list()]
-	if len(v) == 0 {
-		return dst
+	switch {
+	case len(v) == 0:
+	case v[0] != '[':
+		dst = append(appendCompact(dst, v, most), '\n')
+	default:
+		for _, k := range r.known {
+			dst = appendEach(dst, v, k.Stretch, most)
+		}
+		dst = appendEach(dst, v, r.rest, most)
 	}
-	if v[0] != '[' {
-		return append(appendCompact(dst, v), '\n')
-	}
-	for _, k := range r.known {
-		dst = appendEach(dst, v, k.Stretch)
-	}
-	return appendEach(dst, v, r.rest)
+	return cut(dst, most)
 }
 
+// textFields come before the messages in the text.
+var textFields = [...]Field{FieldTools, FieldSystem, FieldInstructions}
+
+// TextLen is the length of the prompt in the body, in bytes: about as long as its whole
+// text.
+func (r *Request) TextLen() (bytes int) {
+	if r.Route == Completions {
+		for _, p := range r.TextPrompts {
+			bytes += len(p)
+		}
+		return bytes
+	}
+	for _, f := range textFields {
+		bytes += len(r.raw[f])
+	}
+	return bytes + len(r.raw[r.Route.list()])
+}
+
+func cut(text []byte, most int) []byte { return text[:min(len(text), most)] }
+
 // appendEach appends each value that lies in list, of the structure s, and a new line.
-func appendEach(dst, list []byte, s jsontext.Stretch) []byte {
+func appendEach(dst, list []byte, s jsontext.Stretch, most int) []byte {
 	for nodes := range s.Each {
-		dst = append(appendCompact(dst, list[nodes[0].Start:nodes[0].End]), '\n')
+		if len(dst) >= most {
+			break
+		}
+		dst = append(appendCompact(dst, list[nodes[0].Start:nodes[0].End], most), '\n')
 	}
 	return dst
 }
 
 // appendCompact appends JSON that was scanned, without white space between
-// tokens and with strings unescaped.
-func appendCompact(dst, v []byte) []byte {
-	for i := 0; i < len(v); {
+// tokens and with strings unescaped, until the result has most bytes or a few more.
+func appendCompact(dst, v []byte, most int) []byte {
+	for i := 0; i < len(v) && len(dst) < most; {
 		switch c := v[i]; c {
 		case ' ', '\t', '\n', '\r':
 			i++
 		case '"':
-			j := i + 1
-			for v[j] != '"' {
-				if v[j] == '\\' {
-					j++
-				}
-				j++
-			}
+			j := stringEnd(v, i+1, most-len(dst))
 			dst = append(dst, '"')
 			dst = jsontext.AppendText(dst, v[i+1:j], nil)
 			dst = append(dst, '"')
@@ -72,4 +91,27 @@ func appendCompact(dst, v []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// stringEnd returns the index behind the inside of a string that begins at i, or an
+// earlier one, between two escapes, behind which the text is not needed: the bytes before
+// it stand for more than need bytes.
+func stringEnd(v []byte, i, need int) int {
+	// An escape of 6 bytes stands for one byte at least, and one of 12 for four.
+	const escape, pair = len(`\u0000`), len(`\ud800\udc00`)
+	end := len(v)
+	if need < len(v)/escape {
+		end = min(end, i+escape*need+pair)
+	}
+	for i < end && v[i] != '"' {
+		switch {
+		case v[i] != '\\':
+			i++
+		case v[i+1] == 'u':
+			i += escape
+		default:
+			i += 2
+		}
+	}
+	return i
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -100,7 +101,7 @@ func (e *entry) blocks(text []byte) ([]int64, []byte, error) {
 	if err != nil {
 		return nil, text, err
 	}
-	text = req.AppendText(text)
+	text = req.AppendText(text, math.MaxInt)
 	var hashes []int64
 	parent := prefixhash.TokenRoot(req.Model, prefixhash.LoRA{})
 	if req.CacheSalt != nil { // caches apart
