@@ -21,14 +21,14 @@ func TestPausesGrowAndAreForgiven(t *testing.T) {
 	all := uint64(0)
 	for range toleratedTroubles {
 		all++
-		if p := tr.judge(all, now); p != 0 {
+		if p := tr.judge(all, 0, now); p != 0 {
 			t.Fatalf("a pause of %v after %d troubles", p, all)
 		}
 	}
 	tries, last := 0, time.Duration(0)
 	for end := now.Add(time.Hour); now.Before(end); tries++ {
 		all++
-		pause := tr.judge(all, now)
+		pause := tr.judge(all, 0, now)
 		if tries < 5 && pause <= last || pause > longestPause {
 			t.Fatalf("pause %d is %v after %v", tries, pause, last)
 		}
@@ -39,16 +39,73 @@ func TestPausesGrowAndAreForgiven(t *testing.T) {
 		t.Errorf("%d attempts in an hour, want at most %d", tries, most)
 	}
 	now = now.Add(time.Hour)
-	if p := tr.judge(all+1, now); p != 0 {
+	if p := tr.judge(all+1, 0, now); p != 0 {
 		t.Errorf("a pause of %v for one trouble in an hour", p)
 	}
-	if p := tr.judge(all+1, now); p != 0 {
+	if p := tr.judge(all+1, 0, now); p != 0 {
 		t.Errorf("a pause of %v without a trouble", p)
 	}
 	huge := troubles{}
-	if p := huge.judge(1<<40, now); p != longestPause {
+	if p := huge.judge(1<<40, 0, now); p != longestPause {
 		t.Errorf("a pause of %v", p)
 	}
+}
+
+// TestLossesAreToleratedLonger than batches that cannot be decoded: a few a second have
+// no consequence, and a publisher that does nothing but lose costs a few replays a second.
+func TestLossesAreToleratedLonger(t *testing.T) {
+	var few, many troubles
+	now := time.Unix(0, 0)
+	for lost := range uint64(4 * 3600) {
+		if p := few.judge(0, lost, now.Add(time.Duration(lost)*time.Second/4)); p != 0 {
+			t.Fatalf("a pause of %v after %d losses, 4 a second", p, lost)
+		}
+	}
+	lost := uint64(0)
+	for end := now.Add(time.Hour); now.Before(end); now = now.Add(many.judge(0, lost, now) + time.Millisecond) {
+		lost++
+	}
+	if most := uint64(6 * 3600); lost > most {
+		t.Errorf("%d losses were followed in an hour, want at most %d", lost, most)
+	}
+}
+
+// TestLossesWithoutReplay lead to no pause: the next batch would come in it, and be
+// unknown without an end.
+func TestLossesWithoutReplay(t *testing.T) {
+	r := newRig(t, kvtest.Options{NoReplay: true}, nil)
+	r.run()
+	r.subscribed()
+	for range 10 * toleratedTroubles {
+		r.pub.Fault(func(uint64) kvtest.Fate { return kvtest.Drop })
+		r.store(1)
+		r.pub.Fault(nil)
+		clear(r.want)
+		r.store(1)
+	}
+	r.exact("the last batch")
+	if s := r.sub.Status(); s.Lost < 10*toleratedTroubles-1 || s.Pauses != 0 {
+		t.Errorf("%d losses, %d pauses", s.Lost, s.Pauses)
+	}
+}
+
+// TestAfterAPauseTheMeantimeIsReplayed: the index is exact again although nothing more
+// is published.
+func TestAfterAPauseTheMeantimeIsReplayed(t *testing.T) {
+	const kept = 10
+	r := newRig(t, kvtest.Options{BufferSteps: kept}, nil)
+	r.run()
+	r.store(3)
+	r.exact("three blocks")
+	for range 2 * toleratedTroubles {
+		r.pub.PublishRaw([]byte("no msgpack"))
+	}
+	r.until("it is left alone", func(_ map[uint64]int, s Status) bool { return s.Pauses > 0 })
+	clear(r.want)
+	for range kept { // the buffer holds nothing else
+		r.store(1)
+	}
+	r.exact("the batches of the meantime")
 }
 
 // counting is a listener that counts the connections it accepts.

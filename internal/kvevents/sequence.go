@@ -484,19 +484,6 @@ func (s *sequencer) giveUpTrial() {
 	s.drain()
 }
 
-// abandon drops everything that was applied and held: the publisher is left alone
-// for a while, and what it removes meanwhile is not seen.
-func (s *sequencer) abandon() {
-	s.forget()
-	s.release()
-	s.based, s.whole, s.owed = false, false, s.replays
-	s.ask, s.launch, s.seenConn = nil, false, 0
-	clear(s.recent[:])
-}
-
-// troubles are the times that the publisher's events could not be followed.
-func (s *sequencer) troubles() uint64 { return s.count.Rejected + s.count.Lost + s.count.Restarts }
-
 // place is where another sequencer could resume.
 func (s *sequencer) place() (next, digest uint64, ok bool) {
 	if !s.based || s.next == 0 || s.trial {

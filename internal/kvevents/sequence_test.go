@@ -129,6 +129,23 @@ func TestSequenceShortBuffer(t *testing.T) {
 	}
 }
 
+// TestSequenceAfterAPause: history comes again at the next connection, with the batches
+// that were published in the pause, and needs no live event.
+func TestSequenceAfterAPause(t *testing.T) {
+	p := newLife("a", 5)
+	s, l := start(p, true)
+	s.live(on(1, p.publish()))
+	s.abandon()
+	if len(l.applied) != 0 {
+		t.Errorf("%v is known in the pause", l.applied)
+	}
+	p.publish()
+	p.publish()
+	s.connected(2)
+	p.settle(s)
+	want(t, l, "a", 0, 8)
+}
+
 func TestSequenceGap(t *testing.T) {
 	p := newLife("a", 2)
 	s, l := start(p, true)

@@ -278,7 +278,8 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 			due = time.Now().Add(s.o.ProbeEvery)
 			timer.Reset(s.o.ProbeEvery)
 		}
-		if pause := s.troubles.judge(s.sequencer.troubles()+s.totals.Malformed, time.Now()); pause > 0 {
+		refused, lost := s.sequencer.troubles()
+		if pause := s.troubles.judge(refused+s.totals.Malformed, lost, time.Now()); pause > 0 {
 			return pause
 		}
 		if a := s.sequencer.wanted(); a != nil {
