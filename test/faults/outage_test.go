@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -50,6 +51,13 @@ func TestStormOutages(t *testing.T) {
 		t.Cleanup(n.pub.Close)
 	}
 	s.change()
+	joined, cancel := context.WithTimeout(t.Context(), s.limits.joined)
+	defer cancel()
+	for _, n := range s.nodes {
+		if err := n.pub.WaitSubscribers(joined, len(s.paths)); err != nil {
+			t.Fatalf("%s: no subscribers: %v", n.holder.Replica, err)
+		}
+	}
 	back := time.Now()
 	for _, p := range s.paths {
 		s.recovered(p, back, "every vLLM")

@@ -41,6 +41,8 @@ type path struct {
 	// What befell its subscribers; the storm's.
 	pauses, replaced, lost int
 
+	holes, rests uint64 // by the subscribers that have left: holes not filled, pauses of publishers
+
 	mu    sync.Mutex
 	heard time.Duration // longest that a hint outlived the event that the subscriber received
 	truth time.Duration // longest that a hint outlived the truth at the publisher
@@ -51,6 +53,7 @@ type path struct {
 type follower struct {
 	view  *record      // what the subscriber handed on
 	pause sync.RWMutex // held while the subscriber stands still
+	sub   *kvevents.Subscriber
 	stop  func()
 }
 
@@ -183,6 +186,7 @@ func (p *path) join(from source) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	f.sub = s
 	subscriber.Go(func() { _ = s.Run(ctx) })
 	f.stop = func() {
 		cancel()
@@ -192,7 +196,13 @@ func (p *path) join(from source) {
 	}
 }
 
-func (p *path) leave(h index.Holder) { p.follow[h].stop() }
+func (p *path) leave(h index.Holder) {
+	f := p.follow[h]
+	f.stop()
+	st := f.sub.Status()
+	p.holes += st.Lost
+	p.rests += st.Pauses
+}
 
 // watch looks hints up until ctx ends, as requests do, and measures how long
 // each wrong block outlived its end.

@@ -25,6 +25,7 @@ type limits struct {
 	rounds  int
 	round   time.Duration
 	pace    time.Duration // between two steps of a publisher
+	joined  time.Duration // a subscriber whose connections break again and again waits up to 5 s for the next
 	settled time.Duration // after the last batch the index equals the truth
 	late    time.Duration // beyond the window, before a hint counts as stale
 }
@@ -35,9 +36,9 @@ func limitsOf(t *testing.T) limits {
 	t.Helper()
 	switch *form {
 	case "short":
-		return limits{rounds: 2, round: 2 * time.Second, pace: 8 * time.Millisecond, settled: 20 * time.Second, late: 2 * time.Second}
+		return limits{rounds: 2, round: 2 * time.Second, pace: 8 * time.Millisecond, joined: 20 * time.Second, settled: 20 * time.Second, late: 2 * time.Second}
 	case "long":
-		return limits{rounds: 20, round: 15 * time.Second, pace: 4 * time.Millisecond, settled: 2 * time.Second, late: 150 * time.Millisecond}
+		return limits{rounds: 20, round: 15 * time.Second, pace: 4 * time.Millisecond, joined: 20 * time.Second, settled: 2 * time.Second, late: 150 * time.Millisecond}
 	}
 	t.Fatalf("-storm %q: want short or long", *form)
 	return limits{}
@@ -110,7 +111,10 @@ func TestStorm(t *testing.T) {
 		if p.client != nil {
 			allowed = window + s.limits.late
 		}
-		t.Logf("%s: %d pauses, %d subscribers replaced, %d indexes lost; %d matches looked at; the longest that one outlived what was told %v, the truth at the publisher %v", p.name, p.pauses, p.replaced, p.lost, p.hints, p.heard, p.truth)
+		t.Logf("%s: %d pauses, %d subscribers replaced, %d indexes lost; %d holes not filled; %d matches looked at; the longest that one outlived what was told %v, the truth at the publisher %v", p.name, p.pauses, p.replaced, p.lost, p.holes, p.hints, p.heard, p.truth)
+		if p.rests > 0 {
+			t.Errorf("%s: publishers were left alone %d times, though all of their batches can be decoded", p.name, p.rests)
+		}
 		if p.heard > allowed {
 			t.Errorf("%s: a hint outlived its event by %v, more than %v", p.name, p.heard, allowed)
 		}
@@ -203,13 +207,16 @@ func (s *storm) trouble(p *path, rng *rand.Rand, round int, end time.Time) {
 // lost are reset, and then no difference is left.
 func (s *storm) calm(round int) {
 	s.t.Helper()
-	connected, cancel := context.WithTimeout(context.Background(), s.limits.settled)
+	connected, cancel := context.WithTimeout(context.Background(), s.limits.joined)
 	defer cancel()
 	for i, n := range s.nodes {
 		n.pub.Fault(nil)
 		// A batch that is neither received nor replayed stays unknown.
 		if err := n.pub.WaitSubscribers(connected, len(s.paths)); err != nil {
 			s.t.Fatalf("round %d: %s: no subscribers: %v", round+1, n.holder.Replica, err)
+		}
+		if n.o.NoReplay {
+			s.gaps(n)
 		}
 		n.nudge()
 		if !n.lossy && i%2 == 0 { // a lost last batch shows no gap
@@ -227,6 +234,16 @@ func (s *storm) calm(round int) {
 	s.exact(round, "after the resets", true)
 }
 
+// gaps has the live copy of every other batch lost.
+func (s *storm) gaps(n *node) {
+	for range 10 {
+		n.pub.Fault(func(uint64) kvtest.Fate { n.tally.dropped++; return kvtest.Drop })
+		n.nudge()
+		n.pub.Fault(nil)
+		n.nudge()
+	}
+}
+
 func (s *storm) exact(round int, when string, whole bool) {
 	s.t.Helper()
 	last := time.Now()
@@ -237,6 +254,9 @@ func (s *storm) exact(round int, when string, whole bool) {
 		}
 		took := time.Since(last)
 		if err != nil {
+			for h, f := range p.follow {
+				s.t.Logf("%s: %s: %+v", p.name, h.Replica, f.sub.Status())
+			}
 			s.t.Fatalf("round %d, %v %s: %v", round+1, took, when, err)
 		}
 		s.t.Logf("round %d of %d, %s: exact %s in %v", round+1, s.limits.rounds, p.name, when, took.Round(time.Millisecond))
