@@ -57,7 +57,7 @@ func (e *blockEncoder) appendCBORBlock(dst, parent []byte, tokens []uint32, keys
 }
 
 func (e *blockEncoder) appendCBORKey(dst []byte, i int, k *ExtraKey) []byte {
-	kind := e.kind(i, k)
+	kind := e.typeOf(i, k)
 	if e.tagged {
 		n := uint64(2)
 		if kind == keyLoRA || kind == keyMM {

@@ -36,7 +36,7 @@ type DetectorOptions struct {
 	Every      int     // seen blocks that earn one more block hash; default 16
 }
 
-// MaxCandidates is how many configurations a Detector distinguishes.
+// MaxCandidates bounds the configurations that a Detector distinguishes.
 const MaxCandidates = 64
 
 // Stored is the content of one BlockStored event: consecutive blocks, the first one
@@ -55,12 +55,12 @@ type Stored struct {
 type State uint8
 
 const (
-	// Undetermined: no candidate has reproduced a hash, and at least one was never
-	// checked: its root is random, or no prompt's first block was seen.
+	// Undetermined means that no candidate has reproduced a hash, and at least one was
+	// never checked: its root is random, or no prompt's first block was seen.
 	Undetermined State = iota
-	// Match: a candidate reproduced every hash it was checked with.
+	// Match means that a candidate reproduced every hash it was checked with.
 	Match
-	// Mismatch: every candidate failed on some hash: no candidate computes the
+	// Mismatch means that every candidate failed on some hash: no candidate computes the
 	// replica's hashes.
 	Mismatch
 )
@@ -80,25 +80,24 @@ func (s State) String() string {
 // Detection is the result of a Detector so far. Counts are in blocks.
 type Detection struct {
 	State State
-	// Candidates that reproduced every hash they were checked with (State Match).
-	// Several remain as long as they cannot differ: the generations agree on
-	// blocks without extra keys.
+	// Candidates reproduced every hash they were checked with (State Match). Several
+	// remain as long as they cannot differ: the generations agree on blocks without extra
+	// keys.
 	Candidates []*VLLM
 	Matched    uint64 // reproduced by a candidate
 	Mismatched uint64 // checked and reproduced by none
 	Unverified uint64 // passed over: no known parent, incomplete, or over budget
 }
 
-// Detector finds out which candidate computes the hashes one replica publishes,
-// by recomputing some of them. A candidate is dropped at its first failure.
+// Detector finds out which candidate computes the hashes that one replica publishes, by
+// recomputing some of them. It drops a candidate at its first failure.
 //
-// A hash published as an integer is no parent: its digest is known only if the
-// chain was recomputed from the prompt's first block on. So the digests of recent blocks
-// are kept by their published hashes. If full digests are published, any block can be
-// checked, also by a candidate without a root, which is dropped when a candidate with a
-// root reproduces a first block. Memory and work are
-// bounded, see DetectorOptions. One goroutine may observe while others read
-// the verdict.
+// A hash published as an integer is no parent: its digest is known only if the chain was
+// recomputed from the prompt's first block on. So the Detector keeps the digests of
+// recent blocks by their published hashes. If a replica publishes full digests, any block
+// can be checked, also by a candidate without a root, which is dropped when a candidate
+// with a root reproduces a first block. Memory and work are bounded, see DetectorOptions.
+// One goroutine may observe while others read the verdict.
 type Detector struct {
 	o DetectorOptions
 
@@ -238,8 +237,8 @@ func (d *Detector) block(s *Stored, i int, parent Digest) {
 	}
 }
 
-// canHash reports whether v has all inputs of the hash: the adapter's name must be among
-// the extra keys, and Tagged needs its path.
+// canHash reports whether v has all inputs of the hash: the extra keys must have the
+// adapter's name, and Tagged needs its path.
 func (v *VLLM) canHash(s *Stored, extras [][]ExtraKey) bool {
 	if !s.LoRA.Set {
 		return true
@@ -248,8 +247,7 @@ func (v *VLLM) canHash(s *Stored, extras [][]ExtraKey) bool {
 	return named && (v.o.Generation == Untagged || s.LoRAPath != "")
 }
 
-// agree compares a digest with a published hash, of which only the integer may
-// be known.
+// agree compares a digest with a published hash, which may be only the integer.
 func agree(computed, published Digest) bool {
 	if published.Full() {
 		return computed == published
@@ -257,8 +255,8 @@ func agree(computed, published Digest) bool {
 	return computed.Key() == published.Key()
 }
 
-// remember keeps a block's digest as a parent for later blocks. A whole
-// published digest needs no keeping.
+// remember keeps a block's digest as a parent for later blocks. It keeps no full
+// published digest: the next event has it.
 func (d *Detector) remember(published, digest Digest) {
 	if published.Full() {
 		return

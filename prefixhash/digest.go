@@ -7,8 +7,8 @@ import (
 )
 
 // Digest is a block's hash as vLLM computes or publishes it: 32 bytes (SHA-256),
-// 16 bytes (XXH3-128), or, of publishers that send integers, only the last 8 of
-// them. It is a comparable value; the zero value is no digest.
+// 16 bytes (XXH3-128), or, from publishers of integers, only the last 8 of them.
+// It is a comparable value; the zero value is no digest.
 type Digest struct {
 	b [32]byte
 	n uint8
@@ -41,7 +41,7 @@ func (d Digest) Key() Key {
 	return Key(binary.BigEndian.Uint64(d.b[d.n-8 : d.n]))
 }
 
-// Full reports whether d is a whole digest, which alone can be a parent.
+// Full reports whether d has all bytes: only then can it be a parent.
 func (d Digest) Full() bool { return d.n >= 16 }
 
 // Bytes returns the digest's bytes in a new slice.

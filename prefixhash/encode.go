@@ -16,11 +16,11 @@ type blockEncoder struct {
 	loraPath string
 }
 
-// keyKind is the type of an extra key.
-type keyKind uint8
+// keyType is the type of an extra key.
+type keyType uint8
 
 const (
-	keyLoRA keyKind = iota
+	keyLoRA keyType = iota
 	keyMM
 	keySalt
 	keyEmbeds
@@ -40,10 +40,10 @@ func (e *blockEncoder) block(parent *Digest, tokens []uint32, keys []ExtraKey) {
 	e.buf = e.appendCBORBlock(e.buf[:0], parent.b[:parent.n], tokens, keys)
 }
 
-// kind classifies the extra key at position i of a block: vLLM puts the
-// adapter's name first in every block of a request that has one, and a bare
+// typeOf returns the type of the extra key at position i of a block: vLLM puts
+// the adapter's name first in every block of a request that has one, and a bare
 // string elsewhere can only be the salt.
-func (e *blockEncoder) kind(i int, k *ExtraKey) keyKind {
+func (e *blockEncoder) typeOf(i int, k *ExtraKey) keyType {
 	switch {
 	case k.HasOffset:
 		return keyMM

@@ -10,17 +10,17 @@ type Key uint64
 // no token id leaves the hasher.
 type Content uint64
 
-// LoRA names the adapter a block was computed with. The zero value is "no
-// LoRA", which is not the same as an adapter whose name is empty.
+// LoRA names the adapter of a block. The zero value is "no LoRA", which differs from
+// an adapter whose name is empty.
 type LoRA struct {
 	Name string
 	Set  bool
 }
 
-// ExtraKey is one of the values vLLM mixes into a block besides its tokens, in
-// the untagged form KV events carry: a LoRA name or a cache salt (ID alone), a
-// multimodal identifier with its offset relative to the block's start, or the
-// digest of a block's prompt embeddings (ID holds raw bytes, Binary is set).
+// ExtraKey is one of the values that vLLM mixes into a block besides its tokens, in
+// the untagged form of KV events: a LoRA name or a cache salt (ID alone), a multimodal
+// identifier with its offset relative to the block's start, or the digest of a block's
+// prompt embeddings (ID holds raw bytes, Binary is set).
 type ExtraKey struct {
 	ID        string
 	Offset    int64

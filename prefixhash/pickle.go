@@ -69,7 +69,7 @@ func (p *pickler) block(e *blockEncoder, parent []byte, tokens []uint32, keys []
 	} else {
 		p.mark(len(keys))
 		for i := range keys {
-			p.key(e, e.kind(i, &keys[i]), &keys[i])
+			p.key(e, e.typeOf(i, &keys[i]), &keys[i])
 		}
 		p.tuple(len(keys))
 	}
@@ -77,7 +77,7 @@ func (p *pickler) block(e *blockEncoder, parent []byte, tokens []uint32, keys []
 	p.stop()
 }
 
-func (p *pickler) key(e *blockEncoder, kind keyKind, k *ExtraKey) {
+func (p *pickler) key(e *blockEncoder, kind keyType, k *ExtraKey) {
 	n := 1
 	if kind == keyMM || kind == keyLoRA && e.tagged {
 		n = 2
@@ -107,7 +107,7 @@ func (p *pickler) key(e *blockEncoder, kind keyKind, k *ExtraKey) {
 	}
 }
 
-func (p *pickler) tag(kind keyKind) {
+func (p *pickler) tag(kind keyType) {
 	if kind != keyMM {
 		p.str(tags[kind])
 		return
@@ -131,7 +131,7 @@ func (p *pickler) stop() {
 	p.close()
 }
 
-// object comes before every object, where CPython looks whether a frame is full.
+// object precedes every object: CPython looks there whether a frame is full.
 func (p *pickler) object() {
 	if len(p.buf) >= p.limit {
 		p.close()

@@ -17,12 +17,12 @@ func ParseRelease(version string) Release {
 	return r
 }
 
-// Between reports whether r is one of 0.first to 0.last.
+// Between reports whether r is a release from 0.first to 0.last.
 func (r Release) Between(first, last int) bool {
 	return r.major == 0 && first <= r.minor && r.minor <= last
 }
 
-// Generation returns how the release writes extra keys, 0 if it is not known.
+// Generation returns the release's way of writing extra keys, 0 if it is not known.
 func (r Release) Generation() Generation {
 	switch {
 	case r.Between(21, 21), r.Between(27, 30):

@@ -10,7 +10,7 @@ const (
 	// tokens of English, a few of vLLM's blocks, so that a prompt of a thousand
 	// tokens has more than a dozen keys.
 	TextWindow = 256
-	// TextWindows is the most keys of a prompt. The first 16 KiB distinguish
+	// TextWindows bounds the keys of a prompt. The first 16 KiB distinguish
 	// conversations; their later text goes to the same replica.
 	TextWindows = 64
 )
@@ -23,7 +23,8 @@ func AppendText(dst []Key, model string, prompt []byte) []Key {
 	return appendWindows(dst, textRoot(model), prompt, TextWindows)
 }
 
-// textRoot returns the one place where the model salts a text chain.
+// textRoot returns the root of a text chain. The model enters the chain here
+// alone.
 func textRoot(model string) Key {
 	return notZero(xxh3.HashStringSeed(model, seedTextRoot))
 }

@@ -2,9 +2,9 @@ package prefixhash
 
 import "github.com/zeebo/xxh3"
 
-// pieceTokens is how many tokens are hashed at once: 32 tokens are 128 bytes,
-// the longest input of XXH3's seeded short form, which needs no secret to be
-// derived per call; it also bounds the buffer where bytes must be copied.
+// pieceTokens is the number of tokens hashed at once: 32 tokens are 128 bytes, the
+// longest input of XXH3's seeded short form, which needs no secret to be derived per
+// call; it also bounds the buffer on machines that must copy bytes.
 const pieceTokens = 32
 
 // Seeds keep the roots of different chains and of different parts apart: the
@@ -33,10 +33,9 @@ func TokenRoot(model string, lora LoRA) Key {
 // "no key".
 func Link(parent Key, c Content) Key { return notZero(mix(uint64(parent), uint64(c))) }
 
-// mix combines two 64-bit values into one that depends on their order. With one
-// of them fixed it is a permutation of the other: an odd factor (2^64 / golden
-// ratio) and a sum, then XXH3's avalanche, so that the bits of short chains are
-// spread over the whole word.
+// mix combines two 64-bit values into one that depends on their order. With one of them
+// fixed it is a permutation of the other: an odd factor (2^64 / golden ratio) and a sum,
+// then XXH3's avalanche, so that the bits of short chains are spread over all 64.
 func mix(a, b uint64) uint64 {
 	h := a*0x9e3779b97f4a7c15 + b
 	h ^= h >> 37
@@ -67,16 +66,16 @@ func AppendLinks(dst []Key, parent Key, contents []Content) []Key {
 	return dst
 }
 
-// AppendTokens appends the keys of the full blocks of tokens, the first one
-// behind parent: AppendContents and AppendLinks in one pass. A chain is resumed
-// by giving its last key as parent and the extras of the blocks that follow.
+// AppendTokens appends the keys of the full blocks of tokens, the first one behind
+// parent: AppendContents and AppendLinks in one pass. To resume a chain, pass its last
+// key as parent and the extras of the following blocks.
 func AppendTokens(dst []Key, parent Key, tokens []uint32, blockSize int, extras [][]ExtraKey) []Key {
 	return AppendTokensAhead(dst, parent, tokens, blockSize, 0, extras)
 }
 
-// AppendContentsAhead is AppendContents where a block's content covers the ahead
-// tokens behind it, too, as vLLM 0.33 hashes where it drafts. A block has one only if
-// those tokens are there. The extras are those of AppendExtrasAhead.
+// AppendContentsAhead is AppendContents for contents that cover the ahead tokens behind
+// their block, too, as the hashes of vLLM 0.33 do when it drafts. A block without all
+// those tokens has no content. The extras are those of AppendExtrasAhead.
 func AppendContentsAhead(dst []Content, tokens []uint32, blockSize, ahead int, extras [][]ExtraKey) []Content {
 	if blockSize <= 0 || ahead < 0 {
 		return dst
@@ -116,9 +115,8 @@ func contentAt(block []uint32, extras [][]ExtraKey, i int) Content {
 	return Content(hashPiece(block, h))
 }
 
-// extraSeed folds a block's extra keys, in order, into a seed. Whether an offset
-// follows an identifier is part of the identifier's seed, so no two lists read
-// the same.
+// extraSeed folds a block's extra keys, in order, into a seed. The seed of an identifier
+// says whether an offset follows, so no two lists give the same input.
 func extraSeed(keys []ExtraKey) uint64 {
 	h := uint64(len(keys))
 	for _, k := range keys {

@@ -39,18 +39,17 @@ func (a Algorithm) String() string {
 
 func (a Algorithm) valid() bool { return a >= SHA256 && a <= XXHashCBOR }
 
-// Generation is how a vLLM writes extra keys, and which first parent it uses without
-// PYTHONHASHSEED.
+// Generation is a vLLM's way of writing extra keys, with its first parent in the absence
+// of PYTHONHASHSEED.
 type Generation uint8
 
 const (
-	// Untagged: bare values, as in KV events; the first parent is random unless
+	// Untagged writes bare values, as in KV events; the first parent is random unless
 	// PYTHONHASHSEED is set. Seen in 0.21 and 0.27; 0.29 and 0.30 have Tagged's fixed
 	// seed already.
 	Untagged Generation = iota + 1
-	// Tagged: each value with its kind, and the adapter's path with its name;
-	// without PYTHONHASHSEED the SHA-256 algorithms start from a fixed seed.
-	// Since 0.31.
+	// Tagged writes each value with its type, and the adapter's path with its name;
+	// without PYTHONHASHSEED the SHA-256 algorithms start from a fixed seed. Since 0.31.
 	Tagged
 )
 
@@ -79,22 +78,22 @@ func (g Generation) String() string {
 // (DEFAULT_NONE_HASH_SEED).
 const defaultSeed = "vllm-none-hash"
 
-// VLLMOptions states how a replica hashes its blocks.
+// VLLMOptions describe how a replica hashes its blocks.
 type VLLMOptions struct {
 	Algorithm  Algorithm
 	Generation Generation
 	Seed       *string // the replica's PYTHONHASHSEED; nil: not set
 }
 
-// VLLM computes block digests exactly as one configuration of vLLM does. It is
-// immutable but for the buffers it keeps.
+// VLLM computes block digests as one configuration of vLLM does, byte for byte. It is
+// immutable except for the buffers it keeps.
 type VLLM struct {
 	o        VLLMOptions
 	root     Digest
 	encoders sync.Pool // of *blockEncoder
 }
 
-// NewVLLM fails on an algorithm or generation it does not know.
+// NewVLLM returns the VLLM of o. It fails on an unknown algorithm or generation.
 func NewVLLM(o VLLMOptions) (*VLLM, error) {
 	if !o.Algorithm.valid() {
 		return nil, fmt.Errorf("hash algorithm %v: not known", o.Algorithm)
@@ -112,8 +111,7 @@ func NewVLLM(o VLLMOptions) (*VLLM, error) {
 	return v, nil
 }
 
-// NewVLLMFrom is NewVLLM for a replica whose NONE_HASH is known instead of its
-// seed.
+// NewVLLMFrom is NewVLLM for a replica with a known NONE_HASH in place of its seed.
 func NewVLLMFrom(a Algorithm, g Generation, root Digest) (*VLLM, error) {
 	v, err := NewVLLM(VLLMOptions{Algorithm: a, Generation: g})
 	if err != nil {
@@ -169,10 +167,9 @@ func (v *VLLM) sum(b []byte) Digest {
 	return d
 }
 
-// AppendDigests appends the digests of the full blocks of tokens for a request.
-// tokens starts with the first token of block firstBlock, and parent is the
-// digest of the block before it, or Root for firstBlock 0. Nothing is appended
-// if parent is not a full digest.
+// AppendDigests appends the digests of the full blocks of tokens for a request. tokens
+// starts with the first token of block firstBlock, and parent is the digest of the block
+// before it, or Root for firstBlock 0. It appends nothing if parent is not a full digest.
 func (v *VLLM) AppendDigests(dst []Digest, parent Digest, tokens []uint32, firstBlock, blockSize int, r Request) []Digest {
 	if blockSize <= 0 || firstBlock < 0 || !parent.Full() {
 		return dst

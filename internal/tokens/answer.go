@@ -10,7 +10,7 @@ import (
 	"warmroute/render/openai"
 )
 
-// rendered is the part of vLLM's GenerateRequest that matters here.
+// rendered has the fields of vLLM's GenerateRequest that this package reads.
 type rendered struct {
 	IDs      []uint32  `json:"token_ids"`
 	Features *features `json:"features"`
@@ -56,8 +56,8 @@ func parseRender(route openai.Route, body []byte, multimodal bool) ([]Prompt, er
 	return prompts, nil
 }
 
-// prompt places the multimodal items. Where an item's hash is not given the
-// prompt ends before that item: its block's key cannot be known.
+// prompt places the multimodal items. The prompt ends before an item without a
+// hash: the key of the item's block cannot be known.
 func (r rendered) prompt(multimodal bool) (Prompt, error) {
 	p := Prompt{Tokens: r.IDs}
 	if len(r.IDs) == 0 || multimodal && r.Features == nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// cache remembers replicas' answers, the least recently used ones falling out
-// when their size passes the budget.
+// cache keeps replicas' answers, and drops the least recently used ones when
+// their size passes the budget.
 type cache struct {
 	limit int
 	ttl   time.Duration
@@ -47,11 +47,11 @@ func (c *cache) get(k key, now time.Time) (Result, error, bool) {
 	return v.result, v.err, true
 }
 
-// overhead is about what an entry costs besides its ids: the entry, its list
-// element and its place in the map.
+// overhead is the approximate size of an entry besides its ids: the entry, its
+// list element and its place in the map.
 const overhead = 256
 
-// put remembers an answer, a refusal included, for the time given.
+// put keeps an answer, or a refusal, for ttl.
 func (c *cache) put(k key, result Result, err error, now time.Time, ttl time.Duration) {
 	size := overhead
 	for _, p := range result.Prompts {

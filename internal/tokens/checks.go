@@ -13,14 +13,14 @@ const (
 	checksAtOnce = 8
 	// comparersAtOnce bounds the samples that are compared at once.
 	comparersAtOnce = 4
-	// mostLost is how many answers may not come in time before a round ends.
+	// mostLost is how many answers may be late before a round ends.
 	mostLost = 2
-	// mostPause bounds the pause after a round that no replica answered. The pause is
+	// mostPause bounds the pause after a round without any answer. The pause is
 	// CheckEvery at first and doubles.
 	mostPause = 5 * time.Minute
 )
 
-// Busy is a model that work off the request path is under way for.
+// Busy is a model with work under way off the request path.
 type Busy struct {
 	Model string
 	Phase string // the work, as a sentence's end
@@ -70,7 +70,8 @@ func (l *Local) compareAll(ctx context.Context) {
 	}
 }
 
-// CheckAll verifies everything that is new or could not be verified yet, due or not.
+// CheckAll verifies every feature that is new or could not be verified yet, due or
+// not.
 func (l *Local) CheckAll(ctx context.Context) {
 	var running sync.WaitGroup
 	l.start(ctx, &running, false)
@@ -99,12 +100,12 @@ func (l *Local) start(ctx context.Context, running *sync.WaitGroup, due bool) {
 	})
 }
 
-// busy notes the phase of the check that is under way.
+// busy records the phase of the check under way.
 func (m *localModel) busy(phase string, now time.Time) {
 	m.phase.Store(&Busy{m.name, phase, now})
 }
 
-// postpone sets when the next round is due after one without an answer.
+// postpone sets the time of the next round after one without an answer.
 func (m *localModel) postpone(now time.Time, every time.Duration) {
 	m.next = now.Add(min(mostPause, every<<min(m.lost, 10)))
 	m.lost++

@@ -17,8 +17,8 @@ import (
 
 // Defaults of a Discovery.
 const (
-	// discoverEvery is how often the list of served models is read; models that were
-	// found, or failed recently, are skipped.
+	// discoverEvery is the pause between looks at the list of served models. Found
+	// models, and models whose search failed recently, are skipped.
 	discoverEvery = 2 * time.Second
 	// discoverTimeout bounds one attempt to fetch a model's files, loadTimeout one to
 	// load them.
@@ -28,18 +28,18 @@ const (
 	discoverRetry = time.Minute
 	discoverRest  = time.Hour
 	// searchesAtOnce bounds the models that are searched and loaded at once,
-	// fetchesAtOnce those that are fetched.
+	// fetchesAtOnce the models that are fetched.
 	searchesAtOnce = 4
 	fetchesAtOnce  = 4
-	// keepFor is how long a model stays loaded that no replica lists any more: longer
-	// than a replica's restart.
+	// keepFor is how long a model stays loaded after the last replica has stopped
+	// listing it: longer than a replica's restart.
 	keepFor = 10 * time.Minute
 )
 
 // DiscoveryOptions configure a Discovery.
 type DiscoveryOptions struct {
-	// Served lists the served base models that are not configured: what they were
-	// loaded from, by their names.
+	// Served lists the served base models that are not configured, with the path or
+	// the hub's name that each was loaded from.
 	Served func() map[string]string
 	// Hub is the cache of this machine and the hub behind it; nil: paths alone.
 	Hub *modelfiles.Hub
@@ -59,15 +59,15 @@ type DiscoveryOptions struct {
 // Found is the result of the search for a model's files.
 type Found struct {
 	Model  string    `json:"model"`
-	Root   string    `json:"root"`             // where its replicas report to have loaded it from
+	Root   string    `json:"root"`             // the path or name from which its replicas report to have loaded it
 	Folder string    `json:"folder,omitempty"` // here; "" while there is none
 	From   string    `json:"from,omitempty"`   // FromPath, FromCache or FromHub
 	Commit string    `json:"commit,omitempty"`
-	Error  string    `json:"error,omitempty"` // why there is none
+	Error  string    `json:"error,omitempty"` // why no folder was found
 	At     time.Time `json:"at"`
 }
 
-// Where files were found.
+// The places where files were found.
 const (
 	FromPath  = "path"  // the model's root exists on this machine
 	FromCache = "cache" // in the Hugging Face cache
@@ -81,15 +81,15 @@ const (
 	phaseLoading   = "its files are being loaded"
 )
 
-// Discovery finds the tokenizer files of served models by itself and loads them into
-// a Local, which uses nothing that no replica has confirmed. Models are searched
+// Discovery finds the tokenizer files of served models by itself and loads them into a
+// Local, which uses nothing that no replica has confirmed. Models are searched
 // independently of each other. It runs apart from the requests; Found, Busy and Forget
 // may be called at any time.
 type Discovery struct {
 	o    DiscoveryOptions
 	wake chan struct{} // capacity 1: another attempt may begin
 	mu   sync.Mutex
-	// What follows is guarded by mu.
+	// mu guards the fields below.
 	attempts  map[string]*attempt // by model
 	searching int                 // attempts under way, other than fetching
 	fetching  int
@@ -100,7 +100,7 @@ type attempt struct {
 	failed   int
 	loaded   bool      // by this attempt or an earlier one of the name
 	next     time.Time // of another attempt; zero: none is needed
-	unlisted time.Time // since when no replica lists the model; zero: one does
+	unlisted time.Time // the moment when no replica listed the model any more; zero: one does
 	phase    string    // "": the attempt has ended
 	since    time.Time // of phase
 }
@@ -144,8 +144,8 @@ func (d *Discovery) Look(ctx context.Context) {
 	}
 }
 
-// start begins the attempts whose turn it is, as many as may be under way, and unloads
-// the models that no replica has listed for long.
+// start begins the attempts that are due, as many as may be under way, and unloads the
+// models that no replica has listed for long.
 func (d *Discovery) start(ctx context.Context, running *sync.WaitGroup) (begun int) {
 	served := d.o.Served()
 	now := d.o.Now()
@@ -179,8 +179,8 @@ func (d *Discovery) start(ctx context.Context, running *sync.WaitGroup) (begun i
 	return begun
 }
 
-// due lists the models whose turn it is: those that failed least often first, so that
-// what fails again and again delays no model that has not been searched yet.
+// due lists the models whose attempt is due, the ones that failed least often first,
+// so that repeated failures delay no model that has not been searched yet.
 func (d *Discovery) due(served map[string]string, now time.Time) []string {
 	failed := func(name string) int {
 		if last := d.attempts[name]; last != nil && last.Root == served[name] {
@@ -201,7 +201,7 @@ func (d *Discovery) due(served map[string]string, now time.Time) []string {
 	return names
 }
 
-// unload forgets a model and what was loaded for it.
+// unload forgets a model and unloads its files.
 func (d *Discovery) unload(name string) {
 	if d.attempts[name].loaded {
 		d.o.Local.Unload(name)
@@ -211,7 +211,7 @@ func (d *Discovery) unload(name string) {
 	delete(d.attempts, name)
 }
 
-// attempt is one, from the search to the result.
+// attempt makes one attempt, from the search to the result.
 func (d *Discovery) attempt(ctx context.Context, a *attempt) {
 	found, err := d.find(ctx, a)
 	d.mu.Lock()
@@ -225,7 +225,7 @@ func (d *Discovery) attempt(ctx context.Context, a *attempt) {
 		delete(d.attempts, a.Model)
 	case errors.Is(err, errLater):
 		a.Error, a.next = err.Error(), d.o.Now().Add(discoverEvery)
-	case errors.Is(err, modelfiles.ErrPaused): // the model that caused it has been logged
+	case errors.Is(err, modelfiles.ErrPaused): // the log has the model that caused it
 		a.Error, a.next = err.Error(), d.o.Now().Add(discoverRetry)
 	default:
 		found.At = d.o.Now()
@@ -234,7 +234,7 @@ func (d *Discovery) attempt(ctx context.Context, a *attempt) {
 	}
 }
 
-// again has Run look for another attempt to begin.
+// again makes Run look for another attempt to begin.
 func (d *Discovery) again() {
 	select {
 	case d.wake <- struct{}{}:
@@ -264,9 +264,9 @@ func (d *Discovery) note(a *attempt, err error) {
 		"model", a.Model, "root", a.Root, "folder", a.Folder, "from", a.From, "commit", a.Commit)
 }
 
-// Forget starts a new search for a served model: its files were configured until
-// now, or are from now on, or the cause of its refusal has changed. "" is every model
-// not found.
+// Forget starts a new search for a served model: its files were configured until now,
+// or are from now on, or the cause of its refusal has changed. "" stands for every
+// model not found.
 func (d *Discovery) Forget(model string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -285,7 +285,7 @@ func (d *Discovery) Forget(model string) {
 // errLater ends an attempt that waits for its turn to fetch.
 var errLater = errors.New("waits for other models to be fetched")
 
-// find finds, fetches and loads.
+// find searches, fetches and loads a model's files.
 func (d *Discovery) find(ctx context.Context, a *attempt) (Found, error) {
 	found := Found{Model: a.Model, Root: a.Root}
 	if err := d.folder(ctx, a, &found); err != nil {
@@ -304,7 +304,7 @@ func (d *Discovery) find(ctx context.Context, a *attempt) (Found, error) {
 	return found, d.load(ctx, a, m)
 }
 
-// load gives the Local a model, unless it was forgotten while it was being loaded.
+// load gives the Local a model, unless Forget was called meanwhile.
 func (d *Discovery) load(ctx context.Context, a *attempt, m Model) error {
 	if _, err := m.renderer(ctx, ""); err != nil { // not under the lock: Load finds it compiled
 		return fmt.Errorf("model %q: %w", a.Model, err)
@@ -380,7 +380,7 @@ func (d *Discovery) takeTurn() bool {
 	return true
 }
 
-// Found reports what was found, or why not, by model.
+// Found returns the results of the searches, by model.
 func (d *Discovery) Found() []Found {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -2,8 +2,8 @@
 // them, from one of three sources: the body itself, this process, or a replica's
 // /render or /tokenize.
 //
-// The invariant: ids that are handed out are the ids vLLM uses, or a prefix of
-// them that is marked as one (Prompt.Partial), or there are none (ErrNone). Ids
+// The invariant: returned ids are the ids that vLLM uses, or a prefix of them
+// that is marked as one (Prompt.Partial), or there are none (ErrNone). Ids
 // computed here are used only for features that a replica has confirmed, and are
 // regularly compared with a replica's for as long as they are used; the first
 // difference ends the trust in that feature.

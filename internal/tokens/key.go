@@ -28,8 +28,9 @@ var deciding = []openai.Field{
 	openai.FieldPreviousResponseID, openai.FieldPreviousInputMessages,
 }
 
-// key differs between tenants: their replicas may differ, and the time to an
-// answer must reveal nothing of another tenant's requests.
+// key returns a request's key, another one for each tenant: tenants' replicas may
+// differ, and the time to an answer must reveal nothing of another tenant's
+// requests.
 func (k keyer) key(req *openai.Request, served Served) key {
 	return key{k.sum(k.hi, req, served), k.sum(k.lo, req, served)}
 }

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// ErrBusy is returned when as many prompts are computed in this process as may be.
+// ErrBusy means that this process already computes as many prompts as it may.
 var ErrBusy = errors.New("tokens: too many prompts are computed at once")
 
 const (
-	// SmallBody is the most bytes of a small body: about 60,000 tokens of English, 10 ms
+	// SmallBody is the largest size of a small body: about 60,000 tokens of English, 10 ms
 	// of one core.
 	SmallBody = 256 << 10
 	// smallPerLarge is how many small bodies are computed at once for each large one: they
@@ -18,10 +18,10 @@ const (
 	smallPerLarge = 32
 )
 
-// Lanes bound how many prompts are computed at once in this process: those of large
-// bodies, and apart from them those of small ones, so that no number of large bodies
-// refuses a small one. Who finds a lane full does not wait. The zero value is ready, with
-// a large body for each core. Safe for concurrent use.
+// Lanes bound how many prompts are computed at once in this process: prompts of large
+// bodies, and apart from them those of small bodies, so that no number of large bodies
+// refuses a small one. A prompt that finds its lane full does not wait. The zero value is
+// ready, with a large body for each core. Safe for concurrent use.
 type Lanes struct {
 	limit        atomic.Int64 // of large bodies; 0: as many as cores
 	small, large atomic.Int64 // under way
@@ -31,7 +31,7 @@ type Lanes struct {
 func (l *Lanes) Set(large int) { l.limit.Store(int64(large)) }
 
 // enter takes a place for a body of some bytes and returns its lane, which the caller
-// leaves; nil if the lane is full.
+// leaves, or nil if the lane is full.
 func (l *Lanes) enter(bytes int) *atomic.Int64 {
 	lane, limit := &l.large, l.limit.Load()
 	if limit == 0 {

@@ -20,7 +20,7 @@ import (
 	"warmroute/render/work"
 )
 
-// LibraryLimits bound what a Library holds; zero fields take the defaults.
+// LibraryLimits bound a Library; zero fields take the defaults.
 type LibraryLimits struct {
 	Models int   // tokenizers that are loaded at once
 	Bytes  int64 // of memory for them and for their stores of prompts' beginnings
@@ -28,7 +28,7 @@ type LibraryLimits struct {
 
 // Defaults of LibraryLimits.
 const (
-	// DefaultModels is more than a router has base models in practice.
+	// DefaultModels exceeds the base models of a router in practice.
 	DefaultModels = 32
 	// DefaultModelBytes is enough for DefaultModels of Qwen's size with their stores.
 	DefaultModelBytes = 4 << 30
@@ -36,19 +36,20 @@ const (
 	// ones, from GPT-2's to Gemma's, take less.
 	perTokenizer = 8 << 20
 	perFileByte  = 2
-	// versionsKept is how many releases of vLLM a model's template is kept compiled for.
+	// versionsKept is the number of vLLM releases for which a model's compiled template is
+	// kept.
 	versionsKept = 4
 )
 
-// ErrFull is matched by the error of a model that the limits leave no memory for.
+// ErrFull is matched by the error of a model for which the limits leave no memory.
 var ErrFull = errors.New("the limit of loaded tokenizers is reached")
 
-// Library holds the models that are loaded from folders, by the contents of the files
-// and the flags: the names of equal models share one tokenizer, one store and the
-// compiled templates. A model is kept until its last name is released. Safe for
-// concurrent use; no lock is held while files are read.
+// Library holds models loaded from folders, by the contents of the files and the flags: the
+// names of equal models share one tokenizer, one store and the compiled templates. It keeps
+// a model until its last name is released. Safe for concurrent use; no lock is held while
+// files are read.
 type Library struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	limits  LibraryLimits
 	books   map[[sha256.Size]byte]*book
 	names   map[string]*book
@@ -87,23 +88,23 @@ func (l *Library) Set(limits LibraryLimits) {
 	l.limits = LibraryLimits{either(limits.Models, DefaultModels), either(limits.Bytes, DefaultModelBytes)}
 }
 
-// LibraryStats are what a Library holds.
+// LibraryStats count the contents of a Library.
 type LibraryStats struct {
 	Models  int   // tokenizers
 	Names   int   // served models that use them
 	Bytes   int64 // of memory, estimated
-	Refused int64 // models that the limits left no memory for, ever
+	Refused int64 // models for which the limits left no memory, ever
 }
 
-// Stats returns what the Library holds.
+// Stats returns the Library's counts.
 func (l *Library) Stats() LibraryStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return LibraryStats{len(l.books), len(l.names), l.bytes, l.refused}
 }
 
-// Load returns the model of a folder for a served name and releases the one that the
-// name had. The error matches ErrFull if the limits leave no memory for it.
+// Load returns the model of a folder for a served name and releases the name's former
+// model. The error matches ErrFull if the limits leave no memory for it.
 func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, error) {
 	key, size, err := l.contents(dir, f)
 	if err != nil {
@@ -131,13 +132,13 @@ func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, e
 			return b.model, nil
 		}
 		ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-		if first || !ended || ctx.Err() != nil { // else another name's attempt has ended
+		if first || !ended || ctx.Err() != nil { // otherwise another name's attempt has ended
 			return Model{}, err
 		}
 	}
 }
 
-// take returns the book of a key with one name more, a new book if first is set.
+// take returns the book of a key with one name more. With first it makes a new book.
 func (l *Library) take(key [sha256.Size]byte, size int64) (b *book, first bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,8 +202,8 @@ func (l *Library) drop(b *book) {
 	}
 }
 
-// contents returns the hash of all that a folder's model is loaded from, with the flags, and
-// the size of the files.
+// contents returns a hash of the files and flags that decide a folder's model, and the size
+// of the files.
 func (l *Library) contents(dir string, f Flags) (key [sha256.Size]byte, size int64, err error) {
 	paths, err := render.Files(dir)
 	if err != nil {
@@ -217,7 +218,7 @@ func (l *Library) contents(dir string, f Flags) (key [sha256.Size]byte, size int
 	}
 	flags, err := json.Marshal(struct {
 		Flags
-		Location string // shadows that of Flags
+		Location string // replaces that of Flags
 	}{f, zone})
 	if err != nil {
 		return key, 0, err
@@ -288,8 +289,8 @@ type template struct {
 	renderer *chat.Renderer
 }
 
-// renderer compiles the model's template for a version, until ctx ends, or returns the
-// one of an equal model.
+// renderer returns the model's template, compiled for a version, also by an equal model. It
+// compiles until ctx ends.
 func (m *Model) renderer(ctx context.Context, version string) (*chat.Renderer, error) {
 	t := m.templates
 	if t != nil {

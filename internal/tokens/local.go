@@ -18,14 +18,14 @@ import (
 	"warmroute/render/work"
 )
 
-// Model is everything needed to compute a model's ids here. The Version of its Chat
+// Model has everything that computing a model's ids here needs. The Version of its Chat
 // is not read: the servers' own is used.
 type Model struct {
 	render.Model
 	templates *templates // shared with equal models; nil: with none
 }
 
-// Flags are what a model's servers were started with.
+// Flags are the flags with which a model's servers were started.
 type Flags = render.Flags
 
 // LoadFolder opens a model's folder; see render.Open.
@@ -48,37 +48,38 @@ type LocalOptions struct {
 	// loaded under; nil: they are the same.
 	Base func(Served) string
 	LocalSettings
-	// Work is what a request's rendering and encoding may cost, by the size of its body.
+	// Work bounds a request's rendering and encoding, by the size of its body.
 	Work work.Limits
-	// Turns are those that the work on requests takes; nil: none.
+	// Turns are taken by the work on requests; nil: it takes none.
 	Turns *work.Turns
 	Hooks Hooks
 	Log   *slog.Logger
 	Now   func() time.Time
 }
 
-// LocalSettings are those of LocalOptions that may change later.
+// LocalSettings are the LocalOptions that may change later.
 type LocalSettings struct {
-	// TrustUnverified are features used although no server could verify them.
-	// One that was found to differ is never used.
+	// TrustUnverified are features used although no server could verify them. A feature
+	// that was found to differ is never used.
 	TrustUnverified chat.Features
-	// SampleEvery is how many requests there are to one that is checked
-	// against a replica; negative: none. Default DefaultSampleEvery.
+	// SampleEvery is the number of requests of which one is compared with a replica;
+	// negative: none. Default DefaultSampleEvery.
 	SampleEvery int
-	// CheckEvery is how often versions are looked at and unverified features
-	// are tried again. Default DefaultCheckEvery.
+	// CheckEvery is the pause between looks at versions and unverified features. Default
+	// DefaultCheckEvery.
 	CheckEvery time.Duration
 }
 
 // Hooks report to metrics; each may be nil.
 type Hooks struct {
-	// Checked: a request was compared with a replica. outcome is one of
+	// Checked is called when a request was compared with a replica. outcome is one of
 	// Equal, Differs, Unanswered.
 	Checked func(model, outcome string)
-	// Demoted: a feature is not trusted any more.
+	// Demoted is called when a feature is not trusted any more.
 	Demoted func(model, feature string)
-	// Refused: a request was not computed here, and why (chat.Why, or
-	// "untrusted", "too_long", "no_model", "budget", "memory", "too_slow", "cancelled").
+	// Refused is called when a request is not computed here, with the reason (chat.Why,
+	// or "untrusted", "too_long", "no_model", "budget", "memory", "too_slow",
+	// "cancelled").
 	Refused func(model, why string)
 }
 
@@ -96,17 +97,17 @@ const (
 	DefaultSampleEvery = 1000
 	// DefaultCheckEvery is soon enough after a roll-out and costs nothing.
 	DefaultCheckEvery = 5 * time.Second
-	// samplesWaiting bounds what waits to be compared; more are not taken.
+	// samplesWaiting bounds the samples that wait to be compared; more are not taken.
 	samplesWaiting = 16
-	// sampledBody is the most bytes of a sampled request's body, about 250,000 tokens of
+	// sampledBody is the largest body of a sampled request, about 250,000 tokens of
 	// English: samples wait with a copy of it.
 	sampledBody = 1 << 20
 	// checkTimeout bounds one question of a check, off the request path.
 	checkTimeout = 10 * time.Second
 )
 
-// Local computes ids in this process for the models loaded into it, as far as
-// they are trusted. Safe for concurrent use; Run does the verifying.
+// Local computes ids in this process for the models loaded into it, as far as they are
+// trusted. Safe for concurrent use; Run verifies.
 type Local struct {
 	o       LocalOptions
 	set     atomic.Pointer[LocalSettings] // in force
@@ -121,20 +122,20 @@ type localModel struct {
 	Model
 	name  string
 	trust trust
-	// mayServe is fits, made into a function once and not for each request.
+	// mayServe is the method fits as a function, made once and not for each request.
 	mayServe func(tokens int, truncates bool) bool
-	// encoder is how the model's servers read its files, as far as is known.
+	// encoder is the way in which the model's servers read its files, as far as is known.
 	encoder atomic.Pointer[render.Encoder]
 	// renderer belongs to version; both are nil and "" until the first check.
 	renderer atomic.Pointer[chat.Renderer]
 	limit    atomic.Int64 // the servers' context in tokens, 0: not known
 	version  atomic.Pointer[string]
 	phase    atomic.Pointer[Busy] // of the check that is under way, nil: none is
-	mu       sync.Mutex           // held by a check, one at a time; guards what follows
+	mu       sync.Mutex           // held by a check, one at a time; guards the fields below
 	checked  bool                 // the replicas of version have answered
-	chosen   bool                 // and which encoder is theirs is decided
-	other    render.Encoder       // the alternative, while it is not decided
-	lost     int                  // rounds one after the other that no replica answered
+	chosen   bool                 // encoder is the servers' own for certain
+	other    render.Encoder       // the alternative, while chosen is false
+	lost     int                  // successive rounds that no replica answered
 	next     time.Time            // when the next round is due
 }
 
@@ -149,7 +150,7 @@ func newLocalModel(name string, m Model) *localModel {
 // sample is a request to be compared, with a body of its own.
 type sample struct {
 	model    *localModel
-	tenant   string // whose replicas may see it
+	tenant   string // the tenant whose replicas may see it
 	route    openai.Route
 	body     []byte
 	features chat.Features
@@ -179,13 +180,13 @@ func (s LocalSettings) withDefaults() *LocalSettings {
 	return &s
 }
 
-// Set takes other settings.
+// Set replaces the settings.
 func (l *Local) Set(s LocalSettings) {
 	l.set.Store(s.withDefaults())
 	l.look()
 }
 
-// look has Run check what is due.
+// look makes Run check the models that are due.
 func (l *Local) look() {
 	select {
 	case l.wake <- struct{}{}:
@@ -193,8 +194,8 @@ func (l *Local) look() {
 	}
 }
 
-// Load makes a model known under a served name. The template is compiled now,
-// so that a broken one is found at start; it is trusted after Run has verified it.
+// Load gives the Local a model under a served name. It compiles the template, so that a
+// broken one is found at start; the template is trusted after Run has verified it.
 func (l *Local) Load(name string, m Model) error {
 	if _, err := m.renderer(context.Background(), ""); err != nil {
 		return fmt.Errorf("model %q: %w", name, err)
@@ -207,9 +208,9 @@ func (l *Local) Load(name string, m Model) error {
 // Unload forgets a model.
 func (l *Local) Unload(name string) { l.models.Delete(name) }
 
-// Tokens implements Source: the ids, when every feature of the request is trusted. The
-// work ends with ctx, at its deadline and with the budget of LocalOptions.Work; the first
-// two are noticed within a millisecond of work.
+// Tokens implements Source: it returns the ids when every feature of the request is
+// trusted. The work ends with ctx, at its deadline and with the budget of
+// LocalOptions.Work; it notices the first two within a millisecond of work.
 func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) (Result, error) {
 	name := served.Model
 	if l.o.Base != nil {
@@ -229,7 +230,7 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 	}
 	moments := r.Moments(l.o.Now())
 	if req.Route == openai.Completions {
-		moments = moments[:1] // a plain text contains no day
+		moments = moments[:1] // a plain text has no date
 	}
 	room := rooms.Get().(*[]uint32)
 	b := budgets.Get().(*work.Budget)
@@ -255,7 +256,7 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 	result := Result{Prompts: prompts(ids), Source: FromInProcess, room: room}
 	if len(moments) == 1 { // a replica's clock may be on another day than the router's
 		if l.sample(m, served.Tenant, req, features, ids) {
-			result.room = nil // the sample's now
+			result.room = nil // the sample has it now
 		}
 	} else if !slices.EqualFunc(ids, other, slices.Equal) {
 		result.Other = prompts(other)
@@ -305,14 +306,14 @@ func release(b *work.Budget) {
 	budgets.Put(b)
 }
 
-// job returns how a model's prompts are computed, and what that is charged to.
+// job returns the parameters by which a model's prompts are computed, with their budget.
 func (m *localModel) job(e render.Encoder, b *work.Budget) render.Job {
 	return render.Job{Renderer: m.renderer.Load(), Encoder: e, Work: b, Fits: m.mayServe}
 }
 
-// fits reports whether vLLM takes a prompt as it is. One that may be cut is cut
-// to one token less than the context; without the context's length nothing is
-// known of such a one.
+// fits reports whether vLLM accepts a prompt unchanged. vLLM cuts a prompt that may be
+// cut to one token less than the context; if the context is unknown, such a prompt never
+// fits.
 func (m *localModel) fits(tokens int, truncates bool) bool {
 	limit := m.context()
 	switch {
@@ -324,20 +325,20 @@ func (m *localModel) fits(tokens int, truncates bool) bool {
 	return true
 }
 
-// context returns the model's in tokens, 0: not known.
+// context returns the model's context in tokens; 0: unknown.
 func (m *localModel) context() int { return either(m.MaxLen, int(m.limit.Load())) }
 
-// mostBytes is how many bytes of a body a token stands for at most, over a whole
-// prompt: English has 4 to 5 of them, and 30 where every letter is a \u escape.
+// mostBytes bounds the bytes of a body for each token, over a complete prompt: English
+// has 4 to 5, and 30 if every letter is a \u escape.
 const mostBytes = 64
 
-// inPrompts are the fields whose content a prompt may have.
+// inPrompts are the fields whose content may be in a prompt.
 var inPrompts = []openai.Field{openai.FieldMessages, openai.FieldInput, openai.FieldSystem, openai.FieldInstructions,
 	openai.FieldPreviousInputMessages, openai.FieldTools, openai.FieldDocuments, openai.FieldChatTemplateKwargs}
 
-// mayFit reports whether the prompts may fit the model's context, by their bytes
-// alone: of a context of 131,072 tokens, 8 MiB. Within that the budget of
-// LocalOptions.Work and the request's deadline bound the work.
+// mayFit reports whether the prompts may fit the model's context, by their bytes alone: 8
+// MiB for a context of 131,072 tokens. Within that the budget of LocalOptions.Work and
+// the request's deadline bound the work.
 func (m *localModel) mayFit(req *openai.Request) bool {
 	limit := m.context()
 	if limit <= 0 || req.Multimodal { // images are large and no text
@@ -353,8 +354,8 @@ func (m *localModel) mayFit(req *openai.Request) bool {
 	return size/mostBytes <= limit
 }
 
-// sample sets one request in SampleEvery aside to be compared, and reports whether
-// it did: the ids are kept then.
+// sample sets one request in SampleEvery aside for a comparison, and reports whether it
+// did: the sample keeps the ids then.
 func (l *Local) sample(m *localModel, tenant string, req *openai.Request, features chat.Features, ids [][]uint32) bool {
 	every := l.set.Load().SampleEvery
 	if every < 0 || l.o.Reference == nil || len(req.Body()) > sampledBody || rand.IntN(every) != 0 || len(l.samples) == cap(l.samples) {

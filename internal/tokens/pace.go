@@ -9,30 +9,30 @@ import (
 )
 
 // ErrTooSlow reports that no replica can return a request's token ids within the
-// budget: the body is longer than those answered in such a time before. It matches
+// budget: the body is longer than any body that was answered in that time. It matches
 // ErrNone.
 var ErrTooSlow = fmt.Errorf("a replica's answer would come too late: %w", ErrNone)
 
 const (
-	// paceBytes is the least body a pace is learned from: what a short one takes is
-	// the round trip.
+	// paceBytes is the smallest body from which a pace is learned: a short body takes
+	// the time of the round trip.
 	paceBytes = 8 << 10
-	// paceShare is the weight of a new measurement: some five of them count.
+	// paceShare is the weight of a new measurement: about five of them count.
 	paceShare = 0.2
-	// paceFor is how long a measurement excludes long bodies: after it one is
-	// sent, which is a new measurement.
+	// paceFor is how long a measurement excludes long bodies. After it one is sent,
+	// as a new measurement.
 	paceFor = 30 * time.Second
-	// brokenPause is the pause after an answer that is broken; it doubles with each
-	// further one up to brokenRest.
+	// brokenPause is the pause after a broken answer; it doubles with each further
+	// one up to brokenRest.
 	brokenPause = time.Second
 	brokenRest  = time.Minute
-	// mostPaces is how many replicas' paces are kept before those without a question
-	// under way are forgotten.
+	// mostPaces bounds the replicas' paces: beyond it those without a question under
+	// way are forgotten.
 	mostPaces = 8192
 )
 
-// paces holds how fast replicas answer, by their URLs, learned from their answers,
-// and how many questions each has not answered yet.
+// paces has the speed of replicas' answers, by their URLs, and the number of
+// questions that each has not answered yet.
 type paces struct {
 	mu sync.Mutex // held for a few map operations
 	of map[string]*pace
@@ -42,7 +42,7 @@ type pace struct {
 	rate   float64 // body bytes per second; 0: not known
 	at     time.Time
 	asking int
-	broken int       // answers one after the other
+	broken int       // successive broken answers
 	until  time.Time // the end of the pause after them
 }
 
@@ -84,7 +84,7 @@ func (p *paces) end(url string, size int, took time.Duration, now time.Time, err
 	if size < paceBytes || took <= 0 || errors.As(err, &refused) {
 		return
 	}
-	// An answer that did not come takes longer than this.
+	// A late answer takes longer than this.
 	rate := float64(size) / took.Seconds()
 	switch {
 	case one.rate == 0 || now.Sub(one.at) > paceFor:
@@ -95,10 +95,10 @@ func (p *paces) end(url string, size int, took time.Duration, now time.Time, err
 	one.at = now
 }
 
-// choose gives the replica to ask about a body of this size, among those that may
-// answer within the budget: the one with the fewest questions under way, then the
-// least load of its own, then whose turn it is. A replica whose answers are broken is
-// not asked during its pause; without a budget it is asked last.
+// choose returns the replica to ask about a body of this size. Among the replicas
+// that may answer within the budget it prefers the fewest questions under way, then
+// the least load of its own, then the turn. It does not ask a replica during the
+// pause after broken answers; without a budget it asks such a replica last.
 func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now time.Time, turn int) (best Endpoint, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now
 	return best, err
 }
 
-// rested returns the endpoint whose turn it is, or the next one that is in no pause.
+// rested returns the endpoint of the turn, or the next one that is in no pause.
 func (p *paces) rested(endpoints []Endpoint, now time.Time, turn int) Endpoint {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,5 +139,5 @@ func (p *paces) rested(endpoints []Endpoint, now time.Time, turn int) Endpoint {
 	return endpoints[turn]
 }
 
-// errResting reports that the replicas which could answer are in a pause.
+// errResting reports that the replicas that could answer are in a pause.
 var errResting = fmt.Errorf("the replicas' last answers were broken: %w", ErrNone)

@@ -14,9 +14,9 @@ type probe struct {
 }
 
 // The probes, from simple to composed; MODEL stands for the model. They touch
-// every feature and what is known to go wrong: number forms, key order, unions
-// in schemas, empty and null content, text that looks like control tokens,
-// scripts, white space.
+// every feature and every known source of errors: number forms, key order,
+// unions in schemas, empty and null content, text that looks like control
+// tokens, scripts, white space.
 var (
 	probeTools = `[{"type":"function","function":{"name":"search","description":"Find \"things\" in Zürich","parameters":{"type":"object",` +
 		`"properties":{"query":{"type":"string","description":"日本語 <b>&'x'</b>"},"limit":{"type":["integer","null"],"default":1.50,"minimum":1e-7},` +

@@ -7,13 +7,13 @@ import (
 	"warmroute/render/openai"
 )
 
-// question is one HTTP request that answers for one or, with /render, all of a
-// request's prompts.
+// question is one HTTP request for the ids of one of a request's prompts or, with
+// /render, of all.
 type question struct {
 	path  string
 	body  []byte
-	size  int   // of the request, by which the pace goes; 0: the pace does not count
-	limit int64 // of the answer's bytes; 0: by the body's
+	size  int   // of the request, for the pace; 0: the pace does not count
+	limit int64 // of the answer's bytes; 0: answerLimit follows the body's size
 }
 
 // answerLimit returns how many bytes the answer may have.
@@ -21,8 +21,8 @@ func (q question) answerLimit() int64 {
 	return either(q.limit, min(maxAnswer, answerBytes+answerPerByte*int64(len(q.body))))
 }
 
-// maxPrompts bounds how many prompts of one request are sent to /tokenize,
-// which takes one at a time.
+// maxPrompts bounds the prompts of one request that are sent to /tokenize, which
+// takes one at a time.
 const maxPrompts = 8
 
 // renderQuestion returns a request to the route's own /render: the same code as
@@ -43,9 +43,9 @@ func renderQuestion(req *openai.Request) question {
 	return q
 }
 
-// tokenizeQuestions are requests to /tokenize, for bodies where its answer is
-// equal by construction: it runs the same code (0.21, 0.32) but reads fewer
-// fields. nil: it may differ.
+// tokenizeQuestions returns requests to /tokenize, for bodies for which its answer
+// is equal by construction: it runs the same code (0.21, 0.32) but reads fewer
+// fields. nil: the answer may differ.
 func tokenizeQuestions(req *openai.Request, model string) []question {
 	switch {
 	case req.Multimodal || uses(req, openai.FieldTruncatePromptTokens, openai.FieldTruncationSide, openai.FieldKVTransferParams,
@@ -56,7 +56,7 @@ func tokenizeQuestions(req *openai.Request, model string) []question {
 	case req.Route != openai.Chat:
 		return nil // the conversions of the other routes are not behind /tokenize
 	case uses(req, openai.FieldReasoningEffort, openai.FieldDocuments, openai.FieldChatTemplate):
-		return nil // it does not read them, or only when trusted
+		return nil // /tokenize does not read them, or only when trusted
 	case string(req.Raw(openai.FieldToolChoice)) == `"none"` && uses(req, openai.FieldTools):
 		return nil // a server flag decides whether the tools are shown
 	case bytes.Contains(req.Raw(openai.FieldMessages), []byte("reasoning_content")):
@@ -84,7 +84,7 @@ func completionQuestions(req *openai.Request, model string) []question {
 	return list
 }
 
-// fieldsBody returns an object of the model and the fields that are there.
+// fieldsBody returns an object with the model and the fields that the request has.
 func fieldsBody(req *openai.Request, model string, fields ...openai.Field) []byte {
 	name, _ := json.Marshal(model)
 	body := append([]byte(`{"model":`), name...)

@@ -7,10 +7,10 @@ import (
 	"warmroute/render/openai"
 )
 
-// choose finds out how the servers read the model's files where there are two
-// ways: the first start-up conversation that the two encode differently, and one
-// of them as a replica does, decides. Where no replica answers, or neither is
-// right, the file counts; it is tried again as the start-up check is. m.mu is held.
+// choose finds out which of two ways the servers use to read the model's files. The
+// first start-up conversation that the two encode differently decides, if one of
+// them agrees with a replica. If no replica answers, or neither agrees, the file
+// decides; choose tries again as the start-up check does. m.mu is held.
 func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint) {
 	if m.other == nil {
 		other, err := m.Alternative()

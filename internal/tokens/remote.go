@@ -21,40 +21,39 @@ type Endpoint struct {
 	URL string
 	// Version is the answer of its /version; "" when it is not known.
 	Version string
-	// Render: its /render routes answer.
+	// Render reports whether its /render routes answer.
 	Render bool
 	// MaxLen is the model's context there in tokens; 0: not known.
 	MaxLen int
-	// Busy is the server's load: its requests running and waiting.
+	// Busy is the server's load: its running and waiting requests.
 	Busy float64
 }
 
 // Defaults of RemoteOptions.
 const (
-	// DefaultBudget is how long a request may wait: well below the prefill a
-	// hit saves, and above /render's 1–10 ms for prompts of a few thousand tokens.
+	// DefaultBudget is the longest wait of a request: well below the prefill that a hit
+	// saves, and above /render's 1–10 ms for prompts of a few thousand tokens.
 	DefaultBudget = 50 * time.Millisecond
-	// DefaultTimeout limits a question, beyond its request's budget: an answer
-	// that comes too late for the request still reaches the cache, for the
-	// conversation's next try.
+	// DefaultTimeout limits a question, beyond its request's budget: an answer that is too
+	// late for the request still reaches the cache, for the conversation's next try.
 	DefaultTimeout = 2 * time.Second
-	// DefaultFlights bounds questions under way: a fleet that answers slowly
-	// must not get more questions the slower it gets.
+	// DefaultFlights bounds questions under way: a fleet must not get more questions the
+	// slower it answers.
 	DefaultFlights = 64
 	// DefaultCacheBytes holds about 16 million ids: 4,000 prompts of 4,000 tokens.
 	DefaultCacheBytes = 64 << 20
-	// DefaultCacheTTL bounds how long a template's date, or a template that was
-	// replaced with its server, lives on.
+	// DefaultCacheTTL bounds how long the cache keeps a template's date, or a template
+	// that was replaced with its server.
 	DefaultCacheTTL = 5 * time.Minute
 	// refusalTTL is short: a 4xx may be a replica's configuration, soon mended.
 	refusalTTL = 30 * time.Second
 	// An answer may have answerBytes and answerPerByte for each byte of the body: an id
-	// takes 8 bytes, and the ids are there twice in some releases. Answers about images
-	// may have maxAnswer, the most of any: older releases put the tensors in.
+	// takes 8 bytes, and some releases send the ids twice. Answers about images may have
+	// maxAnswer, the most of any: older releases put the tensors in.
 	answerBytes   = 4 << 20
 	answerPerByte = 32
 	maxAnswer     = 64 << 20
-	// answersAtOnce bounds the bytes of all answers that are being read.
+	// answersAtOnce bounds the bytes of all answers under way.
 	answersAtOnce = 256 << 20
 )
 
@@ -70,7 +69,7 @@ const (
 	questionCrowded     = "crowded"     // answersAtOnce is used up
 )
 
-// errBroken is matched by the errors of answers that the replica alone is to blame for.
+// errBroken is matched by the errors of answers for which the replica alone is to blame.
 var errBroken = errors.New("the answer is broken")
 
 var (
@@ -81,8 +80,8 @@ var (
 
 // RemoteOptions configure a Remote; zero values mean the defaults.
 type RemoteOptions struct {
-	// Endpoints lists the servers that may get a question about a request now:
-	// only those that may serve it, because the question contains its text.
+	// Endpoints lists the servers that may get a question about a request now: only
+	// servers that may serve it, because the question contains its text.
 	Endpoints  func(Served) []Endpoint
 	Client     *http.Client
 	Budget     time.Duration
@@ -95,8 +94,8 @@ type RemoteOptions struct {
 	Questioned func(outcome string)
 }
 
-// Remote requests token ids from replicas. It is safe for concurrent use; Close
-// waits for the questions that are under way.
+// Remote requests token ids from replicas. It is safe for concurrent use; Close waits for
+// the questions under way.
 type Remote struct {
 	o       RemoteOptions
 	client  atomic.Pointer[http.Client]
@@ -161,7 +160,7 @@ func either[T comparable](v, def T) T {
 	return v
 }
 
-// Close stops new questions and waits for those under way.
+// Close stops new questions and waits for the ones under way.
 func (r *Remote) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -190,8 +189,8 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served)
 	}
 }
 
-// flight joins the question k, or starts it. nil: too many are under way, there is
-// no endpoint, or none that can answer in time, according to the error.
+// flight joins the question k, or starts it. It returns nil and an error if too many are
+// under way, or if no endpoint exists or none can answer in time.
 func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,8 +232,8 @@ func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, err
 	return f, nil
 }
 
-// asker prepares the questions while the caller still lends the body. nil: there
-// is no endpoint, or none that answers within the budget (0: no limit).
+// asker prepares the questions while the caller still lends the body. It returns nil and
+// an error if no endpoint exists, or none answers within the budget (0: no limit).
 func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, budget time.Duration) (func(context.Context) (Result, error), error) {
 	if len(endpoints) == 0 {
 		return nil, ErrNone
@@ -267,7 +266,7 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 // renderAsker prepares a question to /render.
 func (r *Remote) renderAsker(req *openai.Request, endpoints []Endpoint, budget time.Duration, first int) (func(context.Context) (Result, error), error) {
 	size := len(req.Body())
-	if req.Multimodal { // what an image takes does not go by its bytes
+	if req.Multimodal { // the time of an image does not follow from its bytes
 		size = 0
 	}
 	e, err := r.paces.choose(endpoints, size, budget, r.o.Now(), first)
@@ -355,8 +354,8 @@ type failedError struct{ url, status string }
 
 func (e *failedError) Error() string { return fmt.Sprintf("tokens: %s answered %s", e.url, e.status) }
 
-// post sends a question. The answer is read within its limit and parsed, unless its status
-// says that it is none.
+// post sends a question. It reads the answer within its limit and parses it, unless the
+// status is an error's.
 func (r *Remote) post(ctx context.Context, e Endpoint, q question, parse func([]byte) error) error {
 	url := e.URL + q.path
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(q.body))
@@ -389,10 +388,10 @@ func (r *Remote) post(ctx context.Context, e Endpoint, q question, parse func([]
 	return nil
 }
 
-// mostExplained is how many bytes of an error's text are read.
+// mostExplained bounds the bytes of an error's text.
 const mostExplained = 64 << 10
 
-// limitedAnswer reads an answer within its own limit and that of all.
+// limitedAnswer reads an answer within its own limit and the limit of all answers.
 type limitedAnswer struct {
 	from io.Reader
 	all  *atomic.Int64
@@ -413,5 +412,5 @@ func (a *limitedAnswer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// done gives back what the answer took of the limit of all.
+// done returns the answer's part of the limit of all answers.
 func (a *limitedAnswer) done() { a.all.Add(-a.read) }

@@ -16,28 +16,28 @@ type Prompt struct {
 	Tokens []uint32
 	// MM are the multimodal items of the prompt, by offset.
 	MM []prefixhash.MM
-	// Partial: Tokens is only a prefix of the prompt (up to the first
-	// multimodal placeholder, whose hash is not known), so its last token may
-	// be cached too.
+	// Partial reports that Tokens is only a prefix of the prompt (up to the first
+	// multimodal placeholder, whose hash is not known), so its last token may be
+	// cached too.
 	Partial bool
 }
 
-// Result is what a Source found.
+// Result is the answer of a Source.
 type Result struct {
 	Prompts []Prompt
-	// Other is what the prompts may be instead, where they contain the day and the
-	// servers' clock may be beyond midnight already, or not yet; nil elsewhere.
+	// Other has the prompts of the other day: if they contain the date and the
+	// servers' clock may be on another day than the router's. nil otherwise.
 	Other  []Prompt
 	Source string
 
 	room *[]uint32 // memory of Prompts' ids that Release returns; nil: not pooled
 }
 
-// rooms are memory for ids: those of a long prompt are hundreds of kilobytes, which
-// to find and to clear takes longer than to copy ids into.
+// rooms are memory for ids: a long prompt has hundreds of kilobytes of them, and to
+// allocate and clear that takes longer than to copy the ids into it.
 var rooms = sync.Pool{New: func() any { return new([]uint32) }}
 
-// mostRoom bounds the ids that memory is kept for.
+// mostRoom bounds the ids for which memory is kept.
 const mostRoom = 1 << 18
 
 // Release returns the memory of the ids to its pool; they must not be read from
@@ -58,7 +58,7 @@ const (
 	FromNone      = "none"
 )
 
-// ErrNone is returned when there is no way to know a request's token ids.
+// ErrNone means that a request's token ids cannot be known.
 var ErrNone = errors.New("tokens: not to be had")
 
 // Served is the served model id that a request names, and the request's tenant;
@@ -70,7 +70,7 @@ type Source interface {
 	Tokens(ctx context.Context, req *openai.Request, served Served) (Result, error)
 }
 
-// Body reads the ids that are in the body: /v1/completions with token prompts.
+// Body reads the ids that a body contains: /v1/completions with token prompts.
 type Body struct{}
 
 // Tokens implements Source.
@@ -85,8 +85,8 @@ func (Body) Tokens(_ context.Context, req *openai.Request, _ Served) (Result, er
 	return Result{Prompts: prompts, Source: FromBody}, nil
 }
 
-// Chooser tries the sources in order: the body, this process where it is
-// trusted, a replica.
+// Chooser tries the sources in order: the body, this process if it is trusted, a
+// replica.
 type Chooser struct {
 	Local  *Local  // nil: nothing in process
 	Lanes  *Lanes  // of Local; nil: no limit

@@ -8,7 +8,7 @@ import (
 	"warmroute/render/chat"
 )
 
-// trust is what is known of a model's features. Readers use atomics alone.
+// trust is the evidence about a model's features. Readers use atomics alone.
 type trust struct {
 	trusted atomic.Uint32 // chat.Features that a replica confirmed
 	demoted atomic.Uint32 // chat.Features that differed, until the server changes
@@ -17,7 +17,7 @@ type trust struct {
 	evidence map[chat.Features]*Evidence
 }
 
-// Evidence is what was seen of one feature.
+// Evidence counts the comparisons of one feature.
 type Evidence struct {
 	Equal      int       // comparisons that were equal
 	Unanswered int       // questions no replica answered
@@ -69,9 +69,9 @@ func (t *trust) confirm(f chat.Features) {
 	t.trusted.Or(uint32(f))
 }
 
-// demote ends the trust in the features to blame for a difference: those other
-// than the route that are not known to be right, or else all other than the route,
-// or else the route. It returns what was demoted now.
+// demote ends the trust in the features to blame for a difference: the features
+// other than the route that no replica has confirmed, or else all other than the
+// route, or else the route. It returns the features demoted now.
 func (t *trust) demote(f chat.Features, route chat.Features, online bool, at time.Time, position int) chat.Features {
 	blamed := f &^ route
 	if !online {

@@ -12,9 +12,9 @@ import (
 	"warmroute/render/work"
 )
 
-// check compiles a model's template for the version its servers run, and probes
-// what is not verified. It does nothing when there is nothing to do. A round of
-// probes waits until it is due, if due is set. m.mu is held.
+// check compiles a model's template for the version of its servers, and probes the
+// features that are not verified, if any. With due, a round of probes waits until it is
+// due. m.mu is held.
 func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 	endpoints := l.o.Endpoints(m.name)
 	version := commonVersion(endpoints)
@@ -48,8 +48,8 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 	}
 }
 
-// commonVersion returns the version that all servers run; "" when they differ or one is
-// unknown, and rendering must then be right for any.
+// commonVersion returns the version that all servers run, or "" when they differ or one
+// is unknown: rendering must then be right for any version.
 func commonVersion(endpoints []Endpoint) string {
 	if len(endpoints) == 0 {
 		return ""
@@ -73,10 +73,10 @@ func shortest(endpoints []Endpoint) int {
 	return limit
 }
 
-// probe compares the start-up conversations, simple ones first, so that a
-// difference can be blamed on what the simpler ones did not use. It reports
-// whether a replica answered: if none did, or mostLost answers did not come in
-// time or cost more work than their budget, it is tried again later.
+// probe compares the start-up conversations, simple ones first, so that a difference
+// shows a feature that simpler ones did not use. It reports whether a replica answered:
+// if none did, or mostLost answers were late or cost more work than their budget, it is
+// tried again later.
 func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) (answered bool) {
 	lost := 0
 	for _, p := range probes(m.name) {
@@ -127,7 +127,7 @@ func (l *Local) compare(ctx context.Context, s sample) {
 	}
 }
 
-// computed is a request with the ids that were computed for it here.
+// computed is a request with its ids as computed here.
 type computed struct {
 	req      *openai.Request
 	ids      [][]uint32
@@ -135,8 +135,8 @@ type computed struct {
 	sampled  bool // from the traffic, not a start-up conversation
 }
 
-// verify sends the same request to a replica and confirms or demotes the features.
-// The error is that of a question without an answer.
+// verify sends the same request to a replica and confirms or demotes the features. It
+// returns the error of a question without an answer.
 func (l *Local) verify(ctx context.Context, m *localModel, c computed, endpoints []Endpoint) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
