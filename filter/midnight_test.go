@@ -16,25 +16,17 @@ import (
 	"warmroute/internal/load"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
-	"warmroute/render"
-	vllmchat "warmroute/render/chat"
 	"warmroute/render/openai"
-	"warmroute/render/work"
+	"warmroute/render/testkit/chattest"
 )
 
-// letters encodes a text as its bytes.
-type letters struct{}
-
-func (letters) Append(_ *work.Budget, dst []uint32, text []byte, _ bool) []uint32 {
-	for _, b := range text {
-		dst = append(dst, uint32(b))
+// datedPrompt has the ids, which are bytes, of a chat on a day by a template that contains
+// the day.
+func datedPrompt(day time.Time, text string) (ids []uint32) {
+	for _, b := range fmt.Appendf(nil, "Today is %s.\n%s", day.Format("02 Jan 2006"), text) {
+		ids = append(ids, uint32(b))
 	}
-	return dst
-}
-
-// datedPrompt is the prompt of a chat on a day, by a template that contains the day.
-func datedPrompt(day time.Time, text string) []byte {
-	return fmt.Appendf(nil, "Today is %s.\n%s", day.Format("02 Jan 2006"), text)
+	return ids
 }
 
 // TestTheDayOfTheReplicasAroundMidnight: while the replicas' clock may be of
@@ -44,6 +36,11 @@ func TestTheDayOfTheReplicasAroundMidnight(t *testing.T) {
 	fifth := time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC)
 	sixth := fifth.Add(24 * time.Hour)
 	text := strings.Repeat("what was read yesterday is still warm; ", 20)
+	model, err := tokens.LoadFolder(chattest.BytesFolder(t, "Today is {{ strftime_now('%d %b %Y') }}.\n{{ messages[0].content }}"),
+		tokens.Flags{Transformers: "5.19.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var now time.Time
 	clock := func() time.Time { return now }
 	for _, tt := range []struct {
@@ -68,14 +65,13 @@ func TestTheDayOfTheReplicasAroundMidnight(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer x.Close()
-			stored(t, x, "10.0.0.1:8000", letters{}.Append(nil, nil, datedPrompt(fifth, text), false)[:tt.fifth*blockSize])
-			stored(t, x, "10.0.0.2:8000", letters{}.Append(nil, nil, datedPrompt(sixth, text), false)[:tt.sixth*blockSize])
+			stored(t, x, "10.0.0.1:8000", datedPrompt(fifth, text)[:tt.fifth*blockSize])
+			stored(t, x, "10.0.0.2:8000", datedPrompt(sixth, text)[:tt.sixth*blockSize])
 			source := tokens.NewLocal(tokens.LocalOptions{
-				LocalSettings: tokens.LocalSettings{TrustUnverified: ^vllmchat.Features(0), SampleEvery: -1}, Now: clock,
+				LocalSettings: tokens.LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: -1}, Now: clock,
 				Endpoints: func(string) []tokens.Endpoint { return []tokens.Endpoint{{Version: "0.32.0"}} },
 			})
-			template := "Today is {{ strftime_now('%d %b %Y') }}.\n{{ messages[0].content }}"
-			if err := source.Load("m", tokens.Model{Model: render.Model{Encoder: letters{}, Chat: vllmchat.Options{Template: template, Transformers: "5.19.0"}}}); err != nil {
+			if err := source.Load("m", model); err != nil {
 				t.Fatal(err)
 			}
 			source.CheckAll(t.Context())
@@ -91,7 +87,7 @@ func TestTheDayOfTheReplicasAroundMidnight(t *testing.T) {
 			}
 			// What was placed is expected to be cached where it went: the placed day's prompt.
 			sent, _, _ := strings.Cut(got.Destination, ",")
-			whole := letters{}.Append(nil, nil, datedPrompt(tt.day, text), false)
+			whole := datedPrompt(tt.day, text)
 			if got, want := matched(x, sent, whole), (len(whole)-1)/blockSize; got != want {
 				t.Errorf("%d blocks of the placed prompt are expected at %s, want %d", got, sent, want)
 			}

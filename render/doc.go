@@ -2,15 +2,22 @@
 // from a request's body and a model's folder to the ids of each prompt, or to the
 // reason why there are none.
 //
-// There are only a few types. Open reads a Model from a folder. A Model's Server
-// computes prompts as one release of vLLM does: Tokenize takes a path and a body, and
-// TokenizeInto takes a work.Budget, too. A Refusal names why vLLM may serve a request
-// whose ids are not computed here. A Job is one such computation for callers that read
-// bodies (package openai) and choose renderers (package chat) themselves.
+// There are few types. Open reads a Model from a folder, with the Flags of its servers.
+// Its Server computes prompts as one release of vLLM does: Tokenize takes a path and a
+// body, TokenizeInto a work.Budget, too, and Prompts a Job for callers that read bodies
+// themselves (package openai). A Refusal names why vLLM may serve a request whose ids are
+// not computed here; ErrRejected is matched where vLLM itself refuses it. A Template
+// renders conversations without the rest.
+//
+// Three packages are public. A router reads each body once, for its model, salt and
+// routing fields, and gives the same openai.Request to Prompts; work.Budget bounds that
+// reading as well as this package's work. Packages under testkit are for the tests of this
+// repository.
 //
 // The invariant: ids are vLLM's, or there are none. No approximation is ever returned.
+// They are compared with vLLM 0.21 and 0.32; Server documents other releases.
 //
-// Units: token ids are uint32, sizes are bytes, contexts are tokens. A Model and a
-// Server are safe for concurrent use. Neither a request's text nor its ids appear in
-// any error.
+// Units: token ids are uint32, sizes are bytes, contexts are tokens. A Model, a Server and
+// a Template are safe for concurrent use. A request's text and its ids are in no error,
+// except those of a Template.
 package render

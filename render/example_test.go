@@ -43,7 +43,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	server, err := model.Server("0.32.0", nil)
+	server, err := model.Server(context.Background(), "0.32.0", nil)
 	if err != nil {
 		fmt.Println(err)
 		return

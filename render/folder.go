@@ -10,26 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
-	"warmroute/render/chat"
+	"warmroute/render/internal/chat"
 	"warmroute/render/internal/pyvalue"
 	"warmroute/render/internal/tokenizer"
 	"warmroute/render/work"
 )
-
-// Model is everything that a model's files and its servers' flags say of prompts.
-type Model struct {
-	// Chat is how the model's servers render, of any version.
-	Chat    chat.Options
-	Encoder Encoder
-	// Alternative loads another reading of the model's files that servers may have
-	// instead of Encoder's; nil: there is none. A server's answer decides between them.
-	Alternative func() (Encoder, error)
-	// MaxLen is the model's context in tokens; 0: as the servers report. vLLM
-	// refuses or cuts a longer prompt, so there are no ids for it.
-	MaxLen int
-}
 
 // Flags are what a model's servers were started with, as far as it decides
 // prompts. The zero value is a server with its defaults.
@@ -44,15 +32,25 @@ type Flags struct {
 	ExcludeTools bool
 	// TokenizerMode is --tokenizer-mode.
 	TokenizerMode string
-	// DisabledThinkingEffort, Transformers and ResponsesToolFields are as in
-	// chat.Options.
+	// DisabledThinkingEffort is the reasoning effort that thinking.type "disabled" of
+	// /v1/messages means; "": as vLLM's own probe of the template finds.
 	DisabledThinkingEffort string
-	Transformers           string
-	ResponsesToolFields    []string
+	// Transformers is the version of the servers' transformers package, which prepares
+	// messages, too: from 5.23 on it drops a message's null fields and copies its
+	// reasoning to thinking, up to 5.19 it does not. "": not known, and both must give
+	// the same text.
+	Transformers string
+	// ResponsesToolFields are the fields of the openai package's FunctionTool in its
+	// order: up to vLLM 0.21, /v1/responses shows the template a dump of that class.
+	// Empty: requests that need it are refused.
+	ResponsesToolFields []string
 	// Location is the servers' time zone; nil means UTC.
 	Location *time.Location
-	// StartDate and SystemInstructions are as in chat.Options.
-	StartDate          string
+	// StartDate is the servers' VLLM_SYSTEM_START_DATE: the date in gpt-oss's system
+	// message. "": the date by their clock.
+	StartDate string
+	// SystemInstructions is the servers' VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS:
+	// gpt-oss's instructions stand in the system message.
 	SystemInstructions bool
 	// MaxLen is --max-model-len; 0: not known.
 	MaxLen int
@@ -70,41 +68,40 @@ const DefaultStoreBytes = 64 << 20
 // tokenizer_config.json, chat templates, and config.json for the model's type) or in
 // Mistral's own. It may take a second; ctx ends it, and so does a file that costs more
 // work than its size allows (package work).
-func Open(ctx context.Context, dir string, f Flags) (Model, error) {
+func Open(ctx context.Context, dir string, f Flags) (*Model, error) {
 	kind, err := modelKind(dir, f.TokenizerMode)
 	if err != nil {
-		return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
+		return nil, fmt.Errorf("model folder %s: %w", dir, err)
 	}
 	if kind.InMistralFormat() {
-		return loadMistral(ctx, dir, kind, f)
+		return openMistral(ctx, dir, kind, f)
 	}
-	encoder, config, err := loadEncoder(ctx, dir, "", f)
+	tok, config, err := openTokenizer(ctx, dir, "", f)
 	if err != nil {
-		return Model{}, err
+		return nil, err
 	}
-	m := Model{Encoder: encoder}
-	if class := config.Classed(kind.Type); class != "" {
-		m.Alternative = func() (Encoder, error) {
-			encoder, _, err := loadEncoder(context.Background(), dir, class, f)
-			return encoder, err
-		}
-	}
-	return m, m.configure(chat.Options{
+	m, err := newModel(tok, chat.Options{
 		Template: config.Templates["default"], ToolTemplate: config.Templates["tool_use"], SpecialTokens: config.Special, Model: kind,
 	}, f)
+	if class := config.Classed(kind.Type); err == nil && class != "" {
+		m.byClass = sync.OnceValues(func() (encoder, error) {
+			tok, _, err := openTokenizer(context.Background(), dir, class, f)
+			return tok, err
+		})
+	}
+	return m, err
 }
 
-// configure sets how the model's servers render: its files' settings in o, and the flags.
-func (m *Model) configure(o chat.Options, f Flags) error {
+// newModel is a model of its files' settings, in o, and the flags.
+func newModel(e encoder, o chat.Options, f Flags) (*Model, error) {
 	o.ContentFormat, o.ExcludeToolsWhenToolChoiceNone = f.ContentFormat, f.ExcludeTools
 	o.DisabledThinkingEffort, o.Transformers = f.DisabledThinkingEffort, f.Transformers
 	o.ResponsesToolFields, o.Location = f.ResponsesToolFields, f.Location
 	o.StartDate, o.SystemInstructions = f.StartDate, f.SystemInstructions
-	m.MaxLen = f.MaxLen
 	if f.ChatTemplate != "" {
 		source, err := tokenizer.ReadFile(f.ChatTemplate)
 		if err != nil {
-			return fmt.Errorf("chat template: %w", err)
+			return nil, fmt.Errorf("chat template: %w", err)
 		}
 		o.Template, o.ToolTemplate = string(source), ""
 	}
@@ -112,28 +109,33 @@ func (m *Model) configure(o chat.Options, f Flags) error {
 		v, err := pyvalue.Parse(f.DefaultKwargs)
 		kwargs, ok := v.(*pyvalue.Dict)
 		if err != nil || !ok {
-			return errors.New("default chat template kwargs are not a JSON object")
+			return nil, errors.New("default chat template kwargs are not a JSON object")
 		}
 		o.DefaultKwargs = kwargs
 	}
-	m.Chat = o
-	return nil
+	return &Model{chat: o, encoder: e, maxLen: f.MaxLen}, nil
 }
 
-// loadEncoder loads the folder's tokenizer by its file or by a class.
-func loadEncoder(ctx context.Context, dir, class string, f Flags) (Encoder, tokenizer.Config, error) {
+// openTokenizer loads the folder's tokenizer by its file or by a class.
+func openTokenizer(ctx context.Context, dir, class string, f Flags) (encoder, tokenizer.Config, error) {
 	tok, err := tokenizer.Load(dir, tokenizer.Options{Class: class, Work: loadWork(ctx, filepath.Join(dir, "tokenizer.json"))})
 	if err != nil {
 		return nil, tokenizer.Config{}, fmt.Errorf("model folder %s: %w", dir, err)
 	}
-	if f.StoreBytes < 0 {
-		return tok, tok.Config(), nil
-	}
-	store, err := tokenizer.NewStore(tok, cmp.Or(f.StoreBytes, DefaultStoreBytes))
+	e, err := stored(tok, f)
 	if err != nil {
 		return nil, tokenizer.Config{}, fmt.Errorf("model folder %s: %w", dir, err)
 	}
-	return storeEncoder{store}, tok.Config(), nil
+	return e, tok.Config(), nil
+}
+
+// stored is the tokenizer with a prefix store, so that a conversation's next turn costs
+// its new text.
+func stored(tok *tokenizer.Tokenizer, f Flags) (encoder, error) {
+	if f.StoreBytes < 0 {
+		return tok, nil
+	}
+	return tokenizer.NewStore(tok, cmp.Or(f.StoreBytes, DefaultStoreBytes))
 }
 
 // loadWork is the budget of loading a file: ordinary ones cost a step a byte.
@@ -173,18 +175,6 @@ func modelKind(dir, mode string) (chat.Model, error) {
 		}
 	}
 	return m, nil
-}
-
-// storeEncoder encodes through a prefix store: a conversation's next turn costs
-// its new text.
-type storeEncoder struct{ store *tokenizer.Store }
-
-func (e storeEncoder) Append(b *work.Budget, dst []uint32, text []byte, addSpecial bool) []uint32 {
-	return e.store.Append(b, dst, text, addSpecial)
-}
-
-func (e storeEncoder) AppendPieces(b *work.Budget, dst []uint32, text []byte, pieces []tokenizer.Piece) ([]uint32, bool) {
-	return e.store.AppendPieces(b, dst, text, pieces)
 }
 
 // Files lists the files of a folder that Open may read, by name.

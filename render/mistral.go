@@ -1,7 +1,6 @@
 package render
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -9,7 +8,7 @@ import (
 	"regexp"
 	"strconv"
 
-	"warmroute/render/chat"
+	"warmroute/render/internal/chat"
 	"warmroute/render/internal/tokenizer"
 )
 
@@ -17,22 +16,18 @@ import (
 // format; an image format may follow it.
 var mistralFile = regexp.MustCompile(`\.model(?:\.v(1|2|3|7|11)(m1)?)?$`)
 
-// loadMistral loads a model in Mistral's own format.
-func loadMistral(ctx context.Context, dir string, kind chat.Model, f Flags) (Model, error) {
+// openMistral reads a model in Mistral's own format.
+func openMistral(ctx context.Context, dir string, kind chat.Model, f Flags) (*Model, error) {
 	tok, about, err := loadMistralTokenizer(ctx, dir)
 	if err != nil {
-		return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
+		return nil, fmt.Errorf("model folder %s: %w", dir, err)
 	}
 	kind.Mistral = about
-	m := Model{Encoder: tok}
-	if f.StoreBytes >= 0 {
-		store, err := tokenizer.NewStore(tok, cmp.Or(f.StoreBytes, DefaultStoreBytes))
-		if err != nil {
-			return Model{}, fmt.Errorf("model folder %s: %w", dir, err)
-		}
-		m.Encoder = storeEncoder{store}
+	encoder, err := stored(tok, f)
+	if err != nil {
+		return nil, fmt.Errorf("model folder %s: %w", dir, err)
 	}
-	return m, m.configure(chat.Options{Model: kind}, f)
+	return newModel(encoder, chat.Options{Model: kind}, f)
 }
 
 // loadMistralTokenizer takes the file that mistral-common takes: tekken.json, or

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"warmroute/render/chat"
+	"warmroute/render/internal/chat"
 	"warmroute/render/openai"
 	"warmroute/render/work"
 )
@@ -13,48 +13,32 @@ import (
 // Server computes the ids of requests as a vLLM server of one release does. It is
 // safe for concurrent use.
 type Server struct {
-	model  Model
-	chat   *chat.Renderer
-	bodies *openai.Reader
-	now    func() time.Time
+	model   *Model
+	chat    *chat.Renderer
+	encoder encoder
+	bodies  *openai.Reader
+	now     func() time.Time
 }
 
-// codedVersion is the vLLM whose code is followed where no version is given.
-const codedVersion = "0.32.0"
-
-// Server prepares the model for a server of the version, at the time that now
-// returns; nil means the clock. Without a version it is what all versions agree on
-// or, for a model that vLLM renders in code, codedVersion. Where the model's
-// context is not known, every prompt fits it.
-func (m Model) Server(version string, now func() time.Time) (*Server, error) {
-	if version == "" && m.Chat.Model.Coded() != "" {
-		version = codedVersion
+// ByClass is the same server where transformers encodes by the tokenizer's class and not
+// by its file (Info.ByClass). The first call for a model loads the tokenizer a second
+// time, which may take a second.
+func (s *Server) ByClass() (*Server, error) {
+	if s.model.byClass == nil {
+		return nil, errors.New("the model's tokenizer is encoded by its file alone")
 	}
-	if now == nil {
-		now = time.Now
-	}
-	m.Chat.Version = version
-	r, err := chat.New(m.Chat)
+	e, err := s.model.byClass()
 	if err != nil {
 		return nil, err
 	}
-	return &Server{m, r, openai.NewReader(openai.DefaultMemory), now}, nil
+	other := *s
+	other.encoder = e
+	return &other, nil
 }
 
-// Refusal is the error of a request whose ids are not computed in this process
-// although vLLM may serve it.
-type Refusal struct{ Why string }
-
-func (e *Refusal) Error() string { return "not computed in this process: " + e.Why }
-
-// Refused is the reason.
-func (e *Refusal) Refused() string { return e.Why }
-
-// errRejected is returned where vLLM's own message is unknown.
-var errRejected = errors.New("vLLM rejects the request")
-
-// Tokenize returns the ids of each of a request's prompts. The error is a
-// [*Refusal], or states vLLM's objection; it never holds text. The work has no limits.
+// Tokenize returns the ids of each prompt of a request: a body that is sent to a path, such
+// as /v1/chat/completions. The error is a [*Refusal], or states vLLM's objection; it never
+// holds text. The work has no limits.
 func (s *Server) Tokenize(path string, body []byte) ([][]uint32, error) {
 	return s.TokenizeInto(nil, new([]uint32), path, body)
 }
@@ -63,6 +47,45 @@ func (s *Server) Tokenize(path string, body []byte) ([][]uint32, error) {
 // the ids: those of one prompt are in room, as long as it is not used again. Where
 // the budget has ended, the error is one of package work.
 func (s *Server) TokenizeInto(b *work.Budget, room *[]uint32, path string, body []byte) ([][]uint32, error) {
+	req, err := s.read(path, body)
+	if err != nil {
+		return nil, err
+	}
+	if len(req.TokenPrompts) > 0 {
+		switch {
+		case req.NullSwitch() || req.Raw(openai.FieldSuffix) != nil:
+			return nil, ErrRejected
+		case req.Raw(openai.FieldPromptEmbeds) != nil:
+			return nil, &Refusal{string(chat.Multimodal)}
+		case req.Raw(openai.FieldTruncatePromptTokens) != nil:
+			return nil, &Refusal{string(chat.Truncation)}
+		}
+		return req.TokenPrompts, nil
+	}
+	ids, _, err := s.Prompts(Job{Request: req, Now: s.now(), Work: b, Room: room})
+	return ids, err
+}
+
+// AppendText appends the text of a chat, Responses or Messages request as vLLM gives it to
+// its tokenizer, and reports whether the tokenizer adds special tokens around it. The
+// errors are those of Tokenize.
+func (s *Server) AppendText(dst []byte, path string, body []byte) (text []byte, addSpecial bool, err error) {
+	req, err := s.read(path, body)
+	if err != nil {
+		return dst, false, err
+	}
+	if req.Route == openai.Completions {
+		return dst, false, errors.New("the prompts of /v1/completions are in the body")
+	}
+	out, err := s.chat.Render(nil, dst, req, s.now())
+	if err != nil {
+		return dst, false, refused(err)
+	}
+	return out.Text, out.AddSpecialTokens, nil
+}
+
+// read reads a body that is sent to a path.
+func (s *Server) read(path string, body []byte) (*openai.Request, error) {
 	route, ok := openai.RouteOf("POST", path)
 	if !ok {
 		return nil, fmt.Errorf("the path %q is none of the routes with prompts", path)
@@ -71,36 +94,7 @@ func (s *Server) TokenizeInto(b *work.Budget, room *[]uint32, path string, body 
 	if err != nil {
 		return nil, unread(err)
 	}
-	if len(req.TokenPrompts) > 0 {
-		switch {
-		case req.NullSwitch() || req.Raw(openai.FieldSuffix) != nil:
-			return nil, errRejected
-		case req.Raw(openai.FieldPromptEmbeds) != nil:
-			return nil, &Refusal{string(chat.Multimodal)}
-		case req.Raw(openai.FieldTruncatePromptTokens) != nil:
-			return nil, &Refusal{string(chat.Truncation)}
-		}
-		return req.TokenPrompts, nil
-	}
-	ids, _, err := Job{s.chat, s.model.Encoder, work.Or(b), s.fits}.Prompts(req, s.now(), room)
-	var not *chat.NotInProcess
-	switch {
-	case errors.Is(err, ErrUnfit):
-		return nil, errors.New("the prompt is empty or longer than the model's context")
-	case errors.As(err, &not) && not.Why == chat.Rejected && not.Says != "":
-		return nil, errors.New(not.Says)
-	case errors.As(err, &not) && not.Why == chat.Rejected:
-		return nil, errRejected
-	case errors.As(err, &not):
-		return nil, &Refusal{string(not.Why)}
-	}
-	return ids, err
-}
-
-// fits reports whether vLLM takes a prompt as it is.
-func (s *Server) fits(tokens int, truncates bool) bool {
-	limit := s.model.MaxLen
-	return limit == 0 || tokens < limit || tokens == limit && !truncates
+	return req, nil
 }
 
 // unread separates bodies that vLLM refuses too from those that only this process

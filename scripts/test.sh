@@ -16,8 +16,8 @@ step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 # end-to-end suites run here as well: the router they start is built with the
 # race detector, only the test's own client is not. Every other package, also a
 # new one, gets the race detector.
-plain='internal/(cli|tokens)(/.*)?|render/(chat|openai)|render/internal/(jinja|onig|pyvalue|tokenizer|ucd)|lab/(bench|cli|simulator)(/.*)?|test/(e2e|failopen|layout)'
-shared='warmroute/(internal/tokens|render/(chat|internal/(jinja|tokenizer)))'
+plain='internal/(cli|tokens)(/.*)?|render(/openai)?|render/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd)|lab/(bench|cli|simulator)(/.*)?|test/(e2e|failopen|layout)'
+shared='warmroute/(internal/tokens|render(/internal/(chat|jinja|tokenizer))?)'
 sharedTests='Concurrent|Shared|Remote|Local'
 
 all=$(for module in "${modules[@]}"; do packages "$module"; done | grep -v '^warmroute/test/hostile$') # make test-hostile runs the attacks

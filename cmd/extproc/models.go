@@ -85,7 +85,7 @@ const loadTimeout = 10 * time.Minute
 func (r *router) loadModel(ctx context.Context, c ModelConfig) (tokens.Model, error) {
 	f, err := c.flags()
 	if err != nil {
-		return tokens.Model{}, err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -94,7 +94,7 @@ func (r *router) loadModel(ctx context.Context, c ModelConfig) (tokens.Model, er
 		dir, err = r.hub.Fetch(ctx, c.ref())
 	}
 	if err != nil {
-		return tokens.Model{}, fmt.Errorf("files %q: %w", c.ref(), err)
+		return nil, fmt.Errorf("files %q: %w", c.ref(), err)
 	}
 	r.describe(c.ID, dir)
 	return r.library.Load(ctx, c.holder(), dir, f)

@@ -15,7 +15,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/modelfiles"
 	"warmroute/internal/tokens"
-	"warmroute/render/chat"
+	"warmroute/render/openai"
 )
 
 // TokensConfig is how token ids are found.
@@ -80,10 +80,10 @@ func each(err error) []error {
 }
 
 // trusted is Trust as a set.
-func (c TokensConfig) trusted() (chat.Features, error) {
-	var set chat.Features
+func (c TokensConfig) trusted() (openai.Features, error) {
+	var set openai.Features
 	var names []string
-	for _, f := range chat.AllFeatures() {
+	for _, f := range openai.AllFeatures() {
 		names = append(names, f.String())
 	}
 	for i, name := range c.Trust {
@@ -91,7 +91,7 @@ func (c TokensConfig) trusted() (chat.Features, error) {
 		if at < 0 {
 			return 0, fmt.Errorf("trust[%d]: %q is none of %s", i, name, strings.Join(names, ", "))
 		}
-		set |= chat.AllFeatures()[at]
+		set |= openai.AllFeatures()[at]
 	}
 	return set, nil
 }

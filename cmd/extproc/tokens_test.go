@@ -14,9 +14,7 @@ import (
 
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokens"
-	"warmroute/render"
-	"warmroute/render/chat"
-	"warmroute/render/work"
+	"warmroute/render/testkit/chattest"
 )
 
 // A request's text is shown to the replicas that may serve it, the tenant's own
@@ -57,16 +55,6 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 	}
 }
 
-// runes encodes a text as its code points.
-type runes struct{}
-
-func (runes) Append(_ *work.Budget, dst []uint32, text []byte, _ bool) []uint32 {
-	for _, r := range string(text) {
-		dst = append(dst, uint32(r))
-	}
-	return dst
-}
-
 // A feature that a replica's answer demoted is in the explain output, with where
 // it differed and without any text.
 func TestExplainTellsOfDemotedFeatures(t *testing.T) {
@@ -97,7 +85,10 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		ids := runes{}.Append(nil, nil, []byte("text:"+v.Messages[0].Content), false)
+		var ids []uint32
+		for _, b := range []byte("text:" + v.Messages[0].Content) {
+			ids = append(ids, uint32(b))
+		}
 		if strings.Contains(string(body), `"tools":`) {
 			ids[3]++
 		}
@@ -108,7 +99,10 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 	remote := tokens.NewRemote(tokens.RemoteOptions{Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }, Client: replica.Client()})
 	defer remote.Close()
 	r.local = tokens.NewLocal(tokens.LocalOptions{Reference: remote, Endpoints: func(string) []tokens.Endpoint { return endpoints }})
-	m := tokens.Model{Model: render.Model{Encoder: runes{}, Chat: chat.Options{Template: "text:{{ messages[0].content }}", Transformers: "5.19.0"}}}
+	m, err := tokens.LoadFolder(chattest.BytesFolder(t, "text:{{ messages[0].content }}"), tokens.Flags{Transformers: "5.19.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := r.local.Load("m", m); err != nil {
 		t.Fatal(err)
 	}

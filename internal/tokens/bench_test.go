@@ -1,12 +1,10 @@
 package tokens
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
 
-	"warmroute/render/chat"
 	"warmroute/render/openai"
 )
 
@@ -37,7 +35,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: chat.FeatureChat, SampleEvery: -1},
+				l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: openai.FeatureChat, SampleEvery: -1},
 					Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0", MaxLen: 1 << 20}} }})
 				if err := l.Load("m", m); err != nil {
 					b.Fatal(err)
@@ -64,41 +62,6 @@ func BenchmarkBodyToIDs(b *testing.B) {
 				}
 				b.SetBytes(int64(len(body)))
 				b.ReportMetric(float64(ids), "ids")
-			})
-		}
-	}
-}
-
-// BenchmarkCodedBodyToIDs is the way of 100 KB for the models that vLLM renders in
-// code: a conversation that is new, and the next turn of one that is known.
-func BenchmarkCodedBodyToIDs(b *testing.B) {
-	for _, f := range codedFamilies {
-		for _, next := range []bool{false, true} {
-			b.Run(fmt.Sprintf("%s/next=%v", f.name, next), func(b *testing.B) {
-				m, err := LoadFolder(f.folder(b), f.flags)
-				if err != nil {
-					b.Fatal(err)
-				}
-				requests, err := m.Server("", nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				body := conversation(24000, "")
-				b.ReportAllocs()
-				for i := 0; b.Loop(); i++ {
-					b.StopTimer()
-					if !next {
-						body = conversation(24000, fmt.Sprint(" x", i))
-					} else {
-						turn := fmt.Sprintf(`,{"role":"assistant","content":"I see, number %d."},{"role":"user","content":"And now, after %d?"}]}`, i, i)
-						body = append(bytes.TrimSuffix(body, []byte("]}")), turn...)
-					}
-					b.StartTimer()
-					if _, err := requests.Tokenize("/v1/chat/completions", body); err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.SetBytes(int64(len(body)))
 			})
 		}
 	}

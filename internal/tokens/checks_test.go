@@ -36,7 +36,7 @@ func TestLocalSlowReplicaDelaysItsModelOnly(t *testing.T) {
 	}
 	l.Unload("m")
 	for _, name := range []string{"slow 1", "slow 2", "slow 3", "slow 4"} {
-		if err := l.Load(name, fakeModel()); err != nil {
+		if err := l.Load(name, fakeModel(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestLocalSlowReplicaDelaysItsModelOnly(t *testing.T) {
 	for range 4 {
 		<-asked
 	}
-	if err := l.Load("m", fakeModel()); err != nil {
+	if err := l.Load("m", fakeModel(t)); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, func() bool { _, err := l.Tokens(ctx, chatRequest(t, "hi"), someModel); return err == nil })
@@ -61,7 +61,7 @@ func TestLocalSlowReplicaDelaysItsModelOnly(t *testing.T) {
 // A model whose replicas do not answer in time is asked again after pauses that grow,
 // and a round of questions ends early.
 func TestLocalPausesGrow(t *testing.T) {
-	m := newLocalModel("m", Model{})
+	m := &localModel{name: "m"}
 	now := time.Unix(0, 0)
 	var pauses []time.Duration
 	for range 8 {
@@ -82,8 +82,7 @@ func TestLocalEndlessTemplate(t *testing.T) {
 	f.answer = honest(t)
 	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	l.o.Hooks = Hooks{}
-	bad := fakeModel()
-	bad.Chat.Template = `{% for i in range(100000) %}{% for j in range(100000) %}{% for k in range(100000) %}{% endfor %}{% endfor %}{% endfor %}`
+	bad := bytesModel(t, `{% for i in range(100000) %}{% for j in range(100000) %}{% for k in range(100000) %}{% endfor %}{% endfor %}{% endfor %}`, Flags{})
 	for _, name := range []string{"bad 1", "bad 2"} {
 		if err := l.Load(name, bad); err != nil && !work.Is(err) {
 			t.Fatal(err)

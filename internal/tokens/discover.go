@@ -306,7 +306,7 @@ func (d *Discovery) find(ctx context.Context, a *attempt) (Found, error) {
 
 // load gives the Local a model, unless Forget was called meanwhile.
 func (d *Discovery) load(ctx context.Context, a *attempt, m Model) error {
-	if _, err := m.renderer(ctx, ""); err != nil { // not under the lock: Load finds it compiled
+	if _, err := m.Renderer(ctx, "", false); err != nil { // not under the lock: Load finds it compiled
 		return fmt.Errorf("model %q: %w", a.Model, err)
 	}
 	d.mu.Lock()

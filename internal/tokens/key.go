@@ -4,7 +4,7 @@ import (
 	"hash/maphash"
 	"slices"
 
-	"warmroute/render/chat"
+	"warmroute/render"
 	"warmroute/render/openai"
 )
 
@@ -65,4 +65,4 @@ func uses(req *openai.Request, fields ...openai.Field) bool {
 
 // MessagesReadSalt reports whether a server of a vLLM release reads the cache_salt
 // of /v1/messages, or may do so.
-func MessagesReadSalt(version string) bool { return chat.ReadsSalt(version, openai.Messages) }
+func MessagesReadSalt(version string) bool { return render.ReadsSalt(version, openai.Messages) }

@@ -10,14 +10,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
 	"warmroute/internal/modelfiles"
 	"warmroute/render"
-	"warmroute/render/chat"
-	"warmroute/render/work"
 )
 
 // LibraryLimits bound a Library; zero fields take the defaults.
@@ -108,17 +105,17 @@ func (l *Library) Stats() LibraryStats {
 func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, error) {
 	key, size, err := l.contents(dir, f)
 	if err != nil {
-		return Model{}, err
+		return nil, err
 	}
 	size = perTokenizer + perFileByte*size + max(0, either(f.StoreBytes, render.DefaultStoreBytes))
 	for {
 		b, first, err := l.take(key, size)
 		if err != nil {
-			return Model{}, err
+			return nil, err
 		}
 		if first {
-			b.model, b.err = open(ctx, dir, f)
-			l.share(b)
+			b.model, b.err = openFolder(ctx, dir, f)
+			l.reserve(b)
 			close(b.done)
 		}
 		select {
@@ -133,7 +130,7 @@ func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, e
 		}
 		ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 		if first || !ended || ctx.Err() != nil { // otherwise another name's attempt has ended
-			return Model{}, err
+			return nil, err
 		}
 	}
 }
@@ -156,14 +153,11 @@ func (l *Library) take(key [sha256.Size]byte, size int64) (b *book, first bool, 
 	return b, first, nil
 }
 
-// share prepares a loaded model for several names. A second tokenizer of its files is
-// loaded once, too, and its memory is counted from now on.
-func (l *Library) share(b *book) {
-	b.model.templates = &templates{}
-	if b.model.Alternative == nil {
+// reserve counts the memory of the second tokenizer that a loaded model may have.
+func (l *Library) reserve(b *book) {
+	if b.err != nil || !b.model.Info().ByClass {
 		return
 	}
-	b.model.Alternative = sync.OnceValues(b.model.Alternative)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.bytes += b.bytes
@@ -277,37 +271,3 @@ func (l *Library) sum(name string) (sum [sha256.Size]byte, size int64, err error
 
 // mostSums bounds the files whose hashes are remembered.
 const mostSums = 4096
-
-// templates are a model's compiled templates, by the version of vLLM.
-type templates struct {
-	mu   sync.Mutex // held while one is compiled
-	list []template
-}
-
-type template struct {
-	version  string
-	renderer *chat.Renderer
-}
-
-// renderer returns the model's template, compiled for a version, also by an equal model. It
-// compiles until ctx ends.
-func (m *Model) renderer(ctx context.Context, version string) (*chat.Renderer, error) {
-	t := m.templates
-	if t != nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if i := slices.IndexFunc(t.list, func(one template) bool { return one.version == version }); i >= 0 {
-			return t.list[i].renderer, nil
-		}
-	}
-	o := m.Chat
-	o.Version, o.Work = version, work.New(ctx, work.Limits{}, len(o.Template)+len(o.ToolTemplate))
-	r, err := chat.New(o)
-	if err == nil && t != nil {
-		if len(t.list) == versionsKept {
-			t.list = t.list[1:]
-		}
-		t.list = append(t.list, template{version, r})
-	}
-	return r, err
-}

@@ -13,28 +13,9 @@ import (
 	"time"
 
 	"warmroute/render"
-	"warmroute/render/chat"
 	"warmroute/render/openai"
 	"warmroute/render/work"
 )
-
-// Model has everything that computing a model's ids here needs. The Version of its Chat
-// is not read: the servers' own is used.
-type Model struct {
-	render.Model
-	templates *templates // shared with equal models; nil: with none
-}
-
-// Flags are the flags with which a model's servers were started.
-type Flags = render.Flags
-
-// LoadFolder opens a model's folder; see render.Open.
-func LoadFolder(dir string, f Flags) (Model, error) { return open(context.Background(), dir, f) }
-
-func open(ctx context.Context, dir string, f Flags) (Model, error) {
-	m, err := render.Open(ctx, dir, f)
-	return Model{Model: m}, err
-}
 
 // LocalOptions configure a Local; zero values mean the defaults.
 type LocalOptions struct {
@@ -61,7 +42,7 @@ type LocalOptions struct {
 type LocalSettings struct {
 	// TrustUnverified are features used although no server could verify them. A feature
 	// that was found to differ is never used.
-	TrustUnverified chat.Features
+	TrustUnverified openai.Features
 	// SampleEvery is the number of requests of which one is compared with a replica;
 	// negative: none. Default DefaultSampleEvery.
 	SampleEvery int
@@ -77,9 +58,9 @@ type Hooks struct {
 	Checked func(model, outcome string)
 	// Demoted is called when a feature is not trusted any more.
 	Demoted func(model, feature string)
-	// Refused is called when a request is not computed here, with the reason (chat.Why,
-	// or "untrusted", "too_long", "no_model", "budget", "memory", "too_slow",
-	// "cancelled").
+	// Refused is called when a request is not computed here, with the reason (a
+	// render.Refusal's, or "rejected", "untrusted", "too_long", "no_model", "budget",
+	// "memory", "too_slow", "cancelled").
 	Refused func(model, why string)
 }
 
@@ -121,28 +102,26 @@ type Local struct {
 type localModel struct {
 	Model
 	name  string
+	info  render.Info
 	trust trust
 	// mayServe is the method fits as a function, made once and not for each request.
 	mayServe func(tokens int, truncates bool) bool
-	// encoder is the way in which the model's servers read its files, as far as is known.
-	encoder atomic.Pointer[render.Encoder]
-	// renderer belongs to version; both are nil and "" until the first check.
-	renderer atomic.Pointer[chat.Renderer]
+	// renderer belongs to version and reads the model's files in the way of its servers,
+	// as far as is known; both are nil and "" until the first check.
+	renderer atomic.Pointer[Renderer]
 	limit    atomic.Int64 // the servers' context in tokens, 0: not known
 	version  atomic.Pointer[string]
 	phase    atomic.Pointer[Busy] // of the check that is under way, nil: none is
 	mu       sync.Mutex           // held by a check, one at a time; guards the fields below
 	checked  bool                 // the replicas of version have answered
-	chosen   bool                 // encoder is the servers' own for certain
-	other    render.Encoder       // the alternative, while chosen is false
+	chosen   bool                 // renderer reads the files as the servers do for certain
 	lost     int                  // successive rounds that no replica answered
 	next     time.Time            // when the next round is due
 }
 
 func newLocalModel(name string, m Model) *localModel {
-	local := &localModel{Model: m, name: name}
+	local := &localModel{Model: m, name: name, info: m.Info()}
 	local.mayServe = local.fits
-	local.encoder.Store(&local.Encoder)
 	local.version.Store(new(string))
 	return local
 }
@@ -153,7 +132,7 @@ type sample struct {
 	tenant   string // the tenant whose replicas may see it
 	route    openai.Route
 	body     []byte
-	features chat.Features
+	features openai.Features
 	ids      [][]uint32
 }
 
@@ -197,7 +176,7 @@ func (l *Local) look() {
 // Load gives the Local a model under a served name. It compiles the template, so that a
 // broken one is found at start; the template is trusted after Run has verified it.
 func (l *Local) Load(name string, m Model) error {
-	if _, err := m.renderer(context.Background(), ""); err != nil {
+	if _, err := m.Renderer(context.Background(), "", false); err != nil {
 		return fmt.Errorf("model %q: %w", name, err)
 	}
 	l.models.Store(name, newLocalModel(name, m))
@@ -228,7 +207,7 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 	if !m.mayFit(req) {
 		return Result{}, l.refused(served.Model, "too_long")
 	}
-	moments := r.Moments(l.o.Now())
+	moments := (*r).Moments(l.o.Now())
 	if req.Route == openai.Completions {
 		moments = moments[:1] // a plain text has no date
 	}
@@ -237,11 +216,12 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 	defer release(b)
 	b.Start(ctx, l.o.Work, len(req.Body()))
 	b.InTurns(l.o.Turns)
-	j := render.Job{Renderer: r, Encoder: *m.encoder.Load(), Work: b, Fits: m.mayServe}
-	ids, features, err := j.Prompts(req, moments[0], room)
+	j := render.Job{Request: req, Now: moments[0], Work: b, Fits: m.mayServe, Room: room}
+	ids, features, err := (*r).Prompts(j)
 	var other [][]uint32
 	if err == nil && len(moments) > 1 {
-		other, _, err = j.Prompts(req, moments[1], new([]uint32))
+		j.Now, j.Room = moments[1], new([]uint32)
+		other, _, err = (*r).Prompts(j)
 	}
 	if err != nil {
 		none := l.refused(served.Model, whyNot(err))
@@ -281,10 +261,12 @@ func (l *Local) refused(model, why string) error {
 
 // whyNot returns the reason that a request's ids are not computed here.
 func whyNot(err error) string {
-	var not *chat.NotInProcess
+	var refusal *render.Refusal
 	switch {
-	case errors.As(err, &not):
-		return string(not.Why)
+	case errors.As(err, &refusal):
+		return refusal.Why
+	case errors.Is(err, render.ErrRejected):
+		return "rejected"
 	case errors.Is(err, work.ErrSteps):
 		return "budget"
 	case errors.Is(err, work.ErrMemory):
@@ -306,11 +288,6 @@ func release(b *work.Budget) {
 	budgets.Put(b)
 }
 
-// job returns the parameters by which a model's prompts are computed, with their budget.
-func (m *localModel) job(e render.Encoder, b *work.Budget) render.Job {
-	return render.Job{Renderer: m.renderer.Load(), Encoder: e, Work: b, Fits: m.mayServe}
-}
-
 // fits reports whether vLLM accepts a prompt unchanged. vLLM cuts a prompt that may be
 // cut to one token less than the context; if the context is unknown, such a prompt never
 // fits.
@@ -326,7 +303,7 @@ func (m *localModel) fits(tokens int, truncates bool) bool {
 }
 
 // context returns the model's context in tokens; 0: unknown.
-func (m *localModel) context() int { return either(m.MaxLen, int(m.limit.Load())) }
+func (m *localModel) context() int { return either(m.info.MaxLen, int(m.limit.Load())) }
 
 // mostBytes bounds the bytes of a body for each token, over a complete prompt: English
 // has 4 to 5, and 30 if every letter is a \u escape.
@@ -356,7 +333,7 @@ func (m *localModel) mayFit(req *openai.Request) bool {
 
 // sample sets one request in SampleEvery aside for a comparison, and reports whether it
 // did: the sample keeps the ids then.
-func (l *Local) sample(m *localModel, tenant string, req *openai.Request, features chat.Features, ids [][]uint32) bool {
+func (l *Local) sample(m *localModel, tenant string, req *openai.Request, features openai.Features, ids [][]uint32) bool {
 	every := l.set.Load().SampleEvery
 	if every < 0 || l.o.Reference == nil || len(req.Body()) > sampledBody || rand.IntN(every) != 0 || len(l.samples) == cap(l.samples) {
 		return false

@@ -12,63 +12,48 @@ import (
 	"time"
 
 	"warmroute/render"
-	"warmroute/render/chat"
 	"warmroute/render/openai"
-	"warmroute/render/work"
+	"warmroute/render/testkit/chattest"
 )
-
-// byteEncoder's ids are the text's bytes, after a 1 for the special token.
-type byteEncoder struct{}
-
-func (byteEncoder) Append(_ *work.Budget, dst []uint32, text []byte, special bool) []uint32 {
-	if special {
-		dst = append(dst, 1)
-	}
-	return append(dst, bytesOf(text)...)
-}
 
 const fakeTemplate = `{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}` +
 	`{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}{% if add_generation_prompt %}>{% endif %}`
 
-func fakeModel() Model {
-	return Model{Model: render.Model{Chat: chat.Options{Template: fakeTemplate, Transformers: "5.19.0"}, Encoder: byteEncoder{}, MaxLen: 4000}}
+// fakeModel is a model whose ids are the bytes of the text.
+func fakeModel(t *testing.T) Model {
+	t.Helper()
+	return bytesModel(t, fakeTemplate, Flags{MaxLen: fakeLen})
+}
+
+// fakeLen is fakeModel's context in tokens.
+const fakeLen = 4000
+
+func bytesModel(t *testing.T, template string, f Flags) Model {
+	t.Helper()
+	f.Transformers, f.StoreBytes = "5.19.0", -1
+	m, err := LoadFolder(chattest.BytesFolder(t, template), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // honest makes the server render as fakeModel does.
 func honest(t *testing.T) func(string, []byte) [][]uint32 {
 	t.Helper()
-	o := fakeModel().Chat
-	o.Version = "0.32.0"
-	r, err := chat.New(o)
+	return answers(t, bytesModel(t, fakeTemplate, Flags{}), false)
+}
+
+// answers is a server of vLLM 0.32 of a model.
+func answers(t *testing.T, m Model, byClass bool) func(string, []byte) [][]uint32 {
+	t.Helper()
+	r, err := m.Renderer(t.Context(), "0.32.0", byClass)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answers(r, byteEncoder{})
-}
-
-// answers is a server that renders by r and encodes by e.
-func answers(r *chat.Renderer, e render.Encoder) func(string, []byte) [][]uint32 {
 	return func(path string, body []byte) [][]uint32 {
-		route, ok := openai.RouteOf("POST", strings.TrimSuffix(path, "/render"))
-		if !ok {
-			return nil
-		}
-		req, err := openai.Parse(route, body)
-		if err != nil {
-			return nil
-		}
-		out, err := r.Render(nil, nil, req, time.Now())
-		if err != nil {
-			return nil
-		}
-		if route != openai.Completions {
-			return [][]uint32{e.Append(nil, nil, out.Text, out.AddSpecialTokens)}
-		}
-		var prompts [][]uint32
-		for _, text := range req.TextPrompts {
-			prompts = append(prompts, e.Append(nil, nil, []byte(text), out.AddSpecialTokens))
-		}
-		return prompts
+		ids, _ := r.(*render.Server).Tokenize(strings.TrimSuffix(path, "/render"), body)
+		return ids
 	}
 }
 
@@ -89,13 +74,13 @@ func newLocal(t *testing.T, f *fakeServer, o LocalOptions) (*Local, *events) {
 	o.Hooks = seen.hooks()
 	o.Reference = newRemote(t, RemoteOptions{Endpoints: f.endpoints(true)})
 	l := NewLocal(o)
-	if err := l.Load("m", fakeModel()); err != nil {
+	if err := l.Load("m", fakeModel(t)); err != nil {
 		t.Fatal(err)
 	}
 	return l, seen
 }
 
-func state(l *Local, feature chat.Features) FeatureStatus {
+func state(l *Local, feature openai.Features) FeatureStatus {
 	for _, s := range l.Status()[0].Features {
 		if s.Feature == feature.String() {
 			return s
@@ -120,7 +105,7 @@ func TestLocalTrustsWhatAReplicaConfirms(t *testing.T) {
 	if want := bytesOf([]byte("<user>hi>")); fmt.Sprint(got.Prompts[0].Tokens) != fmt.Sprint(want) {
 		t.Errorf("ids %v", got.Prompts[0].Tokens)
 	}
-	for _, feature := range chat.AllFeatures() {
+	for _, feature := range openai.AllFeatures() {
 		if s := state(l, feature); s.State != "trusted" || s.Equal == 0 {
 			t.Errorf("%s is %+v", feature, s)
 		}
@@ -151,10 +136,10 @@ func TestLocalDemotesTheFeatureThatDiffers(t *testing.T) {
 	var log bytes.Buffer
 	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	l.CheckAll(t.Context())
-	if s := state(l, chat.FeatureTools); s.State != "demoted" || s.Position != 7 || s.Differs == 0 {
+	if s := state(l, openai.FeatureTools); s.State != "demoted" || s.Position != 7 || s.Differs == 0 {
 		t.Errorf("tools: %+v", s)
 	}
-	for _, feature := range []chat.Features{chat.FeatureChat, chat.FeatureMessages, chat.FeatureResponses, chat.FeatureToolCalls} {
+	for _, feature := range []openai.Features{openai.FeatureChat, openai.FeatureMessages, openai.FeatureResponses, openai.FeatureToolCalls} {
 		if s := state(l, feature); s.State != "trusted" {
 			t.Errorf("%s is %+v", feature, s)
 		}
@@ -219,12 +204,12 @@ func TestLocalWithoutAReplica(t *testing.T) {
 		t.Errorf("verified at last: %v", err)
 	}
 	f.status.Store(503)
-	configured, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1, TrustUnverified: chat.FeatureChat}})
+	configured, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1, TrustUnverified: openai.FeatureChat}})
 	configured.CheckAll(t.Context())
 	if _, err := configured.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Errorf("configured trust: %v", err)
 	}
-	if s := state(configured, chat.FeatureChat); s.State != "configured" || s.Unanswered == 0 {
+	if s := state(configured, openai.FeatureChat); s.State != "configured" || s.Unanswered == 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -260,15 +245,25 @@ func TestLocalRefusesLongPrompts(t *testing.T) {
 	}
 }
 
-// countingEncoder counts the texts that it encodes.
-type countingEncoder struct {
-	byteEncoder
-	texts int
+// counting is a Model that counts the requests that it renders.
+type counting struct {
+	Model
+	requests int
 }
 
-func (c *countingEncoder) Append(b *work.Budget, dst []uint32, text []byte, special bool) []uint32 {
-	c.texts++
-	return c.byteEncoder.Append(b, dst, text, special)
+func (c *counting) Renderer(ctx context.Context, version string, byClass bool) (Renderer, error) {
+	r, err := c.Model.Renderer(ctx, version, byClass)
+	return countingRenderer{r, c}, err
+}
+
+type countingRenderer struct {
+	Renderer
+	of *counting
+}
+
+func (c countingRenderer) Prompts(j render.Job) ([][]uint32, openai.Features, error) {
+	c.of.requests++
+	return c.Renderer.Prompts(j)
 }
 
 // TestWhatCannotFitIsNotComputed: a prompt of more bytes than the context's
@@ -277,38 +272,36 @@ func TestWhatCannotFitIsNotComputed(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
 	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-	encoder := new(countingEncoder)
-	m := fakeModel()
-	m.Encoder = encoder
+	m := &counting{Model: fakeModel(t)}
 	if err := l.Load("m", m); err != nil {
 		t.Fatal(err)
 	}
 	l.CheckAll(t.Context())
-	most := m.MaxLen * mostBytes
+	most := fakeLen * mostBytes
 	long, larger := strings.Repeat("x", most-1000), strings.Repeat("x", most+1000)
 	for _, tt := range []struct {
 		name     string
 		route    openai.Route
 		body     string
-		computed int // texts
+		computed int // requests
 		why      string
 	}{
 		{"chat, long", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"` + long + `"}]}`, 1, "too_long"},
 		{"chat", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"` + larger + `"}]}`, 0, "too_long"},
 		{"chat, in many messages", openai.Chat, `{"model":"m","messages":[` + strings.Repeat(`{"role":"user","content":"`+larger[:most/8]+`"},`, 8) + `{"role":"user","content":"x"}]}`, 0, "too_long"},
 		{"chat, much beside the prompt", openai.Chat, `{"model":"m","user":"` + larger + `","messages":[{"role":"user","content":"hi"}]}`, 1, ""},
-		{"chat, an image", openai.Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:` + larger + `"}}]}]}`, 0, "multimodal"},
+		{"chat, an image", openai.Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:` + larger + `"}}]}]}`, 1, "multimodal"},
 		{"completions, long", openai.Completions, `{"model":"m","prompt":"` + long + `"}`, 1, "too_long"},
 		{"completions", openai.Completions, `{"model":"m","prompt":"` + larger + `"}`, 0, "too_long"},
 		{"completions, one of two", openai.Completions, `{"model":"m","prompt":["x","` + larger + `"]}`, 0, "too_long"},
-		{"completions, many short ones", openai.Completions, `{"model":"m","prompt":[` + strings.Repeat(`"`+long[:3000]+`",`, 99) + `"x"]}`, 100, ""},
+		{"completions, many short ones", openai.Completions, `{"model":"m","prompt":[` + strings.Repeat(`"`+long[:3000]+`",`, 99) + `"x"]}`, 1, ""},
 		{"responses", openai.Responses, `{"model":"m","input":"` + larger + `"}`, 0, "too_long"},
 		{"messages", openai.Messages, `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"` + larger + `"}]}`, 0, "too_long"},
 	} {
-		encoder.texts, seen.refused = 0, nil
+		m.requests, seen.refused = 0, nil
 		_, err := l.Tokens(t.Context(), parse(t, tt.route, tt.body), someModel)
-		if why := strings.Join(seen.refused, " "); why != tt.why || (err == nil) != (why == "") || encoder.texts != tt.computed {
-			t.Errorf("%s: refused %q, %v, %d texts encoded; want %q, %d", tt.name, why, err, encoder.texts, tt.why, tt.computed)
+		if why := strings.Join(seen.refused, " "); why != tt.why || (err == nil) != (why == "") || m.requests != tt.computed {
+			t.Errorf("%s: refused %q, %v, %d requests rendered; want %q, %d", tt.name, why, err, m.requests, tt.why, tt.computed)
 		}
 	}
 }
@@ -325,7 +318,7 @@ func TestContextLength(t *testing.T) {
 	if !m.fits(10, false) || m.fits(11, false) || !m.fits(9, true) || m.fits(10, true) {
 		t.Error("the servers' context")
 	}
-	m.MaxLen = 20
+	m.info.MaxLen = 20
 	if !m.fits(11, false) {
 		t.Error("what is configured goes first")
 	}
@@ -364,25 +357,23 @@ func TestChooserOrder(t *testing.T) {
 }
 
 func TestProbesAreGood(t *testing.T) {
-	o := fakeModel().Chat
-	o.Version = "0.32.0"
-	r, err := chat.New(o)
+	r, err := fakeModel(t).Renderer(t.Context(), "0.32.0", false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all chat.Features
+	var all openai.Features
 	for _, p := range probes(`odd "name"`) {
 		if !json.Valid(p.body) {
 			t.Errorf("not JSON: %s", p.body)
 			continue
 		}
-		out, err := r.Render(nil, nil, parse(t, p.route, string(p.body)), time.Now())
+		_, features, err := r.Prompts(render.Job{Request: parse(t, p.route, string(p.body)), Now: time.Now(), Room: new([]uint32)})
 		if err != nil {
 			t.Errorf("%v: %s", err, p.body)
 		}
-		all |= out.Features
+		all |= features
 	}
-	for _, f := range chat.AllFeatures() {
+	for _, f := range openai.AllFeatures() {
 		if all&f == 0 {
 			t.Errorf("no probe uses %s", f)
 		}

@@ -7,19 +7,17 @@ import (
 	"warmroute/render/openai"
 )
 
-// choose finds out which of two ways the servers use to read the model's files. The
-// first start-up conversation that the two encode differently decides, if one of
-// them agrees with a replica. If no replica answers, or neither agrees, the file
+// choose finds out which of two ways the servers use to read the model's files: by
+// the tokenizer's file, or by its class. The first start-up conversation that the two
+// encode differently decides, if one of them agrees with a replica. If no replica answers, or neither agrees, the file
 // decides; choose tries again as the start-up check does. m.mu is held.
 func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint) {
-	if m.other == nil {
-		other, err := m.Alternative()
-		if err != nil {
-			l.o.Log.Warn("the model's files can be read in one way only", "model", m.name, "err", err)
-			m.chosen = true
-			return
-		}
-		m.other = other
+	asLoaded := *m.renderer.Load()
+	byClass, err := m.Renderer(ctx, *m.version.Load(), true)
+	if err != nil {
+		l.o.Log.Warn("the model's files can be read in one way only", "model", m.name, "err", err)
+		m.chosen = true
+		return
 	}
 	differed, answered := false, false
 	for _, p := range probes(m.name) {
@@ -27,15 +25,15 @@ func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint)
 		if err != nil {
 			continue // reported by probe
 		}
-		asLoaded, _, err := l.probing(ctx, m, m.Encoder, p.body).Prompts(req, l.o.Now(), new([]uint32))
+		ids, _, err := asLoaded.Prompts(l.probing(ctx, m, req))
 		if err != nil {
 			continue // not computed here
 		}
-		byClass, _, err := l.probing(ctx, m, m.other, p.body).Prompts(req, l.o.Now(), new([]uint32))
+		others, _, err := byClass.Prompts(l.probing(ctx, m, req))
 		if err != nil {
 			continue
 		}
-		if slices.EqualFunc(asLoaded, byClass, slices.Equal) {
+		if slices.EqualFunc(ids, others, slices.Equal) {
 			continue
 		}
 		differed = true
@@ -47,19 +45,16 @@ func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint)
 			continue
 		}
 		answered = true
-		if equalIDs(asLoaded, answer.Prompts) {
+		if equalIDs(ids, answer.Prompts) {
 			break
 		}
-		if equalIDs(byClass, answer.Prompts) {
-			other := m.other
-			m.encoder.Store(&other)
+		if equalIDs(others, answer.Prompts) {
+			m.renderer.Store(&byClass)
 			l.o.Log.Info("the replicas encode by the tokenizer's class, not by its file", "model", m.name)
 			break
 		}
 	}
-	if answered || !differed {
-		m.chosen, m.other = true, nil
-	}
+	m.chosen = answered || !differed
 }
 
 // ask requests the ids of a start-up conversation from a replica.

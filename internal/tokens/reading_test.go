@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,23 +9,31 @@ import (
 	"testing"
 
 	"warmroute/render"
-	"warmroute/render/chat"
 	"warmroute/render/openai"
-	"warmroute/render/work"
 )
 
-// markedEncoder's ids are byteEncoder's behind a mark.
-type markedEncoder struct{ mark uint32 }
+// twoReadings is fakeModel with another reading, whose ids begin with a 7.
+type twoReadings struct{ Model }
 
-func (e markedEncoder) Append(b *work.Budget, dst []uint32, text []byte, special bool) []uint32 {
-	return byteEncoder{}.Append(b, append(dst, e.mark), text, special)
+func (m twoReadings) Info() render.Info {
+	info := m.Model.Info()
+	info.ByClass = true
+	return info
 }
 
-// twoReadings is fakeModel with an alternative; loads counts how often it was loaded.
-func twoReadings(loads *int) Model {
-	m := fakeModel()
-	m.Alternative = func() (render.Encoder, error) { *loads++; return markedEncoder{7}, nil }
-	return m
+func (m twoReadings) Renderer(ctx context.Context, version string, byClass bool) (Renderer, error) {
+	r, err := m.Model.Renderer(ctx, version, false)
+	if byClass {
+		r = markedRenderer{r}
+	}
+	return r, err
+}
+
+type markedRenderer struct{ Renderer }
+
+func (m markedRenderer) Prompts(j render.Job) ([][]uint32, openai.Features, error) {
+	ids, f, err := m.Renderer.Prompts(j)
+	return marked(ids, 7), f, err
 }
 
 func marked(prompts [][]uint32, mark uint32) [][]uint32 {
@@ -55,8 +64,7 @@ func TestAReplicaDecidesHowFilesAreRead(t *testing.T) {
 				return marked(right(path, body), tt.mark)
 			}
 			l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-			loads := 0
-			if err := l.Load("m", twoReadings(&loads)); err != nil {
+			if err := l.Load("m", twoReadings{fakeModel(t)}); err != nil {
 				t.Fatal(err)
 			}
 			f.status.Store(503) // no replica answers yet: nothing is decided
@@ -78,12 +86,8 @@ func TestAReplicaDecidesHowFilesAreRead(t *testing.T) {
 			if (len(seen.demoted) > 0) != tt.demoted {
 				t.Errorf("demoted %v", seen.demoted)
 			}
-			if loads != 1 {
-				t.Errorf("the alternative was loaded %d times", loads)
-			}
-			v, _ := l.models.Load("m")
-			if m := v.(*localModel); m.other != nil || !m.chosen {
-				t.Error("the other reading is kept although it is decided")
+			if v, _ := l.models.Load("m"); !v.(*localModel).chosen {
+				t.Error("it is not decided")
 			}
 		})
 	}
@@ -100,9 +104,9 @@ func TestReadingIsDecidedPerVersion(t *testing.T) {
 		return marked(right(path, body), mark)
 	}
 	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-	version, loads := "0.32.0", 0
+	version := "0.32.0"
 	l.o.Endpoints = func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: version, Render: true}} }
-	if err := l.Load("m", twoReadings(&loads)); err != nil {
+	if err := l.Load("m", twoReadings{fakeModel(t)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []uint32{7, '<', 7} {
@@ -127,41 +131,28 @@ func writeTemplate(t *testing.T) string {
 	return path
 }
 
-// A folder whose class transformers may encode by has the alternative, which
-// gives that class's ids; another has none.
+// Of a folder that transformers may read by the tokenizer's class, a replica's ids by that
+// class are computed.
 func TestFolderWithTwoReadings(t *testing.T) {
-	dir := func(name string) string { return filepath.Join("..", "..", ".cache", "models", name) }
-	if m := qwen(t); m.Alternative != nil {
-		t.Error("Qwen3's file is read in one way only")
-	}
-	m, err := LoadFolder(dir("llama2"), Flags{ChatTemplate: writeTemplate(t), Transformers: "5.19.0"})
+	m, err := LoadFolder(filepath.Join("..", "..", ".cache", "models", "llama2"), Flags{ChatTemplate: writeTemplate(t), Transformers: "5.19.0"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	byClass, err := m.Alternative()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := []byte("a</s> b  c")
-	if slices.Equal(m.Encoder.Append(nil, nil, text, false), byClass.Append(nil, nil, text, false)) {
+	const body = `{"model":"m","prompt":"a</s> b  c","add_special_tokens":false}`
+	byFile, byClass := answers(t, m, false), answers(t, m, true)
+	want := byClass("/v1/completions", []byte(body))
+	if slices.EqualFunc(want, byFile("/v1/completions", []byte(body)), slices.Equal) {
 		t.Fatal("the text does not tell the two apart")
 	}
 	f := newFakeServer(t)
-	o := m.Chat
-	o.Version = "0.32.0"
-	r, err := chat.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.answer = answers(r, byClass)
+	f.answer = byClass
 	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	if err := l.Load("m", m); err != nil {
 		t.Fatal(err)
 	}
 	l.CheckAll(t.Context())
-	req := parse(t, openai.Completions, `{"model":"m","prompt":"a</s> b  c","add_special_tokens":false}`)
-	got, err := l.Tokens(t.Context(), req, someModel)
-	if err != nil || !slices.Equal(got.Prompts[0].Tokens, byClass.Append(nil, nil, text, false)) {
+	got, err := l.Tokens(t.Context(), parse(t, openai.Completions, body), someModel)
+	if err != nil || !equalIDs(want, got.Prompts) {
 		t.Errorf("%v %v", got, err)
 	}
 	if len(seen.demoted) > 0 {

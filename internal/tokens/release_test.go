@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"warmroute/render/chat"
 	"warmroute/render/openai"
 	"warmroute/render/testkit/chattest"
 )
@@ -19,7 +18,7 @@ func TestRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, every := range []int{-1, 1} {
-		l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^chat.Features(0), SampleEvery: every},
+		l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: every},
 			Reference: NewRemote(RemoteOptions{}), Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0", MaxLen: 1 << 20}} }})
 		if err := l.Load("m", m); err != nil {
 			t.Fatal(err)

@@ -289,7 +289,7 @@ func TestTenantsAskTheirOwnReplicas(t *testing.T) {
 	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1}, Reference: r, Endpoints: func(string) []Endpoint {
 		return append(shared.endpoints(true)(Served{}), own.endpoints(true)(Served{})...)
 	}})
-	if err := l.Load("m", fakeModel()); err != nil {
+	if err := l.Load("m", fakeModel(t)); err != nil {
 		t.Fatal(err)
 	}
 	l.CheckAll(t.Context())

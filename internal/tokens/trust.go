@@ -5,16 +5,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"warmroute/render/chat"
+	"warmroute/render/openai"
 )
 
 // trust is the evidence about a model's features. Readers use atomics alone.
 type trust struct {
-	trusted atomic.Uint32 // chat.Features that a replica confirmed
-	demoted atomic.Uint32 // chat.Features that differed, until the server changes
+	trusted atomic.Uint32 // openai.Features that a replica confirmed
+	demoted atomic.Uint32 // openai.Features that differed, until the server changes
 
 	mu       sync.Mutex // guards evidence; never held while readers wait
-	evidence map[chat.Features]*Evidence
+	evidence map[openai.Features]*Evidence
 }
 
 // Evidence counts the comparisons of one feature.
@@ -27,13 +27,13 @@ type Evidence struct {
 }
 
 // all reports whether every feature may be used.
-func (t *trust) all(f, unverified chat.Features) bool {
-	return f&^(chat.Features(t.trusted.Load())|unverified) == 0 && f&chat.Features(t.demoted.Load()) == 0
+func (t *trust) all(f, unverified openai.Features) bool {
+	return f&^(openai.Features(t.trusted.Load())|unverified) == 0 && f&openai.Features(t.demoted.Load()) == 0
 }
 
 // nothing reports whether no request can be used.
-func (t *trust) nothing(unverified chat.Features) bool {
-	return (chat.Features(t.trusted.Load())|unverified)&^chat.Features(t.demoted.Load()) == 0
+func (t *trust) nothing(unverified openai.Features) bool {
+	return (openai.Features(t.trusted.Load())|unverified)&^openai.Features(t.demoted.Load()) == 0
 }
 
 // reset forgets everything: the server has changed.
@@ -46,13 +46,13 @@ func (t *trust) reset() {
 }
 
 // note records an outcome for each of the features.
-func (t *trust) note(f chat.Features, set func(*Evidence)) {
+func (t *trust) note(f openai.Features, set func(*Evidence)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.evidence == nil {
-		t.evidence = map[chat.Features]*Evidence{}
+		t.evidence = map[openai.Features]*Evidence{}
 	}
-	for _, one := range chat.AllFeatures() {
+	for _, one := range openai.AllFeatures() {
 		if f&one == 0 {
 			continue
 		}
@@ -64,7 +64,7 @@ func (t *trust) note(f chat.Features, set func(*Evidence)) {
 }
 
 // confirm trusts the features, except those that ever differed.
-func (t *trust) confirm(f chat.Features) {
+func (t *trust) confirm(f openai.Features) {
 	t.note(f, func(e *Evidence) { e.Equal++ })
 	t.trusted.Or(uint32(f))
 }
@@ -72,10 +72,10 @@ func (t *trust) confirm(f chat.Features) {
 // demote ends the trust in the features to blame for a difference: the features
 // other than the route that no replica has confirmed, or else all other than the
 // route, or else the route. It returns the features demoted now.
-func (t *trust) demote(f chat.Features, route chat.Features, online bool, at time.Time, position int) chat.Features {
+func (t *trust) demote(f openai.Features, route openai.Features, online bool, at time.Time, position int) openai.Features {
 	blamed := f &^ route
 	if !online {
-		if unproven := f &^ chat.Features(t.trusted.Load()); unproven != 0 {
+		if unproven := f &^ openai.Features(t.trusted.Load()); unproven != 0 {
 			blamed = unproven
 		}
 	}
@@ -87,7 +87,7 @@ func (t *trust) demote(f chat.Features, route chat.Features, online bool, at tim
 			e.At, e.Position = at, position
 		}
 	})
-	return blamed &^ chat.Features(t.demoted.Or(uint32(blamed)))
+	return blamed &^ openai.Features(t.demoted.Or(uint32(blamed)))
 }
 
 // The states of a feature.
@@ -118,10 +118,10 @@ func (l *Local) Status() []Status {
 	var list []Status
 	l.models.Range(func(_, v any) bool {
 		m := v.(*localModel)
-		s := Status{Model: m.name, Version: *m.version.Load(), Coded: m.Chat.Model.Coded()}
+		s := Status{Model: m.name, Version: *m.version.Load(), Coded: m.info.Code}
 		m.trust.mu.Lock()
 		defer m.trust.mu.Unlock()
-		for _, f := range chat.AllFeatures() {
+		for _, f := range openai.AllFeatures() {
 			line := FeatureStatus{Feature: f.String(), State: m.trust.state(f, l.set.Load().TrustUnverified)}
 			if e := m.trust.evidence[f]; e != nil {
 				line.Evidence = *e
@@ -134,11 +134,11 @@ func (l *Local) Status() []Status {
 	return list
 }
 
-func (t *trust) state(f, unverified chat.Features) string {
+func (t *trust) state(f, unverified openai.Features) string {
 	switch {
-	case chat.Features(t.demoted.Load())&f != 0:
+	case openai.Features(t.demoted.Load())&f != 0:
 		return Demoted
-	case chat.Features(t.trusted.Load())&f != 0:
+	case openai.Features(t.trusted.Load())&f != 0:
 		return Trusted
 	case unverified&f != 0:
 		return Configured

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"warmroute/render"
-	"warmroute/render/chat"
 	"warmroute/render/openai"
 	"warmroute/render/work"
 )
@@ -21,18 +20,17 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 	m.limit.Store(int64(shortest(endpoints)))
 	if m.renderer.Load() == nil || version != *m.version.Load() {
 		m.busy(phaseCompiling, l.o.Now())
-		r, err := m.Model.renderer(ctx, version)
+		r, err := m.Renderer(ctx, version, false)
 		if err != nil {
 			l.o.Log.Error("chat template does not compile any more", "model", m.name, "err", err)
 			return
 		}
 		m.trust.reset()
-		m.encoder.Store(&m.Encoder)
-		m.renderer.Store(r)
+		m.renderer.Store(&r)
 		m.version.Store(&version)
-		m.checked, m.chosen, m.lost, m.next = false, m.Alternative == nil, 0, time.Time{}
+		m.checked, m.chosen, m.lost, m.next = false, !m.info.ByClass, 0, time.Time{}
 	}
-	if m.checked || l.o.Reference == nil || len(endpoints) == 0 || len(m.renderer.Load().Moments(l.o.Now())) > 1 {
+	if m.checked || l.o.Reference == nil || len(endpoints) == 0 || len((*m.renderer.Load()).Moments(l.o.Now())) > 1 {
 		return // near midnight a replica may be on another day than the router
 	}
 	if due && l.o.Now().Before(m.next) {
@@ -85,7 +83,7 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 			l.o.Log.Error("a start-up probe cannot be read", "model", m.name, "err", err)
 			continue
 		}
-		ids, features, err := l.probing(ctx, m, *m.encoder.Load(), p.body).Prompts(req, l.o.Now(), new([]uint32))
+		ids, features, err := (*m.renderer.Load()).Prompts(l.probing(ctx, m, req))
 		if work.Is(err) {
 			if lost++; lost == mostLost {
 				l.o.Log.Warn("start-up check ended: the model's template or tokenizer costs too much work", "model", m.name, "err", err)
@@ -109,14 +107,14 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 		return false
 	}
 	l.o.Log.Info("in-process tokens verified", "model", m.name, "version", *m.version.Load(),
-		"trusted", chat.Features(m.trust.trusted.Load()&^m.trust.demoted.Load()).String(),
-		"demoted", chat.Features(m.trust.demoted.Load()).String())
+		"trusted", openai.Features(m.trust.trusted.Load()&^m.trust.demoted.Load()).String(),
+		"demoted", openai.Features(m.trust.demoted.Load()).String())
 	return true
 }
 
 // probing returns the job of a start-up conversation.
-func (l *Local) probing(ctx context.Context, m *localModel, encoder render.Encoder, body []byte) render.Job {
-	return m.job(encoder, work.New(ctx, l.o.Work, len(body)))
+func (l *Local) probing(ctx context.Context, m *localModel, req *openai.Request) render.Job {
+	return render.Job{Request: req, Now: l.o.Now(), Work: work.New(ctx, l.o.Work, len(req.Body())), Fits: m.mayServe, Room: new([]uint32)}
 }
 
 // compare checks one sample of the traffic.
@@ -131,7 +129,7 @@ func (l *Local) compare(ctx context.Context, s sample) {
 type computed struct {
 	req      *openai.Request
 	ids      [][]uint32
-	features chat.Features
+	features openai.Features
 	sampled  bool // from the traffic, not a start-up conversation
 }
 
@@ -162,8 +160,8 @@ func (l *Local) verify(ctx context.Context, m *localModel, c computed, endpoints
 }
 
 func (l *Local) demote(m *localModel, c computed, position int, reference string) {
-	demoted := m.trust.demote(c.features, chat.RouteFeature(c.req.Route), c.sampled, l.o.Now(), position)
-	for _, f := range chat.AllFeatures() {
+	demoted := m.trust.demote(c.features, c.req.Route.Feature(), c.sampled, l.o.Now(), position)
+	for _, f := range openai.AllFeatures() {
 		if demoted&f == 0 {
 			continue
 		}

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/render"
-	"warmroute/render/chat"
 	"warmroute/render/openai"
 	"warmroute/render/work"
 )
@@ -38,13 +36,13 @@ func working(t *testing.T, limits work.Limits, context int) (*Local, map[string]
 	t.Helper()
 	why := map[string]int{}
 	l := NewLocal(LocalOptions{
-		LocalSettings: LocalSettings{TrustUnverified: ^chat.Features(0), SampleEvery: -1},
+		LocalSettings: LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: -1},
 		Work:          limits,
 		Endpoints:     func(string) []Endpoint { return []Endpoint{{Version: "0.32.0", MaxLen: context}} },
 		Hooks:         Hooks{Refused: func(_, reason string) { why[reason]++ }},
 	})
-	if err := l.Load("m", Model{Model: render.Model{Encoder: byteEncoder{}, Chat: chat.Options{
-		Template: "{% for m in messages %}{% for c in m.content %}{{ c }}{% endfor %}{% endfor %}", ContentFormat: chat.FormatString}}}); err != nil {
+	if err := l.Load("m", bytesModel(t,
+		"{% for m in messages %}{% for c in m.content %}{{ c }}{% endfor %}{% endfor %}", Flags{ContentFormat: "string"})); err != nil {
 		t.Fatal(err)
 	}
 	l.CheckAll(t.Context())

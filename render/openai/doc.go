@@ -14,5 +14,5 @@
 //
 // A Request is immutable once parsed and safe for concurrent readers. It borrows
 // the body: it must not be used after the body's bytes change. The package does
-// not decide what a body means to a chat template; that is render/chat.
+// not decide what a body means to a chat template; that is package render.
 package openai

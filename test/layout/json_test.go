@@ -13,7 +13,7 @@ var jsonTag = regexp.MustCompile("`[^`]*json:\"([^\",]*)")
 
 // foreign are packages whose JSON is given from outside: other programs' files and
 // answers.
-var foreign = []string{"lab/bench/", "lab/vllmsim/", "render/internal/tokenizer/", "render/chat/", "render/testkit/", "internal/modelfiles/", "internal/testenv/", "test/"}
+var foreign = []string{"lab/bench/", "lab/vllmsim/", "render/internal/tokenizer/", "render/internal/chat/", "render/testkit/", "internal/modelfiles/", "internal/testenv/", "test/"}
 
 // TestJSONKeysAreSnakeCase: what is written has one spelling.
 func TestJSONKeysAreSnakeCase(t *testing.T) {

@@ -159,12 +159,12 @@ func TestCoded(t *testing.T) {
 	for _, c := range models {
 		t.Run(c.name, func(t *testing.T) {
 			c.ours.MaxLen, c.ours.StartDate = 131072, "2026-03-05"
-			model, err := tokens.LoadFolder(folders[c.name], c.ours)
+			c.confirmed(t, p, folders[c.name], ready.URLs[c.name])
+			model, err := render.Open(t.Context(), folders[c.name], c.ours)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.confirmed(t, p, model, ready.URLs[c.name])
-			ours, err := model.Server("0.32.0", time.Now)
+			ours, err := model.Server(t.Context(), "0.32.0", time.Now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -194,8 +194,12 @@ func (c coded) arguments() []string {
 
 // confirmed has the router's start-up check ask the model's render server: it
 // confirms what is written here, and nothing differs.
-func (c coded) confirmed(t *testing.T, p *oracle.Process, model tokens.Model, url string) {
+func (c coded) confirmed(t *testing.T, p *oracle.Process, folder, url string) {
 	t.Helper()
+	model, err := tokens.LoadFolder(folder, c.ours)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// The environment is the process's; a line that is answered has set it.
 	if err := p.Ask(question{c.name, "/v1/completions", `{"model":"m","prompt":"x"}`, c.env}, &rendering{}); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"warmroute/internal/testenv"
-	"warmroute/internal/tokens"
+	"warmroute/render"
 	"warmroute/render/testkit/chattest"
 )
 
@@ -33,11 +33,11 @@ func (f *fixture) generatedRequests() int {
 // (a tool choice whose schema it cannot compile) has no count to compare with.
 func (f *fixture) generated(t *testing.T) {
 	f.awaitTrust(t)
-	model, err := tokens.LoadFolder(f.folder, tokens.Flags{Transformers: f.transformers(), ResponsesToolFields: f.toolFields(), MaxLen: 4000})
+	model, err := render.Open(t.Context(), f.folder, render.Flags{Transformers: f.transformers(), ResponsesToolFields: f.toolFields(), MaxLen: 4000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	requests, err := model.Server(f.name, nil)
+	requests, err := model.Server(t.Context(), f.name, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,13 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 
-	"warmroute/internal/tokens"
 	"warmroute/render"
 )
 
@@ -23,11 +23,11 @@ type model struct {
 }
 
 func loadModel(dir string) (*model, error) {
-	m, err := tokens.LoadFolder(dir, tokens.Flags{})
+	m, err := render.Open(context.Background(), dir, render.Flags{})
 	if err != nil {
 		return nil, err
 	}
-	r, err := m.Server(simVersion, nil)
+	r, err := m.Server(context.Background(), simVersion, nil)
 	return &model{dir, r}, err
 }
 

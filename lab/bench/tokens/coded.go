@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"warmroute/internal/tokens"
 	"warmroute/render"
 	"warmroute/render/testkit/oracle"
 )
@@ -51,11 +51,11 @@ func (d dialect) load() (*render.Server, error) {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(d.config), 0o600); err != nil {
 		return nil, err
 	}
-	m, err := tokens.LoadFolder(dir, tokens.Flags{StartDate: "2026-03-05"})
+	m, err := render.Open(context.Background(), dir, render.Flags{StartDate: "2026-03-05"})
 	if err != nil {
 		return nil, err
 	}
-	return m.Server(server, nil)
+	return m.Server(context.Background(), server, nil)
 }
 
 // measure compares whole requests, from a body's bytes to ids, with the Python (and

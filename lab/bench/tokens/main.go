@@ -188,12 +188,12 @@ func measure(ref *oracle.Process, name, open, end, text string) error {
 		}
 		rustCold, rustWarm = min(rustCold, t.First*1e3), min(rustWarm, t.Seconds*1e3)
 		raw := []byte(chat)
-		timed(&goCold, func() { ids = plain.Encoder.Append(nil, ids[:0], raw, false) })
+		timed(&goCold, func() { ids = plain.Encode(ids[:0], raw, false) })
 		for range 5 {
-			timed(&goWarm, func() { ids = plain.Encoder.Append(nil, ids[:0], raw, false) })
+			timed(&goWarm, func() { ids = plain.Encode(ids[:0], raw, false) })
 		}
 		encode := func() {
-			ids = stored.Encoder.Append(nil, ids[:0], raw, false)
+			ids = stored.Encode(ids[:0], raw, false)
 			keys = prefixhash.AppendTokens(keys[:0], 1, ids, 16, nil)
 		}
 		encode()

@@ -1,15 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"path/filepath"
 	"time"
 
-	"warmroute/internal/tokens"
 	"warmroute/render"
-	"warmroute/render/chat"
 	"warmroute/render/openai"
 	"warmroute/render/testkit/oracle"
 )
@@ -44,25 +43,26 @@ func body(list []message) ([]byte, error) {
 	return json.Marshal(map[string]any{"model": "m", "messages": list})
 }
 
+// open reads a model for the server of the measurements.
+func open(name string) (*render.Model, *render.Server, error) {
+	m, err := render.Open(context.Background(), filepath.Join(models, name), render.Flags{Transformers: transformers})
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := m.Server(context.Background(), server, nil)
+	return m, s, err
+}
+
 // requests measures whole requests: from a body's bytes to ids, scanning,
 // normalising and rendering included, through the model's own template.
 func requests(ref *oracle.Process, name, text string) error {
-	m, err := tokens.LoadFolder(filepath.Join(models, name), tokens.Flags{Transformers: transformers})
+	m, q, err := open(name)
 	if err != nil {
 		return err
 	}
-	if m.Chat.Template == "" {
+	if m.Info().Template == "" {
 		fmt.Printf("| %s | no chat template |\n", name)
 		return nil
-	}
-	q, err := m.Server(server, nil)
-	if err != nil {
-		return err
-	}
-	m.Chat.Version = server
-	renderer, err := chat.New(m.Chat)
-	if err != nil {
-		return err
 	}
 	r := &reader{text: text, at: 7} // other parts than the texts encoded before
 	full, next := math.Inf(1), math.Inf(1)
@@ -88,7 +88,7 @@ func requests(ref *oracle.Process, name, text string) error {
 				if list, raw, err = r.grown(list); err != nil {
 					return err
 				}
-				if err := least.measure(renderer, m.Encoder, raw); err != nil {
+				if err := least.measure(q, m, raw); err != nil {
 					return err
 				}
 			}
@@ -97,11 +97,11 @@ func requests(ref *oracle.Process, name, text string) error {
 			}
 		}
 	}
-	short, err := shortRequests(ref, q, renderer, r, name, int(requestTokens*ratio))
+	short, err := shortRequests(ref, q, r, name, int(requestTokens*ratio))
 	if err != nil {
 		return err
 	}
-	least.render -= least.read // Render reads the messages, too
+	least.render -= least.scan + least.read // AppendText does both, too
 	rendered := least.render + least.encode
 	fmt.Printf("| %s | %.2f | %.3f | 1/%.0f | %.3f + %.3f | %.3f + %.3f | 1/%.0f | %d | %.2f | %.3f | %.3f | %.1f |\n", name, full, next, full/next,
 		least.scan, least.read, least.render, least.encode, (full-least.scan-least.read)/rendered, short.tokens, short.rust, short.cold, short.warm, short.rust/short.cold)
@@ -126,7 +126,7 @@ type steps struct {
 	ids  []uint32
 }
 
-func (s *steps) measure(renderer *chat.Renderer, encoder render.Encoder, raw []byte) error {
+func (s *steps) measure(server *render.Server, m *render.Model, raw []byte) error {
 	t0 := time.Now()
 	req, err := s.bodies.Parse(route, raw)
 	if err != nil {
@@ -137,12 +137,12 @@ func (s *steps) measure(renderer *chat.Renderer, encoder render.Encoder, raw []b
 		return err
 	}
 	t2 := time.Now()
-	rendered, err := renderer.Render(nil, s.text[:0], req, t2)
+	text, special, err := server.AppendText(s.text[:0], route.String(), raw)
 	if err != nil {
 		return err
 	}
 	t3 := time.Now()
-	s.text, s.ids = rendered.Text, encoder.Append(nil, s.ids[:0], rendered.Text, rendered.AddSpecialTokens)
+	s.text, s.ids = text, m.Encode(s.ids[:0], text, special)
 	t4 := time.Now()
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
 	s.scan, s.read = min(s.scan, ms(t1.Sub(t0))), min(s.read, ms(t2.Sub(t1)))
@@ -156,23 +156,19 @@ type shortTimes struct {
 	rust, cold, warm float64
 }
 
-func shortRequests(ref *oracle.Process, q *render.Server, renderer *chat.Renderer, r *reader, name string, n int) (shortTimes, error) {
+func shortRequests(ref *oracle.Process, q *render.Server, r *reader, name string, n int) (shortTimes, error) {
 	out := shortTimes{rust: math.Inf(1), cold: math.Inf(1), warm: math.Inf(1)}
 	for range 2 * rounds {
 		raw, err := body(r.dialogue(n))
 		if err != nil {
 			return out, err
 		}
-		req, err := openai.Parse(route, raw)
-		if err != nil {
-			return out, err
-		}
-		rendered, err := renderer.Render(nil, nil, req, time.Now())
+		rendered, _, err := q.AppendText(nil, route.String(), raw)
 		if err != nil {
 			return out, err
 		}
 		var t timing
-		if err := ref.Ask(map[string]any{"op": "time", "name": name, "text": string(rendered.Text)}, &t); err != nil {
+		if err := ref.Ask(map[string]any{"op": "time", "name": name, "text": string(rendered)}, &t); err != nil {
 			return out, err
 		}
 		out.rust = min(out.rust, t.First*1e3)

@@ -2,12 +2,10 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
-	"warmroute/internal/tokens"
 	"warmroute/render"
 )
 
@@ -24,16 +22,12 @@ func turns(text string) error {
 	fmt.Println("\n| dialect | first turn, median, ms | least | next turn, median, ms | least | of the first, medians | least |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- |")
 	for _, m := range templated {
-		d, err := tokens.LoadFolder(filepath.Join(models, m.name), tokens.Flags{Transformers: transformers})
+		d, q, err := open(m.name)
 		if err != nil {
 			return err
 		}
-		if d.Chat.Template == "" {
+		if d.Info().Template == "" {
 			continue
-		}
-		q, err := d.Server(server, nil)
-		if err != nil {
-			return err
 		}
 		if err := measureTurns(m.name, q, text); err != nil {
 			return err

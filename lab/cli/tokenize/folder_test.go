@@ -6,22 +6,22 @@ import (
 	"strings"
 	"testing"
 
-	"warmroute/internal/tokens"
+	"warmroute/render"
 	"warmroute/render/testkit/checkout"
 )
 
 // qwen answers for vLLM 0.32 as the router does.
 func qwen(t *testing.T) Model {
 	t.Helper()
-	m, err := tokens.LoadFolder(filepath.Join(checkout.Root(), ".cache", "models", "qwen3"), tokens.Flags{StoreBytes: -1})
+	m, err := render.Open(t.Context(), filepath.Join(checkout.Root(), ".cache", "models", "qwen3"), render.Flags{StoreBytes: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := m.Server("0.32.0", nil)
+	r, err := m.Server(t.Context(), "0.32.0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Model{Text: m.Encoder, Requests: r}
+	return Model{Text: m, Requests: r}
 }
 
 // TestTokenizeLines: a line names its route, and each has an answer of its own.

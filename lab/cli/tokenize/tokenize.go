@@ -8,16 +8,14 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-
-	"warmroute/render/work"
 )
 
 // maxLine bounds a line: a request body of 64 MB.
 const maxLine = 64 << 20
 
-// Encoder turns text into ids; *tokenizer.Tokenizer is one.
+// Encoder turns text into ids, appended to dst; *render.Model is one.
 type Encoder interface {
-	Append(b *work.Budget, dst []uint32, text []byte, addSpecial bool) []uint32
+	Encode(dst []uint32, text []byte, addSpecial bool) []uint32
 }
 
 // Requests turns a request body into the ids of each of its prompts. An error
@@ -117,7 +115,7 @@ func (m Model) tokenize(line []byte) ([][]uint32, error) {
 		if loneSurrogate(line) {
 			return nil, errors.New("the text holds half of a surrogate pair, which the reference refuses")
 		}
-		return [][]uint32{m.Text.Append(nil, nil, []byte(*q.Text), q.Special)}, nil
+		return [][]uint32{m.Text.Encode(nil, []byte(*q.Text), q.Special)}, nil
 	case q.Body != nil && q.Text == nil:
 		if m.Requests == nil {
 			return nil, errNoRequests

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"warmroute/render/work"
 )
 
 // bytesAsIDs is an encoder whose ids are the text's bytes.
 type bytesAsIDs struct{}
 
-func (bytesAsIDs) Append(_ *work.Budget, dst []uint32, text []byte, special bool) []uint32 {
+func (bytesAsIDs) Encode(dst []uint32, text []byte, special bool) []uint32 {
 	if special {
 		dst = append(dst, 1000)
 	}

@@ -12,9 +12,9 @@ import (
 
 	"warmroute/internal/cli"
 	"warmroute/internal/modelfiles"
-	"warmroute/internal/tokens"
 	"warmroute/lab/cli/render"
 	"warmroute/lab/cli/tokenize"
+	vllm "warmroute/render"
 	"warmroute/render/openai"
 )
 
@@ -28,7 +28,7 @@ func folder(model string) (string, error) {
 	return hub.Find(model)
 }
 
-func tokenizeCommand(_ context.Context, args []string, std cli.Stdio) error {
+func tokenizeCommand(ctx context.Context, args []string, std cli.Stdio) error {
 	var model, version, route, at string
 	err := flags(std, "tokenize", args, func(fs *flag.FlagSet) {
 		fs.StringVar(&model, "model", "", "`folder` of the model, or owner/name in the Hugging Face cache")
@@ -53,22 +53,25 @@ func tokenizeCommand(_ context.Context, args []string, std cli.Stdio) error {
 	if err != nil {
 		return err
 	}
-	m, err := tokens.LoadFolder(dir, serversEnvironment(at == "", os.Getenv))
+	m, err := vllm.Open(ctx, dir, serversEnvironment(at == "", os.Getenv))
 	if err != nil {
 		return err
 	}
-	requests, err := m.Server(version, now)
+	if version == "" && m.Info().Code != "" {
+		version = vllm.CodedVersion
+	}
+	requests, err := m.Server(ctx, version, now)
 	if err != nil {
 		return err
 	}
-	return tokenize.Run(std.In, std.Out, tokenize.Model{Text: m.Encoder, Requests: requests}, route)
+	return tokenize.Run(std.In, std.Out, tokenize.Model{Text: m, Requests: requests}, route)
 }
 
 // serversEnvironment reads the variables by which vLLM itself sets parts of a
 // gpt-oss prompt. dated: the day may be one of them.
-func serversEnvironment(dated bool, getenv func(string) string) tokens.Flags {
+func serversEnvironment(dated bool, getenv func(string) string) vllm.Flags {
 	on, _ := strconv.Atoi(getenv("VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS"))
-	f := tokens.Flags{SystemInstructions: on != 0}
+	f := vllm.Flags{SystemInstructions: on != 0}
 	if dated {
 		f.StartDate = getenv("VLLM_SYSTEM_START_DATE")
 	}

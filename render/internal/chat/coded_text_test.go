@@ -19,7 +19,7 @@ type pieces map[uint32]string
 
 func readModel(t *testing.T, file string, into any) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", ".cache", "models", file))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", ".cache", "models", file))
 	if err != nil {
 		t.Fatalf("make setup fetches the model's files: %v", err)
 	}
@@ -169,7 +169,7 @@ func routeOf(t *testing.T, path string) openai.Route {
 // codedVectors reads a file of vectors; the first line states how they were made.
 func codedVectors(t *testing.T, name string, take func(path string, body []byte, ids []uint32, failed string)) {
 	t.Helper()
-	for line := range golden.Lines(t, filepath.Join("..", "..", "internal", "tokens", "testdata", name+".jsonl.gz")) {
+	for line := range golden.Lines(t, filepath.Join("..", "..", "testdata", name+".jsonl.gz")) {
 		var v struct {
 			Route   string
 			Request json.RawMessage

@@ -1,6 +1,6 @@
 //go:build vllm
 
-package tokens
+package render_test
 
 import (
 	"encoding/json"
@@ -14,12 +14,12 @@ import (
 
 // TestLive compares with the running server whose URL is in VLLM_RENDER (served model qwen-tiny, Qwen3 tokenizer, tool parser on)
 func TestLive(t *testing.T) {
-	server := os.Getenv("VLLM_RENDER")
-	if server == "" {
+	url := os.Getenv("VLLM_RENDER")
+	if url == "" {
 		t.Fatal("VLLM_RENDER names no server, for instance http://127.0.0.1:8000")
 	}
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	resp, err := http.Get(server + "/version")
+	resp, err := http.Get(url + "/version")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,25 +29,13 @@ func TestLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := qwen(t)
-	m.MaxLen = 4000 // what the test servers are started with
-	endpoints := func(string) []Endpoint { return []Endpoint{{URL: server, Version: v.Version, Render: true}} }
-	asked := func(s Served) []Endpoint { return endpoints(s.Model) }
-	l := NewLocal(LocalOptions{Reference: newRemote(t, RemoteOptions{Endpoints: asked}), Endpoints: endpoints, LocalSettings: LocalSettings{SampleEvery: -1}})
-	if err := l.Load("qwen-tiny", m); err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
-	l.CheckAll(t.Context())
-	t.Logf("vLLM %s verified in %v: %+v", v.Version, time.Since(start), l.Status())
-	m.Chat.Version = v.Version
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, c := range chattest.Generate(uint64(time.Now().UnixNano()), 500, "qwen-tiny") {
-		answer, err := chattest.Ask(t.Context(), client, server, c)
+		answer, err := chattest.Ask(t.Context(), client, url, c)
 		if err != nil || answer.Status == http.StatusNotFound || answer.Status == http.StatusMethodNotAllowed {
 			continue // 0.21 closes the connection on what it does not expect
 		}
 		v.Vectors = append(v.Vectors, answer)
 	}
-	compareIDs(t, m, v.Vectors)
+	compareIDs(t, server(t, qwen, qwenFlags("", 4000), v.Version, nil), v.Vectors) // the test servers' context
 }

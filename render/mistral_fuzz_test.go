@@ -1,6 +1,6 @@
 //go:build vllm
 
-package tokens
+package render_test
 
 import (
 	"bufio"
@@ -48,14 +48,7 @@ func TestMistralAgainstVLLM(t *testing.T) {
 
 func compareMistral(t *testing.T, dir, vectors string) {
 	t.Helper()
-	model, err := LoadFolder(dir, Flags{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := model.Server("0.32.0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := server(t, dir, render.Flags{}, "0.32.0", nil)
 	f, err := os.Open(vectors)
 	if err != nil {
 		t.Fatal(err)

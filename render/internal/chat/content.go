@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"warmroute/render/internal/pyvalue"
+	"warmroute/render/openai"
 )
 
 // billingHeader starts the line that Claude Code puts first in its system text.
@@ -92,7 +93,7 @@ func (c *conversation) parts(role string, v any, present bool) ([]part, error) {
 		}
 		return nil, nil
 	case *pyvalue.List:
-		c.features |= FeatureParts
+		c.features |= openai.FeatureParts
 		parts := make([]part, 0, len(v.Items))
 		strings := 0
 		for _, item := range v.Items {

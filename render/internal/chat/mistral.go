@@ -109,11 +109,11 @@ func (c *mistral) kwargs(p *prompt) error {
 			effort = text
 		}
 		if kwargs == p.kwargs && kwargs.Len() > 0 {
-			p.features |= FeatureKwargs
+			p.features |= openai.FeatureKwargs
 		}
 	}
 	if p.effort = effort; effort != "" {
-		p.features |= FeatureReasoning
+		p.features |= openai.FeatureReasoning
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"warmroute/render/internal/pyvalue"
+	"warmroute/render/openai"
 	"warmroute/render/work"
 )
 
@@ -22,7 +23,7 @@ type conversation struct {
 	coded     bool // vLLM writes the prompt in code
 	openai    bool // content format: list of parts, else string
 	validated bool // messages pass vLLM's chat validation (not on /v1/responses)
-	features  Features
+	features  openai.Features
 	reasoning bool // a message carries reasoning
 	nulls     bool // a message has a null field
 	developer bool
@@ -105,7 +106,7 @@ func (c *conversation) add(m *pyvalue.Dict) error {
 		return err
 	}
 	if name == "developer" {
-		c.features |= FeatureDeveloper
+		c.features |= openai.FeatureDeveloper
 		c.developer = true
 		if has(m, "tools") {
 			return refuse(UnknownShape) // their key order is a library's
@@ -149,7 +150,7 @@ func (c *conversation) assistant(out, m *pyvalue.Dict) error {
 			return refuse(Rejected)
 		}
 		if len(list.Items) > 0 {
-			c.features |= FeatureToolCalls
+			c.features |= openai.FeatureToolCalls
 			calls, err := c.toolCalls(list)
 			if err != nil {
 				return err
@@ -167,7 +168,7 @@ func (c *conversation) assistant(out, m *pyvalue.Dict) error {
 	if _, ok := v.(string); !ok {
 		return refuse(UnknownShape)
 	}
-	c.features |= FeatureReasoning
+	c.features |= openai.FeatureReasoning
 	c.reasoning = true
 	out.Set("reasoning", v)
 	out.Set("reasoning_content", v)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"warmroute/render/internal/pyvalue"
+	"warmroute/render/openai"
 	"warmroute/render/work"
 )
 
@@ -30,7 +31,7 @@ func (c *mistral) request(p *prompt) (*mistralRequest, error) {
 		return nil, err
 	}
 	if p.continues {
-		p.features |= FeatureContinue
+		p.features |= openai.FeatureContinue
 		messages[len(messages)-1].prefix = true
 	}
 	check := mistralCheck{version: c.m.Version, work: p.work}
@@ -39,7 +40,7 @@ func (c *mistral) request(p *prompt) (*mistralRequest, error) {
 	}
 	r := &mistralRequest{work: p.work}
 	if p.tools != nil {
-		p.features |= FeatureTools
+		p.features |= openai.FeatureTools
 		if r.tools, err = check.tools(p.tools); err != nil {
 			return nil, err
 		}

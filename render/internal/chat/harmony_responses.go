@@ -128,13 +128,13 @@ func (p *hPrompt) previous(list *pyvalue.List) error {
 
 func (p *hPrompt) features(q *prompt, tools *pyvalue.List) {
 	if tools != nil {
-		p.out.Features |= FeatureTools
+		p.out.Features |= openai.FeatureTools
 	}
 	if q.effort != "" {
-		p.out.Features |= FeatureReasoning
+		p.out.Features |= openai.FeatureReasoning
 	}
 	if q.kwargs != nil && q.kwargs.Len() > 0 {
-		p.out.Features |= FeatureKwargs
+		p.out.Features |= openai.FeatureKwargs
 	}
 }
 
@@ -204,7 +204,7 @@ func (p *hPrompt) item(item *pyvalue.Dict, names map[string]string) error {
 	}
 	switch text(item, "type") {
 	case "function_call":
-		p.out.Features |= FeatureToolCalls
+		p.out.Features |= openai.FeatureToolCalls
 		for _, key := range []string{"call_id", "name", "arguments"} {
 			if v, _ := item.GetString(key); v == nil {
 				return refuse(Rejected)
@@ -237,7 +237,7 @@ func (p *hPrompt) item(item *pyvalue.Dict, names map[string]string) error {
 }
 
 func (p *hPrompt) reasoning(item *pyvalue.Dict) error {
-	p.out.Features |= FeatureReasoning
+	p.out.Features |= openai.FeatureReasoning
 	s, _ := item.GetString("summary")
 	if summary, ok := s.(*pyvalue.List); !ok || !texts(summary, "summary_text") {
 		return refuse(Rejected)
@@ -266,12 +266,12 @@ func (p *hPrompt) itemMessage(item *pyvalue.Dict) error {
 		return refuse(Rejected)
 	}
 	if isList {
-		p.out.Features |= FeatureParts
+		p.out.Features |= openai.FeatureParts
 	}
 	channel, kind := "", "input_text"
 	switch role {
 	case "system", "developer":
-		p.out.Features |= FeatureDeveloper
+		p.out.Features |= openai.FeatureDeveloper
 		flat, _, err := hFlat(content, false)
 		if err == nil && flat != "" {
 			p.add(p.instructed(role, flat))

@@ -312,7 +312,7 @@ type Rendered struct {
 	// instead of refusing it.
 	Truncates bool
 	// Features is what the request uses.
-	Features Features
+	Features openai.Features
 }
 
 // Render appends to dst the text vLLM would tokenize for req. now is the
@@ -324,7 +324,7 @@ func (r *Renderer) Render(b *work.Budget, dst []byte, req *openai.Request, now t
 }
 
 func (r *Renderer) within(dst []byte, req *request, now time.Time) (Rendered, error) {
-	out := Rendered{Features: RouteFeature(req.Route)}
+	out := Rendered{Features: req.Route.Feature()}
 	if r.coder != nil {
 		out.Text, out.TextPrompts, out.Truncates = dst, req.TextPrompts, truncates(req)
 		return out, r.coder.write(&out, req, now.In(r.o.Location))
@@ -429,7 +429,7 @@ func (r *Renderer) text(dst []byte, p *prompt, now time.Time, modern bool) ([]by
 	}
 	env := jinja.Env{Now: r.clock(now), Work: p.work}
 	if p.continues {
-		p.features |= FeatureContinue
+		p.features |= openai.FeatureContinue
 		return r.continued(dst, p, t, vars, env)
 	}
 	text, err := t.Render(dst, vars, env)

@@ -1,4 +1,4 @@
-package tokens
+package render_test
 
 import (
 	"errors"
@@ -11,14 +11,7 @@ import (
 // TestMistralOfRequestsOfOtherModels: every request has ids, an objection
 // or a refusal; one without messages is left to a replica.
 func TestMistralOfRequestsOfOtherModels(t *testing.T) {
-	model, err := LoadFolder(chattest.MistralFolder(t, 3, true), Flags{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := model.Server("0.32.0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := server(t, chattest.MistralFolder(t, 3, true), render.Flags{}, "0.32.0", nil)
 	answered := 0
 	for _, c := range chattest.GenerateCoded(1, 2000, "m", "</s>", "[INST]") {
 		if _, err := r.Tokenize(c.Route.String(), []byte(c.Body)); err == nil {
@@ -50,14 +43,7 @@ func TestMistralGolden(t *testing.T) {
 		{"mistral_tekken_v11", 11, false}, {"mistral_tekken_v13", 13, false}, {"mistral_tekken_v15", 15, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			model, err := LoadFolder(chattest.MistralFolder(t, c.version, c.sentencepiece), Flags{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := model.Server("", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := server(t, chattest.MistralFolder(t, c.version, c.sentencepiece), render.Flags{}, render.CodedVersion, nil)
 			bad := 0
 			for i, v := range readCoded(t, c.name) {
 				if why := differs(t, r, v); why != "" && bad < 8 {

@@ -1,4 +1,4 @@
-package tokens
+package render_test
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ import (
 func spokenModels(t *testing.T) map[string]string {
 	folders := map[string]string{"mistral_v3_tekken": chattest.MistralFolder(t, 3, false), "mistral_v7_sentencepiece": chattest.MistralFolder(t, 7, true)}
 	for _, name := range []string{"qwen3", "llama3_1", "gemma3", "deepseek_v3"} {
-		folders[name] = filepath.Join("..", "..", ".cache", "models", name)
+		folders[name] = filepath.Join("..", ".cache", "models", name)
 	}
 	for _, f := range codedFamilies {
 		if !f.flags.SystemInstructions { // harmony once is enough
@@ -31,15 +31,7 @@ func spokenModels(t *testing.T) map[string]string {
 
 func spokenRequests(t *testing.T, folder string) *render.Server {
 	t.Helper()
-	m, err := LoadFolder(folder, Flags{Transformers: "5.19.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := m.Server("0.32.0", func() time.Time { return time.Unix(0, 0) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return server(t, folder, render.Flags{Transformers: "5.19.0"}, "0.32.0", func() time.Time { return time.Unix(0, 0) })
 }
 
 // spoken is a random message of a role.

@@ -179,7 +179,7 @@ func (p *prompt) variables(o *Options) (*pyvalue.Dict, error) {
 	}
 	thinks := p.effort != "" && p.d.effortThinks
 	if p.kwargs != nil && p.kwargs.Len() > 0 {
-		p.features |= FeatureKwargs
+		p.features |= openai.FeatureKwargs
 		for k, v := range p.kwargs.All() {
 			p.work.Step(fieldSteps)
 			p.work.Memory(fieldBytes)
@@ -195,7 +195,7 @@ func (p *prompt) variables(o *Options) (*pyvalue.Dict, error) {
 		}
 	}
 	if p.effort != "" {
-		p.features |= FeatureReasoning
+		p.features |= openai.FeatureReasoning
 		vars.Set("reasoning_effort", p.effort)
 	}
 	if thinks {
@@ -206,14 +206,14 @@ func (p *prompt) variables(o *Options) (*pyvalue.Dict, error) {
 	vars.Set("messages", p.messages)
 	vars.Set("tools", nil)
 	if p.tools != nil {
-		p.features |= FeatureTools
+		p.features |= openai.FeatureTools
 		vars.Set("tools", p.tools)
 	}
 	if _, ok := vars.GetString("documents"); !ok || p.documents != nil {
 		vars.Set("documents", nil)
 	}
 	if p.documents != nil {
-		p.features |= FeatureDocuments
+		p.features |= openai.FeatureDocuments
 		vars.Set("documents", p.documents)
 	}
 	return vars, nil

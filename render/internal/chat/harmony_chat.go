@@ -2,6 +2,7 @@ package chat
 
 import (
 	"warmroute/render/internal/pyvalue"
+	"warmroute/render/openai"
 )
 
 // chat reads /v1/chat/completions, and /v1/messages once it is turned into it.
@@ -57,18 +58,18 @@ func hFirstRole(messages []*pyvalue.Dict) string {
 }
 
 // hFeatures are what a chat request uses.
-func hFeatures(q *prompt) (f Features) {
+func hFeatures(q *prompt) (f openai.Features) {
 	if q.tools != nil {
-		f |= FeatureTools
+		f |= openai.FeatureTools
 	}
 	if q.effort != "" {
-		f |= FeatureReasoning
+		f |= openai.FeatureReasoning
 	}
 	if q.kwargs != nil && q.kwargs.Len() > 0 {
-		f |= FeatureKwargs
+		f |= openai.FeatureKwargs
 	}
 	if q.documents != nil {
-		f |= FeatureDocuments
+		f |= openai.FeatureDocuments
 	}
 	for _, item := range q.source.Items {
 		m, ok := item.(*pyvalue.Dict)
@@ -76,18 +77,18 @@ func hFeatures(q *prompt) (f Features) {
 			continue
 		}
 		if _, ok := m.GetString("tool_calls"); ok {
-			f |= FeatureToolCalls
+			f |= openai.FeatureToolCalls
 		}
 		if text(m, "role") == "developer" {
-			f |= FeatureDeveloper
+			f |= openai.FeatureDeveloper
 		}
 		if v, _ := m.GetString("content"); v != nil {
 			if _, isText := v.(string); !isText {
-				f |= FeatureParts
+				f |= openai.FeatureParts
 			}
 		}
 		if has(m, "reasoning") || has(m, "reasoning_content") {
-			f |= FeatureReasoning
+			f |= openai.FeatureReasoning
 		}
 	}
 	return f

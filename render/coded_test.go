@@ -1,7 +1,6 @@
-package tokens
+package render_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +12,6 @@ import (
 	"time"
 
 	"warmroute/render"
-	"warmroute/render/chat"
-	"warmroute/render/openai"
 	"warmroute/render/testkit/golden"
 )
 
@@ -24,13 +21,13 @@ type codedFamily struct {
 	name   string
 	files  string // the tokenizer's folder in .cache/models
 	config string // config.json
-	flags  Flags
+	flags  render.Flags
 	now    string
 }
 
 var codedFamilies = []codedFamily{
 	{name: "gpt_oss", files: "gptoss", config: `{"model_type":"gpt_oss","architectures":["GptOssForCausalLM"]}`, now: "2026-03-05"},
-	{name: "gpt_oss_sysinstr", files: "gptoss", config: `{"model_type":"gpt_oss"}`, flags: Flags{SystemInstructions: true, StartDate: "2025-12-31"}},
+	{name: "gpt_oss_sysinstr", files: "gptoss", config: `{"model_type":"gpt_oss"}`, flags: render.Flags{SystemInstructions: true, StartDate: "2025-12-31"}},
 	{name: "deepseek_v32", files: "deepseek_v4", config: `{"model_type":"deepseek_v32","architectures":["DeepseekV32ForCausalLM"]}`},
 	{name: "deepseek_v4", files: "deepseek_v4", config: `{"model_type":"deepseek_v4","architectures":["DeepseekV4ForCausalLM"]}`},
 	{name: "deepseek_v41", files: "deepseek_v4", config: `{"model_type":"deepseek_v41","architectures":["DeepseekV41ForCausalLM"]}`},
@@ -41,7 +38,7 @@ func (f codedFamily) folder(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, file := range []string{"tokenizer.json", "tokenizer_config.json"} {
-		from, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models", f.files, file))
+		from, err := filepath.Abs(filepath.Join("..", ".cache", "models", f.files, file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,27 +94,35 @@ func readCoded(t *testing.T, name string) []codedVector {
 	return all
 }
 
+// server opens a folder for servers of a version.
+func server(t testing.TB, dir string, f render.Flags, version string, now func() time.Time) *render.Server {
+	t.Helper()
+	m, err := render.Open(t.Context(), dir, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := m.Server(t.Context(), version, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestCodedGolden holds ids to those that vLLM's own renderers gave: equal, or an
 // objection where vLLM had one.
 func TestCodedGolden(t *testing.T) {
 	for _, f := range codedFamilies {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			model, err := LoadFolder(f.folder(t), f.flags)
-			if err != nil {
-				t.Fatal(err)
-			}
-			model.MaxLen = 131072
+			f.flags.MaxLen = 131072
 			now := time.Unix(0, 0)
 			if f.now != "" {
+				var err error
 				if now, err = time.Parse(time.DateOnly, f.now); err != nil {
 					t.Fatal(err)
 				}
 			}
-			r, err := model.Server("", func() time.Time { return now })
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := server(t, f.folder(t), f.flags, render.CodedVersion, func() time.Time { return now })
 			bad := 0
 			for i, v := range readCoded(t, f.name) {
 				if bad > 8 {
@@ -161,66 +166,4 @@ func differs(t *testing.T, r *render.Server, v codedVector) string {
 		}
 	}
 	return ""
-}
-
-// TestNearMidnight: while the servers' day may be another than the router's, a
-// prompt that contains the day has the ids of both days, the likelier first.
-func TestNearMidnight(t *testing.T) {
-	model, err := LoadFolder(codedFamilies[0].folder(t), Flags{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var now time.Time
-	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^chat.Features(0), SampleEvery: 1}, Now: func() time.Time { return now },
-		Reference: NewRemote(RemoteOptions{}), Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0"}} }})
-	if err := l.Load("m", model); err != nil {
-		t.Fatal(err)
-	}
-	ask := func(route openai.Route, body string, at time.Time) Result {
-		t.Helper()
-		now = at
-		req, err := openai.Parse(route, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := l.Tokens(context.Background(), req, Served{Model: "m"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return result
-	}
-	const chatBody = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
-	day := func(d int) []uint32 {
-		t.Helper()
-		r := ask(openai.Chat, chatBody, time.Date(2026, 3, d, 12, 0, 0, 0, time.UTC))
-		if r.Other != nil {
-			t.Error("at noon there are two days")
-		}
-		return r.Prompts[0].Tokens
-	}
-	now = time.Date(2026, 3, 5, 23, 57, 0, 0, time.UTC)
-	l.CheckAll(context.Background()) // sends no request: a replica may use another day
-	fifth, sixth := day(5), day(6)
-	sampled := len(l.samples)
-	if slices.Equal(fifth, sixth) || sampled != 2 {
-		t.Fatalf("the days are equal, or not sampled: %d", sampled)
-	}
-	for _, c := range []struct {
-		at           time.Time
-		first, other []uint32
-	}{
-		{time.Date(2026, 3, 5, 23, 57, 0, 0, time.UTC), fifth, sixth},
-		{time.Date(2026, 3, 6, 0, 3, 0, 0, time.UTC), sixth, fifth},
-	} {
-		r := ask(openai.Chat, chatBody, c.at)
-		if !slices.Equal(r.Prompts[0].Tokens, c.first) || len(r.Other) != 1 || !slices.Equal(r.Other[0].Tokens, c.other) {
-			t.Errorf("%v: not the ids of both days", c.at)
-		}
-		if r := ask(openai.Completions, `{"model":"m","prompt":"x"}`, c.at); r.Other != nil {
-			t.Errorf("%v: a text tells no day", c.at)
-		}
-	}
-	if got := len(l.samples) - sampled; got != 2 { // the texts
-		t.Errorf("%d requests near midnight wait to be compared with a replica, want 2", got)
-	}
 }

@@ -63,7 +63,7 @@ func TestRenderingChangesNoMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := openai.NewReader(openai.DefaultMemory)
-			rendered, features := 0, Features(0)
+			rendered, features := 0, openai.Features(0)
 			for _, c := range cases {
 				req, f := remembered(t, m, c)
 				if req == nil {

@@ -295,7 +295,7 @@ func TestDisabledThinking(t *testing.T) {
 
 // The documentation's table is the code's.
 func TestCodedTableIsDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/tokens.md")
+	doc, err := os.ReadFile("../../../docs/tokens.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,6 @@
-package chat
+package openai
 
-import (
-	"strings"
-
-	"warmroute/render/openai"
-)
+import "strings"
 
 // Features is the set of things a request uses that decide how it is rendered.
 // Each is verified, trusted and demoted on its own.
@@ -50,16 +46,16 @@ func (f Features) String() string {
 	return strings.Join(names, "+")
 }
 
-// RouteFeature is the feature of a route.
-func RouteFeature(r openai.Route) Features {
+// Feature is the feature of the route itself.
+func (r Route) Feature() Features {
 	switch r {
-	case openai.Chat:
+	case Chat:
 		return FeatureChat
-	case openai.Completions:
+	case Completions:
 		return FeatureCompletions
-	case openai.Responses:
+	case Responses:
 		return FeatureResponses
-	case openai.Messages:
+	case Messages:
 		return FeatureMessages
 	}
 	return 0

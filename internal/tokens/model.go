@@ -1,0 +1,54 @@
+package tokens
+
+import (
+	"context"
+	"time"
+
+	"warmroute/render"
+	"warmroute/render/openai"
+)
+
+// Model is what this package needs of a model's files and its servers' flags.
+type Model interface {
+	Info() render.Info
+	// Renderer computes prompts as servers of a version of vLLM do ("": as all versions
+	// do), byClass with the tokenizer that Info.ByClass tells of. It may compile the
+	// model's template, until ctx ends.
+	Renderer(ctx context.Context, version string, byClass bool) (Renderer, error)
+}
+
+// Renderer computes prompts as the servers of one version do. It is safe for concurrent
+// use; a *render.Server is one, and has the meaning of each method.
+type Renderer interface {
+	Moments(now time.Time) []time.Time
+	Prompts(j render.Job) ([][]uint32, openai.Features, error)
+}
+
+// Flags are what a model's servers were started with.
+type Flags = render.Flags
+
+// LoadFolder opens a model's folder; see render.Open.
+func LoadFolder(dir string, f Flags) (Model, error) { return openFolder(context.Background(), dir, f) }
+
+func openFolder(ctx context.Context, dir string, f Flags) (Model, error) {
+	m, err := render.Open(ctx, dir, f)
+	if err != nil {
+		return nil, err
+	}
+	return folder{m}, nil
+}
+
+// folder is the Model of a folder.
+type folder struct{ *render.Model }
+
+// Renderer implements Model.
+func (f folder) Renderer(ctx context.Context, version string, byClass bool) (Renderer, error) {
+	s, err := f.Server(ctx, version, nil)
+	if err == nil && byClass {
+		s, err = s.ByClass()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
