@@ -139,7 +139,7 @@ func (a *applying) store(ev *Event) {
 // event before it has the same scope and kind, otherwise nil.
 func (h *holder) lockLast(ev *Event) *keyspace {
 	l := &h.last
-	if l.keyspace == nil || ev.GroupKind != l.kind || ev.Scope != l.scope {
+	if ev.GroupKind != l.kind || ev.Scope != l.scope { // at first the empty scope, whose blocks store drops
 		return nil
 	}
 	l.keyspace.sh.mu.Lock()

@@ -17,14 +17,15 @@ func (sh *shard) evict(ks *keyspace, n int, spare uint32) (gone int) {
 	most := min(sh.x.o.MaxScopeBlocks, sh.x.o.MaxBlocks)
 	gone = sh.evictNodes(ks, max(n, most/evictShare), spare)
 	for i, t := range []*hashtable.Table{ks.detached.Load(), ks.lower[TierCPU].Load(), ks.lower[TierStorage].Load()} {
-		for q := 0; t != nil && q < hashtable.Parts && gone < n; q++ {
-			for s := range t.Each(q) {
-				if gone >= n {
-					break
-				}
-				sh.forgetBlock(ks, t, s, Tier(i), i == 0)
-				gone++
+		if t == nil {
+			continue
+		}
+		for s := range t.All() {
+			if gone >= n {
+				break
 			}
+			sh.forgetBlock(ks, t, s, Tier(i), i == 0)
+			gone++
 		}
 	}
 	return gone

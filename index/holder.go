@@ -244,7 +244,7 @@ func (h *holder) sawGroup(s Scope, kind GroupKind) {
 	if kind == GroupFull && g.full < 0 {
 		g.full, changed = s.Group, true
 	}
-	if changed && (len(g.seen) > 1 || g.full >= 0) {
+	if changed && len(g.seen) > 1 { // the only group hides nothing
 		h.updateVisibility()
 	}
 }

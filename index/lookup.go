@@ -91,12 +91,12 @@ func (ks *keyspace) lookup(x *Index, r *scratch, f *Found, keys []prefixhash.Key
 		}
 	}
 	more := ks.hasOverlay()
-	if tokens >= 0 {
+	if f.view == byPrompt {
 		ks.narrow(r, f, len(keys), tokens, !more)
 	}
 	if more {
 		ks.lookupOverlay(r, f, keys)
-		if tokens >= 0 {
+		if f.view == byPrompt {
 			ks.narrowList(f, tokens)
 		}
 	}

@@ -107,7 +107,7 @@ func (r *restorer) unplaced() bool {
 	}
 	for k, e := range r.blocks {
 		onGPU := slices.ContainsFunc(e.Copies, func(c Copy) bool { return c.Tier == TierGPU })
-		if !onGPU && len(e.Children) > 0 && !child[k] { // a hole at the start of a chain
+		if !onGPU && !child[k] { // a hole at the start of a chain
 			r.place(k, 0)
 		}
 	}

@@ -170,7 +170,7 @@ func (sh *shard) sweep() {
 		}
 	}
 	for _, p := range slices.Clone(sh.orphans.queue) {
-		if len(p.contents) > 0 && gone.Has(p.segment.slot) {
+		if gone.Has(p.segment.slot) {
 			sh.orphans.forget(p)
 		}
 	}
