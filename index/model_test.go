@@ -255,11 +255,13 @@ func (w *world) holder() Holder {
 	return Holder{Replica: fmt.Sprintf("10.0.0.%d:8000", i/2), Rank: i}
 }
 
-func (w *world) apply(h Holder, evs ...Event) {
+func (w *world) apply(h Holder, evs ...Event) Result {
 	w.t.Helper()
-	if _, err := w.x.Apply(&Batch{Holder: h, Incarnation: w.inc[h], Events: evs, Full: w.full}); err != nil {
+	res, err := w.x.Apply(&Batch{Holder: h, Incarnation: w.inc[h], Events: evs, Full: w.full})
+	if err != nil {
 		w.t.Fatal(err)
 	}
+	return res
 }
 
 func (w *world) step() {
@@ -279,17 +281,21 @@ func (w *world) step() {
 			n = kids[w.rng.IntN(len(kids))]
 			nodes = append(nodes, n)
 		}
+		want := w.m.stored(w.f, h, tier, nodes)
 		w.m.store(w.f, h, tier, nodes, w.full)
-		w.apply(h, w.f.stored(h, tier, nodes))
+		want.compare(w.t, w.apply(h, w.f.stored(h, tier, nodes)))
 	case op < 85:
 		var nodes []int
 		for range 1 + w.rng.IntN(4) {
 			if n := w.rng.IntN(len(w.f.parent)); !slices.Contains(nodes, n) {
 				nodes = append(nodes, n)
-				w.m.remove(w.f, h, tier, n)
 			}
 		}
-		w.apply(h, w.f.removed(h, tier, nodes...))
+		want := w.m.removed(h, tier, nodes)
+		for _, n := range nodes {
+			w.m.remove(w.f, h, tier, n)
+		}
+		want.compare(w.t, w.apply(h, w.f.removed(h, tier, nodes...)))
 	case op < 87:
 		w.m.clear(h)
 		w.apply(h, Event{Kind: Cleared})
@@ -374,6 +380,7 @@ func (w *world) check(step int) {
 		return
 	}
 	w.x.Sweep()
+	w.checkStats(step)
 	if got := w.x.Stats(); got.Hashes != names || len(w.m.orphan) == 0 && got.Orphans != 0 {
 		w.t.Fatalf("step %d: %d engine hashes and %d orphans, want %d and %d runs", step, got.Hashes, got.Orphans, names, len(w.m.orphan))
 	}

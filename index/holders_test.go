@@ -1,0 +1,229 @@
+package index
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// Of many holders, more than a word of a set has bits, each matches as far as it has the prompt: with
+// ends that many share, that few share, and in places where others went on.
+func TestManyHoldersEndAnywhere(t *testing.T) {
+	for seed := range uint64(6) {
+		x := newFixture(t, Options{checkpointEvery: 5})
+		rng := rand.New(rand.NewPCG(seed, 1))
+		want := map[HolderID]int32{}
+		for i := range 150 {
+			h := Holder{Replica: fmt.Sprint(i)}
+			blocks := 1 + rng.IntN(64)
+			if i < 130 { // many at the same ends, and those of the first words not at the last ones
+				blocks = []int{64, 10, 30, 10, 20, 5}[rng.IntN(1+int(seed))]
+			}
+			x.send(h, x.Begin(h), x.f.stored(h, TierGPU, x.all()[:blocks]))
+			want[x.ID(h)] = int32(blocks)
+		}
+		for _, n := range []int{1, 7, 10, 25, 64} {
+			all := x.Lookup(nil, x.f.scope, x.f.key[:n])
+			for _, m := range all {
+				if m.Reported != min(want[m.ID], int32(n)) {
+					t.Fatalf("holder %d matches %d of %d blocks, and has %d", m.ID, m.Reported, n, want[m.ID])
+				}
+			}
+			if len(all) != len(want) {
+				t.Errorf("%d holders match %d blocks, want %d", len(all), n, len(want))
+			}
+		}
+	}
+}
+
+// Of many holders whose full-attention group is not known, each is found.
+func TestManyHoldersProveNothing(t *testing.T) {
+	x := newFixture(t, Options{})
+	for i := range 130 {
+		h := Holder{Replica: fmt.Sprint(i)}
+		second := x.f.stored(h, TierGPU, x.all()[:1])
+		second.Scope.Group = 1
+		x.send(h, x.Begin(h), x.f.stored(h, TierGPU, x.all()[:1]), second)
+	}
+	seen := map[HolderID]bool{}
+	for _, m := range x.Lookup(nil, x.f.scope, x.f.key) {
+		if !m.HybridUnknown || m.Blocks != 0 {
+			t.Errorf("%+v, want a holder that proves nothing", m)
+		}
+		seen[m.ID] = true
+	}
+	if len(seen) != 130 {
+		t.Errorf("%d holders, want 130", len(seen))
+	}
+}
+
+// A holder beyond the slots of a model's shard is refused, and its blocks are dropped.
+func TestHoldersOfAModelAreBounded(t *testing.T) {
+	x := newFixture(t, Options{})
+	for i := range MaxHolders {
+		h := Holder{Replica: fmt.Sprint(i)}
+		if res := x.send(h, x.Begin(h), x.f.stored(h, TierGPU, x.all()[:1])); res.Stored != 1 {
+			t.Fatalf("holder %d: %+v", i, res)
+		}
+	}
+	entries := []Entry{{Scope: x.f.scope, Key: x.f.key[0], First: true, Copies: []Copy{{Holder: b}}}}
+	if res := x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all())); res.Stored != 0 || res.Dropped != 64 {
+		t.Errorf("one holder more: %+v, want 64 dropped", res)
+	}
+	if res := x.Restore(func(yield func(Entry) bool) { yield(entries[0]) }); res.Stored != 0 || res.Dropped != 1 {
+		t.Errorf("one holder more, restored: %+v, want 1 dropped", res)
+	}
+	if n := len(x.Lookup(nil, x.f.scope, x.f.key)); n != MaxHolders {
+		t.Errorf("%d holders match, want %d", n, MaxHolders)
+	}
+}
+
+// A number is given again when so many others wait, and not before. Pages of numbers are made as they
+// are needed.
+func TestNumbersAreGivenAgainInOrder(t *testing.T) {
+	x := newFixture(t, Options{})
+	for i := range minFreeIDs + 1 {
+		h := Holder{Replica: fmt.Sprint(i)}
+		if id := x.ID(h); int(id) != i {
+			t.Fatalf("number %d is given in place of %d", id, i)
+		}
+		x.Remove(h.Replica)
+	}
+	for i := range 3 {
+		if id := x.ID(Holder{Replica: fmt.Sprint("again ", i)}); (i == 0) != (id == 0) {
+			t.Errorf("number %d is given in place %d", id, i)
+		}
+	}
+	pages := len(*x.pages.Load())
+	if want := (minFreeIDs+3)/idsPerPage + 1; pages != want {
+		t.Errorf("%d pages, want %d", pages, want)
+	}
+	for _, id := range []HolderID{HolderID(pages * idsPerPage), HolderID(pages*idsPerPage - 1), -1} {
+		if h, ok := x.HolderOf(id); ok {
+			t.Errorf("number %d stands for %v", id, h)
+		}
+	}
+}
+
+// A report, a touch and a batch, however late it arrives, show that a holder is alive; a late batch does
+// not make its evidence newer or older.
+func TestEvidenceAndItsAge(t *testing.T) {
+	for name, alive := range map[string]func(x *fixture, inc uint64){
+		"a report": func(x *fixture, _ uint64) { x.Report(x.f.scope, x.ID(a), x.f.key[:1], x.clock.t.Add(time.Hour)) },
+		"a touch":  func(x *fixture, _ uint64) { x.Touch(a) },
+		"a batch":  func(x *fixture, inc uint64) { x.send(a, inc) },
+		"a late batch": func(x *fixture, inc uint64) {
+			if _, err := x.Apply(&Batch{Holder: a, Incarnation: inc, At: x.clock.t.Add(-time.Hour)}); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		x := newFixture(t, Options{ReplicaTTL: time.Minute})
+		inc := x.Begin(a)
+		x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
+		x.clock.t = x.clock.t.Add(50 * time.Second)
+		alive(x, inc)
+		age := map[bool]time.Duration{true: 50 * time.Second}[name == "a late batch"]
+		if got := x.match(a).Age(x.clock.t); got != age {
+			t.Errorf("%s: evidence is %v old, want %v", name, got, age)
+		}
+		x.clock.t = x.clock.t.Add(time.Minute)
+		if x.Sweep(); x.Holdings(a) != 64 {
+			t.Errorf("%s: the holder is dropped", name)
+		}
+		x.clock.t = x.clock.t.Add(1)
+		if x.Sweep(); x.Holdings(a) != 0 {
+			t.Errorf("%s: the holder is kept", name)
+		}
+	}
+	x := newFixture(t, Options{})
+	x.Touch(a)
+	x.Report(x.f.scope, 7, x.f.key, x.clock.t.Add(time.Hour))
+	if st := x.Stats(); st.Holders != 0 || st.Leases != 0 {
+		t.Errorf("%+v of a holder that nobody knows", st)
+	}
+}
+
+// An unknown holder has nothing, and no holder has anything in a tier that there is not.
+func TestHoldingsOfNobody(t *testing.T) {
+	x := newFixture(t, Options{})
+	other := x.f.stored(a, TierGPU, x.all()[:5])
+	other.Scope.Model = "other"
+	x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all()), x.f.stored(a, TierStorage, x.all()[:3]), other)
+	wanted := func(_, model string) bool { return model == "m" }
+	for h, want := range map[Holder]int{a: 64, b: 0} {
+		if n := x.HoldingsOf(h, wanted); n != want {
+			t.Errorf("%v holds %d blocks, want %d", h, n, want)
+		}
+		if n := x.TierHoldings(h, tiers); n != 0 {
+			t.Errorf("%v holds %d blocks nowhere", h, n)
+		}
+	}
+	if n := x.TierHoldings(a, TierStorage); n != 3 || x.HoldingsOf(a, nil) != 69 {
+		t.Errorf("%d blocks in storage and %d on GPU, want 3 and 69", n, x.HoldingsOf(a, nil))
+	}
+}
+
+// Of several groups that a holder calls full attention the first counts, group 0 like another, and the
+// configured one before all.
+func TestTheFirstFullGroupCounts(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	if g, known := x.FullGroup("", "m"); known {
+		t.Errorf("group %d is full attention before any is reported", g)
+	}
+	for i, c := range []struct {
+		group int
+		kind  GroupKind
+	}{{0, GroupUnknown}, {0, GroupFull}, {1, GroupFull}} {
+		ev := x.f.stored(a, TierGPU, x.all()[:1+i])
+		ev.Scope.Group, ev.GroupKind = c.group, c.kind
+		x.send(a, inc, ev)
+		if g, known := x.FullGroup("", "m"); g != 0 || known != (i > 0) {
+			t.Errorf("after event %d group %d is full attention: %v", i, g, known)
+		}
+	}
+	x.wantReported(a, 2)
+	x.NameGroup(a.Replica, 1)
+	if g, known := x.FullGroup("", "m"); g != 1 || !known {
+		t.Errorf("group %d is full attention, %v, though 1 is configured", g, known)
+	}
+	x.NameGroup(a.Replica, 0)
+	if g, known := x.FullGroup("", "m"); g != 0 || !known {
+		t.Errorf("group %d is full attention, %v, though 0 is configured", g, known)
+	}
+	x.wantReported(a, 2)
+	if _, known := x.FullGroup("", "other"); known {
+		t.Error("a model without events has a full-attention group")
+	}
+}
+
+// Found holds plain matches again after a lookup in which groups decided.
+func TestFoundForgetsGroups(t *testing.T) {
+	x := newGroups(t, time.Now)
+	h, p := Holder{Replica: "a"}, somePrompt(16*groupBlock+1)
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:16*groupBlock], 0)}); err != nil {
+		t.Fatal(err)
+	}
+	s, keys := groupSpace, p.AppendChain(nil, Keying{Unit: groupBlock})
+	s.Group = 1
+	var f Found
+	for _, prompt := range []Prompt{p, nil, p} {
+		x.FindPrompt(&f, s, keys, prompt)
+		all := f.AppendTo(nil)
+		if len(all) != 1 || f.Len() != 1 || all[0].Blocks != 16 || all[0].Grouped != (prompt != nil) || all[0].Grouped && all[0].Hit != 16*groupBlock {
+			t.Errorf("%+v with prompt %v", all, prompt != nil)
+		}
+	}
+	f.Set([]Match{{ID: 3}})
+	if f.Len() != 1 {
+		t.Errorf("%d matches of one that was set", f.Len())
+	}
+	x.Find(&f, s, []prefixhash.Key{1})
+	if f.Len() != 0 {
+		t.Errorf("%d matches of an unknown prompt", f.Len())
+	}
+}
