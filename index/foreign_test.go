@@ -22,6 +22,14 @@ func TestForeignHashes(t *testing.T) {
 	if _, ok := f.Key(nil); ok {
 		t.Error("an empty hash has a key")
 	}
+	if _, ok := f.Find(nil); ok {
+		t.Error("an empty hash is found")
+	}
+	for _, hash := range [][]byte{digest[:16], digest[:8], digest[8:16]} { // nobody needs to report these
+		if k, ok := f.Find(hash); !ok || k != low {
+			t.Errorf("%d bytes: found %x, %v, want %x", len(hash), k, ok, low)
+		}
+	}
 
 	long := append([]byte("first---"), digest[:12]...)
 	clash := append([]byte("second--"), digest[:12]...)

@@ -76,3 +76,22 @@ func TestHybridSpeculationProvesNothing(t *testing.T) {
 		}
 	}
 }
+
+// A removed block ends what is speculated about it, where it is the last one, in the middle and behind a
+// gap.
+func TestRemovalsEndSpeculation(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
+	x.Speculate(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
+	for i, n := range []int{63, 40, 50} {
+		x.send(a, inc, x.f.removed(a, TierGPU, n))
+		want, left := []int32{63, 40, 40}[i], 63-i
+		if m := x.match(a); m.Blocks != want || m.Reported != want {
+			t.Errorf("block %d is removed: %+v, want %d blocks", n, m, want)
+		}
+		if got := x.Stats().Leases; got != left {
+			t.Errorf("block %d is removed: %d leases, want %d", n, got, left)
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"warmroute/prefixhash"
 )
 
 // Sweeps that are started at once run one after the other: what a dead holder
@@ -50,5 +52,124 @@ func TestSweepsAtOnceGiveASlotBackOnce(t *testing.T) {
 	}
 	if err := x.check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Scopes that are empty go when half of the scopes are used, and leave the others as they are: their
+// blocks, their hashes and the shard that both are in.
+func TestEmptyScopesGoAlone(t *testing.T) {
+	x := newFixture(t, Options{MaxScopes: 4})
+	in := func(adapter string, ev Event) Event {
+		ev.Scope.LoRA = prefixhash.LoRA{Set: true, Name: adapter}
+		return ev
+	}
+	inc, tiersOf := x.Begin(a), []Tier{TierGPU, TierCPU}
+	for _, tier := range tiersOf {
+		x.send(a, inc, in("going", x.f.stored(a, tier, x.all()[:9])))
+	}
+	x.Sweep()
+	if n := x.Stats().Scopes; n != 1 {
+		t.Errorf("%d scopes, want 1", n)
+	}
+	for _, tier := range tiersOf {
+		x.send(a, inc, x.f.removed(a, tier, x.all()[:9]...))
+	}
+	x.Sweep()
+	if n := x.Stats().Scopes; n != 1 {
+		t.Errorf("%d scopes when one of four is used, want it kept", n)
+	}
+	for _, tier := range tiersOf {
+		x.send(a, inc, in("staying", x.f.stored(a, tier, x.all()[:5])))
+	}
+	x.Sweep()
+	if n := x.Stats().Scopes; n != 1 {
+		t.Errorf("%d scopes, want the empty one gone", n)
+	}
+	for _, tier := range tiersOf { // its place in the shard is free
+		ev := x.blocksOf(1, 3)
+		ev.Tier = tier
+		if res := x.send(a, inc, in("coming", ev), x.f.removed(a, tier, 4)); res.Stored != 3 || res.Removed != 1 {
+			t.Errorf("%+v, want 3 blocks stored and one removed", res)
+		}
+	}
+	for s := range x.Scopes() {
+		if want := map[string]int{"staying": 4, "coming": 3}[s.Scope.LoRA.Name]; s.Blocks != want {
+			t.Errorf("scope %q has %d blocks, want %d", s.Scope.LoRA.Name, s.Blocks, want)
+		}
+	}
+	if err := x.check(); err != nil {
+		t.Error(err)
+	}
+	x.Remove(a.Replica)
+	x.Sweep()
+	if err := x.check(); err != nil {
+		t.Error(err)
+	}
+	if st := x.Stats(); st.Scopes != 0 || st.Blocks != 0 || len(x.shards) != 0 {
+		t.Errorf("%+v and %d shards at the end, want nothing", st, len(x.shards))
+	}
+}
+
+// A shard with a holder stays when its scopes go: the holder's next blocks are stored there.
+func TestAShardStaysWithItsHolders(t *testing.T) {
+	x := newFixture(t, Options{MaxScopes: 1})
+	inc := x.Begin(a)
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
+	sh := x.allShards()[0]
+	x.send(a, inc, x.f.removed(a, TierGPU, x.all()...))
+	x.Sweep()
+	if all := x.allShards(); x.Stats().Scopes != 0 || len(all) != 1 || all[0] != sh {
+		t.Errorf("%d scopes and %d shards, want the shard alone", x.Stats().Scopes, len(all))
+	}
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
+	x.wantReported(a, 64)
+}
+
+// A sweep gives the memory of tables back.
+func TestSweepsGiveMemoryBack(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	empty := x.f.stored(a, TierCPU, x.all()[:1])
+	empty.Scope.LoRA.Set = true // another scope, whose place in the shard is before or behind
+	x.send(a, inc, empty)
+	ev := x.blocksOf(1, 50_000)
+	ev.Tier = TierCPU
+	x.send(a, inc, ev)
+	full := x.Stats().Bytes
+	x.send(a, inc, Event{Kind: Removed, Tier: TierCPU, Hashes: ev.Hashes})
+	for range 3 { // what a lookup may see goes with a later one
+		x.Sweep()
+	}
+	if n := x.Stats().Bytes; n > full/10 {
+		t.Errorf("%d bytes of nothing, %d of 50,000 blocks", n, full)
+	}
+}
+
+// Run wakes for the deadline that comes first, in whatever scope, and for the next sweep if there is none.
+func TestTheNextDeadlineIsTheFirst(t *testing.T) {
+	x := newFixture(t, Options{SweepEvery: time.Hour})
+	if d := x.untilDeadline(); d != time.Hour {
+		t.Errorf("%v without a deadline, want the time between sweeps", d)
+	}
+	for i, minutes := range []int{7, 3, 9, 2, 5} {
+		s := x.f.scope
+		s.BlockSize = 16 << i
+		until := x.clock.t.Add(time.Duration(minutes) * time.Minute)
+		if i%2 == 0 {
+			x.Report(s, x.ID(a), x.f.key[:1], until)
+		} else {
+			x.Speculate(s, x.ID(a), x.f.key[:1], until)
+		}
+		first := []int{7, 3, 3, 2, 2}[i]
+		if d := x.untilDeadline().Round(time.Second); d != time.Duration(first)*time.Minute {
+			t.Errorf("%v until the first of %d deadlines, want %d minutes", d, i+1, first)
+		}
+	}
+	leases, reported := 0, 0
+	for s := range x.Scopes() {
+		leases, reported = leases+s.Leases, reported+s.ReportedLeases
+	}
+	if leases != 5 || reported != 3 {
+		t.Errorf("%d leases, %d of them reported, want 5 and 3", leases, reported)
 	}
 }

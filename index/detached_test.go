@@ -1,0 +1,125 @@
+package index
+
+import "testing"
+
+// A block that waits for its parent is dropped, and its holder incomplete, if another holder has it
+// behind another block: engines' hashes are keys here, and one of the two has made a mistake.
+func TestABlockBehindTwoBlocks(t *testing.T) {
+	x := newFixture(t, Options{})
+	x.f.scope.Scheme = "engine"
+	stored := func(hash uint64, parents ...uint64) Event {
+		ev := Event{Kind: Stored, Scope: x.f.scope, Hashes: []uint64{hash}}
+		for _, parent := range parents {
+			ev.HasParent, ev.Parent = true, parent
+		}
+		return ev
+	}
+	x.send(a, x.Begin(a), stored(1), stored(5, 1), stored(7, 1))
+	x.send(b, x.Begin(b), stored(7, 2))
+	if n := x.Holdings(b); n != 1 {
+		t.Errorf("%d blocks are held, one of them detached, want 1", n)
+	}
+	sh := x.allShards()[0]
+	slot, _ := sh.slots.Of(int32(x.ID(b)))
+	inc, _ := x.Resume(b)
+	if res := x.send(b, inc, stored(2)); res.Stored != 1 {
+		t.Errorf("%+v, want the parent stored", res)
+	}
+	if n := x.Holdings(b); n != 1 || !sh.partial.Has(slot) {
+		t.Errorf("%d blocks are held, want 1; incomplete: %v", n, sh.partial.Has(slot))
+	}
+	if err := x.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A block that a holder has by two hashes, behind all blocks before it and behind a gap, is one block
+// when the first is behind a gap too.
+func TestABlockByTwoHashes(t *testing.T) {
+	x := newFixture(t, Options{})
+	again := func(ev Event) Event {
+		for i := range ev.Hashes {
+			ev.Hashes[i]++
+		}
+		if ev.HasParent {
+			ev.Parent++
+		}
+		return ev
+	}
+	inc := x.Begin(a)
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:3]), again(x.f.stored(a, TierCPU, x.all()[:1])), again(x.f.stored(a, TierGPU, x.all()[1:2])))
+	if n := x.Holdings(a); n != 4 {
+		t.Errorf("%d blocks are held, want 4 with the detached one", n)
+	}
+	if res := x.send(a, inc, x.f.removed(a, TierGPU, 0)); res.Removed != 1 {
+		t.Errorf("%+v, want one block removed", res)
+	}
+	x.wantReported(a, 0)
+	if n, m := x.Holdings(a), x.match(a); n != 2 || m.Lower != 3 || !m.Incomplete {
+		t.Errorf("%d blocks are held, want 2; %+v", n, m)
+	}
+	if err := x.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Detached blocks count in the memory of an index.
+func TestDetachedBlocksTakeMemory(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
+	before := x.Stats().Bytes
+	x.send(a, inc, x.f.removed(a, TierGPU, 0))
+	if got := x.Stats(); got.Bytes < before+63*100 || got.Hashes != 63 {
+		t.Errorf("%d bytes of %d detached blocks, %d before", got.Bytes, got.Hashes, before)
+	}
+}
+
+// A chain that is longer than a node, in several events, is found in full.
+func TestChainsBeyondANode(t *testing.T) {
+	for _, first := range []int{1, 100, 16384, 20000} {
+		x := newFixture(t, Options{})
+		x.f.scope.Scheme = "engine"
+		ev := x.blocksOf(1, 40000)
+		ev.Content = nil
+		start, rest := ev, ev
+		start.Hashes, rest.Hashes = ev.Hashes[:first], ev.Hashes[first:]
+		rest.HasParent, rest.Parent = true, ev.Hashes[first-1]
+		if res := x.send(a, x.Begin(a), start, rest); res.Stored != 40000 {
+			t.Errorf("%+v, want all stored", res)
+		}
+		if err := x.check(); err != nil {
+			t.Errorf("%d blocks, and the others: %v", first, err)
+		}
+	}
+}
+
+// Events of a tier that there is not are dropped, and so are removals there.
+func TestTiersThatThereAreNot(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:4]))
+	for _, ev := range []Event{x.f.stored(a, tiers, x.all()[:3]), x.f.removed(a, tiers, 1, 2, 3)} {
+		if res := x.send(a, inc, ev); res != (Result{Dropped: 3}) {
+			t.Errorf("%+v, want 3 dropped", res)
+		}
+	}
+	x.wantReported(a, 4)
+}
+
+// Groups beyond the bound are stored, and are no member's.
+func TestGroupsBeyondTheBound(t *testing.T) {
+	for group, follows := range map[int]bool{MaxGroups - 1: true, MaxGroups: false, MaxGroups + 1: false, -1: false} {
+		x := newFixture(t, Options{})
+		x.f.scope.Group = group
+		inc := x.Begin(a)
+		if res := x.send(a, inc, x.f.stored(a, TierGPU, x.all()), x.f.removed(a, TierGPU, 63)); res.Stored != 64 || res.Removed != 1 {
+			t.Errorf("group %d: %+v", group, res)
+		}
+		if m := x.memberOf(x.ID(a), x.f.scope.modelKey()); m == nil {
+			t.Errorf("group %d: no member", group)
+		} else if _, ok := m.Trust(); ok != follows {
+			t.Errorf("group %d is a member's: %v", group, ok)
+		}
+	}
+}
