@@ -270,32 +270,33 @@ func TestWhyNotReady(t *testing.T) {
 
 // Replicas that never answer get fewer and fewer requests, few at a time.
 func TestBackoff(t *testing.T) {
+	const replicas, minutes = 40, 4
 	synctest.Test(t, func(t *testing.T) {
 		var dead []string
-		for i := range 100 {
+		for i := range replicas {
 			dead = append(dead, fmt.Sprintf("10.1.0.%d:1", i+1))
 		}
 		hung := map[string]*fakeReplica{b: fake(1, 0)}
-		for _, d := range dead[:50] {
+		for _, d := range dead[:replicas/2] {
 			hung[d] = fake(1, 0)
 			hung[d].hang = true
 		}
 		w := start(t, Options{Replicas: list(append(dead, b)...)}, hung)
-		w.pass(10 * time.Minute)
+		w.pass(minutes * time.Minute)
 		if w.serving("m", "") == nil {
 			t.Fatal("the one that answers is not offered")
 		}
 		w.net.change(func() {
 			// two questions (/metrics, /v1/models) per attempt, 2.5 to 5 s apart
 			for _, d := range dead {
-				if n := w.net.asked[d]; n < 30 || n > 2*260 {
-					t.Errorf("%s was asked %d times in 10 min", d, n)
+				if n := w.net.asked[d]; n < 3*minutes || n > 2*26*minutes {
+					t.Errorf("%s was asked %d times in %d min", d, n, minutes)
 				}
 			}
 		})
-		w.net.change(func() { w.net.replicas[dead[99]] = fake(1, 0) })
+		w.net.change(func() { w.net.replicas[dead[replicas-1]] = fake(1, 0) })
 		w.pass(40 * time.Second)
-		w.expectServing(dead[99], b)
+		w.expectServing(dead[replicas-1], b)
 	})
 }
 
