@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Version is the Envoy release the configurations are tested against.
+// Version is the Envoy release with which the configurations are tested.
 const Version = "1.40.0"
 
 // Mode is how Envoy sends request bodies to warmroute
@@ -18,11 +18,11 @@ const Version = "1.40.0"
 type Mode string
 
 const (
-	// Buffered sends a body whole. The default: it fails open and costs least.
-	// Bodies over the listener's buffer limit are answered 413 by Envoy.
+	// Buffered sends a complete body. It is the default: it fails open and costs
+	// least. Envoy answers 413 to bodies over the listener's buffer limit.
 	Buffered Mode = "BUFFERED"
-	// BufferedPartial sends at most the buffer limit; the rest passes. It
-	// fails open; a body that was cut gets no hint, and Content-Length is dropped.
+	// BufferedPartial sends at most the buffer limit; the rest passes. It fails
+	// open; a body that was cut gets no hint, and Content-Length is dropped.
 	BufferedPartial Mode = "BUFFERED_PARTIAL"
 	// FullDuplex streams bodies through warmroute. When warmroute dies, requests in
 	// flight are lost; later ones pass without a hint.
@@ -52,7 +52,8 @@ type Options struct {
 	ReasonHeader bool  `yaml:"-"` // send clients the reason, in HeaderReason
 }
 
-// TLS is how Envoy connects to warmroute. Files are paths on Envoy's machine.
+// TLS describes how Envoy connects to warmroute. Files are paths on Envoy's
+// machine.
 type TLS struct {
 	Enabled    bool   `yaml:"enabled"`               // dial with TLS; it follows from `tls` where the router's port has it
 	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the authorities for the router's certificate; "" = encrypted and not verified, as for a self-signed certificate

@@ -5,13 +5,14 @@ import (
 )
 
 // AllReplicas is the cluster of every replica: the only cluster of a fleet with
-// one model, otherwise for requests that name no model, or one without a replica.
+// one model. Otherwise it serves requests that name no model, or a model without
+// a replica.
 const AllReplicas = "replicas"
 
-// Fleet has the replicas and their models as Envoy receives them.
+// Fleet has the replicas and their models in the form that Envoy receives.
 type Fleet struct {
 	Replicas []Endpoint // all of them
-	Groups   []Group    // by the models they serve; none if all serve the same
+	Groups   []Group    // by the models that they serve; none if all serve the same
 	// ReadsModel makes Envoy read the model of every body although there are no
 	// groups: a change of the listener costs more than reading bodies.
 	ReadsModel bool
@@ -28,7 +29,7 @@ type Group struct {
 // Endpoint is a replica in a cluster.
 type Endpoint struct {
 	Addr string // host:port
-	Down bool   // it does not answer: used where no other of the cluster does
+	Down bool   // it does not answer: used only if no other of the cluster does
 }
 
 // Serving returns a fleet of replicas that all serve the same.

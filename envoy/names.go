@@ -1,6 +1,6 @@
 package envoy
 
-// Names shared with Envoy. warmroute sets only headers that are listed here.
+// Names shared with Envoy. warmroute sets no other headers.
 const (
 	// HeaderDestination names the picked replicas, best first:
 	// "ip:port[,ip:port...]". Set by warmroute on the request, read by Envoy's
@@ -12,11 +12,11 @@ const (
 	HeaderRank = "x-data-parallel-rank"
 
 	// HeaderReason carries the decision's reason code to the client on the
-	// response, where it is configured.
+	// response, if configured.
 	HeaderReason = "x-warmroute-reason"
 
 	// HeaderServed has the serving replica, for the client. Envoy sets it on the
-	// response where it is configured (Options.ServedHeader).
+	// response if configured (Options.ServedHeader).
 	HeaderServed = "x-warmroute-served"
 
 	// MetadataLB is the dynamic metadata namespace of Envoy's load balancers.

@@ -27,7 +27,7 @@ var templates = template.Must(template.New("envoy").Funcs(template.FuncMap{
 	"cds":  func(d Discovery) string { return d.source("cds") },
 }).ParseFS(templateFiles, "*.yaml.tmpl"))
 
-// quote is s in quotes, as YAML and JSON read it.
+// quote returns s in quotes that YAML and JSON read.
 func quote(s string) (string, error) {
 	b, err := json.Marshal(s)
 	return string(b), err
@@ -72,7 +72,7 @@ func (d Discovery) source(resource string) string {
 // request costs Envoy some 10 kB, so 1e6 of them 10 GB).
 const noLimits = "{max_connections: 1000000, max_pending_requests: 1000000, max_requests: 1000000, max_retries: 1000000}"
 
-// listenerName is the listener's name, and that of its routes.
+// listenerName is the name of the listener and of its routes.
 const listenerName = "inference"
 
 // page returns the data of the templates.
@@ -135,8 +135,7 @@ func parseAll(all []string) (out []addr) {
 	return out
 }
 
-// clusterType is STATIC where all addresses have an IP, STRICT_DNS where one has
-// a name.
+// clusterType returns STATIC if all addresses have an IP, STRICT_DNS if one has a name.
 func clusterType(all []string) string {
 	for _, s := range all {
 		if _, err := netip.ParseAddr(parsed(s).Host); err != nil {
@@ -146,7 +145,7 @@ func clusterType(all []string) string {
 	return "STATIC"
 }
 
-// seconds is d in the form of protobuf's JSON mapping.
+// seconds returns d in the form of protobuf's JSON mapping.
 func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
 }

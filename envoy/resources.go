@@ -29,8 +29,8 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 )
 
-// Resources are what an Envoy receives over xDS: the same as WriteBootstrap
-// writes, in pieces.
+// Resources are the configuration that an Envoy receives over xDS: the content of
+// WriteBootstrap, in pieces.
 type Resources struct {
 	Listener  *listenerv3.Listener
 	Routes    *routev3.RouteConfiguration

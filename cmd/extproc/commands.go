@@ -34,7 +34,7 @@ func program() cli.Program {
 	}}
 }
 
-// flags parses args, which may hold nothing but flags.
+// flags parses args. They may contain flags only.
 func flags(std stdio, name string, args []string, define func(*flag.FlagSet)) error {
 	return cli.Flags(std, "extproc "+name, args, define)
 }
@@ -53,7 +53,7 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 	}
 	notes, err := c.checkFiles()
 	if err != nil {
-		return err // of the environment: those of the file are known by now
+		return err // an error of the environment: the file's are known by now
 	}
 	text, err := config.Print(c)
 	if err != nil {
@@ -63,8 +63,8 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 	return nil
 }
 
-// checkedConfig reads the configuration that `check` is given: -config FILE, FILE,
-// or - for standard input; or returns the field that is to be explained.
+// checkedConfig reads the configuration of `check`: -config FILE, FILE, or - for
+// standard input; or returns the field to explain.
 func checkedConfig(std stdio, args []string) (c Config, field string, err error) {
 	var path string
 	if len(args) != 1 || strings.HasPrefix(args[0], "-") && args[0] != "-" {
@@ -119,7 +119,8 @@ func envoyConfigCommand(_ context.Context, args []string, std stdio) error {
 	return c.writeEnvoy(std, static, files)
 }
 
-// writeEnvoy writes the requested bootstrap, or the one that fits.
+// writeEnvoy writes the requested bootstrap, or the one that fits the
+// configuration.
 func (c Config) writeEnvoy(std stdio, static, files bool) error {
 	o := c.envoyOptions()
 	switch {

@@ -55,7 +55,7 @@ type Config struct {
 
 	Tracing tracing.Options `yaml:"tracing" applies:"restart"` // OpenTelemetry spans of decisions, for requests whose own trace is sampled
 
-	complete bool // replicas must come from somewhere, by what this binary has
+	complete bool // replicas must come from somewhere: this binary decides from where
 }
 
 // HealthConfig is the server of health and metrics.
@@ -73,7 +73,7 @@ type AdminConfig struct {
 	Pprof     bool     `yaml:"pprof"`                // serve Go's profiles under /debug/pprof/
 }
 
-// token returns what requests must carry, nil if nothing.
+// token returns the token that requests must carry, nil if none.
 func (c AdminConfig) token() (*bearer.Token, error) {
 	switch {
 	case c.TokenFile != "":
@@ -127,8 +127,8 @@ type FilterConfig struct {
 	Decisions int `yaml:"decisions" unit:"decisions"` // how many of the last decisions are kept for `extproc explain` and the dashboard
 }
 
-// named returns how many replicas a request names: a cluster without a balancer takes
-// the header for one address, and a list for none.
+// named returns the number of replicas that a request names: a cluster without a balancer
+// takes the header for one address, and a list for none.
 func (c FilterConfig) named() int {
 	if c.AlwaysPick {
 		return 1
@@ -166,7 +166,7 @@ func defaultConfig() Config {
 	}
 }
 
-// Validate returns every problem of the parts that no other package owns.
+// Validate returns every problem of the sections that no other package owns.
 func (c Config) Validate() error {
 	var errs []error
 	address := func(field, addr string) {
@@ -244,8 +244,8 @@ func (c Config) Validate() error {
 	return errors.Join(append(errs, c.doors()...)...)
 }
 
-// validateTrustedHeader refuses names that can never match (Envoy writes names in
-// lower case), or whose value another component sets.
+// validateTrustedHeader refuses names that can never match (Envoy writes names in lower
+// case), or whose value another component sets.
 func validateTrustedHeader(name string) error {
 	switch {
 	case name == "":
@@ -269,7 +269,7 @@ func loadConfig(path string) (Config, error) {
 	return config.Load(path, defaultConfig)
 }
 
-// completeConfig is defaultConfig for a file that is to be served.
+// completeConfig is defaultConfig for a file that will be served.
 func completeConfig() Config {
 	c := defaultConfig()
 	c.complete = true
@@ -284,7 +284,7 @@ func (c Config) serverOptions(log *slog.Logger) filter.ServerOptions {
 	}
 }
 
-// envoyOptions fills in what the rest of the configuration implies.
+// envoyOptions fills in the options that follow from the rest of the configuration.
 func (c Config) envoyOptions() envoy.Options {
 	o := c.Envoy
 	if len(o.ExtProc) == 0 {
@@ -317,7 +317,7 @@ func (c Config) xdsSettings() xds.Settings {
 	return xds.Settings{At: c.XDS, Envoy: o, Listing: !locked}
 }
 
-// defaultEnvoy leaves out what follows from the rest of the configuration.
+// defaultEnvoy leaves out the options that follow from the rest of the configuration.
 func defaultEnvoy() envoy.Options {
 	o := envoy.Options{}.WithDefaults()
 	o.ExtProc = nil

@@ -13,8 +13,8 @@ func dashboardFiles() map[string]http.Handler {
 	return map[string]http.Handler{"GET " + at: dashboard.Page(at)}
 }
 
-// counters returns the fleet's numbers by base model: what the router has in flight,
-// and what the replicas have counted.
+// counters returns the fleet's numbers by base model: the router's requests in
+// flight, and the replicas' counters.
 func (r *router) counters() map[string]dashboard.Counters {
 	out := map[string]dashboard.Counters{}
 	for _, rep := range r.fleet.Snapshot().Replicas {

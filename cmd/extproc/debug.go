@@ -10,14 +10,14 @@ import (
 	"warmroute/internal/decision"
 )
 
-// lastDecisions is how many decisions /debug/explain shows where the query has
-// no number.
+// lastDecisions is how many decisions /debug/explain shows for a query without a
+// number.
 const lastDecisions = 20
 
 // explain answers GET /debug/explain?id=REQUEST_ID&reason=…&n=…: the newest
-// recorded decisions that match, newest first, as {"decisions": [...]}, and with
-// them where tokenizers were found, and the features whose ids are not computed in
-// process any more, if any.
+// recorded decisions that match, newest first, as {"decisions": [...]}, with the
+// places where tokenizers were found and the features whose ids are not computed
+// in process any more, if any.
 func explain(ring *decision.Ring, view func() tokenView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
@@ -44,8 +44,8 @@ func explain(ring *decision.Ring, view func() tokenView) http.Handler {
 	})
 }
 
-// ready states why the router cannot decide requests yet: the fleet has not
-// settled, or a replica's events have not been caught up with.
+// ready says why the router cannot decide requests yet: the fleet has not settled,
+// or a replica's events have not been caught up with.
 func (r *router) ready() error {
 	if !r.fleet.Snapshot().Settled {
 		return errors.New("not every replica has been contacted yet")

@@ -10,7 +10,7 @@ import (
 )
 
 // dependencies returns the fields that cannot take effect because of another
-// section, or another field of the same one. A default value is no problem.
+// field, of this section or another. A default value is no problem.
 func (c Config) dependencies() []error {
 	var errs []error
 	refuse := func(useless bool, field, format string, args ...any) {
@@ -46,7 +46,8 @@ func (c Config) eachReplica(f func(at string, r fleet.ReplicaOptions)) {
 	f("kubernetes.replica", c.Kubernetes.Replica)
 }
 
-// collisions refuses an address for two of the router's own ports; port 0 is any.
+// collisions refuses an address for two of the router's own ports. Port 0 never
+// collides.
 func (c Config) collisions() (errs []error) {
 	taken := map[string]string{}
 	for _, own := range [][2]string{

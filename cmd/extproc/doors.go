@@ -12,13 +12,12 @@ type door struct {
 	section, field string
 	address        string // "" = closed
 	guarded        bool   // its clients prove who they are
-	insecure       bool   // the configuration says that they need not
-	proof          string // what would guard it
-	harm           string // what a client can do who need not prove anything
+	insecure       bool   // the configuration allows clients without proof
+	proof          string // the field that would guard it
+	harm           string // the damage that a client without proof can do
 }
 
-// exposed reports whether other machines reach the port, and it asks nothing of
-// them.
+// exposed reports whether other machines reach the port and need no proof.
 func (d door) exposed() bool { return d.address != "" && !listen.Loopback(d.address) && !d.guarded }
 
 func (c Config) allDoors() []door {
@@ -41,7 +40,7 @@ func (c Config) allDoors() []door {
 }
 
 // doors refuses ports that other machines reach without proof, unless the
-// configuration says that this is meant.
+// configuration says so.
 func (c Config) doors() (errs []error) {
 	for _, d := range c.allDoors() {
 		if d.exposed() && !d.insecure {

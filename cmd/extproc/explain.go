@@ -24,8 +24,8 @@ import (
 )
 
 // explainNow answers POST /debug/explain?path=ROUTE&tenant=T&subset=A,B with a
-// request's body: the decision that it would get now, as {"decision": …}. The
-// request is not sent on and nothing is charged.
+// request's body: the decision about such a request at this moment, as {"decision":
+// …}. The request is not sent on and nothing is charged.
 func explainNow(router *filter.Router, maxBody func() int, view func() tokenView) http.Handler {
 	reading := make(chan struct{}, maxExplained)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,8 +60,8 @@ func explainNow(router *filter.Router, maxBody func() int, view func() tokenView
 	})
 }
 
-// maxExplained is how many bodies are read at a time for POST /debug/explain: each
-// may be as long as a request's.
+// maxExplained is the number of bodies that POST /debug/explain reads at a time:
+// each may be as long as a request's.
 const maxExplained = 4
 
 // explainTimeout bounds a request to the router, which may itself have to request
@@ -228,7 +228,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 }
 
 // printGroups prints how much of the prompt each candidate's cache groups hold, and
-// which of them cut the match, where there is more than full attention.
+// which of them cut the match, for caches with more than full attention.
 func printGroups(w io.Writer, rec decision.Record) error {
 	for _, c := range rec.Candidates {
 		g := c.Cache
@@ -268,7 +268,7 @@ func byRank(all []decision.CandidateRecord, chosen string) []decision.CandidateR
 // snapshot.
 func (o *explainOptions) printRescored(w io.Writer, rec decision.Record, c policy.Config) error {
 	if len(rec.Candidates) == 0 {
-		return nil // that was printed
+		return nil // the first decision is printed already
 	}
 	book, err := policy.NewBook(c)
 	if err != nil {

@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// maxMessage is what grpc-go receives at most. Its default of 4 MiB would cut
-	// multimodal bodies; Envoy's own buffer limit is the one to set.
+	// maxMessage is the largest message that grpc-go receives. Its default of 4 MiB
+	// would cut multimodal bodies; Envoy's own buffer limit is the one to set.
 	maxMessage = 256 << 20
 	// streamWindow and connWindow let a usual body come in one flight, without
-	// window updates and the pings that estimate them; the connection's bounds
-	// what one Envoy worker can have under way.
+	// window updates and the pings that estimate them; connWindow bounds the bytes
+	// of one Envoy worker under way.
 	streamWindow = 1 << 20
 	connWindow   = 16 << 20
-	// pingEvery is how often Envoy may ping a connection: twice as often as
-	// configured there. By default grpc-go allows a ping in five minutes and
+	// pingEvery is the least time between pings of a connection: half the time
+	// configured in Envoy. By default grpc-go allows a ping in five minutes and
 	// ends the connection, with every stream on it, at the third that comes sooner.
 	pingEvery = 500 * time.Millisecond
-	// maxEnvoys is how many connections the port for Envoy holds: two or three for
-	// each worker of each Envoy, and health checks.
+	// maxEnvoys bounds the connections of the port for Envoy: two or three for each
+	// worker of each Envoy, and health checks.
 	maxEnvoys = 1024
 	// handshake is how long a new connection may take to speak HTTP/2.
 	handshake = 5 * time.Second
 	// askAfter is how long a client may send nothing before it must answer a ping,
-	// within askFor: a client that is gone holds no connection.
+	// within askFor: so a client that is gone holds no connection.
 	askAfter = 30 * time.Second
 	askFor   = 10 * time.Second
 	// ioBuffer holds a few messages of one connection.
 	ioBuffer = 64 << 10
 )
 
-// grpcOptions are those of the server Envoy dials.
+// grpcOptions are the options of the server that Envoy dials.
 func grpcOptions(tls *certs.Source) []grpc.ServerOption {
 	options := append(lasting(),
 		grpc.ForceServerCodecV2(extprocwire.NewCodec()),
@@ -52,7 +52,7 @@ func grpcOptions(tls *certs.Source) []grpc.ServerOption {
 	return options
 }
 
-// lasting bounds how long a connection may last without use.
+// lasting bounds the life of an unused connection.
 func lasting() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ConnectionTimeout(handshake), grpc.KeepaliveParams(keepalive.ServerParameters{Time: askAfter, Timeout: askFor}),

@@ -59,8 +59,8 @@ func (s *indexService) listen(c IndexServiceConfig, log *slog.Logger) (err error
 	return nil
 }
 
-// run serves until ctx ends, calls under way included. A service that breaks
-// leaves the router not ready, but requests are still answered.
+// run serves until ctx ends, calls under way included. If the service breaks, the
+// router is not ready, but answers requests.
 func (s *indexService) run(ctx context.Context, log *slog.Logger) error {
 	if s.listener == nil {
 		return nil
@@ -80,15 +80,16 @@ func (s *indexService) run(ctx context.Context, log *slog.Logger) error {
 	return err
 }
 
-// maxSidecars is how many connections the index service holds: one for each replica
-// of the largest fleet, and other routers'.
+// maxSidecars bounds the connections of the index service: one for each replica of
+// the largest fleet, and other routers'.
 const maxSidecars = 4096 + 256
 
-// maxReport is more than any report of a sidecar (about 400 KB) and what
-// grpc-go receives by default.
+// maxReport exceeds every report of a sidecar (about 400 KB). grpc-go receives as
+// much by default.
 const maxReport = 4 << 20
 
-// ready is why the service cannot answer, nil when it can or is off.
+// ready returns the reason why the service cannot answer, nil when it can or is
+// off.
 func (s *indexService) ready() error {
 	if s.listener == nil || s.Ready() {
 		return nil

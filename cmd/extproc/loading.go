@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// loading is the configured models whose ids are computed in process.
+// loading has the configured models whose ids are computed in process.
 type loading struct {
 	mu     sync.Mutex
 	models []*loadingModel // in the order of the file
 	wake   chan struct{}   // capacity 1: there is one to load
 }
 
-// loadingModel is one of them.
+// loadingModel is one of these models.
 type loadingModel struct {
 	config ModelConfig
 	since  time.Time // its loading began
 	late   bool      // it came with a reload: readiness does not wait for it
-	err    error     // errWaiting, errLoading, why it is not loaded, or nil
+	err    error     // errWaiting, errLoading, the reason why it is not loaded, or nil
 }
 
 var (
@@ -38,8 +38,8 @@ func newLoading(list []ModelConfig) *loading {
 	return l
 }
 
-// set takes another list of models and returns the ids that it no longer has.
-// Those whose settings are the same are left alone.
+// set replaces the list of models and returns the ids that it no longer has. Models
+// with unchanged settings stay as they are.
 func (l *loading) set(list []ModelConfig, late bool) (gone []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,10 +91,10 @@ func (l *loading) done(m *loadingModel, err error) {
 	m.err = err
 }
 
-// ready reports which model of the start is not loaded yet, or could not be.
+// ready names each model of the start that is not loaded yet, or could not be.
 func (l *loading) ready() error { return errors.Join(l.missing(false)...) }
 
-// notes reports the same of models that a reload added.
+// notes names each such model of a reload.
 func (l *loading) notes() (out []string) {
 	for _, err := range l.missing(true) {
 		out = append(out, err.Error())
@@ -129,7 +129,7 @@ func (l *loading) configured(id string) bool {
 const loadsAtOnce = 4
 
 // load loads models as they are configured, off the request path and independently of
-// each other. One takes a second or less, unless it is fetched.
+// each other. A model takes a second or less, unless it is fetched.
 func (r *router) load(ctx context.Context) error {
 	var running errgroup.Group
 	running.SetLimit(loadsAtOnce)
@@ -167,7 +167,7 @@ func (r *router) loadOne(ctx context.Context, m *loadingModel) {
 	r.log.Info("model loaded", "model", m.config.ID, "took", time.Since(start).Round(time.Millisecond).String())
 }
 
-// setTokens has the sources of token ids follow another configuration.
+// setTokens applies another configuration to the sources of token ids.
 func (r *router) setTokens(next TokensConfig) {
 	settings, _ := next.settings() // validated
 	r.local.Set(settings)

@@ -1,5 +1,5 @@
 // Command extproc is warmroute's router: an Envoy external processor that names
-// the vLLM replica a request should go to. See `extproc help`.
+// the vLLM replica for a request. See `extproc help`.
 package main
 
 func main() { program().Main() }

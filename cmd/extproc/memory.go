@@ -15,22 +15,21 @@ import (
 )
 
 const (
-	// gcPercent is GOGC where the environment sets neither it nor a memory limit: the
-	// tokenizers' tables are most of the live heap, and marking them is half as dear when
-	// it is half as often.
+	// gcPercent is GOGC unless the environment sets it or a memory limit: the tokenizers'
+	// tables are most of the live heap, and marking them half as often costs half as much.
 	gcPercent = 200
-	// memoryEvery is how often Go's limit follows the index's size: a large index is
-	// filled in minutes.
+	// memoryEvery is the time after which Go's limit follows the index's size: a large
+	// index fills in minutes.
 	memoryEvery = 10 * time.Second
-	// unlimitedBodies is the limit of all bodies where memory has none.
+	// unlimitedBodies is the limit of all bodies without a limit of memory.
 	unlimitedBodies = 1 << 30
-	// bodyFactor is how much memory the work on a body takes at most, and as much again
-	// is left for all else.
+	// bodyFactor bounds the memory of the work on a body, as a multiple of its size. As
+	// much again is left for all else.
 	bodyFactor = 8
 )
 
-// tuneMemory sets what the environment leaves open: how often memory is collected, and
-// Go's memory limit.
+// tuneMemory sets the parameters that the environment does not set: GOGC, and Go's memory
+// limit.
 func tuneMemory(log *slog.Logger) {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -45,12 +44,12 @@ func tuneMemory(log *slog.Logger) {
 	}
 }
 
-// limitMemory sets Go's memory limit, unless GOMEMLIMIT is set: nine tenths of what the
-// container's limit leaves beside the index's blocks, which are outside of Go's heap. It
-// returns the limit in force, math.MaxInt64 for none.
+// limitMemory sets Go's memory limit, unless GOMEMLIMIT is set, to nine tenths of heapRoom.
+// It returns the limit in force, math.MaxInt64 for none.
 func limitMemory() (int64, error) { return memlimit.Set(memlimit.WithProvider(heapRoom)) }
 
-// heapRoom returns what the container's limit leaves for Go's heap, and at least half of it.
+// heapRoom returns the container's limit without the index's blocks, which are outside of
+// Go's heap, but at least half of the limit.
 func heapRoom() (uint64, error) {
 	limit, err := memlimit.FromCgroup()
 	if err != nil {
@@ -59,7 +58,7 @@ func heapRoom() (uint64, error) {
 	return limit - min(limit/2, uint64(index.OffHeap())), nil
 }
 
-// followMemory keeps Go's memory limit right while the index grows, until ctx ends.
+// followMemory adjusts Go's memory limit while the index grows, until ctx ends.
 func followMemory(ctx context.Context) error {
 	tick := time.NewTicker(memoryEvery)
 	defer tick.Stop()
@@ -73,7 +72,7 @@ func followMemory(ctx context.Context) error {
 	}
 }
 
-// bodies is filter.max_bodies, or what follows from a memory limit in bytes.
+// bodies returns filter.max_bodies, or the default for a memory limit in bytes.
 func (c FilterConfig) bodies(memory int64) int64 {
 	if c.MaxBodies > 0 {
 		return int64(c.MaxBodies)

@@ -37,7 +37,7 @@ type ModelConfig struct {
 	StoreMiB               int      `yaml:"store_mib,omitempty" unit:"MiB" default:"64"`   // memory for the token ids of prompts' beginnings; negative = none
 }
 
-// Validate returns every problem that can be seen without loading, joined.
+// Validate returns every problem that shows without loading, joined.
 func (c ModelConfig) Validate() error {
 	var errs []error
 	if c.ID == "" {
@@ -78,7 +78,7 @@ func (c ModelConfig) flags() (tokens.Flags, error) {
 	return f, err
 }
 
-// loadTimeout bounds how long a configured model is fetched and loaded.
+// loadTimeout bounds the fetching and loading of a configured model.
 const loadTimeout = 10 * time.Minute
 
 // loadModel reads a configured model's files, which it may have to fetch first.
@@ -100,8 +100,8 @@ func (r *router) loadModel(ctx context.Context, c ModelConfig) (tokens.Model, er
 	return r.library.Load(ctx, c.holder(), dir, f)
 }
 
-// holder returns the name under which the library holds a configured model: another than a
-// discovered model of the same id has.
+// holder returns the name under which the library holds a configured model. A discovered
+// model of the same id has another name.
 func (c ModelConfig) holder() string { return "configured " + c.ID }
 
 func (c ModelConfig) ref() string {
@@ -111,8 +111,8 @@ func (c ModelConfig) ref() string {
 	return c.ID
 }
 
-// checkFiles reports where the files of every model are, as comments, or what is
-// wrong with them: every problem at once.
+// checkFiles reports where the files of every model are, as comments, or every problem
+// with them.
 func (c Config) checkFiles() (notes string, err error) {
 	hub, err := modelfiles.New(os.Getenv)
 	if err != nil {
@@ -133,11 +133,11 @@ func (c Config) checkFiles() (notes string, err error) {
 	return notes, errors.Join(errs...)
 }
 
-// stuckAfter is how long work for a model takes before it is reported.
+// stuckAfter is the time after which work for a model is reported.
 const stuckAfter = 10 * time.Second
 
-// modelNotes reports the models that work off the request path takes long for, with the
-// phase, and why nothing is downloaded.
+// modelNotes reports the models whose work off the request path takes long, with the
+// phase, and the reason why nothing is downloaded.
 func (r *router) modelNotes(now time.Time) (notes []string) {
 	busy := slices.Concat(r.discovery.Busy(), r.local.Busy())
 	for _, b := range busy {
@@ -153,10 +153,10 @@ func (r *router) modelNotes(now time.Time) (notes []string) {
 	return notes
 }
 
-// mostStuck bounds the models that are reported at once.
+// mostStuck bounds the models in one report.
 const mostStuck = 20
 
-// modelMetrics registers what is loaded and downloaded.
+// modelMetrics registers the metrics of loaded and downloaded models.
 func modelMetrics(reg prometheus.Registerer, library *tokens.Library, hub *modelfiles.Hub) {
 	gauge := func(name, help string, value func(tokens.LibraryStats) float64) {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(library.Stats()) }))

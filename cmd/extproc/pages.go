@@ -16,7 +16,7 @@ import (
 // pages are the router's HTTP servers.
 type pages struct {
 	admin  *admin.Server
-	health *admin.Server // the same where health has no address of its own
+	health *admin.Server // the same server if health has no address of its own
 }
 
 // pages takes the addresses of the HTTP servers.

@@ -14,7 +14,7 @@ type sharing struct {
 	collector link.Collector
 }
 
-// open joins the other routers.
+// openPeers joins the other routers.
 func (r *router) openPeers() (err error) {
 	if r.sharing.outbox == nil {
 		return nil

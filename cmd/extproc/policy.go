@@ -13,7 +13,7 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// maxPatch is far more than every setting takes.
+// maxPatch far exceeds a patch of every setting.
 const maxPatch = 64 << 10
 
 // policyPages returns the admin pages of settings and pressure.

@@ -15,7 +15,7 @@ import (
 //go:embed reference.json
 var referenceFile []byte
 
-// explainField states what a field of the configuration, or a section, is for.
+// explainField prints the purpose of a field or a section of the configuration.
 func explainField(w io.Writer, name string) error {
 	var fields []config.Field
 	if err := json.Unmarshal(referenceFile, &fields); err != nil {

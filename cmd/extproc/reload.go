@@ -18,9 +18,9 @@ import (
 // reloads is the state of the configuration file since the start.
 type reloads struct {
 	mu      sync.Mutex
-	running Config   // what is in force
-	waiting []string // fields of the file that are not
-	refused error    // why the file is not used
+	running Config   // the configuration in force
+	waiting []string // fields of the file that are not in force
+	refused error    // the reason why the file is not used
 
 	total *prometheus.CounterVec
 	ok    prometheus.Gauge
@@ -92,8 +92,8 @@ func (l *reloads) notes() (out []string) {
 	return out
 }
 
-// apply takes from a new configuration what can change at run time, and reports
-// what cannot.
+// apply applies the parts of a new configuration that can change at run time, and
+// reports the others.
 func (r *router) apply(c Config) error {
 	l := r.reloads
 	before := l.inForce()
@@ -113,7 +113,7 @@ func (r *router) apply(c Config) error {
 	}
 	r.remote.Set(renders, next.Filter.TokenBudget)
 	r.setTokens(next.Tokens)
-	if !reflect.DeepEqual(next.Policy, before.Policy) { // else what was patched at run time stays
+	if !reflect.DeepEqual(next.Policy, before.Policy) { // otherwise the patches of the run time stay
 		change, err := r.book.Replace(next.Policy)
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func (r *router) refuse(err error) {
 	r.log.Error("configuration refused, the previous one stays in use", "error", err)
 }
 
-// unservedModels states which models no replica can serve now.
+// unservedModels names the models that no replica can serve now.
 func unservedModels(s *fleet.Snapshot) (out []string) {
 	if s.Ready == 0 {
 		return []string{fmt.Sprintf("no replica is ready, of %d", len(s.Replicas))}
@@ -182,7 +182,7 @@ func unservedModels(s *fleet.Snapshot) (out []string) {
 	return out
 }
 
-// replicaReady fails readiness without a replica, where that is configured.
+// replicaReady fails readiness without a replica, if the configuration says so.
 func (r *router) replicaReady() error {
 	if o := r.reloads.inForce().Filter; o.Picker && o.ReadyNeedsReplica && r.fleet.Snapshot().Ready == 0 {
 		return errors.New("no replica is ready")

@@ -9,7 +9,7 @@ import (
 	"warmroute/internal/kvevents"
 )
 
-// replicaView is one replica as /debug/replicas shows it.
+// replicaView is one replica on /debug/replicas.
 type replicaView struct {
 	Address   string     `json:"address"`
 	Name      string     `json:"name,omitempty"`
@@ -22,7 +22,7 @@ type replicaView struct {
 	Models    []string   `json:"models"`
 	Render    bool       `json:"render"`
 	Synced    bool       `json:"synced"`
-	NoEvents  string     `json:"no_events,omitempty"` // why there is no subscription, or none to some ranks
+	NoEvents  string     `json:"no_events,omitempty"` // why it has no subscription, or some ranks have none
 	Ranks     []rankView `json:"ranks"`
 	Cached    cachedView `json:"cached_tokens"`
 }
@@ -32,13 +32,13 @@ type cachedView struct {
 	Predicted int64    `json:"predicted"`           // by this router, since the replica joined
 	Reported  float64  `json:"reported_hits"`       // by the replica, since it started, all its traffic
 	Shortfall *float64 `json:"shortfall,omitempty"` // share of the predicted tokens that was not hit, over the last complete window
-	Suspect   bool     `json:"suspect"`             // it was large for 10 requests or several windows, and the replica counts as holding nothing
+	Suspect   bool     `json:"suspect"`             // the shortfall was large for 10 requests or several windows, and the replica counts as holding nothing
 }
 
 // rankView is one data-parallel rank.
 type rankView struct {
 	Rank     int              `json:"rank"`
-	Blocks   int              `json:"blocks"` // held, by the index
+	Blocks   int              `json:"blocks"` // held, by the index's count
 	InFlight int              `json:"in_flight"`
 	Awaiting int              `json:"awaiting_first_token"`
 	Pending  float64          `json:"pending_prefill_seconds"`
@@ -50,16 +50,16 @@ type rankView struct {
 	Cache    *cacheView       `json:"cache,omitempty"`
 }
 
-// cacheView is the rank's cache groups, and how reliable predictions of its hits
-// are.
+// cacheView describes the rank's cache groups, and the reliability of
+// predictions of its hits.
 type cacheView struct {
 	Groups  string `json:"groups"`
-	Assumed string `json:"assumed"` // of settings that events do not contain
+	Assumed string `json:"assumed"` // the assumed settings that events do not contain
 	Trust   string `json:"trust"`   // exact, unconfirmed, inexact
 	Why     string `json:"why,omitempty"`
 }
 
-// hashView states which of vLLM's hash algorithms the rank was seen to run.
+// hashView says which of vLLM's hash algorithms the rank runs.
 type hashView struct {
 	State      string   `json:"state"` // match, mismatch, cannot tell
 	Algorithms []string `json:"algorithms,omitempty"`

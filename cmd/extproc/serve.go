@@ -41,13 +41,13 @@ import (
 	"warmroute/render/work"
 )
 
-// drainTime bounds how long requests in flight may go on after SIGTERM: a
-// stream lives as long as its request, and generations are long. Cutting them
-// only costs the release of their charge.
+// drainTime bounds how long requests in flight may go on after SIGTERM: a stream
+// lives as long as its request, and generations are long. Cutting a stream only
+// costs the release of its charge.
 const drainTime = 10 * time.Second
 
-// renderConns is how many idle connections per replica are kept for requests of
-// token ids: as many as may be under way at a busy moment.
+// renderConns bounds the idle connections per replica for requests of token ids:
+// a busy moment has as many under way.
 const renderConns = 16
 
 func serveCommand(ctx context.Context, args []string, std stdio) error {
@@ -88,7 +88,7 @@ func serveCommand(ctx context.Context, args []string, std stdio) error {
 	return r.run(ctx, file)
 }
 
-// router is everything `extproc serve` runs, wired together.
+// router has all parts of `extproc serve`.
 type router struct {
 	c        Config
 	log      *slog.Logger
@@ -116,7 +116,8 @@ type router struct {
 	filter    *filter.Router
 	watch     *shortfall.Watch
 	server    *filter.Server
-	// predicted is how many tokens were predicted to be cached on a replica.
+	// predicted returns the number of tokens that were predicted to be cached on
+	// a replica.
 	predicted func(replica string) int64
 	outcomes  *outcome.Server
 	service   indexService
@@ -205,8 +206,8 @@ func (r *router) newFleet(reg prometheus.Registerer) (err error) {
 	return err
 }
 
-// run serves until ctx ends, then drains: readiness goes first, then requests
-// in flight, then everything that feeds them.
+// run serves until ctx ends, then drains: first readiness ends, then requests in
+// flight, then everything that feeds them.
 func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	listener, err := listen.TCP(r.c.Listen, maxEnvoys)
 	if err != nil {
@@ -224,7 +225,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	if err := r.open(); err != nil {
 		return errors.Join(err, listener.Close(), pages.close())
 	}
-	back, stop := context.WithCancel(context.WithoutCancel(ctx)) // what requests stand on outlives them
+	back, stop := context.WithCancel(context.WithoutCancel(ctx)) // requests outlive ctx, and so does everything they need
 	defer stop()
 	var supply errgroup.Group
 	for _, part := range append(r.parts(gate.Ready), pages.run, func(ctx context.Context) error { return file.Watch(ctx, r.apply, r.refuse) }) {

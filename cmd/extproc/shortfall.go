@@ -26,13 +26,13 @@ func (r *router) compare(ctx context.Context) error {
 	}
 }
 
-// compareEvery is how often the replicas' counters are compared with what their events
-// reported, and given to the index, which learns from them settings that events do
-// not contain: as often as they are read.
+// compareEvery is the time between comparisons of the replicas' counters with the reports
+// of their events. The index gets the counters too, and learns settings from them that
+// events do not contain. Counters are read as often.
 const compareEvery = time.Second
 
-// judge compares claims with hits. A replica that is flagged counts as holding
-// nothing until it has recovered.
+// judge compares claims with hits. A flagged replica counts as holding nothing until it has
+// recovered.
 func (r *router) judge(now time.Time, s *fleet.Snapshot, claims map[string]load.Claims) {
 	for _, c := range r.watch.Look(now, readings(s, claims)) {
 		r.logShortfall(c)

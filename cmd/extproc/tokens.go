@@ -18,7 +18,7 @@ import (
 	"warmroute/render/openai"
 )
 
-// TokensConfig is how token ids are found.
+// TokensConfig describes how token ids are found.
 type TokensConfig struct {
 	Download      bool          `yaml:"download"`                     // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
 	KeepTexts     bool          `yaml:"keep_texts" applies:"restart"` // keep the messages of recent prompts in memory (64 MB), so that a conversation's next turn is read faster; false: only positions are kept, and no message stays in memory when its request has ended
@@ -62,7 +62,7 @@ func (c TokensConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// loaded and downloads are the limits of what is loaded and fetched.
+// loaded returns the limits of loaded models.
 func (c TokensConfig) loaded() tokens.LibraryLimits {
 	return tokens.LibraryLimits{Models: c.MaxLoaded, Bytes: int64(c.MaxLoadedMiB) << 20}
 }
@@ -79,7 +79,7 @@ func each(err error) []error {
 	return nil
 }
 
-// trusted is Trust as a set.
+// trusted returns Trust as a set.
 func (c TokensConfig) trusted() (openai.Features, error) {
 	var set openai.Features
 	var names []string
@@ -96,7 +96,7 @@ func (c TokensConfig) trusted() (openai.Features, error) {
 	return set, nil
 }
 
-// settings are those of computing ids in process.
+// settings returns the settings for computing ids in process.
 func (c TokensConfig) settings() (tokens.LocalSettings, error) {
 	trusted, err := c.trusted()
 	return tokens.LocalSettings{TrustUnverified: trusted, SampleEvery: c.SampleEvery, CheckEvery: c.CheckEvery}, err
@@ -158,7 +158,7 @@ func (r *router) newDiscovery() *tokens.Discovery {
 	})
 }
 
-// describe learns from a model's files which cache groups its replicas have.
+// describe reads from a model's files which cache groups its replicas have.
 func (r *router) describe(model, folder string) {
 	l, err := cachelayout.Read(folder)
 	if err != nil {
@@ -168,7 +168,7 @@ func (r *router) describe(model, folder string) {
 }
 
 // renderers lists the replicas that may get a request's text to return its token
-// ids: those that may serve it.
+// ids: the ones that may serve it.
 func (r *router) renderers(s *fleet.Snapshot, served tokens.Served) []tokens.Endpoint {
 	var out []tokens.Endpoint
 	for _, c := range s.Serving(served.Model, served.Tenant) {
@@ -196,7 +196,7 @@ func (r *router) endpoint(rep *fleet.Replica, m *fleet.Model) tokens.Endpoint {
 	return tokens.Endpoint{URL: r.fleet.URL(rep.Addr), Version: rep.Version, Render: rep.Render, MaxLen: m.MaxLen, Busy: busy}
 }
 
-// base returns the base model a served id stands for.
+// base returns the base model of a served id.
 func (r *router) base(served tokens.Served) string {
 	if all := r.fleet.Snapshot().Serving(served.Model, served.Tenant); len(all) > 0 {
 		return all[0].Model.Base
@@ -237,7 +237,7 @@ func (r *router) demotions() []demotion {
 	return out
 }
 
-// tokenMetrics registers what is known of in-process token ids.
+// tokenMetrics registers the metrics of in-process token ids.
 func tokenMetrics(reg prometheus.Registerer) tokens.Hooks {
 	vec := func(name, help, label string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"model", label})

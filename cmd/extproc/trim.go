@@ -16,11 +16,10 @@ const (
 	idleEvery = 10 * time.Second
 )
 
-// trim returns memory to the system, once when the router is ready, and later while
-// no requests come: parsing configuration and tokenizers, and learning all
-// replicas at once, leave two to three times as much garbage as live data, and
-// without trim the heap grows to twice the sum before the next collection. Under
-// load it does nothing.
+// trim returns memory to the system, once when the router is ready, and later while no
+// requests come. Parsing configuration and tokenizers, and learning all replicas at
+// once, leave two to three times as much garbage as live data, and without trim the
+// heap grows to twice the sum before the next collection. Under load it does nothing.
 func trim(ctx context.Context, ready func() error, decisions func() uint64) error {
 	tick := time.NewTicker(startEvery)
 	defer tick.Stop()

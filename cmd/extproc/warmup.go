@@ -11,7 +11,7 @@ import (
 	"warmroute/internal/indexrpc"
 )
 
-// WarmUpConfig is where a router that starts takes the index from, instead of
+// WarmUpConfig says from where a starting router takes the index, instead of
 // reading everything again.
 type WarmUpConfig struct {
 	Peers   []string        `yaml:"peers,omitempty"` // `index_service` addresses of other routers of the same fleet, tried in order, host:port
@@ -41,7 +41,7 @@ func (c WarmUpConfig) Validate() error {
 }
 
 // warmUp takes the index of the first peer that gives it. Without one the router
-// learns from its replicas, as it does without peers.
+// learns from its replicas, as without peers.
 func (r *router) warmUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, r.c.WarmUp.Timeout)
 	defer cancel()

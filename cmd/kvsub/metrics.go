@@ -16,7 +16,7 @@ import (
 // tally counts attempts to report stats.
 type tally struct{ reported, failed atomic.Uint64 }
 
-// state is the whole state of a sidecar at one moment.
+// state is a sidecar's complete state at one moment.
 type state struct {
 	events          kvevents.Status
 	reports         indexrpc.ReporterStatus
@@ -35,7 +35,8 @@ func (g gauges) state() state {
 	return state{g.subscriber.Status(), g.reporter.Status(), g.stats.reported.Load(), g.stats.failed.Load()}
 }
 
-// ready returns why the index may lack blocks of the replica, nil if it has all.
+// ready returns the reason why the index may lack blocks of the replica, nil if
+// it has all.
 func (g gauges) ready() error {
 	s := g.state()
 	var problems []error

@@ -56,7 +56,7 @@ Follows one vLLM's KV-cache events (--kv-events-config, publisher zmq).
 
 `
 
-// parse reads the command line; every problem is named at once.
+// parse reads the command line. It names every problem at once.
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("kvsub", flag.ContinueOnError)

@@ -15,8 +15,8 @@ import (
 	"warmroute/internal/telemetry"
 )
 
-// line is one printed event. Hashes are numbers where the publisher sends
-// numbers, hexadecimal text where it sends bytes.
+// line is one printed event. Hashes are numbers if the publisher sends
+// numbers, hexadecimal text if it sends bytes.
 type line struct {
 	Seq         uint64  `json:"seq"`
 	Time        float64 `json:"time,omitempty"` // seconds since 1970, the publisher's clock
@@ -25,13 +25,13 @@ type line struct {
 	Hashes      []any   `json:"hashes,omitempty"`
 	Parent      any     `json:"parent,omitempty"`
 	BlockSize   int     `json:"block_size,omitempty"`
-	Tokens      *int    `json:"tokens,omitempty"` // how many
+	Tokens      *int    `json:"tokens,omitempty"` // their number
 	Medium      string  `json:"medium,omitempty"`
 	LoRA        *string `json:"lora,omitempty"`
 	Group       int     `json:"group,omitempty"`
 	Kind        string  `json:"kv_cache_spec_kind,omitempty"`
-	Placeholder bool    `json:"placeholder,omitempty"` // names a block of a lower tier and describes nothing
-	Unknown     int     `json:"events,omitempty"`      // with unknown: how many of the batch
+	Placeholder bool    `json:"placeholder,omitempty"` // the event names a block of a lower tier and describes nothing
+	Unknown     int     `json:"events,omitempty"`      // with unknown: the number of such events in the batch
 
 	TokenIDs  []uint32 `json:"token_ids,omitempty"`  // only on request
 	ExtraKeys [][]any  `json:"extra_keys,omitempty"` // only on request
@@ -44,7 +44,7 @@ type fresh struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
-// rawLine is a frame as extproc predict reads it.
+// rawLine is a frame in the form of extproc predict's input.
 type rawLine struct {
 	Frame rawFrame `json:"frame"`
 }
@@ -72,7 +72,7 @@ func printEvents(ctx context.Context, o options, out, stderr io.Writer) error {
 	defer cancel(nil)
 	p := &printer{out: bufio.NewWriter(out), tokens: o.tokens, raw: o.raw, topic: o.topic, failed: cancel}
 	s, err := kvevents.New(kvevents.Options{
-		// Names only matter to an index; there is none here.
+		// Only an index reads the names; the printer has none.
 		Replica: o.endpoint, Model: "print", Scheme: kvevents.SchemeEngine,
 		Endpoint: o.endpoint, ReplayEndpoint: o.replay, Topic: o.topic, RetryAfter: o.again,
 		Log:     new(telemetry.LogLimiter).Logger(slog.NewTextHandler(stderr, nil)),
@@ -93,7 +93,7 @@ func printEvents(ctx context.Context, o options, out, stderr io.Writer) error {
 // Begin implements kvevents.Sink.
 func (p *printer) Begin(index.Holder) uint64 {
 	p.begun++
-	if p.begun > 1 && !p.raw { // raw frames have a sequence number for it
+	if p.begun > 1 && !p.raw { // raw frames show it by a sequence number
 		p.print(fresh{Event: "begin", Incarnation: p.begun})
 		p.flush()
 	}
@@ -160,7 +160,8 @@ func hashes(e *kvevents.Event) []any {
 	return out
 }
 
-// extraKeys writes them as published: text, or [identifier, offset].
+// extraKeys returns the extra keys as published: text, or [identifier,
+// offset].
 func extraKeys(e *kvevents.Event) [][]any {
 	out := make([][]any, 0, len(e.Extras))
 	for _, row := range e.Extras {

@@ -19,8 +19,8 @@ import (
 	"warmroute/internal/telemetry"
 )
 
-// connecting: a second after the first failure, since the index on the same
-// host or next to it restarts in about that; never longer than five.
+// connecting waits a second after the first failure, about the restart of an index on
+// the same host or next to it, and never longer than five.
 var connecting = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: time.Second, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
 	MinConnectTimeout: 2 * time.Second,
@@ -75,8 +75,8 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	return s.Run(ctx)
 }
 
-// subscription returns how the publisher is followed to report its events. Batches that
-// have been received when the sidecar ends are in its last report.
+// subscription returns the options of the subscription whose events are reported.
+// Batches that have been received when the sidecar ends are in its last report.
 func (o options) subscription(log *slog.Logger) kvevents.Options {
 	return kvevents.Options{
 		Replica: o.replica, Rank: o.rank, Endpoint: o.endpoint, ReplayEndpoint: o.replay, Topic: o.topic,

@@ -25,7 +25,7 @@ type page struct {
 	usage            map[string]float64 // by tier: kv, gpu, cpu; the fullest engine's
 	running, waiting float64
 	queries, hits    float64 // tokens, ever
-	counted          bool    // queries was there
+	counted          bool    // the page has queries
 	blocks           float64 // 0 = unknown
 }
 
@@ -38,10 +38,10 @@ var usageNames = map[string]string{
 	"vllm:kv_cache_usage_perc": "kv", "vllm:gpu_cache_usage_perc": "gpu", "vllm:cpu_cache_usage_perc": "cpu",
 }
 
-// parsePage reads Prometheus text. When model is not empty, only samples with
-// that model_name count, besides the cache's configuration, which has no such
-// label: it is one cache for all models of a server. Lines that are not understood
-// are ignored.
+// parsePage reads Prometheus text. When model is not empty, only samples with that
+// model_name count, besides the cache's configuration, which has no such label: it
+// is one cache for all models of a server. parsePage ignores lines that it does not
+// understand.
 func parsePage(in io.Reader, model string) (page, error) {
 	p := page{usage: make(map[string]float64)}
 	bounded := &io.LimitedReader{R: in, N: pageLimit + 1}
@@ -84,7 +84,7 @@ func (p *page) take(name string, labels map[string]string, value float64) {
 	}
 }
 
-// sample splits a line "name{label="value",…} 1.5".
+// sample splits a line `name{label="value",…} 1.5`.
 func sample(line string) (name string, labels map[string]string, value float64, ok bool) {
 	if line == "" || line[0] == '#' {
 		return "", nil, 0, false
@@ -127,7 +127,7 @@ func labelSet(s string) (labels map[string]string, rest string, ok bool) {
 	}
 }
 
-// cacheUsage picks a tier's usage; auto is the first there is of kv, gpu, cpu.
+// cacheUsage returns a tier's usage; auto is the first present one of kv, gpu, cpu.
 func (p page) cacheUsage(tier string) float64 {
 	if tier != "auto" {
 		return p.usage[tier]
@@ -140,7 +140,7 @@ func (p page) cacheUsage(tier string) float64 {
 	return 0
 }
 
-// meter turns pages into stats; it remembers the counters of the page before.
+// meter turns pages into stats. It keeps the counters of the previous page.
 type meter struct {
 	tier    string
 	ceiling int
@@ -153,7 +153,8 @@ func (m *meter) read(p page) *indexpb.ReplicaStats {
 	if m.ceiling > 0 {
 		s.Pressure = unit((p.running + p.waiting) / float64(m.ceiling))
 	}
-	// No rate at the first page, nor over a restart, which sets counters back.
+	// The first page gives no rate, nor does a page after a restart, which sets
+	// counters back.
 	if b := m.before; b != nil && p.queries > b.queries && p.hits >= b.hits {
 		s.HitRate = unit((p.hits - b.hits) / (p.queries - b.queries))
 	}

@@ -1,12 +1,12 @@
-// Package dashboard is the page an operator looks at: the fleet, the last
-// decisions and an hour of history, served from the admin port.
+// Package dashboard is the operator's page: the fleet, the last decisions and an hour of
+// history, served from the admin port.
 //
 // The page is embedded and sends requests to this process alone: no build step, no outside
-// requests, which its Content-Security-Policy enforces. It holds names, numbers
-// and verdicts, no text of a prompt and no token ids, as the records it shows.
+// requests, which its Content-Security-Policy enforces. Like the records that it shows, it
+// holds names, numbers and verdicts, no text of a prompt and no token ids.
 //
-// The invariant of History: samples are Every apart and at most Span old; a
-// reader gets copies. Rates are of the time between two samples, so a counter
-// that falls, because a replica restarted, gives none. Units: seconds, tokens,
-// requests. History is safe for concurrent use; one Run at a time.
+// The invariant of History: samples are Every apart and at most Span old; a reader gets
+// copies. Rates are of the time between two samples, so a counter that falls, because a
+// replica restarted, gives none. Units: seconds, tokens, requests. History is safe for
+// concurrent use; one Run at a time.
 package dashboard

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Every is the time between samples, Span how long they are kept.
+// Every is the time between samples, Span the time for which they are kept.
 const (
 	Every = 5 * time.Second
 	Span  = time.Hour
@@ -18,7 +18,7 @@ const (
 // Hits, Queries, TTFTSum and TTFTCount only rise while a replica lives.
 type Counters struct {
 	InFlight  int     // requests sent by hint and not ended
-	Queued    float64 // seconds of prefill sent and not begun to answer
+	Queued    float64 // seconds of prefill that were sent and that no replica has begun to answer
 	Hits      float64 // prompt tokens found in prefix caches
 	Queries   float64 // prompt tokens looked up
 	TTFTSum   float64 // seconds to first tokens
@@ -50,7 +50,8 @@ type History struct {
 	next    int
 }
 
-// NewHistory returns an empty history of what read gives, by model.
+// NewHistory returns an empty history of the counters that read returns, by
+// model.
 func NewHistory(now func() time.Time, read func() map[string]Counters) *History {
 	return &History{now: now, read: read, samples: make([]Sample, 0, Span/Every)}
 }
@@ -93,7 +94,7 @@ func (h *History) Sample() {
 	h.next = (h.next + 1) % len(h.samples)
 }
 
-// ratio is part/whole; nil where nothing was counted, or where a counter fell.
+// ratio returns part/whole, or nil if nothing was counted or a counter fell.
 func ratio(part, whole float64) *float64 {
 	if !(whole > 0) || part < 0 {
 		return nil
@@ -102,7 +103,7 @@ func ratio(part, whole float64) *float64 {
 	return &r
 }
 
-// Samples are those kept, oldest first.
+// Samples returns the kept samples, oldest first.
 func (h *History) Samples() []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()

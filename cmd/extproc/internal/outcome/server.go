@@ -18,13 +18,13 @@ import (
 
 // The outcome of a hint: the closed set used as a metric label.
 const (
-	first     = "first"     // served by the replica that was named first
-	later     = "later"     // by another that was named: the first could not be reached
-	elsewhere = "elsewhere" // by one that was not named: Envoy did not know any of them, or could reach none
+	first     = "first"     // the replica named first has served it
+	later     = "later"     // another named replica has served it: the first could not be reached
+	elsewhere = "elsewhere" // a replica that was not named has served it: Envoy knew none of the named ones, or could reach none
 	nobody    = "nobody"    // the client left, or no replica could be reached
 )
 
-// Server counts; make it with New.
+// Server counts outcomes. Make it with New.
 type Server struct {
 	alsv3.UnimplementedAccessLogServiceServer
 	ctx      context.Context

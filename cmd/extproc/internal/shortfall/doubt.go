@@ -2,28 +2,27 @@ package shortfall
 
 import "time"
 
-// doubtful is how many requests' claims in a row must have been missed for a replica
-// to be doubted at once, and how many must have been met for it to be believed
-// again.
+// doubtful is the number of successive requests whose missed claims make a replica doubted
+// at once, and whose met claims make it believed again.
 const doubtful = 10
 
-// doubt compares claims with hits request by request, so that a replica that claims
-// what it does not hold is found after a few requests, not minutes.
+// doubt compares claims with hits request by request, and so finds a replica that claims
+// blocks it does not hold after a few requests, not minutes.
 //
-// A replica counts a hit when it starts a request, the router a claim when the
-// request has ended. So the claims of a moment are compared with a page that was read
-// later, and what requests in flight claim is credit: their hits may be on that page
+// A replica counts a hit when it starts a request, the router a claim when the request has
+// ended. So doubt compares the claims of a moment with a page that was read later, and
+// gives credit for the claims of requests in flight: their hits may be on that page
 // already.
 type doubt struct {
-	noted   Reading   // the claims of the last moment, to be compared with a later page
+	noted   Reading   // the claims of the last moment, for comparison with a later page
 	at      time.Time // that moment
-	judged  Reading   // the last one that was compared, with its page's hits
+	judged  Reading   // the last compared reading, with its page's hits
 	begun   bool
-	since   Reading // since when too much was missed, if it was
+	since   Reading // the start of the time in which too much was missed, if any
 	missed  float64 // Share × claimed − hit tokens, never below minus the credit
 	pages   int     // in a row with too much missed
 	raised  bool
-	proving Reading // since when it may prove itself
+	proving Reading // the start of the time in which it may prove itself
 }
 
 // look takes a reading at now, and reports whether the doubt changed.
@@ -52,8 +51,8 @@ func (d *doubt) look(now time.Time, r Reading, share float64) (changed bool) {
 	return d.raised != was
 }
 
-// judge adds up what was missed, with at most so much credit. The limit is what doubtful requests of the mean
-// claim would miss without a hit.
+// judge adds up the missed claims, with at most so much credit. The limit is the claims of
+// doubtful requests of mean size without any hit.
 func (d *doubt) judge(then Reading, share, credit float64) {
 	claimed := then.Predicted - d.judged.Predicted
 	d.missed += share*claimed - (then.Hits - d.judged.Hits)
@@ -71,7 +70,7 @@ func (d *doubt) judge(then Reading, share, credit float64) {
 	}
 }
 
-// prove ends the doubt where the claims of doubtful requests were met.
+// prove ends the doubt if the claims of doubtful requests were met.
 func (d *doubt) prove(then Reading, share float64) {
 	if then.Requests-d.proving.Requests < doubtful {
 		return

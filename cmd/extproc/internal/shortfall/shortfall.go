@@ -7,20 +7,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Options states when a replica is flagged. Zero values are the defaults.
+// Options say when a replica is flagged. Zero values are the defaults.
 type Options struct {
-	// Window is the least time predictions are added up for before they are
-	// complete; default 1 min. Predictions count when a request is placed and hits
-	// when the engine starts it, so it must be long against queueing.
+	// Window is the least time for which predictions are added up; default 1 min.
+	// Predictions count when a request is placed and hits when the engine starts it, so
+	// it must be long against queueing.
 	Window time.Duration
-	// Least is how many predicted tokens a window must have; default 8192: a
-	// few requests that failed must not decide. A window lasts until it has them.
+	// Least is the number of predicted tokens that a window must have; default 8192: a
+	// few failed requests must not decide. A window lasts until it has them.
 	Least float64
-	// Share is the share of the predicted tokens that must be hit; default 0.5.
-	// Requests that fail or are served elsewhere keep it below 1, evictions
-	// while requests queue as well.
+	// Share is the share of the predicted tokens that must be hit; default 0.5. Requests
+	// that fail or are served elsewhere keep it below 1, and so do evictions while
+	// requests queue.
 	Share float64
-	// Windows is how many bad windows in a row raise the flag; default 3.
+	// Windows is the number of successive bad windows that raise the flag; default 3.
 	Windows int
 }
 
@@ -44,18 +44,18 @@ func (o Options) withDefaults() Options {
 type Reading struct {
 	Replica   string
 	Joined    uint64  // a new value means a new replica
-	Predicted float64 // cached prompt tokens that its events reported of answered requests, in all
-	Hits      float64 // cached prompt tokens it reports, in all
-	Queries   float64 // prompt tokens it reports to have looked up, in all
+	Predicted float64 // cached prompt tokens of answered requests, as its events reported them, in total
+	Hits      float64 // cached prompt tokens that it reports, in total
+	Queries   float64 // prompt tokens that it reports to have looked up, in total
 
-	// The comparison by request needs these; it is left out where Page is zero.
-	Requests int64     // answered requests with predicted tokens, in all
+	// The comparison by request needs the fields below; without Page it is left out.
+	Requests int64     // answered requests with predicted tokens, in total
 	Open     float64   // predicted tokens of requests in flight
 	Page     time.Time // when the hits were read
 }
 
 // counts reports whether the replica has counted the prompts that were predicted since
-// before: where it looked up less than share of the predicted tokens, its counters do not
+// before. If it looked up less than share of the predicted tokens, its counters do not
 // show these requests, and prove nothing.
 func (r Reading) counts(before Reading, share float64) bool {
 	return r.Queries-before.Queries >= share*(r.Predicted-before.Predicted)
@@ -65,7 +65,7 @@ func (r Reading) counts(before Reading, share float64) bool {
 type State struct {
 	Predicted, Hits float64 // tokens in the last complete window
 	Shortfall       float64 // share of the predicted tokens that were not hit in it, 0 to 1
-	Complete        bool    // there is a complete window
+	Complete        bool    // a window is complete
 	Flagged         bool
 }
 
@@ -87,7 +87,7 @@ type replica struct {
 	since  time.Time
 	from   Reading // at since
 	bad    int     // windows in a row
-	low    bool    // so many that the flag is raised
+	low    bool    // enough of them that the flag is raised
 	doubt  doubt
 	State
 }
@@ -135,7 +135,7 @@ func (w *Watch) check(k *replica, now time.Time, r Reading) bool {
 	return k.Flagged != was
 }
 
-// window closes the window if it is due. Requests in flight count: their hits do.
+// window closes the window if it is due. Requests in flight count, because their hits do.
 func (w *Watch) window(k *replica, now time.Time, r Reading) {
 	predicted, hits := r.Predicted+r.Open-k.from.Predicted-k.from.Open, r.Hits-k.from.Hits
 	if now.Sub(k.since) < w.o.Window || predicted < w.o.Least {

@@ -31,12 +31,12 @@ type Tracer struct {
 	made     prometheus.Counter
 }
 
-// New returns a Tracer that sends to o.Endpoint. Nothing is dialed yet, and
-// whether the collector is there does not matter.
+// New returns a Tracer that sends to o.Endpoint. It dials nothing yet, and the
+// collector need not be there.
 func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger) (*Tracer, error) {
 	options := []otlptracegrpc.Option{
 		otlptracegrpc.WithEndpoint(o.Endpoint), otlptracegrpc.WithTimeout(o.Timeout),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // what is late is of no use, and the next batch waits for it
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // a late batch is of no use, and the next one waits for it
 	}
 	if o.TLS.Enabled {
 		c, err := certs.Client(o.TLS)
@@ -71,7 +71,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	<-ctx.Done()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.o.Timeout)
 	defer cancel()
-	_ = t.provider.Shutdown(last) // what could not be sent is counted and logged
+	_ = t.provider.Shutdown(last) // spans that could not be sent are counted and logged
 	return nil
 }
 
@@ -94,13 +94,13 @@ func (t *Tracer) Decided(d *filter.Traced) {
 	span.End(trace.WithTimestamp(end))
 }
 
-// operations are GenAI's names for what the routes of the API do.
+// operations are GenAI's names for the work of the API's routes.
 var operations = map[string]string{
 	"/v1/chat/completions": "chat", "/v1/responses": "chat", "/v1/messages": "chat", "/v1/completions": "text_completion",
 }
 
-// attributes returns a decision's attributes by the GenAI semantic conventions, and
-// those without a name there.
+// attributes returns a decision's attributes: by the GenAI semantic conventions,
+// and for others by warmroute's own names.
 func attributes(d *filter.Traced) []attribute.KeyValue {
 	rec := d.Record
 	out := make([]attribute.KeyValue, 0, 12)
