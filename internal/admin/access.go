@@ -10,11 +10,12 @@ import (
 	"warmroute/internal/listen"
 )
 
-// Access is who may use a server.
+// Access says who may use a server.
 type Access struct {
-	Token *bearer.Token // that requests for handlers and profiles carry; nil: none is needed
-	// Hosts are further names under which clients reach the server, beside those of
-	// the loopback, the address listened on, and the address connected to.
+	Token *bearer.Token // for handlers and profiles; nil: they need none
+	// Hosts are further names under which clients reach the server, besides the
+	// loopback's names, the server's own address, and the address of the
+	// connection.
 	Hosts []string
 }
 
@@ -33,8 +34,8 @@ func (a Access) guard(h http.Handler) http.Handler {
 	})
 }
 
-// browsers refuses requests that a browser sends for a page of another site: such
-// a page may have a name of its own for this server's address (DNS rebinding), or
+// browsers refuses requests that a browser sends for a page of another site: such a
+// page may have a name of its own for this server's address (DNS rebinding), or
 // send a form here. A server of health and metrics that other machines reach takes
 // every name: its clients need no browser.
 func (o Options) browsers(h http.Handler) http.Handler {
@@ -50,9 +51,9 @@ func (o Options) browsers(h http.Handler) http.Handler {
 	})
 }
 
-// knows reports whether the name in a request's Host header is the server's: that
-// of the loopback, own, the address that the client has connected to, or one of
-// a.Hosts. A request without a name comes from no browser.
+// knows reports whether the name in a request's Host header is the server's: the
+// loopback's, own, the address of the client's connection, or one of a.Hosts. A
+// request without a name comes from no browser.
 func (a Access) knows(r *http.Request, own string) bool {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {

@@ -37,7 +37,7 @@ type Options struct {
 	Listen   string                  // "host:port"; port 0 takes a free one
 	Pprof    bool                    // serve /debug/pprof/
 	Ready    func() error            // why the binary cannot serve, nil when it can; nil func: always ready
-	Notes    func() []string         // what is wrong though it can serve, listed next to "ready"; nil func: nothing
+	Notes    func() []string         // problems that do not prevent serving, listed next to "ready"; nil func: none
 	Metrics  prometheus.Gatherer     // nil: no /metrics
 	Handlers map[string]http.Handler // by pattern of http.ServeMux, e.g. "GET /explain"; they need the token
 	Static   map[string]http.Handler // files that are the same in every router, by pattern; they need no token
@@ -108,7 +108,7 @@ func (s *Server) Run(ctx context.Context) error {
 // mux builds the routes. A pattern that conflicts is an error, not a panic.
 func (o Options) mux() (mux *http.ServeMux, err error) {
 	defer func() {
-		if p := recover(); p != nil { // how ServeMux reports it
+		if p := recover(); p != nil { // ServeMux reports it so
 			err = fmt.Errorf("admin: %v", p)
 		}
 	}()
@@ -166,11 +166,11 @@ func (o Options) mux() (mux *http.ServeMux, err error) {
 	return mux, nil
 }
 
-// asks passes on only requests whose query has no other parameters: a misspelt
-// parameter would be ignored silently.
+// asks passes on only requests whose query has no other parameters: otherwise a
+// misspelt parameter would be ignored silently.
 func asks(parameters []string, h http.Handler) http.Handler {
 	if h == nil {
-		return nil // for the mux to refuse
+		return nil // the mux refuses it
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query, err := url.ParseQuery(r.URL.RawQuery)
@@ -199,7 +199,7 @@ func asks(parameters []string, h http.Handler) http.Handler {
 // client says.
 func unhurried(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // else it ends early
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // otherwise the body ends early
 		h.ServeHTTP(w, r)
 	})
 }

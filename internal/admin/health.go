@@ -19,12 +19,12 @@ const (
 	Readiness = "readiness"
 	// ExternalProcessor is the full name of the ext_proc service.
 	ExternalProcessor = "envoy.service.ext_proc.v3.ExternalProcessor"
-	// Overall is the server as a whole, which a probe without a name requests.
+	// Overall is the complete server, for a probe without a name.
 	Overall = ""
 )
 
-// watchEvery is how often Watch checks readiness: a kubelet repeats its probe by
-// itself, a gateway that watches relies on this interval.
+// watchEvery is the time between Watch's checks of readiness: a kubelet repeats
+// its probe by itself, a gateway that watches relies on this interval.
 const watchEvery = time.Second
 
 // health is grpc.health.v1 over a readiness function.
@@ -34,9 +34,9 @@ type health struct {
 	ctx   context.Context // ends watches, which would hold up a graceful stop
 }
 
-// RegisterHealth adds grpc.health.v1 to a gRPC server. ready returns why the
-// binary is not ready, or nil. Watches end when ctx does: cancel it before a
-// GracefulStop, which waits for them.
+// RegisterHealth adds grpc.health.v1 to a gRPC server. ready returns the reason
+// why the binary is not ready, or nil. Watches end when ctx does: cancel it
+// before a GracefulStop, which waits for them.
 func RegisterHealth(ctx context.Context, to grpc.ServiceRegistrar, ready func() error) {
 	healthpb.RegisterHealthServer(to, &health{ready: ready, ctx: ctx})
 }

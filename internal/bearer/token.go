@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// readEvery is how old a token read from its file may be: renewed ones overlap
-// for longer.
+// readEvery bounds the age of a token read from its file: a renewed token and
+// the former one overlap for longer.
 const readEvery = 10 * time.Second
 
 // Token is a token in a file or in an environment variable.
@@ -62,7 +62,7 @@ func (t *Token) Header() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.path != "" && t.now().Sub(t.readAt) >= readEvery {
-		_ = t.read() // keeps the one before
+		_ = t.read() // it keeps the former token
 	}
 	return "Bearer " + t.value
 }

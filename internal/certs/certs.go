@@ -109,7 +109,7 @@ func (s *Source) Run(ctx context.Context) error {
 		}
 		changed, err := s.refresh()
 		switch {
-		case err != nil && err.Error() != said: // once, not every time
+		case err != nil && err.Error() != said: // once for each error
 			said = err.Error()
 			s.log.Error("TLS files are not used, the previous certificate stays", "error", err)
 		case err == nil && changed:

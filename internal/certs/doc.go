@@ -2,10 +2,10 @@
 // again when they change, or a self-signed one, and optionally required client
 // certificates of a known authority.
 //
-// The invariant: a server that has started keeps serving. Files that are
-// missing, half written or do not fit together are reported and the pair used
-// before stays; a new pair is used by the next handshake, without a restart.
-// Private keys are never logged. A Source is safe for concurrent use.
+// The invariant: a server that has started keeps serving. It reports files
+// that are missing, half written or do not fit together, and keeps the former
+// pair; the next handshake uses a new pair, without a restart. Private keys
+// are never logged. A Source is safe for concurrent use.
 //
 // The package does not revoke or fetch certificates.
 package certs

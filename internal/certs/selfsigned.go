@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// selfSignedLife is long enough that no clock skew matters; half of it passes
+// selfSignedLife is so long that no clock skew matters; half of it passes
 // before the next one is made.
 const selfSignedLife = 365 * 24 * time.Hour
 

@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// ReadLine appends the next line without its end; of a line longer than most bytes
-// it drops the rest and sets long. It returns io.EOF with the last line, which may be
+// ReadLine appends the next line without its end. Of a line longer than most bytes it
+// drops the rest and sets long. It returns io.EOF with the last line, which may be
 // empty.
 func ReadLine(r *bufio.Reader, dst []byte, most int) (line []byte, long bool, err error) {
 	for {

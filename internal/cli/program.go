@@ -28,7 +28,7 @@ type Command struct {
 	Run         func(ctx context.Context, args []string, std Stdio) error
 }
 
-// Errors of commands that have told their user what is wrong.
+// Errors of commands that have told their user the cause.
 var (
 	ErrUsage  = errors.New("usage")                  // the command line is wrong and the error is printed
 	ErrFailed = errors.New("some input was refused") // reported line by line in the output
@@ -37,7 +37,7 @@ var (
 // Program is a binary with subcommands.
 type Program struct {
 	Name     string
-	Default  string    // the command that runs where the arguments name none; "": the help is printed
+	Default  string    // the command that runs if the arguments name none; "": the help is printed
 	Commands []Command // in the order of the help, which lists version, completion and help after them
 }
 
@@ -108,8 +108,7 @@ func (p Program) usage(w io.Writer, name string) error {
 	return ErrUsage
 }
 
-// Flags parses the arguments of a program's command, which may hold nothing but
-// flags.
+// Flags parses the arguments of a program's command. They may contain flags only.
 func Flags(std Stdio, command string, args []string, define func(*flag.FlagSet)) error {
 	fs := flag.NewFlagSet(command, flag.ContinueOnError)
 	fs.SetOutput(std.Err)

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits on the shape of a file. Nothing real comes near them; they bound what
-// aliases can make of a small file.
+// Limits on the shape of a file. Nothing real comes near them; they bound the size
+// to which aliases can expand a small file.
 const (
 	maxDepth = 64
 	maxNodes = 200_000
@@ -27,8 +27,8 @@ var (
 )
 
 // checker walks a document together with the type it will be decoded into and
-// collects what does not fit, with the path of each field. It also expands
-// variables, in place.
+// collects its mistakes, with the path of each field. It also expands variables, in
+// place.
 type checker struct {
 	file     string
 	lookup   func(string) (string, bool)
@@ -40,8 +40,8 @@ type checker struct {
 	lines    lines
 }
 
-// document checks root against the value that v points to. It removes reported
-// parts from root, so that the rest decodes and can be validated as well.
+// document checks root against the value that v points to. It removes reported parts
+// from root, so that the rest decodes and can be validated as well.
 func (c *checker) document(root *yaml.Node, v any) {
 	c.check(root, reflect.TypeOf(v).Elem(), "", 0)
 	for _, n := range c.bad {
@@ -284,7 +284,7 @@ func suggest(key string, fields map[string]reflect.Type) string {
 }
 
 // distance returns the Levenshtein distance, over bytes; keys are ASCII words. Words
-// too long to be a typing error of a field name are simply far.
+// too long to be a typing error of a field name count as far.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64

@@ -1,10 +1,9 @@
 // Package config reads one YAML file into the caller's struct, strictly, and
 // reports all mistakes in it at once.
 //
-// Invariant: a value that Load or Watch hands out came from a file in which
-// every key was known, every value had the field's type, every ${NAME} was set
-// and every Validate method returned nil; any other file gives an error and no
-// value.
+// Invariant: a value of Load or Watch came from a file in which every key was
+// known, every value had the field's type, every ${NAME} was set and every
+// Validate method returned nil; any other file gives an error and no value.
 //
 // The package contains no field of the product: each package owns its Options
 // struct with a Validate method that returns errors (joined) of the form
@@ -17,7 +16,7 @@
 // ${NAME:-default} are expanded inside string values only, after parsing, so a
 // variable can never add structure; $${ is a literal ${.
 //
-// Watching is by polling content, not by file events: it is the one way that
-// works alike for editors, bind mounts, network file systems and the symlink
-// swaps of Kubernetes config maps.
+// Watching polls the content and uses no file events: only this works alike
+// for editors, bind mounts, network file systems and the symlink swaps of
+// Kubernetes config maps.
 package config

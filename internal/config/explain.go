@@ -30,7 +30,8 @@ func Explain(w io.Writer, fields []Field, name string) error {
 // child matches the part of a field's path below its parent's.
 var child = regexp.MustCompile(`^(\[\]|\.\*)?\.[^.\[]+$`)
 
-// facts returns a field's type, default and when a change takes effect, in one line.
+// facts returns in one line a field's type, its default, and when a change takes
+// effect.
 func (f Field) facts() string {
 	facts := f.Type
 	if f.Unit != "" {
@@ -47,7 +48,7 @@ var index = regexp.MustCompile(`\[[0-9]*\]`)
 // segments returns a path's names. The indexes of lists do not matter.
 func segments(path string) []string { return strings.Split(index.ReplaceAllString(path, ""), ".") }
 
-// matches reports whether path is the one of a field; * is any key.
+// matches reports whether path is the path of a field; * is any key.
 func matches(field, path []string) bool {
 	return slices.EqualFunc(field, path, func(f, p string) bool { return f == p || f == "*" })
 }

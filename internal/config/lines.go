@@ -11,7 +11,7 @@ import (
 // lines is the line of each field in the file, by the field's path.
 type lines map[string]int
 
-// note takes the keys of a mapping. Keys of "<<:" come after them and do not
+// note records the keys of a mapping. Keys of "<<:" come after them and do not
 // replace them.
 func (l lines) note(n *yaml.Node, path string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -40,8 +40,8 @@ var (
 )
 
 // of finds the first field that text names, or the section that would hold it,
-// and then the others, which are siblings of it or stand further up: before the
-// colon by any name, after it by one that is not an English word.
+// and then the other fields in the same section or a section around it: before
+// the colon by any name, behind it by a name that is not an English word.
 func (l lines) of(text string) (out []int) {
 	head, sentence, _ := strings.Cut(quoted.ReplaceAllString(text, ""), ": ")
 	names := word.FindAllString(head, -1)
@@ -74,5 +74,6 @@ func (l lines) of(text string) (out []int) {
 	return out
 }
 
-// parent returns the path of what holds a field; "" is the document.
+// parent returns the path of the section or list around a field; "" is the
+// document.
 func parent(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }

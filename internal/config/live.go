@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// When states when a change of a field in the file takes effect. A field has the
-// tag `applies:"…"`; one without has that of the section around it.
+// When says when a change of a field in the file takes effect. A field has the
+// tag `applies:"…"`; a field without it has the tag of the section around it.
 type When string
 
 // The values of the tag.
@@ -40,7 +40,7 @@ func Of(v any, w When, paths []string) (out []string) {
 	return out
 }
 
-// Live returns running with those fields of next that need no restart of the
+// Live returns running with the fields of next that need no restart of the
 // process.
 func Live[T any](running, next T) T {
 	live(reflect.ValueOf(&running).Elem(), reflect.ValueOf(next), "")
@@ -70,7 +70,7 @@ func isSection(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !p.Implements(unmarshalerType) && !p.Implements(textUnmarshalerType)
 }
 
-// applies is f's own tag, or that of the section around it.
+// applies returns f's own tag, or the tag of the section around it.
 func applies(f reflect.StructField, around When) When {
 	tag, ok := f.Tag.Lookup(appliesTag)
 	if !ok {

@@ -30,14 +30,14 @@ type File[T any] struct {
 	// Every is how often Watch reads the file; 0 means 500 ms. One read costs some
 	// 20 µs, and a change takes effect without a noticeable delay.
 	Every time.Duration
-	// Settle is how long changed content must stay the same before Watch takes
+	// Settle is how long changed content must stay the same before Watch applies
 	// it, so that a half-written file is not applied; 0 means 200 ms.
 	Settle time.Duration
 
 	// Now makes Watch read the file at once, as SIGHUP does; nil: never.
 	Now <-chan os.Signal
 
-	last  []byte // the content Load or Watch saw last
+	last  []byte // the last content that Load or Watch has read
 	lines lines  // of last
 }
 
@@ -48,7 +48,7 @@ func Load[T any](path string, defaults func() T) (T, error) {
 }
 
 // LoadPart is Load for a T that has some of the file's sections. The others may
-// hold anything.
+// contain anything.
 func LoadPart[T any](path string) (T, error) {
 	f := File[T]{Path: path}
 	var v T
@@ -86,7 +86,7 @@ func (f *File[T]) parse(data []byte) (T, error) {
 }
 
 // Locate makes [Problem]s of errors of the form "field: sentence" about the values
-// of the file that was read last.
+// of the last file.
 func (f *File[T]) Locate(err error) error {
 	return ordered(f.lines.locate(f.Path, split(err)))
 }
@@ -127,7 +127,7 @@ func parse[T any](file string, data []byte, defaults T, lookup func(string) (str
 	return decode(file, data, defaults, lookup, false)
 }
 
-// decode is parse; part says that sections which T does not have are left out.
+// decode is parse; part makes it ignore sections that T does not have.
 func decode[T any](file string, data []byte, defaults T, lookup func(string) (string, bool), part bool) (T, lines, error) {
 	var zero T
 	root, err := document(data)
@@ -152,7 +152,7 @@ func decode[T any](file string, data []byte, defaults T, lookup func(string) (st
 	return v, c.lines, nil
 }
 
-// keep drops the keys of a mapping that are none of the fields.
+// keep drops the keys of a mapping that no field has.
 func keep(n *yaml.Node, fields map[string]reflect.Type) {
 	kept := n.Content[:0:0]
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
@@ -187,8 +187,8 @@ var (
 
 var yamlPlace = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
-// notYAML returns an error of the YAML library without the line it names, which is
-// often that before, or of where the collection around begins.
+// notYAML returns an error of the YAML library without its line number, which is
+// often the line before, or the start of the collection around it.
 func notYAML(err error) error {
 	return errors.New("is not YAML: " + yamlPlace.ReplaceAllString(err.Error(), ""))
 }

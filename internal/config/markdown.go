@@ -7,7 +7,7 @@ import (
 )
 
 // WriteReference writes the reference as Markdown: a table for each top-level
-// section, and one for the fields that are in none.
+// section, and one for the fields outside of all sections.
 func WriteReference(w io.Writer, intro string, fields []Field) error {
 	b := &strings.Builder{}
 	b.WriteString(intro)
@@ -25,7 +25,7 @@ func WriteReference(w io.Writer, intro string, fields []Field) error {
 			row(b, f)
 		}
 	}
-	same := "" // the section whose fields are not written once more
+	same := "" // the section whose fields are not repeated
 	for _, f := range fields {
 		switch {
 		case top(f) && f.Section():

@@ -12,12 +12,12 @@ import (
 // Problem is one mistake in a file.
 type Problem struct {
 	File string
-	Line int   // of the first field it is about; 0: it is not in the file
-	Also []int // of the others
+	Line int   // of the first field that it names; 0: the file does not have it
+	Also []int // of the other fields
 	Err  error // a sentence, mostly with the path of the field in front
 }
 
-// Error returns the problem as compilers write it, "FILE:LINE: sentence".
+// Error returns the problem in the form of compilers, "FILE:LINE: sentence".
 func (p *Problem) Error() string {
 	at := p.File
 	if p.Line > 0 {

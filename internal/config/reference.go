@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Field is one setting, or a section of settings, as the reference explains it.
+// Field is one setting, or a section of settings, in the reference.
 type Field struct {
 	Path    string `json:"path"` // "fleet.replicas[].address"; [] is any element of a list, * any key
 	Type    string `json:"type"`
@@ -15,7 +15,7 @@ type Field struct {
 	Default string `json:"default,omitempty"`
 	Meaning string `json:"meaning"`
 	Applies When   `json:"applies,omitempty"` // "" for sections
-	Same    string `json:"same,omitempty"`    // a field that was explained before and has the same fields below it
+	Same    string `json:"same,omitempty"`    // an earlier field with the same fields below it, which the reference has explained
 }
 
 // Section reports whether f holds other fields and has no value of its own.
@@ -36,11 +36,11 @@ func Reference(defaults any, meaning func(owner reflect.Type, field string) stri
 type reference struct {
 	meaning func(owner reflect.Type, field string) string
 	out     []Field
-	seen    map[reflect.Type]string // what has been explained, by path
+	seen    map[reflect.Type]string // the types that have been explained, by path
 }
 
-// fields explains a struct's. when is the tag of what is around them; in a list
-// or a mapping, which is taken whole, it holds for all of them.
+// fields explains a struct's fields. when is the tag of the section around them.
+// In a list or a mapping, which changes as one value, it holds for all of them.
 func (r *reference) fields(v reflect.Value, path string, when When, whole bool) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -79,7 +79,7 @@ func (r *reference) field(f reflect.StructField, owner, v reflect.Value, path st
 }
 
 // nested returns the struct whose fields are below v, and its part of a path.
-// value is false where v consists only of those fields.
+// value is false if v has only those fields.
 func nested(v reflect.Value) (below reflect.Value, step string, value bool) {
 	if k, is := v.Interface().(Keys); is {
 		return reflect.ValueOf(k.Keys()), "", true
@@ -123,8 +123,8 @@ func typeName(t reflect.Type) string {
 	return "integer"
 }
 
-// defaultOf prints a default as it would stand in the file. zero is what a zero
-// value means, where it does not mean itself.
+// defaultOf prints a default in the form of the file. zero is the meaning of a
+// zero value, if that is not itself.
 func defaultOf(v reflect.Value, zero string) string {
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Watch reads the file every f.Every until ctx ends and hands each new, valid
-// value to apply. When the file cannot be read, holds a mistake, or apply
-// refuses it, Watch calls failed once per content, and the value applied before
-// stays in force. Both functions run on Watch's goroutine, one at a time. Watch
-// returns nil when ctx ends.
+// Watch reads the file every f.Every until ctx ends and passes each new, valid
+// value to apply. When the file cannot be read, has a mistake, or apply refuses
+// it, Watch calls failed once per content, and the last applied value stays in
+// force. Both functions run on Watch's goroutine, one at a time. Watch returns
+// nil when ctx ends.
 //
-// The content to compare with is the one that Load read last; without a Load the
+// Watch compares with the content that Load has read last; without a Load the
 // first content counts as new.
 func (f *File[T]) Watch(ctx context.Context, apply func(T) error, failed func(error)) error {
 	every, settle := f.Every, f.Settle

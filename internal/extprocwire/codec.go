@@ -50,10 +50,10 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 const (
-	// pooledLeast is the message size from which memory is used again: below it
-	// a new allocation is as cheap.
+	// pooledLeast is the message size from which memory is used again: for
+	// smaller messages a new allocation is as cheap.
 	pooledLeast = 4 << 10
-	// pooledMost bounds what one idle buffer may hold on to.
+	// pooledMost bounds the memory of one idle buffer.
 	pooledMost = 4 << 20
 )
 

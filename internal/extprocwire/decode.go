@@ -28,7 +28,7 @@ const (
 	fieldBodyEnd        = 2
 )
 
-// Incoming is a ProcessingRequest with the memory of what one usually has. The next
+// Incoming is a ProcessingRequest with memory for the usual parts of one. The next
 // message that is read into it takes that memory, but not that of its strings and
 // its body.
 type Incoming struct {
@@ -46,8 +46,8 @@ type Incoming struct {
 	used      int // of values
 }
 
-// typicalHeaders is how many headers there is memory for: what a request to a model
-// server has.
+// typicalHeaders is the number of headers that have memory: as many as a request to
+// a model server has.
 const typicalHeaders = 24
 
 // Clear makes m empty, so that it keeps nothing alive.
@@ -65,9 +65,9 @@ func (m *Incoming) Clear() {
 	m.used = 0
 }
 
-// decodeRequest reads b into m, which is empty, and keeps b. It returns false,
-// with m in any state, for what it does not know: other fields, a field given
-// twice, bytes that are no message, text that is not UTF-8.
+// decodeRequest reads b into m, which is empty, and keeps b. It returns false, with
+// m in any state, for anything unusual: other fields, a field given twice, bytes
+// that are no message, text that is not UTF-8.
 func decodeRequest(m *Incoming, b []byte) bool {
 	for len(b) > 0 {
 		num, v, rest, ok := bytesField(b)
@@ -236,7 +236,7 @@ func decodeHeader(h *corev3.HeaderValue, b []byte) bool {
 	return true
 }
 
-// text is b as a string that shares its memory, which is never written to: only
+// text returns b as a string that shares its memory, which nobody writes to: only
 // the memory of body messages is used again.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 

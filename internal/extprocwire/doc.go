@@ -1,8 +1,8 @@
 // Package extprocwire is gRPC's protobuf codec with a faster way for the usual
 // messages of ext_proc streams.
 //
-// The invariant: what it reads and writes is what the protobuf library reads and
-// writes. A message with anything unusual in it goes to the library.
+// The invariant: it reads and writes the same as the protobuf library. A message
+// with anything unusual in it goes to the library.
 //
 // A ProcessingRequest that is received into an Incoming is read without reflection,
 // into one copy of its bytes, which its strings and body share. The answers of every

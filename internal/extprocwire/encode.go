@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Field numbers of what is answered.
+// Field numbers of the answers.
 const (
 	fieldAnswerRequestHeaders   = 1 // ProcessingResponse
 	fieldAnswerResponseHeaders  = 2
@@ -36,8 +36,8 @@ const (
 	fieldValueNumber       = 2 // Value
 	fieldValueString       = 3
 	fieldValueStruct       = 5
-	encodedHintSize        = 384 // a hint with three replicas in header and metadata, and what is said of it
-	mostFields             = 8   // of a struct that is written here
+	encodedHintSize        = 384 // a hint with three replicas in header and metadata, and its values for access logs
+	mostFields             = 8   // of a struct that this package writes
 	overwriteAction        = uint64(corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
 	wireBytes, wireVarint  = protowire.BytesType, protowire.VarintType
 	oneByteLength          = 1 << 7
@@ -53,8 +53,8 @@ var plain = func() (all [fieldAnswerResponseTrailers + 1]mem.Buffer) {
 	return all
 }()
 
-// encodeResponse writes the answers that are given on the way of every request:
-// plain ones, hints, the reason, chunks. It returns false for others.
+// encodeResponse writes the answers of every request: plain ones, hints, the reason,
+// chunks. It returns false for others.
 func encodeResponse(r *response) (mem.BufferSlice, bool) {
 	if !usual(r) {
 		return nil, false
@@ -100,8 +100,8 @@ func encodeResponse(r *response) (mem.BufferSlice, bool) {
 	return mem.BufferSlice{mem.SliceBuffer(b)}, true
 }
 
-// phaseOf returns the answer's field and its content, nil when it has more than what
-// is written here.
+// phaseOf returns the answer's field and its content, nil if the content has more
+// than this package writes.
 func phaseOf(r *response) (protowire.Number, *extprocv3.CommonResponse) {
 	var num protowire.Number
 	var common *extprocv3.CommonResponse
@@ -170,8 +170,8 @@ func simple(h *extprocv3.HeaderMutation) bool {
 	return true
 }
 
-// nested appends a message field whose content body appends: the length is put
-// in before it afterwards.
+// nested appends a message field whose content body appends. It inserts the length
+// afterwards.
 func nested(b []byte, num protowire.Number, body func([]byte) []byte) []byte {
 	b = protowire.AppendTag(b, num, wireBytes)
 	at := len(b)
@@ -268,8 +268,8 @@ func appendValue(b []byte, v *structpb.Value) (_ []byte, ok bool) {
 	return b, false
 }
 
-// encodeChunk writes an answer that gives a chunk of a body back: its bytes as
-// they are, behind what goes before them.
+// encodeChunk writes an answer that returns a chunk of a body: the chunk's bytes
+// unchanged, behind the fields that precede them.
 func encodeChunk(num protowire.Number, s *extprocv3.StreamedBodyResponse) mem.BufferSlice {
 	end := 0
 	if s.EndOfStream {

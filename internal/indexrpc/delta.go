@@ -20,7 +20,7 @@ type lease struct {
 	until time.Time
 }
 
-// delta is a report as the index takes it: events, and leases.
+// delta is a report in the form that the index takes: events, and leases.
 type delta struct {
 	events       []index.Event
 	leased       []lease
@@ -29,8 +29,8 @@ type delta struct {
 }
 
 // delta reads a report's prefixes. It drops a prefix if one of its hashes has no key
-// (an empty hash, or a foreign one that clashes with another): blocks behind the hole
-// could be taken for another prompt's.
+// (an empty hash, or a foreign hash that clashes with another): blocks behind the
+// hole could be taken for another prompt's.
 func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 	now := s.o.Now()
 	for _, p := range q.GetPrefixes() {

@@ -7,11 +7,11 @@ import (
 	"warmroute/index"
 )
 
-// aliveOnly is the time of a batch that shows only that its replica is alive:
-// older than all evidence, so that no block gets fresher by it.
+// aliveOnly is the time of a batch that shows only that its replica is alive: older
+// than all evidence, so that it makes no block fresher.
 var aliveOnly = time.Unix(0, 1)
 
-// at returns a reported time: the server's now where none is given, and never after it.
+// at returns a reported time, at most the server's now. Without one it returns now.
 func (s *Server) at(ms int64) time.Time {
 	now := s.o.Now()
 	if t := time.UnixMilli(ms); ms > 0 && t.Before(now) {
@@ -20,8 +20,8 @@ func (s *Server) at(ms int64) time.Time {
 	return now
 }
 
-// freshness is 1 for evidence of now and 0 for evidence as old as the TTL;
-// without a TTL nothing ages.
+// freshness returns 1 for evidence of now and 0 for evidence as old as the TTL; without
+// a TTL nothing ages.
 func freshness(age, ttl time.Duration) float64 {
 	if ttl <= 0 {
 		return 1
@@ -29,13 +29,13 @@ func freshness(age, ttl time.Duration) float64 {
 	return 1 - min(1, max(0, float64(age)/float64(ttl)))
 }
 
-// maxSchemes bounds the hash schemes whose times are kept of one reporter; the one
-// reported least lately is dropped, and its blocks then count as stale.
+// maxSchemes bounds the hash schemes of one reporter whose times are kept. The server
+// drops the least recently reported one, whose blocks then count as stale.
 const maxSchemes = 16
 
-// freshen records a report of blocks: those of its scheme are as fresh as the report,
-// those of other schemes are as fresh as before. r.mu is held; lookups read the map
-// without it, so it is replaced, never changed.
+// freshen records a report of blocks of one scheme: they are as fresh as the report;
+// blocks of other schemes stay as they are. r.mu is held; lookups read the map without
+// it, so it is replaced, never changed.
 func (r *reporter) freshen(scheme string, at time.Time) {
 	next := map[string]int64{}
 	if old := r.fresh.Load(); old != nil {
@@ -54,8 +54,7 @@ func (r *reporter) freshen(scheme string, at time.Time) {
 	r.fresh.Store(&next)
 }
 
-// freshenAll records that everything the reporter has reported still held at a time.
-// r.mu is held.
+// freshenAll records that all reported blocks still held at a time. r.mu is held.
 func (r *reporter) freshenAll(at time.Time) {
 	old := r.fresh.Load()
 	if old == nil {

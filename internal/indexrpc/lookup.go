@@ -52,7 +52,7 @@ func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexp
 		}
 		k, ok := s.foreign.Find(h)
 		if !ok && q.GetBlockSize() > 0 {
-			break // never reported: no replica holds it, nor the blocks chained on it
+			break // never reported: no replica holds it, nor any block chained on it
 		}
 		if ok {
 			keys = append(keys, k)
@@ -97,7 +97,7 @@ func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []pref
 		}
 		return dst
 	}
-	// Opaque: every hash stands for itself; a replica's best one counts.
+	// Opaque hashes each stand for themselves; a replica's best one counts.
 	best := make(map[index.HolderID]*indexpb.Route)
 	var buf []index.Match
 	for i := range keys {
@@ -126,7 +126,7 @@ func (s *Server) route(dst []*indexpb.Route, m index.Match, scheme string, token
 		MatchedTokens: tokens, Freshness: f, Score: float64(tokens) * f})
 }
 
-// why returns the reason when no replica matched.
+// why returns the reason why no replica matched.
 func (s *Server) why(q *indexpb.LookupRouteRequest) indexpb.Reason {
 	reason := indexpb.Reason_UNKNOWN_MODEL
 	for st := range s.x.Scopes() {

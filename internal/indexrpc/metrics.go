@@ -10,8 +10,8 @@ import (
 	"warmroute/index/indexpb"
 )
 
-// metrics of the service. The models that callers name in lookups become labels
-// only where the index has them: a client cannot create series.
+// metrics are the service's metrics. A model in a lookup becomes a label only
+// if the index has it: a client cannot create series.
 type metrics struct {
 	s       *Server
 	entries *prometheus.Desc
@@ -51,8 +51,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// held counts entries per model, drained ones included. All is read under one
-// lock, so that two scrapes at once do not lose a model between them.
+// held counts entries per model, drained ones included. It reads all of them
+// under one lock, so that two scrapes at once do not lose a model between them.
 func (m *metrics) held() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,19 +9,19 @@ import (
 	"warmroute/prefixhash"
 )
 
-// mirror is a copy of one KV cache's contents, to report them again to an index that has
-// lost them. It turns the engine's hashes into keys of the reported scheme. It is not
-// safe for concurrent use.
+// mirror is a copy of one holder's blocks, to report them again to an index that has
+// lost them. It turns vLLM's hashes into keys of the reported scheme. It is not safe for
+// concurrent use.
 type mirror struct {
-	held     map[blockID]*block
-	byEngine map[engineID]*block // any tier's, to resolve parents
-	orphans  map[engineID][]orphan
-	parked   int
-	added    uint64
+	held    map[blockID]*block
+	byHash  map[hashID]*block // of any tier, to resolve parents
+	orphans map[hashID][]orphan
+	parked  int
+	added   uint64
 
 	groups  []*cacheGroup       // that events named
 	full    int                 // of full attention, -1 = none was named
-	waiting map[uint64][]*block // loose blocks without a key, by the engine's hash
+	waiting map[uint64][]*block // loose blocks without a key, by hash
 }
 
 // cacheGroup is one cache group as events describe it.
@@ -32,13 +32,13 @@ type cacheGroup struct {
 	ahead  int // tokens behind each block that its hash covers
 }
 
-type engineID struct {
+type hashID struct {
 	hash  uint64
 	group int
 }
 
 type blockID struct {
-	engineID
+	hashID
 	tier index.Tier
 }
 
@@ -49,10 +49,10 @@ type block struct {
 	parent uint64 // key; 0 = first of a prompt
 	depth  uint64 // blocks from the prompt's start, itself included; 0 = not known
 	copies int
-	order  uint64 // when it was added: parents mostly before their children
+	order  uint64 // a rising number: parents are mostly before their children
 
 	group *cacheGroup // nil = its events name no kind
-	loose bool        // in no order: its key is that of full attention's block of the same hash, 0 = there is none yet
+	loose bool        // in no order: its key is the key of full attention's block with the same hash; 0 = no such block yet
 }
 
 // orphan is the rest of an event whose parent is not known yet.
@@ -71,11 +71,11 @@ func newMirror() *mirror {
 }
 
 func (m *mirror) clear() {
-	m.held, m.byEngine, m.orphans, m.parked = make(map[blockID]*block), make(map[engineID]*block), make(map[engineID][]orphan), 0
+	m.held, m.byHash, m.orphans, m.parked = make(map[blockID]*block), make(map[hashID]*block), make(map[hashID][]orphan), 0
 	m.groups, m.full, m.waiting = nil, -1, make(map[uint64][]*block)
 }
 
-// noteGroup notes the cache group of a Stored event, and calls add when it is new.
+// noteGroup records the cache group of a Stored event, and calls add when it is new.
 func (m *mirror) noteGroup(e index.Event, add func(*cacheGroup)) {
 	if e.Spec == "" || m.groupOf(e) != nil {
 		return
@@ -107,9 +107,9 @@ func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int)
 	}
 	parent := &block{}
 	if e.HasParent {
-		parent = m.byEngine[engineID{e.Parent, e.Scope.Group}]
+		parent = m.byHash[hashID{e.Parent, e.Scope.Group}]
 		if parent == nil && e.Content == nil {
-			parent = &block{key: e.Parent} // the engine's hash is the key, at any place in the chain
+			parent = &block{key: e.Parent} // the hash is the key, at any place in the chain
 		}
 		if parent == nil {
 			return m.park(e, full)
@@ -124,8 +124,8 @@ func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int)
 			}
 			key = uint64(prefixhash.Link(from, e.Content[i]))
 		}
-		parent = m.add(block{id: blockID{engineID{hash, e.Scope.Group}, e.Tier}, scope: e.Scope, key: key, group: group}, parent, full, add)
-		dropped += m.join(parent.id.engineID, add)
+		parent = m.add(block{id: blockID{hashID{hash, e.Scope.Group}, e.Tier}, scope: e.Scope, key: key, group: group}, parent, full, add)
+		dropped += m.join(parent.id.hashID, add)
 	}
 	return dropped
 }
@@ -146,7 +146,7 @@ func (m *mirror) add(one block, parent *block, full bool, add func(*block)) *blo
 	if parent.key == 0 || parent.depth > 0 {
 		b.depth = parent.depth + 1
 	}
-	m.held[id], m.byEngine[id.engineID] = b, b
+	m.held[id], m.byHash[id.hashID] = b, b
 	add(b)
 	if id.group == m.full {
 		for _, l := range m.waiting[id.hash] {
@@ -162,7 +162,7 @@ func (m *mirror) add(one block, parent *block, full bool, add func(*block)) *blo
 // may skip blocks, so only the hashes identify their places.
 func (m *mirror) storeLoose(e index.Event, group *cacheGroup, full bool, add func(*block)) {
 	for _, hash := range e.Hashes {
-		id := blockID{engineID{hash, e.Scope.Group}, e.Tier}
+		id := blockID{hashID{hash, e.Scope.Group}, e.Tier}
 		if b := m.held[id]; b != nil {
 			if !full {
 				b.copies++
@@ -172,7 +172,7 @@ func (m *mirror) storeLoose(e index.Event, group *cacheGroup, full bool, add fun
 		m.added++
 		b := &block{id: id, scope: e.Scope, copies: 1, order: m.added, group: group, loose: true}
 		m.held[id] = b
-		if of := m.byEngine[engineID{hash, m.full}]; of != nil {
+		if of := m.byHash[hashID{hash, m.full}]; of != nil {
 			b.key, b.scope.Scheme = of.key, of.scope.Scheme
 			add(b)
 		} else {
@@ -187,13 +187,13 @@ func (m *mirror) park(e index.Event, full bool) (dropped int) {
 	}
 	m.parked += len(e.Hashes)
 	e.Hashes, e.Content = slices.Clone(e.Hashes), slices.Clone(e.Content)
-	at := engineID{e.Parent, e.Scope.Group}
+	at := hashID{e.Parent, e.Scope.Group}
 	m.orphans[at] = append(m.orphans[at], orphan{e, full})
 	return 0
 }
 
 // join stores the blocks that waited for a block.
-func (m *mirror) join(id engineID, add func(*block)) (dropped int) {
+func (m *mirror) join(id hashID, add func(*block)) (dropped int) {
 	waiting := m.orphans[id]
 	delete(m.orphans, id)
 	for _, o := range waiting {
@@ -206,7 +206,7 @@ func (m *mirror) join(id engineID, add func(*block)) (dropped int) {
 // remove applies a Removed event and calls gone for every block without a copy left.
 func (m *mirror) remove(e index.Event, gone func(*block)) {
 	for _, hash := range e.Hashes {
-		id := blockID{engineID{hash, e.Scope.Group}, e.Tier}
+		id := blockID{hashID{hash, e.Scope.Group}, e.Tier}
 		b := m.held[id]
 		if b == nil {
 			m.unpark(id)
@@ -216,11 +216,11 @@ func (m *mirror) remove(e index.Event, gone func(*block)) {
 			continue
 		}
 		delete(m.held, id)
-		if m.byEngine[id.engineID] == b {
-			delete(m.byEngine, id.engineID)
+		if m.byHash[id.hashID] == b {
+			delete(m.byHash, id.hashID)
 			for tier := range index.TierStorage + 1 {
-				if other := m.held[blockID{id.engineID, tier}]; other != nil {
-					m.byEngine[id.engineID] = other
+				if other := m.held[blockID{id.hashID, tier}]; other != nil {
+					m.byHash[id.hashID] = other
 				}
 			}
 		}
@@ -305,7 +305,7 @@ func prefix(run []*block) *indexpb.Prefix {
 	for i, b := range run {
 		depth := b.depth
 		if depth == 0 {
-			depth = uint64(i) + 1 // within this prefix: the chain is not known
+			depth = uint64(i) + 1 // within this prefix: the place in the prompt is not known
 		}
 		p.BlockHashes = append(p.BlockHashes, hashOf(b.key))
 		p.TokenCounts = append(p.TokenCounts, depth*uint64(b.scope.BlockSize))

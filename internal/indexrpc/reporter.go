@@ -26,9 +26,9 @@ type ReporterOptions struct {
 	Now     func() time.Time // default index.Now
 }
 
-// Reporter reports one KV cache to a remote index. It is a kvevents.Sink:
-// Begin and Apply never wait for the network. If the index did not accept a report, or
-// has lost the replica, the reporter reports all blocks again from its own record.
+// Reporter reports one holder to a remote index. It is a kvevents.Sink: Begin and Apply
+// never wait for the network. If the index did not accept a report, or has lost the
+// replica, the reporter reports all blocks again from its own record.
 type Reporter struct {
 	o      ReporterOptions
 	c      indexpb.CacheIndexClient
@@ -39,7 +39,7 @@ type Reporter struct {
 	mirror      *mirror
 	queue       []change
 	since       int64 // when the first of queue was received, Unix milliseconds; 0 = queue is empty
-	stale       bool  // everything must be reported again
+	stale       bool  // all blocks must be reported again
 	current     int64 // when the subscriber's stream was last complete, Unix milliseconds; 0 = never
 	status      ReporterStatus
 
@@ -54,11 +54,10 @@ type ReporterStatus struct {
 	Resyncs uint64 // of them, how many reported everything
 	Errors  uint64 // failed calls
 	Dropped uint64 // blocks not reported: too many waited for their parent
-	Behind  bool   // everything has to be reported (again)
+	Behind  bool   // all blocks have to be reported (again)
 }
 
-// change is one thing to report: a cache group, a block that is new or gone, or a
-// clear.
+// change is one reportable change: a cache group, a new or removed block, or a clear.
 type change struct {
 	group   *cacheGroup
 	b       block
@@ -150,14 +149,15 @@ func (r *Reporter) Apply(b *index.Batch) (res index.Result, err error) {
 	return res, nil
 }
 
-// clear drops everything, the changes that wait included.
+// clear drops all blocks and all waiting changes.
 func (r *Reporter) clear() {
 	r.mirror.clear()
 	r.queue, r.since = append(r.queue[:0], change{cleared: true}), r.o.Now().UnixMilli()
 	r.notify()
 }
 
-// Resync makes Run report everything again, for callers that have seen the index lose it.
+// Resync makes Run report all blocks again, for callers that have seen the index lose
+// them.
 func (r *Reporter) Resync() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *Reporter) Resync() {
 
 func (r *Reporter) enqueue(c change) {
 	if r.stale {
-		return // everything will be reported
+		return // all blocks will be reported
 	}
 	if len(r.queue) >= queueLimit {
 		r.queue, r.stale = nil, true
@@ -189,8 +189,8 @@ func (r *Reporter) notify() {
 	}
 }
 
-// take returns the changes to report now, when the first of them was received (0 = now),
-// and whether they are all blocks.
+// take returns the changes to report now, the time at which the first of them was
+// received (0 = now), and whether they are all blocks.
 func (r *Reporter) take() (changes []change, at int64, resync bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -297,7 +297,7 @@ func (r *Reporter) Flush(ctx context.Context) error {
 var errIndexRestarted = errors.New("the index has restarted")
 
 // checkEpoch records the epoch of an answer, and fails if the index has lost the replica.
-// all is set for a report of everything, which an empty index can take too.
+// all is set for a report of all blocks, which an empty index can take too.
 func (r *Reporter) checkEpoch(epoch uint64, first, all bool) error {
 	again := !all && (r.epoch != epoch || first)
 	r.epoch = epoch
@@ -308,9 +308,9 @@ func (r *Reporter) checkEpoch(epoch uint64, first, all bool) error {
 	return nil
 }
 
-// send sends changes in order: all adds in one stream, then all evictions in
-// one, each an event of its own. at is when the first of them was received, in
-// Unix milliseconds; 0 is the server's now.
+// send sends changes in order: all adds in one stream, then all evictions in one, each an
+// event of its own. at is the time at which the first of them was received, in Unix
+// milliseconds; 0 is the server's now.
 func (r *Reporter) send(ctx context.Context, changes []change, at int64) error {
 	if len(changes) == 0 {
 		return r.event(ctx, indexpb.EventType_REPLICA_UPDATED, false)
@@ -342,10 +342,10 @@ func (r *Reporter) send(ctx context.Context, changes []change, at int64) error {
 	return nil
 }
 
-// addsFirst puts all adds before all removals, so that a burst of both costs one
-// stream, not one for each turn. The last change of a block counts: a block that was
-// stored again is not removed. A block that is removed later is still added, for the
-// blocks chained on it. A clear is always the first change.
+// addsFirst puts all adds before all removals, so that a burst of both costs one stream,
+// not one for each turn. The last change of a block counts: a block that was stored again
+// is not removed. A block that is removed later is still added, for the blocks chained on
+// it. A clear is always the first change.
 func addsFirst(changes []change) []change {
 	last := make(map[blockID]int, len(changes))
 	for i, c := range changes {
@@ -379,7 +379,7 @@ func (r *Reporter) event(ctx context.Context, what indexpb.EventType, all bool) 
 	return r.checkEpoch(out.GetEpoch(), out.GetFirst(), all)
 }
 
-// evict reports blocks that are gone in one stream, bounded in time.
+// evict reports removed blocks in one stream, bounded in time.
 func (r *Reporter) evict(ctx context.Context, changes []change, at int64) error {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()

@@ -28,8 +28,8 @@ type Options struct {
 	// the index's own ReplicaTTL, which is the default.
 	TTL time.Duration
 	Now func() time.Time // default index.Now
-	// Cursors states where the publishers are that the index's own process follows,
-	// for StreamSnapshot; nil = there are none.
+	// Cursors returns the places of the publishers that the index's own process
+	// follows, for StreamSnapshot; nil = there are none.
 	Cursors func() []index.Cursor
 }
 
@@ -49,21 +49,21 @@ type Server struct {
 	reporters map[index.Holder]*reporter
 }
 
-// reporter is the state of one replica's rank besides its blocks.
+// reporter is the state of one holder's reporter besides the blocks.
 type reporter struct {
 	mu          sync.Mutex // held over a report: deltas apply one after the other
 	incarnation uint64
 
-	seen  atomic.Int64                     // when its last call ended, Unix milliseconds; 0 = never
+	seen  atomic.Int64                     // the end of its last call, Unix milliseconds; 0 = never
 	fresh atomic.Pointer[map[string]int64] // see freshen
 	stats atomic.Pointer[indexpb.ReplicaStats]
-	about atomic.Pointer[subject] // of the last report or event that named a model; nil = none yet
+	about atomic.Pointer[subject] // of the last report or event with a model; nil = none yet
 }
 
 // subject is the tenant and the model of a report.
 type subject struct{ tenant, model string }
 
-// drainTime bounds how long calls under way may take when Serve is to end.
+// drainTime bounds the calls under way at the end of Serve.
 const drainTime = 5 * time.Second
 
 // New makes a server of x.
@@ -175,8 +175,8 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 	return nil
 }
 
-// apply applies a batch in the reporter's incarnation, begun now if the index
-// has none (any more). r.mu is held.
+// apply applies a batch in the reporter's incarnation, begun now if the index has none
+// (any more). r.mu is held.
 func (s *Server) apply(r *reporter, b *index.Batch) (result index.Result, first bool, err error) {
 	for range 2 {
 		if r.incarnation == 0 {
@@ -248,7 +248,7 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer func() { r.seen.Store(s.o.Now().UnixMilli()) }()
-	if q.GetModel() != "" || r.about.Load() == nil { // else the last report has more
+	if q.GetModel() != "" || r.about.Load() == nil { // otherwise the last report has more
 		r.about.Store(&subject{q.GetTenant(), q.GetModel()})
 	}
 	if q.GetStats() != nil {
@@ -288,7 +288,7 @@ func (s *Server) evicted(q *indexpb.PublishEventRequest) ([]prefixhash.Key, erro
 	return keys, nil
 }
 
-// reporter returns the state of h, made at its first call.
+// reporter returns the state of h. It makes an absent one.
 func (s *Server) reporter(h index.Holder) *reporter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,8 +302,8 @@ func (s *Server) reporter(h index.Holder) *reporter {
 }
 
 // forget drops reporters that were silent for longer than the TTL; the index expires
-// their blocks. It is called when a reporter is added, so at most the reporters of one
-// TTL are kept. s.mu is held.
+// their blocks. Each new reporter calls it, so the server keeps at most the reporters
+// of one TTL. s.mu is held.
 func (s *Server) forget() {
 	oldest := s.o.Now().Add(-s.o.TTL).UnixMilli()
 	for h, r := range s.reporters {

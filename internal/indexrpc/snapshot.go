@@ -69,7 +69,7 @@ type snapshotWriter struct {
 	part    *indexpb.Snapshot
 }
 
-// add writes the part of an entry that is about holders with a known place.
+// add writes the part of an entry that belongs to holders with a known place.
 func (w *snapshotWriter) add(e index.Entry) {
 	out := &indexpb.SnapshotEntry{Key: uint64(e.Key), HasEngine: e.HasHash, Engine: e.Hash, First: e.First}
 	for _, c := range e.Copies {
@@ -168,7 +168,7 @@ func (r *snapshotReader) read(p *indexpb.Snapshot) error {
 	return nil
 }
 
-// extraLimit bounds the copies of a block beyond the first that are accepted.
+// extraLimit bounds the accepted copies of a block beyond the first.
 const extraLimit = 1 << 10
 
 func (r *snapshotReader) entry(e *indexpb.SnapshotEntry) error {
@@ -208,8 +208,8 @@ func (r *snapshotReader) finish(after []*indexpb.SnapshotHolder) {
 }
 
 // drop removes the copies of unusable holders, and copies that no removal would find:
-// blocks and hashes are read one after the other, so the hash of a block may have gone
-// in between, with its last copy.
+// blocks and hashes are read one after the other, so the hash of a block may have gone in
+// between, with its last copy.
 func (r *snapshotReader) drop() {
 	usable := make(map[index.Holder]bool, len(r.holders))
 	for _, c := range r.holders {
@@ -241,7 +241,7 @@ func (r *snapshotReader) drop() {
 func (r *snapshotReader) cursors() (usable []index.Cursor) {
 	for _, c := range r.holders {
 		if c.Incarnation != 0 {
-			c.Incarnation = 0 // the peer's means nothing here
+			c.Incarnation = 0 // the peer's incarnation means nothing here
 			usable = append(usable, c)
 		}
 	}

@@ -35,7 +35,7 @@ type mirror[T any] struct {
 
 	mu     sync.Mutex
 	items  map[string]T
-	listed bool // it has been complete once
+	listed bool // it has been complete at least once
 }
 
 func newMirror[T any](read func(object) T, changed func()) *mirror[T] {
@@ -101,7 +101,7 @@ type follower struct {
 	done   chan struct{}
 }
 
-// stop ends it and waits.
+// stop ends the reflector and waits.
 func (f *follower) stop() {
 	f.cancel()
 	<-f.done
@@ -116,18 +116,17 @@ type observed struct {
 	log      *slog.Logger
 }
 
-// retry is the delay after a failure: 0.1 s, doubled up to 1 s, with as much
-// again at random. The failure gives no hint of how long it will last: an API
-// server that has just been started refuses connections, then answers 403 until it
-// has read its roles, then 410 to a watch from before. The library's own delays
-// grow to between 30 and 60 s, in which a pod that is no longer ready would be
-// named. Two watch requests a second are no load.
+// retry is the delay after a failure: 0.1 s, doubled up to 1 s, with as much again at
+// random. A failure does not show how long it will last: an API server that has just been
+// started refuses connections, then answers 403 until it has read its roles, then 410 to
+// an earlier watch. The library's own delays grow to between 30 and 60 s, in which a pod
+// that is no longer ready would be named. Two watch requests a second are no load.
 var retry = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second, Jitter: 1}
 
-// follow keeps to equal to the API server's state until ctx ends: a list, then a
-// watch from its version; another watch when that ends; another list when the API
-// server no longer has the version. Every resource has its own follower with its
-// own delays: none waits for another.
+// follow keeps to in the API server's state until ctx ends: a list, then a watch from its
+// version; another watch when that ends; another list when the API server no longer has
+// the version. Every resource has its own follower with its own delays: none waits for
+// another.
 func (o *observed) follow(ctx context.Context, client dynamic.Interface, to cache.ReflectorStore) *follower {
 	ctx, cancel := context.WithCancel(ctx)
 	ctx = klog.NewContext(ctx, logr.Discard()) // this package logs what matters, once per change
@@ -168,7 +167,7 @@ func (o *observed) watch(ctx context.Context, options metav1.ListOptions) (watch
 // unanswered reports a watch whose connection was closed without an answer, as by a
 // balancer with no API server behind it. The client library returns such a watch without
 // an error, and it ends at once. Without this check it would be requested again without a
-// delay, and the outage would not be noticed.
+// delay, and nobody would notice the outage.
 var (
 	unanswered = reflect.TypeOf(watch.NewEmptyWatch())
 	errClosed  = errors.New("the connection was closed before the answer")
@@ -176,7 +175,7 @@ var (
 
 func (o *observed) asked(ctx context.Context, verb string, err error) {
 	if ctx.Err() == context.Canceled {
-		return // it was given up here
+		return // follow has given it up
 	}
 	result := resultOf(err)
 	if !o.status.asked(o.resource, verb, result, err) {

@@ -15,12 +15,12 @@ type object = map[string]any
 
 // pool is the content of an InferencePool.
 type pool struct {
-	selector string // "key=value,…" by ascending key, as the API server takes it
+	selector string // "key=value,…" by ascending key, the form of the API server
 	ports    []uint16
 	failOpen bool // the gateway continues without the picker
 }
 
-// maxPorts is how many target ports are read; the API allows eight.
+// maxPorts bounds the target ports; the API allows eight.
 const maxPorts = 64
 
 // readPool reads an InferencePool of a version.
@@ -97,7 +97,7 @@ func portNumber(entry any) (uint16, error) {
 type pod struct {
 	name   string
 	addr   netip.Addr // not valid before it has one
-	ready  bool       // and not being deleted
+	ready  bool       // ready, and not being deleted
 	active []uint16   // the only ports that take requests; nil: all of the pool's
 }
 
@@ -135,7 +135,7 @@ func isReady(status object) bool {
 	return false
 }
 
-// section returns the mapping at a path, nil where there is none.
+// section returns the mapping at a path, or nil.
 func section(o object, path ...string) object {
 	for _, key := range path {
 		o, _ = o[key].(object)

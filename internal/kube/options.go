@@ -33,7 +33,7 @@ var ErrNotBuilt = errors.New("kubernetes.pool: this binary is built without Kube
 // Enabled reports whether o names a pool.
 func (o Options) Enabled() bool { return o.Pool != "" }
 
-// Supported returns ErrNotBuilt where o needs a client that this binary lacks.
+// Supported returns ErrNotBuilt if o needs a client that this binary lacks.
 func (o Options) Supported() error {
 	if o.Enabled() && !Built {
 		return ErrNotBuilt

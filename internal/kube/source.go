@@ -18,8 +18,8 @@ import (
 // Built reports whether this binary has a Kubernetes client.
 const Built = true
 
-// New returns a source of the replicas of a pool. It fails where no API server
-// is named; Watch waits for one that does not answer.
+// New returns a source of the replicas of a pool. It fails if no API server is
+// named; Watch waits for one that does not answer.
 func New(o Options, s *Status, log *slog.Logger) (fleet.Source, error) {
 	client, err := connect(o)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *source) Watch(ctx context.Context, set func([]fleet.ReplicaOptions)) er
 	defer s.close()
 	defer s.followPool(ctx, pools).stop()
 
-	var current *pool // the last that could be used
+	var current *pool // the last usable one
 	var pods *members
 	defer func() {
 		if pods != nil {

@@ -55,8 +55,8 @@ func (s *Status) use(pool string) {
 	s.pool, s.poolWhy = pool, "it has not been listed yet"
 }
 
-// asked records the end of a request; result is "ok" or one of a closed set, err
-// is the cause. It reports whether the answer differs from the one before.
+// asked records the end of a request; result is "ok" or one of a closed set, err is the
+// cause. It reports whether the result has changed.
 func (s *Status) asked(resource, verb, result string, err error) (changed bool) {
 	s.requests.WithLabelValues(resource, verb, result).Inc()
 	s.mu.Lock()
@@ -83,15 +83,15 @@ func (s *Status) setPoolError(why string) (changed bool) {
 	return changed
 }
 
-// setPods records that the fleet has a list, and of how many pods.
+// setPods records that the fleet has a list, and its numbers of pods.
 func (s *Status) setPods(ready, notReady int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listed, s.ready, s.notReady = true, ready, notReady
 }
 
-// Ready returns why there is no list of replicas yet, nil once there has been one
-// or where no pool is configured.
+// Ready returns the reason why there is no list of replicas yet, nil once there has been
+// one or without a configured pool.
 func (s *Status) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

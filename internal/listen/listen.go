@@ -17,7 +17,7 @@ func TCP(addr string, most int) (net.Listener, error) {
 }
 
 // Loopback reports whether only this machine reaches an address, host:port or
-// host. Of names that is known of localhost alone.
+// host. Of all names it knows localhost alone.
 func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

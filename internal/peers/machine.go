@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// Protocol is the version of the contract. Messages of others are refused.
+	// Protocol is the version of the contract. Messages of other versions are
+	// refused.
 	Protocol = 1
 	// FullEvery is the time between two full messages.
 	FullEvery = 2 * time.Second
@@ -73,20 +74,20 @@ type Machine struct {
 	sent         time.Time // the last message
 	sentFull     time.Time
 	wantFull     bool
-	fullRequests []string        // routers to request a full message from
+	fullRequests []string        // routers that must send a full message
 	policy       version         // the settings in force
-	out          peerspb.Message // and its accounts and prefixes, which are used again
+	out          peerspb.Message // with its accounts and prefixes, which are used again
 	buf          []byte          // the last message
 	outgoing     outgoing
 	accounts     []*load.Account
-	// raised is how much of each model's pressure came from peers.
+	// raised is the part of each model's pressure that came from peers.
 	raised map[string]uint64
 }
 
 // version is one edition of the settings shared by all routers. Its number is a
 // hybrid logical clock: the time of the change in Unix milliseconds, or one more
-// than the number before. A number far ahead of the time is never taken, so that
-// every later change on any router wins.
+// than the number before. A number far ahead of the time is refused, so that every
+// later change on any router wins.
 type version struct {
 	number uint64 // 0 = no change at run time
 	by     string
@@ -125,13 +126,13 @@ func (m *Machine) Tick(now time.Time) (due bool) {
 	return now.Sub(m.sent) >= AliveEvery || now.Sub(m.sentFull) >= FullEvery
 }
 
-// Write returns the next message, nil where there is nothing to send. It is valid
-// until the next call.
+// Write returns the next message, nil if there is nothing to send. It is valid until
+// the next call.
 func (m *Machine) Write(now time.Time) []byte {
 	waiting, full, changed := m.o.Outbox.take(m.outgoing)
 	m.outgoing = waiting
 	if changed != nil {
-		m.policy = version{m.policy.number, "", nil} // messages received meanwhile came before
+		m.policy = version{m.policy.number, "", nil} // messages received meanwhile came before it
 		m.adopt(version{max(m.policy.number+1, uint64(now.UnixMilli())), m.o.ID, changed.config}, m.o.ID)
 	}
 	full = full || m.wantFull || now.Sub(m.sentFull) >= FullEvery
@@ -195,8 +196,7 @@ func (m *Machine) account(h index.Holder, s load.Share) {
 	x.Sent, x.WorkNs, x.FailingNs = uint64(s.Sent), uint64(s.Work), uint64(s.Failing)
 }
 
-// next lengthens a list by an element, and reuses an earlier element's memory
-// where there is one.
+// next lengthens a list by an element. It reuses a former element's memory, if any.
 func next[T any](list *[]*T) *T {
 	n := len(*list)
 	if n < cap(*list) {
@@ -216,7 +216,7 @@ func (m *Machine) encode(now time.Time, full bool) []byte {
 	out.Protocol, out.From, out.Epoch, out.Seq, out.Full = Protocol, m.o.ID, m.o.Epoch, m.seq, full
 	out.Ask, m.fullRequests = m.fullRequests, nil
 	b, err := proto.MarshalOptions{}.MarshalAppend(m.buf[:0], out)
-	if err != nil { // names that are not UTF-8: they came from discovery, which checks them
+	if err != nil { // names that are not UTF-8: discovery checks them
 		m.stats.Unwritten++
 		return nil
 	}

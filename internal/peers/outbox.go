@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// waitingPrefixes and waitingKeys bound what waits while no message can be
-	// sent: prefixes beyond are dropped, so peers may miss a match.
+	// waitingPrefixes and waitingKeys bound the prefixes that wait while no message can
+	// be sent. Further ones are dropped, so peers may miss a match.
 	waitingPrefixes = 4096
 	waitingKeys     = 1 << 18
 )
@@ -25,7 +25,7 @@ type Outbox struct {
 	mu      sync.Mutex
 	waiting outgoing
 	dropped uint64
-	full    bool // the next message is to be a full one
+	full    bool // the next message is a full one
 	resets  map[string]uint64
 	changed *change
 }
@@ -92,7 +92,7 @@ func (o *Outbox) PressureReset(model string) {
 	o.Notify()
 }
 
-// take returns the waiting prefixes; the memory of spare takes their place.
+// take returns the waiting prefixes. The memory of spare takes their place.
 func (o *Outbox) take(spare outgoing) (waiting outgoing, full bool, changed *change) {
 	clear(spare.prefixes)
 	spare.prefixes, spare.keys = spare.prefixes[:0], spare.keys[:0]

@@ -7,18 +7,18 @@ import (
 	"warmroute/index"
 )
 
-// pace is how much prefill a peer has sent recently.
+// pace is the rate at which a peer has sent prefill recently.
 type pace struct {
 	work map[index.Holder]int64 // ns of prefill so far
 	rate float64                // s of prefill per second
 	at   time.Time
 }
 
-// recent is the time that the rate of a peer is taken over.
+// recent is the time over which the rate of a peer is taken.
 const recent = 2 * time.Second
 
-// sent records how much work the peer has sent to a KV cache so far. Work sent
-// before its first message does not count for the rate.
+// sent records how much work the peer has sent to a holder so far. Work sent before
+// its first message does not count for the rate.
 func (p *pace) sent(h index.Holder, work int64, now time.Time) {
 	before, known := p.work[h]
 	p.work[h] = work
@@ -42,8 +42,9 @@ func (p *pace) decay(now time.Time) {
 // first token.
 const maxEstimate = 100 * time.Millisecond
 
-// estimateUnreported gives the ledger an estimate of what peers have sent since the
-// messages that have arrived: their recent rate, for as long as a message takes.
+// estimateUnreported gives the ledger an estimate of the prefill that peers have
+// sent since their last messages: their recent rate, for as long as a message
+// takes.
 func (m *Machine) estimateUnreported(now time.Time) {
 	unheard := 0.0
 	for _, p := range m.peers {

@@ -16,7 +16,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Bounds of what one message may hold.
+// Bounds of one message.
 const (
 	MaxMessage = 8 << 20 // bytes; NATS' own default is 1 MiB
 	MaxPeers   = 256
@@ -29,7 +29,7 @@ type peer struct {
 	epoch       uint64
 	seq         uint64
 	lastMessage time.Time
-	complete    bool      // nothing was missed since its last full message
+	complete    bool      // no message was missed since its last full one
 	asked       time.Time // for a full message
 	shares      map[index.Holder]load.Share
 	raised      map[string]uint64 // pressure received so far, by model
@@ -69,8 +69,8 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("peers: settings by router %q, sent by router %q, are ignored: their version is more than %v ahead of this router's clock", e.By, e.From, Ahead)
 }
 
-// Read takes a message of another router. It returns an error where the message
-// is ignored.
+// Read reads a message of another router. It returns an error if it ignores the
+// message.
 func (m *Machine) Read(now time.Time, b []byte) error {
 	var in peerspb.Message
 	if len(b) > MaxMessage || proto.Unmarshal(b, &in) != nil {
@@ -87,7 +87,7 @@ func (m *Machine) Read(now time.Time, b []byte) error {
 	}
 	if in.From == m.o.ID {
 		if in.Epoch == m.o.Epoch {
-			return nil // our own, come back
+			return nil // this router's own message
 		}
 		m.stats.Refused++
 		return &NameError{From: in.From}
@@ -127,7 +127,7 @@ func (m *Machine) receive(now time.Time, in *peerspb.Message, size int) error {
 	p.stats.Read++
 	p.stats.Bytes += uint64(size)
 	if in.Seq <= p.seq {
-		return nil // again
+		return nil // a repeated message
 	}
 	if in.Seq != p.seq+1 {
 		p.stats.Gaps++
@@ -153,8 +153,8 @@ func (m *Machine) receive(now time.Time, in *peerspb.Message, size int) error {
 	return nil
 }
 
-// accountsOf takes the accounts of p's requests in flight. In a full message,
-// accounts that are not named are empty.
+// accountsOf reads the accounts of p's requests in flight. A full message empties
+// accounts that it does not name.
 func (m *Machine) accountsOf(in *peerspb.Message, p *peer, now time.Time) {
 	var old map[index.Holder]load.Share
 	if in.Full {
@@ -179,7 +179,7 @@ func (m *Machine) accountsOf(in *peerspb.Message, p *peer, now time.Time) {
 	}
 }
 
-// fullOf takes the fields that only full messages hold.
+// fullOf reads the fields that only full messages have.
 func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) error {
 	p.complete = true
 	p.stamp, p.stamped = in.Stamp, now
@@ -224,8 +224,8 @@ func (m *Machine) pressureOf(in *peerspb.Message, p *peer) {
 	}
 }
 
-// adopt replaces the settings in force by those that were changed later on another
-// router.
+// adopt replaces the settings in force by settings that were changed later on
+// another router.
 func (m *Machine) adopt(v version, from string) {
 	if m.o.Book == nil || !v.after(m.policy) {
 		return

@@ -8,7 +8,7 @@ import (
 	"warmroute/internal/load"
 )
 
-// Stats count what a machine did.
+// Stats count a machine's work.
 type Stats struct {
 	Sent      uint64 `json:"sent"` // messages
 	SentBytes uint64 `json:"sent_bytes"`
@@ -40,7 +40,7 @@ type PeerState struct {
 	PeerStats
 }
 
-// State is a machine as an operator sees it.
+// State is a machine's state for an operator.
 type State struct {
 	ID       string      `json:"id"`
 	Policy   uint64      `json:"policy_version"` // 0 = no change at run time

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Catalog is a prometheus.Registerer that records what is registered, to
-// document it; it may pass it on. Packages use it in place of the
+// Catalog is a prometheus.Registerer that records the registered metrics, to
+// document them; it may pass them on. Packages use it in place of the
 // registry. Not safe for concurrent use.
 type Catalog struct {
 	To      prometheus.Registerer // may be nil
@@ -60,12 +60,12 @@ func (c *Catalog) MustRegister(all ...prometheus.Collector) {
 	}
 }
 
-// Unregister takes m back from the registry; it stays documented.
+// Unregister takes m out of the registry; it stays documented.
 func (c *Catalog) Unregister(m prometheus.Collector) bool {
 	return c.To != nil && c.To.Unregister(m)
 }
 
-// Metrics returns what was registered, by name.
+// Metrics returns the registered metrics, by name.
 func (c *Catalog) Metrics() []Metric {
 	var out []Metric
 	for _, m := range c.metrics {
@@ -106,7 +106,7 @@ func describe(d *prometheus.Desc) (Metric, error) {
 func typeOf(c prometheus.Collector, name string) string {
 	switch c.(type) {
 	case *prometheus.HistogramVec, prometheus.Histogram:
-		return "histogram" // we have no summaries, which look the same
+		return "histogram" // the project has no summaries, which look the same
 	}
 	if strings.HasSuffix(name, "_total") {
 		return "counter"

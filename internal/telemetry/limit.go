@@ -22,27 +22,27 @@ const (
 	kindEvery = time.Second
 	// limitedSubjects bounds each of the two generations of subjects in memory.
 	limitedSubjects = 4096
-	// longestValue is what is written of an attribute, in bytes: a panic's stack fits.
+	// longestValue bounds the written bytes of an attribute: a panic's stack fits.
 	longestValue = 8 << 10
 )
 
-// subjects are the attributes that name what a line is about.
+// subjects are the attributes that name the subject of a line.
 var subjects = map[string]bool{"replica": true, "envoy": true, "peer": true, "model": true, "source": true}
 
 // LogLimiter bounds how many lines the outside can cause, by kind and subject. The
-// kind is the place in the program that logs; the subject is the replica, Envoy,
-// peer, model or source that the line names. A line that follows lines that were
-// left out has their number as its attribute left_out. The zero value is ready,
-// and safe for concurrent use.
+// kind is the place in the program that logs; the subject is the replica, Envoy, peer,
+// model or source that the line names. The first line after lines that were left out
+// has their number as its attribute left_out. The zero value is ready, and safe for
+// concurrent use.
 type LogLimiter struct {
 	leftOut atomic.Uint64
 
 	mu            sync.Mutex
 	kinds         map[uintptr]*allowance
-	young, former map[lineSource]*allowance // a generation that is full replaces the former one
+	young, former map[lineSource]*allowance // a full generation replaces the former one
 }
 
-// lineSource is a kind and a subject, "" where the line names none.
+// lineSource is a kind and a subject, "" for a line without one.
 type lineSource struct {
 	kind    uintptr // program counter of the call
 	subject string
@@ -122,7 +122,7 @@ func (l *LogLimiter) allowance(from lineSource) *allowance {
 type limited struct {
 	slog.Handler
 	limiter *LogLimiter
-	subject string // of all its lines, "" where they have none in common
+	subject string // of all its lines, "" if they have none in common
 }
 
 // Handle writes the line if it is admitted. The record's time has the monotonic
@@ -144,8 +144,8 @@ func (h limited) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// subjectOf returns the subject that a names, else the one before. Envoys differ by
-// host: each of their connections has another port.
+// subjectOf returns the subject that a names, else before. Envoys differ by host: each
+// of their connections has another port.
 func subjectOf(a slog.Attr, before string) string {
 	if before != "" || !subjects[a.Key] {
 		return before
@@ -172,8 +172,8 @@ func (h limited) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// shorten cuts an attribute that is longer than longestValue: errors quote
-// texts that others have sent.
+// shorten cuts an attribute that is longer than longestValue: errors quote texts of
+// others.
 func shorten(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString, slog.KindAny:

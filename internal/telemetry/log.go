@@ -72,7 +72,7 @@ func (d *LogDial) Set(o LogOptions) error {
 	return nil
 }
 
-// Level returns what is logged at least.
+// Level returns the lowest level that is logged.
 func (d *LogDial) Level() slog.Level { return d.level.Level() }
 
 // Logger returns a logger to w that follows d, one Write per line.
@@ -90,7 +90,7 @@ func (d *LogDial) handler(w io.Writer) slog.Handler {
 	return formats{d, slog.NewTextHandler(w, o), slog.NewJSONHandler(w, o)}
 }
 
-// formats is one of two handlers, as the dial stands.
+// formats is one of two handlers, by the dial's format.
 type formats struct {
 	dial       *LogDial
 	text, json slog.Handler
@@ -114,7 +114,7 @@ func (h formats) WithGroup(name string) slog.Handler {
 }
 
 const (
-	// queuedLines is how many lines may wait for a slow log: at 200 B a line, 1 MB.
+	// queuedLines bounds the lines that wait for a slow log: at 200 B a line, 1 MB.
 	queuedLines = 4096
 	// retainedLine bounds the buffers that are kept for reuse.
 	retainedLine = 4 << 10
@@ -179,7 +179,7 @@ func (l *LogWriter) put(b *[]byte) {
 // Lost returns the number of lines that were not written.
 func (l *LogWriter) Lost() uint64 { return l.lost.Load() }
 
-// Close writes what is queued, for at most wait, and drops later lines. It reports
+// Close writes the queued lines, for at most wait, and drops later ones. It reports
 // whether everything was flushed; false leaves the goroutine behind, blocked in a
 // write that nothing can end.
 func (l *LogWriter) Close(wait time.Duration) bool {

@@ -26,8 +26,8 @@ type Build struct {
 // A release's build stamps these two (-ldflags -X); elsewhere they are empty.
 var released, commit string
 
-// ReadBuild returns what the release's build or the Go toolchain put into the
-// binary.
+// ReadBuild returns the facts that the release's build or the Go toolchain put
+// into the binary.
 func ReadBuild() Build {
 	b := Build{Version: "(unknown)", GoVersion: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()

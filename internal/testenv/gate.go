@@ -10,7 +10,7 @@ import (
 // Gate is a TCP port before another one that can be closed, with every
 // connection through it, and opened again.
 type Gate struct {
-	Addr string // where it listens
+	Addr string // of the port
 	to   string
 
 	mu       sync.Mutex
@@ -70,7 +70,7 @@ func (g *Gate) pipe(l net.Listener, from, to net.Conn) {
 	}
 }
 
-// Close refuses connections from now on and breaks those there are.
+// Close refuses connections from now on and breaks the open ones.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	if g.listener != nil {

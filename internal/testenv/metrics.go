@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Get reads a page whole.
+// Get reads a complete page.
 func Get(ctx context.Context, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -121,7 +121,7 @@ func HitRate(replicas []Counters) float64 {
 	return hits / queries
 }
 
-// Requests lists how many each replica served.
+// Requests lists how many requests each replica served.
 func Requests(replicas []Counters) string {
 	var out []string
 	for _, r := range replicas {

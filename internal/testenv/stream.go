@@ -21,7 +21,8 @@ type Answer struct {
 	Cached int           // of them
 }
 
-// Ask posts a request for a stream, of a chat or a completion, and reads it whole.
+// Ask posts a request for a stream, of a chat or a completion, and reads the stream to its
+// end.
 func Ask(ctx context.Context, client *http.Client, url string, body []byte) (Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -41,7 +42,7 @@ func Ask(ctx context.Context, client *http.Client, url string, body []byte) (Ans
 	return read(resp.Body, began)
 }
 
-// chunk is what matters of a streamed chunk.
+// chunk has the fields of a streamed chunk that read uses.
 type chunk struct {
 	Choices []struct {
 		Text  string `json:"text"` // of a completion
@@ -57,7 +58,7 @@ type chunk struct {
 	} `json:"usage"`
 }
 
-// read takes in a stream up to its [DONE].
+// read reads a stream up to its [DONE].
 func read(stream io.Reader, began time.Time) (Answer, error) {
 	var a Answer
 	var said strings.Builder

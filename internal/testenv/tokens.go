@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Tokens are n token ids of a prompt, by a seed, as they stand in a JSON list.
+// Tokens returns n token ids of a prompt, by a seed, in the form of a JSON
+// list.
 func Tokens(seed uint64, n int) string {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	ids := make([]string, n)

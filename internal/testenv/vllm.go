@@ -34,7 +34,7 @@ func RestartVLLM(dir string, old *VLLM) (*VLLM, error) {
 	return &v, nil
 }
 
-// VLLMOptions states how to run vLLM.
+// VLLMOptions say how to run vLLM.
 type VLLMOptions struct {
 	Version   string // installed by scripts/install-vllm.sh
 	Name      string // of the process and its log
@@ -68,13 +68,13 @@ func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
 	if !strings.HasPrefix(o.Version, "0.2") {
 		args = append(args, "--enable-scale-out") // 0.32's /render routes
 	}
-	if o.Version != "0.21.0" { // which does not allow it on CPUs
+	if o.Version != "0.21.0" { // it does not allow it on CPUs
 		// The worker is in the engine's process: one import of torch and vLLM less, and a gigabyte.
 		o.Env = append(o.Env, "VLLM_ENABLE_V1_MULTIPROCESSING=0")
 	}
 	env := append([]string{"VLLM_SERVER_DEV_MODE=1", "VLLM_HOST_IP=127.0.0.1", "HF_HUB_OFFLINE=1", "VLLM_CPU_KVCACHE_SPACE=1",
 		"VLLM_NO_USAGE_STATS=1",
-		"PYTHONDONTWRITEBYTECODE=", // where it is set, each boot compiles vLLM, torch and transformers again: half its time
+		"PYTHONDONTWRITEBYTECODE=", // otherwise each boot compiles vLLM, torch and transformers again: half its time
 		// Two replicas share two cores; left to itself each would bind its threads to the same one.
 		"VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1"}, o.Env...)
 	program := filepath.Join(root, ".cache", "vllm", o.Version, "bin", "vllm")
@@ -111,7 +111,8 @@ const tinyNext = `{"architectures":["Qwen3NextForCausalLM"],"model_type":"qwen3_
 "max_position_embeddings":32768,"rms_norm_eps":1e-6,"rope_theta":1000000.0,"partial_rotary_factor":0.25,"full_attention_interval":4,
 "torch_dtype":"bfloat16","tie_word_embeddings":true,"bos_token_id":151643,"eos_token_id":151645,"hidden_act":"silu","attention_bias":false}`
 
-// tiny are the models that TinyModel makes: a configuration and whose tokenizer.
+// tiny are the models that TinyModel makes: a configuration and the model whose tokenizer
+// they use.
 var tiny = map[string]struct{ config, tokenizer string }{
 	"qwen3":      {tinyConfig, "qwen3"},
 	"gemma3":     {tinyGemma, "gemma3"},

@@ -22,11 +22,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// nackPause is how long the stream of an Envoy that refused a state of the world
-// is held: without it the server would send the same state again at once.
+// nackPause is how long the stream of an Envoy that refused a state of the world is
+// held: without it the server would send the same state again at once.
 const nackPause = time.Second
 
-// acks follows what each connected Envoy has been sent, took and refused.
+// acks records for each connected Envoy the updates that it was sent, took and refused.
 type acks struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -34,7 +34,7 @@ type acks struct {
 
 	mu      sync.Mutex
 	envoys  map[int64]*conversation
-	ports   int64 // that were opened
+	ports   int64 // ports opened so far
 	current published
 }
 
@@ -45,7 +45,7 @@ type published struct {
 }
 
 // maxUnanswered bounds the responses that are kept for an Envoy's answers: one is under
-// way for each type. A client that answers none has the oldest forgotten.
+// way for each type. If a client answers none, the oldest is dropped.
 const maxUnanswered = 64
 
 // conversation is one Envoy's stream.
@@ -54,35 +54,35 @@ type conversation struct {
 	sent      map[string]sent    // by nonce, not answered yet
 	refused   map[string]refusal // by type, of the newest
 	endpoints map[string][]string
-	claims    []string // endpoints that it has from before, by hash or by version, not known yet
+	claims    []string // endpoints that it reports to have, by hash or by version, not matched yet
 }
 
 // refusal is an update that an Envoy does not take.
 type refusal struct {
 	words string
-	has   string // the version it keeps, where the stream reports it
+	has   string // the version that it keeps, if the stream reports it
 }
 
-// sent is a response that is to be acknowledged.
+// sent is a response that waits for its acknowledgement.
 type sent struct {
 	typeURL   string
 	endpoints map[string][]string // by cluster
 	removed   []string            // clusters
-	whole     bool                // endpoints is everything
+	whole     bool                // endpoints has all endpoints
 }
 
 func newAcks(m *metrics, log *slog.Logger) *acks {
 	return &acks{log: log, metrics: m, envoys: map[int64]*conversation{}}
 }
 
-// incremental separates the ids of the two kinds of stream, which count apart, and
-// portShift those of ports.
+// incremental separates the ids of the two kinds of stream, which count apart;
+// portShift separates the ids of ports.
 const (
 	incremental = 1 << 62
 	portShift   = 40
 )
 
-// callbacks connect a with go-control-plane's server for one more port.
+// callbacks connects a with go-control-plane's server for one more port.
 func (a *acks) callbacks() serverv3.Callbacks {
 	a.mu.Lock()
 	of := a.ports << portShift
@@ -211,7 +211,7 @@ func (c *conversation) take(s sent) {
 	}
 }
 
-// has records which endpoints an Envoy reports to have already: the version of all
+// has records the endpoints that an Envoy reports to have already: the version of all
 // of them, or the hash of each assignment.
 func (a *acks) has(id int64, claims ...string) {
 	a.mu.Lock()
@@ -241,7 +241,8 @@ func (c *conversation) resume(p published) {
 	})
 }
 
-// publish records what is published now. An Envoy that has it is not sent it again.
+// publish records the published state. The server does not send it again to an Envoy
+// that has it.
 func (a *acks) publish(p published) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -263,7 +264,7 @@ func (a *acks) update() {
 	envoys := 0
 	for _, c := range a.envoys {
 		if c.endpoints == nil {
-			continue // it has accepted nothing yet: it serves no request
+			continue // it has accepted nothing yet, so it serves no request
 		}
 		if envoys++; all == nil {
 			all = map[string]int{}
@@ -298,7 +299,7 @@ func (a *acks) connected() int {
 	return len(a.envoys)
 }
 
-// pending returns the number of Envoys that have an answer to give.
+// pending returns the number of Envoys that owe an answer.
 func (a *acks) pending() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,7 +11,7 @@ type gated struct {
 	visible *fleet.Snapshot
 }
 
-// notAcknowledged is why a replica is not named yet.
+// notAcknowledged is the reason why a replica is not named yet.
 const notAcknowledged = "an Envoy has not acknowledged it yet"
 
 // Snapshot returns the fleet as far as every connected Envoy has acknowledged it.
@@ -28,11 +28,11 @@ func (p *Publisher) Snapshot() *fleet.Snapshot {
 	return g.visible
 }
 
-// acked is the addresses that every connected Envoy has.
+// acked has the addresses that every connected Envoy has.
 type acked struct{ addrs map[string]bool }
 
-// visible is s with the replicas that are not acknowledged not ready; s itself
-// where there is no such address, or none would be left.
+// visible returns s with its unacknowledged replicas not ready. It returns s
+// itself if it has no such replica, or no other.
 func (a *acked) visible(s *fleet.Snapshot) *fleet.Snapshot {
 	replicas, left := make([]*fleet.Replica, 0, len(s.Replicas)), 0
 	for _, r := range s.Replicas {

@@ -11,7 +11,7 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// Served is what a replica was seen to serve.
+// Served is a model that a replica has served.
 type Served struct {
 	ID     string `json:"id"`
 	Base   string `json:"base"`
@@ -19,11 +19,11 @@ type Served struct {
 	MaxLen int    `json:"max_len,omitempty"`
 }
 
-// Memory is what replicas served last, by address: those that are listed and do
-// not answer now, or have not answered yet, still serve that.
+// Memory is the models that replicas served last, by address: a listed replica that
+// does not answer, or has not answered yet, still serves them.
 type Memory map[string][]Served
 
-// Remember returns what is known of s's replicas, by s or by m.
+// Remember returns the models of s's replicas, by s or by m.
 func (m Memory) Remember(s *fleet.Snapshot) Memory {
 	out := make(Memory, len(s.Replicas))
 	for _, r := range s.Replicas {
@@ -42,10 +42,10 @@ func (m Memory) Remember(s *fleet.Snapshot) Memory {
 	return out
 }
 
-// Plan returns what Envoy receives of s: a pure function of its arguments.
-// Replicas are grouped by who serves a model name, so that names for the same
-// replicas (a model, its aliases, and adapters that are everywhere) share a
-// cluster. listing has Envoy answer GET /v1/models where there are groups.
+// Plan returns Envoy's view of s: a pure function of its arguments. It groups
+// replicas by the model names that they serve, so that names for the same replicas
+// (a model, its aliases, and adapters that are everywhere) share a cluster. With
+// listing Envoy answers GET /v1/models if there are groups.
 func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 	var f envoy.Fleet
 	holders := map[string][]int{} // model name → positions in f.Replicas
@@ -53,7 +53,7 @@ func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 	private := map[string]bool{} // names that only tenants' own replicas serve
 	for _, r := range s.Replicas {
 		at := len(f.Replicas)
-		// Where no replica answers this router, none is marked down: Envoy decides.
+		// If no replica answers this router, none is marked down: Envoy decides.
 		f.Replicas = append(f.Replicas, envoy.Endpoint{Addr: r.Addr, Down: !r.Ready && s.Ready > 0})
 		for _, m := range known[r.Addr] {
 			if _, ok := about[m.ID]; !ok {
@@ -105,7 +105,7 @@ func groups(replicas []envoy.Endpoint, holders map[string][]int, about map[strin
 	return named
 }
 
-// list returns the body of GET /v1/models: what any client may use.
+// list returns the body of GET /v1/models: the models that any client may use.
 func list(about map[string]Served, private map[string]bool) string {
 	type model struct {
 		ID      string  `json:"id"`

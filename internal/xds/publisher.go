@@ -25,7 +25,7 @@ const (
 	quiet    = 200 * time.Millisecond
 	patience = time.Second
 	// stageLeast and stageMost bound the wait for Envoys between the steps of a
-	// change of clusters. Files are read within the least.
+	// change of clusters. Envoy reads files within the least.
 	stageLeast = 200 * time.Millisecond
 	stageMost  = 3 * time.Second
 )
@@ -48,18 +48,18 @@ type Publisher struct {
 	failure  string        // why the newest state is not published
 	unkept   string        // why it is not on disk
 	unbound  string        // why it does not listen at the wanted address
-	former   string        // which Envoys use another address
-	moved    chan struct{} // capacity 1: settings are others
+	former   string        // the Envoys that use another address
+	moved    chan struct{} // capacity 1: the settings have changed
 
 	bound *port // taken by Listen, for Run
 
-	// Of follow's goroutine.
-	seen     *fleet.Snapshot // looked at last
+	// Only follow's goroutine reads the fields below.
+	seen     *fleet.Snapshot // the last snapshot read
 	learned  bool
 	known    Memory
 	wanted   state
-	since    time.Time         // the wanted state is so
-	first    time.Time         // it differs from the target since
+	since    time.Time         // since when wanted has its value
+	first    time.Time         // since when it differs from the target
 	target   state             // published, or about to be
 	stages   []stage           // left to publish
 	previous *stage            // published last
@@ -69,14 +69,14 @@ type Publisher struct {
 	now      func() time.Time
 }
 
-// Settings is what may change while the router runs.
+// Settings are the options that may change while the router runs.
 type Settings struct {
 	At      Options
 	Envoy   envoy.Options
 	Listing bool // Envoy answers GET /v1/models where there are several models
 }
 
-// state is what Envoys receive, in the terms of the configuration.
+// state is the configuration for Envoys before it is rendered.
 type state struct {
 	fleet    envoy.Fleet
 	settings Settings
@@ -90,8 +90,8 @@ func (s state) sameClusters(t state) bool {
 	return s.settings.Listing == t.settings.Listing && s.settings.At.State == t.settings.At.State && sameOptions(a, b) && s.fleet.SameClusters(t.fleet)
 }
 
-// New returns a publisher that has published nothing. What was kept in s.At.State
-// is published by Run at once.
+// New returns a publisher that has published nothing. Run publishes the state
+// kept in s.At.State at once.
 func New(s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publisher {
 	p := &Publisher{settings: s, fleet: f, log: log, known: Memory{}, now: time.Now, moved: make(chan struct{}, 1)}
 	p.acks = newAcks(nil, log)
@@ -108,7 +108,7 @@ const fleetNode = "fleet"
 
 func (oneSnapshot) ID(*corev3.Node) string { return fleetNode }
 
-// Set takes new settings.
+// Set replaces the settings.
 func (p *Publisher) Set(s Settings) {
 	p.mu.Lock()
 	p.settings = s
@@ -193,16 +193,16 @@ func (p *Publisher) step() {
 		p.first = now
 	}
 	if len(p.wanted.fleet.Replicas) == 0 || now.Sub(p.since) < quiet && now.Sub(p.first) < patience {
-		return // an empty fleet serves no request: what Envoys have is no worse
+		return // an empty fleet serves no request: the Envoys' present state is no worse
 	}
 	p.first = time.Time{}
 	if err := p.begin(p.wanted); err != nil {
-		p.target = p.wanted // until something changes
+		p.target = p.wanted // until the fleet or the settings change
 		p.fail(err)
 	}
 }
 
-// begin publishes the first stage of the way from the target to s.
+// begin publishes the first stage from the target to s.
 func (p *Publisher) begin(s state) error {
 	live, files, err := p.render(s)
 	if err != nil {
@@ -253,7 +253,7 @@ func (p *Publisher) setNote(note *string, text string) {
 	*note = text
 }
 
-// sameOptions compares what Envoy receives of the configuration.
+// sameOptions compares the options that Envoy receives.
 func sameOptions(a, b envoy.Options) bool {
 	a.Fleet, b.Fleet = envoy.Fleet{}, envoy.Fleet{}
 	return slices.Equal(a.Replicas, b.Replicas) && fmt.Sprintf("%+v", a) == fmt.Sprintf("%+v", b)
@@ -271,7 +271,7 @@ func (p *Publisher) render(s state) (live, files *envoy.Resources, err error) {
 	return live, files, err
 }
 
-// names are those of the clusters of r.
+// names returns the names of the clusters of r.
 func names(r *envoy.Resources) map[string]bool {
 	out := map[string]bool{}
 	for _, c := range r.Clusters {

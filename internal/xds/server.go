@@ -20,7 +20,7 @@ import (
 	"warmroute/internal/listen"
 )
 
-// keepalive bounds: how often Envoy may ping the connection, and
+// pingLeast is the least time between Envoy's pings of a connection. The other bounds say
 // how soon an Envoy that disappears without closing counts as gone.
 const (
 	pingLeast = time.Second
@@ -88,7 +88,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 // serve serves at the address of the configuration, and at earlier ones, which
 // Envoys have from their bootstraps.
 func (p *Publisher) serve(ctx context.Context) {
-	var open []*port // the last is that of the configuration
+	var open []*port // the last port is the configured one
 	if p.bound != nil && p.bound.Listener != nil {
 		open = []*port{p.start(ctx, p.bound)}
 	}
@@ -114,8 +114,8 @@ func (p *Publisher) serve(ctx context.Context) {
 	}
 }
 
-// move opens the address of o in addition to those that are open, and closes those
-// that require other certificates of Envoys; all where there is none.
+// move opens the address of o in addition to the open ones, and closes ports that require
+// other certificates of Envoys; without an address it closes all.
 func (p *Publisher) move(ctx context.Context, open []*port, o Options) ([]*port, error) {
 	if o.Listen == "" {
 		closeAll(open)
@@ -128,7 +128,7 @@ func (p *Publisher) move(ctx context.Context, open []*port, o Options) ([]*port,
 	if _, err := p.identity(o); err != nil {
 		return open, err
 	}
-	open = keep(open, func(at *port) bool { return at.at.Listen != o.Listen }) // it must be free to be taken again
+	open = keep(open, func(at *port) bool { return at.at.Listen != o.Listen }) // the address must be free to be taken again
 	next, err := p.open(o)
 	if err != nil {
 		return open, err
@@ -150,7 +150,7 @@ func keep(open []*port, stays func(*port) bool) []*port {
 
 func closeAll(open []*port) { keep(open, func(*port) bool { return false }) }
 
-// movedAddresses returns the note for Envoys at an address before that of the configuration.
+// movedAddresses returns the note for Envoys at an address before the configured one.
 func movedAddresses(open []*port) string {
 	if len(open) < 2 {
 		return ""
@@ -169,7 +169,7 @@ func (p *Publisher) start(ctx context.Context, at *port) *port {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: askAfter, Timeout: askFor}),
 		grpc.ConnectionTimeout(handshake),
-		grpc.WaitForHandlers(true), // it ends after its streams
+		grpc.WaitForHandlers(true), // Stop waits for its streams
 	}
 	if at.certs != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(at.certs.Server("h2"))))

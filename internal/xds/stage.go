@@ -20,9 +20,9 @@ type stage struct {
 	files *envoy.Resources // nil: no files are wanted
 }
 
-// stages returns the steps from old to s where clusters or routes change: first the
-// clusters of both with the old routes, then the new routes, then only the
-// clusters that a route uses.
+// stages returns the steps from old to s if clusters or routes change: first the
+// clusters of both with the old routes, then the new routes, then only the clusters
+// that a route uses.
 func stages(old, s stage) []stage {
 	both := func(o, n *envoy.Resources) (clusters, routes *envoy.Resources) {
 		if n == nil || o == nil {
@@ -37,7 +37,8 @@ func stages(old, s stage) []stage {
 	return []stage{{liveClusters, fileClusters}, {liveRoutes, fileRoutes}, s}
 }
 
-// union returns the clusters of n and those of o that n lacks, with their endpoints.
+// union returns the clusters of n and the clusters of o that n lacks, with their
+// endpoints.
 func union(o, n *envoy.Resources) *envoy.Resources {
 	has := names(n)
 	u := &envoy.Resources{Clusters: append(n.Clusters[:0:0], n.Clusters...), Endpoints: append(n.Endpoints[:0:0], n.Endpoints...)}
@@ -54,7 +55,7 @@ func union(o, n *envoy.Resources) *envoy.Resources {
 	return u
 }
 
-// resources are r's by type.
+// resources returns the resources of r by type.
 func resources(r *envoy.Resources) map[resourcev3.Type][]types.Resource {
 	out := map[resourcev3.Type][]types.Resource{
 		resourcev3.ListenerType: {r.Listener}, resourcev3.RouteType: {r.Routes},

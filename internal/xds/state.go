@@ -27,9 +27,9 @@ type kept struct {
 	Served Memory      `json:"served"`
 }
 
-// kinds are the resource files except for the endpoints, in the order they are
-// written: a resource comes before those that refer to it.
-var kinds = []struct{ name, typeURL string }{
+// resourceFiles are the resource files except for the endpoints, in the order in
+// which they are written: a resource comes before the resources that refer to it.
+var resourceFiles = []struct{ name, typeURL string }{
 	{"cds", resourcev3.ClusterType}, {"rds", resourcev3.RouteType}, {"lds", resourcev3.ListenerType},
 }
 
@@ -51,7 +51,7 @@ func (p *Publisher) writeAll(r *envoy.Resources) error {
 		}
 	}
 	all := resources(r)
-	for _, k := range kinds {
+	for _, k := range resourceFiles {
 		if err := p.writeKind(k.name, all[k.typeURL], written); err != nil {
 			return err
 		}
@@ -60,8 +60,8 @@ func (p *Publisher) writeAll(r *envoy.Resources) error {
 	return p.clean()
 }
 
-// clean removes the endpoints of clusters that are gone, also those of an earlier
-// process, and its unfinished files.
+// clean removes the endpoints of clusters that are gone, also an earlier
+// process's, and its unfinished files.
 func (p *Publisher) clean() error {
 	entries, err := os.ReadDir(p.folder)
 	if err != nil {
@@ -123,7 +123,7 @@ func (p *Publisher) lost(err error) {
 	p.setNote(&p.unkept, fmt.Sprintf("xds.state is not written: %v", err))
 }
 
-// unfinished is the prefix of the names of files that are being written.
+// unfinished is the prefix of the names of unfinished files.
 const unfinished = ".new-"
 
 // replace writes a file in one step.
@@ -181,7 +181,7 @@ func Kept(folder string) bool {
 	if folder == "" {
 		return false
 	}
-	for _, k := range kinds {
+	for _, k := range resourceFiles {
 		if _, err := os.Stat(envoy.Discovery(folder).File(k.name)); err != nil {
 			return false
 		}

@@ -1,5 +1,5 @@
-// Package certstest makes an authority and certificates for tests. Everything
-// is written below the test's own folder; nothing is shared between tests.
+// Package certstest makes an authority and certificates for tests. It writes
+// only below the test's own folder; tests share nothing.
 package certstest
 
 import (
@@ -54,8 +54,7 @@ func New(t testing.TB) *Authority {
 }
 
 // Issue writes a certificate for servers and clients, and its key, in place of
-// what was issued by that name before. It is for localhost, 127.0.0.1 and
-// name.test.
+// an earlier one of that name. It is for localhost, 127.0.0.1 and name.test.
 func (a *Authority) Issue(name string) Pair {
 	a.t.Helper()
 	key := a.newKey()
@@ -81,7 +80,7 @@ func (a *Authority) newKey() *ecdsa.PrivateKey {
 }
 
 // sign numbers c and signs it with a's key, the first one as its own parent. It
-// is valid from 1970 on, so that clocks of tests may stand anywhere since.
+// is valid from 1970 on, for tests with any clock.
 func (a *Authority) sign(c *x509.Certificate, key *ecdsa.PublicKey) []byte {
 	a.t.Helper()
 	a.serial++

@@ -43,12 +43,12 @@ type header struct {
 	NoneHash string         `json:"none_hash"`
 	Assume   *assume        `json:"assume"`
 	Labels   map[string]any `json:"cache_config_info"`
-	// Model is the model's config.json, which decides the groups' kinds where
-	// neither Assume nor the events name them.
+	// Model is the model's config.json. It decides the groups' kinds if neither Assume
+	// nor the events name them.
 	Model json.RawMessage `json:"model_config"`
 }
 
-// layout returns the cache groups of the model, nil where no config.json is given.
+// layout returns the cache groups of the model, nil without a config.json.
 func (h *header) layout() (*cachelayout.Layout, error) {
 	if h.Model == nil {
 		return nil, nil
@@ -60,8 +60,8 @@ func (h *header) layout() (*cachelayout.Layout, error) {
 	return l, nil
 }
 
-// assume has what events do not contain. Where it is given, a field that it leaves
-// out is absent: no draft model, no replayed window.
+// assume has the settings that events do not contain. If it is given, a field that it
+// leaves out is absent: no draft model, no replayed window.
 type assume struct {
 	Rule       string                  `json:"rule"`
 	Eagle      json.RawMessage         `json:"eagle"`
@@ -69,7 +69,7 @@ type assume struct {
 	Block      int                     `json:"block"`
 	Chunk      int                     `json:"chunk"`
 	Replay     int                     `json:"replay"`
-	ReportFull bool                    `json:"report_full"` // else found out by itself
+	ReportFull bool                    `json:"report_full"` // otherwise the events show it
 	Groups     map[string]assumedGroup `json:"groups"`
 }
 
@@ -79,14 +79,14 @@ type assumedGroup struct {
 	Chunk  int    `json:"chunk"`
 }
 
-// maxGroups is more cache groups than any model has, maxTokens more tokens than any
-// block, window or chunk.
+// maxGroups exceeds the cache groups of any model, maxTokens the tokens of any block,
+// window or chunk.
 const (
 	maxGroups = 32
 	maxTokens = 1 << 30
 )
 
-// kinds are the kinds a group can have.
+// kinds are the kinds of a group.
 var kinds = []string{"full_attention", "mla_attention", "sliding_window", "sliding_window_mla", "chunked_local_attention", "mamba"}
 
 func (a *assume) validate() error {
@@ -164,7 +164,7 @@ func (h *header) groupSettings() (*index.GroupSettings, error) {
 	return t, err
 }
 
-// number reads a label; labels are text, and "None" where there is none.
+// number reads a label. Labels are text, and "None" stands for no number.
 func (h *header) number(label string) int {
 	switch v := h.Labels[label].(type) {
 	case string:

@@ -14,7 +14,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Answer is what a query is answered with.
+// Answer is the answer to a query.
 type Answer struct {
 	Cached   int    `json:"cached"`
 	FullOnly int    `json:"full_attention_only"`
@@ -31,21 +31,21 @@ type Predictor struct {
 	holder index.Holder
 	id     index.HolderID
 	reader *kvevents.Reader
-	layout *cachelayout.Layout // where a header has none; may be nil
+	layout *cachelayout.Layout // of a header without one; may be nil
 	seen   header
 	life   uint64 // incarnation
 	next   uint64 // sequence of the next frame
-	any    bool   // a frame was taken
-	topic  string // of the frames, "" while none had one
+	any    bool   // a frame was read
+	topic  string // of the frames, "" while none has one
 	hole   bool   // frames of the publisher's life are missing
 
 	last  uint64 // digest of the last frame
 	found index.Found
 	guess index.Guess
-	asked bool // a query, and no usage for it yet
+	asked bool // a query has no usage yet
 }
 
-// sink is what batches are given to: the index itself, in tests a sidecar before it.
+// sink takes the batches: the index itself, in tests a sidecar before it.
 type sink interface {
 	Begin(index.Holder) uint64
 	Apply(*index.Batch) (index.Result, error)
@@ -65,7 +65,7 @@ func New(l *cachelayout.Layout) (*Predictor, error) {
 	return p, p.start(header{})
 }
 
-// start begins with a header.
+// start applies a header.
 func (p *Predictor) start(h header) error {
 	told, err := h.groupSettings()
 	if err != nil {
@@ -91,7 +91,7 @@ func (p *Predictor) start(h header) error {
 	return nil
 }
 
-// Take takes one line of input. The answer is nil where none is due.
+// Take reads one line of input. The answer is nil for a line that asks for none.
 func (p *Predictor) Take(text []byte) (*Answer, error) {
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil {
@@ -113,7 +113,7 @@ func (p *Predictor) Take(text []byte) (*Answer, error) {
 	return nil, errors.New("neither a header nor a frame, a query or a usage")
 }
 
-// notJSON describes what is wrong with a line without quoting it.
+// notJSON describes a broken line without quoting it.
 func notJSON(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) && kind.Field != "" {
@@ -130,8 +130,8 @@ func notJSON(err error) error {
 	return errors.New("not a line of a known form")
 }
 
-// frame applies one. What cannot be decoded is not counted: whether it was one of
-// the publisher's shows by the sequence of the next.
+// frame applies one frame. It does not count a frame that cannot be decoded: the
+// sequence of the next one shows whether it was the publisher's.
 func (p *Predictor) frame(f *frame) error {
 	if p.topic != "" && f.Topic != "" && f.Topic != p.topic {
 		return errors.New("frame: its topic is not that of the frames before: a capture is of one publisher")
@@ -148,7 +148,7 @@ func (p *Predictor) frame(f *frame) error {
 			p.hole = *f.Seq > 0
 		case *f.Seq == p.next:
 		case *f.Seq+1 == p.next && digest == p.last:
-			return nil // a copy
+			return nil // a repeated frame
 		case *f.Seq > p.next:
 			missing = fmt.Errorf("frames %d to %d are missing: blocks before them are dropped", p.next, *f.Seq-1)
 		default:
@@ -221,7 +221,7 @@ func (p *Predictor) usage(n int) error {
 // Close returns the index's memory.
 func (p *Predictor) Close() error { return p.index.Close() }
 
-// prompt is a query's tokens with what is mixed into their blocks.
+// prompt is a query's tokens with the values that are mixed into their blocks.
 type prompt struct {
 	tokens []uint32
 	mix    prefixhash.Request

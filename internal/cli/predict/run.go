@@ -18,14 +18,14 @@ var ErrBadLine = errors.New("some lines could not be used")
 // MaxLine is the longest line in bytes: a few million token ids.
 const MaxLine = 64 << 20
 
-// failed is what a line that cannot be used is answered with.
+// failed is the answer to a line that cannot be used.
 type failed struct {
 	Line  int    `json:"line"`
 	Error string `json:"error"`
 }
 
-// Run answers every query of in on out, in order, and flushes whenever it would
-// wait for input. l is the cache groups of the model, if they are known. It returns
+// Run answers every query of in on out, in order, and flushes whenever it would wait
+// for input. l has the cache groups of the model, if they are known. It returns
 // ErrBadLine, or the first error of in or out.
 func Run(in io.Reader, out io.Writer, l *cachelayout.Layout) (err error) {
 	p, err := New(l)

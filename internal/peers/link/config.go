@@ -35,8 +35,8 @@ type Config struct {
 	Insecure  bool     `yaml:"insecure"`             // share beyond the loopback without a token or certificates: every client that reaches the port can change load and policy of all routers
 }
 
-// TLS is how routers authenticate each other. Every router presents
-// cert_file and accepts certificates that an authority in ca_file signed.
+// TLS says how routers authenticate each other. Every router presents cert_file
+// and accepts certificates that an authority in ca_file signed.
 type TLS struct {
 	CertFile string `yaml:"cert_file,omitempty"` // PEM file of this router's certificate
 	KeyFile  string `yaml:"key_file,omitempty"`  // PEM file of its key
@@ -115,7 +115,7 @@ func withPort(addr string) (string, error) {
 	return full, nil
 }
 
-// name is this router's name.
+// name returns this router's name.
 func (c Config) name() string {
 	if c.ID != "" {
 		return c.ID
@@ -130,8 +130,8 @@ func (c Config) name() string {
 	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }
 
-// Seed returns a number of this router, by which it chooses among equal replicas
-// differently than its peers.
+// Seed returns a number of this router. By it the router chooses among equal
+// replicas differently than its peers.
 func (c Config) Seed() uint64 { return xxhash.Sum64String(c.name()) }
 
 func (c Config) token() (string, error) {

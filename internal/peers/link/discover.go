@@ -16,8 +16,8 @@ const (
 	routeKept = time.Minute
 )
 
-// discovery holds the addresses that an embedded server dials: the configured
-// ones and those of the DNS name. Routers send each other the rest.
+// discovery holds the addresses that an embedded server dials: the configured ones
+// and the ones behind the DNS name. Routers send each other the rest.
 type discovery struct {
 	c      Config
 	lookup func(ctx context.Context, host string) ([]string, error)
@@ -31,7 +31,7 @@ func newDiscovery(c Config) *discovery {
 }
 
 // routes looks the name up and returns the addresses to dial, and whether they
-// changed. A name that cannot be looked up leaves what it gave before.
+// changed. After a failed lookup the former addresses stay.
 func (d *discovery) routes(ctx context.Context, now time.Time) (all []string, changed bool) {
 	for _, r := range d.c.Routes {
 		addr, _ := withPort(r) // validated

@@ -17,9 +17,10 @@ import (
 	"warmroute/internal/peers"
 )
 
-// embed starts a NATS server in this process that clusters with those of the
-// other routers. Its client port is on loopback, because the server's cluster
-// waits for one, and accepts only clients with a secret of this process.
+// embed starts a NATS server in this process that clusters with the other
+// routers' servers. Its client port is on loopback, because the server's
+// cluster waits for one, and accepts only clients with a secret of this
+// process.
 func embed(o Config, id string, routes []string) (natsServer, []nats.Option, error) {
 	listen, err := withPort(o.Listen)
 	if err != nil {
@@ -88,8 +89,8 @@ func routeURLs(routes []string, user *url.Userinfo) (urls []*url.URL) {
 // embedded is a running server.
 type embedded struct {
 	ns      *server.Server
-	options *server.Options // that it was started with
-	user    *url.Userinfo   // that routes are dialed as
+	options *server.Options // with which it was started
+	user    *url.Userinfo   // in the addresses that it dials
 }
 
 func (e *embedded) addr() string { return e.ns.ClusterAddr().String() }

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// inbox is how many messages of other routers may wait to be read. Beyond that
-	// they are dropped, which shows as a gap.
+	// inbox bounds the messages of other routers that wait to be read. Further ones
+	// are dropped, which shows as a gap.
 	inbox = 4096
 	// lookEvery is how often a Link reads the clock.
 	lookEvery = 100 * time.Millisecond
 	// rest is the least time between two messages: the first is sent at once, and
 	// changes within this time share the next. The cost of messages depends on their
-	// number, not their size: without a rest a busy router would spend a third more
-	// on each request.
+	// number, not their size: without a rest a busy router would spend a third more on
+	// each request.
 	rest = 5 * time.Millisecond
 	// lostAfter is how long NATS may be out of reach before routers count as split.
 	lostAfter = time.Second
@@ -47,9 +47,9 @@ type Link struct {
 	in      chan *nats.Msg
 	subject string
 	outbox  *peers.Outbox
-	logged  map[string]bool // what was logged once; belongs to Run
+	logged  map[string]bool // errors that were logged once; belongs to Run
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	machine *peers.Machine
 	lost    time.Time // NATS has been out of reach since; zero = it is not
 	unsent  uint64
@@ -59,11 +59,11 @@ type Link struct {
 type natsServer interface {
 	addr() string               // for the servers of other routers
 	routes() int                // connections to these
-	dial(routes []string) error // instead of what was dialed so far
-	stop()                      // and wait
+	dial(routes []string) error // instead of the former routes
+	stop()                      // it waits for the end
 }
 
-// Around is what a Link shares.
+// Around are the parts of the router that a Link shares.
 type Around struct {
 	Ledger *load.Ledger
 	Fleet  peers.Fleet
@@ -130,7 +130,7 @@ func (l *Link) options() ([]nats.Option, error) {
 			l.log.Info("peers: NATS is reachable again")
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrSlowConsumer) { // State states how many messages were dropped
+			if errors.Is(err, nats.ErrSlowConsumer) { // State has the number of dropped messages
 				return
 			}
 			l.log.Warn("peers: NATS", "error", err)
@@ -228,7 +228,7 @@ func (l *Link) read(b []byte) {
 	err := l.machine.Read(index.Now(), b)
 	l.mu.Unlock()
 	if err != nil && !errors.Is(err, peers.ErrGarbage) && len(l.logged) < peers.MaxPeers && !l.logged[err.Error()] {
-		l.logged[err.Error()] = true // once each
+		l.logged[err.Error()] = true // once for each error
 		l.log.Error("peers: a message is not used", "error", err)
 	}
 }
@@ -243,10 +243,10 @@ func (l *Link) stop() {
 	}
 }
 
-// ID is this router's name among its peers.
+// ID returns this router's name among its peers.
 func (l *Link) ID() string { return l.id }
 
-// Addr returns where the embedded server listens for other routers, "" where NATS runs
+// Addr returns the address of the embedded server for other routers, "" if NATS runs
 // elsewhere.
 func (l *Link) Addr() string {
 	if l.server == nil {
@@ -255,10 +255,10 @@ func (l *Link) Addr() string {
 	return l.server.addr()
 }
 
-// State is a Link as an operator sees it.
+// State is a Link's state for an operator.
 type State struct {
 	peers.State
-	Embedded        string `json:"embedded,omitempty"` // where the embedded server listens
+	Embedded        string `json:"embedded,omitempty"` // the embedded server's address
 	Connected       bool   `json:"connected"`          // NATS is within reach
 	Unsent          uint64 `json:"unsent_messages"`
 	Dropped         uint64 `json:"dropped_messages"` // of other routers, not read in time

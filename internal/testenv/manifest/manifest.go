@@ -15,7 +15,7 @@ import (
 // Object is a Kubernetes object.
 type Object = map[string]any
 
-// At returns what is at a path of keys and indexes, nil where nothing is.
+// At returns the value at a path of keys and indexes, or nil.
 func At(v any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -49,7 +49,7 @@ func Decode(t testing.TB, file string, f func(*yaml.Decoder) error) {
 	}
 }
 
-// Objects returns a file's.
+// Objects returns the objects of a file.
 func Objects(t testing.TB, file string) (out []Object) {
 	t.Helper()
 	Decode(t, file, func(d *yaml.Decoder) error {
