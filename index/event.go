@@ -60,11 +60,11 @@ func GroupKindOf(spec string) GroupKind {
 	return GroupOther
 }
 
-// Kind is the kind of an Event.
-type Kind uint8
+// EventType says what an Event reports.
+type EventType uint8
 
 const (
-	Stored Kind = iota + 1
+	Stored EventType = iota + 1
 	Removed
 	Cleared
 )
@@ -80,7 +80,7 @@ const (
 // holder has them; the rest of Scope is not read.
 // Cleared: the holder has dropped everything.
 type Event struct {
-	Kind      Kind
+	Kind      EventType
 	Scope     Scope
 	GroupKind GroupKind // Stored only
 	Tier      Tier

@@ -8,15 +8,14 @@ import (
 )
 
 const (
-	chainTries   = 64  // prompts' first blocks that all candidates are tried on at once
-	chainRecheck = 256 // prompts' first blocks between later looks
+	chainTries   = 64  // first blocks of prompts on which all candidates are tried in a row
+	chainRecheck = 256 // first blocks of prompts between later tries
 	maxFirst     = 1 << 13
 )
 
-// chainFinder finds out which chain of vLLM's own hashes a publisher computes:
-// algorithm, seed and the unit of tokens per hash, by reproducing the hash of a
-// prompt's first block. Where blocks are larger than the unit, their hash is the
-// chain's at their end.
+// chainFinder finds out which chain of vLLM's own hashes a publisher computes: algorithm,
+// seed and the unit of tokens per hash, by reproducing the hash of a prompt's first block.
+// A block that is larger than the unit has the chain's hash at its end.
 type chainFinder struct {
 	candidates []*prefixhash.VLLM
 	unit       int  // 0 = not configured
@@ -24,12 +23,12 @@ type chainFinder struct {
 
 	chain    index.Keying
 	ahead    bool // its hashes cover tokens behind their blocks
-	salted   bool // the generation has been shown by a salted block
+	salted   bool // a salted block has shown the generation
 	seen     int
 	computed []prefixhash.Digest
 }
 
-// forget starts over: the publisher may compute others now.
+// forget starts over: the publisher may compute another chain now.
 func (c *chainFinder) forget() { c.chain, c.seen, c.salted, c.ahead = index.Keying{}, 0, false, false }
 
 // observe returns the chain as far as it is known after a batch.
@@ -39,7 +38,7 @@ func (c *chainFinder) observe(b *Batch) index.Keying {
 	}
 	for i := range b.Events {
 		e := &b.Events[i]
-		if e.Ahead > 0 { // such hashes are not computed
+		if e.Ahead > 0 { // the finder does not compute such hashes
 			c.ahead = true
 		}
 		if c.ahead {
@@ -57,8 +56,8 @@ func (c *chainFinder) observe(b *Batch) index.Keying {
 	return c.chain
 }
 
-// unitOf returns the configured unit, or the one that vLLM takes where none is set: the greatest
-// common divisor of the groups' blocks. The first batch names every group.
+// unitOf returns the configured unit, or vLLM's default: the greatest common divisor of the
+// groups' blocks. The first batch names every group.
 func (c *chainFinder) unitOf(b *Batch) int {
 	if c.unit > 0 {
 		return c.unit
@@ -74,8 +73,8 @@ func (c *chainFinder) unitOf(b *Batch) int {
 	return unit
 }
 
-// presumed takes a chain before any block has shown it: of the candidates of the
-// generation that such events mostly come from, if there are any.
+// presumed takes a chain before any block has shown it: a candidate of the generation that
+// usually publishes such events, if any.
 func (c *chainFinder) presumed(tagged bool, unit int) {
 	if unit <= 0 {
 		return
@@ -94,7 +93,7 @@ func (c *chainFinder) presumed(tagged bool, unit int) {
 	}
 }
 
-// first judges by the first block of a prompt.
+// first judges the candidates by the first block of a prompt.
 func (c *chainFinder) first(e *Event) {
 	var extras []prefixhash.ExtraKey
 	if len(e.Extras) > 0 {
@@ -116,7 +115,7 @@ func (c *chainFinder) first(e *Event) {
 		return
 	}
 	c.chain = index.Keying{}
-	for pass := range 2 { // what such publishers mostly are, first
+	for pass := range 2 { // first the usual ones of such publishers
 		for _, v := range c.candidates {
 			if likely := (v.Generation() == prefixhash.Tagged) == (e.Spec != ""); likely != (pass == 0) {
 				continue
@@ -129,7 +128,7 @@ func (c *chainFinder) first(e *Event) {
 	}
 }
 
-// units tries the units that a block can consist of.
+// units tries the units of which a block can consist.
 func (c *chainFinder) units(v *prefixhash.VLLM, e *Event, extras []prefixhash.ExtraKey) bool {
 	for n := 1; n <= e.BlockSize; n++ {
 		if e.BlockSize%n != 0 || c.unit > 0 && e.BlockSize/n != c.unit {
@@ -158,8 +157,8 @@ func (c *chainFinder) computes(at index.Keying, e *Event, extras []prefixhash.Ex
 	return n > 0 && uint64(c.computed[n-1].Key()) == e.Hashes[0]
 }
 
-// sharedHashes are hash configurations by what they compute, so that replicas of
-// one configuration have one chain, and a prompt's hashes are computed once.
+// sharedHashes are the hash configurations by their results, so that replicas of one
+// configuration have one chain, and a prompt's hashes are computed once.
 var sharedHashes sync.Map
 
 type hashIdentity struct {

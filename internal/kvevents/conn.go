@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// dialTimeout bounds connecting and the ZMTP handshake, each: a replica that
-	// does not answer within it is tried again.
+	// dialTimeout bounds connecting and the ZMTP handshake, each. A replica that does
+	// not answer within it is tried again.
 	dialTimeout = 2 * time.Second
 	// messageLimit bounds one ZeroMQ message. The largest batch a scheduler step
 	// can publish is a few MB (a million token ids at five bytes each).
@@ -32,17 +32,17 @@ var (
 	errHandshakeTooLarge = fmt.Errorf("malformed handshake: above %d KiB, or a message of more than %d MiB", handshakeLimit>>10, messageLimit>>20)
 )
 
-// conn is one ZMTP connection. zmq4's own sockets are not used: they stop
-// reconnecting when a handshake fails once, wait for a handshake without end,
-// and allocate whatever size a frame's header claims.
+// conn is one ZMTP connection. It does not use zmq4's own sockets: these stop
+// reconnecting when a handshake fails once, wait for a handshake without end, and
+// allocate any size that a frame's header claims.
 type conn struct {
 	z   *zmq4.Conn
 	raw net.Conn
 	in  *guarded
 }
 
-// dial connects to a tcp:// or ipc:// endpoint and shakes hands. The connection
-// closes when ctx ends. It reads no more than there is room for.
+// dial connects to a tcp:// or ipc:// endpoint and shakes hands. The connection closes
+// when ctx ends. It reads no more than room has room for.
 func dial(ctx context.Context, endpoint string, kind zmq4.SocketType, room *Room) (c *conn, err error) {
 	network, address, err := splitEndpoint(endpoint)
 	if err != nil {
@@ -50,7 +50,7 @@ func dial(ctx context.Context, endpoint string, kind zmq4.SocketType, room *Room
 	}
 	d := net.Dialer{
 		Timeout: dialTimeout,
-		// A host that vanishes without a word is noticed in 30 s.
+		// The probes notice a host that vanishes without a word in 30 s.
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}
 	raw, err := d.DialContext(ctx, network, address)
@@ -101,9 +101,8 @@ func splitEndpoint(endpoint string) (network, address string, err error) {
 	return "", "", fmt.Errorf("endpoint %q: want tcp://host:port or ipc://path", endpoint)
 }
 
-// recv returns the next message's frames, and the room that they take until the
-// caller gives it back. Commands (heartbeats) are answered inside zmq4 and passed
-// over here.
+// recv returns the next message's frames, and the room that they take until the caller
+// gives it back. zmq4 answers commands (heartbeats); recv skips them.
 func (c *conn) recv() (frames [][]byte, taken int64, err error) {
 	for {
 		m, err := c.z.RecvMsg()
@@ -129,7 +128,7 @@ func (c *conn) patience(d time.Duration) error {
 	return c.raw.SetReadDeadline(t)
 }
 
-// close is called by the goroutine that reads.
+// close closes the connection. Only the goroutine that reads calls it.
 func (c *conn) close() {
 	c.raw.Close()
 	c.in.giveBack()
@@ -146,21 +145,20 @@ func (c *closer) Close() error {
 	return c.Conn.Close()
 }
 
-// guarded reads through a buffer (zmq4 reads headers of two bytes) and follows
-// the ZMTP 3.0 framing as it passes, to refuse a message above messageLimit
-// before memory is taken for it.
+// guarded reads through a buffer (zmq4 reads headers of two bytes) and follows the ZMTP
+// 3.0 framing, to refuse a message above messageLimit before memory is taken for it.
 type guarded struct {
 	net.Conn
 	r     *bufio.Reader
 	head  [9]byte // flags and length, 2 or 9 bytes
-	have  int     // bytes of head known
-	left  uint64  // body bytes still to pass
+	have  int     // known bytes of head
+	left  uint64  // body bytes still to come
 	total uint64  // of the message under way
 
 	ctx   context.Context // of the connection
 	room  *Room
 	open  bool  // the handshake is over
-	taken int64 // of room, for messages that were not handed over
+	taken int64 // of room, for messages that recv has not returned yet
 }
 
 const (
@@ -170,12 +168,12 @@ const (
 )
 
 func newGuarded(ctx context.Context, raw net.Conn, room *Room) *guarded {
-	// 4 KiB: the short frames of a message in one system call. What is longer is
-	// read past the buffer, so a larger one would only take memory.
+	// 4 KiB: the short frames of a message in one system call. Longer frames are read
+	// past the buffer, so a larger one would only take memory.
 	return &guarded{Conn: raw, r: bufio.NewReaderSize(raw, 4<<10), left: greetingSize, ctx: ctx, room: room}
 }
 
-// giveBack gives back the room of messages that were not handed over.
+// giveBack gives back the room of messages that recv has not returned.
 func (g *guarded) giveBack() {
 	g.room.give(g.taken)
 	g.taken = 0
@@ -189,8 +187,8 @@ func (g *guarded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// admit takes room for a frame that is about to be read. A handshake has a limit of
-// its own and takes none.
+// admit takes room for a frame before it is read. A handshake has a limit of its own
+// and takes none.
 func (g *guarded) admit(size, cost uint64) error {
 	limit, refusal := uint64(messageLimit), errMessageTooLarge
 	if !g.open {

@@ -10,7 +10,7 @@ import (
 
 // tierOf maps a medium to a tier. vLLM writes "GPU", "CPU" and "STORAGE"; its
 // connectors also write "cpu" and names of their own, all of them slower than
-// main memory. No medium is the engine's own cache.
+// main memory. An empty medium is the GPU.
 func tierOf(medium string) index.Tier {
 	switch {
 	case medium == "" || strings.EqualFold(medium, "GPU"):
@@ -21,19 +21,20 @@ func tierOf(medium string) index.Tier {
 	return index.TierStorage
 }
 
-// SchemeEngine is the scheme of keys that are the engine's own hashes. Blocks
-// without a key of ours are kept under it too: their removals and children then
+// SchemeEngine is the scheme of keys that are vLLM's own hashes. Blocks without a
+// key of this project are kept under it too: their removals and children then
 // find them, and no lookup of another scheme does.
 const SchemeEngine = "engine"
 
 var engineScheme = regexp.MustCompile(`^engine(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$`)
 
 // IsEngineScheme reports whether a scheme's keys are an engine's own hashes:
-// SchemeEngine, or "engine:NAME", which keeps engines whose hashes mean different
-// things apart. NAME is 1 to 64 letters, digits, dots, hyphens and underscores.
+// SchemeEngine, or "engine:NAME", which keeps engines apart whose hashes mean
+// different things. NAME is 1 to 64 letters, digits, dots, hyphens and
+// underscores.
 func IsEngineScheme(scheme string) bool { return engineScheme.MatchString(scheme) }
 
-// counted is what one batch held.
+// counted has the numbers of one batch.
 type counted struct {
 	events, stored, removed, clears, unkeyed, placeholders uint64
 }
@@ -96,8 +97,8 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 	return out, n
 }
 
-// remove appends a removal. vLLM publishes one event per evicted block, dozens
-// in a row: neighbours of the same tier and group become one.
+// remove appends a removal. vLLM publishes one event per evicted block, dozens in
+// a row: remove joins neighbours of the same tier and group.
 func (c *converter) remove(out *index.Batch, e *Event) {
 	from := len(c.removed)
 	tier := tierOf(e.Medium)
@@ -118,11 +119,11 @@ func (c *converter) remove(out *index.Batch, e *Event) {
 		Scope: index.Scope{Group: e.Group}, Hashes: c.removed[from:]})
 }
 
-// contentsOf hashes the event's blocks. nil means that no key of ours can be
-// right: token ids do not cover the hashes one to one (vLLM skips null, masked
-// and partial blocks), something in them could not be represented, or the
-// adapter has no name. last is the content of the last block without the tokens
-// behind it, where contents cover those.
+// contentsOf hashes the event's blocks. nil means that this project has no right
+// key for them: token ids do not cover the hashes one to one (vLLM skips null,
+// masked and partial blocks), the event has a value that a key cannot represent,
+// or the adapter has no name. last is the content of the last block without the
+// tokens behind it, if contents cover those.
 func (c *converter) contentsOf(e *Event) (contents []prefixhash.Content, last prefixhash.Content) {
 	blocks := len(e.Hashes)
 	if c.scheme != index.SchemeTokens || blocks == 0 || e.Unkeyed || e.HasID && !e.LoRA.Set ||
@@ -148,9 +149,9 @@ func (c *converter) contentsOf(e *Event) (contents []prefixhash.Content, last pr
 	return c.contents[from:], c.last[0]
 }
 
-// extrasOf gives the event's extra keys. Publishers that do not describe them
+// extrasOf returns the event's extra keys. Publishers that do not describe them
 // (older than the field, and the CPU offloading connectors of 0.32) still hash
-// the adapter's name into every block, so it is put back.
+// the adapter's name into every block, so extrasOf adds it.
 func (c *converter) extrasOf(e *Event) [][]prefixhash.ExtraKey {
 	if e.Extras != nil || !e.LoRA.Set {
 		return e.Extras

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// The reasons a payload is rejected. Errors returned by Decode wrap one of them
-// and name the place, never a value: values may be token ids or salts.
+// The reasons for rejecting a payload. Errors returned by Decode wrap one of them and
+// name the place, never a value: values may be token ids or salts.
 var (
 	ErrTruncated = errors.New("truncated")
 	ErrTrailing  = errors.New("bytes after the batch")
@@ -20,10 +20,10 @@ var (
 	ErrEvents    = errors.New("too many events")
 )
 
-// cursor reads msgpack from a byte slice. The first error sticks, further reads
-// return zeros, so callers check once per value that matters. It never
-// allocates more than a small multiple of the bytes that are really there:
-// every element takes at least a byte, so a length above the rest is truncation.
+// cursor reads msgpack from a byte slice. The first error stays, further reads return
+// zeros, so callers check once per value that matters. It never allocates more than a
+// small multiple of the received bytes: every element takes at least a byte, so a
+// length above the rest is truncation.
 type cursor struct {
 	b   []byte
 	i   int
@@ -66,7 +66,7 @@ func (c *cursor) peek() byte {
 	return c.b[c.i]
 }
 
-// The msgpack tags this package treats apart. 0xc1 is the one the format never uses.
+// The msgpack tags that this package distinguishes. The format never uses 0xc1.
 const (
 	tagNil     = 0xc0
 	tagNever   = 0xc1
@@ -178,7 +178,7 @@ func (c *cursor) bytes() []byte {
 	return nil
 }
 
-// integer reads any msgpack integer as its 64 bits; negative states how to take them.
+// integer reads any msgpack integer as its 64 bits; negative says how to read them.
 func (c *cursor) integer() (bits uint64, negative bool) {
 	t := c.tag()
 	switch {
@@ -224,9 +224,9 @@ func (c *cursor) seconds() float64 {
 	return float64(v)
 }
 
-// hash reads one block hash: an integer's 64 bits as they are (also above 2^63,
-// also negative: some engines publish them signed), or bytes, of which the last
-// eight, big-endian, count: what vLLM publishes as an int of the same digest.
+// hash reads one block hash: an integer's 64 bits unchanged (also above 2^63, also
+// negative: some engines publish them signed), or of bytes the last eight,
+// big-endian: vLLM publishes the same digest so as an integer.
 func (c *cursor) hash() uint64 {
 	if c.i < len(c.b) && c.b[c.i] == tagUint64 {
 		c.i++
@@ -265,16 +265,16 @@ func (c *cursor) hashes(dst []uint64) []uint64 {
 	return dst
 }
 
-// tokens appends an array of n token ids to dst. ok is false when one is not an
-// unsigned 32-bit number (some engines put negative placeholders there): the
-// array is still read, but its ids are not used.
+// tokens appends an array of n token ids to dst. ok is false if an id is not an
+// unsigned 32-bit number (some engines write negative placeholders): the array is
+// still read, but its ids are not used.
 func (c *cursor) tokens(dst []uint32) (out []uint32, ok bool) {
 	n := c.array()
 	dst = slices.Grow(dst, n)
 	ok = true
 	b, i := c.b, c.i
 	for ; n > 0; n-- {
-		// The three shapes nearly all ids of real vocabularies take, inline.
+		// The three forms of nearly all ids of real vocabularies, inline.
 		if i+5 <= len(b) {
 			switch t := b[i]; {
 			case t == tagUint16:

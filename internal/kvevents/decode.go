@@ -9,9 +9,9 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Decoder decodes payloads into buffers it reuses. It is not safe for concurrent use.
+// Decoder decodes payloads into buffers that it reuses. It is not safe for concurrent use.
 type Decoder struct {
-	SkipTokens bool // leave token ids and extra keys alone: for users of engine hashes only
+	SkipTokens bool // skip token ids and extra keys: for users of vLLM's hashes only
 
 	batch  Batch
 	hashes []uint64
@@ -22,8 +22,7 @@ type Decoder struct {
 	ids    interned // salts, image identifiers: dropped with the batch
 }
 
-// interned holds strings already made from bytes, so that a repeated one is not
-// allocated again.
+// interned holds strings made from bytes, so that a repeated one is not allocated again.
 type interned map[string]string
 
 const (
@@ -40,8 +39,8 @@ const (
 	retainedPayload = 1 << 20
 )
 
-// internLimit bounds a set of interned strings: far above the adapters one
-// engine serves, small enough to drop and start again.
+// internLimit bounds a set of interned strings: far above the adapters of one engine,
+// small enough to drop and start again.
 const internLimit = 1024
 
 func (s interned) of(b []byte) string {
@@ -55,9 +54,9 @@ func (s interned) of(b []byte) string {
 	return v
 }
 
-// Decode decodes one payload of either generation. Any malformed part rejects
-// the whole payload: the error wraps one of the package's Err values and names
-// the place. Unknown tags and unknown trailing fields are passed over.
+// Decode decodes one payload of either generation. Any malformed part rejects the complete
+// payload: the error wraps one of the package's Err values and names the place. Decode
+// skips unknown tags and unknown trailing fields.
 func Decode(payload []byte) (Batch, error) {
 	var d Decoder
 	b, err := d.Decode(payload)
@@ -145,15 +144,15 @@ var fieldNames = [...]string{other: "other", blockHashes: "block_hashes", parent
 	extraKeys: "extra_keys", groupIdx: "group_idx", specKind: "kv_cache_spec_kind", specWindow: "kv_cache_spec_sliding_window",
 	lookahead: "lookahead_token_ids"}
 
-// The order of fields behind the tag in the array-tagged generation; fields
-// behind the last are unknown and passed over.
+// The order of fields behind the tag in the array-tagged generation. Decode skips the
+// fields behind the last of them.
 var (
 	storedFields  = [...]field{blockHashes, parentHash, tokenIDs, blockSize, loraID, medium, loraName, extraKeys, groupIdx, specKind, specWindow}
 	removedFields = [...]field{blockHashes, medium, groupIdx}
 )
 
-// Fields an event must have. lora_id, medium and lora_name have no default in
-// vLLM either, but publishers older than them leave them out.
+// Fields that an event must have. lora_id, medium and lora_name have no default in vLLM
+// either, but publishers older than them leave them out.
 const (
 	storedRequired  = 1<<blockHashes | 1<<parentHash | 1<<tokenIDs | 1<<blockSize
 	removedRequired = 1 << blockHashes
@@ -189,7 +188,7 @@ func fieldOf(name []byte) field {
 	return other
 }
 
-func kindOf(tag []byte) (kind index.Kind, required uint16) {
+func typeOf(tag []byte) (event index.EventType, required uint16) {
 	switch string(tag) {
 	case "BlockStored":
 		return index.Stored, storedRequired
@@ -201,8 +200,8 @@ func kindOf(tag []byte) (kind index.Kind, required uint16) {
 	return 0, 0
 }
 
-// event decodes one event and appends it to the batch. where gives, for an
-// error, in which field of which kind it was.
+// event decodes one event and appends it to the batch. where names, for an error, the
+// field and the tag.
 func (d *Decoder) event(c *cursor) (where string) {
 	start := c.i
 	keyed := isMap(c.peek())
@@ -216,14 +215,14 @@ func (d *Decoder) event(c *cursor) (where string) {
 	if c.err != nil {
 		return ", its tag"
 	}
-	kind, required := kindOf(tag)
-	if kind == 0 {
+	event, required := typeOf(tag)
+	if event == 0 {
 		c.i = start
 		c.skip(1)
 		d.batch.Unknown++
 		return ""
 	}
-	d.batch.Events = append(d.batch.Events, Event{Kind: kind})
+	d.batch.Events = append(d.batch.Events, Event{Kind: event})
 	e := &d.batch.Events[len(d.batch.Events)-1]
 	var seen uint16
 	if keyed {
@@ -258,8 +257,8 @@ func firstField(set uint16) string {
 	return "other"
 }
 
-// tag returns the event's tag. An array carries it first; a map usually, in
-// which case the cursor is left behind it, else at the map's first pair.
+// tag returns the event's tag. An array has it first; a map usually, too: the cursor is
+// then behind it, otherwise at the map's first pair.
 func (d *Decoder) tag(c *cursor, keyed bool, n int) []byte {
 	if !keyed {
 		if c.err == nil && n == 0 {
@@ -401,7 +400,7 @@ func (d *Decoder) tokenIDs(c *cursor, e *Event) {
 	e.Unkeyed = e.Unkeyed || !ok
 }
 
-// lookahead reads the tokens behind each block: as many for all.
+// lookahead reads the tokens behind each block, the same number for all.
 func (d *Decoder) lookahead(c *cursor, e *Event) {
 	if c.null() {
 		return
@@ -451,8 +450,8 @@ func (d *Decoder) extraKeys(c *cursor, e *Event) {
 	e.Extras = slices.Clip(d.rows[from:])
 }
 
-// extraKey reads one key: text or bytes alone, or [identifier, offset]. Any
-// other shape is passed over, with ok false.
+// extraKey reads one key: text or bytes alone, or [identifier, offset]. It skips any other
+// shape and returns false.
 func (d *Decoder) extraKey(c *cursor) (key prefixhash.ExtraKey, ok bool) {
 	switch t := c.peek(); {
 	case isStr(t) || isBin(t):
@@ -489,8 +488,8 @@ func (d *Decoder) optional(c *cursor) string {
 	return d.names.of(c.bytes())
 }
 
-// id returns an extra key's text: the adapter's name in every block of an
-// adapter, else something that must not outlive the batch.
+// id returns an extra key's text: the adapter's name in every block of an adapter,
+// otherwise a text that must not outlive the batch.
 func (d *Decoder) id(b []byte) string {
 	if v, ok := d.names[string(b)]; ok {
 		return v

@@ -12,15 +12,15 @@ type Batch struct {
 	Rank    int     // data_parallel_rank; -1 when absent
 	Events  []Event // in the published order
 	Unknown int     // events skipped because their tag is not known
-	Payload []byte  // what was decoded
+	Payload []byte  // the payload itself
 }
 
 // Event is one decoded event, token ids included: it must not leave the process.
 type Event struct {
-	Kind index.Kind
+	Kind index.EventType
 
 	Hashes    []uint64 // low 64 bits, big-endian
-	Parent    uint64   // parent of the first block; the others chain on their predecessor
+	Parent    uint64   // hash of the parent of the first block; the others chain on their predecessor
 	HasParent bool
 
 	Tokens     []uint32 // nil when the decoder skips them
@@ -32,24 +32,24 @@ type Event struct {
 	Medium  string
 	Extras  [][]prefixhash.ExtraKey // per block; nil when no block has any
 	Group   int                     // KV cache group; 0 when absent
-	Spec    string                  // kv_cache_spec_kind, where the publisher gives it
-	Window  int                     // kv_cache_spec_sliding_window, tokens; 0 where not given
+	Spec    string                  // kv_cache_spec_kind, "" if the publisher does not give it
+	Window  int                     // kv_cache_spec_sliding_window, tokens; 0 if not given
 	Ahead   int                     // tokens behind each block that its hash covers too (lookahead_token_ids)
-	Behind  []uint32                // those behind the last block; nil when the decoder skips tokens
-	Unkeyed bool                    // a token id or an extra key we cannot represent: no key of ours can be right
+	Behind  []uint32                // the tokens behind the last block; nil when the decoder skips tokens
+	Unkeyed bool                    // a token id or an extra key that a key cannot represent: no key of this project is right
 
 	hashes, parent []byte // the msgpack values, for Digests
 }
 
-// Placeholder reports whether the event has only a hash: vLLM's
-// offloading connectors announce blocks of lower tiers they do not describe with
-// block_size 0 and no token ids ("so consumers can ignore them").
+// Placeholder reports whether the event has only a hash: vLLM's offloading
+// connectors announce undescribed blocks of lower tiers with block_size 0 and no
+// token ids ("so consumers can ignore them").
 func (e *Event) Placeholder() bool {
 	return e.Kind == index.Stored && e.BlockSize == 0
 }
 
-// Digests returns the hashes as published where they are bytes, else nil. The
-// slices alias the payload.
+// Digests returns the published hashes if they are bytes, else nil. The slices
+// alias the payload.
 func (e *Event) Digests() [][]byte {
 	c := cursor{b: e.hashes}
 	if len(e.hashes) == 0 {
@@ -66,7 +66,7 @@ func (e *Event) Digests() [][]byte {
 	return out
 }
 
-// ParentDigest returns the parent's hash as published if it is bytes, else nil.
+// ParentDigest returns the parent's published hash if it is bytes, else nil.
 func (e *Event) ParentDigest() []byte {
 	c := cursor{b: e.parent}
 	if len(e.parent) == 0 || !isBin(c.peek()) {

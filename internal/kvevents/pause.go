@@ -6,36 +6,36 @@ import (
 )
 
 const (
-	// toleratedTroubles is how many refused batches of a publisher have no consequence
-	// beyond themselves.
+	// toleratedTroubles is the number of a publisher's refused batches without further
+	// consequences.
 	toleratedTroubles = 8
 	// forgivenEvery is the time in which one refused batch is forgiven, and so the mean
-	// time between two attempts at a publisher that publishes nothing but such batches.
+	// time between two attempts at a publisher of nothing but such batches.
 	forgivenEvery = 10 * time.Second
-	// lossesPerTrouble is how many lost histories and restarts weigh as much as one
-	// refused batch. Each costs one replay, and a pause the whole index of the
-	// publisher: 400 are tolerated, and then 5 a second.
+	// lossesPerTrouble is the number of lost histories and restarts that weigh as much
+	// as one refused batch. Each costs one replay, and a pause costs all indexed blocks
+	// of the publisher: 400 are tolerated, and then 5 a second.
 	lossesPerTrouble = 50
 	// firstPause doubles with every trouble that is not tolerated.
 	firstPause   = 200 * time.Millisecond
 	longestPause = time.Minute
-	// longestRetry bounds the wait between two connections where none lasts, unless
+	// longestRetry bounds the wait between two connections if none lasts, unless
 	// RetryAfter is longer.
 	longestRetry = 5 * time.Second
 	// lasting is how long a connection must last for the next one to be made at once.
 	lasting = 10 * time.Second
 )
 
-// troubles counts what a publisher did wrong, and gives the pauses that it is left
-// alone for.
+// troubles counts a publisher's errors, and gives the pauses during which the
+// subscriber does not follow it.
 type troubles struct {
-	refused, lost uint64 // judged before
+	refused, lost uint64 // judged so far
 	level         float64
 	updated       time.Time
 }
 
-// judge takes the numbers of all batches refused and of all losses and restarts so far,
-// and returns the pause that is due, zero when there is none.
+// judge takes the total numbers of refused batches and of losses and restarts. It
+// returns the pause that is due, or zero.
 func (t *troubles) judge(refused, lost uint64, now time.Time) time.Duration {
 	if refused == t.refused && lost == t.lost {
 		return 0
@@ -54,8 +54,8 @@ func (t *troubles) judge(refused, lost uint64, now time.Time) time.Duration {
 	return min(pause, longestPause)
 }
 
-// abandon drops everything that was applied and held: the publisher is left alone
-// for a while, and what it removes meanwhile is not seen.
+// abandon drops all applied and held batches: the publisher is not followed for a
+// while, and its removals are missed meanwhile.
 func (s *sequencer) abandon() {
 	s.forget()
 	s.release()
@@ -64,8 +64,8 @@ func (s *sequencer) abandon() {
 	clear(s.recent[:])
 }
 
-// troubles are the batches refused, and the losses and restarts that cost a replay.
-// Without replays a loss costs nothing but the known blocks, and a pause would lose the
+// troubles returns the refused batches, and the losses and restarts that cost a replay.
+// Without replays a loss costs only the known blocks, and a pause would lose the
 // batches of the meantime as well: nobody could request them after it.
 func (s *sequencer) troubles() (refused, lost uint64) {
 	if s.replays {
@@ -74,8 +74,8 @@ func (s *sequencer) troubles() (refused, lost uint64) {
 	return s.count.Rejected, lost
 }
 
-// nextRetry is the wait before the next connection, where the last one lasted for
-// so long and came after a wait. The first wait is given.
+// nextRetry returns the wait before the next connection, given the wait before the last
+// one and the time that it lasted. first is the first wait.
 func nextRetry(first, wait, lasted time.Duration) time.Duration {
 	if lasted >= lasting {
 		return first

@@ -5,16 +5,16 @@ import (
 	"warmroute/prefixhash"
 )
 
-// ReaderOptions are how payloads are read outside of a subscription.
+// ReaderOptions say how to read payloads outside of a subscription.
 type ReaderOptions struct {
 	Tenant, Model string
-	Hashes        []*prefixhash.VLLM // which the publisher may compute
+	Hashes        []*prefixhash.VLLM // the chains that the publisher may compute
 	Unit          int                // tokens per hash, when given
-	Presume       bool               // the first of Hashes is assumed until a block disproves it
+	Presume       bool               // assume the first of Hashes until a block disproves it
 }
 
 // Reader turns payloads into index batches as a subscription does, for callers
-// that have them from elsewhere. It is not safe for concurrent use.
+// with another source of payloads. It is not safe for concurrent use.
 type Reader struct {
 	decoder   Decoder
 	converter converter

@@ -9,10 +9,11 @@ import (
 	"github.com/go-zeromq/zmq4"
 )
 
-// endOfReplay is the sequence vLLM's publisher ends a replay with: -1, signed.
+// endOfReplay is the sequence with which vLLM's publisher ends a replay: -1,
+// signed.
 const endOfReplay = ^uint64(0)
 
-// replayMost is how many batches one replay may bring: 26 times vLLM's buffer.
+// replayMost bounds the batches of one replay: 26 times vLLM's buffer.
 const replayMost = 1 << 18
 
 var (
@@ -20,7 +21,7 @@ var (
 	errEndless    = errors.New("a replay without an end")
 )
 
-// reply is one thing a replay brought: a frame, or its end.
+// reply is one part of a replay: a frame, or its end.
 type reply struct {
 	id    uint64
 	frame frame
@@ -28,8 +29,8 @@ type reply struct {
 	err   error // with end: nil at the end marker
 }
 
-// replay requests every buffered batch from a.from on and sends what
-// comes to out, then exactly one end.
+// replay requests every buffered batch from a.from on and sends the frames to
+// out, then exactly one end.
 func replay(ctx context.Context, o *Options, a asked, out chan<- *reply) {
 	put := func(r reply) bool {
 		r.id = a.id
@@ -90,8 +91,8 @@ func receive(ctx context.Context, o *Options, a asked, put func(frame) bool) err
 }
 
 // lastTwo finds sequence and payload in a message. They are the last two frames
-// in every shape there is: live [topic, seq, payload], replayed
-// ["", topic, seq, payload] (0.32) or ["", seq, payload] (0.21).
+// of every shape: live [topic, seq, payload], replayed ["", topic, seq, payload]
+// (0.32) or ["", seq, payload] (0.21).
 func lastTwo(frames [][]byte) (seq uint64, payload []byte, err error) {
 	n := len(frames)
 	if n < 2 || len(frames[n-2]) != 8 {

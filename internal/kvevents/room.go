@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// queuedBytes bounds the messages that are being read or wait for Run, and
-	// heldBytes the live ones that wait for a replay: a minute of a very busy
+	// queuedBytes bounds the messages that connections read or that wait for Run,
+	// and heldBytes the live ones that wait for a replay: a minute of a very busy
 	// replica's events.
 	queuedBytes = 64 << 20
 	heldBytes   = 64 << 20
@@ -21,8 +21,8 @@ const (
 
 var errNoRoom = errors.New("no room for the message: too many bytes wait to be applied")
 
-// Room bounds the bytes of KV events in memory, for all subscriptions that share
-// it: those of one replica. A connection waits for room before it reads a message,
+// Room bounds the bytes of KV events in memory, for the subscriptions of one
+// replica, which share it. A connection waits for room before it reads a message,
 // so that TCP holds the publisher back. It is safe for concurrent use.
 type Room struct {
 	queued, held *semaphore.Weighted
@@ -33,7 +33,7 @@ func NewRoom() *Room {
 	return &Room{semaphore.NewWeighted(queuedBytes), semaphore.NewWeighted(heldBytes)}
 }
 
-// take waits for room for n bytes that are about to be read.
+// take waits for room for n bytes before they are read.
 func (r *Room) take(ctx context.Context, n int64) error {
 	if r.queued.TryAcquire(n) {
 		return nil
@@ -46,7 +46,7 @@ func (r *Room) take(ctx context.Context, n int64) error {
 	return nil
 }
 
-// give ends what take began.
+// give gives back the room of take.
 func (r *Room) give(n int64) {
 	if n > 0 {
 		r.queued.Release(n)
@@ -56,7 +56,7 @@ func (r *Room) give(n int64) {
 // hold takes room for a frame that waits for a replay, if there is any.
 func (r *Room) hold(f frame) bool { return r.held.TryAcquire(f.size()) }
 
-// drop ends what hold began.
+// drop gives back the room of hold.
 func (r *Room) drop(frames []frame) {
 	for _, f := range frames {
 		r.held.Release(f.size())

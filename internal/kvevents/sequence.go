@@ -6,47 +6,47 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// errExpired is a world's answer when it no longer has what was applied
-// before: nothing was applied, and history has to come again.
+// errExpired is a world's answer when it no longer has the batches applied before: it has
+// applied nothing, and history has to come again.
 var errExpired = errors.New("dropped in the meantime")
 
-// frame is one published batch as it came off a socket.
+// frame is one published batch in the form of the socket.
 type frame struct {
-	conn    uint64 // which connection of the event socket; 0 for replayed ones
+	conn    uint64 // the number of its connection of the event socket; 0 for replayed ones
 	seq     uint64
 	payload []byte
 	taken   int64 // bytes of Room until Run is done with it
 }
 
-// size is what a frame that is held takes of a Room.
+// size returns the bytes of a Room that a held frame takes.
 func (f frame) size() int64 { return int64(len(f.payload)) + frameCost }
 
-// world is what a sequencer does to the outside.
+// world is the outside of a sequencer.
 type world interface {
-	apply(f frame) error // decode and hand over; an error means nothing was applied
-	forget()             // drop what was applied so far
+	apply(f frame) error // decode and pass on; after an error nothing was applied
+	forget()             // drop all applied batches
 }
 
-// purpose states why a replay is requested, and so how its frames are used.
+// purpose says why a replay is requested, and so how its frames are used.
 type purpose uint8
 
 const (
-	fresh purpose = iota + 1 // start over from the oldest batch there is
-	fill                     // what we lack: after a gap, a reconnect, a bad batch
-	probe                    // the same, though nothing seems to lack: a lost tail shows no gap
+	fresh purpose = iota + 1 // start over from the oldest kept batch
+	fill                     // the missing batches: after a gap, a reconnect, a bad batch
+	probe                    // the same, though no batch seems to be missing: a lost tail shows no gap
 )
 
-// asked is the replay under way. Unless it starts over, it requests from the last
-// batch applied, not from the one after it: if what comes first is not that very
-// batch, the publisher has begun a new life, which its sequence alone need not show.
+// asked is the replay under way. Unless it starts over, it requests from the last applied
+// batch, not from the one after it: if the first reply is not that very batch, the
+// publisher has begun a new life, which its sequence alone need not show.
 type asked struct {
 	id       uint64
 	purpose  purpose
 	from     uint64
-	check    bool   // the first reply must be our last batch
-	start    uint64 // what was next when it was requested
+	check    bool   // the first reply must be the last applied batch
+	start    uint64 // the next sequence at the time of the request
 	attempt  int
-	stalls   int  // times a hole inside the replies was met and requested again
+	stalls   int  // number of requests because of a hole inside the replies
 	any      bool // a reply has come
 	taken    bool // one of them was applied
 	stalled  bool // behind a hole inside the replies
@@ -54,30 +54,31 @@ type asked struct {
 }
 
 const (
-	// attemptLimit: a replay that fails is tried this often before live events continue without it.
+	// attemptLimit bounds the attempts at a failing replay. After them live events continue
+	// without it.
 	attemptLimit = 3
-	// stallLimit: the publisher's ROUTER drops replies above its high-water mark
-	// (1,000 by default), so a hole inside the replies is requested again, and
-	// each answer brings at least one batch more. After this many, holes count as real.
+	// stallLimit bounds the requests because of holes inside the replies: the publisher's
+	// ROUTER drops replies above its high-water mark (1,000 by default), so such a hole is
+	// requested again, and each answer brings at least one batch more. After this many,
+	// holes count as real.
 	stallLimit = 32
-	// heldFrames and the Room bound the live frames that wait for a replay. What
-	// comes on top is dropped, and shows as a gap afterwards.
+	// heldFrames and the Room bound the live frames that wait for a replay. Further ones
+	// are dropped, which shows as a gap afterwards.
 	heldFrames = 1 << 16
 	// recentSize frames are kept by digest, to distinguish a late copy from a restart.
 	recentSize = 64
 )
 
-// sequencer decides, from sequence numbers alone, what is applied, what is a
-// copy, what is missing and when the publisher has begun a new life. It does no
-// I/O and reads no clock. Its invariant: everything applied since the last
-// forget is, in order and without a hole, what was published from the first of
-// them to next-1.
+// sequencer decides, from sequence numbers alone, which batches are applied, which are
+// copies, which are missing and when the publisher has begun a new life. It does no I/O and
+// reads no clock. Its invariant: the batches applied since the last forget are, in order
+// and without a hole, the published ones from the first of them to next-1.
 type sequencer struct {
 	world   world
 	replays bool // a replay endpoint is known
 
 	next  uint64 // first batch not applied yet
-	based bool   // next means something
+	based bool   // next is known
 	clean bool   // nothing applied since the last forget
 	whole bool   // applied from sequence 0 on
 	owed  bool   // history was not available; request it again later
@@ -86,7 +87,7 @@ type sequencer struct {
 
 	conn     uint64 // latest connection of the event socket
 	oldest   uint64 // frames of connections before this belong to an earlier life
-	verified uint64 // up to this connection, the publisher is known to be the one applied
+	verified uint64 // up to this connection, the publisher is known to be the followed one
 	seenConn uint64 // of the last live frame taken
 	seenSeq  uint64
 
@@ -94,8 +95,8 @@ type sequencer struct {
 	lastID uint64
 	launch bool
 	held   []frame
-	room   *Room // for what is held
-	cut    bool  // what is held is in the answer to the replay just requested, or of an earlier life
+	room   *Room // for the held frames
+	cut    bool  // the held frames are in the answer to the replay just requested, or of an earlier life
 	recent [recentSize]struct {
 		seq, sum uint64
 		set      bool
@@ -131,7 +132,7 @@ func (s *sequencer) request(a asked) {
 	s.ask, s.launch = &a, true
 }
 
-// connected notes a new connection of the event socket; frames that follow carry conn.
+// connected records a new connection of the event socket; frames that follow carry conn.
 func (s *sequencer) connected(conn uint64) {
 	s.count.Connects++
 	s.conn = conn
@@ -139,7 +140,7 @@ func (s *sequencer) connected(conn uint64) {
 	case !s.replays:
 		s.first = true
 	case !s.based || s.next == 0 || s.owed || s.ask != nil && s.ask.purpose == fresh:
-		// What is held from before is in the answer, or of an earlier life.
+		// Frames held from before are in the answer, or of an earlier life.
 		s.oldest = conn
 		s.request(asked{purpose: fresh})
 	default:
@@ -147,7 +148,7 @@ func (s *sequencer) connected(conn uint64) {
 	}
 }
 
-// probe requests what may have been lost unseen, unless a replay is under way.
+// probe requests batches that may have been lost unseen, unless a replay is under way.
 func (s *sequencer) probe() {
 	switch {
 	case !s.replays || s.ask != nil:
@@ -202,7 +203,7 @@ func (s *sequencer) drain() {
 	s.held = s.held[:rest]
 }
 
-// release drops what is held.
+// release drops the held frames.
 func (s *sequencer) release() {
 	s.room.drop(s.held)
 	clear(s.held)
@@ -217,7 +218,7 @@ func (s *sequencer) step(f frame) bool {
 	switch {
 	case !s.based:
 		s.base(f.seq)
-	case f.seq == s.next: // on an unverified connection too: that another life is just here is unlikely
+	case f.seq == s.next: // on an unverified connection too: another life is unlikely to be just here
 	case f.seq > s.next:
 		s.count.Gaps++
 		if s.replays {
@@ -278,7 +279,7 @@ func (s *sequencer) accept(f frame, replayed bool) {
 	}
 }
 
-// lose gives up what lies before next.
+// lose gives up the batches before next.
 func (s *sequencer) lose(next uint64) {
 	s.count.Lost++
 	s.forget()
@@ -294,8 +295,7 @@ func (s *sequencer) forget() {
 	}
 }
 
-// restarted starts over with the publisher's new life, which showed on
-// connection conn.
+// restarted starts over with the publisher's new life, which showed on connection conn.
 func (s *sequencer) restarted(conn uint64) {
 	s.count.Restarts++
 	s.forget()
@@ -308,7 +308,7 @@ func (s *sequencer) restarted(conn uint64) {
 	}
 }
 
-// expired starts over because the world let go of what it held.
+// expired starts over because the world dropped the batches that it held.
 func (s *sequencer) expired() {
 	s.clean = false
 	s.forget()
@@ -324,17 +324,17 @@ func (s *sequencer) remember(f frame) {
 	r.seq, r.sum, r.set = f.seq, xxhash.Sum64(f.payload), true
 }
 
-// recalls reports whether a batch with f's sequence was taken lately, and
-// whether it was the same.
+// recalls reports whether a batch with f's sequence was taken lately, and whether it was
+// the same.
 func (s *sequencer) recalls(f frame) (taken, same bool) {
 	r := &s.recent[f.seq%recentSize]
 	taken = r.set && r.seq == f.seq
 	return taken, taken && r.sum == xxhash.Sum64(f.payload)
 }
 
-// isCopy distinguishes a late copy of a batch that came by replay from the first batch
-// of a new life: by its digest where that is remembered, else because a
-// connection of the same life never goes backwards.
+// isCopy distinguishes a late copy of a replayed batch from the first batch of a new life:
+// by its digest if that is remembered, otherwise because a connection of the same life
+// never goes backwards.
 func (s *sequencer) isCopy(f frame) bool {
 	if taken, same := s.recalls(f); taken {
 		return same
@@ -364,7 +364,7 @@ func (s *sequencer) reply(id uint64, f frame) {
 		s.verified, s.trial = s.conn, false
 		return
 	case first && a.check && f.seq >= s.next:
-		// Our last batch has left the buffer: whatever is next may be another life's.
+		// The last applied batch has left the buffer: the next one may be another life's.
 		s.lose(f.seq)
 	case f.seq < s.next:
 		return
@@ -409,7 +409,7 @@ func (s *sequencer) ended(a *asked) {
 		s.request(asked{purpose: fill, stalls: a.stalls + 1})
 		return
 	case a.check && !a.any:
-		// A publisher always has its own last batch. This one has less than we applied.
+		// A publisher always has its own last batch. This one has fewer than were applied.
 		s.restarted(s.conn)
 		s.drain()
 		return
@@ -424,11 +424,11 @@ func (s *sequencer) ended(a *asked) {
 	s.give(a)
 }
 
-// failed tries again, or continues without the replay.
+// failed repeats the replay, or continues without it.
 func (s *sequencer) failed(a *asked) {
 	s.count.ReplayFails++
 	if s.next != a.start && a.purpose != fresh || a.any && a.purpose == fresh {
-		a.attempt = 0 // it brought something: keep going from there
+		a.attempt = 0 // it brought batches: continue behind them
 	}
 	if a.attempt+1 < attemptLimit {
 		again := *a
@@ -453,7 +453,7 @@ func (s *sequencer) failed(a *asked) {
 	s.give(a)
 }
 
-// endless drops what a replay without an end brought, and what was known before. The live
+// endless drops the batches of a replay without an end, and all known before. The live
 // events go on; history is requested again at the next chance.
 func (s *sequencer) endless() {
 	s.count.ReplayFails++
@@ -462,39 +462,8 @@ func (s *sequencer) endless() {
 	clear(s.recent[:])
 }
 
-// resume continues from a place that an earlier sequencer reached: before next
-// everything is applied, the last of it with this digest. The publisher has to
-// confirm it at its first answer.
-func (s *sequencer) resume(next, digest uint64, whole bool) {
-	s.next, s.based, s.whole, s.clean, s.trial = next, true, whole, false, true
-	last := &s.recent[(next-1)%recentSize]
-	last.seq, last.sum, last.set = next-1, digest, true
-}
-
-// giveUpTrial drops what was resumed and never confirmed; the next chance to
-// request history is used.
-func (s *sequencer) giveUpTrial() {
-	if !s.trial {
-		return
-	}
-	s.forget()
-	s.based, s.whole, s.owed = false, false, true
-	clear(s.recent[:])
-	s.ask = nil
-	s.drain()
-}
-
-// place is where another sequencer could resume.
-func (s *sequencer) place() (next, digest uint64, ok bool) {
-	if !s.based || s.next == 0 || s.trial {
-		return 0, 0, false
-	}
-	last := &s.recent[(s.next-1)%recentSize]
-	return s.next, last.sum, last.set && last.seq == s.next-1
-}
-
-// give decides, after the end of a replay, about the hole it was for: if
-// nothing came, the gap stays and what was applied before it is dropped.
+// give decides, after the end of a replay, about the hole for which it was requested: if no
+// batch came, the gap stays and the batches applied before it are dropped.
 func (s *sequencer) give(a *asked) {
 	if !s.based || a.purpose == fresh || s.next != a.start {
 		return

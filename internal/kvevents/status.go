@@ -10,10 +10,10 @@ type Status struct {
 	LastSeq   uint64 `json:"last_seq"`  // last sequence applied; see HasSeq
 	HasSeq    bool   `json:"has_seq"`   // at least one batch of this incarnation was applied
 
-	Paused time.Duration `json:"paused,omitempty"` // the publisher is left alone for so long, because of too many troubles; 0 while it is followed
+	Paused time.Duration `json:"paused,omitempty"` // how long the publisher is not followed, because of too many troubles; 0 while it is
 
-	Incarnation uint64    `json:"incarnation"` // what the Sink's last Begin returned
-	LastBatch   time.Time `json:"last_batch"`  // when the last batch was applied, our clock; zero before the first
+	Incarnation uint64    `json:"incarnation"` // the result of the Sink's last Begin
+	LastBatch   time.Time `json:"last_batch"`  // when the last batch was applied, by the router's clock; zero before the first
 	LastError   string    `json:"last_error"`  // the last trouble with sockets, payloads or the Sink; kept after recovery
 
 	Counters
@@ -29,20 +29,20 @@ type Counters struct {
 	BlocksRemoved uint64 `json:"blocks_removed"` // block hashes in applied BlockRemoved events
 	Clears        uint64 `json:"clears"`         // AllBlocksCleared
 	UnknownEvents uint64 `json:"unknown_events"` // events of an unknown tag, skipped
-	Unkeyed       uint64 `json:"unkeyed"`        // BlockStored without keys of ours: its token ids do not cover its hashes
-	Placeholders  uint64 `json:"placeholders"`   // BlockStored of a lower tier that describe nothing, skipped
+	Unkeyed       uint64 `json:"unkeyed"`        // BlockStored without this project's keys: its token ids do not cover its hashes
+	Placeholders  uint64 `json:"placeholders"`   // undescribed BlockStored of a lower tier, skipped
 
 	Gaps         uint64 `json:"gaps"`          // holes seen in the sequence
 	Lost         uint64 `json:"lost"`          // holes that could not be filled: the Sink was made to forget
 	Restarts     uint64 `json:"restarts"`      // the publisher began a new life: the Sink was made to forget
 	Duplicates   uint64 `json:"duplicates"`    // batches seen both live and replayed, applied once
 	Replays      uint64 `json:"replays"`       // replay requests sent
-	ReplayFails  uint64 `json:"replay_fails"`  // of them, how many did not end with the end marker
+	ReplayFails  uint64 `json:"replay_fails"`  // replays without an end marker
 	Replayed     uint64 `json:"replayed"`      // batches that came by replay
 	Rejected     uint64 `json:"rejected"`      // payloads that could not be decoded, applied in no part
 	Malformed    uint64 `json:"malformed"`     // messages without a sequence
 	Overflow     uint64 `json:"overflow"`      // live batches dropped because a replay took too long; replayed later
-	Pauses       uint64 `json:"pauses"`        // times the publisher was left alone
+	Pauses       uint64 `json:"pauses"`        // times at which following the publisher was interrupted
 	ApplyErrors  uint64 `json:"apply_errors"`  // batches the Sink refused, in part or whole
 	OrphanBlocks uint64 `json:"orphan_blocks"` // stored blocks whose parent the Sink did not know yet
 }

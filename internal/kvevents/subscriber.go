@@ -4,143 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
 
 	"warmroute/index"
-	"warmroute/prefixhash"
 )
-
-// Sink is where decoded events go. *index.Index is one. Apply must not keep the
-// batch or anything in it. Apply's index.ErrIncarnation means that the Sink let
-// the holder go (it was silent for too long): it is begun again, so a replica
-// that is to stay removed needs its Subscriber stopped first.
-type Sink interface {
-	// Begin removes what h held and starts a new incarnation.
-	Begin(h index.Holder) (incarnation uint64)
-	// Apply applies one batch.
-	Apply(b *index.Batch) (index.Result, error)
-}
-
-// Options configure a Subscriber.
-type Options struct {
-	Replica string // "ip:port", the holder's name
-	Rank    int    // data-parallel rank behind Endpoint
-
-	Endpoint       string // the publisher's PUB socket, tcp://host:port or ipc://path
-	ReplayEndpoint string // its ROUTER socket; "" = none: holes then cost what was known
-	Topic          string // subscription prefix; "" = all
-
-	Tenant string // "" is the shared tenant
-	Model  string // the base model's canonical name
-	Scheme string // index.SchemeTokens (the default), or an engine's own: see IsEngineScheme
-	// Full means that the replica announces blocks again that it already holds (vLLM's
-	// kv_cache_report_mode full): they are not counted as second copies.
-	Full bool
-
-	// Hashes are what the publisher may hash its blocks with, the likeliest first;
-	// which it is shows from its events. Unit is its prefix_match_unit, 0 when not
-	// given; with Presume, the first of Hashes is assumed until disproved.
-	Hashes  []*prefixhash.VLLM
-	Unit    int
-	Presume bool
-
-	// ProbeEvery is how often a replay of last+1 is requested, because a lost
-	// last batch leaves no gap. Default 30 s.
-	ProbeEvery time.Duration
-	// ProbeQuiet is how soon after the last event one more such probe is made:
-	// the end of a burst is where a lost batch would stay unseen. Default 1 s.
-	ProbeQuiet time.Duration
-	// ReplayPatience is how long a replay may be silent before it counts as
-	// failed; live events are held that long. Default 3 s: the publisher serves
-	// replays between two batches.
-	ReplayPatience time.Duration
-	// ReplayWithin is how long a replay may take. One that takes longer, or brings more
-	// than 262,144 batches, counts as one without an end: what is known is dropped, and
-	// the live events go on. Default 2 min.
-	ReplayWithin time.Duration
-	// RetryAfter is the wait before a failed connection or replay is tried again. It
-	// doubles up to 5 s while no connection lasts. Default 200 ms: long enough for a busy publisher (vLLM's
-	// looks for replays every 0.1 s), short enough that a restarted one is found
-	// within a fraction of a second.
-	RetryAfter time.Duration
-	// DrainWithin bounds how long Run, when its context ends, still applies batches
-	// that have been received. 0 = they are dropped, for a Sink that ends too.
-	DrainWithin time.Duration
-
-	// Resume, when set, is the place up to which the Sink holds this publisher's
-	// batches already, under Resume.Incarnation. The publisher must confirm within
-	// ResumeWithin (default 10 s) that it is still the one that published the
-	// batch before, and give what has come since; else the Sink is made to forget
-	// and history comes again. Ignored without a replay endpoint.
-	Resume       *index.Cursor
-	ResumeWithin time.Duration
-
-	// Room bounds the bytes of events in memory, with others that share it. Default:
-	// one of its own.
-	Room *Room
-
-	Now func() time.Time // default index.Now
-	Log *slog.Logger     // default: none. Never given token ids, salts or payloads.
-	// Observe, when set, is called with every batch about to be applied, in
-	// order. The batch is valid during the call only and holds token ids.
-	Observe func(seq uint64, b *Batch)
-}
-
-func (o *Options) validate() error {
-	var problems []error
-	if o.Replica == "" {
-		problems = append(problems, errors.New("replica: must not be empty"))
-	}
-	if o.Rank < 0 {
-		problems = append(problems, fmt.Errorf("rank %d: must not be negative", o.Rank))
-	}
-	if o.Model == "" {
-		problems = append(problems, errors.New("model: must not be empty"))
-	}
-	if _, _, err := splitEndpoint(o.Endpoint); err != nil {
-		problems = append(problems, err)
-	}
-	if o.ReplayEndpoint != "" {
-		if _, _, err := splitEndpoint(o.ReplayEndpoint); err != nil {
-			problems = append(problems, fmt.Errorf("replay %w", err))
-		}
-	}
-	if o.Scheme != index.SchemeTokens && !IsEngineScheme(o.Scheme) {
-		problems = append(problems, fmt.Errorf("scheme %q: want %s, %s or %s:NAME", o.Scheme, index.SchemeTokens, SchemeEngine, SchemeEngine))
-	}
-	return errors.Join(problems...)
-}
-
-func (o *Options) defaults() {
-	positive := func(d *time.Duration, otherwise time.Duration) {
-		if *d <= 0 {
-			*d = otherwise
-		}
-	}
-	positive(&o.ProbeEvery, 30*time.Second)
-	positive(&o.ProbeQuiet, time.Second)
-	positive(&o.ReplayPatience, 3*time.Second)
-	positive(&o.ReplayWithin, 2*time.Minute)
-	positive(&o.RetryAfter, 200*time.Millisecond)
-	positive(&o.ResumeWithin, 10*time.Second)
-	if o.Scheme == "" {
-		o.Scheme = index.SchemeTokens
-	}
-	if o.Room == nil {
-		o.Room = NewRoom()
-	}
-	if o.Now == nil {
-		o.Now = index.Now
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
-}
 
 // Subscriber follows one publisher. Create it with New, then call Run once.
 type Subscriber struct {
@@ -148,16 +18,16 @@ type Subscriber struct {
 	to     Sink
 	holder index.Holder
 
-	// Owned by Run.
+	// Run owns the fields below.
 	decoder     Decoder
 	converter   converter
 	sequencer   *sequencer
 	incarnation uint64
-	repeats     uint64   // batches before this may be in the Sink already
-	totals      Counters // what apply counts
+	repeats     uint64   // the Sink may have batches before this one already
+	totals      Counters // counted by apply
 	cancel      context.CancelFunc
 	connection  uint64   // number of the event socket's last connection; the listener's while a session runs
-	troubles    troubles // that the publisher gave
+	troubles    troubles // of the publisher
 
 	// 1024 live messages: a second of a very busy replica. Beyond it TCP holds
 	// the publisher back, which drops at its own high-water mark: a gap. They
@@ -169,7 +39,7 @@ type Subscriber struct {
 	cursor index.Cursor // Next 0: nothing to continue from
 }
 
-// New checks the options, every problem at once.
+// New returns a subscriber. It reports every problem of the options at once.
 func New(o Options, to Sink) (*Subscriber, error) {
 	o.defaults()
 	if err := o.validate(); err != nil {
@@ -185,14 +55,14 @@ func New(o Options, to Sink) (*Subscriber, error) {
 	return s, nil
 }
 
-// Status returns the subscriber's state; safe to call from anywhere.
+// Status returns the subscriber's state. Any goroutine may call it.
 func (s *Subscriber) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-// listenerEvent is what the listener passes to Run, in order.
+// listenerEvent is a message of the listener to Run.
 type listenerEvent struct {
 	up    bool  // conn is connected and subscribed
 	down  error // it no longer is, or could not be
@@ -200,10 +70,10 @@ type listenerEvent struct {
 	frame frame
 }
 
-// Run connects, follows and reconnects until ctx ends, then returns nil, having
-// waited for all it started. A publisher that is not there is waited for; one that
-// gives trouble again and again is left alone for growing pauses, and the Sink then
-// holds nothing of it. At the end the Sink keeps what it holds.
+// Run connects, follows and reconnects until ctx ends, then returns nil, after everything
+// it started has ended. It waits for an absent publisher. It leaves a publisher that causes
+// trouble again and again alone for growing pauses, in which the Sink holds nothing of it.
+// At the end the Sink keeps its blocks.
 func (s *Subscriber) Run(ctx context.Context) error {
 	doubt := s.start()
 	defer doubt.Stop()
@@ -216,7 +86,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	return nil
 }
 
-// rest leaves the publisher alone for the pause.
+// rest waits for a pause without following the publisher.
 func (s *Subscriber) rest(ctx context.Context, pause time.Duration) {
 	s.sequencer.abandon()
 	s.totals.Pauses++
@@ -233,8 +103,7 @@ func (s *Subscriber) rest(ctx context.Context, pause time.Duration) {
 	s.set(func(st *Status) { st.Paused = 0 })
 }
 
-// session follows the publisher until ctx ends, or until it has to be left alone
-// for the pause returned.
+// session follows the publisher until ctx ends or a pause is due, which it returns.
 func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	replies := make(chan *reply, 256)
@@ -289,7 +158,7 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 	}
 }
 
-// discard gives back the room of what a session leaves in its queues.
+// discard gives back the room of the queued messages at a session's end.
 func (s *Subscriber) discard(replies <-chan *reply) {
 	for {
 		select {
@@ -303,8 +172,8 @@ func (s *Subscriber) discard(replies <-chan *reply) {
 	}
 }
 
-// drain applies the received batches for at most DrainWithin. A replay that the end
-// of the context broke off says nothing of the publisher, so its end is not noted.
+// drain applies the received batches for at most DrainWithin. If the end of the context
+// broke a replay off, that says nothing of the publisher, so drain does not record it.
 func (s *Subscriber) drain(replies <-chan *reply) {
 	for end := time.Now().Add(s.o.DrainWithin); time.Now().Before(end); s.publish() {
 		select {
@@ -350,7 +219,7 @@ func (s *Subscriber) receive(n *listenerEvent) {
 	}
 }
 
-// listen keeps one event socket connected and passes on what it brings.
+// listen keeps one event socket connected and passes on its messages.
 func (s *Subscriber) listen(ctx context.Context) {
 	put := func(n listenerEvent) bool {
 		select {
@@ -409,7 +278,7 @@ func (s *Subscriber) follow(ctx context.Context, put func(listenerEvent) bool) e
 }
 
 // start continues from Resume's position, or begins from nothing. The timer ends the wait
-// for the publisher's word that it is still the same.
+// for the publisher's confirmation.
 func (s *Subscriber) start() (doubt *time.Timer) {
 	doubt = time.NewTimer(s.o.ResumeWithin)
 	c := s.o.Resume
@@ -433,8 +302,8 @@ func (s *Subscriber) begin() {
 	s.cursor = index.Cursor{}
 }
 
-// Cursor returns the place up to which the Sink holds what was published; false
-// when there is none that another subscriber could continue from.
+// Cursor returns the place up to which the Sink holds the published batches, or false if
+// another subscriber could not continue from it.
 func (s *Subscriber) Cursor() (index.Cursor, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -449,7 +318,7 @@ func (s *Subscriber) forget() {
 	s.begin()
 }
 
-// apply implements world: it decodes the whole payload before anything is applied.
+// apply implements world: it decodes the complete payload before it applies anything.
 func (s *Subscriber) apply(f frame) error {
 	if len(f.payload) > retainedPayload {
 		defer s.shrink()
@@ -465,7 +334,7 @@ func (s *Subscriber) apply(f frame) error {
 	}
 	batch, n := s.converter.convert(b)
 	batch.Incarnation = s.incarnation
-	batch.At = s.o.Now() // ours: lifetimes must not depend on the publisher's clock
+	batch.At = s.o.Now() // the router's clock: lifetimes must not depend on the publisher's
 	batch.Full = s.o.Full || f.seq < s.repeats
 	s.mu.Lock()
 	s.cursor.Begun = max(s.cursor.Begun, f.seq+1)
@@ -500,8 +369,8 @@ func (s *Subscriber) shrink() {
 	s.converter.batch.Holder, s.converter.batch.Full = s.holder, s.o.Full
 }
 
-// touch reports to the Sink, by a batch without events, that an idle publisher is
-// there: an answered probe shows it, or, without replay, the open connection.
+// touch reports to the Sink, by a batch without events, that an idle publisher is alive: an
+// answered probe shows it, or, without replay, the open connection.
 func (s *Subscriber) touch(yes bool) {
 	if !yes {
 		return
@@ -516,7 +385,7 @@ func (s *Subscriber) touch(yes bool) {
 	}
 }
 
-// noteError notes an error for Status and, once per change, for the log.
+// noteError records an error for Status and, once per change, for the log.
 func (s *Subscriber) noteError(what string, err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
@@ -537,7 +406,7 @@ func (s *Subscriber) set(change func(*Status)) {
 	s.mu.Unlock()
 }
 
-// publish brings Status up to date after one turn of Run.
+// publish updates Status after one turn of Run.
 func (s *Subscriber) publish() {
 	q := s.sequencer
 	c := s.totals

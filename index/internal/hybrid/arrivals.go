@@ -123,7 +123,7 @@ func (m *Member) Withdraw(keys []prefixhash.Key) {
 func (l *Lookup) inFlight(m *Member, p *Plan, a *Arrival, index Index) InFlight {
 	block := a.Asked.Block
 	f := InFlight{Tokens: len(a.Keys) * block, Retention: p.retention}
-	if p.method.kind != byEnds || p.home.Block != block || p.home.Ahead > 0 { // the keys are not those of its blocks
+	if p.method.by != byEnds || p.home.Block != block || p.home.Ahead > 0 { // the keys are not those of its blocks
 		f.Alone = true
 		return f
 	}

@@ -76,7 +76,7 @@ func (l *Lookup) elsewhere(r *roster, searched int) {
 			if m == nil {
 				continue
 			}
-			if p := m.joined.Load(); p != nil && p.method.kind != byRule && p.home == home && (!here || p.method.lastToken) {
+			if p := m.joined.Load(); p != nil && p.method.by != byRule && p.home == home && (!here || p.method.lastToken) {
 				l.index.Answer(m, Answer{d.hit[seat] * int32(home.Block), d.held[seat] * int32(home.Block)})
 			}
 		}

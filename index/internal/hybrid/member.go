@@ -140,7 +140,7 @@ func (m *Member) join(l *Layout) {
 		m.joined.Store(nil)
 	case was != nil && m.seatNow() >= 0 && was.sameBlocks(p): // other assumptions
 		m.joined.Store(p)
-		if p.method.kind != byRule {
+		if p.method.by != byRule {
 			m.host.Attach() // before lookups leave the member to the shards
 		}
 		m.model.mu.Lock()

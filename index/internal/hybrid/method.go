@@ -5,7 +5,7 @@ import "warmroute/index/internal/ends"
 // method computes a member's hit of a prompt from the blocks that its full attention holds.
 // Lengths are in blocks of full attention.
 type method struct {
-	kind      methodKind
+	by        decidedBy
 	bound     bool  // the kinds are not known, so the home need not be of full attention
 	lastToken bool  // full attention is looked up to the prompt's last token, not the one before
 	fullDrops int32 // blocks that full attention drops for a draft model
@@ -13,12 +13,12 @@ type method struct {
 	replay    int32 // a hit of at most so many blocks is computed again, so it counts as none
 }
 
-type methodKind uint8
+type decidedBy uint8
 
 const (
-	byRule  methodKind = iota // a lookup evaluates vLLM's rule
-	byEnds                    // the shard's table has the ends at which the other groups allow a hit
-	byDepth                   // there are no other groups
+	byRule  decidedBy = iota // a lookup evaluates vLLM's rule
+	byEnds                   // the shard's table has the ends at which the other groups allow a hit
+	byDepth                  // there are no other groups
 )
 
 // chooseMethod returns the method of a plan, and the shape of its ends. vLLM's rule has a
@@ -43,18 +43,18 @@ const (
 func (p *Plan) chooseMethod() (method, *ends.Shape) {
 	l, unit := p.layout, p.home.Block
 	if l.Even() {
-		return method{kind: byEnds, bound: true, endDrops: 1, replay: int32(p.assumed.Replay / unit)},
+		return method{by: byEnds, bound: true, endDrops: 1, replay: int32(p.assumed.Replay / unit)},
 			&ends.Shape{Step: 1, Specs: []ends.Spec{{Stride: 1, All: true}}}
 	}
 	if l.FullSpec() != 0 || !l.ByTokens() {
 		return method{}, nil
 	}
 	drops := l.reallyDrop(p.assumed.Eagle)
-	w := method{kind: byDepth, fullDrops: int32(drops & 1), replay: int32(p.assumed.Replay / unit)}
+	w := method{by: byDepth, fullDrops: int32(drops & 1), replay: int32(p.assumed.Replay / unit)}
 	if len(l.Specs) == 1 {
 		return w, nil
 	}
-	w.kind, w.lastToken = byEnds, w.fullDrops > 0 && l.Rule == Rule032
+	w.by, w.lastToken = byEnds, w.fullDrops > 0 && l.Rule == Rule032
 	if drops&^1 != 0 {
 		if w.fullDrops == 0 || len(l.Specs) > 2 || l.Specs[1].Block != unit || p.states() {
 			return method{}, nil
@@ -134,14 +134,14 @@ func (w *method) hit(held int32, tokens int, block int32) int32 {
 // HasEnds reports whether the ends along a home decide what the member hits.
 func (m *Member) HasEnds(home Home) bool {
 	p := m.joined.Load()
-	return p != nil && p.method.kind == byEnds && p.home == home
+	return p != nil && p.method.by == byEnds && p.home == home
 }
 
 // Hit returns how many blocks of a prompt the member hits if it holds the first ones in a
 // home. It returns false unless the member has no other groups and drops blocks.
 func (m *Member) Hit(home Home, held int32, tokens int) (hit int32, ok bool) {
 	p := m.joined.Load()
-	if p == nil || p.method.kind != byDepth || p.home != home {
+	if p == nil || p.method.by != byDepth || p.home != home {
 		return 0, false
 	}
 	return p.method.hit(held, tokens, int32(home.Block)), true

@@ -75,7 +75,7 @@ func (m *Member) enter(p *Plan) {
 	if p == nil {
 		return
 	}
-	if p.method.kind != byRule {
+	if p.method.by != byRule {
 		m.host.Attach() // before lookups leave the member to the shards
 	}
 	g := m.model
@@ -123,7 +123,7 @@ func (g *Model) list(members []*Member) {
 			continue
 		}
 		p := m.joined.Load()
-		if p.method.kind == byRule {
+		if p.method.by == byRule {
 			next.ruled = append(next.ruled, make([]uint64, max(0, seat>>6+1-len(next.ruled)))...)
 			next.ruled[seat>>6] |= 1 << (seat & 63)
 			continue

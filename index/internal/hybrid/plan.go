@@ -125,7 +125,7 @@ func (p *Plan) sameBlocks(o *Plan) bool {
 // decides reports whether the hits of members with the plan follow from a group in the
 // index's nodes, by the ends along them.
 func (p *Plan) decides(group int) bool {
-	return p.method.kind != byRule && p.home.Group == group
+	return p.method.by != byRule && p.home.Group == group
 }
 
 // others returns the groups, as bits, except the one at home.

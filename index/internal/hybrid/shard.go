@@ -89,7 +89,7 @@ func (s *Shard) Follow(slot int, m *Member, blocks *radix.Holding) {
 	s.slots = append(s.slots, make([]followed, max(0, slot+1-len(s.slots)))...)
 	f := &s.slots[slot]
 	*f = followed{member: m, plan: m.joined.Load()}
-	if f.plan.method.kind == byEnds {
+	if f.plan.method.by == byEnds {
 		f.ends = ends.NewHeld(&s.ends, s.nodes, blocks, slot, f.plan.shape)
 		blocks.Each(func(hash uint64, p radix.Place) { f.ends.Put(p, f.specs(hash)) })
 		f.ends.Settle()
@@ -154,7 +154,7 @@ func (s *Shard) setMethod(slot int, w method) {
 			next = append(next, o)
 		}
 	}
-	if w.kind != byRule {
+	if w.by != byRule {
 		i := slices.IndexFunc(next, func(o methodSlots) bool { return o.method == w })
 		if i < 0 {
 			i = len(next)
@@ -207,7 +207,7 @@ func (s *Shard) Narrow(n *Narrowing) {
 		}
 		switch {
 		case some == 0, w.lastToken && n.Tokens/int(n.Block) > n.Keys:
-		case w.kind == byEnds:
+		case w.by == byEnds:
 			s.narrowEnds(n, w, slots)
 		case n.Plain:
 			for k, word := range slots {

@@ -16,20 +16,20 @@ const (
 	Maps                     // as vLLM 0.32: a "type" key; fields with their default left out
 )
 
-// Kind is an event's tag.
-type Kind string
+// Tag is an event's tag.
+type Tag string
 
 // The tags of vLLM's events.
 const (
-	Stored  Kind = "BlockStored"
-	Removed Kind = "BlockRemoved"
-	Cleared Kind = "AllBlocksCleared"
+	Stored  Tag = "BlockStored"
+	Removed Tag = "BlockRemoved"
+	Cleared Tag = "AllBlocksCleared"
 )
 
-// Event is one event to publish. Zero values are what vLLM publishes for an
-// unset field: nil, or the field left out.
+// Event is one event to publish. A zero value is published as vLLM publishes an
+// unset field: nil, or left out.
 type Event struct {
-	Kind      Kind
+	Kind      Tag
 	Hashes    []uint64
 	Parent    *uint64
 	Tokens    []uint32
@@ -41,7 +41,7 @@ type Event struct {
 	Trailing  []string // unknown fields of a later version, behind all others
 }
 
-// Encoding states how events are written.
+// Encoding says how events are written.
 type Encoding struct {
 	Generation Generation
 	Bytes      bool // hashes as 32 bytes whose last eight are the number, not as ints
@@ -56,7 +56,7 @@ func (c Encoding) Batch(at float64, rank int, events ...Event) []byte {
 	return Pack([]any{at, list, rank})
 }
 
-// Pack encodes any value as msgpack, integers as short as they go, as msgspec
+// Pack encodes any value as msgpack, integers in their shortest form, as msgspec
 // does. It is for payloads that Batch would not write. It panics on values that
 // have no msgpack form.
 func Pack(v any) []byte {

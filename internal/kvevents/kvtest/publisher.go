@@ -23,7 +23,7 @@ type Options struct {
 	ReplayAddr  string // of the ROUTER socket; "" = a free port of 127.0.0.1
 }
 
-// Fate states what happens to one batch's live copy.
+// Fate says what happens to one batch's live copy.
 type Fate = publisher.Fate
 
 // The fates there are.
@@ -89,7 +89,7 @@ func (p *Publisher) Publish(events ...Event) (seq uint64) {
 	return p.PublishRaw(p.o.Batch(at, p.o.Rank, events...))
 }
 
-// PublishRaw publishes a payload as it is.
+// PublishRaw publishes a payload unchanged.
 func (p *Publisher) PublishRaw(payload []byte) (seq uint64) { return p.Publisher.Publish(payload) }
 
 // Close ends everything and waits for it.

@@ -16,7 +16,7 @@ type Options struct {
 	OldReplies  bool // replies without the topic frame, as vLLM 0.21
 }
 
-// Fate states what happens to the live copy of one payload.
+// Fate says what happens to the live copy of one payload.
 type Fate int
 
 // The fates there are.
@@ -34,16 +34,16 @@ type Publisher struct {
 	pub    net.Listener
 	replay net.Listener // nil: no replay
 
-	mu       sync.Mutex // guards what follows
-	changed  sync.Cond  // conns, subs, requests or ended are others
+	mu       sync.Mutex // guards the fields below
+	changed  sync.Cond  // conns, subs, requests or ended have changed
 	fault    func(seq uint64) Fate
 	seq      uint64
 	buffer   []numbered // at most BufferSteps
 	late     []numbered
-	conns    map[net.Conn]*subscriber // nil: of the replay socket
+	conns    map[net.Conn]*subscriber // nil: connections of the replay socket
 	requests []uint64
 	mute     bool
-	endless  []byte // payload of replays that do not end; nil: they do
+	endless  []byte // payload of endless replays; nil: replays end
 	ended    bool
 }
 
@@ -60,7 +60,7 @@ func New(o Options, pub, replay net.Listener) *Publisher {
 	return p
 }
 
-// Run serves until ctx ends and everything it started has.
+// Run serves until ctx ends, and waits for everything it started.
 func (p *Publisher) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.accept(ctx, p.pub, p.serveSubscriber) })
@@ -79,11 +79,11 @@ func (p *Publisher) Close() {
 	}
 }
 
-// Endpoint is the PUB socket's "tcp://ip:port", ReplayEndpoint the ROUTER socket's;
-// "" without one.
+// Endpoint returns the PUB socket's "tcp://ip:port", ReplayEndpoint the ROUTER
+// socket's; "" without one.
 func (p *Publisher) Endpoint() string { return "tcp://" + p.pub.Addr().String() }
 
-// ReplayEndpoint is the ROUTER socket's; see Endpoint.
+// ReplayEndpoint returns the ROUTER socket's; see Endpoint.
 func (p *Publisher) ReplayEndpoint() string {
 	if p.replay == nil {
 		return ""
@@ -91,8 +91,8 @@ func (p *Publisher) ReplayEndpoint() string {
 	return "tcp://" + p.replay.Addr().String()
 }
 
-// Publish gives a payload its sequence number, keeps it for replay and hands it to
-// the subscribers.
+// Publish gives a payload its sequence number, keeps it for replay and passes it to the
+// subscribers.
 func (p *Publisher) Publish(payload []byte) (seq uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +139,7 @@ func (p *Publisher) send(n numbered) {
 	}
 }
 
-// Seq is how many payloads were published: the next one's sequence number.
+// Seq returns the number of published payloads: the next one's sequence number.
 func (p *Publisher) Seq() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,8 +152,8 @@ func (p *Publisher) Fault(f func(seq uint64) Fate) { p.update(func() { p.fault =
 // Mute makes the replay socket take requests and never answer, or ends that.
 func (p *Publisher) Mute(on bool) { p.update(func() { p.mute = on }) }
 
-// Endless makes every replay bring this payload under growing sequences until the other
-// side closes the connection; nil ends that.
+// Endless makes every replay repeat this payload under growing sequences until the
+// other side closes the connection; nil ends that.
 func (p *Publisher) Endless(payload []byte) { p.update(func() { p.endless = payload }) }
 
 // withoutEnd sends a replay that does not end. It reports whether the connection lasts.
@@ -174,7 +174,7 @@ func (p *Publisher) withoutEnd(z *zmtpConn, seq uint64) (lasts bool) {
 // Disconnect closes every connection; subscribers may come back at once.
 func (p *Publisher) Disconnect() { p.update(p.disconnect) }
 
-// Restart is a kill and a new process on the same ports: connections break, the
+// Restart stands for a kill and a new process on the same ports: connections break, the
 // buffer is empty, sequences begin at 0.
 func (p *Publisher) Restart() {
 	p.update(func() {
@@ -265,8 +265,8 @@ func (p *Publisher) serveReplay(_ context.Context, c net.Conn) {
 // endOfReplay is the sequence number (-1) that ends a replay.
 const endOfReplay = ^uint64(0)
 
-// from notes a request, and returns what answers it: the kept payloads from seq
-// start on and the end, or nothing.
+// from records a request, and returns its answer: the kept payloads from seq start on
+// and the end, or nothing.
 func (p *Publisher) from(start uint64) (out []numbered) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

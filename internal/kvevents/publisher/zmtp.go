@@ -22,7 +22,7 @@ type zmtpConn struct {
 const (
 	zmtpMore, zmtpLong, zmtpCommand = 1, 2, 4
 
-	// zmtpMaxFrame bounds what a peer can make us allocate: subscribers send
+	// zmtpMaxFrame bounds the memory that a peer can claim: subscribers send
 	// topics and sequence numbers.
 	zmtpMaxFrame = 1 << 20
 
@@ -94,7 +94,7 @@ func (z *zmtpConn) frame() (flags byte, body []byte, err error) {
 	return flags, body, err
 }
 
-// receive returns the next message's frames. Commands are passed over.
+// receive returns the next message's frames. It skips commands.
 func (z *zmtpConn) receive() (frames [][]byte, err error) {
 	for {
 		flags, body, err := z.frame()

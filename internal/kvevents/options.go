@@ -1,0 +1,139 @@
+package kvevents
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+// Sink takes decoded events. *index.Index is one. Apply must not keep the batch or anything
+// in it. Apply's index.ErrIncarnation means that the Sink let the holder go (it was silent
+// for too long): the Subscriber begins it again, so stop the Subscriber of a replica before
+// removing it for good.
+type Sink interface {
+	// Begin removes what h held and starts a new incarnation.
+	Begin(h index.Holder) (incarnation uint64)
+	// Apply applies one batch.
+	Apply(b *index.Batch) (index.Result, error)
+}
+
+// Options configure a Subscriber.
+type Options struct {
+	Replica string // "ip:port", the holder's name
+	Rank    int    // data-parallel rank behind Endpoint
+
+	Endpoint       string // the publisher's PUB socket, tcp://host:port or ipc://path
+	ReplayEndpoint string // its ROUTER socket; "" = none: a hole then costs all known blocks
+	Topic          string // subscription prefix; "" = all
+
+	Tenant string // "" is the shared tenant
+	Model  string // the base model's canonical name
+	Scheme string // index.SchemeTokens (the default), or an engine's own: see IsEngineScheme
+	// Full means that the replica announces blocks again that it already holds (vLLM's
+	// kv_cache_report_mode full): they do not count as second copies.
+	Full bool
+
+	// Hashes are the chains that the publisher may compute, the likeliest first; its events
+	// show which. Unit is its prefix_match_unit, 0 when not given; with Presume, the first
+	// of Hashes is assumed until disproved.
+	Hashes  []*prefixhash.VLLM
+	Unit    int
+	Presume bool
+
+	// ProbeEvery is the time between replays of last+1, which are requested because a lost
+	// last batch leaves no gap. Default 30 s.
+	ProbeEvery time.Duration
+	// ProbeQuiet is the time after the last event at which one more such probe is made:
+	// after a burst a lost batch would stay unseen. Default 1 s.
+	ProbeQuiet time.Duration
+	// ReplayPatience is how long a replay may be silent before it counts as
+	// failed; live events are held that long. Default 3 s: the publisher serves
+	// replays between two batches.
+	ReplayPatience time.Duration
+	// ReplayWithin is how long a replay may take. A replay that takes longer, or brings
+	// more than 262,144 batches, counts as one without an end: all known blocks are
+	// dropped, and the live events go on. Default 2 min.
+	ReplayWithin time.Duration
+	// RetryAfter is the wait before a failed connection or replay is tried again. It
+	// doubles up to 5 s while no connection lasts. Default 200 ms: long enough for a busy
+	// publisher (vLLM's looks for replays every 0.1 s), short enough to find a restarted
+	// one within a fraction of a second.
+	RetryAfter time.Duration
+	// DrainWithin bounds the time for which Run, when its context ends, still applies
+	// received batches. 0 = it drops them, for a Sink that ends too.
+	DrainWithin time.Duration
+
+	// Resume, when set, is the place up to which the Sink holds this publisher's batches
+	// already, under Resume.Incarnation. The publisher must confirm within ResumeWithin
+	// (default 10 s) that it published the batch before that place, and give the batches
+	// since; otherwise the Sink drops its blocks and history comes again. Ignored without a
+	// replay endpoint.
+	Resume       *index.Cursor
+	ResumeWithin time.Duration
+
+	// Room bounds the bytes of events in memory, for all subscribers that share it.
+	// Default: one of its own.
+	Room *Room
+
+	Now func() time.Time // default index.Now
+	Log *slog.Logger     // default: none. Never given token ids, salts or payloads.
+	// Observe, when set, is called with every batch before it is applied, in order. The
+	// batch is valid during the call only and holds token ids.
+	Observe func(seq uint64, b *Batch)
+}
+
+func (o *Options) validate() error {
+	var problems []error
+	if o.Replica == "" {
+		problems = append(problems, errors.New("replica: must not be empty"))
+	}
+	if o.Rank < 0 {
+		problems = append(problems, fmt.Errorf("rank %d: must not be negative", o.Rank))
+	}
+	if o.Model == "" {
+		problems = append(problems, errors.New("model: must not be empty"))
+	}
+	if _, _, err := splitEndpoint(o.Endpoint); err != nil {
+		problems = append(problems, err)
+	}
+	if o.ReplayEndpoint != "" {
+		if _, _, err := splitEndpoint(o.ReplayEndpoint); err != nil {
+			problems = append(problems, fmt.Errorf("replay %w", err))
+		}
+	}
+	if o.Scheme != index.SchemeTokens && !IsEngineScheme(o.Scheme) {
+		problems = append(problems, fmt.Errorf("scheme %q: want %s, %s or %s:NAME", o.Scheme, index.SchemeTokens, SchemeEngine, SchemeEngine))
+	}
+	return errors.Join(problems...)
+}
+
+func (o *Options) defaults() {
+	positive := func(d *time.Duration, otherwise time.Duration) {
+		if *d <= 0 {
+			*d = otherwise
+		}
+	}
+	positive(&o.ProbeEvery, 30*time.Second)
+	positive(&o.ProbeQuiet, time.Second)
+	positive(&o.ReplayPatience, 3*time.Second)
+	positive(&o.ReplayWithin, 2*time.Minute)
+	positive(&o.RetryAfter, 200*time.Millisecond)
+	positive(&o.ResumeWithin, 10*time.Second)
+	if o.Scheme == "" {
+		o.Scheme = index.SchemeTokens
+	}
+	if o.Room == nil {
+		o.Room = NewRoom()
+	}
+	if o.Now == nil {
+		o.Now = index.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+}
