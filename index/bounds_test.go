@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"warmroute/index/internal/radix"
 	"warmroute/prefixhash"
 )
 
@@ -324,6 +325,12 @@ func TestOptionsAreClampedWithAWarning(t *testing.T) {
 	}
 	if _, none := (Options{}).Effective(); len(none) != 0 {
 		t.Errorf("zero values warn: %q", none)
+	}
+	for more := range 2 {
+		o, warnings := Options{MaxScopes: radix.MaxTrees + more}.Effective()
+		if o.MaxScopes != radix.MaxTrees || len(warnings) != more {
+			t.Errorf("%d scopes more than there can be: %d, %q", more, o.MaxScopes, warnings)
+		}
 	}
 }
 

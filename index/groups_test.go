@@ -157,7 +157,7 @@ func TestGroupsArrivals(t *testing.T) {
 	p := somePrompt(12*groupBlock + 5)
 	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 	x.Speculate(groupSpace, x.ID(h), keys, now.Add(time.Second))
-	if m := findOne(t, x, h, p); m.Coming != 12*groupBlock || m.Hit != groupBlock {
+	if m := findOne(t, x, h, p); m.Coming != 12*groupBlock || m.Hit != groupBlock || m.Blocks != 12 || m.Reported != 1 {
 		t.Errorf("the same prompt: %+v", m)
 	}
 	if m := findOne(t, x, h, p[:11*groupBlock]); m.Coming != m.Hit {
@@ -342,7 +342,7 @@ func TestHitsWithSpeculation(t *testing.T) {
 	for m := range f.All() {
 		hit := []int32{0, 4, 7}[m.ID]
 		coming := []int32{5, 5, 7}[m.ID]
-		if m.Reported != hit || m.Hit != hit*groupBlock || m.Blocks != coming || m.Coming != coming*groupBlock || !m.Grouped {
+		if m.Reported != hit || m.Hit != hit*groupBlock || m.Blocks != coming || m.Coming != coming*groupBlock || m.Full != []int32{0, 5, 8}[m.ID]*groupBlock || !m.Grouped {
 			t.Errorf("%+v, want %d hit and %d coming", m, hit, coming)
 		}
 		seen++

@@ -1,0 +1,168 @@
+package index
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// kindsUnknown removes the kinds of groups from events, as vLLM 0.21 publishes them.
+func kindsUnknown(events []Event) []Event {
+	for i := range events {
+		events[i].Spec, events[i].Window, events[i].GroupKind = "", 0, GroupUnknown
+		events[i].Scope.Scheme, events[i].Content = SchemeTokens, events[1].Content
+	}
+	return events
+}
+
+// newGrouped is an index with one holder that has 20 blocks of a prompt in its full attention and in
+// a window.
+func newGrouped(t *testing.T) (x *Index, h Holder, p tokensPrompt) {
+	x, h, p = newGroups(t, nil), Holder{Replica: "a:1"}, somePrompt(20*groupBlock+1)
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:20*groupBlock], 0)}); err != nil {
+		t.Fatal(err)
+	}
+	return x, h, p
+}
+
+// An explanation and a guess tell what a holder holds also if its blocks do not count, because the
+// configuration calls another group full attention.
+func TestExplanationsOfHiddenHolders(t *testing.T) {
+	x, h, p := newGrouped(t)
+	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
+	for group, hit := range map[int]int32{1: 20 * groupBlock, 0: 0} {
+		x.NameGroup(h.Replica, group)
+		if m := findOne(t, x, h, p); m.Hit != hit {
+			t.Errorf("group %d is configured: %+v, want a hit of %d tokens", group, m, hit)
+		}
+		if g, ok := x.ExplainGroups(x.ID(h), groupSpace, p); !ok || g.Hit != 20*groupBlock || g.FullOnly != 20*groupBlock {
+			t.Errorf("group %d is configured: %+v", group, g)
+		}
+		var g Guess
+		x.Guess(&g, x.ID(h), groupSpace, keys, p)
+		if len(g.Hits) == 0 || g.Hits[0] != 20*groupBlock {
+			t.Errorf("group %d is configured: guess %v", group, g.Hits)
+		}
+	}
+}
+
+// A holder's reports of what it hit tell which guess is right. Guesses of nobody and of no prompt are
+// empty.
+func TestServedTellsWhichGuessIsRight(t *testing.T) {
+	x, h, p := newGrouped(t)
+	keys, dropped := p.AppendChain(nil, Keying{Unit: groupBlock}), 19*groupBlock
+	var g Guess
+	for range 20 {
+		x.Guess(&g, x.ID(h), groupSpace, keys, p)
+		x.Served(h, groupSpace, &g, dropped)
+		x.Served(Holder{Replica: "nobody"}, groupSpace, &g, dropped)
+		other := groupSpace
+		other.Model = "other"
+		x.Served(h, other, &g, dropped)
+	}
+	if m := findOne(t, x, h, p); m.Hit != int32(dropped) {
+		t.Errorf("%+v, want the hit of %d tokens that the holder reports", m, dropped)
+	}
+	for name, guess := range map[string]func(){
+		"nobody":    func() { x.Guess(&g, 77, groupSpace, keys, p) },
+		"no prompt": func() { x.Guess(&g, x.ID(h), groupSpace, keys, nil) },
+	} {
+		g.Hits = append(g.Hits[:0], 1, 2)
+		if guess(); len(g.Hits) != 0 {
+			t.Errorf("%s: guesses %v", name, g.Hits)
+		}
+	}
+}
+
+// In a scope without a block size hits are found in tokens, and in no blocks.
+func TestHitsWithoutABlockSize(t *testing.T) {
+	x, h, p := newGrouped(t)
+	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
+	x.Speculate(groupSpace, x.ID(h), keys, time.Now().Add(time.Hour))
+	s := groupSpace
+	s.BlockSize = 0
+	var f Found
+	x.FindPrompt(&f, s, keys, p)
+	if all := f.AppendTo(nil); len(all) != 1 || all[0].Hit != 20*groupBlock || all[0].Blocks != 0 {
+		t.Errorf("%+v, want a hit of %d tokens", all, 20*groupBlock)
+	}
+}
+
+// Each of many holders of which the kinds of groups are not known is answered once, also beside holders
+// with blocks in other places than the GPU. A holder that no rule answers for proves nothing.
+func TestEachHolderIsAnsweredOnce(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		x := newGroups(t, nil)
+		p := somePrompt(20*groupBlock + 1)
+		keys := p.AppendChain(nil, Keying{Unit: groupBlock})
+		for i := range 130 {
+			h := Holder{Replica: fmt.Sprint(i)}
+			if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: kindsUnknown(fullAndWindow(p[:20*groupBlock], 0))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := Holder{Replica: "last"}
+		if elsewhere {
+			x.Report(groupSpace, x.ID(last), keys, time.Now().Add(time.Hour))
+		}
+		var f Found
+		x.FindPrompt(&f, groupSpace, keys, p)
+		seen := map[HolderID]bool{}
+		for m := range f.All() {
+			if want := m.ID == x.ID(last); m.Grouped == want || m.HybridUnknown || want && m.Blocks != 20 || !want && m.Hit != 19*groupBlock {
+				t.Errorf("%+v", m)
+			}
+			seen[m.ID] = true
+		}
+		if n := f.Len(); n != len(seen) || elsewhere && n != 131 || !elsewhere && n != 130 {
+			t.Errorf("%d matches of %d holders", n, len(seen))
+		}
+	}
+}
+
+// The blocks below the GPU of a holder whose groups decide are no hits, so a prompt does not find them;
+// keys alone do.
+func TestGroupsDecideBelowTheGPU(t *testing.T) {
+	x, h, p := newGrouped(t)
+	x.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
+	inc, _ := x.Resume(h)
+	below := fullAndWindow(p[:20*groupBlock], 0)[1]
+	gone := Event{Kind: Removed, Scope: Scope{Group: 1}, Hashes: below.Hashes}
+	below.Tier = TierCPU
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: inc, Events: []Event{below, gone}}); err != nil {
+		t.Fatal(err)
+	}
+	s, keys := groupSpace, p.AppendChain(nil, Keying{Unit: groupBlock})
+	s.Group = 1
+	var f Found
+	x.FindPrompt(&f, s, keys, p)
+	for m := range f.All() {
+		if m.Lower != 0 || m.Hit != 0 {
+			t.Errorf("a prompt finds %+v", m)
+		}
+	}
+	if all := x.Lookup(nil, s, keys); len(all) != 1 || all[0].Lower != 20 || all[0].Blocks != 0 {
+		t.Errorf("keys find %+v, want 20 blocks below the GPU", all)
+	}
+}
+
+// A batch with events of two models makes a member of each.
+func TestABatchOfTwoModels(t *testing.T) {
+	x, p := newGroups(t, nil), somePrompt(20*groupBlock)
+	h := Holder{Replica: "a:1"}
+	events := append(fullAndWindow(p, 0), fullAndWindow(p, 0)...)
+	for i := range events[2:] {
+		events[2+i].Scope.Model = "other"
+	}
+	events[2].Spec, events[2].Window = "mamba", 0
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
+		t.Fatal(err)
+	}
+	for model, want := range map[string]string{"m": "full attention 16 + sliding window 16/w64", "other": "full attention 16 + Mamba state 16"} {
+		s := groupSpace
+		s.Model = model
+		if g, ok := x.ExplainGroups(x.ID(h), s, nil); !ok || g.Geometry != want {
+			t.Errorf("model %q: %q, %v, want %q", model, g.Geometry, ok, want)
+		}
+	}
+}
