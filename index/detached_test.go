@@ -1,6 +1,10 @@
 package index
 
-import "testing"
+import (
+	"testing"
+
+	"warmroute/index/internal/holderset"
+)
 
 // A block that waits for its parent is dropped, and its holder incomplete, if another holder has it
 // behind another block: engines' hashes are keys here, and one of the two has made a mistake.
@@ -121,5 +125,20 @@ func TestGroupsBeyondTheBound(t *testing.T) {
 		} else if _, ok := m.Trust(); ok != follows {
 			t.Errorf("group %d is a member's: %v", group, ok)
 		}
+	}
+}
+
+// Sets of holders count in the memory of an index.
+func TestSetsTakeMemory(t *testing.T) {
+	x := newFixture(t, Options{})
+	x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all()))
+	sh, before := x.allShards()[0], x.Stats()
+	for slot := range 600 {
+		if _, ok := sh.sets.Toggle(holderset.Single(slot), slot+1); !ok {
+			t.Fatal("no set")
+		}
+	}
+	if got := x.Stats(); got.Sets != before.Sets+600 || got.Bytes < before.Bytes+600*(8+32) {
+		t.Errorf("%d sets in %d bytes, %d in %d before", got.Sets, got.Bytes, before.Sets, before.Bytes)
 	}
 }
