@@ -185,7 +185,7 @@ func (ks *keyspace) narrow(r *scratch, f *Found, keys, tokens int, plain bool) {
 	ks.sh.hybrid.Narrow(n)
 }
 
-// narrowList does so for the holders without other groups in f's list, and for their
+// narrowList narrows the holders without other groups in f's list, and for their
 // speculated blocks.
 func (ks *keyspace) narrowList(f *Found, tokens int) {
 	home := ks.scope.home()

@@ -38,7 +38,7 @@ type Keying = hybrid.Keying
 // Prompt is a prompt that FindPrompt looks up.
 type Prompt = hybrid.Prompt
 
-// Groups describes the cache groups of a holder, and what a prompt hits in each.
+// Groups describes the cache groups of a holder, and how much of a prompt each hits.
 type Groups = hybrid.Groups
 
 // GroupHeld describes how much of a prompt groups hold that are looked up together.
@@ -107,7 +107,7 @@ func (x *Index) Trust(id HolderID, tenant, model string) (t GroupTrust, ok bool)
 	return GroupTrust{}, false
 }
 
-// ExplainGroups describes the groups of one holder and what a prompt hits in them; ok is
+// ExplainGroups describes the groups of one holder and how much of a prompt they hit; ok is
 // false if the events of the holder have not shown a group yet. With a nil prompt it
 // describes the groups alone.
 func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool) {

@@ -21,9 +21,9 @@ type holder struct {
 	groups      map[modelKey]*groups
 	named       int // the full-attention group by configuration; -1: not configured
 	last        lastStored
-	caches      atomic.Pointer[[]*cache] // by model; replaced by a copy
-	events      []hybrid.Event           // of the batch that is being applied
-	result      Result                   // of that batch
+	hosts       atomic.Pointer[[]*memberHost] // by model; replaced by a copy
+	events      []hybrid.Event                // of the batch that is being applied
+	result      Result                        // of that batch
 
 	leaseMu sync.Mutex
 	leased  []*expiry.Table // the tables that may have its leases

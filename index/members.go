@@ -7,22 +7,22 @@ import (
 	"warmroute/index/internal/hybrid"
 )
 
-// cache is a holder's cache of one model, as package hybrid sees it: the hybrid.Host of a
+// memberHost is the part of the index that one member sees: the hybrid.Host of a
 // hybrid.Member.
-type cache struct {
+type memberHost struct {
 	*holder
 	key    modelKey
 	member *hybrid.Member
 }
 
 // Lock makes the caller the member's writer.
-func (c *cache) Lock() { c.mu.Lock() }
+func (c *memberHost) Lock() { c.mu.Lock() }
 
 // Unlock ends Lock.
-func (c *cache) Unlock() { c.mu.Unlock() }
+func (c *memberHost) Unlock() { c.mu.Unlock() }
 
 // eachShard calls f for the holder's shards of the model, with their locks held.
-func (c *cache) eachShard(f func(sh *shard, slot int)) {
+func (c *memberHost) eachShard(f func(sh *shard, slot int)) {
 	for _, sh := range c.shards {
 		if sh.key.modelKey() == c.key {
 			sh.mu.Lock()
@@ -35,7 +35,7 @@ func (c *cache) eachShard(f func(sh *shard, slot int)) {
 }
 
 // NameFull implements hybrid.Host.
-func (c *cache) NameFull(group int) {
+func (c *memberHost) NameFull(group int) {
 	g := c.groupsOf(c.key)
 	if g.full < 0 {
 		g.full = group
@@ -44,7 +44,7 @@ func (c *cache) NameFull(group int) {
 }
 
 // Attach implements hybrid.Host.
-func (c *cache) Attach() {
+func (c *memberHost) Attach() {
 	c.eachShard(func(sh *shard, slot int) {
 		var m *hybrid.Member
 		if c.member.Attached(sh.key.group) {
@@ -57,7 +57,7 @@ func (c *cache) Attach() {
 }
 
 // Settle implements hybrid.Host.
-func (c *cache) Settle(hashes []uint64) {
+func (c *memberHost) Settle(hashes []uint64) {
 	c.eachShard(func(sh *shard, slot int) {
 		if c.member.Attached(sh.key.group) {
 			sh.hybrid.Settle(slot, &sh.info[slot].gpu, hashes)
@@ -66,7 +66,7 @@ func (c *cache) Settle(hashes []uint64) {
 }
 
 // Leading implements hybrid.Host.
-func (c *cache) Leading(group int, hashes []uint64) (n int) {
+func (c *memberHost) Leading(group int, hashes []uint64) (n int) {
 	c.eachShard(func(sh *shard, slot int) {
 		for sh.key.group == group && n < len(hashes) && sh.info[slot].gpu.Find(hashes[n]) != 0 {
 			n++
@@ -76,7 +76,7 @@ func (c *cache) Leading(group int, hashes []uint64) (n int) {
 }
 
 // Has implements hybrid.Host.
-func (c *cache) Has(group int, hash uint64) (has bool) {
+func (c *memberHost) Has(group int, hash uint64) (has bool) {
 	c.eachShard(func(sh *shard, slot int) {
 		if sh.key.group == group {
 			_, detached := sh.info[slot].detached[hash]
@@ -87,13 +87,13 @@ func (c *cache) Has(group int, hash uint64) (has bool) {
 }
 
 // Remove implements hybrid.Host.
-func (c *cache) Remove(group int, hash uint64) {
+func (c *memberHost) Remove(group int, hash uint64) {
 	c.x.removed(c.holder, &Event{Kind: Removed, Tier: TierGPU, Scope: Scope{Group: group}, Hashes: []uint64{hash}}, &c.result)
 }
 
 // memberOf returns the holder's member of a model, or nil. It takes no lock.
 func (h *holder) memberOf(k modelKey) *hybrid.Member {
-	if all := h.caches.Load(); all != nil {
+	if all := h.hosts.Load(); all != nil {
 		for _, c := range *all {
 			if c.key == k {
 				return c.member
@@ -116,33 +116,33 @@ func (h *holder) makeMember(k modelKey) *hybrid.Member {
 	if m := h.memberOf(k); m != nil {
 		return m
 	}
-	c := &cache{holder: h, key: k}
+	c := &memberHost{holder: h, key: k}
 	c.member = h.x.makeModel(k).NewMember(int32(h.id), c, h.x.settingsOf(h.self.Replica))
 	all := append(slices.Clone(h.members()), c)
-	h.caches.Store(&all)
+	h.hosts.Store(&all)
 	return c.member
 }
 
-// members returns the holder's caches. It takes no lock.
-func (h *holder) members() []*cache {
-	if all := h.caches.Load(); all != nil {
+// members returns the hosts of the holder's members. It takes no lock.
+func (h *holder) members() []*memberHost {
+	if all := h.hosts.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-// endMembers ends the holder's caches. h.mu is held.
+// endMembers ends the holder's members. h.mu is held.
 func (h *holder) endMembers() {
 	for _, c := range h.members() {
 		c.member.End()
 	}
-	h.caches.Store(nil)
+	h.hosts.Store(nil)
 }
 
-// grouped reports whether a cache of the holder has hits that do not follow from full
+// grouped reports whether a member of the holder has hits that do not follow from full
 // attention alone. It takes no lock.
 func (h *holder) grouped() bool {
-	return slices.ContainsFunc(h.members(), func(c *cache) bool { return c.member.Grouped() })
+	return slices.ContainsFunc(h.members(), func(c *memberHost) bool { return c.member.Grouped() })
 }
 
 func (x *Index) settingsOf(replica string) *GroupSettings {
@@ -151,7 +151,7 @@ func (x *Index) settingsOf(replica string) *GroupSettings {
 	return x.groupSettings[replica]
 }
 
-// makeModel returns a model's caches. It makes an absent model.
+// makeModel returns a model's members. It makes an absent model.
 func (x *Index) makeModel(k modelKey) *hybrid.Model {
 	if m := x.modelAt(k); m != nil {
 		return m
@@ -168,7 +168,7 @@ func (x *Index) makeModel(k modelKey) *hybrid.Model {
 	return next[k]
 }
 
-// modelAt returns the caches of a model, or nil.
+// modelAt returns the members of a model, or nil.
 func (x *Index) modelAt(k modelKey) *hybrid.Model { return (*x.models.Load())[k] }
 
 // observe shows a batch to the holder's members, before any of its events is applied. h.mu

@@ -7,7 +7,7 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
-// Stats are counts of what the index keeps and refused.
+// Stats count the blocks, holders and memory of the index, and refused blocks.
 type Stats struct {
 	Scopes  int
 	Holders int    // known holders

@@ -60,7 +60,7 @@ type labels struct {
 	maxLoRA          []byte
 }
 
-// read replaces p's values by those of the page in r, of which it reads at most
+// read replaces p's values by the values of the page in r, reading at most
 // limit bytes.
 func (p *page) read(r io.Reader, limit int64) error {
 	p.reset()

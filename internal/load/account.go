@@ -24,7 +24,7 @@ type Account struct {
 	work      atomic.Int64 // ns of prefill charged so far
 	queued    atomic.Bool  // it is in Ledger.changes
 	scraped   scraped      // requests that no router sent, from scraped metrics
-	claims    claims       // what its events report of prompts
+	claims    claims       // cached tokens of prompts, by its events
 	doubted   atomic.Bool  // claims are disbelieved
 
 	// Ledger.Lock guards the fields below.

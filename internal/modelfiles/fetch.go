@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tries is how often a download that breaks off is taken up again at once;
-// what came so far is kept for the next Fetch, too.
+// tries bounds how often a download that breaks off is continued at once. The downloaded
+// part is kept for the next Fetch, too.
 const tries = 3
 
 // remote is a hub's description of a file.
@@ -32,9 +32,9 @@ type remote struct {
 	limit  int64 // of the size
 }
 
-// Fetch returns the folder with ref's files, downloading what is missing.
-// Folders and, when HF_HUB_OFFLINE is set, models are only looked up as by Find.
-// A branch is requested again each time, so that a model's update is seen.
+// Fetch returns the folder with ref's files, and downloads the missing ones. It only
+// looks folders up, as Find does, and with HF_HUB_OFFLINE models too. It requests a
+// branch again each time, so that it sees a model's update.
 func (h *Hub) Fetch(ctx context.Context, ref string) (string, error) {
 	if dir, err := h.Find(ref); err == nil && dir == ref {
 		return dir, nil
@@ -57,7 +57,7 @@ func (h *Hub) Fetch(ctx context.Context, ref string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("fetch %s: %w", ref, h.noted(err))
 	}
-	// The branch is named last: until then the old snapshot is found.
+	// The branch is written last: until then Find returns the old snapshot.
 	if !commitForm.MatchString(m.revision) {
 		path := filepath.Join(h.folder(m), "refs", filepath.FromSlash(m.revision))
 		if err := replaceFile(path, []byte(commit)); err != nil {
@@ -74,7 +74,7 @@ func (h *Hub) files(ctx context.Context, m model) (commit string, err error) {
 	for _, file := range slices.Concat(tokenizers, settings) {
 		old := strings.HasPrefix(file, "tokenizer.model")
 		if old && found {
-			continue // the first one counts
+			continue // the first tokenizer counts
 		}
 		info, err := h.file(ctx, m, at, file)
 		if errors.Is(err, errAbsent) {
@@ -177,8 +177,8 @@ func (h *Hub) do(ctx context.Context, client *http.Client, method, url string, f
 	return client.Do(req)
 }
 
-// download brings a blob into place, going on from what an earlier attempt
-// left, one process at a time.
+// download brings a blob into place. It continues an earlier attempt's part, one process
+// at a time.
 func (h *Hub) download(ctx context.Context, url, blob string, info remote) error {
 	if err := os.MkdirAll(filepath.Dir(blob), 0o755); err != nil {
 		return err
@@ -236,7 +236,7 @@ func lockFile(path string) (*os.File, error) {
 	}
 }
 
-// rest downloads what part lacks.
+// rest downloads the missing rest of part.
 func (h *Hub) rest(ctx context.Context, url string, part *os.File, info remote) error {
 	at, err := part.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -315,7 +315,7 @@ func verify(f *os.File, info remote) error {
 	return nil
 }
 
-// relink makes a symbolic link, replacing what is there.
+// relink makes a symbolic link, in place of an existing file.
 func relink(path, target string) error {
 	if old, err := os.Readlink(path); err == nil && old == target {
 		return nil

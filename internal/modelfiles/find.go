@@ -21,20 +21,20 @@ var ErrNotFound = errors.New("not found")
 var tokenizers = []string{"tokenizer.json", "tekken.json",
 	"tokenizer.model.v11", "tokenizer.model.v7m1", "tokenizer.model.v7", "tokenizer.model.v3", "tokenizer.model.v2", "tokenizer.model.v1"}
 
-// settings are the other files that are fetched of a model, where it has them.
+// settings are the other files of a model that are fetched if it has them.
 var settings = []string{
 	"tokenizer_config.json", "special_tokens_map.json", "config.json", "generation_config.json",
 	"chat_template.jinja", "chat_template.json",
 }
 
-// The limits of a model's files: four times the largest that are published, or more.
+// The limits of a model's files: four times the largest published ones, or more.
 const (
 	maxTokenizer = 128 << 20
 	maxSettings  = 8 << 20
 	maxTemplate  = 1 << 20
 )
 
-// Limit is how many bytes a model's file of this name may have.
+// Limit returns the most bytes of a model's file of this name.
 func Limit(name string) int64 {
 	switch {
 	case strings.HasSuffix(name, ".jinja"):
@@ -45,7 +45,7 @@ func Limit(name string) int64 {
 	return maxTokenizer
 }
 
-// Hub is a Hugging Face hub and the cache of what came from it.
+// Hub is a Hugging Face hub and the cache of its files.
 type Hub struct {
 	cache    string
 	endpoint string
@@ -58,7 +58,8 @@ type Hub struct {
 // responseWait is how long a hub may take to begin an answer.
 const responseWait = 30 * time.Second
 
-// New makes a Hub of the environment's settings; getenv is os.Getenv but in tests.
+// New makes a Hub of the environment's settings; getenv is os.Getenv except in
+// tests.
 func New(getenv func(string) string) (*Hub, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = responseWait
@@ -119,7 +120,7 @@ func Named(ref string) bool {
 	return err == nil && strings.Contains(ref, "/")
 }
 
-// Commit is the commit of a folder of the cache, "" for any other.
+// Commit returns the commit of a folder of the cache, "" for any other.
 func Commit(dir string) string {
 	if commit := filepath.Base(dir); commitForm.MatchString(commit) && filepath.Base(filepath.Dir(dir)) == "snapshots" {
 		return commit

@@ -22,7 +22,7 @@ const (
 	DefaultFiles = 1000
 )
 
-// noRoomPause is how long nothing is downloaded after a disk was full.
+// noRoomPause is how long nothing is downloaded after the disk was full.
 const noRoomPause = 10 * time.Minute
 
 var (
@@ -40,7 +40,7 @@ var errRefused = errors.New("refused")
 
 // meter counts a Hub's downloads.
 type meter struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	now    func() time.Time
 	limits Limits
 	bytes  int64
@@ -64,14 +64,14 @@ func (h *Hub) Limit(l Limits) {
 	h.meter.limits, h.meter.why = l, nil
 }
 
-// Downloaded is how many bytes and files were downloaded, complete or not.
+// Downloaded returns how many bytes and files were downloaded, complete or not.
 func (h *Hub) Downloaded() (bytes int64, files int) {
 	h.meter.mu.Lock()
 	defer h.meter.mu.Unlock()
 	return h.meter.bytes, h.meter.files
 }
 
-// Paused is why nothing is downloaded now; nil: downloads are allowed.
+// Paused returns the reason why nothing is downloaded now; nil: downloads are allowed.
 func (h *Hub) Paused() error {
 	m := &h.meter
 	m.mu.Lock()
@@ -135,7 +135,7 @@ func noRoom(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-// final reports whether what came so far of a file must not be gone on from.
+// final reports whether an error forbids continuing the downloaded part.
 func final(err error) bool {
 	return noRoom(err) || errors.Is(err, ErrLimit) || errors.Is(err, errRefused)
 }

@@ -24,7 +24,7 @@ func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(req)
 }
 
-// private reports whether others on the way cannot read what is sent to a hub.
+// private reports whether others on the way to a hub cannot read requests.
 func private(hub *url.URL) bool {
 	ip := net.ParseIP(hub.Hostname())
 	return hub.Scheme == "https" || hub.Hostname() == "localhost" || ip != nil && ip.IsLoopback()

@@ -54,7 +54,7 @@ type allowance struct {
 	leftOut uint64
 }
 
-// take uses one line, of which there is one for every period and at most burst at
+// take uses one line of a stock that gets one for every period and at most burst at
 // once. It reports whether there was one.
 func (a *allowance) take(now time.Time, every time.Duration, burst int) bool {
 	if full := now.Add(-time.Duration(burst) * every); a.used.Before(full) {

@@ -8,7 +8,8 @@ import (
 	"warmroute/render/openai"
 )
 
-// Model is what this package needs of a model's files and its servers' flags.
+// Model has the parts of a model's files and its servers' flags that this package
+// needs.
 type Model interface {
 	Info() render.Info
 	// Renderer computes prompts as servers of a version of vLLM do ("": as all versions
@@ -24,7 +25,7 @@ type Renderer interface {
 	Prompts(j render.Job) ([][]uint32, openai.Features, error)
 }
 
-// Flags are what a model's servers were started with.
+// Flags are the flags with which a model's servers were started.
 type Flags = render.Flags
 
 // LoadFolder opens a model's folder; see render.Open.

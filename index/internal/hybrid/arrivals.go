@@ -96,7 +96,7 @@ type Arrival struct {
 	Now   int64
 }
 
-// Foreseen reports whether arrivals predict what the member will hit of prompts in flight.
+// Foreseen reports whether arrivals predict the member's hits of prompts in flight.
 func (m *Member) Foreseen() bool {
 	p := m.joined.Load()
 	return p != nil && (!p.layout.Plain() || p.home.Ahead > 0)
@@ -118,7 +118,7 @@ func (m *Member) Withdraw(keys []prefixhash.Key) {
 	m.model.arrivals.remove(m.ID, uint64(keys[len(keys)-1]))
 }
 
-// inFlight describes the prompt when the member computes it: what the member has of it, by
+// inFlight describes the prompt when the member computes it: its blocks there, by
 // its events and by earlier arrivals.
 func (l *Lookup) inFlight(m *Member, p *Plan, a *Arrival, index Index) InFlight {
 	block := a.Asked.Block

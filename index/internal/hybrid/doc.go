@@ -1,10 +1,10 @@
 // Package hybrid predicts what caches with several KV cache groups hit of a prompt.
 //
 // There are only a few types in hybrid: Layout, Member, Model, Query and Answer. A Layout
-// is the groups of one cache, and has vLLM's rule for what they hit together. A Member is
+// is the groups of one cache, and has vLLM's rule for their common hit. A Member is
 // one holder's cache of one model: its settings, its groups by events, its assumptions and
 // its blocks. A
-// Model has the members that serve it. A Query asks what they hit of a prompt; a Lookup
+// Model has the members that serve it. A Query asks for their hits of a prompt; a Lookup
 // finds an Answer for each. The rest is inside: a Plan is how lookups find the members of
 // one layout, and a Shard follows members along the index's nodes.
 //
@@ -40,7 +40,7 @@
 //
 //   - observe: learn from all events of a batch which groups there are. If that is new,
 //     derive the Layout, plan lookups by it, and publish the blocks for them.
-//   - repeat: leave events out that only announce again what a request has hit.
+//   - repeat: leave events out that only announce a request's hit again.
 //   - store, remove: count copies by group and hash; publish a block when all groups of a
 //     spec have it, and have the Shard work out the ends that it changes.
 //

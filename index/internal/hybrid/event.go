@@ -24,7 +24,7 @@ func (e *Event) valid() bool { return e.Group >= 0 && e.Group < MaxGroups && e.B
 // masked reports whether the event leaves blocks out.
 func (e *Event) masked() bool { return e.Tokens > len(e.Hashes)*e.Block }
 
-// observed is what the events of a member have shown. It ends with the holder's process.
+// observed has the facts that a member's events have shown. It ends with the holder's process.
 type observed struct {
 	groups [MaxGroups]observedGroup
 	kinds  bool   // the events name kinds

@@ -1,6 +1,6 @@
 package hybrid
 
-// Groups describes the cache groups of a member, and what a prompt hits in each.
+// Groups describes the cache groups of a member, and how much of a prompt each hits.
 type Groups struct {
 	Geometry string `json:"geometry"` // for a person
 	Trust    Trust  `json:"trust"`
@@ -56,7 +56,7 @@ func (p *Plan) mainSpec() (spec int) {
 	return spec
 }
 
-// Explain adds to g what the member hits of a prompt, block by block by vLLM's rule.
+// Explain adds the member's hit of a prompt to g, block by block by vLLM's rule.
 func (l *Lookup) Explain(g *Groups, m *Member, q *Query, index Index) {
 	p := m.current()
 	b, spec, n := l.aimAt(m, p, q, index), p.mainSpec(), q.Tokens

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Kind says what a group's layers read of a prompt's past.
+// Kind is the part of a prompt's past that a group's layers read.
 type Kind uint8
 
 const (

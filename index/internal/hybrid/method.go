@@ -131,7 +131,7 @@ func (w *method) hit(held int32, tokens int, block int32) int32 {
 	return held
 }
 
-// HasEnds reports whether the ends along a home decide what the member hits.
+// HasEnds reports whether the ends along a home decide the member's hits.
 func (m *Member) HasEnds(home Home) bool {
 	p := m.joined.Load()
 	return p != nil && p.method.by == byEnds && p.home == home

@@ -107,7 +107,7 @@ func (s *source) block(order int) unsafe.Pointer {
 	return s.split(r, orders-1, 0, order)
 }
 
-// split takes block i of order o and gives back what is too much of it.
+// split takes block i of order o and gives back the part that is too much.
 func (s *source) split(r *region, o, i, order int) unsafe.Pointer {
 	r.free[o].drop(i)
 	for ; o > order; o-- {
@@ -174,7 +174,7 @@ func (s *source) unmapRegion(r *region) {
 	r.unmap()
 }
 
-// trim unmaps what is kept for later.
+// trim unmaps the spare mappings.
 func (s *source) trim() {
 	for i := range s.spare {
 		s.spare[i].unmap()

@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// Comments reads the comments of struct fields in the module at root. main is
-// the package that a type of package main is of.
+// Comments reads the comments of struct fields in the module at root. Types of
+// package main are in the package named main.
 func Comments(root, module, main string) func(owner reflect.Type, field string) (string, error) {
 	read := map[string]map[string]string{} // per package, by Type.Field
 	return func(owner reflect.Type, field string) (string, error) {
@@ -82,7 +82,7 @@ func sentence(text, field string) string {
 		}
 	}
 	word, _, _ := strings.Cut(text, " ")
-	if first, size := utf8.DecodeRuneInString(text); word == strings.ToLower(word) { // not gRPC, vLLM's
+	if first, size := utf8.DecodeRuneInString(text); word == strings.ToLower(word) { // no word like gRPC, vLLM's
 		text = string(unicode.ToUpper(first)) + text[size:]
 	}
 	if !strings.HasSuffix(text, ".") {

@@ -1,6 +1,6 @@
-// Package decisiontest has what the tests of deciding and of the filter share:
-// replicas of the model "m", a fleet of them that a test changes, and
-// books of policies.
+// Package decisiontest has helpers for the tests of deciding and of the filter:
+// replicas of the model "m", a fleet of them that a test changes, and books of
+// policies.
 package decisiontest
 
 import (
@@ -34,7 +34,7 @@ func (f *Fleet) Set(replicas ...*fleet.Replica) { f.snap.Store(fleet.NewSnapshot
 // Break makes Snapshot panic, with a text that looks like a prompt.
 func (f *Fleet) Break(broken bool) { f.broken.Store(broken) }
 
-// Snapshot returns the fleet as it was last set.
+// Snapshot returns the fleet of the last Set.
 func (f *Fleet) Snapshot() *fleet.Snapshot {
 	if f.broken.Load() {
 		panic("tell me a secret")

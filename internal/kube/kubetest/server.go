@@ -57,7 +57,7 @@ type Faults struct {
 type change struct {
 	version  int
 	path     string // of the object; "" is a bookmark for all watches
-	old, new Object // nil: it was not there, or is not
+	old, new Object // nil: the object did not exist before, or does not exist after
 }
 
 // New starts a server that ends with the test.
@@ -134,7 +134,7 @@ func (s *Server) Put(objects ...Object) {
 	s.notify()
 }
 
-// Delete removes objects that are there.
+// Delete removes existing objects.
 func (s *Server) Delete(objects ...Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,21 +183,21 @@ func (s *Server) Fail(f Faults) {
 	s.faults = f
 }
 
-// Count states how many requests there were, e.g. "list pods".
+// Count returns the number of requests of a kind, e.g. "list pods".
 func (s *Server) Count(what string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts[what]
 }
 
-// Watches states how many are open.
+// Watches returns the number of open watches.
 func (s *Server) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.watches
 }
 
-// Connections states how many are open.
+// Connections returns the number of open connections.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,7 @@ func clone(o Object) Object {
 		err = json.Unmarshal(raw, &out)
 	}
 	if err != nil {
-		panic(err) // what YAML or a test wrote can be written as JSON
+		panic(err) // every value of YAML or of a test can be written as JSON
 	}
 	return out
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// selection is which objects a request is about.
+// selection is the objects that a request selects.
 type selection struct {
 	folder string // path without the name
 	labels map[string]string
@@ -70,7 +70,7 @@ type stream struct {
 	server *Server
 	out    http.ResponseWriter
 	sel    selection
-	at     int // version sent last
+	at     int // the last version sent
 	cut    int
 }
 

@@ -1,5 +1,5 @@
 // Package metricstest checks metrics in tests: the naming rules of Prometheus,
-// our prefix, and that the documentation is up to date.
+// the prefix warmroute_, and that the documentation is up to date.
 package metricstest
 
 import (
@@ -15,8 +15,8 @@ import (
 )
 
 // Lint fails t for every metric in g that breaks a naming rule, has no help or
-// does not begin with warmroute_, and if there are none at all. Only what has
-// been collected is seen: give vectors a value first.
+// does not begin with warmroute_, and if g has none at all. It sees collected
+// metrics only: give vectors a value first.
 func Lint(t testing.TB, g prometheus.Gatherer) {
 	t.Helper()
 	problems, err := testutil.GatherAndLint(g)
