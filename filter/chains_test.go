@@ -133,7 +133,7 @@ func TestChainsOfVLLM(t *testing.T) {
 			continue
 		}
 		root, _ := tt.hash.Root()
-		want := tt.hash.AppendDigests(nil, root, p.prompts[0].Tokens, 0, 4, p.mix)
+		want := tt.hash.AppendDigests(nil, prefixhash.Position{Parent: root}, p.prompts[0].Tokens, 4, p.mix)
 		for i := range got {
 			if got[i] != want[i].Key() {
 				t.Errorf("%s: hash %d differs", name, i)

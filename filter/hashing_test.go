@@ -37,7 +37,7 @@ func TestPiecesAreTheWhole(t *testing.T) {
 			t.Errorf("blocks of %d: %d keys, want %d equal ones", unit, len(got), len(want))
 		}
 		p.fold(&p.prompts[0], len(ids)/unit, unit, 3)
-		want = prefixhash.AppendTokensAhead(nil, p.root, ids, unit, 3, slices.Clone(p.extras))
+		want = prefixhash.AppendTokensAhead(nil, p.root, ids, prefixhash.Blocks{Size: unit, Ahead: 3}, slices.Clone(p.extras))
 		if got := p.AppendChain(nil, index.Keying{Unit: unit, Ahead: 3}, 0); !slices.Equal(got, want) {
 			t.Errorf("units of %d, 3 ahead: %d keys, want %d equal ones", unit, len(got), len(want))
 		}
@@ -49,7 +49,7 @@ func TestPiecesAreTheWhole(t *testing.T) {
 		mix := p.mix
 		mix.MM = p.prompts[0].MM
 		want = nil
-		for _, d := range hash.AppendDigests(nil, root, ids, 0, unit, mix) {
+		for _, d := range hash.AppendDigests(nil, prefixhash.Position{Parent: root}, ids, unit, mix) {
 			want = append(want, d.Key())
 		}
 		if got := p.AppendChain(nil, index.Keying{Unit: unit, Hash: hash}, 0); !slices.Equal(got, want) {

@@ -68,7 +68,7 @@ func (p *tokenPrompts) appendTokens(dst []prefixhash.Key, ids []uint32, unit, ah
 	for at := 0; len(ids) >= unit+ahead && p.pay(pieceSteps); at += piece {
 		extras := p.extras[min(at, len(p.extras)):]
 		n := min(len(ids), piece*unit+ahead)
-		dst = prefixhash.AppendTokensAhead(dst, parent, ids[:n], unit, ahead, extras)
+		dst = prefixhash.AppendTokensAhead(dst, parent, ids[:n], prefixhash.Blocks{Size: unit, Ahead: ahead}, extras)
 		parent, ids = dst[len(dst)-1], ids[min(len(ids), piece*unit):]
 	}
 	return dst
@@ -116,7 +116,7 @@ func (p *tokenPrompts) AppendChain(dst []prefixhash.Key, c index.Keying, i int) 
 	blocks, piece := n/c.Unit, max(1, pieceTokens/c.Unit)
 	for at := 0; at < blocks && p.pay(digestFactor*pieceSteps); at += piece {
 		end := min(at+piece, blocks)
-		p.digests = c.Hash.AppendDigests(p.digests[:0], root, prompt.Tokens[at*c.Unit:end*c.Unit], at, c.Unit, mix)
+		p.digests = c.Hash.AppendDigests(p.digests[:0], prefixhash.Position{Parent: root, Block: at}, prompt.Tokens[at*c.Unit:end*c.Unit], c.Unit, mix)
 		for _, d := range p.digests {
 			dst = append(dst, d.Key())
 		}

@@ -93,7 +93,7 @@ func TestHashesThatLookAhead(t *testing.T) {
 	p := somePrompt(4*groupBlock + 3)
 	events := fullAlone(p[:4*groupBlock])
 	events[0].Ahead = 2
-	events[0].Content = prefixhash.AppendContentsAhead(nil, p[:4*groupBlock+2], groupBlock, 2, nil)
+	events[0].Content = prefixhash.AppendContentsAhead(nil, p[:4*groupBlock+2], prefixhash.Blocks{Size: groupBlock, Ahead: 2}, nil)
 	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
 		t.Fatal(err)
 	}

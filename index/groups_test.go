@@ -19,7 +19,7 @@ func (p tokensPrompt) AppendChain(dst []prefixhash.Key, c Keying) []prefixhash.K
 	if c.Hash != nil {
 		return dst
 	}
-	return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot("m", prefixhash.LoRA{}), p, c.Unit, c.Ahead, nil)
+	return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot("m", prefixhash.LoRA{}), p, prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}, nil)
 }
 
 func somePrompt(n int) tokensPrompt {

@@ -55,7 +55,7 @@ func BenchmarkVLLM(b *testing.B) {
 		}{{"plain", Request{}}, {"lora", Request{LoRA: LoRA{"sql-lora", true}, LoRAPath: "/adapters/sql-lora", CacheSalt: &salt}}} {
 			b.Run(a.String()+"/"+c.name, func(b *testing.B) {
 				digests := make([]Digest, 0, 512)
-				perBlock(b, 512, func() { digests = v.AppendDigests(digests[:0], root, tokens, 0, 16, c.r) })
+				perBlock(b, 512, func() { digests = v.AppendDigests(digests[:0], Position{Parent: root}, tokens, 16, c.r) })
 			})
 		}
 	}

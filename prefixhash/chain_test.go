@@ -234,9 +234,9 @@ func TestNoAllocations(t *testing.T) {
 		for a := SHA256; a <= XXHashCBOR && !race.Enabled; a++ {
 			v, _ := NewVLLM(VLLMOptions{Algorithm: a, Generation: Tagged, Seed: &salt})
 			root, _ := v.Root()
-			none(v.String(), func() { digests = v.AppendDigests(digests[:0], root, tokens, 0, size, r) })
+			none(v.String(), func() { digests = v.AppendDigests(digests[:0], Position{Parent: root}, tokens, size, r) })
 			none(v.String()+", events", func() {
-				digests = v.AppendEventDigests(digests[:0], root, tokens, size, extras, Adapter{r.LoRA, r.LoRAPath})
+				digests = v.AppendEventDigests(digests[:0], root, tokens, size, EventKeys{Extras: extras, LoRA: r.LoRA, LoRAPath: r.LoRAPath})
 			})
 		}
 	}
@@ -307,19 +307,19 @@ func FuzzVLLMResumes(f *testing.F) {
 		blockSize := int(size)%32 + 1
 		r := Request{LoRA: LoRA{id, kind&8 != 0}, LoRAPath: salt, CacheSalt: &salt, MM: []MM{{id, int(cut), int(size)}}}
 		root, _ := v.Root()
-		whole := v.AppendDigests(nil, root, tokens, 0, blockSize, r)
+		whole := v.AppendDigests(nil, Position{Parent: root}, tokens, blockSize, r)
 		blocks := len(tokens) / blockSize
 		at := int(cut) % (blocks + 1)
-		two := v.AppendDigests(nil, root, tokens[:at*blockSize], 0, blockSize, r)
+		two := v.AppendDigests(nil, Position{Parent: root}, tokens[:at*blockSize], blockSize, r)
 		if at > 0 {
 			root = two[at-1]
 		}
-		two = v.AppendDigests(two, root, tokens[at*blockSize:], at, blockSize, r)
+		two = v.AppendDigests(two, Position{Parent: root, Block: at}, tokens[at*blockSize:], blockSize, r)
 		if !slices.Equal(two, whole) {
 			t.Fatalf("cut behind block %d: %v, want %v", at, two, whole)
 		}
 		root, _ = v.Root()
-		event := v.AppendEventDigests(nil, root, tokens, blockSize, r.AppendExtras(nil, blocks, blockSize), Adapter{r.LoRA, r.LoRAPath})
+		event := v.AppendEventDigests(nil, root, tokens, blockSize, EventKeys{Extras: r.AppendExtras(nil, blocks, blockSize), LoRA: r.LoRA, LoRAPath: r.LoRAPath})
 		if !slices.Equal(event, whole) {
 			t.Fatalf("from extra keys: %v, want %v", event, whole)
 		}

@@ -215,7 +215,7 @@ func (d *Detector) block(s *Stored, i int, parent Digest) {
 		}
 		d.credit -= d.o.Every
 		judged = true
-		d.computed = v.AppendEventDigests(d.computed[:0], from, tokens, s.BlockSize, extras, Adapter{s.LoRA, s.LoRAPath})
+		d.computed = v.AppendEventDigests(d.computed[:0], from, tokens, s.BlockSize, EventKeys{Extras: extras, LoRA: s.LoRA, LoRAPath: s.LoRAPath})
 		if !agree(d.computed[0], published) {
 			d.remaining &^= 1 << c
 			continue

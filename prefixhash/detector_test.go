@@ -9,7 +9,7 @@ import (
 // one of the first split blocks, one of the rest.
 func publish(v *VLLM, root Digest, tokens []uint32, r Request, ints bool, split int) []Stored {
 	const size = 16
-	digests := v.AppendDigests(nil, root, tokens, 0, size, r)
+	digests := v.AppendDigests(nil, Position{Parent: root}, tokens, size, r)
 	extras := r.AppendExtras(nil, len(digests), size)
 	sent := slices.Clone(digests)
 	if ints {

@@ -50,11 +50,11 @@ func ExampleVLLM_AppendDigests() {
 	root, known := v.Root()
 	fmt.Println(known)
 	tokens := make([]uint32, 64)
-	digests := v.AppendDigests(nil, root, tokens[:32], 0, 16, prefixhash.Request{})
+	digests := v.AppendDigests(nil, prefixhash.Position{Parent: root}, tokens[:32], 16, prefixhash.Request{})
 
 	// Later, two more blocks: resume behind the second.
-	digests = v.AppendDigests(digests, digests[1], tokens[32:], 2, 16, prefixhash.Request{})
-	whole := v.AppendDigests(nil, root, tokens, 0, 16, prefixhash.Request{})
+	digests = v.AppendDigests(digests, prefixhash.Position{Parent: digests[1], Block: 2}, tokens[32:], 16, prefixhash.Request{})
+	whole := v.AppendDigests(nil, prefixhash.Position{Parent: root}, tokens, 16, prefixhash.Request{})
 	fmt.Println(len(digests), digests[3] == whole[3])
 	// Output:
 	// true
@@ -78,7 +78,7 @@ func ExampleDetector() {
 	root, _ := replica.Root()
 	salt, tokens := "tenant-a", make([]uint32, 16)
 	r := prefixhash.Request{CacheSalt: &salt}
-	published := replica.AppendDigests(nil, root, tokens, 0, 16, r)[0].Key()
+	published := replica.AppendDigests(nil, prefixhash.Position{Parent: root}, tokens, 16, r)[0].Key()
 
 	d.Observe(prefixhash.Stored{
 		Hashes:    []prefixhash.Digest{prefixhash.KeyDigest(published)},

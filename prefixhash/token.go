@@ -53,7 +53,7 @@ func notZero(h uint64) Key {
 // AppendContents appends the contents of the full blocks of tokens. extras holds
 // the blocks' extra keys by block index; blocks behind its end have none.
 func AppendContents(dst []Content, tokens []uint32, blockSize int, extras [][]ExtraKey) []Content {
-	return AppendContentsAhead(dst, tokens, blockSize, 0, extras)
+	return AppendContentsAhead(dst, tokens, Blocks{Size: blockSize}, extras)
 }
 
 // AppendLinks appends the keys of consecutive blocks with the given contents,
@@ -70,32 +70,36 @@ func AppendLinks(dst []Key, parent Key, contents []Content) []Key {
 // parent: AppendContents and AppendLinks in one pass. To resume a chain, pass its last
 // key as parent and the extras of the following blocks.
 func AppendTokens(dst []Key, parent Key, tokens []uint32, blockSize int, extras [][]ExtraKey) []Key {
-	return AppendTokensAhead(dst, parent, tokens, blockSize, 0, extras)
+	return AppendTokensAhead(dst, parent, tokens, Blocks{Size: blockSize}, extras)
 }
 
-// AppendContentsAhead is AppendContents for contents that cover the ahead tokens behind
-// their block, too, as the hashes of vLLM 0.33 do when it drafts. A block without all
-// those tokens has no content. The extras are those of AppendExtrasAhead.
-func AppendContentsAhead(dst []Content, tokens []uint32, blockSize, ahead int, extras [][]ExtraKey) []Content {
-	if blockSize <= 0 || ahead < 0 {
+// Blocks is the size of blocks in tokens, and the number of tokens behind a block that its
+// content covers too, as the hashes of vLLM 0.33 do when it drafts.
+type Blocks struct{ Size, Ahead int }
+
+// AppendContentsAhead is AppendContents for contents that cover tokens behind their block.
+// A block without all those tokens has no content. The extras are those of
+// AppendExtrasAhead.
+func AppendContentsAhead(dst []Content, tokens []uint32, b Blocks, extras [][]ExtraKey) []Content {
+	if b.Size <= 0 || b.Ahead < 0 {
 		return dst
 	}
-	for i := 0; len(tokens) >= blockSize+ahead; i++ {
-		dst = append(dst, contentAt(tokens[:blockSize+ahead], extras, i))
-		tokens = tokens[blockSize:]
+	for i := 0; len(tokens) >= b.Size+b.Ahead; i++ {
+		dst = append(dst, contentAt(tokens[:b.Size+b.Ahead], extras, i))
+		tokens = tokens[b.Size:]
 	}
 	return dst
 }
 
 // AppendTokensAhead is AppendTokens with the contents of AppendContentsAhead.
-func AppendTokensAhead(dst []Key, parent Key, tokens []uint32, blockSize, ahead int, extras [][]ExtraKey) []Key {
-	if blockSize <= 0 || ahead < 0 {
+func AppendTokensAhead(dst []Key, parent Key, tokens []uint32, b Blocks, extras [][]ExtraKey) []Key {
+	if b.Size <= 0 || b.Ahead < 0 {
 		return dst
 	}
-	for i := 0; len(tokens) >= blockSize+ahead; i++ {
-		parent = Link(parent, contentAt(tokens[:blockSize+ahead], extras, i))
+	for i := 0; len(tokens) >= b.Size+b.Ahead; i++ {
+		parent = Link(parent, contentAt(tokens[:b.Size+b.Ahead], extras, i))
 		dst = append(dst, parent)
-		tokens = tokens[blockSize:]
+		tokens = tokens[b.Size:]
 	}
 	return dst
 }

@@ -167,16 +167,23 @@ func (v *VLLM) sum(b []byte) Digest {
 	return d
 }
 
+// Position is a place in a chain of digests: the block of number Block, behind Parent, or
+// behind Root for Block 0.
+type Position struct {
+	Parent Digest
+	Block  int
+}
+
 // AppendDigests appends the digests of the full blocks of tokens for a request. tokens
-// starts with the first token of block firstBlock, and parent is the digest of the block
-// before it, or Root for firstBlock 0. It appends nothing if parent is not a full digest.
-func (v *VLLM) AppendDigests(dst []Digest, parent Digest, tokens []uint32, firstBlock, blockSize int, r Request) []Digest {
-	if blockSize <= 0 || firstBlock < 0 || !parent.Full() {
+// starts with the first token of the block at a position. It appends nothing if the parent
+// is not a full digest.
+func (v *VLLM) AppendDigests(dst []Digest, at Position, tokens []uint32, blockSize int, r Request) []Digest {
+	if blockSize <= 0 || at.Block < 0 || !at.Parent.Full() {
 		return dst
 	}
 	e := v.encoder(r.LoRA, r.LoRAPath)
-	items := mmCursor{items: byOffset(r.MM)}
-	for start := firstBlock * blockSize; len(tokens) >= blockSize; start += blockSize {
+	items, parent := mmCursor{items: byOffset(r.MM)}, at.Parent
+	for start := at.Block * blockSize; len(tokens) >= blockSize; start += blockSize {
 		e.keys = r.appendBlock(e.keys[:0], &items, start, start+blockSize)
 		e.block(&parent, tokens[:blockSize], e.keys)
 		parent = v.sum(e.buf)
@@ -187,24 +194,25 @@ func (v *VLLM) AppendDigests(dst []Digest, parent Digest, tokens []uint32, first
 	return dst
 }
 
-// Adapter is the adapter of a block. Events name it without its path at the replica,
-// which the generation Tagged needs.
-type Adapter struct {
-	LoRA LoRA
-	Path string
+// EventKeys are the values that vLLM has hashed into the blocks of a KV event besides the
+// tokens.
+type EventKeys struct {
+	Extras   [][]ExtraKey // as published, by block; blocks behind its end have none
+	LoRA     LoRA
+	LoRAPath string // the adapter's path at the replica: no event has it, and Tagged needs it
 }
 
-// AppendEventDigests is AppendDigests for the blocks of a KV event. extras holds the
-// blocks' extra keys as published; blocks behind its end have none.
-func (v *VLLM) AppendEventDigests(dst []Digest, parent Digest, tokens []uint32, blockSize int, extras [][]ExtraKey, of Adapter) []Digest {
+// AppendEventDigests is AppendDigests for the blocks of a KV event, the first one behind
+// parent.
+func (v *VLLM) AppendEventDigests(dst []Digest, parent Digest, tokens []uint32, blockSize int, k EventKeys) []Digest {
 	if blockSize <= 0 || !parent.Full() {
 		return dst
 	}
-	e := v.encoder(of.LoRA, of.Path)
+	e := v.encoder(k.LoRA, k.LoRAPath)
 	for i := 0; len(tokens) >= blockSize; i++ {
 		var keys []ExtraKey
-		if i < len(extras) {
-			keys = extras[i]
+		if i < len(k.Extras) {
+			keys = k.Extras[i]
 		}
 		e.block(&parent, tokens[:blockSize], keys)
 		parent = v.sum(e.buf)

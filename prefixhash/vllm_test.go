@@ -120,14 +120,14 @@ func TestVLLMVectors(t *testing.T) {
 				t.Fatalf("vector has %d hashes for %d tokens", len(v.Hashes), len(v.Tokens))
 			}
 			if !v.Embeds { // a request of ours cannot carry embeddings
-				whole := h.AppendDigests(nil, root, v.Tokens, 0, v.BlockSize, r)
+				whole := h.AppendDigests(nil, Position{Parent: root}, v.Tokens, v.BlockSize, r)
 				if !slices.Equal(hexes(whole), v.Hashes) {
 					t.Errorf("from the request:\n got %v\nwant %v", hexes(whole), v.Hashes)
 				}
 				checkResume(t, &v, h, r, whole)
 				checkExtras(t, &v, r)
 			}
-			event := h.AppendEventDigests(nil, root, v.Tokens, v.BlockSize, v.extras(), Adapter{r.LoRA, r.LoRAPath})
+			event := h.AppendEventDigests(nil, root, v.Tokens, v.BlockSize, EventKeys{Extras: v.extras(), LoRA: r.LoRA, LoRAPath: r.LoRAPath})
 			if !slices.Equal(hexes(event), v.Hashes) {
 				t.Errorf("from the event's extra keys:\n got %v\nwant %v", hexes(event), v.Hashes)
 			}
@@ -139,7 +139,7 @@ func TestVLLMVectors(t *testing.T) {
 func checkResume(t *testing.T, v *vector, h *VLLM, r Request, whole []Digest) {
 	t.Helper()
 	for i := range whole {
-		got := h.AppendDigests(nil, whole[i], v.Tokens[(i+1)*v.BlockSize:], i+1, v.BlockSize, r)
+		got := h.AppendDigests(nil, Position{Parent: whole[i], Block: i + 1}, v.Tokens[(i+1)*v.BlockSize:], v.BlockSize, r)
 		if !slices.Equal(got, whole[i+1:]) {
 			t.Errorf("resumed behind block %d: %v, want %v", i, got, whole[i+1:])
 		}
@@ -210,7 +210,7 @@ func TestRootUnknown(t *testing.T) {
 		if ok != c.known || root.Full() != c.known {
 			t.Errorf("%v: root known is %v, want %v", h, ok, c.known)
 		}
-		if got := h.AppendDigests(nil, root, make([]uint32, 16), 0, 16, Request{}); (len(got) == 1) != c.known {
+		if got := h.AppendDigests(nil, Position{Parent: root}, make([]uint32, 16), 16, Request{}); (len(got) == 1) != c.known {
 			t.Errorf("%v: %d digests from its root", h, len(got))
 		}
 	}
@@ -223,16 +223,16 @@ func TestBadArgumentsAppendNothing(t *testing.T) {
 	}
 	root, _ := h.Root()
 	tokens := make([]uint32, 64)
-	if got := h.AppendDigests(nil, root, tokens, 0, 0, Request{}); got != nil {
+	if got := h.AppendDigests(nil, Position{Parent: root}, tokens, 0, Request{}); got != nil {
 		t.Error("block size 0")
 	}
-	if got := h.AppendDigests(nil, root, tokens, -1, 16, Request{}); got != nil {
+	if got := h.AppendDigests(nil, Position{Parent: root, Block: -1}, tokens, 16, Request{}); got != nil {
 		t.Error("first block -1")
 	}
-	if got := h.AppendDigests(nil, KeyDigest(root.Key()), tokens, 0, 16, Request{}); got != nil {
+	if got := h.AppendDigests(nil, Position{Parent: KeyDigest(root.Key())}, tokens, 16, Request{}); got != nil {
 		t.Error("a parent of 8 bytes")
 	}
-	if got := h.AppendEventDigests(nil, Digest{}, tokens, 16, nil, Adapter{}); got != nil {
+	if got := h.AppendEventDigests(nil, Digest{}, tokens, 16, EventKeys{}); got != nil {
 		t.Error("no parent")
 	}
 	if got := AppendTokens(nil, 1, tokens, -16, nil); got != nil {

@@ -152,7 +152,7 @@ func (c *chainFinder) computes(at index.Keying, e *Event, extras []prefixhash.Ex
 	if len(extras) > 0 {
 		rows = [][]prefixhash.ExtraKey{extras}
 	}
-	c.computed = at.Hash.AppendEventDigests(c.computed[:0], root, e.Tokens[:e.BlockSize], at.Unit, rows, prefixhash.Adapter{})
+	c.computed = at.Hash.AppendEventDigests(c.computed[:0], root, e.Tokens[:e.BlockSize], at.Unit, prefixhash.EventKeys{Extras: rows})
 	n := len(c.computed)
 	return n > 0 && uint64(c.computed[n-1].Key()) == e.Hashes[0]
 }

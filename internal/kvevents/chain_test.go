@@ -30,7 +30,7 @@ func beginning(v *prefixhash.VLLM, first uint32, blocks, size, unit int, extras 
 		e.Extras = [][]prefixhash.ExtraKey{extras}
 	}
 	root, _ := v.Root()
-	digests := v.AppendEventDigests(nil, root, e.Tokens, unit, e.Extras, prefixhash.Adapter{})
+	digests := v.AppendEventDigests(nil, root, e.Tokens, unit, prefixhash.EventKeys{Extras: e.Extras})
 	for i := range blocks {
 		e.Hashes = append(e.Hashes, uint64(digests[(i+1)*size/unit-1].Key()))
 	}

@@ -141,7 +141,7 @@ func (c *converter) contentsOf(e *Event) (contents []prefixhash.Content, last pr
 		return nil, 0
 	}
 	c.tokens = append(append(c.tokens[:0], e.Tokens...), e.Behind...)
-	c.contents = prefixhash.AppendContentsAhead(c.contents, c.tokens, e.BlockSize, e.Ahead, extras)
+	c.contents = prefixhash.AppendContentsAhead(c.contents, c.tokens, prefixhash.Blocks{Size: e.BlockSize, Ahead: e.Ahead}, extras)
 	if len(extras) == blocks {
 		extras = extras[blocks-1:]
 	}

@@ -238,13 +238,13 @@ func (t *prompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.
 	if c.Hash == nil {
 		blocks := len(t.tokens) / c.Unit
 		extras := t.mix.AppendExtrasAhead(nil, blocks, c.Unit, c.Ahead)
-		return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot(model, t.mix.LoRA), t.tokens, c.Unit, c.Ahead, extras)
+		return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot(model, t.mix.LoRA), t.tokens, prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}, extras)
 	}
 	root, ok := c.Hash.Root()
 	if !ok {
 		return dst
 	}
-	for _, d := range c.Hash.AppendDigests(nil, root, t.tokens, 0, c.Unit, t.mix) {
+	for _, d := range c.Hash.AppendDigests(nil, prefixhash.Position{Parent: root}, t.tokens, c.Unit, t.mix) {
 		dst = append(dst, d.Key())
 	}
 	return dst

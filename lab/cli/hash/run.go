@@ -70,7 +70,7 @@ func respond(dst, line []byte, long bool) ([]byte, error) {
 	}
 	root, _ := q.hasher.Root()
 	dst = append(dst, `{"hashes":[`...)
-	for i, d := range q.hasher.AppendDigests(nil, root, q.tokens, 0, q.blockSize, q.mixed) {
+	for i, d := range q.hasher.AppendDigests(nil, prefixhash.Position{Parent: root}, q.tokens, q.blockSize, q.mixed) {
 		dst = appendHash(dst, i, d)
 	}
 	return append(dst, "]}\n"...), nil

@@ -211,7 +211,7 @@ func newGroupPrompt(tokens []uint32) (p groupPrompt, err error) {
 	for i := range 5 {
 		start := time.Now()
 		p.hashes = p.hashes[:0]
-		for _, d := range p.hash.AppendDigests(nil, root, tokens, 0, groupBlock, prefixhash.Request{}) {
+		for _, d := range p.hash.AppendDigests(nil, prefixhash.Position{Parent: root}, tokens, groupBlock, prefixhash.Request{}) {
 			p.hashes = append(p.hashes, d.Key())
 		}
 		if took := time.Since(start); i == 0 || took < p.took {
