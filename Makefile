@@ -50,7 +50,7 @@ test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense and hybrid,
 test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process (about 3 minutes)
 	scripts/install-vllm.sh $(VLLM)
 	cd test && go test -tags vllm -count=1 -timeout 60m -parallel 2 -run 'Scheduler|Coded' -v ./vllm
-	go test -tags vllm -count=1 -timeout 60m -run AgainstVLLM -v ./internal/tokens
+	go -C render test -tags vllm -count=1 -timeout 60m -run AgainstVLLM -v .
 
 test-faults: setup ## the long form of the index's fault storms, and routers killed, frozen and cut off from each other (about 15 minutes, on a machine of its own)
 	cd test && go test -count=1 -timeout 30m -run Storm -v ./faults -storm=long

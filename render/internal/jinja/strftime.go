@@ -38,6 +38,9 @@ func strftime(format string, t time.Time) string {
 // withFlag applies glibc's flags: - no padding, _ spaces, 0 zeros, ^ upper
 // case, # the other case.
 func withFlag(s string, flag, c byte) string {
+	if s == "" {
+		return s
+	}
 	padded := strings.TrimLeft(s[:len(s)-1], " 0") + s[len(s)-1:]
 	numeric := strings.IndexByte("CdegGHIjklmMSuUVwWyY", c) >= 0
 	switch {
@@ -56,81 +59,29 @@ func withFlag(s string, flag, c byte) string {
 	return s
 }
 
-func directive(c byte, t time.Time) (string, bool) {
-	year, week := t.ISOWeek()
-	hour12 := (t.Hour()+11)%12 + 1
-	num := func(width, n int) (string, bool) { return fmt.Sprintf("%0*d", width, n), true }
+// layouts are the directives that package time formats.
+var layouts = map[byte]string{
+	'a': "Mon", 'A': "Monday", 'b': "Jan", 'h': "Jan", 'B': "January", 'p': "PM", 'P': "pm",
+	'c': "Mon Jan _2 15:04:05 2006", 'D': "01/02/06", 'x': "01/02/06", 'e': "_2", 'F': "2006-01-02",
+	'r': "03:04:05 PM", 'R': "15:04", 'T': "15:04:05", 'X': "15:04:05",
+}
+
+// directive formats t by the letter of a directive; ok is false for a letter that is none.
+func directive(c byte, t time.Time) (s string, ok bool) {
+	if layout := layouts[c]; layout != "" {
+		return t.Format(layout), true
+	}
 	switch c {
-	case 'a':
-		return t.Format("Mon"), true
-	case 'A':
-		return t.Format("Monday"), true
-	case 'b', 'h':
-		return t.Format("Jan"), true
-	case 'B':
-		return t.Format("January"), true
-	case 'c':
-		return t.Format("Mon Jan _2 15:04:05 2006"), true
-	case 'C':
-		return num(2, t.Year()/100)
-	case 'd':
-		return num(2, t.Day())
-	case 'D', 'x':
-		return t.Format("01/02/06"), true
-	case 'e':
-		return fmt.Sprintf("%2d", t.Day()), true
-	case 'f':
-		return num(6, t.Nanosecond()/1000)
-	case 'F':
-		return t.Format("2006-01-02"), true
-	case 'g':
-		return num(2, year%100)
-	case 'G':
-		return num(4, year)
-	case 'H':
-		return num(2, t.Hour())
-	case 'I':
-		return num(2, hour12)
-	case 'j':
-		return num(3, t.YearDay())
 	case 'k':
 		return fmt.Sprintf("%2d", t.Hour()), true
 	case 'l':
-		return fmt.Sprintf("%2d", hour12), true
-	case 'm':
-		return num(2, int(t.Month()))
-	case 'M':
-		return num(2, t.Minute())
+		return fmt.Sprintf("%2d", hour12(t)), true
 	case 'n':
 		return "\n", true
-	case 'p':
-		return t.Format("PM"), true
-	case 'P':
-		return t.Format("pm"), true
-	case 'r':
-		return t.Format("03:04:05 PM"), true
-	case 'R':
-		return t.Format("15:04"), true
 	case 's':
 		return fmt.Sprint(t.Unix()), true
-	case 'S':
-		return num(2, t.Second())
 	case 't':
 		return "\t", true
-	case 'T', 'X':
-		return t.Format("15:04:05"), true
-	case 'u':
-		return fmt.Sprint((int(t.Weekday())+6)%7 + 1), true
-	case 'U':
-		return num(2, (t.YearDay()+6-int(t.Weekday()))/7)
-	case 'V':
-		return num(2, week)
-	case 'w':
-		return fmt.Sprint(int(t.Weekday())), true
-	case 'W':
-		return num(2, (t.YearDay()+6-(int(t.Weekday())+6)%7)/7)
-	case 'y':
-		return num(2, t.Year()%100)
 	case 'Y':
 		return fmt.Sprint(t.Year()), true
 	case 'z', 'Z':
@@ -138,5 +89,52 @@ func directive(c byte, t time.Time) (string, bool) {
 	case '%':
 		return "%", true
 	}
-	return "", false
+	n, width := number(c, t)
+	return fmt.Sprintf("%0*d", width, n), width > 0
 }
+
+// number is the value of a numeric directive and its digits, padded with zeros; 0 digits:
+// it is none.
+func number(c byte, t time.Time) (n, width int) {
+	isoYear, isoWeek := t.ISOWeek()
+	monday := (int(t.Weekday()) + 6) % 7 // days since Monday
+	switch c {
+	case 'C':
+		return t.Year() / 100, 2
+	case 'd':
+		return t.Day(), 2
+	case 'f':
+		return t.Nanosecond() / 1000, 6
+	case 'g':
+		return isoYear % 100, 2
+	case 'G':
+		return isoYear, 4
+	case 'H':
+		return t.Hour(), 2
+	case 'I':
+		return hour12(t), 2
+	case 'j':
+		return t.YearDay(), 3
+	case 'm':
+		return int(t.Month()), 2
+	case 'M':
+		return t.Minute(), 2
+	case 'S':
+		return t.Second(), 2
+	case 'u':
+		return monday + 1, 1
+	case 'U':
+		return (t.YearDay() + 6 - int(t.Weekday())) / 7, 2
+	case 'V':
+		return isoWeek, 2
+	case 'w':
+		return int(t.Weekday()), 1
+	case 'W':
+		return (t.YearDay() + 6 - monday) / 7, 2
+	case 'y':
+		return t.Year() % 100, 2
+	}
+	return 0, 0
+}
+
+func hour12(t time.Time) int { return (t.Hour()+11)%12 + 1 }

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"bytes"
+	"fmt"
 	"sync"
 	"unicode/utf8"
 
@@ -278,4 +279,60 @@ func (c *cutter) spacesAfter(i int) int {
 		i += n
 	}
 	return i
+}
+
+// addTokens enters the added tokens. As in the reference, a token's id is the
+// one its text has already, else the next free one; the file's id is ignored.
+func (t *Tokenizer) addTokens(added []addedToken) error {
+	byText := map[string]uint32{}
+	byID := map[uint32]addedToken{}
+	var order []uint32
+	next := uint32(t.modelSize)
+	for _, a := range added {
+		if a.Content == "" {
+			continue
+		}
+		id, ok := byText[a.Content]
+		if !ok {
+			if id, ok = t.modelID(a.Content); !ok {
+				id = next
+				next++
+			}
+		}
+		byText[a.Content] = id
+		if _, ok := byID[id]; !ok {
+			order = append(order, id)
+		}
+		a.id = id
+		byID[id] = a
+	}
+	t.added = byText
+	var s scratch
+	s.charge(t.loading)
+	for _, id := range order {
+		a := byID[id]
+		t.loading.Step(entrySteps + len(a.Content)*nodeSteps)
+		t.loading.Memory(len(a.Content) * nodeBytes)
+		text, m := []byte(a.Content), &t.raw
+		if a.Normalized {
+			text, m = t.normalized(text, &s), &t.afterNormal
+		}
+		if len(text) == 0 {
+			return fmt.Errorf("the added token %q is empty once normalized", a.Content)
+		}
+		if !m.add(text, a) {
+			return fmt.Errorf("the added token %q is found as the same text as another", a.Content)
+		}
+	}
+	t.raw.join()
+	t.afterNormal.join()
+	t.prepareCutPoints()
+	return nil
+}
+
+// modelID is the id the model itself gives a text as one token.
+func (t *Tokenizer) modelID(text string) (uint32, bool) {
+	l := &modelLoader{m: &t.model, foreign: t.foreign}
+	id, _, ok := l.id([]byte(text))
+	return id, ok
 }
