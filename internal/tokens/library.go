@@ -33,9 +33,6 @@ const (
 	// ones, from GPT-2's to Gemma's, take less.
 	perTokenizer = 8 << 20
 	perFileByte  = 2
-	// versionsKept is the number of vLLM releases for which a model's compiled template is
-	// kept.
-	versionsKept = 4
 )
 
 // ErrFull is matched by the error of a model for which the limits leave no memory.

@@ -15,4 +15,9 @@
 // A Request is immutable once parsed and safe for concurrent readers. It borrows
 // the body: it must not be used after the body's bytes change. The package does
 // not decide what a body means to a chat template; that is package render.
+//
+// The package is public because a router reads each body once: it decides by the model,
+// the salt and the routing fields, and gives the same Request to render's
+// Server.Prompts. The features by which ids are trusted are a property of the request,
+// too ([Features]).
 package openai

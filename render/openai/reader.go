@@ -271,7 +271,8 @@ func (t *structure) stretch(from, to mark) jsontext.Stretch {
 
 // Values are the messages or input as values, if they are an array. The list is the
 // caller's; what it holds is shared with other requests and must not be changed, and
-// may alias the body. It charges b (nil: nothing), whose end its caller catches.
+// may alias the body. It charges b (nil: nothing), whose end its caller catches. The
+// list's type is internal: Values is for package render.
 func (r *Request) Values(b *work.Budget, f Field) (list *pyvalue.List, ok bool, err error) {
 	if f != r.Route.list() || !r.listed {
 		return nil, false, nil
