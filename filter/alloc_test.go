@@ -25,9 +25,9 @@ func (r *readyTokens) Tokens(context.Context, *openai.Request, tokens.Served) (t
 	return r.result, nil
 }
 
-// TestRouteAllocates: a decision after warm-up, over a real index and 8
-// replicas, reading the body, hashing 4000 tokens, ranking, charging, recording
-// and releasing. What is left are the parsed request, its budget, the lease, the
+// TestRouteAllocates: a decision after warm-up, over a real index and 8 replicas,
+// reading the body, hashing 4000 tokens, ranking, charging, recording and
+// releasing. It still allocates the parsed request, its budget, the lease, the
 // speculated keys and the header's text; a new allocation must be seen here first.
 func TestRouteAllocates(t *testing.T) {
 	if race.Enabled {

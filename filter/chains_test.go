@@ -31,8 +31,8 @@ func promptOf(t *testing.T, n, most int, partial bool, change func(*tokenPrompts
 	return p
 }
 
-// TestLengthsOfPrompts: how much of a prompt a cache may spare, of one that is
-// whole, one whose end is not known, and one that is cut.
+// TestLengthsOfPrompts: the length that a cache may cover, of a complete prompt, of
+// a prompt whose end is unknown, and of a cut prompt.
 func TestLengthsOfPrompts(t *testing.T) {
 	four := &index.Scope{BlockSize: 4}
 	for name, tt := range map[string]struct {
@@ -142,8 +142,8 @@ func TestChainsOfVLLM(t *testing.T) {
 	}
 }
 
-// TestWhatADecisionCounts: times that were taken, the source of the tokens, and
-// what was predicted on the first of the list.
+// TestWhatADecisionCounts: the times taken, the source of the tokens, and the
+// tokens predicted on the first of the list.
 func TestWhatADecisionCounts(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := NewMetrics(reg)

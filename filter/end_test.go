@@ -132,7 +132,7 @@ func TestClientsThatLeaveDuringTheDecision(t *testing.T) {
 type breaking struct {
 	extprocv3.ExternalProcessor_ProcessServer
 	first *request
-	last  any // what it panics with; nil: it ends
+	last  any // the value that it panics with; nil: it ends
 }
 
 func (b *breaking) RecvMsg(m any) error {

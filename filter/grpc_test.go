@@ -113,7 +113,7 @@ func TestSequencesOverGRPC(t *testing.T) {
 }
 
 // TestSlowBodiesGoOnWithoutAHint: a duplex body that stops half way is let go
-// after BodyWait, and what follows passes.
+// after BodyWait, and its later chunks pass.
 func TestSlowBodiesGoOnWithoutAHint(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 100}, replica(1))
 	client := dial(t, NewServer(b.router, ServerOptions{BodyWait: 20 * time.Millisecond}))

@@ -26,7 +26,8 @@ func longPrompt(t *testing.T, n int) (p tokenPrompts, ids []uint32) {
 	return p, ids
 }
 
-// TestPiecesAreTheWhole: keys that are hashed piece by piece are those of the prompt.
+// TestPiecesAreTheWhole: keys that are hashed piece by piece equal the keys of the
+// prompt.
 func TestPiecesAreTheWhole(t *testing.T) {
 	p, ids := longPrompt(t, 3*pieceTokens+100)
 	for _, unit := range []int{1, 16, 100, pieceTokens, pieceTokens + 7} {

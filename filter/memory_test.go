@@ -51,10 +51,10 @@ func (w *wire) Send(r *response) error {
 	return err
 }
 
-// TestAStreamAllocatesLittle: what is received and what is answered is in memory
-// that streams hand on. What is left are the stream, its messages' bytes and what
-// TestRouteAllocates allows a decision with a short prompt; a new allocation must
-// be seen here first.
+// TestAStreamAllocatesLittle: messages and answers are in memory that streams
+// pass on. A stream still allocates itself, its messages' bytes and the share of
+// a decision with a short prompt (TestRouteAllocates); a new allocation must be
+// seen here first.
 func TestAStreamAllocatesLittle(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector drops pooled memory at random")

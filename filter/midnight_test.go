@@ -85,7 +85,8 @@ func TestTheDayOfTheReplicasAroundMidnight(t *testing.T) {
 			if got.Reservation == nil {
 				t.Fatal("nothing is reserved")
 			}
-			// What was placed is expected to be cached where it went: the placed day's prompt.
+			// The placed reading, the prompt of one day, is expected to be cached at its
+			// replica.
 			sent, _, _ := strings.Cut(got.Destination, ",")
 			whole := datedPrompt(tt.day, text)
 			if got, want := matched(x, sent, whole), (len(whole)-1)/blockSize; got != want {

@@ -41,8 +41,8 @@ func queued(t *testing.T, b *bench) map[[2]string]float64 {
 }
 
 // TestQueuedPrefillOfALoadedFleet: the autoscaler's signal is, for every replica,
-// the prefill of what was sent there and has no first token, and nothing once
-// that has ended.
+// the prefill of its requests without a first token, and nothing once they have
+// ended.
 func TestQueuedPrefillOfALoadedFleet(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
 	b.ledger.Model = func(replica string) string { return b.fleet.Snapshot().Base(replica) }

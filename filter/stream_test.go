@@ -59,8 +59,8 @@ func responseTrailers() *request {
 	return &request{Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}}}
 }
 
-// describe writes a response in one word each: what it answers, hint or not,
-// and the body bytes it gives back.
+// describe writes a response in one word each: the message that it answers, hint or not,
+// and the body bytes that it gives back.
 func describe(r *response) string {
 	hint := ""
 	common := func(c *extprocv3.CommonResponse) string {
@@ -105,8 +105,8 @@ const chat = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 
 const chatPath = "/v1/chat/completions"
 
-// sequence is a table entry: what is answered to a sequence of messages.
-// Answers to one message are joined by commas, messages by bars.
+// sequence is a table entry: the answers to a sequence of messages. Answers to one message
+// are joined by commas, messages by bars.
 type sequence struct {
 	name   string
 	send   []*request

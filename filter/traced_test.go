@@ -71,8 +71,8 @@ func TestTracerIsToldOfSampledRequests(t *testing.T) {
 	}
 }
 
-// TestUntracedDecisionsAllocateNothingMore: with a tracer, a request that is not
-// sampled costs what it costs without.
+// TestUntracedDecisionsAllocateNothingMore: a request that is not sampled costs
+// the same with a tracer and without.
 func TestUntracedDecisionsAllocateNothingMore(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector drops pooled memory at random")

@@ -11,8 +11,8 @@ import (
 	"warmroute/internal/extprocwire"
 )
 
-// TestAnswersAreAsProtobufWritesThem: what is built here comes out of the codec
-// as the library writes it.
+// TestAnswersAreAsProtobufWritesThem: the codec writes the filter's answers as
+// the library does.
 func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 	var usual []*response
 	for _, d := range []decision.Decision{

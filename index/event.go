@@ -75,7 +75,7 @@ const (
 // predecessor, the first on Parent when HasParent; without HasParent the first
 // is the first block of a prompt. Content, as long as Hashes, holds the blocks'
 // contents, which the index links into keys from the scope's root or the
-// parent's key. Content nil: the engine hashes are the keys.
+// parent's key. Content nil: vLLM's hashes are the keys.
 // Removed: Hashes names the blocks, in every scope of Scope.Group in which this
 // holder has them; the rest of Scope is not read.
 // Cleared: the holder has dropped everything.

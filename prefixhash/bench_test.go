@@ -67,7 +67,7 @@ func BenchmarkText(b *testing.B) {
 	perBlock(b, TextWindows, func() { keys = AppendText(keys[:0], "model", text) })
 }
 
-// BenchmarkDetector observes prompts past its burst: what a busy replica costs.
+// BenchmarkDetector observes prompts past its burst, as of a busy replica.
 func BenchmarkDetector(b *testing.B) {
 	v, _ := NewVLLM(VLLMOptions{Algorithm: SHA256, Generation: Tagged})
 	root, _ := v.Root()

@@ -214,7 +214,7 @@ func TestAppendText(t *testing.T) {
 	}
 }
 
-// TestNoAllocations: what a request and an event cost the garbage collector.
+// TestNoAllocations: a request's and an event's allocations.
 func TestNoAllocations(t *testing.T) {
 	tokens := someTokens(4096)
 	salt := "tenant"

@@ -28,7 +28,7 @@ type vector struct {
 	Hashes    []string
 }
 
-// vectors returns those of every file that matches testdata/pattern.
+// vectors returns the vectors of every file that matches testdata/pattern.
 func vectors(t testing.TB, pattern string) []vector {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", pattern))

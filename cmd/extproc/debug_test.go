@@ -9,8 +9,8 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// TestExplainRefusesWhatItDoesNotKnow instead of finding nothing. What is no
-// parameter is refused by the admin server, for every page.
+// TestExplainRefusesWhatItDoesNotKnow instead of finding nothing. The admin
+// server refuses unknown parameters, for every page.
 func TestExplainRefusesWhatItDoesNotKnow(t *testing.T) {
 	h := explain(decision.NewRing(4), func() tokenView { return tokenView{} })
 	for query, want := range map[string]int{"": 200, "?n=3&reason=warm&id=x": 200, "?reason=wram": 400, "?n=0": 400} {

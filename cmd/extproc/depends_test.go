@@ -9,7 +9,7 @@ import (
 )
 
 // TestSettingsThatCannotTakeEffect are refused in one sentence that names the
-// file, the line and the field; what they need makes them valid.
+// file, the line and the field; the settings that they need make them valid.
 func TestSettingsThatCannotTakeEffect(t *testing.T) {
 	for _, c := range []struct{ text, want, needs string }{
 		{"filter: {ready_needs_replica: true, picker: PICKER}", "f:1: filter.ready_needs_replica: is set, but filter.picker is not", "PICKER=true,false"},
@@ -41,7 +41,7 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 	}
 }
 
-// TestCheckReportsEverythingAtOnce: fields, what they mean together, and a fleet
+// TestCheckReportsEverythingAtOnce: fields, their dependencies, and a fleet
 // without a source, of a file and of standard input.
 func TestCheckReportsEverythingAtOnce(t *testing.T) {
 	const file = "log: {levl: info}\nfilter:\n  ranked: none\n  ready_needs_replica: true\npeers: {id: a}\n"

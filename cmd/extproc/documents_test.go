@@ -34,7 +34,7 @@ func (b block) String() string { return fmt.Sprintf("%s:%d", b.file, b.line) }
 // fence matches a fenced block, also inside a list, where it is indented.
 var fence = regexp.MustCompile("(?ms)^( *)```([a-z]*)\n(.*?)^ *```$")
 
-// blocks are those of everything a user reads.
+// blocks returns the fenced blocks of every document for users.
 func blocks(t *testing.T) (out []block) {
 	t.Helper()
 	root := checkout.Root()
@@ -197,7 +197,7 @@ func TestExampleEnvoysAreValid(t *testing.T) {
 // replica and a router. A block that ends in a server has run once that answers.
 func TestShellBlocksRun(t *testing.T) {
 	s := newSandbox(t)
-	answers := map[string]string{ // by document: what its servers answer in the end
+	answers := map[string]string{ // by document: the final answer of its servers
 		"docs/sidecar.md": "http://127.0.0.1:9091/healthz",
 	}
 	ran := 0
@@ -222,7 +222,7 @@ func elsewhere(b block) string {
 	return ""
 }
 
-// sandbox is a folder with what the documents' commands find, and addresses in
+// sandbox is a folder with the files that the documents' commands need, and addresses in
 // place of theirs.
 type sandbox struct {
 	dir       string
@@ -302,7 +302,7 @@ func (s *sandbox) run(t *testing.T, b block, answers string) {
 	for {
 		select {
 		case err := <-ended:
-			_ = kill() // what the block left running
+			_ = kill() // processes that the block left running
 			if err != nil || answers != "" {
 				said, _ := os.ReadFile(log.Name())
 				t.Fatalf("%s: %v\n%s", b, err, said)

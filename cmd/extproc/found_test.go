@@ -14,9 +14,9 @@ import (
 )
 
 // TestFoundWithoutBeingTold: with addresses alone the router finds the tokenizer by
-// the folder that a replica reports to have loaded its model from, and computes the
-// ids of the model, its alias and its adapter in process; /debug and explain report
-// what was found.
+// the folder from which a replica reports to have loaded its model, and computes
+// the ids of the model, its alias and its adapter in process; /debug and explain
+// report the found files.
 func TestFoundWithoutBeingTold(t *testing.T) {
 	t.Setenv("HF_HOME", t.TempDir())
 	t.Setenv("HF_HUB_OFFLINE", "1")

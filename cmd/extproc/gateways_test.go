@@ -218,7 +218,7 @@ func TestExampleEnvoyGateway(t *testing.T) {
 }
 
 // TestExampleEnvoyGatewayPatch: settings that the policies cannot express are
-// patched to those of the tested Envoy configuration.
+// patched to the values of the tested Envoy configuration.
 func TestExampleEnvoyGatewayPatch(t *testing.T) {
 	boot := bootstrap(t, envoy.Options{Replicas: []string{"127.0.0.1:8000"}})
 	warmroute := clustersOf(boot)["warmroute"]

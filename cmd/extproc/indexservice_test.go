@@ -31,7 +31,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// TestIndexService: what the router learned of its own replicas is answered over
+// TestIndexService: the index of the router's own replicas is answered over
 // gRPC; a service that breaks leaves the router not ready.
 func TestIndexService(t *testing.T) {
 	sim := testenv.StartSimulator(t)

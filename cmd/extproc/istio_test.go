@@ -43,7 +43,7 @@ func patched(t *testing.T, boot, filter object) []byte {
 		ours[key] = warmroute[key]
 		delete(warmroute, key)
 	}
-	replicas["lb_policy"] = "LEAST_REQUEST" // what Istio writes
+	replicas["lb_policy"] = "LEAST_REQUEST" // Istio writes it so
 	patches := at(filter, "spec", "configPatches").([]any)
 	for _, p := range patches {
 		value := at(p, "patch", "value").(object)
@@ -113,8 +113,8 @@ func mergeManager(t *testing.T, manager object, patch any) {
 	equal(t, "what else is merged", config, object{})
 }
 
-// istio is an Envoy as an example for Istio configures it, with two replicas, and
-// one that only the router has.
+// istio is an Envoy as an example for Istio configures it, with two replicas, and a
+// third that only the router has.
 type istio struct {
 	envoy.Options
 	admin    string // of the router
@@ -188,16 +188,17 @@ func TestExampleIstioPool(t *testing.T) {
 	i.missed(t, i.start(t, out), "picker: true, always_pick: true")
 }
 
-// TestExampleIstio: real Envoy takes the patches; requests get hints, clients'
-// own hints are not followed. While the router is away it is left alone and
-// everything is served; when it is back, requests get hints again. What came of
-// hints is counted, also of those that were not followed.
+// TestExampleIstio: real Envoy takes the patches; requests get hints, clients' own hints
+// are not followed. While the router is away it is left alone and everything is served;
+// when it is back, requests get hints again. Outcomes of hints are counted, also of
+// hints that were not followed.
 func TestExampleIstio(t *testing.T) {
 	i := newIstio(t)
 	e := i.start(t, patched(t, bootstrap(t, i.Options), manifests(t, "istio")["EnvoyFilter warmroute"]))
 	health := picker + "::" + i.ExtProc[0] + "::health_flags::"
 	for round := range 2 {
-		// Four tokens: what ends within 5 ms without a first token looks like a failure.
+		// Four tokens: a request that ends within 5 ms without a first token looks like
+		// a failure.
 		body := fmt.Sprintf(`{"model":"sim","max_tokens":4,"prompt":%q}`, strings.Repeat(fmt.Sprint("question ", round, " with a long beginning "), 40))
 		stop := i.serve(t, "token_budget: 5s", i.Replicas...)
 		waitFor(t, "http://"+i.Admin+"/clusters", health+"healthy\n")

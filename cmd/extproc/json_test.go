@@ -13,7 +13,7 @@ import (
 	"warmroute/internal/peers"
 )
 
-// TestEveryPageWritesSnakeCase: no field of what the admin pages write goes by its
+// TestEveryPageWritesSnakeCase: no page of the admin server writes a field by its
 // Go name, at any depth.
 func TestEveryPageWritesSnakeCase(t *testing.T) {
 	snake := regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)*$`)

@@ -64,7 +64,7 @@ func (c *cluster) pod(name, ip, ready string) kubetest.Object {
 	return kubetest.Parse(c, fmt.Sprintf(podYAML, name, ip, ready))[0]
 }
 
-// startCluster has two ready pods and one that loads its model.
+// startCluster has two ready pods and a third that loads its model.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	ports, err := testenv.FreePorts(3)

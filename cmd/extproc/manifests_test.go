@@ -138,8 +138,8 @@ func TestExampleInferencePool(t *testing.T) {
 	equal(t, "vLLM's labels", at(vllm, "spec", "template", "metadata", "labels"), at(pool, "spec", "selector", "matchLabels"))
 }
 
-// TestExampleServices: what the other two examples dial by DNS and route to are
-// services of vLLM's pods, on vLLM's port.
+// TestExampleServices: the names that the other two examples dial by DNS and
+// route to are services of vLLM's pods, on vLLM's port.
 func TestExampleServices(t *testing.T) {
 	vllm := manifests(t, "inference-pool")["Deployment vllm-qwen3-8b"]
 	for _, example := range []string{"istio", "envoy-gateway"} {

@@ -12,7 +12,7 @@ import (
 
 //go:generate go test . -run "AreDocumented|IsDocumented" -update
 
-// TestMetricsAreDocumented: docs/metrics.md lists what the router registers, and
+// TestMetricsAreDocumented: docs/metrics.md lists the router's metrics, and
 // every name follows the rules.
 func TestMetricsAreDocumented(t *testing.T) {
 	reg := prometheus.NewRegistry()

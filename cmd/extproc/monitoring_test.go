@@ -91,8 +91,8 @@ func expressions(t *testing.T) map[string]string {
 	return out
 }
 
-// TestMonitoringNamesMetrics that exist: docs/metrics.md is made from what the
-// binaries register.
+// TestMonitoringNamesMetrics that exist: docs/metrics.md is made from the metrics
+// that the binaries register.
 func TestMonitoringNamesMetrics(t *testing.T) {
 	documented, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
@@ -122,8 +122,8 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 	}
 }
 
-// TestAlertRules: promtool takes the rules and their unit tests, and every alert
-// has a case where it fires and one where it is silent.
+// TestAlertRules: promtool takes the rules and their unit tests, and every alert has
+// a case in which it fires and a case in which it is silent.
 func TestAlertRules(t *testing.T) {
 	promtool := monitoringTool(t, "promtool")
 	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yml"}, {"test", "rules", "alerts_test.yaml"}} {
@@ -212,7 +212,7 @@ func TestPrometheusScrapes(t *testing.T) {
 			t.Errorf("%s: %s: %s", where, expr, status)
 		}
 	}
-	// What a router without requests has to show, rates once it was scraped twice.
+	// The series of a router without requests, rates once it was scraped twice.
 	for _, panel := range []string{"Replicas ready A", "KV cache in use A", "Waiting requests A", "Prefix-cache hit rate A", "Blocks stored and removed A"} {
 		expr := expressions(t)["panel "+panel]
 		until(t, panel+" shows something", func() bool { _, series := query(expr); return series > 0 })

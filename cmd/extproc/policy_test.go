@@ -35,8 +35,9 @@ func policyServer(t *testing.T) (*router, func(method, target, body string) (int
 	}, log
 }
 
-// TestPolicyPages: a patch changes what it names, of one model or all; a wrong
-// one changes nothing and is refused with one sentence; each change is in the log.
+// TestPolicyPages: a patch changes the fields that it names, of one model or all;
+// a wrong one changes nothing and is refused with one sentence; each change is in
+// the log.
 func TestPolicyPages(t *testing.T) {
 	r, do, log := policyServer(t)
 	for i, step := range []struct {

@@ -49,7 +49,7 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 		})
 	}
 	state("both serve", http.StatusOK, "", `{model="b",state="ready"} 1`, `{model="org/a",state="ready"} 1`)
-	for model, want := range map[string]int{"org/a": http.StatusOK, "org/x": http.StatusNotFound} { // its settings can be changed, those of a model that no replica serves cannot
+	for model, want := range map[string]int{"org/a": http.StatusOK, "org/x": http.StatusNotFound} { // a served model's settings can be changed, another's cannot
 		req, err := http.NewRequest(http.MethodPatch, "http://"+admin+"/policy/"+model, strings.NewReader(`{"min_prefix_match":0.5}`))
 		if err != nil {
 			t.Fatal(err)

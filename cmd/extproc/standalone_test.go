@@ -77,7 +77,7 @@ func TestStandaloneRuns(t *testing.T) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what the block started
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // processes that the block started
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, out.String(), errs.String())
 	}

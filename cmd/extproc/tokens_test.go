@@ -55,8 +55,8 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 	}
 }
 
-// A feature that a replica's answer demoted is in the explain output, with where
-// it differed and without any text.
+// A feature that a replica's answer demoted is in the explain output, with the position
+// of the difference and without any text.
 func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 	r, err := newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {

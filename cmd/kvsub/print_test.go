@@ -131,7 +131,7 @@ func TestPrintFails(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	ended, end := context.WithCancel(t.Context()) // what is not refused ends at once, without an error
+	ended, end := context.WithCancel(t.Context()) // an accepted command line ends at once, without an error
 	end()
 	for _, c := range []struct {
 		args []string
@@ -153,7 +153,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// reportingArgs is a command line that could report, and what is wrong with it.
+// reportingArgs is a command line that could report, and the problem of it.
 func reportingArgs(wrong ...string) []string {
 	return append([]string{"-endpoint", "tcp://h:1", "-replica", "10.0.0.1:8000", "-model", "m", "-hash-scheme", "tokens"}, wrong...)
 }

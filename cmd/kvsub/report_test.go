@@ -32,7 +32,7 @@ type stamped interface {
 	GetHashScheme() string
 }
 
-// stamps collects the messages that an index receives, by what they are.
+// stamps collects the messages that an index receives, by their types.
 type stamps struct {
 	mu   sync.Mutex
 	seen map[string]stamped
@@ -64,7 +64,7 @@ func (s *stamps) has(kinds []string) bool {
 	return true
 }
 
-// stream notes what it receives.
+// stream records the messages that it receives.
 type stream struct {
 	grpc.ServerStream
 	to *stamps

@@ -168,7 +168,7 @@ func TestSidecarIsLetIn(t *testing.T) {
 }
 
 func TestSidecarOptions(t *testing.T) {
-	ended, end := context.WithCancel(t.Context()) // what is not refused ends at once, without an error
+	ended, end := context.WithCancel(t.Context()) // an accepted command line ends at once, without an error
 	end()
 	good := []string{"-endpoint", "tcp://h:1", "-replica", "r:1", "-model", "m", "-hash-scheme", "tokens"}
 	for _, c := range []struct {

@@ -10,8 +10,8 @@ import (
 	"warmroute/internal/bearer"
 )
 
-// guarded serves a page that changes state and one of files, and returns what a
-// request to it gets.
+// guarded serves a page that changes state and a page of files, and returns the
+// status of a request to it.
 func guarded(t *testing.T, a Access) func(method, path, host string, header ...string) int {
 	t.Helper()
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") })
@@ -45,8 +45,8 @@ func guarded(t *testing.T, a Access) func(method, path, host string, header ...s
 	}
 }
 
-// TestToken: what changes state or shows requests needs the token; health and files
-// do not.
+// TestToken: pages that change state or show requests need the token; health and
+// files do not.
 func TestToken(t *testing.T) {
 	t.Setenv("TOKEN", "secret")
 	token, err := bearer.Env("TOKEN")

@@ -27,8 +27,8 @@ type entry struct {
 
 func (r rule) Validate() error { return errors.New(r.Says) }
 
-// TestLinesOfProblems: a problem that a Validate method finds has the line of the
-// first field it is about, and those of the others, as far as the file has them.
+// TestLinesOfProblems: a problem of a Validate method has the line of the first
+// field that it names, and the lines of the others, as far as the file has them.
 func TestLinesOfProblems(t *testing.T) {
 	const file = `
 a: &a
@@ -47,7 +47,7 @@ list:
 `
 	for says, want := range map[string]struct{ place, also string }{
 		`a.name: is wrong`:                                    {"f:3: ", ""},
-		`a.token_file: is missing`:                            {"f:2: ", ""}, // where it would stand
+		`a.token_file: is missing`:                            {"f:2: ", ""}, // the line of its section
 		`a.tls.ca_file: is given, but a.listen is empty`:      {"f:6: ", " (and line 4)"},
 		`a.tls.ca_file: is given, but listen is not the name`: {"f:6: ", ""}, // English words
 		`a.name and listen: one of them, not both`:            {"f:3: ", " (and line 4)"},
@@ -70,8 +70,8 @@ list:
 	}
 }
 
-// TestLinesOfWhatIsNotYAML: of a file that cannot be read, the line where it begins
-// to be wrong.
+// TestLinesOfWhatIsNotYAML: of a file that cannot be read, the line of the first
+// error.
 func TestLinesOfWhatIsNotYAML(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: [\n":                              "f:1: is not YAML: did not find expected node content",
@@ -80,7 +80,7 @@ func TestLinesOfWhatIsNotYAML(t *testing.T) {
 		"a: 1\nb: *x\nc: 1\n":                 "f:2: is not YAML: unknown anchor 'x' referenced",
 		"a: 1\nb: \x01\nc: 1\n":               "f:2: is not YAML: control characters are not allowed",
 		"a: 1\n\tb: 2\nc: 1\n":                "f:2: is not YAML: found a tab character that violates indentation",
-		"a: 1\nb: [1, 2\nc: 3\n":              "f:2: is not YAML: did not find expected ',' or ']'", // where it is opened
+		"a: 1\nb: [1, 2\nc: 3\n":              "f:2: is not YAML: did not find expected ',' or ']'", // the line of the opening bracket
 		"a: 1\nb: \"x\nc: 1\n":                "f:2: is not YAML: found unexpected end of stream",   // as above
 		"a:\n  b: 1\n  c: 1\n d: 2":           "f:4: is not YAML: did not find expected key",
 		"a:\n  b:\n  - c: 1\n   d: 2\ne: 1\n": "f:4: is not YAML: did not find expected key",

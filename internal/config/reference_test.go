@@ -28,8 +28,8 @@ func explained(o outer) []Field {
 	return Reference(o, func(owner reflect.Type, field string) string { return owner.Name() + "." + field + "." })
 }
 
-// TestReferenceAndLive: what the reference lists as taking effect at reload is
-// what Live takes.
+// TestReferenceAndLive: Live takes exactly the fields that the reference lists as
+// taking effect at reload.
 func TestReferenceAndLive(t *testing.T) {
 	before := outer{Live: inner{1, 2}, Wait: time.Second, Hidden: 1}
 	want := []Field{
@@ -55,7 +55,8 @@ func TestReferenceAndLive(t *testing.T) {
 	}
 }
 
-// TestExplain: a field, a section with what is right below it, and what is neither.
+// TestExplain: a field, a section with its direct children, and a name that is
+// neither.
 func TestExplain(t *testing.T) {
 	for name, want := range map[string]string{
 		"live.now":        "live.now: integer (apples), default 0, a change takes effect at reload\n  inner.Now.\n",

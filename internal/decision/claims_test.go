@@ -8,8 +8,8 @@ import (
 	"warmroute/internal/load"
 )
 
-// TestADoubtedReplicaCountsAsHoldingNothing: what its events report is still
-// counted, to be compared with what it finds.
+// TestADoubtedReplicaCountsAsHoldingNothing: the reports of its events are still
+// counted, for comparison with its hits.
 func TestADoubtedReplicaCountsAsHoldingNothing(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(3)...)
 	const liar = "10.0.0.2:8000"
@@ -45,8 +45,8 @@ func TestADoubtedReplicaCountsAsHoldingNothing(t *testing.T) {
 	}
 }
 
-// TestClaimsOfRequestsThatWereLookedUp: those that failed, or were cancelled while
-// they could still wait, count for nothing.
+// TestClaimsOfRequestsThatWereLookedUp: requests that failed, or were cancelled
+// while they could still wait, count for nothing.
 func TestClaimsOfRequestsThatWereLookedUp(t *testing.T) {
 	p := prompt(1, 0, 100)
 	claim := int64(100 * blockSize)

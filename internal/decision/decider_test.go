@@ -108,8 +108,8 @@ func (r *rig) ask(p chained) (Decision, *Record) {
 	return d, &w.Record
 }
 
-// Of two readings of a request the one that more is cached of is placed, whichever
-// comes first; with nothing to choose between them, the first.
+// Of two readings of a request the reading with more cached tokens is placed,
+// whichever comes first; of equal readings, the first.
 func TestOtherPrompts(t *testing.T) {
 	r := newRig(t, policy.Config{}, decisiontest.Replica(1), decisiontest.Replica(2))
 	today, yesterday, never := prompt(1, 0, 20), prompt(2, 0, 24), prompt(3, 0, 22)
@@ -234,8 +234,8 @@ func TestUnrelatedPromptsSpread(t *testing.T) {
 	}
 }
 
-// TestSpeculationLastsUntilEventsTell: from the decision on, the prefix counts
-// where it was sent; the events replace that, and silence ends it.
+// TestSpeculationLastsUntilEventsTell: from the decision on, the prefix counts at
+// its replica; the events replace that, and silence ends it.
 func TestSpeculationLastsUntilEventsTell(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(2)...)
 	p := prompt(1, 0, 100)
@@ -259,9 +259,9 @@ func TestSpeculationLastsUntilEventsTell(t *testing.T) {
 	}
 }
 
-// TestSpeculationIsWithdrawnWhenTheRequestFails: by its status, by where its
-// response ended, or because the event that reports its first token had not
-// come by then. What a replica has reported stays, however the response ended.
+// TestSpeculationIsWithdrawnWhenTheRequestFails: by its status, by the end of its
+// response, or because the event that reports its first token had not come by
+// then. Blocks that a replica has reported stay, however the response ended.
 func TestSpeculationIsWithdrawnWhenTheRequestFails(t *testing.T) {
 	unseen := func(*Reservation) {}
 	whole := func(l *Reservation) { l.Ended(true) }
@@ -394,9 +394,9 @@ func TestFirstTokenWithoutEvent(t *testing.T) {
 	}
 }
 
-// TestLateNewsOfFirstTokens: where events come a second late, that is learned
-// from requests that found the engine idle, and what it must have computed in
-// that second is taken off, in order, but no more.
+// TestLateNewsOfFirstTokens: if events come a second late, requests that found the
+// engine idle show it, and the work that the engine must have done in that second
+// is taken off, in order, but no more.
 func TestLateNewsOfFirstTokens(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(1)...)
 	const prefill, late = 350 * time.Millisecond, time.Second // of 9000 tokens, and the news
@@ -449,8 +449,8 @@ func TestLateNewsOfFirstTokens(t *testing.T) {
 	b.Reservation.Release()
 }
 
-// TestASidecarTellsOfNoFirstTokens: its reports say what is cached, but nobody
-// waits for them to say that a prefill is over.
+// TestASidecarTellsOfNoFirstTokens: its reports have the cached blocks, but nobody
+// waits for them as a sign that a prefill is over.
 func TestASidecarTellsOfNoFirstTokens(t *testing.T) {
 	rep := replica(1)
 	rep.Events, rep.Sidecar = nil, true
@@ -630,7 +630,7 @@ func TestTheHistogramCalibratesWhereThereAreNoEvents(t *testing.T) {
 	if learned < 2.2 || learned > 3.5 {
 		t.Errorf("learned speed %g, the replica is three times slower than modelled", learned)
 	}
-	stranger := replica(2) // of which nothing is known: it counts as those that are
+	stranger := replica(2) // an unknown one: it counts like the idle ones
 	stranger.Events = nil
 	r.fleet.Set(rep, stranger)
 	w := new(Work)
@@ -757,9 +757,9 @@ func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
 	}
 }
 
-// TestDepartureInvalidatesOnce: a departure forgets what was learned of the
-// replica up to it; a departure of nothing, as when a second source reports it
-// too, forgets nothing that was learned since.
+// TestDepartureInvalidatesOnce: a departure drops the texts learned of the replica
+// so far; a departure of nothing, as when a second source reports it too, drops no
+// text learned since.
 func TestDepartureInvalidatesOnce(t *testing.T) {
 	all := replicas(2)
 	for i := range all {

@@ -9,7 +9,7 @@ import (
 	"warmroute/internal/decision/policy"
 )
 
-// of counts what was sent of a kind.
+// of counts the sent messages with a statement.
 func (c *colleagues) of(kind Statement) (n int) {
 	for _, p := range c.told {
 		if p.Statement == kind {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestEveryReasonIsDocumented: the table in docs/routing.md has a row for every
-// reason, no others, and those with a hint first.
+// reason, no others, and reasons with a hint first.
 func TestEveryReasonIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/routing.md")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// colleagues are what was sent to other routers.
+// colleagues are the messages sent to other routers.
 type colleagues struct{ told []Prefix }
 
 func (c *colleagues) Send(p Prefix) {
@@ -18,7 +18,7 @@ func (c *colleagues) Send(p Prefix) {
 	c.told = append(c.told, p)
 }
 
-// routers are two of them, and what the first has sent.
+// routers are two routers, and the messages that the first has sent.
 func routers(t *testing.T, events bool) (one, other *rig, told *colleagues) {
 	all := replicas(2)
 	for i := range all {
@@ -31,7 +31,7 @@ func routers(t *testing.T, events bool) (one, other *rig, told *colleagues) {
 	return one, other, told
 }
 
-// pass delivers what was sent to the other router, which must be of these kinds.
+// pass delivers the messages to the other router. They must have these statements.
 func (c *colleagues) pass(t *testing.T, to *rig, kinds ...Statement) {
 	t.Helper()
 	var got []Statement
@@ -44,7 +44,7 @@ func (c *colleagues) pass(t *testing.T, to *rig, kinds ...Statement) {
 	}
 }
 
-// dry is what the router would decide now.
+// dry returns the router's decision at this moment.
 func (r *rig) dry(p chained) (Decision, *Record) {
 	w := new(Work)
 	return r.decider.Decide(&Ask{Model: "m", Prompts: p, Dry: true}, w), &w.Record

@@ -13,8 +13,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// TestTermsOfACharge: what a request is charged with, and by when its first token
-// counts as come.
+// TestTermsOfACharge: the terms of a request's charge, and the time by which its
+// first token counts as come.
 func TestTermsOfACharge(t *testing.T) {
 	heard, silent := replica(1), replica(1)
 	silent.Events = nil
@@ -137,7 +137,7 @@ func TestTextsAreMatchableAsFarAsTheyWereHashed(t *testing.T) {
 	}
 }
 
-// TestAnyNamesInTurns as many as a ranked list has, of those that may be used.
+// TestAnyNamesInTurns as many replicas as a ranked list has, all of them allowed.
 func TestAnyNamesInTurns(t *testing.T) {
 	all := replicas(5)
 	all[1].Ready = false

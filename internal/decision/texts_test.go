@@ -48,7 +48,7 @@ func TestTextTTL(t *testing.T) {
 					r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: "10.0.0.1:8000"}, Keys: r.textKeys(1, 8)})
 				}
 				r.wait(ttl - time.Second)
-				// A text that is observed clears away what is older than the TTL.
+				// A text that is observed clears away texts older than the TTL.
 				r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: "10.0.0.2:8000"}, Keys: r.textKeys(2, 1)})
 				end(r.text(3, 1, false))
 				if d := r.text(1, 8, true); d.Reason != ReasonLearned {
@@ -64,7 +64,7 @@ func TestTextTTL(t *testing.T) {
 }
 
 // TestColdTextsGoWhereLeastTextWasSent: filter-then-score weighs replicas by the
-// texts that are known to be there, also those that other routers sent.
+// texts that are known to be there, also texts that other routers sent.
 func TestColdTextsGoWhereLeastTextWasSent(t *testing.T) {
 	kind := policy.NameBalance
 	for _, full := range []int{1, 2, 3} {

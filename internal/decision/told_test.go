@@ -2,8 +2,8 @@ package decision
 
 import "testing"
 
-// TestClientsSeeCoarseReasons: decisions that differ only by what replicas hold, or by
-// how loaded they are, have one code for clients.
+// TestClientsSeeCoarseReasons: decisions that differ only by the blocks or the load of
+// replicas have one code for clients.
 func TestClientsSeeCoarseReasons(t *testing.T) {
 	for _, r := range Reasons() {
 		want := string(r)

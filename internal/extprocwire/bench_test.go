@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// written is what the encoders are compared on, by name.
+// written has the messages on which the encoders are compared, by name.
 func written() map[string]*response {
 	return map[string]*response{
 		"plain": plainAnswers()[0],

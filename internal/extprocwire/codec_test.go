@@ -87,7 +87,7 @@ func answers() (handmade, others []*response) {
 	handmade = append(append(handmade, reason("warm")), plainAnswers()...)
 	odd := hint("a:1", "")
 	odd.DynamicMetadata.Fields["more"] = structpb.NewBoolValue(true)
-	for _, a := range plainAnswers()[:2] { // what is said of a request without a hint
+	for _, a := range plainAnswers()[:2] { // the metadata of a request without a hint
 		own := &structpb.Struct{Fields: map[string]*structpb.Value{
 			"reason": structpb.NewStringValue("cold"), "model": structpb.NewStringValue("m"), "prompt_tokens": structpb.NewNumberValue(4711), "a": structpb.NewNumberValue(0),
 		}}
@@ -166,7 +166,7 @@ func TestEveryOtherFieldGoesTheUsualWay(t *testing.T) {
 	}
 }
 
-// levels are the ways from a message to those in it.
+// levels are the ways from a message to the messages in it.
 func levels(m protoreflect.Message) iter.Seq[func(protoreflect.Message) protoreflect.Message] {
 	return func(yield func(func(protoreflect.Message) protoreflect.Message) bool) {
 		if !yield(func(m protoreflect.Message) protoreflect.Message { return m }) {

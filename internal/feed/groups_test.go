@@ -31,8 +31,8 @@ func TestWhatASidecarCannotTellIsALimit(t *testing.T) {
 	}
 }
 
-// TestAModelsFilesNameItsGroups: what config.json says is told of the replicas of
-// that model, of those that are there and of those that come.
+// TestAModelsFilesNameItsGroups: the facts of config.json hold for the replicas
+// of that model, present and later ones.
 func TestAModelsFilesNameItsGroups(t *testing.T) {
 	x, err := index.New(index.Options{})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 // TestMixedFleet: replicas of both versions, of different hash algorithms, with
 // secret, random and default seeds and with hashes as integers and as bytes meet
-// in one key, and one that leaves takes nothing of the others with it.
+// in one key, and a replica that leaves takes nothing of the others with it.
 func TestMixedFleet(t *testing.T) {
 	h := newHarness(t)
 	secret := "a secret"
@@ -42,7 +42,7 @@ func TestMixedFleet(t *testing.T) {
 		h.until("the prompt is known", func() bool { return match(r.Addr) == 4 })
 	}
 	if st := h.index.Stats(); st.Blocks != 4 || st.Hashes != 16 {
-		t.Errorf("%d blocks by %d engine hashes, want 4 by 16: nobody shares a hash", st.Blocks, st.Hashes)
+		t.Errorf("%d blocks by %d hashes, want 4 by 16: nobody shares a hash", st.Blocks, st.Hashes)
 	}
 	h.feed.Leave(replicas[2])
 	h.until("one is gone", func() bool { return match(replicas[2].Addr) == 0 })

@@ -58,7 +58,7 @@ func (h *harness) fetch(from indexpb.CacheIndexClient) int {
 	return res.Stored
 }
 
-// contents lists what holders have, as "holder tier key ×copies".
+// contents lists the holders' blocks, as "holder tier key ×copies".
 func (h *harness) contents() []string {
 	all := map[string]bool{}
 	for e := range h.index.Snapshot() {
@@ -73,16 +73,16 @@ func (h *harness) contents() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// follows: every subscription has caught up with its publisher's history; what is
-// published from now on comes live where the publisher has heard of it, too.
+// follows: every subscription has caught up with its publisher's history; later
+// batches come live if the publisher has heard of it, too.
 func (h *harness) follows() bool {
 	return !slices.ContainsFunc(h.feed.Status(), func(r Replica) bool {
 		return slices.ContainsFunc(r.Ranks, func(k Rank) bool { return !k.Connected || !k.Status.Synced })
 	})
 }
 
-// heard waits until a publisher has its subscriber: a replay answers before
-// that, and what is published in between is lost once the short buffer is full.
+// heard waits until a publisher has its subscriber: a replay answers before that,
+// and batches published in between are lost once the short buffer is full.
 func heard(t *testing.T, publishers ...*kvtest.Publisher) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -120,9 +120,10 @@ func removal(hashes ...uint64) kvtest.Event {
 	return kvtest.Event{Kind: kvtest.Removed, Hashes: hashes}
 }
 
-// TestARestartedRouterTakesOver what no replay buffer has any more, and no stale
-// block: of a replica that went on, one that began a new life, one that lost
-// what was to be replayed, one that does not answer, and one that is gone.
+// TestARestartedRouterTakesOver blocks that no replay buffer has any more, and no
+// stale block: of a replica that went on, a replica that began a new life, a
+// replica that lost its replay buffer, a silent replica, and a replica that is
+// gone.
 func TestARestartedRouterTakesOver(t *testing.T) {
 	old := newHarness(t)
 	short := kvtest.Options{BufferSteps: 3}
@@ -150,7 +151,7 @@ func TestARestartedRouterTakesOver(t *testing.T) {
 	old.until("all places are known", func() bool { return len(old.feed.Cursors()) == 4 })
 
 	next := another(t)
-	next.feed.o.SyncTimeout = 2 * time.Second // what is never confirmed
+	next.feed.o.SyncTimeout = 2 * time.Second // of a cursor that is never confirmed
 	if n := next.fetch(old.serve()); n != 160 {
 		t.Fatalf("%d blocks came", n)
 	}

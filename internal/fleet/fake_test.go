@@ -125,7 +125,7 @@ func start(t *testing.T, o Options, replicas map[string]*fakeReplica) *world {
 		}
 	})
 	synctest.Wait()
-	w.pass(150 * time.Millisecond) // what is learned is published
+	w.pass(150 * time.Millisecond) // learned values are published
 	return w
 }
 

@@ -188,8 +188,8 @@ func TestRestartIsANewJoin(t *testing.T) {
 	})
 }
 
-// Adapters come and go without disturbing what is cached; another block size,
-// base model or event endpoint is another cache.
+// Adapters come and go without disturbing cached blocks; another block size, base
+// model or event endpoint is another cache.
 func TestRelearning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := fake(1, 0)
@@ -228,7 +228,7 @@ func TestRelearning(t *testing.T) {
 	})
 }
 
-// What could not be learned at the join is requested again soon.
+// An answer that failed at the join is requested again soon.
 func TestIncompleteLearningIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := fake(1, 0)
@@ -453,7 +453,7 @@ func TestRunOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkSnapshot is what a publish costs for 100 replicas of 2 models.
+// BenchmarkSnapshot is the cost of a publish for 100 replicas of 2 models.
 func BenchmarkSnapshot(b *testing.B) {
 	var all []*Replica
 	for i := range 100 {

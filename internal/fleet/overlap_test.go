@@ -59,7 +59,8 @@ func happened(w *world, want []string) {
 	}
 }
 
-// TestRelisted: one that is listed again before it has gone has not been disturbed.
+// TestRelisted: a replica that is listed again before it has gone has not been
+// disturbed.
 func TestRelisted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: fake(1, 0), b: {hang: true}})

@@ -70,7 +70,7 @@ vllm:time_to_first_token_seconds_bucket{engine="1",le="0.5",model_name="b"} 1
 
 func TestPageRanksAndAdapters(t *testing.T) {
 	var p page
-	for range 2 { // the second time over what the first left behind
+	for range 2 { // the second time over the values of the first
 		if err := p.read(strings.NewReader(busyPage), 1<<20); err != nil {
 			t.Fatal(err)
 		}

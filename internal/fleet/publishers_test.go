@@ -17,8 +17,8 @@ func sources(endpoints ...string) string {
 	return "{" + strings.TrimPrefix(b.String(), ",") + "}"
 }
 
-// TestAReplicaCannotAimConnections: what it names on other hosts, too often, or
-// beyond the limit is refused, and the reason is in the snapshot.
+// TestAReplicaCannotAimConnections: sources that it names on other hosts, too
+// often, or beyond the limit are refused, and the reason is in the snapshot.
 func TestAReplicaCannotAimConnections(t *testing.T) {
 	many := make([]string, 1024)
 	for i := range many {
@@ -56,7 +56,7 @@ func TestAReplicaCannotAimConnections(t *testing.T) {
 					t.Errorf("%d sources, want %d; refused: %q", len(got.Events), c.want, got.EventsRefused)
 				}
 				w.pass(2 * time.Minute)
-				w.expect() // what is refused again is no change
+				w.expect() // a repeated refusal is no change
 			})
 		})
 	}
@@ -124,7 +124,7 @@ func TestAConfiguredPublisherIsNotTaken(t *testing.T) {
 }
 
 // TestAChangedEntryKeepsItsPublisher: the end of its earlier worker does not
-// release what the later one has named.
+// release the later one's sources.
 func TestAChangedEntryKeepsItsPublisher(t *testing.T) {
 	var p publishers
 	former, next, other := &worker{addr: a}, &worker{addr: a}, &worker{addr: "10.0.0.1:8001"}

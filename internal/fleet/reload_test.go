@@ -12,8 +12,8 @@ import (
 	"warmroute/internal/config"
 )
 
-// The configuration file is the list: what it gains joins, what it loses
-// leaves, and a mistake in it changes nothing.
+// The configuration file is the list: an added replica joins, a removed one
+// leaves, and a mistake in the file changes nothing.
 func TestHotReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "warmroute.yaml")
 	write := func(text string) {

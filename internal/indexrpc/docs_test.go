@@ -64,8 +64,8 @@ func TestWorkedExample(t *testing.T) {
 	}
 }
 
-// worked is the document's block as a script that fails where an output lacks
-// what the document says, and how much it says.
+// worked is the document's block as a script that fails if an output lacks the
+// document's text, and the number of checks.
 func worked(t *testing.T) (script string, expected int) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/sidecar.md")

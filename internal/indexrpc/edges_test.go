@@ -14,8 +14,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// TestReasonsOfTenants: what another tenant reported is not even there, what is
-// shared is; a lease counts as a report.
+// TestReasonsOfTenants: another tenant's reports do not show, shared ones do; a lease
+// counts as a report.
 func TestReasonsOfTenants(t *testing.T) {
 	b := serve(t)
 	theirs := from("theirs", "engine", 100, 1)
@@ -144,8 +144,8 @@ func TestFreshness(t *testing.T) {
 	}
 }
 
-// TestOpaqueIsBounded: beyond the bound the expired make room, then nobody; what
-// is known is noted again all the same.
+// TestOpaqueIsBounded: beyond the bound expired hashes make room, then none does;
+// known hashes are recorded again all the same.
 func TestOpaqueIsBounded(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	const limit = 100
@@ -171,8 +171,8 @@ func TestOpaqueIsBounded(t *testing.T) {
 	}
 }
 
-// TestSnapshotOverTheWire: what a server streams makes another index hold the same,
-// in more than one message, about the holders whose place is known.
+// TestSnapshotOverTheWire: a server's stream makes another index hold the same, in
+// more than one message, for the holders with a known place.
 func TestSnapshotOverTheWire(t *testing.T) {
 	b := serve(t)
 	r, stranger := index.Holder{Replica: "r"}, index.Holder{Replica: "stranger"}
@@ -239,8 +239,8 @@ func numbers(first uint64, n int) (out []uint64) {
 	return out
 }
 
-// TestReporterCounts: what a batch did, what was reported, and that a queue that grows
-// too long is given up for telling everything.
+// TestReporterCounts: a batch's blocks, the reported ones, and that a queue that grows
+// too long is given up for a report of all blocks.
 func TestReporterCounts(t *testing.T) {
 	b := serve(t)
 	r, c := reporting(t, b, ReporterOptions{})

@@ -9,7 +9,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// mirrored records what a mirror reports as added and gone, by engine hash.
+// mirrored records the blocks that a mirror reports as added and gone, by
+// vLLM's hash.
 type mirrored struct {
 	*mirror
 	said []string
@@ -43,8 +44,8 @@ func tokened(parent uint64, hashes ...uint64) index.Event {
 	return e
 }
 
-// TestMirrorParks: blocks whose parent is not known wait for it, those that are
-// removed meanwhile, and what is chained on them, do not come.
+// TestMirrorParks: blocks whose parent is not known wait for it; blocks that
+// are removed meanwhile do not come, nor do blocks chained on them.
 func TestMirrorParks(t *testing.T) {
 	m := mirrored{mirror: newMirror()}
 	m.event(tokened(1, 2, 3))
@@ -70,7 +71,8 @@ func TestMirrorParks(t *testing.T) {
 	m.want(t, "", 5, 0)
 }
 
-// TestMirrorIsBounded: what waits beyond the bound is dropped, and counted.
+// TestMirrorIsBounded: waiting blocks beyond the bound are dropped, and
+// counted.
 func TestMirrorIsBounded(t *testing.T) {
 	m := mirrored{mirror: newMirror()}
 	var many []uint64

@@ -23,7 +23,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// tap is a client that records what is reported, in order, and fails on demand.
+// tap is a client that records the reports, in order, and fails on demand.
 type tap struct {
 	pb.CacheIndexClient
 	mu   sync.Mutex
@@ -207,8 +207,8 @@ func TestReporterClearSupersedes(t *testing.T) {
 	}
 }
 
-// TestReporterTimestamps: a report is as old as the first thing in it, the next
-// one starts over, and what is reported again is reported as of now.
+// TestReporterTimestamps: a report is as old as its first change, the next one
+// starts over, and blocks reported again are reported as of now.
 func TestReporterTimestamps(t *testing.T) {
 	b := serve(t)
 	r, c := reporting(t, b, ReporterOptions{Now: b.clock})
@@ -267,7 +267,7 @@ func TestReporterIndexRestart(t *testing.T) {
 	}
 	flush(t, r)
 	two.want(ask("engine", 1, 3), "r:384")
-	// And one that let the replica go, though it lives on.
+	// And an index that let the replica go, though it lives on.
 	two.x.Remove("r")
 	if err := r.Flush(t.Context()); !errors.Is(err, errIndexRestarted) {
 		t.Fatalf("error %v, want %v", err, errIndexRestarted)

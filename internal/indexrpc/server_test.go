@@ -187,7 +187,7 @@ func TestIdempotentDeltas(t *testing.T) {
 	if !first.GetFirst() || again.GetFirst() || first.GetStored() != 3 || again.GetStored() != 0 || first.GetEpoch() == 0 || first.GetEpoch() != again.GetEpoch() {
 		t.Errorf("first %v, again %v", first, again)
 	}
-	// A delta goes on from its parent; what it does not mention stays.
+	// A delta continues from its parent; blocks that it does not mention stay.
 	more := from("r", "engine", 103, 2)
 	more.Prefixes[0].ParentHash = hash(102)
 	b.report(more)
@@ -480,8 +480,8 @@ func TestAddedChangesNothing(t *testing.T) {
 	b.want(ask("engine", 900, 1), "NO_MATCH")
 }
 
-// TestLookupChangesNothing: neither what is held, nor how fresh it is, nor when
-// it expires.
+// TestLookupChangesNothing: neither the blocks, nor their freshness, nor their
+// deadlines.
 func TestLookupChangesNothing(t *testing.T) {
 	b := serve(t)
 	b.report(from("r", "engine", 100, 2))
@@ -739,7 +739,7 @@ func TestMetrics(t *testing.T) {
 	b.report(from("r", "engine", 100, 3))
 	b.report(from("s", "engine", 100, 3))
 	gauge("warmroute_index_entries{model=\"m\"} 3\n")
-	// The router's own guesses are not what replicas hold.
+	// The router's own guesses are no blocks of replicas.
 	b.x.Speculate(engineScope, b.x.ID(index.Holder{Replica: "r"}), []prefixhash.Key{7, 8}, b.clock().Add(time.Minute))
 	gauge("warmroute_index_entries{model=\"m\"} 3\n")
 	b.want(ask("engine", 100, 1), "r:128 s:128")

@@ -46,8 +46,8 @@ func ending(holders ...*pb.SnapshotHolder) *pb.Snapshot {
 	return &pb.Snapshot{Last: true, Holders: holders}
 }
 
-// TestSnapshotsAreTakenWholeOrNotAtAll: what is malformed, cut off or of another
-// version restores nothing.
+// TestSnapshotsAreTakenWholeOrNotAtAll: a snapshot that is malformed, cut off or
+// of another version restores nothing.
 func TestSnapshotsAreTakenWholeOrNotAtAll(t *testing.T) {
 	good := &pb.SnapshotEntry{Key: 7, First: true, Copies: []uint64{0}}
 	other := begun()

@@ -10,8 +10,8 @@ import (
 	pb "warmroute/index/indexpb"
 )
 
-// seen is what the service reports of a replica: its stats, and when its last
-// report came.
+// seen is the service's report of a replica: its stats, and the time of its
+// last report.
 func (b *bench) seen(replica string) (stats *pb.ReplicaStats, lastMs int64) {
 	b.t.Helper()
 	state, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{})

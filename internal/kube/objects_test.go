@@ -148,8 +148,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// FuzzObjects: from any answer of an API server, every replica made is one that the
-// fleet accepts, and a selector contains only labels.
+// FuzzObjects: from any answer of an API server, the fleet accepts every replica
+// made, and a selector contains only labels.
 func FuzzObjects(f *testing.F) {
 	for _, file := range []string{"pool-v1.yaml", "pool-v1alpha2.yaml", "pool-ranks.yaml", "pods.yaml"} {
 		for _, o := range recorded(f, file) {

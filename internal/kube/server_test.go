@@ -76,8 +76,8 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// TestGone: a watch from before what the server remembers gets 410; a new list
-// finds what came and went meanwhile.
+// TestGone: a watch from before the server's history gets 410; a new list finds
+// the objects that came and went meanwhile.
 func TestGone(t *testing.T) {
 	for name, faults := range map[string]kubetest.Faults{
 		"as status": {}, "as event": {LateGone: true}, "plain lists": {NoStreamLists: true}, "plain lists, as event": {NoStreamLists: true, LateGone: true},
@@ -266,8 +266,8 @@ func TestExampleRole(t *testing.T) {
 	}
 }
 
-// TestWatchLeavesNothing: when it has ended its connections have too, and what it
-// gave up is no failure.
+// TestWatchLeavesNothing: when it has ended its connections have too, and a
+// request that it gave up is no failure.
 func TestWatchLeavesNothing(t *testing.T) {
 	api, w := overHTTP(t, kubetest.Faults{})
 	w.expect(a)

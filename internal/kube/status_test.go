@@ -50,7 +50,7 @@ func TestStatusSaysWhy(t *testing.T) {
 		!strings.HasSuffix(notes[0], "x… (the replicas listed last stay)") || len(notes[0]) > 400 {
 		t.Errorf("notes: %q", notes)
 	}
-	wantReady("") // what is listed is used
+	wantReady("") // the list is in use
 }
 
 func TestStatusMetrics(t *testing.T) {

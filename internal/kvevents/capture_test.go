@@ -15,8 +15,8 @@ import (
 	"warmroute/render/testkit/golden"
 )
 
-// capture is real traffic of one vLLM server: the requests, and what it
-// published because of each.
+// capture is real traffic of one vLLM server: the requests, and the batches that
+// it published because of each.
 type capture struct {
 	VLLM   string
 	LoRA   []string
@@ -96,8 +96,8 @@ func captures(t testing.TB) map[string]*capture {
 	return out
 }
 
-// truth reads payloads with another msgpack reader, in the plainest way, and
-// keeps what the engine then holds.
+// truth reads payloads with another msgpack reader, in the plainest way, and keeps
+// the blocks that the engine then holds.
 type truth struct {
 	held   map[uint64]int
 	blocks int
@@ -332,7 +332,8 @@ func TestCaptureReplies(t *testing.T) {
 	}
 }
 
-// TestCaptureGenerations: the captures hold what they are here for.
+// TestCaptureGenerations: the captures have the generations for which they were
+// made.
 func TestCaptureGenerations(t *testing.T) {
 	arrays, dicts, raw, adapters, clears, removed := 0, 0, 0, 0, 0, 0
 	for _, c := range captures(t) {

@@ -19,8 +19,8 @@ func packed(t *testing.T, put func(*msgpack.Encoder) error) []byte {
 	return b.Bytes()
 }
 
-// TestIntegersOfEveryForm: each number in every form that holds it, at the edges
-// of all forms; as integer, as one that fits 31 bits, as seconds, as token, as hash.
+// TestIntegersOfEveryForm: each number in every form that holds it, at the edges of
+// all forms; as integer, as int31, as seconds, as token, as hash.
 func TestIntegersOfEveryForm(t *testing.T) {
 	check := func(b []byte, bits uint64, negative bool) {
 		t.Helper()
@@ -148,8 +148,8 @@ func TestSkipPassesEveryKind(t *testing.T) {
 	}
 }
 
-// TestLengthsAreBounded by what is there: an element takes a byte at least, a pair
-// two.
+// TestLengthsAreBounded by the remaining bytes: an element takes a byte at least, a
+// pair two.
 func TestLengthsAreBounded(t *testing.T) {
 	for _, tt := range []struct {
 		b    []byte

@@ -68,7 +68,8 @@ func TestDecodeBothGenerations(t *testing.T) {
 	}
 }
 
-// stored and friends write what the encoders of kvtest refuse to.
+// stored and friends write payloads that the encoders of kvtest refuse to
+// write.
 func stored(fields ...any) []any {
 	base := []any{"BlockStored", []any{1}, nil, []any{1, 2}, 2, nil, "GPU", nil, nil, 0}
 	return append(slices.Clone(fields), base[min(len(fields), len(base)):]...)
@@ -202,7 +203,7 @@ func TestDecodeTolerates(t *testing.T) {
 	}
 }
 
-// TestErrorsHideContents: what a batch holds never shows in an error.
+// TestErrorsHideContents: the values of a batch never show in an error.
 func TestErrorsHideContents(t *testing.T) {
 	_, err := Decode(pack(stored("BlockStored", []any{424242}, nil, []any{515151, "secret-prompt"}, 2)))
 	if err == nil {

@@ -36,7 +36,7 @@ func BenchmarkMsgpack(b *testing.B) {
 	}
 }
 
-// walkMsgpack reads one value and what is in it.
+// walkMsgpack reads one value and the values in it.
 func walkMsgpack(d *msgpack.Decoder) error {
 	c, err := d.PeekCode()
 	if err != nil {

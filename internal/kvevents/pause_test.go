@@ -165,7 +165,7 @@ func TestConnectionsThatBreakAreMadeMoreRarely(t *testing.T) {
 	}
 }
 
-// claimant is a publisher that shakes hands, and then writes what it is told.
+// claimant is a publisher that shakes hands, and then writes the given bytes.
 func claimant(t *testing.T, then func(net.Conn)) *counting {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// ledger is a world that writes down what was applied since the last forget.
+// ledger is a world that records the batches applied since the last forget.
 type ledger struct {
 	applied []string
 	forgets int
@@ -177,7 +177,7 @@ func TestSequenceGapUnfillable(t *testing.T) {
 	}
 }
 
-// TestSequenceGapForGood: the publisher answers, but has not what is missing.
+// TestSequenceGapForGood: the publisher answers, but lacks the missing batch.
 func TestSequenceGapForGood(t *testing.T) {
 	p := newLife("a", 3)
 	s, l := start(p, true)
@@ -223,7 +223,7 @@ func TestSequenceLostTail(t *testing.T) {
 	}
 	p.settle(s)
 	want(t, l, "a", 0, 4)
-	// The live copy of what the probe brought is a copy.
+	// The live copy of a batch that the probe brought is a copy.
 	s.live(on(1, p.buffer[3]))
 	want(t, l, "a", 0, 4)
 	if s.count.Duplicates != 1 || s.count.Restarts != 0 {
@@ -340,7 +340,7 @@ func TestSequenceRejected(t *testing.T) {
 	s.live(on(1, p.publish()))
 	s.live(on(1, p.publish()))
 	p.settle(s)
-	want(t, l, "a", 6, 7) // rejected twice: what was known may be stale
+	want(t, l, "a", 6, 7) // rejected twice: the known blocks may be stale
 	if s.count.Rejected != 3 || s.count.Lost != 1 || l.forgets != 1 {
 		t.Errorf("%+v, %d forgets", s.count, l.forgets)
 	}

@@ -14,8 +14,8 @@ type mapSink struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	inc     uint64
-	copies  map[uint64]int            // engine hash → copies on the GPU
-	keys    map[uint64]prefixhash.Key // engine hash → our key, where known
+	copies  map[uint64]int            // hash → copies on the GPU
+	keys    map[uint64]prefixhash.Key // hash → own key, if known
 	byKey   map[prefixhash.Key]int
 	blocks  int // stored block announcements ever
 	batches int
@@ -116,7 +116,7 @@ func (s *mapSink) store(e index.Event, r *index.Result) {
 	}
 }
 
-// held returns the engine hashes held.
+// held returns the held hashes.
 func (s *mapSink) held() map[uint64]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

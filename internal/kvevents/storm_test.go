@@ -7,10 +7,9 @@ import (
 	"testing"
 )
 
-// TestSequenceStorm: under random losses, reconnects, restarts, bad payloads and
-// broken replays, what is applied since the last forget is at every moment one
-// unbroken stretch of one life, and after calm the stretch ends where the
-// publisher does.
+// TestSequenceStorm: under random losses, reconnects, restarts, bad payloads and broken
+// replays, the batches applied since the last forget are at every moment one unbroken
+// stretch of one life, and after calm the stretch ends where the publisher does.
 func TestSequenceStorm(t *testing.T) {
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 7))

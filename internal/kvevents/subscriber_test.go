@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a publisher, a subscriber that follows it, and what the sink should hold.
+// rig is a publisher, a subscriber that follows it, and the expected blocks of the sink.
 type rig struct {
 	t    *testing.T
 	pub  *kvtest.Publisher
@@ -281,7 +281,7 @@ func TestSubscriberReordered(t *testing.T) {
 	}
 }
 
-// TestSubscriberShortBuffer: what the replay buffer no longer has may have held
+// TestSubscriberShortBuffer: batches that have left the replay buffer may have held
 // removals, so the replica's blocks are dropped and read again.
 func TestSubscriberShortBuffer(t *testing.T) {
 	r := newRig(t, kvtest.Options{BufferSteps: 3}, nil)
@@ -361,11 +361,11 @@ func TestSubscriberMuteReplay(t *testing.T) {
 	}
 	r.store(1)
 	r.until("live events", func(held map[uint64]int, s Status) bool { return s.Synced && held[2] == 1 && !s.Complete })
-	r.pub.Mute(false) // the next probe gets what was owed
+	r.pub.Mute(false) // the next probe gets the missing batches
 	r.exact("history after all")
 }
 
-// TestSubscriberProbes requests what follows the last again and again.
+// TestSubscriberProbes requests the batches behind the last again and again.
 func TestSubscriberProbes(t *testing.T) {
 	r := newRig(t, kvtest.Options{}, func(o *Options) { o.ProbeEvery, o.ProbeQuiet = 20*time.Millisecond, time.Hour })
 	r.store(1)

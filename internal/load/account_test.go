@@ -22,7 +22,7 @@ func TestAheadOfLateNews(t *testing.T) {
 			t.Errorf("at %v: %d await with %g s, want %d with %g", r.now.Sub(time.Unix(1_700_000_000, 0)), s.Awaiting, s.Pending, awaiting, pending)
 		}
 	}
-	want(3, 2.94) // reports come at once: what is not reported is still to be done
+	want(3, 2.94) // reports come at once: work that is not reported is still to be done
 	r.wait(500 * time.Millisecond)
 	want(3, 2.94)
 	a.pace.lag.Store(1)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestSumsOfCharges: what a charge puts on an account is taken off once, the
-// prefill at the first token and the rest when it is released.
+// TestSumsOfCharges: a charge is taken off its account once, the prefill at the
+// first token and the rest when it is released.
 func TestSumsOfCharges(t *testing.T) {
 	r := newRig(t)
 	a := r.put(one, Terms{Expected: 2e9, Tokens: 100, Sentinel: 7})
@@ -37,7 +37,8 @@ func TestSumsOfCharges(t *testing.T) {
 	}
 }
 
-// TestJudge: what counts as a failure of the replica, and what ends a row of them.
+// TestJudge: which requests count as failures of the replica, and which end a row
+// of them.
 func TestJudge(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status int

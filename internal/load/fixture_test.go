@@ -66,7 +66,7 @@ func (r *rig) state(h index.Holder) State {
 	return r.Of(h).State(r.nanos())
 }
 
-// sums are what an account has in flight.
+// sums are an account's requests in flight.
 type sums struct {
 	inFlight, awaiting int
 	pending            float64

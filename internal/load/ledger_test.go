@@ -136,9 +136,9 @@ func TestSettle(t *testing.T) {
 	r.wait(1)
 	waiting(lost, silent, seen, later)
 	r.stored(one, 7)
-	waiting(lost, later) // the silent one was sent before the one that was seen
+	waiting(lost, later) // the silent one was sent before the seen one
 	r.wait(2 * time.Hour)
-	r.Settle() // what a router does that decides nothing
+	r.Settle() // as a router without decisions does
 	if lost.Awaiting() || later.Awaiting() || len(r.Of(one).queue) != 0 {
 		t.Errorf("long due, and still awaited; %d in the queue", len(r.Of(one).queue))
 	}

@@ -33,7 +33,7 @@ func TestSpeedIsLearned(t *testing.T) {
 	if !near(a.Speed(), 2) {
 		t.Errorf("speed %g, want the 2 that the request was charged with", a.Speed())
 	}
-	// One that took three times as long counts by its share and its length.
+	// A request that took three times as long counts by its share and its length.
 	r.wait(time.Minute)
 	model := 0.05 + paceShare*(0.51-0.05)
 	actual := 2 * model
@@ -130,8 +130,8 @@ func TestSpeedAmong(t *testing.T) {
 	}
 }
 
-// TestLag: news that come late every time are learned as such, those within an
-// engine step are not, and one late request is not believed at once.
+// TestLag: reports that come late every time are learned as such, reports within
+// an engine step are not, and one late request is not believed at once.
 func TestLag(t *testing.T) {
 	for _, tt := range []struct {
 		late        time.Duration

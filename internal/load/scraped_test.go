@@ -22,8 +22,9 @@ func (r *rig) foreign(seconds, tokens float64) {
 	}
 }
 
-// TestStrangers: what a replica reports beyond the most that routers had in flight
-// since its last page came around them; it costs what ours do.
+// TestStrangers: requests that a replica reports beyond the most that routers had
+// in flight since its last page came around them; they cost as much as the
+// router's own.
 func TestStrangers(t *testing.T) {
 	r := newRig(t)
 	r.scrape(fleet.Load{Running: 3, Waiting: 1}, true)
@@ -120,7 +121,7 @@ func TestTheHistogramTeachesSpeed(t *testing.T) {
 			t.Errorf("%s: the page is not the base of the next: %+v", name, s)
 		}
 	}
-	// What is learned multiplies with what the requests were charged with.
+	// The learned speed multiplies with the terms of the charges.
 	r := newRig(t)
 	r.scrape(fleet.Load{TTFTCount: 1, TTFTSum: 1}, false)
 	a := r.Of(one)
@@ -136,7 +137,7 @@ func TestTheHistogramTeachesSpeed(t *testing.T) {
 	}
 }
 
-// TestPlaced: what was sent somewhere weighs half after two minutes.
+// TestPlaced: blocks sent to a holder weigh half after two minutes.
 func TestPlaced(t *testing.T) {
 	r := newRig(t)
 	a := r.Of(one)

@@ -9,8 +9,8 @@ import (
 	"warmroute/index"
 )
 
-// TestShares: what other routers have in flight counts besides our own, by the latest
-// message of each of them, until it reports that there is nothing.
+// TestShares: other routers' requests in flight count besides this router's, by the
+// latest message of each router, until it reports none.
 func TestShares(t *testing.T) {
 	r := newRig(t)
 	a := r.Of(one)
@@ -52,7 +52,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestChanged: every changed account is reported once, those that change while they
+// TestChanged: every changed account is reported once; accounts that change meanwhile
 // are reported once more.
 func TestChanged(t *testing.T) {
 	r := newRig(t)

@@ -166,7 +166,7 @@ func TestDownloadGoesOnWhereItBroke(t *testing.T) {
 }
 
 // A hub that stands still is left when the attempt's time is up; the next attempt
-// does not lose what had come.
+// continues the downloaded part.
 func TestSlowHub(t *testing.T) {
 	fake, h, home := newHub(t)
 	ctx, cancel := context.WithCancelCause(context.Background())

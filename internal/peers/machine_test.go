@@ -287,8 +287,8 @@ func TestASilentRouterIsGoneWithItsCharges(t *testing.T) {
 	w.agree("healed")
 }
 
-// TestARestartIsANewEpoch: the first message of the new process removes what the
-// previous one had in flight, and the new process has the others' state at once.
+// TestARestartIsANewEpoch: the first message of the new process removes the previous
+// one's requests in flight, and the new process has the others' state at once.
 func TestARestartIsANewEpoch(t *testing.T) {
 	w := newMesh(t, 3)
 	w.nodes[0].charge(w.now, 0)
@@ -332,8 +332,8 @@ func TestAGapAsksForAFullMessage(t *testing.T) {
 }
 
 // TestNoVersionWinsForEver: settings whose version is too far ahead are refused, by
-// name; the highest that is taken gives way to the next change; and what is taken is
-// told with its origin.
+// name; the highest accepted version gives way to the next change; and accepted
+// settings are reported with their origin.
 func TestNoVersionWinsForEver(t *testing.T) {
 	w := newMesh(t, 1)
 	n := w.nodes[0]
@@ -431,7 +431,7 @@ func TestPressureIsOfTheFleet(t *testing.T) {
 	}
 	w.nodes[1].fleet.pressure.Raise("m", "m", w.now)
 	w.pass(FullEvery + 100*time.Millisecond)
-	w.pass(FullEvery + 100*time.Millisecond) // what was received is not sent on
+	w.pass(FullEvery + 100*time.Millisecond) // received state is not sent on
 	for i, want := range []uint64{7, 6, 6} {
 		if got := w.nodes[i].fleet.pressure.Of("m", w.now).Total; got != want {
 			t.Errorf("router %d: %d occurrences, want %d", i, got, want)
@@ -483,7 +483,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-// TestPeersAreReckonedWith: what a peer sends per second, for as long as its
+// TestPeersAreReckonedWith: a peer's prefill per second counts, for as long as its
 // messages take, and no longer once it has stopped.
 func TestPeersAreReckonedWith(t *testing.T) {
 	w := newMesh(t, 2)

@@ -24,7 +24,7 @@ func TestProcessesGetPortsOfTheirOwn(t *testing.T) {
 }
 
 func TestPortsAreFreeAndNotHandedOutTwice(t *testing.T) {
-	b := &portBlock{first: firstPort - blockSize} // one that no process claims
+	b := &portBlock{first: firstPort - blockSize} // no process claims it
 	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(b.first+1))
 	if err != nil {
 		t.Fatal(err)

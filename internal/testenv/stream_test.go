@@ -26,7 +26,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestRead: both dialects' streams, and that the first text is what is timed.
+// TestRead: both dialects' streams, and that the first text is timed.
 func TestRead(t *testing.T) {
 	for name, stream := range map[string]string{
 		"chat":       "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n",

@@ -83,8 +83,8 @@ func TestRemotePausesGrowWithBrokenAnswers(t *testing.T) {
 	}
 }
 
-// An answer is read up to what the ids of its body may take, and all answers together up
-// to a limit of their own.
+// An answer is read up to the size that the ids of its body may take, and all answers
+// together up to a limit of their own.
 func TestRemoteAnswersAreBounded(t *testing.T) {
 	var sent atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -108,7 +108,7 @@ func TestRemoteAnswersAreBounded(t *testing.T) {
 	if seen.of[questionTooLong] != 1 || r.reading.Load() != 0 {
 		t.Errorf("counted %v, %d bytes are still counted", seen.of, r.reading.Load())
 	}
-	s.Close()                                                         // what was sent is known now
+	s.Close()                                                         // the sent request is known now
 	if got := sent.Load(); got < answerBytes || got > 8*answerBytes { // the kernel's buffers hold some megabytes
 		t.Errorf("%d bytes were taken of an endless answer", got)
 	}
@@ -143,7 +143,7 @@ func TestRemoteFailuresBeginNoPause(t *testing.T) {
 	}
 }
 
-// Among several replicas those that answer are asked; paces of replicas that have left
+// Among several replicas the answering ones are asked; paces of replicas that have left
 // are forgotten.
 func TestPaceAvoidsBrokenReplicas(t *testing.T) {
 	var p paces

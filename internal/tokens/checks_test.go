@@ -26,7 +26,7 @@ func TestLocalSlowReplicaDelaysItsModelOnly(t *testing.T) {
 	}))
 	defer stuck.Close()
 	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-	l.o.Hooks = Hooks{} // those of newLocal are for one check at a time
+	l.o.Hooks = Hooks{} // the hooks of newLocal are for one check at a time
 	l.o.Endpoints = func(model string) []Endpoint {
 		url := f.URL
 		if strings.HasPrefix(model, "slow") {

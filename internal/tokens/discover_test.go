@@ -98,7 +98,7 @@ func TestDiscoveryFindsAPath(t *testing.T) {
 	}
 }
 
-// What was found, and what was not, is in the log once.
+// Found files, and missing ones, are in the log once.
 func TestDiscoverySaysOnceWhatItFound(t *testing.T) {
 	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2"))
 	if err != nil {
@@ -248,7 +248,7 @@ func TestDiscoveryStuckModelsDelayNoOther(t *testing.T) {
 	<-ended
 }
 
-// What failed is tried after what was never tried.
+// A failed search is tried after one that was never tried.
 func TestDiscoveryTriesNewModelsFirst(t *testing.T) {
 	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, false)
 	for i := range 50 {

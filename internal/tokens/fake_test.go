@@ -13,11 +13,11 @@ import (
 	"warmroute/render/openai"
 )
 
-// someModel is what the tests' requests ask for.
+// someModel is the model of the tests' requests.
 var someModel = Served{Model: "m"}
 
-// fakeServer answers /render and /tokenize as a replica whose template and
-// tokenizer are those of fakeModel: the text's bytes are the ids.
+// fakeServer answers /render and /tokenize as a replica with the template and
+// tokenizer of fakeModel: the text's bytes are the ids.
 type fakeServer struct {
 	*httptest.Server
 	asked  atomic.Int64

@@ -109,8 +109,8 @@ func TestLibraryLimits(t *testing.T) {
 	}
 }
 
-// Files that differ, flags that differ, and a file that is changed make another model; a
-// name that is loaded again releases what it had.
+// Files that differ, flags that differ, and a file that is changed make another model;
+// loading a name again releases its former model.
 func TestLibraryKeepsModelsApart(t *testing.T) {
 	dir := copyModel(t, gpt2(t), nil)
 	l := NewLibrary(LibraryLimits{})

@@ -43,7 +43,7 @@ func marked(prompts [][]uint32, mark uint32) [][]uint32 {
 	return prompts
 }
 
-// What a replica answers decides how a model's files are read.
+// A replica's answer decides how a model's files are read.
 func TestAReplicaDecidesHowFilesAreRead(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mark    uint32 // of the server's ids, 0 = none

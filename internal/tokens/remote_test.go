@@ -54,7 +54,8 @@ func TestRemoteCachesAndSendsTheBody(t *testing.T) {
 	if n := f.asked.Load(); n != 1 || *f.last.Load() != string(req.Body()) {
 		t.Errorf("asked %d times, last %s", n, *f.last.Load())
 	}
-	// What does not decide the prompt does not ask again; what does, does.
+	// A field that does not decide the prompt causes no new question; a field
+	// that does, causes one.
 	for body, want := range map[string]int64{
 		`{"model":"m","messages":[{"role":"user","content":"hi"}],"temperature":0.5,"max_tokens":9}`: 1,
 		`{"model":"m","messages":[{"role":"user","content":"hi"}],"reasoning_effort":"low"}`:         2,

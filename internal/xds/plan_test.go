@@ -90,7 +90,7 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// TestMemory: a replica that does not answer serves what it served.
+// TestMemory: a replica that does not answer serves its last models.
 func TestMemory(t *testing.T) {
 	known := Memory{}.Remember(fleet.NewSnapshot(replica("1:1", true, "a", "a"), replica("2:1", true, "b", "b")))
 	later := fleet.NewSnapshot(replica("1:1", true, "a", "a"), replica("2:1", false, ""))

@@ -332,7 +332,7 @@ func TestChangesOfClustersKeepTheOldUntilNothingLeadsThere(t *testing.T) {
 	}
 }
 
-// describe names the models' clusters of r, and where its routes lead.
+// describe names the models' clusters of r, and the targets of its routes.
 func describe(r *envoy.Resources) string {
 	clusters, routes := "clusters", "; routes"
 	for _, c := range r.Clusters {

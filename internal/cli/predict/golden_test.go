@@ -13,8 +13,8 @@ import (
 
 var from = flag.String("captures", "testdata/*.jsonl.gz", "the captures to play")
 
-// capture is one golden file: what vLLM's own scheduler published, and what it
-// found cached for each query in between.
+// capture is one golden file: the events of vLLM's own scheduler, and its cached
+// tokens for each query in between.
 type capture struct {
 	header map[string]json.RawMessage
 	lines  []captured
@@ -97,7 +97,7 @@ func newPredictor(t testing.TB) *Predictor {
 	return p
 }
 
-// play feeds a capture, with what vLLM reported after each query if usage.
+// play feeds a capture, and with usage vLLM's report after each query.
 func (c *capture) play(t *testing.T, head []byte, usage bool) (s score) {
 	t.Helper()
 	p := newPredictor(t)
@@ -165,7 +165,7 @@ func TestCapturesAssumed(t *testing.T) {
 				t.Errorf("%d of %d right, %d too much, %d too little; full %d", s.right, s.queries, s.over, s.under, s.full)
 			}
 			least := 90
-			if strings.Contains(name, "-report-") { // what is announced again may be a copy: prompts with such blocks are not called exact
+			if strings.Contains(name, "-report-") { // blocks announced again may be a copy: prompts with such blocks are not called exact
 				least = 30
 			}
 			if s.exactWrong > 0 || s.exact*100 < s.queries*least {
@@ -178,9 +178,9 @@ func TestCapturesAssumed(t *testing.T) {
 	}
 }
 
-// TestCapturesLearned: nothing is assumed, but what vLLM reported is passed on after
-// each query. Where the events name the groups' kinds, the rest is learned within
-// 50 queries; a share may stay wrong until rare lookups have shown a chunk.
+// TestCapturesLearned: nothing is assumed, but vLLM's report is passed on after each
+// query. If the events name the groups' kinds, the rest is learned within 50
+// queries; a share may stay wrong until rare lookups have shown a chunk.
 func TestCapturesLearned(t *testing.T) {
 	for name, c := range captures(t) {
 		t.Run(name, func(t *testing.T) {

@@ -22,8 +22,8 @@ var configs = map[string]string{
 	"swa-only":           `{"model_type": "mistral", "num_hidden_layers": 4, "sliding_window": 128}`,
 }
 
-// with is a header with a model's config.json, and with what events do not tell but
-// the kinds of groups.
+// with returns a header with a model's config.json, and with the settings that
+// events do not contain, except the kinds of groups.
 func (c *capture) with(t *testing.T, config string) []byte {
 	t.Helper()
 	var told map[string]json.RawMessage
@@ -68,9 +68,9 @@ func TestCapturesByTheModelsFiles(t *testing.T) {
 	}
 }
 
-// TestCapturesOfAnotherModel: a config.json that does not fit what arrives is not
-// believed: one of more groups or of fewer, one with full attention where events
-// leave blocks out. Nothing is called exact, and nothing credited too much.
+// TestCapturesOfAnotherModel: a config.json that does not fit the events is not
+// believed: one of more groups or of fewer, one with full attention in a group that
+// leaves blocks out. Nothing is called exact, and nothing credited too much.
 func TestCapturesOfAnotherModel(t *testing.T) {
 	const turned = `{"model_type": "bamba", "num_hidden_layers": 8, "attn_layer_indices": [0, 4]}`
 	for name, c := range captures(t) {

@@ -54,8 +54,8 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
-// TestLostFrames: where frames are missing, what was held is forgotten, and
-// nothing is credited too much.
+// TestLostFrames: after missing frames the known blocks are dropped, and nothing is
+// credited too much.
 func TestLostFrames(t *testing.T) {
 	c := captures(t)["0.32.0-gptoss-b16-s2"]
 	p := newPredictor(t)
@@ -130,8 +130,8 @@ func TestErrorsNameNoTokens(t *testing.T) {
 }
 
 // TestAnotherLife: a capture that has a publisher's life from its first frame on is
-// exact, also the life after a restart; one that begins later is not called so. Frames
-// of another publisher are not taken.
+// exact, also the life after a restart; a capture that begins later is not called so.
+// Frames of another publisher are refused.
 func TestAnotherLife(t *testing.T) {
 	c := captures(t)["0.32.0-gptoss-b16-s2"]
 	p := newPredictor(t)

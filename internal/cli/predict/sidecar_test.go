@@ -54,9 +54,9 @@ func newSidecar(t *testing.T, p *Predictor, again int) *sidecar {
 	return &sidecar{Reporter: indexrpc.NewReporter(indexpb.NewCacheIndexClient(conn), p.holder, indexrpc.ReporterOptions{Model: model}), again: again}
 }
 
-// TestCapturesThroughASidecar: what a sidecar reports of a replica's cache groups is
-// as good as its events, where these name kinds and full attention shows where
-// blocks lie; elsewhere less is credited. A repeated report counts as a copy there.
+// TestCapturesThroughASidecar: a sidecar's reports of a replica's cache groups are
+// as good as its events if these name kinds and full attention shows the places of
+// blocks; otherwise less is credited. A repeated report counts as a copy there.
 func TestCapturesThroughASidecar(t *testing.T) {
 	exact := 0
 	for name, c := range captures(t) {

@@ -12,12 +12,12 @@ import (
 	"warmroute/prefixhash"
 )
 
-// TestWhatIsOnItsWayIsHit: prompts are looked up while those before them are on
-// their way, so their events have not come. In a cache with room for everything,
-// what they are expected to leave is never more than vLLM then found, and just that
-// where it found what they left. Not foreseen are a prompt's last block where it ends
-// with it, generated text, and Mamba states that are kept because a step happened to
-// end at a multiple of the retention.
+// TestWhatIsOnItsWayIsHit: prompts are looked up while earlier ones are in flight, so
+// their events have not come. In a cache with room for everything, the hits predicted
+// from prompts in flight never exceed vLLM's hits, and equal them if vLLM hit blocks
+// of these prompts. The prediction leaves out a prompt's last block if the prompt
+// ends with it, generated text, and Mamba states that are kept because a step
+// happened to end at a multiple of the retention.
 func TestWhatIsOnItsWayIsHit(t *testing.T) {
 	found, missed := 0, 0
 	for name, c := range captures(t) {
@@ -47,15 +47,15 @@ func TestWhatIsOnItsWayIsHit(t *testing.T) {
 	}
 }
 
-// expected is how what prompts on their way leave was foreseen.
+// expected counts how well hits of prompts in flight were predicted.
 type expected struct {
 	queries, over int
-	new, equal    int // found what prompts on their way had left; foreseen just so
-	behind        int // found what lies behind those prompts' last block that they can hit themselves
+	new, equal    int // hit blocks of prompts in flight; predicted just so
+	behind        int // hit blocks behind the last block that those prompts can hit themselves
 }
 
-// shared is how many tokens of a prompt are those of one that was sent, in whole
-// blocks that the one that was sent can hit itself.
+// shared returns how many tokens of a prompt are a sent prompt's too, in full blocks
+// that the sent prompt can hit itself.
 func shared(sent []*prompt, one *prompt, block int) (most int) {
 	for _, p := range sent {
 		n := 0

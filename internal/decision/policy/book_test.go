@@ -50,7 +50,7 @@ func TestPatch(t *testing.T) {
 	b := newBook(t, Config{})
 	steps := []struct {
 		patch string
-		want  string // what differs from the defaults then
+		want  string // the differences from the defaults then
 		log   string
 	}{
 		{`{"min_prefix_match": 0, "balance_abs_threshold": 0, "ttft": {"lambda": 4, "beta": 0}}`,

@@ -42,7 +42,7 @@ func TestScore(t *testing.T) {
 			t.Errorf("%s: costs %g, want %g", name, scores[0].Cost, tt.all)
 		}
 	}
-	// What waits elsewhere makes work dearer everywhere: the mean counts.
+	// Requests that wait elsewhere make work dearer everywhere: the mean counts.
 	scores := make([]Score, 2)
 	p.Pick(nil, 1, r, []Candidate{{}, {Awaiting: 3}}, scores)
 	if want := 100 * (1 + 1 + 4*1.5); scores[0].Cost != want || scores[1].Cost != want {
@@ -51,7 +51,7 @@ func TestScore(t *testing.T) {
 }
 
 // TestGuards: at the guard a candidate is ranked, above it not; the burst guard is
-// for those whose match is not reported yet, and is never above the guard.
+// for candidates whose match is not reported yet, and is never above the guard.
 func TestGuards(t *testing.T) {
 	for _, tt := range []struct {
 		guard, add, burst, burstAdd float64
@@ -65,7 +65,7 @@ func TestGuards(t *testing.T) {
 		{0, 4, 0, 0, 99, 0, false, Ranked},       // no guard
 		{0, 0, 0.5, 2, 6, 10, true, Ranked},      // 0.5*8 + 2
 		{0, 0, 0.5, 2, 7, 9, true, LoadGuarded},  //
-		{0, 0, 0.5, 2, 7, 9, false, Ranked},      // what is reported has no burst
+		{0, 0, 0.5, 2, 7, 9, false, Ranked},      // a reported match has no burst
 		{0, 0, 0, 2, 99, 0, true, Ranked},        // no burst guard
 		{0.5, 0, 3, 9, 5, 3, true, LoadGuarded},  // the guard, 2, holds for bursts too
 	} {

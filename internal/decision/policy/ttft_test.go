@@ -21,7 +21,8 @@ func pick(t *TTFT, n int, r Request, c []Candidate) []int32 {
 
 func TestPrefillFormula(t *testing.T) {
 	p := DefaultTTFT()
-	// 1,000 tokens of which 400 are cached: 600 computed, each against what stands before it.
+	// 1,000 tokens of which 400 are cached: 600 computed, each against the tokens before
+	// it.
 	want := 35e-6*600 + 1e-9*600*(400+300)
 	if got := p.Prefill(1000, 400); math.Abs(got-want) > 1e-15 {
 		t.Errorf("Prefill(1000, 400) = %g, want %g", got, want)

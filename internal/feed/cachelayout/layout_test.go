@@ -24,7 +24,7 @@ func text(l *Layout) string {
 }
 
 // TestModels: the groups of published models. Their numbers of layers and their
-// patterns are those of the models' own files.
+// patterns are from the models' own files.
 func TestModels(t *testing.T) {
 	const full, mamba, mla = "full_attention", "mamba", "mla_attention"
 	times := func(n int, one string) string { return strings.TrimSpace(strings.Repeat(one+" ", n)) }

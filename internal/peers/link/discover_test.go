@@ -35,7 +35,7 @@ func (z *zone) lookup(_ context.Context, host string) ([]string, error) {
 }
 
 // TestRoutersBehindANameFindEachOther though each saw itself alone when it
-// started, and a router that comes later is found, and one that comes back.
+// started; so does a router that starts later, or comes back.
 func TestRoutersBehindANameFindEachOther(t *testing.T) {
 	ports, err := testenv.FreePorts(1)
 	if err != nil {
@@ -66,7 +66,7 @@ func TestRoutersBehindANameFindEachOther(t *testing.T) {
 	a.stop()
 	second.set("127.0.0.3", "127.0.0.4")
 	checkFleet(t, []*linked{b, c})
-	third.set("127.0.0.2", "127.0.0.3", "127.0.0.4") // NATS' servers do not always announce one that comes back
+	third.set("127.0.0.2", "127.0.0.3", "127.0.0.4") // NATS' servers do not always announce a server that comes back
 	a = one("127.0.0.2", first)
 	checkFleet(t, []*linked{a, b, c})
 }

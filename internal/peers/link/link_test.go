@@ -110,7 +110,7 @@ func cluster(t *testing.T, n int, change func(*Config)) (all []*linked) {
 	return all
 }
 
-// within waits for what must come true; it only hangs where it never does.
+// within waits until a condition holds; it hangs only if the condition never holds.
 func within(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
@@ -143,7 +143,7 @@ func (r *linked) others() (requests int64) {
 	return requests
 }
 
-// checkFleet has every router hear every other, and what it has in flight.
+// checkFleet makes every router hear every other, with its requests in flight.
 func checkFleet(t *testing.T, all []*linked) {
 	t.Helper()
 	for i, r := range all {
@@ -182,7 +182,7 @@ func TestEmbeddedServersFindEachOther(t *testing.T) {
 	checkFleet(t, all)
 	all[0].charge(1)
 	within(t, "the charge is heard", func() bool { return all[3].others() == 1 })
-	all[0].stop() // it takes leave: what it has in flight is released
+	all[0].stop() // it takes leave: its requests in flight are released
 	within(t, "its charge is gone", func() bool { return all[3].others() == 0 })
 	if notes := all[3].link.Notes(); len(notes) != 0 {
 		t.Errorf("a router that took leave is missed: %q", notes)
@@ -206,7 +206,7 @@ func TestABurstGoesTogether(t *testing.T) {
 	}
 	within(t, "the end is heard", func() bool { return all[1].others() == 0 })
 	sent, took := teller.link.State().Stats.Sent-before, time.Since(began)
-	most := uint64(took/rest) + 2 + 2*uint64(took/peers.AliveEvery+1) // the first, and those that the clock triggers
+	most := uint64(took/rest) + 2 + 2*uint64(took/peers.AliveEvery+1) // the first, and the messages that the clock triggers
 	if sent > most {
 		t.Errorf("%d messages in %v, want at most %d", sent, took, most)
 	}
@@ -231,8 +231,8 @@ func (r *linked) metrics(t *testing.T) map[string]float64 {
 	return sums
 }
 
-// TestARouterThatCannotKeepUp drops what it does not read, which delays no other
-// router, and requests full messages once it reads again.
+// TestARouterThatCannotKeepUp drops messages that it does not read, which delays no
+// other router, and requests full messages once it reads again.
 func TestARouterThatCannotKeepUp(t *testing.T) {
 	all := cluster(t, 3, nil)
 	checkFleet(t, all)

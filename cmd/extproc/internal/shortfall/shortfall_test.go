@@ -97,8 +97,8 @@ func TestLittleTrafficIsNotJudgedByTheMinute(t *testing.T) {
 	}
 }
 
-// TestARestartBeginsAnew: counters that fall, a replica that joins again, one
-// that leaves.
+// TestARestartBeginsAnew: counters that fall, a replica that joins again, a replica that
+// leaves.
 func TestARestartBeginsAnew(t *testing.T) {
 	c := newCourse()
 	c.play(3, 1e5, 1e5)

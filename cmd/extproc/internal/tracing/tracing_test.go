@@ -95,7 +95,7 @@ func TestSpanOfADecision(t *testing.T) {
 		d.Parent = unsampled
 		tr.Decided(d)
 	}
-	stop() // sends what waits
+	stop() // it sends the waiting spans
 	s := <-f.got
 	if hex.EncodeToString(s.TraceId) != "0af7651916cd43dd8448eb211c80319c" || hex.EncodeToString(s.ParentSpanId) != "b7ad6b7169203331" || s.Name != "route" {
 		t.Errorf("span %q of %x under %x", s.Name, s.TraceId, s.ParentSpanId)
