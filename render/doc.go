@@ -15,7 +15,7 @@
 // repository.
 //
 // The invariant: ids are vLLM's, or there are none. No approximation is ever returned.
-// They are compared with vLLM 0.21 and 0.32; Server documents other releases.
+// They are compared with vLLM 0.21 and 0.32; Model.Server has the rule for other releases.
 //
 // Units: token ids are uint32, sizes are bytes, contexts are tokens. A Model, a Server and
 // a Template are safe for concurrent use. A request's text and its ids are in no error,

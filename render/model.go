@@ -70,8 +70,9 @@ func (m *Model) Encode(dst []uint32, text []byte, addSpecial bool) []uint32 {
 // CodedVersion is the release of vLLM whose code is followed for a model with Info.Code.
 const CodedVersion = "0.32.0"
 
-// Server prepares the model for servers of a release of vLLM ("0.32.0"); "" is what all
-// releases agree on. now is the servers' clock for Tokenize, nil the machine's. The error
+// Server prepares the model for servers of a release of vLLM ("0.32.0"). Releases before
+// 0.21 and after 0.32 are taken for these two; for a release between them, and for "",
+// there are ids where these two agree. now is the servers' clock for Tokenize, nil the machine's. The error
 // is that of a chat template which does not compile, or which needs more work than its
 // size allows or than ctx leaves time for.
 func (m *Model) Server(ctx context.Context, version string, now func() time.Time) (*Server, error) {
