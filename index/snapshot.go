@@ -37,11 +37,11 @@ type Copy struct {
 // held the outcome of every batch before the first's Next and of none from the
 // second's Begun on.
 type Cursor struct {
-	Holder Holder
-	Next   uint64 // sequence of the first batch that is not applied
-	Begun  uint64 // sequence of the first batch whose application has not begun
-	Digest uint64 // XXH64 of the payload of the batch before Next, which differs between two lives of a publisher
-	Whole  bool   // every batch since the publisher's start is applied
+	Holder   Holder
+	Next     uint64 // sequence of the first batch that is not applied
+	Begun    uint64 // sequence of the first batch whose application has not begun
+	Digest   uint64 // XXH64 of the payload of the batch before Next, which differs between two lives of a publisher
+	Complete bool   // every batch since the publisher's start is applied
 
 	Incarnation uint64 // the holder's
 

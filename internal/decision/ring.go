@@ -8,11 +8,11 @@ import (
 // Ring keeps the last decisions' records. Writers of different records do not
 // wait for each other.
 type Ring struct {
-	next  atomic.Uint64
-	slots atomic.Pointer[[]ringSlot]
+	next atomic.Uint64
+	kept atomic.Pointer[[]keptRecord]
 }
 
-type ringSlot struct {
+type keptRecord struct {
 	mu  sync.Mutex
 	rec Record
 }
@@ -27,13 +27,13 @@ func NewRing(n int) *Ring {
 // Resize makes room for n records and keeps the newest. A record that is put at the same
 // time may be lost.
 func (g *Ring) Resize(n int) {
-	slots := make([]ringSlot, max(1, n))
-	if g.slots.Load() != nil {
-		for _, rec := range g.Last(len(slots), nil) {
-			slots[rec.Seq%uint64(len(slots))].rec = rec
+	kept := make([]keptRecord, max(1, n))
+	if g.kept.Load() != nil {
+		for _, rec := range g.Last(len(kept), nil) {
+			kept[rec.Seq%uint64(len(kept))].rec = rec
 		}
 	}
-	g.slots.Store(&slots)
+	g.kept.Store(&kept)
 }
 
 // Decisions returns the number of all decisions, not only of the kept ones.
@@ -42,8 +42,8 @@ func (g *Ring) Decisions() uint64 { return g.next.Load() }
 // Put copies rec in and numbers it.
 func (g *Ring) Put(rec *Record) {
 	seq := g.next.Add(1)
-	slots := *g.slots.Load()
-	s := &slots[seq%uint64(len(slots))]
+	kept := *g.kept.Load()
+	s := &kept[seq%uint64(len(kept))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	buf := s.rec.Candidates
@@ -56,9 +56,9 @@ func (g *Ring) Put(rec *Record) {
 // match takes all.
 func (g *Ring) Last(n int, match func(*Record) bool) []Record {
 	var out []Record
-	newest, slots := g.next.Load(), *g.slots.Load()
-	for seq := newest; seq > 0 && newest-seq < uint64(len(slots)) && len(out) < n; seq-- {
-		s := &slots[seq%uint64(len(slots))]
+	newest, kept := g.next.Load(), *g.kept.Load()
+	for seq := newest; seq > 0 && newest-seq < uint64(len(kept)) && len(out) < n; seq-- {
+		s := &kept[seq%uint64(len(kept))]
 		s.mu.Lock()
 		if s.rec.Seq == seq && (match == nil || match(&s.rec)) {
 			rec := s.rec

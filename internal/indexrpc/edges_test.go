@@ -177,7 +177,7 @@ func TestSnapshotOverTheWire(t *testing.T) {
 	b := serve(t)
 	r, stranger := index.Holder{Replica: "r"}, index.Holder{Replica: "stranger"}
 	b.s.o.Cursors = func() []index.Cursor {
-		return []index.Cursor{{Holder: r, Incarnation: 1, Next: 7, Begun: 3, Digest: 9, Whole: true, Scheme: "engine", Model: "m"}}
+		return []index.Cursor{{Holder: r, Incarnation: 1, Next: 7, Begun: 3, Digest: 9, Complete: true, Scheme: "engine", Model: "m"}}
 	}
 	for _, h := range []index.Holder{r, stranger} {
 		b.report(from(h.Replica, "engine", 1, 2*entriesPerMessage+5))
@@ -189,7 +189,7 @@ func TestSnapshotOverTheWire(t *testing.T) {
 	}
 	defer x.Close()
 	cursors, _, err := Fetch(b.ctx(), b.c, x)
-	if err != nil || len(cursors) != 1 || cursors[0].Next != 7 || !cursors[0].Whole {
+	if err != nil || len(cursors) != 1 || cursors[0].Next != 7 || !cursors[0].Complete {
 		t.Fatalf("%+v, %v", cursors, err)
 	}
 	if got := x.Holdings(r); got != 2*entriesPerMessage+5 || x.Holdings(stranger) != 0 {

@@ -58,7 +58,7 @@ func (s *Server) StreamSnapshot(_ *indexpb.SnapshotRequest, out grpc.ServerStrea
 }
 
 func holderTo(c index.Cursor, next uint64) *indexpb.SnapshotHolder {
-	return &indexpb.SnapshotHolder{ReplicaId: c.Holder.Replica, Rank: int32(c.Holder.Rank), Next: next, Digest: c.Digest, Whole: c.Whole,
+	return &indexpb.SnapshotHolder{ReplicaId: c.Holder.Replica, Rank: int32(c.Holder.Rank), Next: next, Digest: c.Digest, Whole: c.Complete,
 		Incarnation: c.Incarnation, Tenant: c.Tenant, Model: c.Model, HashScheme: c.Scheme, Full: c.Full}
 }
 
@@ -148,7 +148,7 @@ func (r *snapshotReader) read(p *indexpb.Snapshot) error {
 				return errSnapshot
 			}
 			r.holders = append(r.holders, index.Cursor{Holder: index.Holder{Replica: h.GetReplicaId(), Rank: int(h.GetRank())}, Next: h.GetNext(),
-				Digest: h.GetDigest(), Whole: h.GetWhole(), Incarnation: h.GetIncarnation(),
+				Digest: h.GetDigest(), Complete: h.GetWhole(), Incarnation: h.GetIncarnation(),
 				Tenant: h.GetTenant(), Model: h.GetModel(), Scheme: h.GetHashScheme(), Full: h.GetFull()})
 		}
 	}

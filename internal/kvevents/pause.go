@@ -59,7 +59,7 @@ func (t *troubles) judge(refused, lost uint64, now time.Time) time.Duration {
 func (s *sequencer) abandon() {
 	s.forget()
 	s.release()
-	s.based, s.whole, s.owed = false, false, s.replays
+	s.based, s.complete, s.owed = false, false, s.replays
 	s.ask, s.launch, s.seenConn = nil, false, 0
 	clear(s.recent[:])
 }

@@ -3,8 +3,8 @@ package kvevents
 // resume continues from a place that an earlier sequencer reached: all batches before next
 // are applied, and the last of them has this digest. The publisher has to confirm it in its
 // first answer.
-func (s *sequencer) resume(next, digest uint64, whole bool) {
-	s.next, s.based, s.whole, s.clean, s.trial = next, true, whole, false, true
+func (s *sequencer) resume(next, digest uint64, complete bool) {
+	s.next, s.based, s.complete, s.clean, s.trial = next, true, complete, false, true
 	last := &s.recent[(next-1)%recentSize]
 	last.seq, last.sum, last.set = next-1, digest, true
 }
@@ -16,7 +16,7 @@ func (s *sequencer) giveUpTrial() {
 		return
 	}
 	s.forget()
-	s.based, s.whole, s.owed = false, false, true
+	s.based, s.complete, s.owed = false, false, true
 	clear(s.recent[:])
 	s.ask = nil
 	s.drain()

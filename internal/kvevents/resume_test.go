@@ -29,8 +29,8 @@ func TestResumeFillsTheGap(t *testing.T) {
 	p.settle(s)
 	s.live(on(1, p.publish()))
 	want(t, l, "a", 0, 7)
-	if l.forgets != 0 || !s.whole || !s.first {
-		t.Errorf("forgot %d times, whole %v, caught up %v", l.forgets, s.whole, s.first)
+	if l.forgets != 0 || !s.complete || !s.first {
+		t.Errorf("forgot %d times, complete %v, caught up %v", l.forgets, s.complete, s.first)
 	}
 	if next, digest, ok := s.place(); !ok || next != 7 || digest != xxhash.Sum64([]byte("a:6")) {
 		t.Errorf("place %d %x %v", next, digest, ok)
@@ -64,8 +64,8 @@ func TestResumeForgetsWhatTheBufferNoLongerReaches(t *testing.T) {
 	s.connected(1)
 	p.settle(s)
 	want(t, l, "a", 5, 9)
-	if l.forgets != 1 || s.whole {
-		t.Errorf("forgot %d times, whole %v", l.forgets, s.whole)
+	if l.forgets != 1 || s.complete {
+		t.Errorf("forgot %d times, complete %v", l.forgets, s.complete)
 	}
 }
 

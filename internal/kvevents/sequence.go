@@ -77,13 +77,13 @@ type sequencer struct {
 	world   world
 	replays bool // a replay endpoint is known
 
-	next  uint64 // first batch not applied yet
-	based bool   // next is known
-	clean bool   // nothing applied since the last forget
-	whole bool   // applied from sequence 0 on
-	owed  bool   // history was not available; request it again later
-	first bool   // the first catch-up is over
-	trial bool   // resumed, and the publisher has not shown yet that it is the same
+	next     uint64 // first batch not applied yet
+	based    bool   // next is known
+	clean    bool   // nothing applied since the last forget
+	complete bool   // applied from sequence 0 on
+	owed     bool   // history was not available; request it again later
+	first    bool   // the first catch-up is over
+	trial    bool   // resumed, and the publisher has not shown yet that it is the same
 
 	conn     uint64 // latest connection of the event socket
 	oldest   uint64 // frames of connections before this belong to an earlier life
@@ -245,7 +245,7 @@ func (s *sequencer) seen(f frame) { s.seenConn, s.seenSeq = f.conn, f.seq }
 
 // base makes seq the next batch, nothing before it known.
 func (s *sequencer) base(seq uint64) {
-	s.next, s.based, s.whole = seq, true, seq == 0
+	s.next, s.based, s.complete = seq, true, seq == 0
 }
 
 // accept applies the next batch.
@@ -284,7 +284,7 @@ func (s *sequencer) lose(next uint64) {
 	s.count.Lost++
 	s.forget()
 	s.base(next)
-	s.whole = false
+	s.complete = false
 }
 
 func (s *sequencer) forget() {
@@ -299,7 +299,7 @@ func (s *sequencer) forget() {
 func (s *sequencer) restarted(conn uint64) {
 	s.count.Restarts++
 	s.forget()
-	s.based, s.whole = false, false
+	s.based, s.complete = false, false
 	s.oldest, s.seenConn = conn, 0
 	clear(s.recent[:])
 	if s.replays {
@@ -312,7 +312,7 @@ func (s *sequencer) restarted(conn uint64) {
 func (s *sequencer) expired() {
 	s.clean = false
 	s.forget()
-	s.based, s.whole = false, false
+	s.based, s.complete = false, false
 	if s.replays {
 		s.cut = true
 		s.request(asked{purpose: fresh})

@@ -111,7 +111,7 @@ func TestSequenceHistoryFirst(t *testing.T) {
 	p.settle(s)
 	s.live(on(1, p.publish()))
 	want(t, l, "a", 0, 7)
-	if !s.whole || !s.first || s.count.Gaps != 0 || l.forgets != 0 || s.count.Duplicates != 1 {
+	if !s.complete || !s.first || s.count.Gaps != 0 || l.forgets != 0 || s.count.Duplicates != 1 {
 		t.Errorf("%+v, %d forgets", s.count, l.forgets)
 	}
 }
@@ -124,7 +124,7 @@ func TestSequenceShortBuffer(t *testing.T) {
 	}
 	s, l := start(p, true)
 	want(t, l, "a", 7, 10)
-	if s.whole || l.forgets != 0 {
+	if s.complete || l.forgets != 0 {
 		t.Error("a buffer that does not reach the start is no complete history, and no reason to forget")
 	}
 }
@@ -172,7 +172,7 @@ func TestSequenceGapUnfillable(t *testing.T) {
 	s.live(on(1, p.publish())) // 7; kept: 6, 7
 	p.settle(s)
 	want(t, l, "a", 6, 8)
-	if s.count.Lost != 1 || l.forgets != 1 || s.whole {
+	if s.count.Lost != 1 || l.forgets != 1 || s.complete {
 		t.Errorf("%+v, %d forgets", s.count, l.forgets)
 	}
 }
@@ -385,7 +385,7 @@ func TestSequenceReplayFails(t *testing.T) {
 		s.replied(a.id, errors.New("refused"))
 	}
 	want(t, l, "a", 3, 4) // live goes on
-	if !s.first || s.whole || s.count.ReplayFails != attemptLimit {
+	if !s.first || s.complete || s.count.ReplayFails != attemptLimit {
 		t.Errorf("first %v, %+v", s.first, s.count)
 	}
 	s.live(on(1, p.publish()))
@@ -393,7 +393,7 @@ func TestSequenceReplayFails(t *testing.T) {
 	s.probe() // and history is still owed
 	p.settle(s)
 	want(t, l, "a", 0, 5)
-	if !s.whole || s.owed {
+	if !s.complete || s.owed {
 		t.Error("history came and is not complete")
 	}
 }

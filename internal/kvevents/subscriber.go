@@ -288,7 +288,7 @@ func (s *Subscriber) start() (doubt *time.Timer) {
 		return doubt
 	}
 	s.incarnation, s.repeats = c.Incarnation, c.Begun
-	s.sequencer.resume(c.Next, c.Digest, c.Whole)
+	s.sequencer.resume(c.Next, c.Digest, c.Complete)
 	s.set(func(st *Status) { st.Incarnation, st.HasSeq, st.LastSeq = c.Incarnation, true, c.Next-1 })
 	return doubt
 }
@@ -415,12 +415,12 @@ func (s *Subscriber) publish() {
 	c.Rejected, c.Overflow = q.count.Rejected, q.count.Overflow
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.Synced, s.status.Complete, s.status.Counters = q.first, q.first && q.whole, c
+	s.status.Synced, s.status.Complete, s.status.Counters = q.first, q.first && q.complete, c
 	next, digest, ok := q.place()
 	if !ok {
 		s.cursor = index.Cursor{}
 		return
 	}
-	s.cursor = index.Cursor{Holder: s.holder, Next: next, Begun: max(next, s.cursor.Begun), Digest: digest, Whole: q.whole,
+	s.cursor = index.Cursor{Holder: s.holder, Next: next, Begun: max(next, s.cursor.Begun), Digest: digest, Complete: q.complete,
 		Incarnation: s.incarnation, Tenant: s.o.Tenant, Model: s.o.Model, Scheme: s.o.Scheme, Full: s.o.Full}
 }

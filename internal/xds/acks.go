@@ -68,7 +68,7 @@ type sent struct {
 	typeURL   string
 	endpoints map[string][]string // by cluster
 	removed   []string            // clusters
-	whole     bool                // endpoints has all endpoints
+	complete  bool                // endpoints has all endpoints
 }
 
 func newAcks(m *metrics, log *slog.Logger) *acks {
@@ -105,7 +105,7 @@ func (a *acks) callbacks() serverv3.Callbacks {
 			return nil
 		},
 		StreamResponseFunc: func(_ context.Context, id int64, _ *discoveryv3.DiscoveryRequest, r *discoveryv3.DiscoveryResponse) {
-			a.send(of|id, r.GetNonce(), sent{typeURL: r.GetTypeUrl(), endpoints: assignments(r.GetTypeUrl(), r.GetResources()), whole: true})
+			a.send(of|id, r.GetNonce(), sent{typeURL: r.GetTypeUrl(), endpoints: assignments(r.GetTypeUrl(), r.GetResources()), complete: true})
 		},
 		StreamDeltaRequestFunc: func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error {
 			id |= of | incremental
@@ -200,7 +200,7 @@ func (a *acks) answered(id int64, node *corev3.Node, nonce string, why refusal, 
 
 // take records endpoints that were acknowledged.
 func (c *conversation) take(s sent) {
-	if c.endpoints == nil || s.whole {
+	if c.endpoints == nil || s.complete {
 		c.endpoints = map[string][]string{}
 	}
 	for cluster, addrs := range s.endpoints {

@@ -66,7 +66,7 @@ func TestAnEntryExactlyTTLOldLives(t *testing.T) {
 	trees := New(Options{})
 	trees.Observe(model, chain(1, 2), 7, start, ttl)
 	if w := trees.Weight(model, 7, start.Add(2*time.Minute)); w != 1 {
-		t.Errorf("weight %g after a half-life, want half of two nodes", w)
+		t.Errorf("weight %g after a half-life, want half of two entries", w)
 	}
 	if got := depths(trees, chain(1, 2), start.Add(time.Minute)); got[7] != 2 {
 		t.Errorf("exactly TTL old: %v", got)
@@ -83,7 +83,7 @@ func TestAnEntryExactlyTTLOldLives(t *testing.T) {
 		t.Errorf("%d entries after the others expired", n)
 	}
 	if w := trees.Weight(model, 7, start.Add(time.Minute+1)); !(math.Abs(w-2) <= 1e-9) { // which NaN is not
-		t.Errorf("weight %g, want that of two fresh nodes", w)
+		t.Errorf("weight %g, want that of two fresh entries", w)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestTheTTLOfEachCallCounts(t *testing.T) {
 		got := 0
 		trees.Match(model, chain(1, 2), later, ttl, func(index.HolderID, int) { got++ })
 		if got != want {
-			t.Errorf("a TTL of %v finds %d nodes, want %d", ttl, got, want)
+			t.Errorf("a TTL of %v finds %d entries, want %d", ttl, got, want)
 		}
 	}
 	trees.Invalidate(start.Add(time.Second), 8)
@@ -177,7 +177,7 @@ func TestDefaults(t *testing.T) {
 }
 
 // TestWeightsAreTheSumOfDecayedNodes holds the running sums to a walk over all
-// nodes, under random operations.
+// entries, under random operations.
 func TestWeightsAreTheSumOfDecayedNodes(t *testing.T) {
 	const ttl = 30 * time.Second
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -201,7 +201,7 @@ func TestWeightsAreTheSumOfDecayedNodes(t *testing.T) {
 		}
 		for h := range index.HolderID(4) {
 			if got := trees.Weight(model, h, now); !(math.Abs(got-want[h]) <= 1e-3) {
-				t.Fatalf("holder %d weighs %g, its nodes %g", h, got, want[h])
+				t.Fatalf("holder %d weighs %g, its entries %g", h, got, want[h])
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // Options bound Trees. Zero values are the defaults.
 type Options struct {
 	HalfLife   time.Duration // of weights; default 2 min
-	MaxEntries int           // nodes per model; default 65,536, about 8 MiB
+	MaxEntries int           // entries per model; default 65,536, about 8 MiB
 }
 
 func (o Options) withDefaults() Options {
@@ -48,7 +48,7 @@ func New(o Options) *Trees {
 	return t
 }
 
-// Observe records that h served a request with this chain at now, and drops nodes older
+// Observe records that h served a request with this chain at now, and drops entries older
 // than ttl, the model's. An empty chain records nothing.
 func (t *Trees) Observe(m Model, chain []prefixhash.Key, h index.HolderID, now time.Time, ttl time.Duration) {
 	if len(chain) == 0 {
@@ -79,7 +79,7 @@ func (t *Trees) Match(m Model, chain []prefixhash.Key, now time.Time, ttl time.D
 	}
 }
 
-// Weight returns the number of a holder's nodes in a model's tree, weighted by age.
+// Weight returns the number of a holder's entries in a model's tree, weighted by age.
 func (t *Trees) Weight(m Model, h index.HolderID, now time.Time) float64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +90,7 @@ func (t *Trees) Weight(m Model, h index.HolderID, now time.Time) float64 {
 	return of.weightOf(h, nanos(now))
 }
 
-// Invalidate ends the nodes of holders that have left, up to now. It waits for no
+// Invalidate ends the entries of holders that have left, up to now. It waits for no
 // request.
 func (t *Trees) Invalidate(now time.Time, holders ...index.HolderID) {
 	t.leave.Lock()
@@ -103,13 +103,13 @@ func (t *Trees) Invalidate(now time.Time, holders ...index.HolderID) {
 	t.gone.Store(&gone)
 }
 
-// Entries returns the number of nodes of all trees.
+// Entries returns the number of entries of all trees.
 func (t *Trees) Entries() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := 0
 	for _, of := range t.trees {
-		n += len(of.nodes)
+		n += len(of.entries)
 	}
 	return n
 }
