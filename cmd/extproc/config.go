@@ -49,7 +49,7 @@ type Config struct {
 	Peers  link.Config   `yaml:"peers" applies:"restart"` // other routers of the fleet, with which load and speculation are shared; without `listen` and `url` nothing is
 	Filter FilterConfig  `yaml:"filter" applies:"reload"` // how requests are read and answered
 	Tokens TokensConfig  `yaml:"tokens" applies:"reload"` // how prompts become token ids
-	Policy policy.Config `yaml:"policy" applies:"reload"` // how replicas are ranked; what is set here holds for all models
+	Policy policy.Config `yaml:"policy" applies:"reload"` // how replicas are ranked; these settings hold for all models
 	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`  // the settings that Envoy receives, by xDS and by `extproc envoy-config`
 	XDS    xds.Options   `yaml:"xds" applies:"reload"`    // where Envoy finds it
 
@@ -90,7 +90,7 @@ type IndexConfig struct {
 	MaxScopeBlocks int           `yaml:"max_scope_blocks" unit:"blocks"` // most distinct blocks of one scope; the default takes about 1.4 GiB when it is full
 	MaxBlocks      int           `yaml:"max_blocks" unit:"blocks"`       // most distinct blocks of all scopes; as many again of replicas with several cache groups, counted for each replica by itself
 	MaxOrphans     int           `yaml:"max_orphans" unit:"blocks"`      // most stored blocks that are kept until their parent is known
-	SweepEvery     time.Duration `yaml:"sweep_every"`                    // how often what has expired is removed
+	SweepEvery     time.Duration `yaml:"sweep_every"`                    // how often expired entries are removed
 	ReplicaTTL     time.Duration `yaml:"replica_ttl"`                    // how long a sidecar may send nothing before its blocks are dropped
 	SyncTimeout    time.Duration `yaml:"sync_timeout"`                   // a replica whose KV events have not been caught up with by then counts as ready
 	ProbeEvery     time.Duration `yaml:"probe_every"`                    // how often events that may have been missed are requested from a silent replica

@@ -27,7 +27,7 @@ type ModelConfig struct {
 	DefaultKwargs          string   `yaml:"default_chat_template_kwargs,omitempty"`        // the servers' --default-chat-template-kwargs, a JSON object; "" = none
 	ExcludeTools           bool     `yaml:"exclude_tools_when_tool_choice_none,omitempty"` // the servers run with --exclude-tools-when-tool-choice-none
 	TokenizerMode          string   `yaml:"tokenizer_mode,omitempty"`                      // the servers' --tokenizer-mode; "" = auto
-	MaxModelLen            int      `yaml:"max_model_len,omitempty" unit:"tokens"`         // the servers' --max-model-len; 0 = what they report
+	MaxModelLen            int      `yaml:"max_model_len,omitempty" unit:"tokens"`         // the servers' --max-model-len; 0 = the length that they report
 	Timezone               string   `yaml:"timezone,omitempty"`                            // the servers' time zone, for templates that print the date; "" = UTC
 	Transformers           string   `yaml:"transformers,omitempty"`                        // version of the servers' transformers package; "" = not known
 	DisabledThinkingEffort string   `yaml:"disabled_thinking_effort,omitempty"`            // the reasoning effort that thinking "disabled" means on /v1/messages; "" = found out from the template

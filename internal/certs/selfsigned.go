@@ -47,7 +47,7 @@ func selfSigned(now time.Time) (tls.Certificate, error) {
 	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("certs: parse what was signed: %w", err)
+		return tls.Certificate{}, fmt.Errorf("certs: parse the signed certificate: %w", err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }

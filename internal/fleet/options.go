@@ -60,11 +60,11 @@ type ReplicaOptions struct {
 	Name               string         `yaml:"name,omitempty"`                                    // a name for people, in logs, pages and one metric; "" = none
 	Tenant             string         `yaml:"tenant,omitempty"`                                  // the only tenant that it serves; "" = it is shared
 	Models             []ModelOptions `yaml:"models,omitempty"`                                  // the models that it serves, instead of its /v1/models
-	BlockSize          int            `yaml:"block_size,omitempty" unit:"tokens"`                // tokens of one KV block; 0 = what it reports
+	BlockSize          int            `yaml:"block_size,omitempty" unit:"tokens"`                // tokens of one KV block; 0 = the number that it reports
 	Events             []EventSource  `yaml:"events,omitempty"`                                  // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
 	Sidecar            bool           `yaml:"sidecar,omitempty"`                                 // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
 	Render             *bool          `yaml:"render,omitempty"`                                  // whether it answers /render; none = it is tried
-	HashAlgorithm      string         `yaml:"hash_algorithm,omitempty"`                          // its --prefix-caching-hash-algo, to check its hashes with; "" = what it reports, or found out
+	HashAlgorithm      string         `yaml:"hash_algorithm,omitempty"`                          // its --prefix-caching-hash-algo, to check its hashes with; "" = the reported or the detected one
 	HashSeed           *string        `yaml:"hash_seed,omitempty"`                               // its PYTHONHASHSEED, to check its hashes with; none = not known
 	KVReportFull       bool           `yaml:"kv_report_full,omitempty"`                          // it runs with kv_cache_report_mode full
 	FullAttentionGroup *int           `yaml:"full_attention_group,omitempty" unit:"cache group"` // number of the cache group with full attention, if its events do not show it; none = from its events

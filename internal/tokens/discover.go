@@ -325,7 +325,7 @@ func (d *Discovery) load(ctx context.Context, a *attempt, m Model) error {
 func (d *Discovery) folder(ctx context.Context, a *attempt, found *Found) (err error) {
 	root := found.Root
 	if root == "" {
-		return errors.New("its replicas do not say what they loaded it from")
+		return errors.New("its replicas do not report where they loaded it from")
 	}
 	if found.Folder, err = d.o.Hub.Find(root); err == nil {
 		found.From, found.Commit = FromCache, modelfiles.Commit(found.Folder)

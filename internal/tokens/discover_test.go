@@ -144,7 +144,7 @@ func TestDiscoveryFetches(t *testing.T) {
 	url, asked := standIn(t)
 	home := t.TempDir()
 	env := map[string]string{"HF_HOME": home, "HF_ENDPOINT": url}
-	for root, says := range map[string]string{"own/model": "tokens.download", "/models/x": "no folder", "alias": "no folder", "": "do not say"} {
+	for root, says := range map[string]string{"own/model": "tokens.download", "/models/x": "no folder", "alias": "no folder", "": "do not report"} {
 		d := newDiscovered(t, env, false)
 		d.served["m"] = root
 		if f := d.only(t); !strings.Contains(f.Error, says) || d.loaded("m") || asked.Load() != 0 {

@@ -184,7 +184,7 @@ func (a *acks) answered(id int64, node *corev3.Node, nonce string, why refusal, 
 	if refused {
 		a.metrics.refused.WithLabelValues(kind).Inc()
 		if c.refused[kind].words != why.words {
-			a.log.Error("an Envoy refuses an update and keeps what it has", "envoy", c.who, "type", kind, "envoy_says", why.words)
+			a.log.Error("an Envoy refuses an update and keeps its former state", "envoy", c.who, "type", kind, "envoy_says", why.words)
 		}
 		c.refused[kind] = why
 		return true
@@ -317,7 +317,7 @@ func (a *acks) notes() (out []string) {
 	defer a.mu.Unlock()
 	for _, c := range a.envoys {
 		for kind, why := range c.refused {
-			out = append(out, fmt.Sprintf("Envoy %s refuses an update of its %s and keeps what it has: %s", c.who, kind, why.words))
+			out = append(out, fmt.Sprintf("Envoy %s refuses an update of its %s and keeps its former state: %s", c.who, kind, why.words))
 		}
 	}
 	slices.Sort(out)

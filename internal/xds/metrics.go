@@ -17,7 +17,7 @@ func newMetrics(reg prometheus.Registerer, p *Publisher) *metrics {
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_xds_updates_total", Help: "Updates sent to Envoys, by type: listener, routes, clusters, endpoints."}, []string{"type"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_xds_refused_total", Help: "Updates that an Envoy refused, by type; it keeps what it has."}, []string{"type"}),
+			Name: "warmroute_xds_refused_total", Help: "Updates that an Envoy refused, by type; it keeps its former state."}, []string{"type"}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "warmroute_xds_state_failures_total", Help: "Times the published state could not be written to xds.state."}),
 	}

@@ -70,7 +70,7 @@ func (m *Member) filed(told *Settings) []Group {
 		}
 	}
 	if outside || seen < len(told.Filed) {
-		m.unfit = fmt.Sprintf("the model's config.json makes %d cache groups, but its events have shown %d, so what they are is not known: tell the groups", len(told.Filed), seen)
+		m.unfit = fmt.Sprintf("the model's config.json makes %d cache groups, but its events have shown %d, so their kinds are not known: configure the groups", len(told.Filed), seen)
 		return nil
 	}
 	for i, f := range told.Filed {

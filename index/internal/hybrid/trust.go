@@ -58,13 +58,13 @@ func (m *Member) judge(p *Plan) Trust {
 	case byHash && p.keying.Hash == nil:
 		return inexact("its blocks lie where only vLLM's own hashes show, and its hash algorithm or seed is not known, so less may be credited than is hit: set hash_seed")
 	case p.layout.lacksChunk() && p.assumed.Chunk == 0:
-		return inexact("the chunk size of its attention is not known yet: tell it, or let it be learned from what the replica reports")
+		return inexact("the chunk size of its attention is not known yet: configure it, or let the replica's reports show it")
 	case told.Limit != "" && !p.layout.Plain():
 		return inexact(told.Limit)
 	case told.Doubt != "" && eagle && !believed:
 		return inexact(told.Doubt)
 	case !eagle && !believed:
-		return Trust{Unconfirmed: true, Why: "whether a draft model drops blocks is not told, and what the replica reported has not shown it yet"}
+		return Trust{Unconfirmed: true, Why: "whether a draft model drops blocks is not configured, and the replica's reports have not shown it yet"}
 	case m.reports.doubt():
 		return Trust{repeats: true, Why: "it announces blocks again that requests have hit (kv_cache_report_mode full), which cannot always be told from copies, so less may be credited than is hit"}
 	}

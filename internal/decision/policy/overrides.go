@@ -47,7 +47,7 @@ func DefaultOverrides() Overrides {
 // the settings of single models by their served ids.
 type Config struct {
 	Overrides `yaml:",inline"`
-	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"` // what differs for a model, by its served name; it has no `models` of its own
+	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"` // the settings that differ for a model, by its served name; it has no `models` of its own
 }
 
 // constants are TTFT's fields by name, each with its smallest valid value; all are

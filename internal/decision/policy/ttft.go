@@ -32,11 +32,11 @@ type TTFT struct {
 	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`     // one decode step for each token of context
 	Lambda       float64 `yaml:"lambda" unit:"factor"`            // price of a request's prefill to later requests, even if none waits
 	Kappa        float64 `yaml:"kappa" unit:"factor"`             // the same price for each waiting request, on average over the replicas
-	Beta         float64 `yaml:"beta" unit:"decode steps"`        // how many decode steps of what runs there a request pays for
+	Beta         float64 `yaml:"beta" unit:"decode steps"`        // how many decode steps of the running requests a request pays for
 	Guard        float64 `yaml:"guard" unit:"factor"`             // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = no guard
-	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`       // what the guard adds to the mean
+	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`       // requests in flight that the guard adds to the mean
 	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`       // the same for a replica that is still computing the match; 0 = no burst guard
-	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`       // what the burst guard adds to the mean
+	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`       // requests in flight that the burst guard adds to the mean
 	LowerTier    float64 `yaml:"lower_tier" unit:"share, 0 to 1"` // value of a token in CPU memory or storage relative to one on the GPU
 	Junction     float64 `yaml:"junction" unit:"factor"`          // share of the prefill that extends a match which other cache groups end, deducted from the cost
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`     // loading a LoRA adapter; twice that when one is evicted for it

@@ -15,7 +15,7 @@ type Options struct {
 	TLS         certs.ClientOptions `yaml:"tls,omitempty"`      // TLS to the collector; without it spans are not encrypted
 	ServiceName string              `yaml:"service_name"`       // service.name of the spans
 	Timeout     time.Duration       `yaml:"timeout"`            // longest wait for the collector to take a batch; then the batch is lost
-	Queue       int                 `yaml:"queue" unit:"spans"` // most spans that wait to be sent; what does not fit is lost
+	Queue       int                 `yaml:"queue" unit:"spans"` // most spans that wait to be sent; further ones are lost
 }
 
 // DefaultOptions trace nothing.
