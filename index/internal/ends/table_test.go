@@ -3,10 +3,12 @@ package ends
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"warmroute/index/internal/epoch"
 	"warmroute/index/internal/holderset"
+	"warmroute/index/internal/radix"
 )
 
 // TestTableIsWhatWasPut: a node's spans ascend, join where they can, have exactly the
@@ -105,6 +107,61 @@ func TestBitmap(t *testing.T) {
 		}
 		if got, want := b.next(i, false), next(i, false); got != want && want < 300 {
 			t.Fatalf("at %d: next that is not in it %d, want %d", i, got, want)
+		}
+	}
+}
+
+// TestNarrowLeavesTheLastEnd: whatever the spans of a path's nodes, the holders' depths and the limit,
+// a holder's hit is its last end within both, and holders without one stay to be decided.
+func TestNarrowLeavesTheLastEnd(t *testing.T) {
+	var clock epoch.Clock
+	clock.Init()
+	var sets holderset.Sets
+	sets.Init(&clock)
+	const slots, blocks = 130, 30
+	for seed := range uint64(400) {
+		rnd := rand.New(rand.NewPCG(seed, 5))
+		var table Table
+		table.Init(&sets)
+		var has [slots][blocks]bool
+		for range rnd.IntN(200) {
+			slot, from := rnd.IntN(slots), rnd.IntN(blocks)
+			to := from + 1 + rnd.IntN(blocks-from)
+			table.put(0, from, to, slot, true)
+			for off := from; off < to; off++ {
+				has[slot][off] = true
+			}
+		}
+		var path []radix.Stretch // of one node again and again
+		length := int32(0)
+		for range rnd.IntN(4) {
+			path = append(path, radix.Stretch{Depth: length, Len: 1 + rnd.Int32N(blocks)})
+			length += path[len(path)-1].Len
+		}
+		limit, lose := rnd.Int32N(length+2), rnd.Int32N(2)
+		decide, depth := make([]uint64, 3), make([]int32, 3*64)
+		var want [slots]int32 // -1: stays
+		var asked [slots]bool
+		for slot := range slots {
+			depth[slot], want[slot] = rnd.Int32N(length+1), -1
+			if asked[slot] = rnd.IntN(3) > 0; asked[slot] {
+				decide[slot>>6] |= 1 << (slot & 63)
+			}
+			for _, s := range path {
+				for off := range s.Len {
+					if at := s.Depth + off + 1; has[slot][off] && at <= min(depth[slot], limit) {
+						want[slot] = at - lose
+					}
+				}
+			}
+		}
+		before := slices.Clone(depth)
+		table.Narrow(path, limit, lose, decide, depth)
+		for slot := range slots {
+			left := decide[slot>>6]>>(slot&63)&1 != 0
+			if hit := asked[slot] && want[slot] >= 0; left != (asked[slot] && !hit) || hit && depth[slot] != want[slot] || !hit && depth[slot] != before[slot] {
+				t.Fatalf("seed %d: slot %d of depth %d has %d, to be decided: %v; want %d", seed, slot, before[slot], depth[slot], left, want[slot])
+			}
 		}
 	}
 }
