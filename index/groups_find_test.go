@@ -166,3 +166,38 @@ func TestABatchOfTwoModels(t *testing.T) {
 		}
 	}
 }
+
+// A caller that asks in a group without full attention finds the holders' hits once each, beside a holder
+// that has the group alone, and in place of what is reported of them there.
+func TestAnswersReplaceMatches(t *testing.T) {
+	for _, reported := range []int{0, 1, 70} {
+		x := newGroups(t, nil)
+		p := somePrompt(20*groupBlock + 1)
+		keys := p.AppendChain(nil, Keying{Unit: groupBlock})
+		for i := range 130 {
+			h := Holder{Replica: fmt.Sprint(i)}
+			if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:20*groupBlock], 0)}); err != nil {
+				t.Fatal(err)
+			}
+			if i < reported {
+				x.Report(groupSpace, x.ID(h), keys[:3], time.Now().Add(time.Hour))
+			}
+		}
+		alone := Holder{Replica: "alone"}
+		if _, err := x.Apply(&Batch{Holder: alone, Incarnation: x.Begin(alone), Events: fullAlone(p[:5*groupBlock])}); err != nil {
+			t.Fatal(err)
+		}
+		var f Found
+		x.FindPrompt(&f, groupSpace, keys, p)
+		seen := map[HolderID]bool{}
+		for m := range f.All() {
+			if other := m.ID == x.ID(alone); m.Grouped == other || other && m.Blocks != 5 || !other && (m.Hit != 20*groupBlock || m.Blocks != 20 || m.Reported != 20) {
+				t.Errorf("%d reported: %+v", reported, m)
+			}
+			seen[m.ID] = true
+		}
+		if n := f.Len(); n != 131 || len(seen) != n {
+			t.Errorf("%d reported: %d matches of %d holders, want 131", reported, n, len(seen))
+		}
+	}
+}

@@ -196,6 +196,14 @@ func TestTheFirstFullGroupCounts(t *testing.T) {
 		t.Errorf("group %d is full attention, %v, though 0 is configured", g, known)
 	}
 	x.wantReported(a, 2)
+	x = newFixture(t, Options{})
+	ev := x.f.stored(a, TierGPU, x.all())
+	ev.Scope.Group, ev.GroupKind = 1, GroupFull
+	x.send(a, x.Begin(a), ev)
+	x.NameGroup(a.Replica, 0)
+	if g, known := x.FullGroup("", "m"); g != 0 || !known {
+		t.Errorf("group %d is full attention, %v, though 0 is configured and 1 reported", g, known)
+	}
 	if _, known := x.FullGroup("", "other"); known {
 		t.Error("a model without events has a full-attention group")
 	}
