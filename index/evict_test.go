@@ -8,7 +8,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// blocksOf is a Stored event of n blocks whose keys no other number gives, behind no other block.
+// blocksOf returns a Stored event of n blocks from a prompt's start. Each number has its own blocks.
 func (x *fixture) blocksOf(number, n int) Event {
 	ev := Event{Kind: Stored, Scope: x.f.scope}
 	for i := range n {
@@ -71,8 +71,8 @@ func TestTheOldestBlocksAreEvicted(t *testing.T) {
 	}
 }
 
-// Where nodes have nothing to give, detached blocks and blocks below the GPU are evicted, as many as
-// are needed. A second holder of the same blocks needs no room.
+// Detached blocks and blocks below the GPU are evicted if nodes have too few, as many as are needed. A
+// second holder of the same blocks needs no room.
 func TestDetachedAndLowerBlocksAreEvicted(t *testing.T) {
 	for name, change := range map[string]func(ev *Event){
 		"detached":   func(ev *Event) { ev.HasParent, ev.Parent = true, 77 },

@@ -15,7 +15,7 @@ func kindsUnknown(events []Event) []Event {
 	return events
 }
 
-// newGrouped is an index with one holder that has 20 blocks of a prompt in its full attention and in
+// newGrouped makes an index with one holder that has 20 blocks of a prompt in its full attention and in
 // a window.
 func newGrouped(t *testing.T) (x *Index, h Holder, p tokensPrompt) {
 	x, h, p = newGroups(t, nil), Holder{Replica: "a:1"}, somePrompt(20*groupBlock+1)
@@ -168,7 +168,7 @@ func TestABatchOfTwoModels(t *testing.T) {
 }
 
 // A caller that asks in a group without full attention finds the holders' hits once each, beside a holder
-// that has the group alone, and in place of what is reported of them there.
+// that has the group alone, and in place of their leases there.
 func TestAnswersReplaceMatches(t *testing.T) {
 	for _, reported := range []int{0, 1, 70} {
 		x := newGroups(t, nil)

@@ -9,8 +9,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Of many holders, more than a word of a set has bits, each matches as far as it has the prompt: with
-// ends that many share, that few share, and in places where others went on.
+// Of many holders, more than a word of a set has bits, each matches as far as it has the prompt,
+// whether many or few others end there.
 func TestManyHoldersEndAnywhere(t *testing.T) {
 	for seed := range uint64(6) {
 		x := newFixture(t, Options{checkpointEvery: 5})
@@ -81,7 +81,7 @@ func TestHoldersOfAModelAreBounded(t *testing.T) {
 	}
 }
 
-// A number is given again when so many others wait, and not before. Pages of numbers are made as they
+// A number is given again when minFreeIDs others wait, and not before. Pages of numbers are made as they
 // are needed.
 func TestNumbersAreGivenAgainInOrder(t *testing.T) {
 	x := newFixture(t, Options{})

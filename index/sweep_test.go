@@ -55,8 +55,8 @@ func TestSweepsAtOnceGiveASlotBackOnce(t *testing.T) {
 	}
 }
 
-// Scopes that are empty go when half of the scopes are used, and leave the others as they are: their
-// blocks, their hashes and the shard that both are in.
+// Empty scopes go when half of the scopes are used. The other scopes of their shard keep their blocks and
+// hashes.
 func TestEmptyScopesGoAlone(t *testing.T) {
 	x := newFixture(t, Options{MaxScopes: 4})
 	in := func(adapter string, ev Event) Event {
