@@ -5,17 +5,18 @@
 // There are few types. Open reads a Model from a folder, with the Flags of its servers.
 // Its Server computes prompts as one release of vLLM does: Tokenize takes a path and a
 // body, TokenizeInto a work.Budget, too, and Prompts a Job for callers that read bodies
-// themselves (package openai). A Refusal names why vLLM may serve a request whose ids are
-// not computed here; ErrRejected is matched where vLLM itself refuses it. A Template
-// renders conversations without the rest.
+// themselves (package openai). A Refusal is the error of a request that vLLM may serve,
+// but whose ids this package does not compute. The error of a request that vLLM itself
+// refuses matches ErrRejected. A Template only renders conversations.
 //
 // Three packages are public. A router reads each body once, for its model, salt and
 // routing fields, and gives the same openai.Request to Prompts; work.Budget bounds that
 // reading as well as this package's work. Packages under testkit are for the tests of this
 // repository.
 //
-// The invariant: ids are vLLM's, or there are none. No approximation is ever returned.
-// They are compared with vLLM 0.21 and 0.32; Model.Server has the rule for other releases.
+// The invariant: ids are vLLM's, or there are none. The package never approximates.
+// Tests compare the ids with vLLM 0.21 and 0.32; Model.Server has the rule for other
+// releases.
 //
 // Units: token ids are uint32, sizes are bytes, contexts are tokens. A Model, a Server and
 // a Template are safe for concurrent use. A request's text and its ids are in no error,

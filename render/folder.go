@@ -19,8 +19,8 @@ import (
 	"warmroute/render/work"
 )
 
-// Flags are what a model's servers were started with, as far as it decides
-// prompts. The zero value is a server with its defaults.
+// Flags are the settings of a model's servers that decide prompts. The zero value has
+// vLLM's defaults.
 type Flags struct {
 	// ChatTemplate is a file that replaces the model's own template.
 	ChatTemplate string
@@ -33,7 +33,7 @@ type Flags struct {
 	// TokenizerMode is --tokenizer-mode.
 	TokenizerMode string
 	// DisabledThinkingEffort is the reasoning effort that thinking.type "disabled" of
-	// /v1/messages means; "": as vLLM's own probe of the template finds.
+	// /v1/messages means; "": vLLM's probe of the template finds it.
 	DisabledThinkingEffort string
 	// Transformers is the version of the servers' transformers package, which prepares
 	// messages, too: from 5.23 on it drops a message's null fields and copies its
@@ -54,13 +54,13 @@ type Flags struct {
 	SystemInstructions bool
 	// MaxLen is --max-model-len; 0: not known.
 	MaxLen int
-	// StoreBytes bounds what is remembered of prompts' beginnings; 0 means
-	// DefaultStoreBytes, negative nothing.
+	// StoreBytes bounds the memory for the beginnings of prompts; 0 means
+	// DefaultStoreBytes, negative none.
 	StoreBytes int64
 }
 
-// DefaultStoreBytes remembers about twelve million tokens of conversations: what
-// a hundred long system prompts and some thousand sessions take. It is used as it
+// DefaultStoreBytes has room for about twelve million tokens of conversations: a
+// hundred long system prompts and some thousand sessions. A store allocates it as it
 // fills.
 const DefaultStoreBytes = 64 << 20
 
@@ -92,7 +92,7 @@ func Open(ctx context.Context, dir string, f Flags) (*Model, error) {
 	return m, err
 }
 
-// newModel is a model of its files' settings, in o, and the flags.
+// newModel returns a model with the settings of its files, in o, and those of its flags.
 func newModel(e encoder, o chat.Options, f Flags) (*Model, error) {
 	o.ContentFormat, o.ExcludeToolsWhenToolChoiceNone = f.ContentFormat, f.ExcludeTools
 	o.DisabledThinkingEffort, o.Transformers = f.DisabledThinkingEffort, f.Transformers
@@ -129,8 +129,8 @@ func openTokenizer(ctx context.Context, dir, class string, f Flags) (encoder, to
 	return e, tok.Config(), nil
 }
 
-// stored is the tokenizer with a prefix store, so that a conversation's next turn costs
-// its new text.
+// stored gives the tokenizer a prefix store, unless the flags rule one out: the next turn
+// of a conversation then costs its new text alone.
 func stored(tok *tokenizer.Tokenizer, f Flags) (encoder, error) {
 	if f.StoreBytes < 0 {
 		return tok, nil
@@ -138,7 +138,7 @@ func stored(tok *tokenizer.Tokenizer, f Flags) (encoder, error) {
 	return tokenizer.NewStore(tok, cmp.Or(f.StoreBytes, DefaultStoreBytes))
 }
 
-// loadWork is the budget of loading a file: ordinary ones cost a step a byte.
+// loadWork returns the budget for loading a file. Ordinary files cost a step a byte.
 func loadWork(ctx context.Context, file string) *work.Budget {
 	size := 0
 	if info, err := os.Stat(file); err == nil {
@@ -147,8 +147,8 @@ func loadWork(ctx context.Context, file string) *work.Budget {
 	return work.New(ctx, work.Limits{}, size)
 }
 
-// modelKind reads what selects vLLM's renderer. A folder without config.json
-// (a tokenizer alone) has no type.
+// modelKind reads the fields by which vLLM selects its renderer. A folder without
+// config.json (a tokenizer alone) has no type.
 func modelKind(dir, mode string) (chat.Model, error) {
 	m := chat.Model{TokenizerMode: mode}
 	raw, err := tokenizer.ReadFile(filepath.Join(dir, "config.json"))
@@ -177,7 +177,7 @@ func modelKind(dir, mode string) (chat.Model, error) {
 	return m, nil
 }
 
-// Files lists the files of a folder that Open may read, by name.
+// Files returns the paths of the files in a folder that Open may read.
 func Files(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -193,7 +193,8 @@ func Files(dir string) ([]string, error) {
 	return append(paths, more...), err
 }
 
-// modelNames are the files of a folder that Open may read, other than mistralFile.
+// modelNames are the names of the files that Open may read, besides names that
+// mistralFile matches.
 var modelNames = []string{
 	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json",
 	"chat_template.jinja", "chat_template.json", "tekken.json",

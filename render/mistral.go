@@ -12,8 +12,8 @@ import (
 	"warmroute/render/internal/tokenizer"
 )
 
-// mistralFile is a SentencePiece model's name, with the version of its instruct
-// format; an image format may follow it.
+// mistralFile matches the name of a SentencePiece model, with the version of its
+// instruct format; an image format may follow it.
 var mistralFile = regexp.MustCompile(`\.model(?:\.v(1|2|3|7|11)(m1)?)?$`)
 
 // openMistral reads a model in Mistral's own format.
@@ -30,8 +30,8 @@ func openMistral(ctx context.Context, dir string, kind chat.Model, f Flags) (*Mo
 	return newModel(encoder, chat.Options{Model: kind}, f)
 }
 
-// loadMistralTokenizer takes the file that mistral-common takes: tekken.json, or
-// else the last SentencePiece model by its name.
+// loadMistralTokenizer loads the file that mistral-common chooses: tekken.json, or else
+// the last SentencePiece model in the order of names.
 func loadMistralTokenizer(ctx context.Context, dir string) (*tokenizer.Tokenizer, tokenizer.Mistral, error) {
 	tekken := filepath.Join(dir, "tekken.json")
 	if _, err := os.Stat(tekken); err == nil {

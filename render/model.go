@@ -11,10 +11,10 @@ import (
 	"warmroute/render/work"
 )
 
-// Model is a model's files and the flags of its servers, as far as they decide prompts.
+// Model has the parts of a model's files and of its servers' flags that decide prompts.
 // Open reads one. It is safe for concurrent use.
 type Model struct {
-	chat    chat.Options // how its servers render, of whatever version
+	chat    chat.Options // without Version and Work
 	encoder encoder
 	byClass func() (encoder, error) // nil: Info.ByClass is false
 	maxLen  int
@@ -23,10 +23,9 @@ type Model struct {
 	compiled []compiled // the newest last
 }
 
-// encoder turns a text into token ids, appended to dst, as the model's tokenizer does. The
-// work is charged to b (nil: to nothing); a charge that cannot be paid panics, and the
-// caller catches it (package work). known is false when a piece names a token that the
-// vocabulary does not have.
+// encoder appends the token ids of a text to dst, as the model's tokenizer does. It charges
+// b (nil: nothing); a charge that b cannot pay panics, and the caller catches it (package
+// work). known is false if a piece names a token that the vocabulary lacks.
 type encoder interface {
 	Append(b *work.Budget, dst []uint32, text []byte, addSpecial bool) []uint32
 	AppendPieces(b *work.Budget, dst []uint32, text []byte, pieces []tokenizer.Piece) (ids []uint32, known bool)
@@ -38,25 +37,25 @@ type compiled struct {
 	renderer *chat.Renderer
 }
 
-// versionsKept is how many versions of vLLM a model is kept compiled for.
+// versionsKept bounds the versions of vLLM for which a Model keeps renderers.
 const versionsKept = 4
 
 // Info describes a model.
 type Info struct {
 	// Code names the code of vLLM that writes the model's chats, such as
-	// "mistral-common"; "": a chat template does.
+	// "mistral-common"; "": vLLM renders them with a chat template.
 	Code string
 	// Template is the source of the chat template; "": there is none.
 	Template string
 	// MaxLen is the context in tokens; 0: not known.
 	MaxLen int
-	// ByClass: releases of transformers 5 differ in whether they encode by the model's
-	// tokenizer.json or by the class that tokenizer_config.json names, and the ids are
-	// not the same. Only a server's answer decides: see Server.ByClass.
+	// ByClass: some releases of transformers 5 encode by the model's tokenizer.json, others
+	// by the class that tokenizer_config.json names, and the ids differ. Only a server's
+	// answer shows which: see Server.ByClass.
 	ByClass bool
 }
 
-// Info describes the model.
+// Info returns the model's description.
 func (m *Model) Info() Info {
 	return Info{m.chat.Model.Coded(), m.chat.Template, m.maxLen, m.byClass != nil}
 }
@@ -67,14 +66,15 @@ func (m *Model) Encode(dst []uint32, text []byte, addSpecial bool) []uint32 {
 	return m.encoder.Append(nil, dst, text, addSpecial)
 }
 
-// CodedVersion is the release of vLLM whose code is followed for a model with Info.Code.
+// CodedVersion is the release of vLLM whose code this package follows for a model with
+// Info.Code.
 const CodedVersion = "0.32.0"
 
-// Server prepares the model for servers of a release of vLLM ("0.32.0"). Releases before
-// 0.21 and after 0.32 are taken for these two; for a release between them, and for "",
-// there are ids where these two agree. now is the servers' clock for Tokenize, nil the machine's. The error
-// is that of a chat template which does not compile, or which needs more work than its
-// size allows or than ctx leaves time for.
+// Server prepares the model for servers of a release of vLLM ("0.32.0"). It takes releases
+// before 0.21 and after 0.32 for these two; for a release between them, and for "", the
+// Server returns ids if these two agree. now is the servers' clock for Tokenize, nil the
+// machine's. Server fails if the chat template does not compile, or needs more work than
+// its size allows or more time than ctx leaves.
 func (m *Model) Server(ctx context.Context, version string, now func() time.Time) (*Server, error) {
 	r, err := m.renderer(ctx, version)
 	if err != nil {
@@ -108,6 +108,6 @@ func (m *Model) renderer(ctx context.Context, version string) (*chat.Renderer, e
 	return r, nil
 }
 
-// ReadsSalt reports whether servers of a version keep the prompts of a route apart by the
-// body's cache_salt, or may do so: vLLM 0.21 does not on /v1/messages.
+// ReadsSalt reports whether servers of a version may keep the prompts of a route apart by
+// the body's cache_salt: vLLM 0.21 does not on /v1/messages.
 func ReadsSalt(version string, route openai.Route) bool { return chat.ReadsSalt(version, route) }

@@ -10,24 +10,24 @@ import (
 	"warmroute/render/work"
 )
 
-// Job is a request whose prompts are computed, and the limits of that.
+// Job is a request, with the limits for computing its prompts.
 type Job struct {
 	Request *openai.Request
 	// Now is the time on the servers' clock, one of Server.Moments.
 	Now time.Time
-	// Work is charged; nil: nothing is.
+	// Work pays for the computation; nil: nothing does.
 	Work *work.Budget
-	// Fits reports whether vLLM takes a prompt of some tokens as it is; truncates says
-	// that it cuts one that is longer than the context. nil: Info.MaxLen decides.
+	// Fits reports whether vLLM takes a prompt of so many tokens unchanged; truncates:
+	// vLLM cuts a prompt that is longer than the context. nil: Info.MaxLen decides.
 	Fits func(tokens int, truncates bool) bool
-	// Room has memory for the ids of one prompt, and has them afterwards.
+	// Room is memory for the ids of one prompt. Prompts leaves the ids in it.
 	Room *[]uint32
 }
 
-// workroom is the memory that a text is rendered in.
+// workroom is memory for rendering a text.
 type workroom struct{ text []byte }
 
-// mostText bounds what a workroom keeps.
+// mostText bounds the text of a workroom in the pool, in bytes.
 const mostText = 4 << 20
 
 var rooms = sync.Pool{New: func() any { return new(workroom) }}
@@ -38,9 +38,9 @@ func leave(w *workroom) {
 	}
 }
 
-// Prompts renders a request and encodes it: the ids of each prompt, and the features that
-// they depend on. Ids of one prompt are in the job's Room. The error is a [*Refusal], one
-// that matches ErrRejected or ErrUnfit, or one of package work.
+// Prompts returns the ids of each prompt of a request, and the features on which they
+// depend. The ids of one prompt are in the job's Room. The error is a [*Refusal], matches
+// ErrRejected or ErrUnfit, or is one of package work.
 func (s *Server) Prompts(j Job) (ids [][]uint32, features openai.Features, err error) {
 	defer work.Catch(&err)
 	j.Work = work.Or(j.Work)
@@ -79,8 +79,8 @@ func (s *Server) Prompts(j Job) (ids [][]uint32, features openai.Features, err e
 	return ids, out.Features, nil
 }
 
-// encode encodes a prompt as a whole or in its pieces. A model whose vocabulary lacks a
-// token of its own code is another model.
+// encode encodes a prompt as a whole or in its pieces. It refuses a vocabulary that lacks
+// a token that vLLM's code for the model writes: the code is of another model.
 func (s *Server) encode(b *work.Budget, dst []uint32, out chat.Rendered) ([]uint32, error) {
 	if out.Pieces == nil {
 		return s.encoder.Append(b, dst, out.Text, out.AddSpecialTokens), nil
@@ -92,26 +92,26 @@ func (s *Server) encode(b *work.Budget, dst []uint32, out chat.Rendered) ([]uint
 	return ids, nil
 }
 
-// Moments are the times at which a request may have been rendered, as far as that makes a
-// difference, the likeliest first: now, and within five minutes of the servers' midnight a
-// time of the other day, where prompts contain the day.
+// Moments returns the times at which a server may have rendered a request, the likeliest
+// first: now, and within five minutes of the servers' midnight a time of the other day,
+// if prompts contain the day.
 func (s *Server) Moments(now time.Time) []time.Time { return s.chat.Moments(now) }
 
-// fits reports whether vLLM takes a prompt as it is.
+// fits is Job.Fits by Info.MaxLen.
 func (s *Server) fits(tokens int, truncates bool) bool {
 	limit := s.model.maxLen
 	return limit == 0 || tokens < limit || tokens == limit && !truncates
 }
 
 // ErrRejected is matched by the error of a request that vLLM answers with a 4xx. The
-// error's text is vLLM's objection, where it is known.
+// error's text is vLLM's objection, if known.
 var ErrRejected = errors.New("vLLM rejects the request")
 
 // ErrUnfit is returned for a prompt that is empty or does not fit the model.
 var ErrUnfit = errors.New("the prompt is empty or longer than the model's context")
 
-// Refusal is the error of a request whose ids are not computed in this process
-// although vLLM may serve it.
+// Refusal is the error of a request that vLLM may serve, but whose ids this package does
+// not compute.
 type Refusal struct {
 	// Why is one of a closed set of reasons in snake_case, such as "multimodal".
 	Why string
@@ -119,7 +119,7 @@ type Refusal struct {
 
 func (e *Refusal) Error() string { return "not computed in this process: " + e.Why }
 
-// Refused is the reason.
+// Refused returns the reason.
 func (e *Refusal) Refused() string { return e.Why }
 
 // objection is vLLM's own message of a 4xx.
@@ -130,7 +130,7 @@ func (e *objection) Error() string { return e.says }
 // Is makes errors.Is(err, ErrRejected) true.
 func (e *objection) Is(target error) bool { return target == ErrRejected }
 
-// refused is the public form of chat's errors; others are returned as they are.
+// refused returns the public form of package chat's errors, and other errors unchanged.
 func refused(err error) error {
 	var not *chat.NotInProcess
 	switch {

@@ -20,9 +20,9 @@ type Server struct {
 	now     func() time.Time
 }
 
-// ByClass is the same server where transformers encodes by the tokenizer's class and not
-// by its file (Info.ByClass). The first call for a model loads the tokenizer a second
-// time, which may take a second.
+// ByClass returns the same server with a transformers that encodes by the tokenizer's class
+// and not by its file (Info.ByClass). The first call for a model loads the tokenizer again,
+// which may take a second.
 func (s *Server) ByClass() (*Server, error) {
 	if s.model.byClass == nil {
 		return nil, errors.New("the model's tokenizer is encoded by its file alone")
@@ -36,16 +36,16 @@ func (s *Server) ByClass() (*Server, error) {
 	return &other, nil
 }
 
-// Tokenize returns the ids of each prompt of a request: a body that is sent to a path, such
-// as /v1/chat/completions. The error is a [*Refusal], or states vLLM's objection; it never
-// holds text. The work has no limits.
+// Tokenize returns the ids of each prompt in a body that is sent to a path, such as
+// /v1/chat/completions. The error is a [*Refusal], or states vLLM's objection; it never
+// quotes the prompt. The work has no limits.
 func (s *Server) Tokenize(path string, body []byte) ([][]uint32, error) {
 	return s.TokenizeInto(nil, new([]uint32), path, body)
 }
 
-// TokenizeInto is Tokenize within a budget (nil: without limits) and with memory for
-// the ids: those of one prompt are in room, as long as it is not used again. Where
-// the budget has ended, the error is one of package work.
+// TokenizeInto is Tokenize within a budget (nil: without limits). The ids of one prompt
+// are in room, and valid until its next use. If the budget ends, the error is one of
+// package work.
 func (s *Server) TokenizeInto(b *work.Budget, room *[]uint32, path string, body []byte) ([][]uint32, error) {
 	req, err := s.read(path, body)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Server) TokenizeInto(b *work.Budget, room *[]uint32, path string, body 
 
 // AppendText appends the text of a chat, Responses or Messages request as vLLM gives it to
 // its tokenizer, and reports whether the tokenizer adds special tokens around it. The
-// errors are those of Tokenize.
+// error is Tokenize's.
 func (s *Server) AppendText(dst []byte, path string, body []byte) (text []byte, addSpecial bool, err error) {
 	req, err := s.read(path, body)
 	if err != nil {
@@ -97,8 +97,8 @@ func (s *Server) read(path string, body []byte) (*openai.Request, error) {
 	return req, nil
 }
 
-// unread separates bodies that vLLM refuses too from those that only this process
-// does not read.
+// unread returns a Refusal for a body that vLLM may read although this package does not,
+// and other errors unchanged.
 func unread(err error) error {
 	var unread *openai.Error
 	if errors.As(err, &unread) {

@@ -11,16 +11,16 @@ import (
 )
 
 // Template is a chat template that renders conversations as transformers'
-// apply_chat_template does (5.23, with Jinja2 3.1.6). vLLM changes a request before that;
-// a Server does both. A Template is safe for concurrent use.
+// apply_chat_template does (5.23, with Jinja2 3.1.6). It lacks the changes that vLLM makes
+// to a request before that; a Server makes them. A Template is safe for concurrent use.
 type Template struct {
 	compiled *jinja.Template
 	special  *pyvalue.Dict
 }
 
-// ReadTemplate reads the source of a folder's chat template and the special tokens, by
-// their names ("bos_token"), that the template is given. The folder needs
-// tokenizer_config.json or chat_template.jinja alone.
+// ReadTemplate reads the source of a folder's chat template, and the template's special
+// tokens by their names ("bos_token"). The folder needs tokenizer_config.json or
+// chat_template.jinja alone.
 func ReadTemplate(dir string) (source string, special map[string]string, err error) {
 	config, err := tokenizer.ReadConfig(dir)
 	if err != nil {
@@ -33,8 +33,8 @@ func ReadTemplate(dir string) (source string, special map[string]string, err err
 	return source, config.Special, nil
 }
 
-// NewTemplate compiles a template. The error is the one that Python's compiler raises, or
-// names the part of Jinja that is not rendered here.
+// NewTemplate compiles a template. The error has the text of Python's, or names the part of
+// Jinja that this package does not render.
 func NewTemplate(source string, special map[string]string) (*Template, error) {
 	compiled, err := jinja.Compile(source, jinja.Options{GuardNamespace: true})
 	if err != nil {
@@ -47,10 +47,10 @@ func NewTemplate(source string, special map[string]string) (*Template, error) {
 	return t, nil
 }
 
-// Append appends the text of a conversation at a time, which strftime_now prints. The
-// conversation is a JSON object of messages and, if it has them, tools, documents,
-// add_generation_prompt and chat_template_kwargs. The error is Python's, and unlike a
-// Server's it may quote the conversation.
+// Append appends the text of a conversation; strftime_now prints now. The conversation is
+// a JSON object of messages and, optionally, tools, documents, add_generation_prompt and
+// chat_template_kwargs. The error has the text of Python's, and unlike a Server's it may
+// quote the conversation.
 func (t *Template) Append(dst, conversation []byte, now time.Time) ([]byte, error) {
 	v, err := pyvalue.Parse(conversation)
 	if err != nil {
@@ -71,8 +71,8 @@ func (t *Template) Append(dst, conversation []byte, now time.Time) ([]byte, erro
 	return out, nil
 }
 
-// variables are the names that apply_chat_template gives a template: the special tokens,
-// the conversation's own names, then chat_template_kwargs over them.
+// variables returns the variables that apply_chat_template gives a template: the special
+// tokens, the conversation's own fields, then chat_template_kwargs over them.
 func (t *Template) variables(conversation *pyvalue.Dict) (*pyvalue.Dict, error) {
 	vars := t.special.Copy()
 	messages, ok := conversation.GetString("messages")

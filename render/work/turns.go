@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// Turns share a number of processors among long pieces of work, so that the others stay
-// free for short ones. A Budget takes part once it has worked longer than between two
-// looks, and lets the next one work at each look.
+// Turns share a number of processors among long pieces of work, so that the other
+// processors stay free for short ones. A Budget takes its first turn at its first look at
+// the context, and gives its turn to the next Budget at each later look.
 //
-// Go looks for what has arrived from the network when a processor runs out of work, and
-// else only every 10 ms. Long work that yields to other long work keeps all processors
-// busy, so each message of a short request would wait for as long as that.
+// Go polls the network when a processor runs out of work, and else only every 10 ms. Long
+// work that yields to other long work keeps all processors busy, so each message of a
+// short request would wait for 10 ms.
 //
 // Safe for concurrent use.
 type Turns struct {
@@ -22,7 +22,7 @@ type Turns struct {
 // NewTurns returns the turns of n processors, which must be positive.
 func NewTurns(n int) *Turns { return &Turns{working: make(chan struct{}, n)} }
 
-// Processors is the number of pieces of work that have their turn at once.
+// Processors returns the number of pieces of work that have their turn at once.
 func (t *Turns) Processors() int { return cap(t.working) }
 
 func (t *Turns) take() {
@@ -38,8 +38,8 @@ func (t *Turns) take() {
 
 func (t *Turns) give() { <-t.working }
 
-// InTurns has b take turns, from its next look at the context until End. Nil: it does
-// not, as at the start.
+// InTurns makes b take turns of t, from its next look at the context until End. With nil,
+// and without InTurns, b takes none.
 func (b *Budget) InTurns(t *Turns) { b.turns = t }
 
 // End gives b's turn to other work. A Budget that takes turns must be ended; it can
@@ -51,8 +51,8 @@ func (b *Budget) End() {
 	}
 }
 
-// yield lets other work go on: other long work that waits for a turn, and whatever waits
-// for this processor.
+// yield lets other work go on: long work that waits for a turn, or else goroutines that
+// wait for this processor.
 func (b *Budget) yield() {
 	switch {
 	case b.turns == nil:

@@ -9,16 +9,16 @@ import (
 	"unsafe"
 )
 
-// The errors of work that was stopped, matched with errors.Is.
+// The errors of stopped work, for errors.Is.
 var (
 	ErrSteps  = errors.New("the work exceeds its budget of steps")
 	ErrMemory = errors.New("the work exceeds its budget of memory")
-	// ErrEnded is wrapped together with the context's own error.
+	// ErrEnded comes together with the context's own error.
 	ErrEnded = errors.New("the work was ended")
 )
 
-// Limits are what the work on an input may cost: a constant, and so much for each of
-// the input's bytes. Zero fields take the defaults.
+// Limits bound the cost of the work on an input: a constant, and an amount for each of the
+// input's bytes. Zero fields mean the defaults.
 type Limits struct {
 	Steps, StepsPerByte   int
 	Memory, MemoryPerByte int // in bytes
@@ -36,10 +36,11 @@ const (
 // slice is the number of steps between two looks at the context, about 80 µs.
 const slice = 8192
 
-// Budget is what some work may still cost. The zero value has no limits.
+// Budget has the steps and the memory that some work may still take. The zero value has no
+// limits.
 type Budget struct {
 	left     int // steps until the next look at the context
-	rest     int // steps after those
+	rest     int // steps after left
 	memory   int // bytes left
 	limited  bool
 	err      error // why the work has ended
@@ -69,7 +70,7 @@ func (b *Budget) Start(ctx context.Context, l Limits, input int) {
 	b.deadline, _ = ctx.Deadline()
 }
 
-// linear is constant + factor × input, with defaults for zero fields.
+// linear returns constant + factor × input, with defaults for zeros.
 func linear(constant, defaultConstant, factor, defaultFactor, input int) int {
 	if constant == 0 {
 		constant = defaultConstant
@@ -83,38 +84,38 @@ func linear(constant, defaultConstant, factor, defaultFactor, input int) int {
 	return constant + factor*input
 }
 
-// Step charges n steps. It panics when the work has to end; see Catch.
+// Step charges n steps. It panics if the work has to end; see Catch.
 func (b *Budget) Step(n int) {
 	if b.left -= n; b.left < 0 {
 		b.look()
 	}
 }
 
-// Memory charges n bytes of memory. It panics when the work has to end; see Catch.
+// Memory charges n bytes of memory. It panics if the work has to end; see Catch.
 func (b *Budget) Memory(n int) {
 	if b.memory -= n; b.memory < 0 {
 		b.outOfMemory()
 	}
 }
 
-// copied is how many bytes are copied or searched in a step.
+// copied is the number of bytes that a processor copies or searches in a step.
 const copied = 32
 
-// Read charges for looking at n bytes, by the machine's fast means.
+// Read charges for reading n bytes at the speed of a copy.
 func (b *Budget) Read(n int) { b.Step(n / copied) }
 
-// Make charges for allocating n bytes and writing them, by the machine's fast means.
+// Make charges for allocating n bytes and writing them at the speed of a copy.
 func (b *Budget) Make(n int) {
 	b.Memory(n)
 	b.Step(n / copied)
 }
 
-// Spent is what has been charged so far.
+// Spent returns the charges so far.
 func (b *Budget) Spent() (steps, memory int) {
 	return b.steps - b.rest - b.left, b.bytes - b.memory
 }
 
-// Err is why the work has to end, nil if it may go on. It charges nothing.
+// Err returns why the work has to end, nil if it may go on. It charges nothing.
 func (b *Budget) Err() error {
 	if b.err == nil && b.ctx != nil {
 		err := b.ctx.Err()
@@ -128,9 +129,9 @@ func (b *Budget) Err() error {
 	return b.err
 }
 
-// Pause looks at the context in the middle of work that is charged as one piece, and lets
-// other goroutines run. It charges nothing, and panics when the work has to end; see Catch.
-// A nil Budget has no context.
+// Pause looks at the context in the middle of a piece of work, and lets other goroutines
+// run. It charges nothing, and panics if the work has to end; see Catch. On a nil Budget it
+// does nothing.
 func (b *Budget) Pause() {
 	if b == nil {
 		return
@@ -142,8 +143,8 @@ func (b *Budget) Pause() {
 	b.yield()
 }
 
-// look takes the steps until the next look at the context. Inlined, it and what is
-// like it would slow down the loops that charge.
+// look looks at the context, and takes steps until the next look. It, outOfMemory and grown
+// stay out of line: inlined, they would slow down the loops that charge.
 //
 //go:noinline
 func (b *Budget) look() {
@@ -174,7 +175,7 @@ func (b *Budget) outOfMemory() {
 	panic(stop{b.err})
 }
 
-// open makes a zero Budget one that does not end and has nothing to look at.
+// open gives a zero Budget all the steps and bytes that an int can count.
 func (b *Budget) open() {
 	if b.limited {
 		return
@@ -185,11 +186,11 @@ func (b *Budget) open() {
 	b.memory += b.bytes
 }
 
-// stop is what a charge panics with that cannot be paid.
+// stop is the panic of a charge that the Budget cannot pay.
 type stop struct{ err error }
 
-// Catch turns the panic of a charge that could not be paid into the error that it
-// stands for. It is deferred; other panics go on.
+// Catch recovers the panic of a charge that the Budget could not pay, and sets *err to its
+// error. Callers defer it. Other panics go on.
 func Catch(err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -200,14 +201,15 @@ func Catch(err *error) {
 	}
 }
 
-// Stopped returns the error for a recovered value that a charge panicked with, for a
-// package that recovers panics of its own too.
+// Stopped returns the error of a recovered value if a charge panicked with it, for packages
+// that also recover panics of their own.
 func Stopped(recovered any) (error, bool) {
 	s, ok := recovered.(stop)
 	return s.err, ok
 }
 
-// Grown charges for the memory of s where append has replaced it: before is the capacity that it had.
+// Grown charges for the memory of s if append has replaced it: before is its earlier
+// capacity.
 func Grown[T any](b *Budget, before int, s []T) {
 	if cap(s) != before {
 		b.grown(cap(s), unsafe.Sizeof(*new(T)))
@@ -217,7 +219,7 @@ func Grown[T any](b *Budget, before int, s []T) {
 //go:noinline
 func (b *Budget) grown(n int, size uintptr) { b.Memory(n * int(size)) }
 
-// Or is b, or a Budget without limits where b is nil.
+// Or returns b, or a Budget without limits if b is nil.
 func Or(b *Budget) *Budget {
 	if b == nil {
 		return new(Budget)
