@@ -2,11 +2,11 @@ package openai
 
 import "strings"
 
-// Features is the set of things a request uses that decide how it is rendered.
-// Each is verified, trusted and demoted on its own.
+// Features is a set of the parts of a request that decide how vLLM renders it. The
+// router verifies, trusts and demotes each feature by itself.
 type Features uint16
 
-// Every feature there is. A request has its route's and any of the others.
+// The features. A request has its route's and any of the others.
 const (
 	FeatureChat Features = 1 << iota
 	FeatureCompletions
@@ -17,7 +17,7 @@ const (
 	FeatureParts     // content as a list of parts
 	FeatureKwargs    // chat_template_kwargs
 	FeatureReasoning // reasoning effort, or reasoning in the history
-	FeatureContinue  // the last message is continued
+	FeatureContinue  // the answer continues the last message
 	FeatureDocuments
 	FeatureDeveloper // developer role
 	numFeatures      = iota
@@ -26,7 +26,7 @@ const (
 var featureNames = [numFeatures]string{"chat", "completions", "responses", "messages", "tools", "tool_calls",
 	"parts", "kwargs", "reasoning", "continue", "documents", "developer"}
 
-// AllFeatures lists each feature alone.
+// AllFeatures returns a set of one for each feature.
 func AllFeatures() []Features {
 	all := make([]Features, numFeatures)
 	for i := range all {
@@ -46,7 +46,7 @@ func (f Features) String() string {
 	return strings.Join(names, "+")
 }
 
-// Feature is the feature of the route itself.
+// Feature returns the feature of the route itself.
 func (r Route) Feature() Features {
 	switch r {
 	case Chat:

@@ -5,14 +5,14 @@ import (
 	"math"
 )
 
-// MaxPrompts bounds the prompts of one body: vLLM computes them one by one, and here each
-// is looked up by itself.
+// MaxPrompts bounds the prompts of one body: vLLM computes them one by one, and the router
+// looks each up by itself.
 const MaxPrompts = 4096
 
 // completions reads the prompt of /v1/completions: a string, a list of strings,
-// token ids, or lists of token ids. v was scanned.
+// token ids, or lists of token ids. v is a scanned value.
 func (r *Request) completions(within *scanner, v []byte) Reason {
-	if r.TokenPrompts != nil { // read already
+	if r.TokenPrompts != nil { // tokenPrompt has read it
 		return ""
 	}
 	if v[0] == '"' {
@@ -60,8 +60,8 @@ func (r *Request) completions(within *scanner, v []byte) Reason {
 	return why
 }
 
-// room is memory for the list of ids at s.i. Commas bound the count, so that it
-// is allocated once.
+// room allocates memory for the list of ids at s.i, at once: the commas bound their
+// number.
 func (s *scanner) room() []uint32 {
 	rest := s.b[s.i:]
 	if end := bytes.IndexByte(rest, ']'); end >= 0 {
@@ -73,9 +73,9 @@ func (s *scanner) room() []uint32 {
 	return make([]uint32, 0, n)
 }
 
-// tokenPrompt reads a prompt that is one plain list of ids while it is stepped
-// over, so that the longest bodies of all are read once. It returns false for
-// other prompts, having moved nowhere.
+// tokenPrompt reads a prompt that is one plain list of ids and steps over it, so that
+// the scanner reads the longest bodies of all once. It returns false for other prompts,
+// and does not move.
 func (r *Request) tokenPrompt(s *scanner) bool {
 	start := s.i
 	if i := start + 1; i == len(s.b) || s.b[i] != ' ' && s.b[i]-'0' > 9 {
@@ -91,7 +91,7 @@ func (r *Request) tokenPrompt(s *scanner) bool {
 	return true
 }
 
-// ids reads one list of token ids; an empty one is no prompt.
+// ids reads one list of token ids; an empty list is no prompt.
 func (s *scanner) ids() ([]uint32, Reason) {
 	if s.b[s.i] != '[' {
 		return nil, BadPrompt
@@ -115,7 +115,7 @@ func (s *scanner) ids() ([]uint32, Reason) {
 		return ""
 	})
 	switch {
-	case why == UnreadableJSON: // the JSON was good: 1.5 or 1e3 stopped us
+	case why == UnreadableJSON: // s.value has read it: a number such as 1.5 or 1e3
 		return nil, BadPrompt
 	case why == "" && len(ids) == 0:
 		return nil, BadPrompt

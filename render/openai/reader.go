@@ -12,35 +12,35 @@ import (
 )
 
 // A Reader parses bodies and remembers the beginnings of their arrays of messages:
-// where strings, numbers and messages lie, and, once they were requested, the
-// messages as values. Of a conversation's next turn it reads only the new messages.
-// It is safe for concurrent use; a nil Reader remembers nothing.
+// the places of strings, numbers and messages, and, after the first call of
+// [Request.Values], the messages as values. Of a conversation's next turn it reads
+// only the new messages. It is safe for concurrent use; a nil Reader remembers nothing.
 //
-// An array is hashed in strides, from its opening bracket on. The entry of the k-th
-// stride stands for all bytes up to its end and holds the messages that end in it:
-// equal bytes have an equal structure, whatever follows.
+// A Reader hashes an array in strides, from its opening bracket on. The entry of the
+// k-th stride stands for all bytes up to its end and has the messages that end in it:
+// equal bytes have an equal structure, whatever bytes follow.
 type Reader struct {
 	seed      prefixcache.Seed
 	cache     *prefixcache.Cache[*known]
-	positions bool // it keeps no values
+	positions bool // the reader keeps no values
 }
 
-// known is what a stride adds to those before.
+// known is the structure that a stride adds to the strides before it.
 type known struct {
-	jsontext.Stretch      // of the messages that end in it
-	end              int  // where the last message so far ends; 0: none does
-	media            bool // one of them is not text alone
-	keeps            bool // its values are kept
+	jsontext.Stretch      // of the messages that end in the stride
+	end              int  // end of the last message so far; 0: none has ended
+	media            bool // a message so far is not text alone
+	keeps            bool // the Reader keeps the values
 	values           atomic.Pointer[[]any]
 }
 
 type knownEntry = prefixcache.Entry[*known]
 
-// keeps reports whether the values of k are kept. Those of prompts with media are not:
-// such prompts are not rendered here, and an image is large.
+// keeps reports whether m keeps the values of k. It keeps none of prompts with media:
+// this module does not render them, and an image is large.
 func (m *Reader) keeps(k *known) bool { return !m.positions && !k.media && len(k.Nodes) > 0 }
 
-// bytes is the memory it takes, including values that were not requested yet.
+// bytes returns the memory of k, including values that nobody has requested yet.
 func (k *known) bytes() int64 {
 	n := int64(unsafe.Sizeof(*k)) + k.Bytes()
 	if k.keeps {
@@ -50,10 +50,10 @@ func (k *known) bytes() int64 {
 }
 
 const (
-	// stride is what a next turn reads again at most, besides an unfinished message.
+	// stride bounds the bytes that a next turn reads again, besides an unfinished message.
 	stride = 2048
-	// mostStrides is how many are remembered of one array: 4 MB of text are more than
-	// any context, and an image that is larger must not push out all else.
+	// mostStrides bounds the strides of one array: 4 MB of text are more than any
+	// context, and a larger image must not evict everything else.
 	mostStrides = 2048
 	// DefaultMemory is enough for 40 MB of conversations.
 	DefaultMemory = 64 << 20
@@ -65,33 +65,33 @@ func NewReader(limit int64) *Reader {
 }
 
 // NewPositionsReader returns a Reader that remembers positions alone, so that no message
-// stays in memory when its request has ended. A next turn costs half as much again.
+// stays in memory after its request has ended. A next turn costs 1.5 times as much.
 func NewPositionsReader(limit int64) *Reader {
 	m := NewReader(limit)
 	m.positions = true
 	return m
 }
 
-// structure is the memory one array is kept in.
+// structure is memory for the structure of one array.
 type structure struct {
 	keep   bool
 	base   int // of the array in the body
 	nodes  []jsontext.Node
 	gaps   jsontext.Gaps
-	marks  []mark // of the last element that ends in each stride
+	marks  []mark // the end of the last element in each stride
 	hashes []prefixcache.Hash
 	path   []*knownEntry
 	fresh  []*known
 }
 
-// mark is the end of an element, in bytes of the array, in nodes and in gaps, and
-// whether it or one before is not text alone.
+// mark is the end of an element, in bytes of the array, in nodes and in gaps. media: it
+// or an element before is not text alone.
 type mark struct {
 	end, nodes, gaps int
 	media            bool
 }
 
-// mostNodes bounds what a pooled structure keeps.
+// mostNodes bounds the nodes, and the gaps, of a structure in the pool.
 const mostNodes = 1 << 16
 
 func (t *structure) reset() {
@@ -103,11 +103,11 @@ func (t *structure) reset() {
 	*t = structure{nodes: t.nodes[:0], gaps: t.gaps[:0], marks: t.marks[:0], hashes: t.hashes[:0], path: t.path[:0], fresh: t.fresh[:0]}
 }
 
-// nodeBytes is what a node costs: in the structure, and in the copy of it that is kept.
+// nodeBytes is the memory of a node: in the structure, and in the copy that a known has.
 const nodeBytes = 2 * int(unsafe.Sizeof(jsontext.Node{}))
 
-// leaf steps to the end of a value without parts, and keeps it; its gaps begin at
-// gaps.
+// leaf steps to the end of a value without parts, and adds it to the structure; its gaps
+// begin at gaps.
 func (s *scanner) leaf(kind jsontext.Kind, end, gaps int) {
 	if s.keep {
 		s.nodes = append(s.nodes, jsontext.Node{Start: uint32(s.i - s.base), End: uint32(end - s.base), More: uint32(gaps), Kind: kind})
@@ -115,7 +115,8 @@ func (s *scanner) leaf(kind jsontext.Kind, end, gaps int) {
 	s.i = end
 }
 
-// open keeps the beginning of an object or array, close its end and steps over it.
+// open adds the beginning of an object or array to the structure. close adds the end and
+// steps over it.
 func (s *scanner) open(kind jsontext.Kind) (at int) {
 	if s.keep {
 		s.nodes = append(s.nodes, jsontext.Node{Start: uint32(s.i - s.base), Kind: kind})
@@ -170,7 +171,7 @@ func (m *Reader) list(s *scanner, r *Request) Reason {
 	return why
 }
 
-// mark keeps the end of an element; of those that end in one stride, the last.
+// mark keeps the end of an element in place of an earlier end in the same stride.
 func (t *structure) mark(m mark) {
 	if last := len(t.marks) - 1; last >= 0 && (t.marks[last].end-1)/stride == (m.end-1)/stride {
 		t.marks[last] = m
@@ -179,8 +180,8 @@ func (t *structure) mark(m mark) {
 	t.marks = append(t.marks, m)
 }
 
-// resume finds the strides that are known and returns where the last message in
-// them ends; 0: there is none.
+// resume finds the known strides and returns the end of the last message in them; 0:
+// there is none.
 func (m *Reader) resume(s *scanner) (at int) {
 	if m == nil {
 		return 0
@@ -208,8 +209,7 @@ func (m *Reader) hash(s *scanner, text []byte) {
 	}
 }
 
-// keepList gives the request the structure of its messages, and remembers the new
-// part of it.
+// keepList gives the request the structure of its messages, and remembers the new part.
 func (m *Reader) keepList(s *scanner, r *Request) {
 	r.listed = true
 	s.charge()
@@ -249,10 +249,10 @@ func (r *Request) add(k *known) {
 	}
 }
 
-// all is the mark behind everything that was read.
+// all returns the mark behind all nodes and gaps.
 func (t *structure) all() mark { return mark{nodes: len(t.nodes), gaps: len(t.gaps)} }
 
-// stretch is the content between two marks, in its own memory.
+// stretch returns a copy of the content between two marks.
 func (t *structure) stretch(from, to mark) jsontext.Stretch {
 	if to.nodes == from.nodes {
 		return jsontext.Stretch{}
@@ -269,10 +269,10 @@ func (t *structure) stretch(from, to mark) jsontext.Stretch {
 	return out
 }
 
-// Values are the messages or input as values, if they are an array. The list is the
-// caller's; what it holds is shared with other requests and must not be changed, and
-// may alias the body. It charges b (nil: nothing), whose end its caller catches. The
-// list's type is internal: Values is for package render.
+// Values returns the messages or input as values, if they are an array. The caller owns
+// the list; other requests share its elements, so nobody may change them, and they may
+// alias the body. Values charges b (nil: nothing), and its caller catches b's end. The
+// type of the list is internal: Values is for package render.
 func (r *Request) Values(b *work.Budget, f Field) (list *pyvalue.List, ok bool, err error) {
 	if f != r.Route.list() || !r.listed {
 		return nil, false, nil

@@ -4,15 +4,15 @@ package openai
 // metric labels.
 type Reason string
 
-// Every reason there is.
+// The reasons.
 const (
 	UnreadableJSON Reason = "unreadable_json" // not one JSON value
 	TooDeep        Reason = "too_deep"        // nested deeper than MaxDepth
 	InvalidUTF8    Reason = "invalid_utf8"
 	LoneSurrogate  Reason = "lone_surrogate" // \ud800 without its half
 	DuplicateKey   Reason = "duplicate_key"  // of an object: readers differ on which one counts
-	RepeatedField  Reason = "repeated_field" // a field that is read stands in the body twice
-	TooWide        Reason = "too_wide"       // an object of more than MaxKeys keys, more than MaxPrompts prompts, or more values than its bytes may have
+	RepeatedField  Reason = "repeated_field" // the body has a field of Field twice
+	TooWide        Reason = "too_wide"       // an object with more than MaxKeys keys, more than MaxPrompts prompts, or more work than the budget has
 	NotObject      Reason = "not_object"     // valid JSON, but no object
 	NoModel        Reason = "no_model"       // missing, null or empty
 	BadModel       Reason = "bad_model"      // not a string
@@ -25,7 +25,7 @@ const (
 var Reasons = [...]Reason{UnreadableJSON, TooDeep, InvalidUTF8, LoneSurrogate, DuplicateKey,
 	RepeatedField, TooWide, NotObject, NoModel, BadModel, NoPrompt, BadPrompt, BadCacheSalt}
 
-// Error is what Parse returns. It never holds a byte of the body.
+// Error is the error of Parse. It never has a byte of the body.
 type Error struct{ Reason Reason }
 
 func (e *Error) Error() string { return "request body: " + string(e.Reason) }

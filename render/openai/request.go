@@ -9,10 +9,10 @@ import (
 	"warmroute/render/work"
 )
 
-// Field names a body field that decides the prompt, or how it is cached.
+// Field is a field of the body that decides the prompt or its caching.
 type Field uint8
 
-// The fields kept as spans of the body. Not every route has every one.
+// The fields that a Request keeps as spans of the body. No route has all of them.
 const (
 	FieldMessages Field = iota
 	FieldSystem
@@ -51,17 +51,17 @@ const (
 	FieldUseBeamSearch
 	numFields
 
-	// The fields that are read and not kept as spans.
+	// The fields that Parse reads into Model, CacheSalt and Stream.
 	fieldModel
 	fieldCacheSalt
 	fieldStream
 )
 
-// fields is a set of them.
+// fields is a set of fields.
 type fields uint64
 
-// twice enters f and reports whether it was there before. The second copy of a field would
-// be read for nothing, and a body may hold as many copies as it has room for.
+// twice adds f to s and reports whether s had it before. A body may repeat a field until it
+// is full, and reading each copy would be wasted work.
 func (s *fields) twice(f Field) bool {
 	before := *s
 	*s |= 1 << f
@@ -78,7 +78,7 @@ var fieldNames = [numFields]string{
 	"max_tokens", "max_completion_tokens", "max_output_tokens", "use_beam_search",
 }
 
-// String is the field's key in the body.
+// String returns the field's key in the body.
 func (f Field) String() string { return fieldNames[f] }
 
 var fieldOf = func() map[string]Field {
@@ -92,12 +92,11 @@ var fieldOf = func() map[string]Field {
 // Request is the part of one body that a router needs.
 type Request struct {
 	Route  Route
-	Model  string // the model id as the client wrote it, never empty
+	Model  string // the model id that the client wrote, never empty
 	Stream bool
-	// CacheSalt is nil when the body has none (or null).
+	// CacheSalt is nil if the body has none (or null).
 	CacheSalt *string
-	// MaxTokens is the client's limit of generated tokens; 0 when the body
-	// has none.
+	// MaxTokens is the client's limit of generated tokens; 0 if the body has none.
 	MaxTokens int
 	// TokenPrompts and TextPrompts hold /v1/completions' prompts; one of them
 	// is set.
@@ -111,26 +110,26 @@ type Request struct {
 
 	raw    [numFields][]byte
 	body   []byte
-	listed bool             // the route's messages are an array: that of known and rest
-	known  []*known         // what is kept of it
-	rest   jsontext.Stretch // what follows
-	// nullSwitch: a field that is true or false, and never null, is null.
+	listed bool             // the route's messages are an array, in known and rest
+	known  []*known         // the array's strides that the Reader remembers
+	rest   jsontext.Stretch // the messages behind known
+	// nullSwitch: a field that vLLM requires to be a boolean is null.
 	nullSwitch bool
 }
 
-// Raw is the span of the body that holds the field's value, nil when the body
-// has no such field or has null there.
+// Raw returns the span of the field's value in the body, nil if the field is absent or
+// null.
 func (r *Request) Raw(f Field) []byte { return r.raw[f] }
 
 // NullSwitch reports whether a field that vLLM requires to be a boolean is null.
 func (r *Request) NullSwitch() bool { return r.nullSwitch }
 
-// isSwitch reports whether vLLM's field is a boolean that is never null.
+// isSwitch reports whether vLLM requires the field to be a boolean.
 func (f Field) isSwitch() bool {
 	return f == FieldAddGenerationPrompt || f == FieldContinueFinalMessage || f == FieldAddSpecialTokens
 }
 
-// Body is the whole body, borrowed like every span.
+// Body returns the whole body, borrowed like every span.
 func (r *Request) Body() []byte { return r.body }
 
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
@@ -139,14 +138,14 @@ var scanners = sync.Pool{New: func() any { return new(scanner) }}
 // point into it. The error is always a *[Error].
 func Parse(route Route, body []byte) (*Request, error) { return (*Reader)(nil).Parse(route, body) }
 
-// Parse is the package's Parse, but of a body whose messages begin as those of an
-// earlier one it reads only the new part.
+// Parse is the package's Parse, but if the messages of a body begin with an earlier body's
+// it reads only the new part.
 func (m *Reader) Parse(route Route, body []byte) (*Request, error) {
 	return m.ParseWithin(nil, route, body)
 }
 
-// ParseWithin is Parse with a budget, which its work is charged to; nil: none. Where the budget's
-// context ends, the error wraps [work.ErrEnded].
+// ParseWithin is Parse that charges a budget; nil: none. If the budget's context ends, the
+// error wraps [work.ErrEnded].
 func (m *Reader) ParseWithin(b *work.Budget, route Route, body []byte) (*Request, error) {
 	s := scanners.Get().(*scanner)
 	*s = scanner{b: body, budget: b, keys: s.keys[:0], structure: s.structure}
@@ -170,7 +169,7 @@ func (m *Reader) ParseWithin(b *work.Budget, route Route, body []byte) (*Request
 	return r, nil
 }
 
-// within is parse; the error is the budget's.
+// within calls parse and returns the budget's error, if any.
 func (r *Request) within(s *scanner, m *Reader) (why Reason, err error) {
 	defer work.Catch(&err)
 	why = r.parse(s, m)
@@ -178,7 +177,7 @@ func (r *Request) within(s *scanner, m *Reader) (why Reason, err error) {
 	return why, nil
 }
 
-// bom may open a body: Python decodes it as utf-8-sig.
+// bom may begin a body: Python decodes the body as utf-8-sig.
 const bom = "\xef\xbb\xbf"
 
 func (r *Request) parse(s *scanner, m *Reader) Reason {
@@ -239,7 +238,7 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 	return r.finish(s, model, salt)
 }
 
-// span steps over a value and keeps where it was; null leaves nil.
+// span steps over a value and sets to to its span; null leaves to as it is.
 func (s *scanner) span(to *[]byte) Reason {
 	start := s.i
 	if why := s.value(); why != "" {
@@ -251,7 +250,7 @@ func (s *scanner) span(to *[]byte) Reason {
 	return ""
 }
 
-// finish turns the spans into values once the whole body is known to be good.
+// finish reads the values of spans, after the scanner has passed the whole body.
 func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 	switch {
 	case model == nil || string(model) == `""`:
@@ -285,9 +284,9 @@ func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 	return r.prompt(s)
 }
 
-// noCacheRead follows SamplingParams.skip_reading_prefix_cache (vLLM 0.21,
-// 0.32): true when prompt_logprobs is set, 0 included. With echo it falls back
-// to logprobs (completions) or to top_logprobs, whose default is 0 (chat).
+// noCacheRead follows SamplingParams.skip_reading_prefix_cache (vLLM 0.21, 0.32): true
+// if prompt_logprobs is set, even to 0. With echo, logprobs (completions) or top_logprobs,
+// whose default is 0 (chat), stand in for it.
 func (r *Request) noCacheRead() bool {
 	switch r.Route {
 	case Completions, Chat:
@@ -303,7 +302,7 @@ func (r *Request) noCacheRead() bool {
 	return r.Route == Chat || r.raw[FieldLogprobs] != nil
 }
 
-// prompt checks that the route's prompt is there and of a type vLLM takes.
+// prompt checks that the body has the route's prompt, in a type that vLLM takes.
 func (r *Request) prompt(s *scanner) Reason {
 	switch r.Route {
 	case Chat, Messages:
@@ -334,7 +333,7 @@ func wants(v []byte, first string) Reason {
 	return BadPrompt
 }
 
-// stringOf is the text of a whole string value that was scanned.
+// stringOf returns the text of a scanned string value.
 func stringOf(v []byte) string {
 	raw := v[1 : len(v)-1]
 	for _, c := range raw {

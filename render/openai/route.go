@@ -2,7 +2,7 @@ package openai
 
 import "strings"
 
-// Route is one of the generation endpoints a prompt can arrive on.
+// Route is one of vLLM's paths that take prompts.
 type Route uint8
 
 // The routes whose prompts vLLM's prefix cache serves.
@@ -31,7 +31,7 @@ func (r Route) String() string {
 	return "unknown"
 }
 
-// list is the field that holds the route's messages; /v1/completions has none.
+// list returns the field of the route's messages; /v1/completions has none.
 func (r Route) list() Field {
 	switch r {
 	case Chat, Messages:
@@ -42,10 +42,9 @@ func (r Route) list() Field {
 	return numFields
 }
 
-// RouteOf names the route of a request line. The query string and a slash at the
-// end do not matter;
-// anything but POST, and any other path (a response's own URL, a token count, a
-// batch), is not a route.
+// RouteOf returns the route of a request line. It ignores the query string and a slash at
+// the end. Other methods than POST and other paths (a response's own URL, a token count, a
+// batch) have no route.
 func RouteOf(method, path string) (Route, bool) {
 	if method != "POST" {
 		return 0, false

@@ -13,34 +13,35 @@ import (
 // comes near either, and the scanner recurses.
 const MaxDepth = 512
 
-// MaxKeys bounds the keys of one object, which are sorted when it ends. A logit_bias of
-// so many tokens is no request's.
+// MaxKeys bounds the keys of one object: the scanner sorts them at its end. No real
+// logit_bias has so many tokens.
 const MaxKeys = 1 << 16
 
-// scanner walks one body. Every method that moves returns "" or the reason to
-// stop; after a reason the position is meaningless. What it reads it charges.
+// scanner walks one body, and charges its budget for the bytes that it reads. Every
+// method that moves returns "" or the reason to stop; after a reason the position is
+// meaningless.
 type scanner struct {
 	b      []byte
 	i      int
 	budget *work.Budget
-	// unlimited is the budget where the caller has none.
+	// unlimited is the budget if the caller has none.
 	unlimited work.Budget
-	// charged is up to where the body was charged, and chargedNodes how many nodes were.
+	// charged and chargedNodes are i and the number of nodes at the last charge.
 	charged, chargedNodes int
 	depth                 int
-	keys                  []uint64 // hashes of the keys of the objects that are open
+	keys                  []uint64 // hashes of the keys of the open objects
 	watch                 bool     // inside messages: look at content parts for media
-	media                 bool     // a content part was not text
+	media                 bool     // a content part is not text
 
-	structure // of the array that is kept, while it is stepped over
+	structure // of the route's array of messages, while the scanner steps over it
 }
 
-// window is how many bytes are read between two charges, about 50 µs. A long string, white space
-// or list of ids is charged as a whole, and looks at the budget's context while it is read.
+// window is the number of bytes between two charges, about 50 µs. A long string, white space
+// or list of ids is one charge, and its reader looks at the budget's context meanwhile.
 const window = 64 << 10
 
-// charge charges what was read, and the nodes that were kept, since the last charge. A step
-// reads eight bytes of values.
+// charge charges for the bytes and nodes since the last charge. A step reads eight bytes of
+// values.
 func (s *scanner) charge() {
 	s.budget.Step((s.i - s.charged) / 8)
 	s.budget.Memory(nodeBytes * (len(s.nodes) - s.chargedNodes))
@@ -58,11 +59,11 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// problems are the reasons for what the lexer finds.
+// problems are the reasons by the lexer's problems.
 var problems = [...]Reason{jsontext.Syntax: UnreadableJSON, jsontext.UTF8: InvalidUTF8, jsontext.Surrogate: LoneSurrogate}
 
-// text reads the string whose opening quote is the current byte and returns
-// what is between the quotes, as it stands, and whether it has escapes.
+// text reads the string whose opening quote is the current byte. It returns the bytes
+// between the quotes, and whether they have escapes.
 func (s *scanner) text() (raw []byte, escaped bool, why Reason) {
 	at := len(s.gaps)
 	var gaps *jsontext.Gaps
@@ -90,7 +91,7 @@ func (s *scanner) text() (raw []byte, escaped bool, why Reason) {
 	return raw, escaped, ""
 }
 
-// value steps over any one value.
+// value steps over a value of any type.
 func (s *scanner) value() Reason {
 	if s.i-s.charged > window {
 		s.charge()
@@ -124,9 +125,10 @@ func (s *scanner) value() Reason {
 	return UnreadableJSON
 }
 
-// naturals is the end of the array at all[i] if it is one of plain natural numbers
-// of at most nine digits, as token ids are, and appends them to ids unless that is
-// nil. A prompt of token ids is most of its body, and read three times as fast so.
+// naturals reads the array at all[i] if its elements are natural numbers of at most nine
+// digits, as token ids are: it returns the array's end and appends the numbers to ids,
+// unless that is nil. It is three times as fast as array, and a prompt of token ids is
+// most of its body.
 func naturals(all []byte, i int, ids *[]uint32, budget *work.Budget) (end int, ok bool) {
 	b := all[:min(len(all), i+window)]
 	for i++; ; i++ {
@@ -160,8 +162,8 @@ func naturals(all []byte, i int, ids *[]uint32, budget *work.Budget) (end int, o
 	}
 }
 
-// array steps over an array. each is called at every element and must step over
-// it; nil skips.
+// array steps over an array. It calls each at every element, and each must step over it;
+// nil: array does.
 func (s *scanner) array(each func() Reason) Reason {
 	if s.depth++; s.depth > MaxDepth {
 		return TooDeep
@@ -175,7 +177,8 @@ func (s *scanner) array(each func() Reason) Reason {
 	return s.elements(at, each)
 }
 
-// elements steps over the elements of an array from the current one on, and its end.
+// elements steps over the elements of an array from the current element on, and over its
+// end.
 func (s *scanner) elements(at int, each func() Reason) Reason {
 	for {
 		var why Reason
@@ -199,8 +202,8 @@ func (s *scanner) elements(at int, each func() Reason) Reason {
 	}
 }
 
-// object steps over an object. field is called at every value with its key
-// (unescaped, valid for the call) and must step over the value; nil skips.
+// object steps over an object. It calls field at every value with the key (unescaped,
+// valid for the call), and field must step over the value; nil: object does.
 func (s *scanner) object(field func(key []byte) Reason) Reason {
 	if s.depth++; s.depth > MaxDepth {
 		return TooDeep
@@ -255,18 +258,18 @@ func (s *scanner) object(field func(key []byte) Reason) Reason {
 	}
 }
 
-// unescape is the text of the inside of a string with escapes.
+// unescape returns the text of a string with escapes; raw are the bytes between the quotes.
 func (s *scanner) unescape(raw []byte) []byte {
 	s.budget.Make(len(raw))
 	return jsontext.AppendText(nil, raw, s.budget)
 }
 
-// closeKeys removes the keys of the object that ends and refuses equal ones. A
+// closeKeys removes the keys of the object that ends, and refuses equal keys. A
 // collision of 64-bit hashes only costs its sender a hint.
 func (s *scanner) closeKeys(first int) Reason {
 	keys := s.keys[first:]
 	s.keys = s.keys[:first]
-	const few = 16 // below it, comparing all pairs is cheaper than sorting
+	const few = 16 // up to it, comparing all pairs is cheaper than sorting
 	if len(keys) <= few {
 		for i, k := range keys {
 			if slices.Contains(keys[:i], k) {
@@ -285,7 +288,8 @@ func (s *scanner) closeKeys(first int) Reason {
 	return ""
 }
 
-// watched steps over one field of an object inside messages and notes media.
+// watched steps over one field of an object inside messages, and sets media if the field
+// is media.
 func (s *scanner) watched(key []byte) Reason {
 	switch string(key) {
 	case "type":
@@ -299,7 +303,7 @@ func (s *scanner) watched(key []byte) Reason {
 		s.media = s.media || isMedia(raw)
 		return why
 	case "input", "arguments", "tools", "parameters":
-		// A tool call's own arguments: what they hold is text to the model.
+		// The arguments of a tool call: their whole content is text to the model.
 		s.watch = false
 		why := s.value()
 		s.watch = true
@@ -311,9 +315,9 @@ func (s *scanner) watched(key []byte) Reason {
 	return s.value()
 }
 
-// isMedia reports whether a content part's type, or a key that stands in for a
-// missing type, means something else than text: vLLM's own names
-// (MM_PARSER_MAP in chat_utils), the Responses API's and Anthropic's.
+// isMedia reports whether a content part's type, or a key in place of a missing type, means
+// something else than text: vLLM's own names (MM_PARSER_MAP in chat_utils), the Responses
+// API's and Anthropic's.
 func isMedia(name []byte) bool {
 	switch string(name) {
 	case "image_url", "image_pil", "image_embeds", "input_image", "image",

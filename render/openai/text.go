@@ -2,16 +2,16 @@ package openai
 
 import "warmroute/render/internal/jsontext"
 
-// AppendText appends a serialisation of the prompt for the text chain, used
-// when there are no tokens: the same request gives the same bytes in every
-// process, however its JSON is spaced or escaped, and a conversation that goes
-// on only appends to what its shorter form gave. It stops once the result has
-// most bytes, so its cost depends on most and not on the body.
+// AppendText appends a serialisation of the prompt, for the text chain of requests
+// without token ids. The same request gives the same bytes in every process, with any
+// spacing and escaping of its JSON, and the next turn of a conversation appends to the
+// bytes of the turn before. AppendText stops once the result has most bytes, so its cost
+// depends on most and not on the body.
 //
-// A text prompt is itself (several are separated by a zero byte). Anything else
-// is tools, system text or instructions, then the messages one by one, each as
-// JSON without insignificant white space and with its strings unescaped. It is
-// meant for hashing: it need not be parsed back.
+// A text prompt is its own serialisation (a zero byte separates several). The other
+// routes' prompts are tools, system text or instructions, then the messages one by one,
+// each as JSON without insignificant white space and with its strings unescaped. The
+// bytes are for hashing alone.
 func (r *Request) AppendText(dst []byte, most int) []byte {
 	if r.Route == Completions {
 		for i, p := range r.TextPrompts {
@@ -41,11 +41,11 @@ func (r *Request) AppendText(dst []byte, most int) []byte {
 	return cut(dst, most)
 }
 
-// textFields come before the messages in the text.
+// textFields are the fields that come before the messages in the text.
 var textFields = [...]Field{FieldTools, FieldSystem, FieldInstructions}
 
-// TextLen is the length of the prompt in the body, in bytes: about as long as its whole
-// text.
+// TextLen returns the length of the prompt in the body, in bytes: about the length of its
+// whole text.
 func (r *Request) TextLen() (bytes int) {
 	if r.Route == Completions {
 		for _, p := range r.TextPrompts {
@@ -61,7 +61,7 @@ func (r *Request) TextLen() (bytes int) {
 
 func cut(text []byte, most int) []byte { return text[:min(len(text), most)] }
 
-// appendEach appends each value that lies in list, of the structure s, and a new line.
+// appendEach appends each value of list, whose structure is s, and a new line.
 func appendEach(dst, list []byte, s jsontext.Stretch, most int) []byte {
 	for nodes := range s.Each {
 		if len(dst) >= most {
@@ -72,8 +72,8 @@ func appendEach(dst, list []byte, s jsontext.Stretch, most int) []byte {
 	return dst
 }
 
-// appendCompact appends JSON that was scanned, without white space between
-// tokens and with strings unescaped, until the result has most bytes or a few more.
+// appendCompact appends scanned JSON, without white space between tokens and with strings
+// unescaped, until the result has most bytes or a few more.
 func appendCompact(dst, v []byte, most int) []byte {
 	for i := 0; i < len(v) && len(dst) < most; {
 		switch c := v[i]; c {
@@ -93,9 +93,9 @@ func appendCompact(dst, v []byte, most int) []byte {
 	return dst
 }
 
-// stringEnd returns the index behind the inside of a string that begins at i, or an
-// earlier one, between two escapes, behind which the text is not needed: the bytes before
-// it stand for more than need bytes.
+// stringEnd returns the index of the closing quote of a string whose text begins at i, or
+// an earlier index between two escapes if the bytes before it stand for at least need
+// bytes of text.
 func stringEnd(v []byte, i, need int) int {
 	// An escape of 6 bytes stands for one byte at least, and one of 12 for four.
 	const escape, pair = len(`\u0000`), len(`\ud800\udc00`)
