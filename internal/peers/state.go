@@ -33,7 +33,7 @@ type PeerStats struct {
 type PeerState struct {
 	ID       string        `json:"id"`
 	Silent   time.Duration `json:"silent_ns"` // since its last message
-	Complete bool          `json:"whole"`     // nothing is missing since its last full message
+	Complete bool          `json:"complete"`  // nothing is missing since its last full message
 	RTT      time.Duration `json:"rtt_ns"`    // 0 = not measured yet
 	InFlight load.Share    `json:"load"`
 	Policy   uint64        `json:"policy_version"`

@@ -3,10 +3,9 @@
 // There are only a few types in hybrid: Layout, Member, Model, Query and Answer. A Layout
 // is the groups of one cache, and has vLLM's rule for their common hit. A Member is
 // one holder's cache of one model: its settings, its groups by events, its assumptions and
-// its blocks. A
-// Model has the members that serve it. A Query asks for their hits of a prompt; a Lookup
-// finds an Answer for each. The rest is inside: a Plan is how lookups find the members of
-// one layout, and a Shard follows members along the index's nodes.
+// its blocks. A Model has the members that serve it. A Query asks for their hits of a
+// prompt; a Lookup finds an Answer for each. The rest is inside: a Plan is how lookups find
+// the members of one layout, and a Shard follows members along the index's nodes.
 //
 // # Example
 //
@@ -19,8 +18,8 @@
 //	           window            a3 a4             ends: after a4
 //
 // An end is where a hit may stop as far as the other groups are concerned: the window needs
-// the two blocks before it. The Shard keeps the ends along the nodes of full attention, with
-// the set of members that have each (package ends).
+// the last two blocks before it. The Shard keeps the ends along the nodes of full attention,
+// with the set of members that have each (package ends).
 //
 // A lookup of a0 … a5 b6 b7 finds in the nodes that full attention of member 0 has six
 // blocks of it, and of member 1 five. It then reads the ends from the last block backwards:
@@ -32,9 +31,9 @@
 // # Phases of a lookup
 //
 //   - search: look the prompt up in the nodes of the group that the caller names.
-//   - elsewhere: look it up in the other groups of full attention, for their members.
-//   - evaluate: for members without ends, evaluate vLLM's rule, once for all members for
-//     which every probe of a block has the same result.
+//   - elsewhere: look it up in the other homes of full attention, for their members.
+//   - evaluate: for members whose hit neither a depth nor an end shows, evaluate vLLM's
+//     rule, once for all members for which every probe of a block has the same result.
 //
 // # Phases of an event
 //

@@ -221,7 +221,7 @@ func (x *Message) GetEchoes() []*Echo {
 	return nil
 }
 
-// Account is what the sender has in flight on one KV cache.
+// Account is the sender's requests in flight on one holder.
 type Account struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Replica       string                 `protobuf:"bytes,1,opt,name=replica,proto3" json:"replica,omitempty"`

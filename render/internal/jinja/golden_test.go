@@ -17,7 +17,7 @@ const (
 	goldenConversations = 30
 )
 
-// templateDir is where scripts/fetch-templates puts what belongs to others.
+// templateDir is where scripts/fetch-templates.sh puts the templates of other projects.
 const templateDir = "../../../.cache/templates"
 
 // goldenClock is the clock of the golden renders.
