@@ -126,13 +126,13 @@ func (v *views) build(serving []fleet.Candidate) *View {
 			mv.scopes = append(mv.scopes, scope)
 		}
 		for _, rank := range s.Replica.Ranks {
-			mv.add(v.cache(s.Replica, s.Model, rank, at))
+			mv.add(v.holder(s.Replica, s.Model, rank, at))
 		}
 	}
 	return mv
 }
 
-func (v *views) cache(r *fleet.Replica, m *fleet.Model, rank, scope int) holder {
+func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope int) holder {
 	h := index.Holder{Replica: r.Addr, Rank: rank}
 	c := holder{
 		replica: r, rank: rank, scope: scope,

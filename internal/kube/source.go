@@ -58,8 +58,8 @@ type poolResult struct {
 	err  error
 }
 
-// members are the pods of one selector.
-type members struct {
+// selectedPods are the pods of one selector.
+type selectedPods struct {
 	selector string
 	mirror   *mirror[pod]
 	follower *follower
@@ -82,7 +82,7 @@ func (s *source) Watch(ctx context.Context, set func([]fleet.ReplicaOptions)) er
 	defer s.followPool(ctx, pools).stop()
 
 	var current *pool // the last usable one
-	var pods *members
+	var pods *selectedPods
 	defer func() {
 		if pods != nil {
 			pods.follower.stop()
@@ -156,8 +156,8 @@ func (s *source) followPool(ctx context.Context, to *mirror[poolResult]) *follow
 	return o.follow(ctx, s.client, to)
 }
 
-func (s *source) followPods(ctx context.Context, selector string, changed func()) *members {
-	m := &members{selector: selector, mirror: newMirror(readPod, changed)}
+func (s *source) followPods(ctx context.Context, selector string, changed func()) *selectedPods {
+	m := &selectedPods{selector: selector, mirror: newMirror(readPod, changed)}
 	o := &observed{
 		resource: resourcePods, status: s.status, log: s.log,
 		api:    s.client.Resource(podResource()).Namespace(s.options.Namespace),

@@ -59,8 +59,8 @@ type layout struct {
 // spec are the groups that are looked up together, because they are alike.
 type spec struct {
 	Group
-	members []int // group indices
-	drop    bool
+	groups []int // group indices
+	drop   bool
 }
 
 // layoutOf is the layout of o, defaults filled in.
@@ -77,11 +77,11 @@ func layoutOf(o Options) layout {
 			at = len(l.specs)
 			l.specs = append(l.specs, spec{Group: g})
 		}
-		l.specs[at].members = append(l.specs[at].members, i)
+		l.specs[at].groups = append(l.specs[at].groups, i)
 		l.specs[at].drop = l.specs[at].drop || drop
 	}
 	for _, s := range l.specs {
-		for _, i := range s.members {
+		for _, i := range s.groups {
 			l.drops[i] = s.drop // those that are looked up together drop together
 		}
 	}

@@ -63,7 +63,7 @@ func (e *engine) lookup(s *sequence, limit int) hit {
 		}
 	}
 	for _, sp := range e.specs {
-		for _, g := range sp.members {
+		for _, g := range sp.groups {
 			if keep := h.tokens / sp.BlockSize; sp.full() && len(h.blocks[g]) > keep {
 				h.blocks[g] = h.blocks[g][:keep]
 			}
@@ -105,7 +105,7 @@ func (e *engine) longest(s *sequence, sp *spec, limit int, drop bool, out [][]*b
 		}
 		to -= to * sp.BlockSize % align / sp.BlockSize
 	}
-	for _, g := range sp.members {
+	for _, g := range sp.groups {
 		out[g] = make([]*block, to)
 		for i := from; i < to; i++ {
 			out[g][i] = e.pool.cached(g, e.hashOf(s, sp.Group, i))
@@ -151,7 +151,7 @@ func windowHit(sp *spec, blocks, align int, drop bool, held func(int) bool) (fro
 // held reports whether all groups of sp have block i of s.
 func (e *engine) held(s *sequence, sp *spec, i int) bool {
 	d := e.hashOf(s, sp.Group, i)
-	for _, g := range sp.members {
+	for _, g := range sp.groups {
 		if e.pool.cached(g, d) == nil {
 			return false
 		}

@@ -32,14 +32,14 @@ func TestRuns(t *testing.T) {
 		"no group":           {change(2, func(e *Event) { e.Group = 32 }), 2, 3},
 		"another event":      {change(0, func(e *Event) { *e = Event{} }), 0, 0},
 	} {
-		run, groups := opening(c.events)
-		if len(run) != c.n || groups != c.groups {
-			t.Errorf("%s: %d events of groups %b", name, len(run), groups)
+		first, groups := opening(c.events)
+		if len(first) != c.n || groups != c.groups {
+			t.Errorf("%s: %d events of groups %b", name, len(first), groups)
 		}
 	}
 }
 
-// TestRepeats: a run that repeats a hit is a report, but one whose prompt may have ended with
+// TestRepeats: events that repeat a hit are a report, but events whose prompt may have ended with
 // it may be a copy, until the member has been seen to report.
 func TestRepeats(t *testing.T) {
 	m, _ := newMember(newTestModel(), 1, known)

@@ -190,9 +190,9 @@ func (l *lookup) window(i, lim int, drop bool) int {
 	if drop {
 		need++
 	}
-	run, end := 0, 0
+	held, end := 0, 0
 	for k := lim/b - 1; k >= 0; k-- {
-		if run == 0 && b != step {
+		if held == 0 && b != step {
 			at := (k + 1) * b
 			if drop {
 				at = k * b
@@ -202,21 +202,21 @@ func (l *lookup) window(i, lim int, drop bool) int {
 			}
 		}
 		if !l.p.Held(i, (k+1)*b) {
-			run = 0
+			held = 0
 			continue
 		}
-		if run == 0 {
+		if held == 0 {
 			end = (k + 1) * b
 		}
-		if run++; run >= need {
+		if held++; held >= need {
 			break
 		}
 	}
-	if run == 0 {
+	if held == 0 {
 		return 0
 	}
-	if run < need { // it reaches the prompt's start
-		end = run * b
+	if held < need { // it reaches the prompt's start
+		end = held * b
 		end -= end % step
 	}
 	if drop && end > 0 {
