@@ -161,7 +161,7 @@ func (d *Discovery) start(ctx context.Context, running *sync.WaitGroup) (begun i
 		}
 	}
 	for _, name := range d.due(served, now) {
-		if d.searching == searchesAtOnce {
+		if d.searching >= searchesAtOnce { // fetched models that are loaded count, too
 			break
 		}
 		a := &attempt{Found: Found{Model: name, Root: served[name]}, phase: phaseSearching, since: now}
@@ -304,21 +304,24 @@ func (d *Discovery) find(ctx context.Context, a *attempt) (Found, error) {
 	return found, d.load(ctx, a, m)
 }
 
-// load gives the Local a model, unless Forget was called meanwhile.
+// load gives the Local a model, unless Forget was called meanwhile. A model that the Local
+// does not get leaves the Library, unless a later attempt has loaded one of that name.
 func (d *Discovery) load(ctx context.Context, a *attempt, m Model) error {
-	if _, err := m.Renderer(ctx, "", false); err != nil { // not under the lock: Load finds it compiled
-		return fmt.Errorf("model %q: %w", a.Model, err)
-	}
+	_, err := m.Renderer(ctx, "", false) // not under the lock: Load finds it compiled
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.attempts[a.Model] != a {
-		if d.attempts[a.Model] == nil {
-			d.o.Library.Release(a.Model)
-		}
-		return nil
+	current := d.attempts[a.Model]
+	if err == nil && current == a {
+		a.loaded = true
+		return d.o.Local.Load(a.Model, m)
 	}
-	a.loaded = true
-	return d.o.Local.Load(a.Model, m)
+	if current == nil || current == a {
+		d.o.Library.Release(a.Model)
+	}
+	if err != nil {
+		return fmt.Errorf("model %q: %w", a.Model, err)
+	}
+	return nil
 }
 
 // folder finds the folder of a model's files, or fetches them.

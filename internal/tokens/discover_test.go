@@ -7,9 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -246,6 +249,64 @@ func TestDiscoveryStuckModelsDelayNoOther(t *testing.T) {
 	cancel()
 	close(release)
 	<-ended
+}
+
+// A fetched model that is loaded beside the searches lets no further search begin.
+func TestDiscoveryBoundsSearches(t *testing.T) {
+	behind, _ := standIn(t)
+	to, err := url.Parse(behind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, reached, release := make(chan struct{}), make(chan string), make(chan struct{})
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-answers
+		httputil.NewSingleHostReverseProxy(to).ServeHTTP(w, r)
+	}))
+	defer hub.Close()
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir(), "HF_ENDPOINT": hub.URL}, true)
+	d.o.Files = func(model, _ string) {
+		select {
+		case reached <- model:
+			<-release
+		case <-release:
+		}
+	}
+	var running sync.WaitGroup
+	d.served["fetched"] = "own/model"
+	d.start(t.Context(), &running)
+	waitFor(t, func() bool { return d.Busy()[0].Phase == phaseFetching })
+	for i := range searchesAtOnce {
+		d.served[fmt.Sprintf("searched %d", i)] = gpt2(t)
+	}
+	d.start(t.Context(), &running)
+	for range searchesAtOnce {
+		<-reached
+	}
+	close(answers)
+	if model := <-reached; model != "fetched" {
+		t.Errorf("%q is loaded, want the fetched model", model)
+	}
+	for i := range 20 {
+		d.served[fmt.Sprintf("waits %d", i)] = gpt2(t)
+	}
+	if begun := d.start(t.Context(), &running); begun > 0 {
+		t.Errorf("%d searches begin beside %d", begun, searchesAtOnce)
+	}
+	close(release)
+	running.Wait()
+}
+
+// A model that cannot be used takes no place among the loaded tokenizers.
+func TestDiscoveryReleasesBrokenModels(t *testing.T) {
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, false)
+	d.served["broken"] = copyModel(t, gpt2(t), map[string]string{"chat_template.jinja": "{% for %}"})
+	if f := d.only(t); f.Error == "" || d.loaded("broken") {
+		t.Fatalf("the template compiles: %+v", f)
+	}
+	if s := d.o.Library.Stats(); s != (LibraryStats{}) {
+		t.Errorf("the library keeps %+v", s)
+	}
 }
 
 // A failed search is tried after one that was never tried.
