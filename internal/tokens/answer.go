@@ -82,7 +82,7 @@ func (r rendered) prompt(multimodal bool) (Prompt, error) {
 	}
 	slices.SortFunc(p.MM, func(a, b prefixhash.MM) int { return cmp.Compare(a.Offset, b.Offset) })
 	if end < len(r.IDs) {
-		p.Tokens, p.Partial = r.IDs[:end:end], true
+		p.Tokens, p.Partial = slices.Clone(r.IDs[:end]), true // the rest need not stay in memory
 		p.MM = slices.DeleteFunc(p.MM, func(m prefixhash.MM) bool { return m.Offset >= end })
 	}
 	if p.Partial && len(p.Tokens) == 0 {

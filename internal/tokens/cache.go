@@ -47,16 +47,13 @@ func (c *cache) get(k key, now time.Time) (Result, error, bool) {
 	return v.result, v.err, true
 }
 
-// overhead is the approximate size of an entry besides its ids: the entry, its
+// overhead is the approximate size of an entry besides its prompts: the entry, its
 // list element and its place in the map.
 const overhead = 256
 
 // put keeps an answer, or a refusal, for ttl.
 func (c *cache) put(k key, result Result, err error, now time.Time, ttl time.Duration) {
-	size := overhead
-	for _, p := range result.Prompts {
-		size += 4*len(p.Tokens) + 64*len(p.MM)
-	}
+	size := overhead + result.bytes()
 	if size > c.limit/4 {
 		return // one answer must not push out all others
 	}

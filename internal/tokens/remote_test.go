@@ -82,10 +82,11 @@ func TestRemoteCacheEnds(t *testing.T) {
 		t.Errorf("asked %d times", f.asked.Load())
 	}
 	small := newCache(4000, time.Hour)
+	one := Result{Prompts: []Prompt{{Tokens: make([]uint32, 60)}}}
 	for i := range uint64(100) {
-		small.put(key{i, 0}, Result{Prompts: []Prompt{{Tokens: make([]uint32, 60)}}}, nil, now, time.Hour)
+		small.put(key{i, 0}, one, nil, now, time.Hour)
 	}
-	if small.size > 4000 || len(small.byKey) != small.order.Len() || len(small.byKey) != 4000/(overhead+240) {
+	if small.size > 4000 || len(small.byKey) != small.order.Len() || len(small.byKey) != 4000/(overhead+one.bytes()) {
 		t.Errorf("size %d, %d entries", small.size, len(small.byKey))
 	}
 	if _, _, ok := small.get(key{0, 0}, now); ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"unsafe"
 
 	"warmroute/prefixhash"
 	"warmroute/render/openai"
@@ -47,6 +48,18 @@ func (r *Result) Release() {
 		rooms.Put(r.room)
 	}
 	*r = Result{}
+}
+
+// bytes is the memory of the prompts, with that of the items' names.
+func (r *Result) bytes() int {
+	size := cap(r.Prompts) * int(unsafe.Sizeof(Prompt{}))
+	for _, p := range r.Prompts {
+		size += 4*cap(p.Tokens) + cap(p.MM)*int(unsafe.Sizeof(prefixhash.MM{}))
+		for _, m := range p.MM {
+			size += len(m.ID)
+		}
+	}
+	return size
 }
 
 // The sources, as Result.Source and as metric labels.
