@@ -129,7 +129,8 @@ func newLocalModel(name string, m Model) *localModel {
 // sample is a request to be compared, with a body of its own.
 type sample struct {
 	model    *localModel
-	tenant   string // the tenant whose replicas may see it
+	by       *Renderer // of model, when the ids were computed
+	tenant   string    // the tenant whose replicas may see it
 	route    openai.Route
 	body     []byte
 	features openai.Features
@@ -235,7 +236,7 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 	}
 	result := Result{Prompts: prompts(ids), Source: FromInProcess, room: room}
 	if len(moments) == 1 { // a replica's clock may be on another day than the router's
-		if l.sample(m, served.Tenant, req, features, ids) {
+		if l.sample(req, sample{model: m, by: r, tenant: served.Tenant, features: features, ids: ids}) {
 			result.room = nil // the sample has it now
 		}
 	} else if !slices.EqualFunc(ids, other, slices.Equal) {
@@ -333,13 +334,14 @@ func (m *localModel) mayFit(req *openai.Request) bool {
 
 // sample sets one request in SampleEvery aside for a comparison, and reports whether it
 // did: the sample keeps the ids then.
-func (l *Local) sample(m *localModel, tenant string, req *openai.Request, features openai.Features, ids [][]uint32) bool {
+func (l *Local) sample(req *openai.Request, s sample) bool {
 	every := l.set.Load().SampleEvery
 	if every < 0 || l.o.Reference == nil || len(req.Body()) > sampledBody || rand.IntN(every) != 0 || len(l.samples) == cap(l.samples) {
 		return false
 	}
+	s.tenant, s.route, s.body = strings.Clone(s.tenant), req.Route, slices.Clone(req.Body())
 	select {
-	case l.samples <- sample{m, strings.Clone(tenant), req.Route, slices.Clone(req.Body()), features, ids}:
+	case l.samples <- s:
 		return true
 	default:
 		return false

@@ -232,6 +232,27 @@ func TestLocalVersionChange(t *testing.T) {
 	}
 }
 
+// A sample that was computed for the servers' former version says nothing of the new one.
+func TestLocalSampleOfTheFormerVersion(t *testing.T) {
+	f := newFakeServer(t)
+	f.answer = honest(t)
+	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1}})
+	version := "0.32.0"
+	l.o.Endpoints = func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: version, Render: true}} }
+	l.CheckAll(t.Context())
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
+		t.Fatal(err)
+	}
+	version = "0.33.0"
+	l.CheckAll(t.Context())
+	f.answer = func(string, []byte) [][]uint32 { return [][]uint32{{1, 2, 3}} }
+	asked := f.asked.Load()
+	l.compare(t.Context(), <-l.samples)
+	if len(seen.demoted) > 0 || f.asked.Load() != asked {
+		t.Errorf("demoted %v after %d questions", seen.demoted, f.asked.Load()-asked)
+	}
+}
+
 func TestLocalRefusesLongPrompts(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)

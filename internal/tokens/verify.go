@@ -93,7 +93,7 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 		if err != nil || m.trust.state(features, 0) == Demoted {
 			continue // not computed here, or known to be wrong
 		}
-		outcome, err := l.verify(ctx, m, computed{req: req, ids: ids, features: features}, endpoints)
+		outcome, err := l.verify(ctx, m, computed{req: req, by: m.renderer.Load(), ids: ids, features: features}, endpoints)
 		answered = answered || outcome != Unanswered
 		if errors.Is(err, context.DeadlineExceeded) {
 			lost++
@@ -117,17 +117,21 @@ func (l *Local) probing(ctx context.Context, m *localModel, req *openai.Request)
 	return render.Job{Request: req, Now: l.o.Now(), Work: work.New(ctx, l.o.Work, len(req.Body())), Fits: m.mayServe, Room: new([]uint32)}
 }
 
-// compare checks one sample of the traffic.
+// compare checks one sample of the traffic, unless it was computed for a former version.
 func (l *Local) compare(ctx context.Context, s sample) {
+	if s.model.renderer.Load() != s.by {
+		return
+	}
 	if req, err := openai.Parse(s.route, s.body); err == nil {
 		endpoints := l.o.Reference.o.Endpoints(Served{s.model.name, s.tenant})
-		_, _ = l.verify(ctx, s.model, computed{req, s.ids, s.features, true}, endpoints)
+		_, _ = l.verify(ctx, s.model, computed{req, s.by, s.ids, s.features, true}, endpoints)
 	}
 }
 
 // computed is a request with its ids as computed here.
 type computed struct {
 	req      *openai.Request
+	by       *Renderer // of the model, when the ids were computed
 	ids      [][]uint32
 	features openai.Features
 	sampled  bool // from the traffic, not a start-up conversation
@@ -140,6 +144,9 @@ func (l *Local) verify(ctx context.Context, m *localModel, c computed, endpoints
 	defer cancel()
 	result, err := l.o.Reference.Ask(ctx, c.req, m.name, endpoints)
 	outcome := Unanswered
+	if m.renderer.Load() != c.by { // the servers changed meanwhile: the answer says nothing of the new ones
+		return outcome, err
+	}
 	switch position, equal := firstDifference(c.ids, result.Prompts); {
 	case err != nil:
 		m.trust.note(c.features, func(e *Evidence) { e.Unanswered++ })
