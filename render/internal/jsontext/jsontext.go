@@ -9,11 +9,11 @@ import (
 	"warmroute/render/work"
 )
 
-// window is how many bytes of one value are read between two looks at the context, about
+// window is the number of bytes of one value between two looks at the context, about
 // 0.1 to 0.4 ms.
 const window = 256 << 10
 
-// Problem states why a text cannot be read.
+// Problem is the reason why a text cannot be read.
 type Problem uint8
 
 // The problems; OK is none.
@@ -33,11 +33,12 @@ const (
 	blanks = ones * ' '
 )
 
-// mostSpace bounds the white space between two tokens: a text with more is refused.
+// mostSpace bounds the white space between two tokens, in bytes; a text with more is
+// refused.
 const mostSpace = 1 << 20
 
-// Space is the index of the first byte from i on that is no white space, or mostSpace
-// bytes behind i.
+// Space returns the index of the first byte from i on that is not white space, at most
+// i+mostSpace.
 func Space(b []byte, i int) int {
 	b = b[:min(len(b), i+mostSpace)]
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
@@ -46,9 +47,10 @@ func Space(b []byte, i int) int {
 	return i
 }
 
-// String reads the string that opens at b[i] and gives the index behind its closing
-// quote, and whether it has escapes. Python takes control characters for an error.
-// Where the escapes are is appended to gaps, unless that is nil or there are none.
+// String reads the string that opens at b[i]. It returns the index behind the closing
+// quote, and whether the string has escapes. A control character is a syntax error, as
+// in Python. The gaps of a string with escapes are appended to gaps, unless gaps is
+// nil.
 func String(b []byte, i int, gaps *Gaps) (end int, escaped bool, p Problem) {
 	i++
 	start, behind, ascii := i, i, true
@@ -56,9 +58,9 @@ func String(b []byte, i int, gaps *Gaps) (end int, escaped bool, p Problem) {
 		for i+8 <= len(b) {
 			w := binary.LittleEndian.Uint64(b[i:])
 			q, s := w^quotes, w^slashs
-			// The high bit of each byte that is a quote, a backslash, a control
-			// character or not ASCII. A borrow may set some above such a one: only
-			// the lowest is exact.
+			// found has the high bit of each byte that is a quote, a backslash, a
+			// control character or not ASCII. A borrow may set further bits above the
+			// lowest, so only the lowest is certain.
 			if found := ((w - blanks) | w | (q - ones) | (s - ones)) & high; found != 0 {
 				i += bits.TrailingZeros64(found) / 8
 				break
@@ -89,7 +91,7 @@ func String(b []byte, i int, gaps *Gaps) (end int, escaped bool, p Problem) {
 		case c < ' ':
 			return i, escaped, Syntax
 		case c >= utf8.RuneSelf:
-			ascii = false // such text comes in runs
+			ascii = false // bytes outside ASCII come in runs
 			for i < len(b) && b[i] >= utf8.RuneSelf {
 				i++
 			}
@@ -99,12 +101,12 @@ func String(b []byte, i int, gaps *Gaps) (end int, escaped bool, p Problem) {
 	}
 }
 
-// LongText is how many bytes a text has whose strings LongString reads.
+// LongText is the size in bytes from which on a text's strings are read by LongString.
 const LongText = 4 * window
 
-// LongString is String, and looks at the budget's context while it reads a long string;
-// see work.Budget.Pause. Its loop is not String's: a look at the context in that one
-// makes short strings 15 % slower.
+// LongString is String, but looks at the budget's context while it reads a long string;
+// see work.Budget.Pause. It has a loop of its own: with a look at the context in
+// String's loop, short strings take 15 % longer.
 func LongString(b []byte, i int, gaps *Gaps, budget *work.Budget) (end int, escaped bool, p Problem) {
 	head, known := b[:min(len(b), i+window)], 0
 	if gaps != nil {
@@ -151,17 +153,17 @@ func LongString(b []byte, i int, gaps *Gaps, budget *work.Budget) (end int, esca
 	return i, escaped, Syntax
 }
 
-// longestEscape is the bytes of a pair of surrogates.
+// longestEscape is the length of an escaped surrogate pair, in bytes.
 const longestEscape = 12
 
-// plain is the index of the first byte from i on that is a quote, a backslash or a control
-// character.
+// plain returns the index of the first byte from i on that is a quote, a backslash or a
+// control character.
 func plain(b []byte, i int) int {
 	for i+8 <= len(b) {
 		w := binary.LittleEndian.Uint64(b[i:])
 		q, s := w^quotes, w^slashs
 		if found := ((w-blanks)&^w | (q-ones)&^q | (s-ones)&^s) & high; found != 0 {
-			return i + bits.TrailingZeros64(found)/8 // the lowest is exact
+			return i + bits.TrailingZeros64(found)/8 // the lowest bit is certain
 		}
 		i += 8
 	}
@@ -171,7 +173,7 @@ func plain(b []byte, i int) int {
 	return i
 }
 
-// valid is utf8.Valid.
+// valid is utf8.Valid, with looks at the context.
 func valid(text []byte, budget *work.Budget) bool {
 	for len(text) > window {
 		end := window
@@ -187,10 +189,11 @@ func valid(text []byte, budget *work.Budget) bool {
 	return utf8.Valid(text)
 }
 
-// escapes are the characters that a backslash and one byte stand for.
+// escapes maps the byte behind a backslash to the character of the escape. The bytes of
+// longer escapes and of no escape map to 0.
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// escape steps over the escape sequence at b[i], or over both halves of a pair.
+// escape returns the index behind the escape at b[i]. A surrogate pair is one escape.
 func escape(b []byte, i int) (int, Problem) {
 	if i+1 >= len(b) {
 		return i, Syntax
@@ -237,9 +240,10 @@ func hex4(b []byte, i int) (rune, bool) {
 	return r, true
 }
 
-// AppendText appends what the inside of a string stands for; all was read by String.
+// AppendText appends the text of a string; all is the inside of a string that String
+// has read.
 func AppendText(dst, all []byte, budget *work.Budget) []byte {
-	// Eight bytes are copied at a time, also where fewer count.
+	// The loop copies eight bytes at a time, and may keep fewer.
 	dst = slices.Grow(dst, len(all)+8)
 	out, o, i := dst[:cap(dst)], len(dst), 0
 	for {
@@ -249,7 +253,7 @@ func AppendText(dst, all []byte, budget *work.Budget) []byte {
 				w := binary.LittleEndian.Uint64(raw[i:])
 				binary.LittleEndian.PutUint64(out[o:], w)
 				s := w ^ slashs
-				found := (s - ones) &^ s & high // the lowest is exact
+				found := (s - ones) &^ s & high // the lowest bit is certain
 				n := bits.TrailingZeros64(found) / 8
 				i, o = i+n, o+n
 				if found == 0 {
@@ -276,12 +280,13 @@ func AppendText(dst, all []byte, budget *work.Budget) []byte {
 	}
 }
 
-// Gaps states where the escapes of strings are: for each string with escapes the bytes
-// before its first, those between it and the next, and so on, and those behind the
-// last. A gap is the sum of bytes up to one that is not 255.
+// Gaps holds the positions of the escapes of strings. A gap is a number of bytes: the
+// bytes before a string's first escape, the bytes between two escapes, or the bytes
+// behind the last. It is the sum of bytes of which the last alone is not 255.
 type Gaps []byte
 
-// gapsAtOnce is how many gaps are followed between two looks at the context: at most 1 MiB.
+// gapsAtOnce is the number of gaps between two looks at the context: at most 1 MiB of
+// text.
 const gapsAtOnce = 4096
 
 func (g *Gaps) add(gap int) {
@@ -291,9 +296,9 @@ func (g *Gaps) add(gap int) {
 	*g = append(*g, byte(gap))
 }
 
-// AppendTextAt is AppendText where the string's gaps are known: g begins with them.
+// AppendTextAt is AppendText for a string whose gaps are the first of g.
 func AppendTextAt(dst, raw []byte, g Gaps, budget *work.Budget) []byte {
-	const most = 16 // bytes that are copied at once, also where fewer count
+	const most = 16 // bytes of one copy, of which fewer may be kept
 	dst = slices.Grow(dst, len(raw)+most)
 	out, o, i := dst[:cap(dst)], len(dst), 0
 	for len(g) > 0 {
@@ -327,8 +332,8 @@ func AppendTextAt(dst, raw []byte, g Gaps, budget *work.Budget) []byte {
 	return out[:o]
 }
 
-// unicode writes the character of the \u escape that raw begins with to out[o], and
-// gives how many bytes were read and where what follows is written.
+// unicode writes the character of the \u escape at the start of raw to out[o:]. It
+// returns the length of the escape and the index in out behind the character.
 func unicode(out []byte, o int, raw []byte) (read, next int) {
 	r, _ := hex4(raw, 2)
 	read = 6
@@ -340,11 +345,11 @@ func unicode(out []byte, o int, raw []byte) (read, next int) {
 	return read, o + utf8.EncodeRune(out[o:], r)
 }
 
-// Word reports whether w stands at b[i].
+// Word reports whether b[i:] begins with w.
 func Word(b []byte, i int, w string) bool { return len(b)-i >= len(w) && string(b[i:i+len(w)]) == w }
 
-// mostDigits bounds a run of digits. What follows so many is no number's end, so the text
-// is refused; Python refuses integers of 4,301 digits.
+// mostDigits bounds a run of digits; a text with a longer run is refused. Python
+// refuses integers of 4,301 digits.
 const mostDigits = 64 << 10
 
 func digits(b []byte, i int) int {
@@ -355,8 +360,9 @@ func digits(b []byte, i int) int {
 	return i
 }
 
-// Number reads a number at b[i]: -Infinity too, but not Infinity and NaN, which
-// begin as words do. float: it has a fraction or an exponent.
+// Number returns the index behind the number, or -Infinity, at b[i]. Infinity and NaN
+// are not ok here; see Word. float reports whether the number is -Infinity or has a
+// fraction or an exponent.
 func Number(b []byte, i int) (end int, float, ok bool) {
 	if i < len(b) && b[i] == '-' {
 		if i++; Word(b, i, "Infinity") {
@@ -386,7 +392,7 @@ func Number(b []byte, i int) (end int, float, ok bool) {
 	return i, float, true
 }
 
-// Kind is what a node is.
+// Kind is the type of a node.
 type Kind uint8
 
 // The kinds of nodes.
@@ -395,19 +401,19 @@ const (
 	Array               // its nodes are its elements
 	Text                // a string without escapes
 	Escaped             // a string with escapes
-	Other               // a number, a word, or an array of numbers: its text is read again
+	Other               // a number, a word, or an array of numbers: readers parse its text
 )
 
-// Node is one value, or one key, of a JSON text. A value's own nodes follow it.
+// Node is one value or one key of a JSON text. The nodes inside a value follow it.
 type Node struct {
-	Start, End uint32 // of its text, from the beginning of what was scanned
-	// More is, of an object or array, the number of nodes, itself and those in it;
-	// of an Escaped, where its gaps begin.
+	Start, End uint32 // offsets of its text in the scanned text
+	// More of an Object or Array is the number of nodes in it, itself included; More of
+	// an Escaped is the offset of its gaps.
 	More uint32
 	Kind Kind
 }
 
-// Size is the number of nodes of the value, itself and those in it.
+// Size returns the number of nodes of the value, itself included.
 func (n *Node) Size() uint32 {
 	if n.Kind <= Array {
 		return n.More
@@ -415,13 +421,13 @@ func (n *Node) Size() uint32 {
 	return 1
 }
 
-// Stretch is the structure of some values one after the other.
+// Stretch is the structure of consecutive values.
 type Stretch struct {
 	Nodes []Node
 	Gaps  Gaps
 }
 
-// Bytes is what it costs to keep.
+// Bytes returns the memory of s in bytes.
 func (s Stretch) Bytes() int64 { return 16*int64(len(s.Nodes)) + int64(len(s.Gaps)) }
 
 // Each calls yield with the nodes of each value.

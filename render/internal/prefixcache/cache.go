@@ -9,20 +9,20 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Hash stands for a beginning of a text.
+// Hash is the hash of a text's beginning.
 type Hash = xxh3.Uint128
 
-// Seed keys hashes.
+// Seed is the random key of hashes.
 type Seed uint64
 
-// NewSeed returns a random one.
+// NewSeed returns a random seed.
 func NewSeed() Seed { return Seed(rand.Uint64()) }
 
-// Add is the hash of what h stands for with text behind it. How a text is cut
-// counts: the same text in other parts has another hash.
+// Add returns the hash of h's beginning with text behind it. The cuts count: the same
+// text in other parts has another hash.
 func (s Seed) Add(h Hash, text []byte) Hash {
 	d := xxh3.Hash128Seed(text, uint64(s))
-	// Order and both halves matter.
+	// The order of the parts and both halves of d change the result.
 	hi := Spread(h.Hi^d.Lo, uint64(s))
 	return Hash{Hi: hi, Lo: Spread(h.Lo+bits.RotateLeft64(d.Hi, 32), hi)}
 }
@@ -33,9 +33,9 @@ func Spread(a, b uint64) uint64 {
 	return hi ^ lo ^ bits.RotateLeft64(a, 23)
 }
 
-// Entry is what is known of one beginning.
+// Entry holds the value of one beginning.
 type Entry[V any] struct {
-	Value      V // what it adds to Parent's
+	Value      V // an addition to Parent's value
 	Parent     *Entry[V]
 	hash       Hash
 	size       int64
@@ -43,9 +43,9 @@ type Entry[V any] struct {
 	live       bool
 }
 
-// Cache holds entries of at most a number of bytes. It has one lock: were it split
-// by how texts begin, texts with one beginning would have to do with a fraction of
-// the room.
+// Cache holds entries up to a limit in bytes. It has one lock: in a cache of several
+// parts, chosen by the beginnings of texts, all texts with one beginning would share
+// the memory of one part.
 type Cache[V any] struct {
 	mu      sync.Mutex
 	entries map[Hash]*Entry[V]
@@ -61,8 +61,8 @@ func New[V any](limit int64) *Cache[V] {
 	return c
 }
 
-// Deepest returns the entry of the last of n hashes that is known, and makes it and
-// its ancestors the most recent; nil if none is.
+// Deepest returns the entry of the last of n hashes that has an entry, nil if none has.
+// The entry and its ancestors become the most recently used.
 func (c *Cache[V]) Deepest(n int, hash func(i int) Hash) *Entry[V] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,8 +75,8 @@ func (c *Cache[V]) Deepest(n int, hash func(i int) Hash) *Entry[V] {
 	return nil
 }
 
-// touch keeps parents more recent than their children, so that the least recent
-// entry is always a leaf.
+// touch makes e and its ancestors the most recently used. Parents stay more recent than
+// their children, so the least recently used entry is always a leaf.
 func (c *Cache[V]) touch(e *Entry[V]) {
 	for ; e != nil; e = e.Parent {
 		if e.live {
@@ -93,17 +93,17 @@ func (c *Cache[V]) front(e *Entry[V]) {
 	e.prev.next, e.next.prev = e, e
 }
 
-// Remember enters n beginnings, each a longer one than the one before, the first
-// longer than parent's. make gives the value of the i-th and its memory besides
-// the entry itself, given the value of the one before (nil: there is none); it is
-// called only for those without an entry.
+// Remember adds entries for n beginnings, each longer than the beginning before it, the
+// first longer than parent's. For a beginning without an entry it calls make, which
+// returns the entry's value and the value's memory in bytes; before is the value of the
+// beginning before it, nil for the first without a parent.
 func (c *Cache[V]) Remember(parent *Entry[V], n int, hash func(i int) Hash, make func(i int, before *V) (V, int64)) {
 	if n == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if parent != nil && !parent.live { // evicted meanwhile: its children would be unreachable
+	if parent != nil && !parent.live { // evicted: its children would stay without it
 		return
 	}
 	for i := range n {
@@ -129,7 +129,7 @@ func (c *Cache[V]) Remember(parent *Entry[V], n int, hash func(i int) Hash, make
 	}
 }
 
-// overhead is what an entry's place in the map costs.
+// overhead is the memory of an entry in the map, in bytes.
 const overhead = 48
 
 func (c *Cache[V]) evict(e *Entry[V]) {
@@ -139,7 +139,7 @@ func (c *Cache[V]) evict(e *Entry[V]) {
 	c.size -= e.size
 }
 
-// Stats counts the entries and the bytes they take.
+// Stats returns the number of entries and their memory in bytes.
 func (c *Cache[V]) Stats() (entries int, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,15 +1,15 @@
-// Package prefixcache keeps results about the beginnings of texts by the
-// beginnings' hashes, not by the texts.
+// Package prefixcache keeps values for the beginnings of texts. Its keys are hashes of
+// the beginnings, not the texts.
 //
-// Entries form a tree: each holds what it adds to its parent, the entry of a
-// shorter beginning. The least recently used leaf goes first when the cache is
-// full, so that an entry's ancestors are there for as long as it is.
+// Entries form a tree. The parent of an entry is the entry of a shorter beginning, and
+// an entry's value adds to its parent's. A full cache evicts the least recently used
+// leaf, so an entry's ancestors stay as long as the entry.
 //
-// The invariant: an entry is never found by another text than its own. Its hash has
-// 128 bits and is keyed by a random number that never leaves the process, so that
-// two texts with one hash cannot be prepared; among 2^40 entries two would collide
-// by chance once in 2^49 processes.
+// The invariant: no text finds the entry of another text. A hash has 128 bits, and its
+// seed is a random number that never leaves the process, so nobody can prepare two
+// texts with one hash; among 2^40 entries two would collide by chance once in 2^49
+// processes.
 //
-// A Cache is safe for concurrent use; its lock is held for look-ups only. An Entry
-// does not change once it can be found.
+// A Cache is safe for concurrent use. An Entry's value does not change once a look-up
+// can find the entry.
 package prefixcache

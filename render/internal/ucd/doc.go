@@ -5,7 +5,7 @@
 // and x/text/unicode/norm have other versions (thousands of code points
 // differ), and one differing code point is a different token.
 //
-// The tables are ucd.bin, written by gen.py out of the reference itself.
-// Units: code points as runes. Everything is immutable once built and safe
-// for concurrent use. The package does no I/O.
+// gen.py writes the tables, ucd.bin, out of the reference itself. Units: code
+// points as runes. Sets and forms are immutable and safe for concurrent use; a
+// Scratch belongs to one goroutine. The package does no I/O.
 package ucd

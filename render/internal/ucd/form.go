@@ -20,12 +20,12 @@ const (
 type Form struct {
 	t               *tables
 	compat, compose bool
-	// restless holds every rune that may change or move or join the rune
-	// before it; text between two others is normalized on its own.
+	// restless holds every rune that may change, move, or join the rune before it. The
+	// text between two other runes is normalized on its own.
 	restless *Set
 }
 
-// NFC, NFD, NFKC and NFKD build the four forms on first use.
+// NFC, NFD, NFKC and NFKD return the four forms, built on first use.
 var (
 	NFC  = sync.OnceValue(func() *Form { return newForm(false, true) })
 	NFD  = sync.OnceValue(func() *Form { return newForm(false, false) })
@@ -65,7 +65,7 @@ func newForm(compat, compose bool) *Form {
 	return f
 }
 
-// Scratch is the memory one goroutine normalizes in.
+// Scratch is reusable memory of one goroutine for Append.
 type Scratch struct {
 	runes []rune
 	marks []mark
@@ -76,9 +76,9 @@ type mark struct {
 	ccc uint8
 }
 
-// Append appends the normalized form of src, valid UTF-8, to dst. Cost is
-// linear but for the sorting of runs of combining marks. It charges b, whose end its
-// caller catches.
+// Append appends the normalized form of src, valid UTF-8, to dst. Its cost is linear,
+// except for the sorting of runs of combining marks. It charges b; its caller defers
+// work.Catch.
 func (f *Form) Append(b *work.Budget, dst, src []byte, s *Scratch) []byte {
 	for len(src) > 0 {
 		calm, start := f.calm(b, src)
@@ -103,15 +103,15 @@ func (f *Form) Append(b *work.Budget, dst, src []byte, s *Scratch) []byte {
 	return dst
 }
 
-// Normal reports whether src is certainly in the form already (a false
-// answer may be wrong: Append then returns an equal text).
+// Normal reports whether src is certainly in the form already. A false answer may be
+// wrong: Append then appends an equal text. It charges b as Append does.
 func (f *Form) Normal(b *work.Budget, src []byte) bool {
 	n, _ := f.calm(b, src)
 	return n == len(src)
 }
 
-// calm finds the first restless rune and the rune before it, which it may
-// join. Without one, both are len(src).
+// calm returns the offsets of the first restless rune and of the rune before it, which
+// it may join. Without a restless rune both are len(src).
 func (f *Form) calm(b *work.Budget, src []byte) (first, before int) {
 	charged := 0
 	for i := 0; i < len(src); {
@@ -140,14 +140,14 @@ func (f *Form) calm(b *work.Budget, src []byte) (first, before int) {
 	return len(src), len(src)
 }
 
-// calmBytes are looked at for one charge.
+// calmBytes is the number of bytes that calm reads between two charges.
 const calmBytes = 4096
 
-// segmentSteps are those of a rune that is taken apart and put together, with its
-// look-ups.
+// segmentSteps is the cost of one rune in segment, its look-ups included.
 const segmentSteps = 8
 
-// segment normalizes text whose first rune alone may be calm, into s.runes.
+// segment returns the normalized runes of src, in the memory of s. All runes of src but
+// the first are restless.
 func (f *Form) segment(b *work.Budget, src []byte, s *Scratch) []rune {
 	dst := s.runes[:0]
 	s.marks = s.marks[:0]
@@ -197,7 +197,8 @@ func (f *Form) decompose(dst []mark, r rune) []mark {
 	return dst
 }
 
-// reorder sorts each run of combining marks by class, keeping equals in order.
+// reorder sorts each run of combining marks by class; marks of one class keep their
+// order.
 func reorder(b *work.Budget, m []mark) {
 	for i := 0; i < len(m); i++ {
 		if m[i].ccc == 0 {
@@ -212,8 +213,8 @@ func reorder(b *work.Budget, m []mark) {
 	}
 }
 
-// join composes canonically: a rune joins the last starter unless something
-// of its own class or a starter stands between.
+// join composes canonically: a rune joins the last starter unless another starter or a
+// rune of its own class stands between them.
 func (f *Form) join(dst []rune, m []mark) []rune {
 	starter, last := -1, uint8(0)
 	for _, c := range m {

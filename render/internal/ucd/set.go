@@ -8,17 +8,19 @@ import (
 // MaxRune is the last code point.
 const MaxRune = utf8.MaxRune
 
-// Set is a fixed set of code points with a constant-time test: a bitmap of
-// 256-code-point pages, equal pages shared (a class of Unicode takes 5–15 kB).
+// Set is an immutable set of code points. Has takes constant time: the set is a bitmap
+// in pages of 256 code points, and equal pages share memory (a class of Unicode takes
+// 5–15 kB).
 type Set struct {
 	ascii [2]uint64
 	index [(MaxRune + 1) / 256]uint16
 	pages [][4]uint64
-	// Ranges are the sorted, disjoint runs the set was made of.
+	// Ranges are the set's code points as sorted, disjoint ranges.
 	Ranges []Range
 }
 
-// NewSet makes a set of ranges, in any order and overlapping as they like.
+// NewSet returns the set of the code points in ranges, which may overlap and have any
+// order.
 func NewSet(ranges []Range) *Set {
 	s := &Set{Ranges: Union(ranges)}
 	seen := map[[4]uint64]uint16{}
@@ -58,7 +60,8 @@ func (s *Set) Has(r rune) bool {
 	return s.pages[s.index[r>>8]][r&255>>6]>>(r&63)&1 != 0
 }
 
-// Union sorts ranges and joins those that touch.
+// Union returns the ranges of all lists sorted; ranges that touch or overlap become
+// one.
 func Union(lists ...[]Range) []Range {
 	var all []Range
 	for _, l := range lists {
@@ -76,7 +79,8 @@ func Union(lists ...[]Range) []Range {
 	return out
 }
 
-// Complement is every code point that sorted, disjoint ranges leave out.
+// Complement returns the ranges of the code points outside rs, which must be sorted and
+// disjoint.
 func Complement(rs []Range) []Range {
 	var out []Range
 	at := rune(0)
@@ -92,7 +96,8 @@ func Complement(rs []Range) []Range {
 	return out
 }
 
-// Intersect is what two sorted, disjoint lists share.
+// Intersect returns the ranges of the code points in both lists, which must be sorted
+// and disjoint.
 func Intersect(a, b []Range) []Range {
 	return Complement(Union(Complement(a), Complement(b)))
 }

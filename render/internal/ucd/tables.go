@@ -16,7 +16,7 @@ type tables struct {
 	classes map[string][]Range
 	ccc     map[rune]uint8
 	canon   map[rune][]rune // full canonical decompositions, Hangul left to arithmetic
-	compat  map[rune][]rune // full compatibility decompositions where they differ from canon
+	compat  map[rune][]rune // full compatibility decompositions that differ from canon
 	compose map[[2]rune]rune
 }
 
@@ -87,7 +87,7 @@ func (r *reader) decompositions() map[rune][]rune {
 // script ("Han"), a property ("Alphabetic"), a POSIX bracket ("posix_alpha"),
 // an escape (`\w`, `\s`, `\d`, `\h`) as Oniguruma has it, or one of the
 // reference's Rust classes ("rust_word", "rust_space", "rust_digit",
-// "rust_punct"). The result must not be changed.
+// "rust_punct"). Callers must not change the result.
 func Class(name string) ([]Range, bool) {
 	rs, ok := load().classes[name]
 	return rs, ok
