@@ -20,7 +20,8 @@ type Job struct {
 	// Fits reports whether vLLM takes a prompt of so many tokens unchanged; truncates:
 	// vLLM cuts a prompt that is longer than the context. nil: Info.MaxLen decides.
 	Fits func(tokens int, truncates bool) bool
-	// Room is memory for the ids of one prompt. Prompts leaves the ids in it.
+	// Room is memory for the ids of one prompt. Prompts leaves the ids in it. nil: Prompts
+	// allocates some.
 	Room *[]uint32
 }
 
@@ -44,6 +45,9 @@ func leave(w *workroom) {
 func (s *Server) Prompts(j Job) (ids [][]uint32, features openai.Features, err error) {
 	defer work.Catch(&err)
 	j.Work = work.Or(j.Work)
+	if j.Room == nil {
+		j.Room = new([]uint32)
+	}
 	w := rooms.Get().(*workroom)
 	defer leave(w)
 	out, err := s.chat.Render(j.Work, w.text[:0], j.Request, j.Now)

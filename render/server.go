@@ -47,7 +47,7 @@ func (s *Server) Tokenize(path string, body []byte) ([][]uint32, error) {
 // are in room, and valid until its next use. If the budget ends, the error is one of
 // package work.
 func (s *Server) TokenizeInto(b *work.Budget, room *[]uint32, path string, body []byte) ([][]uint32, error) {
-	req, err := s.read(path, body)
+	req, err := s.read(b, path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *Server) TokenizeInto(b *work.Budget, room *[]uint32, path string, body 
 // its tokenizer, and reports whether the tokenizer adds special tokens around it. The
 // error is Tokenize's.
 func (s *Server) AppendText(dst []byte, path string, body []byte) (text []byte, addSpecial bool, err error) {
-	req, err := s.read(path, body)
+	req, err := s.read(nil, path, body)
 	if err != nil {
 		return dst, false, err
 	}
@@ -84,17 +84,20 @@ func (s *Server) AppendText(dst []byte, path string, body []byte) (text []byte, 
 	return out.Text, out.AddSpecialTokens, nil
 }
 
-// read reads a body that is sent to a path.
-func (s *Server) read(path string, body []byte) (*openai.Request, error) {
+// read reads a body that is sent to a path, within a budget.
+func (s *Server) read(b *work.Budget, path string, body []byte) (*openai.Request, error) {
 	route, ok := openai.RouteOf("POST", path)
 	if !ok {
 		return nil, fmt.Errorf("the path %q is none of the routes with prompts", path)
 	}
-	req, err := s.bodies.Parse(route, body)
-	if err != nil {
-		return nil, unread(err)
+	req, err := s.bodies.ParseWithin(b, route, body)
+	switch {
+	case err == nil:
+		return req, nil
+	case b != nil && b.Err() != nil:
+		return nil, b.Err()
 	}
-	return req, nil
+	return nil, unread(err)
 }
 
 // unread returns a Refusal for a body that vLLM may read although this package does not,

@@ -1,10 +1,12 @@
 package render_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -99,6 +101,42 @@ func TestErrors(t *testing.T) {
 	}
 	if _, err := s.Tokenize("/v1/embeddings", []byte("{}")); err == nil {
 		t.Error("a path without prompts must be refused")
+	}
+}
+
+// TestBudgetOfReading ends the work on bodies that cost nothing but their reading.
+func TestBudgetOfReading(t *testing.T) {
+	s := server(t, chattest.BytesFolder(t, "{{ 1 }}"), render.Flags{}, "0.32.0", nil)
+	ids := `{"model":"m","prompt":[1` + strings.Repeat(",1", 1<<20) + `]}`
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		b    *work.Budget
+		want error
+	}{
+		"steps":   {work.New(t.Context(), work.Limits{Steps: 1000}, 0), work.ErrSteps},
+		"memory":  {work.New(t.Context(), work.Limits{Memory: 1 << 20}, 0), work.ErrMemory},
+		"context": {work.New(ended, work.Limits{}, len(ids)), work.ErrEnded},
+	} {
+		if _, err := s.TokenizeInto(c.b, new([]uint32), "/v1/completions", []byte(ids)); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got, err := s.TokenizeInto(work.New(t.Context(), work.Limits{}, len(ids)), new([]uint32), "/v1/completions", []byte(ids)); err != nil || len(got[0]) != 1<<20+1 {
+		t.Errorf("within the budget: %v", err)
+	}
+}
+
+// TestJobWithoutRoom takes memory of its own.
+func TestJobWithoutRoom(t *testing.T) {
+	s := server(t, chattest.BytesFolder(t, "{{ messages[0].content }}"), render.Flags{}, "0.32.0", nil)
+	req, err := openai.Parse(openai.Chat, []byte(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, _, err := s.Prompts(render.Job{Request: req, Now: time.Unix(0, 0)})
+	if err != nil || len(ids) != 1 || len(ids[0]) != 2 {
+		t.Errorf("%v %v", ids, err)
 	}
 }
 
