@@ -102,8 +102,8 @@ func (p *prompt) anthropicTools(req *request, exclude bool) error {
 	return nil
 }
 
-// anthropicEffort reads output_config.effort, and thinking, which overrides it
-// when it is disabled. 0.21 has neither.
+// anthropicEffort reads output_config.effort, and thinking: disabled thinking overrides
+// the effort. 0.21 has neither field.
 func (p *prompt) anthropicEffort(req *request, disabled string) error {
 	if !p.d.anthropic32 {
 		return nil
@@ -141,7 +141,7 @@ func (p *prompt) anthropicEffort(req *request, disabled string) error {
 	return nil
 }
 
-// blocks turns Anthropic messages into chat messages.
+// blocks converts Anthropic messages to chat messages.
 type blocks struct {
 	work     *work.Budget
 	d        dialect
@@ -151,8 +151,8 @@ type blocks struct {
 
 func (a *blocks) push(m *pyvalue.Dict) { a.messages.Items = append(a.messages.Items, m) }
 
-// system writes the leading system message, with the inline ones when the
-// template allows a single one, in front.
+// system writes the leading system message. If the template allows a single system
+// message, the leading one includes the inline ones.
 func (a *blocks) system(v any, messages *pyvalue.List) error {
 	text, given, err := systemBlocks(v)
 	if err != nil {
@@ -189,7 +189,7 @@ func (a *blocks) system(v any, messages *pyvalue.List) error {
 	return nil
 }
 
-// systemBlocks joins the texts of a system prompt. given: it is a list, not empty.
+// systemBlocks joins the texts of a system prompt. given: v is a non-empty list.
 func systemBlocks(v any) (text string, given bool, err error) {
 	switch v := v.(type) {
 	case nil:
@@ -203,7 +203,7 @@ func systemBlocks(v any) (text string, given bool, err error) {
 	return "", false, refuse(Rejected)
 }
 
-// blockTexts joins the texts of a system message's blocks, less billing lines.
+// blockTexts joins the texts of a system message's blocks, without billing lines.
 func blockTexts(list *pyvalue.List) (string, error) {
 	var b strings.Builder
 	for _, item := range list.Items {
@@ -268,8 +268,8 @@ func (a *blocks) add(m *pyvalue.Dict) error {
 	return nil
 }
 
-// blocks converts one message's blocks. A user's tool results become messages
-// of their own, before the rest of the user's message.
+// blocks converts the blocks of one message. A user's tool results become messages of
+// their own, before the rest of the user's message.
 func (a *blocks) blocks(out *pyvalue.Dict, role string, list *pyvalue.List) error {
 	parts, calls := pyvalue.NewList(), pyvalue.NewList()
 	var reasoning []string
@@ -328,8 +328,8 @@ func (a *blocks) blocks(out *pyvalue.Dict, role string, list *pyvalue.List) erro
 	return nil
 }
 
-// toolUse writes a call. vLLM dumps its input to JSON and reads it back later;
-// so do we, because that is what the arguments are checked as.
+// toolUse writes a call. Like vLLM it dumps the call's input to JSON, because the later
+// check of the arguments reads JSON.
 func (a *blocks) toolUse(calls *pyvalue.List, block *pyvalue.Dict) error {
 	id, okID := str(block, "id")
 	name, okName := str(block, "name")
@@ -339,7 +339,7 @@ func (a *blocks) toolUse(calls *pyvalue.List, block *pyvalue.Dict) error {
 		return refuse(Rejected)
 	}
 	if id == "" {
-		return refuse(UnknownShape) // vLLM makes one up from its clock
+		return refuse(UnknownShape) // vLLM makes up an id from its clock
 	}
 	if input == nil {
 		input = pyvalue.NewDict()
@@ -388,8 +388,8 @@ func (a *blocks) toolResult(parts *pyvalue.List, role string, block *pyvalue.Dic
 	return nil
 }
 
-// resultText joins the texts of a tool result and collects its tool references.
-// Items of other kinds are not read.
+// resultText joins the texts of a tool result and collects its tool references. It
+// ignores items of other types.
 func resultText(list, references *pyvalue.List) (string, error) {
 	texts := make([]string, 0, len(list.Items))
 	for _, item := range list.Items {

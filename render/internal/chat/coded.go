@@ -11,10 +11,10 @@ import (
 // template. It is immutable, and made for one Renderer.
 type coder interface {
 	// write appends the request's prompt to out.Text: with out.Pieces if vLLM
-	// encodes it in pieces, without them if it encodes the text as a whole, added
-	// tokens found in it. On /v1/completions it may replace out.TextPrompts.
-	// now is the server's time, in its zone.
-	// The error is a *NotInProcess; what vLLM answers with a 4xx is [objection]'s.
+	// encodes the text in pieces, without them if vLLM encodes it as a whole and
+	// finds added tokens in it. On /v1/completions write may replace out.TextPrompts.
+	// now is the server's time, in its zone. The error is a *NotInProcess; for a 4xx
+	// of vLLM it comes from [objection].
 	write(out *Rendered, req *request, now time.Time) error
 }
 
@@ -23,31 +23,30 @@ type coder interface {
 type Model struct {
 	// Type is config.json's model_type.
 	Type string
-	// TokenizerMode is vLLM's --tokenizer-mode ("", "auto" and "hf" mean the
-	// template is used).
+	// TokenizerMode is vLLM's --tokenizer-mode; "", "auto" and "hf" select the template.
 	TokenizerMode string
 	// MistralFormat: the folder has tekken.json or tokenizer.model.v*, which
 	// vLLM prefers in tokenizer mode auto for Mistral's own models.
 	MistralFormat bool
 	// Architecture is the first of config.json's architectures.
 	Architecture string
-	// Mistral has the settings in that format's tokenizer file; its Version is 0 when
-	// it is unknown.
+	// Mistral has the settings of the tokenizer file in Mistral's own format; an unknown
+	// Version is 0.
 	Mistral tokenizer.Mistral
 	// Vision: config.json describes a part that reads images.
 	Vision bool
 }
 
-// coded is the one table of what vLLM renders in code, by the tokenizer mode
-// that selects the renderer (renderers/registry.py and tokenizers/registry.py of
-// 0.32) or by the model type. docs/tokens.md shows it; a test keeps them equal.
+// coded is the table of models that vLLM renders in code, by the tokenizer mode that
+// selects the renderer (renderers/registry.py and tokenizers/registry.py of 0.32) or by
+// the model type. docs/tokens.md shows it; a test keeps them equal.
 var coded = []struct {
 	name     string   // as in the documentation
 	mode     string   // tokenizer mode that selects it
 	types    []string // model types and architectures
 	mistral  bool
 	renderer string
-	// coder makes the writer of these prompts; nil: there is none here.
+	// coder makes the writer of these prompts; nil: this package has none.
 	coder func(*Renderer) coder
 }{
 	{name: "gpt-oss", types: []string{"gpt_oss"}, renderer: "harmony (openai_harmony)", coder: newHarmony},
@@ -66,8 +65,8 @@ var coded = []struct {
 	{name: "Grok 2", mode: "grok2", types: []string{"grok2"}, renderer: "own tokenizer (0.21)"},
 }
 
-// Coded names the code that renders this model's chats in vLLM; "" when it is
-// the chat template.
+// Coded names the code of vLLM that renders this model's chats; "": vLLM renders them
+// with the chat template.
 func (m Model) Coded() string {
 	if i := m.code(); i >= 0 {
 		return coded[i].renderer
@@ -75,8 +74,8 @@ func (m Model) Coded() string {
 	return ""
 }
 
-// code finds the model's row of coded; -1: it has none. A tokenizer mode that
-// selects a row takes precedence over the files.
+// code returns the index of the model's row in coded; -1: it has none. A tokenizer mode
+// that selects a row takes precedence over the files.
 func (m Model) code() int {
 	auto := m.TokenizerMode == "" || m.TokenizerMode == "auto"
 	found := -1
@@ -91,14 +90,14 @@ func (m Model) code() int {
 	return found
 }
 
-// InMistralFormat reports whether the model's tokenizer is read from Mistral's own files.
+// InMistralFormat reports whether vLLM reads the model's tokenizer from Mistral's own files.
 func (m Model) InMistralFormat() bool {
 	i := m.code()
 	return i >= 0 && coded[i].mistral && m.MistralFormat
 }
 
-// newCoder makes the writer of the model's prompts. isCoded: vLLM renders them in
-// code; the writer is nil when that code is not written here.
+// newCoder makes the writer of the model's prompts. isCoded: vLLM renders them in code;
+// the writer is nil if this package has no writer for that code.
 func newCoder(r *Renderer) (c coder, isCoded bool) {
 	i := r.o.Model.code()
 	if i < 0 {
@@ -116,6 +115,6 @@ func (r *Renderer) from33() bool {
 	return ok && (major > 0 || minor >= 33)
 }
 
-// older reports whether the server may be of a version whose code is not known
-// here: before 0.32.
+// older reports whether the server may be of a version before 0.32, whose code this
+// package does not follow.
 func (r *Renderer) older() bool { return len(r.dialects) > 1 || !r.dialects[0].mergeItems }

@@ -26,8 +26,8 @@ type part struct {
 	extras    *pyvalue.Dict // keys the template may see besides type and text
 }
 
-// content builds a message's content from what the request has there: a string
-// in the string format, a list of parts in the openai format.
+// content builds a message's content from the request's value: a string in the string
+// format, a list of parts in the openai format.
 func (c *conversation) content(role string, v any, present bool) (any, error) {
 	if _, isText := v.(string); isText && role != "system" {
 		return c.text(v), nil
@@ -58,7 +58,7 @@ func (c *conversation) content(role string, v any, present bool) (any, error) {
 	return join(c.work, texts, "\n"), nil
 }
 
-// text builds the content that is one text.
+// text builds a content of one text.
 func (c *conversation) text(v any) any {
 	if !c.openai {
 		return v
@@ -110,7 +110,7 @@ func (c *conversation) parts(role string, v any, present bool) ([]part, error) {
 		}
 		if strings > 0 && strings == len(parts) && (c.coded || lazyContent[role]) {
 			if c.coded || c.at.Len() > 2 {
-				return nil, refuse(UnknownShape) // it depends on the message's other fields
+				return nil, refuse(UnknownShape) // the content depends on the message's other fields
 			}
 			return nil, refuse(Rejected)
 		}
@@ -119,13 +119,13 @@ func (c *conversation) parts(role string, v any, present bool) ([]part, error) {
 	return nil, refuse(Rejected)
 }
 
-// lazyContent are the roles whose list of nothing but strings passes vLLM's
-// validation, and then fails when it is read, unless the message has a field that the
-// OpenAI class of its role does not know, and vLLM's own class does.
+// lazyContent has the roles in which a content of strings alone passes vLLM's validation
+// and fails later, at its first use. It does not fail if the message has a field that
+// vLLM's own class has and the OpenAI class of its role lacks.
 var lazyContent = map[string]bool{"user": true, "assistant": true, "system": true, "developer": true}
 
-// textKeys maps the part types that are text to the key their text is under.
-// The Responses API's own types pass only where vLLM does not validate messages.
+// textKeys maps the part types of text to the key of their text. The Responses API's own
+// types pass only where vLLM does not validate messages.
 var textKeys = map[string]string{"text": "text", "refusal": "refusal", "thinking": "thinking", "tool_reference": "name",
 	"input_text": "text", "output_text": "text"}
 
@@ -157,7 +157,7 @@ func (c *conversation) part(v any) (part, error) {
 	return part{}, refuse(Rejected)
 }
 
-// extras are the other keys of a part.
+// extras returns the keys of a part besides its type and own.
 func (c *conversation) extras(d *pyvalue.Dict, own string) (*pyvalue.Dict, error) {
 	var extras *pyvalue.Dict
 	for k, v := range d.All() {
@@ -185,7 +185,7 @@ func (c *conversation) extras(d *pyvalue.Dict, own string) (*pyvalue.Dict, error
 	return extras, nil
 }
 
-// stripBilling drops the billing line, and a part that was nothing else.
+// stripBilling drops the billing line, and a part of the billing line alone.
 func stripBilling(parts []part) []part {
 	out := parts[:0]
 	for _, p := range parts {

@@ -7,13 +7,13 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// continueTag marks where the final message's text ends. The space at its end
+// continueTag marks the end of the final message's text. The space at the tag's end
 // shows whether the template trims.
 const continueTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
-// continued renders a conversation whose last message is to be continued, as
-// transformers' render_jinja_template does: it tags the message's last text,
-// renders, and cuts the text at the tag.
+// continued renders a conversation whose last message the answer continues, as
+// transformers' render_jinja_template does: it tags the message's last text, renders, and
+// cuts the text at the tag.
 func (r *Renderer) continued(dst []byte, p *prompt, t *template, vars *pyvalue.Dict, env jinja.Env) ([]byte, error) {
 	if !strings.Contains(t.source, "content") {
 		return nil, refuse(Rejected)
@@ -31,7 +31,7 @@ func (r *Renderer) continued(dst []byte, p *prompt, t *template, vars *pyvalue.D
 		return nil, templateError(err)
 	}
 	p.work.Make(len(out) - base)
-	p.work.Step((len(out) - base) / 2) // it is searched backwards
+	p.work.Step((len(out) - base) / 2) // a search backwards
 	text := string(out[base:])
 	tag := strings.TrimRight(continueTag, " ")
 	at := strings.LastIndex(text, tag)
@@ -44,8 +44,8 @@ func (r *Renderer) continued(dst []byte, p *prompt, t *template, vars *pyvalue.D
 	return out[:base+len(pyvalue.RStrip(p.work, text[:at]))], nil
 }
 
-// tagContent appends the tag to the last text of a message and returns that
-// text as it was.
+// tagContent appends the tag to the last text of a message, and returns the text before
+// that.
 func tagContent(m *pyvalue.Dict) (string, bool) {
 	switch v, _ := m.GetString("content"); v := v.(type) {
 	case string:

@@ -10,8 +10,8 @@ import (
 	"warmroute/render/work"
 )
 
-// conversation collects the messages a template sees.
-// What reading a message, and a part or a field of it, costs at least.
+// conversation collects the messages that a template reads.
+// The least cost of reading a message, and of reading a part or a field of it.
 const (
 	messageSteps, messageBytes = 32, 320
 	fieldSteps, fieldBytes     = 8, 128
@@ -28,8 +28,8 @@ type conversation struct {
 	nulls     bool // a message has a null field
 	developer bool
 	messages  *pyvalue.List
-	at        *pyvalue.Dict   // the message that add is at, as the client sent it
-	keepRaw   bool            // raw is wanted
+	at        *pyvalue.Dict   // the message that add reads, as the client sent it
+	keepRaw   bool            // addAll fills raw
 	raw       []*pyvalue.Dict // the messages as the client sent them
 	slab      pyvalue.Slab    // of messages and parts
 }
@@ -54,7 +54,7 @@ func (c *conversation) addAll(messages *pyvalue.List) error {
 	return nil
 }
 
-// original is m as it stays: a copy where the writer of a prompt may change it.
+// original returns m, or a copy if the writer of a prompt may change it.
 func original(m *pyvalue.Dict) *pyvalue.Dict {
 	if bare(m) {
 		return m
@@ -62,9 +62,8 @@ func original(m *pyvalue.Dict) *pyvalue.Dict {
 	return m.Copy()
 }
 
-// add normalises one message: _parse_chat_message_content and
-// _postprocess_messages of vLLM's chat_utils. Fields it does not read are
-// dropped, as there. m stays as it is.
+// add normalises one message, as _parse_chat_message_content and _postprocess_messages of
+// vLLM's chat_utils do: it drops unknown fields. It does not change m.
 func (c *conversation) add(m *pyvalue.Dict) error {
 	role, ok := m.GetString("role")
 	name, isText := role.(string)
@@ -109,7 +108,7 @@ func (c *conversation) add(m *pyvalue.Dict) error {
 		c.features |= openai.FeatureDeveloper
 		c.developer = true
 		if has(m, "tools") {
-			return refuse(UnknownShape) // their key order is a library's
+			return refuse(UnknownShape) // a library decides the order of their keys
 		}
 		out.Set("tools", nil)
 		c.nulls = true
@@ -118,8 +117,7 @@ func (c *conversation) add(m *pyvalue.Dict) error {
 	return nil
 }
 
-// bare reports whether m is a role and a content, in this order, and nothing else,
-// as most messages are.
+// bare reports whether m has a role and a content alone, in this order, like most messages.
 func bare(m *pyvalue.Dict) bool {
 	if m.Len() != 2 {
 		return false
@@ -183,7 +181,7 @@ func (c *conversation) tool(out, m *pyvalue.Dict) error {
 		out.Set("tool_call_id", id)
 		c.nulls = c.nulls || id == nil
 	}
-	// Text alone becomes a string in either format; empty texts count here.
+	// A content of texts alone becomes a string in either format; empty texts count.
 	content, _ := out.GetString("content")
 	list, ok := content.(*pyvalue.List)
 	if !ok {
@@ -204,9 +202,9 @@ func (c *conversation) tool(out, m *pyvalue.Dict) error {
 	return nil
 }
 
-// toolCalls rebuilds an assistant's calls with their arguments as mappings. The
-// order of keys is that of the TypedDicts validation goes through; on
-// /v1/responses it is the order vLLM writes them in.
+// toolCalls rebuilds an assistant's calls with their arguments as mappings. The order of
+// keys is that of the TypedDicts of vLLM's validation; on /v1/responses it is the order in
+// which vLLM writes them.
 func (c *conversation) toolCalls(list *pyvalue.List) (*pyvalue.List, error) {
 	out := pyvalue.NewList()
 	for _, item := range list.Items {
@@ -253,7 +251,7 @@ func (c *conversation) function(f *pyvalue.Dict) (*pyvalue.Dict, error) {
 	return d, nil
 }
 
-// join is strings.Join, charged to b.
+// join is strings.Join that charges b.
 func join(b *work.Budget, texts []string, sep string) string {
 	if len(texts) == 1 {
 		return texts[0]
@@ -266,7 +264,7 @@ func join(b *work.Budget, texts []string, sep string) string {
 	return strings.Join(texts, sep)
 }
 
-// rest copies the keys of from that d does not have, in their order.
+// rest copies the keys of from that d lacks, in their order.
 func rest(d, from *pyvalue.Dict) {
 	for k, v := range from.All() {
 		if _, ok := d.Get(k); !ok {
@@ -296,8 +294,8 @@ func (c *conversation) arguments(text string) (any, error) {
 	return v, nil
 }
 
-// developersToSystem turns developer messages into one leading system message:
-// _convert_developer_to_system and _consolidate_system_messages (0.32).
+// developersToSystem merges developer messages into one leading system message, as
+// _convert_developer_to_system and _consolidate_system_messages do (0.32).
 func (c *conversation) developersToSystem() {
 	var texts []string
 	var others []any

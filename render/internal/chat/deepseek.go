@@ -9,8 +9,8 @@ import (
 	"warmroute/render/work"
 )
 
-// The texts that DeepSeek's encoders write around messages. The whole prompt is
-// one text, in which the tokenizer finds added tokens, a client's too.
+// The texts that DeepSeek's encoders write around messages. The whole prompt is one
+// text: the tokenizer finds added tokens everywhere in it, even in a client's text.
 const (
 	dsBegin     = "<｜begin▁of▁sentence｜>"
 	dsEnd       = "<｜end▁of▁sentence｜>"
@@ -23,16 +23,16 @@ const (
 	dsmlToken   = "｜DSML｜"
 )
 
-// deepSeek writes the prompts of DeepSeek V3.2, V4 and V4.1: vLLM's usual
-// conversation (or V4.1's raw one), then one encoder for each.
+// deepSeek writes the prompts of DeepSeek V3.2, V4 and V4.1: it builds vLLM's usual
+// conversation (for V4.1 the raw one), and calls the version's encoder.
 type deepSeek struct {
 	r      *Renderer
 	fim    bool // /v1/completions takes a suffix
 	encode func(dst []byte, p *prompt, vars *pyvalue.Dict) ([]byte, error)
 }
 
-// newDeepSeek prepares r for a model without a template: its system messages
-// inside /v1/messages are merged, and "none" is the effort that disables thinking.
+// newDeepSeek prepares r for a model without a template: r merges the system messages
+// inside /v1/messages, and "none" is the effort that disables thinking.
 func newDeepSeek(r *Renderer, format string) *deepSeek {
 	r.o.ContentFormat = format
 	r.mergeInline = mergeYes
@@ -70,8 +70,8 @@ func (d *deepSeek) write(out *Rendered, req *request, _ time.Time) error {
 	return err
 }
 
-// forcesOne objects to a forced tool whose name several tools have: the grammar
-// of these models' answers cannot be made then.
+// forcesOne objects to a forced tool whose name several tools have: vLLM cannot make the
+// grammar of the answer then.
 func forcesOne(req *request, tools *pyvalue.List) error {
 	if req.Route != openai.Chat || tools == nil {
 		return nil
@@ -82,7 +82,7 @@ func forcesOne(req *request, tools *pyvalue.List) error {
 		return err
 	}
 	f, _ := d.GetString("function")
-	function, _ := f.(*pyvalue.Dict) // checked before
+	function, _ := f.(*pyvalue.Dict) // checkToolChoice has checked the type
 	n := 0
 	for _, item := range tools.Items {
 		f, _ := item.(*pyvalue.Dict).GetString("function")
@@ -96,7 +96,7 @@ func forcesOne(req *request, tools *pyvalue.List) error {
 	return nil
 }
 
-// media: a model that reads no images objects to them.
+// media returns err, or the objection of a model without vision to a request with media.
 func (d *deepSeek) media(req *request, err error) error {
 	if req.Multimodal && !d.r.o.Model.Vision && req.Route == openai.Chat {
 		return objection("the model is not a multimodal one")
@@ -104,7 +104,7 @@ func (d *deepSeek) media(req *request, err error) error {
 	return err
 }
 
-// completion joins a prompt and its suffix where the model has such a form.
+// completion joins a prompt and its suffix, if the model has a form for that.
 func (d *deepSeek) completion(out *Rendered, req *request) (err error) {
 	if req.Raw(openai.FieldSuffix) == nil {
 		out.AddSpecialTokens, err = completion(req)
@@ -130,7 +130,7 @@ func (d *deepSeek) completion(out *Rendered, req *request) (err error) {
 	return err
 }
 
-// dsThinks reads the kwargs that turn thinking on; absent is the value without them.
+// dsThinks reads the kwargs that turn thinking on; without them it returns absent.
 func dsThinks(vars *pyvalue.Dict, absent bool) bool {
 	a, hasA := vars.GetString("thinking")
 	b, hasB := vars.GetString("enable_thinking")
@@ -140,7 +140,7 @@ func dsThinks(vars *pyvalue.Dict, absent bool) bool {
 	return pyvalue.Truth(a) || pyvalue.Truth(b)
 }
 
-// dsTools appends each function as json.dumps prints it, one a line.
+// dsTools appends each function on a line, as json.dumps prints it.
 func dsTools(w *work.Budget, dst []byte, tools *pyvalue.List) ([]byte, error) {
 	for i, item := range tools.Items {
 		if i > 0 {
@@ -155,7 +155,7 @@ func dsTools(w *work.Budget, dst []byte, tools *pyvalue.List) ([]byte, error) {
 	return dst, nil
 }
 
-// dsDumps is json.dumps(v, ensure_ascii=False).
+// dsDumps are the options of json.dumps(v, ensure_ascii=False).
 var dsDumps = func() pyvalue.DumpOptions {
 	o := pyvalue.DefaultDumps()
 	o.EnsureASCII = false
@@ -172,7 +172,7 @@ func dsJSON(w *work.Budget, dst []byte, v any) ([]byte, error) {
 	return dst, nil
 }
 
-// dsTags are the names of the blocks that calls are written in.
+// dsTags are the names of the blocks around calls, a call and a parameter.
 type dsTags struct{ calls, invoke, parameter string }
 
 // appendCalls appends an assistant's calls.
@@ -198,7 +198,7 @@ func (t dsTags) appendCalls(w *work.Budget, dst []byte, calls *pyvalue.List) ([]
 	return append(dst, "\n</"+dsmlToken+t.calls+">"...), nil
 }
 
-// appendArguments writes strings as they are and everything else as JSON.
+// appendArguments writes strings unchanged and other values as JSON.
 func (t dsTags) appendArguments(w *work.Budget, dst []byte, arguments *pyvalue.Dict) ([]byte, error) {
 	first := true
 	for k, v := range arguments.All() {
@@ -223,8 +223,7 @@ func (t dsTags) appendArguments(w *work.Budget, dst []byte, arguments *pyvalue.D
 	return dst, nil
 }
 
-// dsFlatten joins the texts of content in parts. A part that is no text is
-// objected to.
+// dsFlatten joins the texts of a content in parts. It objects to other parts than text.
 func dsFlatten(v any) (string, error) {
 	list, ok := v.(*pyvalue.List)
 	if !ok {
@@ -260,14 +259,14 @@ func dsPartText(v any) (string, bool) {
 	return text, ok
 }
 
-// text gets m[key] when it is a string, else "".
+// text returns m[key] if it is a string, else "".
 func text(m *pyvalue.Dict, key string) string {
 	v, _ := m.GetString(key)
 	s, _ := v.(string)
 	return s
 }
 
-// list gets m[key] when it is a list with something in it, else nil.
+// list returns m[key] if it is a non-empty list, else nil.
 func list(m *pyvalue.Dict, key string) *pyvalue.List {
 	v, _ := m.GetString(key)
 	if l, ok := v.(*pyvalue.List); ok && len(l.Items) > 0 {

@@ -8,7 +8,7 @@ import (
 	"warmroute/render/work"
 )
 
-// newDeepSeekV32 writes as deepseek_v32_encoding does.
+// newDeepSeekV32 returns a writer that writes as deepseek_v32_encoding does.
 func newDeepSeekV32(r *Renderer) coder {
 	d := newDeepSeek(r, FormatString)
 	d.encode = encodeV32
@@ -43,13 +43,13 @@ Here are the functions available in JSONSchema format:
 <functions>
 `, "@", dsmlToken), "\n</functions>\n"}
 
-// v32 is one prompt on its way.
+// v32 writes one prompt.
 type v32 struct {
 	dst      []byte
 	messages []*pyvalue.Dict
 	thinking bool
 	lastUser int // of the last user or developer message, -1: none
-	before   int // of the last message before that is no tool's, -1: none
+	before   int // of the last message of another role than tool so far, -1: none
 	work     *work.Budget
 }
 
@@ -121,7 +121,7 @@ func (v *v32) add(texts ...string) {
 	}
 }
 
-// think writes the start of the model's thoughts, or that there are none.
+// think writes the token that opens the model's thoughts, or the one that closes them.
 func (v *v32) think(open bool) {
 	if open && v.thinking {
 		v.add(dsThink)
@@ -181,8 +181,8 @@ func (v *v32) assistant(i int, m *pyvalue.Dict, content string) (err error) {
 	return nil
 }
 
-// dsLastUser is the index of the last user or developer message; a system message
-// that is not the first counts too if mid is set. -1: none.
+// dsLastUser returns the index of the last user or developer message; with mid, also of a
+// system message that is not the first. -1: none.
 func dsLastUser(messages []*pyvalue.Dict, mid bool) int {
 	for i := len(messages) - 1; i >= 0; i-- {
 		switch text(messages[i], "role") {
@@ -197,8 +197,8 @@ func dsLastUser(messages []*pyvalue.Dict, mid bool) int {
 	return -1
 }
 
-// dropThinking leaves out thoughts before the last user message, and the
-// developer messages there.
+// dropThinking removes the thoughts and the developer messages before the last user
+// message.
 func dropThinking(messages []*pyvalue.Dict, lastUser int, key string) []*pyvalue.Dict {
 	out := make([]*pyvalue.Dict, 0, len(messages))
 	for i, m := range messages {

@@ -8,7 +8,7 @@ import (
 	"warmroute/render/work"
 )
 
-// newDeepSeekV4 writes as deepseek_v4_encoding does.
+// newDeepSeekV4 returns a writer that writes as deepseek_v4_encoding does.
 func newDeepSeekV4(r *Renderer) coder {
 	d := newDeepSeek(r, FormatOpenAI)
 	d.fim, d.encode = true, encodeV4
@@ -56,7 +56,7 @@ func toolsV4Text(t dsTags) string {
 	return strings.NewReplacer("@CALLS", dsmlToken+t.calls, "@INVOKE", dsmlToken+t.invoke, "@PARAMETER", dsmlToken+t.parameter).Replace(toolsV4)
 }
 
-// effortsV4 is what stands before a prompt by the effort.
+// effortsV4 maps efforts to the text before a prompt.
 var effortsV4 = map[string]string{
 	"low": "",
 	"high": "Reasoning Effort: Absolute maximum with no shortcuts permitted.\n" +
@@ -67,11 +67,11 @@ var effortsV4 = map[string]string{
 		"Do not stop reasoning until you have independently verified the solution from multiple angles and are certain that no assumption remains unchecked and no error remains undiscovered.\n\n",
 }
 
-// tasksV4 are the tokens of the tasks a message may name.
+// tasksV4 maps the tasks that a message may name to their tokens.
 var tasksV4 = map[string]string{"action": "<｜action｜>", "query": "<｜query｜>", "authority": "<｜authority｜>",
 	"domain": "<｜domain｜>", "title": "<｜title｜>", "read_url": "<｜read_url｜>"}
 
-// v4 is one prompt on its way, of V4 or of V4.1.
+// v4 writes one prompt of V4 or of V4.1.
 type v4 struct {
 	work      *work.Budget
 	dst       []byte
@@ -86,11 +86,11 @@ type v4 struct {
 	lastUser  int
 }
 
-// v4message is a message, or several of a user and of tools that became one.
+// v4message is a message, or one made of several messages of a user and of tools.
 type v4message struct {
 	role      string
 	content   string
-	blocks    []v4block // a user's
+	blocks    []v4block // of a user's message
 	reasoning string
 	calls     *pyvalue.List
 	tools     *pyvalue.List
@@ -132,7 +132,7 @@ func encodeV4(dst []byte, p *prompt, vars *pyvalue.Dict) ([]byte, error) {
 	return v.encode(p, vars)
 }
 
-// add appends a message; those of a user and of tools become one.
+// add appends a message. It merges neighbours of a user and of tools.
 func (v *v4) add(m *pyvalue.Dict, content, task any) error {
 	v.work.Step(2 * messageSteps)
 	v.work.Memory(messageBytes)
@@ -168,7 +168,7 @@ func (v *v4) add(m *pyvalue.Dict, content, task any) error {
 	}
 	flat, err := dsFlatten(content)
 	if err != nil && !v.v41 {
-		// Flattened when the message is written, which a dropped one is not.
+		// vLLM flattens the content when it writes the message, and may drop the message.
 		return refuse(UnknownShape)
 	}
 	v.messages = append(v.messages, &v4message{role: role, content: flat, reasoning: text(m, "reasoning"),
@@ -176,7 +176,8 @@ func (v *v4) add(m *pyvalue.Dict, content, task any) error {
 	return nil
 }
 
-// resultV4 is a tool's result: parts that are no text are named only.
+// resultV4 returns the text of a tool's result: of parts other than text it has their
+// types.
 func resultV4(content any) string {
 	list, ok := content.(*pyvalue.List)
 	if !ok {
@@ -221,7 +222,7 @@ func (v *v4) encode(p *prompt, vars *pyvalue.Dict) ([]byte, error) {
 	return v.dst, nil
 }
 
-// giveTools attaches the tools to the first system message, or to one in front.
+// giveTools attaches the tools to the first system message, or to a new one in front.
 func (v *v4) giveTools(tools *pyvalue.List) {
 	for _, m := range v.messages {
 		if m.role == "system" {
@@ -374,7 +375,7 @@ func (v *v4) assistant(i int, m *v4message) (err error) {
 	return nil
 }
 
-// transition writes what leads from a message to the assistant's answer.
+// transition writes the tokens between a message and the assistant's answer.
 func (v *v4) transition(i int, m *v4message) error {
 	last := i == len(v.messages)-1
 	if !last && v.messages[i+1].role != "assistant" && v.messages[i+1].role != "latest_reminder" {

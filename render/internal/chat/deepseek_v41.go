@@ -8,7 +8,7 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// newDeepSeekV41 writes as deepseek_v41_encoding does.
+// newDeepSeekV41 returns a writer that writes as deepseek_v41_encoding does.
 func newDeepSeekV41(r *Renderer) coder {
 	d := newDeepSeek(r, FormatOpenAI)
 	r.keepRaw = true
@@ -45,9 +45,9 @@ func encodeV41(dst []byte, p *prompt, vars *pyvalue.Dict, newer bool) ([]byte, e
 	return v.encode(p, vars)
 }
 
-// lazilyRead reports whether vLLM's validation takes an empty list of parts for an
-// iterator, which the encoder cannot copy: so it is unless the message has a field
-// that the OpenAI class of its role does not know, and vLLM's own class does.
+// lazilyRead reports whether vLLM's validation makes an iterator of an empty list of parts,
+// which the encoder cannot copy. It makes none if the message has a field that vLLM's own
+// class has and the OpenAI class of its role lacks.
 func lazilyRead(m *pyvalue.Dict, role string) bool {
 	for _, key := range []string{"reasoning", "reasoning_content", "task", "tools"} {
 		if v, ok := m.GetString(key); ok && (v != nil || key != "reasoning_content") {
@@ -60,7 +60,7 @@ func lazilyRead(m *pyvalue.Dict, role string) bool {
 	return list(m, "tool_calls") == nil
 }
 
-// holdsImage finds the token that stands for an image.
+// holdsImage reports whether a text has the token that stands for an image.
 func holdsImage(v any) bool {
 	s, _ := v.(string)
 	return strings.Contains(s, "<｜deepseek_image｜>")
@@ -79,7 +79,7 @@ func effortV41(v any) (budget int64, ok bool) {
 	return 0, false
 }
 
-// contentV41 is a message's content as the client sent it, its parts joined.
+// contentV41 returns a message's content as the client sent it, with its parts joined.
 func contentV41(m *pyvalue.Dict, validated bool) (any, error) {
 	role := text(m, "role")
 	if !slices.Contains([]string{"system", "developer", "user", "assistant", "tool"}, role) {

@@ -7,24 +7,24 @@ import (
 	"warmroute/render/openai"
 )
 
-// dialect holds what differs between the vLLM versions that this package follows.
+// dialect has the differences between the vLLM versions that this package follows.
 type dialect struct {
 	// keepPartExtras: unknown keys of a content part (cache_control) reach the
 	// template.
 	keepPartExtras bool
-	// stripBilling: the attribution line Claude Code puts first in its system
-	// text is dropped on every route, not only on /v1/messages.
+	// stripBilling: vLLM drops the attribution line that Claude Code puts first in its
+	// system text on every route, not only on /v1/messages.
 	stripBilling bool
-	// renameReasoning: a message's reasoning_content is read as reasoning.
+	// renameReasoning: vLLM reads a message's reasoning_content as reasoning.
 	renameReasoning bool
 	// lenientArguments: tool-call arguments that are not a JSON object become {}.
 	lenientArguments bool
-	// strictTools: a tool shows its known fields only, strict among them.
+	// strictTools: a template sees the known fields of a tool alone, strict among them.
 	strictTools bool
 	// effortThinks: reasoning_effort also sets enable_thinking.
 	effortThinks bool
-	// developerFallback: developer messages become the system message when the
-	// template does not handle that role.
+	// developerFallback: developer messages become the system message if the template
+	// does not handle that role.
 	developerFallback bool
 	// macroContent: content-format detection looks through macros.
 	macroContent bool
@@ -33,7 +33,7 @@ type dialect struct {
 	// responsesKwargs: /v1/responses reads chat_template_kwargs and the
 	// server's defaults, and gives tools to the template unless a flag excludes them.
 	responsesKwargs bool
-	// anthropic32: system messages inside /v1/messages, thinking and effort.
+	// anthropic32: /v1/messages reads inline system messages, thinking and effort.
 	anthropic32 bool
 	// saltedMessages: /v1/messages reads cache_salt.
 	saltedMessages bool
@@ -48,9 +48,9 @@ var (
 	}
 )
 
-// dialectsOf lists the dialects that a server of this version may have. Versions
-// before 0.21 and after 0.32 are taken for their neighbours (and verified
-// against a replica before they are trusted); between them it may be either.
+// dialectsOf returns the dialects that a server of this version may have. It takes
+// versions before 0.21 and after 0.32 for these two (the router verifies them against a
+// replica before it trusts them); a version between them may have either dialect.
 func dialectsOf(version string) []dialect {
 	major, minor, ok := majorMinor(version)
 	switch {
@@ -64,9 +64,9 @@ func dialectsOf(version string) []dialect {
 	return []dialect{dialect32, dialect21}
 }
 
-// ReadsSalt reports whether a server of this version keeps the prompts of a
-// route apart by the body's cache_salt, or may do so: only what is known not to
-// be read may be left out of a block's key.
+// ReadsSalt reports whether a server of this version may keep the prompts of a route
+// apart by the body's cache_salt: a block's key may lack the salt only if the server
+// certainly ignores it.
 func ReadsSalt(version string, route openai.Route) bool {
 	if route != openai.Messages {
 		return true

@@ -9,11 +9,11 @@
 // has a field for it. For a version in between, or an unknown one, both dialects must
 // give the same text.
 //
-// The invariant: the text returned is what vLLM renders, or there is no text. A
-// request whose text is not known to be equal is refused with a [*NotInProcess],
-// whose Why is one of a closed set: prompts that vLLM renders in code not written
-// here, requests it answers with a 4xx, media, and forms whose meaning depends on
-// libraries other than vLLM. The caller then calls a replica's /render.
+// The invariant: the text is vLLM's, or there is no text. The package refuses a request
+// whose text may differ from vLLM's with a [*NotInProcess], whose Why is one of a closed
+// set: prompts that vLLM renders in code that this package lacks, requests that vLLM
+// answers with a 4xx, media, and forms whose meaning depends on libraries other than
+// vLLM. The caller then calls a replica's /render.
 //
 // A Renderer is immutable and safe for concurrent use. It does no I/O, and reads
 // the clock only through the time its caller passes.

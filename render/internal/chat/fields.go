@@ -6,15 +6,15 @@ import (
 	"warmroute/render/work"
 )
 
-// request is a request and the budget that rendering it is charged to.
+// request is a request with the budget that pays for rendering it.
 type request struct {
 	*openai.Request
 	work *work.Budget
 }
 
-// parseField reads a span of the body as Python's json does. A field that is
-// absent or null is nil. What an array of messages holds must not be changed: other
-// requests see it, too.
+// parseField reads a span of the body as Python's json does. It returns nil for a field
+// that is absent or null. Nobody may change the elements of an array of messages: other
+// requests share them.
 func parseField(req *request, f openai.Field) (any, error) {
 	raw := req.Raw(f)
 	if raw == nil {
@@ -34,8 +34,8 @@ func parseField(req *request, f openai.Field) (any, error) {
 	return v, nil
 }
 
-// boolField reads a boolean. pydantic also takes 0, "yes" and the like; those
-// are left to vLLM.
+// boolField reads a boolean. pydantic also takes 0, "yes" and the like; boolField leaves
+// them to vLLM.
 func boolField(req *request, f openai.Field, absent bool) (bool, error) {
 	switch string(req.Raw(f)) {
 	case "":
@@ -48,7 +48,7 @@ func boolField(req *request, f openai.Field, absent bool) (bool, error) {
 	return false, refuse(UnknownShape)
 }
 
-// textField reads a string; "" when it is absent or null.
+// textField reads a string; "" if it is absent or null.
 func textField(req *request, f openai.Field) (string, error) {
 	v, err := parseField(req, f)
 	if v == nil || err != nil {
@@ -61,7 +61,7 @@ func textField(req *request, f openai.Field) (string, error) {
 	return s, nil
 }
 
-// dictField reads an object; nil when it is absent or null.
+// dictField reads an object; nil if it is absent or null.
 func dictField(req *request, f openai.Field) (*pyvalue.Dict, error) {
 	v, err := parseField(req, f)
 	if v == nil || err != nil {
@@ -74,7 +74,7 @@ func dictField(req *request, f openai.Field) (*pyvalue.Dict, error) {
 	return d, nil
 }
 
-// listField reads an array; nil when it is absent or null.
+// listField reads an array; nil if it is absent or null.
 func listField(req *request, f openai.Field) (*pyvalue.List, error) {
 	v, err := parseField(req, f)
 	if v == nil || err != nil {
@@ -87,8 +87,8 @@ func listField(req *request, f openai.Field) (*pyvalue.List, error) {
 	return l, nil
 }
 
-// str gets d[key] when it is a string. ok is false when it is something else;
-// absent and null are "" and ok.
+// str returns d[key] if it is a string, and "" if it is absent or null. ok is false for
+// values of other types.
 func str(d *pyvalue.Dict, key string) (s string, ok bool) {
 	v, _ := d.GetString(key)
 	if v == nil {
@@ -98,7 +98,7 @@ func str(d *pyvalue.Dict, key string) (s string, ok bool) {
 	return s, ok
 }
 
-// has reports whether d[key] is there and not null.
+// has reports whether d has a value other than null at key.
 func has(d *pyvalue.Dict, key string) bool {
 	v, _ := d.GetString(key)
 	return v != nil
@@ -113,7 +113,7 @@ func dict(pairs ...any) *pyvalue.Dict {
 	return d
 }
 
-// only reports whether every key of d is one of the allowed.
+// only reports whether every key of d is one of allowed.
 func only(d *pyvalue.Dict, allowed ...string) bool {
 	for k := range d.All() {
 		ok := false

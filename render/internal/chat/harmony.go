@@ -12,13 +12,13 @@ import (
 )
 
 // harmony writes the prompts of gpt-oss: vLLM's own system message, a developer
-// message of instructions and tools, then the conversation in channels. Every
-// piece of text is encoded by itself, without added tokens.
+// message of instructions and tools, then the conversation in channels. vLLM encodes
+// every piece of text by itself, without added tokens.
 type harmony struct{ r *Renderer }
 
-// newHarmony prepares r for messages that are read as the client sent them.
-// The effort that disables thinking is "none", which harmony then objects to; from
-// 0.33 on it is "low".
+// newHarmony prepares r for a writer that reads messages as the client sent them. The
+// effort that disables thinking is "none", to which harmony then objects; from 0.33 on it
+// is "low".
 func newHarmony(r *Renderer) coder {
 	r.tellsDay = r.o.StartDate == ""
 	r.sourceOnly, r.o.ContentFormat = true, FormatOpenAI
@@ -40,7 +40,7 @@ const (
 	hFunctions = "functions."
 )
 
-// hMsg is a message as harmony has it. Each content is encoded by itself.
+// hMsg is a message of harmony. Each of its contents is a piece by itself.
 type hMsg struct {
 	author   string // the role, or a tool's name
 	channel  string
@@ -80,7 +80,7 @@ func (h harmony) write(out *Rendered, req *request, now time.Time) error {
 	return err
 }
 
-// hPrompt is one prompt on its way.
+// hPrompt writes one prompt.
 type hPrompt struct {
 	o        *Options
 	work     *work.Budget
@@ -91,7 +91,7 @@ type hPrompt struct {
 	messages []hMsg
 }
 
-// hEffort is the system message's word for a reasoning effort.
+// hEffort returns the system message's word for a reasoning effort.
 func hEffort(effort string) (string, error) {
 	switch effort {
 	case "":
@@ -104,8 +104,8 @@ func hEffort(effort string) (string, error) {
 	return "", objection("reasoning_effort is not supported by Harmony. Supported values are: high, medium, low.")
 }
 
-// preamble writes the system message and the developer message. instructions is
-// nil when there are none.
+// preamble writes the system message and the developer message. instructions is nil if
+// there are none.
 func (p *hPrompt) preamble(instructions *string, tools *pyvalue.List, effort string) error {
 	p.tooled = tools != nil && len(tools.Items) > 0
 	level, err := hEffort(effort)
@@ -135,7 +135,7 @@ func (p *hPrompt) preamble(instructions *string, tools *pyvalue.List, effort str
 	return nil
 }
 
-// system is vLLM's system message.
+// system returns vLLM's system message.
 func (p *hPrompt) system(instructions *string, effort string) hMsg {
 	var b strings.Builder
 	b.WriteString("You are ChatGPT, a large language model trained by OpenAI.")
@@ -150,7 +150,7 @@ func (p *hPrompt) system(instructions *string, effort string) hMsg {
 	return hMsg{author: "system", contents: []string{b.String()}}
 }
 
-// instructed is a later message of a system or a developer.
+// instructed returns a later message of role system or developer.
 func (p *hPrompt) instructed(role, text string) hMsg {
 	switch {
 	case !p.o.SystemInstructions:
@@ -176,7 +176,7 @@ func (p *hPrompt) call(name, arguments string) error {
 	return nil
 }
 
-// finish writes the messages, less what was thought before the last answer.
+// finish writes the messages, without the thoughts before the last answer.
 func (p *hPrompt) finish() {
 	p.base = len(p.out.Text)
 	final := -1
@@ -243,7 +243,7 @@ func (p *hPrompt) piece(s string, token bool) {
 	p.out.Pieces = append(p.out.Pieces, tokenizer.Piece{End: len(p.out.Text) - p.base, Token: token})
 }
 
-// hFlat joins the texts of a content. ok is false when there is none.
+// hFlat joins the texts of a content. ok is false if it has none.
 func hFlat(content any, chat bool) (text string, ok bool, err error) {
 	switch content := content.(type) {
 	case nil:
@@ -261,8 +261,7 @@ func hFlat(content any, chat bool) (text string, ok bool, err error) {
 	return "", false, refuse(Rejected)
 }
 
-// hTexts are the texts of a content's parts; a part that is not text counts as an
-// empty one.
+// hTexts returns the texts of a content's parts; a part of another type has an empty text.
 func hTexts(list *pyvalue.List, chat bool) ([]string, error) {
 	texts := make([]string, len(list.Items))
 	for i, item := range list.Items {
@@ -273,7 +272,7 @@ func hTexts(list *pyvalue.List, chat bool) ([]string, error) {
 		switch text(part, "type") {
 		case "input_text", "output_text":
 			if chat {
-				return nil, refuse(UnknownShape) // what becomes of them depends on the role
+				return nil, refuse(UnknownShape) // vLLM treats them by the role
 			}
 			fallthrough
 		case "text":

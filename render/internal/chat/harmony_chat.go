@@ -5,7 +5,7 @@ import (
 	"warmroute/render/openai"
 )
 
-// chat reads /v1/chat/completions, and /v1/messages once it is turned into it.
+// chat reads /v1/chat/completions, and /v1/messages after its conversion to a chat.
 func (p *hPrompt) chat(r *Renderer, req *request) error {
 	q, err := r.build(req, dialect32)
 	if err != nil {
@@ -57,7 +57,7 @@ func hFirstRole(messages []*pyvalue.Dict) string {
 	return text(messages[0], "role")
 }
 
-// hFeatures are what a chat request uses.
+// hFeatures returns the features of a chat request.
 func hFeatures(q *prompt) (f openai.Features) {
 	if q.tools != nil {
 		f |= openai.FeatureTools
@@ -94,7 +94,7 @@ func hFeatures(q *prompt) (f openai.Features) {
 	return f
 }
 
-// hCallNames maps the ids of calls to the functions' names.
+// hCallNames maps the ids of calls to the names of the functions.
 func hCallNames(messages []*pyvalue.Dict) (map[string]string, error) {
 	names := map[string]string{}
 	for _, m := range messages {
@@ -117,7 +117,7 @@ func hCallNames(messages []*pyvalue.Dict) (map[string]string, error) {
 	return names, nil
 }
 
-// hCallOf reads one of an assistant's calls.
+// hCallOf reads one call of an assistant.
 func hCallOf(v any) (id, name, arguments string, err error) {
 	call, ok := v.(*pyvalue.Dict)
 	if !ok {
@@ -140,7 +140,7 @@ func hCallOf(v any) (id, name, arguments string, err error) {
 	return id, name, arguments, nil
 }
 
-// hChecked refuses what vLLM's validation of a message would not pass.
+// hChecked refuses a message that vLLM's validation would not pass.
 func hChecked(m *pyvalue.Dict) error {
 	role := text(m, "role")
 	content, present := m.GetString("content")
@@ -202,7 +202,7 @@ func (p *hPrompt) chatMessage(m *pyvalue.Dict, names map[string]string) error {
 	return nil
 }
 
-// hContents are the texts of a content one by one.
+// hContents returns the texts of a content one by one.
 func hContents(content any, chat bool) ([]string, error) {
 	if list, ok := content.(*pyvalue.List); ok {
 		return hTexts(list, chat)
@@ -229,7 +229,7 @@ func (p *hPrompt) assistant(m *pyvalue.Dict, content any) error {
 			p.add(thought)
 		}
 		for _, item := range calls.Items {
-			_, name, arguments, _ := hCallOf(item) // checked with the names
+			_, name, arguments, _ := hCallOf(item) // hCallNames has returned its error
 			if err := p.call(name, arguments); err != nil {
 				return err
 			}

@@ -9,8 +9,8 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// json prints a value as Rust's serde_json prints what it read of Python's json:
-// its numbers are not always the nearest ones.
+// json prints a value as Rust's serde_json prints it after reading it from Python's json:
+// serde_json does not always read the nearest float.
 func (t *typescript) json(v any) string {
 	return string(t.appendJSON(nil, v))
 }
@@ -87,8 +87,9 @@ func (t *typescript) appendFloat(dst []byte, number string) []byte {
 	return append(append(append(append(dst, digits...), 'e'), exponent[0]), strings.TrimLeft(exponent[1:], "0")...)
 }
 
-// serdeFloat reads a number as serde_json does without its feature for exact
-// floats: as many digits as 64 bits hold, as a float, times or by a power of ten.
+// serdeFloat reads a number as serde_json does without its feature float_roundtrip: it
+// converts the digits that fit 64 bits to a float, and multiplies or divides that by a
+// power of ten.
 func serdeFloat(number string) (f float64, ok bool) {
 	number, negative := strings.CutPrefix(number, "-")
 	mantissa, e, _ := strings.Cut(number, "e")
@@ -137,9 +138,9 @@ func serdeFloat(number string) (f float64, ok bool) {
 	return f, !math.IsInf(f, 0)
 }
 
-// powerOfTen is the float nearest to a power of ten.
+// powerOfTen returns the float nearest to 10ⁿ.
 func powerOfTen(n int) float64 {
-	f, _ := strconv.ParseFloat("1e"+strconv.Itoa(n), 64) // always of the form
+	f, _ := strconv.ParseFloat("1e"+strconv.Itoa(n), 64) // always valid
 	return f
 }
 

@@ -86,8 +86,8 @@ func (p *hPrompt) responses(r *Renderer, req *request) error {
 	return nil
 }
 
-// previous adds the messages of an earlier request, less its instructions. They
-// are a chat's or harmony's own.
+// previous adds the messages of an earlier request, without its instructions. They have
+// the form of a chat's or of harmony's own messages.
 func (p *hPrompt) previous(list *pyvalue.List) error {
 	if list == nil {
 		return nil
@@ -138,8 +138,8 @@ func (p *hPrompt) features(q *prompt, tools *pyvalue.List) {
 	}
 }
 
-// hResponsesTools gives the functions in the form of a chat's tools; nil when
-// none is declared.
+// hResponsesTools returns the functions in the form of a chat's tools; nil if the request
+// declares none.
 func hResponsesTools(req *request) (*pyvalue.List, error) {
 	list, err := listField(req, openai.FieldTools)
 	if err != nil || list == nil {
@@ -179,7 +179,7 @@ func hResponsesTools(req *request) (*pyvalue.List, error) {
 	return tools, nil
 }
 
-// hItem refuses items whose fields are not all known.
+// hItem refuses items with unknown fields.
 func hItem(item *pyvalue.Dict) error {
 	status, ok := str(item, "status")
 	if !ok || !slices.Contains([]string{"", "in_progress", "completed", "incomplete"}, status) {
@@ -296,7 +296,7 @@ func (p *hPrompt) itemMessage(item *pyvalue.Dict) error {
 	return err
 }
 
-// optionalText reads a text; nil when it is absent or null.
+// optionalText reads a text; nil if it is absent or null.
 func optionalText(req *request, f openai.Field) (*string, error) {
 	if raw := req.Raw(f); raw == nil || string(raw) == "null" {
 		return nil, nil

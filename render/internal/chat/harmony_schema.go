@@ -33,8 +33,8 @@ func hTools(w *work.Budget, tools *pyvalue.List) (string, error) {
 	return b.b.String(), nil
 }
 
-// rustLines splits as Rust's str::lines: a line may end in CR LF, and the last
-// may have no end.
+// rustLines splits a text as Rust's str::lines does: a line may end in CR LF, and the last
+// line may have no end.
 func rustLines(s string) []string {
 	if s == "" {
 		return nil
@@ -48,15 +48,15 @@ func rustLines(s string) []string {
 	return lines
 }
 
-// typescript writes JSON schemas as TypeScript types, with harmony's habits.
+// typescript writes JSON schemas as TypeScript types, as harmony does.
 type typescript struct {
 	work    *work.Budget
 	b       strings.Builder
-	unknown bool // a value was met that JSON has no form for
+	unknown bool // JSON has no form for a value of the schema
 	depth   int
 }
 
-// schemaDepth bounds nesting. The parser bounds it too.
+// schemaDepth bounds nesting. The parser also bounds it.
 const schemaDepth = 128
 
 func (t *typescript) add(texts ...string) {
@@ -66,7 +66,7 @@ func (t *typescript) add(texts ...string) {
 	}
 }
 
-// schemaList gets a schema's list; nil: it has none of that name.
+// schemaList returns a schema's list of that name; nil: it has none.
 func schemaList(v any, key string) (*pyvalue.List, bool) {
 	d, ok := v.(*pyvalue.Dict)
 	if !ok {
@@ -77,7 +77,7 @@ func schemaList(v any, key string) (*pyvalue.List, bool) {
 	return list, ok
 }
 
-// schemaText gets a schema's text.
+// schemaText returns a schema's text of that name.
 func schemaText(v any, key string) (string, bool) {
 	d, ok := v.(*pyvalue.Dict)
 	if !ok {
@@ -102,10 +102,10 @@ func isEnum(v any) bool {
 	return list != nil && len(list.Items) > 0
 }
 
-// of is the type of a schema.
+// of returns the type of a schema.
 func (t *typescript) of(v any, indent string) string {
 	typ := t.typeOf(v, indent)
-	t.work.Make(4 * len(typ)) // each type around it is made of copies
+	t.work.Make(4 * len(typ)) // each enclosing type copies it
 	return typ
 }
 
@@ -191,7 +191,7 @@ func (t *typescript) oneOf(variants *pyvalue.List, indent string) string {
 		if desc, ok := schemaText(variant, "description"); ok {
 			comments = append(comments, desc)
 		}
-		// Here a text that belongs to an enum is JSON.
+		// In a variant, a default of an enum is JSON.
 		comments = t.appendDefault(comments, variant, true)
 		if len(comments) > 0 {
 			b.WriteString(" // " + strings.Join(comments, " "))
@@ -200,8 +200,8 @@ func (t *typescript) oneOf(variants *pyvalue.List, indent string) string {
 	return b.String()
 }
 
-// appendDefault appends the default of a schema: a text in quotes, or
-// bare (or as JSON) if it is one of an enum; anything else as JSON.
+// appendDefault appends the default of a schema: a text in quotes, a text of an enum
+// without them (as JSON with enumJSON), any other value as JSON.
 func (t *typescript) appendDefault(comments []string, v any, enumJSON bool) []string {
 	d, ok := v.(*pyvalue.Dict)
 	if !ok {
@@ -285,7 +285,7 @@ func (t *typescript) member(b *strings.Builder, name string, v any, indent strin
 	b.WriteString("\n")
 }
 
-// variants writes a member that is one of several types.
+// variants writes a member of a union type.
 func (t *typescript) variants(b *strings.Builder, name string, v any, variants *pyvalue.List, indent string) {
 	desc, described := schemaText(v, "description")
 	if described && len(variants.Items) > 0 {

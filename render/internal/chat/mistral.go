@@ -9,8 +9,8 @@ import (
 	"warmroute/render/openai"
 )
 
-// mistral writes prompts as mistral-common 1.13 does behind vLLM 0.32: every text
-// is encoded by itself, control tokens stand between.
+// mistral writes prompts as mistral-common 1.13 does behind vLLM 0.32: each text is a
+// piece by itself, with control tokens between the texts.
 type mistral struct {
 	r *Renderer
 	m tokenizer.Mistral
@@ -21,8 +21,8 @@ func newMistral(r *Renderer) coder {
 	if m.Version == 0 {
 		return nil
 	}
-	// Without a template vLLM moves system messages inside /v1/messages to the
-	// front. What "disabled" thinking is taken for shows from version 15 on.
+	// Without a template vLLM moves system messages inside /v1/messages to the front.
+	// The effort of "disabled" thinking is in prompts from version 15 on.
 	r.o.ContentFormat, r.keepRaw, r.mergeInline = FormatString, true, mergeYes
 	r.disabledEffort = r.o.DisabledThinkingEffort
 	if r.disabledEffort == "" && (m.Version < 15 || m.Efforts == nil || slices.Contains(m.Efforts, "none")) {
@@ -58,8 +58,8 @@ func (c *mistral) write(out *Rendered, req *request, _ time.Time) error {
 	return w.request(request)
 }
 
-// media turns the refusal of media into vLLM's message about them for a model that
-// takes text alone.
+// media replaces the refusal of media by vLLM's objection to them if the model reads text
+// alone.
 func (c *mistral) media(err error) error {
 	if not, ok := err.(*NotInProcess); ok && not.Why == Multimodal && !c.r.o.Model.Vision { //nolint:errorlint // made by refuse
 		return objection("the model is not a multimodal model")
@@ -67,7 +67,7 @@ func (c *mistral) media(err error) error {
 	return err
 }
 
-// prompt reads a request as vLLM does; its messages stay as the client sent them.
+// prompt reads a request as vLLM does, and keeps its messages as the client sent them.
 func (c *mistral) prompt(req *request) (*prompt, error) {
 	p, err := c.r.build(req, dialect32)
 	if err != nil {
@@ -86,8 +86,8 @@ func (c *mistral) prompt(req *request) (*prompt, error) {
 	return p, c.kwargs(p)
 }
 
-// kwargs reads what of the template's keyword arguments reaches mistral-common: the
-// reasoning effort, from the request or else from them.
+// kwargs reads the reasoning effort, from the request or else from chat_template_kwargs:
+// mistral-common gets no other keyword argument.
 func (c *mistral) kwargs(p *prompt) error {
 	effort := p.effort
 	for _, kwargs := range []*pyvalue.Dict{p.kwargs, c.r.o.DefaultKwargs} {
@@ -118,10 +118,11 @@ func (c *mistral) kwargs(p *prompt) error {
 	return nil
 }
 
-// idLength is how long vLLM leaves a tool call's id on the way to mistral-common.
+// idLength is the number of characters of a tool call's id that vLLM passes to
+// mistral-common.
 const idLength = 9
 
-// cutIDs keeps the end of long ids of calls and results.
+// cutIDs cuts long ids of calls and results to their ends.
 func cutIDs(messages []*pyvalue.Dict) {
 	cut := func(d *pyvalue.Dict, key string) {
 		if id, ok := d.GetString(key); ok {
@@ -145,8 +146,8 @@ func cutIDs(messages []*pyvalue.Dict) {
 	}
 }
 
-// read puts into the raw messages what vLLM has read of them before they reach
-// mistral-common: calls with their arguments as mappings, and reasoning.
+// read changes the raw messages as vLLM does before mistral-common gets them: calls have
+// their arguments as mappings, and reasoning is set.
 func (p *prompt) read() {
 	for i, m := range p.raw {
 		if bare(m) {

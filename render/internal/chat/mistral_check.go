@@ -20,7 +20,7 @@ var (
 	mistralID   = regexp.MustCompile(`^[a-zA-Z0-9]{9}\n?$`)
 )
 
-// followers are the roles that may come after a role.
+// followers maps a role to the roles that may come after it.
 var followers = map[string]string{"system": "user assistant system", "user": "assistant system user",
 	"assistant": "assistant user tool", "tool": "assistant tool user"}
 
@@ -52,8 +52,8 @@ func (c mistralCheck) messages(messages []mistralMessage) error {
 	return nil
 }
 
-// counted checks that as many results come as calls were made before the
-// assistant's next message.
+// counted checks that before the assistant's next message there are as many results as
+// calls.
 func (c mistralCheck) counted(messages []mistralMessage) error {
 	awaited := 0
 	for _, m := range messages {
@@ -70,7 +70,7 @@ func (c mistralCheck) counted(messages []mistralMessage) error {
 	return nil
 }
 
-// matched checks that results answer the calls before them by their ids.
+// matched checks that the ids of results are the ids of the calls before them.
 func (c mistralCheck) matched(messages []mistralMessage) error {
 	calls, results := map[string]bool{}, map[string]bool{}
 	for _, m := range messages {
@@ -143,7 +143,7 @@ func (c mistralCheck) id(id string) error {
 	return nil
 }
 
-// tools checks the tools and dumps them: the fields of mistral-common's class.
+// tools checks the tools, and dumps them with the fields of mistral-common's class.
 func (c mistralCheck) tools(list *pyvalue.List) (string, error) {
 	out := pyvalue.NewList()
 	for _, item := range list.Items {

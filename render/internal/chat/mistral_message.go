@@ -19,7 +19,7 @@ type mistralChunk struct {
 	thought, ended bool // thought; and its end is written, too
 }
 
-// empty is Python's truth of the content, turned round.
+// empty reports whether the content is false in Python.
 func (c mistralContent) empty() bool {
 	if c.list {
 		return len(c.chunks) == 0
@@ -42,8 +42,8 @@ type mistralMessage struct {
 	role    string
 	content mistralContent
 	calls   []mistralCall
-	prefix  bool // it is to be continued
-	// id and name are a tool result's.
+	prefix  bool // the answer continues it
+	// id and name belong to a tool's result.
 	id, name string
 	named    bool
 }
@@ -52,13 +52,13 @@ type mistralMessage struct {
 type mistralRequest struct {
 	work     *work.Budget
 	messages []mistralMessage
-	system   string // up to version 3
+	system   string // for versions up to 3
 	hasSys   bool
 	tools    string // as JSON, "" if there are none
 	settings string // as JSON
 }
 
-// mistralMessages reads the client's messages: mistral-common's from_openai.
+// mistralMessages reads the client's messages as mistral-common's from_openai does.
 func mistralMessages(w *work.Budget, list []*pyvalue.Dict) ([]mistralMessage, error) {
 	messages := make([]mistralMessage, 0, len(list))
 	for _, d := range list {
@@ -133,7 +133,7 @@ func newMistralContent(v any) (mistralContent, error) {
 	return mistralContent{}, refuse(UnknownShape)
 }
 
-// assistant reads calls, and reasoning in addition to the content.
+// assistant reads the calls and the reasoning of an assistant's message.
 func (m *mistralMessage) assistant(w *work.Budget, d *pyvalue.Dict, none bool) error {
 	if v, _ := d.GetString("tool_calls"); v != nil {
 		for _, item := range v.(*pyvalue.List).Items {
@@ -192,15 +192,15 @@ func dumpUnicode(w *work.Budget, v any) (string, error) {
 	return string(text), nil
 }
 
-// joinContents merges the contents of messages of one role: texts between which no
-// thought lies become one.
+// joinContents merges the contents of messages of one role: texts without a thought
+// between them become one text.
 func joinContents(messages []mistralMessage, between, within string) mistralContent {
 	if len(messages) == 1 && !messages[0].content.list {
 		return messages[0].content
 	}
 	var chunks []mistralChunk
 	var text strings.Builder
-	started := false // text holds a part, be it empty
+	started := false // text has a part, which may be empty
 	flush := func() {
 		if started {
 			chunks = append(chunks, mistralChunk{text: text.String()})
@@ -209,7 +209,7 @@ func joinContents(messages []mistralMessage, between, within string) mistralCont
 		}
 	}
 	for _, m := range messages {
-		fresh := started // the next text is another message's
+		fresh := started // the next text belongs to another message
 		if m.content.empty() {
 			continue
 		}

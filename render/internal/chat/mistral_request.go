@@ -11,8 +11,8 @@ import (
 	"warmroute/render/work"
 )
 
-// request does what mistral-common does before it writes: it checks the request and
-// merges messages of one role.
+// request checks the request and merges messages of one role, as mistral-common does
+// before it writes.
 func (c *mistral) request(p *prompt) (*mistralRequest, error) {
 	if len(p.raw) == 0 { // items and blocks that are empty
 		return nil, refuse(UnknownShape)
@@ -52,7 +52,7 @@ func (c *mistral) request(p *prompt) (*mistralRequest, error) {
 	return r, err
 }
 
-// settings are the model settings of version 15, "" if there are none.
+// settings returns the model settings of version 15, "" if there are none.
 func (c *mistral) settings(effort string) (string, error) {
 	switch {
 	case c.m.Version < 15:
@@ -71,8 +71,8 @@ func (c *mistral) settings(effort string) (string, error) {
 	return `{"reasoning_effort": "` + effort + `"}`, nil
 }
 
-// merge is the normalizer: messages of one role that follow each other become one,
-// but for tool results and system messages.
+// merge does the work of mistral-common's normalizer: it merges neighbours of one role,
+// but no tool results and no system messages.
 func (c *mistral) merge(r *mistralRequest, messages []mistralMessage) error {
 	early := c.m.Version < 7
 	between, within := "\n\n", "\n\n"
@@ -137,7 +137,8 @@ func (c *mistral) merge(r *mistralRequest, messages []mistralMessage) error {
 	return nil
 }
 
-// results are the tool results of one turn, from version 11 on in their calls' order.
+// results returns the tool results of one turn, from version 11 on in the order of their
+// calls.
 func (c *mistral) results(w *work.Budget, group []mistralMessage, ids []string, between, within string) ([]mistralMessage, error) {
 	out := make([]mistralMessage, 0, len(group))
 	for _, m := range group {
@@ -172,8 +173,8 @@ func (c *mistral) results(w *work.Budget, group []mistralMessage, ids []string, 
 	return out, nil
 }
 
-// jsonText is the text of a tool's result as it is printed up to version 3: read
-// as JSON and written again, or as a JSON string if it is none.
+// jsonText returns the text of a tool's result as versions up to 3 print it: JSON that is
+// read and written again, or a JSON string if the text is no JSON.
 func jsonText(w *work.Budget, text string) (string, error) {
 	if text == "" {
 		return "{}", nil

@@ -8,8 +8,8 @@ import (
 	"warmroute/render/work"
 )
 
-// mistralWriter writes a prompt: pieces of text, each encoded by itself, and the
-// names of control tokens between them.
+// mistralWriter writes a prompt: pieces of text, and the names of control tokens between
+// them.
 type mistralWriter struct {
 	work    *work.Budget
 	out     *Rendered
@@ -71,7 +71,7 @@ func (w *mistralWriter) request(r *mistralRequest) error {
 	return nil
 }
 
-// oneResult: version 2 has no way to print several results of one turn.
+// oneResult refuses several results of one turn, which version 2 cannot print.
 func oneResult(messages []mistralMessage, last int) error {
 	calls, results := false, 0
 	for _, m := range messages[max(last, 0):] {
@@ -193,7 +193,7 @@ func (w *mistralWriter) assistant(m mistralMessage, past bool) error {
 	return nil
 }
 
-// calls writes tool calls: a list as JSON, or from version 11 on each by itself.
+// calls writes tool calls: as a list in JSON, or from version 11 on each by itself.
 func (w *mistralWriter) calls(calls []mistralCall) {
 	if len(calls) == 0 {
 		return

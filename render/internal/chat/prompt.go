@@ -8,26 +8,25 @@ import (
 	"warmroute/render/work"
 )
 
-// prompt is a request on its way to the template: what vLLM's render_chat has
-// when it calls apply_chat_template.
+// prompt has the input of a template, as vLLM's render_chat passes it to
+// apply_chat_template.
 type prompt struct {
 	conversation
-	source     *pyvalue.List // the messages before they are normalised
+	source     *pyvalue.List // the messages before normalisation
 	tools      *pyvalue.List // nil: no tools
 	kwargs     *pyvalue.Dict // the client's chat_template_kwargs, nil: none
 	defaults   bool          // the server's default kwargs apply
-	effort     string        // reasoning effort, "" when not set
+	effort     string        // reasoning effort, "": not set
 	documents  *pyvalue.List
 	generation bool // add_generation_prompt
 	continues  bool // continue_final_message
 	special    bool // the tokenizer adds its special tokens
 }
 
-// efforts are the values of reasoning_effort vLLM accepts.
+// efforts are the values of reasoning_effort that vLLM accepts.
 var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 
-// common refuses what no route renders here: fields that change the prompt
-// outside the template.
+// common refuses fields that change the prompt outside the template, on every route.
 func common(req *request) error {
 	if req.Multimodal {
 		return refuse(Multimodal)
@@ -35,7 +34,7 @@ func common(req *request) error {
 	if req.Raw(openai.FieldMMProcessorKwargs) != nil || req.Raw(openai.FieldMediaIOKwargs) != nil {
 		return refuse(Multimodal)
 	}
-	// On the other two routes these are unknown fields, which vLLM ignores.
+	// vLLM ignores these fields on the other two routes, because it does not know them there.
 	if req.Route == openai.Chat || req.Route == openai.Completions {
 		switch {
 		case req.NullSwitch():
@@ -53,8 +52,8 @@ func common(req *request) error {
 	return err
 }
 
-// chat builds the prompt of /v1/chat/completions: ChatCompletionRequest and
-// OnlineRenderer.render_chat.
+// chat builds the prompt of /v1/chat/completions, as ChatCompletionRequest and
+// OnlineRenderer.render_chat do.
 func (r *Renderer) chat(req *request, d dialect) (*prompt, error) {
 	p := &prompt{defaults: true}
 	r.begin(req.work, p, d, true)
@@ -139,21 +138,22 @@ func documents(req *request) (*pyvalue.List, error) {
 	return list, nil
 }
 
-// completion checks /v1/completions, whose text goes straight to the tokenizer.
+// completion checks a request of /v1/completions, whose text goes straight to the
+// tokenizer.
 func completion(req *request) (special bool, err error) {
 	switch {
 	case req.Raw(openai.FieldSuffix) != nil:
 		return false, refuse(RenderedInCode)
 	case req.Raw(openai.FieldPromptEmbeds) != nil:
 		return false, refuse(Multimodal)
-	case string(req.Raw(openai.FieldPrompt)) == `""`: // also where a token is put before it
+	case string(req.Raw(openai.FieldPrompt)) == `""`: // even if the tokenizer adds a token
 		return false, objection("the prompt is empty")
 	}
 	return boolField(req, openai.FieldAddSpecialTokens, true)
 }
 
-// reserved are kwargs that reach into apply_chat_template or into the template's
-// environment instead of being a variable of the template.
+// reserved are the kwargs that are parameters of apply_chat_template or change the
+// template's environment, and are no variables of the template.
 var reserved = []string{"self", "conversation", "messages", "tools", "documents", "chat_template", "tokenize", "padding",
 	"truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs",
 	"sanitize_control_tokens", "raise_exception", "strftime_now"}
@@ -161,9 +161,9 @@ var reserved = []string{"self", "conversation", "messages", "tools", "documents"
 // globals are jinja2's own names: a kwarg of that name never reaches the template.
 var globals = []string{"range", "dict", "lipsum", "cycler", "joiner", "namespace"}
 
-// variables are what the template is rendered with: merge_kwargs over the
-// server's defaults, the client's kwargs and the request's own fields, where
-// null and "auto" mean not set; the special tokens lie below them.
+// variables returns the template's variables, as merge_kwargs merges them: the special
+// tokens, over them the server's defaults, the client's kwargs and the request's own
+// fields. Null and "auto" mean not set.
 func (p *prompt) variables(o *Options) (*pyvalue.Dict, error) {
 	vars := pyvalue.NewDict()
 	for name, text := range o.SpecialTokens {

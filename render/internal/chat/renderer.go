@@ -21,26 +21,25 @@ const (
 	FormatOpenAI = "openai"
 )
 
-// Options are how the server renders: the model's files and the flags it was
-// started with.
+// Options are the parts of a model's files and of a server's flags that decide prompts.
 type Options struct {
 	Model Model
 	// Template is the source of the chat template: the server's
-	// --chat-template if it has one, else the tokenizer's. ToolTemplate is the
-	// one used when the request has tools ("tool_use" of a tokenizer with
-	// several); empty means Template.
+	// --chat-template if it has one, else the tokenizer's. ToolTemplate renders
+	// requests with tools ("tool_use" of a tokenizer with several templates);
+	// empty means Template.
 	Template, ToolTemplate string
 	// ContentFormat is one of the formats; empty means auto.
 	ContentFormat string
-	// SpecialTokens are the tokenizer's named tokens (bos_token, eos_token, …)
-	// as a template reads them.
+	// SpecialTokens are the tokenizer's special tokens by the names of a template's
+	// variables (bos_token, eos_token, …).
 	SpecialTokens map[string]string
 	// DefaultKwargs is --default-chat-template-kwargs; nil: none.
 	DefaultKwargs *pyvalue.Dict
 	// ExcludeToolsWhenToolChoiceNone is the flag of that name.
 	ExcludeToolsWhenToolChoiceNone bool
-	// DisabledThinkingEffort is what /v1/messages' thinking.type "disabled"
-	// means: an effort, or empty for vLLM's own probe of the template.
+	// DisabledThinkingEffort is the effort that thinking.type "disabled" of
+	// /v1/messages means; empty: vLLM's own probe of the template finds it.
 	DisabledThinkingEffort string
 	// ResponsesToolFields are the fields of the openai package's FunctionTool in
 	// its order: up to 0.21, /v1/responses shows the template a dump of that
@@ -61,14 +60,14 @@ type Options struct {
 	// SystemInstructions is the servers' VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS:
 	// harmony's instructions stand in the system message.
 	SystemInstructions bool
-	// Limits bound a template; the zero value means jinja's defaults.
+	// Limits bound a template; the zero value has jinja's defaults.
 	Limits jinja.Options
-	// Work is charged for New, which compiles the template and tries it; nil: nothing is.
+	// Work pays for New, which compiles the template and tries it; nil: nothing does.
 	Work *work.Budget
 }
 
-// merging reports whether system messages inside /v1/messages are moved to the
-// front, which vLLM determines by rendering the template.
+// merging says whether vLLM moves system messages inside /v1/messages to the front; vLLM
+// finds out by rendering the template.
 type merging uint8
 
 const (
@@ -77,33 +76,33 @@ const (
 	mergeUnknown
 )
 
-// Renderer renders one model's requests as one server would.
+// Renderer renders requests of one model as one server does.
 type Renderer struct {
 	o              Options
 	coded          bool
-	keepRaw        bool  // messages are kept as the client sent them, too
-	sourceOnly     bool  // and are not normalised
+	keepRaw        bool  // prompts also keep the messages as the client sent them
+	sourceOnly     bool  // prompts have no normalised messages
 	tellsDay       bool  // chats depend on the servers' clock
-	coder          coder // nil: the model has a template, or code that is not written here
-	refused        error // of every chat: a template needs what is not rendered here
+	coder          coder // nil: the model has a template, or code that this package lacks
+	refused        error // the error of every chat: jinja does not render a template
 	plain, tooled  *template
 	dialects       []dialect
 	mergeInline    merging
-	disabledEffort string // "" when it is unknown
+	disabledEffort string // "": unknown
 }
 
 // template is a compiled chat template with properties of its source.
 type template struct {
 	*jinja.Template
 	source         string
-	loops, loops21 bool // it loops over content, by the newer and the older rules
-	developer      bool // it handles the developer role
-	thinking       bool // it may read a message's thinking
+	loops, loops21 bool // the template loops over content, by the newer and the older rules
+	developer      bool // the template handles the developer role
+	thinking       bool // the template may read a message's thinking
 }
 
-// New compiles the template and probes it as vLLM does when it starts. A
-// model that vLLM renders in code needs no template: every chat is then refused
-// with RenderedInCode, and text completions still work.
+// New compiles the template, and probes it as vLLM does at its start. A model that vLLM
+// renders in code needs no template: if this package lacks the code, the Renderer refuses
+// every chat with RenderedInCode, and renders text completions.
 func New(o Options) (r *Renderer, err error) {
 	defer work.Catch(&err)
 	b := work.Or(o.Work)
@@ -145,8 +144,8 @@ func New(o Options) (r *Renderer, err error) {
 	return r, b.Err()
 }
 
-// without is a renderer that refuses every chat where a template needs what jinja
-// does not render; any other error of a template is returned.
+// without returns a renderer that refuses every chat if err says that jinja does not
+// render the template, and else err.
 func (r *Renderer) without(which string, err error) (*Renderer, error) {
 	if jinja.Refused(err) == "" {
 		return nil, fmt.Errorf("%s: %w", which, err)
@@ -155,9 +154,8 @@ func (r *Renderer) without(which string, err error) (*Renderer, error) {
 	return r, nil
 }
 
-// readsThinking finds a template that reads message.thinking, which some versions
-// of transformers fill in and others do not. One that prints whole messages is
-// found by trying it.
+// readsThinking matches a template that reads message.thinking, which only some versions
+// of transformers set. printsThinking finds a template that prints whole messages.
 var readsThinking = regexp.MustCompile(`\.thinking\b|['"]thinking['"]`)
 
 func compile(source string, o jinja.Options) (*template, error) {
@@ -180,7 +178,7 @@ func (r *Renderer) template(tools bool) *template {
 	return r.plain
 }
 
-// openaiFormat resolves the content format for a request with or without tools.
+// openaiFormat reports whether contents are lists, for requests with or without tools.
 func (r *Renderer) openaiFormat(tools bool, d dialect) bool {
 	switch t := r.template(tools); {
 	case r.o.ContentFormat != FormatAuto:
@@ -192,13 +190,12 @@ func (r *Renderer) openaiFormat(tools bool, d dialect) bool {
 	}
 }
 
-// probeMerge does what _detect_merge_inline_system does: it renders a
-// conversation with a second system message, in a bare environment without the
-// special tokens.
+// probeMerge renders a conversation with a second system message as
+// _detect_merge_inline_system does: in an environment without the special tokens.
 func (r *Renderer) probeMerge(b *work.Budget) merging {
 	for _, t := range []*template{r.plain, r.tooled} {
 		if strings.Contains(t.source, "strftime_now") {
-			return mergeUnknown // undefined there, defined here
+			return mergeUnknown // vLLM's probe does not define strftime_now
 		}
 		messages := pyvalue.NewList()
 		for _, role := range []string{"system", "user", "system", "user"} {
@@ -213,10 +210,10 @@ func (r *Renderer) probeMerge(b *work.Budget) merging {
 	return mergeNo
 }
 
-// probeEffort does what _probe_disabled_thinking_effort does: "none" when the
-// template renders it differently from every other effort. Where vLLM's probe gives
-// "low", its own /render does not (0.32), so nothing could verify the text, and the
-// effort is unknown.
+// probeEffort probes the template as _probe_disabled_thinking_effort does: it returns
+// "none" if the template renders that differently from every other effort. If vLLM's probe
+// returns "low", vLLM's own /render does not use it (0.32), so nothing can verify the text:
+// probeEffort then returns "", for unknown.
 func (r *Renderer) probeEffort(b *work.Budget) string {
 	now := time.Now()
 	render := func(effort string) ([]byte, error) {
@@ -240,8 +237,8 @@ func (r *Renderer) probeEffort(b *work.Budget) string {
 	return "none"
 }
 
-// printsThinking renders to find whether a message's thinking is in the prompt, at
-// any position of the message.
+// printsThinking reports whether a prompt has a message's thinking, at any position of the
+// message. It renders prompts to find out.
 func (r *Renderer) printsThinking(b *work.Budget, t *template) bool {
 	env := jinja.Env{Now: r.clock(time.Unix(0, 0)), Work: b}
 	render := func(roles []string, modern bool) []byte {
@@ -272,13 +269,12 @@ func (r *Renderer) printsThinking(b *work.Budget, t *template) bool {
 	return false
 }
 
-// nearMidnight is how far a replica's clock may be from the router's: within it of
-// midnight, a prompt may have either day.
+// nearMidnight bounds the difference between a replica's clock and the router's: so close
+// to midnight, a prompt may have either day.
 const nearMidnight = 5 * time.Minute
 
-// Moments are the times a chat may have been rendered at, as far as that makes a
-// difference, the likeliest first: one, or two around the servers' midnight where
-// prompts contain the day.
+// Moments returns the times at which a server may have rendered a chat, the likeliest
+// first: one time, or two around the servers' midnight if prompts contain the day.
 func (r *Renderer) Moments(now time.Time) []time.Time {
 	now = now.In(r.o.Location)
 	if !r.tellsDay {
@@ -301,23 +297,23 @@ func (r *Renderer) clock(now time.Time) func() time.Time {
 type Rendered struct {
 	// Text is dst with the prompt appended (nil for /v1/completions).
 	Text []byte
-	// Pieces, if there are any, are the parts of the text beyond dst, each encoded by
-	// itself; their offsets count from there.
+	// Pieces are the parts of the text beyond dst if vLLM encodes each by itself; their
+	// offsets count from the end of dst.
 	Pieces []tokenizer.Piece
 	// TextPrompts are the prompts of /v1/completions.
 	TextPrompts []string
 	// AddSpecialTokens: the tokenizer adds BOS and the like around the text.
 	AddSpecialTokens bool
-	// Truncates: vLLM cuts a prompt that is longer than the model's context
-	// instead of refusing it.
+	// Truncates: vLLM cuts a prompt that is longer than the model's context, and does
+	// not refuse it.
 	Truncates bool
-	// Features is what the request uses.
+	// Features are the features of the request.
 	Features openai.Features
 }
 
-// Render appends to dst the text vLLM would tokenize for req. now is the
-// server's time, for templates that print the date. The work is charged to b (nil: to
-// nothing). The error is a [*NotInProcess], or one of work where b has ended.
+// Render appends to dst the text that vLLM tokenizes for req. now is the server's time,
+// for templates that print the date. Render charges b (nil: nothing). The error is a
+// [*NotInProcess], or one of package work if b has ended.
 func (r *Renderer) Render(b *work.Budget, dst []byte, req *openai.Request, now time.Time) (out Rendered, err error) {
 	defer work.Catch(&err)
 	return r.within(dst, &request{req, work.Or(b)}, now)
@@ -414,7 +410,7 @@ func (r *Renderer) build(req *request, d dialect) (*prompt, error) {
 	return p, err
 }
 
-// text runs the template.
+// text appends the text of a prompt by the template.
 func (r *Renderer) text(dst []byte, p *prompt, now time.Time, modern bool) ([]byte, error) {
 	t := r.template(p.tools != nil)
 	if p.developer && p.d.developerFallback && !t.developer {
@@ -439,7 +435,8 @@ func (r *Renderer) text(dst []byte, p *prompt, now time.Time, modern bool) ([]by
 	return text, nil
 }
 
-// modernTransformers reports what a version of transformers does to messages.
+// modernTransformers reports whether a version of transformers changes messages as
+// modernise does.
 func modernTransformers(version string) (modern, known bool) {
 	major, minor, ok := majorMinor(version)
 	switch {
@@ -451,8 +448,8 @@ func modernTransformers(version string) (modern, known bool) {
 	return false, true
 }
 
-// modernise does what apply_chat_template and _alias_reasoning_fields of newer
-// transformers do: no null fields, and thinking in addition to reasoning_content.
+// modernise changes messages as apply_chat_template and _alias_reasoning_fields of newer
+// transformers do: it drops null fields, and adds thinking beside reasoning_content.
 func modernise(b *work.Budget, messages *pyvalue.List) {
 	for i, item := range messages.Items {
 		b.Step(messageSteps)

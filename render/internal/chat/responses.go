@@ -9,9 +9,9 @@ import (
 	"warmroute/render/work"
 )
 
-// responses builds the prompt of /v1/responses: ResponsesRequest,
-// construct_input_messages and construct_tool_dicts. Only what is wholly in the
-// body is rendered; stored responses are the replica's.
+// responses builds the prompt of /v1/responses as ResponsesRequest,
+// construct_input_messages and construct_tool_dicts do. It renders prompts that are
+// wholly in the body; only the replica has stored responses.
 func (r *Renderer) responses(req *request, d dialect) (*prompt, error) {
 	if req.Raw(openai.FieldPreviousInputMessages) != nil {
 		return nil, refuse(StoredState)
@@ -19,7 +19,7 @@ func (r *Renderer) responses(req *request, d dialect) (*prompt, error) {
 	if err := stored(req); err != nil {
 		return nil, err
 	}
-	// Special tokens are added on this route: TokenizeParams' default stands.
+	// The tokenizer adds special tokens on this route, by TokenizeParams' default.
 	p := &prompt{defaults: d.responsesKwargs, generation: true, special: true}
 	r.begin(req.work, p, d, false)
 	if err := p.responsesKnobs(req); err != nil {
@@ -58,7 +58,7 @@ func (r *Renderer) responses(req *request, d dialect) (*prompt, error) {
 	return p, nil
 }
 
-// stored refuses a prompt that does not begin in the body.
+// stored refuses a prompt that begins with a stored response or prompt.
 func stored(req *request) error {
 	if req.Raw(openai.FieldPreviousResponseID) != nil || req.Raw(openai.FieldPrompt) != nil {
 		return refuse(StoredState)
@@ -91,8 +91,8 @@ func (p *prompt) responsesKnobs(req *request) error {
 	return err
 }
 
-// responsesTools flattens and unflattens: a function tool of this API has its
-// fields next to its type.
+// responsesTools converts tools: a function tool of this API has its fields next to its
+// type.
 func (p *prompt) responsesTools(req *request, exclude bool, dump []string) error {
 	list, err := listField(req, openai.FieldTools)
 	if err != nil {
@@ -134,7 +134,7 @@ func (p *prompt) responsesTools(req *request, exclude bool, dump []string) error
 	return nil
 }
 
-// namesOne reports whether a choice names one of the functions, and one only.
+// namesOne reports whether a choice names a function that tools has exactly once.
 func namesOne(choice *pyvalue.Dict, tools *pyvalue.List) bool {
 	name, _ := str(choice, "name")
 	if kind, _ := choice.GetString("type"); kind != "function" || name == "" || !only(choice, "type", "name") {
@@ -149,8 +149,8 @@ func namesOne(choice *pyvalue.Dict, tools *pyvalue.List) bool {
 	return n == 1
 }
 
-// serverTool reports whether a tool is one that the server runs, in a shape that
-// that vLLM accepts: it is no function, so only harmony mentions it.
+// serverTool reports whether the server runs a tool, in a form that vLLM accepts. Such a
+// tool is no function, and only harmony's prompts have it.
 func serverTool(tool *pyvalue.Dict) bool {
 	switch text(tool, "type") {
 	case "web_search", "web_search_preview":
@@ -177,19 +177,19 @@ func allTexts(list *pyvalue.List) bool {
 	return true
 }
 
-// dumpTool is model_dump of the openai package's FunctionTool: its fields in its
-// order, null where the client set none, then what the client added.
+// dumpTool returns model_dump of the openai package's FunctionTool: its fields in its
+// order, null for absent ones, then the client's other fields.
 func dumpTool(tool *pyvalue.Dict, fields []string) *pyvalue.Dict {
 	d := pyvalue.NewDict()
 	for _, name := range fields {
-		v, _ := tool.GetString(strings.TrimSuffix(name, "_")) // async_ is named async outside Python
+		v, _ := tool.GetString(strings.TrimSuffix(name, "_")) // async_ is async outside Python
 		d.Set(name, v)
 	}
 	rest(d, without(tool, "async"))
 	return d
 }
 
-// items turns input items into chat messages.
+// items converts input items to chat messages.
 type items struct {
 	work     *work.Budget
 	d        dialect
@@ -197,8 +197,8 @@ type items struct {
 	partial  bool // the last item is an unfinished message
 }
 
-// last is the message before, when it is the assistant's and items of one turn
-// are merged; else nil.
+// last returns the last message if it is the assistant's and the dialect merges the items
+// of a turn, else nil.
 func (t *items) last() *pyvalue.Dict {
 	if n := len(t.messages.Items); t.d.mergeItems && n > 0 {
 		m := t.messages.Items[n-1].(*pyvalue.Dict)
@@ -211,7 +211,7 @@ func (t *items) last() *pyvalue.Dict {
 
 func (t *items) push(m *pyvalue.Dict) { t.messages.Items = append(t.messages.Items, m) }
 
-// give sets key on the assistant message before, or starts a new one.
+// give sets key on the assistant's last message, or starts a new message.
 func (t *items) give(key string, v any) {
 	if m := t.last(); m != nil && !has(m, key) {
 		m.Set(key, v)
@@ -266,8 +266,8 @@ func (t *items) message(item *pyvalue.Dict, kind string) error {
 	}
 	text, ok := content.(string)
 	if list, isList := content.(*pyvalue.List); isList {
-		// Only an item of type message may hold output text; vLLM
-		// takes the first part and no other.
+		// Only an item of type message may have output text; vLLM
+		// reads its first part alone.
 		if kind == "" || len(list.Items) == 0 || !texts(list, "output_text") {
 			return refuse(UnknownShape)
 		}
@@ -283,7 +283,7 @@ func (t *items) message(item *pyvalue.Dict, kind string) error {
 	return nil
 }
 
-// texts reports whether every part is text of the kind.
+// texts reports whether every part has the type kind.
 func texts(list *pyvalue.List, kind string) bool {
 	for _, v := range list.Items {
 		d, ok := v.(*pyvalue.Dict)

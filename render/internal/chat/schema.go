@@ -9,14 +9,14 @@ import (
 	"warmroute/render/work"
 )
 
-// maxSchemaDepth bounds the depth of a schema; Python's checker fails somewhere
-// beyond it.
+// maxSchemaDepth bounds the depth of a schema; Python's checker fails at some greater
+// depth.
 const maxSchemaDepth = 32
 
 // errSchema is the error of an invalid JSON schema.
 var errSchema = objection("the tool's parameters are not a valid JSON schema")
 
-// place is a place in a schema, and what checking the schema is charged to.
+// place is a place in a schema, with the budget that pays for the check.
 type place struct {
 	depth int
 	work  *work.Budget
@@ -24,11 +24,11 @@ type place struct {
 
 func (p place) deeper() place { return place{p.depth + 1, p.work} }
 
-// patternSteps are those of compiling a byte of a regular expression, which may stand
-// for a thousand instructions.
+// patternSteps are the steps of compiling a byte of a regular expression, which may become
+// a thousand instructions.
 const patternSteps = 256
 
-// schemaKind is the type of a draft-7 keyword's value; nil: any.
+// schemaKind returns the check of a draft-7 keyword's value; nil: any value is good.
 func schemaKind(keyword string) func(v any, at place) error {
 	switch keyword {
 	case "$id", "$schema", "$ref", "$comment", "title", "description", "format", "contentMediaType", "contentEncoding":
@@ -67,7 +67,7 @@ func schemaKind(keyword string) func(v any, at place) error {
 	return nil
 }
 
-// orList checks a list by list and all else as a schema.
+// orList returns a check that checks a list by list, and other values as a schema.
 func orList(list func(any, place) error) func(any, place) error {
 	return func(v any, at place) error {
 		if _, ok := v.(*pyvalue.List); ok {
@@ -89,9 +89,9 @@ func isPatternMap(v any, at place) error {
 	return nil
 }
 
-// checkSchema reports what jsonschema's check against draft 7 objects to, and
-// refuses what this package cannot check: regular expressions that Python may read
-// otherwise, schemas of great depth.
+// checkSchema returns errSchema if jsonschema's check against draft 7 fails. It refuses
+// schemas that this package cannot check: with regular expressions that Python may read
+// otherwise, or of great depth.
 func checkSchema(b *work.Budget, v any) error { return isSchema(v, place{work: b}) }
 
 func isSchema(v any, at place) error {
@@ -142,7 +142,7 @@ func isNumber(v any, _ place) error {
 	return errSchema
 }
 
-// sign of a number, 2 for what is none.
+// sign returns the sign of a number, and 2 for other values.
 func sign(v any) int {
 	switch v := v.(type) {
 	case int64:
@@ -158,7 +158,7 @@ func sign(v any) int {
 		case v == 0:
 			return 0
 		}
-		return 1 // no number: Python's comparisons with it are all false
+		return 1 // NaN: Python's comparisons with it are all false
 	}
 	return 2
 }
@@ -173,7 +173,7 @@ func isCount(v any, _ place) error {
 	return valid(n == 0 || n == 1)
 }
 
-// isNames is a list of texts, none twice.
+// isNames checks for a list of distinct texts.
 func isNames(v any, at place) error {
 	list, ok := v.(*pyvalue.List)
 	if !ok {
@@ -255,8 +255,8 @@ func eachValue(v any, check func(any) error) error {
 	return unsure
 }
 
-// isPattern takes regular expressions that Go and Python read alike and refuses
-// the rest: which of them Python's re accepts is not checked here.
+// isPattern takes regular expressions that Go and Python read alike, and refuses others: it
+// cannot tell which of them Python's re accepts.
 func isPattern(v any, at place) error {
 	text, ok := v.(string)
 	if !ok {

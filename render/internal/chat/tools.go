@@ -6,8 +6,8 @@ import (
 )
 
 // tools returns the tools as the template reads them: pydantic's model_dump of
-// ChatCompletionToolsParam, with its order of fields and null for a description
-// or parameters that are not set. What is inside parameters is the client's.
+// ChatCompletionToolsParam, with its order of fields and null for an absent description
+// or absent parameters. The content of parameters stays the client's.
 func (d dialect) tools(b *work.Budget, list *pyvalue.List) (*pyvalue.List, error) {
 	out := pyvalue.NewList()
 	for _, item := range list.Items {
@@ -47,7 +47,7 @@ func (d dialect) tools(b *work.Budget, list *pyvalue.List) (*pyvalue.List, error
 	return out, nil
 }
 
-// function dumps a FunctionDefinition. defers is the value of the tool around it.
+// function dumps a FunctionDefinition. defers is the tool's own value of defer_loading.
 func (d dialect) function(f *pyvalue.Dict, defers any) (*pyvalue.Dict, error) {
 	name, _ := f.GetString("name")
 	_, named := name.(string)
@@ -85,8 +85,8 @@ func (d dialect) function(f *pyvalue.Dict, defers any) (*pyvalue.Dict, error) {
 	return dump, nil
 }
 
-// flag gets a boolean that may be null. pydantic also takes "true" and 1; those
-// are left to vLLM.
+// flag returns a boolean that may be null. pydantic also takes "true" and 1; flag leaves
+// them to vLLM.
 func flag(d *pyvalue.Dict, key string) (any, error) {
 	v, _ := d.GetString(key)
 	if _, ok := v.(bool); v != nil && !ok {
@@ -95,7 +95,7 @@ func flag(d *pyvalue.Dict, key string) (any, error) {
 	return v, nil
 }
 
-// without is d less one key.
+// without returns d without a key.
 func without(d *pyvalue.Dict, key string) *pyvalue.Dict {
 	if _, ok := d.GetString(key); !ok {
 		return d
@@ -105,8 +105,8 @@ func without(d *pyvalue.Dict, key string) *pyvalue.Dict {
 	return d
 }
 
-// checkToolChoice refuses what check_tool_usage answers 400 to. choice is nil
-// when it is absent or null.
+// checkToolChoice refuses choices for which check_tool_usage answers 400. choice is nil if
+// it is absent or null.
 func checkToolChoice(choice any, tools *pyvalue.List) error {
 	switch choice := choice.(type) {
 	case nil:
@@ -132,7 +132,7 @@ func checkToolChoice(choice any, tools *pyvalue.List) error {
 	return refuse(Rejected)
 }
 
-// names reports whether one of the tools has the name. The tools were checked.
+// names reports whether one of the tools has the name.
 func names(tools *pyvalue.List, name string) bool {
 	for _, item := range tools.Items {
 		if tool, ok := item.(*pyvalue.Dict); ok {
