@@ -8,8 +8,9 @@ import (
 	"warmroute/render/internal/ucd"
 )
 
-// groups of general categories by their one-letter names, and the other
-// spellings that Oniguruma accepts and the tables do not list.
+// groups maps names to classes of the tables: groups of general categories by their
+// one-letter and long names, and other spellings that Oniguruma accepts and the tables
+// lack.
 var groups = map[string][]string{
 	"l": {"Lu", "Ll", "Lt", "Lm", "Lo"}, "letter": {"Lu", "Ll", "Lt", "Lm", "Lo"},
 	"lc": {"Lu", "Ll", "Lt"},
@@ -29,8 +30,8 @@ var groups = map[string][]string{
 	"punct": {"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"}, "space": {"posix_space"}, "upper": {"posix_upper"}, "xdigit": {"posix_xdigit"},
 }
 
-// categories and scripts that may be named as the tables spell them; Other
-// ("C") is left out because it holds surrogates.
+// named returns the ranges of a class by the name that a pattern gives it. It does not
+// know the classes for which surrogates, which no text holds, matter.
 func named(name string) ([]ucd.Range, bool) {
 	key := strings.ToLower(strings.NewReplacer(" ", "", "_", "", "-", "").Replace(name))
 	if list, ok := groups[key]; ok {
@@ -48,16 +49,16 @@ func named(name string) ([]ucd.Range, bool) {
 		return nil, false
 	}
 	switch name {
-	case "Cn", "Cs", "C", "Unknown": // where surrogates, which no text holds, would matter
+	case "Cn", "Cs", "C", "Unknown": // they hold surrogates, or depend on them
 		return nil, false
 	}
 	return ucd.Class(name)
 }
 
-// classSteps are those of putting a class of Unicode together.
+// classSteps is the cost of making a class of Unicode.
 const classSteps = 4000
 
-// property parses what follows \p or \P.
+// property parses the braces behind \p or \P.
 func (p *parser) property(negated bool) ([]ucd.Range, error) {
 	if !p.looking("{") {
 		return nil, p.fail("\\p without braces is not supported")
@@ -85,9 +86,8 @@ func (p *parser) property(negated bool) ([]ucd.Range, error) {
 	return rs, nil
 }
 
-// shorthand is the set of \w, \s, \d, \h and their opposites. Oniguruma's \w
-// holds six fractions and raised digits of Latin-1 more outside a bracket than
-// inside one.
+// shorthand returns the set of \w, \s, \d, \h or of their opposites. Oniguruma's \w has
+// six more characters outside a bracket, fractions and raised digits of Latin-1.
 func (p *parser) shorthand(c byte, bracket bool) ([]ucd.Range, bool) {
 	p.work.Step(classSteps)
 	name := `\` + string([]byte{c | 0x20})
@@ -134,7 +134,7 @@ func (p *parser) escape() (*node, error) {
 	return p.literal(r)
 }
 
-// escaped reads the character an escape stands for.
+// escaped parses the character of an escape.
 func (p *parser) escaped() (rune, error) {
 	at := p.at
 	r := p.next()
@@ -204,7 +204,7 @@ func (p *parser) class() ([]ucd.Range, error) {
 		p.at++
 	}
 	var rs, left []ucd.Range
-	joined := false // left && …
+	joined := false // a && is behind left
 	for first := true; ; first = false {
 		if !p.more() {
 			return nil, p.fail("a [ without its ]")
@@ -241,7 +241,7 @@ func hasLetters(rs []ucd.Range) bool {
 	return len(ucd.Intersect(ucd.Union(rs), letters)) > 0
 }
 
-// rangeBytes is the size of a range of characters.
+// rangeBytes is the size of a ucd.Range.
 const rangeBytes = 8
 
 func (p *parser) meet(left []ucd.Range, joined bool, right []ucd.Range) []ucd.Range {
@@ -288,7 +288,7 @@ func (p *parser) member(first bool) ([]ucd.Range, error) {
 	return p.folded([]ucd.Range{{Lo: lo, Hi: hi}})
 }
 
-// single reads one character, or a set if an escape names one.
+// single parses one character, or the set of an escape that names a set.
 func (p *parser) single() (rune, []ucd.Range, error) {
 	r := p.next()
 	if r != '\\' {

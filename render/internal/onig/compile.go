@@ -14,8 +14,8 @@ type opcode uint8
 const (
 	opMatch  opcode = iota
 	opSet           // one character of set
-	opStar          // as many as n characters of set (-1: any number), giving back one by one
-	opGreedy        // the same, giving nothing back
+	opStar          // up to n characters of set (-1: any number); gives them back one by one
+	opGreedy        // the same, but gives nothing back
 	opSplit         // x first, then y
 	opJump          // to x
 	opLook          // x: body, y: after; neg, behind
@@ -30,16 +30,16 @@ type inst struct {
 	n           int32
 	x, y        int32
 	set         *ucd.Set
-	begins      *[2]uint64 // the ASCII characters that x may begin with; nil: not known
+	begins      *[2]uint64 // opSplit: the ASCII characters that x may begin with; nil: unknown
 }
 
 const (
 	maxInsts  = 20000 // a pattern of 5 kB compiles to a few hundred
 	maxLook   = 32    // characters a look-ahead may read
-	maxBranch = 64    // alternatives that the first byte can select among
+	maxBranch = 64    // alternatives with a bit in Regexp.first
 )
 
-// instSteps and instBytes are what an instruction costs to make.
+// instSteps and instBytes are the cost of making an instruction.
 const (
 	instSteps = 8
 	instBytes = 64
@@ -48,14 +48,13 @@ const (
 // Regexp is a compiled expression.
 type Regexp struct {
 	insts    []inst
-	branches []int32     // where the alternatives of the whole expression start
-	first    [256]uint64 // by the first byte: the alternatives that may match, a bit each
+	branches []int32     // the first instructions of the expression's alternatives
+	first    [256]uint64 // by first byte, a bit for each alternative that may match
 }
 
-// Compile compiles an expression in Oniguruma's Ruby syntax, or returns an error
-// that names the part that is not supported. Expressions that match the empty
-// text are refused: as splitters they have no use. It charges b (nil: nothing), whose
-// end its caller catches.
+// Compile compiles an expression in Oniguruma's Ruby syntax, or returns an error that
+// names the unsupported part. It refuses expressions that match the empty text: they
+// are useless as splitters. It charges b (nil: nothing); its caller defers work.Catch.
 func Compile(b *work.Budget, src string) (*Regexp, error) {
 	if b == nil {
 		b = new(work.Budget)
@@ -249,7 +248,8 @@ func (c *compiler) repeat(n *node) error {
 	return nil
 }
 
-// choose sets a loop's split: into the body or past everything emitted so far.
+// choose sets the two ways of a loop's split: the body, and the next instruction to be
+// emitted. A lazy loop tries the body last.
 func (c *compiler) choose(split, body int32, greed byte) {
 	in := &c.re.insts[split]
 	in.x, in.y = body, c.here()
@@ -258,9 +258,9 @@ func (c *compiler) choose(split, body int32, greed byte) {
 	}
 }
 
-// settle makes runs that never profit from giving characters back greedy: those
-// before the end of the match and before characters they cannot hold. It also
-// records in choices the characters that their first alternative can begin with.
+// settle makes a run greedy that never profits from giving characters back: a run at
+// the end of the match, or before characters outside its set. It also sets begins of
+// splits.
 func (c *compiler) settle() {
 	for i := range c.re.insts {
 		in := &c.re.insts[i]
@@ -282,7 +282,7 @@ func (c *compiler) settle() {
 	}
 }
 
-// keeps reports whether nothing that matches from pc on begins with a character of set.
+// keeps reports whether no match from pc on begins with a character of set.
 func (c *compiler) keeps(set *ucd.Set, pc int32) bool {
 	sets, known := c.opening(pc, nil)
 	for _, s := range sets {
@@ -294,12 +294,12 @@ func (c *compiler) keeps(set *ucd.Set, pc int32) bool {
 }
 
 const (
-	fewOpenings  = 4  // that a run is compared with
-	mostOpenings = 16 // that are looked for
+	fewOpenings  = 4  // the sets that keeps compares a run with
+	mostOpenings = 16 // the sets that opening looks for
 )
 
-// opening appends sets that hold the characters with which all that matches from pc
-// on begins; known is false where that may be empty, or is not that simple.
+// opening appends the sets of the characters with which matches from pc on begin. known
+// is false if a match may be empty or begins with any other instruction.
 func (c *compiler) opening(pc int32, sets []*ucd.Set) (_ []*ucd.Set, known bool) {
 	for len(sets) < mostOpenings {
 		c.p.work.Step(1)
@@ -343,7 +343,7 @@ func (c *compiler) certain(pc int32, depth int) bool {
 	return false
 }
 
-// minLen is the least number of characters a node matches.
+// minLen returns the least number of characters that n matches.
 func (n *node) minLen() int {
 	switch n.kind {
 	case kSet:
@@ -368,7 +368,8 @@ func (n *node) minLen() int {
 	return 0
 }
 
-// maxLen is the greatest number of characters a node matches, -1 without end.
+// maxLen returns the greatest number of characters that n matches, -1 if it is
+// unbounded.
 func (n *node) maxLen() int {
 	switch n.kind {
 	case kSet:
@@ -398,8 +399,8 @@ func (n *node) maxLen() int {
 	return 0
 }
 
-// firstBytes adds the bytes a match of n may start with and reports whether
-// n may match without reading any.
+// firstBytes adds the bytes with which a match of n may begin to out, and reports
+// whether n may match without reading a byte.
 func (n *node) firstBytes(out *[256]bool) (empty bool) {
 	switch n.kind {
 	case kSet:
@@ -435,8 +436,8 @@ func (n *node) firstBytes(out *[256]bool) (empty bool) {
 	return true
 }
 
-// lead is the first byte of r in UTF-8 (surrogates, which no text holds,
-// take the byte they would have had).
+// lead returns the first byte of r in UTF-8. Surrogates, which no text holds, have the
+// byte that the encoding would give them.
 func lead(r rune) int {
 	switch {
 	case r < 0x800:

@@ -9,42 +9,42 @@ import (
 	"warmroute/render/work"
 )
 
-// Machine is the memory for matching: one goroutine's, reusable with any
-// Regexp. Its zero value is ready.
+// Machine is the memory of one goroutine for matching, reusable with any Regexp. The
+// zero value is ready.
 type Machine struct {
 	stack []frame
-	// steps since Reset; those up to charged are charged to work, and at next is
-	// the next charge.
+	// steps counts from Reset on. The first charged steps are charged to work; the next
+	// charge comes when steps pass next.
 	steps, next int
 	noted       bool
 	inLook      bool
 	re          *Regexp
 	text        []byte
-	// tried, once steps pass the limit, holds a bit for each (position,
-	// instruction) from which matching has failed.
+	// tried has a bit for each (position, instruction) from which matching has failed.
+	// It is in use once steps pass limit (noted).
 	tried   []uint64
-	width   int // instructions
+	width   int // the number of instructions
 	limit   int
 	charged int
 	work    *work.Budget
-	// unbounded is charged where no budget is given.
+	// unbounded is the budget of a Reset without one.
 	unbounded work.Budget
 }
 
-// frame is one choice left: at pc from pos, or, when lo ≥ 0, a run of
-// characters from lo to pos that may give back its last one.
+// frame is an open choice: to match at pc from pos. With lo ≥ 0 it is a span of
+// characters from lo to pos that can give back its last character before it matches at
+// pc.
 type frame struct{ pc, pos, lo int32 }
 
 const (
-	// Ordinary text takes 3 to 8 steps a byte; a pattern that takes more than
-	// this goes back over text and must remember where it failed.
+	// Ordinary text takes 3 to 8 steps a byte. A match that takes more than
+	// stepsPerByte goes back over text, and marks its failures.
 	stepsPerByte = 32
 	stepsFree    = 4096
 )
 
-// Reset sets the text that Next runs over. The cost of all its calls is
-// bounded together. Next, and Forget at the end, charge it to b (nil: to nothing),
-// whose end their caller catches.
+// Reset sets the text for Next. The cost of all calls of Next on one text is bounded
+// together. Next and Forget charge b (nil: nothing); their caller defers work.Catch.
 func (m *Machine) Reset(b *work.Budget, re *Regexp, text []byte) {
 	if b == nil {
 		b = &m.unbounded
@@ -53,8 +53,8 @@ func (m *Machine) Reset(b *work.Budget, re *Regexp, text []byte) {
 		m.pay()
 		m.work = b
 	}
-	m.stack = m.stack[:0] // work that was stopped leaves choices open
-	m.charged -= m.steps  // what short texts owe is charged together
+	m.stack = m.stack[:0] // stopped work leaves choices open
+	m.charged -= m.steps  // the uncharged steps of short texts are charged together
 	m.re, m.text, m.steps, m.noted = re, text, 0, false
 	m.limit = stepsFree + stepsPerByte*len(text)
 	m.inLook = false
@@ -62,10 +62,10 @@ func (m *Machine) Reset(b *work.Budget, re *Regexp, text []byte) {
 	m.width = len(re.insts)
 }
 
-// stepsCharged are charged together.
+// stepsCharged is the number of steps between two charges.
 const stepsCharged = 1024
 
-// pay charges the steps taken that are not charged yet.
+// pay charges the uncharged steps.
 func (m *Machine) pay() {
 	if m.work != nil {
 		m.work.Step(m.steps - m.charged)
@@ -73,7 +73,7 @@ func (m *Machine) pay() {
 	m.charged = m.steps
 }
 
-// charge charges the steps taken since the last time.
+// charge charges the uncharged steps. Beyond limit it starts the marks.
 func (m *Machine) charge() {
 	m.work.Step(m.steps - m.charged)
 	m.charged, m.next = m.steps, m.steps+stepsCharged
@@ -86,10 +86,10 @@ func (m *Machine) charge() {
 	m.next = min(m.next, max(m.limit, m.steps))
 }
 
-// notesKept bounds the memory that a Machine keeps between texts.
+// notesKept bounds the memory that a Machine keeps between texts, in bytes.
 const notesKept = 1 << 20
 
-// Forget lets go of the text, and of much memory. It charges what is not charged yet.
+// Forget charges the uncharged steps, and lets go of the text and of large memory.
 func (m *Machine) Forget() {
 	m.pay()
 	m.re, m.text, m.work = nil, nil, nil
@@ -101,8 +101,8 @@ func (m *Machine) Forget() {
 	}
 }
 
-// Next finds the leftmost match at or after pos: its start and end in
-// bytes, or ok = false. Positions must not go backwards between Resets.
+// Next returns the start and the end, in bytes, of the leftmost match at or after pos;
+// ok is false if there is none. pos never falls between two Resets.
 func (m *Machine) Next(pos int) (start, end int, ok bool) {
 	re, text := m.re, m.text
 	for {
@@ -131,7 +131,8 @@ func (m *Machine) Next(pos int) (start, end int, ok bool) {
 	}
 }
 
-// skip steps over bytes where no match begins, and those inside a character.
+// skip returns the first offset from pos on whose byte can begin a match, or the end of
+// the text.
 func (m *Machine) skip(pos int) int {
 	re, text, from := m.re, m.text, pos
 	for pos < len(text) && re.first[text[pos]] == 0 {
@@ -141,19 +142,18 @@ func (m *Machine) skip(pos int) int {
 	return pos
 }
 
-// Steps is the work done since Reset, for tests of its bound.
+// Steps returns the steps since Reset, for tests of their bound.
 func (m *Machine) Steps() int { return m.steps }
 
-// forget drops the marks at the end of a match: the match's own states there
-// did not fail. Marks beyond it are of failures and stay true, for a failure
-// does not depend on where the attempt began.
+// forget clears the marks at the end of a match, where the match has passed without
+// failing. Later marks stay: a failure does not depend on where the attempt began.
 func (m *Machine) forget(pos int) {
 	for i := pos * m.width; i < (pos+1)*m.width; i++ {
 		m.tried[i>>6] &^= 1 << (i & 63)
 	}
 }
 
-// note marks (pc, pos) and reports whether it was marked before.
+// note marks (pc, pos) and reports whether it had a mark already.
 func (m *Machine) note(pc, pos int32) bool {
 	i := int(pos)*m.width + int(pc)
 	w, b := &m.tried[i>>6], uint64(1)<<(i&63)
@@ -260,7 +260,7 @@ func (m *Machine) explore(base int, pc, pos int32) int32 {
 	}
 }
 
-// push leaves a choice open.
+// push adds an open choice.
 func (m *Machine) push(f frame) {
 	if len(m.stack) == cap(m.stack) {
 		m.chargeStack()
@@ -273,7 +273,7 @@ func (m *Machine) push(f frame) {
 //go:noinline
 func (m *Machine) chargeStack() { m.work.Memory(24*cap(m.stack) + 64) }
 
-// mayBegin reports whether a choice's first way may begin at pos.
+// mayBegin reports whether a split's first alternative may begin at pos.
 func (in *inst) mayBegin(text []byte, pos int32) bool {
 	if int(pos) >= len(text) {
 		return false
@@ -282,7 +282,8 @@ func (in *inst) mayBegin(text []byte, pos int32) bool {
 	return c >= utf8.RuneSelf || in.begins[c/64]>>(c%64)&1 != 0
 }
 
-// back takes up the last choice left open.
+// back returns where the last open choice continues, and removes a choice without
+// further alternatives.
 func (m *Machine) back() (pc, pos int32) {
 	f := &m.stack[len(m.stack)-1]
 	pc = f.pc
@@ -302,10 +303,9 @@ func (m *Machine) back() (pc, pos int32) {
 	return pc, pos
 }
 
-// span reads as many characters of the run's set as it may. While notes are
-// taken, a run that comes to where the same run has failed before stops there,
-// since all beyond has failed with it, or is -1 when it could not have stopped
-// there by itself.
+// span returns the end of the longest run of in's characters from pos. With marks in
+// use, a run stops where the same run has failed before, because all longer runs have
+// failed too. opGreedy cannot stop there, so span returns -1.
 func (m *Machine) span(in *inst, pc, pos int32) int32 {
 	text, set := m.text, in.set
 	if in.n < 0 && !m.noted {
@@ -354,7 +354,7 @@ func (m *Machine) look(in *inst, pos int32) bool {
 		r, _ := utf8.DecodeLastRune(m.text[:pos])
 		return in.set.Has(r)
 	}
-	// Bodies are of bounded length, so they need no notes.
+	// A look-ahead has bounded length, so it needs no marks.
 	was := m.inLook
 	m.inLook = true
 	end := m.run(in.x, pos)
@@ -365,7 +365,7 @@ func (m *Machine) look(in *inst, pos int32) bool {
 func (m *Machine) assert(kind byte, pos int) bool {
 	text := m.text
 	switch kind {
-	case '^': // Ruby's: at the start of any line, but not at the very end
+	case '^': // Ruby's: the start of any line, but not the end of the text
 		return pos == 0 || text[pos-1] == '\n' && pos < len(text)
 	case '$':
 		return pos == len(text) || text[pos] == '\n'
@@ -388,8 +388,7 @@ func (m *Machine) assert(kind byte, pos int) bool {
 	return edge == (kind == 'b')
 }
 
-// wordSet is \w, for \b and \B.
-
+// wordSet returns the set of \w, for \b and \B.
 var wordSet = sync.OnceValue(func() *ucd.Set {
 	rs, _ := ucd.Class(`\w`)
 	return ucd.NewSet(rs)

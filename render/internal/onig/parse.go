@@ -28,14 +28,14 @@ type node struct {
 	kind     kind
 	set      *ucd.Set
 	subs     []*node
-	min, max int  // kRepeat; max -1: no end
+	min, max int  // kRepeat; max -1: no limit
 	greed    byte // kRepeat: 'g'reedy, 'l'azy, 'p'ossessive
 	neg      bool // kLook
 	behind   bool // kLook
 	assert   byte // kAssert: the letter or sign of the anchor
 }
 
-// maxCount bounds {n,m}: each repetition is an instruction of its own.
+// maxCount bounds the counts of {n,m}: each repetition has instructions of its own.
 const maxCount = 256
 
 // maxDepth bounds the nesting of groups, so that a hostile file cannot
@@ -51,7 +51,7 @@ type parser struct {
 	dot   bool // (?m): the dot matches newlines too
 	ext   bool // (?x)
 	sets  map[string]*ucd.Set
-	last  byte // the letter before, inside (?i): some pairs fold to one character
+	last  byte // under (?i) the letter before at: some pairs fold to one character
 }
 
 func (p *parser) fail(format string, args ...any) error {
@@ -74,7 +74,7 @@ func (p *parser) next() rune {
 	return r
 }
 
-// alternatives parses up to a closing parenthesis or the end.
+// alternatives parses alternatives up to a closing parenthesis or the end.
 func (p *parser) alternatives() (*node, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, p.fail("more than %d nested groups", maxDepth)
@@ -136,8 +136,8 @@ func (p *parser) sequence() (*node, error) {
 	return seq, nil
 }
 
-// options parses (?i) and its like, which hold to the end of the group:
-// Oniguruma takes the rest of the group, alternatives included, as inside.
+// options parses an option such as (?i), which holds to the end of the group. As in
+// Oniguruma, the rest of the group, alternatives included, is the option's body.
 func (p *parser) options() (*node, bool, error) {
 	if !p.looking("(?") {
 		return nil, false, nil
@@ -213,8 +213,8 @@ func (p *parser) atom() (*node, error) {
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// literal is one character as itself. Under (?i), letters outside ASCII and
-// pairs that also match one character (ß for "ss", ﬁ for "fi") are refused.
+// literal returns a node for the character r. Under (?i) it refuses letters outside
+// ASCII and pairs of letters that also match one character (ß for "ss", ﬁ for "fi").
 func (p *parser) literal(r rune) (*node, error) {
 	if p.fold {
 		if err := p.foldPair(r); err != nil {
@@ -241,7 +241,7 @@ func (p *parser) foldPair(r rune) error {
 	return nil
 }
 
-// folded adds the other cases under (?i).
+// folded adds the other cases of rs under (?i).
 func (p *parser) folded(rs []ucd.Range) ([]ucd.Range, error) {
 	if !p.fold {
 		return rs, nil
@@ -283,8 +283,8 @@ func (p *parser) caseless(r ucd.Range) bool {
 	return false
 }
 
-// setSteps are those of a set that is not known yet, and its bytes: it is a table of
-// all code points.
+// A set costs rangeSteps for each of its ranges. A new set is a table of all code
+// points, and costs setSteps and setBytes too.
 const (
 	rangeSteps = 32
 	setSteps   = 20_000
@@ -361,8 +361,8 @@ func (p *parser) group() (*node, error) {
 	return wrap(n), nil
 }
 
-// quantified parses the quantifiers after an atom. In Ruby syntax + makes
-// ?, * and + possessive, but after {n,m} it repeats once more.
+// quantified parses the quantifiers after an atom. In Ruby's syntax a + behind ?, * or
+// + makes these possessive; a + behind {n,m} is one more quantifier.
 func (p *parser) quantified(n *node) (*node, error) {
 	for p.more() {
 		lo, hi, interval := 0, -1, false
@@ -403,7 +403,7 @@ func (p *parser) quantified(n *node) (*node, error) {
 			p.at++
 		}
 		if n.kind == kRepeat && n.subs[0].kind == kSet && n.min <= 1 && n.greed == 'g' && greed == 'g' && hi == -1 {
-			// (x{a,b})+ with a ≤ 1 is x+, with a or + possibly empty x*.
+			// (x{1,b})+ is x+; (x{0,b})+, (x{0,b})* and (x{1,b})* are x*.
 			n = &node{kind: kRepeat, subs: n.subs, min: min(n.min, lo), max: -1, greed: 'g'}
 			continue
 		}
@@ -412,8 +412,8 @@ func (p *parser) quantified(n *node) (*node, error) {
 	return n, nil
 }
 
-// interval parses {n}, {n,}, {,m} or {n,m}; anything else after { is a
-// literal brace.
+// interval parses {n}, {n,}, {,m} or {n,m}. ok is false for any other text: its { is a
+// literal.
 func (p *parser) interval() (lo, hi int, ok bool, err error) {
 	end := strings.IndexByte(p.src[p.at:], '}')
 	if end < 0 {
