@@ -7,11 +7,12 @@ import (
 	"warmroute/render/work"
 )
 
-// Builder makes values of texts whose structure is known. The reader that
-// found the structure has already checked what Parse checks of strings, keys and
-// depth, including keys that an object repeats. The zero value is ready.
+// Builder makes values of texts with a known structure. The reader that found the
+// structure has made Parse's checks of strings, keys, repeated keys and depth. The zero
+// value is ready.
 type Builder struct {
-	// Work is charged, and its end is to be caught; nil: nothing is.
+	// Work is charged, and the caller of Append defers work.Catch; nil: nothing is
+	// charged.
 	Work *work.Budget
 	parser
 	slab Slab
@@ -19,9 +20,9 @@ type Builder struct {
 	own  bool
 }
 
-// Append appends the values that s is the structure of; data is the text they lie in.
-// With own they share no memory with data, nor with values made without; otherwise
-// strings without escapes alias data.
+// Append appends the values of which s is the structure; data is their text. With own
+// they share no memory with data nor with values made without own; otherwise strings
+// without escapes alias data.
 func (b *Builder) Append(dst []any, data []byte, s jsontext.Stretch, own bool) ([]any, error) {
 	if own != b.own {
 		*b = Builder{own: own, Work: b.Work}
@@ -45,7 +46,7 @@ func (b *Builder) Append(dst []any, data []byte, s jsontext.Stretch, own bool) (
 	return dst, nil
 }
 
-// ownText is the room that the strings of s need which are written or copied.
+// ownText returns the memory of the strings of s that are copied, in bytes.
 func ownText(s jsontext.Stretch) (n int) {
 	for i := range s.Nodes {
 		node := &s.Nodes[i]
@@ -56,11 +57,11 @@ func ownText(s jsontext.Stretch) (n int) {
 	return n
 }
 
-// OwnBytes is about what the values of s cost when their strings are their own: a
-// message of a role and a text is five nodes, and takes 150 bytes in addition to the text.
+// OwnBytes returns an estimate of the memory of s's values with own: a message of a
+// role and a text is five nodes, and takes 150 bytes in addition to the text.
 func OwnBytes(s jsontext.Stretch) int64 { return int64(ownText(s)) + 32*int64(len(s.Nodes)) }
 
-// build makes the value that the nodes are the structure of.
+// build makes the value of which nodes are the structure.
 func (b *Builder) build(nodes []jsontext.Node) (any, error) {
 	n := nodes[0]
 	b.work.Step(2)
@@ -76,11 +77,11 @@ func (b *Builder) build(nodes []jsontext.Node) (any, error) {
 	return b.string(n), nil
 }
 
-// shortText is the length of texts that are likely to be there twice: keys, roles and
+// shortText is the greatest length of texts that are likely to repeat: keys, roles and
 // types.
 const shortText = 12
 
-// string makes a string, boxed. Equal short ones share their memory.
+// string makes a boxed string. Equal short strings share their memory.
 func (b *Builder) string(n jsontext.Node) any {
 	b.work.Memory(boxBytes)
 	raw, aliases := b.data[n.Start+1:n.End-1], n.Kind != jsontext.Escaped
@@ -100,7 +101,7 @@ func (b *Builder) string(n jsontext.Node) any {
 	return s
 }
 
-// parts counts the values among nodes, of which each is followed by its own.
+// parts returns the number of values among nodes; each value's own nodes follow it.
 func parts(nodes []jsontext.Node) (n int) {
 	for ; len(nodes) > 0; n++ {
 		nodes = nodes[nodes[0].Size():]

@@ -7,10 +7,10 @@ import (
 	"warmroute/render/work"
 )
 
-// lookupSteps are those of finding a key in a large dict.
+// lookupSteps is the cost of finding a key in a large dict.
 const lookupSteps = 16
 
-// Equal is a == b, charged to w (nil: to nothing). Errors: ErrDepth.
+// Equal returns a == b, charged to w (nil: to nothing). Errors: ErrDepth.
 func Equal(w *work.Budget, a, b any) (bool, error) { return equal(work.Or(w), a, b, 0) }
 
 func equal(w *work.Budget, a, b any, depth int) (bool, error) {
@@ -92,9 +92,9 @@ func equalMore(w *work.Budget, a, b any, depth int) (bool, error) {
 	return a == b, nil
 }
 
-// same is Python's shortcut inside containers: identity counts as equality.
-// The only values for which it matters are NaN objects, whose identity is not
-// kept here; two NaNs are taken as different.
+// same compares items of containers. Python's shortcut there, identity counts as
+// equality, matters only for NaN objects, whose identity is not kept here: two NaNs are
+// different.
 func same(w *work.Budget, a, b any, depth int) (bool, error) { return equal(w, a, b, depth) }
 
 func equalItems(w *work.Budget, a, b []any, depth int) (bool, error) {
@@ -109,8 +109,8 @@ func equalItems(w *work.Budget, a, b []any, depth int) (bool, error) {
 	return true, nil
 }
 
-// compareNumbers compares two numbers exactly; ok is false when one is NaN or
-// not a number.
+// compareNumbers compares two numbers without rounding; ok is false if one is NaN or no
+// number.
 func compareNumbers(a, b any) (c int, ok bool) {
 	switch x := a.(type) {
 	case bool:
@@ -184,11 +184,11 @@ func isNumber(v any) bool {
 	return isInt(v)
 }
 
-// Less is a < b, charged to w (nil: to nothing). Errors: ErrType when Python cannot
+// Less returns a < b, charged to w (nil: to nothing). Errors: ErrType if Python cannot
 // order the two, ErrDepth.
 func Less(w *work.Budget, a, b any) (bool, error) { return order(work.Or(w), a, b, "<", 0) }
 
-// LessEqual is a <= b, with the errors of Less.
+// LessEqual returns a <= b, with the errors of Less.
 func LessEqual(w *work.Budget, a, b any) (bool, error) { return order(work.Or(w), a, b, "<=", 0) }
 
 func order(w *work.Budget, a, b any, op string, depth int) (bool, error) {

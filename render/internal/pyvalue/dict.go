@@ -10,8 +10,8 @@ import (
 	"warmroute/render/work"
 )
 
-// smallDict is the length up to which a Dict is searched by scanning: below it
-// comparing keys is cheaper than hashing, and chat messages have 2–6 keys.
+// smallDict is the length up to which a Dict has no index: comparing so few keys is
+// cheaper than hashing, and chat messages have 2–6 keys.
 const smallDict = 8
 
 type dictEntry struct {
@@ -22,15 +22,15 @@ type dictEntry struct {
 // compares them. The zero value is an empty dict.
 type Dict struct {
 	entries []dictEntry
-	index   map[any]int // by hash key; nil while small
+	index   map[any]int // by hashKey; nil in a small dict
 	odd     bool        // a key is not a plain string
 }
 
 // NewDict returns an empty dict.
 func NewDict() *Dict { return &Dict{} }
 
-// NewDictOf returns an empty dict with room for n entries, in one piece of
-// memory for the few that a message or a part of one has.
+// NewDictOf returns an empty dict with memory for n entries. Up to few entries, as many
+// as a message or a part of a message has, dict and entries are one allocation.
 func NewDictOf(n int) *Dict {
 	const few = 4
 	if n > few {
@@ -44,7 +44,7 @@ func NewDictOf(n int) *Dict {
 	return &d.Dict
 }
 
-// Len is len(d).
+// Len returns len(d).
 func (d *Dict) Len() int { return len(d.entries) }
 
 // At returns the i-th entry in order.
@@ -76,7 +76,7 @@ func (d *Dict) Get(k any) (any, bool) {
 	return d.entries[i].value, true
 }
 
-// GetString is Get for the usual kind of key, without boxing it.
+// GetString is Get for a key that is a string, without boxing it.
 func (d *Dict) GetString(s string) (any, bool) {
 	if d.index == nil {
 		for i := range d.entries {
@@ -97,7 +97,8 @@ func (d *Dict) GetString(s string) (any, bool) {
 	return nil, false
 }
 
-// findSubclass finds a key that is a subclass of str with the text s.
+// findSubclass returns the index of a key with the text s that is a subclass of str, or
+// -1.
 func (d *Dict) findSubclass(s string) int {
 	for i := range d.entries {
 		if t, ok := d.entries[i].key.(Texter); ok && t.PyText() == s {
@@ -107,7 +108,7 @@ func (d *Dict) findSubclass(s string) int {
 	return -1
 }
 
-// Set is d[k] = v. It panics when k is unhashable; see Hashable.
+// Set does d[k] = v. It panics if k is unhashable; see Hashable.
 func (d *Dict) Set(k, v any) {
 	if i := d.find(k); i >= 0 {
 		d.entries[i].value = v
@@ -132,7 +133,7 @@ func (d *Dict) add(k, v any) {
 	}
 }
 
-// Delete is d.pop(k, None); it reports whether k was there.
+// Delete does d.pop(k, None), and reports whether d had k.
 func (d *Dict) Delete(k any) bool {
 	i := d.find(k)
 	if i < 0 {
@@ -148,7 +149,7 @@ func (d *Dict) Delete(k any) bool {
 	return true
 }
 
-// Copy is d.copy(): the values are shared.
+// Copy returns d.copy(), which shares the values.
 func (d *Dict) Copy() *Dict {
 	c := &Dict{entries: append([]dictEntry(nil), d.entries...), odd: d.odd}
 	if d.index != nil {
@@ -192,15 +193,14 @@ func (d *Dict) find(k any) int {
 	return -1
 }
 
-// Hashable reports whether hash(v) works: lists, dicts and tuples that hold
-// one do not.
+// Hashable reports whether v has a hash(v). Lists, dicts and tuples that hold one have
+// none.
 func Hashable(v any) bool {
 	_, ok := hashKey(v)
 	return ok
 }
 
-// ChargeHash charges for what looking k up in a dict costs: it is hashed, and a tuple is
-// written out for that.
+// ChargeHash charges for hashing k; the hash of a tuple writes the tuple out.
 func ChargeHash(b *work.Budget, k any) {
 	switch k := k.(type) {
 	case string:
@@ -214,8 +214,8 @@ func ChargeHash(b *work.Budget, k any) {
 	}
 }
 
-// hashBytes is how much is written to hash a tuple: each item once for each tuple
-// around it.
+// hashBytes returns the number of bytes that the hash of t writes: each item once for
+// each tuple around it.
 func hashBytes(b *work.Budget, t *Tuple, depth int) (n int) {
 	for _, it := range t.Items {
 		b.Step(16)
@@ -249,8 +249,8 @@ type (
 	tupleKey string
 )
 
-// hashKey maps a key to a comparable Go value that is equal exactly for keys
-// Python calls equal.
+// hashKey returns a comparable Go value for a key. The values of two keys are equal if
+// and only if Python calls the keys equal.
 func hashKey(v any) (any, bool) {
 	switch v := v.(type) {
 	case string:

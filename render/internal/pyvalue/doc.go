@@ -1,5 +1,5 @@
-// Package pyvalue holds JSON documents as Python values, so that what a Python
-// server prints from a request can be printed here byte for byte.
+// Package pyvalue holds JSON documents as Python values, and prints them byte for byte
+// as a Python server does.
 //
 // A value is one of: nil (None), bool, int64, *big.Int (only outside int64),
 // float64, string, *List, *Tuple and *Dict; other packages add their own types
@@ -14,9 +14,8 @@
 // Equal, Less and Truth are Python's ==, < and bool(); text.go has the str
 // methods. Behaviour is CPython's 3.12, with Unicode 15.0.
 //
-// Values are not safe for concurrent mutation; reading them concurrently is.
-// Strings made by Parse may alias its input, which must not be changed while
-// they are in use.
+// Values are safe for concurrent reading, not for concurrent changes. Strings made by
+// Parse may alias its input, which must not change while they are in use.
 //
 // Duplicate keys, lone surrogates and invalid UTF-8 are errors, each of its own kind,
 // because servers treat them differently. Memory addresses are not printed. There are

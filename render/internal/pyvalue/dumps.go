@@ -11,23 +11,23 @@ import (
 	"warmroute/render/work"
 )
 
-// DumpOptions are the options of json.dumps. DefaultDumps has Python's defaults.
+// DumpOptions are the options of json.dumps; DefaultDumps returns Python's defaults.
 type DumpOptions struct {
 	EnsureASCII bool
 	Indent      *string // one level's text; nil: everything on one line
 	ItemSep     string  // between items
 	KeySep      string  // between key and value
 	SortKeys    bool
-	Work        *work.Budget // is charged; nil: nothing is
+	Work        *work.Budget // takes the charges; nil: nothing does
 }
 
-// DefaultDumps is json.dumps(v) without options.
+// DefaultDumps returns the options of json.dumps(v).
 func DefaultDumps() DumpOptions {
 	return DumpOptions{EnsureASCII: true, ItemSep: ", ", KeySep: ": "}
 }
 
-// AppendDumps appends json.dumps(v). Errors: ErrType (a value or key JSON has
-// no form for), ErrDepth, ErrCircular, ErrDigits.
+// AppendDumps appends json.dumps(v). Errors: ErrType (JSON has no form for a value or
+// key), ErrDepth, ErrCircular, ErrDigits.
 func AppendDumps(dst []byte, v any, o DumpOptions) ([]byte, error) {
 	o.Work = work.Or(o.Work)
 	d := dumper{o: o, room: cap(dst)}
@@ -37,7 +37,7 @@ func AppendDumps(dst []byte, v any, o DumpOptions) ([]byte, error) {
 type dumper struct {
 	o    DumpOptions
 	open []any
-	room int // the capacity that is charged
+	room int // the charged capacity
 }
 
 func (d *dumper) value(dst []byte, v any) ([]byte, error) {
@@ -102,7 +102,7 @@ func (d *dumper) enter(v any) error {
 
 func (d *dumper) leave() { d.open = d.open[:len(d.open)-1] }
 
-// line starts a new line at the current depth when indenting.
+// line starts a line at the current depth, if there is an indent.
 func (d *dumper) line(dst []byte) []byte {
 	if d.o.Indent == nil {
 		return dst

@@ -35,7 +35,8 @@ func AppendFloat(dst []byte, f float64) []byte {
 	return strconv.AppendFloat(dst, f, 'e', -1, 64) // two exponent digits, as Python
 }
 
-// CompareIntFloat compares exactly, as Python does: -1, 0, 1, or ok false for NaN.
+// CompareIntFloat compares without rounding, as Python does: -1, 0 or 1; ok is false
+// for NaN.
 func CompareIntFloat(i any, f float64) (c int, ok bool) {
 	if math.IsNaN(f) {
 		return 0, false
@@ -59,7 +60,7 @@ func CompareIntFloat(i any, f float64) (c int, ok bool) {
 	return new(big.Float).SetInt(b).Cmp(big.NewFloat(f)), true
 }
 
-// AsBig returns an int64, bool or *big.Int as *big.Int (not to be changed).
+// AsBig returns an int64, bool or *big.Int as a *big.Int that callers must not change.
 func AsBig(v any) *big.Int {
 	switch v := v.(type) {
 	case int64:
@@ -75,10 +76,10 @@ func AsBig(v any) *big.Int {
 	return nil
 }
 
-// appendInt appends the decimal text of b, refusing what CPython refuses.
+// appendInt appends the decimal text of b. It refuses integers that CPython refuses.
 func appendInt(dst []byte, b *big.Int) ([]byte, error) {
-	// 10^4300 has 14285 bits: only near that must the digits be counted, and
-	// beyond it the conversion, which is slow, is not even tried.
+	// 10^4300 has 14285 bits. Digits are counted only for integers near that size; the
+	// conversion of larger ones is slow, and is not tried.
 	if bits := b.BitLen(); bits > 14280 {
 		if bits > 14285 {
 			return dst, ErrDigits

@@ -13,10 +13,10 @@ import (
 	"warmroute/render/work"
 )
 
-// MaxDepth is how deeply arrays and objects may nest in a parsed document.
-// CPython's own limit is its recursion limit of 1000 less the frames of the
-// server around it; documents between the two are refused here and accepted
-// there, which costs a hint, never a wrong one.
+// MaxDepth bounds the nesting of arrays and objects in a parsed document. CPython's own
+// limit is its recursion limit of 1000 less the frames of the server around it. A
+// document between the two limits is refused here and accepted there, which costs a
+// hint and never gives a wrong one.
 const MaxDepth = 512
 
 // Parse reads one JSON document as Python's json.loads does: NaN, Infinity and
@@ -28,17 +28,17 @@ const MaxDepth = 512
 // ErrDigits and name a byte offset, never content.
 func Parse(data []byte) (any, error) { return parse(parser{data: data, work: new(work.Budget)}) }
 
-// ParseWithin is Parse, charged to b, whose end its caller catches.
+// ParseWithin is Parse, charged to b; its caller defers work.Catch.
 func ParseWithin(b *work.Budget, data []byte) (any, error) { return parse(parser{data: data, work: b}) }
 
-// ParseLast is ParseWithin, but a key that an object repeats is no error: it has its
-// first place and its last value, as in Python.
+// ParseLast is ParseWithin, but accepts a repeated key: it keeps its first place and
+// its last value, as in Python.
 func ParseLast(b *work.Budget, data []byte) (any, error) {
 	return parse(parser{data: data, repeats: true, work: b})
 }
 
-// What the memory of values is charged with: a value in an interface, a list or a dict
-// by itself, an entry of a dict, and what finding an entry by its hash needs.
+// These are the charges for the memory of values: a value in an interface, a list or
+// dict without items, an entry of a dict, and an entry of a dict's index.
 const (
 	boxBytes   = 16
 	ownBytes   = 56
@@ -59,18 +59,18 @@ func parse(p parser) (any, error) {
 	return v, nil
 }
 
-// keyCacheSize is the number of recently seen keys kept boxed, a power of two:
-// chat bodies repeat about twenty keys thousands of times.
+// keyCacheSize is the number of recent keys that stay boxed, a power of two: chat
+// bodies repeat about twenty keys thousands of times.
 const keyCacheSize = 64
 
 type parser struct {
 	data []byte
 	pos  int
 	work *work.Budget
-	// repeats: an object may repeat a key.
+	// repeats allows an object to repeat a key.
 	repeats bool
 	keys    [keyCacheSize]any // boxed strings, by a cheap hash of the key
-	free    []byte            // room for strings with escapes, behind those that are there
+	free    []byte            // memory for further strings with escapes
 }
 
 func (p *parser) fail(kind error) error {
@@ -213,8 +213,8 @@ func (p *parser) object(depth int) (any, error) {
 	}
 }
 
-// box returns s as a value, shared with an equal key seen before. With own s may
-// change later, so the value is a copy.
+// box returns s as a value, shared with an equal recent key. With own the value is a
+// copy, because s may change later.
 func (p *parser) box(s string, own bool) any {
 	if s == "" {
 		return ""
@@ -230,10 +230,10 @@ func (p *parser) box(s string, own bool) any {
 	return *slot
 }
 
-// problems are the errors for what the lexer finds.
+// problems maps the problems of jsontext to this package's errors.
 var problems = [...]error{jsontext.Syntax: ErrSyntax, jsontext.UTF8: ErrUTF8, jsontext.Surrogate: ErrSurrogate}
 
-// str reads a string at the opening quote.
+// str parses the string whose opening quote is at pos.
 func (p *parser) str() (string, error) {
 	end, escaped, problem := jsontext.LongString(p.data, p.pos, nil, p.work)
 	p.work.Step((end - p.pos) / 16)
@@ -246,11 +246,12 @@ func (p *parser) str() (string, error) {
 	return p.text(raw, escaped), nil
 }
 
-// textBlock is how much room strings with escapes share.
+// textBlock is the size of the memory that strings with escapes share, in bytes.
 const textBlock = 16 << 10
 
-// text is what the inside of a string stands for. It aliases the document where it
-// can; what has escapes is written into memory that a document's strings share.
+// text returns the text of a string; raw is the inside of the string. Without escapes
+// it aliases the document; with escapes it is in memory that a document's strings
+// share.
 func (p *parser) text(raw []byte, escaped bool) string {
 	if escaped {
 		raw = jsontext.AppendText(p.room(len(raw)), raw, p.work)
@@ -259,10 +260,10 @@ func (p *parser) text(raw []byte, escaped bool) string {
 	return unsafe.String(unsafe.SliceData(raw), len(raw))
 }
 
-// spare is what may be copied beyond a text.
+// spare is the number of bytes that a copy may write beyond a text.
 const spare = 16
 
-// room is memory for a text of n bytes, and for what is copied beyond it.
+// room returns memory for a text of n bytes, and for spare more.
 func (p *parser) room(n int) []byte {
 	if n += spare; cap(p.free) < n {
 		size := max(n, min(len(p.data), textBlock))
@@ -282,7 +283,7 @@ func (p *parser) number() (any, error) {
 	p.work.Step(len(text) / 4)
 	p.work.Memory(boxBytes / 2)
 	if float {
-		f, _ := strconv.ParseFloat(unsafe.String(unsafe.SliceData(text), len(text)), 64) // out of range: ±Inf, as Python
+		f, _ := strconv.ParseFloat(unsafe.String(unsafe.SliceData(text), len(text)), 64) // out of range: ±Inf, as in Python
 		return f, nil
 	}
 	return p.integer(text)

@@ -10,29 +10,29 @@ import (
 	"warmroute/render/work"
 )
 
-// Printer carries the state of one repr(): the containers being printed, for
-// the "[...]" of cycles, and the first error.
+// Printer carries the state of one repr(): the open containers, for the "[...]" of
+// cycles, and the first error.
 type Printer struct {
 	open []any
 	err  error
 	work *work.Budget
-	room int // the capacity that is charged
+	room int // the charged capacity
 }
 
-// Fail records an error; printing continues but the result is discarded.
+// Fail records the first error. Printing continues, but its caller discards the text.
 func (p *Printer) Fail(err error) {
 	if p.err == nil {
 		p.err = err
 	}
 }
 
-// Repr is repr(v), charged to w (nil: to nothing).
+// Repr returns repr(v), charged to w (nil: to nothing).
 func Repr(w *work.Budget, v any) (string, error) {
 	b, err := AppendRepr(w, nil, v)
 	return unsafe.String(unsafe.SliceData(b), len(b)), err
 }
 
-// Str is str(v), charged to w (nil: to nothing).
+// Str returns str(v), charged to w (nil: to nothing).
 func Str(w *work.Budget, v any) (string, error) {
 	if s, ok := v.(string); ok {
 		return s, nil
@@ -63,7 +63,7 @@ func AppendStr(w *work.Budget, dst []byte, v any) ([]byte, error) {
 	return AppendRepr(w, dst, v)
 }
 
-// Append appends repr(v) as part of a larger one.
+// Append appends repr(v) inside a larger repr.
 func (p *Printer) Append(dst []byte, v any) []byte {
 	p.work.Step(2)
 	dst = p.append(dst, v)
@@ -112,7 +112,7 @@ func (p *Printer) append(dst []byte, v any) []byte {
 	return dst
 }
 
-// enter counts one level of nesting. Cycles are found by seen.
+// enter opens v, one level of nesting; seen finds cycles. false: printing has failed.
 func (p *Printer) enter(v any) bool {
 	if p.err != nil {
 		return false
@@ -205,7 +205,8 @@ const hexDigits = "0123456789abcdef"
 // AppendQuoted appends repr() of a str.
 func AppendQuoted(dst []byte, s string) []byte { return appendQuoted(dst, s, false) }
 
-// AppendASCII appends ascii() of a str: repr with everything outside ASCII escaped.
+// AppendASCII appends ascii() of a str: its repr, with characters outside ASCII
+// escaped.
 func AppendASCII(dst []byte, s string) []byte { return appendQuoted(dst, s, true) }
 
 func appendQuoted(dst []byte, s string, ascii bool) []byte {

@@ -1,9 +1,8 @@
 package pyvalue
 
-// Slab hands out dicts and lists carved from larger pieces of memory: for the
-// many small values of one document, which live and die together. The zero value
-// is ready. It is not safe for concurrent use; what it has handed out is
-// independent of it.
+// Slab carves dicts and lists from larger pieces of memory, for the many small values
+// of one document, which live and die together. The zero value is ready. A Slab is not
+// safe for concurrent use; its dicts and lists do not depend on it.
 type Slab struct {
 	dicts   piece[Dict]
 	lists   piece[List]
@@ -25,14 +24,13 @@ func (s *Slab) List(n int) *List {
 	return l
 }
 
-// piece is the memory values of one type are carved from.
+// piece is memory from which values of one type are carved.
 type piece[T any] struct {
 	free []T
-	size int // of the piece last taken
+	size int // of the last piece
 }
 
-// What a piece holds: a few values at first, for most documents are small, and
-// no more than 2 KB of them.
+// A piece has few values at first, because most documents are small, and at most 2 KB.
 const (
 	firstPiece = 4
 	fullPiece  = 64

@@ -8,8 +8,8 @@ import (
 	"warmroute/render/work"
 )
 
-// IsASCII reports whether every character of s is one byte, so that byte and
-// character offsets agree.
+// IsASCII reports whether every character of s is one byte: byte and character offsets
+// are equal then.
 func IsASCII(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] >= utf8.RuneSelf {
@@ -19,12 +19,12 @@ func IsASCII(s string) bool {
 	return true
 }
 
-// Len is len(s), in characters.
+// Len returns len(s), in characters.
 func Len(s string) int {
 	return utf8.RuneCountInString(s)
 }
 
-// IsSpace is str.isspace of one character.
+// IsSpace reports str.isspace of one character.
 func IsSpace(r rune) bool {
 	switch {
 	case r <= ' ':
@@ -36,14 +36,14 @@ func IsSpace(r rune) bool {
 		r == 0x2028 || r == 0x2029 || r == 0x202f || r == 0x205f || r == 0x3000
 }
 
-// partBytes are those of a part of a text, as a value.
+// partBytes is the memory of a part of a text, as a value.
 const partBytes = 48
 
-// Strip is s.strip(). Like all that walks over a text, it charges b, whose end its
-// caller catches.
+// Strip returns s.strip(). Like every function here that walks over a text, it charges
+// b; its caller defers work.Catch.
 func Strip(b *work.Budget, s string) string { return LStrip(b, RStrip(b, s)) }
 
-// LStrip is s.lstrip().
+// LStrip returns s.lstrip().
 func LStrip(b *work.Budget, s string) string {
 	for i, r := range s {
 		b.Step(1)
@@ -54,7 +54,7 @@ func LStrip(b *work.Budget, s string) string {
 	return ""
 }
 
-// RStrip is s.rstrip().
+// RStrip returns s.rstrip().
 func RStrip(b *work.Budget, s string) string {
 	for len(s) > 0 {
 		r, n := utf8.DecodeLastRuneInString(s)
@@ -67,7 +67,7 @@ func RStrip(b *work.Budget, s string) string {
 	return s
 }
 
-// Fields is s.split(None, limit); limit < 0 means no limit.
+// Fields returns s.split(None, limit); limit < 0 means no limit.
 func Fields(b *work.Budget, s string, limit int) []string {
 	var out []string
 	for s = LStrip(b, s); s != ""; s = LStrip(b, s) {
@@ -86,7 +86,7 @@ func Fields(b *work.Budget, s string, limit int) []string {
 	return out
 }
 
-// FieldsRight is s.rsplit(None, limit).
+// FieldsRight returns s.rsplit(None, limit).
 func FieldsRight(b *work.Budget, s string, limit int) []string {
 	if limit < 0 {
 		return Fields(b, s, -1)
@@ -114,7 +114,7 @@ func FieldsRight(b *work.Budget, s string, limit int) []string {
 	return out
 }
 
-// SplitLines is s.splitlines(keepEnds).
+// SplitLines returns s.splitlines(keepEnds).
 func SplitLines(b *work.Budget, s string, keepEnds bool) []string {
 	b.Step(len(s) / 4)
 	var out []string
@@ -150,7 +150,7 @@ func isLineBreak(r rune) bool {
 	return r >= '\n' && r <= '\r' || r >= 0x1c && r <= 0x1e || r == 0x85 || r == 0x2028 || r == 0x2029
 }
 
-// Upper is s.upper().
+// Upper returns s.upper().
 func Upper(b *work.Budget, s string) string { return mapRunes(b, s, appendUpper) }
 
 func appendUpper(dst []byte, r rune) []byte {
@@ -183,7 +183,7 @@ func mapRunes(b *work.Budget, s string, f func([]byte, rune) []byte) string {
 	return string(dst)
 }
 
-// Lower is s.lower(), the final sigma included.
+// Lower returns s.lower(), the final sigma included.
 func Lower(b *work.Budget, s string) string {
 	b.Step(len(s) / 8)
 	if IsASCII(s) {
@@ -199,7 +199,7 @@ func Lower(b *work.Budget, s string) string {
 	return string(dst)
 }
 
-// appendLower appends the lower case of r, which stands at s[i:].
+// appendLower appends the lower case of r, the character at s[i:].
 func appendLower(b *work.Budget, dst []byte, r rune, s string, i int) []byte {
 	switch r {
 	case 'Σ':
@@ -212,7 +212,8 @@ func appendLower(b *work.Budget, dst []byte, r rune, s string, i int) []byte {
 	return utf8.AppendRune(dst, unicode.ToLower(r))
 }
 
-// finalSigma: a cased letter before, none after, ignorable characters skipped.
+// finalSigma reports whether the sigma at s[i:] is final: a cased letter is before it
+// and none after it, with ignorable characters skipped.
 func finalSigma(b *work.Budget, s string, i int) bool {
 	before := s[:i]
 	for {
@@ -238,12 +239,12 @@ func finalSigma(b *work.Budget, s string, i int) bool {
 	return true
 }
 
-// CaseFold is s.casefold().
+// CaseFold returns s.casefold().
 func CaseFold(b *work.Budget, s string) string {
 	return mapRunes(b, s, appendFold)
 }
 
-// Capitalize is s.capitalize().
+// Capitalize returns s.capitalize().
 func Capitalize(b *work.Budget, s string) string {
 	b.Memory(2 * len(s))
 	dst := make([]byte, 0, len(s)+8)
@@ -258,7 +259,7 @@ func Capitalize(b *work.Budget, s string) string {
 	return string(dst)
 }
 
-// Title is s.title().
+// Title returns s.title().
 func Title(b *work.Budget, s string) string {
 	b.Memory(2 * len(s))
 	dst := make([]byte, 0, len(s)+8)
@@ -275,7 +276,7 @@ func Title(b *work.Budget, s string) string {
 	return string(dst)
 }
 
-// SwapCase is s.swapcase().
+// SwapCase returns s.swapcase().
 func SwapCase(b *work.Budget, s string) string {
 	b.Memory(2 * len(s))
 	dst := make([]byte, 0, len(s)+8)
@@ -297,16 +298,16 @@ func isLower(r rune) bool { return unicode.IsLower(r) || unicode.Is(unicode.Othe
 func isUpper(r rune) bool { return unicode.IsUpper(r) || unicode.Is(unicode.Other_Uppercase, r) }
 func isCased(r rune) bool { return isLower(r) || isUpper(r) || unicode.IsTitle(r) }
 
-// IsDecimal is str.isdecimal of one character.
+// IsDecimal reports str.isdecimal of one character.
 func IsDecimal(r rune) bool { return unicode.Is(unicode.Nd, r) }
 
-// IsAlnum is str.isalnum of one character.
+// IsAlnum reports str.isalnum of one character.
 func IsAlnum(r rune) bool { return unicode.IsLetter(r) || IsNumeric(r) }
 
-// IsPrintable is str.isprintable of one character.
+// IsPrintable reports str.isprintable of one character.
 func IsPrintable(r rune) bool { return unicode.IsPrint(r) }
 
-// IsLowerText is s.islower().
+// IsLowerText reports s.islower().
 func IsLowerText(b *work.Budget, s string) bool {
 	cased := false
 	for _, r := range s {
@@ -319,7 +320,7 @@ func IsLowerText(b *work.Budget, s string) bool {
 	return cased
 }
 
-// IsUpperText is s.isupper().
+// IsUpperText reports s.isupper().
 func IsUpperText(b *work.Budget, s string) bool {
 	cased := false
 	for _, r := range s {
@@ -332,7 +333,7 @@ func IsUpperText(b *work.Budget, s string) bool {
 	return cased
 }
 
-// IsTitleText is s.istitle().
+// IsTitleText reports s.istitle().
 func IsTitleText(b *work.Budget, s string) bool {
 	cased, inWord := false, false
 	for _, r := range s {
@@ -355,7 +356,7 @@ func IsTitleText(b *work.Budget, s string) bool {
 	return cased
 }
 
-// IsIdentifier is s.isidentifier().
+// IsIdentifier reports s.isidentifier().
 func IsIdentifier(b *work.Budget, s string) bool {
 	for i, r := range s {
 		b.Step(8)

@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// The properties of characters that CPython 3.12's str uses and Go's unicode package
-// lacks; both have Unicode 15.0. The digests in testdata/unicode.txt, which
-// gen/unicode_digest.py makes with CPython, prove every function here over all
-// code points.
+// This file has the properties of characters that CPython 3.12's str uses and Go's
+// unicode package lacks; both have Unicode 15.0. Tests compare every function over all
+// code points with the digests that gen/unicode_digest.py makes with CPython
+// (testdata/unicode.txt).
 
-// upperSpecial and titleSpecial: characters whose upper or title case is several
-// characters, each followed by these. The Greek letters with ypogegrammeni of
-// U+1F80 to U+1FAF follow a rule; see specialUpper.
+// upperSpecial and titleSpecial map characters to their upper and title case of several
+// characters. Each word below is a character and its case. The Greek letters with
+// ypogegrammeni of U+1F80 to U+1FAF follow a rule; see specialUpper.
 var (
 	upperSpecial = special("\u00dfSS \u0149\u02bcN \u01f0J\u030c \u0390\u0399\u0308\u0301 \u03b0\u03a5\u0308\u0301 \u0587\u0535\u0552 \u1e96H\u0331 " +
 		"\u1e97T\u0308 \u1e98W\u030a \u1e99Y\u030a \u1e9aA\u02be \u1f50\u03a5\u0313 \u1f52\u03a5\u0313\u0300 \u1f54\u03a5\u0313\u0301 " +
@@ -43,7 +43,7 @@ func special(words string) map[rune]string {
 	return m
 }
 
-// specialUpper is the upper case of a character where that is several.
+// specialUpper returns the upper case of r if it has several characters.
 func specialUpper(r rune) (string, bool) {
 	if r >= 0x1f80 && r <= 0x1faf {
 		capital := [...]rune{0x1f08, 0x1f28, 0x1f68}[(r-0x1f80)>>4]
@@ -53,8 +53,8 @@ func specialUpper(r rune) (string, bool) {
 	return s, ok
 }
 
-// appendFold appends the case folding of r: the lower case of its upper case,
-// but for Cherokee, which folds to upper case, and two letters.
+// appendFold appends the case folding of r: the lower case of its upper case.
+// Exceptions are Cherokee, which folds to upper case, and two letters.
 func appendFold(dst []byte, r rune) []byte {
 	switch {
 	case r == 'ı':
@@ -65,7 +65,7 @@ func appendFold(dst []byte, r rune) []byte {
 		return appendUpper(dst, r)
 	}
 	for _, u := range string(appendUpper(nil, r)) {
-		dst = appendLower(nil, dst, u, "", 0) // of no text, so that nothing is charged
+		dst = appendLower(nil, dst, u, "", 0) // there is no text to charge for
 	}
 	return dst
 }
@@ -76,10 +76,11 @@ const digits = "²³¹¹\u1369\u1371\u19da\u19da⁰⁰⁴⁹₀₉①⑨⑴⑼�
 // numerals are the ideographs that have a numeric value.
 const numerals = "㐅㒃㠪㭍一七万三九二五亖亿什仟仨伍佰億兆兩八六十千卄卅卌叁参參叄四壱壹幺廾廿弌弍弎弐拾捌柒漆玖百肆萬貮貳贰阡陆陌陸零\uf96b\uf973\uf978\uf9b2\uf9d1\uf9d3\uf9fd𠀁𠁤𠃢𠄡𠤪𠦃𠦌𠦜𠫪𠫽𠬙𢎐𢦘𣬛𦉭\U0002f890"
 
-// IsDigit is str.isdigit of one character.
+// IsDigit reports str.isdigit of one character.
 func IsDigit(r rune) bool { return unicode.Is(unicode.Nd, r) || inPairs(digits, r) }
 
-// inPairs reports whether r is in one of the ranges, each two characters.
+// inPairs reports whether r is in one of the ranges of pairs, each a first and a last
+// character.
 func inPairs(pairs string, r rune) bool {
 	for pairs != "" {
 		lo, n := utf8.DecodeRuneInString(pairs)
@@ -92,20 +93,20 @@ func inPairs(pairs string, r rune) bool {
 	return false
 }
 
-// IsNumeric is str.isnumeric of one character.
+// IsNumeric reports str.isnumeric of one character.
 func IsNumeric(r rune) bool {
 	return unicode.IsNumber(r) || r >= 0x3405 && strings.ContainsRune(numerals, r)
 }
 
-// isIgnorable is Case_Ignorable: characters inside words that are no letters of either
-// case, for the final sigma.
+// isIgnorable reports Case_Ignorable: the final sigma ignores such characters inside
+// words.
 func isIgnorable(r rune) bool {
 	return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) ||
 		strings.ContainsRune("'.:·\u0387\u055f\u05f4\u2018\u2019\u2024\u2027\ufe13\ufe52\ufe55\uff07\uff0e\uff1a", r)
 }
 
-// isIDStart and isIDContinue are XID_Start, with the underscore, and
-// XID_Continue: the classes of UAX 31 less what normalization takes out of them.
+// isIDStart reports XID_Start or the underscore, isIDContinue XID_Continue: the classes
+// of UAX 31 less the characters that normalization takes out of them.
 func isIDStart(r rune) bool {
 	return isIDBase(r) && !strings.ContainsRune("\u0e33\u0eb3\uff9e\uff9f", r)
 }

@@ -25,32 +25,33 @@ var (
 // from or printed as text (sys.get_int_max_str_digits).
 const MaxDigits = 4300
 
-// maxNesting bounds the recursion of Repr, Equal and Dumps. CPython stops near
-// its recursion limit of 1000 frames, less those of the caller.
+// maxNesting bounds the recursion of Repr, Equal and Dumps. CPython stops near its
+// recursion limit of 1000 frames, less its caller's frames.
 const maxNesting = 900
 
 // Object is a value of another package among Python values.
 type Object interface {
-	// PyType is the type's name as Python prints it in messages.
+	// PyType returns the type's name as Python prints it in messages.
 	PyType() string
-	// AppendRepr appends repr(); p carries the nesting state.
+	// AppendRepr appends repr(v); p carries the state of nesting.
 	AppendRepr(dst []byte, p *Printer) []byte
 }
 
 // Optional behaviours of an Object. Without them an Object is true, equal only
 // to itself, hashed by identity, and its str() is its repr().
 type (
-	// Truther gives bool(v).
+	// A Truther has a bool(v) of its own.
 	Truther interface{ PyTruth() bool }
-	// Equaler gives v == other.
+	// An Equaler has a v == other of its own.
 	Equaler interface {
 		PyEqual(w *work.Budget, other any) bool
 	}
-	// Hasher gives a comparable Go value equal for equal keys; false: unhashable.
+	// A Hasher returns comparable Go values that are equal for equal keys; false: v is
+	// unhashable.
 	Hasher interface{ PyHash() (any, bool) }
-	// Stringer appends str(v).
+	// A Stringer appends str(v).
 	Stringer interface{ AppendStr(dst []byte) []byte }
-	// Texter marks a subclass of str and gives its text.
+	// A Texter is a subclass of str, and returns its text.
 	Texter interface{ PyText() string }
 )
 
@@ -63,7 +64,7 @@ func NewList(items ...any) *List { return &List{Items: items} }
 // Tuple is a Python tuple; Parse never makes one.
 type Tuple struct {
 	Items []any
-	Names []string // field names when it is a named tuple
+	Names []string // the field names of a named tuple
 }
 
 // NewTuple returns a tuple that holds items (not a copy).
@@ -74,7 +75,7 @@ var (
 	maxInt64 = big.NewInt(math.MaxInt64)
 )
 
-// Int returns b in the one form an integer has. It takes ownership of b.
+// Int returns b in its one form: int64 if it fits. It takes ownership of b.
 func Int(b *big.Int) any {
 	if b.Cmp(minInt64) >= 0 && b.Cmp(maxInt64) <= 0 {
 		return b.Int64()
@@ -82,7 +83,7 @@ func Int(b *big.Int) any {
 	return b
 }
 
-// TypeName is type(v).__name__.
+// TypeName returns type(v).__name__.
 func TypeName(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -107,7 +108,7 @@ func TypeName(v any) string {
 	return "object"
 }
 
-// Text returns the text of a str or of a subclass of it.
+// Text returns the text of a str or of a subclass of str.
 func Text(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -118,7 +119,7 @@ func Text(v any) (string, bool) {
 	return "", false
 }
 
-// Truth is bool(v).
+// Truth returns bool(v).
 func Truth(v any) bool {
 	switch v := v.(type) {
 	case nil:
