@@ -1,7 +1,7 @@
 package jinja
 
-// The syntax tree, with Jinja's node names and field order: the order is what
-// the analyses that walk the tree depend on.
+// The syntax tree has Jinja's node names and field order. The analyses that walk the tree
+// depend on the order.
 type (
 	node interface{ children() []node }
 	expr interface {
@@ -61,7 +61,7 @@ type (
 	}
 )
 
-// nameCtx is the use of a name: read, assigned or a parameter.
+// nameCtx is the use of a name.
 type nameCtx uint8
 
 const (
@@ -251,8 +251,7 @@ func (n *compareExpr) children() []node { return exprNodes(one(n.first), n.rest)
 func (n *binExpr) children() []node     { return exprNodes(one(n.left, n.right)) }
 func (n *unaryExpr) children() []node   { return exprNodes(one(n.operand)) }
 
-// walk visits n's descendants in Jinja's order (find_all); visit returning
-// false ends the walk.
+// walk visits n's descendants in Jinja's order (find_all), until visit returns false.
 func walk(n node, visit func(node) bool) bool {
 	for _, c := range n.children() {
 		if !visit(c) || !walk(c, visit) {

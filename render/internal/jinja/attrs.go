@@ -8,7 +8,7 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// getattr is the sandbox's v.name: a Python attribute first, then v["name"].
+// getattr returns the sandbox's v.name: a Python attribute, or else v["name"].
 func (st *state) getattr(v any, name string) any {
 	if u, ok := v.(*undefined); ok {
 		if objectDunders[name] || undefinedDunders[name] {
@@ -25,7 +25,7 @@ func (st *state) getattr(v any, name string) any {
 	return undefinedMember(v, name)
 }
 
-// getitem is the sandbox's v[key]: the item first, then the attribute.
+// getitem returns the sandbox's v[key]: the item, or else the attribute.
 func (st *state) getitem(v, key any) any {
 	if u, ok := v.(*undefined); ok {
 		u.fail()
@@ -41,7 +41,7 @@ func (st *state) getitem(v, key any) any {
 	return undefinedMember(v, key)
 }
 
-// subscript is v[key]; false where Python raises TypeError or LookupError.
+// subscript returns v[key]; false: Python raises TypeError or LookupError.
 func (st *state) subscript(v, key any) (any, bool) {
 	at := func(n int) (int, bool) {
 		i, ok := index(key)
@@ -94,9 +94,9 @@ func (st *state) subscriptText(s string, at func(int) (int, bool)) (any, bool) {
 	return s[from : from+byteOffset(s[from:], 1)], true
 }
 
-// attribute is getattr(v, name) through the sandbox; false where Python raises
-// AttributeError. An attribute the sandbox forbids is an undefined that fails
-// with ErrSecurity when used.
+// attribute returns the sandbox's getattr(v, name); false: Python raises
+// AttributeError. A forbidden attribute is an undefined whose use fails with
+// ErrSecurity.
 func (st *state) attribute(v any, name string) (any, bool) {
 	st.work.Read(len(name))
 	if strings.HasPrefix(name, "_") {
@@ -153,12 +153,12 @@ func unsafeAttr(v any, name string) any {
 	}
 }
 
-// objectDunders are the attributes every Python object has.
+// objectDunders are the attributes of every Python object.
 var objectDunders = wordSet(`__class__ __delattr__ __dir__ __doc__ __eq__ __format__ __ge__ __getattribute__ __getstate__
 	__gt__ __hash__ __init__ __init_subclass__ __le__ __lt__ __ne__ __new__ __reduce__ __reduce_ex__ __repr__
 	__setattr__ __sizeof__ __str__ __subclasshook__`)
 
-// undefinedDunders are those of Undefined besides: it defines most operators.
+// undefinedDunders are further attributes of Undefined, which defines most operators.
 var undefinedDunders = wordSet(`__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __div__ __rdiv__ __truediv__ __rtruediv__
 	__floordiv__ __rfloordiv__ __mod__ __rmod__ __pos__ __neg__ __call__ __getitem__ __int__ __float__ __complex__
 	__pow__ __rpow__ __len__ __iter__ __aiter__ __bool__ __getattr__ __slots__ __module__ _fail_with_undefined_error
@@ -174,8 +174,8 @@ func wordSet(s string) map[string]bool {
 	return m
 }
 
-// hasPrivate reports whether v has the attribute, which starts with an
-// underscore: the sandbox then hides it. If v does not have it, the item is looked up.
+// hasPrivate reports whether v has the attribute name, which starts with an underscore.
+// The sandbox hides such an attribute; if v lacks it, getattr looks up the item.
 func hasPrivate(v any, name string) bool {
 	switch v := v.(type) {
 	case *namespace:
@@ -189,7 +189,7 @@ func hasPrivate(v any, name string) bool {
 	return objectDunders[name]
 }
 
-// objectAttr has the attributes of Jinja's own objects.
+// objectAttr returns an attribute of one of Jinja's own objects.
 func (st *state) objectAttr(v any, name string) (any, bool) {
 	switch v := v.(type) {
 	case *macro:
@@ -238,7 +238,7 @@ func method(self any, name string, fn func(st *state, a *args) any) *builtin {
 
 var (
 	isDictAttr = wordSet("clear copy fromkeys get items keys pop popitem setdefault update values")
-	// What the immutable sandbox hides of dicts and lists.
+	// The immutable sandbox hides these methods of dicts and lists.
 	isDictMutator = wordSet("clear pop popitem setdefault update")
 	isListMutator = wordSet("append clear pop reverse insert sort extend remove")
 )
@@ -324,7 +324,7 @@ var listMethods = map[string]sequenceFn{
 	},
 }
 
-// clampIndex turns a start or stop argument into 0..n.
+// clampIndex returns a start or stop argument, cut to 0..n.
 func clampIndex(v any, n int) int {
 	i, ok := index(v)
 	if !ok {

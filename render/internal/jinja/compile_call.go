@@ -2,7 +2,7 @@ package jinja
 
 import "warmroute/render/internal/pyvalue"
 
-// args are the arguments of one call: positional, then keywords in order.
+// args are the arguments of one call: positional arguments, then keywords in order.
 type args struct {
 	pos   []any
 	names []string
@@ -38,7 +38,7 @@ func (c *compiler) args(n *callArgs, sc scope) func(st *state, f *frame) *args {
 	}
 }
 
-// spread adds **v.
+// spread adds the arguments of **v.
 func (st *state) spread(a *args, v any) {
 	d, ok := v.(*dict)
 	if !ok {
@@ -47,7 +47,7 @@ func (st *state) spread(a *args, v any) {
 	}
 	a.names = append([]string(nil), a.names...)
 	for k, val := range d.All() {
-		st.work.Step(stepCost + len(a.names)) // each is compared with those before
+		st.work.Step(stepCost + len(a.names)) // it is compared with every name before it
 		st.work.Memory(entryBytes)
 		name, ok := pyvalue.Text(k)
 		if !ok {
@@ -76,13 +76,13 @@ func (a *args) noKeywords(fn string) {
 	}
 }
 
-// absent stands for an argument that was not given.
+// absent stands for a missing argument.
 var absent any = &missingType{}
 
 var allAbsent = [8]any{absent, absent, absent, absent, absent, absent, absent, absent}
 
-// bind gives each parameter its argument or absent; the first required ones
-// must be given.
+// bind returns the argument or absent for each parameter. The first required parameters
+// must have one.
 func (a *args) bind(fn string, required int, params ...string) []any {
 	if len(a.pos) == 0 && len(a.names) == 0 && required == 0 {
 		return allAbsent[:len(params)]
@@ -116,7 +116,7 @@ func (a *args) bind(fn string, required int, params ...string) []any {
 	return out
 }
 
-// positional is bind for functions that take no keywords.
+// positional is bind for functions without keywords.
 func (a *args) positional(fn string, required, most int) []any {
 	a.noKeywords(fn)
 	if len(a.pos) < required || len(a.pos) > most {
@@ -149,8 +149,8 @@ func (c *compiler) filter(e *filterExpr, sc scope) evalFn {
 	return func(st *state, f *frame) any { return run(st, f, operand(st, f)) }
 }
 
-// filterText compiles the filters of a filter or set block: the innermost one
-// gets the block's text.
+// filterText compiles the filters of a set block: the innermost filter gets the block's
+// text.
 func (c *compiler) filterText(e *filterExpr, sc scope) func(st *state, f *frame, text string) any {
 	run := c.filterCall(e, sc)
 	if e.operand == nil {
@@ -179,7 +179,7 @@ func (c *compiler) filterCall(e *filterExpr, sc scope) func(st *state, f *frame,
 	}
 }
 
-// test compiles a test; all give a bool.
+// test compiles a test.
 func (c *compiler) test(e *testExpr, sc scope) condFn {
 	if is := typeTests[e.name]; is != nil && e.callArgs.none() {
 		operand := c.expr(e.operand, sc)

@@ -6,7 +6,7 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// expr compiles an expression, computing it now when it is constant.
+// expr compiles an expression, to its value if it is constant.
 func (c *compiler) expr(e expr, sc scope) evalFn {
 	if v, ok := c.fold(e, sc); ok && safeRepr(v) {
 		return constantFn(v)
@@ -106,8 +106,8 @@ func evalAll(st *state, f *frame, fns []evalFn) []any {
 	return out
 }
 
-// concat writes str() of every part to the output; the parts are computed
-// first, as Python does.
+// concat writes str() of every part to the output. It computes all parts first, as
+// Python does.
 func (st *state) concat(f *frame, parts []evalFn) {
 	var few [8]any
 	vals := few[:0]
@@ -120,12 +120,12 @@ func (st *state) concat(f *frame, parts []evalFn) {
 }
 
 func (c *compiler) name(e *nameExpr, sc scope) evalFn {
-	slot, hops := place(sc.sym.fn, sc.sym, e.name)
+	slot, hops := locate(sc.sym.fn, sc.sym, e.name)
 	get := c.rawVar(sc.sym.fn, sc.sym, e.name)
 	_, v, _ := sc.sym.find(e.name)
 	if l, ok := sc.sym.findLoad(v); ok && l.kind == loadParam {
 		if n := len(c.pending); n == 0 || !c.pending[n-1][v] {
-			return get // always set: Jinja does not check either
+			return get // it is always set: Jinja does not check either
 		}
 	}
 	und := undefinedName(e.name)
@@ -145,7 +145,7 @@ func (c *compiler) name(e *nameExpr, sc scope) evalFn {
 	}
 }
 
-// cond compiles an expression used as a condition.
+// cond compiles a condition.
 func (c *compiler) cond(e expr, sc scope) condFn {
 	switch e := e.(type) {
 	case *unaryExpr:
@@ -183,8 +183,8 @@ func truth(v any) bool {
 	return pyvalue.Truth(v)
 }
 
-// emit compiles the printing of an expression, without building the whole
-// string where its parts can be written one by one.
+// emit compiles the printing of an expression. If the parts of a string can be written
+// one by one, it does not build the string.
 func (c *compiler) emit(e expr, sc scope) execFn {
 	if print := c.constantText(e, sc); print != nil {
 		return print
@@ -241,7 +241,7 @@ func sumOperands(e expr) []expr {
 	return append(sumOperands(b.left), b.right)
 }
 
-// sum computes a + b + c; strings are joined once instead of pairwise.
+// sum returns a + b + c. It joins strings once instead of pairwise.
 func (st *state) sum(f *frame, operands []evalFn) any {
 	acc := operands[0](st, f)
 	for i := 1; i < len(operands); i++ {
@@ -272,8 +272,8 @@ func (st *state) sum(f *frame, operands []evalFn) any {
 	return acc
 }
 
-// emitSum writes a + b + c when all are strings, else str() of the sum. Strings
-// are written as they come, and removed at the first operand that is not a string.
+// emitSum writes a + b + c if all are strings, else str() of the sum. It writes strings
+// as they come, and removes them at the first operand that is not a string.
 func (st *state) emitSum(f *frame, operands []evalFn) {
 	start := len(st.out)
 	for i, o := range operands {
@@ -405,8 +405,9 @@ func constantString(e expr) (s string, ok bool) {
 	return s, ok
 }
 
-// getattr compiles v.name. First it tries what templates read most: an item of a
-// dict, if no attribute of dicts hides it, and the attributes of a loop.
+// getattr compiles v.name. The closure first tries the attributes that templates read
+// most: an item of a dict, unless an attribute of dicts hides it, and the attributes of
+// a loop.
 func (c *compiler) getattr(e *getattrExpr, sc scope) evalFn {
 	object, name := c.expr(e.object, sc), e.attr
 	boxed := any(name)

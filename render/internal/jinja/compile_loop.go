@@ -5,7 +5,7 @@ import "warmroute/render/internal/pyvalue"
 // loopCode is a compiled for loop.
 type loopCode struct {
 	c                 *compiler
-	fn                *function // of its own when recursive
+	fn                *function // its own if recursive
 	recursive, hasIf  bool
 	extended          bool
 	setTarget         setFn
@@ -91,7 +91,7 @@ func (c *compiler) loopTest(l *loopCode, n *forNode, sc scope) {
 	l.test = c.cond(n.test, in)
 }
 
-// filtered is the generator of the loop's test over iterable.
+// filtered returns the generator of the loop's test over iterable.
 func (l *loopCode) filtered(st *state, up *frame, iterable any) *generator {
 	var f *frame
 	var it iterator
@@ -167,13 +167,13 @@ func (l *loopCode) run(st *state, f, up *frame, iterable any, depth int) jump {
 	return jumpNone
 }
 
-// loopContext is the `loop` variable.
+// loopContext is the value of `loop`.
 type loopContext struct {
 	st         *state
 	iterable   any
 	rest       iterator
 	index0     int
-	length     int // -1: not known yet
+	length     int // -1: unknown
 	after      any
 	hasAfter   bool
 	current    any
@@ -195,7 +195,7 @@ func (l *loopContext) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
 	return append(dst, '>')
 }
 
-// PyTruth: a LoopContext has a length.
+// PyTruth follows the length, as in Python.
 func (l *loopContext) PyTruth() bool { return l.len() != 0 }
 
 func (l *loopContext) next() (any, bool) {
@@ -245,7 +245,7 @@ func (l *loopContext) len() int {
 	return l.length
 }
 
-// attr is getattr(loop, name).
+// attr returns getattr(loop, name).
 func (l *loopContext) attr(name string) (any, bool) {
 	switch name {
 	case "index":
@@ -298,7 +298,7 @@ func (l *loopContext) attr(name string) (any, bool) {
 	return nil, false
 }
 
-// call is loop(iterable) in a recursive loop, written to the output.
+// call runs loop(iterable) in a recursive loop, and writes its text to the output.
 func (l *loopContext) call(st *state, a *args) {
 	p := a.bind("loop", 1, "iterable")
 	if !l.code.recursive {

@@ -10,14 +10,14 @@ type macroCode struct {
 	args     []string
 	setArgs  []setFn
 	getArgs  []evalFn
-	defaults []evalFn // per argument; nil: none
+	defaults []evalFn // by argument; nil: none
 	kwargs   setFn
 	varargs  setFn
 	enter    func(*state, *frame)
 	body     execFn
 }
 
-// macro is a macro value: code and the frame it was defined in.
+// macro is a macro value: its code, and the frame around its definition.
 type macro struct {
 	code *macroCode
 	up   *frame
@@ -84,7 +84,7 @@ func (c *compiler) macroCode(n *macroNode, sc scope, named bool) *macroCode {
 	return m
 }
 
-// macroSpecials declares kwargs and varargs when the body uses them.
+// macroSpecials declares kwargs and varargs if the body uses them.
 func (c *compiler) macroSpecials(m *macroCode, n *macroNode, in scope, args map[string]bool) {
 	und := findUndeclared(n.body, "caller", "kwargs", "varargs")
 	if und["caller"] || args["caller"] {
@@ -111,18 +111,19 @@ func (c *compiler) macroStmt(n *macroNode, sc scope) execFn {
 	}
 }
 
-// macroFrames is how many Python frames a macro call takes: the environment's
-// call, the context's call, Macro.__call__, Macro._invoke and the function.
+// macroFrames is the number of Python frames of a macro call: the environment's call,
+// the context's call, Macro.__call__, Macro._invoke and the function.
 const macroFrames = 5
 
-// call binds the arguments as Macro.__call__ does and writes to the output.
+// call binds the arguments as Macro.__call__ does, and writes the macro's text to the
+// output.
 func (m *macro) call(st *state, a *args) {
 	code := m.code
 	st.enterCall(macroFrames)
 	f := st.newFrame(code.fn, m.up)
 	n := len(code.args)
 	used := min(len(a.pos), n)
-	var usedKw uint64 // bit i: keyword i was taken
+	var usedKw uint64 // bit i: a parameter took keyword i
 	for i := 0; i < used; i++ {
 		code.setArgs[i](st, f, a.pos[i])
 	}
@@ -151,7 +152,7 @@ func (m *macro) call(st *state, a *args) {
 	st.leaveCall(macroFrames)
 }
 
-// extras passes the surplus arguments to varargs and kwargs, or refuses them.
+// extras passes surplus arguments to varargs and kwargs, or refuses them.
 func (m *macro) extras(st *state, f *frame, a *args, usedKw uint64) {
 	code := m.code
 	if len(a.names) > 64 {
@@ -183,7 +184,7 @@ func (m *macro) extras(st *state, f *frame, a *args, usedKw uint64) {
 	}
 }
 
-// generation compiles {% generation %}, which renders as its text.
+// generation compiles {% generation %}, which renders as its body.
 func (c *compiler) generation(n *generationNode, sc scope) execFn {
 	code := c.macroCode(n.macro, sc, false)
 	return func(st *state, f *frame) jump {

@@ -1,6 +1,6 @@
 package jinja
 
-// output compiles text and prints. Neighbouring text is joined.
+// output compiles text and print statements.
 func (c *compiler) output(n *outputNode, sc scope) execFn {
 	var list []execFn
 	for _, e := range n.nodes {
@@ -112,7 +112,7 @@ func (c *compiler) target(e expr, sc scope) setFn {
 	return nil
 }
 
-// unpack is Python's sequence unpacking into n targets.
+// unpack returns the n items of v, as Python's sequence unpacking does.
 func (st *state) unpack(v any, n int) []any {
 	switch v := v.(type) {
 	case *tuple:
@@ -140,7 +140,7 @@ func (st *state) unpack(v any, n int) []any {
 	return items
 }
 
-// capture runs fn and returns its output instead of keeping it.
+// capture runs fn, and returns fn's output instead of keeping it.
 func (st *state) capture(fn func() jump) (string, jump) {
 	start := len(st.out)
 	j := fn()

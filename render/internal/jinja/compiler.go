@@ -6,9 +6,8 @@ import (
 	"warmroute/render/work"
 )
 
-// A template is compiled to closures. evalFn computes an expression, condFn
-// computes whether one is true, execFn runs a statement and appends its text to
-// the state's output.
+// evalFn computes an expression, condFn computes whether an expression is true, execFn
+// runs a statement and appends its text to the state's output.
 type (
 	evalFn func(st *state, f *frame) any
 	condFn func(st *state, f *frame) bool
@@ -31,9 +30,9 @@ type frame struct {
 // scope is the compile-time view of a place in the template (Jinja's Frame).
 type scope struct {
 	sym    *symbols
-	soft   bool // in an if: unknown filters fail only when called
-	inLoop bool // break and continue have a loop in this function
-	loops  int  // for blocks around, in this function
+	soft   bool // in an if: an unknown filter fails when it is called
+	inLoop bool // this function has a loop for break and continue
+	loops  int  // the number of for blocks around, in this function
 }
 
 func (s scope) inner(fn *function) scope {
@@ -56,8 +55,8 @@ const maxBlocks = 20
 // compiler turns the tree into closures.
 type compiler struct {
 	work    *work.Budget
-	names   []string            // names that a scope looks up in the context
-	folding bool                // computing a constant
+	names   []string            // the names that scopes look up in the context
+	folding bool                // a constant is being computed
 	pending []map[variable]bool // macro arguments without a value yet
 }
 
@@ -85,7 +84,7 @@ func (c *compiler) enter(s *symbols) func(st *state, f *frame) {
 	type action struct {
 		slot int
 		kind loadKind
-		name int // of the compiler's names
+		name int // an index of the compiler's names
 		from evalFn
 	}
 	var actions []action
@@ -129,7 +128,7 @@ func (c *compiler) nameIndex(name string) int {
 	return len(c.names) - 1
 }
 
-// leave compiles the end of a scope of the same function: its variables are cleared.
+// leave compiles the end of a scope, which clears its variables.
 func (c *compiler) leave(s *symbols) func(f *frame) {
 	var slots []int
 	for _, v := range s.order {
@@ -142,10 +141,10 @@ func (c *compiler) leave(s *symbols) func(f *frame) {
 	}
 }
 
-// rawVar reads a variable that scope s has, from code in fn, without
-// turning missing into undefined.
+// rawVar compiles reading a variable that scope s has, from code in fn. A missing
+// variable stays missing, and does not become undefined.
 func (c *compiler) rawVar(fn *function, s *symbols, name string) evalFn {
-	slot, hops := place(fn, s, name)
+	slot, hops := locate(fn, s, name)
 	switch hops {
 	case 0:
 		return func(_ *state, f *frame) any { return f.vars[slot] }
@@ -160,9 +159,9 @@ func (c *compiler) rawVar(fn *function, s *symbols, name string) evalFn {
 	}
 }
 
-// place returns where code in fn finds a variable of scope s: its slot, and the
-// number of frames up.
-func place(fn *function, s *symbols, name string) (slot, hops int) {
+// locate returns the slot of a variable of scope s, and the number of frames up from
+// code in fn.
+func locate(fn *function, s *symbols, name string) (slot, hops int) {
 	owner, v, ok := s.find(name)
 	if !ok {
 		fail(ErrInternal, "unknown name %s", name)
@@ -175,8 +174,8 @@ func place(fn *function, s *symbols, name string) (slot, hops int) {
 
 type setFn func(st *state, f *frame, v any)
 
-// storeVar assigns a variable; Jinja's assignments always go to a scope of the
-// running function.
+// storeVar compiles the assignment of a variable. Jinja's assignments always go to a
+// scope of the running function.
 func (c *compiler) storeVar(s *symbols, name string) setFn {
 	owner, v, ok := s.find(name)
 	if !ok {
@@ -236,7 +235,7 @@ func (c *compiler) stmt(n node, sc scope) execFn {
 	return nil
 }
 
-// scoped wraps a body in enter and leave of its scope.
+// scoped wraps a body in its scope's enter and leave.
 func (c *compiler) scoped(in scope, body execFn) execFn {
 	enter, leave := c.enter(in.sym), c.leave(in.sym)
 	return func(st *state, f *frame) jump {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Kinds of error, matched with errors.Is. A *Error wraps exactly one of them.
+// These are the kinds of errors, matched with errors.Is. A *Error wraps one of them.
 var (
 	ErrSyntax      = errors.New("the template does not compile")
 	ErrRaised      = errors.New("the template raised an exception")             // raise_exception()
@@ -17,16 +17,16 @@ var (
 	ErrInternal    = errors.New("the template engine failed internally")        // a bug here, never Python's error
 )
 
-// Error is what Compile and Render return. Error() never quotes values, so it
-// may be logged; Detail may quote the request.
+// Error is the error of Compile and Render. Error() never quotes values, so it may be
+// logged; Detail may quote the request.
 type Error struct {
 	Kind   error
 	Line   int    // of the template, 1-based; 0 when unknown
 	Detail string // Python's message or close to it
-	// Feature names what is not rendered here, of a closed set (refuse); only
-	// with ErrUnsupported.
+	// Feature names a refused feature, one of a closed set (refuse); only with
+	// ErrUnsupported.
 	Feature string
-	stopped error // why the budget ended, of work
+	stopped error // work's error, if the budget has ended
 }
 
 func (e *Error) Error() string {
@@ -51,13 +51,13 @@ func fail(kind error, format string, args ...any) {
 	panic(&Error{Kind: kind, Detail: fmt.Sprintf(format, args...)})
 }
 
-// refuse raises ErrUnsupported for a feature, which is named by a constant: it is
+// refuse raises ErrUnsupported for a feature. The name is a constant, because it is
 // counted and may be logged.
 func refuse(feature string) {
 	panic(&Error{Kind: ErrUnsupported, Detail: feature, Feature: feature})
 }
 
-// Refused is the feature for which err refuses a template, "" for other errors.
+// Refused returns the feature for which err refuses a template, "" for other errors.
 func Refused(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -66,7 +66,7 @@ func Refused(err error) string {
 	return ""
 }
 
-// typeError and valueError raise Python's exceptions of these names. Templates cannot
+// typeError and valueError raise the Python exceptions of these names. Templates cannot
 // distinguish them; the int and float filters catch both.
 func typeError(format string, args ...any) { fail(ErrRuntime, format, args...) }
 

@@ -37,7 +37,7 @@ func refusedFilter(feature string) filterFn {
 	}
 }
 
-// softText is markupsafe.soft_str: str(v), Markup kept.
+// softText returns markupsafe.soft_str(v): str(v), but Markup stays Markup.
 func (st *state) softText(v any) (s string, isMarkup bool) {
 	if m, ok := v.(markup); ok {
 		return string(m), true
@@ -60,7 +60,8 @@ func textFilter(f func(*work.Budget, string) string) filterFn {
 	}
 }
 
-// filterTitle upper-cases the first letter after space, hyphen and brackets.
+// filterTitle turns the first letter of s, and of each word behind space, hyphen or a
+// bracket, into upper case.
 func filterTitle(w *work.Budget, s string) string {
 	var b strings.Builder
 	w.Make(2 * len(s))
@@ -177,7 +178,7 @@ func filterFirst(st *state, v any, a *args) any {
 	return undefinedHint("No first item, sequence was empty.")
 }
 
-// reversed is Python's reversed(v); false when v cannot be reversed.
+// reversed returns Python's reversed(v); false: v cannot be reversed.
 func (st *state) reversed(v any) (iterator, bool) {
 	back := func(n int, at func(int) any) (iterator, bool) {
 		return indexIterator(n, func(i int) any { return at(n - 1 - i) }), true
@@ -312,7 +313,7 @@ func filterTrim(st *state, v any, a *args) any {
 	if p[0] == absent || p[0] == nil {
 		t := pyvalue.Strip(st.work, s)
 		if _, isString := v.(string); isString && len(t) == len(s) {
-			return v // as it is, in the memory it is in
+			return v // without a copy
 		}
 		return softResult(t, m)
 	}

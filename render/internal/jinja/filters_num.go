@@ -12,7 +12,7 @@ import (
 	"warmroute/render/work"
 )
 
-// parseInt is int(s, base) for text.
+// parseInt returns int(s, base) of a text; false: Python raises ValueError.
 func parseInt(b *work.Budget, s string, base int) (any, bool) {
 	s, ok := plainDigits(b, pyvalue.Strip(b, s))
 	if !ok || s == "" || base != 0 && (base < 2 || base > 36) {
@@ -51,10 +51,10 @@ func parseInt(b *work.Budget, s string, base int) (any, bool) {
 	return pyvalue.Int(n), true
 }
 
-// plainDigits turns decimal digits of any script into ASCII, as int() and
-// float() accept them.
+// plainDigits turns decimal digits of any script into ASCII: int() and float() accept
+// them.
 func plainDigits(w *work.Budget, s string) (string, bool) {
-	w.Step(len(s) / 4) // int() and float() go over it a few times
+	w.Step(len(s) / 4) // int() and float() read the text a few times
 	w.Memory(4 * len(s))
 	if pyvalue.IsASCII(s) {
 		return s, true
@@ -76,8 +76,8 @@ func plainDigits(w *work.Budget, s string) (string, bool) {
 	return b.String(), true
 }
 
-// digitValue is the value of a decimal digit: decimal digits come in runs of
-// ten that start at a zero.
+// digitValue returns the value of a decimal digit. Decimal digits come in runs of ten
+// that start at a zero.
 func digitValue(r rune) int {
 	start := r
 	for pyvalue.IsDecimal(start - 1) {
@@ -86,7 +86,7 @@ func digitValue(r rune) int {
 	return int(r-start) % 10
 }
 
-// parseFloat is float(s) for text.
+// parseFloat returns float(s) of a text; false: Python raises ValueError.
 func parseFloat(b *work.Budget, s string) (float64, bool) {
 	s, ok := plainDigits(b, pyvalue.Strip(b, s))
 	if !ok || s == "" {
@@ -119,7 +119,7 @@ func parseFloat(b *work.Budget, s string) (float64, bool) {
 	return f, err == nil
 }
 
-// toFloat is float(v); false where Python raises TypeError or ValueError.
+// toFloat returns float(v); false: Python raises TypeError or ValueError.
 func toFloat(b *work.Budget, v any) (float64, bool) {
 	if s, ok := pyvalue.Text(v); ok {
 		return parseFloat(b, s)
@@ -208,7 +208,7 @@ func filterRound(st *state, v any, a *args) any {
 	return st.div(i, scale)
 }
 
-// roundHalfEven is round(v, n).
+// roundHalfEven returns round(v, precision).
 func roundHalfEven(v, precision any) any {
 	n := 0
 	if precision != nil {
@@ -239,7 +239,7 @@ func roundHalfEven(v, precision any) any {
 		return r
 	}
 	b, _ := new(big.Float).SetFloat64(math.Trunc(f)).Int(nil)
-	half := f - math.Trunc(f) // breaks ties of the integer part
+	half := f - math.Trunc(f) // it breaks ties of the integer part
 	r := roundBig(b, -n, half)
 	out, _ := new(big.Float).SetInt(r).Float64()
 	if math.IsInf(out, 0) {
@@ -261,8 +261,8 @@ func roundInt(i any, n int) any {
 	return pyvalue.Int(roundBig(pyvalue.AsBig(i), -n, 0))
 }
 
-// roundBig rounds b to a multiple of 10^digits, ties to even; rest is a
-// fraction with b's sign that breaks ties.
+// roundBig rounds b to a multiple of 10^digits, ties to even; rest is a fraction with
+// b's sign that breaks ties.
 func roundBig(b *big.Int, digits int, rest float64) *big.Int {
 	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(digits)), nil)
 	q, r := new(big.Int).QuoRem(b, unit, new(big.Int))

@@ -9,7 +9,7 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// attributeParts splits "a.0.b" as Jinja's attribute arguments are written.
+// attributeParts splits an attribute argument such as "a.0.b".
 func (st *state) attributeParts(attr any) []any {
 	s, ok := pyvalue.Text(attr)
 	if !ok {
@@ -35,7 +35,7 @@ func (st *state) attributeParts(attr any) []any {
 	return parts
 }
 
-// attrGetter is Jinja's make_attrgetter. def replaces undefined values unless nil.
+// attrGetter is Jinja's make_attrgetter. Unless nil, def replaces undefined values.
 func (st *state) attrGetter(attr, def any) func(any) any {
 	parts := st.attributeParts(attr)
 	return func(v any) any {
@@ -155,7 +155,8 @@ func filterDictSort(st *state, v any, a *args) any {
 	}, given(p[2]))}
 }
 
-// foldedGetter reads an attribute and, unless caseSensitive is given, folds its case.
+// foldedGetter returns a function that reads an attribute and, unless caseSensitive is
+// true, folds its case.
 func (st *state) foldedGetter(attr, caseSensitive, def any) func(any) any {
 	get := st.attrGetter(attr, def)
 	if given(caseSensitive) {
@@ -164,8 +165,9 @@ func (st *state) foldedGetter(attr, caseSensitive, def any) func(any) any {
 	return func(v any) any { return st.ignoreCase(get(v)) }
 }
 
-// passing yields what a function returns of v's items, for those that it passes.
-// The function is made by begin when the first item is needed; nil passes none.
+// passing returns a generator over v's items. The function of begin returns a value and
+// whether the generator yields it. begin runs when the first item is needed; if it
+// returns nil, the generator yields nothing.
 func (st *state) passing(v any, begin func() func(x any) (any, bool)) any {
 	var it *iterator
 	var pass func(any) (any, bool)
@@ -279,8 +281,7 @@ func filterSum(st *state, v any, a *args) any {
 	}
 }
 
-// floatSum is the compensated summation CPython's sum uses for floats from
-// 3.12 on.
+// floatSum is the compensated summation of CPython's sum for floats, from 3.12 on.
 type floatSum struct{ hi, lo float64 }
 
 func (s *floatSum) add(f float64, v any) {
@@ -337,7 +338,7 @@ func (st *state) mapper(a *args) func(any) any {
 	return func(v any) any { return st.byName("filter", filters, name, v, rest) }
 }
 
-// byName calls a filter or test given by a value.
+// byName calls the filter or test whose name is a value.
 func (st *state) byName(what string, table map[string]filterFn, name, v any, a *args) any {
 	s, ok := pyvalue.Text(name)
 	if !ok {

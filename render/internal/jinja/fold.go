@@ -10,16 +10,16 @@ import (
 	"warmroute/render/work"
 )
 
-// Jinja computes constant expressions when it compiles. Mostly that is only an
-// optimisation, but a slice of a constant goes through the forgiving getitem
-// then, and a float without a literal (inf) becomes an unknown name in the
-// generated code; so the same folding is done here.
+// Jinja computes constant expressions when it compiles, and so does this file. Results
+// differ from later computation in two cases: a slice of a constant goes through the
+// forgiving getitem, and a float without a literal (inf) becomes an unknown name in the
+// generated code.
 
 // contextFilters need the render's context and are never folded.
 var contextFilters = wordSet("map select reject selectattr rejectattr random")
 
-// constant reports whether Jinja would fold e: everything that is evaluated is
-// constant; branches that are not evaluated need not be.
+// constant reports whether Jinja folds e: all evaluated parts are constant; branches
+// that are not evaluated may have variables.
 func (c *compiler) constant(e expr, sc scope) bool {
 	c.work.Step(stepCost)
 	switch x := e.(type) {
@@ -72,8 +72,8 @@ func (c *compiler) constant(e expr, sc scope) bool {
 	return true
 }
 
-// fold computes a constant expression; false when Python's would raise or when
-// it is part of one that is being computed.
+// fold computes a constant expression. ok is false if Python raises, or if the
+// expression is part of one that is being computed.
 func (c *compiler) fold(e expr, sc scope) (v any, ok bool) {
 	if c.folding {
 		return nil, false
@@ -111,8 +111,8 @@ func (c *compiler) evaluate(e expr, sc scope) (v any, ok bool) {
 	return c.exprOf(e, sc)(st, nil), true
 }
 
-// The bounds of folding one constant. An expression beyond them is computed by each
-// render, within the render's limits.
+// foldLimits and foldOutput bound the folding of one constant. Each render computes an
+// expression beyond them, within the render's limits.
 var foldLimits = work.Limits{Steps: 80_000, Memory: 1 << 20}
 
 const foldOutput = 1 << 16
@@ -174,7 +174,7 @@ func allFinite(items []any) bool {
 	return true
 }
 
-// constantFn returns a folded value at run time.
+// constantFn compiles a folded value.
 func constantFn(v any) evalFn {
 	if !finite(v) {
 		return func(*state, *frame) any {
@@ -185,7 +185,7 @@ func constantFn(v any) evalFn {
 	return func(*state, *frame) any { return v }
 }
 
-// constantText compiles the printing of a constant; nil when e is not one.
+// constantText compiles the printing of a constant; nil if e is not constant.
 func (c *compiler) constantText(e expr, sc scope) execFn {
 	v, ok := c.fold(e, sc)
 	if !ok {

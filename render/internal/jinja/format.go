@@ -11,12 +11,12 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// maxWidth bounds widths and precisions in format strings; CPython's own bound
-// is the size of memory.
+// maxWidth bounds widths and precisions in format strings; CPython's own bound is the
+// size of memory.
 const maxWidth = 1 << 20
 
-// percent is s % v, printf-style formatting. escaped: the result is Markup and
-// what is put in is escaped.
+// percent returns s % v, printf-style formatting. With escaped the result is Markup,
+// and values in it are escaped.
 func (st *state) percent(s string, v any, escaped bool) string {
 	p := &percentArgs{st: st, s: s, one: v, escaped: escaped}
 	if t, ok := v.(*tuple); ok {
@@ -24,7 +24,7 @@ func (st *state) percent(s string, v any, escaped bool) string {
 	}
 	switch v.(type) {
 	case *dict, *list, *undefined, *namespace, *rangeVal, bytesVal:
-		p.mapping = true // has __getitem__: left-over arguments are no error
+		p.mapping = true // v has __getitem__: unused arguments are no error
 	}
 	var b []byte
 	st.charge(2 * len(s))
@@ -290,7 +290,7 @@ func (st *state) percentInt(c byte, v any, f *spec) string {
 	return signText(b.Sign() < 0, f.sign) + digits
 }
 
-// bigText is the digits of |b|.
+// bigText returns the digits of |b|.
 func bigText(b *big.Int, base int) string {
 	if base == 10 && b.BitLen() > 14285 {
 		fail(ErrRuntime, "Exceeds the limit (4300 digits) for integer string conversion")
@@ -312,7 +312,7 @@ func signText(negative bool, sign byte) string {
 	return ""
 }
 
-// truncate is int(f).
+// truncate returns int(f).
 func truncate(f float64) any {
 	if math.IsNaN(f) {
 		valueError("cannot convert float NaN to integer")
@@ -327,8 +327,7 @@ func truncate(f float64) any {
 	return pyvalue.Int(b)
 }
 
-// formatFloat formats x in the style of c with a precision; alt keeps the
-// point and trailing zeros.
+// formatFloat formats x by the conversion c; alt keeps the point and trailing zeros.
 func formatFloat(x float64, c byte, precision int, alt bool, sign byte) string {
 	lead := signText(math.Signbit(x) && !math.IsNaN(x), sign)
 	upper := c >= 'A' && c <= 'Z'
@@ -404,7 +403,7 @@ func (f *spec) pad(text string) string {
 	return strings.Repeat(f.fill, left) + text + strings.Repeat(f.fill, n-left)
 }
 
-// padNumber pads a printf number: zeros go between sign and digits.
+// padNumber pads a number of printf-style formatting: zeros go between sign and digits.
 func (f *spec) padNumber(text string) string {
 	if f.align == '<' {
 		return f.pad(text)
@@ -424,5 +423,6 @@ func (f *spec) padNumber(text string) string {
 	return f.pad(text)
 }
 
-// errOverflow is Python's OverflowError, which the int filter catches late.
+// errOverflow is the kind of Python's OverflowError, which Jinja's int filter does not
+// catch.
 var errOverflow = fmt.Errorf("%w (overflow)", ErrRuntime)

@@ -9,7 +9,8 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// spec is a format specification: [[fill]align][sign][z][#][0][width][,][.precision][type].
+// spec is a format specification:
+// [[fill]align][sign][z][#][0][width][,][.precision][type].
 type spec struct {
 	fill      string
 	align     byte // 0: the type's own
@@ -75,7 +76,7 @@ func parseSpec(s string) spec {
 	return f
 }
 
-// formatSpec is format(v, spec).
+// formatSpec returns format(v, spec).
 func (st *state) formatSpec(v any, text string) string {
 	if text == "" {
 		return st.str(v)
@@ -175,7 +176,7 @@ func (st *state) formatInt(f *spec, i any) string {
 	return f.number(signText(b.Sign() < 0, f.sign)+prefix, digits, "", size)
 }
 
-// float formats x; without a type the text is repr's unless a precision is given.
+// float formats x. Without a type and a precision the text is x's repr.
 func (f *spec) float(x float64) string {
 	precision := f.precision
 	if precision < 0 {
@@ -210,8 +211,8 @@ func (f *spec) float(x float64) string {
 	return f.number(lead, digits, tail, 3)
 }
 
-// reprLike is format type 0 with a precision: like g, but with a digit after
-// the point, and an exponent one digit earlier.
+// reprLike formats x without a type and with a precision: as g does, but with a digit
+// after the point, and with an exponent one digit earlier.
 func reprLike(x float64, precision int, alt bool) string {
 	if math.IsInf(x, 0) || math.IsNaN(x) {
 		return formatFloat(x, 'g', precision, alt, 0)
@@ -236,7 +237,7 @@ func reprLike(x float64, precision int, alt bool) string {
 	return s
 }
 
-// number groups the digits and pads.
+// number groups the digits and pads the text.
 func (f *spec) number(lead, digits, tail string, size int) string {
 	if f.align == 0 {
 		f.align = '>'
@@ -283,18 +284,19 @@ func textFormatMap(st *state, s string, a *args) any {
 	return (&formatter{st: st, mapping: a.pos[0], isMap: true}).format(s, 2)
 }
 
-// formatter is string.Formatter as the sandbox uses it.
+// formatter is the sandbox's string.Formatter.
 type formatter struct {
 	st      *state
 	pos     []any
 	names   *args
 	mapping any
 	isMap   bool
-	auto    int // next automatic index
+	auto    int // the next automatic index
 	manual  bool
 }
 
-// format replaces the fields of s; depth bounds fields inside specifications.
+// format replaces the fields of s; depth bounds the nesting of fields in
+// specifications.
 func (f *formatter) format(s string, depth int) string {
 	if depth < 0 {
 		valueError("Max string recursion exceeded")
@@ -397,7 +399,7 @@ func (f *formatter) field(field string, depth int) string {
 	return f.st.formatSpec(v, text)
 }
 
-// lookup resolves a field name: an argument, then .attr and [item].
+// lookup returns the value of a field name: an argument, then .attr and [item].
 func (f *formatter) lookup(name string) any {
 	end := strings.IndexAny(name, ".[")
 	if end < 0 {

@@ -7,7 +7,7 @@ import (
 	"warmroute/render/work"
 )
 
-// tokenKind is the type of a token: its own text for operators.
+// tokenKind is the type of a token; an operator's is its text.
 type tokenKind string
 
 const (
@@ -30,7 +30,7 @@ type token struct {
 	value any    // numbers
 }
 
-// lexer turns a template into tokens as Jinja's does with trim_blocks and
+// lexer turns a template into tokens, as Jinja's lexer does with trim_blocks and
 // lstrip_blocks set and line statements unset.
 type lexer struct {
 	work         *work.Budget
@@ -45,7 +45,7 @@ func lex(b *work.Budget, src string) []token {
 	b.Step(len(src))
 	src = strings.ReplaceAll(src, "\r\n", "\n")
 	src = strings.ReplaceAll(src, "\r", "\n")
-	src = strings.TrimSuffix(src, "\n") // keep_trailing_newline is off: one goes
+	src = strings.TrimSuffix(src, "\n") // keep_trailing_newline is off: one newline goes
 	l := &lexer{work: b, src: src, line: 1, lineStarting: true}
 	for l.pos < len(l.src) {
 		l.root()
@@ -63,7 +63,7 @@ func (l *lexer) fail(format string, args ...any) {
 	fail(ErrSyntax, format, args...)
 }
 
-// tokenBytes are those of a token, and of the room that its list has left.
+// tokenBytes is the memory of a token in a growing list.
 const tokenBytes = 160
 
 func (l *lexer) emit(kind tokenKind, text string) {
@@ -83,7 +83,7 @@ func skipSpace(s string, i int) int {
 	return len(s) - len(strings.TrimLeftFunc(s[i:], pyvalue.IsSpace))
 }
 
-// root reads text up to the next tag and then the tag.
+// root reads the text up to the next tag, and the tag.
 func (l *lexer) root() {
 	start := l.nextTag()
 	if start < 0 {
@@ -139,7 +139,7 @@ func signAt(s string, i int) byte {
 	return 0
 }
 
-// rawBegin returns the end of `raw %}` at i, or -1.
+// rawBegin returns the end of the `raw %}` at i, or -1.
 func rawBegin(s string, i int) int {
 	i = skipSpace(s, i)
 	if !strings.HasPrefix(s[i:], "raw") {
@@ -155,7 +155,7 @@ func rawBegin(s string, i int) int {
 	return -1
 }
 
-// data emits the text before a tag, stripped by the tag's sign.
+// data emits the text before a tag, stripped according to the tag's sign.
 func (l *lexer) data(text string, sign byte, lstrip bool) {
 	switch {
 	case sign == '-':
@@ -172,10 +172,10 @@ func (l *lexer) data(text string, sign byte, lstrip bool) {
 	}
 }
 
-// raw reads up to endraw.
+// raw reads text up to endraw.
 func (l *lexer) raw() {
 	if l.pos == len(l.src) {
-		return // as in Jinja, no error at the very end
+		return // Jinja has no error at the end of the template either
 	}
 	for i := l.pos; ; i += 2 {
 		j := strings.Index(l.src[i:], "{%")
@@ -200,7 +200,8 @@ func (l *lexer) raw() {
 	}
 }
 
-// blockEnd returns the end of a `%}` at i with its sign and what it trims, or -1.
+// blockEnd returns the end of the `%}` at i, with its sign and the white space that it
+// trims, or -1.
 func blockEnd(s string, i int) int {
 	switch {
 	case strings.HasPrefix(s[i:], "+%}"):

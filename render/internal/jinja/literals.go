@@ -11,7 +11,7 @@ import (
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// digitRun returns the end of digits joined by single underscores at i.
+// digitRun returns the end of the digits at i, which single underscores may join.
 func digitRun(s string, i int, ok func(byte) bool) int {
 	for i < len(s) {
 		switch {
@@ -53,7 +53,7 @@ func (l *lexer) number() bool {
 	return true
 }
 
-// floatEnd returns the end of a float literal at i, or i.
+// floatEnd returns the end of the float literal at i, or i.
 func floatEnd(s string, i int) int {
 	end := digitRun(s, i, isDigit)
 	isFloat := false
@@ -132,16 +132,16 @@ func (l *lexer) quoted() bool {
 		}
 	}
 	if i >= len(l.src) {
-		return false // the quote is then an unexpected character
+		return false // so the quote is an unexpected character
 	}
 	l.emit(tokString, l.unescape(l.src[l.pos+1:i]))
 	l.advance(i + 1)
 	return true
 }
 
-// unescape decodes Python's string escapes the way Jinja does it: through
-// ASCII with backslashreplace and the unicode-escape codec, which turns a
-// backslash before a non-ASCII character into a backslash and the escape's text.
+// unescape decodes Python's string escapes as Jinja does: through ASCII with
+// backslashreplace and the unicode-escape codec. A backslash before a character outside
+// ASCII becomes a backslash and the text of the character's escape.
 func (l *lexer) unescape(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s
@@ -185,7 +185,7 @@ func (l *lexer) unescape(s string) string {
 	return b.String()
 }
 
-// escapeText is the text of r's escape without the backslash.
+// escapeText returns the text of r's escape without the backslash.
 func escapeText(r rune) string {
 	return strings.Trim(string(pyvalue.AppendASCII(nil, string(r))), "'\\")
 }

@@ -4,8 +4,8 @@ package jinja
 var markupWraps = wordSet(`upper lower title capitalize casefold swapcase strip lstrip rstrip center ljust rjust zfill
 	expandtabs translate removeprefix removesuffix split rsplit splitlines partition rpartition`)
 
-// markupMethod is getattr of a Markup: text arguments are escaped and text
-// results are Markup again.
+// markupMethod returns the method of a Markup: it escapes text arguments, and its text
+// results are Markup.
 func markupMethod(m markup, name string) (any, bool) {
 	switch name {
 	case "join":

@@ -43,7 +43,7 @@ func badOperands(op string, a, b any) any {
 	return nil
 }
 
-// number splits a number: an int64 or big integer, or a float.
+// asInt returns an int or bool as an int64 or *big.Int.
 func asInt(v any) (any, bool) {
 	switch v := v.(type) {
 	case int64, *big.Int:
@@ -57,7 +57,7 @@ func asInt(v any) (any, bool) {
 	return nil, false
 }
 
-// asFloat is the float a number takes part as in mixed arithmetic.
+// asFloat returns a number as the float that it is in mixed arithmetic.
 func asFloat(v any) (float64, bool) {
 	switch v := v.(type) {
 	case float64:
@@ -79,7 +79,7 @@ func asFloat(v any) (float64, bool) {
 	return 0, false
 }
 
-// arith does one of + - * on two numbers; false when one is not a number.
+// arith computes + - or * of two numbers; false: one is not a number.
 func arith(op byte, a, b any) (any, bool) {
 	x, xInt := asInt(a)
 	y, yInt := asInt(b)
@@ -131,7 +131,7 @@ func arithInt(op byte, x, y any) any {
 	return pyvalue.Int(r)
 }
 
-// chargeBig pays for arithmetic on a huge integer.
+// chargeBig charges for arithmetic on huge integers.
 func (st *state) chargeBig(vs ...any) {
 	for _, v := range vs {
 		if b, ok := v.(*big.Int); ok && b.BitLen() > 1024 {
@@ -289,7 +289,7 @@ func (st *state) div(a, b any) any {
 	return f / g
 }
 
-// divMod is Python's divmod of two numbers.
+// divMod returns Python's divmod of two numbers.
 func (st *state) divMod(op string, a, b any) (q, r any) {
 	x, xInt := asInt(a)
 	y, yInt := asInt(b)
@@ -310,7 +310,7 @@ func (st *state) divMod(op string, a, b any) (q, r any) {
 		}
 		st.chargeBig(x, y)
 		qb, rb := new(big.Int).DivMod(pyvalue.AsBig(x), den, new(big.Int))
-		if den.Sign() < 0 && rb.Sign() != 0 { // Go rounds so that r >= 0, Python so that r has den's sign
+		if den.Sign() < 0 && rb.Sign() != 0 { // Go's r is never negative, Python's has den's sign
 			qb.Sub(qb, big.NewInt(1))
 			rb.Add(rb, den)
 		}
@@ -354,7 +354,7 @@ func (st *state) floorDiv(a, b any) any {
 }
 
 func (st *state) mod(a, b any) any {
-	if i, ok := a.(int64); ok { // the loop's index, mostly
+	if i, ok := a.(int64); ok { // mostly the loop's index
 		if j, ok := b.(int64); ok && i >= 0 && j > 0 {
 			return i % j
 		}
@@ -371,8 +371,8 @@ func (st *state) mod(a, b any) any {
 	return r
 }
 
-// maxPowBits bounds the size of an integer power: 1 MiB of digits is far more
-// than the 4300 that can be printed.
+// maxPowBits bounds an integer power, in bits: far more than the 4300 digits that can
+// be printed.
 const maxPowBits = 1 << 20
 
 func (st *state) pow(a, b any) any {
@@ -429,7 +429,7 @@ func (st *state) signed(v any, neg bool) any {
 	return nil
 }
 
-// contains is x in c.
+// contains reports whether x is in c.
 func (st *state) contains(c, x any) bool {
 	if s, ok := pyvalue.Text(c); ok {
 		sub, ok := pyvalue.Text(x)
@@ -481,7 +481,7 @@ func (st *state) contains(c, x any) bool {
 	}
 }
 
-// search pays for looking for sub in s.
+// search charges for searching s for sub.
 func (st *state) search(s, sub string) { st.scan(len(s) + len(sub)) }
 
 func (st *state) hashable(v any) {

@@ -10,7 +10,7 @@ type targetOpts struct {
 	end                 string // a name that ends the tuple
 }
 
-// target parses what can be assigned to.
+// target parses the target of an assignment.
 func (p *parser) target(o targetOpts) expr {
 	line := p.cur().line
 	var t expr
@@ -113,8 +113,8 @@ func (p *parser) expression() expr {
 	return e
 }
 
-// chained parses operands joined by left-associative operators. operator consumes the
-// next one and returns it, "" if there is none.
+// chained parses operands with left-associative operators between them. operator
+// consumes the next operator and returns it, "" if there is none.
 func (p *parser) chained(operand func() expr, operator func() string) expr {
 	left := operand()
 	for n := 0; ; p.chain(&n) {
@@ -126,7 +126,7 @@ func (p *parser) chained(operand func() expr, operator func() string) expr {
 	}
 }
 
-// word consumes an operator that is a name.
+// word returns a function that consumes an operator with the given name.
 func (p *parser) word(name string) func() string {
 	return func() string {
 		if p.skipName(name) {
@@ -136,7 +136,7 @@ func (p *parser) word(name string) func() string {
 	}
 }
 
-// sign consumes one of some signs.
+// sign returns a function that consumes one of the given signs.
 func (p *parser) sign(of ...tokenKind) func() string {
 	return func() string {
 		if slices.ContainsFunc(of, p.is) {
@@ -264,7 +264,7 @@ func (p *parser) primary(namespace bool) expr {
 	return nil
 }
 
-// items parses items separated by commas up to an end; a comma may precede the end.
+// items parses items with commas between them up to end; a comma may precede end.
 func (p *parser) items(end tokenKind, one func()) {
 	defer p.nest()()
 	for first := true; !p.is(end); first = false {
@@ -403,8 +403,8 @@ func (p *parser) dottedName() string {
 	return name
 }
 
-// filter parses `|name(args)|…`; with inline the first has no bar. It returns
-// e when there is none.
+// filter parses `|name(args)|…`; with inline the first filter has no bar. It returns e
+// if there is no filter.
 func (p *parser) filter(e expr, inline bool) expr {
 	for n := 0; inline || p.is("|"); p.chain(&n) {
 		if !inline {

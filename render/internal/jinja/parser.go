@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// maxNest bounds how deeply expressions and blocks nest in a template.
-	// Jinja's recursive parser fails at about 70 parentheses; no published template
-	// comes near either limit.
+	// maxNest bounds the nesting of expressions and blocks in a template. Jinja's
+	// recursive parser fails at about 70 parentheses; no published template comes near
+	// either limit.
 	maxNest = 100
-	// maxChain bounds operators in a row (a+b+c…), which nest to the left in
-	// the tree. CPython refuses to compile them from 200 on.
+	// maxChain bounds consecutive operators (a+b+c…), which nest to the left in the
+	// tree. CPython refuses to compile them from 200 on.
 	maxChain = 1000
 )
 
@@ -97,7 +97,7 @@ func (p *parser) expectName(name string) *token {
 	return p.next()
 }
 
-// nest counts one level of recursion; the result undoes it.
+// nest counts one level of recursion, and returns the function that ends the level.
 func (p *parser) nest() func() {
 	p.depth++
 	if p.depth > maxNest {
@@ -106,14 +106,14 @@ func (p *parser) nest() func() {
 	return func() { p.depth-- }
 }
 
-// chain counts one more operator in a row.
+// chain counts one more consecutive operator.
 func (p *parser) chain(n *int) {
 	if *n++; *n > maxChain {
 		p.fail(p.cur().line, "more than %d operators in a row", maxChain)
 	}
 }
 
-// subparse reads text and tags up to one of the end tags (which stays current).
+// subparse parses text and tags up to an end tag, which becomes the current token.
 func (p *parser) subparse(end []string) []node {
 	defer p.nest()()
 	var body []node
@@ -150,7 +150,7 @@ func (p *parser) subparse(end []string) []node {
 	}
 }
 
-// body reads a block's body; the end tag is current after it.
+// body parses a block's body up to an end tag, which becomes the current token.
 func (p *parser) body(end ...string) []node {
 	p.skip(":")
 	p.expect(tokBlockEnd)
@@ -162,7 +162,7 @@ func (p *parser) body(end ...string) []node {
 	return body
 }
 
-// bodyDrop is body with the end tag's name dropped.
+// bodyDrop is body, but skips the end tag's name.
 func (p *parser) bodyDrop(end string) []node {
 	b := p.body(end)
 	p.next()

@@ -2,9 +2,9 @@ package jinja
 
 import "sort"
 
-// Undeclared returns the names the template looks up in its context, sorted:
-// jinja2.meta.find_undeclared_variables. vLLM passes on only the
-// chat_template_kwargs among them.
+// Undeclared returns the names that the template looks up in its context, sorted:
+// jinja2.meta.find_undeclared_variables. vLLM passes only the chat_template_kwargs
+// among them to the template.
 func (t *Template) Undeclared() []string {
 	var names []string
 	for _, name := range t.names {
@@ -16,10 +16,10 @@ func (t *Template) Undeclared() []string {
 	return names
 }
 
-// OpenAIContent reports whether the template iterates over the parts of a
-// message's content, in which case vLLM passes content as a list of parts
-// ("openai"), else as one string. It is vLLM's _detect_content_format, as of
-// 0.32; older is 0.21's, which did not look for macros and bare `content`.
+// OpenAIContent reports whether the template iterates over the parts of a message's
+// content. vLLM passes content as a list of parts ("openai") to such a template, else
+// as one string. It is vLLM's _detect_content_format, as of 0.32; with older it is
+// 0.21's, which did not look for macros and bare `content`.
 func (t *Template) OpenAIContent(older bool) (openai bool) {
 	defer func() {
 		if recover() != nil {
@@ -29,7 +29,7 @@ func (t *Template) OpenAIContent(older bool) (openai bool) {
 	return contentLoop(t.tree, older)
 }
 
-// unexpected ends a detection where vLLM's asserts fail.
+// unexpected ends a detection that fails an assert of vLLM.
 type unexpected struct{}
 
 func targetName(e expr) string {
@@ -67,8 +67,8 @@ func isAttrAccess(e expr, name, key string) bool {
 	return false
 }
 
-// isVarOrElems: the variable (or its key, when not empty) itself, filtered,
-// tested or sliced.
+// isVarOrElems reports whether e is the variable (or its key, unless empty) itself,
+// filtered, tested or sliced.
 func isVarOrElems(e expr, name, key string) bool {
 	switch x := e.(type) {
 	case *filterExpr:
@@ -86,9 +86,9 @@ func isVarOrElems(e expr, name, key string) bool {
 	return isVarAccess(e, name)
 }
 
-// messageLists are the variables that hold messages or a part of them. vLLM
-// looks each assignment up again for every name it finds and has no guard
-// against two that assign each other; the names are bounded by a set here.
+// messageLists returns the variables that hold messages or a part of them. vLLM looks
+// each assignment up again for every name that it finds, and has no guard against two
+// assignments of each other; here a set bounds the names.
 func messageLists(root node) []string {
 	names := []string{"messages"}
 	seen := map[string]bool{"messages": true}
@@ -106,7 +106,7 @@ func messageLists(root node) []string {
 	return names
 }
 
-// messageVars are the loop variables that hold a message.
+// messageVars returns the loop variables that hold a message.
 func messageVars(root node) []string {
 	lists := messageLists(root)
 	var vars []string
@@ -121,7 +121,7 @@ func messageVars(root node) []string {
 	return vars
 }
 
-// contentLoop finds the first loop over a message's content.
+// contentLoop reports whether a loop runs over a message's content.
 func contentLoop(root node, older bool) bool {
 	vars := messageVars(root)
 	isContent := func(e expr) bool {
@@ -165,8 +165,8 @@ func contentLoop(root node, older bool) bool {
 	return false
 }
 
-// contentParams are the macro's parameters that get a message's content in
-// some call.
+// contentParams returns the macro's parameters that get a message's content in some
+// call.
 func contentParams(root node, m *macroNode, isContent func(expr) bool) map[string]bool {
 	names := map[string]bool{}
 	for _, call := range findAll[*callExpr](root) {

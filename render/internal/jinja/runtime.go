@@ -11,32 +11,32 @@ import (
 	"warmroute/render/work"
 )
 
-// state is one render.
+// state is the state of one render.
 type state struct {
-	out       []byte // the caller's buffer, the result, and what is being captured
-	vars      *dict  // what the caller passed
+	out       []byte // the caller's buffer, then the output, captured output included
+	vars      *dict  // the caller's variables
 	now       func() time.Time
 	work      *work.Budget
-	unpaid    int // steps that are not charged yet
+	unpaid    int // uncharged steps
 	depth     int // Python frames
 	line      int
 	limits    Limits
-	names     []string   // what the template looks up
-	resolved  []resolved // what they are
+	names     []string   // the names that the template looks up
+	resolved  []resolved // by names
 	frames    map[*function][]*frame
 	outputMax int
-	own       work.Budget // of a render that is given none
+	own       work.Budget // the budget of a render without one
 	guard     bool        // Options.GuardNamespace
 }
 
-// resolved is what a name is.
+// resolved is the value of a name; known: the name has been looked up.
 type resolved struct {
 	value any
 	known bool
 }
 
-// resolve returns the value of one of the template's names, which scopes look up
-// whenever they are entered.
+// resolve returns the value of the template's i-th name. Scopes call it whenever they
+// are entered.
 func (st *state) resolve(i int) any {
 	r := &st.resolved[i]
 	if !r.known {
@@ -45,7 +45,7 @@ func (st *state) resolve(i int) any {
 	return r.value
 }
 
-// lookUp looks a name up: the caller's variables, the globals.
+// lookUp returns the value of a name: the caller's variable, or else a global.
 func (st *state) lookUp(name string) any {
 	if v, ok := st.vars.GetString(name); ok {
 		return v
@@ -64,7 +64,7 @@ func newFrame(fn *function, up *frame) *frame {
 	return f
 }
 
-// newFrame reuses frames of functions nothing can hold on to.
+// newFrame returns a frame, reused if no value can hold on to fn's frames.
 func (st *state) newFrame(fn *function, up *frame) *frame {
 	if free := st.frames[fn]; len(free) > 0 {
 		f := free[len(free)-1]
@@ -89,20 +89,20 @@ func (st *state) freeFrame(fn *function, f *frame) {
 	st.frames[fn] = append(st.frames[fn], f)
 }
 
-// at notes where we are and counts a step.
+// at sets the line of errors and counts a step.
 func (st *state) at(line int) {
 	st.line = line
 	st.step()
 }
 
-// stepCost and stepBytes are what a statement, an iteration, a call or a filter costs
-// at least, beside the work on its values.
+// stepCost and stepBytes are the least cost of a statement, an iteration, a call or a
+// filter, without the work on its values.
 const (
 	stepCost  = 8
 	stepBytes = 64
 )
 
-// stepsCharged are charged together.
+// stepsCharged is the number of steps between two charges.
 const stepsCharged = 16
 
 func (st *state) step() {
@@ -111,7 +111,7 @@ func (st *state) step() {
 	}
 }
 
-// pay charges the steps that are not charged yet.
+// pay charges the uncharged steps.
 func (st *state) pay() {
 	n := st.unpaid
 	st.unpaid = 0
@@ -119,7 +119,7 @@ func (st *state) pay() {
 	st.work.Memory(n * stepBytes)
 }
 
-// charge pays for building n bytes, before they are built.
+// charge charges for a value of n bytes, before it is built.
 func (st *state) charge(n int) {
 	if n > st.limits.Output {
 		fail(ErrLimit, "a value of more than %d bytes", st.limits.Output)
@@ -127,10 +127,10 @@ func (st *state) charge(n int) {
 	st.work.Make(n)
 }
 
-// walk pays for looking at each character of n bytes.
+// walk charges for looking at each character of n bytes.
 func (st *state) walk(n int) { st.work.Step(n / 4) }
 
-// scan pays for searching n bytes, or counting their characters.
+// scan charges for searching n bytes, or counting their characters.
 func (st *state) scan(n int) { st.work.Step(n / 16) }
 
 func (st *state) enterCall(frames int) {
@@ -168,7 +168,8 @@ func (st *state) writeValue(v any) {
 	st.write("")
 }
 
-// writeCall calls fn and writes str() of the result; macros write directly.
+// writeCall calls fn and writes str() of its result. Macros and loops write their
+// output themselves.
 func (st *state) writeCall(fn any, a *args) {
 	switch fn := fn.(type) {
 	case *macro:
@@ -180,7 +181,7 @@ func (st *state) writeCall(fn any, a *args) {
 	}
 }
 
-// check turns an error of pyvalue into one of ours.
+// check turns an error of pyvalue into an error of this package.
 func (st *state) check(err error) {
 	switch {
 	case err == nil:
@@ -193,7 +194,7 @@ func (st *state) check(err error) {
 	}
 }
 
-// str is str(v).
+// str returns str(v).
 func (st *state) str(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -215,7 +216,7 @@ func (st *state) equal(a, b any) bool {
 	return eq
 }
 
-// less is a < b, with the undefined's own error.
+// less returns a < b; an undefined operand fails with its own error.
 func (st *state) less(a, b any) bool {
 	defined(a)
 	defined(b)
@@ -238,10 +239,10 @@ func (st *state) guardName(name string) {
 	}
 }
 
-// entryBytes are those of an entry of a dict.
+// entryBytes is the memory of an entry of a dict.
 const entryBytes = 128
 
-// setItem is d[k] = v on a dict being built.
+// setItem does d[k] = v on a dict that is being built.
 func (st *state) setItem(d *dict, k, v any) {
 	st.hashable(k)
 	st.work.Step(2 * stepCost)
@@ -249,12 +250,12 @@ func (st *state) setItem(d *dict, k, v any) {
 	d.Set(k, v)
 }
 
-// bytesString makes a string of b, which must not be used any more.
+// bytesString returns b as a string without a copy; b must not change any more.
 func bytesString(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// call is the sandbox's call of a value.
+// call calls a value as the sandbox does.
 func (st *state) call(fn any, a *args) any {
 	switch fn := fn.(type) {
 	case *builtin:
@@ -276,13 +277,13 @@ func (st *state) call(fn any, a *args) any {
 func callable(v any) bool {
 	switch v.(type) {
 	case *builtin, *macro, *loopContext, *undefined:
-		return true // Undefined has __call__, which fails
+		return true // Undefined has a __call__, which fails
 	}
 	return false
 }
 
-// iterator yields values until ok is false: the items, or what pull gives. The
-// items of a list, which most loops go over, need no memory of their own.
+// iterator yields values until ok is false, from pull if it is set, else from items.
+// The items of a list, over which most loops run, need no further memory.
 type iterator struct {
 	items []any
 	pull  func() (v any, ok bool)
@@ -310,8 +311,8 @@ func indexIterator(n int, at func(int) any) iterator {
 	}}
 }
 
-// iterable reports whether iter(v) is possible, without making one of what
-// requests are made of.
+// iterable reports whether iter(v) works. It makes no iterator for the types of
+// requests' values.
 func (st *state) iterable(v any) bool {
 	switch v.(type) {
 	case *list, *tuple, *dict, string:
@@ -321,7 +322,7 @@ func (st *state) iterable(v any) bool {
 	return ok
 }
 
-// iterateOK is iter(v); false when v is not iterable.
+// iterateOK returns iter(v); false: v is not iterable.
 func (st *state) iterateOK(v any) (iterator, bool) {
 	switch v := v.(type) {
 	case *list:
@@ -373,7 +374,7 @@ func (st *state) iterate(v any) iterator {
 	return it
 }
 
-// items is list(v), not to be changed.
+// items returns list(v); callers must not change it.
 func (st *state) items(v any) []any {
 	switch v := v.(type) {
 	case *list:
@@ -392,7 +393,7 @@ func (st *state) items(v any) []any {
 	}
 }
 
-// length is len(v); false when v has none.
+// length returns len(v); false: v has none.
 func (st *state) length(v any) (int, bool) {
 	if s, ok := pyvalue.Text(v); ok {
 		st.scan(len(s))

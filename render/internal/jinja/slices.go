@@ -8,7 +8,8 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// index is operator.index(v): what may be a subscript or a slice bound.
+// index returns operator.index(v), cut to 64 bits; false: v is no subscript and no
+// slice bound.
 func index(v any) (int64, bool) {
 	i, ok := asInt(v)
 	if !ok {
@@ -23,7 +24,7 @@ func index(v any) (int64, bool) {
 	return math.MaxInt64, true
 }
 
-// sliceIndices is slice(...).indices(n).
+// sliceIndices returns slice(...).indices(n).
 func sliceIndices(bounds [3]any, n int) (start, stop, step int64) {
 	var b [3]int64
 	var given [3]bool
@@ -67,7 +68,7 @@ func sliceIndices(bounds [3]any, n int) (start, stop, step int64) {
 	return clamp(0, high), clamp(1, low), b[2]
 }
 
-// sliceBounds gives the first index, the step and how many.
+// sliceBounds returns the first index, the step and the number of a slice's items.
 func sliceBounds(bounds [3]any, n int) (first, by, count int) {
 	start, stop, step := sliceIndices(bounds, n)
 	size := int64(n)
@@ -96,7 +97,7 @@ func canSlice(v any, bounds [3]any) bool {
 	return false
 }
 
-// slice is v[a:b:c].
+// slice returns v[a:b:c].
 func (st *state) slice(v any, bounds [3]any) any {
 	pick := func(items []any) []any {
 		start, step, n := sliceBounds(bounds, len(items))
@@ -170,7 +171,7 @@ func (st *state) sliceString(s string, bounds [3]any) string {
 	return bytesString(out)
 }
 
-// byteOffset is where character n of s starts.
+// byteOffset returns the byte offset of character n of s.
 func byteOffset(s string, n int) int {
 	i := 0
 	for ; n > 0 && i < len(s); n-- {

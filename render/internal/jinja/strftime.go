@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// strftime formats t as Python's datetime.strftime does on Linux in the C
-// locale, for a datetime without a zone (datetime.now()).
+// strftime formats t as Python's datetime.strftime does on Linux in the C locale, for a
+// datetime without a zone (datetime.now()).
 func strftime(format string, t time.Time) string {
 	var b strings.Builder
 	for i := 0; i < len(format); i++ {
@@ -35,8 +35,8 @@ func strftime(format string, t time.Time) string {
 	return b.String()
 }
 
-// withFlag applies glibc's flags: - no padding, _ spaces, 0 zeros, ^ upper
-// case, # the other case.
+// withFlag applies glibc's flags: - without padding, _ spaces, 0 zeros, ^ upper case, #
+// the other case.
 func withFlag(s string, flag, c byte) string {
 	if s == "" {
 		return s
@@ -59,14 +59,14 @@ func withFlag(s string, flag, c byte) string {
 	return s
 }
 
-// layouts are the directives that package time formats.
+// layouts maps directives to layouts of package time.
 var layouts = map[byte]string{
 	'a': "Mon", 'A': "Monday", 'b': "Jan", 'h': "Jan", 'B': "January", 'p': "PM", 'P': "pm",
 	'c': "Mon Jan _2 15:04:05 2006", 'D': "01/02/06", 'x': "01/02/06", 'e': "_2", 'F': "2006-01-02",
 	'r': "03:04:05 PM", 'R': "15:04", 'T': "15:04:05", 'X': "15:04:05",
 }
 
-// directive formats t by the letter of a directive; ok is false for a letter that is none.
+// directive formats t by the letter of a directive; ok is false for any other letter.
 func directive(c byte, t time.Time) (s string, ok bool) {
 	if layout := layouts[c]; layout != "" {
 		return t.Format(layout), true
@@ -93,8 +93,8 @@ func directive(c byte, t time.Time) (s string, ok bool) {
 	return fmt.Sprintf("%0*d", width, n), width > 0
 }
 
-// number is the value of a numeric directive and its digits, padded with zeros; 0 digits:
-// it is none.
+// number returns the value and the width of a numeric directive, which zeros pad; width
+// 0: c is no numeric directive.
 func number(c byte, t time.Time) (n, width int) {
 	isoYear, isoWeek := t.ISOWeek()
 	monday := (int(t.Weekday()) + 6) % 7 // days since Monday

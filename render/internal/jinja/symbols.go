@@ -1,17 +1,16 @@
 package jinja
 
-// Jinja compiles a template to Python functions and turns every name into a
-// local variable of one of them, with rules for which variables a scope reads from the one
-// around it (jinja2/idtracking.py). Templates depend on the corner cases, so
-// the same analysis is done here; a variable becomes a slot of a function's
-// frame.
+// Jinja compiles a template to Python functions and turns every name into a local
+// variable of one function. Its rules say which variables a scope reads from the scope
+// around it (jinja2/idtracking.py). Templates depend on the corner cases, so this file
+// does the same analysis; a variable becomes a slot of a function's frame.
 
 // function is one Python function of the compiled template: the root, a macro,
 // a recursive loop or a loop filter.
 type function struct {
 	up    *function
 	slots map[string]int // by variable: level and name
-	inner bool           // has functions inside, which may keep its frame
+	inner bool           // it has functions inside, which may keep its frame
 }
 
 func newFunction(up *function) *function {
@@ -42,15 +41,15 @@ func (v variable) key() string { return string(rune(v.level)) + v.name }
 type loadKind uint8
 
 const (
-	loadParam     loadKind = iota // set by the caller or the loop
-	loadResolve                   // looked up in the context when the scope is entered
-	loadAlias                     // copied from an outer scope's variable
-	loadUndefined                 // missing until assigned
+	loadParam     loadKind = iota // the caller or the loop sets it
+	loadResolve                   // the scope looks it up in the context when it is entered
+	loadAlias                     // the scope copies an outer scope's variable
+	loadUndefined                 // it is missing until it is assigned
 )
 
 type load struct {
 	kind   loadKind
-	source string // resolve: the name; alias: the outer variable's name
+	source string // loadResolve: the name; loadAlias: the outer variable's name
 	from   *symbols
 }
 
@@ -176,7 +175,7 @@ func (s *symbols) branchUpdate(branches ...*symbols) {
 	}
 }
 
-// analyze collects the names of the scope that nodes make up.
+// analyze collects the names of a scope whose statements are nodes.
 func (s *symbols) analyze(nodes ...node) {
 	for _, n := range nodes {
 		s.visit(n)
@@ -247,8 +246,8 @@ func (s *symbols) visitIf(n *ifNode) {
 	s.branchUpdate(body, branch(elifs), branch(n.orElse))
 }
 
-// findUndeclared reports which of names are loaded in nodes before they are
-// stored, in the visiting order of Jinja's own helper.
+// findUndeclared reports which of names nodes load before they store them, in the
+// visiting order of Jinja's own helper.
 func findUndeclared(nodes []node, names ...string) map[string]bool {
 	live := map[string]bool{}
 	for _, n := range names {

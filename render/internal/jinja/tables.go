@@ -1,8 +1,8 @@
 package jinja
 
-// The tables of what templates can name. They are constant; they are filled in
-// init because their functions look names up in them, a cycle Go does not
-// allow in initialisers.
+// These tables map the names that templates can use. They are constant. init fills
+// them, because their functions look names up in them, a cycle that Go does not allow
+// in initialisers.
 var (
 	filters     map[string]filterFn // Jinja 3.1's, with transformers' tojson
 	tests       map[string]filterFn // Jinja 3.1's

@@ -11,27 +11,27 @@ import (
 	"warmroute/render/work"
 )
 
-// Limits bound what one render may use. Zero fields take the defaults.
+// Limits bound one render. Zero fields take the defaults.
 type Limits struct {
-	// Depth is the number of nested calls, in Python frames: a macro call is
-	// five. CPython stops at 1000 less what the server's own stack uses.
+	// Depth bounds nested calls, in Python frames: a macro call is five. CPython stops
+	// at 1000 less the frames of the server's own stack.
 	Depth int
-	// Output is the size of the result, and of any single value, in bytes.
+	// Output bounds the output, and any single value, in bytes.
 	Output int
 }
 
-// Defaults of Limits: depth is CPython's limit less the frames of a small
-// caller; no prompt is near 64 MiB.
+// These are the defaults of Limits. DefaultDepth is CPython's limit less the frames of a
+// small caller; no prompt is near 64 MiB.
 const (
 	DefaultDepth  = 970
 	DefaultOutput = 64 << 20
 )
 
-// unbudgeted is what a render without a budget may cost: about half a second, a
-// thousand times more than the templates in use need for 200 messages.
+// unbudgeted limits a render without a budget: about half a second, a thousand times
+// more than the templates in use need for 200 messages.
 var unbudgeted = work.Limits{Steps: 50_000_000, Memory: 1 << 30}
 
-// MaxTemplate is the size of a template, in bytes: ten times the largest known.
+// MaxTemplate bounds the size of a template, in bytes: ten times the largest known.
 const MaxTemplate = 1 << 20
 
 // Options are the options of Compile.
@@ -40,16 +40,16 @@ type Options struct {
 	// GuardNamespace refuses namespace attributes that start with an underscore
 	// (SecurityError), as transformers does from 5.23 on (5.19 does not).
 	GuardNamespace bool
-	// Work is charged for compiling; nil: nothing is.
+	// Work takes the charges of Compile; nil: nothing does.
 	Work *work.Budget
 }
 
-// Env is what a render takes from outside.
+// Env has a render's clock and budget.
 type Env struct {
 	// Now is the clock of strftime_now, zone included; nil is time.Now.
 	Now func() time.Time
-	// Work is charged for the render. When it ends, the error is an *Error of kind
-	// ErrLimit that wraps work's own. nil: a budget of half a second.
+	// Work takes the charges of the render. When it ends, the error is an *Error of kind
+	// ErrLimit that wraps work's error. nil: a budget of half a second.
 	Work *work.Budget
 }
 
@@ -60,7 +60,7 @@ type Template struct {
 	tree   *templateNode
 	fn     *function
 	run    execFn
-	names  []string // looked up in the context
+	names  []string // the names that it looks up in the context
 	states sync.Pool
 }
 
@@ -87,8 +87,8 @@ func Compile(src string, o Options) (t *Template, err error) {
 	return t, nil
 }
 
-// Render appends the text for vars (the keyword arguments of Python's render)
-// to dst. On an error dst is returned as it was. The error is an *Error.
+// Render appends the text for vars (the keyword arguments of Python's render) to dst.
+// The error is an *Error; with it, Render returns dst without the text.
 func (t *Template) Render(dst []byte, vars *pyvalue.Dict, env Env) (out []byte, err error) {
 	st, _ := t.states.Get().(*state)
 	if st == nil {
@@ -123,8 +123,8 @@ func (t *Template) Render(dst []byte, vars *pyvalue.Dict, env Env) (out []byte, 
 
 func rescue(err *error, line int) { rescueFrom(recover(), err, line) }
 
-// rescueFrom turns a panic of this package into the error. Any other panic is
-// a bug here, which must not end the process.
+// rescueFrom turns a panic of this package into an error. Any other panic is a bug
+// here; it becomes ErrInternal, and does not end the process.
 func rescueFrom(r any, err *error, line int) {
 	if r == nil {
 		return
@@ -144,8 +144,8 @@ func rescueFrom(r any, err *error, line int) {
 	*err = e
 }
 
-// Detail is the message Python would give for err, which may quote the
-// request: for a user's terminal, not for logs.
+// Detail returns Python's message for err, or a message close to it. It may quote the
+// request: it is for a user's terminal, not for logs.
 func Detail(err error) string {
 	var e *Error
 	if errors.As(err, &e) && e.Detail != "" {

@@ -77,7 +77,7 @@ var typeTests = map[string]func(v any) bool{
 	"sequence": func(v any) bool {
 		switch v.(type) {
 		case string, markup, *list, *tuple, *dict, *rangeVal, bytesVal, *undefined:
-			return true // len() and __getitem__
+			return true // they have len() and __getitem__
 		}
 		return false
 	},
@@ -101,9 +101,9 @@ func testKnown(known func(string) bool) filterFn {
 	}
 }
 
-// testSameAs is Python's `is`, as far as values have an identity here: small
-// integers and strings are compared by value, which CPython's caches make true
-// in all but contrived cases.
+// testSameAs is Python's `is`, as far as values have an identity here. Small integers
+// and strings are compared by value; CPython's caches give the same answer in all but
+// contrived cases.
 func testSameAs(st *state, v any, a *args) any {
 	other := a.bind("sameas", 1, "other")[0]
 	if s, ok := pyvalue.Text(v); ok {

@@ -10,11 +10,11 @@ import (
 	"warmroute/render/work"
 )
 
-// textFn is a method of str on the text s. self is the receiver as a value.
+// textFn is a method of str on the text s.
 type textFn func(st *state, s string, a *args) any
 
-// textMethod is getattr of a str. Results that a Markup receiver wraps are
-// wrapped by markupMethod.
+// textMethod returns the method of a str; self is the receiver as a value. markupMethod
+// wraps the results for a Markup receiver.
 func textMethod(self any, s, name string) (any, bool) {
 	fn := textMethods[name]
 	if fn == nil {
@@ -90,10 +90,11 @@ func refusedMethod(feature string) textFn {
 	}
 }
 
-// listed is the cost of looking a character up in a list.
+// listed is the cost of looking up a character in a list.
 const listed = 16
 
-// each reports whether f is true of each character; one costs some steps.
+// each returns a function that reports whether f holds for each character; cost is the
+// steps of one call of f.
 func each(f func(rune) bool, cost int) func(*work.Budget, string) bool {
 	return func(b *work.Budget, s string) bool {
 		for _, r := range s {
@@ -115,7 +116,7 @@ func textArg(fn string, v any) string {
 	return s
 }
 
-// intArg is an argument CPython stores in a machine word.
+// intArg returns an argument that CPython stores in a machine word.
 func intArg(fn string, v any) int {
 	if _, isBig := v.(*big.Int); isBig {
 		fail(ErrRuntime, "%s: cannot fit 'int' into an index-sized integer", fn)
@@ -123,8 +124,8 @@ func intArg(fn string, v any) int {
 	return sizeArg(fn, v)
 }
 
-// sizeArg is an integer argument of any size, cut to what an int holds: for
-// what Jinja's own code only compares and slices with.
+// sizeArg returns an integer argument of any size, cut to int, for values that Jinja's
+// own code only compares and slices with.
 func sizeArg(fn string, v any) int {
 	i, ok := index(v)
 	if !ok {
@@ -144,8 +145,8 @@ func stripSpace(b *work.Budget, s string, left, right bool) string {
 	return s
 }
 
-// stripSet strips the characters of set, and pays for looking each character that it
-// strips up there.
+// stripSet strips the characters of set. It charges for the look-up of each stripped
+// character.
 func (st *state) stripSet(s, set string, left, right bool) string {
 	cost := 1 + len(set)/16
 	st.work.Step(cost)
@@ -166,7 +167,7 @@ func textJoin(st *state, s string, a *args) any {
 	return st.joinText(s, st.items(a.positional("join", 1, 1)[0]))
 }
 
-// joinText is sep.join(items), which takes strings only.
+// joinText returns sep.join(items), which takes strings only.
 func (st *state) joinText(sep string, items []any) string {
 	size := 0
 	st.work.Make(16 * len(items))
@@ -184,7 +185,7 @@ func (st *state) joinText(sep string, items []any) string {
 	return strings.Join(parts, sep)
 }
 
-// texts is a list of the parts of a text.
+// texts returns a list of the parts of a text.
 func (st *state) texts(parts []string) *list {
 	st.work.Step(2 * len(parts))
 	st.work.Memory(2 * partBytes * len(parts))
@@ -195,7 +196,7 @@ func (st *state) texts(parts []string) *list {
 	return l
 }
 
-// partBytes are those of a part of a text, boxed.
+// partBytes is the memory of a part of a text, boxed.
 const partBytes = 32
 
 // splitArgs reads (sep=None, maxsplit=-1).
@@ -235,7 +236,7 @@ func textRSplit(st *state, s string, a *args) any {
 		return st.texts(pyvalue.FieldsRight(st.work, s, limit))
 	}
 	var out []string
-	st.walk(len(s)) // backwards the search is slow
+	st.walk(len(s)) // the search backwards is slow
 	for limit < 0 || len(out) < limit {
 		st.work.Step(2)
 		st.work.Memory(partBytes)
@@ -267,7 +268,7 @@ func textReplace(st *state, s string, a *args) any {
 	return st.replaceText(s, textArg("replace", p[0]), textArg("replace", p[1]), count)
 }
 
-// replaceText is s.replace(old, new, count), paid for before it is done.
+// replaceText returns s.replace(old, new, count), charged before the text is built.
 func (st *state) replaceText(s, old, new string, count int) string {
 	n := 0
 	st.search(s, old)
@@ -363,8 +364,8 @@ func (st *state) justify(s, how string, width int, fill string) string {
 	return strings.Repeat(fill, left) + s + strings.Repeat(fill, n-left)
 }
 
-// window is s[start:end] with the optional arguments of find and the like, and
-// the character offset of its start; ok is false when start is past the end.
+// window returns s[start:end] for the optional arguments of find and its like, and the
+// character offset of its start; ok is false if start is beyond the end.
 func (st *state) window(name, s string, start, end any) (sub string, offset int, ok bool) {
 	if (start == absent || start == nil) && (end == absent || end == nil) {
 		return s, 0, true
@@ -410,7 +411,7 @@ func textFind(name string) textFn {
 		i := -1
 		if ok {
 			if name[0] == 'r' {
-				st.walk(len(in)) // backwards the search is slow
+				st.walk(len(in)) // the search backwards is slow
 				i = strings.LastIndex(in, sub)
 			} else {
 				i = strings.Index(in, sub)
@@ -468,7 +469,7 @@ func textRPartition(st *state, s string, a *args) any {
 	if sep == "" {
 		valueError("empty separator")
 	}
-	st.walk(len(s)) // backwards the search is slow
+	st.walk(len(s)) // the search backwards is slow
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return pyvalue.NewTuple(s[:i], sep, s[i+len(sep):])
 	}

@@ -2,14 +2,12 @@ package jinja
 
 import "warmroute/render/internal/pyvalue"
 
-// reasoningFields are the names a message's reasoning goes by, the standard
-// one first.
+// reasoningFields are the names of a message's reasoning, the standard name first.
 var reasoningFields = []string{"reasoning_content", "thinking", "reasoning"}
 
-// AliasReasoning gives every message that has its reasoning under one name the
-// others that templates read, as transformers does before rendering from 5.23
-// on (5.19 does not). messages and its dicts are not changed; what needs no
-// change is shared.
+// AliasReasoning copies the reasoning of a message to the names under which templates
+// read it, as transformers does before rendering from 5.23 on (5.19 does not). It does
+// not change messages or its dicts; the result shares messages that need no copy.
 func AliasReasoning(messages any) any {
 	l, ok := messages.(*pyvalue.List)
 	if !ok {

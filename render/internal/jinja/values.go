@@ -15,8 +15,8 @@ type (
 	dict  = pyvalue.Dict
 )
 
-// missingType marks a variable that was never assigned. Templates see it only
-// where Jinja itself lets its own marker through.
+// missingType marks a variable without an assignment. Templates see it only where Jinja
+// itself lets its own marker through.
 type missingType struct{}
 
 var missing = &missingType{}
@@ -50,17 +50,17 @@ func (b *builtin) PyType() string                                     { return b
 func (b *builtin) AppendRepr(dst []byte, p *pyvalue.Printer) []byte   { return b.appendRepr(dst, p) }
 func (n *namespace) PyType() string                                   { return "Namespace" }
 
-// address refuses to print what Python prints with a memory address.
+// address fails a print that Python makes with a memory address.
 func address(dst []byte, p *pyvalue.Printer) []byte {
 	p.Fail(pyvalue.ErrAddress)
 	return dst
 }
 
-// undefined is jinja2.Undefined: it prints as nothing, is false and empty, and
-// fails on nearly everything else.
+// undefined is jinja2.Undefined: it prints as nothing, is false and empty, and fails in
+// nearly every other use.
 type undefined struct {
 	hint   string
-	object any // what lacks the attribute; only with hasObj
+	object any // the value without the attribute; only with hasObj
 	hasObj bool
 	name   any
 	kind   error // nil: ErrUndefined
@@ -102,7 +102,7 @@ func (u *undefined) message() string {
 	return objectTypeRepr(u.object) + " has no element " + name
 }
 
-// shortRepr is repr(v), or nothing where that is long.
+// shortRepr returns repr(v), or "" if it exceeds foldLimits.
 func shortRepr(v any) (s string) {
 	var err error
 	defer work.Catch(&err)
@@ -125,7 +125,7 @@ func defined(v any) {
 	}
 }
 
-// markup is markupsafe.Markup: a str that is safe HTML and escapes what is
+// markup is markupsafe.Markup: a str that is safe HTML, and escapes the text that is
 // joined to it.
 type markup string
 
@@ -137,7 +137,7 @@ func (m markup) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
 
 var htmlEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
 
-// escape is markupsafe.escape.
+// escape returns markupsafe.escape(v).
 func (st *state) escape(v any) markup {
 	switch v := v.(type) {
 	case markup:
@@ -148,7 +148,7 @@ func (st *state) escape(v any) markup {
 	return st.escapeText(st.str(v))
 }
 
-// escapeText is escape of a text.
+// escapeText escapes s as HTML.
 func (st *state) escapeText(s string) markup {
 	st.walk(len(s))
 	n := 0
@@ -162,10 +162,10 @@ func (st *state) escapeText(s string) markup {
 	return markup(htmlEscaper.Replace(s))
 }
 
-// bytesVal is a Python bytes, as str.encode makes it.
+// bytesVal is a Python bytes, the result of str.encode.
 type bytesVal string
 
-// AppendRepr: a byte is escaped as the character of its number is in ASCII.
+// AppendRepr escapes a byte as ascii() escapes the character with the byte's number.
 func (b bytesVal) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
 	latin1 := make([]rune, len(b))
 	for i := range len(b) {
@@ -221,7 +221,7 @@ func (r *rangeVal) AppendRepr(dst []byte, _ *pyvalue.Printer) []byte {
 	return append(dst, ')')
 }
 
-// dictView is d.keys(), d.values() or d.items().
+// dictView is the value of d.keys(), d.values() or d.items().
 type dictView struct {
 	d    *dict
 	kind string // dict_keys, dict_values, dict_items
@@ -240,7 +240,7 @@ func (v *dictView) at(i int) any {
 
 func (v *dictView) PyHash() (any, bool) { return v, v.kind == "dict_values" }
 
-// PyEqual: views of keys and items compare as sets.
+// PyEqual compares views of keys and of items as sets.
 func (v *dictView) PyEqual(b *work.Budget, o any) bool {
 	w, ok := o.(*dictView)
 	if !ok || v.kind == "dict_values" || w.kind == "dict_values" {
@@ -289,7 +289,7 @@ func (v *dictView) AppendRepr(dst []byte, p *pyvalue.Printer) []byte {
 	return append(p.Append(dst, l), ')')
 }
 
-// generator is any Python iterator: it is consumed once.
+// generator is any Python iterator. It can be read once.
 type generator struct {
 	st   *state
 	kind string
@@ -314,10 +314,10 @@ func (g *generator) next() (any, bool) {
 	return v, ok
 }
 
-// builtin is a function, bound method or type a template can call.
+// builtin is a function, bound method or type that a template can call.
 type builtin struct {
 	name string
-	kind string // type name: function, builtin_function_or_method, method, type
+	kind string // the type's name: function, builtin_function_or_method, method, type
 	self any
 	fn   func(st *state, a *args) any
 }
@@ -337,7 +337,7 @@ func (b *builtin) appendRepr(dst []byte, p *pyvalue.Printer) []byte {
 	return append(dst, "<class 'jinja2.utils.Joiner'>"...)
 }
 
-// PyEqual: bound methods of one object are equal.
+// PyEqual reports whether b and o are one method of one object.
 func (b *builtin) PyEqual(_ *work.Budget, o any) bool {
 	c, ok := o.(*builtin)
 	if !ok || b.name != c.name || b.kind != c.kind {
@@ -349,10 +349,11 @@ func (b *builtin) PyEqual(_ *work.Budget, o any) bool {
 	return b.self == c.self
 }
 
-// PyHash matches PyEqual as far as Go can compare the receiver.
+// PyHash leaves the receiver out, because Go cannot compare every receiver; equal
+// methods have equal names.
 func (b *builtin) PyHash() (any, bool) { return b.name, pyvalue.Hashable(b.self) }
 
-// namespace is jinja2's namespace().
+// namespace is the value of Jinja's namespace().
 type namespace struct{ attrs *dict }
 
 func (n *namespace) AppendRepr(dst []byte, p *pyvalue.Printer) []byte {
