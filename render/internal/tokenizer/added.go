@@ -19,7 +19,7 @@ type addedToken struct {
 	Normalized bool   `json:"normalized"`
 	Special    bool   `json:"special"`
 	id         uint32
-	longest    bool // no other token begins with it
+	longest    bool // no other token begins with this one
 }
 
 // matcher finds added tokens in a text: leftmost, then longest.
@@ -42,8 +42,8 @@ type trieNode struct {
 	bytes []byte
 	next  []int32
 	token int32 // -1: none ends here
-	// where nothing else is possible on the way to it: the bytes to the next node
-	// where a token ends or the ways part, and that node. Set by join.
+	// way and end are set by join: the bytes to the next node where a token ends or
+	// the trie branches, and that node.
 	way []byte
 	end int32
 }
@@ -59,7 +59,8 @@ func classSet(name string) *ucd.Set {
 	return ucd.NewSet(rs)
 }
 
-// add adds a token found as text; false if that text is a token's already.
+// add adds a token whose text in prompts is text. It returns false if another token has
+// that text.
 func (m *matcher) add(text []byte, t addedToken) bool {
 	if len(m.nodes) == 0 {
 		m.nodes = []trieNode{{token: -1}}
@@ -95,10 +96,10 @@ func (m *matcher) add(text []byte, t addedToken) bool {
 	return true
 }
 
-// join notes the stretches of the trie without a choice, most of a token's
-// bytes: one comparison each, instead of a step a byte. It is called when all
-// tokens are in. No search stops inside a stretch, so the nodes there need none,
-// and a long token costs its length once.
+// join notes the stretches of the trie without branches, which have most of a token's
+// bytes: find compares a stretch at once, and not byte by byte. join runs after all tokens
+// have been added. No search stops inside a stretch, so only the first node of a stretch
+// has a way, and a long token costs its length once.
 func (m *matcher) join() {
 	inside := make([]bool, len(m.nodes))
 	for i := range m.nodes {
@@ -120,7 +121,7 @@ func (m *matcher) join() {
 	}
 }
 
-// find returns the next token at or after pos, by its own text's bounds.
+// find returns the next token at or after pos, with the bounds of its own text.
 func (m *matcher) find(b *work.Budget, text []byte, pos int) (start, end int, t *addedToken) {
 	for pos < len(text) {
 		if m.single {
@@ -184,14 +185,14 @@ type cut struct {
 	token      *addedToken
 }
 
-// cutter walks a text part by part, as the reference does, down to its quirk
-// that whitespace a token has stripped on its right can still begin another.
+// cutter walks a text part by part as the reference does, even in its quirk: whitespace
+// that a token has stripped on its right can still begin another token.
 type cutter struct {
 	m    *matcher
 	text []byte
 	work *work.Budget
 	from int // where the search continues
-	done int // how far the text has been handed out
+	done int // end of the last part
 	held cut
 }
 
@@ -221,7 +222,7 @@ func (c *cutter) next() (cut, bool) {
 		}
 		before := cut{start: c.done, end: start}
 		c.done = end
-		if start >= end { // all of it was stripped by the token before
+		if start >= end { // the token before has stripped all of it
 			t = nil
 		}
 		if before.start < before.end {
@@ -256,7 +257,7 @@ func (c *cutter) alone(start, end int) bool {
 	return true
 }
 
-// spacesBefore goes back over whitespace, no further than what is handed out.
+// spacesBefore goes back from i over whitespace, no further than done.
 func (c *cutter) spacesBefore(i int) int {
 	for i > c.done {
 		c.work.Step(1)
@@ -281,8 +282,8 @@ func (c *cutter) spacesAfter(i int) int {
 	return i
 }
 
-// addTokens enters the added tokens. As in the reference, a token's id is the
-// one its text has already, else the next free one; the file's id is ignored.
+// addTokens adds the added tokens. As in the reference, a token has the id that its text
+// has in the model, else the next free id; the file's id does not count.
 func (t *Tokenizer) addTokens(added []addedToken) error {
 	byText := map[string]uint32{}
 	byID := map[uint32]addedToken{}
@@ -330,7 +331,7 @@ func (t *Tokenizer) addTokens(added []addedToken) error {
 	return nil
 }
 
-// modelID is the id the model itself gives a text as one token.
+// modelID returns the id of a text that is one token of the model itself.
 func (t *Tokenizer) modelID(text string) (uint32, bool) {
 	l := &modelLoader{m: &t.model, foreign: t.foreign}
 	id, _, ok := l.id([]byte(text))

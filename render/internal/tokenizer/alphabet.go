@@ -2,9 +2,9 @@ package tokenizer
 
 import "unicode/utf8"
 
-// The byte-level alphabet writes every byte as a printable character: those
-// that are one in Latin-1 as themselves, the others from U+0100 on in order
-// (GPT-2's bytes_to_unicode).
+// The byte-level alphabet writes every byte as a printable character: a byte that is
+// printable in Latin-1 as that character, the other bytes from U+0100 on in order (GPT-2's
+// bytes_to_unicode).
 var byteRune, runeByte = byteAlphabet()
 
 func byteAlphabet() (runes [256]rune, bytes [256 + 68]int16) {
@@ -32,8 +32,8 @@ func appendMapped(dst, text []byte) []byte {
 	return dst
 }
 
-// appendUnmapped appends the bytes that text in the byte-level alphabet stands
-// for; ok is false if it holds any other character.
+// appendUnmapped appends the bytes of a text in the byte-level alphabet; ok is false if the
+// text has any other character.
 func appendUnmapped(dst, text []byte) (out []byte, ok bool) {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)

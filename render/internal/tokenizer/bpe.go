@@ -11,18 +11,18 @@ import (
 	"warmroute/render/work"
 )
 
-// bpe is the model: it turns one word into ids by merging its symbols, lowest
-// rank first, leftmost among equals.
+// bpe is the model: it encodes one word by merging its symbols, the lowest rank first,
+// the leftmost of equal ranks first.
 type bpe struct {
-	// vocab is keyed by the text as words have it: in a byte-level model by
-	// the bytes a token stands for.
+	// vocab has tokens by the text that words have: in a byte-level model by the
+	// bytes for which a token stands.
 	vocab     *vocabulary
 	merges    *merges
 	byteLevel bool
-	// ids of single bytes (byte-level) as symbols; -1 where there is none.
+	// byteID has the ids of single bytes (byte-level); -1: none.
 	byteID [256]int32
-	plain  bool // all of byteID are there and words have no prefix or suffix
-	// ids of the fallback tokens <0x00> to <0xFF>; -1 where there is none.
+	plain  bool // byteID has all bytes, and words have no prefix or suffix
+	// fallback has the ids of the tokens <0x00> to <0xFF>; -1: none.
 	fallback     [256]int32
 	byteFallback bool
 	unk          int64 // -1: none
@@ -30,14 +30,14 @@ type bpe struct {
 	ignoreMerges bool
 	prefix       []byte // continuing_subword_prefix
 	suffix       []byte // end_of_word_suffix
-	// cuttable: a word may be cut between two characters that no token has
-	// side by side, for no merge can join them. joined holds the ASCII pairs
-	// that some token has, joins the characters some token has before ▁.
+	// cuttable: append may cut a word between two characters that no token has side
+	// by side, because no merge can join them. joined has the ASCII pairs of all
+	// tokens, joins the characters before ▁ in all tokens.
 	cuttable bool
 	joined   [128][2]uint64
 	joins    map[rune]bool
 	// scanMax is the number of symbols up to which scanning all pairs beats a
-	// heap; 0 if two texts share an id, where only the heap is exact.
+	// heap; 0 if two texts share an id: then only the heap merges as the reference.
 	scanMax int
 }
 
@@ -47,7 +47,7 @@ const mark = "\u2581"
 // scanSymbols was measured: up to some 30 symbols the scan is faster.
 const scanSymbols = 32
 
-// merger is the memory one goroutine merges in.
+// merger is the memory of one goroutine for merging.
 type merger struct {
 	ids   []uint32
 	ranks []uint64
@@ -93,11 +93,11 @@ func (m *bpe) append(dst []uint32, word []byte, w *merger, c *wordCache) []uint3
 	return m.part(dst, word[start:], w, c)
 }
 
-// wordSteps are those of finding a word among the tokens.
+// wordSteps are the steps of finding a word among the tokens.
 const wordSteps = 2
 
-// part encodes what cannot be cut: known as a whole, known from before, or merged. Its
-// callers charge for the search.
+// part encodes a word, or a part of one, without cutting it: it finds the text among the
+// tokens or in the cache, or merges it. Its callers charge for the search.
 func (m *bpe) part(dst []uint32, word []byte, w *merger, c *wordCache) []uint32 {
 	h := xxh3.Hash(word)
 	if s := m.vocab.find(word, uint32(h)); s != nil && s.size&whole != 0 {
@@ -119,7 +119,7 @@ func (m *bpe) cached(dst []uint32, word []byte, h uint64, w *merger, c *wordCach
 	return dst
 }
 
-// merge appends the ids of one word, worked out.
+// merge appends the ids of one word by merging its symbols.
 func (m *bpe) merge(dst []uint32, word []byte, w *merger) []uint32 {
 	w.work.Step(len(word))
 	if cap(w.ids) < len(word) {
@@ -144,8 +144,8 @@ func (m *bpe) merge(dst []uint32, word []byte, w *merger) []uint32 {
 	}
 }
 
-// symbols appends the ids of a word's characters. As in the reference, an
-// unknown character waits until a known one follows, past bytes it falls back to.
+// symbols appends the ids of a word's characters. As in the reference, an unknown character
+// waits until a known one follows, and stands behind the bytes of fallbacks in between.
 func (m *bpe) symbols(dst []uint32, word []byte, w *merger) []uint32 {
 	waiting := false
 	flush := func() {
@@ -194,8 +194,7 @@ func (m *bpe) symbols(dst []uint32, word []byte, w *merger) []uint32 {
 	return dst
 }
 
-// appendFallback appends the tokens of the bytes of text, as the model sees
-// it, if all of them exist.
+// appendFallback appends the fallback tokens of the bytes of text, if all of them exist.
 func (m *bpe) appendFallback(dst []uint32, text []byte) ([]uint32, bool) {
 	n := len(dst)
 	add := func(b byte) bool {
@@ -240,7 +239,7 @@ func (m *bpe) scan(dst []uint32, w *merger) []uint32 {
 				best, at = r, i
 			}
 		}
-		steps += n / 4 // of at most scanSymbols, so little that it is charged at the end
+		steps += n / 4 // at most scanSymbols / 4: one charge at the end is early enough
 		if at < 0 {
 			w.work.Step(steps)
 			return append(dst, ids[:n]...)
@@ -259,9 +258,9 @@ func (m *bpe) scan(dst []uint32, w *merger) []uint32 {
 	}
 }
 
-// queue merges many symbols by a heap over a linked list: O(n log n). A stale
-// entry is skipped by the reference's own rule: when the pair now at its place
-// would not give the id it was queued for.
+// queue merges many symbols by a heap over a linked list: O(n log n). It skips stale
+// entries by the reference's own rule: the pair at an entry's place must still give the
+// entry's id.
 func (m *bpe) queue(dst []uint32, w *merger) []uint32 {
 	ids, n := w.ids, len(w.ids)
 	if cap(w.prev) < n {
@@ -284,7 +283,7 @@ func (m *bpe) queue(dst []uint32, w *merger) []uint32 {
 	for len(w.heap) > 0 {
 		top := w.pop()
 		i := top.pos
-		// A symbol swallowed by its left neighbour is out of the list.
+		// A symbol that its left neighbour has absorbed is out of the list.
 		if prev[i] == removed || next[i] < 0 {
 			continue
 		}
@@ -311,7 +310,7 @@ func (m *bpe) queue(dst []uint32, w *merger) []uint32 {
 
 const removed = -2
 
-// mergeSteps are those of looking a pair up and entering it.
+// mergeSteps are the steps of looking a pair up and queueing it.
 const mergeSteps = 2
 
 func (a merge) before(b merge) bool { return a.rank < b.rank || a.rank == b.rank && a.pos < b.pos }
@@ -360,8 +359,8 @@ func (w *merger) pop() merge {
 	return top
 }
 
-// prepare works out what encoding looks up: which texts are whole and where
-// words may be cut.
+// prepare computes the tables of append: which texts are whole, and where append may cut
+// words.
 func (m *bpe) prepare(b *work.Budget) {
 	m.plain = m.byteLevel && len(m.prefix)+len(m.suffix) == 0
 	for b := range m.byteID {
@@ -402,7 +401,7 @@ func (m *bpe) prepare(b *work.Budget) {
 	}
 }
 
-// prepareCuts finds the characters that some token has side by side.
+// prepareCuts finds the characters that tokens have side by side.
 func (m *bpe) prepareCuts(mergesUseBytes bool) {
 	if m.byteLevel || m.ignoreMerges || mergesUseBytes || len(m.prefix)+len(m.suffix) > 0 {
 		return

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// class is a tokenizer class of transformers 5 that takes vocabulary and merges of
-// a tokenizer.json and puts its own parts around them.
+// class is a tokenizer class of transformers 5. It takes vocabulary and merges of a
+// tokenizer.json, and puts its own parts around them.
 type class struct {
 	normalizer string // JSON
 	// preTokenizer is JSON; PREFIX in it stands for add_prefix_space.
 	preTokenizer string
-	// noPost: the file's post-processor does not count either.
+	// noPost: the class also ignores the file's post-processor.
 	noPost bool
 	model  *modelSettings
 }
@@ -55,7 +55,7 @@ func (k class) replace(fields map[string][]byte, c Config) {
 	}
 }
 
-// parts are the class's pre-tokenizer and normalizer.
+// parts returns the class's pre-tokenizer and normalizer.
 func (k class) parts(c Config) (preTokenizer, normalizer []byte) {
 	pre := strings.ReplaceAll(k.preTokenizer, "PREFIX", strconv.FormatBool(c.prefix != nil && *c.prefix))
 	if k.preTokenizer == "" { // Llama's; legacy defaults to false
@@ -74,8 +74,7 @@ func (k class) parts(c Config) (preTokenizer, normalizer []byte) {
 	return []byte(pre), normalizer
 }
 
-// alike reports whether a file has what the class puts around its vocabulary, so
-// that both give the same ids.
+// alike reports whether a file has the parts of the class, so that both give the same ids.
 func (k class) alike(fields map[string][]byte, c Config, file modelSettings, added []addedToken) bool {
 	preTokenizer, normalizer := k.parts(c)
 	if !sameComponent(fields["pre_tokenizer"], preTokenizer) || !sameComponent(fields["normalizer"], normalizer) {
@@ -104,7 +103,7 @@ func (k class) alike(fields map[string][]byte, c Config, file modelSettings, add
 	return true
 }
 
-// sameComponent compares parts of a tokenizer.json as far as they decide ids.
+// sameComponent compares the fields of two parts of a tokenizer.json that decide ids.
 func sameComponent(a, b []byte) bool {
 	read := func(raw []byte) any {
 		var v any
@@ -116,7 +115,7 @@ func sameComponent(a, b []byte) bool {
 	return reflect.DeepEqual(read(a), read(b))
 }
 
-// bare is a part without what only decides offsets.
+// bare returns a part without the fields that only decide offsets.
 func bare(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

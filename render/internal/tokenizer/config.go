@@ -12,19 +12,19 @@ import (
 	"strings"
 )
 
-// Config is what a model folder contains in addition to tokenizer.json, as
-// transformers 5 reads it for tokenizers that have one.
+// Config has the settings of a model folder's other files than tokenizer.json, as
+// transformers 5 reads them beside a tokenizer.json.
 type Config struct {
-	// Templates are the chat templates by name; a single one is "default".
+	// Templates are the chat templates by name; a single template is "default".
 	Templates map[string]string
-	// Special are the named special tokens by their key: "bos_token",
-	// "eos_token", "image_token", …
+	// Special are the special tokens by their names: "bos_token", "eos_token",
+	// "image_token", …
 	Special map[string]string
 	// Extra are the additional (extra) special tokens.
 	Extra []string
-	// AddBOS and AddEOS are the file's add_bos_token and add_eos_token, nil if
-	// not set. They do not affect this tokenizer: transformers 5 ignores them
-	// for tokenizers with a tokenizer.json, whose post-processor decides.
+	// AddBOS and AddEOS are the file's add_bos_token and add_eos_token, nil if not
+	// set. They do not affect this tokenizer: transformers 5 ignores them if there is
+	// a tokenizer.json, whose post-processor decides.
 	AddBOS, AddEOS *bool
 	// Class is tokenizer_class.
 	Class string
@@ -41,10 +41,10 @@ type Config struct {
 	decoder []addedToken
 }
 
-// Classed is the Options.Class by which transformers 5 may encode instead of by
-// the file, "" where there is none or the ids are the same. Whether it does also
-// depends on the version, so only a server's answer decides. modelType is
-// config.json's: that of Qwen 2 takes precedence over the class.
+// Classed returns the Options.Class by which transformers 5 may encode in place of the
+// file, "" if there is none or the ids are the same. The version of transformers decides,
+// too, so only a server's answer shows it. modelType is config.json's; Qwen 2's takes
+// precedence over the class.
 func (c Config) Classed(modelType string) string {
 	name := strings.TrimSuffix(c.Class, "Fast")
 	if modelType == "qwen2" {
@@ -56,8 +56,7 @@ func (c Config) Classed(modelType string) string {
 	return ""
 }
 
-// noteAlike records which of the classes that may be requested give the ids that the
-// file gives.
+// noteAlike sets alike to the classes that give the same ids as the file.
 func (c *Config) noteAlike(fields map[string][]byte, file modelSettings, added []addedToken) {
 	for _, name := range []string{strings.TrimSuffix(c.Class, "Fast"), classQwen} {
 		if k, ok := classes[name]; ok && k.alike(fields, *c, file, added) {
@@ -80,8 +79,8 @@ func (c Config) supported() error {
 // Config returns the configuration read by Load; LoadFile and Parse leave it empty.
 func (t *Tokenizer) Config() Config { return t.config }
 
-// specialNames are the special tokens every tokenizer may name, in
-// transformers' order.
+// specialNames are the names of the special tokens of every tokenizer, in transformers'
+// order.
 var specialNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
 // configLimit bounds each configuration file; Gemma's is 1.2 MB.
@@ -133,7 +132,7 @@ func readOptional(path string) ([]byte, error) {
 	return raw, err
 }
 
-// ReadFile reads a model's file of settings or a template, which it bounds.
+// ReadFile reads a file of settings or a template of at most configLimit bytes.
 func ReadFile(path string) ([]byte, error) {
 	size, err := fileSize(path)
 	if err != nil {
@@ -145,7 +144,8 @@ func ReadFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// fileSize refuses what is no regular file: reading a pipe could block for ever.
+// fileSize returns the size of a regular file and refuses others: reading a pipe could
+// block for ever.
 func fileSize(path string) (int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -192,7 +192,7 @@ func (c *Config) read(fields map[string]json.RawMessage) error {
 	return c.specials(fields)
 }
 
-// template reads chat_template: one text, or a list of named ones.
+// template reads chat_template: one text, or a list of named texts.
 func (c *Config) template(raw json.RawMessage) error {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -222,8 +222,8 @@ func (c *Config) template(raw json.RawMessage) error {
 	return nil
 }
 
-// specials reads the special tokens: the common names first, then the model's
-// own in the order of their keys, then the extra ones.
+// specials reads the special tokens: first by the common names, then by the model's own
+// names in their order, then the extra tokens.
 func (c *Config) specials(fields map[string]json.RawMessage) error {
 	names := slices.Clone(specialNames)
 	var own []string
@@ -352,8 +352,8 @@ func (c *Config) templates(dir string) error {
 	return nil
 }
 
-// tokens are the added tokens of a model: the file's, then what transformers
-// adds of its configuration, later ones overriding the flags of earlier ones.
+// tokens returns the added tokens of a model: the file's, then those that transformers adds
+// from the configuration. Later tokens override the flags of earlier ones.
 func (c *Config) tokens(file []addedToken) []addedToken {
 	known := map[string]addedToken{}
 	from := c.decoder

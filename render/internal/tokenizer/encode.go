@@ -9,33 +9,32 @@ import (
 	"warmroute/render/work"
 )
 
-// Tokenizer encodes text. Load, LoadFile and Parse make one; it is immutable
-// but for its word cache.
+// Tokenizer encodes text. Load, LoadFile and Parse make one. Only its word cache changes.
 type Tokenizer struct {
 	normalizers []normalizer
-	// moves: a normalizer may delete text at the start, which makes "the first
-	// piece" mean something else.
+	// moves: a normalizer may delete text at the start, so that another piece is the
+	// first.
 	moves       bool
 	pre         []preTokenizer
 	model       bpe
 	modelSize   int
 	foreign     map[string]uint32
-	raw         matcher // added tokens found in the text as it is
-	afterNormal matcher // those found once it is normalized
+	raw         matcher // finds added tokens in the text before normalization
+	afterNormal matcher // finds added tokens in the normalized text
 	added       map[string]uint32
-	within      bool // added tokens are found inside pieces, too
+	within      bool // ordinary pieces may contain added tokens
 	before      []uint32
 	after       []uint32
 	templated   bool
 	cuts        bool   // Store may cut at added tokens
-	anchor      anchor // if there is one, it cuts at those that begin with it only
+	anchor      anchor // if ok, Store cuts only at tokens that begin with it
 	cache       *wordCache
 	config      Config
 	loading     *work.Budget // while it is made: what that costs
 	pool        sync.Pool
 }
 
-// scratch is the memory one goroutine encodes in.
+// scratch is the memory of one goroutine for encoding.
 type scratch struct {
 	norm               [2][]byte
 	valid              []byte
@@ -48,15 +47,15 @@ type scratch struct {
 	ucd                ucd.Scratch
 	merger             merger
 	work               *work.Budget
-	unbounded          work.Budget // the work of those who give no budget
+	unbounded          work.Budget // the budget of callers without one
 	store              storeScratch
 }
 
-// scratchKept bounds the memory a pooled scratch keeps, in bytes of text: a
-// rare huge text must not stay for ever.
+// scratchKept bounds the memory of a scratch in the pool, in bytes of text: the memory of
+// a rare huge text must not stay for ever.
 const scratchKept = 4 << 20
 
-// scratch returns memory to encode in, whose work is charged to b.
+// scratch returns memory for encoding, whose user charges b.
 func (t *Tokenizer) scratch(b *work.Budget) *scratch {
 	s, ok := t.pool.Get().(*scratch)
 	if !ok {
@@ -66,7 +65,7 @@ func (t *Tokenizer) scratch(b *work.Budget) *scratch {
 	return s
 }
 
-// charge has the work in s charged to b; nil: to nothing.
+// charge makes b the budget of s; nil: a budget without limits.
 func (s *scratch) charge(b *work.Budget) {
 	if b == nil {
 		b = &s.unbounded
@@ -83,9 +82,9 @@ func (t *Tokenizer) release(s *scratch, size int) {
 }
 
 // Append appends the ids of text to dst, with the special tokens of the
-// post-processor around them if addSpecial. It is exact for valid UTF-8; each
-// invalid byte counts as U+FFFD. It charges b (nil: nothing), whose end its caller
-// catches.
+// post-processor around them if addSpecial. Valid UTF-8 has the reference's ids; each
+// invalid byte counts as U+FFFD. Append charges b (nil: nothing), and its caller catches
+// b's end.
 func (t *Tokenizer) Append(b *work.Budget, dst []uint32, text []byte, addSpecial bool) []uint32 {
 	s := t.scratch(b)
 	if addSpecial {
@@ -99,7 +98,7 @@ func (t *Tokenizer) Append(b *work.Budget, dst []uint32, text []byte, addSpecial
 	return dst
 }
 
-// ids appends ids that are known.
+// ids appends known ids, and charges for the copy.
 func (s *scratch) ids(dst, more []uint32) []uint32 {
 	s.work.Step(len(more) / 8)
 	before := cap(dst)
@@ -131,13 +130,13 @@ func (t *Tokenizer) encode(dst []uint32, text []byte, start bool, s *scratch) []
 	return t.cut(dst, &t.raw, text, start, s, (*Tokenizer).piece)
 }
 
-// piece encodes text that holds no added token as it is.
+// piece encodes a text that has no added token before normalization.
 func (t *Tokenizer) piece(dst []uint32, text []byte, start bool, s *scratch) []uint32 {
 	return t.cut(dst, &t.afterNormal, t.normalized(text, s), start, s, (*Tokenizer).words)
 }
 
-// cut appends the ids of the added tokens that m finds in text, and what rest makes
-// of the text between them.
+// cut appends the ids of the added tokens that m finds in text, and calls rest for the text
+// between them.
 func (t *Tokenizer) cut(dst []uint32, m *matcher, text []byte, start bool, s *scratch,
 	rest func(t *Tokenizer, dst []uint32, text []byte, start bool, s *scratch) []uint32) []uint32 {
 	c := cutter{m: m, text: text, work: s.work}
@@ -175,11 +174,11 @@ func (t *Tokenizer) words(dst []uint32, text []byte, start bool, s *scratch) []u
 	return dst
 }
 
-// wordsCharged are charged together.
+// wordsCharged is the number of words in one charge.
 const wordsCharged = 64
 
-// TokenID returns the id of a token by its text, as the reference's
-// token_to_id: an added token's or the model's own.
+// TokenID returns the id of an added token, or of a token of the model, by its text, as the
+// reference's token_to_id does.
 func (t *Tokenizer) TokenID(text string) (uint32, bool) {
 	if id, ok := t.added[text]; ok {
 		return id, true

@@ -8,8 +8,8 @@ import (
 	"warmroute/render/internal/jsontext"
 )
 
-// reader walks JSON text in place. The vocabulary and the merges make up a
-// file of up to 33 MB; decoding them into Go maps would cost many times that.
+// reader walks JSON text in place. Vocabulary and merges are up to 33 MB of a file; Go maps
+// of them would take many times that.
 type reader struct {
 	b   []byte
 	i   int

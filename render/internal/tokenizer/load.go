@@ -16,7 +16,7 @@ import (
 // maxID bounds token ids; the largest published vocabularies have 2^18.
 const maxID = 1 << 24
 
-// What the parts of a tokenizer cost to make: an entry of the vocabulary, a slot of a
+// The costs of making the parts of a tokenizer: an entry of the vocabulary, a slot of a
 // table, a node of the trie of added tokens.
 const (
 	entrySteps = 8
@@ -25,23 +25,22 @@ const (
 	nodeBytes  = 160
 )
 
-// errCrowded is of a file whose texts were chosen so that finding one is a long search.
+// errCrowded is the error of a file with texts chosen to collide in the hash table.
 var errCrowded = errors.New("too many tokens have the same hash")
 
 // maxFile bounds a tokenizer.json; the largest published ones are 33 MB.
 const maxFile = 512 << 20
 
-// Options are how to load a tokenizer. The zero value is right for serving.
+// Options select how to load a tokenizer. The zero value is right for serving.
 type Options struct {
 	// WordCache is the number of slots of 128 bytes that remember words, a
 	// power of two; 0 means 32768, negative none.
 	WordCache int
-	// Class is one of the classes (Config.Classed) by which transformers 5 encodes
-	// models that it assigns to them: it keeps vocabulary, merges and post-processor
-	// of the file and replaces the rest by the class's own parts, which may
-	// change ids. Empty: the file decides.
+	// Class is a class of transformers 5 (Config.Classed): it keeps vocabulary, merges
+	// and post-processor of the file and replaces the other parts by its own, which
+	// may change ids. Empty: the file decides.
 	Class string
-	// Work is charged for making the tokenizer; nil: nothing is.
+	// Work pays for making the tokenizer; nil: nothing does.
 	Work *work.Budget
 }
 
@@ -92,7 +91,7 @@ func readAside(path string) (data []byte, free func(), err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("memory for %s: %w", path, err)
 	}
-	free = func() { _ = unix.Munmap(data) } // of a mapping made here: cannot fail
+	free = func() { _ = unix.Munmap(data) } // the mapping is this function's: cannot fail
 	for n := 0; n < len(data); {
 		m, err := f.Read(data[n:])
 		n += m
@@ -110,7 +109,7 @@ func Parse(data []byte, o Options) (*Tokenizer, error) { return parse(data, o, C
 func parse(data []byte, o Options, c Config) (_ *Tokenizer, err error) {
 	defer work.Catch(&err)
 	t := &Tokenizer{config: c, loading: o.budget()}
-	t.loading.Step(len(data) / 4) // the parts are read several times, at the speed of memory
+	t.loading.Step(len(data) / 4) // parse reads the parts several times, at the speed of memory
 	by, known := classes[o.Class]
 	if o.Class != "" && !known {
 		return nil, fmt.Errorf("the tokenizer class %q is not supported", o.Class)
@@ -161,7 +160,7 @@ func parse(data []byte, o Options, c Config) (_ *Tokenizer, err error) {
 		t.config.noteAlike(fields, set, added)
 	}
 	if o.Class != "" && len(c.decoder) > 0 {
-		added = nil // the class takes them from the configuration then
+		added = nil // the class takes the added tokens from the configuration
 	}
 	if err := t.addTokens(c.tokens(added)); err != nil {
 		return nil, err
@@ -184,7 +183,7 @@ func shorten(b []byte) string {
 	return string(b)
 }
 
-// modelSettings are a model's fields other than its vocabulary and merges.
+// modelSettings are a model's fields besides its vocabulary and merges.
 type modelSettings struct {
 	Type         string
 	Dropout      *float64
@@ -196,8 +195,8 @@ type modelSettings struct {
 	IgnoreMerges bool
 }
 
-// loadModel reads the model: its settings first (or by, those of a class), then
-// vocabulary, then merges, in any order of the file.
+// loadModel reads the model: first its settings (by, if not nil, replaces them), then
+// vocabulary, then merges, whatever their order in the file.
 func (t *Tokenizer) loadModel(raw []byte, by *modelSettings) (set modelSettings, err error) {
 	if raw == nil {
 		return set, errors.New("there is no model")
@@ -265,14 +264,14 @@ type modelLoader struct {
 	m      *bpe
 	prefix []byte // as written in the file
 	size   int    // entries of the vocabulary
-	// foreign are the entries of a byte-level vocabulary that no text can
-	// reach by its bytes: special tokens mostly.
+	// foreign are the entries of a byte-level vocabulary with characters outside the
+	// byte-level alphabet, mostly special tokens: no word has their text.
 	foreign        map[string]uint32
 	mergesUseBytes bool
 	left, buf      []byte
 }
 
-// own writes a token's text the way words are keyed.
+// own appends a token's text as words have it.
 func (l *modelLoader) own(dst, text []byte) ([]byte, bool) {
 	if !l.m.byteLevel {
 		return append(dst, text...), true

@@ -11,8 +11,8 @@ import (
 	"warmroute/render/work"
 )
 
-// normalizer is one step: it appends the normalized text to dst (copied), or
-// returns text or a part of it when that is all there is to do.
+// normalizer is one step: it appends the normalized text to dst (copied), or returns text
+// or a part of it if that is the normalized text.
 type normalizer interface {
 	normalize(dst, text []byte, s *scratch) (out []byte, copied bool)
 }
@@ -37,7 +37,7 @@ func (n prependNormalizer) normalize(dst, text []byte, _ *scratch) (out []byte, 
 
 type replaceNormalizer struct{ old, new []byte }
 
-// replacedBytes are written for one charge.
+// replacedBytes is the number of written bytes in one charge.
 const replacedBytes = 1024
 
 // charge charges for some replacements.
@@ -117,7 +117,7 @@ func (mapNormalizer) normalize(dst, text []byte, s *scratch) (out []byte, copied
 	return appendMapped(dst, text), true
 }
 
-// pattern is a Split's or Replace's: exactly one of the two is set.
+// pattern is the pattern of a Split or Replace: exactly one field is set.
 type pattern struct {
 	String *string
 	Regex  *string
@@ -230,8 +230,8 @@ func newReplace(b *work.Budget, c *component) (normalizer, error) {
 	return regexNormalizer{re, []byte(*c.Content)}, nil
 }
 
-// normalized runs all steps. The result is text itself or in scratch memory
-// that the next call overwrites.
+// normalized runs all steps. It returns text itself, or memory of s that the next call
+// overwrites.
 func (t *Tokenizer) normalized(text []byte, s *scratch) []byte {
 	free := 0
 	for _, n := range t.normalizers {

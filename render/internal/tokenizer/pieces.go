@@ -5,18 +5,18 @@ import (
 	"warmroute/render/work"
 )
 
-// Piece is a stretch of a text that is encoded by itself. It begins where the
-// piece before ends.
+// Piece is a stretch of a text that the tokenizer encodes by itself. It begins at the end
+// of the piece before.
 type Piece struct {
 	End int
-	// Token: the piece is the name of one token. Otherwise it is ordinary text, in
-	// which no added token is found but a SentencePiece model's user-defined ones.
+	// Token: the piece is the name of one token. Other pieces are ordinary text: the
+	// only added tokens in it are user-defined ones of a SentencePiece model.
 	Token bool
 }
 
-// AppendPieces appends the ids of a text that is made of pieces. known is false,
-// and ids is undefined, when a token's name is not in the vocabulary. It charges b
-// (nil: nothing), whose end its caller catches.
+// AppendPieces appends the ids of a text in pieces. known is false, and ids is undefined,
+// if the vocabulary lacks a token's name. AppendPieces charges b (nil: nothing), and its
+// caller catches b's end.
 func (t *Tokenizer) AppendPieces(b *work.Budget, dst []uint32, text []byte, pieces []Piece) (ids []uint32, known bool) {
 	s := t.scratch(b)
 	ids, known = t.pieces(dst, text, 0, pieces, s)
@@ -47,8 +47,8 @@ func (t *Tokenizer) pieces(dst []uint32, text []byte, from int, pieces []Piece, 
 	return dst, true
 }
 
-// AppendPieces is Tokenizer.AppendPieces, for a text that begins like an earlier
-// one at the cost of what is new. Every end of a piece is a cut.
+// AppendPieces is Tokenizer.AppendPieces; a text that begins like an earlier one costs its
+// new part alone. Every end of a piece is a cut.
 func (s *Store) AppendPieces(b *work.Budget, dst []uint32, text []byte, pieces []Piece) (ids []uint32, known bool) {
 	sc := s.t.scratch(b)
 	ids, known = s.appendPieces(dst, text, pieces, sc)
@@ -86,8 +86,8 @@ func (s *Store) appendPieces(dst []uint32, text []byte, pieces []Piece, sc *scra
 	return s.appendIDs(dst, hit, sc), true
 }
 
-// pieceCuts lists the ends of pieces that are considered as cuts, with the hash
-// of the text and of the pieces' bounds before each.
+// pieceCuts lists the ends of pieces that may be cuts, each with the hash of the text and of
+// the bounds of pieces before it.
 func (s *Store) pieceCuts(text []byte, pieces []Piece, sc *scratch) {
 	st := &sc.store
 	sc.work.Step(len(pieces) + len(text)/32)

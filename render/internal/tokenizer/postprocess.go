@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// templatePiece is one piece of a TemplateProcessing: exactly one is set.
+// templatePiece is one piece of a TemplateProcessing: exactly one field is set.
 type templatePiece struct {
 	Sequence *struct {
 		ID string `json:"id"`
@@ -15,8 +15,8 @@ type templatePiece struct {
 	}
 }
 
-// addPostProcessor finds the special tokens put before and after a single
-// text. Only one processor of a file may do so.
+// addPostProcessor finds the special tokens before and after a single text. Only one
+// processor of a file may add any.
 func (t *Tokenizer) addPostProcessor(raw []byte, depth int) error {
 	c, err := parseComponent(raw, "post_processor")
 	if err != nil || c == nil {

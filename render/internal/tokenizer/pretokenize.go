@@ -11,20 +11,20 @@ import (
 	"warmroute/render/work"
 )
 
-// span is a piece of the text being pre-tokenized. lead marks the piece that
-// begins where the whole text does.
+// span is a piece of the text during pre-tokenization. lead marks the piece at the
+// beginning of the whole text.
 type span struct {
 	start, end int32
 	lead       bool
 }
 
-// found is one part of a piece: what a pattern matched, or what lies between.
+// found is one part of a piece: a match of a pattern, or text between matches.
 type found struct {
 	start, end int32
 	match      bool
 }
 
-// finder cuts a piece into matches and the rest, in order and completely.
+// finder cuts a piece into matches and the text between them, in order.
 type finder interface {
 	find(dst []found, text []byte, s *scratch) []found
 }
@@ -79,7 +79,7 @@ func (f textFinder) find(dst []found, text []byte, s *scratch) []found {
 	return dst
 }
 
-// setBytes are looked at for one charge.
+// setBytes is the number of read bytes in one charge.
 const setBytes = 2048
 
 // setFinder matches each character of a set by itself.
@@ -138,7 +138,7 @@ func (wordFinder) find(dst []found, text []byte, s *scratch) []found {
 	return dst
 }
 
-// mappedFinder finds in the byte-level alphabet what stands there for text.
+// mappedFinder runs a finder on the byte-level alphabet's form of a text.
 type mappedFinder struct{ finder }
 
 func (f mappedFinder) find(dst []found, text []byte, s *scratch) []found {
@@ -162,7 +162,7 @@ func (f mappedFinder) find(dst []found, text []byte, s *scratch) []found {
 	return dst
 }
 
-// behavior states what becomes of the matches of a Split.
+// behavior is the treatment of the matches of a Split.
 type behavior uint8
 
 const (
@@ -178,7 +178,7 @@ var behaviors = map[string]behavior{
 	"MergedWithPrevious": withPrevious, "MergedWithNext": withNext,
 }
 
-// preTokenizer is one step: it replaces the pieces, and where it must the text.
+// preTokenizer is one step: it replaces the pieces in s, and if necessary the text.
 type preTokenizer interface {
 	split(s *scratch)
 }
@@ -214,7 +214,7 @@ func (p splitter) split(s *scratch) {
 	s.spans, s.spare = out, s.spans
 }
 
-// fold appends the pieces that the parts become, moved by offset.
+// fold appends the pieces made of the parts, moved by offset.
 func (b behavior) fold(out []span, parts []found, offset int32) []span {
 	first := len(out)
 	before := false // was the part before a match?
@@ -267,8 +267,8 @@ func (prefixer) split(s *scratch) {
 	})
 }
 
-// metaspace writes spaces as its mark and puts one before a piece (or only
-// before the text), before the pieces are split.
+// metaspace replaces spaces by its mark, and puts a mark before each piece (or before the
+// first alone). A later step splits the pieces.
 type metaspace struct {
 	mark          []byte
 	always, first bool
@@ -302,7 +302,7 @@ func (s *scratch) rewrite(piece func(dst, piece []byte, lead bool) []byte) {
 		work.Grown(s.work, before, out)
 		s.spans[i].start, s.spans[i].end = start, int32(len(out))
 	}
-	// The text may have been rewritten before: keep both buffers.
+	// An earlier rewrite may own the text: keep both buffers.
 	s.rewritten, s.written = s.written, out
 	s.text = out
 }
@@ -395,8 +395,8 @@ func newSplit(b *work.Budget, c *component) (finder, behavior, error) {
 	return regexFinder{re}, behaves, nil
 }
 
-// addByteLevel adds the splitting half of ByteLevel. Its other half, writing
-// bytes as characters, is left out: the model is keyed by bytes instead.
+// addByteLevel adds the splitting half of ByteLevel. The other half writes bytes as
+// characters: this package needs none, because its vocabulary has bytes.
 func (t *Tokenizer) addByteLevel(c *component) error {
 	if t.model.byteLevel {
 		return fmt.Errorf("the pre-tokenizer ByteLevel twice in a row is not supported")

@@ -28,7 +28,7 @@ type spPiece struct {
 	kind  uint64
 }
 
-// spModel is what is read of a SentencePiece model file.
+// spModel has the fields of a SentencePiece model file that this package reads.
 type spModel struct {
 	pieces                          []spPiece
 	bpe, byteFallback, suffix       bool
@@ -36,9 +36,9 @@ type spModel struct {
 	noDummyPrefix, extraSpace, bare bool
 }
 
-// LoadSentencePiece loads a SentencePiece model file: BPE with bytes to fall back
-// to and no normalization but the word mark, as Mistral's are. Control pieces are
-// found by [Tokenizer.AppendPieces] alone; user-defined ones in every text.
+// LoadSentencePiece loads a SentencePiece model file like Mistral's: BPE with byte fallback
+// and no normalization besides the word mark. Only [Tokenizer.AppendPieces] finds control
+// pieces; every text may contain user-defined pieces.
 func LoadSentencePiece(path string, o Options) (*Tokenizer, error) {
 	data, free, err := readAside(path)
 	if err != nil {
@@ -96,8 +96,8 @@ func ParseSentencePiece(data []byte, o Options) (_ *Tokenizer, err error) {
 	return t, t.newCache(o)
 }
 
-// model fills a bpe as SentencePiece has it: what is a piece merges, the highest
-// score first.
+// model fills a bpe as SentencePiece merges: two symbols merge if their text is a piece, the
+// highest score first.
 func (s *spModel) model(w *work.Budget, m *bpe) error {
 	size, n := 0, 0
 	var scores []float32
@@ -143,7 +143,7 @@ func (s *spModel) model(w *work.Budget, m *bpe) error {
 	return s.merges(w, m, scores)
 }
 
-// merges ranks pieces by their scores, equal ones equally.
+// merges ranks pieces by their scores; equal scores have equal ranks.
 func (s *spModel) merges(w *work.Budget, m *bpe, scores []float32) error {
 	slices.SortFunc(scores, func(a, b float32) int {
 		w.Step(1)

@@ -10,17 +10,16 @@ import (
 	"warmroute/render/work"
 )
 
-// Store encodes prompts that begin like earlier ones, paying for the new text
-// only. It remembers, by a running 128-bit hash, which ids the text up to a cut
-// became.
+// Store encodes prompts that begin like earlier ones at the cost of their new text. It
+// remembers the ids of texts up to a cut by a running 128-bit hash.
 //
-// A cut is where an added token found in the raw text starts or ends. The
-// reference encodes the text on either side of it independently, so the ids of
-// a text are those of its prefix up to a cut followed by those of the rest.
-// prepareCutPoints determines when that holds.
+// A cut is the start or the end of an added token in the raw text. The reference encodes
+// the text on either side of it independently, so the ids of a text are the ids of its
+// prefix up to a cut, followed by the ids of the rest. prepareCutPoints determines when
+// that holds.
 //
-// A Store is safe for concurrent use; its lock is held for look-ups only, never
-// while encoding.
+// A Store is safe for concurrent use; it holds its lock to look up and to remember, never
+// while it encodes.
 type Store struct {
 	t     *Tokenizer
 	seed  prefixcache.Seed
@@ -28,18 +27,17 @@ type Store struct {
 }
 
 const (
-	// storeMinimum is the text below which encoding is as cheap as looking up.
+	// storeMinimum is the text, in bytes, below which encoding is as cheap as a lookup.
 	storeMinimum = 256
-	// storeStep is the text between entries: small enough that prompts that
-	// part company lose little, large enough that an entry's own 200 bytes do
-	// not outweigh its ids.
+	// storeStep is the text between entries, in bytes: prompts that diverge lose at most
+	// so much, and an entry's own 200 bytes do not outweigh its ids.
 	storeStep = 1024
-	// storeGap is the text between cuts that are considered. Which ones are
-	// depends on the text before them alone, so two prompts agree about theirs.
+	// storeGap is the least text between listed cuts, in bytes. Only the text before a
+	// cut decides whether it is listed, so prompts share the cuts in equal beginnings.
 	storeGap = 64
 )
 
-// encoded is what a beginning became.
+// encoded has the ids of a prompt's beginning.
 type encoded struct {
 	ids    []uint32 // beyond the parent's
 	tokens int      // in all
@@ -57,10 +55,10 @@ func NewStore(t *Tokenizer, limit int64) (*Store, error) {
 	return &Store{t: t, seed: prefixcache.NewSeed(), cache: prefixcache.New[encoded](limit)}, nil
 }
 
-// storeScratch is the memory one call works in.
+// storeScratch is the memory of one call.
 type storeScratch struct {
 	cuts  []storeCut
-	plan  []int // the cuts to remember, and how many ids lie before each
+	plan  []int // the cuts to remember, and the number of ids before each
 	count []int
 	ids   []uint32
 	path  []*entry
@@ -68,12 +66,12 @@ type storeScratch struct {
 
 type storeCut struct {
 	at    int
-	piece int // how many pieces lie before, of a text that is made of them
+	piece int // number of pieces before it, of a text in pieces
 	hash  prefixcache.Hash
 }
 
-// Append appends text's ids, equal to what Tokenizer.Append gives, and charges b as it
-// does. What was encoded before the work ends is not remembered.
+// Append appends the same ids as Tokenizer.Append, and charges b as that does. If the work
+// ends early, the Store remembers none of it.
 func (s *Store) Append(b *work.Budget, dst []uint32, text []byte, addSpecial bool) []uint32 {
 	t := s.t
 	sc := t.scratch(b)
@@ -81,7 +79,7 @@ func (s *Store) Append(b *work.Budget, dst []uint32, text []byte, addSpecial boo
 	st.reset()
 	hit := s.find(text, addSpecial, sc)
 	sc.work.Step((len(text) - length(hit)) / 16)
-	if !utf8.Valid(text[length(hit):]) { // what is known is valid
+	if !utf8.Valid(text[length(hit):]) { // the known text is valid
 		text = sc.utf8(text)
 		hit = s.find(text, addSpecial, sc)
 	}
@@ -94,8 +92,8 @@ func (s *Store) Append(b *work.Budget, dst []uint32, text []byte, addSpecial boo
 
 func (st *storeScratch) reset() { st.ids, st.plan, st.count = st.ids[:0], st.plan[:0], st.count[:0] }
 
-// find lists the cuts of text and returns the entry of the deepest one that is
-// known; nil if none is.
+// find lists the cuts of text and returns the entry of the deepest known cut; nil: none is
+// known.
 func (s *Store) find(text []byte, addSpecial bool, sc *scratch) *entry {
 	if !s.t.cuts || len(text) < storeMinimum {
 		return nil
@@ -104,7 +102,7 @@ func (s *Store) find(text []byte, addSpecial bool, sc *scratch) *entry {
 	return s.known(&sc.store)
 }
 
-// length is how many bytes of text e stands for.
+// length returns the number of bytes of text up to the cut of e.
 func length(e *entry) int {
 	if e == nil {
 		return 0
@@ -112,7 +110,7 @@ func length(e *entry) int {
 	return e.Value.text
 }
 
-// tokens is how many of them e stands for.
+// tokens returns the number of tokens up to the cut of e.
 func tokens(e *entry) int {
 	if e == nil {
 		return 0
@@ -120,8 +118,8 @@ func tokens(e *entry) int {
 	return e.Value.tokens
 }
 
-// appendIDs appends the ids that the hit stands for and those of the rest. Entries
-// never change once they can be found, so no lock is needed.
+// appendIDs appends the ids of the hit and of the rest. It needs no lock: entries of the
+// cache never change.
 func (s *Store) appendIDs(dst []uint32, hit *entry, sc *scratch) []uint32 {
 	st, n := &sc.store, tokens(hit)+len(sc.store.ids)
 	if cap(dst)-len(dst) < n {
@@ -136,13 +134,13 @@ func (s *Store) appendIDs(dst []uint32, hit *entry, sc *scratch) []uint32 {
 	for _, e := range slices.Backward(path) {
 		dst = append(dst, e.Value.ids...)
 	}
-	clear(path) // or the scratch would keep what is evicted
+	clear(path) // or the scratch would keep evicted entries
 	st.path = path
 	return append(dst, st.ids...)
 }
 
-// findCuts lists the cuts of text with the hash of all before each. What else
-// the ids depend on goes into the first hash.
+// findCuts lists the cuts of text, each with the hash of the text before it. The first hash
+// covers addSpecial, on which the ids also depend.
 func (s *Store) findCuts(text []byte, addSpecial bool, sc *scratch) {
 	st := &sc.store
 	var h prefixcache.Hash
@@ -180,10 +178,10 @@ func (s *Store) findCuts(text []byte, addSpecial bool, sc *scratch) {
 	sc.work.Step(steps)
 }
 
-// anchoredCuts gives the bounds of the tokens that begin with the anchor, in
-// order: what lies between them need not be searched.
+// anchoredCuts calls add with the bounds of the tokens that begin with the anchor, in
+// order, and searches no other text.
 func (m *matcher) anchoredCuts(b *work.Budget, text []byte, a *anchor, add func(at int)) {
-	var last [2]*addedToken // found before, of those that are longest at every position: a template has few
+	var last [2]*addedToken // the last two different tokens with longest set: a template has few
 	for pos, steps := 0, 0; ; {
 		i := bytes.IndexByte(text[pos:], a.first)
 		if i < 0 {
@@ -218,14 +216,13 @@ func (m *matcher) anchoredCuts(b *work.Budget, text []byte, a *anchor, add func(
 	}
 }
 
-// anchorSteps and cutsCharged are the steps of a search, and of its cuts, that are
-// charged together.
+// anchorSteps and cutsCharged are the steps of a search, and of its cuts, in one charge.
 const anchorSteps, cutsCharged = 512, 2048
 
-// cutSteps are those of hashing the text before a cut and looking it up.
+// cutSteps are the steps of hashing the text before a cut and looking it up.
 const cutSteps = 8
 
-// known returns which of the tokens begins at pos, and its end.
+// known returns the one of tokens that begins at pos, and its end.
 func known(text []byte, pos int, tokens [2]*addedToken) (end int, t *addedToken) {
 	for _, t := range tokens {
 		if t != nil && len(text)-pos >= len(t.Content) && string(text[pos:pos+len(t.Content)]) == t.Content {
@@ -235,13 +232,13 @@ func known(text []byte, pos int, tokens [2]*addedToken) (end int, t *addedToken)
 	return 0, nil
 }
 
-// known is the entry of the deepest cut that is known.
+// known returns the entry of the deepest known cut.
 func (s *Store) known(st *storeScratch) *entry {
 	return s.cache.Deepest(len(st.cuts), func(i int) prefixcache.Hash { return st.cuts[i].hash })
 }
 
-// encodeRest appends the ids of what lies beyond the hit and notes, for the
-// cuts worth remembering, how many ids lie before them.
+// encodeRest appends the ids of the text beyond the hit, and plans the cuts to remember with
+// the number of ids before each.
 func (s *Store) encodeRest(text []byte, addSpecial bool, hit *entry, sc *scratch) {
 	st := &sc.store
 	pos, stored := 0, 0
@@ -266,7 +263,7 @@ func (s *Store) encodeRest(text []byte, addSpecial bool, hit *entry, sc *scratch
 	}
 }
 
-// remember enters the planned cuts behind the hit.
+// remember adds the planned cuts to the cache, behind the hit.
 func (s *Store) remember(hit *entry, sc *scratch) {
 	st := &sc.store
 	s.charge(sc)
@@ -285,7 +282,7 @@ func (s *Store) remember(hit *entry, sc *scratch) {
 		})
 }
 
-// charge charges for the copies that remember makes: under its lock nothing may stop it.
+// charge charges for the copies of remember: nothing may stop remember under the lock.
 func (s *Store) charge(sc *scratch) {
 	sc.work.Step(16*len(sc.store.plan) + len(sc.store.ids)/8)
 	sc.work.Memory(4 * len(sc.store.ids))
@@ -303,14 +300,13 @@ func (s *Store) Stats() StoreStats {
 	return StoreStats{Entries: entries, Bytes: bytes}
 }
 
-// prepareCutPoints decides whether the text may be cut at added tokens:
-//   - no token may be of single words only: whether one matches depends on the
-//     character beyond the cut;
-//   - if some token strips whitespace, none may begin or end with whitespace:
-//     what it strips could otherwise be another's, beyond the cut.
+// prepareCutPoints decides whether a Store may cut text at added tokens:
+//   - no token may have single_word: its match depends on the character beyond the cut;
+//   - if some token strips whitespace, none may begin or end with whitespace: the
+//     stripped whitespace could otherwise belong to another token, beyond the cut.
 //
-// Tokens found in the normalized text are never cuts, for normalization spans
-// them, and neither are the ones that strip.
+// Tokens of the normalized text are never cuts, because normalization spans them; tokens
+// that strip are none either.
 func (t *Tokenizer) prepareCutPoints() {
 	strips, spaced := false, false
 	for i := range t.raw.tokens {
@@ -328,15 +324,15 @@ func (t *Tokenizer) prepareCutPoints() {
 	t.anchor = t.raw.anchor()
 }
 
-// anchor is the byte that begins most special tokens (of such, most tokens) and
-// occurs in no token but at its start, if there is one. No other token reaches
-// across such a byte, so whether a token stands at it does not depend on what is
-// before: the other tokens (in some models every run of newlines) need not be
-// found to know that the text can be cut there.
+// anchor is the byte that begins the most special tokens (among equals, the most tokens)
+// and occurs in tokens only as their first byte, if there is such a byte. No other token
+// reaches across it, so the text before it does not decide whether a token begins at it:
+// a Store can cut there without finding the other tokens (in some models every run of
+// newlines).
 type anchor struct {
 	ok     bool
 	first  byte
-	second [256]bool // what may follow it in a token; any byte, if it is one itself
+	second [256]bool // the bytes that follow it in tokens; all, if the byte alone is a token
 }
 
 func (m *matcher) anchor() anchor {

@@ -9,23 +9,22 @@ import (
 	"warmroute/render/work"
 )
 
-// Mistral is the content of a tokenizer file in Mistral's own format other than
-// its vocabulary.
+// Mistral has the settings of a tokenizer file in Mistral's own format.
 type Mistral struct {
 	// Version numbers the instruct format: 1, 2, 3, 7, 11, 13 or 15.
 	Version int
-	// Settings: the file states how model settings are built (version 15).
+	// Settings: the file describes the model settings of prompts (version 15).
 	Settings bool
-	// Efforts are the reasoning efforts the model takes; nil: it prints none.
-	// Effort is the one that counts where a request names none.
+	// Efforts are the reasoning efforts of the model; nil: prompts have none. Effort
+	// is the effort of requests that name none.
 	Efforts []string
 	Effort  string
 }
 
-// mistralVersions are the instruct formats there are.
+// mistralVersions maps the names of instruct formats to their numbers.
 var mistralVersions = map[string]int{"v1": 1, "v2": 2, "v3": 3, "v7": 7, "v11": 11, "v13": 13, "v15": 15}
 
-// tekken is what is read of a tekken.json.
+// tekken has the fields of a tekken.json that this package reads.
 type tekken struct {
 	Config struct {
 		Pattern string `json:"pattern"`
@@ -54,8 +53,8 @@ var oldSpecials = []string{"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILA
 	"[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]",
 	"[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"}
 
-// LoadTekken loads a tekken.json. Its special tokens are found by
-// [Tokenizer.AppendPieces] alone: in text they are ordinary.
+// LoadTekken loads a tekken.json. Only [Tokenizer.AppendPieces] finds its special tokens:
+// elsewhere their names are ordinary text.
 func LoadTekken(path string, o Options) (*Tokenizer, Mistral, error) {
 	data, free, err := readAside(path)
 	if err != nil {
@@ -127,7 +126,8 @@ func (f *tekken) about() (Mistral, error) {
 	return m, nil
 }
 
-// model fills a bpe as tiktoken has it: what is a token merges, by its rank.
+// model fills a bpe as tiktoken merges: two symbols merge if their text is a token, the
+// lowest rank first.
 func (f *tekken) model(b *work.Budget, m *bpe) error {
 	vocab := f.Vocab[:f.Config.Size-f.Config.Special]
 	size := 0
@@ -163,8 +163,8 @@ func (f *tekken) model(b *work.Budget, m *bpe) error {
 	return nil
 }
 
-// mergeAll makes a merge of every way to put a token together from two others.
-// tokens gives each token once with its rank; cut reports where one may be cut.
+// mergeAll adds a merge for every pair of tokens whose texts make a token. tokens yields
+// each token once with its rank; cut reports whether a token may be cut at a place.
 func (m *bpe) mergeAll(b *work.Budget, tokens func(func(text []byte, rank uint32)), cut func(text []byte, at int) bool) error {
 	count := func(text []byte, _ uint32, found func(a, b uint32)) {
 		for i := 1; i < len(text); i++ {
@@ -194,7 +194,7 @@ func (m *bpe) mergeAll(b *work.Budget, tokens func(func(text []byte, rank uint32
 	return nil
 }
 
-// specials names the special tokens: those of the file, then fillers.
+// specials returns the special tokens by name: the file's, then fillers.
 func (f *tekken) specials() map[string]uint32 {
 	named := map[string]uint32{}
 	n := len(f.Special)
@@ -213,7 +213,7 @@ func (f *tekken) specials() map[string]uint32 {
 	return named
 }
 
-// named sets the tokens that only their names lead to; the first of a text is <s>.
+// named makes tokens the added tokens of AppendPieces and TokenID; <s> stands before a text.
 func (t *Tokenizer) named(tokens map[string]uint32) error {
 	bos, ok := tokens["<s>"]
 	if !ok {

@@ -12,12 +12,12 @@ type vocabulary struct {
 	slots []vocabSlot
 	arena []byte
 	count int
-	// crowded: a text lies far from where it is looked for first.
+	// crowded: a text is more than mostProbes slots from the slot of its hash.
 	crowded bool
 }
 
-// mostProbes is how far from its first slot an entry may lie. Tables of 10 million
-// random keys stay below 500.
+// mostProbes bounds the slots between an entry and the slot of its hash. Tables of 10
+// million random keys stay below 500.
 const mostProbes = 4096
 
 type vocabSlot struct {
@@ -35,10 +35,10 @@ func newVocabulary(n, bytes int) *vocabulary {
 	return &vocabulary{slots: make([]vocabSlot, tableSize(n)), arena: make([]byte, 0, bytes)}
 }
 
-// tableSize is the power of two that holds n entries at most ¾ full.
+// tableSize returns the power of two at which n entries fill a table to ¾ at most.
 func tableSize(n int) int { return 1 << bits.Len(uint(n+n/3+8)) }
 
-// put adds or replaces. The vocabulary must have been made large enough.
+// put adds or replaces an entry. The vocabulary must have a free slot.
 func (v *vocabulary) put(text []byte, id uint32) {
 	h := uint32(xxh3.Hash(text))
 	mask := uint32(len(v.slots) - 1)
@@ -93,20 +93,20 @@ func (v *vocabulary) id(text []byte) (uint32, bool) {
 type merges struct {
 	slots []mergeSlot
 	shift uint
-	// seen has a bit for each hash of a pair that is there. Most pairs of a
-	// text are not, and the bits fit a processor's cache where slots do not.
+	// seen has a bit for the hash of each pair in the table. Most pairs of a text are
+	// not in it, and the bits fit a processor's cache although the slots do not.
 	seen      []uint64
 	seenShift uint
 	crowded   bool // as of a vocabulary
 }
 
 type mergeSlot struct {
-	key   uint64 // pair + 1, so that 0 is empty: the pair (2³²-1, 2³²-1) cannot be
+	key   uint64 // pair + 1, so that 0 is empty: no pair is (2³²-1, 2³²-1)
 	value uint64 // rank in the upper half, id in the lower
 }
 
-// seenBits is how many bits of the filter there are to a slot: 8 let about one
-// absent pair in fifteen through.
+// seenBits is the number of the filter's bits per slot: 8 let about one absent pair in
+// fifteen through.
 const seenBits = 8
 
 func newMerges(n int) *merges {
@@ -116,7 +116,8 @@ func newMerges(n int) *merges {
 		seenShift: shift - uint(bits.TrailingZeros(seenBits))}
 }
 
-// pairHash spreads a pair by Fibonacci hashing: the upper bits of its product with 2⁶⁴/φ count.
+// pairHash spreads a pair by Fibonacci hashing: callers use the upper bits of its product
+// with 2⁶⁴/φ.
 func pairHash(key uint64) uint64 { return key * 0x9E3779B97F4A7C15 }
 
 func (m *merges) put(a, b, rank, id uint32) {

@@ -74,7 +74,7 @@ func (c *wordCache) put(word []byte, h uint64, ids []uint32) {
 	if len(ids) > cacheIDs {
 		return
 	}
-	// The empty one of the two, else the one that the hash selects.
+	// The empty slot of the two, else the slot that the hash selects.
 	i := h >> 20 & c.mask
 	if c.slots[i].hash.Load() != 0 && (c.slots[i^1].hash.Load() == 0 || h>>63 == 1) {
 		i ^= 1
