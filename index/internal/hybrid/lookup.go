@@ -20,6 +20,7 @@ type Lookup struct {
 	todo   []uint64 // the seats that are not answered yet, as bits
 	prober prober
 	one    [1]*Member
+	guess  Guess // of an expected prompt
 }
 
 // Find answers a query for the members of a model. It takes no lock, and allocates only for

@@ -12,7 +12,8 @@ type Guess struct {
 	Hits []int32
 }
 
-// Guess fills g; g is empty if no assumption is open. It takes no lock.
+// Guess fills g; g is empty if no assumption is open, or if keys of the prompt are missing:
+// it would seem to hit too little. Guess takes no lock.
 func (l *Lookup) Guess(g *Guess, m *Member, q *Query, index Index) {
 	g.list, g.Hits = nil, g.Hits[:0]
 	p, list := m.plan.Load(), m.guessed.Load()
@@ -20,9 +21,13 @@ func (l *Lookup) Guess(g *Guess, m *Member, q *Query, index Index) {
 		return
 	}
 	p = m.current()
+	b := l.aimAt(m, p, q, index)
+	defer l.end()
+	if c := p.keying; c.Unit > 0 && len(b.keys) < (q.Tokens-1-c.Ahead)/c.Unit {
+		return
+	}
 	g.list = list
-	g.Hits = Predict(g.Hits, p.layout, list.all, q.Tokens, l.aimAt(m, p, q, index))
-	l.end()
+	g.Hits = Predict(g.Hits, p.layout, list.all, q.Tokens, b)
 }
 
 // Learn compares a Guess with the tokens that the replica has taken from its cache for the
@@ -47,7 +52,6 @@ func (m *Member) Open() bool { return !m.settled.Load() }
 // hits shows which assumption is right. Its lock is held for additions only.
 type tally struct {
 	mu     sync.Mutex
-	guess  Guess // of one prompt
 	list   *guessList
 	sums   []int32
 	tokens int64 // of the prompts
@@ -62,26 +66,43 @@ type tally struct {
 const maxTally = 256
 
 // Expect records that a prompt was sent to the member, to learn from the counters (Count).
-// It allocates nothing and waits for no lock that the writer holds.
+// It allocates nothing and waits for no lock that the writer holds. It holds none while the
+// prompt computes its keys: that may wait for a turn, which a caller of Expect can have.
 func (l *Lookup) Expect(m *Member, q *Query, index Index) {
 	t := &m.tally
+	guessed := t.open()
+	if guessed {
+		l.Guess(&l.guess, m, q, index)
+	}
+	t.add(q.Tokens, guessed, &l.guess)
+	l.guess.list = nil
+}
+
+// open reports whether prompts are added up.
+func (t *tally) open() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.tokens += int64(q.Tokens)
+	return t.begun && t.n < maxTally
+}
+
+// add adds a prompt, and its guess if there is one.
+func (t *tally) add(tokens int, guessed bool, g *Guess) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tokens += int64(tokens)
 	t.n++
 	if !t.begun || t.n > maxTally {
 		return
 	}
-	l.Guess(&t.guess, m, q, index)
-	if t.list != t.guess.list {
-		if t.n > 1 {
-			t.n = maxTally + 1 // half of the sums are of other assumptions
+	if !guessed || t.list != g.list {
+		if t.n > 1 || !guessed {
+			t.n = maxTally + 1 // half of the sums are of other assumptions, or a guess is missing
 			return
 		}
-		t.list = t.guess.list
+		t.list = g.list
 		t.sums = t.sums[:0]
 	}
-	for i, hit := range t.guess.Hits {
+	for i, hit := range g.Hits {
 		if i == len(t.sums) {
 			t.sums = append(t.sums, 0)
 		}

@@ -1,6 +1,10 @@
 package hybrid
 
-import "testing"
+import (
+	"testing"
+
+	"warmroute/prefixhash"
+)
 
 // counter is a member of full attention alone that holds five blocks, and what is sent to it.
 type counter struct {
@@ -79,4 +83,74 @@ func TestSumsAreOfOneList(t *testing.T) {
 	c.count("no assumption is open", 400, 128, nil, 0)
 	equal(t, "open", c.m.Open(), false)
 	equal(t, "of another", newCounter(t).m.Open(), true)
+}
+
+// hashed is a prompt whose keys are computed when they are asked for.
+type hashed struct {
+	length
+	compute func(keys []prefixhash.Key) []prefixhash.Key
+}
+
+func (p hashed) AppendChain(dst []prefixhash.Key, c Keying) []prefixhash.Key {
+	return p.compute(p.length.AppendChain(dst, c))
+}
+
+// TestKeysAreComputedWithoutTheLock: to compute keys may wait for a turn, which a request that
+// waits for the lock can have.
+func TestKeysAreComputedWithoutTheLock(t *testing.T) {
+	c, asked := newCounter(t), 0
+	c.count("the first", 0, 0, nil, 0)
+	p := hashed{100, func(keys []prefixhash.Key) []prefixhash.Key {
+		asked++
+		if !c.m.tally.mu.TryLock() {
+			t.Error("the lock is held")
+			return keys
+		}
+		c.m.tally.mu.Unlock()
+		return keys
+	}}
+	c.l.Expect(c.m, &Query{Prompt: p, Tokens: 100, Asked: Home{Block: 16}}, c.n)
+	if c.count("one", 100, 64, []int32{80, 64}, 64); asked == 0 {
+		t.Error("no key was computed")
+	}
+}
+
+// TestCountsDuringAnExpectation: counters that come while a prompt's keys are computed do not
+// cover it.
+func TestCountsDuringAnExpectation(t *testing.T) {
+	c := newCounter(t)
+	c.count("the first", 0, 0, nil, 0)
+	p := hashed{100, func(keys []prefixhash.Key) []prefixhash.Key {
+		c.expect(1)
+		c.count("of the other", 100, 80, []int32{80, 64}, 80)
+		return keys
+	}}
+	l := Lookup{}
+	l.Expect(c.m, &Query{Prompt: p, Tokens: 100, Asked: Home{Block: 16}}, c.n)
+	c.count("of the prompt", 200, 144, []int32{80, 64}, 64)
+}
+
+// TestStoppedPromptsTeachNothing: a prompt without all of its keys would be expected to hit
+// too little.
+func TestStoppedPromptsTeachNothing(t *testing.T) {
+	c := newCounter(t)
+	c.count("the first", 0, 0, nil, 0)
+	stopped := hashed{100, func(keys []prefixhash.Key) []prefixhash.Key { return keys[:2] }}
+	queries := 0.0
+	for _, before := range []int{0, 1} {
+		c.expect(before)
+		c.l.Expect(c.m, &Query{Prompt: stopped, Tokens: 100, Asked: Home{Block: 16}}, c.n)
+		c.expect(1)
+		queries += 100 * float64(before+2)
+		c.count("one was stopped", queries, 64, nil, 0)
+		c.expect(1)
+		queries += 100
+		c.count("after that", queries, 144, []int32{80, 64}, 80)
+		c.count("a new beginning", queries-100*float64(before+3), 64, nil, 0)
+		queries -= 100 * float64(before+3)
+	}
+	var g Guess
+	if c.l.Guess(&g, c.m, &Query{Prompt: stopped, Tokens: 100, Asked: Home{Block: 16}}, c.n); len(g.Hits) > 0 {
+		t.Errorf("a stopped prompt hits %v", g.Hits)
+	}
 }
