@@ -5,7 +5,7 @@ import "testing"
 // As many orphans are kept as may be, and no holder is incomplete whose orphans have joined.
 func TestOrphansUpToTheBound(t *testing.T) {
 	x := newFixture(t, Options{MaxOrphans: 10})
-	inca, incb := x.Begin(a), x.Begin(b)
+	inca := x.Begin(a)
 	if res := x.send(a, inca, x.f.stored(a, TierGPU, x.all()[20:30])); res.Orphaned != 10 || res.Dropped != 0 {
 		t.Errorf("%+v, want 10 orphans", res)
 	}
@@ -19,7 +19,7 @@ func TestOrphansUpToTheBound(t *testing.T) {
 		t.Errorf("%+v, want 30 blocks, complete", m)
 	}
 	x = newFixture(t, Options{MaxOrphans: 10})
-	inca, incb = x.Begin(a), x.Begin(b)
+	inca, incb := x.Begin(a), x.Begin(b)
 	x.send(a, inca, x.f.stored(a, TierGPU, x.all()[2:6]))
 	x.send(b, incb, x.f.stored(b, TierGPU, x.all()[:1]), x.f.stored(b, TierGPU, x.all()[10:15]))
 	x.send(a, inca, x.f.stored(a, TierGPU, x.all()[:2])) // joined
