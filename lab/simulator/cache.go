@@ -1,15 +1,15 @@
 package simulator
 
-// cache is a replica's prefix cache: blocks in use are pinned, the others wait
-// in order of their release to be evicted. A request's blocks are released tail
-// first, so that tails are evicted first, as vLLM does.
+// cache is a replica's prefix cache: running requests pin their blocks, and the cache
+// evicts other blocks in the order of their release. It releases a request's blocks tail
+// first, so that it evicts tails first, as vLLM does.
 type cache struct {
 	block    int // tokens per block
 	capacity int // tokens
 	blocks   int32
 	nodes    []node  // prompt blocks, the list's sentinel at [blocks], then outputs
 	spare    []int32 // nodes of evicted outputs
-	idle     int     // tokens that can be evicted
+	idle     int     // tokens that the cache can evict
 	used     int     // tokens present or reserved
 	pinned   int     // tokens of running requests
 
@@ -42,8 +42,8 @@ func (c *cache) match(blocks []int32) int {
 	return len(blocks)
 }
 
-// reserve pins a prompt's blocks and room for its output; false when there is
-// not enough. It returns how many blocks are cached.
+// reserve pins a prompt's blocks and room for its output, and returns the number of cached
+// blocks; false if there is not enough room.
 func (c *cache) reserve(r *Request) (cached int, ok bool) {
 	cached = c.match(r.Blocks)
 	waking := 0
@@ -130,7 +130,7 @@ func (c *cache) evict(tokens int) {
 	}
 }
 
-// link puts a node at the end of the list: it is evicted last.
+// link puts a node at the end of the list: the cache evicts it last.
 func (c *cache) link(i int32) {
 	last := c.nodes[c.blocks].prev
 	c.nodes[i].prev, c.nodes[i].next = last, c.blocks
@@ -144,8 +144,8 @@ func (c *cache) unlink(i int32) {
 	c.idle -= int(n.size)
 }
 
-// pool is one cache shared by all replicas, an upper bound: least recently used
-// is evicted first; without a capacity nothing is.
+// pool is one cache of all replicas, an upper bound. It evicts the least recently used
+// blocks first, and without a capacity none.
 type pool struct {
 	block, capacity, used int
 	present               []bool

@@ -36,7 +36,7 @@ func (d *decodes) Pop() any {
 	return x
 }
 
-// hit is the tokens that matched blocks save: the last one is always computed.
+// hit returns the tokens that matched blocks save: vLLM always computes the last token.
 func hit(blocks, input, block int) int { return max(0, min(blocks*block, input-1)) }
 
 func (d *dense) match(blocks []int32) int {
@@ -56,7 +56,7 @@ func (d *dense) Load() Page {
 
 func (d *dense) running() int { return len(d.prefilling) + len(d.decoding) }
 
-// admit reserves a sequence's KV cache, false when there is no room.
+// admit reserves a sequence's KV cache; false if there is no room.
 func (d *dense) admit(s *sequence) bool {
 	c := d.cache
 	var cached int
@@ -169,8 +169,7 @@ func (d *dense) End() Ended {
 	return e
 }
 
-// ahead returns the engine time of the prefill ahead of a new request, which only an
-// oracle has.
+// ahead returns the engine time of the prefill ahead of a new request, for oracles alone.
 func (d *dense) ahead() (w float64) {
 	for _, s := range d.prefilling {
 		w += d.hw.Prefill(s.r.Input-s.computed, s.computed)
@@ -182,8 +181,7 @@ func (d *dense) ahead() (w float64) {
 	return w
 }
 
-// coming is match with the blocks that requests ahead will have stored, which only
-// an oracle has.
+// coming is match with the blocks that requests ahead will have stored, for oracles alone.
 func (d *dense) coming(blocks []int32) int {
 	most := d.match(blocks)
 	for _, list := range [][]*sequence{d.prefilling, d.waiting} {

@@ -11,7 +11,7 @@ type engine struct {
 	busyTime float64 // s
 }
 
-// begin forms a batch at now. It does nothing while there is nothing to do.
+// begin forms a batch at now, if the engine has work.
 func (e *engine) begin(now float64) {
 	var b Batch
 	if b, e.busy = e.Begin(); !e.busy {
@@ -25,7 +25,7 @@ func (e *engine) begin(now float64) {
 	e.stepEnd = now + seconds
 }
 
-// wait returns how long a new request waits, which only an oracle has.
+// wait returns the time that a new request waits, for oracles alone.
 func (e *engine) wait(d *dense, now float64) float64 {
 	w := e.slow * d.ahead()
 	if e.busy {

@@ -8,9 +8,8 @@ import (
 	"io"
 )
 
-// External is a policy in another process, called over JSON lines; see
-// brain.Run for the protocol. Its first error ends up in Err, and from then
-// on it gives no hints.
+// External is a policy in another process, over JSON lines; brain.Run has the protocol.
+// After its first error, which Err returns, it gives no hints.
 type External struct {
 	w   *bufio.Writer
 	r   *bufio.Reader
@@ -28,7 +27,7 @@ func NewExternal(s *Sim, w io.Writer, r io.Reader) *External {
 	return e
 }
 
-// Err is the first thing that went wrong. Call it after the run.
+// Err returns the first error. Call it after the run.
 func (e *External) Err() error { return errors.Join(e.err, e.w.Flush()) }
 
 func (e *External) send(message any) {

@@ -1,6 +1,6 @@
 package simulator
 
-// Hardware is what one replica's engine is modelled with.
+// Hardware has the constants of the model of a replica's engine.
 type Hardware struct {
 	PrefillToken float64 // s per prefilled token
 	PrefillPair  float64 // s per (query, key) pair of attention
@@ -24,7 +24,7 @@ func H100() Hardware {
 	}
 }
 
-// Prefill is the engine time of computing u tokens behind m cached ones.
+// Prefill returns the engine time of computing u tokens behind m cached ones.
 func (h *Hardware) Prefill(u, m int) float64 {
 	fu, fm := float64(u), float64(m)
 	return h.PrefillToken*fu + h.PrefillPair*fu*(fm+fu/2)

@@ -2,17 +2,17 @@ package simulator
 
 import "slices"
 
-// Result is what a run came to. Times in seconds; the first requests of the run
-// (Config.Warm) count for nothing but balance.
+// Result has the measurements of a run. Times are in seconds. The first requests of the run
+// (Config.Warm) only count for balance.
 type Result struct {
 	Hit           float64   // cached share of the prompt tokens
 	Mean          float64   // time to first token
 	P50, P90, P99 float64   // of the same
 	End           float64   // mean time to the last token
-	Imbalance     float64   // most over mean prefill time of a replica
+	Imbalance     float64   // longest prefill time of a replica, over the mean
 	Busy          float64   // share of time replicas computed
 	Rate          float64   // requests per second finished between the first and last fifth
-	TTFT          []float64 // every one, ascending
+	TTFT          []float64 // all times to first token, ascending
 }
 
 func (s *Sim) result() (res Result) {
@@ -56,10 +56,10 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[int(q*float64(len(sorted)-1))]
 }
 
-// Saturation is the rate, in requests per second, that Envoy's P2C balancing can
-// sustain on t over the replicas of c: what loads are fractions of.
+// Saturation returns the rate, in requests per second, that Envoy's P2C balancing can
+// sustain on t over the replicas of c. Loads are fractions of it.
 func Saturation(t *Trace, c Config) float64 {
-	flood := 1e3 * float64(c.Replicas) // more than can be served
+	flood := 1e3 * float64(c.Replicas) // more than the replicas can serve
 	c.Policy, c.Scrape, c.Seed = Rivals["p2c"], 1, 1
 	return New(c, t, flood).Run().Rate
 }

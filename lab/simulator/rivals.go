@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Rivals are the published policies with their defaults, from their code or
-// documentation, and two bounds: "oracle" is greedy on the engines' true state;
-// run with Config.Pooled it is the bound of one shared cache.
+// Rivals are the published policies with their defaults, from their code or documentation,
+// and two bounds: "oracle" is greedy on the engines' true state; with Config.Pooled it is
+// the bound of one shared cache.
 var Rivals = map[string]func(s *Sim) Policy{
 	"p2c":     func(s *Sim) Policy { return rival{s, func(float64, *Request) int { return s.twoChoices() }, nil} }, // Envoy LEAST_REQUEST
 	"least":   func(s *Sim) Policy { return rival{s, leastRequest(s), nil} },
@@ -20,7 +20,7 @@ var Rivals = map[string]func(s *Sim) Policy{
 	"oracle":  oracle,
 }
 
-// rival is a policy by two functions.
+// rival is a policy made of two functions.
 type rival struct {
 	s      *Sim
 	route  func(now float64, r *Request) int
@@ -39,7 +39,7 @@ func (rival) Stored(float64, int, []int32)  {}
 func (rival) Removed(float64, int, []int32) {}
 func (rival) Scraped(float64, []Page)       {}
 
-// least is the replica with the smallest value, one of the smallest at random.
+// least returns the replica with the smallest value, among equals one at random.
 func (s *Sim) least(value func(i int) float64) int {
 	best, at, n := math.Inf(1), -1, 0
 	for i := range s.c.Replicas {
@@ -61,7 +61,8 @@ func leastRequest(s *Sim) func(float64, *Request) int {
 	}
 }
 
-// history is an index of what was routed where, least recently used first out.
+// history is an index of routed blocks by replica. It evicts the least recently used ones
+// first.
 type history struct {
 	most int // blocks per replica; 0 = no limit
 	seen []map[int32]int64
@@ -269,16 +270,16 @@ func dynamo(s *Sim) Policy {
 func oracle(s *Sim) Policy {
 	return rival{s, func(now float64, r *Request) int {
 		return s.least(func(i int) float64 {
-			e, d := s.engines[i], s.engines[i].Scheduler.(*dense) // other schedulers' caches cannot be looked into
+			e, d := s.engines[i], s.engines[i].Scheduler.(*dense) // an oracle cannot read other schedulers' caches
 			h := hit(d.coming(r.Blocks), r.Input, Block)
 			return e.wait(d, now) + e.slow*e.hw.Prefill(r.Input-h, h) + 1e-9*float64(d.cache.pinned)
 		})
 	}, nil}
 }
 
-// Reference is the score of policy.TTFT on the simulator's own state: every
-// first token at once, exact constants. It differs from `lab policy` by what a
-// router cannot observe.
+// Reference returns the score of policy.TTFT on the simulator's own state: every first
+// token at once, true constants. `lab policy` lacks the part of this that a router cannot
+// observe.
 func Reference(lambda, beta, kappa, guard, add float64) func(s *Sim) Policy {
 	return func(s *Sim) Policy {
 		st, hw := s.router, &s.c.Hardware

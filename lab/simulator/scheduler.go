@@ -1,20 +1,20 @@
 package simulator
 
-// Scheduler forms an engine's batches and keeps its KV cache. This package's own is
+// Scheduler forms an engine's batches and keeps its KV cache. This package's scheduler is
 // for caches of full attention alone; package hybrid has one for several groups.
 type Scheduler interface {
 	Enqueue(r *Request)
-	// Begin forms a batch, false where there is nothing to do.
+	// Begin forms a batch; false: there is nothing to do.
 	Begin() (Batch, bool)
 	End() Ended
 	Load() Page
 }
 
-// Ended is what a batch came to.
+// Ended is the outcome of a batch.
 type Ended struct {
-	Stored, Removed []int32    // blocks of full attention that are in the cache since, or no longer
-	Changes         []Change   // what the groups published, where the cache has several
-	First, Done     []*Request // whose first or last token came, with their Hit set
+	Stored, Removed []int32    // blocks of full attention that the batch added to the cache, or evicted
+	Changes         []Change   // the groups' events, if the cache has several groups
+	First, Done     []*Request // requests whose first or last token came, with Hit set
 }
 
 // Batch is what an engine computes in one step.
@@ -26,7 +26,7 @@ type Batch struct {
 	Running int     // sequences
 }
 
-// Change is what a KV cache group stored or removed, as in an event.
+// Change has the blocks that a KV cache group stored or removed, like an event.
 type Change struct {
 	Group     int
 	Kind      string // vLLM's name of it
@@ -35,7 +35,7 @@ type Change struct {
 	HasParent bool
 	Parent    int32 // of Blocks[0], stored
 	Blocks    []int32
-	Tokens    int // covered: more than the blocks' where some are not kept
+	Tokens    int // covered: more than the blocks' if the group leaves some out
 }
 
 // Full reports whether the group's blocks are those of full attention.

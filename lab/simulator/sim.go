@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// Policy is a router under test. Only Route must decide something; the other
-// methods pass it what a router observes.
+// Policy is a router under test. Route decides; the other methods pass a router's
+// observations.
 type Policy interface {
-	// Route names a replica for r at now; a number that is none leaves the
-	// choice to the data plane's own balancing (P2C).
+	// Route returns a replica for r at now; another number leaves the choice to
+	// the data plane's own balancing (P2C).
 	Route(now float64, r *Request) int
-	Routed(now float64, r *Request) // it went to r.Replica
+	Routed(now float64, r *Request) // r.Replica got the request
 	First(now float64, r *Request)  // its first token came
 	Done(now float64, r *Request)
 	Stored(now float64, replica int, blocks []int32)
@@ -21,8 +21,8 @@ type Policy interface {
 	Scraped(now float64, pages []Page)
 }
 
-// GroupPolicy is a Policy that follows every KV cache group of the replicas. Changed
-// is called in place of Stored and Removed where they have several.
+// GroupPolicy is a Policy that follows every KV cache group of the replicas. If there are
+// several, a Sim calls Changed in place of Stored and Removed.
 type GroupPolicy interface {
 	Changed(now float64, replica int, changes []Change)
 }
@@ -34,7 +34,7 @@ type Page struct {
 	KVUsage float64 `json:"kv_usage"` // 0 to 1
 }
 
-// Config is one run. Zero values are the defaults where one is named.
+// Config is one run. A zero value means the default, if the field has one.
 type Config struct {
 	Replicas   int
 	Hardware   Hardware
@@ -44,12 +44,12 @@ type Config struct {
 	EventDelay float64 // s; default 10 ms, negative is none
 	Scrape     float64 // s between two readings of metrics; default 50 ms
 	Slow       float64 // factor on the step time of replica 0; 0 = as fast as the others
-	Warm       float64 // share of requests that count for nothing at the start; default 0.1
+	Warm       float64 // share of the first requests that do not count; default 0.1
 	Seed       uint64
 	Progress   func(done, of int) // called after every thousandth request; nil = not called
 }
 
-// Sim is one run in progress, as policies see it.
+// Sim is one run in progress.
 type Sim struct {
 	c        Config
 	requests []*Request
@@ -58,7 +58,7 @@ type Sim struct {
 	rng      *rand.Rand
 	now      float64
 
-	events []event // published, not yet seen
+	events []event // published, not yet delivered
 	scrape float64 // time of the next
 	pages  []Page
 	router *state
@@ -147,7 +147,7 @@ func (s *Sim) endStep(i int) {
 	if len(ended.Stored)+len(ended.Removed)+len(ended.Changes) > 0 {
 		s.events = append(s.events, event{s.now + s.c.EventDelay, i, ended})
 	}
-	s.deliver(s.now) // without delay, it is known before the first token
+	s.deliver(s.now) // without delay, policies get events before the first token
 	for _, r := range ended.First {
 		s.first(r)
 	}
@@ -183,7 +183,7 @@ func (s *Sim) arrive(r *Request) {
 	}
 }
 
-// twoChoices is Envoy's LEAST_REQUEST: the less loaded of two at random.
+// twoChoices chooses as Envoy's LEAST_REQUEST: the less loaded of two random replicas.
 func (s *Sim) twoChoices() int {
 	a, b := s.rng.IntN(s.c.Replicas), s.rng.IntN(s.c.Replicas)
 	if s.router.inFlight[b] < s.router.inFlight[a] {
@@ -192,7 +192,7 @@ func (s *Sim) twoChoices() int {
 	return a
 }
 
-// deliver hands over the events that have arrived by t, each at its time.
+// deliver passes the events that have arrived by t to the policy, each at its time.
 func (s *Sim) deliver(t float64) {
 	n := 0
 	for n < len(s.events) && s.events[n].at <= t {
@@ -206,7 +206,7 @@ func (s *Sim) deliver(t float64) {
 			g.Changed(e.at, e.replica, e.Changes)
 			continue
 		}
-		if len(e.Removed) > 0 { // before: a block may come back in the step that evicted it
+		if len(e.Removed) > 0 { // first: a block may come back in the step that evicted it
 			s.policy.Removed(e.at, e.replica, e.Removed)
 		}
 		if len(e.Stored) > 0 {
@@ -216,7 +216,7 @@ func (s *Sim) deliver(t float64) {
 	s.events = slices.Delete(s.events, 0, n)
 }
 
-// readMetrics reads metrics as of the last time they were due before at.
+// readMetrics reads metrics at the last due time before at.
 func (s *Sim) readMetrics(at float64) {
 	if s.scrape > at {
 		return
@@ -229,7 +229,7 @@ func (s *Sim) readMetrics(at float64) {
 	s.scrape = last + s.c.Scrape
 }
 
-// state is what a router records of what it sent, and its index of the events.
+// state is a router's record of its requests, and its index of the events.
 type state struct {
 	inFlight []int
 	awaiting []int
@@ -238,7 +238,7 @@ type state struct {
 	live     []float64 // context tokens of requests in flight
 	active   []map[int32]int
 	index    []uint64    // block → replicas that have it, by events
-	coming   [][]float64 // replica, block → until when it is expected there
+	coming   [][]float64 // replica, block → end of the time in which the router expects it
 	matched  []int
 }
 
@@ -293,8 +293,8 @@ func (st *state) apply(e *event) {
 	}
 }
 
-// matches returns the leading blocks each replica has by its events and, with
-// expected, also by the requests sent there.
+// matches returns the number of leading blocks of each replica by its events and, with
+// expected, also by its requests.
 func (st *state) matches(blocks []int32, expected bool, now float64) []int {
 	clear(st.matched)
 	alive := uint64(1)<<len(st.matched) - 1

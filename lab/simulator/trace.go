@@ -14,21 +14,21 @@ import (
 	"strings"
 )
 
-// Request is one request of a trace, and what became of it in a run.
+// Request is one request of a trace, with its outcome in a run.
 type Request struct {
 	ID     int
 	At     float64 // arrival, s
 	Input  int     // tokens
 	Output int     // tokens, at least 1
-	Blocks []int32 // chained block ids of the prompt, the last may be partial
+	Blocks []int32 // chained block ids of the prompt; the last block may be partial
 
-	Replica int     // where it went
+	Replica int     // that got it
 	Hit     int     // cached tokens
 	First   float64 // time of the first token
 	Done    float64
 
-	uncached int     // tokens a policy expected to compute
-	cost     float64 // and the seconds
+	uncached int     // tokens that a policy expected the replica to compute
+	cost     float64 // seconds that it expected for them
 }
 
 // Trace is a sequence of requests by arrival.
@@ -47,9 +47,8 @@ type row struct {
 	Hashes    []int64 `json:"hash_ids"`
 }
 
-// LoadTrace reads a trace in the Mooncake format. Requests of one timestamp (the
-// conversation trace has ticks of 3 s) are spread at random over the time to
-// the next, by seed.
+// LoadTrace reads a trace in the Mooncake format. It spreads requests of one timestamp (the
+// conversation trace has ticks of 3 s) at random over the time to the next one, by seed.
 func LoadTrace(path string, seed uint64) (*Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -89,8 +88,8 @@ func ReadTrace(r io.Reader, name string, seed uint64) (*Trace, error) {
 	return b.Trace(), nil
 }
 
-// maxTick is the longest time, in ms, that requests of one timestamp are spread
-// over: a pause in the trace is a pause.
+// maxTick is the longest time, in ms, over which LoadTrace spreads requests of one
+// timestamp: a pause of the trace stays a pause.
 const maxTick = 10_000
 
 func arrivals(rows []row, rng *rand.Rand) []float64 {
@@ -124,7 +123,7 @@ func NewBuilder(name string) *Builder {
 	return &Builder{t: Trace{Name: name}, ids: map[int64]int32{}}
 }
 
-// Add appends a request that arrives at at, in seconds, no earlier than the one
+// Add appends a request that arrives at at, in seconds, no earlier than the request
 // before. hashes are chained block ids of any size.
 func (b *Builder) Add(at float64, input, output int, hashes []int64) {
 	r := Request{ID: len(b.t.Requests), At: at, Input: max(1, input), Output: max(1, output), Blocks: make([]int32, len(hashes))}
@@ -139,7 +138,7 @@ func (b *Builder) Add(at float64, input, output int, hashes []int64) {
 	b.t.Requests = append(b.t.Requests, r)
 }
 
-// Trace is the trace of at least one request.
+// Trace returns the trace, which must have a request.
 func (b *Builder) Trace() *Trace {
 	t := &b.t
 	t.Blocks = len(b.ids)
@@ -150,7 +149,7 @@ func (b *Builder) Trace() *Trace {
 // Block is the tokens of a block in the traces.
 const Block = 512
 
-// Synthetic is a seeded trace of n requests: conversations of several turns
+// Synthetic returns a seeded trace of n requests: conversations of several turns
 // behind a few shared system prompts, Poisson arrivals, heavy-tailed lengths.
 func Synthetic(n int, seed uint64) *Trace {
 	rng := rand.New(rand.NewPCG(seed, 2))
@@ -187,8 +186,8 @@ func Synthetic(n int, seed uint64) *Trace {
 	return b.Trace()
 }
 
-// HotBursts is a seeded trace of n requests half of which come in bursts of 32
-// with one long prefix in common, and little of their own.
+// HotBursts returns a seeded trace of n requests. Half of them come in bursts of 32 with
+// one long common prefix, and little text of their own.
 func HotBursts(n int, seed uint64) *Trace {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	b, fresh := NewBuilder("hot"), int64(1<<40)
@@ -224,7 +223,7 @@ func HotBursts(n int, seed uint64) *Trace {
 	return b.Trace()
 }
 
-// Unique is a seeded trace of n requests that share nothing.
+// Unique returns a seeded trace of n requests without common blocks.
 func Unique(n int, seed uint64) *Trace {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	b, fresh := NewBuilder("unique"), int64(0)

@@ -18,8 +18,8 @@ type Options struct {
 	Replicas    int            // required
 	Block       int            // tokens per block, required
 	Policy      policy.Config  // as in the router's configuration
-	FirstTokens bool           // believe First, instead of finding out by events
-	Groups      Groups         // what is followed of replicas with several KV cache groups
+	FirstTokens bool           // First reports first tokens; else the brain finds them by events
+	Groups      Groups         // the KV cache groups that the brain follows
 	Seed        uint64         // of ties
 	Peers       decision.Peers // other routers; nil = there are none
 }
@@ -27,7 +27,7 @@ type Options struct {
 // model is the served model's id.
 const model = "m"
 
-// maxReplicas is as many as an index has room for.
+// maxReplicas is the number of replicas that an index has room for.
 const maxReplicas = 4096
 
 // scrapeEvery is how often the router reads metrics.
@@ -47,13 +47,13 @@ type Brain struct {
 	ask          decision.Ask
 	prompt       prompt
 	incarnations []uint64                  // incarnation by replica
-	parents      map[int64]int64           // block → the one before it, as requests have shown; -1 = it is a first one
+	parents      map[int64]int64           // block → the block before it in requests; -1 = first block
 	open         map[int]decision.Decision // by request id
 	batch        index.Batch
 	scraped      time.Time
 }
 
-// start is when virtual time begins. Any will do that is not zero.
+// start is the beginning of virtual time: any time but zero.
 var start = time.Unix(1_700_000_000, 0)
 
 // New returns a brain at time 0.
@@ -92,7 +92,7 @@ func New(o Options) (*Brain, error) {
 // Close frees the brain's memory.
 func (b *Brain) Close() error { return b.index.Close() }
 
-// Snapshot is the fleet, for the decider.
+// Snapshot returns the fleet, for the decider.
 func (b *Brain) Snapshot() *fleet.Snapshot { return b.fleet }
 
 // To sets the clock to t seconds. It never goes back.
@@ -102,8 +102,8 @@ func (b *Brain) To(t float64) {
 	}
 }
 
-// Route decides where a request goes, -1 being no hint. blocks are chained ids;
-// the last one may be partial.
+// Route returns the replica for a request; -1 = no hint. blocks are chained ids; the last
+// block may be partial.
 func (b *Brain) Route(id, input int, blocks []int64) int {
 	parent := int64(-1)
 	b.prompt.keys = b.prompt.keys[:0]
@@ -128,7 +128,7 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 	return b.at[first]
 }
 
-// Routed records where a request really went.
+// Routed records the replica that really got a request.
 func (b *Brain) Routed(id, replica int) {
 	if d, ok := b.open[id]; ok && replica >= 0 && replica < len(b.replicas) {
 		b.decider.Served(&d, b.replicas[replica].Addr)
@@ -152,9 +152,9 @@ func (b *Brain) Done(id int) {
 	}
 }
 
-// Stored records that a replica published blocks as stored. An event of vLLM holds
-// the blocks of one request; which block belongs to which is not known here, so
-// each becomes an event of its own.
+// Stored records that a replica published blocks as stored. An event of vLLM has the
+// blocks of one request; the caller does not say which blocks share one, so each block
+// becomes an event of its own.
 func (b *Brain) Stored(replica int, blocks []int64) error {
 	b.batch.Events = b.batch.Events[:0]
 	engine := make([]uint64, len(blocks))
@@ -197,7 +197,7 @@ func (b *Brain) apply(replica int) error {
 	return nil
 }
 
-// Scraped gives every replica's metrics. They are read once a second.
+// Scraped sets every replica's metrics, at most once a second.
 func (b *Brain) Scraped(running, waiting []float64) {
 	if b.now.Sub(b.scraped) < scrapeEvery {
 		return
@@ -212,8 +212,8 @@ func (b *Brain) Scraped(running, waiting []float64) {
 	b.replicas, b.fleet = next, fleet.NewSnapshot(next...)
 }
 
-// key is the index key of a block id: odd multiples spread small numbers, and
-// none is 0.
+// key returns the index key of a block id: an odd factor spreads small numbers, and no key
+// is 0.
 func key(block int64) prefixhash.Key {
 	return prefixhash.Key(uint64(block+1) * 0x9E3779B97F4A7C15)
 }

@@ -7,13 +7,13 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Groups selects what a Brain follows of replicas with several KV cache groups.
+// Groups selects the KV cache groups that a Brain follows.
 type Groups uint8
 
 const (
 	OneGroup   Groups = iota // the replicas have one, of full attention; events come as Stored and Removed
-	EveryGroup               // all, as the router does
-	FullGroup                // full attention alone, as routers do that know nothing of groups
+	EveryGroup               // all groups, as the router does
+	FullGroup                // full attention alone, as a router without groups does
 )
 
 // grouped is a judged Brain whose replicas have several groups.
@@ -25,9 +25,9 @@ func (p grouped) Changed(now float64, replica int, changes []simulator.Change) {
 	must(p.b.Changed(replica, changes))
 }
 
-// Changed applies what a replica's KV cache groups published, as one batch. Full
-// attention's events have the places of blocks; those of the others have only hashes,
-// as where vLLM leaves blocks out.
+// Changed applies the changes that a replica's KV cache groups published, as one batch.
+// Events of full attention have the places of blocks; events of other groups have hashes
+// alone, like vLLM's events that leave blocks out.
 func (b *Brain) Changed(replica int, changes []simulator.Change) error {
 	b.batch.Events = b.batch.Events[:0]
 	for i := range changes {

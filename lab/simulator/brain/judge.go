@@ -52,8 +52,7 @@ func (p *inProcess) Done(now float64, r *simulator.Request) {
 	p.b.Done(r.ID)
 }
 
-// Stored and Removed panic where the simulator contradicts itself: it names
-// only replicas and blocks that there are.
+// Stored and Removed panic at unknown replicas or blocks: the simulator names none.
 func (p *inProcess) Stored(now float64, replica int, blocks []int32) {
 	p.b.To(now)
 	must(p.b.Stored(replica, p.ids(blocks)))

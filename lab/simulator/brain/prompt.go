@@ -5,15 +5,15 @@ import (
 	"warmroute/prefixhash"
 )
 
-// prompt is a prompt whose keys are known.
+// prompt is a prompt by its keys.
 type prompt struct {
 	keys  []prefixhash.Key
 	input int
-	last  uint64 // content of the last block where keys are a chain, else 0
+	last  uint64 // content of the last block if keys are a chain, else 0
 }
 
-// chain makes keys, which name blocks, the index's chain of the full blocks among
-// them, so that events can report for each group separately what it holds.
+// chain replaces keys, which name blocks, by the index's chain of the full blocks, so that
+// events can report the blocks of each group separately.
 func (p *prompt) chain(block int) {
 	p.keys = p.keys[:min(len(p.keys), p.input/block)]
 	parent := prefixhash.TokenRoot(model, prefixhash.LoRA{})

@@ -9,9 +9,8 @@ import (
 	"warmroute/lab/simulator"
 )
 
-// Routers are several brains that decide for one fleet, each for a part of the
-// requests, and send messages by peers.Machine: every message arrives after
-// Delay.
+// Routers are several brains of one fleet. Each decides for a part of the requests, and
+// peers.Machine sends messages between them, which arrive after delay.
 type Routers struct {
 	all   []*router
 	rng   *rand.Rand
@@ -20,14 +19,14 @@ type Routers struct {
 	wire  []envelope // in the order they arrive
 	tick  float64
 
-	Messages, Bytes int // sent, counted once however many hear them
+	Messages, Bytes int // sent; a message to several routers counts once
 }
 
 // router is one brain and its side of the protocol.
 type router struct {
 	inProcess
 	outbox  *peers.Outbox
-	machine *peers.Machine // nil: nothing is shared
+	machine *peers.Machine // nil: the router shares nothing
 }
 
 // envelope is a message on its way to all routers but one.
@@ -40,8 +39,7 @@ type envelope struct {
 // tickEvery is how often a machine looks at the clock, in seconds.
 const tickEvery = 0.1
 
-// NewRouters returns n brains that share what they know after delay seconds;
-// below 0 they share nothing.
+// NewRouters returns n brains whose messages take delay seconds; below 0 they send none.
 func NewRouters(n int, delay float64, o Options) (*Routers, error) {
 	rs := &Routers{rng: rand.New(rand.NewPCG(o.Seed, 77)), of: map[int]*router{}, delay: delay}
 	parents := map[int64]int64{}
@@ -75,7 +73,7 @@ func (rs *Routers) Close() {
 	}
 }
 
-// until delivers what arrives by now, each message at its time.
+// until delivers the messages that arrive by now, each at its time.
 func (rs *Routers) until(now float64) {
 	for len(rs.wire) > 0 && rs.wire[0].at <= now {
 		l := rs.wire[0]
@@ -175,8 +173,8 @@ func (rs *Routers) Scraped(now float64, pages []simulator.Page) {
 	}
 }
 
-// InFlight is what every router counts in flight on all replicas, its peers'
-// requests included.
+// InFlight returns each router's count of requests in flight on all replicas, with those
+// of its peers.
 func (rs *Routers) InFlight() (counts []int) {
 	for _, r := range rs.all {
 		n := 0

@@ -17,7 +17,7 @@ type message struct {
 	Replica  int             `json:"replica"`
 	Input    int             `json:"input_tokens"`
 	Blocks   []int64         `json:"blocks"`
-	Replicas json.RawMessage `json:"replicas"` // init: how many; metrics: of each
+	Replicas json.RawMessage `json:"replicas"` // init: their number; metrics: a page of each
 	Routers  int             `json:"routers"`
 	Block    int             `json:"block_tokens"`
 }
@@ -35,10 +35,10 @@ type page struct {
 //	{"type":"stored"|"removed","t":s,"replica":r,"blocks":[ids]}
 //	{"type":"metrics","t":s,"replicas":[{"waiting":n,"running":n},...]}
 //	{"type":"route","t":s,"id":n,"input_tokens":n,"blocks":[ids]}       answered: {"replica":k}, -1 = no hint
-//	{"type":"routed","t":s,"id":n,"replica":r}                          where it really went
+//	{"type":"routed","t":s,"id":n,"replica":r}                          r really got the request
 //	{"type":"first_token"|"done","t":s,"id":n}
 //
-// Unknown fields and types are passed over. Errors name the line.
+// Run ignores unknown fields and types. Errors name the line.
 func Run(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 1<<20), 1<<28)

@@ -15,8 +15,8 @@ type Model struct {
 	Full   float64 // share of the layers that attend to all tokens before
 }
 
-// Models are those that simulations know by name. Blocks are of simulator.Block
-// tokens, so the windows are two blocks.
+// Models maps the names of models in simulations to them. A block has simulator.Block
+// tokens, so a window has two blocks.
 var Models = map[string]Model{
 	// Gemma 3 12B: 40 layers with windows of 1024 tokens, 8 of full attention.
 	"gemma3": {groups(vllmsim.Group{Kind: vllmsim.SlidingWindow, Window: 1024}, 5), 1. / 6},
@@ -31,8 +31,8 @@ func groups(g vllmsim.Group, n int) (all []vllmsim.Group) {
 	return append(all, vllmsim.Group{Kind: vllmsim.FullAttention})
 }
 
-// Hardware is h for the model: only its layers of full attention read all of the
-// context. It is one with the model's size and memory otherwise.
+// Hardware returns h for the model: only its layers of full attention read all of the
+// context. Size and memory stay h's.
 func (m Model) Hardware(h simulator.Hardware) simulator.Hardware {
 	h.PrefillPair *= m.Full
 	h.DecodeToken *= m.Full
@@ -47,8 +47,8 @@ type Replica struct {
 }
 
 // New returns a replica of the model with the batches and the memory of h.
-// A block of a group takes its share of the layers' memory: each group is as
-// large as the others, as vLLM makes them. It panics where h has no room for a model.
+// Each group takes an equal share of the layers' memory, as in vLLM. New panics if h has no
+// room for the model.
 func (m Model) New(h simulator.Hardware) *Replica {
 	blocks := h.Capacity / simulator.Block * len(m.Groups)
 	s, err := vllmsim.NewStepper(vllmsim.Options{
@@ -61,8 +61,8 @@ func (m Model) New(h simulator.Hardware) *Replica {
 	return &Replica{s: s, open: map[int]*simulator.Request{}, copies: map[int32]int{}}
 }
 
-// Enqueue implements simulator.Scheduler. It panics where the trace has a prompt
-// that no replica has room for.
+// Enqueue implements simulator.Scheduler. It panics at a prompt for which no replica has
+// room.
 func (r *Replica) Enqueue(q *simulator.Request) {
 	var names []uint64
 	for _, b := range q.Blocks[:min(len(q.Blocks), q.Input/simulator.Block)] {
@@ -104,8 +104,8 @@ func (r *Replica) End() (e simulator.Ended) {
 	return e
 }
 
-// full is what full attention stored and removed of a cache that has each block
-// once.
+// full returns the blocks that full attention stored and removed, as a cache with one copy
+// of each block would.
 func (r *Replica) full(changes []simulator.Change) (stored, removed []int32) {
 	was := map[int32]bool{}
 	for i := range changes {
