@@ -22,6 +22,9 @@ func (st *stream) take(n int) bool {
 	return true
 }
 
+// takeCopy counts the copy of a held body in one piece, unless the body is in one.
+func (st *stream) takeCopy() bool { return len(st.held) <= 1 || st.take(st.size) }
+
 // free ends the count of the stream's body. A decision's panic ends its stream, which
 // frees, too.
 func (st *stream) free() {

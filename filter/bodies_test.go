@@ -74,16 +74,29 @@ func TestAHeldBodyCounts(t *testing.T) {
 func TestAJoinedBodyCounts(t *testing.T) {
 	pieces := []string{chat, strings.Repeat(" ", tokens.SmallBody)}
 	size := int64(len(pieces[0]) + len(pieces[1]))
-	for limit, want := range map[int64]decision.Reason{2 * size: decision.ReasonCold, 2*size - 1: decision.ReasonBusy} {
+	for _, tt := range []struct {
+		limit      int64
+		byTrailers bool // they end the body
+		want       decision.Reason
+	}{
+		{2 * size, false, decision.ReasonCold}, {2*size - 1, false, decision.ReasonBusy},
+		{2 * size, true, decision.ReasonCold}, {2*size - 1, true, decision.ReasonBusy},
+	} {
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
-		s := NewServer(b.router, ServerOptions{MaxBodies: SmallShare + limit})
+		s := NewServer(b.router, ServerOptions{MaxBodies: SmallShare + tt.limit})
 		st := s.stream(duplex, new(hint))
 		out := st.step(t.Context(), headers(duplex, "POST", chatPath, false), nil)
 		for i, piece := range pieces {
-			out = st.step(t.Context(), body(piece, i == len(pieces)-1), out)
+			out = st.step(t.Context(), body(piece, i == len(pieces)-1 && !tt.byTrailers), out)
 		}
-		if st.d.Reason != want || len(out) == 0 {
-			t.Errorf("reason %q with %d answers where %d bytes are allowed and the body has %d, want %q", st.d.Reason, len(out), limit, size, want)
+		if tt.byTrailers {
+			out = st.step(t.Context(), trailers(), out)
+			if back := out[0].GetRequestHeaders().GetResponse().GetBodyMutation().GetBody(); string(back) != pieces[0]+pieces[1] {
+				t.Errorf("%d of %d bytes came back", len(back), size)
+			}
+		}
+		if st.d.Reason != tt.want || len(out) == 0 {
+			t.Errorf("%+v: reason %q with %d answers, where the body has %d bytes", tt, st.d.Reason, len(out), size)
 		}
 		if st.close(); b.router.metrics.bodies.Load() != 0 {
 			t.Error("bytes of a request that has ended still count")

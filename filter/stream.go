@@ -231,7 +231,7 @@ func (st *stream) duplexBody(ctx context.Context, b *extprocv3.HttpBody, out []*
 func (st *stream) flush(ctx context.Context, out []*response, end bool) []*response {
 	switch {
 	case st.decided:
-	case len(st.held) > 1 && !st.take(st.size): // for the copy in one piece
+	case !st.takeCopy():
 		st.skip(decision.ReasonBusy)
 	default:
 		body, done := st.srv.join(st.held)
@@ -290,8 +290,13 @@ func (st *stream) requestTrailers(ctx context.Context, out []*response) []*respo
 	if st.decided {
 		return append(out, plainRequestTrailers) // the chunks went back as they came
 	}
+	if !st.takeCopy() {
+		st.skip(decision.ReasonBusy)
+	}
 	body := bytes.Join(st.release(), nil)
-	st.route(ctx, body)
+	if !st.decided {
+		st.route(ctx, body)
+	}
 	st.free()
 	return append(out, st.answer(func(d *decision.Decision) *response { return bodyHint(d, body) })) // answers the trailers, too
 }
