@@ -15,7 +15,7 @@ type prompt struct {
 	images []image
 }
 
-// message is one turn of a conversation, whichever route it came by.
+// message is one turn of a conversation, of any route.
 type message struct {
 	Role      string          `json:"role"`
 	Content   json.RawMessage `json:"content"`
@@ -40,7 +40,7 @@ type tool struct {
 	Function function `json:"function"`
 }
 
-// chatRequest holds what /v1/chat/completions and /tokenize have in common.
+// chatRequest has the common fields of /v1/chat/completions and /tokenize.
 type chatRequest struct {
 	Messages            []message `json:"messages"`
 	Tools               []tool    `json:"tools"`
@@ -78,7 +78,7 @@ func (p *part) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// empty reports whether a part is a text of nothing, which vLLM leaves out.
+// empty reports whether a part is an empty text, which vLLM leaves out.
 func (p part) empty() bool {
 	return p.Text == "" && (p.Type == "text" || p.Type == "input_text" || p.Type == "output_text")
 }
@@ -105,8 +105,8 @@ func (t *template) image(data json.RawMessage) {
 	}
 }
 
-// content writes a message's content: a string, or parts whose texts are joined
-// by line breaks. Parts that are neither text nor image appear as their JSON.
+// content writes a message's content: a string, or the texts of parts with line breaks
+// between them. Parts that are neither text nor image appear as their JSON.
 func (t *template) content(raw json.RawMessage) error {
 	if !given(raw) {
 		return nil
@@ -143,7 +143,7 @@ func (t *template) content(raw json.RawMessage) error {
 	return nil
 }
 
-// turn writes one message. The last one may be left open, for the answer to continue.
+// turn writes one message. open: the answer continues it.
 func (t *template) turn(m message, open bool) error {
 	t.text.WriteString("<|im_start|>" + m.Role + "\n")
 	if err := t.content(m.Content); err != nil {

@@ -40,8 +40,8 @@ func convert[T any](list []T, f func(T) tool) []tool {
 	return out
 }
 
-// input reads /v1/responses' input: a text, or items, of which those of one
-// assistant's turn become one message.
+// input reads /v1/responses' input: a text, or items. The items of one assistant's turn
+// become one message.
 func (r *chatRequest) input(raw json.RawMessage) error {
 	var text string
 	if given(raw) && json.Unmarshal(raw, &text) == nil {
@@ -65,7 +65,7 @@ func (r *chatRequest) input(raw json.RawMessage) error {
 			m.ToolCalls = append(m.ToolCalls, toolCall{function{Name: i.Name, Arguments: i.Arguments}})
 		case i.Type == "function_call_output":
 			r.Messages = append(r.Messages, message{Role: "tool", Content: i.Output})
-		case i.Type == "reasoning": // is not shown, but begins the turn
+		case i.Type == "reasoning": // begins the turn without text
 			r.assistant()
 		case i.Role == "assistant":
 			m := r.assistant()
@@ -81,7 +81,7 @@ func (r *chatRequest) input(raw json.RawMessage) error {
 	return nil
 }
 
-// assistant is the last message if it is the assistant's, else a new one.
+// assistant returns the last message if it is the assistant's, else a new message.
 func (r *chatRequest) assistant() *message {
 	if n := len(r.Messages); n == 0 || r.Messages[n-1].Role != "assistant" {
 		r.Messages = append(r.Messages, message{Role: "assistant"})
@@ -113,8 +113,8 @@ func (r *chatRequest) system(raw json.RawMessage) error {
 	return nil
 }
 
-// blocks adds a message of /v1/messages: results of tools become messages of their
-// own before it, and thoughts are not shown.
+// blocks adds a message of /v1/messages: results of tools become messages of their own
+// before it, and thoughts have no text.
 func (r *chatRequest) blocks(m message) error {
 	if !bytes.HasPrefix(m.Content, []byte("[")) {
 		r.Messages = append(r.Messages, m)

@@ -2,8 +2,8 @@ package vllmsim
 
 import "time"
 
-// completionsBase is what chat and completions have in common: an id, choices,
-// a usage in OpenAI's first form, and "[DONE]" at a stream's end.
+// completionsBase has the common parts of chat and completions: an id, choices, a usage in
+// OpenAI's first form, and "[DONE]" at a stream's end.
 type completionsBase struct {
 	g            *generation
 	s            *Sim
@@ -18,8 +18,8 @@ func (d *completionsBase) body(object string, choices []any, u any) map[string]a
 	return b
 }
 
-// usage: 0.32 always has prompt_tokens_details where they are on, 0.21 only if
-// anything came from the cache.
+// usage returns the usage: with details on, 0.32 always has prompt_tokens_details, 0.21
+// only if some tokens came from the cache.
 func (d *completionsBase) usage(u usage, created any) map[string]any {
 	out := map[string]any{
 		"prompt_tokens": u.prompt, "completion_tokens": u.completion, "total_tokens": u.prompt + u.completion,
@@ -45,7 +45,7 @@ func (d *completionsBase) finish(w *sse, object string, u map[string]any) {
 	w.raw("", []byte("[DONE]"))
 }
 
-// finishReason is "length" at the end: made-up answers never stop by themselves.
+// finishReason returns "length" at the end: made-up answers never stop by themselves.
 func finishReason(last bool) any {
 	if last {
 		return "length"
@@ -91,7 +91,7 @@ type completionDialect struct {
 	echo bool
 }
 
-// echoed is the prompt's text in front of a choice, where requested.
+// echoed returns the prompt's text in front of a choice, if the request has echo.
 func (d *completionDialect) echoed(index int) string {
 	if !d.echo {
 		return ""
@@ -205,8 +205,8 @@ type messagesDialect struct {
 	s *Sim
 }
 
-// usage: 0.32 splits the prompt into what was read from the cache, what was put
-// into it and the rest; 0.21 gives the whole prompt and no more.
+// usage returns the usage: 0.32 splits the prompt into the tokens read from the cache, the
+// tokens added to it and the rest; 0.21 has the whole prompt alone.
 func (d *messagesDialect) usage(u usage) map[string]any {
 	if d.s.o.Version != V032 || d.s.o.NoPromptDetails {
 		return map[string]any{"input_tokens": u.prompt, "output_tokens": u.completion}

@@ -16,12 +16,11 @@ type digest struct {
 
 func (d *digest) bytes() []byte { return d.b[:d.n] }
 
-// low is the integer vLLM publishes for a digest: its last 8 bytes, big-endian.
+// low returns the integer that vLLM publishes for a digest: its last 8 bytes, big-endian.
 func (d *digest) low() uint64 { return binary.BigEndian.Uint64(d.b[d.n-8 : d.n]) }
 
-// extraKey is one value a block's hash covers besides its tokens. Which one it
-// is shows in tag: "lora" (text and path), "mm" (text and offset) or
-// "cache_salt" (text).
+// extraKey is one value that a block's hash covers besides its tokens. tag is "lora" (text
+// and path), "mm" (text and offset) or "cache_salt" (text).
 type extraKey struct {
 	tag, text, path string
 	offset          int
@@ -87,7 +86,7 @@ func (h *hasher) ofText(s string) digest {
 	return h.sum(p.finish(nil))
 }
 
-// block is the hash of the block of tokens that follows parent.
+// block returns the hash of the block of tokens that follows parent.
 func (h *hasher) block(parent *digest, tokens []uint32, extra []extraKey) digest {
 	if h.cbor {
 		h.buf = h.appendCBOR(h.buf[:0], parent, tokens, extra)

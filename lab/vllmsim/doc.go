@@ -16,9 +16,9 @@
 //	scheduled prompt tokens / PrefillRate + (any decode ? 1 / DecodeRate : 0)
 //
 // so that time to first token grows with uncached prompt length, with the
-// queue and with the batch. What it does not do: compute anything. Answers are
-// made-up words, logits, sampling options and tool calls do not exist.
+// queue and with the batch. It computes no model: answers are made-up words,
+// without logits, sampling options and tool calls.
 //
-// Concurrency: every method of Sim may be called from any goroutine. Run
-// returns after everything it started has ended.
+// Concurrency: any goroutine may call every method of Sim. Run returns after
+// all goroutines that it started.
 package vllmsim

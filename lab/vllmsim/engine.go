@@ -24,7 +24,7 @@ type engine struct {
 	pool    *pool
 	waiting []*sequence
 	running []*sequence
-	fresh   map[cachedHash]bool // Mamba states written in this step: not to be resumed from yet
+	fresh   map[cachedHash]bool // Mamba states written in this step: no lookup may resume from them yet
 	stats   stats
 }
 
@@ -69,15 +69,15 @@ func (e *engine) poke() {
 	}
 }
 
-// reset empties the prefix cache. It reports false, and does nothing, while any
-// sequence holds blocks. The event travels with the next step's batch.
+// reset empties the prefix cache. It does nothing and returns false while any sequence
+// holds blocks. The event is in the next step's batch.
 func (e *engine) reset() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.pool.reset()
 }
 
-// load is vLLM's score for choosing a rank: a waiting request weighs four running ones.
+// load returns vLLM's score for choosing a rank: a waiting request weighs four running ones.
 func (e *engine) load() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,8 +128,7 @@ func (e *engine) drain() {
 	e.running, e.waiting = nil, nil
 }
 
-// schedule chooses the next step and returns how long it takes, and whether there
-// is anything to do.
+// schedule chooses the next step and returns its duration; false: there is nothing to do.
 func (e *engine) schedule() (took time.Duration, any bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -146,8 +145,8 @@ func (e *engine) schedule() (took time.Duration, any bool) {
 	return e.stepTimeLocked(), true
 }
 
-// stepTimeLocked: a step computes its prompt tokens one after another; its
-// decodes share one pass over the weights.
+// stepTimeLocked returns the duration of a step: it computes its prompt tokens one after
+// another, and its decodes share one pass over the weights.
 func (e *engine) stepTimeLocked() time.Duration {
 	prefill, decodes := 0, 0
 	for _, s := range e.running {
@@ -183,8 +182,8 @@ func (e *engine) dropAbortedLocked() {
 	e.waiting = slices.DeleteFunc(e.waiting, drop)
 }
 
-// scheduleRunningLocked gives each running sequence its next tokens. When
-// blocks run out the newest is preempted; it reports whether any was.
+// scheduleRunningLocked gives each running sequence its next tokens. If blocks run out it
+// preempts the newest sequence; it reports whether it preempted any.
 func (e *engine) scheduleRunningLocked(budget *int) (preempted bool) {
 	for i := 0; i < len(e.running); i++ {
 		s := e.running[i]
@@ -207,9 +206,9 @@ func (e *engine) scheduleRunningLocked(budget *int) (preempted bool) {
 	return preempted
 }
 
-// preemptLocked puts the newest running sequence back at the head of the queue;
-// what it computed stays cached until evicted. The victim comes after the one that
-// needs room, so it has nothing scheduled in this step yet.
+// preemptLocked puts the newest running sequence back at the head of the queue; its
+// computed blocks stay cached until evicted. The sequence that needs room is older, so the
+// newest has no tokens in this step yet.
 func (e *engine) preemptLocked(s *sequence) {
 	e.running = e.running[:len(e.running)-1]
 	e.freeAll(s)
@@ -231,11 +230,11 @@ func (e *engine) scheduleWaitingLocked(budget *int) {
 	for i := 0; i < len(e.waiting) && *budget > 0 && len(e.running) < e.o.MaxRunning; {
 		s := e.waiting[i]
 		if s.lora != nil && !loras[s.lora.id] && len(loras) == e.o.MaxLoRAs {
-			i++ // it would be one adapter too many: later ones may pass it
+			i++ // one adapter too many: later sequences may pass this one
 			continue
 		}
 		h := e.hitLocked(s)
-		if s.report { // before anything is evicted for s, and again each time it is tried
+		if s.report { // before evictions for s, and again at each attempt to admit it
 			e.reportLocked(s, h)
 		}
 		n := e.chunk(s, h.tokens, min(len(s.tokens)-h.tokens, *budget))
@@ -266,7 +265,7 @@ func (e *engine) admittedLocked(s *sequence, hit int) {
 	e.stats.queue.observe(s.started.Sub(s.arrived).Seconds())
 }
 
-// hitLocked looks s up. The last token is always computed, for its logits.
+// hitLocked looks s up. The engine always computes the last token, for its logits.
 func (e *engine) hitLocked(s *sequence) hit {
 	if s.noRead {
 		s.junction = 0
@@ -280,7 +279,7 @@ func (e *engine) hitLocked(s *sequence) hit {
 	return h
 }
 
-// reportLocked announces the blocks of a hit again, those it does not need too.
+// reportLocked announces the blocks of a hit again, even blocks that the hit does not need.
 func (e *engine) reportLocked(s *sequence, h hit) {
 	for g := range h.blocks {
 		if n := len(h.blocks[g]); n > 0 && h.tokens > 0 {
@@ -293,8 +292,8 @@ func (e *engine) reportLocked(s *sequence, h hit) {
 	}
 }
 
-// rangeEvent is the event of the blocks [from, to) of s in group g, none of them
-// announced yet.
+// rangeEvent returns the event of the blocks [from, to) of s in group g, without any of
+// them yet; announce adds them.
 func (e *engine) rangeEvent(s *sequence, g, from, to int) event {
 	grp := e.groups[g]
 	ev := event{
@@ -313,8 +312,8 @@ func (e *engine) announce(ev *event, s *sequence, g Group, i int) {
 	ev.extra = append(ev.extra, s.extraKeys(i*g.BlockSize, (i+1)*g.BlockSize))
 }
 
-// finishStep books the step's tokens, frees what is done and publishes the
-// step's events, before any token goes out, as vLLM does.
+// finishStep books the step's tokens, frees finished sequences and publishes the step's
+// events, before it sends any token, as vLLM does.
 func (e *engine) finishStep() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -334,7 +333,7 @@ type outcome struct {
 	t token
 }
 
-// bookLocked books the step's tokens and frees what is done.
+// bookLocked books the step's tokens and frees finished sequences.
 func (e *engine) bookLocked() (out []outcome) {
 	now := time.Now()
 	stepTokens := 0

@@ -13,7 +13,7 @@ const (
 	allBlocksCleared
 )
 
-// event is one KV cache event. Only stored ones have more than hashes.
+// event is one KV cache event. Only stored events have more than hashes.
 type event struct {
 	kind      eventKind
 	group     int
@@ -64,7 +64,7 @@ func (w wire) appendStored(dst []byte, e *event) []byte {
 	fields := 9
 	if w.maps {
 		fields = 9
-		if len(e.extra) > 0 { // an empty list is left out, as a default is
+		if len(e.extra) > 0 { // msgspec leaves out an empty list like a default
 			fields++
 		}
 		if w.groups[e.group].Window > 0 {
@@ -117,7 +117,7 @@ func (w wire) appendStored(dst []byte, e *event) []byte {
 	return dst
 }
 
-// appendHead starts an event of so many fields (at most 14), its type aside.
+// appendHead starts an event of so many fields (at most 14) besides its type.
 func (w wire) appendHead(dst []byte, name string, fields int) []byte {
 	if w.maps {
 		return appendText(appendText(append(dst, 0x80|byte(fields+1)), "type"), name)
@@ -125,7 +125,7 @@ func (w wire) appendHead(dst []byte, name string, fields int) []byte {
 	return appendText(appendArray(dst, fields+1), name)
 }
 
-// field appends a field's name where events are maps.
+// field appends a field's name if events are maps.
 func (w wire) field(dst []byte, name string) []byte {
 	if w.maps {
 		return appendText(dst, name)
@@ -225,7 +225,7 @@ func appendInt(dst []byte, v int64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, 0xd3), uint64(v))
 }
 
-// wireOf is how rank of a replica with options o writes its events.
+// wireOf returns the wire form of the events of a rank of a replica with options o.
 func wireOf(o Options, rank int) wire {
 	return wire{maps: o.Version == V032, hashBytes: o.HashBytes, rank: rank, groups: o.Groups}
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// usage is what a request cost, in tokens.
+// usage has the tokens of a request.
 type usage struct {
 	prompt, completion int
 	hit, created       int // of the last prompt only, as vLLM reports them
@@ -28,8 +28,8 @@ type sse struct {
 	c *http.ResponseController
 }
 
-// send writes one event; name "" leaves its event line out. The errors of a
-// client that left show in its request's context.
+// send writes one event; with name "" it has no event line. If the client has left, the
+// request's context says so.
 func (w *sse) send(name string, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Sim) generate(parse parser) http.HandlerFunc {
 
 var errEngine = &apiError{http.StatusInternalServerError, "InternalServerError", "", "EngineCore encountered an issue."}
 
-// answering is one request on its way out.
+// answering is the answer to one request.
 type answering struct {
 	s     *Sim
 	g     *generation
@@ -93,8 +93,8 @@ type answering struct {
 	u     usage
 }
 
-// run writes the answer and reports whether it is complete; if not, the
-// sequences are still to be aborted.
+// run writes the answer and reports whether it is complete; if not, the caller must abort
+// the sequences.
 func (a *answering) run(w http.ResponseWriter, r *http.Request) bool {
 	for _, p := range a.g.prompts {
 		a.u.prompt += len(p.tokens)
@@ -159,7 +159,7 @@ func (a *answering) said() []string {
 	return out
 }
 
-// render answers a route's /render: the prompts as tokens, and nothing runs.
+// render answers a route's /render with the prompts as tokens, and runs no sequence.
 func (s *Sim) render(parse parser) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.o.NoScaleOut && s.o.Version == V032 {

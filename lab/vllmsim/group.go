@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// Kind states what attention the layers of a KV cache group do, in the words of
-// vLLM's events.
+// Kind is the attention of a KV cache group's layers, by its name in vLLM's events.
 type Kind string
 
 // The kinds of groups a replica can have.
@@ -25,14 +24,14 @@ const (
 type Group struct {
 	Kind      Kind
 	BlockSize int // tokens, default Options.BlockSize
-	Window    int // tokens a sliding window sees
+	Window    int // tokens of a sliding window
 	Chunk     int // tokens of an attention chunk
 }
 
 func (g Group) full() bool     { return g.Kind == FullAttention || g.Kind == MLAAttention }
 func (g Group) windowed() bool { return g.Kind == SlidingWindow || g.Kind == SlidingWindowMLA }
 
-// skipped is how many of the first computed tokens no later token looks at.
+// skipped returns the number of first computed tokens that no later token reads.
 func (g Group) skipped(computed int) int {
 	switch {
 	case g.windowed():
@@ -45,25 +44,25 @@ func (g Group) skipped(computed int) int {
 	return 0
 }
 
-// layout is what follows from a replica's groups.
+// layout has a replica's groups and the values that depend on them.
 type layout struct {
 	groups []Group
 	specs  []spec
 	unit   int // tokens of a hash: the greatest common divisor of the block sizes
-	align  int // tokens a hit is a multiple of: their least common multiple
+	align  int // a hit is a multiple of so many tokens: the least common multiple of the block sizes
 	eagle  bool
 	drops  []bool // by group: whether a hit drops its last block
 	mamba  bool
 }
 
-// spec are the groups that are looked up together, because they are alike.
+// spec has groups that are alike; a lookup treats them as one.
 type spec struct {
 	Group
 	groups []int // group indices
 	drop   bool
 }
 
-// layoutOf is the layout of o, defaults filled in.
+// layoutOf returns the layout of o, whose defaults are filled in.
 func layoutOf(o Options) layout {
 	l := layout{groups: o.Groups, unit: o.Groups[0].BlockSize, align: 1, eagle: len(o.Eagle) > 0}
 	for i, g := range l.groups {
@@ -82,10 +81,10 @@ func layoutOf(o Options) layout {
 	}
 	for _, s := range l.specs {
 		for _, i := range s.groups {
-			l.drops[i] = s.drop // those that are looked up together drop together
+			l.drops[i] = s.drop // the groups of a spec drop together
 		}
 	}
-	// Full attention is looked up first, the others in their order.
+	// A lookup begins with full attention, then takes the other specs in their order.
 	all := l.specs
 	l.specs = slices.DeleteFunc(slices.Clone(all), func(s spec) bool { return !s.full() })
 	l.specs = append(l.specs, slices.DeleteFunc(all, spec.full)...)
@@ -99,8 +98,7 @@ func gcd(a, b int) int {
 	return a
 }
 
-// groupDefaults fills in what groups leave open. Without any, a replica has one
-// full-attention group.
+// groupDefaults fills in defaults. Without groups, a replica has one of full attention.
 func (o *Options) groupDefaults() {
 	if len(o.Groups) == 0 {
 		o.Groups = []Group{{Kind: FullAttention}}
@@ -113,7 +111,8 @@ func (o *Options) groupDefaults() {
 	}
 }
 
-// validateGroups reports what no vLLM runs, or this package does not simulate.
+// validateGroups returns an error for groups that no vLLM runs, or that this package does
+// not simulate.
 func (o Options) validateGroups() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("vllmsim: "+format, args...)) }

@@ -129,7 +129,7 @@ func (s *Sim) models(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": cards})
 }
 
-// eventSources is 0.32's GET /kv_event_sources: each rank's publisher settings.
+// eventSources answers 0.32's GET /kv_event_sources: each rank's publisher settings.
 func (s *Sim) eventSources(w http.ResponseWriter, _ *http.Request) {
 	out := map[string]any{}
 	for r, k := range s.ranks {
@@ -166,7 +166,7 @@ func (s *Sim) resetPrefixCache(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// tokenize answers for a prompt or for messages, whichever the body has.
+// tokenize answers for the body's prompt or messages.
 func (s *Sim) tokenize(w http.ResponseWriter, r *http.Request) {
 	var req struct {
 		Model  string  `json:"model"`
@@ -215,8 +215,8 @@ func (s *Sim) detokenize(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"prompt": decodeAll(req.Tokens)})
 }
 
-// lora resolves a model name: nil for the base model and its aliases. No name
-// at all is the base model, as with vLLM.
+// lora returns the adapter of a model name: nil for the base model, its aliases and, as in
+// vLLM, an empty name.
 func (s *Sim) lora(model string) (*adapter, error) {
 	if a, ok := s.adapters[model]; ok {
 		return a, nil

@@ -1,9 +1,9 @@
 package vllmsim
 
-// Ideal serves requests one after another from a single cache, in no time: what
-// a fleet could at best find cached if all its blocks were one pool (or, with
-// blocks for everything, if nothing were ever evicted). The cache obeys the
-// same rules as a replica's. Not safe for concurrent use.
+// Ideal serves requests one after another from a single cache, in no time. Its hits bound
+// those of a fleet whose blocks are one pool (or, with blocks for everything, of a fleet
+// that never evicts). The cache obeys the same rules as a replica's. Not safe for
+// concurrent use.
 type Ideal struct {
 	s *Sim
 	e *engine
@@ -20,8 +20,8 @@ func NewIdeal(o Options, blocks int) (*Ideal, error) {
 	return &Ideal{s: &Sim{o: o}, e: newEngine(0, o, func([]event) {})}, nil
 }
 
-// Serve gives the prompt an answer of so many tokens and returns how many of the
-// prompt's tokens were cached.
+// Serve answers a prompt with so many tokens and returns the number of cached tokens of the
+// prompt.
 func (i *Ideal) Serve(tokens []uint32, answer int) (hit int, err error) {
 	g := &generation{prompts: []prompt{{tokens: tokens}}, n: 1, maxTokens: answer}
 	seqs, out, err := i.s.sequences(g)

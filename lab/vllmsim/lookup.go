@@ -1,12 +1,12 @@
 package vllmsim
 
-// hit is what a lookup finds: of each group the blocks from the start, nil
-// where none is needed, and how many tokens they stand for.
+// hit is the result of a lookup: the blocks of each group from the start, nil for blocks
+// that the hit does not need, and their number of tokens.
 type hit struct {
 	blocks [][]*block
 	tokens int
-	// junction is where a prefix ends that some group still holds but another
-	// does not: state worth keeping when it is computed again. 0: nowhere.
+	// junction is the end of a prefix that some groups still have and others lack: its
+	// state is worth keeping when the engine computes it again. 0: none.
 	junction int
 }
 
@@ -20,8 +20,8 @@ func (h hit) any() bool {
 	return false
 }
 
-// lookup finds the longest prefix of at most limit tokens that every group can
-// resume from (vllm/v1/core/kv_cache_coordinator.py).
+// lookup finds the longest prefix of at most limit tokens from which every group can
+// resume (vllm/v1/core/kv_cache_coordinator.py).
 func (e *engine) lookup(s *sequence, limit int) hit {
 	h := hit{blocks: make([][]*block, len(e.groups))}
 	if len(e.groups) == 1 {
@@ -75,8 +75,8 @@ func (e *engine) lookup(s *sequence, limit int) hit {
 	return h
 }
 
-// longest is the longest prefix of at most limit tokens that the groups of sp
-// can resume from, all of them; their blocks go to out.
+// longest returns the longest prefix of at most limit tokens from which all groups of sp
+// can resume, and puts their blocks into out.
 func (e *engine) longest(s *sequence, sp *spec, limit int, drop bool, out [][]*block) int {
 	align := e.align
 	if len(e.groups) == 1 {
@@ -114,7 +114,7 @@ func (e *engine) longest(s *sequence, sp *spec, limit int, drop bool, out [][]*b
 	return to * sp.BlockSize
 }
 
-// windowHit searches from the end for as many blocks in a row as the window sees.
+// windowHit searches from the end for as many blocks in a row as the window spans.
 func windowHit(sp *spec, blocks, align int, drop bool, held func(int) bool) (from, to int) {
 	need, shift := (sp.Window+sp.BlockSize-2)/sp.BlockSize, 0
 	if drop {
@@ -135,7 +135,7 @@ func windowHit(sp *spec, blocks, align int, drop bool, held func(int) bool) (fro
 		}
 		from = i
 	}
-	if run < need || run == 0 { // what is left of a run that reaches the start
+	if run < need || run == 0 { // a shorter run that reaches the start
 		from, to = 0, run
 		for !aligned(to) {
 			to--
@@ -159,7 +159,7 @@ func (e *engine) held(s *sequence, sp *spec, i int) bool {
 	return true
 }
 
-// hashOf is the hash of block i of a group: the one of its last unit.
+// hashOf returns the hash of block i of a group, which is the hash of its last unit.
 func (e *engine) hashOf(s *sequence, g Group, i int) digest {
 	return s.hashes[(i+1)*g.BlockSize/e.unit-1]
 }

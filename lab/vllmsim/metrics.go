@@ -21,8 +21,8 @@ func (p *page) family(name, kind, help string) {
 	p.b = fmt.Appendf(p.b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// sample writes one line; labels alternate names and values, are given in
-// alphabetical order, and have the model's name added where it belongs.
+// sample writes one line. labels alternate names and values, in alphabetical order; sample
+// adds the model's name in its place.
 func (p *page) sample(name string, v float64, labels ...string) {
 	p.b = append(p.b, name...)
 	p.b = append(p.b, '{')
@@ -70,7 +70,7 @@ type reading struct {
 	finished          map[string]int
 }
 
-// histograms of a rank, by vLLM's names.
+// histograms returns a rank's histograms by vLLM's names.
 func (t *stats) histograms() map[string]*histogram {
 	return map[string]*histogram{
 		"vllm:time_to_first_token_seconds":    t.ttft,
@@ -114,7 +114,7 @@ func loraNames(seqs []*sequence) (names []string) {
 	return names
 }
 
-// metrics is vLLM's GET /metrics, its names, labels and units.
+// metrics answers GET /metrics with vLLM's names, labels and units.
 func (s *Sim) metrics(w http.ResponseWriter, _ *http.Request) {
 	p := &page{model: s.o.Model}
 	readings := make([]reading, len(s.ranks))
@@ -156,7 +156,7 @@ func (s *Sim) metrics(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(p.b)
 }
 
-// infoMetrics are the gauges whose labels are the news. They carry no model name.
+// infoMetrics writes the gauges whose labels have the information. They have no model name.
 func (s *Sim) infoMetrics(p *page, readings []reading) {
 	const name = "vllm:cache_config_info"
 	p.family(name, "gauge", "Information of the LLMEngine CacheConfig")
@@ -169,8 +169,8 @@ func (s *Sim) infoMetrics(p *page, readings []reading) {
 	}
 }
 
-// loraMetrics: vLLM never forgets a combination of adapters it has reported;
-// the value is the time it was last true, and readers take the newest.
+// loraMetrics writes vLLM's adapters. vLLM reports every earlier combination of adapters
+// again; the value is the last time at which it was true, and readers take the newest.
 func (s *Sim) loraMetrics(p *page, readings []reading) {
 	var running, waiting []string
 	for _, r := range readings {
@@ -188,7 +188,7 @@ func (s *Sim) loraMetrics(p *page, readings []reading) {
 	}
 }
 
-// union adds the names that names does not have yet.
+// union appends the elements of more that names lacks.
 func union(names, more []string) []string {
 	for _, n := range more {
 		if !slices.Contains(names, n) {

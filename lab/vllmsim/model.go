@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// WriteModel writes the files of the simulated model into a folder, as a hub has
-// them: tokenizer.json, tokenizer_config.json with the chat template, config.json.
-// Who computes prompts from them has the tokens that the simulator has.
+// WriteModel writes the files of the simulated model into a folder, as a hub has them:
+// tokenizer.json, tokenizer_config.json with the chat template, config.json. A program that
+// computes prompts from them gets the simulator's tokens.
 func WriteModel(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("vllmsim: write the model: %w", err)
@@ -30,8 +30,8 @@ func WriteModel(dir string) error {
 	return nil
 }
 
-// chatTemplate is what chatPrompt writes. It names the developer: vLLM makes system
-// messages of a developer's for templates that do not know one.
+// chatTemplate writes the same text as chatPrompt. It names the developer, or vLLM would
+// turn a developer's messages into system messages.
 const chatTemplate = `{%- if tools -%}
 <|im_start|>system
 {% if messages[0].role == 'system' %}{{ messages[0].content }}{% set messages = messages[1:] %}{% endif %}
@@ -90,8 +90,8 @@ func tokenizerFile() map[string]any {
 	}
 }
 
-// byteLevel writes bytes as tokenizer.json does: as printable characters, those
-// that are one in Latin-1 as themselves, the others in order from U+0100 on.
+// byteLevel writes bytes as tokenizer.json does: a byte that is printable in Latin-1 as
+// that character, the other bytes in order from U+0100 on.
 func byteLevel(b []byte) string {
 	var out []rune
 	for _, c := range b {

@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// Version is the vLLM release a replica behaves as.
+// Version is the vLLM release that a replica simulates.
 type Version string
 
-// The two releases a replica can behave as. They differ in the wire form of KV
-// events (arrays or maps), in the extra keys that block hashes cover, in the
-// order freed blocks are reused in, in the replay reply's frames, and in which
-// routes exist (/kv_event_sources, /v1/responses/render and
-// /v1/messages/render are 0.32's).
+// The releases that a replica can simulate. They differ in the wire form of KV events
+// (arrays or maps), in the extra keys that block hashes cover, in the order in which the
+// pool reuses freed blocks, in the frames of the replay reply, and in the routes
+// (only 0.32 has /kv_event_sources, /v1/responses/render and /v1/messages/render).
 const (
 	V021 Version = "0.21.0"
 	V032 Version = "0.32.0"
@@ -31,8 +30,8 @@ type LoRA struct {
 	Path string
 }
 
-// Faults are ways a replica can misbehave. The zero value is none. They can be
-// changed while the replica runs (Sim.SetFaults).
+// Faults are ways in which a replica can misbehave. The zero value has none.
+// Sim.SetFaults changes them while the replica runs.
 type Faults struct {
 	DropEvery  int           // every DropEvery-th event batch is not sent to subscribers (replay still has it); 0: none
 	DropAll    bool          // no batch is sent to subscribers (replay has them all)
@@ -42,7 +41,7 @@ type Faults struct {
 	NoRender   bool          // /render and /tokenize hang until their client leaves
 }
 
-// Options describe a replica. The zero value of each field means its default.
+// Options describe a replica. A zero field means its default.
 type Options struct {
 	Listen string // HTTP address, default "127.0.0.1:0" (any free port)
 	Events string // "host:port" of the KV event publisher, rank r on port+r; port 0: any free one per rank; "": no events
