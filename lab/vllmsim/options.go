@@ -24,7 +24,7 @@ const (
 // Dense is the Retention that keeps every block (vLLM's None).
 const Dense = -1
 
-// LoRA is an adapter the replica serves besides its base model.
+// LoRA is an adapter that the replica serves besides its base model.
 type LoRA struct {
 	Name string
 	Path string
@@ -33,11 +33,11 @@ type LoRA struct {
 // Faults are ways in which a replica can misbehave. The zero value has none.
 // Sim.SetFaults changes them while the replica runs.
 type Faults struct {
-	DropEvery  int           // every DropEvery-th event batch is not sent to subscribers (replay still has it); 0: none
-	DropAll    bool          // no batch is sent to subscribers (replay has them all)
-	EventDelay time.Duration // each batch is published this much later
-	ErrorEvery int           // every ErrorEvery-th generation request is answered 500; 0: none
-	Stall      bool          // HTTP requests hang until their client leaves; connections are still accepted
+	DropEvery  int           // subscribers do not get every DropEvery-th event batch (replay still has it); 0: they get all
+	DropAll    bool          // subscribers get no batch (replay has them all)
+	EventDelay time.Duration // the publisher sends each batch this much later
+	ErrorEvery int           // every ErrorEvery-th generation request gets a 500; 0: none
+	Stall      bool          // HTTP requests hang until their client leaves; the replica still accepts connections
 	NoRender   bool          // /render and /tokenize hang until their client leaves
 }
 
@@ -52,22 +52,22 @@ type Options struct {
 
 	Version  Version  // default V032
 	Model    string   // served model name, default "sim"
-	Root     string   // what the model was loaded from, as in /v1/models, default "/models/" + Model
+	Root     string   // path of the model's files, as in /v1/models, default "/models/" + Model
 	Aliases  []string // further names of the same model
 	LoRAs    []LoRA   // adapters
 	MaxLoRAs int      // adapters in one batch, default 1 (vLLM's)
 
 	BlockSize   int // tokens per KV block, default 16
 	Blocks      int // KV blocks per data-parallel rank, the reserved null block included (vLLM's num_gpu_blocks), default 2048
-	MaxModelLen int // tokens per request, default 32768 or what fits, if less
+	MaxModelLen int // tokens per request, default 32768 or the cache's tokens, whichever is less
 
 	Groups    []Group // KV cache groups, default one of full attention
-	Retention int     // prefix_cache_retention_interval: 0 keeps the latest place to resume at, Dense all; it concerns windows and Mamba
+	Retention int     // prefix_cache_retention_interval: 0 keeps the latest position to resume from, Dense all; it concerns windows and Mamba
 	Eagle     []int   // groups that drop the last block of a hit, as with EAGLE and MTP
-	Draft     int     // draft tokens that slots are kept for; none is drafted
+	Draft     int     // draft tokens that get slots; the engine drafts none
 
 	HashAlgorithm string  // sha256 (default), sha256_cbor, xxhash, xxhash_cbor
-	HashSeed      *string // PYTHONHASHSEED; nil: vLLM's default root, or one drawn from Seed where vLLM's is random
+	HashSeed      *string // PYTHONHASHSEED; nil: vLLM's default root, or a draw from Seed if vLLM's is random
 	HashBytes     bool    // publish hashes as bytes (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0)
 
 	DataParallel int // data-parallel ranks, default 1
@@ -76,20 +76,20 @@ type Options struct {
 	DecodeRate       float64 // decode steps per second of one rank, default 50; < 0: takes no time
 	MaxRunning       int     // sequences in a batch (max_num_seqs), default 256
 	MaxBatchedTokens int     // tokens scheduled in a step (max_num_batched_tokens), default 2048
-	OutputTokens     int     // answer length where the request gives no limit, default 32
+	OutputTokens     int     // answer length if the request gives no limit, default 32
 	ImageTokens      int     // placeholder tokens of one image, default 64
 
 	NoPromptDetails bool // as without --enable-prompt-tokens-details: chat and completions report no cached tokens
 	NoScaleOut      bool // as without --enable-scale-out: 0.32's /render routes answer 403
 	NoDevMode       bool // as without VLLM_SERVER_DEV_MODE=1: no /reset_prefix_cache
 
-	Seed int64 // of everything made up: answers and random hash roots
+	Seed int64 // of the answers and random hash roots that the simulator makes up
 
-	// Generate gives the n-th (from 0) token of the answer to prompt; nil: words
-	// made up from Seed and the prompt.
+	// Generate returns the n-th (from 0) token of the answer to prompt; nil: words made
+	// up from Seed and the prompt.
 	Generate func(prompt []uint32, n int) uint32
 
-	// Front wraps the HTTP API, to answer some of it in another way; nil: as it is.
+	// Front wraps the HTTP API, to answer some requests in another way; nil: no wrapper.
 	Front func(api http.Handler) http.Handler
 
 	Faults Faults
@@ -131,7 +131,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// validate reports every problem of o (defaults filled in), one sentence each.
+// validate reports every problem of o after defaults, one sentence each.
 func (o Options) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("vllmsim: "+format, args...)) }
@@ -188,7 +188,7 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// names are all model names the replica answers to.
+// names returns all model names that the replica accepts.
 func (o Options) names() []string {
 	names := append([]string{o.Model}, o.Aliases...)
 	for _, l := range o.LoRAs {
@@ -197,8 +197,8 @@ func (o Options) names() []string {
 	return names
 }
 
-// rankAddr is addr with its port moved by rank (vLLM's offset_endpoint_port: a
-// port of 0 is left to the system).
+// rankAddr returns addr with its port moved by rank (vLLM's offset_endpoint_port); the
+// system chooses a port in place of 0.
 func rankAddr(addr string, rank int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -2,10 +2,10 @@ package vllmsim
 
 import "encoding/binary"
 
-// pickler writes the few Python values vLLM hashes as pickle protocol 5 does.
-// Every text, bytes and tuple is memoised as it is written, so each of them
-// must be a Python object of its own; constant is for the names in vLLM's
-// source, which are one object at every place.
+// pickler writes the few Python values that vLLM hashes, as pickle protocol 5 does. It
+// memoises every text, bytes and tuple that it writes, so each of them must be a Python
+// object of its own; constant writes the names in vLLM's source, each of which is one
+// object everywhere.
 type pickler struct {
 	out       []byte
 	memo      int
@@ -99,9 +99,8 @@ func (p *pickler) ints(v []uint32) {
 	p.tupleOf(len(v), func(i int) { p.int(int(v[i])) })
 }
 
-// frameMin is the size below which Python writes no frame opcode. It starts
-// another frame after 64 KiB, which does not occur: a block of 4096 tokens takes
-// 20 KiB.
+// frameMin is the size below which Python writes no frame opcode. Python starts another
+// frame after 64 KiB, which no block reaches: a block of 4096 tokens takes 20 KiB.
 const frameMin = 4
 
 // finish appends the whole pickle to dst.

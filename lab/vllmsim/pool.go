@@ -2,38 +2,37 @@ package vllmsim
 
 import "slices"
 
-// block is one physical KV block. It is in the free queue exactly while refs is
-// 0; a hashed block in the free queue is what prefix caching lives on.
+// block is one physical KV block. It is in the free queue exactly while refs is 0; it
+// keeps its hash there, for later requests, until the pool reuses it.
 type block struct {
 	refs       int
 	hashed     bool
 	hash       digest
-	group      int    // whose hash it is
-	prev, next *block // free queue
+	group      int    // of the hash
+	prev, next *block // neighbours in the free queue
 }
 
-// cachedHash is a hash in one group: the same prefix has the same hash in all.
+// cachedHash is a hash in one group: a prefix has the same hash in all groups.
 type cachedHash struct {
 	group int
 	hash  digest
 }
 
-// pool is vLLM's BlockPool (vllm/v1/core/block_pool.py): blocks, the order the
-// free ones are reused in, and which block holds which hash. It is not safe for
-// concurrent use.
+// pool is vLLM's BlockPool (vllm/v1/core/block_pool.py): the blocks, the order in which
+// it reuses free ones, and the blocks of each hash. It is not safe for concurrent use.
 type pool struct {
 	all    []block
 	free   int
-	queue  block // sentinel: queue.next is reused first, queue.prev last
+	queue  block // sentinel: the pool reuses queue.next first, queue.prev last
 	byHash map[cachedHash][]*block
-	// frontUnhashed is 0.32's order: freed blocks without a hash are reused
-	// first. 0.21 appends every freed block at the end.
+	// frontUnhashed is 0.32's order: the pool reuses freed blocks without a hash first.
+	// 0.21 appends every freed block at the end.
 	frontUnhashed bool
 	events        []event
 }
 
-// newPool returns a pool of n blocks, one of which is vLLM's null block and
-// never handed out.
+// newPool returns a pool of n blocks. One of them is vLLM's null block, which take never
+// returns.
 func newPool(n int, frontUnhashed bool) *pool {
 	p := &pool{all: make([]block, n-1), byHash: map[cachedHash][]*block{}, frontUnhashed: frontUnhashed}
 	p.queue.prev, p.queue.next = &p.queue, &p.queue
@@ -55,7 +54,7 @@ func (p *pool) unlink(b *block) {
 	p.free--
 }
 
-// cached is a block of group with hash d: of several the one cached first.
+// cached returns a block of group with hash d: of several blocks the one cached first.
 func (p *pool) cached(group int, d digest) *block {
 	if bs := p.byHash[cachedHash{group, d}]; len(bs) > 0 {
 		return bs[0]
@@ -63,7 +62,7 @@ func (p *pool) cached(group int, d digest) *block {
 	return nil
 }
 
-// touch takes a reference on cached blocks, out of the free queue if need be.
+// touch takes a reference on cached blocks, and removes free ones from the free queue.
 func (p *pool) touch(blocks []*block) {
 	for _, b := range blocks {
 		if b == nil {
@@ -76,8 +75,8 @@ func (p *pool) touch(blocks []*block) {
 	}
 }
 
-// take appends n free blocks to dst, evicting what they held. The caller has
-// checked that n are free.
+// take appends n free blocks to dst and evicts their hashes. The caller has checked that
+// n blocks are free.
 func (p *pool) take(dst []*block, n int) []*block {
 	for range n {
 		b := p.queue.next
@@ -110,16 +109,16 @@ func (p *pool) evict(b *block) {
 	p.events = append(p.events, event{kind: blockRemoved, group: b.group, hashes: []digest{b.hash}})
 }
 
-// hold caches b under d in group. Equal content is not merged: two sequences
-// that compute the same block at once each keep theirs.
+// hold caches b under d in group. It does not merge equal content: two sequences that
+// compute the same block at once keep a block each.
 func (p *pool) hold(b *block, group int, d digest) {
 	b.group, b.hash, b.hashed = group, d, true
 	key := cachedHash{group, d}
 	p.byHash[key] = append(p.byHash[key], b)
 }
 
-// release drops one reference of each block, last block first, so that the tail
-// of a prefix is evicted before its head.
+// release drops one reference of each block, last block first, so that the pool evicts
+// the tail of a prefix before its head.
 func (p *pool) release(blocks []*block) {
 	blocks = slices.Clone(blocks)
 	slices.Reverse(blocks)
@@ -160,5 +159,5 @@ func (p *pool) reset() bool {
 	return true
 }
 
-// usage is the share of blocks in use, 0 to 1.
+// usage returns the share of blocks in use, 0 to 1.
 func (p *pool) usage() float64 { return 1 - float64(p.free)/float64(len(p.all)) }

@@ -10,12 +10,12 @@ import (
 	"warmroute/internal/kvevents/publisher"
 )
 
-// subscriberQueue is how many batches wait for one slow subscriber before
-// further ones are dropped for it (vLLM's high-water mark is 100,000; a
-// simulated one should show a lost batch sooner than that).
+// subscriberQueue is the number of batches that wait for one slow subscriber; the
+// publisher drops further ones for it. vLLM's high-water mark is 100,000; a simulated
+// publisher should show a lost batch sooner.
 const subscriberQueue = 10_000
 
-// eventQueue is one rank's publisher behind the queue of batches to publish.
+// eventQueue is one rank's publisher and the queue of batches before it.
 type eventQueue struct {
 	*publisher.Publisher
 	faults *atomic.Pointer[Faults]
@@ -32,8 +32,8 @@ func newEventQueue(o Options, pub, replay net.Listener, faults *atomic.Pointer[F
 	q := &eventQueue{
 		Publisher: publisher.New(publisher.Options{Topic: o.Topic, BufferSteps: o.BufferSteps, Queue: subscriberQueue, OldReplies: o.Version != V032}, pub, replay),
 		faults:    faults,
-		// vLLM's max_queue_size is 100,000 batches, after which its scheduler
-		// waits; so does this one, earlier.
+		// vLLM's max_queue_size is 100,000 batches, and its scheduler waits while that
+		// many are queued. This queue is shorter.
 		toSend: make(chan outgoing, 1024),
 		ended:  make(chan struct{}),
 	}
@@ -59,7 +59,7 @@ func (q *eventQueue) publish(payload []byte) {
 	}
 }
 
-// run serves until ctx ends and everything it started has.
+// run serves until ctx ends and every goroutine that it started has ended.
 func (q *eventQueue) run(ctx context.Context) {
 	defer close(q.ended)
 	var serving sync.WaitGroup

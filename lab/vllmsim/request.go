@@ -165,7 +165,7 @@ func (s *Sim) parseResponses(r *http.Request) (*generation, error) {
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	if req.PreviousResponseID != "" { // nothing is stored, as in vLLM without VLLM_ENABLE_RESPONSES_API_STORE
+	if req.PreviousResponseID != "" { // the simulator stores nothing, like vLLM without VLLM_ENABLE_RESPONSES_API_STORE
 		return nil, &apiError{http.StatusNotFound, "NotFoundError", "", "the response " + strconv.Quote(req.PreviousResponseID) + " is not stored"}
 	}
 	g, err := s.start(req.common, "resp_")
@@ -232,10 +232,10 @@ func quote(s string) json.RawMessage {
 	return b
 }
 
-// maxAnswers bounds n; vLLM's limit is 16384 and its hardware is larger.
+// maxAnswers bounds n. vLLM's limit is 16384, but its hardware is larger.
 const maxAnswers = 128
 
-// limits books the answer's length and number.
+// limits checks and sets the length and number of the answers.
 func (g *generation) limits(maxTokens, n *int) error {
 	if maxTokens != nil {
 		if *maxTokens < 1 {
@@ -252,7 +252,7 @@ func (g *generation) limits(maxTokens, n *int) error {
 	return nil
 }
 
-// sequences makes what the engines run: n per prompt, in the prompts' order.
+// sequences makes the sequences for the engines: n per prompt, in the prompts' order.
 func (s *Sim) sequences(g *generation) ([]*sequence, chan token, error) {
 	var seqs []*sequence
 	room := 0
@@ -286,7 +286,8 @@ func (s *Sim) sequences(g *generation) ([]*sequence, chan token, error) {
 	return seqs, out, nil
 }
 
-// answer returns the function that generates the answer to a prompt; further answers to the same one differ.
+// answer returns the function that generates the answer to a prompt; further answers to
+// the same prompt differ.
 func (s *Sim) answer(prompt []uint32, index int) func(int) uint32 {
 	if s.o.Generate != nil {
 		return func(n int) uint32 { return s.o.Generate(prompt, n) }
@@ -295,22 +296,22 @@ func (s *Sim) answer(prompt []uint32, index int) func(int) uint32 {
 	return func(int) uint32 { return sp.next() }
 }
 
-// Headers that vLLM reads: the data-parallel rank to use, and a name that 0.32
-// puts into the events a request causes.
+// Headers that vLLM reads: the data-parallel rank to use, and a name that 0.32 puts into
+// the events of a request.
 const (
 	rankHeader    = "X-data-parallel-rank"
 	sessionHeader = "X-Session-ID"
 )
 
-// submit hands sequences to the engines: the rank the header names, else each
-// to the least loaded one.
+// submit hands sequences to the engines: all to the rank in the header, or else each to
+// the least loaded rank.
 func (s *Sim) submit(r *http.Request, seqs []*sequence) (engines []*engine, err error) {
 	loads := make([]int, len(s.ranks))
 	for i, k := range s.ranks {
 		loads[i] = k.load()
 	}
 	pinned := -1
-	if v, err := strconv.Atoi(r.Header.Get(rankHeader)); err == nil { // vLLM ignores what is no number
+	if v, err := strconv.Atoi(r.Header.Get(rankHeader)); err == nil { // vLLM ignores a value that is no number
 		if v < 0 || v >= len(s.ranks) {
 			return nil, badRequest("data_parallel_rank %d is out of range [0, %d).", v, len(s.ranks))
 		}

@@ -4,20 +4,20 @@ import (
 	"time"
 )
 
-// adapter is a LoRA with the number vLLM gives it.
+// adapter is a LoRA and its number in vLLM.
 type adapter struct {
 	LoRA
 	id int
 }
 
-// image is one multimodal item's place in a prompt.
+// image is the place of one multimodal item in a prompt.
 type image struct {
 	id             string
 	offset, length int
 }
 
-// sequence is one prompt and its answer on its way through an engine. The
-// engine owns it from submit until its last token.
+// sequence is one prompt and its answer. An engine owns it from submit until its last
+// token.
 type sequence struct {
 	// Set by the caller of submit.
 	prompt    int      // prompt tokens
@@ -26,19 +26,19 @@ type sequence struct {
 	lora      *adapter
 	salt      string
 	images    []image
-	noRead    bool // as with prompt_logprobs: reads nothing from the cache
+	noRead    bool // reads nothing from the cache, as with prompt_logprobs
 	session   string
-	report    bool // 0.32's kv_cache_report_mode "full": also announce the blocks that were hit
+	report    bool // announces the blocks of a hit, too: 0.32's kv_cache_report_mode "full"
 	next      func(n int) uint32
-	index     int        // which of its request's sequences this is
-	out       chan token // shared by a request's sequences, with room for maxTokens+1 of each: the engine never waits
+	index     int        // position among the sequences of its request
+	out       chan token // shared by a request's sequences, with capacity for maxTokens+1 of each: the engine never waits
 
 	aborted bool // set under the engine's lock
 
-	hashes    []digest // after each hash unit so far
+	hashes    []digest // one of each full hash unit so far
 	tables    []table  // by group
 	junction  int      // see hit
-	computed  int      // tokens whose KV is there or being computed
+	computed  int      // tokens whose KV is computed, or in computation
 	scheduled int      // tokens of the current step
 	admitted  bool
 	preempted bool
@@ -47,14 +47,14 @@ type sequence struct {
 	arrived, started, firstToken, lastToken time.Time
 }
 
-// token is one token of an answer, or the news that no more will come.
+// token is one token of an answer, or the news that the engine dropped its sequence.
 type token struct {
-	index   int // its sequence's
+	index   int // of its sequence
 	id      uint32
 	hit     int  // prompt tokens read from the cache
 	created int  // prompt tokens put into the cache, full blocks only
 	last    bool // the answer is complete
-	gone    bool // the sequence was dropped: no id
+	gone    bool // the engine dropped the sequence: no id
 }
 
 // hashBlocks extends hashes to every full unit of tokens.
@@ -68,8 +68,8 @@ func (s *sequence) hashBlocks(h *hasher, unit int) {
 	}
 }
 
-// extraKeys are those of the block [start, end), in vLLM's order: LoRA, images
-// that overlap the block, and the salt in the first block only.
+// extraKeys returns the extra keys of the block [start, end) in vLLM's order: LoRA, the
+// images that overlap the block, and in the first block the salt.
 func (s *sequence) extraKeys(start, end int) (keys []extraKey) {
 	if s.lora != nil {
 		keys = append(keys, extraKey{tag: "lora", text: s.lora.Name, path: s.lora.Path})

@@ -36,9 +36,8 @@ type rank struct {
 	w      wire
 }
 
-// New checks o and binds its addresses, so that they are known (Addr,
-// EventEndpoint, ReplayEndpoint) before Run. A Sim that is never run must be
-// closed.
+// New checks o and binds its addresses, so that Addr, EventEndpoint and ReplayEndpoint
+// return them before Run. The caller closes a Sim that it does not run.
 func New(o Options) (*Sim, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -107,12 +106,12 @@ func (s *Sim) Close() error {
 	return s.http.Close()
 }
 
-// drainTimeout is how long Run lets requests finish after its context ends
-// (vLLM's server gives them none by default; a demo should not cut its own).
+// drainTimeout is the time that Run gives requests to finish after its context ends.
+// vLLM's server gives them none by default; a demo should not cut its own.
 const drainTimeout = time.Second
 
-// Run serves until ctx ends, then lets requests finish for a second and
-// returns when everything it started has ended. It can be called once.
+// Run serves until ctx ends, then lets requests finish for a second, and returns when
+// every goroutine that it started has ended. A caller calls it at most once.
 func (s *Sim) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return errors.New("vllmsim: Run was called before")
@@ -135,7 +134,7 @@ func (s *Sim) Run(ctx context.Context) error {
 	srv := &http.Server{
 		Handler:           api,
 		BaseContext:       func(net.Listener) context.Context { return requests },
-		ReadHeaderTimeout: time.Minute, // a stand-in on a test bed: it only must not leak
+		ReadHeaderTimeout: time.Minute, // a stand-in on a test bed: the limit only prevents leaks
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(s.http) }()
@@ -164,10 +163,10 @@ func (s *Sim) Run(ctx context.Context) error {
 // SetFaults replaces the faults in force.
 func (s *Sim) SetFaults(f Faults) { s.faults.Store(&f) }
 
-// Addr is the HTTP address, "host:port".
+// Addr returns the HTTP address, "host:port".
 func (s *Sim) Addr() string { return s.http.Addr().String() }
 
-// EventEndpoint is where rank publishes, "tcp://host:port" as bound, or "" if
+// EventEndpoint returns the address at which rank publishes, "tcp://host:port", or "" if
 // it does not.
 func (s *Sim) EventEndpoint(rank int) string {
 	if p := s.ranks[rank].events; p != nil {
@@ -176,7 +175,7 @@ func (s *Sim) EventEndpoint(rank int) string {
 	return ""
 }
 
-// ReplayEndpoint is where rank replays, "tcp://host:port" as bound, or "".
+// ReplayEndpoint returns the address at which rank replays, "tcp://host:port", or "".
 func (s *Sim) ReplayEndpoint(rank int) string {
 	if p := s.ranks[rank].events; p != nil {
 		return p.ReplayEndpoint()
@@ -184,8 +183,8 @@ func (s *Sim) ReplayEndpoint(rank int) string {
 	return ""
 }
 
-// Held are the hashes of the blocks rank has cached in a group, as events name
-// them (their last 8 bytes as an integer), in no order.
+// Held returns the hashes of the blocks that rank has cached in a group, in the form of
+// events (their last 8 bytes as an integer), in no order.
 func (s *Sim) Held(rank, group int) []uint64 {
 	e := s.ranks[rank].engine
 	e.mu.Lock()
@@ -199,7 +198,7 @@ func (s *Sim) Held(rank, group int) []uint64 {
 	return out
 }
 
-// Find is how many tokens of a prompt rank would find cached now.
+// Find returns the number of prompt tokens that rank would find cached now.
 func (s *Sim) Find(rank int, prompt []uint32) int {
 	e := s.ranks[rank].engine
 	e.mu.Lock()
@@ -209,14 +208,14 @@ func (s *Sim) Find(rank int, prompt []uint32) int {
 	return e.lookup(q, len(prompt)-1).tokens
 }
 
-// Cache are counters of one rank since it started, in tokens.
+// Cache is the counters of one rank since it started, in tokens.
 type Cache struct {
-	Queries, Hits int // looked up in and found in the prefix cache
-	Computed      int // prompt tokens computed
+	Queries, Hits int // tokens that it looked up in the prefix cache, and found
+	Computed      int // prompt tokens that it computed
 	Generated     int
 }
 
-// Cache reads the counters of rank.
+// Cache returns the counters of rank.
 func (s *Sim) Cache(rank int) Cache {
 	e := s.ranks[rank].engine
 	e.mu.Lock()
@@ -225,8 +224,8 @@ func (s *Sim) Cache(rank int) Cache {
 	return Cache{Queries: t.queries, Hits: t.hits, Computed: t.promptTokens - t.promptHits, Generated: t.outputs}
 }
 
-// ResetPrefixCache empties the prefix cache of every rank, as
-// POST /reset_prefix_cache does. It reports whether all could.
+// ResetPrefixCache empties the prefix cache of every rank, as POST /reset_prefix_cache
+// does. It reports whether every rank could.
 func (s *Sim) ResetPrefixCache() bool {
 	ok := true
 	for _, k := range s.ranks {
@@ -235,8 +234,8 @@ func (s *Sim) ResetPrefixCache() bool {
 	return ok
 }
 
-// Published is how many batches rank has published: the next one's sequence
-// number.
+// Published returns the number of batches that rank has published, which is the sequence
+// number of the next one.
 func (s *Sim) Published(rank int) uint64 {
 	p := s.ranks[rank].events
 	if p == nil {

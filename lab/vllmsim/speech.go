@@ -5,13 +5,13 @@ import (
 	"math/rand/v2"
 )
 
-// speech makes up an answer, word by word. Its text encodes to the very tokens
-// that were spoken, so that a conversation's next turn finds the answer's
-// blocks cached, as with a real model.
+// speech makes up an answer, word by word. Its text encodes to the very tokens that next
+// returned, so that a conversation's next turn finds the answer's blocks cached, as with
+// a real model.
 type speech struct {
 	r     *rand.Rand
 	ahead []uint32
-	words int // spoken so far
+	words int // words so far
 	text  []byte
 }
 
@@ -20,7 +20,7 @@ var vocables = []string{
 	"prefix", "and", "only", "new", "words", "are", "computed", "again", "while", "others", "wait", "for", "their", "place",
 }
 
-// newSpeech is the answer to prompt: the same for the same seed and prompt.
+// newSpeech returns the answer to prompt: the same for the same seed and prompt.
 func newSpeech(seed int64, prompt []uint32) *speech {
 	h := fnv.New64a()
 	var b [4]byte
@@ -31,7 +31,7 @@ func newSpeech(seed int64, prompt []uint32) *speech {
 	return &speech{r: rand.New(rand.NewPCG(uint64(seed), h.Sum64()))} // made-up words need no secrecy
 }
 
-// next is the next token.
+// next returns the next token.
 func (s *speech) next() uint32 {
 	for len(s.ahead) == 0 {
 		s.text = s.text[:0]

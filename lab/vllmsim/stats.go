@@ -31,7 +31,7 @@ var (
 	iterationBounds = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
 )
 
-// tokenBounds are 1, 2, 5, 10, … up to a request's longest.
+// tokenBounds returns 1, 2, 5, 10, … up to maxModelLen.
 func tokenBounds(maxModelLen int) (bounds []float64) {
 	for unit := 1; ; unit *= 10 {
 		for _, m := range []int{1, 2, 5} {
@@ -43,9 +43,9 @@ func tokenBounds(maxModelLen int) (bounds []float64) {
 	}
 }
 
-// stats are one rank's counters since it started. Guarded by the engine's lock.
+// stats are one rank's counters since it started. The engine's lock guards them.
 type stats struct {
-	queries, hits                     int // tokens looked up and found in the prefix cache
+	queries, hits                     int // tokens that the engine looked up in the prefix cache, and found
 	promptTokens, promptHits, outputs int
 	preemptions                       int
 	finished                          map[string]int // by finished_reason

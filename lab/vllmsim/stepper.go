@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Stepper is a replica's engine, one rank, on its caller's clock: scheduler and KV
-// cache alone, for simulations that have a time of their own. Prompts have no
-// tokens there, only numbers that name their blocks. Not safe for concurrent use.
+// Stepper is one rank of a replica's engine on its caller's clock: the scheduler and the
+// KV cache alone, for simulations with a time of their own. Its prompts have no tokens,
+// only numbers that name their blocks. It is not safe for concurrent use.
 type Stepper struct{ e *engine }
 
 // NewStepper returns the engine of a replica that o describes. All its groups have
@@ -25,8 +25,8 @@ func NewStepper(o Options) (*Stepper, error) {
 	return &Stepper{newEngine(0, o, func([]event) {})}, nil
 }
 
-// Submit queues a prompt and the answer it gets, in tokens. blocks names the
-// prompt's full blocks, each with all before it.
+// Submit queues a prompt with the length of its answer in tokens. blocks names the
+// prompt's full blocks; each name stands for its block and all blocks before it.
 func (s *Stepper) Submit(id, prompt, answer int, blocks []uint64) error {
 	e := s.e
 	if full := prompt / e.unit; prompt < 1 || answer < 1 || len(blocks) != full {
@@ -43,23 +43,23 @@ func (s *Stepper) Submit(id, prompt, answer int, blocks []uint64) error {
 	return nil
 }
 
-// named is the digest that stands for a block that the caller named.
+// named returns the digest of a block that the caller named.
 func named(b uint64) (d digest) {
 	d.n = 8
 	binary.BigEndian.PutUint64(d.b[:8], b)
 	return d
 }
 
-// Step is what an engine computes at once.
+// Step is the work of one step of the engine.
 type Step struct {
 	Prompt  int     // tokens of prompts
 	Answers int     // tokens of answers
-	Pairs   float64 // (query, key) pairs of the prompts' attention, where all tokens before are seen
-	Context float64 // tokens before those of the answers
+	Pairs   float64 // (query, key) pairs of the prompts' attention, if every token attends to all tokens before it
+	Context float64 // tokens before the tokens of answers
 	Running int     // sequences
 }
 
-// Begin forms the next step, false where there is nothing to do.
+// Begin forms the next step; false: there is nothing to do.
 func (s *Stepper) Begin() (step Step, any bool) {
 	e := s.e
 	if _, any = e.schedule(); !any {
@@ -80,28 +80,28 @@ func (s *Stepper) Begin() (step Step, any bool) {
 	return step, true
 }
 
-// Change is what one event contains about a group's KV cache. Blocks are those that were
-// submitted by name; what the tokens of answers fill is left out.
+// Change is the content of one event about a group's KV cache. Blocks has the blocks of
+// prompts by their names, and leaves out the blocks that tokens of answers fill.
 type Change struct {
 	Group   int
 	Kind    Kind
 	Window  int
 	Removed bool
-	Parent  uint64 // of Blocks[0], stored; 0 and not HasParent: it is a prompt's first
+	Parent  uint64 // of Blocks[0], if stored; 0 and not HasParent: Blocks[0] is a prompt's first
 	Blocks  []uint64
-	Tokens  int // that the event covers: more than those of Blocks where some are not kept
+	Tokens  int // of the event: more than those of Blocks if the cache does not keep some of them
 
 	HasParent bool
 }
 
-// Result is what a step came to.
+// Result is the outcome of a step.
 type Result struct {
 	Changes []Change // of the KV cache, in order
 	First   []Answer // requests whose first token came
 	Done    []Answer // requests whose last token came
 }
 
-// Answer is a request by its number, and how many of its tokens were cached.
+// Answer is the number of a request, and how many of its tokens were cached.
 type Answer struct{ ID, Hit int }
 
 // End completes the step.
@@ -145,7 +145,8 @@ func (s *Stepper) change(ev *event) (c Change, ok bool) {
 	return c, len(c.Blocks) > 0
 }
 
-// Load is how many requests wait and run, and the share of the KV cache in use.
+// Load returns the number of requests that wait and run, and the share of the KV cache in
+// use.
 func (s *Stepper) Load() (waiting, running int, usage float64) {
 	e := s.e
 	return len(e.waiting), len(e.running), e.pool.usage()

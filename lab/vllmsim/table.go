@@ -1,21 +1,21 @@
 package vllmsim
 
-// table is the blocks of one sequence in one group, in order of its tokens; nil
-// is vLLM's null block: nothing is kept there.
+// table is the blocks of one sequence in one group, in the order of its tokens; nil is
+// vLLM's null block, which holds no KV.
 type table struct {
 	blocks []*block
-	known  int // leading blocks that were cached, or judged not worth it
+	known  int // leading blocks that keepLocked has judged: it caches them, or they are not worth it
 	begun  bool
-	// Of Mamba groups: the state before the current one, blocks that are already
-	// given back, and whether the draft's blocks are taken.
+	// Mamba groups use these: the block of the state before the current one, the number
+	// of blocks already given back, and whether the table has the draft's blocks.
 	state   int
 	retired int
 	drafted bool
 }
 
-// needed is how many free blocks it takes for s to have slots for its first
-// total tokens in group g: new ones, and hits that are now free. admission caps
-// it at what a group that gives blocks back can hold at once.
+// needed returns the number of free blocks that s takes in group g for its first total
+// tokens: new blocks, and hits that are now free. admission limits it to the blocks that
+// a sequence holds at once, in a group that gives blocks back.
 func (e *engine) needed(s *sequence, g int, h hit, total int, admission bool) int {
 	t, grp := &s.tables[g], e.groups[g]
 	var hits []*block
@@ -42,8 +42,8 @@ func (e *engine) needed(s *sequence, g int, h hit, total int, admission bool) in
 	return need
 }
 
-// most is how many blocks a sequence holds at once in a group that gives those
-// behind it back, 0 where that is not bounded.
+// most returns the number of blocks that a sequence holds at once in a group that gives
+// earlier blocks back; 0: no limit.
 func (e *engine) most(g Group) int {
 	switch {
 	case g.windowed():
@@ -54,10 +54,10 @@ func (e *engine) most(g Group) int {
 	return 0
 }
 
-// neededStates is needed for Mamba: a step writes one state, whatever its length.
+// neededStates is needed for Mamba groups: a step writes one state, whatever its length.
 func (e *engine) neededStates(t *table, g Group, hits []*block, total int) int {
 	if n := len(hits); n > 0 && e.fresh[cachedHash{hits[n-1].group, hits[n-1].hash}] {
-		return len(e.pool.all) + 2 // its state is being computed in this very step
+		return len(e.pool.all) + 2 // this very step still computes its state
 	}
 	need := blocksOf(total, g.BlockSize) + e.o.Draft - len(hits) - len(t.blocks)
 	most := 1
@@ -75,7 +75,7 @@ func (e *engine) neededStates(t *table, g Group, hits []*block, total int) int {
 
 func blocksOf(tokens, size int) int { return (tokens + size - 1) / size }
 
-// neededIn is needed over all groups; Mamba groups have no slots for drafts.
+// neededIn adds up needed over all groups; Mamba groups have no slots for drafts.
 func (e *engine) neededIn(s *sequence, h hit, total, model int, admission bool) (n int) {
 	for g := range e.groups {
 		if e.groups[g].Kind == Mamba {
@@ -87,8 +87,8 @@ func (e *engine) neededIn(s *sequence, h hit, total, model int, admission bool) 
 	return n
 }
 
-// allocateLocked gives s slots for n more tokens after what is computed or hit,
-// and caches the blocks those fill. It takes nothing if blocks are short.
+// allocateLocked gives s slots for n more tokens after its computed and hit tokens, and
+// caches the blocks that they fill. It takes nothing if blocks are short.
 func (e *engine) allocateLocked(s *sequence, h hit, n int) bool {
 	computed := s.computed + h.tokens
 	model := computed + n
@@ -124,7 +124,7 @@ func (e *engine) adopt(t *table, grp Group, h hit, g int) {
 	t.known, t.begun = len(t.blocks), true
 }
 
-// takeState adds the block of the state that the next step writes, in a Mamba group.
+// takeState adds the block for the state that the next step writes, in a Mamba group.
 func (e *engine) takeState(t *table, g Group, total int) {
 	want, had := blocksOf(total, g.BlockSize)+e.o.Draft, len(t.blocks)
 	if want > had {
@@ -149,7 +149,7 @@ func (e *engine) takeState(t *table, g Group, total int) {
 	t.drafted = true
 }
 
-// skip gives back the blocks that no token from computed on looks at.
+// skip gives back the blocks that no token from computed on attends to.
 func (e *engine) skip(t *table, g Group, computed int) {
 	end := min(g.skipped(computed)/g.BlockSize, len(t.blocks))
 	var freed []*block
@@ -174,8 +174,8 @@ func (e *engine) skip(t *table, g Group, computed int) {
 	}
 }
 
-// keepLocked caches the blocks of s that its first n tokens fill, as far as a
-// later request could resume there, and publishes them in one event per group.
+// keepLocked caches the blocks that the first n tokens of s fill, as far as a later
+// request could resume there, and publishes them in one event per group.
 func (e *engine) keepLocked(s *sequence, n int) {
 	for g := range e.groups {
 		grp, t := e.groups[g], &s.tables[g]
@@ -204,8 +204,8 @@ func (e *engine) keepLocked(s *sequence, n int) {
 	}
 }
 
-// refresh: the state at the end of the prompt counts as written in this step for
-// as long as the sequence has not left it behind.
+// refresh counts the state at the end of the prompt as written in this step, while reach
+// is that end.
 func (e *engine) refresh(s *sequence, g, reach int) {
 	size := e.groups[g].BlockSize
 	last := (s.prompt - 1) / size * size
@@ -217,8 +217,8 @@ func (e *engine) refresh(s *sequence, g, reach int) {
 	}
 }
 
-// cacheable is how many of n tokens a hit could reach in group g. EAGLE matches
-// one block more and drops it.
+// cacheable returns how many of n tokens a hit could reach in group g. EAGLE matches one
+// more block and drops it.
 func (e *engine) cacheable(n, g int) int {
 	if len(e.groups) == 1 {
 		return n
@@ -230,8 +230,8 @@ func (e *engine) cacheable(n, g int) int {
 	return reach
 }
 
-// worth states which blocks [from, to) of s in group g a later request could
-// resume from under the replica's retention; nil: all of them.
+// worth states from which of the blocks [from, to) of s in group g a later request could
+// resume under the replica's retention; nil: from all of them.
 func (e *engine) worth(s *sequence, g, from, to int) []bool {
 	grp := e.groups[g]
 	switch {
@@ -289,8 +289,8 @@ func (e *engine) worthState(s *sequence, g Group, from, to int) []bool {
 	return worth
 }
 
-// resumable are the token positions where a request that repeats or extends the
-// prompt of s resumes, and where one that branched off would have.
+// resumable returns the token positions from which later requests resume that repeat or
+// extend the prompt of s, or that branch off at its junction.
 func (e *engine) resumable(s *sequence) []int {
 	at := []int{s.prompt - 1}
 	if e.eagle {
@@ -319,8 +319,8 @@ func (e *engine) tables() []table {
 	return t
 }
 
-// chunk is how many of n tokens s may compute in one step: Mamba states are
-// written where steps end, so those that will be looked for must be ends.
+// chunk returns how many of n tokens s may compute in one step. A step writes a Mamba
+// state at its end, so it ends where a later lookup searches for a state.
 func (e *engine) chunk(s *sequence, hit, n int) int {
 	start, size := s.computed+hit, e.align
 	promptEnd := max(s.prompt, len(s.tokens)-1)

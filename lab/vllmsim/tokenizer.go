@@ -2,13 +2,13 @@ package vllmsim
 
 import "strings"
 
-// The simulator's own tokenizer: text is split into words (with the space before
-// them), numbers, punctuation and white space, and each of those from its left
-// into pieces: three bytes of lower-case letters, digits and spaces, or at most
-// two of anything. A piece's id is its bytes read as a number. So every text has
-// one token sequence, decoding gives the text back, and a text cut after any token
-// of it encodes to the tokens before the cut. No files are needed; WriteModel
-// writes files with which other tokenizers give the same tokens.
+// The simulator's own tokenizer splits text into words (with the space before them),
+// numbers, punctuation and white space. From the left it splits each of them into pieces:
+// three bytes of lower-case letters, digits and spaces, or at most two of any bytes. A
+// piece's id is the number that its bytes form. So every text has one token sequence,
+// decode gives the text back, and the text of a sequence's first tokens encodes to those
+// tokens. The tokenizer needs no files; WriteModel writes files with which other
+// tokenizers give the same tokens.
 const (
 	oneByte     = 0
 	twoBytes    = oneByte + 1<<8
@@ -16,14 +16,14 @@ const (
 	firstMarker = threeBytes + dense*dense*dense
 )
 
-// dense is how many bytes there are of which three make a piece; denseBytes are
+// dense is the number of different bytes of which three make a piece; denseBytes are
 // these bytes.
 const (
 	dense      = uint32(len(denseBytes))
 	denseBytes = " 0123456789abcdefghijklmnopqrstuvwxyz"
 )
 
-// denseAt is the place of b among the dense bytes, or -1.
+// denseAt returns the index of b in denseBytes, or -1.
 func denseAt(b byte) int {
 	switch {
 	case b == ' ':
@@ -43,7 +43,7 @@ const imageMarker = firstMarker + 3
 
 func vocabulary() uint32 { return firstMarker + uint32(len(markers)) }
 
-// markerAt is the index of the special token that s starts with, or -1.
+// markerAt returns the index of the special token at the start of s, or -1.
 func markerAt(s string) int {
 	if !strings.HasPrefix(s, "<|") {
 		return -1
@@ -77,8 +77,8 @@ func classOf(b byte) byteClass {
 	return others
 }
 
-// encode appends the tokens of text. Special tokens written out in text count
-// as such, as with real tokenizers.
+// encode appends the tokens of text. A special token written out in text counts as one,
+// as with real tokenizers.
 func encode(dst []uint32, text string) []uint32 {
 	for len(text) > 0 {
 		if m := markerAt(text); m >= 0 {
@@ -97,9 +97,9 @@ func encode(dst []uint32, text string) []uint32 {
 	return dst
 }
 
-// wordLen is the length of the first word of text: at most one space, then a
-// run of one class that ends before a special token. White space leaves its
-// last space to the word that follows.
+// wordLen returns the length of the first word of text: at most one space, then a run of
+// one class that ends before a special token. White space leaves its last space to the
+// next word.
 func wordLen(text string) int {
 	i := 0
 	if text[0] == ' ' && len(text) > 1 && classOf(text[1]) != spaces && markerAt(text[1:]) < 0 {
@@ -115,7 +115,7 @@ func wordLen(text string) int {
 	return i
 }
 
-// pieceLen is the length of a word's first piece.
+// pieceLen returns the length of a word's first piece.
 func pieceLen(word string) int {
 	if len(word) >= 3 && denseAt(word[0]) >= 0 && denseAt(word[1]) >= 0 && denseAt(word[2]) >= 0 {
 		return 3
@@ -137,8 +137,8 @@ func pieceID(p string) uint32 {
 	return threeBytes + id
 }
 
-// decode appends the text of one token. Ids beyond the vocabulary, which only
-// prompts of token ids and Options.Generate can hold, have none.
+// decode appends the text of one token. An id beyond the vocabulary has no text; only
+// prompts of token ids and Options.Generate can contain one.
 func decode(dst []byte, id uint32) []byte {
 	switch {
 	case id >= vocabulary():
