@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# The index beside kv-index 2.0.0 on the same operations, alternating, medians and
-# ratios at the end; about five minutes on two idle cores. Needs cargo.
+# Compares the index with kv-index 2.0.0 on the same operations in alternation, and prints
+# medians and ratios at the end. It takes about five minutes on two idle cores and needs
+# cargo.
 #   bench-index.sh [trace.jsonl]
-# QUICK=1: one round with 8 replicas, ten seconds. In pieces: ROUNDS (5), REPLICAS
-# ("8 64 512"), GROWTH (1 = with chain length and replicas), and RESULTS, a file
-# that is appended to and compared as a whole. At the end, lookups among holders
-# with several cache groups beside dense ones (indexbench -groups).
+# QUICK=1 runs one round with 8 replicas in ten seconds. These variables divide a run into
+# pieces: ROUNDS (5), REPLICAS ("8 64 512"), GROWTH (1 = with chain length and replicas),
+# and RESULTS, a file to which each piece appends and which the script compares as a
+# whole. At the end indexbench -groups compares lookups among holders with several cache
+# groups with lookups among dense ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 trace=${1:-}

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Encoding, rendering and chats written in code beside the Python and Rust that they replace: three tables on standard output; -only NAME prints one.
+# Measures encoding, rendering and chats written in code, each beside the Python and Rust
+# that it replaces. It prints three tables on standard output; -only NAME prints one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/fetch-models.sh

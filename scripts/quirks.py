@@ -1,14 +1,14 @@
-"""The corpus of what transformers and vLLM make of a model's folder beyond tokenizer.json.
+"""The corpus of the token ids that transformers and vLLM compute from a model's folder beyond tokenizer.json.
 
     quirks.py make FILE       in a venv with transformers 4, sentencepiece and protobuf: writes the
-                              folders, and what the slow and the fast tokenizers of 4 encode
-    quirks.py vllm FILE NAME  with the Python of an installed vLLM: adds under NAME what vLLM's own
-                              loading and its renderer's call of the tokenizer encode
+                              folders, and the ids of the slow and the fast tokenizers of 4
+    quirks.py vllm FILE NAME  with the Python of an installed vLLM: adds under NAME the ids of vLLM's
+                              own loading and of its renderer's call of the tokenizer
     quirks.py pack FILE OUT   writes the corpus that the tests read, compressed
 
-scripts/quirks.sh does all of it. Nothing is downloaded: vocabularies are trained here, on
-the text below, and every row changes one thing of a folder that its class could be
-published with.
+scripts/quirks.sh runs all three. The script downloads nothing: it trains vocabularies on the
+text below. Every row changes one thing in a folder that a publisher of its class could have
+published.
 """
 
 import copy
@@ -331,7 +331,7 @@ def pack(list_, path):
         for other in ("v4", "slow", "v0.21", "v0.21 of 4"):
             if other in row:
                 same = all(row[other].get(k) == row["v0.32"].get(k) for k in ("with", "without"))
-                if other.startswith("v4") or other == "slow":  # of these only whether they are equal is told
+                if other.startswith("v4") or other == "slow":  # of these the corpus has only whether they are equal
                     row[other] = "equal" if same else row[other].get("error", "differs")
                 elif same:
                     row[other] = {"equal": True}

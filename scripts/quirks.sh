@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Rewrites the corpus of tokenizers' quirks (docs/quirks.md): what vLLM 0.32 and 0.21 and
-# transformers 4 make of folders that it writes. vLLM 0.21 is asked twice: with transformers 5,
-# as it installs, and with transformers 4, which it accepts, too.
+# Rewrites the corpus of tokenizers' quirks (docs/quirks.md). quirks.py writes model
+# folders, and vLLM 0.32, vLLM 0.21 and transformers 4 encode texts with them. vLLM 0.21
+# runs twice: with transformers 5, which its package installs, and with transformers 4,
+# which it accepts, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install-vllm.sh 0.32.0 0.21.0

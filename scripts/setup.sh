@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests and the demo need into .cache, once. Every part is
-# skipped when it is there already; those that are not are fetched side by side.
+# Installs the tools and files of the tests and the demo into .cache, once. It skips the
+# parts that are there already, and fetches the others side by side.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 for tool in go python3 npm; do
@@ -8,7 +8,7 @@ for tool in go python3 npm; do
 done
 mkdir -p .cache
 exec 8>.cache/setup.lock
-flock 8 # of two that run at once the second finds everything there
+flock 8 # if two run at once, the second finds every part installed
 parts=()
 for part in scripts/install-envoy.sh scripts/fetch-*.sh; do
   name=${part##*/*-}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What a fresh machine does first: vet, build and the tests that call `go`, on a
-# copy of the sources, with module cache, build cache and home empty in a
-# temporary folder. Which proxy is asked stays as configured.
+# Takes the first steps of a fresh machine: vet, build and the tests that call `go`, on a
+# copy of the sources. The module cache, the build cache and the home folder are empty, in
+# a temporary folder. The module proxy stays as configured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/modules.sh
@@ -9,7 +9,7 @@ export GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GONOPROXY
 eval "$(go env GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GONOPROXY GOFLAGS | awk 'BEGIN{split("GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GONOPROXY flags",n," ")} {printf "%s='\''%s'\''\n", n[NR], $0}')"
 fresh=$(mktemp -d)
 trap 'chmod -R u+w "$fresh"; rm -rf "$fresh"' EXIT
-git ls-files -z | xargs -0 cp --parents -t "$fresh" 2>/dev/null || true # a file deleted but not committed is no matter
+git ls-files -z | xargs -0 cp --parents -t "$fresh" 2>/dev/null || true # git lists a file that is deleted but not committed, and cp cannot copy it
 mkdir "$fresh/.fresh-home"
 export HOME=$fresh/.fresh-home GOMODCACHE=$fresh/.fresh-modules GOCACHE=$fresh/.fresh-cache GOFLAGS=$flags XDG_CONFIG_HOME=
 cd "$fresh"

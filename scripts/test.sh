@@ -1,21 +1,20 @@
 #!/usr/bin/env bash
-# The suite of `make test`: vet, unit and golden tests, the race detector where
-# goroutines meet, real Envoy end to end. `test.sh long` is what .ci/run adds:
-# everything that test.sh runs with the race detector without it, and the
-# reverse, so that allocation tests and long forms run, and nothing stays
-# unwatched. Where COVERAGE names a folder, the runs without the race detector
-# leave coverage profiles in it, for coverage.sh.
+# Runs the suite of `make test`: vet, unit and golden tests, the race detector where
+# goroutines meet, real Envoy end to end. `test.sh long` is a part of .ci/run: it runs
+# with the race detector the packages that `make test` runs without it, and the others
+# without it, so that every package runs in both ways, allocation tests and long forms
+# included. If COVERAGE names a folder, the runs without the race detector write coverage
+# profiles into it, for coverage.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/modules.sh
 step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 
-# Packages that start no goroutine: the race detector would only make their
-# golden vectors and differential tests five to ten times slower. Those of them
-# that several goroutines may call show it in tests of their own (shared). The
-# end-to-end suites run here as well: the router they start is built with the
-# race detector, only the test's own client is not. Every other package, also a
-# new one, gets the race detector.
+# These packages start no goroutine: the race detector would only make their golden
+# vectors and differential tests five to ten times slower. Packages among them that
+# several goroutines may call have tests of their own for that (shared). The end-to-end
+# suites run here as well: they build their router with the race detector, and only the
+# test's own client has none. Every other package, also a new one, gets the race detector.
 plain='internal/(cli|tokens)(/.*)?|render(/openai)?|render/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd)|lab/(bench|cli|simulator)(/.*)?|test/(e2e|failopen|layout)'
 shared='warmroute/(internal/tokens|render(/internal/(chat|jinja|tokenizer))?)'
 sharedTests='Concurrent|Shared|Remote|Local'
@@ -23,17 +22,17 @@ sharedTests='Concurrent|Shared|Remote|Local'
 all=$(for module in "${modules[@]}"; do packages "$module"; done | grep -v '^warmroute/test/hostile$') # make test-hostile runs the attacks
 quick=$(grep -E "^warmroute/($plain)$" <<<"$all")
 raced=$(grep -vE "^warmroute/($plain)$" <<<"$all")
-of() { # module packages: those of the module
+of() { # module packages: prints the module's packages among them
   if [ "$1" = . ]; then grep -vE '^warmroute/(render|lab|test)(/|$)' <<<"$2"; else grep -E "^warmroute/$1(/|$)" <<<"$2"; fi
 }
-counting() { # module packages: those that count allocations, which nobody can under the race detector
+counting() { # module packages: prints the packages with tests that count allocations; the race detector would falsify their counts
   # shellcheck disable=SC2046
   go -C "$1" list -f '{{.ImportPath}} {{.Dir}}' $(of "$1" "$2") | while read -r path dir; do
     if grep -qs '^func Test[A-Za-z0-9_]*Alloc' "$dir"/*_test.go; then echo "$path"; fi
   done
 }
 profile() { [ -z "${COVERAGE:-}" ] || echo "-coverprofile=$COVERAGE/$1-${2/./root}.out"; }
-took=() # "module seconds", of each run
+took=() # "module seconds" of each run
 tests() { # module packages flags…: runs a module's tests
   local module=$1 list=$2 began=$SECONDS
   shift 2
@@ -42,7 +41,7 @@ tests() { # module packages flags…: runs a module's tests
   go -C "$module" test -timeout 20m "$@" $list | grep -v '\[no test files\]'
   took+=("$module $((SECONDS - began))")
 }
-times() { # the seconds of each module's tests
+times() { # prints the seconds of each module's tests
   printf '%s\n' "${took[@]}" | awk '{ s[$1] += $2 } END { for (m in s) printf "== module %s: %ss\n", m == "." ? "warmroute" : "warmroute/" m, s[m] }' | sort
 }
 
@@ -63,7 +62,7 @@ long)
   step "go vet, while setup installs what is missing"
   scripts/setup.sh &
   setup=$!
-  trap wait EXIT # nothing is left half installed
+  trap wait EXIT # setup completes its installations even if a step fails
   for module in "${modules[@]}"; do go -C "$module" vet ./...; done
   wait "$setup"
   step "with the race detector: $(wc -w <<<"$raced") packages in which goroutines meet"

@@ -1,5 +1,5 @@
-# For scripts that source this: tools FOLDER makes FOLDER/tools, a virtual environment with
-# uv, which resolves and installs large sets of packages in seconds.
+# tools FOLDER makes FOLDER/tools, a virtual environment with uv, which resolves and
+# installs large sets of packages in seconds. Scripts source this file.
 tools() {
   [ -x "$1/tools/bin/uv" ] && return
   python3 -m venv "$1/tools"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# vuln.sh [FOLDER...]: known vulnerabilities in what the modules in the folders call (all
-# modules of this repository without a folder), by govulncheck and the Go vulnerability
-# database: $VULNDB, e.g. file:///folder of a copy, or https://vuln.go.dev. Ends with 0:
-# none; 3: found; 75: not checked, the database cannot be read; anything else: the check
-# itself failed. That databases are read at all is shown first, on a sample with a
-# database of its own.
+# vuln.sh [FOLDER...]: finds known vulnerabilities in the functions that the modules in
+# the folders call (without a folder: all modules of this repository). It runs govulncheck
+# with the Go vulnerability database: $VULNDB, e.g. file:///folder of a copy, or
+# https://vuln.go.dev. It exits with 0 if it finds none, with 3 if it finds some, and with
+# 75 if it cannot read the database and checks nothing; other codes mean that the check
+# itself failed. First it shows on a sample with a database of its own that govulncheck
+# reads databases.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=v1.8.0
@@ -20,7 +21,7 @@ fi
 check() { # database folder [govulncheck's flags]
   (cd "$2" && "$tool/govulncheck" -db "$1" "${@:3}" ./...)
 }
-dated() { # database: when it was changed, "" if it cannot be read
+dated() { # database: prints the time of its last change, "" if govulncheck cannot read it
   check "$1" scripts/testdata/vuln/clean -format json 2>"$scratch/errors" | sed -n 's/.*"db_last_modified": "\(.*\)".*/\1/p'
 }
 
