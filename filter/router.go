@@ -118,14 +118,20 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 // one request must not end the process that routes all others.
 func (r *Router) contained(ctx context.Context, q *Query, s *scratch) (d decision.Decision) {
 	defer func() {
-		s.reading.End()
-		s.hashing.End()
+		s.end()
 		if p := recover(); p != nil {
 			r.o.Log.Error("filter: decision panicked", "panic", panicKind(p), "route", q.Route.String(), "body_bytes", len(q.Body))
 			d = decision.Decision{Reason: decision.ReasonPanic}
 		}
 	}()
 	return r.decide(ctx, q, s)
+}
+
+// end gives back the turns of s and forgets the stream's context.
+func (s *scratch) end() {
+	s.reading.End()
+	s.hashing.End()
+	s.reading, s.hashing, s.until = work.Budget{}, work.Budget{}, until{}
 }
 
 func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Decision {

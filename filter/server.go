@@ -24,7 +24,7 @@ type ServerOptions struct {
 	PriorityHeader string        // trusted request header with a whole number: above 0, the request is never shed for load; lower case, "" = no request has priority
 	MaxBody        int           // bytes of a body that are read; default 64 MiB
 	BodyWait       time.Duration // duplex mode: longest wait for a body; default 5 s
-	MaxBodies      int64         // bytes of all bodies that are worked on or held at once, the others pass without a hint; at least MaxBody and SmallShare; default 1 GiB
+	MaxBodies      int64         // bytes of all bodies that are worked on or held at once, the others pass without a hint; at least twice MaxBody and SmallShare; default 1 GiB
 	MaxStreams     int           // requests followed at once, the others pass without a hint; default 8192
 	ReasonHeader   bool          // answer response headers with the reason
 	Picker         bool          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated

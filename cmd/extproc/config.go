@@ -117,7 +117,7 @@ type FilterConfig struct {
 	ReasonHeader   bool     `yaml:"reason_header"`               // send clients a coarse reason code in x-warmroute-reason
 	Picker         bool     `yaml:"picker"`                      // endpoint-picker mode, for InferencePools: 503 when no replica is ready, 429 when all are saturated
 	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica for every request: for clusters without a balancer of their own (ORIGINAL_DST)
-	MaxBodies      int      `yaml:"max_bodies" unit:"bytes"`     // most bytes of all bodies that are worked on or held at a time; other requests pass without a hint; 0 = a sixteenth of the memory limit (1 GiB without one), at least `max_body` and 8 MiB
+	MaxBodies      int      `yaml:"max_bodies" unit:"bytes"`     // most bytes of all bodies that are worked on or held at a time; other requests pass without a hint; 0 = a sixteenth of the memory limit (1 GiB without one), at least twice `max_body` and 8 MiB
 	Renderings     int      `yaml:"renderings" unit:"prompts"`   // most bodies above 256 KiB whose token ids are computed in process at a time, and 32 times as many smaller ones; other requests pass without a hint; 0 = one for each core
 	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint
 	// ReadyNeedsReplica is whether readiness fails while no replica is ready, in
@@ -212,8 +212,8 @@ func (c Config) Validate() error {
 	positive("ranked", c.Filter.Ranked)
 	positive("max_body", c.Filter.MaxBody)
 	positive("max_streams", c.Filter.MaxStreams)
-	if n := c.Filter.MaxBodies; n != 0 && n < c.Filter.MaxBody+filter.SmallShare {
-		errs = append(errs, fmt.Errorf("filter.max_bodies: %d is less than max_body and 8 MiB, %d", n, c.Filter.MaxBody+filter.SmallShare))
+	if n := c.Filter.MaxBodies; n != 0 && n < c.Filter.leastBodies() {
+		errs = append(errs, fmt.Errorf("filter.max_bodies: %d is less than twice max_body and 8 MiB, %d", n, c.Filter.leastBodies()))
 	}
 	if c.Filter.Renderings < 0 {
 		errs = append(errs, fmt.Errorf("filter.renderings: %d is negative", c.Filter.Renderings))

@@ -72,6 +72,10 @@ func followMemory(ctx context.Context) error {
 	}
 }
 
+// leastBodies returns the least filter.max_bodies: room for the longest body, which counts
+// twice if it comes in several pieces, and for small ones.
+func (c FilterConfig) leastBodies() int { return 2*c.MaxBody + filter.SmallShare }
+
 // bodies returns filter.max_bodies, or the default for a memory limit in bytes.
 func (c FilterConfig) bodies(memory int64) int64 {
 	if c.MaxBodies > 0 {
@@ -81,5 +85,5 @@ func (c FilterConfig) bodies(memory int64) int64 {
 	if memory < math.MaxInt64 {
 		limit = memory / (2 * bodyFactor)
 	}
-	return max(limit, int64(c.MaxBody)+filter.SmallShare)
+	return max(limit, int64(c.leastBodies()))
 }

@@ -18,7 +18,7 @@ func TestBodiesFollowTheMemoryLimit(t *testing.T) {
 	}{
 		"no limit":      {0, 64 * mib, math.MaxInt64, 1 << 30},
 		"8 GiB":         {0, 64 * mib, 8 << 30, 512 * mib},
-		"512 MiB":       {0, 64 * mib, 512 * mib, 64*mib + filter.SmallShare},
+		"512 MiB":       {0, 64 * mib, 512 * mib, 2*64*mib + filter.SmallShare},
 		"as configured": {100 * mib, 64 * mib, 8 << 30, 100 * mib},
 	} {
 		if got := (FilterConfig{MaxBodies: tt.configured, MaxBody: tt.body}).bodies(tt.memory); got != tt.want {

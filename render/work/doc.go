@@ -5,8 +5,8 @@
 // a regular expression, or copying or searching 32 bytes. Bytes count allocated memory,
 // freed or not, so their sum is never below the memory in use.
 //
-// Invariants: a Budget that has ended stays ended, and each later charge stops the
-// work again. A Budget looks at its context and at its deadline at least once in
+// Invariants: a Budget that has ended stays ended, and each later charge of steps
+// stops the work again. A Budget looks at its context and at its deadline at least once in
 // 100 µs of charged work, and then lets other goroutines run. With Turns, longer work
 // leaves processors free, so that small requests do not wait behind it.
 //

@@ -3,8 +3,10 @@ package chart
 
 import (
 	"bytes"
+	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,10 +60,16 @@ func render(t *testing.T, values string) []runtime.Object {
 
 // try renders the chart's templates, by their file's name.
 func try(values string) (map[string]string, error) {
+	return tryWith(values, nil)
+}
+
+// tryWith renders the chart's templates and further ones, by their file's name.
+func tryWith(values string, further []*common.File) (map[string]string, error) {
 	c, err := loader.Load(dir)
 	if err != nil {
 		return nil, err
 	}
+	c.Templates = append(c.Templates, further...)
 	var given map[string]any
 	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
 		return nil, err
@@ -173,6 +181,38 @@ func TestOverride(t *testing.T) {
 	for _, wrong := range []string{`{replicas: 2}`, `{routers: 0}`, `{pool: {version: v2}}`, `{sidecar: {enabled: true}}`, `{networkPolicy: {gateways: []}}`} {
 		if _, err := try(wrong); err == nil {
 			t.Errorf("values %s were taken", wrong)
+		}
+	}
+}
+
+// TestSidecarTemplate: another chart's pod takes kvsub's container from the named template,
+// with the certificate and the token where it names their volumes.
+func TestSidecarTemplate(t *testing.T) {
+	for given, want := range map[string][]string{
+		``:                             nil,
+		`"tls" "certs"`:                {"certs /etc/warmroute-index-tls -index-cert=/etc/warmroute-index-tls/tls.crt"},
+		`"tls" "certs" "token" "word"`: {"certs /etc/warmroute-index-tls -index-cert=/etc/warmroute-index-tls/tls.crt", "word /etc/warmroute-index-token -index-token-file=/etc/warmroute-index-token/token"},
+	} {
+		files, err := tryWith("", []*common.File{{Name: "templates/replica.yaml", Data: fmt.Appendf(nil,
+			`{{ include "warmroute.sidecar" (dict "image" "warmroute:0.1.0" "index" "warmroute:9003" "model" "m" %s) }}`, given)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var containers []corev1.Container
+		if err := yaml.UnmarshalStrict([]byte(files["warmroute/templates/replica.yaml"]), &containers); err != nil || len(containers) != 1 {
+			t.Fatalf("%d containers, %v\n%s", len(containers), err, files["warmroute/templates/replica.yaml"])
+		}
+		c := containers[0]
+		if len(c.VolumeMounts) != len(want) {
+			t.Errorf("%s: volumes %v", given, c.VolumeMounts)
+			continue
+		}
+		for i, m := range c.VolumeMounts {
+			name, rest, _ := strings.Cut(want[i], " ")
+			path, arg, _ := strings.Cut(rest, " ")
+			if m.Name != name || m.MountPath != path || !m.ReadOnly || !slices.Contains(c.Args, arg) {
+				t.Errorf("%s: %+v and %v, want %s", given, m, c.Args, want[i])
+			}
 		}
 	}
 }

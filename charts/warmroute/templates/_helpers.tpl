@@ -77,7 +77,7 @@ index: {{ .Values.sidecar.tokenSecret }}
 {{/*
 kvsub's container, for the pod of a replica in another chart that depends on this one:
   {{ include "warmroute.sidecar" (dict "image" "warmroute:0.1.0" "index" "warmroute:9003" "model" "Qwen/Qwen3-8B" "port" 8000) | nindent 6 }}
-vLLM publishes to tcp://*:5557 and replays from tcp://*:5558 in the same pod. "tls" names a volume of that pod with tls.crt, tls.key and ca.crt.
+vLLM publishes to tcp://*:5557 and replays from tcp://*:5558 in the same pod. "tls" names a volume of that pod with tls.crt, tls.key and ca.crt, "token" one with the file token, which kvsub sends over TLS alone.
 */}}
 {{- define "warmroute.sidecar" -}}
 - name: kvsub
@@ -97,8 +97,18 @@ vLLM publishes to tcp://*:5557 and replays from tcp://*:5558 in the same pod. "t
   - -index-ca=/etc/warmroute-index-tls/ca.crt
   - -index-cert=/etc/warmroute-index-tls/tls.crt
   - -index-key=/etc/warmroute-index-tls/tls.key
+  {{- end }}
+  {{- if .token }}
+  - -index-token-file=/etc/warmroute-index-token/token
+  {{- end }}
+  {{- if or .tls .token }}
   volumeMounts:
-  - {name: {{ .tls }}, mountPath: /etc/warmroute-index-tls, readOnly: true}
+  {{- with .tls }}
+  - {name: {{ . }}, mountPath: /etc/warmroute-index-tls, readOnly: true}
+  {{- end }}
+  {{- with .token }}
+  - {name: {{ . }}, mountPath: /etc/warmroute-index-token, readOnly: true}
+  {{- end }}
   {{- end }}
   env:
   - name: POD_IP
