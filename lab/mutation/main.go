@@ -58,7 +58,7 @@ type options struct {
 	sample, workers           int
 }
 
-// mutate tries the mutants of a package and prints to out what was not killed.
+// mutate tries the mutants of a package and prints the mutants that no test kills to out.
 func mutate(out io.Writer, o options) error {
 	run, err := regexp.Compile(o.run)
 	if err != nil {
@@ -121,14 +121,14 @@ func mutate(out io.Writer, o options) error {
 // module is a module's path and the folder with its go.mod.
 type module struct{ path, folder string }
 
-// moduleHere is the module of the working folder, which the package is of.
+// moduleHere returns the module of the working folder, to which the package belongs.
 func moduleHere() (module, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Path}}\t{{.Dir}}").Output()
 	path, folder, _ := strings.Cut(strings.TrimSpace(string(out)), "\t")
 	return module{path, folder}, err
 }
 
-// overlaid writes the files and the overlay that puts them in their places.
+// overlaid writes the files, and the overlay that replaces the originals by them.
 func overlaid(tmp string, files map[string][]byte) (string, error) {
 	replace := map[string]string{}
 	for name, text := range files {
@@ -176,8 +176,8 @@ func execute(bin, dir string, names []string, limit time.Duration, env string) b
 	return err == nil
 }
 
-// record runs a test once to see which mutants it reaches; false when it fails
-// by itself.
+// record runs a test once and notes the mutants that it reaches; false: the test fails
+// even without a mutant.
 func (t *test) record(file string) bool {
 	defer os.Remove(file)
 	start := time.Now()
@@ -193,7 +193,7 @@ func (t *test) record(file string) bool {
 	return true
 }
 
-// verdicts tries every mutant and prints those that are not killed.
+// verdicts tries every mutant and prints the mutants that no test kills.
 func verdicts(out io.Writer, mutants []mutant, ids []int, all []*test, workers int) map[string]int {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -218,10 +218,10 @@ func verdicts(out io.Writer, mutants []mutant, ids []int, all []*test, workers i
 	return count
 }
 
-// together is how long tests may take to be run in one go.
+// together is the longest time of tests that try runs as one.
 const together = time.Second
 
-// try gives a mutant to the tests that reach it.
+// try runs the tests that reach a mutant with it.
 func try(id int, all []*test) string {
 	var reach []*test
 	for _, t := range all {

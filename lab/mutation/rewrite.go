@@ -16,10 +16,10 @@ import (
 	"strings"
 )
 
-// mutant is one change: its number is its place in the list.
+// mutant is one change. Its number is its position in the list.
 type mutant struct{ at, what string }
 
-// insertion is text to put at a place in a file.
+// insertion is a text and its position in a file.
 type insertion struct {
 	offset, order int
 	text          string
@@ -30,7 +30,7 @@ type rewriter struct {
 	fset       *token.FileSet
 	info       types.Info
 	statements bool
-	module     string // path of the package's
+	module     string // path of the package's module
 	mutants    []mutant
 	inserts    []insertion
 }
@@ -67,7 +67,7 @@ func (r *rewriter) rewrite(dir string) (map[string][]byte, error) {
 	return out, nil
 }
 
-// load lists a package's files and where the export data of what it imports is.
+// load lists a package's files, and the export data files of its imports.
 func load(dir string) (files []string, imports map[string]string, err error) {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}\t{{.Dir}}\t{{join .GoFiles \",\"}}", dir)
 	cmd.Stderr = os.Stderr
@@ -79,7 +79,7 @@ func load(dir string) (files []string, imports map[string]string, err error) {
 	for line := range strings.Lines(string(list)) {
 		f := strings.Split(strings.TrimSpace(line), "\t")
 		imports[f[0]] = f[1]
-		files = nil // the package itself comes last
+		files = nil // the package itself is the last line
 		for name := range strings.SplitSeq(f[3], ",") {
 			files = append(files, filepath.Join(f[2], name))
 		}
@@ -87,13 +87,13 @@ func load(dir string) (files []string, imports map[string]string, err error) {
 	return files, imports, nil
 }
 
-// mutate collects the mutants of a file and returns how many there are by then.
+// mutate collects the mutants of a file and returns the number of mutants so far.
 func (r *rewriter) mutate(file *ast.File) int {
 	r.inserts = nil
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GenDecl:
-			return n.Tok == token.VAR // constants and types are fixed when it is compiled
+			return n.Tok == token.VAR // compilation fixes constants and types
 		case ast.Expr:
 			if r.info.Types[n].Value != nil || r.info.Types[n].IsType() {
 				return false
@@ -158,8 +158,8 @@ func (r *rewriter) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// shifts reports whether an operand is a shift of an untyped constant, which has
-// no type of its own.
+// shifts reports whether an operand is a shift of an untyped constant, which has no type
+// of its own.
 func (r *rewriter) shifts(n *ast.BinaryExpr) (found bool) {
 	for _, x := range []ast.Expr{n.X, n.Y} {
 		ast.Inspect(x, func(n ast.Node) bool {
@@ -190,7 +190,7 @@ func (r *rewriter) step(n *ast.IncDecStmt) {
 	r.blank(n.TokPos, 2)
 }
 
-// block mutates statements by leaving them out.
+// block mutates statements by removing them.
 func (r *rewriter) block(list []ast.Stmt) {
 	if !r.statements {
 		return
@@ -223,7 +223,7 @@ func (r *rewriter) add(pos token.Pos, what string) int {
 	return len(r.mutants) - 1
 }
 
-// call wraps an expression into a call of the run-time half.
+// call wraps an expression into a call of package mutant.
 func (r *rewriter) call(n ast.Expr, name, what string) {
 	at := n.Pos()
 	if b, ok := n.(*ast.BinaryExpr); ok {
@@ -234,29 +234,30 @@ func (r *rewriter) call(n ast.Expr, name, what string) {
 	r.close(n.End(), ")")
 }
 
-// negate puts a ! before the call that was inserted last.
+// negate puts a ! before the last inserted call.
 func (r *rewriter) negate() {
 	at := &r.inserts[len(r.inserts)-2]
 	at.text = "!" + at.text
 }
 
-// comma puts a comma where a binary operator is.
+// comma replaces a binary operator by a comma.
 func (r *rewriter) comma(n *ast.BinaryExpr) {
 	r.insert(n.OpPos, ",")
 	r.blank(n.OpPos, len(n.Op.String()))
 }
 
-// insert adds text before pos; what is inserted first stands first.
+// insert adds text before pos, after earlier insertions at pos.
 func (r *rewriter) insert(pos token.Pos, text string) {
 	r.inserts = append(r.inserts, insertion{r.fset.Position(pos).Offset, 1 << 20, text})
 }
 
-// close adds text after a node; that of inner nodes, which come later, stands first.
+// close adds text after a node. mutate visits inner nodes later, and their text precedes
+// the outer nodes' text.
 func (r *rewriter) close(pos token.Pos, text string) {
 	r.inserts = append(r.inserts, insertion{r.fset.Position(pos).Offset, -len(r.inserts), text})
 }
 
-// blank marks n bytes that are to become spaces.
+// blank marks n bytes that apply replaces by spaces.
 func (r *rewriter) blank(pos token.Pos, n int) {
 	r.inserts = append(r.inserts, insertion{r.fset.Position(pos).Offset, 2 << 20, strings.Repeat("\x00", n)})
 }

@@ -7,9 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// withoutExtProc takes the ext_proc filter out of a bootstrap and leaves all
-// else: then no request has a hint, and the same cluster falls back to
-// least_request.
+// withoutExtProc removes the ext_proc filter from a bootstrap and leaves all else: then
+// no request has a hint, and the same cluster falls back to least_request.
 func withoutExtProc(bootstrap []byte) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(bootstrap, &root); err != nil {
@@ -21,7 +20,7 @@ func withoutExtProc(bootstrap []byte) ([]byte, error) {
 	return yaml.Marshal(&root)
 }
 
-// dropFilter removes the ext_proc filter below n and returns how many there were.
+// dropFilter removes the ext_proc filters below n and returns their number.
 func dropFilter(n *yaml.Node) (dropped int) {
 	if n.Kind == yaml.SequenceNode {
 		n.Content = slices.DeleteFunc(n.Content, func(item *yaml.Node) bool {

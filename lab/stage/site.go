@@ -11,8 +11,8 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// Site is the simulated replicas of a fleet, the router and Envoy as an operator
-// starts them: Envoy takes what `extproc envoy-config` prints.
+// Site is a fleet's simulated replicas, the router and Envoy as an operator starts them:
+// Envoy gets the output of `extproc envoy-config`.
 type Site struct {
 	URL   string // of Envoy's listener
 	Admin string // address of the router's admin port

@@ -18,7 +18,7 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// Fleet is what the replicas have in common. Zero rates and a zero step size are
+// Fleet is the common configuration of the replicas. Zero rates and a zero step size mean
 // the simulator's defaults.
 type Fleet struct {
 	Replicas, Blocks, BlockSize int
@@ -30,17 +30,17 @@ type Fleet struct {
 	Model                       string
 }
 
-// Stage is what runs have in common.
+// Stage is the common part of several runs.
 type Stage struct {
 	Dir   string // for binaries, configurations and logs
 	Fleet Fleet
 
 	simulator, router string // binaries
-	model             string // folder that the replicas report to have loaded their model from
+	model             string // folder that the replicas report as their model's source
 }
 
-// Build installs Envoy, once, compiles the programs that run with it, and writes
-// the simulated model's files, which the router finds by the replicas' reports.
+// Build installs Envoy, once, compiles the programs that run with it, and writes the
+// simulated model's files, which the router finds by the replicas' reports.
 func (s *Stage) Build(ctx context.Context) (err error) {
 	if _, err := testenv.EnvoyBinary(); err != nil {
 		return err
@@ -60,12 +60,12 @@ func (s *Stage) Build(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// Router states how the router is configured, beyond its addresses and the fleet.
+// Router is the router's configuration, beyond its addresses and the fleet.
 type Router struct {
 	Policy any // section of its configuration file; nil: the defaults
 }
 
-// Running is one Envoy with all behind it.
+// Running is one Envoy with its replicas and, if it has one, its router.
 type Running struct {
 	URL      string   // of Envoy's listener
 	Replicas []string // addresses
@@ -74,7 +74,7 @@ type Running struct {
 	started []*testenv.Process
 }
 
-// Close ends every process, the last started first.
+// Close ends every process, the last one first.
 func (r *Running) Close() {
 	for _, p := range slices.Backward(r.started) {
 		p.Stop()
@@ -83,8 +83,8 @@ func (r *Running) Close() {
 
 func (r *Running) keep(p *testenv.Process) { r.started = append(r.started, p) }
 
-// Start starts everything with cold caches; r is nil for Envoy alone. name is
-// part of the logs' names.
+// Start starts all programs with cold caches; r is nil for Envoy alone. name is part of
+// the logs' names.
 func (s *Stage) Start(ctx context.Context, name string, r *Router) (*Running, error) {
 	run := &Running{}
 	if err := s.start(ctx, name, r, run); err != nil {
@@ -113,8 +113,8 @@ func (s *Stage) start(ctx context.Context, name string, r *Router, run *Running)
 	return s.startEnvoy(name, o, run)
 }
 
-// AwaitTokens waits until replicas have confirmed the token ids that the router
-// computes in process.
+// AwaitTokens waits until replicas have confirmed the token ids that the router computes
+// in process.
 func (r *Running) AwaitTokens(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -134,16 +134,16 @@ func (r *Running) AwaitTokens(ctx context.Context) error {
 	}
 }
 
-// startTimeout is how long a program may take to answer on a busy machine.
+// startTimeout is the time that a program has to answer on a busy machine.
 const startTimeout = 30 * time.Second
 
-// wait is WaitHTTP with the stage's patience.
+// wait is WaitHTTP with startTimeout.
 func wait(ctx context.Context, p *testenv.Process, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err := p.WaitHTTP(ctx, url)
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return context.Canceled // Ctrl-C: the log of a program that was stopped is of no use
+		return context.Canceled // Ctrl-C: the log of a stopped program is of no use
 	}
 	return err
 }
@@ -179,8 +179,8 @@ func (s *Stage) startReplicas(ctx context.Context, name string, keep func(*teste
 	return addrs, nil
 }
 
-// startRouter starts extproc on the smallest useful configuration and waits
-// until it has learned the replicas.
+// startRouter starts extproc with the smallest useful configuration and waits until it
+// has learned the replicas.
 func (s *Stage) startRouter(ctx context.Context, name string, r *Router, listen string, run *Running) error {
 	type replica struct {
 		Address string `yaml:"address"`
@@ -192,7 +192,7 @@ func (s *Stage) startRouter(ctx context.Context, name string, r *Router, listen 
 	config := map[string]any{
 		"listen":        listen,
 		"admin":         map[string]any{"listen": run.Router},
-		"index_service": map[string]any{"listen": ""}, // its port may be taken, and it is not needed
+		"index_service": map[string]any{"listen": ""}, // another process may have its port, and no run needs it
 		"xds":           map[string]any{"listen": ""},
 		"fleet":         map[string]any{"replicas": list},
 	}

@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ default .Release.Namespace .Values.pool.namespace }}
 {{- end -}}
 
-{{/* The Secrets with a token, by what they are for: those of values, or the chart's own. */}}
+{{/* The Secrets with a token, by their use: the Secrets that values name, or the chart's own. */}}
 {{- define "warmroute.tokens" -}}
 admin: {{ default (printf "%s-admin-token" (include "warmroute.fullname" .)) .Values.admin.tokenSecret }}
 {{- if gt (int .Values.routers) 1 }}
@@ -45,7 +45,7 @@ index: {{ .Values.sidecar.tokenSecret }}
 {{- end }}
 {{- end -}}
 
-{{/* The router's file: what the chart sets, and values.config over it. */}}
+{{/* The router's configuration file: the chart's settings, and values.config, which overrides them. */}}
 {{- define "warmroute.config" -}}
 {{- $own := dict
   "listen" "0.0.0.0:9002"

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// clientConfig states what to send and how.
+// clientConfig states the requests and the way of sending them.
 type clientConfig struct {
 	addr, mode, respMode, path, subsetOn string
 	bodies                               [][]byte
@@ -37,12 +37,12 @@ type clientConfig struct {
 
 // exchange is the outcome of one stream.
 type exchange struct {
-	pick     time.Duration // stream opened to destination known
-	total    time.Duration // stream opened to last answer, less -hold
+	pick     time.Duration // from the opening of the stream to the answer with the destination
+	total    time.Duration // from the opening of the stream to the last answer, less -hold
 	dest     string
 	metaDest string
 	status   int  // HTTP status of an immediate response
-	changed  bool // the server returned another body than it was sent
+	changed  bool // the server returned a body that differs from the sent one
 	err      error
 }
 
@@ -88,7 +88,7 @@ func newClient(cfg *clientConfig) (*client, error) {
 	}
 	creds := insecure.NewCredentials()
 	if cfg.tls {
-		creds = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) // a load test, often of a self-signed server
+		creds = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) // a load test, often against a self-signed server
 	}
 	var conns []*grpc.ClientConn
 	c.close = func() {
@@ -133,8 +133,8 @@ func readBodies(path string) ([][]byte, error) {
 	return out, sc.Err()
 }
 
-// do plays one HTTP request. Sends never wait for answers within a phase in
-// duplex mode; in buffered mode each message waits for its answer, as in Envoy.
+// do plays one HTTP request. In duplex mode it sends all messages of a phase without
+// waiting for answers; in buffered mode each message waits for its answer, as in Envoy.
 func (c *client) do(ctx context.Context) (x exchange) {
 	n := c.seq.Add(1)
 	body := c.cfg.bodies[0]
@@ -192,9 +192,9 @@ func (c *client) do(ctx context.Context) (x exchange) {
 	if x.err != nil && errors.Is(x.err, io.EOF) && x.dest != "" && x.status == 0 {
 		x.err = nil // a picker may end the stream once it has chosen
 	}
-	// Half-close and wait for the server to end the stream, as Envoy does, so that
-	// its clean-up is paid for too.
-	_ = st.CloseSend() // a stream that is gone already needs none
+	// Half-close and wait for the server to end the stream, as Envoy does, so that the
+	// measurement includes its clean-up.
+	_ = st.CloseSend() // a stream that has already ended needs none
 	for err = nil; err == nil && x.err == nil; {
 		_, err = st.Recv()
 	}
@@ -294,7 +294,8 @@ func (c *client) playResponse(st extproc.ExternalProcessor_ProcessClient, send f
 		}
 		return nil
 	}
-	// Answers are read while chunks are sent: either side may run ahead.
+	// A reader receives answers while this goroutine sends chunks: either side may be
+	// ahead.
 	recv := make(chan error, 1)
 	go func() { recv <- awaitDuplexResponse(st) }()
 	for i := range c.cfg.respChunks {
@@ -305,7 +306,7 @@ func (c *client) playResponse(st extproc.ExternalProcessor_ProcessClient, send f
 	return <-recv
 }
 
-// expect receives one answer and checks that it is of the kind get returns.
+// expect receives one answer and checks that get accepts its kind.
 func expect[T any](st extproc.ExternalProcessor_ProcessClient, get func(*extproc.ProcessingResponse) *T) error {
 	r, err := st.Recv()
 	if err == nil && get(r) == nil {
@@ -330,7 +331,7 @@ func awaitDuplexResponse(st extproc.ExternalProcessor_ProcessClient) error {
 	}
 }
 
-// note records the destination the first time an answer names one.
+// note records the destination from the first answer that names one.
 func (x *exchange) note(r *extproc.ProcessingResponse, start time.Time) {
 	if im := r.GetImmediateResponse(); im != nil {
 		x.status = int(im.GetStatus().GetCode())
@@ -391,7 +392,7 @@ func runClient(ctx context.Context, cfg *clientConfig) (*report, error) {
 	return rep, nil
 }
 
-// run sends total requests, or for the duration if that is set.
+// run sends total requests, or sends for the duration if it is set.
 func (c *client) run(ctx context.Context, total int, d time.Duration, rate float64) []exchange {
 	if d > 0 {
 		var cancel context.CancelFunc
@@ -418,7 +419,7 @@ func (c *client) run(ctx context.Context, total int, d time.Duration, rate float
 					case <-time.After(time.Until(due)):
 					}
 				}
-				// A request under way when time runs out still finishes.
+				// A request in flight at the end of the duration still completes.
 				per[w] = append(per[w], c.do(context.WithoutCancel(ctx)))
 			}
 		})

@@ -17,7 +17,7 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// costOptions set what is measured and for how long.
+// costOptions set the measurements and their length.
 type costOptions struct {
 	extproc, profiles, config string
 	against                   string
@@ -28,8 +28,8 @@ type costOptions struct {
 	sizes                     string
 }
 
-// costCommand measures the router and the floor, in the same minutes and by
-// the same client, and prints tables in Markdown.
+// costCommand measures the router and the floor, in the same minutes and with the same
+// client, and prints tables in Markdown.
 func costCommand(ctx context.Context, args []string) error {
 	var o costOptions
 	f := flagSet("cost")
@@ -67,7 +67,7 @@ func costCommand(ctx context.Context, args []string) error {
 	return b.idle(ctx)
 }
 
-// newBench has a folder of its own, which the caller removes.
+// newBench makes a folder for the bench, which the caller removes.
 func newBench(o costOptions) (*bench, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -81,7 +81,7 @@ func newBench(o costOptions) (*bench, error) {
 	return b, err
 }
 
-// withModel loads the model where one is named.
+// withModel loads the model if the options name one.
 func (b *bench) withModel() (err error) {
 	if b.o.modelDir == "" {
 		return nil
@@ -102,14 +102,14 @@ type bench struct {
 	model            *model // nil: no chats
 
 	replicas []string
-	seeded   string // what the replicas' caches were filled for
+	seeded   string // the bodies for which the replicas' caches are filled
 	floor    *process
 	floorAt  string
 	router   *router
 	against  *router // nil: none
 }
 
-// cell is one row: what is sent, and how.
+// cell is one row: the requests, and the way of sending them.
 type cell struct {
 	kind    string
 	kb      int
@@ -117,10 +117,10 @@ type cell struct {
 	mode    string // of the request body
 	resp    string // response phase
 	chunks  int    // response chunks
-	title   string // Envoy's mode as the table names it
+	title   string // Envoy's mode in the words of the table
 }
 
-// name is the row's, for files.
+// name returns the row's name, for files.
 func (c *cell) name() string {
 	return fmt.Sprintf("%s-%dk-%d-%s-%s", c.kind, c.kb, c.streams, c.mode, c.resp)
 }
@@ -150,7 +150,7 @@ func (b *bench) cells() ([]cell, error) {
 	return out, nil
 }
 
-// load measures CPU per request in the shipped mode and in others.
+// load measures CPU per request in the default mode and in others.
 func (b *bench) load(ctx context.Context) error {
 	fleet, addrs, err := b.startFleet(8)
 	if err != nil {
@@ -220,8 +220,8 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// prepare makes a cell's bodies and has the replicas and, by their KV events, the
-// routers have of their beginnings. KV events continue until stop.
+// prepare makes a cell's bodies, and sends their beginnings to the replicas, from which
+// the routers learn them by KV events. KV events continue until stop.
 func (b *bench) prepare(ctx context.Context, c cell) (cfg clientConfig, stop func(), err error) {
 	g := genConfig{size: c.kb << 10, count: 2048, prefixes: 32, sessions: 256, share: .75, seed: int64(c.kb), model: "sim", ids: c.kind == "ids"}
 	if c.kb > 100 {
@@ -241,8 +241,8 @@ func (b *bench) prepare(ctx context.Context, c cell) (cfg clientConfig, stop fun
 		return cfg, nil, err
 	}
 	if set := fmt.Sprint(c.kind, c.kb); b.seeded != set {
-		// One turn of every session was served before, by the replica that its
-		// prefix is on: the router learned of it by KV events.
+		// The replica that has a session's prefix has served one turn of it before: the
+		// router learned of it by KV events.
 		for _, i := range g.firsts() {
 			if err := b.post(ctx, g.drawn[i], prompts[i]); err != nil {
 				return cfg, nil, err
@@ -310,7 +310,7 @@ func measure(ctx context.Context, to *sum, cfg clientConfig, addr string, pid in
 	return nil
 }
 
-// prompts are the bodies as what a replica computes: token ids, one token of
+// prompts returns the bodies as a replica's requests: token ids, with one token of
 // answer.
 func (b *bench) prompts(g *genConfig, bodies [][]byte) ([][]byte, error) {
 	list := make([]idsBody, len(bodies))
@@ -329,7 +329,7 @@ func (b *bench) prompts(g *genConfig, bodies [][]byte) ([][]byte, error) {
 	return encode(list)
 }
 
-// post has replica i compute a prompt.
+// post sends replica i a prompt to compute.
 func (b *bench) post(ctx context.Context, i int, prompt []byte) error {
 	return post(ctx, "http://"+b.replicas[i%len(b.replicas)]+"/v1/completions", prompt)
 }
@@ -353,7 +353,8 @@ func post(ctx context.Context, url string, body []byte) error {
 	return err
 }
 
-// flow keeps KV events coming and the router's metrics scraped until ctx ends.
+// flow sends requests that cause KV events, and scrapes the router's metrics, until ctx
+// ends.
 func (b *bench) flow(ctx context.Context, prompts [][]byte) {
 	tick := time.NewTicker(50 * time.Millisecond) // 20 requests a second, each with its events
 	defer tick.Stop()
@@ -363,32 +364,33 @@ func (b *bench) flow(ctx context.Context, prompts [][]byte) {
 			return
 		case <-tick.C:
 		}
-		_ = b.post(ctx, i, prompts[i%len(prompts)]) // what fails shows in the share of warm decisions
+		_ = b.post(ctx, i, prompts[i%len(prompts)]) // a failure shows in the share of warm decisions
 		if i%20 == 0 {
 			_ = get("http://"+b.router.admin+"/metrics", io.Discard)
 		}
 	}
 }
 
-// warm is how many decisions found a prefix, by the router's own count.
+// warm returns the number of decisions that found a prefix, by the router's own count.
 func (b *bench) warm(ctx context.Context) (n float64, err error) {
 	of, err := b.router.metric(ctx, "warmroute_decisions_total", "reason")
 	return of["warm"] + of["moved"] + of["guarded"], err
 }
 
-// metric is the router's values of one metric, by one of its labels.
+// metric returns the router's values of one metric, by one of its labels.
 func (r *router) metric(ctx context.Context, name, label string) (map[string]float64, error) {
 	page, err := testenv.Get(ctx, "http://"+r.admin+"/metrics")
 	return testenv.Samples(page, name, label), err
 }
 
-// profiled measures one side, and takes a profile where these are wanted.
+// profiled measures one side, and takes a profile if the options ask for profiles.
 func (b *bench) profiled(ctx context.Context, c cell, name string, r *router, to *sum, cfg clientConfig) error {
 	done := b.profile(c, name, r)
 	return errors.Join(measure(ctx, to, cfg, r.listen, r.pid()), done())
 }
 
-// profile takes a CPU profile of r, which name is of, while a cell is measured; done waits for it.
+// profile takes a CPU profile of r, whose name is name, during the measurement of a cell;
+// done waits for it.
 func (b *bench) profile(c cell, name string, r *router) (done func() error) {
 	if b.o.profiles == "" {
 		return func() error { return nil }
@@ -405,7 +407,7 @@ func (b *bench) profile(c cell, name string, r *router) (done func() error) {
 	return func() error { return <-result }
 }
 
-// idle measures what the router costs without requests.
+// idle measures the router's cost without requests.
 func (b *bench) idle(ctx context.Context) error {
 	fmt.Printf("\n| replicas, idle | tokenizer | start to ready ms (median of 5) | CPU %% of a core | RSS MB |\n|---|---|---|---|---|\n")
 	for _, n := range []int{8, b.o.idleReplicas} {

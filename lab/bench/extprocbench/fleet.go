@@ -14,8 +14,8 @@ import (
 	"warmroute/lab/vllmsim"
 )
 
-// realPage is how large the /metrics page of a vLLM that has served for a while
-// is, in bytes.
+// realPage is the size in bytes of the /metrics page of a vLLM that has served for a
+// while.
 const realPage = 41 << 10
 
 // fleetCommand serves simulated replicas until its standard input ends, and
@@ -63,8 +63,8 @@ func fleetCommand(ctx context.Context, args []string) error {
 	return group.Wait()
 }
 
-// padded is a replica's API with its /metrics page brought up to size bytes by
-// series that a real page has and the simulator does not.
+// padded returns a replica's API with its /metrics page enlarged to size bytes, by series
+// that a real page has and the simulator's page lacks.
 func padded(api http.Handler, size int) http.Handler {
 	var more []byte
 	for i := 0; len(more) < size; i++ {

@@ -21,7 +21,7 @@ type genConfig struct {
 	model                           string
 	ids                             bool // /v1/completions with token ids, not chats
 
-	drawn []int // the session of each body made last
+	drawn []int // the session of each of the last bodies
 }
 
 // pick draws the next body's session.
@@ -31,7 +31,7 @@ func (g *genConfig) pick(rng *rand.Rand) int {
 	return s
 }
 
-// firsts are the places of the first body of every session.
+// firsts returns the index of the first body of every session.
 func (g *genConfig) firsts() (at []int) {
 	seen := map[int]bool{}
 	for i, s := range g.drawn {
@@ -43,15 +43,15 @@ func (g *genConfig) firsts() (at []int) {
 	return at
 }
 
-// shares are the sizes of a body's shared, session and fresh parts, which add
-// up to room.
+// shares returns the sizes of a body's shared, session and fresh parts, whose sum is
+// room.
 func (g *genConfig) shares(room int) (shared, session, fresh int) {
 	shared = int(float64(room) * g.share)
 	session = (room - shared) * 2 / 3
 	return shared, session, room - shared - session
 }
 
-// sources are the random generators of the shared parts, the sessions' and the rest.
+// sources are the random generators of the shared parts, of the sessions and of the rest.
 func (g *genConfig) sources() (prefix, session func(i int) *rand.Rand, rest *rand.Rand) {
 	of := func(salt int64) func(int) *rand.Rand {
 		return func(i int) *rand.Rand { return rand.New(rand.NewSource(g.seed*salt + int64(i))) }
@@ -59,7 +59,7 @@ func (g *genConfig) sources() (prefix, session func(i int) *rand.Rand, rest *ran
 	return of(1000003), of(7000003), rand.New(rand.NewSource(g.seed))
 }
 
-// path is the route the bodies are for.
+// path returns the route for the bodies.
 func (g *genConfig) path() string {
 	if g.ids {
 		return "/v1/completions"
@@ -152,8 +152,8 @@ type idsBody struct {
 	Stream    bool     `json:"stream"`
 }
 
-// completions spends the same bytes on token ids: six a token and its comma,
-// as ids of a vocabulary of 150,000 have.
+// completions fills the same bytes with token ids: six for a token and its comma, as in a
+// vocabulary of 150,000.
 func (g *genConfig) completions() []idsBody {
 	const overhead, perToken = 60, 6
 	shared, session, fresh := g.shares(max(g.size-overhead, 60) / perToken)
@@ -176,14 +176,14 @@ func ids(rng *rand.Rand, dst []uint32, n int) []uint32 {
 	return dst
 }
 
-// Texts are made of vocabularySize made-up words, drawn by Zipf's law as the
-// words of any language are.
+// Texts consist of vocabularySize made-up words, drawn by Zipf's law, which words of any
+// language follow.
 const (
 	vocabularySize = 50_000
 	zipf           = 1.07
 )
 
-// words are the vocabulary, short words first as in a language.
+// words is the vocabulary, short words first as in a language.
 func words() []string {
 	const consonants, vowels = "bcdfghjklmnprstvw", "aeiou"
 	rng := rand.New(rand.NewSource(1))

@@ -12,11 +12,11 @@ import (
 	"warmroute/render"
 )
 
-// simVersion is the vLLM release the simulated replicas behave as.
+// simVersion is the vLLM release of the simulated replicas.
 const simVersion = "0.32.0"
 
-// model makes token ids as a server of a real model would: the simulator has a
-// tokenizer of its own, which the router does not know.
+// model computes token ids like a server of a real model: the simulator has a tokenizer
+// of its own, which the router does not know.
 type model struct {
 	dir      string
 	requests *render.Server
@@ -31,13 +31,13 @@ func loadModel(dir string) (*model, error) {
 	return &model{dir, r}, err
 }
 
-// config has the router compute ids with the model, as soon as the replicas
-// have confirmed them.
+// config makes the router compute ids with the model, as soon as the replicas have
+// confirmed them.
 func (m *model) config() string {
 	return fmt.Sprintf("tokens: {models: [{id: sim, files: %q}]}\n", m.dir)
 }
 
-// ids are a chat body's token ids.
+// ids returns a chat body's token ids.
 func (m *model) ids(body []byte) ([]uint32, error) {
 	list, err := m.requests.Tokenize("/v1/chat/completions", body)
 	if err != nil {
@@ -46,7 +46,7 @@ func (m *model) ids(body []byte) ([]uint32, error) {
 	return list[0], nil
 }
 
-// answer answers /render and /tokenize, and leaves the rest to next.
+// answer answers /render and /tokenize, and leaves other requests to next.
 func (m *model) answer(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, render := strings.CutSuffix(r.URL.Path, "/render")
@@ -74,7 +74,8 @@ func (m *model) answer(next http.Handler) http.Handler {
 	})
 }
 
-// tokenAnswer is the answer's form: a list of prompts from /v1/completions/render.
+// tokenAnswer returns the answer in its route's form: a list of prompts from
+// /v1/completions/render.
 func tokenAnswer(list [][]uint32, path string, render bool) any {
 	if !render {
 		return map[string]any{"tokens": list[0], "count": len(list[0])}

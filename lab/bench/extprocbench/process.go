@@ -15,7 +15,7 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// process is a program under measurement, or one that stands by.
+// process is a program under measurement, or one that the measurement needs.
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -25,7 +25,7 @@ type process struct {
 func start(name string, args ...string) (*process, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a measurement that is broken off leaves nothing running
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // an interrupted measurement leaves no process behind
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -66,13 +66,13 @@ type router struct {
 	ready         time.Duration // from its start to ready
 }
 
-// startRouter starts extproc for the replicas and waits until it is ready.
-// extra is appended to its configuration.
+// startRouter starts extproc for the replicas and waits until it is ready. It appends
+// extra to the configuration.
 func startRouter(ctx context.Context, binary, dir string, replicas []string, extra string) (*router, error) {
 	return startRouterBy(ctx, []string{binary}, dir, replicas, extra)
 }
 
-// startRouterBy is startRouter by a command that has the router's flags after it.
+// startRouterBy is startRouter with a command to which it appends the router's flags.
 func startRouterBy(ctx context.Context, command []string, dir string, replicas []string, extra string) (*router, error) {
 	at, err := freeAddrs(2)
 	if err != nil {
@@ -100,7 +100,7 @@ func startRouterBy(ctx context.Context, command []string, dir string, replicas [
 	return r, nil
 }
 
-// freeAddrs are n addresses of the loopback interface without a listener.
+// freeAddrs returns n addresses of the loopback interface without a listener.
 func freeAddrs(n int) ([]string, error) {
 	ports, err := testenv.FreePorts(n)
 	var out []string

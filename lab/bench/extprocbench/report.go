@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// report turns exchanges into numbers.
+// report computes a summary of exchanges.
 type report struct {
 	cfg                   *clientConfig
 	results               []exchange
@@ -93,7 +93,7 @@ func percentiles(d []time.Duration) latency {
 	return latency{at(.50), at(.90), at(.99), ms(d[len(d)-1])}
 }
 
-// print writes the summary as a line of JSON and, unless jsonOnly, for people.
+// print writes the summary as a line of JSON, and unless jsonOnly as text for people.
 func (r *report) print(w io.Writer, jsonOnly bool) error {
 	s := r.summary()
 	if err := json.NewEncoder(w).Encode(s); err != nil || jsonOnly {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// routersCommand measures what sharing costs: one router that shares nothing
-// and one of several that are connected, in turn, and what receiving costs the
-// others.
+// routersCommand measures the cost of sharing: in turn it measures one router that shares
+// nothing and one of several connected routers, and then the cost to the routers that
+// receive.
 func routersCommand(ctx context.Context, args []string) error {
 	o := costOptions{}
 	f := flagSet("routers")
@@ -48,9 +48,9 @@ func routersCommand(ctx context.Context, args []string) error {
 	return b.listening(ctx, *many, *rate)
 }
 
-// pinned is the router's command on a processor that those that listen have not:
-// routers of a fleet run on machines of their own, and do not take each other's
-// caches.
+// pinned returns the router's command on a processor apart from listening routers:
+// routers of a fleet run on machines of their own, and do not evict each other's
+// processor caches.
 func (b *bench) pinned(listens bool) []string {
 	cpu := 0
 	if listens {
@@ -96,7 +96,7 @@ func stopAll(all []*router) {
 	}
 }
 
-// told counts what the routers sent each other.
+// told returns the counts of messages between the routers.
 type told struct{ messages, bytes float64 }
 
 func toldBy(ctx context.Context, all []*router) (n told, err error) {
@@ -115,13 +115,13 @@ func toldBy(ctx context.Context, all []*router) (n told, err error) {
 	return n, nil
 }
 
-// spent is what listeners cost in some turns.
+// spent is the cost of listeners in some turns.
 type spent struct {
 	cpu     time.Duration
 	seconds float64
 }
 
-// during adds what all routers spend while do runs, each.
+// during adds the cost of each router while do runs.
 func (s *spent) during(all []*router, do func() error) error {
 	read := func() (sum time.Duration, err error) {
 		for _, r := range all {
@@ -147,10 +147,10 @@ func (s *spent) during(all []*router, do func() error) error {
 	return err
 }
 
-// core is the share of a core.
+// core returns the share of a core.
 func (s *spent) core() float64 { return s.cpu.Seconds() / s.seconds }
 
-// beside is the first table: one router, and the one of n that serves.
+// beside prints the first table: one router, and the serving router of n.
 func (b *bench) beside(ctx context.Context, n int) error {
 	dir := filepath.Join(b.dir, "alone")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -166,7 +166,7 @@ func (b *bench) beside(ctx context.Context, n int) error {
 		return err
 	}
 	defer stopAll(all)
-	b.router = all[0] // whose share of warm decisions is measured
+	b.router = all[0] // the table has its share of warm decisions
 	fmt.Printf("| body | streams | alone CPU-ms | one of %d CPU-ms | × | listening, CPU-ms a request | messages a request | bytes a request | requests/s alone / sharing |\n|---|---|---|---|---|---|---|---|---|\n", n)
 	cells, err := b.cells()
 	if err != nil {
@@ -223,7 +223,7 @@ func (b *bench) besideRow(ctx context.Context, c cell, alone *router, all []*rou
 	return nil
 }
 
-// listening is the second table: n routers, all but one of which serve.
+// listening prints the second table: n routers, of which all but one serve.
 func (b *bench) listening(ctx context.Context, n int, rate float64) error {
 	all, err := b.startRouters(ctx, n)
 	if err != nil {

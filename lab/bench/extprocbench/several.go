@@ -17,9 +17,9 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// severalCommand measures what Envoy pays for reading bodies' models, which it
-// does where a fleet has several: two Envoys that differ by that filter alone, in
-// turn, before the no-op ext_proc server and an upstream that only reads.
+// severalCommand measures the cost to Envoy of reading bodies' models, which it does if a
+// fleet has several: two Envoys that differ by that filter alone, in turn, before the
+// no-op ext_proc server and an upstream that only reads.
 func severalCommand(ctx context.Context, args []string) error {
 	f := flagSet("several")
 	seconds := f.Float64("s", 1.5, "seconds of one measurement")

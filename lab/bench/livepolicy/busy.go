@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// mostBusy is the share of the machine beyond which a pass measures more of the
-// machine than of the policies: requests then wait for processors too.
+// mostBusy is the largest share of busy processors at which a pass measures policies;
+// above it, requests also wait for processors.
 const mostBusy = 0.5
 
 // cpu is the machine's time so far, in ticks, over all processors.
 type cpu struct{ busy, all uint64 }
 
-// since is the share of the time from before to c that processors were busy.
+// since returns the share of the time from before to c in which processors were busy.
 func (c cpu) since(before cpu) float64 {
 	if c.all <= before.all {
 		return 0
@@ -23,7 +23,7 @@ func (c cpu) since(before cpu) float64 {
 	return float64(c.busy-before.busy) / float64(c.all-before.all)
 }
 
-// busyWhile is the share of the time that f takes that processors were busy.
+// busyWhile returns the share of f's time in which processors were busy.
 func busyWhile(f func()) (float64, error) {
 	before, err := readCPU()
 	if err != nil {
@@ -43,8 +43,8 @@ func readCPU() (cpu, error) {
 	return parseCPU(string(b))
 }
 
-// parseCPU reads the first line: user, nice, system, idle, iowait, irq, softirq,
-// steal; what follows is in user already (proc_stat(5)).
+// parseCPU reads the first line: user, nice, system, idle, iowait, irq, softirq, steal.
+// The fields after it are parts of user (proc_stat(5)).
 func parseCPU(stat string) (c cpu, err error) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)

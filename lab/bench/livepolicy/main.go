@@ -1,9 +1,8 @@
-// Command livepolicy compares routing policies in time: the same open-loop
-// traffic through real Envoy to four simulated replicas, once for each policy
-// and load, and through the simulation that bench-policy runs, with engines of
-// the same rates. It fails where a request does, where the machine was too busy
-// for its times to mean anything, and where the two put the policies in another
-// order.
+// Command livepolicy compares routing policies in time: it sends the same open-loop
+// traffic through real Envoy to four simulated replicas, once for each policy and load,
+// and runs it through the simulation of bench-policy, with engines of the same rates. It
+// fails if a request fails, if the machine is too busy for meaningful times, and if the
+// two put the policies in different orders.
 package main
 
 import (

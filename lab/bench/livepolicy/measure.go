@@ -17,7 +17,7 @@ type pass struct {
 	load     float64
 	ttft     []time.Duration
 	failed   int
-	err      error // of a request that failed
+	err      error // of a failed request
 	busy     float64
 	replicas []testenv.Counters
 	sim      simulator.Result
@@ -36,7 +36,7 @@ func (p *pass) mean() float64 {
 // baseline's first.
 type measurement struct {
 	full   float64 // requests per second that the baseline sustains
-	busy   float64 // the machine while that was found out
+	busy   float64 // share of busy processors during the calibration
 	passes [][]*pass
 }
 
@@ -73,13 +73,13 @@ func measure(ctx context.Context, dir string, o options, log io.Writer) (*measur
 	return m, nil
 }
 
-// queued is the requests per replica that the calibration keeps in flight: more
-// than fit its cache, so that chance leaves none without work.
+// queued is the number of requests per replica that the calibration keeps in flight: more
+// than fit its cache, so that chance leaves no replica idle.
 const queued = 32
 
-// fewest is the blocks that a request leaves to compute, on average and counted
-// low (the trace's have 46, of which the baseline finds a fifth cached): with so
-// many requests the calibration's never run out.
+// fewest is a low estimate of the average number of blocks that a request leaves to
+// compute (the trace's requests have 46 blocks, of which the baseline finds a fifth
+// cached). It gives the calibration so many requests that they never run out.
 const fewest = 8
 
 // calibrate finds the baseline's throughput with every replica's queue filled.

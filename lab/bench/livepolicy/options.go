@@ -9,7 +9,7 @@ import (
 	"warmroute/lab/stage"
 )
 
-// options is the command line: the engines and how long to measure.
+// options is the command line: the engines and the length of the measurements.
 type options struct {
 	fleet     stage.Fleet
 	pass      time.Duration // arrivals of one pass
@@ -17,12 +17,13 @@ type options struct {
 	seed      uint64
 }
 
-// loads are shares of what the baseline sustains.
+// loads are shares of the throughput that the baseline sustains.
 var loads = []float64{0.7, 0.9}
 
-// parse reads the command line; what it does not name is the published run. The
-// replicas are the simulation's H100s, a block of 16 tokens for its of 512: as
-// many blocks in the cache, as many in a step. A prompt has 46 on average, which take 0.09 s to compute.
+// parse reads the command line; defaults are the published run. The replicas are the
+// simulation's H100s, with a block of 16 tokens in place of 512: the cache and a step
+// have the same number of blocks. A prompt has 46 blocks on average, which take 0.09 s to
+// compute.
 func parse(args []string, stderr io.Writer) (options, error) {
 	o := options{fleet: stage.Fleet{Replicas: 4, Blocks: 782, BlockSize: 16, MaxModelLen: 12_000, DecodeRate: 200, StepTokens: 256, Model: "live"}}
 	flags := flag.NewFlagSet("livepolicy", flag.ContinueOnError)

@@ -16,10 +16,9 @@ type contender struct {
 // contenders begin with the baseline.
 var contenders = []contender{{name: "least_request"}, {"filter-then-score", policy.NameBalance}, {"ttft", policy.NameTTFT}}
 
-// settings are the router's for engines that compute so many tokens per second,
-// as an operator would set them whose engines are not the defaults': the score's
-// times in the same proportion to each other, and no cost of attention, which
-// these engines do not model.
+// settings returns the router's settings for engines that compute rate tokens per second.
+// An operator of such engines would set them, too: they keep the default proportions of
+// the score's times, without a cost of attention, which these engines do not model.
 func (c contender) settings(rate float64) policy.Overrides {
 	def := policy.DefaultTTFT()
 	token, pair := 1/rate, 0.0
@@ -27,8 +26,8 @@ func (c contender) settings(rate float64) policy.Overrides {
 	return policy.Overrides{RoutePolicy: &c.kind, TTFT: map[string]*float64{"prefill_token": &token, "prefill_pair": &pair, "decode_token": &decode}}
 }
 
-// hardware is the fleet's engine in the simulation's tokens, of which
-// simulator.Block are a block.
+// hardware is the fleet's engine in the simulation's tokens, of which simulator.Block
+// make a block.
 func hardware(f stage.Fleet) simulator.Hardware {
 	scale := float64(simulator.Block) / float64(f.BlockSize)
 	return simulator.Hardware{
@@ -40,7 +39,7 @@ func hardware(f stage.Fleet) simulator.Hardware {
 	}
 }
 
-// simulate runs the trace through the simulation. Every request counts.
+// simulate runs the trace through the simulation and counts every request.
 func simulate(f stage.Fleet, c contender, t *simulator.Trace, rate float64, seed uint64) (simulator.Result, error) {
 	cfg := simulator.Config{Replicas: f.Replicas, Hardware: hardware(f), Seed: seed, Warm: 1e-9, Policy: simulator.Rivals["p2c"]}
 	if c.kind != "" {

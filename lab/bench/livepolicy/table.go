@@ -11,7 +11,7 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// table writes Markdown: what was measured, and what the simulation predicts.
+// table writes the measurements and the simulation's predictions in Markdown.
 func (m *measurement) table(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "100 %% is %.1f requests/s (machine %.0f %% busy).\n\n", m.full, 100*m.busy)
@@ -40,8 +40,8 @@ func (m *measurement) table(w io.Writer) error {
 	return err
 }
 
-// orders are the policies from the lowest mean time to first token to the
-// highest, as measured and as simulated.
+// orders returns the policies from the lowest mean time to first token to the highest, as
+// measured and as simulated.
 func orders(passes []*pass) (live, sim string) {
 	by := func(mean func(*pass) float64) string {
 		var names []string
@@ -53,7 +53,7 @@ func orders(passes []*pass) (live, sim string) {
 	return by((*pass).mean), by(func(p *pass) float64 { return p.sim.Mean })
 }
 
-// verdict is every reason not to believe the table, or the simulation.
+// verdict returns every reason against belief in the table or in the simulation.
 func (m *measurement) verdict() error {
 	var errs []error
 	void := func(what string, busy float64) {

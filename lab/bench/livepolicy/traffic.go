@@ -14,16 +14,16 @@ import (
 	"warmroute/lab/stage"
 )
 
-// answerScale makes answers as much shorter as blocks are (512 tokens to 16).
+// answerScale shortens answers as much as blocks (512 tokens to 16).
 const answerScale = 32
 
-// lead is the requests of the seeded trace that are left out: its conversations
-// all begin at the start, and prompts grow for as long as a few of them last.
+// lead is the number of requests that makeTrace omits from the seeded trace: its
+// conversations all begin at the start, and prompts grow for as long as a few of them
+// last.
 const lead = 600
 
-// makeTrace is a part of the simulation's seeded trace, n requests in
-// conversations behind shared system prompts with Poisson arrivals, prompts made
-// of whole blocks.
+// makeTrace returns a part of the simulation's seeded trace: n requests in conversations
+// behind shared system prompts, with Poisson arrivals and prompts of whole blocks.
 func makeTrace(n int, seed uint64) *simulator.Trace {
 	t := simulator.Synthetic(lead+n, seed)
 	t.Requests = t.Requests[lead:]
@@ -37,8 +37,8 @@ func makeTrace(n int, seed uint64) *simulator.Trace {
 	return t
 }
 
-// body is a request for a streamed completion of token ids: each block of the
-// trace is blockSize ids that no other block has.
+// body returns a request for a streamed completion of token ids: each block of the trace
+// is blockSize ids that no other block has.
 func body(model string, blockSize int, r *simulator.Request) ([]byte, error) {
 	ids := make([]int32, 0, len(r.Blocks)*blockSize)
 	for _, b := range r.Blocks {
@@ -68,11 +68,11 @@ func newClient(url string, f stage.Fleet, t *simulator.Trace) (*client, error) {
 	return c, nil
 }
 
-// outcome is what the client saw of a pass.
+// outcome is the client's view of a pass.
 type outcome struct {
 	ttft   []time.Duration
 	failed int
-	err    error // of one that failed
+	err    error // of a failed request
 }
 
 func (o *outcome) add(a testenv.Answer, err error) {
@@ -84,8 +84,8 @@ func (o *outcome) add(a testenv.Answer, err error) {
 	o.ttft = append(o.ttft, a.TTFT)
 }
 
-// open sends each request when it is due, at rate requests per second in all,
-// whatever became of the others, and waits for the last answer.
+// open sends each request when it is due, at rate requests per second in all, whatever
+// happens to the others, and waits for the last answer.
 func (c *client) open(ctx context.Context, t *simulator.Trace, rate float64) *outcome {
 	defer c.http.CloseIdleConnections()
 	var mu sync.Mutex
@@ -113,9 +113,9 @@ func (c *client) open(ctx context.Context, t *simulator.Trace, rate float64) *ou
 	return o
 }
 
-// closed keeps so many requests in flight for a time, in the trace's order, and
-// returns how many per second ended after the first quarter of it. A trace that
-// ends before is a failure.
+// closed keeps the given number of requests in flight for a time, in the trace's order,
+// and returns how many per second ended after the first quarter of it. It fails if the
+// trace ends before the time does.
 func (c *client) closed(ctx context.Context, inFlight int, d time.Duration) (float64, *outcome) {
 	defer c.http.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, d)

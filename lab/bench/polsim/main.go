@@ -120,7 +120,7 @@ func (o *options) hardware() simulator.Hardware {
 	return hw
 }
 
-// config is what simulations of n replicas have in common.
+// config returns the common configuration of simulations of n replicas.
 func (o *options) config(n int) simulator.Config {
 	cfg := simulator.Config{Replicas: n, Hardware: o.hardware()}
 	if o.model != nil {
@@ -129,8 +129,8 @@ func (o *options) config(n int) simulator.Config {
 	return cfg
 }
 
-// hybrid finds the model of -engine, and sets what a step takes there in the router's options,
-// unless the command line sets it.
+// hybrid finds the model of -engine, and sets its step times in the router's options,
+// unless the command line sets them.
 func (o *options) hybrid() error {
 	if o.engine == "" {
 		return nil
@@ -198,7 +198,7 @@ func numbers[T any](list string, parse func(string) (T, error)) ([]T, error) {
 	return out, nil
 }
 
-// of is the configuration of a cell's runs.
+// of returns the configuration of a cell's runs.
 func (o *options) of(c cell) simulator.Config {
 	cfg := o.config(c.replicas)
 	cfg.EventDelay, cfg.Scrape, cfg.Slow, cfg.Seed = o.delay, o.scrape, o.slow, uint64(c.seed)
@@ -208,7 +208,7 @@ func (o *options) of(c cell) simulator.Config {
 	return cfg
 }
 
-// brain is the configuration of the router's decision in a cell.
+// brain returns the configuration of the router's decision in a cell.
 func (o *options) brain(c cell, groups brain.Groups) (brain.Options, error) {
 	b := brain.Options{Replicas: c.replicas, Block: simulator.Block, Seed: uint64(c.seed), Groups: groups}
 	if err := json.Unmarshal([]byte(o.settings), &b.Policy.Overrides); err != nil {
@@ -217,7 +217,7 @@ func (o *options) brain(c cell, groups brain.Groups) (brain.Options, error) {
 	return b, nil
 }
 
-// grid runs n contenders on every cell, o.jobs runs at a time; results are by
+// grid runs n contenders on every cell, o.jobs runs at a time; it returns results by
 // contender, then cell.
 func (o *options) grid(n int, cells []cell, run func(i int, c cell) (simulator.Result, error)) ([][]simulator.Result, error) {
 	results := make([][]simulator.Result, n)

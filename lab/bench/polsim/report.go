@@ -9,8 +9,8 @@ import (
 	"warmroute/lab/simulator"
 )
 
-// report prints, per policy, the hit rate and, by load, mean and p99 time to
-// first token: as geometric means over all cells, in seconds and relative to P2C.
+// report prints for each policy the hit rate and, by load, mean and p99 time to first
+// token: geometric means over all cells, in seconds and relative to P2C.
 func report(out io.Writer, names []string, cells []cell, results [][]simulator.Result) error {
 	var loads []float64
 	for _, c := range cells {
@@ -45,8 +45,8 @@ func report(out io.Writer, names []string, cells []cell, results [][]simulator.R
 	return nil
 }
 
-// ratio is the geometric mean of of/to over the cells of a load; of the values
-// themselves where to is nil.
+// ratio returns the geometric mean of of/to over the cells of a load, or of of itself if
+// to is nil.
 func ratio(cells []cell, of, to []simulator.Result, load float64, value func(*simulator.Result) float64) float64 {
 	sum, n := 0.0, 0.0
 	for i, c := range cells {

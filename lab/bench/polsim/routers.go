@@ -10,8 +10,8 @@ import (
 	"warmroute/lab/simulator/brain"
 )
 
-// sharing is a number of routers and how long their messages take, in seconds;
-// below 0 they share nothing.
+// sharing is a number of routers and the delay of their messages, in seconds; below 0
+// they share nothing.
 type sharing struct {
 	routers int
 	delay   float64
@@ -24,8 +24,8 @@ func (s sharing) String() string {
 	return fmt.Sprintf("%g ms", s.delay*1e3)
 }
 
-// compareRouters prints how the times to first token of several routers compare
-// with those of one, by the one-way delay of their messages to each other.
+// compareRouters prints the ratio of the times to first token of several routers to those
+// of one, by the one-way delay of the messages between them.
 func (o *options) compareRouters(cells []cell, out, log io.Writer) error {
 	counts, err := numbers(o.routers, strconv.Atoi)
 	if err != nil {
@@ -84,7 +84,8 @@ func (o *options) compareRouters(cells []cell, out, log io.Writer) error {
 	return nil
 }
 
-// severalRouters runs several routers on a cell, and reports what they sent each other.
+// severalRouters runs several routers on a cell, and returns the counts of their
+// messages.
 func (o *options) severalRouters(k sharing, c cell) (r simulator.Result, told string, err error) {
 	b, err := o.brain(c, brain.OneGroup)
 	if err != nil {

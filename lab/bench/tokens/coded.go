@@ -20,7 +20,7 @@ type dialect struct {
 	folder string // of its files in .cache/models
 	files  map[string]string
 	config string
-	python string // the reference's name, and the file it reads
+	python string // the reference's name, and its file
 	file   string
 }
 
@@ -36,7 +36,7 @@ var dialects = []dialect{
 
 var huggingFace = map[string]string{"tokenizer.json": "tokenizer.json", "tokenizer_config.json": "tokenizer_config.json"}
 
-// load lays out the model's folder as a server has it, and reads it.
+// load writes the model's folder in a server's layout, and reads it.
 func (d dialect) load() (*render.Server, error) {
 	dir, err := os.MkdirTemp("", "bench-tokens")
 	if err != nil {
@@ -58,8 +58,8 @@ func (d dialect) load() (*render.Server, error) {
 	return m.Server(context.Background(), server, nil)
 }
 
-// measure compares whole requests, from a body's bytes to ids, with the Python (and
-// Rust below it) that they replace. The ids must be equal.
+// measure compares whole requests, from a body's bytes to ids, with the Python that does
+// the same (and the Rust below it). The ids must be equal.
 func (d dialect) measure(ref *oracle.Process, text string) error {
 	q, err := d.load()
 	if err != nil {

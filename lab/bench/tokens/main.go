@@ -1,15 +1,14 @@
 // Command tokens measures encoding here and in the Rust-backed Python tokenizers,
 // in one run and one thread each, taking turns, and prints a Markdown table.
 //
-// The text is Go's own standard library, source and comments, cut into the
-// turns of conversations: real text, present on every machine that compiles this, and
-// no part of it used twice. Cold is the best of several conversations that the
-// process has not seen a line of; warm is one encoded again and again; next
-// turn is a conversation of 100 KB that grew by one turn of 1 KB never seen
-// before, with its block keys, from the prefix store. A second table is of whole
-// requests: from a body's bytes to ids, rendering included. A third is of the models
-// whose chats vLLM writes in code, against that code. A fourth compares next turns with
-// first ones in processor time, for every dialect.
+// The text is Go's own standard library, source and comments, cut into the turns of
+// conversations: real text on every machine that compiles this, and no part of it occurs
+// twice. Cold is the best of several conversations of which the process has seen no line;
+// warm is one conversation, encoded again and again; next turn is a conversation of 100
+// KB with a new turn of 1 KB, with its block keys, from the prefix store. A second table
+// is of whole requests: from a body's bytes to ids, rendering included. A third is of the
+// models whose chats vLLM writes in code, against that code. A fourth compares next turns
+// with first ones in processor time, for every dialect.
 package main
 
 import (
@@ -37,7 +36,7 @@ const (
 	rounds = 12      // conversations each way, all different
 )
 
-// models and how each marks a turn's start and end.
+// templated are the models with a chat template, and their marks of a turn's start and end.
 var templated = []struct{ name, open, end string }{
 	{"qwen3", "<|im_start|>", "<|im_end|>"}, {"llama3_1", "<|start_header_id|>", "<|eot_id|>"}, {"deepseek_v3", "<｜User｜>", "<｜end▁of▁sentence｜>"},
 	{"gemma3", "<start_of_turn>", "<end_of_turn>"}, {"llama2", "<s>", "</s>"},
@@ -84,7 +83,7 @@ func templates(text, only string) {
 		fmt.Println("\n| tokenizer | body of 100 KB to ids, ms | its next turn, ms | of the full | of it scanning and reading JSON | rendering and encoding | of the full without JSON | short body, tokens | Rust, its text alone, ms | bytes to ids cold, ms | warm, ms | times faster |")
 		fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 		for _, m := range templated {
-			if only == "templates" { // not loaded for the table before
+			if only == "templates" { // the previous table did not load it
 				if err := ref.Ask(map[string]any{"op": "load", "name": m.name, "path": filepath.Join(models, m.name, "tokenizer.json")}, &struct{}{}); err != nil {
 					fail(err)
 				}
@@ -99,7 +98,7 @@ func templates(text, only string) {
 	}
 }
 
-// corpus is the standard library's source, without what is not text.
+// corpus returns the standard library's source, without files that are not text.
 func corpus() (string, error) {
 	var b strings.Builder
 	out, err := exec.Command("go", "env", "GOROOT").Output()
@@ -121,7 +120,7 @@ func corpus() (string, error) {
 	return b.String(), err
 }
 
-// reader hands out text, each part once, from all over the corpus.
+// reader returns text from all over the corpus, each part once.
 type reader struct {
 	text string
 	at   int
@@ -148,7 +147,7 @@ func (r *reader) conversation(open, end string) string {
 	return b.String()
 }
 
-// models is the folder of the models' files.
+// models returns the folder of the models' files.
 var models = filepath.Join(checkout.Root(), ".cache", "models")
 
 type timing struct{ Seconds, First float64 }
@@ -207,7 +206,7 @@ func measure(ref *oracle.Process, name, open, end, text string) error {
 	return nil
 }
 
-// live is the heap in use once garbage is collected, in bytes.
+// live returns the heap in use after a garbage collection, in bytes.
 func live() int64 {
 	runtime.GC()
 	runtime.GC()

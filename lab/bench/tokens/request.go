@@ -19,18 +19,18 @@ const (
 	turnSize = 500
 	// requestTokens is the prompt of the second measurement.
 	requestTokens = 4000
-	// server and transformers are what the replicas run, which some templates
-	// are rendered by.
+	// server and transformers are the versions of vLLM and transformers in the
+	// replicas, on which the rendering of some templates depends.
 	server, transformers = "0.32.0", "5.19.0"
 )
 
-// message is one of a chat; the roles take turns, as some templates insist.
+// message is one message of a chat; the roles alternate, as some templates require.
 type message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
-// dialogue is a chat of about n bytes of new text that ends with the user.
+// dialogue returns a chat of about n bytes of new text that ends with the user.
 func (r *reader) dialogue(n int) []message {
 	var list []message
 	for size := 0; size < n || len(list)%2 == 0; size += turnSize {
@@ -53,8 +53,8 @@ func open(name string) (*render.Model, *render.Server, error) {
 	return m, s, err
 }
 
-// requests measures whole requests: from a body's bytes to ids, scanning,
-// normalising and rendering included, through the model's own template.
+// requests measures whole requests from a body's bytes to ids: scanning, normalising and
+// rendering included, through the model's own template.
 func requests(ref *oracle.Process, name, text string) error {
 	m, q, err := open(name)
 	if err != nil {
@@ -64,7 +64,7 @@ func requests(ref *oracle.Process, name, text string) error {
 		fmt.Printf("| %s | no chat template |\n", name)
 		return nil
 	}
-	r := &reader{text: text, at: 7} // other parts than the texts encoded before
+	r := &reader{text: text, at: 7} // starts at another part than the earlier measurements
 	full, next := math.Inf(1), math.Inf(1)
 	least := steps{scan: math.Inf(1), read: math.Inf(1), render: math.Inf(1), encode: math.Inf(1), bodies: openai.NewReader(openai.DefaultMemory)}
 	ratio := 0.0 // bytes a token
@@ -108,14 +108,14 @@ func requests(ref *oracle.Process, name, text string) error {
 	return nil
 }
 
-// grown is the chat with another turn, and its body.
+// grown returns the chat with another turn, and its body.
 func (r *reader) grown(list []message) ([]message, []byte, error) {
 	list = append(list, message{"assistant", r.take(turnSize)}, message{"user", r.take(turnSize)})
 	raw, err := body(list)
 	return list, raw, err
 }
 
-// steps are the least times of the parts of a request in ms: scanning the body,
+// steps are the shortest times of the parts of a request in ms: scanning the body,
 // reading its messages, normalising and rendering them, encoding the text.
 type steps struct {
 	scan, read, render, encode float64
@@ -187,10 +187,10 @@ func shortRequests(ref *oracle.Process, q *render.Server, r *reader, name string
 	return out, nil
 }
 
-// room is memory for ids, which a router uses again as well.
+// room is memory for ids, which a router also uses again.
 var room []uint32
 
-// ask computes a body's ids: how long it took in ms, and how many they are.
+// ask computes a body's ids, and returns the time in ms and their number.
 func ask(q *render.Server, raw []byte) (ms float64, n int, err error) {
 	start := time.Now()
 	ids, err := q.TokenizeInto(nil, &room, route.String(), raw)

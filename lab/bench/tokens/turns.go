@@ -14,10 +14,10 @@ const (
 	nextTurns  = 8  // turns added to each
 )
 
-// turns prints, for every dialect, what a conversation of 100 KB costs from its
-// body's bytes to ids: the first time, and after a further turn of 1 KB. It is
-// processor time, and first and next turns take turns, so that whatever else the
-// machine does meets both alike.
+// turns prints for every dialect the cost of a conversation of 100 KB from its body's
+// bytes to ids: the first time, and after a further turn of 1 KB. It measures processor
+// time and alternates first and next turns, so that other work of the machine affects
+// both alike.
 func turns(text string) error {
 	fmt.Println("\n| dialect | first turn, median, ms | least | next turn, median, ms | least | of the first, medians | least |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- |")
@@ -76,7 +76,7 @@ func measureTurns(name string, q *render.Server, text string) error {
 	return nil
 }
 
-// processor is the processor time, in ms, that a body's ids cost.
+// processor returns the processor time, in ms, that a body's ids cost.
 func processor(q *render.Server, raw []byte) (ms float64, err error) {
 	var before, after unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &before); err != nil {

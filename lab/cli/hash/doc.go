@@ -1,6 +1,5 @@
-// Package hash computes vLLM's block hashes of requests given as JSON lines:
-// the core of `lab hash`, for checking a fleet's hash settings by hand and
-// against other implementations.
+// Package hash computes vLLM's block hashes of requests in JSON lines: the core of `lab
+// hash`, for checks of a fleet's hash settings by hand and against other implementations.
 //
 // One request per line in,
 //
@@ -12,9 +11,8 @@
 // not stop the others. Lines of white space get no answer.
 //
 // scheme, generation, block_size and tokens are required. seed is the replica's
-// PYTHONHASHSEED; without it vLLM's default applies where vLLM has one. A null is
-// an absent field, unknown fields are errors. Token ids, salts and seeds are not
-// repeated in errors.
+// PYTHONHASHSEED; without it vLLM's default applies, if vLLM has one. A null is an absent
+// field, and unknown fields are errors. Errors do not repeat token ids, salts and seeds.
 //
-// Nothing is kept between lines. Memory is that of one line, at most MaxLine.
+// Run keeps nothing between lines. Its memory is that of one line, at most MaxLine.
 package hash

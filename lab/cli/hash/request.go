@@ -26,8 +26,8 @@ type request struct {
 // fields are the names a line may have.
 var fields = [...]string{"scheme", "generation", "seed", "block_size", "tokens", "lora", "cache_salt", "mm"}
 
-// parse reads a line. Errors name the field, and its value unless that is the
-// request's own content or a secret.
+// parse reads a line. Errors name the field, and its value unless the value is content of
+// the request or a secret.
 func parse(line []byte) (request, error) {
 	var r request
 	v, err := read(line)
@@ -61,8 +61,8 @@ func parse(line []byte) (request, error) {
 	return r, nil
 }
 
-// read decodes a line as Python does, which refuses more of JSON than encoding/json:
-// keys that are repeated, and texts that are not Unicode.
+// read decodes a line as Python does. Python refuses JSON that encoding/json accepts:
+// repeated keys, and texts that are not Unicode.
 func read(line []byte) (v any, err error) {
 	strict, err := render.AppendJSON(nil, line)
 	if err != nil {
@@ -176,7 +176,7 @@ func tokens(v any) ([]uint32, error) {
 	return ids, nil
 }
 
-// mixed reads what a request mixes into its blocks.
+// mixed reads the inputs of a request's block hashes besides its tokens.
 func mixed(values map[string]any) (r prefixhash.Request, err error) {
 	if r.CacheSalt, err = text(values, "cache_salt"); err != nil {
 		return r, err

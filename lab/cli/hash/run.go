@@ -13,11 +13,11 @@ import (
 	"warmroute/prefixhash"
 )
 
-// ErrBadLine is returned by Run when it answered at least one line with an error:
-// the program's exit status is 1.
+// ErrBadLine is the error of Run if it answered at least one line with an error; the
+// program then exits with 1.
 var ErrBadLine = errors.New("some lines could not be hashed")
 
-// MaxLine is the longest line in bytes: a few million token ids.
+// MaxLine is the longest line in bytes, with space for a few million token ids.
 const MaxLine = 64 << 20
 
 // Run answers every line of in on out, in order, and flushes whenever it would

@@ -14,7 +14,7 @@ import (
 	"warmroute/render"
 )
 
-// Options select what to render with. Exactly one of Model and Template is set.
+// Options select the template. Exactly one of Model and Template is set.
 type Options struct {
 	Model    string    // folder with tokenizer_config.json (and chat_template.jinja)
 	Template string    // file
@@ -25,8 +25,7 @@ type Options struct {
 // NowLayout is the form of the -now flag.
 const NowLayout = "2006-01-02T15:04:05"
 
-// maxLine bounds a request line: the largest body a router buffers by default
-// is far smaller.
+// maxLine bounds a request line. By default a router buffers far smaller bodies.
 const maxLine = 64 << 20
 
 // Run answers every line of in on out.
@@ -76,7 +75,7 @@ func newRenderer(o Options) (*renderer, error) {
 			special[name] = *token
 		}
 	}
-	// Python compiles at the first request, so the error is each answer's.
+	// Python compiles at the first request, so every answer has the error.
 	r.template, r.err = render.NewTemplate(source, special)
 	return r, nil
 }
@@ -111,12 +110,12 @@ func (r *renderer) answer(line []byte) []byte {
 	return object("text", string(text))
 }
 
-// object is a line of one key and one text.
+// object returns a line of one key and one text.
 func object(key, text string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"%s": `, key)
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // a string always encodes; a line's end follows it
+	_ = e.Encode(text) // a string always encodes; Encode adds a line end
 	return append(bytes.TrimSuffix(b.Bytes(), []byte("\n")), "}\n"...)
 }

@@ -15,11 +15,11 @@ import (
 	"warmroute/render/openai"
 )
 
-// entry is a line of a log. Either body or hash_ids must be there.
+// entry is a line of a log. It has a body or hash_ids.
 type entry struct {
-	Timestamp float64         `json:"timestamp"` // in Options.Unit since anything
+	Timestamp float64         `json:"timestamp"` // in Options.Unit, from any start
 	Body      json.RawMessage `json:"body"`      // as the client sent it
-	Path      string          `json:"path"`      // the request's; default /v1/chat/completions
+	Path      string          `json:"path"`      // of the request; default /v1/chat/completions
 	Hashes    []int64         `json:"hash_ids"`  // chained blocks of 512 tokens
 	Input     int             `json:"input_length"`
 	Output    int             `json:"output_length"`
@@ -28,13 +28,13 @@ type entry struct {
 const (
 	bytesPerToken = 4 // of English text
 	blockBytes    = simulator.Block * bytesPerToken
-	// typicalOutput is assumed where a line has no output length: the mean of public
+	// typicalOutput is the output length of a line that gives none: the mean of public
 	// conversation traces.
 	typicalOutput = 300
 	maxLine       = 256 << 20
 )
 
-// read turns a log into a trace, with times in seconds.
+// read makes a trace of a log, with times in seconds.
 func read(in io.Reader, o Options, progress func(lines int)) (*simulator.Trace, error) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 1<<20), maxLine)
@@ -83,7 +83,7 @@ func read(in io.Reader, o Options, progress func(lines int)) (*simulator.Trace, 
 	return b.Trace(), nil
 }
 
-// blocks are the chained hashes of the body's text, appended to text; a last
+// blocks returns the chained hashes of the body's text, which it appends to text; a last
 // piece that fills no block counts as one.
 func (e *entry) blocks(text []byte) ([]int64, []byte, error) {
 	if len(e.Body) == 0 {
@@ -104,7 +104,7 @@ func (e *entry) blocks(text []byte) ([]int64, []byte, error) {
 	text = req.AppendText(text, math.MaxInt)
 	var hashes []int64
 	parent := prefixhash.TokenRoot(req.Model, prefixhash.LoRA{})
-	if req.CacheSalt != nil { // caches apart
+	if req.CacheSalt != nil { // each salt has a cache of its own
 		parent = prefixhash.Link(parent, prefixhash.Content(xxhash.Sum64String(*req.CacheSalt)))
 	}
 	for rest := text; len(rest) > 0; {
@@ -113,7 +113,7 @@ func (e *entry) blocks(text []byte) ([]int64, []byte, error) {
 		hashes = append(hashes, int64(parent))
 		rest = rest[len(piece):]
 	}
-	if e.Input > len(hashes)*simulator.Block { // more tokens than bytes suggest: the lengths of blocks are guesses
+	if e.Input > len(hashes)*simulator.Block { // more tokens than the bytes suggest: the block lengths are guesses
 		e.Input = len(hashes) * simulator.Block
 	}
 	return hashes, text, nil

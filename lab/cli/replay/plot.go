@@ -14,12 +14,12 @@ const (
 	top, bottom           = 20, 45
 )
 
-// colours are Okabe and Ito's, which people with any colour vision can
-// distinguish; the first is the router's own.
+// colours are Okabe and Ito's, which people with any colour vision can distinguish; the
+// first is this router's.
 var colours = [...]string{"#D55E00", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#999999"}
 
-// plot writes the distribution of times to first token: for every time, the
-// share of requests that had their first token by then.
+// plot writes the distribution of times to first token: for every time, the share of
+// requests with their first token by then.
 func plot(to io.Writer, outcomes []outcome) error {
 	low, high := math.Inf(1), 0.0
 	for _, o := range outcomes {

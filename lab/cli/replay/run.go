@@ -15,7 +15,7 @@ import (
 // Options configures a replay.
 type Options struct {
 	Replicas int           // default 4
-	Policy   policy.Config // of the router itself
+	Policy   policy.Config // of this router
 	Rivals   []string      // names of simulator.Rivals; default p2c, least, localai, llm-d, dynamo
 	Speedup  float64       // factor on the log's rate of arrivals; default 1
 	Seconds  bool          // timestamps are seconds, not milliseconds
@@ -74,15 +74,15 @@ func (o Options) hardware() simulator.Hardware {
 	return hw
 }
 
-// outcome is one policy's run.
+// outcome is the result of one policy's run.
 type outcome struct {
 	name string
 	simulator.Result
 }
 
-// Run replays the log in and writes a table to out. Each line of the log is a
-// JSON object with timestamp, either body (and path) or hash_ids and
-// input_length, and output_length. It ends early when ctx does.
+// Run replays the log in and writes a table to out. Each line of the log is a JSON object
+// with timestamp, either body (and path) or hash_ids and input_length, and output_length.
+// Run returns early if ctx ends.
 func Run(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	o, err := o.withDefaults()
 	if err != nil {

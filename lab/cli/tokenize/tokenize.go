@@ -13,7 +13,7 @@ import (
 // maxLine bounds a line: a request body of 64 MB.
 const maxLine = 64 << 20
 
-// Encoder turns text into ids, appended to dst; *render.Model is one.
+// Encoder appends the ids of text to dst; *render.Model is one.
 type Encoder interface {
 	Encode(dst []uint32, text []byte, addSpecial bool) []uint32
 }
@@ -24,15 +24,15 @@ type Requests interface {
 	Tokenize(path string, body []byte) ([][]uint32, error)
 }
 
-// Model answers; Requests may be nil: lines with a body are then errors.
+// Model computes the answers. Requests may be nil: lines with a body are then errors.
 type Model struct {
 	Text     Encoder
 	Requests Requests
 }
 
-// Run answers each line of in on out. With a route every line is a body that is
-// sent there, without one each line names its kind. It returns when in ends, with
-// the first error of in or out.
+// Run answers each line of in on out. With a route every line is a body for it, and
+// without one each line names its kind. It returns when in ends, or with the first error
+// of in or out.
 func Run(in io.Reader, out io.Writer, m Model, route string) error {
 	answer := m.answer
 	if route != "" {
@@ -78,8 +78,8 @@ func (m Model) answer(line []byte) []byte {
 	return append(appendPrompts([]byte(`{"prompts":`), prompts), "}\n"...)
 }
 
-// request answers for a body: ids (a list of lists where there are several
-// prompts), why they are not computed here, or what vLLM would object to.
+// request answers a body with its ids (a list of lists for several prompts), with the
+// reason for computing none here, or with vLLM's objection.
 func (m Model) request(route string, body []byte) []byte {
 	if m.Requests == nil {
 		return errorLine("error", errNoRequests.Error())
@@ -97,7 +97,7 @@ func (m Model) request(route string, body []byte) []byte {
 	return append(appendPrompts([]byte(`{"ids":`), prompts), "}\n"...)
 }
 
-// errorLine is an object of one key and one text.
+// errorLine returns an object of one key and one text.
 func errorLine(key, text string) []byte {
 	quoted, _ := json.Marshal(text) // a string always marshals
 	return append(append([]byte(`{"`+key+`":`), quoted...), "}\n"...)
@@ -125,8 +125,8 @@ func (m Model) tokenize(line []byte) ([][]uint32, error) {
 	return nil, errors.New("the line needs either text or path and body")
 }
 
-// loneSurrogate reports whether an escape in JSON text is half of a pair,
-// which Go would quietly replace.
+// loneSurrogate reports whether an escape in JSON text is half of a pair, which Go would
+// silently replace.
 func loneSurrogate(line []byte) bool {
 	high := false
 	for i := 0; i < len(line); i++ {
@@ -139,7 +139,7 @@ func loneSurrogate(line []byte) bool {
 		i++
 		var v uint64
 		if line[i] == 'u' && i+5 <= len(line) {
-			v, _ = strconv.ParseUint(string(line[i+1:i+5]), 16, 32) // checked by the JSON parser before
+			v, _ = strconv.ParseUint(string(line[i+1:i+5]), 16, 32) // the JSON parser has checked the digits
 			i += 4
 		}
 		isLow := v >= 0xDC00 && v < 0xE000

@@ -13,10 +13,10 @@ import (
 	"warmroute/lab/vllmsim"
 )
 
-// bounds are the best hit rates possible for the requests of r, served one by
-// one in the order they were sent: from one cache as large as all replicas'
-// together, and from one that never evicts. They are not bounds on what a
-// router does to the hundredth: an answer still being made is not cached yet.
+// bounds returns the best possible hit rates for the requests of r, one by one in the
+// order in which the client sent them: from one cache as large as all replicas' together,
+// and from one that never evicts. A pass can differ from them by a hundredth: while a
+// replica generates an answer, no cache has the answer.
 func bounds(ctx context.Context, r *report, f stage.Fleet, answer int, tokenizer string) (pooled, infinite float64, err error) {
 	all := slices.Clone(r.exchanges)
 	slices.SortFunc(all, func(a, b exchange) int { return cmp.Compare(a.sent, b.sent) })

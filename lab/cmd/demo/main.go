@@ -1,9 +1,9 @@
-// Command demo shows what warmroute is for: four simulated vLLM replicas behind
-// a real Envoy serve the same multi-turn traffic twice, balanced by
-// least_request and routed by warmroute, and a table compares the two.
+// Command demo shows the effect of warmroute: four simulated vLLM replicas behind a real
+// Envoy serve the same multi-turn traffic twice, balanced by least_request and routed by
+// warmroute, and a table compares the two.
 //
-// Everything runs on the loopback interface and in a temporary folder; nothing
-// is left behind, also after Ctrl-C.
+// Everything runs on the loopback interface and in a temporary folder. The demo leaves
+// nothing behind, even after Ctrl-C.
 package main
 
 import (

@@ -9,11 +9,11 @@ import (
 	"warmroute/lab/stage"
 )
 
-// options is the command line: the replicas, the traffic, and what stays.
+// options is the command line: the replicas, the traffic, and whether the folder stays.
 type options struct {
 	fleet stage.Fleet
 	shape shape
-	keep  bool // the folder with logs and configurations
+	keep  bool // keeps the folder with logs and configurations
 }
 
 // parse reads the command line; the defaults are the published demo.

@@ -9,7 +9,7 @@ import (
 	"warmroute/lab/stage"
 )
 
-// passKind is how the replica is chosen.
+// passKind is the way of choosing a replica.
 type passKind string
 
 const (
@@ -17,17 +17,17 @@ const (
 	warmroute    passKind = "warmroute"
 )
 
-// pass is one run of the traffic and the replicas' counts of it.
+// pass is one run of the traffic, with the replicas' counts of it.
 type pass struct {
 	name     string
 	report   *report
 	replicas []testenv.Counters
-	reasons  map[string]int // warmroute's reason codes; nil: it was not there
-	sources  map[string]int // requests by where warmroute had their token ids from
-	ideal    [2]float64     // hit rate's bounds: pooled LRU, infinite cache
+	reasons  map[string]int // warmroute's reason codes; nil: a pass without it
+	sources  map[string]int // requests by the source of their token ids in warmroute
+	ideal    [2]float64     // bounds of the hit rate: pooled LRU, infinite cache
 }
 
-// ttft is the q-quantile of the times to first token.
+// ttft returns the q-quantile of the times to first token.
 func (p *pass) ttft(q float64) time.Duration {
 	var all []time.Duration
 	for _, e := range p.report.exchanges {
@@ -84,7 +84,7 @@ func (p *pass) account(ctx context.Context, run *stage.Running, f stage.Fleet, a
 	return err
 }
 
-// counts are a metric's values by one label.
+// counts returns a metric's values by one label.
 func counts(page, metric, label string) map[string]int {
 	out := map[string]int{}
 	for name, n := range testenv.Samples(page, metric, label) {

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// progress reports the demo's progress: in place on a terminal, else by a line
-// every tenth of the requests. Safe for concurrent use.
+// progress reports the demo's progress: in place on a terminal, else with a line after
+// each tenth of the requests. It is safe for concurrent use.
 type progress struct {
 	w        io.Writer
 	total    int
 	terminal bool
 
 	mu   sync.Mutex
-	next time.Time // terminal: not before
+	next time.Time // terminal: earliest time of the next report
 	last int       // not a terminal: requests reported
 }
 
@@ -30,7 +30,7 @@ func newProgress(w io.Writer, total int) *progress {
 	return p
 }
 
-// print writes a line of its own.
+// print writes a separate line.
 func (p *progress) print(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,8 +38,8 @@ func (p *progress) print(format string, args ...any) {
 	p.last = 0
 }
 
-// count reports how many requests are done. On a terminal it redraws its line
-// at most ten times a second.
+// count reports the number of completed requests. On a terminal it redraws its line at
+// most ten times a second.
 func (p *progress) count(pass string, done, failed int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,8 +21,8 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// talk is one user's conversation: a system prompt that many share, and the
-// user's message of each turn. When each turn is sent is part of the traffic.
+// talk is one user's conversation: a system prompt that many share, and the user's
+// message of each turn. The times of the turns are part of the traffic.
 type talk struct {
 	system   string
 	messages []string
@@ -30,13 +30,13 @@ type talk struct {
 	pauses   []time.Duration // before each further turn, after the previous answer
 }
 
-// traffic is the same for the same shape, independent of how it is served.
+// traffic is the same for the same shape, whoever serves it.
 type traffic struct {
 	talks []talk
 	shape shape
 }
 
-// shape states how much traffic there is. Words are about 1.8 tokens.
+// shape states the amount of traffic. A word is about 1.8 tokens.
 type shape struct {
 	seed        uint64
 	talks       int
@@ -45,7 +45,7 @@ type shape struct {
 	systemWords int           //
 	userWords   int           // of each turn
 	answer      int           // tokens of each answer
-	window      time.Duration // in which conversations start
+	window      time.Duration // conversations start within it
 	pause       time.Duration // mean pause of a user between turns
 }
 
@@ -70,7 +70,7 @@ func makeTraffic(s shape) *traffic {
 var words = strings.Fields(`the quiet router reads a long prompt and finds its prefix where another replica keeps many blocks that
 	nobody asked for while new words arrive from each user who wants an answer soon because time passes and tokens cost more than they seem`)
 
-// prose is n words of text.
+// prose returns n words of text.
 func prose(r *rand.Rand, n int) string {
 	out := make([]string, n)
 	for i := range out {
@@ -79,17 +79,17 @@ func prose(r *rand.Rand, n int) string {
 	return strings.Join(out, " ") + "."
 }
 
-// exchange is one request as it was served.
+// exchange is one request and its answer.
 type exchange struct {
 	talk, turn int
 	messages   []message     // as sent
-	sum        [32]byte      // of the body sent
+	sum        [32]byte      // of the request's body
 	sent       time.Duration // after the traffic's start
 	testenv.Answer
 	err error
 }
 
-// report is what one run of the traffic saw.
+// report is the client's view of one run of the traffic.
 type report struct {
 	exchanges []exchange
 	failed    int
@@ -137,7 +137,7 @@ func (t *traffic) send(ctx context.Context, url, model string, progress func(don
 	return r
 }
 
-// converse goes through one talk, each turn carrying all before it.
+// converse plays one talk. Each turn contains all turns before it.
 func (t *traffic) converse(ctx context.Context, i int, ask func([]message, int) (string, error)) {
 	k := t.talks[i]
 	if !sleep(ctx, k.starts) {
@@ -168,7 +168,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// body is the request of one exchange.
+// body returns the request of one exchange.
 func (t *traffic) body(model string, msgs []message) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"model": model, "messages": msgs, "max_tokens": t.shape.answer, "stream": true,

@@ -24,7 +24,7 @@ func program() cli.Program {
 	}}
 }
 
-// flags parses args, which may hold nothing but flags.
+// flags parses args, which may contain nothing but flags.
 func flags(std cli.Stdio, name string, args []string, define func(*flag.FlagSet)) error {
 	return cli.Flags(std, "lab "+name, args, define)
 }

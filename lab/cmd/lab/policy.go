@@ -33,7 +33,8 @@ func configFlag(path *string) func(*flag.FlagSet) {
 	}
 }
 
-// policyOf is the policy section of a router's configuration, the default without one.
+// policyOf returns the policy section of a router's configuration; without a
+// configuration, the default.
 func policyOf(path string) (policy.Config, error) {
 	if path == "" {
 		return policy.Config{}, nil

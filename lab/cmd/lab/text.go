@@ -18,8 +18,8 @@ import (
 	"warmroute/render/openai"
 )
 
-// folder is the folder of a model given as a folder or as a hub's
-// "owner/name[@revision]", without using the network.
+// folder returns the folder of a model, given as a folder or as a hub's
+// "owner/name[@revision]". It does not use the network.
 func folder(model string) (string, error) {
 	hub, err := modelfiles.New(os.Getenv)
 	if err != nil {
@@ -67,8 +67,8 @@ func tokenizeCommand(ctx context.Context, args []string, std cli.Stdio) error {
 	return tokenize.Run(std.In, std.Out, tokenize.Model{Text: m, Requests: requests}, route)
 }
 
-// serversEnvironment reads the variables by which vLLM itself sets parts of a
-// gpt-oss prompt. dated: the day may be one of them.
+// serversEnvironment reads the variables by which vLLM itself sets parts of a gpt-oss
+// prompt. dated: one of them may set the day.
 func serversEnvironment(dated bool, getenv func(string) string) vllm.Flags {
 	on, _ := strconv.Atoi(getenv("VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS"))
 	f := vllm.Flags{SystemInstructions: on != 0}
@@ -78,7 +78,7 @@ func serversEnvironment(dated bool, getenv func(string) string) vllm.Flags {
 	return f
 }
 
-// clock stands still at the time given; nil is the real one.
+// clock returns a clock that stands still at the given time; nil: the real clock.
 func clock(at string) (func() time.Time, error) {
 	if at == "" {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 	"warmroute/lab/vllmsim"
 )
 
-// list collects a flag given several times.
+// list collects the values of a repeated flag.
 type list []string
 
 func (l *list) String() string     { return strings.Join(*l, ",") }
@@ -107,7 +107,7 @@ func parseGroup(s string) (vllmsim.Group, error) {
 	return g, nil
 }
 
-// numbers reads numbers with commas between them.
+// numbers reads numbers between commas.
 func numbers(s string) ([]int, error) {
 	var out []int
 	for part := range strings.SplitSeq(s, ",") {

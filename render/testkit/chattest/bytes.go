@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// BytesFolder writes the folder of a model whose token ids are the bytes of the text and
+// BytesFolder writes the folder of a model whose token ids are the bytes of the text, and
 // whose chats the template renders.
 func BytesFolder(t testing.TB, template string) string {
 	t.Helper()

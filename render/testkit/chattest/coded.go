@@ -7,10 +7,10 @@ import (
 	"warmroute/render/openai"
 )
 
-// GenerateCoded gives n requests for a model that vLLM renders in code: like
-// Generate's, with what those renderers look at: efforts and ways to think,
-// developers and systems anywhere, results out of order, tasks, schemas of every
-// kind, and the special tokens of the model, given, inside texts.
+// GenerateCoded returns n requests for a model that vLLM renders in code: like
+// Generate's, with the inputs of those renderers: efforts and ways to think, developers
+// and systems anywhere, results out of order, tasks, schemas of every kind, and the
+// special tokens of the model, given, inside texts.
 func GenerateCoded(seed uint64, n int, model string, special ...string) []Case {
 	cases := make([]Case, n)
 	for i := range cases {
@@ -47,7 +47,7 @@ func (g *codedGenerator) text() string {
 
 func (g *codedGenerator) string() string { return g.quote(g.text()) }
 
-// content is a text, or parts of one kind, rarely of others.
+// content returns a text, or parts: usually of one kind.
 func (g *codedGenerator) content(kind string) string {
 	if !g.one(3) {
 		return g.string()
@@ -63,7 +63,7 @@ func (g *codedGenerator) content(kind string) string {
 	return array(parts...)
 }
 
-// anySchema is a schema with every keyword that a renderer may print.
+// anySchema returns a schema with every keyword that a renderer may print.
 func (g *codedGenerator) anySchema(depth int) string {
 	common := []string{field("description", g.maybe(2, g.string)), field("title", g.maybe(5, g.string)),
 		field("default", g.maybe(3, func() string { return g.value(2) })), field("nullable", g.maybe(6, func() string { return g.pick("true", "false", "1") })),
@@ -146,7 +146,7 @@ func (g *codedGenerator) effort() string {
 	return g.pick(`"none"`, `"low"`, `"low"`, `"high"`, `"high"`, `"medium"`, `"minimal"`, `"max"`, `"xhigh"`, "null")
 }
 
-// message is one message of a chat, or several of an assistant and its tools.
+// message returns one message of a chat, or several of an assistant and its tools.
 func (g *codedGenerator) message() []string {
 	role := g.pick("user", "user", "user", "user", "assistant", "assistant", "calls", "calls", "calls", "developer", "system", "tool", "odd")
 	task := field("task", g.maybe(20, func() string { return g.pick(`"title"`, `"query"`, `"action"`, `"odd"`, "null") }))

@@ -14,8 +14,8 @@ type Case struct {
 	Body  string
 }
 
-// Generate gives n requests for the model: half chat, a tenth completions, the
-// rest shared by the other routes. Prompts stay below about 2,000 tokens.
+// Generate returns n requests for the model: half are chats, a tenth completions, and the
+// other routes share the rest. Prompts stay below about 2,000 tokens.
 func Generate(seed uint64, n int, model string) []Case {
 	cases := make([]Case, n)
 	for i := range cases {
@@ -37,7 +37,7 @@ func Generate(seed uint64, n int, model string) []Case {
 type generator struct {
 	r     *rand.Rand
 	model string
-	calls int // tool calls made so far, for their ids
+	calls int // tool calls so far, for their ids
 }
 
 func (g *generator) one(n int) bool { return g.r.IntN(n) == 0 }
@@ -61,7 +61,7 @@ func joined(items []string) string {
 	return strings.Join(kept, ",")
 }
 
-// field is `"key":value`, or "" when value is "".
+// field returns `"key":value`, or "" if value is "".
 func field(key, value string) string {
 	if value == "" {
 		return ""
@@ -69,7 +69,7 @@ func field(key, value string) string {
 	return `"` + key + `":` + value
 }
 
-// maybe gives s once in n times, else "".
+// maybe returns s once in n times, else "".
 func (g *generator) maybe(n int, s func() string) string {
 	if g.one(n) {
 		return s()
@@ -77,7 +77,7 @@ func (g *generator) maybe(n int, s func() string) string {
 	return ""
 }
 
-// quote writes a JSON string, at times with unnecessary escapes.
+// quote writes a JSON string, sometimes with unnecessary escapes.
 func (g *generator) quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -129,7 +129,7 @@ func (g *generator) text() string {
 
 func (g *generator) string() string { return g.quote(g.text()) }
 
-// word is a text that is never empty.
+// word returns a text that is never empty.
 func (g *generator) word() string { return g.quote(g.pick(phrases...)) }
 
 func (g *generator) number() string {
@@ -137,7 +137,7 @@ func (g *generator) number() string {
 		"9007199254740993", "12345678901234567890", "-123456789012345678901234567890", "2.5e-320", "100000000000000000000.0")
 }
 
-// value is any JSON value, nested at most depth levels.
+// value returns any JSON value, nested at most depth levels.
 func (g *generator) value(depth int) string {
 	switch k := g.r.IntN(9); {
 	case k < 3:
@@ -169,7 +169,8 @@ func (g *generator) dict(depth int) string {
 	return object(fields...)
 }
 
-// schema is a JSON schema with what breaks templates and number printing.
+// schema returns a JSON schema with values that are difficult for templates and for
+// number printing.
 func (g *generator) schema(depth int) string {
 	if depth == 0 || g.one(3) {
 		return object(field("type", g.pick(`"string"`, `"integer"`, `"number"`, `["integer","null"]`, `"boolean"`)),
@@ -188,7 +189,7 @@ func (g *generator) schema(depth int) string {
 
 var toolNames = []string{"search", "get_weather", "run_code", "lookup_ünit"}
 
-// function is a function's fields, the parameters under the given key.
+// function returns a function's fields, with the parameters under the given key.
 func (g *generator) function(name, parameters string) []string {
 	fields := []string{field("name", g.quote(name)), field("description", g.maybe(2, g.string)), field(parameters, g.schema(3)),
 		field("strict", g.maybe(4, func() string { return g.pick("true", "false") }))}
@@ -213,7 +214,7 @@ func (g *generator) tools(route openai.Route) string {
 	return array(list...)
 }
 
-// arguments is the text of a call's arguments, not quoted.
+// arguments returns the text of a call's arguments, without quotes.
 func (g *generator) arguments() string {
 	switch g.r.IntN(10) {
 	case 0:

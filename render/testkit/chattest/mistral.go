@@ -22,8 +22,8 @@ func mistralSource(t testing.TB, name string) string {
 	return path
 }
 
-// MistralFolder lays out a folder with a SentencePiece model, or with a tekken.json
-// of a version: the published vocabulary with that version's control tokens.
+// MistralFolder writes a folder with a SentencePiece model, or with a tekken.json of a
+// version: the published vocabulary with that version's control tokens.
 func MistralFolder(t testing.TB, version int, sentencepiece bool) string {
 	t.Helper()
 	dir := t.TempDir()

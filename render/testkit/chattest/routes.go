@@ -14,7 +14,7 @@ func (g *generator) knobs() []string {
 
 func (g *generator) temperature() string { return g.pick("0", "0.7", "1.0") }
 
-// body shuffles the fields: order in the body must not matter.
+// body shuffles the fields: their order must not matter.
 func (g *generator) body(fields ...string) string {
 	fields = append(fields, field("model", g.quote(g.model)))
 	g.r.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
@@ -58,8 +58,8 @@ func (g *generator) kwargs() string {
 		`{"range":3,"unused":"y"}`)
 }
 
-// content is a message's content: a string or parts, with the billing line of a
-// well-known client at times when it is the system's.
+// content returns a message's content: a string or parts. A system message sometimes has
+// the billing line of a well-known client.
 func (g *generator) content(kind string, system bool) string {
 	switch {
 	case system && g.one(6):
@@ -82,7 +82,7 @@ func (g *generator) user() string {
 	return object(`"role":"user"`, field("content", g.content("text", false)), field("name", g.maybe(8, g.word)))
 }
 
-// turn is an assistant's answer, with calls and their results at times.
+// turn returns an assistant's answer, sometimes with calls and their results.
 func (g *generator) turn() []string {
 	reasoning := field(g.pick("reasoning", "reasoning_content"), g.maybe(4, g.string))
 	if g.one(2) {
@@ -119,7 +119,7 @@ func (g *generator) responses() string {
 	return g.body(append(fields, field("input", array(items...)))...)
 }
 
-// outputs are the items of an assistant's turn.
+// outputs returns the items of an assistant's turn.
 func (g *generator) outputs() []string {
 	var items []string
 	if g.one(4) {
@@ -164,7 +164,7 @@ func (g *generator) messages() string {
 	return g.body(append(fields, field("messages", array(list...)))...)
 }
 
-// blocks are an assistant's message and the results of its calls.
+// blocks returns an assistant's message and the results of its calls.
 func (g *generator) blocks() []string {
 	if g.one(3) {
 		return []string{object(`"role":"assistant"`, field("content", g.content("text", false)))}

@@ -14,12 +14,12 @@ import (
 	"warmroute/render/openai"
 )
 
-// Vector is what a server answered to a generated request.
+// Vector is a server's answer to a generated request.
 type Vector struct {
 	Path string `json:"path"`
 	Body string `json:"body"`
-	// IDs has one list per prompt, Texts what they decode to (in composed form,
-	// NFC); a capture has one of them. Neither: the request was refused.
+	// IDs has one list per prompt. Texts has their decoded texts (in composed form, NFC).
+	// A capture has one of the two, and neither if the server refused the request.
 	IDs   [][]uint32 `json:"ids,omitempty"`
 	Texts []string   `json:"texts,omitempty"`
 	// Status is the HTTP status of a refusal.

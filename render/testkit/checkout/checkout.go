@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Root is the top folder: the nearest one above the working folder with the scripts,
-// so that it is the same in nested modules. Outside a checkout it is the working
-// folder, where nothing that is looked for will be found.
+// Root is the top folder: the nearest one above the working folder with the scripts, so
+// that it is the same in nested modules. Outside a checkout it is the working folder, in
+// which tests find no files of the project.
 func Root() string {
 	dir, err := os.Getwd()
 	if err != nil {

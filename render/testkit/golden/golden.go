@@ -1,5 +1,5 @@
-// Package golden reads vectors that tests compare with: JSON, or JSON lines,
-// compressed with gzip. What cannot be read ends the test. It has no state.
+// Package golden reads test vectors: JSON, or JSON lines, compressed with gzip. A file
+// that it cannot read ends the test. It has no state.
 package golden
 
 import (
@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// open hands a file's text to read.
+// open calls read with a file's text.
 func open(t testing.TB, file string, read func(io.Reader) error) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -38,7 +38,7 @@ func Read(t testing.TB, file string, v any) {
 // longest bounds a line, in bytes.
 const longest = 64 << 20
 
-// Lines are a file's lines without their ends. A line is its caller's until the
+// Lines returns a file's lines without their ends. The caller may use a line until the
 // next one.
 func Lines(t testing.TB, file string) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {

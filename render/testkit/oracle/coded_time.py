@@ -1,10 +1,10 @@
-"""How long the code takes that writes chats instead of a template: one JSON question a line on
-standard input, one answer a line on standard output. Run by the Python of an installed vLLM 0.32.
+"""The time of the code that writes chats without a template: one JSON question a line on standard
+input, one answer a line on standard output. It needs the Python of an installed vLLM 0.32.
 
     {"dialect": D, "file": F, "body": text} -> {"first": s, "seconds": best of 5, "ids": [...]}
 
-From the body's text to ids: JSON, the library's own objects, rendering, encoding. Nothing of the
-server around it. F is the tokenizer's file; gpt-oss needs none.
+The time is from the body's text to ids: JSON, the library's own objects, rendering, encoding. It
+includes no part of the server. F is the tokenizer's file; gpt-oss needs none.
 """
 import importlib.util
 import json

@@ -9,8 +9,8 @@ input, one JSON answer a line on standard output.
     {"op": "queries", "templates": [text, ...]}      -> {"queries": [{"undeclared": [names]}]}
     {"op": "time", "source": text, "vars": JSON text} -> {"seconds": best of 5}
 
-The environment is the one transformers builds for apply_chat_template. Cases
-are random but made from their seed alone.
+The environment is the one that transformers builds for apply_chat_template.
+Cases are random, but depend on their seed alone.
 """
 import json
 import random

@@ -1,7 +1,7 @@
-"""Random conversations and what vLLM makes of them for models in Mistral's own format:
-mistral_fuzz.py COUNT SEED FOLDER..., run by the Python of an installed vLLM 0.32. Each line of
-FOLDER/vectors is {"route", "request", "ids" | "error"}. No server and no weights: the protocol's classes, the
-conversions of both routes and mistral-common are called as the server calls them.
+"""Random conversations and vLLM's token ids of them, for models in Mistral's own format:
+mistral_fuzz.py COUNT SEED FOLDER... with the Python of an installed vLLM 0.32. Each line of
+FOLDER/vectors is {"route", "request", "ids" | "error"}. The script needs no server and no weights: it
+calls the protocol's classes, the conversions of both routes and mistral-common as the server does.
 """
 import json, logging, os, random, sys, types, warnings
 os.environ["VLLM_LOGGING_LEVEL"]="CRITICAL"

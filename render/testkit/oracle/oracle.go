@@ -1,7 +1,7 @@
-// Package oracle runs Python reference implementations for tests and exchanges
-// JSON lines with them over a pipe. It is for tests only; the scripts it
-// runs are in this folder, and scripts/fetch-oracle.sh installs the interpreter.
-// A Process serves one goroutine at a time.
+// Package oracle runs Python reference implementations and exchanges JSON lines with them
+// over a pipe. Only tests use it. Its scripts are in this folder, and
+// scripts/fetch-oracle.sh installs the interpreter. A Process serves one goroutine at a
+// time.
 package oracle
 
 import (
@@ -24,9 +24,9 @@ type Process struct {
 	out *bufio.Reader
 }
 
-// Start runs a script of this folder and drops its standard error, where the
-// references' own panics go; their failures are in their answers. When the
-// interpreter is missing, the error names the command that installs it.
+// Start runs a script of this folder and drops its standard error, to which the
+// references' own panics go; its answers report their failures. If the interpreter is
+// missing, the error names the command that installs it.
 func Start(script string) (*Process, error) {
 	python := filepath.Join(checkout.Root(), ".cache", "oracle", "bin", "python")
 	if _, err := os.Stat(python); err != nil {
@@ -35,8 +35,8 @@ func Start(script string) (*Process, error) {
 	return start(python, nil, script)
 }
 
-// StartVLLM runs a script in an installed vLLM of the version, with variables
-// added to its environment.
+// StartVLLM runs a script in an installed vLLM of the version, with additional
+// environment variables.
 func StartVLLM(version string, env []string, script string, args ...string) (*Process, error) {
 	python := filepath.Join(checkout.Root(), ".cache", "vllm", version, "bin", "python")
 	if _, err := os.Stat(python); err != nil {
@@ -62,8 +62,8 @@ func start(python string, env []string, script string, args ...string) (*Process
 	return &Process{cmd, in, bufio.NewReaderSize(out, 1<<20)}, nil
 }
 
-// Ask sends one request and decodes its answer. An answer {"error": …} is
-// returned as the error.
+// Ask sends one request and decodes its answer. It returns an answer {"error": …} as the
+// error.
 func (p *Process) Ask(request, answer any) error {
 	line, err := json.Marshal(request)
 	if err != nil {

@@ -1,14 +1,14 @@
 """vLLM's own rendering of requests, of several models in one process, without
-weights: the application of `vllm launch render`, asked in process.
+weights. The script calls the application of `vllm launch render` in process.
 
     render.py NAME=FOLDER [FLAG ...] -- NAME=FOLDER [FLAG ...] ...
 
 Run it with the Python of an installed vLLM (scripts/install-vllm.sh). When all
-models stand it prints {"ready": VERSION, "urls": {NAME: URL}}: each is served on a
-port of its own, too. A line {"model": NAME, "route": PATH,
-"body": TEXT} on the input gives one line: {"ids": [[...], ...]}, or {"status":
-CODE, "says": TEXT} for what vLLM refuses. "env" in a line sets variables first;
-VLLM_SYSTEM_START_DATE and TZ are the caller's.
+models are ready it prints {"ready": VERSION, "urls": {NAME: URL}}: each model also
+has a port of its own. A line {"model": NAME, "route": PATH, "body": TEXT} on the
+input gives one line: {"ids": [[...], ...]}, or {"status": CODE, "says": TEXT} for a
+request that vLLM refuses. "env" in a line sets variables first; the caller sets
+VLLM_SYSTEM_START_DATE and TZ.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-os.dup2(2, 1)  # whatever libraries print is no answer
+os.dup2(2, 1)  # keeps the output of libraries apart from the answers
 
 import httpx  # noqa: E402
 import uvicorn  # noqa: E402
@@ -80,7 +80,7 @@ async def main():
         question = json.loads(line)
         os.environ.update(question.get("env") or {})
         say(await answer(servers[question["model"]][0], question))
-    os._exit(0)  # nothing is to be saved, and the ports are open
+    os._exit(0)  # the process has nothing to save, and open ports
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-// Package race reports to tests whether the race detector is on. With it, pools drop
-// items at random, so that pooled code allocates, and everything takes five to ten
-// times as long.
+// Package race reports to tests whether the race detector is on. With the race detector,
+// pools drop items at random, so that pooled code allocates, and all code takes five to
+// ten times as long.
 package race

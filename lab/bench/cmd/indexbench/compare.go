@@ -21,8 +21,8 @@ var exact = map[string]string{
 	"R=8": "best=2385856 total=5260832", "R=64": "best=3294112 total=28118816", "R=512": "best=3252992 total=168460032",
 }
 
-// compare prints medians over the rounds of a results file and the ratios of
-// ours to the rival's. Checksums that differ are an error.
+// compare prints medians over the rounds of a results file and the ratios of this index
+// to the rival. Different checksums are an error.
 func compare(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

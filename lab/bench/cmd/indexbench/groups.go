@@ -11,18 +11,18 @@ import (
 
 const groupBlock = 16
 
-// groupKind is one of the fleets compared.
+// groupKind is one of the fleets that groups compares.
 type groupKind struct {
 	name    string
 	extra   int    // groups besides full attention
 	windows bool   // of 128, 256, 512, … tokens; else Mamba states
 	drops   uint32 // groups that drop a block for a draft model, as bits
 	unknown bool   // events do not name the kinds
-	hashed  bool   // there is no full attention: only vLLM's hashes show where blocks lie
+	hashed  bool   // no full attention: only vLLM's hashes show the position of blocks
 }
 
-// groupKinds are full attention alone, and with other groups as well, without a
-// draft model and with one.
+// groupKinds are full attention alone, and with other groups, each without a draft model
+// and with one.
 var groupKinds = []groupKind{
 	{name: "dense"},
 	{name: "3 states", extra: 3}, {name: "5 states", extra: 5}, {name: "3 windows", extra: 3, windows: true}, {name: "5 windows", extra: 5, windows: true},
@@ -34,10 +34,10 @@ var groupKinds = []groupKind{
 
 const all = ^uint32(0)
 
-// groups prints what a lookup among holders with cache groups costs, and one
-// among holders of full attention alone. The replicas hold an eighth, two eighths,
-// … of one prompt, the extra groups the end of that. Lookups of all fleets take
-// turns, so that what else the machine does meets all of them.
+// groups prints the cost of a lookup among holders with cache groups, and among holders
+// of full attention alone. The replicas hold an eighth, two eighths, … of one prompt, and
+// the extra groups hold its end. Lookups of all fleets take turns, so that other work of
+// the machine affects all of them.
 func groups(replicas, blocks []int, rounds int) error {
 	for _, r := range replicas {
 		for _, b := range blocks {
@@ -49,7 +49,7 @@ func groups(replicas, blocks []int, rounds int) error {
 	return nil
 }
 
-// groupFleet is an index that all replicas of one kind are in.
+// groupFleet is an index with all replicas of one kind.
 type groupFleet struct {
 	x      *index.Index
 	scope  index.Scope
@@ -84,7 +84,7 @@ func groupsOf(replicas, blocks, rounds int) error {
 					return err
 				}
 			}
-			if !first { // which makes room
+			if !first { // the first round makes space
 				f.times = append(f.times, time.Since(start)/lookups)
 			}
 		}
@@ -130,10 +130,11 @@ func newGroupFleet(replicas, blocks int, kind groupKind) (*groupFleet, error) {
 	return f, nil
 }
 
-// part is how many blocks a replica holds.
+// part returns the number of blocks that a replica holds.
 func part(replica, blocks int) int { return blocks * (8 - replica%8) / 8 }
 
-// lookup finds the prompt, and reports an error when the result is not what is held.
+// lookup finds the prompt, and returns an error if the result differs from the replicas'
+// blocks.
 func (f *groupFleet) lookup(replicas, blocks int) error {
 	f.x.FindPrompt(&f.found, f.scope, f.keys, &f.prompt)
 	got, n := 0, 0
@@ -151,8 +152,8 @@ func (f *groupFleet) lookup(replicas, blocks int) error {
 	return nil
 }
 
-// groupEvents stores a prompt's first blocks in full attention, and the end of that in
-// extra groups.
+// groupEvents stores a prompt's first blocks in full attention, and their end in extra
+// groups.
 func groupEvents(prompt groupPrompt, blocks int, kind groupKind) []index.Event {
 	p := prompt.tokens[:blocks*groupBlock]
 	contents := prefixhash.AppendContents(nil, p, groupBlock, nil)
@@ -198,7 +199,7 @@ type groupPrompt struct {
 	tokens []uint32
 	hash   *prefixhash.VLLM
 	hashes []prefixhash.Key
-	took   time.Duration // computing the hashes, at best
+	took   time.Duration // best time of computing the hashes
 }
 
 func newGroupPrompt(tokens []uint32) (p groupPrompt, err error) {
@@ -223,7 +224,8 @@ func newGroupPrompt(tokens []uint32) (p groupPrompt, err error) {
 
 func (p *groupPrompt) Tokens() int { return len(p.tokens) }
 
-// AppendChain has computed vLLM's hashes before: what they cost is no lookup's.
+// AppendChain returns hashes of vLLM that newGroupPrompt computed: their cost is no part
+// of a lookup.
 func (p *groupPrompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.Key {
 	if c.Hash != nil {
 		return append(dst, p.hashes...)

@@ -7,8 +7,8 @@ import (
 	"warmroute/index"
 )
 
-// growth prints lookups by chain length and replicas: all replicas hold the
-// whole chain, and each a different part of it.
+// growth prints lookup times by chain length and replicas: all replicas hold the whole
+// chain, or each a different part of it.
 func growth(scheme string) error {
 	for _, length := range []int{64, 512, 8192} {
 		for _, replicas := range []int{8, 64, 512} {

@@ -1,5 +1,5 @@
-// Command indexbench replays a request trace's cache events through the index
-// and prints what its operations cost, with checksums of all matches.
+// Command indexbench replays a request trace's cache events through the index and prints
+// the costs of its operations, with checksums of all matches.
 //
 //	indexbench [-trace conversation.jsonl] [-r 8,64,512] [-scheme engine,tokens] [-growth] [-quick] [-out DIR] [-cpuprofile FILE]
 //	indexbench -groups [-quick]
@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// capacities are the ids (512 tokens) a replica's cache holds, by replicas: 64k,
+// capacities are the ids (of 512 tokens) that a replica's cache holds, by replicas: 64k,
 // 32k and 8k blocks.
 var capacities = map[int]int{8: 2000, 64: 1000, 512: 250}
 

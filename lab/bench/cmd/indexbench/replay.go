@@ -22,8 +22,7 @@ type replayer struct {
 	queries [][]prefixhash.Key // in order
 }
 
-// prepare turns ops into batches and keys, as they are when they reach the
-// index: hashed.
+// prepare converts ops into batches and keys, with hashes, as the index gets them.
 func prepare(s *stream, scheme string) *replayer {
 	r := &replayer{s: s, scope: index.Scope{Model: "m", Scheme: scheme, BlockSize: 16}, batches: make([]index.Batch, len(s.ops))}
 	root := prefixhash.TokenRoot("m", prefixhash.LoRA{})
@@ -62,7 +61,7 @@ func (r *replayer) batch(o op, ev index.Event) index.Batch {
 	return index.Batch{Holder: r.holders[o.replica], Events: []index.Event{ev}}
 }
 
-// fresh starts over with an empty index.
+// fresh starts again with an empty index.
 func (r *replayer) fresh() error {
 	if r.x != nil {
 		r.x.Close()
@@ -89,7 +88,7 @@ func (r *replayer) apply(i int) error {
 	return err
 }
 
-// warm reads the keys, which a request has just computed.
+// warm reads the keys into the processor's caches: a request has just computed its keys.
 func warm(keys []prefixhash.Key) (sum prefixhash.Key) {
 	for _, k := range keys {
 		sum += k
@@ -97,9 +96,9 @@ func warm(keys []prefixhash.Key) (sum prefixhash.Key) {
 	return sum
 }
 
-var sink prefixhash.Key //nolint:unused // keeps the compiler from dropping what is timed
+var sink prefixhash.Key //nolint:unused // keeps the compiler from removing the measured code
 
-// interleaved replays everything in order and prints the checksums.
+// interleaved replays all ops in order and prints the checksums.
 func (r *replayer) interleaved(name string) error {
 	if err := r.fresh(); err != nil {
 		return err
@@ -181,7 +180,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// pass looks every query up once, starting anywhere.
+// pass looks up every query once, from any start.
 func (r *replayer) pass(from int, stop *atomic.Bool) []time.Duration {
 	lat := make([]time.Duration, 0, len(r.queries))
 	var found index.Found
@@ -202,8 +201,8 @@ func (r *replayer) pass(from int, stop *atomic.Bool) []time.Duration {
 	return lat
 }
 
-// readers prints lookups on the final state: alone, two at once, and during
-// writes at full speed.
+// readers prints the times of lookups on the final state: of one reader, of two at once,
+// and during writes at full speed.
 func (r *replayer) readers(name string) error {
 	r.pass(0, nil)
 	one := r.pass(0, nil)

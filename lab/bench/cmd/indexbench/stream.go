@@ -11,10 +11,10 @@ import (
 	"os"
 )
 
-// blocksPerID is how many 16-token blocks one of the trace's 512-token ids is.
+// blocksPerID is the number of 16-token blocks in one of the trace's 512-token ids.
 const blocksPerID = 32
 
-// maxStored is how many blocks one store event names at most.
+// maxStored is the largest number of blocks in one store event.
 const maxStored = 128
 
 type opKind uint32
@@ -35,7 +35,7 @@ type op struct {
 	blocks    []int
 }
 
-// stream is what R replicas with LRU caches do with a list of prompts.
+// stream is the operations of R replicas with LRU caches on a list of prompts.
 type stream struct {
 	replicas int
 	ops      []op
@@ -76,9 +76,9 @@ func readTrace(path string) ([][]int, error) {
 	return prompts, sc.Err()
 }
 
-// synthesise makes prompts of the trace's shape when there is no trace:
-// conversations of a few turns, each turn the whole conversation so far, with a
-// shared beginning and a long tail of lengths.
+// synthesise makes prompts of the trace's shape if there is no trace: conversations of a
+// few turns, each turn the whole conversation so far, with a shared beginning and a long
+// tail of lengths.
 func synthesise(requests int) [][]int {
 	rng := rand.New(rand.NewSource(11))
 	next := 1
@@ -118,8 +118,8 @@ func (c *cache) prefix(ids []int) (n int) {
 	return n
 }
 
-// simulate routes each prompt, three in four to the best match and the others
-// anywhere, and notes what the caches report. Seeded: equal inputs, equal streams.
+// simulate routes each prompt, three in four to the best match and the others anywhere,
+// and records the caches' events. It draws from a seed: equal inputs give equal streams.
 func simulate(prompts [][]int, replicas, capacity int) *stream {
 	s := &stream{replicas: replicas}
 	rng := rand.New(rand.NewSource(7))

@@ -1,4 +1,4 @@
-// Command capture records what a running vLLM renders for generated requests:
+// Command capture records a running vLLM's answers to generated requests for /render:
 //
 //	go run ./render/testkit/chattest/capture -server http://127.0.0.1:8000 -model NAME -out FILE.json.gz
 package main
@@ -41,8 +41,8 @@ func run(server, model string, n int, seed uint64, out string) error {
 	if err != nil {
 		return fmt.Errorf("version: %w", err)
 	}
-	// One connection per request: 0.21 answers an exception it does not expect
-	// by closing it.
+	// Each request has a connection of its own: after an unexpected exception 0.21 closes
+	// the connection.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	refused, unknown := map[string]int{}, 0
 	for _, c := range chattest.Generate(seed, n, model) {
@@ -54,7 +54,7 @@ func run(server, model string, n int, seed uint64, out string) error {
 			return fmt.Errorf("%s: %w", c.Route, err)
 		}
 		if answer.Status == http.StatusNotFound || answer.Status == http.StatusMethodNotAllowed {
-			unknown++ // this version has no render on this route
+			unknown++ // this version has no /render for this route
 			continue
 		}
 		if answer.Status != 0 {
