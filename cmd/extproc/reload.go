@@ -125,7 +125,7 @@ func (r *router) apply(c Config) error {
 	}
 	r.server.Set(next.serverOptions(r.log))
 	r.filter.SetBudget(next.Filter.TokenBudget)
-	r.lanes.Set(r.renderings(next))
+	r.lanes.Set(next.Filter.Renderings)
 	r.decider.SetRanked(next.Filter.named())
 	if next.Filter.Decisions != before.Filter.Decisions {
 		r.ring.Resize(next.Filter.Decisions)

@@ -130,7 +130,7 @@ type router struct {
 
 // newRouter makes everything and starts nothing.
 func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, error) {
-	r := &router{c: c, log: log, dial: new(telemetry.LogDial), reloads: newReloads(c, reg), ring: decision.NewRing(c.Filter.Decisions), ledger: load.NewLedger(nil), turns: work.NewTurns(cores())}
+	r := &router{c: c, log: log, dial: new(telemetry.LogDial), reloads: newReloads(c, reg), ring: decision.NewRing(c.Filter.Decisions), ledger: load.NewLedger(nil), turns: work.NewTurns(forLongWork())}
 	var err error
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err

@@ -135,7 +135,7 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 	}
 	r.discovery = r.newDiscovery()
 	modelMetrics(reg, r.library, r.hub)
-	r.lanes.Set(r.renderings(r.c))
+	r.lanes.Set(r.c.Filter.Renderings)
 	return &tokens.Chooser{Local: r.local, Remote: r.remote, Lanes: &r.lanes}, nil
 }
 

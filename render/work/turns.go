@@ -22,9 +22,6 @@ type Turns struct {
 // NewTurns returns the turns of n processors, which must be positive.
 func NewTurns(n int) *Turns { return &Turns{working: make(chan struct{}, n)} }
 
-// Processors returns the number of pieces of work that have their turn at once.
-func (t *Turns) Processors() int { return cap(t.working) }
-
 func (t *Turns) take() {
 	select {
 	case t.working <- struct{}{}:
