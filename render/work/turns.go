@@ -6,8 +6,8 @@ import (
 )
 
 // Turns share a number of processors among long pieces of work, so that the other
-// processors stay free for short ones. A Budget takes its first turn at its first look at
-// the context, and gives its turn to the next Budget at each later look.
+// processors stay free for short ones. A Budget takes its first turn after 0.3 ms of work,
+// and gives its turn to the next Budget after each further millisecond.
 //
 // Go polls the network when a processor runs out of work, and else only every 10 ms. Long
 // work that yields to other long work keeps all processors busy, so each message of a
@@ -18,6 +18,12 @@ type Turns struct {
 	working chan struct{} // an element for each piece of work that has its turn
 	waiting atomic.Int64
 }
+
+// looksPerTurn is the number of looks at the context in a turn, about 1 ms of work. A Budget takes its first turn at its look number firstTurn, after 0.3 ms.
+const (
+	looksPerTurn = 12
+	firstTurn    = 4
+)
 
 // NewTurns returns the turns of n processors, which must be positive.
 func NewTurns(n int) *Turns { return &Turns{working: make(chan struct{}, n)} }
@@ -35,7 +41,7 @@ func (t *Turns) take() {
 
 func (t *Turns) give() { <-t.working }
 
-// InTurns makes b take turns of t, from its next look at the context until End. With nil,
+// InTurns makes b take turns of t, once it has worked for 0.3 ms, until End. With nil,
 // and without InTurns, b takes none.
 func (b *Budget) InTurns(t *Turns) { b.turns = t }
 
@@ -51,8 +57,9 @@ func (b *Budget) End() {
 // yield lets other work go on: long work that waits for a turn, or else goroutines that
 // wait for this processor.
 func (b *Budget) yield() {
+	b.looks++
 	switch {
-	case b.turns == nil:
+	case b.turns == nil || b.looks%looksPerTurn != firstTurn:
 		runtime.Gosched()
 	case !b.turn:
 		b.turns.take()

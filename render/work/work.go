@@ -49,6 +49,7 @@ type Budget struct {
 	steps    int       // at the beginning
 	bytes    int       // at the beginning
 	turns    *Turns    // nil: none
+	looks    int       // at the context
 	turn     bool      // b has one of turns
 }
 
