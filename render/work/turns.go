@@ -19,7 +19,8 @@ type Turns struct {
 	waiting atomic.Int64
 }
 
-// looksPerTurn is the number of looks at the context in a turn, about 1 ms of work. A Budget takes its first turn at its look number firstTurn, after 0.3 ms.
+// A turn has looksPerTurn looks at the context, about 1 ms of work. A Budget takes its
+// first turn at its look number firstTurn, after 0.3 ms.
 const (
 	looksPerTurn = 12
 	firstTurn    = 4
