@@ -70,7 +70,7 @@ func TestSteadyIngestAllocatesNothing(t *testing.T) {
 		}
 		allocs := testing.AllocsPerRun(2000, all) / float64(2*len(fleet))
 		t.Logf("%d blocks an event: %.3f allocations an event", per, allocs)
-		if allocs >= 0.01 { // the queue of what rests may grow once more
+		if allocs >= 0.01 { // the queue of resting entries may grow once more
 			t.Errorf("%d blocks an event: %.3f allocations an event, want none", per, allocs)
 		}
 		if err := x.check(); err != nil {

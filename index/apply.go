@@ -34,7 +34,9 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 	}
 	h.result = Result{}
 	now := x.o.Now()
-	x.noteReportAt(h.id, b.published(now).UnixNano(), now.UnixNano())
+	published := b.published(now).UnixNano()
+	x.noteReportAt(h.id, published, now.UnixNano())
+	h.removals.at = x.tenths(published)
 	h.observe(b)
 	a := applying{x: x, h: h, batch: b, tick: minutes(now), res: &h.result}
 	for i := 0; i < len(b.Events); {
@@ -52,6 +54,8 @@ type applying struct {
 	batch *Batch
 	tick  uint16
 	res   *Result
+
+	cleared int // AllBlocksCleared events of the batch
 }
 
 // apply applies an event, and returns how many events it has consumed: several events
@@ -62,12 +66,17 @@ func (a *applying) apply(i int) (events int) {
 	case Stored:
 		return a.stored(i, ev)
 	case Removed:
+		if ev.Tier == TierCPU && a.unloaded(ev) {
+			break
+		}
 		a.x.removed(a.h, ev, a.res)
 		a.h.removedInGroups(ev)
 	case Cleared:
 		a.h.clear()
+		a.h.since, a.h.loss = a.batch.published(a.x.o.Now()).UnixNano(), LossCleared
+		a.cleared++
 		for _, c := range a.h.members() {
-			c.member.Clear()
+			c.member.Clear(a.cleared)
 		}
 	default:
 		a.res.Dropped += len(ev.Hashes)
@@ -78,6 +87,9 @@ func (a *applying) apply(i int) (events int) {
 // stored applies a Stored event: the holder's member says whether the event is new and
 // whether the nodes take its blocks, the nodes take them, and the member follows.
 func (a *applying) stored(i int, ev *Event) (events int) {
+	if ev.Tier != TierGPU && a.offloaded(ev) {
+		return 1
+	}
 	m := a.h.follower(ev)
 	if m == nil {
 		a.store(ev)
@@ -100,6 +112,10 @@ func (a *applying) store(ev *Event) {
 	h, res := a.h, a.res
 	if ev.Scope.Scheme == "" || ev.Tier >= tiers || ev.Content != nil && len(ev.Content) != len(ev.Hashes) {
 		res.Dropped += len(ev.Hashes)
+		return
+	}
+	if ev.ByHash {
+		a.storeByHash(ev)
 		return
 	}
 	if len(ev.Hashes) == 0 || ev.GroupKind == GroupOther {
@@ -133,6 +149,32 @@ func (a *applying) store(ev *Event) {
 	}
 	a.x.blocks.Add(int64(ks.blocks() - before))
 	r.cancel(h.id)
+}
+
+// storeByHash stores the blocks of an event that does not describe them, as far as other
+// events of the holder have.
+func (a *applying) storeByHash(ev *Event) {
+	rest := ev.Hashes
+	for _, sh := range a.h.shards {
+		if sh.key != (shardKey{ev.Scope.Tenant, ev.Scope.Model, ev.Scope.Group}) || ev.Tier == TierGPU {
+			continue
+		}
+		sh.mu.Lock()
+		if slot, ok := sh.slots.Of(int32(a.h.id)); ok {
+			before := sh.blocks()
+			for ; len(rest) > 0; rest = rest[1:] {
+				if ks, key := sh.find(slot, rest[0]); ks != nil {
+					sh.keys = append(sh.keys[:0], key)
+					sh.store(&segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, keys: sh.keys, hashes: rest[:1]}, a.res)
+				} else {
+					a.res.Dropped++
+				}
+			}
+			a.x.blocks.Add(int64(sh.blocks() - before))
+		}
+		sh.mu.Unlock()
+	}
+	a.res.Dropped += len(rest)
 }
 
 // lockLast returns the tables of the event's scope with their writer's lock held, if the

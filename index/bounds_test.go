@@ -204,7 +204,7 @@ func TestCapEvictsLeavesAndMarksIncomplete(t *testing.T) {
 		if st.Blocks > 40 {
 			t.Fatalf("%d blocks after %d stores, want at most 40", st.Blocks, i)
 		}
-		if m := x.match(a); m.Reported != int32(x.Holdings(a)) { // leaves go first: what is left has no hole
+		if m := x.match(a); m.Reported != int32(x.Holdings(a)) { // leaves go first, so the blocks that are left have no hole
 			t.Fatalf("after %d stores: %d of %d blocks match", i, m.Reported, x.Holdings(a))
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// What check is to find is found: each damage is done to a sound index.
+// check finds each kind of damage that is done to a sound index.
 func TestCheckFindsDamage(t *testing.T) {
 	damages := map[string]func(sh *shard, ks *keyspace){
 		"a reference":      func(sh *shard, _ *keyspace) { sh.sets.Retain(holderset.FirstInterned+1, 1) },
@@ -45,7 +45,7 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
-// anyName is what the first holder calls one of its blocks.
+// anyName returns the first holder's name of one of its blocks.
 func anyName(sh *shard) (any uint64) {
 	sh.info[0].gpu.Each(func(name uint64, _ radix.Place) { any = name })
 	return any

@@ -10,7 +10,9 @@
 //
 // For each block the index keeps its 64-bit key, vLLM's hash of it and its holders; it
 // keeps no token and no text. It does not verify keys: two blocks of one scope with equal
-// 64-bit keys are one block (about 3 in a million for ten million blocks).
+// 64-bit keys behind the same block are one block. Honest holders have equal keys behind
+// different blocks by chance alone (about 3 in a million for ten million blocks); made-up
+// ones of a holder change no other holder's matches.
 //
 // # Truth
 //
@@ -22,6 +24,8 @@
 // orphan, in a bounded store. Begin, Remove and Cleared take effect for every lookup that starts after they return; a batch of
 // an earlier incarnation is refused. A holder that reports several cache groups
 // matches nothing until the full-attention one is known (Match.HybridUnknown).
+// To explain a match (Why), the index remembers the last removals of each holder, and when
+// and why it dropped all blocks of one.
 // Entries that a request's routing suggests (Speculate), and entries that a reporter
 // may not remove (Report), end at a deadline.
 //
@@ -37,12 +41,12 @@
 //	node 2      └─ b2 b3      runs: up to 2 {1}         parent: a1, node 1 offset 1
 //	node 3   c0 c1            runs: up to 2 {1}
 //
-//	heads    a0 → node 1, b2 → node 2, c0 → node 3
+//	heads    a0 → node 1, b2 behind a1 → node 2, c0 → node 3
 //	replica 0's hashes   A's → node 1, offsets 0 … 3
 //	replica 1's hashes   a0, a1 → node 1, b2, b3 → node 2, c0, c1 → node 3
 //
-// Find(B) reads the head a0, then node 1's keys: two are B's. It reads the head b2,
-// whose node's two keys are B's too. Then it reads runs, not blocks: {0, 1} hold
+// Find(B) reads the head a0, then node 1's keys: two are B's. It reads the head b2
+// behind a1, whose node's two keys are B's too. Then it reads runs, not blocks: {0, 1} hold
 // node 1's first two blocks, {1} holds node 2's. So replica 0 holds 2 blocks, replica
 // 1 all 4. In a longer prompt Find searches after the first node for the last
 // checkpoint that is indexed, and reads the nodes that lead to it by their parents.

@@ -60,7 +60,7 @@ func GroupKindOf(spec string) GroupKind {
 	return GroupOther
 }
 
-// EventType says what an Event reports.
+// EventType is the kind of change that an Event reports.
 type EventType uint8
 
 const (
@@ -75,7 +75,9 @@ const (
 // predecessor, the first on Parent when HasParent; without HasParent the first
 // is the first block of a prompt. Content, as long as Hashes, holds the blocks'
 // contents, which the index links into keys from the scope's root or the
-// parent's key. Content nil: vLLM's hashes are the keys.
+// parent's key. Content nil: vLLM's hashes are the keys. With ByHash, the event does not
+// describe its blocks, which are in a tier below the GPU: they have the keys that other
+// events of the holder gave these hashes, in any scope of the model's cache group.
 // Removed: Hashes names the blocks, in every scope of Scope.Group in which this
 // holder has them; the rest of Scope is not read.
 // Cleared: the holder has dropped everything.
@@ -84,6 +86,8 @@ type Event struct {
 	Scope     Scope
 	GroupKind GroupKind // Stored only
 	Tier      Tier
+	Connector Connector // that has copied the blocks to CPU memory, if it is known
+	ByHash    bool
 	HasParent bool
 	Parent    uint64
 	Hashes    []uint64

@@ -26,7 +26,7 @@ func TestForeignHashes(t *testing.T) {
 		t.Error("an empty hash is found")
 	}
 	var empty Foreign
-	for _, hash := range [][]byte{digest, digest[:16], digest[:8]} { // nobody needs to report these
+	for _, hash := range [][]byte{digest, digest[:16], digest[:8]} { // these need no report
 		if k, ok := empty.Find(hash); !ok || k != low {
 			t.Errorf("%d bytes: found %x, %v, want %x", len(hash), k, ok, low)
 		}

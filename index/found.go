@@ -24,7 +24,7 @@ type Found struct {
 	ids   []int32  // HolderIDs by slot
 
 	partial []uint64   // the slots of first with blocks that the index had to drop
-	unknown []HolderID // holders with several cache groups, of which full attention is unknown
+	unknown []HolderID // holders with several cache groups whose group of full attention is unknown
 
 	decided []uint64 // the slots of first whose groups decide: ends are the blocks that they hit
 	full    []int32  // by slot, of decided: blocks of full attention without a gap

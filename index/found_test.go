@@ -7,8 +7,8 @@ import (
 	"warmroute/index/internal/holderset"
 )
 
-// A holder that came while a lookup ran may have a slot beyond those the lookup
-// knows of: it is not among what is found, and nothing else is lost.
+// A holder that comes while a lookup runs may have a slot beyond the slots that the
+// lookup knows: the lookup does not find it, and loses no other.
 func TestSeatsThatComeDuringALookup(t *testing.T) {
 	var s holderset.Sets
 	var c epoch.Clock

@@ -50,9 +50,9 @@ func (s *script) byte() int {
 	return int(b)
 }
 
-// play brings an index and a model what bytes say, and compares them after each
-// event. In a capped index or one whose holders have several names for a block
-// the model does not hold, but what is always true does.
+// play drives an index and a model by bytes, and compares them after each event. In a
+// capped index or one whose holders have several names for a block the model does not
+// hold; there play checks the rules that always hold.
 func play(t *testing.T, data []byte) {
 	s := script{data}
 	mode := s.byte()
@@ -162,7 +162,7 @@ func (l *slowLookup) end(step int) {
 	}
 }
 
-// played is one event. Its bytes: what and whose, where, how much.
+// played is one event. Its bytes choose the kind and the holder, the place, and the size.
 func (w *world) played(s *script, holders []Holder, renamed bool) {
 	w.t.Helper()
 	op, where, n := s.byte(), s.byte(), s.byte()
@@ -226,14 +226,14 @@ func FuzzEvents(f *testing.F) {
 		f.Add([]byte{byte(mode),
 			0x00, 199, 0, 10, 0x10, 120, 0, 20, 0x20, 250, 0, 30, // three holders of prompts that part
 			0x06, 100, 40, 40, 0x13, 90, 70, 50, // an end goes, a middle comes
-			0x1b, 60, 0, 60, 0x13, 55, 30, 70, // a hole, and what fills it
+			0x1b, 60, 0, 60, 0x13, 55, 30, 70, // a hole, and the block that fills it
 			0x23, 10, 9, 80, 0x29, 0, 3, 90, 0x0e, 0, 9, 0, 0x0c, 0, 0, 1, 0x00, 150, 0, 2, 0x1d, 0, 0, 3, 0x0f, 0, 0, 4})
 	}
 	f.Fuzz(play)
 }
 
-// TestModelLongPrompts is what the fuzzer does, with events that do not depend
-// on what it learned.
+// TestModelLongPrompts does as the fuzzer does, with events that do not depend on the
+// fuzzer's findings.
 func TestModelLongPrompts(t *testing.T) {
 	runs := 100
 	if race.Enabled || testing.Short() {

@@ -44,6 +44,9 @@ type Groups = hybrid.Groups
 // GroupHeld describes how much of a prompt groups hold that are looked up together.
 type GroupHeld = hybrid.GroupHeld
 
+// FullAttention is the kind of a GroupHeld of full attention.
+var FullAttention = hybrid.Full.String()
+
 // GroupTrust says how reliable the predictions for a cache are.
 type GroupTrust = hybrid.Trust
 
@@ -129,7 +132,7 @@ func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool
 // Guess fills g with a holder's hit of a prompt by each open assumption. g is empty if no
 // assumption is open. It takes no lock. Served takes g back, with the holder's report.
 func (x *Index) Guess(g *Guess, id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {
-	*g = Guess{Hits: g.Hits[:0]}
+	g.Reset()
 	m := x.memberOf(id, s.modelKey())
 	if m == nil || p == nil {
 		return
@@ -156,18 +159,40 @@ func (x *Index) Served(self Holder, s Scope, g *Guess, reported int) {
 }
 
 // Expect records that a prompt was sent to a holder, to learn from the holder's counters
-// (Hits) the facts that its events do not contain. keys are the prompt's as for
-// FindPrompt. Expect allocates nothing and waits for no lock that ingest holds.
-func (x *Index) Expect(id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {
+// (Hits) or the prompt's answer (Answered) the facts that events do not contain. It fills g
+// with the hit by each open assumption; g is empty if none is open. keys are the prompt's as
+// for FindPrompt. A nil prompt is one whose hit is not known. Expect allocates nothing and
+// waits for no lock that ingest holds.
+func (x *Index) Expect(g *Guess, id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {
+	g.Reset()
 	m := x.memberOf(id, s.modelKey())
-	if m == nil || !m.Open() {
+	switch {
+	case m == nil || !m.Open():
+		return
+	case p == nil:
+		m.Unexpected()
 		return
 	}
 	reader, r := x.enter()
 	defer reader.Leave()
 	v := r.promptLookup(x, &s, keys)
-	r.hybrid.Expect(m, v.ask(p), v)
+	r.hybrid.Expect(g, m, v.ask(p), v)
 	v.end()
+}
+
+// Answered records how many tokens of a prompt given to Expect the holder took from its cache,
+// by the prompt's answer. alone says that no other request is known to have used the cache
+// meanwhile.
+func (x *Index) Answered(id HolderID, s Scope, g *Guess, reported int, alone bool) {
+	h := x.byID(id)
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if m := h.memberOf(s.modelKey()); m != nil {
+		m.Answered(g, reported, alone)
+	}
 }
 
 // Hits takes a holder's latest counters of prompt tokens: looked up in its cache, and

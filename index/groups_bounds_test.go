@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestGroupsAreCounted: the blocks of cache groups have a bound and take memory,
-// which goes with them; what is beyond the bound makes predictions inexact, and
-// less is credited, not more.
+// TestGroupsAreCounted: the blocks of cache groups have a bound and take memory, which
+// goes with them. Blocks beyond the bound make predictions inexact, and holders get less
+// credit, not more.
 func TestGroupsAreCounted(t *testing.T) {
 	x, err := New(Options{Now: time.Now, MaxBlocks: 40})
 	if err != nil {

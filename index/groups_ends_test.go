@@ -131,8 +131,8 @@ func (e *endsTraffic) step() {
 	}
 }
 
-// stored is what a replica announces of a prompt: all of it in full attention, in
-// the others a stretch.
+// stored returns the events that a replica sends of a prompt: all of it in full
+// attention, a stretch in the other groups.
 func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
 	names, contents := e.names(p)
 	for g, group := range c.groups {
@@ -171,7 +171,7 @@ func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
 	return events
 }
 
-// compare looks a prompt up in a scope: every holder hits what the rule computes.
+// compare looks a prompt up in a scope: the hit of every holder equals the rule's.
 func (e *endsTraffic) compare(group int) (hits int) {
 	p := e.prompts[e.rnd.IntN(len(e.prompts))]
 	p = p[:1+e.rnd.IntN(len(p))]
@@ -203,8 +203,8 @@ func (e *endsTraffic) compare(group int) (hits int) {
 	return hits
 }
 
-// TestEndsFollowTheRule: whatever was stored, removed, evicted and cleared, a lookup
-// that reads ends returns what vLLM's rule computes block by block.
+// TestEndsFollowTheRule: after any blocks were stored, removed, evicted and cleared, a
+// lookup that reads ends equals vLLM's rule, which is computed block by block.
 func TestEndsFollowTheRule(t *testing.T) {
 	steps := 4000
 	if race.Enabled {
@@ -241,7 +241,8 @@ func allDrop(t *testing.T, rule GroupRule) (*Index, Holder) {
 	return x, h
 }
 
-// ruledHit applies events, checks that the rule gives want, and returns what a lookup gives.
+// ruledHit applies events, checks that the rule gives want, and returns the hit of a
+// lookup.
 func ruledHit(t *testing.T, x *Index, h Holder, p tokensPrompt, events []Event, want int) Match {
 	t.Helper()
 	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
@@ -253,8 +254,8 @@ func ruledHit(t *testing.T, x *Index, h Holder, p tokensPrompt, events []Event, 
 	return findOne(t, x, h, p)
 }
 
-// TestEndsWithStatesAreInDoubt: a Mamba state may end the hit where a window has what
-// it needs, but not the one more block that it requests first; the window's last end lies
+// TestEndsWithStatesAreInDoubt: a Mamba state may end the hit where a window has all its
+// blocks, but not the one more block that it requests first; the window's last end lies
 // further on.
 func TestEndsWithStatesAreInDoubt(t *testing.T) {
 	x, h := allDrop(t, GroupRule032)

@@ -20,7 +20,8 @@ var pageExample = []drawn{
 	{Holder: Holder{Replica: "B"}, blocks: 5, window: []int{3, 4}, depth: 5, hit: 80, full: 80},
 }
 
-// events store what the page draws: the window is group 0, full attention group 1.
+// events store the blocks that the page draws: the window is group 0, full attention
+// group 1.
 func (r *drawn) events(p tokensPrompt) []Event {
 	events := fullAndWindow(p[:r.blocks*groupBlock], 0)
 	names := events[0].Hashes

@@ -25,8 +25,8 @@ func newGrouped(t *testing.T) (x *Index, h Holder, p tokensPrompt) {
 	return x, h, p
 }
 
-// An explanation and a guess tell what a holder holds also if its blocks do not count, because the
-// configuration calls another group full attention.
+// An explanation and a guess list a holder's blocks even if they do not count, because
+// the configuration calls another group full attention.
 func TestExplanationsOfHiddenHolders(t *testing.T) {
 	x, h, p := newGrouped(t)
 	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
@@ -46,8 +46,8 @@ func TestExplanationsOfHiddenHolders(t *testing.T) {
 	}
 }
 
-// A holder's reports of what it hit tell which guess is right. Guesses of nobody and of no prompt are
-// empty.
+// A holder's reports of its hits show which guess is right. Guesses of nobody and of no
+// prompt are empty.
 func TestServedTellsWhichGuessIsRight(t *testing.T) {
 	x, h, p := newGrouped(t)
 	keys, dropped := p.AppendChain(nil, Keying{Unit: groupBlock}), 19*groupBlock

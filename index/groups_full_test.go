@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestGroupsFull: of a prompt that parts from a cached one, a match says what is
-// hit, which is nothing where the window does not reach, and what full attention
-// holds; for the scope of full attention, for another, and where the rule is run.
+// TestGroupsFull: of a prompt that parts from a cached one, a match has the hit, which is
+// zero where the window does not reach, and the blocks of full attention; for the scope
+// of full attention, for another, and where the rule is run.
 func TestGroupsFull(t *testing.T) {
 	p := somePrompt(20 * groupBlock)
 	branch := slices.Concat(p[:10*groupBlock], somePrompt(7*groupBlock))

@@ -14,8 +14,8 @@ func fullAlone(p tokensPrompt) []Event {
 	return []Event{ev}
 }
 
-// TestReports: a run from a prompt's start is a report of what was hit, or blocks
-// that were computed again.
+// TestReports: a run from a prompt's start is a report of a hit, or of blocks that were
+// computed again.
 func TestReports(t *testing.T) {
 	for name, stored := range map[string]func(tokensPrompt) []Event{
 		"full attention alone": fullAlone,

@@ -74,8 +74,8 @@ func newGroups(t testing.TB, now func() time.Time) *Index {
 	return x
 }
 
-// TestGroupsLife: what a holder with a window hits follows each kind of change:
-// stored, removed copy by copy, cleared, begun again, removed.
+// TestGroupsLife: the hits of a holder with a window follow each kind of change: stored,
+// removed copy by copy, cleared, begun again, removed.
 func TestGroupsLife(t *testing.T) {
 	x := newGroups(t, time.Now)
 	h := Holder{Replica: "a"}
@@ -119,8 +119,8 @@ func TestGroupsLife(t *testing.T) {
 	check("removed", 0)
 }
 
-// TestGroupsSnapshot: what a snapshot cannot say of groups it does not say at all,
-// so that the blocks of full attention do not count as hits.
+// TestGroupsSnapshot: a snapshot leaves out the groups that it has no form for, so that
+// the blocks of full attention do not count as hits.
 func TestGroupsSnapshot(t *testing.T) {
 	x := newGroups(t, time.Now)
 	hybrid, dense := Holder{Replica: "hybrid"}, Holder{Replica: "dense"}
@@ -144,9 +144,9 @@ func TestGroupsSnapshot(t *testing.T) {
 	}
 }
 
-// TestGroupsArrivals: a prompt on its way counts for those that continue it, for those
-// that part before its end only where another left it or a window reaches back, and
-// no longer than it was given.
+// TestGroupsArrivals: a prompt on its way counts for prompts that continue it. For a
+// prompt that parts from it before its end it counts only where another left that end or
+// a window reaches back, and no longer than its time.
 func TestGroupsArrivals(t *testing.T) {
 	now := time.Unix(1000, 0)
 	x := newGroups(t, func() time.Time { return now })
@@ -188,6 +188,57 @@ func TestGroupsArrivals(t *testing.T) {
 	}
 }
 
+// TestGroupsArrivalsEndWithTheCache: a prompt in flight to a holder that clears its cache,
+// or begins anew, does not count any more; one to another holder does.
+func TestGroupsArrivalsEndWithTheCache(t *testing.T) {
+	p := somePrompt(12*groupBlock + 5)
+	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
+	for name, end := range map[string]func(x *Index, h Holder, incarnation uint64) error{
+		"cleared": func(x *Index, h Holder, incarnation uint64) error {
+			_, err := x.Apply(&Batch{Holder: h, Incarnation: incarnation, Events: []Event{{Kind: Cleared}}})
+			return err
+		},
+		"begun anew": func(x *Index, h Holder, _ uint64) error {
+			other := make(tokensPrompt, groupBlock)
+			_, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(other, 0)})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newGroups(t, time.Now)
+			holders := []Holder{{Replica: "a"}, {Replica: "b"}}
+			var first uint64
+			for i, h := range holders {
+				incarnation := x.Begin(h)
+				if i == 0 {
+					first = incarnation
+				}
+				if _, err := x.Apply(&Batch{Holder: h, Incarnation: incarnation, Events: fullAndWindow(somePrompt(groupBlock), 0)}); err != nil {
+					t.Fatal(err)
+				}
+				x.Speculate(groupSpace, x.ID(h), keys, time.Now().Add(time.Hour))
+				if m := findOne(t, x, h, p); m.Coming != 12*groupBlock {
+					t.Fatalf("%s before: %+v", h.Replica, m)
+				}
+			}
+			if err := end(x, holders[0], first); err != nil {
+				t.Fatal(err)
+			}
+			var f Found
+			x.FindPrompt(&f, groupSpace, keys, p)
+			found := 0
+			for m := range f.All() {
+				if found++; m.ID != x.ID(holders[1]) || m.Coming != 12*groupBlock {
+					t.Errorf("found %+v", m)
+				}
+			}
+			if found != 1 {
+				t.Errorf("%d holders found", found)
+			}
+		})
+	}
+}
+
 // TestGroupsArrivalsAllocate: prompts on their way, and lookups that meet them,
 // allocate nothing.
 func TestGroupsArrivalsAllocate(t *testing.T) {
@@ -221,8 +272,8 @@ func TestGroupsArrivalsAllocate(t *testing.T) {
 	}
 }
 
-// TestGroupsConcurrently: lookups run during changes; what they see is a state that
-// was, and nothing when all is gone.
+// TestGroupsConcurrently: lookups run during changes; each sees a state that existed, and
+// nothing when all is gone.
 func TestGroupsConcurrently(t *testing.T) {
 	x := newGroups(t, time.Now)
 	p := somePrompt(32*groupBlock + 1)
@@ -309,8 +360,8 @@ func TestGroupsAllocate(t *testing.T) {
 	}
 }
 
-// TestHitsWithSpeculation: a holder of full attention alone that drops a block hits
-// one less than it holds, and will hit one less than what is on its way to it.
+// TestHitsWithSpeculation: a holder of full attention alone that drops a block hits one
+// less than it holds, and will hit one less than its prompts in flight have.
 func TestHitsWithSpeculation(t *testing.T) {
 	x := newGroups(t, time.Now)
 	p := somePrompt(8*groupBlock + 1)
@@ -367,7 +418,7 @@ func TestGroupsLearnFromCounters(t *testing.T) {
 	x.Hits(h, queries, hits)
 	send := func(reported int) {
 		keys := p.AppendChain(nil, Keying{Unit: groupBlock})
-		x.Expect(x.ID(h), groupSpace, keys, p)
+		x.Expect(new(Guess), x.ID(h), groupSpace, keys, p)
 		x.Hits(h, queries, hits) // not looked up yet
 		queries, hits = queries+float64(len(p)), hits+float64(reported)
 	}
@@ -404,7 +455,7 @@ func TestGroupsLearnFromCounters(t *testing.T) {
 	}
 }
 
-// TestGroupsTold: settings count over what is learned, and at once.
+// TestGroupsTold: configured settings override learned ones, and at once.
 func TestGroupsTold(t *testing.T) {
 	x := newGroups(t, time.Now)
 	h := Holder{Replica: "a"}

@@ -24,6 +24,9 @@ type holder struct {
 	hosts       atomic.Pointer[[]*memberHost] // by model; replaced by a copy
 	events      []hybrid.Event                // of the batch that is being applied
 	result      Result                        // of that batch
+	removals    removals
+	since       int64 // Unix nanoseconds: when it was begun, or lost its blocks last
+	loss        Loss  // what happened then
 
 	leaseMu sync.Mutex
 	leased  []*expiry.Table // the tables that may have its leases
@@ -80,6 +83,7 @@ func (x *Index) intern(self Holder) *holder {
 		return h
 	}
 	h := &holder{x: x, self: self, groups: map[modelKey]*groups{}, named: -1}
+	h.removals.total = &x.removals
 	if g, ok := x.named[self.Replica]; ok {
 		h.named = g
 	}
@@ -154,8 +158,11 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h.endMembers()
 	clear(h.groups)
 	h.last = lastStored{}
+	if h.since = x.o.Now().UnixNano(); h.incarnation != 0 {
+		h.loss = LossBegun
+	}
 	h.incarnation = x.incarnations.Add(1)
-	x.noteReport(h.id, x.o.Now().UnixNano())
+	x.noteReport(h.id, h.since)
 	return h.incarnation
 }
 
@@ -177,6 +184,7 @@ func (x *Index) Remove(replica string) {
 		h.mu.Lock()
 		h.clear()
 		h.endMembers()
+		h.removals.drop()
 		h.incarnation = 0
 		h.mu.Unlock()
 		x.mu.Lock()
@@ -202,6 +210,7 @@ func (h *holder) clear() {
 		sh.mu.Unlock()
 	}
 	h.shards = h.shards[:0]
+	h.removals.forget()
 	h.leaseMu.Lock()
 	leased := h.leased
 	h.leased = nil
@@ -290,6 +299,11 @@ func (h *holder) visibility(k shardKey) (hybrid, hidden bool) {
 func (h *holder) holdings(wanted func(tenant, model string) bool) (n [tiers]int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for _, c := range h.members() {
+		if wanted == nil || wanted(c.key.tenant, c.key.model) {
+			n[TierCPU] += c.member.Below()
+		}
+	}
 	for _, sh := range h.shards {
 		if wanted != nil && !wanted(sh.key.tenant, sh.key.model) {
 			continue

@@ -19,7 +19,7 @@ func TestManyHoldersEndAnywhere(t *testing.T) {
 		for i := range 150 {
 			h := Holder{Replica: fmt.Sprint(i)}
 			blocks := 1 + rng.IntN(64)
-			if i < 130 { // many at the same ends, and those of the first words not at the last ones
+			if i < 130 { // many at the same ends; the slots of the first words have only these
 				blocks = []int{64, 10, 30, 10, 20, 5}[rng.IntN(1+int(seed))]
 			}
 			x.send(h, x.Begin(h), x.f.stored(h, TierGPU, x.all()[:blocks]))

@@ -43,6 +43,7 @@ type Index struct {
 	blocks        atomic.Int64 // keys kept
 	dropped       atomic.Uint64
 	evicted       atomic.Uint64
+	removals      atomic.Int64 // remembered, of all holders
 	closed        atomic.Bool
 	sweepRequests chan struct{}
 }

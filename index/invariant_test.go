@@ -3,13 +3,14 @@ package index
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/index/internal/radix"
 )
 
-// check states what is wrong with an index without a running writer.
+// check describes the faults of an index without a running writer.
 func (x *Index) check() error {
 	if x.closed.Load() {
 		return nil
@@ -29,8 +30,8 @@ func (x *Index) check() error {
 	return nil
 }
 
-// check states what is wrong with a shard: what the types' comments promise, and
-// what is counted against what is there.
+// check describes the faults of a shard: it compares the promises of the types' comments
+// with the contents, and counts with counted things.
 func (sh *shard) check() error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -58,14 +59,14 @@ func (sh *shard) check() error {
 	return nil
 }
 
-// checker gathers what a shard's parts say of each other.
+// checker gathers the statements of a shard's parts about each other.
 type checker struct {
 	sh     *shard
 	census *radix.Census
 	slots  []checkedSlot
 }
 
-// checkedSlot is what tables say of a slot.
+// checkedSlot has the tables' statements about a slot.
 type checkedSlot struct {
 	tables [tiers]map[keyspaceKey]bool // [TierGPU]: detached
 }
@@ -103,7 +104,7 @@ func rowsWithSets(t *hashtable.Table) (n int) {
 	return n
 }
 
-// ends: holders hit only what they hold, in sets that are counted.
+// ends: holders hit only blocks that they hold, in sets that are counted.
 func (c *checker) ends() error {
 	sh := c.sh
 	for node := range sh.hybrid.Ends().Nodes() {
@@ -135,8 +136,7 @@ func (c *checker) sets() error { return c.sh.sets.Check(&c.sh.slots, c.census.Re
 func (c *checker) copies() error {
 	for k, n := range c.sh.copies {
 		if slot := int(k.slot); c.sh.slots.Live.Has(slot) {
-			p := c.census.Places[k.keyspace][k.key]
-			held := k.tier == TierGPU && c.sh.info[slot].gpu.Has(p, k.key)
+			held := k.tier == TierGPU && slices.ContainsFunc(c.census.Places[k.keyspace][k.key], func(p radix.Place) bool { return c.sh.info[slot].gpu.Has(p, k.key) })
 			if n == 0 || !held && !c.slots[slot].tables[k.tier][keyspaceKey{int(k.keyspace), k.key}] {
 				return fmt.Errorf("slot %d has %d more copies of %x in tier %d, which it lacks", slot, n, k.key, k.tier)
 			}

@@ -8,9 +8,9 @@ import (
 	"warmroute/prefixhash"
 )
 
-// requests drives what requests do to speculation: of prompts with 400 blocks that
-// nobody has, 16 are under way at a time, on 8 holders; the oldest is withdrawn for
-// each new one. A millisecond passes with each, and a lease lasts three seconds.
+// requests drives speculation as requests do: of prompts with 400 blocks that nobody has,
+// 16 are under way at a time, on 8 holders; the oldest is withdrawn for each new one. A
+// millisecond passes with each, and a lease lasts three seconds.
 type requests struct {
 	x      *Index
 	at     *clock

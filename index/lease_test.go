@@ -77,8 +77,8 @@ func TestHybridSpeculationProvesNothing(t *testing.T) {
 	}
 }
 
-// A removed block ends what is speculated about it, where it is the last one, in the middle and behind a
-// gap.
+// A removed block ends the speculation about it, where it is the last one, in the middle
+// and behind a gap.
 func TestRemovalsEndSpeculation(t *testing.T) {
 	x := newFixture(t, Options{})
 	inc := x.Begin(a)

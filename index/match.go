@@ -28,6 +28,7 @@ type Match struct {
 	Grouped bool
 	Hit     int32
 	Full    int32 // at least Hit; 0: unknown
+	Loaded  int32 // tokens behind Hit that it loads from CPU memory
 	Coming  int32 // tokens hit once the prompts in flight are computed; at least Hit
 
 	// Seen is the time of the newest evidence, in Unix nanoseconds: the

@@ -91,6 +91,19 @@ func (c *memberHost) Remove(group int, hash uint64) {
 	c.x.removed(c.holder, &Event{Kind: Removed, Tier: TierGPU, Scope: Scope{Group: group}, Hashes: []uint64{hash}}, &c.result)
 }
 
+// Find implements hybrid.Host.
+func (c *memberHost) Find(group int, hashes []uint64, f func(i int, key uint64, depth int)) {
+	c.eachShard(func(sh *shard, slot int) {
+		for i := 0; sh.key.group == group && i < len(hashes); i++ {
+			if p := sh.info[slot].gpu.Find(hashes[i]); p != 0 {
+				f(i, sh.nodes.Key(p), sh.nodes.Depth(p.Node())+p.Offset()+1)
+			} else if b, ok := sh.info[slot].detached[hashes[i]]; ok {
+				f(i, b.key, 0)
+			}
+		}
+	})
+}
+
 // memberOf returns the holder's member of a model, or nil. It takes no lock.
 func (h *holder) memberOf(k modelKey) *hybrid.Member {
 	if all := h.hosts.Load(); all != nil {

@@ -448,8 +448,8 @@ func TestModelTiers(t *testing.T) {
 	}
 }
 
-// TestModelLeases: besides what is reported, everything that ends by itself. At
-// the end the clock runs out, and nothing may be left.
+// TestModelLeases: besides reported blocks, all entries with deadlines. At the end the
+// clock runs out, and nothing may be left.
 func TestModelLeases(t *testing.T) {
 	for seed := range uint64(10) {
 		w := newWorld(t, seed, 1, SchemeTokens)

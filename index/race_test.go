@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Lookups run concurrently with all writers. What they see must be possible:
-// the holders are in a fixed order, each stores a chain from its start and
-// removes it from its end, so a match is never longer than what a holder ever
-// stored, and the one holder that never changes always matches in full.
+// Lookups run concurrently with all writers. Their results must be possible: the holders
+// are in a fixed order, each stores a chain from its start and removes it from its end,
+// so a match is never longer than the chain that a holder ever stored, and the one holder
+// that never changes always matches in full.
 func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
 	x, err := New(Options{SweepEvery: 5 * time.Millisecond, checkpointEvery: 5})
 	if err != nil {
@@ -73,6 +73,11 @@ func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
 			for ctx.Err() == nil {
 				p := deepest[rng.IntN(len(deepest))]
 				dst = x.Lookup(dst[:0], f.scope, f.keys(p))
+				if e := x.Why(steadyID, f.scope, &Trail{Keys: f.keys(p)}); e.Blocks != len(p) || !e.Removed.IsZero() {
+					t.Errorf("the holder of everything ends after %d blocks: %+v", len(p), e)
+					return
+				}
+				x.Why(x.ID(Holder{Replica: fmt.Sprint("w", len(p)%4)}), f.scope, &Trail{Keys: f.keys(p)})
 				found := false
 				for _, m := range dst {
 					found = found || m.ID == steadyID && int(m.Reported) == len(p)
@@ -181,7 +186,7 @@ func TestLookupAllocatesNothing(t *testing.T) {
 	}
 }
 
-// lookupAllocs counts what the lookup itself allocates: a profile of the whole
+// lookupAllocs counts the allocations of the lookup itself: a profile of the whole
 // process would count the writer too.
 func lookupAllocs(x *Index, s Scope, keys []prefixhash.Key, dst []Match) int {
 	x.Lookup(dst, s, keys) // the reader's scratch

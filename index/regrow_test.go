@@ -85,10 +85,10 @@ func (w *regrower) removed(b *branch, from, to int) Event {
 	return ev
 }
 
-// Nodes lose their ends and grow again with other blocks, in the same memory if
-// they can. Each holder only ever has blocks of its own branches behind the
-// prefix, so no lookup may ever credit it with more of another's. And what it
-// never gives up, every lookup must find.
+// Nodes lose their ends and grow again with other blocks, in the same memory if they can.
+// Each holder only ever has blocks of its own branches behind the prefix, so no lookup
+// may ever credit it with more of another's. Every lookup must find the blocks that a
+// holder never gives up.
 func TestRegrownNodesCreditNobodyElse(t *testing.T) {
 	const (
 		holders, each = 3, 4 // branches of each holder
@@ -178,9 +178,9 @@ func TestRegrownNodesCreditNobodyElse(t *testing.T) {
 	}
 }
 
-// One node, whose end goes and grows again all the time, once of one holder's
-// branch and once of another's: what a reader sees of it is of one time. This is
-// as tight as it gets, so that a reader often has the node change under it.
+// One node, whose end goes and grows again all the time, once of one holder's branch and
+// once of another's: a reader sees the node as it was at one time. The node is as short
+// as it can be, so that it often changes under a reader.
 func TestReadersSeeANodeOfOneTime(t *testing.T) {
 	const prefix, length = 20, 24
 	rounds := 200_000
@@ -194,7 +194,7 @@ func TestReadersSeeANodeOfOneTime(t *testing.T) {
 	all := branches(2, prefix, length)
 	writers := newRegrowers(t, x, 2, &all[0], prefix)
 	ks := (*x.keyspaces.Load())[writers[0].s]
-	id := ks.tree.Head(uint64(all[0].keys[0])).Node()
+	id := ks.tree.Head(0, uint64(all[0].keys[0])).Node()
 	var done atomic.Bool
 	var readers sync.WaitGroup
 	var deep [2]atomic.Int64
@@ -237,7 +237,7 @@ func TestReadersSeeANodeOfOneTime(t *testing.T) {
 	}
 	done.Store(true)
 	readers.Wait()
-	if got := ks.tree.Head(uint64(all[0].keys[0])).Node(); got != id || ks.tree.Blocks() != prefix {
+	if got := ks.tree.Head(0, uint64(all[0].keys[0])).Node(); got != id || ks.tree.Blocks() != prefix {
 		t.Errorf("the node is %d now, of %d blocks, want %d of %d", got, ks.tree.Blocks(), id, prefix)
 	}
 	if err := x.check(); err != nil {
@@ -248,9 +248,9 @@ func TestReadersSeeANodeOfOneTime(t *testing.T) {
 	}
 }
 
-// A lookup reads runs after keys. Whatever becomes of the node in between, no
-// holder is credited with blocks that it has never had: here r1 has what r0 had
-// first up to block 26, and what grew there instead from block 28 on.
+// A lookup reads runs after keys. However the node changes in between, no holder is
+// credited with blocks that it has never had: here r1 has the blocks that r0 had first up
+// to block 26, and the blocks that grew there instead from block 28 on.
 func TestRunsThatWereReadStayTrue(t *testing.T) {
 	const prefix, length = 20, 32
 	x, err := New(Options{})

@@ -135,6 +135,7 @@ func (w *removing) moveTo(p radix.Place) {
 // flush removes the holder from the removed blocks in their node.
 func (w *removing) flush() {
 	if w.from < w.to {
+		w.info.holder.removals.stretch(w.sh, w.node, w.from, w.to)
 		w.sh.leave(w.slot, w.node, w.from)
 	}
 	w.node, w.from, w.to = 0, 0, 0
@@ -144,6 +145,7 @@ func (w *removing) flush() {
 // detached.
 func (w *removing) removeInside(p radix.Place) {
 	w.flush()
+	w.info.holder.removals.one(w.sh, w.sh.nodes.Key(p))
 	behind := map[uint32]int{p.Node(): p.Offset()}
 	w.info.gpu.Follow(p.Node(), p.Offset(), behind)
 	w.sh.detachBehind(w.slot, behind)
@@ -159,6 +161,7 @@ func (w *removing) removeDetached(hash uint64) bool {
 	ks.cancelOne(w.info.holder.id, b.key)
 	if !w.copyLeft(ks, b.key) {
 		w.sh.reattach(w.slot, hash, b)
+		w.info.holder.removals.one(w.sh, b.key)
 		w.count(1)
 	}
 	return true

@@ -2,7 +2,6 @@ package index
 
 import (
 	"iter"
-	"slices"
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/radix"
@@ -15,35 +14,22 @@ import (
 // position in a prompt the entries do not give. A reporter that continues where
 // the snapshot ended calls Resume instead of Begin.
 func (x *Index) Restore(entries iter.Seq[Entry]) (res Result) {
-	r := restorer{x: x, res: &res, holders: map[Holder]*holder{}, blocks: map[scopedKey]*Entry{}, at: map[scopedKey]radix.Place{}, hashes: map[scopedKey][]Entry{}}
-	var first []scopedKey
+	r := restorer{x: x, res: &res, begun: map[int]*holder{}, hashes: map[heldKey]uint64{}, behind: map[heldKey][]restored{}, at: map[heldKey]radix.Place{}}
 	for e := range entries {
-		k := scopedKey{e.Scope, e.Key}
-		if e.HasHash {
-			r.hashes[k] = append(r.hashes[k], e)
-			continue
-		}
-		if e.First {
-			first = append(first, k)
-		}
-		r.blocks[k] = merged(r.blocks[k], &e)
+		r.read(&e)
 	}
-	for _, k := range first {
-		r.place(k, 0)
-	}
-	for len(r.ready) > 0 || r.unplaced() {
+	for len(r.ready) > 0 {
 		next := r.ready[len(r.ready)-1]
 		r.ready = r.ready[:len(r.ready)-1]
-		r.place(next.scopedKey, next.parent)
+		r.store(&next)
+		r.ready = append(r.ready, r.behind[next.heldKey]...)
+		delete(r.behind, next.heldKey)
 	}
-	for k, e := range r.blocks { // copies below the GPU need no position in a prompt
-		for _, c := range e.Copies {
-			if c.Tier == TierGPU {
-				res.Dropped++
-				continue
-			}
-			r.copies(k, 0, c)
-		}
+	for _, waiting := range r.behind { // their holders lack the parent
+		r.rest = append(r.rest, waiting...)
+	}
+	for i := range r.rest {
+		r.store(&r.rest[i])
 	}
 	return res
 }
@@ -60,134 +46,126 @@ func (x *Index) Resume(self Holder) (incarnation uint64, ok bool) {
 	return h.incarnation, h.incarnation != 0
 }
 
-type scopedKey struct {
-	scope Scope
-	key   prefixhash.Key
-}
-
+// restorer is the state of Restore. It places a block behind a block of the same holder, so
+// it never mistakes blocks of several holders for each other that have one key.
 type restorer struct {
 	x       *Index
 	res     *Result
-	holders map[Holder]*holder // nil: the holder had begun before, so Restore skips it
-	blocks  map[scopedKey]*Entry
-	hashes  map[scopedKey][]Entry
-	at      map[scopedKey]radix.Place // places of the blocks restored on GPU
-	ready   []waiting                 // blocks whose parents are stored
+	holders numbers[Holder]
+	scopes  numbers[Scope]
+	begun   map[int]*holder // by number; nil: the holder had begun before, so Restore skips it
+	hashes  map[heldKey]uint64
+	behind  map[heldKey][]restored  // by the parent, which is not stored
+	at      map[heldKey]radix.Place // of the blocks restored on GPU
+	ready   []restored              // blocks that begin prompts, or whose parents are stored
+	rest    []restored              // blocks below the GPU, and behind holes
 }
 
-// merged adds up two entries of one block.
-func merged(known, e *Entry) *Entry {
-	if known == nil {
-		return e
-	}
-	known.First = known.First || e.First
-	for _, c := range e.Children {
-		if !slices.Contains(known.Children, c) {
-			known.Children = append(known.Children, c)
+// heldKey is a block of one holder.
+type heldKey struct {
+	scope, holder int
+	key           prefixhash.Key
+}
+
+// restored is a block of one holder in a tier.
+type restored struct {
+	heldKey
+	parent prefixhash.Key // on GPU; 0: it begins prompts
+	tier   Tier
+	extra  int // copies
+}
+
+// numbers numbers values.
+type numbers[T comparable] struct {
+	of  map[T]int
+	all []T
+}
+
+func (n *numbers[T]) number(v T) int {
+	i, known := n.of[v]
+	if !known {
+		if n.of == nil {
+			n.of = map[T]int{}
 		}
+		i = len(n.all)
+		n.of[v], n.all = i, append(n.all, v)
 	}
-	known.Copies = append(known.Copies, e.Copies...)
-	return known
+	return i
 }
 
-// waiting is a block whose parent has been stored.
-type waiting struct {
-	scopedKey
-	parent uint64
-}
-
-// unplaced makes ready the children of holes. A hole is a block that is no
-// block's child and of which the entries have only the key.
-func (r *restorer) unplaced() bool {
-	child := map[scopedKey]bool{}
-	for k, e := range r.blocks {
-		for _, c := range e.Children {
-			child[scopedKey{k.scope, c}] = true
-		}
-	}
-	for k, e := range r.blocks {
-		onGPU := slices.ContainsFunc(e.Copies, func(c Copy) bool { return c.Tier == TierGPU })
-		if !onGPU && !child[k] { // a hole at the start of a chain
-			r.place(k, 0)
-		}
-	}
-	return len(r.ready) > 0
-}
-
-func (r *restorer) push(k scopedKey, e *Entry) {
-	for _, c := range e.Children {
-		r.ready = append(r.ready, waiting{scopedKey{k.scope, c}, uint64(k.key)})
-	}
-}
-
-// place stores a block after its parent (0: it begins prompts) for all its
-// holders, and makes its children ready.
-func (r *restorer) place(k scopedKey, parent uint64) {
-	e := r.blocks[k]
-	if e == nil {
-		return
-	}
-	delete(r.blocks, k)
+// read sorts an entry's copies by what they wait for.
+func (r *restorer) read(e *Entry) {
+	scope := r.scopes.number(e.Scope)
 	for _, c := range e.Copies {
-		r.copies(k, parent, c)
+		b := restored{heldKey: heldKey{scope, r.holders.number(c.Holder), e.Key}, tier: c.Tier, extra: c.Extra}
+		switch {
+		case e.HasHash:
+			r.hashes[b.heldKey] = e.Hash
+		case c.Tier >= tiers || r.holder(b.holder) == nil:
+		case c.Tier != TierGPU:
+			r.rest = append(r.rest, b)
+		case e.First:
+			r.ready = append(r.ready, b)
+		case e.Parent != 0:
+			b.parent = e.Parent
+			r.behind[b.before()] = append(r.behind[b.before()], b)
+		default:
+			r.res.Dropped++
+		}
 	}
-	r.push(k, e)
 }
 
-func (r *restorer) copies(k scopedKey, parent uint64, c Copy) {
-	h := r.holder(c.Holder)
-	if h == nil || c.Tier >= tiers {
-		return
-	}
-	for range 1 + c.Extra {
-		r.store(h, k, parent, c)
-	}
-}
+// before returns the parent.
+func (b *restored) before() heldKey { return heldKey{b.scope, b.holder, b.parent} }
 
-// holder returns the holder for restored copies, nil when it had begun before.
-func (r *restorer) holder(self Holder) *holder {
-	h, ok := r.holders[self]
+// holder returns a holder for its restored blocks, nil if it had begun before.
+func (r *restorer) holder(number int) *holder {
+	h, ok := r.begun[number]
 	if !ok {
+		self := r.holders.all[number]
 		if _, begun := r.x.Resume(self); !begun {
 			r.x.Begin(self)
 			h = r.x.intern(self)
 		}
-		r.holders[self] = h
+		r.begun[number] = h
 	}
 	return h
 }
 
-func (r *restorer) store(h *holder, k scopedKey, parent uint64, c Copy) {
+// store stores a block behind its parent's place, or behind a hole.
+func (r *restorer) store(b *restored) {
+	h, scope := r.holder(b.holder), r.scopes.all[b.scope]
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.sawGroup(k.scope, GroupUnknown)
-	ks := r.x.lockKeyspace(k.scope, h.self.Replica)
+	h.sawGroup(scope, GroupUnknown)
+	ks := r.x.lockKeyspace(scope, h.self.Replica)
 	if ks == nil {
-		r.res.Dropped++
+		r.res.Dropped += 1 + b.extra
 		return
 	}
 	sh := ks.sh
 	defer sh.mu.Unlock()
 	slot, ok := sh.slotFor(h)
 	if !ok {
-		r.res.Dropped++
+		r.res.Dropped += 1 + b.extra
 		return
 	}
-	key := hashtable.KeyOf(uint64(k.key))
-	one := segment{ks: ks, slot: slot, tier: c.Tier, keys: []uint64{key}, hashes: []uint64{key}, hasParent: parent != 0}
-	for _, e := range r.hashes[k] {
-		if slices.ContainsFunc(e.Copies, func(o Copy) bool { return o.Holder == c.Holder }) {
-			one.hashes = []uint64{e.Hash}
-		}
-	}
-	if one.hasParent {
-		one.parent = reference{sh.heldAt(ks, slot, r.at[scopedKey{k.scope, prefixhash.Key(parent)}], parent), parent}
+	key := hashtable.KeyOf(uint64(b.key))
+	hash, named := r.hashes[b.heldKey]
+	if !named {
+		hash = key
 	}
 	before := ks.blocks()
-	sh.store(&one, r.res)
+	for range 1 + b.extra {
+		one := segment{ks: ks, slot: slot, tier: b.tier, keys: []uint64{key}, hashes: []uint64{hash}}
+		if b.parent != 0 {
+			one.hasParent, one.parent = true, reference{sh.heldAt(ks, slot, r.at[b.before()], uint64(b.parent)), uint64(b.parent)}
+		}
+		sh.store(&one, r.res)
+	}
 	r.x.blocks.Add(int64(ks.blocks() - before))
-	if p := sh.info[slot].gpu.Find(one.hashes[0]); p != 0 && c.Tier == TierGPU {
-		r.at[k] = p
+	if p := sh.info[slot].gpu.Find(hash); p != 0 && b.tier == TierGPU {
+		r.at[b.heldKey] = p
 	}
 }
 

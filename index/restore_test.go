@@ -15,15 +15,12 @@ func TestRestoreNeedsPositions(t *testing.T) {
 		return Entry{Scope: x.f.scope, Key: x.f.key[n], Copies: []Copy{{Holder: a}}}
 	}
 	first, lost, twice, below, nowhere := onGPU(0), onGPU(9), onGPU(20), onGPU(30), onGPU(40)
-	first.First, first.Children = true, x.f.key[1:2]
+	second, behind := onGPU(1), onGPU(50)
+	first.First, second.Parent, behind.Parent = true, x.f.key[0], x.f.key[49]
 	twice.Copies = append(twice.Copies, Copy{Holder: b})
 	below.Copies[0].Tier = TierCPU
 	nowhere.Copies[0].Tier = tiers
-	hole := Entry{Scope: x.f.scope, Key: x.f.key[49], Children: x.f.key[50:51]}
-	again := first
-	again.Children = slices.Clone(again.Children) // an entry of each page that knows of the child
-	again.Copies = nil
-	res := x.Restore(slices.Values([]Entry{first, again, lost, onGPU(1), twice, below, nowhere, hole, onGPU(50)}))
+	res := x.Restore(slices.Values([]Entry{second, first, lost, twice, below, nowhere, behind}))
 	if res.Stored != 4 || res.Dropped != 3 {
 		t.Errorf("%+v, want 4 blocks stored and 3 copies dropped", res)
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // TestAReplicaLeavesScopesToOthers: a replica with made-up adapters and block sizes takes
-// half of the scopes at most, however many ranks it has; the others have their share of the
-// rest, and what the replica gives back it can take again.
+// half of the scopes at most, however many ranks it has; the others have their share of
+// the rest, and the replica can take scopes again that it has given back.
 func TestAReplicaLeavesScopesToOthers(t *testing.T) {
 	x := newFixture(t, Options{MaxScopes: 400})
 	store := func(h Holder, inc uint64, name string) bool {

@@ -20,9 +20,9 @@ type Entry struct {
 	HasHash bool
 	Hash    uint64
 
-	First    bool             // the block begins prompts
-	Children []prefixhash.Key // blocks that follow it
-	Copies   []Copy
+	First  bool           // the block begins prompts
+	Parent prefixhash.Key // the block before it; 0: unknown, or the block begins prompts
+	Copies []Copy
 }
 
 // Copy records that a holder has a block in a tier, Extra times more than once.
@@ -95,17 +95,10 @@ func (sh *shard) collectors() (all []func() []Entry) {
 // collectNodes gathers the blocks of one page of nodes.
 func (sh *shard) collectNodes(page int) (out []Entry) {
 	for node := range sh.nodes.Page(page) {
-		ks, base := sh.keyspaces[node.Tree], len(out)
-		for off, key := range node.Keys {
-			e := Entry{Scope: ks.scope, Key: prefixhash.Key(key), First: off == 0 && node.First}
-			if off+1 < len(node.Keys) {
-				e.Children = []prefixhash.Key{prefixhash.Key(node.Keys[off+1])}
-			}
-			out = append(out, e)
-		}
-		for _, child := range node.Children {
-			e := &out[base+child.Offset]
-			e.Children = append(e.Children, prefixhash.Key(child.Key))
+		ks, base, before := sh.keyspaces[node.Tree], len(out), node.Before
+		for _, key := range node.Keys {
+			out = append(out, Entry{Scope: ks.scope, Key: prefixhash.Key(key), First: before == 0, Parent: prefixhash.Key(before)})
+			before = key
 		}
 		from := 0
 		for _, r := range node.Runs {
@@ -150,10 +143,8 @@ func (sh *shard) collectHashes(slot int) (out []Entry) {
 	for hash, b := range info.detached {
 		ks := sh.keyspaces[b.keyspace]
 		add(ks, hash, b.key)
-		out = append(out,
-			Entry{Scope: ks.scope, Key: prefixhash.Key(b.parent), Children: []prefixhash.Key{prefixhash.Key(b.key)}},
-			Entry{Scope: ks.scope, Key: prefixhash.Key(b.key), Copies: []Copy{{info.holder.self, TierGPU,
-				int(sh.copies[copyKey{int32(ks.index), int32(slot), TierGPU, b.key}])}}})
+		out = append(out, Entry{Scope: ks.scope, Key: prefixhash.Key(b.key), Parent: prefixhash.Key(b.parent), Copies: []Copy{{info.holder.self, TierGPU,
+			int(sh.copies[copyKey{int32(ks.index), int32(slot), TierGPU, b.key}])}}})
 	}
 	return out
 }

@@ -12,10 +12,10 @@ import (
 	"warmroute/render/testkit/race"
 )
 
-// After many times its content has come and gone, an index takes no more than
-// a tenth more memory than one that was just filled with what is left.
-// WARMROUTE_SOAK_BLOCKS sets how many blocks are stored and removed; the full
-// size is 50,000,000 over 500,000 live ones.
+// After its content has come and gone many times, an index takes at most a tenth more
+// memory than a new one that was filled with the final content. WARMROUTE_SOAK_BLOCKS
+// sets how many blocks are stored and removed; the full size is 50,000,000 over 500,000
+// live ones.
 func TestSoakKeepsNoMemory(t *testing.T) {
 	events := 1_000_000
 	if testing.Short() || race.Enabled {

@@ -49,6 +49,23 @@ func (sh *shard) resolve(ks *keyspace, slot int, hash uint64) (reference, bool) 
 	return reference{}, false
 }
 
+// find finds a block of a slot by its hash, in any keyspace; nil: it is not known.
+func (sh *shard) find(slot int, hash uint64) (ks *keyspace, key uint64) {
+	info := &sh.info[slot]
+	if p := info.gpu.Find(hash); p != 0 {
+		return sh.keyspaces[sh.nodes.Tree(p)], sh.nodes.Key(p)
+	}
+	if b, ok := info.detached[hash]; ok {
+		return sh.keyspaces[b.keyspace], b.key
+	}
+	for i, keys := range info.lower {
+		if key := keys.Get(hash); key != 0 {
+			return sh.keyspaces[i], key
+		}
+	}
+	return nil, 0
+}
+
 func (sh *shard) store(r *segment, res *Result) {
 	w := storing{sh: sh, segment: r, res: res, info: &sh.info[r.slot], keys: r.keys, hashes: r.hashes, at: r.parent.place}
 	w.free = min(sh.x.o.MaxScopeBlocks-r.ks.blocks(), sh.x.o.MaxBlocks-int(sh.x.blocks.Load()))
@@ -113,8 +130,8 @@ func (w *storing) storeSome(n int) bool {
 	if w.at != 0 && nodes.Has(w.at+1, key) {
 		return w.existing(w.at+1, n)
 	}
-	if head := w.segment.ks.tree.Head(key); head != 0 {
-		return nodes.Before(head) == w.at && w.existing(head, n)
+	if head := w.segment.ks.tree.Head(w.at, key); head != 0 {
+		return w.existing(head, n)
 	}
 	if w.at != 0 && nodes.IsEnd(w.at) {
 		return w.extend(n)

@@ -94,6 +94,7 @@ func (x *Index) expireSilent(now time.Time) {
 			h.clear()
 			h.endMembers()
 			h.incarnation = 0
+			h.since, h.loss = now.UnixNano(), LossSilent
 		}
 		return true
 	})

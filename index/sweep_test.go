@@ -10,8 +10,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Sweeps that are started at once run one after the other: what a dead holder
-// leaves is given back once, so no two holders get the same slot.
+// Sweeps that are started at once run one after the other: the slots of a dead holder are
+// given back once, so no two holders get the same slot.
 func TestSweepsAtOnceGiveASlotBackOnce(t *testing.T) {
 	x := newFixture(t, Options{})
 	for round := range 60 {
@@ -137,7 +137,7 @@ func TestSweepsGiveMemoryBack(t *testing.T) {
 	x.send(a, inc, ev)
 	full := x.Stats().Bytes
 	x.send(a, inc, Event{Kind: Removed, Tier: TierCPU, Hashes: ev.Hashes})
-	for range 3 { // what a lookup may see goes with a later one
+	for range 3 { // entries that a lookup may see go with a later one
 		x.Sweep()
 	}
 	if n := x.Stats().Bytes; n > full/10 {

@@ -2,8 +2,8 @@ package prefixhash
 
 import "encoding/binary"
 
-// Canonical CBOR (RFC 8949, what Python's cbor2 writes with canonical=True):
-// shortest heads, definite lengths.
+// Canonical CBOR (RFC 8949, as Python's cbor2 writes it with canonical=True): shortest
+// heads, definite lengths.
 
 const (
 	cborUint  = 0 << 5

@@ -7,7 +7,7 @@ import (
 	"warmroute/render/testkit/golden"
 )
 
-// liveServer is what one real server published: its BlockStored events in order.
+// liveServer is one real server's output: its BlockStored events in order.
 type liveServer struct {
 	Server     string
 	Algo       string

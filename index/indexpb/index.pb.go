@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Tier is where a copy is.
+// Tier is the memory that has a copy.
 type Tier int32
 
 const (
@@ -1521,8 +1521,8 @@ type Snapshot struct {
 	Scopes  []*SnapshotScope  `protobuf:"bytes,2,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	Entries []*SnapshotEntry  `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
 	Last    bool              `protobuf:"varint,4,opt,name=last,proto3" json:"last,omitempty"`
-	// In the first part: the key of a fixed prompt. A reader that computes another
-	// one has other keys and cannot use this snapshot.
+	// In the first part: the key of a fixed prompt for this format of entries. A reader
+	// that computes another one cannot use this snapshot.
 	Chain         uint64 `protobuf:"fixed64,5,opt,name=chain,proto3" json:"chain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1801,9 +1801,9 @@ type SnapshotEntry struct {
 	Key           uint64                 `protobuf:"fixed64,2,opt,name=key,proto3" json:"key,omitempty"`
 	HasEngine     bool                   `protobuf:"varint,3,opt,name=has_engine,json=hasEngine,proto3" json:"has_engine,omitempty"`
 	Engine        uint64                 `protobuf:"fixed64,4,opt,name=engine,proto3" json:"engine,omitempty"`
-	First         bool                   `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`               // the block begins prompts
-	Children      []uint64               `protobuf:"fixed64,6,rep,packed,name=children,proto3" json:"children,omitempty"` // blocks that follow it
-	Copies        []uint64               `protobuf:"varint,7,rep,packed,name=copies,proto3" json:"copies,omitempty"`      // holder << 2 | tier; copies beyond the first << 32
+	First         bool                   `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`          // the block begins prompts
+	Copies        []uint64               `protobuf:"varint,7,rep,packed,name=copies,proto3" json:"copies,omitempty"` // holder << 2 | tier; copies beyond the first << 32
+	Parent        uint64                 `protobuf:"fixed64,8,opt,name=parent,proto3" json:"parent,omitempty"`       // the key of the block before it; 0 = unknown, or the block begins prompts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1873,18 +1873,18 @@ func (x *SnapshotEntry) GetFirst() bool {
 	return false
 }
 
-func (x *SnapshotEntry) GetChildren() []uint64 {
-	if x != nil {
-		return x.Children
-	}
-	return nil
-}
-
 func (x *SnapshotEntry) GetCopies() []uint64 {
 	if x != nil {
 		return x.Copies
 	}
 	return nil
+}
+
+func (x *SnapshotEntry) GetParent() uint64 {
+	if x != nil {
+		return x.Parent
+	}
+	return 0
 }
 
 var File_index_indexpb_index_proto protoreflect.FileDescriptor
@@ -2045,16 +2045,16 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"hashScheme\x12\x1d\n" +
 	"\n" +
 	"block_size\x18\x05 \x01(\rR\tblockSize\x12\x14\n" +
-	"\x05group\x18\x06 \x01(\x05R\x05group\"\xb8\x01\n" +
+	"\x05group\x18\x06 \x01(\x05R\x05group\"\xba\x01\n" +
 	"\rSnapshotEntry\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\rR\x05scope\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\x06R\x03key\x12\x1d\n" +
 	"\n" +
 	"has_engine\x18\x03 \x01(\bR\thasEngine\x12\x16\n" +
 	"\x06engine\x18\x04 \x01(\x06R\x06engine\x12\x14\n" +
-	"\x05first\x18\x05 \x01(\bR\x05first\x12\x1a\n" +
-	"\bchildren\x18\x06 \x03(\x06R\bchildren\x12\x16\n" +
-	"\x06copies\x18\a \x03(\x04R\x06copies*4\n" +
+	"\x05first\x18\x05 \x01(\bR\x05first\x12\x16\n" +
+	"\x06copies\x18\a \x03(\x04R\x06copies\x12\x16\n" +
+	"\x06parent\x18\b \x01(\x06R\x06parentJ\x04\b\x06\x10\a*4\n" +
 	"\x04Tier\x12\f\n" +
 	"\bTIER_GPU\x10\x00\x12\f\n" +
 	"\bTIER_CPU\x10\x01\x12\x10\n" +

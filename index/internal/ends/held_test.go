@@ -20,7 +20,7 @@ type branch struct {
 
 const branchBlocks = 20
 
-// grove is a Held over a tree, and a plain copy of what is held.
+// grove is a Held over a tree, and a plain copy of its contents.
 type grove struct {
 	t        *testing.T
 	shape    *Shape
@@ -88,7 +88,7 @@ func (g *grove) depth(b *branch) int {
 	return g.depth(g.branches[b.parent]) + b.from
 }
 
-// want reports, by what layers read, whether a hit may end there.
+// want reports, by the blocks that layers read, whether a hit may end there.
 func (g *grove) want(b *branch, at int) bool {
 	all := at%g.shape.Step == 0
 	for i := range g.shape.Specs {
@@ -163,9 +163,9 @@ func (g *grove) cut(b *branch, rnd *rand.Rand) {
 	}
 }
 
-// TestEndsAreWhereAllAreSatisfied: after whatever was put at once, in any order and
-// in several nodes, and after cuts, the table says of each end what the blocks held
-// allow, blocks of nodes before it included.
+// TestEndsAreWhereAllAreSatisfied: after any blocks were put at once, in any order and in
+// several nodes, and after cuts, the table's answer for each end equals that of the held
+// blocks, blocks of nodes before it included.
 func TestEndsAreWhereAllAreSatisfied(t *testing.T) {
 	for _, shape := range []*Shape{
 		{Step: 1, Specs: []Spec{{Stride: 1, Need: 1}}},

@@ -55,7 +55,8 @@ func keys(from, to int) (k []prefixhash.Key) {
 	return k
 }
 
-// TestEntriesAreTheModels: operations at random leave what a map of deadlines has.
+// TestEntriesAreTheModels: random operations leave the same entries as in a map of
+// deadlines.
 func TestEntriesAreTheModels(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -109,7 +110,8 @@ func TestEntriesAreTheModels(t *testing.T) {
 	}
 }
 
-// TestTheBoundEndsTheEarliest: beyond Max, what ends first ends at once.
+// TestTheBoundEndsTheEarliest: beyond Max, the entry with the earliest deadline ends at
+// once.
 func TestTheBoundEndsTheEarliest(t *testing.T) {
 	f := newFixture(t, 100)
 	f.Set(1, keys(0, 50), f.at(10))

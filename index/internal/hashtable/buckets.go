@@ -76,7 +76,7 @@ func tagged(tags, tag uint64) uint64 {
 	return (x - everyTag) &^ x & everyHigh
 }
 
-// Position is where a search for a key is, void when entries change. The zero value
+// Position is the state of a search for a key, void when entries change. The zero value
 // is the start.
 type Position struct{ passed, entry int } // buckets behind the home, entries of the next one
 

@@ -37,8 +37,8 @@ func TestKeysCanBeChosen(t *testing.T) {
 	}
 }
 
-// collidingKeys are kinds of keys, by how much of what an index keeps of them is
-// equal.
+// collidingKeys returns keys of several kinds, which differ in how many of an index's
+// bits of a key are equal.
 func collidingKeys(n int) map[string][]uint64 {
 	rng := rand.New(rand.NewPCG(8, 8))
 	kinds := map[string][]uint64{}

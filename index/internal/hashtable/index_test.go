@@ -139,8 +139,8 @@ func TestIndexCountsSaturate(t *testing.T) {
 	w.run(5000)
 }
 
-// Keys that come and go can make every bucket's count stay. A search for what is
-// not there ends all the same.
+// Keys that come and go can make every bucket's count stay. A search for an absent key
+// ends all the same.
 func TestIndexSearchEndsWhenAllCountsStay(t *testing.T) {
 	const buckets, many = 128, 300
 	keys := make([]uint64, 0, buckets*many)

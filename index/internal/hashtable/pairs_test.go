@@ -7,8 +7,8 @@ import (
 	"warmroute/render/testkit/race"
 )
 
-// TestPairsAreAMap: any sequence of sets and removals leaves what a map
-// holds, with keys that collide as much as they can.
+// TestPairsAreAMap: any sequence of sets and removals leaves the same pairs as in a map,
+// with keys that collide as much as they can.
 func TestPairsAreAMap(t *testing.T) {
 	type pair struct {
 		key    uint64

@@ -60,8 +60,8 @@ func TestSharedIndexIsAMap(t *testing.T) {
 	}
 }
 
-// Where no bucket's count says any more that nobody passed, a search for what is
-// not there ends all the same.
+// When every bucket's count says that a key has passed, a search for an absent key ends
+// all the same.
 func TestSharedSearchEndsWhenAllCountsStay(t *testing.T) {
 	var x SharedIndex
 	x.Init(&newMemory(t).pool, 0)

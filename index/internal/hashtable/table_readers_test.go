@@ -9,8 +9,8 @@ import (
 	"warmroute/render/testkit/race"
 )
 
-// TestReadersSeeNoOtherKeysValue: keys come and go in few rows, which change their
-// keys all the time; what a lookup reads of a key is that key's own value, or none.
+// TestReadersSeeNoOtherKeysValue: keys come and go in few rows, which change their keys
+// all the time; a lookup of a key reads that key's own value, or none.
 func TestReadersSeeNoOtherKeysValue(t *testing.T) {
 	mem := newMemory(t)
 	tb := NewTable(&mem.clock, &mem.pool, 1)

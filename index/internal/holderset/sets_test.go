@@ -9,8 +9,8 @@ import (
 	"warmroute/index/internal/epoch"
 )
 
-// TestSetsAreInterned: a set is what was toggled, equal sets have equal numbers,
-// and a set without references no longer exists.
+// TestSetsAreInterned: a set has the toggled members, equal sets have equal numbers, and
+// a set without references no longer exists.
 func TestSetsAreInterned(t *testing.T) {
 	var clock epoch.Clock
 	clock.Init()

@@ -123,7 +123,7 @@ func (m *Member) Withdraw(keys []prefixhash.Key) {
 func (l *Lookup) inFlight(m *Member, p *Plan, a *Arrival, index Index) InFlight {
 	block := a.Asked.Block
 	f := InFlight{Tokens: len(a.Keys) * block, Retention: p.retention}
-	if p.method.by != byEnds || p.home.Block != block || p.home.Ahead > 0 { // the keys are not those of its blocks
+	if p.method.by != byEnds || p.home.Block != block || p.home.Ahead > 0 { // the keys are of other blocks
 		f.Alone = true
 		return f
 	}
@@ -186,6 +186,16 @@ func (g *arrivals) remove(member int32, of uint64) {
 		e := &g.all[i]
 		if stamp := e.stamp.Load(); stamp != 0 && e.of.Load() == of && e.member.Load() == member && e.stamp.CompareAndSwap(stamp, 0) {
 			return
+		}
+	}
+}
+
+// drop removes all arrivals of a member.
+func (g *arrivals) drop(member int32) {
+	for i := range g.all {
+		e := &g.all[i]
+		if stamp := e.stamp.Load(); stamp != 0 && e.member.Load() == member {
+			e.stamp.CompareAndSwap(stamp, 0)
 		}
 	}
 }

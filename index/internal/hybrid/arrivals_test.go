@@ -7,7 +7,7 @@ import (
 	"warmroute/prefixhash"
 )
 
-// TestKeyRing: keys are those that were put, as long as no others lie over them.
+// TestKeyRing: the ring returns the keys that were put, until others lie over them.
 func TestKeyRing(t *testing.T) {
 	r := new(keyRing)
 	keys := make([]prefixhash.Key, ringKeys/4)

@@ -93,7 +93,7 @@ func TestEventsShowNewsOnce(t *testing.T) {
 	equal(t, "the same keying", m.ObserveKeying(Keying{Unit: 16}), false)
 }
 
-// TestRetention: what vLLM keeps of windows by rule, settings and events.
+// TestRetention: the parts of windows that vLLM keeps by rule, settings and events.
 func TestRetention(t *testing.T) {
 	window := []Group{{Index: 0, Kind: Full, Spec: "f"}, {Index: 1, Kind: Window, Spec: "w", Window: 64}}
 	for name, c := range map[string]struct {

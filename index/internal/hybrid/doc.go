@@ -1,11 +1,12 @@
-// Package hybrid predicts what caches with several KV cache groups hit of a prompt.
+// Package hybrid predicts the hits of prompts in caches with several KV cache groups.
 //
 // There are only a few types in hybrid: Layout, Member, Model, Query and Answer. A Layout
 // is the groups of one cache, and has vLLM's rule for their common hit. A Member is
 // one holder's cache of one model: its settings, its groups by events, its assumptions and
 // its blocks. A Model has the members that serve it. A Query asks for their hits of a
-// prompt; a Lookup finds an Answer for each. The rest is inside: a Plan is how lookups find
-// the members of one layout, and a Shard follows members along the index's nodes.
+// prompt; a Lookup finds an Answer for each. The rest is inside: a Plan is the way in which
+// lookups find the members of one layout, and a Shard follows members along the index's
+// nodes.
 //
 // # Example
 //
@@ -34,6 +35,8 @@
 //   - elsewhere: look it up in the other homes of full attention, for their members.
 //   - evaluate: for members whose hit neither a depth nor an end shows, evaluate vLLM's
 //     rule, once for all members for which every probe of a block has the same result.
+//   - below: for members whose connector copies blocks to CPU memory (tier.go), evaluate the
+//     connector's rule behind what they take from the GPU.
 //
 // # Phases of an event
 //

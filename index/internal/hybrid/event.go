@@ -32,7 +32,7 @@ type observed struct {
 	keying Keying // of vLLM's hashes, if the index knows how to compute them
 }
 
-// observedGroup is what events have shown of one group.
+// observedGroup holds the properties that events have shown of one group.
 type observedGroup struct {
 	seen   bool
 	masked bool // blocks were left out

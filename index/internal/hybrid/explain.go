@@ -4,7 +4,7 @@ package hybrid
 type Groups struct {
 	Geometry string `json:"geometry"` // for a person
 	Trust    Trust  `json:"trust"`
-	Assumed  string `json:"assumed"` // the assumed values of what events do not contain
+	Assumed  string `json:"assumed"` // the assumed values of settings that events do not contain
 
 	Group int `json:"group"` // full attention's, or the first group's
 	Block int `json:"block"` // its tokens a block
@@ -14,7 +14,7 @@ type Groups struct {
 	Specs    []GroupHeld `json:"specs"`
 }
 
-// GroupHeld describes what groups that are looked up together hold of a prompt.
+// GroupHeld describes the blocks of a prompt in groups that are looked up together.
 type GroupHeld struct {
 	Groups []int  `json:"groups"`
 	Kind   string `json:"kind"`

@@ -14,6 +14,7 @@ type host struct {
 	full    []int // the groups that were named
 	settled []uint64
 	blocks  map[groupHash]int // copies in the nodes
+	keys    map[uint64]uint64 // of blocks in the nodes, by hash
 }
 
 func (h *host) NameFull(group int)     { h.full = append(h.full, group) }
@@ -23,6 +24,13 @@ func (h *host) Has(group int, hash uint64) bool {
 	return h.blocks[groupHash{group, hash}] > 0
 }
 func (h *host) Remove(group int, hash uint64) { h.blocks[groupHash{group, hash}]-- }
+func (h *host) Find(_ int, hashes []uint64, f func(i int, key uint64, depth int)) {
+	for i, hash := range hashes {
+		if key, ok := h.keys[hash]; ok {
+			f(i, key, 0)
+		}
+	}
+}
 func (h *host) Leading(group int, hashes []uint64) (n int) {
 	for n < len(hashes) && h.Has(group, hashes[n]) {
 		n++
@@ -30,7 +38,7 @@ func (h *host) Leading(group int, hashes []uint64) (n int) {
 	return n
 }
 
-// depth is what a member has in the nodes, in blocks.
+// depth is a member's share of a prompt in the nodes, in blocks.
 type depth struct{ held, hit int32 }
 
 // nodesByHand stands for the index in a lookup.
@@ -60,6 +68,10 @@ func (n *nodesByHand) Probe(p *Probe) {
 		}
 	}
 }
+
+func (n *nodesByHand) Hits([]int32) {}
+
+func (n *nodesByHand) Loaded([]*Member, []int32) {}
 
 func (n *nodesByHand) Answer(m *Member, a Answer) { n.answers[m.ID] = a }
 
@@ -111,7 +123,7 @@ func apply(m *Member, c Keying, events ...Event) {
 	}
 }
 
-// find returns what the members of a model hit of a prompt, asked for in group 0.
+// find returns the members' hits of a prompt, asked for in group 0.
 func find(g *Model, n *nodesByHand, tokens, block int) map[int32]Answer {
 	n.answers = map[int32]Answer{}
 	n.searched, n.probes = nil, 0

@@ -28,7 +28,7 @@ var (
 // at is a group under another number.
 func (g Group) at(index int) Group { g.Index = index; return g }
 
-// TestLayouts: what follows of groups, by the words of Layout's fields.
+// TestLayouts: the properties that follow from groups, by the words of Layout's fields.
 func TestLayouts(t *testing.T) {
 	other := fullOf16.at(3)
 	other.Spec = "mla_attention"
@@ -67,8 +67,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestGroupsAreLookedUpTogether: only those that are alike in everything, and not
-// those of whose kind nothing is known. Groups that cannot be are passed over.
+// TestGroupsAreLookedUpTogether: only groups that are alike in everything, and no groups
+// of an unknown kind. Other groups are passed over.
 func TestGroupsAreLookedUpTogether(t *testing.T) {
 	chunked := Group{Index: 20, Spec: "chunked_local_attention", Kind: Chunked, Block: 16, Chunk: 64}
 	apart := []Group{windowOf16.at(9), windowOf64.at(10), fullOf16.at(11), chunked, {Index: 21, Block: 16}, {Index: 22, Block: 16}}

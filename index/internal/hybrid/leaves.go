@@ -39,7 +39,7 @@ func (g *Layout) Leaves(dst []Places, a Assumed, p InFlight) []Places {
 		put(end, end, l)
 		return dst
 	}
-	at, reach := p.Hit/l*l, g.reach(p.Retention) // up to at there is nothing new
+	at, reach := p.Hit/l*l, g.reach(p.Retention) // the cache already has the places up to at
 	keep := func(to int) {
 		if to <= at || to > end {
 			return

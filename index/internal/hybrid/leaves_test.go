@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLeaves: what prompts leave in caches of several kinds, in tokens. That it is
-// what vLLM then hits, its captures show (TestWhatIsOnItsWayIsHit).
+// TestLeaves: the places that prompts leave in caches of several kinds, in tokens. vLLM
+// then hits them, as its captures show (TestWhatIsOnItsWayIsHit).
 func TestLeaves(t *testing.T) {
 	full, window := Group{Index: 0, Kind: Full, Spec: "f", Block: 16}, Group{Index: 1, Kind: Window, Spec: "w", Block: 16, Window: 128}
 	mamba := Group{Index: 1, Kind: Mamba, Spec: "m", Block: 16}

@@ -20,7 +20,9 @@ type Lookup struct {
 	todo   []uint64 // the seats that are not answered yet, as bits
 	prober prober
 	one    [1]*Member
-	guess  Guess // of an expected prompt
+
+	tier           tierProber
+	device, loaded []int32 // by seat, tokens
 }
 
 // Find answers a query for the members of a model. It takes no lock, and allocates only for
@@ -31,6 +33,7 @@ func (l *Lookup) Find(g *Model, q *Query, index Index) {
 	searched := l.search(r)
 	l.elsewhere(r, searched)
 	l.evaluate(g, r)
+	l.below(g, r)
 	l.end()
 }
 
@@ -41,7 +44,10 @@ func (l *Lookup) begin(q *Query, index Index, members []*Member) {
 }
 
 // end drops the references to the query and the members.
-func (l *Lookup) end() { l.query, l.index, l.members, l.one[0] = nil, nil, nil, nil }
+func (l *Lookup) end() {
+	l.query, l.index, l.members, l.one[0] = nil, nil, nil, nil
+	l.tier = tierProber{agree: l.tier.agree[:0]}
+}
 
 // search looks the query up where the caller asks. It returns the group whose members it
 // finds with their hits, or -1 if it finds them with the blocks that they hold.
@@ -118,7 +124,7 @@ func (l *Lookup) evaluate(g *Model, r *roster) {
 // aim has the prober probe the blocks of the member in a seat.
 func (l *Lookup) aim(g *Model, p *Plan, seat int) {
 	b := &l.prober
-	b.table, b.plan, b.seat = &g.table, p, seat
+	b.model, b.plan, b.seat = g, p, seat
 	b.keys = l.keys(p.keying)
 	b.prefixes = b.prefixes[:0]
 	for _, n := range p.homes {
@@ -191,7 +197,7 @@ func (l *Lookup) probe(home Home, tokens int) depths {
 // prober probes the blocks of one member, and keeps the members for which every probe had
 // the same result. It implements Prober.
 type prober struct {
-	table    *table
+	model    *Model
 	plan     *Plan
 	keys     []prefixhash.Key
 	seat     int
@@ -230,7 +236,7 @@ func (b *prober) Held(spec, end int) bool {
 			return end <= tokens
 		}
 	}
-	set := b.table.get(b.plan.rowOf(spec, uint64(b.keys[at-1])))
+	set := b.model.table.get(b.plan.rowOf(spec, uint64(b.keys[at-1])))
 	has := set.has(b.seat)
 	for w := range b.agree {
 		if has {

@@ -14,12 +14,12 @@ var (
 	known       = &Settings{EagleKnown: true}
 )
 
-// TestSearchFindsTheHome: where a lookup searches, by where the caller asks, what is there,
-// and how far the caller's keys reach.
+// TestSearchFindsTheHome: the home that a lookup searches depends on the caller's group,
+// on the members, and on the reach of the caller's keys.
 func TestSearchFindsTheHome(t *testing.T) {
 	full0 := []Event{seen(0, 16, "full_attention", 0), seen(1, 16, "sliding_window", 64)}
 	full1 := []Event{windowEvent, fullEvent}
-	const hits = -1 // behind a group: members are found with what they hit
+	const hits = -1 // behind a group: members are found with their hits
 	for name, c := range map[string]struct {
 		members [][]Event
 		tokens  int
@@ -135,7 +135,7 @@ func TestUnknownKindsAreBounded(t *testing.T) {
 	equal(t, "fewer in 16", answers[1], Answer{Hit: 32})
 }
 
-// TestExplain: what each spec has alone, and which one ends the hit.
+// TestExplain: the blocks of each spec alone, and the spec that ends the hit.
 func TestExplain(t *testing.T) {
 	g := newTestModel()
 	hashed := Keying{Hash: new(prefixhash.VLLM), Unit: 16}
@@ -205,8 +205,8 @@ func TestGuessFollowsThePlan(t *testing.T) {
 	equal(t, "nothing is open", len(guess.Hits), 0)
 }
 
-// TestGroupsAlikeAreBoundedTogether: of groups that are looked up together, the one with the
-// least bounds the hit, and what it has alone.
+// TestGroupsAlikeAreBoundedTogether: of groups that are looked up together, the one with
+// the fewest blocks bounds the hit, and the blocks of each alone.
 func TestGroupsAlikeAreBoundedTogether(t *testing.T) {
 	window := seen(0, 32, "sliding_window", 64)
 	for _, least := range []int{0, 2} {
@@ -222,7 +222,7 @@ func TestGroupsAlikeAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// TestEndsHaveAHome: ends along a home decide what a member with a window hits.
+// TestEndsHaveAHome: ends along a home decide the hit of a member with a window.
 func TestEndsHaveAHome(t *testing.T) {
 	m, _ := newMember(newTestModel(), 0, known)
 	equal(t, "before any event", m.HasEnds(fullHome), false)

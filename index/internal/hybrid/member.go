@@ -28,6 +28,9 @@ type Host interface {
 	Has(group int, hash uint64) bool
 	// Remove takes a copy of a block out of the nodes of a group, as an event would.
 	Remove(group int, hash uint64)
+	// Find calls f for each hash of a block that a group has: with its index, the block's
+	// key, and how many blocks there are up to it, or 0 if that is not known.
+	Find(group int, hashes []uint64, f func(i int, key uint64, depth int))
 }
 
 // Member is one holder's cache of one model. One writer at a time changes it; lookups
@@ -44,6 +47,9 @@ type Member struct {
 	unfit    string   // why the groups of the model's files are not used
 	held     held
 	reports  reports
+	tier     *tier // nil: no event of CPU memory has come
+
+	untracked bool // see UntrackedBelow
 
 	published
 	tally tally
@@ -51,6 +57,7 @@ type Member struct {
 	roots map[prefixhash.LoRA]uint64 // a cache of the keys before first blocks
 	keys  []prefixhash.Key           // scratch
 	ends  []uint64                   // scratch
+	found []located                  // scratch
 }
 
 // published is the part of a member that lookups read.
@@ -60,6 +67,7 @@ type published struct {
 	plan    atomic.Pointer[Plan] // the same, set also if lookups need not find the member
 	guessed atomic.Pointer[guessList]
 	trust   atomic.Pointer[Trust]
+	tiered  atomic.Pointer[tierFacts]
 	settled atomic.Bool // no assumption is open, or counts have confirmed one
 }
 
@@ -67,6 +75,9 @@ type published struct {
 func (g *Model) NewMember(id int32, host Host, settings *Settings) *Member {
 	return &Member{ID: id, model: g, host: host, settings: settings, plain: true}
 }
+
+// Seat returns the member's number in its model, or -1 if lookups do not find it.
+func (m *Member) Seat() int { return m.seatNow() }
 
 func (m *Member) seatNow() int { return int(m.seat.Load()) - 1 }
 
@@ -135,7 +146,7 @@ func (m *Member) join(l *Layout) {
 	m.plan.Store(p)
 	was := m.joined.Load()
 	switch {
-	case m.plain && p.assumed.None() && p.home.Group == 0 && p.home.Ahead == 0:
+	case m.plain && m.tier == nil && p.assumed.None() && p.home.Group == 0 && p.home.Ahead == 0:
 		m.leave()
 		m.joined.Store(nil)
 	case was != nil && m.seatNow() >= 0 && was.sameBlocks(p): // other assumptions
@@ -148,13 +159,20 @@ func (m *Member) join(l *Layout) {
 		m.model.mu.Unlock()
 	default:
 		m.leave()
+		if was != nil && !was.sameBlocks(p) {
+			m.rekeyBelow(p)
+		}
 		m.enter(p)
 	}
 	m.host.Attach()
 }
 
-// Clear drops the blocks, and keeps the learned facts.
-func (m *Member) Clear() {
+// Clear applies an AllBlocksCleared, the nth of its batch: it drops the blocks on GPU and the
+// prompts in flight, and keeps the learned facts. Which of these prompts the holder had
+// computed before it cleared its cache is not known.
+func (m *Member) Clear(nth int) {
+	m.model.arrivals.drop(m.ID)
+	m.clearedBelow(nth)
 	m.reports.forget()
 	if p := m.plan.Load(); p != nil {
 		m.updateTrust(p)
@@ -162,16 +180,24 @@ func (m *Member) Clear() {
 	if m.plain {
 		return
 	}
-	p := m.joined.Load()
+	p, keys := m.joined.Load(), m.held.keys
 	m.leave()
 	m.empty()
+	if m.tier != nil {
+		m.held.keys = keys // the tier may still announce these blocks
+	}
 	m.enter(p)
 }
 
 // End takes the member out of lookups for good: its holder ends or begins anew.
 func (m *Member) End() {
+	m.model.arrivals.drop(m.ID)
 	m.leave()
 	m.empty()
+	if m.tier != nil {
+		m.model.budget.give(len(m.tier.held))
+		m.tier = nil
+	}
 }
 
 // empty drops the blocks of a member that no lookup finds.
@@ -188,6 +214,7 @@ func (m *Member) Stored(e *Event) {
 	m.again(e)
 	p := m.joined.Load()
 	if m.plain || p == nil {
+		m.describeBelow(e)
 		return
 	}
 	m.model.mu.Lock()
@@ -206,6 +233,7 @@ func (m *Member) Stored(e *Event) {
 	}
 	m.model.mu.Unlock()
 	m.settle()
+	m.describeBelow(e)
 }
 
 // InNodes reports whether the index's nodes take the blocks of an event.

@@ -34,6 +34,7 @@ type Model struct {
 
 	mu     sync.Mutex // of writers
 	table  table
+	tiers  table // of the blocks in CPU memory, by Plan.rowBelow; empty before the first
 	roster atomic.Pointer[roster]
 	free   []int // seats, the longest free first
 	plans  []*Plan
@@ -49,12 +50,16 @@ func NewModel(name string, b *Budget) *Model {
 	return g
 }
 
-// Bytes returns the approximate memory of the table, whose rows mostly share their sets
+// Bytes returns the approximate memory of the tables, whose rows mostly share their sets
 // with their neighbours.
 func (g *Model) Bytes() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return 16 * len(*g.table.rows.Load())
+	rows := len(*g.table.rows.Load())
+	if tiers := g.tiers.rows.Load(); tiers != nil {
+		rows += len(*tiers)
+	}
+	return 16 * rows
 }
 
 // roster is the members that lookups find. It is immutable.
@@ -62,6 +67,7 @@ type roster struct {
 	members   []*Member // by seat, nil where free
 	ruled     []uint64  // the seats for which a lookup evaluates vLLM's rule, as bits
 	homes     []Home    // where the other members have their full attention
+	tiered    []uint64  // the seats of members with a tier in CPU memory, as bits
 	lastToken bool      // some members' full attention is looked up to the prompt's last token
 }
 
@@ -93,6 +99,7 @@ func (m *Member) enter(p *Plan) {
 	for hash, groups := range m.held.groups {
 		m.publish(hash, 0, groups)
 	}
+	m.publishTier(true)
 	g.list(all)
 }
 
@@ -111,6 +118,7 @@ func (m *Member) leave() {
 	for hash, groups := range m.held.groups {
 		m.publish(hash, groups, 0)
 	}
+	m.publishTier(false)
 	g.free = append(g.free, seat)
 	m.seat.Store(0)
 }
@@ -123,6 +131,10 @@ func (g *Model) list(members []*Member) {
 			continue
 		}
 		p := m.joined.Load()
+		if m.tiered.Load() != nil {
+			next.tiered = append(next.tiered, make([]uint64, max(0, seat>>6+1-len(next.tiered)))...)
+			next.tiered[seat>>6] |= 1 << (seat & 63)
+		}
 		if p.method.by == byRule {
 			next.ruled = append(next.ruled, make([]uint64, max(0, seat>>6+1-len(next.ruled)))...)
 			next.ruled[seat>>6] |= 1 << (seat & 63)

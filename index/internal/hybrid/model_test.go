@@ -76,14 +76,14 @@ func TestBudget(t *testing.T) {
 	m.Reshape()
 	trust, _ := m.Trust()
 	equal(t, "exact", trust.Exact, false)
-	for range 2 { // the second time there is nothing
+	for range 2 { // the second removal finds nothing
 		m.Removed(0, hashesOf(16, 16, 64))
 		equal(t, "after a removal", b.Used(), 2)
 	}
 	equal(t, "bytes", m.Bytes(), 20*2+24*3)
 	m.Stored(&event)
 	equal(t, "again", b.Used(), 3)
-	m.Clear()
+	m.Clear(1)
 	equal(t, "cleared", b.Used(), 0)
 	equal(t, "bytes of nothing", m.Bytes(), 0)
 	equal(t, "of the table", g.Bytes(), 16*minRows)

@@ -42,6 +42,10 @@ type Index interface {
 	Probe(p *Probe)
 	// Answer replaces the result of Search for a member.
 	Answer(m *Member, a Answer)
+	// Hits fills in the tokens that members have been found to take from the GPU, by seat.
+	Hits(tokens []int32)
+	// Loaded adds to the results the tokens that members load from CPU memory, by seat.
+	Loaded(members []*Member, tokens []int32)
 }
 
 // Probe asks for the depths of members in one group of the nodes.

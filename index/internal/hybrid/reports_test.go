@@ -2,7 +2,8 @@ package hybrid
 
 import "testing"
 
-// runOf is how a cache with a window announces all blocks of a prompt's beginning.
+// runOf returns the event by which a cache with a window announces all blocks of a prompt's
+// beginning.
 func runOf(end int) []Event {
 	hashes := hashesOf(16, to(16, end)...)
 	window, full := windowEvent.with(hashes), fullEvent.with(hashes)
@@ -99,7 +100,7 @@ func TestRepeats(t *testing.T) {
 		remove(16)
 	}
 	equal(t, "may remain, when all are gone", m.reports.maybe[block], false)
-	m.Clear()
+	m.Clear(1)
 	exact("cleared", true)
 	equal(t, "still known to report", m.reports.seen, true)
 

@@ -22,7 +22,7 @@ func (h *blocks) Depth(spec, limit int) int {
 	return limit
 }
 
-// satisfied reports whether a hit may end there as far as one spec goes, by what its
+// satisfied reports whether a hit may end there for one spec, by the blocks that its
 // layers read.
 func (h *blocks) satisfied(spec, end int) bool {
 	s := &h.g.Specs[spec]
@@ -43,8 +43,8 @@ func (h *blocks) satisfied(spec, end int) bool {
 	return true
 }
 
-// TestHitIsTheLastEndThatAllAllow: where no group drops a block, the fixed point is
-// the longest aligned end short of the prompt's for which every group has what its
+// TestHitIsTheLastEndThatAllAllow: where no group drops a block, the fixed point is the
+// longest aligned end short of the prompt's for which every group has the blocks that its
 // layers read.
 func TestHitIsTheLastEndThatAllAllow(t *testing.T) {
 	layouts := [][]Group{
@@ -114,8 +114,8 @@ func TestDropsABlock(t *testing.T) {
 	}
 }
 
-// TestGuessesSwitchOnEvidence: what was reported chooses the assumption, a single
-// report does not.
+// TestGuessesSwitchOnEvidence: several reports choose the assumption, a single report
+// does not.
 func TestGuessesSwitchOnEvidence(t *testing.T) {
 	g := NewLayout(Rule032, []Group{{Spec: "full_attention", Kind: Full, Block: 16}}, 0)
 	s := NewGuesses(g, Settings{})
@@ -134,7 +134,7 @@ func TestGuessesSwitchOnEvidence(t *testing.T) {
 	for range 5 {
 		if s.Learn(predicted, 32) {
 			switched++
-			predicted[0], predicted[1] = 32, 48 // what is in use comes first
+			predicted[0], predicted[1] = 32, 48 // the assumption in use comes first
 			for i, a := range s.List(nil) {
 				predicted[i] = 48
 				if a.Eagle != 0 {
@@ -197,7 +197,8 @@ func TestGuessesAreSpread(t *testing.T) {
 	}
 }
 
-// TestBelieve: how many reports confirm an assumption, by what they distinguish.
+// TestBelieve: the number of reports that confirm an assumption depends on the
+// assumptions that they distinguish.
 func TestBelieve(t *testing.T) {
 	layout := NewLayout(Rule032, []Group{fullOf16}, 0)
 	differ, same, none := []int32{48, 32}, []int32{48, 48}, []int32{0, 0}
@@ -248,8 +249,8 @@ func TestReplayIsPredicted(t *testing.T) {
 	equalAll(t, "predictions", got, []int32{48, 48, 0, 32, 0})
 }
 
-// TestAlone: what one group would have of a prompt by itself, one of an unknown
-// kind the blocks it holds from the start.
+// TestAlone: one group by itself would have these tokens of a prompt; a group of an
+// unknown kind would have the blocks it holds from the start.
 func TestAlone(t *testing.T) {
 	g := NewLayout(Rule032, []Group{{Spec: "full_attention", Kind: Full, Block: 16}, {Index: 1, Block: 16}}, 0)
 	h := &blocks{g: g, ends: []map[int]bool{{16: true, 32: true, 48: true}, {16: true, 32: true, 64: true}}}

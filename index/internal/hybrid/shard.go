@@ -97,7 +97,7 @@ func (s *Shard) Follow(slot int, m *Member, blocks *radix.Holding) {
 	s.setMethod(slot, f.plan.method)
 }
 
-// Release drops what a slot holds in groups: it hits nothing until Follow.
+// Release drops the blocks of a slot in groups: the slot hits nothing until Follow.
 func (s *Shard) Release(slot int) {
 	f := s.at(slot)
 	if f.ends != nil {

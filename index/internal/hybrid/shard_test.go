@@ -118,7 +118,7 @@ func (s *standing) tell(rule Rule, eagle uint32, replay int) {
 	}
 }
 
-// narrow returns what the slots hit of a prompt, and which slots were decided.
+// narrow returns the slots' hits of a prompt, and the set of the decided slots.
 func (st *stand) narrow(tokens, keys int, plain bool) (depth, held []int32, decided []uint64) {
 	words := (st.slots[len(st.slots)-1].slot + 64) / 64
 	n := Narrowing{Tokens: tokens, Keys: keys, Block: 16, Plain: plain, First: make([]uint64, words), Decided: make([]uint64, words),
@@ -138,8 +138,8 @@ func (st *stand) narrow(tokens, keys int, plain bool) (depth, held []int32, deci
 	return n.Depth, n.Held, n.Decided
 }
 
-// TestNarrowFollowsTheRule: whatever members store and remove, and however they are configured,
-// what the shard narrows their depth to is what the rule says.
+// TestNarrowFollowsTheRule: after any stores and removals, with any configuration, the
+// shard narrows the members' depth to the rule's result.
 func TestNarrowFollowsTheRule(t *testing.T) {
 	wide := windowOf16.at(2)
 	wide.Window = 130
@@ -160,7 +160,7 @@ func TestNarrowFollowsTheRule(t *testing.T) {
 		case 1:
 			if rnd.IntN(10) == 0 {
 				st.shard.Release(s.slot) // as the index does first
-				s.member.Clear()
+				s.member.Clear(1)
 				s.member.Reshape()
 			}
 			st.shard.Stored(s.slot, st.at, st.keys[:s.depth]) // announced again
@@ -222,8 +222,8 @@ func TestNarrowFollowsTheRule(t *testing.T) {
 	}
 }
 
-// TestNarrowLeavesAlone: members without other groups unless that is wanted, and those that
-// may hit a block behind the last key.
+// TestNarrowLeavesAlone: the shard leaves members without other groups alone unless the
+// caller wants them, and members that may hit a block behind the last key.
 func TestNarrowLeavesAlone(t *testing.T) {
 	st := newStand(t, [][]Group{{fullOf16, windowOf16}, {fullOf16}}, []int{nodeBlocks, 40})
 	st.slots[0].tell(Rule032, 1, 0)

@@ -6,12 +6,14 @@ import (
 	"warmroute/prefixhash"
 )
 
-// counter is a member of full attention alone that holds five blocks, and what is sent to it.
+// counter is a member of full attention alone that holds five blocks, and the counts that
+// are sent to it.
 type counter struct {
 	t *testing.T
 	m *Member
 	n *nodesByHand
 	l Lookup
+	g Guess
 }
 
 func newCounter(t *testing.T) *counter {
@@ -23,7 +25,7 @@ func newCounter(t *testing.T) *counter {
 // expect sends prompts of 100 tokens, which hit 80 or, if a block is dropped, 64.
 func (c *counter) expect(prompts int) {
 	for range prompts {
-		c.l.Expect(c.m, &Query{Prompt: length(100), Tokens: 100, Asked: Home{Block: 16}}, c.n)
+		c.l.Expect(&c.g, c.m, &Query{Prompt: length(100), Tokens: 100, Asked: Home{Block: 16}}, c.n)
 	}
 }
 
@@ -109,7 +111,7 @@ func TestKeysAreComputedWithoutTheLock(t *testing.T) {
 		c.m.tally.mu.Unlock()
 		return keys
 	}}
-	c.l.Expect(c.m, &Query{Prompt: p, Tokens: 100, Asked: Home{Block: 16}}, c.n)
+	c.l.Expect(&c.g, c.m, &Query{Prompt: p, Tokens: 100, Asked: Home{Block: 16}}, c.n)
 	if c.count("one", 100, 64, []int32{80, 64}, 64); asked == 0 {
 		t.Error("no key was computed")
 	}
@@ -126,7 +128,7 @@ func TestCountsDuringAnExpectation(t *testing.T) {
 		return keys
 	}}
 	l := Lookup{}
-	l.Expect(c.m, &Query{Prompt: p, Tokens: 100, Asked: Home{Block: 16}}, c.n)
+	l.Expect(new(Guess), c.m, &Query{Prompt: p, Tokens: 100, Asked: Home{Block: 16}}, c.n)
 	c.count("of the prompt", 200, 144, []int32{80, 64}, 64)
 }
 
@@ -139,7 +141,7 @@ func TestStoppedPromptsTeachNothing(t *testing.T) {
 	queries := 0.0
 	for _, before := range []int{0, 1} {
 		c.expect(before)
-		c.l.Expect(c.m, &Query{Prompt: stopped, Tokens: 100, Asked: Home{Block: 16}}, c.n)
+		c.l.Expect(&c.g, c.m, &Query{Prompt: stopped, Tokens: 100, Asked: Home{Block: 16}}, c.n)
 		c.expect(1)
 		queries += 100 * float64(before+2)
 		c.count("one was stopped", queries, 64, nil, 0)
@@ -153,4 +155,44 @@ func TestStoppedPromptsTeachNothing(t *testing.T) {
 	if c.l.Guess(&g, c.m, &Query{Prompt: stopped, Tokens: 100, Asked: Home{Block: 16}}, c.n); len(g.Hits) > 0 {
 		t.Errorf("a stopped prompt hits %v", g.Hits)
 	}
+}
+
+// TestPromptsTeachOnce: a prompt whose hit the counters have shown teaches nothing by its
+// answer, and the counters nothing of a round with a prompt whose answer has taught.
+func TestPromptsTeachOnce(t *testing.T) {
+	c, queries, hits := newCounter(t), 0.0, 0.0
+	read := func() {
+		if g, reported, ok := c.m.Count(queries, hits); ok {
+			c.m.Learn(&g, reported)
+		}
+	}
+	seen := func(what string, want int) {
+		t.Helper()
+		if n, _, _ := c.m.guesses.Seen(); n != want {
+			t.Errorf("%s: %d observations, want %d", what, n, want)
+		}
+	}
+	served := func() { c.expect(1); queries, hits = queries+100, hits+80 }
+	read()
+	served()
+	read()
+	seen("counted", 1)
+	c.m.Answered(&c.g, 80, true)
+	seen("answered after it was counted", 1)
+	served()
+	c.m.Answered(&c.g, 80, true)
+	seen("answered", 2)
+	read()
+	seen("counted after it was answered", 2)
+	served()
+	read()
+	seen("the next is counted", 3)
+	served()
+	late := c.g
+	queries++ // a stranger's
+	read()
+	c.m.Answered(&late, 7, false)
+	seen("a hit that nobody predicts, among others", 3)
+	c.m.Answered(&late, 80, false)
+	seen("not counted, so it teaches later", 4)
 }

@@ -65,6 +65,8 @@ func (m *Member) judge(p *Plan) Trust {
 		return inexact(told.Doubt)
 	case !eagle && !believed:
 		return Trust{Unconfirmed: true, Why: "whether a draft model drops blocks is not configured, and the replica's reports have not shown it yet"}
+	case m.belowWhy(p) != "":
+		return inexact(m.belowWhy(p))
 	case m.reports.doubt():
 		return Trust{repeats: true, Why: "it announces blocks again that requests have hit (kv_cache_report_mode full), which cannot always be told from copies, so less may be credited than is hit"}
 	}

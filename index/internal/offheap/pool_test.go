@@ -105,7 +105,7 @@ func TestRegionsAreCutWithoutLoss(t *testing.T) {
 	}
 }
 
-// What is smaller than a page of the pool's, or no power of two, is the Go heap's
+// Mappings smaller than a page of the pool's, or of no power of two, are on the Go heap
 // up to a bound; a freed mapping is used again for the same size, and no other.
 func TestWhatIsMapped(t *testing.T) {
 	before := mapped.Load()
@@ -139,7 +139,7 @@ func TestWhatIsMapped(t *testing.T) {
 	}
 }
 
-// Words are rounded up, and their view has what fits.
+// Words are rounded up, and their view has as many elements as fit.
 func TestViews(t *testing.T) {
 	if got := []int{Words[uint32](2), Words[uint32](3), Words[uint64](3), Words[[3]uint64](2)}; !slices.Equal(got, []int{1, 2, 3, 6}) {
 		t.Errorf("words %v", got)

@@ -125,7 +125,7 @@ func (s *source) put(r *region, o, i int) {
 	}
 }
 
-// free takes back what take returned; words of the heap are the collector's.
+// free takes back words that take returned; words of the heap belong to the collector.
 func (s *source) free(w []uint64) {
 	if len(w)*8 < LeastBlock {
 		return

@@ -60,11 +60,12 @@ func (n *Nodes) grow(nd *node, more, slot int) {
 		return
 	}
 	n.old = nd.appendRuns(n.old[:0])
+	n.old[len(n.old)-1].mark = n.trees[nd.tree].markAt(nd, len0)
 	words := make([]uint64, 0, len(n.old)+1)
 	for _, r := range n.old {
 		words = append(words, packRun(r))
 	}
-	words = append(words, packRun(Run{runEnd, holderset.Single(slot)}))
+	words = append(words, packRun(Run{End: runEnd, Set: holderset.Single(slot)}))
 	nd.truncated = false
 	nd.runs.Store(&words[0])
 	nd.state.Store(s&^(stateLen|stateSet) | stateRuns | uint64(end))
@@ -87,8 +88,13 @@ func (t *Tree) Begin(p, parent Place, blocks, slot int, tick uint16) {
 	nd := n.at(id)
 	nd.tree, nd.tick, nd.published = uint16(t.number), tick, uint16(blocks)
 	n.link(id, nd, parent)
+	before := uint64(0)
+	if parent != 0 {
+		before = n.Key(parent)
+	}
+	nd.mark = t.mark(before, nd.key(0))
 	nd.state.Store(versionOf(nd.state.Load()) | newState(blocks, holderset.Single(slot)))
-	t.heads.Put(nd.key(0), uint64(p))
+	t.heads.Put(headOf(parent, nd.key(0)), uint64(p))
 	t.added(id, nd, 0, blocks)
 }
 

@@ -10,9 +10,10 @@ import (
 // Census has the counts that Check makes of nodes, to compare with others.
 type Census struct {
 	References map[holderset.ID]uint32   // to interned sets
-	Places     []map[uint64]Place        // by tree and key
+	Places     []map[uint64][]Place      // by tree and key
 	Held       map[int]int               // blocks by slot
 	branches   map[int]map[uint64]uint64 // by slot and place
+	blocks     []int                     // by tree
 	heads      []int                     // nodes by tree
 	checks     []int                     // checkpoints by tree
 	children   map[uint32]int            // nodes that name a node their parent
@@ -23,9 +24,9 @@ type Census struct {
 // may see. For tests.
 func (n *Nodes) Check(live func(slot int) bool) (*Census, error) {
 	c := &Census{References: map[holderset.ID]uint32{}, Held: map[int]int{}, branches: map[int]map[uint64]uint64{},
-		heads: make([]int, len(n.trees)), checks: make([]int, len(n.trees)), children: map[uint32]int{}}
+		blocks: make([]int, len(n.trees)), heads: make([]int, len(n.trees)), checks: make([]int, len(n.trees)), children: map[uint32]int{}}
 	for range n.trees {
-		c.Places = append(c.Places, map[uint64]Place{})
+		c.Places = append(c.Places, map[uint64][]Place{})
 	}
 	for id := uint32(1); id <= n.made; id++ {
 		nd := n.at(id)
@@ -35,7 +36,7 @@ func (n *Nodes) Check(live func(slot int) bool) (*Census, error) {
 			}
 			continue
 		}
-		for _, look := range []func(uint32, *node) error{n.checker(c).array, n.checker(c).runs, n.checker(c).indexes, n.checker(c).family} {
+		for _, look := range []func(uint32, *node) error{n.checker(c).array, n.checker(c).runs, n.checker(c).family, n.checker(c).indexes} {
 			if err := look(id, nd); err != nil {
 				return nil, fmt.Errorf("node %d of %d blocks: %w", id, nd.len(), err)
 			}
@@ -68,10 +69,16 @@ func (k checker) array(id uint32, nd *node) error {
 	k.c.heads[nd.tree]++
 	places := k.c.Places[nd.tree]
 	for off, key := range nd.all() {
-		if other, twice := places[key]; twice || key == 0 {
-			return fmt.Errorf("key %x at %d is also at %d of node %d", key, off, other.Offset(), other.Node())
+		for _, other := range places[key] {
+			if k.n.Before(other) == k.n.Before(At(id, off)) {
+				return fmt.Errorf("key %x at %d is also at %d of node %d, behind the same block", key, off, other.Offset(), other.Node())
+			}
 		}
-		places[key] = At(id, off)
+		if key == 0 {
+			return fmt.Errorf("key 0 at %d", off)
+		}
+		places[key] = append(places[key], At(id, off))
+		k.c.blocks[nd.tree]++
 	}
 	return nil
 }
@@ -96,10 +103,21 @@ func (k checker) runs(id uint32, nd *node) error {
 		if r.Set >= holderset.FirstInterned {
 			k.c.References[r.Set]++
 		}
+		if want := k.markBehind(nd, r.End); r.mark != want {
+			return fmt.Errorf("the run up to %d has mark %x, want %x", r.End, r.mark, want)
+		}
 		k.n.sets.Each(r.Set, func(slot int) { k.c.Held[slot] += r.End - from })
 		from = r.End
 	}
 	return nil
+}
+
+// markBehind returns the mark of a node's block at an offset behind another, 0 for none.
+func (k checker) markBehind(nd *node, off int) uint32 {
+	if off == 0 || off >= nd.len() {
+		return 0
+	}
+	return k.n.trees[nd.tree].markAt(nd, off)
 }
 
 // covers reports whether a set has all of another.
@@ -115,19 +133,36 @@ func (k checker) covers(all, some holderset.ID) bool {
 // indexes checks that a node can be found.
 func (k checker) indexes(id uint32, nd *node) error {
 	t := k.n.trees[nd.tree]
-	if got := k.n.find(&t.heads, nd.key(0)); got != At(id, 0) {
+	if got := t.Head(nd.parent, nd.key(0)); got != At(id, 0) {
 		return fmt.Errorf("its first key leads to %x", got)
+	}
+	before := uint64(0)
+	if nd.parent != 0 {
+		before = k.n.Key(nd.parent)
+	}
+	if want := t.mark(before, nd.key(0)); nd.mark != want {
+		return fmt.Errorf("its mark is %x, want %x", nd.mark, want)
 	}
 	for off := range nd.len() {
 		if (int(nd.depth)+off+1)%k.n.every != 0 {
 			continue
 		}
 		k.c.checks[nd.tree]++
-		if got := k.n.find(&t.checkpoints, nd.key(off)); got != At(id, off) {
-			return fmt.Errorf("the checkpoint of offset %d leads to %x", off, got)
+		if !k.n.listed(&t.checkpoints, At(id, off)) {
+			return fmt.Errorf("the checkpoint of offset %d is not indexed", off)
 		}
 	}
 	return nil
+}
+
+// listed reports whether an index of blocks by their keys has a place.
+func (n *Nodes) listed(x *hashtable.SharedIndex, p Place) bool {
+	v := x.View()
+	at, found := v.Next(n.Key(p), hashtable.Position{})
+	for found != 0 && Place(found) != p {
+		at, found = v.Next(n.Key(p), at)
+	}
+	return found != 0
 }
 
 // family checks that parents and children refer to each other.
@@ -187,7 +222,7 @@ func (k checker) counts() error {
 		if t == nil {
 			continue
 		}
-		if blocks := len(k.c.Places[i]); t.blocks != blocks || t.heads.Len() != k.c.heads[i] || t.checkpoints.Len() != k.c.checks[i] {
+		if blocks := k.c.blocks[i]; t.blocks != blocks || t.heads.Len() != k.c.heads[i] || t.checkpoints.Len() != k.c.checks[i] {
 			return fmt.Errorf("tree %d counts %d blocks, %d heads and %d checkpoints; there are %d, %d and %d",
 				i, t.blocks, t.heads.Len(), t.checkpoints.Len(), blocks, k.c.heads[i], k.c.checks[i])
 		}

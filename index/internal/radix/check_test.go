@@ -18,13 +18,21 @@ func TestCheckFindsDamage(t *testing.T) {
 		"blocks":             {func(f *forest, _ *node) { f.tree.blocks++ }, counted},
 		"a head":             {func(f *forest, nd *node) { f.tree.heads.Delete(nd.key(0), uint64(At(1, 0))) }, "first key"},
 		"another head":       {func(f *forest, nd *node) { f.tree.heads.Put(nd.key(3), uint64(At(1, 3))) }, counted},
+		"a mark of a run":    {func(_ *forest, nd *node) { nd.runWords()[0] += 1 << markShift }, "has mark"},
+		"a mark":             {func(f *forest, _ *node) { f.nodes.at(2).mark++ }, "its mark is"},
 		"a checkpoint":       {func(f *forest, nd *node) { f.tree.checkpoints.Delete(nd.key(63), uint64(At(1, 63))) }, "the checkpoint of"},
 		"another checkpoint": {func(f *forest, nd *node) { f.tree.checkpoints.Put(nd.key(3), uint64(At(1, 3))) }, counted},
 		"a reference":        {func(f *forest, nd *node) { f.sets.Retain(unpackRun(nd.runWords()[0]).Set, 1) }, "references"},
-		"runs that grow":     {func(_ *forest, nd *node) { nd.runWords()[0] = packRun(Run{20, 1}) }, runs},
-		"equal runs":         {func(_ *forest, nd *node) { nd.runWords()[1] = packRun(Run{runEnd, unpackRun(nd.runWords()[0]).Set}) }, runs},
-		"a run of nothing":   {func(_ *forest, nd *node) { nd.runWords()[0] = packRun(Run{0, unpackRun(nd.runWords()[0]).Set}) }, runs},
-		"a run of nobody":    {func(_ *forest, nd *node) { nd.runWords()[1] = packRun(Run{runEnd, 0}) }, "nobody"},
+		"runs that grow": {func(_ *forest, nd *node) {
+			nd.runWords()[0] = packRun(Run{End: 20, Set: 1, mark: unpackRun(nd.runWords()[0]).mark})
+		}, runs},
+		"equal runs": {func(_ *forest, nd *node) {
+			nd.runWords()[1] = packRun(Run{End: runEnd, Set: unpackRun(nd.runWords()[0]).Set})
+		}, runs},
+		"a run of nothing": {func(_ *forest, nd *node) {
+			nd.runWords()[0] = packRun(Run{End: 0, Set: unpackRun(nd.runWords()[0]).Set})
+		}, runs},
+		"a run of nobody":    {func(_ *forest, nd *node) { nd.runWords()[1] = packRun(Run{End: runEnd}) }, "nobody"},
 		"one run":            {func(_ *forest, nd *node) { nd.runWords()[0] |= runEnd }, "with runs"},
 		"a set besides runs": {func(_ *forest, nd *node) { nd.state.Store(nd.state.Load() | 1<<stateSetShift) }, "with runs"},
 		"depth":              {func(f *forest, _ *node) { f.nodes.at(2).depth++ }, parent},
@@ -35,7 +43,7 @@ func TestCheckFindsDamage(t *testing.T) {
 			other := new(Tree)
 			f.nodes.Add(other, 1)
 			f.nodes.at(2).tree = 1
-			other.heads.Put(f.nodes.at(2).key(0), uint64(At(2, 0)))
+			other.heads.Put(headOf(At(1, 9), f.nodes.at(2).key(0)), uint64(At(2, 0)))
 		}, parent},
 		"a child":             {func(_ *forest, nd *node) { nd.child = 0 }, "does not list"},
 		"a child of others":   {func(f *forest, _ *node) { f.nodes.at(2).child = 1 }, "the parent"},
@@ -45,7 +53,7 @@ func TestCheckFindsDamage(t *testing.T) {
 		"capacity":            {func(_ *forest, nd *node) { nd.capacity = nd.published - 1 }, "published"},
 		"a tree":              {func(f *forest, nd *node) { nd.tree = 1 }, "is not there"},
 		"a tree that is gone": {func(f *forest, nd *node) { f.nodes.Drop(&f.tree) }, "is not there"},
-		"a key twice":         {func(_ *forest, nd *node) { nd.all()[5] = nd.key(4) }, "is also at 4 of"},
+		"a block twice":       {func(f *forest, nd *node) { f.nodes.at(2).all()[0] = nd.key(10) }, "is also at 10 of"},
 		"no key":              {func(_ *forest, nd *node) { nd.all()[5] = 0 }, "key 0"},
 		"no hash":             {func(f *forest, nd *node) { f.held[0].Take(nd.hash(3)) }, "64 hashes counted"},
 		"a hash elsewhere":    {func(f *forest, nd *node) { f.held[0].Take(nd.hash(3)); f.held[0].own.Put(77, uint64(At(1, 3))) }, "leads to"},

@@ -6,16 +6,31 @@
 // that refer to the block they follow (parent). A node has for each holder only
 // blocks whose predecessors the holder has too, so along a chain the sets of holders
 // only shrink, and a node's runs record where: each run is a stretch that one set
-// holds. A Tree is the nodes of one scope; it finds a node by its first key (heads)
-// or by a checkpoint, one block in so many along a prompt. Nodes are all nodes of a
-// shard. A Holding is one holder's part of them: its hashes of blocks, and the blocks
-// after which it continues in another node.
+// holds. A Tree is the nodes of one scope; it finds a node by its first key and the
+// block before it (heads), or by the key of a checkpoint, one block in so many along a
+// prompt. Nodes are all nodes of a shard. A Holding is one holder's part of them: its
+// hashes of blocks, and the blocks after which it continues in another node.
 //
 // Blocks without holders are removed from the end of a node, except blocks that other
 // nodes follow.
 //
 // One writer at a time changes nodes, trees and holdings. Tree.Trace is for lookups,
 // which have entered an epoch and take no lock.
+//
+// # Why made-up keys mislead about nobody else
+//
+// Links have no secret: a holder can make up contents that give a block another block's
+// key behind a parent of its own. Writers find a block by its key and the place before
+// it, so blocks with one key behind two others are two blocks. But a lookup jumps to a
+// checkpoint by its key alone, and searches a node's keys as if blocks with equal keys had
+// equal keys before them. So it checks each block with which a holder may leave its path:
+// where a node begins, and behind each run. The node and the run have that block's mark,
+// 24 bits of a hash of its key and the key before it, keyed with a secret of the process.
+// If the mark is that of the prompt's keys, the holder's last block has the prompt's key.
+// A holder without made-up blocks has no other block with this key than the prompt's, so
+// the blocks before are the prompt's too, and the holder lacks the next. If a mark
+// differs, the lookup goes from node to node and compares each key. Only what holders
+// that have the made-up blocks match can be wrong.
 //
 // # Why lookups see blocks of one time
 //

@@ -19,7 +19,7 @@ type grove struct {
 	has    []map[int]bool // by slot: blocks; a slot with a block has the blocks before it
 	tick   uint16
 	ticks  map[uint32]uint16 // by node, of the last store
-	swept  map[int]bool      // ended slots of which some blocks are gone, perhaps before others
+	swept  map[int]bool      // ended slots that have lost some blocks, perhaps before others
 }
 
 type groveBlock struct {
@@ -152,13 +152,13 @@ func (g *grove) kids(block int) (kids []int) {
 // storeSome stores some of the blocks of a path that follows a place.
 func (g *grove) storeSome(slot int, at Place, path []int) (p Place, n int) {
 	keys, hashes := g.keysAndHashes(slot, path)
-	head := g.tree.Head(keys[0])
+	head := g.tree.Head(at, keys[0])
 	switch {
 	case at != 0 && g.nodes.Has(at+1, keys[0]):
 		return at + 1, g.join(slot, at+1, keys, hashes)
 	case head != 0:
 		if before := g.nodes.Before(head); before != at {
-			g.t.Fatalf("a node behind %x, whose first block follows %x", before, at)
+			g.t.Fatalf("the node behind %x follows %x", at, before)
 		}
 		return head, g.join(slot, head, keys, hashes)
 	case at != 0 && g.nodes.IsEnd(at):
@@ -388,15 +388,9 @@ func (g *grove) verifyStored() {
 	for page := range g.nodes.Pages() {
 		for s := range g.nodes.Page(page) {
 			nodes++
-			for off, key := range s.Keys {
-				if holders[key] = map[int]bool{}; off > 0 {
-					after[key] = s.Keys[off-1]
-				} else if s.First {
-					after[key] = 0
-				}
-			}
-			for _, c := range s.Children {
-				after[c.Key] = s.Keys[c.Offset]
+			before := s.Before
+			for _, key := range s.Keys {
+				holders[key], after[key], before = map[int]bool{}, before, key
 			}
 			from := 0
 			for _, r := range s.Runs {

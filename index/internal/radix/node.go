@@ -49,8 +49,7 @@ type node struct {
 	deepest    int16  // no node follows a block behind this offset, -1 = none follows any
 	plain      bool   // the blocks' hashes are their keys; else the hashes are behind the capacity for keys
 	truncated  bool   // blocks were taken off the end since runs were written: readers may take other blocks for them
-
-	_ [4]byte // to a cache line
+	mark       uint32 // of the first block, see Tree.mark; readers too
 }
 
 // A state holds the number of blocks, and either the set that holds all of them or
@@ -138,6 +137,14 @@ func commonKeys(have []uint64, want []prefixhash.Key) int {
 		lo++
 	}
 	return lo + 1
+}
+
+// equalKeys is commonKeys for keys that may not be chained.
+func equalKeys(have []uint64, want []prefixhash.Key) (n int) {
+	for n < min(len(have), len(want)) && have[n] == uint64(want[n]) {
+		n++
+	}
+	return n
 }
 
 // fan is the number of parts into which each step splits a search.

@@ -2,12 +2,12 @@ package radix
 
 import (
 	"iter"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 	"unsafe"
 
 	"warmroute/index/internal/epoch"
-	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/index/internal/offheap"
 )
@@ -60,16 +60,6 @@ func (n *Nodes) at(id uint32) *node {
 func (n *Nodes) Has(p Place, key uint64) bool {
 	nd := n.at(p.Node())
 	return lenOf(nd.state.Load()) > p.Offset() && nd.key(p.Offset()) == key
-}
-
-// find returns the place of a key in an index, 0 when absent. For lookups.
-func (n *Nodes) find(x *hashtable.SharedIndex, key uint64) Place {
-	v := x.View()
-	at, p := v.Next(key, hashtable.Position{})
-	for p != 0 && !n.Has(Place(p), key) {
-		at, p = v.Next(key, at)
-	}
-	return Place(p)
 }
 
 // take returns an unused node, or false when there is none.
@@ -185,17 +175,10 @@ func (n *Nodes) Trim() {
 
 // Stored is a node's content.
 type Stored struct {
-	Tree     int
-	First    bool // begins prompts
-	Keys     []uint64
-	Runs     []Run
-	Children []Child
-}
-
-// Child is a node that follows a block, by its first key.
-type Child struct {
-	Offset int
-	Key    uint64
+	Tree   int
+	Before uint64 // the key of the block before the first, 0 where prompts begin
+	Keys   []uint64
+	Runs   []Run
 }
 
 // Pages returns the number of pages of nodes.
@@ -210,9 +193,9 @@ func (n *Nodes) Page(page int) iter.Seq[Stored] {
 			if nd.len() == 0 {
 				continue
 			}
-			s := Stored{Tree: int(nd.tree), First: nd.parent == 0, Keys: nd.all(), Runs: nd.appendRuns(nil)}
-			for c := nd.child; c != 0; c = n.at(c).next {
-				s.Children = append(s.Children, Child{n.at(c).parent.Offset(), n.at(c).key(0)})
+			s := Stored{Tree: int(nd.tree), Keys: nd.all(), Runs: nd.appendRuns(nil)}
+			if nd.parent != 0 {
+				s.Before = n.Key(nd.parent)
 			}
 			if !yield(s) {
 				return
@@ -228,7 +211,7 @@ func (n *Nodes) Add(t *Tree, seed uint64) {
 		number = len(n.trees)
 		n.trees = append(n.trees, nil)
 	}
-	t.nodes, t.number = n, number
+	t.nodes, t.number, t.secret = n, number, [2]uint64{seed, bits.RotateLeft64(seed*spread, 32)}
 	t.heads.Init(n.arrays.pool, seed)
 	t.checkpoints.Init(n.arrays.pool, seed)
 	n.trees[number] = t

@@ -10,16 +10,23 @@ import (
 
 // Run is a stretch of a node's blocks that one set holds, up to an offset. Along a
 // node sets only shrink. In a node's runs each is a word: the end in the low 16
-// bits, the set above them; the last one ends where the node does.
+// bits, the set above them, and the mark of the block behind it; the last one ends where
+// the node does, and has no mark.
 type Run struct {
-	End int
-	Set holderset.ID
+	End  int
+	Set  holderset.ID
+	mark uint32
 }
 
 const runEnd = 0xffff // of the last run
 
-func packRun(r Run) uint64   { return uint64(r.End) | uint64(r.Set)<<16 }
-func unpackRun(w uint64) Run { return Run{int(w & runEnd), holderset.ID(w >> 16 & holderset.MaxID)} }
+const markShift = 64 - markBits
+
+func packRun(r Run) uint64 { return uint64(r.End) | uint64(r.Set)<<16 | uint64(r.mark)<<markShift }
+
+func unpackRun(w uint64) Run {
+	return Run{int(w & runEnd), holderset.ID(w >> 16 & holderset.MaxID), uint32(w >> markShift)}
+}
 
 // runAt reads one of a node's runs. The one before it was not the last.
 func runAt(runs *uint64, i int) Run {
@@ -45,7 +52,7 @@ func (nd *node) appendRuns(dst []Run) []Run {
 	s := nd.state.Load()
 	n := lenOf(s)
 	if s&stateRuns == 0 {
-		return append(dst, Run{n, setOf(s)})
+		return append(dst, Run{End: n, Set: setOf(s)})
 	}
 	for _, w := range nd.runWords() {
 		dst = append(dst, unpackRun(w))
@@ -148,7 +155,7 @@ func (n *Nodes) toggled(dst, old []Run, from, to, slot int) (_ []Run, ok bool) {
 			n.sets.Release(set, 1)
 			dst[k-1].End = end
 		} else {
-			dst = append(dst, Run{end, set})
+			dst = append(dst, Run{End: end, Set: set})
 		}
 		start = end
 	}
@@ -194,6 +201,7 @@ func (n *Nodes) publish(id uint32, nd *node, blocks int, old, runs []Run) {
 		n.clear(id, nd)
 		return
 	}
+	n.trees[nd.tree].putMarks(nd, old, runs)
 	s := nd.state.Load() &^ (stateRuns | stateSet)
 	if left < blocks {
 		n.trees[nd.tree].removed(id, nd, left, blocks)
@@ -226,6 +234,24 @@ func (n *Nodes) publish(id uint32, nd *node, blocks int, old, runs []Run) {
 	nd.state.Store(s | stateRuns)
 }
 
+// putMarks gives a node's new runs their marks. Those of old runs with the same ends are
+// known.
+func (t *Tree) putMarks(nd *node, old, runs []Run) {
+	last := len(runs) - 1
+	for i := range runs[:last] {
+		r := &runs[i]
+		for len(old) > 0 && old[0].End < r.End {
+			old = old[1:]
+		}
+		if len(old) > 1 && old[0].End == r.End {
+			r.mark = old[0].mark
+		} else {
+			r.mark = t.markAt(nd, r.End)
+		}
+	}
+	runs[last].mark = 0
+}
+
 // moveEnd changes a node's runs in place if they differ from the old ones in one end
 // only. The end may rise only with up. No second end differs: one slot comes or goes, so
 // the sets between two ends that differ would differ too.
@@ -256,7 +282,7 @@ func (n *Nodes) clear(id uint32, nd *node) {
 	if left > 0 {
 		return
 	}
-	t.heads.Delete(nd.key(0), uint64(At(id, 0)))
+	t.heads.Delete(headOf(nd.parent, nd.key(0)), uint64(At(id, 0)))
 	n.unlink(nd)
 	n.retired.Put(retired{id: id})
 }

@@ -38,53 +38,105 @@ func (s *Stretch) Change(k int) (depth int32, set holderset.ID, ok bool) {
 }
 
 // Trace fills path with the nodes that a prompt goes through, as far as they have
-// it. It relies on keys being chained: if two are equal, so are all before them. So
+// it. It expects keys to be chained: if two are equal, so are all before them. So
 // behind the first node it jumps to the prompt's last checkpoint in the tree, looks
-// up which nodes lead to it, and compares keys only behind it.
+// up which nodes lead to it, and compares keys only behind it. Made-up blocks can
+// repeat keys behind other keys, so Trace takes no path that is not proven.
 func (t *Tree) Trace(path []Stretch, keys []prefixhash.Key) []Stretch {
-	path, ok := t.trace(path[:0], keys, true)
-	if !ok { // a checkpoint was gone, or was another prompt's
-		path, _ = t.trace(path[:0], keys, false)
+	path, ok := t.trace(path[:0], keys)
+	if !ok {
+		path = t.walk(path[:0], keys)
 	}
 	return path
 }
 
-// trace is Trace, with jumps or from node to node only.
-func (t *Tree) trace(path []Stretch, keys []prefixhash.Key, jump bool) (_ []Stretch, ok bool) {
-	n := t.nodes
+// trace is Trace, but fails if a checkpoint is gone or another prompt's, or a path is
+// not proven.
+//
+// A path is proven if it has the prompt's keys on both sides of each block with which
+// its set changes, and at its end. A holder without made-up blocks has the path up to
+// one of these, so the blocks before are the prompt's, and the holder lacks the next.
+func (t *Tree) trace(path []Stretch, keys []prefixhash.Key) (_ []Stretch, ok bool) {
+	n, jumped, before := t.nodes, false, Place(0)
 	for p := 0; p < len(keys); {
-		var at Place
-		key := hashtable.KeyOf(uint64(keys[p]))
-		if p > 0 && jump { // more than one node: there may be many
-			if _, likely := t.heads.View().Next(key, hashtable.Position{}); likely == 0 {
+		at, key := Place(0), hashtable.KeyOf(uint64(keys[p]))
+		if p > 0 && !jumped { // more than one node: there may be many
+			if _, likely := t.heads.View().Next(headOf(before, key), hashtable.Position{}); likely == 0 {
 				break
 			}
-			jump = false
+			jumped = true
 			at = t.lastCheckpoint(keys, p/n.every)
 		}
-		jumped := at != 0
-		if jumped {
+		jump := at != 0
+		if jump {
 			nd := n.at(at.Node())
-			if p = int(nd.depth); p+at.Offset() >= len(keys) {
+			if p = int(nd.depth); p+at.Offset() >= len(keys) || nd.mark != t.markOf(keys, p) {
 				return path, false
 			}
-			if path, ok = n.climb(path[:0], nd.parent); !ok {
+			if path, ok = t.climb(path[:0], nd.parent, keys); !ok {
 				return path, false
 			}
-		} else if at = n.find(&t.heads, key); at == 0 {
+		} else if at = t.Head(before, key); at == 0 {
 			break
 		}
 		nd, off := n.at(at.Node()), at.Offset()
 		s := nd.read(off, n.every, keys[p:])
 		if s.Len <= int32(off) { // while the node has the block, the nodes that lead to it stay
-			return path, !jumped
+			return path, !jump
+		}
+		s.Depth = int32(p)
+		s.of |= uint64(at.Node()) << 32
+		if s.runs != nil && !t.proves(&s, keys) {
+			return path, false
+		}
+		path = append(path, s)
+		p += int(s.Len)
+		before = At(at.Node(), int(s.Len)-1)
+	}
+	return path, true
+}
+
+// markOf returns the mark of a prompt's block.
+func (t *Tree) markOf(keys []prefixhash.Key, depth int) uint32 {
+	if depth == 0 {
+		return t.mark(0, uint64(keys[0]))
+	}
+	pair := keys[depth-1:][:2]
+	return t.mark(uint64(pair[0]), uint64(pair[1]))
+}
+
+// proves reports whether a stretch has the prompt's keys where its set changes.
+func (t *Tree) proves(s *Stretch, keys []prefixhash.Key) bool {
+	for k := 0; ; k++ {
+		r := runAt(s.runs, k)
+		if r.End >= int(s.Len) {
+			return true
+		}
+		if pair := keys[int(s.Depth)+r.End-1:][:2]; r.mark != t.mark(uint64(pair[0]), uint64(pair[1])) {
+			return false
+		}
+	}
+}
+
+// walk is Trace from node to node that compares each key.
+func (t *Tree) walk(path []Stretch, keys []prefixhash.Key) []Stretch {
+	before := Place(0)
+	for p := 0; p < len(keys); {
+		at := t.Head(before, hashtable.KeyOf(uint64(keys[p])))
+		if at == 0 {
+			break
+		}
+		s := t.nodes.at(at.Node()).read(0, 0, keys[p:])
+		if s.Len == 0 {
+			break
 		}
 		s.Depth = int32(p)
 		s.of |= uint64(at.Node()) << 32
 		path = append(path, s)
 		p += int(s.Len)
+		before = At(at.Node(), int(s.Len)-1)
 	}
-	return path, true
+	return path
 }
 
 // lastCheckpoint returns the place of a prompt's last checkpoint in the tree behind
@@ -111,15 +163,20 @@ func (t *Tree) lastCheckpoint(keys []prefixhash.Key, lo int) (last Place) {
 	return last
 }
 
-// climb appends the nodes that lead to a block, the first one first.
-func (n *Nodes) climb(path []Stretch, to Place) (_ []Stretch, ok bool) {
+// climb appends the nodes that lead to a block, the first one first. It fails if they
+// are not proven.
+func (t *Tree) climb(path []Stretch, to Place, keys []prefixhash.Key) (_ []Stretch, ok bool) {
 	for to != 0 {
-		nd := n.at(to.Node())
+		nd := t.nodes.at(to.Node())
 		v, len := nd.view(), to.Offset()+1
-		if lenOf(v.state) < len || v.void() {
+		if lenOf(v.state) < len || v.void() || nd.mark != t.markOf(keys, int(nd.depth)) {
 			return path, false
 		}
-		path = append(path, Stretch{int32(nd.depth), int32(len), uint64(to.Node())<<32 | uint64(v.set), v.runs})
+		s := Stretch{int32(nd.depth), int32(len), uint64(to.Node())<<32 | uint64(v.set), v.runs}
+		if s.runs != nil && !t.proves(&s, keys) {
+			return path, false
+		}
+		path = append(path, s)
 		to = nd.parent
 	}
 	slices.Reverse(path)
@@ -128,7 +185,8 @@ func (n *Nodes) climb(path []Stretch, to Place) (_ []Stretch, ok bool) {
 
 // read returns the stretch of a node that has keys. keys begin with the node, and
 // are known to be the node's before off. The tree lacks the next checkpoint, of one
-// in every blocks, so read compares the keys up to there first.
+// in every blocks, so read compares the keys up to there first. If every is 0, it
+// compares each key. The last key of the stretch is the node's.
 func (nd *node) read(off, every int, keys []prefixhash.Key) Stretch {
 	for {
 		v := nd.view()
@@ -143,9 +201,14 @@ func (nd *node) read(off, every int, keys []prefixhash.Key) Stretch {
 		if versionOf(nd.state.Load()) != versionOf(v.state) { // the array may be another node's, and being written
 			continue
 		}
-		end := off + commonKeys(array[off:min(n, off+every)], keys[off:])
-		if end == off+every {
-			end += commonKeys(array[end:], keys[end:])
+		end := off
+		if every > 0 {
+			if end += commonKeys(array[off:min(n, off+every)], keys[off:]); end == off+every {
+				end += commonKeys(array[end:], keys[end:])
+			}
+		}
+		if every == 0 || end > off && array[end-1] != uint64(keys[end-1]) {
+			end = equalKeys(array, keys)
 		}
 		return Stretch{Len: int32(end), of: uint64(v.set), runs: v.runs}
 	}

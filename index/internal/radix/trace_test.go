@@ -104,6 +104,54 @@ func TestRunsDoNotRiseOverOtherBlocks(t *testing.T) {
 	}
 }
 
+// Slot 0 repeats a prompt's keys behind blocks of another prompt of slot 1, or behind made-up
+// blocks. Wherever that is, the lookup finds the blocks that slot 1 has of the prompt.
+func TestRepeatedKeysHideNoBlocks(t *testing.T) {
+	asked, other, made := chain(0, 80), chain(1000, 80), chain(2000, 80)
+	for name, c := range map[string]struct {
+		nodes [][]uint64 // each behind the one before, of slot 0
+		held  []int      // blocks of these nodes, of slot 1 too
+		equal int        // of them, blocks of the prompt
+		asked int
+	}{
+		"in a node":              {[][]uint64{slices.Concat(asked[:2], other[2:4], asked[4:40])}, []int{4}, 2, 40},
+		"one block in it":        {[][]uint64{slices.Concat(asked[:2], made[2:3], asked[3:40])}, []int{2}, 2, 40},
+		"within a search":        {[][]uint64{slices.Concat(asked[:2], other[2:21], asked[21:31], made[31:40])}, []int{21}, 2, 36},
+		"behind a node":          {[][]uint64{slices.Concat(asked[:2], other[2:4]), asked[4:40]}, []int{4}, 2, 40},
+		"one block behind":       {[][]uint64{asked[:2], slices.Concat(made[2:3], asked[3:40])}, []int{2}, 2, 40},
+		"one block of a second":  {[][]uint64{asked[:2], slices.Concat(made[2:3], asked[3:6]), asked[6:40]}, []int{2}, 2, 40},
+		"one block in a second":  {[][]uint64{asked[:2], slices.Concat(asked[2:4], made[4:5], asked[5:8]), asked[8:40]}, []int{2, 2}, 4, 40},
+		"behind a second":        {[][]uint64{slices.Concat(asked[:2], other[2:4]), other[4:8], asked[8:40]}, []int{4, 4}, 2, 40},
+		"all but the first node": {[][]uint64{slices.Concat(made[:1], asked[1:40])}, nil, 0, 40},
+	} {
+		for _, every := range []int{4, 128} {
+			f := newForest(t, every, 2)
+			at, behind, depth := Place(0), Place(0), 0
+			for i, keys := range c.nodes {
+				p := f.begin(0, at, keys)
+				if i < len(c.held) {
+					f.add(1, p, keys[:c.held[i]])
+				}
+				if last := c.equal - 1 - depth; last >= 0 && last < len(keys) {
+					behind = p + Place(last)
+				}
+				at, depth = p+Place(len(keys)-1), depth+len(keys)
+			}
+			f.begin(1, behind, asked[c.equal:20])
+			var prompt []prefixhash.Key
+			for _, key := range asked[:c.asked] {
+				prompt = append(prompt, prefixhash.Key(key))
+			}
+			if err := f.check(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if held := f.heldOf(f.traced(prompt), 1); held != 20 {
+				t.Errorf("%s, checkpoints each %d: slot 1 is said to have %d blocks of the prompt, want 20", name, every, held)
+			}
+		}
+	}
+}
+
 // A lookup may take another prompt's checkpoint for its own, once in some billions. Wherever that
 // is, the lookup finds the blocks of its own prompt.
 func TestCheckpointsOfOthersMisleadNobody(t *testing.T) {
@@ -126,14 +174,14 @@ func TestCheckpointsOfOthersMisleadNobody(t *testing.T) {
 		for n := 0; n <= len(prompt); n++ {
 			for point := 3; point < n; point += 4 {
 				key := hashtable.KeyOf(uint64(prompt[point]))
-				right := f.nodes.find(&f.tree.checkpoints, key)
-				f.tree.checkpoints.Delete(key, uint64(right))
+				_, right := f.tree.checkpoints.View().Next(key, hashtable.Position{})
+				f.tree.checkpoints.Delete(key, right)
 				f.tree.checkpoints.Put(key, uint64(at))
 				if got := len(f.traced(prompt[:n])); got != n {
 					t.Errorf("%s: %d of %d blocks are found where the checkpoint of block %d is another's", name, got, n, point)
 				}
 				f.tree.checkpoints.Delete(key, uint64(at))
-				f.tree.checkpoints.Put(key, uint64(right))
+				f.tree.checkpoints.Put(key, right)
 			}
 		}
 	}

@@ -1,6 +1,10 @@
 package radix
 
-import "warmroute/index/internal/hashtable"
+import (
+	"math/bits"
+
+	"warmroute/index/internal/hashtable"
+)
 
 // MaxTrees bounds the trees of Nodes.
 const MaxTrees = 1 << 16
@@ -9,8 +13,9 @@ const MaxTrees = 1 << 16
 type Tree struct {
 	nodes  *Nodes
 	number int
+	secret [2]uint64 // of marks
 
-	heads       hashtable.SharedIndex // nodes by their first keys
+	heads       hashtable.SharedIndex // nodes by their first keys and the blocks before them
 	checkpoints hashtable.SharedIndex // one block in so many of a prompt
 	blocks      int
 
@@ -32,8 +37,38 @@ func (t *Tree) Discard() {
 	t.checkpoints.Discard()
 }
 
-// Head returns the first block of the node that begins with a key, or 0.
-func (t *Tree) Head(key uint64) Place { return t.nodes.find(&t.heads, key) }
+// Head returns the first block of the node that begins with a key behind a block, or 0.
+func (t *Tree) Head(before Place, key uint64) Place {
+	n, v, head := t.nodes, t.heads.View(), headOf(before, key)
+	at, p := v.Next(head, hashtable.Position{})
+	for p != 0 {
+		nd := n.at(Place(p).Node())
+		if nd.parent == before && lenOf(nd.state.Load()) > 0 && nd.key(0) == key {
+			break
+		}
+		at, p = v.Next(head, at)
+	}
+	return Place(p)
+}
+
+// headOf returns the number under which heads has a node.
+func headOf(before Place, key uint64) uint64 { return key ^ uint64(before)*spread }
+
+// spread is odd: multiplying by it spreads places over all bits.
+const spread = 0x165667919e3779f9
+
+// mark returns the mark of a block with a key behind a block with the key before, 0 for
+// none. Without the seed, nobody can aim at the mark of another pair of keys: two have one
+// mark once in 2^24 times.
+func (t *Tree) mark(before, key uint64) uint32 {
+	hi, lo := bits.Mul64(before^t.secret[0], key^t.secret[1])
+	return uint32(hi^lo) & (1<<markBits - 1)
+}
+
+const markBits = 24
+
+// markAt returns the mark of a node's block behind another one of it.
+func (t *Tree) markAt(nd *node, off int) uint32 { return t.mark(nd.key(off-1), nd.key(off)) }
 
 // added counts the blocks from … to - 1 of a node, and indexes the checkpoints.
 func (t *Tree) added(id uint32, nd *node, from, to int) {

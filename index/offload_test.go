@@ -1,0 +1,246 @@
+package index
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"warmroute/render/testkit/race"
+)
+
+// tiered is a holder of full attention with a connector that moves chunks of two blocks.
+type tiered struct {
+	*Index
+	t *testing.T
+	Holder
+	life   uint64
+	prompt tokensPrompt
+	hashes []uint64
+	full   Event
+}
+
+func newTiered(t *testing.T, x *Index, replica string, blocks int) *tiered {
+	t.Helper()
+	h := &tiered{Index: x, t: t, Holder: Holder{Replica: replica}, prompt: somePrompt(blocks * groupBlock)}
+	h.full = fullAndWindow(h.prompt, 0)[1]
+	h.full.Scope = groupSpace
+	h.hashes, h.life = h.full.Hashes, x.Begin(h.Holder)
+	return h
+}
+
+func (h *tiered) apply(events ...Event) Result {
+	h.t.Helper()
+	res, err := h.Apply(&Batch{Holder: h.Holder, Incarnation: h.life, Events: events})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return res
+}
+
+// stored is an event of CPU memory for a chunk that ends with a block.
+func (h *tiered) stored(c Connector, block int) Event {
+	scope := groupSpace
+	scope.BlockSize = 0
+	return Event{Kind: Stored, Scope: scope, Tier: TierCPU, ByHash: true, Connector: c, Hashes: h.hashes[block : block+1]}
+}
+
+func (h *tiered) gone(tier Tier, blocks ...int) Event {
+	e := Event{Kind: Removed, Scope: groupSpace, Tier: tier}
+	for _, b := range blocks {
+		e.Hashes = append(e.Hashes, h.hashes[b])
+	}
+	return e
+}
+
+// wantLoaded checks the blocks on GPU and the tokens loaded behind them of the prompt's first
+// tokens.
+func (h *tiered) wantLoaded(what string, tokens, hit, loaded int) {
+	h.t.Helper()
+	if m := findOne(h.t, h.Index, h.Holder, h.prompt[:tokens]); int(m.Hit) != hit || int(m.Loaded) != loaded || m.Lower < (m.Hit+m.Loaded)/groupBlock {
+		h.t.Errorf("%s: %+v, want %d tokens from the GPU and %d loaded", what, m, hit, loaded)
+	}
+}
+
+// TestChunksBelowTheGPU: chunks are joined to what the GPU has announced, in any order, and
+// looked up whole behind the GPU's hit.
+func TestChunksBelowTheGPU(t *testing.T) {
+	const b = groupBlock
+	h := newTiered(t, newGroups(t, nil), "a:1", 8)
+	h.apply(h.full)
+	h.apply(h.stored(OffloadChunks, 5), h.stored(OffloadChunks, 1), h.stored(OffloadChunks, 3)) // the last one first
+	h.wantLoaded("all on GPU", 8*b, 7*b, 0)
+	h.apply(h.gone(TierGPU, 7, 6, 5, 4, 3))
+	h.wantLoaded("behind the GPU's blocks", 8*b, 3*b, 3*b)
+	h.wantLoaded("to the last token of whole chunks", 6*b, 3*b, 3*b)
+	h.wantLoaded("a chunk that the prompt cuts", 6*b-1, 3*b, 0)
+	h.apply(h.gone(TierGPU, 2, 1, 0))
+	h.wantLoaded("nothing on GPU", 8*b, 0, 6*b)
+	if n := h.TierHoldings(h.Holder, TierCPU); n != 3 {
+		t.Errorf("%d blocks held, want the three chunks", n)
+	}
+	if res := h.apply(h.gone(TierCPU, 3, 7)); res.Removed != 1 {
+		t.Errorf("%+v, want one chunk removed", res)
+	}
+	h.wantLoaded("behind a gap", 8*b, 0, 2*b)
+	h.apply(h.stored(OffloadChunks, 3))
+	h.wantLoaded("stored again, though the GPU has dropped it", 8*b, 0, 6*b)
+	h.apply(Event{Kind: Cleared})
+	h.wantLoaded("the GPU's clear is not the tier's", 8*b, 0, 6*b)
+	if trust, _ := h.Trust(h.ID(h.Holder), "", "m"); trust.Exact {
+		t.Error("whether the tier was cleared is not known, but the holder is called exact")
+	}
+	h.apply(h.stored(OffloadChunks, 1)) // a connector stores no chunk that it has
+	h.wantLoaded("proven clear", 8*b, 0, 2*b)
+	h.Begin(h.Holder)
+	h.wantLoaded("begun again", 8*b, 0, 0)
+	if n := h.Stats().Grouped; n != 0 {
+		t.Errorf("%d blocks are still counted", n)
+	}
+}
+
+// TestCountsSettleAClear: after a clear, what a replica counts for a prompt decides whether
+// its CPU memory was cleared, too.
+func TestCountsSettleAClear(t *testing.T) {
+	for kept, counted := range map[bool]int{true: 4 * groupBlock, false: 0} {
+		h := newTiered(t, newGroups(t, nil), "a:1", 4)
+		h.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
+		h.apply(h.full)
+		h.apply(h.stored(OffloadChunks, 1), h.stored(OffloadChunks, 3))
+		h.apply(Event{Kind: Cleared})
+		var g Guess
+		h.Guess(&g, h.ID(h.Holder), groupSpace, h.prompt.AppendChain(nil, Keying{Unit: groupBlock}), h.prompt)
+		h.Served(h.Holder, groupSpace, &g, counted)
+		h.wantLoaded(fmt.Sprintf("kept %v", kept), 4*groupBlock, 0, counted)
+		if trust, ok := h.Trust(h.ID(h.Holder), "", "m"); !ok || !trust.Exact {
+			t.Errorf("kept %v: the doubt is settled, but %+v", kept, trust)
+		}
+	}
+}
+
+// TestBlocksBelowTheGPU: SimpleCPUOffloadConnector needs no whole chunk, counts copies, and
+// announces the clear of its memory besides the GPU's.
+func TestBlocksBelowTheGPU(t *testing.T) {
+	const b = groupBlock
+	h := newTiered(t, newGroups(t, nil), "a:1", 4)
+	h.apply(h.full)
+	h.apply(h.stored(OffloadSingles, 2), h.stored(OffloadSingles, 1), h.stored(OffloadSingles, 1), h.gone(TierGPU, 3, 2, 1))
+	h.wantLoaded("behind one block", 4*b, b, 2*b)
+	h.apply(h.gone(TierCPU, 1))
+	h.wantLoaded("a copy is left", 4*b, b, 2*b)
+	h.apply(h.gone(TierCPU, 1))
+	h.wantLoaded("no copy is left", 4*b, b, 0)
+	h.apply(h.stored(OffloadSingles, 0), h.stored(OffloadSingles, 1), Event{Kind: Cleared})
+	h.wantLoaded("the GPU's clear", 4*b, 0, 3*b)
+	h.apply(Event{Kind: Cleared}, Event{Kind: Cleared})
+	h.wantLoaded("both cleared", 4*b, 0, 0)
+}
+
+// TestUnknownBelowTheGPU: blocks that no event has described count once one has; until then
+// the holder is inexact, as it is with a connector that announces no removals.
+func TestUnknownBelowTheGPU(t *testing.T) {
+	h := newTiered(t, newGroups(t, nil), "a:1", 4)
+	h.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
+	exact := func(want bool) {
+		t.Helper()
+		if trust, _ := h.Trust(h.ID(h.Holder), "", "m"); trust.Exact != want {
+			t.Errorf("%q, want exact %v", trust.Why, want)
+		}
+	}
+	h.apply(h.stored(OffloadChunks, 1), h.stored(OffloadChunks, 3))
+	h.wantLoaded("not described", 4*groupBlock, 0, 0)
+	h.apply(h.full)
+	exact(true)
+	h.apply(h.gone(TierGPU, 3, 2, 1, 0), h.gone(TierCPU, 3), h.stored(OffloadChunks, 3))
+	h.wantLoaded("described", 4*groupBlock, 0, 4*groupBlock)
+	e := h.stored(NoConnector, 2)
+	h.apply(e)
+	exact(false)
+}
+
+// TestTiersAreLookedUpTogether: a lookup answers members with equal tiers at once, and the
+// others by themselves.
+func TestTiersAreLookedUpTogether(t *testing.T) {
+	x := newGroups(t, nil)
+	var fleet []*tiered
+	for i := range 140 {
+		h := newTiered(t, x, fmt.Sprint("r", i), 8)
+		h.apply(h.full)
+		for chunk := range 1 + i%4 {
+			h.apply(h.stored(OffloadChunks, 2*chunk+1))
+		}
+		if h.apply(h.gone(TierGPU, 7, 6, 5, 4, 3, 2)); i%7 == 0 {
+			h.apply(h.gone(TierGPU, 1, 0))
+		}
+		fleet = append(fleet, h)
+	}
+	for i, h := range fleet {
+		below, hit := 2*(1+i%4)*groupBlock, 2*groupBlock
+		if i%7 == 0 {
+			hit = 0
+		}
+		h.wantLoaded(h.Replica, 8*groupBlock, hit, below-hit)
+	}
+}
+
+// TestTiersWhileReading: lookups run while chunks come and go, and find a possible result.
+func TestTiersWhileReading(t *testing.T) {
+	x := newGroups(t, nil)
+	var wg sync.WaitGroup
+	for i := range 3 {
+		h := newTiered(t, x, fmt.Sprint("r", i), 16)
+		h.apply(h.full, h.gone(TierGPU, 15, 14, 13, 12, 11, 10, 9, 8))
+		wg.Go(func() {
+			for round := range 200 {
+				for _, c := range []int{9, 11, 13, 15} {
+					if h.apply(h.stored(OffloadChunks, c)); round%3 == 0 {
+						h.apply(h.gone(TierCPU, c))
+					}
+				}
+				if round%50 == 49 {
+					h.apply(Event{Kind: Cleared}, h.full, h.gone(TierGPU, 15, 14, 13, 12, 11, 10, 9, 8))
+				}
+			}
+		})
+	}
+	p := somePrompt(16 * groupBlock)
+	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
+	for range 2 {
+		wg.Go(func() {
+			var f Found
+			for range 2000 {
+				x.FindPrompt(&f, groupSpace, slices.Clone(keys), p)
+				for m := range f.All() {
+					if m.Loaded < 0 || m.Hit+m.Loaded > int32(len(p)) {
+						t.Errorf("%+v of %d tokens", m, len(p))
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestTierLookupsAllocateNothing: neither connector's rule allocates in a lookup or a guess.
+func TestTierLookupsAllocateNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	for _, c := range []Connector{OffloadChunks, OffloadSingles} {
+		h := newTiered(t, newGroups(t, nil), "a:1", 16)
+		h.apply(h.full, h.stored(c, 8), h.stored(c, 9), h.stored(c, 11), h.gone(TierGPU, 15, 14, 13, 12, 11, 10, 9, 8))
+		keys := h.prompt.AppendChain(nil, Keying{Unit: groupBlock})
+		var f Found
+		var g Guess
+		var p Prompt = h.prompt
+		lookup := func() {
+			h.FindPrompt(&f, groupSpace, keys, p)
+			h.Guess(&g, h.ID(h.Holder), groupSpace, keys, p)
+		}
+		lookup()
+		if n := testing.AllocsPerRun(100, lookup); n > 0 {
+			t.Errorf("connector %d: %v allocations", c, n)
+		}
+	}
+}
