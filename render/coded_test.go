@@ -108,8 +108,8 @@ func server(t testing.TB, dir string, f render.Flags, version string, now func()
 	return s
 }
 
-// TestCodedGolden holds ids to those that vLLM's own renderers gave: equal, or an
-// objection where vLLM had one.
+// TestCodedGolden: ids equal the ids of vLLM's own renderers, or an objection stands
+// where vLLM had one.
 func TestCodedGolden(t *testing.T) {
 	for _, f := range codedFamilies {
 		t.Run(f.name, func(t *testing.T) {

@@ -12,7 +12,7 @@
 // Three packages are public. A router reads each body once, for its model, salt and
 // routing fields, and gives the same openai.Request to Prompts; work.Budget bounds that
 // reading as well as this package's work. Packages under testkit are for the tests of this
-// repository.
+// repository, and public because those of the other modules import them.
 //
 // The invariant: ids are vLLM's, or there are none. The package never approximates.
 // Tests compare the ids with vLLM 0.21 and 0.32; Model.Server has the rule for other

@@ -33,7 +33,7 @@ func TestLive(t *testing.T) {
 	for _, c := range chattest.Generate(uint64(time.Now().UnixNano()), 500, "qwen-tiny") {
 		answer, err := chattest.Ask(t.Context(), client, url, c)
 		if err != nil || answer.Status == http.StatusNotFound || answer.Status == http.StatusMethodNotAllowed {
-			continue // 0.21 closes the connection on what it does not expect
+			continue // 0.21 closes the connection on unexpected input
 		}
 		v.Vectors = append(v.Vectors, answer)
 	}

@@ -18,7 +18,7 @@ func qwenFlags(transformers string, maxLen int) render.Flags {
 		ResponsesToolFields: []string{"name", "parameters", "strict", "type", "allowed_callers", "async_", "defer_loading", "description", "output_schema"}}
 }
 
-// TestGoldenIDs compares ids computed here with what vLLM answered.
+// TestGoldenIDs compares ids computed here with vLLM's answers.
 func TestGoldenIDs(t *testing.T) {
 	for version, transformers := range map[string]string{"0.21.0": "5.23.0", "0.32.0": "5.19.0"} {
 		t.Run(version, func(t *testing.T) {

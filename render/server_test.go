@@ -80,8 +80,8 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// TestErrors tells objections of vLLM, what is not computed here, prompts that do not fit
-// and ends of the budget apart.
+// TestErrors distinguishes objections of vLLM, requests that are not computed here,
+// prompts that do not fit and ends of the budget.
 func TestErrors(t *testing.T) {
 	s := server(t, chattest.BytesFolder(t, "{{ messages[0].content }}"), render.Flags{MaxLen: 4}, "0.32.0", nil)
 	chat := func(fields string) string { return `{"model":"m","messages":[` + fields + `}` }

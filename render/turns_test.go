@@ -14,8 +14,8 @@ import (
 	"warmroute/render/testkit/chattest"
 )
 
-// spokenModels are the folders of a model of every dialect: templates, and what vLLM
-// renders in code.
+// spokenModels are the folders of a model of every dialect: templates, and dialects that
+// vLLM renders in code.
 func spokenModels(t *testing.T) map[string]string {
 	folders := map[string]string{"mistral_v3_tekken": chattest.MistralFolder(t, 3, false), "mistral_v7_sentencepiece": chattest.MistralFolder(t, 7, true)}
 	for _, name := range []string{"qwen3", "llama3_1", "gemma3", "deepseek_v3"} {
@@ -58,9 +58,9 @@ func spoken(r *rand.Rand, role string) map[string]any {
 	return m
 }
 
-// The ids of a conversation's next turn, from what is remembered of the turns before,
-// are those of the same body to a process that has seen no beginning of it. Messages
-// also change, go and come back.
+// The ids of a conversation's next turn, computed from the remembered turns before, equal
+// the ids of the same body in a process that has seen no beginning of it. Messages also
+// change, go and come back.
 func TestNextTurnsEqualFirstTurns(t *testing.T) {
 	for name, folder := range spokenModels(t) {
 		t.Run(name, func(t *testing.T) {

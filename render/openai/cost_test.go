@@ -41,7 +41,7 @@ var shapes = []struct {
 	{"prompt again", Completions, `{"model":"m",`, `"prompt":[1,1,1],`, `"a":1}`},
 }
 
-// cost is what reading a body takes, in steps and in bytes allocated.
+// cost returns the cost of reading a body, in steps and in bytes allocated.
 func cost(m *Reader, route Route, body []byte) (steps int, bytes uint64) {
 	var before, after runtime.MemStats
 	b := work.New(context.Background(), work.Limits{}, len(body))
@@ -52,9 +52,9 @@ func cost(m *Reader, route Route, body []byte) (steps int, bytes uint64) {
 	return steps, after.TotalAlloc - before.TotalAlloc
 }
 
-// What reading costs at most. A byte of a list of numbers costs an eighth of a step each
-// of the three times that it is read at most, one of a short value a step; structures cost
-// 16 bytes for a value of two, in memory that grows and in a copy.
+// The highest costs of reading. A byte of a list of numbers costs an eighth of a step
+// each of the three times that it is read at most, one of a short value a step;
+// structures cost 16 bytes for a value of two, in memory that grows and in a copy.
 const (
 	stepsPerByte, stepsAtMost = 2, 1000
 	bytesPerByte, bytesAtMost = 64, 4 << 20

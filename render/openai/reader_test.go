@@ -15,8 +15,8 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// sameRequest fails unless what a Reader made of a body is what Parse makes of it. The
-// body's bytes are others afterwards, as a server's are.
+// sameRequest fails unless a Reader and Parse make the same request of a body. The body's
+// bytes are others afterwards, as a server's are.
 func sameRequest(t testing.TB, m *Reader, route Route, body []byte) {
 	t.Helper()
 	borrowed := bytes.Clone(body)
@@ -153,7 +153,7 @@ func TestPositionsReaderKeepsNoValues(t *testing.T) {
 	}
 }
 
-// Of a known conversation only what is new is read.
+// Of a known conversation only the new part is read.
 func TestReaderResumes(t *testing.T) {
 	m := NewReader(DefaultMemory)
 	body := chatBody(100 << 10)
@@ -171,7 +171,7 @@ func TestReaderResumes(t *testing.T) {
 	}
 }
 
-// An array longer than what is remembered is read as any other.
+// An array longer than the memory is read as any other.
 func TestReaderOfAnImage(t *testing.T) {
 	m := NewReader(DefaultMemory)
 	body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"a"},{"role":"user","content":[{"type":"image_url","image_url":{"url":%q}}]},"x"`, strings.Repeat("A", (mostStrides+9)*stride))
@@ -182,7 +182,7 @@ func TestReaderOfAnImage(t *testing.T) {
 	}
 }
 
-// What a Reader counts is what its memory takes.
+// A Reader counts the size of its memory.
 func TestReaderCountsItsMemory(t *testing.T) {
 	heap := func() int64 {
 		for range 3 { // pools let go in two

@@ -49,6 +49,9 @@ const (
 	FieldMaxCompletionTokens
 	FieldMaxOutputTokens
 	FieldUseBeamSearch
+	FieldN
+	FieldBestOf
+	FieldBackground
 	numFields
 
 	// The fields that Parse reads into Model, CacheSalt and Stream.
@@ -75,7 +78,7 @@ var fieldNames = [numFields]string{
 	"add_generation_prompt", "continue_final_message", "add_special_tokens", "truncate_prompt_tokens",
 	"truncation_side", "truncation", "mm_processor_kwargs", "media_io_kwargs", "kv_transfer_params",
 	"previous_response_id", "previous_input_messages", "prompt_logprobs", "logprobs", "top_logprobs", "echo",
-	"max_tokens", "max_completion_tokens", "max_output_tokens", "use_beam_search",
+	"max_tokens", "max_completion_tokens", "max_output_tokens", "use_beam_search", "n", "best_of", "background",
 }
 
 // String returns the field's key in the body.
@@ -107,6 +110,8 @@ type Request struct {
 	// NoCacheRead: vLLM reads no cache for this request, because it must
 	// compute the prompt's logprobs.
 	NoCacheRead bool
+	// Repeated: vLLM may look the prompt up several times, for several answers or beams.
+	Repeated bool
 
 	raw    [numFields][]byte
 	body   []byte
@@ -114,12 +119,16 @@ type Request struct {
 	known  []*known         // the array's strides that the Reader remembers
 	rest   jsontext.Stretch // the messages behind known
 	// nullSwitch: a field that vLLM requires to be a boolean is null.
-	nullSwitch bool
+	nullSwitch  bool
+	ownTransfer bool
 }
 
 // Raw returns the span of the field's value in the body, nil if the field is absent or
 // null.
 func (r *Request) Raw(f Field) []byte { return r.raw[f] }
+
+// OwnTransfer reports whether the body has kv_transfer_params, null included.
+func (r *Request) OwnTransfer() bool { return r.ownTransfer }
 
 // NullSwitch reports whether a field that vLLM requires to be a boolean is null.
 func (r *Request) NullSwitch() bool { return r.nullSwitch }
@@ -225,6 +234,7 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 		}
 		why := s.span(&r.raw[f])
 		s.watch = false
+		r.ownTransfer = r.ownTransfer || f == FieldKVTransferParams
 		r.nullSwitch = r.nullSwitch || f.isSwitch() && r.raw[f] == nil
 		return why
 	})
@@ -280,7 +290,7 @@ func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 			r.MaxTokens = n
 		}
 	}
-	r.NoCacheRead = r.noCacheRead()
+	r.NoCacheRead, r.Repeated = r.noCacheRead(), r.repeated()
 	return r.prompt(s)
 }
 
@@ -300,6 +310,22 @@ func (r *Request) noCacheRead() bool {
 		return false
 	}
 	return r.Route == Chat || r.raw[FieldLogprobs] != nil
+}
+
+// repeated reports whether n or best_of is another number than 1, or beams are searched.
+func (r *Request) repeated() bool {
+	switch r.Route {
+	case Completions, Chat:
+	default:
+		return false
+	}
+	for _, f := range [...]Field{FieldN, FieldBestOf} {
+		if v := r.raw[f]; v != nil && string(v) != "1" {
+			return true
+		}
+	}
+	v := r.raw[FieldUseBeamSearch]
+	return v != nil && string(v) != "false"
 }
 
 // prompt checks that the body has the route's prompt, in a type that vLLM takes.

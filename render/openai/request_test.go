@@ -221,6 +221,33 @@ func TestNoCacheRead(t *testing.T) {
 	}
 }
 
+// TestRepeated: anything but one answer without beams may be several lookups; routes without
+// these fields have one.
+func TestRepeated(t *testing.T) {
+	for _, c := range []struct {
+		route Route
+		extra string
+		want  bool
+	}{
+		{Chat, ``, false},
+		{Chat, `,"n":1`, false},
+		{Chat, `,"n":null,"best_of":1,"use_beam_search":false`, false},
+		{Chat, `,"n":2`, true},
+		{Chat, `,"n":1.5`, true},
+		{Chat, `,"n":"1"`, true},
+		{Chat, `,"\u006e":3`, true},
+		{Chat, `,"use_beam_search":true`, true},
+		{Completions, `,"best_of":4`, true},
+		{Completions, `,"n":128,"best_of":1`, true},
+		{Messages, `,"n":2`, false},
+	} {
+		r, err := Parse(c.route, []byte(`{"model":"m","messages":[],"prompt":"x"`+c.extra+`}`))
+		if err != nil || r.Repeated != c.want {
+			t.Errorf("%v %s: %+v %v", c.route, c.extra, r, err)
+		}
+	}
+}
+
 func text(t *testing.T, route Route, body string) string {
 	t.Helper()
 	r, err := Parse(route, []byte(body))

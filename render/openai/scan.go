@@ -29,6 +29,7 @@ type scanner struct {
 	// charged and chargedNodes are i and the number of nodes at the last charge.
 	charged, chargedNodes int
 	depth                 int
+	key                   int      // begin of the last key; a field of the body finds its own there
 	keys                  []uint64 // hashes of the keys of the open objects
 	watch                 bool     // inside messages: look at content parts for media
 	media                 bool     // a content part is not text
@@ -219,6 +220,7 @@ func (s *scanner) object(field func(key []byte) Reason) Reason {
 		if s.peek() != '"' {
 			return UnreadableJSON
 		}
+		s.key = s.i
 		key, escaped, why := s.text()
 		if why != "" {
 			return why

@@ -35,8 +35,8 @@ func longChat(t testing.TB, n int) *openai.Request {
 	return parse(t, openai.Chat, `"messages":`+string(raw))
 }
 
-// Messages that are taken as they are look like those that are built: the role
-// first, no field that vLLM does not know, the content in the model's format.
+// Messages that are taken as they are look like built ones: the role first, no field that
+// vLLM does not know, the content in the model's format.
 func TestBareMessages(t *testing.T) {
 	for _, c := range []struct{ messages, text, parts string }{
 		{`{"role":"user","content":"x"}`, `{"role": "user", "content": "x"}`, `{"role": "user", "content": [{"type": "text", "text": "x"}]}`},
@@ -58,8 +58,8 @@ func TestBareMessages(t *testing.T) {
 	}
 }
 
-// What a message of a role and a text is made into costs no memory of its own:
-// only reading it does.
+// A message of a role and a text costs no memory of its own when it is normalized: only
+// reading it does.
 func TestNormalizingAllocations(t *testing.T) {
 	if race.Enabled {
 		t.Skip("pools lose memory at random under the race detector; make test counts without it")

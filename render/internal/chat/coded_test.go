@@ -13,8 +13,8 @@ func write(t *testing.T, o Options, body string) (Rendered, error) {
 	return newRenderer(t, o).Render(nil, nil, parse(t, openai.Chat, body), time.Date(2026, 3, 5, 23, 58, 0, 0, time.UTC))
 }
 
-// What vLLM 0.33 changed in DeepSeek V4.1: results of tools alone open no turn, so
-// what was thought before them stays, and the image's token is refused in texts.
+// vLLM 0.33 changed DeepSeek V4.1: results of tools alone open no turn, so the thoughts
+// before them stay, and the image's token is refused in texts.
 func TestDeepSeekV41OfTwoVersions(t *testing.T) {
 	const body = `"messages":[{"role":"user","content":"a"},{"role":"assistant","reasoning":"THOUGHT","tool_calls":[{"id":"c","type":"function",
 		"function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"r"}]`

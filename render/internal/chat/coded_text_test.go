@@ -93,9 +93,9 @@ func (p pieces) text(ids []uint32) string {
 	return out.String()
 }
 
-// TestCodedTexts holds the text of every chat that vLLM renders in code to what its
-// ids spell; that the ids are the same is for the tests of package tokens, whose
-// vectors these are.
+// TestCodedTexts compares the text of every chat that vLLM renders in code with the text
+// that vLLM's ids spell; the tests of package tokens, whose vectors these are, compare
+// the ids.
 func TestCodedTexts(t *testing.T) {
 	harmony, deepseek := bytePieces(t, "gptoss/tokenizer.json"), bytePieces(t, "deepseek_v4/tokenizer.json")
 	control := map[uint32]string{0: "<unk>", 1: "<s>", 2: "</s>", 3: "[INST]", 4: "[/INST]", 5: "[AVAILABLE_TOOLS]", 6: "[/AVAILABLE_TOOLS]",

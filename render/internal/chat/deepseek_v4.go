@@ -78,8 +78,8 @@ type v4 struct {
 	v41       bool
 	newer     bool // V4.1 of vLLM 0.33: results of tools alone open no turn
 	thinking  bool
-	drop      bool   // what was thought before the last user message is left out
-	effort    string // what stands before the first message when thinking
+	drop      bool   // thoughts before the last user message are left out
+	effort    string // the text before the first message when thinking
 	tags      dsTags
 	toolsText string
 	messages  []*v4message

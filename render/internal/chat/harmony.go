@@ -8,7 +8,6 @@ import (
 	"warmroute/render/internal/pyvalue"
 	"warmroute/render/internal/tokenizer"
 	"warmroute/render/openai"
-	"warmroute/render/work"
 )
 
 // harmony writes the prompts of gpt-oss: vLLM's own system message, a developer
@@ -64,7 +63,7 @@ func (h harmony) write(out *Rendered, req *request, now time.Time) error {
 	if h.r.older() {
 		return refuse(VersionDiffers)
 	}
-	p := &hPrompt{o: &h.r.o, work: req.work, out: out, date: h.r.o.StartDate}
+	p := &hPrompt{pieceWriter: pieceWriter{req.work, out, len(out.Text)}, o: &h.r.o, date: h.r.o.StartDate}
 	if p.date == "" {
 		p.date = now.Format(time.DateOnly)
 	}
@@ -82,11 +81,9 @@ func (h harmony) write(out *Rendered, req *request, now time.Time) error {
 
 // hPrompt writes one prompt.
 type hPrompt struct {
+	pieceWriter
 	o        *Options
-	work     *work.Budget
-	out      *Rendered
 	date     string
-	base     int // of the text in out.Text
 	tooled   bool
 	messages []hMsg
 }
@@ -178,7 +175,6 @@ func (p *hPrompt) call(name, arguments string) error {
 
 // finish writes the messages, without the thoughts before the last answer.
 func (p *hPrompt) finish() {
-	p.base = len(p.out.Text)
 	final := -1
 	for i, m := range p.messages {
 		if m.author == "assistant" && m.channel == "final" {
@@ -224,23 +220,6 @@ func (p *hPrompt) message(m hMsg) {
 	} else {
 		p.token(hEnd)
 	}
-}
-
-func (p *hPrompt) token(name string) { p.piece(name, true) }
-
-func (p *hPrompt) text(s string) {
-	if s != "" {
-		p.piece(s, false)
-	}
-}
-
-func (p *hPrompt) piece(s string, token bool) {
-	before := cap(p.out.Text)
-	p.out.Text = append(p.out.Text, s...)
-	work.Grown(p.work, before, p.out.Text)
-	p.work.Step(1 + len(s)/32)
-	p.work.Memory(32)
-	p.out.Pieces = append(p.out.Pieces, tokenizer.Piece{End: len(p.out.Text) - p.base, Token: token})
 }
 
 // hFlat joins the texts of a content. ok is false if it has none.

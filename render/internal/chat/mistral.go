@@ -54,7 +54,7 @@ func (c *mistral) write(out *Rendered, req *request, _ time.Time) error {
 	}
 	out.Features |= p.features
 	out.Truncates = req.Route == openai.Responses && string(req.Raw(openai.FieldTruncation)) == `"auto"`
-	w := mistralWriter{work: req.work, out: out, base: len(out.Text), version: c.m.Version}
+	w := mistralWriter{pieceWriter{req.work, out, len(out.Text)}, c.m.Version}
 	return w.request(request)
 }
 

@@ -5,32 +5,13 @@ import (
 
 	"warmroute/render/internal/pyvalue"
 	"warmroute/render/internal/tokenizer"
-	"warmroute/render/work"
 )
 
 // mistralWriter writes a prompt: pieces of text, and the names of control tokens between
 // them.
 type mistralWriter struct {
-	work    *work.Budget
-	out     *Rendered
-	base    int
+	pieceWriter
 	version int
-}
-
-func (w *mistralWriter) token(name string) { w.add(name, true) }
-func (w *mistralWriter) text(text string) {
-	if text != "" {
-		w.add(text, false)
-	}
-}
-
-func (w *mistralWriter) add(text string, token bool) {
-	before := cap(w.out.Text)
-	w.out.Text = append(w.out.Text, text...)
-	work.Grown(w.work, before, w.out.Text)
-	w.work.Step(1 + len(text)/32)
-	w.work.Memory(32)
-	w.out.Pieces = append(w.out.Pieces, tokenizer.Piece{End: len(w.out.Text) - w.base, Token: token})
 }
 
 func (w *mistralWriter) request(r *mistralRequest) error {

@@ -8,9 +8,8 @@ import (
 	"warmroute/render/openai"
 )
 
-// TestTemplatesThatAreNotRenderedHere: a model whose template needs what this
-// process does not render is served all the same; its chats are refused by the
-// feature's name.
+// TestTemplatesThatAreNotRenderedHere: a model is served even if its template needs a
+// feature that this process does not render; its chats are refused by the feature's name.
 func TestTemplatesThatAreNotRenderedHere(t *testing.T) {
 	for template, want := range map[string]Why{
 		"{% call f() %}{% endcall %}{{ messages[0].content }}":             "template_needs_tag_call",

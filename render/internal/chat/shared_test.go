@@ -55,8 +55,8 @@ func remembered(t *testing.T, m *openai.Reader, c chattest.Case) (*openai.Reques
 	return req, f
 }
 
-// What a Reader remembers of messages is shared by requests, so rendering changes
-// nothing of it, and gives the same once more.
+// Requests share the messages that a Reader remembers, so rendering changes nothing of
+// them, and gives the same once more.
 func TestRenderingChangesNoMessage(t *testing.T) {
 	cases := append(chattest.Generate(11, 400, "m"), chattest.GenerateCoded(12, 400, "m", "</s>", "[INST]", "<|end|>")...)
 	for name, r := range everyRenderer(t) {

@@ -14,8 +14,8 @@ import (
 	"warmroute/render/work"
 )
 
-// whole are expressions that look at all of s, a text, of w, spaces, of l, a list, or of d,
-// a dict. What is in them is not one step, however long it is.
+// whole are expressions that look at all of s, a text, of w, spaces, of l, a list, or of
+// d, a dict. The elements are not one step, however long they are.
 var whole = []string{
 	"s|length", "s|count", "s[-1]", "s[1:]|length", "s[::-1]|length", "s[::2]|length", "s|reverse|length", "s|last", "s|list|length",
 	"'é' in s", "s in t", "s == t", "s != t", "s < t", "s >= t", "s is eq t", "s is sameas t", "s is in [t]", "t in [s]",
@@ -91,14 +91,14 @@ func TestOperationsAreChargedBySize(t *testing.T) {
 	}
 }
 
-// allocated is what the process has allocated so far.
+// allocated returns the bytes that the process has allocated so far.
 func allocated() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64()
 }
 
-// What an operation allocates is charged, but for what a constant bounds.
+// The allocations of an operation are charged, except those within a constant bound.
 func TestAllocationsAreCharged(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector makes other allocations")
@@ -114,7 +114,7 @@ func TestAllocationsAreCharged(t *testing.T) {
 	}
 }
 
-// TestStepsAgainstTheClock prints what a step of each operation takes: run it with -v.
+// TestStepsAgainstTheClock prints the time of a step of each operation: run it with -v.
 // It compares nothing, for another machine's clock differs.
 func TestStepsAgainstTheClock(t *testing.T) {
 	if !testing.Verbose() {

@@ -17,7 +17,8 @@ const (
 	goldenConversations = 30
 )
 
-// templateDir is where scripts/fetch-templates.sh puts the templates of other projects.
+// templateDir has the templates of other projects, which scripts/fetch-templates.sh puts
+// there.
 const templateDir = "../../../.cache/templates"
 
 // goldenClock is the clock of the golden renders.

@@ -19,9 +19,9 @@ func parseVars(t testing.TB, text string) *pyvalue.Dict {
 	return v.(*pyvalue.Dict)
 }
 
-// hang is more than ten times what the slowest bounded render took under the
-// race detector on a busy machine. What bounds a render is counted in steps and
-// bytes; this only distinguishes a hang from work.
+// hang is more than ten times the time of the slowest bounded render under the race
+// detector on a busy machine. Steps and bytes bound a render; this only distinguishes a
+// hang from work.
 const hang = 2 * time.Minute
 
 // Hostile templates and requests end with a limit's error in bounded time.

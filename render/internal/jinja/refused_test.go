@@ -7,8 +7,8 @@ import (
 	"warmroute/render/internal/pyvalue"
 )
 
-// TestRefusedFeatures: what no published chat template uses is refused by name
-// where it is executed; tags, self and caller when the template is compiled.
+// TestRefusedFeatures: features that no published chat template uses are refused by name
+// where they are executed; tags, self and caller when the template is compiled.
 func TestRefusedFeatures(t *testing.T) {
 	for source, want := range map[string]string{
 		"{% call f() %}{% endcall %}":                           "tag call",

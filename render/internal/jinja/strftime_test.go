@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestStrftime has what CPython 3.12 writes on Linux.
+// TestStrftime has the output of CPython 3.12 on Linux.
 func TestStrftime(t *testing.T) {
 	at := time.Date(2026, 3, 5, 15, 4, 9, 7_000_000, time.UTC)
 	for format, want := range map[string]string{

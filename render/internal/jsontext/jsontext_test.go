@@ -47,7 +47,8 @@ func check(t *testing.T, text []byte) {
 	}
 }
 
-// TestStrings puts strings together from what matters, at every offset in a word.
+// TestStrings builds strings of the bytes that the reader distinguishes, at every offset
+// in a word.
 func TestStrings(t *testing.T) {
 	pieces := []string{`\n`, `\"`, `\\`, `\/`, `é`, `漢字`, `\u00e9`, `\u0041`, `\ud83d\ude00`, `\ud83d`, `\ude00`, `\ud83d\u0041`, `\ud83d\u00`, "\x1f", "\x7f", "\x80",
 		`\`, `\x`, `\u12`, `"`, "a", "plain", strings.Repeat("b", 13), strings.Repeat("c", 254), strings.Repeat("d", 255), strings.Repeat("e", 600)}

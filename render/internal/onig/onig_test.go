@@ -44,8 +44,13 @@ func randomText(r *rand.Rand) string {
 }
 
 func all(re *Regexp, m *Machine, text string) [][2]int {
-	out := [][2]int{}
 	m.Reset(nil, re, []byte(text))
+	return rest(m)
+}
+
+// rest returns the matches of a text that m was reset to.
+func rest(m *Machine) [][2]int {
+	out := [][2]int{}
 	for pos := 0; ; {
 		s, e, ok := m.Next(pos)
 		if !ok {
@@ -98,17 +103,9 @@ func TestMatchesAreOnigurumas(t *testing.T) {
 
 // allNoting matches as after the step limit.
 func allNoting(re *Regexp, m *Machine, text string) [][2]int {
-	out := [][2]int{}
 	m.Reset(nil, re, []byte(text))
 	m.limit, m.next = 0, 0
-	for pos := 0; ; {
-		s, e, ok := m.Next(pos)
-		if !ok {
-			return out
-		}
-		out = append(out, [2]int{s, e})
-		pos = e
-	}
+	return rest(m)
 }
 
 func TestRefusals(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestTree grows random branches in a cache that is too small: an entry's ancestors
-// are there as long as it is, the size is what the entries add up to and never beyond
-// the limit, and values are their own.
+// TestTree grows random branches in a cache that is too small: an entry's ancestors are
+// there as long as it is, the size is the sum of the entries and never beyond the limit,
+// and values are their own.
 func TestTree(t *testing.T) {
 	const limit = 20_000
 	c := New[int](limit)
@@ -69,7 +69,7 @@ func TestTree(t *testing.T) {
 	if found == 0 {
 		t.Error("nothing was ever known")
 	}
-	// What an evicted entry would be the parent of is not entered.
+	// A child of an evicted entry is not entered.
 	gone := &Entry[int]{}
 	before, _ := c.Stats()
 	c.Remember(gone, 1, func(int) Hash { return Hash{Hi: 1} }, func(int, *int) (int, int64) { return 0, 0 })

@@ -11,7 +11,7 @@ import (
 	"warmroute/render/work"
 )
 
-// Texts are what CPython prints for repr(json.loads(s)).
+// Texts are CPython's output of repr(json.loads(s)).
 func TestParseRepr(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"b": 1, "a": [1, 2.0, "x", null, true, false]}`: `{'b': 1, 'a': [1, 2.0, 'x', None, True, False]}`,
@@ -64,7 +64,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// Texts are what CPython prints for json.dumps with the options.
+// Texts are CPython's output of json.dumps with the options.
 func TestDumps(t *testing.T) {
 	v, err := Parse([]byte(`{"b":[1,2.50,{}],"é\u007f":"<\n\"\\😀>","a":{"x":null,"y":[]},"n":[1e400,12345678901234567890]}`))
 	if err != nil {
@@ -132,8 +132,8 @@ func TestDictAndEquality(t *testing.T) {
 	}
 }
 
-// Strings are what encoding/json reads, at any place in a word of eight bytes their
-// escapes, ends and characters beyond ASCII stand.
+// Strings are read as by encoding/json, at any place in a word of eight bytes that their
+// escapes, ends and characters beyond ASCII have.
 func TestStringsAtEveryOffset(t *testing.T) {
 	for before := range 20 {
 		for _, middle := range []string{``, `\n`, `\"`, `\\`, `é`, `漢字`, `\u00e9`, `\ud83d\ude00`, `\n\n`, `\té\t`, "\x1f", "\x7f", "\x80", `\`} {

@@ -2,7 +2,7 @@ package pyvalue
 
 import "testing"
 
-// What a slab hands out may outgrow its room without touching its neighbours.
+// A part of a slab may outgrow its room without touching its neighbours.
 func TestSlab(t *testing.T) {
 	var s Slab
 	const n = 3 * fullPiece

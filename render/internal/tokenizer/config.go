@@ -352,8 +352,9 @@ func (c *Config) templates(dir string) error {
 	return nil
 }
 
-// tokens returns the added tokens of a model: the file's, then those that transformers adds
-// from the configuration. Later tokens override the flags of earlier ones.
+// tokens returns the added tokens of a model: the file's, then the tokens that
+// transformers adds from the configuration. Later tokens override the flags of earlier
+// ones.
 func (c *Config) tokens(file []addedToken) []addedToken {
 	known := map[string]addedToken{}
 	from := c.decoder

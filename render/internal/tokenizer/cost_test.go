@@ -185,7 +185,7 @@ func FuzzCost(f *testing.F) {
 	})
 }
 
-// TestStepsAgainstTheClock prints what a step takes on hostile text: run it with -v. It
+// TestStepsAgainstTheClock prints the time of a step on hostile text: run it with -v. It
 // compares nothing, for another machine's clock differs.
 func TestStepsAgainstTheClock(t *testing.T) {
 	if !testing.Verbose() {

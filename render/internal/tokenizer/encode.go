@@ -30,7 +30,7 @@ type Tokenizer struct {
 	anchor      anchor // if ok, Store cuts only at tokens that begin with it
 	cache       *wordCache
 	config      Config
-	loading     *work.Budget // while it is made: what that costs
+	loading     *work.Budget // the budget of making it; nil afterwards
 	pool        sync.Pool
 }
 

@@ -19,7 +19,7 @@ import (
 // models are the tokenizers fetched for tests.
 var models = []string{"deepseek_v3", "gemma3", "gpt2", "llama2", "llama3_1", "qwen3"}
 
-// rebuilt are those whose tokenizer.json is put together from a vocabulary and
+// rebuilt are the models whose tokenizer.json is put together from a vocabulary and
 // merges: the file differs from the one the golden ids are of, no id may.
 var rebuilt = []string{"gpt2"}
 

@@ -11,7 +11,7 @@ import (
 	"warmroute/render/work"
 )
 
-// steps is what encoding a text takes: merging and matching together.
+// steps returns the steps of encoding a text: merging and matching together.
 func steps(tok *Tokenizer, text string) int {
 	var s scratch
 	b := new(work.Budget)

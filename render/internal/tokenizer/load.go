@@ -44,7 +44,7 @@ type Options struct {
 	Work *work.Budget
 }
 
-// LoadFile loads a tokenizer.json. The error names what it does not support.
+// LoadFile loads a tokenizer.json. The error names the part that it does not support.
 func LoadFile(path string, o Options) (*Tokenizer, error) {
 	return loadFile(path, o, Config{})
 }

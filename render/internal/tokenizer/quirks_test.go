@@ -13,9 +13,10 @@ import (
 	"warmroute/render/testkit/golden"
 )
 
-var updateQuirks = flag.Bool("update", false, "rewrite the table of docs/quirks.md")
+var updateQuirks = flag.Bool("update", false, "rewrite the table of docs/development/quirks.md")
 
-// quirk is a model's folder and what vLLM and transformers encode with it (scripts/quirks.py).
+// quirk is a model's folder and the ids of vLLM and transformers with it
+// (scripts/quirks.py).
 type quirk struct {
 	Name  string
 	Files map[string]string
@@ -28,7 +29,7 @@ type quirk struct {
 	VLLM021T4 vllmIDs `json:"v0.21 of 4"` // with transformers 4
 }
 
-// vllmIDs is what a vLLM makes of the corpus' texts, with special tokens and without.
+// vllmIDs are a vLLM's ids of the corpus' texts, with special tokens and without.
 type vllmIDs struct {
 	Class, Error  string
 	Equal         bool // to vLLM 0.32's, and not repeated
@@ -176,7 +177,7 @@ func (r readings) older(e vllmIDs, texts []string) string {
 // TestQuirks: of every folder that transformers does not read by its tokenizer.json
 // alone, ids are those of vLLM 0.32's own tokenizer, in one of the two ways that a
 // replica's answer decides between, or the folder is refused by a reason; so are those
-// of vLLM 0.21 with the same generation of transformers. docs/quirks.md has the
+// of vLLM 0.21 with the same generation of transformers. docs/development/quirks.md has the
 // outcome, with transformers 4 besides, of which some are had in neither way.
 func TestQuirks(t *testing.T) {
 	var corpus struct {
@@ -216,7 +217,7 @@ func TestQuirks(t *testing.T) {
 	if rows < 80 {
 		t.Errorf("%d rows", rows)
 	}
-	path := filepath.Join("..", "..", "..", "docs", "quirks.md")
+	path := filepath.Join("..", "..", "..", "docs", "development", "quirks.md")
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -227,6 +228,6 @@ func TestQuirks(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if want != string(doc) {
-		t.Errorf("docs/quirks.md is not what go -C render test ./internal/tokenizer -run Quirks -update writes\n%s", table.String())
+		t.Errorf("docs/development/quirks.md is not what go -C render test ./internal/tokenizer -run Quirks -update writes\n%s", table.String())
 	}
 }

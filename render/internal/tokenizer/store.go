@@ -46,8 +46,8 @@ type encoded struct {
 
 type entry = prefixcache.Entry[encoded]
 
-// NewStore makes a store of at most limit bytes. Each prompt costs 4 bytes a
-// token beyond what it shares with others.
+// NewStore makes a store of at most limit bytes. Each prompt costs 4 bytes for each token
+// that it does not share with others.
 func NewStore(t *Tokenizer, limit int64) (*Store, error) {
 	if limit < 0 {
 		return nil, fmt.Errorf("a prefix store of %d bytes", limit)

@@ -36,8 +36,8 @@ var chats = map[string][2]string{
 	"gemma3": {"<start_of_turn>", "<end_of_turn>"}, "deepseek_v3": {"<｜User｜>", "<｜end▁of▁sentence｜>"}, "llama2": {"<s>", "</s>"},
 }
 
-// The store gives what encoding from scratch gives, on growing and
-// branching conversations, whole or evicting.
+// The store gives the same ids as encoding from scratch, on growing and branching
+// conversations, whole or evicting.
 func TestStoreEqualsFullEncoding(t *testing.T) {
 	for _, name := range someModels() {
 		tok := model(t, name)
@@ -95,7 +95,7 @@ func TestStoreReplacesInvalidBytes(t *testing.T) {
 		checkStore(t, tok, s, base, false)
 		for _, bad := range []string{"\xff", "\xe4\xb8", "a\x80b", "\xe4" + open, open + "\xb8\xad", strings.Repeat("\xc0", 300)} {
 			at := r.IntN(len(base))
-			for range 2 { // the second time what the first has left is known
+			for range 2 { // the second time finds the first one's entries
 				checkStore(t, tok, s, base+bad, false)
 				checkStore(t, tok, s, base+bad+end+"\n"+open+"user\n"+base[:2000], false)
 				checkStore(t, tok, s, base[:at]+bad+base[at:], false)
@@ -155,8 +155,8 @@ func TestCutPointsAreSound(t *testing.T) {
 	}
 }
 
-// Where tokens may begin within others, or reach across the bytes that others
-// begin with, the store still gives what encoding from scratch gives.
+// Where tokens may begin within others, or reach across the bytes that others begin with,
+// the store still gives the same ids as encoding from scratch.
 func TestAnchors(t *testing.T) {
 	for name, c := range map[string]struct {
 		tokens   []any

@@ -6,8 +6,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// vocabulary maps texts to ids: open addressing over one arena of bytes, a
-// quarter of what a Go map of strings takes.
+// vocabulary maps texts to ids: open addressing over one arena of bytes, a quarter of the
+// size of a Go map of strings.
 type vocabulary struct {
 	slots []vocabSlot
 	arena []byte

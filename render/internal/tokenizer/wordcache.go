@@ -15,8 +15,8 @@ type wordCache struct {
 }
 
 const (
-	// cacheWord and cacheIDs bound what a slot holds; with its numbers a slot is
-	// 128 bytes, two cache lines. Longer words seldom come twice.
+	// cacheWord and cacheIDs bound the contents of a slot; with its numbers a slot is 128
+	// bytes, two cache lines. Longer words seldom come twice.
 	cacheWord  = 48
 	cacheIDs   = 14
 	cacheSlots = 1 << 15 // 4 MB a tokenizer
