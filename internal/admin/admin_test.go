@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve runs a server and returns its URL and a function that stops it and
-// returns what Run did.
+// serve runs a server and returns its URL and a function that stops it and returns Run's
+// error.
 func serve(t *testing.T, o Options) (url string, stop func() error) {
 	t.Helper()
 	o.Listen = "127.0.0.1:0"

@@ -20,7 +20,7 @@ const ReadEvery = 10 * time.Second
 type Options struct {
 	CertFile     string `yaml:"cert_file,omitempty"`      // PEM file of the certificate, the chain with the server's own first; "" = no TLS, unless `self_signed`
 	KeyFile      string `yaml:"key_file,omitempty"`       // PEM file of its key
-	SelfSigned   bool   `yaml:"self_signed"`              // make a certificate instead of reading files: encryption without identity, what gateways that skip verification expect
+	SelfSigned   bool   `yaml:"self_signed"`              // make a certificate instead of reading files: encryption without identity, for gateways that skip verification
 	ClientCAFile string `yaml:"client_ca_file,omitempty"` // PEM file of the authorities for clients' certificates; "" = clients need no certificate
 	// Every is how often the files are read: certificates are renewed days before
 	// they end.
@@ -61,7 +61,8 @@ type Source struct {
 }
 
 // New reads the files, or makes a self-signed certificate. It fails if they cannot be
-// used; Run keeps the previous certificate in this case.
+// used, with an error that names the field; Run keeps the previous certificate in this
+// case.
 func New(o Options, log *slog.Logger) (*Source, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -127,13 +128,17 @@ func (s *Source) notAfter() time.Time {
 // old one's life is over.
 func (s *Source) refresh() (changed bool, err error) {
 	read := s.read
-	for i, name := range []string{s.o.CertFile, s.o.KeyFile, s.o.ClientCAFile} {
-		if name == "" {
+	var missing []error
+	for i, f := range [][2]string{{"cert_file", s.o.CertFile}, {"key_file", s.o.KeyFile}, {"client_ca_file", s.o.ClientCAFile}} {
+		if f[1] == "" {
 			continue
 		}
-		if read[i], err = os.ReadFile(name); err != nil {
-			return false, fmt.Errorf("certs: %w", err)
+		if read[i], err = os.ReadFile(f[1]); err != nil {
+			missing = append(missing, fmt.Errorf("%s: %w", f[0], err))
 		}
+	}
+	if len(missing) > 0 {
+		return false, errors.Join(missing...)
 	}
 	same := true
 	for i := range read {
@@ -151,7 +156,7 @@ func (s *Source) refresh() (changed bool, err error) {
 	if s.o.ClientCAFile != "" {
 		next.ClientCAs, next.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
 		if !next.ClientCAs.AppendCertsFromPEM(read[2]) {
-			return false, fmt.Errorf("certs: client_ca_file: %s holds no certificate", s.o.ClientCAFile)
+			return false, fmt.Errorf("client_ca_file: %s holds no certificate", s.o.ClientCAFile)
 		}
 	}
 	s.current.Store(next)
@@ -167,7 +172,7 @@ func (s *Source) pair(read [3][]byte) (tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair(read[0], read[1])
 	if err != nil {
-		return pair, fmt.Errorf("certs: %s and %s: %w", s.o.CertFile, s.o.KeyFile, err)
+		return pair, fmt.Errorf("cert_file and key_file: %s and %s: %w", s.o.CertFile, s.o.KeyFile, err)
 	}
 	return pair, nil
 }

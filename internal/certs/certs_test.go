@@ -173,7 +173,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"client_ca_file: client":     {ClientCAFile: "x"},
 		"every: -1s is negative":     {SelfSigned: true, Every: -time.Second},
 		"certs: no TLS":              {},
-		"certs: open /nowhere":       {CertFile: "/nowhere", KeyFile: "/nowhere"},
+		"key_file: open /nowhere":    {CertFile: "/nowhere", KeyFile: "/nowhere"},
 	} {
 		if _, err := New(o, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)

@@ -45,17 +45,17 @@ func Client(o ClientOptions) (*tls.Config, error) {
 	if o.CAFile != "" {
 		pem, err := os.ReadFile(o.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("certs: %w", err)
+			return nil, fmt.Errorf("ca_file: %w", err)
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("certs: ca_file: %s holds no certificate", o.CAFile)
+			return nil, fmt.Errorf("ca_file: %s holds no certificate", o.CAFile)
 		}
 	}
 	if o.CertFile != "" {
 		pair := func() (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 			if err != nil {
-				return nil, fmt.Errorf("certs: %s and %s: %w", o.CertFile, o.KeyFile, err)
+				return nil, fmt.Errorf("cert_file and key_file: %s and %s: %w", o.CertFile, o.KeyFile, err)
 			}
 			return &pair, nil
 		}

@@ -110,20 +110,41 @@ func (p Program) usage(w io.Writer, name string) error {
 
 // Flags parses the arguments of a program's command. They may contain flags only.
 func Flags(std Stdio, command string, args []string, define func(*flag.FlagSet)) error {
+	_, err := parse(std, command, args, 0, define)
+	return err
+}
+
+// FlagsAndFile parses the arguments of a command that takes a file by its name alone,
+// before or after its flags; file is "" without it.
+func FlagsAndFile(std Stdio, command string, args []string, define func(*flag.FlagSet)) (file string, err error) {
+	alone, err := parse(std, command, args, 1, define)
+	if err != nil || len(alone) == 0 {
+		return "", err
+	}
+	return alone[0], nil
+}
+
+// parse parses flags, and returns the other arguments, at most that many.
+func parse(std Stdio, command string, args []string, most int, define func(*flag.FlagSet)) (alone []string, err error) {
 	fs := flag.NewFlagSet(command, flag.ContinueOnError)
 	fs.SetOutput(std.Err)
 	define(fs)
-	switch err := fs.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return err
-	case err != nil:
-		return ErrUsage
+	for {
+		switch err := fs.Parse(args); {
+		case errors.Is(err, flag.ErrHelp):
+			return nil, err
+		case err != nil:
+			return nil, ErrUsage
+		}
+		if fs.NArg() == 0 {
+			return alone, nil
+		}
+		if len(alone) == most {
+			fmt.Fprintf(std.Err, "%s: unexpected argument %q\n", command, fs.Arg(0))
+			return nil, ErrUsage
+		}
+		alone, args = append(alone, fs.Arg(0)), fs.Args()[1:]
 	}
-	if fs.NArg() > 0 {
-		fmt.Fprintf(std.Err, "%s: unexpected argument %q\n", command, fs.Arg(0))
-		return ErrUsage
-	}
-	return nil
 }
 
 func (p Program) version(_ context.Context, args []string, std Stdio) error {

@@ -38,6 +38,7 @@ type checker struct {
 	original map[*yaml.Node]string // expanded scalars as they stand in the file
 	bad      []*yaml.Node
 	lines    lines
+	unit     string // of the field whose value is checked
 }
 
 // document checks root against the value that v points to. It removes reported parts
@@ -101,7 +102,7 @@ func (c *checker) check(n *yaml.Node, t reflect.Type, path string, depth int) {
 
 // mapping checks a mapping against a struct's fields, or against one element
 // type when fields is nil.
-func (c *checker) mapping(n *yaml.Node, fields map[string]reflect.Type, elem reflect.Type, path string, depth int) {
+func (c *checker) mapping(n *yaml.Node, fields map[string]field, elem reflect.Type, path string, depth int) {
 	if n.Kind != yaml.MappingNode {
 		c.addf(n, path, "%s is not a mapping of fields", c.show(n))
 		return
@@ -124,10 +125,12 @@ func (c *checker) mapping(n *yaml.Node, fields map[string]reflect.Type, elem ref
 		seen[key.Value] = true
 		t := elem
 		if fields != nil {
-			if t = fields[key.Value]; t == nil {
-				c.addf(key, at, "is not a known field%s", suggest(key.Value, fields))
+			f, known := fields[key.Value]
+			if !known {
+				c.addf(key, at, "is not a known field%s", suggest(key.Value, path, fields))
 				continue
 			}
+			t, c.unit = f.Type, f.unit
 		}
 		c.check(value, t, at, depth+1)
 		kept = append(kept, key, value)
@@ -136,7 +139,7 @@ func (c *checker) mapping(n *yaml.Node, fields map[string]reflect.Type, elem ref
 }
 
 // merge checks the value of "<<:": a mapping, or a list of them.
-func (c *checker) merge(n *yaml.Node, fields map[string]reflect.Type, elem reflect.Type, path string, depth int) {
+func (c *checker) merge(n *yaml.Node, fields map[string]field, elem reflect.Type, path string, depth int) {
 	if c.nodes++; depth > maxDepth || c.nodes > maxNodes {
 		return
 	}
@@ -188,6 +191,10 @@ func (c *checker) scalar(n *yaml.Node, t reflect.Type, path string) {
 	}
 	var typed *yaml.TypeError
 	if errors.As(err, &typed) {
+		if right := sized(n.Value, c.unit, t); right != "" {
+			c.addf(n, path, "%s is not a whole number of %s; %s", c.show(n), c.unit, right)
+			return
+		}
 		c.addf(n, path, "%s is not %s", c.show(n), kindName(t))
 		return
 	}
@@ -228,10 +235,16 @@ func kindName(t reflect.Type) string {
 	return "a " + t.String()
 }
 
+// field is a struct's field, with the unit of its number.
+type field struct {
+	reflect.Type
+	unit string
+}
+
 // fieldsOf gives a struct's YAML names, inlined structs included, as the yaml
 // package derives them.
-func fieldsOf(t reflect.Type) map[string]reflect.Type {
-	fields := map[string]reflect.Type{}
+func fieldsOf(t reflect.Type) map[string]field {
+	fields := map[string]field{}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, inline, skip := yamlName(f)
@@ -248,7 +261,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 				}
 			}
 		default:
-			fields[name] = f.Type
+			fields[name] = field{f.Type, f.Tag.Get("unit")}
 		}
 	}
 	return fields
@@ -267,45 +280,6 @@ func yamlName(f reflect.StructField) (name string, inline, skip bool) {
 		name = strings.ToLower(f.Name)
 	}
 	return name, false, false
-}
-
-// suggest names the known field that differs least from key, if one is close.
-func suggest(key string, fields map[string]reflect.Type) string {
-	best, least := "", 3 // more than two edits make another word
-	for name := range fields {
-		if d := distance(key, name); d < least || d == least && best != "" && name < best {
-			best, least = name, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %q?", best)
-}
-
-// distance returns the Levenshtein distance, over bytes; keys are ASCII words. Words
-// too long to be a typing error of a field name count as far.
-func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := diagonal
-			if a[i-1] != b[j-1] {
-				cost++
-			}
-			diagonal = row[j]
-			row[j] = min(cost, row[j]+1, row[j-1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func join(path, field string) string {

@@ -173,7 +173,7 @@ other: "${}"
 		`f:12: level: "loud" is not a level`,
 		`f:13: level: is given more than once`,
 		`f:14: log.level: the environment variable LEVEL is not set`,
-		`f:15: other: is not a known field`,
+		`f:15: other: is not a known field; the fields are bind, byte, fleet, labels, level, log, on, ratio, wait`,
 	}
 	if got := strings.Split(err.Error(), "\n"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -9,12 +9,12 @@ import (
 )
 
 // Explain writes the reference's entry of a field and of its direct children. An
-// unknown name is an error that contains the nearest known name.
+// unknown name is an error that contains the nearest known names, or else the sections.
 func Explain(w io.Writer, fields []Field, name string) error {
 	path := segments(name)
 	i := slices.IndexFunc(fields, func(f Field) bool { return matches(segments(f.Path), path) })
 	if i < 0 {
-		return fmt.Errorf("%q is not a field; the nearest are %s", name, strings.Join(nearest(fields, name), ", "))
+		return unknown(fields, name)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n  %s\n", fields[i].Path, fields[i].facts(), fields[i].Meaning)
@@ -53,25 +53,35 @@ func matches(field, path []string) bool {
 	return slices.EqualFunc(field, path, func(f, p string) bool { return f == p || f == "*" })
 }
 
-// nearest returns the three fields whose names differ least from name.
-func nearest(fields []Field, name string) []string {
+// unknown returns the error about a name that no field has: with the three nearest paths
+// of fields if some are near, else with all paths of the first level.
+func unknown(fields []Field, name string) error {
 	type near struct {
 		path string
 		by   int
 	}
 	var all []near
+	var first []string
 	last := func(path string) string { return path[strings.LastIndex(path, ".")+1:] }
 	for _, f := range fields {
+		if !strings.Contains(f.Path, ".") {
+			first = append(first, f.Path)
+		}
 		by := min(distance(name, f.Path), 1+distance(last(name), last(f.Path)))
 		if len(name) > 2 && strings.Contains(f.Path, name) {
-			by = min(by, 2)
+			by = min(by, farthest(name))
 		}
-		all = append(all, near{f.Path, by})
+		if by <= farthest(name) {
+			all = append(all, near{f.Path, by})
+		}
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("%q is not a field; the sections and fields of the first level are %s", name, strings.Join(first, ", "))
 	}
 	slices.SortStableFunc(all, func(a, b near) int { return a.by - b.by })
-	var out []string
+	var paths []string
 	for _, n := range all[:min(3, len(all))] {
-		out = append(out, n.path)
+		paths = append(paths, n.path)
 	}
-	return out
+	return fmt.Errorf("%q is not a field; did you mean %s?", name, either(paths))
 }

@@ -14,7 +14,7 @@ type When string
 const (
 	AtReload  When = "reload"  // as soon as the file has been read again
 	AtRestart When = "restart" // when the process is restarted
-	AtEnvoy   When = "envoy"   // in the process at reload, in Envoy when it is started with what `extproc envoy-config` prints then
+	AtEnvoy   When = "envoy"   // in the process at reload, in Envoy when it is started with the output of a later `extproc envoy-config`
 )
 
 const appliesTag = "applies"

@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFile is the largest file read: four times what a Kubernetes config map can
-// hold, small enough that a wrong path (a disk image, a pipe) costs nothing.
+// maxFile is the largest file read: four times a Kubernetes config map's limit, small
+// enough that a wrong path (a disk image, a pipe) costs nothing.
 const maxFile = 4 << 20
 
 // File is one configuration file that decodes into T. Set the exported fields
@@ -153,10 +153,10 @@ func decode[T any](file string, data []byte, defaults T, lookup func(string) (st
 }
 
 // keep drops the keys of a mapping that no field has.
-func keep(n *yaml.Node, fields map[string]reflect.Type) {
+func keep(n *yaml.Node, fields map[string]field) {
 	kept := n.Content[:0:0]
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if fields[n.Content[i].Value] != nil {
+		if _, known := fields[n.Content[i].Value]; known {
 			kept = append(kept, n.Content[i], n.Content[i+1])
 		}
 	}

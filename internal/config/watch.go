@@ -13,7 +13,8 @@ import (
 // nil when ctx ends.
 //
 // Watch compares with the content that Load has read last; without a Load the
-// first content counts as new.
+// first content counts as new, and so does the content of a file that could not be
+// read before. f.Now also makes Watch try refused content again.
 func (f *File[T]) Watch(ctx context.Context, apply func(T) error, failed func(error)) error {
 	every, settle := f.Every, f.Settle
 	if every <= 0 {
@@ -24,13 +25,15 @@ func (f *File[T]) Watch(ctx context.Context, apply func(T) error, failed func(er
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	readFailed := ""
+	readFailed, refused := "", false
 	for {
+		again := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		case <-f.Now:
+			again = refused
 		}
 		data, err := f.settled(ctx, settle)
 		switch {
@@ -43,16 +46,15 @@ func (f *File[T]) Watch(ctx context.Context, apply func(T) error, failed func(er
 			}
 			continue
 		}
-		readFailed = ""
-		if bytes.Equal(data, f.last) {
+		if readFailed == "" && !again && bytes.Equal(data, f.last) {
 			continue
 		}
-		f.last = data
+		readFailed, f.last = "", data
 		v, err := f.parse(data)
 		if err == nil {
 			err = f.Locate(apply(v))
 		}
-		if err != nil {
+		if refused = err != nil; refused {
 			failed(err)
 		}
 	}

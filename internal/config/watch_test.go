@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 type watched struct {
 	t   *testing.T
 	dir string
+	now <-chan os.Signal
 
 	mu      sync.Mutex
 	applied []float64
@@ -24,7 +26,7 @@ type watched struct {
 }
 
 func (w *watched) start() (stop func()) {
-	f := &File[settings]{Path: filepath.Join(w.dir, "c.yaml"), Defaults: defaults}
+	f := &File[settings]{Path: filepath.Join(w.dir, "c.yaml"), Defaults: defaults, Now: w.now}
 	if _, err := f.Load(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -105,6 +107,49 @@ func TestWatchKeepsTheOldOnABadFile(t *testing.T) {
 		w.write("# four\nratio: 4\n")
 		w.pass(20 * time.Second)
 		w.expect([]float64{2, 3}, mistake, missing, "c.yaml:2: ratio: cannot change that")
+	})
+}
+
+// TestWatchAppliesAFileThatComesBack: content that was not there for a while is applied
+// again, or refused again, although it has not changed. Now tries a refused file again.
+func TestWatchAppliesAFileThatComesBack(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		now := make(chan os.Signal)
+		w := &watched{t: t, dir: dir, now: now}
+		remove := func() {
+			if err := os.Remove(filepath.Join(dir, "c.yaml")); err != nil {
+				t.Fatal(err)
+			}
+			w.pass(3 * time.Second)
+		}
+		write := func(text string) { w.write(text); w.pass(3 * time.Second) }
+		w.write("ratio: 1\n")
+		stop := w.start()
+		defer stop()
+		missing, mistake := "no such file or directory", "\"much\" is not a number"
+		remove()
+		write("ratio: 1\n")
+		w.expect([]float64{1}, missing)
+		now <- syscall.SIGHUP
+		w.pass(time.Second)
+		w.expect([]float64{1}, missing) // the file is in force
+		write("ratio: much\n")
+		remove()
+		write("ratio: much\n")
+		w.expect([]float64{1}, missing, mistake, missing, mistake)
+		w.mu.Lock()
+		w.refuse = errors.New("ratio: not now")
+		w.mu.Unlock()
+		write("ratio: 2\n")
+		w.mu.Lock()
+		w.refuse = nil
+		w.mu.Unlock()
+		w.pass(3 * time.Second)
+		w.expect([]float64{1}, missing, mistake, missing, mistake, "ratio: not now")
+		now <- syscall.SIGHUP
+		w.pass(time.Second)
+		w.expect([]float64{1, 2}, missing, mistake, missing, mistake, "ratio: not now")
 	})
 }
 

@@ -9,17 +9,25 @@ import (
 // alone.
 type Ask struct {
 	Model, Tenant string
-	Subset        []string // addresses allowed; nil = all
-	Must          bool     // the caller needs a pick even without a match to compare
-	Dry           bool     // decide without a trace: nothing is charged, speculated or learned
-	Priority      int      // above 0: never shed for load
+	Subset        []string    // addresses allowed; nil = all
+	Must          bool        // the caller needs a pick even without a match to compare
+	Dry           bool        // decide without a trace: nothing is charged, speculated or learned
+	Withheld      bool        // the request goes where Envoy sends it: nothing is charged or speculated
+	Priority      int         // above 0: never shed for load
+	MaySplit      bool        // another replica may compute the prompt: the filter can carry its KV cache to the first one
+	NoSplit       SplitReason // why the request's form does not permit MaySplit, "" = it does, or nothing else would
 	Prompts       Prompts
-	// Other is a second reading of the request, nil if there is none. The reading with
-	// more cached tokens is placed, and stays in Prompts.
+	// Other is a second reading of the request; nil: the request has one reading. The
+	// reading with more cached tokens is placed, and stays in Prompts.
 	Other      Prompts
 	Cacheless  bool             // vLLM reads no cached block for the request
+	Repeated   bool             // vLLM may look its prompts up several times
 	Text       []prefixhash.Key // text chain
 	TextTokens int              // estimated length in tokens
+	// Rekey returns the prompts for another model, with the request's salt or without it,
+	// to explain a decision (Dry). It returns nil if the request has no salt to leave out;
+	// a nil Rekey knows no other prompts.
+	Rekey func(mv *View, salted bool) Prompts
 	// Ended reports whether the work on the prompts was stopped, so that keys are
 	// missing; nil: it never is.
 	Ended func() bool

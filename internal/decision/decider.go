@@ -22,9 +22,11 @@ type Index interface {
 	Speculate(s index.Scope, h index.HolderID, keys []prefixhash.Key, until time.Time)
 	Withdraw(s index.Scope, h index.HolderID, keys []prefixhash.Key)
 	ID(h index.Holder) index.HolderID
-	Expect(id index.HolderID, s index.Scope, keys []prefixhash.Key, p index.Prompt)
+	Expect(g *index.Guess, id index.HolderID, s index.Scope, keys []prefixhash.Key, p index.Prompt)
+	Answered(id index.HolderID, s index.Scope, g *index.Guess, reported int, alone bool)
 	ExplainGroups(id index.HolderID, s index.Scope, p index.Prompt) (g index.Groups, ok bool)
 	FindPrompt(f *index.Found, s index.Scope, keys []prefixhash.Key, p index.Prompt)
+	Why(id index.HolderID, s index.Scope, t *index.Trail) index.Ending
 }
 
 // Options configures a Decider. Zero values are the defaults.
@@ -52,8 +54,10 @@ type Decider struct {
 	book     *policy.Book
 	learned  *prompttree.Trees
 	pressure *Pressure
+	splits   splits
 	ordinal  atomic.Uint64
 	ranked   atomic.Int64 // Options.Ranked, which may change
+	awaited  awaited
 	// replicas whose departure another router has reported: it need not be sent
 	// again
 	invalidated sync.Map
@@ -101,6 +105,9 @@ func (d *Decider) Forget(replica string) {
 	}
 }
 
+// Uncharged records that a request goes where Envoy sends it.
+func (d *Decider) Uncharged() { d.ledger.Uncharged() }
+
 // Work is the memory of one decision. After Decide, Record explains the decision. A
 // Work is not safe for concurrent use.
 type Work struct {
@@ -110,22 +117,29 @@ type Work struct {
 	keys     []prefixhash.Key
 	ends     []int  // by prompt, the end of its keys in keys, when keysOf >= 0
 	keysOf   int    // the scope of keys; -1 = none or several
+	unit     int    // tokens of a block of keys
 	sentinel uint64 // see Decider.sentinel
 	blocks   int    // full blocks of all prompts
 	found    index.Found
 	prompt   onePrompt
+	guess    index.Guess // of a single prompt, if its answer may teach
 	matched  []held
 	cands    []policy.Candidate
 	scores   []policy.Score
 	at       []int32 // position in the view of each candidate
 	ranked   []int32
 	dest     []byte
+	answer   int              // the first candidates, which may answer
+	apart    bool             // the request may be split
+	partners []policy.Partner // with apart, by candidate
+	compared policy.Compared  // with apart
 }
 
 // held counts the tokens of the prompts that one holder has.
 type held struct {
 	gpu, reported, lower int
-	full                 int // tokens that full attention holds, if other groups cut the match
+	full                 int  // tokens that full attention holds, if other groups cut the match
+	grouped              bool // cache groups decide the match
 	weight               float64
 }
 
@@ -163,6 +177,7 @@ func (d *Decider) Settings(mv *View) *policy.Settings {
 // resets the record.
 func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Policy
+	w.guess.Reset()
 	if set.Policy == policy.NameDisabled {
 		return Decision{Reason: ReasonDisabled}
 	}
@@ -213,6 +228,15 @@ func (w *Work) clear(holders int) {
 	w.keys, w.ends, w.keysOf = w.keys[:0], w.ends[:0], -1
 }
 
+// Blocks returns the keys of the prompts' full blocks of the last lookup by token ids,
+// and the tokens of a block. The next decision reuses the keys' memory.
+func (w *Work) Blocks() (keys []prefixhash.Key, tokens int) {
+	if w.keysOf < 0 {
+		return nil, 0
+	}
+	return w.keys, w.unit
+}
+
 // onePrompt is one of a request's prompts, for the index.
 type onePrompt struct {
 	of Prompts
@@ -238,6 +262,7 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 		return
 	}
 	for scope := range mv.scopes {
+		w.Record.Block = max(w.Record.Block, mv.scopes[scope].BlockSize)
 		w.chain(a, mv, scope)
 		from := 0
 		for i, end := range w.ends {
@@ -256,7 +281,7 @@ func (w *Work) chain(a *Ask, mv *View, scope int) {
 		w.keysOf = scope
 		return
 	}
-	w.keys, w.ends, w.keysOf = w.keys[:0], w.ends[:0], scope
+	w.keys, w.ends, w.keysOf, w.unit = w.keys[:0], w.ends[:0], scope, s.BlockSize
 	for i := range a.Prompts.Len() {
 		w.keys = a.Prompts.AppendKeys(w.keys, s, i)
 		w.ends = append(w.ends, len(w.keys))
@@ -280,11 +305,9 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 		}
 		h := &w.matched[at]
 		if m.Grouped { // Hit counts tokens: it may end inside one of these blocks
-			h.gpu, h.reported, h.lower = h.gpu+int(m.Hit), h.reported+int(m.Hit), h.lower+int(m.Hit)
-			h.full += int(m.Full)
-			if m.Coming > m.Hit {
-				h.gpu, h.lower = h.gpu+int(m.Coming-m.Hit), h.lower+int(m.Coming-m.Hit)
-			}
+			coming := max(m.Hit, m.Coming)
+			h.gpu, h.reported, h.lower = h.gpu+int(coming), h.reported+int(m.Hit), h.lower+int(max(coming, m.Hit+m.Loaded))
+			h.full, h.grouped = h.full+int(m.Full), true
 			continue
 		}
 		h.gpu += int(m.Blocks) * s.BlockSize

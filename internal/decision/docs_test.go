@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"bytes"
 	"os"
 	"regexp"
 	"slices"
@@ -8,15 +9,17 @@ import (
 )
 
 // TestEveryReasonIsDocumented: the table in docs/routing.md has a row for every
-// reason, no others, and reasons with a hint first.
+// reason, no others, and reasons with a hint first; each row ends with what to do.
 func TestEveryReasonIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/routing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var rows []Reason
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| .+ \\| .+ \\|$").FindAllSubmatch(page, -1) {
+	do := map[Reason]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| .+ \\| (.+) \\|$").FindAllSubmatch(page, -1) {
 		rows = append(rows, Reason(m[1]))
+		do[Reason(m[1])] = string(m[2])
 	}
 	if len(rows) == 0 {
 		t.Fatal("no table of reasons")
@@ -24,6 +27,9 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 	for _, r := range Reasons() {
 		if !slices.Contains(rows, r) {
 			t.Errorf("%s is not documented", r)
+		}
+		if r.Do() == "" || do[r] != r.Do() {
+			t.Errorf("%s: the page says to do %q, the router says %q", r, do[r], r.Do())
 		}
 	}
 	for i, r := range rows {
@@ -33,5 +39,52 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 		if i > 0 && r.Hint() && !rows[i-1].Hint() {
 			t.Errorf("%s names replicas but stands among those that do not", r)
 		}
+	}
+}
+
+// TestEverySplitReasonIsDocumented: docs/prefill-decode.md has a row for every reason.
+func TestEverySplitReasonIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/prefill-decode.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range SplitReasons() {
+		if !regexp.MustCompile("(?m)^\\|.*`" + string(r) + "`[^|]*\\| .+ \\|$").Match(page) {
+			t.Errorf("%s is not documented", r)
+		}
+	}
+}
+
+// TestEveryClassIsDocumented: the table of classes in docs/routing.md has each class with its
+// reasons.
+func TestEveryClassIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/routing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var classes []Class
+	named := map[Reason]Class{}
+	_, table, _ := bytes.Cut(page, []byte("| class | decisions |"))
+	table, _, _ = bytes.Cut(table, []byte("\n\n"))
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\| (.+) \\|$").FindAllSubmatch(table, -1) {
+		classes = append(classes, Class(row[1]))
+		for _, r := range regexp.MustCompile("`([a-z_]+)`").FindAllSubmatch(row[2], -1) {
+			named[Reason(r[1])] = Class(row[1])
+		}
+	}
+	if !slices.Equal(classes, Classes[:]) {
+		t.Errorf("the page has %q", classes)
+	}
+	for _, r := range Reasons() {
+		want, ok := named[r]
+		if !ok {
+			want = ClassFailed
+		}
+		if r.Class() != want || r.Hint() != slices.Contains([]Class{ClassWarm, ClassMoved, ClassCold}, want) {
+			t.Errorf("%s is %s, the page says %s", r, r.Class(), want)
+		}
+	}
+	if c := (&Record{Reason: ReasonWarm, Withheld: WithheldShare}).Class(); c != ClassWithheld {
+		t.Errorf("a withheld hint is %s", c)
 	}
 }

@@ -1,24 +1,41 @@
 package decision
 
-import "warmroute/internal/decision/policy"
+import (
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/decision/why"
+)
 
-// consider ranks the candidates as pick does, and leaves no trace.
+// consider ranks the candidates as pick does, and charges, speculates and learns
+// nothing. A dry decision also gets what its record is asked for.
 func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deepest int) Decision {
 	d.ledger.Lock()
 	reason := d.rank(a, mv, set, w)
 	d.ledger.Unlock()
 	w.record(mv)
-	d.explainGroups(a, mv, w)
-	for i, at := range w.at {
-		w.Record.Candidates[i].Routers = mv.holders[at].account.Others()
+	if a.Dry {
+		d.explain(a, mv, w)
+		for i, at := range w.at {
+			w.Record.Candidates[i].Routers = mv.holders[at].account.Others()
+		}
 	}
 	if reason != "" {
 		return Decision{Reason: reason}
 	}
 	best := w.ranked[0]
 	here := &mv.holders[w.at[best]]
-	w.Record.Predicted = w.cands[best].Matched
-	return Decision{Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader()}
+	w.Record.Predicted, w.Record.Saved = w.cands[best].Matched, set.TTFT.Saved(w.Record.Input, &w.cands[best])
+	return Decision{
+		Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader(), Reservation: d.await(a, mv),
+	}
+}
+
+// explain records the candidates' cache groups, what ends their matches, and where more is
+// cached.
+func (d *Decider) explain(a *Ask, mv *View, w *Work) {
+	d.explainGroups(a, mv, w)
+	d.explainEnds(a, mv, w)
+	found, untried := d.elsewhere(a, mv, w)
+	w.Record.Why = &why.Answer{Elsewhere: found, Untried: untried}
 }
 
 // explainGroups records the cache groups of each candidate, for requests with one
@@ -54,8 +71,10 @@ func (rec *Record) Rescore(set *policy.Settings) (scores []policy.Score, winner 
 		cands[i] = rec.Candidates[i].State
 	}
 	scores = make([]policy.Score, len(cands))
-	ranked := set.Pick(nil, 1, rec.Input, cands, scores)
-	if len(ranked) == 0 && rec.Chosen != "" { // the caller needed a pick
+	var ranked []int32
+	if len(rec.Partners) == len(cands) && len(cands) > 0 {
+		ranked, _ = set.PickApart(nil, 1, rec.Input, policy.Crowd{Cands: cands, Partners: rec.Partners, Answer: rec.answering()}, scores)
+	} else if ranked = set.Pick(nil, 1, rec.Input, cands, scores); len(ranked) == 0 && rec.Chosen != "" { // the caller needed a pick
 		ranked = set.TTFT.Pick(nil, 1, rec.Input, cands, scores)
 	}
 	if len(ranked) == 0 {

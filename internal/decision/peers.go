@@ -11,7 +11,7 @@ import (
 // copy Keys if it keeps them.
 type Peers interface{ Send(p Prefix) }
 
-// Statement says what a message states about a Prefix.
+// Statement is the meaning of a message about a Prefix.
 type Statement uint8
 
 const (

@@ -50,7 +50,7 @@ func (r *rig) dry(p chained) (Decision, *Record) {
 	return r.decider.Decide(&Ask{Model: "m", Prompts: p, Dry: true}, w), &w.Record
 }
 
-// TestRoutersShareSpeculation: what one router has just sent somewhere counts on
+// TestRoutersShareSpeculation: a prompt that one router has just sent somewhere counts on
 // the other, until it is withdrawn or its time is over.
 func TestRoutersShareSpeculation(t *testing.T) {
 	one, other, told := routers(t, true)

@@ -9,27 +9,27 @@ import (
 	"warmroute/prefixhash"
 )
 
-const (
-	// eventGrace is the tolerated delay between a first token and its event: a step of
-	// a large batch, and the network.
-	eventGrace = 250 * time.Millisecond
-	// lateFactor and lateAdd bound the wait for a first token that events should
-	// report: beyond this multiple of the expected time an event was lost.
-	lateFactor = 4
-	lateAdd    = 2 * time.Second
-)
+// eventGrace is the tolerated delay between a first token and its event: a step of a large
+// batch, and the network.
+const eventGrace = 250 * time.Millisecond
 
 // pick ranks the candidates and charges the first.
 func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
+	w.allow(a, mv, set)
 	w.gather(a, mv)
-	if len(w.cands) == 0 {
+	if w.answer == 0 {
 		return Decision{Reason: ReasonEmptySubset}
 	}
 	deepest := 0
-	for i := range w.cands {
+	for i := range w.cands[:w.answer] {
 		deepest = max(deepest, w.cands[i].Matched)
 	}
 	if deepest == 0 && !set.HintCold && !a.Must {
+		if a.Dry {
+			clear(w.scores)
+			w.record(mv)
+			d.explain(a, mv, w)
+		}
 		return Decision{Reason: ReasonNoMatch}
 	}
 	now := d.now()
@@ -39,7 +39,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		in.Matchable = min(len(a.Text)*TextBlockTokens, in.Input)
 	}
 	w.Record.Input = in
-	if a.Dry {
+	if a.Dry || a.Withheld {
 		return d.consider(a, mv, set, w, deepest)
 	}
 	res := &Reservation{d: d, mv: mv}
@@ -54,74 +54,72 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	best := w.ranked[0]
 	d.speculate(a, mv, w, res)
 	d.expect(a, mv, w, res.here)
-	if set.Disturbed(best, in, w.cands, w.scores) {
+	if res.split != nil {
+		d.speculateLeg(a, mv, w, res.split)
+		d.expect(a, mv, w, res.split.at)
+		w.guess.Reset() // the answer does not say what each of two replicas took from its cache
+	}
+	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
 		d.pressure.Raise(mv.model.ID, mv.model.Base, now)
 	}
-	w.Record.Predicted = w.cands[best].Matched
+	w.Record.Predicted, w.Record.Saved = w.cands[best].Matched, set.TTFT.Saved(w.Record.Input, &w.cands[best])
+	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
 		Reason: w.reason(a, deepest), Destination: w.destination(mv, res.here), Rank: res.here.rankHeader(), Reservation: res,
-	}
-}
-
-// expect tells the index which prompts are sent to a holder whose events lack some of
-// its settings. The index learns these settings from the hits.
-func (d *Decider) expect(a *Ask, mv *View, w *Work, at *holder) {
-	if a.Prompts == nil || !at.events {
-		return
-	}
-	w.chain(a, mv, at.scope)
-	if a.ended() {
-		return
-	}
-	from := 0
-	for i, end := range w.ends {
-		w.prompt = onePrompt{a.Prompts, i}
-		d.index.Expect(at.id, mv.scopes[at.scope], w.keys[from:end], &w.prompt)
-		from = end
+		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ(), Split: res.split,
 	}
 }
 
 // choose reads the loads, ranks the candidates and charges res on the best, which will
-// store the missing blocks. It returns the reason if there is no candidate. The ledger
-// is locked.
+// store the missing blocks, and on the replica that computes the prompt for it, if there is
+// one. It returns the reason if there is no candidate. The ledger is locked.
 func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) Reason {
 	if reason := d.rank(a, mv, set, w); reason != "" {
 		return reason
 	}
-	in := w.Record.Input
-	best := &w.cands[w.ranked[0]]
-	res.here = &mv.holders[w.at[w.ranked[0]]]
-	account := res.here.account
-	cost, wait := set.TTFT.Cost(in, best), set.TTFT.Wait(in, best)
-	terms := load.Terms{
-		Sent: w.LookedUp.UnixNano(), Tokens: int64(in.Input), Sentinel: w.sentinel,
-		Model: int64(set.TTFT.Prefill(in.Input, best.Matched) * 1e9), Expected: int64(cost * 1e9),
+	at := w.ranked[0]
+	res.here = &mv.holders[w.at[at]]
+	terms := w.terms(a, mv, set, at)
+	if w.compared.Split {
+		d.chooseBoth(a, mv, set, w, res, terms)
+		return ""
 	}
-	terms.Wait = int64(wait * 1e9)
-	terms.Due = terms.Sent + terms.Wait
-	if a.Prompts != nil { // the learned place of a text is no claim
-		terms.Claimed = w.claimed(mv, in.Input)
-	}
-	cached := best.Matched >= w.blocks*mv.scopes[res.here.scope].BlockSize
-	terms.Guessed = !res.here.events
-	terms.Cached = w.sentinel != 0 && cached && res.here.timed
-	if cached || !res.here.timed {
-		terms.Sentinel = 0
-	}
-	if terms.Sentinel != 0 {
-		terms.Due += int64(((lateFactor-1)*wait+account.Lag())*1e9) + int64(lateAdd)
-	}
-	res.own.Put(account, terms)
+	res.own.Put(res.here.account, terms)
 	res.charge.Store(&res.own)
-	n := w.Record.Blocks
-	res.own.Noted(cost, wait, n-n*best.Matched/max(1, in.Input))
+	w.noted(&res.own, at)
 	return ""
 }
 
-// claimed returns the tokens of the prompts that the best candidate's events report and
-// the engine can find: the full blocks before the last token.
-func (w *Work) claimed(mv *View, input int) int64 {
-	at := w.at[w.ranked[0]]
+// terms returns the charge of the whole request on candidate i.
+func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms {
+	in, c, at := w.Record.Input, &w.cands[i], &mv.holders[w.at[i]]
+	terms := load.Terms{
+		Sent: w.LookedUp.UnixNano(), Tokens: int64(in.Input), Sentinel: w.sentinel,
+		Model: int64(set.TTFT.Prefill(in.Input, c.Matched) * 1e9), Expected: int64(set.TTFT.Cost(in, c) * 1e9),
+	}
+	if a.Prompts != nil { // the learned place of a text is no claim
+		terms.Claimed = w.claimed(mv, i, in.Input)
+	}
+	cached := c.Matched >= w.blocks*mv.scopes[at.scope].BlockSize
+	terms.Guessed = !at.events
+	terms.Cached = w.sentinel != 0 && cached && at.timed
+	if cached || !at.timed {
+		terms.Sentinel = 0
+	}
+	terms.DueIn(set.TTFT.Wait(in, c), at.account.Lag())
+	return terms
+}
+
+// noted records what a charge on candidate i costs, and will store there.
+func (w *Work) noted(c *load.Charge, i int32) {
+	terms, n := c.Terms(), w.Record.Blocks
+	c.Noted(float64(terms.Expected)/1e9, float64(terms.Wait)/1e9, n-n*w.cands[i].Matched/max(1, w.Record.Input.Input))
+}
+
+// claimed returns the tokens of the prompts that candidate i's events report and the
+// engine can find: the full blocks before the last token.
+func (w *Work) claimed(mv *View, i int32, input int) int64 {
+	at := w.at[i]
 	if !mv.holders[at].events {
 		return 0
 	}
@@ -134,6 +132,9 @@ func (w *Work) claimed(mv *View, input int) int64 {
 func (d *Decider) rank(a *Ask, mv *View, set *policy.Settings, w *Work) Reason {
 	w.weigh(mv, set, w.LookedUp.UnixNano())
 	in := w.Record.Input
+	if w.apart {
+		return d.rankApart(a, mv, set, w)
+	}
 	if a.Priority <= 0 && set.Saturated(in, w.cands) {
 		return ReasonSaturated
 	}
@@ -171,33 +172,49 @@ func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 // the chosen replica. If another replica serves a text, Served corrects it.
 func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
 	c := &res.speculation
-	switch {
-	case a.Text != nil:
+	if a.Text != nil {
 		c.text = true
 		c.keys = speculated.Get().(*[]prefixhash.Key)
 		*c.keys = append((*c.keys)[:0], a.Text...)
 		d.observe(mv, a.Text, res.here)
-	case a.Prompts != nil && !a.Cacheless && res.here.events:
-		w.chain(a, mv, res.here.scope)
-		keys := w.keys
-		if len(w.ends) == 1 { // reported blocks need no speculation
-			reported := w.cands[w.ranked[0]].Reported / max(1, mv.scopes[res.here.scope].BlockSize)
-			keys = keys[min(reported, len(keys)):]
-		}
-		if len(keys) == 0 {
-			return
-		}
-		c.keys = speculated.Get().(*[]prefixhash.Key)
-		*c.keys = append((*c.keys)[:0], keys...)
-		res.speculate(res.here, time.Unix(0, res.own.Terms().Due).Add(eventGrace))
+		return
 	}
+	c.keys = w.missing(a, mv, w.ranked[0])
+	c.begin(d, mv, res.here, time.Unix(0, res.own.Terms().Due).Add(eventGrace))
 }
 
-// gather collects the candidates the request may use.
+// missing returns, pooled, the keys that candidate i has not reported and will report; nil
+// if there are none.
+func (w *Work) missing(a *Ask, mv *View, i int32) *[]prefixhash.Key {
+	at := &mv.holders[w.at[i]]
+	if a.Prompts == nil || a.Cacheless || !at.events {
+		return nil
+	}
+	w.chain(a, mv, at.scope)
+	keys := w.keys
+	// Reported blocks need no speculation, but cache groups keep places of the whole prompt.
+	if len(w.ends) == 1 && !w.matched[w.at[i]].grouped {
+		reported := w.cands[i].Reported / max(1, mv.scopes[at.scope].BlockSize)
+		keys = keys[min(reported, len(keys)):]
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	pooled := speculated.Get().(*[]prefixhash.Key)
+	*pooled = append((*pooled)[:0], keys...)
+	return pooled
+}
+
+// gather collects the candidates the request may use. The first w.answer of them may
+// answer; the others, of a request that may be split, only compute its prompt.
 func (w *Work) gather(a *Ask, mv *View) {
+	holders := mv.holders[:mv.answer]
+	if w.apart {
+		holders = mv.holders
+	}
 	w.at = w.at[:0]
-	w.cands = slices.Grow(w.cands[:0], len(mv.holders))[:len(mv.holders)]
-	for i := range mv.holders {
+	w.cands = slices.Grow(w.cands[:0], len(holders))[:len(holders)]
+	for i := range holders {
 		c := &mv.holders[i]
 		if a.Subset != nil && !inSubset(c.replica.Addr, a.Subset) {
 			continue
@@ -212,6 +229,9 @@ func (w *Work) gather(a *Ask, mv *View) {
 		to.Matched, to.Reported, to.Lower, to.Full = m.gpu, m.reported, m.lower, m.full
 	}
 	w.cands = w.cands[:len(w.at)]
+	if w.answer = len(w.at); w.apart {
+		w.answer, _ = slices.BinarySearch(w.at, int32(mv.answer))
+	}
 	for len(w.scores) < len(w.cands) {
 		w.scores = append(w.scores, policy.Score{})
 	}
@@ -256,7 +276,7 @@ func (w *Work) reason(a *Ask, deepest int) Reason {
 	case best == deepest:
 		return ReasonWarm
 	}
-	for i := range w.cands {
+	for i := range w.cands[:w.answer] {
 		if w.cands[i].Matched == deepest && w.scores[i].Verdict == policy.Ranked {
 			return ReasonMoved
 		}
@@ -271,7 +291,7 @@ func (w *Work) destination(mv *View, best *holder) string {
 	w.dest = append(w.dest[:0], best.replica.Addr...)
 	for n, i := range w.ranked[1:] {
 		c := &mv.holders[w.at[i]]
-		if !best.follows(c) || w.listed(mv, w.ranked[:n+1], c) {
+		if !best.follows(c) || !w.takes(mv, c) || w.listed(mv, w.ranked[:n+1], c) {
 			continue
 		}
 		w.dest = append(append(w.dest, ','), c.replica.Addr...)
@@ -301,10 +321,11 @@ func (c *holder) rankHeader() string {
 }
 
 func (w *Work) record(mv *View) {
+	w.recordApart()
 	for i, at := range w.at {
 		c := &mv.holders[at]
 		w.Record.Candidates = append(w.Record.Candidates, CandidateRecord{
-			Replica: c.replica.Addr, Rank: c.rank, State: w.cands[i], Score: w.scores[i],
+			Replica: c.replica.Addr, Rank: c.rank, Events: c.events, State: w.cands[i], Score: w.scores[i],
 		})
 	}
 }

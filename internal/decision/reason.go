@@ -83,3 +83,49 @@ func (r Reason) Hint() bool {
 	}
 	return false
 }
+
+// whatToDo has a sentence for every Reason.
+var whatToDo = map[Reason]string{
+	ReasonWarm:                    "Nothing.",
+	ReasonCold:                    "Nothing, if the prompt is new; else see what ends each candidate's match.",
+	ReasonMoved:                   "Nothing.",
+	ReasonGuarded:                 "Add replicas, if it persists.",
+	ReasonLearned:                 "Configure KV events and token ids for exact matches.",
+	ReasonLearnedCold:             "Configure KV events and token ids for exact matches.",
+	ReasonAlways:                  "Check the source of token ids.",
+	ReasonNotOurs:                 "Nothing.",
+	ReasonDisabled:                "Set another `route_policy` to route this model.",
+	ReasonMode:                    "Set `request_body_mode: BUFFERED` in Envoy.",
+	ReasonBodyCut:                 "Increase Envoy's buffer limit.",
+	ReasonBodyTooLarge:            "Increase `filter.max_body`, if such bodies are expected.",
+	ReasonBodySlow:                "Check for slow clients.",
+	ReasonUnfinished:              "Nothing, if it is rare; `warmroute_decision_seconds` shows whether decisions take too long.",
+	ReasonStreams:                 "Add routers.",
+	ReasonUnknownModel:            "Check the client's model name.",
+	ReasonNotReady:                "See in `/debug/replicas` why the replicas are not ready.",
+	ReasonEmptySubset:             "Check the gateway's routes.",
+	ReasonNoTokens:                "Configure the model under `tokens:`.",
+	ReasonBudget:                  "Let the router compute token ids in process.",
+	ReasonRenderSlow:              "Let the router find the model's tokenizer.",
+	ReasonBusy:                    "Add cores or routers, or raise the limit.",
+	ReasonNoMatch:                 "Nothing; `hint_when_cold` names a replica all the same.",
+	ReasonAllGuarded:              "Add replicas.",
+	ReasonSaturated:               "Add replicas.",
+	ReasonPanic:                   "See the log, and report it.",
+	Reason(openai.UnreadableJSON): "Fix the client: send one JSON value.",
+	Reason(openai.TooDeep):        "Fix the client: nest less.",
+	Reason(openai.InvalidUTF8):    "Fix the client: send UTF-8.",
+	Reason(openai.LoneSurrogate):  "Fix the client: send whole surrogate pairs.",
+	Reason(openai.DuplicateKey):   "Fix the client: send each key once.",
+	Reason(openai.RepeatedField):  "Fix the client: send each field once.",
+	Reason(openai.TooWide):        "Fix the client: send fewer keys, prompts or values.",
+	Reason(openai.NotObject):      "Fix the client: send a JSON object.",
+	Reason(openai.NoModel):        "Fix the client: name a model.",
+	Reason(openai.BadModel):       "Fix the client: send the model's name as a string.",
+	Reason(openai.NoPrompt):       "Fix the client: send messages, input or a prompt.",
+	Reason(openai.BadPrompt):      "Fix the client: send messages, input or prompt in the API's type.",
+	Reason(openai.BadCacheSalt):   "Fix the client: send a string that is not empty, or no `cache_salt`.",
+}
+
+// Do returns what to do about decisions of this reason, in one sentence.
+func (r Reason) Do() string { return whatToDo[r] }

@@ -6,6 +6,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/decision/why"
 	"warmroute/internal/load"
 )
 
@@ -15,47 +16,75 @@ type Decision struct {
 	Destination string       // "ip:port[,ip:port...]", "" = no hint
 	Rank        string       // data-parallel rank for the first of them, "" = none
 	Reservation *Reservation // of the request on the first of them; nil without a hint
+	Withheld    Withheld     // why there is no destination although the decision chose one
+	Split       *Split       // the other replica computes the prompt for the first of them; nil = the first does
 
-	Model             string // the served model's id, "" = none; never a string of the request
+	Model             string // the served model's id, "" = none; never a string of the request (Record.Asked is)
 	Tokens, Predicted int    // tokens of the prompts; of these, tokens expected in the first one's cache
+	Traced            uint64 // its number in the trace file, 0 = it has no line there
+	Reported          int    // tokens that the first one's events report as cached, also if it is doubted
+	Seq               uint64 // of the record
+	Telling           bool   // the answer shows which of the first one's assumed settings are wrong
+	Usage             string // how Envoy is asked to read the answer's usage, "" = not at all
 }
 
-// Record explains a decision later: it has names, numbers and verdicts, no text and no
-// token ids. Its buffers are reused between records.
+// Record explains a decision later: it has names, numbers and verdicts, no text of a prompt
+// and no token ids. Its buffers are reused between records.
 type Record struct {
-	Seq        uint64            `json:"seq"`
-	ID         string            `json:"id,omitempty"`
-	At         time.Time         `json:"at"`
-	Took       time.Duration     `json:"took_ns"`
-	Route      string            `json:"route"`
-	Model      string            `json:"model,omitempty"`
-	Tenant     string            `json:"tenant,omitempty"`
-	Reason     Reason            `json:"reason"`
-	Policy     policy.Name       `json:"policy,omitempty"`
-	Source     string            `json:"token_source,omitempty"`
-	Prompts    int               `json:"prompts,omitempty"`
-	Tokens     int               `json:"prompt_tokens,omitempty"`
-	Blocks     int               `json:"blocks,omitempty"`
-	Predicted  int               `json:"predicted_cached_tokens"`
-	Chosen     string            `json:"chosen,omitempty"`
-	Input      policy.Request    `json:"request"`
+	Seq       uint64         `json:"seq"`
+	ID        string         `json:"id,omitempty"`
+	At        time.Time      `json:"at"`
+	Took      time.Duration  `json:"took_ns"`
+	Route     string         `json:"route"`
+	Model     string         `json:"model,omitempty"`
+	Tenant    string         `json:"tenant,omitempty"`
+	Reason    Reason         `json:"reason"`
+	Policy    policy.Name    `json:"policy,omitempty"`
+	Source    string         `json:"token_source,omitempty"`
+	Prompts   int            `json:"prompts,omitempty"`
+	Tokens    int            `json:"prompt_tokens,omitempty"`
+	Blocks    int            `json:"blocks,omitempty"`
+	Block     int            `json:"block_size,omitempty"`
+	Predicted int            `json:"predicted_cached_tokens"`
+	Saved     float64        `json:"saved_prefill_seconds,omitempty"` // the expected prefill of the predicted tokens there
+	Chosen    string         `json:"chosen,omitempty"`
+	Withheld  Withheld       `json:"withheld,omitempty"` // Envoy did not get Chosen
+	Input     policy.Request `json:"request"`
+	// Split explains why the prompt was, or was not, computed by another replica; zero: no
+	// two replicas can do so, or the request allows it not. Partners are Candidates' parts.
+	Split      SplitRecord       `json:"split,omitzero"`
+	Partners   []policy.Partner  `json:"partners,omitempty"`
 	Candidates []CandidateRecord `json:"candidates,omitempty"`
+	// Asked is the model that the client named, if no replica could serve it: a string of
+	// the request, bounded by Asked, for the admin port alone.
+	Asked     string      `json:"asked_model,omitempty"`
+	Why       *why.Answer `json:"why,omitempty"` // see Explain
+	*Answered             // nil: Envoy has not reported the answer's usage
+}
+
+// Answered is what the replica that served a request counted, by its answer's usage.
+type Answered struct {
+	Served       string `json:"served_by"`
+	ActualPrompt int    `json:"actual_prompt_tokens"`
+	ActualCached *int   `json:"actual_cached_tokens,omitempty"` // nil: the answer does not say
 }
 
 // CandidateRecord is one candidate of a Record.
 type CandidateRecord struct {
 	Replica string           `json:"replica"`
 	Rank    int              `json:"rank"`
+	Events  bool             `json:"events"` // KV events or a sidecar report its blocks
 	State   policy.Candidate `json:"state"`
 	Score   policy.Score     `json:"score"`
 	Cache   *index.Groups    `json:"cache,omitempty"` // when requested: the prompt's blocks in its cache groups
+	Why     *why.End         `json:"why,omitempty"`   // what ends its match; see Record.Explain
 	// Routers is the load of the other routers of the fleet there, by router; in
 	// explanations of a present decision.
 	Routers map[string]load.Share `json:"other_routers,omitempty"`
 }
 
 // Reset empties r and keeps its buffer.
-func (r *Record) Reset() { *r = Record{Candidates: r.Candidates[:0]} }
+func (r *Record) Reset() { *r = Record{Candidates: r.Candidates[:0], Partners: r.Partners[:0]} }
 
 // rankNames holds the header values of small ranks, so that setting one
 // allocates nothing.

@@ -11,8 +11,9 @@ import (
 )
 
 // Reservation holds one request's charge on an account, and its speculated prefix,
-// until the request's stream ends. Any goroutine may call FirstToken and Release; only
-// the request's stream calls Answered, Ended and Decider.Served.
+// until the request's stream ends. If the hint was withheld it has no charge, and holds the
+// request's text until the serving replica is known. Any goroutine may call FirstToken and
+// Release; only the request's stream calls Answered, Ended and Decider.Served.
 type Reservation struct {
 	d      *Decider
 	charge atomic.Pointer[load.Charge]
@@ -24,12 +25,43 @@ type Reservation struct {
 	mv          *View
 	own         load.Charge // the first charge, so that a decision allocates once
 	speculation speculation
+	split       *Split // nil = one replica does all
+
+	awaited int    // its place, if its answer is awaited
+	seq     uint64 // of its decision; 0: its answer is not awaited
 }
 
 // speculation names the keys that a request is expected to leave in a cache.
 type speculation struct {
 	keys *[]prefixhash.Key // not reported before, pooled; nil = none
 	text bool              // keys are the text chain, not a token chain
+}
+
+// begin counts the keys as cached at a replica until the deadline, or until the replica's
+// events report them.
+func (s *speculation) begin(d *Decider, mv *View, at *holder, until time.Time) {
+	if s.keys == nil || s.text {
+		return
+	}
+	d.index.Speculate(mv.scopes[at.scope], at.id, *s.keys, until)
+	d.send(Speculated, mv, at, *s.keys, until.Sub(d.now()))
+}
+
+// withdraw ends the speculation about a cache.
+func (s *speculation) withdraw(d *Decider, mv *View, at *holder) {
+	if s.keys == nil || s.text {
+		return
+	}
+	d.index.Withdraw(mv.scopes[at.scope], at.id, *s.keys)
+	d.send(Withdrawn, mv, at, *s.keys, 0)
+}
+
+// giveBack returns the keys to their pool.
+func (s *speculation) giveBack() {
+	if s.keys != nil {
+		speculated.Put(s.keys)
+		s.keys = nil
+	}
 }
 
 var speculated = sync.Pool{New: func() any { return new([]prefixhash.Key) }}
@@ -39,6 +71,14 @@ var speculated = sync.Pool{New: func() any { return new([]prefixhash.Key) }}
 func (r *Reservation) FirstToken() bool {
 	c := r.charge.Load()
 	return c != nil && c.FirstToken()
+}
+
+// FirstTokenAt returns the time of the first token, zero if no event reported it.
+func (r *Reservation) FirstTokenAt() time.Time {
+	if c := r.charge.Load(); c != nil {
+		return c.ReportedFirst()
+	}
+	return time.Time{}
 }
 
 // ending says how a response ended.
@@ -65,10 +105,18 @@ func (r *Reservation) Ended(complete bool) {
 // Release takes the request off the load and judges how it ended. Further calls
 // do nothing.
 func (r *Reservation) Release() {
-	c := r.charge.Load()
-	if c == nil || r.done.Swap(true) {
+	if r.done.Swap(true) {
 		return
 	}
+	if r.split != nil {
+		r.split.over()
+	}
+	c := r.charge.Load()
+	if c == nil { // the hint was withheld
+		r.speculation.giveBack()
+		return
+	}
+	r.d.awaited.ended(r, c.Alone())
 	came := c.Release()
 	// A request that ends before the event that reports its first token was
 	// refused, or cancelled, or failed after a status of 200: nothing will be
@@ -76,81 +124,78 @@ func (r *Reservation) Release() {
 	unheard := !came && c.Terms().Sentinel != 0 && r.ending != endComplete
 	failed := c.RecordEnd(r.status, came)
 	if failed || unheard || r.ending == endBroken {
-		r.withdraw(r.here)
+		r.speculation.withdraw(r.d, r.mv, r.here)
 	}
 	c.Settle(!failed && r.ending != endBroken && c.Looked(r.status, came))
-	r.giveBack()
+	r.speculation.giveBack()
 }
 
 // end empties a reservation whose charge is released.
 func (r *Reservation) end() {
 	if !r.done.Swap(true) {
-		r.giveBack()
+		r.speculation.giveBack()
 	}
 }
 
-func (r *Reservation) giveBack() {
-	if r.speculation.keys != nil {
-		speculated.Put(r.speculation.keys)
-		r.speculation.keys = nil
+// await returns a reservation without a charge, for a text whose hint is withheld: once it
+// is known which replica served, the text is learned. It returns nil for other requests,
+// whose blocks the replica reports.
+func (d *Decider) await(a *Ask, mv *View) *Reservation {
+	if a.Dry || a.Text == nil {
+		return nil
 	}
-}
-
-// withdraw ends the speculation about a cache.
-func (r *Reservation) withdraw(at *holder) {
-	if r.speculation.keys == nil || r.speculation.text {
-		return
-	}
-	r.d.index.Withdraw(r.mv.scopes[at.scope], at.id, *r.speculation.keys)
-	r.d.send(Withdrawn, r.mv, at, *r.speculation.keys, 0)
-}
-
-// speculate counts the prompt as cached at the replica until the deadline, or until the
-// replica's events report it.
-func (r *Reservation) speculate(at *holder, until time.Time) {
-	if r.speculation.keys == nil || r.speculation.text {
-		return
-	}
-	r.d.index.Speculate(r.mv.scopes[at.scope], at.id, *r.speculation.keys, until)
-	r.d.send(Speculated, r.mv, at, *r.speculation.keys, until.Sub(r.d.now()))
+	r := &Reservation{d: d, mv: mv}
+	r.speculation.text, r.speculation.keys = true, speculated.Get().(*[]prefixhash.Key)
+	*r.speculation.keys = append((*r.speculation.keys)[:0], a.Text...)
+	return r
 }
 
 // Served moves the request of dec to the replica that really served it. The replicas
-// before it in the list have failed, because Envoy passed them over.
+// before it in the list have failed, because Envoy passed them over. For a withheld hint
+// it learns the text alone.
 func (d *Decider) Served(dec *Decision, addr string) {
 	r := dec.Reservation
-	if r == nil || r.here == nil || addr == r.here.replica.Addr || r.done.Load() {
+	if r == nil || r.done.Load() {
 		return
+	}
+	if r.here == nil {
+		if at := r.mv.find(addr, 0); at != nil && len(at.replica.Ranks) <= 1 {
+			d.observe(r.mv, *r.speculation.keys, at)
+		}
+		return
+	}
+	if addr == r.here.replica.Addr {
+		return
+	}
+	if r.split != nil {
+		r.split.over()
 	}
 	c := r.charge.Load()
 	c.Release()
 	c.Settle(false)
-	r.withdraw(r.here)
-	now := d.now()
+	r.speculation.withdraw(r.d, r.mv, r.here)
 	at := r.mv.find(addr, r.here.rank)
 	if at == nil { // not a replica of this model: Envoy does not follow hints here
 		r.end()
 		return
 	}
 	if strings.Contains(dec.Destination, addr) {
-		c.Failed(now.UnixNano())
+		c.Failed(d.now().UnixNano())
 	}
 	from, terms := r.here, c.Terms()
-	terms.Due += now.UnixNano() - terms.Sent
-	terms.Sent, terms.Cached, terms.Claimed = now.UnixNano(), false, 0
+	if r.split != nil {
+		terms = r.split.terms
+	}
+	terms.Cached, terms.Claimed = false, 0
 	if at.scope != from.scope {
 		terms.Sentinel = 0
 	}
-	next := new(load.Charge)
-	d.ledger.Lock()
-	next.Put(at.account, terms)
-	d.ledger.Unlock()
-	r.charge.Store(next)
+	r.put(new(load.Charge), at.account, terms)
 	r.here = at
 	switch {
 	case r.speculation.text:
 		d.observe(r.mv, *r.speculation.keys, at)
 	case at.scope == from.scope:
-		r.speculate(at, time.Unix(0, terms.Due))
+		r.speculation.begin(d, r.mv, at, time.Unix(0, r.charge.Load().Terms().Due))
 	}
 }

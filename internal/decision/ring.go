@@ -3,6 +3,8 @@ package decision
 import (
 	"sync"
 	"sync/atomic"
+
+	"warmroute/internal/decision/policy"
 )
 
 // Ring keeps the last decisions' records. Writers of different records do not
@@ -39,17 +41,44 @@ func (g *Ring) Resize(n int) {
 // Decisions returns the number of all decisions, not only of the kept ones.
 func (g *Ring) Decisions() uint64 { return g.next.Load() }
 
-// Put copies rec in and numbers it.
-func (g *Ring) Put(rec *Record) {
+// Put copies rec in and returns its number.
+func (g *Ring) Put(rec *Record) uint64 {
 	seq := g.next.Add(1)
 	kept := *g.kept.Load()
 	s := &kept[seq%uint64(len(kept))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	buf := s.rec.Candidates
+	buf, partners := s.rec.Candidates, s.rec.Partners
 	s.rec = *rec
 	s.rec.Seq = seq
 	s.rec.Candidates = append(buf[:0], rec.Candidates...)
+	s.rec.Partners = append(partners[:0], rec.Partners...)
+	return seq
+}
+
+// Answer adds an answer's usage to the record of that number and request id, once. It
+// reports whether the record is still kept.
+func (g *Ring) Answer(seq uint64, id string, a *Answered) bool {
+	kept := *g.kept.Load()
+	s := &kept[seq%uint64(len(kept))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.Seq != seq || s.rec.ID != id || s.rec.Answered != nil {
+		return false
+	}
+	s.rec.Answered = a
+	return true
+}
+
+// Split adds how a split ended to the record of that number, if it is still kept.
+func (g *Ring) Split(seq uint64, of *Split) {
+	kept := *g.kept.Load()
+	s := &kept[seq%uint64(len(kept))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.Seq == seq {
+		of.Report(&s.rec)
+	}
 }
 
 // Last returns copies of the newest n records that match, newest first. A nil
@@ -63,6 +92,7 @@ func (g *Ring) Last(n int, match func(*Record) bool) []Record {
 		if s.rec.Seq == seq && (match == nil || match(&s.rec)) {
 			rec := s.rec
 			rec.Candidates = append([]CandidateRecord(nil), s.rec.Candidates...)
+			rec.Partners = append([]policy.Partner(nil), s.rec.Partners...)
 			out = append(out, rec)
 		}
 		s.mu.Unlock()

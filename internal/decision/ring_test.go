@@ -25,3 +25,24 @@ func TestRingKeepsTheNewest(t *testing.T) {
 		t.Errorf("a larger ring holds %+v", got)
 	}
 }
+
+// TestRingKeepsAnAnswersUsage: with the record of its number and request, once, and not
+// with a record that took its place.
+func TestRingKeepsAnAnswersUsage(t *testing.T) {
+	g := NewRing(2)
+	rec := Record{ID: "a"}
+	seq := g.Put(&rec)
+	first, second := &Answered{ActualPrompt: 1}, &Answered{ActualPrompt: 2}
+	if g.Answer(seq, "b", first) || !g.Answer(seq, "a", first) || g.Answer(seq, "a", second) {
+		t.Error("an answer's usage belongs to its own record, once")
+	}
+	if got := g.Last(1, nil)[0].Answered; got != first {
+		t.Errorf("the record has %+v", got)
+	}
+	for range 2 {
+		g.Put(&rec)
+	}
+	if g.Answer(seq, "a", first) || g.Last(1, nil)[0].Answered != nil {
+		t.Error("a later record has the usage of a former answer")
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/prefixhash"
 )
 
@@ -27,7 +28,7 @@ func TestTermsOfACharge(t *testing.T) {
 		sensed  bool
 		guessed bool
 	}{
-		"events tell": {heard, time.Duration(lateFactor*prefill*1e9) + lateAdd, true, false},
+		"events tell": {heard, load.Late(prefill, 0), true, false},
 		"none tells":  {silent, time.Duration(prefill * 1e9), false, true},
 	} {
 		r := newRig(t, policy.Config{}, tt.rep)

@@ -28,6 +28,8 @@ type holder struct {
 	events  bool // KV events or a sidecar report its blocks
 	timed   bool // KV events report its first tokens
 	adapter policy.Residency
+	class   int // policy.Partner.Class
+	number  int // policy.Partner.Replica
 }
 
 // View is the part of a fleet snapshot that decisions for one served model id and tenant
@@ -35,6 +37,8 @@ type holder struct {
 type View struct {
 	model    fleet.Model
 	holders  []holder
+	answer   int              // the first holders, which may answer; the others only compute prompts for them
+	paired   bool             // some two of them can split a request
 	scopes   []index.Scope    // distinct scopes of the holders
 	byHolder []int32          // HolderID → position in holders, -1 = not a candidate
 	events   bool             // some holder has its blocks reported
@@ -110,7 +114,8 @@ func (v *views) build(serving []fleet.Candidate) *View {
 	mv := &View{model: *serving[0].Model, unsalted: true}
 	mv.tree = prompttree.Model{Tenant: serving[0].Replica.Tenant, Name: mv.TextModel()}
 	scopes := map[index.Scope]int{}
-	for _, s := range serving {
+	of := make([]int, len(serving)) // the scope of each
+	for i, s := range serving {
 		mv.unsalted = mv.unsalted && !v.readsSalt(s.Replica.Version)
 		scope := index.Scope{
 			Tenant: s.Replica.Tenant, Model: s.Model.Base, LoRA: s.Model.LoRA,
@@ -125,11 +130,66 @@ func (v *views) build(serving []fleet.Candidate) *View {
 			scopes[scope] = at
 			mv.scopes = append(mv.scopes, scope)
 		}
-		for _, rank := range s.Replica.Ranks {
-			mv.add(v.holder(s.Replica, s.Model, rank, at))
+		if s.Replica.Role != fleet.RolePrefill {
+			v.addRanks(mv, s, at)
+		}
+		of[i] = at
+	}
+	mv.answer = len(mv.holders)
+	for i, s := range serving {
+		if s.Replica.Role == fleet.RolePrefill {
+			v.addRanks(mv, s, of[i])
 		}
 	}
+	mv.classify()
 	return mv
+}
+
+func (v *views) addRanks(mv *View, s fleet.Candidate, scope int) {
+	for _, rank := range s.Replica.Ranks {
+		mv.add(v.holder(s.Replica, s.Model, rank, scope))
+	}
+}
+
+// classify numbers the replicas, and groups those that can hand KV caches to each other.
+func (mv *View) classify() {
+	var classes []*fleet.Replica // one of each
+	for i := range mv.holders {
+		c := &mv.holders[i]
+		if i > 0 && mv.holders[i-1].replica == c.replica {
+			c.number, c.class = mv.holders[i-1].number, mv.holders[i-1].class
+			continue
+		}
+		c.number = i
+		if c.replica.Transfer.Connector == "" {
+			continue
+		}
+		at := slices.IndexFunc(classes, func(of *fleet.Replica) bool { return fleet.Alike(of, c.replica) })
+		switch {
+		case at >= 0:
+			c.class = at + 1
+		case len(classes) < policy.MaxClasses:
+			classes = append(classes, c.replica)
+			c.class = len(classes)
+		}
+	}
+	for i := range mv.holders {
+		p := &mv.holders[i]
+		if p.class > 0 && p.replica.Role != fleet.RoleDecode && mv.answersFor(p) {
+			mv.paired = true
+			return
+		}
+	}
+}
+
+// answersFor reports whether another replica can answer a request whose prompt p computes.
+func (mv *View) answersFor(p *holder) bool {
+	for i := range mv.answer {
+		if d := &mv.holders[i]; d.class == p.class && d.number != p.number {
+			return true
+		}
+	}
+	return false
 }
 
 func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope int) holder {

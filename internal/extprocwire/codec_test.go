@@ -80,6 +80,14 @@ func answers() (handmade, others []*response) {
 	for _, d := range [][2]string{{"10.0.0.1:8000", ""}, {"10.0.0.1:8000,10.0.0.2:8000", "3"}, {long, ""}} {
 		handmade = append(handmade, hint(d[0], d[1]), bodyHint(d[0], d[1]))
 	}
+	for _, a := range []*response{hint("a:1", ""), bodyHint("a:1", "")} { // the model alone: no header is set
+		for _, c := range []*extprocv3.CommonResponse{a.GetRequestHeaders().GetResponse(), a.GetRequestBody().GetResponse()} {
+			if c != nil {
+				c.HeaderMutation = &extprocv3.HeaderMutation{}
+			}
+		}
+		handmade = append(handmade, a)
+	}
 	for _, size := range []int{0, 1, 100, 127, 128, 16383, 62000} {
 		body := bytes.Repeat([]byte("x"), size)
 		handmade = append(handmade, chunk(body, true, true), chunk(body, false, true), chunk(body, true, false), chunk(body, false, false))
@@ -221,7 +229,7 @@ func headerMap(pairs ...string) *extprocv3.HttpHeaders {
 	return h
 }
 
-// messages are what Envoy sends, and what no client should send.
+// messages returns the messages that Envoy sends, and others that no client should send.
 func messages(t testing.TB) (out [][]byte) {
 	many := headerMap()
 	for range 3*typicalHeaders + 1 {

@@ -37,7 +37,7 @@ const (
 	fieldValueString       = 3
 	fieldValueStruct       = 5
 	encodedHintSize        = 384 // a hint with three replicas in header and metadata, and its values for access logs
-	mostFields             = 8   // of a struct that this package writes
+	mostFields             = 10  // of a struct that this package writes
 	overwriteAction        = uint64(corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
 	wireBytes, wireVarint  = protowire.BytesType, protowire.VarintType
 	oneByteLength          = 1 << 7

@@ -164,6 +164,7 @@ func (f *Feed) subscribe(s *supply) error {
 			ProbeEvery: f.o.ProbeEvery, RetryAfter: f.o.RetryAfter, Now: f.o.Now, Log: f.o.Log,
 			Resume:       f.takeOver(index.Cursor{Holder: holder, Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens}),
 			ResumeWithin: f.o.SyncTimeout, Room: room,
+			Forgot: func(why index.Loss) { f.index.Lose(holder, why) },
 			Observe: func(seq uint64, b *kvevents.Batch) {
 				p.observe(seq, b)
 				if f.o.Observe != nil {

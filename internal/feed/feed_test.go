@@ -30,7 +30,7 @@ type harness struct {
 	mu    sync.Mutex
 	gone  []string
 	busy  sync.Map      // index.Holder → struct{}: a call of Applied is under way
-	slow  time.Duration // what every call of Applied takes, for a second one to come
+	slow  time.Duration // every call of Applied takes as long, so that a second one can come
 }
 
 func newHarness(t *testing.T) *harness {

@@ -14,7 +14,7 @@ type CacheOptions struct {
 	Groups []CacheGroup `yaml:"groups,omitempty"`
 	// DraftGroups are the groups that drop a block on every hit because they hold
 	// layers of a draft model (EAGLE, MTP): "none", "all", or numbers, "0,2".
-	// Empty: learned from what the replica hits.
+	// Empty: learned from the replica's hits.
 	DraftGroups string `yaml:"draft_groups,omitempty"`
 	// PrefixMatchUnit is vLLM's --prefix-match-unit, where the replica does not report it.
 	PrefixMatchUnit int `yaml:"prefix_match_unit,omitempty" unit:"tokens"`

@@ -19,60 +19,6 @@ import (
 // maxAnswer bounds a JSON answer: maxModels ids with vLLM's permission objects.
 const maxAnswer = 4 << 20
 
-// The reasons why a replica is not ready, or left: the closed set of a metric
-// label.
-const (
-	reasonStarting     = "starting"     // no request sent yet
-	reasonUnreachable  = "unreachable"  // no connection, or it broke
-	reasonTimeout      = "timeout"      // no answer in time
-	reasonLoading      = "loading"      // it answers 503
-	reasonUnauthorized = "unauthorized" // it answers 401 or 403
-	reasonNoModels     = "no_models"
-	reasonBadAnswer    = "bad_answer" // anything else
-	reasonRestarted    = "restarted"  // another process answers at the address
-	reasonChanged      = "changed"    // its block size, models or event sources changed
-	reasonRemoved      = "removed"    // no source lists it
-)
-
-// failure is the reason why a request to a replica has no answer.
-type failure struct {
-	reason string
-	err    error
-}
-
-func (f *failure) Error() string {
-	text := f.err.Error()
-	if r := []rune(text); len(r) > 200 { // it may quote the replica's answer
-		text = string(r[:200]) + "…"
-	}
-	return strings.ReplaceAll(f.reason, "_", " ") + ": " + text
-}
-
-func (f *failure) Unwrap() error { return f.err }
-
-func reasonOf(err error) string {
-	var f *failure
-	if errors.As(err, &f) {
-		return f.reason
-	}
-	return reasonBadAnswer
-}
-
-// status is an answer other than 200.
-type status int
-
-func (s status) Error() string { return fmt.Sprintf("HTTP status %d", int(s)) }
-
-// isTransient reports whether a repeated request may succeed: any error but a
-// definite refusal.
-func isTransient(err error) bool {
-	if err == nil {
-		return false
-	}
-	var s status
-	return !errors.As(err, &s) || s >= 500 && s != http.StatusNotImplemented || s == http.StatusTooManyRequests
-}
-
 // client sends HTTP requests to replicas and reads bounded answers.
 type client struct {
 	http *http.Client
@@ -224,7 +170,7 @@ func (c *client) open(ctx context.Context, method, addr, path string, body []byt
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, transportFailure(err)
+		return nil, transportFailure(addr, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // keeps the connection for small answers
@@ -241,14 +187,6 @@ func (c *client) open(ctx context.Context, method, addr, path string, body []byt
 	return resp.Body, nil
 }
 
-func transportFailure(err error) error {
-	var timeout interface{ Timeout() bool }
-	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
-		return &failure{reasonTimeout, err}
-	}
-	return &failure{reasonUnreachable, err}
-}
-
 // do sends a request and returns the whole body of a 200.
 func (c *client) do(ctx context.Context, method, addr, path string, body []byte) ([]byte, error) {
 	r, err := c.open(ctx, method, addr, path, body)
@@ -258,7 +196,7 @@ func (c *client) do(ctx context.Context, method, addr, path string, body []byte)
 	defer r.Close()
 	data, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
 	if err != nil {
-		return nil, transportFailure(err)
+		return nil, transportFailure(addr, err)
 	}
 	if len(data) > maxAnswer {
 		return nil, &failure{reasonBadAnswer, fmt.Errorf("%s: more than %d bytes", path, maxAnswer)}
@@ -280,5 +218,5 @@ func (c *client) metrics(ctx context.Context, addr string, p *page, limit int64)
 	case errors.Is(err, errPageTooLarge):
 		return &failure{reasonBadAnswer, err}
 	}
-	return transportFailure(err)
+	return transportFailure(addr, err)
 }

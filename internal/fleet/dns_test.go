@@ -81,7 +81,7 @@ func TestDNS(t *testing.T) {
 		if got := addrs(w.fleet); !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		// What cannot be looked up keeps its last answer.
+		// A name that cannot be looked up keeps its last answer.
 		z.set(&net.DNSError{Err: "no such host", IsNotFound: true}, "vllm")
 		w.pass(time.Minute)
 		z.set(nil, "vllm")

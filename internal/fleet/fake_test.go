@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"warmroute/internal/testenv"
 )
 
 // network is a fake of the wire, an http.RoundTripper that works in virtual
@@ -21,7 +22,7 @@ import (
 type network struct {
 	mu       sync.Mutex
 	replicas map[string]*fakeReplica
-	asked    map[string]int // requests by address
+	asked    map[string]int // requests by address, and by path
 }
 
 type fakeReplica struct {
@@ -51,6 +52,7 @@ func metricsText(start int, running, queries float64) string {
 func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	n.mu.Lock()
 	n.asked[req.URL.Host]++
+	n.asked[req.URL.Path]++
 	n.mu.Unlock()
 	for {
 		code, body, hangs := n.answer(req.URL.Host, req.URL.Path)
@@ -109,21 +111,15 @@ func start(t *testing.T, o Options, replicas map[string]*fakeReplica) *world {
 	t.Helper()
 	w := &world{T: t, net: &network{replicas: replicas, asked: map[string]int{}}}
 	o.Transport = w.net
-	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
 	f, err := New(o, Hooks{Joined: func(r *Replica) { w.event("joined", r) }, Left: func(r *Replica) { w.event("left", r) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.fleet = f
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- f.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	testenv.Run(t, f.Run)
 	synctest.Wait()
 	w.pass(150 * time.Millisecond) // learned values are published
 	return w
@@ -135,6 +131,9 @@ func (n *network) count(addr string) int {
 	defer n.mu.Unlock()
 	return n.asked[addr]
 }
+
+// countPath is how many requests for a path there were.
+func (n *network) countPath(path string) int { return n.count(path) }
 
 func (w *world) event(what string, r *Replica) {
 	// The order the package promises: offered only between Joined and Left.

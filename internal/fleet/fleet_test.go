@@ -324,7 +324,7 @@ func TestOwnPauseIsNotTheirDeath(t *testing.T) {
 	})
 }
 
-// Changing the list disturbs only what changed.
+// Changing the list disturbs only the changed replicas.
 func TestSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const c = "10.0.0.3:1"

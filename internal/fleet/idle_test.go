@@ -65,9 +65,9 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkIdle measures what watching 100 replicas costs: each sends a 41 KB
-// page a second over real sockets from another process. One iteration is one
-// second. The goal is at most 5 % of a core.
+// BenchmarkIdle measures the cost of watching 100 replicas: each sends a 41 KB page a
+// second over real sockets from another process. One iteration is one second. The goal is
+// at most 5 % of a core.
 func BenchmarkIdle(b *testing.B) {
 	const replicas = 100
 	cmd := exec.Command(os.Args[0])

@@ -28,12 +28,15 @@ type learned struct {
 	models        []Model
 	events        []EventSource
 	blockSize     int
+	blocks        int
 	hashAlgorithm string
 	hashUnit      int
 	retention     int
 	render        bool
 	refused       string // why event sources that it reports are not used; "" = all are
+	unknown       bool   // it has not answered yet which event sources it has
 	incomplete    bool   // some answer failed that may succeed later
+	transfer      Transfer
 }
 
 // sameCache reports whether a and b describe the same KV caches, so that the
@@ -226,13 +229,13 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	if scraped == nil {
 		l.blockSize = cmp.Or(l.blockSize, w.page.blockSize)
 		l.hashAlgorithm = cmp.Or(l.hashAlgorithm, knownAlgorithm(w.page.hashAlgo))
-		l.hashUnit, l.retention = w.page.hashUnit, w.page.retention
+		l.blocks, l.hashUnit, l.retention = w.page.blocks, w.page.hashUnit, w.page.retention
 	} else {
 		l.incomplete = isTransient(scraped)
 		if before != nil {
 			l.blockSize = cmp.Or(l.blockSize, before.blockSize)
 			l.hashAlgorithm = cmp.Or(l.hashAlgorithm, before.hashAlgorithm)
-			l.hashUnit, l.retention = before.hashUnit, before.retention
+			l.blocks, l.hashUnit, l.retention = before.blocks, before.hashUnit, before.retention
 		}
 	}
 	if scraped != nil { // the same sign of life that keeps it up later
@@ -246,12 +249,14 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 		return l, err
 	}
 	w.learnEvents(ctx, &l, before)
+	w.warnOfNone(&l)
 	if body, err := w.get(ctx, "/version"); err == nil {
 		l.version, _ = decodeVersion(body)
 	} else if isTransient(err) && before != nil {
 		l.version = before.version
 	}
 	w.learnRender(ctx, &l, before)
+	w.learnTransfer(ctx, &l, before, scraped == nil)
 	return l, nil
 }
 
@@ -309,6 +314,10 @@ func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
 		w.claim(l, before, l.events, nil)
 		return
 	}
+	if w.options.NoEvents {
+		w.fleet.publishers.release(w)
+		return
+	}
 	body, err := w.get(ctx, "/kv_event_sources")
 	if err == nil {
 		var sources []EventSource
@@ -323,11 +332,23 @@ func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
 	if isTransient(err) {
 		l.incomplete = true
 		if before != nil {
-			l.events, l.refused = before.events, before.refused
+			l.events, l.refused, l.unknown = before.events, before.refused, before.unknown
 			return
 		}
+		l.unknown = true
 	}
 	w.fleet.publishers.release(w)
+}
+
+// warnOfNone logs that nothing will report the replica's blocks, although that is not
+// configured. It logs once until the replica has event sources.
+func (w *worker) warnOfNone(l *learned) {
+	none := len(l.events) == 0 && l.refused == "" && !l.unknown && !w.options.NoEvents && !w.options.Sidecar
+	if none && !w.warned {
+		w.fleet.log.Warn("replica has no KV events: what it has cached is not known, and its requests are routed by their text at best; "+
+			"start vLLM with --kv-events-config, configure events (needed before vLLM 0.32) or sidecar, or no_events if that is intended", "replica", w.addr)
+	}
+	w.warned = none
 }
 
 // claim takes the sources that no other replica has, and says why it refuses the

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/listen"
 )
 
 // Options states where replicas come from and how they are watched. The zero
@@ -53,15 +55,18 @@ type Options struct {
 	Transport  http.RoundTripper     `yaml:"-"` // nil: one made from HTTP
 }
 
-// ReplicaOptions is one replica. Address is all that is needed; the rest
-// overrides what would be learned.
+// ReplicaOptions is one replica. Only Address is required; the other fields override
+// learned values.
 type ReplicaOptions struct {
 	Address            string         `yaml:"address"`                                           // IP address and port of its HTTP API; IPv6 as [::1]:8000
 	Name               string         `yaml:"name,omitempty"`                                    // a name for people, in logs, pages and one metric; "" = none
 	Tenant             string         `yaml:"tenant,omitempty"`                                  // the only tenant that it serves; "" = it is shared
+	Role               string         `yaml:"role,omitempty" default:"both"`                     // its part in requests with prefill and decode on two replicas: prefill (it answers none itself), decode (it computes no prompts for others) or both
+	KVConnector        string         `yaml:"kv_connector,omitempty"`                            // kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
 	Models             []ModelOptions `yaml:"models,omitempty"`                                  // the models that it serves, instead of its /v1/models
 	BlockSize          int            `yaml:"block_size,omitempty" unit:"tokens"`                // tokens of one KV block; 0 = the number that it reports
 	Events             []EventSource  `yaml:"events,omitempty"`                                  // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
+	NoEvents           bool           `yaml:"no_events,omitempty"`                               // it publishes no KV events on purpose: it is not asked for them, its requests are routed by their text, and nothing warns of it
 	Sidecar            bool           `yaml:"sidecar,omitempty"`                                 // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
 	Render             *bool          `yaml:"render,omitempty"`                                  // whether it answers /render; none = it is tried
 	HashAlgorithm      string         `yaml:"hash_algorithm,omitempty"`                          // its --prefix-caching-hash-algo, to check its hashes with; "" = the reported or the detected one
@@ -92,7 +97,7 @@ type DNSOptions struct {
 	Replica ReplicaOptions `yaml:"replica,omitempty"`
 }
 
-// HTTPOptions is how requests are sent to replicas. The zero value is plain HTTP.
+// HTTPOptions are the settings of requests to replicas. The zero value is plain HTTP.
 type HTTPOptions struct {
 	TLS                bool   `yaml:"tls,omitempty"`                  // connect to replicas with HTTPS
 	CAFile             string `yaml:"ca_file,omitempty"`              // PEM file of the authorities for the replicas' certificates; "" = the system's
@@ -254,13 +259,13 @@ func parseAddress(s string) (string, error) {
 	}
 	if a, err := netip.ParseAddr(s); err == nil {
 		if a.Is6() {
-			return "", fmt.Errorf("%q has no port; an IPv6 address is written like %q", s, "["+s+"]:8000")
+			return "", fmt.Errorf("%q has no port%s", s, listen.Brackets(s))
 		}
 		return "", fmt.Errorf("%q has no port", s)
 	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
-		return "", fmt.Errorf("%q is not of the form ip:port", s)
+		return "", fmt.Errorf("%q is not of the form ip:port%s", s, listen.Brackets(s))
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return "", fmt.Errorf("%q has a port that is not a number from 1 to 65535", s)
@@ -286,6 +291,12 @@ var hashAlgorithms = []string{"sha256", "sha256_cbor", "xxhash", "xxhash_cbor"}
 func (r ReplicaOptions) validate(p *problems, at string) {
 	if r.BlockSize < 0 || r.BlockSize > maxBlockSize {
 		p.addf(at+".block_size", "%d is not from 1 to %d tokens", r.BlockSize, maxBlockSize)
+	}
+	if _, err := ParseRole(r.Role); err != nil {
+		p.addf(at+".role", "%v", err)
+	}
+	if !validConnector(r.KVConnector) {
+		p.addf(at+".kv_connector", "%.150q is not the name of a KV connector, such as NixlConnector", r.KVConnector)
 	}
 	if r.FullAttentionGroup != nil && *r.FullAttentionGroup < 0 {
 		p.addf(at+".full_attention_group", "%d is negative", *r.FullAttentionGroup)
@@ -316,6 +327,9 @@ func (r ReplicaOptions) validate(p *problems, at string) {
 	}
 	if r.Sidecar && len(r.Events) > 0 {
 		p.addf(at+".events", "%d are given, but with sidecar set nothing subscribes to them", len(r.Events))
+	}
+	if r.NoEvents && (r.Sidecar || len(r.Events) > 0) {
+		p.addf(at+".no_events", "is set, but events or sidecar name a source of KV events")
 	}
 	ranks := map[int]bool{}
 	for i, e := range r.Events {

@@ -44,6 +44,8 @@ fleet:
     models: [{}, {id: a}, {id: a, lora: true}, {id: b, lora_path: /x}]
     events: [{rank: -1}, {endpoint: "udp://x:1"}, {endpoint: "tcp://*"}, {rank: 3, endpoint: "tcp://*:x", replay_endpoint: nonsense}]
     full_attention_group: -2
+    role: encode
+    kv_connector: "Nixl Connector"
   dns:
   - {name: "vllm", every: 1ms}
   - {name: "_http._tcp.vllm:80", srv: true, replica: {address: "1.1.1.1:1"}}
@@ -81,14 +83,16 @@ fleet:
 		`f:23: fleet.replicas[12].events[3].endpoint: "tcp://*:x" has a port that is not a number from 1 to 65535`,
 		`f:23: fleet.replicas[12].events[3].replay_endpoint: "nonsense" is not of the form tcp://host:port`,
 		`f:24: fleet.replicas[12].full_attention_group: -2 is negative`,
-		`f:26: fleet.dns[0].every: 1ms is shorter than 1s`,
-		`f:26: fleet.dns[0].name: "vllm" is not of the form name:port`,
-		`f:27: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
-		`f:27: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
-		`f:28: fleet.http.ca_file: "/x" is given, but http.tls is not set`,
-		`f:28: fleet.http.cert_file: "c" is given, but http.tls is not set`,
-		`f:28: fleet.http.cert_file: "c" and http.key_file "" must be given together`,
-		`f:28: fleet.http.token_env: "A" and http.token_file "B" are both given; choose one`,
+		`f:25: fleet.replicas[12].role: "encode" is none of both, prefill, decode`,
+		`f:26: fleet.replicas[12].kv_connector: "Nixl Connector" is not the name of a KV connector, such as NixlConnector`,
+		`f:28: fleet.dns[0].every: 1ms is shorter than 1s`,
+		`f:28: fleet.dns[0].name: "vllm" is not of the form name:port`,
+		`f:29: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
+		`f:29: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
+		`f:30: fleet.http.ca_file: "/x" is given, but http.tls is not set`,
+		`f:30: fleet.http.cert_file: "c" is given, but http.tls is not set`,
+		`f:30: fleet.http.cert_file: "c" and http.key_file "" must be given together`,
+		`f:30: fleet.http.token_env: "A" and http.token_file "B" are both given; choose one`,
 	}
 	got := strings.Split(err.Error(), "\n")
 	for i := range max(len(got), len(want)) {
@@ -119,6 +123,8 @@ fleet:
     kv_report_full: true
     full_attention_group: 0
     render: false
+    role: decode
+    kv_connector: NixlConnector
     models: [{id: m}, {id: l, base: m, lora: true, lora_path: /l}]
     events: [{endpoint: "tcp://*:5557", replay_endpoint: "tcp://*:5558", topic: kv}, {rank: 1, endpoint: "tcp://*:5559"}]
   dns:

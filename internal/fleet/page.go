@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"slices"
@@ -38,21 +39,26 @@ type page struct {
 	ranks   int    // the most ranks that are read; 0 = every possible one
 	engines []Load // by ascending rank
 	labels  labels
+	bucket  bucket // of the first tokens
 
 	start      float64 // process start, seconds since the epoch; 0 when not given
 	blockSize  int     // 0 when not given
+	blocks     int     // num_gpu_blocks, 0 when not given
 	hashAlgo   []byte
 	hashUnit   int     // prefix_match_unit
 	retention  int     // prefix_cache_retention_interval, -1 for None
 	loras      []byte  // "running,…" and "waiting,…" joined by a comma
 	lorasStamp float64 // the series with the latest value is the current one
 	maxLoRAs   int     // 0 when not given
+	connector  string  // whose metrics the page has; "" when it has none
 }
 
 // labels are the wanted labels of one line; the slices point into the buffer.
 type labels struct {
 	rank             int
+	bound            []byte // le
 	blockSize        []byte
+	blocks           []byte
 	hashAlgo         []byte
 	hashUnit         []byte
 	retention        []byte
@@ -101,9 +107,9 @@ func (p *page) read(r io.Reader, limit int64) error {
 }
 
 func (p *page) reset() {
-	p.engines = p.engines[:0]
-	p.start, p.blockSize, p.hashUnit, p.retention, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0, 0, 0
-	p.hashAlgo, p.loras = p.hashAlgo[:0], p.loras[:0]
+	p.engines, p.bucket = p.engines[:0], bucket{}
+	p.start, p.blockSize, p.blocks, p.hashUnit, p.retention, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0, 0, 0, 0
+	p.hashAlgo, p.loras, p.connector = p.hashAlgo[:0], p.loras[:0], ""
 }
 
 // line reads one line. It ignores lines that it does not understand.
@@ -125,14 +131,22 @@ func (p *page) line(line []byte) {
 		"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
 		"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total",
 		"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total",
-		"vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_sum":
+		"vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_sum",
+		"vllm:request_queue_time_seconds_count", "vllm:request_queue_time_seconds_sum",
+		"vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
+		"vllm:request_decode_time_seconds_count", "vllm:request_decode_time_seconds_sum":
 		if v, ok := p.sample(rest); ok {
 			p.add(name, v)
+		}
+	case "vllm:time_to_first_token_seconds_bucket":
+		if v, ok := p.sample(rest); ok {
+			p.firstTokens(v)
 		}
 	case "vllm:cache_config_info":
 		if _, ok := p.sample(rest); ok && p.blockSize == 0 {
 			if n, ok := atoi(p.labels.blockSize); ok && n > 0 && n <= maxBlockSize {
 				p.blockSize = n
+				p.blocks, _ = atoi(p.labels.blocks)
 				p.hashAlgo = append(p.hashAlgo[:0], p.labels.hashAlgo...)
 				p.hashUnit, _ = atoi(p.labels.hashUnit)
 				p.retention, _ = atoi(p.labels.retention)
@@ -153,7 +167,23 @@ func (p *page) line(line []byte) {
 		if v, ok := p.sample(rest); ok {
 			p.start = v
 		}
+	default:
+		p.connector = cmp.Or(p.connector, connectorOf(name))
 	}
+}
+
+// connectorOf returns the KV connector that has a metric of this name: vLLM writes a
+// connector's metrics from its start, and of its own connector alone.
+func connectorOf(name []byte) string {
+	switch {
+	case bytes.HasPrefix(name, []byte("vllm:nixl_")):
+		return "NixlConnector"
+	case bytes.HasPrefix(name, []byte("vllm:mooncake_store_")):
+		return "MooncakeStoreConnector"
+	case bytes.HasPrefix(name, []byte("vllm:hf3fs_")):
+		return "HF3FSKVConnector"
+	}
+	return ""
 }
 
 // add records one value of an engine. Several series of one engine (model
@@ -181,6 +211,18 @@ func (p *page) add(name []byte, v float64) {
 		e.TTFTCount += v
 	case "vllm:time_to_first_token_seconds_sum":
 		e.TTFTSum += v
+	case "vllm:request_queue_time_seconds_count":
+		e.Queue.Requests += v
+	case "vllm:request_queue_time_seconds_sum":
+		e.Queue.Seconds += v
+	case "vllm:request_prefill_time_seconds_count":
+		e.Prefill.Requests += v
+	case "vllm:request_prefill_time_seconds_sum":
+		e.Prefill.Seconds += v
+	case "vllm:request_decode_time_seconds_count":
+		e.Decode.Requests += v
+	case "vllm:request_decode_time_seconds_sum":
+		e.Decode.Seconds += v
 	}
 }
 
@@ -280,8 +322,12 @@ func (p *page) label(name, value []byte) bool {
 			return false
 		}
 		p.labels.rank = n
+	case "le":
+		p.labels.bound = value
 	case "block_size":
 		p.labels.blockSize = value
+	case "num_gpu_blocks":
+		p.labels.blocks = value
 	case "prefix_caching_hash_algo":
 		p.labels.hashAlgo = value
 	case "prefix_match_unit":
@@ -310,6 +356,12 @@ func atoi(b []byte) (int, bool) {
 		n = n*10 + int(c-'0')
 	}
 	return n, true
+}
+
+// boundOf returns a bucket's upper bound, which may be infinite.
+func boundOf(b []byte) (float64, bool) {
+	v, ok := number(b)
+	return v, ok && v > 0
 }
 
 func number(b []byte) (float64, bool) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -62,7 +63,7 @@ vllm:prefix_cache_queries_created{engine="0"} 1.7e9
 vllm:lora_requests_info{max_lora="2",running_lora_adapters="old",waiting_lora_adapters=""} 10
 vllm:lora_requests_info{max_lora="2",running_lora_adapters="sql,fr",waiting_lora_adapters="fr,de"} 12
 vllm:lora_requests_info{max_lora="2",running_lora_adapters="older",waiting_lora_adapters=""} 9
-vllm:cache_config_info{block_size="16",engine="",prefix_caching_hash_algo="xxhash"} 1.0
+vllm:cache_config_info{block_size="16",engine="",num_gpu_blocks="640",prefix_caching_hash_algo="xxhash"} 1.0
 vllm:time_to_first_token_seconds_bucket{engine="1",le="+Inf"} 4
 vllm:time_to_first_token_seconds_bucket{engine="1",le="0.5"} 1
 vllm:time_to_first_token_seconds_bucket{engine="1",le="0.5",model_name="b"} 1
@@ -77,13 +78,14 @@ func TestPageRanksAndAdapters(t *testing.T) {
 		loras := []string{"de", "fr", "sql"}
 		want := []Load{
 			{Rank: 0, Running: 5, KVUsage: 1, PrefixQueries: 1000, LoRAs: loras, MaxLoRAs: 2},
-			{Rank: 1, Running: 3, Waiting: 2, KVUsage: .25, LoRAs: loras, MaxLoRAs: 2},
+			{Rank: 1, Running: 3, Waiting: 2, KVUsage: .25, LoRAs: loras, MaxLoRAs: 2,
+				FirstTokens: firstTokens(map[float64]float64{0.5: 2, math.Inf(1): 4})},
 		}
 		if got := p.loads(time.Time{}); !reflect.DeepEqual(got, want) {
 			t.Fatalf("got  %+v\nwant %+v", got, want)
 		}
-		if p.blockSize != 16 || string(p.hashAlgo) != "xxhash" {
-			t.Errorf("block size %d, algorithm %s", p.blockSize, p.hashAlgo)
+		if p.blockSize != 16 || p.blocks != 640 || string(p.hashAlgo) != "xxhash" {
+			t.Errorf("%d blocks of size %d, algorithm %s", p.blocks, p.blockSize, p.hashAlgo)
 		}
 	}
 }

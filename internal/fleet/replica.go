@@ -24,12 +24,17 @@ type Replica struct {
 	Version   string
 	Models    []Model // every id it serves, or served last, sorted by ID
 	BlockSize int     // tokens per KV block; 0 when not known
+	Blocks    int     // KV blocks of each rank's cache, as reported; 0 when not known
 	Ranks     []int   // data-parallel ranks behind this address, ascending; [0] without data parallelism
 	Events    []EventSource
 	// EventsRefused says why event sources that it reports are not used, "" if all are.
 	EventsRefused string
+	EventsUnknown bool   // its /kv_event_sources has not answered yet
 	Render        bool   // it answers the …/render routes
 	Load          []Load // one per rank that reports any, ascending
+
+	Role     Role     // its part in requests with a prefill elsewhere, as configured
+	Transfer Transfer // how it hands KV blocks to others
 
 	HashAlgorithm string // prefix_caching_hash_algo as configured or reported, e.g. "sha256"; "" when not known
 
@@ -38,6 +43,7 @@ type Replica struct {
 
 	// The fields below are configured, never learned.
 	HashSeed           *string // PYTHONHASHSEED of the replica; nil when unknown
+	NoEvents           bool    // it publishes no KV events on purpose
 	Sidecar            bool    // a sidecar reports its KV events to the router's index; Events is empty
 	KVReportFull       bool    // it runs with kv_cache_report_mode full
 	Cache              CacheOptions
@@ -54,7 +60,7 @@ type Model struct {
 	MaxLen   int             // tokens; 0 when unknown
 }
 
-// EventSource is where one data-parallel rank publishes its KV events.
+// EventSource has the endpoints of one data-parallel rank's KV events.
 type EventSource struct {
 	Rank           int    `yaml:"rank,omitempty" unit:"data-parallel rank"` // the data-parallel rank that publishes there, from 0
 	Endpoint       string `yaml:"endpoint"`                                 // ZeroMQ address of its KV events, e.g. "tcp://10.0.0.1:5557"
@@ -71,6 +77,10 @@ type Load struct {
 	PrefixHits       float64 // of these, tokens found
 	TTFTSum          float64 // seconds
 	TTFTCount        float64
+	FirstTokens      FirstTokens
+	Queue            Spent    // of requests, before they are scheduled
+	Prefill          Spent    // from there to the first token
+	Decode           Spent    // from there to the last token
 	LoRAs            []string // adapters with running or waiting requests; of all ranks together
 	MaxLoRAs         int      // adapters it can have loaded at a time (max_lora); 0 when unknown
 	At               time.Time

@@ -50,6 +50,8 @@ type worker struct {
 	answered  time.Time // start of the last request that was answered
 	failures  int       // failed requests since then
 	known     learned
+	warned    bool // the log has it that nothing reports the replica's blocks
+	infos     int  // requests for /server_info since the join
 	loads     []Load
 	start     float64 // the start of the process, by its page at the join
 	nextLearn time.Time
@@ -265,7 +267,7 @@ func (w *worker) scheduleLearn() {
 }
 
 func (w *worker) leave(ctx context.Context, reason string, err error) {
-	w.up, w.backoff, w.loads = false, 0, nil
+	w.up, w.backoff, w.loads, w.infos = false, 0, nil, 0
 	w.fleet.publishers.release(w)
 	w.send(ctx, notice{change: left, reason: reason, why: err.Error()})
 }
@@ -288,7 +290,9 @@ func (w *worker) replica() *Replica {
 	r.Ready = true
 	r.Version, r.Models, r.BlockSize = w.known.version, w.known.models, w.known.blockSize
 	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
-	r.HashUnit, r.Retention, r.EventsRefused = w.known.hashUnit, w.known.retention, w.known.refused
+	r.Blocks, r.HashUnit, r.Retention, r.EventsRefused = w.known.blocks, w.known.hashUnit, w.known.retention, w.known.refused
+	r.EventsUnknown = w.known.unknown
+	r.Transfer = w.known.transfer
 	r.Load = w.loads
 	for _, e := range r.Events {
 		r.Ranks = append(r.Ranks, e.Rank)
@@ -310,8 +314,10 @@ func (w *worker) replica() *Replica {
 
 // describe returns the part of a replica that the configuration alone gives.
 func describe(addr string, o ReplicaOptions) *Replica {
+	role, _ := ParseRole(o.Role) // it is validated
 	return &Replica{
+		Role: role, Transfer: configuredTransfer(o),
 		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,
-		Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, FullAttentionGroup: o.FullAttentionGroup, Cache: o.Cache,
+		NoEvents: o.NoEvents, Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, FullAttentionGroup: o.FullAttentionGroup, Cache: o.Cache,
 	}
 }

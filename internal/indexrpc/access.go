@@ -67,7 +67,7 @@ func (b carried) GetRequestMetadata(context.Context, ...string) (map[string]stri
 
 func (b carried) RequireTransportSecurity() bool { return !b.clear }
 
-// Access is how a client reaches an index service.
+// Access has the settings of a client's connection to an index service.
 type Access struct {
 	TLS       certs.ClientOptions `yaml:"tls,omitempty"`        // TLS towards the index service
 	TokenFile string              `yaml:"token_file,omitempty"` // file with the bearer token for the index service; "" = none is sent

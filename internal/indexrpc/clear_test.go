@@ -6,8 +6,8 @@ import (
 	pb "warmroute/index/indexpb"
 )
 
-// TestAClearIsOfAWholeCache: ALL_CLEARED ends what one rank holds under every tenant,
-// model and scheme, whichever it names, leases included, and nothing of other ranks.
+// TestAClearIsOfAWholeCache: ALL_CLEARED ends all blocks of one rank under every tenant,
+// model and scheme, whichever it names, leases included, and no block of other ranks.
 func TestAClearIsOfAWholeCache(t *testing.T) {
 	b := serve(t)
 	holdings := []struct {

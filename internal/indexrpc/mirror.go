@@ -100,6 +100,9 @@ func (m *mirror) groupOf(e index.Event) *cacheGroup {
 
 // store applies a Stored event and calls add for every new block with a key.
 func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int) {
+	if e.ByHash {
+		return m.storeByHash(e, full, add)
+	}
 	group := m.groupOf(e)
 	if e.GroupKind == index.GroupOther && (m.full >= 0 || e.Content == nil) {
 		m.storeLoose(e, group, full, add)
@@ -126,6 +129,24 @@ func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int)
 		}
 		parent = m.add(block{id: blockID{hashID{hash, e.Scope.Group}, e.Tier}, scope: e.Scope, key: key, group: group}, parent, full, add)
 		dropped += m.join(parent.id.hashID, add)
+	}
+	return dropped
+}
+
+// storeByHash applies a Stored event that does not describe its blocks: each is the block
+// that another event has announced under its hash.
+func (m *mirror) storeByHash(e index.Event, full bool, add func(*block)) (dropped int) {
+	for _, hash := range e.Hashes {
+		of := m.byHash[hashID{hash, e.Scope.Group}]
+		if of == nil || of.key == 0 {
+			dropped++
+			continue
+		}
+		parent := &block{key: of.parent}
+		if of.depth > 0 {
+			parent.depth = of.depth - 1
+		}
+		m.add(block{id: blockID{of.id.hashID, e.Tier}, scope: of.scope, key: of.key, group: of.group}, parent, full, add)
 	}
 	return dropped
 }

@@ -123,3 +123,22 @@ func TestMirrorTiers(t *testing.T) {
 	m.event(stored(10, 11))
 	m.want(t, "+10@0 +11@0", 2, 0)
 }
+
+// TestMirrorStoresByHash: an event that does not describe its blocks announces those that
+// others have announced under its hashes.
+func TestMirrorStoresByHash(t *testing.T) {
+	m := mirrored{mirror: newMirror()}
+	m.event(tokened(0, 1, 2))
+	m.want(t, "+1@1 +2@2", 2, 0)
+	lower := stored(0, 2, 3)
+	lower.ByHash, lower.Tier = true, index.TierCPU
+	if dropped := m.event(lower); dropped != 1 {
+		t.Errorf("%d of the blocks are not known, want 1", dropped)
+	}
+	m.want(t, "+2@2", 3, 0)
+	for _, b := range m.all() {
+		if b.id.hash == 2 && b.key != m.byHash[hashID{2, 0}].key {
+			t.Error("a block has two keys")
+		}
+	}
+}

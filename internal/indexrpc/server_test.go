@@ -2,10 +2,8 @@ package indexrpc
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -13,10 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -26,159 +21,6 @@ import (
 	pb "warmroute/index/indexpb"
 	"warmroute/prefixhash"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// bench is a served index, a client of it and a clock.
-type bench struct {
-	t      *testing.T
-	x      *index.Index
-	s      *Server
-	c      pb.CacheIndexClient
-	conn   *grpc.ClientConn
-	mu     sync.Mutex
-	now    time.Time
-	cancel context.CancelFunc
-	served chan error
-}
-
-func (b *bench) clock() time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.now
-}
-
-func (b *bench) advance(d time.Duration) {
-	b.mu.Lock()
-	b.now = b.now.Add(d)
-	b.mu.Unlock()
-	b.x.Sweep()
-}
-
-func serve(t *testing.T) *bench {
-	t.Helper()
-	b := &bench{t: t, now: time.Unix(1_800_000_000, 0), served: make(chan error, 1)}
-	var err error
-	if b.x, err = index.New(index.Options{Now: b.clock}); err != nil {
-		t.Fatal(err)
-	}
-	b.s = New(b.x, Options{Now: b.clock})
-	l := bufconn.Listen(1 << 20)
-	ctx, cancel := context.WithCancel(context.Background())
-	b.cancel = cancel
-	go func() { b.served <- b.s.Serve(ctx, l) }()
-	b.conn, err = grpc.NewClient("passthrough:///index", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.c = pb.NewCacheIndexClient(b.conn)
-	if _, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		b.conn.Close()
-		cancel()
-		if err := <-b.served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-		if err := b.x.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return b
-}
-
-func (b *bench) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	b.t.Cleanup(cancel)
-	return ctx
-}
-
-func hash(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
-
-func chain(from uint64, n int) (out [][]byte) {
-	for i := range uint64(n) {
-		out = append(out, hash(from+i))
-	}
-	return out
-}
-
-// from is a report of n blocks of 128 tokens.
-func from(replica, scheme string, first uint64, n int) *pb.ReportCacheStateRequest {
-	p := &pb.Prefix{BlockHashes: chain(first, n), BlockSize: 128}
-	for i := range n {
-		p.TokenCounts = append(p.TokenCounts, uint64(128*(i+1)))
-	}
-	return &pb.ReportCacheStateRequest{ReplicaId: replica, Model: "m", HashScheme: scheme, Prefixes: []*pb.Prefix{p}}
-}
-
-func (b *bench) report(q *pb.ReportCacheStateRequest) *pb.ReportCacheStateResponse {
-	b.t.Helper()
-	out, err := b.c.ReportCacheState(b.ctx(), q)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return out
-}
-
-func (b *bench) publish(q *pb.PublishEventRequest) *pb.PublishEventResponse {
-	b.t.Helper()
-	out, err := b.c.PublishEvent(b.ctx(), q)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return out
-}
-
-func ask(scheme string, first uint64, n int) *pb.LookupRouteRequest {
-	return &pb.LookupRouteRequest{Model: "m", HashScheme: scheme, BlockHashes: chain(first, n), BlockSize: 128}
-}
-
-// lookup gives "replica:tokens" of every route, best first, or the reason for none.
-func (b *bench) lookup(q *pb.LookupRouteRequest) string {
-	b.t.Helper()
-	out, err := b.c.LookupRoute(b.ctx(), q)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if (out.GetHint() == pb.Hint_USE_HINT) != (out.GetReason() == pb.Reason_MATCHED) || (len(out.GetRoutes()) > 0) != (out.GetHint() == pb.Hint_USE_HINT) {
-		b.t.Fatalf("hint, reason and routes disagree: %v", out)
-	}
-	if len(out.GetRoutes()) == 0 {
-		return out.GetReason().String()
-	}
-	var all []string
-	for _, r := range out.GetRoutes() {
-		all = append(all, fmt.Sprintf("%s:%d", r.GetReplicaId(), r.GetMatchedTokens()))
-	}
-	return strings.Join(all, " ")
-}
-
-func (b *bench) want(q *pb.LookupRouteRequest, want string) {
-	b.t.Helper()
-	if got := b.lookup(q); got != want {
-		b.t.Errorf("lookup gives %q, want %q", got, want)
-	}
-}
-
-func TestRankingAndTopK(t *testing.T) {
-	b := serve(t)
-	for i, n := range []int{2, 5, 3, 4} {
-		b.report(from(fmt.Sprintf("r%d", i), "engine", 100, n))
-	}
-	b.want(ask("engine", 100, 6), "r1:640 r3:512 r2:384")
-	q := ask("engine", 100, 6)
-	q.TopK = 10
-	b.want(q, "r1:640 r3:512 r2:384 r0:256")
-	q.TopK = 1
-	b.want(q, "r1:640")
-	// Half as fresh and twice as long is as good; a little fresher is better.
-	b.advance(index.DefaultReplicaTTL / 2)
-	b.report(from("r2", "engine", 100, 3))
-	q.TopK = 2
-	b.want(q, "r2:384 r1:640")
-}
 
 func TestIdempotentDeltas(t *testing.T) {
 	b := serve(t)
@@ -209,39 +51,6 @@ func TestOrphanWaits(t *testing.T) {
 	b.report(tail)
 	b.report(from("r", "engine", 100, 2))
 	b.want(ask("engine", 100, 4), "r:512")
-}
-
-func TestIsolation(t *testing.T) {
-	b := serve(t)
-	own := from("own", "engine", 100, 2)
-	own.Tenant = "a"
-	other := from("other", "engine", 100, 3)
-	other.Tenant = "b"
-	lora := from("adapter", "engine", 100, 4)
-	lora.Prefixes[0].Lora = &pb.Lora{}
-	for _, q := range []*pb.ReportCacheStateRequest{own, other, lora, from("shared", "engine", 100, 1), from("tokens", "tokens", 100, 5)} {
-		b.report(q)
-	}
-	q := ask("engine", 100, 9)
-	b.want(q, "shared:128")
-	q.Tenant = "a"
-	b.want(q, "own:256 shared:128")
-	q.Lora = &pb.Lora{}
-	b.want(q, "adapter:512")
-	q.Lora = &pb.Lora{Name: "x"}
-	b.want(q, "NO_MATCH")
-	b.want(ask("sha256", 100, 9), "SCHEME_MISMATCH")
-}
-
-func TestReasons(t *testing.T) {
-	b := serve(t)
-	b.want(ask("engine", 100, 1), "UNKNOWN_MODEL")
-	b.report(from("r", "engine", 100, 1))
-	b.want(ask("", 100, 1), "EMPTY_SCHEME")
-	b.want(ask("engine", 100, 0), "EMPTY_PREFIX")
-	b.want(ask("engine", 999, 1), "NO_MATCH")
-	b.want(&pb.LookupRouteRequest{Model: "m", HashScheme: "engine", BlockSize: 128, BlockHashes: [][]byte{{}}}, "EMPTY_HASH")
-	b.want(ask("tokens", 100, 1), "SCHEME_MISMATCH")
 }
 
 func TestEmptySchemeKeepsStats(t *testing.T) {
@@ -289,7 +98,7 @@ func TestLiveness(t *testing.T) {
 		}
 	}
 	b.advance(index.DefaultReplicaTTL/2 + time.Minute)
-	b.want(ask("engine", 100, 2), "current:128") // quiet has expired, what alive reported is as old as the TTL
+	b.want(ask("engine", 100, 2), "current:128") // quiet has expired, alive's report is as old as the TTL
 	out, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -305,74 +114,6 @@ func TestLiveness(t *testing.T) {
 		t.Errorf("%v: a replica that had expired is to be told so", out)
 	}
 	b.want(ask("engine", 100, 2), "quiet:256 alive:128 current:128")
-}
-
-func TestPrefixTTL(t *testing.T) {
-	b := serve(t)
-	q := from("r", "engine", 100, 2)
-	q.TtlMs = 60_000
-	b.report(q)
-	b.want(ask("engine", 100, 2), "r:256")
-	b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "engine", BlockHash: hash(101)})
-	b.want(ask("engine", 100, 2), "r:128")
-	b.advance(61 * time.Second)
-	b.want(ask("engine", 100, 2), "UNKNOWN_MODEL")
-}
-
-func TestOpaque(t *testing.T) {
-	b := serve(t)
-	q := from("r", "text", 100, 2)
-	q.Prefixes[0].BlockSize, q.Prefixes[0].TokenCounts = 0, []uint64{70, 900}
-	b.report(q)
-	short := from("s", "text", 100, 1)
-	short.Prefixes[0].BlockSize, short.Prefixes[0].TokenCounts = 0, []uint64{70}
-	b.report(short)
-	look := ask("text", 100, 2)
-	look.BlockSize = 0
-	b.want(look, "r:900 s:70")
-	short.Prefixes[0].TokenCounts = nil
-	if out := b.report(short); out.GetDropped() != 1 {
-		t.Errorf("%v: an opaque hash without its count is worth nothing", out)
-	}
-}
-
-func TestLongHashesMeetIntegers(t *testing.T) {
-	b := serve(t)
-	q := from("bytes", "sha256", 100, 2)
-	for i, h := range q.Prefixes[0].BlockHashes {
-		q.Prefixes[0].BlockHashes[i] = append(make([]byte, 24), h...)
-	}
-	b.report(q)
-	b.report(from("ints", "sha256", 100, 1))
-	b.want(ask("sha256", 100, 2), "bytes:256 ints:128")
-}
-
-// TestForeignHashesAreVerifiedInFull: long hashes that are no digests of vLLM's
-// match only as a whole.
-func TestForeignHashesAreVerifiedInFull(t *testing.T) {
-	long := func(head byte, tail uint64) []byte { return append([]byte{head, 0, 0, 0}, hash(tail)...) } // 12 bytes
-	b := serve(t)
-	q := from("r", "other", 0, 0)
-	q.Prefixes[0].BlockHashes, q.Prefixes[0].TokenCounts = [][]byte{long(1, 7), long(1, 8)}, []uint64{128, 256}
-	b.report(q)
-	look := ask("other", 0, 0)
-	look.BlockHashes = [][]byte{long(1, 7), long(1, 8)}
-	b.want(look, "r:256")
-	look.BlockHashes = [][]byte{long(1, 7), long(2, 8)}
-	b.want(look, "r:128")
-	look.BlockHashes = [][]byte{long(2, 7), long(1, 8)}
-	b.want(look, "NO_MATCH")
-	// A clash is not stored, and not removed either.
-	q.Prefixes[0].BlockHashes, q.Prefixes[0].TokenCounts = [][]byte{long(2, 8)}, []uint64{128}
-	if out := b.report(q); out.GetDropped() != 1 || out.GetStored() != 0 {
-		t.Errorf("%v, want the clash dropped", out)
-	}
-	if out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "other", BlockHash: long(2, 8)}); out.GetRemoved() != 0 {
-		t.Errorf("%v, want nothing removed", out)
-	}
-	if out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "other", BlockHash: long(1, 8)}); out.GetRemoved() != 1 {
-		t.Errorf("%v, want one removed", out)
-	}
 }
 
 // TestTimestamps: evidence is as old as the report's timestamp, never from the future,
@@ -478,81 +219,6 @@ func TestAddedChangesNothing(t *testing.T) {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 	b.want(ask("engine", 900, 1), "NO_MATCH")
-}
-
-// TestLookupChangesNothing: neither the blocks, nor their freshness, nor their
-// deadlines.
-func TestLookupChangesNothing(t *testing.T) {
-	b := serve(t)
-	b.report(from("r", "engine", 100, 2))
-	leased := from("r", "engine", 500, 1)
-	leased.TtlMs = 120_000
-	b.report(leased)
-	before := b.state()
-	b.advance(time.Minute)
-	unknown := ask("engine", 100, 3)
-	unknown.Tenant, unknown.Model = "made up", "made up"
-	for range 3 {
-		b.want(ask("engine", 100, 3), "r:256")
-		b.want(ask("engine", 500, 1), "r:128")
-		b.want(ask("engine", 900, 1), "NO_MATCH")
-		b.want(ask("other", 100, 1), "SCHEME_MISMATCH")
-		b.want(unknown, "UNKNOWN_MODEL")
-	}
-	if after := b.state(); after != before {
-		t.Errorf("before:\n%s\nafter:\n%s", before, after)
-	}
-	b.advance(time.Minute + time.Second)
-	b.want(ask("engine", 500, 1), "NO_MATCH") // the lookups did not extend it
-	b.advance(index.DefaultReplicaTTL)
-	b.want(ask("engine", 100, 1), "UNKNOWN_MODEL")
-}
-
-// TestCandidates: only the replicas that the caller can use answer, and each
-// with its share of the prompt.
-func TestCandidates(t *testing.T) {
-	b := serve(t)
-	for i, n := range []int{4, 2, 1} {
-		b.report(from(fmt.Sprintf("r%d", i), "engine", 100, n))
-	}
-	q := ask("engine", 100, 8)
-	q.Candidates = []string{"r1", "r2", "elsewhere"}
-	b.want(q, "r1:256 r2:128")
-	out, err := b.c.LookupRoute(b.ctx(), q)
-	if err != nil || out.GetTotalTokens() != 1024 || out.GetRoutes()[0].GetShare() != 0.25 || out.GetRoutes()[1].GetShare() != 0.125 {
-		t.Errorf("%v %v, want shares 0.25 and 0.125 of 1024", out, err)
-	}
-	q.Candidates = []string{"elsewhere"}
-	b.want(q, "NO_CANDIDATE")
-
-	opaque := from("o", "text", 100, 1)
-	opaque.Prefixes[0].BlockSize, opaque.Prefixes[0].TokenCounts = 0, []uint64{300}
-	b.report(opaque)
-	q = &pb.LookupRouteRequest{Model: "m", HashScheme: "text", BlockHashes: chain(100, 1)}
-	if out, err = b.c.LookupRoute(b.ctx(), q); err != nil || out.GetTotalTokens() != 0 || out.GetRoutes()[0].GetShare() != 0 {
-		t.Errorf("%v %v: the length of an opaque prompt is not known", out, err)
-	}
-	q.PromptTokens = 400
-	if out, err = b.c.LookupRoute(b.ctx(), q); err != nil || out.GetTotalTokens() != 400 || out.GetRoutes()[0].GetShare() != 0.75 {
-		t.Errorf("%v %v, want a share of 0.75", out, err)
-	}
-}
-
-// TestOnePrefixOfOneReplica goes in one event; its other prefixes and the other
-// replicas' stay.
-func TestOnePrefixOfOneReplica(t *testing.T) {
-	b := serve(t)
-	for _, r := range []string{"r", "s"} {
-		b.report(from(r, "engine", 100, 3))
-		b.report(from(r, "engine", 500, 2))
-	}
-	out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "engine",
-		BlockHash: hash(100), BlockHashes: [][]byte{hash(101), hash(102), hash(999)}})
-	if out.GetRemoved() != 3 {
-		t.Errorf("%v, want three removed", out)
-	}
-	b.want(ask("engine", 100, 3), "s:384")
-	b.want(ask("engine", 500, 2), "r:256 s:256")
 }
 
 // TestStateIsOfTheTenantAskedFor: replicas, blocks and stats of others do not show.

@@ -17,10 +17,13 @@ import (
 // entriesPerMessage keeps a message of a snapshot at about 100 KB.
 const entriesPerMessage = 2000
 
-// chainCheck returns the key of a fixed prompt. A router that computes another key for it
-// cannot use this snapshot.
+// snapshotFormat is the version of the entries.
+const snapshotFormat = 2
+
+// chainCheck returns the key of a fixed prompt of this format. A router that computes
+// another key for it cannot use this snapshot.
 func chainCheck() uint64 {
-	return uint64(prefixhash.AppendTokens(nil, prefixhash.TokenRoot("warmroute", prefixhash.LoRA{}), []uint32{1, 2, 3, 4}, 4, nil)[0])
+	return uint64(prefixhash.AppendTokens(nil, prefixhash.TokenRoot("warmroute", prefixhash.LoRA{}), []uint32{snapshotFormat, 2, 3, 4}, 4, nil)[0])
 }
 
 // StreamSnapshot implements the contract.
@@ -71,16 +74,13 @@ type snapshotWriter struct {
 
 // add writes the part of an entry that belongs to holders with a known place.
 func (w *snapshotWriter) add(e index.Entry) {
-	out := &indexpb.SnapshotEntry{Key: uint64(e.Key), HasEngine: e.HasHash, Engine: e.Hash, First: e.First}
+	out := &indexpb.SnapshotEntry{Key: uint64(e.Key), HasEngine: e.HasHash, Engine: e.Hash, First: e.First, Parent: uint64(e.Parent)}
 	for _, c := range e.Copies {
 		if i, ok := w.holders[c.Holder]; ok {
 			out.Copies = append(out.Copies, uint64(c.Extra)<<32|i<<2|uint64(c.Tier))
 		}
 	}
-	for _, k := range e.Children {
-		out.Children = append(out.Children, uint64(k))
-	}
-	if len(out.Copies)+len(out.Children) == 0 {
+	if len(out.Copies) == 0 {
 		return
 	}
 	at, known := w.scopes[e.Scope]
@@ -98,7 +98,7 @@ func (w *snapshotWriter) add(e index.Entry) {
 }
 
 var (
-	errChain    = errors.New("the peer computes other keys: it runs another version")
+	errChain    = errors.New("the peer computes other keys, or writes another format: it runs another version")
 	errSnapshot = errors.New("the peer's snapshot is malformed")
 )
 
@@ -175,10 +175,7 @@ func (r *snapshotReader) entry(e *indexpb.SnapshotEntry) error {
 	if int(e.GetScope()) >= len(r.scopes) || r.scopes[e.GetScope()].Scheme == "" {
 		return fmt.Errorf("%w: an entry of scope %d", errSnapshot, e.GetScope())
 	}
-	out := index.Entry{Scope: r.scopes[e.GetScope()], Key: prefixhash.Key(e.GetKey()), HasHash: e.GetHasEngine(), Hash: e.GetEngine(), First: e.GetFirst()}
-	for _, k := range e.GetChildren() {
-		out.Children = append(out.Children, prefixhash.Key(k))
-	}
+	out := index.Entry{Scope: r.scopes[e.GetScope()], Key: prefixhash.Key(e.GetKey()), HasHash: e.GetHasEngine(), Hash: e.GetEngine(), First: e.GetFirst(), Parent: prefixhash.Key(e.GetParent())}
 	for _, c := range e.GetCopies() {
 		holder, tier, extra := c&(1<<32-1)>>2, index.Tier(c&3), c>>32
 		if holder >= uint64(len(r.holders)) || tier > index.TierStorage || extra > extraLimit {

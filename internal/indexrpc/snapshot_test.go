@@ -78,7 +78,7 @@ func TestSnapshotsAreTakenWholeOrNotAtAll(t *testing.T) {
 func TestSnapshotLeavesOutWhatCannotBeUsed(t *testing.T) {
 	both := []uint64{0, 1 << 2}
 	p := &parts{rest: []*pb.Snapshot{begun(),
-		middle(&pb.SnapshotEntry{Key: 7, First: true, Children: []uint64{8}, Copies: both}, &pb.SnapshotEntry{Key: 8, Copies: both},
+		middle(&pb.SnapshotEntry{Key: 7, First: true, Copies: both}, &pb.SnapshotEntry{Key: 8, Parent: 7, Copies: both},
 			&pb.SnapshotEntry{Key: 7, HasEngine: true, Engine: 70, Copies: both}),
 		ending(&pb.SnapshotHolder{ReplicaId: "r", Next: 5, Incarnation: 1}, &pb.SnapshotHolder{ReplicaId: "s", Next: 9, Incarnation: 4})}}
 	x, err := index.New(index.Options{})
@@ -96,7 +96,7 @@ func TestSnapshotLeavesOutWhatCannotBeUsed(t *testing.T) {
 }
 
 func FuzzSnapshot(f *testing.F) {
-	for _, p := range []*pb.Snapshot{begun(), middle(&pb.SnapshotEntry{Key: 7, First: true, Children: []uint64{7, 8}, Copies: []uint64{0, 4}}), ending()} {
+	for _, p := range []*pb.Snapshot{begun(), middle(&pb.SnapshotEntry{Key: 7, First: true, Copies: []uint64{0, 4}}, &pb.SnapshotEntry{Key: 7, Parent: 7, Copies: []uint64{0}}), ending()} {
 		b, err := proto.Marshal(p)
 		if err != nil {
 			f.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
-// namespaceFile is where a pod finds the namespace of its service account.
+// namespaceFile names the namespace of a pod's service account.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // dialTimeout bounds a dial of an API server. A machine that is down does not refuse
@@ -29,7 +29,7 @@ const dialTimeout = 3 * time.Second
 // connection is a client of an API server.
 type connection struct {
 	dynamic.Interface
-	namespace string // to look in where none is configured
+	namespace string // used where none is configured
 	close     func() // ends all connections, those of ending watches included
 }
 

@@ -129,7 +129,7 @@ var retry = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10,
 // another.
 func (o *observed) follow(ctx context.Context, client dynamic.Interface, to cache.ReflectorStore) *follower {
 	ctx, cancel := context.WithCancel(ctx)
-	ctx = klog.NewContext(ctx, logr.Discard()) // this package logs what matters, once per change
+	ctx = klog.NewContext(ctx, logr.Discard()) // this package logs the changes itself, each once
 	silent := logr.Discard()
 	lw := &cache.ListWatch{ListWithContextFunc: o.list, WatchFuncWithContext: o.watch}
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, client), nil, to,

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"warmroute/internal/fleet"
 )
 
 // object is a Kubernetes object, decoded from JSON.
@@ -97,7 +99,8 @@ func portNumber(entry any) (uint16, error) {
 type pod struct {
 	name   string
 	addr   netip.Addr // not valid before it has one
-	ready  bool       // ready, and not being deleted
+	ready  bool       // ready, not being deleted, and of a role that takes prompts
+	role   string     // of fleet.ReplicaOptions; "": its label names none
 	active []uint16   // the only ports that take requests; nil: all of the pool's
 }
 
@@ -106,7 +109,7 @@ type pod struct {
 const activePorts = "inference.networking.k8s.io/active-ports"
 
 // readPod reads a pod. A field that cannot be read makes it not ready.
-func readPod(o object) pod {
+func readPod(o object, roleLabel string) pod {
 	meta, status := section(o, "metadata"), section(o, "status")
 	p := pod{name: text(meta, "name")}
 	addr, err := netip.ParseAddr(text(status, "podIP"))
@@ -114,6 +117,9 @@ func readPod(o object) pod {
 		p.addr = addr.Unmap()
 	}
 	p.ready = meta["deletionTimestamp"] == nil && p.addr.IsValid() && isReady(status)
+	var takesPrompts bool
+	p.role, takesPrompts = roleOf(text(section(meta, "labels"), roleLabel))
+	p.ready = p.ready && takesPrompts
 	if list, ok := section(meta, "annotations")[activePorts].(string); ok {
 		p.active = []uint16{}
 		for field := range strings.SplitSeq(list, ",") {
@@ -123,6 +129,20 @@ func readPod(o object) pod {
 		}
 	}
 	return p
+}
+
+// roleOf returns the replica's role for llm-d's name of it, and whether pods of that role
+// take prompts: an encoder of images alone takes none. Other names are no role.
+func roleOf(name string) (role string, takesPrompts bool) {
+	switch name {
+	case "prefill", "encode-prefill":
+		return fleet.RolePrefill.String(), true
+	case "decode", "encode-decode":
+		return fleet.RoleDecode.String(), true
+	case "prefill-decode", "encode-prefill-decode", "both":
+		return fleet.RoleBoth.String(), true
+	}
+	return "", name != "encode"
 }
 
 func isReady(status object) bool {

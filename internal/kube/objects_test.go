@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -112,8 +113,36 @@ func TestReadPods(t *testing.T) {
 		{name: "vllm-llama-0", addr: netip.MustParseAddr("10.42.1.99"), ready: true},
 	}
 	for i, o := range recorded(t, "pods.yaml") {
-		if got := readPod(o); !reflect.DeepEqual(got, want[i]) {
+		if got := readPod(o, DefaultRoleLabel); !reflect.DeepEqual(got, want[i]) {
 			t.Errorf("%d: got %+v, want %+v", i, got, want[i])
+		}
+	}
+}
+
+// The names are llm-d's; a pod that only encodes images takes no prompts.
+func TestRoleOfAPod(t *testing.T) {
+	for name, want := range map[string]pod{
+		"": {ready: true}, "other": {ready: true}, "encode": {},
+		"prefill": {ready: true, role: "prefill"}, "encode-prefill": {ready: true, role: "prefill"},
+		"decode": {ready: true, role: "decode"}, "encode-decode": {ready: true, role: "decode"},
+		"both": {ready: true, role: "both"}, "prefill-decode": {ready: true, role: "both"}, "encode-prefill-decode": {ready: true, role: "both"},
+	} {
+		o := object{
+			"metadata": object{"name": "a", "labels": object{"llm-d.ai/role": name, "example.com/part": "decode"}},
+			"status":   object{"podIP": "10.0.0.1", "conditions": []any{object{"type": "Ready", "status": "True"}}},
+		}
+		want.name, want.addr = "a", netip.MustParseAddr("10.0.0.1")
+		if got := readPod(o, Options{}.roleLabel()); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, want %+v", name, got, want)
+		}
+		if got := readPod(o, Options{RoleLabel: "example.com/part"}.roleLabel()); got.role != "decode" {
+			t.Errorf("by a label of one's own: %+v", got)
+		}
+		for _, template := range []string{"", "prefill"} {
+			list := replicas(pool{ports: []uint16{1}}, []pod{want}, fleet.ReplicaOptions{Role: template})
+			if role := cmp.Or(want.role, template); want.ready && list[0].Role != role || !want.ready && len(list) > 0 {
+				t.Errorf("%q over %q: %+v", name, template, list)
+			}
 		}
 	}
 }
@@ -173,7 +202,7 @@ func FuzzObjects(f *testing.F) {
 			} else if strings.Count(p.selector, ",")+1 != strings.Count(p.selector, "=") || strings.ContainsAny(p.selector, " ()!") {
 				t.Fatalf("selector %q", p.selector)
 			}
-			list := replicas(p, []pod{readPod(podObject)}, fleet.ReplicaOptions{})
+			list := replicas(p, []pod{readPod(podObject, DefaultRoleLabel)}, fleet.ReplicaOptions{})
 			if _, err := fleet.New(fleet.Options{Replicas: list}, fleet.Hooks{}); err != nil {
 				t.Fatalf("%+v: %v", list, err)
 			}

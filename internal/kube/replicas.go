@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -22,6 +23,7 @@ func replicas(p pool, pods []pod, template fleet.ReplicaOptions) []fleet.Replica
 				continue
 			}
 			r := template
+			r.Role = cmp.Or(pod.role, r.Role)
 			r.Name, r.Address = pod.name, netip.AddrPortFrom(pod.addr, port).String()
 			if len(p.ports) > 1 { // data parallelism with a port per rank
 				r.Name += "-rank-" + strconv.Itoa(i)

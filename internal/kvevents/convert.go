@@ -50,6 +50,7 @@ type converter struct {
 	removed               []uint64
 	rows                  [][]prefixhash.ExtraKey
 	chains                chainFinder
+	tells                 bool // the publisher lists extra keys in its events of blocks on GPU
 	batch                 index.Batch
 }
 
@@ -71,11 +72,17 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 			n.removed += uint64(len(e.Hashes))
 			c.remove(out, e)
 		case index.Stored:
-			if e.Placeholder() {
-				n.placeholders++
+			tier := tierOf(e.Medium)
+			n.stored += uint64(len(e.Hashes))
+			c.tells = c.tells || e.Told && tier == index.TierGPU
+			if connector := connectorOf(e, tier); connector != index.NoConnector || c.withheld(e, tier) {
+				if e.Placeholder() {
+					n.placeholders++
+				}
+				out.Events = append(out.Events, index.Event{Kind: index.Stored, Tier: tier, ByHash: true, Connector: connector, Hashes: e.Hashes,
+					Scope: index.Scope{Tenant: c.tenant, Model: c.model, Scheme: c.scheme, BlockSize: e.BlockSize, Group: e.Group}})
 				continue
 			}
-			n.stored += uint64(len(e.Hashes))
 			scheme := c.scheme
 			contents, last := c.contentsOf(e)
 			if contents == nil && scheme == index.SchemeTokens && len(e.Hashes) > 0 {
@@ -87,7 +94,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 				Scope: index.Scope{Tenant: c.tenant, Model: c.model, LoRA: e.LoRA, Scheme: scheme,
 					BlockSize: e.BlockSize, Group: e.Group},
 				GroupKind: index.GroupKindOf(e.Spec),
-				Tier:      tierOf(e.Medium),
+				Tier:      tier,
 				HasParent: e.HasParent, Parent: e.Parent,
 				Hashes: e.Hashes, Content: contents,
 				Spec: e.Spec, Window: e.Window, Tokens: e.TokenCount, Ahead: e.Ahead, Last: last,
@@ -95,6 +102,28 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 		}
 	}
 	return out, n
+}
+
+// connectorOf returns the connector that has announced a block in CPU memory, as far as its
+// form shows that. Only SimpleCPUOffloadConnector says that its blocks are local, and besides
+// it only OffloadingConnector names the kind of the cache group, or describes nothing.
+func connectorOf(e *Event, tier index.Tier) index.Connector {
+	switch {
+	case tier != index.TierCPU:
+		return index.NoConnector
+	case e.Local:
+		return index.OffloadSingles
+	case e.Placeholder(), e.Spec != "":
+		return index.OffloadChunks
+	}
+	return index.NoConnector
+}
+
+// withheld reports whether an event leaves out what the keys of its blocks need: a
+// placeholder everything, other connectors the extra keys, which the publisher lists for
+// blocks on GPU. By its tokens alone, a block with a salt would be another block.
+func (c *converter) withheld(e *Event, tier index.Tier) bool {
+	return e.Placeholder() || tier != index.TierGPU && c.scheme == index.SchemeTokens && !e.Told && c.tells
 }
 
 // remove appends a removal. vLLM publishes one event per evicted block, dozens in
@@ -149,9 +178,8 @@ func (c *converter) contentsOf(e *Event) (contents []prefixhash.Content, last pr
 	return c.contents[from:], c.last[0]
 }
 
-// extrasOf returns the event's extra keys. Publishers that do not describe them
-// (older than the field, and the CPU offloading connectors of 0.32) still hash
-// the adapter's name into every block, so extrasOf adds it.
+// extrasOf returns the event's extra keys. Publishers that do not describe them (older
+// than the field) still hash the adapter's name into every block, so extrasOf adds it.
 func (c *converter) extrasOf(e *Event) [][]prefixhash.ExtraKey {
 	if e.Extras != nil || !e.LoRA.Set {
 		return e.Extras

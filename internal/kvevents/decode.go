@@ -137,12 +137,13 @@ const (
 	specKind
 	specWindow
 	lookahead
+	locality
 )
 
 var fieldNames = [...]string{other: "other", blockHashes: "block_hashes", parentHash: "parent_block_hash",
 	tokenIDs: "token_ids", blockSize: "block_size", loraID: "lora_id", medium: "medium", loraName: "lora_name",
 	extraKeys: "extra_keys", groupIdx: "group_idx", specKind: "kv_cache_spec_kind", specWindow: "kv_cache_spec_sliding_window",
-	lookahead: "lookahead_token_ids"}
+	lookahead: "lookahead_token_ids", locality: "locality"}
 
 // The order of fields behind the tag in the array-tagged generation. Decode skips the
 // fields behind the last of them.
@@ -184,6 +185,8 @@ func fieldOf(name []byte) field {
 		return specWindow
 	case "lookahead_token_ids":
 		return lookahead
+	case "locality":
+		return locality
 	}
 	return other
 }
@@ -380,6 +383,12 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 			return
 		}
 		c.skip(1)
+	case locality:
+		if isStr(c.peek()) {
+			e.Local = string(c.bytes()) == "LOCAL"
+			return
+		}
+		c.skip(1)
 	default:
 		c.skip(1)
 	}
@@ -427,6 +436,7 @@ func (d *Decoder) extraKeys(c *cursor, e *Event) {
 	if c.null() {
 		return
 	}
+	e.Told = true
 	if d.SkipTokens {
 		c.skip(1)
 		return

@@ -233,7 +233,8 @@ func TestConvert(t *testing.T) {
 		stored("BlockStored", []any{8}, 7, []any{1, 2}, 2, 1, "STORAGE", "sql"),                           // and with one, undescribed
 		stored("BlockStored", []any{8}, 7, []any{1, 2}, 2, 1, "FS", "sql", []any{[]any{"sql"}}),           // and described
 		stored("BlockStored", []any{8}, 7, []any{1, 2}, 2, nil, "GPU", nil, []any{nil, nil}),              // extra keys for two
-		stored("BlockStored", []any{8}, nil, []any{}, 0, nil, "CPU"),                                      // placeholder
+		stored("BlockStored", []any{8}, nil, []any{}, 0, nil, "STORAGE"),                                  // placeholder
+		stored("BlockStored", []any{9}, nil, []any{}, 0, nil, "CPU", nil, nil, 3),                         // and of a chunk
 		stored("BlockStored", []any{8}, nil, []any{1, 2}, 2, nil, "GPU", nil, nil, 0, "sliding_window"),   // kind known
 		stored("BlockStored", []any{8}, nil, []any{1, 2}, 2, nil, "GPU", nil, nil, nil, "full_attention"), // kind known
 	))
@@ -241,12 +242,12 @@ func TestConvert(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, n := c.convert(b)
-	if n != (counted{events: 16, stored: 11, removed: 5, clears: 1, unkeyed: 4, placeholders: 1}) {
+	if n != (counted{events: 17, stored: 13, removed: 5, clears: 1, unkeyed: 4, placeholders: 2}) {
 		t.Errorf("counted %+v", n)
 	}
 	e := out.Events
-	if len(e) != 14 {
-		t.Fatalf("%d events, want 14: %+v", len(e), e)
+	if len(e) != 16 {
+		t.Fatalf("%d events, want 16: %+v", len(e), e)
 	}
 	if !slices.Equal(e[0].Hashes, []uint64{1, 2, 3}) || e[0].Tier != index.TierGPU ||
 		!slices.Equal(e[1].Hashes, []uint64{4}) || e[1].Tier != index.TierCPU || e[2].Scope.Group != 1 || e[3].Kind != index.Cleared {
@@ -261,6 +262,13 @@ func TestConvert(t *testing.T) {
 		t.Errorf("nothing stored: %+v", none)
 	}
 	e = slices.Delete(e, 7, 8)
+	if c := e[11]; !c.ByHash || c.Connector != index.NoConnector || c.Tier != index.TierStorage {
+		t.Errorf("chunk in storage: %+v", c)
+	}
+	if c := e[12]; !c.ByHash || c.Connector != index.OffloadChunks || c.Tier != index.TierCPU || c.Scope.Group != 3 || c.Scope.BlockSize != 0 || c.Content != nil {
+		t.Errorf("chunk: %+v", c)
+	}
+	e = slices.Delete(e, 11, 13)
 	for i, want := range []int{2, 1, 1} {
 		if u := e[5+i]; u.Content != nil || u.Scope.Scheme != SchemeEngine || len(u.Hashes) != want {
 			t.Errorf("unkeyed %d: %+v", i, u)

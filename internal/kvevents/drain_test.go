@@ -9,6 +9,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/testenv"
 )
 
 // gatedSink is a mapSink whose first batch with events waits for the gate.
@@ -75,7 +76,7 @@ func TestPauseBetweenConnections(t *testing.T) {
 	s := subscriber(t, Options{Replica: "r", Model: "m", Endpoint: "tcp://" + l.Addr().String(), RetryAfter: pause})
 	s.to = newMapSink()
 	begun := time.Now()
-	run(t, s)
+	testenv.Run(t, s.Run)
 	for range tries {
 		c, err := l.Accept()
 		if err != nil {

@@ -31,6 +31,8 @@ type Event struct {
 	HasID   bool // lora_id given
 	Medium  string
 	Extras  [][]prefixhash.ExtraKey // per block; nil when no block has any
+	Told    bool                    // the event has a list of extra keys, maybe of none
+	Local   bool                    // the publisher says that the blocks are in its own memory
 	Group   int                     // KV cache group; 0 when absent
 	Spec    string                  // kv_cache_spec_kind, "" if the publisher does not give it
 	Window  int                     // kv_cache_spec_sliding_window, tokens; 0 if not given
@@ -43,7 +45,7 @@ type Event struct {
 
 // Placeholder reports whether the event has only a hash: vLLM's offloading
 // connectors announce undescribed blocks of lower tiers with block_size 0 and no
-// token ids ("so consumers can ignore them").
+// token ids.
 func (e *Event) Placeholder() bool {
 	return e.Kind == index.Stored && e.BlockSize == 0
 }

@@ -8,6 +8,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
 )
 
@@ -84,7 +85,7 @@ func TestIndexFollows(t *testing.T) {
 	x := realIndex(t)
 	r := &rig{t: t, pub: p, sink: newMapSink(), ctx: t.Context(), want: map[uint64]int{}, next: 1, sub: subscriber(t, options(p))}
 	r.sub.to = tee{x, r.sink}
-	run(t, r.sub)
+	testenv.Run(t, r.sub.Run)
 	for range 60 {
 		r.store(3)
 		r.remove(r.next - 1)
@@ -136,7 +137,7 @@ func TestIndexExpiry(t *testing.T) {
 	r := &rig{t: t, pub: p, sink: newMapSink(), ctx: t.Context(), want: map[uint64]int{}, next: 1, sub: subscriber(t, o)}
 	r.sub.to = x
 	r.store(3)
-	run(t, r.sub)
+	testenv.Run(t, r.sub.Run)
 	reaches := func(what string, blocks int) {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); x.Holdings(r.sub.holder) != blocks; time.Sleep(time.Millisecond) {
@@ -152,4 +153,65 @@ func TestIndexExpiry(t *testing.T) {
 	reaches("expired", 0)
 	r.store(2)
 	reaches("learned anew", 5)
+}
+
+// keysOf is a prompt of blocks of two tokens.
+type keysOf []prefixhash.Key
+
+func (k keysOf) Tokens() int { return 2 * len(k) }
+
+func (k keysOf) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.Key {
+	return append(dst, k...)
+}
+
+// TestChunkWithoutItsSalt: an offloading connector describes a block by its tokens, but
+// leaves out the salt that its hash covers. The block is found with its salt alone.
+func TestChunkWithoutItsSalt(t *testing.T) {
+	x := realIndex(t)
+	h := index.Holder{Replica: "10.0.0.1:8000"}
+	inc := x.Begin(h)
+	r := NewReader(ReaderOptions{Model: "m"})
+	stored := func(hash int, tokens []any, medium string, extras ...any) map[string]any {
+		e := map[string]any{"type": "BlockStored", "block_hashes": []any{hash}, "parent_block_hash": nil, "token_ids": tokens,
+			"block_size": 2, "medium": medium, "group_idx": 0, "kv_cache_spec_kind": "full_attention"}
+		if extras != nil {
+			e["extra_keys"] = extras
+		}
+		return e
+	}
+	read := func(events ...any) {
+		b, err := r.Read(kvtest.Pack([]any{1.0, events, nil}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Holder, b.Incarnation = h, inc
+		if _, err := x.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lower := func(tokens []uint32, salt string) int32 {
+		var extras [][]prefixhash.ExtraKey
+		if salt != "" {
+			extras = [][]prefixhash.ExtraKey{{{ID: salt}}}
+		}
+		keys := keysOf(prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, 2, extras))
+		var f index.Found
+		x.FindPrompt(&f, index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: 2}, keys, keys)
+		for m := range f.All() {
+			return m.Lower
+		}
+		return 0
+	}
+	read(stored(1, []any{1, 2}, "GPU", []any{"salt"}), stored(2, []any{3, 4}, "GPU", nil))
+	read(stored(1, []any{1, 2}, "CPU"), stored(2, []any{3, 4}, "CPU"), stored(3, []any{5, 6}, "CPU"))
+	read(map[string]any{"type": "BlockRemoved", "block_hashes": []any{1, 2}, "medium": "GPU", "group_idx": 0})
+	for _, one := range []struct {
+		tokens []uint32
+		salt   string
+		want   int32
+	}{{[]uint32{1, 2}, "", 0}, {[]uint32{1, 2}, "salt", 1}, {[]uint32{3, 4}, "", 1}, {[]uint32{3, 4}, "salt", 0}, {[]uint32{5, 6}, "", 0}} {
+		if got := lower(one.tokens, one.salt); got != one.want {
+			t.Errorf("%v with salt %q: %d blocks in the CPU tier, want %d", one.tokens, one.salt, got, one.want)
+		}
+	}
 }

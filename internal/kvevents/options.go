@@ -16,7 +16,7 @@ import (
 // for too long): the Subscriber begins it again, so stop the Subscriber of a replica before
 // removing it for good.
 type Sink interface {
-	// Begin removes what h held and starts a new incarnation.
+	// Begin removes h's blocks and starts a new incarnation.
 	Begin(h index.Holder) (incarnation uint64)
 	// Apply applies one batch.
 	Apply(b *index.Batch) (index.Result, error)
@@ -85,6 +85,9 @@ type Options struct {
 	// Observe, when set, is called with every batch before it is applied, in order. The
 	// batch is valid during the call only and holds token ids.
 	Observe func(seq uint64, b *Batch)
+	// Forgot, when set, is called after a Begin that dropped the holder's blocks, with the
+	// cause.
+	Forgot func(why index.Loss)
 }
 
 func (o *Options) validate() error {

@@ -87,7 +87,7 @@ func TestResumeForgetsWhatNobodyConfirms(t *testing.T) {
 		if l.forgets != 1 || !s.owed {
 			t.Errorf("%s: forgot %d times, history owed %v", name, l.forgets, s.owed)
 		}
-		want(t, l, "a", 3, 4) // what waited is taken, from a base of its own
+		want(t, l, "a", 3, 4) // the waiting events are taken, from a base of their own
 		s.probe()
 		p.settle(s)
 		want(t, l, "a", 0, 4)

@@ -148,15 +148,19 @@ func (s *sequencer) connected(conn uint64) {
 	}
 }
 
-// probe requests batches that may have been lost unseen, unless a replay is under way.
-func (s *sequencer) probe() {
+// probe requests batches that may have been lost unseen. It returns false if a replay is under
+// way: batches may be lost behind it, too.
+func (s *sequencer) probe() bool {
 	switch {
-	case !s.replays || s.ask != nil:
+	case !s.replays:
+	case s.ask != nil:
+		return false
 	case s.owed || !s.based:
 		s.request(asked{purpose: fresh, attempt: attemptLimit - 1})
 	default:
 		s.request(asked{purpose: probe, attempt: attemptLimit - 1})
 	}
+	return true
 }
 
 // live takes a frame from the event socket.

@@ -398,7 +398,7 @@ func TestSequenceReplayFails(t *testing.T) {
 	}
 }
 
-// TestSequenceReplayBreaksOff: what came before the end is kept and gone on from.
+// TestSequenceReplayBreaksOff: the batches before the end are kept and continued.
 func TestSequenceReplayBreaksOff(t *testing.T) {
 	p := newLife("a", 10)
 	l := &ledger{}

@@ -7,9 +7,9 @@ import (
 	"warmroute/prefixhash"
 )
 
-// mapSink is the reference: a map per holder, nothing clever. Blocks are held
-// in copies, as vLLM counts physical blocks; keys are linked as the contract
-// says. Every change wakes those who wait.
+// mapSink is the reference: a map per holder, nothing clever. Blocks are held in copies,
+// as vLLM counts physical blocks; keys are linked as the contract states. Every change
+// wakes the goroutines that wait.
 type mapSink struct {
 	mu      sync.Mutex
 	changed *sync.Cond

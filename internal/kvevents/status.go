@@ -30,7 +30,7 @@ type Counters struct {
 	Clears        uint64 `json:"clears"`         // AllBlocksCleared
 	UnknownEvents uint64 `json:"unknown_events"` // events of an unknown tag, skipped
 	Unkeyed       uint64 `json:"unkeyed"`        // BlockStored without this project's keys: its token ids do not cover its hashes
-	Placeholders  uint64 `json:"placeholders"`   // undescribed BlockStored of a lower tier, skipped
+	Placeholders  uint64 `json:"placeholders"`   // BlockStored of a lower tier with hashes alone
 
 	Gaps         uint64 `json:"gaps"`          // holes seen in the sequence
 	Lost         uint64 `json:"lost"`          // holes that could not be filled: the Sink was made to forget

@@ -25,6 +25,7 @@ type Subscriber struct {
 	incarnation uint64
 	repeats     uint64   // the Sink may have batches before this one already
 	totals      Counters // counted by apply
+	forgot      Counters // the sequencer's at the last forget
 	cancel      context.CancelFunc
 	connection  uint64   // number of the event socket's last connection; the listener's while a session runs
 	troubles    troubles // of the publisher
@@ -142,10 +143,13 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 		case <-doubt.C:
 			s.sequencer.giveUpTrial()
 		case <-timer.C:
-			s.sequencer.probe()
+			next := s.o.ProbeEvery
+			if !s.sequencer.probe() {
+				next = min(next, s.o.ProbeQuiet)
+			}
 			s.touch(s.o.ReplayEndpoint == "" && s.Status().Connected)
-			due = time.Now().Add(s.o.ProbeEvery)
-			timer.Reset(s.o.ProbeEvery)
+			due = time.Now().Add(next)
+			timer.Reset(next)
 		}
 		refused, lost := s.sequencer.troubles()
 		if pause := s.troubles.judge(refused+s.totals.Malformed, lost, time.Now()); pause > 0 {
@@ -316,6 +320,17 @@ func (s *Subscriber) forget() {
 		"replica", s.o.Replica, "rank", s.o.Rank, "lost", s.sequencer.count.Lost, "restarts", s.sequencer.count.Restarts)
 	s.converter.chains.forget()
 	s.begin()
+	now, why := s.sequencer.count, index.LossBegun
+	switch {
+	case now.Restarts > s.forgot.Restarts:
+		why = index.LossRestarted
+	case now.Lost > s.forgot.Lost:
+		why = index.LossEvents
+	}
+	s.forgot = now
+	if s.o.Forgot != nil {
+		s.o.Forgot(why)
+	}
 }
 
 // apply implements world: it decodes the complete payload before it applies anything.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -69,21 +71,7 @@ func subscriber(t *testing.T, o Options) *Subscriber {
 func (r *rig) run() {
 	r.t.Helper()
 	r.sub.to = r.sink
-	run(r.t, r.sub)
-}
-
-// run runs a subscriber until the test's end.
-func run(t *testing.T, s *Subscriber) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	testenv.Run(r.t, r.sub.Run)
 }
 
 // store publishes n new blocks as one chain from the root.
@@ -207,7 +195,8 @@ func TestSubscriberReconnects(t *testing.T) {
 func TestSubscriberRestart(t *testing.T) {
 	for name, published := range map[string]int{"fewer than before": 1, "as many": 3, "more than before": 9} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, kvtest.Options{}, nil)
+			var why atomic.Int32
+			r := newRig(t, kvtest.Options{}, func(o *Options) { o.Forgot = func(l index.Loss) { why.Store(int32(l)) } })
 			for range 3 {
 				r.store(2)
 			}
@@ -221,6 +210,9 @@ func TestSubscriberRestart(t *testing.T) {
 			}
 			r.exact("second life")
 			r.until("status", func(_ map[uint64]int, s Status) bool { return s.Restarts == 1 && s.Incarnation == 2 && s.Complete })
+			if got := index.Loss(why.Load()); got != index.LossRestarted {
+				t.Errorf("the blocks were dropped because of %d, not of a restart", got)
+			}
 		})
 	}
 }
@@ -284,7 +276,8 @@ func TestSubscriberReordered(t *testing.T) {
 // TestSubscriberShortBuffer: batches that have left the replay buffer may have held
 // removals, so the replica's blocks are dropped and read again.
 func TestSubscriberShortBuffer(t *testing.T) {
-	r := newRig(t, kvtest.Options{BufferSteps: 3}, nil)
+	var why atomic.Int32
+	r := newRig(t, kvtest.Options{BufferSteps: 3}, func(o *Options) { o.Forgot = func(l index.Loss) { why.Store(int32(l)) } })
 	r.store(1)
 	r.run()
 	r.exact("history")
@@ -298,6 +291,9 @@ func TestSubscriberShortBuffer(t *testing.T) {
 	r.want = map[uint64]int{6: 1, 7: 1, 8: 1}
 	r.exact("what can be known")
 	r.until("status", func(_ map[uint64]int, s Status) bool { return s.Lost == 1 && s.Incarnation == 2 && !s.Complete })
+	if got := index.Loss(why.Load()); got != index.LossEvents {
+		t.Errorf("the blocks were dropped because of %d, not of lost events", got)
+	}
 }
 
 func TestSubscriberWithoutReplay(t *testing.T) {
@@ -363,6 +359,20 @@ func TestSubscriberMuteReplay(t *testing.T) {
 	r.until("live events", func(held map[uint64]int, s Status) bool { return s.Synced && held[2] == 1 && !s.Complete })
 	r.pub.Mute(false) // the next probe gets the missing batches
 	r.exact("history after all")
+}
+
+// TestSubscriberProbesAfterAReplay: a probe that is due while a replay is under way is made
+// soon after it, and not ProbeEvery later.
+func TestSubscriberProbesAfterAReplay(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, func(o *Options) { o.ReplayPatience = 30 * time.Millisecond })
+	r.pub.Mute(true)
+	r.store(1)
+	r.run()
+	if err := r.pub.WaitRequests(r.ctx, attemptLimit); err != nil {
+		t.Fatal(err)
+	}
+	r.pub.Mute(false)
+	r.exact("history")
 }
 
 // TestSubscriberProbes requests the batches behind the last again and again.

@@ -1,7 +1,10 @@
 package listen
 
 import (
+	"fmt"
 	"net"
+	"net/netip"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/netutil"
@@ -14,6 +17,34 @@ func TCP(addr string, most int) (net.Listener, error) {
 		return nil, err
 	}
 	return netutil.LimitListener(l, most), nil
+}
+
+// HostPort returns the reason why addr is not host:port.
+func HostPort(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port%s", addr, Brackets(addr))
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q has no port between 0 and 65535", addr)
+	}
+	return nil
+}
+
+// Brackets returns the end of a sentence about an IPv6 address without brackets: how it is
+// written with a port. About any other address it returns "".
+func Brackets(addr string) string {
+	host, port := addr, "8000"
+	if i := strings.LastIndexByte(addr, ':'); i > 0 {
+		_, err := strconv.ParseUint(addr[i+1:], 10, 16)
+		if before, perr := netip.ParseAddr(addr[:i]); err == nil && perr == nil && before.Is6() {
+			host, port = addr[:i], addr[i+1:]
+		}
+	}
+	if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() {
+		return ""
+	}
+	return fmt.Sprintf("; an IPv6 address is written like %q", net.JoinHostPort(host, port))
 }
 
 // Loopback reports whether only this machine reaches an address, host:port or

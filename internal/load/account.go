@@ -26,6 +26,7 @@ type Account struct {
 	scraped   scraped      // requests that no router sent, from scraped metrics
 	claims    claims       // cached tokens of prompts, by its events
 	doubted   atomic.Bool  // claims are disbelieved
+	handover  handover     // how long KV caches take to be moved here
 
 	// Ledger.Lock guards the fields below.
 	queue  []*Charge // in the order of the charges
@@ -134,8 +135,10 @@ func (a *Account) settle(now int64) {
 		c := a.queue[n]
 		switch {
 		case !c.Awaiting():
-		case now >= c.terms.Due || c.terms.Sentinel == 0 && c.seq < seen:
-			c.FirstToken()
+		case now >= c.terms.Due || c.terms.Sentinel == 0 && c.terms.From == nil && c.seq < seen:
+			if c.FirstToken() && c.terms.Leg {
+				c.Unload()
+			}
 		default:
 			a.queue[kept] = c
 			kept++

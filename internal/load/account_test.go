@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestAheadOfLateNews: where news come a second late, the engine is taken to have
-// worked through its queue since, in order, at its speed, but not past what even
-// late news would have told.
+// TestAheadOfLateNews: where news come a second late, the engine is taken to have worked
+// through its queue since, in order, at its speed, but not past the point that even late
+// news would have reported.
 func TestAheadOfLateNews(t *testing.T) {
 	r := newRig(t)
 	a := r.Of(one)

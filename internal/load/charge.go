@@ -3,20 +3,48 @@ package load
 import (
 	"net/http"
 	"sync/atomic"
+	"time"
 )
 
 // Terms are the expected costs of a request.
 type Terms struct {
-	Sent     int64  // Unix ns
-	Due      int64  // Unix ns by which its first token counts as come at the latest
-	Model    int64  // ns of modelled prefill on a replica of speed 1
-	Expected int64  // ns of expected prefill
-	Wait     int64  // ns until the first token is expected
-	Tokens   int64  // context
-	Claimed  int64  // tokens of the prompts that the holder's events report, in full blocks before the last token
-	Sentinel uint64 // content of the prompt's last full block, 0 = no event reports its first token
-	Cached   bool   // the replica's events are received, and this request stores no block
-	Guessed  bool   // the replica reports no blocks: any part of the prompt may be cached there
+	Sent     int64   // Unix ns
+	Due      int64   // Unix ns by which its first token counts as come at the latest
+	Model    int64   // ns of modelled prefill on a replica of speed 1
+	Expected int64   // ns of expected prefill
+	Wait     int64   // ns until the first token is expected
+	Tokens   int64   // context
+	Claimed  int64   // tokens of the prompts that the holder's events report, in full blocks before the last token
+	Sentinel uint64  // content of the prompt's last full block, 0 = no event reports its first token
+	Cached   bool    // the replica's events are received, and this request stores no block
+	From     *Charge // the prefill on another replica whose KV cache is moved here: the event of Sentinel reports its arrival, not the first token; nil = none
+	Leg      bool    // its KV cache is moved to another replica: its answer may come before the event of Sentinel
+	Moved    int64   // tokens of From's prompt that are moved
+	Moving   int64   // ns that the move is expected to take, from the end of From
+	Guessed  bool    // the replica reports no blocks: any part of the prompt may be cached there
+}
+
+const (
+	// lateFactor and lateAdd bound the wait for what events should report: beyond this
+	// multiple of the expected time an event was lost.
+	lateFactor = 4
+	lateAdd    = 2 * time.Second
+)
+
+// Late returns the time after which an event that is expected in wait seconds, with a lag
+// of its reports, counts as lost.
+func Late(wait, lag float64) time.Duration {
+	return time.Duration((lateFactor*wait+lag)*1e9) + lateAdd
+}
+
+// DueIn sets when the first token is expected, in seconds from Sent, and when it counts as
+// come: if an event reports it, with that lag, only when the event must have been lost.
+func (t *Terms) DueIn(wait, lag float64) {
+	t.Wait = int64(wait * 1e9)
+	t.Due = t.Sent + t.Wait
+	if t.Sentinel != 0 {
+		t.Due = t.Sent + int64(Late(wait, lag))
+	}
 }
 
 // guess returns the speed that the request was charged with.
@@ -37,8 +65,10 @@ type Charge struct {
 	account *Account
 	terms   Terms
 	seq     int64 // order of charges
+	alone   int64 // Account.sent, if no other request was in flight when it was put; 0: one was
 	state   atomic.Int32
-	settled atomic.Bool // its claim has ended
+	settled atomic.Bool  // its claim has ended
+	first   atomic.Int64 // Unix ns at which an event reported the first token, 0 = none did
 }
 
 const (
@@ -53,12 +83,15 @@ func (c *Charge) Put(a *Account, t Terms) {
 	c.account, c.terms = a, t
 	a.ledger.seq++
 	c.seq = a.ledger.seq
-	a.scraped.raise(a.inFlight.Add(1) + a.others.requests.Load())
+	inFlight := a.inFlight.Add(1) + a.others.requests.Load()
+	a.scraped.raise(inFlight)
 	a.awaiting.Add(1)
 	a.pending.Add(t.Expected)
 	a.live.Add(t.Tokens)
 	a.claims.open.Add(t.Claimed)
-	a.sent.Add(1)
+	if sent := a.sent.Add(1); inFlight == 1 && a.scraped.waiting+a.scraped.running == 0 {
+		c.alone = sent
+	}
 	a.work.Add(t.Expected)
 	c.state.Store(chargeAwaiting)
 	a.queue = append(a.queue, c)
@@ -66,6 +99,17 @@ func (c *Charge) Put(a *Account, t Terms) {
 		c.terms.Sentinel = 0
 	}
 	a.changed()
+}
+
+// unchargedTime is the time for which a request that is not charged may be anywhere.
+const unchargedTime = time.Minute
+
+// Alone reports whether no other request is known to have been in flight on the account, from
+// the charge until now.
+func (c *Charge) Alone() bool {
+	a := c.account
+	return c.alone != 0 && a.sent.Load() == c.alone && a.others.requests.Load() == 0 &&
+		a.ledger.uncharged.Load() < c.terms.Sent-int64(unchargedTime)
 }
 
 // Account returns the charged account.
@@ -90,16 +134,31 @@ func (c *Charge) FirstToken() bool {
 	return true
 }
 
+// ReportedFirst returns when an event reported the first token, zero if none did.
+func (c *Charge) ReportedFirst() time.Time {
+	if ns := c.first.Load(); ns != 0 {
+		return time.Unix(0, ns)
+	}
+	return time.Time{}
+}
+
 // Release takes the request off the account, once. It reports whether its first
 // token had come before.
 func (c *Charge) Release() (came bool) {
+	came = c.Unload()
+	c.account.sentinels.unwatch(c)
+	return came
+}
+
+// Unload is Release for a request whose event may still come, and is watched for until
+// Release.
+func (c *Charge) Unload() (came bool) {
 	came = !c.FirstToken()
 	if !c.state.CompareAndSwap(chargeDecoding, chargeDone) {
 		return true
 	}
 	c.account.inFlight.Add(-1)
 	c.account.live.Add(-c.terms.Tokens)
-	c.account.sentinels.unwatch(c)
 	c.account.changed()
 	return came
 }

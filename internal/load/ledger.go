@@ -22,7 +22,8 @@ type Ledger struct {
 	seq        int64    // charges so far; guarded by deciding
 	accounts   sync.Map // index.Holder → *Account
 	changes    atomic.Pointer[changes]
-	unreported atomicFloat // s of prefill of other routers
+	unreported atomicFloat  // s of prefill of other routers
+	uncharged  atomic.Int64 // Unix ns of the last request that Envoy sends where it likes
 }
 
 // NewLedger returns an empty ledger that reads the time from now; nil is
@@ -39,6 +40,9 @@ func (l *Ledger) Lock() { l.deciding.Lock() }
 
 // Unlock ends that step.
 func (l *Ledger) Unlock() { l.deciding.Unlock() }
+
+// Uncharged records that a request goes to a replica that the router has not chosen.
+func (l *Ledger) Uncharged() { l.uncharged.Store(l.now().UnixNano()) }
 
 // Of returns the account of h, which stays the same object until h is dropped.
 func (l *Ledger) Of(h index.Holder) *Account {

@@ -85,7 +85,8 @@ func TestApplied(t *testing.T) {
 	}
 }
 
-// TestSentinelsOverflow: requests beyond what can be waited for go by their time.
+// TestSentinelsOverflow: requests beyond the number of sentinels that can be awaited go
+// by their time.
 func TestSentinelsOverflow(t *testing.T) {
 	r := newRig(t)
 	var charges []*Charge

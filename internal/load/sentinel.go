@@ -54,10 +54,20 @@ func (a *Account) stored(content uint64, now int64) {
 	at := sentinelSlot(content)
 	for i := range uint64(sentinelWindow) {
 		c := s.slots[(at+i)%sentinelSlots].Load()
-		if c == nil || c.terms.Sentinel != content || !c.FirstToken() {
+		if c == nil || c.terms.Sentinel != content || !c.FirstToken() && !(c.terms.Leg && c.first.Load() == 0) {
 			continue
 		}
 		s.unwatch(c)
+		if c.terms.Leg {
+			c.Unload()
+		}
+		if p := c.terms.From; p != nil { // the KV cache has arrived, the first token is a step away
+			if from := p.first.Load(); from != 0 {
+				a.handover.observe(&c.terms, from-int64(p.account.Lag()*1e9), now-int64(a.Lag()*1e9))
+			}
+			continue
+		}
+		c.first.Store(now)
 		a.pace.observe(&c.terms, now)
 		for seen := s.latest.Load(); c.seq > seen && !s.latest.CompareAndSwap(seen, c.seq); {
 			seen = s.latest.Load()

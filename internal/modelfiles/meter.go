@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// Limits bound what a Hub downloads as long as the process runs; zero fields take the
+// Limits bound the downloads of a Hub as long as the process runs; zero fields take the
 // defaults.
 type Limits struct {
 	Bytes int64
@@ -33,6 +34,8 @@ var (
 	ErrLimit = errors.New("the limit of downloads is reached")
 	// ErrNoRoom is matched by the error of a Fetch that filled the disk.
 	ErrNoRoom = errors.New("the disk of the Hugging Face cache is full")
+	// ErrNotWritable is matched by the error of a Fetch that may not write the cache.
+	ErrNotWritable = errors.New("the Hugging Face cache cannot be written")
 )
 
 // errRefused ends a download that must not be taken up again.
@@ -117,8 +120,11 @@ func (m metered) Read(p []byte) (int, error) {
 }
 
 // noted begins a pause if a download has filled the disk, and returns its error with
-// that cause.
+// that cause, or with what to do about a cache that cannot be written.
 func (h *Hub) noted(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w; %w (%s): set HF_HOME to a folder that the router can write", err, ErrNotWritable, h.cache)
+	}
 	if !noRoom(err) {
 		return err
 	}

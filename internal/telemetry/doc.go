@@ -7,8 +7,8 @@
 // stopped), it is lost and counted. A LogLimiter bounds the lines of each kind and
 // subject, so that nothing outside fills a disk.
 //
-// All metrics are named warmroute_…, those of the Go runtime and the process
-// included (warmroute_go_…, warmroute_process_…). Subpackage metricstest checks
+// All metrics are named warmroute_…, except those of the Go runtime and of the process,
+// which have their usual names (go_…, process_…). Subpackage metricstest checks
 // that and the naming rules of Prometheus in each package's tests.
 //
 // The package defines no metric of the product and opens no port.

@@ -118,7 +118,7 @@ func typeOf(c prometheus.Collector, name string) string {
 func WriteDocs(w io.Writer, metrics []Metric) error {
 	var b strings.Builder
 	b.WriteString("# Metrics\n\n`make docs` generates this page from the registered metrics; a test compares them.\n" +
-		"Each binary also has the metrics of the Go runtime and of the process, as `warmroute_go_…` and `warmroute_process_…`.\n\n" +
+		"Each binary also has the metrics of the Go runtime and of the process, by their usual names, `go_…` and `process_…`.\n\n" +
 		"| Name | Type | Labels | Meaning |\n|---|---|---|---|\n")
 	for _, m := range metrics {
 		labels := make([]string, len(m.Labels))

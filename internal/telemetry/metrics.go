@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Prefix begins the name of every metric.
+// Prefix begins the name of every metric but those of the Go runtime and of the process.
 const Prefix = "warmroute_"
 
 // Build is the version of the running binary.
@@ -82,8 +82,7 @@ func PrintVersion(w io.Writer, binary string, args []string) bool {
 // limit has left out (both may be nil).
 func NewRegistry(binary string, b Build, log *LogWriter, limit *LogLimiter) *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	prefixed := prometheus.WrapRegistererWithPrefix(Prefix, r)
-	prefixed.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.MustRegister(Own(binary, b, log, limit)...)
 	return r
 }

@@ -77,6 +77,22 @@ func Metrics(t testing.TB, addr string) map[string]float64 {
 	return out
 }
 
+// Reasons returns the number of a router's decisions of each reason that it has given.
+func Reasons(t testing.TB, addr string) map[string]int {
+	t.Helper()
+	out := map[string]int{}
+	page, err := Get(context.Background(), "http://"+addr+"/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, n := range Samples(page, "warmroute_decisions_total", "reason") {
+		if n > 0 {
+			out[reason] = int(n)
+		}
+	}
+	return out
+}
+
 // cutLast cuts a sample before its value.
 func cutLast(line string) (name, value string, ok bool) {
 	at := strings.LastIndexByte(line, ' ')

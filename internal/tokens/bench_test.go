@@ -2,28 +2,11 @@ package tokens
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"warmroute/render/openai"
+	"warmroute/render/testkit/chattest"
 )
-
-// conversation is a chat body of about n tokens of Qwen3; salt makes its texts
-// new to the process.
-func conversation(n int, salt string) []byte {
-	line := "The quick brown fox jumps over the lazy dog, said the expert; nobody disagreed with claim number "
-	var b strings.Builder
-	b.WriteString(`{"model":"m","messages":[{"role":"system","content":"You are terse. ` + salt + `"}`)
-	for i, tokens := 0, 20; tokens < n; i++ {
-		text := ""
-		for j := range 8 {
-			text += fmt.Sprintf("%s%d%s. ", line, i*8+j, salt)
-		}
-		fmt.Fprintf(&b, `,{"role":%q,"content":"%s"}`, [2]string{"user", "assistant"}[i%2], text)
-		tokens += 8 * 24
-	}
-	return []byte(b.String() + `,{"role":"user","content":"And now?"}]}`)
-}
 
 // BenchmarkBodyToIDs is the whole way of a request: scan, normalise, render,
 // encode.
@@ -41,13 +24,13 @@ func BenchmarkBodyToIDs(b *testing.B) {
 					b.Fatal(err)
 				}
 				l.CheckAll(b.Context())
-				body := conversation(n, "")
+				body := chattest.Conversation(n, "")
 				ids := 0
 				b.ReportAllocs()
 				for i := 0; b.Loop(); i++ {
 					if !warm {
 						b.StopTimer()
-						body = conversation(n, fmt.Sprint(" x", i))
+						body = chattest.Conversation(n, fmt.Sprint(" x", i))
 						b.StartTimer()
 					}
 					req, err := openai.Parse(openai.Chat, body)

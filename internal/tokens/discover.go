@@ -63,7 +63,8 @@ type Found struct {
 	Folder string    `json:"folder,omitempty"` // here; "" while there is none
 	From   string    `json:"from,omitempty"`   // FromPath, FromCache or FromHub
 	Commit string    `json:"commit,omitempty"`
-	Error  string    `json:"error,omitempty"` // why no folder was found
+	Error  string    `json:"error,omitempty"`  // why no folder was found
+	Failed bool      `json:"failed,omitempty"` // the files exist as far as is known, and could not be fetched or loaded
 	At     time.Time `json:"at"`
 }
 
@@ -252,9 +253,13 @@ func (d *Discovery) enter(a *attempt, phase string) {
 // note keeps the result of an attempt and logs it once. d.mu is held.
 func (d *Discovery) note(a *attempt, err error) {
 	if err != nil {
-		a.Error, a.Folder, a.From, a.Commit = err.Error(), "", "", ""
+		a.Error, a.Failed, a.Folder, a.From, a.Commit = err.Error(), !errors.Is(err, errNowhere), "", "", ""
 		a.next = a.At.Add(min(discoverRest, discoverRetry<<min(a.failed, 10)))
-		if a.failed++; a.failed == 1 {
+		switch a.failed++; {
+		case a.failed > 1:
+		case a.Failed:
+			d.o.Log.Warn("a tokenizer cannot be fetched or loaded; this model's token ids are asked of replicas", "model", a.Model, "root", a.Root, "why", err)
+		default:
 			d.o.Log.Info("no tokenizer found by itself; this model's token ids are asked of replicas", "model", a.Model, "root", a.Root, "why", err)
 		}
 		return
@@ -281,6 +286,15 @@ func (d *Discovery) Forget(model string) {
 		}
 	}
 }
+
+// errNowhere is matched by the errors of attempts that find no files and may fetch none:
+// the configuration or the replicas want it so.
+var errNowhere = errors.New("no files to load")
+
+// nowhere makes err match errNowhere, with the text of err alone.
+type nowhere struct{ error }
+
+func (nowhere) Is(target error) bool { return target == errNowhere } //nolint:errorlint // Is compares one error of the chain
 
 // errLater ends an attempt that waits for its turn to fetch.
 var errLater = errors.New("waits for other models to be fetched")
@@ -328,7 +342,7 @@ func (d *Discovery) load(ctx context.Context, a *attempt, m Model) error {
 func (d *Discovery) folder(ctx context.Context, a *attempt, found *Found) (err error) {
 	root := found.Root
 	if root == "" {
-		return errors.New("its replicas do not report where they loaded it from")
+		return nowhere{errors.New("its replicas do not report where they loaded it from")}
 	}
 	if found.Folder, err = d.o.Hub.Find(root); err == nil {
 		found.From, found.Commit = FromCache, modelfiles.Commit(found.Folder)
@@ -337,14 +351,14 @@ func (d *Discovery) folder(ctx context.Context, a *attempt, found *Found) (err e
 		}
 		return nil
 	}
-	if d.o.Hub == nil {
-		return err
-	}
 	if !modelfiles.Named(root) {
-		return fmt.Errorf("its root is no folder with a tokenizer here, nor a hub's name of the form owner/name")
+		return nowhere{errors.New("its root is no folder with a tokenizer here, nor a hub's name of the form owner/name")}
 	}
 	if !d.o.Download() {
-		return fmt.Errorf("%w; tokens.download forbids to fetch it", err)
+		return nowhere{fmt.Errorf("%w; tokens.download forbids to fetch it", err)}
+	}
+	if d.o.Hub == nil {
+		return fmt.Errorf("%w: set HF_HOME to a folder that the router can write", err)
 	}
 	return d.fetch(ctx, a, found)
 }
@@ -363,7 +377,11 @@ func (d *Discovery) fetch(ctx context.Context, a *attempt, found *Found) (err er
 	d.enter(a, phaseFetching)
 	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
 	defer cancel()
-	if found.Folder, err = d.o.Hub.Fetch(ctx, found.Root); err != nil {
+	found.Folder, err = d.o.Hub.Fetch(ctx, found.Root)
+	if errors.Is(err, modelfiles.ErrNotFound) { // HF_HUB_OFFLINE
+		return nowhere{err}
+	}
+	if err != nil {
 		return err
 	}
 	found.From, found.Commit = FromHub, modelfiles.Commit(found.Folder)

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // git's names of files
 	"fmt"
@@ -122,6 +123,54 @@ func TestDiscoverySaysOnceWhatItFound(t *testing.T) {
 	}
 }
 
+// TestAFailureIsAWarning: files that cannot be fetched, written or loaded are a warning,
+// once, and marked; files that are nowhere on purpose are neither.
+func TestAFailureIsAWarning(t *testing.T) {
+	url, _ := standIn(t)
+	file := filepath.Join(t.TempDir(), "file") // no folder can be made in it
+	broken := t.TempDir()
+	for path, text := range map[string]string{file: "", filepath.Join(broken, "tokenizer.json"): "{"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		root, home, endpoint string
+		forbidden, failed    bool
+		says                 string
+	}{
+		"not written":  {root: "own/model", home: file, failed: true, says: "not a directory"},
+		"not writable": {root: "own/model", home: "/sys/fs/warmroute", failed: true, says: "set HF_HOME to a folder that the router can write"},
+		"gated":        {root: "own/gated", failed: true, says: "HF_TOKEN"},
+		"not there":    {root: "own/other", failed: true, says: "does not have it"},
+		"not reached":  {root: "own/model", endpoint: "http://127.0.0.1:1", failed: true, says: "refused"},
+		"not loaded":   {root: broken, failed: true, says: "tokenizer"},
+		"forbidden":    {root: "own/model", forbidden: true, says: "tokens.download"},
+		"no such path": {root: "/models/nowhere", says: "no folder"},
+		"not reported": {root: "", says: "do not report"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDiscovered(t, map[string]string{"HF_HOME": cmp.Or(c.home, t.TempDir()), "HF_ENDPOINT": cmp.Or(c.endpoint, url)}, !c.forbidden)
+			var log strings.Builder
+			d.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+			d.served["m"] = c.root
+			for range 3 {
+				if f := d.only(t); f.Failed != c.failed || !strings.Contains(f.Error, c.says) {
+					t.Errorf("%+v", f)
+				}
+				d.now = d.now.Add(2 * discoverRest)
+			}
+			warnings, want := strings.Count(log.String(), "level=WARN"), 0
+			if c.failed {
+				want = 1
+			}
+			if warnings != want || strings.Count(log.String(), "\n") != 1 {
+				t.Errorf("%d warnings, want %d: %s", warnings, want, log.String())
+			}
+		})
+	}
+}
+
 // Without a cache (no HOME) a path is found all the same, and a name is not.
 func TestDiscoveryWithoutACache(t *testing.T) {
 	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2"))
@@ -135,7 +184,7 @@ func TestDiscoveryWithoutACache(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	d.served["m"] = "own/model"
-	if f := d.only(t); !strings.Contains(f.Error, "no Hugging Face cache") {
+	if f := d.only(t); !strings.Contains(f.Error, "no Hugging Face cache") || !f.Failed {
 		t.Errorf("%+v", f)
 	}
 }

@@ -43,8 +43,8 @@ type LocalSettings struct {
 	// TrustUnverified are features used although no server could verify them. A feature
 	// that was found to differ is never used.
 	TrustUnverified openai.Features
-	// SampleEvery is the number of requests of which one is compared with a replica;
-	// negative: none. Default DefaultSampleEvery.
+	// Local compares one of SampleEvery requests with a replica; negative: none. Default
+	// DefaultSampleEvery.
 	SampleEvery int
 	// CheckEvery is the pause between looks at versions and unverified features. Default
 	// DefaultCheckEvery.
@@ -104,6 +104,8 @@ type localModel struct {
 	name  string
 	info  render.Info
 	trust trust
+
+	suspicion suspicion
 	// mayServe is the method fits as a function, made once and not for each request.
 	mayServe func(tokens int, truncates bool) bool
 	// renderer belongs to version and reads the model's files in the way of its servers,
@@ -332,11 +334,14 @@ func (m *localModel) mayFit(req *openai.Request) bool {
 	return size/mostBytes <= limit
 }
 
-// sample sets one request in SampleEvery aside for a comparison, and reports whether it
-// did: the sample keeps the ids then.
+// sample sets one request in SampleEvery aside for a comparison, and those that a suspicion
+// chooses, and reports whether it did: the sample keeps the ids then.
 func (l *Local) sample(req *openai.Request, s sample) bool {
 	every := l.set.Load().SampleEvery
-	if every < 0 || l.o.Reference == nil || len(req.Body()) > sampledBody || rand.IntN(every) != 0 || len(l.samples) == cap(l.samples) {
+	if every < 0 || l.o.Reference == nil || len(req.Body()) > sampledBody || len(l.samples) == cap(l.samples) {
+		return false
+	}
+	if !s.model.suspicion.chooses(s.features) && rand.IntN(every) != 0 {
 		return false
 	}
 	s.tenant, s.route, s.body = strings.Clone(s.tenant), req.Route, slices.Clone(req.Body())

@@ -147,6 +147,11 @@ func TestLocalDemotesTheFeatureThatDiffers(t *testing.T) {
 	if len(seen.demoted) != 1 || seen.demoted[0] != "tools" {
 		t.Errorf("demoted %v", seen.demoted)
 	}
+	for _, want := range []string{`msg="in-process tokens verified in part; `, " differed=tools\n", `computed_here="chat, completions, `} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %s: %s", want, log.String())
+		}
+	}
 	if !strings.Contains(log.String(), "first_difference_at_token=7") || strings.Contains(log.String(), "Zürich") {
 		t.Errorf("log %s", log.String())
 	}
@@ -186,6 +191,64 @@ func TestLocalSamplesTraffic(t *testing.T) {
 	}
 	if fmt.Sprint(seen.demoted) != "[chat]" {
 		t.Errorf("demoted %v", seen.demoted)
+	}
+}
+
+// TestAnswersOfAnotherLengthAreFollowedUp: of the next requests one with each set of features is
+// compared, and what differs is demoted; no sooner than a minute later again, and nothing where
+// samples are off.
+func TestAnswersOfAnotherLengthAreFollowedUp(t *testing.T) {
+	f := newFakeServer(t)
+	f.answer = honest(t)
+	now := time.Unix(1_700_000_000, 0)
+	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1 << 40}, Now: func() time.Time { return now }})
+	l.CheckAll(t.Context())
+	waiting := func(what string, want int) {
+		t.Helper()
+		for range 3 {
+			for _, extra := range []string{``, `,"tools":[{"function":{"name":"f"}}]`} {
+				body := `{"model":"m","messages":[{"role":"user","content":"x"}]` + extra + `}`
+				if _, err := l.Tokens(t.Context(), parse(t, openai.Chat, body), someModel); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if len(l.samples) != want {
+			t.Fatalf("%s: %d samples wait, want %d", what, len(l.samples), want)
+		}
+	}
+	waiting("nothing is suspected", 0)
+	l.Suspect("another")
+	waiting("another model is", 0)
+	l.Suspect("m")
+	waiting("it is", 2)
+	l.compare(t.Context(), <-l.samples)
+	l.compare(t.Context(), <-l.samples)
+	if len(seen.demoted) > 0 {
+		t.Errorf("%v is demoted by an answer alone", seen.demoted)
+	}
+	now = now.Add(suspectEvery / 2)
+	l.Suspect("m")
+	waiting("too soon", 0)
+	now = now.Add(suspectEvery)
+	l.Suspect("m")
+	f.answer = func(string, []byte) [][]uint32 { return [][]uint32{{1, 2, 3}} }
+	waiting("again", 2)
+	l.compare(t.Context(), <-l.samples)
+	if fmt.Sprint(seen.demoted) != "[chat]" {
+		t.Errorf("demoted %v", seen.demoted)
+	}
+	m, _ := l.models.Load("m")
+	s := &m.(*localModel).suspicion
+	s.raise(now.Add(time.Hour))
+	chosen := 0
+	for i := range 2 * suspectRequests {
+		if s.chooses(openai.Features(i)) {
+			chosen++
+		}
+	}
+	if chosen != suspectKinds || s.left.Load() > 0 {
+		t.Errorf("%d are chosen, %d are left", chosen, s.left.Load())
 	}
 }
 

@@ -123,7 +123,7 @@ func TestRemoteOneFlight(t *testing.T) {
 	}
 }
 
-// waitFor polls what another goroutine does over a real socket.
+// waitFor polls a condition that another goroutine fulfils over a real socket.
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); {

@@ -63,7 +63,7 @@ func (t *trust) note(f openai.Features, set func(*Evidence)) {
 	}
 }
 
-// confirm trusts the features, except those that ever differed.
+// confirm trusts the features that have never differed.
 func (t *trust) confirm(f openai.Features) {
 	t.note(f, func(e *Evidence) { e.Equal++ })
 	t.trusted.Or(uint32(f))

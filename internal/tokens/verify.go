@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"warmroute/render"
@@ -106,10 +107,33 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 		l.o.Log.Debug("no replica answered a start-up check", "model", m.name)
 		return false
 	}
-	l.o.Log.Info("in-process tokens verified", "model", m.name, "version", *m.version.Load(),
-		"trusted", openai.Features(m.trust.trusted.Load()&^m.trust.demoted.Load()).String(),
-		"demoted", openai.Features(m.trust.demoted.Load()).String())
+	l.tell(m)
 	return true
+}
+
+// tell logs where the ids of a model's requests come from after a check, by feature. An
+// attribute without features is left out.
+func (l *Local) tell(m *localModel) {
+	differed := openai.Features(m.trust.demoted.Load())
+	here := (openai.Features(m.trust.trusted.Load()) | l.set.Load().TrustUnverified) &^ differed
+	var rest openai.Features
+	for _, f := range openai.AllFeatures() {
+		rest |= f &^ here &^ differed
+	}
+	attrs := []any{"model", m.name, "version", *m.version.Load()}
+	for _, list := range []struct {
+		name     string
+		features openai.Features
+	}{{"computed_here", here}, {"differed", differed}, {"not_compared", rest}} {
+		if list.features != 0 {
+			attrs = append(attrs, list.name, strings.ReplaceAll(list.features.String(), "+", ", "))
+		}
+	}
+	text := "in-process tokens verified"
+	if differed != 0 {
+		text = "in-process tokens verified in part; replicas compute the ids of the other features"
+	}
+	l.o.Log.Info(text, attrs...)
 }
 
 // probing returns the job of a start-up conversation.

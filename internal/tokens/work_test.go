@@ -89,8 +89,8 @@ func TestWorkEnds(t *testing.T) {
 	}
 }
 
-// What cannot fit the model's context is refused by its length, before it is rendered:
-// wherever in the body it is.
+// A text that cannot fit the model's context is refused by its length, before it is
+// rendered, wherever in the body it is.
 func TestLengthIsRefusedBeforeRendering(t *testing.T) {
 	l, why := working(t, work.Limits{Steps: 1, StepsPerByte: 1 << 20}, 1000)
 	large := strings.Repeat("x", 70_000)

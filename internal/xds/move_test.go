@@ -13,9 +13,9 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// TestThePortAndTheFolderMove while Envoys follow, at the address before and at
-// the new one: what cannot be had is a note, and files of clusters that are gone
-// do not stay.
+// TestThePortAndTheFolderMove while Envoys follow, at the address before and at the new
+// one: an address or folder that cannot be had is a note, and files of clusters that are
+// gone do not stay.
 func TestThePortAndTheFolderMove(t *testing.T) {
 	addrs := testenv.Addresses(t, 2)
 	f := &some{}

@@ -70,7 +70,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestListing is the union of what any client may use.
+// TestListing: the listing is the union of the models that any client may use.
 func TestListing(t *testing.T) {
 	own := replica("3:1", true, "secret", "secret")
 	own.Tenant = "t"

@@ -236,9 +236,25 @@ func (p *Publisher) advance() {
 	p.setNote(&p.failure, "")
 	if len(p.stages) == 0 {
 		p.metrics.versions.Inc()
-		p.log.Info("Envoys receive the fleet", "replicas", len(p.target.fleet.Replicas), "models", len(p.target.fleet.Groups))
+		p.tell()
 		p.keep()
 	}
+}
+
+// tell logs what is published, and whether an Envoy is there to take it. An Envoy that
+// connects later has a line of its own.
+func (p *Publisher) tell() {
+	up := 0
+	for _, e := range p.target.fleet.Replicas {
+		if !e.Down {
+			up++
+		}
+	}
+	envoys, text := p.acks.connected(), "Envoys receive the fleet"
+	if envoys == 0 {
+		text = "the fleet is ready for Envoys, and none is connected"
+	}
+	p.log.Info(text, "envoys", envoys, "replicas", up, "down", len(p.target.fleet.Replicas)-up, "model_clusters", len(p.target.fleet.Groups))
 }
 
 func (p *Publisher) fail(err error) {

@@ -67,11 +67,11 @@ func (p *Publisher) open(o Options) (*port, error) {
 // identity reads the certificates that o names, if any.
 func (p *Publisher) identity(o Options) (*certs.Source, error) {
 	if !o.TLS.Enabled() {
-		return nil, nil //nolint:nilnil // there is none, and that is well
+		return nil, nil //nolint:nilnil // TLS without certificates is no error
 	}
 	c, err := certs.New(o.TLS, p.log)
 	if err != nil {
-		return nil, fmt.Errorf("xds.tls: %w", err)
+		return nil, fmt.Errorf("xds.tls.%w", err)
 	}
 	return c, nil
 }

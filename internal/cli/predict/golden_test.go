@@ -79,7 +79,7 @@ func (c *capture) head(t *testing.T, fields ...string) []byte {
 	return text
 }
 
-// score is how a capture was predicted.
+// score counts the predictions of a capture.
 type score struct {
 	queries, right, over, under, full int
 	settled, settledRight             int // behind the first 50

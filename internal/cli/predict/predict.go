@@ -16,7 +16,9 @@ import (
 
 // Answer is the answer to a query.
 type Answer struct {
-	Cached   int    `json:"cached"`
+	Cached   int    `json:"cached"` // Device and Host
+	Device   int    `json:"device"` // taken from the GPU
+	Host     int    `json:"host"`   // loaded from CPU memory
 	FullOnly int    `json:"full_attention_only"`
 	Exact    bool   `json:"exact"`
 	Why      string `json:"why,omitempty"`
@@ -193,10 +195,12 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 		if m.ID != p.id {
 			continue
 		}
-		a.Cached = int(m.Reported) * s.BlockSize
+		a.Device = int(m.Reported) * s.BlockSize
 		if m.Grouped {
-			a.Cached = int(m.Hit)
+			a.Device = int(m.Hit)
 		}
+		a.Host = int(m.Loaded)
+		a.Cached = a.Device + a.Host
 	}
 	p.index.Guess(&p.guess, p.id, s, keys, &t)
 	a.FullOnly, a.Exact, a.Why = groups.FullOnly, groups.Trust.Exact, groups.Trust.Why

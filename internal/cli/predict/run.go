@@ -2,7 +2,6 @@ package predict
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,9 +13,6 @@ import (
 
 // ErrBadLine is returned by Run when at least one line could not be used.
 var ErrBadLine = errors.New("some lines could not be used")
-
-// MaxLine is the longest line in bytes: a few million token ids.
-const MaxLine = 64 << 20
 
 // failed is the answer to a line that cannot be used.
 type failed struct {
@@ -33,30 +29,13 @@ func Run(in io.Reader, out io.Writer, l *cachelayout.Layout) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	r, w := bufio.NewReaderSize(in, 1<<16), bufio.NewWriter(out)
+	w := bufio.NewWriter(out)
 	answers := json.NewEncoder(w)
 	bad := false
-	var text []byte
-	for n := 1; ; n++ {
-		var long bool
-		var end error
-		text, long, end = cli.ReadLine(r, text[:0], MaxLine)
-		if end != nil && !errors.Is(end, io.EOF) {
-			return errors.Join(fmt.Errorf("read line %d: %w", n, end), w.Flush())
-		}
-		if long || len(bytes.TrimSpace(text)) > 0 {
-			if !p.answer(answers, n, text, long) {
-				bad = true
-			}
-		}
-		if errors.Is(end, io.EOF) || r.Buffered() == 0 {
-			if err := w.Flush(); err != nil {
-				return fmt.Errorf("write: %w", err)
-			}
-		}
-		if errors.Is(end, io.EOF) {
-			break
-		}
+	if err := cli.EachLine(in, w, func(n int, line []byte, long bool) {
+		bad = !p.answer(answers, n, line, long) || bad
+	}); err != nil {
+		return err
 	}
 	if bad {
 		return ErrBadLine
@@ -69,7 +48,7 @@ func Run(in io.Reader, out io.Writer, l *cachelayout.Layout) (err error) {
 func (p *Predictor) answer(to *json.Encoder, n int, text []byte, long bool) bool {
 	a, err := (*Answer)(nil), error(nil)
 	if long {
-		err = fmt.Errorf("longer than %d bytes", MaxLine)
+		err = fmt.Errorf("longer than %d bytes", cli.MaxLine)
 	} else {
 		a, err = p.Take(text)
 	}

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestBadLines: what cannot be used is named by its line, and changes nothing of
-// the answers to the rest.
+// TestBadLines: an unusable line is named by its number, and changes nothing of the
+// answers to the rest.
 func TestBadLines(t *testing.T) {
 	c := captures(t)["0.32.0-gptoss-b16-s2"]
 	var clean, dirty bytes.Buffer

@@ -38,7 +38,7 @@ func TestWhatIsOnItsWayIsHit(t *testing.T) {
 		}
 		found, missed = found+s.new, missed+s.new-s.equal-s.behind
 	}
-	most := 1 // of a hundred: of these captures it is known what cannot be foreseen
+	most := 1 // of a hundred: these captures contain misses that cannot be foreseen
 	if flag.Lookup("captures").Value.String() != flag.Lookup("captures").DefValue {
 		most = 4
 	}

@@ -163,7 +163,9 @@ func (o Overrides) patched(body []byte) (Overrides, error) {
 	if err := o.Validate(); err != nil {
 		return o, err
 	}
-	maps.DeleteFunc(o.TTFT, func(_ string, v *float64) bool { return v == nil })
+	unset := func(_ string, v *float64) bool { return v == nil }
+	maps.DeleteFunc(o.TTFT, unset)
+	maps.DeleteFunc(o.PrefillDecode, unset)
 	return o, nil
 }
 
@@ -209,10 +211,14 @@ func (o Overrides) values() map[string]string {
 			out[name] = fmt.Sprint(f.Elem().Interface())
 		}
 	}
-	for name, c := range o.TTFT {
-		if c != nil {
-			out["ttft."+name] = fmt.Sprint(*c)
+	add := func(at string, values map[string]*float64) {
+		for name, v := range values {
+			if v != nil {
+				out[at+name] = fmt.Sprint(*v)
+			}
 		}
 	}
+	add("ttft.", o.TTFT)
+	add("prefill_decode.", o.PrefillDecode)
 	return out
 }

@@ -131,7 +131,7 @@ func TestARefusedPatchChangesNothing(t *testing.T) {
 	}
 }
 
-// TestOneValidator: what PATCH refuses, the configuration file does, by the same
+// TestOneValidator: PATCH and the configuration file refuse the same values by the same
 // sentence, every problem at once.
 func TestOneValidator(t *testing.T) {
 	_, err := NewBook(Config{

@@ -47,6 +47,7 @@ const (
 	Ranked      Verdict = iota // eligible, costed
 	LoadGuarded                // in flight beyond the guard
 	Failing                    // it failed requests lately
+	PrefillOnly                // it computes prompts for others, and answers none
 )
 
 func (v Verdict) String() string {
@@ -57,6 +58,8 @@ func (v Verdict) String() string {
 		return "load_guarded"
 	case Failing:
 		return "failing"
+	case PrefillOnly:
+		return "prefill_only"
 	}
 	return "unknown"
 }
@@ -66,7 +69,7 @@ func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil 
 
 // UnmarshalText reads a verdict's name.
 func (v *Verdict) UnmarshalText(text []byte) error {
-	for *v = Ranked; *v <= Failing; *v++ {
+	for *v = Ranked; *v <= PrefillOnly; *v++ {
 		if v.String() == string(text) {
 			return nil
 		}

@@ -24,6 +24,7 @@ type Overrides struct {
 	PressureWindow *float64  `yaml:"pressure_window_seconds,omitempty" json:"pressure_window_seconds,omitempty" unit:"seconds"`       // the time over which a model's pressure is counted; 1 to a week
 	PressureFrom   *int      `yaml:"pressure_threshold,omitempty" json:"pressure_threshold,omitempty" unit:"decisions"`               // how many in that time raise it; 1 or more
 	TTFT           Constants `yaml:"ttft,omitempty" json:"ttft,omitempty"`                                                            // constants of the policy ttft; those left out keep their defaults
+	PrefillDecode  Apart     `yaml:"prefill_decode,omitempty" json:"prefill_decode,omitempty"`                                        // prices of a prefill on another replica; those left out keep their defaults
 }
 
 // Constants are constants of TTFT by the names of its fields.
@@ -31,6 +32,12 @@ type Constants map[string]*float64
 
 // Keys returns the names, with their defaults.
 func (Constants) Keys() any { return DefaultTTFT() }
+
+// Apart are constants of PrefillDecode by the names of its fields.
+type Apart map[string]*float64
+
+// Keys returns the names, with their defaults.
+func (Apart) Keys() any { return DefaultPrefillDecode() }
 
 // DefaultOverrides returns overrides that set every setting to its default.
 func DefaultOverrides() Overrides {
@@ -50,13 +57,23 @@ type Config struct {
 	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"` // the settings that differ for a model, by its served name; it has no `models` of its own
 }
 
-// constants are TTFT's fields by name, each with its smallest valid value; all are
-// finite. The prefill of a token costs more than 0, or every request would cost 0.
-var constants = map[string]struct {
-	of      func(*TTFT) *float64
+// constant is a field of T with its smallest valid value. All are finite.
+type constant[T any] struct {
+	of      func(*T) *float64
 	least   float64
 	greater bool // above least, not at it
-}{
+}
+
+// apart are PrefillDecode's fields by name. Nothing is moved at a bandwidth of 0.
+var apart = map[string]constant[PrefillDecode]{
+	"theta":     {func(p *PrefillDecode) *float64 { return &p.Theta }, 0, false},
+	"handover":  {func(p *PrefillDecode) *float64 { return &p.Handover }, 0, false},
+	"bandwidth": {func(p *PrefillDecode) *float64 { return &p.Bandwidth }, 0, true},
+}
+
+// constants are TTFT's fields by name. The prefill of a token costs more than 0, or every
+// request would cost 0.
+var constants = map[string]constant[TTFT]{
 	"prefill_token": {func(t *TTFT) *float64 { return &t.PrefillToken }, 0, true},
 	"prefill_pair":  {func(t *TTFT) *float64 { return &t.PrefillPair }, 0, false},
 	"decode_token":  {func(t *TTFT) *float64 { return &t.DecodeToken }, 0, false},
@@ -116,20 +133,28 @@ func (o Overrides) problems(at string) []error {
 	if v := o.PressureFrom; v != nil && *v < 1 {
 		bad("pressure_threshold", *v, "1 or more")
 	}
-	for _, name := range slices.Sorted(maps.Keys(o.TTFT)) {
-		c, ok := constants[name]
-		v := o.TTFT[name]
+	problems = append(problems, problemsOf(at+"ttft.", constants, o.TTFT)...)
+	problems = append(problems, problemsOf(at+"prefill_decode.", apart, o.PrefillDecode)...)
+	if v := o.TTFT["lower_tier"]; v != nil && *v > 1 {
+		bad("ttft.lower_tier", *v, "from 0 to 1")
+	}
+	return problems
+}
+
+// problemsOf returns every problem of constants that are set, by their names behind at.
+func problemsOf[T any](at string, known map[string]constant[T], values map[string]*float64) (problems []error) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		c, ok := known[name]
+		v := values[name]
 		switch {
 		case !ok:
-			problems = append(problems, fmt.Errorf("%sttft.%s: there is no such constant; the constants are %s", at, name,
-				strings.Join(slices.Sorted(maps.Keys(constants)), ", ")))
+			problems = append(problems, fmt.Errorf("%s%s: there is no such constant; the constants are %s", at, name,
+				strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
 		case v == nil:
 		case c.greater && !(*v > c.least && finite(*v)):
-			bad("ttft."+name, *v, "a positive number")
+			problems = append(problems, fmt.Errorf("%s%s: %v is not a positive number", at, name, *v))
 		case !(*v >= c.least && finite(*v)):
-			bad("ttft."+name, *v, "0 or a positive number")
-		case name == "lower_tier" && *v > 1:
-			bad("ttft."+name, *v, "from 0 to 1")
+			problems = append(problems, fmt.Errorf("%s%s: %v is not 0 or a positive number", at, name, *v))
 		}
 	}
 	return problems
@@ -155,6 +180,9 @@ func (o Overrides) applyTo(s Settings) Settings {
 	for name, v := range o.TTFT {
 		set(constants[name].of(&s.TTFT), v)
 	}
+	for name, v := range o.PrefillDecode {
+		set(apart[name].of(&s.PrefillDecode), v)
+	}
 	return s
 }
 
@@ -175,12 +203,16 @@ func (o Overrides) clone() Overrides {
 	o.RoutePolicy, o.HintWhenCold, o.MaxTTFT = copyOf(o.RoutePolicy), copyOf(o.HintWhenCold), copyOf(o.MaxTTFT)
 	o.MinPrefixMatch, o.BalanceAbs, o.BalanceRel, o.SpreadTies = copyOf(o.MinPrefixMatch), copyOf(o.BalanceAbs), copyOf(o.BalanceRel), copyOf(o.SpreadTies)
 	o.TextTTL, o.PressureWindow, o.PressureFrom = copyOf(o.TextTTL), copyOf(o.PressureWindow), copyOf(o.PressureFrom)
-	constants := make(map[string]*float64, len(o.TTFT))
-	for name, v := range o.TTFT {
-		constants[name] = copyOf(v)
-	}
-	o.TTFT = constants
+	o.TTFT, o.PrefillDecode = copiesOf(o.TTFT), copiesOf(o.PrefillDecode)
 	return o
+}
+
+func copiesOf[M ~map[string]*float64](values M) M {
+	out := make(M, len(values))
+	for name, v := range values {
+		out[name] = copyOf(v)
+	}
+	return out
 }
 
 func copyOf[T any](v *T) *T {

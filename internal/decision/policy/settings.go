@@ -22,6 +22,8 @@ type Settings struct {
 	TextTTL  time.Duration // how long the replica of a text counts
 	Pressure Pressure
 	Version  uint64 // of the Book it came from
+
+	PrefillDecode PrefillDecode
 }
 
 // Pressure states when a model counts as under pressure: when load guards have
@@ -33,7 +35,7 @@ type Pressure struct {
 
 // DefaultSettings returns the settings of a model without settings of its own.
 func DefaultSettings() Settings {
-	return Settings{Policy: NameTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT(),
+	return Settings{Policy: NameTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT(), PrefillDecode: DefaultPrefillDecode(),
 		TextTTL: 5 * time.Minute, Pressure: Pressure{Window: time.Minute, Threshold: 1}}
 }
 

@@ -67,6 +67,12 @@ func (t *TTFT) Cost(r Request, c *Candidate) float64 {
 	return c.speed() * t.Prefill(r.Input, t.gpuTokens(c))
 }
 
+// Saved returns the prefill time in seconds that a candidate's match on its GPU saves a
+// request there, at its speed.
+func (t *TTFT) Saved(r Request, c *Candidate) float64 {
+	return c.speed() * (t.Prefill(r.Input, 0) - t.Prefill(r.Input, c.Matched))
+}
+
 // Wait returns the expected time until the request's first token on a candidate, in
 // seconds.
 func (t *TTFT) Wait(r Request, c *Candidate) float64 {
@@ -89,30 +95,50 @@ func (c *Candidate) speed() float64 {
 // scores, which has cands' length. Guarded and failing candidates come last, so the list
 // is empty only without candidates.
 func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
-	var inFlight, awaiting float64
+	limits, awaiting := t.limits(cands)
+	lambda := t.lambda(awaiting, len(cands))
+	for i := range cands {
+		c := &cands[i]
+		scores[i] = Score{Cost: t.score(r, c, lambda) + spread(r, c), Verdict: verdict(c, limits.of(c))}
+	}
+	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal, live: true, spread: true}
+	return by.best(ranked, n)
+}
+
+// limits are the requests in flight beyond which a candidate is guarded out: burst while
+// its match is still being computed.
+type limits struct{ all, burst float64 }
+
+// of returns the limit of a candidate.
+func (l *limits) of(c *Candidate) float64 {
+	if c.Matched > c.Reported {
+		return l.burst
+	}
+	return l.all
+}
+
+// limits returns the limits, and the number of requests whose first token has not come.
+func (t *TTFT) limits(cands []Candidate) (l limits, awaiting float64) {
+	var inFlight float64
 	for i := range cands {
 		inFlight += float64(cands[i].InFlight)
 		awaiting += float64(cands[i].Awaiting)
 	}
-	count := float64(max(1, len(cands)))
-	limit, burst := math.Inf(1), math.Inf(1)
+	mean := inFlight / float64(max(1, len(cands)))
+	l = limits{math.Inf(1), math.Inf(1)}
 	if t.Guard > 0 {
-		limit = t.Guard*inFlight/count + t.GuardAdd
+		l.all = t.Guard*mean + t.GuardAdd
+		l.burst = l.all
 	}
 	if t.BurstGuard > 0 {
-		burst = min(limit, t.BurstGuard*inFlight/count+t.BurstAdd)
+		l.burst = min(l.all, t.BurstGuard*mean+t.BurstAdd)
 	}
-	lambda := t.Lambda + t.Kappa*awaiting/count
-	for i := range cands {
-		c := &cands[i]
-		most := limit
-		if c.Matched > c.Reported {
-			most = burst
-		}
-		scores[i] = Score{Cost: t.score(r, c, lambda) + spread(r, c), Verdict: verdict(c, most)}
-	}
-	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal, live: true, spread: true}
-	return by.best(ranked, n)
+	return l, awaiting
+}
+
+// lambda returns L for so many waiting requests on so many candidates.
+func (t *TTFT) lambda(awaiting float64, candidates int) float64 {
+	return t.Lambda + t.Kappa*awaiting/float64(max(1, candidates))
 }
 
 func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {

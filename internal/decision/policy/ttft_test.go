@@ -21,14 +21,18 @@ func pick(t *TTFT, n int, r Request, c []Candidate) []int32 {
 
 func TestPrefillFormula(t *testing.T) {
 	p := DefaultTTFT()
-	// 1,000 tokens of which 400 are cached: 600 computed, each against the tokens before
-	// it.
+	// 400 of 1,000 tokens are cached; the other 600 are computed, each against the tokens
+	// before it.
 	want := 35e-6*600 + 1e-9*600*(400+300)
 	if got := p.Prefill(1000, 400); math.Abs(got-want) > 1e-15 {
 		t.Errorf("Prefill(1000, 400) = %g, want %g", got, want)
 	}
 	if got, want := p.Prefill(100, 100), p.Prefill(100, 99); got != want {
 		t.Errorf("a full hit costs %g, want %g: the last token is always computed", got, want)
+	}
+	c := Candidate{Matched: 400, Lower: 900, Speed: 2}
+	if got, want := p.Saved(Request{Input: 1000}, &c), 2*(p.Prefill(1000, 0)-p.Prefill(1000, 400)); got != want || got <= 0 {
+		t.Errorf("400 tokens on the GPU save %g, want %g", got, want)
 	}
 }
 
@@ -165,7 +169,7 @@ func TestRoutersSpread(t *testing.T) {
 	if got := chosen(0.05); len(got) < 4 {
 		t.Errorf("eight routers chose among %d nearly equal replicas: %v", len(got), got)
 	}
-	cands[5].Pending = -1 // beyond what any hash makes of 0.05 s
+	cands[5].Pending = -1 // beyond any number that a hash makes of 0.05 s
 	if got := chosen(0.05); got[5] != 8 {
 		t.Errorf("a clear winner: %v", got)
 	}

@@ -29,7 +29,7 @@ func chain(contents ...uint64) []prefixhash.Key {
 	return out
 }
 
-// depths is what Match returns, deepest per holder.
+// depths returns Match's result, deepest per holder.
 func depths(t *Trees, c []prefixhash.Key, now time.Time) map[index.HolderID]int {
 	out := map[index.HolderID]int{}
 	t.Match(model, c, now, ttl, func(h index.HolderID, depth int) { out[h] = depth })

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// config has the values of a config.json that decide what layers cache. A value whose
-// absence means something else than zero is a number.
+// config has the values of a config.json that decide the layers' caches. A value is a
+// number if its absence means something else than zero.
 type config struct {
 	Type   string `json:"model_type"`
 	Layers int    `json:"num_hidden_layers"`

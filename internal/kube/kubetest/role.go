@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Enforce lets through only what a Role allows; nil allows everything. As in a
-// cluster, a rule with resourceNames allows lists and watches that ask for one
-// of these names by field selector.
+// Enforce lets through only the requests that a Role allows; nil allows everything. As in
+// a cluster, a rule with resourceNames allows lists and watches that ask for one of these
+// names by field selector.
 func (s *Server) Enforce(role Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,7 @@ type Options struct {
 	ReplayAddr  string // of the ROUTER socket; "" = a free port of 127.0.0.1
 }
 
-// Fate says what happens to one batch's live copy.
+// Fate decides about one batch's live copy.
 type Fate = publisher.Fate
 
 // The fates there are.

@@ -16,7 +16,7 @@ type Options struct {
 	OldReplies  bool // replies without the topic frame, as vLLM 0.21
 }
 
-// Fate says what happens to the live copy of one payload.
+// Fate decides about the live copy of one payload.
 type Fate int
 
 // The fates there are.

@@ -103,6 +103,15 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Address returns the address of the embedded server with its port, "" without one.
+func (c Config) Address() string {
+	at, err := withPort(c.Listen)
+	if err != nil {
+		return ""
+	}
+	return at
+}
+
 // withPort completes an address with DefaultPort.
 func withPort(addr string) (string, error) {
 	if _, _, err := net.SplitHostPort(addr); err == nil {
@@ -149,6 +158,22 @@ func (c Config) token() (string, error) {
 	return token, nil
 }
 
+// Readable returns every problem with the files that c names, one sentence each.
+func (c Config) Readable() error {
+	if !c.Enabled() {
+		return nil
+	}
+	_, token := c.token()
+	_, certificates := c.TLS.config()
+	errs := []error{token, certificates}
+	if c.Creds != "" {
+		if _, err := os.ReadFile(c.Creds); err != nil {
+			errs = append(errs, fmt.Errorf("peers.creds: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // config returns the TLS of both directions, nil without files.
 func (t TLS) config() (*tls.Config, error) {
 	if t == (TLS{}) {
@@ -156,12 +181,12 @@ func (t TLS) config() (*tls.Config, error) {
 	}
 	c, err := certs.Client(certs.ClientOptions{Enabled: true, CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile})
 	if err != nil {
-		return nil, fmt.Errorf("peers.tls: %w", err)
+		return nil, fmt.Errorf("peers.tls.%w", err)
 	}
 	if t.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("peers.tls: %w", err)
+			return nil, fmt.Errorf("peers.tls.cert_file and key_file: %w", err)
 		}
 		c.Certificates, c.GetClientCertificate = []tls.Certificate{pair}, nil
 	}

@@ -133,7 +133,7 @@ func (r *linked) charge(i int) *load.Charge {
 	return c
 }
 
-// others is what r counts of other routers' requests in flight on all replicas.
+// others returns r's count of other routers' requests in flight on all replicas.
 func (r *linked) others() (requests int64) {
 	for _, a := range r.ledger.All() {
 		for _, s := range a.Others() {
@@ -255,14 +255,18 @@ func TestARouterThatCannotKeepUp(t *testing.T) {
 	}
 	slow.link.mu.Unlock()
 	within(t, "it hears of the request", func() bool { return slow.others() == 1 })
+	within(t, "it knows both others", func() bool { return slow.metrics(t)["warmroute_peers"] == 2 })
 	n := slow.metrics(t)
-	for _, name := range []string{"warmroute_peer_gaps_total", "warmroute_peer_bytes_total", "warmroute_peer_silent_seconds", "warmroute_peer_in_flight_requests", "warmroute_peers_messages_total", "warmroute_peers_bytes_total"} {
+	if n["warmroute_peer_gaps_total"] <= 0 && slow.link.State().Stats.Expired == 0 { // a router that fell silent meanwhile begins anew
+		t.Error("no gap is counted")
+	}
+	for _, name := range []string{"warmroute_peer_bytes_total", "warmroute_peer_silent_seconds", "warmroute_peer_in_flight_requests", "warmroute_peers_messages_total", "warmroute_peers_bytes_total"} {
 		if n[name] <= 0 {
 			t.Errorf("%s: %v", name, n[name])
 		}
 	}
-	if n["warmroute_peers"] != 2 || n["warmroute_peers_connected"] != 1 {
-		t.Errorf("%v peers, connected %v", n["warmroute_peers"], n["warmroute_peers_connected"])
+	if n["warmroute_peers_connected"] != 1 {
+		t.Errorf("%v peers are connected", n["warmroute_peers_connected"])
 	}
 	charge.Release()
 	checkFleet(t, all)

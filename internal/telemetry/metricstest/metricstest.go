@@ -5,7 +5,7 @@ package metricstest
 import (
 	"bytes"
 	"os"
-	"strings"
+	"regexp"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,7 +15,7 @@ import (
 )
 
 // Lint fails t for every metric in g that breaks a naming rule, has no help or
-// does not begin with warmroute_, and if g has none at all. It sees collected
+// has another prefix than those of named, and if g has none at all. It sees collected
 // metrics only: give vectors a value first.
 func Lint(t testing.TB, g prometheus.Gatherer) {
 	t.Helper()
@@ -34,14 +34,18 @@ func Lint(t testing.TB, g prometheus.Gatherer) {
 		t.Error("no metrics")
 	}
 	for _, f := range families {
-		if !strings.HasPrefix(f.GetName(), telemetry.Prefix) {
-			t.Errorf("%s: the name does not begin with %s", f.GetName(), telemetry.Prefix)
+		if !named.MatchString(f.GetName()) {
+			t.Errorf("%s: the name begins with none of %s", f.GetName(), named)
 		}
 		if f.GetHelp() == "" {
 			t.Errorf("%s: no help", f.GetName())
 		}
 	}
 }
+
+// named matches the beginning of the project's metrics, and of those of the Go runtime and
+// of the process.
+var named = regexp.MustCompile(`^(` + telemetry.Prefix + `|go_|process_)`)
 
 // Docs fails t if the file at path is not the documentation of metrics; with
 // update it writes it.

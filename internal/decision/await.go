@@ -1,0 +1,119 @@
+package decision
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	"warmroute/index"
+)
+
+// mostAwaited bounds the answers that are awaited at once. A later request takes the place of
+// the oldest.
+const mostAwaited = 512
+
+// awaited are the requests whose answers' usage may show the index what the events of their
+// replicas do not contain. Their memory is reused.
+type awaited struct {
+	mu   sync.Mutex
+	next int
+	seqs [mostAwaited]uint64 // of the decisions' records; 0: nothing is awaited in this place
+	all  [mostAwaited]awaitedAnswer
+}
+
+// awaitedAnswer is one request. It has hits, and nothing of the prompt.
+type awaitedAnswer struct {
+	id    uint64 // the hash of the request's
+	at    index.HolderID
+	scope index.Scope
+	guess index.Guess
+	alone bool // the request has ended, and no other is known to have been on the holder meanwhile
+}
+
+// expect tells the index which prompts are sent to a holder whose events lack some of its
+// settings. The index learns these settings from the hits. The guess of a prompt of which
+// other blocks are on their way, or in a tier whose rule is not known, is not kept: its answer
+// shows nothing.
+func (d *Decider) expect(a *Ask, mv *View, w *Work, at *holder) {
+	if a.Prompts == nil || !at.events {
+		return
+	}
+	s := mv.scopes[at.scope]
+	if a.Repeated || a.Cacheless {
+		d.index.Expect(&w.guess, at.id, s, nil, nil)
+		return
+	}
+	w.chain(a, mv, at.scope)
+	if a.ended() {
+		return
+	}
+	from := 0
+	for i, end := range w.ends {
+		w.prompt = onePrompt{a.Prompts, i}
+		d.index.Expect(&w.guess, at.id, s, w.keys[from:end], &w.prompt)
+		from = end
+	}
+	best := &w.cands[w.ranked[0]]
+	below := best.Lower > best.Reported && !w.guess.Below()
+	if len(w.ends) > 1 || best.Matched != best.Reported || below {
+		w.guess.Reset()
+	}
+}
+
+// Await keeps what is expected of the answer to a request, until Answered. dec is the last
+// decision of w, and id the request's. A prompt of which nothing is expected to be hit is not
+// awaited.
+func (d *Decider) Await(dec *Decision, id string, w *Work) {
+	r := dec.Reservation
+	if r == nil || r.here == nil || !dec.Telling && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
+		return
+	}
+	l := &d.awaited
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.awaited, r.seq, l.seqs[l.next] = l.next, dec.Seq, dec.Seq
+	one := &l.all[l.next]
+	l.next = (l.next + 1) % len(l.all)
+	one.id, one.at, one.scope, one.alone = xxhash.Sum64String(id), r.here.id, r.mv.scopes[r.here.scope], false
+	one.guess.Set(&w.guess)
+}
+
+// ended records that the request of r has ended, and whether no other was on its holder
+// meanwhile.
+func (l *awaited) ended(r *Reservation, alone bool) {
+	if r.seq == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seqs[r.awaited] == r.seq {
+		l.all[r.awaited].alone = alone
+	}
+}
+
+// Answered takes the cached tokens that the chosen replica has counted for a request, by its
+// decision and its id. Only an awaited answer teaches, and once.
+func (d *Decider) Answered(seq uint64, id string, cached int) {
+	if one, ok := d.awaited.take(seq, xxhash.Sum64String(id)); ok {
+		d.index.Answered(one.at, one.scope, &one.guess, cached, one.alone)
+	}
+}
+
+// take takes out the answer of a decision and a request, with a guess of its own: the index
+// may wait for the holder's writer, which no request may.
+func (l *awaited) take(seq, id uint64) (one awaitedAnswer, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.seqs[:], seq)
+	if seq == 0 || i < 0 || l.all[i].id != id {
+		return one, false
+	}
+	at := &l.all[i]
+	one = *at
+	one.guess = index.Guess{}
+	one.guess.Set(&at.guess)
+	at.guess.Reset()
+	at.scope, l.seqs[i] = index.Scope{}, 0
+	return one, true
+}

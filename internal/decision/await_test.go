@@ -1,0 +1,236 @@
+package decision
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/load"
+)
+
+// answering is a rig with one replica that has ten blocks of a prompt, in full attention and
+// windows, and drops the last block of every hit for its draft model.
+type answering struct {
+	*rig
+	p    chained
+	w    Work
+	last uint64
+}
+
+func newAnswering(t *testing.T) *answering {
+	r := &answering{rig: newRig(t, policy.Config{}, replicas(1)...), p: prompt(1, 0, 10)}
+	r.hybrid(r.p, 10)
+	r.index.Hits(index.Holder{Replica: one}, 0, 0)
+	return r
+}
+
+const (
+	answeredHit  = 9 * blockSize
+	predictedHit = 10 * blockSize
+)
+
+// sent is a request whose answer is awaited.
+type sent struct {
+	Decision
+	id string
+}
+
+func (r *answering) send(a Ask) sent {
+	r.t.Helper()
+	a.Model = "m"
+	if a.Prompts == nil {
+		a.Prompts = r.p
+	}
+	s := sent{Decision: r.decider.Decide(&a, &r.w)}
+	if s.Reservation == nil {
+		r.t.Fatalf("no hint: %s", s.Reason)
+	}
+	r.last++
+	s.Seq, s.id = r.last, strconv.FormatUint(r.last, 10)
+	r.decider.Await(&s.Decision, s.id, &r.w)
+	r.wait(time.Millisecond)
+	return s
+}
+
+// end ends a request, and its answer has so many cached tokens.
+func (r *answering) end(s sent, cached int) {
+	s.Reservation.Answered(200)
+	s.Reservation.Release()
+	r.wait(10 * time.Millisecond)
+	r.decider.Answered(s.Seq, s.id, cached)
+}
+
+func (r *answering) groups() index.Groups {
+	r.t.Helper()
+	g, ok := r.index.ExplainGroups(r.decider.index.ID(index.Holder{Replica: one}), index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: blockSize, Group: 1}, &onePrompt{r.p, 0})
+	if !ok {
+		r.t.Fatal("no group is known")
+	}
+	return g
+}
+
+// TestAnswersTeach: two requests are always in flight, so that no count covers exactly the
+// prompts that were sent; the answers show that the replica drops a block. From then on no
+// answer is telling.
+func TestAnswersTeach(t *testing.T) {
+	r := newAnswering(t)
+	before := r.send(Ask{})
+	if !before.Telling || before.Reported != predictedHit {
+		t.Fatalf("%+v", before.Decision)
+	}
+	for range 10 {
+		next := r.send(Ask{})
+		r.end(before, answeredHit)
+		before = next
+	}
+	if g := r.groups(); !g.Trust.Exact || g.Hit != answeredHit {
+		t.Errorf("%+v", g)
+	}
+	if s := r.send(Ask{}); s.Telling || s.Reported != answeredHit {
+		t.Errorf("after it is learned: %+v", s.Decision)
+	}
+}
+
+// TestNoEvidence: answers that may differ from every assumption for another cause move no
+// trust, and none is awaited of a request that vLLM may look up several times, or not at all.
+func TestNoEvidence(t *testing.T) {
+	other := prompt(2, 0, 3)
+	for name, c := range map[string]struct {
+		do     func(r *answering)
+		counts bool
+	}{
+		"alone": {func(r *answering) { r.end(r.send(Ask{}), 16) }, true},
+		"one before": {func(r *answering) {
+			before := r.send(Ask{Prompts: other, Must: true})
+			s := r.send(Ask{})
+			before.Reservation.Release()
+			r.end(s, 16)
+		}, false},
+		"one meanwhile": {func(r *answering) {
+			s := r.send(Ask{})
+			r.send(Ask{Prompts: other, Must: true}).Reservation.Release()
+			r.end(s, 16)
+		}, false},
+		"another router's": {func(r *answering) {
+			r.account(one).SetShare("other", load.Share{Requests: 1}, r.now)
+			r.end(r.send(Ask{}), 16)
+		}, false},
+		"another router's meanwhile": {func(r *answering) {
+			s := r.send(Ask{})
+			r.account(one).SetShare("other", load.Share{Requests: 1}, r.now)
+			r.end(s, 16)
+			r.account(one).SetShare("other", load.Share{}, r.now)
+		}, false},
+		"one that was not charged": {func(r *answering) {
+			r.decider.Uncharged()
+			r.end(r.send(Ask{}), 16)
+		}, false},
+		"answered before it ended": {func(r *answering) {
+			s := r.send(Ask{})
+			r.decider.Answered(s.Seq, s.id, 16)
+			s.Reservation.Release()
+		}, false},
+		"several answers": {func(r *answering) { r.end(r.send(Ask{Repeated: true}), 16) }, false},
+		"no cache":        {func(r *answering) { r.end(r.send(Ask{Cacheless: true, Must: true}), 0) }, false},
+		"another request": {func(r *answering) {
+			s := r.send(Ask{})
+			s.id = "another"
+			r.end(s, 16)
+		}, false},
+		"blocks on their way": {func(r *answering) {
+			long := chained{blocks: append(append([]int{}, r.p.blocks...), 501, 502), extra: 1}
+			before := r.send(Ask{Prompts: long})
+			s := r.send(Ask{Prompts: long})
+			before.Reservation.Release()
+			r.end(s, answeredHit) // more blocks than predicted, less the dropped one, might be as many
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newAnswering(t)
+			for range 10 {
+				r.end(r.send(Ask{}), predictedHit)
+			}
+			if g := r.groups(); !g.Trust.Exact {
+				t.Fatalf("%+v", g)
+			}
+			r = newAnswering(t)
+			for range 2 {
+				r.end(r.send(Ask{}), predictedHit)
+			}
+			for range 100 {
+				c.do(r)
+				r.wait(2 * time.Minute)
+			}
+			for range 2 {
+				r.end(r.send(Ask{}), predictedHit)
+			}
+			if g := r.groups(); g.Trust.Exact == c.counts || g.Hit != predictedHit {
+				t.Errorf("%+v", g)
+			}
+		})
+	}
+}
+
+// TestAnAnswerTeachesOnce: nor does one whose place another request has taken.
+func TestAnAnswerTeachesOnce(t *testing.T) {
+	r := newAnswering(t)
+	s := r.send(Ask{})
+	r.end(s, answeredHit)
+	for range 10 {
+		r.decider.Answered(s.Seq, s.id, answeredHit)
+	}
+	if g := r.groups(); g.Hit != predictedHit {
+		t.Errorf("one answer has taught several times: %+v", g)
+	}
+	old := r.send(Ask{})
+	for range mostAwaited {
+		s := r.send(Ask{})
+		s.Reservation.Release()
+	}
+	old.Reservation.Release()
+	if _, ok := r.decider.awaited.take(old.Seq, 0); ok {
+		t.Error("more answers are awaited than are bounded")
+	}
+	if len(r.decider.awaited.all) != mostAwaited {
+		t.Error("the bound is another one")
+	}
+}
+
+// TestAwaitAllocatesNothing once its places have been used.
+func TestAwaitAllocatesNothing(t *testing.T) {
+	r := newAnswering(t)
+	s := r.send(Ask{})
+	s.Reservation.Release()
+	for range mostAwaited {
+		r.decider.Await(&s.Decision, s.id, &r.w)
+	}
+	if n := testing.AllocsPerRun(100, func() { r.decider.Await(&s.Decision, s.id, &r.w) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestAnswersSettleWhatIsInCPUMemory: a replica has cleared its cache, and events do not tell
+// whether CPU memory was cleared with it. The next answer does.
+func TestAnswersSettleWhatIsInCPUMemory(t *testing.T) {
+	for kept, want := range map[bool]int{true: 10 * blockSize, false: 0} {
+		r := &answering{rig: newRig(t, policy.Config{}, replicas(1)...), p: prompt(1, 0, 10)}
+		r.stored(one, r.p)
+		for i := range r.p.blocks { // a chunk is one block
+			copied := r.event(chained{blocks: r.p.blocks[:i+1]})
+			copied.Tier, copied.Connector, copied.ByHash = index.TierCPU, index.OffloadSingles, true
+			copied.Hashes, copied.Content = copied.Hashes[i:], nil
+			r.apply(copied)
+		}
+		r.apply(index.Event{Kind: index.Cleared})
+		s := r.send(Ask{})
+		if !s.Telling {
+			t.Fatalf("kept %v: the answer is not telling: %+v", kept, r.w.cands)
+		}
+		r.end(s, want)
+		if s := r.send(Ask{}); s.Telling || r.w.cands[0].Lower != want {
+			t.Errorf("kept %v: %+v, telling %v", kept, r.w.cands, s.Telling)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package decision
+
+import (
+	"testing"
+	"time"
+
+	"warmroute/internal/decision/policy"
+)
+
+// TestAReplicaThatFailsAtOnceGetsNothing: it never has anything in flight, and
+// must not look idle for that.
+func TestAReplicaThatFailsAtOnceGetsNothing(t *testing.T) {
+	for _, status := range []int{503, 0} { // told by Envoy, or only seen to end too soon
+		r := newRig(t, policy.Config{}, replicas(4)...)
+		hole, fell := "10.0.0.2:8000", 0
+		for i := range 400 {
+			d, _ := r.ask(prompt(i, i, 100))
+			r.wait(time.Millisecond)
+			if first(d) == hole {
+				fell++
+				d.Reservation.Answered(status)
+				d.Reservation.Release()
+			}
+		}
+		if fell > 8 { // three to notice, and one try after each penalty
+			t.Errorf("status %d: the broken replica got %d of 400 requests", status, fell)
+		}
+		r.wait(time.Minute)
+		back := 0
+		for i := range 40 {
+			d, _ := r.ask(prompt(1000+i, i, 100))
+			if first(d) == hole {
+				back++
+				r.wait(100 * time.Millisecond)
+				d.Reservation.Answered(200)
+				d.Reservation.Release()
+			}
+		}
+		if back == 0 {
+			t.Errorf("status %d: the replica never gets another chance", status)
+		}
+	}
+}
+
+// TestAQuickAnswerFromTheCacheIsNoFailure: a wholly cached prompt with an answer
+// of one token stores nothing and may end within a millisecond.
+func TestAQuickAnswerFromTheCacheIsNoFailure(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	p := prompt(1, 0, 100)
+	warm := "10.0.0.2:8000"
+	r.stored(warm, p)
+	for i := range 6 {
+		d, _ := r.ask(p)
+		if first(d) != warm {
+			t.Fatalf("request %d went to %s", i, first(d))
+		}
+		r.wait(time.Millisecond)
+		d.Reservation.Release()
+	}
+}
+
+// TestAQuickAnswerWhereNothingIsReportedIsNoFailure: the text chain knows the
+// first 16 KiB of a conversation that is cached as a whole, or nothing of it.
+func TestAQuickAnswerWhereNothingIsReportedIsNoFailure(t *testing.T) {
+	reps := replicas(2)
+	for i := range reps {
+		reps[i].Events = nil
+	}
+	r := newRig(t, policy.Config{}, reps...)
+	text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
+	ask := func() Decision {
+		return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: 25600}, new(Work))
+	}
+	home := ""
+	for i := range 10 {
+		d := ask()
+		if home == "" {
+			home = first(d)
+		}
+		if first(d) != home {
+			t.Fatalf("request %d went to %s, the first to %s", i, first(d), home)
+		}
+		r.wait(20 * time.Millisecond) // one engine step, which is seen to end without its status
+		d.Reservation.Release()
+	}
+}

@@ -1,0 +1,101 @@
+package decision
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
+)
+
+func TestStrangersTrafficCountsAsLoad(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	reps := replicas(2)
+	page := func(running, waiting float64) {
+		r.wait(time.Second)
+		for i := range reps {
+			c := *reps[i]
+			c.Load = []fleet.Load{{At: r.now}}
+			if i == 0 {
+				c.Load[0].Running, c.Load[0].Waiting = running, waiting
+			}
+			reps[i] = &c
+		}
+		r.fleet.Set(reps...)
+	}
+	page(4, 12)
+	d, rec := r.ask(prompt(1, 0, 100))
+	if c := candidate(t, rec, "10.0.0.1:8000"); first(d) != "10.0.0.2:8000" || c.Foreign < 0.3 {
+		t.Errorf("12 requests of others wait there: went to %s, %+v", first(d), c)
+	}
+	// Our own burst is not somebody else's, even when it is over by now.
+	page(0, 0)
+	var ours []Decision
+	for i := range 20 {
+		d, _ := r.ask(prompt(10+i, i, 10))
+		ours = append(ours, d)
+	}
+	for _, d := range ours {
+		d.Reservation.Answered(200)
+		d.Reservation.Release()
+	}
+	page(8, 2)
+	if _, rec := r.ask(prompt(99, 0, 10)); candidate(t, rec, "10.0.0.1:8000").Foreign != 0 {
+		t.Errorf("our own requests count as others': %+v", rec.Candidates)
+	}
+}
+
+func TestTheHistogramCalibratesWhereThereAreNoEvents(t *testing.T) {
+	rep := replica(1)
+	rep.Events = nil
+	r := newRig(t, policy.Config{}, rep)
+	sum, count := 0.0, 0.0
+	for range 100 {
+		for range 5 {
+			w := new(Work)
+			text := []prefixhash.Key{prefixhash.Key(count + 1)}
+			d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: 1000}, w)
+			r.wait(200 * time.Millisecond)
+			sum, count = sum+3*w.Record.Candidates[0].State.Pending+3*0.0355, count+1 // three times slower than modelled
+			d.Reservation.Answered(200)
+			d.Reservation.Release()
+		}
+		c := *rep
+		c.Load = []fleet.Load{{At: r.now, TTFTSum: sum, TTFTCount: count}}
+		r.fleet.Set(&c)
+	}
+	learned := r.account(rep.Addr).Speed()
+	if learned < 2.2 || learned > 3.5 {
+		t.Errorf("learned speed %g, the replica is three times slower than modelled", learned)
+	}
+	stranger := replica(2) // an unknown one: it counts like the idle ones
+	stranger.Events = nil
+	r.fleet.Set(rep, stranger)
+	w := new(Work)
+	r.decider.Decide(&Ask{Model: "m", Text: []prefixhash.Key{1}, TextTokens: 1000, Dry: true}, w)
+	if got := candidate(t, &w.Record, stranger.Addr).Speed; math.Abs(got-learned) > 1e-9 {
+		t.Errorf("a new replica counts with speed %g, want %g", got, learned)
+	}
+}
+
+func TestLoadedAdaptersAreNearer(t *testing.T) {
+	lora := prefixhash.LoRA{Name: "sql", Set: true}
+	var reps []*fleet.Replica
+	for i := range 3 {
+		c := *replica(i + 1)
+		c.Models = []fleet.Model{{ID: "sql", Base: "m", LoRA: lora}}
+		c.Load = []fleet.Load{{MaxLoRAs: 2, At: time.Unix(1, 0)}}
+		reps = append(reps, &c)
+	}
+	reps[0].Load[0].LoRAs = []string{"de", "fr"}
+	reps[1].Load[0].LoRAs = []string{"de"}
+	reps[2].Load[0].LoRAs = []string{"de", "sql"}
+	r := newRig(t, policy.Config{}, reps...)
+	w := new(Work)
+	d := r.decider.Decide(&Ask{Model: "sql", Prompts: prompt(1, 0, 50)}, w)
+	if d.Destination != "10.0.0.3:8000,10.0.0.2:8000,10.0.0.1:8000" {
+		t.Errorf("order %s: want loaded, a free slot, full", d.Destination)
+	}
+}

@@ -1,0 +1,137 @@
+package policy
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// partnersOf gives candidates to one class, each its own replica with equal prices.
+func partnersOf(n int) []Partner {
+	out := make([]Partner, n)
+	for i := range out {
+		out[i] = Partner{Class: 1, Replica: i, Prefills: true, Handover: 0.05, Token: 1.0 / 75_000}
+	}
+	return out
+}
+
+func pickApart(s *Settings, r Request, cands []Candidate, partners []Partner, answer int) (int32, Compared) {
+	ranked, a := s.PickApart(nil, 1, r, Crowd{cands, partners, answer}, make([]Score, len(cands)))
+	return ranked[0], a
+}
+
+// TestNobodySplitsAtRest: without work in the queues, and with equal matches, a split never
+// pays, whatever the price of answers.
+func TestNobodySplitsAtRest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 2000 {
+		s := DefaultSettings()
+		s.PrefillDecode.Theta = rng.Float64()
+		cands := make([]Candidate, 2+rng.IntN(6))
+		held := rng.IntN(5000)
+		for i := range cands {
+			cands[i] = Candidate{Hash: rng.Uint64(), Matched: held, Reported: held}
+		}
+		r := Request{Input: 1 + rng.IntN(100_000), Ordinal: rng.Uint64()}
+		if _, a := pickApart(&s, r, cands, partnersOf(len(cands)), 1+rng.IntN(len(cands)-1)); a.Split {
+			t.Fatalf("%d tokens, %d held: %+v", r.Input, held, a)
+		}
+	}
+}
+
+// TestWhenASplitPays: a busy replica hands a long cold prompt over, unless little of it is
+// left to compute, the partner is as busy, or there is none.
+func TestWhenASplitPays(t *testing.T) {
+	busy := Candidate{Hash: 1, Pending: 2, InFlight: 20, Awaiting: 4}
+	for name, tt := range map[string]struct {
+		theta float64
+		d, p  Candidate
+		class int
+		split bool
+		warm  bool
+		idle  bool
+	}{
+		"a busy decoder":              {d: busy, p: Candidate{Hash: 2}, class: 1, split: true},
+		"its partner is as busy":      {d: busy, p: Candidate{Hash: 2, Pending: 2.1}, class: 1},
+		"no partner":                  {d: busy, p: Candidate{Hash: 2}, class: 2, idle: true},
+		"at rest":                     {d: Candidate{Hash: 1}, p: Candidate{Hash: 2}, class: 1, idle: true},
+		"running answers, no theta":   {d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2}, class: 1, idle: true},
+		"running answers":             {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2}, class: 1, split: true},
+		"running answers on both":     {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2, InFlight: 50}, class: 1, idle: true},
+		"the decoder has the prompt":  {theta: 1, d: Candidate{Hash: 1, InFlight: 50, Matched: 9990, Reported: 9990}, p: Candidate{Hash: 2}, class: 1, warm: true, idle: true},
+		"the partner fails":           {d: busy, p: Candidate{Hash: 2, Failing: true}, class: 1, idle: true},
+		"the partner has the prompt":  {d: busy, p: Candidate{Hash: 2, Matched: 9000, Reported: 9000}, class: 1, split: true},
+		"the partner is twice slower": {d: Candidate{Hash: 1, Pending: 0.2}, p: Candidate{Hash: 2, Speed: 2}, class: 1, idle: true},
+	} {
+		s := DefaultSettings()
+		s.PrefillDecode.Theta = tt.theta
+		partners := partnersOf(2)
+		partners[1].Class = tt.class
+		_, a := pickApart(&s, Request{Input: 10_000}, []Candidate{tt.d, tt.p}, partners, 1)
+		if a.Split != tt.split || a.P >= 0 && (a.Warm != tt.warm || a.Idle != tt.idle) {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+}
+
+// TestPickApartIsTheBestPair: looking at each class's two best is as good as looking at
+// every pair.
+func TestPickApartIsTheBestPair(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for range 2000 {
+		s := DefaultSettings()
+		s.PrefillDecode.Theta = rng.Float64()
+		s.TTFT.Guard, s.TTFT.BurstGuard = 0, 0
+		n := 2 + rng.IntN(8)
+		answer := 1 + rng.IntN(n)
+		cands, partners := make([]Candidate, n), partnersOf(n)
+		for i := range cands {
+			held := rng.IntN(8000)
+			cands[i] = Candidate{Hash: rng.Uint64(), Matched: held, Reported: held, Pending: rng.Float64() * 2, Awaiting: rng.IntN(4), Live: rng.Float64() * 1e5, Speed: 0.5 + rng.Float64()}
+			cands[i].InFlight = cands[i].Awaiting + rng.IntN(60)
+			partners[i].Class, partners[i].Replica, partners[i].Prefills = rng.IntN(3), i/2, rng.IntN(4) > 0
+		}
+		r := Request{Input: 8000 + rng.IntN(20_000)}
+		_, awaiting := s.TTFT.limits(cands)
+		lambda := s.TTFT.lambda(awaiting, n)
+		least := math.Inf(1)
+		for d := range answer {
+			base := s.TTFT.score(r, &cands[d], lambda)
+			local := s.price(r, &cands[d], lambda)
+			least = min(least, base+local.Harm)
+			for p := range cands {
+				if partners[p].Class != 0 && partners[p].Class == partners[d].Class && partners[p].Prefills && partners[p].Replica != partners[d].Replica {
+					a := s.apart(r, &Crowd{cands, partners, answer}, d, int32(p), lambda)
+					// A step of the decoder that hides the partner's queue makes pairs equal
+					// that differ in it.
+					least = min(least, base-(a.Local.Total-a.Local.Harm)+a.Remote.Total)
+				}
+			}
+		}
+		scores := make([]Score, n)
+		ranked, _ := s.PickApart(nil, 1, r, Crowd{cands, partners, answer}, scores)
+		if got := scores[ranked[0]].Cost; got > least+0.3 || got < least-1e-9 {
+			t.Fatalf("costs %g, the best pair %g", got, least)
+		}
+	}
+}
+
+func crowdOf(n int) ([]Candidate, []Partner) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	cands := make([]Candidate, n)
+	for i := range cands {
+		cands[i] = Candidate{Hash: rng.Uint64(), Matched: rng.IntN(4000), Pending: rng.Float64(), InFlight: rng.IntN(20), Live: 1e5, Speed: 1}
+	}
+	return cands, partnersOf(n)
+}
+
+// 32 replicas that answer, and 32 that only prefill.
+func BenchmarkPickApart32And32(b *testing.B) {
+	s, r := DefaultSettings(), Request{Input: 12_000}
+	cands, partners := crowdOf(64)
+	scores, ranked := make([]Score, 64), make([]int32, 0, 3)
+	b.ReportAllocs()
+	for b.Loop() {
+		ranked, _ = s.PickApart(ranked[:0], 3, r, Crowd{cands, partners, 32}, scores)
+	}
+}

@@ -1,0 +1,164 @@
+package decision
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/decision/why"
+)
+
+// Explain fills in Why, of the record and of its candidates: in words, and for a recorded
+// decision from its numbers, which do not tell why a block was not there.
+func (rec *Record) Explain() {
+	if rec.Why == nil {
+		rec.Why = new(why.Answer)
+	}
+	rec.Why.Do = rec.Reason.Do()
+	for i := range rec.Candidates {
+		c := &rec.Candidates[i]
+		if c.Why == nil {
+			c.Why = rec.endOf(&c.State)
+		}
+		if c.Why != nil {
+			c.Why.Left = max(0, rec.Tokens-c.Why.Cached-c.Why.Coming)
+			c.Why.Say(rec.At)
+		}
+	}
+	rec.Why.Text = rec.line()
+}
+
+// endOf returns what a candidate's numbers tell of the end of its match, nil if prompts
+// were not looked up.
+func (rec *Record) endOf(s *policy.Candidate) *why.End {
+	if rec.Prompts == 0 {
+		return nil
+	}
+	end := newEnd(s, rec.Block)
+	switch {
+	case strings.HasPrefix(rec.Source, "text"):
+		end.Cause = why.ByText
+	case rec.Block == 0:
+		end.Cause = why.Cacheless
+	case rec.Prompts > 1:
+		end.Cause = why.Several
+	case rec.Blocks == 0:
+		end.Cause = why.TooShort
+	case s.Doubted:
+		end.Cause = why.Doubted
+	case s.Reported >= rec.Blocks*rec.Block:
+		end.Cause = why.Whole
+	case end.Coming > 0:
+		end.Cause = why.InFlight
+	default:
+		end.Cause = why.NotKept
+	}
+	return end
+}
+
+// line returns the answer's line.
+func (rec *Record) line() string {
+	parts := []string{rec.compared()}
+	for i := range rec.Why.Elsewhere {
+		parts = append(parts, rec.Why.Elsewhere[i].Say())
+	}
+	if n := rec.Why.Untried; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d further adapters and models were not tried", n))
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
+}
+
+// compared compares the chosen candidate with the one that has most of the prompt.
+func (rec *Record) compared() string {
+	if len(rec.Candidates) == 0 {
+		return rec.missing()
+	}
+	chosen, best := rec.winner(), 0
+	for i := range rec.Candidates {
+		if more := rec.Candidates[i].State.Matched - rec.Candidates[best].State.Matched; more > 0 || more == 0 && i == chosen {
+			best = i
+		}
+	}
+	has := rec.Candidates[best].State.Matched
+	switch {
+	case has == 0:
+		return "no candidate has any of the prompt" + rec.census()
+	case chosen < 0:
+		return fmt.Sprintf("no replica was chosen; %s has most, %d tokens", rec.Candidates[best].name(), has)
+	case chosen == best:
+		return "no candidate has more than the chosen one"
+	}
+	b := &rec.Candidates[best]
+	return fmt.Sprintf("%s has %d tokens more than the chosen one, but %s", b.name(), has-rec.Candidates[chosen].State.Matched, b.passed(&rec.Candidates[chosen]))
+}
+
+// winner returns the index of the chosen candidate, -1 if there is none.
+func (rec *Record) winner() int {
+	chosen, _, _ := strings.Cut(rec.Chosen, ",")
+	win := -1
+	for i := range rec.Candidates {
+		c := &rec.Candidates[i]
+		if chosen != "" && c.Replica == chosen && (win < 0 || c.Score.Verdict == policy.Ranked && c.Score.Cost < rec.Candidates[win].Score.Cost) {
+			win = i // of several ranks, the cheapest
+		}
+	}
+	return win
+}
+
+func (c *CandidateRecord) name() string {
+	if c.Rank > 0 {
+		return fmt.Sprintf("%s rank %d", c.Replica, c.Rank)
+	}
+	return c.Replica
+}
+
+// passed says why a candidate was not chosen.
+func (c *CandidateRecord) passed(chosen *CandidateRecord) string {
+	switch {
+	case c.State.Failing:
+		return "it is failing"
+	case c.Score.Verdict != policy.Ranked:
+		return "it has too many requests in flight"
+	}
+	return fmt.Sprintf("it costs more (%.4f s, the chosen one %.4f s)", c.Score.Cost, chosen.Score.Cost)
+}
+
+// census counts the candidates' causes.
+func (rec *Record) census() string {
+	n := map[why.Cause]int{}
+	for i := range rec.Candidates {
+		if w := rec.Candidates[i].Why; w != nil {
+			n[w.Cause]++
+		}
+	}
+	var parts []string
+	for _, c := range why.Causes() {
+		if n[c] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", c, n[c]))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+// missing says why there was no candidate.
+func (rec *Record) missing() string {
+	switch rec.Reason {
+	case ReasonUnknownModel:
+		text := fmt.Sprintf("no replica serves or served %q", rec.Asked)
+		if len(rec.Why.Served) > 0 {
+			text += "; served are " + strings.Join(rec.Why.Served, ", ")
+		}
+		return text
+	case ReasonNotReady:
+		var replicas []string
+		for _, r := range rec.Why.NotReady {
+			replicas = append(replicas, r.Addr+": "+r.Why)
+		}
+		return strings.Join(append([]string{fmt.Sprintf("no replica of %q is ready", rec.Asked)}, replicas...), "; ")
+	}
+	return "the decision ended before replicas were compared"
+}

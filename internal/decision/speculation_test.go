@@ -1,0 +1,147 @@
+package decision
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/decision/policy"
+)
+
+// TestSpeculationLastsUntilEventsTell: from the decision on, the prefix counts at
+// its replica; the events replace that, and silence ends it.
+func TestSpeculationLastsUntilEventsTell(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	p := prompt(1, 0, 100)
+	d, _ := r.ask(p)
+	home := first(d)
+	_, rec := r.ask(p)
+	if c := candidate(t, rec, home); c.Matched != 100*blockSize || c.Reported != 0 {
+		t.Errorf("just routed: %+v", c)
+	}
+	r.stored(home, p)
+	_, rec = r.ask(p)
+	if c := candidate(t, rec, home); c.Matched != 100*blockSize || c.Reported != 100*blockSize {
+		t.Errorf("reported: %+v", c)
+	}
+	lost := prompt(2, 0, 100)
+	d, _ = r.ask(lost)
+	r.wait(time.Minute)
+	r.index.Begin(index.Holder{Replica: "10.0.0.9:8000"}) // somebody else's batch does not matter
+	if _, rec = r.ask(lost); candidate(t, rec, first(d)).Matched != 0 {
+		t.Errorf("a minute later nothing was stored, but it still counts")
+	}
+}
+
+// TestSpeculationIsWithdrawnWhenTheRequestFails: by its status, by the end of its
+// response, or because the event that reports its first token had not come by
+// then. Blocks that a replica has reported stay, however the response ended.
+func TestSpeculationIsWithdrawnWhenTheRequestFails(t *testing.T) {
+	unseen := func(*Reservation) {}
+	whole := func(l *Reservation) { l.Ended(true) }
+	broken := func(l *Reservation) { l.Ended(false) }
+	for i, tt := range []struct {
+		name   string
+		status int
+		ended  func(*Reservation)
+		heard  bool
+		stays  bool
+	}{
+		{"whole", 200, whole, false, true},
+		{"broken off", 200, broken, false, false},
+		{"an end that is not seen", 200, unseen, false, false},
+		{"nothing is seen", 0, unseen, false, false},
+		{"refused", 400, whole, false, false},
+		{"an error", 503, whole, false, false},
+		{"stored, then broken off", 200, broken, true, true},
+		{"stored, nothing is seen", 0, unseen, true, true},
+	} {
+		r := newRig(t, policy.Config{}, replicas(2)...)
+		p := prompt(i, 0, 100)
+		d, _ := r.ask(p)
+		if tt.heard {
+			r.stored(first(d), p)
+		}
+		d.Reservation.Answered(tt.status)
+		tt.ended(d.Reservation)
+		d.Reservation.Release()
+		_, rec := r.ask(p)
+		if got := candidate(t, rec, first(d)).Matched > 0; got != tt.stays {
+			t.Errorf("%s: counts as cached: %v, want %v", tt.name, got, tt.stays)
+		}
+	}
+}
+
+func TestServedElsewhereMovesTheCharge(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(3)...)
+	p := prompt(1, 0, 100)
+	d, _ := r.ask(p)
+	list := strings.Split(d.Destination, ",")
+	r.decider.Served(&d, list[1])
+	from, to := r.account(list[0]), r.account(list[1])
+	if from.InFlight() != 0 || from.Pending() != 0 || to.InFlight() != 1 || to.Live() != int64(p.Tokens(0)) {
+		t.Errorf("in flight %d on the first, %d where it was served", from.InFlight(), to.InFlight())
+	}
+	_, rec := r.ask(p)
+	if candidate(t, rec, list[0]).Matched != 0 || candidate(t, rec, list[1]).Matched == 0 {
+		t.Error("the prefix is expected where it was first sent")
+	}
+	d.Reservation.Release()
+	if to.InFlight() > 1 || from.InFlight() > 1 {
+		t.Error("the charge stays")
+	}
+	d, _ = r.ask(prompt(2, 0, 10))
+	r.decider.Served(&d, "10.9.9.9:8000") // not one of ours
+	d.Reservation.Release()
+	for addr, l := range r.ledger.All() {
+		if l.Failures() > 1 {
+			t.Errorf("%v is blamed for what Envoy does without hints", addr)
+		}
+	}
+}
+
+// TestTheNextTurnInFlight: a prompt in flight whose beginning is cached already is found whole,
+// also in a cache with several groups.
+func TestTheNextTurnInFlight(t *testing.T) {
+	first, next := prompt(1, 0, 10), prompt(1, 0, 14)
+	for name, stored := range map[string]func(*rig){
+		"full attention": func(r *rig) { r.stored(one, first) },
+		"groups":         func(r *rig) { r.hybrid(first, 10) },
+	} {
+		r := newRig(t, policy.Config{}, replicas(1)...)
+		stored(r)
+		if _, rec := r.ask(next); rec.Predicted != 10*blockSize {
+			t.Errorf("%s: %d tokens are predicted before", name, rec.Predicted)
+		}
+		if _, rec := r.ask(next); rec.Predicted != 14*blockSize {
+			t.Errorf("%s: %d tokens are predicted while the prompt is in flight", name, rec.Predicted)
+		}
+	}
+}
+
+// TestBurstOfOnePrompt is 512 identical prompts at once on 8 replicas.
+func TestBurstOfOnePrompt(t *testing.T) {
+	for _, blocks := range []int{20, 768, 4000} {
+		r := newRig(t, policy.Config{}, replicas(8)...)
+		p := prompt(1, 0, blocks)
+		count, misses := map[string]int{}, 0
+		for n := 1; n <= 512; n++ {
+			d, rec := r.ask(p)
+			count[first(d)]++
+			if rec.Predicted == 0 {
+				misses++
+			}
+			most := 0
+			for _, k := range count {
+				most = max(most, k)
+			}
+			if mean := float64(n) / 8; n >= 64 && float64(most) > 1.3*mean {
+				t.Fatalf("%d blocks: after %d the busiest has %d, %.2f times the mean", blocks, n, most, float64(most)/mean)
+			}
+		}
+		if hits, attainable := 512-misses, 512-8; float64(hits) < 0.9*float64(attainable) {
+			t.Errorf("%d blocks: %d hits of %d attainable", blocks, hits, attainable)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package why
+
+// Cause says what ends a candidate's match of a prompt.
+type Cause string
+
+// The causes, the most specific first: a candidate has the first that applies.
+const (
+	ByText      Cause = "by_text"      // the request was placed by its text
+	Cacheless   Cause = "cacheless"    // vLLM reads no cache for the request
+	Several     Cause = "several"      // the request has several prompts
+	TooShort    Cause = "too_short"    // no full block before the last token
+	NoEvents    Cause = "no_events"    // nothing reports the replica's blocks
+	Doubted     Cause = "doubted"      // the replica did not hit what its events promised
+	NoGroup     Cause = "no_group"     // it is not known which cache group is full attention
+	Whole       Cause = "whole"        // all full blocks before the last token are cached
+	InFlight    Cause = "in_flight"    // the next block is expected from a request in flight
+	Group       Cause = "group"        // another cache group than full attention ends the match
+	Evicted     Cause = "evicted"      // the replica removed the next block
+	Diverges    Cause = "diverges"     // the replica has another block in the next one's place
+	IndexFull   Cause = "index_full"   // the index dropped blocks of the replica
+	Cleared     Cause = "cleared"      // the replica cleared its cache
+	Restarted   Cause = "restarted"    // the replica's publisher restarted
+	EventsLost  Cause = "events_lost"  // events were lost, or their reporter began again: all known blocks were dropped
+	NeverStored Cause = "never_stored" // the replica has not reported the next block
+	NotKept     Cause = "not_kept"     // a record has the match's end alone
+)
+
+// causes has for each cause what to do about it.
+var causes = []struct {
+	cause Cause
+	do    string
+}{
+	{ByText, "Configure KV events and a source of token ids."},
+	{Cacheless, "Nothing: a request for logprobs of its prompt must compute it all."},
+	{Several, "Explain each prompt in a request of its own."},
+	{TooShort, "Nothing: vLLM caches full blocks only."},
+	{NoEvents, "Enable the replica's KV events, or run a sidecar for them."},
+	{Doubted, "Compare the replica's hits with its events in /debug/replicas."},
+	{NoGroup, "Set full_attention_group for the replica."},
+	{Whole, "Nothing: vLLM always computes the last token."},
+	{InFlight, "Nothing: the blocks count as cached when that request is served."},
+	{Group, "Nothing, or let the replicas keep more of that group (prefix_cache_retention_interval)."},
+	{Evicted, "Give the replicas more KV cache, or add replicas."},
+	{Diverges, "Move what differs (a date, an id, a reordered tool) behind what prompts share."},
+	{IndexFull, "Raise index.max_blocks or index.max_scope_blocks."},
+	{Cleared, "Find out who resets the prefix cache."},
+	{Restarted, "Nothing: the cache fills again."},
+	{EventsLost, "Give the replica a replay endpoint, and look at its events in /debug/replicas."},
+	{NeverStored, "Nothing if the prompt is new there; else look at the replica's events in /debug/replicas."},
+	{NotKept, "Send the request's body to extproc explain."},
+}
+
+// Causes returns every Cause.
+func Causes() (all []Cause) {
+	for _, c := range causes {
+		all = append(all, c.cause)
+	}
+	return all
+}
+
+// Do returns what to do about a cause, in one sentence.
+func (c Cause) Do() string {
+	for i := range causes {
+		if causes[i].cause == c {
+			return causes[i].do
+		}
+	}
+	return ""
+}
+
+// Place says where more of a prompt is cached than at the candidates.
+type Place string
+
+// The places.
+const (
+	Unsalted     Place = "without_salt"      // under the same model, without the request's cache_salt
+	OtherAdapter Place = "other_adapter"     // under another adapter of the model, or under the model itself
+	OtherModel   Place = "other_model"       // under another model that was loaded from the same files
+	BeyondSubset Place = "beyond_the_subset" // on a replica that the gateway's subset leaves out
+)
+
+// Places returns every Place.
+func Places() []Place { return []Place{Unsalted, OtherAdapter, OtherModel, BeyondSubset} }

@@ -1,0 +1,94 @@
+package feed
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/index"
+	"warmroute/internal/fleet"
+	"warmroute/internal/kvevents"
+)
+
+func TestAReplicaHasTheWorstStateOfItsRanks(t *testing.T) {
+	up, paused := kvevents.Status{Connected: true}, kvevents.Status{Connected: true, Paused: time.Second}
+	ranks := func(all ...kvevents.Status) (s Replica) {
+		for i, status := range all {
+			s.Ranks = append(s.Ranks, Rank{Rank: i, Status: status})
+		}
+		return s
+	}
+	sources := []fleet.EventSource{{Endpoint: "tcp://10.0.0.1:5557"}}
+	for _, c := range []struct {
+		replica fleet.Replica
+		supply  Replica
+		want    State
+	}{
+		{fleet.Replica{Sidecar: true}, Replica{}, Sidecar},
+		{fleet.Replica{NoEvents: true}, Replica{}, Off},
+		{fleet.Replica{EventsRefused: "rank 0: another host"}, Replica{}, Refused},
+		{fleet.Replica{Events: sources, EventsRefused: "rank 1: another host"}, ranks(up), Following},
+		{fleet.Replica{Events: sources}, Replica{Refused: fmt.Errorf("no")}, Refused},
+		{fleet.Replica{}, Replica{}, None},
+		{fleet.Replica{EventsUnknown: true}, Replica{}, Connecting},
+		{fleet.Replica{Events: sources}, Replica{}, Connecting},
+		{fleet.Replica{Events: sources}, ranks(up, kvevents.Status{}), Connecting},
+		{fleet.Replica{Events: sources}, ranks(up, kvevents.Status{}, paused), Paused},
+		{fleet.Replica{Events: sources}, ranks(up, up), Following},
+	} {
+		if got := StateOf(&c.replica, c.supply); got != c.want {
+			t.Errorf("%+v, %+v: %s, want %s", c.replica, c.supply, got, c.want)
+		}
+	}
+}
+
+// TestReplicasWithoutEventsAreTold: they are counted and named, a bounded number of them;
+// replicas that are not ready, or that publish nothing on purpose, are not named.
+func TestReplicasWithoutEventsAreTold(t *testing.T) {
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	var replicas []*fleet.Replica
+	s := Sources{New(x, Options{}), func() *fleet.Snapshot { return fleet.NewSnapshot(replicas...) }}
+	add := func(n int, r fleet.Replica) {
+		for range n {
+			next := r
+			next.Addr = fmt.Sprintf("10.0.0.%d:8000", len(replicas))
+			replicas = append(replicas, &next)
+		}
+	}
+	add(1, fleet.Replica{Ready: true, Sidecar: true})
+	add(1, fleet.Replica{Ready: true, NoEvents: true})
+	add(1, fleet.Replica{})
+	if notes := s.Notes(); notes != nil {
+		t.Errorf("notes %q although all is intended", notes)
+	}
+	add(notedMost+2, fleet.Replica{Ready: true})
+	notes := s.Notes()
+	if len(notes) != 1 || strings.Count(notes[0], ":8000") != notedMost || !strings.Contains(notes[0], "10.0.0.3:8000, ") || !strings.Contains(notes[0], "and 2 more") {
+		t.Errorf("notes %q", notes)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(s)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, m := range families[0].Metric {
+		values[m.Label[0].GetValue()] = m.GetGauge().GetValue()
+	}
+	for state, want := range map[State]float64{Sidecar: 1, Off: 1, None: notedMost + 2, Following: 0, Refused: 0, Connecting: 0, Paused: 0} {
+		if got := values[string(state)]; got != want {
+			t.Errorf("%v replicas are %s, want %v", got, state, want)
+		}
+	}
+	if len(values) != len(States()) {
+		t.Errorf("series %v", values)
+	}
+}

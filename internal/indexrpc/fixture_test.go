@@ -1,0 +1,155 @@
+package indexrpc
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"warmroute/index"
+	pb "warmroute/index/indexpb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bench is a served index, a client of it and a clock.
+type bench struct {
+	t      *testing.T
+	x      *index.Index
+	s      *Server
+	c      pb.CacheIndexClient
+	conn   *grpc.ClientConn
+	mu     sync.Mutex
+	now    time.Time
+	cancel context.CancelFunc
+	served chan error
+}
+
+func (b *bench) clock() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+func (b *bench) advance(d time.Duration) {
+	b.mu.Lock()
+	b.now = b.now.Add(d)
+	b.mu.Unlock()
+	b.x.Sweep()
+}
+
+func serve(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, now: time.Unix(1_800_000_000, 0), served: make(chan error, 1)}
+	var err error
+	if b.x, err = index.New(index.Options{Now: b.clock}); err != nil {
+		t.Fatal(err)
+	}
+	b.s = New(b.x, Options{Now: b.clock})
+	l := bufconn.Listen(1 << 20)
+	ctx, cancel := context.WithCancel(context.Background())
+	b.cancel = cancel
+	go func() { b.served <- b.s.Serve(ctx, l) }()
+	b.conn, err = grpc.NewClient("passthrough:///index", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.c = pb.NewCacheIndexClient(b.conn)
+	if _, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.conn.Close()
+		cancel()
+		if err := <-b.served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		if err := b.x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func (b *bench) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	b.t.Cleanup(cancel)
+	return ctx
+}
+
+func hash(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
+
+func chain(from uint64, n int) (out [][]byte) {
+	for i := range uint64(n) {
+		out = append(out, hash(from+i))
+	}
+	return out
+}
+
+// from is a report of n blocks of 128 tokens.
+func from(replica, scheme string, first uint64, n int) *pb.ReportCacheStateRequest {
+	p := &pb.Prefix{BlockHashes: chain(first, n), BlockSize: 128}
+	for i := range n {
+		p.TokenCounts = append(p.TokenCounts, uint64(128*(i+1)))
+	}
+	return &pb.ReportCacheStateRequest{ReplicaId: replica, Model: "m", HashScheme: scheme, Prefixes: []*pb.Prefix{p}}
+}
+
+func (b *bench) report(q *pb.ReportCacheStateRequest) *pb.ReportCacheStateResponse {
+	b.t.Helper()
+	out, err := b.c.ReportCacheState(b.ctx(), q)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return out
+}
+
+func (b *bench) publish(q *pb.PublishEventRequest) *pb.PublishEventResponse {
+	b.t.Helper()
+	out, err := b.c.PublishEvent(b.ctx(), q)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return out
+}
+
+func ask(scheme string, first uint64, n int) *pb.LookupRouteRequest {
+	return &pb.LookupRouteRequest{Model: "m", HashScheme: scheme, BlockHashes: chain(first, n), BlockSize: 128}
+}
+
+// lookup gives "replica:tokens" of every route, best first, or the reason for none.
+func (b *bench) lookup(q *pb.LookupRouteRequest) string {
+	b.t.Helper()
+	out, err := b.c.LookupRoute(b.ctx(), q)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if (out.GetHint() == pb.Hint_USE_HINT) != (out.GetReason() == pb.Reason_MATCHED) || (len(out.GetRoutes()) > 0) != (out.GetHint() == pb.Hint_USE_HINT) {
+		b.t.Fatalf("hint, reason and routes disagree: %v", out)
+	}
+	if len(out.GetRoutes()) == 0 {
+		return out.GetReason().String()
+	}
+	var all []string
+	for _, r := range out.GetRoutes() {
+		all = append(all, fmt.Sprintf("%s:%d", r.GetReplicaId(), r.GetMatchedTokens()))
+	}
+	return strings.Join(all, " ")
+}
+
+func (b *bench) want(q *pb.LookupRouteRequest, want string) {
+	b.t.Helper()
+	if got := b.lookup(q); got != want {
+		b.t.Errorf("lookup gives %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,60 @@
+package load
+
+import "sync/atomic"
+
+const (
+	// handoverShare is the weight of a new move in the learned times: about the last
+	// twenty decide.
+	handoverShare = 0.05
+	// handoverPrior is the weight of each of the two moves, one of no token and one of
+	// handoverTokens, that take as long as the settings say.
+	handoverPrior  = 0.01
+	handoverTokens = 8192.0
+	// handoverJump bounds the distance of a single move from the expected time: a move that
+	// waited for room in the cache does not show the connection.
+	handoverJump = 3
+)
+
+// handover learns how long KV caches take to be moved to one account's cache: a line over
+// the number of tokens, by least squares of decaying weights. One goroutine at a time may
+// observe.
+type handover struct{ sums atomic.Pointer[line] }
+
+// line has the sums of a weighted regression of seconds on tokens. It is immutable.
+type line struct{ n, x, y, xx, xy float64 }
+
+func (l line) plus(weight, x, y float64) line {
+	return line{l.n + weight, l.x + weight*x, l.y + weight*y, l.xx + weight*x*x, l.xy + weight*x*y}
+}
+
+// observe learns from KV caches of the prefill that ended at from, and were there at now.
+func (h *handover) observe(t *Terms, from, now int64) {
+	if now <= from || t.Moved <= 0 {
+		return
+	}
+	expected := float64(t.Moving) / 1e9
+	seconds := max(expected/handoverJump, min(expected*handoverJump, float64(now-from)/1e9))
+	var old line
+	if p := h.sums.Load(); p != nil {
+		const k = 1 - handoverShare
+		old = line{k * p.n, k * p.x, k * p.y, k * p.xx, k * p.xy}
+	}
+	next := old.plus(handoverShare, float64(t.Moved), seconds)
+	h.sums.Store(&next)
+}
+
+// Handover returns how many seconds after the end of a prefill its KV cache begins to move
+// to this account's cache, and the seconds for each token; base and token are what is
+// assumed before the first move.
+func (a *Account) Handover(base, token float64) (seconds, eachToken float64) {
+	p := a.handover.sums.Load()
+	if p == nil {
+		return base, token
+	}
+	l := p.plus(handoverPrior, 0, base).plus(handoverPrior, handoverTokens, base+token*handoverTokens)
+	each := (l.n*l.xy - l.x*l.y) / (l.n*l.xx - l.x*l.x) // the priors' tokens differ: never 0/0
+	if each = max(0, each); l.y < each*l.x {
+		each = l.y / l.x // no handover takes less than nothing
+	}
+	return max(0, (l.y-each*l.x)/l.n), each
+}

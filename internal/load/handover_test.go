@@ -1,0 +1,59 @@
+package load
+
+import (
+	"math"
+	"testing"
+
+	"warmroute/index"
+)
+
+// TestHandoverConverges: from any prior, the learned times of moves become those that are
+// seen, and follow when the connection changes; a few waits for room in the cache change
+// little.
+func TestHandoverConverges(t *testing.T) {
+	l := NewLedger(nil)
+	a := l.Of(index.Holder{Replica: "d"})
+	if base, each := a.Handover(0.05, 1e-5); base != 0.05 || each != 1e-5 {
+		t.Fatalf("before the first move: %g, %g", base, each)
+	}
+	now := int64(1e9)
+	see := func(moves int, base, each float64) {
+		for i := range moves {
+			tokens := 500 + 1000*(i*7%16)
+			expectedBase, expectedEach := a.Handover(0.05, 1e-5)
+			terms := Terms{Moved: int64(tokens), Moving: int64((expectedBase + expectedEach*float64(tokens)) * 1e9)}
+			took := base + each*float64(tokens)
+			if i%20 == 19 {
+				took += 60 // it waited
+			}
+			now += 1e9
+			a.handover.observe(&terms, now, now+int64(took*1e9))
+		}
+	}
+	for _, real := range [][2]float64{{0.01, 2e-6}, {0.4, 1e-4}, {0.05, 0}} {
+		see(300, real[0], real[1])
+		for _, tokens := range []float64{1000, 8000} {
+			base, each := a.Handover(0.05, 1e-5)
+			want, got := real[0]+real[1]*tokens, base+each*tokens
+			if math.Abs(got-want) > 0.25*want {
+				t.Errorf("%v: a move of %g tokens takes %.4f s, learned %.4f s", real, tokens, want, got)
+			}
+			if base < 0 || each < 0 {
+				t.Errorf("%v: %g s and %g s each token", real, base, each)
+			}
+		}
+	}
+}
+
+// TestHandoverFromEqualMoves: moves of one size leave no doubt about that size.
+func TestHandoverFromEqualMoves(t *testing.T) {
+	a := NewLedger(nil).Of(index.Holder{Replica: "d"})
+	for i := range int64(100) {
+		base, each := a.Handover(0.05, 1e-5)
+		terms := Terms{Moved: 4000, Moving: int64((base + each*4000) * 1e9)}
+		a.handover.observe(&terms, i*1e9+1, i*1e9+1+2e8)
+	}
+	if base, each := a.Handover(0.05, 1e-5); math.Abs(base+each*4000-0.2) > 0.02 {
+		t.Errorf("%g + 4000 × %g, want 0.2", base, each)
+	}
+}

@@ -1,0 +1,216 @@
+package prefill
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"warmroute/envoy"
+	"warmroute/render/openai"
+)
+
+const (
+	// MaxParams bounds the bytes of kv_transfer_params: the numbers of 65,536 blocks take
+	// half of it.
+	MaxParams = 1 << 20
+	// maxAnswer bounds an answer of one token, which may repeat its prompt (echo).
+	maxAnswer = 8 << 20
+	// DefaultLegs is the default of Options.Legs.
+	DefaultLegs = 256
+	// Connections is the number of unused connections to a replica that are kept.
+	Connections = 64
+)
+
+// The ways in which a leg brings nothing. A leg whose time is over matches
+// context.DeadlineExceeded, a leg whose request has ended context.Canceled.
+var (
+	ErrBusy     = errors.New("prefill: too many legs are under way")
+	ErrRefused  = errors.New("prefill: the replica refused the request") // with a 4xx
+	ErrNoParams = errors.New("prefill: the answer has no kv_transfer_params")
+)
+
+// Leg is the prefill of one request.
+type Leg struct {
+	Addr    string // "ip:port" of the replica
+	Rank    string // its data-parallel rank, "" = none
+	Route   openai.Route
+	Body    []byte // the client's, read until Send returns
+	ID      string // the request's x-request-id, "" = none
+	Parent  string // its traceparent, "" = none
+	Pull    bool   // the answer must have kv_transfer_params
+	Timeout time.Duration
+}
+
+// Answer is a replica's answer to a leg.
+type Answer struct {
+	Params []byte // kv_transfer_params, a JSON object; nil unless Leg.Pull
+	Tokens int    // of the prompt, as the replica counted; 0 = it does not say
+}
+
+// Options configure a Sender.
+type Options struct {
+	Client  *http.Client             // for replicas; it follows no redirects
+	URL     func(addr string) string // root of a replica's HTTP API
+	Legs    int                      // most legs under way; 0 = DefaultLegs
+	Metrics *Metrics                 // nil = none
+}
+
+// Sender sends legs.
+type Sender struct {
+	o     atomic.Pointer[Options] // its Client is never nil
+	under atomic.Int64
+}
+
+// New returns a Sender.
+func New(o Options) *Sender {
+	s := new(Sender)
+	s.Set(o)
+	return s
+}
+
+// Set replaces the options for later legs; without a Client it stays.
+func (s *Sender) Set(o Options) {
+	if before := s.o.Load(); o.Client == nil && before != nil {
+		o.Client = before.Client
+	} else if before != nil {
+		defer before.Client.CloseIdleConnections()
+	}
+	if o.Legs == 0 {
+		o.Legs = DefaultLegs
+	}
+	s.o.Store(&o)
+}
+
+// Send sends a leg and waits for its answer.
+func (s *Sender) Send(ctx context.Context, l *Leg) (Answer, error) {
+	o := s.o.Load()
+	if s.under.Add(1) > int64(o.Legs) {
+		s.under.Add(-1)
+		o.Metrics.ended(ErrBusy, 0)
+		return Answer{}, ErrBusy
+	}
+	defer s.under.Add(-1)
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	a, err := send(ctx, o, l)
+	if err != nil && ctx.Err() != nil { // whatever the transport makes of it
+		err = ctx.Err()
+	}
+	o.Metrics.ended(err, time.Since(start))
+	return a, err
+}
+
+func send(ctx context.Context, o *Options, l *Leg) (Answer, error) {
+	parts, err := appendBody(nil, l)
+	if err != nil {
+		return Answer{}, fmt.Errorf("prefill: %w", err)
+	}
+	body := newBody(parts)
+	ctx, cancel := context.WithCancel(ctx)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL(l.Addr)+l.Route.String(), nil)
+	if err != nil {
+		cancel()
+		return Answer{}, errors.New("prefill: the replica has no address")
+	}
+	req.Body, req.ContentLength = body, body.left
+	l.header(req.Header)
+	defer body.wait()
+	defer cancel() // runs before body.wait, and makes the transport close a body that it has not read
+	resp, err := o.Client.Do(req)
+	if err != nil {
+		return Answer{}, fmt.Errorf("prefill: %w", causeOf(err))
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode >= 400 && resp.StatusCode < 500:
+		return Answer{}, ErrRefused
+	case resp.StatusCode != http.StatusOK:
+		return Answer{}, fmt.Errorf("prefill: the replica answered with status %d", resp.StatusCode)
+	}
+	return read(resp.Body, l.Pull)
+}
+
+func (l *Leg) header(h http.Header) {
+	h.Set("Content-Type", "application/json")
+	for name, value := range map[string]string{"X-Request-Id": l.ID, "Traceparent": l.Parent, envoy.HeaderRank: l.Rank} {
+		if value != "" {
+			h.Set(name, value)
+		}
+	}
+}
+
+// causeOf returns the error below the URL that net/http names, so that logs group by cause.
+func causeOf(err error) error {
+	var cause interface{ Unwrap() error }
+	if errors.As(err, &cause) {
+		return cause.Unwrap()
+	}
+	return err
+}
+
+// read reads an answer of one token.
+func read(from io.Reader, pull bool) (Answer, error) {
+	text, err := io.ReadAll(io.LimitReader(from, maxAnswer+1))
+	switch {
+	case err != nil:
+		return Answer{}, fmt.Errorf("prefill: read the answer: %w", err)
+	case len(text) > maxAnswer:
+		return Answer{}, fmt.Errorf("prefill: the answer has more than %d bytes", maxAnswer)
+	}
+	var answer struct {
+		Params json.RawMessage `json:"kv_transfer_params"`
+		Usage  struct {
+			Prompt int `json:"prompt_tokens"`
+			Input  int `json:"input_tokens"`
+		} `json:"usage"`
+	}
+	if json.Unmarshal(text, &answer) != nil {
+		return Answer{}, errors.New("prefill: the answer is no JSON object of a completion")
+	}
+	a := Answer{Tokens: max(answer.Usage.Prompt, answer.Usage.Input)}
+	if !pull {
+		return a, nil
+	}
+	params := bytes.TrimSpace(answer.Params)
+	if len(params) == 0 || params[0] != '{' || len(params) > MaxParams || !utf8.Valid(params) {
+		return Answer{}, ErrNoParams
+	}
+	a.Params = params
+	return a, nil
+}
+
+// legBody is a leg's body. Its parts are lent: wait returns when nobody reads them any more.
+type legBody struct {
+	io.Reader
+	left   int64
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newBody(parts [][]byte) *legBody {
+	b := &legBody{closed: make(chan struct{})}
+	readers := make([]io.Reader, len(parts))
+	for i, p := range parts {
+		readers[i] = bytes.NewReader(p)
+		b.left += int64(len(p))
+	}
+	b.Reader = io.MultiReader(readers...)
+	return b
+}
+
+// Close implements io.Closer. The transport calls it once it has read the body or given up.
+func (b *legBody) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return nil
+}
+
+func (b *legBody) wait() { <-b.closed }

@@ -1,0 +1,203 @@
+package prefill
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"warmroute/internal/fleet"
+	"warmroute/render/openai"
+)
+
+const patience = time.Minute
+
+// start returns a Sender, its metrics and a leg to a replica that answers by h.
+func start(t *testing.T, h http.HandlerFunc) (*Sender, *Metrics, *Leg) {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	client, err := fleet.HTTPOptions{}.Client(Connections)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := NewMetrics(prometheus.NewRegistry())
+	s := New(Options{Client: client, URL: fleet.HTTPOptions{}.URL, Metrics: m})
+	return s, m, &Leg{Addr: srv.Listener.Addr().String(), Route: openai.Chat, Body: []byte(`{"model":"m","messages":[]}`), Pull: true, Timeout: patience}
+}
+
+// TestLegIsTheBodyWithOneToken: members that would make the answer long, streamed or several
+// are replaced, in any place and spelling; every other one is sent byte for byte.
+func TestLegIsTheBodyWithOneToken(t *testing.T) {
+	for body, want := range map[string]string{
+		` { "model" : "m" , "messages":[ 1, {"n":2} ] , "seed":12345678901234567890 } `: `,"model" : "m" , "messages":[ 1, {"n":2} ] , "seed":12345678901234567890}`,
+		`{"stream":true,"model":"m","n":1}`:                                             `,"model":"m"}`,
+		`{"model":"m","stream":true,"stream_options":{"a":1},"x":"} ,"}`:                `,"model":"m","x":"} ,"}`,
+		`{"max_tokens":7,"a":1,"min_tokens":5,"b":2,"best_of":1}`:                       `,"a":1,"b":2}`,
+		`{"max_completion_tokens":7,"max_output_tokens":9}`:                             `}`,
+		`{"str\u0065am":true,"a":"\u00e4"}`:                                             `,"a":"\u00e4"}`,
+		`{"kv_transfer_params":null,"a":1}`:                                             `,"a":1}`,
+	} {
+		for _, pull := range []bool{false, true} {
+			for _, route := range openai.Routes {
+				parts, err := appendBody(nil, &Leg{Route: route, Body: []byte(body), Pull: pull})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := string(bytes.Join(parts, nil))
+				begin := "{" + oneToken(route)
+				if pull {
+					begin += pulled
+				}
+				if got != begin+want || !json.Valid([]byte(got)) {
+					t.Errorf("%s\ngot  %s\nwant %s", body, got, begin+want)
+				}
+			}
+		}
+	}
+}
+
+func TestParamsAreOpaque(t *testing.T) {
+	const params = `{"do_remote_prefill":true, "remote_block_ids":[[12, 13]],"new":1e400,"x":"\u00e4 ä"}`
+	var got []byte
+	var header http.Header
+	s, _, l := start(t, func(w http.ResponseWriter, r *http.Request) {
+		got, _ = io.ReadAll(r.Body)
+		header = r.Header
+		_, _ = io.WriteString(w, `{"id":"x","kv_transfer_params": `+params+` ,"usage":{"prompt_tokens":48}}`)
+	})
+	l.ID, l.Rank = "request", "3"
+	a, err := s.Send(t.Context(), l)
+	if err != nil || string(a.Params) != params || a.Tokens != 48 {
+		t.Errorf("params %s, %d tokens: %v", a.Params, a.Tokens, err)
+	}
+	if header.Get("X-Request-Id") != "request" || header.Get("X-Data-Parallel-Rank") != "3" || !bytes.Contains(got, []byte(`"do_remote_decode":true`)) {
+		t.Errorf("sent %s with %v", got, header)
+	}
+}
+
+// TestOutcomes: each way in which a replica brings nothing has its error, and its count.
+func TestOutcomes(t *testing.T) {
+	for name, c := range map[string]struct {
+		h       http.HandlerFunc
+		timeout time.Duration
+		is      error
+		outcome string
+	}{
+		"refused": {h: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 400) }, is: ErrRefused, outcome: outcomeRefused},
+		"failed":  {h: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 500) }, outcome: outcomeFailed},
+		"redirected": {h: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+		}, outcome: outcomeFailed},
+		"without params":   {h: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"usage":{}}`) }, is: ErrNoParams, outcome: outcomeNoParams},
+		"null params":      {h: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"kv_transfer_params":null}`) }, is: ErrNoParams, outcome: outcomeNoParams},
+		"params no object": {h: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"kv_transfer_params":"x"}`) }, is: ErrNoParams, outcome: outcomeNoParams},
+		"long params": {h: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"kv_transfer_params":{"a":"`+strings.Repeat("x", MaxParams)+`"}}`)
+		}, is: ErrNoParams, outcome: outcomeNoParams},
+		"no JSON": {h: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"kv_transfer_params":{}`) }, outcome: outcomeFailed},
+		"endless": {h: func(w http.ResponseWriter, _ *http.Request) {
+			for piece := bytes.Repeat([]byte(" "), 1<<20); ; {
+				if _, err := w.Write(piece); err != nil {
+					return
+				}
+			}
+		}, outcome: outcomeFailed},
+		"cut": {h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, `{"kv`)
+		}, outcome: outcomeFailed},
+		"silent": {h: func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body); <-r.Context().Done() }, timeout: 50 * time.Millisecond, is: context.DeadlineExceeded, outcome: outcomeSlow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, m, l := start(t, c.h)
+			if c.timeout > 0 {
+				l.Timeout = c.timeout
+			}
+			_, err := s.Send(t.Context(), l)
+			if err == nil || c.is != nil && !errors.Is(err, c.is) {
+				t.Errorf("error %v, want %v", err, c.is)
+			}
+			if n := testutil.ToFloat64(m.legs.WithLabelValues(c.outcome)); n != 1 {
+				t.Errorf("%v counts as %s, want %s", err, outcome(err), c.outcome)
+			}
+		})
+	}
+}
+
+func TestADeadReplicaIsAFailure(t *testing.T) {
+	s, m, l := start(t, nil)
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Addr = dead.Addr().String()
+	dead.Close()
+	if _, err := s.Send(t.Context(), l); err == nil || testutil.ToFloat64(m.legs.WithLabelValues(outcomeFailed)) != 1 {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestALegEndsWithItsRequest: the replica sees the end, and the body is free again.
+func TestALegEndsWithItsRequest(t *testing.T) {
+	came, gone := make(chan bool), make(chan bool)
+	s, _, l := start(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		close(came)
+		<-r.Context().Done()
+		close(gone)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-came; cancel() }()
+	if _, err := s.Send(ctx, l); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	<-gone
+}
+
+// TestTheBodyIsFreeAfterwards: a replica that answers before it has read the body leaves
+// nobody who reads it. The race detector sees the others.
+func TestTheBodyIsFreeAfterwards(t *testing.T) {
+	s, _, l := start(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 400) })
+	l.Body = []byte(`{"model":"` + strings.Repeat("x", 8<<20) + `"}`)
+	for range 5 {
+		if _, err := s.Send(t.Context(), l); err == nil {
+			t.Error("no error")
+		}
+		for i := 10; i < len(l.Body)-2; i++ {
+			l.Body[i] = 'y'
+		}
+	}
+}
+
+func TestLegsAreLimited(t *testing.T) {
+	come, leave := make(chan bool), make(chan bool)
+	s, m, l := start(t, func(w http.ResponseWriter, _ *http.Request) {
+		come <- true
+		<-leave
+		_, _ = io.WriteString(w, `{"kv_transfer_params":{}}`)
+	})
+	o := *s.o.Load()
+	o.Legs = 1
+	s.Set(o)
+	done := make(chan error)
+	go func() { _, err := s.Send(t.Context(), l); done <- err }()
+	<-come
+	if _, err := s.Send(t.Context(), l); !errors.Is(err, ErrBusy) || testutil.ToFloat64(m.legs.WithLabelValues(outcomeBusy)) != 1 {
+		t.Errorf("error %v", err)
+	}
+	leave <- true
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

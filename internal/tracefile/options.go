@@ -1,0 +1,93 @@
+package tracefile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/index"
+)
+
+// The default size of a file and number of files.
+const (
+	DefaultBytes = 64 << 20
+	DefaultFiles = 4
+)
+
+// MinBytes is the least size of a file: the longest line fits.
+const MinBytes = 1 << 20
+
+// Options configures a Writer.
+type Options struct {
+	Path  string
+	Bytes int // a file of this size is rotated; default DefaultBytes
+	Files int // files that are kept: Path, Path.1 and so on, the oldest last; default DefaultFiles
+	// Fleet returns the replicas; nil: the file has none.
+	Fleet func() []Replica
+	Now   func() time.Time // default index.Now
+	Log   *slog.Logger     // nil: no log
+
+	create func(path string) (file, int64, error) // opens or makes a file to append to, and returns its size; tests replace it
+}
+
+func (o Options) withDefaults() Options {
+	if o.Bytes == 0 {
+		o.Bytes = DefaultBytes
+	}
+	if o.Files == 0 {
+		o.Files = DefaultFiles
+	}
+	if o.Now == nil {
+		o.Now = index.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.create == nil {
+		o.create = create
+	}
+	return o
+}
+
+// file is the part of an os.File that a Writer uses.
+type file interface {
+	io.WriteCloser
+	Truncate(size int64) error
+}
+
+// create opens a regular file for appending. The owner alone can read a new one.
+func create(path string) (file, int64, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, 0, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, info.Size(), nil
+}
+
+// metrics count lines.
+type metrics struct {
+	written prometheus.Counter
+	busy    prometheus.Counter // lost: the queue was full
+	disk    prometheus.Counter // lost: the file could not be written
+}
+
+func newMetrics(reg prometheus.Registerer) metrics {
+	written := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "warmroute_trace_file_lines_total", Help: "Lines written to the trace file."})
+	lost := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "warmroute_trace_file_lost_lines_total", Help: "Lines that the trace file lacks, by cause: busy (the queue of lines was full), disk (the file could not be written)."}, []string{"cause"})
+	reg.MustRegister(written, lost)
+	return metrics{written: written, busy: lost.WithLabelValues("busy"), disk: lost.WithLabelValues("disk")}
+}

@@ -1,0 +1,333 @@
+package tracefile
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/prefixhash"
+)
+
+// Decided is a request when its decision is taken.
+type Decided struct {
+	Number      uint64 // of the decision in this run, at least 1
+	At          time.Time
+	Route       string
+	Model       string // the served model's name, never the client's text
+	Reason      string
+	Replica     string           // named first, "" = none
+	Tokens      int              // of the prompts
+	BlockTokens int              // tokens of a block
+	Keys        []prefixhash.Key // of the prompts' full blocks; Writer.Decided copies them
+	Cached      int              // tokens predicted to be cached at Replica
+	Held        int              // tokens of the longest match of any replica
+	Withheld    string           // why Envoy did not get the hint, "" = it did
+}
+
+// Ended is the end of a request.
+type Ended struct {
+	Number uint64    // of the decision
+	At     time.Time // set by the Writer
+	First  time.Time // of the first token, zero = not known
+	Status int       // of the response, 0 = not seen
+	Served string    // the replica that served, "" = not known
+}
+
+// Counted is what a replica and Envoy counted for a request.
+type Counted struct {
+	Number      uint64        // of the decision
+	Prompt      int           // tokens
+	Cached      int           // of these, tokens found in the cache
+	NoCached    bool          // the replica did not say how many were cached
+	Output      int           // tokens of the answer, 0 = not known
+	First, Took time.Duration // from the request's beginning to the answer's first byte and last
+}
+
+const (
+	queueLines = 4096
+	// queueKeys bounds the keys of the lines in the queue together: 16 MiB.
+	queueKeys = 2 << 20
+	// pooledKeys is the most room for keys that a line keeps for later requests.
+	pooledKeys = 8 << 10
+	// flushBytes are written at once.
+	flushBytes = 64 << 10
+	flushEvery = time.Second
+	// fleetEvery bounds the lines about a fleet that changes again and again.
+	fleetEvery = 10 * time.Second
+)
+
+// entry is a line in the queue.
+type entry struct {
+	decided Decided          // if it has a number
+	ended   Ended            // if it has a number
+	counted Counted          // else
+	keys    []prefixhash.Key // of decided
+}
+
+// Writer writes the trace file. A nil Writer ignores every call.
+type Writer struct {
+	o       Options
+	m       metrics
+	queue   chan *entry
+	entries sync.Pool
+	keys    atomic.Int64 // in the queue
+
+	// Run's goroutine owns the fields below.
+	run     string
+	file    file   // nil: it is not open
+	head    []byte // lines before buf
+	size    int64
+	numbers *numbers
+	spans   []Span
+	buf     []byte    // lines to write
+	lines   int       // in buf
+	fleet   []byte    // the last line about it
+	told    time.Time // when it was written
+	next    []byte    // room for the next
+	refused bool      // the last write failed
+}
+
+// New opens the file. Run must be called for lines to be written.
+func New(o Options, reg prometheus.Registerer) (*Writer, error) {
+	w := &Writer{o: o.withDefaults(), m: newMetrics(reg), queue: make(chan *entry, queueLines), numbers: newNumbers(remembered)}
+	w.entries.New = func() any { return new(entry) }
+	name := make([]byte, 8)
+	_, _ = rand.Read(name) // never fails
+	w.run = hex.EncodeToString(name)
+	if err := w.open(); err != nil {
+		return nil, fmt.Errorf("trace file: %w", err)
+	}
+	return w, nil
+}
+
+// Path returns the name of the file.
+func (w *Writer) Path() string { return w.o.Path }
+
+// Decided queues the line of a decision. It reports false if the queue is full.
+func (w *Writer) Decided(d *Decided) bool {
+	if w == nil {
+		return false
+	}
+	n := int64(len(d.Keys))
+	if w.keys.Add(n) > queueKeys {
+		w.keys.Add(-n)
+		w.m.busy.Inc()
+		return false
+	}
+	e := w.entries.Get().(*entry)
+	e.decided, e.keys = *d, append(e.keys[:0], d.Keys...)
+	e.decided.Keys = nil
+	return w.enqueue(e)
+}
+
+// Ended queues the line of a request's end.
+func (w *Writer) Ended(end Ended) {
+	if w == nil || end.Number == 0 {
+		return
+	}
+	e := w.entries.Get().(*entry)
+	e.ended = end
+	e.ended.At = w.o.Now()
+	w.enqueue(e)
+}
+
+// Counted queues the line of a request's counts.
+func (w *Writer) Counted(c Counted) {
+	if w == nil {
+		return
+	}
+	e := w.entries.Get().(*entry)
+	e.counted = c
+	w.enqueue(e)
+}
+
+func (w *Writer) enqueue(e *entry) bool {
+	select {
+	case w.queue <- e:
+		return true
+	default:
+		w.m.busy.Inc()
+		w.recycle(e)
+		return false
+	}
+}
+
+// recycle gives back the memory of a line.
+func (w *Writer) recycle(e *entry) {
+	w.keys.Add(-int64(len(e.keys)))
+	e.decided, e.ended, e.counted = Decided{}, Ended{}, Counted{}
+	if e.keys = e.keys[:0]; cap(e.keys) > pooledKeys {
+		e.keys = nil
+	}
+	w.entries.Put(e)
+}
+
+// Run writes the queued lines until ctx ends, then the lines that are left.
+func (w *Writer) Run(ctx context.Context) error {
+	if w == nil {
+		return nil
+	}
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case e := <-w.queue:
+			w.take(e)
+		case <-tick.C:
+			w.describeFleet()
+			w.flush()
+		case <-ctx.Done():
+			return w.close()
+		}
+	}
+}
+
+// close writes the lines that are left.
+func (w *Writer) close() error {
+	for {
+		select {
+		case e := <-w.queue:
+			w.take(e)
+			continue
+		default:
+		}
+		break
+	}
+	w.flush()
+	if w.file == nil {
+		return nil
+	}
+	err := w.file.Close()
+	w.file = nil
+	return err
+}
+
+func (w *Writer) take(e *entry) {
+	switch {
+	case e.decided.Number != 0:
+		if w.fleet == nil {
+			w.describeFleet()
+		}
+		w.spans = w.numbers.appendSpans(w.spans[:0], e.keys)
+		w.buf = appendDecided(w.buf, &e.decided, w.spans)
+	case e.ended.Number != 0:
+		w.buf = appendEnded(w.buf, &e.ended)
+	default:
+		w.buf = appendCounted(w.buf, &e.counted)
+	}
+	w.recycle(e)
+	if w.lines++; len(w.buf) >= flushBytes {
+		w.flush()
+	}
+}
+
+// describeFleet adds a line about the fleet if it has changed.
+func (w *Writer) describeFleet() {
+	now := w.o.Now()
+	if w.o.Fleet == nil || w.fleet != nil && now.Sub(w.told) < fleetEvery {
+		return
+	}
+	fleet := w.o.Fleet()
+	if len(fleet) == 0 {
+		return
+	}
+	if w.next = appendFleet(w.next[:0], fleet); bytes.Equal(w.next, w.fleet) {
+		return
+	}
+	w.told, w.fleet = now, append(w.fleet[:0], w.next...)
+	w.buf = append(w.buf, w.fleet...)
+	w.lines++
+}
+
+// flush writes the buffered lines. Lines that the disk refuses are lost.
+func (w *Writer) flush() {
+	if w.lines == 0 {
+		return
+	}
+	err := w.write()
+	switch {
+	case err != nil:
+		w.m.disk.Add(float64(w.lines))
+		if !w.refused {
+			w.o.Log.Warn("the trace file cannot be written: its lines are lost, requests are not affected", "file", w.o.Path, "error", err)
+		}
+	default:
+		w.m.written.Add(float64(w.lines))
+		if w.refused {
+			w.o.Log.Info("the trace file is written again", "file", w.o.Path)
+		}
+	}
+	w.refused = err != nil
+	if w.buf, w.lines = w.buf[:0], 0; cap(w.buf) > 4*flushBytes {
+		w.buf = nil
+	}
+}
+
+// write appends the buffer to the file. A file begins with the run's name and the fleet.
+func (w *Writer) write() error {
+	if err := w.open(); err != nil {
+		return err
+	}
+	if w.size > 0 && w.size+int64(len(w.head)+len(w.buf)) > int64(w.o.Bytes) {
+		if err := w.rotate(); err != nil {
+			return err
+		}
+		if err := w.open(); err != nil {
+			return err
+		}
+	}
+	w.head = append(w.head, w.buf...)
+	_, err := w.file.Write(w.head)
+	if err != nil { // no part of a line stays
+		err = errors.Join(err, w.file.Truncate(w.size), w.file.Close())
+		w.file = nil
+		return err
+	}
+	w.size += int64(len(w.head))
+	if w.head = w.head[:0]; cap(w.head) > 4*flushBytes {
+		w.head = nil
+	}
+	return nil
+}
+
+// open opens the file if it is not open.
+func (w *Writer) open() (err error) {
+	if w.file != nil {
+		return nil
+	}
+	if w.file, w.size, err = w.o.create(w.o.Path); err != nil {
+		w.file = nil
+		return err
+	}
+	w.head = append(appendRun(w.head[:0], w.run, w.o.Now()), w.fleet...)
+	return nil
+}
+
+// rotate closes the file and moves it to Path.1, Path.1 to Path.2 and so on.
+func (w *Writer) rotate() error {
+	err := w.file.Close()
+	w.file = nil
+	if w.o.Files == 1 {
+		return errors.Join(err, os.Remove(w.o.Path))
+	}
+	for i := w.o.Files - 1; i > 0; i-- {
+		from := w.o.Path
+		if i > 1 {
+			from += "." + strconv.Itoa(i-1)
+		}
+		if moved := os.Rename(from, w.o.Path+"."+strconv.Itoa(i)); moved != nil && !errors.Is(moved, os.ErrNotExist) {
+			err = errors.Join(err, moved)
+		}
+	}
+	return err
+}

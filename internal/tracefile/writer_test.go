@@ -1,0 +1,438 @@
+package tracefile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"warmroute/prefixhash"
+	"warmroute/render/testkit/race"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noon = time.Date(2026, 3, 5, 12, 0, 0, 123456000, time.UTC)
+
+func newWriter(t testing.TB, o Options) *Writer {
+	t.Helper()
+	if o.Path == "" {
+		o.Path = filepath.Join(t.TempDir(), "trace.jsonl")
+	}
+	o.Now = func() time.Time { return noon }
+	w, err := New(o, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// finish ends w's Run and waits for it: the queued lines are in the file then.
+func finish(t testing.TB, w *Writer) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := w.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func chain(from, n int) (keys []prefixhash.Key) {
+	for i := range n {
+		keys = append(keys, prefixhash.Key(from+i)*0x9E3779B97F4A7C15)
+	}
+	return keys
+}
+
+// trace is the content of trace files.
+type trace struct {
+	requests []Request
+	ends     []Ended
+	counted  []Counted
+	fleets   [][]Replica
+}
+
+func readTrace(t testing.TB, files ...string) (out trace) {
+	t.Helper()
+	r := Reader{
+		Request: func(q *Request) error { out.requests = append(out.requests, *q); return nil },
+		Ended:   func(_ int, e *Ended) error { out.ends = append(out.ends, *e); return nil },
+		Counted: func(_ int, c *Counted) error { out.counted = append(out.counted, *c); return nil },
+		Fleet:   func(f []Replica) error { out.fleets = append(out.fleets, f); return nil },
+	}
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Read(f); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		f.Close()
+	}
+	return out
+}
+
+func TestWhatIsWrittenIsRead(t *testing.T) {
+	fleet := []Replica{{"10.0.0.1:8000", "m", 16, 640, 1}, {"[::1]:80", "", 0, 0, 0}}
+	w := newWriter(t, Options{Fleet: func() []Replica { return fleet }})
+	first := &Decided{Number: 7, At: noon, Route: "/v1/completions", Model: `m"\` + "\n\xff", Reason: "cold", Replica: "10.0.0.1:8000", Tokens: 100, BlockTokens: 16, Keys: chain(1, 6)}
+	second := &Decided{Number: 9, At: noon.Add(time.Second), Route: "r", Model: "m", Reason: "warm", Tokens: 200, BlockTokens: 16,
+		Keys: append(chain(1, 4), chain(50, 3)...), Cached: 64, Held: 96, Withheld: "shadow"}
+	const a, b = 7, 9
+	counted := []Counted{{Number: a, Prompt: 101, Cached: 16, Output: 5, First: 50 * time.Millisecond, Took: time.Second}, {Number: b, Prompt: 200, NoCached: true}}
+	if !w.Decided(first) || !w.Decided(second) {
+		t.Fatal("a line was lost")
+	}
+	w.Counted(counted[0])
+	w.Counted(counted[1])
+	w.Ended(Ended{Number: a, First: noon.Add(50 * time.Millisecond), Status: 200, Served: "10.0.0.2:8000"})
+	w.Ended(Ended{Number: b})
+	finish(t, w)
+	got := readTrace(t, w.o.Path)
+	if !reflect.DeepEqual(got.fleets, [][]Replica{fleet}) {
+		t.Errorf("fleet %v", got.fleets)
+	}
+	first.Model, first.Keys, second.Keys = "m????", nil, nil
+	want := []Request{{*first, 0, []Span{{0, 6}}}, {*second, 0, []Span{{0, 4}, {6, 3}}}}
+	if len(got.requests) != 2 || len(got.ends) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	for i := range want {
+		got.requests[i].At = got.requests[i].At.UTC()
+		if !reflect.DeepEqual(got.requests[i], want[i]) {
+			t.Errorf("read %+v\nwant %+v", got.requests[i], want[i])
+		}
+	}
+	if !reflect.DeepEqual(got.counted, counted) {
+		t.Errorf("counted %+v", got.counted)
+	}
+	if e := got.ends[0]; e.Number != a || !e.At.Equal(noon) || !e.First.Equal(noon.Add(50*time.Millisecond)) || e.Status != 200 || e.Served != "10.0.0.2:8000" {
+		t.Errorf("end %+v", e)
+	}
+	if e := got.ends[1]; e.Number != b || !e.First.IsZero() || e.Status != 0 || e.Served != "" {
+		t.Errorf("end %+v", e)
+	}
+}
+
+// TestKeysAreNotInTheFile: a reader of the file cannot test a guess by hashing it.
+func TestKeysAreNotInTheFile(t *testing.T) {
+	w := newWriter(t, Options{})
+	keys := chain(7, 3)
+	w.Decided(&Decided{Number: 1, At: noon, Model: "m", Tokens: 50, BlockTokens: 16, Keys: keys})
+	finish(t, w)
+	text, err := os.ReadFile(w.o.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		if bytes.Contains(text, fmt.Append(nil, uint64(k))) || bytes.Contains(text, fmt.Appendf(nil, "%x", uint64(k))) {
+			t.Errorf("key %d is in %s", k, text)
+		}
+	}
+	if info, err := os.Stat(w.o.Path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestForgottenBlocksGetNewNumbers: blocks in use are remembered, others for a generation.
+func TestForgottenBlocksGetNewNumbers(t *testing.T) {
+	n := newNumbers(100)
+	hot, cold := chain(0, 10), chain(1000, 10)
+	n.appendSpans(nil, cold)
+	for i := range 60 {
+		if got := n.appendSpans(nil, hot); len(got) != 1 || got[0] != (Span{10, 10}) {
+			t.Fatalf("round %d: %v", i, got)
+		}
+		n.appendSpans(nil, chain(2000+10*i, 10))
+	}
+	if len(n.young) > 100 || len(n.former) > 100 {
+		t.Errorf("%d and %d blocks are remembered", len(n.young), len(n.former))
+	}
+	if got := n.appendSpans(nil, cold); len(got) != 1 || got[0].First < 100 {
+		t.Errorf("forgotten blocks have numbers %v", got)
+	}
+}
+
+func TestRotation(t *testing.T) {
+	const files = 3
+	dir := t.TempDir()
+	path := filepath.Join(dir, "trace.jsonl")
+	fleet := []Replica{{"a", "m", 16, 640, 1}}
+	w := newWriter(t, Options{Path: path, Bytes: 20_000, Files: files, Fleet: func() []Replica { return fleet }})
+	const n = 1000
+	for i := range n {
+		w.Decided(&Decided{Number: uint64(i) + 1, At: noon, Model: "m", Reason: "cold", Tokens: 100, BlockTokens: 16, Keys: chain(0, 5)})
+		if i%50 == 0 { // as Run does while the queue is not empty
+			for range 50 {
+				select {
+				case e := <-w.queue:
+					w.take(e)
+				default:
+				}
+			}
+			w.flush()
+		}
+	}
+	finish(t, w)
+	names, err := filepath.Glob(path + "*")
+	if err != nil || len(names) != files {
+		t.Fatalf("files %v, %v", names, err)
+	}
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil || info.Size() > 20_000 {
+			t.Errorf("%s: %d bytes, %v", name, info.Size(), err)
+		}
+		if got := readTrace(t, name); !reflect.DeepEqual(got.fleets, [][]Replica{fleet}) {
+			t.Errorf("%s: fleet %v", name, got.fleets)
+		}
+	}
+	got := readTrace(t, path+".2", path+".1", path).requests
+	for i, q := range got {
+		if q.Number != got[0].Number+uint64(i) || q.Run != 0 || !reflect.DeepEqual(q.Spans, []Span{{0, 5}}) {
+			t.Fatalf("request %d: %+v", i, q)
+		}
+	}
+	if last := got[len(got)-1].Number; last != n || got[0].Number == 1 {
+		t.Errorf("requests %d to %d", got[0].Number, last)
+	}
+}
+
+// TestARestartContinuesTheFile: blocks of two runs have nothing in common.
+func TestARestartContinuesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	for range 2 {
+		w := newWriter(t, Options{Path: path})
+		w.Decided(&Decided{Number: 1, At: noon, Model: "m", Tokens: 100, BlockTokens: 16, Keys: chain(0, 5)})
+		finish(t, w)
+	}
+	got := readTrace(t, path).requests
+	if len(got) != 2 || got[0].Run != 0 || got[1].Run != 1 {
+		t.Errorf("requests %+v", got)
+	}
+}
+
+// TestAFullQueueLosesLines: no call waits for the writer, by lines or by keys.
+func TestAFullQueueLosesLines(t *testing.T) {
+	w := newWriter(t, Options{})
+	for range queueLines + 10 {
+		w.Decided(&Decided{Number: 1, Model: "m"})
+	}
+	if got := testutil.ToFloat64(w.m.busy); got != 10 {
+		t.Errorf("%g lines lost, want 10", got)
+	}
+	w.Ended(Ended{Number: 1})
+	if got := testutil.ToFloat64(w.m.busy); got != 11 {
+		t.Errorf("%g lines lost, want 11", got)
+	}
+	finish(t, w)
+	if got := testutil.ToFloat64(w.m.written); got != queueLines {
+		t.Errorf("%g lines written", got)
+	}
+
+	w = newWriter(t, Options{})
+	long := &Decided{Number: 1, Model: "m", Tokens: queueKeys * 16, BlockTokens: 16, Keys: chain(0, queueKeys/4)}
+	for i := range 6 {
+		if taken := w.Decided(long); taken != (i < 4) {
+			t.Errorf("prompt %d: %v", i, taken)
+		}
+	}
+	finish(t, w)
+	if w.keys.Load() != 0 {
+		t.Errorf("%d keys count as queued", w.keys.Load())
+	}
+	if !w.Decided(long) {
+		t.Error("there is no room again")
+	}
+}
+
+// fullDisk is a file on a disk with room for some bytes.
+type fullDisk struct {
+	room *int
+	text *bytes.Buffer
+}
+
+func (d fullDisk) Write(b []byte) (int, error) {
+	n := min(len(b), *d.room)
+	d.text.Write(b[:n])
+	if *d.room -= n; n < len(b) {
+		return n, syscall.ENOSPC
+	}
+	return n, nil
+}
+
+func (d fullDisk) Truncate(size int64) error {
+	*d.room += d.text.Len() - int(size)
+	d.text.Truncate(int(size))
+	return nil
+}
+
+func (d fullDisk) Close() error { return nil }
+
+// TestAFullDiskLosesLines: the lines that fit stay readable, one line of the log tells it, and
+// when there is room again the file goes on.
+func TestAFullDiskLosesLines(t *testing.T) {
+	var log, text bytes.Buffer
+	room := 600
+	fleet := []Replica{{"a", "m", 16, 640, 1}}
+	w := newWriter(t, Options{
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Fleet: func() []Replica { return fleet },
+		create: func(string) (file, int64, error) { return fullDisk{&room, &text}, int64(text.Len()), nil },
+	})
+	write := func(n int) {
+		for range n {
+			w.Decided(&Decided{Number: 1, At: noon, Model: "m", Tokens: 100, BlockTokens: 16, Keys: chain(0, 5)})
+			w.take(<-w.queue)
+		}
+		w.describeFleet()
+		w.flush()
+	}
+	write(2)
+	for range 5 {
+		write(10)
+	}
+	if lost := testutil.ToFloat64(w.m.disk); lost < 50 || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "no space left") {
+		t.Errorf("%g lines lost, log:\n%s", lost, log.String())
+	}
+	room = 1 << 20
+	write(3)
+	finish(t, w)
+	if !strings.Contains(log.String(), "written again") {
+		t.Errorf("log:\n%s", log.String())
+	}
+	requests, fleets := 0, 0
+	r := Reader{Request: func(*Request) error { requests++; return nil }, Fleet: func([]Replica) error { fleets++; return nil }}
+	if err := r.Read(&text); err != nil || requests != 5 || fleets != 2 {
+		t.Errorf("%d requests and %d fleets are read, %v", requests, fleets, err)
+	}
+}
+
+// TestAFleetThatChangesIsToldSometimes: replicas that come and go each second do not push
+// the requests out of the file.
+func TestAFleetThatChangesIsToldSometimes(t *testing.T) {
+	n := 0
+	w := newWriter(t, Options{Fleet: func() []Replica { n++; return []Replica{{"a", "m", 16, n, 1}} }})
+	now := noon
+	w.o.Now = func() time.Time { return now }
+	for range 100 {
+		w.describeFleet()
+		now = now.Add(time.Second)
+	}
+	finish(t, w)
+	if got := readTrace(t, w.o.Path).fleets; len(got) != 10 {
+		t.Errorf("%d lines in 100 s", len(got))
+	}
+}
+
+func TestWrongFilesAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{dir, filepath.Join(dir, "absent", "trace.jsonl"), "/dev/null"} {
+		if _, err := New(Options{Path: path}, prometheus.NewRegistry()); err == nil {
+			t.Errorf("%s is accepted", path)
+		}
+	}
+}
+
+// TestRunEnds: Run writes while requests come from many goroutines, and returns when its
+// context ends.
+func TestRunEnds(t *testing.T) {
+	w := newWriter(t, Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for range 200 {
+				w.Decided(&Decided{Number: 1, At: noon, Model: "m", Tokens: 100, BlockTokens: 16, Keys: chain(0, 5)})
+				w.Ended(Ended{Number: 1})
+			}
+		})
+	}
+	callers.Wait()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if got := readTrace(t, w.o.Path); len(got.requests) != 800 || len(got.ends) != 800 {
+		t.Errorf("%d requests, %d ends", len(got.requests), len(got.ends))
+	}
+	var none *Writer
+	none.Decided(nil)
+	none.Ended(Ended{Number: 1})
+	none.Counted(Counted{Number: 1})
+	if err := none.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRequestsAllocateNothing(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector drops pooled memory at random")
+	}
+	w := newWriter(t, Options{})
+	d := &Decided{Number: 1, At: noon, Model: "m", Tokens: 100_000, BlockTokens: 16, Keys: chain(0, 6250)}
+	one := func() {
+		w.Decided(d)
+		w.Ended(Ended{Number: 1})
+		w.Counted(Counted{Number: 1})
+		for range 3 {
+			w.take(<-w.queue)
+		}
+	}
+	for range 10 {
+		one()
+	}
+	if n := testing.AllocsPerRun(200, one); n > 0 {
+		t.Errorf("%v allocations a request", n)
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	for _, blocks := range []int{512, 6250} {
+		w := newWriter(b, Options{create: func(string) (file, int64, error) { return discard{}, 0, nil }, Bytes: 1 << 40})
+		d := &Decided{Number: 1, At: noon, Model: "m", Tokens: blocks * 16, BlockTokens: 16, Keys: chain(0, blocks)}
+		queued := make([]bool, 0, 64)
+		b.Run(fmt.Sprintf("queue/blocks=%d", blocks), func(b *testing.B) {
+			for range b.N {
+				if queued = append(queued, w.Decided(d)); len(queued) == cap(queued) {
+					b.StopTimer()
+					for range queued {
+						w.recycle(<-w.queue)
+					}
+					queued = queued[:0]
+					b.StartTimer()
+				}
+			}
+		})
+		for range queued {
+			w.recycle(<-w.queue)
+		}
+		queued = queued[:0]
+		b.Run(fmt.Sprintf("write/blocks=%d", blocks), func(b *testing.B) {
+			for range b.N {
+				w.Decided(d)
+				w.take(<-w.queue)
+			}
+		})
+	}
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) Truncate(int64) error        { return nil }
+func (discard) Close() error                { return nil }
