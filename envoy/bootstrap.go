@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -44,12 +45,14 @@ type Options struct {
 	Retries        int           `yaml:"retries" unit:"retries"`        // how often a request is retried after a dead replica, first on the next replica of the hint
 	ServedHeader   bool          `yaml:"served_header"`                 // send clients the serving replica in x-warmroute-served
 	Served         bool          `yaml:"served"`                        // report the serving replica to the router with the response headers, as for endpoint pickers
+	UsageShare     int           `yaml:"usage_share" unit:"percent"`    // requests whose answers' usage Envoy reads for the router, and more for replicas that are new or suspect, or have settings to be learned; 100 = all, 0 = none, without the filter that reads it, which Envoy calls alpha
 	AccessLog      string        `yaml:"access_log"`                    // file of Envoy's access log, one JSON object a line; "none" = none
 	XDS            []string      `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's
 
 	Fleet        Fleet `yaml:"-"` // instead of Replicas, with their models and state
 	XDSTLS       bool  `yaml:"-"` // the router's xds port uses TLS, with the files of TLS
 	ReasonHeader bool  `yaml:"-"` // send clients the reason, in HeaderReason
+	Split        Split `yaml:"-"` // what requests need whose prefill runs elsewhere
 }
 
 // TLS describes how Envoy connects to warmroute. Files are paths on Envoy's
@@ -62,7 +65,10 @@ type TLS struct {
 	KeyFile    string `yaml:"key_file,omitempty"`    // PEM file of its key
 }
 
-// WithDefaults returns o with its zero values replaced.
+// DefaultUsageShare is the share of requests whose answers' usage is read, in percent.
+const DefaultUsageShare = 10
+
+// WithDefaults returns o with its zero values replaced, but for UsageShare.
 func (o Options) WithDefaults() Options {
 	set := func(s *string, d string) {
 		if *s == "" {
@@ -141,6 +147,15 @@ func (o Options) Validate() error {
 	if o.BodyLimit > math.MaxInt32 {
 		errs = append(errs, fmt.Errorf("body_limit: %d bytes is above 2147483647, the largest window of HTTP/2", o.BodyLimit))
 	}
+	if o.UsageShare < 0 || o.UsageShare > 100 {
+		errs = append(errs, fmt.Errorf("usage_share: %d is no percentage from 0 to 100", o.UsageShare))
+	}
+	if o.Split.Wait > 0 && o.Mode != Buffered {
+		errs = append(errs, fmt.Errorf("mode: only BUFFERED waits for a prefill on another replica, not %s", o.Mode))
+	}
+	if o.Split.Wait >= o.IdleTimeout {
+		errs = append(errs, fmt.Errorf("idle_timeout: %v ends requests before the longest wait for a prefill, %v", o.IdleTimeout, o.Split.Wait))
+	}
 	if o.Retries < 0 {
 		errs = append(errs, fmt.Errorf("retries: %d is negative", o.Retries))
 	}
@@ -154,7 +169,10 @@ type addr struct {
 
 func splitAddr(s string) (addr, error) {
 	host, port, err := net.SplitHostPort(s)
-	if err != nil {
+	switch {
+	case err != nil && strings.Count(s, ":") > 1:
+		return addr{}, fmt.Errorf("%q is not host:port; an IPv6 address is written like %q", s, "[::1]:8000")
+	case err != nil:
 		return addr{}, fmt.Errorf("%q is not host:port", s)
 	}
 	n, err := strconv.ParseUint(port, 10, 16)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	"go.yaml.in/yaml/v3"
@@ -57,7 +58,7 @@ func render(t *testing.T, o Options) string {
 func TestEveryModeIsAValidBootstrap(t *testing.T) {
 	for _, mode := range []Mode{Buffered, BufferedPartial, FullDuplex} {
 		for _, served := range []bool{false, true} {
-			o := Options{Mode: mode, Served: served, ServedHeader: served, Admin: "127.0.0.1:9901", Replicas: []string{"127.0.0.1:8000", "[::1]:8001"}}
+			o := Options{Mode: mode, Served: served, ServedHeader: served, UsageShare: 10, Admin: "127.0.0.1:9901", Replicas: []string{"127.0.0.1:8000", "[::1]:8001"}}
 			b := parse(t, []byte(render(t, o)))
 			if n := len(b.StaticResources.Clusters[0].LoadAssignment.Endpoints[0].LbEndpoints); n != 2 {
 				t.Errorf("%s: %d replicas, want 2", mode, n)
@@ -124,6 +125,27 @@ func TestOwnedHeadersAreRemovedAheadOfExtProc(t *testing.T) {
 	}
 }
 
+// TestUsageIsReadBehindExtProc: the filter that reads usages sees the router's answer before
+// it sees the request; a share of 0 leaves it out, and what belongs to it.
+func TestUsageIsReadBehindExtProc(t *testing.T) {
+	o := Options{Replicas: []string{"127.0.0.1:8000"}, UsageShare: 1}
+	text := render(t, o)
+	if ext, reads := strings.Index(text, "envoy.filters.http.ext_proc\n"), strings.Index(text, "envoy.filters.http.composite"); reads < ext {
+		t.Error("usages are read ahead of ext_proc, or not at all")
+	}
+	for _, share := range []int{-1, 101} {
+		if err := (Options{UsageShare: share}).Validate(); err == nil || !strings.Contains(err.Error(), "usage_share") {
+			t.Errorf("a share of %d: %v", share, err)
+		}
+	}
+	o.UsageShare = 0
+	for _, name := range []string{"composite", "ai_protocol_manager", MetadataUsage, "actual_"} {
+		if !strings.Contains(text, name) || strings.Contains(render(t, o), name) {
+			t.Errorf("%s is missing, or there although no usage is read", name)
+		}
+	}
+}
+
 func TestDuplexSaysItsPriceFirst(t *testing.T) {
 	text := render(t, Options{Mode: FullDuplex, Replicas: []string{"127.0.0.1:8000"}})
 	first, _, _ := strings.Cut(text, "\n")
@@ -169,5 +191,36 @@ func TestInstallerInstallsThisVersion(t *testing.T) {
 	m := regexp.MustCompile(`(?m)^version=(\S+)`).FindSubmatch(b)
 	if m == nil || string(m[1]) != Version {
 		t.Errorf("scripts/install-envoy.sh installs %q, envoy.Version is %q", m, Version)
+	}
+}
+
+// TestPrefillElsewhere: what a split request needs is there in the modes that use it, and
+// nothing of it in any other configuration.
+func TestPrefillElsewhere(t *testing.T) {
+	parts := map[string]bool{ // by whether only pull has it
+		"max_message_timeout": false, KeyWait: false, "connection_keepalive": false,
+		MetadataSplit: true, HeaderRetry: true, "envoy.filters.http.upstream_codec": true, "selected_host_key": true,
+	}
+	for name, s := range map[string]Split{"off": {}, "header": {On: true}, "store": {On: true, Wait: time.Minute}, "pull": {On: true, Wait: time.Minute, Pull: true}} {
+		text := render(t, Options{Replicas: []string{"127.0.0.1:8000"}, Split: s})
+		parse(t, []byte(text))
+		for part, pull := range parts {
+			if want := s.Wait > 0 && (s.Pull || !pull); strings.Contains(text, part) != want {
+				t.Errorf("%s: %s is there: %v", name, part, !want)
+			}
+		}
+		for _, h := range OwnedLegs {
+			if strings.Contains(text, "- remove: "+h+"\n") != s.On {
+				t.Errorf("%s: header %s", name, h)
+			}
+		}
+	}
+	for want, o := range map[string]Options{
+		"mode: only BUFFERED waits for a prefill on another replica, not FULL_DUPLEX_STREAMED": {Mode: FullDuplex, Split: Split{On: true, Wait: time.Second}},
+		"idle_timeout: 1s ends requests before the longest wait for a prefill, 30s":            {IdleTimeout: time.Second, Split: Split{On: true, Wait: 30 * time.Second}},
+	} {
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

@@ -12,8 +12,9 @@ func TestProtocolDocNamesEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(Owned[:], HeaderDestination, HeaderRank, HeaderReason, HeaderServed, MetadataLB, MetadataServed,
-		AttributeUpstream, MetadataSubset, KeySubset, MetadataOwn, MetadataBody, KeyModel) {
+	for _, name := range append(Owned[:], HeaderDestination, HeaderRank, HeaderReason, HeaderServed, HeaderPrefiller, HeaderRetry, MetadataSplit, KeyWait, KeySplitBody, MetadataLB, MetadataServed,
+		AttributeUpstream, MetadataSubset, KeySubset, MetadataOwn, KeyReason, KeyWithheld, TagFirstByte, HeaderOptOut, KeyPrompt, KeyPredicted, KeyUsage, KeyReported, KeyDecision, MetadataUsage,
+		MetadataBody, KeyModel) {
 		if !strings.Contains(string(b), "`"+name+"`") {
 			t.Errorf("docs/protocol.md does not explain %s", name)
 		}

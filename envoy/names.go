@@ -15,6 +15,10 @@ const (
 	// response, if configured.
 	HeaderReason = "x-warmroute-reason"
 
+	// HeaderOptOut is the default name of the request header by which a request passes
+	// without a hint. Gateways and clients may set it: it is not in Owned.
+	HeaderOptOut = "x-warmroute-opt-out"
+
 	// HeaderServed has the serving replica, for the client. Envoy sets it on the
 	// response if configured (Options.ServedHeader).
 	HeaderServed = "x-warmroute-served"
@@ -34,13 +38,72 @@ const (
 	AttributeUpstream = "upstream.address"
 
 	// MetadataOwn is the namespace of warmroute's own dynamic metadata of a
-	// request to access logs: reason, model, prompt_tokens, predicted_tokens.
+	// request to access logs: reason, withheld, model and the keys below.
 	MetadataOwn = "warmroute"
 
-	// MetadataBody and KeyModel hold the model a body names, read by Envoy itself
-	// (json_to_metadata) for its own routes; warmroute does not see them.
+	// KeyReason and KeyWithheld are keys in MetadataOwn. Every request that warmroute has
+	// seen has a reason.
+	KeyReason   = "reason"
+	KeyWithheld = "withheld"
+
+	// KeyPrompt and KeyPredicted hold, in MetadataOwn, the number of the prompt's tokens,
+	// and the number of tokens that are predicted to be cached on the first named replica.
+	KeyPrompt    = "prompt_tokens"
+	KeyPredicted = "predicted_tokens"
+
+	// KeyUsage in MetadataOwn asks Envoy to read the usage of the answer: by its
+	// shape (UsageDetected), or as that of a completion (UsageCompletions), which
+	// has no shape of its own.
+	KeyUsage         = "usage"
+	UsageDetected    = "detected"
+	UsageCompletions = "completions"
+
+	// KeyReported and KeyDecision come with KeyUsage in MetadataOwn: the prompt's
+	// tokens that the replica's events report as cached, and the number of the
+	// decision's record.
+	KeyReported = "reported_tokens"
+	KeyDecision = "decision"
+
+	// MetadataUsage is the namespace of typed dynamic metadata with the usage of an
+	// answer (envoy.data.ai.v3.TokenUsage), set by Envoy, read from its access log.
+	MetadataUsage = "envoy.ai.token_usage"
+
+	// TagFirstByte is the tag of an entry of Envoy's access log with the time from the
+	// request to the first byte of the answer's body, in microseconds.
+	TagFirstByte = "first_body_byte_us"
+
+	// MetadataBody and KeyModel hold the model that a body names, for Envoy's routes:
+	// set by warmroute for a model that it knows, otherwise by Envoy itself
+	// (json_to_metadata).
 	MetadataBody = "warmroute.body"
 	KeyModel     = "model"
+
+	// HeaderPrefiller names the replica with a request's prefill leg, for llm-d's sidecar in
+	// front of the decode replica: "ip:port". Set by warmroute in prefill_decode mode header.
+	HeaderPrefiller = "x-prefiller-host-port"
+
+	// KeyPrefill in MetadataOwn has the address of the replica with the prefill leg.
+	KeyPrefill = "prefill"
+
+	// MetadataSplit has what Envoy puts into the body of a request whose prefill ran
+	// elsewhere, in one attempt and only if that goes to the replica KeySplitTo:
+	// KeySplitParams at position KeySplitAt of a body of KeySplitSize bytes. Set by
+	// warmroute in prefill_decode mode pull. Envoy adds the key "sent".
+	MetadataSplit  = "warmroute.split"
+	KeySplitTo     = "to"
+	KeySplitAt     = "at"
+	KeySplitSize   = "size"
+	KeySplitParams = "params"
+
+	// HeaderRetry marks an answer, inside Envoy, that is retried as a plain request: an
+	// error of a replica that was to pull blocks.
+	HeaderRetry = "x-warmroute-retry"
+
+	// KeyWait and KeySplitBody are gRPC metadata of an ext_proc stream, by which Envoy says
+	// that it waits for a prefill elsewhere: for at most so many milliseconds, for bodies of
+	// at most so many bytes.
+	KeyWait      = "x-warmroute-wait-ms"
+	KeySplitBody = "x-warmroute-split-bytes"
 
 	// MetadataSubset and KeySubset hold the gateway's restriction of the pick to
 	// some endpoints. Set by the gateway, read by warmroute on the headers
@@ -52,3 +115,7 @@ const (
 // Owned lists the request headers only warmroute may set. Configurations
 // remove a client's own copies ahead of ext_proc.
 var Owned = [...]string{HeaderDestination, HeaderRank}
+
+// OwnedLegs lists the request headers that tell llm-d's sidecar which other replicas to
+// call. Configurations with prefill and decode apart remove a client's own copies, too.
+var OwnedLegs = [...]string{HeaderPrefiller, "x-encoder-hosts-ports", "x-data-parallel-host-port", "x-kv-cache-source-host-port"}

@@ -75,6 +75,9 @@ const noLimits = "{max_connections: 1000000, max_pending_requests: 1000000, max_
 // listenerName is the name of the listener and of its routes.
 const listenerName = "inference"
 
+// usages are the values of KeyUsage, and how Envoy then reads an answer.
+var usages = []struct{ Is, Protocol string }{{Is: UsageDetected}, {UsageCompletions, "OPENAI_CHAT_COMPLETIONS"}}
+
 // page returns the data of the templates.
 func (o Options) page(from Discovery) map[string]any {
 	o = o.WithDefaults()
@@ -88,8 +91,14 @@ func (o Options) page(from Discovery) map[string]any {
 		"TLS": o.TLS, "NoLimits": noLimits,
 		"ListenerName": listenerName, "Discovery": from, "AccessLog": o.AccessLog,
 		"ReasonHeader": o.ReasonHeader, "HeaderReason": HeaderReason, "MetadataOwn": MetadataOwn,
-		"MetadataBody": MetadataBody, "KeyModel": KeyModel, "ReadsModel": fleet.ReadsModel || len(fleet.Groups) > 0, "Listing": fleet.Listing,
+		"TagFirstByte": TagFirstByte, "KeyReason": KeyReason, "KeyWithheld": KeyWithheld,
+		"MetadataBody": MetadataBody, "KeyModel": KeyModel, "ReadsUsage": o.UsageShare > 0, "Usages": usages, "KeyUsage": KeyUsage, "MetadataUsage": MetadataUsage,
+		"KeyPrompt": KeyPrompt, "KeyPredicted": KeyPredicted, "Listing": fleet.Listing,
 	}
+	o.Split.fill(in, o)
+	reads := fleet.ReadsModel || len(fleet.Groups) > 0
+	// In BUFFERED_PARTIAL mode Envoy may send the headers on before it chooses the route again.
+	in["ReadsModel"], in["SkipsModel"] = reads, reads && o.Mode != BufferedPartial
 	routers := o.ExtProc
 	if o.Standby != "" {
 		in["Standby"] = parsed(o.Standby)

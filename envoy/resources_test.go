@@ -24,7 +24,7 @@ func twoModels() Fleet {
 func TestResourcesAreWhatIsPrinted(t *testing.T) {
 	for _, mode := range []Mode{Buffered, BufferedPartial, FullDuplex} {
 		for name, fleet := range map[string]Fleet{"one": Serving("10.0.0.1:8000", "10.0.0.2:8000"), "several": twoModels()} {
-			o := Options{Mode: mode, Fleet: fleet, ReasonHeader: true, ServedHeader: true, Standby: "10.0.0.9:9002", TLS: TLS{Enabled: true, CAFile: "ca"}}
+			o := Options{Mode: mode, Fleet: fleet, UsageShare: 10, ReasonHeader: true, ServedHeader: true, Standby: "10.0.0.9:9002", TLS: TLS{Enabled: true, CAFile: "ca"}}
 			printed := parse(t, []byte(render(t, o))).StaticResources
 			r, err := Render(o, "")
 			if err != nil {
@@ -62,7 +62,10 @@ func TestOneModelPaysNothing(t *testing.T) {
 			t.Errorf("with several models %s is missing", want)
 		}
 	}
-	if reads, at := strings.Index(several, "json_to_metadata"), strings.Index(several, "filters.http.ext_proc"); reads > at {
-		t.Error("the model is read behind ext_proc")
+	for mode, after := range map[Mode]bool{Buffered: true, BufferedPartial: false, FullDuplex: true} {
+		text := render(t, Options{Mode: mode, Fleet: twoModels()})
+		if got := strings.Index(text, "json_to_metadata") > strings.Index(text, "filters.http.ext_proc"); got != after || strings.Contains(text, "SkipFilter") != after {
+			t.Errorf("%s: the model is read after ext_proc, and only where ext_proc does not know it: %v", mode, got)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"context"
+	"runtime"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +14,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/internal/tokens"
+	"warmroute/internal/tracefile"
 	"warmroute/prefixhash"
 	"warmroute/render/openai"
 	"warmroute/render/testkit/race"
@@ -28,12 +30,28 @@ func (r *readyTokens) Tokens(context.Context, *openai.Request, tokens.Served) (t
 // TestRouteAllocates: a decision after warm-up, over a real index and 8 replicas,
 // reading the body, hashing 4000 tokens, ranking, charging, recording and
 // releasing. It still allocates the parsed request, its budget, the lease, the
-// speculated keys and the header's text; a new allocation must be seen here first.
+// speculated keys and the header's text; a new allocation must be seen here first. A trace
+// file costs none.
 func TestRouteAllocates(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector drops pooled memory at random")
 	}
+	w := traceWriter(t)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
 	const most = 9
+	without, with := routeAllocations(t, nil), routeAllocations(t, w)
+	if t.Logf("%v allocations a decision, %v with a trace file", without, with); without > most || with > without {
+		t.Errorf("at most %d are allowed, and none for the trace file", most)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func routeAllocations(t *testing.T, trace *tracefile.Writer) float64 {
 	x, err := index.New(index.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +68,7 @@ func TestRouteAllocates(t *testing.T) {
 	ledger := load.NewLedger(nil)
 	d := decision.New(decisiontest.NewFleet(replicas...), x, ledger, newBook(t, policy.Config{}), decision.Options{})
 	source := &readyTokens{tokens.Result{Source: tokens.FromBody, Prompts: []tokens.Prompt{{Tokens: ids}}}}
-	r := NewRouter(d, source, decision.NewRing(64), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
+	r := NewRouter(d, source, decision.NewRing(64), NewMetrics(prometheus.NewRegistry()), RouterOptions{Requests: trace, Usage: func(uint64, string, bool) bool { return true }})
 	hold(t, x, replicas[2].Addr, ids[:2000])
 	q := query()
 	one := func() {
@@ -58,17 +76,15 @@ func TestRouteAllocates(t *testing.T) {
 		if got.Reservation == nil {
 			t.Fatalf("decision %+v", got)
 		}
+		trace.Ended(tracefile.Ended{Number: got.Traced, First: got.Reservation.FirstTokenAt(), Status: 200})
 		got.Reservation.Answered(200)
 		got.Reservation.Release()
+		runtime.Gosched() // to the trace file's writer: measurements use one processor
 	}
 	for range 100 {
 		one()
 	}
-	if n := testing.AllocsPerRun(500, one); n > most {
-		t.Errorf("%v allocations a decision, at most %d are allowed", n, most)
-	} else {
-		t.Logf("%v allocations a decision", n)
-	}
+	return testing.AllocsPerRun(500, one)
 }
 
 // hold has a replica report the blocks of ids.

@@ -8,35 +8,65 @@ import (
 )
 
 // answerMetadata is the dynamic metadata of one answer in one piece of memory: the header's
-// value again, as envoy.lb (endpoint-picker protocol 004 requires both, and equal), and the
-// values that access logs may print.
+// value again, as envoy.lb (endpoint-picker protocol 004 requires both, and equal), the model
+// for Envoy's routes, and the values that access logs may print.
 type answerMetadata struct {
-	root, lb, own      structpb.Struct
-	inLB, inOwn        structpb.Value
-	lbKind, ownKind    structpb.Value_StructValue
-	texts              [4]structpb.Value
-	textKinds          [4]structpb.Value_StringValue
-	numbers            [2]structpb.Value
-	numberKinds        [2]structpb.Value_NumberValue
-	usedText, usedNums int
-	withoutClient      bool // clients get no reason, so the reason for them is left out
+	root, lb, own, body, split           structpb.Struct
+	inLB, inOwn, inBody, inSplit         structpb.Value
+	lbKind, ownKind, bodyKind, splitKind structpb.Value_StructValue
+	texts                                [9]structpb.Value
+	textKinds                            [9]structpb.Value_StringValue
+	numbers                              [6]structpb.Value
+	numberKinds                          [6]structpb.Value_NumberValue
+	splice                               splice
+	usedText, usedNums                   int
+	withoutClient                        bool // clients get no reason, so the reason for them is left out
+}
+
+// splice is what Envoy puts into the body of a request, on its way to one replica.
+type splice struct {
+	to       string // "ip:port" of the replica, "" = there is no splice
+	at, size int    // position, and bytes of the body without it
+	text     string
 }
 
 // of fills in and returns the metadata of d. It replaces the previous values.
 func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	s.usedText, s.usedNums = 0, 0
-	own := fields(&s.own, 5)
-	own["reason"] = s.text(string(d.Reason))
+	own := fields(&s.own, 9)
+	own[envoy.KeyReason] = s.text(string(d.Reason))
 	if !s.withoutClient {
-		own["client_reason"] = s.text(d.Reason.ForClients())
+		own["client_reason"] = s.text(d.ForClients())
 	}
+	if d.Withheld != "" {
+		own[envoy.KeyWithheld] = s.text(string(d.Withheld))
+	}
+	root := fields(&s.root, 3)
 	if d.Model != "" {
-		own["model"] = s.text(d.Model)
-		own["prompt_tokens"] = s.number(d.Tokens)
-		own["predicted_tokens"] = s.number(d.Predicted)
+		model := s.text(d.Model)
+		own["model"] = model
+		fields(&s.body, 1)[envoy.KeyModel] = model
+		s.bodyKind.StructValue, s.inBody.Kind = &s.body, &s.bodyKind
+		root[envoy.MetadataBody] = &s.inBody
+		own[envoy.KeyPrompt] = s.number(d.Tokens)
+		own[envoy.KeyPredicted] = s.number(d.Predicted)
+	}
+	if d.Usage != "" {
+		own[envoy.KeyUsage] = s.text(d.Usage)
+		own[envoy.KeyReported] = s.number(d.Reported)
+		own[envoy.KeyDecision] = s.number(int(d.Seq))
+	}
+	if d.Split != nil {
+		own[envoy.KeyPrefill] = s.text(d.Split.Prefill)
+	}
+	if s.splice.to != "" {
+		split := fields(&s.split, 4)
+		split[envoy.KeySplitTo], split[envoy.KeySplitParams] = s.text(s.splice.to), s.text(s.splice.text)
+		split[envoy.KeySplitAt], split[envoy.KeySplitSize] = s.number(s.splice.at), s.number(s.splice.size)
+		s.splitKind.StructValue, s.inSplit.Kind = &s.split, &s.splitKind
+		root[envoy.MetadataSplit] = &s.inSplit
 	}
 	s.ownKind.StructValue, s.inOwn.Kind = &s.own, &s.ownKind
-	root := fields(&s.root, 2)
 	root[envoy.MetadataOwn] = &s.inOwn
 	if d.Destination != "" {
 		fields(&s.lb, 1)[envoy.HeaderDestination] = s.text(d.Destination)

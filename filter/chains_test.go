@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision"
+	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
 	"warmroute/render/openai"
@@ -149,8 +151,8 @@ func TestWhatADecisionCounts(t *testing.T) {
 	m := NewMetrics(reg)
 	var took [phases]time.Duration
 	took[0] = 2 * time.Second
-	m.decided(&decision.Record{Reason: decision.ReasonWarm, Took: 3 * time.Second, Source: "body", Predicted: 64, Chosen: "a:1,b:2"}, &took)
-	m.decided(&decision.Record{Reason: decision.ReasonDisabled}, new([phases]time.Duration))
+	m.decided(&decision.Record{Reason: decision.ReasonWarm, Took: 3 * time.Second, Source: "body", Predicted: 64, Saved: 0.25, Chosen: "a:1,b:2"}, "base", &took)
+	m.decided(&decision.Record{Reason: decision.ReasonDisabled}, "", new([phases]time.Duration))
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -176,5 +178,15 @@ func TestWhatADecisionCounts(t *testing.T) {
 	}
 	if testutil.ToFloat64(m.predicted.WithLabelValues("a:1")) != 64 || testutil.CollectAndCount(m.predicted) != 1 {
 		t.Error("64 tokens were predicted on the first alone")
+	}
+	of := m.models.Of("base")
+	if testutil.ToFloat64(of.tokens) != 64 || testutil.ToFloat64(of.seconds) != 0.25 || testutil.ToFloat64(of.reasons[decision.ReasonWarm]) != 1 || testutil.ToFloat64(m.models.Of("").reasons[decision.ReasonDisabled]) != 1 {
+		t.Error("the model has its decision and what its cached tokens save, the request without a model its own")
+	}
+	for i := range 3 * telemetry.MostModels {
+		m.decided(&decision.Record{Reason: decision.ReasonCold}, fmt.Sprint("adapter", i), new([phases]time.Duration))
+	}
+	if n := testutil.ToFloat64(m.models.Of("one more").reasons[decision.ReasonCold]); n != 2*telemetry.MostModels+1 {
+		t.Errorf("%v decisions of models beyond the limit", n)
 	}
 }

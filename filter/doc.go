@@ -9,7 +9,8 @@
 // decision.Decider. It never fails: a request that cannot be decided gets a
 // Decision without a hint, with the Reason.
 //
-// The invariants: a body is never changed and never re-marshalled; a request never
+// The invariants: a body is never changed and never re-marshalled (what a decode replica
+// needs of a prefill leg goes beside it, and Envoy puts it in: split.go); a request never
 // gets an error from the router, except in endpoint-picker mode and if a defect
 // occurs after the wait for its body was given up; header and metadata always
 // carry the same value; a decision's reservation is released exactly once, when

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"warmroute/internal/decision"
+	"warmroute/render/openai"
 )
 
 // Explain is Route without effects: it returns the record of q's decision at
@@ -20,12 +21,36 @@ func (r *Router) Explain(ctx context.Context, q *Query) decision.Record {
 	rec := &s.work.Record
 	rec.Reset()
 	d := r.contained(ctx, &dry, s)
+	s.result.Release()
+	s.ask, s.rekeyed = decision.Ask{}, nil
 	rec.ID, rec.At, rec.Tenant, rec.Route = q.ID, start, q.Tenant, q.Route.String()
 	rec.Reason, rec.Chosen = d.Reason, d.Destination
 	rec.Took = r.o.Now().Sub(start)
+	if rec.Asked != "" {
+		rec.Why = r.decider.Missing(rec.Asked, q.Tenant, d.Reason)
+	}
 	out := *rec
 	out.Candidates = slices.Clone(rec.Candidates)
+	out.Explain()
 	return out
+}
+
+// rekey returns the request's prompts under other models and without its salt. Hashing
+// them takes from the budget of the decision.
+func (s *scratch) rekey(req *openai.Request) func(*decision.View, bool) decision.Prompts {
+	return func(mv *decision.View, salted bool) decision.Prompts {
+		chosen, ok := s.ask.Prompts.(*tokenPrompts)
+		if !ok || !salted && mv.Salt(req) == nil {
+			return nil
+		}
+		p := &tokenPrompts{budget: chosen.budget}
+		p.set(mv, req, chosen.prompts, chosen.most)
+		if !salted {
+			p.mix.CacheSalt = nil
+		}
+		s.rekeyed = p
+		return p
+	}
 }
 
 // Any names replicas for a request without a decision, for gateways without a

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
@@ -30,7 +31,8 @@ func TestARecordSaysTheSameAgain(t *testing.T) {
 			}
 			replicas = append(replicas, replica(n+1, ranks...))
 		}
-		b := newBench(t, tok, replicas...)
+		clock := time.Unix(1_000_000, 0) // stands still between an explanation and its decision
+		b := newBenchAt(t, func() time.Time { return clock }, tok, replicas...)
 		if run%4 == 3 {
 			kind := policy.NameBalance
 			if _, err := b.book.Replace(policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}); err != nil {
@@ -44,6 +46,7 @@ func TestARecordSaysTheSameAgain(t *testing.T) {
 					b.holds(r.Addr, rank, rng.IntN(1+tok.n/blockSize))
 				}
 			}
+			clock = clock.Add(time.Duration(rng.IntN(2000)) * time.Microsecond)
 			q := query()
 			q.Pick = rng.IntN(3) == 0
 			told := b.router.Explain(context.Background(), q)

@@ -48,8 +48,15 @@ func (x *fakeIndex) FindPrompt(f *index.Found, _ index.Scope, keys []prefixhash.
 	f.Set(dst)
 }
 
-// Expect and ExplainGroups know of no groups.
-func (x *fakeIndex) Expect(index.HolderID, index.Scope, []prefixhash.Key, index.Prompt) {}
+// Why knows the blocks alone.
+func (x *fakeIndex) Why(index.HolderID, index.Scope, *index.Trail) index.Ending {
+	return index.Ending{}
+}
+
+// Expect, Answered and ExplainGroups know of no groups.
+func (x *fakeIndex) Answered(index.HolderID, index.Scope, *index.Guess, int, bool) {}
+func (x *fakeIndex) Expect(_ *index.Guess, _ index.HolderID, _ index.Scope, _ []prefixhash.Key, _ index.Prompt) {
+}
 func (x *fakeIndex) ExplainGroups(index.HolderID, index.Scope, index.Prompt) (index.Groups, bool) {
 	return index.Groups{}, false
 }
@@ -92,12 +99,18 @@ var (
 
 func newBench(t testing.TB, tok tokens.Source, replicas ...*fleet.Replica) *bench {
 	t.Helper()
+	return newBenchAt(t, nil, tok, replicas...)
+}
+
+// newBenchAt is newBench with a clock; nil: the real one.
+func newBenchAt(t testing.TB, now func() time.Time, tok tokens.Source, replicas ...*fleet.Replica) *bench {
+	t.Helper()
 	b := &bench{
 		fleet:  decisiontest.NewFleet(replicas...),
 		index:  &fakeIndex{ids: map[index.Holder]index.HolderID{}, blocks: map[index.Holder]int{}},
-		ledger: load.NewLedger(nil), ring: decision.NewRing(64), book: newBook(t, policy.Config{}),
+		ledger: load.NewLedger(now), ring: decision.NewRing(64), book: newBook(t, policy.Config{}),
 	}
-	b.decider = decision.New(b.fleet, b.index, b.ledger, b.book, decision.Options{ReadsSalt: tokens.MessagesReadSalt})
+	b.decider = decision.New(b.fleet, b.index, b.ledger, b.book, decision.Options{Now: now, ReadsSalt: tokens.MessagesReadSalt})
 	b.router = NewRouter(b.decider, tok, b.ring, NewMetrics(prometheus.NewRegistry()), RouterOptions{})
 	return b
 }

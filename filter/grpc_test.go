@@ -328,10 +328,10 @@ func TestPickerStatuses(t *testing.T) {
 		}
 	}
 	s := NewServer(nil, ServerOptions{Picker: true})
-	if code, ok := s.o.Load().refusal(decision.ReasonSaturated); !ok || code != 429 {
+	if code, ok := s.o.Load().refusal(decision.ReasonSaturated, ""); !ok || code != 429 {
 		t.Errorf("saturated: %v %v", code, ok)
 	}
-	if _, ok := NewServer(nil, ServerOptions{}).o.Load().refusal(decision.ReasonSaturated); ok {
+	if _, ok := NewServer(nil, ServerOptions{}).o.Load().refusal(decision.ReasonSaturated, ""); ok {
 		t.Error("refused outside picker mode")
 	}
 }

@@ -18,9 +18,10 @@ type hint struct {
 	body      extprocv3.BodyResponse
 	common    extprocv3.CommonResponse
 	mutation  extprocv3.HeaderMutation
-	options   [2]corev3.HeaderValueOption
-	values    [2]corev3.HeaderValue
-	set       [2]*corev3.HeaderValueOption
+	options   [3]corev3.HeaderValueOption
+	values    [3]corev3.HeaderValue
+	set       [3]*corev3.HeaderValueOption
+	sidecar   bool // the destination's sidecar sends the prefill leg
 	metadata  answerMetadata
 }
 
@@ -70,18 +71,23 @@ func (a *answers) withReason(r decision.Reason) *response {
 	return a.plain
 }
 
-// mutate sets the metadata and, unless there is no destination, the headers.
+// mutate sets the metadata and, unless there is no destination, the headers. It reports
+// whether the answer has a mutation of headers. An answer with a model always has one,
+// though it may set no header: Envoy chooses the route again for no other answer.
 func (h *hint) mutate(d *decision.Decision) bool {
 	h.response.DynamicMetadata = h.metadata.of(d)
-	if d.Destination == "" {
-		return false
-	}
-	set := append(h.set[:0], h.overwrite(0, envoy.HeaderDestination, d.Destination))
-	if d.Rank != "" {
-		set = append(set, h.overwrite(1, envoy.HeaderRank, d.Rank))
+	set := h.set[:0]
+	if d.Destination != "" {
+		set = append(set, h.overwrite(0, envoy.HeaderDestination, d.Destination))
+		if d.Rank != "" {
+			set = append(set, h.overwrite(1, envoy.HeaderRank, d.Rank))
+		}
+		if d.Split != nil && h.sidecar {
+			set = append(set, h.overwrite(2, envoy.HeaderPrefiller, d.Split.Prefill))
+		}
 	}
 	h.mutation.SetHeaders, h.common.HeaderMutation = set, &h.mutation
-	return true
+	return d.Destination != "" || d.Model != ""
 }
 
 func (h *hint) overwrite(i int, name, value string) *corev3.HeaderValueOption {

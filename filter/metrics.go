@@ -9,22 +9,31 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/decision"
+	"warmroute/internal/telemetry"
 )
 
 // Metrics are the filter's metrics.
 type Metrics struct {
-	reasons   map[decision.Reason]prometheus.Counter
-	took      prometheus.Histogram
+	models    *telemetry.ByModel[modelSeries] // by base model
+	withheld  *prometheus.CounterVec
 	phases    [phases]prometheus.Observer
 	stream    prometheus.Histogram
 	sources   *prometheus.CounterVec
 	predicted *prometheus.CounterVec
 	totals    sync.Map // replica → *total
+	tallies   *tallies
 	streams   prometheus.Gauge
 	elsewhere prometheus.Counter
 	panics    prometheus.Counter
 	anyway    prometheus.Counter
 	bodies    atomic.Int64 // bytes of the bodies that are held or worked on
+}
+
+// modelSeries are the series of a model.
+type modelSeries struct {
+	reasons         map[decision.Reason]prometheus.Counter
+	took            prometheus.Observer
+	tokens, seconds prometheus.Counter // of prefill that is saved
 }
 
 // total is the sum of the predictions for one replica.
@@ -54,12 +63,17 @@ var decisionBuckets = []float64{5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 
 // NewMetrics registers the filter's metrics with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_decisions_total", Help: "Requests seen, by the reason code of their decision."}, []string{"reason"})
+		Name: "warmroute_decisions_total", Help: "Requests seen, by the base model of the decision and its reason code; no model: none was read, or none is served."}, []string{"model", "reason"})
+	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "warmroute_decision_seconds", Help: "Time from a complete request body to its decision, by base model.", Buckets: decisionBuckets}, []string{"model"})
+	savedTokens := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "warmroute_saved_prefill_tokens_total", Help: "Prompt tokens of hinted requests that were predicted to be cached on the replica named first, by base model."}, []string{"model"})
+	savedSeconds := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "warmroute_saved_prefill_seconds_total", Help: "Expected prefill time of these tokens, at the learned speed of the replica."}, []string{"model"})
 	m := &Metrics{
-		reasons: map[decision.Reason]prometheus.Counter{},
-		took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "warmroute_decision_seconds", Help: "Time from a complete request body to its decision.",
-			Buckets: decisionBuckets}),
+		tallies: newTallies(),
+		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "warmroute_hints_withheld_total", Help: "Decisions that named a replica and whose hint Envoy did not get, by cause (opted_out, shadow, share) and by reason code; warmroute_decisions_total counts them, too."}, []string{"withheld", "reason"}),
 		stream: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "warmroute_extproc_seconds", Help: "Total time of a request in the router: from each message of its stream to the answer, added up.",
 			Buckets: decisionBuckets}),
@@ -81,20 +95,36 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for p := range phases {
 		m.phases[p] = byPhase.WithLabelValues(p.String())
 	}
+	m.models = telemetry.NewByModel(func(model string) *modelSeries {
+		s := &modelSeries{
+			reasons: map[decision.Reason]prometheus.Counter{}, took: took.WithLabelValues(model),
+			tokens: savedTokens.WithLabelValues(model), seconds: savedSeconds.WithLabelValues(model),
+		}
+		for _, r := range decision.Reasons() {
+			s.reasons[r] = decisions.WithLabelValues(model, string(r))
+		}
+		return s
+	})
 	for _, r := range decision.Reasons() {
-		m.reasons[r] = decisions.WithLabelValues(string(r))
+		for _, w := range decision.AllWithheld() {
+			if r.Hint() {
+				m.withheld.WithLabelValues(string(w), string(r)) // there from the start: requests make no series
+			}
+		}
 	}
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Load()) })
-	reg.MustRegister(bodies, decisions, m.took, byPhase, m.stream, m.sources, m.predicted, m.streams, m.elsewhere, m.panics, m.anyway)
+	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, byPhase, m.stream, m.sources, m.predicted, m.streams, m.elsewhere, m.panics, m.anyway)
 	return m
 }
 
-// decided counts a decision.
-func (m *Metrics) decided(rec *decision.Record, took *[phases]time.Duration) {
-	m.reasons[rec.Reason].Inc()
+// decided counts a decision for a request of a base model.
+func (m *Metrics) decided(rec *decision.Record, base string, took *[phases]time.Duration) {
+	of := m.models.Of(base)
+	of.reasons[rec.Reason].Inc()
+	m.tallies.count(rec)
 	if rec.Took > 0 {
-		m.took.Observe(float64(rec.Took) / float64(time.Second))
+		of.took.Observe(float64(rec.Took) / float64(time.Second))
 	}
 	for p, d := range took {
 		if d > 0 {
@@ -104,11 +134,17 @@ func (m *Metrics) decided(rec *decision.Record, took *[phases]time.Duration) {
 	if rec.Source != "" {
 		m.sources.WithLabelValues(rec.Source).Inc()
 	}
+	if rec.Withheld != "" {
+		m.withheld.WithLabelValues(string(rec.Withheld), string(rec.Reason)).Inc()
+		return // the predictions for a replica are of requests that were sent there
+	}
 	if rec.Predicted > 0 {
 		first, _, _ := strings.Cut(rec.Chosen, ",")
 		t := m.total(first)
 		t.tokens.Add(int64(rec.Predicted))
 		t.counter.Add(float64(rec.Predicted))
+		of.tokens.Add(float64(rec.Predicted))
+		of.seconds.Add(max(0, rec.Saved))
 	}
 }
 

@@ -1,17 +1,22 @@
 package filter
 
-import "warmroute/render/openai"
+import (
+	"warmroute/internal/decision"
+	"warmroute/render/openai"
+)
 
 // Query is one request for the router. It reads Body only during Route.
 type Query struct {
-	ID     string       // Envoy's x-request-id, for explaining the decision later
-	Route  openai.Route // which API
-	Tenant string       // from the trusted header, "" = shared
-	Subset []string     // endpoints the gateway allows; nil = all
-	Body   []byte
-	Parent string // its traceparent, if it is sampled and decisions are traced
-	Pick   bool   // the gateway needs a pick even without a match to compare
+	ID       string       // Envoy's x-request-id, for explaining the decision later
+	Route    openai.Route // which API
+	Tenant   string       // from the trusted header, "" = shared
+	Subset   []string     // endpoints the gateway allows; nil = all
+	Body     []byte
+	Parent   string // its traceparent, if it is sampled and decisions are traced
+	MaySplit bool   // another replica may compute the prompt
+	Pick     bool   // the gateway needs a pick even without a match to compare
 
-	Priority int  // above 0: never shed for load
-	Dry      bool // without effects; see Router.Explain
+	Priority int               // above 0: never shed for load
+	Dry      bool              // without effects; see Router.Explain
+	Withheld decision.Withheld // why Envoy does not get the hint
 }

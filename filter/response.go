@@ -25,8 +25,8 @@ const chunkLimit = 62000
 
 // bodyHint answers the request headers, the body and the trailers with d's hint
 // and the body.
-func bodyHint(d *decision.Decision, body []byte) *extprocv3.ProcessingResponse {
-	h := new(hint)
+func bodyHint(d *decision.Decision, body []byte, sidecar bool) *extprocv3.ProcessingResponse {
+	h := &hint{sidecar: sidecar}
 	common := &extprocv3.CommonResponse{
 		Status:       extprocv3.CommonResponse_CONTINUE_AND_REPLACE,
 		BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: body}},
@@ -80,11 +80,11 @@ func immediate(status typev3.StatusCode, reason decision.Reason) *extprocv3.Proc
 	}}
 }
 
-// reasonHeader answers response headers with the decision's reason for the client.
-func reasonHeader(reason decision.Reason) *extprocv3.ProcessingResponse {
+// reasonHeader answers response headers with the code of a decision for the client.
+func reasonHeader(code string) *extprocv3.ProcessingResponse {
 	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{
 		Response: &extprocv3.CommonResponse{HeaderMutation: &extprocv3.HeaderMutation{
-			SetHeaders: []*corev3.HeaderValueOption{overwrite(envoy.HeaderReason, reason.ForClients())},
+			SetHeaders: []*corev3.HeaderValueOption{overwrite(envoy.HeaderReason, code)},
 		}},
 	}}}
 }

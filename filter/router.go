@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"warmroute/envoy"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/tokens"
+	"warmroute/internal/tracefile"
 	"warmroute/prefixhash"
 	"warmroute/render/openai"
 	"warmroute/render/work"
@@ -24,8 +27,13 @@ type RouterOptions struct {
 	DropTexts   bool          // keep no message in memory when its request has ended
 	Now         func() time.Time
 	Log         *slog.Logger
-	Tracer      Tracer      // nil: decisions are not traced
-	Turns       *work.Turns // of long bodies; nil: they take none
+	Tracer      Tracer            // nil: decisions are not traced
+	Turns       *work.Turns       // of long bodies; nil: they take none
+	Requests    *tracefile.Writer // gets a line for each decision; nil: there is no trace file
+	// Usage reports whether Envoy shall read the usage of the answer to a request, by the
+	// number of its decision's record and the replica that it is sent to, "" for one
+	// without a hint; telling says that the index may learn from it. nil: of none.
+	Usage func(seq uint64, replica string, telling bool) bool
 }
 
 func (o RouterOptions) withDefaults() RouterOptions {
@@ -68,7 +76,7 @@ func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Met
 	r.scratch.New = func() any {
 		s := new(scratch)
 		s.tokens.budget, s.other.budget = &s.hashing, &s.hashing
-		s.ended = func() bool { return s.tokens.stopped || s.other.stopped }
+		s.ended = func() bool { return s.tokens.stopped || s.other.stopped || s.rekeyed != nil && s.rekeyed.stopped }
 		return s
 	}
 	return r
@@ -85,12 +93,21 @@ type scratch struct {
 	until   until // of hashing
 	ask     decision.Ask
 	took    [phases]time.Duration
+	base    string // base model of the request's, "" = none is served
 	result  tokens.Result
 	tokens  tokenPrompts
-	other   tokenPrompts // alternatives to the prompts
+	other   tokenPrompts  // alternatives to the prompts
+	rekeyed *tokenPrompts // the last ones of Ask.Rekey
 	text    []byte
 	chain   []prefixhash.Key
 	ended   func() bool // the budget of hashing has ended
+}
+
+// begin empties s for a request, and returns its record.
+func (s *scratch) begin() *decision.Record {
+	s.work.Record.Reset()
+	s.took, s.base, s.work.LookedUp = [phases]time.Duration{}, "", time.Time{}
+	return &s.work.Record
 }
 
 // Route decides where a request goes. It never fails and never blocks longer than
@@ -99,19 +116,41 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
 	start := r.o.Now()
-	rec := &s.work.Record
-	rec.Reset()
-	s.took, s.work.LookedUp = [phases]time.Duration{}, time.Time{}
+	rec := s.begin()
 	d := r.contained(ctx, q, s)
 	s.result.Release()
 	rec.ID, rec.At, rec.Tenant, rec.Route = q.ID, start, q.Tenant, q.Route.String()
 	rec.Reason, rec.Chosen = d.Reason, d.Destination
+	d.Withhold(rec, q.Withheld)
+	if d.Destination == "" {
+		r.decider.Uncharged()
+	}
 	d.Model, d.Tokens, d.Predicted = rec.Model, rec.Tokens, rec.Predicted
 	rec.Took = r.o.Now().Sub(start)
-	r.ring.Put(rec)
-	r.metrics.decided(rec, &s.took)
+	d.Seq = r.ring.Put(rec)
+	if d.Usage = r.usage(q.Route, rec.Prompts, &d); d.Usage != "" {
+		r.decider.Await(&d, q.ID, &s.work)
+	}
+	r.metrics.decided(rec, s.base, &s.took)
 	r.trace(q, s)
+	d.Traced = r.write(s, d.Seq)
 	return d
+}
+
+// usage returns how Envoy shall read the usage of the answer to a request. The usage of
+// several prompts has the cached tokens of one of them, so it is not read.
+func (r *Router) usage(route openai.Route, prompts int, d *decision.Decision) string {
+	if r.o.Usage == nil || d.Model == "" || prompts > 1 {
+		return ""
+	}
+	first, _, _ := strings.Cut(d.Destination, ",")
+	switch {
+	case !r.o.Usage(d.Seq, first, d.Telling):
+		return ""
+	case route == openai.Completions:
+		return envoy.UsageCompletions
+	}
+	return envoy.UsageDetected
 }
 
 // contained turns a panic into a decision without a hint: a defect in judging
@@ -150,14 +189,23 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 	}
 	mv, reason := r.decider.Find(req.Model, q.Tenant)
 	if mv == nil {
+		s.work.Record.Asked = decision.Asked(req.Model)
 		return decision.Decision{Reason: reason}
 	}
+	s.base = mv.Model().Base
 	if ctx.Err() != nil { // the request has ended: nothing more is computed or charged
 		return decision.Decision{Reason: decision.ReasonUnfinished}
 	}
 	set := r.decider.Settings(mv)
-	s.ask = decision.Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Dry: q.Dry, Ended: s.ended}
-	s.tokens.stopped, s.other.stopped = false, false
+	s.ask = decision.Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Repeated: req.Repeated || req.Raw(openai.FieldKVTransferParams) != nil, Dry: q.Dry, Withheld: q.Withheld != "", Ended: s.ended}
+	if q.MaySplit {
+		s.ask.NoSplit = noSplit(req)
+		s.ask.MaySplit = s.ask.NoSplit == ""
+	}
+	if q.Dry {
+		s.ask.Rekey = s.rekey(req)
+	}
+	s.tokens.stopped, s.other.stopped, s.rekeyed = false, false, nil
 	if set.Policy != policy.NameDisabled {
 		reason := r.prompts(ctx, req, mv, s)
 		now := r.o.Now()
@@ -173,12 +221,29 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 	s.until = until{ctx, time.Now().Add(time.Duration(r.budget.Load()))}
 	s.hashing.Start(&s.until, work.Limits{}, len(q.Body))
 	s.hashing.InTurns(r.o.Turns)
+	if s.ask.Other != nil && s.ask.MaySplit {
+		s.ask.MaySplit, s.ask.NoSplit = false, decision.SplitOff // two replicas may render the prompt on two days
+	}
 	d := r.decider.Place(&s.ask, mv, set, &s.work)
 	s.took[phasePlace] = r.o.Now().Sub(parsed)
 	if d.Reason == decision.ReasonBudget && ctx.Err() != nil {
 		d.Reason = decision.ReasonUnfinished
 	}
 	return d
+}
+
+// noSplit says why the prompt of a request cannot be computed by another replica, "" if it
+// can: a split moves one KV cache, of text alone, that the answering replica would take from
+// its own cache, too.
+func noSplit(req *openai.Request) decision.SplitReason {
+	switch {
+	case req.OwnTransfer():
+		return decision.SplitOwnParams
+	case req.Multimodal || req.NoCacheRead || req.Repeated || len(req.TokenPrompts)+len(req.TextPrompts) > 1,
+		req.Raw(openai.FieldPreviousResponseID) != nil || string(req.Raw(openai.FieldBackground)) == "true":
+		return decision.SplitOff
+	}
+	return ""
 }
 
 // prompts fills s.ask with the part of the request that the decision uses: its
@@ -272,16 +337,15 @@ func (r *Router) Served(d *decision.Decision, addr string) {
 func (r *Router) Skip(q *Query, reason decision.Reason) decision.Decision {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
-	rec := &s.work.Record
-	rec.Reset()
-	s.took, s.work.LookedUp = [phases]time.Duration{}, time.Time{}
+	rec := s.begin()
 	rec.ID, rec.At, rec.Tenant, rec.Reason = q.ID, r.o.Now(), q.Tenant, reason
 	if reason != decision.ReasonNotOurs {
 		rec.Route = q.Route.String()
 		r.ring.Put(rec)
 	}
-	r.metrics.decided(rec, &s.took)
+	r.metrics.decided(rec, s.base, &s.took)
 	if reason != decision.ReasonNotOurs {
+		r.decider.Uncharged()
 		r.trace(q, s)
 	}
 	return decision.Decision{Reason: reason}

@@ -28,7 +28,9 @@ type ServerOptions struct {
 	MaxStreams     int           // requests followed at once, the others pass without a hint; default 8192
 	ReasonHeader   bool          // answer response headers with the reason
 	Picker         bool          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
-	AlwaysPick     bool          // name a replica even without a match to compare
+	AlwaysPick     bool          // name a replica even without a match to compare; Trial must be its zero value
+	Trial          Trial         // which requests pass without their hint
+	Split          SplitOptions  // how the prompt of one replica gets to another
 	Log            *slog.Logger  // nil: no log
 }
 
@@ -95,6 +97,11 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 		if err := s.answer(ss, st, mem); err != nil {
 			return nil
 		}
+		if st.leg != nil {
+			if err := s.finish(ss, st); err != nil {
+				return nil
+			}
+		}
 		if st.overLimit && !st.duplex() {
 			return nil // Envoy continues by itself and no longer sends the body here
 		}
@@ -121,7 +128,8 @@ func (m *memory) recycle(st *stream) {
 // stream returns the state of a new request.
 func (s *Server) stream(mode modev3.ProcessingMode_BodySendMode, h *hint) *stream {
 	o := s.o.Load()
-	h.metadata.withoutClient = !o.ReasonHeader
+	h.metadata.withoutClient, h.metadata.splice = !o.ReasonHeader, splice{}
+	h.sidecar = o.Split.Transport == TransportHeader
 	return &stream{srv: s, o: o, mode: mode, hint: h}
 }
 
@@ -204,8 +212,10 @@ func (s *Server) join(chunks [][]byte) (body []byte, done func()) {
 }
 
 // refusal returns the HTTP status of a decision without a hint in picker mode.
-func (o *ServerOptions) refusal(reason decision.Reason) (typev3.StatusCode, bool) {
-	if !o.Picker {
+// A request that a trial leaves to Envoy is not refused; a request that opted out is, or
+// clients could escape the limit of load.
+func (o *ServerOptions) refusal(reason decision.Reason, withheld decision.Withheld) (typev3.StatusCode, bool) {
+	if !o.Picker || withheld.InTrial() {
 		return 0, false
 	}
 	switch reason {

@@ -15,6 +15,7 @@ import (
 
 	"warmroute/internal/decision"
 	"warmroute/internal/extprocwire"
+	"warmroute/internal/prefill"
 	"warmroute/render/openai"
 )
 
@@ -50,6 +51,11 @@ type stream struct {
 	answered   bool     // response headers were seen
 	over       bool     // the response's end of stream was seen
 	refused    bool     // with a status of the router: nothing more may be sent
+	status     int      // of the response, 0 = not seen
+	served     string   // the replica that served, "" = not known
+
+	wait time.Duration // longest wait for a prefill leg
+	leg  *prefill.Leg  // is waited for; nil: none is
 
 	spent  time.Duration // answering
 	late   *time.Timer   // ends the wait for a duplex body; nil before the wait began
@@ -108,6 +114,7 @@ func priority(value string) int {
 
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*response {
 	var method, path string
+	var trial trialRequest
 	for _, hv := range h.GetHeaders().GetHeaders() {
 		switch hv.GetKey() {
 		case ":method":
@@ -127,7 +134,12 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 			st.q.Priority = priority(headerValue(hv))
 			st.priorities++
 		}
+		if t := &st.o.Trial; hv.GetKey() == t.ShareBy || hv.GetKey() == t.OptOut {
+			t.read(&trial, hv.GetKey(), headerValue(hv))
+		}
 	}
+	trial.id = st.q.ID
+	st.q.Withheld = st.o.Trial.withheld(&trial)
 	if st.priorities > 1 {
 		st.q.Priority = 0 // as with tenants
 	}
@@ -161,7 +173,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 
 // answer is build(decision), or the protocol's error status in picker mode.
 func (st *stream) answer(build func(*decision.Decision) *response) *response {
-	if code, ok := st.o.refusal(st.d.Reason); ok {
+	if code, ok := st.o.refusal(st.d.Reason, st.q.Withheld); ok {
 		st.refused = true
 		return immediate(code, st.d.Reason)
 	}
@@ -173,7 +185,7 @@ func (st *stream) answer(build func(*decision.Decision) *response) *response {
 func (st *stream) decide(d decision.Decision) {
 	st.d, st.decided = d, true
 	if st.o.AlwaysPick && d.Destination == "" && d.Reason != decision.ReasonUnfinished {
-		if _, refused := st.o.refusal(d.Reason); !refused {
+		if _, refused := st.o.refusal(d.Reason, st.q.Withheld); !refused {
 			st.srv.router.Any(&st.q, &st.d)
 		}
 	}
@@ -196,6 +208,10 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 		st.skip(decision.ReasonBusy)
 	default:
 		st.route(ctx, b.GetBody())
+		if wait := st.begin(b.GetBody()); wait != nil {
+			b.Body = nil // the leg has it
+			return append(out, wait)
+		}
 	}
 	st.free()
 	extprocwire.Recycle(b.Body)
@@ -256,7 +272,7 @@ func (st *stream) flush(ctx context.Context, out []*response, end bool) []*respo
 
 // route decides a request by its complete body.
 func (st *stream) route(ctx context.Context, body []byte) {
-	st.q.Body = body
+	st.q.Body, st.q.MaySplit = body, st.maySplit(ctx, len(body))
 	st.decide(st.srv.router.Route(ctx, &st.q))
 	st.q.Body = nil
 }
@@ -298,19 +314,20 @@ func (st *stream) requestTrailers(ctx context.Context, out []*response) []*respo
 		st.route(ctx, body)
 	}
 	st.free()
-	return append(out, st.answer(func(d *decision.Decision) *response { return bodyHint(d, body) })) // answers the trailers, too
+	return append(out, st.answer(func(d *decision.Decision) *response { return bodyHint(d, body, st.hint.sidecar) })) // answers the trailers, too
 }
 
 func (st *stream) responseHeaders(m *request) *response {
-	if addr := servedEndpoint(m); addr != "" && st.decided {
-		st.srv.router.Served(&st.d, addr)
+	if st.served = servedEndpoint(m); st.served != "" && st.decided {
+		st.srv.router.Served(&st.d, st.served)
 	}
 	st.answered, st.over = true, m.GetResponseHeaders().GetEndOfStream()
+	st.status = responseStatus(m.GetResponseHeaders())
 	if st.d.Reservation != nil {
-		st.d.Reservation.Answered(responseStatus(m.GetResponseHeaders()))
+		st.d.Reservation.Answered(st.status)
 	}
 	if st.o.ReasonHeader && st.decided {
-		return reasonHeader(st.d.Reason)
+		return reasonHeader(st.d.ForClients())
 	}
 	return plainResponseHeaders
 }
@@ -331,6 +348,10 @@ func (st *stream) close() {
 	}
 	if st.ours && !st.decided {
 		st.d, st.decided = st.srv.router.Skip(&st.q, decision.ReasonUnfinished), true
+	}
+	st.traceEnd()
+	if st.d.Split != nil && st.o.Split.Transport == TransportHeader {
+		st.d.Split.Sent()
 	}
 	if st.d.Reservation != nil {
 		st.conclude(st.d.Reservation)

@@ -8,9 +8,21 @@ import (
 	"warmroute/internal/decision"
 )
 
-// Tracer receives the decisions on requests whose trace is sampled. It must not
-// wait, and must not keep its arguments.
-type Tracer interface{ Decided(*Traced) }
+// Tracer receives the decisions on requests whose trace is sampled, and the waits for their
+// prefill legs. It must not wait, and must not keep its arguments.
+type Tracer interface {
+	Decided(*Traced)
+	Prefilled(*TracedLeg)
+}
+
+// TracedLeg is the wait for a prefill leg of a request that is traced.
+type TracedLeg struct {
+	Parent     string // the request's traceparent
+	Replica    string // that computed the prompt
+	ID         string // the request's x-request-id
+	Reason     decision.SplitReason
+	Start, End time.Time
+}
 
 // Traced is a decision on a request that is traced.
 type Traced struct {

@@ -21,6 +21,8 @@ type keeper struct {
 	at      []time.Time
 }
 
+func (k *keeper) Prefilled(*TracedLeg) {}
+
 func (k *keeper) Decided(t *Traced) {
 	k.parents, k.phases, k.reasons = append(k.parents, t.Parent), append(k.phases, t.Phases), append(k.reasons, t.Record.Reason)
 	k.at = append(k.at, t.Record.At)

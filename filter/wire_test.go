@@ -21,14 +21,14 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 	} {
 		usual = append(usual, new(hint).ofHeaders(&d), new(hint).ofBody(&d))
 	}
-	usual = append(usual, reasonHeader(decision.ReasonWarm), plainRequestHeaders, plainRequestBody, plainRequestTrailers,
+	usual = append(usual, reasonHeader(decision.ReasonWarm.ForClients()), plainRequestHeaders, plainRequestBody, plainRequestTrailers,
 		plainResponseHeaders, plainResponseBody, plainResponseTrailers)
 	for _, size := range []int{0, 1, 62000} {
 		body := bytes.Repeat([]byte("x"), size)
 		usual = append(usual, chunk(body, true, true), chunk(body, false, false))
 	}
 	named := decision.Decision{Destination: "a:1"}
-	rare := []*response{immediate(503, decision.ReasonNotReady), bodyHint(&named, []byte("{}")), bodyHint(&decision.Decision{}, []byte("{}"))}
+	rare := []*response{immediate(503, decision.ReasonNotReady), bodyHint(&named, []byte("{}"), false), bodyHint(&decision.Decision{}, []byte("{}"), false)}
 	codec := extprocwire.NewCodec()
 	for _, r := range append(usual, rare...) {
 		got, err := codec.Marshal(r)

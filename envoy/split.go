@@ -1,0 +1,32 @@
+package envoy
+
+import (
+	"slices"
+	"time"
+)
+
+// Split says what Envoy does for requests whose prefill runs on another replica than their
+// decode.
+type Split struct {
+	On   bool          // clients cannot name the replicas of legs
+	Wait time.Duration // longest wait for a prefill leg; 0 = none is waited for
+	Pull bool          // the body gets kv_transfer_params on its way to the decode replica
+}
+
+// waitMargin is how much longer than a prefill leg Envoy waits for the answer about it.
+const waitMargin = time.Second
+
+// splitShare is the part of the limit of bodies up to which requests are split: with
+// kv_transfer_params a body must stay below that limit, and Lua holds it three times.
+const splitShare = 4
+
+func (s Split) fill(in map[string]any, o Options) {
+	in["Splits"], in["Waits"], in["Pulls"] = s.On, s.Wait > 0, s.Pull
+	in["KeyWait"], in["WaitMillis"], in["MaxMessageTimeout"] = KeyWait, s.Wait.Milliseconds(), seconds(s.Wait+waitMargin)
+	in["KeySplitBody"], in["SplitBody"] = KeySplitBody, o.BodyLimit/splitShare
+	in["MetadataSplit"], in["KeySplitTo"], in["KeySplitAt"], in["KeySplitSize"], in["KeySplitParams"] = MetadataSplit, KeySplitTo, KeySplitAt, KeySplitSize, KeySplitParams
+	in["HeaderRetry"], in["KeyPrefill"] = HeaderRetry, KeyPrefill
+	if s.On {
+		in["Owned"] = slices.Concat(Owned[:], OwnedLegs[:])
+	}
+}

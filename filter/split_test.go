@@ -1,0 +1,202 @@
+package filter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/metadata"
+
+	"warmroute/envoy"
+	"warmroute/internal/decision"
+	"warmroute/internal/fleet"
+	"warmroute/internal/prefill"
+)
+
+// fakeLegs answers every leg alike, once it may.
+type fakeLegs struct {
+	answer prefill.Answer
+	err    error
+	hold   bool // until the request ends
+	got    chan prefill.Leg
+}
+
+func (f *fakeLegs) Send(ctx context.Context, l *prefill.Leg) (prefill.Answer, error) {
+	one := *l
+	one.Body = bytes.Clone(l.Body)
+	f.got <- one
+	if f.hold {
+		<-ctx.Done()
+		return prefill.Answer{}, ctx.Err()
+	}
+	return f.answer, f.err
+}
+
+// apartBench is a router over one replica that computes prompts for others and has every
+// prompt, and one that answers.
+func apartBench(t *testing.T, o SplitOptions) (*bench, *Server) {
+	t.Helper()
+	p, d := replica(1), replica(2)
+	p.Role, d.Role = fleet.RolePrefill, fleet.RoleDecode
+	for _, r := range []*fleet.Replica{p, d} {
+		r.Version, r.Transfer.Connector = "0.32.0", "NixlConnector"
+	}
+	b := newBench(t, fakeTokens{n: 50_000}, p, d)
+	b.holds(p.Addr, 0, 1<<20)
+	b.router.SetBudget(time.Minute)
+	return b, NewServer(b.router, ServerOptions{Split: o})
+}
+
+const (
+	prefillAddr = "10.0.0.1:8000"
+	decodeAddr  = "10.0.0.2:8000"
+	spaced      = chat + " \n"
+)
+
+// patient is what Envoy's configuration sends with a stream.
+func patient(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, envoy.KeyWait, "60000", envoy.KeySplitBody, "1000")
+}
+
+// ask sends a request's headers and body, and returns the answers to the body.
+func ask(t *testing.T, ctx context.Context, s *Server, mode *request, answers int) []*response { //nolint:revive // t first, as in all helpers
+	t.Helper()
+	stream, err := dial(t, s).Process(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*request{mode, body(spaced, true)} {
+		if err := stream.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out []*response
+	for range answers + 1 {
+		r, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, r)
+	}
+	_ = stream.CloseSend()
+	return out[1:]
+}
+
+// TestLegsOfBodies: whatever becomes of a leg, the request goes to the same replica; what it
+// brings comes beside the body, for that replica alone.
+func TestLegsOfBodies(t *testing.T) {
+	const params = `{"do_remote_prefill":true}`
+	for name, c := range map[string]struct {
+		transport Transport
+		legs      fakeLegs
+		splice    string
+		why       decision.SplitReason
+	}{
+		"pulled":    {TransportPull, fakeLegs{answer: prefill.Answer{Params: []byte(params), Tokens: 9}}, `,"kv_transfer_params":` + params, decision.SplitDone},
+		"stored":    {TransportStore, fakeLegs{}, "", decision.SplitDone},
+		"no params": {TransportPull, fakeLegs{err: prefill.ErrNoParams}, "", decision.SplitNoParams},
+		"refused":   {TransportPull, fakeLegs{err: prefill.ErrRefused}, "", decision.SplitPrefillRefused},
+		"busy":      {TransportPull, fakeLegs{err: prefill.ErrBusy}, "", decision.SplitPrefillBusy},
+		"slow":      {TransportPull, fakeLegs{err: context.DeadlineExceeded}, "", decision.SplitPrefillSlow},
+		"failed":    {TransportStore, fakeLegs{err: errors.New("broken")}, "", decision.SplitPrefillFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.legs.got = make(chan prefill.Leg, 1)
+			b, s := apartBench(t, SplitOptions{Transport: c.transport, MaxWait: 30 * time.Second, Legs: &c.legs})
+			out := ask(t, patient(t.Context()), s, headers(buffered, "POST", chatPath, false), 2)
+			leg := <-c.legs.got
+			if leg.Addr != prefillAddr || string(leg.Body) != spaced || leg.ID != "id-1" || leg.Pull != (c.transport == TransportPull) || leg.Timeout <= 0 || leg.Timeout > 30*time.Second {
+				t.Errorf("leg %+v", leg)
+			}
+			if wait := out[0].GetOverrideMessageTimeout().AsDuration(); wait != leg.Timeout+answerMargin || out[0].Response != nil {
+				t.Errorf("first answer %v", out[0])
+			}
+			if destination(out[1:]) != decodeAddr {
+				t.Errorf("answer %v", out[1])
+			}
+			split := out[1].GetDynamicMetadata().GetFields()[envoy.MetadataSplit].GetStructValue().GetFields()
+			if got := split[envoy.KeySplitParams].GetStringValue(); got != c.splice {
+				t.Errorf("params %s, want %s", got, c.splice)
+			}
+			if c.splice != "" && (split[envoy.KeySplitTo].GetStringValue() != decodeAddr || split[envoy.KeySplitSize].GetNumberValue() != float64(len(spaced)) || split[envoy.KeySplitAt].GetNumberValue() != float64(len(chat)-1)) {
+				t.Errorf("splice %v", split)
+			}
+			if got := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split; got.Prefill != prefillAddr {
+				t.Errorf("record %+v", got)
+			}
+			if n := b.router.metrics.bodies.Load(); n != 0 {
+				t.Errorf("%d bytes of bodies are still counted", n)
+			}
+		})
+	}
+}
+
+// TestLegsEndWithTheirRequests: a client that leaves ends the leg, and the charges.
+func TestLegsEndWithTheirRequests(t *testing.T) {
+	legs := &fakeLegs{hold: true, got: make(chan prefill.Leg, 1)}
+	b, s := apartBench(t, SplitOptions{Transport: TransportPull, MaxWait: time.Minute, Legs: legs})
+	ctx, cancel := context.WithCancel(patient(t.Context()))
+	ask(t, ctx, s, headers(buffered, "POST", chatPath, false), 1)
+	<-legs.got
+	cancel()
+	for s.open.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if n := b.router.metrics.bodies.Load(); n != 0 {
+		t.Errorf("%d bytes of bodies are still counted", n)
+	}
+}
+
+// TestWhoIsNotSplit: an Envoy that does not wait, body modes that do not fail open, requests
+// without a hint, forms that have no single KV cache.
+func TestWhoIsNotSplit(t *testing.T) {
+	legs := &fakeLegs{got: make(chan prefill.Leg, 1)}
+	pull := SplitOptions{Transport: TransportPull, MaxWait: time.Minute, Legs: legs}
+	for name, c := range map[string]struct {
+		ctx   context.Context
+		mode  *request
+		trial Trial
+		split SplitOptions
+	}{
+		"off":                 {patient(t.Context()), headers(buffered, "POST", chatPath, false), Trial{}, SplitOptions{}},
+		"Envoy does not wait": {t.Context(), headers(buffered, "POST", chatPath, false), Trial{}, pull},
+		"for no such body":    {metadata.AppendToOutgoingContext(t.Context(), envoy.KeyWait, "60000", envoy.KeySplitBody, "10"), headers(buffered, "POST", chatPath, false), Trial{}, pull},
+		"nonsense":            {metadata.AppendToOutgoingContext(t.Context(), envoy.KeyWait, "-5", envoy.KeySplitBody, "x"), headers(buffered, "POST", chatPath, false), Trial{}, pull},
+		"partial":             {patient(t.Context()), headers(partial, "POST", chatPath, false), Trial{}, pull},
+		"without hint":        {patient(t.Context()), headers(buffered, "POST", chatPath, false), Trial{Shadow: true}, pull},
+	} {
+		b, s := apartBench(t, c.split)
+		s.Set(ServerOptions{Split: c.split, Trial: c.trial})
+		ask(t, c.ctx, s, c.mode, 1)
+		if got := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split; got.Prefill != "" || len(legs.got) > 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	for form, want := range map[string]decision.SplitReason{
+		`"n":1`: decision.SplitDone, `"n":2`: decision.SplitOff, `"kv_transfer_params":null`: decision.SplitOwnParams, `"prompt_logprobs":0`: decision.SplitOff,
+	} {
+		b, _ := apartBench(t, SplitOptions{})
+		d := b.router.Route(t.Context(), &Query{Route: 1, MaySplit: true, Body: []byte(chat[:len(chat)-1] + "," + form + "}")})
+		if got := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split.Reason; got != want || (d.Split != nil) != (want == decision.SplitDone) {
+			t.Errorf("%s: %q, want %q", form, got, want)
+		}
+	}
+}
+
+// TestSidecarsGetTheHeader: mode header waits for nothing, in any body mode.
+func TestSidecarsGetTheHeader(t *testing.T) {
+	for _, mode := range []*request{headers(buffered, "POST", chatPath, false), headers(partial, "POST", chatPath, false)} {
+		_, s := apartBench(t, SplitOptions{Transport: TransportHeader})
+		out := ask(t, t.Context(), s, mode, 1)
+		found := false
+		for _, h := range out[0].Response.(*extprocv3.ProcessingResponse_RequestBody).RequestBody.GetResponse().GetHeaderMutation().GetSetHeaders() {
+			found = found || h.Header.Key == envoy.HeaderPrefiller && string(h.Header.RawValue) == prefillAddr
+		}
+		if !found || destination(out) != decodeAddr {
+			t.Errorf("answer %v", out[0])
+		}
+	}
+}

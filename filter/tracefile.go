@@ -1,0 +1,59 @@
+package filter
+
+import (
+	"strings"
+
+	"warmroute/internal/decision"
+	"warmroute/internal/tracefile"
+	"warmroute/prefixhash"
+)
+
+// write queues the decision in s for the trace file under its record's number, and returns
+// that, 0 for none. Requests whose model no replica serves have no line.
+func (r *Router) write(s *scratch, seq uint64) uint64 {
+	rec := &s.work.Record
+	if r.o.Requests == nil || rec.Model == "" {
+		return 0
+	}
+	line := tracefile.Decided{
+		Number: seq, At: rec.At, Route: rec.Route, Model: rec.Model, Reason: string(rec.Reason),
+		Tokens: rec.Tokens, Cached: min(rec.Predicted, rec.Tokens), Withheld: string(rec.Withheld),
+	}
+	line.Replica, _, _ = strings.Cut(rec.Chosen, ",")
+	for i := range rec.Candidates {
+		line.Held = max(line.Held, min(rec.Candidates[i].State.Matched, rec.Tokens))
+	}
+	line.Keys, line.BlockTokens = s.blocks()
+	if line.BlockTokens > 0 { // a text's keys may cover more than the tokens that count
+		line.Keys = line.Keys[:min(len(line.Keys), rec.Tokens/line.BlockTokens+1)]
+	}
+	if !r.o.Requests.Decided(&line) {
+		return 0
+	}
+	return seq
+}
+
+// blocks returns the keys of the prompts by which the decision was taken, and the tokens
+// of a block.
+func (s *scratch) blocks() ([]prefixhash.Key, int) {
+	switch {
+	case s.ended():
+	case s.ask.Prompts != nil:
+		return s.work.Blocks()
+	case s.ask.Text != nil:
+		return s.ask.Text, decision.TextBlockTokens
+	}
+	return nil, 0
+}
+
+// traceEnd queues the end of the stream's request for the trace file.
+func (st *stream) traceEnd() {
+	if st.d.Traced == 0 {
+		return
+	}
+	end := tracefile.Ended{Number: st.d.Traced, Status: st.status, Served: st.served}
+	if st.d.Reservation != nil {
+		end.First = st.d.Reservation.FirstTokenAt()
+	}
+	st.srv.router.o.Requests.Ended(end)
+}

@@ -1,0 +1,94 @@
+package filter
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/tokens"
+	"warmroute/internal/tracefile"
+)
+
+func traceWriter(t *testing.T) *tracefile.Writer {
+	t.Helper()
+	w, err := tracefile.New(tracefile.Options{Path: filepath.Join(t.TempDir(), "trace.jsonl")}, prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// written ends w and returns what it has written.
+func written(t *testing.T, w *tracefile.Writer) (requests []tracefile.Request, ends []tracefile.Ended) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(w.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r := tracefile.Reader{
+		Request: func(q *tracefile.Request) error { requests = append(requests, *q); return nil },
+		Ended:   func(_ int, e *tracefile.Ended) error { ends = append(ends, *e); return nil },
+	}
+	if err := r.Read(f); err != nil {
+		t.Fatal(err)
+	}
+	return requests, ends
+}
+
+// TestRequestsAreTraced: a line has the decision's numbers and the prompt's blocks, by ids
+// or by text, and a second line its end. Requests without a served model have none.
+func TestRequestsAreTraced(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2), replica(3))
+	b.router.o.Requests = traceWriter(t)
+	b.holds("10.0.0.2:8000", 0, 40)
+	b.holds("10.0.0.3:8000", 0, 20)
+	first := b.route(query())
+	st := NewServer(b.router, ServerOptions{}).stream(buffered, new(hint))
+	served := statusHeaders("200", true)
+	for _, m := range []*request{headers(buffered, "POST", chatPath, false), body(chat, true), served} {
+		st.step(t.Context(), m, nil)
+	}
+	st.close()
+	unknown := query()
+	unknown.Body = []byte(strings.Replace(chat, `"m"`, `"another"`, 1))
+	b.route(unknown)
+	b.router.Skip(query(), "busy")
+	if dry := b.router.Explain(t.Context(), query()); dry.Model == "" {
+		t.Error("no explanation")
+	}
+	b.router.tokens = fakeTokens{err: tokens.ErrNone}
+	text := query()
+	text.Body = []byte(`{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("word ", 1000) + `"}]}`)
+	b.route(text)
+
+	got, ends := written(t, b.router.o.Requests)
+	if len(got) != 3 {
+		t.Fatalf("%d lines: %+v", len(got), got)
+	}
+	for _, q := range got[:2] {
+		if q.Model != "m" || q.Route != chatPath || q.Tokens != 1000 || q.BlockTokens != blockSize || q.Replica != "10.0.0.2:8000" ||
+			q.Cached != 40*blockSize || q.Held != 40*blockSize || q.Reason != "warm" || !reflect.DeepEqual(q.Spans, []tracefile.Span{{First: 0, Count: 999 / blockSize}}) {
+			t.Errorf("line %+v", q)
+		}
+	}
+	if got[0].Number != first.Traced {
+		t.Errorf("line %d for decision %d", got[0].Number, first.Traced)
+	}
+	if q := got[2]; q.Reason != "learned_cold" || q.Blocks() < 5 || q.Spans[0].First != 999/blockSize || q.Tokens < 1000 || q.Tokens > 1500 {
+		t.Errorf("by text: %+v", q)
+	}
+	if len(ends) != 1 || ends[0].Number != got[1].Number || ends[0].Status != 200 {
+		t.Errorf("ends %+v", ends)
+	}
+}
