@@ -39,21 +39,47 @@ func flags(std stdio, name string, args []string, define func(*flag.FlagSet)) er
 	return cli.Flags(std, "extproc "+name, args, define)
 }
 
-func configFlagVar(path *string) func(*flag.FlagSet) {
-	return func(fs *flag.FlagSet) { fs.StringVar(path, "config", "", "configuration `file`") }
+// configFlags parses args with the flags that define adds, and returns the configuration
+// file: -config FILE, or FILE alone.
+func configFlags(std stdio, name string, args []string, define func(*flag.FlagSet)) (path string, err error) {
+	alone, err := cli.FlagsAndFile(std, "extproc "+name, args, func(fs *flag.FlagSet) {
+		fs.StringVar(&path, "config", "", "configuration `file`; it may also stand alone, without -config")
+		define(fs)
+	})
+	switch {
+	case err != nil || alone == "":
+		return path, err
+	case path != "":
+		fmt.Fprintf(std.Err, "extproc %s: two configuration files are given, %q and %q\n", name, path, alone)
+		return "", cli.ErrUsage
+	}
+	return alone, nil
 }
 
 func checkCommand(_ context.Context, args []string, std stdio) error {
-	c, field, err := checkedConfig(std, args)
+	var field string
+	var elsewhere bool
+	path, err := configFlags(std, "check", args, func(fs *flag.FlagSet) {
+		fs.StringVar(&field, "explain", "", "explain a `field` or a section of the configuration")
+		fs.BoolVar(&elsewhere, "elsewhere", false, "the router runs on another machine: leave out the files, folders and token variables of this one")
+	})
+	switch {
+	case err != nil:
+		return err
+	case field != "":
+		return explainField(std.Out, field)
+	case path == "":
+		return errNoConfig
+	}
+	c, err := checkedConfig(std, path, !elsewhere)
 	if err != nil {
 		return err
 	}
-	if field != "" {
-		return explainField(std.Out, field)
-	}
-	notes, err := c.checkFiles()
-	if err != nil {
-		return err // an error of the environment: the file's are known by now
+	notes := ""
+	if !elsewhere {
+		if notes, err = c.checkFiles(); err != nil {
+			return err // an error of the environment: the file's are known by now
+		}
 	}
 	text, err := config.Print(c)
 	if err != nil {
@@ -63,34 +89,18 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 	return nil
 }
 
-// checkedConfig reads the configuration of `check`: -config FILE, FILE, or - for
-// standard input; or returns the field to explain.
-func checkedConfig(std stdio, args []string) (c Config, field string, err error) {
-	var path string
-	if len(args) != 1 || strings.HasPrefix(args[0], "-") && args[0] != "-" {
-		err = flags(std, "check", args, func(fs *flag.FlagSet) {
-			configFlagVar(&path)(fs)
-			fs.StringVar(&field, "explain", "", "explain a `field` or a section of the configuration")
-		})
-		switch {
-		case err != nil || field != "":
-			return c, field, err
-		case path == "":
-			return c, "", errNoConfig
-		}
-	} else {
-		path = args[0]
-	}
+// checkedConfig reads the configuration of `check`, - for standard input, for this machine
+// or another one.
+func checkedConfig(std stdio, path string, here bool) (Config, error) {
+	complete := func() Config { return completeConfig(here) }
 	if path != "-" {
-		c, err = config.Load(path, completeConfig)
-		return c, "", err
+		return config.Load(path, complete)
 	}
 	text, err := io.ReadAll(std.In)
 	if err != nil {
-		return c, "", err
+		return Config{}, err
 	}
-	c, err = config.Parse("stdin", text, completeConfig(), os.LookupEnv)
-	return c, "", err
+	return config.Parse("stdin", text, complete(), os.LookupEnv)
 }
 
 // sources refuses a fleet without any source of replicas.
@@ -102,10 +112,8 @@ func (c Config) sources() error {
 }
 
 func envoyConfigCommand(_ context.Context, args []string, std stdio) error {
-	var path string
 	var static, files bool
-	err := flags(std, "envoy-config", args, func(fs *flag.FlagSet) {
-		configFlagVar(&path)(fs)
+	path, err := configFlags(std, "envoy-config", args, func(fs *flag.FlagSet) {
 		fs.BoolVar(&static, "static", false, "print the whole configuration with the replicas of the file: Envoy does not follow the fleet")
 		fs.BoolVar(&files, "files", false, "have Envoy read the files in xds.state, which it must share with the router")
 	})

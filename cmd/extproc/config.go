@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,10 +20,12 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kube"
+	"warmroute/internal/listen"
 	"warmroute/internal/modelfiles"
 	"warmroute/internal/peers/link"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
+	"warmroute/internal/tracefile"
 	"warmroute/internal/xds"
 )
 
@@ -37,7 +37,7 @@ type Config struct {
 
 	Health HealthConfig         `yaml:"health" applies:"restart"` // HTTP for probes and Prometheus, on a port that shows no requests and changes nothing
 	Admin  AdminConfig          `yaml:"admin" applies:"restart"`  // HTTP for operators: debug pages, the dashboard, the policy; health and metrics too
-	Log    telemetry.LogOptions `yaml:"log" applies:"reload"`     // what the router logs, on standard error
+	Log    telemetry.LogOptions `yaml:"log" applies:"reload"`     // log of the router, on standard error
 
 	Fleet      fleet.Options `yaml:"fleet" applies:"reload"`                 // the replicas, and how they are watched
 	Kubernetes kube.Options  `yaml:"kubernetes,omitempty" applies:"restart"` // replicas from a Gateway API InferencePool, in addition to those of `fleet`
@@ -53,9 +53,12 @@ type Config struct {
 	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`  // the settings that Envoy receives, by xDS and by `extproc envoy-config`
 	XDS    xds.Options   `yaml:"xds" applies:"reload"`    // where Envoy finds it
 
+	PrefillDecode PrefillDecodeConfig `yaml:"prefill_decode" applies:"reload"` // requests whose prompt one replica computes and another one answers (docs/prefill-decode.md)
+
 	Tracing tracing.Options `yaml:"tracing" applies:"restart"` // OpenTelemetry spans of decisions, for requests whose own trace is sampled
 
 	complete bool // replicas must come from somewhere: this binary decides from where
+	here     bool // the router will run on this machine, with its files and variables
 }
 
 // HealthConfig is the server of health and metrics.
@@ -81,7 +84,7 @@ func (c AdminConfig) token() (*bearer.Token, error) {
 	case c.TokenEnv != "":
 		return bearer.Env(c.TokenEnv)
 	}
-	return nil, nil //nolint:nilnil // there is none, and that is well
+	return nil, nil //nolint:nilnil // no configured token is no error
 }
 
 // IndexConfig bounds the index; see index.Options.
@@ -104,7 +107,7 @@ func (c IndexConfig) options() index.Options {
 	}
 }
 
-// FilterConfig is how requests are read and decided.
+// FilterConfig bounds the reading and deciding of requests.
 type FilterConfig struct {
 	TokenBudget time.Duration `yaml:"token_budget"`           // the longest wait of a request for its token ids; after that it passes without a hint, or is routed by its text
 	Ranked      int           `yaml:"ranked" unit:"replicas"` // most replicas named for one request, best first; Envoy's retries go to the next
@@ -117,14 +120,22 @@ type FilterConfig struct {
 	ReasonHeader   bool     `yaml:"reason_header"`               // send clients a coarse reason code in x-warmroute-reason
 	Picker         bool     `yaml:"picker"`                      // endpoint-picker mode, for InferencePools: 503 when no replica is ready, 429 when all are saturated
 	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica for every request: for clusters without a balancer of their own (ORIGINAL_DST)
+	Mode           string   `yaml:"mode"`                        // route: Envoy gets the hints; shadow: requests are decided, recorded and counted, and Envoy balances them without hints (docs/trial.md)
+	Share          float64  `yaml:"share" unit:"percent"`        // how many of the requests get their hints, above 0 and at most 100: drawn by a hash, alike in all routers, and a larger share contains a smaller one
+	ShareBy        string   `yaml:"share_by"`                    // header by whose value the share is drawn, so that the requests of a conversation or a user stay together; "", and a request without it: by the request's id
+	OptOutHeader   string   `yaml:"opt_out_header"`              // header by which a request passes without a hint, unless its value is empty, 0 or false; clients can set it, too, unless a gateway removes it; "" = none
 	MaxBodies      int      `yaml:"max_bodies" unit:"bytes"`     // most bytes of all bodies that are worked on or held at a time; other requests pass without a hint; 0 = a sixteenth of the memory limit (1 GiB without one), at least twice `max_body` and 8 MiB
 	Renderings     int      `yaml:"renderings" unit:"prompts"`   // most bodies above 256 KiB whose token ids are computed in process at a time, and 32 times as many smaller ones; other requests pass without a hint; 0 = one for each core
 	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint
-	// ReadyNeedsReplica is whether readiness fails while no replica is ready, in
+	// ReadyNeedsReplica makes readiness fail while no replica is ready, in
 	// endpoint-picker mode: the gateway then uses another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
 
 	Decisions int `yaml:"decisions" unit:"decisions"` // how many of the last decisions are kept for `extproc explain` and the dashboard
+
+	TraceFile      string `yaml:"trace_file" applies:"restart"`                    // file that gets a line for each request: lengths, predictions, and which prompts have equal blocks, by numbers; neither text nor token ids nor hashes. `lab replay` computes from it what routing saves; "" = none
+	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // the trace file is moved to a name with .1 at its end, and a new one begun, before it is longer than this
+	TraceFiles     int    `yaml:"trace_files" unit:"files" applies:"restart"`      // trace files that are kept, the one that is written included
 }
 
 // named returns the number of replicas that a request names: a cluster without a balancer
@@ -153,14 +164,16 @@ func defaultConfig() Config {
 		Peers:        link.DefaultConfig(),
 		Filter: FilterConfig{
 			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
+			Mode: modeRoute, Share: 100, OptOutHeader: envoy.HeaderOptOut,
+			TraceFileBytes: tracefile.DefaultBytes, TraceFiles: tracefile.DefaultFiles,
 		},
 		Tokens: TokensConfig{
 			Download: true, KeepTexts: true, SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery,
 			DownloadMiB: modelfiles.DefaultBytes >> 20, DownloadFiles: modelfiles.DefaultFiles,
 			MaxLoaded: tokens.DefaultModels, MaxLoadedMiB: tokens.DefaultModelBytes >> 20,
 		},
-		Envoy: defaultEnvoy(),
-		XDS:   xds.Options{Listen: "127.0.0.1:9004"},
+		Envoy: defaultEnvoy(), PrefillDecode: defaultPrefillDecode(),
+		XDS: xds.Options{Listen: "127.0.0.1:9004"},
 
 		Tracing: tracing.DefaultOptions(),
 	}
@@ -170,17 +183,8 @@ func defaultConfig() Config {
 func (c Config) Validate() error {
 	var errs []error
 	address := func(field, addr string) {
-		_, port, err := net.SplitHostPort(addr)
-		if ip, perr := netip.ParseAddr(addr); perr == nil && ip.Is6() || err != nil && strings.Count(addr, ":") > 1 {
-			errs = append(errs, fmt.Errorf("%s: %q is not host:port; an IPv6 address is written like %q", field, addr, "[::1]:9002"))
-			return
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %q is not host:port", field, addr))
-			return
-		}
-		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %q has no port between 0 and 65535", field, addr))
+		if err := listen.HostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", field, err))
 		}
 	}
 	address("listen", c.Listen)
@@ -219,6 +223,10 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("filter.renderings: %d is negative", c.Filter.Renderings))
 	}
 	positive("decisions", c.Filter.Decisions)
+	positive("trace_files", c.Filter.TraceFiles)
+	if n := c.Filter.TraceFileBytes; n < tracefile.MinBytes {
+		errs = append(errs, fmt.Errorf("filter.trace_file_bytes: %d is less than %d", n, tracefile.MinBytes))
+	}
 	if err := validateTrustedHeader(c.Filter.TenantHeader); err != nil {
 		errs = append(errs, fmt.Errorf("filter.tenant_header: %w", err))
 	}
@@ -228,6 +236,8 @@ func (c Config) Validate() error {
 	if name := c.Filter.PriorityHeader; name != "" && name == c.Filter.TenantHeader {
 		errs = append(errs, fmt.Errorf("filter.priority_header: %q is the tenant header", name))
 	}
+	errs = append(errs, c.Filter.validateTrial()...)
+	errs = append(errs, c.PrefillDecode.validate()...)
 	span := func(field string, d time.Duration) {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("%s: %v is not positive", field, d))
@@ -237,8 +247,10 @@ func (c Config) Validate() error {
 	span("filter.body_wait", c.Filter.BodyWait)
 	span("index.reconnect_after", c.Index.ReconnectAfter)
 	if c.complete {
-		_, files := c.checkFiles()
-		errs = append(errs, c.sources(), c.Kubernetes.Supported(), files)
+		errs = append(errs, c.sources(), c.Kubernetes.Supported())
+	}
+	if c.here {
+		errs = append(errs, c.required(), c.expected())
 	}
 	errs = append(errs, c.dependencies()...)
 	return errors.Join(append(errs, c.doors()...)...)
@@ -252,7 +264,7 @@ func validateTrustedHeader(name string) error {
 		return nil
 	case name != strings.ToLower(name):
 		return fmt.Errorf("%q is not in lower case, as Envoy writes names", name)
-	case strings.HasPrefix(name, ":") || slices.Contains(envoy.Owned[:], name):
+	case strings.HasPrefix(name, ":") || slices.Contains(envoy.Owned[:], name) || slices.Contains(envoy.OwnedLegs[:], name):
 		return fmt.Errorf("%q is set by Envoy or by warmroute, not by a gateway that is trusted", name)
 	case strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
 		return fmt.Errorf("%q is not a header's name", name)
@@ -260,7 +272,7 @@ func validateTrustedHeader(name string) error {
 	return nil
 }
 
-var errNoConfig = errors.New("no configuration: name one with -config FILE; `fleet: {replicas: [{address: 10.0.0.1:8000}]}` is enough")
+var errNoConfig = errors.New("no configuration: name one, as in `extproc serve FILE`; `fleet: {replicas: [{address: 10.0.0.1:8000}]}` is enough")
 
 func loadConfig(path string) (Config, error) {
 	if path == "" {
@@ -269,10 +281,11 @@ func loadConfig(path string) (Config, error) {
 	return config.Load(path, defaultConfig)
 }
 
-// completeConfig is defaultConfig for a file that will be served.
-func completeConfig() Config {
+// completeConfig is defaultConfig for a file that will be served, on this machine or
+// elsewhere.
+func completeConfig(here bool) Config {
 	c := defaultConfig()
-	c.complete = true
+	c.complete, c.here = true, here
 	return c
 }
 
@@ -280,7 +293,8 @@ func (c Config) serverOptions(log *slog.Logger) filter.ServerOptions {
 	return filter.ServerOptions{
 		PathPrefixes: c.Filter.PathPrefixes, TenantHeader: c.Filter.TenantHeader, PriorityHeader: c.Filter.PriorityHeader, MaxBody: c.Filter.MaxBody, BodyWait: c.Filter.BodyWait,
 		ReasonHeader: c.Filter.ReasonHeader, Picker: c.Filter.Picker,
-		AlwaysPick: c.Filter.AlwaysPick, MaxStreams: c.Filter.MaxStreams, MaxBodies: c.Filter.bodies(debug.SetMemoryLimit(-1)), Log: log,
+		AlwaysPick: c.Filter.AlwaysPick, Trial: c.Filter.trial(), MaxStreams: c.Filter.MaxStreams, MaxBodies: c.Filter.bodies(debug.SetMemoryLimit(-1)), Log: log,
+		Split: filter.SplitOptions{Transport: c.PrefillDecode.Mode, MaxWait: c.PrefillDecode.MaxWait},
 	}
 }
 
@@ -295,7 +309,7 @@ func (c Config) envoyOptions() envoy.Options {
 		o.XDS = []string{c.XDS.Listen}
 	}
 	o.XDSTLS = c.XDS.TLS.Enabled()
-	o.ReasonHeader = c.Filter.ReasonHeader
+	o.ReasonHeader, o.Split = c.Filter.ReasonHeader, c.PrefillDecode.envoy()
 	if len(o.Replicas) == 0 {
 		for _, r := range c.Fleet.Replicas {
 			o.Replicas = append(o.Replicas, r.Address)
@@ -320,6 +334,6 @@ func (c Config) xdsSettings() xds.Settings {
 // defaultEnvoy leaves out the options that follow from the rest of the configuration.
 func defaultEnvoy() envoy.Options {
 	o := envoy.Options{}.WithDefaults()
-	o.ExtProc = nil
+	o.ExtProc, o.UsageShare = nil, envoy.DefaultUsageShare
 	return o
 }

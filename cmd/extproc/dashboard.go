@@ -5,6 +5,7 @@ import (
 
 	"warmroute/cmd/extproc/internal/dashboard"
 	"warmroute/index"
+	"warmroute/internal/fleet"
 )
 
 // dashboardFiles returns the dashboard's page and its files, which contain no data.
@@ -13,25 +14,29 @@ func dashboardFiles() map[string]http.Handler {
 	return map[string]http.Handler{"GET " + at: dashboard.Page(at)}
 }
 
-// counters returns the fleet's numbers by base model: the router's requests in
-// flight, and the replicas' counters.
-func (r *router) counters() map[string]dashboard.Counters {
-	out := map[string]dashboard.Counters{}
+// reading returns the replicas' counters and the router's own.
+func (r *router) reading() dashboard.Reading {
+	out := dashboard.Reading{Decided: map[string]dashboard.Decided{}}
 	for _, rep := range r.fleet.Snapshot().Replicas {
 		if len(rep.Models) == 0 {
 			continue
 		}
-		c := out[rep.Models[0].Base]
 		for _, rank := range rep.Ranks {
 			account := r.ledger.Of(index.Holder{Replica: rep.Addr, Rank: rank})
-			c.InFlight += account.InFlight()
-			c.Queued += account.Pending()
-			if l, ok := rep.LoadOf(rank); ok {
-				c.Hits, c.Queries = c.Hits+l.PrefixHits, c.Queries+l.PrefixQueries
-				c.TTFTSum, c.TTFTCount = c.TTFTSum+l.TTFTSum, c.TTFTCount+l.TTFTCount
+			k := dashboard.Rank{Model: rep.Models[0].Base, Replica: rep.Addr, Joined: rep.Joined, Rank: rank, InFlight: account.InFlight(), Queued: account.Pending()}
+			var l fleet.Load
+			if l, k.Counted = rep.LoadOf(rank); k.Counted {
+				k.Counters = dashboard.Counters{
+					Hits: l.PrefixHits, Prompt: l.PrefixQueries, TTFT: fleet.Spent{Seconds: l.TTFTSum, Requests: l.TTFTCount}, FirstTokens: l.FirstTokens,
+					Queue: l.Queue, Prefill: l.Prefill, Decode: l.Decode,
+				}
 			}
+			out.Ranks = append(out.Ranks, k)
 		}
-		out[rep.Models[0].Base] = c
 	}
+	for id, decided := range r.counted.Decisions() {
+		out.Decided[id] = dashboard.Decided{Model: r.baseOf(id), Decisions: decided}
+	}
+	out.Router.Seconds, out.Router.Requests = r.counted.Spent()
 	return out
 }

@@ -17,8 +17,8 @@ const lastDecisions = 20
 // explain answers GET /debug/explain?id=REQUEST_ID&reason=…&n=…: the newest
 // recorded decisions that match, newest first, as {"decisions": [...]}, with the
 // places where tokenizers were found and the features whose ids are not computed
-// in process any more, if any.
-func explain(ring *decision.Ring, view func() tokenView) http.Handler {
+// in process any more, if any: those of the one decision's model, or of all.
+func explain(ring *decision.Ring, view func(of *decision.Record) tokenView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		n := lastDecisions
@@ -37,10 +37,17 @@ func explain(ring *decision.Ring, view func() tokenView) http.Handler {
 		found := ring.Last(n, func(rec *decision.Record) bool {
 			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
 		})
+		for i := range found {
+			found[i].Explain()
+		}
+		var one *decision.Record
+		if len(found) == 1 && (id != "" || n == 1) {
+			one = &found[0]
+		}
 		answer(w, struct {
 			Decisions []decision.Record `json:"decisions"`
 			tokenView
-		}{found, view()})
+		}{found, view(one)})
 	})
 }
 

@@ -3,8 +3,12 @@ package main
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"reflect"
+	"slices"
+	"strings"
 
+	"warmroute/envoy"
 	"warmroute/internal/certs"
 	"warmroute/internal/fleet"
 )
@@ -28,11 +32,23 @@ func (c Config) dependencies() []error {
 	refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.Access.TLS.Enabled, "warm_up.tls", "is given, but warm_up.peers is empty")
 	refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.Access.TokenFile != "", "warm_up.token_file", "is given, but warm_up.peers is empty")
 	refuse(!c.Kubernetes.Enabled() && !reflect.ValueOf(c.Kubernetes.Replica).IsZero(), "kubernetes.replica", "is given, but kubernetes.pool is empty")
+	if p := c.PrefillDecode; p.Mode.Waits() {
+		refuse(c.Envoy.Mode != envoy.Buffered, "prefill_decode.mode", "is %s, which needs envoy.mode BUFFERED: only there a failure of the router costs no request", p.Mode)
+		refuse(p.MaxWait >= c.Envoy.IdleTimeout, "prefill_decode.max_wait", "is %v, but envoy.idle_timeout ends requests after %v", p.MaxWait, c.Envoy.IdleTimeout)
+	}
+	refuse(c.onlyPrefill(), "fleet.replicas", "all have the role prefill, so that none answers a request")
 	c.eachReplica(func(at string, r fleet.ReplicaOptions) {
 		refuse(r.Tenant != "" && f.TenantHeader == "", at+".tenant", "is %q, but filter.tenant_header is empty, so that no request has a tenant", r.Tenant)
 		refuse(r.Sidecar && c.IndexService.Listen == "", at+".sidecar", "is set, but index_service.listen is empty, so that no sidecar can report")
 	})
 	return append(errs, c.collisions()...)
+}
+
+// onlyPrefill reports whether no replica can ever answer a request. A replica that is found
+// may have a role of its own.
+func (c Config) onlyPrefill() bool {
+	answers := func(r fleet.ReplicaOptions) bool { return r.Role != fleet.RolePrefill.String() }
+	return len(c.Fleet.Replicas) > 0 && !slices.ContainsFunc(c.Fleet.Replicas, answers) && len(c.Fleet.DNS) == 0 && !c.Kubernetes.Enabled()
 }
 
 // eachReplica calls f for the settings of all replicas, with their path.
@@ -46,22 +62,38 @@ func (c Config) eachReplica(f func(at string, r fleet.ReplicaOptions)) {
 	f("kubernetes.replica", c.Kubernetes.Replica)
 }
 
-// collisions refuses an address for two of the router's own ports. Port 0 never
+// collisions refuses ports that two of the router's own addresses share. Port 0 never
 // collides.
 func (c Config) collisions() (errs []error) {
-	taken := map[string]string{}
-	for _, own := range [][2]string{
+	own := [][2]string{
 		{"listen", c.Listen}, {"health.listen", c.Health.Listen}, {"admin.listen", c.Admin.Listen}, {"index_service.listen", c.IndexService.Listen},
-		{"xds.listen", c.XDS.Listen}, {"peers.listen", c.Peers.Listen},
-	} {
-		field, addr := own[0], own[1]
-		if _, port, err := net.SplitHostPort(addr); err != nil || port == "0" {
-			continue
+		{"xds.listen", c.XDS.Listen}, {"peers.listen", c.Peers.Address()},
+	}
+	for i, second := range own {
+		for _, first := range own[:i] {
+			switch {
+			case !overlap(first[1], second[1]):
+			case first[1] == second[1]:
+				errs = append(errs, fmt.Errorf("%s and %s: both are %q", first[0], second[0], first[1]))
+			default:
+				errs = append(errs, fmt.Errorf("%s and %s: %q and %q share a port", first[0], second[0], first[1], second[1]))
+			}
 		}
-		if first, ok := taken[addr]; ok {
-			errs = append(errs, fmt.Errorf("%s and %s: both are %q", first, field, addr))
-		}
-		taken[addr] = field
 	}
 	return errs
+}
+
+// overlap reports whether only one of two addresses can be listened at.
+func overlap(a, b string) bool {
+	host, port, err := net.SplitHostPort(a)
+	other, same, err2 := net.SplitHostPort(b)
+	if err != nil || err2 != nil || port != same || port == "0" {
+		return false
+	}
+	every := func(host string) bool {
+		ip, err := netip.ParseAddr(host)
+		return host == "" || err == nil && ip.IsUnspecified()
+	}
+	plain := strings.NewReplacer("localhost", "127.0.0.1") // the address that Go takes for the name
+	return plain.Replace(host) == plain.Replace(other) || every(host) || every(other)
 }

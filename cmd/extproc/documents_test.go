@@ -67,9 +67,10 @@ var excluded = regexp.MustCompile(`^# not (run|loaded) by the tests: (\S+ ){2,}`
 
 // runElsewhere are shell blocks with a test of their own, by a text in them.
 var runElsewhere = map[string]string{
-	"bin/vllmsim -listen":        "TestStandaloneRuns",
+	"bin/vllmsim -listen":        "TestStandaloneRuns, TestPrefillDecodeRuns",
 	"ask ReportCacheState '{":    "TestWorkedExample, in internal/indexrpc",
 	"examples/standalone/envoy.": "TestExamplesLoad, which compares the file with what the command prints",
+	"prefill-decode/envoy.yaml":  "TestExamplesLoad, too",
 }
 
 // TestBlocksOfDocumentsLoad: YAML is a configuration that `extproc check` accepts,
@@ -92,7 +93,7 @@ func TestBlocksOfDocumentsLoad(t *testing.T) {
 				Kind       string
 			}
 			if err := yaml.Unmarshal([]byte(b.text), &object); err == nil && object.APIVersion != "" && object.Kind != "" {
-				continue // test/gateways gives it to those who take it
+				continue // test/gateways applies it
 			}
 			if _, err := config.Parse(b.String(), []byte(b.text), defaultConfig(), os.LookupEnv); err != nil {
 				t.Error(err)
@@ -242,10 +243,14 @@ func newSandbox(t *testing.T) *sandbox {
 		"policy/small-model", "policy/sim", "explain -config warmroute.yaml", "explain -config running.yaml", // a served model, the router that runs
 		"make build\n", "", "timeout --preserve-status 60", "timeout --preserve-status 2",
 	)
-	for _, command := range []string{"extproc", "kvsub"} { // what make build does
-		if _, err := testenv.Build(filepath.Join(s.dir, "bin"), "warmroute/cmd/"+command); err != nil {
+	for _, command := range []string{"warmroute/cmd/extproc", "warmroute/cmd/kvsub", "warmroute/lab/cmd/lab"} { // as make build does
+		if _, err := testenv.Build(filepath.Join(s.dir, "bin"), command); err != nil {
 			t.Fatal(err)
 		}
+	}
+	replay := filepath.Join("examples", "replay")
+	if err := os.CopyFS(filepath.Join(s.dir, replay), os.DirFS(filepath.Join(checkout.Root(), replay))); err != nil {
+		t.Fatal(err)
 	}
 	envoy, err := testenv.EnvoyBinary()
 	if err != nil {
@@ -257,7 +262,7 @@ func newSandbox(t *testing.T) *sandbox {
 	// The README's own file, which names no ports, on free ones.
 	var readme string
 	for _, b := range blocks(t) {
-		if b.file == "README.md" && b.lang == "yaml" && readme == "" {
+		if b.file == "README.md" && b.lang == "yaml" && strings.Contains(b.text, "addresses are enough") {
 			readme = b.text
 		}
 	}

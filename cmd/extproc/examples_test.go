@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the examples' envoy.yaml")
 
-// TestExamplesLoad: every example's configuration is valid and its Envoy
-// bootstrap is what `extproc envoy-config` prints for it.
+// TestExamplesLoad: every example's configuration is valid, and `extproc envoy-config`
+// prints its Envoy bootstrap for it.
 func TestExamplesLoad(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*/warmroute.yaml")
 	if err != nil || len(files) < 2 {
@@ -52,9 +52,9 @@ func TestExamplesLoad(t *testing.T) {
 	}
 }
 
-// TestComposeFileHoldsTogether: Envoy's version is the tested one, and the hosts
-// of warmroute.yaml are names in the compose file. What compose itself makes of
-// the file is tested in test/compose.
+// TestComposeFileHoldsTogether: Envoy's version is the tested one, and the hosts of
+// warmroute.yaml are names in the compose file. test/compose tests how compose itself
+// reads the file.
 func TestComposeFileHoldsTogether(t *testing.T) {
 	const dir = "../../examples/compose"
 	raw, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))

@@ -20,13 +20,14 @@ import (
 	"warmroute/internal/bearer"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/decision/why"
 	"warmroute/render/openai"
 )
 
 // explainNow answers POST /debug/explain?path=ROUTE&tenant=T&subset=A,B with a
 // request's body: the decision about such a request at this moment, as {"decision":
 // …}. The request is not sent on and nothing is charged.
-func explainNow(router *filter.Router, maxBody func() int, view func() tokenView) http.Handler {
+func explainNow(router *filter.Router, config func() Config, view func(of *decision.Record) tokenView) http.Handler {
 	reading := make(chan struct{}, maxExplained)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -43,12 +44,13 @@ func explainNow(router *filter.Router, maxBody func() int, view func() tokenView
 			http.Error(w, fmt.Sprintf("path: %q is no route that carries a prompt", path), http.StatusBadRequest)
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(maxBody())))
+		c := config()
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(c.Filter.MaxBody)))
 		if err != nil {
-			http.Error(w, fmt.Sprintf("the body cannot be read or is larger than %d bytes", maxBody()), http.StatusRequestEntityTooLarge)
+			http.Error(w, fmt.Sprintf("the body cannot be read or is larger than %d bytes", c.Filter.MaxBody), http.StatusRequestEntityTooLarge)
 			return
 		}
-		q := &filter.Query{Route: route, Tenant: query.Get("tenant"), Body: body}
+		q := &filter.Query{Route: route, Tenant: query.Get("tenant"), Body: body, MaySplit: c.PrefillDecode.Mode != filter.TransportOff}
 		if s := query.Get("subset"); s != "" {
 			q.Subset = strings.Split(s, ",")
 		}
@@ -56,7 +58,7 @@ func explainNow(router *filter.Router, maxBody func() int, view func() tokenView
 		answer(w, struct {
 			Decision decision.Record `json:"decision"`
 			tokenView
-		}{rec, view()})
+		}{rec, view(&rec)})
 	})
 }
 
@@ -188,14 +190,24 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	switch {
 	case chosen == "":
 		line("goes to", "no hint: Envoy chooses the replica")
+	case rec.Withheld != "":
+		line("goes to", "where Envoy chooses; the hint to %s was withheld (%s)", chosen, rec.Withheld)
 	case others == "":
 		line("goes to", "%s", chosen)
 	default:
 		line("goes to", "%s, then %s", chosen, strings.ReplaceAll(others, ",", ", "))
 	}
 	line("model", "%s, policy %s", cmp.Or(rec.Model, "not known"), cmp.Or(rec.Policy, "none"))
+	if rec.Asked != "" {
+		line("asked for", "%q", rec.Asked)
+	}
 	line("tokens", "%d from %s; prompts %d, blocks looked up %d", rec.Tokens, cmp.Or(rec.Source, "nowhere"), rec.Prompts, rec.Blocks)
 	line("cached", "%d tokens predicted", rec.Predicted)
+	if a := rec.Answered; a != nil && a.ActualCached != nil {
+		line("actual", "%d of %d tokens, as %s counted", *a.ActualCached, a.ActualPrompt, a.Served)
+	} else if a != nil {
+		line("actual", "the answer of %s has no cached tokens, but %d of the prompt", a.Served, a.ActualPrompt)
+	}
 	for _, found := range view.Tokenizers {
 		switch {
 		case found.Error != "":
@@ -210,21 +222,50 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 		line("demoted", "%s of %s: ids differed from vLLM's at token %d (%s)", d.Feature, d.Model, d.Position, d.At.UTC().Format(time.RFC3339))
 	}
 	line("took", "%s", rec.Took.Round(time.Microsecond))
+	if rec.Why != nil {
+		line("why", "%s", rec.Why.Text)
+		line("to do", "%s", rec.Why.Do)
+	}
 	if len(rec.Candidates) == 0 {
 		fmt.Fprintf(w, "There were no candidates to compare: the decision ended early with the reason %s.\n", rec.Reason)
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\nreplica\trank\tmatched\treported\tlower tiers\tin flight\tawaiting\tprefill queued\tothers'\tspeed\tcost\tverdict\t")
+	fmt.Fprintln(t, "\nreplica\trank\tevents\tmatched\treported\tlower tiers\tin flight\tawaiting\tprefill queued\tothers'\tspeed\tcost\tverdict\t")
 	for _, c := range byRank(rec.Candidates, chosen) {
-		s := c.State
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, s.Matched, s.Reported, s.Lower,
+		s, events := c.State, "none"
+		if c.Events {
+			events = "yes"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, events, s.Matched, s.Reported, s.Lower,
 			s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Speed, c.Score.Cost, c.Score.Verdict)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := printSplit(w, &rec.Split); err != nil {
+		return err
+	}
+	printEnds(w, rec, chosen)
 	return printGroups(w, rec)
+}
+
+// printEnds prints what ends each candidate's match, and what to do about each cause.
+func printEnds(w io.Writer, rec decision.Record, chosen string) {
+	var causes []why.Cause
+	fmt.Fprintln(w)
+	for _, c := range byRank(rec.Candidates, chosen) {
+		if c.Why == nil {
+			continue
+		}
+		fmt.Fprintf(w, "%s rank %d %s\n", c.Replica, c.Rank, c.Why.Text)
+		if !slices.Contains(causes, c.Why.Cause) {
+			causes = append(causes, c.Why.Cause)
+		}
+	}
+	for _, c := range causes {
+		fmt.Fprintf(w, "%s: %s\n", c, c.Do())
+	}
 }
 
 // printGroups prints how much of the prompt each candidate's cache groups hold, and

@@ -24,7 +24,7 @@ func TestExplainHandler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := explainNow(r.filter, func() int { return c.Filter.MaxBody }, r.tokenView)
+	h := explainNow(r.filter, func() Config { return c }, r.tokenView)
 	for _, tc := range []struct {
 		target, body string
 		status       int
@@ -50,16 +50,16 @@ func TestExplainHandler(t *testing.T) {
 // recorded is a decision as the router sends it: the second replica holds more,
 // the first is less loaded and failed, the third holds nothing.
 const recorded = `{"seq":7,"id":"r-1","took_ns":21000,"route":"/v1/chat/completions","model":"m","reason":"warm","policy":"ttft",
-"token_source":"in_process","prompts":1,"prompt_tokens":1000,"blocks":62,"predicted_cached_tokens":960,"chosen":"10.0.0.2:8000,10.0.0.3:8000",
-"request":{"input_tokens":1000,"ordinal":7},"candidates":[
+"token_source":"in_process","prompts":1,"prompt_tokens":1000,"blocks":62,"predicted_cached_tokens":960,"chosen":"10.0.0.2:8000,10.0.0.3:8000","served_by":"10.0.0.2:8000","actual_prompt_tokens":1001,"actual_cached_tokens":944,
+"request":{"input_tokens":1000,"ordinal":7},"why":{"text":"no candidate has more","do":"Nothing."},"candidates":[
 {"replica":"10.0.0.1:8000","rank":0,"state":{"hash":"1","matched_tokens":96,"reported_tokens":96,"lower_tier_tokens":96,"failing":true},"score":{"cost":0.09,"verdict":"failing"}},
-{"replica":"10.0.0.2:8000","rank":0,"state":{"hash":"2","matched_tokens":960,"reported_tokens":960,"lower_tier_tokens":960,"in_flight":1,"live_tokens":2000},"score":{"cost":0.0063,"verdict":"ranked"}},
+{"replica":"10.0.0.2:8000","rank":0,"events":true,"state":{"hash":"2","matched_tokens":960,"reported_tokens":960,"lower_tier_tokens":960,"in_flight":1,"live_tokens":2000},"score":{"cost":0.0063,"verdict":"ranked"},"why":{"cause":"evicted","text":"has 960 tokens; the next block was evicted"}},
 {"replica":"10.0.0.3:8000","rank":0,"state":{"hash":"3"},"score":{"cost":0.1065,"verdict":"ranked"}}]}`
 
 // TestExplainedBodiesAreFew: bodies that do not end hold as many places as there are,
 // and further ones get 503 at once.
 func TestExplainedBodiesAreFew(t *testing.T) {
-	page := explainNow(nil, func() int { return 1 << 20 }, nil)
+	page := explainNow(nil, defaultConfig, nil)
 	post := func(body io.Reader) int {
 		answer := httptest.NewRecorder()
 		page.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/debug/explain", body))
@@ -120,7 +120,8 @@ func TestExplainCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"reason     warm\n", "goes to    10.0.0.2:8000, then 10.0.0.3:8000\n", "1000 from in_process", "demoted    tools of m: ids differed from vLLM's at token 7 (2026-03-05T07:08:09Z)\n", "960 tokens predicted", "failing"} {
+	for _, want := range []string{"reason     warm\n", "goes to    10.0.0.2:8000, then 10.0.0.3:8000\n", "1000 from in_process", "demoted    tools of m: ids differed from vLLM's at token 7 (2026-03-05T07:08:09Z)\n", "960 tokens predicted", "actual     944 of 1001 tokens, as 10.0.0.2:8000 counted\n", "failing",
+		"  replica  rank  events  matched", "10.0.0.2:8000     0     yes ", "10.0.0.3:8000     0    none ", "why        no candidate has more\n", "to do      Nothing.\n", "\n10.0.0.2:8000 rank 0 has 960 tokens; the next block was evicted\n", "\nevicted: Give the replicas more KV cache, or add replicas.\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

@@ -45,7 +45,7 @@ func follow(t *testing.T, text string, dns fleet.Resolver) *following {
 	}}
 	r, c := routerOf(t, file, text)
 	f.r = r
-	background(t, func(ctx context.Context) error { return f.r.run(ctx, file) })
+	testenv.Run(t, func(ctx context.Context) error { return f.r.run(ctx, file) })
 	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+f.admin+"/readyz"); return code == http.StatusOK })
 	var boot bytes.Buffer
 	if err := c.writeEnvoy(stdio{Out: &boot, Err: t.Output()}, false, false); err != nil {

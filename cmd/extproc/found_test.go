@@ -60,3 +60,16 @@ func TestFoundWithoutBeingTold(t *testing.T) {
 		t.Errorf("explain: %v\n%s", err, out.String())
 	}
 }
+
+// TestATokenizerThatCannotBeFetchedIsANote: /readyz names the model and the cause.
+func TestATokenizerThatCannotBeFetchedIsANote(t *testing.T) {
+	t.Setenv("HF_HOME", t.TempDir())
+	t.Setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+	sim := testenv.StartSimulator(t, "-model", "m", "-root", "own/model", "-replay", "")
+	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n", sim.Addr))
+	until(t, "a note", func() bool {
+		code, page := get(t, "http://"+r.c.Admin.Listen+"/readyz")
+		return code == http.StatusOK && strings.Contains(page, `note: tokens of model "m": replicas compute them, because its tokenizer cannot be fetched or loaded: fetch own/model: `) &&
+			strings.Contains(page, "connection refused")
+	})
+}

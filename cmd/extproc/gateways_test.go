@@ -21,7 +21,7 @@ type gatewayLimits struct {
 	MaxParallelRetries  int `yaml:"maxParallelRetries"`
 }
 
-// envoy is what Envoy Gateway makes of them.
+// envoy returns the limits as Envoy Gateway writes them for Envoy.
 func (l gatewayLimits) envoy() object {
 	return object{"thresholds": []any{object{
 		"max_connections": l.MaxConnections, "max_pending_requests": l.MaxPendingRequests,
@@ -243,7 +243,7 @@ func TestExampleEnvoyGatewayPatch(t *testing.T) {
 	equal(t, "left out", want, map[string]any{})
 }
 
-// bootstrap is what `extproc envoy-config` prints.
+// bootstrap returns the output of `extproc envoy-config`.
 func bootstrap(t *testing.T, o envoy.Options) object {
 	t.Helper()
 	var raw bytes.Buffer

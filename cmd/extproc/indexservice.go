@@ -42,14 +42,14 @@ func (s *indexService) listen(c IndexServiceConfig, log *slog.Logger) (err error
 	s.options = append(lasting(), grpc.MaxRecvMsgSize(maxReport))
 	if c.TLS.Enabled() {
 		if s.certs, err = certs.New(c.TLS, log); err != nil {
-			return fmt.Errorf("index_service: %w", err)
+			return fmt.Errorf("index_service.tls.%w", err)
 		}
 		s.options = append(s.options, grpc.Creds(credentials.NewTLS(s.certs.Server("h2"))))
 	}
 	if c.TokenFile != "" {
 		token, err := indexrpc.NewToken(c.TokenFile)
 		if err != nil {
-			return fmt.Errorf("index_service: %w", err)
+			return fmt.Errorf("index_service.%w", err)
 		}
 		s.options = append(s.options, token.ServerOptions()...)
 	}

@@ -115,7 +115,7 @@ func TestIndexServiceIsGuarded(t *testing.T) {
 	if err := s.listen(c.IndexService, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	background(t, func(ctx context.Context) error { return s.run(ctx, slog.New(slog.DiscardHandler)) })
+	testenv.Run(t, func(ctx context.Context) error { return s.run(ctx, slog.New(slog.DiscardHandler)) })
 	for bearer, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer wrong": codes.Unauthenticated, "Bearer s3cret": codes.OK} {
 		conn, err := grpc.NewClient(s.listener.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
 		if err != nil {
@@ -129,26 +129,12 @@ func TestIndexServiceIsGuarded(t *testing.T) {
 		conn.Close()
 	}
 	var broken indexService
-	if err := broken.listen(IndexServiceConfig{Listen: "127.0.0.1:0", TokenFile: "/nonexistent"}, nil); err == nil || !strings.Contains(err.Error(), "index_service: token_file") {
+	if err := broken.listen(IndexServiceConfig{Listen: "127.0.0.1:0", TokenFile: "/nonexistent"}, nil); err == nil || !strings.Contains(err.Error(), "index_service.token_file") {
 		t.Errorf("%v, want the file named", err)
 	}
 	if _, err := parseConfig(t, "index_service: {tls: {key_file: k}}"); err == nil || !strings.Contains(err.Error(), "index_service.tls.cert_file: is missing beside key_file") {
 		t.Errorf("%v, want the field named", err)
 	}
-}
-
-// background runs f until the test ends.
-func background(t *testing.T, f func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // complete sends a prompt of token ids to a replica.

@@ -41,7 +41,7 @@ func TestEveryPageWritesSnakeCase(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{replicaView{}, decision.Record{}, decision.PressureState{}, tokenView{}, policy.Config{}, policy.Change{}, dashboard.Sample{}, peers.State{}} {
+	for _, v := range []any{replicaView{}, decision.Record{}, decision.PressureState{}, tokenView{}, policy.Config{}, policy.Change{}, dashboard.Excerpt{}, peers.State{}} {
 		walk(reflect.TypeOf(v))
 	}
 	if len(seen) < 15 {

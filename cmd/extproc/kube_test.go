@@ -81,7 +81,7 @@ func startCluster(t *testing.T) *cluster {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	background(t, func(ctx context.Context) error {
+	testenv.Run(t, func(ctx context.Context) error {
 		return program().Run(ctx, []string{"serve", "-config", path}, stdio{Out: io.Discard, Err: t.Output()})
 	})
 	conn, err := grpc.NewClient(listen, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -100,6 +100,10 @@ func TestExampleDeployments(t *testing.T) {
 			}
 			equal(t, "arguments", at(container, "args"), []any{"serve", "-config", fmt.Sprint(at(container, "volumeMounts", 0, "mountPath"), "/warmroute.yaml")})
 			equal(t, "volume", at(pod, "spec", "volumes", 0, "name"), at(container, "volumeMounts", 0, "name"))
+			// Tokenizers are written to a volume that the image's user may write.
+			equal(t, "HF_HOME", at(container, "env", 0), object{"name": "HF_HOME", "value": at(container, "volumeMounts", 1, "mountPath")})
+			equal(t, "volume of tokenizers", at(pod, "spec", "volumes", 1, "name"), at(container, "volumeMounts", 1, "name"))
+			equal(t, "group of volumes", at(pod, "spec", "securityContext", "fsGroup"), 65532)
 			protocol := "kubernetes.io/h2c"
 			if c.TLS.Enabled() {
 				protocol = "http2"

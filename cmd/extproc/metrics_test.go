@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"path/filepath"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	c := defaultConfig()
 	c.Tokens.Models = []ModelConfig{{ID: "m"}}
 	c.Tracing.Endpoint = "127.0.0.1:4317"
+	c.Filter.TraceFile = filepath.Join(t.TempDir(), "trace.jsonl")
 	if _, err := newRouter(c, slog.New(slog.DiscardHandler), catalog); err != nil {
 		t.Fatal(err)
 	}

@@ -137,13 +137,26 @@ func (c Config) checkFiles() (notes string, err error) {
 const stuckAfter = 10 * time.Second
 
 // modelNotes reports the models whose work off the request path takes long, with the
-// phase, and the reason why nothing is downloaded.
+// phase, the models whose tokenizer cannot be fetched or loaded, and the reason why nothing
+// is downloaded.
 func (r *router) modelNotes(now time.Time) (notes []string) {
 	busy := slices.Concat(r.discovery.Busy(), r.local.Busy())
 	for _, b := range busy {
 		if took := now.Sub(b.Since); took >= stuckAfter && len(notes) < mostStuck {
 			notes = append(notes, fmt.Sprintf("tokens of model %q: %s for %v", b.Model, b.Phase, took.Round(time.Second)))
 		}
+	}
+	failed := 0
+	for _, f := range r.discovery.Found() {
+		if !f.Failed {
+			continue
+		}
+		if failed++; failed <= mostStuck {
+			notes = append(notes, fmt.Sprintf("tokens of model %q: replicas compute them, because its tokenizer cannot be fetched or loaded: %s", f.Model, f.Error))
+		}
+	}
+	if failed > mostStuck {
+		notes = append(notes, fmt.Sprintf("the tokenizers of %d more models cannot be fetched or loaded", failed-mostStuck))
 	}
 	if r.hub != nil {
 		if err := r.hub.Paused(); err != nil {

@@ -34,6 +34,7 @@ func (r *router) pages(gate *admin.Gate) (*pages, error) {
 	all.Access = admin.Access{Token: token, Hosts: c.Hosts}
 	all.Query = map[string][]string{
 		"GET /debug/explain": {"id", "reason", "n"}, "POST /debug/explain": {"path", "tenant", "subset"},
+		"GET /debug/history": {"after"},
 	}
 	var p pages
 	if p.admin, err = admin.Listen(all); err != nil {
@@ -53,9 +54,10 @@ func (r *router) adminPages() map[string]http.Handler {
 	handlers := r.policyPages()
 	maps.Copy(handlers, map[string]http.Handler{
 		"GET /debug/explain":  explain(r.ring, r.tokenView),
-		"POST /debug/explain": explainNow(r.filter, func() int { return r.reloads.inForce().Filter.MaxBody }, r.tokenView),
+		"POST /debug/explain": explainNow(r.filter, r.reloads.inForce, r.tokenView),
 		"GET /debug/replicas": r.replicas(),
 		"GET /debug/history":  r.history,
+		"GET /debug/trial":    r.trialPage(),
 	})
 	return handlers
 }
@@ -85,7 +87,8 @@ func (r *router) notes() []string {
 	if r.sharing.link != nil {
 		notes = append(notes, r.sharing.link.Notes()...)
 	}
+	notes = append(notes, r.sources().Notes()...)
 	notes = append(append(append(notes, r.feed.Notes()...), r.xds.Notes()...), r.loading.notes()...)
-	notes = append(notes, r.modelNotes(time.Now())...)
+	notes = append(append(notes, r.modelNotes(time.Now())...), r.trialNotes()...)
 	return append(append(notes, r.reloads.notes()...), unservedModels(r.fleet.Snapshot())...)
 }

@@ -29,12 +29,12 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 	for _, model := range []string{"org/a", "b"} {
 		sim := testenv.StartSimulator(t, "-model", model, "-events", "", "-replay", "")
 		stops[model] = sim.Stop
-		text += fmt.Sprintf("  - address: %q\n", sim.Addr)
+		text += fmt.Sprintf("  - {address: %q, no_events: true}\n", sim.Addr)
 	}
 	hangup := make(chan os.Signal, 1)
 	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "c.yaml"), Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
 	r, _ := routerOf(t, file, text)
-	background(t, func(ctx context.Context) error { return r.run(ctx, file) })
+	testenv.Run(t, func(ctx context.Context) error { return r.run(ctx, file) })
 	state := func(what string, code int, says string, metrics ...string) {
 		t.Helper()
 		until(t, what, func() bool {
@@ -63,6 +63,15 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 			t.Errorf("PATCH of %s: %s, want %d", model, resp.Status, want)
 		}
 	}
+	rewrite(t, file, strings.Replace(text, ", no_events: true", "", 1))
+	hangup <- syscall.SIGHUP
+	state("one has no events, and that is not configured", http.StatusOK, "note: replicas without KV events, of whose caches nothing is known: 127.0.0.1:")
+	if _, page := get(t, "http://"+admin+"/metrics"); !strings.Contains(page, "warmroute_kv_sources{state=\"none\"} 1\n") || !strings.Contains(page, "warmroute_kv_sources{state=\"off\"} 1\n") {
+		t.Error("the metric does not count both")
+	}
+	rewrite(t, file, text)
+	hangup <- syscall.SIGHUP
+	state("it is configured again", http.StatusOK, "", `{model="b",state="ready"} 1`, `{model="org/a",state="ready"} 1`)
 	stops["b"]()
 	state("b is missed", http.StatusOK, `note: no replica of model "b" is ready`, `{model="b",state="ready"} 0`, `{model="org/a",state="ready"} 1`)
 	stops["org/a"]()

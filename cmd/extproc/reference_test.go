@@ -82,7 +82,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 	if err := e.Encode(fields); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string][]byte{"../../docs/configuration.md": page.Bytes(), "reference.json": text.Bytes()} {
+	for file, want := range map[string][]byte{"../../docs/configuration.md": page.Bytes(), "reference.json": text.Bytes(), chartSchema: valuesSchema(t, fields)} {
 		if *update && !t.Failed() {
 			if err := os.WriteFile(file, want, 0o644); err != nil {
 				t.Fatal(err)
@@ -92,6 +92,34 @@ func TestConfigurationIsDocumented(t *testing.T) {
 			t.Errorf("%s is not up to date (%v); make docs writes it", file, err)
 		}
 	}
+}
+
+// chartSchema is the schema of the chart's values. What it says of values.config is
+// generated, the rest is written by hand.
+const chartSchema = "../../charts/warmroute/values.schema.json"
+
+// valuesSchema returns the schema of the chart's values with that of these fields.
+func valuesSchema(t *testing.T, fields []config.Field) []byte {
+	t.Helper()
+	const router = `    "router": `
+	old, err := os.ReadFile(chartSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byHand, _, found := bytes.Cut(old, []byte(router))
+	if !found {
+		t.Fatalf("%s has no schema of the router's configuration", chartSchema)
+	}
+	out := bytes.NewBuffer(bytes.Clone(byHand))
+	out.WriteString(router)
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("    ", " ")
+	if err := e.Encode(config.Schema(fields)); err != nil {
+		t.Fatal(err)
+	}
+	out.WriteString("  }\n}\n")
+	return out.Bytes()
 }
 
 // TestExplainField: the command line prints the same reference.

@@ -13,6 +13,7 @@ import (
 
 	"warmroute/internal/config"
 	"warmroute/internal/fleet"
+	"warmroute/internal/prefill"
 )
 
 // reloads is the state of the configuration file since the start.
@@ -101,10 +102,13 @@ func (r *router) apply(c Config) error {
 		return errors.New("fleet: there is no source of replicas any more; a fleet that may be empty is named under fleet.dns or kubernetes")
 	}
 	next := config.Live(before, c)
-	var renders *http.Client // for requests of token ids
+	var renders, legs *http.Client // for requests of token ids, and of prefills; nil: as before
 	if next.Fleet.HTTP != before.Fleet.HTTP {
 		var err error
 		if renders, err = next.Fleet.HTTP.Client(renderConns); err != nil {
+			return err
+		}
+		if legs, err = next.Fleet.HTTP.Client(prefill.Connections); err != nil {
 			return err
 		}
 	}
@@ -123,13 +127,18 @@ func (r *router) apply(c Config) error {
 	if err := r.dial.Set(next.Log); err != nil {
 		return err
 	}
-	r.server.Set(next.serverOptions(r.log))
+	r.legs.Set(next.legs(legs, r.legCounts))
+	r.server.Set(r.filterOptions(next))
+	if next.Filter.trial() != before.Filter.trial() {
+		r.compared.Restart()
+	}
 	r.filter.SetBudget(next.Filter.TokenBudget)
 	r.lanes.Set(next.Filter.Renderings)
 	r.decider.SetRanked(next.Filter.named())
 	if next.Filter.Decisions != before.Filter.Decisions {
 		r.ring.Resize(next.Filter.Decisions)
 	}
+	r.usage.Set(next.Envoy.UsageShare)
 	r.xds.Set(next.xdsSettings())
 	if next.XDS != before.XDS {
 		r.warnOfDoors(next)

@@ -31,7 +31,7 @@ func TestHonestReload(t *testing.T) {
 	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "c.yaml"), Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
 	const replicas = "fleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n"
 	r, _ := routerOf(t, file, base+replicas)
-	background(t, func(ctx context.Context) error { return r.run(ctx, file) })
+	testenv.Run(t, func(ctx context.Context) error { return r.run(ctx, file) })
 	page := func(path string) string { _, text := get(t, "http://"+admin+path); return text }
 	until(t, "ready", func() bool { code, _ := get(t, "http://"+admin+"/readyz"); return code == http.StatusOK })
 	reload := func(text, metric string) {
@@ -44,7 +44,7 @@ func TestHonestReload(t *testing.T) {
 	version, _, _ = strings.Cut(version, "\n")
 
 	moved := fmt.Sprintf("127.0.0.1:%d", ports[3])
-	reload(strings.Replace(base, fmt.Sprint("127.0.0.1:", ports[2]), moved, 1)+"log: {level: debug, format: json}\nfilter: {ranked: 1, max_streams: 7, token_budget: 1s, decisions: 3}\n"+
+	reload(strings.Replace(base, fmt.Sprint("127.0.0.1:", ports[2]), moved, 1)+"log: {level: debug, format: json}\nfilter: {ranked: 1, max_streams: 7, token_budget: 1s, decisions: 3, mode: shadow, share_by: x-user}\n"+
 		"tokens: {download: false, sample_every: 5, trust: [chat], models: [{id: m, files: /nowhere}]}\nenvoy: {admin: \"127.0.0.1:9901\"}\n"+
 		"fleet: {replicas: [{address: \"127.0.0.1:1\"}], scrape_interval: 300ms, dns: [{name: \"nobody.invalid:1\"}], http: {token_env: PATH}}\n", `warmroute_config_reloads_total{result="applied"} 1`)
 	if got := r.dial.Level(); got != slog.LevelDebug {
@@ -61,6 +61,9 @@ func TestHonestReload(t *testing.T) {
 		return err == nil
 	})
 	until(t, "the model that came is loaded or refused", func() bool { return strings.Contains(page("/readyz"), `note: tokens of model "m": files "/nowhere"`) })
+	if !strings.Contains(page("/readyz"), "note: filter.mode is shadow: no request gets a hint") {
+		t.Errorf("the trial is not told: %s", page("/readyz"))
+	}
 	if code, text := get(t, "http://"+admin+"/readyz"); code != http.StatusOK {
 		t.Errorf("a reload has made the router unready: %s", text)
 	}

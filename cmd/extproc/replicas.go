@@ -11,20 +11,24 @@ import (
 
 // replicaView is one replica on /debug/replicas.
 type replicaView struct {
-	Address   string     `json:"address"`
-	Name      string     `json:"name,omitempty"`
-	Tenant    string     `json:"tenant,omitempty"`
-	Ready     bool       `json:"ready"`
-	Why       string     `json:"why,omitempty"` // not ready
-	Joined    uint64     `json:"joined"`
-	Version   string     `json:"version,omitempty"`
-	BlockSize int        `json:"block_size"`
-	Models    []string   `json:"models"`
-	Render    bool       `json:"render"`
-	Synced    bool       `json:"synced"`
-	NoEvents  string     `json:"no_events,omitempty"` // why it has no subscription, or some ranks have none
-	Ranks     []rankView `json:"ranks"`
-	Cached    cachedView `json:"cached_tokens"`
+	Address   string          `json:"address"`
+	Name      string          `json:"name,omitempty"`
+	Tenant    string          `json:"tenant,omitempty"`
+	Ready     bool            `json:"ready"`
+	Why       string          `json:"why,omitempty"` // not ready
+	Joined    uint64          `json:"joined"`
+	Version   string          `json:"version,omitempty"`
+	BlockSize int             `json:"block_size"`
+	Base      string          `json:"base_model,omitempty"`
+	Models    []string        `json:"models"` // the base model and its adapters
+	Render    bool            `json:"render"`
+	Synced    bool            `json:"synced"`
+	KVEvents  feed.State      `json:"kv_events,omitempty"` // of a ready one
+	Role      fleet.Role      `json:"role"`                // its part in requests with prefill and decode on two replicas
+	Transfer  *fleet.Transfer `json:"transfer,omitempty"`  // how it hands KV blocks to others; nil: not known
+	NoEvents  string          `json:"no_events,omitempty"` // why it has no subscription, or some ranks have none
+	Ranks     []rankView      `json:"ranks"`
+	Cached    cachedView      `json:"cached_tokens"`
 }
 
 // cachedView holds predictions against the truth, in prompt tokens.
@@ -33,6 +37,7 @@ type cachedView struct {
 	Reported  float64  `json:"reported_hits"`       // by the replica, since it started, all its traffic
 	Shortfall *float64 `json:"shortfall,omitempty"` // share of the predicted tokens that was not hit, over the last complete window
 	Suspect   bool     `json:"suspect"`             // the shortfall was large for 10 requests or several windows, and the replica counts as holding nothing
+	Cause     string   `json:"cause,omitempty"`     // of the suspicion, by the usage of answers: tokens, cache
 }
 
 // rankView is one data-parallel rank.
@@ -88,9 +93,19 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 		Address: rep.Addr, Name: rep.Name, Tenant: rep.Tenant, Ready: rep.Ready, Why: rep.Why, Joined: rep.Joined, Version: rep.Version,
 		BlockSize: rep.BlockSize, Models: []string{}, Render: rep.Render, Synced: supply.Synced, Ranks: []rankView{},
 	}
+	v.Role = rep.Role
+	if rep.Transfer.From != "" {
+		v.Transfer = &rep.Transfer
+	}
+	if rep.Ready {
+		v.KVEvents = feed.StateOf(rep, supply)
+	}
 	v.NoEvents = rep.EventsRefused
 	if supply.Refused != nil {
 		v.NoEvents = supply.Refused.Error()
+	}
+	if len(rep.Models) > 0 {
+		v.Base = rep.Models[0].Base
 	}
 	for _, m := range rep.Models {
 		v.Models = append(v.Models, m.ID)
@@ -98,7 +113,7 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 	v.Cached.Predicted = r.predicted(rep.Addr)
 	_, v.Cached.Reported, _ = cacheTokens(rep)
 	s := r.watch.State(rep.Addr)
-	if v.Cached.Suspect = s.Flagged; s.Complete {
+	if v.Cached.Suspect, v.Cached.Cause = s.Flagged, string(s.Cause); s.Complete {
 		v.Cached.Shortfall = &s.Shortfall
 	}
 	for _, rank := range rep.Ranks {

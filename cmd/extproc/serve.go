@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"warmroute/cmd/extproc/internal/comparison"
 	"warmroute/cmd/extproc/internal/dashboard"
 	"warmroute/cmd/extproc/internal/outcome"
 	"warmroute/cmd/extproc/internal/shortfall"
@@ -35,8 +37,10 @@ import (
 	"warmroute/internal/load"
 	"warmroute/internal/modelfiles"
 	"warmroute/internal/peers"
+	"warmroute/internal/prefill"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
+	"warmroute/internal/tracefile"
 	"warmroute/internal/xds"
 	"warmroute/render/work"
 )
@@ -51,15 +55,14 @@ const drainTime = 10 * time.Second
 const renderConns = 16
 
 func serveCommand(ctx context.Context, args []string, std stdio) error {
-	var path string
-	err := flags(std, "serve", args, configFlagVar(&path))
+	path, err := configFlags(std, "serve", args, func(*flag.FlagSet) {})
 	if err != nil {
 		return err
 	}
-	file := &config.File[Config]{Path: path, Defaults: defaultConfig}
 	if path == "" {
 		return errNoConfig
 	}
+	file := &config.File[Config]{Path: path, Defaults: defaultConfig}
 	c, err := file.Load()
 	if err != nil {
 		return err
@@ -116,22 +119,32 @@ type router struct {
 	filter    *filter.Router
 	watch     *shortfall.Watch
 	server    *filter.Server
+	legs      *prefill.Sender
+	legCounts *prefill.Metrics
 	// predicted returns the number of tokens that were predicted to be cached on
 	// a replica.
-	predicted func(replica string) int64
-	outcomes  *outcome.Server
-	service   indexService
-	certs     *certs.Source   // nil without TLS
-	tracer    *tracing.Tracer // nil when off
-	xds       *xds.Publisher
-	history   *dashboard.History
-	sharing   sharing
+	predicted   func(replica string) int64
+	outcomes    *outcome.Server
+	usage       usageShare
+	differences *outcome.Differences
+	compared    *comparison.Comparison
+	service     indexService
+	certs       *certs.Source     // nil without TLS
+	tracer      *tracing.Tracer   // nil when off
+	requests    *tracefile.Writer // nil without a trace file
+	xds         *xds.Publisher
+	counted     *filter.Metrics
+	history     *dashboard.History
+	sharing     sharing
 }
 
 // newRouter makes everything and starts nothing.
 func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, error) {
 	r := &router{c: c, log: log, dial: new(telemetry.LogDial), reloads: newReloads(c, reg), ring: decision.NewRing(c.Filter.Decisions), ledger: load.NewLedger(nil), turns: work.NewTurns(forLongWork())}
-	var err error
+	err := c.required()
+	if err != nil {
+		return nil, err
+	}
 	if r.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
 	}
@@ -140,18 +153,9 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	})
 	reg.MustRegister(r.service.Collectors()...)
 	metrics := filter.NewMetrics(reg)
-	r.predicted, r.outcomes = metrics.Predicted, outcome.New(reg, metrics.ServedElsewhere)
-	r.watch = shortfall.New(shortfall.Options{})
-	reg.MustRegister(r.watch)
-	r.feed = feed.New(r.index, feed.Options{
-		ProbeEvery: c.Index.ProbeEvery, RetryAfter: c.Index.ReconnectAfter, SyncTimeout: c.Index.SyncTimeout, Log: log,
-		Applied: r.ledger.Applied,
-		OnLeave: func(replica string) {
-			r.decider.Forget(replica)
-			metrics.Forget(replica)
-		},
-	})
-	reg.MustRegister(r.feed)
+	r.counted = metrics
+	r.newOutcomes(reg, metrics)
+	r.newFeed(reg, metrics)
 	if err := r.newFleet(reg); err != nil {
 		return nil, err
 	}
@@ -178,15 +182,52 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 		}
 		routing.Tracer = r.tracer
 	}
+	if r.requests, err = r.newTraceFile(reg); err != nil {
+		return nil, err
+	}
+	routing.Requests = r.requests
+	r.usage.Set(c.Envoy.UsageShare)
+	routing.Usage = r.wantsUsage
 	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, routing)
 	if c.TLS.Enabled() {
 		if r.certs, err = certs.New(c.TLS, log); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("tls.%w", err)
 		}
 	}
-	r.server = filter.NewServer(r.filter, c.serverOptions(log))
-	r.history = dashboard.NewHistory(time.Now, r.counters)
+	if err := r.newLegs(reg); err != nil {
+		return nil, err
+	}
+	r.server = filter.NewServer(r.filter, r.filterOptions(c))
+	r.history = dashboard.NewHistory(time.Now, r.reading)
 	return r, nil
+}
+
+// newOutcomes makes the readers of the ends of requests.
+func (r *router) newOutcomes(reg prometheus.Registerer, metrics *filter.Metrics) {
+	r.compared = comparison.New(reg, r.baseOf, r.usage.draws, time.Now)
+	r.predicted, r.outcomes = metrics.Predicted, outcome.New(reg, r.baseOf, metrics.ServedElsewhere, r.learn, r.compared.Add)
+	r.differences = outcome.NewDifferences(reg)
+	r.watch = shortfall.New(shortfall.Options{})
+	reg.MustRegister(r.watch)
+}
+
+// newFeed makes the reader of KV events.
+func (r *router) newFeed(reg prometheus.Registerer, metrics *filter.Metrics) {
+	r.feed = feed.New(r.index, feed.Options{
+		ProbeEvery: r.c.Index.ProbeEvery, RetryAfter: r.c.Index.ReconnectAfter, SyncTimeout: r.c.Index.SyncTimeout, Log: r.log,
+		Applied: r.ledger.Applied,
+		OnLeave: func(replica string) {
+			r.decider.Forget(replica)
+			metrics.Forget(replica)
+			r.differences.Forget(replica)
+		},
+	})
+	reg.MustRegister(r.feed, r.sources())
+}
+
+// sources are the states of the replicas' KV events.
+func (r *router) sources() feed.Sources {
+	return feed.Sources{Feed: r.feed, Snapshot: func() *fleet.Snapshot { return r.fleet.Snapshot() }}
 }
 
 // newFleet makes the fleet with all sources of replicas.
@@ -270,7 +311,7 @@ func (r *router) parts(ready func() error) []func(context.Context) error {
 			r.warmUp(ctx) // before the first replica joins
 			return r.fleet.Run(ctx)
 		},
-		followMemory, r.feed.Run, r.index.Run, r.load, r.compare, r.history.Run, r.xds.Run,
+		followMemory, r.requests.Run, r.feed.Run, r.index.Run, r.load, r.compare, r.history.Run, r.xds.Run,
 		func(ctx context.Context) error { return r.service.run(ctx, r.log) },
 		func(ctx context.Context) error { return trim(ctx, ready, r.ring.Decisions) },
 		func(ctx context.Context) error { return ended(ctx, r.local.Run(ctx)) },

@@ -37,6 +37,11 @@ func (r *router) judge(now time.Time, s *fleet.Snapshot, claims map[string]load.
 	for _, c := range r.watch.Look(now, readings(s, claims)) {
 		r.logShortfall(c)
 	}
+	r.doubt()
+}
+
+// doubt tells decisions which replicas are flagged.
+func (r *router) doubt() {
 	r.ledger.Doubt(func(replica string) bool { return r.watch.State(replica).Flagged })
 }
 
@@ -49,12 +54,14 @@ func (r *router) learnFromHits(s *fleet.Snapshot) {
 	}
 }
 
-// readings returns the counters of the replicas whose metrics have been read.
+// readings returns the counters of the replicas; those whose metrics have not been read
+// are 0 and have no page.
 func readings(s *fleet.Snapshot, claims map[string]load.Claims) []shortfall.Reading {
 	var out []shortfall.Reading
 	for _, rep := range s.Replicas {
 		queries, hits, ok := cacheTokens(rep)
 		if !ok {
+			out = append(out, shortfall.Reading{Replica: rep.Addr, Joined: rep.Joined})
 			continue
 		}
 		c := claims[rep.Addr]
@@ -78,9 +85,16 @@ func cacheTokens(rep *fleet.Replica) (queries, hits float64, ok bool) {
 // logShortfall logs a flag that was raised or taken back.
 func (r *router) logShortfall(c shortfall.Change) {
 	if c.Flagged {
-		r.log.Warn("a replica's cache hits are far below what its events report, so it counts as holding nothing: its cache differs from its KV events, or the router reads them wrongly; see /debug/replicas",
+		r.log.Warn("a replica's cache hits are far below what its events report, so it counts as holding nothing: "+causes[c.Cause]+"; see /debug/replicas",
 			"replica", c.Replica, "predicted_tokens", int64(c.Predicted), "hit_tokens", int64(c.Hits))
 		return
 	}
 	r.log.Info("a replica's cache hits match its events again", "replica", c.Replica)
+}
+
+// causes says for people why a replica hits less than its events report.
+var causes = map[shortfall.Cause]string{
+	shortfall.CauseUnknown: "its cache differs from its KV events, or the router reads them wrongly",
+	shortfall.CauseTokens:  "its answers count other numbers of prompt tokens than the router, which tokenizes otherwise",
+	shortfall.CauseCache:   "its answers count as many prompt tokens as the router, so its cache differs from its KV events",
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,14 +37,53 @@ func shellBlocks(t *testing.T, file string) []string {
 // written, in a copy of the example on free ports: four replicas answer, and the
 // second request of the same prompt finds its prefix on the replica of the first.
 func TestStandaloneRuns(t *testing.T) {
+	out := runExample(t, "examples/standalone", func(script string) string {
+		asked := strings.Index(script, "curl -si ")
+		return script + "echo\necho again\n" + script[asked:]
+	})
+	first, again, _ := strings.Cut(out, "again\n")
+	a, b := answered(t, first), answered(t, again)
+	if a.reason != "cold" || b.reason != "warm" || a.served != b.served || a.served == "" {
+		t.Errorf("first %+v, again %+v: want the second warm, where the first went\n%s", a, b, out)
+	}
+	if a.candidates != 4 {
+		t.Errorf("%d replicas were candidates, the block starts 4", a.candidates)
+	}
+}
+
+// TestPrefillDecodeRuns runs the shell block of examples/prefill-decode as it is written:
+// a long prompt stays on one replica at rest, and is split under load.
+func TestPrefillDecodeRuns(t *testing.T) {
+	out := runExample(t, "examples/prefill-decode", func(script string) string { return script })
+	var reasons []string
+	for _, m := range regexp.MustCompile(`"split":\s*\{\s*"reason":\s*"(\w+)"`).FindAllStringSubmatch(out, -1) {
+		reasons = append(reasons, m[1])
+	}
+	if strings.Join(reasons, " ") != "local_idle split" {
+		t.Errorf("reasons %q\n%s", reasons, out)
+	}
+	pulled := 0.0
+	for _, m := range regexp.MustCompile(`external_prefix_cache_hits_total\{.*\} (\S+)`).FindAllStringSubmatch(out, -1) {
+		v, _ := strconv.ParseFloat(m[1], 64)
+		pulled += v
+	}
+	if pulled < 1000 {
+		t.Errorf("%v tokens were pulled\n%s", pulled, out)
+	}
+}
+
+// runExample runs the first shell block of an example's README, after a change, in a copy
+// of the example on free ports, and returns what it prints.
+func runExample(t *testing.T, example string, change func(script string) string) string {
+	t.Helper()
 	root := checkout.Root()
-	blocks := shellBlocks(t, filepath.Join(root, "examples/standalone/README.md"))
+	blocks := shellBlocks(t, filepath.Join(root, example, "README.md"))
 	if len(blocks) == 0 {
 		t.Fatal("no shell block")
 	}
 	onFreePorts := free(t)
 	dir := t.TempDir()
-	for _, file := range []string{"examples/standalone/warmroute.yaml", "examples/standalone/envoy.yaml"} {
+	for _, file := range []string{example + "/warmroute.yaml", example + "/envoy.yaml"} {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +96,7 @@ func TestStandaloneRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, command := range []string{"cmd/extproc", "lab/cmd/vllmsim"} { // what make build does
+	for _, command := range []string{"cmd/extproc", "lab/cmd/vllmsim"} { // as make build does
 		if _, err := testenv.Build(filepath.Join(dir, "bin"), "warmroute/"+command); err != nil {
 			t.Fatal(err)
 		}
@@ -65,9 +105,7 @@ func TestStandaloneRuns(t *testing.T) {
 	if !isThere {
 		t.Fatalf("the block does not begin with make build:\n%s", blocks[0])
 	}
-	script = strings.ReplaceAll(onFreePorts(unrolled(script)), "scripts/", root+"/scripts/")
-	asked := strings.Index(script, "curl -si ")
-	script += "echo\necho again\n" + script[asked:]
+	script = change(strings.ReplaceAll(onFreePorts(unrolled(script)), "scripts/", root+"/scripts/"))
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -81,20 +119,13 @@ func TestStandaloneRuns(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, out.String(), errs.String())
 	}
-	first, again, _ := strings.Cut(out.String(), "again\n")
-	a, b := answered(t, first), answered(t, again)
-	if a.reason != "cold" || b.reason != "warm" || a.served != b.served || a.served == "" {
-		t.Errorf("first %+v, again %+v: want the second warm, where the first went\n%s", a, b, out.String())
-	}
-	if a.candidates != 4 {
-		t.Errorf("%d replicas were candidates, the block starts 4", a.candidates)
-	}
+	return out.String()
 }
 
 // free moves the example's fixed ports to free ones, the same in every text.
 func free(t *testing.T) func(string) string {
 	t.Helper()
-	fixed := []string{"9002", "9090", "9901", "8080", "8001", "8002", "8003", "8004", "5601", "5602", "5603", "5604", "5701", "5702", "5703", "5704"}
+	fixed := []string{"9002", "9006", "9090", "9901", "8080", "8001", "8002", "8003", "8004", "5601", "5602", "5603", "5604", "5701", "5702", "5703", "5704"}
 	ports, err := testenv.FreePorts(len(fixed))
 	if err != nil {
 		t.Fatal(err)

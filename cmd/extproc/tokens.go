@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/decision"
 	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
 	"warmroute/internal/modelfiles"
@@ -214,15 +216,23 @@ type demotion struct {
 	Differs  int       `json:"differences"`
 }
 
-// tokenView is shown with decisions: features that are demoted,
-// and where tokenizers were found.
+// tokenView is shown with decisions: features that are demoted, and where tokenizers were
+// found.
 type tokenView struct {
 	Demoted    []demotion     `json:"demoted,omitempty"`
 	Tokenizers []tokens.Found `json:"tokenizers,omitempty"`
 }
 
-func (r *router) tokenView() tokenView {
-	return tokenView{Demoted: r.demotions(), Tokenizers: r.discovery.Found()}
+// tokenView returns what concerns the model of a decision, or all models.
+func (r *router) tokenView(of *decision.Record) tokenView {
+	v := tokenView{Demoted: r.demotions(), Tokenizers: r.discovery.Found()}
+	if of == nil {
+		return v
+	}
+	base := r.base(tokens.Served{Model: cmp.Or(of.Model, of.Asked), Tenant: of.Tenant})
+	v.Demoted = slices.DeleteFunc(v.Demoted, func(d demotion) bool { return d.Model != base })
+	v.Tokenizers = slices.DeleteFunc(v.Tokenizers, func(f tokens.Found) bool { return f.Model != base })
+	return v
 }
 
 func (r *router) demotions() []demotion {

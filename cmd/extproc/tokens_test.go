@@ -55,8 +55,8 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 	}
 }
 
-// A feature that a replica's answer demoted is in the explain output, with the position
-// of the difference and without any text.
+// A feature that a replica's answer demoted is in the explain output about its model, with
+// the position of the difference and without any text.
 func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 	r, err := newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
@@ -71,9 +71,9 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 		}
 		return v
 	}
-	handlers := map[string]http.Handler{http.MethodGet: explain(r.ring, r.tokenView), http.MethodPost: explainNow(r.filter, func() int { return 1000 }, r.tokenView)}
+	handlers := map[string]http.Handler{http.MethodGet: explain(r.ring, r.tokenView), http.MethodPost: explainNow(r.filter, func() Config { return Config{Filter: FilterConfig{MaxBody: 1000}} }, r.tokenView)}
 	for method, h := range handlers {
-		if v := ask(h, method, "{}"); v["demoted"] != nil {
+		if v := ask(h, method, `{"model":"m","messages":[]}`); v["demoted"] != nil {
 			t.Errorf("%s: %s although nothing is demoted", method, v["demoted"])
 		}
 	}
@@ -109,11 +109,14 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 	r.local.CheckAll(t.Context())
 	for method, h := range handlers {
 		var demoted []demotion
-		if err := json.Unmarshal(ask(h, method, "{}")["demoted"], &demoted); err != nil || len(demoted) != 1 {
+		if err := json.Unmarshal(ask(h, method, `{"model":"m","messages":[]}`)["demoted"], &demoted); err != nil || len(demoted) != 1 {
 			t.Fatalf("%s: %v %+v", method, err, demoted)
 		}
 		if d := demoted[0]; d.Model != "m" || d.Feature != "tools" || d.Position != 3 || d.Differs == 0 || d.At.IsZero() {
 			t.Errorf("%s: %+v", method, d)
 		}
+	}
+	if v := ask(handlers[http.MethodPost], http.MethodPost, `{"model":"other","messages":[]}`); v["demoted"] != nil {
+		t.Errorf("a request for another model is told of %s", v["demoted"])
 	}
 }

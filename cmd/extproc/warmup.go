@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"warmroute/index/indexpb"
 	"warmroute/internal/indexrpc"
+	"warmroute/internal/listen"
 )
 
 // WarmUpConfig says from where a starting router takes the index, instead of
@@ -23,8 +23,8 @@ type WarmUpConfig struct {
 func (c WarmUpConfig) Validate() error {
 	var errs []error
 	for i, addr := range c.Peers {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			errs = append(errs, fmt.Errorf("peers[%d]: %q is not host:port", i, addr))
+		if err := listen.HostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("peers[%d]: %w", i, err))
 			continue
 		}
 		if c.Access.TLS.Validate() == nil {

@@ -51,10 +51,13 @@ func startRouter(t *testing.T, text string) (r *router, service string) {
 		t.Fatal(err)
 	}
 	service, admin := fmt.Sprint("127.0.0.1:", ports[1]), fmt.Sprint("127.0.0.1:", ports[2])
+	if !strings.Contains(text, "index_service:") {
+		text += "index_service: {listen: \"\"}\n" // its default port may be another process's
+	}
 	text = fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nxds: {listen: \"\"}\n", ports[0], admin) + strings.ReplaceAll(text, "SERVICE", service)
 	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "warmroute.yaml"), Defaults: defaultConfig}
 	r, _ = routerOf(t, file, text)
-	background(t, func(ctx context.Context) error { return r.run(ctx, file) })
+	testenv.Run(t, func(ctx context.Context) error { return r.run(ctx, file) })
 	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+admin+"/readyz"); return code == http.StatusOK })
 	return r, service
 }

@@ -6,7 +6,8 @@
 // holds names, numbers and verdicts, no text of a prompt and no token ids.
 //
 // The invariant of History: samples are Every apart and at most Span old; a reader gets
-// copies. Rates are of the time between two samples, so a counter that falls, because a
-// replica restarted, gives none. Units: seconds, tokens, requests. History is safe for
-// concurrent use; one Run at a time.
+// copies. A sample has what was counted since the one before, rank by rank, so a counter
+// that falls, because a replica restarted, adds nothing and hides nothing. Only readers
+// divide. Models, and so the memory, are bounded. Units: seconds, tokens, requests. History
+// is safe for concurrent use; one Run at a time.
 package dashboard

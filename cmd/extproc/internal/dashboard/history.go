@@ -3,9 +3,15 @@ package dashboard
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
+
+	"warmroute/internal/decision"
+	"warmroute/internal/fleet"
 )
 
 // Every is the time between samples, Span the time for which they are kept.
@@ -14,46 +20,64 @@ const (
 	Span  = time.Hour
 )
 
-// Counters are one model's numbers at a moment, summed over its replicas.
-// Hits, Queries, TTFTSum and TTFTCount only rise while a replica lives.
-type Counters struct {
-	InFlight  int     // requests sent by hint and not ended
-	Queued    float64 // seconds of prefill that were sent and that no replica has begun to answer
-	Hits      float64 // prompt tokens found in prefix caches
-	Queries   float64 // prompt tokens looked up
-	TTFTSum   float64 // seconds to first tokens
-	TTFTCount float64 // first tokens
-}
+// mostModels bounds the models that have points of their own; the others count as one
+// without a name.
+const mostModels = 32
 
-// Point is one model between two samples. Nil means no value.
+// Point is one model between two samples: numbers at the end, and what was counted in
+// between. Sums are of all its ranks, so rates and means of any models and samples are
+// quotients of sums.
 type Point struct {
-	InFlight int      `json:"in_flight"`
-	Queued   float64  `json:"queued_prefill_seconds"`
-	HitRate  *float64 `json:"hit_rate,omitempty"`
-	TTFT     *float64 `json:"ttft_seconds,omitempty"` // mean
+	InFlight    int         `json:"in_flight"`
+	Queued      float64     `json:"queued_prefill_seconds"`
+	Hits        float64     `json:"hit_tokens,omitzero"`
+	Prompt      float64     `json:"prompt_tokens,omitzero"`
+	TTFT        fleet.Spent `json:"ttft,omitzero"`
+	FirstTokens []float64   `json:"first_tokens,omitempty"` // by fleet.FirstTokenBounds, without zeros at the end
+	Queue       fleet.Spent `json:"queue,omitzero"`
+	Prefill     fleet.Spent `json:"prefill,omitzero"`
+	Decode      fleet.Spent `json:"decode,omitzero"`
+	Decisions   Decisions   `json:"decisions,omitempty"`
 }
 
 // Sample is all models at a moment.
 type Sample struct {
+	Number uint64           `json:"number"` // from 1
 	At     time.Time        `json:"at"`
-	Models map[string]Point `json:"models"`
+	Models map[string]Point `json:"models"`          // "": decisions without a model, and models beyond a limit
+	Router fleet.Spent      `json:"router,omitzero"` // the time of requests in the router
 }
 
-// History keeps the last hour's samples.
+// Total is one model since the start of the history.
+type Total struct {
+	Hits   float64 `json:"hit_tokens"`
+	Prompt float64 `json:"prompt_tokens"`
+	// Saved are the seconds of prefill that the hits would have taken, at the mean speed of
+	// the tokens that were computed; nil while none were.
+	Saved *float64 `json:"saved_prefill_seconds,omitempty"`
+
+	prefill float64 // seconds
+}
+
+// History keeps the last hour's samples, and totals since its start.
 type History struct {
-	now  func() time.Time
-	read func() map[string]Counters
+	now   func() time.Time
+	read  func() Reading
+	since time.Time
 
 	mu      sync.Mutex
-	before  map[string]Counters
+	ranks   map[identity]Counters // at the last sample
+	decided map[string]Decided    // at the last sample
+	router  fleet.Spent           // at the last sample
+	totals  map[string]Total
 	samples []Sample // a ring of Span/Every
 	next    int
+	number  uint64 // of the last sample
 }
 
-// NewHistory returns an empty history of the counters that read returns, by
-// model.
-func NewHistory(now func() time.Time, read func() map[string]Counters) *History {
-	return &History{now: now, read: read, samples: make([]Sample, 0, Span/Every)}
+// NewHistory returns an empty history of what read returns.
+func NewHistory(now func() time.Time, read func() Reading) *History {
+	return &History{now: now, read: read, since: now(), totals: map[string]Total{}, samples: make([]Sample, 0, Span/Every)}
 }
 
 // Run samples until ctx ends.
@@ -73,19 +97,18 @@ func (h *History) Run(ctx context.Context) error {
 
 // Sample takes one sample now.
 func (h *History) Sample() {
-	counters := h.read()
+	r := h.read()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := Sample{At: h.now(), Models: make(map[string]Point, len(counters))}
-	for model, c := range counters {
-		p := Point{InFlight: c.InFlight, Queued: c.Queued}
-		if old, known := h.before[model]; known {
-			p.HitRate = ratio(c.Hits-old.Hits, c.Queries-old.Queries)
-			p.TTFT = ratio(c.TTFTSum-old.TTFTSum, c.TTFTCount-old.TTFTCount)
-		}
-		s.Models[model] = p
+	h.number++
+	s := Sample{Number: h.number, At: h.now(), Models: h.points(&r)}
+	if h.number > 1 {
+		s.Router = fleet.Spent{Seconds: r.Router.Seconds - h.router.Seconds, Requests: r.Router.Requests - h.router.Requests}
 	}
-	h.before = counters
+	h.router = r.Router
+	for model, p := range s.Models {
+		h.count(model, &p)
+	}
 	if len(h.samples) < cap(h.samples) {
 		h.samples = append(h.samples, s)
 		return
@@ -94,28 +117,101 @@ func (h *History) Sample() {
 	h.next = (h.next + 1) % len(h.samples)
 }
 
-// ratio returns part/whole, or nil if nothing was counted or a counter fell.
-func ratio(part, whole float64) *float64 {
-	if !(whole > 0) || part < 0 {
-		return nil
+// points returns the point of each model and remembers what was read.
+func (h *History) points(r *Reading) map[string]Point {
+	out, counted, name := map[string]Point{}, map[string]Counters{}, r.names()
+	ranks := make(map[identity]Counters, len(r.Ranks))
+	for i := range r.Ranks {
+		k := &r.Ranks[i]
+		model := name(k.Model)
+		p := out[model]
+		p.InFlight, p.Queued = p.InFlight+k.InFlight, p.Queued+k.Queued
+		out[model] = p
+		if !k.Counted {
+			continue
+		}
+		id := identity{k.Replica, k.Joined, k.Rank}
+		ranks[id] = k.Counters
+		if old, known := h.ranks[id]; known { // a first reading may be of years
+			if more := k.Counters.plus(-1, old); more.rose() {
+				counted[model] = counted[model].plus(1, more)
+			}
+		}
 	}
-	r := part / whole
-	return &r
+	for id, d := range r.Decided {
+		p := out[name(d.Model)]
+		for class, n := range d.Decisions {
+			if n -= h.decided[id].Decisions[class]; n > 0 && h.number > 1 {
+				if p.Decisions == nil {
+					p.Decisions = Decisions{}
+				}
+				p.Decisions[class] += n
+			}
+		}
+		out[name(d.Model)] = p
+	}
+	h.ranks, h.decided = ranks, r.Decided
+	for model, p := range out {
+		c := counted[model]
+		p.Hits, p.Prompt, p.TTFT, p.Queue, p.Prefill, p.Decode = c.Hits, c.Prompt, c.TTFT, c.Queue, c.Prefill, c.Decode
+		p.FirstTokens = c.firstTokens()
+		out[model] = p
+	}
+	return out
 }
 
-// Samples returns the kept samples, oldest first.
-func (h *History) Samples() []Sample {
+// count adds a point to its model's total.
+func (h *History) count(model string, p *Point) {
+	t, known := h.totals[model]
+	if !known && len(h.totals) > mostModels {
+		model, t = "", h.totals[""]
+	}
+	t.Hits, t.Prompt, t.prefill = t.Hits+p.Hits, t.Prompt+p.Prompt, t.prefill+p.Prefill.Seconds
+	if computed := t.Prompt - t.Hits; computed > 0 && t.prefill > 0 {
+		saved := t.Hits * t.prefill / computed
+		t.Saved = &saved
+	}
+	h.totals[model] = t
+}
+
+// Excerpt is what GET /debug/history answers.
+type Excerpt struct {
+	Every   float64                            `json:"every_seconds"`
+	Now     time.Time                          `json:"now"`
+	Since   time.Time                          `json:"since"` // of the totals
+	Bounds  []float64                          `json:"first_token_bounds"`
+	Classes map[decision.Reason]decision.Class `json:"classes"`
+	Totals  map[string]Total                   `json:"totals"`
+	Samples []Sample                           `json:"samples"` // oldest first
+}
+
+// After returns the samples after that of the number, all if there is no such sample yet.
+func (h *History) After(number uint64) Excerpt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append(append([]Sample{}, h.samples[h.next:]...), h.samples[:h.next]...)
+	p := Excerpt{
+		Every: Every.Seconds(), Now: h.now(), Since: h.since, Bounds: fleet.FirstTokenBounds[:], Classes: map[decision.Reason]decision.Class{},
+		Totals: maps.Clone(h.totals), Samples: append(append([]Sample{}, h.samples[h.next:]...), h.samples[:h.next]...),
+	}
+	for _, r := range decision.Reasons() {
+		p.Classes[r] = r.Class()
+	}
+	if number <= h.number {
+		p.Samples = slices.DeleteFunc(p.Samples, func(s Sample) bool { return s.Number <= number })
+	}
+	return p
 }
 
-// ServeHTTP answers {"every_seconds": 5, "samples": [...]}, oldest first.
-func (h *History) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+// ServeHTTP answers with the samples after the query's after.
+func (h *History) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	after, err := uint64(0), error(nil)
+	if text := r.URL.Query().Get("after"); text != "" {
+		if after, err = strconv.ParseUint(text, 10, 64); err != nil {
+			http.Error(w, "after is the number of a sample", http.StatusBadRequest)
+			return
+		}
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(struct { // the client has gone
-		Every   float64  `json:"every_seconds"`
-		Samples []Sample `json:"samples"`
-	}{Every.Seconds(), h.Samples()})
+	_ = json.NewEncoder(w).Encode(h.After(after)) // the client has gone
 }

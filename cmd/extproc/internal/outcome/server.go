@@ -2,18 +2,14 @@ package outcome
 
 import (
 	"context"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	logv3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	alsv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
-	"warmroute/envoy"
+	"warmroute/internal/telemetry"
 )
 
 // The outcome of a hint: the closed set used as a metric label.
@@ -24,24 +20,52 @@ const (
 	nobody    = "nobody"    // the client left, or no replica could be reached
 )
 
-// Server counts outcomes. Make it with New.
+// Server counts outcomes and gives answers to consumers. Make it with New.
 type Server struct {
 	alsv3.UnimplementedAccessLogServiceServer
-	ctx      context.Context
-	outcomes *prometheus.CounterVec
-	missed   func()
+	ctx       context.Context
+	base      func(model string) string
+	outcomes  *prometheus.CounterVec
+	byModel   *telemetry.ByModel[outcomes]
+	usages    *prometheus.CounterVec
+	missed    func()
+	consumers []func(*Answer)
 }
 
-// New returns a server. missed is called for each request that the replica named
-// first did not serve.
-func New(reg prometheus.Registerer, missed func()) *Server {
-	s := &Server{missed: missed, outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_hint_outcomes_total",
-		Help: "Hinted requests by the serving replica, from Envoy's access log: first or later of the named replicas, elsewhere, nobody."}, []string{"served_by"})}
-	for _, outcome := range []string{first, later, elsewhere, nobody} {
-		s.outcomes.WithLabelValues(outcome) // there from the start: requests make no series
+// outcomes are the counters of a model.
+type outcomes struct{ first, later, elsewhere, nobody prometheus.Counter }
+
+func (o *outcomes) of(outcome string) prometheus.Counter {
+	switch outcome {
+	case first:
+		return o.first
+	case later:
+		return o.later
+	case elsewhere:
+		return o.elsewhere
 	}
-	reg.MustRegister(s.outcomes)
+	return o.nobody
+}
+
+// New returns a server. base returns the base model of a served model's name, "" for a
+// name that no replica serves. missed is called for each request that the replica named
+// first did not serve, unless the router has counted it; each consumer is called for
+// each answer, which is its own until it returns.
+func New(reg prometheus.Registerer, base func(model string) string, missed func(), consumers ...func(*Answer)) *Server {
+	s := &Server{base: base, missed: missed, consumers: consumers, outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "warmroute_hint_outcomes_total",
+		Help: "Hinted requests by base model and by the serving replica, from Envoy's access log: first or later of the named replicas, elsewhere, nobody."}, []string{"model", "served_by"}),
+		usages: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "warmroute_answer_usage_total",
+			Help: "Answers whose usage Envoy was asked to read: complete, partial (without cached tokens), failed (not readable), none (a stream without usage, an encoded or a cut answer)."}, []string{"state"})}
+	s.byModel = telemetry.NewByModel(func(model string) *outcomes {
+		of := func(outcome string) prometheus.Counter { return s.outcomes.WithLabelValues(model, outcome) }
+		return &outcomes{of(first), of(later), of(elsewhere), of(nobody)}
+	})
+	for _, state := range UsageStates {
+		s.usages.WithLabelValues(string(state))
+	}
+	reg.MustRegister(s.outcomes, s.usages)
 	return s
 }
 
@@ -63,7 +87,8 @@ func (s *Server) StreamAccessLogs(stream alsv3.AccessLogService_StreamAccessLogs
 				return
 			}
 			for _, e := range m.GetHttpLogs().GetLogEntry() {
-				s.count(e)
+				a := answerOf(e)
+				s.take(&a)
 			}
 		}
 	}()
@@ -74,20 +99,20 @@ func (s *Server) StreamAccessLogs(stream alsv3.AccessLogService_StreamAccessLogs
 	return nil
 }
 
-func (s *Server) count(e *logv3.HTTPAccessLogEntry) {
-	common := e.GetCommonProperties()
-	hint := common.GetMetadata().GetFilterMetadata()[envoy.MetadataLB].GetFields()[envoy.HeaderDestination].GetStringValue()
-	if hint == "" { // a gateway that does not take the metadata logs the header
-		hint = e.GetRequest().GetRequestHeaders()[envoy.HeaderDestination]
+// take counts an answer and hands it on.
+func (s *Server) take(a *Answer) {
+	if a.Usage.State != UsageUnread {
+		s.usages.WithLabelValues(string(a.Usage.State)).Inc()
 	}
-	if hint == "" {
-		return
+	if a.Hint != "" {
+		outcome := classify(a.Hint, a.Replica)
+		s.byModel.Of(s.base(a.Model)).of(outcome).Inc()
+		if (outcome == later || outcome == elsewhere) && !a.Told {
+			s.missed()
+		}
 	}
-	served := address(common.GetUpstreamRemoteAddress())
-	outcome := classify(hint, served)
-	s.outcomes.WithLabelValues(outcome).Inc()
-	if outcome == later || outcome == elsewhere {
-		s.missed()
+	for _, consume := range s.consumers {
+		consume(a)
 	}
 }
 
@@ -103,12 +128,4 @@ func classify(hint, served string) string {
 		return elsewhere
 	}
 	return later
-}
-
-func address(a *corev3.Address) string {
-	s := a.GetSocketAddress()
-	if s == nil {
-		return ""
-	}
-	return net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(s.GetPortValue()), 10))
 }

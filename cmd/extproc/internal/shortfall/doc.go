@@ -1,9 +1,9 @@
 // Package shortfall checks predictions against the truth: it compares the prompt
 // tokens that the router predicted to be cached on a replica with the tokens that
-// the replica reports to have found in its cache, both from counters. A replica may
-// hold less than its events report, because hashes, salts or templates are
-// interpreted wrongly. Nothing else shows this: nothing fails, requests are only
-// slow.
+// the replica reports to have found in its cache. Where enough answers have a usage
+// it compares them one by one, otherwise the counters of both. A replica may hold
+// less than its events report, because hashes, salts or templates are interpreted
+// wrongly. Nothing else shows this: nothing fails, requests are only slow.
 //
 // The invariant: only fewer hits than predicted count against a replica. More hits
 // are no fault: they come from traffic that bypassed the router. A flag is raised

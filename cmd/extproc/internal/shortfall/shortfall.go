@@ -1,7 +1,9 @@
 package shortfall
 
 import (
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,6 +69,7 @@ type State struct {
 	Shortfall       float64 // share of the predicted tokens that were not hit in it, 0 to 1
 	Complete        bool    // a window is complete
 	Flagged         bool
+	Cause           Cause // of the flag
 }
 
 // Change is a flag raised or taken back.
@@ -80,6 +83,7 @@ type Watch struct {
 	o        Options
 	mu       sync.Mutex // guards replicas
 	replicas map[string]*replica
+	known    atomic.Pointer[map[string]*replica] // the same, for Curious: never changed
 }
 
 type replica struct {
@@ -89,7 +93,12 @@ type replica struct {
 	bad    int     // windows in a row
 	low    bool    // enough of them that the flag is raised
 	doubt  doubt
+	truth  truths
 	State
+
+	curious atomic.Bool
+	silent  atomic.Int64 // answers in a row without usage
+	asked   atomic.Int64 // requests since the last answer for whose usage Curious has asked
 }
 
 // New returns a Watch without replicas.
@@ -102,48 +111,90 @@ func New(o Options) *Watch {
 func (w *Watch) Look(now time.Time, all []Reading) (changes []Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	seen := map[string]bool{}
+	seen, joined := map[string]bool{}, false
 	for _, r := range all {
 		seen[r.Replica] = true
 		known := w.replicas[r.Replica]
 		switch {
 		case known == nil || known.joined != r.Joined:
 			w.replicas[r.Replica] = &replica{joined: r.Joined, since: now, from: r}
+			w.replicas[r.Replica].curious.Store(true)
+			joined = true
 		case r.Hits < known.from.Hits || r.Predicted < known.from.Predicted: // restarted
-			known.since, known.from, known.doubt = now, r, doubt{raised: known.doubt.raised}
+			known.since, known.from, known.doubt, known.truth.window = now, r, doubt{raised: known.doubt.raised}, sum{}
 		case w.check(known, now, r):
 			changes = append(changes, Change{r.Replica, known.State})
 		}
 	}
-	for name := range w.replicas {
-		if !seen[name] {
-			delete(w.replicas, name)
-		}
+	left := len(w.replicas) > len(seen)
+	maps.DeleteFunc(w.replicas, func(name string, _ *replica) bool { return !seen[name] })
+	if joined || left {
+		known := maps.Clone(w.replicas)
+		w.known.Store(&known)
 	}
 	return changes
 }
 
 // check closes the window if it is due, and reports whether the flag changed.
 func (w *Watch) check(k *replica, now time.Time, r Reading) bool {
-	was := k.Flagged
-	if k.doubt.look(now, r, w.o.Share) {
+	if k.doubt.look(now, r, w.o.Share) && !k.truth.enough() {
 		j := &k.doubt.judged
 		k.State.Predicted, k.State.Hits = j.Predicted-k.from.Predicted, j.Hits-k.from.Hits
+		k.Cause = CauseUnknown
 	}
 	w.window(k, now, r)
-	k.Flagged = k.low || k.doubt.raised
+	return k.settle()
+}
+
+// settle sets the flag, by answers if there are enough of them, else by counters. It
+// reports whether the flag changed.
+func (k *replica) settle() bool {
+	was, quick := k.Flagged, k.doubt.raised
+	if k.truth.enough() {
+		quick = k.truth.raised
+	}
+	if k.Flagged = k.low || quick; !k.Flagged {
+		k.Cause = CauseUnknown
+	}
+	k.curious.Store(k.truth.curious() || k.Flagged)
 	return k.Flagged != was
 }
 
-// window closes the window if it is due. Requests in flight count, because their hits do.
+// window closes the window if it is due, by answers if there are enough of them.
 func (w *Watch) window(k *replica, now time.Time, r Reading) {
+	t := &k.truth
+	if t.window.answers < doubtful {
+		w.countedWindow(k, now, r)
+		return
+	}
+	if now.Sub(k.since) < w.o.Window {
+		return
+	}
+	w.close(k, now, r, t.window.reported, t.window.found, t.window.found < w.o.Share*t.window.reported)
+	if k.low {
+		k.Cause = t.window.cause()
+	}
+	t.window, t.full = sum{}, true
+}
+
+// countedWindow closes a window with too few answers, by counters. Requests in flight
+// count, because their hits do.
+func (w *Watch) countedWindow(k *replica, now time.Time, r Reading) {
 	predicted, hits := r.Predicted+r.Open-k.from.Predicted-k.from.Open, r.Hits-k.from.Hits
 	if now.Sub(k.since) < w.o.Window || predicted < w.o.Least {
 		return
 	}
-	bad := hits < w.o.Share*predicted && r.counts(k.from, w.o.Share)
+	if k.truth.raised && !r.Page.IsZero() { // the flag goes on by counters
+		k.doubt.raised, k.doubt.proving, k.truth.raised = true, r, false
+	}
+	k.truth.window, k.truth.full = sum{}, false
+	w.close(k, now, r, predicted, hits, hits < w.o.Share*predicted && r.counts(k.from, w.o.Share))
+}
+
+// close ends a window.
+func (w *Watch) close(k *replica, now time.Time, r Reading, predicted, hits float64, bad bool) {
 	k.since, k.from = now, r
-	k.State = State{Predicted: predicted, Hits: hits, Shortfall: max(0, 1-hits/predicted), Complete: true}
+	k.State = State{Predicted: predicted, Hits: hits, Shortfall: max(0, 1-hits/predicted), Complete: true, Flagged: k.Flagged, Cause: k.Cause}
 	if !bad {
 		k.bad, k.low = 0, false
 	} else if k.bad++; k.bad >= w.o.Windows {

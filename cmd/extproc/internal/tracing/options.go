@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/internal/certs"
+	"warmroute/internal/listen"
 )
 
 // Options is the destination of spans. The zero value disables them.
@@ -31,7 +32,7 @@ func (o Options) Validate() error {
 	var errs []error
 	if o.Endpoint != "" {
 		if host, port, err := net.SplitHostPort(o.Endpoint); err != nil || host == "" || port == "" {
-			errs = append(errs, fmt.Errorf("endpoint: %q is not host:port", o.Endpoint))
+			errs = append(errs, fmt.Errorf("endpoint: %q is not host:port%s", o.Endpoint, listen.Brackets(o.Endpoint)))
 		}
 	}
 	if o.ServiceName == "" {

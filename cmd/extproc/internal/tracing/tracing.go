@@ -41,7 +41,7 @@ func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger)
 	if o.TLS.Enabled {
 		c, err := certs.Client(o.TLS)
 		if err != nil {
-			return nil, fmt.Errorf("tracing: %w", err)
+			return nil, fmt.Errorf("tracing.tls.%w", err)
 		}
 		options = append(options, otlptracegrpc.WithTLSCredentials(credentials.NewTLS(c)))
 	} else {
@@ -94,6 +94,19 @@ func (t *Tracer) Decided(d *filter.Traced) {
 	span.End(trace.WithTimestamp(end))
 }
 
+// Prefilled implements filter.Tracer.
+func (t *Tracer) Prefilled(l *filter.TracedLeg) {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": l.Parent})
+	_, span := t.tracer.Start(ctx, "prefill", trace.WithTimestamp(l.Start))
+	if !span.IsRecording() {
+		return // not a trace context, or not sampled
+	}
+	t.made.Inc()
+	span.SetAttributes(attribute.String("warmroute.split", string(l.Reason)), attribute.String("warmroute.prefill", l.Replica),
+		attribute.String("warmroute.request_id", l.ID))
+	span.End(trace.WithTimestamp(l.End))
+}
+
 // operations are GenAI's names for the work of the API's routes.
 var operations = map[string]string{
 	"/v1/chat/completions": "chat", "/v1/responses": "chat", "/v1/messages": "chat", "/v1/completions": "text_completion",
@@ -103,7 +116,7 @@ var operations = map[string]string{
 // and for others by warmroute's own names.
 func attributes(d *filter.Traced) []attribute.KeyValue {
 	rec := d.Record
-	out := make([]attribute.KeyValue, 0, 12)
+	out := make([]attribute.KeyValue, 0, 13)
 	out = append(out, attribute.String("warmroute.reason", string(rec.Reason)), attribute.String("http.route", rec.Route))
 	if op := operations[rec.Route]; op != "" {
 		out = append(out, attribute.String("gen_ai.operation.name", op))
@@ -122,6 +135,9 @@ func attributes(d *filter.Traced) []attribute.KeyValue {
 	}
 	if rec.Chosen != "" {
 		out = append(out, attribute.String("warmroute.destination", rec.Chosen))
+		if rec.Withheld != "" { // Envoy balances: the server is not known
+			return append(out, attribute.String("warmroute.withheld", string(rec.Withheld)))
+		}
 		first, _, _ := strings.Cut(rec.Chosen, ",")
 		if host, port, err := net.SplitHostPort(first); err == nil {
 			n, _ := strconv.Atoi(port)

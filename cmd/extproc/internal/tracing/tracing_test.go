@@ -174,3 +174,19 @@ func TestOptionsAreValidated(t *testing.T) {
 		}
 	}
 }
+
+// TestSpanOfALeg: the wait for a prefill on another replica is a span beside the decision's.
+func TestSpanOfALeg(t *testing.T) {
+	f := &fake{got: make(chan *spans.Span, 10), answer: func(context.Context) error { return nil }}
+	o := DefaultOptions()
+	o.Endpoint = serve(t, f)
+	tr, stop := tracer(t, o, slog.New(slog.DiscardHandler))
+	at := time.Unix(1_700_000_000, 0)
+	tr.Prefilled(&filter.TracedLeg{Parent: parent, Replica: "10.0.0.1:8000", ID: "one", Reason: decision.SplitDone, Start: at, End: at.Add(time.Second)})
+	tr.Prefilled(&filter.TracedLeg{Parent: "00-x-y-01"})
+	stop()
+	s := <-f.got
+	if hex.EncodeToString(s.ParentSpanId) != "b7ad6b7169203331" || s.Name != "prefill" || s.EndTimeUnixNano-s.StartTimeUnixNano != uint64(time.Second) || len(s.Attributes) != 3 || len(f.got) > 0 {
+		t.Errorf("span %v", s)
+	}
+}

@@ -1,192 +1,164 @@
-// The operator's page: reads the router's own JSON pages once a second or so and
-// shows them. Everything from outside is set as text, never as markup.
-"use strict";
-(() => {
-  const $ = (id) => document.getElementById(id);
-  const number = (v, digits = 0) => v === undefined || v === null ? "–" : v.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  const percent = (v) => v === undefined || v === null ? "–" : number(100 * v, 1) + " %";
-  const seconds = (v) => v === undefined || v === null ? "–" : v < 1 ? number(1000 * v, v < 0.01 ? 2 : 0) + " ms" : number(v, 2) + " s";
-  const first = (d) => (d.chosen || "").split(",")[0]; // of the ranked list
-  let model = "", chosen = null, history = [];
+// The operator's page: reads the router's own JSON pages once a second or so and shows them.
+import { clock, cut, large, number, percent, rate, seconds, span } from "./format.js";
+import { History, classes, mean, share } from "./history.js";
+import { chart } from "./charts.js";
+import { $, items, options, problems, showDecisions, showFleet, showTrial } from "./tables.js";
 
-  // The admin token stays in this tab's storage, and goes to this router alone.
-  const token = () => sessionStorage.getItem("token");
-  const get = async (path) => {
-    const answer = await fetch(path, { cache: "no-store", headers: token() ? { Authorization: "Bearer " + token() } : {} });
-    if (answer.status === 401) {
-      $("token-wrong").hidden = !token();
-      sessionStorage.removeItem("token");
-      $("unlock").hidden = false;
-      throw new Error("the admin token is needed");
-    }
-    if (!answer.ok && answer.status !== 503) throw new Error(path + ": " + answer.status);
-    return answer;
-  };
+const recent = 300; // seconds that the tiles are of
+const patience = 5000; // ms for an answer
 
-  // rows replaces a table's rows; a cell is a text, or [text, class].
-  const rows = (table, list, each) => {
-    const body = document.createDocumentFragment();
-    for (const item of list) {
-      const tr = document.createElement("tr");
-      for (const cell of each(item, tr)) {
-        const td = document.createElement("td");
-        const [text, name] = Array.isArray(cell) ? cell : [cell, ""];
-        td.textContent = text;
-        td.className = name;
-        tr.append(td);
-      }
-      body.append(tr);
-    }
-    $(table).tBodies[0].replaceChildren(body);
-  };
+const history = new History();
+let model = "", open = null, replicas = [], decided = [], ready = { ok: false, text: "connecting" }, answered = 0, lost = null, refused = "";
 
-  const options = (select, values, all) => {
-    const kept = select.value;
-    const wanted = [["", all], ...values.map((v) => [v, v])];
-    if (wanted.length === select.options.length && wanted.every(([v], i) => select.options[i].value === v)) return;
-    select.replaceChildren(...wanted.map(([value, text]) => new Option(text, value)));
-    select.value = values.includes(kept) ? kept : "";
-  };
+class Locked extends Error {}
+class Refused extends Error {}
 
-  const charts = {};
-  const chart = (id, times, lines, color, least) => {
-    const target = $(id), data = [times, lines];
-    const width = Math.max(200, target.clientWidth);
-    if (!charts[id]) {
-      const dim = getComputedStyle(document.documentElement).getPropertyValue("--dim");
-      const line = getComputedStyle(document.documentElement).getPropertyValue("--line");
-      const axis = { stroke: dim, grid: { stroke: line, width: 1 }, ticks: { stroke: line } };
-      charts[id] = new uPlot({ width, height: 170, legend: { show: false }, cursor: { y: false },
-        // From 0, and of time at least ten minutes, so that few samples do not look like much.
-        scales: { x: { range: (u, min, max) => [Math.min(min ?? Infinity, Date.now() / 1000 - 600), Math.max(max ?? 0, Date.now() / 1000)] },
-          y: { range: (u, min, max) => [0, id === "chart-hit" ? 1 : Math.max((max || 0) * 1.1, least)] } },
-        axes: [{ ...axis }, { ...axis, size: 56 }],
-        series: [{}, { stroke: color, width: 1.5, spanGaps: true, points: { show: false } }] }, data, target);
-      return;
-    }
-    if (charts[id].width !== width) charts[id].setSize({ width, height: 170 });
-    charts[id].setData(data);
-  };
+// The admin token stays in this tab's storage, and goes to this router alone.
+const token = () => sessionStorage.getItem("token");
+const get = async (path) => {
+  const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(patience), headers: token() ? { Authorization: "Bearer " + token() } : {} });
+  if (answer.status === 401) {
+    $("token-wrong").hidden = !token();
+    sessionStorage.removeItem("token");
+    $("unlock").hidden = false;
+    throw new Locked();
+  }
+  if (!answer.ok && !(path === "/readyz" && answer.status === 503)) throw new Refused("the router answers " + answer.status + " to " + path.split("?")[0]);
+  return answer;
+};
+const json = async (path) => (await get(path)).json();
 
-  // of sums or averages the models asked for at one sample.
-  const of = (sample, field, mean) => {
-    const points = model ? [sample.models[model]] : Object.values(sample.models);
-    const values = points.filter((p) => p && p[field] !== undefined).map((p) => p[field]);
-    if (!values.length) return null;
-    const sum = values.reduce((a, b) => a + b, 0);
-    return mean ? sum / values.length : sum;
-  };
+const showState = () => {
+  const found = ready.ok ? problems(replicas) : [["bad", ready.text], ...problems(replicas)];
+  if (refused) found.unshift(["bad", refused]);
+  if (lost) found.splice(0, found.length, ["bad", "this router does not answer"]);
+  if (!$("unlock").hidden) found.splice(0, found.length, ["bad", "the admin token is needed"]);
+  const all = found.length ? found.slice(0, 6) : answered ? [["good", "ready"]] : [["", "connecting"]];
+  $("state").replaceChildren(...all.map(([level, text]) => { const part = document.createElement("span"); part.className = level; part.textContent = cut(text, 160); return part; }));
+  document.title = found.length ? "(" + found.length + ") warmroute: " + cut(found[0][1], 60) : "warmroute";
+  document.body.classList.toggle("stale", !!lost);
+  $("lost").hidden = !lost;
+  if (lost) {
+    $("lost").textContent = answered ? "No answer since " + clock.time(answered) + " " + clock.zone() + " (" + span((clock.now() - answered) / 1000) + "). Everything below is from then." : "No answer yet.";
+  }
+  $("clock").textContent = !answered ? "" : lost ? "" : clock.time(clock.now()) + " " + clock.zone();
+};
 
-  const showHistory = () => {
-    const times = history.map((s) => Date.parse(s.at) / 1000);
-    const hit = history.map((s) => of(s, "hit_rate", true)), ttft = history.map((s) => of(s, "ttft_seconds", true));
-    const flight = history.map((s) => of(s, "in_flight", false));
-    chart("chart-hit", times, hit, "#12805c", 1);
-    chart("chart-ttft", times, ttft, "#2563eb", 0.1);
-    chart("chart-flight", times, flight, "#b54708", 4);
-    const recent = (list) => { const l = list.slice(-60).filter((v) => v !== null); return l.length ? l.reduce((a, b) => a + b, 0) / l.length : null; };
-    $("tile-hit").textContent = percent(recent(hit));
-    $("tile-ttft").textContent = seconds(recent(ttft));
-    $("tile-flight").textContent = number(flight.at(-1));
-  };
+const showHistory = () => {
+  const bins = history.bins(model), times = bins.map((b) => b.at), of = (f) => bins.map((b) => b.sum && f(b.sum));
+  const q = (n) => of((s) => history.quantile(s.tokens, n));
+  chart("chart-hit", times, [{ label: "Hit rate", color: "good", values: of((s) => share(s.hit, s.prompt)) }], { value: (v, axis) => axis ? Math.round(100 * v) + " %" : percent(v), most: 1 });
+  chart("chart-ttft", times, [{ label: "p50", color: "accent", values: q(0.5), width: 2 }, { label: "p90", color: "moved", values: q(0.9) }, { label: "p99", color: "bad", values: q(0.99) }], { value: seconds, least: 0.1 });
+  const busy = classes.filter(([c]) => c === "warm" || bins.some((b) => b.sum?.decisions[c]));
+  chart("chart-classes", times, busy.map(([c, label]) => ({ label, color: c, values: of((s) => (s.decisions[c] || 0) / s.seconds) })), { value: (v, axis) => axis ? number(v, v < 5 && v % 1 ? 1 : 0) : rate(v), least: 1, stacked: true });
+  chart("chart-flight", times, [{ label: "In flight", color: "accent", values: of((s) => s.flight) }], { value: (v) => number(v), least: 4 });
 
-  const showFleet = (replicas) => {
-    const served = [...new Set(replicas.flatMap((r) => r.models))].sort();
-    options($("model"), served, "all");
-    const mine = replicas.filter((r) => !model || r.models.includes(model));
-    $("tile-ready").textContent = mine.filter((r) => r.ready).length + " of " + mine.length;
-    const sum = (r, field) => r.ranks.reduce((a, k) => a + (k[field] || 0), 0);
-    rows("fleet", mine, (r) => {
-      const events = r.ranks.map((k) => k.events).filter(Boolean);
-      const lost = events.some((e) => !e.connected && !e.Connected);
-      const paused = events.some((e) => e.paused || e.Paused);
-      const state = !r.ready ? [r.why || "not ready", "bad"] : r.cached_tokens.suspect ? ["suspect", "bad"] : paused ? ["events refused", "bad"] : lost ? ["no events", "bad"] : ["ready", "good"];
-      const behind = events.length ? (r.synced ? "0" : "catching up") : r.no_events || "none";
-      return [r.name ? r.name + " (" + r.address + ")" : r.address, state, [number(sum(r, "blocks")), "n"], [percent(Math.max(0, ...r.ranks.map((k) => k.kv_usage_reported || 0))), "n"],
-        [number(sum(r, "in_flight")), "n"], [seconds(sum(r, "pending_prefill_seconds")), "n"], [number(sum(r, "waiting_reported")), "n"], [behind, "n"],
-        [number(r.cached_tokens.predicted), "n"], [percent(r.cached_tokens.shortfall), "n"]];
-    });
-  };
+  const now = history.sum(history.last(recent, clock.now() / 1000), model), total = history.total(model);
+  const decisions = Object.values(now.decisions).reduce((a, b) => a + b, 0), hinted = ["warm", "moved", "cold"].reduce((a, c) => a + (now.decisions[c] || 0), 0);
+  const set = (id, text, below) => { $(id).textContent = text; if (below !== undefined) $(id + "-more").textContent = below; };
+  set("tile-hit", percent(share(now.hit, now.prompt)), now.prompt ? "of " + large(now.prompt) + " prompt tokens" : "no request");
+  set("tile-ttft", seconds(history.quantile(now.tokens, 0.5)), "p90 " + seconds(history.quantile(now.tokens, 0.9)) + ", p99 " + seconds(history.quantile(now.tokens, 0.99)));
+  set("tile-flight", number(history.samples.at(-1) ? history.sum(history.samples.slice(-1), model).flight : null));
+  set("tile-hinted", percent(share(hinted, decisions)), decisions ? "of " + number(decisions) + (decisions === 1 ? " request" : " requests") : "no request");
+  set("tile-saved", large(total.tokens), (total.seconds === null ? "" : "≈ " + span(total.seconds) + " of prefill, ") + "since " + (history.since ? clock.since(Date.parse(history.since)) : "–"));
+  showSpent(now);
+};
 
-  const showCandidates = (d) => {
-    $("detail").hidden = !d;
-    if (!d) return;
-    $("detail-id").textContent = [d.reason, d.model, d.id].filter(Boolean).join(" · ");
-    rows("candidates", d.candidates || [], (c, tr) => {
-      const s = c.state, v = c.score;
-      if (c.replica === first(d)) tr.className = "chosen";
-      return [c.replica + (c.rank ? " rank " + c.rank : ""), [number(s.matched_tokens), "n"], [number(s.reported_tokens), "n"], [number(s.in_flight), "n"], [number(s.awaiting), "n"],
-        [seconds(s.pending_seconds), "n"], [number(s.speed, 2), "n"], [seconds(v.cost), "n"], String(v.verdict ?? "")];
-    });
-  };
+// showSpent shows where the time of a request goes, as means that add up.
+const showSpent = (now) => {
+  const parts = ["router", "queue", "prefill", "decode"].map((name) => [name, mean(now[name])]), all = parts.reduce((a, [, v]) => a + (v || 0), 0);
+  for (const [name, v] of parts) {
+    $("spent-" + name).textContent = seconds(v);
+    $("spent-" + name + "-share").textContent = percent(share(v, all));
+    $("spent-" + name + "-bar").value = share(v, all) || 0;
+  }
+};
 
-  const showDecisions = (all) => {
-    options($("find-reason"), [...new Set([...all.map((d) => d.reason), $("find-reason").value])].filter(Boolean).sort(), "all");
-    const list = all.filter((d) => !model || d.model === model);
-    const hinted = list.filter((d) => d.chosen).length;
-    $("tile-hinted").textContent = list.length ? percent(hinted / list.length) : "–";
-    rows("decisions", list.slice(0, 50), (d, tr) => {
-      tr.tabIndex = 0;
-      tr.dataset.seq = d.seq;
-      const open = () => { chosen = d; showCandidates(d); $("detail").scrollIntoView({ block: "nearest" }); };
-      tr.addEventListener("click", open);
-      tr.addEventListener("keydown", (e) => { if (e.key === "Enter") open(); });
-      if (chosen && chosen.seq === d.seq) tr.className = "chosen";
-      const best = (d.candidates || []).find((c) => c.replica === first(d));
-      return [new Date(d.at).toLocaleTimeString("en", { hour12: false }), [d.reason, d.chosen ? "good" : "dim"], d.model || "", first(d) || "–", [number(d.prompt_tokens), "n"],
-        [number(d.predicted_cached_tokens), "n"], [seconds(best && best.score.cost), "n"], [seconds(d.took_ns / 1e9), "n"], d.id || ""];
-    });
-  };
+const baseOf = (id) => replicas.find((r) => r.base_model === id || r.models.includes(id))?.base_model || id || "";
+const show = () => {
+  showFleet(replicas.filter((r) => !model || r.base_model === model));
+  const mine = replicas.filter((r) => !model || r.base_model === model);
+  $("tile-ready").textContent = mine.filter((r) => r.ready).length + " of " + mine.length;
+  showDecisions(decided.filter((d) => !model || baseOf(d.model) === model), history.classes, open, toggle);
+};
 
-  const decisions = async () => {
-    const id = $("find-id").value.trim(), reason = $("find-reason").value;
-    const q = new URLSearchParams({ n: "200" });
+// toggle opens or closes a decision. While one is open, the table stands still.
+const toggle = (d) => {
+  open = open === d.seq ? null : d.seq;
+  $("live").checked = open === null;
+  show();
+};
+
+const parts = {
+  history: { every: 5, read: async () => {
+    let answer = await json("/debug/history?after=" + history.number);
+    if (!history.take(answer)) history.take(answer = await json("/debug/history"));
+    clock.set(answer.now);
+    showHistory();
+  } },
+  state: { every: 2, read: async () => {
+    const answer = await get("/readyz"), [text, ...notes] = (await answer.text()).trim().split("\n");
+    ready = { ok: answer.ok, text };
+    items($("notes"), notes.map((n) => n.replace(/^note: /, "")), 10);
+  } },
+  fleet: { every: 2, read: async () => {
+    replicas = (await json("/debug/replicas")).replicas || [];
+    options($("model"), [...new Set(replicas.map((r) => r.base_model).filter(Boolean))].sort(), "all");
+  } },
+  decisions: { every: 1, read: async () => {
+    if (!$("live").checked) return;
+    const id = $("find-id").value.trim(), reason = $("find-reason").value, q = new URLSearchParams({ n: "200" });
     if (id) q.set("id", id);
     if (reason) q.set("reason", reason);
-    const found = (await (await get("/debug/explain?" + q)).json()).decisions || [];
-    showDecisions(found);
-    if (id && found.length === 1) { chosen = found[0]; showCandidates(chosen); }
-  };
+    decided = (await json("/debug/explain?" + q)).decisions || [];
+    options($("find-reason"), Object.keys(history.classes).sort(), "all");
+    if (id && decided.length === 1) open = decided[0].seq;
+  } },
+  trial: { every: 5, read: async () => showTrial(await json("/debug/trial"), model) },
+};
 
-  const state = async () => {
-    const answer = await get("/readyz");
-    const [first, ...notes] = (await answer.text()).trim().split("\n");
-    $("state").textContent = first;
-    $("state").className = answer.ok ? "good" : "bad";
-    $("notes").hidden = !notes.length;
-    $("notes").replaceChildren(...notes.map((n) => { const li = document.createElement("li"); li.textContent = n.replace(/^note: /, ""); return li; }));
-  };
+let busy = false;
+// turn reads what is due, and the parts that are named.
+const turn = async (...now) => {
+  if (busy || document.hidden || !$("unlock").hidden) return;
+  busy = true;
+  try {
+    for (const [name, part] of Object.entries(parts)) {
+      const began = performance.now();
+      if (began < (part.due || 0) && !now.includes(name)) continue;
+      await part.read();
+      // A large fleet's answers take their time, and are asked for less often.
+      part.due = began + Math.max(1000 * part.every - 500, 10 * (performance.now() - began));
+      answered = clock.now();
+      lost = null;
+    }
+    refused = "";
+    show();
+    document.body.dataset.updates = 1 + Number(document.body.dataset.updates || 0);
+  } catch (e) {
+    if (e instanceof Refused) refused = e.message;
+    else if (!(e instanceof Locked)) lost = lost || e;
+  } finally {
+    busy = false;
+    showState();
+  }
+};
 
-  const parts = [
-    [state, 2], [decisions, 1],
-    [async () => showFleet((await (await get("/debug/replicas")).json()).replicas || []), 2],
-    [async () => { history = (await (await get("/debug/history")).json()).samples || []; showHistory(); }, 5],
-  ];
-  let round = 0, busy = false;
-  const turn = async () => {
-    if (busy || document.hidden || !$("unlock").hidden) return;
-    busy = true;
-    try {
-      for (const [part, every] of parts) if (round % every === 0 && (part !== decisions || $("live").checked)) await part();
-      document.body.dataset.updates = ++round;
-    } catch (e) {
-      $("state").textContent = $("unlock").hidden ? "the router does not answer" : e.message;
-      $("state").className = "bad";
-    } finally { busy = false; }
-  };
-  $("unlock").addEventListener("submit", (e) => {
-    e.preventDefault();
-    sessionStorage.setItem("token", $("token").value.trim());
-    $("token").value = "";
-    $("unlock").hidden = true;
-    round = 0;
-    turn();
-  });
-  $("find").addEventListener("submit", (e) => { e.preventDefault(); decisions(); });
-  $("find-id").addEventListener("input", () => decisions());
-  $("find-reason").addEventListener("change", () => decisions());
-  $("model").addEventListener("change", () => { model = $("model").value; round = 0; turn(); });
-  addEventListener("resize", showHistory);
-  turn();
-  setInterval(turn, 1000);
-})();
+const search = () => { open = null; $("live").checked = true; turn("decisions"); };
+$("unlock").addEventListener("submit", (e) => {
+  e.preventDefault();
+  sessionStorage.setItem("token", $("token").value.trim());
+  $("token").value = "";
+  $("unlock").hidden = true;
+  turn(...Object.keys(parts));
+});
+$("find").addEventListener("submit", (e) => { e.preventDefault(); search(); });
+$("find-id").addEventListener("input", search);
+$("find-reason").addEventListener("change", search);
+$("live").addEventListener("change", () => { if ($("live").checked) search(); });
+$("model").addEventListener("change", () => { model = $("model").value; showHistory(); show(); turn("trial"); });
+addEventListener("resize", showHistory);
+addEventListener("visibilitychange", () => turn());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showHistory);
+turn();
+setInterval(() => turn(), 1000);

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
+)
+
+// TestPrintSplit: an explanation has both prices with their terms, and nothing about
+// requests that can never be split.
+func TestPrintSplit(t *testing.T) {
+	s := decision.SplitRecord{
+		Reason: decision.SplitDone, Decode: "10.0.0.2:8000", Prefill: "10.0.0.1:8000", Held: 800, Predicted: 64, Moves: 9200,
+		Local: policy.Price{Queue: 2, Prefill: 0.3, Later: 0.9, Total: 3.2}, Remote: policy.Price{Prefill: 0.35, Handover: 0.17, Later: 1.05, Harm: 0.01, Total: 1.58},
+	}
+	var out strings.Builder
+	if err := printSplit(&out, &s); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+prefill and decode: split
+     prefill on  cached    queue  prefill  handover  for later ones  for answers    cost
+  10.0.0.2:8000     800  2.000 s  0.300 s   0.000 s           0.900        0.000  3.2000
+  10.0.0.1:8000      64  0.000 s  0.350 s   0.170 s           1.050        0.010  1.5800
+9200 tokens of KV cache are moved to 10.0.0.2:8000
+`
+	if out.String() != want {
+		t.Errorf("printed:\n%s\nwant:\n%s", out.String(), want)
+	}
+	out.Reset()
+	if err := printSplit(&out, &decision.SplitRecord{}); err != nil || out.Len() > 0 {
+		t.Errorf("printed %q, %v", out.String(), err)
+	}
+}

@@ -1,0 +1,110 @@
+package outcome
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	logv3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"warmroute/envoy"
+	"warmroute/internal/decision"
+)
+
+// Answer is a request's end, as Envoy reports it. The names and the prediction are
+// those that the request carried, so they need no record of its decision.
+type Answer struct {
+	RequestID string
+	Decision  uint64 // the number of the decision's record; 0 unless usage was asked for
+	Model     string // "" = none
+	Reason    string
+	Withheld  decision.Withheld // why there is no hint although the decision named a replica
+	Hint      string            // the named replicas, best first, "" = none
+	Replica   string            // that served, "" = none did
+	Told      bool              // the router knows the replica from the response's headers already
+	Status    int               // of the response, 0 = none
+
+	Prompt    int // tokens of the prompt, as the router counted
+	Predicted int // of these, tokens that were predicted to be cached on the first named replica
+	Reported  int // of these, tokens that its events reported as cached; 0 unless usage was asked for
+
+	// FirstByte and Duration are the times from the request's first byte to the first of
+	// the answer's body and the last. Where Envoy does not report the body's, FirstByte is
+	// the headers', which vLLM sends at once for a stream.
+	FirstByte, Duration time.Duration
+
+	Usage Usage
+}
+
+// First returns the replica that the hint names first.
+func (a *Answer) First() string {
+	first, _, _ := strings.Cut(a.Hint, ",")
+	return first
+}
+
+// Followed reports whether the replica that the hint names first has served.
+func (a *Answer) Followed() bool { return a.Replica != "" && a.Replica == a.First() }
+
+// answerOf reads an entry.
+func answerOf(e *logv3.HTTPAccessLogEntry) Answer {
+	common := e.GetCommonProperties()
+	all := common.GetMetadata().GetFilterMetadata()
+	lb, own := all[envoy.MetadataLB].GetFields(), all[envoy.MetadataOwn].GetFields()
+	a := Answer{
+		RequestID: e.GetRequest().GetRequestId(), Decision: uint64(count(own[envoy.KeyDecision])),
+		Model: own["model"].GetStringValue(), Reason: own[envoy.KeyReason].GetStringValue(),
+		Withheld: withheld(own[envoy.KeyWithheld].GetStringValue()),
+		Hint:     lb[envoy.HeaderDestination].GetStringValue(), Replica: address(common.GetUpstreamRemoteAddress()),
+		Told: lb[envoy.MetadataServed].GetStringValue() != "", Status: int(e.GetResponse().GetResponseCode().GetValue()),
+		Prompt: count(own[envoy.KeyPrompt]), Predicted: count(own[envoy.KeyPredicted]), Reported: count(own[envoy.KeyReported]),
+		FirstByte: span(common.GetTimeToFirstUpstreamRxByte()), Duration: span(common.GetTimeToLastDownstreamTxByte()),
+	}
+	if a.Hint == "" { // a gateway that does not take the metadata logs the header
+		a.Hint = e.GetRequest().GetRequestHeaders()[envoy.HeaderDestination]
+	}
+	if us, err := strconv.ParseInt(common.GetCustomTags()[envoy.TagFirstByte], 10, 64); err == nil && us >= 0 && us <= mostMicroseconds {
+		a.FirstByte = time.Duration(us) * time.Microsecond
+	}
+	asked := own[envoy.KeyUsage].GetStringValue() != ""
+	a.Usage = usageOf(common.GetMetadata().GetTypedFilterMetadata()[envoy.MetadataUsage], asked && a.Status == http.StatusOK)
+	return a
+}
+
+// withheld returns one of the closed set.
+func withheld(text string) decision.Withheld {
+	if w := decision.Withheld(text); slices.Contains(decision.AllWithheld(), w) {
+		return w
+	}
+	return decision.WithheldNot
+}
+
+// mostMicroseconds is a year.
+const mostMicroseconds = 365 * 24 * 3600 * 1e6
+
+// mostTokens is above every prompt, and exact in a float64.
+const mostTokens = 1 << 40
+
+// count returns a whole number of metadata, 0 for another value.
+func count(v *structpb.Value) int {
+	if n := v.GetNumberValue(); n > 0 && n <= mostTokens {
+		return int(n)
+	}
+	return 0
+}
+
+// span returns a time that has passed, 0 if it is not known.
+func span(d *durationpb.Duration) time.Duration { return max(0, d.AsDuration()) }
+
+func address(a *corev3.Address) string {
+	s := a.GetSocketAddress()
+	if s == nil {
+		return ""
+	}
+	return net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(s.GetPortValue()), 10))
+}

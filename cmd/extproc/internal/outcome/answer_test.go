@@ -1,0 +1,170 @@
+package outcome
+
+import (
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	logv3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
+	aiv3 "github.com/envoyproxy/go-control-plane/envoy/data/ai/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"warmroute/envoy"
+	"warmroute/internal/decision"
+)
+
+// record is Envoy's record of a usage; cached below 0 = none.
+func record(t testing.TB, status aiv3.TokenUsage_ExtractionStatus, prompt uint64, cached int64) *anypb.Any {
+	t.Helper()
+	m := &aiv3.TokenUsage{ExtractionStatus: status, InputTokens: wrapperspb.UInt64(prompt), OutputTokens: wrapperspb.UInt64(7)}
+	if cached >= 0 {
+		m.InputTokenDetails = &aiv3.InputTokenDetails{CachedTokens: wrapperspb.UInt64(uint64(cached))}
+	}
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// entry is the access log's entry of a request with a hint.
+func entry(t testing.TB, own map[string]any, lb map[string]any, usage *anypb.Any) *logv3.HTTPAccessLogEntry {
+	t.Helper()
+	fields := func(m map[string]any) *structpb.Struct {
+		s, err := structpb.NewStruct(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	e := &logv3.HTTPAccessLogEntry{
+		CommonProperties: &logv3.AccessLogCommon{
+			Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.MetadataOwn: fields(own), envoy.MetadataLB: fields(lb)}},
+			UpstreamRemoteAddress: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+				Address: "10.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 8000}}}},
+			TimeToFirstUpstreamRxByte: durationpb.New(30 * time.Millisecond), TimeToLastDownstreamTxByte: durationpb.New(time.Second),
+		},
+		Request:  &logv3.HTTPRequestProperties{RequestId: "id"},
+		Response: &logv3.HTTPResponseProperties{ResponseCode: wrapperspb.UInt32(200)},
+	}
+	if usage != nil {
+		e.CommonProperties.Metadata.TypedFilterMetadata = map[string]*anypb.Any{envoy.MetadataUsage: usage}
+	}
+	return e
+}
+
+func TestAnswerOfAnEntry(t *testing.T) {
+	own := map[string]any{"model": "m", "reason": "warm", "prompt_tokens": 100, "predicted_tokens": 64, "usage": "detected", "reported_tokens": 48, "decision": 7}
+	lb := map[string]any{envoy.HeaderDestination: "10.0.0.1:8000,10.0.0.2:8000"}
+	got := answerOf(entry(t, own, lb, record(t, aiv3.TokenUsage_COMPLETE, 101, 80)))
+	want := Answer{
+		RequestID: "id", Decision: 7, Model: "m", Reason: "warm", Hint: "10.0.0.1:8000,10.0.0.2:8000", Replica: "10.0.0.1:8000", Status: 200,
+		Prompt: 100, Predicted: 64, Reported: 48, FirstByte: 30 * time.Millisecond, Duration: time.Second,
+		Usage: Usage{State: UsageComplete, Prompt: 101, Cached: 80, Output: 7},
+	}
+	if got != want {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	if !got.Followed() || got.First() != "10.0.0.1:8000" {
+		t.Error("the hint counts as not followed")
+	}
+	e := entry(t, map[string]any{"model": "m", "reason": "warm", "withheld": "share"}, nil, nil)
+	e.CommonProperties.CustomTags = map[string]string{envoy.TagFirstByte: "40000"}
+	if got := answerOf(e); got.Withheld != decision.WithheldShare || got.Hint != "" || got.FirstByte != 40*time.Millisecond {
+		t.Errorf("%+v", got)
+	}
+	for _, tag := range []string{"-", "", "-1", "9223372036854775807", "x"} { // Envoy writes - for a time that did not come
+		e := entry(t, map[string]any{"withheld": "a text of a stranger"}, nil, nil)
+		e.CommonProperties.CustomTags = map[string]string{envoy.TagFirstByte: tag}
+		if got := answerOf(e); got.Withheld != "" || got.FirstByte != 30*time.Millisecond {
+			t.Errorf("tag %q: %+v", tag, got)
+		}
+	}
+	e = entry(t, map[string]any{"prompt_tokens": -5, "predicted_tokens": 1e300, "decision": "x"}, nil, nil)
+	e.Request.RequestHeaders = map[string]string{envoy.HeaderDestination: "10.0.0.9:8000"}
+	if got := answerOf(e); got.Prompt != 0 || got.Predicted != 0 || got.Decision != 0 || got.Hint != "10.0.0.9:8000" || got.Followed() {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestStatesOfUsage(t *testing.T) {
+	const complete = aiv3.TokenUsage_COMPLETE
+	other, err := anypb.New(wrapperspb.String("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty, err := anypb.New(&aiv3.TokenUsage{ExtractionStatus: complete})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		record *anypb.Any
+		asked  bool
+		want   Usage
+	}{
+		"complete":           {record(t, complete, 100, 64), true, Usage{State: UsageComplete, Prompt: 100, Cached: 64, Output: 7}},
+		"nothing cached":     {record(t, complete, 100, 0), true, Usage{State: UsageComplete, Prompt: 100, Cached: 0, Output: 7}},
+		"not asked for":      {record(t, complete, 100, 64), false, Usage{State: UsageComplete, Prompt: 100, Cached: 64, Output: 7}},
+		"no details":         {record(t, aiv3.TokenUsage_PARTIAL, 100, -1), true, Usage{State: UsagePartial, Prompt: 100, Cached: 0, Output: 7}},
+		"failed":             {record(t, aiv3.TokenUsage_FAILED, 100, 64), true, Usage{State: UsageFailed}},
+		"more than all":      {record(t, complete, 100, 101), true, Usage{State: UsageFailed}},
+		"beyond every count": {record(t, complete, 1<<63, 0), true, Usage{State: UsageFailed}},
+		"no prompt":          {empty, true, Usage{State: UsageFailed}},
+		"another message":    {other, true, Usage{State: UsageFailed}},
+		"no record":          {nil, true, Usage{State: UsageNone}},
+		"neither":            {nil, false, Usage{}},
+	} {
+		if got := usageOf(c.record, c.asked); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestServedIsCountedOnce: an answer whose replica the router knows from the response's
+// headers is counted as a miss there, not again.
+func TestServedIsCountedOnce(t *testing.T) {
+	missed, taken := 0, 0
+	s := New(prometheus.NewRegistry(), func(string) string { return "base" }, func() { missed++ }, func(*Answer) { taken++ })
+	hint := map[string]any{envoy.HeaderDestination: "10.0.0.2:8000"}
+	for range 2 {
+		a := answerOf(entry(t, map[string]any{"usage": "detected"}, hint, nil))
+		s.take(&a)
+		hint[envoy.MetadataServed] = "10.0.0.1:8000"
+	}
+	if missed != 1 || taken != 2 {
+		t.Errorf("%d misses, %d answers taken", missed, taken)
+	}
+	if n := testutil.ToFloat64(s.usages.WithLabelValues("none")); n != 2 {
+		t.Errorf("%v answers without usage", n)
+	}
+	if n := testutil.ToFloat64(s.outcomes.WithLabelValues("base", elsewhere)); n != 2 {
+		t.Errorf("%v served elsewhere", n)
+	}
+}
+
+// FuzzAnswerOf: entries of any content give numbers within their bounds.
+func FuzzAnswerOf(f *testing.F) {
+	own := map[string]any{"model": "m", "prompt_tokens": 100, "usage": "detected", "decision": 7}
+	e, err := proto.Marshal(entry(f, own, map[string]any{envoy.HeaderDestination: "a,b"}, record(f, aiv3.TokenUsage_COMPLETE, 101, 80)))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(e)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var e logv3.HTTPAccessLogEntry
+		if proto.Unmarshal(b, &e) != nil {
+			return
+		}
+		a := answerOf(&e)
+		u := a.Usage
+		if u.Cached < 0 || u.Cached > u.Prompt || u.Prompt > mostTokens || a.Prompt < 0 || a.Predicted < 0 || a.Reported < 0 || a.FirstByte < 0 || a.Duration < 0 {
+			t.Errorf("%+v", a)
+		}
+	})
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/envoy"
+	"warmroute/filter"
+)
+
+func TestPrefillDecodeIsChecked(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		`prefill_decode.mode: "push" is none of off, pull, store, header`:             func(c *Config) { c.PrefillDecode.Mode = "push" },
+		`prefill_decode.max_wait: 1ms is not from 1s to 59m59s`:                       func(c *Config) { c.PrefillDecode.MaxWait = time.Millisecond },
+		`prefill_decode.max_legs: 0 is not positive`:                                  func(c *Config) { c.PrefillDecode.MaxLegs = 0 },
+		`prefill_decode.mode: is store, which needs envoy.mode BUFFERED`:              func(c *Config) { c.PrefillDecode.Mode, c.Envoy.Mode = "store", envoy.FullDuplex },
+		`prefill_decode.max_wait: is 30s, but envoy.idle_timeout ends requests after`: func(c *Config) { c.PrefillDecode.Mode, c.Envoy.IdleTimeout = "pull", time.Second },
+	} {
+		c := defaultConfig()
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestEnvoyFollowsPrefillDecode: Envoy gets what a mode needs, and nothing without one.
+func TestEnvoyFollowsPrefillDecode(t *testing.T) {
+	for mode, want := range map[filter.Transport]envoy.Split{
+		"off": {}, "header": {On: true}, "store": {On: true, Wait: 30 * time.Second}, "pull": {On: true, Wait: 30 * time.Second, Pull: true},
+	} {
+		c := defaultConfig()
+		c.PrefillDecode.Mode = mode
+		if got := c.xdsSettings().Envoy.Split; got != want || c.serverOptions(nil).Split.Transport != mode {
+			t.Errorf("%s: %+v, want %+v", mode, got, want)
+		}
+	}
+}

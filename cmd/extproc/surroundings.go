@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"warmroute/internal/certs"
+	"warmroute/internal/indexrpc"
+)
+
+// required returns every problem with the files, folders and variables of this machine
+// without which the router does not start. The parts of the router read them again.
+func (c Config) required() error {
+	var p problems
+	p.server("tls", c.TLS)
+	_, err := c.Admin.token()
+	p.add("admin.", err)
+	if s := c.IndexService; s.Listen != "" {
+		p.server("index_service.tls", s.TLS)
+		p.token("index_service", s.TokenFile)
+	}
+	if c.XDS.Listen != "" {
+		p.server("xds.tls", c.XDS.TLS)
+	}
+	_, err = c.Fleet.HTTP.Client(1)
+	p.add("", err)
+	if c.Peers.Validate() == nil {
+		p.add("", c.Peers.Readable())
+	}
+	if c.Tracing.Enabled() {
+		p.client("tracing.tls", c.Tracing.TLS)
+	}
+	if name := c.Kubernetes.Kubeconfig; name != "" {
+		_, err := os.ReadFile(name)
+		p.add("kubernetes.kubeconfig: ", err)
+	}
+	if name := c.Filter.TraceFile; name != "" {
+		p.add("filter.trace_file: ", appendable(name))
+	}
+	return errors.Join(p...)
+}
+
+// expected returns every problem with the surroundings with which the router starts, and
+// lacks something: the peers' index, files for Envoy, a model's tokenizer.
+func (c Config) expected() error {
+	var p problems
+	if w := c.WarmUp; len(w.Peers) > 0 {
+		p.client("warm_up.tls", w.Access.TLS)
+		p.token("warm_up", w.Access.TokenFile)
+	}
+	if folder := c.XDS.State; folder != "" {
+		p.add("xds.state: ", writable(folder))
+	}
+	for i, m := range c.Tokens.Models {
+		if m.ChatTemplate != "" {
+			_, err := os.ReadFile(m.ChatTemplate)
+			p.add(fmt.Sprintf("tokens.models[%d].chat_template: ", i), err)
+		}
+	}
+	_, err := c.checkFiles()
+	p.add("", err)
+	return errors.Join(p...)
+}
+
+// problems are errors of the form "field: sentence".
+type problems []error
+
+// add appends the errors that err joins, each with before in front of it.
+func (p *problems) add(before string, err error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself is wanted
+		for _, e := range joined.Unwrap() {
+			p.add(before, e)
+		}
+	} else if err != nil {
+		*p = append(*p, fmt.Errorf("%s%w", before, err))
+	}
+}
+
+// server adds the problems with the files of a port's TLS. Validate reports the others.
+func (p *problems) server(section string, o certs.Options) {
+	if o.Enabled() && o.Validate() == nil {
+		_, err := certs.New(o, nil)
+		p.add(section+".", err)
+	}
+}
+
+// client is server for the TLS of a client.
+func (p *problems) client(section string, o certs.ClientOptions) {
+	if o.Enabled && o.Validate() == nil {
+		_, err := certs.Client(o)
+		p.add(section+".", err)
+	}
+}
+
+// token adds the problem with the token's file of a section.
+func (p *problems) token(section, file string) {
+	if file != "" {
+		_, err := indexrpc.NewToken(file)
+		p.add(section+".", err)
+	}
+}
+
+// writable returns the reason why files cannot be made in a folder, which need not exist
+// yet. It makes nothing.
+func writable(folder string) error {
+	info, err := os.Stat(folder)
+	if above := filepath.Dir(folder); errors.Is(err, fs.ErrNotExist) && above != folder {
+		return writable(above)
+	}
+	if err == nil && !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", folder)
+	}
+	if err == nil {
+		err = unix.Access(folder, unix.W_OK|unix.X_OK)
+	}
+	if err != nil {
+		return fmt.Errorf("files cannot be made in %s: %w", folder, err)
+	}
+	return nil
+}
+
+// appendable returns the reason why a file cannot be appended to and moved. Its folder
+// must exist.
+func appendable(name string) error {
+	if _, err := os.Stat(filepath.Dir(name)); err != nil {
+		return fmt.Errorf("the folder of %s: %w", name, err)
+	}
+	switch info, err := os.Stat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", name)
+	case unix.Access(name, unix.W_OK) != nil:
+		return fmt.Errorf("%s cannot be written", name)
+	}
+	return writable(filepath.Dir(name))
+}

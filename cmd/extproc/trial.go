@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"warmroute/cmd/extproc/internal/comparison"
+	"warmroute/filter"
+)
+
+// The values of filter.mode.
+const (
+	modeRoute  = "route"
+	modeShadow = "shadow"
+)
+
+// trial returns which requests pass without their hint. A cluster that has no balancer
+// needs every hint.
+func (c FilterConfig) trial() filter.Trial {
+	if c.AlwaysPick {
+		return filter.Trial{}
+	}
+	return filter.Trial{Shadow: c.Mode == modeShadow, Share: c.Share, ShareBy: c.ShareBy, OptOut: c.OptOutHeader}
+}
+
+// validateTrial returns every problem of the settings of a trial.
+func (c FilterConfig) validateTrial() (errs []error) {
+	bad := func(format string, values ...any) { errs = append(errs, fmt.Errorf(format, values...)) }
+	if c.Mode != modeRoute && c.Mode != modeShadow {
+		bad("filter.mode: %q is none of %s, %s", c.Mode, modeRoute, modeShadow)
+	}
+	if !(c.Share > 0 && c.Share <= 100) {
+		bad("filter.share: %v is not above 0 and at most 100; mode %s hints no request", c.Share, modeShadow)
+	}
+	if c.AlwaysPick && (c.Mode == modeShadow || c.Share < 100) {
+		errs = append(errs, errors.New("filter.always_pick: it is for clusters without a balancer, which need every hint: mode must be route, and share 100"))
+	}
+	if err := validateTrustedHeader(c.ShareBy); err != nil {
+		bad("filter.share_by: %w", err)
+	}
+	if err := validateTrustedHeader(c.OptOutHeader); err != nil {
+		bad("filter.opt_out_header: %w", err)
+	}
+	if name := c.OptOutHeader; name != "" && (name == c.TenantHeader || name == c.PriorityHeader || name == c.ShareBy) {
+		bad("filter.opt_out_header: %q has another meaning in this configuration", name)
+	}
+	return errs
+}
+
+// trialPage answers GET /debug/trial: the settings in force, and the comparison since they
+// are.
+func (r *router) trialPage() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c := r.reloads.inForce().Filter
+		since, groups := r.compared.Figures()
+		w.Header().Set("Cache-Control", "no-store")
+		answer(w, struct {
+			Mode    string               `json:"mode"`
+			Share   float64              `json:"share"`
+			ShareBy string               `json:"share_by,omitempty"`
+			Since   time.Time            `json:"since"`
+			Groups  []comparison.Figures `json:"groups"`
+		}{c.Mode, c.Share, c.ShareBy, since, groups})
+	})
+}
+
+// baseOf returns the base model of a served model's name, "" if no replica serves it.
+func (r *router) baseOf(model string) string {
+	s := r.fleet.Snapshot()
+	if serving := s.Serving(model, ""); len(serving) > 0 {
+		return serving[0].Model.Base
+	}
+	for _, rep := range s.Replicas { // of a tenant, or not ready any more
+		if m := rep.Model(model); m != nil {
+			return m.Base
+		}
+	}
+	return ""
+}
+
+// trialNotes says which requests get no hint, so that nobody forgets a trial.
+func (r *router) trialNotes() []string {
+	c := r.reloads.inForce().Filter
+	switch {
+	case c.Mode == modeShadow:
+		return []string{"filter.mode is shadow: no request gets a hint"}
+	case c.Share < 100:
+		return []string{fmt.Sprintf("filter.share is %v: the other %v percent of the requests get no hint", c.Share, 100-c.Share)}
+	}
+	return nil
+}

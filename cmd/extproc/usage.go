@@ -1,0 +1,72 @@
+package main
+
+import (
+	"sync/atomic"
+
+	"warmroute/cmd/extproc/internal/outcome"
+	"warmroute/cmd/extproc/internal/shortfall"
+	"warmroute/internal/decision"
+	"warmroute/internal/tracefile"
+)
+
+// usageShare is the percentage of requests whose answers' usage Envoy shall read.
+type usageShare struct{ percent atomic.Int64 }
+
+// Set replaces the percentage, for later requests.
+func (u *usageShare) Set(percent int) { u.percent.Store(int64(percent)) }
+
+// draws reports whether the decision of that number is among the percentage. The draw can
+// be repeated: what was drawn is a fair sample, and answers that are read for another
+// reason are not.
+func (u *usageShare) draws(seq uint64) bool {
+	x := seq + 0x9e3779b97f4a7c15 // splitmix64: neighbours are drawn independently
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return int64((x^x>>31)%100) < u.percent.Load()
+}
+
+// wantsUsage draws whether the usage of the answer to a request shall be read, which is
+// sent to a replica. Replicas that are new or suspect are compared request by request, and
+// so is every request whose answer tells settings that the replica's events do not contain.
+func (r *router) wantsUsage(seq uint64, replica string, telling bool) bool {
+	return r.usage.draws(seq) || r.usage.percent.Load() > 0 && r.watch.Curious(replica, telling)
+}
+
+// learn takes an answer: it adds its usage to the record of its decision. If the predicted
+// replica has served, it compares the usage with the prediction, and learns settings that the
+// replica's events do not contain from it. Where the replica has counted another number of prompt
+// tokens, the ids that are computed in process are compared.
+func (r *router) learn(a *outcome.Answer) {
+	u := &a.Usage
+	if u.Known() && a.Decision != 0 {
+		kept := &decision.Answered{Served: a.Replica, ActualPrompt: u.Prompt}
+		if u.State == outcome.UsageComplete {
+			cached := u.Cached
+			kept.ActualCached = &cached
+		}
+		r.ring.Answer(a.Decision, a.RequestID, kept)
+		r.requests.Counted(tracefile.Counted{
+			Number: a.Decision, Prompt: u.Prompt, Cached: u.Cached, NoCached: u.State != outcome.UsageComplete, Output: u.Output,
+			First: a.FirstByte, Took: a.Duration,
+		})
+	}
+	s := r.fleet.Snapshot()
+	if u.State == outcome.UsageUnread || !a.Followed() || s.Replica(a.Replica) == nil {
+		return
+	}
+	r.differences.Count(a, s.Base(a.Replica))
+	if u.Known() && u.Prompt != a.Prompt && a.Reported > 0 {
+		r.local.Suspect(s.Base(a.Replica))
+	}
+	if u.State == outcome.UsageComplete && u.Prompt == a.Prompt && a.Decision != 0 {
+		r.decider.Answered(a.Decision, a.RequestID, u.Cached)
+	}
+	change, changed := r.watch.Answered(shortfall.Answer{
+		Replica: a.Replica, Known: u.State == outcome.UsageComplete,
+		Reported: a.Reported, Prompt: a.Prompt, Counted: u.Prompt, Cached: u.Cached,
+	})
+	if changed {
+		r.doubt()
+		r.logShortfall(change)
+	}
+}
